@@ -1,0 +1,133 @@
+package row
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+)
+
+// Kind says what a cell does. The numbers are part of the on-disk format and
+// of the cell order: at equal column, version and sequence number a smaller
+// kind sorts first.
+type Kind uint8
+
+const (
+	// KindDeleteRow hides every cell of the row with a smaller sequence
+	// number. Its column is empty and its version is MaxVersion.
+	KindDeleteRow Kind = 1
+	// KindRowMarker says that the row exists, until a delete-row hides it or
+	// its version expires; version MaxVersion never expires (a row that was
+	// put without attributes). Its column is empty.
+	KindRowMarker Kind = 2
+	// KindTrim hides the cells of its column whose version is at most the
+	// trim's version and whose sequence number is smaller. With version
+	// MaxVersion it is a delete of the column. See package mvcc for the trims
+	// that pruning and deletes of single versions leave.
+	KindTrim Kind = 3
+	// KindDeleteVersion hides the cell of exactly its version.
+	KindDeleteVersion Kind = 4
+	// KindPut carries a value.
+	KindPut Kind = 5
+)
+
+// String names the kind.
+func (k Kind) String() string {
+	switch k {
+	case KindDeleteRow:
+		return "delete-row"
+	case KindRowMarker:
+		return "row-marker"
+	case KindTrim:
+		return "trim"
+	case KindDeleteVersion:
+		return "delete-version"
+	case KindPut:
+		return "put"
+	}
+	return fmt.Sprintf("kind(%d)", uint8(k))
+}
+
+// Valid reports whether k is a known kind.
+func (k Kind) Valid() bool { return k >= KindDeleteRow && k <= KindPut }
+
+// IsTombstone reports whether a cell of this kind hides others.
+func (k Kind) IsTombstone() bool {
+	return k == KindDeleteRow || k == KindTrim || k == KindDeleteVersion
+}
+
+// IsRowLevel reports whether a cell of this kind has an empty column.
+func (k Kind) IsRowLevel() bool { return k == KindDeleteRow || k == KindRowMarker }
+
+const (
+	// MaxVersion is above every version that a put can have. It is the
+	// version of delete-row cells, of column deletes, and of markers that
+	// never expire.
+	MaxVersion int64 = math.MaxInt64
+	// MaxSequence is above every sequence number that is ever assigned. It
+	// reads "the newest" and fits 56 bits, so that formats may pack it.
+	MaxSequence uint64 = 1<<56 - 1
+	// MaxColumnBytes bounds the length of a column name.
+	MaxColumnBytes = 1024
+	// MaxValueBytes bounds the length of one value.
+	MaxValueBytes = 64 << 20
+)
+
+// Cell is one (column, version) entry of a row, or a row-level entry with an
+// empty column. Versions are milliseconds, 0 or above.
+type Cell struct {
+	Column  []byte
+	Version int64
+	Seq     uint64
+	Kind    Kind
+	Type    Type   // of the value; TypeNone unless Kind is KindPut
+	Value   []byte // payload, see Value.AppendPayload; empty unless KindPut
+}
+
+// CompareCells orders cells of one row: column ascending, version descending,
+// sequence number descending, kind ascending.
+func CompareCells(a, b *Cell) int {
+	if c := bytes.Compare(a.Column, b.Column); c != 0 {
+		return c
+	}
+	switch {
+	case a.Version != b.Version:
+		if a.Version > b.Version {
+			return -1
+		}
+		return 1
+	case a.Seq != b.Seq:
+		if a.Seq > b.Seq {
+			return -1
+		}
+		return 1
+	case a.Kind != b.Kind:
+		if a.Kind < b.Kind {
+			return -1
+		}
+		return 1
+	}
+	return 0
+}
+
+// Clone returns a copy of the cell that shares no memory with it.
+func (c Cell) Clone() Cell {
+	c.Column = bytes.Clone(c.Column)
+	c.Value = bytes.Clone(c.Value)
+	return c
+}
+
+// String formats the cell for test failures and tools.
+func (c *Cell) String() string {
+	version := fmt.Sprint(c.Version)
+	if c.Version == MaxVersion {
+		version = "max"
+	}
+	s := fmt.Sprintf("%s@%s#%d:%s", c.Column, version, c.Seq, c.Kind)
+	if c.Kind == KindPut {
+		if v, err := PayloadValue(c.Type, c.Value); err == nil {
+			return s + "=" + v.String()
+		}
+		return s + "=?"
+	}
+	return s
+}
