@@ -1,0 +1,20 @@
+// Package clock is the engine's only source of time, so that tests can step it.
+// No engine package but this one calls time.Now.
+package clock
+
+import "time"
+
+// Clock tells the time in the two ways the engine needs it.
+type Clock interface {
+	// NowMillis is the wall clock: milliseconds since the Unix epoch, UTC. It
+	// may step in either direction. Versions and expiry are measured by it;
+	// order and durability never are.
+	NowMillis() int64
+	// Elapsed is a monotonic reading since an arbitrary start. It bounds how
+	// fast purging of expired data may follow the wall clock, and paces work.
+	Elapsed() time.Duration
+	// AfterFunc calls f in its own goroutine once d has elapsed, unless the
+	// returned function is called before; that function reports whether it
+	// prevented the call.
+	AfterFunc(d time.Duration, f func()) (stop func() bool)
+}

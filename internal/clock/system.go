@@ -1,0 +1,18 @@
+package clock
+
+import "time"
+
+// System returns the clock of the machine. Its Elapsed counts from this call.
+func System() Clock { return system{start: time.Now()} }
+
+type system struct{ start time.Time }
+
+func (system) NowMillis() int64 { return time.Now().UnixMilli() }
+
+// Elapsed uses the monotonic reading inside time.Time, which does not follow
+// steps of the wall clock.
+func (s system) Elapsed() time.Duration { return time.Since(s.start) }
+
+func (system) AfterFunc(d time.Duration, f func()) (stop func() bool) {
+	return time.AfterFunc(d, f).Stop
+}

@@ -1,0 +1,235 @@
+package executor_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/flagstone-db/flagstone/internal/executor"
+)
+
+// panicVariable makes this test program run a job that panics.
+const panicVariable = "FLAGSTONE_TEST_PANIC"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(panicVariable) != "" {
+		pool := newPool(1, 1, 1)
+		pool.Go(executor.Flush, "bug", func() { panic("a bug in a job") })
+		// Not Close, which might drop the job: whoever recovers it frees us.
+		pool.Go(executor.Flush, "next", func() { os.Exit(0) })
+		select {}
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func newPool(flush, compaction, cleanup int) *executor.Pool {
+	return executor.NewPool([executor.Classes]int{flush, compaction, cleanup})
+}
+
+var _ = []executor.Executor{(*executor.Pool)(nil), (*executor.Manual)(nil)}
+
+func TestPoolRunsJobsOfAClassInTheirOrder(t *testing.T) {
+	pool := newPool(1, 1, 1)
+	var got []int
+	var all sync.WaitGroup
+	for i := range 100 {
+		all.Add(1)
+		if !pool.Go(executor.Compaction, "job", func() { got = append(got, i); all.Done() }) {
+			t.Fatal("refused")
+		}
+	}
+	all.Wait()
+	pool.Close()
+	if len(got) != 100 || !slices.IsSorted(got) {
+		t.Errorf("ran %v", got)
+	}
+}
+
+func TestPoolBoundsEachClassByItself(t *testing.T) {
+	pool := newPool(1, 3, 2)
+	defer pool.Close()
+	for c, limit := range map[executor.Class]int{executor.Flush: 1, executor.Compaction: 3, executor.Cleanup: 2} {
+		var running, most atomic.Int64
+		started, release := make(chan struct{}, 20), make(chan struct{})
+		var all sync.WaitGroup
+		for range 20 {
+			all.Add(1)
+			pool.Go(c, "job", func() {
+				defer all.Done()
+				now := running.Add(1)
+				for old := most.Load(); now > old && !most.CompareAndSwap(old, now); old = most.Load() {
+				}
+				started <- struct{}{}
+				<-release
+				running.Add(-1)
+			})
+		}
+		for range limit {
+			<-started // as many as allowed do run at once
+		}
+		close(release)
+		all.Wait()
+		if most.Load() != int64(limit) {
+			t.Errorf("%s: %d at once; want %d", c, most.Load(), limit)
+		}
+	}
+}
+
+func TestPoolClassesDoNotWaitForEachOther(t *testing.T) {
+	pool := newPool(1, 1, 1)
+	release, done := make(chan struct{}), make(chan struct{})
+	pool.Go(executor.Compaction, "long", func() { <-release })
+	pool.Go(executor.Flush, "urgent", func() { close(done) })
+	<-done
+	close(release)
+	pool.Close()
+}
+
+func TestPoolCloseWaitsForRunningJobsAndDropsQueuedOnes(t *testing.T) {
+	pool := newPool(1, 1, 1)
+	started, release := make(chan struct{}), make(chan struct{})
+	var ended atomic.Bool
+	pool.Go(executor.Flush, "running", func() {
+		close(started)
+		<-release
+		ended.Store(true)
+	})
+	<-started
+	pool.Go(executor.Flush, "queued", func() { t.Error("ran after Close") })
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		pool.Close()
+		if !ended.Load() {
+			t.Error("Close returned before the job")
+		}
+	}()
+	// Close has begun once Go refuses; a job that slips in before is dropped.
+	for pool.Go(executor.Flush, "late", func() { t.Error("ran after Close") }) {
+	}
+	close(release)
+	<-closed
+	pool.Close() // again, and at once
+}
+
+func TestPoolJobsMayQueueJobs(t *testing.T) {
+	pool := newPool(1, 1, 1)
+	done := make(chan struct{})
+	var queue func(n int)
+	queue = func(n int) {
+		pool.Go(executor.Class(n%int(executor.Classes)), fmt.Sprint(n), func() {
+			if n == 0 {
+				close(done)
+				return
+			}
+			queue(n - 1)
+		})
+	}
+	queue(50)
+	<-done
+	pool.Close()
+}
+
+func TestPoolRefusesALimitBelowOne(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("accepted a class that can never run")
+		}
+	}()
+	newPool(1, 0, 1)
+}
+
+func TestPoolDiesOfAPanicAndShowsIt(t *testing.T) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), panicVariable+"=1")
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "panic: a bug in a job") {
+		t.Errorf("error %v, output:\n%s", err, out)
+	}
+}
+
+func TestManualRunsOnlyWhatIsStepped(t *testing.T) {
+	m := executor.NewManual()
+	var got []string
+	add := func(c executor.Class, name string) {
+		m.Go(c, name, func() { got = append(got, name) })
+	}
+	add(executor.Flush, "a")
+	add(executor.Compaction, "b")
+	add(executor.Cleanup, "c")
+	want := []executor.JobInfo{{executor.Flush, "a"}, {executor.Compaction, "b"}, {executor.Cleanup, "c"}}
+	if !slices.Equal(m.Pending(), want) || len(got) != 0 {
+		t.Fatalf("pending %v, ran %v", m.Pending(), got)
+	}
+	if m.Step(3) || m.Step(-1) {
+		t.Error("stepped a job that is not there")
+	}
+	if !m.Step(1) || !m.Step(1) || !m.Step(0) || m.Step(0) {
+		t.Error("did not step a job that is there")
+	}
+	if !slices.Equal(got, []string{"b", "c", "a"}) {
+		t.Errorf("ran %v", got)
+	}
+}
+
+func TestManualRunAllIncludesWhatJobsQueue(t *testing.T) {
+	m := executor.NewManual()
+	var got []string
+	m.Go(executor.Flush, "a", func() {
+		got = append(got, "a")
+		m.Go(executor.Compaction, "of a", func() { got = append(got, "of a") })
+	})
+	m.Go(executor.Flush, "b", func() { got = append(got, "b") })
+	if n := m.RunAll(); n != 3 || !slices.Equal(got, []string{"a", "b", "of a"}) {
+		t.Errorf("%d ran: %v", n, got)
+	}
+}
+
+func TestManualCloseWaitsForTheRunningJobAndDropsTheRest(t *testing.T) {
+	m := executor.NewManual()
+	started, release := make(chan struct{}), make(chan struct{})
+	var ended atomic.Bool
+	m.Go(executor.Flush, "running", func() {
+		close(started)
+		<-release
+		ended.Store(true)
+	})
+	m.Go(executor.Flush, "queued", func() { t.Error("ran") })
+	stepped := make(chan struct{})
+	go func() {
+		defer close(stepped)
+		m.Step(0)
+	}()
+	<-started
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		m.Close()
+		if !ended.Load() {
+			t.Error("Close returned before the job")
+		}
+	}()
+	for m.Go(executor.Flush, "late", func() { t.Error("ran") }) {
+	}
+	close(release)
+	<-closed
+	<-stepped
+	if m.RunAll() != 0 || len(m.Pending()) != 0 {
+		t.Error("jobs are left")
+	}
+}
+
+func TestClassesHaveNames(t *testing.T) {
+	for c := range executor.Classes {
+		if c.String() == "" {
+			t.Errorf("class %d", int(c))
+		}
+	}
+}

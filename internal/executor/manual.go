@@ -1,0 +1,98 @@
+package executor
+
+import (
+	"slices"
+	"sync"
+)
+
+// Manual queues jobs and runs one only when a test says so, on the stack of
+// the test. With one goroutine calling everything, a run is a function of the
+// choices that the test makes.
+type Manual struct {
+	mu      sync.Mutex
+	ended   sync.Cond
+	queue   []job // of all classes, in the order they were queued
+	running int
+	closed  bool
+}
+
+// JobInfo describes a queued job.
+type JobInfo struct {
+	Class Class
+	Name  string
+}
+
+// NewManual returns an executor with an empty queue.
+func NewManual() *Manual {
+	m := &Manual{}
+	m.ended.L = &m.mu
+	return m
+}
+
+// Go implements Executor.
+func (m *Manual) Go(class Class, name string, run func()) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return false
+	}
+	m.queue = append(m.queue, job{class, name, run})
+	return true
+}
+
+// Pending lists the queued jobs, the one that was queued first at index 0.
+func (m *Manual) Pending() []JobInfo {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	infos := make([]JobInfo, len(m.queue))
+	for i, j := range m.queue {
+		infos[i] = JobInfo{j.class, j.name}
+	}
+	return infos
+}
+
+// Step runs job i of Pending and returns when it has ended; it returns false
+// if there is no such job. A test that picks i at random explores orders in
+// which the jobs could have run: also within a class, where several run at
+// once and may end in any order. A job may queue further jobs.
+func (m *Manual) Step(i int) bool {
+	m.mu.Lock()
+	if i < 0 || i >= len(m.queue) {
+		m.mu.Unlock()
+		return false
+	}
+	next := m.queue[i]
+	m.queue = slices.Delete(m.queue, i, i+1)
+	m.running++
+	m.mu.Unlock()
+	defer func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.running--
+		m.ended.Broadcast()
+	}()
+	next.run()
+	return true
+}
+
+// RunAll runs jobs in the order they were queued until none is left, those
+// included that the jobs themselves queue. It returns how many ran. Jobs that
+// queue each other for ever make it run for ever.
+func (m *Manual) RunAll() int {
+	n := 0
+	for m.Step(0) {
+		n++
+	}
+	return n
+}
+
+// Close implements Executor. A job must not call it: it would wait for itself.
+func (m *Manual) Close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+	m.queue = nil
+	for m.running > 0 {
+		m.ended.Wait()
+	}
+}

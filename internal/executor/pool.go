@@ -1,0 +1,86 @@
+package executor
+
+import (
+	"fmt"
+	"sync"
+)
+
+// job is queued work.
+type job struct {
+	class Class
+	name  string
+	run   func()
+}
+
+// Pool runs jobs on goroutines: at most a fixed number of each class at once,
+// and none while there is nothing to do. A job that panics ends the process: a
+// panic is a bug, and a store that goes on after one may spread it to disk.
+type Pool struct {
+	mu      sync.Mutex
+	ended   sync.Cond // signalled when a worker ends
+	limits  [Classes]int
+	running [Classes]int
+	queues  [Classes][]job
+	closed  bool
+}
+
+// NewPool returns a pool that runs at most limits[c] jobs of class c at once.
+// A limit below one is a programming error.
+func NewPool(limits [Classes]int) *Pool {
+	for c, n := range limits {
+		if n < 1 {
+			panic(fmt.Sprintf("executor: limit %d for class %s; it must be at least 1", n, Class(c)))
+		}
+	}
+	p := &Pool{limits: limits}
+	p.ended.L = &p.mu
+	return p
+}
+
+// Go implements Executor.
+func (p *Pool) Go(class Class, name string, run func()) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return false
+	}
+	p.queues[class] = append(p.queues[class], job{class, name, run})
+	// Workers take from the queue in order, so that starting one for the job
+	// just queued starts the oldest that waits.
+	if p.running[class] < p.limits[class] {
+		p.running[class]++
+		go p.work(class)
+	}
+	return true
+}
+
+// work runs jobs of one class until there are none. It defers nothing, so that
+// a panic of a job reaches the runtime as it is.
+func (p *Pool) work(class Class) {
+	p.mu.Lock()
+	for len(p.queues[class]) > 0 {
+		next := p.queues[class][0]
+		p.queues[class][0] = job{} // let go of what the job captured
+		p.queues[class] = p.queues[class][1:]
+		p.mu.Unlock()
+		next.run()
+		p.mu.Lock()
+	}
+	p.queues[class] = nil
+	p.running[class]--
+	p.ended.Broadcast()
+	p.mu.Unlock()
+}
+
+// Close implements Executor. A job must not call it: it would wait for itself.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	for c := range p.queues {
+		p.queues[c] = nil
+	}
+	for p.running != [Classes]int{} {
+		p.ended.Wait()
+	}
+}

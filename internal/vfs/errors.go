@@ -1,0 +1,86 @@
+package vfs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"syscall"
+	"unsafe"
+)
+
+// ErrLocked is what Lock gives for a lock that is held, by this process or by
+// another one.
+var ErrLocked = errors.New("locked by another holder")
+
+// IsNoSpace reports whether err says that a write found no room: the disk or
+// the quota is full, or the file would exceed the largest size allowed. Such an
+// error may go away when space is freed; every other write error is for good.
+func IsNoSpace(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) ||
+		errors.Is(err, syscall.EFBIG) || isPlatformNoSpace(err)
+}
+
+// pathError names the operation and the file in an error, as package os does.
+// A nil err stays nil, and an error that already names a file is left alone.
+func pathError(op, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return err
+	}
+	return &fs.PathError{Op: op, Path: name, Err: err}
+}
+
+// linkError is pathError for the operations with two names.
+func linkError(op, oldName, newName string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &fs.PathError{Op: op, Path: oldName, Err: fmt.Errorf("to %s: %w", newName, err)}
+}
+
+// directAlignment is the block size of direct I/O: 4096 suits every device
+// with a logical block of 512 or 4096 bytes, and is the unit in which a page
+// cache and most flash devices work.
+const directAlignment = 4096
+
+// AlignedBuffer returns a zeroed buffer of the given length whose address is a
+// multiple of 4096 bytes, as direct I/O demands (see File.Alignment). The
+// length is the caller's business: it need not be a multiple.
+func AlignedBuffer(size int) []byte {
+	b := make([]byte, size+directAlignment)
+	skip := 0
+	if rest := misalignment(b, directAlignment); rest != 0 {
+		skip = directAlignment - rest
+	}
+	return b[skip : skip+size : skip+size]
+}
+
+// misalignment returns the address of b modulo align. The garbage collector
+// does not move heap objects, so the answer holds for the life of b; buffers
+// that might live on a stack are never passed to direct I/O unchecked.
+func misalignment(b []byte, align int) int {
+	return int(uintptr(unsafe.Pointer(unsafe.SliceData(b))) % uintptr(align))
+}
+
+// checkTransfer refuses what no implementation can do: a negative offset, and
+// on a file with an alignment above 1 an offset, length or address that is no
+// multiple of it. Doing it here makes the simulated and the real file system
+// refuse the same calls, and keeps the kernel's bare "invalid argument" out of
+// error texts.
+func checkTransfer(op, name string, p []byte, off int64, align int) error {
+	if off < 0 {
+		return &fs.PathError{Op: op, Path: name, Err: fmt.Errorf("negative offset %d: %w", off, fs.ErrInvalid)}
+	}
+	if align <= 1 || len(p) == 0 {
+		return nil
+	}
+	if off%int64(align) != 0 || len(p)%align != 0 || misalignment(p, align) != 0 {
+		return &fs.PathError{Op: op, Path: name, Err: fmt.Errorf(
+			"direct I/O at offset %d, length %d, address remainder %d is not aligned to %d: %w",
+			off, len(p), misalignment(p, align), align, fs.ErrInvalid)}
+	}
+	return nil
+}

@@ -1,0 +1,330 @@
+package vfs
+
+// This file is the real file system, as far as it is the same everywhere.
+// What differs lies in os_linux.go, os_darwin.go, os_unix.go and
+// os_windows.go, behind these functions:
+//
+//	openFlags(direct)       the extra flags of direct I/O; ok=false without it
+//	directAlign(f)          the alignment that the open file demands; 0: cannot
+//	syncData(f)             content and what is needed to read it back
+//	allocate(f, size)       reserve space; errors.ErrUnsupported if it cannot
+//	adviseSequential(f)     a hint
+//	syncDir(dir)            make entries durable
+//	lockFile(f)             exclusive, non-blocking; ErrLocked
+//	diskUsage(dir)          total and available bytes
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+)
+
+// The store's files hold its users' data: nobody else reads them, a group may
+// (for backup programs).
+const (
+	filePerm = 0o640
+	dirPerm  = 0o750
+)
+
+// OS returns the file system of the operating system.
+func OS() FS { return osFS{} }
+
+type osFS struct{}
+
+func (osFS) Create(name string, opts OpenOptions) (File, error) {
+	return openOS(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, opts)
+}
+
+func (osFS) Open(name string, opts OpenOptions) (File, error) {
+	return openOS(name, os.O_RDONLY, opts)
+}
+
+func (osFS) OpenReadWrite(name string, opts OpenOptions) (File, error) {
+	return openOS(name, os.O_RDWR, opts)
+}
+
+// openOS opens name, with direct I/O if that is wanted and possible.
+func openOS(name string, flags int, opts OpenOptions) (File, error) {
+	readOnly := flags&os.O_RDWR == 0
+	if opts.Direct {
+		if extra, ok := openFlags(); ok {
+			f, err := os.OpenFile(name, flags|extra, filePerm)
+			switch {
+			case err == nil:
+				if align := directAlign(f); align > 0 {
+					return newOSFile(f, name, readOnly, align)
+				}
+				// Direct, but with a block larger than AlignedBuffer serves.
+				if err := f.Close(); err != nil {
+					return nil, pathError("close", name, err)
+				}
+			case !errors.Is(err, errDirectRefused):
+				return nil, pathError("open", name, err)
+			}
+		}
+	}
+	f, err := os.OpenFile(name, flags, filePerm)
+	if err != nil {
+		return nil, pathError("open", name, err)
+	}
+	if opts.Sequential {
+		adviseSequential(f)
+	}
+	return newOSFile(f, name, readOnly, 1)
+}
+
+// newOSFile refuses directories, which some systems let one open for reading.
+func newOSFile(f *os.File, name string, readOnly bool, align int) (File, error) {
+	st, err := f.Stat()
+	if err == nil && st.IsDir() {
+		err = &fs.PathError{Op: "open", Path: name, Err: errIsDir}
+	}
+	if err != nil {
+		f.Close() // the error at hand is the one that matters
+		return nil, pathError("open", name, err)
+	}
+	return &osFile{f: f, name: name, readOnly: readOnly, align: align}, nil
+}
+
+func (osFS) Remove(name string) error {
+	// os.Remove deletes empty directories too; this method does not.
+	st, err := os.Lstat(name)
+	if err != nil {
+		return pathError("remove", name, err)
+	}
+	if st.IsDir() {
+		return &fs.PathError{Op: "remove", Path: name, Err: errIsDir}
+	}
+	return pathError("remove", name, os.Remove(name))
+}
+
+func (osFS) RemoveDir(dir string) error {
+	st, err := os.Lstat(dir)
+	if err != nil {
+		return pathError("removedir", dir, err)
+	}
+	if !st.IsDir() {
+		return &fs.PathError{Op: "removedir", Path: dir, Err: errNotDir}
+	}
+	return pathError("removedir", dir, os.Remove(dir))
+}
+
+func (osFS) Rename(oldName, newName string) error {
+	return linkError("rename", oldName, newName, unwrapLink(os.Rename(oldName, newName)))
+}
+
+func (osFS) Link(oldName, newName string) error {
+	return linkError("link", oldName, newName, unwrapLink(os.Link(oldName, newName)))
+}
+
+// unwrapLink takes the cause out of an *os.LinkError, so that all errors of
+// this package have one shape.
+func unwrapLink(err error) error {
+	var le *os.LinkError
+	if errors.As(err, &le) {
+		return le.Err
+	}
+	return err
+}
+
+func (fsys osFS) MkdirAll(dir string) error {
+	st, err := os.Stat(dir)
+	if err == nil {
+		if !st.IsDir() {
+			return &fs.PathError{Op: "mkdir", Path: dir, Err: errNotDir}
+		}
+		return nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return pathError("mkdir", dir, err)
+	}
+	parent := filepath.Dir(dir)
+	if parent != dir {
+		if err := fsys.MkdirAll(parent); err != nil {
+			return err
+		}
+	}
+	// Another process may have made it meanwhile; it may not have synced it.
+	if err := os.Mkdir(dir, dirPerm); err != nil && !errors.Is(err, fs.ErrExist) {
+		return pathError("mkdir", dir, err)
+	}
+	return fsys.SyncDir(parent)
+}
+
+func (osFS) List(dir string) ([]string, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, pathError("list", dir, err)
+	}
+	names, err := f.Readdirnames(-1)
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return nil, pathError("list", dir, err)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+func (osFS) Stat(name string) (Info, error) {
+	st, err := os.Stat(name)
+	if err != nil {
+		return Info{}, pathError("stat", name, err)
+	}
+	if st.IsDir() {
+		return Info{Dir: true}, nil
+	}
+	return Info{Size: st.Size()}, nil
+}
+
+func (osFS) SyncDir(dir string) error { return pathError("syncdir", dir, syncDir(dir)) }
+
+func (osFS) Usage(dir string) (Usage, error) {
+	u, err := diskUsage(dir)
+	return u, pathError("usage", dir, err)
+}
+
+// Lock locks an open file, so the lock ends with the process however it ends,
+// and a second open of the same file conflicts also within one process. The
+// file stays behind and is never deleted: deleting it would let a second
+// process lock a new file of the same name. Its content, the process id of the
+// last holder, serves error texts only.
+func (osFS) Lock(name string) (io.Closer, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, filePerm)
+	if err != nil {
+		return nil, pathError("lock", name, err)
+	}
+	if err := lockFile(f); err != nil {
+		if errors.Is(err, ErrLocked) {
+			err = fmt.Errorf("%w%s", err, lockHolder(f))
+		}
+		f.Close() // read only so far: nothing to lose
+		return nil, pathError("lock", name, err)
+	}
+	// Failing to leave a note (a full disk) is no reason not to start.
+	if f.Truncate(0) == nil {
+		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	}
+	return &osLock{f: f, name: name}, nil
+}
+
+// lockHolder reads the note that the holder of a lock left.
+func lockHolder(f *os.File) string {
+	var buf [32]byte
+	n, _ := f.ReadAt(buf[:], 0)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(buf[:n])))
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf(" (process %d)", pid)
+}
+
+type osLock struct {
+	f    *os.File
+	name string
+}
+
+// Close releases the lock: closing the file does it on every system.
+func (l *osLock) Close() error { return pathError("unlock", l.name, l.f.Close()) }
+
+// osFile is an open file. Package os retries interrupted calls and completes
+// short reads and writes.
+type osFile struct {
+	f        *os.File
+	name     string
+	readOnly bool
+	align    int
+	appended atomic.Int64 // where Write goes on
+}
+
+func (f *osFile) ReadAt(p []byte, off int64) (int, error) {
+	if err := checkTransfer("read", f.name, p, off, f.align); err != nil {
+		return 0, err
+	}
+	n, err := f.f.ReadAt(p, off)
+	if err == nil || err == io.EOF {
+		return n, err
+	}
+	// A direct read that ends at the end of the file stops inside a block; the
+	// attempt to go on from there is misaligned, and some file systems say so
+	// instead of saying that the file has ended.
+	if f.align > 1 && n%f.align != 0 {
+		if st, serr := f.f.Stat(); serr == nil && off+int64(n) >= st.Size() {
+			return n, io.EOF
+		}
+	}
+	return n, pathError("read", f.name, err)
+}
+
+func (f *osFile) WriteAt(p []byte, off int64) (int, error) {
+	if err := f.writable("write"); err != nil {
+		return 0, err
+	}
+	if err := checkTransfer("write", f.name, p, off, f.align); err != nil {
+		return 0, err
+	}
+	n, err := f.f.WriteAt(p, off)
+	return n, pathError("write", f.name, err)
+}
+
+func (f *osFile) Write(p []byte) (int, error) {
+	off := f.appended.Load()
+	n, err := f.WriteAt(p, off)
+	f.appended.Store(off + int64(n))
+	return n, err
+}
+
+func (f *osFile) writable(op string) error {
+	if f.readOnly {
+		return &fs.PathError{Op: op, Path: f.name, Err: fs.ErrPermission}
+	}
+	return nil
+}
+
+func (f *osFile) Alignment() int { return f.align }
+
+func (f *osFile) Truncate(size int64) error {
+	if err := f.writable("truncate"); err != nil {
+		return err
+	}
+	return pathError("truncate", f.name, f.f.Truncate(size))
+}
+
+// Preallocate never shrinks the file: a size below the current one leaves it.
+func (f *osFile) Preallocate(size int64) error {
+	if err := f.writable("preallocate"); err != nil {
+		return err
+	}
+	if size <= 0 {
+		return nil
+	}
+	err := allocate(f.f, size)
+	if !errors.Is(err, errors.ErrUnsupported) {
+		return pathError("preallocate", f.name, err)
+	}
+	have, err := f.Size()
+	if err != nil || have >= size {
+		return err
+	}
+	return f.Truncate(size)
+}
+
+func (f *osFile) Sync() error     { return pathError("sync", f.name, f.f.Sync()) }
+func (f *osFile) SyncData() error { return pathError("syncdata", f.name, syncData(f.f)) }
+func (f *osFile) Close() error    { return pathError("close", f.name, f.f.Close()) }
+
+func (f *osFile) Size() (int64, error) {
+	st, err := f.f.Stat()
+	if err != nil {
+		return 0, pathError("size", f.name, err)
+	}
+	return st.Size(), nil
+}

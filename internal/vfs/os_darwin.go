@@ -1,0 +1,28 @@
+package vfs
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// errDirectRefused never comes: macOS has no direct open.
+const errDirectRefused = unix.EINVAL
+
+func openFlags() (int, bool) { return 0, false }
+
+func directAlign(*os.File) int { return 0 }
+
+// syncData is a full sync: package os asks for F_FULLFSYNC, the only call on
+// macOS that reaches beyond the device's cache.
+func syncData(f *os.File) error { return f.Sync() }
+
+func allocate(*os.File, int64) error { return errors.ErrUnsupported }
+
+func adviseSequential(f *os.File) {
+	_ = control(f, func(fd int) error {
+		_, err := unix.FcntlInt(uintptr(fd), unix.F_RDAHEAD, 1)
+		return err
+	})
+}

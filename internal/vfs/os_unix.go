@@ -1,0 +1,80 @@
+//go:build linux || darwin
+
+package vfs
+
+// What Linux and macOS have in common.
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Causes that the simulated file system shares with the real one.
+const (
+	errIsDir    = unix.EISDIR
+	errNotDir   = unix.ENOTDIR
+	errNotEmpty = unix.ENOTEMPTY
+)
+
+// isPlatformNoSpace has nothing to add to what IsNoSpace checks.
+func isPlatformNoSpace(error) bool { return false }
+
+// control runs fn with the file's descriptor, which stays open meanwhile, and
+// repeats it while a signal interrupts it.
+func control(f *os.File, fn func(fd int) error) error {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var inner error
+	err = conn.Control(func(fd uintptr) {
+		for {
+			inner = fn(int(fd))
+			if inner != unix.EINTR {
+				return
+			}
+		}
+	})
+	if err != nil {
+		return fs.ErrClosed // the one reason why Control does not call
+	}
+	return inner
+}
+
+func syncDir(dir string) error {
+	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	err = f.Sync()
+	return errors.Join(err, f.Close())
+}
+
+// lockFile uses flock: it belongs to the open file, not to the process, so it
+// conflicts with every other open of the same file, and (unlike fcntl locks)
+// does not vanish when some other descriptor of the file is closed.
+func lockFile(f *os.File) error {
+	err := control(f, func(fd int) error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
+	if err == unix.EWOULDBLOCK {
+		return ErrLocked
+	}
+	return err
+}
+
+func diskUsage(dir string) (Usage, error) {
+	var st unix.Statfs_t
+	for {
+		err := unix.Statfs(dir, &st)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return Usage{}, err
+		}
+		size := uint64(st.Bsize)
+		return Usage{Total: st.Blocks * size, Available: st.Bavail * size}, nil
+	}
+}

@@ -1,0 +1,66 @@
+package vfs
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/windows"
+)
+
+// Causes that the simulated file system shares with the real one.
+const (
+	errIsDir    = windows.Errno(windows.ERROR_DIRECTORY_NOT_SUPPORTED)
+	errNotDir   = windows.Errno(windows.ERROR_DIRECTORY)
+	errNotEmpty = windows.Errno(windows.ERROR_DIR_NOT_EMPTY)
+)
+
+// errDirectRefused never comes: files are opened buffered.
+const errDirectRefused = windows.Errno(windows.ERROR_INVALID_PARAMETER)
+
+func isPlatformNoSpace(err error) bool {
+	return errors.Is(err, windows.ERROR_DISK_FULL) || errors.Is(err, windows.ERROR_HANDLE_DISK_FULL)
+}
+
+func openFlags() (int, bool) { return 0, false }
+
+func directAlign(*os.File) int { return 0 }
+
+func syncData(f *os.File) error { return f.Sync() }
+
+func allocate(*os.File, int64) error { return errors.ErrUnsupported }
+
+func adviseSequential(*os.File) {}
+
+// syncDir cannot be done on Windows, where NTFS logs directory changes in
+// order. It still reports a directory that does not exist.
+func syncDir(dir string) error {
+	st, err := os.Stat(dir)
+	if err == nil && !st.IsDir() {
+		err = errNotDir
+	}
+	return err
+}
+
+// lockFile locks one byte far beyond the content, since a locked region cannot
+// be read by others and the content names the holder.
+func lockFile(f *os.File) error {
+	const flags = windows.LOCKFILE_EXCLUSIVE_LOCK | windows.LOCKFILE_FAIL_IMMEDIATELY
+	at := &windows.Overlapped{OffsetHigh: 1 << 30}
+	err := windows.LockFileEx(windows.Handle(f.Fd()), flags, 0, 1, 0, at)
+	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) || errors.Is(err, windows.ERROR_IO_PENDING) {
+		return ErrLocked
+	}
+	return err
+}
+
+func diskUsage(dir string) (Usage, error) {
+	name, err := windows.UTF16PtrFromString(dir)
+	if err != nil {
+		return Usage{}, err
+	}
+	var available, total, free uint64
+	if err := windows.GetDiskFreeSpaceEx(name, &available, &total, &free); err != nil {
+		return Usage{}, err
+	}
+	return Usage{Total: total, Available: available}, nil
+}

@@ -1,0 +1,178 @@
+package vfs
+
+// This file is what the simulated disk knows of one file or directory: what
+// programs see, what is durable, and the operations that lie between.
+
+// inode is a file or a directory, apart from its names.
+type inode struct {
+	id    uint64 // rises with creation: a deterministic order for crashes
+	links int    // names that programs see
+	opens int    // open files
+
+	// Of a file.
+	visible content
+	durable content
+	pending []dataOp
+	log     []byte // the bytes of pending writes, one after the other
+
+	// Of a directory; nil maps mark a file.
+	entries        map[string]*inode
+	durableEntries map[string]*inode
+	pendingEntries []entryOp
+}
+
+func (n *inode) isDir() bool { return n.entries != nil }
+
+// dataOp is a change of a file's content since its last sync.
+type dataOp struct {
+	seq  uint64 // its place among all operations on the disk
+	kind dataKind
+	off  int64 // where a write starts; the new size; the end of what is reserved
+	at   int   // where its bytes start in the log; allZeros if they are not there
+	size int   // how many there are
+}
+
+// allZeros as the place of a write's bytes says that all of them are zero.
+const allZeros = -1
+
+type dataKind uint8
+
+const (
+	dataWrite dataKind = iota
+	dataResize
+	dataReserve
+)
+
+// entryOp is a change of a directory since its last sync.
+type entryOp struct {
+	seq  uint64
+	kind entryKind
+	name string
+	to   string // the new name of a move
+	node *inode // what is linked or moved
+}
+
+type entryKind uint8
+
+const (
+	entryLink   entryKind = iota // name now stands for node
+	entryUnlink                  // name is gone
+	entryMove                    // name is gone and to now stands for node, at once
+)
+
+// write changes what programs see, and remembers the change.
+func (n *inode) write(seq uint64, p []byte, off int64) {
+	n.visible.writeAt(p, off)
+	op := dataOp{seq: seq, kind: dataWrite, off: off, at: len(n.log), size: len(p)}
+	if len(p) >= pageSize && allZero(p) {
+		op.at = allZeros
+	} else {
+		n.log = append(n.log, p...)
+	}
+	n.pending = append(n.pending, op)
+}
+
+// resize likewise.
+func (n *inode) resize(seq uint64, size int64) {
+	n.visible.resize(size)
+	n.pending = append(n.pending, dataOp{seq: seq, kind: dataResize, off: size})
+}
+
+// reserve likewise.
+func (n *inode) reserve(seq uint64, size int64) {
+	n.visible.reserve(size)
+	n.pending = append(n.pending, dataOp{seq: seq, kind: dataReserve, off: size})
+}
+
+// bytesOf returns what a pending write wrote.
+func (n *inode) bytesOf(op dataOp) []byte {
+	if op.at == allZeros {
+		return make([]byte, op.size)
+	}
+	return n.log[op.at : op.at+op.size]
+}
+
+// keptLog is how large a buffer for pending bytes a file keeps across syncs.
+const keptLog = 1 << 20
+
+// forget drops the pending operations.
+func (n *inode) forget() {
+	n.pending = n.pending[:0]
+	n.log = n.log[:0]
+	if cap(n.log) > keptLog {
+		n.log = nil
+	}
+}
+
+// sync makes the content durable, in time proportional to what is pending: the
+// pages that were written become shared between both states.
+func (n *inode) sync() {
+	for _, op := range n.pending {
+		if op.kind == dataResize && op.off < n.durable.size {
+			n.durable.resize(op.off) // what was cut off must not come back as the file grows again
+		}
+	}
+	n.durable.resize(n.visible.size)
+	for _, op := range n.pending {
+		switch op.kind {
+		case dataWrite:
+			n.durable.sharePages(&n.visible, int(op.off/pageSize), pagesFor(op.off+int64(op.size)))
+		case dataReserve:
+			n.durable.reserve(min(op.off, n.visible.size))
+		case dataResize:
+		}
+	}
+	n.forget()
+}
+
+// syncEntries makes a directory's entries durable.
+func (n *inode) syncEntries() {
+	for _, op := range n.pendingEntries {
+		op.apply(n.durableEntries)
+	}
+	n.pendingEntries = n.pendingEntries[:0]
+}
+
+// apply carries out the operation on a set of entries.
+func (op entryOp) apply(entries map[string]*inode) {
+	switch op.kind {
+	case entryLink:
+		entries[op.name] = op.node
+	case entryUnlink:
+		delete(entries, op.name)
+	case entryMove:
+		// An older operation may be lost: only what is still there can go.
+		if entries[op.name] == op.node {
+			delete(entries, op.name)
+		}
+		entries[op.to] = op.node
+	}
+}
+
+// change applies the operation to what programs see, and remembers it.
+func (n *inode) change(op entryOp) {
+	op.apply(n.entries)
+	n.pendingEntries = append(n.pendingEntries, op)
+}
+
+// newPages returns how many pages a write of [off, end) would add.
+func (n *inode) newPages(off, end int64) int64 {
+	count := int64(0)
+	for i := int(off / pageSize); i < pagesFor(end); i++ {
+		if i >= len(n.visible.pages) || n.visible.pages[i] == nil {
+			count++
+		}
+	}
+	return count
+}
+
+// pagesFrom returns how many pages the file holds from page i on.
+func (n *inode) pagesFrom(i int) int64 {
+	count := int64(0)
+	for ; i < len(n.visible.pages); i++ {
+		if n.visible.pages[i] != nil {
+			count++
+		}
+	}
+	return count
+}

@@ -1,0 +1,97 @@
+// Package vfs is the engine's only door to files, so that tests can fail,
+// delay, tear and lose what a real disk can. No engine package but this one
+// touches package os or golang.org/x/sys.
+//
+// Implementations: OS (real files, buffered or direct), Sim (in memory; keeps
+// apart what was written and what was synced, and can be crashed), and Fault
+// (wraps any of them and injects errors).
+//
+// Names are paths made with path/filepath. Errors are *PathError values
+// (io/fs) that match fs.ErrNotExist and friends with errors.Is.
+package vfs
+
+import "io"
+
+// FS is what the engine needs of a file system.
+type FS interface {
+	// Create makes a file for reading and writing; a file of that name is
+	// truncated. The new directory entry is durable only after SyncDir.
+	Create(name string, opts OpenOptions) (File, error)
+	// Open opens an existing file for reading.
+	Open(name string, opts OpenOptions) (File, error)
+	// OpenReadWrite opens an existing file for reading and writing.
+	OpenReadWrite(name string, opts OpenOptions) (File, error)
+	// Remove deletes a file. Rename replaces newName if it exists. Link makes
+	// a second name for a file. All three are durable only after SyncDir.
+	Remove(name string) error
+	Rename(oldName, newName string) error
+	Link(oldName, newName string) error
+	// RemoveDir deletes an empty directory.
+	RemoveDir(dir string) error
+	// MkdirAll makes a directory and its parents, and syncs the parents of
+	// those it made.
+	MkdirAll(dir string) error
+	// List returns the names, not paths, in a directory, sorted.
+	List(dir string) ([]string, error)
+	// Stat describes a file or directory.
+	Stat(name string) (Info, error)
+	// SyncDir makes the directory's entries durable.
+	SyncDir(dir string) error
+	// Lock takes an exclusive lock that ends with the process or with Close.
+	// A lock that is held, by this process or another, gives ErrLocked.
+	Lock(name string) (io.Closer, error)
+	// Usage returns the space of the file system that holds dir.
+	Usage(dir string) (Usage, error)
+}
+
+// OpenOptions choose how a file is accessed.
+type OpenOptions struct {
+	// Direct asks for I/O that bypasses the page cache. Where the platform or
+	// the file system does not offer it, the file is opened buffered; see
+	// File.Alignment.
+	Direct bool
+	// Sequential hints that the file will be read from front to back.
+	Sequential bool
+}
+
+// Info describes a file.
+type Info struct {
+	Size int64
+	Dir  bool
+}
+
+// Usage is the space of a file system in bytes.
+type Usage struct {
+	Total     uint64
+	Available uint64 // to this process
+}
+
+// File is an open file. Reads and writes at an offset are safe for concurrent
+// use; the appending Write is not.
+type File interface {
+	// ReadAt and WriteAt behave as in package io. On a file with an Alignment
+	// above 1, offsets, lengths and buffer addresses must be multiples of it
+	// (AlignedBuffer makes such buffers), else they fail with fs.ErrInvalid;
+	// a read at the end of the file may return fewer bytes with io.EOF.
+	io.ReaderAt
+	io.WriterAt
+	// Write appends at the end of what Write has written, starting at 0.
+	io.Writer
+	// Alignment is 1, or the block size that direct I/O demands.
+	Alignment() int
+	// Truncate sets the size.
+	Truncate(size int64) error
+	// Preallocate reserves space for [0, size) and sets the size, so that
+	// writes inside it need no metadata commit. Where that is not possible it
+	// sets the size alone.
+	Preallocate(size int64) error
+	// Sync makes content and metadata durable; SyncData the content and what
+	// is needed to read it back. After an error nothing may be assumed about
+	// what is durable, and no later call on this file is to be believed.
+	Sync() error
+	SyncData() error
+	// Size returns the current size.
+	Size() (int64, error)
+	// Close releases the file.
+	io.Closer
+}
