@@ -1,0 +1,43 @@
+// Package mvcc decides what is visible and what nobody can need any more.
+//
+// A row is stored as cells in several runs (memtables, table files). Every
+// cell carries the sequence number of the mutation that wrote it. A View is a
+// moment of the store: a sequence number, the number of versions that the
+// table shows, and the cutoff below which versions are expired. This package
+// answers two questions about the cells of one row:
+//
+//   - Which of them does a view show? RowReader, for reads.
+//   - Which of them does no view show, now or later? Pruner, for flush and
+//     compaction.
+//
+// Both ask the same judge (rules.go), one per view, so that they cannot
+// disagree. MergeIterator and RowMerge put the runs of a row into one order.
+//
+// # The rules
+//
+// At a view with sequence number S, limit M and cutoff C:
+//
+//  1. Cells above S do not exist.
+//  2. A delete-row at sequence d hides what is below d; cells of the same
+//     mutation survive. A trim at (version V, sequence s) hides the cells of
+//     its column with version at most V and sequence below s. A delete-version
+//     hides what is below it at exactly its version. Deletes act by sequence,
+//     never by version alone: a later write of an older version is visible.
+//  3. Of one (column, version) the highest sequence number wins.
+//  4. Of what remains, the M largest versions of a column are visible.
+//  5. Versions whose whole seconds lie before C are expired and invisible.
+//  6. What a view shows does not depend on whether anything was pruned.
+//  7. Raising M or the time to live may bring back what was invisible and not
+//     yet collected, never what was deleted or overwritten.
+//
+// A row exists in a view that sees a marker at or above d which is not
+// expired. A row with visible cells always exists, because every mutation that
+// puts cells leaves a marker of their largest version.
+//
+// # Runs
+//
+// Of one row, a newer run holds only larger sequence numbers than an older
+// run. All of one mutation is in one run. Everything that Pruner proves rests
+// on this order, so compaction merges only neighbours: never a newer run of a
+// row without all older ones down to where the result is put.
+package mvcc

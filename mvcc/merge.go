@@ -1,0 +1,407 @@
+package mvcc
+
+// Merging runs. A row that one run alone holds, which is the common case,
+// streams through without a comparison of cells.
+
+import (
+	"bytes"
+	"errors"
+
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// RowMerge merges the cells of one row that several runs hold: the light path
+// of a point read, which needs no heap of rows. It implements Cells.
+//
+// Equal cells of two runs yield one. The order of the sources makes no
+// difference: sequence numbers decide what is newer.
+type RowMerge struct {
+	sources []Iterator
+	heap    []cellSource // min-heap in cell order, if there are several sources
+	// twins is set when a comparison found equal cells, which happens only if
+	// a run was stored twice. Sinking compares every new parent with its
+	// lesser child, so no equal pair gets to the top of the heap unnoticed.
+	// From then on each step in the row looks for copies to skip.
+	twins bool
+	err   error
+}
+
+type cellSource struct {
+	it   Iterator
+	cell *row.Cell
+}
+
+// NewRowMerge merges sources that stand on the same row. It does not own them.
+func NewRowMerge(sources []Iterator) *RowMerge {
+	m := new(RowMerge)
+	m.Reset(sources)
+	return m
+}
+
+// Reset makes m merge other sources, which stand on the same row. The slice is
+// copied.
+func (m *RowMerge) Reset(sources []Iterator) {
+	m.sources = append(m.sources[:0], sources...)
+	m.heap, m.twins, m.err = m.heap[:0], false, nil
+}
+
+// FirstCell positions on the first cell of the row.
+func (m *RowMerge) FirstCell() bool {
+	if len(m.sources) == 1 {
+		return m.sources[0].FirstCell()
+	}
+	m.heap = m.heap[:0]
+	for _, it := range m.sources {
+		if !m.admit(it, it.FirstCell()) {
+			return false
+		}
+	}
+	return m.heapify()
+}
+
+// SeekCell positions on the first cell at or after (column, version).
+func (m *RowMerge) SeekCell(column []byte, version int64) bool {
+	if len(m.sources) == 1 {
+		return m.sources[0].SeekCell(column, version)
+	}
+	m.heap = m.heap[:0]
+	for _, it := range m.sources {
+		if !m.admit(it, it.SeekCell(column, version)) {
+			return false
+		}
+	}
+	return m.heapify()
+}
+
+// NextCell moves by one cell.
+func (m *RowMerge) NextCell() bool {
+	if len(m.sources) == 1 {
+		return m.sources[0].NextCell()
+	}
+	if m.err != nil {
+		return false
+	}
+	if m.twins && !m.skipTwins() {
+		return false
+	}
+	return m.stepTop()
+}
+
+// Cell is the current cell.
+func (m *RowMerge) Cell() *row.Cell {
+	if len(m.sources) == 1 {
+		return m.sources[0].Cell()
+	}
+	return m.heap[0].cell
+}
+
+// Error is the error that ended the last movement.
+func (m *RowMerge) Error() error {
+	if len(m.sources) == 1 {
+		return m.sources[0].Error()
+	}
+	return m.err
+}
+
+// admit takes a positioned source into the heap, or leaves out one that has no
+// cell there. It returns false if the source failed.
+func (m *RowMerge) admit(it Iterator, ok bool) bool {
+	if ok {
+		m.heap = append(m.heap, cellSource{it, it.Cell()})
+		return true
+	}
+	return !m.fail(it.Error())
+}
+
+func (m *RowMerge) fail(err error) bool {
+	if err == nil {
+		return false
+	}
+	m.err, m.heap = err, m.heap[:0]
+	return true
+}
+
+func (m *RowMerge) heapify() bool {
+	m.err, m.twins = nil, false
+	for i := len(m.heap)/2 - 1; i >= 0; i-- {
+		m.sink(i)
+	}
+	return len(m.heap) > 0
+}
+
+// stepTop moves the first source by one cell.
+func (m *RowMerge) stepTop() bool {
+	top := &m.heap[0]
+	if top.it.NextCell() {
+		top.cell = top.it.Cell()
+	} else {
+		if m.fail(top.it.Error()) {
+			return false
+		}
+		last := len(m.heap) - 1
+		m.heap[0] = m.heap[last]
+		m.heap = m.heap[:last]
+	}
+	m.sink(0)
+	return len(m.heap) > 0
+}
+
+// skipTwins moves all sources but the first past cells equal to the current
+// one. Whatever equals the root of a heap has only equal cells above it, so
+// looking at the root's children until neither is equal finds all.
+func (m *RowMerge) skipTwins() bool {
+	for i := 1; i < len(m.heap) && i <= 2; {
+		if row.CompareCells(m.heap[0].cell, m.heap[i].cell) != 0 {
+			i++
+			continue
+		}
+		twin := &m.heap[i]
+		if twin.it.NextCell() {
+			twin.cell = twin.it.Cell()
+			m.sink(i)
+		} else {
+			if m.fail(twin.it.Error()) {
+				return false
+			}
+			last := len(m.heap) - 1
+			m.heap[i] = m.heap[last]
+			m.heap = m.heap[:last]
+			m.heapify()
+		}
+		i = 1
+	}
+	return true
+}
+
+func (m *RowMerge) sink(i int) {
+	h := m.heap
+	for {
+		child := 2*i + 1
+		if child >= len(h) {
+			return
+		}
+		if child+1 < len(h) && m.before(&h[child+1], &h[child]) {
+			child++
+		}
+		if !m.before(&h[child], &h[i]) {
+			return
+		}
+		h[i], h[child] = h[child], h[i]
+		i = child
+	}
+}
+
+func (m *RowMerge) before(a, b *cellSource) bool {
+	d := row.CompareCells(a.cell, b.cell)
+	if d == 0 {
+		m.twins = true
+	}
+	return d < 0
+}
+
+// MergeIterator merges runs, forward and backward. It implements Iterator.
+type MergeIterator struct {
+	runs []run
+	// heap holds the indexes of runs, the nearest row in the direction of
+	// travel first. Runs at their end stay in it, after all others. The runs
+	// that hold the current row are at its top: places are their positions in
+	// the heap, parents before children, and they are out of order only
+	// while a row movement is under way.
+	heap     []int
+	places   []int
+	backward bool
+	cells    RowMerge
+	key      []byte // scratch for changes of direction
+	err      error
+}
+
+var _ Iterator = (*MergeIterator)(nil)
+
+type run struct {
+	it  Iterator
+	key []byte // of its row, valid until its row cursor moves
+	end bool
+}
+
+// NewMergeIterator merges runs and owns them: Close closes them. An error of
+// any run ends the iteration and is its error: a missing run would look like
+// missing data.
+func NewMergeIterator(runs []Iterator) *MergeIterator {
+	m := &MergeIterator{runs: make([]run, len(runs)), heap: make([]int, len(runs))}
+	for i, it := range runs {
+		m.runs[i].it = it
+	}
+	return m
+}
+
+// First positions on the first row.
+func (m *MergeIterator) First() bool {
+	return m.position(false, Iterator.First)
+}
+
+// Last positions on the last row.
+func (m *MergeIterator) Last() bool {
+	return m.position(true, Iterator.Last)
+}
+
+// SeekRow positions on the first row at or after key.
+func (m *MergeIterator) SeekRow(key []byte) bool {
+	return m.position(false, func(it Iterator) bool { return it.SeekRow(key) })
+}
+
+// SeekRowBefore positions on the last row before key.
+func (m *MergeIterator) SeekRowBefore(key []byte) bool {
+	return m.position(true, func(it Iterator) bool { return it.SeekRowBefore(key) })
+}
+
+// NextRow moves to the next row.
+func (m *MergeIterator) NextRow() bool {
+	if m.backward && len(m.places) > 0 {
+		// The runs not on this row stand before it. The smallest key after
+		// it is the key and a zero byte.
+		m.key = append(append(m.key[:0], m.RowKey()...), 0)
+		return m.SeekRow(m.key)
+	}
+	return m.advance()
+}
+
+// PrevRow moves to the row before.
+func (m *MergeIterator) PrevRow() bool {
+	if !m.backward && len(m.places) > 0 {
+		m.key = append(m.key[:0], m.RowKey()...)
+		return m.SeekRowBefore(m.key)
+	}
+	return m.advance()
+}
+
+// RowKey is the key of the current row.
+func (m *MergeIterator) RowKey() []byte { return m.runs[m.heap[0]].key }
+
+// FirstCell positions on the first cell of the row.
+func (m *MergeIterator) FirstCell() bool { return m.cells.FirstCell() }
+
+// SeekCell positions on the first cell of the row at or after (column, version).
+func (m *MergeIterator) SeekCell(column []byte, version int64) bool {
+	return m.cells.SeekCell(column, version)
+}
+
+// NextCell moves by one cell.
+func (m *MergeIterator) NextCell() bool { return m.cells.NextCell() }
+
+// Cell is the current cell.
+func (m *MergeIterator) Cell() *row.Cell { return m.cells.Cell() }
+
+// Error is the error that ended the last movement of either cursor.
+func (m *MergeIterator) Error() error {
+	if m.err != nil || len(m.places) == 0 {
+		return m.err
+	}
+	return m.cells.Error()
+}
+
+// Close closes the runs.
+func (m *MergeIterator) Close() error {
+	var errs []error
+	for i := range m.runs {
+		errs = append(errs, m.runs[i].it.Close())
+	}
+	m.runs, m.heap, m.places = nil, nil, nil
+	return errors.Join(errs...)
+}
+
+func (m *MergeIterator) position(backward bool, move func(Iterator) bool) bool {
+	m.backward, m.err = backward, nil
+	for i := range m.runs {
+		m.heap[i] = i
+		if !m.settle(&m.runs[i], move(m.runs[i].it)) {
+			return false
+		}
+	}
+	for i := len(m.heap)/2 - 1; i >= 0; i-- {
+		m.sink(i)
+	}
+	return m.gather()
+}
+
+// settle notes where a run stands after a movement; false if it failed.
+func (m *MergeIterator) settle(r *run, ok bool) bool {
+	r.end = !ok
+	if ok {
+		r.key = r.it.RowKey()
+		return true
+	}
+	r.key = nil
+	if m.err = r.it.Error(); m.err != nil {
+		m.places = m.places[:0]
+		return false
+	}
+	return true
+}
+
+// advance moves the runs of the current row on.
+func (m *MergeIterator) advance() bool {
+	// Children before parents: sinking a place needs the heap below it whole.
+	for i := len(m.places) - 1; i >= 0; i-- {
+		r := &m.runs[m.heap[m.places[i]]]
+		var ok bool
+		if m.backward {
+			ok = r.it.PrevRow()
+		} else {
+			ok = r.it.NextRow()
+		}
+		if !m.settle(r, ok) {
+			return false
+		}
+		m.sink(m.places[i])
+	}
+	return m.gather()
+}
+
+// gather finds the runs that hold the row at the top of the heap.
+func (m *MergeIterator) gather() bool {
+	m.places = m.places[:0]
+	m.cells.Reset(nil)
+	if len(m.heap) == 0 || m.runs[m.heap[0]].end {
+		return false
+	}
+	key := m.runs[m.heap[0]].key
+	m.places = append(m.places, 0)
+	for i := 0; i < len(m.places); i++ {
+		m.cells.sources = append(m.cells.sources, m.runs[m.heap[m.places[i]]].it)
+		for child := 2*m.places[i] + 1; child <= 2*m.places[i]+2 && child < len(m.heap); child++ {
+			if r := &m.runs[m.heap[child]]; !r.end && bytes.Equal(r.key, key) {
+				m.places = append(m.places, child)
+			}
+		}
+	}
+	return true
+}
+
+func (m *MergeIterator) sink(i int) {
+	h := m.heap
+	for {
+		child := 2*i + 1
+		if child >= len(h) {
+			return
+		}
+		if child+1 < len(h) && m.before(h[child+1], h[child]) {
+			child++
+		}
+		if !m.before(h[child], h[i]) {
+			return
+		}
+		h[i], h[child] = h[child], h[i]
+		i = child
+	}
+}
+
+func (m *MergeIterator) before(a, b int) bool {
+	x, y := &m.runs[a], &m.runs[b]
+	if x.end || y.end {
+		return !x.end
+	}
+	if m.backward {
+		return bytes.Compare(x.key, y.key) > 0
+	}
+	return bytes.Compare(x.key, y.key) < 0
+}

@@ -1,0 +1,174 @@
+// Package mvcctest offers runs of cells in memory, for tests of what reads and
+// merges runs.
+package mvcctest
+
+import (
+	"bytes"
+	"errors"
+	"sort"
+
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// Row is one row of a run.
+type Row struct {
+	Key   []byte
+	Cells []row.Cell // in cell order, at least one
+}
+
+// Run is rows in ascending order of their keys.
+type Run []Row
+
+// Sort puts cells into cell order.
+func Sort(cells []row.Cell) {
+	sort.Slice(cells, func(i, j int) bool { return row.CompareCells(&cells[i], &cells[j]) < 0 })
+}
+
+// ErrInjected is the error of an Iterator whose steps ran out.
+var ErrInjected = errors.New("mvcctest: injected error")
+
+// Iterator walks a Run. It has the shape of mvcc.Iterator. It is as unkind as
+// the contract allows: what RowKey and Cell returned is overwritten by the
+// next movement, and a movement that needs a position panics without one.
+type Iterator struct {
+	// FailAfter, if positive, makes that movement and later ones fail.
+	FailAfter int
+	// Moves counts movements of both cursors, Seeks those of them that were
+	// SeekCell.
+	Moves, Seeks int
+	Closed       bool
+
+	run    Run
+	at     int
+	cellAt int
+	key    []byte
+	cell   row.Cell
+	column []byte
+	value  []byte
+	err    error
+}
+
+// NewIterator makes an iterator of the run.
+func (r Run) NewIterator() *Iterator { return &Iterator{run: r, at: -1, cellAt: -1} }
+
+func (it *Iterator) fail() bool {
+	it.Moves++
+	if it.FailAfter > 0 && it.Moves >= it.FailAfter {
+		it.err = ErrInjected
+		it.at, it.cellAt = -1, -1
+		return true
+	}
+	return false
+}
+
+func (it *Iterator) toRow(at int) bool {
+	it.err = nil
+	it.cellAt = -1
+	for i := range it.key {
+		it.key[i] = 0xEE
+	}
+	if it.fail() {
+		return false
+	}
+	if at < 0 || at >= len(it.run) {
+		it.at = -1
+		return false
+	}
+	it.at = at
+	it.key = append(it.key[:0], it.run[at].Key...)
+	return true
+}
+
+func (it *Iterator) toCell(at int) bool {
+	for i := range it.column {
+		it.column[i] = 0xEE
+	}
+	for i := range it.value {
+		it.value[i] = 0xEE
+	}
+	it.cell = row.Cell{}
+	if it.fail() {
+		return false
+	}
+	cells := it.run[it.at].Cells
+	if at >= len(cells) {
+		it.cellAt = -1
+		return false
+	}
+	it.cellAt = at
+	it.column = append(it.column[:0], cells[at].Column...)
+	it.value = append(it.value[:0], cells[at].Value...)
+	it.cell = cells[at]
+	it.cell.Column, it.cell.Value = it.column, it.value
+	return true
+}
+
+func (it *Iterator) onRow() {
+	if it.at < 0 {
+		panic("mvcctest: not positioned on a row")
+	}
+}
+
+// First is as in mvcc.Iterator, like all that follow.
+func (it *Iterator) First() bool { return it.toRow(0) }
+
+// Last positions on the last row.
+func (it *Iterator) Last() bool { return it.toRow(len(it.run) - 1) }
+
+// SeekRow positions on the first row at or after key.
+func (it *Iterator) SeekRow(key []byte) bool {
+	return it.toRow(sort.Search(len(it.run), func(i int) bool { return bytes.Compare(it.run[i].Key, key) >= 0 }))
+}
+
+// SeekRowBefore positions on the last row before key.
+func (it *Iterator) SeekRowBefore(key []byte) bool {
+	return it.toRow(sort.Search(len(it.run), func(i int) bool { return bytes.Compare(it.run[i].Key, key) >= 0 }) - 1)
+}
+
+// NextRow moves by one row.
+func (it *Iterator) NextRow() bool { it.onRow(); return it.toRow(it.at + 1) }
+
+// PrevRow moves back by one row.
+func (it *Iterator) PrevRow() bool { it.onRow(); return it.toRow(it.at - 1) }
+
+// RowKey is the key of the row.
+func (it *Iterator) RowKey() []byte { it.onRow(); return it.key }
+
+// FirstCell positions on the first cell of the row.
+func (it *Iterator) FirstCell() bool { it.onRow(); return it.toCell(0) }
+
+// SeekCell positions on the first cell at or after (column, version).
+func (it *Iterator) SeekCell(column []byte, version int64) bool {
+	it.onRow()
+	it.Seeks++
+	cells := it.run[it.at].Cells
+	return it.toCell(sort.Search(len(cells), func(i int) bool {
+		c := bytes.Compare(cells[i].Column, column)
+		return c > 0 || c == 0 && cells[i].Version <= version
+	}))
+}
+
+// NextCell moves by one cell.
+func (it *Iterator) NextCell() bool {
+	if it.cellAt < 0 {
+		panic("mvcctest: not positioned on a cell")
+	}
+	return it.toCell(it.cellAt + 1)
+}
+
+// Cell is the current cell.
+func (it *Iterator) Cell() *row.Cell {
+	if it.cellAt < 0 {
+		panic("mvcctest: not positioned on a cell")
+	}
+	return &it.cell
+}
+
+// Error is the injected error, if it struck.
+func (it *Iterator) Error() error { return it.err }
+
+// Close notes that it was called.
+func (it *Iterator) Close() error {
+	it.Closed = true
+	return nil
+}

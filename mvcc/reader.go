@@ -1,0 +1,272 @@
+package mvcc
+
+// RowReader: what one view shows of one row. It streams: whatever the row
+// holds, it keeps one column name and a few numbers, and it seeks over what is
+// not asked for.
+
+import (
+	"bytes"
+	"math"
+
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// Cells is a cursor over the cells of one row, in cell order: the cell half of
+// Iterator. RowMerge is one, and so is every Iterator that stands on a row.
+type Cells interface {
+	FirstCell() bool
+	SeekCell(column []byte, version int64) bool
+	NextCell() bool
+	Cell() *row.Cell
+	Error() error
+}
+
+// Selection is what a reader wants of a row. The zero Selection is all that
+// the view shows. The limits apply after those of the view: expired versions
+// go first, then all but the newest View.MaxVersions, then those outside the
+// time range, then all but the newest MaxVersions.
+type Selection struct {
+	// Columns are the wanted column names in ascending order; empty is all.
+	Columns [][]byte
+	// Start and End bound the column names: Start <= name < End. Empty is
+	// unbounded.
+	Start, End []byte
+	// MaxVersions is how many versions of a column are wanted; 0 is all.
+	MaxVersions int
+	// MinVersion and MaxVersionExcl bound versions in milliseconds:
+	// MinVersion <= version < MaxVersionExcl. MaxVersionExcl 0 is unbounded.
+	MinVersion, MaxVersionExcl int64
+	// NoCells asks only whether the row exists.
+	NoCells bool
+}
+
+// nearSteps is how many cells a reader walks before it seeks. A seek costs
+// about as much as a few steps, and what is wanted is often the next cell.
+const nearSteps = 4
+
+// RowReader reads rows at one view. Use:
+//
+//	reader := mvcc.NewReader(it, view, selection)
+//	for ok := it.SeekRow(start); ok; ok = it.NextRow() {
+//		reader.StartRow()
+//		if !reader.Exists() { continue }
+//		for reader.NextCell() { use(reader.Cell()) }
+//		if err := reader.Error(); err != nil { return err }
+//	}
+//
+// Check Error before taking false for an answer. A RowReader allocates nothing
+// once its column buffer has grown.
+type RowReader struct {
+	it    Cells
+	sel   Selection
+	judge judge
+
+	wantVersions int   // of the selection, per column
+	minVersion   int64 // below it nothing is wanted: expired or out of range
+	maxVersion   int64 // above it nothing is wanted
+
+	loaded   bool // row-level cells of this row are read
+	at       bool // it stands on a cell that is not used up
+	returned bool // ... except that NextCell returned it
+	inColumn bool
+	given    int     // cells of the column returned
+	name     []byte  // the column's name and a zero byte: the smallest name after it
+	first    [1]byte // the smallest name that a column can have
+	wanted   int     // first of sel.Columns not passed
+	examined int
+}
+
+// NewReader makes a reader of the rows that it is positioned on.
+func NewReader(it Cells, view View, sel Selection) *RowReader {
+	r := new(RowReader)
+	r.Reset(it, view, sel)
+	return r
+}
+
+// Reset makes the reader read another source, at another view.
+func (r *RowReader) Reset(it Cells, view View, sel Selection) {
+	*r = RowReader{
+		it: it, sel: sel, judge: newJudge(view), name: r.name,
+		wantVersions: sel.MaxVersions, maxVersion: math.MaxInt64,
+	}
+	if sel.MaxVersions <= 0 {
+		r.wantVersions = math.MaxInt
+	}
+	if sel.MaxVersionExcl > 0 {
+		r.maxVersion = sel.MaxVersionExcl - 1
+	}
+	r.minVersion = max(r.judge.oldest, sel.MinVersion)
+}
+
+// StartRow begins the row that the source is positioned on.
+func (r *RowReader) StartRow() {
+	r.judge.startRow()
+	r.loaded, r.at, r.returned, r.inColumn, r.wanted = false, false, false, false, 0
+}
+
+// Exists reports whether the row exists in the view. False with an Error says
+// nothing.
+func (r *RowReader) Exists() bool {
+	if !r.loaded {
+		r.readRowLevel()
+	}
+	return r.judge.exists
+}
+
+// NextCell moves to the next visible and selected cell of the row; false at
+// the end of the row or on an error.
+func (r *RowReader) NextCell() bool {
+	// A row without a marker shows nothing (see the package comment), so the
+	// dead cells of a deleted row need not be walked.
+	if !r.Exists() || r.sel.NoCells {
+		return false
+	}
+	if r.returned {
+		r.returned = false
+		r.pass()
+	}
+	for r.at {
+		c := r.it.Cell()
+		if !r.inColumn || !bytes.Equal(c.Column, r.column()) {
+			if !r.enterColumn(c.Column) {
+				continue
+			}
+		}
+		if c.Version < r.minVersion {
+			r.leaveColumn()
+			continue
+		}
+		if r.judge.attribute(c) == visible && c.Version <= r.maxVersion {
+			r.given++
+			r.returned = true
+			return true
+		}
+		r.pass()
+	}
+	return false
+}
+
+// Cell is the cell that NextCell moved to, valid until the next call.
+func (r *RowReader) Cell() *row.Cell { return r.it.Cell() }
+
+// Error is the error that ended Exists or NextCell early, nil if they ended by
+// themselves.
+func (r *RowReader) Error() error { return r.it.Error() }
+
+// Examined is the number of cells looked at since Reset, dead ones included,
+// for bounding the work of a scan.
+func (r *RowReader) Examined() int { return r.examined }
+
+func (r *RowReader) column() []byte { return r.name[:len(r.name)-1] }
+
+// readRowLevel judges the row-level cells, as few as decide the row, and moves
+// to the first attribute cell.
+//
+// A row that was put 100,000 times has as many delete-rows and markers in its
+// memtable. Only the newest delete-row in the view counts, and the first
+// marker that it does not hide, so both walks end early and seek on.
+func (r *RowReader) readRowLevel() {
+	r.loaded = true
+	r.at = r.it.FirstCell()
+	r.examined++
+	for r.at {
+		c := r.it.Cell()
+		switch {
+		case len(c.Column) != 0:
+			return
+		case c.Version < row.MaxVersion && (r.judge.exists || c.Version < r.judge.oldest):
+			// The row's fate is decided: this and all further markers are
+			// expired, or one that lasts longer was found.
+			r.advanceTo(r.first[:], row.MaxVersion)
+		case c.Version == row.MaxVersion && r.judge.deleted && c.Seq < r.judge.deleteRow:
+			r.advanceTo(nil, row.MaxVersion-1) // only older ones to come: to the finite markers
+		default:
+			r.judge.rowLevel(c)
+			r.step()
+		}
+	}
+}
+
+// enterColumn begins the column if it is wanted; otherwise it moves on.
+func (r *RowReader) enterColumn(name []byte) bool {
+	r.inColumn = false
+	if len(r.sel.Columns) != 0 {
+		if !r.skipWanted(name, false) {
+			r.at = false
+			return false
+		}
+		if next := r.sel.Columns[r.wanted]; !bytes.Equal(next, name) {
+			r.advanceTo(next, row.MaxVersion)
+			return false
+		}
+	}
+	if len(r.sel.Start) != 0 && bytes.Compare(name, r.sel.Start) < 0 {
+		r.advanceTo(r.sel.Start, row.MaxVersion)
+		return false
+	}
+	if len(r.sel.End) != 0 && bytes.Compare(name, r.sel.End) >= 0 {
+		r.at = false
+		return false
+	}
+	r.name = append(append(r.name[:0], name...), 0)
+	r.inColumn, r.given = true, 0
+	r.judge.startColumn()
+	return true
+}
+
+// skipWanted passes the wanted columns below name, and name itself if through;
+// false if none is left.
+func (r *RowReader) skipWanted(name []byte, through bool) bool {
+	for ; r.wanted < len(r.sel.Columns); r.wanted++ {
+		c := bytes.Compare(r.sel.Columns[r.wanted], name)
+		if c > 0 || c == 0 && !through {
+			return true
+		}
+	}
+	return false
+}
+
+// pass moves on from a judged cell. Within a column there is no seeking: a
+// trim that matters further down may sit at any version.
+func (r *RowReader) pass() {
+	if r.judge.full() || r.given >= r.wantVersions {
+		r.leaveColumn()
+		return
+	}
+	r.step()
+}
+
+// leaveColumn moves to the next column that may be wanted.
+func (r *RowReader) leaveColumn() {
+	r.inColumn = false
+	if len(r.sel.Columns) == 0 {
+		r.advanceTo(r.name, row.MaxVersion)
+		return
+	}
+	if !r.skipWanted(r.column(), true) {
+		r.at = false
+		return
+	}
+	r.advanceTo(r.sel.Columns[r.wanted], row.MaxVersion)
+}
+
+// advanceTo moves from the current cell to the first one at or after (column,
+// version), which lies further on: by a few steps, then by a seek.
+func (r *RowReader) advanceTo(column []byte, version int64) {
+	for range nearSteps {
+		if r.step(); !r.at {
+			return
+		}
+		c := r.it.Cell()
+		if d := bytes.Compare(c.Column, column); d > 0 || d == 0 && c.Version <= version {
+			return
+		}
+	}
+	r.at = r.it.SeekCell(column, version)
+	r.examined++
+}
+
+func (r *RowReader) step() {
+	r.at = r.it.NextCell()
+	r.examined++
+}
