@@ -1,0 +1,167 @@
+package memtable
+
+// The arena: memory in slabs without pointers, handed out and never taken
+// back.
+//
+//	link (32 bits) = slab number (15 bits) | word in the slab (17 bits)
+//
+// A word is 8 bytes, so a link reaches the first 1 MiB of each of 32,768
+// slabs. Ordinary slabs are no larger. An allocation that is large for its
+// region gets a slab of its own, of any size, and lies at its beginning, which
+// is the only place a link must reach.
+//
+// Link 0 is nil: there is no slab 0.
+//
+// Allocations of one kind share a region, which fills one slab after the
+// other. Slabs start small, because a store has thousands of memtables that
+// hold almost nothing, and grow with the region.
+
+import (
+	"sync"
+	"sync/atomic"
+	"unsafe"
+)
+
+const (
+	wordSize     = 8
+	slabWordBits = 17
+	maxSlabSize  = wordSize << slabWordBits
+	maxSlabs     = 1 << (32 - slabWordBits)
+	pageSlabBits = 7 // slabs per page of the slab directory, as a power of two
+	directoryLen = maxSlabs >> pageSlabBits
+	// oversizedShare is the share of a slab above which an allocation gets a
+	// slab of its own. It bounds what is lost at the end of a slab.
+	oversizedShare = 8
+)
+
+// link is the address of an allocation in the arena; 0 is nil.
+type link uint32
+
+// slabPage is one page of the slab directory.
+type slabPage [1 << pageSlabBits]unsafe.Pointer
+
+type arena struct {
+	// directory finds a slab by its number in two loads. An entry is written
+	// before any link into its slab is published, so whoever holds a link may
+	// read its entry.
+	directory [directoryLen]atomic.Pointer[slabPage]
+
+	reserved atomic.Int64 // bytes of all slabs
+
+	mu    sync.Mutex // guards growth
+	slabs uint32     // made so far; the first has number 1
+}
+
+// region is a sequence of slabs, of which the last is being filled.
+type region struct {
+	current   atomic.Pointer[slab]
+	oversized atomic.Int64 // bytes in slabs of their own
+	firstSize int
+}
+
+// slab is the part of a region that is being filled.
+type slab struct {
+	base       unsafe.Pointer
+	first      link
+	size       int64
+	usedBefore int64        // bytes used in the slabs before this one
+	reserved   int64        // bytes of this slab and the slabs before it
+	used       atomic.Int64 // grows beyond size when an allocation did not fit
+}
+
+// at returns the memory that l addresses.
+func (a *arena) at(l link) unsafe.Pointer {
+	page := a.directory[l>>(slabWordBits+pageSlabBits)].Load()
+	base := page[l>>slabWordBits&(1<<pageSlabBits-1)]
+	return unsafe.Add(base, uintptr(l&(1<<slabWordBits-1))*wordSize)
+}
+
+// alloc takes n bytes, aligned to a word, from r. Their content is zero.
+func (a *arena) alloc(r *region, n int) (link, unsafe.Pointer) {
+	size := roundUp(n)
+	for {
+		s := r.current.Load()
+		if size > int64(r.firstSize)/oversizedShare && r.isOversized(s, size) {
+			return a.allocOversized(r, size)
+		}
+		if s != nil {
+			if end := s.used.Add(size); end <= s.size {
+				start := end - size
+				return s.first + link(start/wordSize), unsafe.Add(s.base, start)
+			}
+		}
+		a.grow(r, s)
+	}
+}
+
+// isOversized reports whether size is too large for the slabs of r, of which s
+// is being filled. The slab that would come next counts too: otherwise a region
+// of large rows would never begin to fill one.
+func (r *region) isOversized(s *slab, size int64) bool {
+	limit, have := int64(r.firstSize), r.oversized.Load()
+	if s != nil {
+		limit, have = s.size, have+s.reserved
+	}
+	return size > max(limit, min(have/2, maxSlabSize))/oversizedShare
+}
+
+// allocOversized gives size bytes a slab of their own.
+func (a *arena) allocOversized(r *region, size int64) (link, unsafe.Pointer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l, base := a.addSlab(size)
+	r.oversized.Add(size)
+	return l, base
+}
+
+// grow replaces full, the current slab of r, by one as large as the region is
+// already, unless another writer did so meanwhile.
+func (a *arena) grow(r *region, full *slab) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r.current.Load() != full {
+		return
+	}
+	next := &slab{size: int64(r.firstSize)}
+	if full != nil {
+		next.usedBefore = full.usedBefore + full.size
+		next.reserved = full.reserved
+	}
+	for have := next.reserved + r.oversized.Load(); next.size < have && next.size < maxSlabSize; {
+		next.size *= 2
+	}
+	next.first, next.base = a.addSlab(next.size)
+	next.reserved += next.size
+	r.current.Store(next)
+}
+
+// addSlab makes a slab and enters it in the directory. REQUIRES: mu is held.
+func (a *arena) addSlab(size int64) (link, unsafe.Pointer) {
+	number := a.slabs + 1
+	if number == maxSlabs {
+		panic("memtable: arena full; a memtable must be flushed long before it holds 4 GiB")
+	}
+	memory := make([]uint64, size/wordSize) // words, so that it is aligned to them
+	base := unsafe.Pointer(unsafe.SliceData(memory))
+	a.slabs = number
+	a.reserved.Add(size)
+	page := a.directory[number>>pageSlabBits].Load()
+	if page == nil {
+		page = new(slabPage)
+		a.directory[number>>pageSlabBits].Store(page)
+	}
+	page[number&(1<<pageSlabBits-1)] = base
+	return link(number << slabWordBits), base
+}
+
+// used returns the bytes that r has handed out, including what was lost at the
+// end of full slabs.
+func (r *region) used() int64 {
+	used := r.oversized.Load()
+	if s := r.current.Load(); s != nil {
+		used += s.usedBefore + min(s.used.Load(), s.size)
+	}
+	return used
+}
+
+func roundUp(n int) int64 { return int64(n+wordSize-1) &^ (wordSize - 1) }

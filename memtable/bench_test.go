@@ -1,0 +1,210 @@
+package memtable_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/flagstone-db/flagstone/memtable"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+const benchColumns, benchValue = 10, 100
+
+// benchKey makes a key of (string, integer), like those of real tables: a
+// common beginning, the difference at the end. Keys come in random order.
+func benchKey(dst []byte, i uint64) []byte {
+	i *= 0x9E3779B97F4A7C15
+	dst = append(dst[:0], "\x20user"...)
+	dst = strconv.AppendUint(dst, 10_000+i>>51, 10)
+	dst = append(dst, 0, 1, 0x10)
+	return binary.BigEndian.AppendUint64(dst, i)
+}
+
+func benchMutation() *row.Mutation {
+	mut := &row.Mutation{DeleteRow: true}
+	value := make([]byte, benchValue)
+	for c := range benchColumns {
+		mut.Cells = append(mut.Cells, row.Cell{Column: fmt.Appendf(nil, "field%d", c), Version: 1_700_000_000_000, Kind: row.KindPut, Type: row.TypeBinary, Value: value})
+	}
+	return mut
+}
+
+// benchRows is what fills a memtable of 64 MiB with rows of 1 KB.
+const benchRows = 50_000
+
+func filled(rows int) *memtable.Memtable {
+	mt := memtable.New(memtable.Options{Seed: 1})
+	mut := benchMutation()
+	for i := range rows {
+		mut.Key = benchKey(mut.Key, uint64(i))
+		mt.Apply(uint64(i+1), mut)
+	}
+	return mt
+}
+
+func BenchmarkInsertRow(b *testing.B) {
+	for _, writers := range []int{1, 8} {
+		b.Run(fmt.Sprintf("writers=%d", writers), func(b *testing.B) {
+			b.ReportAllocs()
+			var done atomic.Int64
+			for left := b.N; left > 0; left -= benchRows {
+				mt := memtable.New(memtable.Options{Seed: 1})
+				var wg sync.WaitGroup
+				for w := range writers {
+					wg.Go(func() {
+						mut := benchMutation()
+						for i := w; i < min(left, benchRows); i += writers {
+							mut.Key = benchKey(mut.Key, uint64(i))
+							mt.Apply(uint64(i+1), mut)
+							done.Add(1)
+						}
+					})
+				}
+				wg.Wait()
+			}
+		})
+	}
+}
+
+func BenchmarkUpdateColumn(b *testing.B) {
+	for _, writers := range []int{1, 8} {
+		b.Run(fmt.Sprintf("writers=%d", writers), func(b *testing.B) {
+			mt := filled(benchRows)
+			b.ReportAllocs()
+			b.ResetTimer()
+			var wg sync.WaitGroup
+			for w := range writers {
+				wg.Go(func() {
+					mut := &row.Mutation{Cells: benchMutation().Cells[3:4]}
+					random := rand.New(rand.NewPCG(1, uint64(w)))
+					mut.Cells[0].Version++
+					for i := w; i < b.N; i += writers {
+						// Each writer has rows of its own.
+						k := random.Uint64N(benchRows/uint64(writers))*uint64(writers) + uint64(w)
+						mut.Key = benchKey(mut.Key, k)
+						mt.Apply(uint64(benchRows+i+1), mut)
+					}
+				})
+			}
+			wg.Wait()
+		})
+	}
+}
+
+func BenchmarkPointRead(b *testing.B) {
+	mt := filled(benchRows)
+	read := func(b *testing.B, first uint64, seek func(*memtable.Iterator, []byte) bool, want bool) {
+		random := rand.New(rand.NewPCG(1, 1))
+		var it memtable.Iterator
+		it.Init(mt)
+		var key []byte
+		b.ReportAllocs()
+		b.ResetTimer()
+		for range b.N {
+			key = benchKey(key, first+random.Uint64N(benchRows))
+			if seek(&it, key) != want {
+				b.Fatal("wrong answer")
+			}
+			for ok := want && it.FirstCell(); ok; ok = it.NextCell() {
+			}
+		}
+	}
+	b.Run("hit", func(b *testing.B) { read(b, 0, (*memtable.Iterator).SeekRowExact, true) })
+	b.Run("hit-by-descent", func(b *testing.B) { read(b, 0, (*memtable.Iterator).SeekRow, true) })
+	b.Run("miss", func(b *testing.B) { read(b, 1<<32, (*memtable.Iterator).SeekRowExact, false) })
+	b.Run("key-only", func(b *testing.B) {
+		var key []byte
+		for i := range b.N {
+			key = benchKey(key, uint64(i))
+		}
+	})
+}
+
+func BenchmarkSeekColumn(b *testing.B) {
+	mt := filled(benchRows)
+	random := rand.New(rand.NewPCG(1, 1))
+	it := mt.NewIterator()
+	var key []byte
+	column := []byte("field7")
+	b.ReportAllocs()
+	b.ResetTimer()
+	for range b.N {
+		key = benchKey(key, random.Uint64N(benchRows))
+		if !it.SeekRowExact(key) || !it.SeekCell(column, row.MaxVersion) {
+			b.Fatal("wrong answer")
+		}
+	}
+}
+
+func BenchmarkIterate(b *testing.B) {
+	mt := filled(benchRows)
+	it := mt.NewIterator()
+	for _, direction := range []string{"forward", "backward"} {
+		b.Run(direction, func(b *testing.B) {
+			b.ReportAllocs()
+			ok := false
+			for range b.N { // one row each
+				switch {
+				case direction == "forward" && !ok:
+					ok = it.First()
+				case direction == "forward":
+					ok = it.NextRow()
+				case !ok:
+					ok = it.Last()
+				default:
+					ok = it.PrevRow()
+				}
+				for cell := ok && it.FirstCell(); cell; cell = it.NextCell() {
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkSmallRow has rows of one column, whose packed part lies in the node.
+func BenchmarkSmallRow(b *testing.B) {
+	mt := memtable.New(memtable.Options{Seed: 1})
+	const rows = 300_000
+	mut := &row.Mutation{Cells: benchMutation().Cells[:1]}
+	b.Run("insert", func(b *testing.B) {
+		b.ReportAllocs()
+		for i := range b.N {
+			if i%rows == 0 {
+				mt = memtable.New(memtable.Options{Seed: 1})
+			}
+			mut.Key = benchKey(mut.Key, uint64(i%rows))
+			mt.Apply(uint64(i+1), mut)
+		}
+	})
+	b.Run("read", func(b *testing.B) {
+		b.ReportAllocs()
+		random := rand.New(rand.NewPCG(1, 1))
+		var it memtable.Iterator
+		it.Init(mt)
+		for range b.N {
+			mut.Key = benchKey(mut.Key, random.Uint64N(uint64(mt.Rows())))
+			if !it.SeekRowExact(mut.Key) || !it.FirstCell() {
+				b.Fatal("wrong answer")
+			}
+		}
+	})
+	b.Run("iterate", func(b *testing.B) {
+		b.ReportAllocs()
+		it := mt.NewIterator()
+		ok := false
+		for range b.N {
+			if !ok {
+				ok = it.First()
+			} else {
+				ok = it.NextRow()
+			}
+			for cell := ok && it.FirstCell(); cell; cell = it.NextCell() {
+			}
+		}
+	})
+}

@@ -1,0 +1,30 @@
+// Package memtable holds the newest rows of a partition in memory, sorted, for
+// many concurrent readers and writers, until they are flushed to a table file.
+//
+// # Shape
+//
+//	hash ─────────────┐ point reads and updates: two cache misses
+//	                  ▼
+//	row list:  head → row → row → row → nil        (skiplist, CAS inserts)
+//	                   │ │
+//	            packed ┘ └ index → cell → cell → nil   (skiplist of the row)
+//
+// A row is one node of a skiplist. The first mutation of a row is packed
+// behind it in one piece: a row that is written once costs one insertion and
+// is read sequentially. Later mutations of the row go, cell by cell, to an
+// index of its own, so that a row updated 100,000 times is still read in
+// O(log n). Readers merge the two.
+//
+// Everything lives in an arena of slabs that hold no pointers: the garbage
+// collector has nothing to scan in a memtable of any size. Links between nodes
+// are 32-bit arena addresses. Nothing is ever removed or moved; a memtable is
+// dropped as a whole.
+//
+// # Concurrency
+//
+// Writers of different rows and readers of anything run at the same time
+// without locks (growing the arena takes a short one). Writers of one row are
+// serialised by the caller, who holds the row latch, and come with rising
+// sequence numbers. Readers see cells of every sequence number; which of them
+// count is decided by package mvcc.
+package memtable

@@ -1,0 +1,176 @@
+package memtable
+
+import "github.com/flagstone-db/flagstone/row"
+
+// Iterator walks the rows of a memtable in key order and the cells of the
+// current row in cell order. It is used by one goroutine at a time, beside any
+// number of writers. Rows and cells that are added behind its cursors appear;
+// whether those of a mutation that is being applied appear is left open, so a
+// reader ignores sequence numbers that were not visible when it began.
+//
+// Keys, columns and values point into the memtable and stay valid as long as
+// it is referenced, also after the iterator has moved. Errors do not occur.
+//
+// The zero Iterator must be given a memtable by Init.
+type Iterator struct {
+	m    *Memtable
+	at   link     // current row
+	node *rowNode // its node; nil if there is no current row
+
+	// The cell cursor merges two: the smaller current cell of the two is the
+	// cell of the iterator. A cursor that is not live has no cell.
+	packed      packedCursor
+	packedLive  bool
+	indexed     link // node of the index, 0 at its end
+	indexedCell row.Cell
+	onIndexed   bool // the current cell is that of the index
+	hasCell     bool
+}
+
+// NewIterator makes an iterator that is not positioned.
+func (m *Memtable) NewIterator() *Iterator { return &Iterator{m: m} }
+
+// Init makes it an iterator over m that is not positioned, for callers that
+// keep iterators as values and use them again.
+func (it *Iterator) Init(m *Memtable) { *it = Iterator{m: m} }
+
+// setRow makes l the current row; the head of the list and nil are none.
+func (it *Iterator) setRow(l link) bool {
+	it.hasCell = false
+	if l == 0 || l == it.m.head {
+		it.at, it.node = 0, nil
+		return false
+	}
+	it.at, it.node = l, it.m.row(l)
+	return true
+}
+
+// First positions on the first row.
+func (it *Iterator) First() bool {
+	return it.setRow(link(it.m.row(it.m.head).next(0).Load()))
+}
+
+// Last positions on the last row.
+func (it *Iterator) Last() bool { return it.setRow(it.m.findLast()) }
+
+// SeekRow positions on the first row whose key is at least key.
+func (it *Iterator) SeekRow(key []byte) bool {
+	_, l := it.m.findBracket(key)
+	return it.setRow(l)
+}
+
+// SeekRowBefore positions on the last row whose key is below key.
+func (it *Iterator) SeekRowBefore(key []byte) bool {
+	l, _ := it.m.findBracket(key)
+	return it.setRow(l)
+}
+
+// SeekRowExact positions on the row with this key, if it is there. It asks the
+// hash and is several times faster than SeekRow.
+func (it *Iterator) SeekRowExact(key []byte) bool {
+	l, _ := it.m.findRow(it.m.hash.of(key), key)
+	return it.setRow(l)
+}
+
+// NextRow moves to the next row. REQUIRES: positioned on a row.
+func (it *Iterator) NextRow() bool {
+	return it.setRow(link(it.node.next(0).Load()))
+}
+
+// PrevRow moves to the row before. REQUIRES: positioned on a row.
+func (it *Iterator) PrevRow() bool {
+	return it.setRow(it.m.findPredecessor(it.at, it.node))
+}
+
+// RowKey is the key of the current row. REQUIRES: positioned on a row.
+func (it *Iterator) RowKey() []byte { return it.node.key() }
+
+// FirstCell positions on the first cell of the current row.
+func (it *Iterator) FirstCell() bool {
+	if it.node == nil {
+		return false
+	}
+	it.packed.reset(it.m.packedOf(it.node))
+	it.packedLive = it.packed.next()
+	it.indexed = 0
+	if head := link(it.node.index.Load()); head != 0 {
+		it.setIndexed(link(it.m.cell(head).next(0).Load()))
+	}
+	return it.choose()
+}
+
+// SeekCell positions on the first cell of the current row whose column is at
+// least column and, in that column, whose version is at most version.
+// Row-level cells have the empty column. Seeking forward is cheaper than
+// seeking back.
+func (it *Iterator) SeekCell(column []byte, version int64) bool {
+	if it.node == nil {
+		return false
+	}
+	if !it.hasCell {
+		it.packed.reset(it.m.packedOf(it.node))
+	}
+	it.packedLive = it.packed.seek(column, version)
+	it.indexed = 0
+	if head := link(it.node.index.Load()); head != 0 {
+		// The newest sequence number and the smallest kind: before every
+		// cell of this version.
+		target := row.Cell{Column: column, Version: version, Seq: row.MaxSequence}
+		l, _ := it.m.seekCell(head, &target)
+		it.setIndexed(l)
+	}
+	return it.choose()
+}
+
+// NextCell moves by one cell within the row; false after the last one.
+func (it *Iterator) NextCell() bool {
+	if !it.hasCell {
+		return false
+	}
+	if it.onIndexed {
+		it.setIndexed(link(it.m.cell(it.indexed).next(0).Load()))
+	} else {
+		it.packedLive = it.packed.next()
+	}
+	return it.choose()
+}
+
+// Cell is the current cell, valid until either cursor moves.
+// REQUIRES: positioned on a cell.
+func (it *Iterator) Cell() *row.Cell {
+	if it.onIndexed {
+		return &it.indexedCell
+	}
+	return &it.packed.cell
+}
+
+// setIndexed makes l the current cell of the index.
+func (it *Iterator) setIndexed(l link) {
+	it.indexed = l
+	if l != 0 {
+		it.m.cell(l).read(&it.indexedCell)
+	}
+}
+
+// choose makes the smaller of the two current cells that of the iterator.
+func (it *Iterator) choose() bool {
+	switch {
+	case it.indexed == 0:
+		it.onIndexed, it.hasCell = false, it.packedLive
+	case !it.packedLive:
+		it.onIndexed, it.hasCell = true, true
+	default:
+		it.onIndexed = row.CompareCells(&it.indexedCell, &it.packed.cell) < 0
+		it.hasCell = true
+	}
+	return it.hasCell
+}
+
+// Error returns nil: a memtable has no errors.
+func (it *Iterator) Error() error { return nil }
+
+// Close drops the reference to the memtable.
+func (it *Iterator) Close() error {
+	*it = Iterator{}
+	return nil
+}
