@@ -1,0 +1,380 @@
+package sstable
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// blockBuilder collects rows and encodes them as a data block. Its memory is
+// reused from block to block.
+type blockBuilder struct {
+	keys   []byte // full keys, one after the other
+	rows   []builderRow
+	cells  []builderCell
+	values []byte
+
+	// The dictionary: names in the order in which they came, and their
+	// numbers in the order of the names. No Go map: a map would allocate a
+	// string per name, a million for a row of a million columns, and rows of
+	// a table mostly have the same few columns.
+	names    []byte
+	nameEnds []int
+	sorted   []int
+	guess    int // number of the column that probably comes next
+
+	arrays [11][]uint64 // scratch, in the order of the format
+	ranks  []int        // scratch: column number in the block, by dictionary number
+	stamps []stamp      // scratch
+}
+
+type builderRow struct {
+	keyEnd  int
+	cellEnd int
+}
+
+type builderCell struct {
+	version  int64
+	seq      uint64
+	column   int // in the dictionary
+	valueEnd int
+	kind     row.Kind
+	typ      row.Type
+}
+
+// stamp is a (sequence number, version) of the block being encoded. The
+// version is open as long as only cells at MaxVersion use the stamp.
+type stamp struct {
+	seq     uint64
+	version int64
+	open    bool
+}
+
+// What a row and a cell add to the size estimate beside their bytes.
+const (
+	rowOverhead    = 16
+	cellOverhead   = 5
+	columnOverhead = 2
+)
+
+func (b *blockBuilder) reset() {
+	b.keys, b.rows, b.cells, b.values = b.keys[:0], b.rows[:0], b.cells[:0], b.values[:0]
+	b.names, b.nameEnds, b.sorted, b.guess = b.names[:0], b.nameEnds[:0], b.sorted[:0], 0
+}
+
+// size estimates the encoded size.
+func (b *blockBuilder) size() int {
+	return len(b.keys) + len(b.rows)*rowOverhead + len(b.cells)*cellOverhead +
+		len(b.names) + len(b.nameEnds)*columnOverhead + len(b.values)
+}
+
+func (b *blockBuilder) startRow(key []byte) {
+	b.keys = append(b.keys, key...)
+	b.rows = append(b.rows, builderRow{keyEnd: len(b.keys), cellEnd: len(b.cells)})
+	b.guess = 0
+}
+
+// rowCells is the number of cells of the last row.
+func (b *blockBuilder) rowCells() int { return len(b.cells) - b.cellStart(len(b.rows)-1) }
+
+func (b *blockBuilder) cellStart(i int) int {
+	if i == 0 {
+		return 0
+	}
+	return b.rows[i-1].cellEnd
+}
+
+func (b *blockBuilder) key(i int) []byte {
+	from := 0
+	if i > 0 {
+		from = b.rows[i-1].keyEnd
+	}
+	return b.keys[from:b.rows[i].keyEnd]
+}
+
+func (b *blockBuilder) value(i int) []byte {
+	from := 0
+	if i > 0 {
+		from = b.cells[i-1].valueEnd
+	}
+	return b.values[from:b.cells[i].valueEnd]
+}
+
+func (b *blockBuilder) name(i int) []byte {
+	from := 0
+	if i > 0 {
+		from = b.nameEnds[i-1]
+	}
+	return b.names[from:b.nameEnds[i]]
+}
+
+// addCell adds a cell to the last row.
+func (b *blockBuilder) addCell(c *row.Cell) {
+	b.values = append(b.values, c.Value...)
+	b.cells = append(b.cells, builderCell{
+		version: c.Version, seq: c.Seq, column: b.intern(c.Column),
+		valueEnd: len(b.values), kind: c.Kind, typ: c.Type,
+	})
+	b.rows[len(b.rows)-1].cellEnd = len(b.cells)
+}
+
+// intern returns the dictionary number of a column name, adding it if it is
+// new. The guess, the number after the last one, is right for all rows with
+// the columns of the first.
+func (b *blockBuilder) intern(name []byte) int {
+	if b.guess < len(b.nameEnds) && bytes.Equal(b.name(b.guess), name) {
+		b.guess++
+		return b.guess - 1
+	}
+	low, high := 0, len(b.sorted)
+	if high > 0 && bytes.Compare(b.name(b.sorted[high-1]), name) < 0 {
+		low = high
+	}
+	for low < high {
+		mid := int(uint(low+high) >> 1)
+		switch c := bytes.Compare(b.name(b.sorted[mid]), name); {
+		case c == 0:
+			b.guess = b.sorted[mid] + 1
+			return b.sorted[mid]
+		case c < 0:
+			low = mid + 1
+		default:
+			high = mid
+		}
+	}
+	n := len(b.nameEnds)
+	b.names = append(b.names, name...)
+	b.nameEnds = append(b.nameEnds, len(b.names))
+	b.sorted = append(b.sorted, 0)
+	copy(b.sorted[low+1:], b.sorted[low:])
+	b.sorted[low] = n
+	b.guess = n + 1
+	return n
+}
+
+// moveLastRow starts next with a copy of b's last row.
+func (b *blockBuilder) moveLastRow(next *blockBuilder) {
+	next.reset()
+	last := len(b.rows) - 1
+	next.startRow(b.key(last))
+	for i := b.cellStart(last); i < b.rows[last].cellEnd; i++ {
+		c := &b.cells[i]
+		next.addCell(&row.Cell{
+			Column: b.name(c.column), Version: c.version, Seq: c.seq,
+			Kind: c.kind, Type: c.typ, Value: b.value(i),
+		})
+	}
+}
+
+// rowLevel decides how the row-level cells at the head of row i are stored: as
+// flags, with the number of cells that these replace, or (0, 0) as cells.
+func (b *blockBuilder) rowLevel(i int) (flags uint64, cells int) {
+	from := b.cellStart(i)
+	run := b.cells[from:b.rows[i].cellEnd]
+	for cells < len(run) && run[cells].kind.IsRowLevel() {
+		cells++
+	}
+	if cells == 0 || cells > 2 {
+		return 0, 0
+	}
+	first, last := &run[0], &run[cells-1]
+	if first.kind == row.KindDeleteRow && first.version == row.MaxVersion {
+		flags = rowDeleted
+		if cells == 1 {
+			return flags, 1
+		}
+	} else if cells == 2 {
+		return 0, 0
+	}
+	switch {
+	case last.kind != row.KindRowMarker || last.seq != first.seq:
+		return 0, 0
+	case last.version == row.MaxVersion:
+		return flags | rowMarkedForever, cells
+	}
+	return flags | rowMarked, cells
+}
+
+// addStamp returns the number, from the row's first stamp on, of a stamp for
+// (seq, version). It looks at the first stamp and the newest few only, so that
+// a row of n stamps takes linear time; a stamp may therefore occur twice.
+func (b *blockBuilder) addStamp(first int, seq uint64, version int64) uint64 {
+	const lookBack = 6
+	open := version == row.MaxVersion
+	n := len(b.stamps)
+	try := func(i int) bool {
+		s := &b.stamps[i]
+		if s.seq != seq || !open && !s.open && s.version != version {
+			return false
+		}
+		if s.open && !open {
+			s.version, s.open = version, false
+		}
+		return true
+	}
+	if first < n && try(first) {
+		return 0
+	}
+	for i := n - 1; i > first && i >= n-lookBack; i-- {
+		if try(i) {
+			return uint64(i - first)
+		}
+	}
+	b.stamps = append(b.stamps, stamp{seq: seq, version: version, open: open})
+	return uint64(n - first)
+}
+
+// The arrays of a block in the order of the format.
+const (
+	arrKeyEnd = iota
+	arrCellEnd
+	arrStampEnd
+	arrRowFlags
+	arrSeq
+	arrVersion
+	arrNameEnd
+	arrColumn
+	arrStamp
+	arrKind
+	arrValueEnd
+)
+
+// encode appends the block of the first n rows to dst.
+func (b *blockBuilder) encode(dst []byte, n int, continued, continues bool) []byte {
+	a := &b.arrays
+	for i := range a {
+		a[i] = a[i][:0]
+	}
+	prefix := commonPrefix(b.key(0), b.key(n-1))
+	if n == 1 {
+		prefix = len(b.key(0))
+	}
+	b.rankColumns(n, continued)
+	b.stamps = b.stamps[:0]
+	suffixes := 0
+	for i := range n {
+		b.encodeRow(i, !continued)
+		suffixes += len(b.key(i)) - prefix
+		a[arrKeyEnd] = append(a[arrKeyEnd], uint64(suffixes))
+	}
+	b.encodeStamps()
+
+	flags := byte(0)
+	if continued {
+		flags |= blockContinued
+	}
+	if continues {
+		flags |= blockContinues
+	}
+	dst = append(dst, flags)
+	for _, count := range []int{n, len(a[arrSeq]), len(a[arrNameEnd]), len(a[arrColumn]), prefix} {
+		dst = binary.AppendUvarint(dst, uint64(count))
+	}
+	for i := range a {
+		dst = appendUints(dst, a[i])
+	}
+	dst = append(dst, make([]byte, arrayPad)...)
+	dst = append(dst, b.key(0)[:prefix]...)
+	for i := range n {
+		dst = append(dst, b.key(i)[prefix:]...)
+	}
+	for _, number := range b.sorted {
+		if b.ranks[number] >= 0 {
+			dst = append(dst, b.name(number)...)
+		}
+	}
+	// Cells that became flags have no values, so the values are in one piece.
+	end := 0
+	if cells := b.rows[n-1].cellEnd; cells > 0 {
+		end = b.cells[cells-1].valueEnd
+	}
+	return append(dst, b.values[:end]...)
+}
+
+// rankColumns numbers the columns that the first n rows' cells name, in the
+// order of their names; the others get rank -1.
+func (b *blockBuilder) rankColumns(n int, continued bool) {
+	b.ranks = b.ranks[:0]
+	for range b.nameEnds {
+		b.ranks = append(b.ranks, -1)
+	}
+	for i := range n {
+		from := b.cellStart(i)
+		if !continued {
+			_, flagged := b.rowLevel(i)
+			from += flagged
+		}
+		for j := from; j < b.rows[i].cellEnd; j++ {
+			b.ranks[b.cells[j].column] = 0
+		}
+	}
+	rank, end := 0, 0
+	for _, number := range b.sorted {
+		if b.ranks[number] < 0 {
+			continue
+		}
+		b.ranks[number] = rank
+		rank++
+		end += len(b.name(number))
+		b.arrays[arrNameEnd] = append(b.arrays[arrNameEnd], uint64(end))
+	}
+}
+
+// encodeRow fills the arrays of row i and its cells.
+func (b *blockBuilder) encodeRow(i int, flagsAllowed bool) {
+	a := &b.arrays
+	from, first := b.cellStart(i), len(b.stamps)
+	flags, flagged := uint64(0), 0
+	if flagsAllowed {
+		flags, flagged = b.rowLevel(i)
+	}
+	if flagged > 0 {
+		b.addStamp(first, b.cells[from].seq, b.cells[from+flagged-1].version)
+	}
+	for j := from + flagged; j < b.rows[i].cellEnd; j++ {
+		c := &b.cells[j]
+		kind := uint64(c.kind) | uint64(c.typ)<<kindTypeBits
+		if c.version == row.MaxVersion {
+			kind |= kindAtMax
+		}
+		a[arrColumn] = append(a[arrColumn], uint64(b.ranks[c.column]))
+		a[arrStamp] = append(a[arrStamp], b.addStamp(first, c.seq, c.version))
+		a[arrKind] = append(a[arrKind], kind)
+		a[arrValueEnd] = append(a[arrValueEnd], uint64(c.valueEnd))
+	}
+	a[arrCellEnd] = append(a[arrCellEnd], uint64(len(a[arrColumn])))
+	a[arrStampEnd] = append(a[arrStampEnd], uint64(len(b.stamps)-i-1))
+	a[arrRowFlags] = append(a[arrRowFlags], flags)
+}
+
+// encodeStamps fills the arrays of stamps. An open version is never read; it
+// repeats another, so that it does not widen the array.
+func (b *blockBuilder) encodeStamps() {
+	a := &b.arrays
+	version := int64(0)
+	for i := range b.stamps {
+		if !b.stamps[i].open {
+			version = b.stamps[i].version
+			break
+		}
+	}
+	for i := range b.stamps {
+		if s := &b.stamps[i]; !s.open {
+			version = s.version
+		}
+		a[arrSeq] = append(a[arrSeq], b.stamps[i].seq)
+		a[arrVersion] = append(a[arrVersion], uint64(version))
+	}
+}
+
+// commonPrefix returns the length of the longest common prefix.
+func commonPrefix(a, b []byte) int {
+	n := min(len(a), len(b))
+	for i := range n {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
+}

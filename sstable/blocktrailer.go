@@ -1,0 +1,199 @@
+package sstable
+
+// How a block lies in the file:
+//
+//	stored bytes   the raw block, or its compressed form (below)
+//	type           1 byte: 0 raw, 1 S2, 2 zstd
+//	checksum       8 bytes little endian
+//
+//	compressed form = raw length (4 bytes little endian), compressed bytes
+//
+// The checksum is xxhash64 over: stored bytes, type, unique id of the file (16
+// bytes), offset of the block in the file (8 bytes little endian). Id and
+// offset are not stored here; they bind the block to its place, so a block
+// that was swapped, misdirected or left over from another file fails as surely
+// as a damaged one. The id is in the footer rather than the file's number,
+// because files travel between stores.
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/klauspost/compress/s2"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// Compression says how blocks are compressed. The numbers are the block types
+// of the format.
+type Compression uint8
+
+const (
+	CompressNone Compression = 0
+	CompressS2   Compression = 1 // fast: hot levels
+	CompressZstd Compression = 2 // dense: the last level
+)
+
+// String names the compression.
+func (c Compression) String() string {
+	switch c {
+	case CompressNone:
+		return "none"
+	case CompressS2:
+		return "s2"
+	case CompressZstd:
+		return "zstd"
+	}
+	return fmt.Sprintf("compression(%d)", uint8(c))
+}
+
+const (
+	trailerSize   = 1 + 8
+	rawLengthSize = 4
+
+	// MaxBlockSize bounds WriterOptions.BlockSize.
+	MaxBlockSize = 1 << 20
+	// maxRawBlock bounds the raw length of a block: the largest value, or a
+	// block of whole rows, with names and directory.
+	maxRawBlock = row.MaxValueBytes + 4*MaxBlockSize
+	// maxRawIndex bounds the raw length of an index or filter.
+	maxRawIndex = 1 << 30
+)
+
+// blockChecksum computes the checksum of a block; stored ends with the type
+// byte.
+func blockChecksum(stored []byte, id *[16]byte, offset int64) uint64 {
+	var place [24]byte
+	copy(place[:], id[:])
+	binary.LittleEndian.PutUint64(place[16:], uint64(offset))
+	var d xxhash.Digest
+	d.Reset()
+	_, _ = d.Write(stored)
+	_, _ = d.Write(place[:])
+	return d.Sum64()
+}
+
+// compressor turns raw blocks into stored blocks. It belongs to one writer.
+type compressor struct {
+	kind Compression
+	zstd *zstd.Encoder
+}
+
+// appendStored appends block and trailer to dst. A block whose compressed form
+// does not save an eighth is stored raw: it would cost every reader the time
+// to decompress it, for nothing.
+func (c *compressor) appendStored(dst, raw []byte, id *[16]byte, offset int64) ([]byte, error) {
+	from := len(dst)
+	kind := c.kind
+	switch kind {
+	case CompressS2:
+		dst = binary.LittleEndian.AppendUint32(dst, uint32(len(raw)))
+		body := len(dst)
+		if need := body + s2.MaxEncodedLen(len(raw)); cap(dst) < need {
+			dst = append(make([]byte, 0, need), dst...)
+		}
+		dst = dst[:body+len(s2.Encode(dst[body:cap(dst)], raw))]
+	case CompressZstd:
+		if c.zstd == nil {
+			e, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true),
+				zstd.WithEncoderCRC(false), zstd.WithEncoderLevel(zstd.SpeedFastest))
+			if err != nil {
+				return dst, fmt.Errorf("sstable: zstd encoder: %w", err)
+			}
+			c.zstd = e
+		}
+		dst = binary.LittleEndian.AppendUint32(dst, uint32(len(raw)))
+		dst = c.zstd.EncodeAll(raw, dst)
+	}
+	if kind == CompressNone || len(dst)-from > len(raw)-len(raw)/8 {
+		dst, kind = append(dst[:from], raw...), CompressNone
+	}
+	dst = append(dst, byte(kind))
+	return binary.LittleEndian.AppendUint64(dst, blockChecksum(dst[from:], id, offset)), nil
+}
+
+// checkStored verifies a stored block and splits it into type and stored
+// bytes. It returns what is wrong, or "".
+func checkStored(stored []byte, id *[16]byte, offset int64) (kind Compression, body []byte, bad string) {
+	if len(stored) < trailerSize {
+		return 0, nil, "block shorter than its trailer"
+	}
+	n := len(stored) - trailerSize
+	if blockChecksum(stored[:n+1], id, offset) != binary.LittleEndian.Uint64(stored[n+1:]) {
+		return 0, nil, "block checksum does not match"
+	}
+	kind, body = Compression(stored[n]), stored[:n:n]
+	if kind > CompressZstd {
+		return 0, nil, fmt.Sprintf("unknown block type %d", kind)
+	}
+	return kind, body, ""
+}
+
+// rawLength returns the raw length that a compressed block declares. It is
+// checked before anything is allocated for it.
+func rawLength(body []byte, limit int) (n int, bad string) {
+	if len(body) < rawLengthSize {
+		return 0, "compressed block cut short"
+	}
+	declared := binary.LittleEndian.Uint32(body)
+	if uint64(declared) > uint64(limit) {
+		return 0, "compressed block declares more than the largest block"
+	}
+	return int(declared), ""
+}
+
+// decompress fills dst, whose length is the declared raw length, from a
+// compressed block. It returns what is wrong, or "".
+func (s *scratch) decompress(dst []byte, kind Compression, body []byte) (bad string) {
+	src := body[rawLengthSize:]
+	switch kind {
+	case CompressS2:
+		if n, err := s2.DecodedLen(src); err != nil || n != len(dst) {
+			return "S2 block does not have its declared length"
+		}
+		if _, err := s2.Decode(dst, src); err != nil {
+			return "S2 block does not decompress"
+		}
+	case CompressZstd:
+		if s.zstd == nil {
+			d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+				zstd.WithDecoderMaxMemory(maxRawIndex), zstd.WithDecodeAllCapLimit(true))
+			if err != nil {
+				return "zstd decoder: " + err.Error()
+			}
+			s.zstd = d
+		}
+		out, err := s.zstd.DecodeAll(src, dst[:0:len(dst)])
+		if err != nil || len(out) != len(dst) {
+			return "zstd block does not decompress to its declared length"
+		}
+	default:
+		return "block type is no compression"
+	}
+	return ""
+}
+
+// scratch is memory that reading a compressed block needs for a moment: the
+// stored bytes, and a zstd decoder, whose tables cost far more to make than a
+// block to decode.
+type scratch struct {
+	stored []byte
+	zstd   *zstd.Decoder
+}
+
+// scratches is the one piece of shared state of the package. It holds nothing
+// but working memory that has no content between uses, and pooling it per
+// reader would keep a decoder alive per open file.
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
+func takeScratch() *scratch { return scratches.Get().(*scratch) }
+
+func (s *scratch) give() {
+	if cap(s.stored) > MaxBlockSize {
+		s.stored = nil // a rare large value must not stay in memory
+	}
+	scratches.Put(s)
+}

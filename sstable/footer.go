@@ -1,0 +1,135 @@
+package sstable
+
+// The footer, the last footerSize bytes of the file:
+//
+//	offset size
+//	 0     16   unique id of the file
+//	16      8   data length: the data blocks lie at [0, data length)
+//	24      8   filter length, 0 if there is none; the filter follows the data
+//	32      8   index length; the index follows the filter
+//	40      8   properties length; the properties follow the index
+//	48      8   file size
+//	56      1   index kind: 1 = one level
+//	57      1   filter kind: 0 = none, 1 = blocked bloom
+//	58      2   zero
+//	60      4   format version: 1
+//	64      8   xxhash64 of bytes 0..63
+//	72      8   magic "flagSST\n"
+//
+// Integers are little endian. Lengths are stored lengths, trailers included.
+//
+// Invariants: the four lengths and footerSize add up to the file size, so a
+// file that lost or gained bytes is refused; magic and version keep their
+// places in every later version, so that a newer one is recognised.
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+const (
+	footerSize    = 80
+	formatVersion = 1
+	magic         = "flagSST\n"
+
+	indexOneLevel = 1
+
+	filterNone         = 0
+	filterBlockedBloom = 1
+)
+
+// ErrCorrupt is matched by every error that reports bytes which are not what
+// the writer wrote. The errors are *CorruptError values.
+var ErrCorrupt = errors.New("sstable: corrupt table file")
+
+// ErrVersion reports a file written in a newer format than this package knows.
+var ErrVersion = errors.New("sstable: table file of a newer format version")
+
+// CorruptError says where a file is corrupt.
+type CorruptError struct {
+	File   string
+	Offset int64 // of the block or footer in the file
+	What   string
+}
+
+// Error names file, offset and what is wrong, never content.
+func (e *CorruptError) Error() string {
+	return fmt.Sprintf("sstable: corrupt table file %s: offset %d: %s", e.File, e.Offset, e.What)
+}
+
+// Is reports whether target is ErrCorrupt.
+func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }
+
+// footer is the decoded footer.
+type footer struct {
+	uniqueID         [16]byte
+	dataLength       int64
+	filterLength     int64
+	indexLength      int64
+	propertiesLength int64
+	fileSize         int64
+	filterKind       byte
+}
+
+func (f *footer) append(dst []byte) []byte {
+	from := len(dst)
+	dst = append(dst, f.uniqueID[:]...)
+	for _, v := range []int64{f.dataLength, f.filterLength, f.indexLength, f.propertiesLength, f.fileSize} {
+		dst = binary.LittleEndian.AppendUint64(dst, uint64(v))
+	}
+	dst = append(dst, indexOneLevel, f.filterKind, 0, 0)
+	dst = binary.LittleEndian.AppendUint32(dst, formatVersion)
+	dst = binary.LittleEndian.AppendUint64(dst, xxhash.Sum64(dst[from:]))
+	return append(dst, magic...)
+}
+
+// parseFooter decodes the last footerSize bytes of a file of fileSize bytes.
+func parseFooter(b []byte, file string, fileSize int64) (footer, error) {
+	bad := func(what string) (footer, error) {
+		return footer{}, &CorruptError{File: file, Offset: fileSize - footerSize, What: what}
+	}
+	if string(b[72:80]) != magic {
+		return bad("no table file: magic number missing at the end")
+	}
+	if xxhash.Sum64(b[:64]) != binary.LittleEndian.Uint64(b[64:]) {
+		return bad("footer checksum does not match")
+	}
+	if v := binary.LittleEndian.Uint32(b[60:]); v > formatVersion {
+		return footer{}, fmt.Errorf("%w: %s has version %d, this program reads up to %d",
+			ErrVersion, file, v, formatVersion)
+	} else if v != formatVersion {
+		return bad(fmt.Sprintf("unknown format version %d", v))
+	}
+	var f footer
+	copy(f.uniqueID[:], b)
+	rest := uint64(fileSize - footerSize)
+	for i, p := range []*int64{&f.dataLength, &f.filterLength, &f.indexLength, &f.propertiesLength} {
+		v := binary.LittleEndian.Uint64(b[16+8*i:])
+		if v > rest {
+			return bad("section lengths exceed the file")
+		}
+		rest -= v
+		*p = int64(v)
+	}
+	f.fileSize = int64(binary.LittleEndian.Uint64(b[48:]))
+	f.filterKind = b[57]
+	switch {
+	case f.fileSize != fileSize:
+		return bad(fmt.Sprintf("file has %d bytes, its footer says %d", fileSize, f.fileSize))
+	case rest != 0:
+		return bad("section lengths do not add up to the file size")
+	case b[56] != indexOneLevel:
+		return bad(fmt.Sprintf("unknown index kind %d", b[56]))
+	case f.filterKind > filterBlockedBloom || (f.filterKind == filterNone) != (f.filterLength == 0):
+		return bad(fmt.Sprintf("unknown filter kind %d", f.filterKind))
+	case b[58] != 0 || b[59] != 0:
+		return bad("reserved bytes are not zero")
+	case f.indexLength < trailerSize || f.propertiesLength < trailerSize ||
+		f.filterLength != 0 && f.filterLength < trailerSize:
+		return bad("section shorter than a block trailer")
+	}
+	return f, nil
+}

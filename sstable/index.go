@@ -1,0 +1,314 @@
+package sstable
+
+// The index block, before compression:
+//
+//	header    groups  uvarint
+//	          blocks  uvarint
+//	          prefix  uvarint: length of the prefix that all separators share
+//	arrays    (see uints.go)
+//	  of groups  sepEnd      end of the separator's suffix among the suffixes
+//	             firstBlock  number of the group's first block, less the group's
+//	  of blocks  blockEnd    where the block, with its trailer, ends in the file
+//	             columnEnd   end of the block's column among the columns
+//	             version     where in the column's versions the block begins
+//	             tie         1 if the block before ends in a cell of the very
+//	                         same column and version
+//	padding   8 zero bytes
+//	strings   prefix, separator suffixes, columns: to the block's end
+//
+// A group is one block of whole rows, or the two or more blocks of one long
+// row. Its separator is the shortest string above every key of the group before
+// and at most its own first key; the separator of the first group is the
+// smallest key of the file. Data blocks are adjacent and begin at offset 0, so
+// their ends are all there is to know, and they are the cumulative sizes that
+// split points and size estimates need: these read the index and no data.
+//
+// The second and later blocks of a long row have the column and version of
+// their first cell; the first block, and blocks of whole rows, have an empty
+// column and version 0. In a file without long rows those arrays are all zero
+// and take no space.
+//
+// Invariants: separators rise strictly; block ends rise strictly and end at
+// the data length; every group has a block.
+//
+// In memory, the first eight bytes of every separator suffix stand in an array
+// of their own, big endian: a search then touches a few cache lines of that
+// array instead of one cache miss per probe, and compares strings only among
+// equals.
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// index is a parsed index block.
+type index struct {
+	data                     []byte
+	groups, blocks           int
+	sepEnd, firstBlockLess   uints
+	blockEnd                 uints
+	columnEnd, version, tie  uints
+	prefix, separators, cols []byte
+	heads                    []uint64
+}
+
+// parse makes x the parsed form of data, which it keeps, for a file whose data
+// blocks take dataLength bytes. It returns what is wrong, or "".
+func (x *index) parse(data []byte, dataLength int64) (bad string) {
+	c := cursor{data: data}
+	*x = index{data: data}
+	x.groups = c.count(len(data), "group count") // separators are distinct
+	x.blocks = c.count(len(data), "block count") // block ends are distinct
+	prefix := c.count(row.MaxKeyBytes, "separator prefix")
+	x.sepEnd = c.uints(x.groups, "separator ends")
+	x.firstBlockLess = c.uints(x.groups, "group blocks")
+	x.blockEnd = c.uints(x.blocks, "block ends")
+	x.columnEnd = c.uints(x.blocks, "column ends")
+	x.version = c.uints(x.blocks, "versions")
+	x.tie = c.uints(x.blocks, "ties")
+	c.pad()
+	if c.bad != "" {
+		return c.bad
+	}
+	x.prefix = c.bytes(prefix, "separator prefix")
+	x.separators = c.bytes(c.ends(&x.sepEnd, x.groups, c.rest(), "separator ends"), "separators")
+	x.cols = c.bytes(c.ends(&x.columnEnd, x.blocks, c.rest(), "column ends"), "columns")
+	if c.rest() != 0 {
+		c.fail("bytes after the columns")
+	}
+	if (x.groups == 0) != (x.blocks == 0) {
+		c.fail("groups without blocks")
+	}
+	if c.bad != "" {
+		return c.bad
+	}
+	if bad = x.check(dataLength); bad != "" {
+		return bad
+	}
+	x.heads = make([]uint64, x.groups)
+	for g := range x.heads {
+		x.heads[g] = head(x.suffix(g))
+	}
+	return ""
+}
+
+// check checks the order of everything. The index is small, so unlike a data
+// block it is checked in full when it is read.
+func (x *index) check(dataLength int64) string {
+	before := uint64(0)
+	for i := range x.blocks {
+		end := x.blockEnd.at(x.data, i)
+		if end <= before || end > uint64(dataLength) || end-before < trailerSize {
+			return "block ends out of order or range"
+		}
+		if end-before > maxRawBlock+trailerSize {
+			return "block too large"
+		}
+		before = end
+	}
+	if before != uint64(dataLength) {
+		return "blocks do not end where the data ends"
+	}
+	for g := range x.groups {
+		if g > 0 && bytes.Compare(x.suffix(g-1), x.suffix(g)) >= 0 {
+			return "separators out of order"
+		}
+		first := x.firstBlockLess.at(x.data, g)
+		if first > uint64(x.blocks) || int(first)+g >= x.blocks || g == 0 && first != 0 ||
+			g > 0 && int(first)+g <= x.firstBlock(g-1) {
+			return "group blocks out of order or range"
+		}
+	}
+	return ""
+}
+
+// firstBlock is the number of the first block of group g, and for g equal to
+// the number of groups the number of blocks.
+func (x *index) firstBlock(g int) int {
+	if g == x.groups {
+		return x.blocks
+	}
+	return int(x.firstBlockLess.at(x.data, g)) + g
+}
+
+// blockRange is where block i lies in the file, trailer included.
+func (x *index) blockRange(i int) (from, to int64) {
+	return int64(x.blockEnd.before(x.data, i)), int64(x.blockEnd.at(x.data, i))
+}
+
+func (x *index) suffix(g int) []byte {
+	return x.separators[x.sepEnd.before(x.data, g):x.sepEnd.at(x.data, g)]
+}
+
+// column is the column at which block i begins, if it is a later block of a
+// long row.
+func (x *index) column(i int) []byte {
+	return x.cols[x.columnEnd.before(x.data, i):x.columnEnd.at(x.data, i)]
+}
+
+// appendSeparator appends the separator of group g.
+func (x *index) appendSeparator(dst []byte, g int) []byte {
+	return append(append(dst, x.prefix...), x.suffix(g)...)
+}
+
+// head is the first eight bytes of s as a number that sorts as s does.
+func head(s []byte) uint64 {
+	if len(s) >= 8 {
+		return binary.BigEndian.Uint64(s)
+	}
+	var b [8]byte
+	copy(b[:], s)
+	return binary.BigEndian.Uint64(b[:])
+}
+
+// search returns the last group whose separator is at most key, the only one
+// that can hold it; -1 if key is below the smallest key.
+func (x *index) search(key []byte) int {
+	p := len(x.prefix)
+	if len(key) < p || !bytes.Equal(key[:p], x.prefix) {
+		if bytes.Compare(key, x.prefix) < 0 {
+			return -1
+		}
+		return x.groups - 1
+	}
+	key = key[p:]
+	h := head(key)
+	// low becomes the first group whose head is above h.
+	low, high := 0, len(x.heads)
+	for low < high {
+		mid := int(uint(low+high) >> 1)
+		if x.heads[mid] <= h {
+			low = mid + 1
+		} else {
+			high = mid
+		}
+	}
+	if low == 0 || x.heads[low-1] != h {
+		return low - 1
+	}
+	// Among equal heads the strings decide. Equal heads are mostly one.
+	if bytes.Compare(x.suffix(low-1), key) <= 0 {
+		return low - 1
+	}
+	high = low - 1
+	low = 0
+	for low < high {
+		mid := int(uint(low+high) >> 1)
+		if x.heads[mid] < h || bytes.Compare(x.suffix(mid), key) <= 0 {
+			low = mid + 1
+		} else {
+			high = mid
+		}
+	}
+	return low - 1
+}
+
+// searchCell returns the block of group g in which the search for the first
+// cell at or after (name, version) must begin.
+func (x *index) searchCell(g int, name []byte, version int64) int {
+	first := x.firstBlock(g)
+	low, high := first+1, x.firstBlock(g+1)
+	// low becomes the first block, after the group's first, that begins above
+	// the target. A block that begins in a tie begins above it: the block
+	// before may hold the first of the cells that are equal to it.
+	for low < high {
+		mid := int(uint(low+high) >> 1)
+		above := false
+		switch c := bytes.Compare(x.column(mid), name); {
+		case c > 0:
+			above = true
+		case c == 0:
+			v := int64(x.version.at(x.data, mid))
+			above = v < version || v == version && x.tie.at(x.data, mid) != 0
+		}
+		if above {
+			high = mid
+		} else {
+			low = mid + 1
+		}
+	}
+	return low - 1
+}
+
+// indexBuilder collects the index while blocks are written.
+type indexBuilder struct {
+	separators []byte
+	arrays     [6][]uint64 // in the order of the format
+	columns    []byte
+	first      []byte // the first separator, and
+	last       []byte // the last: the common prefix of all is theirs
+}
+
+const (
+	idxSepEnd = iota
+	idxFirstBlock
+	idxBlockEnd
+	idxColumnEnd
+	idxVersion
+	idxTie
+)
+
+// addGroup begins a group whose first block is the next one. before is the
+// largest key of the group before, nil for the first group; key is the
+// smallest key of this one.
+func (x *indexBuilder) addGroup(before, key []byte) {
+	a := &x.arrays
+	if before != nil {
+		key = key[:commonPrefix(before, key)+1]
+	} else {
+		x.first = append(x.first[:0], key...)
+	}
+	x.last = append(x.last[:0], key...)
+	x.separators = append(x.separators, key...)
+	a[idxFirstBlock] = append(a[idxFirstBlock], uint64(len(a[idxBlockEnd])-len(a[idxFirstBlock])))
+	a[idxSepEnd] = append(a[idxSepEnd], uint64(len(x.separators)))
+}
+
+// addBlock adds a block to the last group. column and version are those of the
+// first cell of a later block of a long row, and otherwise nil and 0.
+func (x *indexBuilder) addBlock(end int64, column []byte, version int64, tie bool) {
+	a := &x.arrays
+	x.columns = append(x.columns, column...)
+	t := uint64(0)
+	if tie {
+		t = 1
+	}
+	a[idxBlockEnd] = append(a[idxBlockEnd], uint64(end))
+	a[idxColumnEnd] = append(a[idxColumnEnd], uint64(len(x.columns)))
+	a[idxVersion] = append(a[idxVersion], uint64(version))
+	a[idxTie] = append(a[idxTie], t)
+}
+
+// size estimates the encoded size.
+func (x *indexBuilder) size() int {
+	return len(x.separators) + len(x.columns) + 6*len(x.arrays[idxBlockEnd])
+}
+
+// encode returns the index block.
+func (x *indexBuilder) encode() []byte {
+	a := &x.arrays
+	groups := len(a[idxSepEnd])
+	prefix := commonPrefix(x.first, x.last)
+	ends := make([]uint64, groups)
+	for g := range ends {
+		ends[g] = a[idxSepEnd][g] - uint64((g+1)*prefix)
+	}
+	dst := make([]byte, 0, x.size()+64)
+	for _, n := range []int{groups, len(a[idxBlockEnd]), prefix} {
+		dst = binary.AppendUvarint(dst, uint64(n))
+	}
+	dst = appendUints(dst, ends)
+	for _, values := range a[idxFirstBlock:] {
+		dst = appendUints(dst, values)
+	}
+	dst = append(dst, make([]byte, arrayPad)...)
+	dst = append(dst, x.first[:prefix]...)
+	from := uint64(0)
+	for _, end := range a[idxSepEnd] {
+		dst = append(dst, x.separators[from+uint64(prefix):end]...)
+		from = end
+	}
+	return append(dst, x.columns...)
+}

@@ -1,0 +1,127 @@
+package sstable
+
+// The properties block, before compression, integers as uvarints unless it
+// says otherwise:
+//
+//	rows cells puts tombstones
+//	smallest seq, largest seq, newest tombstone seq
+//	smallest version, largest version     zig-zag varints
+//	flags                                 1 byte: bit 0 permanent
+//	data blocks, raw bytes, key bytes, value bytes
+//	smallest key                          length, bytes
+//	largest key                           length, bytes
+//
+// Nothing follows. Fields are added by a new format version.
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// Properties say what a file holds.
+type Properties struct {
+	UniqueID [16]byte
+	FileSize int64 // bytes
+	// FileChecksum is the xxhash64 of all bytes of the file. Only Finish knows
+	// it; a file cannot hold its own.
+	FileChecksum uint64
+
+	Rows       uint64
+	Cells      uint64 // of all kinds, row-level ones included
+	Puts       uint64
+	Tombstones uint64 // cells whose Kind.IsTombstone
+
+	SmallestKey, LargestKey []byte // row keys, both in the file; nil without rows
+	// SmallestSeq and LargestSeq are the bounds of all cells' sequence numbers.
+	SmallestSeq, LargestSeq uint64
+	// MinVersion and MaxVersion are the bounds of the versions of all cells but
+	// those at row.MaxVersion (delete-row, delete-column, never-expiring
+	// marker). Without any other cell MinVersion is math.MaxInt64 and
+	// MaxVersion math.MinInt64.
+	MinVersion, MaxVersion int64
+	// Permanent says that some row has a marker that never expires.
+	Permanent bool
+	// NewestTombstone is the largest sequence number of a tombstone, 0 without.
+	NewestTombstone uint64
+
+	DataBlocks uint64
+	RawBytes   uint64 // of data blocks before compression
+	KeyBytes   uint64 // of row keys
+	ValueBytes uint64 // of values
+}
+
+// emptyProperties are those of a file without cells.
+func emptyProperties() Properties {
+	return Properties{SmallestSeq: math.MaxUint64, MinVersion: math.MaxInt64, MaxVersion: math.MinInt64}
+}
+
+// addCell counts a cell.
+func (p *Properties) addCell(c *row.Cell) {
+	p.Cells++
+	p.ValueBytes += uint64(len(c.Value))
+	p.SmallestSeq = min(p.SmallestSeq, c.Seq)
+	p.LargestSeq = max(p.LargestSeq, c.Seq)
+	if c.Version != row.MaxVersion {
+		p.MinVersion = min(p.MinVersion, c.Version)
+		p.MaxVersion = max(p.MaxVersion, c.Version)
+	}
+	switch {
+	case c.Kind == row.KindPut:
+		p.Puts++
+	case c.Kind.IsTombstone():
+		p.Tombstones++
+		p.NewestTombstone = max(p.NewestTombstone, c.Seq)
+	case c.Version == row.MaxVersion:
+		p.Permanent = true
+	}
+}
+
+func (p *Properties) encode() []byte {
+	var dst []byte
+	for _, v := range []uint64{p.Rows, p.Cells, p.Puts, p.Tombstones, p.SmallestSeq, p.LargestSeq, p.NewestTombstone} {
+		dst = binary.AppendUvarint(dst, v)
+	}
+	dst = binary.AppendVarint(dst, p.MinVersion)
+	dst = binary.AppendVarint(dst, p.MaxVersion)
+	flags := byte(0)
+	if p.Permanent {
+		flags = 1
+	}
+	dst = append(dst, flags)
+	for _, v := range []uint64{p.DataBlocks, p.RawBytes, p.KeyBytes, p.ValueBytes} {
+		dst = binary.AppendUvarint(dst, v)
+	}
+	for _, key := range [][]byte{p.SmallestKey, p.LargestKey} {
+		dst = binary.AppendUvarint(dst, uint64(len(key)))
+		dst = append(dst, key...)
+	}
+	return dst
+}
+
+// parse decodes a properties block and returns what is wrong, or "".
+func (p *Properties) parse(data []byte) (bad string) {
+	c := cursor{data: data}
+	for _, v := range []*uint64{&p.Rows, &p.Cells, &p.Puts, &p.Tombstones, &p.SmallestSeq, &p.LargestSeq, &p.NewestTombstone} {
+		*v = c.uvarint("count")
+	}
+	p.MinVersion = c.varint("smallest version")
+	p.MaxVersion = c.varint("largest version")
+	flags := c.byte("flags")
+	p.Permanent = flags == 1
+	if flags > 1 {
+		c.fail("unknown flags")
+	}
+	for _, v := range []*uint64{&p.DataBlocks, &p.RawBytes, &p.KeyBytes, &p.ValueBytes} {
+		*v = c.uvarint("size")
+	}
+	for _, key := range []*[]byte{&p.SmallestKey, &p.LargestKey} {
+		*key = bytes.Clone(c.bytes(c.count(row.MaxKeyBytes, "key length"), "key"))
+	}
+	if c.bad == "" && c.rest() != 0 {
+		c.fail("bytes after the keys")
+	}
+	return c.bad
+}

@@ -1,0 +1,306 @@
+package sstable
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// DefaultBlockSize is the raw size that data blocks aim at. It holds eight rows
+// of a kilobyte; larger blocks compress better and cost point reads more.
+const DefaultBlockSize = 8 << 10
+
+// WriterOptions configure one file.
+type WriterOptions struct {
+	// BlockSize is the raw size in bytes that data blocks aim at, at most
+	// MaxBlockSize; 0 means DefaultBlockSize. A single larger cell still fits.
+	BlockSize int
+	// Compression of data and index blocks. Blocks that it does not make
+	// smaller by an eighth are stored raw.
+	Compression Compression
+	// FilterBitsPerKey sizes the bloom filter; 0 means no filter.
+	FilterBitsPerKey float64
+	// UniqueID names the file for ever. It must differ between any two files.
+	UniqueID [16]byte
+}
+
+// ErrOrder reports rows or cells that were not added in order, or not legal.
+var ErrOrder = errors.New("sstable: cell out of place")
+
+// Writer writes one table file. It is used by one goroutine. After an error
+// every call returns that error, and the file is to be removed.
+type Writer struct {
+	opts       WriterOptions
+	out        *output
+	block      *blockBuilder
+	next       *blockBuilder // spare, swapped with block when a row moves on
+	index      indexBuilder
+	hashes     []uint64
+	compressor compressor
+	raw        []byte // scratch: a raw block
+	stored     []byte // scratch: a stored block
+	props      Properties
+	err        error
+
+	inRow     bool
+	key       []byte // the newest row's key
+	groupKey  []byte // largest key of the last group in the index
+	fragments int    // blocks of the newest row that are written already
+	tie       bool   // the fragment being built begins in a tie
+	last      row.Cell
+	column    []byte // of last, copied
+	rowHas    bool   // last is of the newest row
+}
+
+// NewWriter starts a table file in f, which must be empty. Mistakes in the
+// options are reported by the first call.
+func NewWriter(f vfs.File, opts WriterOptions) *Writer {
+	w := &Writer{
+		opts: opts, out: newOutput(f), block: &blockBuilder{}, next: &blockBuilder{},
+		props: emptyProperties(), compressor: compressor{kind: opts.Compression},
+	}
+	if w.opts.BlockSize == 0 {
+		w.opts.BlockSize = DefaultBlockSize
+	}
+	switch {
+	case w.opts.BlockSize < 0 || w.opts.BlockSize > MaxBlockSize:
+		w.err = fmt.Errorf("sstable: block size %d, want 1 to %d", opts.BlockSize, MaxBlockSize)
+	case opts.Compression > CompressZstd:
+		w.err = fmt.Errorf("sstable: unknown %s", opts.Compression)
+	case opts.FilterBitsPerKey < 0 || opts.FilterBitsPerKey > 64:
+		w.err = fmt.Errorf("sstable: %g filter bits per key, want 0 to 64", opts.FilterBitsPerKey)
+	}
+	w.props.UniqueID = opts.UniqueID
+	return w
+}
+
+func (w *Writer) fail(err error) error {
+	if w.err == nil {
+		w.err = err
+	}
+	return w.err
+}
+
+// StartRow begins a row. Keys must rise strictly. Errors are ErrOrder for a
+// key out of place and errors of the file.
+func (w *Writer) StartRow(key []byte) error {
+	if w.err != nil {
+		return w.err
+	}
+	if len(key) == 0 || len(key) > row.MaxKeyBytes {
+		return w.fail(fmt.Errorf("%w: row key of %d bytes", ErrOrder, len(key)))
+	}
+	if w.props.Rows > 0 && bytes.Compare(key, w.key) <= 0 {
+		return w.fail(fmt.Errorf("%w: row key %x after %x", ErrOrder, key, w.key))
+	}
+	if err := w.endRow(); err != nil {
+		return err
+	}
+	w.key = append(w.key[:0], key...)
+	w.inRow, w.rowHas = true, false
+	w.block.startRow(key)
+	if w.opts.FilterBitsPerKey > 0 {
+		w.hashes = append(w.hashes, Hash(key))
+	}
+	if w.props.Rows == 0 {
+		w.props.SmallestKey = bytes.Clone(key)
+	}
+	w.props.Rows++
+	w.props.KeyBytes += uint64(len(key))
+	return nil
+}
+
+// AddCell adds a cell to the row begun last, in cell order. The cell's memory
+// is copied. Errors are ErrOrder for a cell out of place and errors of the
+// file.
+func (w *Writer) AddCell(c *row.Cell) error {
+	if w.err != nil {
+		return w.err
+	}
+	if bad := w.checkCell(c); bad != "" {
+		return w.fail(fmt.Errorf("%w: row key %x: %s: %s", ErrOrder, w.key, c.Kind, bad))
+	}
+	need := cellOverhead + len(c.Value)
+	if w.block.size()+need > w.opts.BlockSize && (len(w.block.rows) > 1 || w.block.rowCells() > 0) {
+		if err := w.makeRoom(c, need); err != nil {
+			return err
+		}
+	}
+	w.block.addCell(c)
+	w.props.addCell(c)
+	w.column = append(w.column[:0], c.Column...)
+	w.last = row.Cell{Column: w.column, Version: c.Version, Seq: c.Seq, Kind: c.Kind}
+	w.rowHas = true
+	return nil
+}
+
+func (w *Writer) checkCell(c *row.Cell) string {
+	switch {
+	case !w.inRow:
+		return "no row was started"
+	case !c.Kind.Valid() || c.Seq > row.MaxSequence:
+		return "unknown kind or sequence number too large"
+	case len(c.Column) > row.MaxColumnBytes || len(c.Value) > row.MaxValueBytes:
+		return "column or value too long"
+	case c.Kind.IsRowLevel() != (len(c.Column) == 0):
+		return "kind does not go with its column"
+	case c.Kind == row.KindDeleteRow && c.Version != row.MaxVersion:
+		return "version is not MaxVersion"
+	case c.Kind != row.KindPut && (c.Type != row.TypeNone || len(c.Value) != 0):
+		return "has a value"
+	case c.Kind == row.KindPut && !c.Type.IsAttributeType():
+		return "value of a type that is no attribute type"
+	case w.rowHas && row.CompareCells(&w.last, c) >= 0:
+		return "not in cell order"
+	}
+	return ""
+}
+
+// makeRoom writes what fills the block: the rows before the newest one, and if
+// that is not enough, what there is of it as a fragment.
+func (w *Writer) makeRoom(c *row.Cell, need int) error {
+	if n := len(w.block.rows); n > 1 {
+		w.block.moveLastRow(w.next)
+		if err := w.emit(n-1, false, false); err != nil {
+			return err
+		}
+		w.block, w.next = w.next, w.block
+	}
+	if w.block.rowCells() == 0 || w.block.size()+need <= w.opts.BlockSize {
+		return nil
+	}
+	if err := w.emit(1, w.fragments > 0, true); err != nil {
+		return err
+	}
+	w.fragments++
+	w.tie = w.last.Version == c.Version && bytes.Equal(w.last.Column, c.Column)
+	w.block.reset()
+	w.block.startRow(w.key)
+	return nil
+}
+
+// endRow completes the newest row. The rest of a long row goes out at once, so
+// that the next row begins in a block of its own.
+func (w *Writer) endRow() error {
+	if !w.inRow {
+		return nil
+	}
+	w.inRow = false
+	if !w.rowHas {
+		return w.fail(fmt.Errorf("%w: row key %x has no cells", ErrOrder, w.key))
+	}
+	if w.fragments == 0 && w.block.size() < w.opts.BlockSize {
+		return nil
+	}
+	return w.flushBlock()
+}
+
+// flushBlock writes all complete rows, or the last fragment of a long one.
+func (w *Writer) flushBlock() error {
+	if len(w.block.rows) == 0 {
+		return nil
+	}
+	if err := w.emit(len(w.block.rows), w.fragments > 0, false); err != nil {
+		return err
+	}
+	w.fragments = 0
+	w.block.reset()
+	return nil
+}
+
+// emit writes the first n rows of the block and adds it to the index.
+func (w *Writer) emit(n int, continued, continues bool) error {
+	b := w.block
+	w.raw = b.encode(w.raw[:0], n, continued, continues)
+	if len(w.raw) > maxRawBlock {
+		return w.fail(fmt.Errorf("sstable: block of %d bytes, at most %d", len(w.raw), maxRawBlock))
+	}
+	if !continued {
+		w.index.addGroup(w.groupKey, b.key(0))
+		w.groupKey = append(w.groupKey[:0], b.key(n-1)...)
+	}
+	var column []byte
+	var version int64
+	tie := false
+	if continued {
+		first := &b.cells[0]
+		column, version, tie = b.name(first.column), first.version, w.tie
+	}
+	if err := w.appendBlock(w.raw, &w.compressor); err != nil {
+		return err
+	}
+	w.index.addBlock(w.out.offset, column, version, tie)
+	w.props.DataBlocks++
+	w.props.RawBytes += uint64(len(w.raw))
+	return nil
+}
+
+// appendBlock compresses a block and writes it with its trailer.
+func (w *Writer) appendBlock(raw []byte, c *compressor) error {
+	stored, err := c.appendStored(w.stored[:0], raw, &w.opts.UniqueID, w.out.offset)
+	if err != nil {
+		return w.fail(err)
+	}
+	w.stored = stored
+	if err := w.out.append(stored); err != nil {
+		return w.fail(err)
+	}
+	return nil
+}
+
+// EstimatedSize is about the size in bytes that the file would have if it were
+// finished now.
+func (w *Writer) EstimatedSize() int64 {
+	filter := int64(float64(len(w.hashes)) * w.opts.FilterBitsPerKey / 8)
+	return w.out.offset + int64(w.block.size()) + int64(w.index.size()) + filter + footerSize
+}
+
+// Finish completes the file and hands all of it to the operating system; to
+// sync and close it is the caller's. The writer is of no use afterwards.
+func (w *Writer) Finish() (Properties, error) {
+	if w.err != nil {
+		return Properties{}, w.err
+	}
+	if err := w.endRow(); err != nil {
+		return Properties{}, err
+	}
+	if err := w.flushBlock(); err != nil {
+		return Properties{}, err
+	}
+	if w.props.Rows > 0 {
+		w.props.LargestKey = bytes.Clone(w.key)
+	}
+	f := footer{uniqueID: w.opts.UniqueID, dataLength: w.out.offset}
+	if len(w.hashes) > 0 {
+		f.filterKind = filterBlockedBloom
+		uncompressed := compressor{kind: CompressNone} // its bits are random
+		if err := w.appendBlock(encodeFilter(w.hashes, w.opts.FilterBitsPerKey), &uncompressed); err != nil {
+			return Properties{}, err
+		}
+		f.filterLength = w.out.offset - f.dataLength
+	}
+	from := w.out.offset
+	if err := w.appendBlock(w.index.encode(), &w.compressor); err != nil {
+		return Properties{}, err
+	}
+	f.indexLength = w.out.offset - from
+	from = w.out.offset
+	if err := w.appendBlock(w.props.encode(), &w.compressor); err != nil {
+		return Properties{}, err
+	}
+	f.propertiesLength = w.out.offset - from
+	f.fileSize = w.out.offset + footerSize
+	if err := w.out.append(f.append(nil)); err != nil {
+		return Properties{}, w.fail(err)
+	}
+	if err := w.out.finish(); err != nil {
+		return Properties{}, w.fail(err)
+	}
+	w.props.FileSize = w.out.offset
+	w.props.FileChecksum = w.out.checksum.Sum64()
+	w.err = errors.New("sstable: writer is finished")
+	return w.props, nil
+}
