@@ -1,0 +1,473 @@
+package manifest
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Apply returns the state after the edit. It is a pure function: the receiver
+// and the edit are not modified, and the result depends on nothing else. An
+// edit that breaks a rule gives an error that matches ErrInvalidEdit.
+func (s *State) Apply(e *Edit) (*State, error) {
+	a := newApplier(s)
+	a.counters(e)
+	for _, step := range []func(*Edit) error{
+		a.createTables, a.alterTables, a.dropTables, a.replacePartitions,
+		a.deleteFiles, a.addFiles, a.setFlushed, a.raiseWatermarks,
+		a.addPastLimits,
+	} {
+		if err := step(e); err != nil {
+			return nil, err
+		}
+	}
+	return a.finish()
+}
+
+// applier makes the next state: it copies what the edit touches, once, and
+// shares the rest.
+type applier struct {
+	next       *State
+	files      indexEditor[fileRef]
+	owners     indexEditor[owner]
+	tables     map[uint64]*Table     // copies, by id
+	partitions map[uint64]*Partition // copies, by id
+	levels     map[levelOf]bool      // of which the slice is a copy
+	removed    map[uint64]*FileMeta  // files that lost their last reference
+}
+
+type levelOf struct {
+	partition uint64
+	level     int
+}
+
+func newApplier(s *State) *applier {
+	next := *s
+	next.Tables = slices.Clone(s.Tables)
+	next.byName = slices.Clone(s.byName)
+	return &applier{
+		next: &next, files: s.files.edit(), owners: s.owners.edit(),
+		tables:     map[uint64]*Table{},
+		partitions: map[uint64]*Partition{},
+		levels:     map[levelOf]bool{},
+		removed:    map[uint64]*FileMeta{},
+	}
+}
+
+func (a *applier) finish() (*State, error) {
+	a.next.files, a.next.owners = a.files.index, a.owners.index
+	for _, n := range []uint64{a.next.LastSeq, a.next.NextFile, a.next.NextTable, a.next.NextPartition, a.next.MinLog} {
+		if n > maxNumber {
+			return nil, invalid("number %d is above the largest, %d", n, uint64(maxNumber))
+		}
+	}
+	return a.next, nil
+}
+
+// counters only ever rise: two edits that were prepared at the same time may
+// be committed in either order.
+func (a *applier) counters(e *Edit) {
+	a.next.NextFile = max(a.next.NextFile, e.nextFile)
+	a.next.MinLog = max(a.next.MinLog, e.minLog)
+	a.next.LastSeq = max(a.next.LastSeq, e.lastSeq)
+	if e.issued != nil {
+		a.next.IssuedMillis = max(a.next.IssuedMillis, *e.issued)
+	}
+	for _, point := range e.seqTimes {
+		a.next.SeqTimes = withSeqTime(a.next.SeqTimes, point)
+		a.next.LastSeq = max(a.next.LastSeq, point.Seq)
+	}
+}
+
+// withSeqTime returns the points with one more. A full list loses every other
+// point of its older half, so that old times become coarser.
+func withSeqTime(points []SeqTime, point SeqTime) []SeqTime {
+	n := len(points)
+	if n > 0 && (point.Seq <= points[n-1].Seq || point.Millis <= points[n-1].Millis) {
+		return points
+	}
+	kept := make([]SeqTime, 0, n+1)
+	for i, p := range points {
+		if n < MaxSeqTimes || i >= n/2 || i%2 == 0 {
+			kept = append(kept, p)
+		}
+	}
+	return append(kept, point)
+}
+
+func (a *applier) createTables(e *Edit) error {
+	for _, t := range e.created {
+		if t.ID < a.next.NextTable {
+			return invalid("table id %d was used, the next is %d", t.ID, a.next.NextTable)
+		}
+		for _, p := range t.Partitions {
+			if p.ID < a.next.NextPartition {
+				return invalid("partition id %d was used, the next is %d", p.ID, a.next.NextPartition)
+			}
+		}
+		created := *t
+		created.LargestOffset = max(t.LargestOffset, t.Options.MaxVersionOffsetSeconds)
+		if err := a.addTable(&created); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addTable adds a table with its partitions and their files.
+func (a *applier) addTable(t *Table) error {
+	if err := checkSchema(t); err != nil {
+		return err
+	}
+	if err := checkCover(t, t.Partitions, nil, nil); err != nil {
+		return err
+	}
+	at, exists := a.next.tableIndex(t.ID)
+	if exists {
+		return invalid("table id %d twice", t.ID)
+	}
+	name, exists := a.next.nameIndex(t.Name)
+	if exists {
+		return invalid("table %q exists", t.Name)
+	}
+	a.next.Tables = slices.Insert(a.next.Tables, at, t)
+	a.next.byName = slices.Insert(a.next.byName, name, t)
+	a.next.NextTable = max(a.next.NextTable, t.ID+1)
+	a.tables[t.ID] = t
+	for _, p := range t.Partitions {
+		if err := a.addPartition(t, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *applier) addPartition(t *Table, p *Partition) error {
+	if _, exists := a.owners.get(p.ID); exists {
+		return invalid("partition id %d twice", p.ID)
+	}
+	if err := checkLevels(p); err != nil {
+		return err
+	}
+	a.owners.set(p.ID, owner{table: t.ID, start: p.Start})
+	a.next.NextPartition = max(a.next.NextPartition, p.ID+1)
+	a.next.LastSeq = max(a.next.LastSeq, p.FlushedSeq)
+	for _, files := range p.Levels {
+		for _, f := range files {
+			if err := a.reference(t.ID, f); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (a *applier) removePartition(p *Partition) {
+	for _, files := range p.Levels {
+		for _, f := range files {
+			a.release(f.Number)
+		}
+	}
+	a.owners.remove(p.ID)
+}
+
+// reference counts one more partition that lists the file.
+func (a *applier) reference(table uint64, f *FileMeta) error {
+	if f.Number >= a.next.NextFile {
+		return invalid("file %d was never allocated, the next is %d", f.Number, a.next.NextFile)
+	}
+	ref, live := a.files.get(f.Number)
+	known := ref.meta
+	if !live {
+		known = a.removed[f.Number] // moved, or its number used anew?
+	}
+	switch {
+	case live && ref.table != table:
+		return invalid("file %d belongs to table %d, not to %d", f.Number, ref.table, table)
+	case known != nil && !known.equal(f):
+		return invalid("file %d is known by another description", f.Number)
+	}
+	a.files.set(f.Number, fileRef{meta: f, table: table, refs: ref.refs + 1})
+	a.next.LastSeq = max(a.next.LastSeq, f.LargestSeq)
+	return nil
+}
+
+func (a *applier) release(number uint64) {
+	ref, _ := a.files.get(number)
+	if ref.refs--; ref.refs > 0 {
+		a.files.set(number, ref)
+		return
+	}
+	a.files.remove(number)
+	a.removed[number] = ref.meta
+}
+
+// table returns the writable copy of a table.
+func (a *applier) table(id uint64) (*Table, error) {
+	if t := a.tables[id]; t != nil {
+		return t, nil
+	}
+	at, ok := a.next.tableIndex(id)
+	if !ok {
+		return nil, invalid("there is no table with id %d", id)
+	}
+	t := *a.next.Tables[at]
+	name, _ := a.next.nameIndex(t.Name)
+	a.next.Tables[at], a.next.byName[name], a.tables[id] = &t, &t, &t
+	return &t, nil
+}
+
+// partition returns the writable copy of a partition.
+func (a *applier) partition(id uint64) (*Partition, error) {
+	if p := a.partitions[id]; p != nil {
+		return p, nil
+	}
+	where, ok := a.owners.get(id)
+	if !ok {
+		return nil, invalid("there is no partition with id %d", id)
+	}
+	t, err := a.table(where.table)
+	if err != nil {
+		return nil, err
+	}
+	at := t.partitionIndex(where.start)
+	p := *t.Partitions[at]
+	t.Partitions = slices.Clone(t.Partitions)
+	t.Partitions[at], a.partitions[id] = &p, &p
+	return &p, nil
+}
+
+// level returns the partition with a writable copy of one level.
+func (a *applier) level(id uint64, level int) (*Partition, error) {
+	if level < 0 || level >= NumLevels {
+		return nil, invalid("partition %d has no level %d", id, level)
+	}
+	p, err := a.partition(id)
+	if err != nil {
+		return nil, err
+	}
+	if at := (levelOf{id, level}); !a.levels[at] {
+		a.levels[at] = true
+		p.Levels[level] = slices.Clone(p.Levels[level])
+	}
+	return p, nil
+}
+
+func (a *applier) alterTables(e *Edit) error {
+	for _, c := range e.altered {
+		t, err := a.table(c.table)
+		if err != nil {
+			return err
+		}
+		if err := checkProperties(t.Name, c.options, c.annotations); err != nil {
+			return err
+		}
+		t.Options, t.Annotations = c.options, c.annotations
+		t.LargestOffset = max(t.LargestOffset, c.options.MaxVersionOffsetSeconds)
+	}
+	return nil
+}
+
+func (a *applier) dropTables(e *Edit) error {
+	for _, id := range e.dropped {
+		at, ok := a.next.tableIndex(id)
+		if !ok {
+			return invalid("there is no table with id %d", id)
+		}
+		t := a.next.Tables[at]
+		name, _ := a.next.nameIndex(t.Name)
+		a.next.Tables = slices.Delete(a.next.Tables, at, at+1)
+		a.next.byName = slices.Delete(a.next.byName, name, name+1)
+		delete(a.tables, id)
+		for _, p := range t.Partitions {
+			a.removePartition(p)
+		}
+	}
+	return nil
+}
+
+func (a *applier) replacePartitions(e *Edit) error {
+	for _, r := range e.replaced {
+		t, err := a.table(r.table)
+		if err != nil {
+			return err
+		}
+		at := slices.IndexFunc(t.Partitions, func(p *Partition) bool { return len(r.old) > 0 && p.ID == r.old[0] })
+		if at < 0 || len(r.old) > len(t.Partitions)-at {
+			return invalid("table %q has no neighbouring partitions %v", t.Name, r.old)
+		}
+		old := slices.Clone(t.Partitions[at : at+len(r.old)])
+		for i, p := range old {
+			if p.ID != r.old[i] {
+				return invalid("table %q has no neighbouring partitions %v", t.Name, r.old)
+			}
+		}
+		if err := checkCover(t, r.new, old[0].Start, old[len(old)-1].End); err != nil {
+			return err
+		}
+		next := a.next.NextPartition
+		for _, p := range r.new {
+			if p.ID < next {
+				return invalid("partition id %d was used, the next is %d", p.ID, next)
+			}
+			for _, o := range old {
+				if err := checkReplacement(o, p); err != nil {
+					return err
+				}
+			}
+		}
+		t.Partitions = slices.Replace(slices.Clone(t.Partitions), at, at+len(old), r.new...)
+		for _, p := range r.new {
+			if err := a.addPartition(t, p); err != nil {
+				return err
+			}
+		}
+		for _, p := range old {
+			a.removePartition(p)
+		}
+	}
+	return nil
+}
+
+func (a *applier) deleteFiles(e *Edit) error {
+	for _, d := range e.deleted {
+		p, err := a.level(d.partition, d.level)
+		if err != nil {
+			return err
+		}
+		files := p.Levels[d.level]
+		at := slices.IndexFunc(files, func(f *FileMeta) bool { return f.Number == d.number })
+		if at < 0 {
+			return invalid("partition %d has no file %d at level %d", d.partition, d.number, d.level)
+		}
+		p.Levels[d.level] = slices.Delete(files, at, at+1)
+		a.release(d.number)
+	}
+	return nil
+}
+
+func (a *applier) addFiles(e *Edit) error {
+	for _, d := range e.added {
+		p, err := a.level(d.partition, d.level)
+		if err != nil {
+			return err
+		}
+		if err := checkFile(d.file); err != nil {
+			return err
+		}
+		if err := checkInside(p, d.file); err != nil {
+			return err
+		}
+		if _, live := a.files.get(d.file.Number); live && p.lists(d.file.Number) {
+			return invalid("partition %d already lists file %d", p.ID, d.file.Number)
+		}
+		where, _ := a.owners.get(p.ID)
+		if err := a.reference(where.table, d.file); err != nil {
+			return err
+		}
+		if err := insertFile(p, d.level, d.file); err != nil {
+			return fmt.Errorf("%w (partition %d)", err, p.ID)
+		}
+	}
+	return nil
+}
+
+func (p *Partition) lists(number uint64) bool {
+	for _, files := range p.Levels {
+		if slices.ContainsFunc(files, func(f *FileMeta) bool { return f.Number == number }) {
+			return true
+		}
+	}
+	return false
+}
+
+// insertFile puts a file at its place in a level, which is the caller's own.
+func insertFile(p *Partition, level int, file *FileMeta) error {
+	compare := compareL0
+	if level > 0 {
+		compare = func(f, g *FileMeta) int { return bytes.Compare(f.Smallest, g.Smallest) }
+	}
+	files := p.Levels[level]
+	at, _ := slices.BinarySearchFunc(files, file, compare)
+	if at > 0 {
+		if err := checkNeighbours(level, files[at-1], file); err != nil {
+			return err
+		}
+	}
+	if at < len(files) {
+		if err := checkNeighbours(level, file, files[at]); err != nil {
+			return err
+		}
+	}
+	p.Levels[level] = slices.Insert(files, at, file)
+	return nil
+}
+
+func (a *applier) setFlushed(e *Edit) error {
+	for _, f := range e.flushed {
+		p, err := a.partition(f.partition)
+		if err != nil {
+			return err
+		}
+		if f.seq < p.FlushedSeq {
+			return invalid("partition %d is flushed up to %d, not %d", p.ID, p.FlushedSeq, f.seq)
+		}
+		p.FlushedSeq = f.seq
+		a.next.LastSeq = max(a.next.LastSeq, f.seq)
+	}
+	return nil
+}
+
+func (a *applier) addPastLimits(e *Edit) error {
+	for _, p := range e.pastLimits {
+		t, err := a.table(p.table)
+		if err != nil {
+			return err
+		}
+		if p.limit.MaxVersions < 1 || p.limit.LastSeq > maxNumber {
+			return invalid("table %q: past limit of %d versions up to sequence number %d",
+				t.Name, p.limit.MaxVersions, p.limit.LastSeq)
+		}
+		t.PastLimits = withPastLimit(t.PastLimits, p.limit)
+	}
+	return nil
+}
+
+// withPastLimit adds a limit that ruled last. Smaller ones before it say
+// nothing more; if there are too many, the two oldest become one that covers
+// both.
+func withPastLimit(limits []PastLimit, limit PastLimit) []PastLimit {
+	var kept []PastLimit
+	for _, l := range limits {
+		limit.LastSeq = max(limit.LastSeq, l.LastSeq)
+		if l.MaxVersions > limit.MaxVersions {
+			kept = append(kept, l)
+		}
+	}
+	if n := len(kept); n == 0 || kept[n-1].LastSeq < limit.LastSeq {
+		kept = append(kept, limit)
+	}
+	if len(kept) > MaxPastLimits {
+		kept[1].MaxVersions = kept[0].MaxVersions
+		kept = kept[1:]
+	}
+	return kept
+}
+
+func (a *applier) raiseWatermarks(e *Edit) error {
+	for _, w := range e.watermarks {
+		t, err := a.table(w.table)
+		if err != nil {
+			return err
+		}
+		t.Watermark = max(t.Watermark, w.cutoff)
+	}
+	return nil
+}
+
+func (s *State) nameIndex(name string) (int, bool) {
+	return slices.BinarySearchFunc(s.byName, name, func(t *Table, name string) int {
+		return strings.Compare(t.Name, name)
+	})
+}

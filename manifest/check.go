@@ -1,0 +1,268 @@
+package manifest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// The rules that every State obeys. They are checked for what an edit touches
+// when it is applied, and for everything when a log is read: bytes with a
+// right checksum can still be the work of a faulty program.
+
+// ErrInvalidEdit reports an edit that breaks a rule of the catalogue. The
+// state is unchanged and the log goes on.
+var ErrInvalidEdit = errors.New("manifest: invalid edit")
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrInvalidEdit}, args...)...)
+}
+
+// maxNumber bounds every number and id, so that none overflows.
+const maxNumber = row.MaxSequence
+
+// maxAnnotations bounds the opaque bytes of a front end.
+const maxAnnotations = 1 << 20
+
+// checkSchema checks what a table is without its partitions.
+func checkSchema(t *Table) error {
+	switch {
+	case t.ID == 0 || t.ID > maxNumber:
+		return invalid("table %q has id %d", t.Name, t.ID)
+	case len(t.Name) == 0 || len(t.Name) > MaxTableNameBytes:
+		return invalid("table %d has a name of %d bytes, want 1 to %d", t.ID, len(t.Name), MaxTableNameBytes)
+	case !utf8.ValidString(t.Name) || strings.IndexByte(t.Name, 0) >= 0:
+		return invalid("table %d: the name %q is not UTF-8 without NUL", t.ID, t.Name)
+	case len(t.Key) < 1 || len(t.Key) > row.MaxKeyColumns:
+		return invalid("table %q has %d key columns, want 1 to %d", t.Name, len(t.Key), row.MaxKeyColumns)
+	}
+	for i, c := range t.Key {
+		switch {
+		case len(c.Name) == 0 || len(c.Name) > MaxKeyColumnNameBytes || !utf8.ValidString(c.Name):
+			return invalid("table %q: key column %d has a name of %d bytes, want 1 to %d of UTF-8",
+				t.Name, i+1, len(c.Name), MaxKeyColumnNameBytes)
+		case !c.Type.IsKeyType():
+			return invalid("table %q: key column %q has type %s", t.Name, c.Name, c.Type)
+		case c.AutoIncrement && (i == 0 || c.Type != row.TypeInteger):
+			return invalid("table %q: key column %q cannot be auto-increment: it is the first or no integer", t.Name, c.Name)
+		}
+		for _, d := range t.Key[:i] {
+			if c.Name == d.Name {
+				return invalid("table %q has two key columns %q", t.Name, c.Name)
+			}
+			if c.AutoIncrement && d.AutoIncrement {
+				return invalid("table %q has two auto-increment columns", t.Name)
+			}
+		}
+	}
+	if t.LargestOffset < t.Options.MaxVersionOffsetSeconds {
+		return invalid("table %q: largest version offset %d below the present %d",
+			t.Name, t.LargestOffset, t.Options.MaxVersionOffsetSeconds)
+	}
+	if err := checkPastLimits(t); err != nil {
+		return err
+	}
+	return checkProperties(t.Name, t.Options, t.Annotations)
+}
+
+func checkPastLimits(t *Table) error {
+	if len(t.PastLimits) > MaxPastLimits {
+		return invalid("table %q: %d past limits, at most %d", t.Name, len(t.PastLimits), MaxPastLimits)
+	}
+	for i, l := range t.PastLimits {
+		if l.MaxVersions < 1 || l.LastSeq > maxNumber {
+			return invalid("table %q: past limit of %d versions up to sequence number %d", t.Name, l.MaxVersions, l.LastSeq)
+		}
+		if i > 0 && (l.MaxVersions >= t.PastLimits[i-1].MaxVersions || l.LastSeq <= t.PastLimits[i-1].LastSeq) {
+			return invalid("table %q: past limit %d is out of order", t.Name, i)
+		}
+	}
+	return nil
+}
+
+// checkProperties checks what AlterTable can change.
+func checkProperties(table string, o TableOptions, annotations []byte) error {
+	switch {
+	case o.MaxVersions < 1:
+		return invalid("table %q: max versions %d, want at least 1", table, o.MaxVersions)
+	case o.TTLSeconds < 1 && o.TTLSeconds != NeverExpires:
+		return invalid("table %q: time to live %d, want %d or above 0", table, o.TTLSeconds, NeverExpires)
+	case o.MaxVersionOffsetSeconds < 0:
+		return invalid("table %q: max version offset %d, want at least 0", table, o.MaxVersionOffsetSeconds)
+	case len(annotations) > maxAnnotations:
+		return invalid("table %q: annotations of %d bytes, at most %d", table, len(annotations), maxAnnotations)
+	}
+	return nil
+}
+
+// checkCover checks that partitions follow each other without gap or overlap,
+// from start to end, and are cut at partition-key boundaries only.
+func checkCover(t *Table, partitions []*Partition, start, end []byte) error {
+	if len(partitions) == 0 {
+		return invalid("table %q: no partitions", t.Name)
+	}
+	for i, p := range partitions {
+		if p.ID == 0 || p.ID > maxNumber {
+			return invalid("table %q: partition with id %d", t.Name, p.ID)
+		}
+		if !bytes.Equal(p.Start, start) {
+			return invalid("table %q: partition %d starts at %x, want %x", t.Name, p.ID, p.Start, start)
+		}
+		if err := checkBoundary(t, p.ID, p.Start); err != nil {
+			return err
+		}
+		last := i == len(partitions)-1
+		if last && !bytes.Equal(p.End, end) {
+			return invalid("table %q: partition %d ends at %x, want %x", t.Name, p.ID, p.End, end)
+		}
+		if len(p.End) == 0 && !last {
+			return invalid("table %q: partition %d is unbounded, but others follow", t.Name, p.ID)
+		}
+		if len(p.End) != 0 && bytes.Compare(p.Start, p.End) >= 0 {
+			return invalid("table %q: partition %d starts at %x and ends at %x", t.Name, p.ID, p.Start, p.End)
+		}
+		start = p.End
+	}
+	return nil
+}
+
+// checkBoundary refuses a bound that would divide the keys of one partition
+// key: one that goes on behind its first column.
+func checkBoundary(t *Table, partition uint64, bound []byte) error {
+	if len(bound) > row.MaxKeyBytes {
+		return invalid("table %q: partition %d has a bound of %d bytes", t.Name, partition, len(bound))
+	}
+	prefix, ok := row.PartitionPrefix(bound, len(t.Key))
+	if ok && len(prefix) != len(bound) {
+		return invalid("table %q: partition %d starts at %x, inside of one partition key", t.Name, partition, bound)
+	}
+	return nil
+}
+
+// checkFile checks what a file says about itself.
+func checkFile(f *FileMeta) error {
+	switch {
+	case f.Number == 0:
+		return invalid("file number 0")
+	case f.Size <= 0:
+		return invalid("file %d has size %d", f.Number, f.Size)
+	case len(f.Smallest) == 0 || len(f.Smallest) > row.MaxKeyBytes || len(f.Largest) > row.MaxKeyBytes:
+		return invalid("file %d has bounds of %d and %d bytes", f.Number, len(f.Smallest), len(f.Largest))
+	case bytes.Compare(f.Smallest, f.Largest) > 0:
+		return invalid("file %d: smallest key %x above largest %x", f.Number, f.Smallest, f.Largest)
+	case f.SmallestSeq > f.LargestSeq || f.LargestSeq > row.MaxSequence:
+		return invalid("file %d: sequence numbers %d to %d", f.Number, f.SmallestSeq, f.LargestSeq)
+	case f.NewestTombstone > f.LargestSeq:
+		return invalid("file %d: newest tombstone %d above sequence number %d", f.Number, f.NewestTombstone, f.LargestSeq)
+	case f.Rows == 0 || f.Cells < f.Rows:
+		return invalid("file %d: %d rows, %d cells", f.Number, f.Rows, f.Cells)
+	case f.Puts > f.Cells || f.Tombstones > f.Cells-f.Puts:
+		return invalid("file %d: %d puts and %d tombstones among %d cells", f.Number, f.Puts, f.Tombstones, f.Cells)
+	}
+	return nil
+}
+
+// checkNeighbours checks the order of two files that follow each other in a
+// level.
+func checkNeighbours(level int, f, g *FileMeta) error {
+	if level == 0 {
+		if compareL0(f, g) >= 0 {
+			return invalid("level 0: file %d (sequence number %d) before file %d (%d)",
+				f.Number, f.LargestSeq, g.Number, g.LargestSeq)
+		}
+		return nil
+	}
+	if bytes.Compare(f.Largest, g.Smallest) >= 0 {
+		return invalid("level %d: file %d, which ends at %x, overlaps file %d, which starts at %x",
+			level, f.Number, f.Largest, g.Number, g.Smallest)
+	}
+	return nil
+}
+
+func compareL0(f, g *FileMeta) int {
+	if c := compareUint(f.LargestSeq, g.LargestSeq); c != 0 {
+		return c
+	}
+	return compareUint(f.Number, g.Number)
+}
+
+// checkLevels checks the files of one partition against each other and
+// against its range.
+func checkLevels(p *Partition) error {
+	seen := map[uint64]bool{}
+	for level, files := range p.Levels {
+		for i, f := range files {
+			if err := checkFile(f); err != nil {
+				return err
+			}
+			if seen[f.Number] {
+				return invalid("partition %d lists file %d twice", p.ID, f.Number)
+			}
+			seen[f.Number] = true
+			if err := checkInside(p, f); err != nil {
+				return err
+			}
+			if i > 0 {
+				if err := checkNeighbours(level, files[i-1], f); err != nil {
+					return fmt.Errorf("%w (partition %d)", err, p.ID)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func checkInside(p *Partition, f *FileMeta) error {
+	if !p.Overlaps(f.Smallest, f.Largest) {
+		return invalid("file %d with keys from %x to %x is outside of partition %d", f.Number, f.Smallest, f.Largest, p.ID)
+	}
+	return nil
+}
+
+// checkReplacement checks that a split or merge neither loses nor brings back
+// a row: where an old and a new partition share keys, they list the same files
+// at the same levels.
+func checkReplacement(old, replacement *Partition) error {
+	start, end := old.Start, old.End
+	if bytes.Compare(replacement.Start, start) > 0 {
+		start = replacement.Start
+	}
+	if len(end) == 0 || len(replacement.End) != 0 && bytes.Compare(replacement.End, end) < 0 {
+		end = replacement.End
+	}
+	if len(end) != 0 && bytes.Compare(start, end) >= 0 {
+		return nil // they share no keys
+	}
+	if replacement.Epoch <= old.Epoch {
+		return invalid("partition %d has epoch %d, it replaces %d with epoch %d", replacement.ID, replacement.Epoch, old.ID, old.Epoch)
+	}
+	if replacement.FlushedSeq > old.FlushedSeq {
+		return invalid("partition %d claims to be flushed up to %d, it replaces %d, flushed up to %d",
+			replacement.ID, replacement.FlushedSeq, old.ID, old.FlushedSeq)
+	}
+	shared := &Partition{Start: start, End: end}
+	for level := range old.Levels {
+		was := filesIn(shared, old.Levels[level])
+		is := filesIn(shared, replacement.Levels[level])
+		if !slices.EqualFunc(was, is, func(f, g *FileMeta) bool { return f.Number == g.Number }) {
+			return invalid("level %d: partitions %d and %d share keys, but list different files for them",
+				level, old.ID, replacement.ID)
+		}
+	}
+	return nil
+}
+
+func filesIn(p *Partition, files []*FileMeta) []*FileMeta {
+	var in []*FileMeta
+	for _, f := range files {
+		if p.Overlaps(f.Smallest, f.Largest) {
+			in = append(in, f)
+		}
+	}
+	return in
+}

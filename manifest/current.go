@@ -1,0 +1,127 @@
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/flagstone-db/flagstone/internal/vfs"
+)
+
+// CURRENT is one line of text that names the manifest that counts:
+//
+//	MANIFEST-000007 fb547ac225ac8043\n
+//
+// The digits are the xxhash64 of the name. The file is replaced as a whole, in
+// this order, so that at every instant it names a complete manifest:
+//
+//	new manifest written and synced -> directory synced -> CURRENT.tmp written
+//	and synced -> renamed to CURRENT -> directory synced -> old one deleted
+//
+// The first sync of the directory keeps a power loss from preserving the
+// rename but not the name of the new manifest.
+
+// ErrNotStore reports a directory that holds no store, or one whose creation
+// did not finish. It also matches fs.ErrNotExist.
+var ErrNotStore = errors.New("manifest: not a Flagstone store")
+
+// ErrExists reports a directory that already holds a store. It also matches
+// fs.ErrExist.
+var ErrExists = errors.New("manifest: there is a store already")
+
+// maxCurrentBytes is above the length of every valid CURRENT.
+const maxCurrentBytes = 64
+
+func currentLine(manifest string) string {
+	return fmt.Sprintf("%s %016x\n", manifest, xxhash.Sum64String(manifest))
+}
+
+// parseCurrent returns the number of the manifest that a CURRENT names.
+func parseCurrent(content string) (uint64, bool) {
+	name, _, _ := strings.Cut(content, " ")
+	n, ok := ParseManifestName(name)
+	if !ok || currentLine(name) != content {
+		return 0, false
+	}
+	return n, true
+}
+
+// readCurrent returns the number of the manifest that counts.
+func readCurrent(fsys vfs.FS, dir string) (uint64, error) {
+	name := filepath.Join(dir, CurrentName)
+	f, err := fsys.Open(name, vfs.OpenOptions{})
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, explainMissing(fsys, dir, err)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("manifest: open %s: %w", name, err)
+	}
+	defer f.Close()
+	var buf [maxCurrentBytes]byte
+	n, err := f.ReadAt(buf[:], 0)
+	if err != nil && err != io.EOF {
+		return 0, fmt.Errorf("manifest: read %s: %w", name, err)
+	}
+	number, ok := parseCurrent(string(buf[:n]))
+	if !ok {
+		return 0, corrupt("%s does not hold the name of a manifest and its checksum, but %s", name, strconv.Quote(string(buf[:n])))
+	}
+	return number, nil
+}
+
+// explainMissing tells a directory without a store from a store that lost its
+// CURRENT. Creation alone leaves at most the manifest numbered 1.
+func explainMissing(fsys vfs.FS, dir string, cause error) error {
+	numbers, err := listManifests(fsys, dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, n := range numbers {
+		if n != firstManifest {
+			return corrupt("%s holds %s, but no %s", dir, ManifestName(n), CurrentName)
+		}
+	}
+	return fmt.Errorf("%w: %s: %w", ErrNotStore, dir, cause)
+}
+
+// listManifests returns the numbers of the manifests in a directory.
+func listManifests(fsys vfs.FS, dir string) ([]uint64, error) {
+	names, err := fsys.List(dir)
+	if err != nil {
+		return nil, fmt.Errorf("manifest: list %s: %w", dir, err)
+	}
+	var numbers []uint64
+	for _, name := range names {
+		if n, ok := ParseManifestName(name); ok {
+			numbers = append(numbers, n)
+		}
+	}
+	return numbers, nil
+}
+
+// stageCurrent writes and syncs CURRENT.tmp. written tells whether an error
+// came after all was written, that is, from the sync.
+func stageCurrent(fsys vfs.FS, dir string, number uint64) (written bool, err error) {
+	f, err := fsys.Create(filepath.Join(dir, currentTempName), vfs.OpenOptions{})
+	if err != nil {
+		return false, err
+	}
+	if _, err := f.Write([]byte(currentLine(ManifestName(number)))); err != nil {
+		return false, errors.Join(err, f.Close())
+	}
+	return true, errors.Join(f.Sync(), f.Close())
+}
+
+// switchCurrent makes the staged CURRENT the one that counts.
+func switchCurrent(fsys vfs.FS, dir string) error {
+	if err := fsys.Rename(filepath.Join(dir, currentTempName), filepath.Join(dir, CurrentName)); err != nil {
+		return err
+	}
+	return fsys.SyncDir(dir)
+}

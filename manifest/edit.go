@@ -1,0 +1,149 @@
+package manifest
+
+// Edit is a list of changes that take effect together: they are one record of
+// the log, and a crash leaves all of them or none. The zero Edit is empty and
+// ready to use.
+//
+// The order in which methods are called does not matter. Apply takes the
+// changes in the order of the fields of Edit; of the file changes of one
+// level, deletions come before additions, so that moving a file between
+// levels is one edit.
+//
+// An Edit keeps the slices and pointers it is given: they become part of the
+// State and must not be modified afterwards.
+type Edit struct {
+	nextFile uint64
+	minLog   uint64
+	lastSeq  uint64
+	issued   *int64
+	seqTimes []SeqTime
+
+	created    []*Table
+	altered    []alteration
+	dropped    []uint64
+	replaced   []replacement
+	deleted    []deletion
+	added      []addition
+	flushed    []flush
+	watermarks []watermark
+	pastLimits []pastLimit
+}
+
+type alteration struct {
+	table       uint64
+	options     TableOptions
+	annotations []byte
+}
+
+type replacement struct {
+	table uint64
+	old   []uint64
+	new   []*Partition
+}
+
+type deletion struct {
+	partition uint64
+	level     int
+	number    uint64
+}
+
+type addition struct {
+	partition uint64
+	level     int
+	file      *FileMeta
+}
+
+type flush struct {
+	partition uint64
+	seq       uint64
+}
+
+type watermark struct {
+	table  uint64
+	cutoff int64
+}
+
+type pastLimit struct {
+	table uint64
+	limit PastLimit
+}
+
+// SetNextFile raises the next file number to at least n. Commit does so by
+// itself for numbers that Log.NewFileNumber gave out.
+func (e *Edit) SetNextFile(n uint64) { e.nextFile = max(e.nextFile, n) }
+
+// SetMinLog says that log segments below n are not needed any more. The
+// largest n ever given counts.
+func (e *Edit) SetMinLog(n uint64) { e.minLog = max(e.minLog, n) }
+
+// SetLastSeq raises the floor for the last sequence number to at least seq.
+func (e *Edit) SetLastSeq(seq uint64) { e.lastSeq = max(e.lastSeq, seq) }
+
+// SetIssued raises the floor for the hybrid clock to at least millis.
+func (e *Edit) SetIssued(millis int64) {
+	if e.issued == nil || millis > *e.issued {
+		e.issued = &millis
+	}
+}
+
+// AddSeqTime records that every write with a sequence number up to seq was
+// made at or before the clock reading millis. A point that does not rise above
+// the newest recorded one in both is dropped, which is always safe.
+func (e *Edit) AddSeqTime(seq uint64, millis int64) {
+	e.seqTimes = append(e.seqTimes, SeqTime{Seq: seq, Millis: millis})
+}
+
+// CreateTable adds a table. Its id and those of its partitions must be at or
+// above State.NextTable and State.NextPartition, which rise above them.
+func (e *Edit) CreateTable(t *Table) { e.created = append(e.created, t) }
+
+// AlterTable replaces the options and the annotations of a table.
+func (e *Edit) AlterTable(id uint64, options TableOptions, annotations []byte) {
+	e.altered = append(e.altered, alteration{table: id, options: options, annotations: annotations})
+}
+
+// DropTable removes a table and all its references to files.
+func (e *Edit) DropTable(id uint64) { e.dropped = append(e.dropped, id) }
+
+// ReplacePartitions replaces neighbouring partitions of a table by others that
+// cover the same range: a split is one by two, a merge two by one. The new
+// partitions have new ids (at or above State.NextPartition), larger epochs,
+// and a FlushedSeq of at most the smallest of those they take from. Where
+// an old and a new partition share keys they must list the same files at the
+// same levels. A merge whose partitions still share a file that one of them
+// has compacted away is therefore refused, since the file would bring back
+// what that partition has since dropped: compact first.
+func (e *Edit) ReplacePartitions(table uint64, old []uint64, replacements []*Partition) {
+	e.replaced = append(e.replaced, replacement{table: table, old: old, new: replacements})
+}
+
+// AddFile adds a file to a level of a partition. A file that another partition
+// of the table refers to may be added if the descriptions are equal.
+func (e *Edit) AddFile(partition uint64, level int, file *FileMeta) {
+	e.added = append(e.added, addition{partition: partition, level: level, file: file})
+}
+
+// DeleteFile removes a file from a level of a partition. The file stays live
+// while another partition refers to it, see State.File.
+func (e *Edit) DeleteFile(partition uint64, level int, number uint64) {
+	e.deleted = append(e.deleted, deletion{partition: partition, level: level, number: number})
+}
+
+// SetFlushed says that the files of the partition, those added by this edit
+// included, hold all its writes up to seq.
+func (e *Edit) SetFlushed(partition uint64, seq uint64) {
+	e.flushed = append(e.flushed, flush{partition: partition, seq: seq})
+}
+
+// SetWatermark raises the expiry watermark of a table to at least cutoff, in
+// seconds. It belongs in the same edit as the first drop that used the cutoff.
+func (e *Edit) SetWatermark(table uint64, cutoff int64) {
+	e.watermarks = append(e.watermarks, watermark{table: table, cutoff: cutoff})
+}
+
+// AddPastLimit says that mutations with sequence numbers up to lastSeq may have
+// been made while the table showed up to maxVersions versions. It belongs in
+// the edit that lowers the table's limit.
+func (e *Edit) AddPastLimit(table uint64, maxVersions int64, lastSeq uint64) {
+	e.pastLimits = append(e.pastLimits, pastLimit{table: table, limit: PastLimit{MaxVersions: maxVersions, LastSeq: lastSeq}})
+}

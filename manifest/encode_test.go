@@ -1,0 +1,300 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// drawEdit draws an edit of any content: one that has an encoding, whether or
+// not it can be applied to anything.
+func drawEdit(t *rapid.T) *Edit {
+	e := &Edit{
+		nextFile: rapid.Uint64().Draw(t, "next file"),
+		minLog:   rapid.Uint64().Draw(t, "min log"),
+		lastSeq:  rapid.Uint64().Draw(t, "last seq"),
+	}
+	if rapid.Bool().Draw(t, "has issued") {
+		e.SetIssued(rapid.Int64().Draw(t, "issued"))
+	}
+	some := func(label string, draw func()) {
+		for range rapid.IntRange(0, 2).Draw(t, label) {
+			draw()
+		}
+	}
+	id := func() uint64 { return rapid.Uint64().Draw(t, "id") }
+	level := func() int { return rapid.IntRange(0, NumLevels-1).Draw(t, "level") }
+	some("seq times", func() { e.AddSeqTime(id(), rapid.Int64().Draw(t, "millis")) })
+	some("created", func() { e.CreateTable(drawTable(t)) })
+	some("altered", func() { e.AlterTable(id(), drawOptions(t), drawBytes(t)) })
+	some("dropped", func() { e.DropTable(id()) })
+	some("replaced", func() {
+		r := replacement{table: id()}
+		some("old", func() { r.old = append(r.old, id()) })
+		some("new", func() { r.new = append(r.new, drawPartition(t)) })
+		e.ReplacePartitions(r.table, r.old, r.new)
+	})
+	some("deleted", func() { e.DeleteFile(id(), level(), id()) })
+	some("added", func() { e.AddFile(id(), level(), drawFile(t)) })
+	some("flushed", func() { e.SetFlushed(id(), id()) })
+	some("past limits", func() { e.AddPastLimit(id(), rapid.Int64().Draw(t, "versions"), id()) })
+	some("watermarks", func() { e.SetWatermark(id(), rapid.Int64().Draw(t, "cutoff")) })
+	return e
+}
+
+// drawBytes draws nil rather than an empty slice, as decoding does.
+func drawBytes(t *rapid.T) []byte {
+	if b := rapid.SliceOfN(rapid.Byte(), 0, 4).Draw(t, "bytes"); len(b) > 0 {
+		return b
+	}
+	return nil
+}
+
+func drawOptions(t *rapid.T) TableOptions {
+	return TableOptions{
+		MaxVersions: rapid.Int64().Draw(t, "max versions"), TTLSeconds: rapid.Int64().Draw(t, "time to live"),
+		MaxVersionOffsetSeconds: rapid.Int64().Draw(t, "offset"),
+	}
+}
+
+func drawTable(t *rapid.T) *Table {
+	table := &Table{
+		ID: rapid.Uint64().Draw(t, "table"), Name: rapid.String().Draw(t, "name"), Options: drawOptions(t),
+		LargestOffset: rapid.Int64().Draw(t, "largest offset"), Watermark: rapid.Int64().Draw(t, "watermark"),
+		CreatedMillis: rapid.Int64().Draw(t, "created"), Annotations: drawBytes(t),
+	}
+	for range rapid.IntRange(0, 3).Draw(t, "columns") {
+		table.Key = append(table.Key, KeyColumn{
+			Name: rapid.String().Draw(t, "column"), Type: row.Type(rapid.Byte().Draw(t, "type")),
+			AutoIncrement: rapid.Bool().Draw(t, "auto-increment"),
+		})
+	}
+	for range rapid.IntRange(0, 2).Draw(t, "past limits") {
+		table.PastLimits = append(table.PastLimits, PastLimit{
+			MaxVersions: rapid.Int64().Draw(t, "versions"), LastSeq: rapid.Uint64().Draw(t, "past seq"),
+		})
+	}
+	for range rapid.IntRange(0, 2).Draw(t, "partitions") {
+		table.Partitions = append(table.Partitions, drawPartition(t))
+	}
+	return table
+}
+
+func drawPartition(t *rapid.T) *Partition {
+	p := &Partition{
+		ID: rapid.Uint64().Draw(t, "partition"), Start: drawBytes(t), End: drawBytes(t),
+		Epoch: rapid.Uint64().Draw(t, "epoch"), FlushedSeq: rapid.Uint64().Draw(t, "flushed"),
+	}
+	for range rapid.IntRange(0, 3).Draw(t, "files") {
+		level := rapid.IntRange(0, NumLevels-1).Draw(t, "level")
+		p.Levels[level] = append(p.Levels[level], drawFile(t))
+	}
+	return p
+}
+
+func drawFile(t *rapid.T) *FileMeta {
+	u := func(label string) uint64 { return rapid.Uint64().Draw(t, label) }
+	i := func(label string) int64 { return rapid.Int64().Draw(t, label) }
+	f := &FileMeta{
+		Number: u("number"), Size: i("size"), Checksum: u("checksum"), Smallest: drawBytes(t), Largest: drawBytes(t),
+		SmallestSeq: u("smallest seq"), LargestSeq: u("largest seq"), MinVersion: i("min version"), MaxVersion: i("max version"),
+		Permanent: rapid.Bool().Draw(t, "permanent"), NewestTombstone: u("newest tombstone"),
+		Rows: u("rows"), Cells: u("cells"), Puts: u("puts"), Tombstones: u("tombstones"), CreatedMillis: i("created"),
+	}
+	copy(f.UniqueID[:], drawBytes(t))
+	return f
+}
+
+func TestEditsReadBackAsTheyWereMade(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		e := drawEdit(t)
+		b := AppendEdit(nil, e)
+		got, err := DecodeEdit(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got, e) {
+			t.Fatalf("%x\nreads as %+v\nwant     %+v", b, got, e)
+		}
+	})
+}
+
+// A field added to one of these types must be added to the encoding, and to
+// the drawing functions above.
+func TestEveryFieldIsEncoded(t *testing.T) {
+	for _, c := range []struct {
+		v    any
+		want int
+	}{
+		{Edit{}, 14}, {Table{}, 10}, {PastLimit{}, 2}, {KeyColumn{}, 3}, {TableOptions{}, 3}, {Partition{}, 6}, {FileMeta{}, 17}, {SeqTime{}, 2},
+		{State{}, 9 + 3}, // three are indexes
+	} {
+		if got := reflect.TypeOf(c.v).NumField(); got != c.want {
+			t.Errorf("%T has %d fields, the encoding and its tests know %d", c.v, got, c.want)
+		}
+	}
+}
+
+func rawField(tag uint64, body ...byte) []byte { return appendField(nil, tag, body) }
+
+func join(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
+
+func TestDamagedEditsAreRefused(t *testing.T) {
+	format := []byte{encodingFormat}
+	tableWith := func(fields ...[]byte) []byte {
+		return join(format, rawField(editCreated, join(append([][]byte{rawField(tableOptions, 2, 1, 0)}, fields...)...)...))
+	}
+	fileWith := func(fields ...[]byte) []byte {
+		return join(format, rawField(editAdded, append([]byte{1, 0}, join(fields...)...)...))
+	}
+	for _, c := range []struct {
+		name string
+		data []byte
+		want error
+	}{
+		{"nothing", nil, ErrCorrupt},
+		{"format 0", []byte{0}, ErrCorrupt},
+		{"format 2", []byte{2}, ErrNewer},
+		{"unknown field", join(format, rawField(63)), ErrNewer},
+		{"unknown field of a table", tableWith(rawField(63)), ErrNewer},
+		{"unknown field of a file", fileWith(rawField(63)), ErrNewer},
+		{"unknown field of a partition", tableWith(rawField(tablePartition, rawField(63)...)), ErrNewer},
+		{"unknown field of a replacement", join(format, rawField(editReplaced, rawField(63)...)), ErrNewer},
+		{"tag 0", join(format, rawField(0)), ErrCorrupt},
+		{"tags descend", join(format, rawField(editLastSeq, 1), rawField(editMinLog, 1)), ErrCorrupt},
+		{"one field twice", join(format, rawField(editMinLog, 1), rawField(editMinLog, 1)), ErrCorrupt},
+		{"issued twice", join(format, rawField(editIssued, 1), rawField(editIssued, 1)), ErrCorrupt},
+		{"zero", join(format, rawField(editMinLog, 0)), ErrCorrupt},
+		{"number cut short", join(format, rawField(editMinLog, 0x80)), ErrCorrupt},
+		{"number of more than 64 bits", join(format, rawField(editMinLog, bytes.Repeat([]byte{0xFF}, 10)...)), ErrCorrupt},
+		{"number in a long form", join(format, rawField(editMinLog, 0x81, 0x00)), ErrCorrupt},
+		{"tag in a long form", join(format, []byte{0x82, 0x00, 1, 1}), ErrCorrupt},
+		{"bytes after a number", join(format, rawField(editMinLog, 1, 1)), ErrCorrupt},
+		{"body longer than the rest", join(format, []byte{editMinLog, 2, 1}), ErrCorrupt},
+		{"body length of 2^63", join(format, []byte{editMinLog}, binary.AppendUvarint(nil, 1<<63)), ErrCorrupt},
+		{"level 7", join(format, rawField(editDeleted, 1, 7, 1)), ErrCorrupt},
+		{"huge level", join(format, rawField(editDeleted, append([]byte{1}, binary.AppendUvarint(nil, math.MaxUint64)...)...)), ErrCorrupt},
+		{"seq time cut short", join(format, rawField(editSeqTime, 1)), ErrCorrupt},
+		{"options cut short", join(format, rawField(editAltered, 1, 2, 3)), ErrCorrupt},
+		{"table without options", join(format, rawField(editCreated)), ErrCorrupt},
+		{"options after the name's place", tableWith(rawField(tableName, 'a')), ErrCorrupt},
+		{"key column cut short", join(format, rawField(editCreated, rawField(tableKeyColumn, 1)...)), ErrCorrupt},
+		{"auto-increment 2", join(format, rawField(editCreated, rawField(tableKeyColumn, 1, 2, 'a')...)), ErrCorrupt},
+		{"empty annotations", tableWith(rawField(tableAnnotations)), ErrCorrupt},
+		{"levels descend", tableWith(rawField(tablePartition, join(rawField(partitionFile, 3), rawField(partitionFile, 2))...)), ErrCorrupt},
+		{"past limit cut short", join(format, rawField(editPastLimit, 1, 2)), ErrCorrupt},
+		{"bytes after a past limit", tableWith(rawField(tablePastLimit, 2, 1, 1)), ErrCorrupt},
+		{"short unique id", fileWith(rawField(fileUniqueID, 1)), ErrCorrupt},
+		{"zero unique id", fileWith(rawField(fileUniqueID, make([]byte, 16)...)), ErrCorrupt},
+		{"short checksum", fileWith(rawField(fileChecksum, 1)), ErrCorrupt},
+		{"permanent 2", fileWith(rawField(filePermanent, 2)), ErrCorrupt},
+	} {
+		if e, err := DecodeEdit(c.data); !errors.Is(err, c.want) {
+			t.Errorf("%s: edit %+v, error %v, want %v", c.name, e, err, c.want)
+		}
+	}
+}
+
+func TestIgnorableFieldsAreSkippedEverywhere(t *testing.T) {
+	unknown := rawField(ignorableBit|1, 1, 2, 3)
+	file := append([]byte{1, 0}, join(rawField(fileNumber, 9), unknown)...)
+	table := join(rawField(tableOptions, 2, 1, 0), rawField(tablePartition, unknown...), unknown)
+	b := join([]byte{encodingFormat}, rawField(editMinLog, 7), rawField(editCreated, table...), rawField(editReplaced, unknown...),
+		rawField(editAdded, file...), unknown, unknown)
+	e, err := DecodeEdit(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.minLog != 7 || len(e.created) != 1 || len(e.created[0].Partitions) != 1 || len(e.replaced) != 1 || e.added[0].file.Number != 9 {
+		t.Errorf("edit %+v", e)
+	}
+}
+
+func TestSnapshotsThatBreakARuleAreRefused(t *testing.T) {
+	good := mustApply(t, NewState(testStore), smallEdits()...)
+	for _, c := range []struct {
+		name   string
+		change func(*State)
+		want   string
+	}{
+		{"nothing changed", func(s *State) {}, ""},
+		{"no counters", func(s *State) { s.NextFile = 0 }, "counter is missing"},
+		{"file above the counter", func(s *State) { s.NextFile = 3 }, "never allocated"},
+		{"table above the counter", func(s *State) { s.NextTable = 1 }, "counters below"},
+		{"partition above the counter", func(s *State) { s.NextPartition = 3 }, "counters below"},
+		{"flush above the counter", func(s *State) { s.LastSeq = 19; s.SeqTimes = nil }, "counters below"},
+		{"times out of order", func(s *State) { s.SeqTimes = []SeqTime{{2, 2}, {2, 3}} }, "out of order"},
+		{"time of a later write", func(s *State) { s.SeqTimes = []SeqTime{{1000, 2}} }, "out of order"},
+		{"too many times", func(s *State) {
+			s.LastSeq, s.SeqTimes = 5000, nil
+			for i := range MaxSeqTimes + 1 {
+				s.SeqTimes = append(s.SeqTimes, SeqTime{uint64(i + 1), int64(i + 1)})
+			}
+		}, "points"},
+		{"one table twice", func(s *State) { s.Tables = append(s.Tables, s.Tables[0]) }, "after table"},
+		{"bad table", func(s *State) {
+			x := *s.Tables[0]
+			x.Options.MaxVersions = 0
+			s.Tables = []*Table{&x}
+		}, "max versions"},
+		{"huge counter", func(s *State) { s.MinLog = 1 << 60 }, "above the largest"},
+	} {
+		s := *good
+		c.change(&s)
+		_, err := DecodeSnapshot(AppendSnapshot(nil, &s), s.StoreID)
+		if c.want == "" && err == nil {
+			continue
+		}
+		if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v", c.name, err)
+		}
+	}
+	if _, err := DecodeSnapshot(join(AppendSnapshot(nil, good), rawField(63)), testStore); !errors.Is(err, ErrNewer) {
+		t.Errorf("unknown field: error %v", err)
+	}
+}
+
+func FuzzDecodeEdit(f *testing.F) {
+	for _, e := range smallEdits() {
+		f.Add(AppendEdit(nil, e))
+	}
+	base := mustApply(f, NewState(testStore), smallEdits()...)
+	f.Add(AppendSnapshot(nil, base))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if s, err := DecodeSnapshot(b, testStore); err == nil {
+			again, err := DecodeSnapshot(AppendSnapshot(nil, s), testStore)
+			if err != nil || image(again) != image(s) {
+				t.Fatalf("snapshot %x changes when it is written again: %v", b, err)
+			}
+		} else if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewer) {
+			t.Fatalf("error %v", err)
+		}
+		e, err := DecodeEdit(b)
+		if err != nil {
+			if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewer) {
+				t.Fatalf("error %v", err)
+			}
+			return
+		}
+		// There is one encoding of each edit, up to fields that were skipped.
+		again := AppendEdit(nil, e)
+		if len(again) >= len(b) && !bytes.Equal(again, b) {
+			t.Fatalf("%x reads as an edit that is written as %x", b, again)
+		}
+		if next, err := base.Apply(e); err == nil {
+			if _, err := DecodeSnapshot(AppendSnapshot(nil, next), testStore); err != nil {
+				t.Fatalf("an edit was applied whose result cannot be read back: %v", err)
+			}
+		} else if !errors.Is(err, ErrInvalidEdit) {
+			t.Fatalf("error %v", err)
+		}
+	})
+}

@@ -1,0 +1,103 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/hex"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/flagstone-db/flagstone/internal/vfs"
+)
+
+// The manifest is a promise to stores that exist. These tests compare it with
+// golden files, which `go test ./manifest -update` writes anew, and with the
+// worked examples of the documentation.
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// golden returns a golden file, after writing it if asked to.
+func golden(t *testing.T, name string, got []byte) []byte {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return want
+}
+
+func TestTheGoldenStoreIsWrittenAsEverAndOpens(t *testing.T) {
+	d := newDamagedStore(t, true)
+	for name, got := range map[string][]byte{ManifestName(2): d.content, CurrentName: d.current} {
+		if want := golden(t, filepath.Join("store-1", name), got); !bytes.Equal(got, want) {
+			t.Errorf("the format of %s has changed\ngot:\n%s\nwant:\n%s", name, hex.Dump(got), hex.Dump(want))
+		}
+	}
+	s, report, err := Load(vfs.OS(), filepath.Join("testdata", "store-1"))
+	if err != nil || image(s) != d.right() || !report.Closed {
+		t.Errorf("report %+v, error %v", report, err)
+	}
+}
+
+func TestTheDocumentedExamplesAreTrue(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join("..", "docs", "format-manifest.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := string(b)
+
+	sim := vfs.NewSim(vfs.SimOptions{})
+	l := newStore(t, sim)
+	var e Edit
+	e.SetLastSeq(300)
+	e.SetMinLog(5)
+	commit(t, l, &e)
+	closeLog(t, l)
+	content, err := sim.ReadFile(filepath.Join(testDir, ManifestName(2)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkExample(t, doc, "header", content[:headerSize])
+	for i, name := range []string{"snapshot", "edit", "end"} {
+		at := (1 + i) * blockSize
+		checkExample(t, doc, name, content[at:at+recordHeaderSize+int(content[at])])
+	}
+	var f Edit
+	f.AddFile(1, 0, testFile(7, 1, 2, 100))
+	checkExample(t, doc, "file", AppendEdit(nil, &f))
+	current := strings.TrimSuffix(currentLine(ManifestName(7)), "\n")
+	if !strings.Contains(doc, current) {
+		t.Errorf("CURRENT is %q, the documentation says something else", current)
+	}
+}
+
+// checkExample finds the code block ```example NAME; the hexadecimal digits at
+// the beginnings of its lines, up to two spaces in a row, must make the bytes.
+func checkExample(t *testing.T, doc, name string, want []byte) {
+	t.Helper()
+	_, block, found := strings.Cut(doc, "```example "+name+"\n")
+	block, _, closed := strings.Cut(block, "```")
+	if !found || !closed {
+		t.Errorf("no example %q; the code writes\n%x", name, want)
+		return
+	}
+	var digits strings.Builder
+	for line := range strings.Lines(block) {
+		text, _, _ := strings.Cut(strings.TrimRight(line, "\n"), "  ")
+		digits.WriteString(strings.ReplaceAll(text, " ", ""))
+	}
+	if got := digits.String(); got != hex.EncodeToString(want) {
+		t.Errorf("example %q is\n%s\nthe code writes\n%x", name, got, want)
+	}
+}

@@ -1,0 +1,203 @@
+package manifest
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// What the tests of this package share: small states, and a generator of
+// valid edits.
+
+var testStore = [16]byte{'t', 'e', 's', 't', ' ', 's', 't', 'o', 'r', 'e', 1, 2, 3, 4, 5, 6}
+
+// testKey is a row key of the tables that testTable makes. With a negative
+// second number it is the bound of a partition key.
+func testKey(user, item int) []byte {
+	tuple := []row.Value{row.String(fmt.Sprintf("user%03d", user))}
+	if item >= 0 {
+		tuple = append(tuple, row.Integer(int64(item)))
+	}
+	key, err := row.AppendKey(nil, 2, tuple...)
+	if err != nil {
+		panic(err)
+	}
+	return key
+}
+
+func testTable(id, partition uint64, name string) *Table {
+	return &Table{
+		ID: id, Name: name,
+		Key:           []KeyColumn{{Name: "user", Type: row.TypeString}, {Name: "item", Type: row.TypeInteger, AutoIncrement: true}},
+		Options:       TableOptions{MaxVersions: 1, TTLSeconds: NeverExpires, MaxVersionOffsetSeconds: 86400},
+		LargestOffset: 86400,
+		Watermark:     NoWatermark,
+		CreatedMillis: 1_700_000_000_000,
+		Partitions:    []*Partition{{ID: partition, Epoch: 1}},
+	}
+}
+
+// testFile describes a file with the keys of users from first to last.
+func testFile(number uint64, first, last int, seq uint64) *FileMeta {
+	return &FileMeta{
+		Number: number, UniqueID: [16]byte{1, byte(number), byte(number >> 8)}, Size: 8192 + int64(number), Checksum: number * 0x9E3779B97F4A7C15,
+		Smallest: testKey(first, 0), Largest: testKey(last, 1_000_000),
+		SmallestSeq: seq, LargestSeq: seq + 9,
+		MinVersion: 1_700_000_000_000, MaxVersion: 1_700_000_001_000, Permanent: number%2 == 0,
+		NewestTombstone: seq, Rows: 5, Cells: 10, Puts: 6, Tombstones: 2, CreatedMillis: 1_700_000_002_000,
+	}
+}
+
+// smallEdits builds a state step by step: a table, flushed files, a
+// compaction, a split. They are also what the golden file holds.
+func smallEdits() []*Edit {
+	var create, flush, compact, split Edit
+	create.CreateTable(testTable(1, 1, "orders"))
+	create.SetIssued(1_700_000_000_500)
+	create.SetNextFile(10)
+
+	flush.AddFile(1, 0, testFile(1, 0, 50, 1))
+	flush.AddFile(1, 0, testFile(2, 10, 90, 11))
+	flush.SetFlushed(1, 20)
+	flush.SetLastSeq(25)
+	flush.SetMinLog(3)
+	flush.AddSeqTime(20, 1_700_000_002_000)
+
+	whole := testFile(3, 0, 90, 11)
+	compact.DeleteFile(1, 0, 1)
+	compact.DeleteFile(1, 0, 2)
+	compact.AddFile(1, 6, whole)
+	compact.SetWatermark(1, 1_699_000_000)
+
+	left := &Partition{ID: 2, End: testKey(40, -1), Epoch: 2, FlushedSeq: 20}
+	right := &Partition{ID: 3, Start: testKey(40, -1), Epoch: 2, FlushedSeq: 20}
+	left.Levels[6], right.Levels[6] = []*FileMeta{whole}, []*FileMeta{whole}
+	split.ReplacePartitions(1, []uint64{1}, []*Partition{left, right})
+	split.AlterTable(1, TableOptions{MaxVersions: 3, TTLSeconds: 3600, MaxVersionOffsetSeconds: 60}, []byte("front end"))
+	split.AddPastLimit(1, 9, 20)
+	return []*Edit{&create, &flush, &compact, &split}
+}
+
+func mustApply(t interface{ Fatalf(string, ...any) }, s *State, edits ...*Edit) *State {
+	for i, e := range edits {
+		next, err := s.Apply(e)
+		if err != nil {
+			t.Fatalf("edit %d: %v", i, err)
+		}
+		s = next
+	}
+	return s
+}
+
+// image is a state as bytes, for comparisons.
+func image(s *State) string {
+	if s == nil {
+		return "nothing"
+	}
+	return string(AppendSnapshot(slices.Clone(s.StoreID[:]), s))
+}
+
+// randomEdit returns a valid edit of some kind. It may be empty.
+func randomEdit(rng *rand.Rand, s *State) *Edit {
+	e := &Edit{}
+	e.SetNextFile(s.NextFile + 3)
+	if rng.IntN(3) == 0 {
+		e.SetLastSeq(s.LastSeq + rng.Uint64N(5))
+		e.SetIssued(rng.Int64N(1000))
+		e.SetMinLog(s.MinLog + rng.Uint64N(2))
+		e.AddSeqTime(s.LastSeq+1, rng.Int64N(1_000_000))
+	}
+	if len(s.Tables) == 0 || rng.IntN(12) == 0 {
+		e.CreateTable(testTable(s.NextTable, s.NextPartition, fmt.Sprintf("table%d", s.NextTable)))
+		return e
+	}
+	t := s.Tables[rng.IntN(len(s.Tables))]
+	p := t.Partitions[rng.IntN(len(t.Partitions))]
+	switch rng.IntN(8) {
+	case 0:
+		if rng.IntN(4) == 0 {
+			e.DropTable(t.ID)
+			return e
+		}
+		e.AlterTable(t.ID, TableOptions{MaxVersions: 1 + rng.Int64N(9), TTLSeconds: 1 + rng.Int64N(99), MaxVersionOffsetSeconds: rng.Int64N(99)}, []byte{1})
+		e.SetWatermark(t.ID, rng.Int64N(100))
+		e.AddPastLimit(t.ID, t.Options.MaxVersions, s.LastSeq)
+	case 1:
+		randomSplit(rng, s, t, p, e)
+	case 2:
+		randomMerge(s, t, e)
+	case 3, 4:
+		randomCompaction(rng, s, p, e)
+	default:
+		f := randomFile(rng, s, p)
+		e.AddFile(p.ID, 0, f)
+		e.SetFlushed(p.ID, max(p.FlushedSeq, f.LargestSeq))
+	}
+	return e
+}
+
+func randomFile(rng *rand.Rand, s *State, p *Partition) *FileMeta {
+	for {
+		first := rng.IntN(100)
+		f := testFile(s.NextFile, first, first+rng.IntN(100-first), s.LastSeq+1)
+		if p.Contains(f.Smallest) && p.Contains(f.Largest) {
+			return f
+		}
+		if p.Contains(f.Smallest) {
+			f.Largest = f.Smallest
+			return f
+		}
+	}
+}
+
+// randomCompaction merges all files of a partition into one at a deep level,
+// or moves one down.
+func randomCompaction(rng *rand.Rand, s *State, p *Partition, e *Edit) {
+	if files := p.Levels[6]; len(files) > 0 && len(p.Levels[5]) == 0 && rng.IntN(2) == 0 {
+		e.AddFile(p.ID, 5, files[0])
+		e.DeleteFile(p.ID, 6, files[0].Number)
+		return
+	}
+	for level, files := range p.Levels {
+		for _, f := range files {
+			e.DeleteFile(p.ID, level, f.Number)
+		}
+	}
+	e.AddFile(p.ID, 6, randomFile(rng, s, p))
+}
+
+func randomSplit(rng *rand.Rand, s *State, t *Table, p *Partition, e *Edit) {
+	cut := testKey(1+rng.IntN(99), -1)
+	if len(t.Partitions) > 6 || !p.Contains(cut) || bytes.Equal(cut, p.Start) {
+		return
+	}
+	left := &Partition{ID: s.NextPartition, Start: p.Start, End: cut, Epoch: p.Epoch + 1, FlushedSeq: p.FlushedSeq}
+	right := &Partition{ID: s.NextPartition + 1, Start: cut, End: p.End, Epoch: p.Epoch + 1, FlushedSeq: p.FlushedSeq}
+	for level, files := range p.Levels {
+		left.Levels[level] = filesIn(left, files)
+		right.Levels[level] = filesIn(right, files)
+	}
+	e.ReplacePartitions(t.ID, []uint64{p.ID}, []*Partition{left, right})
+}
+
+// randomMerge merges the first two partitions, if they share no files.
+func randomMerge(s *State, t *Table, e *Edit) {
+	if len(t.Partitions) < 2 {
+		return
+	}
+	a, b := t.Partitions[0], t.Partitions[1]
+	merged := &Partition{ID: s.NextPartition, End: b.End, Epoch: max(a.Epoch, b.Epoch) + 1, FlushedSeq: min(a.FlushedSeq, b.FlushedSeq)}
+	for level := range merged.Levels {
+		for _, f := range append(slices.Clone(a.Levels[level]), b.Levels[level]...) {
+			if a.lists(f.Number) && b.lists(f.Number) || a.Overlaps(f.Smallest, f.Largest) && b.Overlaps(f.Smallest, f.Largest) {
+				return
+			}
+			merged.Levels[level] = append(merged.Levels[level], f)
+		}
+	}
+	slices.SortFunc(merged.Levels[0], compareL0)
+	e.ReplacePartitions(t.ID, []uint64{a.ID, b.ID}, []*Partition{merged})
+}

@@ -1,0 +1,115 @@
+package manifest
+
+import "slices"
+
+// index is an immutable map from numbers to values. A change copies one page
+// of up to pageSpan entries and the list of pages, so that an edit costs
+// little in a store of a hundred thousand files. It is made for numbers that
+// are given out in ascending order, as those of files and partitions are.
+type index[V any] struct {
+	pages []*page[V] // ascending by number, none empty
+	count int
+}
+
+// pageSpan is how many consecutive numbers share a page.
+const pageSpan = 64
+
+type page[V any] struct {
+	number  uint64 // of the page: number of an entry / pageSpan
+	entries []entry[V]
+}
+
+type entry[V any] struct {
+	number uint64
+	value  V
+}
+
+func (x *index[V]) find(number uint64) (at int, found bool) {
+	return slices.BinarySearchFunc(x.pages, number/pageSpan, func(p *page[V], n uint64) int {
+		return compareUint(p.number, n)
+	})
+}
+
+func (p *page[V]) find(number uint64) (slot int, found bool) {
+	return slices.BinarySearchFunc(p.entries, number, func(e entry[V], n uint64) int {
+		return compareUint(e.number, n)
+	})
+}
+
+// get returns the value of a number.
+func (x *index[V]) get(number uint64) (value V, ok bool) {
+	at, found := x.find(number)
+	if !found {
+		return value, false
+	}
+	slot, found := x.pages[at].find(number)
+	if !found {
+		return value, false
+	}
+	return x.pages[at].entries[slot].value, true
+}
+
+// indexEditor makes the next version of an index. It copies what it changes,
+// once.
+type indexEditor[V any] struct {
+	index[V]
+	owned map[uint64]bool // pages that are this editor's own
+}
+
+func (x index[V]) edit() indexEditor[V] {
+	return indexEditor[V]{index: x}
+}
+
+// own makes the page at this place writable.
+func (e *indexEditor[V]) own(at int) *page[V] {
+	p := e.pages[at]
+	if !e.owned[p.number] {
+		p = &page[V]{number: p.number, entries: slices.Clone(p.entries)}
+		e.claim(p.number)
+		e.pages[at] = p
+	}
+	return p
+}
+
+func (e *indexEditor[V]) claim(pageNumber uint64) {
+	if e.owned == nil {
+		e.owned = map[uint64]bool{}
+		e.pages = slices.Clone(e.pages)
+	}
+	e.owned[pageNumber] = true
+}
+
+// set adds or replaces the value of a number.
+func (e *indexEditor[V]) set(number uint64, value V) {
+	at, found := e.find(number)
+	if !found {
+		e.claim(number / pageSpan)
+		e.pages = slices.Insert(e.pages, at, &page[V]{number: number / pageSpan})
+	}
+	p := e.own(at)
+	slot, found := p.find(number)
+	if found {
+		p.entries[slot].value = value
+		return
+	}
+	p.entries = slices.Insert(p.entries, slot, entry[V]{number: number, value: value})
+	e.count++
+}
+
+// remove forgets a number.
+func (e *indexEditor[V]) remove(number uint64) {
+	at, found := e.find(number)
+	if !found {
+		return
+	}
+	slot, found := e.pages[at].find(number)
+	if !found {
+		return
+	}
+	p := e.own(at)
+	p.entries = slices.Delete(p.entries, slot, slot+1)
+	e.count--
+	if len(p.entries) == 0 {
+		e.pages = slices.Delete(e.pages, at, at+1)
+	}
+}

@@ -1,0 +1,406 @@
+package manifest
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/flagstone-db/flagstone/internal/vfs"
+)
+
+// The file MANIFEST-NNNNNN, integers little endian:
+//
+//	block 0     header                       then zeros up to 4096
+//	block 1...  snapshot record, edit records, at last perhaps an end record;
+//	            each begins at a multiple of 4096, zeros between
+//
+//	header   0  8   magic "flagmani"         record   0  4   length of the payload
+//	         8  4   format version, 1                 4  4   kind: 1 snapshot, 2 edit, 3 end
+//	        12  4   flags, 0                          8  8   index: 0, 1, 2, ... in the file
+//	        16 16   store id                         16  8   checksum
+//	        32  8   number of the manifest           24      payload, see encode.go
+//	        40  8   checksum of bytes 0 to 39
+//
+//	record checksum = xxhash64(number of the manifest, 8 bytes | store id |
+//	    offset of the record, 8 bytes | bytes 0 to 15 of the record | payload)
+//
+// Every version keeps the header's layout, so that a file of a newer one is
+// told from a damaged one.
+//
+// Invariants:
+//
+//   - Record 0, and no other, is a snapshot, and is synced before CURRENT names
+//     the file; if it is bad, the file is damaged.
+//   - A record is synced before the next is written, and before Commit returns.
+//     So only the last can be torn by a crash, and then it was not
+//     acknowledged: a bad record with no good one behind it is cut off, any
+//     other bad record is damage. A record starts in a block of its own, so
+//     that writing it rewrites no block that holds an acknowledged one.
+//   - A file is never appended to after it was read: Open begins a new one,
+//     whose snapshot holds all that was acknowledged. Close appends an end
+//     record. So damage to the last edit can pass for a torn one only after a
+//     crash, and only for the one edit that was last before it.
+
+const (
+	headerMagic   = "flagmani"
+	headerSize    = 48
+	formatVersion = 1
+
+	recordHeaderSize = 24
+	blockSize        = 4096
+
+	kindSnapshot = 1
+	kindEdit     = 2
+	kindEnd      = 3
+
+	firstManifest = 1
+	// reserveSize is by how much the file is extended at a time, so that most
+	// commits change no metadata and do not fail on a full disk.
+	reserveSize = 16 * blockSize
+	// minRotateSize is the least size at which a new manifest is begun.
+	minRotateSize = 1 << 20
+	// rotateFactor is how often a manifest outgrows its snapshot before that.
+	rotateFactor = 4
+)
+
+// ErrClosed reports the use of a Log after Close.
+var ErrClosed = errors.New("manifest: log is closed")
+
+// Log is the open manifest of a store. Its methods are safe for concurrent
+// use. The caller holds the store's lock.
+type Log struct {
+	fs     vfs.FS
+	dir    string
+	logger *slog.Logger
+
+	state    atomic.Pointer[State]
+	nextFile atomic.Uint64
+
+	mu       sync.Mutex // held for a whole commit, which are one at a time
+	file     vfs.File
+	number   uint64 // of the manifest that counts
+	highest  uint64 // number of a manifest begun, successfully or not
+	offset   int64  // where the next record goes
+	reserved int64  // the file's size
+	records  uint64
+	rotateAt int64
+	poison   error
+	closed   bool
+}
+
+// Create makes an empty store in dir, which is made if it does not exist.
+// Errors match ErrExists if it holds a store. A creation that a crash cut
+// short can be repeated.
+func Create(fsys vfs.FS, dir string, storeID [16]byte) error {
+	return CreateFrom(fsys, dir, NewState(storeID))
+}
+
+// CreateFrom makes a store with a given state, whose table files are in place
+// and synced. See Create.
+func CreateFrom(fsys vfs.FS, dir string, s *State) error {
+	if err := fsys.MkdirAll(dir); err != nil {
+		return fmt.Errorf("manifest: create %s: %w", dir, err)
+	}
+	_, err := readCurrent(fsys, dir)
+	switch {
+	case err == nil:
+		return fmt.Errorf("%w: %s: %w", ErrExists, dir, fs.ErrExist)
+	case !errors.Is(err, ErrNotStore):
+		return err
+	}
+	l := &Log{fs: fsys, dir: dir}
+	next, _, err := l.begin(firstManifest, s)
+	if err == nil {
+		err = errors.Join(switchCurrent(fsys, dir), next.file.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("manifest: create %s: %w", dir, err)
+	}
+	return nil
+}
+
+// Open reads the manifest of the store in dir and begins a new one. Errors
+// match ErrNotStore, ErrCorrupt, ErrNewer, or are those of the file system.
+// A nil logger is silent.
+func Open(fsys vfs.FS, dir string, logger *slog.Logger) (*Log, *State, error) {
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	s, report, err := Load(fsys, dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	if report.Torn != nil {
+		logger.Warn("manifest: cut off an edit that was never acknowledged", "file", report.Name,
+			"offset", report.Torn.Offset, "bytes", report.Torn.Bytes)
+	}
+	numbers, err := listManifests(fsys, dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	l := &Log{fs: fsys, dir: dir, logger: logger, number: report.Number, highest: slices.Max(numbers)}
+	l.state.Store(s)
+	l.nextFile.Store(s.NextFile)
+	if _, err := l.rotate(); err != nil {
+		return nil, nil, err
+	}
+	l.removeOthers(numbers)
+	return l, s, nil
+}
+
+// removeOthers deletes manifests that do not count any more.
+func (l *Log) removeOthers(numbers []uint64) {
+	for _, n := range numbers {
+		if n == l.number {
+			continue
+		}
+		name := filepath.Join(l.dir, ManifestName(n))
+		if err := l.fs.Remove(name); err != nil {
+			l.logger.Warn("manifest: an old manifest cannot be deleted", "file", name, "error", err)
+		}
+	}
+}
+
+// State returns the state after the last successful commit.
+func (l *Log) State() *State { return l.state.Load() }
+
+// NewFileNumber gives out the number of a new table file. Numbers given out
+// are durably used up by the next Commit, whatever it is; a file whose number
+// no commit has seen is not in the state, and its number may be given out
+// again after a crash (see RaiseFileNumber).
+func (l *Log) NewFileNumber() uint64 { return l.nextFile.Add(1) - 1 }
+
+// RaiseFileNumber makes NewFileNumber go on above n: to be called after Open
+// with the highest number found in the directory.
+func (l *Log) RaiseFileNumber(n uint64) {
+	for {
+		next := l.nextFile.Load()
+		if next > n || l.nextFile.CompareAndSwap(next, n+1) {
+			return
+		}
+	}
+}
+
+// Poisoned returns the error that ended the log, or nil. After it nobody knows
+// whether the last edit is on disk, so nothing is committed any more, and no
+// file that an edit made obsolete may be deleted, until the store is reopened.
+func (l *Log) Poisoned() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.poison
+}
+
+// Commit applies the edit, makes it durable and returns the new state. An edit
+// that breaks a rule (ErrInvalidEdit), or for which no space could be
+// reserved, is refused, and the log goes on; any other error poisons it: see
+// Poisoned. In both cases the state is that before the edit.
+func (l *Log) Commit(e *Edit) (*State, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.poison != nil:
+		return nil, l.poison
+	case l.closed:
+		return nil, ErrClosed
+	}
+	e.SetNextFile(l.nextFile.Load())
+	next, err := l.State().Apply(e)
+	if err != nil {
+		return nil, err
+	}
+	if l.offset >= l.rotateAt {
+		if err := l.rotateOrPutOff(); err != nil {
+			return nil, err
+		}
+	}
+	if err := l.append(kindEdit, AppendEdit(make([]byte, recordHeaderSize), e)); err != nil {
+		return nil, err
+	}
+	l.RaiseFileNumber(next.NextFile - 1)
+	l.state.Store(next)
+	return next, nil
+}
+
+// append writes and syncs one record. buf holds the payload behind room for
+// the record's header.
+func (l *Log) append(kind uint32, buf []byte) error {
+	if len(buf)-recordHeaderSize > math.MaxInt32 {
+		return invalid("edit of %d bytes", len(buf)-recordHeaderSize)
+	}
+	if need := l.offset + roundUp(int64(len(buf))); need > l.reserved {
+		size := need + reserveSize
+		if err := l.file.Preallocate(size); err != nil {
+			return fmt.Errorf("manifest: no space for an edit in %s: %w", l.path(), err)
+		}
+		l.reserved = size
+	}
+	sealRecord(buf, kind, l.records, place{l.number, l.State().StoreID, l.offset})
+	if _, err := l.file.WriteAt(buf, l.offset); err != nil {
+		return l.fail("write", err)
+	}
+	if err := l.file.SyncData(); err != nil {
+		return l.fail("sync", err)
+	}
+	l.records++
+	l.offset += roundUp(int64(len(buf)))
+	return nil
+}
+
+// fail poisons the log.
+func (l *Log) fail(call string, cause error) error {
+	l.poison = fmt.Errorf("manifest: %s %s: %w", call, l.path(), cause)
+	l.logger.Error("manifest: no more edits until the store is reopened", "error", l.poison)
+	return l.poison
+}
+
+func (l *Log) path() string { return filepath.Join(l.dir, ManifestName(l.number)) }
+
+// rotateOrPutOff begins a new manifest. If that fails before anything of
+// consequence was done, on a full disk say, the old one is used for longer.
+func (l *Log) rotateOrPutOff() error {
+	old := l.number
+	harmless, err := l.rotate()
+	switch {
+	case err == nil:
+		l.removeOthers([]uint64{old})
+		return nil
+	case harmless:
+		l.rotateAt = l.offset + minRotateSize
+		l.logger.Warn("manifest: a new manifest is put off", "error", err)
+		return nil
+	}
+	return l.fail("rotate", err)
+}
+
+// rotate begins a new manifest with a snapshot of the state and makes it the
+// one that counts. harmless says that after an error the old one still is and
+// can be appended to.
+func (l *Log) rotate() (harmless bool, err error) {
+	l.highest++
+	next, harmless, err := l.begin(l.highest, l.State())
+	if err != nil {
+		return harmless, fmt.Errorf("manifest: begin %s: %w", ManifestName(l.highest), err)
+	}
+	if err := switchCurrent(l.fs, l.dir); err != nil {
+		return false, fmt.Errorf("manifest: switch to %s: %w", ManifestName(l.highest), errors.Join(err, next.file.Close()))
+	}
+	if l.file != nil {
+		// Its bytes do not count any more, and nor does an error.
+		_ = l.file.Close()
+	}
+	l.file, l.number, l.records = next.file, l.highest, 1
+	l.offset, l.reserved = next.size, next.size
+	l.rotateAt = max(minRotateSize, rotateFactor*next.size)
+	return true, nil
+}
+
+// begun is a new manifest that CURRENT does not name yet.
+type begun struct {
+	file vfs.File
+	size int64
+}
+
+// begin writes a manifest with a snapshot, syncs it and stages CURRENT. After
+// an error that is harmless nothing but needless files are left; a failed sync
+// is not harmless, since the device cannot be believed any more.
+func (l *Log) begin(number uint64, s *State) (next begun, harmless bool, err error) {
+	path := filepath.Join(l.dir, ManifestName(number))
+	buf := make([]byte, blockSize+recordHeaderSize)
+	putHeader(buf, number, s.StoreID)
+	buf = AppendSnapshot(buf, s)
+	if len(buf) > math.MaxInt32 {
+		return begun{}, true, invalid("snapshot of %d bytes", len(buf))
+	}
+	sealRecord(buf[blockSize:], kindSnapshot, 0, place{number, s.StoreID, blockSize})
+	size := roundUp(int64(len(buf)))
+
+	f, err := l.fs.Create(path, vfs.OpenOptions{})
+	if err != nil {
+		return begun{}, true, err
+	}
+	abandon := func(harmless bool, err error) (begun, bool, error) {
+		return begun{}, harmless, errors.Join(err, f.Close(), l.fs.Remove(path))
+	}
+	if err := f.Preallocate(size); err != nil {
+		return abandon(true, err)
+	}
+	if _, err := f.WriteAt(buf, 0); err != nil {
+		return abandon(true, err)
+	}
+	if err := f.Sync(); err != nil {
+		return abandon(false, err)
+	}
+	if err := l.fs.SyncDir(l.dir); err != nil {
+		return abandon(false, err)
+	}
+	if written, err := stageCurrent(l.fs, l.dir, number); err != nil {
+		return abandon(!written, err)
+	}
+	return begun{file: f, size: size}, true, nil
+}
+
+// Close appends an end record and closes the file. After it the State is still
+// there, but nothing can be committed.
+func (l *Log) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil
+	}
+	l.closed = true
+	var err error
+	if l.poison == nil {
+		err = l.append(kindEnd, make([]byte, recordHeaderSize))
+	}
+	return errors.Join(err, l.file.Close())
+}
+
+// place is where a record stands: what its checksum covers beside its bytes,
+// so that a record that strayed from elsewhere does not pass.
+type place struct {
+	number  uint64
+	storeID [16]byte
+	offset  int64
+}
+
+func putHeader(b []byte, number uint64, storeID [16]byte) {
+	copy(b, headerMagic)
+	binary.LittleEndian.PutUint32(b[8:], formatVersion)
+	binary.LittleEndian.PutUint32(b[12:], 0)
+	copy(b[16:32], storeID[:])
+	binary.LittleEndian.PutUint64(b[32:], number)
+	binary.LittleEndian.PutUint64(b[40:], xxhash.Sum64(b[:40]))
+}
+
+// sealRecord fills the header of a record.
+func sealRecord(record []byte, kind uint32, index uint64, at place) {
+	binary.LittleEndian.PutUint32(record, uint32(len(record)-recordHeaderSize))
+	binary.LittleEndian.PutUint32(record[4:], kind)
+	binary.LittleEndian.PutUint64(record[8:], index)
+	binary.LittleEndian.PutUint64(record[16:], recordChecksum(record, at))
+}
+
+func recordChecksum(record []byte, at place) uint64 {
+	var prefix [32]byte
+	binary.LittleEndian.PutUint64(prefix[:], at.number)
+	copy(prefix[8:], at.storeID[:])
+	binary.LittleEndian.PutUint64(prefix[24:], uint64(at.offset))
+	var d xxhash.Digest
+	d.Reset()
+	// Writing to a Digest never fails.
+	_, _ = d.Write(prefix[:])
+	_, _ = d.Write(record[:16])
+	_, _ = d.Write(record[recordHeaderSize:])
+	return d.Sum64()
+}
+
+func roundUp(n int64) int64 { return (n + blockSize - 1) / blockSize * blockSize }

@@ -1,0 +1,236 @@
+package manifest
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/flagstone-db/flagstone/internal/vfs"
+)
+
+// Report tells how a manifest was read.
+type Report struct {
+	Name    string // path of the manifest
+	Number  uint64
+	Size    int64 // of the file in bytes
+	Records uint64
+	Closed  bool  // it ends with an end record: the log was closed in order
+	Torn    *Torn // nil, or the record that was cut off
+}
+
+// Torn is a last record that is incomplete or fails its checksum. It is taken
+// for an edit that a crash interrupted before it was acknowledged.
+type Torn struct {
+	Offset int64
+	Bytes  int64 // from Offset to the end of the file
+}
+
+// Load reads the state of the store in dir and writes nothing. Errors match
+// ErrNotStore, ErrCorrupt or ErrNewer, or are those of the file system.
+func Load(fsys vfs.FS, dir string) (*State, Report, error) {
+	number, err := readCurrent(fsys, dir)
+	if err != nil {
+		return nil, Report{}, err
+	}
+	r := &replayer{Report: Report{Name: filepath.Join(dir, ManifestName(number)), Number: number}}
+	r.file, err = fsys.Open(r.Name, vfs.OpenOptions{Sequential: true})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, r.Report, corrupt("%s names %s, which does not exist: %w",
+			filepath.Join(dir, CurrentName), ManifestName(number), err)
+	}
+	if err != nil {
+		return nil, r.Report, fmt.Errorf("manifest: open %s: %w", r.Name, err)
+	}
+	defer r.file.Close()
+	s, err := r.run()
+	return s, r.Report, err
+}
+
+// replayer reads one manifest from front to back.
+type replayer struct {
+	Report
+	file    vfs.File
+	storeID [16]byte
+}
+
+func (r *replayer) run() (*State, error) {
+	size, err := r.file.Size()
+	if err != nil {
+		return nil, fmt.Errorf("manifest: size of %s: %w", r.Name, err)
+	}
+	r.Size = size
+	if err := r.readHeader(); err != nil {
+		return nil, err
+	}
+	var s *State
+	for offset := int64(blockSize); offset < r.Size; {
+		record, err := r.read(offset)
+		if err != nil {
+			return nil, err
+		}
+		if record == nil {
+			if err := r.endsAt(offset); err != nil {
+				return nil, err
+			}
+			break
+		}
+		if r.Closed {
+			return nil, r.damaged(offset, "record behind the end record")
+		}
+		if s, err = r.step(s, record); err != nil {
+			return nil, fmt.Errorf("%w (%s, offset %d)", err, r.Name, offset)
+		}
+		r.Records++
+		offset += roundUp(int64(len(record)))
+	}
+	if s == nil {
+		return nil, r.damaged(blockSize, "no snapshot")
+	}
+	return s, nil
+}
+
+// step takes one good record.
+func (r *replayer) step(s *State, record []byte) (*State, error) {
+	kind, index := binary.LittleEndian.Uint32(record[4:]), binary.LittleEndian.Uint64(record[8:])
+	body := record[recordHeaderSize:]
+	switch {
+	case index != r.Records:
+		return nil, corrupt("record %d where record %d belongs", index, r.Records)
+	case (kind == kindSnapshot) != (s == nil):
+		return nil, corrupt("record %d is of kind %d", index, kind)
+	case kind == kindSnapshot:
+		return DecodeSnapshot(body, r.storeID)
+	case kind == kindEdit:
+		e, err := DecodeEdit(body)
+		if err != nil {
+			return nil, err
+		}
+		next, err := s.Apply(e)
+		if err != nil {
+			return nil, corrupt("%w", err)
+		}
+		return next, nil
+	case kind == kindEnd:
+		r.Closed = true
+		return s, nil
+	}
+	return nil, fmt.Errorf("%w: record %d is of kind %d", ErrNewer, index, kind)
+}
+
+func (r *replayer) readHeader() error {
+	var b [headerSize]byte
+	if r.Size < blockSize {
+		return r.damaged(0, "file of %d bytes", r.Size)
+	}
+	if err := r.readAt(b[:], 0); err != nil {
+		return err
+	}
+	copy(r.storeID[:], b[16:32])
+	number := binary.LittleEndian.Uint64(b[32:])
+	version, flags := binary.LittleEndian.Uint32(b[8:]), binary.LittleEndian.Uint32(b[12:])
+	switch {
+	case string(b[:8]) != headerMagic:
+		return r.damaged(0, "not a manifest")
+	case xxhash.Sum64(b[:40]) != binary.LittleEndian.Uint64(b[40:]):
+		return r.damaged(0, "header fails its checksum")
+	case number != r.Number:
+		return r.damaged(0, "this is manifest %d", number)
+	case version > formatVersion || flags != 0:
+		return fmt.Errorf("%w: %s has format version %d and flags %#x, this version reads %d and 0",
+			ErrNewer, r.Name, version, flags, formatVersion)
+	case version != formatVersion:
+		return r.damaged(0, "format version %d", version)
+	}
+	return nil
+}
+
+// read returns the record at an offset, header included, or nil if there is no
+// good one. Errors are those of the file.
+func (r *replayer) read(offset int64) ([]byte, error) {
+	var header [recordHeaderSize]byte
+	left := r.Size - offset - recordHeaderSize
+	if left < 0 {
+		return nil, nil
+	}
+	if err := r.readAt(header[:], offset); err != nil {
+		return nil, err
+	}
+	length := int64(binary.LittleEndian.Uint32(header[:]))
+	if length > left || header == [recordHeaderSize]byte{} {
+		return nil, nil
+	}
+	record := make([]byte, recordHeaderSize+length)
+	if err := r.readAt(record, offset); err != nil {
+		return nil, err
+	}
+	if recordChecksum(record, place{r.Number, r.storeID, offset}) != binary.LittleEndian.Uint64(record[16:]) {
+		return nil, nil
+	}
+	return record, nil
+}
+
+// endsAt decides what a bad record is: the end of the file, or damage.
+func (r *replayer) endsAt(offset int64) error {
+	if r.Records == 0 {
+		return r.damaged(offset, "the snapshot is incomplete or fails its checksum")
+	}
+	// Offset itself is read once more: a device that errs now and then must
+	// not pass for a torn record.
+	for next := offset; next < r.Size; next += blockSize {
+		record, err := r.read(next)
+		if err != nil {
+			return err
+		}
+		if record != nil {
+			return r.damaged(offset, "record %d is incomplete or fails its checksum, but offset %d holds a good one", r.Records, next)
+		}
+	}
+	if r.Closed {
+		return nil // what lies behind the end record does not matter
+	}
+	blank, err := r.blankFrom(offset)
+	if err != nil {
+		return err
+	}
+	if !blank {
+		r.Torn = &Torn{Offset: offset, Bytes: r.Size - offset}
+	}
+	return nil
+}
+
+// blankFrom reports whether the file holds only zeros from an offset on: space
+// that was reserved and not used.
+func (r *replayer) blankFrom(offset int64) (bool, error) {
+	var block [blockSize]byte
+	for ; offset < r.Size; offset += blockSize {
+		b := block[:min(blockSize, r.Size-offset)]
+		if err := r.readAt(b, offset); err != nil {
+			return false, err
+		}
+		for _, v := range b {
+			if v != 0 {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
+}
+
+func (r *replayer) readAt(b []byte, offset int64) error {
+	if n, err := r.file.ReadAt(b, offset); n < len(b) {
+		if err == nil || err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		return fmt.Errorf("manifest: read %s at offset %d: %w", r.Name, offset, err)
+	}
+	return nil
+}
+
+func (r *replayer) damaged(offset int64, format string, args ...any) error {
+	return corrupt("%s, offset %d: "+format, append([]any{r.Name, offset}, args...)...)
+}

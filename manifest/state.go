@@ -1,0 +1,268 @@
+// Package manifest keeps the catalogue of a store: which tables there are,
+// into which partitions their key space is cut, and which table files at which
+// levels make up each partition. It is a log of edits (see log.go for the
+// file, edit.go for the changes) over an immutable State.
+//
+// Reading order: state.go (what is known), edit.go and apply.go (how it
+// changes, and what is refused), encode.go and decode.go (its bytes), log.go
+// and replay.go (the file), current.go and names.go (the directory).
+//
+// The package knows files only by name and number; it never opens a table.
+package manifest
+
+import (
+	"bytes"
+	"math"
+	"slices"
+	"sort"
+
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// NumLevels is the number of levels of a partition. Level 0 holds flushed
+// files, which may overlap; the files of a deeper level are disjoint.
+const NumLevels = 7
+
+const (
+	// MaxTableNameBytes bounds the name of a table; front ends allow less.
+	MaxTableNameBytes = 512
+	// MaxKeyColumnNameBytes bounds the name of a primary-key column.
+	MaxKeyColumnNameBytes = 512
+	// MaxSeqTimes bounds State.SeqTimes.
+	MaxSeqTimes = 1024
+	// MaxPastLimits bounds Table.PastLimits.
+	MaxPastLimits = 8
+	// NoWatermark is the Watermark of a table from which nothing expired was
+	// ever dropped, and the IssuedMillis of a store whose clock never ran.
+	NoWatermark int64 = math.MinInt64
+	// NeverExpires is the TTLSeconds of a table whose cells do not expire.
+	NeverExpires int64 = -1
+)
+
+// State is everything the manifest knows at one moment. It is immutable:
+// Apply returns a new one that shares what did not change, so that a reader
+// may hold a State for as long as it likes. Callers must not modify anything
+// reachable from it.
+type State struct {
+	StoreID [16]byte // made once, when the store is created
+	// NextFile, NextTable and NextPartition are above every number ever used.
+	NextFile      uint64
+	NextTable     uint64
+	NextPartition uint64
+	// MinLog is the first log segment that is still needed.
+	MinLog uint64
+	// LastSeq is a floor for the last sequence number assigned: at least that
+	// of every file, flush and SeqTime.
+	LastSeq uint64
+	// IssuedMillis is a floor for the hybrid clock.
+	IssuedMillis int64
+	// SeqTimes is a coarse map from sequence numbers to time, ascending in
+	// both; at most MaxSeqTimes points, the older the sparser.
+	SeqTimes []SeqTime
+	// Tables are in ascending order of their id.
+	Tables []*Table
+
+	byName []*Table       // ascending by name
+	files  index[fileRef] // by file number
+	owners index[owner]   // by partition id
+}
+
+// fileRef is what the index of live files knows of one.
+type fileRef struct {
+	meta  *FileMeta
+	table uint64
+	refs  int // partitions that refer to the file, at least 1
+}
+
+// owner says where a partition is found.
+type owner struct {
+	table uint64
+	start []byte
+}
+
+// SeqTime says that every write with a sequence number up to Seq was made at
+// or before the clock reading Millis.
+type SeqTime struct {
+	Seq    uint64
+	Millis int64
+}
+
+// Table is one table of the catalogue.
+type Table struct {
+	ID      uint64 // never used again, also after the table is dropped
+	Name    string // 1 to MaxTableNameBytes bytes of UTF-8 without NUL
+	Key     []KeyColumn
+	Options TableOptions
+	// LargestOffset is the largest MaxVersionOffsetSeconds that the table
+	// ever had: what bounds the versions of cells written in the past.
+	LargestOffset int64
+	// Watermark is the largest expiry cutoff, in seconds, ever used to drop
+	// anything of this table; NoWatermark if nothing was dropped.
+	Watermark     int64
+	CreatedMillis int64
+	// PastLimits are larger limits of versions that the table had: falling in
+	// MaxVersions, rising in LastSeq; at most MaxPastLimits.
+	PastLimits []PastLimit
+	// Annotations belong to the front end; the engine only keeps them.
+	Annotations []byte
+	// Partitions cover the key space exactly once, in ascending order.
+	Partitions []*Partition
+}
+
+// PastLimit says that mutations with sequence numbers up to LastSeq may have
+// been made while a table showed up to MaxVersions versions. Merges that such
+// mutations lie above keep as many: a delete of one version made under a larger
+// limit counts on more versions below it than the present limit shows.
+type PastLimit struct {
+	MaxVersions int64
+	LastSeq     uint64
+}
+
+// KeyColumn is one column of a primary key.
+type KeyColumn struct {
+	Name          string
+	Type          row.Type // integer, string or binary
+	AutoIncrement bool
+}
+
+// TableOptions are the properties of a table that can be altered.
+type TableOptions struct {
+	MaxVersions             int64 // at least 1
+	TTLSeconds              int64 // above 0, or NeverExpires
+	MaxVersionOffsetSeconds int64 // at least 0
+}
+
+// Partition is one key range of a table, the unit of the LSM tree.
+type Partition struct {
+	ID uint64 // never used again
+	// Start and End bound the row keys, Start included, End excluded; nil is
+	// unbounded. No bound cuts through one partition-key value.
+	Start, End []byte
+	// Epoch rises whenever the range changes hands.
+	Epoch uint64
+	// FlushedSeq says that the partition's files hold all its writes up to
+	// this sequence number.
+	FlushedSeq uint64
+	// Levels hold the files: level 0 ascending by (LargestSeq, Number), every
+	// other level disjoint and ascending by key. A file that is shared with a
+	// neighbour after a split reaches beyond the partition: only its rows
+	// inside [Start, End) count.
+	Levels [NumLevels][]*FileMeta
+}
+
+// FileMeta describes one table file.
+type FileMeta struct {
+	Number   uint64
+	UniqueID [16]byte // stored in the file, part of its block checksums
+	Size     int64
+	Checksum uint64 // xxhash64 of all bytes of the file
+	// Smallest and Largest are the first and the last row key.
+	Smallest, Largest []byte
+	// SmallestSeq and LargestSeq bound the sequence numbers.
+	SmallestSeq, LargestSeq uint64
+	// MinVersion and MaxVersion bound the finite versions; Permanent says
+	// that there are row markers that never expire.
+	MinVersion, MaxVersion int64
+	Permanent              bool
+	// NewestTombstone is the largest sequence number of a tombstone, or 0.
+	NewestTombstone uint64
+	// Counts of what the file holds; Puts and Tombstones are among Cells.
+	Rows, Cells, Puts, Tombstones uint64
+	CreatedMillis                 int64
+}
+
+// NewState returns the state of a store that holds nothing.
+func NewState(storeID [16]byte) *State {
+	return &State{
+		StoreID: storeID, NextFile: 1, NextTable: 1, NextPartition: 1,
+		MinLog: 1, IssuedMillis: NoWatermark,
+	}
+}
+
+// Table returns the table with this id, or nil.
+func (s *State) Table(id uint64) *Table {
+	i, ok := s.tableIndex(id)
+	if !ok {
+		return nil
+	}
+	return s.Tables[i]
+}
+
+func (s *State) tableIndex(id uint64) (int, bool) {
+	return slices.BinarySearchFunc(s.Tables, id, func(t *Table, id uint64) int {
+		return compareUint(t.ID, id)
+	})
+}
+
+// TableByName returns the table with this name, or nil.
+func (s *State) TableByName(name string) *Table {
+	i, ok := s.nameIndex(name)
+	if !ok {
+		return nil
+	}
+	return s.byName[i]
+}
+
+// File returns the description of a live file: one that at least one
+// partition refers to. It returns nil for any other number.
+func (s *State) File(number uint64) *FileMeta {
+	ref, _ := s.files.get(number)
+	return ref.meta
+}
+
+// FileCount returns the number of live files, a shared file counted once.
+func (s *State) FileCount() int { return s.files.count }
+
+// SeqAtOrBefore returns a sequence number up to which every write was made at
+// or before the clock reading millis: the largest that was recorded, or 0. It
+// errs on the small side, since the record is coarse.
+func (s *State) SeqAtOrBefore(millis int64) uint64 {
+	i := sort.Search(len(s.SeqTimes), func(i int) bool { return s.SeqTimes[i].Millis > millis })
+	if i == 0 {
+		return 0
+	}
+	return s.SeqTimes[i-1].Seq
+}
+
+// Partition returns the partition with this id and its table, or nils.
+func (s *State) Partition(id uint64) (*Table, *Partition) {
+	where, ok := s.owners.get(id)
+	if !ok {
+		return nil, nil
+	}
+	t := s.Table(where.table)
+	return t, t.PartitionFor(where.start)
+}
+
+// PartitionFor returns the partition whose range holds the row key.
+func (t *Table) PartitionFor(key []byte) *Partition {
+	return t.Partitions[t.partitionIndex(key)]
+}
+
+func (t *Table) partitionIndex(key []byte) int {
+	i := sort.Search(len(t.Partitions), func(i int) bool {
+		return bytes.Compare(t.Partitions[i].Start, key) > 0
+	})
+	return i - 1 // the first Start is below every key
+}
+
+// Contains reports whether the partition's range holds the row key.
+func (p *Partition) Contains(key []byte) bool {
+	return bytes.Compare(p.Start, key) <= 0 && (len(p.End) == 0 || bytes.Compare(key, p.End) < 0)
+}
+
+// Overlaps reports whether the partition's range holds any key of the closed
+// range from smallest to largest.
+func (p *Partition) Overlaps(smallest, largest []byte) bool {
+	return bytes.Compare(p.Start, largest) <= 0 && (len(p.End) == 0 || bytes.Compare(smallest, p.End) < 0)
+}
+
+func compareUint(a, b uint64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
