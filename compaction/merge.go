@@ -1,0 +1,234 @@
+package compaction
+
+// The merge loop: cells of the inputs in, what package mvcc keeps out, cut
+// into tables between rows. A flush is a merge of one memtable.
+
+import (
+	"bytes"
+
+	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/mvcc"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// Output makes the tables that a merge writes.
+type Output interface {
+	NewTable() (TableWriter, error)
+}
+
+// TableWriter writes one table. The calls are those of sstable.Writer.
+type TableWriter interface {
+	// StartRow begins a row; keys ascend.
+	StartRow(key []byte) error
+	// AddCell adds a cell to the row, in cell order. It copies what it keeps.
+	AddCell(c *row.Cell) error
+	// EstimatedSize is the size of the file so far, in bytes.
+	EstimatedSize() int64
+	// Finish completes the table.
+	Finish() error
+	// Abandon is called instead of Finish when the merge fails.
+	Abandon()
+}
+
+// Policy is what a merge may drop.
+type Policy = mvcc.Policy
+
+// Job is one merge.
+type Job struct {
+	// Inputs are the runs to merge, in any order. Run closes them.
+	Inputs []mvcc.Iterator
+	// Start and End bound the row keys that are merged, End excluded; nil is
+	// unbounded. Rows outside belong to other partitions.
+	Start, End []byte
+	Policy     Policy
+	// Below says what older runs may hold of a row; it is asked in ascending
+	// order of keys. Nil stands for mvcc.BelowAnything.
+	Below func(key []byte) mvcc.Below
+	// TargetSize is the size in bytes at which a table is cut; 0 never cuts.
+	TargetSize int64
+	// Grandparents are the files of the level below the output, in order of
+	// keys: a table that overlaps too many bytes of them is cut early, because
+	// compacting it will have to read them all.
+	Grandparents []*manifest.FileMeta
+	Output       Output
+	// Stopped, if not nil, is asked now and then; an error ends the merge.
+	Stopped func() error
+}
+
+// Stats counts what a merge did.
+type Stats struct {
+	RowsIn, RowsOut   uint64
+	CellsIn, CellsOut uint64
+	// Trims of CellsOut stand in for dropped surplus cells.
+	Trims  uint64
+	Tables int
+}
+
+// stopInterval is how many cells, or rows, a merge handles between two calls
+// of Stopped.
+const stopInterval = 1024
+
+// Run merges. It returns the first error of an input, the output or Stopped;
+// then the table under way was abandoned, and those finished before are the
+// caller's to delete.
+func Run(job Job) (Stats, error) {
+	m := merger{
+		job:    job,
+		it:     mvcc.NewMergeIterator(job.Inputs),
+		pruner: mvcc.NewPruner(job.Policy),
+		cut:    cutter{target: job.TargetSize, grandparents: job.Grandparents},
+	}
+	err := m.run()
+	if closeErr := m.it.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil && m.table != nil {
+		m.table.Abandon()
+	}
+	return m.stats, err
+}
+
+type merger struct {
+	job    Job
+	it     *mvcc.MergeIterator
+	pruner *mvcc.Pruner
+	cut    cutter
+	table  TableWriter // nil between tables
+	stats  Stats
+	ticks  int
+	inRow  bool // the current row was begun in table
+}
+
+func (m *merger) run() error {
+	var ok bool
+	if m.job.Start != nil {
+		ok = m.it.SeekRow(m.job.Start)
+	} else {
+		ok = m.it.First()
+	}
+	for ; ok; ok = m.it.NextRow() {
+		key := m.it.RowKey()
+		if m.job.End != nil && bytes.Compare(key, m.job.End) >= 0 {
+			break
+		}
+		if err := m.mergeRow(key); err != nil {
+			return err
+		}
+	}
+	if err := m.it.Error(); err != nil {
+		return err
+	}
+	return m.finishTable()
+}
+
+func (m *merger) mergeRow(key []byte) error {
+	m.stats.RowsIn++
+	m.inRow = false
+	below := mvcc.BelowAnything
+	if m.job.Below != nil {
+		below = m.job.Below(key)
+	}
+	m.pruner.StartRow(below)
+	if err := m.tick(); err != nil {
+		return err
+	}
+	for ok := m.it.FirstCell(); ok; ok = m.it.NextCell() {
+		if err := m.tick(); err != nil {
+			return err
+		}
+		m.stats.CellsIn++
+		c := m.it.Cell()
+		trim, keep := m.pruner.Add(c)
+		if trim != nil {
+			m.stats.Trims++
+			if err := m.write(key, trim); err != nil {
+				return err
+			}
+		}
+		if keep {
+			if err := m.write(key, c); err != nil {
+				return err
+			}
+		}
+	}
+	return m.it.Error()
+}
+
+func (m *merger) tick() error {
+	if m.ticks++; m.ticks%stopInterval != 0 || m.job.Stopped == nil {
+		return nil
+	}
+	return m.job.Stopped()
+}
+
+// write adds a cell of the row. The row begins with its first kept cell, so a
+// row of which nothing is left leaves no trace.
+func (m *merger) write(key []byte, c *row.Cell) error {
+	if !m.inRow {
+		if err := m.startRow(key); err != nil {
+			return err
+		}
+	}
+	m.stats.CellsOut++
+	return m.table.AddCell(c)
+}
+
+func (m *merger) startRow(key []byte) error {
+	if m.table != nil && m.cut.before(key, m.table.EstimatedSize()) {
+		if err := m.finishTable(); err != nil {
+			return err
+		}
+	}
+	if m.table == nil {
+		table, err := m.job.Output.NewTable()
+		if err != nil {
+			return err
+		}
+		m.table = table
+		m.cut.start(key)
+	}
+	m.inRow = true
+	m.stats.RowsOut++
+	return m.table.StartRow(key)
+}
+
+func (m *merger) finishTable() error {
+	if m.table == nil {
+		return nil
+	}
+	if err := m.table.Finish(); err != nil {
+		return err
+	}
+	m.table = nil
+	m.stats.Tables++
+	return nil
+}
+
+// cutter decides between which rows a table ends.
+type cutter struct {
+	target       int64
+	grandparents []*manifest.FileMeta // not passed yet
+	overlap      int64                // bytes of grandparents that the table has passed
+}
+
+// start notes the first row of a table.
+func (c *cutter) start(key []byte) {
+	c.pass(key)
+	c.overlap = 0
+}
+
+// before reports whether a table of that size should end before the row.
+func (c *cutter) before(key []byte, size int64) bool {
+	if c.target <= 0 {
+		return false
+	}
+	c.pass(key)
+	return size >= c.target || c.overlap > maxOverlapFactor*c.target
+}
+
+func (c *cutter) pass(key []byte) {
+	for len(c.grandparents) > 0 && bytes.Compare(c.grandparents[0].Largest, key) < 0 {
+		c.overlap += c.grandparents[0].Size
+		c.grandparents = c.grandparents[1:]
+	}
+}

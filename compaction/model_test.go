@@ -1,0 +1,527 @@
+package compaction_test
+
+// A partition in memory: random writes, flushes and compactions, chosen by
+// Pick and done by Run, several at once, against a copy in which nothing was
+// ever pruned. Tables are mvcctest runs; the manifest is an array of levels.
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/flagstone-db/flagstone/compaction"
+	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/mvcc"
+	"github.com/flagstone-db/flagstone/mvcc/mvcctest"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// tables is an Output that keeps what it is given.
+type tables struct {
+	done      []mvcctest.Run
+	open      *table
+	abandoned int
+}
+
+type table struct {
+	out  *tables
+	run  mvcctest.Run
+	size int64
+}
+
+func (o *tables) NewTable() (compaction.TableWriter, error) {
+	o.open = &table{out: o}
+	return o.open, nil
+}
+
+func (t *table) StartRow(key []byte) error {
+	if n := len(t.run); n > 0 && bytes.Compare(t.run[n-1].Key, key) >= 0 {
+		return fmt.Errorf("row %q after %q", key, t.run[n-1].Key)
+	}
+	t.run = append(t.run, mvcctest.Row{Key: bytes.Clone(key)})
+	t.size += int64(len(key))
+	return nil
+}
+
+func (t *table) AddCell(c *row.Cell) error {
+	r := &t.run[len(t.run)-1]
+	if n := len(r.Cells); n > 0 && row.CompareCells(&r.Cells[n-1], c) >= 0 {
+		return fmt.Errorf("cell %s after %s", c.String(), r.Cells[n-1].String())
+	}
+	r.Cells = append(r.Cells, c.Clone())
+	t.size += int64(8 + len(c.Column) + len(c.Value))
+	return nil
+}
+
+func (t *table) EstimatedSize() int64 { return t.size }
+
+func (t *table) Finish() error {
+	for _, r := range t.run {
+		if len(r.Cells) == 0 {
+			return fmt.Errorf("row %q is empty", r.Key)
+		}
+	}
+	t.out.done = append(t.out.done, t.run)
+	return nil
+}
+
+func (t *table) Abandon() { t.out.abandoned++ }
+
+// describe makes the metadata of a file, as the table writer does.
+func describe(number uint64, run mvcctest.Run) *manifest.FileMeta {
+	f := &manifest.FileMeta{
+		Number: number, Smallest: run[0].Key, Largest: run[len(run)-1].Key, Rows: uint64(len(run)),
+		SmallestSeq: math.MaxUint64, MinVersion: math.MaxInt64, MaxVersion: math.MinInt64,
+	}
+	for _, r := range run {
+		f.Size += int64(len(r.Key))
+		for _, c := range r.Cells {
+			f.Size += int64(8 + len(c.Column) + len(c.Value))
+			f.Cells++
+			f.SmallestSeq, f.LargestSeq = min(f.SmallestSeq, c.Seq), max(f.LargestSeq, c.Seq)
+			if c.Version != row.MaxVersion {
+				f.MinVersion, f.MaxVersion = min(f.MinVersion, c.Version), max(f.MaxVersion, c.Version)
+			} else if c.Kind == row.KindRowMarker {
+				f.Permanent = true
+			}
+			if c.Kind.IsTombstone() {
+				f.Tombstones++
+				f.NewestTombstone = max(f.NewestTombstone, c.Seq)
+			} else if c.Kind == row.KindPut {
+				f.Puts++
+			}
+		}
+	}
+	return f
+}
+
+// job is a merge that has been done but not installed.
+type job struct {
+	candidate *compaction.Candidate
+	output    []mvcctest.Run
+}
+
+type snapshot struct {
+	view    mvcc.View
+	answers map[string]string
+}
+
+type model struct {
+	t         testing.TB
+	rng       *rand.Rand
+	log       []string
+	cfg       compaction.Config
+	levels    compaction.Levels
+	runs      map[uint64]mvcctest.Run // by file number
+	nextFile  uint64
+	memtable  map[string][]row.Cell
+	all       map[string][]row.Cell
+	running   []*job
+	snapshots []snapshot
+	written   []int64 // clock of each sequence number
+	now       int64
+	limit     int
+	ttl       int64
+	watermark int64
+}
+
+const offsetSeconds = 5
+
+func newModel(t testing.TB, seed uint64) *model {
+	m := &model{
+		t: t, rng: rand.New(rand.NewPCG(seed, 2)),
+		cfg:  compaction.Config{L0Trigger: 3, LevelBase: 600, Multiplier: 3, TableFileSize: 200},
+		runs: map[uint64]mvcctest.Run{}, nextFile: 1,
+		memtable: map[string][]row.Cell{}, all: map[string][]row.Cell{},
+		now: 20_000, ttl: -1, watermark: mvcc.NoExpiry,
+	}
+	m.limit = 1 + m.rng.IntN(2)
+	if m.rng.IntN(2) == 0 {
+		m.ttl = int64(5 + m.rng.IntN(40))
+	}
+	m.logf("FLAGSTONE_SEED=%d FLAGSTONE_HISTORIES=1, limit %d, ttl %d", seed, m.limit, m.ttl)
+	return m
+}
+
+func (m *model) logf(format string, args ...any) { m.log = append(m.log, fmt.Sprintf(format, args...)) }
+
+func (m *model) failf(format string, args ...any) {
+	for _, l := range m.log[max(0, len(m.log)-60):] {
+		m.t.Log(l)
+	}
+	m.t.Log(m.log[0])
+	m.t.Fatalf(format, args...)
+}
+
+func (m *model) view() mvcc.View {
+	return mvcc.View{
+		Seq: row.MaxSequence, MaxVersions: m.limit,
+		Cutoff: max(m.watermark, mvcc.CutoffAt(m.now, m.ttl)),
+	}
+}
+
+func (m *model) write() {
+	key := fmt.Sprintf("k%02d", m.rng.IntN(40))
+	m.written = append(m.written, m.now)
+	seq := uint64(len(m.written))
+	mut := row.Mutation{Key: []byte(key)}
+	switch m.rng.IntN(10) {
+	case 0, 1:
+		mut.DeleteRow = true
+	case 2:
+		mut.DeleteRow, mut.PutRow = true, true
+	case 3:
+		mut.Cells = append(mut.Cells, row.Cell{Column: []byte("a"), Version: row.MaxVersion, Kind: row.KindTrim})
+	default:
+		mut.DeleteRow = m.rng.IntN(2) == 0
+		for _, name := range []string{"a", "b"}[:1+m.rng.IntN(2)] {
+			mut.Cells = append(mut.Cells, row.Cell{
+				Column: []byte(name), Version: m.now + m.rng.Int64N(offsetSeconds*1000), Kind: row.KindPut,
+				Type: row.TypeInteger, Value: row.Integer(int64(seq)).AppendPayload(nil),
+			})
+		}
+	}
+	var cells []row.Cell
+	if mut.DeleteRow {
+		cells = append(cells, row.Cell{Version: row.MaxVersion, Seq: seq, Kind: row.KindDeleteRow})
+	}
+	if v, ok := mut.Marker(); ok {
+		cells = append(cells, row.Cell{Version: v, Seq: seq, Kind: row.KindRowMarker})
+	}
+	for _, c := range mut.Cells {
+		c.Seq = seq
+		cells = append(cells, c)
+	}
+	for _, at := range []map[string][]row.Cell{m.all, m.memtable} {
+		at[key] = append(at[key], cells...)
+		mvcctest.Sort(at[key])
+	}
+}
+
+func toRun(rows map[string][]row.Cell) (run mvcctest.Run) {
+	for key, cells := range rows {
+		if len(cells) > 0 {
+			run = append(run, mvcctest.Row{Key: []byte(key), Cells: slices.Clone(cells)})
+		}
+	}
+	sort.Slice(run, func(i, j int) bool { return bytes.Compare(run[i].Key, run[j].Key) < 0 })
+	return run
+}
+
+func (m *model) policy() mvcc.Policy {
+	p := mvcc.Policy{MaxVersions: m.limit, ExpiryCutoff: m.view().Cutoff}
+	for _, s := range m.snapshots {
+		p.Views = append(p.Views, s.view)
+		p.ExpiryCutoff = min(p.ExpiryCutoff, s.view.Cutoff)
+	}
+	p.ExpiryCutoff = max(p.ExpiryCutoff, m.watermark)
+	p.Views = append(p.Views, m.view())
+	for s, w := range m.written {
+		if p.ExpiryCutoff != mvcc.NoExpiry && w/1000+offsetSeconds+1 <= p.ExpiryCutoff {
+			p.TombstoneHorizon = uint64(s + 1)
+		}
+	}
+	return p
+}
+
+func (m *model) install(level int, outputs []mvcctest.Run) (numbers []uint64) {
+	for _, run := range outputs {
+		m.runs[m.nextFile] = run
+		m.levels[level] = append(slices.Clone(m.levels[level]), describe(m.nextFile, run))
+		numbers = append(numbers, m.nextFile)
+		m.nextFile++
+	}
+	files := m.levels[level]
+	if level == 0 {
+		sort.Slice(files, func(i, j int) bool {
+			a, b := files[i], files[j]
+			return a.LargestSeq < b.LargestSeq || a.LargestSeq == b.LargestSeq && a.Number < b.Number
+		})
+	} else {
+		sort.Slice(files, func(i, j int) bool { return bytes.Compare(files[i].Smallest, files[j].Smallest) < 0 })
+	}
+	return numbers
+}
+
+func (m *model) remove(level int, file *manifest.FileMeta) {
+	i := slices.Index(m.levels[level], file)
+	if i < 0 {
+		m.failf("file %d is not at level %d", file.Number, level)
+	}
+	m.levels[level] = slices.Delete(slices.Clone(m.levels[level]), i, i+1)
+}
+
+func (m *model) flush() {
+	run := toRun(m.memtable)
+	if len(run) == 0 {
+		return
+	}
+	m.memtable = map[string][]row.Cell{}
+	p := m.policy()
+	m.watermark = max(m.watermark, p.ExpiryCutoff)
+	out := &tables{}
+	if _, err := compaction.Run(compaction.Job{Inputs: []mvcc.Iterator{run.NewIterator()}, Policy: p, Output: out}); err != nil {
+		m.failf("flush: %v", err)
+	}
+	m.logf("flush to %v", m.install(0, out.done))
+}
+
+// compact picks a candidate and does its work, but leaves installing it for
+// later; false if there is nothing to pick.
+func (m *model) compact() bool {
+	p := m.policy()
+	in := compaction.Input{Levels: &m.levels, Config: m.cfg, Policy: p}
+	for _, r := range m.running {
+		in.Running = append(in.Running, r.candidate)
+	}
+	c := compaction.Pick(in)
+	if c == nil {
+		return false
+	}
+	j := &job{candidate: c}
+	m.logf("pick %s", describeCandidate(c))
+	switch {
+	case c.Drop:
+		m.watermark = max(m.watermark, p.ExpiryCutoff)
+	case c.Move:
+		j.output = []mvcctest.Run{m.runs[c.Upper[0].Number]}
+	default:
+		m.watermark = max(m.watermark, p.ExpiryCutoff)
+		out := &tables{}
+		var inputs []mvcc.Iterator
+		for _, f := range c.Files() {
+			inputs = append(inputs, m.runs[f.Number].NewIterator())
+		}
+		if _, err := compaction.Run(compaction.Job{
+			Inputs: inputs, Policy: p, Below: c.Below(&m.levels), TargetSize: m.cfg.TableFileSize,
+			Grandparents: c.Grandparents, Output: out,
+		}); err != nil {
+			m.failf("compaction: %v", err)
+		}
+		j.output = out.done
+	}
+	m.running = append(m.running, j)
+	return true
+}
+
+func (m *model) finish(i int) {
+	j := m.running[i]
+	m.running = slices.Delete(m.running, i, i+1)
+	for _, f := range j.candidate.Upper {
+		m.remove(j.candidate.Level, f)
+	}
+	for _, f := range j.candidate.Lower {
+		m.remove(j.candidate.OutputLevel, f)
+	}
+	m.logf("finish %s -> %v", describeCandidate(j.candidate), m.install(j.candidate.OutputLevel, j.output))
+}
+
+func describeCandidate(c *compaction.Candidate) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %d->%d", c.Reason, c.Level, c.OutputLevel)
+	if c.Move {
+		b.WriteString(" move")
+	}
+	if c.Drop {
+		b.WriteString(" drop")
+	}
+	for i, files := range [][]*manifest.FileMeta{c.Upper, c.Lower} {
+		fmt.Fprintf(&b, " %s(", [...]string{"upper", "lower"}[i])
+		for k, f := range files {
+			if k > 0 {
+				b.WriteString(" ")
+			}
+			fmt.Fprintf(&b, "%d[%s-%s]", f.Number, f.Smallest, f.Largest)
+		}
+		b.WriteString(")")
+	}
+	return b.String()
+}
+
+// sources are all runs, newest first.
+func (m *model) sources() (runs []mvcctest.Run) {
+	runs = append(runs, toRun(m.memtable))
+	for _, f := range slices.Backward(m.levels[0]) {
+		runs = append(runs, m.runs[f.Number])
+	}
+	for _, files := range m.levels[1:] {
+		var level mvcctest.Run
+		for _, f := range files {
+			level = append(level, m.runs[f.Number]...)
+		}
+		runs = append(runs, level)
+	}
+	return runs
+}
+
+func answers(t testing.TB, runs []mvcctest.Run, v mvcc.View) map[string]string {
+	var its []mvcc.Iterator
+	for _, run := range runs {
+		its = append(its, run.NewIterator())
+	}
+	it := mvcc.NewMergeIterator(its)
+	defer it.Close()
+	r := mvcc.NewReader(it, v, mvcc.Selection{})
+	found := map[string]string{}
+	for ok := it.First(); ok; ok = it.NextRow() {
+		r.StartRow()
+		var b strings.Builder
+		for r.NextCell() {
+			fmt.Fprintf(&b, " %s", r.Cell())
+		}
+		if r.Exists() {
+			found[string(it.RowKey())] = b.String()
+		}
+		if err := r.Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := it.Error(); err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func (m *model) check() {
+	m.checkInvariants()
+	runs := m.sources()
+	for i, s := range m.snapshots {
+		m.compare(fmt.Sprintf("snapshot %d", i), answers(m.t, runs, s.view), s.answers)
+	}
+	v := m.view()
+	m.compare("newest view", answers(m.t, runs, v), answers(m.t, []mvcctest.Run{toRun(m.all)}, v))
+}
+
+func (m *model) compare(what string, got, want map[string]string) {
+	for key := range want {
+		if g, ok := got[key]; !ok || g != want[key] {
+			m.failf("%s: row %s:\n got  %q (%t)\n want %q", what, key, g, ok, want[key])
+		}
+	}
+	for key := range got {
+		if _, ok := want[key]; !ok {
+			m.failf("%s: row %s should not exist, got %q", what, key, got[key])
+		}
+	}
+}
+
+func (m *model) checkInvariants() {
+	for level := 1; level < len(m.levels); level++ {
+		files := m.levels[level]
+		for i := 1; i < len(files); i++ {
+			if bytes.Compare(files[i-1].Largest, files[i].Smallest) >= 0 {
+				m.failf("level %d: files %d and %d overlap", level, files[i-1].Number, files[i].Number)
+			}
+		}
+	}
+	newest := map[string]uint64{} // smallest sequence number in the newer runs
+	for i, run := range m.sources() {
+		for _, r := range run {
+			smallest := uint64(math.MaxUint64)
+			for _, c := range r.Cells {
+				if s, ok := newest[string(r.Key)]; ok && c.Seq >= s {
+					m.failf("run %d: row %s: %s is older than sequence %d in a newer run", i, r.Key, c.String(), s)
+				}
+				smallest = min(smallest, c.Seq)
+			}
+			newest[string(r.Key)] = smallest
+		}
+	}
+}
+
+func (m *model) step() {
+	switch p := m.rng.IntN(40); {
+	case p < 20:
+		m.write()
+	case p < 23:
+		m.flush()
+	case p < 29:
+		if len(m.running) < 3 {
+			m.compact()
+		}
+	case p < 35:
+		if n := len(m.running); n > 0 {
+			m.finish(m.rng.IntN(n))
+		}
+	case p < 36:
+		if len(m.snapshots) < 2 {
+			v := m.view()
+			v.Seq = uint64(len(m.written))
+			m.snapshots = append(m.snapshots, snapshot{v, answers(m.t, m.sources(), v)})
+		}
+	case p < 37:
+		if n := len(m.snapshots); n > 0 {
+			m.snapshots = m.snapshots[1:]
+		}
+	default:
+		m.now += m.rng.Int64N(3000)
+	}
+}
+
+// settle runs compactions until nothing is left to do.
+func (m *model) settle() {
+	for range 10_000 {
+		for len(m.running) > 0 {
+			m.finish(0)
+		}
+		if !m.compact() {
+			return
+		}
+	}
+	m.failf("compaction does not come to rest")
+}
+
+func envUint(t testing.TB, name string, def uint64) uint64 {
+	s := os.Getenv(name)
+	if s == "" {
+		return def
+	}
+	n, err := strconv.ParseUint(s, 0, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
+
+// TestCompactionsKeepAnswersAndOrder drives random partitions. FLAGSTONE_SEED
+// is the seed of the first, FLAGSTONE_HISTORIES their number.
+func TestCompactionsKeepAnswersAndOrder(t *testing.T) {
+	first := envUint(t, "FLAGSTONE_SEED", rand.Uint64()%math.MaxUint32)
+	count := envUint(t, "FLAGSTONE_HISTORIES", 30)
+	t.Logf("FLAGSTONE_SEED=%d FLAGSTONE_HISTORIES=%d", first, count)
+	for seed := first; seed < first+count; seed++ {
+		m := newModel(t, seed)
+		for i := range 600 {
+			m.step()
+			if i%5 == 0 {
+				m.check()
+			}
+		}
+		m.settle()
+		m.check()
+		// Once all is deleted or expired and no snapshot is open, nothing may
+		// be left, whatever level it lies at.
+		m.snapshots = nil
+		for key := range m.all {
+			m.written = append(m.written, m.now)
+			c := row.Cell{Version: row.MaxVersion, Seq: uint64(len(m.written)), Kind: row.KindDeleteRow}
+			m.all[key] = append([]row.Cell{c}, m.all[key]...)
+			m.memtable[key] = append([]row.Cell{c}, m.memtable[key]...)
+		}
+		m.flush()
+		m.settle()
+		m.check()
+		for level, files := range m.levels {
+			if len(files) > 0 {
+				m.failf("level %d still has %d files", level, len(files))
+			}
+		}
+	}
+}

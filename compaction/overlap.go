@@ -1,0 +1,127 @@
+package compaction
+
+// Key ranges of files, and what lies below a merge.
+
+import (
+	"bytes"
+	"math"
+	"sort"
+
+	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/mvcc"
+)
+
+// Levels are the files of a partition as the manifest has them: level 0 from
+// the oldest to the newest, the others in order of keys.
+type Levels = [manifest.NumLevels][]*manifest.FileMeta
+
+const lastLevel = manifest.NumLevels - 1
+
+// keyRange is a range of row keys, both ends included. Nil ends are empty:
+// no row key is.
+type keyRange struct{ smallest, largest []byte }
+
+func (r *keyRange) extend(f *manifest.FileMeta) {
+	if r.smallest == nil || bytes.Compare(f.Smallest, r.smallest) < 0 {
+		r.smallest = f.Smallest
+	}
+	if r.largest == nil || bytes.Compare(f.Largest, r.largest) > 0 {
+		r.largest = f.Largest
+	}
+}
+
+func (r *keyRange) meets(smallest, largest []byte) bool {
+	return r.smallest != nil && bytes.Compare(r.smallest, largest) <= 0 && bytes.Compare(smallest, r.largest) <= 0
+}
+
+func rangeOf(files ...*manifest.FileMeta) (r keyRange) {
+	for _, f := range files {
+		r.extend(f)
+	}
+	return r
+}
+
+// overlapping returns the files of a level below 0 that meet the range, which
+// are neighbours.
+func overlapping(files []*manifest.FileMeta, r keyRange) []*manifest.FileMeta {
+	from := sort.Search(len(files), func(i int) bool { return bytes.Compare(files[i].Largest, r.smallest) >= 0 })
+	to := from
+	for to < len(files) && bytes.Compare(files[to].Smallest, r.largest) <= 0 {
+		to++
+	}
+	return files[from:to:to]
+}
+
+// closure returns the files of level 0 that meet the range or each other
+// through it, in their order, and the range that they span together.
+func closure(files []*manifest.FileMeta, r keyRange) ([]*manifest.FileMeta, keyRange) {
+	var taken []*manifest.FileMeta
+	for {
+		before := len(taken)
+		taken = taken[:0]
+		for _, f := range files {
+			if r.meets(f.Smallest, f.Largest) {
+				taken = append(taken, f)
+				r.extend(f)
+			}
+		}
+		if len(taken) == before {
+			return taken, r
+		}
+	}
+}
+
+func size(files []*manifest.FileMeta) (total int64) {
+	for _, f := range files {
+		total += f.Size
+	}
+	return total
+}
+
+// Below returns what Job.Below needs for this candidate: whether files older
+// than its inputs may hold a row. levels are those that it was picked from.
+// Merges that run meanwhile cannot make the answer too small: nothing gets
+// below a merge but through its levels, where its inputs are all there is.
+func (c *Candidate) Below(levels *Levels) func(key []byte) mvcc.Below {
+	deeper := levels[c.OutputLevel+1:]
+	rest := make([][]*manifest.FileMeta, len(deeper))
+	copy(rest, deeper)
+	return func(key []byte) mvcc.Below {
+		below := mvcc.BelowNothing
+		for i := range rest {
+			for len(rest[i]) > 0 && bytes.Compare(rest[i][0].Largest, key) < 0 {
+				rest[i] = rest[i][1:]
+			}
+			if len(rest[i]) == 0 || bytes.Compare(key, rest[i][0].Smallest) < 0 {
+				continue
+			}
+			if rest[i][0].Permanent {
+				return mvcc.BelowAnything
+			}
+			below = mvcc.BelowExpiring
+		}
+		return below
+	}
+}
+
+// NewerSeq returns the smallest sequence number in the table files that are
+// newer than the candidate's inputs and may share rows with them;
+// math.MaxUint64 if there are none. Together with those of the memtables it
+// tells which mutations a merge of these inputs has not seen: see
+// mvcc.Policy.MaxVersions.
+func (c *Candidate) NewerSeq(levels *Levels) uint64 {
+	newer := uint64(math.MaxUint64)
+	inputs := c.numbers()
+	r := keyRange{c.Smallest, c.Largest}
+	for level := 0; level <= c.Level && level < len(levels); level++ {
+		if level == c.Level && level > 0 {
+			break // one file of a level holds all that the level has of a row
+		}
+		for _, f := range levels[level] {
+			if !inputs[f.Number] && r.meets(f.Smallest, f.Largest) {
+				newer = min(newer, f.SmallestSeq)
+			}
+		}
+	}
+	return newer
+}

@@ -1,0 +1,371 @@
+package compaction
+
+// What to compact next, in order of urgency:
+//
+//  1. Expired files are dropped whole, unread: that frees space for nothing.
+//  2. The level that is furthest over its target gives a file (level 0: all
+//     that overlap) to the next. What meets nothing there is moved, not
+//     rewritten.
+//  3. Idle levels return space: files with many tombstones are pushed towards
+//     what those hide; files at the bottom of their key range are rewritten in
+//     place once enough of them is tombstones or expired.
+//
+// Every choice makes progress: 2 and pushes lead downwards, and a file that
+// was rewritten in place has nothing left of what it was chosen for.
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/flagstone-db/flagstone/manifest"
+)
+
+// Reason says why a candidate was chosen.
+type Reason string
+
+// The reasons.
+const (
+	ReasonExpired    Reason = "expired"    // everything in the files is expired
+	ReasonL0         Reason = "level 0"    // too many files in level 0
+	ReasonSize       Reason = "size"       // a level is over its target
+	ReasonTombstones Reason = "tombstones" // many tombstones above what they hide
+	ReasonReclaim    Reason = "reclaim"    // space to regain at the bottom of the range
+)
+
+const (
+	// reclaimShare is the share of a file that must be reclaimable before it
+	// is rewritten in place: at a quarter, a rewrite writes three bytes for
+	// each that it frees.
+	reclaimShare = 0.25
+	// pushShare is the share of tombstones from which a file is pushed down
+	// before its level is over target. Deletes hide more than they take.
+	pushShare = 0.5
+)
+
+// Input is what a choice depends on.
+type Input struct {
+	Levels *Levels
+	Config Config
+	// Running are the candidates under way in this partition.
+	Running []*Candidate
+	// Policy is what a merge that began now could drop.
+	Policy Policy
+}
+
+// Candidate is work to do: merge Upper and Lower into OutputLevel, unless Move
+// or Drop says that an edit is enough.
+type Candidate struct {
+	Reason             Reason
+	Score              float64 // urgency, comparable between partitions for equal reasons
+	Level, OutputLevel int
+	// Upper are files of Level, Lower those of OutputLevel that they meet.
+	Upper, Lower []*manifest.FileMeta
+	// Move: Upper is one file that goes to OutputLevel unchanged.
+	Move bool
+	// Drop: the files of Upper go away unread. The edit must raise the table's
+	// watermark to Policy.ExpiryCutoff, as for a merge.
+	Drop bool
+	// Smallest and Largest are the first and the last row key of the inputs.
+	Smallest, Largest []byte
+	// Grandparents are the files below the output that the inputs meet.
+	Grandparents []*manifest.FileMeta
+}
+
+// Files returns all inputs.
+func (c *Candidate) Files() []*manifest.FileMeta { return slices.Concat(c.Upper, c.Lower) }
+
+func (c *Candidate) numbers() map[uint64]bool {
+	numbers := make(map[uint64]bool, len(c.Upper)+len(c.Lower))
+	for _, f := range c.Files() {
+		numbers[f.Number] = true
+	}
+	return numbers
+}
+
+// Pick returns the most urgent candidate that can run beside those that are
+// running, or nil. It reads nothing but its input.
+func Pick(in Input) *Candidate {
+	p := newPicker(in)
+	if c := p.expired(); c != nil {
+		return c
+	}
+	if c := p.overTarget(); c != nil {
+		return c
+	}
+	return p.reclaim()
+}
+
+type picker struct {
+	Input
+	shape  shape
+	busy   map[uint64]bool // files of running candidates
+	oldest uint64          // sequence number of the oldest view
+	cutoff int64           // smallest version, in milliseconds, that no merge may drop as expired
+	// horizon as in Policy, 0 if a view's cutoff is below the policy's.
+	horizon uint64
+}
+
+func newPicker(in Input) *picker {
+	in.Config = in.Config.withDefaults()
+	p := &picker{Input: in, shape: newShape(in.Levels, in.Config), busy: map[uint64]bool{}, oldest: math.MaxUint64}
+	for _, c := range in.Running {
+		for _, f := range c.Files() {
+			p.busy[f.Number] = true
+		}
+	}
+	cutoff := in.Policy.ExpiryCutoff
+	p.horizon = in.Policy.TombstoneHorizon
+	for _, v := range in.Policy.Views {
+		p.oldest = min(p.oldest, v.Seq)
+		if v.Cutoff < cutoff {
+			cutoff, p.horizon = v.Cutoff, 0
+		}
+	}
+	if cutoff > 0 {
+		p.cutoff = min(cutoff, math.MaxInt64/1000) * 1000
+	}
+	return p
+}
+
+// admit completes the candidate; nil if it cannot run beside those running,
+// which is so if they share a file. That is enough. The inputs of a merge form
+// one connected range, and at its output level they are all that meets its
+// upper ones; so another merge into that level either meets none of them, and
+// its output neither, or takes one of them. And a newer file of level 0 takes
+// along all older ones that it meets.
+func (p *picker) admit(c *Candidate) *Candidate {
+	for _, f := range c.Files() {
+		if p.busy[f.Number] {
+			return nil
+		}
+	}
+	r := rangeOf(c.Files()...)
+	c.Smallest, c.Largest = r.smallest, r.largest
+	if c.OutputLevel < lastLevel {
+		c.Grandparents = overlapping(p.Levels[c.OutputLevel+1], r)
+	}
+	return c
+}
+
+// expired returns all files of one level that hold nothing but what is expired
+// for every reader, now and later.
+func (p *picker) expired() *Candidate {
+	for level := lastLevel; level >= 0; level-- {
+		var files []*manifest.FileMeta
+		for i, f := range p.Levels[level] {
+			if !p.busy[f.Number] && p.allExpired(level, i) {
+				files = append(files, f)
+			}
+		}
+		if len(files) > 0 {
+			r := rangeOf(files...)
+			return &Candidate{
+				Reason: ReasonExpired, Score: float64(size(files)), Level: level, OutputLevel: level,
+				Upper: files, Drop: true, Smallest: r.smallest, Largest: r.largest,
+			}
+		}
+	}
+	return nil
+}
+
+// allExpired decides on the i-th file of a level. Its puts and finite markers
+// are below the cutoff, and so is all that its tombstones hide, with one
+// exception: a delete-row may hide a marker that never expires in an older
+// file.
+func (p *picker) allExpired(level, i int) bool {
+	f := p.Levels[level][i]
+	if p.cutoff == 0 || f.Permanent || f.MaxVersion >= p.cutoff {
+		return false
+	}
+	if f.Tombstones == 0 {
+		return true
+	}
+	return f.NewestTombstone <= p.horizon && !p.older(level, i, func(o *manifest.FileMeta) bool { return o.Permanent })
+}
+
+// older reports whether is holds for any file that may have older cells of
+// rows of the i-th file of a level.
+func (p *picker) older(level, i int, is func(*manifest.FileMeta) bool) bool {
+	r := rangeOf(p.Levels[level][i])
+	if level == 0 {
+		for _, f := range p.Levels[0][:i] {
+			if r.meets(f.Smallest, f.Largest) && is(f) {
+				return true
+			}
+		}
+	}
+	for deeper := level + 1; deeper <= lastLevel; deeper++ {
+		if slices.ContainsFunc(overlapping(p.Levels[deeper], r), is) {
+			return true
+		}
+	}
+	return false
+}
+
+// overTarget serves the levels in order of their scores.
+func (p *picker) overTarget() *Candidate {
+	type scored struct {
+		level int
+		score float64
+	}
+	var levels []scored
+	for level := range lastLevel {
+		if s := p.shape.score(p.Levels, level, p.Config, p.busy); s >= 1 {
+			levels = append(levels, scored{level, s})
+		}
+	}
+	slices.SortStableFunc(levels, func(a, b scored) int { return cmp.Compare(b.score, a.score) })
+	for _, l := range levels {
+		if c := p.fromLevel(l.level); c != nil {
+			c.Score = l.score
+			return c
+		}
+	}
+	return nil
+}
+
+func (p *picker) fromLevel(level int) *Candidate {
+	if level == 0 {
+		for _, f := range p.Levels[0] { // the oldest first
+			if c := p.fromL0(f, ReasonL0); c != nil {
+				return c
+			}
+		}
+		return nil
+	}
+	// The file that makes the next level rewrite least for what it brings. A
+	// tombstone counts double: with it goes what it hides.
+	var best *Candidate
+	var bestCost float64
+	for _, f := range p.Levels[level] {
+		c := p.down(level, f, ReasonSize)
+		if c == nil {
+			continue
+		}
+		brings := float64(f.Size) * (1 + tombstoneShare(f))
+		if cost := float64(size(c.Lower)) / max(brings, 1); best == nil || cost < bestCost {
+			best, bestCost = c, cost
+		}
+	}
+	return best
+}
+
+// down takes one file of a level below 0 to the next level.
+func (p *picker) down(level int, f *manifest.FileMeta, reason Reason) *Candidate {
+	return p.into(&Candidate{
+		Reason: reason, Level: level, OutputLevel: level + 1,
+		Upper: []*manifest.FileMeta{f},
+		Lower: overlapping(p.Levels[level+1], rangeOf(f)),
+	})
+}
+
+// fromL0 takes a file of level 0 to the base, with all others of level 0 that
+// overlap it, directly or through each other. The older ones must come, or
+// they would lie above what is newer; the newer ones may, and are compacted on
+// the way.
+func (p *picker) fromL0(f *manifest.FileMeta, reason Reason) *Candidate {
+	base := p.shape.base
+	files, r := closure(p.Levels[0], rangeOf(f))
+	return p.into(&Candidate{
+		Reason: reason, Level: 0, OutputLevel: base,
+		Upper: files, Lower: overlapping(p.Levels[base], r),
+	})
+}
+
+// into admits a merge into a deeper level, and makes it a move if nothing is
+// there to merge with.
+func (p *picker) into(c *Candidate) *Candidate {
+	if c = p.admit(c); c == nil {
+		return nil
+	}
+	if len(c.Upper) == 1 && len(c.Lower) == 0 &&
+		size(c.Grandparents) <= maxOverlapFactor*p.Config.TableFileSize &&
+		p.reclaimable(c.OutputLevel, c.Upper[0]) < reclaimShare {
+		c.Move = true
+	}
+	return c
+}
+
+// reclaim regains space where no level is over its target.
+func (p *picker) reclaim() *Candidate {
+	var best *Candidate
+	consider := func(c *Candidate, gain float64) {
+		if c != nil && (best == nil || gain > best.Score) {
+			c.Score = gain
+			best = c
+		}
+	}
+	for level, files := range p.Levels {
+		for i, f := range files {
+			if share := p.reclaimable(level, f); share >= reclaimShare {
+				if level == 0 {
+					consider(p.fromL0(f, ReasonReclaim), share*float64(f.Size))
+				} else {
+					consider(p.admit(&Candidate{
+						Reason: ReasonReclaim, Level: level, OutputLevel: level, Upper: []*manifest.FileMeta{f},
+					}), share*float64(f.Size))
+				}
+				continue
+			}
+			if share := tombstoneShare(f); share >= pushShare && p.older(level, i, anyFile) {
+				if level == 0 {
+					consider(p.fromL0(f, ReasonTombstones), share*float64(f.Size))
+				} else {
+					consider(p.down(level, f, ReasonTombstones), share*float64(f.Size))
+				}
+			}
+		}
+	}
+	return best
+}
+
+func anyFile(*manifest.FileMeta) bool { return true }
+
+// reclaimable estimates which share of a file goes away if it is rewritten at
+// that level: what is expired, taking versions as evenly spread; and if
+// nothing lies deeper, its tombstones, once every view sees them all. After
+// the rewrite both are zero.
+func (p *picker) reclaimable(level int, f *manifest.FileMeta) float64 {
+	share := expiredShare(f, p.cutoff)
+	if f.NewestTombstone <= p.oldest && tombstoneShare(f) > share && p.atBottom(level, f) {
+		share = tombstoneShare(f)
+	}
+	return share
+}
+
+// atBottom reports whether no deeper level meets the file.
+func (p *picker) atBottom(level int, f *manifest.FileMeta) bool {
+	for deeper := level + 1; deeper <= lastLevel; deeper++ {
+		if len(overlapping(p.Levels[deeper], rangeOf(f))) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// expiredShare is the share of a file's versions that lie below the cutoff.
+func expiredShare(f *manifest.FileMeta, cutoff int64) float64 {
+	switch {
+	case f.MinVersion > f.MaxVersion || f.MinVersion >= cutoff:
+		return 0 // no finite version, or none expired
+	case f.MaxVersion < cutoff:
+		return 1
+	}
+	return float64(cutoff-f.MinVersion) / float64(f.MaxVersion-f.MinVersion+1)
+}
+
+// tombstoneShare is the share of a file's cells that are tombstones and look
+// as if they hid something. Every row that is put carries a delete-row and a
+// marker; that pair is how rows are written, not waste. What is neither put
+// nor tombstone is a marker.
+func tombstoneShare(f *manifest.FileMeta) float64 {
+	if f.Cells == 0 || f.Puts+f.Tombstones > f.Cells {
+		return 0
+	}
+	markers := f.Cells - f.Puts - f.Tombstones
+	if f.Tombstones <= markers {
+		return 0
+	}
+	return float64(f.Tombstones-markers) / float64(f.Cells)
+}

@@ -1,0 +1,113 @@
+package compaction
+
+// The shape of a partition: how large each level should be.
+//
+// Targets are derived from the last level upwards: each level is smaller than
+// the next by the multiplier, until one is small enough to take level 0
+// directly. That level is the base; those above it stay empty. So the last
+// level holds about nine tenths of the data whatever the size of the
+// partition, which bounds the space taken by what is dead, and a small
+// partition has only as many levels as it needs.
+//
+// Worked example, multiplier 10, LevelBase 256 MiB, last level 6 with 30 GiB:
+// targets are 30 GiB at 6, 3 GiB at 5, 307 MiB at 4, 31 MiB at 3, which is
+// at most LevelBase: the base is level 3.
+
+import "github.com/flagstone-db/flagstone/manifest"
+
+// Config says how a partition is shaped. Zero fields take the default.
+type Config struct {
+	L0Trigger     int   // files in level 0 at which it is compacted, default 4
+	LevelBase     int64 // largest target of the base level in bytes, default 4 x TableFileSize
+	Multiplier    int64 // ratio of neighbouring levels, default 10
+	TableFileSize int64 // target size of table files in bytes, default 64 MiB
+}
+
+func (c Config) withDefaults() Config {
+	if c.L0Trigger <= 0 {
+		c.L0Trigger = 4
+	}
+	if c.TableFileSize <= 0 {
+		c.TableFileSize = 64 << 20
+	}
+	if c.LevelBase <= 0 {
+		c.LevelBase = 4 * c.TableFileSize
+	}
+	if c.Multiplier < 2 {
+		c.Multiplier = 10
+	}
+	return c
+}
+
+// maxOverlapFactor bounds, in multiples of the target size, what a table may
+// overlap in the level below its own.
+const maxOverlapFactor = 10
+
+type shape struct {
+	base   int // the level that level 0 is compacted into
+	size   [manifest.NumLevels]int64
+	target [manifest.NumLevels]int64 // of the levels from base on
+}
+
+func newShape(levels *Levels, cfg Config) shape {
+	var s shape
+	highest, largest := lastLevel, int64(0) // highest level in use, size of the largest
+	for level := lastLevel; level >= 0; level-- {
+		s.size[level] = size(levels[level])
+		if level > 0 && len(levels[level]) > 0 {
+			highest = level
+			largest = max(largest, s.size[level])
+		}
+	}
+	// A level above the last may be the largest for a while; the last one is
+	// then on its way there.
+	s.base = lastLevel
+	s.target[lastLevel] = max(largest, cfg.LevelBase)
+	for s.base > 1 && (s.target[s.base] > cfg.LevelBase || s.base > highest) {
+		s.base--
+		s.target[s.base] = max(1, s.target[s.base+1]/cfg.Multiplier)
+	}
+	return s
+}
+
+// score says how urgent it is to take something out of a level: from 1 on it
+// should be done. Bytes that a running merge takes out do not count.
+func (s *shape) score(levels *Levels, level int, cfg Config, busy map[uint64]bool) float64 {
+	files, bytes := 0, int64(0)
+	for _, f := range levels[level] {
+		if !busy[f.Number] {
+			files++
+			bytes += f.Size
+		}
+	}
+	if level == 0 {
+		return max(float64(files)/float64(cfg.L0Trigger), float64(bytes)/float64(cfg.LevelBase))
+	}
+	if level < s.base || level == lastLevel {
+		return 0
+	}
+	return float64(bytes) / float64(s.target[level])
+}
+
+// Debt estimates, in bytes, how much merging it takes until every level is
+// within its target: what must be moved out of each level, with what it meets
+// in the next. Writers are slowed in proportion to it.
+func Debt(levels *Levels, cfg Config) int64 {
+	cfg = cfg.withDefaults()
+	s := newShape(levels, cfg)
+	var debt, carried int64
+	if len(levels[0]) >= cfg.L0Trigger || s.size[0] >= cfg.LevelBase {
+		carried = s.size[0]
+		debt = carried + min(s.size[s.base], carried*cfg.Multiplier)
+	}
+	for level := s.base; level < lastLevel; level++ {
+		excess := s.size[level] + carried - s.target[level]
+		if excess <= 0 {
+			break
+		}
+		// Each byte meets as many in the next level as that is larger.
+		debt += excess + int64(float64(excess)*float64(s.size[level+1])/float64(s.size[level]+carried))
+		carried = excess
+	}
+	return debt
+}
