@@ -1,0 +1,172 @@
+package partition
+
+import (
+	"time"
+
+	"github.com/flagstone-db/flagstone/compaction"
+	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/mvcc"
+	"github.com/flagstone-db/flagstone/sstable"
+)
+
+// bottomLevel is the deepest level.
+const bottomLevel = manifest.NumLevels - 1
+
+// reasonManual is that of a merge that somebody asked for.
+const reasonManual compaction.Reason = "manual"
+
+// hotLevels are those whose files are likely to be read soon after they were
+// written; deeper ones are written past the page cache, which readers need.
+const hotLevels = 2
+
+// Compact does the most urgent merge of the tree, if there is any, and reports
+// whether it did something.
+func (t *Tree) Compact() (did bool, err error) {
+	t.compacting.Lock()
+	defer t.compacting.Unlock()
+	if t.dropped {
+		return false, nil
+	}
+	s := t.pin()
+	defer s.unref()
+	policy := t.env.Policy(t.table)
+	levels := &s.version.meta.Levels
+	c := compaction.Pick(compaction.Input{Levels: levels, Config: t.env.Compaction, Policy: policy})
+	if c == nil {
+		return false, nil
+	}
+	policy.MaxVersions = t.env.MaxVersions(t.table, min(c.NewerSeq(levels), s.memorySeq()))
+	return true, t.run(s, c, policy, c.Below(levels))
+}
+
+// CompactAll merges all table files of the tree into the deepest level, and
+// reports whether it did something.
+func (t *Tree) CompactAll() (did bool, err error) {
+	t.compacting.Lock()
+	defer t.compacting.Unlock()
+	if t.dropped {
+		return false, nil
+	}
+	s := t.pin()
+	defer s.unref()
+	levels := &s.version.meta.Levels
+	upper := 0
+	for _, files := range levels[:bottomLevel] {
+		upper += len(files)
+	}
+	if upper == 0 {
+		return false, nil
+	}
+	c := &compaction.Candidate{
+		Reason: reasonManual, Level: 0, OutputLevel: bottomLevel, Lower: levels[bottomLevel],
+	}
+	policy := t.env.Policy(t.table)
+	policy.MaxVersions = t.env.MaxVersions(t.table, s.memorySeq())
+	return true, t.merge(s, c, levels[:bottomLevel], policy, func([]byte) mvcc.Below { return mvcc.BelowNothing })
+}
+
+// memorySeq is a sequence number at or below that of everything in the
+// memtables.
+func (s *state) memorySeq() uint64 { return s.memories[0].startSeq }
+
+// run does what a candidate asks for.
+func (t *Tree) run(s *state, c *compaction.Candidate, policy compaction.Policy, below func([]byte) mvcc.Below) error {
+	upper := make([][]*manifest.FileMeta, c.Level+1)
+	upper[c.Level] = c.Upper
+	switch {
+	case c.Drop:
+		var e manifest.Edit
+		t.deleteFiles(&e, upper)
+		t.log(c, "files dropped", 0, 0)
+		return t.commit(&e, policy, newOutput(t.env, false), 0)
+	case c.Move:
+		var e manifest.Edit
+		t.deleteFiles(&e, upper)
+		e.AddFile(t.id, c.OutputLevel, c.Upper[0])
+		return t.commit(&e, compaction.Policy{ExpiryCutoff: mvcc.NoExpiry}, newOutput(t.env, false), 0)
+	}
+	return t.merge(s, c, upper, policy, below)
+}
+
+// merge merges the candidate's lower files and the upper files, given by level,
+// into the candidate's output level.
+func (t *Tree) merge(s *state, c *compaction.Candidate, upper [][]*manifest.FileMeta, policy compaction.Policy, below func([]byte) mvcc.Below) error {
+	began := t.env.NowMillis()
+	out := newOutput(t.env, c.OutputLevel >= hotLevels)
+	stats, err := compaction.Run(compaction.Job{
+		Inputs: s.inputs(upper, c),
+		Start:  t.start, End: t.end,
+		Policy: policy, Below: below,
+		TargetSize: t.env.Compaction.TableFileSize, Grandparents: c.Grandparents,
+		Output: out, Stopped: t.env.Stopped,
+	})
+	if err == nil {
+		err = out.sync()
+	}
+	if err != nil {
+		out.discard()
+		return err
+	}
+	var e manifest.Edit
+	t.deleteFiles(&e, upper)
+	for _, f := range c.Lower {
+		e.DeleteFile(t.id, c.OutputLevel, f.Number)
+	}
+	for _, f := range out.metas {
+		e.AddFile(t.id, c.OutputLevel, f)
+	}
+	if err := t.commit(&e, policy, out, 0); err != nil {
+		return err
+	}
+	t.log(c, "compacted", stats.CellsIn-stats.CellsOut, time.Duration(t.env.NowMillis()-began)*time.Millisecond)
+	return nil
+}
+
+func (t *Tree) deleteFiles(e *manifest.Edit, levels [][]*manifest.FileMeta) {
+	for level, files := range levels {
+		for _, f := range files {
+			e.DeleteFile(t.id, level, f.Number)
+		}
+	}
+}
+
+func (t *Tree) log(c *compaction.Candidate, what string, dropped uint64, took time.Duration) {
+	t.env.Logger.Debug(what, "table", t.table, "partition", t.id, "reason", string(c.Reason),
+		"level", c.Level, "output", c.OutputLevel, "files", len(c.Upper)+len(c.Lower),
+		"cells dropped", dropped, "took", took)
+}
+
+// inputs returns the runs of a merge: each file of level 0 is one, and so are
+// the files of a deeper level together.
+func (s *state) inputs(upper [][]*manifest.FileMeta, c *compaction.Candidate) (runs []mvcc.Iterator) {
+	opts := sstable.IterOptions{NoCacheFill: true}
+	add := func(level int, metas []*manifest.FileMeta) {
+		files := s.files(level, metas)
+		if level == 0 {
+			for i := range files {
+				runs = append(runs, newLevelIterator(files[i:i+1], opts))
+			}
+		} else if len(files) > 0 {
+			runs = append(runs, newLevelIterator(files, opts))
+		}
+	}
+	for level, metas := range upper {
+		add(level, metas)
+	}
+	add(c.OutputLevel, c.Lower)
+	return runs
+}
+
+// files returns the pinned files of a level that metas name, in their order.
+func (s *state) files(level int, metas []*manifest.FileMeta) (files []*tableFile) {
+	wanted := make(map[uint64]bool, len(metas))
+	for _, m := range metas {
+		wanted[m.Number] = true
+	}
+	for _, f := range s.version.levels[level] {
+		if wanted[f.meta.Number] {
+			files = append(files, f)
+		}
+	}
+	return files
+}

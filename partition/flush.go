@@ -1,0 +1,100 @@
+package partition
+
+import (
+	"errors"
+
+	"github.com/flagstone-db/flagstone/compaction"
+	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/mvcc"
+)
+
+// Flush moves all memtables that wait into table files of level 0 and returns
+// the bytes that had been reserved in them; 0 if none waits. settle is called
+// before anything is written, with the first sequence number that is not in
+// these memtables: it returns when every write below is durable in the log and
+// visible. An error leaves the memtables waiting.
+func (t *Tree) Flush(settle func(endSeq uint64) error) (freed int64, err error) {
+	t.flushing.Lock()
+	defer t.flushing.Unlock()
+	if t.dropped {
+		return 0, nil
+	}
+	s := t.pin()
+	defer s.unref()
+	waiting := s.waiting()
+	if len(waiting) == 0 {
+		return 0, nil
+	}
+	inputs := make([]mvcc.Iterator, 0, len(waiting))
+	for _, m := range waiting {
+		m.writers.Wait()
+		inputs = append(inputs, m.table.NewIterator())
+		freed += m.reserved.Load()
+	}
+	endSeq := waiting[len(waiting)-1].endSeq
+	if err := settle(endSeq); err != nil {
+		return 0, err
+	}
+	out := newOutput(t.env, false) // what was just written is likely to be read
+	policy := t.env.Policy(t.table)
+	policy.MaxVersions = t.env.MaxVersions(t.table, endSeq)
+	_, err = compaction.Run(compaction.Job{
+		Inputs: inputs, Policy: policy, Output: out, Stopped: t.env.Stopped,
+		Below: s.belowMemory(),
+	})
+	if err == nil {
+		err = out.sync()
+	}
+	if err != nil {
+		out.discard()
+		return 0, err
+	}
+	var e manifest.Edit
+	for _, f := range out.metas {
+		e.AddFile(t.id, 0, f)
+	}
+	e.SetFlushed(t.id, endSeq-1)
+	if err := t.commit(&e, policy, out, len(waiting)); err != nil {
+		return 0, err
+	}
+	return freed, nil
+}
+
+// belowMemory says what the table files may hold of a row: nothing, while there
+// are none.
+func (s *state) belowMemory() func(key []byte) mvcc.Below {
+	for _, level := range s.version.levels {
+		if len(level) > 0 {
+			return nil
+		}
+	}
+	return func([]byte) mvcc.Below { return mvcc.BelowNothing }
+}
+
+// commit makes the outcome of a merge durable and installs it: the edit, with
+// the cutoff that the merge dropped expired data by, and one version less the
+// given number of memtables that waited.
+func (t *Tree) commit(e *manifest.Edit, policy compaction.Policy, out *output, flushed int) error {
+	if policy.ExpiryCutoff != mvcc.NoExpiry {
+		e.SetWatermark(t.table, policy.ExpiryCutoff)
+	}
+	t.commits.Lock()
+	defer t.commits.Unlock()
+	committed, err := t.env.Commit(t.table, policy, e)
+	if err != nil {
+		// A refused edit leaves the files without use. After a failed write
+		// nobody knows whether the manifest names them: they stay.
+		if errors.Is(err, manifest.ErrInvalidEdit) || errors.Is(err, ErrStale) {
+			out.discard()
+		}
+		return err
+	}
+	_, meta := committed.Partition(t.id)
+	v := newVersion(t.env.Files, meta)
+	defer v.unref()
+	t.replace(func(old *state) *state {
+		old.version.markObsolete(meta)
+		return newState(old.memories[flushed:], v)
+	})
+	return nil
+}

@@ -1,0 +1,134 @@
+package partition
+
+import (
+	"bytes"
+	"sort"
+
+	"github.com/flagstone-db/flagstone/row"
+	"github.com/flagstone-db/flagstone/sstable"
+)
+
+// levelIterator walks the files of one level, which do not overlap and are
+// ordered by key, as one run. It opens a file only when it gets there, so a
+// seek into a level of a thousand files costs one file. It has the shape of
+// mvcc.Iterator.
+type levelIterator struct {
+	files []*tableFile
+	opts  sstable.IterOptions
+	at    int // index of the current file; len(files) or -1 when exhausted
+	it    *sstable.Iterator
+	err   error
+}
+
+func newLevelIterator(files []*tableFile, opts sstable.IterOptions) *levelIterator {
+	return &levelIterator{files: files, opts: opts, at: -1}
+}
+
+// use makes file i current; false if there is no such file or it fails to open.
+func (l *levelIterator) use(i int) bool {
+	if l.it != nil && l.at == i {
+		return true
+	}
+	if !l.drop() {
+		return false
+	}
+	l.at = i
+	if i < 0 || i >= len(l.files) {
+		return false
+	}
+	r, err := l.files[i].reader()
+	if err != nil {
+		l.err = err
+		return false
+	}
+	l.it = r.NewIterator(l.opts)
+	return true
+}
+
+// drop closes the current file's iterator; false if that fails.
+func (l *levelIterator) drop() bool {
+	if l.it == nil {
+		return true
+	}
+	err := l.it.Close()
+	l.it = nil
+	if err != nil && l.err == nil {
+		l.err = err
+	}
+	return l.err == nil
+}
+
+// settle returns ok, and keeps the error of the current file if there is one.
+func (l *levelIterator) settle(ok bool) bool {
+	if !ok && l.it != nil {
+		l.err = l.it.Error()
+	}
+	return ok
+}
+
+func (l *levelIterator) First() bool {
+	l.err = nil
+	return l.use(0) && l.settle(l.it.First())
+}
+
+func (l *levelIterator) Last() bool {
+	l.err = nil
+	return l.use(len(l.files)-1) && l.settle(l.it.Last())
+}
+
+func (l *levelIterator) SeekRow(key []byte) bool {
+	l.err = nil
+	i := sort.Search(len(l.files), func(i int) bool {
+		return bytes.Compare(l.files[i].meta.Largest, key) >= 0
+	})
+	if !l.use(i) {
+		return false
+	}
+	if l.settle(l.it.SeekRow(key)) {
+		return true
+	}
+	return l.err == nil && l.use(i+1) && l.settle(l.it.First())
+}
+
+func (l *levelIterator) SeekRowBefore(key []byte) bool {
+	l.err = nil
+	i := sort.Search(len(l.files), func(i int) bool {
+		return bytes.Compare(l.files[i].meta.Smallest, key) >= 0
+	}) - 1
+	if !l.use(i) {
+		return false
+	}
+	if l.settle(l.it.SeekRowBefore(key)) {
+		return true
+	}
+	return l.err == nil && l.use(i-1) && l.settle(l.it.Last())
+}
+
+func (l *levelIterator) NextRow() bool {
+	if l.settle(l.it.NextRow()) {
+		return true
+	}
+	return l.err == nil && l.use(l.at+1) && l.settle(l.it.First())
+}
+
+func (l *levelIterator) PrevRow() bool {
+	if l.settle(l.it.PrevRow()) {
+		return true
+	}
+	return l.err == nil && l.use(l.at-1) && l.settle(l.it.Last())
+}
+
+func (l *levelIterator) RowKey() []byte  { return l.it.RowKey() }
+func (l *levelIterator) FirstCell() bool { return l.settle(l.it.FirstCell()) }
+func (l *levelIterator) NextCell() bool  { return l.settle(l.it.NextCell()) }
+func (l *levelIterator) Cell() *row.Cell { return l.it.Cell() }
+func (l *levelIterator) Error() error    { return l.err }
+func (l *levelIterator) SeekCell(column []byte, version int64) bool {
+	return l.settle(l.it.SeekCell(column, version))
+}
+
+func (l *levelIterator) Close() error {
+	l.drop()
+	l.files = nil
+	return l.err
+}

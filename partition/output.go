@@ -1,0 +1,103 @@
+package partition
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/flagstone-db/flagstone/compaction"
+	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/row"
+	"github.com/flagstone-db/flagstone/sstable"
+)
+
+// output makes the table files of one merge. Nothing refers to them until the
+// edit that adds them is committed; if it is not, discard deletes them.
+type output struct {
+	env    *Env
+	direct bool // bypass the page cache: nobody is about to read the files
+	metas  []*manifest.FileMeta
+	made   []uint64 // numbers of all files that were begun
+	dirs   map[string]bool
+}
+
+func newOutput(env *Env, direct bool) *output {
+	return &output{env: env, direct: direct, dirs: map[string]bool{}}
+}
+
+// NewTable begins a table file.
+func (o *output) NewTable() (compaction.TableWriter, error) {
+	number := o.env.NextFile()
+	name := filepath.Join(o.env.Dir, manifest.TableName(number))
+	dir := filepath.Dir(name)
+	if !o.dirs[dir] {
+		if err := o.env.FS.MkdirAll(dir); err != nil {
+			return nil, fmt.Errorf("make directory for table files: %w", err)
+		}
+		o.dirs[dir] = true
+	}
+	o.made = append(o.made, number)
+	file, err := o.env.FS.Create(name, vfs.OpenOptions{Direct: o.direct})
+	if err != nil {
+		return nil, fmt.Errorf("create table file: %w", err)
+	}
+	opts := o.env.Table
+	opts.UniqueID = o.env.UniqueID()
+	return &tableOutput{output: o, number: number, name: name, file: file, writer: sstable.NewWriter(file, opts)}, nil
+}
+
+// sync makes the directory entries of the files durable. The files themselves
+// are synced as they are finished.
+func (o *output) sync() error {
+	for dir := range o.dirs {
+		if err := o.env.FS.SyncDir(dir); err != nil {
+			return fmt.Errorf("sync directory of table files: %w", err)
+		}
+	}
+	return nil
+}
+
+// discard deletes the files. What cannot be deleted is an orphan, which the
+// next Open removes.
+func (o *output) discard() {
+	for _, number := range o.made {
+		o.env.FS.Remove(filepath.Join(o.env.Dir, manifest.TableName(number)))
+	}
+}
+
+// tableOutput writes one table file.
+type tableOutput struct {
+	output *output
+	number uint64
+	name   string
+	file   vfs.File
+	writer *sstable.Writer
+}
+
+func (t *tableOutput) StartRow(key []byte) error { return t.writer.StartRow(key) }
+func (t *tableOutput) AddCell(c *row.Cell) error { return t.writer.AddCell(c) }
+func (t *tableOutput) EstimatedSize() int64      { return t.writer.EstimatedSize() }
+func (t *tableOutput) Abandon()                  { t.file.Close() }
+
+// Finish completes, syncs and closes the file, and notes what it holds.
+func (t *tableOutput) Finish() error {
+	props, err := t.writer.Finish()
+	if err == nil {
+		err = t.file.Sync()
+	}
+	if err = errors.Join(err, t.file.Close()); err != nil {
+		return fmt.Errorf("write table file %s: %w", t.name, err)
+	}
+	t.output.metas = append(t.output.metas, &manifest.FileMeta{
+		Number: t.number, UniqueID: props.UniqueID,
+		Size: props.FileSize, Checksum: props.FileChecksum,
+		Smallest: props.SmallestKey, Largest: props.LargestKey,
+		SmallestSeq: props.SmallestSeq, LargestSeq: props.LargestSeq,
+		MinVersion: props.MinVersion, MaxVersion: props.MaxVersion, Permanent: props.Permanent,
+		NewestTombstone: props.NewestTombstone,
+		Rows:            props.Rows, Cells: props.Cells, Puts: props.Puts, Tombstones: props.Tombstones,
+		CreatedMillis: t.output.env.NowMillis(),
+	})
+	return nil
+}

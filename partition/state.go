@@ -1,0 +1,134 @@
+package partition
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/memtable"
+)
+
+// memory is a memtable with what the write path needs to know of it.
+type memory struct {
+	table *memtable.Memtable
+
+	// writers counts the mutations that have a place reserved in the memtable
+	// and are not applied yet. It only rises while the memtable is mutable, so
+	// once it is rotated out, writers.Wait returns when its content is final.
+	writers sync.WaitGroup
+
+	// reserved is the upper bound, in bytes, of what was promised to writers.
+	reserved atomic.Int64
+
+	// segment is the log segment that held the end of the log when the first
+	// mutation was reserved: no older segment holds anything of this memtable.
+	// Written once, before that mutation is applied; 0 while empty.
+	segment atomic.Uint64
+
+	// startSeq is at or below every sequence number in the memtable.
+	startSeq uint64
+
+	// endSeq is the first sequence number that is not in this memtable nor in
+	// an older one. Set when the memtable is rotated out.
+	endSeq uint64
+}
+
+// version is one immutable set of table files.
+type version struct {
+	refs   atomic.Int64
+	meta   *manifest.Partition
+	levels [manifest.NumLevels][]*tableFile // parallel to meta.Levels
+}
+
+// newVersion takes a reference to every file that meta names.
+func newVersion(files *Files, meta *manifest.Partition) *version {
+	v := &version{meta: meta}
+	v.refs.Store(1)
+	for level, metas := range meta.Levels {
+		for _, m := range metas {
+			v.levels[level] = append(v.levels[level], files.ref(m))
+		}
+	}
+	return v
+}
+
+func (v *version) unref() {
+	if v.refs.Add(-1) != 0 {
+		return
+	}
+	for _, level := range v.levels {
+		for _, f := range level {
+			f.unref()
+		}
+	}
+}
+
+// state is what a reader pins: memtables, oldest first, the last one mutable,
+// and a version.
+type state struct {
+	refs     atomic.Int64
+	memories []*memory
+	version  *version
+}
+
+func newState(memories []*memory, v *version) *state {
+	v.refs.Add(1)
+	s := &state{memories: memories, version: v}
+	s.refs.Store(1)
+	return s
+}
+
+func (s *state) unref() {
+	if s.refs.Add(-1) == 0 {
+		s.version.unref()
+	}
+}
+
+// tryRef adds a reference unless the last one is already gone.
+func (s *state) tryRef() bool {
+	for {
+		n := s.refs.Load()
+		if n == 0 {
+			return false
+		}
+		if s.refs.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+func (s *state) mutable() *memory { return s.memories[len(s.memories)-1] }
+
+// waiting returns the memtables that are to be flushed, oldest first.
+func (s *state) waiting() []*memory { return s.memories[:len(s.memories)-1] }
+
+// Pin keeps the table files of a tree, as they were at one moment, from being
+// deleted.
+type Pin struct{ state *state }
+
+// Pin pins the tree's present files.
+func (t *Tree) Pin() *Pin { return &Pin{t.pin()} }
+
+// Meta is the manifest entry that names the pinned files.
+func (p *Pin) Meta() *manifest.Partition { return p.state.version.meta }
+
+// Release lets go of the files.
+func (p *Pin) Release() { p.state.unref() }
+
+// markObsolete marks the files of the version that next does not name: they are
+// deleted when nobody reads them any more.
+func (v *version) markObsolete(next *manifest.Partition) {
+	named := make(map[uint64]bool)
+	for _, level := range next.Levels {
+		for _, f := range level {
+			named[f.Number] = true
+		}
+	}
+	for _, level := range v.levels {
+		for _, f := range level {
+			if !named[f.meta.Number] {
+				f.obsolete.Store(true)
+			}
+		}
+	}
+}

@@ -1,0 +1,247 @@
+package partition
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/flagstone-db/flagstone/compaction"
+	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/memtable"
+	"github.com/flagstone-db/flagstone/row"
+	"github.com/flagstone-db/flagstone/sstable"
+)
+
+// Env is what the trees of a store share, and what their owner does for them.
+type Env struct {
+	FS    vfs.FS
+	Dir   string // of the store
+	Files *Files
+
+	// MemtableSize is the size, in bytes, at which a memtable is rotated out.
+	MemtableSize int64
+	// Table is the template for new table files; each gets its own UniqueID.
+	Table sstable.WriterOptions
+	// UniqueID makes the identity of a new table file.
+	UniqueID func() [16]byte
+	// Compaction holds the sizes and triggers of the levels.
+	Compaction compaction.Config
+
+	// NextFile allocates a file number that was never used before.
+	NextFile func() uint64
+	// Commit makes the outcome of a merge durable in the manifest. It fails
+	// with ErrStale if the table's options have changed so that the merge
+	// dropped too much.
+	Commit func(table uint64, policy compaction.Policy, e *manifest.Edit) (*manifest.State, error)
+	// Policy says, at this moment, what merges of the table may drop: the
+	// views of the open snapshots and the latest one, the drop cutoff, and
+	// the tombstone horizon.
+	Policy func(table uint64) compaction.Policy
+	// MaxVersions is how many versions a merge must keep of each column of the
+	// table if mutations from seq on may lie in newer runs: see
+	// mvcc.Policy.MaxVersions.
+	MaxVersions func(table, seq uint64) int
+	// Stopped is polled by long merges; a non-nil error ends them.
+	Stopped func() error
+	// NowMillis is the wall clock, for the creation time of files.
+	NowMillis func() int64
+
+	Logger *slog.Logger
+}
+
+// ErrStale says that a merge has to be done again: since it began, the table's
+// options were changed to keep more than it kept.
+var ErrStale = errors.New("partition: the table's options changed during a merge")
+
+// Tree is one partition. Reads are safe for concurrent use with everything;
+// the write path (Reserve, Rotate) is serialised by the owner; of Flush and
+// Compact, one of each may run at a time.
+type Tree struct {
+	env     *Env
+	table   uint64
+	columns int // of the table's primary key
+	id      uint64
+	start   []byte
+	end     []byte // nil: unbounded
+
+	state atomic.Pointer[state]
+
+	// install serialises the replacement of the state. It is held for
+	// microseconds only: Rotate takes it in the middle of a commit.
+	install sync.Mutex
+
+	// commits is held from the commit of an edit until the version it made is
+	// installed, so that versions follow each other as the manifest's states do.
+	commits sync.Mutex
+
+	// flushing is held while a flush runs, compacting while a compaction runs.
+	// dropped is set, under both, when the partition is gone.
+	flushing   sync.Mutex
+	compacting sync.Mutex
+	dropped    bool
+}
+
+// NewTree makes the tree of a partition from its manifest entry, with an empty
+// memtable. columns is the number of columns of the table's primary key.
+func NewTree(env *Env, table uint64, columns int, meta *manifest.Partition) *Tree {
+	t := &Tree{
+		env: env, table: table, columns: columns,
+		id: meta.ID, start: meta.Start, end: meta.End,
+	}
+	v := newVersion(env.Files, meta)
+	t.state.Store(newState([]*memory{newMemory(meta.FlushedSeq + 1)}, v))
+	v.unref() // the state holds it now
+	return t
+}
+
+// newMemory makes an empty memtable for sequence numbers from startSeq on.
+func newMemory(startSeq uint64) *memory {
+	return &memory{table: memtable.New(memtable.Options{}), startSeq: startSeq}
+}
+
+// ID is the partition's id in the manifest.
+func (t *Tree) ID() uint64 { return t.id }
+
+// Contains reports whether the key lies in the partition's range.
+func (t *Tree) Contains(key []byte) bool {
+	return bytes.Compare(t.start, key) <= 0 && (t.end == nil || bytes.Compare(key, t.end) < 0)
+}
+
+// pin returns the current state with a reference for the caller.
+func (t *Tree) pin() *state {
+	for {
+		if s := t.state.Load(); s.tryRef() {
+			return s
+		}
+	}
+}
+
+// replace installs the state that change makes of the current one.
+func (t *Tree) replace(change func(old *state) *state) {
+	t.install.Lock()
+	defer t.install.Unlock()
+	old := t.state.Load()
+	t.state.Store(change(old))
+	old.unref()
+}
+
+// A Slot is a place in a memtable that was promised to one mutation.
+type Slot struct{ memory *memory }
+
+// Apply inserts the mutation. Mutations of one row must be applied one after
+// the other, in the order of their sequence numbers; the owner holds the row's
+// latch.
+func (s Slot) Apply(seq uint64, m *row.Mutation) {
+	s.memory.table.Apply(seq, m)
+	s.memory.writers.Done()
+}
+
+// Full reports whether the mutable memtable has no room for a mutation of that
+// size. An empty memtable has room for anything.
+func (t *Tree) Full(size int64) bool {
+	m := t.state.Load().mutable()
+	used := m.reserved.Load()
+	return used > 0 && used+size > t.env.MemtableSize
+}
+
+// Reserve promises a mutation of at most size bytes its place in the mutable
+// memtable. segment is the log segment that will hold it. Calls of Reserve and
+// Rotate are serialised by the owner, in the order of sequence numbers.
+func (t *Tree) Reserve(size int64, segment uint64) Slot {
+	m := t.state.Load().mutable()
+	m.writers.Add(1)
+	m.reserved.Add(size)
+	m.segment.CompareAndSwap(0, segment)
+	return Slot{m}
+}
+
+// Rotate puts a new memtable in place of the mutable one, which then waits to
+// be flushed. nextSeq is the first sequence number not yet given out. It
+// returns the bytes reserved in the memtable it moved, 0 if that was empty and
+// stayed.
+func (t *Tree) Rotate(nextSeq uint64) int64 {
+	moved := t.state.Load().mutable().reserved.Load()
+	if moved == 0 {
+		return 0
+	}
+	t.replace(func(old *state) *state {
+		old.mutable().endSeq = nextSeq
+		memories := append(append([]*memory(nil), old.memories...), newMemory(nextSeq))
+		return newState(memories, old.version)
+	})
+	return moved
+}
+
+// MemoryBytes is what the tree's memtables may take: the bytes reserved by
+// writers, of the mutable memtable and of those that wait to be flushed.
+func (t *Tree) MemoryBytes() (mutable, waiting int64) {
+	s := t.pin()
+	defer s.unref()
+	for _, m := range s.waiting() {
+		waiting += m.reserved.Load()
+	}
+	return s.mutable().reserved.Load(), waiting
+}
+
+// OldestSegment is the oldest log segment that holds something not yet
+// flushed, or 0 if the memtables are empty.
+func (t *Tree) OldestSegment() uint64 {
+	s := t.pin()
+	defer s.unref()
+	for _, m := range s.memories {
+		if segment := m.segment.Load(); segment != 0 {
+			return segment
+		}
+	}
+	return 0
+}
+
+// Meta is the partition's current manifest entry.
+func (t *Tree) Meta() *manifest.Partition {
+	s := t.pin()
+	defer s.unref()
+	return s.version.meta
+}
+
+// FlushedSeq is the sequence number up to which the table files are complete.
+func (t *Tree) FlushedSeq() uint64 { return t.Meta().FlushedSeq }
+
+// Drop runs commit, which removes the partition from the manifest, while no
+// flush or compaction runs; then it lets go of the files, which are deleted
+// when the last reader that pinned them is done. REQUIRES: no write will begin.
+func (t *Tree) Drop(commit func() error) error {
+	t.flushing.Lock()
+	defer t.flushing.Unlock()
+	t.compacting.Lock()
+	defer t.compacting.Unlock()
+	if err := commit(); err != nil {
+		return err
+	}
+	t.release(true)
+	return nil
+}
+
+// Close lets go of the tree's files. REQUIRES: no write, flush or compaction
+// runs or will begin.
+func (t *Tree) Close() { t.release(false) }
+
+func (t *Tree) release(obsolete bool) {
+	t.dropped = true
+	t.replace(func(old *state) *state {
+		if obsolete {
+			for _, level := range old.version.levels {
+				for _, f := range level {
+					f.obsolete.Store(true)
+				}
+			}
+		}
+		empty := *old.version.meta
+		empty.Levels = [manifest.NumLevels][]*manifest.FileMeta{}
+		v := newVersion(t.env.Files, &empty)
+		defer v.unref()
+		return newState([]*memory{newMemory(0)}, v)
+	})
+}
