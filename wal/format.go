@@ -1,0 +1,242 @@
+package wal
+
+// The bytes of a segment. All integers are little-endian; docs/format-wal.md
+// has a worked example that a test checks.
+//
+//	block 0     header
+//	block 1 ..  group, group, ..., group [, trailer group]
+//	rest        zeros, or what an earlier use of the file left there
+//
+//	header (96 bytes, the rest of its block is not used)
+//	     0   8  magic "FLAGWAL\n"
+//	     8   4  format version, 1
+//	    12   4  block size, 4096
+//	    16  16  store id
+//	    32   8  number of this segment
+//	    40   8  number of the segment before it, 0 if there is none; of that one:
+//	    48   8    offset at which it ends
+//	    56   8    records up to there
+//	    64   8    chain up to there
+//	    72   8  size of this file when the segment began; it is never shorter
+//	            while the segment is the last one
+//	    80   8  zero
+//	    88   8  xxhash64 of bytes 0 to 87; called the seed of the segment
+//
+//	frame (32 bytes + payload + 0 to 7 zeros up to a multiple of 8)
+//	     0   8  checksum: xxhash64 of the whole frame, zeros included, with
+//	            this field set to seed XOR offset of the frame in the file
+//	     8   3  payload length
+//	    11   1  type: 1 full, 2 first, 3 middle, 4 last, 5 padding, 6 trailer
+//	    12   4  stream
+//	    16   8  position of the record in its stream
+//	    24   8  durable offset: up to here this segment was known to be
+//	            durable when the frame was made
+//	    32      payload
+//
+//	trailer payload
+//	     0   8  records in the segment
+//	     8   8  chain
+//
+// The chain is a running checksum over frames: it starts at 0, and each frame,
+// padding included, makes it xxhash64(chain, checksum of the frame). A record
+// is one full frame, or a first, any number of middle and a last one; padding
+// may lie between them. A group ends in padding unless it fills its last block.
+//
+// Invariants:
+//   - the checksum covers offset, segment number, store and what came before
+//     the segment (all in the seed), so stale, moved or foreign bytes are bad;
+//   - durable offsets are multiples of the block, and lie at the start of a
+//     frame that does not continue a record;
+//   - two files that ever carried frames under one seed cannot exist: see
+//     newSegment and adoptSpares;
+//   - bytes 0 to 11 and 88 to 95 of the header mean the same in every later
+//     format version, so that an unknown one can be told from damage.
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+const (
+	// Version is the format version that is written.
+	Version = 1
+	// BlockSize is the unit of writing: large enough for every device that
+	// vfs offers direct I/O on, and the page of the page cache.
+	BlockSize = 4096
+	// MaxRecordSize bounds the payload of one record.
+	MaxRecordSize = 256 << 20
+
+	magic           = "FLAGWAL\n"
+	headerSize      = 96
+	frameHeaderSize = 32
+	// maxFrameSize bounds what a reader must hold and hash to judge a frame.
+	maxFrameSize   = 256 << 10
+	maxPayload     = maxFrameSize - frameHeaderSize
+	trailerPayload = 16
+)
+
+type frameType uint8
+
+const (
+	frameFull frameType = iota + 1
+	frameFirst
+	frameMiddle
+	frameLast
+	framePadding
+	frameTrailer
+)
+
+// seal says where a segment ends, or stands for some point inside it.
+type seal struct {
+	offset  int64
+	records uint64 // that end at or before offset
+	chain   uint64 // over the frames before offset
+}
+
+// add moves s past a frame.
+func (s *seal) add(size int64, checksum uint64) {
+	var b [16]byte
+	binary.LittleEndian.PutUint64(b[0:], s.chain)
+	binary.LittleEndian.PutUint64(b[8:], checksum)
+	s.chain = xxhash.Sum64(b[:])
+	s.offset += size
+}
+
+// header is the first block of a segment.
+type header struct {
+	store    [16]byte
+	number   uint64
+	previous uint64 // 0: none
+	sealed   seal   // of the previous segment
+	size     int64  // of this file at least
+}
+
+// encode fills the first block of a segment and returns the segment's seed.
+func (h *header) encode(block []byte) uint64 {
+	clear(block[:BlockSize])
+	copy(block, magic)
+	binary.LittleEndian.PutUint32(block[8:], Version)
+	binary.LittleEndian.PutUint32(block[12:], BlockSize)
+	copy(block[16:32], h.store[:])
+	binary.LittleEndian.PutUint64(block[32:], h.number)
+	binary.LittleEndian.PutUint64(block[40:], h.previous)
+	binary.LittleEndian.PutUint64(block[48:], uint64(h.sealed.offset))
+	binary.LittleEndian.PutUint64(block[56:], h.sealed.records)
+	binary.LittleEndian.PutUint64(block[64:], h.sealed.chain)
+	binary.LittleEndian.PutUint64(block[72:], uint64(h.size))
+	seed := xxhash.Sum64(block[:88])
+	binary.LittleEndian.PutUint64(block[88:], seed)
+	return seed
+}
+
+// decodeHeader reads a header and the segment's seed. The reason is not empty
+// if b is no header; the error matches ErrNewerFormat.
+func decodeHeader(b []byte) (h header, seed uint64, reason string, err error) {
+	switch {
+	case len(b) < headerSize:
+		return h, 0, "the file is shorter than a segment header", nil
+	case string(b[:8]) != magic:
+		return h, 0, "the segment header does not start with the magic number", nil
+	}
+	seed = binary.LittleEndian.Uint64(b[88:])
+	if xxhash.Sum64(b[:88]) != seed {
+		return h, 0, "the checksum of the segment header does not match", nil
+	}
+	if v := binary.LittleEndian.Uint32(b[8:]); v > Version {
+		return h, 0, "", fmt.Errorf("%w %d, this program knows up to %d", ErrNewerFormat, v, Version)
+	} else if v != Version {
+		return h, 0, "the format version is 0", nil
+	}
+	if binary.LittleEndian.Uint32(b[12:]) != BlockSize {
+		return h, 0, "the block size is not 4096", nil
+	}
+	copy(h.store[:], b[16:32])
+	h.number = binary.LittleEndian.Uint64(b[32:])
+	h.previous = binary.LittleEndian.Uint64(b[40:])
+	h.sealed.offset = int64(binary.LittleEndian.Uint64(b[48:]))
+	h.sealed.records = binary.LittleEndian.Uint64(b[56:])
+	h.sealed.chain = binary.LittleEndian.Uint64(b[64:])
+	h.size = int64(binary.LittleEndian.Uint64(b[72:]))
+	switch {
+	case binary.LittleEndian.Uint64(b[80:]) != 0:
+		reason = "reserved bytes of the segment header are not zero"
+	case h.size < BlockSize:
+		reason = "the segment header states an impossible file size"
+	case h.previous == 0 && h.sealed != seal{}:
+		reason = "the segment header seals a segment that it does not name"
+	case h.previous != 0 && (h.sealed.offset < BlockSize || h.sealed.offset%BlockSize != 0):
+		reason = "the segment header seals its predecessor at an impossible offset"
+	}
+	return h, seed, reason, nil
+}
+
+// frame is one decoded frame; the payload aliases the reader's buffer.
+type frame struct {
+	kind     frameType
+	stream   uint32
+	position uint64
+	durable  int64
+	payload  []byte
+	size     int64 // in the file
+	checksum uint64
+}
+
+// paddedSize is what a frame with n bytes of payload takes.
+func paddedSize(n int) int { return frameHeaderSize + (n+7)&^7 }
+
+// recordSize is what the frames of a record of n bytes take.
+func recordSize(n int) int64 {
+	whole := n / maxPayload // each with a payload that is a multiple of 8
+	size := int64(whole) * maxFrameSize
+	if rest := n % maxPayload; rest > 0 || whole == 0 {
+		size += int64(paddedSize(rest))
+	}
+	return size
+}
+
+// putFrameHeader fills the header of the frame that begins at b[0] and ends
+// with b, whose payload of n bytes and zeros behind it are in place, and
+// returns the checksum.
+func putFrameHeader(b []byte, n int, f frame, seed uint64, offset int64) uint64 {
+	binary.LittleEndian.PutUint64(b[0:], seed^uint64(offset))
+	binary.LittleEndian.PutUint32(b[8:], uint32(n)|uint32(f.kind)<<24)
+	binary.LittleEndian.PutUint32(b[12:], f.stream)
+	binary.LittleEndian.PutUint64(b[16:], f.position)
+	binary.LittleEndian.PutUint64(b[24:], uint64(f.durable))
+	sum := xxhash.Sum64(b)
+	binary.LittleEndian.PutUint64(b[0:], sum)
+	return sum
+}
+
+// frameSize reads from a frame header how long the frame is. The reason is not
+// empty if no frame can look like that.
+func frameSize(head []byte) (size int, reason string) {
+	word := binary.LittleEndian.Uint32(head[8:])
+	n, kind := int(word&0xffffff), frameType(word>>24)
+	if kind < frameFull || kind > frameTrailer || n > maxPayload {
+		return 0, "there is no frame header"
+	}
+	return paddedSize(n), ""
+}
+
+// decodeFrame checks and decodes a frame; b is what frameSize says is its
+// extent. It uses the checksum field of b as scratch, and restores it.
+func decodeFrame(b []byte, seed uint64, offset int64) (f frame, reason string) {
+	f.checksum = binary.LittleEndian.Uint64(b)
+	binary.LittleEndian.PutUint64(b, seed^uint64(offset))
+	sum := xxhash.Sum64(b)
+	binary.LittleEndian.PutUint64(b, f.checksum)
+	if sum != f.checksum {
+		return frame{}, "the checksum of the frame does not match"
+	}
+	word := binary.LittleEndian.Uint32(b[8:])
+	f.kind = frameType(word >> 24)
+	f.stream = binary.LittleEndian.Uint32(b[12:])
+	f.position = binary.LittleEndian.Uint64(b[16:])
+	f.durable = int64(binary.LittleEndian.Uint64(b[24:]))
+	f.payload = b[frameHeaderSize : frameHeaderSize+int(word&0xffffff)]
+	f.size = int64(len(b))
+	return f, ""
+}

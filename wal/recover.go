@@ -1,0 +1,225 @@
+package wal
+
+// Reading a log after a crash or a shutdown.
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"slices"
+
+	"github.com/flagstone-db/flagstone/internal/vfs"
+)
+
+// DefaultSegmentSize suits a memtable of the same order: large enough that
+// rotation does not show, small enough that space comes back soon.
+const DefaultSegmentSize = 64 << 20
+
+// Options say where a log is and how it is written.
+type Options struct {
+	FS  vfs.FS
+	Dir string // made if absent
+	// SegmentSize in bytes, rounded up to blocks, at least 4 of them; 0 means
+	// DefaultSegmentSize. A segment grows beyond it for a record that is
+	// larger, and for what it takes over from a torn one.
+	SegmentSize int64
+	// Sync says that callers will wait for Sync. It bypasses the page cache,
+	// which syncs faster; without it Append writes through the page cache
+	// whenever writeThreshold bytes have gathered, which is faster otherwise.
+	// Sync and Flush do what they say in both modes.
+	Sync bool
+	// StoreID is in every segment, so that those of another store are refused.
+	StoreID [16]byte
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+// withDefaults checks o and fills in what was left out.
+func (o Options) withDefaults() (Options, error) {
+	if o.FS == nil || o.Dir == "" {
+		return o, errors.New("wal: no file system or directory given")
+	}
+	if o.SegmentSize < 0 {
+		return o, fmt.Errorf("wal: negative segment size %d", o.SegmentSize)
+	}
+	if o.SegmentSize == 0 {
+		o.SegmentSize = DefaultSegmentSize
+	}
+	o.SegmentSize = max(nextBlock(o.SegmentSize-1), 4*BlockSize)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o, nil
+}
+
+// Record is one record of the log.
+type Record struct {
+	Stream   uint32
+	Position uint64 // rises strictly within the stream
+	Segment  uint64
+	Offset   int64  // of the record's first frame in the segment
+	Payload  []byte // valid until the callback returns
+}
+
+// TornTail says where a log that was not closed in good order ends.
+type TornTail struct {
+	Segment uint64
+	File    string
+	Offset  int64  // end of the last whole record or padding
+	Reason  string // what was found instead of a further record
+}
+
+// SegmentInfo describes a segment that is part of the log.
+type SegmentInfo struct {
+	Number  uint64
+	Bytes   int64  // from the start of the file to the end of the last record
+	Records uint64 // including those taken over from a torn segment
+	// LastPosition is that of the last record of stream 0 in this segment or,
+	// if it has none, in those before it; 0 if there is none at all.
+	LastPosition uint64
+}
+
+// RecoverResult is what Recover found, and what NewWriter needs to go on.
+type RecoverResult struct {
+	NextSegment uint64 // above all there are
+	Records     int
+	Bytes       int64         // of the segments read
+	Torn        *TornTail     // nil if the log is empty or was closed
+	Segments    []SegmentInfo // ascending
+
+	minSegment uint64
+	positions  map[uint32]uint64
+	tail       *tail // nil if there is no segment
+}
+
+// tail is the end of the last segment: its successor will seal it at sealed,
+// and carry over the records from there to end.
+type tail struct {
+	number uint64
+	sealed seal
+	end    seal
+	torn   bool
+}
+
+// Recover reads the log and calls fn for each record in order.
+//
+// minSegment is the number of a segment that is known to exist (segments below
+// it are dead, whether still there or not), or 0 if none is known; a missing
+// segment is ErrCorrupt. It follows that a caller may record a minSegment only
+// once Writer.Segment has reported that number or a larger one.
+//
+// The end of the last segment may be torn, which Torn reports; everything else
+// that is not as written gives ErrCorrupt, ErrWrongStore or ErrNewerFormat, and
+// the result must not be used. An error of fn ends recovery and is returned as
+// it is. Recover changes no file. Memory: the largest record, a read buffer,
+// and 24 bytes for each group of one segment.
+func Recover(opts Options, minSegment uint64, fn func(Record) error) (RecoverResult, error) {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return RecoverResult{}, err
+	}
+	found, err := list(opts.FS, opts.Dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return RecoverResult{}, err
+	}
+	numbers, err := liveSegments(&opts, found.segments, minSegment)
+	if err != nil {
+		return RecoverResult{}, err
+	}
+	res := RecoverResult{NextSegment: 1, minSegment: minSegment, positions: map[uint32]uint64{}}
+	if len(numbers) == 0 {
+		return res, nil
+	}
+	res.NextSegment = numbers[len(numbers)-1] + 1
+	if err := res.scanAll(&opts, numbers, fn); err != nil {
+		return RecoverResult{}, err
+	}
+	if res.Torn != nil {
+		opts.Logger.Info("log was not closed; it ends at the last whole record",
+			"file", res.Torn.File, "offset", res.Torn.Offset, "found", res.Torn.Reason)
+	}
+	return res, nil
+}
+
+// liveSegments returns the numbers from minSegment on, which must have no gap.
+func liveSegments(opts *Options, numbers []uint64, minSegment uint64) ([]uint64, error) {
+	first, _ := slices.BinarySearch(numbers, minSegment)
+	numbers = numbers[first:]
+	want := max(minSegment, 1)
+	if len(numbers) == 0 && minSegment == 0 {
+		return nil, nil
+	}
+	for i := 0; i < max(len(numbers), 1); i++ {
+		if i == len(numbers) || numbers[i] != want {
+			return nil, &CorruptError{File: filepath.Join(opts.Dir, segmentName(want)), Reason: "the segment is missing"}
+		}
+		want++
+	}
+	return numbers, nil
+}
+
+// scanAll reads all segments; each is read once its successor's header is
+// known.
+func (res *RecoverResult) scanAll(opts *Options, numbers []uint64, fn func(Record) error) (err error) {
+	r, err := openSegment(opts, numbers[0])
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if cerr := r.file.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	for i := range numbers {
+		var next *segmentReader
+		if i+1 < len(numbers) {
+			if next, err = openSegment(opts, numbers[i+1]); err != nil {
+				return err
+			}
+		}
+		err := res.scanSegment(r, next, fn)
+		if next != nil {
+			next.buf = r.buf
+			if cerr := r.file.Close(); err == nil {
+				err = cerr
+			}
+			r = next
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scanSegment reads one segment; next is nil for the last one.
+func (res *RecoverResult) scanSegment(r, next *segmentReader, fn func(Record) error) error {
+	s := newScanner(r, seal{offset: BlockSize}, res.positions, fn)
+	if next != nil {
+		if next.header.previous != r.header.number {
+			return next.corrupt(40, "the header names segment %d as the one before", next.header.previous)
+		}
+		if err := s.scanSealed(next.header.sealed); err != nil {
+			return err
+		}
+	} else if r.size < r.header.size {
+		return r.corrupt(r.size, "the last segment is shorter than %d bytes, its size when it began", r.header.size)
+	} else {
+		reason, err := s.scanOpen()
+		if err != nil {
+			return err
+		}
+		res.tail = &tail{number: r.header.number, sealed: s.durable, end: s.end, torn: !s.closed}
+		if !s.closed {
+			res.Torn = &TornTail{Segment: r.header.number, File: r.name, Offset: s.end.offset, Reason: reason}
+		}
+	}
+	res.Records += int(s.end.records)
+	res.Bytes += s.end.offset
+	res.Segments = append(res.Segments, SegmentInfo{
+		Number: r.header.number, Bytes: s.end.offset, Records: s.end.records, LastPosition: res.positions[0],
+	})
+	return nil
+}

@@ -1,0 +1,318 @@
+package wal
+
+// Reading the frames of one segment, and the judgement over a bad one.
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/flagstone-db/flagstone/internal/vfs"
+)
+
+// readChunk is how much of a segment is read at once; it holds a whole frame.
+const readChunk = 1 << 20
+
+// segmentReader gives frames of an open segment by offset.
+type segmentReader struct {
+	file   vfs.File
+	name   string // path
+	size   int64
+	header header
+	seed   uint64
+	// window is the part of the file from windowOff on that is in memory.
+	window    []byte
+	windowOff int64
+	buf       []byte // backs window
+}
+
+// openSegment opens a segment for reading and checks its header.
+func openSegment(opts *Options, number uint64) (*segmentReader, error) {
+	name := filepath.Join(opts.Dir, segmentName(number))
+	f, err := opts.FS.Open(name, vfs.OpenOptions{Sequential: true})
+	if err != nil {
+		return nil, err
+	}
+	r := &segmentReader{file: f, name: name}
+	if err := r.init(opts.StoreID, number); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return r, nil
+}
+
+func (r *segmentReader) init(store [16]byte, number uint64) error {
+	var err error
+	if r.size, err = r.file.Size(); err != nil {
+		return err
+	}
+	// Only a header that was read whole can be judged; what is missing at the
+	// end of a short file stays short.
+	var block [headerSize]byte
+	n, err := r.file.ReadAt(block[:min(headerSize, r.size)], 0)
+	if err != nil && err != io.EOF {
+		return err
+	}
+	h, seed, reason, err := decodeHeader(block[:n])
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %w", r.name, err)
+	case reason != "":
+		return r.corrupt(0, "%s", reason)
+	case h.store != store:
+		return fmt.Errorf("%w: %s has store id %x, expected %x", ErrWrongStore, r.name, h.store, store)
+	case h.number != number:
+		return r.corrupt(32, "the header says segment %d", h.number)
+	}
+	r.header, r.seed = h, seed
+	return nil
+}
+
+func (r *segmentReader) corrupt(offset int64, format string, args ...any) error {
+	return &CorruptError{File: r.name, Offset: offset, Reason: fmt.Sprintf(format, args...)}
+}
+
+// bytes returns n bytes of the file at off, valid until the next call, or nil
+// if the file ends before. n is at most maxFrameSize.
+func (r *segmentReader) bytes(off int64, n int) ([]byte, error) {
+	if off > r.size || int64(n) > r.size-off {
+		return nil, nil
+	}
+	if at := off - r.windowOff; at >= 0 && at+int64(n) <= int64(len(r.window)) {
+		return r.window[at : at+int64(n)], nil
+	}
+	want := int(min(readChunk, r.size-off))
+	if len(r.buf) < want {
+		r.buf = make([]byte, want)
+	}
+	r.window = nil
+	got, err := r.file.ReadAt(r.buf[:want], off)
+	if err != nil && err != io.EOF {
+		return nil, err
+	}
+	if got < n {
+		return nil, r.corrupt(off+int64(got), "the file became shorter while it was read")
+	}
+	r.window, r.windowOff = r.buf[:got], off
+	return r.window[:n], nil
+}
+
+// frameAt reads the frame at off. A reason that is not empty says why there is
+// none; err is a failed read.
+func (r *segmentReader) frameAt(off int64) (f frame, reason string, err error) {
+	head, err := r.bytes(off, frameHeaderSize)
+	if err != nil {
+		return f, "", err
+	}
+	if head == nil {
+		return f, "the file ends", nil
+	}
+	size, reason := frameSize(head)
+	if reason != "" {
+		return f, reason, nil
+	}
+	b, err := r.bytes(off, size)
+	if err != nil {
+		return f, "", err
+	}
+	if b == nil {
+		return f, "the file ends inside a frame", nil
+	}
+	f, reason = decodeFrame(b, r.seed, off)
+	return f, reason, nil
+}
+
+// scanner walks the frames of one segment.
+type scanner struct {
+	r  *segmentReader
+	at seal // before the next frame
+	// end is the last point that no record spans.
+	end seal
+	// durable is the largest durable offset that a frame stated, as a point;
+	// marks are the later points at which a group may have begun, ascending.
+	durable seal
+	marks   []seal
+	closed  bool // a trailer was read
+
+	positions map[uint32]uint64 // last of each stream, over all segments
+	inRecord  bool
+	record    Record // whose fragments are being gathered
+	gathered  []byte // their payloads
+	fn        func(Record) error
+}
+
+func newScanner(r *segmentReader, from seal, positions map[uint32]uint64, fn func(Record) error) *scanner {
+	return &scanner{r: r, at: from, end: from, durable: from, positions: positions, fn: fn}
+}
+
+// scanSealed reads up to limit, where exactly that much must be found.
+func (s *scanner) scanSealed(limit seal) error {
+	for s.at.offset < limit.offset && !s.closed {
+		f, reason, err := s.r.frameAt(s.at.offset)
+		if err != nil {
+			return err
+		}
+		if reason != "" {
+			return s.r.corrupt(s.at.offset, "%s, but the segment ends at %d", reason, limit.offset)
+		}
+		if err := s.take(f); err != nil {
+			return err
+		}
+	}
+	if s.inRecord || s.at != limit {
+		return s.r.corrupt(s.at.offset,
+			"found %d records and chain %016x, expected %d and %016x at offset %d",
+			s.at.records, s.at.chain, limit.records, limit.chain, limit.offset)
+	}
+	return nil
+}
+
+// scanOpen reads the last segment: up to its trailer (then the reason is
+// empty) or up to the torn tail.
+func (s *scanner) scanOpen() (reason string, err error) {
+	for !s.closed {
+		f, reason, err := s.r.frameAt(s.at.offset)
+		if err != nil {
+			return "", err
+		}
+		if reason != "" {
+			return reason, s.judge(reason)
+		}
+		if err := s.take(f); err != nil {
+			return "", err
+		}
+	}
+	return "", nil
+}
+
+// judge tells a torn tail from damage: the frame at s.at is bad, for the given
+// reason. It is damage if any good frame behind it says that the place had
+// been durable. Groups begin at blocks, so good frames are looked for there.
+func (s *scanner) judge(reason string) error {
+	bad := s.at.offset
+	for off := nextBlock(bad); off < s.r.size; off = nextBlock(off) {
+		for {
+			f, why, err := s.r.frameAt(off)
+			if err != nil {
+				return err
+			}
+			if why != "" {
+				break
+			}
+			if f.durable > bad {
+				return s.r.corrupt(bad, "%s, but the frame at %d says that %d bytes were durable",
+					reason, off, f.durable)
+			}
+			off += f.size
+		}
+	}
+	return nil
+}
+
+// nextBlock returns the first block boundary after off.
+func nextBlock(off int64) int64 { return off&^(BlockSize-1) + BlockSize }
+
+// take accepts a frame with a good checksum: what is wrong with it was written
+// that way.
+func (s *scanner) take(f frame) error {
+	off := s.at.offset
+	if off%BlockSize == 0 && !s.inRecord {
+		s.marks = append(s.marks, s.at)
+	}
+	if err := s.takeDurable(f.durable); err != nil {
+		return err
+	}
+	next := s.at
+	next.add(f.size, f.checksum)
+	switch f.kind {
+	case framePadding:
+		if f.stream != 0 || f.position != 0 || next.offset%BlockSize != 0 {
+			return s.r.corrupt(off, "malformed padding")
+		}
+	case frameTrailer:
+		if err := s.checkTrailer(f); err != nil {
+			return err
+		}
+		s.closed = true
+		return nil // the trailer's place is the end
+	default:
+		ended, err := s.takeFragment(f)
+		if err != nil {
+			return err
+		}
+		if ended {
+			next.records++
+		}
+	}
+	s.at = next
+	if !s.inRecord {
+		s.end = next
+	}
+	return nil
+}
+
+// takeDurable notes a durable offset that a frame at s.at states.
+func (s *scanner) takeDurable(durable int64) error {
+	if durable < BlockSize || durable > s.at.offset || durable%BlockSize != 0 {
+		return s.r.corrupt(s.at.offset, "impossible durable offset %d", durable)
+	}
+	if durable <= s.durable.offset {
+		return nil
+	}
+	for len(s.marks) > 0 && s.marks[0].offset < durable {
+		s.marks = s.marks[1:]
+	}
+	if len(s.marks) == 0 || s.marks[0].offset != durable {
+		return s.r.corrupt(s.at.offset, "durable offset %d is not where a group begins", durable)
+	}
+	s.durable = s.marks[0]
+	return nil
+}
+
+func (s *scanner) checkTrailer(f frame) error {
+	off := s.at.offset
+	if f.stream != 0 || f.position != 0 || len(f.payload) != trailerPayload || f.durable != off || s.inRecord {
+		return s.r.corrupt(off, "malformed trailer")
+	}
+	records := binary.LittleEndian.Uint64(f.payload)
+	chain := binary.LittleEndian.Uint64(f.payload[8:])
+	if records != s.at.records || chain != s.at.chain {
+		return s.r.corrupt(off, "found %d records and chain %016x, the trailer says %d and %016x",
+			s.at.records, s.at.chain, records, chain)
+	}
+	return nil
+}
+
+// takeFragment accepts a frame of a record, and delivers the record when it is
+// the last one.
+func (s *scanner) takeFragment(f frame) (ended bool, err error) {
+	off := s.at.offset
+	if begins := f.kind == frameFull || f.kind == frameFirst; begins {
+		if s.inRecord {
+			return false, s.r.corrupt(off, "a record begins inside another one")
+		}
+		if last, ok := s.positions[f.stream]; ok && f.position <= last {
+			return false, s.r.corrupt(off, "position %d of stream %d follows position %d", f.position, f.stream, last)
+		}
+		s.record = Record{Stream: f.stream, Position: f.position, Segment: s.r.header.number, Offset: off, Payload: f.payload}
+	} else if !s.inRecord || f.stream != s.record.Stream || f.position != s.record.Position {
+		return false, s.r.corrupt(off, "a fragment does not belong to the record before it")
+	}
+	if f.kind != frameFull {
+		if f.kind == frameFirst {
+			s.gathered = s.gathered[:0]
+		}
+		if len(f.payload) > MaxRecordSize-len(s.gathered) {
+			return false, s.r.corrupt(off, "a record exceeds %d bytes", MaxRecordSize)
+		}
+		s.gathered = append(s.gathered, f.payload...)
+		s.record.Payload = s.gathered
+	}
+	s.inRecord = f.kind == frameFirst || f.kind == frameMiddle
+	if s.inRecord {
+		return false, nil
+	}
+	s.positions[f.stream] = f.position
+	return true, s.fn(s.record)
+}

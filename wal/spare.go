@@ -1,0 +1,250 @@
+package wal
+
+// Spare files: preallocated, and once they have carried a segment also written
+// all over, so that a sync in them commits no metadata. Their names are not
+// those of segments, so whatever they hold is not part of the log.
+
+import (
+	"errors"
+	"io"
+	"path/filepath"
+	"slices"
+
+	"github.com/flagstone-db/flagstone/internal/vfs"
+)
+
+// maxSpares is how many files are kept: one to go on with, one more for when
+// two segments are released at once.
+const maxSpares = 2
+
+// prepareChunk is the piece in which PrepareNext writes zeros.
+const prepareChunk = 1 << 20
+
+func (w *Writer) path(name string) string { return filepath.Join(w.opts.Dir, name) }
+
+// newSpareName returns a name that was never used since the writer began.
+func (w *Writer) newSpareName() string {
+	w.nextSpare++
+	return spareName(w.nextSpare)
+}
+
+// adoptSpares finds the files that an earlier writer left: its spares, and
+// segments below minSegment. A file is not adopted, but its name removed, if it
+//
+//   - shows the header of a segment that is not dead: its content is the
+//     unfinished attempt to start that segment, and frames in it would be taken
+//     for good ones if the same number were tried in it again; or the file has
+//     two names, one of which is the segment, since renaming is not atomic
+//     everywhere;
+//   - shows the same header as another one, for the latter reason;
+//   - has not the size of a segment.
+func (w *Writer) adoptSpares(from RecoverResult) error {
+	found, err := list(w.opts.FS, w.opts.Dir)
+	if err != nil {
+		return err
+	}
+	if n := len(found.spares); n > 0 {
+		w.nextSpare = found.spares[n-1]
+	}
+	var names []string
+	for _, n := range found.spares {
+		names = append(names, spareName(n))
+	}
+	live := max(from.minSegment, 1)
+	dead, _ := slices.BinarySearch(found.segments, live)
+	for _, n := range found.segments[:dead] {
+		names = append(names, segmentName(n))
+	}
+	seen := map[uint64]bool{}
+	for i, name := range names {
+		number, ok, err := w.inspect(name)
+		if err != nil {
+			return err
+		}
+		ok = ok && number < live && !seen[number] && len(w.spares) < maxSpares
+		seen[number] = number > 0
+		spare := name
+		switch {
+		case !ok:
+			err = w.opts.FS.Remove(w.path(name))
+		case i >= len(found.spares):
+			spare = w.newSpareName()
+			err = w.opts.FS.Rename(w.path(name), w.path(spare))
+		}
+		if err != nil {
+			return err
+		}
+		if ok {
+			w.spares = append(w.spares, spare)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return w.opts.FS.SyncDir(w.opts.Dir)
+}
+
+// inspect returns the segment number that a file's header shows, 0 if it has
+// none, and whether its size is that of a spare.
+func (w *Writer) inspect(name string) (number uint64, ok bool, err error) {
+	f, err := w.opts.FS.Open(w.path(name), vfs.OpenOptions{})
+	if err != nil {
+		return 0, false, err
+	}
+	defer func() {
+		if cerr := f.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	size, err := f.Size()
+	if err != nil {
+		return 0, false, err
+	}
+	var block [headerSize]byte
+	n, err := f.ReadAt(block[:], 0)
+	if err != nil && err != io.EOF {
+		return 0, false, err
+	}
+	h, _, reason, verr := decodeHeader(block[:n])
+	if verr != nil {
+		return 0, false, nil
+	}
+	if reason == "" {
+		number = h.number
+	}
+	return number, w.spareSize(size), nil
+}
+
+// spareSize reports whether a file of this size may serve as a segment: not
+// smaller than one, nor one that grew far beyond.
+func (w *Writer) spareSize(size int64) bool {
+	return size >= w.opts.SegmentSize && size <= 2*w.opts.SegmentSize
+}
+
+// openSpare opens a spare, or makes one: preallocated but not written, since
+// somebody is waiting.
+func (w *Writer) openSpare() (vfs.File, string, error) {
+	if n := len(w.spares); n > 0 {
+		name := w.path(w.spares[n-1])
+		w.spares = w.spares[:n-1]
+		f, err := w.opts.FS.OpenReadWrite(name, w.access())
+		if err != nil {
+			return nil, "", w.fail("open", name, err)
+		}
+		return f, name, nil
+	}
+	name := w.path(w.newSpareName())
+	f, err := w.opts.FS.Create(name, w.access())
+	if err != nil {
+		return nil, "", w.fail("create", name, err)
+	}
+	if err := f.Preallocate(w.opts.SegmentSize); err != nil {
+		return nil, "", w.fail("preallocate", name, errors.Join(err, f.Close(), w.opts.FS.Remove(name)))
+	}
+	return f, name, nil
+}
+
+// NeedsNext reports that the current segment is more than half full and that
+// there is no file to go on with: PrepareNext is due.
+func (w *Writer) NeedsNext() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.spares) == 0 && !w.preparing && w.usable() == nil && w.cur.head.offset > w.opts.SegmentSize/2
+}
+
+// PrepareNext makes a spare file, unless there is one. It is meant for the
+// owner's background work, and blocks no other method but Close.
+//
+// It pays twice. Without it Append has to make the file when the segment is
+// full, and the syncs of that segment cost twice as much (see access). And
+// making a file is where a full disk shows: an error here leaves the writer as
+// it was, so that the owner can refuse new records in good time, and try again
+// when there is space, whereas in Append it would be final.
+func (w *Writer) PrepareNext() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.usable(); err != nil {
+		return err
+	}
+	if len(w.spares) > 0 || w.preparing {
+		return nil
+	}
+	name := w.newSpareName()
+	w.preparing = true
+	w.mu.Unlock()
+	err := w.makeSpare(w.path(name))
+	w.mu.Lock()
+	w.preparing = false
+	w.changed.Broadcast()
+	if err == nil {
+		w.spares = append(w.spares, name)
+	}
+	return err
+}
+
+// makeSpare writes a file of zeros.
+func (w *Writer) makeSpare(name string) error {
+	f, err := w.opts.FS.Create(name, w.access())
+	if err != nil {
+		return err
+	}
+	fill := func() error {
+		if err := f.Preallocate(w.opts.SegmentSize); err != nil {
+			return err
+		}
+		zeros := vfs.AlignedBuffer(int(min(prepareChunk, w.opts.SegmentSize)))
+		for off := int64(0); off < w.opts.SegmentSize; off += int64(len(zeros)) {
+			if rest := w.opts.SegmentSize - off; rest < int64(len(zeros)) {
+				zeros = zeros[:rest]
+			}
+			if _, err := f.WriteAt(zeros, off); err != nil {
+				return err
+			}
+		}
+		return f.Sync()
+	}
+	err = errors.Join(fill(), f.Close())
+	if err != nil {
+		err = errors.Join(err, w.opts.FS.Remove(name))
+	}
+	return err
+}
+
+// retire turns the files of dead segments into spares or deletes them. Callers
+// hold mu; it is released meanwhile.
+func (w *Writer) retire(dead []SegmentInfo) error {
+	room := maxSpares - len(w.spares)
+	names := make([]string, min(max(room, 0), len(dead)))
+	for i := range names {
+		names[i] = w.newSpareName()
+	}
+	w.mu.Unlock()
+	spares, err := w.moveDead(dead, names)
+	w.mu.Lock()
+	// A spare is not used before its new name is durable: after a crash the
+	// old name could show what is then written.
+	if err == nil {
+		w.spares = append(w.spares, spares...)
+	}
+	return err
+}
+
+// moveDead renames files of dead segments to the given names as far as they
+// go, and deletes the others.
+func (w *Writer) moveDead(dead []SegmentInfo, names []string) (spares []string, err error) {
+	for _, s := range dead {
+		name := w.path(segmentName(s.Number))
+		info, err := w.opts.FS.Stat(name)
+		if err == nil && len(spares) < len(names) && w.spareSize(info.Size) {
+			spare := names[len(spares)]
+			spares = append(spares, spare)
+			err = w.opts.FS.Rename(name, w.path(spare))
+		} else if err == nil {
+			err = w.opts.FS.Remove(name)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return spares, w.opts.FS.SyncDir(w.opts.Dir)
+}
