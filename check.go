@@ -1,0 +1,181 @@
+package flagstone
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/partition"
+	"github.com/flagstone-db/flagstone/row"
+	"github.com/flagstone-db/flagstone/sstable"
+	"github.com/flagstone-db/flagstone/wal"
+)
+
+// CheckReport is what Check found.
+type CheckReport struct {
+	Tables     int
+	TableFiles int
+	Rows       uint64 // of all table files; a row in two of them counts twice
+	Cells      uint64
+	FileBytes  int64 // of the table files
+	LogRecords int
+	LogBytes   int64
+	// Orphans are files that nothing refers to, which a crash left behind. They
+	// do no harm and are deleted when the store is opened next.
+	Orphans []string
+	// Problems are what is wrong: each error names the file and, where it is
+	// known, the offset.
+	Problems []error
+}
+
+// Check verifies every byte of the store in dir, which nobody may have open, and
+// changes nothing: the manifest, every block of every table file with its
+// order, its bounds and its counts, and the log. The error is that the check
+// could not be made: the store is open (ErrLocked), or its manifest cannot be
+// read; what is wrong with the rest is in the report. progress, if not nil, is
+// called before each file.
+func Check(ctx context.Context, dir string, seams Seams, progress func(file string)) (report CheckReport, err error) {
+	opts, err := Options{Seams: seams, ReadOnly: true}.withDefaults()
+	if err != nil {
+		return report, err
+	}
+	s := &Store{dir: dir, opts: opts, fs: opts.Seams.FS, clock: opts.Seams.Clock}
+	defer func() {
+		if s.lock != nil {
+			s.lock.Close()
+		}
+	}()
+	if err := s.openFiles(); err != nil {
+		return report, s.describe(err)
+	}
+	c := checker{store: s, ctx: ctx, report: &report, progress: progress}
+	if progress == nil {
+		c.progress = func(string) {}
+	}
+	if err := c.inventory(); err != nil {
+		return report, err
+	}
+	if err := c.tables(); err != nil {
+		return report, err
+	}
+	c.log()
+	return report, ctx.Err()
+}
+
+type checker struct {
+	store    *Store
+	ctx      context.Context
+	report   *CheckReport
+	progress func(file string)
+}
+
+func (c *checker) problem(err error) {
+	c.report.Problems = append(c.report.Problems, c.store.describe(err))
+}
+
+// inventory compares the directory with the manifest.
+func (c *checker) inventory() error {
+	inventory, err := manifest.TakeInventory(c.store.frozen, func(dir string) ([]string, error) {
+		return c.store.fs.List(filepath.Join(c.store.dir, dir))
+	})
+	if err != nil {
+		return c.store.describe(err)
+	}
+	c.report.Orphans = inventory.Orphans
+	for _, n := range inventory.Missing {
+		c.problem(fmt.Errorf("%w: table file %s is missing", ErrCorrupt, filepath.Join(c.store.dir, manifest.TableName(n))))
+	}
+	return nil
+}
+
+// tables verifies every table file once.
+func (c *checker) tables() error {
+	c.report.Tables = len(c.store.frozen.Tables)
+	seen := map[uint64]bool{}
+	for _, t := range c.store.frozen.Tables {
+		for _, p := range t.Partitions {
+			for _, level := range p.Levels {
+				for _, f := range level {
+					if err := c.ctx.Err(); err != nil {
+						return err
+					}
+					if seen[f.Number] {
+						continue
+					}
+					seen[f.Number] = true
+					if err := c.table(f); err != nil {
+						c.problem(err)
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// table verifies a table file against itself and against the manifest.
+func (c *checker) table(f *manifest.FileMeta) error {
+	name := filepath.Join(c.store.dir, manifest.TableName(f.Number))
+	if _, err := c.store.fs.Stat(name); err != nil {
+		return nil // missing: reported already
+	}
+	c.progress(name)
+	r, err := partition.OpenTable(c.store.fs, c.store.dir, nil, f)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	c.report.TableFiles++
+	c.report.FileBytes += f.Size
+	if err := r.Verify(); err != nil {
+		return err
+	}
+	sum, err := r.FileChecksum()
+	if err != nil {
+		return err
+	}
+	if sum != f.Checksum {
+		return fmt.Errorf("%w: table file %s: the checksum of the whole file is not the manifest's", ErrCorrupt, name)
+	}
+	if p := r.Properties(); !agree(p, f) {
+		return fmt.Errorf("%w: table file %s: it does not hold what the manifest says", ErrCorrupt, name)
+	}
+	c.report.Rows += f.Rows
+	c.report.Cells += f.Cells
+	return nil
+}
+
+// agree reports whether a file's properties are what the manifest says.
+func agree(p *sstable.Properties, f *manifest.FileMeta) bool {
+	return p.Rows == f.Rows && p.Cells == f.Cells && p.Puts == f.Puts && p.Tombstones == f.Tombstones &&
+		bytes.Equal(p.SmallestKey, f.Smallest) && bytes.Equal(p.LargestKey, f.Largest) &&
+		p.SmallestSeq == f.SmallestSeq && p.LargestSeq == f.LargestSeq &&
+		p.MinVersion == f.MinVersion && p.MaxVersion == f.MaxVersion &&
+		p.Permanent == f.Permanent && p.NewestTombstone == f.NewestTombstone
+}
+
+// log reads the log and decodes every record.
+func (c *checker) log() {
+	c.progress(c.store.logDir())
+	opts := wal.Options{FS: c.store.fs, Dir: c.store.logDir(), StoreID: c.store.frozen.StoreID}
+	var m row.Mutation
+	result, err := wal.Recover(opts, knownSegment(c.store.frozen), func(rec wal.Record) error {
+		if err := c.ctx.Err(); err != nil {
+			return err
+		}
+		batch, err := row.NewBatchReader(rec.Payload)
+		for more := err == nil; more && err == nil; {
+			more, err = batch.Next(&m)
+		}
+		if err != nil {
+			return fmt.Errorf("%w: log segment %d, offset %d: %w", ErrCorrupt, rec.Segment, rec.Offset, err)
+		}
+		return nil
+	})
+	if err != nil && c.ctx.Err() == nil {
+		c.problem(err)
+	}
+	c.report.LogRecords, c.report.LogBytes = result.Records, result.Bytes
+}

@@ -1,0 +1,217 @@
+package flagstone
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/partition"
+)
+
+// Flush moves everything that was written so far from memory and log to table
+// files, and makes it durable.
+func (s *Store) Flush(ctx context.Context) error {
+	if err := s.writable(); err != nil {
+		return err
+	}
+	trees := s.rotateAll()
+	for _, tree := range trees {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := s.flushTree(tree); err != nil {
+			return s.describe(err)
+		}
+	}
+	return s.describe(s.releaseLog())
+}
+
+// rotateAll rotates the memtables of all trees at one sequence number, and
+// returns the trees.
+func (s *Store) rotateAll() (trees []*partition.Tree) {
+	s.pipeline.order.Lock()
+	defer s.pipeline.order.Unlock()
+	for _, t := range s.Tables() {
+		for _, tree := range t.partitions().Trees() {
+			s.memory.rotated(tree.Rotate(s.pipeline.nextSeq))
+			trees = append(trees, tree)
+		}
+	}
+	return trees
+}
+
+// Compact flushes, and merges every tree down to one level. It takes as long as
+// rewriting the store; ctx ends it between two merges.
+func (s *Store) Compact(ctx context.Context) error {
+	if err := s.Flush(ctx); err != nil {
+		return err
+	}
+	for _, t := range s.Tables() {
+		for _, tree := range t.partitions().Trees() {
+			for {
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				did, err := tree.CompactAll()
+				if errors.Is(err, partition.ErrStale) {
+					continue
+				}
+				if err != nil {
+					return s.describe(err)
+				}
+				if !did {
+					break
+				}
+			}
+			s.noteFiles(tree)
+		}
+	}
+	return nil
+}
+
+// Checkpoint makes dir, which must not exist or be empty, a store that holds
+// what this one holds at this moment. Table files are linked, not copied, where
+// the file system can; writes go on meanwhile.
+func (s *Store) Checkpoint(ctx context.Context, dir string) error {
+	if err := s.writable(); err != nil {
+		return err
+	}
+	if names, err := s.fs.List(dir); err == nil && len(names) > 0 {
+		return fmt.Errorf("%w: checkpoint into %s, which is not empty", ErrInvalid, dir)
+	}
+	state, release, err := s.pinFlushed(ctx)
+	if err != nil {
+		return s.describe(err)
+	}
+	defer release()
+	if err := s.linkTables(ctx, state, dir); err != nil {
+		return s.describe(err)
+	}
+	copied := *state
+	copied.MinLog = 1 // a checkpoint has no log
+	rand.Read(copied.StoreID[:])
+	return s.describe(manifest.CreateFrom(s.fs, dir, &copied))
+}
+
+// pinFlushed flushes everything and returns a state that holds exactly what was
+// written before one moment, with its files pinned until release.
+func (s *Store) pinFlushed(ctx context.Context) (state *manifest.State, release func(), err error) {
+	s.flushGate.Lock()
+	defer s.flushGate.Unlock()
+	trees := s.rotateAll()
+	for _, tree := range trees {
+		for {
+			freed, err := tree.Flush(s.settle)
+			s.memory.free(freed, freed)
+			if errors.Is(err, partition.ErrStale) {
+				continue
+			}
+			if err != nil {
+				return nil, nil, err
+			}
+			if freed == 0 {
+				break
+			}
+		}
+	}
+	for ctx.Err() == nil {
+		state = s.state()
+		if release, ok := pinVersions(trees, state); ok {
+			return state, release, nil
+		}
+		// A compaction changed a tree in between: it will not do so for ever.
+	}
+	return nil, nil, ctx.Err()
+}
+
+// pinVersions pins the trees; ok says that what they pin is what the state
+// describes.
+func pinVersions(trees []*partition.Tree, state *manifest.State) (release func(), ok bool) {
+	var pins []*partition.Pin
+	release = func() {
+		for _, p := range pins {
+			p.Release()
+		}
+	}
+	for _, tree := range trees {
+		p := tree.Pin()
+		pins = append(pins, p)
+		_, meta := state.Partition(tree.ID())
+		if meta != nil && meta != p.Meta() {
+			release()
+			return nil, false
+		}
+	}
+	return release, true
+}
+
+// linkTables puts the table files of a state into another directory.
+func (s *Store) linkTables(ctx context.Context, state *manifest.State, dir string) error {
+	dirs := map[string]bool{dir: true}
+	for _, t := range state.Tables {
+		for _, p := range t.Partitions {
+			for _, level := range p.Levels {
+				for _, f := range level {
+					if err := ctx.Err(); err != nil {
+						return err
+					}
+					name := manifest.TableName(f.Number)
+					dirs[filepath.Dir(filepath.Join(dir, name))] = true
+					if err := s.linkTable(name, dir); err != nil {
+						return err
+					}
+				}
+			}
+		}
+	}
+	for d := range dirs {
+		if err := s.fs.MkdirAll(d); err != nil {
+			return err
+		}
+		if err := s.fs.SyncDir(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// linkTable links one file, or copies it where links are not to be had.
+func (s *Store) linkTable(name, dir string) error {
+	from, to := filepath.Join(s.dir, name), filepath.Join(dir, name)
+	if err := s.fs.MkdirAll(filepath.Dir(to)); err != nil {
+		return err
+	}
+	if _, err := s.fs.Stat(to); err == nil {
+		return nil // shared by two partitions
+	}
+	if s.fs.Link(from, to) == nil {
+		return nil
+	}
+	return copyFile(s.fs, from, to)
+}
+
+func copyFile(fsys vfs.FS, from, to string) (err error) {
+	in, err := fsys.Open(from, vfs.OpenOptions{Sequential: true})
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := fsys.Create(to, vfs.OpenOptions{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	size, err := in.Size()
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(out, io.NewSectionReader(in, 0, size)); err != nil {
+		return err
+	}
+	return out.Sync()
+}

@@ -1,0 +1,36 @@
+package flagstone
+
+import "errors"
+
+// Errors that callers can match with errors.Is. Errors that a Store returns
+// wrap one of these, or the error of the context, or that of a function the
+// caller passed in; their text names the table, the row, or the file and offset.
+var (
+	// ErrClosed: the store, snapshot or iterator was closed.
+	ErrClosed = errors.New("flagstone: closed")
+	// ErrReadOnly: the store was opened read-only.
+	ErrReadOnly = errors.New("flagstone: the store is open read-only")
+	// ErrTableNotFound: no table of that name, or it was dropped.
+	ErrTableNotFound = errors.New("flagstone: table not found")
+	// ErrTableExists: a table of that name exists.
+	ErrTableExists = errors.New("flagstone: table exists")
+	// ErrInvalid: an argument that is never right, whatever the store holds.
+	ErrInvalid = errors.New("flagstone: invalid argument")
+	// ErrVersionOutOfRange: a cell's version lies at or above the time of the
+	// write plus the table's Max Version Offset.
+	ErrVersionOutOfRange = errors.New("flagstone: cell version out of range")
+	// ErrCorrupt: bytes on disk are not what was written. The text names the
+	// file and, where it is known, the offset.
+	ErrCorrupt = errors.New("flagstone: corrupt")
+	// ErrPoisoned: a write or sync of the log or the manifest failed, so what
+	// is durable is unknown. Reads go on, writes fail; close the store, see to
+	// the disk, and open it again.
+	ErrPoisoned = errors.New("flagstone: store is poisoned by a failed write")
+	// ErrNoSpace: the disk is full. Nothing was lost; writes are accepted
+	// again once there is space.
+	ErrNoSpace = errors.New("flagstone: no space left on the disk")
+	// ErrLocked: another process, or another Store of this one, has it open.
+	ErrLocked = errors.New("flagstone: the store is in use")
+	// ErrNotStore: the directory holds no store, or files of something else.
+	ErrNotStore = errors.New("flagstone: not a store")
+)

@@ -1,0 +1,106 @@
+package flagstone_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+
+	"github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// Embedding Flagstone: open a store, make a table, write a row, read it back.
+func Example() {
+	dir, err := os.MkdirTemp("", "flagstone")
+	check(err)
+	defer os.RemoveAll(dir)
+
+	ctx := context.Background()
+	store, err := flagstone.Open(dir, flagstone.Options{})
+	check(err)
+	defer store.Close()
+	people, err := store.CreateTable(ctx, flagstone.TableSpec{
+		Name: "people", Key: []flagstone.KeyColumn{{Name: "id", Type: row.TypeString}},
+	})
+	check(err)
+	err = people.Update(ctx, flagstone.Key("alice"), func(tx *flagstone.RowTx) error {
+		tx.Put("city", store.NowMillis(), row.String("Vienna"))
+		return nil
+	})
+	check(err)
+	alice, err := people.Get(ctx, flagstone.Key("alice"), flagstone.ReadOptions{})
+	check(err)
+	city, _ := alice.Value("city")
+	fmt.Println(city.Text())
+	// Output: Vienna
+}
+
+// A read-modify-write: nothing can change the row between the read and the
+// write.
+func ExampleTable_Update() {
+	store, table := exampleTable()
+	defer store.Close()
+	ctx := context.Background()
+	for range 3 {
+		err := table.Update(ctx, flagstone.Key("visits"), func(tx *flagstone.RowTx) error {
+			var n int64
+			if r, err := tx.Get(flagstone.ReadOptions{Columns: []string{"n"}, MaxVersions: 1}); err != nil {
+				return err
+			} else if r != nil {
+				v, _ := r.Value("n")
+				n = v.Int64()
+			}
+			tx.Put("n", store.NowMillis(), row.Integer(n+1))
+			return nil
+		})
+		check(err)
+	}
+	r, err := table.Get(ctx, flagstone.Key("visits"), flagstone.ReadOptions{})
+	check(err)
+	n, _ := r.Value("n")
+	fmt.Println(n)
+	// Output: 3
+}
+
+// A batch is atomic over any rows and tables.
+func ExampleStore_Apply() {
+	store, table := exampleTable()
+	defer store.Close()
+	ctx := context.Background()
+
+	b := store.NewBatch()
+	now := store.NowMillis()
+	b.Row(table, flagstone.Key("a")).Put("balance", now, row.Integer(-10))
+	b.Row(table, flagstone.Key("b")).Put("balance", now, row.Integer(10))
+	check(store.Apply(ctx, b))
+
+	rows := table.Scan(ctx, nil, nil, flagstone.ScanOptions{})
+	defer rows.Close()
+	for rows.Next() {
+		balance, _ := rows.Row().Value("balance")
+		fmt.Println(rows.Row().Key()[0].Text(), balance)
+	}
+	check(rows.Err())
+	// Output:
+	// a -10
+	// b 10
+}
+
+func exampleTable() (*flagstone.Store, *flagstone.Table) {
+	dir, err := os.MkdirTemp("", "flagstone")
+	check(err)
+	store, err := flagstone.Open(dir, flagstone.Options{})
+	check(err)
+	table, err := store.CreateTable(context.Background(), flagstone.TableSpec{
+		Name: "examples", Key: []flagstone.KeyColumn{{Name: "id", Type: row.TypeString}},
+	})
+	check(err)
+	return store, table
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}

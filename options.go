@@ -1,0 +1,170 @@
+package flagstone
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/flagstone-db/flagstone/compaction"
+	"github.com/flagstone-db/flagstone/internal/cache"
+	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/sstable"
+)
+
+// SyncMode says what an acknowledged write has survived.
+type SyncMode int
+
+const (
+	// SyncAlways acknowledges a write when it is durable. The default.
+	SyncAlways SyncMode = iota
+	// SyncNone acknowledges a write when it is in the log's buffer. After a
+	// crash the store holds a prefix of the writes; what a write returned
+	// before Flush or Close may be lost, also when only the process dies.
+	SyncNone
+)
+
+// Compression says how blocks of table files are compressed. A block that does
+// not become smaller by an eighth is stored as it is.
+type Compression int
+
+const (
+	// CompressionS2 is fast and light, the default.
+	CompressionS2 Compression = iota
+	// CompressionZstd is denser and slower.
+	CompressionZstd
+	// CompressionNone stores blocks as they are.
+	CompressionNone
+)
+
+// table is the compression as package sstable numbers it.
+func (c Compression) table() sstable.Compression {
+	switch c {
+	case CompressionZstd:
+		return sstable.CompressZstd
+	case CompressionNone:
+		return sstable.CompressNone
+	}
+	return sstable.CompressS2
+}
+
+// Options configure a Store. The zero value is a good start. Sizes are bytes;
+// zero picks the default, and very small values are legal (they make small
+// stores with many levels, which tests like).
+type Options struct {
+	// Sync says when a write is acknowledged.
+	Sync SyncMode
+	// MemoryBudget bounds the memtables of all tables together, those that are
+	// being flushed included. Default 256 MiB.
+	MemoryBudget int64
+	// MemtableSize is the size at which one partition's memtable is flushed.
+	// Default 64 MiB, at most a quarter of MemoryBudget.
+	MemtableSize int64
+	// TableFileSize is the target size of table files. Default 64 MiB.
+	TableFileSize int64
+	// WALSegmentSize is the size of log segments. Default 64 MiB.
+	WALSegmentSize int64
+	// PartitionSplitSize is the size at which a partition is to be split.
+	// Default 10 GiB. Partitions are not split yet.
+	PartitionSplitSize int64
+	// CacheSize bounds the cache of decompressed blocks. Default 256 MiB.
+	CacheSize int64
+	// Compression of table blocks. Default CompressionS2.
+	Compression Compression
+	// ReadOnly opens the store without writing to it: the log is read into
+	// memory, nothing is flushed, and writes fail with ErrReadOnly.
+	ReadOnly bool
+	// Logger receives events. Default: none.
+	Logger *slog.Logger
+	// Shared holds what several stores of one process have in common. Default:
+	// this store has its own.
+	Shared *Shared
+	// Seams replaces the file system, the clock and the executor in tests.
+	Seams Seams
+}
+
+// Shared is what the stores of one process may share: the block cache and the
+// goroutines of background work. Close it after the last store.
+type Shared struct {
+	cache    *cache.Cache
+	executor executor.Executor
+}
+
+// NewShared makes what stores may share: a block cache of cacheSize bytes, and
+// background workers.
+func NewShared(cacheSize int64) *Shared {
+	return &Shared{cache: cache.New(cache.Options{Capacity: cacheSize}), executor: newPool()}
+}
+
+// Close ends the background workers. REQUIRES: every store that uses it is
+// closed.
+func (s *Shared) Close() { s.executor.Close() }
+
+// Seams are the doors to the machine: nil fields stand for the real ones. The
+// types are internal; programs that embed Flagstone leave them alone.
+type Seams struct {
+	FS       vfs.FS
+	Clock    clock.Clock
+	Executor executor.Executor
+}
+
+// newPool makes the goroutines that background work runs on: one flush and one
+// compaction at a time per two cores would starve neither; two of each is the
+// least that keeps a long compaction from delaying a short one.
+func newPool() executor.Executor {
+	return executor.NewPool([executor.Classes]int{
+		executor.Flush: 2, executor.Compaction: 2, executor.Cleanup: 1,
+	})
+}
+
+const (
+	mib = 1 << 20
+	gib = 1 << 30
+)
+
+// withDefaults fills in what was left open and checks the rest. Errors are
+// ErrInvalid.
+func (o Options) withDefaults() (Options, error) {
+	defaults := []struct {
+		name  string
+		value *int64
+		def   int64
+	}{
+		{"MemoryBudget", &o.MemoryBudget, 256 * mib},
+		{"MemtableSize", &o.MemtableSize, 64 * mib},
+		{"TableFileSize", &o.TableFileSize, 64 * mib},
+		{"WALSegmentSize", &o.WALSegmentSize, 64 * mib},
+		{"PartitionSplitSize", &o.PartitionSplitSize, 10 * gib},
+		{"CacheSize", &o.CacheSize, 256 * mib},
+	}
+	for _, d := range defaults {
+		if *d.value < 0 {
+			return o, fmt.Errorf("%w: Options.%s is %d bytes", ErrInvalid, d.name, *d.value)
+		}
+		if *d.value == 0 {
+			*d.value = d.def
+		}
+	}
+	if o.Sync != SyncAlways && o.Sync != SyncNone {
+		return o, fmt.Errorf("%w: Options.Sync is %d", ErrInvalid, o.Sync)
+	}
+	if o.Compression < 0 || o.Compression > CompressionNone {
+		return o, fmt.Errorf("%w: Options.Compression is %d", ErrInvalid, o.Compression)
+	}
+	o.MemtableSize = min(o.MemtableSize, max(o.MemoryBudget/4, 1))
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Seams.FS == nil {
+		o.Seams.FS = vfs.OS()
+	}
+	if o.Seams.Clock == nil {
+		o.Seams.Clock = clock.System()
+	}
+	return o, nil
+}
+
+// levels derives the shape of the trees from the options.
+func (o Options) levels() compaction.Config {
+	return compaction.Config{TableFileSize: o.TableFileSize}
+}

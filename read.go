@@ -1,0 +1,368 @@
+package flagstone
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/flagstone-db/flagstone/mvcc"
+	"github.com/flagstone-db/flagstone/partition"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// ReadOptions say what a read wants of a row. The zero value is everything that
+// is visible now. The limits apply in this order: the table's Time To Live and
+// Max Versions, the time range, MaxVersions.
+type ReadOptions struct {
+	// Columns are the wanted columns; nil is all.
+	Columns []string
+	// StartColumn (inclusive) and EndColumn (exclusive) bound the column
+	// names; empty is unbounded.
+	StartColumn, EndColumn string
+	// MaxVersions is the number of newest versions wanted of each column; 0 is
+	// all that the table keeps.
+	MaxVersions int
+	// MinVersion (inclusive) and MaxVersion (exclusive) bound the versions, in
+	// milliseconds; a MaxVersion of 0 is unbounded.
+	MinVersion, MaxVersion int64
+	// Snapshot is the moment to read at; nil is now.
+	Snapshot *Snapshot
+
+	existsOnly bool // no cells are wanted
+}
+
+// selection translates the options. Errors are ErrInvalid.
+func (o *ReadOptions) selection() (mvcc.Selection, error) {
+	sel := mvcc.Selection{
+		Start: []byte(o.StartColumn), End: []byte(o.EndColumn),
+		MaxVersions: o.MaxVersions, MinVersion: o.MinVersion, MaxVersionExcl: o.MaxVersion,
+		NoCells: o.existsOnly,
+	}
+	if o.MaxVersions < 0 || o.MinVersion < 0 || o.MaxVersion < 0 {
+		return sel, fmt.Errorf("%w: ReadOptions with a negative number", ErrInvalid)
+	}
+	if o.Columns != nil {
+		if len(o.Columns) == 0 {
+			sel.NoCells = true
+		}
+		for _, c := range o.Columns {
+			sel.Columns = append(sel.Columns, []byte(c))
+		}
+		slices.SortFunc(sel.Columns, slices.Compare)
+		sel.Columns = slices.CompactFunc(sel.Columns, slices.Equal)
+	}
+	return sel, nil
+}
+
+// Get reads one row. The result is nil if the row does not exist; a row that
+// exists without a selected cell is returned with no Cells.
+func (t *Table) Get(_ context.Context, key []row.Value, opts ReadOptions) (*Row, error) {
+	encoded, err := t.encodeKey(nil, key)
+	if err != nil {
+		return nil, err
+	}
+	return t.getEncoded(encoded, opts, false)
+}
+
+// getEncoded reads a row by its encoded key, at the options' snapshot, at the
+// newest visible state, or, with undurable, at the newest applied state.
+func (t *Table) getEncoded(key []byte, opts ReadOptions, undurable bool) (*Row, error) {
+	sel, err := opts.selection()
+	if err != nil {
+		return nil, err
+	}
+	r := new(Row)
+	if err := r.reset(key, t.columns); err != nil {
+		return nil, err
+	}
+	exists := false
+	err = t.readRow(key, opts.Snapshot, undurable, sel, func(reader *mvcc.RowReader) {
+		exists = reader.Exists()
+		for reader.NextCell() {
+			r.add(reader.Cell())
+		}
+	})
+	if err != nil || !exists {
+		return nil, err
+	}
+	return r, nil
+}
+
+// visibleVersions returns the versions of a column that the newest applied
+// state shows, newest first. Cells that a reader's clock hides but that are not
+// beyond the expiry watermark count: the answer does not depend on the clock.
+func (t *Table) visibleVersions(key, column []byte) ([]int64, error) {
+	meta := t.meta()
+	if meta == nil {
+		return nil, fmt.Errorf("%w: %q was dropped", ErrTableNotFound, t.name)
+	}
+	versions := []int64{}
+	view := mvcc.View{Seq: mvccLatest, MaxVersions: int(meta.Options.MaxVersions), Cutoff: meta.Watermark}
+	err := t.partitions().Find(key).Get(key, func() mvcc.View { return view },
+		mvcc.Selection{Columns: [][]byte{column}}, func(reader *mvcc.RowReader) {
+			for reader.NextCell() {
+				versions = append(versions, reader.Cell().Version)
+			}
+		})
+	return versions, t.store.describe(err)
+}
+
+// readRow positions a reader on a row and lets use read it.
+func (t *Table) readRow(key []byte, sn *Snapshot, undurable bool, sel mvcc.Selection, use func(*mvcc.RowReader)) error {
+	s := t.store
+	if s.closed.Load() || sn != nil && sn.closed.Load() {
+		return ErrClosed
+	}
+	if t.dropped.Load() {
+		return fmt.Errorf("%w: %q was dropped", ErrTableNotFound, t.name)
+	}
+	known := true
+	// The view is taken once the tree is pinned: the pinned state then holds
+	// all that was visible before, and the watermark read afterwards covers
+	// every drop that it has been through.
+	view := func() (v mvcc.View) {
+		switch meta := t.meta(); {
+		case sn != nil:
+			v, known = sn.view(t.id)
+		case meta == nil:
+			known = false
+		case undurable:
+			v = viewOf(meta, mvccLatest, s.clock.NowMillis())
+		default:
+			v = viewOf(meta, s.pipeline.visible.Load(), s.clock.NowMillis())
+		}
+		return v
+	}
+	err := t.partitions().Find(key).Get(key, view, sel, use)
+	if err == nil && !known {
+		err = fmt.Errorf("%w: %q", ErrTableNotFound, t.name)
+	}
+	return s.describe(err)
+}
+
+// ScanOptions say what a scan wants.
+type ScanOptions struct {
+	ReadOptions
+	// Reverse walks downwards: from start, inclusive, to end, exclusive, with
+	// start above end.
+	Reverse bool
+}
+
+// Rows iterates over the rows of a scan. It sees one moment, however long it
+// runs; close it. It is used by one goroutine at a time.
+//
+//	rows := table.Scan(ctx, start, end, flagstone.ScanOptions{})
+//	defer rows.Close()
+//	for rows.Next() {
+//		use(rows.Row())
+//	}
+//	if err := rows.Err(); err != nil { ... }
+type Rows struct {
+	ctx      context.Context
+	table    *Table
+	snapshot *Snapshot
+	own      bool // the snapshot ends with the scan
+	sel      mvcc.Selection
+	view     mvcc.View
+	reverse  bool
+
+	low, high []byte            // low <= key < high; nil high is unbounded
+	trees     []*partition.Tree // not yet visited, in the order of the scan
+	it        *partition.Iterator
+	reader    mvcc.RowReader
+	examined  int64 // by readers of trees that are done
+
+	row    Row
+	err    error
+	closed bool
+}
+
+// Scan iterates over the rows from start, inclusive, to end, exclusive, in key
+// order, or downwards with Reverse. A bound is a key, or the beginning of one,
+// and may hold row.Min and row.Max; an empty one is unbounded. Mistakes are
+// reported by Rows.Err.
+func (t *Table) Scan(ctx context.Context, start, end []row.Value, opts ScanOptions) *Rows {
+	rows := &Rows{ctx: ctx, table: t, snapshot: opts.Snapshot, reverse: opts.Reverse}
+	if rows.err = rows.init(start, end, &opts); rows.err != nil {
+		rows.err = t.store.describe(rows.err)
+	}
+	return rows
+}
+
+func (r *Rows) init(start, end []row.Value, opts *ScanOptions) (err error) {
+	t := r.table
+	if r.sel, err = opts.selection(); err != nil {
+		return err
+	}
+	if r.low, r.high, err = t.scanBounds(start, end, opts.Reverse); err != nil {
+		return err
+	}
+	if r.snapshot == nil {
+		if r.snapshot, err = t.store.Snapshot(); err != nil {
+			return err
+		}
+		r.own = true
+	}
+	known := false
+	if r.view, known = r.snapshot.view(t.id); !known || t.dropped.Load() {
+		return fmt.Errorf("%w: %q", ErrTableNotFound, t.name)
+	}
+	r.trees = slices.Clone(t.partitions().Between(r.low, r.high))
+	if r.reverse {
+		slices.Reverse(r.trees)
+	}
+	return nil
+}
+
+// scanBounds encodes the bounds of a scan as low <= key < high. A reverse scan
+// includes start and excludes end, so both move up by the least possible step.
+func (t *Table) scanBounds(start, end []row.Value, reverse bool) (low, high []byte, err error) {
+	first, err := t.encodeBound(nil, start)
+	if err != nil {
+		return nil, nil, err
+	}
+	last, err := t.encodeBound(nil, end)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !reverse {
+		if len(end) == 0 {
+			return first, nil, nil
+		}
+		return first, last, nil
+	}
+	if len(end) > 0 {
+		low = append(last, 0) // the smallest string above it
+	}
+	if len(start) > 0 {
+		high = append(first, 0)
+	}
+	return low, high, nil
+}
+
+// Next moves to the next row; false at the end and on an error, see Err.
+func (r *Rows) Next() bool {
+	for r.err == nil && !r.closed {
+		if !r.advance() {
+			return false
+		}
+		r.reader.StartRow()
+		exists := r.reader.Exists()
+		if err := r.reader.Error(); err != nil {
+			r.fail(err)
+			return false
+		}
+		if !exists {
+			continue
+		}
+		if r.fail(r.readRow()); r.err != nil {
+			return false
+		}
+		return true
+	}
+	return false
+}
+
+// readRow copies the current row.
+func (r *Rows) readRow() error {
+	if err := r.row.reset(r.it.RowKey(), r.table.columns); err != nil {
+		return err
+	}
+	for r.reader.NextCell() {
+		r.row.add(r.reader.Cell())
+	}
+	return r.reader.Error()
+}
+
+// advance moves to the next physical row in range, whether it exists in the
+// view or not.
+func (r *Rows) advance() bool {
+	if err := r.ctx.Err(); err != nil {
+		r.fail(err)
+		return false
+	}
+	for {
+		ok := false
+		switch {
+		case r.it == nil:
+			if len(r.trees) == 0 {
+				return false
+			}
+			r.it = r.trees[0].NewIterator()
+			r.trees = r.trees[1:]
+			r.reader.Reset(r.it, r.view, r.sel)
+			ok = r.seek()
+		case r.reverse:
+			ok = r.it.PrevRow()
+		default:
+			ok = r.it.NextRow()
+		}
+		if ok && r.inRange(r.it.RowKey()) {
+			return true
+		}
+		if err := r.it.Error(); err != nil {
+			r.fail(err)
+			return false
+		}
+		r.leaveTree()
+	}
+}
+
+func (r *Rows) seek() bool {
+	switch {
+	case !r.reverse:
+		return r.it.SeekRow(r.low)
+	case r.high == nil:
+		return r.it.Last()
+	}
+	return r.it.SeekRowBefore(r.high)
+}
+
+func (r *Rows) inRange(key []byte) bool {
+	if r.reverse {
+		return slices.Compare(key, r.low) >= 0
+	}
+	return r.high == nil || slices.Compare(key, r.high) < 0
+}
+
+func (r *Rows) leaveTree() {
+	r.examined += int64(r.reader.Examined())
+	r.fail(r.it.Close())
+	r.it = nil
+}
+
+func (r *Rows) fail(err error) {
+	if err != nil && r.err == nil {
+		r.err = r.table.store.describe(err)
+	}
+}
+
+// Row is the current row, valid until the next call of Next.
+func (r *Rows) Row() *Row { return &r.row }
+
+// Err is the error that ended the scan, nil at its plain end.
+func (r *Rows) Err() error { return r.err }
+
+// Examined is the number of cells looked at so far, visible or not. A caller
+// that answers in pages uses it to end a page over dead data.
+func (r *Rows) Examined() int64 {
+	if r.it == nil {
+		return r.examined
+	}
+	return r.examined + int64(r.reader.Examined())
+}
+
+// Close ends the scan and lets go of what it pins.
+func (r *Rows) Close() error {
+	if r.closed {
+		return nil
+	}
+	r.closed = true
+	if r.it != nil {
+		r.leaveTree()
+	}
+	if r.own {
+		r.snapshot.Close()
+	}
+	return nil
+}

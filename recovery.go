@@ -1,0 +1,164 @@
+package flagstone
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/memtable"
+	"github.com/flagstone-db/flagstone/row"
+	"github.com/flagstone-db/flagstone/wal"
+)
+
+// recover rebuilds the memtables from the log and begins a new segment. What
+// the partitions' files hold already is skipped, mutation by mutation, so
+// replay may begin anywhere below what is missing, and may be repeated: a crash
+// during recovery changes nothing. Memory stays in its budget: a memtable that
+// fills up is flushed before replay goes on.
+func (s *Store) recover() error {
+	state := s.state()
+	s.issued.raise(state.IssuedMillis)
+	if err := s.clearFiles(); err != nil {
+		return err
+	}
+	if !s.opts.ReadOnly {
+		if err := s.settleLogFiles(); err != nil {
+			return err
+		}
+	}
+	opts := wal.Options{
+		FS: s.fs, Dir: s.logDir(),
+		SegmentSize: s.opts.WALSegmentSize, Sync: s.opts.Sync == SyncAlways,
+		StoreID: state.StoreID, Logger: s.opts.Logger,
+	}
+	r := replay{store: s, lastSeq: state.LastSeq}
+	result, err := wal.Recover(opts, knownSegment(state), r.record)
+	if err != nil {
+		return err
+	}
+	s.pipeline.nextSeq = r.lastSeq + 1
+	s.pipeline.visible.Store(r.lastSeq)
+	if torn := result.Torn; torn != nil && result.Records > 0 {
+		s.opts.Logger.Info("the log was not closed; it ends after its last whole record",
+			"file", torn.File, "offset", torn.Offset, "reason", torn.Reason)
+	}
+	if result.Records > 0 {
+		s.opts.Logger.Info("log recovered", "records", result.Records, "bytes", result.Bytes, "applied", r.applied)
+	}
+	if s.opts.ReadOnly {
+		return nil
+	}
+	s.log, err = wal.NewWriter(opts, result)
+	return err
+}
+
+func (s *Store) logDir() string { return filepath.Join(s.dir, manifest.WALDir) }
+
+// settleLogFiles syncs the log before it is read. The process that wrote it may
+// have died with records in the system's cache only; what is read from there
+// and flushed to a table could otherwise outlive the other half of its batch.
+func (s *Store) settleLogFiles() error {
+	names, err := s.fs.List(s.logDir())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		f, err := s.fs.OpenReadWrite(filepath.Join(s.logDir(), name), vfs.OpenOptions{})
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(f.Sync(), f.Close()); err != nil {
+			return fmt.Errorf("sync log file %s before it is read: %w", name, err)
+		}
+	}
+	return s.fs.SyncDir(s.logDir())
+}
+
+// knownSegment is the log segment that must exist, 0 if none was ever recorded:
+// a store that has just been made may have crashed before its first segment.
+func knownSegment(state *manifest.State) uint64 {
+	if state.MinLog <= 1 {
+		return 0
+	}
+	return state.MinLog
+}
+
+// replay applies recovered records.
+type replay struct {
+	store    *Store
+	lastSeq  uint64
+	applied  int // mutations
+	mutation row.Mutation
+}
+
+// record applies one record: a batch whose first sequence number is the
+// record's position.
+func (r *replay) record(rec wal.Record) error {
+	if rec.Stream != stream {
+		return fmt.Errorf("%w: log segment %d, offset %d: unknown stream %d", ErrCorrupt, rec.Segment, rec.Offset, rec.Stream)
+	}
+	batch, err := row.NewBatchReader(rec.Payload)
+	if err == nil {
+		r.store.issued.raise(batch.Time())
+		err = r.batch(&batch, rec)
+	}
+	if errors.Is(err, row.ErrBadMutation) {
+		err = fmt.Errorf("%w: log segment %d, offset %d: %w", ErrCorrupt, rec.Segment, rec.Offset, err)
+	}
+	return err
+}
+
+func (r *replay) batch(batch *row.BatchReader, rec wal.Record) error {
+	for seq := rec.Position; ; seq++ {
+		more, err := batch.Next(&r.mutation)
+		if err != nil || !more {
+			return err
+		}
+		r.lastSeq = max(r.lastSeq, seq)
+		if err := r.apply(seq, rec.Segment); err != nil {
+			return err
+		}
+	}
+}
+
+// apply inserts the mutation unless its table is gone or its partition's files
+// hold it.
+func (r *replay) apply(seq, segment uint64) error {
+	s, m := r.store, &r.mutation
+	table := s.catalog().byID[m.Table]
+	if table == nil {
+		return nil
+	}
+	tree := table.partitions().Find(m.Key)
+	if seq <= tree.FlushedSeq() {
+		return nil
+	}
+	size := memtable.EstimateSize(m)
+	if !s.opts.ReadOnly {
+		full := tree
+		if !tree.Full(size) {
+			full = nil
+			if s.memory.crowded() {
+				full = s.largestMemtable()
+			}
+		}
+		if full != nil {
+			s.memory.rotated(full.Rotate(seq))
+			freed, err := full.Flush(func(uint64) error { return nil })
+			s.memory.free(freed, freed)
+			if err != nil {
+				return err
+			}
+		}
+	}
+	tree.Reserve(size, segment).Apply(seq, m)
+	s.memory.add(size)
+	r.applied++
+	return nil
+}

@@ -1,0 +1,116 @@
+package flagstone
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/mvcc"
+)
+
+// Snapshot is one moment of a store: a sequence number, a clock reading, and
+// the options that the tables had. What is read through it never changes while
+// it is open, and it keeps alive what it can see, so close it.
+type Snapshot struct {
+	store  *Store
+	seq    uint64
+	millis int64           // wall clock
+	state  *manifest.State // options and watermarks of the tables
+	closed atomic.Bool
+}
+
+// snapshots is the set of open snapshots of a store.
+type snapshots struct {
+	sync.Mutex
+	open map[*Snapshot]struct{}
+}
+
+// Snapshot pins the present moment.
+func (s *Store) Snapshot() (*Snapshot, error) {
+	if s.closed.Load() {
+		return nil, ErrClosed
+	}
+	s.snapshots.Lock()
+	defer s.snapshots.Unlock()
+	// The sequence number is read under the lock that policy takes: a merge
+	// that misses this snapshot in its list read the list before, so all it
+	// merges was visible before, and lies at or below seq.
+	sn := &Snapshot{
+		store: s, seq: s.pipeline.visible.Load(),
+		millis: s.clock.NowMillis(), state: s.state(),
+	}
+	s.snapshots.open[sn] = struct{}{}
+	return sn, nil
+}
+
+// Close lets go of what the snapshot keeps alive. It may be called twice.
+func (sn *Snapshot) Close() {
+	if sn.closed.Swap(true) {
+		return
+	}
+	sn.store.snapshots.Lock()
+	defer sn.store.snapshots.Unlock()
+	delete(sn.store.snapshots.open, sn)
+}
+
+// view returns what the snapshot sees of a table; false if the table did not
+// exist yet.
+func (sn *Snapshot) view(table uint64) (mvcc.View, bool) {
+	meta := sn.state.Table(table)
+	if meta == nil {
+		return mvcc.View{}, false
+	}
+	return viewOf(meta, sn.seq, sn.millis), true
+}
+
+// viewOf is what a reader at a sequence number and a clock reading sees.
+func viewOf(meta *manifest.Table, seq uint64, millis int64) mvcc.View {
+	cutoff := mvcc.CutoffAt(millis, meta.Options.TTLSeconds)
+	return mvcc.View{
+		Seq:         seq,
+		MaxVersions: int(meta.Options.MaxVersions),
+		Cutoff:      max(cutoff, meta.Watermark),
+	}
+}
+
+// policy says what a merge of the table may drop at this moment.
+//
+// Cells expire for readers by the wall clock, and are dropped by the purge
+// clock, which the wall clock may be ahead of. The cutoff used becomes the
+// table's watermark in the edit that installs the merge.
+func (s *Store) policy(table uint64) mvcc.Policy {
+	s.snapshots.Lock()
+	defer s.snapshots.Unlock()
+	state := s.state()
+	meta := state.Table(table)
+	if meta == nil { // being dropped: the merge's edit will be refused
+		return mvcc.Policy{Views: []mvcc.View{{Seq: mvccLatest, Cutoff: mvcc.NoExpiry}}, ExpiryCutoff: mvcc.NoExpiry}
+	}
+	latest := viewOf(meta, mvccLatest, s.purge.now())
+	views := make([]mvcc.View, 0, len(s.snapshots.open)+1)
+	for sn := range s.snapshots.open {
+		if v, ok := sn.view(table); ok {
+			views = append(views, v)
+		}
+	}
+	slices.SortFunc(views, func(a, b mvcc.View) int { return cmp.Compare(a.Seq, b.Seq) })
+	return mvcc.Policy{
+		Views:            append(views, latest),
+		ExpiryCutoff:     latest.Cutoff,
+		TombstoneHorizon: tombstoneHorizon(state, meta, latest.Cutoff),
+	}
+}
+
+// tombstoneHorizon is a sequence number up to which every put of the table has
+// a version that is expired at the cutoff: a write made at w has only versions
+// below w plus the Max Version Offset, the largest that the table ever had.
+func tombstoneHorizon(state *manifest.State, meta *manifest.Table, cutoff int64) uint64 {
+	const maxSeconds = math.MaxInt64 / 1000
+	if cutoff <= 0 || cutoff > maxSeconds || meta.LargestOffset > cutoff {
+		return 0
+	}
+	return state.SeqAtOrBefore((cutoff - meta.LargestOffset) * 1000)
+}

@@ -1,0 +1,56 @@
+package flagstone
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/flagstone-db/flagstone/partition"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// SplitPoints returns keys that divide the table into pieces of about
+// splitBytes each: n points make n+1 pieces. A point holds a value of the first
+// key column only, the partition key, which is never divided between two
+// pieces. limit bounds the number of points; 0 is no bound.
+//
+// The answer comes from the indexes of the table files and estimates of the
+// memtables; no data is read. Sizes are those on disk, compressed. A piece can
+// be too large by a block of each table file that overlaps its end, and by one
+// partition key.
+func (t *Table) SplitPoints(ctx context.Context, splitBytes int64, limit int) ([][]row.Value, error) {
+	if splitBytes < 1 || limit < 0 {
+		return nil, fmt.Errorf("%w: split points of %d bytes, at most %d", ErrInvalid, splitBytes, limit)
+	}
+	if t.dropped.Load() {
+		return nil, fmt.Errorf("%w: %q was dropped", ErrTableNotFound, t.name)
+	}
+	if limit == 0 {
+		limit = math.MaxInt
+	}
+	var anchors []partition.Anchor
+	for _, tree := range t.partitions().Trees() {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		found, err := tree.Anchors()
+		if err != nil {
+			return nil, t.store.describe(err)
+		}
+		anchors = append(anchors, found...)
+	}
+	var points [][]row.Value
+	for _, v := range partition.CutPoints(anchors, t.columns, splitBytes, limit) {
+		points = append(points, []row.Value{v})
+	}
+	return points, nil
+}
+
+// ApproximateSize is about how many bytes the table takes, in memory and on
+// disk.
+func (t *Table) ApproximateSize() (size int64) {
+	for _, tree := range t.partitions().Trees() {
+		size += tree.ApproximateSize()
+	}
+	return size
+}

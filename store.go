@@ -1,0 +1,284 @@
+package flagstone
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	"github.com/flagstone-db/flagstone/internal/cache"
+	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/partition"
+	"github.com/flagstone-db/flagstone/sstable"
+	"github.com/flagstone-db/flagstone/wal"
+)
+
+// Store is an open store. Its methods are safe for concurrent use.
+type Store struct {
+	dir   string
+	opts  Options
+	fs    vfs.FS
+	clock clock.Clock
+
+	lock     io.Closer
+	manifest *manifest.Log   // nil when read-only
+	frozen   *manifest.State // when read-only
+	log      *wal.Writer     // nil when read-only
+	blocks   *cache.Cache
+	files    *partition.Files
+	env      *partition.Env
+
+	executor executor.Executor
+	own      *Shared // to be closed with the store; nil if it was handed in
+
+	issued    issueClock
+	purge     *purgeClock
+	latches   latches
+	pipeline  pipeline
+	snapshots snapshots
+	memory    memory
+	work      work
+
+	// merges is held, shared, while the outcome of a merge is committed; a
+	// change of table options takes it alone.
+	merges sync.RWMutex
+
+	// flushGate is held, shared, while a tree is flushed; a checkpoint takes
+	// it alone, so that no tree's files run ahead of its moment.
+	flushGate sync.RWMutex
+
+	tables struct {
+		sync.Mutex                         // held while a table is made, changed or dropped
+		current    atomic.Pointer[catalog] // replaced as a whole
+	}
+
+	closed  atomic.Bool
+	closing chan struct{} // closed by Close
+}
+
+// Open opens the store in dir and makes one if there is none. When it returns,
+// everything that was acknowledged before is readable. Errors match ErrLocked,
+// ErrCorrupt, ErrNotStore, ErrInvalid, or those of the file system.
+func Open(dir string, opts Options) (*Store, error) {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{
+		dir: dir, opts: opts, fs: opts.Seams.FS, clock: opts.Seams.Clock,
+		closing: make(chan struct{}),
+	}
+	if err := s.open(); err != nil {
+		s.releaseAll()
+		return nil, s.describe(err)
+	}
+	return s, nil
+}
+
+func (s *Store) open() error {
+	if err := s.openFiles(); err != nil {
+		return err
+	}
+	s.share()
+	s.prepare()
+	if err := s.recover(); err != nil {
+		return err
+	}
+	s.start()
+	return nil
+}
+
+// openFiles takes the lock, before anything else is read, and opens or makes
+// the manifest.
+func (s *Store) openFiles() (err error) {
+	if !s.opts.ReadOnly {
+		if err := s.fs.MkdirAll(s.dir); err != nil {
+			return err
+		}
+	}
+	if s.lock, err = s.fs.Lock(filepath.Join(s.dir, manifest.LockName)); err != nil {
+		return err
+	}
+	if s.opts.ReadOnly {
+		s.frozen, _, err = manifest.Load(s.fs, s.dir)
+		return err
+	}
+	s.manifest, _, err = manifest.Open(s.fs, s.dir, s.opts.Logger)
+	if !errors.Is(err, manifest.ErrNotStore) {
+		return err
+	}
+	if err := s.refuseForeign(); err != nil {
+		return err
+	}
+	var id [16]byte
+	rand.Read(id[:])
+	if err := manifest.Create(s.fs, s.dir, id); err != nil {
+		return err
+	}
+	s.manifest, _, err = manifest.Open(s.fs, s.dir, s.opts.Logger)
+	return err
+}
+
+// refuseForeign makes sure that a directory without a store holds nothing that
+// only a store has: then CURRENT was lost, and making a new store would be the
+// end of the old one.
+func (s *Store) refuseForeign() error {
+	for _, name := range []string{manifest.WALDir, manifest.TablesDir} {
+		names, err := s.fs.List(filepath.Join(s.dir, name))
+		if err == nil && len(names) > 0 {
+			return fmt.Errorf("%w: %s has no %s file but files in %s; restore %s from a copy, or move %s away to begin anew",
+				ErrNotStore, s.dir, manifest.CurrentName, name, manifest.CurrentName, name)
+		}
+	}
+	return nil
+}
+
+// state is the manifest's state: what tables, partitions and files there are.
+func (s *Store) state() *manifest.State {
+	if s.manifest == nil {
+		return s.frozen
+	}
+	return s.manifest.State()
+}
+
+// share sets up what stores may have in common.
+func (s *Store) share() {
+	shared := s.opts.Shared
+	if shared == nil {
+		s.own = &Shared{cache: cache.New(cache.Options{Capacity: s.opts.CacheSize}), executor: s.opts.Seams.Executor}
+		if s.own.executor == nil {
+			s.own.executor = newPool()
+		}
+		shared = s.own
+	}
+	s.executor = shared.executor
+	if s.opts.Seams.Executor != nil {
+		s.executor = s.opts.Seams.Executor
+	}
+	s.blocks = shared.cache
+	s.files = partition.NewFiles(s.fs, s.dir, shared.cache, s.scheduleRemoval)
+}
+
+// filterBits is the size of the bloom filters, in bits for each row: one row in
+// a hundred that a file does not hold is looked for in vain.
+const filterBits = 10
+
+func (s *Store) prepare() {
+	s.issued.clock = s.clock
+	s.purge = newPurgeClock(s.clock, s.opts.Logger)
+	s.snapshots.open = make(map[*Snapshot]struct{})
+	s.memory.init(s.opts.MemoryBudget)
+	s.work.init()
+	s.env = &partition.Env{
+		FS: s.fs, Dir: s.dir, Files: s.files,
+		MemtableSize: s.opts.MemtableSize,
+		Table:        sstable.WriterOptions{Compression: s.opts.Compression.table(), FilterBitsPerKey: filterBits},
+		UniqueID: func() (id [16]byte) {
+			rand.Read(id[:])
+			return id
+		},
+		Compaction:  s.opts.levels(),
+		NextFile:    func() uint64 { return s.manifest.NewFileNumber() },
+		Commit:      s.commitMerge,
+		Policy:      s.policy,
+		MaxVersions: s.versionsToKeep,
+		Stopped: func() error {
+			if s.closed.Load() {
+				return ErrClosed
+			}
+			return nil
+		},
+		NowMillis: s.clock.NowMillis,
+		Logger:    s.opts.Logger,
+	}
+	s.loadCatalog(s.state())
+}
+
+// commitEdit makes an edit durable. A failure to write it poisons the store;
+// an edit that the manifest refuses leaves everything as it was.
+func (s *Store) commitEdit(e *manifest.Edit) (*manifest.State, error) {
+	// Times are read after the sequence number: every write up to it was
+	// stamped before.
+	if seq := s.pipeline.visible.Load(); seq > 0 {
+		e.SetLastSeq(seq)
+		e.AddSeqTime(seq, s.issued.last.Load())
+	}
+	e.SetIssued(s.issued.last.Load())
+	state, err := s.manifest.Commit(e)
+	if err != nil && s.manifest.Poisoned() != nil {
+		return nil, s.poison(err)
+	}
+	return state, err
+}
+
+// describe maps the errors of lower floors to those of this package.
+func (s *Store) describe(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, vfs.ErrLocked):
+		return fmt.Errorf("%w: %s is open in another process or in this one: %w", ErrLocked, s.dir, err)
+	case errors.Is(err, wal.ErrCorrupt), errors.Is(err, sstable.ErrCorrupt), errors.Is(err, manifest.ErrCorrupt):
+		return fmt.Errorf("%w: %w", ErrCorrupt, err)
+	case errors.Is(err, manifest.ErrNotStore):
+		return fmt.Errorf("%w: %w", ErrNotStore, err)
+	case vfs.IsNoSpace(err):
+		return fmt.Errorf("%w: %w", ErrNoSpace, err)
+	}
+	return err
+}
+
+// NowMillis is the time to stamp cells with: the wall clock in milliseconds,
+// except that it never goes back, not even across restarts.
+func (s *Store) NowMillis() int64 { return s.issued.now() }
+
+// WallMillis is the wall clock in milliseconds: what expiry is measured by.
+func (s *Store) WallMillis() int64 { return s.clock.NowMillis() }
+
+// Close makes everything that was written durable and closes the store. Writes
+// that are under way fail or finish; scans and snapshots must have been closed.
+func (s *Store) Close() error {
+	if s.closed.Swap(true) {
+		return nil
+	}
+	var err error
+	if s.log != nil && s.pipeline.failed.Load() == nil {
+		err = s.syncLog()
+	}
+	close(s.closing)
+	s.work.stop()
+	return errors.Join(err, s.releaseAll())
+}
+
+// releaseAll closes whatever is open, in the order that nothing is used after
+// it is closed.
+func (s *Store) releaseAll() error {
+	var errs []error
+	if s.own != nil {
+		s.own.executor.Close()
+	}
+	s.work.wait()
+	if c := s.tables.current.Load(); c != nil {
+		for _, t := range c.byID {
+			for _, tree := range t.partitions().Trees() {
+				tree.Close()
+			}
+		}
+	}
+	if s.log != nil {
+		errs = append(errs, s.log.Close())
+	}
+	if s.manifest != nil {
+		errs = append(errs, s.manifest.Close())
+	}
+	if s.lock != nil {
+		errs = append(errs, s.lock.Close())
+	}
+	return errors.Join(errs...)
+}

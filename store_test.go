@@ -1,0 +1,181 @@
+package flagstone
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// rig is a store on a simulated disk, with a clock and an executor that the
+// test steps by hand.
+type rig struct {
+	t     *testing.T
+	fs    *vfs.Sim
+	clock *clock.Manual
+	exec  *executor.Manual
+	opts  Options
+	store *Store
+}
+
+const startMillis = 1_700_000_000_000
+
+func newRig(t *testing.T, opts Options) *rig {
+	t.Helper()
+	r := &rig{t: t, fs: vfs.NewSim(vfs.SimOptions{}), clock: clock.NewManual(startMillis), opts: opts}
+	r.open()
+	t.Cleanup(func() { r.store.Close() })
+	return r
+}
+
+func (r *rig) open() {
+	r.t.Helper()
+	r.exec = executor.NewManual()
+	opts := r.opts
+	opts.Seams = Seams{FS: r.fs, Clock: r.clock, Executor: r.exec}
+	store, err := Open("/store", opts)
+	if err != nil {
+		r.t.Fatalf("open: %v", err)
+	}
+	r.store = store
+}
+
+// reopen closes the store and opens it again.
+func (r *rig) reopen() {
+	r.t.Helper()
+	if err := r.store.Close(); err != nil {
+		r.t.Fatalf("close: %v", err)
+	}
+	r.open()
+}
+
+// crash loses power and opens what is left.
+func (r *rig) crash(policy vfs.CrashPolicy, seed uint64) {
+	r.t.Helper()
+	old := r.store
+	r.fs = r.fs.Crash(policy, seed)
+	old.Close() // its files are gone: only memory is let go
+	r.open()
+}
+
+func (r *rig) table(name string, options TableOptions) *Table {
+	r.t.Helper()
+	table, err := r.store.Table(name)
+	if errors.Is(err, ErrTableNotFound) {
+		table, err = r.store.CreateTable(context.Background(), TableSpec{
+			Name: name, Options: options,
+			Key: []KeyColumn{{Name: "pk", Type: row.TypeString}, {Name: "n", Type: row.TypeInteger}},
+		})
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return table
+}
+
+func put(t *testing.T, table *Table, pk string, n int, column string, version int64, value string) {
+	t.Helper()
+	err := table.Update(context.Background(), Key(pk, n), func(tx *RowTx) error {
+		tx.Put(column, version, row.String(value))
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("put %s %d: %v", pk, n, err)
+	}
+}
+
+// show prints a row as column@version=value.
+func show(t *testing.T, table *Table, pk string, n int) string {
+	t.Helper()
+	r, err := table.Get(context.Background(), Key(pk, n), ReadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r == nil {
+		return "absent"
+	}
+	return cells(r)
+}
+
+func cells(r *Row) string {
+	s := ""
+	for i := range r.Cells {
+		c := &r.Cells[i]
+		v, err := row.PayloadValue(c.Type, c.Value)
+		if err != nil {
+			return err.Error()
+		}
+		s += fmt.Sprintf("%s@%d=%s ", c.Column, c.Version, v.Text())
+	}
+	return s
+}
+
+func TestWritesAreReadBackAcrossFlushCompactionAndReopening(t *testing.T) {
+	r := newRig(t, Options{MemtableSize: 4 << 10, TableFileSize: 8 << 10, WALSegmentSize: 32 << 10})
+	table := r.table("t", TableOptions{MaxVersions: 2})
+	const rows = 500
+	for round := range 3 {
+		for i := range rows {
+			put(t, table, fmt.Sprint("p", i%7), i, "c", int64(startMillis+round), fmt.Sprint(round, ".", i))
+			if i%50 == 0 {
+				r.exec.RunAll()
+			}
+		}
+	}
+	check := func() {
+		t.Helper()
+		for i := range rows {
+			want := fmt.Sprintf("c@%d=2.%d c@%d=1.%d ", startMillis+2, i, startMillis+1, i)
+			if got := show(t, table, fmt.Sprint("p", i%7), i); got != want {
+				t.Fatalf("row %d: got %q, want %q", i, got, want)
+			}
+		}
+		n := 0
+		scan := table.Scan(context.Background(), nil, nil, ScanOptions{})
+		defer scan.Close()
+		for scan.Next() {
+			n++
+		}
+		if scan.Err() != nil || n != rows {
+			t.Fatalf("scan found %d rows, want %d: %v", n, rows, scan.Err())
+		}
+	}
+	check()
+	r.exec.RunAll()
+	check()
+	r.reopen()
+	table = r.table("t", TableOptions{})
+	check()
+	if err := r.store.Compact(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	check()
+	r.crash(vfs.CrashLoseAll, 1)
+	table = r.table("t", TableOptions{})
+	check()
+}
+
+func TestP01_AcknowledgedWritesSurvivePowerLoss(t *testing.T) {
+	r := newRig(t, Options{MemtableSize: 4 << 10, WALSegmentSize: 32 << 10})
+	table := r.table("t", TableOptions{})
+	for i := range 300 {
+		put(t, table, "p", i, "c", startMillis, fmt.Sprint(i))
+		if i%20 == 0 {
+			r.exec.RunAll()
+		}
+		if i%40 == 39 {
+			r.crash(vfs.CrashLoseAll, uint64(i))
+			table = r.table("t", TableOptions{})
+			for j := range i + 1 {
+				if got, want := show(t, table, "p", j), fmt.Sprintf("c@%d=%d ", startMillis, j); got != want {
+					t.Fatalf("after the crash at %d, row %d: got %q, want %q", i, j, got, want)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,406 @@
+package flagstone
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/flagstone-db/flagstone/compaction"
+	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/partition"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// KeyColumn is one column of a table's primary key: its name, its type
+// (integer, string or binary), and whether front ends generate its values.
+type KeyColumn = manifest.KeyColumn
+
+// TableOptions are the properties of a table that can change while it runs:
+// MaxVersions (versions kept per column, at least 1), TTLSeconds (how long
+// after its version a cell lives; NeverExpires for ever), and
+// MaxVersionOffsetSeconds (how far above the time of the write a version may
+// lie). TableSpec.Options may leave them zero, see DefaultTableOptions.
+type TableOptions = manifest.TableOptions
+
+// NeverExpires is the TTLSeconds of a table whose cells do not expire.
+const NeverExpires = manifest.NeverExpires
+
+// DefaultTableOptions keep one version for ever and allow versions up to a day
+// ahead of the clock.
+var defaultTableOptions = TableOptions{
+	MaxVersions: 1, TTLSeconds: NeverExpires, MaxVersionOffsetSeconds: 86400,
+}
+
+// TableSpec describes a table to be made.
+type TableSpec struct {
+	// Name is 1 to 512 bytes of UTF-8 without NUL.
+	Name string
+	// Key has one to four columns. The first is the partition key: rows with
+	// the same value of it always live together.
+	Key []KeyColumn
+	// Options; fields that are zero get the defaults: one version, no expiry,
+	// versions at most a day ahead.
+	Options TableOptions
+	// Annotations are kept for a front end, which alone knows what they mean.
+	Annotations []byte
+}
+
+// TableInfo describes a table as it is.
+type TableInfo struct {
+	TableSpec
+	ID            uint64
+	CreatedMillis int64
+	// ExpiryWatermark is the cutoff, in seconds, below which expired data may
+	// have been dropped for good: raising Time To Live brings back nothing
+	// older. math.MinInt64 if nothing was dropped.
+	ExpiryWatermark int64
+	Partitions      int
+}
+
+// Table is a handle to a table. It stays valid until the table is dropped;
+// then its methods return ErrTableNotFound.
+type Table struct {
+	store   *Store
+	id      uint64
+	name    string
+	columns int
+	key     []KeyColumn
+	parts   atomic.Pointer[partition.Map]
+	dropped atomic.Bool
+}
+
+// catalog is the set of tables at one moment.
+type catalog struct {
+	byID   map[uint64]*Table
+	byName map[string]*Table
+}
+
+func (s *Store) catalog() *catalog { return s.tables.current.Load() }
+
+func (t *Table) partitions() *partition.Map { return t.parts.Load() }
+
+// meta is the table's entry in the manifest, nil if it was dropped.
+func (t *Table) meta() *manifest.Table { return t.store.state().Table(t.id) }
+
+// loadCatalog makes the tables and their trees from the manifest.
+func (s *Store) loadCatalog(state *manifest.State) {
+	c := &catalog{byID: map[uint64]*Table{}, byName: map[string]*Table{}}
+	for _, meta := range state.Tables {
+		t := s.newTable(meta)
+		c.byID[t.id], c.byName[t.name] = t, t
+	}
+	s.tables.current.Store(c)
+}
+
+func (s *Store) newTable(meta *manifest.Table) *Table {
+	t := &Table{store: s, id: meta.ID, name: meta.Name, columns: len(meta.Key), key: meta.Key}
+	trees := make([]*partition.Tree, 0, len(meta.Partitions))
+	for _, p := range meta.Partitions {
+		trees = append(trees, partition.NewTree(s.env, meta.ID, len(meta.Key), p))
+	}
+	t.parts.Store(partition.NewMap(trees))
+	return t
+}
+
+// change replaces the catalogue by a changed copy. REQUIRES: tables is held.
+func (s *Store) change(edit func(c *catalog)) {
+	old := s.catalog()
+	c := &catalog{byID: make(map[uint64]*Table), byName: make(map[string]*Table)}
+	for id, t := range old.byID {
+		c.byID[id], c.byName[t.name] = t, t
+	}
+	edit(c)
+	s.tables.current.Store(c)
+}
+
+// CreateTable makes a table; it is ready at once. Errors match ErrTableExists
+// and ErrInvalid.
+func (s *Store) CreateTable(_ context.Context, spec TableSpec) (*Table, error) {
+	s.tables.Lock()
+	defer s.tables.Unlock()
+	if err := s.writable(); err != nil {
+		return nil, err
+	}
+	if s.catalog().byName[spec.Name] != nil {
+		return nil, fmt.Errorf("%w: %q", ErrTableExists, spec.Name)
+	}
+	options, err := fillOptions(spec.Options)
+	if err != nil {
+		return nil, fmt.Errorf("table %q: %w", spec.Name, err)
+	}
+	state := s.state()
+	meta := &manifest.Table{
+		ID: state.NextTable, Name: spec.Name, Key: slices.Clone(spec.Key),
+		Options: options, LargestOffset: options.MaxVersionOffsetSeconds,
+		Watermark: manifest.NoWatermark, CreatedMillis: s.issued.now(),
+		Annotations: slices.Clone(spec.Annotations),
+		Partitions:  []*manifest.Partition{{ID: state.NextPartition}},
+	}
+	var e manifest.Edit
+	e.CreateTable(meta)
+	if state, err = s.commitEdit(&e); err != nil {
+		if errors.Is(err, manifest.ErrInvalidEdit) {
+			err = fmt.Errorf("%w: table %q: %w", ErrInvalid, spec.Name, err)
+		}
+		return nil, err
+	}
+	t := s.newTable(state.Table(meta.ID))
+	s.change(func(c *catalog) { c.byID[t.id], c.byName[t.name] = t, t })
+	s.opts.Logger.Info("table created", "table", spec.Name, "id", t.id)
+	return t, nil
+}
+
+// fillOptions puts defaults where options were left zero and checks the rest.
+func fillOptions(o TableOptions) (TableOptions, error) {
+	if o.MaxVersions == 0 {
+		o.MaxVersions = defaultTableOptions.MaxVersions
+	}
+	if o.TTLSeconds == 0 {
+		o.TTLSeconds = defaultTableOptions.TTLSeconds
+	}
+	if o.MaxVersionOffsetSeconds == 0 {
+		o.MaxVersionOffsetSeconds = defaultTableOptions.MaxVersionOffsetSeconds
+	}
+	switch {
+	case o.MaxVersions < 1:
+		return o, fmt.Errorf("%w: MaxVersions is %d, want at least 1", ErrInvalid, o.MaxVersions)
+	case o.TTLSeconds < 1 && o.TTLSeconds != NeverExpires:
+		return o, fmt.Errorf("%w: TTLSeconds is %d, want at least 1 or NeverExpires", ErrInvalid, o.TTLSeconds)
+	case o.MaxVersionOffsetSeconds < 1:
+		return o, fmt.Errorf("%w: MaxVersionOffsetSeconds is %d, want at least 1", ErrInvalid, o.MaxVersionOffsetSeconds)
+	}
+	return o, nil
+}
+
+// Table returns the table of that name, or ErrTableNotFound.
+func (s *Store) Table(name string) (*Table, error) {
+	if s.closed.Load() {
+		return nil, ErrClosed
+	}
+	t := s.catalog().byName[name]
+	if t == nil {
+		return nil, fmt.Errorf("%w: %q", ErrTableNotFound, name)
+	}
+	return t, nil
+}
+
+// Tables returns all tables, ordered by name.
+func (s *Store) Tables() []*Table {
+	c := s.catalog()
+	tables := make([]*Table, 0, len(c.byID))
+	for _, t := range c.byID {
+		tables = append(tables, t)
+	}
+	slices.SortFunc(tables, func(a, b *Table) int { return strings.Compare(a.name, b.name) })
+	return tables
+}
+
+// DropTable removes a table and its data. Reads that are under way finish;
+// files are deleted when nothing reads them.
+func (s *Store) DropTable(_ context.Context, name string) error {
+	s.tables.Lock()
+	defer s.tables.Unlock()
+	if err := s.writable(); err != nil {
+		return err
+	}
+	t := s.catalog().byName[name]
+	if t == nil {
+		return fmt.Errorf("%w: %q", ErrTableNotFound, name)
+	}
+	s.retire(t)
+	return s.dropTrees(t, t.partitions().Trees())
+}
+
+// retire takes a table out of the catalogue and waits for the writes that
+// found it there.
+func (s *Store) retire(t *Table) {
+	s.pipeline.order.Lock()
+	defer s.pipeline.order.Unlock()
+	t.dropped.Store(true)
+	s.change(func(c *catalog) {
+		delete(c.byID, t.id)
+		delete(c.byName, t.name)
+	})
+}
+
+// dropTrees stops the background work of all trees of a table, commits the
+// drop, and lets go of the files.
+func (s *Store) dropTrees(t *Table, trees []*partition.Tree) error {
+	if len(trees) == 0 {
+		var e manifest.Edit
+		e.DropTable(t.id)
+		if _, err := s.commitEdit(&e); err != nil {
+			return err
+		}
+		s.opts.Logger.Info("table dropped", "table", t.name, "id", t.id)
+		return nil
+	}
+	tree := trees[0]
+	mutable, waiting := tree.MemoryBytes()
+	if err := tree.Drop(func() error { return s.dropTrees(t, trees[1:]) }); err != nil {
+		return err
+	}
+	s.memory.free(mutable+waiting, waiting)
+	return nil
+}
+
+// Name returns the table's name.
+func (t *Table) Name() string { return t.name }
+
+// Info describes the table as it is now; the zero TableInfo if it was dropped.
+func (t *Table) Info() TableInfo {
+	meta := t.meta()
+	if meta == nil {
+		return TableInfo{}
+	}
+	return TableInfo{
+		TableSpec: TableSpec{
+			Name: meta.Name, Key: slices.Clone(meta.Key), Options: meta.Options,
+			Annotations: slices.Clone(meta.Annotations),
+		},
+		ID: meta.ID, CreatedMillis: meta.CreatedMillis,
+		ExpiryWatermark: meta.Watermark, Partitions: len(meta.Partitions),
+	}
+}
+
+// TableChange says what Alter changes; nil fields stay as they are.
+type TableChange struct {
+	Options     *TableOptions
+	Annotations []byte
+}
+
+// Alter changes a table's options or annotations. Lower limits take effect for
+// readers at once; higher ones may bring back versions that were hidden and are
+// not collected yet, and never what was deleted or overwritten. Open snapshots
+// keep the options they were made with.
+func (t *Table) Alter(_ context.Context, change TableChange) error {
+	s := t.store
+	s.tables.Lock()
+	defer s.tables.Unlock()
+	if err := s.writable(); err != nil {
+		return err
+	}
+	meta := t.meta()
+	if meta == nil {
+		return fmt.Errorf("%w: %q was dropped", ErrTableNotFound, t.name)
+	}
+	options, annotations := meta.Options, meta.Annotations
+	if change.Options != nil {
+		var err error
+		if options, err = fillOptions(*change.Options); err != nil {
+			return fmt.Errorf("table %q: %w", t.name, err)
+		}
+	}
+	if change.Annotations != nil {
+		annotations = slices.Clone(change.Annotations)
+	}
+	return s.commitAlteration(t.id, options, annotations)
+}
+
+// commitAlteration changes options while no write is under way and no merge is
+// being installed: a write decides its trims by the options it reads, and a
+// merge what to drop, and both must be done under the options that are in
+// force when they take effect. The sequence number up to which the old options
+// ruled becomes part of the manifest, see versionsToKeep.
+func (s *Store) commitAlteration(table uint64, options TableOptions, annotations []byte) error {
+	s.latches.lockEverything()
+	defer s.latches.unlockEverything()
+	s.merges.Lock()
+	defer s.merges.Unlock()
+	s.pipeline.order.Lock()
+	lastSeq := s.pipeline.nextSeq - 1
+	s.pipeline.order.Unlock()
+	var e manifest.Edit
+	e.AlterTable(table, options, annotations)
+	if before := s.state().Table(table).Options.MaxVersions; options.MaxVersions < before {
+		e.AddPastLimit(table, before, lastSeq)
+	}
+	_, err := s.commitEdit(&e)
+	return err
+}
+
+// versionsToKeep is how many versions of a column a merge must keep if
+// mutations from seq on may lie in newer runs. A delete of one version that was
+// made under a larger limit counts on more versions below it than the present
+// limit shows.
+func (s *Store) versionsToKeep(table, seq uint64) int {
+	meta := s.state().Table(table)
+	if meta == nil {
+		return 0
+	}
+	keep := meta.Options.MaxVersions
+	for _, past := range meta.PastLimits {
+		if past.LastSeq >= seq {
+			keep = max(keep, past.MaxVersions)
+		}
+	}
+	return int(keep)
+}
+
+// commitMerge commits the outcome of a merge unless the table keeps more
+// versions by now than the merge did.
+func (s *Store) commitMerge(table uint64, policy compaction.Policy, e *manifest.Edit) (*manifest.State, error) {
+	s.merges.RLock()
+	defer s.merges.RUnlock()
+	meta := s.state().Table(table)
+	if meta != nil && policy.MaxVersions > 0 && meta.Options.MaxVersions > int64(policy.MaxVersions) {
+		return nil, partition.ErrStale
+	}
+	return s.commitEdit(e)
+}
+
+// encodeKey encodes a full primary key after checking it against the schema.
+func (t *Table) encodeKey(dst []byte, key []row.Value) ([]byte, error) {
+	if len(key) != t.columns {
+		return nil, fmt.Errorf("%w: table %q: %d key values, the key has %d columns", ErrInvalid, t.name, len(key), t.columns)
+	}
+	for i, v := range key {
+		if v.Type() != t.key[i].Type {
+			return nil, fmt.Errorf("%w: table %q: key column %q is %s, got %s",
+				ErrInvalid, t.name, t.key[i].Name, t.key[i].Type, v.Type())
+		}
+	}
+	return t.encodeBound(dst, key)
+}
+
+// encodeBound encodes a bound: a key, or the beginning of one, in which any
+// value may be row.Min or row.Max.
+func (t *Table) encodeBound(dst []byte, key []row.Value) ([]byte, error) {
+	for i, v := range key {
+		if i < t.columns && v.Type().IsKeyType() && v.Type() != t.key[i].Type {
+			return nil, fmt.Errorf("%w: table %q: key column %q is %s, got %s",
+				ErrInvalid, t.name, t.key[i].Name, t.key[i].Type, v.Type())
+		}
+	}
+	b, err := row.AppendKey(dst, t.columns, key...)
+	if err != nil {
+		return nil, fmt.Errorf("%w: table %q: %w", ErrInvalid, t.name, err)
+	}
+	return b, nil
+}
+
+// Key makes a primary key of Go values: string, []byte, int, int64 or
+// row.Value. It panics on any other type, which is a bug of the caller.
+func Key(values ...any) []row.Value {
+	key := make([]row.Value, len(values))
+	for i, v := range values {
+		switch v := v.(type) {
+		case string:
+			key[i] = row.String(v)
+		case []byte:
+			key[i] = row.Binary(v)
+		case int:
+			key[i] = row.Integer(int64(v))
+		case int64:
+			key[i] = row.Integer(v)
+		case row.Value:
+			key[i] = v
+		default:
+			panic(fmt.Sprintf("flagstone: a key value cannot be a %T", v))
+		}
+	}
+	return key
+}
