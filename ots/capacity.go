@@ -1,0 +1,63 @@
+package ots
+
+// This file counts what an operation costs (PROTOCOL section 13): sizes in
+// bytes as the protocol defines them, rounded up to units of 4096 bytes.
+
+import "math"
+
+// unitBytes is the size of one capacity unit.
+const unitBytes = 4096
+
+// units rounds a size in bytes up to capacity units; an operation costs at
+// least one.
+func units(bytes int64) int32 {
+	switch n := (bytes + unitBytes - 1) / unitBytes; {
+	case n < 1:
+		return 1
+	case n > math.MaxInt32:
+		return math.MaxInt32
+	default:
+		return int32(n)
+	}
+}
+
+// keySize is the size of a primary key: names and values.
+func keySize(key []KeyValue) int64 {
+	var size int64
+	for i := range key {
+		size += int64(len(key[i].Name) + key[i].Value.Size())
+	}
+	return size
+}
+
+// changeSize is the size of a row change: its key, the name of every cell, and
+// the values of those that have one. A deleted column or version counts its
+// name.
+func changeSize(r *Row) int64 {
+	size := keySize(r.Key)
+	for i := range r.Cells {
+		size += int64(len(r.Cells[i].Name) + r.Cells[i].Value.Size())
+	}
+	return size
+}
+
+// readCost is what reading one row of the given size costs.
+func readCost(bytes int64) CapacityUnit { return CapacityUnit{Read: units(bytes)} }
+
+// writeCost is what one successful row change costs: its own size on the write
+// side, and the key on the read side if the row had to be looked at.
+func writeCost(c *RowChange) CapacityUnit {
+	var cost CapacityUnit
+	if c.Type == ChangeDelete {
+		cost.Write = units(keySize(c.Row.Key))
+	} else {
+		cost.Write = units(changeSize(&c.Row))
+	}
+	if c.Existence != ExistenceIgnore || len(c.ColumnCondition) > 0 {
+		cost.Read = units(keySize(c.Row.Key))
+	}
+	return cost
+}
+
+// refusedCost is what a change costs that its condition refused.
+func refusedCost() CapacityUnit { return CapacityUnit{Read: 1, Write: 1} }

@@ -1,0 +1,114 @@
+package ots
+
+// This file opens the service over a store: which instances there are, and how
+// a table of an instance is found in the engine. The engine knows nothing of
+// instances; a table lives in it under the name "instance/table", and what the
+// engine has no notion of is kept with it as annotations (attributes.go).
+
+import (
+	"fmt"
+	"log/slog"
+	"sync"
+
+	flagstone "github.com/flagstone-db/flagstone"
+)
+
+// Options configure an Engine.
+type Options struct {
+	// Instances are the names of the instances to serve, 1 to
+	// Limits.Instances. An instance without tables takes nothing.
+	Instances []string
+	// Limits to check requests against. The zero value stands for
+	// Documented().
+	Limits Limits
+	// Logger receives what clients are not told: the causes of internal
+	// errors. Default: none.
+	Logger *slog.Logger
+}
+
+// Engine is the Service over a store. It keeps no state of its own that
+// matters: everything is in the store, and several Engines may share one.
+type Engine struct {
+	store     *flagstone.Store
+	limits    Limits
+	instances map[string]struct{}
+	logger    *slog.Logger
+
+	attributes sync.Map // table id -> *cachedAttributes
+
+	tableOps sync.Mutex // held by operations that change the set of tables or a table's options
+	opTimes  []int64    // wall clock of the newest such operations; see Limits.EnforceRates
+}
+
+var _ Service = (*Engine)(nil)
+
+// New returns the service over store, which stays the caller's to close. It
+// fails on instance names that are malformed, repeated, none or too many.
+func New(store *flagstone.Store, opts Options) (*Engine, error) {
+	e := &Engine{
+		store:     store,
+		limits:    opts.Limits,
+		instances: make(map[string]struct{}, len(opts.Instances)),
+		logger:    opts.Logger,
+	}
+	if e.limits == (Limits{}) {
+		e.limits = Documented()
+	}
+	if e.logger == nil {
+		e.logger = slog.New(slog.DiscardHandler)
+	}
+	if n := len(opts.Instances); n < 1 || n > e.limits.Instances {
+		return nil, fmt.Errorf("ots: %d instances, want 1 to %d", n, e.limits.Instances)
+	}
+	for _, name := range opts.Instances {
+		if !e.limits.isInstanceName(name) {
+			return nil, fmt.Errorf("ots: instance name %q: want %d to %d letters, digits and hyphens, a letter first, no hyphen last",
+				name, e.limits.InstanceNameMinBytes, e.limits.InstanceNameMaxBytes)
+		}
+		if _, dup := e.instances[name]; dup {
+			return nil, fmt.Errorf("ots: instance %q is named twice", name)
+		}
+		e.instances[name] = struct{}{}
+	}
+	return e, nil
+}
+
+// HasInstance reports whether the instance is served.
+func (e *Engine) HasInstance(instance string) bool {
+	_, ok := e.instances[instance]
+	return ok
+}
+
+// table is a table as one request sees it: its key and options do not change
+// while the request runs.
+type table struct {
+	engine  *flagstone.Table
+	name    string // without the instance
+	key     []flagstone.KeyColumn
+	options flagstone.TableOptions
+	info    flagstone.TableInfo
+	attributes
+}
+
+// storedName is the engine's name of a table. Neither part can hold a slash.
+func storedName(instance, name string) string { return instance + "/" + name }
+
+// table finds a table. The error is OTSObjectNotExist, or
+// OTSInternalServerError if its annotations cannot be read.
+func (e *Engine) table(instance, name string) (*table, *Error) {
+	found, err := e.store.Table(storedName(instance, name))
+	if err != nil {
+		return nil, e.asError(err, "open table", name, false)
+	}
+	info := found.Info()
+	if info.ID == 0 { // dropped since it was found
+		return nil, tableMissing()
+	}
+	attrs, err := e.attributesOf(&info)
+	if err != nil {
+		return nil, e.asError(err, "open table", name, false)
+	}
+	return &table{
+		engine: found, name: name, key: info.Key, options: info.Options, info: info, attributes: attrs,
+	}, nil
+}

@@ -1,0 +1,118 @@
+package ots
+
+// This file holds the errors of the protocol: a code that SDKs act upon and a
+// message that people and test suites read (PROTOCOL section 11). The HTTP
+// status that belongs to a code is the server's business.
+//
+// SDKs repeat a request by themselves when the code says that nothing was
+// applied, so such a code is only ever given when that is known to be true:
+// a write whose outcome is open answers OTSInternalServerError or OTSTimeout,
+// which clients repeat for reads only (PROTOCOL 1.8).
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	flagstone "github.com/flagstone-db/flagstone"
+)
+
+// Error codes (PROTOCOL 11.1).
+const (
+	CodeParameterInvalid            = "OTSParameterInvalid"
+	CodeInvalidPK                   = "OTSInvalidPK"
+	CodeForbiddenUpdateCapacityUnit = "OTSForbiddenUpdateCapacityUnit"
+	CodeOutOfRowSizeLimit           = "OTSOutOfRowSizeLimit"
+	CodeOutOfColumnCountLimit       = "OTSOutOfColumnCountLimit"
+	CodeTrimmedDataAccess           = "OTSTrimmedDataAccess"
+	CodeSessionNotExist             = "OTSSessionNotExist"
+	CodeSessionBusy                 = "OTSSessionBusy"
+	CodeOutOfTransactionDataSize    = "OTSOutOfTransactionDataSizeLimit"
+	CodeDataOutOfRange              = "OTSDataOutOfRange"
+	CodeAuthFailed                  = "OTSAuthFailed"
+	CodeNoPermissionAccess          = "OTSNoPermissionAccess"
+	CodeConditionCheckFail          = "OTSConditionCheckFail"
+	CodeQuotaExhausted              = "OTSQuotaExhausted"
+	CodeTooFrequentAdjustment       = "OTSTooFrequentReservedThroughputAdjustment"
+	CodeCapacityUnitExhausted       = "OTSCapacityUnitExhausted"
+	CodeNotEnoughCapacityUnit       = "OTSNotEnoughCapacityUnit"
+	CodeObjectNotExist              = "OTSObjectNotExist"
+	CodeTableNotReady               = "OTSTableNotReady"
+	CodeMethodNotAllowed            = "OTSMethodNotAllowed"
+	CodeRequestTimeout              = "OTSRequestTimeout"
+	CodeObjectAlreadyExist          = "OTSObjectAlreadyExist"
+	CodeRowOperationConflict        = "OTSRowOperationConflict"
+	CodeRequestBodyTooLarge         = "OTSRequestBodyTooLarge"
+	CodeFlowControl                 = "OTSFlowControl"
+	CodeInternalServerError         = "OTSInternalServerError"
+	CodeServerBusy                  = "OTSServerBusy"
+	CodeStorageServerBusy           = "OTSStorageServerBusy"
+	CodePartitionUnavailable        = "OTSPartitionUnavailable"
+	CodeTimeout                     = "OTSTimeout"
+	CodeServerUnavailable           = "OTSServerUnavailable"
+	CodeOperationThrottled          = "OTSOperationThrottled"
+)
+
+// Error is a refusal that goes to the client as it is: Code is one of the
+// constants above, Message never holds internals of the server.
+type Error struct{ Code, Message string }
+
+// Error returns code and message.
+func (e *Error) Error() string { return e.Code + ": " + e.Message }
+
+// invalid makes an OTSParameterInvalid error.
+func invalid(format string, args ...any) *Error {
+	return &Error{CodeParameterInvalid, fmt.Sprintf(format, args...)}
+}
+
+func invalidPK(format string, args ...any) *Error {
+	return &Error{CodeInvalidPK, fmt.Sprintf(format, args...)}
+}
+
+// unsupported refuses a feature that this server does not have yet. Such a
+// request is never carried out with the feature left out.
+func unsupported(feature string) *Error {
+	return invalid("%s not supported yet by this server.", feature)
+}
+
+func tableMissing() *Error {
+	return &Error{CodeObjectNotExist, "Requested table does not exist."}
+}
+
+func conditionFailed() *Error {
+	return &Error{CodeConditionCheckFail, "Condition check failed."}
+}
+
+func internalError() *Error {
+	return &Error{CodeInternalServerError, "Internal server error."}
+}
+
+// asError makes the answer to a client from an error of the engine. applied
+// says that the change may have been applied, in which case no code that makes
+// clients repeat a write is given. What the client cannot act upon goes to the
+// log, not into the message.
+func (e *Engine) asError(err error, operation, table string, applied bool) *Error {
+	var own *Error
+	switch {
+	case errors.As(err, &own):
+		return own
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return &Error{CodeTimeout, "Operation timeout."}
+	case errors.Is(err, flagstone.ErrTableNotFound):
+		return tableMissing()
+	case errors.Is(err, flagstone.ErrTableExists):
+		return &Error{CodeObjectAlreadyExist, "Requested table already exists."}
+	case errors.Is(err, flagstone.ErrVersionOutOfRange):
+		return invalid("Invalid timestamp.")
+	}
+	e.logger.Error("operation failed", "operation", operation, "table", table, "error", err)
+	switch {
+	case applied, errors.Is(err, flagstone.ErrPoisoned):
+		return internalError()
+	case errors.Is(err, flagstone.ErrNoSpace):
+		return &Error{CodeStorageServerBusy, "Server is busy."}
+	case errors.Is(err, flagstone.ErrReadOnly), errors.Is(err, flagstone.ErrClosed):
+		return &Error{CodeServerUnavailable, "Server is not available."}
+	}
+	return internalError()
+}

@@ -1,0 +1,80 @@
+package ots
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	flagstone "github.com/flagstone-db/flagstone"
+)
+
+func TestErrorsOfTheEngineBecomeAnswersWithoutInternals(t *testing.T) {
+	var log bytes.Buffer
+	e := &Engine{logger: slog.New(slog.NewTextHandler(&log, nil))}
+	wrap := func(err error) error { return fmt.Errorf("sst/00/000001.sst at 4096: %w", err) }
+	for _, c := range []struct {
+		err           error
+		applied       bool
+		code, message string
+		logged        bool
+	}{
+		{conditionFailed(), false, CodeConditionCheckFail, "Condition check failed.", false},
+		{wrap(conditionFailed()), true, CodeConditionCheckFail, "Condition check failed.", false},
+		{wrap(flagstone.ErrTableNotFound), false, CodeObjectNotExist, "Requested table does not exist.", false},
+		{wrap(flagstone.ErrTableExists), false, CodeObjectAlreadyExist, "Requested table already exists.", false},
+		{wrap(flagstone.ErrVersionOutOfRange), false, CodeParameterInvalid, "Invalid timestamp.", false},
+		{wrap(context.DeadlineExceeded), false, CodeTimeout, "Operation timeout.", false},
+		{wrap(context.Canceled), true, CodeTimeout, "Operation timeout.", false},
+		{wrap(flagstone.ErrNoSpace), false, CodeStorageServerBusy, "Server is busy.", true},
+		{wrap(flagstone.ErrNoSpace), true, CodeInternalServerError, "Internal server error.", true},
+		{errors.Join(flagstone.ErrPoisoned, flagstone.ErrNoSpace), false, CodeInternalServerError, "Internal server error.", true},
+		{wrap(flagstone.ErrReadOnly), false, CodeServerUnavailable, "Server is not available.", true},
+		{wrap(flagstone.ErrClosed), false, CodeServerUnavailable, "Server is not available.", true},
+		{wrap(flagstone.ErrClosed), true, CodeInternalServerError, "Internal server error.", true},
+		{wrap(flagstone.ErrCorrupt), false, CodeInternalServerError, "Internal server error.", true},
+		{wrap(flagstone.ErrInvalid), false, CodeInternalServerError, "Internal server error.", true},
+		{errors.New("anything"), false, CodeInternalServerError, "Internal server error.", true},
+	} {
+		log.Reset()
+		wantError(t, e.asError(c.err, "test", "t", c.applied), c.code, c.message)
+		if logged := strings.Contains(log.String(), "operation=test table=t"); logged != c.logged {
+			t.Errorf("%v: logged %v, want %v: %s", c.err, logged, c.logged, log.String())
+		}
+	}
+}
+
+func TestAnErrorPrintsCodeAndMessage(t *testing.T) {
+	if got, want := tableMissing().Error(), "OTSObjectNotExist: Requested table does not exist."; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestAClosedStoreAnswersThatTheServerIsNotAvailable(t *testing.T) {
+	f := openFixture(t, Limits{})
+	f.createPlain(1, -1)
+	if err := f.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := f.write(putOf(pk("a")))
+	wantError(t, err, CodeServerUnavailable, "Server is not available.")
+	_, err = f.get(pk("a"), all())
+	wantError(t, err, CodeServerUnavailable, "Server is not available.")
+	_, err = f.rangeOf(everything())
+	wantError(t, err, CodeServerUnavailable, "Server is not available.")
+}
+
+func TestARangeOfACancelledRequestTimesOut(t *testing.T) {
+	f := openFixture(t, Limits{})
+	f.createPlain(1, -1)
+	f.fill(10, func(int) []Cell { return nil })
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	req := everything()
+	req.Table = "t"
+	_, err := f.GetRange(ctx, testInstance, &req)
+	wantError(t, err, CodeTimeout, "Operation timeout.")
+}

@@ -1,0 +1,123 @@
+package ots
+
+// This file holds every number that the protocol limits something by
+// (PROTOCOL section 12), in the two editions that are in use.
+
+// Limits are the numbers that requests are checked against. A zero means "not
+// limited" where a field says so.
+type Limits struct {
+	// Instances.
+	Instances            int // per account
+	InstanceNameMinBytes int
+	InstanceNameMaxBytes int
+
+	// Tables.
+	Tables                int // per instance
+	TableNameBytes        int
+	KeyColumns            int
+	DefinedColumns        int
+	ReservedUnits         int32 // largest reserved throughput of a table, read or write
+	DefaultVersionOffset  int64 // seconds; what a table gets that names none
+	MaxVersionOffset      int64 // seconds
+	ThroughputInterval    int64 // seconds between two changes of reserved throughput; see EnforceRates
+	TableOperationsPerSec int   // see EnforceRates
+	// EnforceRates turns the two rate limits above on. They protect a shared
+	// service; against a local one they only make test suites wait.
+	EnforceRates bool
+
+	// Rows.
+	ColumnNameLength int // bytes, or characters with LooseColumnNames
+	// LooseColumnNames allows any printable UTF-8 in column names but a
+	// leading '#', instead of letters, digits and underscores only.
+	LooseColumnNames bool
+	KeyColumnBytes   int // of one string or binary key column
+	AttributeBytes   int // of one string or binary attribute
+	ColumnsPerWrite  int // distinct attribute columns in one row change
+	WriteRowBytes    int // data of one PutRow or UpdateRow; 0: not limited
+	ColumnsToGet     int // distinct names
+
+	// Batches and ranges.
+	BatchGetRows    int
+	BatchWriteRows  int
+	BatchWriteBytes int
+	RangeRows       int // rows scanned for one page of GetRange
+	RangeBytes      int // bytes scanned for one page
+	// RangeCells bounds the cells looked at for one page, visible or not, so
+	// that a range full of deleted data answers with a page that says where
+	// to go on instead of timing out. It is this server's own number.
+	RangeCells int64
+
+	// Requests.
+	RequestBytes int // of an HTTP body
+
+	// Filters and conditions.
+	FilterConditions int // nodes of one filter, counted with its composites
+	FilterRegexBytes int
+
+	// Streams, throughput, transactions.
+	StreamExpirationHours int32
+	PartitionKeyUnits     int   // capacity units per second of one partition key
+	TransactionSeconds    int64 // lifetime of a local transaction
+	TransactionBytes      int
+}
+
+const (
+	kilobyte = 1 << 10
+	megabyte = 1 << 20
+)
+
+// Documented returns the limits of the documents that define the product. They
+// are the default.
+func Documented() Limits {
+	return Limits{
+		Instances:            10,
+		InstanceNameMinBytes: 3,
+		InstanceNameMaxBytes: 16,
+
+		Tables:                64,
+		TableNameBytes:        255,
+		KeyColumns:            4,
+		DefinedColumns:        32,
+		ReservedUnits:         5000,
+		DefaultVersionOffset:  86400,
+		MaxVersionOffset:      maxTimestamp / 1000,
+		ThroughputInterval:    120,
+		TableOperationsPerSec: 10,
+
+		ColumnNameLength: 255,
+		KeyColumnBytes:   1 * kilobyte,
+		AttributeBytes:   2 * megabyte,
+		ColumnsPerWrite:  1024,
+		ColumnsToGet:     128,
+
+		BatchGetRows:    100,
+		BatchWriteRows:  200,
+		BatchWriteBytes: 4 * megabyte,
+		RangeRows:       5000,
+		RangeBytes:      4 * megabyte,
+		RangeCells:      1_000_000,
+
+		RequestBytes: 5 * megabyte,
+
+		FilterConditions: 10,
+		FilterRegexBytes: 256,
+
+		StreamExpirationHours: 24,
+		PartitionKeyUnits:     10000,
+		TransactionSeconds:    60,
+		TransactionBytes:      4 * megabyte,
+	}
+}
+
+// Current returns the limits of the service as its newer documentation and the
+// official SDK test suites show it.
+func Current() Limits {
+	l := Documented()
+	l.ReservedUnits = 100000
+	l.LooseColumnNames = true
+	l.WriteRowBytes = 4 * megabyte
+	l.ColumnsToGet = 1024
+	l.FilterConditions = 32
+	l.StreamExpirationHours = 168
+	return l
+}

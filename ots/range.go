@@ -1,0 +1,175 @@
+package ots
+
+// This file reads ranges of rows in pages (PROTOCOL 5.6). A page is read from
+// one scan, hence from one moment; the next page is another request and another
+// moment.
+
+import (
+	"context"
+
+	flagstone "github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// GetRange reads one page of a range, in either direction.
+func (e *Engine) GetRange(ctx context.Context, instance string, req *GetRangeRequest) (*GetRangeResponse, error) {
+	sel, bad := e.limits.checkRange(req)
+	if bad != nil {
+		return nil, bad
+	}
+	t, bad := e.table(instance, req.Table)
+	if bad != nil {
+		return nil, bad
+	}
+	for _, bound := range []*Row{&req.Start, &req.End} {
+		if err := matchKey(t.key, bound.Key); err != nil {
+			return nil, err
+		}
+	}
+	start, end := keyTuple(req.Start.Key), keyTuple(req.End.Key)
+	order, err := compareKeys(len(t.key), start, end)
+	switch {
+	case err != nil:
+		return nil, e.asError(err, "get range", t.name, false)
+	case !req.Backward && order >= 0:
+		return nil, invalid("Begin key must less than end key in FORWARD")
+	case req.Backward && order <= 0:
+		return nil, invalid("Begin key must more than end key in BACKWARD")
+	}
+	page := rangePage{projection: sel.on(t), limits: &e.limits, names: interner{}}
+	if req.Limit != nil {
+		page.limit = int(*req.Limit)
+	}
+	page.partialKeys = req.ReturnEntirePrimaryKeys != nil && !*req.ReturnEntirePrimaryKeys
+	if err := page.read(ctx, start, end, req.Backward); err != nil {
+		return nil, e.asError(err, "get range", t.name, false)
+	}
+	return &GetRangeResponse{Rows: page.rows, Next: page.next, Consumed: readCost(page.scannedBytes)}, nil
+}
+
+// checkRange checks a range request, but for what depends on the table.
+func (l *Limits) checkRange(req *GetRangeRequest) (reading, *Error) {
+	if err := l.checkTableName(req.Table); err != nil {
+		return reading{}, err
+	}
+	for _, bound := range []*Row{&req.Start, &req.End} {
+		if bound.DeleteMarker {
+			return reading{}, invalid("Delete marker cannot be given.")
+		}
+		if len(bound.Cells) > 0 {
+			return reading{}, invalid("Attribute column cannot be given while reading data.")
+		}
+		if err := l.checkKey(bound.Key, keyOfBound); err != nil {
+			return reading{}, err
+		}
+	}
+	if req.Limit != nil && *req.Limit <= 0 {
+		return reading{}, invalid("The limit must be greater than 0.")
+	}
+	return l.checkSelection(&req.Selection, versionMissing)
+}
+
+// rangePage is one page while it is read.
+type rangePage struct {
+	projection
+	limits      *Limits
+	limit       int // rows to return; 0: no limit of the client's
+	partialKeys bool
+	names       interner
+
+	scannedRows  int
+	scannedBytes int64
+	rows         []Row
+	next         []KeyValue
+}
+
+// read fills the page. It ends where the client's limit, the limits of a page,
+// or the range does.
+func (p *rangePage) read(ctx context.Context, start, end []row.Value, backward bool) error {
+	scan := p.table.engine.Scan(ctx, start, end, flagstone.ScanOptions{ReadOptions: p.options, Reverse: backward})
+	defer scan.Close()
+	for scan.Next() {
+		found := scan.Row()
+		size := p.size(found)
+		if p.full(size, scan.Examined()) {
+			p.next = copyKey(nameKey(p.table.key, found.Key()))
+			return scan.Close()
+		}
+		p.scannedRows++
+		p.scannedBytes += size
+		if !p.selects(found) {
+			continue
+		}
+		if err := p.add(found); err != nil {
+			return err
+		}
+	}
+	if err := scan.Err(); err != nil {
+		return err
+	}
+	return scan.Close()
+}
+
+// full reports whether the page ends before a row of the given size. A page
+// always takes its first row, however large and however hard to find it is, so
+// that a client gets on.
+func (p *rangePage) full(size, examined int64) bool {
+	if p.scannedRows == 0 {
+		return false
+	}
+	return p.limit > 0 && len(p.rows) >= p.limit ||
+		p.scannedRows >= p.limits.RangeRows ||
+		p.scannedBytes+size > int64(p.limits.RangeBytes) ||
+		examined >= p.limits.RangeCells
+}
+
+// add puts a row into the answer. The scan reuses the row's memory, so the
+// answer gets a copy.
+func (p *rangePage) add(found *flagstone.Row) error {
+	cells, err := p.cells(found, p.names)
+	if err != nil {
+		return err
+	}
+	size := 0
+	for i := range cells {
+		size += len(cells[i].Value.Bytes())
+	}
+	buffer := make([]byte, 0, size)
+	for i := range cells {
+		cells[i].Value, buffer = copyValue(cells[i].Value, buffer)
+	}
+	key := copyKey(nameKey(p.table.key, found.Key()))
+	if p.partialKeys && p.keyColumns != nil {
+		listed := key[:0]
+		for i := range key {
+			if p.keyColumns[i] {
+				listed = append(listed, key[i])
+			}
+		}
+		key = listed
+	}
+	p.rows = append(p.rows, Row{Key: key, Cells: cells})
+	return nil
+}
+
+// copyValue moves a value's bytes to the end of buffer, which has room.
+func copyValue(v row.Value, buffer []byte) (row.Value, []byte) {
+	from := len(buffer)
+	switch v.Type() {
+	case row.TypeString:
+		buffer = append(buffer, v.Bytes()...)
+		return row.StringBytes(buffer[from:len(buffer):len(buffer)]), buffer
+	case row.TypeBinary:
+		buffer = append(buffer, v.Bytes()...)
+		return row.Binary(buffer[from:len(buffer):len(buffer)]), buffer
+	}
+	return v, buffer
+}
+
+// copyKey gives the values of a key memory of their own, in place.
+func copyKey(key []KeyValue) []KeyValue {
+	for i := range key {
+		key[i].Value = key[i].Value.Clone()
+	}
+	return key
+}

@@ -1,0 +1,228 @@
+package ots
+
+// This file reads single rows: GetRow and BatchGetRow, and the selection of
+// columns that GetRange shares with them (PROTOCOL section 5).
+
+import (
+	"context"
+	"slices"
+
+	flagstone "github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+const (
+	versionMissing      = "No version condition is specified."
+	versionMissingBatch = "No version condition is specified while querying row."
+)
+
+// projection is a checked selection on one table.
+type projection struct {
+	table   *table
+	options flagstone.ReadOptions
+	// cellsOnly: only attributes were asked for, so a row without any of them
+	// is not returned.
+	cellsOnly bool
+	// keyColumns[i] says whether key column i was named in columns_to_get;
+	// nil if nothing was.
+	keyColumns []bool
+}
+
+// on resolves the names of a selection against a table's key.
+func (r reading) on(t *table) projection {
+	p := projection{table: t, options: r.options}
+	if r.columns != nil {
+		p.cellsOnly = true
+		p.keyColumns = make([]bool, len(t.key))
+		p.options.Columns = make([]string, 0, len(r.columns)) // none is not the same as nil, which is all
+		for _, name := range r.columns {
+			i := slices.IndexFunc(t.key, func(k flagstone.KeyColumn) bool { return k.Name == name })
+			if i < 0 {
+				p.options.Columns = append(p.options.Columns, name)
+				continue
+			}
+			p.keyColumns[i] = true
+			p.cellsOnly = false
+		}
+	}
+	if o := &p.options; o.EndColumn != "" && o.StartColumn >= o.EndColumn {
+		o.Columns, o.StartColumn, o.EndColumn = []string{}, "", "" // an empty range of names selects nothing
+	}
+	return p
+}
+
+// size is what a row read counts in bytes: its key and its selected cells.
+func (p *projection) size(r *flagstone.Row) int64 {
+	var size int64
+	for i, v := range r.Key() {
+		size += int64(len(p.table.key[i].Name) + v.Size())
+	}
+	for i := range r.Cells {
+		size += int64(len(r.Cells[i].Column) + len(r.Cells[i].Value))
+	}
+	return size
+}
+
+// selects reports whether a row that exists belongs into the answer.
+func (p *projection) selects(r *flagstone.Row) bool { return !p.cellsOnly || len(r.Cells) > 0 }
+
+// cells converts the selected cells. Their values share r's memory.
+func (p *projection) cells(r *flagstone.Row, names interner) ([]Cell, error) {
+	if len(r.Cells) == 0 {
+		return nil, nil
+	}
+	cells := make([]Cell, len(r.Cells))
+	for i := range r.Cells {
+		c := &r.Cells[i]
+		v, err := row.PayloadValue(c.Type, c.Value)
+		if err != nil {
+			return nil, err
+		}
+		cells[i] = Cell{Value: v, Version: c.Version, HasVersion: true}
+		if i > 0 && cells[i-1].Name == string(c.Column) {
+			cells[i].Name = cells[i-1].Name
+		} else {
+			cells[i].Name = names.name(c.Column)
+		}
+	}
+	return cells, nil
+}
+
+// interner makes strings of column names, the same one for the same name: the
+// rows of an answer mostly have the same columns. A nil interner remembers
+// nothing, which is right for a single row.
+type interner map[string]string
+
+// maxInterned bounds what an interner remembers, for tables where every row
+// has columns of its own.
+const maxInterned = 1024
+
+func (n interner) name(column []byte) string {
+	if s, ok := n[string(column)]; ok {
+		return s
+	}
+	s := string(column)
+	if n != nil && len(n) < maxInterned {
+		n[s] = s
+	}
+	return s
+}
+
+// checkReadRow checks the row of a read request: a key and nothing else.
+func (l *Limits) checkReadRow(r *Row) *Error {
+	if r.DeleteMarker {
+		return invalid("Delete marker cannot be given.")
+	}
+	if len(r.Cells) > 0 {
+		return invalid("Attribute column cannot be given while reading data.")
+	}
+	return l.checkKey(r.Key, keyOfRead)
+}
+
+// GetRow reads one row (PROTOCOL 5).
+func (e *Engine) GetRow(ctx context.Context, instance string, req *GetRowRequest) (*ReadResult, error) {
+	if err := e.limits.checkTableName(req.Table); err != nil {
+		return nil, err
+	}
+	if err := e.limits.checkReadRow(&req.Row); err != nil {
+		return nil, err
+	}
+	sel, bad := e.limits.checkSelection(&req.Selection, versionMissing)
+	if bad != nil {
+		return nil, bad
+	}
+	t, bad := e.table(instance, req.Table)
+	if bad != nil {
+		return nil, bad
+	}
+	p := sel.on(t)
+	result, bad := e.readRow(ctx, &p, &req.Row, nil)
+	if bad != nil {
+		return nil, bad
+	}
+	return &result, nil
+}
+
+// readRow reads one row whose key values have been checked.
+func (e *Engine) readRow(ctx context.Context, p *projection, key *Row, names interner) (ReadResult, *Error) {
+	if err := matchKey(p.table.key, key.Key); err != nil {
+		return ReadResult{}, err
+	}
+	found, err := p.table.engine.Get(ctx, keyTuple(key.Key), p.options)
+	if err != nil {
+		return ReadResult{}, e.asError(err, "get row", p.table.name, false)
+	}
+	if found == nil {
+		return ReadResult{Consumed: readCost(0)}, nil
+	}
+	result := ReadResult{Consumed: readCost(p.size(found))}
+	if p.selects(found) {
+		cells, err := p.cells(found, names)
+		if err != nil {
+			return ReadResult{}, e.asError(err, "get row", p.table.name, false)
+		}
+		result.Row = &Row{Key: nameKey(p.table.key, found.Key()), Cells: cells}
+	}
+	return result, nil
+}
+
+// BatchGetRow reads rows of several tables (PROTOCOL 5.7). What is wrong with
+// the request whatever the tables are like refuses all of it; the rest refuses
+// single rows.
+func (e *Engine) BatchGetRow(ctx context.Context, instance string, req *BatchGetRowRequest) (*BatchGetRowResponse, error) {
+	selections, bad := e.limits.checkBatchGet(req)
+	if bad != nil {
+		return nil, bad
+	}
+	names := interner{}
+	resp := &BatchGetRowResponse{Tables: make([]TableReadResults, len(req.Tables))}
+	for i := range req.Tables {
+		gets := &req.Tables[i]
+		results := make([]RowReadResult, len(gets.Rows))
+		resp.Tables[i] = TableReadResults{Table: gets.Table, Rows: results}
+		t, bad := e.table(instance, gets.Table)
+		if bad != nil {
+			for j := range results {
+				results[j].Err = bad
+			}
+			continue
+		}
+		p := selections[i].on(t)
+		for j := range gets.Rows {
+			results[j].ReadResult, results[j].Err = e.readRow(ctx, &p, &gets.Rows[j], names)
+		}
+	}
+	return resp, nil
+}
+
+// checkBatchGet checks a batch and returns the selection of each table entry.
+func (l *Limits) checkBatchGet(req *BatchGetRowRequest) ([]reading, *Error) {
+	rows := 0
+	for i := range req.Tables {
+		rows += len(req.Tables[i].Rows)
+	}
+	if rows == 0 {
+		return nil, invalid("No row specified in the request of BatchGetRow.")
+	}
+	if rows > l.BatchGetRows {
+		return nil, invalid("Rows count exceeds the upper limit: %d.", l.BatchGetRows)
+	}
+	selections := make([]reading, len(req.Tables))
+	for i := range req.Tables {
+		gets := &req.Tables[i]
+		if err := l.checkTableName(gets.Table); err != nil {
+			return nil, err
+		}
+		sel, err := l.checkSelection(&gets.Selection, versionMissingBatch)
+		if err != nil {
+			return nil, err
+		}
+		selections[i] = sel
+		for j := range gets.Rows {
+			if err := l.checkReadRow(&gets.Rows[j]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return selections, nil
+}

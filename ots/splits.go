@@ -1,0 +1,78 @@
+package ots
+
+// This file cuts tables into splits of about equal size, for programs that
+// read a table in parallel: ComputeSplitPointsBySize (PROTOCOL section 10).
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"math"
+)
+
+const (
+	// defaultSplitUnit is what split sizes are multiples of if a request does
+	// not say otherwise.
+	defaultSplitUnit = 100 * megabyte
+	// minSplitUnit is the smallest unit that a request may name.
+	minSplitUnit = 1 * megabyte
+)
+
+// ComputeSplitPointsBySize returns keys that cut a table into splits of about
+// the size asked for.
+func (e *Engine) ComputeSplitPointsBySize(ctx context.Context, instance string, req *SplitPointsRequest) (*SplitPointsResponse, error) {
+	if err := e.limits.checkTableName(req.Table); err != nil {
+		return nil, err
+	}
+	size, limit, bad := splitSize(req)
+	if bad != nil {
+		return nil, bad
+	}
+	t, bad := e.table(instance, req.Table)
+	if bad != nil {
+		return nil, bad
+	}
+	points, err := t.engine.SplitPoints(ctx, size, limit)
+	if err != nil {
+		return nil, e.asError(err, "compute split points", t.name, false)
+	}
+	resp := &SplitPointsResponse{PrimaryKey: keySchema(t.key)}
+	for _, p := range points {
+		resp.Points = append(resp.Points, nameKey(t.key, p))
+	}
+	splits := len(points) + 1
+	resp.Locations = []SplitLocation{{Location: location(instance), Repeat: int64(splits)}}
+	resp.Consumed = CapacityUnit{Read: int32(min(splits, math.MaxInt32))}
+	return resp, nil
+}
+
+// splitSize returns the size of splits in bytes and the largest number of
+// points to return, 0 for no limit.
+func splitSize(req *SplitPointsRequest) (size int64, limit int, bad *Error) {
+	unit := int64(defaultSplitUnit)
+	if req.UnitBytes != nil {
+		unit = *req.UnitBytes
+	}
+	switch {
+	case req.SplitSize <= 0:
+		return 0, 0, invalid("The split_size should be greater than 0.")
+	case unit < minSplitUnit:
+		return 0, 0, invalid("The split_size_unit_in_byte should be greater equal than: %d", minSplitUnit)
+	case req.PointLimit != nil && *req.PointLimit <= 0:
+		return 0, 0, invalid("The split_point_limit should be greater than 0.")
+	}
+	if req.PointLimit != nil {
+		limit = int(*req.PointLimit)
+	}
+	if req.SplitSize > math.MaxInt64/unit {
+		return math.MaxInt64, limit, nil
+	}
+	return req.SplitSize * unit, limit, nil
+}
+
+// location names the place where the data of an instance lives. Clients use it
+// to send work for neighbouring splits to one place; here there is one.
+func location(instance string) string {
+	sum := sha256.Sum256([]byte(instance))
+	return hex.EncodeToString(sum[:16])
+}

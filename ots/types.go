@@ -1,0 +1,324 @@
+package ots
+
+import (
+	"context"
+
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// Service is the API that a protocol front end (package server) calls: one
+// method per operation of PROTOCOL sections 2.3 and 2.4. Every error that it
+// returns for a request is an *Error; rows that fail inside a batch carry
+// their own. Methods are safe for concurrent use.
+type Service interface {
+	// HasInstance reports whether the instance exists; an unknown one is
+	// refused before anything else is looked at.
+	HasInstance(instance string) bool
+
+	CreateTable(ctx context.Context, instance string, req *CreateTableRequest) error
+	ListTable(ctx context.Context, instance string) ([]string, error)
+	DescribeTable(ctx context.Context, instance, table string) (*TableDescription, error)
+	UpdateTable(ctx context.Context, instance string, req *UpdateTableRequest) (*TableDescription, error)
+	DeleteTable(ctx context.Context, instance, table string) error
+	ComputeSplitPointsBySize(ctx context.Context, instance string, req *SplitPointsRequest) (*SplitPointsResponse, error)
+
+	GetRow(ctx context.Context, instance string, req *GetRowRequest) (*ReadResult, error)
+	GetRange(ctx context.Context, instance string, req *GetRangeRequest) (*GetRangeResponse, error)
+	BatchGetRow(ctx context.Context, instance string, req *BatchGetRowRequest) (*BatchGetRowResponse, error)
+	// WriteRow is PutRow, UpdateRow or DeleteRow, by the change's type.
+	WriteRow(ctx context.Context, instance string, req *WriteRowRequest) (*WriteResult, error)
+	BatchWriteRow(ctx context.Context, instance string, req *BatchWriteRowRequest) (*BatchWriteRowResponse, error)
+}
+
+// CapacityUnit is what an operation cost (PROTOCOL section 13), in units of
+// 4096 bytes.
+type CapacityUnit struct{ Read, Write int32 }
+
+// KeyColumn is one column of a table's primary key. A Type of row.TypeNone
+// stands for a type number that the protocol knows but keys may not have.
+type KeyColumn struct {
+	Name          string
+	Type          row.Type
+	AutoIncrement bool
+}
+
+// DefinedColumn is a predefined attribute column; it is stored and described,
+// and binds nothing.
+type DefinedColumn struct {
+	Name string
+	Type row.Type
+}
+
+// TableOptions as they arrive: a nil field was not given.
+type TableOptions struct {
+	TimeToLive       *int32 // seconds, -1 never
+	MaxVersions      *int32
+	MaxVersionOffset *int64 // seconds; deviation_cell_version_in_sec
+	AllowUpdate      *bool
+	UpdateFullRow    *bool
+	BloomFilterType  *int32 // accepted, described, without effect
+	BlockSize        *int32 // the same
+}
+
+// ReservedThroughput in capacity units; a nil field was not given.
+type ReservedThroughput struct{ Read, Write *int32 }
+
+// StreamSpecification asks for a change stream.
+type StreamSpecification struct {
+	Enable          bool
+	ExpirationHours *int32
+	ColumnsToGet    []string
+}
+
+// CreateTableRequest is PROTOCOL 2.3 CreateTable.
+type CreateTableRequest struct {
+	Table              string
+	PrimaryKey         []KeyColumn
+	DefinedColumns     []DefinedColumn
+	Options            *TableOptions
+	ReservedThroughput ReservedThroughput
+	Stream             *StreamSpecification
+	EnableLocalTxn     *bool
+	HasIndexes         bool // secondary indexes were asked for: not offered
+	HasSSE             bool // encryption was asked for: not offered
+}
+
+// UpdateTableRequest is PROTOCOL 2.3 UpdateTable; a nil part stays unchanged.
+type UpdateTableRequest struct {
+	Table              string
+	Options            *TableOptions
+	ReservedThroughput *ReservedThroughput
+	Stream             *StreamSpecification
+}
+
+// TableDescription is the full state of a table.
+type TableDescription struct {
+	Table              string
+	PrimaryKey         []KeyColumn
+	DefinedColumns     []DefinedColumn
+	TimeToLive         int32
+	MaxVersions        int32
+	MaxVersionOffset   int64
+	AllowUpdate        bool
+	UpdateFullRow      bool
+	BloomFilterType    *int32
+	BlockSize          *int32
+	ReservedRead       int32
+	ReservedWrite      int32
+	LastIncreaseTime   int64 // seconds
+	LastDecreaseTime   int64 // seconds, 0: never
+	CreationTimeMicros int64
+	EnableLocalTxn     *bool
+}
+
+// SplitPointsRequest is PROTOCOL section 10.
+type SplitPointsRequest struct {
+	Table      string
+	SplitSize  int64
+	UnitBytes  *int64
+	PointLimit *int32
+}
+
+// SplitPointsResponse holds n-1 points for n splits. A point is a key prefix:
+// its missing trailing columns stand for the minimum.
+type SplitPointsResponse struct {
+	PrimaryKey []KeyColumn
+	Points     [][]KeyValue
+	Locations  []SplitLocation // run-length list; Repeat sums to n
+	Consumed   CapacityUnit
+}
+
+// SplitLocation says where Repeat neighbouring splits live.
+type SplitLocation struct {
+	Location string // 32 hexadecimal characters
+	Repeat   int64
+}
+
+// KeyValue is one named primary-key column as it arrived or is sent. Besides
+// the key types, Value may be Min, Max (bounds) or, with AutoIncrement set,
+// nothing. A type that keys may not have arrives as it is and is refused.
+type KeyValue struct {
+	Name          string
+	Value         row.Value
+	AutoIncrement bool
+}
+
+// CellOp is the operation of a cell in a row change; the numbers are the
+// protocol's (PROTOCOL section 3.1).
+type CellOp uint8
+
+// Cell operations.
+const (
+	OpPut              CellOp = 0
+	OpDeleteAllVersion CellOp = 1
+	OpDeleteOneVersion CellOp = 3
+	OpIncrement        CellOp = 4
+)
+
+// Cell is an attribute cell of a request or a response.
+type Cell struct {
+	Name       string
+	Value      row.Value // TypeNone: no value was given
+	Op         CellOp
+	Version    int64 // milliseconds
+	HasVersion bool
+}
+
+// Row is a decoded row: of a request, with operations, or of a response.
+// KeyProblem and similar protocol-level faults are reported by the decoder.
+type Row struct {
+	Key          []KeyValue
+	Cells        []Cell
+	DeleteMarker bool
+}
+
+// RowExistence is what a write expects of the row (PROTOCOL section 4.6).
+type RowExistence uint8
+
+// Row existence expectations; the numbers are the protocol's.
+const (
+	ExistenceIgnore    RowExistence = 0
+	ExistenceExpect    RowExistence = 1
+	ExistenceExpectNot RowExistence = 2
+)
+
+// ChangeType says what a row change is; the numbers are the protocol's.
+type ChangeType uint8
+
+// Change types.
+const (
+	ChangePut    ChangeType = 1
+	ChangeUpdate ChangeType = 2
+	ChangeDelete ChangeType = 3
+)
+
+// ReturnType says what a write returns (PROTOCOL section 4.7).
+type ReturnType uint8
+
+// Return types; the numbers are the protocol's.
+const (
+	ReturnNone        ReturnType = 0
+	ReturnPK          ReturnType = 1
+	ReturnAfterModify ReturnType = 2
+)
+
+// RowChange is one write of one row.
+type RowChange struct {
+	Type            ChangeType
+	Row             Row
+	Existence       RowExistence
+	ColumnCondition []byte // a serialized Filter message; empty: none
+	Return          ReturnType
+	ReturnColumns   []string
+}
+
+// WriteRowRequest is PutRow, UpdateRow or DeleteRow.
+type WriteRowRequest struct {
+	Table         string
+	Change        RowChange
+	TransactionID *string
+}
+
+// WriteResult is the outcome of one write.
+type WriteResult struct {
+	Consumed CapacityUnit
+	Row      *Row // what Return asked for; nil: nothing
+}
+
+// BatchWriteRowRequest is PROTOCOL 6.7.
+type BatchWriteRowRequest struct {
+	Tables        []TableChanges
+	TransactionID *string
+	Atomic        bool
+}
+
+// TableChanges are the changes of one table entry of a batch.
+type TableChanges struct {
+	Table   string
+	Changes []RowChange
+}
+
+// BatchWriteRowResponse mirrors the request: same tables, same rows.
+type BatchWriteRowResponse struct{ Tables []TableWriteResults }
+
+// TableWriteResults mirrors one TableChanges.
+type TableWriteResults struct {
+	Table string
+	Rows  []RowWriteResult
+}
+
+// RowWriteResult is a result or, if Err is set, a refusal.
+type RowWriteResult struct {
+	WriteResult
+	Err *Error
+}
+
+// TimeRange as it arrived; nil fields were not given. Milliseconds.
+type TimeRange struct{ Start, End, Specific *int64 }
+
+// Selection is what GetRow, BatchGetRow and GetRange share.
+type Selection struct {
+	ColumnsToGet  []string
+	MaxVersions   *int32
+	TimeRange     *TimeRange
+	StartColumn   *string
+	EndColumn     *string
+	Filter        []byte // a serialized Filter message; empty: none
+	Token         []byte
+	TransactionID *string
+}
+
+// GetRowRequest is PROTOCOL 2.4 GetRow.
+type GetRowRequest struct {
+	Table string
+	Row   Row // the key; anything else in it is refused
+	Selection
+}
+
+// ReadResult is one row that was read; Row is nil if there is none.
+type ReadResult struct {
+	Row      *Row
+	Consumed CapacityUnit
+}
+
+// BatchGetRowRequest is PROTOCOL 5.7.
+type BatchGetRowRequest struct{ Tables []TableGets }
+
+// TableGets are the rows to read of one table entry of a batch.
+type TableGets struct {
+	Table string
+	Rows  []Row
+	Selection
+}
+
+// BatchGetRowResponse mirrors the request: same tables, same rows.
+type BatchGetRowResponse struct{ Tables []TableReadResults }
+
+// TableReadResults mirrors one TableGets.
+type TableReadResults struct {
+	Table string
+	Rows  []RowReadResult
+}
+
+// RowReadResult is a result or, if Err is set, a refusal.
+type RowReadResult struct {
+	ReadResult
+	Err *Error
+}
+
+// GetRangeRequest is PROTOCOL 5.6.
+type GetRangeRequest struct {
+	Table                   string
+	Backward                bool
+	Limit                   *int32
+	Start, End              Row // inclusive start, exclusive end
+	ReturnEntirePrimaryKeys *bool
+	Selection
+}
+
+// GetRangeResponse is one page. Next is nil when the range is exhausted.
+type GetRangeResponse struct {
+	Rows     []Row
+	Next     []KeyValue
+	Consumed CapacityUnit
+}
