@@ -1,0 +1,201 @@
+package server
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/flagstone-db/flagstone/ots"
+	"github.com/flagstone-db/flagstone/server/signature"
+)
+
+// Headers of a request, in lower case, in which form they are signed.
+const (
+	headerPrefix       = "x-ots-"
+	headerDate         = "x-ots-date"
+	headerAPIVersion   = "x-ots-apiversion"
+	headerAccessKey    = "x-ots-accesskeyid"
+	headerContentMD5   = "x-ots-contentmd5"
+	headerInstance     = "x-ots-instancename"
+	headerSTSToken     = "x-ots-ststoken"
+	headerCompressType = "x-ots-request-compress-type"
+	headerCompressSize = "x-ots-request-compress-size"
+)
+
+const (
+	apiVersion = "2015-12-31"
+	maxSkew    = 15 * 60 // seconds; what clients allow for answers, too
+)
+
+// collectFields gathers all x-ots-* headers, known or not: they are all
+// signed. It looks up the sender's secret, with which the answer is signed
+// whatever becomes of the request.
+func (x *exchange) collectFields() {
+	x.fields = make([]signature.Field, 0, 8)
+	for key, values := range x.r.Header {
+		if len(key) < len(headerPrefix) || !strings.EqualFold(key[:len(headerPrefix)], headerPrefix) {
+			continue
+		}
+		name := lowerName(key)
+		if len(values) != 1 {
+			x.duplicate = name
+		}
+		x.fields = append(x.fields, signature.Field{Name: name, Value: strings.TrimSpace(values[0])})
+	}
+	signature.Sort(x.fields)
+	if id := x.field(headerAccessKey); id != "" && x.duplicate != headerAccessKey {
+		if secret, ok := x.s.cfg.Credentials(id); ok {
+			x.secret = secret
+		}
+	}
+}
+
+// lowerName returns a header's name in lower case. Those that every request has
+// come in the spelling of net/http and cost no memory.
+func lowerName(key string) string {
+	switch key {
+	case "X-Ots-Date":
+		return headerDate
+	case "X-Ots-Apiversion":
+		return headerAPIVersion
+	case "X-Ots-Accesskeyid":
+		return headerAccessKey
+	case "X-Ots-Contentmd5":
+		return headerContentMD5
+	case "X-Ots-Instancename":
+		return headerInstance
+	case "X-Ots-Signature":
+		return signature.HeaderV2
+	}
+	return strings.ToLower(key)
+}
+
+// field returns the value of an x-ots-* header; "" if it did not arrive.
+func (x *exchange) field(name string) string {
+	for i := range x.fields {
+		if x.fields[i].Name == name {
+			return x.fields[i].Value
+		}
+	}
+	return ""
+}
+
+// authenticate decides whether the sender is who he says he is, and the
+// request recent. The body is bound to the signature by its MD5, which is
+// compared when the body was read.
+func (x *exchange) authenticate() *ots.Error {
+	if refusal := x.checkHeaders(); refusal != nil {
+		return refusal
+	}
+	date := x.field(headerDate)
+	sent, ok := parseDate(date)
+	if !ok {
+		return refuse(ots.CodeParameterInvalid, "Invalid date format: %s.", date)
+	}
+	if skew := x.at.Unix() - sent.Unix(); skew > maxSkew || skew < -maxSkew {
+		return refuse(ots.CodeAuthFailed, "Mismatch between system time and x-ots-date: %s.", date)
+	}
+	if instance := x.field(headerInstance); !x.s.cfg.Service.HasInstance(instance) {
+		if !validInstanceName(instance) {
+			return refuse(ots.CodeParameterInvalid, "Invalid instance name: '%s'.", instance)
+		}
+		return refuse(ots.CodeAuthFailed, "The instance is not found.")
+	}
+	return x.checkSignature()
+}
+
+func (x *exchange) checkHeaders() *ots.Error {
+	if x.duplicate != "" {
+		return refuse(ots.CodeParameterInvalid, "Duplicated header: '%s'.", x.duplicate)
+	}
+	for _, name := range [...]string{headerDate, headerAPIVersion, headerAccessKey, headerContentMD5, headerInstance} {
+		if x.field(name) == "" {
+			return refuse(ots.CodeParameterInvalid, "Missing header: '%s'.", name)
+		}
+	}
+	if v := x.field(headerAPIVersion); v != apiVersion {
+		return refuse(ots.CodeParameterInvalid, "Invalid API version: '%s'.", v)
+	}
+	if x.field(signature.HeaderV2) == "" {
+		if x.field(signature.HeaderV4) != "" {
+			return refuse(ots.CodeAuthFailed, "Signature version 4 is not supported by this server, use version 2.")
+		}
+		return refuse(ots.CodeParameterInvalid, "Missing header: '%s'.", signature.HeaderV2)
+	}
+	return nil
+}
+
+// checkSignature does the same work for a key that exists and for one that
+// does not.
+func (x *exchange) checkSignature() *ots.Error {
+	secret := x.secret
+	known := secret != ""
+	if !known {
+		secret = x.s.dummy
+	}
+	text := signature.AppendRequest(make([]byte, 0, 512), x.path, x.fields)
+	right := signature.Verify(secret, text, x.field(signature.HeaderV2))
+	switch {
+	case !known:
+		return refuse(ots.CodeAuthFailed, "The AccessKeyID does not exist.")
+	case !right:
+		return refuse(ots.CodeAuthFailed, "Signature mismatch.")
+	case x.field(headerSTSToken) != "":
+		return refuse(ots.CodeAuthFailed, "Temporary credentials (x-ots-ststoken) are not supported by this server.")
+	}
+	return nil
+}
+
+// parseDate reads YYYY-MM-DDTHH:MM:SS[.fraction]Z in UTC with up to 9 digits
+// of fraction. The fraction is not used: the Go SDK sends digits there that
+// are none.
+func parseDate(s string) (time.Time, bool) {
+	const layout = "2006-01-02T15:04:05"
+	if len(s) <= len(layout) {
+		return time.Time{}, false
+	}
+	for i := range layout {
+		if isDigit(layout[i]) != isDigit(s[i]) {
+			return time.Time{}, false
+		}
+	}
+	t, err := time.Parse(layout, s[:len(layout)])
+	rest, zulu := strings.CutSuffix(s[len(layout):], "Z")
+	if err != nil || !zulu {
+		return time.Time{}, false
+	}
+	if rest == "" {
+		return t, true
+	}
+	const maxFraction = 9
+	if rest[0] != '.' || len(rest) < 2 || len(rest) > 1+maxFraction {
+		return time.Time{}, false
+	}
+	for i := 1; i < len(rest); i++ {
+		if !isDigit(rest[i]) {
+			return time.Time{}, false
+		}
+	}
+	return t, true
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
+
+// validInstanceName is the rule of PROTOCOL 12: 3 to 16 letters, digits and
+// hyphens, a letter first and no hyphen last.
+func validInstanceName(name string) bool {
+	if len(name) < 3 || len(name) > 16 || !isLetter(name[0]) || name[len(name)-1] == '-' {
+		return false
+	}
+	for i := range len(name) {
+		if c := name[i]; !isLetter(c) && !isDigit(c) && c != '-' {
+			return false
+		}
+	}
+	return true
+}
+
+// expectsContinue reports whether the client waits for leave to send its body.
+func expectsContinue(r *http.Request) bool { return r.Header.Get("Expect") != "" }

@@ -1,0 +1,391 @@
+package server
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/flagstone-db/flagstone/ots"
+)
+
+// A mutation is a signed request that was changed, and the code with which it
+// must be refused.
+type mutation struct {
+	name string
+	d    *draft
+	code string
+	text string // how the message must begin; "" for any
+}
+
+const (
+	invalidRequest = ots.CodeParameterInvalid
+	authFailed     = ots.CodeAuthFailed
+)
+
+func good(t testing.TB) *draft { return newDraft("GetRow", marshal(t, getRowMessage())) }
+
+// mutations makes all of them, in groups.
+func mutations(t testing.TB) []mutation {
+	var all []mutation
+	add := func(name string, d *draft, code, text string) {
+		all = append(all, mutation{name, d, code, text})
+	}
+	signed := func() *draft { return good(t).sign(testSecret) }
+	mutateHeaders(signed, add)
+	mutateSignatures(t, signed, add)
+	mutateDates(t, add)
+	mutateSenders(t, signed, add)
+	mutateTargets(t, signed, add)
+	mutateBodies(t, signed, add)
+	return all
+}
+
+func mutateHeaders(signed func() *draft, add func(string, *draft, string, string)) {
+	for _, h := range signed().headers {
+		name, value := h[0], h[1]
+		// What a wrong value is called depends on the header.
+		code := authFailed
+		if name == "x-ots-date" || name == "x-ots-apiversion" {
+			code = invalidRequest
+		}
+		add(name+" dropped", signed().drop(name), invalidRequest, "Missing header: '"+name+"'.")
+		add(name+" empty", signed().set(name, ""), invalidRequest, "Missing header: '"+name+"'.")
+		add(name+" blank", signed().set(name, " \t "), invalidRequest, "Missing header: '"+name+"'.")
+		add(name+" doubled", signed().add(name, value), invalidRequest, "Duplicated header: '"+name+"'.")
+		add(name+" doubled, other case", signed().add(strings.ToUpper(name), value), invalidRequest, "Duplicated header: '"+name+"'.")
+		add(name+" doubled, other value", signed().add(name, "x"), invalidRequest, "Duplicated header: '"+name+"'.")
+		add(name+" doubled, empty first", signed().drop(name).add(name, "").add(name, value), invalidRequest, "Duplicated header: '"+name+"'.")
+		add(name+" joined", signed().set(name, value+", "+value), "", "")
+		add(name+" one character more", signed().set(name, value+"1"), "", "")
+		add(name+" one character less", signed().set(name, value[:len(value)-1]), "", "")
+		add(name+" first character changed", signed().set(name, "~"+value[1:]), "", "")
+		add(name+" space inside", signed().set(name, value[:3]+" "+value[3:]), "", "")
+		add(name+" quoted", signed().set(name, `"`+value+`"`), "", "")
+		if swapped := swapCase(value); swapped != value {
+			add(name+" other case", signed().set(name, swapped), code, "")
+		}
+	}
+	for _, name := range []string{"x-ots-sdk-traceid", "x-ots-trace-threshold", "x-ots-request-tag", "x-ots-new-and-unknown"} {
+		add(name+" added unsigned", signed().add(name, "1"), authFailed, "Signature mismatch.")
+	}
+}
+
+func swapCase(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' {
+			return r - 'a' + 'A'
+		}
+		if r >= 'A' && r <= 'Z' {
+			return r - 'A' + 'a'
+		}
+		return r
+	}, s)
+}
+
+func mutateSignatures(t testing.TB, signed func() *draft, add func(string, *draft, string, string)) {
+	right := signed().value("x-ots-signature")
+	for i := range len(right) - 1 {
+		other := byte('A')
+		if right[i] == other {
+			other = 'B'
+		}
+		add(fmt.Sprintf("signature character %d", i), signed().set("x-ots-signature", right[:i]+string(other)+right[i+1:]), authFailed, "Signature mismatch.")
+	}
+	for _, wrong := range []string{
+		"AAAAAAAAAAAAAAAAAAAAAAAAAAA=", "=", "!", strings.Repeat("=", 28), right[:20], right + right,
+		right[:27], strings.Repeat("A", 28), strings.Repeat("A", 5000), hex.EncodeToString([]byte(right)),
+		"%00", "null", "OTS akid:" + right, strings.TrimRight(right, "="), "\xff\xfe" + right[2:],
+	} {
+		add(fmt.Sprintf("signature %.30q", wrong), signed().set("x-ots-signature", wrong), authFailed, "Signature mismatch.")
+	}
+	add("signed with another key's secret", good(t).sign("othersecret"), authFailed, "Signature mismatch.")
+	add("signed with an empty secret", good(t).sign(""), authFailed, "Signature mismatch.")
+	add("signed with the key id", good(t).sign(testKey), authFailed, "Signature mismatch.")
+	add("version 4 only", signed().drop("x-ots-signature").set("x-ots-signaturev4", "RPlp6DKC80zGTWzNYHfG+zL/LCO9XXBPm89jF5/2hyw="), authFailed, "Signature version 4 is not supported")
+	add("security token", good(t).set("x-ots-ststoken", "token").sign(testSecret), authFailed, "Temporary credentials")
+	add("security token unsigned", signed().set("x-ots-ststoken", "token"), authFailed, "Signature mismatch.")
+}
+
+func mutateDates(t testing.TB, add func(string, *draft, string, string)) {
+	at := func(s string) *draft { return good(t).set("x-ots-date", s).sign(testSecret) }
+	for _, skew := range []time.Duration{15*time.Minute + time.Second, -15*time.Minute - time.Second, time.Hour, -time.Hour, 24 * 365 * time.Hour, -24 * 365 * 20 * time.Hour} {
+		date := testNow().Add(skew).Format("2006-01-02T15:04:05Z")
+		add("clock off by "+skew.String(), at(date), authFailed, "Mismatch between system time and x-ots-date: "+date+".")
+	}
+	for _, bad := range []string{
+		"2026-11-21T01:34:05", "2026-11-21 01:34:05Z", "2026-11-21T01:34:05z", "2026-11-21t01:34:05Z", "2026-11-21T01:34Z",
+		"2026-11-21T01:34:05.Z", "2026-11-21T01:34:05.1234567890Z", "2026-11-21T01:34:05,5Z", "2026-11-21T01:34:05.5",
+		"2026-11-21T01:34:05.5+00:00", "2026-11-21T01:34:05+00:00", "2026-11-21T01:34:60Z", "2026-11-21T24:00:00Z",
+		"2026-11-31T01:34:05Z", "2026-13-21T01:34:05Z", "2026-00-21T01:34:05Z", "2026-11-00T01:34:05Z", "2026-02-29T01:34:05Z",
+		"+026-11-21T01:34:05Z", "2026-11-21T01:34:05.-1Z", "2026-11-21T01:34:05.1eZ", "12026-11-21T01:34:05Z", "Z", "now",
+		"1795224845", "Sat, 21 Nov 2026 01:34:05 GMT", "2026-11-21T01:34:05.5ZZ", "2026-11-21T1:34:05.5Z", "\xff", strings.Repeat("9", 4000),
+	} {
+		add(fmt.Sprintf("date %.30q", bad), at(bad), invalidRequest, "Invalid date format: ")
+	}
+}
+
+func mutateSenders(t testing.TB, signed func() *draft, add func(string, *draft, string, string)) {
+	for _, id := range []string{"nobody", "AKID", "akid2", "aki", "*", "' or 1=1", "../akid"} {
+		for _, secret := range []string{testSecret, "", "x"} {
+			add(fmt.Sprintf("key %q, secret %q", id, secret), good(t).set("x-ots-accesskeyid", id).sign(secret), authFailed, "The AccessKeyID does not exist.")
+		}
+	}
+	add("key of another sender", signed().set("x-ots-accesskeyid", "other"), authFailed, "Signature mismatch.")
+	for _, name := range []string{"yourinst", "MYINST", "myinst2", "abc"} {
+		add("instance "+name, good(t).set("x-ots-instancename", name).sign(testSecret), authFailed, "The instance is not found.")
+		add("instance "+name+" unsigned", signed().set("x-ots-instancename", name), authFailed, "")
+	}
+	for _, name := range []string{"a", "my-inst-", "1inst", "my_inst", "../myinst", "myinst/t", strings.Repeat("a", 17), "my inst"} {
+		add("instance "+name, good(t).set("x-ots-instancename", name).sign(testSecret), invalidRequest, "Invalid instance name: '"+name+"'.")
+	}
+	for _, v := range []string{"2014-08-08", "2015-12-30", "latest"} {
+		add("API version "+v, good(t).set("x-ots-apiversion", v).sign(testSecret), invalidRequest, "Invalid API version: '"+v+"'.")
+	}
+}
+
+func mutateTargets(t testing.TB, signed func() *draft, add func(string, *draft, string, string)) {
+	for _, method := range []string{"GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "post", "POSTER", "PROPFIND"} {
+		d := signed()
+		d.method = method
+		add("method "+method, d, ots.CodeMethodNotAllowed, "")
+	}
+	for _, path := range []string{"/", "/PutRow", "/DeleteTable", "/getrow", "/GetRow/", "//GetRow", "/GetRow%20", "/%47etRow", "/./GetRow", "/a/../GetRow", "/GetRow;x", "http://elsewhere/PutRow", "/healthz"} {
+		d := signed()
+		d.path = path
+		add("path "+path, d, authFailed, "Signature mismatch.")
+	}
+	unsupported := map[string]string{
+		"/GetRow?": "GetRow?", "/GetRow?a=b": "GetRow?a=b", "/GetRow/": "GetRow/", "//GetRow": "/GetRow", "/": "", "/getrow": "getrow",
+		"/%47etRow": "%47etRow", "/Drop": "Drop", "/healthz": "healthz", "/debug/pprof/": "debug/pprof/", "/SQLQuery": "SQLQuery",
+		"/GetStreamRecord": "GetStreamRecord", "/StartLocalTransaction": "StartLocalTransaction", "/Search": "Search",
+	}
+	for path, name := range unsupported {
+		d := good(t)
+		d.path = path
+		add("signed path "+path, d.sign(testSecret), invalidRequest, "Unsupported operation: '"+name+"'.")
+	}
+}
+
+func mutateBodies(t testing.TB, signed func() *draft, add func(string, *draft, string, string)) {
+	const mismatch = "Mismatch between MD5 value of request body and x-ots-contentmd5 in header."
+	for i := range good(t).body {
+		d := signed()
+		d.body[i] ^= 1 << (i % 8)
+		add(fmt.Sprintf("body byte %d", i), d, authFailed, mismatch)
+	}
+	for name, change := range map[string]func([]byte) []byte{
+		"empty":   func([]byte) []byte { return nil },
+		"cut":     func(b []byte) []byte { return b[:len(b)-1] },
+		"longer":  func(b []byte) []byte { return append(b, 0) },
+		"twice":   func(b []byte) []byte { return append(b, b...) },
+		"another": func([]byte) []byte { return []byte("\x0a\x01u") },
+	} {
+		d := signed()
+		d.body = change(d.body)
+		add("body "+name, d, authFailed, mismatch)
+		d = signed()
+		d.body, d.chunked = change(d.body), true
+		add("body "+name+", chunked", d, authFailed, mismatch)
+	}
+	for _, sum := range []string{"1B2M2Y8AsgTpgAmY7PhCfg==", "x", strings.Repeat("A", 24)} {
+		add("signed MD5 "+sum, good(t).set("x-ots-contentmd5", sum).sign(testSecret), authFailed, mismatch)
+	}
+	large := newDraft("GetRow", bytes.Repeat([]byte{0x0a}, 6<<20)).sign(testSecret)
+	add("6 MB", large, ots.CodeRequestBodyTooLarge, "The size of POST data is too large.")
+	chunked := *large
+	chunked.chunked = true
+	add("6 MB, chunked", &chunked, ots.CodeRequestBodyTooLarge, "")
+	unsigned := newDraft("GetRow", large.body)
+	add("6 MB, unsigned", unsigned, ots.CodeRequestBodyTooLarge, "")
+
+	rng := rand.New(rand.NewPCG(1, 21))
+	for n := range 40 {
+		body := make([]byte, 1+n*n)
+		for i := range body {
+			body[i] = byte(rng.Uint32())
+		}
+		body[0] |= 7 // no wire type
+		add(fmt.Sprintf("%d random bytes", len(body)), newDraft("GetRow", body).sign(testSecret), invalidRequest, "Parse PBMessage from RawString failed.")
+	}
+	add("no body", newDraft("GetRow", nil).sign(testSecret), invalidRequest, "Parse PBMessage from RawString failed.")
+}
+
+func TestMutatedRequestsAreRefusedAndNeverReachTheService(t *testing.T) {
+	s, fake := newTestServer(t, nil)
+	fake.answer(&ots.ReadResult{})
+	addr := listen(t, s)
+	if r := send(t, addr, "POST", good(t).sign(testSecret).raw()); r.status != http.StatusOK || fake.calls.Swap(0) != 1 {
+		t.Fatalf("the request that is mutated is refused: %d %q", r.status, r.body)
+	}
+	all := mutations(t)
+	if len(all) < 200 {
+		t.Fatalf("%d mutations", len(all))
+	}
+	t.Logf("%d mutated requests", len(all))
+	for _, m := range all {
+		r := send(t, addr, m.d.method, m.d.raw())
+		if r.status < 400 || r.status > 499 {
+			t.Errorf("%s: status %d", m.name, r.status)
+			continue
+		}
+		if m.d.method == "HEAD" {
+			if r.status != http.StatusMethodNotAllowed {
+				t.Errorf("%s: status %d", m.name, r.status)
+			}
+			continue
+		}
+		code, text := r.refusal(t)
+		if r.status != statusOf(code) || m.code != "" && code != m.code || !strings.HasPrefix(text, m.text) {
+			t.Errorf("%s: got %d %s %q, want %s %q", m.name, r.status, code, text, m.code, m.text)
+		}
+		if m.code == "" && code != authFailed && code != invalidRequest {
+			t.Errorf("%s: code %s", m.name, code)
+		}
+		checkResponseHeaders(t, m.name, m.d, r)
+	}
+	if n := fake.calls.Load(); n != 0 {
+		t.Errorf("the service was called %d times", n)
+	}
+}
+
+// checkResponseHeaders checks what every answer must carry (client traps 1 and
+// 2). The spelling of the names is checked in TestHeadersAreLowerCaseOnTheWire.
+func checkResponseHeaders(t *testing.T, name string, d *draft, r reply) {
+	t.Helper()
+	wantMD5 := (&draft{body: r.body}).setMD5().value("x-ots-contentmd5")
+	if got := r.header.Get("x-ots-contentmd5"); got != wantMD5 {
+		t.Errorf("%s: x-ots-contentmd5 %q, want %q", name, got, wantMD5)
+	}
+	if got := r.header.Get("x-ots-date"); got != "2026-11-21T01:34:05.500000Z" {
+		t.Errorf("%s: x-ots-date %q", name, got)
+	}
+	id := r.header.Get("x-ots-requestid")
+	if len(id) != 36 || strings.Count(id, "-") != 4 {
+		t.Errorf("%s: x-ots-requestid %q", name, id)
+	}
+	if got := r.header.Get("x-ots-contenttype"); got != "protocol buffer" {
+		t.Errorf("%s: x-ots-contenttype %q", name, got)
+	}
+	keys := 0
+	for _, h := range d.headers {
+		if strings.EqualFold(h[0], "x-ots-accesskeyid") {
+			keys++
+		}
+	}
+	want := ""
+	if secret := map[string]string{testKey: testSecret, "other": "othersecret"}[strings.TrimSpace(d.value("x-ots-accesskeyid"))]; secret != "" && keys == 1 {
+		path, _, _ := strings.Cut(strings.TrimPrefix(d.path, "http://elsewhere"), "?")
+		want = "OTS " + strings.TrimSpace(d.value("x-ots-accesskeyid")) + ":" + hmacSHA1(secret, "x-ots-contentmd5:"+wantMD5+
+			"\nx-ots-contenttype:protocol buffer\nx-ots-date:2026-11-21T01:34:05.500000Z\nx-ots-requestid:"+id+"\n"+path)
+	}
+	if got := r.header.Get("authorization"); got != want {
+		t.Errorf("%s: authorization %q, want %q", name, got, want)
+	}
+}
+
+func TestHarmlessVariantsOfARequestAreAccepted(t *testing.T) {
+	s, fake := newTestServer(t, nil)
+	fake.answer(&ots.ReadResult{})
+	addr := listen(t, s)
+	at := func(date string) *draft { return good(t).set("x-ots-date", date).sign(testSecret) }
+	variants := map[string]*draft{
+		"15 minutes early":     at("2026-11-21T01:19:05Z"),
+		"15 minutes late":      at("2026-11-21T01:49:05Z"),
+		"the Go SDK's date":    at("2026-11-21T01:34:05.11211Z"),
+		"Python's date":        at("2026-11-21T01:34:05.000Z"),
+		"nine digits":          at("2026-11-21T01:34:05.999999999Z"),
+		"no fraction":          at("2026-11-21T01:34:05Z"),
+		"trace headers":        good(t).set("x-ots-sdk-traceid", "8a2c").set("x-ots-trace-threshold", "500").sign(testSecret),
+		"unknown x-ots header": good(t).set("x-ots-invented-tomorrow", "1").sign(testSecret),
+		"empty x-ots header":   good(t).set("x-ots-request-tag", "").sign(testSecret),
+		"unsigned user agent":  good(t).sign(testSecret).set("User-Agent", "x").set("Content-Type", "text/plain"),
+		"both signatures":      good(t).sign(testSecret).set("x-ots-signaturev4", "whatever"),
+		"hints":                good(t).set("x-ots-request-priority", "1").set("x-ots-response-compress-type", "deflate").sign(testSecret),
+	}
+	upper := good(t).sign(testSecret)
+	mixed := good(t).sign(testSecret)
+	padded := good(t).sign(testSecret)
+	for i := range upper.headers {
+		upper.headers[i][0] = strings.ToUpper(upper.headers[i][0])
+		mixed.headers[i][0] = http.CanonicalHeaderKey(mixed.headers[i][0])
+		padded.headers[i][1] = "  \t" + padded.headers[i][1] + " \t "
+	}
+	reversed := good(t).sign(testSecret)
+	for i, j := 0, len(reversed.headers)-1; i < j; i, j = i+1, j-1 {
+		reversed.headers[i], reversed.headers[j] = reversed.headers[j], reversed.headers[i]
+	}
+	chunked := good(t).sign(testSecret)
+	chunked.chunked = true
+	host := good(t).sign(testSecret)
+	host.host = "myinst.somewhere.example:8080"
+	variants["upper-case names"], variants["canonical names"], variants["padded values"] = upper, mixed, padded
+	variants["headers in another order"], variants["chunked body"], variants["another host"] = reversed, chunked, host
+	for name, d := range variants {
+		if r := send(t, addr, "POST", d.raw()); r.status != http.StatusOK {
+			code, text := r.refusal(t)
+			t.Errorf("%s: %d %s %s", name, r.status, code, text)
+		} else {
+			checkResponseHeaders(t, name, d, r)
+		}
+	}
+	if n := fake.calls.Load(); int(n) != len(variants) {
+		t.Errorf("the service was called %d times for %d requests", n, len(variants))
+	}
+}
+
+func TestSDKExamplesAreAccepted(t *testing.T) {
+	s, fake := newTestServer(t, nil)
+	fake.answer([]string{"dataTestTable"})
+	body, _ := hex.DecodeString("0a0d64617461546573745461626c65")
+	goSDK := newDraft("ListTable", nil).set("x-ots-date", "2026-11-21T01:34:05.11211Z").set("x-ots-signature", "hmKftDq57jwRRcC74L9iEVwG50o=")
+	node := newDraft("DeleteTable", body).set("x-ots-date", "2026-11-21T01:35:59.619Z").set("x-ots-signature", "1jr8zllyoLp/oQIW/ZHwIpI1h9k=")
+	for name, d := range map[string]*draft{"Go": goSDK, "Node.js": node} {
+		if r := handle(s, d); r.status != http.StatusOK {
+			t.Errorf("%s: %d %q", name, r.status, r.body)
+		}
+	}
+	if r := handle(s, goSDK); !bytes.Equal(r.body, body) {
+		t.Errorf("ListTable answers %x, want %x", r.body, body)
+	}
+}
+
+func TestChecksComeInTheProtocolsOrder(t *testing.T) {
+	s, _ := newTestServer(t, nil)
+	// Each step takes back the fault that was reported last; the next must show.
+	d := newDraft("Nothing", []byte{0xff}).set("x-ots-date", "yesterday").set("x-ots-instancename", "nowhere").
+		set("x-ots-accesskeyid", "nobody").set("x-ots-contentmd5", "wrong")
+	d.method = "PUT"
+	body := d.body
+	d.body = make([]byte, 6<<20)
+	steps := []struct {
+		want   string
+		mend   func()
+		signed bool
+	}{
+		{"Only POST method", func() { d.method = "POST" }, false},
+		{"The size of POST data", func() { d.body = body }, false},
+		{"Missing header: 'x-ots-signature'", func() { d.set("x-ots-signature", "AAAA") }, false},
+		{"Invalid date format", func() { d.set("x-ots-date", "2020-01-01T00:00:00Z") }, false},
+		{"Mismatch between system time", func() { d.set("x-ots-date", "2026-11-21T01:34:05Z") }, false},
+		{"The instance is not found.", func() { d.set("x-ots-instancename", testInstance) }, false},
+		{"The AccessKeyID does not exist.", func() { d.set("x-ots-accesskeyid", testKey) }, false},
+		{"Signature mismatch.", func() {}, true},
+		{"Mismatch between MD5", func() { d.setMD5() }, true},
+		{"Unsupported operation: 'Nothing'.", func() { d.path = "/GetRow" }, true},
+		{"Parse PBMessage", func() {}, true},
+	}
+	for i, step := range steps {
+		if _, text := ptr(handle(s, d)).refusal(t); !strings.HasPrefix(text, step.want) {
+			t.Fatalf("step %d: got %q, want %q", i, text, step.want)
+		}
+		step.mend()
+		if step.signed {
+			d.sign(testSecret)
+		}
+	}
+}

@@ -1,0 +1,179 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/flagstone-db/flagstone/ots"
+	"github.com/flagstone-db/flagstone/server/signature"
+)
+
+// exchange is one request and its answer.
+type exchange struct {
+	s  *Server
+	w  http.ResponseWriter
+	r  *http.Request
+	at time.Time
+	id string // names the request in the answer and in the log
+
+	path      string            // as sent and signed
+	fields    []signature.Field // the x-ots-* headers, sorted
+	duplicate string            // a header that came more than once
+	secret    string            // of the sender's key; empty if there is none
+	authentic bool              // the signature is right
+}
+
+// serveHTTP answers one request.
+func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/healthz" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.Header().Set("Connection", "close")
+		_, _ = w.Write([]byte("ok")) // the client may have gone
+		return
+	}
+	x := &exchange{s: s, w: w, r: r, at: s.cfg.Now(), id: newRequestID(), path: r.URL.EscapedPath()}
+	x.collectFields()
+	body, refusal := x.run()
+	status := http.StatusOK
+	if refusal != nil {
+		status, body = statusOf(refusal.Code), encodeError(refusal)
+		x.drain()
+	}
+	x.respond(status, body)
+	x.logRequest(status, refusal)
+}
+
+// run checks the request, performs it and returns the encoded answer. The
+// order of checks is the protocol's: a client that makes several mistakes is
+// told the first, and nobody learns more than his signature allows.
+func (x *exchange) run() (answer []byte, refusal *ots.Error) {
+	defer func() {
+		if p := recover(); p != nil {
+			x.s.log.Error("panic while serving a request", "request", x.id, "path", x.path,
+				"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			answer, refusal = nil, internalError()
+		}
+	}()
+	if x.r.Method != http.MethodPost {
+		x.w.Header().Set("Allow", http.MethodPost)
+		return nil, refuse(ots.CodeMethodNotAllowed, "Only POST method for requests is supported.")
+	}
+	if x.r.ContentLength > x.s.limits.BodyBytes {
+		return nil, bodyTooLarge()
+	}
+	if refusal := x.authenticate(); refusal != nil {
+		return nil, refusal
+	}
+	x.authentic = true
+	// The sender is known. Only now memory is taken for the body.
+	charge := x.bodyCharge()
+	if !x.s.bodies.take(charge) {
+		return nil, refuse(ots.CodeServerBusy, "Server is busy.")
+	}
+	defer x.s.bodies.give(charge)
+	buf := x.s.takeBuffer()
+	defer x.s.giveBuffer(buf)
+	body, refusal := x.readBody(buf)
+	if refusal != nil {
+		return nil, refusal
+	}
+	op, refusal := x.findOperation()
+	if refusal != nil {
+		return nil, refusal
+	}
+	ctx, cancel := context.WithTimeout(x.r.Context(), x.s.limits.RequestTimeout)
+	defer cancel()
+	message, err := op(ctx, target{service: x.s.cfg.Service, instance: x.field(headerInstance)}, body)
+	if err != nil {
+		return nil, x.refusalOf(err)
+	}
+	answer, err = proto.Marshal(message)
+	if err != nil {
+		return nil, x.refusalOf(err)
+	}
+	return answer, nil
+}
+
+// findOperation looks up what the path names. A query is not part of what is
+// signed, so a path with one names nothing.
+func (x *exchange) findOperation() (operation, *ots.Error) {
+	name := strings.TrimPrefix(x.path, "/")
+	if x.r.URL.RawQuery != "" || x.r.URL.ForceQuery {
+		name += "?" + x.r.URL.RawQuery
+	}
+	if op, ok := x.s.operations[name]; ok {
+		return op, nil
+	}
+	if x.s.unoffered[name] {
+		return nil, refuse(ots.CodeParameterInvalid, "Unsupported operation: '%s'. The operation is known, but this server does not offer it.", name)
+	}
+	return nil, refuse(ots.CodeParameterInvalid, "Unsupported operation: '%s'.", name)
+}
+
+// refusalOf makes an answer from an error of the service or of a conversion.
+// Texts that are not meant for clients go to the log.
+func (x *exchange) refusalOf(err error) *ots.Error {
+	var refusal *ots.Error
+	if errors.As(err, &refusal) && refusal != nil {
+		return refusal
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return refuse(ots.CodeTimeout, "Operation timeout.")
+	}
+	x.s.log.Error("request failed", "request", x.id, "path", x.path, "error", err)
+	return internalError()
+}
+
+func (x *exchange) logRequest(status int, refusal *ots.Error) {
+	ctx := x.r.Context()
+	if !x.s.log.Enabled(ctx, slog.LevelDebug) {
+		return
+	}
+	code := ""
+	if refusal != nil {
+		code = refusal.Code
+	}
+	x.s.log.DebugContext(ctx, "request", "request", x.id, "path", x.path, "instance", x.field(headerInstance),
+		"status", status, "code", code, "took", x.s.cfg.Now().Sub(x.at))
+}
+
+// newRequestID returns a random id in the form that the service uses.
+func newRequestID() string {
+	var random [16]byte
+	_, _ = rand.Read(random[:]) // never fails
+	b := make([]byte, 0, 36)
+	for i, end := range [...]int{4, 6, 8, 10, 16} {
+		start := [...]int{0, 4, 6, 8, 10}[i]
+		if i > 0 {
+			b = append(b, '-')
+		}
+		b = hex.AppendEncode(b, random[start:end])
+	}
+	return string(b)
+}
+
+func (s *Server) takeBuffer() *bytes.Buffer {
+	if buf, ok := s.buffers.Get().(*bytes.Buffer); ok {
+		return buf
+	}
+	return new(bytes.Buffer)
+}
+
+func (s *Server) giveBuffer(buf *bytes.Buffer) {
+	const keptBytes = 64 << 10
+	if buf.Cap() <= keptBytes {
+		buf.Reset()
+		s.buffers.Put(buf)
+	}
+}

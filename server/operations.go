@@ -1,0 +1,124 @@
+package server
+
+import (
+	"context"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/flagstone-db/flagstone/ots"
+)
+
+// target is what an operation works on.
+type target struct {
+	service  ots.Service
+	instance string
+}
+
+// operation decodes the body of a request, has it done and returns the message
+// of the answer. Errors that are not *ots.Error are faults of the server.
+type operation func(ctx context.Context, on target, body []byte) (proto.Message, error)
+
+// typed makes an operation of a function on the decoded message. A body that
+// lacks a required field is refused here.
+func typed[M any, P interface {
+	*M
+	proto.Message
+}](run func(context.Context, target, P) (proto.Message, error)) operation {
+	descriptor := P(new(M)).ProtoReflect().Descriptor()
+	return func(ctx context.Context, on target, body []byte) (proto.Message, error) {
+		message := P(new(M))
+		if left := maxMessages; !countMessages(descriptor, body, &left) {
+			return nil, parseFailed()
+		}
+		if err := proto.Unmarshal(body, message); err != nil {
+			return nil, parseFailed()
+		}
+		return run(ctx, on, message)
+	}
+}
+
+// maxMessages bounds the messages within a message. An empty one takes two
+// bytes on the wire and a hundred times as many in memory, so the limit on
+// bodies is not enough. The largest request that any limit of the protocol
+// allows has a few thousand.
+const maxMessages = 50_000
+
+// countMessages takes the messages within an encoded message off left. It
+// returns false if there are too many, or if the encoding is broken. No
+// message of a request contains itself, so the depth is bounded.
+func countMessages(d protoreflect.MessageDescriptor, b []byte, left *int) bool {
+	for len(b) > 0 {
+		number, wire, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return false
+		}
+		b = b[n:]
+		n = protowire.ConsumeFieldValue(number, wire, b)
+		if n < 0 {
+			return false
+		}
+		value := b[:n]
+		b = b[n:]
+		field := d.Fields().ByNumber(number)
+		if wire != protowire.BytesType || field == nil || field.Message() == nil {
+			continue
+		}
+		*left--
+		inner, _ := protowire.ConsumeBytes(value)
+		if *left < 0 || !countMessages(field.Message(), inner, left) {
+			return false
+		}
+	}
+	return true
+}
+
+// operations is the table of what this server offers, by name.
+func operations() map[string]operation {
+	return map[string]operation{
+		"CreateTable":              typed(createTable),
+		"ListTable":                typed(listTable),
+		"DescribeTable":            typed(describeTable),
+		"UpdateTable":              typed(updateTable),
+		"DeleteTable":              typed(deleteTable),
+		"ComputeSplitPointsBySize": typed(computeSplitPoints),
+
+		"GetRow":      typed(getRow),
+		"GetRange":    typed(getRange),
+		"BatchGetRow": typed(batchGetRow),
+
+		"PutRow":        typed(putRow),
+		"UpdateRow":     typed(updateRow),
+		"DeleteRow":     typed(deleteRow),
+		"BatchWriteRow": typed(batchWriteRow),
+	}
+}
+
+// unofferedOperations are the other operations of the protocol. They are
+// refused like unknown ones, so that clients do not repeat them, and told
+// apart only for the sake of who reads the message.
+func unofferedOperations() map[string]bool {
+	names := [...]string{
+		"ListStream", "DescribeStream", "GetShardIterator", "GetStreamRecord",
+		"StartLocalTransaction", "CommitTransaction", "AbortTransaction",
+		"BulkImport", "BulkExport", "LoadTable", "UnloadTable",
+		"AddDefinedColumn", "DeleteDefinedColumn", "CreateIndex", "DropIndex",
+		"CreateSearchIndex", "UpdateSearchIndex", "DeleteSearchIndex", "ListSearchIndex", "DescribeSearchIndex",
+		"Search", "ComputeSplits", "ParallelScan", "SQLQuery",
+		"CreateDeliveryTask", "DeleteDeliveryTask", "UpdateDeliveryTask", "DescribeDeliveryTask", "ListDeliveryTask",
+		"CreateTunnel", "DeleteTunnel", "ListTunnel", "DescribeTunnel", "ConnectTunnel", "Heartbeat",
+		"ShutdownTunnel", "ReadRecords", "GetCheckpoint", "Checkpoint",
+		"CreateTimeseriesTable", "UpdateTimeseriesTable", "DeleteTimeseriesTable", "ListTimeseriesTable", "DescribeTimeseriesTable",
+		"PutTimeseriesData", "GetTimeseriesData", "QueryTimeseriesMeta", "UpdateTimeseriesMeta", "DeleteTimeseriesMeta",
+		"CreateTimeseriesAnalyticalStore", "DeleteTimeseriesAnalyticalStore",
+		"DescribeTimeseriesAnalyticalStore", "UpdateTimeseriesAnalyticalStore",
+		"CreateTimeseriesLastpointIndex", "DeleteTimeseriesLastpointIndex", "SplitTimeseriesScanTask", "ScanTimeseriesData",
+		"CreateGlobalTable", "BindGlobalTable", "UnbindGlobalTable", "DescribeGlobalTable", "UpdateGlobalTable",
+	}
+	set := make(map[string]bool, len(names))
+	for _, name := range names {
+		set[name] = true
+	}
+	return set
+}

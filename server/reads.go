@@ -1,0 +1,178 @@
+package server
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/flagstone-db/flagstone/ots"
+	"github.com/flagstone-db/flagstone/server/otspb"
+	"github.com/flagstone-db/flagstone/server/plainbuffer"
+)
+
+// Operations that read rows (PROTOCOL 2.4 and 5).
+
+func getRow(ctx context.Context, on target, m *otspb.GetRowRequest) (proto.Message, error) {
+	if err := checkTexts(*m.TableName); err != nil {
+		return nil, err
+	}
+	key, err := plainbuffer.DecodeRow(m.PrimaryKey)
+	if err != nil {
+		return nil, err
+	}
+	req := &ots.GetRowRequest{Table: *m.TableName, Row: key, Selection: ots.Selection{
+		ColumnsToGet: m.ColumnsToGet, MaxVersions: m.MaxVersions, TimeRange: timeRange(m.TimeRange),
+		StartColumn: m.StartColumn, EndColumn: m.EndColumn, Filter: m.Filter,
+		Token: m.Token, TransactionID: m.TransactionId,
+	}}
+	if err := checkSelection(&req.Selection); err != nil {
+		return nil, err
+	}
+	res, err := on.service.GetRow(ctx, on.instance, req)
+	if err != nil {
+		return nil, err
+	}
+	return &otspb.GetRowResponse{Consumed: consumed(res.Consumed), Row: encodeRow(res.Row)}, nil
+}
+
+func batchGetRow(ctx context.Context, on target, m *otspb.BatchGetRowRequest) (proto.Message, error) {
+	req := &ots.BatchGetRowRequest{Tables: make([]ots.TableGets, len(m.Tables))}
+	for i, t := range m.Tables {
+		if err := checkTexts(*t.TableName); err != nil {
+			return nil, err
+		}
+		gets := ots.TableGets{Table: *t.TableName, Selection: ots.Selection{
+			ColumnsToGet: t.ColumnsToGet, MaxVersions: t.MaxVersions, TimeRange: timeRange(t.TimeRange),
+			StartColumn: t.StartColumn, EndColumn: t.EndColumn, Filter: t.Filter,
+		}}
+		for _, token := range t.Token { // one per row; clients fill the list with empty ones
+			if len(token) > 0 {
+				gets.Token = token
+			}
+		}
+		if err := checkSelection(&gets.Selection); err != nil {
+			return nil, err
+		}
+		for _, blob := range t.PrimaryKey {
+			key, err := plainbuffer.DecodeRow(blob)
+			if err != nil {
+				return nil, err
+			}
+			gets.Rows = append(gets.Rows, key)
+		}
+		req.Tables[i] = gets
+	}
+	res, err := on.service.BatchGetRow(ctx, on.instance, req)
+	if err != nil {
+		return nil, err
+	}
+	if len(res.Tables) != len(req.Tables) {
+		return nil, fmt.Errorf("server: %d tables in the answer to a batch of %d", len(res.Tables), len(req.Tables))
+	}
+	answer := &otspb.BatchGetRowResponse{}
+	for i := range res.Tables {
+		if len(res.Tables[i].Rows) != len(req.Tables[i].Rows) {
+			return nil, fmt.Errorf("server: %d rows in the answer to a batch of %d", len(res.Tables[i].Rows), len(req.Tables[i].Rows))
+		}
+		answer.Tables = append(answer.Tables, tableRead(&res.Tables[i]))
+	}
+	return answer, nil
+}
+
+func tableRead(t *ots.TableReadResults) *otspb.TableInBatchGetRowResponse {
+	table := &otspb.TableInBatchGetRowResponse{TableName: &t.Table}
+	for i := range t.Rows {
+		r := &otspb.RowInBatchGetRowResponse{IsOk: new(bool)}
+		if t.Rows[i].Err != nil {
+			r.Error = errorMessage(t.Rows[i].Err)
+		} else {
+			*r.IsOk = true
+			r.Consumed = consumed(t.Rows[i].Consumed)
+			r.Row = encodeRow(t.Rows[i].Row)
+		}
+		table.Rows = append(table.Rows, r)
+	}
+	return table
+}
+
+func getRange(ctx context.Context, on target, m *otspb.GetRangeRequest) (proto.Message, error) {
+	if err := checkTexts(*m.TableName); err != nil {
+		return nil, err
+	}
+	if err := checkEnum(otspb.Direction_name, *m.Direction); err != nil {
+		return nil, err
+	}
+	if err := checkEnum(otspb.DataBlockType_name, m.GetDataBlockTypeHint()); err != nil {
+		return nil, err
+	}
+	req := &ots.GetRangeRequest{
+		Table:                   *m.TableName,
+		Backward:                *m.Direction == otspb.Direction_BACKWARD,
+		Limit:                   m.Limit,
+		ReturnEntirePrimaryKeys: m.ReturnEntirePrimaryKeys,
+		Selection: ots.Selection{
+			ColumnsToGet: m.ColumnsToGet, MaxVersions: m.MaxVersions, TimeRange: timeRange(m.TimeRange),
+			StartColumn: m.StartColumn, EndColumn: m.EndColumn, Filter: m.Filter,
+			Token: m.Token, TransactionID: m.TransactionId,
+		},
+	}
+	if err := checkSelection(&req.Selection); err != nil {
+		return nil, err
+	}
+	var err error
+	if req.Start, err = plainbuffer.DecodeRow(m.InclusiveStartPrimaryKey); err != nil {
+		return nil, err
+	}
+	if req.End, err = plainbuffer.DecodeRow(m.ExclusiveEndPrimaryKey); err != nil {
+		return nil, err
+	}
+	res, err := on.service.GetRange(ctx, on.instance, req)
+	if err != nil {
+		return nil, err
+	}
+	answer := &otspb.GetRangeResponse{
+		Consumed:      consumed(res.Consumed),
+		Rows:          encodeRows(res.Rows),
+		DataBlockType: otspb.DataBlockType_DBT_PLAIN_BUFFER.Enum(),
+	}
+	if m.GetDataBlockTypeHint() == otspb.DataBlockType_DBT_SIMPLE_ROW_MATRIX && len(res.Rows) > 0 {
+		answer.Rows = plainbuffer.AppendMatrix(nil, res.Rows, m.GetReturnEntirePrimaryKeys())
+		answer.DataBlockType = m.DataBlockTypeHint
+	}
+	if res.Next != nil { // at the end the field is absent, not empty
+		answer.NextStartPrimaryKey = encodeKey(res.Next)
+	}
+	return answer, nil
+}
+
+// encodeRows returns the rows of a range as one blob; zero bytes, and not nil,
+// if there are none.
+func encodeRows(rows []ots.Row) []byte {
+	if len(rows) == 0 {
+		return []byte{}
+	}
+	size := 4 // of the header
+	for i := range rows {
+		size += plainbuffer.RowSize(&rows[i])
+	}
+	blob := plainbuffer.AppendHeader(make([]byte, 0, size))
+	for i := range rows {
+		blob = plainbuffer.AppendResultRow(blob, &rows[i])
+	}
+	return blob
+}
+
+func timeRange(m *otspb.TimeRange) *ots.TimeRange {
+	if m == nil {
+		return nil
+	}
+	return &ots.TimeRange{Start: m.StartTime, End: m.EndTime, Specific: m.SpecificTime}
+}
+
+func checkSelection(s *ots.Selection) error {
+	if err := checkTexts(s.ColumnsToGet...); err != nil {
+		return err
+	}
+	return checkTexts(textOf(s.StartColumn), textOf(s.EndColumn), textOf(s.TransactionID))
+}

@@ -1,0 +1,173 @@
+// Package server is the HTTP endpoint that speaks the OTS protocol, API
+// version 2015-12-31: POST /<Operation> with a protobuf body, signed by a
+// shared secret. It decides who is asking, decodes what is asked, has an
+// ots.Service do it, and encodes the answer. What a request means is the
+// service's business; the server judges only what belongs to the wire.
+//
+//	server.go      configuration, time-outs, start and stop
+//	listener.go    the cap on connections
+//	exchange.go    one request from arrival to answer; the order of checks
+//	auth.go        headers, date, signature
+//	body.go        reading, limits, checksum, compression
+//	respond.go     the answer and its signature, errors
+//	operations.go  the table of operations
+//	tables.go, reads.go, writes.go, convert.go
+//	               messages to and from the service's types
+//
+// Every request is bounded in size, memory and time before it is believed, and
+// nothing of a body is decoded, nor kept, before its sender is known.
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/flagstone-db/flagstone/ots"
+)
+
+// Config says what a Server serves and to whom. Service, Credentials and Now
+// are required.
+type Config struct {
+	Service ots.Service
+	// Credentials returns the secret of an access key. Secrets should be
+	// random and long: answers are signed with them as well, also those that
+	// refuse a request.
+	Credentials func(accessKeyID string) (secret string, ok bool)
+	// Now is the clock that dates answers and judges the age of requests.
+	Now func() time.Time
+	// Logger gets failures and, at debug level, every request; never secrets,
+	// bodies or signatures. Nil discards.
+	Logger *slog.Logger
+	Limits Limits
+}
+
+// Limits bound what clients can cost. A zero field takes its default.
+type Limits struct {
+	BodyBytes     int64 // of a request, as sent and uncompressed; 5 MiB
+	HeaderBytes   int   // of a request; 16 KiB
+	Connections   int   // open at once; 4096
+	InFlightBytes int64 // of all request bodies being worked on; 256 MiB
+
+	ReadHeaderTimeout time.Duration // from the first byte to the end of headers; 5 s
+	ReadTimeout       time.Duration // the same to the end of the body; 30 s
+	WriteTimeout      time.Duration // from the end of headers to the end of the answer; 90 s
+	IdleTimeout       time.Duration // between requests of a connection; 2 min
+	RequestTimeout    time.Duration // for the service; 30 s
+}
+
+func (l Limits) withDefaults() Limits {
+	return Limits{
+		BodyBytes:         defaultTo(l.BodyBytes, 5<<20),
+		HeaderBytes:       defaultTo(l.HeaderBytes, 16<<10),
+		Connections:       defaultTo(l.Connections, 4096),
+		InFlightBytes:     defaultTo(l.InFlightBytes, 256<<20),
+		ReadHeaderTimeout: defaultTo(l.ReadHeaderTimeout, 5*time.Second),
+		ReadTimeout:       defaultTo(l.ReadTimeout, 30*time.Second),
+		WriteTimeout:      defaultTo(l.WriteTimeout, 90*time.Second),
+		IdleTimeout:       defaultTo(l.IdleTimeout, 2*time.Minute),
+		RequestTimeout:    defaultTo(l.RequestTimeout, 30*time.Second),
+	}
+}
+
+func (l Limits) check() error {
+	for _, v := range [...]int64{l.BodyBytes, int64(l.HeaderBytes), int64(l.Connections), l.InFlightBytes,
+		int64(l.ReadHeaderTimeout), int64(l.ReadTimeout), int64(l.WriteTimeout), int64(l.IdleTimeout), int64(l.RequestTimeout)} {
+		if v < 0 {
+			return fmt.Errorf("server: a limit is negative: %d", v)
+		}
+	}
+	return nil
+}
+
+func defaultTo[T comparable](v, def T) T {
+	var zero T
+	if v == zero {
+		return def
+	}
+	return v
+}
+
+// Server is an OTS endpoint. It is safe for concurrent use.
+type Server struct {
+	cfg        Config
+	limits     Limits
+	log        *slog.Logger
+	operations map[string]operation
+	unoffered  map[string]bool // operations of the protocol that are refused
+	dummy      string          // the secret that stands in for that of an unknown key
+	bodies     budget
+	buffers    sync.Pool // of *bytes.Buffer
+	http       http.Server
+}
+
+// New returns a Server that is ready to Serve. It fails if the configuration
+// lacks a required part or has a negative limit.
+func New(cfg Config) (*Server, error) {
+	if cfg.Service == nil || cfg.Credentials == nil || cfg.Now == nil {
+		return nil, errors.New("server: configuration lacks Service, Credentials or Now")
+	}
+	if err := cfg.Limits.check(); err != nil {
+		return nil, err
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{
+		cfg:        cfg,
+		limits:     cfg.Limits.withDefaults(),
+		log:        cfg.Logger,
+		operations: operations(),
+		unoffered:  unofferedOperations(),
+		dummy:      rand.Text(),
+	}
+	s.bodies.left.Store(s.limits.InFlightBytes)
+	const streamsPerConnection = 100
+	s.http = http.Server{
+		Handler:           s.Handler(),
+		ReadHeaderTimeout: s.limits.ReadHeaderTimeout,
+		ReadTimeout:       s.limits.ReadTimeout,
+		WriteTimeout:      s.limits.WriteTimeout,
+		IdleTimeout:       s.limits.IdleTimeout,
+		MaxHeaderBytes:    s.limits.HeaderBytes,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: streamsPerConnection},
+		Protocols:         new(http.Protocols),
+		// What net/http has to say is about broken clients.
+		ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
+	}
+	s.http.Protocols.SetHTTP1(true)
+	s.http.Protocols.SetUnencryptedHTTP2(true)
+	return s, nil
+}
+
+// Handler returns the endpoint as an http.Handler, for servers that are not
+// this one. It brings the limits on bodies and on the time of the service,
+// not those on connections, headers and transfers.
+func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serveHTTP) }
+
+// Serve answers the requests of the listener's connections, HTTP/1.1 and
+// unencrypted HTTP/2, until Shutdown. It closes the listener and returns nil
+// after Shutdown, else why accepting failed.
+func (s *Server) Serve(l net.Listener) error {
+	err := s.http.Serve(newLimitedListener(l, s.limits.Connections))
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// Shutdown stops accepting, lets running requests end, and cuts off those that
+// have not when ctx is done; the result is ctx's error then.
+func (s *Server) Shutdown(ctx context.Context) error {
+	err := s.http.Shutdown(ctx)
+	if err != nil {
+		s.http.Close()
+	}
+	return err
+}
