@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/flagstone-db/flagstone"
+)
+
+type checkCommand struct {
+	Dir   string `default:"./flagstone-data" help:"Directory of the store." type:"path"`
+	Quiet bool   `short:"q" help:"Print problems only."`
+}
+
+// Help is the long help of the command.
+func (checkCommand) Help() string {
+	return `Reads the manifest, every block of every table file, and the log, and compares all of it with the checksums and with each other. Nothing is changed. Each problem is one line on standard output; the exit status is 0 if there is none.`
+}
+
+// Run checks the store.
+func (k *checkCommand) Run(ctx context.Context, c *console) error {
+	if info, err := os.Stat(k.Dir); err != nil {
+		return fmt.Errorf("no store to check: %w", err)
+	} else if !info.IsDir() {
+		return fmt.Errorf("no store to check: %s is no directory", k.Dir)
+	}
+	files := 0
+	report, err := flagstone.Check(ctx, k.Dir, flagstone.Seams{}, func(file string) {
+		if files++; !k.Quiet {
+			fmt.Fprintf(c.err, "checking %s\n", file)
+		}
+	})
+	if errors.Is(err, flagstone.ErrLocked) {
+		return fmt.Errorf("%w; stop it first", err)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot check the store in %s: %w", k.Dir, err)
+	}
+	for _, problem := range report.Problems {
+		fmt.Fprintln(c.out, oneLine(problem))
+	}
+	if !k.Quiet {
+		fmt.Fprintf(c.out, "%s: %d tables, %d table files with %d rows and %d cells in %d bytes, %d log records in %d bytes, %d files left over from a crash\n",
+			k.Dir, report.Tables, report.TableFiles, report.Rows, report.Cells, report.FileBytes,
+			report.LogRecords, report.LogBytes, len(report.Orphans))
+	}
+	if n := len(report.Problems); n > 0 {
+		return fmt.Errorf("%d problems found in %s; restore the files they name from a copy of the store", n, k.Dir)
+	}
+	if !k.Quiet {
+		fmt.Fprintln(c.out, "no problem found")
+	}
+	return nil
+}

@@ -1,0 +1,74 @@
+// Command flagstone serves, checks and describes Flagstone stores.
+//
+//	flagstone serve     a local Table Store endpoint over a store
+//	flagstone check     verifies every file of a store
+//	flagstone version   says what this binary is
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// commands is the command line.
+type commands struct {
+	Serve   serveCommand   `cmd:"" help:"Serve a store to Table Store SDKs."`
+	Check   checkCommand   `cmd:"" help:"Verify every file of a store that no process has open. Exits with 1 if anything is wrong."`
+	Version versionCommand `cmd:"" help:"Print the version."`
+}
+
+// console is where a command prints.
+type console struct {
+	out io.Writer // results
+	err io.Writer // everything else
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:], &console{out: os.Stdout, err: os.Stderr}))
+}
+
+// run executes a command line and returns the exit status: 0, 1 for a failure,
+// 2 for a command line that is not understood.
+func run(ctx context.Context, args []string, c *console) int {
+	var cli commands
+	exited := -1
+	parser, err := kong.New(&cli,
+		kong.Name("flagstone"),
+		kong.Description("Flagstone: a storage engine for wide, versioned rows."),
+		kong.Writers(c.out, c.err),
+		kong.Exit(func(status int) { exited = status }),
+		kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.Bind(c),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+	)
+	if err != nil {
+		panic("flagstone: the command line is declared wrongly: " + err.Error())
+	}
+	parsed, err := parser.Parse(args)
+	if exited >= 0 { // --help was asked for
+		return exited
+	}
+	if err != nil {
+		fmt.Fprintf(c.err, "flagstone: %v (flagstone --help lists what there is)\n", err)
+		return 2
+	}
+	if err := parsed.Run(); err != nil {
+		fmt.Fprintf(c.err, "flagstone: %s\n", oneLine(err))
+		return 1
+	}
+	return 0
+}
+
+// oneLine keeps a refusal to one line, whatever its parts.
+func oneLine(err error) string {
+	return strings.Join(strings.Fields(err.Error()), " ")
+}

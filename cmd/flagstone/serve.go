@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"time"
+
+	"github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/ots"
+	"github.com/flagstone-db/flagstone/server"
+)
+
+// shutdownLimit is how long requests that are under way may take to finish
+// when the server is told to stop; closing the store comes on top.
+const shutdownLimit = 5 * time.Second
+
+type serveCommand struct {
+	Addr     string   `default:"127.0.0.1:8087" help:"Address to listen on; port 0 picks a free one."`
+	Dir      string   `default:"./flagstone-data" help:"Directory of the store; made if it does not exist." type:"path"`
+	Instance []string `default:"demo" help:"Instance name to serve; may be given several times."`
+	Sync     string   `default:"always" enum:"always,none" help:"When a write is acknowledged: always, when it is durable; none, when it is logged in memory."`
+	Limits   string   `default:"documented" enum:"documented,current" help:"Limits of the service to apply: those of the product documentation, or the newer ones."`
+	LogLevel string   `default:"info" enum:"debug,info,warn,error" help:"What to log, on standard error."`
+
+	MemoryBudget       size `default:"256MiB" placeholder:"SIZE" help:"Bound of all memtables together."`
+	MemtableSize       size `default:"64MiB" placeholder:"SIZE" help:"Size at which a memtable is flushed."`
+	TableFileSize      size `default:"64MiB" placeholder:"SIZE" help:"Target size of table files."`
+	WALSegmentSize     size `name:"wal-segment-size" default:"64MiB" placeholder:"SIZE" help:"Size of log segments."`
+	PartitionSplitSize size `default:"10GiB" placeholder:"SIZE" help:"Size at which a partition is to be split."`
+	CacheSize          size `default:"256MiB" placeholder:"SIZE" help:"Bound of the block cache."`
+}
+
+// Help is the long help of the command.
+func (serveCommand) Help() string {
+	return `SIZE is bytes, or 64KiB, 512MiB, 2GiB; very small values are legal.
+
+The access key is taken from FLAGSTONE_ACCESS_KEY_ID and FLAGSTONE_ACCESS_KEY_SECRET. Without them a pair is made at the first start, kept in <dir>/credentials, and shown once.
+
+When recovery is over and the server is ready it prints one line with its address. SIGINT and SIGTERM stop it in good order.`
+}
+
+// Run serves until the context ends.
+func (s *serveCommand) Run(ctx context.Context, c *console) (err error) {
+	logger := s.logger(c)
+	store, err := flagstone.Open(s.Dir, s.options(logger))
+	if err != nil {
+		return s.explain(err)
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	creds, err := loadCredentials(s.Dir, os.Getenv)
+	if err != nil {
+		return err
+	}
+	handler, err := s.newServer(store, creds, logger)
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", s.Addr)
+	if err != nil {
+		return fmt.Errorf("cannot listen on %s; choose another with --addr: %w", s.Addr, err)
+	}
+	s.announce(c, listener.Addr(), creds, logger)
+	return s.serve(ctx, handler, listener, logger)
+}
+
+func (s *serveCommand) logger(c *console) *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(s.LogLevel)); err != nil {
+		level = slog.LevelInfo // the parser lets only known names through
+	}
+	return slog.New(slog.NewTextHandler(c.err, &slog.HandlerOptions{Level: level}))
+}
+
+func (s *serveCommand) options(logger *slog.Logger) flagstone.Options {
+	opts := flagstone.Options{
+		MemoryBudget: int64(s.MemoryBudget), MemtableSize: int64(s.MemtableSize),
+		TableFileSize: int64(s.TableFileSize), WALSegmentSize: int64(s.WALSegmentSize),
+		PartitionSplitSize: int64(s.PartitionSplitSize), CacheSize: int64(s.CacheSize),
+		Logger: logger,
+	}
+	if s.Sync == "none" {
+		opts.Sync = flagstone.SyncNone
+	}
+	return opts
+}
+
+// explain adds what to do to an error of Open, whose text names the file.
+func (s *serveCommand) explain(err error) error {
+	switch {
+	case errors.Is(err, flagstone.ErrLocked):
+		return fmt.Errorf("%w; stop the other process, or choose another --dir", err)
+	case errors.Is(err, flagstone.ErrCorrupt):
+		return fmt.Errorf("%w; run 'flagstone check --dir %s' for a full list, and restore the store from a copy", err, s.Dir)
+	}
+	return fmt.Errorf("cannot open the store in %s: %w", s.Dir, err)
+}
+
+func (s *serveCommand) newServer(store *flagstone.Store, creds credentials, logger *slog.Logger) (*server.Server, error) {
+	limits := ots.Documented()
+	if s.Limits == "current" {
+		limits = ots.Current()
+	}
+	service, err := ots.New(store, ots.Options{Instances: s.Instance, Limits: limits, Logger: logger})
+	if err != nil {
+		return nil, err
+	}
+	return server.New(server.Config{
+		Service: service, Credentials: creds.lookup, Now: time.Now, Logger: logger,
+	})
+}
+
+// announce prints the line that says the server is ready, the only one on
+// standard output, and how to connect if the access key is new.
+func (s *serveCommand) announce(c *console, addr net.Addr, creds credentials, logger *slog.Logger) {
+	url := "http://" + addr.String()
+	if tcp, ok := addr.(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {
+		logger.Warn("listening beyond this machine: traffic is signed but not encrypted", "address", addr.String())
+	}
+	if creds.fresh {
+		fmt.Fprint(c.err, creds.snippet(url, s.Instance[0]))
+	}
+	fmt.Fprintf(c.out, "flagstone: serving %s on %s\n", s.Dir, url)
+}
+
+// serve answers requests until the context ends or the listener fails.
+func (s *serveCommand) serve(ctx context.Context, handler *server.Server, listener net.Listener, logger *slog.Logger) error {
+	failed := make(chan error, 1)
+	go func() { failed <- handler.Serve(listener) }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serve %s: %w", s.Addr, err)
+	case <-ctx.Done():
+	}
+	logger.Info("stopping")
+	limited, cancel := context.WithTimeout(context.Background(), shutdownLimit)
+	defer cancel()
+	if err := handler.Shutdown(limited); err != nil {
+		logger.Warn("requests were cut off", "error", err)
+	}
+	return nil
+}

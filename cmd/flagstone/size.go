@@ -1,0 +1,35 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// size is a number of bytes on the command line: 4096, 64KiB, 512MiB, 2GiB.
+type size int64
+
+var sizeUnits = []struct {
+	suffix string
+	factor int64
+}{
+	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}, {"B", 1}, {"", 1},
+}
+
+// UnmarshalText parses a size. It must be at least one byte.
+func (s *size) UnmarshalText(text []byte) error {
+	for _, u := range sizeUnits {
+		digits, ok := strings.CutSuffix(string(text), u.suffix)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(digits), 10, 64)
+		if err != nil || n < 1 || n > math.MaxInt64/u.factor {
+			break
+		}
+		*s = size(n * u.factor)
+		return nil
+	}
+	return fmt.Errorf("%q is no size; write bytes or 64KiB, 512MiB, 2GiB", text)
+}
