@@ -101,6 +101,8 @@ type work struct {
 	running int
 	queued  map[queuedJob]bool
 	timers  map[*timer]struct{}
+	// noLog is why there is no room for further log, nil if there is.
+	noLog error
 	// stuck is why the last flush failed, nil after one that succeeded.
 	stuck error
 	// files is the largest number of level-0 files of any tree, by tree.
@@ -237,6 +239,9 @@ func (s *Store) throttle(ctx context.Context) error {
 	if err := s.writable(); err != nil {
 		return err
 	}
+	if err := s.logError(); err != nil {
+		return err
+	}
 	slowed := false
 	for {
 		full, room := s.memory.full()
@@ -271,6 +276,31 @@ func (s *Store) throttle(ctx context.Context) error {
 			return ErrClosed
 		}
 	}
+}
+
+// schedulePreparation makes the next log segment ready before it is needed. So
+// a disk that is full is noticed while there is still room in the present one:
+// writes are refused until there is space, and nothing is lost.
+func (s *Store) schedulePreparation() {
+	s.submit(executor.Flush, nil, "prepare log segment", func() {
+		err := s.log.PrepareNext()
+		s.work.mu.Lock()
+		s.work.noLog = err
+		s.work.mu.Unlock()
+		if err != nil {
+			s.backgroundFailed("preparing the next log segment", err, s.schedulePreparation)
+		}
+	})
+}
+
+// logError returns why no further log can be written, if that is so.
+func (s *Store) logError() error {
+	s.work.mu.Lock()
+	defer s.work.mu.Unlock()
+	if s.work.noLog == nil {
+		return nil
+	}
+	return fmt.Errorf("the log cannot grow: %w", s.describe(s.work.noLog))
 }
 
 func (s *Store) stuckError() error {

@@ -23,6 +23,7 @@ package flagstone
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -125,8 +126,14 @@ func (s *Store) enqueue(c *Commit, b *row.Batch, mutations []row.Mutation, place
 	// and no place may claim a later segment than the one its record is in.
 	segment := s.log.Segment()
 	lsn, err := s.log.Append(stream, first, b.Bytes())
-	if err != nil {
+	switch {
+	case errors.Is(err, wal.ErrTooLarge):
+		return 0, fmt.Errorf("%w: %w", ErrInvalid, err)
+	case err != nil:
 		return 0, s.poison(err)
+	}
+	if s.log.NeedsNext() {
+		s.schedulePreparation()
 	}
 	p.nextSeq += uint64(len(mutations))
 	p.lastLSN = lsn

@@ -110,11 +110,11 @@ func (t *Table) visibleVersions(key, column []byte) ([]int64, error) {
 // readRow positions a reader on a row and lets use read it.
 func (t *Table) readRow(key []byte, sn *Snapshot, undurable bool, sel mvcc.Selection, use func(*mvcc.RowReader)) error {
 	s := t.store
-	if s.closed.Load() || sn != nil && sn.closed.Load() {
+	if sn != nil && sn.closed.Load() {
 		return ErrClosed
 	}
-	if t.dropped.Load() {
-		return fmt.Errorf("%w: %q was dropped", ErrTableNotFound, t.name)
+	if err := t.gone(); err != nil {
+		return err
 	}
 	known := true
 	// The view is taken once the tree is pinned: the pinned state then holds
@@ -134,10 +134,25 @@ func (t *Table) readRow(key []byte, sn *Snapshot, undurable bool, sel mvcc.Selec
 		return v
 	}
 	err := t.partitions().Find(key).Get(key, view, sel, use)
-	if err == nil && !known {
-		err = fmt.Errorf("%w: %q", ErrTableNotFound, t.name)
+	switch {
+	case err != nil:
+		return s.describe(err)
+	case !known:
+		return fmt.Errorf("%w: %q", ErrTableNotFound, t.name)
 	}
-	return s.describe(err)
+	return t.gone()
+}
+
+// gone returns why a tree that was just pinned may have been empty: the store
+// was closed, or the table dropped. An absent row must not be taken from it.
+func (t *Table) gone() error {
+	switch {
+	case t.store.closed.Load():
+		return ErrClosed
+	case t.dropped.Load():
+		return fmt.Errorf("%w: %q was dropped", ErrTableNotFound, t.name)
+	}
+	return nil
 }
 
 // ScanOptions say what a scan wants.
@@ -290,6 +305,10 @@ func (r *Rows) advance() bool {
 			}
 			r.it = r.trees[0].NewIterator()
 			r.trees = r.trees[1:]
+			if err := r.table.gone(); err != nil {
+				r.fail(err)
+				return false
+			}
 			r.reader.Reset(r.it, r.view, r.sel)
 			ok = r.seek()
 		case r.reverse:

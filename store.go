@@ -244,7 +244,10 @@ func (s *Store) WallMillis() int64 { return s.clock.NowMillis() }
 // Close makes everything that was written durable and closes the store. Writes
 // that are under way fail or finish; scans and snapshots must have been closed.
 func (s *Store) Close() error {
-	if s.closed.Swap(true) {
+	s.pipeline.order.Lock() // no write is half way into the log
+	closed := s.closed.Swap(true)
+	s.pipeline.order.Unlock()
+	if closed {
 		return nil
 	}
 	var err error

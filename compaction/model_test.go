@@ -126,7 +126,10 @@ type model struct {
 	running   []*job
 	snapshots []snapshot
 	written   []int64 // clock of each sequence number
+	limits    []int   // limit at each sequence number
+	flushed   uint64  // sequence numbers above are in the memtable
 	now       int64
+	keys      int
 	limit     int
 	ttl       int64
 	watermark int64
@@ -142,7 +145,8 @@ func newModel(t testing.TB, seed uint64) *model {
 		memtable: map[string][]row.Cell{}, all: map[string][]row.Cell{},
 		now: 20_000, ttl: -1, watermark: mvcc.NoExpiry,
 	}
-	m.limit = 1 + m.rng.IntN(2)
+	m.limit = 1 + m.rng.IntN(5)
+	m.keys = []int{5, 40}[m.rng.IntN(2)]
 	if m.rng.IntN(2) == 0 {
 		m.ttl = int64(5 + m.rng.IntN(40))
 	}
@@ -167,20 +171,55 @@ func (m *model) view() mvcc.View {
 	}
 }
 
-func (m *model) write() {
-	key := fmt.Sprintf("k%02d", m.rng.IntN(40))
+func (m *model) nextSeq() uint64 {
 	m.written = append(m.written, m.now)
-	seq := uint64(len(m.written))
+	m.limits = append(m.limits, m.limit)
+	return uint64(len(m.written))
+}
+
+// deleteVersion deletes the newest visible version of column a, or the second
+// newest, with the trim that goes with it.
+func (m *model) deleteVersion(key string) (cells []row.Cell) {
+	var visible []int64
+	v := m.view()
+	v.Cutoff = m.watermark
+	var its []mvcc.Iterator
+	for _, run := range m.sources() {
+		it := run.NewIterator()
+		if it.SeekRow([]byte(key)) && string(it.RowKey()) == key {
+			its = append(its, it)
+		}
+	}
+	r := mvcc.NewReader(mvcc.NewRowMerge(its), v, mvcc.Selection{Columns: [][]byte{[]byte("a")}})
+	for r.StartRow(); r.NextCell(); {
+		visible = append(visible, r.Cell().Version)
+	}
+	if len(visible) == 0 {
+		return nil
+	}
+	del := visible[m.rng.IntN(min(2, len(visible)))]
+	cells = append(cells, row.Cell{Column: []byte("a"), Version: del, Kind: row.KindDeleteVersion})
+	if threshold, ok := mvcc.TrimForDelete(visible, del, m.limit); ok {
+		cells = append(cells, row.Cell{Column: []byte("a"), Version: threshold, Kind: row.KindTrim})
+	}
+	return cells
+}
+
+func (m *model) write() {
+	key := fmt.Sprintf("k%02d", m.rng.IntN(m.keys))
+	seq := m.nextSeq()
 	mut := row.Mutation{Key: []byte(key)}
-	switch m.rng.IntN(10) {
+	switch m.rng.IntN(12) {
 	case 0, 1:
 		mut.DeleteRow = true
+	case 4, 5:
+		mut.Cells = m.deleteVersion(key)
 	case 2:
 		mut.DeleteRow, mut.PutRow = true, true
 	case 3:
 		mut.Cells = append(mut.Cells, row.Cell{Column: []byte("a"), Version: row.MaxVersion, Kind: row.KindTrim})
 	default:
-		mut.DeleteRow = m.rng.IntN(2) == 0
+		mut.DeleteRow = m.rng.IntN(4) == 0
 		for _, name := range []string{"a", "b"}[:1+m.rng.IntN(2)] {
 			mut.Cells = append(mut.Cells, row.Cell{
 				Column: []byte(name), Version: m.now + m.rng.Int64N(offsetSeconds*1000), Kind: row.KindPut,
@@ -215,8 +254,17 @@ func toRun(rows map[string][]row.Cell) (run mvcctest.Run) {
 	return run
 }
 
+// keep is Policy.MaxVersions if mutations from seq on may lie in newer runs.
+func (m *model) keep(seq uint64) int {
+	limit := m.limit
+	for s := max(seq, 1); s <= uint64(len(m.limits)); s++ {
+		limit = max(limit, m.limits[s-1])
+	}
+	return limit
+}
+
 func (m *model) policy() mvcc.Policy {
-	p := mvcc.Policy{MaxVersions: m.limit, ExpiryCutoff: m.view().Cutoff}
+	p := mvcc.Policy{ExpiryCutoff: m.view().Cutoff}
 	for _, s := range m.snapshots {
 		p.Views = append(p.Views, s.view)
 		p.ExpiryCutoff = min(p.ExpiryCutoff, s.view.Cutoff)
@@ -265,6 +313,8 @@ func (m *model) flush() {
 	}
 	m.memtable = map[string][]row.Cell{}
 	p := m.policy()
+	p.MaxVersions = m.limit
+	m.flushed = uint64(len(m.written))
 	m.watermark = max(m.watermark, p.ExpiryCutoff)
 	out := &tables{}
 	if _, err := compaction.Run(compaction.Job{Inputs: []mvcc.Iterator{run.NewIterator()}, Policy: p, Output: out}); err != nil {
@@ -285,6 +335,7 @@ func (m *model) compact() bool {
 	if c == nil {
 		return false
 	}
+	p.MaxVersions = m.keep(min(c.NewerSeq(&m.levels), m.flushed+1))
 	j := &job{candidate: c}
 	m.logf("pick %s", describeCandidate(c))
 	switch {
@@ -460,8 +511,13 @@ func (m *model) step() {
 		if n := len(m.snapshots); n > 0 {
 			m.snapshots = m.snapshots[1:]
 		}
+	case p < 38:
+		if m.rng.IntN(4) == 0 && m.limit > 1 { // raising would leave the answer open
+			m.limit--
+			m.logf("limit %d", m.limit)
+		}
 	default:
-		m.now += m.rng.Int64N(3000)
+		m.now += m.rng.Int64N(4000)
 	}
 }
 
@@ -510,8 +566,7 @@ func TestCompactionsKeepAnswersAndOrder(t *testing.T) {
 		// be left, whatever level it lies at.
 		m.snapshots = nil
 		for key := range m.all {
-			m.written = append(m.written, m.now)
-			c := row.Cell{Version: row.MaxVersion, Seq: uint64(len(m.written)), Kind: row.KindDeleteRow}
+			c := row.Cell{Version: row.MaxVersion, Seq: m.nextSeq(), Kind: row.KindDeleteRow}
 			m.all[key] = append([]row.Cell{c}, m.all[key]...)
 			m.memtable[key] = append([]row.Cell{c}, m.memtable[key]...)
 		}

@@ -113,11 +113,10 @@ func (c *Candidate) NewerSeq(levels *Levels) uint64 {
 	newer := uint64(math.MaxUint64)
 	inputs := c.numbers()
 	r := keyRange{c.Smallest, c.Largest}
-	for level := 0; level <= c.Level && level < len(levels); level++ {
-		if level == c.Level && level > 0 {
-			break // one file of a level holds all that the level has of a row
-		}
-		for _, f := range levels[level] {
+	// The files of Level that are not among the inputs count: those of the
+	// output level reach beyond the upper ones, to rows that others hold.
+	for _, files := range levels[:c.OutputLevel] {
+		for _, f := range files {
 			if !inputs[f.Number] && r.meets(f.Smallest, f.Largest) {
 				newer = min(newer, f.SmallestSeq)
 			}

@@ -155,10 +155,13 @@ func TestNewerSeqLooksAtNewerFilesThatMayShareRows(t *testing.T) {
 		candidate compaction.Candidate
 		want      uint64
 	}{
-		{compaction.Candidate{Level: 2, Upper: levels[2][:1], Smallest: []byte("a"), Largest: []byte("b")}, 40},
-		{compaction.Candidate{Level: 2, Upper: levels[2][1:], Smallest: []byte("p"), Largest: []byte("q")}, math.MaxUint64},
-		{compaction.Candidate{Level: 4, Upper: levels[4], Smallest: []byte("a"), Largest: []byte("z")}, 5},
-		{compaction.Candidate{Level: 0, Upper: levels[0][1:], Smallest: []byte("a"), Largest: []byte("c")}, math.MaxUint64},
+		{compaction.Candidate{Level: 2, OutputLevel: 3, Upper: levels[2][:1], Smallest: []byte("a"), Largest: []byte("b")}, 40},
+		{compaction.Candidate{Level: 2, OutputLevel: 3, Upper: levels[2][1:], Smallest: []byte("p"), Largest: []byte("q")}, math.MaxUint64},
+		// The lower file reaches to rows that another file of level 2 holds.
+		{compaction.Candidate{Level: 2, OutputLevel: 3, Upper: levels[2][:1], Lower: levels[3], Smallest: []byte("a"), Largest: []byte("z")}, 10},
+		// In place: what is above, not what is below.
+		{compaction.Candidate{Level: 4, OutputLevel: 4, Upper: levels[4], Smallest: []byte("a"), Largest: []byte("z")}, 5},
+		{compaction.Candidate{Level: 0, OutputLevel: 1, Upper: levels[0][1:], Smallest: []byte("a"), Largest: []byte("c")}, math.MaxUint64},
 	} {
 		if got := c.candidate.NewerSeq(&levels); got != c.want {
 			t.Errorf("level %d %s-%s: %d, want %d", c.candidate.Level, c.candidate.Smallest, c.candidate.Largest, got, c.want)

@@ -256,7 +256,7 @@ func (m *MergeIterator) SeekRowBefore(key []byte) bool {
 
 // NextRow moves to the next row.
 func (m *MergeIterator) NextRow() bool {
-	if m.backward && len(m.places) > 0 {
+	if m.backward && len(m.places) > 0 && m.Error() == nil {
 		// The runs not on this row stand before it. The smallest key after
 		// it is the key and a zero byte.
 		m.key = append(append(m.key[:0], m.RowKey()...), 0)
@@ -267,7 +267,7 @@ func (m *MergeIterator) NextRow() bool {
 
 // PrevRow moves to the row before.
 func (m *MergeIterator) PrevRow() bool {
-	if !m.backward && len(m.places) > 0 {
+	if !m.backward && len(m.places) > 0 && m.Error() == nil {
 		m.key = append(m.key[:0], m.RowKey()...)
 		return m.SeekRowBefore(m.key)
 	}
@@ -338,8 +338,12 @@ func (m *MergeIterator) settle(r *run, ok bool) bool {
 	return true
 }
 
-// advance moves the runs of the current row on.
+// advance moves the runs of the current row on. After an error of either
+// cursor it stays where it is: a run that failed has no position.
 func (m *MergeIterator) advance() bool {
+	if m.Error() != nil {
+		return false
+	}
 	// Children before parents: sinking a place needs the heap below it whole.
 	for i := len(m.places) - 1; i >= 0; i-- {
 		r := &m.runs[m.heap[m.places[i]]]

@@ -174,7 +174,37 @@ func TestMergeIteratorNeverTakesAnErrorForTheEnd(t *testing.T) {
 	}
 }
 
-func TestMergeIteratorClosesItsRunsAndJoinsTheirErrors(t *testing.T) {
+func TestAMergeStaysFailedUntilItIsPositionedAnew(t *testing.T) {
+	for _, backward := range []bool{false, true} {
+		bad := rowsOf("a", "b", "c").NewIterator()
+		it := mvcc.NewMergeIterator([]mvcc.Iterator{bad, rowsOf("a", "b").NewIterator()})
+		it.First()
+		bad.FailAfter = bad.Moves + 1
+		if it.FirstCell() || !errors.Is(it.Error(), mvcctest.ErrInjected) {
+			t.Fatal("no error")
+		}
+		move := it.NextRow
+		if backward {
+			move = it.PrevRow
+		}
+		if move() || !errors.Is(it.Error(), mvcctest.ErrInjected) {
+			t.Fatalf("moved on from an error: %v", it.Error())
+		}
+		bad.FailAfter = 0
+		if !it.SeekRow([]byte("b")) || it.Error() != nil || !it.FirstCell() || !it.NextRow() {
+			t.Fatalf("not usable again: %v", it.Error())
+		}
+	}
+}
+
+func rowsOf(keys ...string) (run mvcctest.Run) {
+	for _, k := range keys {
+		run = append(run, mvcctest.Row{Key: []byte(k), Cells: []row.Cell{marker(1, 1)}})
+	}
+	return run
+}
+
+func TestMergeIteratorClosesItsRuns(t *testing.T) {
 	runs, _ := randomRuns(rand.New(rand.NewPCG(1, 1)))
 	its := iterators(runs)
 	if err := mvcc.NewMergeIterator(its).Close(); err != nil {

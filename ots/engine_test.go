@@ -29,10 +29,15 @@ type fixture struct {
 
 func openFixture(tb testing.TB, limits Limits) *fixture {
 	tb.Helper()
+	return openFixtureOver(tb, limits, flagstone.Options{})
+}
+
+// openFixtureOver opens the engine over a store with options of its own.
+func openFixtureOver(tb testing.TB, limits Limits, opts flagstone.Options) *fixture {
+	tb.Helper()
 	manual := clock.NewManual(startMillis)
-	store, err := flagstone.Open("/store", flagstone.Options{
-		Seams: flagstone.Seams{FS: vfs.NewSim(vfs.SimOptions{}), Clock: manual},
-	})
+	opts.Seams = flagstone.Seams{FS: vfs.NewSim(vfs.SimOptions{}), Clock: manual}
+	store, err := flagstone.Open("/store", opts)
 	if err != nil {
 		tb.Fatal(err)
 	}

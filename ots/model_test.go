@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	flagstone "github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -174,7 +175,16 @@ func drawSelection(rt *rapid.T, m *model) Selection {
 }
 
 func TestAnyHistoryOfWritesReadsAsTheModelSays(t *testing.T) {
-	f := openFixture(t, Limits{})
+	checkHistories(t, openFixture(t, Limits{}))
+}
+
+// The same with memtables so small that rows are spread over table files and
+// merged all the time.
+func TestAnyHistoryReadsAsTheModelSaysWhileDataIsFlushedAndMerged(t *testing.T) {
+	checkHistories(t, openFixtureOver(t, Limits{}, flagstone.Options{MemtableSize: 512, TableFileSize: 1024}))
+}
+
+func checkHistories(t *testing.T, f *fixture) {
 	made := false
 	rapid.Check(t, func(rt *rapid.T) {
 		if made {

@@ -81,9 +81,10 @@ type File interface {
 	Alignment() int
 	// Truncate sets the size.
 	Truncate(size int64) error
-	// Preallocate reserves space for [0, size) and sets the size, so that
-	// writes inside it need no metadata commit. Where that is not possible it
-	// sets the size alone.
+	// Preallocate reserves space for [0, size) and sets the size if it is
+	// smaller; where space cannot be reserved it sets the size alone. On some
+	// file systems (ext4) the first write to reserved space still commits
+	// metadata; only space that was written before does not.
 	Preallocate(size int64) error
 	// Sync makes content and metadata durable; SyncData the content and what
 	// is needed to read it back. After an error nothing may be assumed about
