@@ -161,6 +161,10 @@ type ScanOptions struct {
 	// Reverse walks downwards: from start, inclusive, to end, exclusive, with
 	// start above end.
 	Reverse bool
+	// MaxExamined, if above 0, pauses the scan after about so many cells, if
+	// they belong to rows that do not exist: see Rows.Paused. It bounds what a
+	// page over deleted or expired data costs.
+	MaxExamined int64
 }
 
 // Rows iterates over the rows of a scan. It sees one moment, however long it
@@ -180,6 +184,7 @@ type Rows struct {
 	sel      mvcc.Selection
 	view     mvcc.View
 	reverse  bool
+	patience int64 // ScanOptions.MaxExamined
 
 	low, high []byte            // low <= key < high; nil high is unbounded
 	trees     []*partition.Tree // not yet visited, in the order of the scan
@@ -188,6 +193,7 @@ type Rows struct {
 	examined  int64 // by readers of trees that are done
 
 	row    Row
+	paused []row.Value
 	err    error
 	closed bool
 }
@@ -197,7 +203,7 @@ type Rows struct {
 // and may hold row.Min and row.Max; an empty one is unbounded. Mistakes are
 // reported by Rows.Err.
 func (t *Table) Scan(ctx context.Context, start, end []row.Value, opts ScanOptions) *Rows {
-	rows := &Rows{ctx: ctx, table: t, snapshot: opts.Snapshot, reverse: opts.Reverse}
+	rows := &Rows{ctx: ctx, table: t, snapshot: opts.Snapshot, reverse: opts.Reverse, patience: opts.MaxExamined}
 	if rows.err = rows.init(start, end, &opts); rows.err != nil {
 		rows.err = t.store.describe(rows.err)
 	}
@@ -257,7 +263,7 @@ func (t *Table) scanBounds(start, end []row.Value, reverse bool) (low, high []by
 
 // Next moves to the next row; false at the end and on an error, see Err.
 func (r *Rows) Next() bool {
-	for r.err == nil && !r.closed {
+	for r.err == nil && !r.closed && r.paused == nil {
 		if !r.advance() {
 			return false
 		}
@@ -268,6 +274,10 @@ func (r *Rows) Next() bool {
 			return false
 		}
 		if !exists {
+			if r.patience > 0 && r.Examined() >= r.patience {
+				r.pause()
+				return false
+			}
 			continue
 		}
 		if r.fail(r.readRow()); r.err != nil {
@@ -277,6 +287,22 @@ func (r *Rows) Next() bool {
 	}
 	return false
 }
+
+// pause ends the scan before the next physical row, if there is one.
+func (r *Rows) pause() {
+	if !r.advance() {
+		return
+	}
+	if err := r.row.reset(r.it.RowKey(), r.table.columns); err != nil {
+		r.fail(err)
+		return
+	}
+	r.paused = r.row.Key()
+}
+
+// Paused reports whether the scan ended because of ScanOptions.MaxExamined, and
+// the key at which to go on: the inclusive start of another scan.
+func (r *Rows) Paused() ([]row.Value, bool) { return r.paused, r.paused != nil }
 
 // readRow copies the current row.
 func (r *Rows) readRow() error {

@@ -86,7 +86,9 @@ type rangePage struct {
 // read fills the page. It ends where the client's limit, the limits of a page,
 // or the range does.
 func (p *rangePage) read(ctx context.Context, start, end []row.Value, backward bool) error {
-	scan := p.table.engine.Scan(ctx, start, end, flagstone.ScanOptions{ReadOptions: p.options, Reverse: backward})
+	scan := p.table.engine.Scan(ctx, start, end, flagstone.ScanOptions{
+		ReadOptions: p.options, Reverse: backward, MaxExamined: p.limits.RangeCells,
+	})
 	defer scan.Close()
 	for scan.Next() {
 		found := scan.Row()
@@ -106,6 +108,9 @@ func (p *rangePage) read(ctx context.Context, start, end []row.Value, backward b
 	}
 	if err := scan.Err(); err != nil {
 		return err
+	}
+	if key, paused := scan.Paused(); paused { // in the middle of rows that are gone
+		p.next = copyKey(nameKey(p.table.key, key))
 	}
 	return scan.Close()
 }

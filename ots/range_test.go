@@ -251,6 +251,29 @@ func TestAPageEndsAfterABoundedNumberOfCells(t *testing.T) {
 	}
 }
 
+func TestAPageEndsInTheMiddleOfDeletedRows(t *testing.T) {
+	limits := Documented()
+	limits.RangeCells = 50
+	f := openFixture(t, limits)
+	f.createPlain(1, -1)
+	const rows = 100
+	f.fill(rows, func(i int) []Cell { return []Cell{cell("a", i)} })
+	for _, page := range f.pages(everything()) {
+		for _, r := range page {
+			f.mustWrite(RowChange{Type: ChangeDelete, Row: Row{Key: r.Key, DeleteMarker: true}})
+		}
+	}
+	pages := f.pages(everything())
+	if len(pages) < 3 {
+		t.Errorf("a range over %d deleted rows in %d pages, with 50 cells for each", rows, len(pages))
+	}
+	for _, page := range pages {
+		if len(page) != 0 {
+			t.Errorf("a deleted row was returned: %v", page[0])
+		}
+	}
+}
+
 func TestReturnEntirePrimaryKeysFalseReturnsTheListedKeyColumns(t *testing.T) {
 	f := openFixture(t, Limits{})
 	f.create(tableRequest("t", "k", row.TypeInteger, "s", row.TypeString))

@@ -53,9 +53,12 @@ func fileAnchors(f *tableFile) (anchors []Anchor, err error) {
 	return anchors, nil
 }
 
-// anchorRows is how many rows of a memtable share an anchor. A memtable does
-// not know how large its rows are, only how large they are on average.
-const anchorRows = 16
+// A memtable does not know how large its rows are, only how large they are on
+// average. Up to maxAnchorRows of them share an anchor, fewer if it has few.
+const (
+	maxAnchorRows = 16
+	fewAnchors    = 256
+)
 
 func memoryAnchors(m *memory) (anchors []Anchor) {
 	rows := int64(m.table.Rows())
@@ -63,11 +66,12 @@ func memoryAnchors(m *memory) (anchors []Anchor) {
 		return nil
 	}
 	perRow := max(m.table.Used()/rows, 1)
+	share := min(max(rows/fewAnchors, 1), maxAnchorRows)
 	it := m.table.NewIterator()
 	defer it.Close()
 	since := int64(0) // rows since the last anchor
 	for ok := it.First(); ok; ok = it.NextRow() {
-		if since++; since == anchorRows {
+		if since++; since == share {
 			anchors = append(anchors, Anchor{bytes.Clone(it.RowKey()), perRow * since})
 			since = 0
 		}

@@ -171,8 +171,13 @@ func TestManualRunsOnlyWhatIsStepped(t *testing.T) {
 	if m.Step(3) || m.Step(-1) {
 		t.Error("stepped a job that is not there")
 	}
-	if !m.Step(1) || !m.Step(1) || !m.Step(0) || m.Step(0) {
-		t.Error("did not step a job that is there")
+	for _, i := range []int{1, 1, 0} {
+		if !m.Step(i) {
+			t.Error("did not step a job that is there")
+		}
+	}
+	if m.Step(0) {
+		t.Error("stepped a job that is not there")
 	}
 	if !slices.Equal(got, []string{"b", "c", "a"}) {
 		t.Errorf("ran %v", got)

@@ -73,6 +73,10 @@ func packageVars(file *ast.File) []*ast.ValueSpec {
 	return out
 }
 
+// Resolution within one file is all that is needed, and all that there is
+// without type-checking the whole module.
+//
+//lint:ignore SA1019 see above
 func isPackageVar(file *ast.File, obj *ast.Object) bool {
 	return slices.ContainsFunc(packageVars(file), func(spec *ast.ValueSpec) bool { return obj.Decl == spec })
 }
