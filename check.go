@@ -132,7 +132,7 @@ func (c *checker) table(f *manifest.FileMeta) error {
 	if err := r.Verify(); err != nil {
 		return err
 	}
-	sum, err := r.FileChecksum()
+	sum, err := r.Checksum()
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,8 @@ import (
 // getter is the working memory of one point read.
 type getter struct {
 	sources []mvcc.Iterator
-	tables  []*sstable.Iterator // of the sources, to be closed
+	tables  []*sstable.Iterator // opened by this read, to be closed
+	spare   []*sstable.Iterator // closed ones, to be used again
 	merge   mvcc.RowMerge
 	reader  mvcc.RowReader
 }
@@ -54,6 +55,7 @@ func (g *getter) release() (err error) {
 		if e := it.Close(); err == nil {
 			err = e
 		}
+		g.spare = append(g.spare, it)
 	}
 	clear(g.sources)
 	clear(g.tables)
@@ -108,13 +110,26 @@ func (g *getter) collectFile(f *tableFile, key []byte, hash, seq uint64) (done b
 	if err != nil || !r.MayContain(hash) {
 		return false, err
 	}
-	it := r.NewIterator(sstable.IterOptions{})
-	g.tables = append(g.tables, it)
+	it := g.tableIterator(r)
 	if !it.SeekRowExact(key) {
 		return false, it.Error()
 	}
 	done = g.add(it, seq)
 	return done, it.Error()
+}
+
+// tableIterator returns an iterator over a table file, one that was used before
+// if there is one.
+func (g *getter) tableIterator(r *sstable.Reader) *sstable.Iterator {
+	var it *sstable.Iterator
+	if n := len(g.spare); n > 0 {
+		it, g.spare = g.spare[n-1], g.spare[:n-1]
+	} else {
+		it = new(sstable.Iterator)
+	}
+	it.Init(r, sstable.IterOptions{})
+	g.tables = append(g.tables, it)
+	return it
 }
 
 // add takes a source that stands on the row. It reports whether the source

@@ -50,7 +50,7 @@ func fileAnchors(f *tableFile) (anchors []Anchor, err error) {
 		before = offset
 		return true
 	})
-	return anchors, nil
+	return append(anchors, Anchor{f.meta.Largest, r.DataSize() - before}), nil
 }
 
 // A memtable does not know how large its rows are, only how large they are on

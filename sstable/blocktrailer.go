@@ -59,8 +59,9 @@ const (
 	// maxRawBlock bounds the raw length of a block: the largest value, or a
 	// block of whole rows, with names and directory.
 	maxRawBlock = row.MaxValueBytes + 4*MaxBlockSize
-	// maxRawIndex bounds the raw length of an index or filter.
-	maxRawIndex = 1 << 30
+	// maxRawSection bounds the raw length of the filter, the index and the
+	// properties.
+	maxRawSection = 256 << 20
 )
 
 // blockChecksum computes the checksum of a block; stored ends with the type
@@ -160,7 +161,7 @@ func (s *scratch) decompress(dst []byte, kind Compression, body []byte) (bad str
 	case CompressZstd:
 		if s.zstd == nil {
 			d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
-				zstd.WithDecoderMaxMemory(maxRawIndex), zstd.WithDecodeAllCapLimit(true))
+				zstd.WithDecoderMaxMemory(maxRawSection), zstd.WithDecodeAllCapLimit(true))
 			if err != nil {
 				return "zstd decoder: " + err.Error()
 			}

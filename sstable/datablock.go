@@ -8,7 +8,8 @@ package sstable
 //	          stamps    uvarint
 //	          columns   uvarint
 //	          cells     uvarint
-//	          prefix    uvarint: length of the prefix that all row keys share
+//	          prefix    uvarint: length of the prefix that all row keys share,
+//	                    the whole key if there is one row
 //	arrays    (see uints.go)
 //	  of rows    keyEnd     end of the row's key suffix among the suffixes
 //	             cellEnd    end of its cells; they begin where the row before ends
@@ -145,6 +146,9 @@ func (b *dataBlock) parse(data []byte) (bad string) {
 func (b *dataBlock) checkRows() string {
 	if b.rows == 0 || b.rows > 1 && (b.continued || b.continues) {
 		return "wrong number of rows for the block's flags"
+	}
+	if b.rows == 1 && len(b.keys) != 0 {
+		return "the prefix is not the key of the only row"
 	}
 	stampAt := 0
 	for i := range b.rows {

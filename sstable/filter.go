@@ -41,7 +41,7 @@ const (
 	lineBytes        = lineWords * 8
 	maxProbes        = 14
 	probesPerHash    = 7
-	maxFilterLines   = maxRawIndex / lineBytes
+	maxFilterLines   = (maxRawSection - filterHeaderSize) / lineBytes
 )
 
 // Hash is the hash of a row key that MayContain takes. A request computes it

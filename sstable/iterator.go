@@ -1,336 +1,299 @@
 package sstable
 
 import (
+	"bytes"
+
 	"github.com/flagstone-db/flagstone/internal/cache"
 	"github.com/flagstone-db/flagstone/row"
 )
 
 // IterOptions configure an iterator.
 type IterOptions struct {
-	// NoCacheFill reads blocks past the cache, many at a time: for merges,
-	// which read everything once and forward.
+	// NoCacheFill keeps the blocks that the iterator reads out of the cache,
+	// so that a compaction does not evict what readers use. Blocks that are
+	// there already are used.
 	NoCacheFill bool
-
-	verify bool // ignore what the cache holds
+	// ReadAhead is the most bytes read at once when blocks are read one after
+	// the other; 0 means DefaultReadAhead, negative none.
+	ReadAhead int
 }
 
-// aheadSize is how much an iterator that does not fill the cache reads at once.
-const aheadSize = 256 << 10
+// DefaultReadAhead is enough for the cost of a call not to matter.
+const DefaultReadAhead = 256 << 10
 
-// Iterator walks the rows of one file and the cells of the current row; it has
-// the shape of mvcc.Iterator, which tells what its methods do. Keys and cells
-// point into the current block, or into the iterator, and are valid until it
-// moves. It pins one block at a time; close it.
+const firstReadAhead = 64 << 10
+
+// Iterator walks the rows of a file and the cells of the current row. It has
+// the methods of mvcc.Iterator, where they are explained. The current block is
+// pinned; keys, columns and values point into it or into the iterator, and are
+// valid until the cursor that they belong to moves.
 type Iterator struct {
-	reader *Reader
-	opts   IterOptions
+	r    *Reader
+	opts IterOptions
+	err  error
 
-	block  int        // number of the current block
-	data   *dataBlock // nil: no current block
-	pinned *cache.Block
-	load   blockLoad
+	// The loaded block: number in the index or -1, parsed form, and its pin in
+	// the cache or nil if it is the iterator's own.
+	number int
+	block  *dataBlock
+	pin    *cache.Block
 
-	own   dataBlock // blocks that do not come from the cache
-	raw   []byte    // what own is the parsed form of
-	ahead []byte    // stored bytes of the blocks from offset aheadAt on
-	from  int64
-
-	group int // number of the current group
-	row   int // number of the row in the block
+	// The row cursor: the row's group and its number in the block. Long rows
+	// are row 0 of every block of their group.
+	onRow bool
+	group int
+	long  bool // the group is a long row
+	row   int
 	key   []byte
 
-	// The cell cursor: position in the row's cells in this block, of which the
-	// first `implied` are those that row flags stand for.
-	at      int
-	implied int
-	first   int // the row's first stamp in this block
-	base    int // number of the row's first cell in this block
-	end     int // of at
-	cell    row.Cell
-	err     error
+	// The cell cursor. Row-level cells that are stored as flags are numbered
+	// down from low-1, so that -1 cells before low come first.
+	onCell bool
+	at     int
+	low    int // first of the row's cells in the block
+	high   int // end of them
+	stamp  int // the row's first stamp in the block
+	flags  uint64
+	cell   row.Cell
+
+	// Reading.
+	own     dataBlock // when there is no cache, or it must not be filled
+	buffer  []byte    // of own
+	scratch *scratch
+	window  []byte // stored bytes, in scratch, that were read last,
+	from    int64  // and where they lie in the file
+	run     int    // blocks loaded one after the other
+	ahead   int    // bytes to read ahead next
 }
 
-// NewIterator returns an iterator that is not positioned.
+// NewIterator makes an iterator that is not positioned yet.
 func (r *Reader) NewIterator(opts IterOptions) *Iterator {
-	return &Iterator{reader: r, opts: opts, block: -1}
+	it := new(Iterator)
+	it.Init(r, opts)
+	return it
 }
 
-// useBlock makes block i current; false on an error.
-func (it *Iterator) useBlock(i int) bool {
-	if it.data != nil && it.block == i {
-		return true
+// Init makes a closed or zero Iterator ready to read r, keeping its memory. A
+// caller that reads many files saves an allocation for each.
+func (it *Iterator) Init(r *Reader, opts IterOptions) {
+	if opts.ReadAhead == 0 {
+		opts.ReadAhead = DefaultReadAhead
 	}
-	it.unpin()
-	it.block = i
-	r := it.reader
-	if r.cache != nil && !it.opts.NoCacheFill {
-		it.load = blockLoad{r, i}
-		offset, _ := r.index.blockRange(i)
-		b, err := r.cache.Get(r.cacheID, offset, &it.load)
-		if err != nil {
-			it.err = err
-			return false
-		}
-		it.pinned, it.data = b, b.Decoded.(*dataBlock)
-	} else if err := it.readBlock(i); err != nil {
-		it.err = err
-		return false
-	}
-	x := &r.index
-	long := x.firstBlock(it.group+1)-x.firstBlock(it.group) > 1
-	if it.data.continued != (i > x.firstBlock(it.group)) || it.data.continues != (i+1 < x.firstBlock(it.group+1)) ||
-		long && it.data.rows != 1 {
-		offset, _ := x.blockRange(i)
-		it.unpin()
-		it.err = r.corrupt(offset, "the block is not the part of a row that the index says")
-		return false
-	}
-	return true
-}
-
-// readBlock reads a block past the cache.
-func (it *Iterator) readBlock(i int) error {
-	r := it.reader
-	from, to := r.index.blockRange(i)
-	if r.cache != nil && !it.opts.verify {
-		if b := r.cache.Lookup(r.cacheID, from); b != nil {
-			it.pinned, it.data = b, b.Decoded.(*dataBlock)
-			return nil
-		}
-	}
-	if from < it.from || to > it.from+int64(len(it.ahead)) {
-		n := min(max(to-from, aheadSize), r.footer.dataLength-from)
-		if int64(cap(it.ahead)) < n {
-			it.ahead = make([]byte, n)
-		}
-		it.ahead, it.from = it.ahead[:n], from
-		if err := r.readAt(it.ahead, from); err != nil {
-			it.ahead = it.ahead[:0]
-			return err
-		}
-	}
-	s := takeScratch()
-	defer s.give()
-	stored := it.ahead[from-it.from : to-it.from]
-	if err := r.decodeBlock(&it.own, stored, from, s, it.allocate); err != nil {
-		return err
-	}
-	it.data = &it.own
-	return nil
-}
-
-func (it *Iterator) allocate(n int) []byte {
-	if cap(it.raw) < n {
-		it.raw = make([]byte, n+n/4)
-	}
-	return it.raw[:n]
-}
-
-func (it *Iterator) unpin() {
-	it.data = nil
-	if it.pinned != nil {
-		it.pinned.Release()
-		it.pinned = nil
-	}
-}
-
-// useGroup makes the first block of a group current; false at either end of
-// the file and on an error.
-func (it *Iterator) useGroup(g int) bool {
-	if g < 0 || g >= it.reader.index.groups {
-		it.unpin()
-		return false
-	}
-	it.group = g
-	return it.useBlock(it.reader.index.firstBlock(g))
-}
-
-// setRow makes a row of the current block current.
-func (it *Iterator) setRow(i int) bool {
-	it.row = i
-	it.key = it.data.appendKey(it.key[:0], i)
-	it.at, it.end = 0, 0
-	return true
+	*it = Iterator{r: r, opts: opts, number: -1, key: it.key[:0], buffer: it.buffer}
 }
 
 // First positions on the first row.
 func (it *Iterator) First() bool {
-	it.err = nil
-	return it.useGroup(0) && it.setRow(0)
+	it.begin()
+	return it.enter(0, false)
 }
 
 // Last positions on the last row.
 func (it *Iterator) Last() bool {
-	it.err = nil
-	return it.lastOf(it.reader.index.groups - 1)
+	it.begin()
+	return it.enter(it.r.index.groups-1, true)
 }
-
-func (it *Iterator) lastOf(g int) bool { return it.useGroup(g) && it.setRow(it.data.rows-1) }
 
 // SeekRow positions on the first row whose key is at least key.
 func (it *Iterator) SeekRow(key []byte) bool {
-	it.err = nil
-	g := max(it.reader.index.search(key), 0)
-	if !it.useGroup(g) {
+	it.begin()
+	g := it.r.index.search(key)
+	if g < 0 {
+		return it.enter(0, false)
+	}
+	if !it.load(g, it.r.index.firstBlock(g)) {
 		return false
 	}
-	if i, _ := it.data.searchRow(key); i < it.data.rows {
-		return it.setRow(i)
+	if i, _ := it.block.searchRow(key); i < it.block.rows {
+		return it.setRow(g, i)
 	}
-	return it.useGroup(g+1) && it.setRow(0)
+	return it.enter(g+1, false)
 }
 
-// SeekRowExact positions on the row with this key; false, without an error, if
-// the file does not hold it.
+// SeekRowExact positions on the row with this key; false if there is none.
 func (it *Iterator) SeekRowExact(key []byte) bool {
-	it.err = nil
-	if !it.useGroup(it.reader.index.search(key)) {
+	it.begin()
+	g := it.r.index.search(key)
+	if g < 0 || !it.load(g, it.r.index.firstBlock(g)) {
 		return false
 	}
-	i, exact := it.data.searchRow(key)
-	return exact && it.setRow(i)
+	i, exact := it.block.searchRow(key)
+	return exact && it.setRow(g, i)
 }
 
 // SeekRowBefore positions on the last row whose key is below key.
 func (it *Iterator) SeekRowBefore(key []byte) bool {
-	it.err = nil
-	g := it.reader.index.search(key)
-	if !it.useGroup(g) {
+	it.begin()
+	g := it.r.index.search(key)
+	if g < 0 || !it.load(g, it.r.index.firstBlock(g)) {
 		return false
 	}
-	if i, _ := it.data.searchRow(key); i > 0 {
-		return it.setRow(i - 1)
+	if i, _ := it.block.searchRow(key); i > 0 {
+		return it.setRow(g, i-1)
 	}
-	return it.lastOf(g - 1)
+	return it.enter(g-1, true)
 }
 
 // NextRow moves to the next row.
 func (it *Iterator) NextRow() bool {
-	if it.data == nil {
+	if !it.onRow {
 		return false
 	}
-	if it.row+1 < it.data.rows {
-		return it.setRow(it.row + 1)
+	it.onCell = false
+	if !it.long && it.row+1 < it.block.rows {
+		return it.setRow(it.group, it.row+1)
 	}
-	return it.useGroup(it.group+1) && it.setRow(0)
+	return it.enter(it.group+1, false)
 }
 
-// PrevRow moves to the previous row.
+// PrevRow moves to the row before.
 func (it *Iterator) PrevRow() bool {
-	if it.data == nil {
+	if !it.onRow {
 		return false
 	}
-	if it.row > 0 {
-		return it.setRow(it.row - 1)
+	it.onCell = false
+	if !it.long && it.row > 0 {
+		return it.setRow(it.group, it.row-1)
 	}
-	return it.lastOf(it.group - 1)
+	return it.enter(it.group-1, true)
 }
 
 // RowKey is the key of the current row.
 func (it *Iterator) RowKey() []byte { return it.key }
 
-// enterBlock prepares the cell cursor for what the current block holds of the
-// current row.
-func (it *Iterator) enterBlock() {
-	b := it.data
-	it.first = b.stampsBefore(it.row)
-	it.base = b.cellsBefore(it.row)
-	it.implied = 0
-	flags := b.rowFlags.at(b.data, it.row)
-	if flags&rowDeleted != 0 {
-		it.implied++
+// begin forgets the position and the error.
+func (it *Iterator) begin() { it.onRow, it.onCell, it.err = false, false, nil }
+
+// enter positions on the first or last row of a group, if there is such a
+// group.
+func (it *Iterator) enter(g int, last bool) bool {
+	if g < 0 || g >= it.r.index.groups || !it.load(g, it.r.index.firstBlock(g)) {
+		it.onRow = false
+		return false
 	}
-	if flags&(rowMarked|rowMarkedForever) != 0 {
-		it.implied++
+	i := 0
+	if last {
+		i = it.block.rows - 1
 	}
-	it.end = it.implied + b.cellsEnd(it.row) - it.base
+	return it.setRow(g, i)
 }
 
-// setCell makes the cell at a position current, going on to the row's next
-// blocks if it is at the end of this one.
-func (it *Iterator) setCell(at int) bool {
-	for at >= it.end {
-		if !it.data.continues {
-			return false
-		}
-		if !it.useBlock(it.block + 1) {
-			return false
-		}
-		it.row = 0
-		it.enterBlock()
-		at = 0
-	}
-	it.at = at
-	if at >= it.implied {
-		it.data.cell(&it.cell, it.base+at-it.implied, it.first)
-		return true
-	}
-	it.impliedCell(at)
+// setRow positions on a row of the loaded block.
+func (it *Iterator) setRow(g, i int) bool {
+	it.key = it.block.appendKey(it.key[:0], i)
+	it.group, it.row, it.onRow, it.onCell = g, i, true, false
+	it.long = it.block.continues
 	return true
 }
 
-// impliedCell makes the cell that row flags stand for current.
-func (it *Iterator) impliedCell(at int) {
-	b := it.data
-	flags := b.rowFlags.at(b.data, it.row)
-	it.cell = row.Cell{Version: row.MaxVersion, Seq: b.seq.at(b.data, it.first)}
-	if at == 0 && flags&rowDeleted != 0 {
-		it.cell.Kind = row.KindDeleteRow
-		return
+// openRow sets the bounds of the row's cells in the loaded block.
+func (it *Iterator) openRow() {
+	b := it.block
+	it.low, it.high = b.cellsBefore(it.row), b.cellsEnd(it.row)
+	it.stamp = b.stampsBefore(it.row)
+	it.flags = b.rowFlags.at(b.data, it.row)
+}
+
+// toBlock makes block i of the current row's group the loaded one.
+func (it *Iterator) toBlock(i int) bool {
+	if it.long && it.number != i {
+		if !it.load(it.group, i) {
+			it.onRow, it.onCell = false, false
+			return false
+		}
+		if !bytes.Equal(it.key, it.block.prefix) {
+			return it.fail("fragment of another row")
+		}
 	}
-	it.cell.Kind = row.KindRowMarker
-	if flags&rowMarked != 0 {
-		it.cell.Version = int64(b.version.at(b.data, it.first))
-	}
+	it.openRow()
+	return true
 }
 
 // FirstCell positions on the first cell of the current row.
 func (it *Iterator) FirstCell() bool {
-	if !it.toBlock(it.reader.index.firstBlock(it.group)) {
+	if !it.onRow || !it.toBlock(it.r.index.firstBlock(it.group)) {
 		return false
 	}
-	return it.setCell(0)
+	it.onCell = true
+	return it.setCell(it.low - it.flagged())
 }
 
-// toBlock makes a block of the current row current, for the cell cursor.
-func (it *Iterator) toBlock(i int) bool {
-	if it.err != nil || !it.useBlock(i) {
-		return false
+// flagged is the number of row-level cells that are stored as flags.
+func (it *Iterator) flagged() int {
+	switch it.flags {
+	case 0:
+		return 0
+	case rowDeleted | rowMarked, rowDeleted | rowMarkedForever:
+		return 2
 	}
-	it.enterBlock()
-	return true
+	return 1
 }
 
-// SeekCell positions on the first cell of the current row at or after (column,
-// version).
-func (it *Iterator) SeekCell(column []byte, version int64) bool {
-	x := &it.reader.index
-	target := x.firstBlock(it.group)
-	if x.firstBlock(it.group+1)-target > 1 {
-		target = x.searchCell(it.group, column, version)
-	}
-	if !it.toBlock(target) {
-		return false
-	}
-	if len(column) == 0 {
-		for i := range it.implied {
-			if it.impliedCell(i); it.cell.Version <= version {
-				it.at = i
-				return true
-			}
-		}
-	}
-	b := it.data
-	i := b.searchCell(it.base, b.cellsEnd(it.row), it.first, column, version)
-	return it.setCell(it.implied + i - it.base)
-}
-
-// NextCell moves by one cell within the row.
+// NextCell moves to the next cell of the current row.
 func (it *Iterator) NextCell() bool {
-	if it.err != nil || it.data == nil {
+	if !it.onCell {
 		return false
 	}
 	return it.setCell(it.at + 1)
+}
+
+// SeekCell positions on the first cell of the current row that is of a column
+// above column, or of this column with a version of at most version.
+func (it *Iterator) SeekCell(column []byte, version int64) bool {
+	if !it.onRow {
+		return false
+	}
+	if len(column) == 0 { // among the row-level cells, which are few
+		ok := it.FirstCell()
+		for ok && len(it.cell.Column) == 0 && it.cell.Version > version {
+			ok = it.NextCell()
+		}
+		return ok
+	}
+	number := it.number
+	if it.long {
+		number = it.r.index.searchCell(it.group, column, version)
+	}
+	if !it.toBlock(number) {
+		return false
+	}
+	it.onCell = true
+	return it.setCell(it.block.searchCell(it.low, it.high, it.stamp, column, version))
+}
+
+// setCell positions on cell `at` of the loaded block; its end stands for the
+// first cell of the row's next block.
+func (it *Iterator) setCell(at int) bool {
+	if at >= it.high {
+		if !it.block.continues {
+			it.onCell = false
+			return false
+		}
+		if !it.toBlock(it.number + 1) {
+			return false
+		}
+		at = it.low
+	}
+	it.at = at
+	if at >= it.low {
+		it.block.cell(&it.cell, at, it.stamp)
+	} else {
+		it.flaggedCell(at == it.low-1)
+	}
+	return true
+}
+
+// flaggedCell makes the cell of a row flag: the last of them, or the first of
+// two.
+func (it *Iterator) flaggedCell(last bool) {
+	b := it.block
+	it.cell = row.Cell{Kind: row.KindDeleteRow, Version: row.MaxVersion, Seq: b.seq.at(b.data, it.stamp)}
+	if last && it.flags != rowDeleted {
+		it.cell.Kind = row.KindRowMarker
+		if it.flags&rowMarked != 0 {
+			it.cell.Version = int64(b.version.at(b.data, it.stamp))
+		}
+	}
 }
 
 // Cell is the current cell.
@@ -339,8 +302,17 @@ func (it *Iterator) Cell() *row.Cell { return &it.cell }
 // Error is the error that ended the last movement.
 func (it *Iterator) Error() error { return it.err }
 
-// Close unpins the current block.
+// Close releases the pinned block and working memory. It returns the
+// iterator's error.
 func (it *Iterator) Close() error {
-	it.unpin()
-	return nil
+	it.onRow, it.onCell = false, false
+	it.unload()
+	if it.scratch != nil {
+		it.scratch.give()
+		it.scratch, it.window = nil, nil
+	}
+	if cap(it.buffer) > MaxBlockSize {
+		it.buffer = nil
+	}
+	return it.err
 }

@@ -283,7 +283,11 @@ func (w *Writer) Finish() (Properties, error) {
 		f.filterLength = w.out.offset - f.dataLength
 	}
 	from := w.out.offset
-	if err := w.appendBlock(w.index.encode(), &w.compressor); err != nil {
+	encoded := w.index.encode()
+	if len(encoded) > maxRawSection {
+		return Properties{}, w.fail(fmt.Errorf("sstable: index of %d bytes, at most %d", len(encoded), maxRawSection))
+	}
+	if err := w.appendBlock(encoded, &w.compressor); err != nil {
 		return Properties{}, err
 	}
 	f.indexLength = w.out.offset - from

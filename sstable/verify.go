@@ -1,0 +1,167 @@
+package sstable
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// Verify reads the file once more from front to back, past the cache, and
+// checks all that can be checked: every checksum, the structure of every
+// block, the order of rows and cells, that index and filter lead to every row,
+// and that the properties say what is there. A file that passes holds what the
+// writer was given. Errors are those of Open and ErrCorrupt.
+func (r *Reader) Verify() error {
+	v := verifier{r: &Reader{file: r.file, name: r.name, align: r.align}, props: emptyProperties()}
+	if err := v.r.readTail(r.footer.fileSize); err != nil {
+		return err
+	}
+	if v.r.footer != r.footer {
+		return r.corrupt(r.footer.fileSize-footerSize, "footer is not the one that was opened")
+	}
+	v.it.Init(v.r, IterOptions{NoCacheFill: true})
+	defer v.it.Close()
+	for g := range v.r.index.groups {
+		for i := v.r.index.firstBlock(g); i < v.r.index.firstBlock(g+1); i++ {
+			if err := v.block(g, i); err != nil {
+				return err
+			}
+		}
+	}
+	return v.totals()
+}
+
+// verifier carries what is known of the file so far.
+type verifier struct {
+	r     *Reader
+	it    Iterator
+	props Properties // counted, to be compared
+	key   []byte     // of the newest row
+	last  row.Cell   // of the newest cell, its column copied
+	has   bool       // last is of the newest row
+}
+
+func (v *verifier) bad(i int, what string) error {
+	from, _ := v.r.index.blockRange(i)
+	return v.r.corrupt(from, what)
+}
+
+func (v *verifier) block(g, i int) error {
+	it := &v.it
+	it.begin()
+	if !it.load(g, i) {
+		return it.err
+	}
+	b := it.block
+	v.props.DataBlocks++
+	v.props.RawBytes += uint64(len(b.data))
+	for n := 1; n < b.columns; n++ {
+		if bytes.Compare(b.name(n-1), b.name(n)) >= 0 {
+			return v.bad(i, "column names out of order")
+		}
+	}
+	for n := range b.rows {
+		it.setRow(g, n)
+		it.openRow()
+		if b.continued {
+			if !bytes.Equal(it.key, v.key) {
+				return v.bad(i, "fragment of another row")
+			}
+		} else if err := v.row(g, i, n); err != nil {
+			return err
+		}
+		if err := v.cells(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// row checks the key of the iterator's row, number n of block i.
+func (v *verifier) row(g, i, n int) error {
+	key, x := v.it.key, &v.r.index
+	if v.props.Rows > 0 && bytes.Compare(v.key, key) >= 0 {
+		return v.bad(i, "row keys out of order")
+	}
+	if n == 0 {
+		separator := x.appendSeparator(nil, g)
+		if bytes.Compare(separator, key) > 0 || bytes.Compare(separator, v.key) <= 0 {
+			return v.bad(i, "index separator is not between the rows")
+		}
+	}
+	if len(key) == 0 || !v.r.MayContain(Hash(key)) {
+		return v.bad(i, "row is empty or not in the filter")
+	}
+	if v.props.Rows == 0 {
+		v.props.SmallestKey = bytes.Clone(key)
+	}
+	v.props.Rows++
+	v.props.KeyBytes += uint64(len(key))
+	v.key, v.has = append(v.key[:0], key...), false
+	return nil
+}
+
+// cells checks the cells of the iterator's row that lie in block i.
+func (v *verifier) cells(i int) error {
+	it, x := &v.it, &v.r.index
+	first := it.low - it.flagged()
+	for at := first; at < it.high; at++ {
+		it.setCell(at)
+		c := &it.cell
+		if v.has && row.CompareCells(&v.last, c) >= 0 {
+			return v.bad(i, "cells out of order")
+		}
+		if c.Seq > row.MaxSequence {
+			return v.bad(i, "sequence number too large")
+		}
+		if at == first && it.block.continued {
+			tie := c.Version == v.last.Version && bytes.Equal(c.Column, v.last.Column)
+			if !bytes.Equal(x.column(i), c.Column) || int64(x.version.at(x.data, i)) != c.Version ||
+				(x.tie.at(x.data, i) != 0) != tie {
+				return v.bad(i, "index does not say where the fragment begins")
+			}
+		}
+		v.props.addCell(c)
+		column := append(v.last.Column[:0], c.Column...)
+		v.last, v.has = *c, true
+		v.last.Column, v.last.Value = column, nil
+	}
+	return nil
+}
+
+// totals compares what was counted with the properties.
+func (v *verifier) totals() error {
+	want, got := &v.r.props, &v.props
+	if got.Rows > 0 {
+		got.LargestKey = v.key
+	}
+	offset := v.r.footer.dataLength + v.r.footer.filterLength + v.r.footer.indexLength
+	for _, p := range []struct {
+		what      string
+		want, got uint64
+	}{
+		{"rows", want.Rows, got.Rows},
+		{"cells", want.Cells, got.Cells},
+		{"puts", want.Puts, got.Puts},
+		{"tombstones", want.Tombstones, got.Tombstones},
+		{"smallest sequence number", want.SmallestSeq, got.SmallestSeq},
+		{"largest sequence number", want.LargestSeq, got.LargestSeq},
+		{"newest tombstone", want.NewestTombstone, got.NewestTombstone},
+		{"smallest version", uint64(want.MinVersion), uint64(got.MinVersion)},
+		{"largest version", uint64(want.MaxVersion), uint64(got.MaxVersion)},
+		{"data blocks", want.DataBlocks, got.DataBlocks},
+		{"raw bytes", want.RawBytes, got.RawBytes},
+		{"key bytes", want.KeyBytes, got.KeyBytes},
+		{"value bytes", want.ValueBytes, got.ValueBytes},
+	} {
+		if p.want != p.got {
+			return v.r.corrupt(offset, fmt.Sprintf("properties say %d %s, the data has %d", p.want, p.what, p.got))
+		}
+	}
+	if want.Permanent != got.Permanent || !bytes.Equal(want.SmallestKey, got.SmallestKey) ||
+		!bytes.Equal(want.LargestKey, got.LargestKey) {
+		return v.r.corrupt(offset, "properties and data differ in keys or permanence")
+	}
+	return nil
+}
