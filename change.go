@@ -7,8 +7,9 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// RowChange gathers what is to be done to one row. Its methods act as if
-// executed one after the other; what a later one undoes is gone.
+// RowChange gathers what is to be done to one row, all of it at once: what a
+// later call undoes was never done. So a put that a later call deletes does not
+// bring the row into being.
 type RowChange struct {
 	table    *Table
 	mutation row.Mutation

@@ -68,6 +68,15 @@ type history struct {
 	store *flagstone.Store
 	table *flagstone.Table
 	value byte
+	// change: what the change under way has done to each row so far.
+	changes map[byte]*change
+}
+
+// change is what one change, or one batch, does to a row.
+type change struct {
+	existed bool // before, and was not deleted
+	putRow  bool
+	puts    map[[2]byte]bool // column and version
 }
 
 // next takes an argument from the input; arguments are small so that they meet.
@@ -111,16 +120,20 @@ func (h *history) step() {
 	ctx := context.Background()
 	switch op := h.next(ops); op {
 	case opPut, opPutRow, opDeleteRow, opDeleteColumn, opDeleteVersion:
+		h.begin()
 		h.must(h.table.Update(ctx, key(h.peekKey()), func(tx *flagstone.RowTx) error {
 			h.change(op, &tx.RowChange)
 			return nil
 		}))
+		h.end()
 	case opBatch:
+		h.begin()
 		b := h.store.NewBatch()
 		for range h.next(4) {
 			h.change(h.next(opDeleteVersion+1), b.Row(h.table, key(h.peekKey())))
 		}
 		h.must(h.store.Apply(ctx, b))
+		h.end()
 	case opStep:
 		h.exec.Step(int(h.next(4)))
 	case opFlush:
@@ -163,21 +176,40 @@ func (h *history) peekKey() byte {
 	return h.input[0] % 6
 }
 
+func (h *history) begin() { h.changes = map[byte]*change{} }
+
+// end settles which of the changed rows exist: a change is all at once, so a
+// put that it also deletes does not bring the row into being.
+func (h *history) end() {
+	for k, c := range h.changes {
+		if !c.existed && !c.putRow && len(c.puts) == 0 {
+			delete(h.model, k)
+		}
+	}
+}
+
 // change does one operation to the store's change and to the model.
 func (h *history) change(op byte, c *flagstone.RowChange) {
 	k := h.next(6)
-	columns := h.model[k]
-	exists := columns != nil
+	columns, exists := h.model[k]
 	if !exists {
 		columns = map[byte]map[byte]byte{}
+		h.model[k] = columns
+	}
+	done := h.changes[k]
+	if done == nil {
+		done = &change{existed: exists, puts: map[[2]byte]bool{}}
+		h.changes[k] = done
 	}
 	switch op {
 	case opPutRow:
 		c.PutRow()
-		h.model[k] = map[byte]map[byte]byte{}
+		clear(columns)
+		*done = change{putRow: true, puts: map[[2]byte]bool{}}
 	case opDeleteRow:
 		c.DeleteRow()
-		delete(h.model, k)
+		clear(columns)
+		*done = change{puts: map[[2]byte]bool{}}
 	case opPut:
 		column, version := h.next(3), h.next(5)
 		h.value++
@@ -186,15 +218,19 @@ func (h *history) change(op byte, c *flagstone.RowChange) {
 			columns[column] = map[byte]byte{}
 		}
 		columns[column][version] = h.value
-		h.model[k] = columns
+		done.puts[[2]byte{column, version}] = true
 	case opDeleteColumn:
 		column := h.next(3)
 		c.DeleteColumn(name(column))
 		delete(columns, column)
+		for version := range byte(5) {
+			delete(done.puts, [2]byte{column, version})
+		}
 	case opDeleteVersion:
 		column, version := h.next(3), h.next(5)
 		c.DeleteVersion(name(column), now+int64(version))
 		delete(columns[column], version)
+		delete(done.puts, [2]byte{column, version})
 	}
 }
 
