@@ -4,12 +4,10 @@ package flagstone
 // back, and how the log and obsolete files are cleared away.
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/flagstone-db/flagstone/internal/executor"
@@ -26,173 +24,7 @@ const (
 	idlePeriod = time.Minute
 	// handOver is how often an unsynced log gives its buffer to the system.
 	handOver = 100 * time.Millisecond
-	// slowdownFiles and stopFiles are the numbers of files on level 0 from
-	// which on writers are slowed, by slowdownStep per file, and stopped.
-	slowdownFiles = 12
-	stopFiles     = 36
-	slowdownStep  = time.Millisecond
 )
-
-// memory accounts for the memtables of all tables against their budget.
-type memory struct {
-	budget int64
-
-	mu      sync.Mutex
-	total   int64         // reserved, in bytes
-	waiting int64         // of that, in memtables that wait to be flushed
-	room    chan struct{} // closed and replaced whenever memory is freed
-}
-
-func (m *memory) init(budget int64) {
-	m.budget = budget
-	m.room = make(chan struct{})
-}
-
-func (m *memory) add(bytes int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.total += bytes
-}
-
-func (m *memory) rotated(bytes int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.waiting += bytes
-}
-
-// free accounts for memtables that are gone; waiting of the bytes had been
-// rotated out.
-func (m *memory) free(bytes, waiting int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.total -= bytes
-	m.waiting -= waiting
-	m.wake()
-}
-
-// wake lets writers that wait look again. REQUIRES: mu is held.
-func (m *memory) wake() {
-	close(m.room)
-	m.room = make(chan struct{})
-}
-
-// crowded reports whether the mutable memtables take more than half of the
-// budget; the other half is for those that are being flushed.
-func (m *memory) crowded() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.total-m.waiting > m.budget/2
-}
-
-// full reports whether writers have to wait, and a channel that is closed when
-// it is worth asking again. A store whose memtables all are mutable has always
-// room: nothing would ever make more.
-func (m *memory) full() (bool, <-chan struct{}) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.total >= m.budget && m.waiting > 0, m.room
-}
-
-// work keeps track of the background jobs of a store.
-type work struct {
-	mu      sync.Mutex
-	idle    sync.Cond // signalled when running falls to zero
-	stopped bool
-	running int
-	queued  map[queuedJob]bool
-	timers  map[*timer]struct{}
-	// noLog is why there is no room for further log, nil if there is.
-	noLog error
-	// stuck is why the last flush failed, nil after one that succeeded.
-	stuck error
-	// files is the largest number of level-0 files of any tree, by tree.
-	files map[*partition.Tree]int
-}
-
-type queuedJob struct {
-	class executor.Class
-	tree  *partition.Tree // nil for work of the whole store
-}
-
-type timer struct{ stop func() bool }
-
-func (w *work) init() {
-	w.idle.L = &w.mu
-	w.queued = make(map[queuedJob]bool)
-	w.timers = make(map[*timer]struct{})
-	w.files = make(map[*partition.Tree]int)
-}
-
-// submit queues a job unless the same one is waiting to start already.
-func (s *Store) submit(class executor.Class, tree *partition.Tree, name string, job func()) {
-	w, key := &s.work, queuedJob{class, tree}
-	w.mu.Lock()
-	if w.stopped || w.queued[key] {
-		w.mu.Unlock()
-		return
-	}
-	w.queued[key] = true
-	w.mu.Unlock()
-	s.executor.Go(class, name, func() {
-		w.mu.Lock()
-		delete(w.queued, key)
-		if w.stopped {
-			w.mu.Unlock()
-			return
-		}
-		w.running++
-		w.mu.Unlock()
-		defer func() {
-			w.mu.Lock()
-			if w.running--; w.running == 0 {
-				w.idle.Broadcast()
-			}
-			w.mu.Unlock()
-		}()
-		job()
-	})
-}
-
-// after calls f once d has elapsed, unless the store is closed before.
-func (s *Store) after(d time.Duration, f func()) {
-	w, t := &s.work, &timer{}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.stopped {
-		return
-	}
-	w.timers[t] = struct{}{}
-	t.stop = s.clock.AfterFunc(d, func() {
-		w.mu.Lock()
-		delete(w.timers, t)
-		stopped := w.stopped
-		w.mu.Unlock()
-		if !stopped {
-			f()
-		}
-	})
-}
-
-// stop lets no job begin any more.
-func (w *work) stop() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.stopped = true
-	for t := range w.timers {
-		t.stop()
-	}
-	w.timers = nil
-}
-
-// wait returns when no job is running. REQUIRES: stopped, or nothing was ever
-// submitted.
-func (w *work) wait() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for w.running > 0 {
-		w.idle.Wait()
-	}
-}
 
 // start begins the periodic work of an open store.
 func (s *Store) start() {
@@ -232,52 +64,6 @@ func (s *Store) handOverLog() {
 	s.after(handOver, s.handOverLog)
 }
 
-// throttle holds a writer back while the memtables are over their budget or
-// flushes outrun compactions. Errors are the context's, ErrClosed, or the
-// reason why flushes do not get on, ErrNoSpace for instance.
-func (s *Store) throttle(ctx context.Context) error {
-	if err := s.writable(); err != nil {
-		return err
-	}
-	if err := s.logError(); err != nil {
-		return err
-	}
-	slowed := false
-	for {
-		full, room := s.memory.full()
-		files := s.mostFiles()
-		if !full && (files < slowdownFiles || slowed && files < stopFiles) {
-			return nil
-		}
-		// An executor that is stepped by hand would never get to run.
-		if manual, ok := s.executor.(interface{ Step(i int) bool }); ok {
-			if !manual.Step(0) {
-				return s.stuckError()
-			}
-			continue
-		}
-		if full {
-			if err := s.stuckError(); err != nil {
-				return err
-			}
-		}
-		wake := room
-		if !full && files < stopFiles {
-			slow := make(chan struct{})
-			stop := s.clock.AfterFunc(time.Duration(files-slowdownFiles+1)*slowdownStep, func() { close(slow) })
-			defer stop()
-			wake, slowed = slow, true
-		}
-		select {
-		case <-wake:
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-s.closing:
-			return ErrClosed
-		}
-	}
-}
-
 // schedulePreparation makes the next log segment ready before it is needed. So
 // a disk that is full is noticed while there is still room in the present one:
 // writes are refused until there is space, and nothing is lost.
@@ -291,35 +77,6 @@ func (s *Store) schedulePreparation() {
 			s.backgroundFailed("preparing the next log segment", err, s.schedulePreparation)
 		}
 	})
-}
-
-// logError returns why no further log can be written, if that is so.
-func (s *Store) logError() error {
-	s.work.mu.Lock()
-	defer s.work.mu.Unlock()
-	if s.work.noLog == nil {
-		return nil
-	}
-	return fmt.Errorf("the log cannot grow: %w", s.describe(s.work.noLog))
-}
-
-func (s *Store) stuckError() error {
-	s.work.mu.Lock()
-	defer s.work.mu.Unlock()
-	if s.work.stuck == nil {
-		return nil
-	}
-	return fmt.Errorf("memtables are full and cannot be flushed: %w", s.describe(s.work.stuck))
-}
-
-// mostFiles is the largest number of level-0 files of any tree.
-func (s *Store) mostFiles() (most int) {
-	s.work.mu.Lock()
-	defer s.work.mu.Unlock()
-	for _, n := range s.work.files {
-		most = max(most, n)
-	}
-	return most
 }
 
 // noteFiles keeps count of a tree's level-0 files while they are many.

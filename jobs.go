@@ -1,0 +1,113 @@
+package flagstone
+
+// The bookkeeping of background jobs: one of a kind at a time for each tree,
+// none after Close has begun.
+
+import (
+	"sync"
+	"time"
+
+	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/partition"
+)
+
+// work keeps track of the background jobs of a store.
+type work struct {
+	mu      sync.Mutex
+	idle    sync.Cond // signalled when running falls to zero
+	stopped bool
+	running int
+	queued  map[queuedJob]bool
+	timers  map[*timer]struct{}
+	// noLog is why there is no room for further log, nil if there is.
+	noLog error
+	// stuck is why the last flush failed, nil after one that succeeded.
+	stuck error
+	// files is the largest number of level-0 files of any tree, by tree.
+	files map[*partition.Tree]int
+}
+
+type queuedJob struct {
+	class executor.Class
+	tree  *partition.Tree // nil for work of the whole store
+}
+
+type timer struct{ stop func() bool }
+
+func (w *work) init() {
+	w.idle.L = &w.mu
+	w.queued = make(map[queuedJob]bool)
+	w.timers = make(map[*timer]struct{})
+	w.files = make(map[*partition.Tree]int)
+}
+
+// submit queues a job unless the same one is waiting to start already.
+func (s *Store) submit(class executor.Class, tree *partition.Tree, name string, job func()) {
+	w, key := &s.work, queuedJob{class, tree}
+	w.mu.Lock()
+	if w.stopped || w.queued[key] {
+		w.mu.Unlock()
+		return
+	}
+	w.queued[key] = true
+	w.mu.Unlock()
+	s.executor.Go(class, name, func() {
+		w.mu.Lock()
+		delete(w.queued, key)
+		if w.stopped {
+			w.mu.Unlock()
+			return
+		}
+		w.running++
+		w.mu.Unlock()
+		defer func() {
+			w.mu.Lock()
+			if w.running--; w.running == 0 {
+				w.idle.Broadcast()
+			}
+			w.mu.Unlock()
+		}()
+		job()
+	})
+}
+
+// after calls f once d has elapsed, unless the store is closed before.
+func (s *Store) after(d time.Duration, f func()) {
+	w, t := &s.work, &timer{}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stopped {
+		return
+	}
+	w.timers[t] = struct{}{}
+	t.stop = s.clock.AfterFunc(d, func() {
+		w.mu.Lock()
+		delete(w.timers, t)
+		stopped := w.stopped
+		w.mu.Unlock()
+		if !stopped {
+			f()
+		}
+	})
+}
+
+// stop lets no job begin any more.
+func (w *work) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stopped = true
+	for t := range w.timers {
+		t.stop()
+	}
+	w.timers = nil
+}
+
+// wait returns when no job is running. REQUIRES: stopped, or nothing was ever
+// submitted.
+func (w *work) wait() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.running > 0 {
+		w.idle.Wait()
+	}
+}
