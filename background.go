@@ -22,6 +22,10 @@ const (
 	// idlePeriod is how often trees that nobody writes to are looked at, for
 	// data that has expired.
 	idlePeriod = time.Minute
+	// logFactor bounds the log, and with it the time that recovery takes: a
+	// memtable is flushed, however small, before the log behind it exceeds so
+	// many times the memory budget.
+	logFactor = 2
 	// handOver is how often an unsynced log gives its buffer to the system.
 	handOver = 100 * time.Millisecond
 )
@@ -151,19 +155,26 @@ func (s *Store) setStuck(err error) {
 	}
 }
 
-// releaseLog lets go of the log segments that hold nothing unflushed. The
-// manifest learns of it first: a segment that it counts on and that is missing
+// releaseLog lets go of the log segments that hold nothing unflushed, and lets
+// the memtable be flushed that holds back too many of them. The manifest learns of it first: a segment that it counts on and that is missing
 // is damage.
 func (s *Store) releaseLog() error {
 	// The present segment is read before the trees: what is written while they
 	// are looked at goes to that segment or a later one.
-	oldest := s.log.Segment()
+	current := s.log.Segment()
+	oldest := current
+	var holder *partition.Tree
 	for _, t := range s.catalog().byID {
 		for _, tree := range t.partitions().Trees() {
-			if segment := tree.OldestSegment(); segment != 0 {
-				oldest = min(oldest, segment)
+			if segment := tree.OldestSegment(); segment != 0 && segment < oldest {
+				oldest, holder = segment, tree
 			}
 		}
+	}
+	if int64(current-oldest)*s.opts.WALSegmentSize > logFactor*s.opts.MemoryBudget {
+		s.pipeline.order.Lock()
+		s.rotate(holder, s.pipeline.nextSeq)
+		s.pipeline.order.Unlock()
 	}
 	if oldest <= s.state().MinLog {
 		return nil

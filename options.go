@@ -19,8 +19,9 @@ const (
 	// SyncAlways acknowledges a write when it is durable. The default.
 	SyncAlways SyncMode = iota
 	// SyncNone acknowledges a write when it is in the log's buffer. After a
-	// crash the store holds a prefix of the writes; what a write returned
-	// before Flush or Close may be lost, also when only the process dies.
+	// crash the store holds a prefix of the writes; those since the last Flush,
+	// or change of a table's options or of the set of tables, may be lost, also
+	// when only the process dies.
 	SyncNone
 )
 

@@ -179,3 +179,25 @@ func TestP01_AcknowledgedWritesSurvivePowerLoss(t *testing.T) {
 		}
 	}
 }
+
+func TestP14_AnIdleTableDoesNotHoldBackTheLog(t *testing.T) {
+	r := newRig(t, Options{MemoryBudget: 64 << 10, MemtableSize: 8 << 10, WALSegmentSize: 16 << 10})
+	idle, busy := r.table("idle", TableOptions{}), r.table("busy", TableOptions{})
+	put(t, idle, "p", 1, "c", startMillis, "kept")
+	value := string(make([]byte, 1000))
+	for i := range 1000 {
+		put(t, busy, "p", i, "c", startMillis, value)
+		if i%5 == 0 {
+			r.exec.RunAll()
+		}
+		m := r.store.Metrics()
+		// One segment more for the flush that is under way, one for rounding.
+		if segments := m.LogSegment - m.OldestSegment; segments > logFactor*64/16+2 {
+			t.Fatalf("after %d writes the log has %d segments of 16 KiB, with a memory budget of 64 KiB", i, segments)
+		}
+	}
+	r.reopen()
+	if got, want := show(t, r.table("idle", TableOptions{}), "p", 1), fmt.Sprintf("c@%d=kept ", startMillis); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

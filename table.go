@@ -131,6 +131,10 @@ func (s *Store) CreateTable(_ context.Context, spec TableSpec) (*Table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("table %q: %w", spec.Name, err)
 	}
+	// Without sync, a change of the catalogue would outlive earlier writes.
+	if err := s.syncLog(); err != nil {
+		return nil, err
+	}
 	state := s.state()
 	meta := &manifest.Table{
 		ID: state.NextTable, Name: spec.Name, Key: slices.Clone(spec.Key),
@@ -230,6 +234,10 @@ func (s *Store) retire(t *Table) {
 // drop, and lets go of the files.
 func (s *Store) dropTrees(t *Table, trees []*partition.Tree) error {
 	if len(trees) == 0 {
+		// Without sync, the drop would outlive earlier writes to other tables.
+		if err := s.syncLog(); err != nil {
+			return err
+		}
 		var e manifest.Edit
 		e.DropTable(t.id)
 		if _, err := s.commitEdit(&e); err != nil {
@@ -313,6 +321,10 @@ func (s *Store) commitAlteration(table uint64, options TableOptions, annotations
 	s.pipeline.order.Lock()
 	lastSeq := s.pipeline.nextSeq - 1
 	s.pipeline.order.Unlock()
+	// Without sync, the new options would outlive earlier writes.
+	if err := s.syncLog(); err != nil {
+		return err
+	}
 	var e manifest.Edit
 	e.AlterTable(table, options, annotations)
 	if before := s.state().Table(table).Options.MaxVersions; options.MaxVersions < before {
