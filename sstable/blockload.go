@@ -55,7 +55,7 @@ func (it *Iterator) fetch() error {
 		if it.opts.NoCacheFill {
 			it.pin = c.Lookup(it.r.cacheID, from)
 		} else {
-			pin, err := c.Get(it.r.cacheID, from, it)
+			pin, err := c.Get(it.r.cacheID, from, (*filler)(it))
 			if err != nil {
 				return err
 			}
@@ -73,13 +73,20 @@ func (it *Iterator) fetch() error {
 	if cap(it.buffer) < n {
 		it.buffer = make([]byte, n)
 	}
-	it.block = &it.own
+	if it.own == nil {
+		it.own = new(dataBlock)
+	}
+	it.block = it.own
 	return it.decode(it.block, it.buffer[:n], kind, body, from)
 }
 
-// FillBlock reads the iterator's current block for the cache. It is no concern
-// of callers.
-func (it *Iterator) FillBlock(b *cache.Block) error {
+// filler is an iterator as the cache sees it, a name of its own so that callers
+// of iterators do not.
+type filler Iterator
+
+// FillBlock reads the iterator's current block for the cache.
+func (f *filler) FillBlock(b *cache.Block) error {
+	it := (*Iterator)(f)
 	from, to := it.r.index.blockRange(it.number)
 	kind, body, n, err := it.readStored(from, to)
 	if err != nil {
@@ -147,6 +154,11 @@ func (it *Iterator) readWindow(from, to int64) ([]byte, error) {
 		it.scratch = takeScratch()
 	}
 	window, err := it.r.readRange(&it.scratch.stored, from, n)
+	if err != nil && n > to-from {
+		// The place that cannot be read may lie in a block that nobody asked for.
+		it.run, it.ahead = 0, 0
+		window, err = it.r.readRange(&it.scratch.stored, from, to-from)
+	}
 	if err != nil {
 		it.window = nil
 		return nil, err

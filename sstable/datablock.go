@@ -334,3 +334,6 @@ func (b *dataBlock) cell(c *row.Cell, i, first int) {
 	from, to := b.valueEnd.before(data, i), int(b.valueEnd.at(data, i))
 	c.Value = b.values[from:to:to]
 }
+
+// Forget drops the block's memory. It implements cache.Forgetter.
+func (b *dataBlock) Forget() { *b = dataBlock{} }

@@ -118,7 +118,9 @@ func (p *Properties) parse(data []byte) (bad string) {
 		*v = c.uvarint("size")
 	}
 	for _, key := range []*[]byte{&p.SmallestKey, &p.LargestKey} {
-		*key = bytes.Clone(c.bytes(c.count(row.MaxKeyBytes, "key length"), "key"))
+		if n := c.count(row.MaxKeyBytes, "key length"); n > 0 {
+			*key = bytes.Clone(c.bytes(n, "key"))
+		}
 	}
 	if c.bad == "" && c.rest() != 0 {
 		c.fail("bytes after the keys")

@@ -112,8 +112,8 @@ func (v *verifier) cells(i int) error {
 		if v.has && row.CompareCells(&v.last, c) >= 0 {
 			return v.bad(i, "cells out of order")
 		}
-		if c.Seq > row.MaxSequence {
-			return v.bad(i, "sequence number too large")
+		if c.Seq > row.MaxSequence || c.Kind == row.KindDeleteRow && c.Version != row.MaxVersion {
+			return v.bad(i, "sequence number too large, or delete-row with a version")
 		}
 		if at == first && it.block.continued {
 			tie := c.Version == v.last.Version && bytes.Equal(c.Column, v.last.Column)

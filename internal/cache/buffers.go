@@ -77,6 +77,9 @@ func (r *recycler) takeBlock() *Block {
 func (r *recycler) give(b *Block) {
 	buffer := b.buffer[:cap(b.buffer)]
 	b.buffer, b.hits, b.charge = nil, 0, 0
+	if d, ok := b.Decoded.(Forgetter); ok {
+		d.Forget()
+	}
 	if r.poison {
 		for i := range buffer {
 			buffer[i] = 0xDB

@@ -43,8 +43,8 @@ type Options struct {
 
 // Stats are counters since the cache was made, and its present content.
 type Stats struct {
-	Hits      uint64 // Gets and Lookups that found the block, or joined its filling
-	Misses    uint64 // Gets that filled, and Lookups that found nothing
+	Hits      uint64 // Gets that found the block, or joined its filling
+	Misses    uint64 // Gets that filled
 	Evictions uint64
 	Blocks    int64 // resident now
 	Bytes     int64 // charged for them
@@ -60,6 +60,11 @@ type Filler interface {
 	// waiting Get, and nothing is kept.
 	FillBlock(b *Block) error
 }
+
+// Forgetter is what Block.Decoded should implement if it refers to the block's
+// buffer. Forget drops these references: the object may lie idle for long, and
+// the buffer go to another block or to the garbage collector.
+type Forgetter interface{ Forget() }
 
 // Cache is a block cache. Its methods are safe for concurrent use.
 type Cache struct {
@@ -162,22 +167,20 @@ func (c *Cache) Get(file uint64, offset int64, f Filler) (*Block, error) {
 	return b, nil
 }
 
-// Lookup returns the block pinned if it is resident, and nil otherwise.
+// Lookup returns the block pinned if it is resident, and nil otherwise. It is
+// for those who read past the cache: it counts neither in the statistics nor as
+// a use of the block, whose file a merge may be about to replace.
 func (c *Cache) Lookup(file uint64, offset int64) *Block {
 	n := name{file, offset}
 	s := c.shard(n)
 	s.mu.Lock()
 	b := s.blocks[n]
-	if b == nil {
-		s.misses++
-		s.mu.Unlock()
-		return nil
+	if b != nil && !b.filling {
+		b.refs.Add(1)
+	} else {
+		b = nil
 	}
-	s.hits++
-	b, err := s.join(b)
-	if err != nil {
-		return nil // the one who filled it has the error; the caller will meet it too
-	}
+	s.mu.Unlock()
 	return b
 }
 

@@ -42,7 +42,7 @@ func (s *shard) join(b *Block) (*Block, error) {
 	return b, nil
 }
 
-// errPanicked is what those who waited for a filling get when it panicked.
+// panicked is what those who waited for a filling get when it panicked.
 type panicked struct{}
 
 func (panicked) Error() string { return "cache: filling of a block panicked" }

@@ -1,0 +1,282 @@
+package sstable
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/flagstone-db/flagstone/row"
+)
+
+var update = flag.Bool("update", false, "rewrite testdata and the worked example in docs")
+
+// exampleTable is the table of the worked example: a row as PutRow leaves it,
+// one as updates leave it, and a row that does not fit in a block.
+func exampleTable() modelTable {
+	text := func(column string, version int64, seq uint64, value string) row.Cell {
+		return row.Cell{Column: []byte(column), Version: version, Seq: seq, Kind: row.KindPut, Type: row.TypeString, Value: []byte(value)}
+	}
+	return modelTable{
+		{[]byte("\x20alice"), []row.Cell{
+			{Kind: row.KindDeleteRow, Version: row.MaxVersion, Seq: 7},
+			{Kind: row.KindRowMarker, Version: 1000, Seq: 7},
+			{Column: []byte("age"), Version: 1000, Seq: 7, Kind: row.KindPut, Type: row.TypeInteger, Value: []byte{30, 0, 0, 0, 0, 0, 0, 0}},
+			text("name", 1000, 7, "Alice"),
+		}},
+		{[]byte("\x20alina"), []row.Cell{
+			{Kind: row.KindRowMarker, Version: 1250, Seq: 9},
+			{Column: []byte("age"), Version: row.MaxVersion, Seq: 8, Kind: row.KindTrim},
+			text("name", 1250, 9, "Alina"),
+			{Column: []byte("name"), Version: 1003, Seq: 8, Kind: row.KindDeleteVersion},
+		}},
+		{[]byte("\x20bo"), []row.Cell{
+			{Kind: row.KindRowMarker, Version: 1000, Seq: 3},
+			text("x", 1000, 3, strings.Repeat("x", 90)),
+			text("y", 1000, 3, strings.Repeat("y", 90)),
+		}},
+	}
+}
+
+var exampleOptions = WriterOptions{BlockSize: 128, FilterBitsPerKey: 10, UniqueID: testID}
+
+// dump annotates the bytes of a file.
+type dump struct {
+	out  strings.Builder
+	file []byte
+	at   int
+}
+
+// line shows the next n bytes, sixteen to a line, the first with what they are.
+func (d *dump) line(n int, what string) {
+	for end := d.at + n; ; what = "" {
+		part := d.file[d.at:min(d.at+16, end)]
+		line := fmt.Sprintf("%04x  %-47s  %s", d.at, fmt.Sprintf("% x", part), what)
+		d.out.WriteString(strings.TrimRight(line, " ") + "\n")
+		if d.at += len(part); d.at == end {
+			return
+		}
+	}
+}
+
+func (d *dump) title(format string, args ...any) {
+	fmt.Fprintf(&d.out, "\n      "+format+"\n", args...)
+}
+
+func (d *dump) uvarint(what string) int {
+	v, n := binary.Uvarint(d.file[d.at:])
+	d.line(n, what)
+	return int(v)
+}
+
+func (d *dump) array(n int, what string) {
+	c := cursor{data: d.file, at: d.at}
+	u := c.uints(n, what)
+	values := make([]string, n)
+	for i := range n {
+		values[i] = fmt.Sprint(u.at(d.file, i))
+	}
+	d.line(c.at-d.at, what+": "+strings.Join(values, " "))
+}
+
+func (d *dump) trailer() {
+	d.line(1, "type")
+	d.line(8, "checksum")
+}
+
+func (d *dump) dataBlock(end int) {
+	var b dataBlock
+	if bad := b.parse(d.file[d.at : end-trailerSize]); bad != "" {
+		panic(bad)
+	}
+	d.line(1, "flags")
+	d.uvarint("rows")
+	d.uvarint("stamps")
+	d.uvarint("columns")
+	d.uvarint("cells")
+	d.uvarint("prefix length")
+	for _, a := range []struct {
+		n    int
+		what string
+	}{
+		{b.rows, "keyEnd"}, {b.rows, "cellEnd"}, {b.rows, "stampEnd"}, {b.rows, "rowFlags"},
+		{b.stamps, "seq"}, {b.stamps, "version"}, {b.columns, "nameEnd"},
+		{b.cells, "column"}, {b.cells, "stamp"}, {b.cells, "kind"}, {b.cells, "valueEnd"},
+	} {
+		d.array(a.n, a.what)
+	}
+	d.line(arrayPad, "padding")
+	for _, s := range []struct {
+		b    []byte
+		what string
+	}{{b.prefix, "prefix"}, {b.keys, "key suffixes"}, {b.names, "column names"}, {b.values, "values"}} {
+		if len(s.b) > 0 {
+			d.line(len(s.b), s.what)
+		}
+	}
+	d.trailer()
+}
+
+func (d *dump) index(x *index) {
+	d.uvarint("groups")
+	d.uvarint("blocks")
+	d.uvarint("prefix length")
+	for i, what := range []string{"sepEnd", "firstBlock", "blockEnd", "columnEnd", "version", "tie"} {
+		n := x.blocks
+		if i < 2 {
+			n = x.groups
+		}
+		d.array(n, what)
+	}
+	d.line(arrayPad, "padding")
+	d.line(len(x.prefix), "prefix")
+	d.line(len(x.separators), "separator suffixes")
+	d.line(len(x.cols), "columns")
+	d.trailer()
+}
+
+// annotate returns the worked example of the format document.
+func annotate(r *Reader, file []byte) string {
+	d := dump{file: file}
+	for i := range r.index.blocks {
+		from, to := r.index.blockRange(i)
+		d.title("data block %d, bytes %#x to %#x", i, from, to)
+		d.dataBlock(int(to))
+	}
+	d.title("filter")
+	d.line(1, "probes")
+	d.line(4, "lines")
+	d.line(lineBytes*r.filter.lines, "words")
+	d.trailer()
+	d.title("index")
+	d.index(&r.index)
+	d.title("properties")
+	for _, what := range []string{
+		"rows", "cells", "puts", "tombstones", "smallest seq", "largest seq", "newest tombstone",
+		"smallest version", "largest version", "flags", "data blocks", "raw bytes", "key bytes", "value bytes",
+	} {
+		d.uvarint(what)
+	}
+	for _, what := range []string{"smallest key", "largest key"} {
+		n := d.uvarint(what + " length")
+		d.line(n, what)
+	}
+	d.trailer()
+	d.title("footer")
+	d.line(16, "unique id")
+	for _, what := range []string{"data length", "filter length", "index length", "properties length", "file size"} {
+		d.line(8, what)
+	}
+	d.line(1, "index kind")
+	d.line(1, "filter kind")
+	d.line(2, "zero")
+	d.line(4, "format version")
+	d.line(8, "checksum")
+	d.line(8, "magic")
+	return strings.TrimPrefix(d.out.String(), "\n")
+}
+
+// readAll opens a file and reads all of it in every way; it returns the first
+// error.
+func (t modelTable) readAll(f *memFile) error {
+	r, err := Open(f, ReaderOptions{FileName: "000001.sst"})
+	if err != nil {
+		return err
+	}
+	it := r.NewIterator(IterOptions{ReadAhead: -1})
+	defer it.Close()
+	for i := range t {
+		if !r.MayContain(Hash(t[i].key)) {
+			return fmt.Errorf("filter denies %q", t[i].key)
+		}
+		if !it.SeekRowExact(t[i].key) {
+			return fmt.Errorf("row %q: %w", t[i].key, orEnd(it.Error()))
+		}
+	}
+	return t.checkAll(it)
+}
+
+const document = "../docs/format-sstable.md"
+
+func TestTheWorkedExampleOfTheDocumentIsWhatTheWriterWrites(t *testing.T) {
+	f := &memFile{}
+	exampleTable().write(t, f, exampleOptions)
+	r := openFile(t, f, nil)
+	if err := r.Verify(); err != nil {
+		t.Fatal(err)
+	}
+	example := "```\n" + annotate(r, f.data) + "```\n"
+	const begin, end = "<!-- example -->\n", "<!-- end of example -->\n"
+	doc, err := os.ReadFile(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc = bytes.ReplaceAll(doc, []byte("\r\n"), []byte("\n"))
+	before, rest, ok := strings.Cut(string(doc), begin)
+	shown, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no place for the example", document)
+	}
+	if *update {
+		if err := os.WriteFile(document, []byte(before+begin+example+end+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if shown != example {
+		t.Fatalf("%s shows another example (go test -run WorkedExample -update):\n%s", document, example)
+	}
+}
+
+// goldenFiles are files of format version 1, kept for ever as hexadecimal text.
+// An uncompressed one must also come out of the writer byte by byte; what the
+// compressors make of a block may change with their versions.
+var goldenFiles = []struct {
+	name  string
+	model func() modelTable
+	opts  WriterOptions
+}{
+	{"example", exampleTable, exampleOptions},
+	{"s2", exampleTable, WriterOptions{Compression: CompressS2, UniqueID: testID}},
+	{"zstd", exampleTable, WriterOptions{Compression: CompressZstd, UniqueID: testID}},
+}
+
+func TestFilesOfVersion1StayReadable(t *testing.T) {
+	for _, g := range goldenFiles {
+		path := filepath.Join("testdata", "v1", g.name+".hex")
+		f := &memFile{}
+		g.model().write(t, f, g.opts)
+		if *update {
+			var text bytes.Buffer
+			for at := 0; at < len(f.data); at += 32 {
+				fmt.Fprintf(&text, "%x\n", f.data[at:min(at+32, len(f.data))])
+			}
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, text.Bytes(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden, err := hex.DecodeString(strings.Join(strings.Fields(string(text)), ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g.opts.Compression == CompressNone && !bytes.Equal(golden, f.data) {
+			t.Errorf("%s: the writer writes other bytes", g.name)
+		}
+		if err := g.model().readAll(&memFile{data: golden}); err != nil {
+			t.Errorf("%s: %v", g.name, err)
+		}
+		if err := openFile(t, &memFile{data: golden}, nil).Verify(); err != nil {
+			t.Errorf("%s: %v", g.name, err)
+		}
+	}
+}

@@ -1,0 +1,131 @@
+package sstable
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/flagstone-db/flagstone/internal/cache"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+func TestOffsetsAreOffByLessThanABlockAndReadNoData(t *testing.T) {
+	model := sortedBenchTable(2_000)
+	f := &memFile{}
+	p := model.write(t, f, WriterOptions{})
+	r := openFile(t, f, nil)
+	f.reads = 0
+	perRow := float64(r.DataSize()) / float64(p.Rows)
+	for _, i := range []int{0, 1, 500, 1_000, 1_999} {
+		got, want := float64(r.OffsetOf(model[i].key)), perRow*float64(i)
+		if got > want+perRow || got < want-DefaultBlockSize-perRow {
+			t.Errorf("row %d: offset %.0f, want about %.0f", i, got, want)
+		}
+	}
+	if r.OffsetOf([]byte("\x10")) != 0 || r.OffsetOf([]byte("\xff")) != r.DataSize() {
+		t.Error("offsets below and above all rows")
+	}
+	last, lastSeparator := int64(-1), []byte(nil)
+	r.WalkIndex(func(separator []byte, offset int64) bool {
+		if offset <= last || bytes.Compare(separator, lastSeparator) <= 0 {
+			t.Fatalf("separator %q at %d after %q at %d", separator, offset, lastSeparator, last)
+		}
+		if got := r.OffsetOf(separator); got != offset {
+			t.Fatalf("separator %q is at %d, OffsetOf says %d", separator, offset, got)
+		}
+		last, lastSeparator = offset, bytes.Clone(separator)
+		return true
+	})
+	if f.reads != 0 {
+		t.Errorf("%d reads", f.reads)
+	}
+}
+
+func TestAWarmIteratorAllocatesNothing(t *testing.T) {
+	model := sortedBenchTable(300)
+	f := &memFile{}
+	model.write(t, f, WriterOptions{Compression: CompressS2})
+	r := openFile(t, f, cache.New(cache.Options{Capacity: 8 << 20}))
+	var it Iterator
+	scan := func() {
+		it.Init(r, IterOptions{})
+		for ok := it.First(); ok; ok = it.NextRow() {
+			for ok := it.FirstCell(); ok; ok = it.NextCell() {
+				_ = it.Cell()
+			}
+			it.SeekCell([]byte("column7"), row.MaxVersion)
+		}
+		for ok := it.Last(); ok; ok = it.PrevRow() {
+			_ = it.RowKey()
+		}
+		if it.Error() != nil || !it.SeekRowExact(model[7].key) {
+			t.Fatal(it.Error())
+		}
+		it.Close()
+	}
+	scan()
+	if n := testing.AllocsPerRun(5, scan); n > 0 {
+		t.Fatalf("%g allocations", n)
+	}
+}
+
+func TestASequentialScanReadsManyBlocksAtOnce(t *testing.T) {
+	model := sortedBenchTable(2_000)
+	f := &memFile{}
+	p := model.write(t, f, WriterOptions{})
+	r := openFile(t, f, nil)
+	for _, test := range []struct {
+		opts IterOptions
+		most int
+	}{{IterOptions{NoCacheFill: true}, 20}, {IterOptions{}, 20}, {IterOptions{ReadAhead: -1}, int(p.DataBlocks)}} {
+		f.reads = 0
+		it := r.NewIterator(test.opts)
+		if err := model.checkAll(it); err != nil {
+			t.Fatal(err)
+		}
+		it.Close()
+		if f.reads > test.most {
+			t.Errorf("%+v: %d reads for %d blocks, want at most %d", test.opts, f.reads, p.DataBlocks, test.most)
+		}
+	}
+}
+
+func TestReadersOfOneSmallCacheDoNotDisturbEachOther(t *testing.T) {
+	rng := rand.New(rand.NewPCG(21, 4))
+	c := cache.New(cache.Options{Capacity: 20_000, Shards: 2, Poison: true})
+	var models []modelTable
+	var readers []*Reader
+	for range 3 {
+		model := randomTable(rng, 60, 50)
+		f := &memFile{}
+		model.write(t, f, WriterOptions{BlockSize: 700, Compression: CompressS2})
+		models, readers = append(models, model), append(readers, openFile(t, f, c))
+		readers[len(readers)-1].file = quietFile{f}
+	}
+	var wait sync.WaitGroup
+	errs := make(chan error, 8)
+	for i := range 6 {
+		wait.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(i), 9))
+			it := readers[i%3].NewIterator(IterOptions{NoCacheFill: i == 5})
+			defer it.Close()
+			if err := models[i%3].walkRandomly(rng, it, 400); err != nil {
+				errs <- fmt.Errorf("reader %d: %w", i, err)
+			}
+		})
+	}
+	wait.Wait()
+	close(errs)
+	for err := range errs {
+		t.Error(err)
+	}
+}
+
+// quietFile is a memFile that counts no reads, for concurrent use.
+type quietFile struct{ *memFile }
+
+func (f quietFile) ReadAt(p []byte, off int64) (int, error) {
+	return bytes.NewReader(f.data).ReadAt(p, off)
+}
