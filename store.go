@@ -97,10 +97,15 @@ func (s *Store) open() error {
 // openFiles takes the lock, before anything else is read, and opens or makes
 // the manifest.
 func (s *Store) openFiles() (err error) {
-	if !s.opts.ReadOnly {
-		if err := s.fs.MkdirAll(s.dir); err != nil {
+	if s.opts.ReadOnly {
+		// Taking the lock may make its file, which is not to happen where there
+		// is no store.
+		if _, err := s.fs.Stat(filepath.Join(s.dir, manifest.CurrentName)); err != nil {
+			_, _, err = manifest.Load(s.fs, s.dir)
 			return err
 		}
+	} else if err := s.fs.MkdirAll(s.dir); err != nil {
+		return err
 	}
 	if s.lock, err = s.fs.Lock(filepath.Join(s.dir, manifest.LockName)); err != nil {
 		return err

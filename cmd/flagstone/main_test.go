@@ -1,0 +1,203 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// command runs a command line to its end.
+func command(t *testing.T, args ...string) (status int, out, errOut string) {
+	t.Helper()
+	var o, e bytes.Buffer
+	status = run(context.Background(), args, &console{out: &o, err: &e})
+	return status, o.String(), e.String()
+}
+
+func TestSizesAreBytesOrHaveAUnit(t *testing.T) {
+	for text, want := range map[string]size{
+		"1": 1, "4096": 4096, "7B": 7, "64KiB": 64 << 10, "512MiB": 512 << 20, "2GiB": 2 << 30, "1TiB": 1 << 40,
+	} {
+		var s size
+		if err := s.UnmarshalText([]byte(text)); err != nil || s != want {
+			t.Errorf("%s: got %d, %v; want %d", text, s, err, want)
+		}
+	}
+	for _, text := range []string{"", "0", "-1", "KiB", "1.5GiB", "64KB", "9999999999GiB", "1 MiBs"} {
+		var s size
+		if err := s.UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q was taken for %d bytes", text, s)
+		}
+	}
+}
+
+func TestEveryCommandHasHelp(t *testing.T) {
+	for _, args := range [][]string{{"--help"}, {"serve", "--help"}, {"check", "--help"}, {"version", "--help"}} {
+		if status, out, _ := command(t, args...); status != 0 || !strings.Contains(out, "Usage: flagstone") {
+			t.Errorf("%v: status %d, %q", args, status, out)
+		}
+	}
+}
+
+func TestAMistakeInTheCommandLineIsOneLineAndStatusTwo(t *testing.T) {
+	for _, args := range [][]string{{}, {"serv"}, {"serve", "--cache-size", "big"}, {"serve", "--sync", "maybe"}, {"check", "extra"}} {
+		status, out, errOut := command(t, args...)
+		if status != 2 || out != "" || strings.Count(errOut, "\n") != 1 {
+			t.Errorf("%v: status %d, output %q, %q", args, status, out, errOut)
+		}
+	}
+}
+
+func TestVersionNamesTheToolchain(t *testing.T) {
+	if status, out, _ := command(t, "version"); status != 0 || !strings.HasPrefix(out, "flagstone ") || !strings.Contains(out, "go1.") {
+		t.Errorf("status %d, %q", status, out)
+	}
+}
+
+func TestCredentialsComeFromTheEnvironmentOrAFileThatIsMadeOnce(t *testing.T) {
+	dir := t.TempDir()
+	none := func(string) string { return "" }
+	made, err := loadCredentials(dir, none)
+	if err != nil || !made.fresh || len(made.secret) < 40 {
+		t.Fatalf("%+v, %v", made, err)
+	}
+	info, err := os.Stat(filepath.Join(dir, credentialsFile))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	again, err := loadCredentials(dir, none)
+	if err != nil || again.fresh || again.id != made.id || again.secret != made.secret {
+		t.Errorf("second start: %+v, %v", again, err)
+	}
+	env := map[string]string{envKeyID: "id", envKeySecret: "secret"}
+	if c, err := loadCredentials(dir, func(k string) string { return env[k] }); err != nil || c.id != "id" || c.secret != "secret" {
+		t.Errorf("environment: %+v, %v", c, err)
+	}
+	delete(env, envKeySecret)
+	if _, err := loadCredentials(dir, func(k string) string { return env[k] }); err == nil || !strings.Contains(err.Error(), envKeySecret) {
+		t.Errorf("half an environment: %v", err)
+	}
+	if secret, ok := made.lookup(made.id); !ok || secret != made.secret {
+		t.Error("the key is not found by its id")
+	}
+	if _, ok := made.lookup("other"); ok {
+		t.Error("an unknown key was found")
+	}
+	name := filepath.Join(dir, credentialsFile)
+	if err := os.WriteFile(name, []byte("nonsense\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := loadCredentials(dir, none); err == nil || !strings.Contains(err.Error(), name) {
+		t.Errorf("a damaged file: %v", err)
+	}
+}
+
+// serving starts the serve command and returns its address, and what ends it.
+func serving(t *testing.T, args ...string) (url string, stop func() int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	r, w := io.Pipe()
+	status := make(chan int, 1)
+	var errOut bytes.Buffer
+	go func() {
+		status <- run(ctx, append([]string{"serve", "--addr", "127.0.0.1:0"}, args...), &console{out: w, err: &errOut})
+		w.Close()
+	}()
+	buffer := make([]byte, 1024)
+	n, _ := r.Read(buffer)
+	found := regexp.MustCompile(`^flagstone: serving \S+ on (http://127\.0\.0\.1:\d+)\n$`).FindSubmatch(buffer[:n])
+	if found == nil {
+		cancel()
+		t.Fatalf("the server said %q; status %d; %s", buffer[:n], <-status, &errOut)
+	}
+	return string(found[1]), func() int {
+		cancel()
+		return <-status
+	}
+}
+
+func TestServeAnswersUntilItIsStoppedAndTheStoreIsWhole(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	url, stop := serving(t, "--dir", dir, "--log-level", "error")
+	resp, err := http.Get(url + "/healthz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("/healthz: %s", resp.Status)
+	}
+	if status, _, errOut := command(t, "check", "--dir", dir); status != 1 || !strings.Contains(errOut, dir) {
+		t.Errorf("check of an open store: status %d, %q", status, errOut)
+	}
+	if status, out, errOut := command(t, "serve", "--dir", dir, "--addr", "127.0.0.1:0"); status != 1 || out != "" || !strings.Contains(errOut, dir) {
+		t.Errorf("second server: status %d, %q, %q", status, out, errOut)
+	}
+	if status := stop(); status != 0 {
+		t.Errorf("stopped with status %d", status)
+	}
+	if status, out, errOut := command(t, "check", "--dir", dir); status != 0 || !strings.Contains(out, "no problem found") {
+		t.Errorf("check: status %d, %q, %q", status, out, errOut)
+	}
+}
+
+func TestCheckFindsADamagedTableFile(t *testing.T) {
+	dir := t.TempDir()
+	store, err := flagstone.Open(dir, flagstone.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	table, err := store.CreateTable(ctx, flagstone.TableSpec{Name: "t", Key: []flagstone.KeyColumn{{Name: "k", Type: row.TypeInteger}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		if err := table.Update(ctx, flagstone.Key(i), func(tx *flagstone.RowTx) error { tx.PutRow(); return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := store.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "sst", "*", "*.sst"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("table files %v, %v", files, err)
+	}
+	content, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	content[10] ^= 1
+	if err := os.WriteFile(files[0], content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	status, out, errOut := command(t, "check", "--quiet", "--dir", dir)
+	if status != 1 || !strings.Contains(out, files[0]) || !strings.Contains(errOut, "1 problems found") {
+		t.Errorf("status %d, %q, %q", status, out, errOut)
+	}
+}
+
+func TestCheckRefusesWhatIsNoStore(t *testing.T) {
+	dir := t.TempDir()
+	for _, d := range []string{filepath.Join(dir, "absent"), dir} {
+		if status, _, errOut := command(t, "check", "--dir", d); status != 1 || !strings.Contains(errOut, d) || strings.Count(errOut, "\n") != 1 {
+			t.Errorf("%s: status %d, %q", d, status, errOut)
+		}
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
+		t.Errorf("the directory was changed: %v, %v", entries, err)
+	}
+}
