@@ -13,6 +13,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/partition"
+	"github.com/flagstone-db/flagstone/row"
 )
 
 const (
@@ -85,9 +86,9 @@ func (s *Store) schedulePreparation() {
 
 // noteFiles keeps count of a tree's level-0 files while they are many.
 func (s *Store) noteFiles(tree *partition.Tree) {
-	n := len(tree.Meta().Levels[0])
 	s.work.mu.Lock()
-	if n < slowdownFiles {
+	// Counted under the lock: the last to note a number has the newest.
+	if n := len(tree.Meta().Levels[0]); n < slowdownFiles {
 		delete(s.work.files, tree)
 	} else {
 		s.work.files[tree] = n
@@ -101,7 +102,7 @@ func (s *Store) noteFiles(tree *partition.Tree) {
 // largestMemtable returns the tree whose mutable memtable takes most.
 func (s *Store) largestMemtable() (largest *partition.Tree) {
 	var most int64 = -1
-	for _, t := range s.catalog().byID {
+	for _, t := range s.Tables() {
 		for _, tree := range t.partitions().Trees() {
 			if mutable, _ := tree.MemoryBytes(); mutable > most {
 				largest, most = tree, mutable
@@ -124,8 +125,19 @@ func (s *Store) scheduleFlush(tree *partition.Tree) {
 func (s *Store) flushTree(tree *partition.Tree) error {
 	s.flushGate.RLock()
 	defer s.flushGate.RUnlock()
+	if err := s.flushUpTo(tree, row.MaxSequence); err != nil {
+		return err
+	}
+	s.noteFiles(tree)
+	s.scheduleCompaction(tree)
+	return s.releaseLog()
+}
+
+// flushUpTo flushes the memtables of a tree that were rotated out at sequence
+// numbers up to upTo.
+func (s *Store) flushUpTo(tree *partition.Tree, upTo uint64) error {
 	for {
-		freed, err := tree.Flush(s.settle)
+		freed, err := tree.Flush(upTo, s.settle)
 		s.memory.free(freed, freed)
 		if errors.Is(err, partition.ErrStale) {
 			continue
@@ -135,13 +147,10 @@ func (s *Store) flushTree(tree *partition.Tree) error {
 			return err
 		}
 		if freed == 0 {
-			break
+			return nil
 		}
 		s.setStuck(nil)
 	}
-	s.noteFiles(tree)
-	s.scheduleCompaction(tree)
-	return s.releaseLog()
 }
 
 func (s *Store) setStuck(err error) {
@@ -155,26 +164,34 @@ func (s *Store) setStuck(err error) {
 	}
 }
 
-// releaseLog lets go of the log segments that hold nothing unflushed, and lets
-// the memtable be flushed that holds back too many of them. The manifest learns of it first: a segment that it counts on and that is missing
+// boundLog lets the memtables be flushed that hold back too much of the log: of
+// idle tables, or of writes that take more log than memory, as small ones do. It
+// is called whenever the log begins a new segment. REQUIRES: order is held.
+func (s *Store) boundLog() {
+	current := s.log.Segment()
+	for _, t := range s.Tables() {
+		for _, tree := range t.partitions().Trees() {
+			segment := tree.MutableSegment()
+			if segment != 0 && int64(current-segment)*s.opts.WALSegmentSize > logFactor*s.opts.MemoryBudget {
+				s.rotate(tree, s.pipeline.nextSeq)
+			}
+		}
+	}
+}
+
+// releaseLog lets go of the log segments that hold nothing unflushed. The
+// manifest learns of it first: a segment that it counts on and that is missing
 // is damage.
 func (s *Store) releaseLog() error {
 	// The present segment is read before the trees: what is written while they
 	// are looked at goes to that segment or a later one.
-	current := s.log.Segment()
-	oldest := current
-	var holder *partition.Tree
+	oldest := s.log.Segment()
 	for _, t := range s.catalog().byID {
 		for _, tree := range t.partitions().Trees() {
-			if segment := tree.OldestSegment(); segment != 0 && segment < oldest {
-				oldest, holder = segment, tree
+			if segment := tree.OldestSegment(); segment != 0 {
+				oldest = min(oldest, segment)
 			}
 		}
-	}
-	if int64(current-oldest)*s.opts.WALSegmentSize > logFactor*s.opts.MemoryBudget {
-		s.pipeline.order.Lock()
-		s.rotate(holder, s.pipeline.nextSeq)
-		s.pipeline.order.Unlock()
 	}
 	if oldest <= s.state().MinLog {
 		return nil

@@ -2,6 +2,7 @@ package flagstone
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -67,6 +68,9 @@ func (s *Store) ApplyAsync(ctx context.Context, b *Batch) (*Commit, error) {
 	for _, c := range b.changes {
 		if c.err != nil {
 			return nil, c.err
+		}
+		if c.table.store != s {
+			return nil, fmt.Errorf("%w: a batch with table %q of another store", ErrInvalid, c.table.name)
 		}
 		if !c.empty() {
 			changes = append(changes, c)

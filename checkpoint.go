@@ -16,10 +16,16 @@ import (
 // Flush moves everything that was written so far from memory and log to table
 // files, and makes it durable.
 func (s *Store) Flush(ctx context.Context) error {
-	if err := s.writable(); err != nil {
+	done, err := s.beginWork()
+	if err != nil {
 		return err
 	}
-	trees := s.rotateAll()
+	defer done()
+	return s.flush(ctx)
+}
+
+func (s *Store) flush(ctx context.Context) error {
+	trees, _ := s.rotateAll()
 	for _, tree := range trees {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -31,24 +37,30 @@ func (s *Store) Flush(ctx context.Context) error {
 	return s.describe(s.releaseLog())
 }
 
-// rotateAll rotates the memtables of all trees at one sequence number, and
-// returns the trees.
-func (s *Store) rotateAll() (trees []*partition.Tree) {
+// rotateAll rotates the memtables of all trees at one sequence number, the
+// first that is in none of them, and returns it and the trees.
+func (s *Store) rotateAll() (trees []*partition.Tree, endSeq uint64) {
 	s.pipeline.order.Lock()
 	defer s.pipeline.order.Unlock()
+	endSeq = s.pipeline.nextSeq
 	for _, t := range s.Tables() {
 		for _, tree := range t.partitions().Trees() {
-			s.memory.rotated(tree.Rotate(s.pipeline.nextSeq))
+			s.memory.rotated(tree.Rotate(endSeq))
 			trees = append(trees, tree)
 		}
 	}
-	return trees
+	return trees, endSeq
 }
 
 // Compact flushes, and merges every tree down to one level. It takes as long as
 // rewriting the store; ctx ends it between two merges.
 func (s *Store) Compact(ctx context.Context) error {
-	if err := s.Flush(ctx); err != nil {
+	done, err := s.beginWork()
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := s.flush(ctx); err != nil {
 		return err
 	}
 	for _, t := range s.Tables() {
@@ -78,9 +90,11 @@ func (s *Store) Compact(ctx context.Context) error {
 // what this one holds at this moment. Table files are linked, not copied, where
 // the file system can; writes go on meanwhile.
 func (s *Store) Checkpoint(ctx context.Context, dir string) error {
-	if err := s.writable(); err != nil {
+	done, err := s.beginWork()
+	if err != nil {
 		return err
 	}
+	defer done()
 	if names, err := s.fs.List(dir); err == nil && len(names) > 0 {
 		return fmt.Errorf("%w: checkpoint into %s, which is not empty", ErrInvalid, dir)
 	}
@@ -101,22 +115,16 @@ func (s *Store) Checkpoint(ctx context.Context, dir string) error {
 // pinFlushed flushes everything and returns a state that holds exactly what was
 // written before one moment, with its files pinned until release.
 func (s *Store) pinFlushed(ctx context.Context) (state *manifest.State, release func(), err error) {
+	// The catalogue too is that of the moment.
+	s.tables.Lock()
+	defer s.tables.Unlock()
 	s.flushGate.Lock()
 	defer s.flushGate.Unlock()
-	trees := s.rotateAll()
+	trees, endSeq := s.rotateAll()
 	for _, tree := range trees {
-		for {
-			freed, err := tree.Flush(s.settle)
-			s.memory.free(freed, freed)
-			if errors.Is(err, partition.ErrStale) {
-				continue
-			}
-			if err != nil {
-				return nil, nil, err
-			}
-			if freed == 0 {
-				break
-			}
+		// What is rotated out meanwhile lies behind the moment.
+		if err := s.flushUpTo(tree, endSeq); err != nil {
+			return nil, nil, err
 		}
 	}
 	for ctx.Err() == nil {

@@ -66,8 +66,10 @@ type Commit struct {
 	// lastSeq is the batch's last sequence number; 0 for a commit that writes
 	// nothing and only waits for what it depends on.
 	lastSeq uint64
-	// refusal is what to return once the state that caused it is durable.
+	// refusal is what to return once the state that caused it is durable and
+	// visible, that is, once the commit after is. after may be nil.
 	refusal error
+	after   *Commit
 
 	applied   atomic.Bool
 	published chan struct{}
@@ -114,7 +116,7 @@ func (s *Store) enqueue(c *Commit, b *row.Batch, mutations []row.Mutation, place
 	for i := range mutations {
 		m := &mutations[i]
 		table := s.catalog().byID[m.Table]
-		if table == nil {
+		if table == nil || table.dropped.Load() {
 			return 0, fmt.Errorf("%w: it was dropped", ErrTableNotFound)
 		}
 		places[i].tree = table.partitions().Find(m.Key)
@@ -141,6 +143,9 @@ func (s *Store) enqueue(c *Commit, b *row.Batch, mutations []row.Mutation, place
 	for i := range places {
 		places[i].slot = places[i].tree.Reserve(places[i].size, segment)
 		s.memory.add(places[i].size)
+	}
+	if s.log.Segment() != segment {
+		s.boundLog()
 	}
 	p.queue.Lock()
 	p.queue.commits = append(p.queue.commits, c)
@@ -197,13 +202,18 @@ func (s *Store) publish() {
 // write's outcome is unknown: it may still become durable.
 func (c *Commit) Wait(ctx context.Context) error {
 	s := c.store
+	if c.lastSeq == 0 {
+		if c.after != nil {
+			if err := c.after.Wait(ctx); err != nil {
+				return err
+			}
+		}
+		return c.refusal
+	}
 	if s.opts.Sync == SyncAlways && c.lsn > s.log.DurableLSN() {
 		if err := s.log.Sync(c.lsn); err != nil {
 			return s.poison(err)
 		}
-	}
-	if c.lastSeq == 0 {
-		return c.refusal
 	}
 	s.publish()
 	select {
@@ -225,14 +235,15 @@ func (c *Commit) Wait(ctx context.Context) error {
 
 // refuse makes the commit of a read-modify-write that wrote nothing: Wait
 // returns the refusal (nil for a change without effect) once everything that
-// was applied when it read is durable.
+// was applied when it read is durable, and visible: who was told that a row
+// exists must then be able to read it.
 func (s *Store) refuse(refusal error) *Commit {
-	p := &s.pipeline
-	p.order.Lock()
-	defer p.order.Unlock()
 	c := &Commit{store: s, refusal: refusal}
-	if p.visible.Load() != p.nextSeq-1 {
-		c.lsn = p.lastLSN
+	q := &s.pipeline.queue
+	q.Lock()
+	defer q.Unlock()
+	if n := len(q.commits); n > 0 {
+		c.after = q.commits[n-1]
 	}
 	return c
 }

@@ -1,7 +1,7 @@
 package flagstone
 
 // The bookkeeping of background jobs: one of a kind at a time for each tree,
-// none after Close has begun.
+// none after Close has begun; and of what else Close has to wait for.
 
 import (
 	"sync"
@@ -54,21 +54,45 @@ func (s *Store) submit(class executor.Class, tree *partition.Tree, name string, 
 	s.executor.Go(class, name, func() {
 		w.mu.Lock()
 		delete(w.queued, key)
-		if w.stopped {
-			w.mu.Unlock()
-			return
-		}
-		w.running++
 		w.mu.Unlock()
-		defer func() {
-			w.mu.Lock()
-			if w.running--; w.running == 0 {
-				w.idle.Broadcast()
-			}
-			w.mu.Unlock()
-		}()
-		job()
+		if w.begin() {
+			defer w.end()
+			job()
+		}
 	})
+}
+
+// begin counts work that Close has to wait for: a job, or what a caller asked
+// for that changes trees or the catalogue. False once Close has begun. After
+// true, end must be called.
+func (w *work) begin() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stopped {
+		return false
+	}
+	w.running++
+	return true
+}
+
+func (w *work) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.running--; w.running == 0 {
+		w.idle.Broadcast()
+	}
+}
+
+// beginWork begins what a caller asked for that changes files, unless the store
+// takes no writes. Close waits for it. done must be called in the end.
+func (s *Store) beginWork() (done func(), err error) {
+	if err := s.writable(); err != nil {
+		return nil, err
+	}
+	if !s.work.begin() {
+		return nil, ErrClosed
+	}
+	return s.work.end, nil
 }
 
 // after calls f once d has elapsed, unless the store is closed before.

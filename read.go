@@ -89,29 +89,29 @@ func (t *Table) getEncoded(key []byte, opts ReadOptions, undurable bool) (*Row, 
 }
 
 // visibleVersions returns the versions of a column that the newest applied
-// state shows, newest first. Cells that a reader's clock hides but that are not
+// state shows, newest first, and the table's limit of versions. Cells that a reader's clock hides but that are not
 // beyond the expiry watermark count: the answer does not depend on the clock.
-func (t *Table) visibleVersions(key, column []byte) ([]int64, error) {
+func (t *Table) visibleVersions(key, column []byte) (versions []int64, limit int, err error) {
 	meta := t.meta()
 	if meta == nil {
-		return nil, fmt.Errorf("%w: %q was dropped", ErrTableNotFound, t.name)
+		return nil, 0, fmt.Errorf("%w: %q was dropped", ErrTableNotFound, t.name)
 	}
-	versions := []int64{}
-	view := mvcc.View{Seq: mvccLatest, MaxVersions: int(meta.Options.MaxVersions), Cutoff: meta.Watermark}
-	err := t.partitions().Find(key).Get(key, func() mvcc.View { return view },
+	versions, limit = []int64{}, int(meta.Options.MaxVersions)
+	view := mvcc.View{Seq: mvccLatest, MaxVersions: limit, Cutoff: meta.Watermark}
+	err = t.partitions().Find(key).Get(key, func() mvcc.View { return view },
 		mvcc.Selection{Columns: [][]byte{column}}, func(reader *mvcc.RowReader) {
 			for reader.NextCell() {
 				versions = append(versions, reader.Cell().Version)
 			}
 		})
-	return versions, t.store.describe(err)
+	return versions, limit, t.store.describe(err)
 }
 
 // readRow positions a reader on a row and lets use read it.
 func (t *Table) readRow(key []byte, sn *Snapshot, undurable bool, sel mvcc.Selection, use func(*mvcc.RowReader)) error {
 	s := t.store
-	if sn != nil && sn.closed.Load() {
-		return ErrClosed
+	if err := sn.usable(s); err != nil {
+		return err
 	}
 	if err := t.gone(); err != nil {
 		return err
@@ -218,11 +218,17 @@ func (r *Rows) init(start, end []row.Value, opts *ScanOptions) (err error) {
 	if r.low, r.high, err = t.scanBounds(start, end, opts.Reverse); err != nil {
 		return err
 	}
+	if err := r.snapshot.usable(t.store); err != nil {
+		return err
+	}
 	if r.snapshot == nil {
 		if r.snapshot, err = t.store.Snapshot(); err != nil {
 			return err
 		}
 		r.own = true
+	}
+	if err := t.gone(); err != nil {
+		return err
 	}
 	known := false
 	if r.view, known = r.snapshot.view(t.id); !known || t.dropped.Load() {

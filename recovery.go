@@ -150,7 +150,7 @@ func (r *replay) apply(seq, segment uint64) error {
 		}
 		if full != nil {
 			s.memory.rotated(full.Rotate(seq))
-			freed, err := full.Flush(func(uint64) error { return nil })
+			freed, err := full.Flush(row.MaxSequence, func(uint64) error { return nil })
 			s.memory.free(freed, freed)
 			if err != nil {
 				return err

@@ -2,6 +2,7 @@ package flagstone
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"sync"
@@ -54,6 +55,20 @@ func (sn *Snapshot) Close() {
 	sn.store.snapshots.Lock()
 	defer sn.store.snapshots.Unlock()
 	delete(sn.store.snapshots.open, sn)
+}
+
+// usable returns nil or the reason why a store cannot read at the snapshot,
+// which may be nil.
+func (sn *Snapshot) usable(s *Store) error {
+	switch {
+	case sn == nil:
+		return nil
+	case sn.store != s:
+		return fmt.Errorf("%w: a snapshot of another store", ErrInvalid)
+	case sn.closed.Load():
+		return ErrClosed
+	}
+	return nil
 }
 
 // view returns what the snapshot sees of a table; false if the table did not

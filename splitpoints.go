@@ -22,9 +22,6 @@ func (t *Table) SplitPoints(ctx context.Context, splitBytes int64, limit int) ([
 	if splitBytes < 1 || limit < 0 {
 		return nil, fmt.Errorf("%w: split points of %d bytes, at most %d", ErrInvalid, splitBytes, limit)
 	}
-	if t.dropped.Load() {
-		return nil, fmt.Errorf("%w: %q was dropped", ErrTableNotFound, t.name)
-	}
 	if limit == 0 {
 		limit = math.MaxInt
 	}
@@ -36,6 +33,9 @@ func (t *Table) SplitPoints(ctx context.Context, splitBytes int64, limit int) ([
 		found, err := tree.Anchors()
 		if err != nil {
 			return nil, t.store.describe(err)
+		}
+		if err := t.gone(); err != nil {
+			return nil, err
 		}
 		anchors = append(anchors, found...)
 	}

@@ -216,10 +216,13 @@ func (s *Store) commitEdit(e *manifest.Edit) (*manifest.State, error) {
 	}
 	e.SetIssued(s.issued.last.Load())
 	state, err := s.manifest.Commit(e)
-	if err != nil && s.manifest.Poisoned() != nil {
+	switch {
+	case err == nil:
+		return state, nil
+	case s.manifest.Poisoned() != nil:
 		return nil, s.poison(err)
 	}
-	return state, err
+	return nil, s.describe(err)
 }
 
 // describe maps the errors of lower floors to those of this package.

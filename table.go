@@ -116,14 +116,28 @@ func (s *Store) change(edit func(c *catalog)) {
 	s.tables.current.Store(c)
 }
 
+// beginChange begins a change of the catalogue: there is one at a time, and
+// Close waits for it. done must be called in the end.
+func (s *Store) beginChange() (done func(), err error) {
+	workDone, err := s.beginWork()
+	if err != nil {
+		return nil, err
+	}
+	s.tables.Lock()
+	return func() {
+		s.tables.Unlock()
+		workDone()
+	}, nil
+}
+
 // CreateTable makes a table; it is ready at once. Errors match ErrTableExists
 // and ErrInvalid.
 func (s *Store) CreateTable(_ context.Context, spec TableSpec) (*Table, error) {
-	s.tables.Lock()
-	defer s.tables.Unlock()
-	if err := s.writable(); err != nil {
+	done, err := s.beginChange()
+	if err != nil {
 		return nil, err
 	}
+	defer done()
 	if s.catalog().byName[spec.Name] != nil {
 		return nil, fmt.Errorf("%w: %q", ErrTableExists, spec.Name)
 	}
@@ -185,7 +199,7 @@ func (s *Store) Table(name string) (*Table, error) {
 		return nil, ErrClosed
 	}
 	t := s.catalog().byName[name]
-	if t == nil {
+	if t == nil || t.dropped.Load() {
 		return nil, fmt.Errorf("%w: %q", ErrTableNotFound, name)
 	}
 	return t, nil
@@ -196,7 +210,9 @@ func (s *Store) Tables() []*Table {
 	c := s.catalog()
 	tables := make([]*Table, 0, len(c.byID))
 	for _, t := range c.byID {
-		tables = append(tables, t)
+		if !t.dropped.Load() {
+			tables = append(tables, t)
+		}
 	}
 	slices.SortFunc(tables, func(a, b *Table) int { return strings.Compare(a.name, b.name) })
 	return tables
@@ -205,30 +221,38 @@ func (s *Store) Tables() []*Table {
 // DropTable removes a table and its data. Reads that are under way finish;
 // files are deleted when nothing reads them.
 func (s *Store) DropTable(_ context.Context, name string) error {
-	s.tables.Lock()
-	defer s.tables.Unlock()
-	if err := s.writable(); err != nil {
+	done, err := s.beginChange()
+	if err != nil {
 		return err
 	}
+	defer done()
 	t := s.catalog().byName[name]
 	if t == nil {
 		return fmt.Errorf("%w: %q", ErrTableNotFound, name)
 	}
 	s.retire(t)
-	return s.dropTrees(t, t.partitions().Trees())
-}
-
-// retire takes a table out of the catalogue and waits for the writes that
-// found it there.
-func (s *Store) retire(t *Table) {
-	s.pipeline.order.Lock()
-	defer s.pipeline.order.Unlock()
-	t.dropped.Store(true)
+	if err := s.dropTrees(t, t.partitions().Trees()); err != nil {
+		s.reinstate(t)
+		return err
+	}
 	s.change(func(c *catalog) {
 		delete(c.byID, t.id)
 		delete(c.byName, t.name)
 	})
+	return nil
 }
+
+// retire lets no write to a table begin any more, and waits for those that have
+// a place in the log. The table stays in the catalogue until the drop is
+// durable: until then the log must keep what it has of it.
+func (s *Store) retire(t *Table) {
+	s.pipeline.order.Lock()
+	defer s.pipeline.order.Unlock()
+	t.dropped.Store(true)
+}
+
+// reinstate takes back retire, for a drop that failed.
+func (s *Store) reinstate(t *Table) { t.dropped.Store(false) }
 
 // dropTrees stops the background work of all trees of a table, commits the
 // drop, and lets go of the files.
@@ -247,11 +271,17 @@ func (s *Store) dropTrees(t *Table, trees []*partition.Tree) error {
 		return nil
 	}
 	tree := trees[0]
-	mutable, waiting := tree.MemoryBytes()
-	if err := tree.Drop(func() error { return s.dropTrees(t, trees[1:]) }); err != nil {
+	var mutable, waiting int64
+	err := tree.Drop(func() error {
+		// No write to the tree begins, and no flush of it runs.
+		mutable, waiting = tree.MemoryBytes()
+		return s.dropTrees(t, trees[1:])
+	})
+	if err != nil {
 		return err
 	}
 	s.memory.free(mutable+waiting, waiting)
+	s.noteFiles(tree)
 	return nil
 }
 
@@ -286,18 +316,17 @@ type TableChange struct {
 // keep the options they were made with.
 func (t *Table) Alter(_ context.Context, change TableChange) error {
 	s := t.store
-	s.tables.Lock()
-	defer s.tables.Unlock()
-	if err := s.writable(); err != nil {
+	done, err := s.beginChange()
+	if err != nil {
 		return err
 	}
+	defer done()
 	meta := t.meta()
 	if meta == nil {
 		return fmt.Errorf("%w: %q was dropped", ErrTableNotFound, t.name)
 	}
 	options, annotations := meta.Options, meta.Annotations
 	if change.Options != nil {
-		var err error
 		if options, err = fillOptions(*change.Options); err != nil {
 			return fmt.Errorf("table %q: %w", t.name, err)
 		}
@@ -361,7 +390,11 @@ func (s *Store) commitMerge(table uint64, policy compaction.Policy, e *manifest.
 	if meta != nil && policy.MaxVersions > 0 && meta.Options.MaxVersions > int64(policy.MaxVersions) {
 		return nil, partition.ErrStale
 	}
-	return s.commitEdit(e)
+	state, err := s.commitEdit(e)
+	if err != nil && !errors.Is(err, ErrPoisoned) {
+		err = fmt.Errorf("%w: %w", partition.ErrRefused, err)
+	}
+	return state, err
 }
 
 // encodeKey encodes a full primary key after checking it against the schema.

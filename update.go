@@ -3,6 +3,7 @@ package flagstone
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/row"
@@ -86,13 +87,15 @@ func (s *Store) writeChanges(changes []*RowChange) (*Commit, error) {
 		if err := c.check(now); err != nil {
 			return nil, err
 		}
-		if err := c.addTrims(); err != nil {
+		m := &mutations[i]
+		*m = c.mutation
+		m.Cells = slices.Clip(m.Cells) // a batch that fails may be applied again
+		if err := c.addTrims(m); err != nil {
 			return nil, err
 		}
-		if err := b.Add(&c.mutation); err != nil {
+		if err := b.Add(m); err != nil {
 			return nil, fmt.Errorf("%w: table %q: %w", ErrInvalid, c.table.name, err)
 		}
-		mutations[i] = c.mutation
 	}
 	return s.write(&b, mutations)
 }
@@ -102,17 +105,17 @@ func (s *Store) writeChanges(changes []*RowChange) (*Commit, error) {
 // ones on disk, or may have had them pruned; a trim hides them, so that what
 // moves up does not depend on which. It is computed here, under the latch, and
 // travels in the batch.
-func (c *RowChange) addTrims() error {
-	if c.mutation.DeleteRow {
+func (c *RowChange) addTrims(m *row.Mutation) error {
+	if m.DeleteRow {
 		return nil // everything older is hidden anyway
 	}
-	cells := c.mutation.Cells
+	cells := m.Cells
 	for from := 0; from < len(cells); {
 		to := from + 1
 		for to < len(cells) && string(cells[to].Column) == string(cells[from].Column) {
 			to++
 		}
-		if err := c.addTrim(cells[from:to]); err != nil {
+		if err := c.addTrim(m, cells[from:to]); err != nil {
 			return err
 		}
 		from = to
@@ -121,21 +124,21 @@ func (c *RowChange) addTrims() error {
 }
 
 // addTrim adds the trim that the deletes among the cells of one column need.
-func (c *RowChange) addTrim(cells []row.Cell) error {
+func (c *RowChange) addTrim(m *row.Mutation, cells []row.Cell) error {
 	var visible []int64
+	maxVersions := 0
 	for i := range cells {
 		if cells[i].Kind != row.KindDeleteVersion {
 			continue
 		}
-		maxVersions := int(c.table.meta().Options.MaxVersions)
 		if visible == nil {
 			var err error
-			if visible, err = c.table.visibleVersions(c.mutation.Key, cells[i].Column); err != nil {
+			if visible, maxVersions, err = c.table.visibleVersions(m.Key, cells[i].Column); err != nil {
 				return err
 			}
 		}
 		if threshold, ok := mvcc.TrimForDelete(visible, cells[i].Version, maxVersions); ok {
-			c.mutation.Cells = append(c.mutation.Cells, row.Cell{
+			m.Cells = append(m.Cells, row.Cell{
 				Column: cells[i].Column, Version: threshold, Kind: row.KindTrim,
 			})
 			return nil // one per column: the answers agree

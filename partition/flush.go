@@ -8,12 +8,13 @@ import (
 	"github.com/flagstone-db/flagstone/mvcc"
 )
 
-// Flush moves all memtables that wait into table files of level 0 and returns
-// the bytes that had been reserved in them; 0 if none waits. settle is called
-// before anything is written, with the first sequence number that is not in
-// these memtables: it returns when every write below is durable in the log and
-// visible. An error leaves the memtables waiting.
-func (t *Tree) Flush(settle func(endSeq uint64) error) (freed int64, err error) {
+// Flush moves the memtables that wait, of those with an end of at most upTo,
+// into table files of level 0, and returns the bytes that had been reserved in
+// them; 0 if there are none. A memtable's end is the sequence number at which it
+// was rotated out. settle is called before anything is written, with the largest
+// end: it returns when every write below is durable in the log and visible. An
+// error leaves the memtables waiting.
+func (t *Tree) Flush(upTo uint64, settle func(endSeq uint64) error) (freed int64, err error) {
 	t.flushing.Lock()
 	defer t.flushing.Unlock()
 	if t.dropped {
@@ -22,6 +23,9 @@ func (t *Tree) Flush(settle func(endSeq uint64) error) (freed int64, err error) 
 	s := t.pin()
 	defer s.unref()
 	waiting := s.waiting()
+	for len(waiting) > 0 && waiting[len(waiting)-1].endSeq > upTo {
+		waiting = waiting[:len(waiting)-1]
+	}
 	if len(waiting) == 0 {
 		return 0, nil
 	}
@@ -84,7 +88,7 @@ func (t *Tree) commit(e *manifest.Edit, policy compaction.Policy, out *output, f
 	if err != nil {
 		// A refused edit leaves the files without use. After a failed write
 		// nobody knows whether the manifest names them: they stay.
-		if errors.Is(err, manifest.ErrInvalidEdit) || errors.Is(err, ErrStale) {
+		if errors.Is(err, ErrRefused) || errors.Is(err, ErrStale) {
 			out.discard()
 		}
 		return err

@@ -34,7 +34,9 @@ type Env struct {
 	NextFile func() uint64
 	// Commit makes the outcome of a merge durable in the manifest. It fails
 	// with ErrStale if the table's options have changed so that the merge
-	// dropped too much.
+	// dropped too much, and with an error that matches ErrRefused if the
+	// manifest is as it was for another reason. After any other error nobody
+	// knows.
 	Commit func(table uint64, policy compaction.Policy, e *manifest.Edit) (*manifest.State, error)
 	// Policy says, at this moment, what merges of the table may drop: the
 	// views of the open snapshots and the latest one, the drop cutoff, and
@@ -55,6 +57,9 @@ type Env struct {
 // ErrStale says that a merge has to be done again: since it began, the table's
 // options were changed to keep more than it kept.
 var ErrStale = errors.New("partition: the table's options changed during a merge")
+
+// ErrRefused says that an edit was not made, for lack of space for instance.
+var ErrRefused = errors.New("partition: the manifest did not take the edit")
 
 // Tree is one partition. Reads are safe for concurrent use with everything;
 // the write path (Reserve, Rotate) is serialised by the owner; of Flush and
@@ -198,6 +203,10 @@ func (t *Tree) OldestSegment() uint64 {
 	}
 	return 0
 }
+
+// MutableSegment is the oldest log segment that holds something of the mutable
+// memtable, or 0 if that is empty.
+func (t *Tree) MutableSegment() uint64 { return t.state.Load().mutable().segment.Load() }
 
 // Meta is the partition's current manifest entry.
 func (t *Tree) Meta() *manifest.Partition {
