@@ -4,7 +4,6 @@ package gosdk_test
 // tests of rows short: keys and rows as text.
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -41,7 +40,7 @@ func runTests(m *testing.M) (status int) {
 		return fail(err)
 	}
 	defer command.Remove()
-	if shared, err = command.Start(dir); err != nil {
+	if shared, err = command.Start(dir, "--log-level", "warn"); err != nil {
 		return fail(err)
 	}
 	defer shared.Kill()
@@ -269,36 +268,38 @@ func get(t *testing.T, name string, k *ots.PrimaryKey, change ...func(*ots.Singl
 	return r
 }
 
-// text shows a row as "(key values) column@N=value ...", versions relative to
-// base; those by the server's clock show as @now. A missing row is "".
+// text shows a row as "(key values) column=value ...". A missing row is "".
 func text(k *ots.PrimaryKey, columns []*ots.AttributeColumn) string {
+	return format(k, columns, func(c *ots.AttributeColumn) string { return c.ColumnName })
+}
+
+// versionText is text with versions, relative to base: "(key) column@N=value".
+func versionText(k *ots.PrimaryKey, columns []*ots.AttributeColumn) string {
+	return format(k, columns, func(c *ots.AttributeColumn) string {
+		return fmt.Sprintf("%s@%d", c.ColumnName, c.Timestamp-base)
+	})
+}
+
+func format(k *ots.PrimaryKey, columns []*ots.AttributeColumn, name func(*ots.AttributeColumn) string) string {
 	if k == nil || len(k.PrimaryKeys) == 0 {
 		return ""
 	}
-	var b bytes.Buffer
-	b.WriteByte('(')
-	for i, c := range k.PrimaryKeys {
-		if i > 0 {
-			b.WriteByte(' ')
-		}
-		fmt.Fprintf(&b, "%v", c.Value)
+	var values []string
+	for _, c := range k.PrimaryKeys {
+		values = append(values, fmt.Sprint(c.Value))
 	}
-	b.WriteByte(')')
+	out := "(" + strings.Join(values, " ") + ")"
 	for _, c := range columns {
-		if since := c.Timestamp - base; since > -100_000_000 && since < 100_000_000 && since%1000 < 10 && since%1000 > -10 && since < 0 || since >= 0 && since < 10 {
-			fmt.Fprintf(&b, " %s@%d=%v", c.ColumnName, since, c.Value)
-		} else {
-			fmt.Fprintf(&b, " %s@now=%v", c.ColumnName, c.Value)
-		}
+		out += fmt.Sprintf(" %s=%v", name(c), c.Value)
 	}
-	return b.String()
+	return out
 }
 
-// wantText fails the test if a row does not look as it should.
-func wantText(t *testing.T, what string, got *ots.GetRowResponse, want string) {
+// want fails the test if got is not want.
+func want[T comparable](t *testing.T, what string, got, want T) {
 	t.Helper()
-	if s := text(&got.PrimaryKey, got.Columns); s != want {
-		t.Errorf("%s:\n got %s\nwant %s", what, s, want)
+	if got != want {
+		t.Errorf("%s:\n got %v\nwant %v", what, got, want)
 	}
 }
 

@@ -28,7 +28,7 @@ var ErrEnded = errors.New("the server ended")
 
 // Server is a process that serves a store.
 type Server struct {
-	// URL is the endpoint, known once Ready has returned.
+	// URL is the endpoint, known once Ready has returned without an error.
 	URL string
 
 	cmd   *exec.Cmd
@@ -49,9 +49,11 @@ func (o *output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.text = append(o.text, p...)
-	if m := readyLine.FindSubmatch(o.text); m != nil && !o.found {
-		o.found = true
-		o.ready <- string(m[1])
+	if !o.found {
+		if m := readyLine.FindSubmatch(o.text); m != nil {
+			o.found = true
+			o.ready <- string(m[1])
+		}
 	}
 	if surplus := len(o.text) - logKept; surplus > 0 {
 		o.text = append(o.text[:0], o.text[surplus:]...)
@@ -114,10 +116,13 @@ func (s *Server) Kill() {
 	<-s.ended
 }
 
-// Stop asks the process to end (SIGTERM) and waits for it. It is an error if
-// that takes more than 10 seconds or the status is not 0.
+// Terminate asks the process to end (SIGTERM) and does not wait.
+func (s *Server) Terminate() error { return s.cmd.Process.Signal(syscall.SIGTERM) }
+
+// Stop asks the process to end and waits for it. It is an error if that takes
+// more than 10 seconds or the status is not 0.
 func (s *Server) Stop() error {
-	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := s.Terminate(); err != nil {
 		return err
 	}
 	select {
@@ -140,6 +145,13 @@ func (s *Server) Running() bool {
 	default:
 		return true
 	}
+}
+
+// WasReady reports whether the process has ever said that it was ready.
+func (s *Server) WasReady() bool {
+	s.out.mu.Lock()
+	defer s.out.mu.Unlock()
+	return s.out.found
 }
 
 // Log returns the end of what the process printed.

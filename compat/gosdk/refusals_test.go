@@ -1,0 +1,137 @@
+package gosdk_test
+
+import (
+	"testing"
+
+	ots "github.com/aliyun/aliyun-tablestore-go-sdk/tablestore"
+	"github.com/aliyun/aliyun-tablestore-go-sdk/tablestore/search"
+	"github.com/flagstone-db/flagstone/compat/gosdk/endpoint"
+)
+
+func TestOnlyTheOwnerOfTheKeyIsServed(t *testing.T) {
+	for _, c := range []struct {
+		what, instance, id, secret string
+		code, part                 string
+	}{
+		{"the owner", endpoint.Instance, endpoint.KeyID, endpoint.KeySecret, "", ""},
+		{"wrong secret", endpoint.Instance, endpoint.KeyID, endpoint.KeySecret + "x", "OTSAuthFailed", "Signature mismatch."},
+		{"empty secret", endpoint.Instance, endpoint.KeyID, "", "OTSAuthFailed", "Signature mismatch."},
+		{"unknown key", endpoint.Instance, "nobody", endpoint.KeySecret, "OTSAuthFailed", "The AccessKeyID does not exist."},
+		{"unknown instance", "elsewhere", endpoint.KeyID, endpoint.KeySecret, "OTSAuthFailed", "The instance is not found."},
+	} {
+		stranger := ots.NewClientWithConfig(shared.URL, c.instance, c.id, c.secret, "", noRetries())
+		_, err := stranger.ListTable()
+		wantError(t, c.what, err, c.code, c.part)
+	}
+}
+
+// TestWhatIsNotSupportedSaysSo: nothing is ever carried out with a part left
+// out in silence.
+func TestWhatIsNotSupportedSaysSo(t *testing.T) {
+	name := create(t, table{}, "s")
+	k := key("s", "r")
+	write(t, put(name, k, "c", 1))
+	made := func(change func(*ots.CreateTableRequest)) func() error {
+		return func() error {
+			request := table{}.request("Unsupported", "s", "i")
+			change(request)
+			_, err := client.CreateTable(request)
+			return err
+		}
+	}
+	equal := ots.NewSingleColumnCondition("c", ots.CT_EQUAL, int64(1))
+	token := "token"
+	for what, call := range map[string]func() error{
+		"a filter of GetRow": func() error {
+			q := &ots.SingleRowQueryCriteria{TableName: name, PrimaryKey: k, MaxVersion: 1, Filter: equal}
+			_, err := client.GetRow(&ots.GetRowRequest{SingleRowQueryCriteria: q})
+			return err
+		},
+		"a filter of GetRange": func() error {
+			q := over(name, key("s", lowest), key("s", highest))
+			q.Filter = equal
+			_, err := client.GetRange(&ots.GetRangeRequest{RangeRowQueryCriteria: &q})
+			return err
+		},
+		"a filter of BatchGetRow": func() error {
+			q := &ots.MultiRowQueryCriteria{TableName: name, PrimaryKey: []*ots.PrimaryKey{k}, MaxVersion: 1, Filter: equal}
+			_, err := client.BatchGetRow(&ots.BatchGetRowRequest{MultiRowQueryCriteria: []*ots.MultiRowQueryCriteria{q}})
+			return err
+		},
+		"a column condition": func() error {
+			c := put(name, k, "c", 2)
+			c.SetColumnCondition(equal)
+			return apply(c)
+		},
+		"an increment": func() error {
+			c := update(name, k)
+			c.IncrementColumn("c", 1)
+			return apply(c)
+		},
+		"an atomic batch": func() error {
+			_, err := client.BatchWriteRow(&ots.BatchWriteRowRequest{IsAtomic: true, RowChangesGroupByTable: map[string][]ots.RowChange{name: {put(name, k, "c", 2)}}})
+			return err
+		},
+		"generated keys": made(func(r *ots.CreateTableRequest) {
+			option := ots.AUTO_INCREMENT
+			r.TableMeta.SchemaEntry[1].Option = &option
+		}),
+		"a generated key": func() error {
+			c := put(name, new(ots.PrimaryKey), "c", 2)
+			c.PrimaryKey.AddPrimaryKeyColumnWithAutoIncrement("s")
+			return apply(c)
+		},
+		"a stream": made(func(r *ots.CreateTableRequest) {
+			r.StreamSpec = &ots.StreamSpecification{EnableStream: true, ExpirationTime: 24}
+		}),
+		"a stream later": func() error {
+			_, err := client.UpdateTable(&ots.UpdateTableRequest{TableName: name, StreamSpec: &ots.StreamSpecification{EnableStream: true, ExpirationTime: 24}})
+			return err
+		},
+		"an index": made(func(r *ots.CreateTableRequest) {
+			r.TableMeta.AddDefinedColumn("c", ots.DefinedColumn_INTEGER)
+			r.AddIndexMeta(&ots.IndexMeta{IndexName: "Index", Primarykey: []string{"c"}})
+		}),
+		"streams listed": func() error {
+			_, err := client.ListStream(&ots.ListStreamRequest{TableName: &name})
+			return err
+		},
+		"a transaction": func() error {
+			_, err := client.StartLocalTransaction(&ots.StartLocalTransactionRequest{TableName: name, PrimaryKey: k})
+			return err
+		},
+		"a read in a transaction": func() error {
+			q := &ots.SingleRowQueryCriteria{TableName: name, PrimaryKey: k, MaxVersion: 1, TransactionId: &token}
+			_, err := client.GetRow(&ots.GetRowRequest{SingleRowQueryCriteria: q})
+			return err
+		},
+		"a write in a transaction": func() error {
+			c := put(name, k, "c", 2)
+			c.TransactionId = &token
+			return apply(c)
+		},
+		"search": func() error {
+			_, err := client.Search(new(ots.SearchRequest).SetTableName(name).SetIndexName("index").
+				SetSearchQuery(search.NewSearchQuery().SetQuery(&search.MatchAllQuery{})))
+			return err
+		},
+		"SQL": func() error {
+			_, err := client.SQLQuery(&ots.SQLQueryRequest{Query: "select * from " + name})
+			return err
+		},
+	} {
+		err := call()
+		if err == nil {
+			t.Errorf("%s was accepted", what)
+			continue
+		}
+		wantError(t, what, err, "OTSParameterInvalid", "upported") // "not supported yet", "Unsupported operation"
+	}
+	r := get(t, name, k)
+	want(t, "the row after all that was refused", text(&r.PrimaryKey, r.Columns), "(r) c=1")
+	tables, err := client.ListTable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(t, "tables", len(tables.TableNames), 1)
+}
