@@ -90,13 +90,31 @@ func (s *Store) noteFiles(tree *partition.Tree) {
 	// Counted under the lock: the last to note a number has the newest.
 	if n := len(tree.Meta().Levels[0]); n < slowdownFiles {
 		delete(s.work.files, tree)
+		delete(s.work.uncompacted, tree)
 	} else {
 		s.work.files[tree] = n
 	}
 	s.work.mu.Unlock()
+	s.wakeWriters()
+}
+
+// noteCompaction keeps why the last compaction of a tree failed.
+func (s *Store) noteCompaction(tree *partition.Tree, err error) {
+	s.work.mu.Lock()
+	if err == nil {
+		delete(s.work.uncompacted, tree)
+	} else {
+		s.work.uncompacted[tree] = err
+	}
+	s.work.mu.Unlock()
+	s.wakeWriters()
+}
+
+// wakeWriters lets writers that are held back look again.
+func (s *Store) wakeWriters() {
 	s.memory.mu.Lock()
+	defer s.memory.mu.Unlock()
 	s.memory.wake()
-	s.memory.mu.Unlock()
 }
 
 // largestMemtable returns the tree whose mutable memtable takes most.
@@ -157,10 +175,8 @@ func (s *Store) setStuck(err error) {
 	s.work.mu.Lock()
 	s.work.stuck = err
 	s.work.mu.Unlock()
-	if err != nil { // writers that wait are to see it
-		s.memory.mu.Lock()
-		s.memory.wake()
-		s.memory.mu.Unlock()
+	if err != nil {
+		s.wakeWriters()
 	}
 }
 
@@ -210,12 +226,14 @@ func (s *Store) scheduleCompaction(tree *partition.Tree) {
 		switch {
 		case errors.Is(err, partition.ErrStale):
 			s.scheduleCompaction(tree)
+			return
 		case err != nil:
 			s.backgroundFailed("compaction", err, func() { s.scheduleCompaction(tree) })
 		case did:
 			s.noteFiles(tree)
 			s.scheduleCompaction(tree)
 		}
+		s.noteCompaction(tree, err)
 	})
 }
 

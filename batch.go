@@ -82,5 +82,5 @@ func (s *Store) ApplyAsync(ctx context.Context, b *Batch) (*Commit, error) {
 	}
 	stripes = s.latches.lockAll(stripes)
 	defer s.latches.unlockAll(stripes)
-	return s.writeChanges(changes)
+	return s.writeChanges(ctx, changes)
 }

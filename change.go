@@ -13,8 +13,7 @@ import (
 type RowChange struct {
 	table    *Table
 	mutation row.Mutation
-	arena    []byte // what the cells point into
-	err      error  // the first mistake
+	err      error // the first mistake
 }
 
 func (c *RowChange) init(t *Table, key []row.Value) {
@@ -38,15 +37,18 @@ func (c *RowChange) DeleteRow() {
 
 // Put sets a column's value at a version, in milliseconds (Store.NowMillis is
 // the usual one). Other versions of the column stay, as far as the table's Max
-// Versions lets them. The row exists afterwards.
+// Versions lets them. The row exists afterwards. The bytes of a string or binary
+// are not copied here; they must stay as they are until the write has returned.
 func (c *RowChange) Put(column string, version int64, v row.Value) {
 	if !v.Type().IsAttributeType() {
 		c.fail(fmt.Errorf("%w: table %q, column %q: %s is no attribute value", ErrInvalid, c.table.name, column, v.Type()))
 		return
 	}
-	from := len(c.arena)
-	c.arena = v.AppendPayload(c.arena)
-	c.add(column, row.Cell{Version: version, Kind: row.KindPut, Type: v.Type(), Value: c.arena[from:]})
+	value := v.Bytes()
+	if value == nil {
+		value = v.AppendPayload(nil)
+	}
+	c.add(column, row.Cell{Version: version, Kind: row.KindPut, Type: v.Type(), Value: value})
 }
 
 // DeleteVersion deletes exactly one version of a column.
@@ -68,9 +70,7 @@ func (c *RowChange) DeleteColumn(column string) {
 }
 
 func (c *RowChange) add(column string, cell row.Cell) {
-	from := len(c.arena)
-	c.arena = append(c.arena, column...)
-	cell.Column = c.arena[from:len(c.arena):len(c.arena)]
+	cell.Column = []byte(column)
 	c.mutation.Cells = append(c.mutation.Cells, cell)
 }
 

@@ -3,6 +3,7 @@ package flagstone
 // The commit pipeline. A batch passes through these stages:
 //
 //	latch    the rows' latches are taken; a read-modify-write reads
+//	admit    there is room for the batch in the memory budget
 //	order    under one mutex: sequence numbers, the log's buffer, a place in
 //	         each memtable; batches leave this stage in sequence order
 //	apply    the mutations enter the memtables, concurrently and invisible
@@ -84,12 +85,21 @@ type place struct {
 
 // write orders and applies a batch whose rows' latches the caller holds. The
 // mutations are those of the batch, in order.
-func (s *Store) write(b *row.Batch, mutations []row.Mutation) (*Commit, error) {
-	b.SetTime(s.issued.now())
+func (s *Store) write(ctx context.Context, b *row.Batch, mutations []row.Mutation) (*Commit, error) {
 	places := make([]place, len(mutations))
+	var size int64
+	for i := range mutations {
+		places[i].size = memtable.EstimateSize(&mutations[i])
+		size += places[i].size
+	}
+	if err := s.admit(ctx, size); err != nil {
+		return nil, err
+	}
+	b.SetTime(s.issued.now())
 	c := &Commit{store: s, published: make(chan struct{})}
 	first, err := s.enqueue(c, b, mutations, places)
 	if err != nil {
+		s.memory.free(size, 0)
 		return nil, err
 	}
 	for i := range places {
@@ -120,7 +130,6 @@ func (s *Store) enqueue(c *Commit, b *row.Batch, mutations []row.Mutation, place
 			return 0, fmt.Errorf("%w: it was dropped", ErrTableNotFound)
 		}
 		places[i].tree = table.partitions().Find(m.Key)
-		places[i].size = memtable.EstimateSize(m)
 	}
 	first = p.nextSeq
 	s.makeRoom(places, first)
@@ -142,7 +151,6 @@ func (s *Store) enqueue(c *Commit, b *row.Batch, mutations []row.Mutation, place
 	c.lsn, c.lastSeq = lsn, p.nextSeq-1
 	for i := range places {
 		places[i].slot = places[i].tree.Reserve(places[i].size, segment)
-		s.memory.add(places[i].size)
 	}
 	if s.log.Segment() != segment {
 		s.boundLog()

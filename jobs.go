@@ -23,8 +23,10 @@ type work struct {
 	noLog error
 	// stuck is why the last flush failed, nil after one that succeeded.
 	stuck error
-	// files is the largest number of level-0 files of any tree, by tree.
-	files map[*partition.Tree]int
+	// files is the number of level-0 files by tree, where they are many, and
+	// uncompacted why the last compaction failed, where it did.
+	files       map[*partition.Tree]int
+	uncompacted map[*partition.Tree]error
 }
 
 type queuedJob struct {
@@ -39,6 +41,7 @@ func (w *work) init() {
 	w.queued = make(map[queuedJob]bool)
 	w.timers = make(map[*timer]struct{})
 	w.files = make(map[*partition.Tree]int)
+	w.uncompacted = make(map[*partition.Tree]error)
 }
 
 // submit queues a job unless the same one is waiting to start already.

@@ -186,7 +186,7 @@ func checkReadOnly(t *testing.T, fsys *vfs.Sim, want string) {
 	if got, err := readAll(store); err != nil || got != want {
 		t.Fatalf("%v\n%s", err, difference(want, got))
 	}
-	for what, err := range writesOf(store) {
+	for what, err := range writesOf(store, "t") {
 		wantError(t, what, err, ErrReadOnly)
 	}
 	man.Advance(2 * idlePeriod)
@@ -204,16 +204,16 @@ func checkReadOnly(t *testing.T, fsys *vfs.Sim, want string) {
 	}
 }
 
-// writesOf calls every method that changes a store with a table "t".
-func writesOf(store *Store) map[string]error {
+// writesOf calls every method that changes a store, or the table of that name.
+func writesOf(store *Store, name string) map[string]error {
 	errs := map[string]error{}
 	_, errs["CreateTable"] = store.CreateTable(ctx(), TableSpec{Name: "new", Key: []KeyColumn{{Name: "k", Type: row.TypeString}}})
-	errs["DropTable"] = store.DropTable(ctx(), "t")
+	errs["DropTable"] = store.DropTable(ctx(), name)
 	errs["Flush"] = store.Flush(ctx())
 	errs["Compact"] = store.Compact(ctx())
 	errs["Checkpoint"] = store.Checkpoint(ctx(), "/copy")
 	errs["Apply of nothing"] = store.Apply(ctx(), store.NewBatch())
-	if table := store.catalog().byName["t"]; table != nil {
+	if table := store.catalog().byName[name]; table != nil {
 		change := func(tx *RowTx) error { tx.PutRow(); return nil }
 		b := store.NewBatch()
 		b.Row(table, Key("p", 1)).PutRow()
@@ -248,7 +248,7 @@ func TestEveryMethodOfAClosedStoreSaysSo(t *testing.T) {
 			t.Fatalf("Close: %v", err)
 		}
 	}
-	for what, err := range writesOf(r.store) {
+	for what, err := range writesOf(r.store, "t") {
 		wantError(t, what, err, ErrClosed)
 	}
 	_, err = r.store.Table("t")

@@ -41,10 +41,6 @@ func (s *Store) recover() error {
 	}
 	s.pipeline.nextSeq = r.lastSeq + 1
 	s.pipeline.visible.Store(r.lastSeq)
-	if torn := result.Torn; torn != nil && result.Records > 0 {
-		s.opts.Logger.Info("the log was not closed; it ends after its last whole record",
-			"file", torn.File, "offset", torn.Offset, "reason", torn.Reason)
-	}
 	if result.Records > 0 {
 		s.opts.Logger.Info("log recovered", "records", result.Records, "bytes", result.Bytes, "applied", r.applied)
 	}

@@ -33,6 +33,21 @@ func (m *memory) init(budget int64) {
 	m.room = make(chan struct{})
 }
 
+// admit takes memory for a write; false if there is not enough, and then a
+// channel that is closed when it is worth asking again. A write that is larger
+// than the whole budget is let in alone.
+func (m *memory) admit(bytes int64) (ok bool, room <-chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.total == 0 || m.total+bytes <= m.budget {
+		m.total += bytes
+		return true, nil
+	}
+	return false, m.room
+}
+
+// add takes memory that nobody can be asked to wait for: of the log's records
+// at recovery.
 func (m *memory) add(bytes int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -80,7 +95,7 @@ func (m *memory) full() (bool, <-chan struct{}) {
 
 // throttle holds a writer back while the memtables are over their budget or
 // flushes outrun compactions. Errors are the context's, ErrClosed, or the
-// reason why flushes do not get on, ErrNoSpace for instance.
+// reason why flushes or compactions do not get on, ErrNoSpace for instance.
 func (s *Store) throttle(ctx context.Context) error {
 	if err := s.writable(); err != nil {
 		return err
@@ -91,7 +106,10 @@ func (s *Store) throttle(ctx context.Context) error {
 	slowed := false
 	for {
 		full, room := s.memory.full()
-		files := s.mostFiles()
+		files, failure := s.mostFiles()
+		if files >= stopFiles && failure != nil {
+			return fmt.Errorf("level 0 of a table has %d files and cannot be compacted: %w", files, s.describe(failure))
+		}
 		if !full && (files < slowdownFiles || slowed && files < stopFiles) {
 			return nil
 		}
@@ -124,6 +142,59 @@ func (s *Store) throttle(ctx context.Context) error {
 	}
 }
 
+// admit waits until there is memory for a write, and takes it; the write is to
+// be enqueued next, or the memory freed. While throttle lets writers wait
+// before they take their latches, this one makes the budget hold, however many
+// pass there at once. Flushes need no latch, so it is safe to wait under some.
+func (s *Store) admit(ctx context.Context, bytes int64) error {
+	for {
+		ok, room := s.memory.admit(bytes)
+		if ok {
+			return nil
+		}
+		if err := s.stuckError(); err != nil {
+			return err
+		}
+		s.flushLargest()
+		if manual, ok := s.executor.(interface{ Step(i int) bool }); ok {
+			if !manual.Step(0) {
+				return fmt.Errorf("%w: a write of %d bytes does not fit the memory budget", ErrInvalid, bytes)
+			}
+			continue
+		}
+		// What there is may all be promised to writers that have not enqueued
+		// yet, so that there was nothing to flush: look again soon.
+		soon := make(chan struct{})
+		stop := s.clock.AfterFunc(slowdownStep, func() { close(soon) })
+		select {
+		case <-room:
+		case <-soon:
+		case <-ctx.Done():
+			stop()
+			return ctx.Err()
+		case <-s.closing:
+			stop()
+			return ErrClosed
+		}
+		stop()
+	}
+}
+
+// flushLargest lets the largest memtable be flushed if none is waiting to be.
+func (s *Store) flushLargest() {
+	s.memory.mu.Lock()
+	waiting := s.memory.waiting
+	s.memory.mu.Unlock()
+	if waiting > 0 {
+		return
+	}
+	s.pipeline.order.Lock()
+	defer s.pipeline.order.Unlock()
+	if t := s.largestMemtable(); t != nil && s.writable() == nil {
+		s.rotate(t, s.pipeline.nextSeq)
+	}
+}
+
 // logError returns why no further log can be written, if that is so.
 func (s *Store) logError() error {
 	s.work.mu.Lock()
@@ -143,12 +214,15 @@ func (s *Store) stuckError() error {
 	return fmt.Errorf("memtables are full and cannot be flushed: %w", s.describe(s.work.stuck))
 }
 
-// mostFiles is the largest number of level-0 files of any tree.
-func (s *Store) mostFiles() (most int) {
+// mostFiles is the largest number of level-0 files of any tree, and why that
+// tree's last compaction failed, if it did.
+func (s *Store) mostFiles() (most int, failure error) {
 	s.work.mu.Lock()
 	defer s.work.mu.Unlock()
-	for _, n := range s.work.files {
-		most = max(most, n)
+	for tree, n := range s.work.files {
+		if n > most {
+			most, failure = n, s.work.uncompacted[tree]
+		}
 	}
-	return most
+	return most, failure
 }

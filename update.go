@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/row"
@@ -74,14 +75,15 @@ func (t *Table) UpdateAsync(ctx context.Context, key []row.Value, fn func(tx *Ro
 	if tx.err == nil && tx.empty() {
 		return s.refuse(nil), nil
 	}
-	return s.writeChanges([]*RowChange{&tx.RowChange})
+	return s.writeChanges(ctx, []*RowChange{&tx.RowChange})
 }
 
 // writeChanges writes changes of different rows as one batch. REQUIRES: the
 // latches of the rows are held.
-func (s *Store) writeChanges(changes []*RowChange) (*Commit, error) {
+func (s *Store) writeChanges(ctx context.Context, changes []*RowChange) (*Commit, error) {
 	now := s.issued.now()
-	var b row.Batch
+	b := takeBatch()
+	defer giveBatch(b) // log and memtables have copies
 	mutations := make([]row.Mutation, len(changes))
 	for i, c := range changes {
 		if err := c.check(now); err != nil {
@@ -97,7 +99,21 @@ func (s *Store) writeChanges(changes []*RowChange) (*Commit, error) {
 			return nil, fmt.Errorf("%w: table %q: %w", ErrInvalid, c.table.name, err)
 		}
 	}
-	return s.write(&b, mutations)
+	return s.write(ctx, b, mutations)
+}
+
+// batches keeps encoding buffers between writes. It is a cache of scratch
+// memory only: which buffer a write gets makes no difference.
+var batches = sync.Pool{New: func() any { return new(row.Batch) }}
+
+func takeBatch() *row.Batch { return batches.Get().(*row.Batch) }
+
+func giveBatch(b *row.Batch) {
+	const keep = 1 << 20 // a rare large batch must not stay in memory
+	if b.Cap() <= keep {
+		b.Reset()
+		batches.Put(b)
+	}
 }
 
 // addTrims adds the trims that deletes of single versions need (rule 6 of the

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/manifest"
@@ -98,7 +99,7 @@ func (t *Tree) commit(e *manifest.Edit, policy compaction.Policy, out *output, f
 	defer v.unref()
 	t.replace(func(old *state) *state {
 		old.version.markObsolete(meta)
-		return newState(old.memories[flushed:], v)
+		return newState(slices.Clone(old.memories[flushed:]), v) // not a slice of old's: that would keep what was flushed
 	})
 	return nil
 }

@@ -3,6 +3,7 @@ package row
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 )
 
 // The encoding of a batch, which is what the log carries:
@@ -37,6 +38,9 @@ type Batch struct {
 // Reset empties the batch.
 func (b *Batch) Reset() { b.data = b.data[:0] }
 
+// Cap is the size of the memory that the batch keeps, in bytes.
+func (b *Batch) Cap() int { return cap(b.data) }
+
 // Empty reports whether no mutation was added.
 func (b *Batch) Empty() bool { return len(b.data) <= batchHeaderSize }
 
@@ -66,6 +70,7 @@ func (b *Batch) Add(m *Mutation) error {
 	if m.PutRow {
 		flags |= flagPutRow
 	}
+	b.data = slices.Grow(b.data, encodedBound(m))
 	b.data = binary.AppendUvarint(b.data, m.Table)
 	b.data = append(b.data, flags)
 	b.data = binary.AppendUvarint(b.data, uint64(len(m.Key)))
@@ -73,6 +78,15 @@ func (b *Batch) Add(m *Mutation) error {
 	b.data = binary.AppendUvarint(b.data, uint64(len(m.Cells)))
 	b.data = AppendCells(b.data, m.Cells)
 	return nil
+}
+
+// encodedBound is at least the size of a mutation's encoding.
+func encodedBound(m *Mutation) int {
+	size := 1 + 3*binary.MaxVarintLen64 + len(m.Key)
+	for i := range m.Cells {
+		size += 1 + 3*binary.MaxVarintLen64 + len(m.Cells[i].Column) + len(m.Cells[i].Value)
+	}
+	return size
 }
 
 // SetTime stamps the batch with a clock reading in milliseconds.

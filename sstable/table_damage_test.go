@@ -430,6 +430,25 @@ func TestVerifyReadsAgainWhatOpenHasRead(t *testing.T) {
 	}
 }
 
+func TestAClosedIteratorPinsNothing(t *testing.T) {
+	table, data := damageFile(t, CompressS2)
+	r := openFile(t, &memFile{data: data}, cache.New(cache.Options{Capacity: 1 << 20, Poison: true}))
+	it := r.NewIterator(IterOptions{})
+	if !it.SeekRowExact(table[0].key) || !it.SeekCell([]byte("name"), row.MaxVersion) {
+		t.Fatal(it.Error())
+	}
+	value, want := it.Cell().Value, bytes.Clone(it.Cell().Value)
+	if err := it.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil { // evicts, and recycles what is not pinned
+		t.Fatal(err)
+	}
+	if bytes.Equal(value, want) {
+		t.Fatal("the block of a closed iterator of a closed reader was not recycled")
+	}
+}
+
 func TestRandomBytesAreRefused(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
 	for n := range 400 {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime/debug"
 	"time"
 
 	"github.com/flagstone-db/flagstone"
@@ -46,6 +47,7 @@ When recovery is over and the server is ready it prints one line with its addres
 // Run serves until the context ends.
 func (s *serveCommand) Run(ctx context.Context, c *console) (err error) {
 	logger := s.logger(c)
+	s.limitMemory()
 	store, err := flagstone.Open(s.Dir, s.options(logger))
 	if err != nil {
 		return s.explain(err)
@@ -65,6 +67,17 @@ func (s *serveCommand) Run(ctx context.Context, c *console) (err error) {
 	}
 	s.announce(c, listener.Addr(), creds, logger)
 	return s.serve(ctx, handler, listener, logger)
+}
+
+// limitMemory makes the collector work harder when the process comes near what
+// its budgets, and requests under way, should take. Without a limit, garbage as
+// large as all that is alive may gather before it is collected. GOMEMLIMIT
+// overrules it.
+func (s *serveCommand) limitMemory() {
+	const requests = 768 << 20
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(int64(s.MemoryBudget) + int64(s.CacheSize) + requests)
+	}
 }
 
 func (s *serveCommand) logger(c *console) *slog.Logger {
