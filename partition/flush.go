@@ -2,7 +2,6 @@ package partition
 
 import (
 	"errors"
-	"slices"
 
 	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/manifest"
@@ -99,7 +98,7 @@ func (t *Tree) commit(e *manifest.Edit, policy compaction.Policy, out *output, f
 	defer v.unref()
 	t.replace(func(old *state) *state {
 		old.version.markObsolete(meta)
-		return newState(slices.Clone(old.memories[flushed:]), v) // not a slice of old's: that would keep what was flushed
+		return old.without(flushed, v)
 	})
 	return nil
 }

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -76,6 +77,12 @@ func newState(memories []*memory, v *version) *state {
 	s := &state{memories: memories, version: v}
 	s.refs.Store(1)
 	return s
+}
+
+// without is the state after the given number of memtables were flushed. It
+// copies what is left: a part of s.memories would keep all of them alive.
+func (s *state) without(flushed int, v *version) *state {
+	return newState(slices.Clone(s.memories[flushed:]), v)
 }
 
 func (s *state) unref() {
