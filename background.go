@@ -42,6 +42,9 @@ func (s *Store) start() {
 			s.scheduleCompaction(tree)
 		}
 	}
+	if err := s.releaseLog(); err != nil { // not needed yet, and tried again
+		s.opts.Logger.Warn("cannot release the log of earlier runs", "error", err)
+	}
 	s.after(idlePeriod, s.lookAtIdle)
 	if s.opts.Sync == SyncNone {
 		s.after(handOver, s.handOverLog)
@@ -73,7 +76,7 @@ func (s *Store) handOverLog() {
 // a disk that is full is noticed while there is still room in the present one:
 // writes are refused until there is space, and nothing is lost.
 func (s *Store) schedulePreparation() {
-	s.submit(executor.Flush, nil, "prepare log segment", func() {
+	s.submit(executor.Cleanup, nil, "prepare log segment", func() {
 		err := s.log.PrepareNext()
 		s.work.mu.Lock()
 		s.work.noLog = err

@@ -38,14 +38,15 @@ func (s *Store) flush(ctx context.Context) error {
 }
 
 // rotateAll rotates the memtables of all trees at one sequence number, the
-// first that is in none of them, and returns it and the trees.
+// first that is in none of them, and returns it and the trees. Their flushes are
+// scheduled too: the caller may not come to all of them.
 func (s *Store) rotateAll() (trees []*partition.Tree, endSeq uint64) {
 	s.pipeline.order.Lock()
 	defer s.pipeline.order.Unlock()
 	endSeq = s.pipeline.nextSeq
 	for _, t := range s.Tables() {
 		for _, tree := range t.partitions().Trees() {
-			s.memory.rotated(tree.Rotate(endSeq))
+			s.rotate(tree, endSeq)
 			trees = append(trees, tree)
 		}
 	}

@@ -230,14 +230,12 @@ func (c *Commit) Wait(ctx context.Context) error {
 	default:
 	}
 	// A commit before this one is durable but not applied yet; whoever applies
-	// it publishes both in its own Wait.
+	// it publishes both, soon: nothing that is applied waits for anything.
 	select {
 	case <-c.published:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-s.closing:
-		return ErrClosed
 	}
 }
 
@@ -296,6 +294,7 @@ func (s *Store) poison(cause error) error {
 	wrapped := fmt.Errorf("%w: %w", ErrPoisoned, cause)
 	if s.pipeline.failed.CompareAndSwap(nil, &wrapped) {
 		s.opts.Logger.Error("store poisoned: writes fail until it is reopened", "cause", cause)
+		s.wakeWriters()
 	}
 	return *s.pipeline.failed.Load()
 }

@@ -154,7 +154,7 @@ func (c *crasher) recover(s *script, disk *vfs.Sim, label string, depth int) *sc
 	if depth < depths {
 		often := 60
 		if crashFull() > 0 {
-			often = 15
+			often = 40
 		}
 		fault.Observe(vfs.Observer{Before: func(call vfs.Call) {
 			if call.Op&vfs.OpMutating == 0 || c.rng.IntN(often) != 0 {

@@ -62,10 +62,16 @@ const (
 	probation   = time.Hour
 )
 
-// newPurgeClock believes the wall clock as it stands when the store is opened.
-func newPurgeClock(c clock.Clock, logger *slog.Logger) *purgeClock {
+// newPurgeClock makes a purge clock. issued is the last time that the store
+// handed out in an earlier run, 0 if there was none: if the wall clock is far
+// beyond it, that may be because the store was closed for so long, or because
+// the clock is wrong, so it has to stand its probation.
+func newPurgeClock(c clock.Clock, issued int64, logger *slog.Logger) *purgeClock {
 	p := &purgeClock{clock: c, logger: logger}
 	p.trusted = p.offset()
+	if issued > 0 {
+		p.trusted = min(p.trusted, time.Duration(issued)*time.Millisecond-c.Elapsed())
+	}
 	return p
 }
 

@@ -17,7 +17,7 @@ type work struct {
 	idle    sync.Cond // signalled when running falls to zero
 	stopped bool
 	running int
-	queued  map[queuedJob]bool
+	jobs    map[jobKey]*jobState
 	timers  map[*timer]struct{}
 	// noLog is why there is no room for further log, nil if there is.
 	noLog error
@@ -29,40 +29,62 @@ type work struct {
 	uncompacted map[*partition.Tree]error
 }
 
-type queuedJob struct {
+// jobKey names a job, of which one runs at a time.
+type jobKey struct {
 	class executor.Class
 	tree  *partition.Tree // nil for work of the whole store
+	name  string
+}
+
+// jobState is a job that is queued or runs.
+type jobState struct {
+	runs  bool
+	again bool // it was asked for since it began to run
 }
 
 type timer struct{ stop func() bool }
 
 func (w *work) init() {
 	w.idle.L = &w.mu
-	w.queued = make(map[queuedJob]bool)
+	w.jobs = make(map[jobKey]*jobState)
 	w.timers = make(map[*timer]struct{})
 	w.files = make(map[*partition.Tree]int)
 	w.uncompacted = make(map[*partition.Tree]error)
 }
 
-// submit queues a job unless the same one is waiting to start already.
+// submit queues a job unless it is queued already. One that is running runs once
+// more: a second one beside it would only keep a worker waiting.
 func (s *Store) submit(class executor.Class, tree *partition.Tree, name string, job func()) {
-	w, key := &s.work, queuedJob{class, tree}
+	w, key := &s.work, jobKey{class, tree, name}
 	w.mu.Lock()
-	if w.stopped || w.queued[key] {
-		w.mu.Unlock()
+	defer w.mu.Unlock()
+	switch state := w.jobs[key]; {
+	case w.stopped:
+	case state == nil:
+		w.jobs[key] = &jobState{}
+		s.executor.Go(class, name, func() { s.runJob(key, job) })
+	case state.runs:
+		state.again = true
+	}
+}
+
+func (s *Store) runJob(key jobKey, job func()) {
+	w := &s.work
+	if !w.begin() {
 		return
 	}
-	w.queued[key] = true
+	defer w.end()
+	w.mu.Lock()
+	w.jobs[key].runs = true
 	w.mu.Unlock()
-	s.executor.Go(class, name, func() {
-		w.mu.Lock()
-		delete(w.queued, key)
-		w.mu.Unlock()
-		if w.begin() {
-			defer w.end()
-			job()
-		}
-	})
+	job()
+	w.mu.Lock()
+	again := w.jobs[key].again
+	delete(w.jobs, key)
+	w.mu.Unlock()
+	if again {
+		s.submit(key.class, key.tree, key.name, job)
+	}
 }
 
 // begin counts work that Close has to wait for: a job, or what a caller asked

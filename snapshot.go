@@ -91,11 +91,31 @@ func viewOf(meta *manifest.Table, seq uint64, millis int64) mvcc.View {
 	}
 }
 
-// policy says what a merge of the table may drop at this moment.
+// advanceExpiry raises the table's expiry watermark to the present cutoff of the
+// purge clock, before a merge begins to drop by it: whoever opens a view from
+// then on, whatever becomes of the clock and of the table's options meanwhile,
+// sees nothing that the merge takes for expired. oldest is the smallest version
+// that the merge will meet.
+func (s *Store) advanceExpiry(table uint64, oldest int64) error {
+	meta := s.state().Table(table)
+	if meta == nil {
+		return nil
+	}
+	cutoff := mvcc.CutoffAt(s.purge.now(), meta.Options.TTLSeconds)
+	if cutoff <= meta.Watermark || oldest/1000 >= cutoff {
+		return nil
+	}
+	var e manifest.Edit
+	e.SetWatermark(table, cutoff)
+	_, err := s.commitEdit(&e)
+	return err
+}
+
+// policy says what a merge of the table may drop at this moment: what the open
+// snapshots and the newest view do not show, expired below the watermark.
 //
 // Cells expire for readers by the wall clock, and are dropped by the purge
-// clock, which the wall clock may be ahead of. The cutoff used becomes the
-// table's watermark in the edit that installs the merge.
+// clock, which the wall clock may be ahead of.
 func (s *Store) policy(table uint64) mvcc.Policy {
 	s.snapshots.Lock()
 	defer s.snapshots.Unlock()
@@ -104,7 +124,7 @@ func (s *Store) policy(table uint64) mvcc.Policy {
 	if meta == nil { // being dropped: the merge's edit will be refused
 		return mvcc.Policy{Views: []mvcc.View{{Seq: mvccLatest, Cutoff: mvcc.NoExpiry}}, ExpiryCutoff: mvcc.NoExpiry}
 	}
-	latest := viewOf(meta, mvccLatest, s.purge.now())
+	latest := mvcc.View{Seq: mvccLatest, MaxVersions: int(meta.Options.MaxVersions), Cutoff: meta.Watermark}
 	views := make([]mvcc.View, 0, len(s.snapshots.open)+1)
 	for sn := range s.snapshots.open {
 		if v, ok := sn.view(table); ok {
@@ -114,9 +134,23 @@ func (s *Store) policy(table uint64) mvcc.Policy {
 	slices.SortFunc(views, func(a, b mvcc.View) int { return cmp.Compare(a.Seq, b.Seq) })
 	return mvcc.Policy{
 		Views:            append(views, latest),
-		ExpiryCutoff:     latest.Cutoff,
-		TombstoneHorizon: tombstoneHorizon(state, meta, latest.Cutoff),
+		ExpiryCutoff:     meta.Watermark,
+		TombstoneHorizon: tombstoneHorizon(state, meta, meta.Watermark),
 	}
+}
+
+// mostVersions is the largest number of versions that a view of the table shows:
+// the present one or that of an open snapshot.
+func (s *Store) mostVersions(meta *manifest.Table) int {
+	s.snapshots.Lock()
+	defer s.snapshots.Unlock()
+	most := int(meta.Options.MaxVersions)
+	for sn := range s.snapshots.open {
+		if v, ok := sn.view(meta.ID); ok {
+			most = max(most, v.MaxVersions)
+		}
+	}
+	return most
 }
 
 // tombstoneHorizon is a sequence number up to which every put of the table has

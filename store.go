@@ -176,7 +176,7 @@ const filterBits = 10
 
 func (s *Store) prepare() {
 	s.issued.clock = s.clock
-	s.purge = newPurgeClock(s.clock, s.opts.Logger)
+	s.purge = newPurgeClock(s.clock, s.state().IssuedMillis, s.opts.Logger)
 	s.snapshots.open = make(map[*Snapshot]struct{})
 	s.memory.init(s.opts.MemoryBudget)
 	s.work.init()
@@ -191,6 +191,7 @@ func (s *Store) prepare() {
 		Compaction:  s.opts.levels(),
 		NextFile:    func() uint64 { return s.manifest.NewFileNumber() },
 		Commit:      s.commitMerge,
+		Advance:     s.advanceExpiry,
 		Policy:      s.policy,
 		MaxVersions: s.versionsToKeep,
 		Stopped: func() error {

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/row"
@@ -28,7 +27,7 @@ type TableOptions = manifest.TableOptions
 // NeverExpires is the TTLSeconds of a table whose cells do not expire.
 const NeverExpires = manifest.NeverExpires
 
-// DefaultTableOptions keep one version for ever and allow versions up to a day
+// defaultTableOptions keep one version for ever and allow versions up to a day
 // ahead of the clock.
 var defaultTableOptions = TableOptions{
 	MaxVersions: 1, TTLSeconds: NeverExpires, MaxVersionOffsetSeconds: 86400,
@@ -372,7 +371,7 @@ func (s *Store) versionsToKeep(table, seq uint64) int {
 	if meta == nil {
 		return 0
 	}
-	keep := meta.Options.MaxVersions
+	keep := int64(s.mostVersions(meta))
 	for _, past := range meta.PastLimits {
 		if past.LastSeq >= seq {
 			keep = max(keep, past.MaxVersions)
@@ -381,13 +380,13 @@ func (s *Store) versionsToKeep(table, seq uint64) int {
 	return int(keep)
 }
 
-// commitMerge commits the outcome of a merge unless the table keeps more
-// versions by now than the merge did.
-func (s *Store) commitMerge(table uint64, policy compaction.Policy, e *manifest.Edit) (*manifest.State, error) {
+// commitMerge commits the outcome of a merge unless it would have to keep more
+// versions by now than it did: the limit was raised, if only for a while, and a
+// delete was made or a snapshot opened under it.
+func (s *Store) commitMerge(table uint64, kept partition.Kept, e *manifest.Edit) (*manifest.State, error) {
 	s.merges.RLock()
 	defer s.merges.RUnlock()
-	meta := s.state().Table(table)
-	if meta != nil && policy.MaxVersions > 0 && meta.Options.MaxVersions > int64(policy.MaxVersions) {
+	if kept.Versions > 0 && s.versionsToKeep(table, kept.NewerSeq) > kept.Versions {
 		return nil, partition.ErrStale
 	}
 	state, err := s.commitEdit(e)

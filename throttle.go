@@ -97,14 +97,14 @@ func (m *memory) full() (bool, <-chan struct{}) {
 // flushes outrun compactions. Errors are the context's, ErrClosed, or the
 // reason why flushes or compactions do not get on, ErrNoSpace for instance.
 func (s *Store) throttle(ctx context.Context) error {
-	if err := s.writable(); err != nil {
-		return err
-	}
-	if err := s.logError(); err != nil {
-		return err
-	}
 	slowed := false
 	for {
+		if err := s.writable(); err != nil {
+			return err
+		}
+		if err := s.logError(); err != nil {
+			return err
+		}
 		full, room := s.memory.full()
 		files, failure := s.mostFiles()
 		if files >= stopFiles && failure != nil {
@@ -151,6 +151,9 @@ func (s *Store) admit(ctx context.Context, bytes int64) error {
 		ok, room := s.memory.admit(bytes)
 		if ok {
 			return nil
+		}
+		if err := s.writable(); err != nil {
+			return err
 		}
 		if err := s.stuckError(); err != nil {
 			return err

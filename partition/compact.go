@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"math"
 	"time"
 
 	"github.com/flagstone-db/flagstone/compaction"
@@ -29,14 +30,17 @@ func (t *Tree) Compact() (did bool, err error) {
 	}
 	s := t.pin()
 	defer s.unref()
+	if err := t.env.Advance(t.table, s.oldestVersion()); err != nil {
+		return false, err
+	}
 	policy := t.env.Policy(t.table)
 	levels := &s.version.meta.Levels
 	c := compaction.Pick(compaction.Input{Levels: levels, Config: t.env.Compaction, Policy: policy})
 	if c == nil {
 		return false, nil
 	}
-	policy.MaxVersions = t.env.MaxVersions(t.table, min(c.NewerSeq(levels), s.memorySeq()))
-	return true, t.run(s, c, policy, c.Below(levels))
+	kept := t.keep(&policy, min(c.NewerSeq(levels), s.memorySeq()))
+	return true, t.run(s, c, policy, kept, c.Below(levels))
 }
 
 // CompactAll merges all table files of the tree into the deepest level, and
@@ -60,9 +64,23 @@ func (t *Tree) CompactAll() (did bool, err error) {
 	c := &compaction.Candidate{
 		Reason: reasonManual, Level: 0, OutputLevel: bottomLevel, Lower: levels[bottomLevel],
 	}
+	if err := t.env.Advance(t.table, s.oldestVersion()); err != nil {
+		return false, err
+	}
 	policy := t.env.Policy(t.table)
-	policy.MaxVersions = t.env.MaxVersions(t.table, s.memorySeq())
-	return true, t.merge(s, c, levels[:bottomLevel], policy, func([]byte) mvcc.Below { return mvcc.BelowNothing })
+	kept := t.keep(&policy, s.memorySeq())
+	return true, t.merge(s, c, levels[:bottomLevel], policy, kept, func([]byte) mvcc.Below { return mvcc.BelowNothing })
+}
+
+// oldestVersion is the smallest version in the table files.
+func (s *state) oldestVersion() int64 {
+	oldest := int64(math.MaxInt64)
+	for _, level := range s.version.meta.Levels {
+		for _, f := range level {
+			oldest = min(oldest, f.MinVersion)
+		}
+	}
+	return oldest
 }
 
 // memorySeq is a sequence number at or below that of everything in the
@@ -70,7 +88,7 @@ func (t *Tree) CompactAll() (did bool, err error) {
 func (s *state) memorySeq() uint64 { return s.memories[0].startSeq }
 
 // run does what a candidate asks for.
-func (t *Tree) run(s *state, c *compaction.Candidate, policy compaction.Policy, below func([]byte) mvcc.Below) error {
+func (t *Tree) run(s *state, c *compaction.Candidate, policy compaction.Policy, kept Kept, below func([]byte) mvcc.Below) error {
 	upper := make([][]*manifest.FileMeta, c.Level+1)
 	upper[c.Level] = c.Upper
 	switch {
@@ -78,19 +96,19 @@ func (t *Tree) run(s *state, c *compaction.Candidate, policy compaction.Policy, 
 		var e manifest.Edit
 		t.deleteFiles(&e, upper)
 		t.log(c, "files dropped", 0, 0)
-		return t.commit(&e, policy, newOutput(t.env, false), 0)
+		return t.commit(&e, Kept{}, newOutput(t.env, false), 0)
 	case c.Move:
 		var e manifest.Edit
 		t.deleteFiles(&e, upper)
 		e.AddFile(t.id, c.OutputLevel, c.Upper[0])
-		return t.commit(&e, compaction.Policy{ExpiryCutoff: mvcc.NoExpiry}, newOutput(t.env, false), 0)
+		return t.commit(&e, Kept{}, newOutput(t.env, false), 0)
 	}
-	return t.merge(s, c, upper, policy, below)
+	return t.merge(s, c, upper, policy, kept, below)
 }
 
 // merge merges the candidate's lower files and the upper files, given by level,
 // into the candidate's output level.
-func (t *Tree) merge(s *state, c *compaction.Candidate, upper [][]*manifest.FileMeta, policy compaction.Policy, below func([]byte) mvcc.Below) error {
+func (t *Tree) merge(s *state, c *compaction.Candidate, upper [][]*manifest.FileMeta, policy compaction.Policy, kept Kept, below func([]byte) mvcc.Below) error {
 	began := t.env.NowMillis()
 	out := newOutput(t.env, c.OutputLevel >= hotLevels)
 	stats, err := compaction.Run(compaction.Job{
@@ -115,7 +133,7 @@ func (t *Tree) merge(s *state, c *compaction.Candidate, upper [][]*manifest.File
 	for _, f := range out.metas {
 		e.AddFile(t.id, c.OutputLevel, f)
 	}
-	if err := t.commit(&e, policy, out, 0); err != nil {
+	if err := t.commit(&e, kept, out, 0); err != nil {
 		return err
 	}
 	t.log(c, "compacted", stats.CellsIn-stats.CellsOut, time.Duration(t.env.NowMillis()-began)*time.Millisecond)

@@ -40,8 +40,11 @@ func (t *Tree) Flush(upTo uint64, settle func(endSeq uint64) error) (freed int64
 		return 0, err
 	}
 	out := newOutput(t.env, false) // what was just written is likely to be read
+	if err := t.env.Advance(t.table, 0); err != nil {
+		return 0, err
+	}
 	policy := t.env.Policy(t.table)
-	policy.MaxVersions = t.env.MaxVersions(t.table, endSeq)
+	kept := t.keep(&policy, endSeq)
 	_, err = compaction.Run(compaction.Job{
 		Inputs: inputs, Policy: policy, Output: out, Stopped: t.env.Stopped,
 		Below: s.belowMemory(),
@@ -58,7 +61,7 @@ func (t *Tree) Flush(upTo uint64, settle func(endSeq uint64) error) (freed int64
 		e.AddFile(t.id, 0, f)
 	}
 	e.SetFlushed(t.id, endSeq-1)
-	if err := t.commit(&e, policy, out, len(waiting)); err != nil {
+	if err := t.commit(&e, kept, out, len(waiting)); err != nil {
 		return 0, err
 	}
 	return freed, nil
@@ -75,16 +78,20 @@ func (s *state) belowMemory() func(key []byte) mvcc.Below {
 	return func([]byte) mvcc.Below { return mvcc.BelowNothing }
 }
 
-// commit makes the outcome of a merge durable and installs it: the edit, with
-// the cutoff that the merge dropped expired data by, and one version less the
-// given number of memtables that waited.
-func (t *Tree) commit(e *manifest.Edit, policy compaction.Policy, out *output, flushed int) error {
-	if policy.ExpiryCutoff != mvcc.NoExpiry {
-		e.SetWatermark(t.table, policy.ExpiryCutoff)
-	}
+// keep completes a policy with how many versions are to be kept, where
+// mutations from newerSeq on may lie in newer runs.
+func (t *Tree) keep(policy *compaction.Policy, newerSeq uint64) Kept {
+	policy.MaxVersions = t.env.MaxVersions(t.table, newerSeq)
+	return Kept{Versions: policy.MaxVersions, NewerSeq: newerSeq}
+}
+
+// commit makes the outcome of a merge durable and installs it: a version with
+// the files that the edit leaves, less the given number of memtables that
+// waited.
+func (t *Tree) commit(e *manifest.Edit, kept Kept, out *output, flushed int) error {
 	t.commits.Lock()
 	defer t.commits.Unlock()
-	committed, err := t.env.Commit(t.table, policy, e)
+	committed, err := t.env.Commit(t.table, kept, e)
 	if err != nil {
 		// A refused edit leaves the files without use. After a failed write
 		// nobody knows whether the manifest names them: they stay.
@@ -97,7 +104,7 @@ func (t *Tree) commit(e *manifest.Edit, policy compaction.Policy, out *output, f
 	v := newVersion(t.env.Files, meta)
 	defer v.unref()
 	t.replace(func(old *state) *state {
-		old.version.markObsolete(meta)
+		old.version.markObsolete(committed)
 		return old.without(flushed, v)
 	})
 	return nil

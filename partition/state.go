@@ -122,18 +122,13 @@ func (p *Pin) Meta() *manifest.Partition { return p.state.version.meta }
 // Release lets go of the files.
 func (p *Pin) Release() { p.state.unref() }
 
-// markObsolete marks the files of the version that next does not name: they are
-// deleted when nobody reads them any more.
-func (v *version) markObsolete(next *manifest.Partition) {
-	named := make(map[uint64]bool)
-	for _, level := range next.Levels {
-		for _, f := range level {
-			named[f.Number] = true
-		}
-	}
+// markObsolete marks the files of the version that the next state of the
+// manifest does not name, for this partition or for one that shares them: they
+// are deleted when nobody reads them any more.
+func (v *version) markObsolete(next *manifest.State) {
 	for _, level := range v.levels {
 		for _, f := range level {
-			if !named[f.meta.Number] {
+			if next.File(f.meta.Number) == nil {
 				f.obsolete.Store(true)
 			}
 		}

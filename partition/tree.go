@@ -33,11 +33,11 @@ type Env struct {
 	// NextFile allocates a file number that was never used before.
 	NextFile func() uint64
 	// Commit makes the outcome of a merge durable in the manifest. It fails
-	// with ErrStale if the table's options have changed so that the merge
-	// dropped too much, and with an error that matches ErrRefused if the
-	// manifest is as it was for another reason. After any other error nobody
-	// knows.
-	Commit func(table uint64, policy compaction.Policy, e *manifest.Edit) (*manifest.State, error)
+	// with ErrStale if the merge would have to keep more by now.
+	Commit func(table uint64, kept Kept, e *manifest.Edit) (*manifest.State, error)
+	// Advance raises the table's expiry watermark to the present before a merge
+	// begins, if a version as old as that, in milliseconds, is expired.
+	Advance func(table uint64, oldest int64) error
 	// Policy says, at this moment, what merges of the table may drop: the
 	// views of the open snapshots and the latest one, the drop cutoff, and
 	// the tombstone horizon.
@@ -60,6 +60,13 @@ var ErrStale = errors.New("partition: the table's options changed during a merge
 
 // ErrRefused says that an edit was not made, for lack of space for instance.
 var ErrRefused = errors.New("partition: the manifest did not take the edit")
+
+// Kept says what a merge was careful to keep: so many versions of each column (0
+// is all), because mutations from NewerSeq on may lie in newer runs.
+type Kept struct {
+	Versions int
+	NewerSeq uint64
+}
 
 // Tree is one partition. Reads are safe for concurrent use with everything;
 // the write path (Reserve, Rotate) is serialised by the owner; of Flush and

@@ -151,6 +151,11 @@ func TestAPinnedBlockIsNeitherFreedNorOverwritten(t *testing.T) {
 	for i := range int64(1000) {
 		get(t, c, file, 1+i, &load{n: 4000, letter: 'o'})
 	}
+	again := c.Lookup(file, 0)
+	if again == nil {
+		t.Fatal("a pinned block was evicted: the next reader would load it again")
+	}
+	again.Release()
 	c.Evict(file, 0)
 	for i := range int64(1000) {
 		get(t, c, file, 1+i, &load{n: 4000, letter: 'o'})

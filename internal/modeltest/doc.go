@@ -1,0 +1,32 @@
+// Package modeltest runs random operations against the engine and, beside it,
+// against a model: a naive sorted map of rows, each with the list of all that
+// was ever done to it, which answers every read from first principles. The two
+// share no code that decides anything: no encoding, no order of keys, no rule
+// of visibility or expiry. The rule-book that the model was written from is
+// docs/semantics.md.
+//
+// One seed decides everything: the operations, the clock, which background job
+// runs when, and what a power cut leaves on the simulated disk. The package
+// holds tests only:
+//
+//	model_test.go      the model: histories, and what a view shows of them
+//	uncertain_test.go  what the rule-book leaves open, and how answers settle it
+//	change_test.go     what is done to one row, for both sides
+//	machine_test.go    the store under test, its disk, clock and executor
+//	write_test.go      operations that write
+//	read_test.go       operations that read, now and at held moments
+//	admin_test.go      options, tables, flushes, compactions, checkpoints
+//	clock_test.go      clock steps, and what may be purged by them
+//	crash_test.go      reopening, power cuts, and which prefix survived
+//	generate_test.go   random keys, versions, values, bounds, options
+//	modeltest_test.go  the configurations and the tests
+//
+// A run is
+//
+//	go test ./internal/modeltest
+//
+// and a longer one, or one particular run,
+//
+//	FLAGSTONE_MODEL_OPS=1000000 go test -timeout 60m ./internal/modeltest
+//	FLAGSTONE_MODEL_SEED=42 go test -run 'TestModel/tiny$' ./internal/modeltest
+package modeltest

@@ -1,0 +1,117 @@
+package modeltest
+
+// What the random operations found, as small tests: moments that are opened
+// while a merge is under way. The merge decided what it may drop before.
+
+import (
+	"context"
+	"path"
+	"testing"
+	"time"
+
+	"github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// duringFlush puts versions of one cell, lets time pass, flushes them, and runs
+// change in the middle of the flush. A snapshot is opened right after it, which
+// must go on showing what it showed at first.
+func duringFlush(t *testing.T, options flagstone.TableOptions, pass time.Duration, change func(*clock.Manual, *flagstone.Table), after func(*flagstone.Table)) {
+	t.Helper()
+	ctx := context.Background()
+	faults := vfs.NewFault(vfs.NewSim(vfs.SimOptions{}), 1)
+	wall := clock.NewManual(startMillis)
+	store, err := flagstone.Open(storeDir, flagstone.Options{
+		Seams: flagstone.Seams{FS: faults, Clock: wall, Executor: executor.NewManual()},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	table, err := store.CreateTable(ctx, flagstone.TableSpec{Name: "t", Key: schemas[0].key, Options: options})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = table.Update(ctx, flagstone.Key("k"), func(tx *flagstone.RowTx) error {
+		for i := range int64(3) {
+			tx.Put("c", startMillis+i, row.Integer(i))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wall.Advance(pass)
+	var snapshot *flagstone.Snapshot
+	read := func() int {
+		got, err := table.Get(ctx, flagstone.Key("k"), flagstone.ReadOptions{Snapshot: snapshot})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got == nil {
+			return 0
+		}
+		return len(got.Cells)
+	}
+	before := 0
+	faults.Observe(vfs.Observer{Before: func(c vfs.Call) {
+		if c.Op&vfs.OpWrites == 0 && c.Op != vfs.OpCreate || path.Ext(c.Name) != ".sst" || snapshot != nil {
+			return
+		}
+		faults.Observe(vfs.Observer{})
+		change(wall, table)
+		if snapshot, err = store.Snapshot(); err != nil {
+			t.Fatal(err)
+		}
+		before = read()
+		after(table)
+	}})
+	// A row that stays, so that there is something to write.
+	err = table.Update(ctx, flagstone.Key("z"), func(tx *flagstone.RowTx) error { tx.PutRow(); return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if snapshot == nil {
+		t.Fatal("nothing was written to a table file")
+	}
+	defer snapshot.Close()
+	if now := read(); now != before {
+		t.Errorf("the snapshot shows %d versions, and showed %d when it was opened", now, before)
+	}
+}
+
+func alterOptions(t *testing.T, table *flagstone.Table, change func(*flagstone.TableOptions)) {
+	t.Helper()
+	options := table.Info().Options
+	change(&options)
+	if err := table.Alter(context.Background(), flagstone.TableChange{Options: &options}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestASnapshotOpenedDuringAMergeKeepsWhatARaisedTimeToLiveShows(t *testing.T) {
+	duringFlush(t, flagstone.TableOptions{MaxVersions: 3, TTLSeconds: 10}, time.Minute,
+		func(_ *clock.Manual, table *flagstone.Table) {
+			alterOptions(t, table, func(o *flagstone.TableOptions) { o.TTLSeconds = flagstone.NeverExpires })
+		}, func(*flagstone.Table) {})
+}
+
+func TestASnapshotOpenedDuringAMergeKeepsWhatAClockSetBackShows(t *testing.T) {
+	duringFlush(t, flagstone.TableOptions{MaxVersions: 3, TTLSeconds: 10}, time.Minute,
+		func(wall *clock.Manual, _ *flagstone.Table) { wall.SetWall(startMillis) }, func(*flagstone.Table) {})
+}
+
+func TestASnapshotOpenedDuringAMergeKeepsWhatARaisedLimitShows(t *testing.T) {
+	duringFlush(t, flagstone.TableOptions{MaxVersions: 1}, 0,
+		func(_ *clock.Manual, table *flagstone.Table) {
+			alterOptions(t, table, func(o *flagstone.TableOptions) { o.MaxVersions = 3 })
+		}, func(table *flagstone.Table) {
+			alterOptions(t, table, func(o *flagstone.TableOptions) { o.MaxVersions = 1 })
+		})
+}

@@ -1,0 +1,176 @@
+package modeltest
+
+import (
+	"hash/fnv"
+	"math/rand/v2"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/flagstone-db/flagstone"
+)
+
+func TestMain(m *testing.M) {
+	// Stores of a few kilobytes come and go: with the usual setting half of the
+	// time would go to collecting a heap that is small anyway.
+	debug.SetGCPercent(800)
+	goleak.VerifyTestMain(m)
+}
+
+// actions are the operations and how often they are picked.
+var actions = []struct {
+	name   string
+	weight int
+	do     func(*machine)
+}{
+	{"update", 3200, (*machine).update},
+	{"update, asynchronously", 700, (*machine).updateAsync},
+	{"wait", 500, (*machine).waitSome},
+	{"read-modify-write", 600, (*machine).readModifyWrite},
+	{"batch", 400, (*machine).batch},
+	{"get", 1950, (*machine).get},
+	{"get through a snapshot", 500, (*machine).getHeld},
+	{"scan", 150, (*machine).scanNow},
+	{"begin a long scan", 40, (*machine).beginLongScan},
+	{"step of a long scan", 500, (*machine).stepLongScan},
+	{"open a snapshot", 40, (*machine).openSnapshot},
+	{"close a snapshot", 40, (*machine).closeSnapshot},
+	{"advance the clock", 400, (*machine).advanceClock},
+	{"set the clock", 10, (*machine).setClock},
+	{"background job", 800, (*machine).step},
+	{"all background jobs", 10, (*machine).drain},
+	{"flush", 10, (*machine).flush},
+	{"compact", 4, (*machine).compact},
+	{"alter", 15, (*machine).alter},
+	{"delete versions and lower the limit", 15, (*machine).deleteAndLower},
+	{"drop or create a table", 3, (*machine).dropTable},
+	{"split points", 5, (*machine).splitPoints},
+	{"checkpoint", 3, (*machine).checkpoint},
+	{"reopen", 4, (*machine).reopen},
+	{"lose power", 8, (*machine).losePower},
+	{"compare all", 15, (*machine).compareAll},
+}
+
+func configs() []config {
+	const kib = 1 << 10
+	tiny := flagstone.Options{
+		MemtableSize: 2 * kib, TableFileSize: 4 * kib, WALSegmentSize: 16 * kib, CacheSize: 8 * kib,
+	}
+	smallest, unsynced, zstd := tiny, tiny, tiny
+	smallest.MemtableSize, smallest.TableFileSize, smallest.CacheSize = kib, 2*kib, 1
+	smallest.Compression = flagstone.CompressionNone
+	unsynced.Sync = flagstone.SyncNone
+	zstd.Compression = flagstone.CompressionZstd
+	return []config{
+		{name: "default", rows: 80, options: flagstone.Options{}},
+		{name: "tiny", rows: 300, options: tiny, levels: 3},
+		{name: "smallest", rows: 1000, options: smallest, levels: 4, wild: true},
+		{name: "zstd", rows: 500, options: zstd, levels: 3},
+		{name: "unsynced", rows: 200, options: unsynced, levels: 3},
+		{name: "budget", rows: 200, options: flagstone.Options{
+			MemoryBudget: 16 * kib, TableFileSize: 8 * kib, WALSegmentSize: 64 * kib, Compression: flagstone.CompressionNone,
+		}, levels: 2, wild: true},
+	}
+}
+
+// episodeOps is how many operations are done on one store; then a new one is
+// made, with the next seed.
+const episodeOps = 20_000
+
+// TestModel runs FLAGSTONE_MODEL_OPS operations in all, divided among the
+// configurations, from FLAGSTONE_MODEL_SEED on, a random one if it is not set.
+func TestModel(t *testing.T) {
+	ops := setting(t, "FLAGSTONE_MODEL_OPS", quickOps())
+	seed := setting(t, "FLAGSTONE_MODEL_SEED", uint64(rand.Uint32()))
+	t.Logf("FLAGSTONE_MODEL_SEED=%d FLAGSTONE_MODEL_OPS=%d", seed, ops)
+	share := ops / uint64(len(configs()))
+	for _, cfg := range configs() {
+		t.Run(cfg.name, func(t *testing.T) {
+			t.Parallel()
+			total := map[string]int{}
+			for episode := uint64(0); episode*episodeOps < share; episode++ {
+				m := newMachine(t, cfg, seed+episode)
+				m.run(int(min(episodeOps, share-episode*episodeOps)))
+				for what, n := range m.seen {
+					if what == "most levels" {
+						total[what] = max(total[what], n)
+					} else {
+						total[what] += n
+					}
+				}
+			}
+			t.Logf("%d operations from seed %d on: %v", share, seed, total)
+			if share >= 5*episodeOps {
+				checkCoverage(t, cfg, total)
+			}
+		})
+	}
+}
+
+func quickOps() uint64 {
+	if testing.Short() {
+		return 30_000
+	}
+	return 1_000_000
+}
+
+func setting(t *testing.T, name string, value uint64) uint64 {
+	if s := os.Getenv(name); s != "" {
+		n, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		return n
+	}
+	return value
+}
+
+// checkCoverage makes sure that the run came to where it should: a test that
+// does nothing finds nothing.
+func checkCoverage(t *testing.T, cfg config, seen map[string]int) {
+	t.Helper()
+	wanted := []string{
+		"paused scans", "refused by the engine", "refused by a read", "trims", "watermarks",
+		"surplus versions that came back", "power cuts within an operation", "power cuts within recovery",
+	}
+	for _, a := range actions {
+		wanted = append(wanted, a.name)
+	}
+	if cfg.levels > 0 {
+		wanted = append(wanted, "surplus versions that were collected", "flushs that changed files",
+			"compactions that changed files", "operations within background jobs", "level 0", "level 5", "level 6")
+	}
+	if cfg.options.Sync == flagstone.SyncNone {
+		wanted = append(wanted, "requests lost in crashes")
+	}
+	for _, what := range wanted {
+		if seen[what] == 0 {
+			t.Errorf("it never came to: %s", what)
+		}
+	}
+	if seen["most levels"] < cfg.levels {
+		t.Errorf("at most %d levels of a table held files at once, want %d", seen["most levels"], cfg.levels)
+	}
+}
+
+// TestASeedDecidesEverything runs a seed twice and compares all answers.
+func TestASeedDecidesEverything(t *testing.T) {
+	run := func() (answers int, sum uint64) {
+		h := fnv.New64a()
+		m := newMachine(t, configs()[1], 7)
+		m.trace = func(s string) {
+			answers++
+			h.Write([]byte(s))
+		}
+		m.run(3000)
+		return answers, h.Sum64()
+	}
+	n1, sum1 := run()
+	n2, sum2 := run()
+	if n1 < 1000 || n1 != n2 || sum1 != sum2 {
+		t.Errorf("%d answers with checksum %x, then %d with %x", n1, sum1, n2, sum2)
+	}
+}

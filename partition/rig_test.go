@@ -1,0 +1,220 @@
+package partition
+
+// What the tests of this package share: a tree over a simulated disk and a real
+// manifest, with the test as its owner.
+
+import (
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/flagstone-db/flagstone/compaction"
+	"github.com/flagstone-db/flagstone/internal/cache"
+	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/memtable"
+	"github.com/flagstone-db/flagstone/mvcc"
+	"github.com/flagstone-db/flagstone/row"
+	"github.com/flagstone-db/flagstone/sstable"
+)
+
+const (
+	testDir   = "/store"
+	testTable = 1
+)
+
+type rig struct {
+	t     testing.TB
+	disk  *vfs.Sim
+	fault *vfs.Fault
+	log   *manifest.Log
+	env   *Env
+	tree  *Tree // of the first partition
+
+	seq      uint64 // last one given out
+	views    []mvcc.View
+	commit   func(e *manifest.Edit) error // asked before each commit
+	obsolete struct {
+		sync.Mutex
+		numbers []uint64
+	}
+}
+
+func newRig(t testing.TB) *rig {
+	t.Helper()
+	r := &rig{t: t, disk: vfs.NewSim(vfs.SimOptions{})}
+	r.fault = vfs.NewFault(r.disk, 1)
+	must(t, manifest.Create(r.disk, testDir, [16]byte{1}))
+	var err error
+	r.log, _, err = manifest.Open(r.disk, testDir, nil)
+	must(t, err)
+	var unique atomic.Uint64
+	r.env = &Env{
+		FS: r.fault, Dir: testDir, MemtableSize: 1 << 20,
+		Table: sstable.WriterOptions{BlockSize: 256, FilterBitsPerKey: 10},
+		UniqueID: func() (id [16]byte) {
+			binary.BigEndian.PutUint64(id[:], unique.Add(1))
+			return id
+		},
+		Compaction: compaction.Config{TableFileSize: 4 << 10},
+		NextFile:   r.log.NewFileNumber,
+		Commit: func(_ uint64, _ Kept, e *manifest.Edit) (*manifest.State, error) {
+			if r.commit != nil {
+				if err := r.commit(e); err != nil {
+					return nil, err
+				}
+			}
+			return r.log.Commit(e)
+		},
+		Advance: func(uint64, int64) error { return nil },
+		Policy: func(uint64) compaction.Policy {
+			latest := mvcc.View{Seq: row.MaxSequence, Cutoff: mvcc.NoExpiry}
+			return compaction.Policy{Views: append(append([]mvcc.View(nil), r.views...), latest), ExpiryCutoff: mvcc.NoExpiry}
+		},
+		MaxVersions: func(uint64, uint64) int { return 0 },
+		NowMillis:   func() int64 { return 1 },
+		Logger:      slog.New(slog.DiscardHandler),
+	}
+	r.env.Files = NewFiles(r.fault, testDir, cache.New(cache.Options{Capacity: 64 << 10}), func(number uint64) {
+		r.obsolete.Lock()
+		defer r.obsolete.Unlock()
+		r.obsolete.numbers = append(r.obsolete.numbers, number)
+	})
+	var e manifest.Edit
+	e.CreateTable(&manifest.Table{
+		ID: testTable, Name: "t",
+		Key: []manifest.KeyColumn{{Name: "pk", Type: row.TypeString}, {Name: "n", Type: row.TypeInteger}},
+		Options: manifest.TableOptions{
+			MaxVersions: 1, TTLSeconds: manifest.NeverExpires, MaxVersionOffsetSeconds: 1,
+		},
+		Watermark: manifest.NoWatermark, Partitions: []*manifest.Partition{{ID: 1}},
+	})
+	state, err := r.log.Commit(&e)
+	must(t, err)
+	r.tree = NewTree(r.env, testTable, 2, state.Table(testTable).Partitions[0])
+	return r
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func key(pk string, n int) []byte {
+	b, err := row.AppendKey(nil, 2, row.String(pk), row.Integer(int64(n)))
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// apply writes a mutation at the next sequence number to a tree, with the log
+// at that segment.
+func (r *rig) apply(t *Tree, m *row.Mutation, segment uint64) {
+	r.t.Helper()
+	must(r.t, m.Normalize())
+	r.seq++
+	t.Reserve(memtable.EstimateSize(m), segment).Apply(r.seq, m)
+}
+
+// put writes one column of a row.
+func (r *rig) put(k []byte, column string, version int64, value string) {
+	r.t.Helper()
+	r.apply(r.tree, &row.Mutation{Table: testTable, Key: k, Cells: []row.Cell{putCell(column, version, value)}}, 1)
+}
+
+// putRow replaces a row.
+func (r *rig) putRow(k []byte, column string, version int64, value string) {
+	r.t.Helper()
+	r.apply(r.tree, &row.Mutation{
+		Table: testTable, Key: k, DeleteRow: true, PutRow: true,
+		Cells: []row.Cell{putCell(column, version, value)},
+	}, 1)
+}
+
+func putCell(column string, version int64, value string) row.Cell {
+	return row.Cell{
+		Column: []byte(column), Version: version, Kind: row.KindPut,
+		Type: row.TypeString, Value: row.String(value).AppendPayload(nil),
+	}
+}
+
+// rotate lets the memtable of a tree wait.
+func (r *rig) rotate(t *Tree) int64 { return t.Rotate(r.seq + 1) }
+
+func settled(uint64) error { return nil }
+
+// flush moves everything to a table file.
+func (r *rig) flush() {
+	r.t.Helper()
+	r.rotate(r.tree)
+	_, err := r.tree.Flush(row.MaxSequence, settled)
+	must(r.t, err)
+}
+
+// get reads a row as it was at a sequence number.
+func get(t *Tree, k []byte, seq uint64) (text string, err error) {
+	view := func() mvcc.View { return mvcc.View{Seq: seq, Cutoff: mvcc.NoExpiry} }
+	err = t.Get(k, view, mvcc.Selection{}, func(r *mvcc.RowReader) { text = read(r) })
+	return text, err
+}
+
+// read prints the row that a reader stands on.
+func read(r *mvcc.RowReader) string {
+	if !r.Exists() {
+		return "absent"
+	}
+	s := "row"
+	for r.NextCell() {
+		c := r.Cell()
+		v, err := row.PayloadValue(c.Type, c.Value)
+		if err != nil {
+			return err.Error()
+		}
+		s += fmt.Sprintf(" %s@%d=%s", c.Column, c.Version, v.Text())
+	}
+	return s
+}
+
+// scan reads all rows of a tree as they were at a sequence number.
+func scan(t *Tree, seq uint64, backward bool) (keys []string, rows map[string]string, err error) {
+	it := t.NewIterator()
+	rows = map[string]string{}
+	reader := mvcc.NewReader(it, mvcc.View{Seq: seq, Cutoff: mvcc.NoExpiry}, mvcc.Selection{})
+	move, ok := it.NextRow, false
+	if backward {
+		move = it.PrevRow
+		ok = it.Last()
+	} else {
+		ok = it.First()
+	}
+	for ; ok; ok = move() {
+		reader.StartRow()
+		if text := read(reader); text != "absent" {
+			keys = append(keys, string(it.RowKey()))
+			rows[string(it.RowKey())] = text
+		}
+	}
+	if err = it.Error(); err == nil {
+		err = it.Close()
+	} else {
+		it.Close()
+	}
+	return keys, rows, err
+}
+
+// live returns the numbers of the table files on the disk.
+func (r *rig) live() map[uint64]bool {
+	numbers := map[uint64]bool{}
+	for _, name := range r.disk.Files() {
+		if n, ok := manifest.ParseTableName(name[len(testDir):]); ok {
+			numbers[n] = true
+		}
+	}
+	return numbers
+}
