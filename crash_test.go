@@ -365,3 +365,39 @@ func killAt(t *testing.T, sync SyncMode, at int) (text string, ok bool) {
 	r2.closeAtEnd()
 	return r.now().text(), true
 }
+
+// TestP13_CurrentUnderTwoNamesIsNotEmptied: a crash in the middle of the rename
+// of CURRENT.tmp may leave one file under both names. Staging the next CURRENT
+// must not write into it.
+func TestP13_CurrentUnderTwoNamesIsNotEmptied(t *testing.T) {
+	r := newRig(t, Options{})
+	put(t, r.table("t", TableOptions{}), "p", 1, "c", startMillis, "v")
+	r.store.Close()
+	if err := r.fs.Link("/store/CURRENT", "/store/CURRENT.tmp"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.fs.SyncDir("/store"); err != nil {
+		t.Fatal(err)
+	}
+	var pictures []*vfs.Sim
+	fault := vfs.NewFault(r.fs, 1)
+	fault.Observe(vfs.Observer{Before: func(vfs.Call) {
+		for _, policy := range []vfs.CrashPolicy{vfs.CrashLoseAll, vfs.CrashKeepAll} {
+			pictures = append(pictures, r.fs.Image(policy, 1))
+		}
+	}})
+	s := newScript(fault, r.opts, 0)
+	if err := s.open(); err != nil {
+		t.Fatal(err)
+	}
+	fault.Observe(vfs.Observer{})
+	s.store.Close()
+	for i, disk := range pictures {
+		r.fs = disk
+		r.open()
+		if got := show(t, r.table("t", TableOptions{}), "p", 1); !strings.Contains(got, "=v") {
+			t.Errorf("picture %d: the row is %q", i, got)
+		}
+		r.store.Close()
+	}
+}

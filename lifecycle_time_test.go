@@ -463,3 +463,28 @@ func TestP06_AClockSetBackDuringAMergeChangesNoSnapshot(t *testing.T) {
 		t.Errorf("after the merge the snapshot shows %d rows, before it showed %d", n, before)
 	}
 }
+
+// TestP16_AStoreOpenedWithAWrongClockDestroysNothing: the machine starts ten
+// years ahead, and the store with it.
+func TestP16_AStoreOpenedWithAWrongClockDestroysNothing(t *testing.T) {
+	r, _ := expiring(t)
+	right := r.clock.NowMillis()
+	r.store.Close()
+	r.clock.SetWall(right + tenYears)
+	r.open()
+	table := r.table("t", TableOptions{})
+	if n := count(t, table, ScanOptions{}); n != 0 {
+		t.Errorf("%d rows are visible ten years later", n)
+	}
+	for range 50 {
+		r.clock.Advance(time.Minute)
+		r.exec.RunAll()
+	}
+	if err := r.store.Compact(ctx()); err != nil {
+		t.Fatal(err)
+	}
+	r.clock.SetWall(right)
+	if n := count(t, table, ScanOptions{}); n != 30 {
+		t.Errorf("%d rows are left, want 30", n)
+	}
+}

@@ -57,20 +57,32 @@ func New(store *flagstone.Store, opts Options) (*Engine, error) {
 	if e.logger == nil {
 		e.logger = slog.New(slog.DiscardHandler)
 	}
-	if n := len(opts.Instances); n < 1 || n > e.limits.Instances {
-		return nil, fmt.Errorf("ots: %d instances, want 1 to %d", n, e.limits.Instances)
+	if err := CheckInstances(opts.Instances, e.limits); err != nil {
+		return nil, err
 	}
 	for _, name := range opts.Instances {
-		if !e.limits.isInstanceName(name) {
-			return nil, fmt.Errorf("ots: instance name %q: want %d to %d letters, digits and hyphens, a letter first, no hyphen last",
-				name, e.limits.InstanceNameMinBytes, e.limits.InstanceNameMaxBytes)
-		}
-		if _, dup := e.instances[name]; dup {
-			return nil, fmt.Errorf("ots: instance %q is named twice", name)
-		}
 		e.instances[name] = struct{}{}
 	}
 	return e, nil
+}
+
+// CheckInstances returns what New would refuse about instance names.
+func CheckInstances(names []string, limits Limits) error {
+	if n := len(names); n < 1 || n > limits.Instances {
+		return fmt.Errorf("%d instances, want 1 to %d", n, limits.Instances)
+	}
+	seen := make(map[string]bool, len(names))
+	for _, name := range names {
+		if !limits.isInstanceName(name) {
+			return fmt.Errorf("instance name %q: want %d to %d letters, digits and hyphens, a letter first, no hyphen last",
+				name, limits.InstanceNameMinBytes, limits.InstanceNameMaxBytes)
+		}
+		if seen[name] {
+			return fmt.Errorf("instance %q is named twice", name)
+		}
+		seen[name] = true
+	}
+	return nil
 }
 
 // HasInstance reports whether the instance is served.

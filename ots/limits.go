@@ -46,6 +46,9 @@ type Limits struct {
 	// that a range full of deleted data answers with a page that says where
 	// to go on instead of timing out. It is this server's own number.
 	RangeCells int64
+	// BatchGetBytes bounds the answer of one BatchGetRow: rows beyond it are
+	// answered with OTSServerBusy, and SDKs ask again for just these.
+	BatchGetBytes int64
 
 	// Requests.
 	RequestBytes int // of an HTTP body
@@ -96,6 +99,7 @@ func Documented() Limits {
 		RangeRows:       5000,
 		RangeBytes:      4 * megabyte,
 		RangeCells:      1_000_000,
+		BatchGetBytes:   64 << 20,
 
 		RequestBytes: 5 * megabyte,
 

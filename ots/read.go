@@ -175,6 +175,7 @@ func (e *Engine) BatchGetRow(ctx context.Context, instance string, req *BatchGet
 		return nil, bad
 	}
 	names := interner{}
+	var size int64
 	resp := &BatchGetRowResponse{Tables: make([]TableReadResults, len(req.Tables))}
 	for i := range req.Tables {
 		gets := &req.Tables[i]
@@ -189,7 +190,12 @@ func (e *Engine) BatchGetRow(ctx context.Context, instance string, req *BatchGet
 		}
 		p := selections[i].on(t)
 		for j := range gets.Rows {
+			if size > e.limits.BatchGetBytes {
+				results[j].Err = &Error{Code: CodeServerBusy, Message: "Server is busy."}
+				continue
+			}
 			results[j].ReadResult, results[j].Err = e.readRow(ctx, &p, &gets.Rows[j], names)
+			size += results[j].size()
 		}
 	}
 	return resp, nil
@@ -225,4 +231,16 @@ func (l *Limits) checkBatchGet(req *BatchGetRowRequest) ([]reading, *Error) {
 		}
 	}
 	return selections, nil
+}
+
+// size is about how many bytes a row takes in an answer.
+func (r *RowReadResult) size() (size int64) {
+	if r.Row == nil {
+		return 0
+	}
+	for i := range r.Row.Cells {
+		c := &r.Row.Cells[i]
+		size += int64(len(c.Name) + c.Value.Size())
+	}
+	return size
 }

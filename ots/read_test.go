@@ -339,3 +339,25 @@ func TestChangingTimeToLiveAndMaxVersionsActsOnReadersAtOnce(t *testing.T) {
 		}
 	}
 }
+
+func TestABatchAnswerIsBoundedAndTheRestCanBeAskedForAgain(t *testing.T) {
+	limits := Documented()
+	limits.BatchGetBytes = 250
+	f := openFixture(t, limits)
+	f.createPlain(1, -1)
+	keys := []string{"a", "b", "c", "d"}
+	gets := TableGets{Table: "t", Selection: all()}
+	for _, k := range keys {
+		f.mustWrite(putOf(pk(k), cell("v", text(100))))
+		gets.Rows = append(gets.Rows, Row{Key: pk(k)})
+	}
+	resp, err := f.BatchGetRow(context.Background(), testInstance, &BatchGetRowRequest{Tables: []TableGets{gets}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range resp.Tables[0].Rows {
+		if busy := r.Err != nil && r.Err.Code == CodeServerBusy; busy != (i > 2) {
+			t.Errorf("row %d: %v", i, r.Err)
+		}
+	}
+}

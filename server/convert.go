@@ -150,7 +150,7 @@ func definedColumns(schema []*otspb.DefinedColumnSchema) ([]ots.DefinedColumn, e
 		case otspb.DefinedColumnType_DCT_BLOB:
 			c.Type = row.TypeBinary
 		default:
-			return nil, refuse(ots.CodeParameterInvalid, "Invalid type for attribute column: '%s'.", c.Name)
+			return nil, refuse(ots.CodeParameterInvalid, "Invalid type for attribute column")
 		}
 		columns = append(columns, c)
 	}

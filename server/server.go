@@ -53,9 +53,9 @@ type Limits struct {
 	BodyBytes     int64 // of a request, as sent and uncompressed; 5 MiB
 	HeaderBytes   int   // of a request; 16 KiB
 	Connections   int   // open at once; 4096
-	InFlightBytes int64 // of all request bodies being worked on; 256 MiB
+	InFlightBytes int64 // of all request bodies being worked on; 64 MiB
 
-	ReadHeaderTimeout time.Duration // from the first byte to the end of headers; 5 s
+	ReadHeaderTimeout time.Duration // from the first byte, or the start of the connection, to the end of headers; 5 s
 	ReadTimeout       time.Duration // the same to the end of the body; 30 s
 	WriteTimeout      time.Duration // from the end of headers to the end of the answer; 90 s
 	IdleTimeout       time.Duration // between requests of a connection; 2 min
@@ -67,7 +67,7 @@ func (l Limits) withDefaults() Limits {
 		BodyBytes:         defaultTo(l.BodyBytes, 5<<20),
 		HeaderBytes:       defaultTo(l.HeaderBytes, 16<<10),
 		Connections:       defaultTo(l.Connections, 4096),
-		InFlightBytes:     defaultTo(l.InFlightBytes, 256<<20),
+		InFlightBytes:     defaultTo(l.InFlightBytes, 64<<20),
 		ReadHeaderTimeout: defaultTo(l.ReadHeaderTimeout, 5*time.Second),
 		ReadTimeout:       defaultTo(l.ReadTimeout, 30*time.Second),
 		WriteTimeout:      defaultTo(l.WriteTimeout, 90*time.Second),

@@ -24,15 +24,15 @@ type serveCommand struct {
 	Dir      string   `default:"./flagstone-data" help:"Directory of the store; made if it does not exist." type:"path"`
 	Instance []string `default:"demo" help:"Instance name to serve; may be given several times."`
 	Sync     string   `default:"always" enum:"always,none" help:"When a write is acknowledged: always, when it is durable; none, when it is logged in memory."`
-	Limits   string   `default:"documented" enum:"documented,current" help:"Limits of the service to apply: those of the product documentation, or the newer ones."`
-	LogLevel string   `default:"info" enum:"debug,info,warn,error" help:"What to log, on standard error."`
+	Limits   string   `default:"documented" enum:"documented,current" help:"Limits of the service to apply: documented, those of the product documentation, or current, the newer ones."`
+	LogLevel string   `default:"info" enum:"debug,info,warn,error" help:"What to log, on standard error: ${enum}."`
 
-	MemoryBudget       size `default:"256MiB" placeholder:"SIZE" help:"Bound of all memtables together."`
-	MemtableSize       size `default:"64MiB" placeholder:"SIZE" help:"Size at which a memtable is flushed."`
-	TableFileSize      size `default:"64MiB" placeholder:"SIZE" help:"Target size of table files."`
-	WALSegmentSize     size `name:"wal-segment-size" default:"64MiB" placeholder:"SIZE" help:"Size of log segments."`
-	PartitionSplitSize size `default:"10GiB" placeholder:"SIZE" help:"Size at which a partition is to be split."`
-	CacheSize          size `default:"256MiB" placeholder:"SIZE" help:"Bound of the block cache."`
+	MemoryBudget       size `default:"256MiB" placeholder:"SIZE" help:"Bound of all memtables together, ${default} if not given."`
+	MemtableSize       size `default:"64MiB" placeholder:"SIZE" help:"Size at which a memtable is flushed, ${default} if not given."`
+	TableFileSize      size `default:"64MiB" placeholder:"SIZE" help:"Target size of table files, ${default} if not given."`
+	WALSegmentSize     size `name:"wal-segment-size" default:"64MiB" placeholder:"SIZE" help:"Size of log segments, ${default} if not given."`
+	PartitionSplitSize size `default:"10GiB" placeholder:"SIZE" help:"Size at which a partition is to be split, ${default} if not given."`
+	CacheSize          size `default:"256MiB" placeholder:"SIZE" help:"Bound of the block cache, ${default} if not given."`
 }
 
 // Help is the long help of the command.
@@ -48,11 +48,20 @@ When recovery is over and the server is ready it prints one line with its addres
 func (s *serveCommand) Run(ctx context.Context, c *console) (err error) {
 	logger := s.logger(c)
 	s.limitMemory()
+	if err := ots.CheckInstances(s.Instance, s.limits()); err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", s.Addr)
+	if err != nil {
+		return fmt.Errorf("cannot listen on %s; choose another with --addr: %w", s.Addr, err)
+	}
+	defer listener.Close()
 	store, err := flagstone.Open(s.Dir, s.options(logger))
 	if err != nil {
 		return s.explain(err)
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
+	// Last of what can fail: a key that is made now is shown now.
 	creds, err := loadCredentials(s.Dir, os.Getenv)
 	if err != nil {
 		return err
@@ -60,10 +69,6 @@ func (s *serveCommand) Run(ctx context.Context, c *console) (err error) {
 	handler, err := s.newServer(store, creds, logger)
 	if err != nil {
 		return err
-	}
-	listener, err := net.Listen("tcp", s.Addr)
-	if err != nil {
-		return fmt.Errorf("cannot listen on %s; choose another with --addr: %w", s.Addr, err)
 	}
 	s.announce(c, listener.Addr(), creds, logger)
 	return s.serve(ctx, handler, listener, logger)
@@ -109,15 +114,18 @@ func (s *serveCommand) explain(err error) error {
 	case errors.Is(err, flagstone.ErrCorrupt):
 		return fmt.Errorf("%w; run 'flagstone check --dir %s' for a full list, and restore the store from a copy", err, s.Dir)
 	}
-	return fmt.Errorf("cannot open the store in %s: %w", s.Dir, err)
+	return fmt.Errorf("cannot open the store in %s; check that it is a directory this user may write to, or choose another --dir: %w", s.Dir, err)
+}
+
+func (s *serveCommand) limits() ots.Limits {
+	if s.Limits == "current" {
+		return ots.Current()
+	}
+	return ots.Documented()
 }
 
 func (s *serveCommand) newServer(store *flagstone.Store, creds credentials, logger *slog.Logger) (*server.Server, error) {
-	limits := ots.Documented()
-	if s.Limits == "current" {
-		limits = ots.Current()
-	}
-	service, err := ots.New(store, ots.Options{Instances: s.Instance, Limits: limits, Logger: logger})
+	service, err := ots.New(store, ots.Options{Instances: s.Instance, Limits: s.limits(), Logger: logger})
 	if err != nil {
 		return nil, err
 	}

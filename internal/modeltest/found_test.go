@@ -1,7 +1,7 @@
 package modeltest
 
-// What the random operations found, as small tests: moments that are opened
-// while a merge is under way. The merge decided what it may drop before.
+// What the random operations found, as small tests. Most are about moments that
+// are opened while a merge is under way, which decided before what it may drop.
 
 import (
 	"context"
@@ -114,4 +114,42 @@ func TestASnapshotOpenedDuringAMergeKeepsWhatARaisedLimitShows(t *testing.T) {
 		}, func(table *flagstone.Table) {
 			alterOptions(t, table, func(o *flagstone.TableOptions) { o.MaxVersions = 1 })
 		})
+}
+
+// A delete of the only version leaves a trim at the version below it, where the
+// same mutation may put; when that becomes surplus, a flush must not leave its
+// own trim after the one that is there.
+func TestASurplusPutBesideATrimOfItsOwnMutationCanBeFlushed(t *testing.T) {
+	ctx := context.Background()
+	store, err := flagstone.Open(storeDir, flagstone.Options{Seams: flagstone.Seams{
+		FS: vfs.NewSim(vfs.SimOptions{}), Clock: clock.NewManual(startMillis), Executor: executor.NewManual(),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	table, err := store.CreateTable(ctx, flagstone.TableSpec{Name: "t", Key: schemas[0].key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := func(change func(*flagstone.RowTx)) {
+		t.Helper()
+		err := table.Update(ctx, flagstone.Key("k"), func(tx *flagstone.RowTx) error { change(tx); return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	change(func(tx *flagstone.RowTx) { tx.Put("other", 1, row.Integer(0)) })
+	if err := store.Flush(ctx); err != nil { // so that something may lie below
+		t.Fatal(err)
+	}
+	change(func(tx *flagstone.RowTx) { tx.Put("c", 4, row.Integer(1)) })
+	change(func(tx *flagstone.RowTx) {
+		tx.DeleteVersion("c", 4)
+		tx.Put("c", 3, row.Integer(2))
+	})
+	change(func(tx *flagstone.RowTx) { tx.Put("c", 9, row.Integer(3)) })
+	if err := store.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
 }
