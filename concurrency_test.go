@@ -48,9 +48,8 @@ type load struct {
 	over    chan struct{} // closed when the writers are done
 	cut     atomic.Bool   // the power is gone: errors are expected
 
-	acked  [counters]atomic.Int64 // increments acknowledged
-	begun  [counters]atomic.Int64 // increments begun
-	errors atomic.Int64
+	acked [counters]atomic.Int64 // increments acknowledged
+	begun [counters]atomic.Int64 // increments begun
 }
 
 func loadOptions(seams Seams) Options {

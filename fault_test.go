@@ -386,7 +386,8 @@ func fileOfRows(t *testing.T, rows int) (r *rig, table *Table, name string) {
 
 func TestP09_ADamagedBlockFailsItsRowsAndNoOthers(t *testing.T) {
 	const rows = 120
-	r, table, name := fileOfRows(t, rows)
+	var table *Table
+	r, _, name := fileOfRows(t, rows)
 	pristine, err := r.fs.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
@@ -438,7 +439,7 @@ func TestP09_ADamagedBlockFailsItsRowsAndNoOthers(t *testing.T) {
 				t.Errorf("byte %d: a table with a damaged file cannot be dropped: %v", at, err)
 			}
 			r.store.Close()
-			r, table, name = fileOfRows(t, rows)
+			r, _, name = fileOfRows(t, rows)
 			r.store.Close()
 			all++
 			continue
@@ -550,7 +551,8 @@ func TestP08_SwappedTableFilesAreNoticed(t *testing.T) {
 // TestP18_WritersAreToldWhenCompactionsFail: level 0 fills up because a file
 // cannot be read. Writers get an error in the end; they do not wait for ever.
 func TestP18_WritersAreToldWhenCompactionsFail(t *testing.T) {
-	r, table, name := fileOfRows(t, 100)
+	var table *Table
+	r, _, name := fileOfRows(t, 100)
 	r.store.Close()
 	for at := int64(100); at < 1500; at += 100 {
 		if err := r.fs.FlipByte(name, at, 0xFF); err != nil {

@@ -136,11 +136,12 @@ func BenchmarkIterate(b *testing.B) {
 			}
 			it := reader.NewIterator(opts)
 			column := []byte("column7")
-			ok := it.First()
+			next := it.First
 			for b.Loop() {
-				if !ok {
-					ok = it.First()
+				if !next() {
+					it.First()
 				}
+				next = it.NextRow
 				switch mode {
 				case "cells", "uncached":
 					for ok := it.FirstCell(); ok; ok = it.NextCell() {
@@ -149,7 +150,6 @@ func BenchmarkIterate(b *testing.B) {
 				case "one-column":
 					it.SeekCell(column, row.MaxVersion)
 				}
-				ok = it.NextRow()
 			}
 			if err := it.Close(); err != nil {
 				b.Fatal(err)

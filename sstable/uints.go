@@ -42,9 +42,6 @@ func (u *uints) at(data []byte, i int) uint64 {
 	return u.base + binary.LittleEndian.Uint64(data[int(u.off)+i*int(u.width):])&u.mask
 }
 
-// constant reports whether all elements are equal to the base.
-func (u *uints) constant() bool { return u.width == 0 }
-
 // before returns element i-1 of an array of ends, which is where part i
 // begins: 0 for the first.
 func (u *uints) before(data []byte, i int) int {

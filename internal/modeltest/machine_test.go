@@ -55,7 +55,6 @@ type machine struct {
 	moments []*moment
 	scans   []*scan
 	pending []*pendingCommit
-	stale   []*flagstone.Table // handles of dropped tables
 
 	// kept is the number of the newest mutation that must survive a crash:
 	// it was acknowledged, or seen by a reader.
