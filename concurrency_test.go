@@ -49,6 +49,7 @@ type load struct {
 	cut     atomic.Bool   // the power is gone: errors are expected
 
 	acked [counters]atomic.Int64 // increments acknowledged
+	seen  [counters]atomic.Int64 // the most that a reader saw
 	begun [counters]atomic.Int64 // increments begun
 }
 
@@ -266,6 +267,7 @@ func (l *load) watchCounters() {
 			return false
 		}
 		last[n] = got
+		l.seen[n].Store(got)
 		return true
 	})
 }
@@ -405,7 +407,8 @@ func (l *load) checkMemory(int) bool {
 	return true
 }
 
-// checkCounters compares the counters with what was acknowledged and begun.
+// checkCounters compares the counters with what was acknowledged, what readers
+// saw, and what was begun.
 func (l *load) checkCounters() {
 	for n := range counters {
 		got, err := l.counter(n)
@@ -414,6 +417,9 @@ func (l *load) checkCounters() {
 		}
 		if acked, begun := l.acked[n].Load(), l.begun[n].Load(); got < acked || got > begun || !l.cut.Load() && got != begun {
 			l.t.Errorf("counter %d is %d; %d increments were acknowledged, %d begun", n, got, acked, begun)
+		}
+		if seen := l.seen[n].Load(); got < seen {
+			l.t.Errorf("counter %d is %d; a reader saw %d", n, got, seen)
 		}
 	}
 }
@@ -500,6 +506,42 @@ func TestP01_PowerLossUnderLoad(t *testing.T) {
 		if err := l.store.Close(); err != nil {
 			t.Errorf("%v: %v", policy, err)
 		}
+	}
+}
+
+// TestP01_NothingIsVisibleBeforeItIsDurable begins a write while the log is being
+// synced for another one: that sync does not carry it.
+func TestP01_NothingIsVisibleBeforeItIsDurable(t *testing.T) {
+	r, fault := faultRig(t, Options{})
+	table := r.table("t", TableOptions{})
+	put(t, table, "warm", 1, "c", startMillis, "v")
+	insert := func(tx *RowTx) error { tx.PutRow(); return nil }
+	var late *Commit
+	fault.Observe(vfs.Observer{Before: func(c vfs.Call) {
+		if c.Op == vfs.OpSyncData && late == nil {
+			var err error
+			if late, err = table.UpdateAsync(ctx(), Key("late", 1), insert); err != nil {
+				t.Error(err)
+			}
+		}
+	}})
+	if err := table.Update(ctx(), Key("p", 1), insert); err != nil {
+		t.Fatal(err)
+	}
+	if late == nil {
+		t.Fatal("the log was not synced")
+	}
+	if got := show(t, table, "p", 1); got == "absent" {
+		t.Error("an acknowledged row is not visible")
+	}
+	if got := show(t, table, "late", 1); got != "absent" {
+		t.Error("a row is visible that a crash would take back")
+	}
+	if err := late.Wait(ctx()); err != nil {
+		t.Fatal(err)
+	}
+	if got := show(t, table, "late", 1); got == "absent" {
+		t.Error("an acknowledged row is not visible")
 	}
 }
 

@@ -52,6 +52,7 @@ type crasher struct {
 	opts   Options
 	rng    *rand.Rand // decides where recovery is cut short
 	stride int        // the quick version takes pictures at one in so many calls
+	often  int        // pictures are taken at one in so many calls of recovery
 
 	calls    int
 	pictures int             // judged, with those of recovery
@@ -67,7 +68,10 @@ type picture struct {
 }
 
 func crashEverywhere(t *testing.T, opts Options, sim vfs.SimOptions, stride int) {
-	c := &crasher{t: t, opts: opts, stride: stride, digests: map[uint64]bool{}}
+	c := &crasher{t: t, opts: opts, stride: stride, often: 60, digests: map[uint64]bool{}}
+	if crashFull() > 0 {
+		c.often = 40
+	}
 	for seed := range uint64(max(crashFull(), 1)) {
 		c.rng = rand.New(rand.NewPCG(seed, 2))
 		c.seen = map[picture]bool{}
@@ -152,12 +156,8 @@ func (c *crasher) recover(s *script, disk *vfs.Sim, label string, depth int) *sc
 	const depths = 3
 	fault := vfs.NewFault(disk, 1)
 	if depth < depths {
-		often := 60
-		if crashFull() > 0 {
-			often = 40
-		}
 		fault.Observe(vfs.Observer{Before: func(call vfs.Call) {
-			if call.Op&vfs.OpMutating == 0 || c.rng.IntN(often) != 0 {
+			if call.Op&vfs.OpMutating == 0 || c.rng.IntN(c.often) != 0 {
 				return
 			}
 			policy := vfs.CrashPolicies()[c.rng.IntN(len(vfs.CrashPolicies()))]
@@ -355,9 +355,12 @@ func killAt(t *testing.T, sync SyncMode, at int) (text string, ok bool) {
 	if s.store != nil {
 		s.store.Close()
 	}
-	c := &crasher{t: t, opts: s.opts, rng: rand.New(rand.NewPCG(9, 9))}
+	c := &crasher{
+		t: t, opts: s.opts, rng: rand.New(rand.NewPCG(uint64(at), 9)), often: 4,
+		digests: map[uint64]bool{}, seen: map[picture]bool{},
+	}
 	unnumbered := filesAboveNext(next)
-	r := c.recover(s, next, label, 3)
+	r := c.recover(s, next, label, 2)
 	c.checkFiles(r, next, unnumbered, label)
 	again := next.Crash(vfs.CrashLoseAll, 1)
 	r.store.Close()

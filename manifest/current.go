@@ -107,7 +107,14 @@ func listManifests(fsys vfs.FS, dir string) ([]uint64, error) {
 
 // stageCurrent writes and syncs CURRENT.tmp. written tells whether an error
 // came after all was written, that is, from the sync.
+//
+// A power cut in the middle of an earlier switch can leave CURRENT.tmp as a
+// second name of the file that is CURRENT. It is removed, not truncated.
 func stageCurrent(fsys vfs.FS, dir string, number uint64) (written bool, err error) {
+	err = fsys.Remove(filepath.Join(dir, currentTempName))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
 	f, err := fsys.Create(filepath.Join(dir, currentTempName), vfs.OpenOptions{})
 	if err != nil {
 		return false, err

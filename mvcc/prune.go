@@ -133,6 +133,11 @@ type Pruner struct {
 	inside bool   // column is the current column
 	newest uint64 // largest sequence shown by the newest view in this column
 	trim   row.Cell
+
+	// trimmed: a trim at version trimmedAt was kept in this column. If a put has
+	// the same version it is of the same mutation, for trims sort before puts.
+	trimmed   bool
+	trimmedAt int64
 }
 
 // NewPruner makes a pruner. It panics if the views are not in order or do not
@@ -187,7 +192,7 @@ func (p *Pruner) Add(c *row.Cell) (trim *row.Cell, keep bool) {
 	}
 	if !p.inside || !bytes.Equal(c.Column, p.column) {
 		p.column = append(p.column[:0], c.Column...)
-		p.inside, p.newest = true, 0
+		p.inside, p.newest, p.trimmed = true, 0, false
 		for i := range p.judges {
 			p.judges[i].startColumn()
 		}
@@ -197,7 +202,11 @@ func (p *Pruner) Add(c *row.Cell) (trim *row.Cell, keep bool) {
 		for i := stripe + 1; i < len(p.judges); i++ {
 			p.judges[i].attribute(c)
 		}
-		return nil, needed && !p.spent(c.Seq, stripe)
+		keep = needed && !p.spent(c.Seq, stripe)
+		if keep && c.Kind == row.KindTrim {
+			p.trimmed, p.trimmedAt = true, c.Version
+		}
+		return nil, keep
 	}
 	var v verdict
 	for i := stripe; i < len(p.judges); i++ {
@@ -255,7 +264,15 @@ func (p *Pruner) trimFor(c *row.Cell) *row.Cell {
 	if p.judges[len(p.judges)-1].floor >= p.newest {
 		return nil
 	}
-	p.trim = row.Cell{Column: p.column, Version: c.Version, Seq: max(p.newest, c.Seq), Kind: row.KindTrim}
+	version := c.Version
+	if p.trimmed && p.trimmedAt == version {
+		// The trim of the put's own mutation hides all that is older at this
+		// version, and a second one would be out of order behind it.
+		if version--; version < 0 {
+			return nil
+		}
+	}
+	p.trim = row.Cell{Column: p.column, Version: version, Seq: max(p.newest, c.Seq), Kind: row.KindTrim}
 	stripe := p.stripe(p.trim.Seq)
 	for i := stripe; i < len(p.judges); i++ {
 		p.judges[i].attribute(&p.trim)

@@ -432,6 +432,39 @@ func TestObsoleteFilesAreHandedOverOnceWhenNobodyReadsThem(t *testing.T) {
 	}
 }
 
+// TestAFileOfSeveralVersionsOutlivesAllOfThem: readers pinned two versions that
+// share files, and the newer one is let go of first.
+func TestAFileOfSeveralVersionsOutlivesAllOfThem(t *testing.T) {
+	r := newRig(t)
+	for n := range 20 {
+		r.put(key("a", n), "c", 1, "v")
+	}
+	r.flush()
+	older := r.tree.NewIterator()
+	r.put(key("b", 1), "c", 1, "v")
+	r.flush()
+	newer := r.tree.NewIterator()
+	did, err := r.tree.CompactAll()
+	if !did || err != nil {
+		t.Fatal(did, err)
+	}
+	newer.Close()
+	if n := r.obsolete.numbers; len(n) != 1 || n[0] != 2 {
+		t.Errorf("handed over: %v, want the second file", n)
+	}
+	n := 0
+	for ok := older.First(); ok; ok = older.NextRow() {
+		n++
+	}
+	if n != 20 || older.Error() != nil {
+		t.Errorf("%d rows, %v", n, older.Error())
+	}
+	older.Close()
+	if n := r.obsolete.numbers; len(n) != 2 || n[1] != 1 {
+		t.Errorf("handed over: %v, want both files", n)
+	}
+}
+
 func TestDropLetsGoOfFilesAndOfWhatWaits(t *testing.T) {
 	r := newRig(t)
 	r.put(key("a", 1), "c", 1, "v")

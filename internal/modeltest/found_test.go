@@ -5,6 +5,7 @@ package modeltest
 
 import (
 	"context"
+	"errors"
 	"path"
 	"testing"
 	"time"
@@ -151,5 +152,45 @@ func TestASurplusPutBesideATrimOfItsOwnMutationCanBeFlushed(t *testing.T) {
 	change(func(tx *flagstone.RowTx) { tx.Put("c", 9, row.Integer(3)) })
 	if err := store.Flush(ctx); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A power cut in the middle of a rename can leave both names, of one file. The
+// next CURRENT must not be written into the file of the one that counts.
+func TestACurrentThatARenameLeftWithTwoNamesSurvivesTheNextCrash(t *testing.T) {
+	opened := func(fs vfs.FS) error {
+		store, err := flagstone.Open(storeDir, flagstone.Options{Seams: flagstone.Seams{
+			FS: fs, Clock: clock.NewManual(startMillis), Executor: executor.NewManual(),
+		}})
+		if err != nil {
+			return err
+		}
+		return store.Close()
+	}
+	for calls := range 40 {
+		for _, policy := range vfs.CrashPolicies() {
+			disk := vfs.NewSim(vfs.SimOptions{})
+			if err := opened(disk); err != nil {
+				t.Fatal(err)
+			}
+			current := path.Join(storeDir, "CURRENT")
+			err := errors.Join(disk.Link(current, current+".tmp"), disk.SyncDir(storeDir))
+			if err != nil {
+				t.Fatal(err)
+			}
+			faults, made := vfs.NewFault(disk, 1), 0
+			after := disk
+			faults.Observe(vfs.Observer{Before: func(c vfs.Call) {
+				if c.Op&vfs.OpMutating != 0 {
+					if made++; made == calls+1 {
+						after = disk.Crash(policy, 1)
+					}
+				}
+			}})
+			_ = opened(faults)
+			if err := opened(after); err != nil {
+				t.Errorf("power lost (%s) after %d calls: %v", policy, calls, err)
+			}
+		}
 	}
 }
