@@ -59,6 +59,7 @@ type crasher struct {
 	nested   int             // of those
 	digests  map[uint64]bool // different disks
 	seen     map[picture]bool
+	failed   bool
 }
 
 // picture is a disk together with what it may hold.
@@ -124,8 +125,37 @@ func (c *crasher) shoot(s *script, disk *vfs.Sim, call vfs.Call) {
 	}
 }
 
-// judge opens a picture, unless the same was judged before.
+// failure is a panic that says what is wrong with a picture. Pictures are judged
+// in the middle of calls of the engine, which a test must not end by
+// runtime.Goexit, as t.Fatal does: its locks would be left as they are.
+type failure string
+
+func (c *crasher) fatalf(format string, args ...any) { panic(failure(fmt.Sprintf(format, args...))) }
+
+// guard reports the failure that do ends with, if any.
+func (c *crasher) guard(do func()) {
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case failure:
+			c.failed = true
+			c.t.Error(string(p))
+		default:
+			panic(p)
+		}
+	}()
+	do()
+}
+
+// judge opens a picture, unless the same was judged before, or one was found to
+// be wrong.
 func (c *crasher) judge(s *script, disk *vfs.Sim, label string, depth int) {
+	if !c.failed {
+		c.guard(func() { c.look(s, disk, label, depth) })
+	}
+}
+
+func (c *crasher) look(s *script, disk *vfs.Sim, label string, depth int) {
 	digest := disk.Digest()
 	c.digests[digest] = true
 	p := picture{digest, s.acked, len(s.states)}
@@ -146,7 +176,7 @@ func (c *crasher) judge(s *script, disk *vfs.Sim, label string, depth int) {
 	if c.pictures%4 == 0 {
 		c.goOn(r, disk, label)
 	} else if err := r.store.Close(); err != nil {
-		c.t.Fatalf("%s: close after recovery: %v", label, err)
+		c.fatalf("%s: close after recovery: %v", label, err)
 	}
 }
 
@@ -168,21 +198,21 @@ func (c *crasher) recover(s *script, disk *vfs.Sim, label string, depth int) *sc
 	r := newScript(fault, c.opts, uint64(c.pictures)+1000)
 	r.version = s.version + 1000
 	if err := r.open(); err != nil {
-		c.t.Fatalf("%s: open: %v", label, err)
+		c.fatalf("%s: open: %v", label, err)
 	}
 	fault.Observe(vfs.Observer{})
 	got, err := readAll(r.store)
 	if err != nil {
-		c.t.Fatalf("%s: read: %v", label, err)
+		c.fatalf("%s: read: %v", label, err)
 	}
 	at := slices.IndexFunc(s.states[s.acked:], func(o *oracle) bool { return o.text() == got })
 	if at < 0 {
-		c.t.Fatalf("%s: after recovery the store shows neither what was acknowledged:\n%s\nnor what was begun (and %d states between):\n%s",
+		c.fatalf("%s: after recovery the store shows neither what was acknowledged:\n%s\nnor what was begun (and %d states between):\n%s",
 			label, difference(s.states[s.acked].text(), got), len(s.states)-s.acked-2, difference(s.now().text(), got))
 	}
 	r.states = []*oracle{s.states[s.acked+at]}
 	r.outcome = func(err error) bool {
-		c.t.Fatalf("%s; after recovery, step %q: %v", label, r.step, err)
+		c.fatalf("%s; after recovery, step %q: %v", label, r.step, err)
 		return false
 	}
 	return r
@@ -206,7 +236,7 @@ func (c *crasher) goOn(r *script, disk *vfs.Sim, label string) {
 	}
 	r2.closeAtEnd()
 	if report, err := Check(context.Background(), scriptDir, Seams{FS: again}, nil); err != nil || len(report.Problems) > 0 {
-		c.t.Fatalf("%s: check after all: %v %v", label, err, report.Problems)
+		c.fatalf("%s: check after all: %v %v", label, err, report.Problems)
 	}
 	r.closeAtEnd()
 }
@@ -215,7 +245,7 @@ func (c *crasher) goOn(r *script, disk *vfs.Sim, label string) {
 // are named are there, and nothing is left over.
 func (c *crasher) checkFiles(r *script, disk *vfs.Sim, tolerated map[string]bool, label string) {
 	for _, problem := range strayFiles(r.store, disk, tolerated) {
-		c.t.Fatalf("%s: after recovery: %s", label, problem)
+		c.fatalf("%s: after recovery: %s", label, problem)
 	}
 }
 
@@ -301,12 +331,12 @@ func (c *crasher) checkBackup(s *script, disk *vfs.Sim, label string) {
 		return
 	}
 	if err != nil {
-		c.t.Fatalf("%s: open the checkpoint: %v", label, err)
+		c.fatalf("%s: open the checkpoint: %v", label, err)
 	}
 	defer store.Close()
 	got, err := readAll(store)
 	if want := s.states[saved].text(); err != nil || got != want {
-		c.t.Fatalf("%s: the checkpoint is not what it should be: %v\n%s", label, err, difference(want, got))
+		c.fatalf("%s: the checkpoint is not what it should be: %v\n%s", label, err, difference(want, got))
 	}
 }
 
@@ -359,14 +389,17 @@ func killAt(t *testing.T, sync SyncMode, at int) (text string, ok bool) {
 		t: t, opts: s.opts, rng: rand.New(rand.NewPCG(uint64(at), 9)), often: 4,
 		digests: map[uint64]bool{}, seen: map[picture]bool{},
 	}
-	unnumbered := filesAboveNext(next)
-	r := c.recover(s, next, label, 2)
-	c.checkFiles(r, next, unnumbered, label)
-	again := next.Crash(vfs.CrashLoseAll, 1)
-	r.store.Close()
-	r2 := c.recover(r, again, label+", recovered, then power lost", 3)
-	r2.closeAtEnd()
-	return r.now().text(), true
+	c.guard(func() {
+		unnumbered := filesAboveNext(next)
+		r := c.recover(s, next, label, 2)
+		c.checkFiles(r, next, unnumbered, label)
+		again := next.Crash(vfs.CrashLoseAll, 1)
+		r.store.Close()
+		r2 := c.recover(r, again, label+", recovered, then power lost", 3)
+		r2.closeAtEnd()
+		text = r.now().text()
+	})
+	return text, true
 }
 
 // TestP13_CurrentUnderTwoNamesIsNotEmptied: a crash in the middle of the rename

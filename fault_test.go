@@ -241,6 +241,40 @@ func (v *victim) checkDisk() {
 	}
 }
 
+// TestP10_APoisonedStoreDeletesNothing: nobody knows which files the manifest on
+// the disk names.
+func TestP10_APoisonedStoreDeletesNothing(t *testing.T) {
+	r, fault := faultRig(t, Options{})
+	table := r.table("t", TableOptions{})
+	for i := range 3 {
+		put(t, table, "p", i, "c", startMillis, "v")
+		if err := r.store.Flush(ctx()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rows := table.Scan(ctx(), nil, nil, ScanOptions{})
+	if !rows.Next() {
+		t.Fatal(rows.Err())
+	}
+	if err := r.store.Compact(ctx()); err != nil {
+		t.Fatal(err)
+	}
+	before := tableFiles(r.fs)
+	fault.Add(vfs.Rule{Glob: "MANIFEST-*", Ops: vfs.OpSyncs, Action: vfs.FailSync(vfs.SyncFailureExt4)})
+	wantError(t, "Alter", table.Alter(ctx(), TableChange{Annotations: []byte("x")}), ErrPoisoned)
+	rows.Close() // lets go of the inputs of the merge
+	r.exec.RunAll()
+	if after := tableFiles(r.fs); len(before) != 4 || !slices.Equal(before, after) {
+		t.Errorf("there were %v, now there are %v", before, after)
+	}
+	r.fs = r.fs.Crash(vfs.CrashKeepAll, 1)
+	r.store.Close()
+	r.open()
+	if n := count(t, r.table("t", TableOptions{}), ScanOptions{}); n != 3 || len(tableFiles(r.fs)) != 1 {
+		t.Errorf("%d rows, files %v", n, tableFiles(r.fs))
+	}
+}
+
 // TestP11_AFullDiskAtEveryBlock gives the disk one block more
 // from run to run.
 func TestP11_AFullDiskAtEveryBlock(t *testing.T) {

@@ -20,6 +20,8 @@
 //	crash_test.go      reopening, power cuts, and which prefix survived
 //	generate_test.go   random keys, versions, values, bounds, options
 //	modeltest_test.go  the configurations and the tests
+//	rulebook_test.go   tests of the model itself
+//	found_test.go      what the random operations found, as small tests
 //
 // A run is
 //
@@ -27,6 +29,10 @@
 //
 // and a longer one, or one particular run,
 //
-//	FLAGSTONE_MODEL_OPS=1000000 go test -timeout 60m ./internal/modeltest
+//	FLAGSTONE_MODEL_OPS=20000000 go test -timeout 60m -v ./internal/modeltest
 //	FLAGSTONE_MODEL_SEED=42 go test -run 'TestModel/tiny$' ./internal/modeltest
+//
+// The seed is random unless it is set; it is printed with -v and in every
+// failure, with the operation, the history of the row, and the command that
+// runs the episode again.
 package modeltest

@@ -144,6 +144,13 @@ func TestASurplusPutBesideATrimOfItsOwnMutationCanBeFlushed(t *testing.T) {
 	if err := store.Flush(ctx); err != nil { // so that something may lie below
 		t.Fatal(err)
 	}
+	// A snapshot keeps an older value of the version alive.
+	change(func(tx *flagstone.RowTx) { tx.Put("c", 3, row.Integer(0)) })
+	snapshot, err := store.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer snapshot.Close()
 	change(func(tx *flagstone.RowTx) { tx.Put("c", 4, row.Integer(1)) })
 	change(func(tx *flagstone.RowTx) {
 		tx.DeleteVersion("c", 4)

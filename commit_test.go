@@ -1,0 +1,205 @@
+package flagstone
+
+// What Wait promises: refusals, asynchronous writes, writers that are held back.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync/atomic"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// TestP07_ARefusalWaitsUntilItsCauseIsVisible holds a write between the log and
+// the memtable. A later write of another row is in place, but cannot be
+// published; a condition on that row is refused because of it. The refusal must
+// not get out before the row can be read.
+func TestP07_ARefusalWaitsUntilItsCauseIsVisible(t *testing.T) {
+	r := newRig(t, Options{})
+	table := r.table("t", TableOptions{})
+	s := r.store
+	var change RowChange
+	change.init(table, Key("slow", 1))
+	change.PutRow()
+	if err := change.check(startMillis); err != nil {
+		t.Fatal(err)
+	}
+	var batch row.Batch
+	if err := batch.Add(&change.mutation); err != nil {
+		t.Fatal(err)
+	}
+	slow := &Commit{store: s, published: make(chan struct{})}
+	mutations, places := []row.Mutation{change.mutation}, make([]place, 1)
+	first, err := s.enqueue(slow, &batch, mutations, places)
+	if err != nil {
+		t.Fatal(err)
+	}
+	insert := func(tx *RowTx) error {
+		if exists, err := tx.Exists(); err != nil || exists {
+			return errors.Join(err, errExists)
+		}
+		tx.PutRow()
+		return nil
+	}
+	done, err := table.UpdateAsync(ctx(), Key("p", 1), insert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused, err := table.UpdateAsync(ctx(), Key("p", 1), insert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	brief, cancel := context.WithCancel(ctx())
+	cancel()
+	if err := refused.Wait(brief); !errors.Is(err, context.Canceled) {
+		got, _ := table.Get(ctx(), Key("p", 1), ReadOptions{})
+		t.Errorf("refused with %v, while readers see %v", err, got)
+	}
+	places[0].slot.Apply(first, &mutations[0])
+	slow.applied.Store(true)
+	if err := refused.Wait(ctx()); !errors.Is(err, errExists) {
+		t.Errorf("the refusal is %v", err)
+	}
+	if got := show(t, table, "p", 1); got == "absent" {
+		t.Error("the row that caused a refusal is not visible")
+	}
+	if err := errors.Join(done.Wait(ctx()), slow.Wait(ctx())); err != nil {
+		t.Error(err)
+	}
+}
+
+var errExists = errors.New("the row exists")
+
+// TestP07_ARefusalFailsWithItsCause: the write that caused it cannot be made
+// durable, so nobody may learn of it.
+func TestP07_ARefusalFailsWithItsCause(t *testing.T) {
+	r, fault := faultRig(t, Options{})
+	table := r.table("t", TableOptions{})
+	put(t, table, "warm", 1, "c", startMillis, "v")
+	written, err := table.UpdateAsync(ctx(), Key("p", 1), func(tx *RowTx) error { tx.PutRow(); return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused, err := table.UpdateAsync(ctx(), Key("p", 1), func(tx *RowTx) error {
+		if exists, _ := tx.Exists(); !exists {
+			t.Error("an update does not see the one before")
+		}
+		return errExists
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := show(t, table, "p", 1); got != "absent" {
+		t.Errorf("readers see what is not durable: %s", got)
+	}
+	fault.Add(vfs.Rule{Ops: vfs.OpSyncs, Times: vfs.Forever, Action: vfs.FailSync(vfs.SyncFailureExt4)})
+	if err := refused.Wait(ctx()); !errors.Is(err, ErrPoisoned) || errors.Is(err, errExists) {
+		t.Errorf("the refusal is %v", err)
+	}
+	wantError(t, "the write", written.Wait(ctx()), ErrPoisoned)
+	if got := show(t, table, "p", 1); got != "absent" {
+		t.Errorf("readers see what could not be made durable: %s", got)
+	}
+	fault.Clear()
+}
+
+// TestAsynchronousWritesKeepTheirOrder begins many writes of one row and waits
+// for them in any order: each sees the ones before, and the last one counts.
+func TestAsynchronousWritesKeepTheirOrder(t *testing.T) {
+	r := newRig(t, Options{MemtableSize: 2 << 10, MemoryBudget: 64 << 10, WALSegmentSize: 16 << 10})
+	table := r.table("t", TableOptions{})
+	rng := rand.New(rand.NewPCG(4, 4))
+	const n = 200
+	var commits []*Commit
+	for i := range n {
+		c, err := table.UpdateAsync(ctx(), Key("c", 0), func(tx *RowTx) error {
+			got, err := tx.Get(ReadOptions{})
+			if err != nil {
+				return err
+			}
+			if i > 0 {
+				if v, _ := got.Value("count"); v.Int64() != int64(i) {
+					t.Errorf("write %d sees %d", i, v.Int64())
+				}
+			}
+			return increment(tx)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		commits = append(commits, c)
+	}
+	rng.Shuffle(n, func(i, j int) { commits[i], commits[j] = commits[j], commits[i] })
+	for _, c := range commits {
+		if err := c.Wait(ctx()); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Wait(ctx()); err != nil { // again
+			t.Fatal(err)
+		}
+	}
+	got, err := table.Get(ctx(), Key("c", 0), ReadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, _ := got.Value("count"); v.Int64() != n {
+		t.Errorf("the count is %d, want %d", v.Int64(), n)
+	}
+}
+
+// TestP18_AWriterThatWaitsCanBeCalledOff: memtables are full, the disk hangs,
+// and a writer's context ends.
+func TestP18_AWriterThatWaitsCanBeCalledOff(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	fault := vfs.NewFault(vfs.NewSim(vfs.SimOptions{}), 1)
+	store, err := Open("/store", Options{MemtableSize: 2 << 10, MemoryBudget: 8 << 10, Seams: Seams{FS: fault}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := store.CreateTable(ctx(), TableSpec{Name: "t", Key: []KeyColumn{{Name: "pk", Type: row.TypeString}, {Name: "n", Type: row.TypeInteger}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hang := make(chan struct{})
+	fault.Add(vfs.Rule{Glob: "*.sst", Times: vfs.Forever, Action: vfs.Hold(hang)})
+	called, callOff := context.WithCancel(ctx())
+	outcome := make(chan error)
+	var written atomic.Int64
+	go func() {
+		for i := 0; ; i++ {
+			err := table.Update(called, Key("p", i), func(tx *RowTx) error {
+				tx.Put("c", startMillis, row.String(fmt.Sprintf("%0100d", i)))
+				return nil
+			})
+			if err != nil {
+				outcome <- err
+				return
+			}
+			written.Add(1)
+		}
+	}()
+	for store.Metrics().MemoryBytes < 7<<10 {
+		runtime.Gosched()
+	}
+	if m := store.Metrics(); m.MemoryBytes > m.MemoryBudget {
+		t.Errorf("memtables take %d bytes of %d", m.MemoryBytes, m.MemoryBudget)
+	}
+	if n := count(t, table, ScanOptions{}); int64(n) < written.Load() {
+		t.Errorf("readers see %d rows of %d", n, written.Load())
+	}
+	callOff()
+	wantError(t, "the writer", <-outcome, context.Canceled)
+	fault.Clear()
+	close(hang)
+	put(t, table, "p", 0, "c", startMillis, "v") // the disk is back
+	if err := store.Close(); err != nil {
+		t.Error(err)
+	}
+}
