@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path/filepath"
 
 	"github.com/flagstone-db/flagstone/internal/vfs"
@@ -200,6 +201,11 @@ func (s *Store) linkTable(name, dir string) error {
 	}
 	if s.fs.Link(from, to) == nil {
 		return nil
+	}
+	// A link may be reported as failed and have been made all the same: then a
+	// copy would be written into the original.
+	if err := s.fs.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	return copyFile(s.fs, from, to)
 }

@@ -191,8 +191,9 @@ func TestP18_AWriterThatWaitsCanBeCalledOff(t *testing.T) {
 	if m := store.Metrics(); m.MemoryBytes > m.MemoryBudget {
 		t.Errorf("memtables take %d bytes of %d", m.MemoryBytes, m.MemoryBudget)
 	}
-	if n := count(t, table, ScanOptions{}); int64(n) < written.Load() {
-		t.Errorf("readers see %d rows of %d", n, written.Load())
+	acknowledged := written.Load()
+	if n := count(t, table, ScanOptions{}); int64(n) < acknowledged {
+		t.Errorf("readers see %d rows of %d", n, acknowledged)
 	}
 	callOff()
 	wantError(t, "the writer", <-outcome, context.Canceled)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -523,5 +524,48 @@ func TestP14_AnIdleTableDoesNotHoldTheLog(t *testing.T) {
 	r.crash(vfs.CrashLoseAll, 1)
 	if got := show(t, r.table("idle", TableOptions{}), "p", 1); !strings.Contains(got, "=v") {
 		t.Errorf("the idle table holds %q", got)
+	}
+}
+
+// TestACheckpointNeverWritesToTheOriginal: where files cannot be linked they are
+// copied. A link may be reported as failed and have been made, as over a network;
+// then the copy must not be written through it.
+func TestACheckpointNeverWritesToTheOriginal(t *testing.T) {
+	for what, action := range map[string]vfs.Action{
+		"not linked":           vfs.FailWith(syscall.ENOTSUP),
+		"linked, and an error": vfs.FailAfter(syscall.EIO),
+	} {
+		r, fault := faultRig(t, Options{})
+		table := r.table("t", TableOptions{})
+		for i := range 50 {
+			put(t, table, "p", i, "c", startMillis, "v")
+		}
+		if err := r.store.Flush(ctx()); err != nil {
+			t.Fatal(err)
+		}
+		original := "/" + tableFiles(r.fs)[0]
+		before, err := r.fs.ReadFile(original)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fault.Add(vfs.Rule{Ops: vfs.OpLink, Times: vfs.Forever, Action: action})
+		cut := false
+		fault.Observe(vfs.Observer{After: func(c vfs.Call, _ error) {
+			if now, err := r.fs.ReadFile(original); !cut && (err != nil || !slices.Equal(now, before)) {
+				cut = true
+				t.Errorf("%s: after %v %s the original has %d bytes, it had %d (%v)", what, c.Op, c.Name, len(now), len(before), err)
+			}
+		}})
+		if err := r.store.Checkpoint(ctx(), "/copy"); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		fault.Observe(vfs.Observer{})
+		report, err := Check(ctx(), "/copy", Seams{FS: r.fs}, nil)
+		if err != nil || len(report.Problems) > 0 || report.Rows != 50 {
+			t.Errorf("%s: the copy has %d rows, %v, %v", what, report.Rows, err, report.Problems)
+		}
+		if n := count(t, table, ScanOptions{}); n != 50 {
+			t.Errorf("%s: the original shows %d rows", what, n)
+		}
 	}
 }

@@ -264,15 +264,12 @@ func (p *Pruner) trimFor(c *row.Cell) *row.Cell {
 	if p.judges[len(p.judges)-1].floor >= p.newest {
 		return nil
 	}
-	version := c.Version
-	if p.trimmed && p.trimmedAt == version {
-		// The trim of the put's own mutation hides all that is older at this
-		// version, and a second one would be out of order behind it.
-		if version--; version < 0 {
-			return nil
-		}
+	if p.trimmed && p.trimmedAt == c.Version {
+		// The trim of the put's own mutation hides what it overwrote, and a
+		// second one would be out of order behind it.
+		return nil
 	}
-	p.trim = row.Cell{Column: p.column, Version: version, Seq: max(p.newest, c.Seq), Kind: row.KindTrim}
+	p.trim = row.Cell{Column: p.column, Version: c.Version, Seq: max(p.newest, c.Seq), Kind: row.KindTrim}
 	stripe := p.stripe(p.trim.Seq)
 	for i := stripe; i < len(p.judges); i++ {
 		p.judges[i].attribute(&p.trim)

@@ -17,6 +17,23 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
+// newTable makes a store with one table.
+func newTable(t *testing.T, fs vfs.FS, wall clock.Clock, options flagstone.TableOptions) (*flagstone.Store, *flagstone.Table) {
+	t.Helper()
+	store, err := flagstone.Open(storeDir, flagstone.Options{
+		Seams: flagstone.Seams{FS: fs, Clock: wall, Executor: executor.NewManual()},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	table, err := store.CreateTable(context.Background(), flagstone.TableSpec{Name: "t", Key: schemas[0].key, Options: options})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store, table
+}
+
 // duringFlush puts versions of one cell, lets time pass, flushes them, and runs
 // change in the middle of the flush. A snapshot is opened right after it, which
 // must go on showing what it showed at first.
@@ -25,18 +42,8 @@ func duringFlush(t *testing.T, options flagstone.TableOptions, pass time.Duratio
 	ctx := context.Background()
 	faults := vfs.NewFault(vfs.NewSim(vfs.SimOptions{}), 1)
 	wall := clock.NewManual(startMillis)
-	store, err := flagstone.Open(storeDir, flagstone.Options{
-		Seams: flagstone.Seams{FS: faults, Clock: wall, Executor: executor.NewManual()},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	table, err := store.CreateTable(ctx, flagstone.TableSpec{Name: "t", Key: schemas[0].key, Options: options})
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = table.Update(ctx, flagstone.Key("k"), func(tx *flagstone.RowTx) error {
+	store, table := newTable(t, faults, wall, options)
+	err := table.Update(ctx, flagstone.Key("k"), func(tx *flagstone.RowTx) error {
 		for i := range int64(3) {
 			tx.Put("c", startMillis+i, row.Integer(i))
 		}
@@ -119,46 +126,41 @@ func TestASnapshotOpenedDuringAMergeKeepsWhatARaisedLimitShows(t *testing.T) {
 
 // A delete of the only version leaves a trim at the version below it, where the
 // same mutation may put; when that becomes surplus, a flush must not leave its
-// own trim after the one that is there.
+// own trim after the one that is there, nor before an older value of the same
+// version, which a snapshot keeps.
 func TestASurplusPutBesideATrimOfItsOwnMutationCanBeFlushed(t *testing.T) {
-	ctx := context.Background()
-	store, err := flagstone.Open(storeDir, flagstone.Options{Seams: flagstone.Seams{
-		FS: vfs.NewSim(vfs.SimOptions{}), Clock: clock.NewManual(startMillis), Executor: executor.NewManual(),
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	table, err := store.CreateTable(ctx, flagstone.TableSpec{Name: "t", Key: schemas[0].key})
-	if err != nil {
-		t.Fatal(err)
-	}
-	change := func(change func(*flagstone.RowTx)) {
-		t.Helper()
-		err := table.Update(ctx, flagstone.Key("k"), func(tx *flagstone.RowTx) error { change(tx); return nil })
-		if err != nil {
-			t.Fatal(err)
+	for _, held := range []bool{false, true} {
+		store, table := newTable(t, vfs.NewSim(vfs.SimOptions{}), clock.NewManual(startMillis), flagstone.TableOptions{})
+		change := func(change func(*flagstone.RowTx)) {
+			t.Helper()
+			err := table.Update(context.Background(), flagstone.Key("k"), func(tx *flagstone.RowTx) error { change(tx); return nil })
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	change(func(tx *flagstone.RowTx) { tx.Put("other", 1, row.Integer(0)) })
-	if err := store.Flush(ctx); err != nil { // so that something may lie below
-		t.Fatal(err)
-	}
-	// A snapshot keeps an older value of the version alive.
-	change(func(tx *flagstone.RowTx) { tx.Put("c", 3, row.Integer(0)) })
-	snapshot, err := store.Snapshot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer snapshot.Close()
-	change(func(tx *flagstone.RowTx) { tx.Put("c", 4, row.Integer(1)) })
-	change(func(tx *flagstone.RowTx) {
-		tx.DeleteVersion("c", 4)
-		tx.Put("c", 3, row.Integer(2))
-	})
-	change(func(tx *flagstone.RowTx) { tx.Put("c", 9, row.Integer(3)) })
-	if err := store.Flush(ctx); err != nil {
-		t.Fatal(err)
+		flush := func() {
+			t.Helper()
+			if err := store.Flush(context.Background()); err != nil {
+				t.Errorf("with a snapshot: %v: %v", held, err)
+			}
+		}
+		change(func(tx *flagstone.RowTx) { tx.Put("other", 1, row.Integer(0)) })
+		flush() // so that something may lie below
+		change(func(tx *flagstone.RowTx) { tx.Put("c", 3, row.Integer(0)) })
+		if held {
+			snapshot, err := store.Snapshot()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer snapshot.Close()
+		}
+		change(func(tx *flagstone.RowTx) { tx.Put("c", 4, row.Integer(1)) })
+		change(func(tx *flagstone.RowTx) {
+			tx.DeleteVersion("c", 4)
+			tx.Put("c", 3, row.Integer(2))
+		})
+		change(func(tx *flagstone.RowTx) { tx.Put("c", 9, row.Integer(3)) })
+		flush()
 	}
 }
 
