@@ -15,8 +15,10 @@ import (
 
 func TestMain(m *testing.M) {
 	// Stores of a few kilobytes come and go: with the usual setting half of the
-	// time would go to collecting a heap that is small anyway.
-	debug.SetGCPercent(800)
+	// time would go to collecting a heap that is small anyway. The limit keeps
+	// it small where a log is never cut short.
+	debug.SetGCPercent(400)
+	debug.SetMemoryLimit(600 << 20)
 	goleak.VerifyTestMain(m)
 }
 
