@@ -4,6 +4,9 @@ package flagstone
 // none after Close has begun; and of what else Close has to wait for.
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -18,7 +21,9 @@ type work struct {
 	stopped bool
 	running int
 	jobs    map[jobKey]*jobState
-	timers  map[*timer]struct{}
+	// ended is closed, and made anew by who waits, when a job has ended.
+	ended  chan struct{}
+	timers map[*timer]struct{}
 	// noLog is why there is no room for further log, nil if there is.
 	noLog error
 	// stuck is why the last flush failed, nil after one that succeeded.
@@ -79,12 +84,65 @@ func (s *Store) runJob(key jobKey, job func()) {
 	w.mu.Unlock()
 	job()
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	again := w.jobs[key].again
 	delete(w.jobs, key)
-	w.mu.Unlock()
-	if again {
-		s.submit(key.class, key.tree, key.name, job)
+	if again && !w.stopped {
+		w.jobs[key] = &jobState{}
+		s.executor.Go(key.class, key.name, func() { s.runJob(key, job) })
 	}
+	if w.ended != nil {
+		close(w.ended)
+		w.ended = nil
+	}
+}
+
+// Settle returns when every memtable that waits to be flushed is flushed and no
+// compaction is due any more, with the reason if that cannot be reached for
+// now. The memtables being written stay as they are: see Flush. While others
+// write it may wait for long.
+func (s *Store) Settle(ctx context.Context) error {
+	for {
+		if err := s.writable(); err != nil {
+			return err
+		}
+		busy, ended, failure := s.work.unsettled()
+		if !busy {
+			return s.describe(failure)
+		}
+		if manual, ok := s.executor.(interface{ Step(i int) bool }); ok {
+			if !manual.Step(0) {
+				return fmt.Errorf("%w: no job to step to", ErrClosed)
+			}
+			continue
+		}
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.closing:
+			return ErrClosed
+		}
+	}
+}
+
+// unsettled reports whether a flush or a compaction is queued or runs, and a
+// channel that is closed when some job has ended. If none does, failure is why
+// one could not be done.
+func (w *work) unsettled() (busy bool, ended <-chan struct{}, failure error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for key := range w.jobs {
+		busy = busy || key.class == executor.Flush || key.class == executor.Compaction
+	}
+	if w.ended == nil {
+		w.ended = make(chan struct{})
+	}
+	failure = w.stuck
+	for _, err := range w.uncompacted {
+		failure = errors.Join(failure, err)
+	}
+	return busy, w.ended, failure
 }
 
 // begin counts work that Close has to wait for: a job, or what a caller asked

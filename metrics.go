@@ -1,6 +1,11 @@
 package flagstone
 
-import "github.com/flagstone-db/flagstone/manifest"
+import (
+	"time"
+
+	"github.com/flagstone-db/flagstone/compaction"
+	"github.com/flagstone-db/flagstone/manifest"
+)
 
 // Metrics is a picture of a store at one moment. Sizes are bytes.
 type Metrics struct {
@@ -14,7 +19,17 @@ type Metrics struct {
 	CacheMisses     uint64
 	CacheBytes      int64
 	Poisoned        bool
-	Tables          []TableMetrics
+
+	// What the background has done since the store was opened.
+	LogBytes     int64         // written to the log, framing included
+	FlushedBytes int64         // of table files made of memtables
+	CompactedIn  int64         // of table files merged
+	CompactedOut int64         // of table files that they were merged into
+	MovedBytes   int64         // of table files that went to a deeper level as they are
+	DroppedBytes int64         // of table files that went away unread, all expired
+	Stalled      time.Duration // by which writers were held back, all together
+
+	Tables []TableMetrics
 }
 
 // TableMetrics are the figures of one table.
@@ -25,6 +40,12 @@ type TableMetrics struct {
 	Bytes      [manifest.NumLevels]int64 // by level
 	Rows       uint64                    // of all files; a row in two files counts twice
 	Cells      uint64                    // the same
+	// Debt is about how many bytes of merging it takes until every level is
+	// within its target. Writers are slowed in proportion to it.
+	Debt int64
+	// Reclaimable is about how many bytes merges would free: expired data and
+	// tombstones.
+	Reclaimable int64
 }
 
 // Metrics returns the present figures.
@@ -42,19 +63,27 @@ func (s *Store) Metrics() Metrics {
 	s.memory.mu.Unlock()
 	if s.log != nil {
 		m.LogSegment = s.log.Segment()
+		m.LogBytes = int64(s.log.Stats().Bytes)
 	}
+	work := s.env.Work
+	m.FlushedBytes, m.CompactedIn, m.CompactedOut = work.Flushed.Load(), work.CompactedIn.Load(), work.CompactedOut.Load()
+	m.MovedBytes, m.DroppedBytes = work.Moved.Load(), work.Dropped.Load()
+	m.Stalled = time.Duration(s.stalled.Load())
 	s.snapshots.Lock()
 	m.OpenSnapshots = len(s.snapshots.open)
 	s.snapshots.Unlock()
 	for _, t := range s.state().Tables {
-		m.Tables = append(m.Tables, tableMetrics(t))
+		m.Tables = append(m.Tables, s.tableMetrics(t))
 	}
 	return m
 }
 
-func tableMetrics(t *manifest.Table) TableMetrics {
+func (s *Store) tableMetrics(t *manifest.Table) TableMetrics {
 	m := TableMetrics{Name: t.Name, Partitions: len(t.Partitions)}
+	policy := s.policy(t.ID)
 	for _, p := range t.Partitions {
+		m.Debt += compaction.Debt(&p.Levels, s.env.Compaction)
+		m.Reclaimable += compaction.Reclaimable(&p.Levels, policy)
 		for level, files := range p.Levels {
 			for _, f := range files {
 				m.Files[level]++

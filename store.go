@@ -44,6 +44,7 @@ type Store struct {
 	snapshots snapshots
 	memory    memory
 	work      work
+	stalled   atomic.Int64 // nanoseconds by which writers were held back
 
 	// merges is held, shared, while the outcome of a merge is committed; a
 	// change of table options takes it alone.
@@ -181,7 +182,8 @@ func (s *Store) prepare() {
 	s.memory.init(s.opts.MemoryBudget)
 	s.work.init()
 	s.env = &partition.Env{
-		FS: s.fs, Dir: s.dir, Files: s.files,
+		Work: &partition.Work{},
+		FS:   s.fs, Dir: s.dir, Files: s.files,
 		MemtableSize: s.opts.MemtableSize,
 		Table:        sstable.WriterOptions{Compression: s.opts.Compression.table(), FilterBitsPerKey: filterBits},
 		UniqueID: func() (id [16]byte) {

@@ -132,6 +132,7 @@ func (s *Store) throttle(ctx context.Context) error {
 			defer stop()
 			wake, slowed = slow, true
 		}
+		began := s.clock.Elapsed()
 		select {
 		case <-wake:
 		case <-ctx.Done():
@@ -139,6 +140,7 @@ func (s *Store) throttle(ctx context.Context) error {
 		case <-s.closing:
 			return ErrClosed
 		}
+		s.stalled.Add(int64(s.clock.Elapsed() - began))
 	}
 }
 

@@ -334,6 +334,19 @@ func (p *picker) reclaimable(level int, f *manifest.FileMeta) float64 {
 	return share
 }
 
+// Reclaimable estimates how many bytes of the files merges would free: what is
+// expired, and tombstones that nothing lies below.
+func Reclaimable(levels *Levels, policy Policy) int64 {
+	p := newPicker(Input{Levels: levels, Policy: policy})
+	var total float64
+	for level, files := range levels {
+		for _, f := range files {
+			total += p.reclaimable(level, f) * float64(f.Size)
+		}
+	}
+	return int64(total)
+}
+
 // atBottom reports whether no deeper level meets the file.
 func (p *picker) atBottom(level int, f *manifest.FileMeta) bool {
 	for deeper := level + 1; deeper <= lastLevel; deeper++ {

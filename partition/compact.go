@@ -96,11 +96,13 @@ func (t *Tree) run(s *state, c *compaction.Candidate, policy compaction.Policy, 
 		var e manifest.Edit
 		t.deleteFiles(&e, upper)
 		t.log(c, "files dropped", 0, 0)
+		t.env.Work.Dropped.Add(totalSize(c.Upper))
 		return t.commit(&e, Kept{}, newOutput(t.env, false), 0)
 	case c.Move:
 		var e manifest.Edit
 		t.deleteFiles(&e, upper)
 		e.AddFile(t.id, c.OutputLevel, c.Upper[0])
+		t.env.Work.Moved.Add(totalSize(c.Upper))
 		return t.commit(&e, Kept{}, newOutput(t.env, false), 0)
 	}
 	return t.merge(s, c, upper, policy, kept, below)
@@ -136,6 +138,11 @@ func (t *Tree) merge(s *state, c *compaction.Candidate, upper [][]*manifest.File
 	if err := t.commit(&e, kept, out, 0); err != nil {
 		return err
 	}
+	for _, metas := range upper {
+		t.env.Work.CompactedIn.Add(totalSize(metas))
+	}
+	t.env.Work.CompactedIn.Add(totalSize(c.Lower))
+	t.env.Work.CompactedOut.Add(totalSize(out.metas))
 	t.log(c, "compacted", stats.CellsIn-stats.CellsOut, time.Duration(t.env.NowMillis()-began)*time.Millisecond)
 	return nil
 }

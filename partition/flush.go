@@ -64,6 +64,7 @@ func (t *Tree) Flush(upTo uint64, settle func(endSeq uint64) error) (freed int64
 	if err := t.commit(&e, kept, out, len(waiting)); err != nil {
 		return 0, err
 	}
+	t.env.Work.Flushed.Add(totalSize(out.metas))
 	return freed, nil
 }
 

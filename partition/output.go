@@ -26,6 +26,13 @@ func newOutput(env *Env, direct bool) *output {
 	return &output{env: env, direct: direct, dirs: map[string]bool{}}
 }
 
+func totalSize(metas []*manifest.FileMeta) (total int64) {
+	for _, m := range metas {
+		total += m.Size
+	}
+	return total
+}
+
 // NewTable begins a table file.
 func (o *output) NewTable() (compaction.TableWriter, error) {
 	number := o.env.NextFile()

@@ -53,7 +53,8 @@ func newRig(t testing.TB) *rig {
 	must(t, err)
 	var unique atomic.Uint64
 	r.env = &Env{
-		FS: r.fault, Dir: testDir, MemtableSize: 1 << 20,
+		Work: new(Work),
+		FS:   r.fault, Dir: testDir, MemtableSize: 1 << 20,
 		Table: sstable.WriterOptions{BlockSize: 256, FilterBitsPerKey: 10},
 		UniqueID: func() (id [16]byte) {
 			binary.BigEndian.PutUint64(id[:], unique.Add(1))

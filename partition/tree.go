@@ -51,7 +51,18 @@ type Env struct {
 	// NowMillis is the wall clock, for the creation time of files.
 	NowMillis func() int64
 
+	// Work counts what flushes and compactions have done.
+	Work *Work
+
 	Logger *slog.Logger
+}
+
+// Work counts bytes of table files.
+type Work struct {
+	Flushed                   atomic.Int64 // made of memtables
+	CompactedIn, CompactedOut atomic.Int64 // merged, and what they were merged into
+	Moved                     atomic.Int64 // gone to a deeper level as they are
+	Dropped                   atomic.Int64 // gone unread
 }
 
 // ErrStale says that a merge has to be done again: since it began, the table's
