@@ -1,0 +1,227 @@
+// Package offheap hands out memory that the garbage collector neither scans nor
+// counts: the block cache, the arenas of memtables and large read buffers. What
+// lies there does not let the heap grow to twice its size between collections,
+// so that a budget in bytes is a budget in bytes.
+//
+//	Pool ──► chunk, 2 MiB of anonymous memory, aligned to its size
+//	           └─► span, 64 KiB to 2 MiB: a power of two (buddies)
+//	                 └─► slots of one size class, or one large allocation
+//
+// Chunks are reused before they are unmapped, since the first touch of a page
+// costs more than filling it. Larger allocations than a chunk are mapped on
+// their own.
+//
+// Memory of a Pool must hold no Go pointers: the collector does not see them.
+package offheap
+
+import (
+	"fmt"
+	"sync"
+	"unsafe"
+)
+
+// Mode chooses what a pool does to find mistakes of its users. Tests set it.
+type Mode int
+
+const (
+	// Plain does nothing but notice a Free of what is not allocated.
+	Plain Mode = iota
+	// Poison overwrites what is freed, and looks at the next allocation
+	// whether somebody wrote there meanwhile.
+	Poison
+	// Guard maps every allocation on its own, ending at a page that cannot be
+	// touched, and never uses an address again while the kernel can help it: a
+	// use after Free, or beyond the end, is a fault. Where memory cannot be
+	// mapped it is Poison.
+	Guard
+)
+
+// Options configure a pool.
+type Options struct {
+	// Idle is how many bytes of free chunks are kept for reuse. Default 64 MiB;
+	// negative: none.
+	Idle int64
+	// Mode finds mistakes.
+	Mode Mode
+}
+
+const defaultIdle = 64 << 20
+
+// Pool is a source of memory. Its methods are safe for concurrent use.
+type Pool struct {
+	mode Mode
+	idle int64
+
+	mu      sync.Mutex
+	chunks  map[uintptr]*chunk     // by address / chunkSize
+	large   map[uintptr]allocation // by address
+	free    [orders]spanList       // free spans by order
+	partial [classes]spanList      // spans of a class with free slots
+	unused  int64                  // bytes of chunks that are one free span
+	mapped  int64
+	inUse   int64
+	allocs  int64
+}
+
+// allocation is memory that was mapped for one Alloc.
+type allocation struct {
+	memory []byte // as mapped
+	size   int64  // charged
+}
+
+// Stats is a pool's present content.
+type Stats struct {
+	// InUse is the bytes that are handed out, rounded up to size classes.
+	InUse int64
+	// Mapped is the bytes that the pool has from the operating system.
+	Mapped int64
+	// Allocations that were not freed.
+	Allocations int64
+}
+
+// New makes a pool.
+func New(opts Options) *Pool {
+	p := &Pool{mode: opts.Mode, idle: opts.Idle}
+	if p.idle == 0 {
+		p.idle = defaultIdle
+	}
+	if p.mode == Guard && !canGuard {
+		p.mode = Poison
+	}
+	p.chunks = make(map[uintptr]*chunk)
+	p.large = make(map[uintptr]allocation)
+	return p
+}
+
+// Size is the number of bytes that Alloc(n) takes, which is the capacity of
+// what it returns: n rounded up by at most an eighth, small ones to 64 bytes.
+func Size(n int) int {
+	if c, ok := classOf(n); ok {
+		return classSize(c)
+	}
+	if n <= chunkSize {
+		if size := spanSize(orderOf(n)); size-n <= n/8 {
+			return size
+		}
+	}
+	return (n + pageSize - 1) &^ (pageSize - 1)
+}
+
+// pageSize is a multiple of what any of the platforms calls a page, but not
+// always one: mapped memory is rounded by the kernel.
+const pageSize = 4 << 10
+
+// Alloc returns n bytes with the capacity Size(n). Their content is undefined.
+// Memory of a page or more, up to a power of two of pages, begins at a page.
+func (p *Pool) Alloc(n int) []byte {
+	if n < 0 {
+		panic("offheap: negative size")
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.allocs++
+	if p.mode == Guard {
+		return p.allocGuarded(n)
+	}
+	var b []byte
+	if c, ok := classOf(n); ok {
+		b = p.allocSlot(c)
+	} else if size := Size(n); size <= chunkSize && size == spanSize(orderOf(n)) {
+		b = p.allocSpan(orderOf(n), wholeSpan).memory()
+	} else {
+		return p.allocLarge(n, size)
+	}
+	p.inUse += int64(cap(b))
+	p.checkPoison(b)
+	return b[:n]
+}
+
+// Free takes back what Alloc returned; its length and capacity do not matter.
+// A nil slice is nothing. Freeing anything else, or twice, is a broken
+// invariant and panics.
+func (p *Pool) Free(b []byte) {
+	if cap(b) == 0 {
+		return
+	}
+	at := address(b)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if a, ok := p.large[at]; ok {
+		p.freeLarge(at, a)
+	} else if c := p.chunks[at/chunkSize]; c != nil {
+		p.freeIn(c, at)
+	} else {
+		panic(fmt.Sprintf("offheap: free of %#x, which is not allocated", at))
+	}
+	p.allocs--
+}
+
+// Stats returns the present content.
+func (p *Pool) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return Stats{InUse: p.inUse, Mapped: p.mapped, Allocations: p.allocs}
+}
+
+// Close gives all free memory back, and returns an error that says how much was
+// not freed, which stays mapped: to unmap it could crash whoever uses it.
+func (p *Pool) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.trim(0)
+	if p.allocs > 0 {
+		return fmt.Errorf("offheap: %d allocations, of %d bytes, were not freed", p.allocs, p.inUse)
+	}
+	return nil
+}
+
+func (p *Pool) allocLarge(n, size int) []byte {
+	m := mapMemory(size)
+	p.large[address(m)] = allocation{memory: m, size: int64(size)}
+	p.mapped += int64(size)
+	p.inUse += int64(size)
+	return m[:n:size]
+}
+
+func (p *Pool) freeLarge(at uintptr, a allocation) {
+	delete(p.large, at)
+	p.mapped -= a.size
+	p.inUse -= a.size
+	if p.mode == Poison {
+		poison(a.memory)
+	}
+	unmapMemory(a.memory)
+}
+
+func (p *Pool) allocGuarded(n int) []byte {
+	size := max(n, 1)
+	m, b := mapGuarded(size)
+	p.large[address(b)] = allocation{memory: m, size: int64(size)}
+	p.mapped += int64(size)
+	p.inUse += int64(size)
+	return b[:n]
+}
+
+const poisonByte = 0xDB
+
+func poison(b []byte) {
+	b = b[:cap(b)]
+	for i := range b {
+		b[i] = poisonByte
+	}
+}
+
+// checkPoison looks for a write to memory that was free.
+func (p *Pool) checkPoison(b []byte) {
+	if p.mode != Poison {
+		return
+	}
+	b = b[:cap(b)]
+	for i, x := range b {
+		if x != poisonByte {
+			panic(fmt.Sprintf("offheap: byte %d of %d was written after its memory was freed", i, len(b)))
+		}
+	}
+}
+
+func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }

@@ -1,0 +1,246 @@
+package offheap
+
+// Chunks, the spans that they are divided into, and the slots of spans. All of
+// it is guarded by the pool's mutex; what describes memory lies outside of it,
+// so that a user who writes beyond his own corrupts no book-keeping.
+
+import (
+	"fmt"
+	"math/bits"
+)
+
+const (
+	chunkBits = 21
+	chunkSize = 1 << chunkBits
+	unitBits  = 16 // of the smallest span
+	unitSize  = 1 << unitBits
+	units     = chunkSize / unitSize
+	orders    = chunkBits - unitBits + 1
+
+	// Size classes, eight to each doubling: one wastes at most an eighth.
+	stepBits      = 3
+	smallestClass = 6  // 64 bytes
+	largestClass  = 18 // 256 KiB: eight slots to a chunk
+	classes       = (largestClass-smallestClass)<<stepBits + 1
+	// minSlots a span has at least: what a class that is hardly used takes is
+	// weighed against what is left over at the end of a span.
+	minSlots = 8
+
+	freeSpan  = -2 // classes of spans that hold no slots
+	wholeSpan = -1
+)
+
+// classOf returns the smallest class that holds n bytes.
+func classOf(n int) (class int, ok bool) {
+	if n <= 1<<smallestClass {
+		return 0, true
+	}
+	if n > 1<<largestClass {
+		return 0, false
+	}
+	log := bits.Len(uint(n-1)) - 1 // 1<<log < n <= 2<<log
+	step := 1 << (log - stepBits)
+	k := (n - 1<<log + step - 1) / step // 1..8
+	return (log-smallestClass)<<stepBits + k, true
+}
+
+func classSize(class int) int {
+	log := class>>stepBits + smallestClass
+	return 1<<log + (class&(1<<stepBits-1))<<(log-stepBits)
+}
+
+// orderOf is the order of the smallest span of at least n bytes.
+func orderOf(n int) int { return bits.Len(uint(max(n, 1)-1) >> unitBits) }
+
+func spanSize(order int) int { return unitSize << order }
+
+type chunk struct {
+	memory []byte // chunkSize bytes
+	mapped []byte // to be unmapped
+	spans  [units]*span
+}
+
+// span is a part of a chunk, free or in use.
+type span struct {
+	chunk *chunk
+	unit  int // of its beginning
+	order int
+	class int // or freeSpan, wholeSpan
+
+	slots  int
+	unused []uint16 // slots
+	taken  []uint64 // bits of slots in use
+
+	next, prev *span // in the list that it is in
+}
+
+func (s *span) memory() []byte {
+	from := s.unit * unitSize
+	to := from + spanSize(s.order)
+	return s.chunk.memory[from:to:to]
+}
+
+// spanList is a list of spans; the newest is used first.
+type spanList struct{ head *span }
+
+func (l *spanList) push(s *span) {
+	s.prev, s.next = nil, l.head
+	if l.head != nil {
+		l.head.prev = s
+	}
+	l.head = s
+}
+
+func (l *spanList) remove(s *span) {
+	if s.prev != nil {
+		s.prev.next = s.next
+	} else {
+		l.head = s.next
+	}
+	if s.next != nil {
+		s.next.prev = s.prev
+	}
+	s.next, s.prev = nil, nil
+}
+
+// allocSpan takes a span of an order, dividing a larger one if need be.
+func (p *Pool) allocSpan(order, class int) *span {
+	at := order
+	for at < orders && p.free[at].head == nil {
+		at++
+	}
+	var s *span
+	if at < orders {
+		s = p.free[at].head
+		p.free[at].remove(s)
+		if at == orders-1 {
+			p.unused -= chunkSize
+		}
+	} else {
+		s = p.newChunk()
+	}
+	for s.order > order {
+		s.order--
+		buddy := &span{chunk: s.chunk, unit: s.unit + 1<<s.order, order: s.order, class: freeSpan}
+		s.chunk.spans[buddy.unit] = buddy
+		p.free[buddy.order].push(buddy)
+	}
+	s.class = class
+	return s
+}
+
+// newChunk maps a chunk and returns it as one span.
+func (p *Pool) newChunk() *span {
+	memory, mapped := mapAligned(chunkSize)
+	if p.mode == Poison {
+		poison(memory)
+	}
+	c := &chunk{memory: memory, mapped: mapped}
+	p.chunks[address(memory)/chunkSize] = c
+	p.mapped += chunkSize
+	s := &span{chunk: c, order: orders - 1, class: freeSpan}
+	c.spans[0] = s
+	return s
+}
+
+// freeSpan makes a span free and joins it with its buddies.
+func (p *Pool) freeSpan(s *span) {
+	c := s.chunk
+	s.class = freeSpan
+	for s.order < orders-1 {
+		buddy := c.spans[s.unit^1<<s.order]
+		if buddy == nil || buddy.class != freeSpan || buddy.order != s.order {
+			break
+		}
+		p.free[buddy.order].remove(buddy)
+		if buddy.unit < s.unit {
+			s, buddy = buddy, s
+		}
+		c.spans[buddy.unit] = nil
+		s.order++
+	}
+	p.free[s.order].push(s)
+	if s.order == orders-1 {
+		p.unused += chunkSize
+		p.trim(max(p.idle, 0))
+	}
+}
+
+// trim unmaps free chunks until at most keep bytes of them are left.
+func (p *Pool) trim(keep int64) {
+	for l := &p.free[orders-1]; p.unused > keep && l.head != nil; {
+		s := l.head
+		l.remove(s)
+		delete(p.chunks, address(s.chunk.memory)/chunkSize)
+		unmapMemory(s.chunk.mapped)
+		p.unused -= chunkSize
+		p.mapped -= chunkSize
+	}
+}
+
+func (p *Pool) allocSlot(class int) []byte {
+	size := classSize(class)
+	s := p.partial[class].head
+	if s == nil {
+		s = p.allocSpan(min(orderOf(minSlots*size), orders-1), class)
+		s.slots = spanSize(s.order) / size
+		s.taken = make([]uint64, (s.slots+63)/64)
+		s.unused = make([]uint16, s.slots)
+		for i := range s.unused {
+			s.unused[i] = uint16(s.slots - 1 - i) // the first is used first
+		}
+		p.partial[class].push(s)
+	}
+	i := int(s.unused[len(s.unused)-1])
+	s.unused = s.unused[:len(s.unused)-1]
+	s.taken[i/64] |= 1 << (i % 64)
+	if len(s.unused) == 0 {
+		p.partial[class].remove(s)
+	}
+	return s.memory()[i*size : (i+1)*size : (i+1)*size]
+}
+
+// freeIn frees what begins at an address of a chunk.
+func (p *Pool) freeIn(c *chunk, at uintptr) {
+	offset := int(at - address(c.memory))
+	unit := offset / unitSize
+	s := c.spans[unit]
+	for s == nil || s.unit+1<<s.order <= unit {
+		unit-- // every unit below belongs to the same span, or begins it
+		s = c.spans[unit]
+	}
+	offset -= s.unit * unitSize
+	switch {
+	case s.class == wholeSpan && offset == 0:
+		p.inUse -= int64(spanSize(s.order))
+		if p.mode == Poison {
+			poison(s.memory())
+		}
+		p.freeSpan(s)
+	case s.class >= 0 && offset%classSize(s.class) == 0:
+		p.freeSlot(s, offset/classSize(s.class))
+	default:
+		panic(fmt.Sprintf("offheap: free of %#x, which is not allocated", at))
+	}
+}
+
+func (p *Pool) freeSlot(s *span, i int) {
+	if i >= s.slots || s.taken[i/64]&(1<<(i%64)) == 0 {
+		panic(fmt.Sprintf("offheap: slot %d of a span of class %d is freed but not allocated", i, s.class))
+	}
+	size := classSize(s.class)
+	p.inUse -= int64(size)
+	if p.mode == Poison {
+		poison(s.memory()[i*size : (i+1)*size : (i+1)*size])
+	}
+	s.taken[i/64] &^= 1 << (i % 64)
+	if len(s.unused) == 0 {
+		p.partial[s.class].push(s)
+	}
+	s.unused = append(s.unused, uint16(i))
+	if len(s.unused) == s.slots {
+		p.partial[s.class].remove(s)
+		s.unused, s.taken = nil, nil
+		p.freeSpan(s)
+	}
+}
