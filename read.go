@@ -1,9 +1,12 @@
 package flagstone
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
+	"sync"
+	"unsafe"
 
 	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/partition"
@@ -31,61 +34,164 @@ type ReadOptions struct {
 	existsOnly bool // no cells are wanted
 }
 
-// selection translates the options. Errors are ErrInvalid.
-func (o *ReadOptions) selection() (mvcc.Selection, error) {
+// selection translates the options. The column names go to the columns, which
+// are used again, and share the memory of the options. Errors are ErrInvalid.
+func (o *ReadOptions) selection(columns *[][]byte) (mvcc.Selection, error) {
 	sel := mvcc.Selection{
-		Start: []byte(o.StartColumn), End: []byte(o.EndColumn),
+		Start: nameBytes(o.StartColumn), End: nameBytes(o.EndColumn),
 		MaxVersions: o.MaxVersions, MinVersion: o.MinVersion, MaxVersionExcl: o.MaxVersion,
 		NoCells: o.existsOnly,
 	}
 	if o.MaxVersions < 0 || o.MinVersion < 0 || o.MaxVersion < 0 {
 		return sel, fmt.Errorf("%w: ReadOptions with a negative number", ErrInvalid)
 	}
-	if o.Columns != nil {
-		if len(o.Columns) == 0 {
-			sel.NoCells = true
-		}
-		for _, c := range o.Columns {
-			sel.Columns = append(sel.Columns, []byte(c))
-		}
-		slices.SortFunc(sel.Columns, slices.Compare)
-		sel.Columns = slices.CompactFunc(sel.Columns, slices.Equal)
+	if o.Columns == nil {
+		return sel, nil
 	}
+	if len(o.Columns) == 0 {
+		sel.NoCells = true
+	}
+	names, sorted := (*columns)[:0], true
+	for i, c := range o.Columns {
+		names = append(names, nameBytes(c))
+		sorted = sorted && (i == 0 || o.Columns[i-1] < c)
+	}
+	*columns = names
+	if !sorted {
+		slices.SortFunc(names, bytes.Compare)
+		names = slices.CompactFunc(names, bytes.Equal)
+	}
+	sel.Columns = names
 	return sel, nil
+}
+
+// nameBytes returns the bytes of a name, which nobody may change.
+func nameBytes(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
+
+// lookup is the working memory of a read of one row.
+type lookup struct {
+	columns [][]byte
+	row     Row
+}
+
+// lookups keeps working memory between reads: which one a read gets makes no
+// difference.
+var lookups = sync.Pool{New: func() any { return new(lookup) }}
+
+// give takes working memory back, unless a rare large row grew it.
+func (l *lookup) give() {
+	const keep = 1 << 20
+	if cap(l.row.arena) > keep || cap(l.row.Cells) > keep/64 {
+		l.row = Row{}
+	}
+	clear(l.columns)
+	lookups.Put(l)
 }
 
 // Get reads one row. The result is nil if the row does not exist; a row that
 // exists without a selected cell is returned with no Cells.
-func (t *Table) Get(_ context.Context, key []row.Value, opts ReadOptions) (*Row, error) {
-	encoded, err := t.encodeKey(nil, key)
-	if err != nil {
+func (t *Table) Get(ctx context.Context, key []row.Value, opts ReadOptions) (*Row, error) {
+	l := lookups.Get().(*lookup)
+	defer l.give()
+	found, err := t.getInto(key, &opts, l, &l.row)
+	if err != nil || !found {
 		return nil, err
 	}
-	return t.getEncoded(encoded, opts, false)
+	return l.row.Clone(), nil
 }
 
-// getEncoded reads a row by its encoded key, at the options' snapshot, at the
-// newest visible state, or, with undurable, at the newest applied state.
-func (t *Table) getEncoded(key []byte, opts ReadOptions, undurable bool) (*Row, error) {
-	sel, err := opts.selection()
+// GetInto is Get into a row whose memory is used again, so that a caller who
+// reads many rows, one after the other, has no memory allocated for each. It
+// reports whether the row exists; if not, r has no Cells.
+func (t *Table) GetInto(_ context.Context, key []row.Value, opts ReadOptions, r *Row) (bool, error) {
+	l := lookups.Get().(*lookup)
+	defer l.give()
+	return t.getInto(key, &opts, l, r)
+}
+
+func (t *Table) getInto(key []row.Value, opts *ReadOptions, l *lookup, r *Row) (bool, error) {
+	encoded, err := t.encodeKey(r.arena[:0], key)
 	if err != nil {
+		return false, err
+	}
+	if err := r.begin(encoded, t.columns); err != nil {
+		return false, err
+	}
+	return t.readRow(r, opts, l, false)
+}
+
+// getEncoded reads a row by its encoded key at the newest applied state,
+// durable or not.
+func (t *Table) getEncoded(key []byte, opts *ReadOptions) (*Row, error) {
+	l := lookups.Get().(*lookup)
+	defer l.give()
+	if err := l.row.reset(key, t.columns); err != nil {
 		return nil, err
 	}
-	r := new(Row)
-	if err := r.reset(key, t.columns); err != nil {
+	found, err := t.readRow(&l.row, opts, l, true)
+	if err != nil || !found {
 		return nil, err
 	}
-	exists := false
-	err = t.readRow(key, opts.Snapshot, undurable, sel, func(reader *mvcc.RowReader) {
+	return l.row.Clone(), nil
+}
+
+// readRow reads the cells of the row whose key r has, at the options' snapshot,
+// at the newest visible state, or, with undurable, at the newest applied state.
+func (t *Table) readRow(r *Row, opts *ReadOptions, l *lookup, undurable bool) (exists bool, err error) {
+	sel, err := opts.selection(&l.columns)
+	if err != nil {
+		return false, err
+	}
+	s := t.store
+	if err := opts.Snapshot.usable(s); err != nil {
+		return false, err
+	}
+	if err := t.gone(); err != nil {
+		return false, err
+	}
+	g := t.partitions().Find(r.rowKey).NewGetter()
+	defer g.Close()
+	// The view is taken once the tree is pinned: the pinned state then holds
+	// all that was visible before, and the watermark read afterwards covers
+	// every drop that it has been through.
+	view, known := t.view(opts.Snapshot, undurable)
+	if !known {
+		return false, fmt.Errorf("%w: %q", ErrTableNotFound, t.name)
+	}
+	reader, err := g.Seek(r.rowKey, view, sel)
+	if err == nil {
 		exists = reader.Exists()
 		for reader.NextCell() {
 			r.add(reader.Cell())
 		}
-	})
-	if err != nil || !exists {
-		return nil, err
+		err = reader.Error()
 	}
-	return r, nil
+	if err != nil {
+		return false, s.describe(err)
+	}
+	return exists, t.gone()
+}
+
+// view is what a read sees of the table: that of the snapshot, the newest
+// visible state, or, with undurable, the newest applied state. It is false if
+// the table is not there.
+func (t *Table) view(sn *Snapshot, undurable bool) (mvcc.View, bool) {
+	if sn != nil {
+		return sn.view(t.id)
+	}
+	meta := t.meta()
+	if meta == nil {
+		return mvcc.View{}, false
+	}
+	seq := mvccLatest
+	if !undurable {
+		seq = t.store.pipeline.visible.Load()
+	}
+	millis := int64(0)
+	if meta.Options.TTLSeconds != NeverExpires {
+		millis = t.store.clock.NowMillis() // costs a fifth of the get of a column
+	}
+	return viewOf(meta, seq, millis), true
 }
 
 // visibleVersions returns the versions of a column that the newest applied
@@ -97,50 +203,17 @@ func (t *Table) visibleVersions(key, column []byte) (versions []int64, limit int
 		return nil, 0, fmt.Errorf("%w: %q was dropped", ErrTableNotFound, t.name)
 	}
 	versions, limit = []int64{}, int(meta.Options.MaxVersions)
+	g := t.partitions().Find(key).NewGetter()
+	defer g.Close()
 	view := mvcc.View{Seq: mvccLatest, MaxVersions: limit, Cutoff: meta.Watermark}
-	err = t.partitions().Find(key).Get(key, func() mvcc.View { return view },
-		mvcc.Selection{Columns: [][]byte{column}}, func(reader *mvcc.RowReader) {
-			for reader.NextCell() {
-				versions = append(versions, reader.Cell().Version)
-			}
-		})
-	return versions, limit, t.store.describe(err)
-}
-
-// readRow positions a reader on a row and lets use read it.
-func (t *Table) readRow(key []byte, sn *Snapshot, undurable bool, sel mvcc.Selection, use func(*mvcc.RowReader)) error {
-	s := t.store
-	if err := sn.usable(s); err != nil {
-		return err
-	}
-	if err := t.gone(); err != nil {
-		return err
-	}
-	known := true
-	// The view is taken once the tree is pinned: the pinned state then holds
-	// all that was visible before, and the watermark read afterwards covers
-	// every drop that it has been through.
-	view := func() (v mvcc.View) {
-		switch meta := t.meta(); {
-		case sn != nil:
-			v, known = sn.view(t.id)
-		case meta == nil:
-			known = false
-		case undurable:
-			v = viewOf(meta, mvccLatest, s.clock.NowMillis())
-		default:
-			v = viewOf(meta, s.pipeline.visible.Load(), s.clock.NowMillis())
+	reader, err := g.Seek(key, view, mvcc.Selection{Columns: [][]byte{column}})
+	if err == nil {
+		for reader.NextCell() {
+			versions = append(versions, reader.Cell().Version)
 		}
-		return v
+		err = reader.Error()
 	}
-	err := t.partitions().Find(key).Get(key, view, sel, use)
-	switch {
-	case err != nil:
-		return s.describe(err)
-	case !known:
-		return fmt.Errorf("%w: %q", ErrTableNotFound, t.name)
-	}
-	return t.gone()
+	return versions, limit, t.store.describe(err)
 }
 
 // gone returns why a tree that was just pinned may have been empty: the store
@@ -182,6 +255,7 @@ type Rows struct {
 	snapshot *Snapshot
 	own      bool // the snapshot ends with the scan
 	sel      mvcc.Selection
+	columns  [][]byte // of sel
 	view     mvcc.View
 	reverse  bool
 	patience int64 // ScanOptions.MaxExamined
@@ -212,7 +286,7 @@ func (t *Table) Scan(ctx context.Context, start, end []row.Value, opts ScanOptio
 
 func (r *Rows) init(start, end []row.Value, opts *ScanOptions) (err error) {
 	t := r.table
-	if r.sel, err = opts.selection(); err != nil {
+	if r.sel, err = opts.selection(&r.columns); err != nil {
 		return err
 	}
 	if r.low, r.high, err = t.scanBounds(start, end, opts.Reverse); err != nil {

@@ -16,9 +16,10 @@ type Row struct {
 	// Row.Value). A row that exists may have none.
 	Cells []row.Cell
 
-	key    []row.Value
-	rowKey []byte // the encoded key
-	arena  []byte // what rowKey and Cells point into
+	key      []row.Value
+	rowKey   []byte // the encoded key
+	arena    []byte // what rowKey and Cells point into
+	keyStore [row.MaxKeyColumns]row.Value
 }
 
 // Key returns the primary key, one value per key column.
@@ -39,25 +40,75 @@ func (r *Row) Value(column string) (row.Value, bool) {
 // Clone returns a copy that shares no memory with r, for rows of a scan that are
 // to outlive the next step.
 func (r *Row) Clone() *Row {
-	c := &Row{rowKey: bytes.Clone(r.rowKey), Cells: make([]row.Cell, len(r.Cells))}
-	for _, v := range r.key {
-		c.key = append(c.key, v.Clone())
-	}
+	size := len(r.rowKey)
 	for i := range r.Cells {
-		c.Cells[i] = r.Cells[i].Clone()
+		if c := &r.Cells[i]; i == 0 || !sameName(c, &r.Cells[i-1]) {
+			size += len(c.Column)
+		}
+		size += len(r.Cells[i].Value)
+	}
+	c := newRow(len(r.Cells))
+	c.arena = make([]byte, 0, size)
+	c.rowKey = c.copy(r.rowKey)
+	// It decoded before.
+	c.key, _ = row.DecodeKeyTo(c.keyStore[:0], c.rowKey, len(r.key))
+	for i := range r.Cells {
+		c.add(&r.Cells[i])
 	}
 	return c
 }
 
-// reset empties the row for a new key and keeps its memory. A key that does
-// not decode is damage that no checksum found.
+// newRow makes a row with memory for n cells. A row of few cells, and its
+// cells, are one allocation.
+func newRow(n int) *Row {
+	switch {
+	case n <= 1:
+		r := new(struct {
+			Row
+			cells [1]row.Cell
+		})
+		r.Cells = r.cells[:0]
+		return &r.Row
+	case n <= 4:
+		r := new(struct {
+			Row
+			cells [4]row.Cell
+		})
+		r.Cells = r.cells[:0]
+		return &r.Row
+	case n <= 10:
+		r := new(struct {
+			Row
+			cells [10]row.Cell
+		})
+		r.Cells = r.cells[:0]
+		return &r.Row
+	case n <= 20:
+		r := new(struct {
+			Row
+			cells [20]row.Cell
+		})
+		r.Cells = r.cells[:0]
+		return &r.Row
+	}
+	return &Row{Cells: make([]row.Cell, 0, n)}
+}
+
+// reset empties the row for a new key, which it copies, and keeps its memory.
 func (r *Row) reset(key []byte, columns int) error {
-	r.arena = append(r.arena[:0], key...)
-	r.rowKey = r.arena[:len(key):len(key)]
+	return r.begin(append(r.arena[:0], key...), columns)
+}
+
+// begin empties the row for a new key, which lies at the beginning of arena, the
+// row's memory or what it grew to. A key that does not decode is damage that no
+// checksum found.
+func (r *Row) begin(arena []byte, columns int) error {
+	n := len(arena)
+	r.arena, r.rowKey = arena, arena[:n:n]
 	r.Cells = r.Cells[:0]
 	var err error
-	if r.key, err = row.DecodeKeyTo(r.key[:0], r.rowKey, columns); err != nil {
-		return fmt.Errorf("%w: stored row key %x: %w", ErrCorrupt, key, err)
+	if r.key, err = row.DecodeKeyTo(r.keyStore[:0], r.rowKey, columns); err != nil {
+		return fmt.Errorf("%w: stored row key %x: %w", ErrCorrupt, r.rowKey, err)
 	}
 	return nil
 }
@@ -66,15 +117,18 @@ func (r *Row) reset(key []byte, columns int) error {
 // share the copy of its name. When the arena grows, earlier cells keep pointing
 // into the old one, which stays alive for them.
 func (r *Row) add(c *row.Cell) {
-	copied := *c
-	if n := len(r.Cells); n > 0 && bytes.Equal(r.Cells[n-1].Column, c.Column) {
+	n := len(r.Cells)
+	r.Cells = append(r.Cells, *c)
+	copied := &r.Cells[n]
+	if n > 0 && sameName(c, &r.Cells[n-1]) {
 		copied.Column = r.Cells[n-1].Column
 	} else {
 		copied.Column = r.copy(c.Column)
 	}
 	copied.Value = r.copy(c.Value)
-	r.Cells = append(r.Cells, copied)
 }
+
+func sameName(a, b *row.Cell) bool { return bytes.Equal(a.Column, b.Column) }
 
 func (r *Row) copy(b []byte) []byte {
 	from := len(r.arena)

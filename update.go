@@ -30,7 +30,7 @@ func (tx *RowTx) Get(opts ReadOptions) (*Row, error) {
 	if opts.Snapshot != nil {
 		return nil, fmt.Errorf("%w: a read in an update cannot use a snapshot", ErrInvalid)
 	}
-	return tx.table.getEncoded(tx.mutation.Key, opts, true)
+	return tx.table.getEncoded(tx.mutation.Key, &opts)
 }
 
 // Exists reports whether the row exists.

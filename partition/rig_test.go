@@ -160,9 +160,14 @@ func (r *rig) flush() {
 
 // get reads a row as it was at a sequence number.
 func get(t *Tree, k []byte, seq uint64) (text string, err error) {
-	view := func() mvcc.View { return mvcc.View{Seq: seq, Cutoff: mvcc.NoExpiry} }
-	err = t.Get(k, view, mvcc.Selection{}, func(r *mvcc.RowReader) { text = read(r) })
-	return text, err
+	g := t.NewGetter()
+	defer g.Close()
+	reader, err := g.Seek(k, mvcc.View{Seq: seq, Cutoff: mvcc.NoExpiry}, mvcc.Selection{})
+	if err != nil {
+		return "", err
+	}
+	text = read(reader)
+	return text, reader.Error()
 }
 
 // read prints the row that a reader stands on.

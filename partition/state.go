@@ -65,18 +65,31 @@ func (v *version) unref() {
 }
 
 // state is what a reader pins: memtables, oldest first, the last one mutable,
-// and a version.
+// and a version. It lives until it was replaced and nobody pins it.
 type state struct {
-	refs     atomic.Int64
 	memories []*memory
 	version  *version
+
+	// Pins are counted in stripes, so that readers on several processors do not
+	// take one cache line from each other twice per read; whoever pins unpins in
+	// the same stripe. A stripe that is seen at zero after the state was
+	// replaced stays so: a pin that comes too late finds that out and is undone
+	// before anything is read through it.
+	pins     [pinStripes]pinStripe
+	replaced atomic.Bool
+	released atomic.Bool
+}
+
+const pinStripes = 8
+
+type pinStripe struct {
+	count atomic.Int64
+	_     [56]byte // the rest of a cache line
 }
 
 func newState(memories []*memory, v *version) *state {
 	v.refs.Add(1)
-	s := &state{memories: memories, version: v}
-	s.refs.Store(1)
-	return s
+	return &state{memories: memories, version: v}
 }
 
 // without is the state after the given number of memtables were flushed. It
@@ -85,22 +98,33 @@ func (s *state) without(flushed int, v *version) *state {
 	return newState(slices.Clone(s.memories[flushed:]), v)
 }
 
-func (s *state) unref() {
-	if s.refs.Add(-1) == 0 {
-		s.version.unref()
+// unpin ends a pin in a stripe.
+func (s *state) unpin(stripe uint32) {
+	s.pins[stripe].count.Add(-1)
+	if s.replaced.Load() {
+		s.release()
 	}
 }
 
-// tryRef adds a reference unless the last one is already gone.
-func (s *state) tryRef() bool {
-	for {
-		n := s.refs.Load()
-		if n == 0 {
-			return false
+// unref ends a pin of the first stripe.
+func (s *state) unref() { s.unpin(0) }
+
+// retire is called once the tree has another state.
+func (s *state) retire() {
+	s.replaced.Store(true)
+	s.release()
+}
+
+// release lets go of the version if nobody pins the state. REQUIRES: it was
+// replaced.
+func (s *state) release() {
+	for i := range s.pins {
+		if s.pins[i].count.Load() != 0 {
+			return // whoever ends that pin comes here
 		}
-		if s.refs.CompareAndSwap(n, n+1) {
-			return true
-		}
+	}
+	if s.released.CompareAndSwap(false, true) {
+		s.version.unref()
 	}
 }
 

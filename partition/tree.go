@@ -55,6 +55,8 @@ type Env struct {
 	Work *Work
 
 	Logger *slog.Logger
+
+	getters getters
 }
 
 // Work counts bytes of table files.
@@ -133,12 +135,19 @@ func (t *Tree) Contains(key []byte) bool {
 	return bytes.Compare(t.start, key) <= 0 && (t.end == nil || bytes.Compare(key, t.end) < 0)
 }
 
-// pin returns the current state with a reference for the caller.
-func (t *Tree) pin() *state {
+// pin returns the current state, pinned; the caller ends that by unref.
+func (t *Tree) pin() *state { return t.pinStripe(0) }
+
+// pinStripe returns the current state, pinned in a stripe.
+func (t *Tree) pinStripe(stripe uint32) *state {
 	for {
-		if s := t.state.Load(); s.tryRef() {
+		s := t.state.Load()
+		s.pins[stripe].count.Add(1)
+		// If it is still the tree's, it is replaced after the pin is counted.
+		if t.state.Load() == s {
 			return s
 		}
+		s.unpin(stripe)
 	}
 }
 
@@ -148,7 +157,7 @@ func (t *Tree) replace(change func(old *state) *state) {
 	defer t.install.Unlock()
 	old := t.state.Load()
 	t.state.Store(change(old))
-	old.unref()
+	old.retire()
 }
 
 // A Slot is a place in a memtable that was promised to one mutation.

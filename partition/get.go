@@ -1,0 +1,176 @@
+package partition
+
+// Point reads.
+
+import (
+	"bytes"
+	"sort"
+	"sync"
+	"sync/atomic"
+
+	"github.com/flagstone-db/flagstone/memtable"
+	"github.com/flagstone-db/flagstone/mvcc"
+	"github.com/flagstone-db/flagstone/row"
+	"github.com/flagstone-db/flagstone/sstable"
+)
+
+// Getter is a point read under way, with its working memory, which it keeps
+// for reads to come.
+//
+//	g := tree.NewGetter()
+//	defer g.Close()
+//	view := ... // now that all that is visible is pinned
+//	reader, err := g.Seek(key, view, selection)
+//	... reader.Exists(), reader.NextCell() ...
+type Getter struct {
+	home   *getters
+	state  *state
+	stripe uint32
+
+	sources []mvcc.Iterator
+	merge   mvcc.RowMerge
+	reader  mvcc.RowReader
+
+	// Iterators, of which the first so many are in use.
+	memories     []*memtable.Iterator
+	tables       []*sstable.Iterator
+	usedMemories int
+	usedTables   int
+}
+
+// getters keeps getters between reads.
+type getters struct {
+	pool    sync.Pool
+	stripes atomic.Uint32
+}
+
+// take returns a getter. It goes back to the processor that it was on, mostly,
+// so one stripe of pins is used by one processor, mostly.
+func (p *getters) take() *Getter {
+	if g, ok := p.pool.Get().(*Getter); ok {
+		return g
+	}
+	return &Getter{home: p, stripe: p.stripes.Add(1) % pinStripes}
+}
+
+// NewGetter pins the tree as it is now and returns a point read, which is to
+// be closed.
+func (t *Tree) NewGetter() *Getter {
+	g := t.env.getters.take()
+	g.state = t.pinStripe(g.stripe)
+	return g
+}
+
+// Seek looks for one row: it asks the runs that may hold it, newest first, and
+// stops at a run that deletes the row, since no older one matters then. The
+// reader is positioned on the row, valid until Close, and finds an absent row
+// as one that does not exist.
+func (g *Getter) Seek(key []byte, view mvcc.View, sel mvcc.Selection) (*mvcc.RowReader, error) {
+	if err := g.collect(key, view.Seq); err != nil {
+		return nil, err
+	}
+	g.merge.Reset(g.sources)
+	g.reader.Reset(&g.merge, view, sel)
+	g.reader.StartRow()
+	return &g.reader, nil
+}
+
+// Close releases the tree and what the read pinned.
+func (g *Getter) Close() {
+	for _, it := range g.tables[:g.usedTables] {
+		it.Close() // returns nil; errors are those of movements
+	}
+	for _, it := range g.memories[:g.usedMemories] {
+		it.Close()
+	}
+	g.usedTables, g.usedMemories = 0, 0
+	g.sources = g.sources[:0]
+	g.merge.Reset(nil)
+	g.state.unpin(g.stripe)
+	g.state = nil
+	g.home.pool.Put(g)
+}
+
+// collect positions a source on the row in every run that holds it, from the
+// newest down to the first that deletes it at a sequence number up to seq.
+func (g *Getter) collect(key []byte, seq uint64) error {
+	s := g.state
+	for i := len(s.memories) - 1; i >= 0; i-- {
+		m := s.memories[i].table
+		if m.Empty() {
+			continue
+		}
+		if it := g.memoryIterator(m); it.SeekRowExact(key) && g.add(it, seq) {
+			return nil
+		}
+	}
+	hash := sstable.Hash(key)
+	for level, files := range s.version.levels {
+		if level == 0 {
+			for i := len(files) - 1; i >= 0; i-- {
+				if done, err := g.collectFile(files[i], key, hash, seq); done || err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		i := sort.Search(len(files), func(i int) bool {
+			return bytes.Compare(files[i].meta.Largest, key) >= 0
+		})
+		if i < len(files) {
+			if done, err := g.collectFile(files[i], key, hash, seq); done || err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// collectFile adds the row as a table file holds it, if it does; done says that
+// older runs do not matter.
+func (g *Getter) collectFile(f *tableFile, key []byte, hash, seq uint64) (done bool, err error) {
+	if bytes.Compare(key, f.meta.Smallest) < 0 || bytes.Compare(key, f.meta.Largest) > 0 {
+		return false, nil
+	}
+	r, err := f.reader()
+	if err != nil || !r.MayContain(hash) {
+		return false, err
+	}
+	it := g.tableIterator(r)
+	if !it.SeekRowExact(key) {
+		return false, it.Error()
+	}
+	done = g.add(it, seq)
+	return done, it.Error()
+}
+
+func (g *Getter) memoryIterator(m *memtable.Memtable) *memtable.Iterator {
+	if g.usedMemories == len(g.memories) {
+		g.memories = append(g.memories, new(memtable.Iterator))
+	}
+	it := g.memories[g.usedMemories]
+	g.usedMemories++
+	it.Init(m)
+	return it
+}
+
+func (g *Getter) tableIterator(r *sstable.Reader) *sstable.Iterator {
+	if g.usedTables == len(g.tables) {
+		g.tables = append(g.tables, new(sstable.Iterator))
+	}
+	it := g.tables[g.usedTables]
+	g.usedTables++
+	it.Init(r, sstable.IterOptions{})
+	return it
+}
+
+// add takes a source that stands on the row. It reports whether the source
+// deletes the row at a sequence number up to seq.
+func (g *Getter) add(it mvcc.Iterator, seq uint64) bool {
+	g.sources = append(g.sources, it)
+	if !it.FirstCell() {
+		return false
+	}
+	c := it.Cell()
+	return c.Kind == row.KindDeleteRow && c.Seq <= seq
+}
