@@ -79,8 +79,11 @@ type Cell struct {
 	Version int64
 	Seq     uint64
 	Kind    Kind
-	Type    Type   // of the value; TypeNone unless Kind is KindPut
-	Value   []byte // payload, see Value.AppendPayload; empty unless KindPut
+	Type    Type // of the value; TypeNone unless Kind is KindPut
+	// Separate: the value is at home in a value file, and Value is an encoded
+	// Reference to it. Only puts, and only cells of table files.
+	Separate bool
+	Value    []byte // payload, see Value.AppendPayload; empty unless KindPut
 }
 
 // CompareCells orders cells of one row: column ascending, version descending,
@@ -123,6 +126,12 @@ func (c *Cell) String() string {
 		version = "max"
 	}
 	s := fmt.Sprintf("%s@%s#%d:%s", c.Column, version, c.Seq, c.Kind)
+	if c.Separate {
+		if r, err := ParseReference(c.Value); err == nil {
+			return fmt.Sprintf("%s=%s of %d bytes in file %d at %d", s, c.Type, r.Raw, r.File, r.Offset)
+		}
+		return s + "=?"
+	}
 	if c.Kind == KindPut {
 		if v, err := PayloadValue(c.Type, c.Value); err == nil {
 			return s + "=" + v.String()

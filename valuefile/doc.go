@@ -1,0 +1,46 @@
+// Package valuefile writes and reads value files: where large values live, so
+// that rewriting the 8-byte column beside a value of 2 MiB, or merging the
+// tables that hold both, does not write the 2 MiB again. A cell of a table file
+// then holds a row.Reference instead of its value.
+//
+// A value file is written once, by a flush or a compaction, and is immutable
+// from then on. It knows nothing of the tables that refer to it: which of its
+// values are still referred to is counted by package manifest, and a value file
+// with too much garbage is emptied by the compactions that meet its references.
+//
+// # The file
+//
+//	offset 0                                     file size
+//	┌────────┬────────┬─────┬────────┬──────────────────┐
+//	│ record │ record │ ... │ record │ footer, 72 bytes │
+//	└────────┴────────┴─────┴────────┴──────────────────┘
+//
+//	record   head      stored  4   length of what follows the head
+//	                   raw     4   length of the value
+//	                   kind    1   0 raw, 1 S2 block format
+//	                   zero    3
+//	                   checksum 8
+//	         content   the value, or its compressed form
+//	footer    0  16   unique id of the file
+//	         16   8   number of records
+//	         24   8   sum of the raw lengths
+//	         32   8   file size
+//	         40   8   xxhash64 of all heads in their order
+//	         48   4   format version: 1
+//	         52   4   zero
+//	         56   8   xxhash64 of bytes 0..55
+//	         64   8   magic "flagVAL\n"
+//
+// Integers are little endian. A record's checksum is xxhash64 over: the first 12
+// bytes of its head, its content, the unique id of the file (16 bytes), the
+// offset of the record in the file (8 bytes). Id and offset bind the record to
+// its place, as in table files. Records are adjacent and begin at offset 0.
+//
+// The hash of the heads covers, through their checksums, every byte of the file,
+// without hashing large values twice; the manifest keeps the footer's checksum,
+// which covers that hash.
+//
+// Rejected: an index in the file, by which a value could be moved without
+// touching the tables that refer to it. Every read would pay a lookup more, and
+// what moves a value here is a merge that writes its reference anyway.
+package valuefile

@@ -1,0 +1,180 @@
+package valuefile
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/klauspost/compress/s2"
+
+	"github.com/flagstone-db/flagstone/row"
+)
+
+const (
+	headSize      = 20
+	footerSize    = 72
+	formatVersion = 1
+	magic         = "flagVAL\n"
+
+	kindRaw = 0
+	kindS2  = 1
+
+	// maxStored bounds the content of a record: what is not smaller compressed
+	// is stored raw.
+	maxStored = row.MaxValueBytes
+
+	// Overhead is what a file takes beside its records.
+	Overhead = footerSize
+)
+
+// ErrCorrupt is matched by every error that reports bytes which are not what
+// the writer wrote. The errors are *CorruptError values.
+var ErrCorrupt = errors.New("valuefile: corrupt value file")
+
+// ErrVersion reports a file written in a newer format than this package knows.
+var ErrVersion = errors.New("valuefile: value file of a newer format version")
+
+// CorruptError says where a file is corrupt.
+type CorruptError struct {
+	File   string
+	Offset int64 // of the record or footer in the file
+	What   string
+}
+
+// Error names file, offset and what is wrong, never content.
+func (e *CorruptError) Error() string {
+	return fmt.Sprintf("valuefile: corrupt value file %s: offset %d: %s", e.File, e.Offset, e.What)
+}
+
+// Is reports whether target is ErrCorrupt.
+func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }
+
+// head is the decoded head of a record.
+type head struct {
+	stored, raw uint32
+	kind        byte
+	checksum    uint64
+}
+
+// put encodes the head but for its checksum.
+func (h *head) put(b []byte) {
+	binary.LittleEndian.PutUint32(b, h.stored)
+	binary.LittleEndian.PutUint32(b[4:], h.raw)
+	binary.LittleEndian.PutUint32(b[8:], uint32(h.kind))
+}
+
+// parseHead decodes a head and returns what is wrong with it, or "".
+func parseHead(b []byte) (h head, bad string) {
+	h = head{
+		stored: binary.LittleEndian.Uint32(b), raw: binary.LittleEndian.Uint32(b[4:]),
+		kind: b[8], checksum: binary.LittleEndian.Uint64(b[12:]),
+	}
+	switch {
+	case b[8] > kindS2 || b[9]|b[10]|b[11] != 0:
+		return h, "unknown kind of record"
+	case h.raw > row.MaxValueBytes || h.stored > maxStored:
+		return h, "record longer than the largest value"
+	case h.kind == kindRaw && h.stored != h.raw:
+		return h, "record of a raw value has another length than the value"
+	case h.kind == kindS2 && h.stored >= h.raw:
+		return h, "compressed record is not shorter than its value"
+	}
+	return h, ""
+}
+
+// recordChecksum is the checksum of a record at its place.
+func recordChecksum(head, content []byte, id *[16]byte, offset int64) uint64 {
+	var place [24]byte
+	copy(place[:], id[:])
+	binary.LittleEndian.PutUint64(place[16:], uint64(offset))
+	var d xxhash.Digest
+	d.Reset()
+	_, _ = d.Write(head[:12])
+	_, _ = d.Write(content)
+	_, _ = d.Write(place[:])
+	return d.Sum64()
+}
+
+// check verifies a record, head and content, that lies at offset, and decodes
+// its head.
+func check(record []byte, id *[16]byte, offset int64) (h head, bad string) {
+	if h, bad = parseHead(record); bad != "" {
+		return h, bad
+	}
+	switch {
+	case len(record)-headSize != int(h.stored):
+		return h, "record has another length than its head says"
+	case recordChecksum(record, record[headSize:], id, offset) != h.checksum:
+		return h, "record checksum does not match"
+	}
+	return h, ""
+}
+
+// decompress fills dst, whose length is the raw length, from the content of a
+// record, and returns what is wrong, or "".
+func decompress(dst, content []byte) (bad string) {
+	if n, err := s2.DecodedLen(content); err != nil || n != len(dst) {
+		return "S2 record does not have its declared length"
+	}
+	if _, err := s2.Decode(dst, content); err != nil {
+		return "S2 record does not decompress"
+	}
+	return ""
+}
+
+// footer is the decoded footer.
+type footer struct {
+	uniqueID  [16]byte
+	values    uint64
+	rawBytes  uint64
+	fileSize  int64
+	headsHash uint64
+	checksum  uint64 // of the footer itself
+}
+
+// append encodes the footer and sets its checksum.
+func (f *footer) append(dst []byte) []byte {
+	from := len(dst)
+	dst = append(dst, f.uniqueID[:]...)
+	for _, v := range []uint64{f.values, f.rawBytes, uint64(f.fileSize), f.headsHash, formatVersion} {
+		dst = binary.LittleEndian.AppendUint64(dst, v)
+	}
+	f.checksum = xxhash.Sum64(dst[from:])
+	dst = binary.LittleEndian.AppendUint64(dst, f.checksum)
+	return append(dst, magic...)
+}
+
+// parseFooter decodes the last footerSize bytes of a file of fileSize bytes.
+func parseFooter(b []byte, file string, fileSize int64) (footer, error) {
+	bad := func(what string) (footer, error) {
+		return footer{}, &CorruptError{File: file, Offset: fileSize - footerSize, What: what}
+	}
+	if string(b[64:72]) != magic {
+		return bad("no value file: magic number missing at the end")
+	}
+	sum := binary.LittleEndian.Uint64(b[56:])
+	if xxhash.Sum64(b[:56]) != sum {
+		return bad("footer checksum does not match")
+	}
+	if v := binary.LittleEndian.Uint32(b[48:]); v > formatVersion {
+		return footer{}, fmt.Errorf("%w: %s has version %d, this program reads up to %d", ErrVersion, file, v, formatVersion)
+	} else if v != formatVersion {
+		return bad(fmt.Sprintf("unknown format version %d", v))
+	}
+	f := footer{
+		values: binary.LittleEndian.Uint64(b[16:]), rawBytes: binary.LittleEndian.Uint64(b[24:]),
+		fileSize: int64(binary.LittleEndian.Uint64(b[32:])), headsHash: binary.LittleEndian.Uint64(b[40:]),
+		checksum: sum,
+	}
+	copy(f.uniqueID[:], b)
+	switch {
+	case f.fileSize != fileSize:
+		return bad(fmt.Sprintf("file has %d bytes, its footer says %d", fileSize, f.fileSize))
+	case binary.LittleEndian.Uint32(b[52:]) != 0:
+		return bad("reserved bytes are not zero")
+	case f.values > uint64(fileSize-footerSize)/headSize:
+		return bad("more records than the file has room for")
+	}
+	return f, nil
+}

@@ -1,0 +1,256 @@
+package valuefile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// ReaderOptions say what is known of a file before it is opened.
+type ReaderOptions struct {
+	FileName string // for errors
+	// Want is what the manifest says of the file; another file is refused.
+	Want Info
+}
+
+// Reader reads one value file. It is safe for concurrent use. It caches
+// nothing: a large value is read by one call, from the page cache if it is
+// there, and would drive hundreds of blocks out of the block cache.
+type Reader struct {
+	file   vfs.File
+	name   string
+	footer footer
+}
+
+// Open opens a value file and takes over f, unless it returns an error. f must
+// not be direct: a value is read in place, into memory of the caller.
+func Open(f vfs.File, opts ReaderOptions) (*Reader, error) {
+	r := &Reader{file: f, name: opts.FileName}
+	size, err := f.Size()
+	if err != nil {
+		return nil, fmt.Errorf("valuefile: size of %s: %w", r.name, err)
+	}
+	if size != opts.Want.Size || size < footerSize {
+		return nil, r.corrupt(0, fmt.Sprintf("file has %d bytes, want %d", size, opts.Want.Size))
+	}
+	var end [footerSize]byte
+	if err := r.readAt(end[:], size-footerSize); err != nil {
+		return nil, err
+	}
+	if r.footer, err = parseFooter(end[:], r.name, size); err != nil {
+		return nil, err
+	}
+	info := Info{
+		UniqueID: r.footer.uniqueID, Size: size, Checksum: r.footer.checksum,
+		Values: r.footer.values, RawBytes: r.footer.rawBytes,
+	}
+	if info != opts.Want {
+		return nil, r.corrupt(size-footerSize, fmt.Sprintf("another file than expected: it has id %x, want %x",
+			info.UniqueID, opts.Want.UniqueID))
+	}
+	return r, nil
+}
+
+// Close closes the file.
+func (r *Reader) Close() error { return r.file.Close() }
+
+func (r *Reader) corrupt(offset int64, what string) error {
+	return &CorruptError{File: r.name, Offset: offset, What: what}
+}
+
+// readAt fills b from the file.
+func (r *Reader) readAt(b []byte, offset int64) error {
+	n, err := r.file.ReadAt(b, offset)
+	switch {
+	case n == len(b):
+		return nil
+	case err == nil || errors.Is(err, io.EOF):
+		return r.corrupt(offset, fmt.Sprintf("file ends after %d of %d bytes", n, len(b)))
+	}
+	return fmt.Errorf("valuefile: read %s at %d: %w", r.name, offset, err)
+}
+
+// place checks that a reference lies inside the file, before anything is
+// allocated for it.
+func (r *Reader) place(ref row.Reference) error {
+	end := uint64(r.footer.fileSize - footerSize)
+	if ref.Stored < headSize || ref.Raw > row.MaxValueBytes || ref.Stored > headSize+maxStored ||
+		ref.Offset > end || uint64(ref.Stored) > end-ref.Offset {
+		return r.corrupt(int64(ref.Offset&(1<<62-1)), "reference to a place outside of the records")
+	}
+	return nil
+}
+
+// matches says what is wrong if a record is not the one that ref was made for.
+func (h *head) matches(ref row.Reference) (bad string) {
+	if h.checksum != ref.Checksum || h.raw != ref.Raw || h.stored+headSize != ref.Stored {
+		return "record is not the one that is referred to"
+	}
+	return ""
+}
+
+// Value reads the value that ref refers to. buffer is its memory, grown as
+// needed; the value is valid until the next use of the buffer.
+func (r *Reader) Value(buffer *[]byte, ref row.Reference) ([]byte, error) {
+	if ref.Stored == headSize+ref.Raw { // raw: read where it is wanted
+		record, err := r.ReadRecord(buffer, ref)
+		return record.content, err
+	}
+	s := scratches.Get().(*scratch)
+	defer s.give()
+	record, err := r.ReadRecord(&s.record, ref)
+	if err != nil {
+		return nil, err
+	}
+	value := resize(buffer, int(record.raw))
+	if bad := decompress(value, record.content); bad != "" {
+		return nil, r.corrupt(int64(ref.Offset), bad)
+	}
+	return value, nil
+}
+
+// resize makes the buffer one of n bytes, whatever they are.
+func resize(buffer *[]byte, n int) []byte {
+	if cap(*buffer) < n {
+		*buffer = make([]byte, n)
+	}
+	*buffer = (*buffer)[:n]
+	return *buffer
+}
+
+// Record is a value as it is stored.
+type Record struct {
+	content []byte
+	raw     uint32
+	kind    byte
+}
+
+// ReadRecord reads the record that ref refers to, verified, for Writer.Copy.
+// buffer is its memory, grown as needed; the record is valid until the next use
+// of the buffer.
+func (r *Reader) ReadRecord(buffer *[]byte, ref row.Reference) (Record, error) {
+	if err := r.place(ref); err != nil {
+		return Record{}, err
+	}
+	record := resize(buffer, int(ref.Stored))
+	h, err := r.read(record, ref)
+	if err != nil {
+		return Record{}, err
+	}
+	return Record{content: record[headSize:], raw: h.raw, kind: h.kind}, nil
+}
+
+// read fills record from the place of ref, and verifies it.
+func (r *Reader) read(record []byte, ref row.Reference) (head, error) {
+	if err := r.readAt(record, int64(ref.Offset)); err != nil {
+		return head{}, err
+	}
+	h, bad := check(record, &r.footer.uniqueID, int64(ref.Offset))
+	if bad == "" {
+		bad = h.matches(ref)
+	}
+	if bad != "" {
+		return h, r.corrupt(int64(ref.Offset), bad)
+	}
+	return h, nil
+}
+
+// CheckReference verifies that ref leads to a record, by its head alone.
+// Together with Verify, which verifies all records, it proves that the value can
+// be read.
+func (r *Reader) CheckReference(ref row.Reference) error {
+	if err := r.place(ref); err != nil {
+		return err
+	}
+	var b [headSize]byte
+	if err := r.readAt(b[:], int64(ref.Offset)); err != nil {
+		return err
+	}
+	h, bad := parseHead(b[:])
+	if bad == "" {
+		bad = h.matches(ref)
+	}
+	if bad != "" {
+		return r.corrupt(int64(ref.Offset), bad)
+	}
+	return nil
+}
+
+// Verify reads all of the file and checks every record, that they follow each
+// other without a gap, and that the footer says what is there. stopped, if not
+// nil, is asked before each record; an error ends the walk.
+func (r *Reader) Verify(stopped func() error) error {
+	var buffer []byte
+	var heads xxhash.Digest
+	heads.Reset()
+	var values, rawBytes uint64
+	end := r.footer.fileSize - footerSize
+	for offset := int64(0); offset < end; {
+		if stopped != nil {
+			if err := stopped(); err != nil {
+				return err
+			}
+		}
+		h, err := r.verifyRecord(&buffer, offset, end)
+		if err != nil {
+			return err
+		}
+		_, _ = heads.Write(buffer[:headSize])
+		values++
+		rawBytes += uint64(h.raw)
+		offset += headSize + int64(h.stored)
+	}
+	if values != r.footer.values || rawBytes != r.footer.rawBytes || heads.Sum64() != r.footer.headsHash {
+		return r.corrupt(end, fmt.Sprintf("footer says %d values of %d bytes, the file has %d of %d",
+			r.footer.values, r.footer.rawBytes, values, rawBytes))
+	}
+	return nil
+}
+
+// verifyRecord checks the record at offset and leaves it in the buffer.
+func (r *Reader) verifyRecord(buffer *[]byte, offset, end int64) (head, error) {
+	if end-offset < headSize {
+		return head{}, r.corrupt(offset, "record shorter than its head")
+	}
+	var b [headSize]byte
+	if err := r.readAt(b[:], offset); err != nil {
+		return head{}, err
+	}
+	h, bad := parseHead(b[:])
+	if bad == "" && int64(h.stored) > end-offset-headSize {
+		bad = "record reaches beyond the records"
+	}
+	if bad != "" {
+		return h, r.corrupt(offset, bad)
+	}
+	ref := row.Reference{Offset: uint64(offset), Stored: headSize + h.stored, Raw: h.raw, Checksum: h.checksum}
+	record, err := r.ReadRecord(buffer, ref)
+	if err != nil {
+		return h, err
+	}
+	if record.kind == kindS2 {
+		if bad := decompress(make([]byte, h.raw), record.content); bad != "" {
+			return h, r.corrupt(offset, bad)
+		}
+	}
+	return h, nil
+}
+
+// scratch is memory that a compressed record needs for a moment.
+type scratch struct{ record []byte }
+
+// scratches holds nothing but working memory that has no content between uses.
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
+func (s *scratch) give() {
+	if cap(s.record) > 2<<20 {
+		s.record = nil // a rare larger value must not stay in memory
+	}
+	scratches.Put(s)
+}

@@ -1,0 +1,188 @@
+package valuefile
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/klauspost/compress/s2"
+
+	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// chunk is how much is written at a time: large enough that the cost of a call
+// does not matter, and a multiple of every alignment.
+const chunk = 512 << 10
+
+// WriterOptions configure one file.
+type WriterOptions struct {
+	// Number is the file's number, which references to it carry.
+	Number uint64
+	// UniqueID names the file for ever. It must differ between any two files.
+	UniqueID [16]byte
+	// Compress values that it makes smaller by an eighth.
+	Compress bool
+}
+
+// Info says what a finished file holds.
+type Info struct {
+	UniqueID [16]byte
+	Size     int64  // of the file in bytes
+	Checksum uint64 // that of the footer, which covers everything
+	Values   uint64
+	RawBytes uint64
+}
+
+// Writer writes one value file. It is used by one goroutine. After an error
+// every call returns that error, and the file is to be removed.
+type Writer struct {
+	opts       WriterOptions
+	file       vfs.File
+	buffer     []byte // a chunk, aligned
+	used       int
+	offset     int64 // of the next record
+	heads      xxhash.Digest
+	compressed []byte // scratch
+	values     uint64
+	rawBytes   uint64
+	err        error
+}
+
+// NewWriter starts a value file in f, which must be empty.
+func NewWriter(f vfs.File, opts WriterOptions) *Writer {
+	w := &Writer{opts: opts, file: f, buffer: vfs.AlignedBuffer(chunk)}
+	w.heads.Reset()
+	return w
+}
+
+// Add stores a value and returns the reference to it.
+func (w *Writer) Add(value []byte) (row.Reference, error) {
+	if len(value) > row.MaxValueBytes {
+		return row.Reference{}, w.fail(fmt.Errorf("valuefile: value of %d bytes, at most %d", len(value), row.MaxValueBytes))
+	}
+	h := head{raw: uint32(len(value)), kind: kindRaw}
+	content := value
+	if w.opts.Compress {
+		if need := s2.MaxEncodedLen(len(value)); cap(w.compressed) < need {
+			w.compressed = make([]byte, need)
+		}
+		if c := s2.Encode(w.compressed[:cap(w.compressed)], value); len(c) <= len(value)-len(value)/8 {
+			h.kind, content = kindS2, c
+		}
+	}
+	return w.add(h, content)
+}
+
+// Copy stores a value as it is stored in another file.
+func (w *Writer) Copy(r Record) (row.Reference, error) {
+	return w.add(head{raw: r.raw, kind: r.kind}, r.content)
+}
+
+func (w *Writer) add(h head, content []byte) (row.Reference, error) {
+	if w.err != nil {
+		return row.Reference{}, w.err
+	}
+	h.stored = uint32(len(content))
+	var b [headSize]byte
+	h.put(b[:])
+	h.checksum = recordChecksum(b[:], content, &w.opts.UniqueID, w.offset)
+	binary.LittleEndian.PutUint64(b[12:], h.checksum)
+	ref := row.Reference{
+		File: w.opts.Number, Offset: uint64(w.offset),
+		Stored: headSize + h.stored, Raw: h.raw, Checksum: h.checksum,
+	}
+	_, _ = w.heads.Write(b[:])
+	if err := w.append(b[:]); err != nil {
+		return ref, w.fail(err)
+	}
+	if err := w.append(content); err != nil {
+		return ref, w.fail(err)
+	}
+	w.values++
+	w.rawBytes += uint64(h.raw)
+	return ref, nil
+}
+
+func (w *Writer) fail(err error) error {
+	if w.err == nil {
+		w.err = err
+	}
+	return w.err
+}
+
+// append takes the next bytes of the file.
+func (w *Writer) append(b []byte) error {
+	w.offset += int64(len(b))
+	if w.file.Alignment() == 1 && len(b) >= chunk/2 {
+		// A large value goes from its memory to the system without a copy.
+		if err := w.flush(w.used); err != nil {
+			return err
+		}
+		return w.write(b)
+	}
+	for len(b) > 0 {
+		n := copy(w.buffer[w.used:], b)
+		w.used += n
+		b = b[n:]
+		if w.used == len(w.buffer) {
+			if err := w.flush(w.used); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// flush writes the first n bytes of the buffer and empties it.
+func (w *Writer) flush(n int) error {
+	w.used = 0
+	if n == 0 {
+		return nil
+	}
+	return w.write(w.buffer[:n])
+}
+
+func (w *Writer) write(b []byte) error {
+	if _, err := w.file.Write(b); err != nil {
+		return fmt.Errorf("valuefile: write value file: %w", err)
+	}
+	return nil
+}
+
+// Size is the size of the file if it were finished now.
+func (w *Writer) Size() int64 { return w.offset + footerSize }
+
+// Finish completes the file and hands all of it to the operating system; to
+// sync and close it is the caller's. The writer is of no use afterwards.
+func (w *Writer) Finish() (Info, error) {
+	if w.err != nil {
+		return Info{}, w.err
+	}
+	f := footer{
+		uniqueID: w.opts.UniqueID, values: w.values, rawBytes: w.rawBytes,
+		fileSize: w.offset + footerSize, headsHash: w.heads.Sum64(),
+	}
+	if err := w.append(f.append(nil)); err != nil {
+		return Info{}, w.fail(err)
+	}
+	// A direct file takes whole blocks only, so the last one is padded and the
+	// padding cut off again.
+	align := w.file.Alignment()
+	used, padded := w.used, (w.used+align-1)/align*align
+	clear(w.buffer[used:padded])
+	if err := w.flush(padded); err != nil {
+		return Info{}, w.fail(err)
+	}
+	if padded != used {
+		if err := w.file.Truncate(w.offset); err != nil {
+			return Info{}, w.fail(fmt.Errorf("valuefile: cut padding off value file: %w", err))
+		}
+	}
+	w.err = errors.New("valuefile: writer is finished")
+	return Info{
+		UniqueID: w.opts.UniqueID, Size: w.offset, Checksum: f.checksum,
+		Values: w.values, RawBytes: w.rawBytes,
+	}, nil
+}
