@@ -14,6 +14,7 @@ type blockBuilder struct {
 	rows   []builderRow
 	cells  []builderCell
 	values []byte
+	away   uint64 // of all rows
 
 	// The dictionary: names in the order in which they came, and their
 	// numbers in the order of the names. No Go map: a map would allocate a
@@ -32,6 +33,7 @@ type blockBuilder struct {
 type builderRow struct {
 	keyEnd  int
 	cellEnd int
+	away    uint64 // bytes in value files that its cells refer to
 }
 
 type builderCell struct {
@@ -41,6 +43,7 @@ type builderCell struct {
 	valueEnd int
 	kind     row.Kind
 	typ      row.Type
+	separate bool
 }
 
 // stamp is a (sequence number, version) of the block being encoded. The
@@ -61,6 +64,15 @@ const (
 func (b *blockBuilder) reset() {
 	b.keys, b.rows, b.cells, b.values = b.keys[:0], b.rows[:0], b.cells[:0], b.values[:0]
 	b.names, b.nameEnds, b.sorted, b.guess = b.names[:0], b.nameEnds[:0], b.sorted[:0], 0
+	b.away = 0
+}
+
+// awayBytes is how many bytes in value files the first n rows refer to.
+func (b *blockBuilder) awayBytes(n int) (away uint64) {
+	for i := range b.rows[:n] {
+		away += b.rows[i].away
+	}
+	return away
 }
 
 // size estimates the encoded size.
@@ -114,9 +126,15 @@ func (b *blockBuilder) addCell(c *row.Cell) {
 	b.values = append(b.values, c.Value...)
 	b.cells = append(b.cells, builderCell{
 		version: c.Version, seq: c.Seq, column: b.intern(c.Column),
-		valueEnd: len(b.values), kind: c.Kind, typ: c.Type,
+		valueEnd: len(b.values), kind: c.Kind, typ: c.Type, separate: c.Separate,
 	})
-	b.rows[len(b.rows)-1].cellEnd = len(b.cells)
+	last := &b.rows[len(b.rows)-1]
+	last.cellEnd = len(b.cells)
+	if c.Separate {
+		ref, _ := row.ParseReference(c.Value) // the writer refuses a malformed one
+		last.away += uint64(ref.Stored)
+		b.away += uint64(ref.Stored)
+	}
 }
 
 // intern returns the dictionary number of a column name, adding it if it is
@@ -162,7 +180,7 @@ func (b *blockBuilder) moveLastRow(next *blockBuilder) {
 		c := &b.cells[i]
 		next.addCell(&row.Cell{
 			Column: b.name(c.column), Version: c.version, Seq: c.seq,
-			Kind: c.kind, Type: c.typ, Value: b.value(i),
+			Kind: c.kind, Type: c.typ, Separate: c.separate, Value: b.value(i),
 		})
 	}
 }
@@ -335,6 +353,9 @@ func (b *blockBuilder) encodeRow(i int, flagsAllowed bool) {
 	for j := from + flagged; j < b.rows[i].cellEnd; j++ {
 		c := &b.cells[j]
 		kind := uint64(c.kind) | uint64(c.typ)<<kindTypeBits
+		if c.separate {
+			kind = kindSeparate | uint64(c.typ)<<kindTypeBits
+		}
 		if c.version == row.MaxVersion {
 			kind |= kindAtMax
 		}

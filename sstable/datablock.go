@@ -19,8 +19,9 @@ package sstable
 //	  of columns nameEnd    end of the column's name among the names
 //	  of cells   column     number of the column
 //	             stamp      number of the stamp, counted from the row's first
-//	             kind       bits 0-2 kind, bit 3 version is MaxVersion,
-//	                        bits 4-7 value type
+//	             kind       bits 0-2 kind, or 6 for a put whose value is in a
+//	                        value file; bit 3 version is MaxVersion, bits 4-7
+//	                        value type
 //	             valueEnd   end of the value among the values
 //	padding   8 zero bytes
 //	strings   prefix, key suffixes, column names, values: to the block's end
@@ -72,6 +73,7 @@ const (
 	rowMarkedForever = 1 << 2
 
 	kindMask     = 0x07
+	kindSeparate = 0x06 // a put whose value is a row.Reference
 	kindAtMax    = 0x08
 	kindTypeBits = 4
 )
@@ -204,6 +206,12 @@ func (b *dataBlock) checkCells() string {
 			}
 			k := b.kind.at(b.data, at)
 			kind, typ := row.Kind(k&kindMask), row.Type(k>>kindTypeBits)
+			if kind == kindSeparate {
+				kind = row.KindPut
+				if b.valueEnd.at(b.data, at)-uint64(b.valueEnd.before(b.data, at)) != row.ReferenceBytes {
+					return "reference of the wrong length"
+				}
+			}
 			if k > 0xFF || !kind.Valid() || typ.IsAttributeType() != (kind == row.KindPut) ||
 				typ != row.TypeNone && kind != row.KindPut {
 				return "unknown cell kind or type"
@@ -330,7 +338,10 @@ func (b *dataBlock) cell(c *row.Cell, i, first int) {
 	if k&kindAtMax != 0 {
 		c.Version = row.MaxVersion
 	}
-	c.Kind, c.Type = row.Kind(k&kindMask), row.Type(k>>kindTypeBits)
+	c.Kind, c.Type, c.Separate = row.Kind(k&kindMask), row.Type(k>>kindTypeBits), false
+	if c.Kind == kindSeparate {
+		c.Kind, c.Separate = row.KindPut, true
+	}
 	from, to := b.valueEnd.before(data, i), int(b.valueEnd.at(data, i))
 	c.Value = b.values[from:to:to]
 }

@@ -9,10 +9,10 @@ package sstable
 //	32      8   index length; the index follows the filter
 //	40      8   properties length; the properties follow the index
 //	48      8   file size
-//	56      1   index kind: 1 = one level
+//	56      1   index kind: 1 = one level, 2 = with bytes of values (version 2)
 //	57      1   filter kind: 0 = none, 1 = blocked bloom
 //	58      2   zero
-//	60      4   format version: 1
+//	60      4   format version: 1, or 2 if cells refer to value files
 //	64      8   xxhash64 of bytes 0..63
 //	72      8   magic "flagSST\n"
 //
@@ -32,10 +32,11 @@ import (
 
 const (
 	footerSize    = 80
-	formatVersion = 1
+	formatVersion = 2
 	magic         = "flagSST\n"
 
-	indexOneLevel = 1
+	indexOneLevel   = 1
+	indexWithValues = 2
 
 	filterNone         = 0
 	filterBlockedBloom = 1
@@ -71,7 +72,9 @@ type footer struct {
 	indexLength      int64
 	propertiesLength int64
 	fileSize         int64
+	indexKind        byte
 	filterKind       byte
+	version          uint32
 }
 
 func (f *footer) append(dst []byte) []byte {
@@ -80,8 +83,8 @@ func (f *footer) append(dst []byte) []byte {
 	for _, v := range []int64{f.dataLength, f.filterLength, f.indexLength, f.propertiesLength, f.fileSize} {
 		dst = binary.LittleEndian.AppendUint64(dst, uint64(v))
 	}
-	dst = append(dst, indexOneLevel, f.filterKind, 0, 0)
-	dst = binary.LittleEndian.AppendUint32(dst, formatVersion)
+	dst = append(dst, f.indexKind, f.filterKind, 0, 0)
+	dst = binary.LittleEndian.AppendUint32(dst, f.version)
 	dst = binary.LittleEndian.AppendUint64(dst, xxhash.Sum64(dst[from:]))
 	return append(dst, magic...)
 }
@@ -100,10 +103,10 @@ func parseFooter(b []byte, file string, fileSize int64) (footer, error) {
 	if v := binary.LittleEndian.Uint32(b[60:]); v > formatVersion {
 		return footer{}, fmt.Errorf("%w: %s has version %d, this program reads up to %d",
 			ErrVersion, file, v, formatVersion)
-	} else if v != formatVersion {
-		return bad(fmt.Sprintf("unknown format version %d", v))
+	} else if v == 0 {
+		return bad("unknown format version 0")
 	}
-	var f footer
+	f := footer{version: binary.LittleEndian.Uint32(b[60:])}
 	copy(f.uniqueID[:], b)
 	rest := uint64(fileSize - footerSize)
 	for i, p := range []*int64{&f.dataLength, &f.filterLength, &f.indexLength, &f.propertiesLength} {
@@ -115,14 +118,14 @@ func parseFooter(b []byte, file string, fileSize int64) (footer, error) {
 		*p = int64(v)
 	}
 	f.fileSize = int64(binary.LittleEndian.Uint64(b[48:]))
-	f.filterKind = b[57]
+	f.indexKind, f.filterKind = b[56], b[57]
 	switch {
 	case f.fileSize != fileSize:
 		return bad(fmt.Sprintf("file has %d bytes, its footer says %d", fileSize, f.fileSize))
 	case rest != 0:
 		return bad("section lengths do not add up to the file size")
-	case b[56] != indexOneLevel:
-		return bad(fmt.Sprintf("unknown index kind %d", b[56]))
+	case (f.indexKind == indexWithValues) != (f.version > 1) || f.indexKind == 0 || f.indexKind > indexWithValues:
+		return bad(fmt.Sprintf("unknown index kind %d", f.indexKind))
 	case f.filterKind > filterBlockedBloom || (f.filterKind == filterNone) != (f.filterLength == 0):
 		return bad(fmt.Sprintf("unknown filter kind %d", f.filterKind))
 	case b[58] != 0 || b[59] != 0:

@@ -19,6 +19,7 @@ func fuzzFiles(f *testing.F) [][]byte {
 		{}, exampleTable(),
 		randomTable(rand.New(rand.NewPCG(3, 14)), 25, 10),
 		randomTable(rand.New(rand.NewPCG(5, 5)), 8, 40),
+		randomTable(rand.New(rand.NewPCG(7, 7)), 8, 41), // with references
 	} {
 		for compression := range CompressZstd + 1 {
 			file := &memFile{}

@@ -13,6 +13,8 @@ package sstable
 //	             version     where in the column's versions the block begins
 //	             tie         1 if the block before ends in a cell of the very
 //	                         same column and version
+//	             awayEnd     index kind 2 only: bytes of the records in value files
+//	                         that this block and those before refer to
 //	padding   8 zero bytes
 //	strings   prefix, separator suffixes, columns: to the block's end
 //
@@ -27,6 +29,9 @@ package sstable
 // their first cell; the first block, and blocks of whole rows, have an empty
 // column and version 0. In a file without long rows those arrays are all zero
 // and take no space.
+//
+// Values in value files count for sizes as those in blocks do, hence awayEnd. A
+// file without references has index kind 1.
 //
 // Invariants: separators rise strictly; block ends rise strictly and end at
 // the data length; every group has a block.
@@ -50,13 +55,14 @@ type index struct {
 	sepEnd, firstBlockLess   uints
 	blockEnd                 uints
 	columnEnd, version, tie  uints
+	awayEnd                  uints // all zero in index kind 1
 	prefix, separators, cols []byte
 	heads                    []uint64
 }
 
 // parse makes x the parsed form of data, which it keeps, for a file whose data
 // blocks take dataLength bytes. It returns what is wrong, or "".
-func (x *index) parse(data []byte, dataLength int64) (bad string) {
+func (x *index) parse(data []byte, dataLength int64, kind byte) (bad string) {
 	c := cursor{data: data}
 	*x = index{data: data}
 	x.groups = c.count(len(data), "group count") // separators are distinct
@@ -68,6 +74,9 @@ func (x *index) parse(data []byte, dataLength int64) (bad string) {
 	x.columnEnd = c.uints(x.blocks, "column ends")
 	x.version = c.uints(x.blocks, "versions")
 	x.tie = c.uints(x.blocks, "ties")
+	if kind == indexWithValues {
+		x.awayEnd = c.uints(x.blocks, "bytes of values")
+	}
 	c.pad()
 	if c.bad != "" {
 		return c.bad
@@ -97,7 +106,7 @@ func (x *index) parse(data []byte, dataLength int64) (bad string) {
 // check checks the order of everything. The index is small, so unlike a data
 // block it is checked in full when it is read.
 func (x *index) check(dataLength int64) string {
-	before := uint64(0)
+	before, awayBefore := uint64(0), uint64(0)
 	for i := range x.blocks {
 		end := x.blockEnd.at(x.data, i)
 		if end <= before || end > uint64(dataLength) || end-before < trailerSize {
@@ -107,6 +116,11 @@ func (x *index) check(dataLength int64) string {
 			return "block too large"
 		}
 		before = end
+		away := x.awayEnd.at(x.data, i)
+		if away < awayBefore || away > 1<<62 {
+			return "bytes of values fall"
+		}
+		awayBefore = away
 	}
 	if before != uint64(dataLength) {
 		return "blocks do not end where the data ends"
@@ -136,6 +150,15 @@ func (x *index) firstBlock(g int) int {
 // blockRange is where block i lies in the file, trailer included.
 func (x *index) blockRange(i int) (from, to int64) {
 	return int64(x.blockEnd.before(x.data, i)), int64(x.blockEnd.at(x.data, i))
+}
+
+// sizeBefore is how many bytes all blocks before block i hold, the values that
+// they refer to included.
+func (x *index) sizeBefore(i int) int64 {
+	if i == 0 {
+		return 0
+	}
+	return int64(x.blockEnd.at(x.data, i-1) + x.awayEnd.at(x.data, i-1))
 }
 
 func (x *index) suffix(g int) []byte {
@@ -235,7 +258,8 @@ func (x *index) searchCell(g int, name []byte, version int64) int {
 // indexBuilder collects the index while blocks are written.
 type indexBuilder struct {
 	separators []byte
-	arrays     [6][]uint64 // in the order of the format
+	arrays     [7][]uint64 // in the order of the format
+	away       uint64      // bytes in value files so far
 	columns    []byte
 	first      []byte // the first separator, and
 	last       []byte // the last: the common prefix of all is theirs
@@ -248,6 +272,7 @@ const (
 	idxColumnEnd
 	idxVersion
 	idxTie
+	idxAwayEnd
 )
 
 // addGroup begins a group whose first block is the next one. before is the
@@ -267,8 +292,9 @@ func (x *indexBuilder) addGroup(before, key []byte) {
 }
 
 // addBlock adds a block to the last group. column and version are those of the
-// first cell of a later block of a long row, and otherwise nil and 0.
-func (x *indexBuilder) addBlock(end int64, column []byte, version int64, tie bool) {
+// first cell of a later block of a long row, and otherwise nil and 0. away is
+// how many bytes in value files it refers to.
+func (x *indexBuilder) addBlock(end int64, column []byte, version int64, tie bool, away uint64) {
 	a := &x.arrays
 	x.columns = append(x.columns, column...)
 	t := uint64(0)
@@ -279,6 +305,16 @@ func (x *indexBuilder) addBlock(end int64, column []byte, version int64, tie boo
 	a[idxColumnEnd] = append(a[idxColumnEnd], uint64(len(x.columns)))
 	a[idxVersion] = append(a[idxVersion], uint64(version))
 	a[idxTie] = append(a[idxTie], t)
+	x.away += away
+	a[idxAwayEnd] = append(a[idxAwayEnd], x.away)
+}
+
+// kind is the index kind that the file needs.
+func (x *indexBuilder) kind() byte {
+	if x.away > 0 {
+		return indexWithValues
+	}
+	return indexOneLevel
 }
 
 // size estimates the encoded size.
@@ -300,7 +336,11 @@ func (x *indexBuilder) encode() []byte {
 		dst = binary.AppendUvarint(dst, uint64(n))
 	}
 	dst = appendUints(dst, ends)
-	for _, values := range a[idxFirstBlock:] {
+	last := idxTie
+	if x.kind() == indexWithValues {
+		last = idxAwayEnd
+	}
+	for _, values := range a[idxFirstBlock : last+1] {
 		dst = appendUints(dst, values)
 	}
 	dst = append(dst, make([]byte, arrayPad)...)

@@ -127,6 +127,14 @@ func randomCells(rng *rand.Rand, columns, maxCells, maxValue int) []row.Cell {
 	base, version := rng.Uint64N(1<<40), int64(1_700_000_000_000+rng.Int64N(1_000_000))
 	value := func(c *row.Cell) {
 		c.Kind = row.KindPut
+		if maxValue > 0 && maxValue%2 == 1 && rng.IntN(4) == 0 { // odd sizes ask for references
+			ref := row.Reference{
+				File: 1 + rng.Uint64N(4), Offset: rng.Uint64N(1 << 40), Stored: 1 + rng.Uint32N(6<<20),
+				Raw: rng.Uint32N(8 << 20), Checksum: rng.Uint64(),
+			}
+			c.Type, c.Separate, c.Value = row.TypeBinary, true, ref.Append(nil)
+			return
+		}
 		switch c.Type = row.Type(1 + rng.IntN(5)); c.Type {
 		case row.TypeInteger, row.TypeDouble:
 			c.Value = make([]byte, 8)
@@ -217,7 +225,7 @@ func randomTable(rng *rand.Rand, rows, maxValue int) modelTable {
 }
 
 func sameCell(a, b *row.Cell) bool {
-	return row.CompareCells(a, b) == 0 && a.Type == b.Type && bytes.Equal(a.Value, b.Value)
+	return row.CompareCells(a, b) == 0 && a.Type == b.Type && a.Separate == b.Separate && bytes.Equal(a.Value, b.Value)
 }
 
 // checkCells compares the cells from the iterator's current one on with want.

@@ -10,13 +10,20 @@ package sstable
 //	data blocks, raw bytes, key bytes, value bytes
 //	smallest key                          length, bytes
 //	largest key                           length, bytes
+//	from version 2 on:
+//	value files                           how many, 1 or more; then of each, in
+//	                                      ascending order of their numbers:
+//	                                      number, references, bytes
 //
-// Nothing follows. Fields are added by a new format version.
+// Nothing follows. Fields are added by a new format version. A file without
+// references is written as version 1, which older programs read.
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"math"
+	"slices"
 
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -50,7 +57,25 @@ type Properties struct {
 	DataBlocks uint64
 	RawBytes   uint64 // of data blocks before compression
 	KeyBytes   uint64 // of row keys
-	ValueBytes uint64 // of values
+	ValueBytes uint64 // of values in the blocks, references included
+
+	// ValueFiles are the value files that cells refer to, in ascending order.
+	ValueFiles []ValueFile
+}
+
+// ValueFile says how much of a value file the cells of a table file refer to.
+type ValueFile struct {
+	Number uint64
+	Values uint64
+	Bytes  uint64 // of their records in the value file
+}
+
+// version is the oldest format version that can hold the file.
+func (p *Properties) version() uint32 {
+	if len(p.ValueFiles) > 0 {
+		return formatVersion
+	}
+	return formatVersion - 1
 }
 
 // emptyProperties are those of a file without cells.
@@ -58,8 +83,8 @@ func emptyProperties() Properties {
 	return Properties{SmallestSeq: math.MaxUint64, MinVersion: math.MaxInt64, MaxVersion: math.MinInt64}
 }
 
-// addCell counts a cell.
-func (p *Properties) addCell(c *row.Cell) {
+// addCell counts a cell. It returns what is wrong with its reference, or "".
+func (p *Properties) addCell(c *row.Cell) (bad string) {
 	p.Cells++
 	p.ValueBytes += uint64(len(c.Value))
 	p.SmallestSeq = min(p.SmallestSeq, c.Seq)
@@ -77,6 +102,27 @@ func (p *Properties) addCell(c *row.Cell) {
 	case c.Version == row.MaxVersion:
 		p.Permanent = true
 	}
+	if c.Separate {
+		ref, err := row.ParseReference(c.Value)
+		if err != nil {
+			return "malformed reference to a value"
+		}
+		p.addReference(&ref)
+	}
+	return ""
+}
+
+// addReference counts a reference. Tables refer to few value files, and to the
+// same as just before.
+func (p *Properties) addReference(ref *row.Reference) {
+	at, found := slices.BinarySearchFunc(p.ValueFiles, ref.File, func(f ValueFile, number uint64) int {
+		return cmp.Compare(f.Number, number)
+	})
+	if !found {
+		p.ValueFiles = slices.Insert(p.ValueFiles, at, ValueFile{Number: ref.File})
+	}
+	p.ValueFiles[at].Values++
+	p.ValueFiles[at].Bytes += uint64(ref.Stored)
 }
 
 func (p *Properties) encode() []byte {
@@ -98,11 +144,21 @@ func (p *Properties) encode() []byte {
 		dst = binary.AppendUvarint(dst, uint64(len(key)))
 		dst = append(dst, key...)
 	}
+	if p.version() == 1 {
+		return dst
+	}
+	dst = binary.AppendUvarint(dst, uint64(len(p.ValueFiles)))
+	for _, f := range p.ValueFiles {
+		for _, v := range []uint64{f.Number, f.Values, f.Bytes} {
+			dst = binary.AppendUvarint(dst, v)
+		}
+	}
 	return dst
 }
 
-// parse decodes a properties block and returns what is wrong, or "".
-func (p *Properties) parse(data []byte) (bad string) {
+// parse decodes the properties block of a file of that format version, and
+// returns what is wrong, or "".
+func (p *Properties) parse(data []byte, version uint32) (bad string) {
 	c := cursor{data: data}
 	for _, v := range []*uint64{&p.Rows, &p.Cells, &p.Puts, &p.Tombstones, &p.SmallestSeq, &p.LargestSeq, &p.NewestTombstone} {
 		*v = c.uvarint("count")
@@ -122,8 +178,29 @@ func (p *Properties) parse(data []byte) (bad string) {
 			*key = bytes.Clone(c.bytes(n, "key"))
 		}
 	}
+	if version > 1 {
+		p.parseValueFiles(&c)
+	}
 	if c.bad == "" && c.rest() != 0 {
-		c.fail("bytes after the keys")
+		c.fail("bytes after the last property")
 	}
 	return c.bad
+}
+
+func (p *Properties) parseValueFiles(c *cursor) {
+	last := uint64(0)
+	for range c.count(c.rest(), "number of value files") {
+		f := ValueFile{Number: c.uvarint("value file"), Values: c.uvarint("references"), Bytes: c.uvarint("referenced bytes")}
+		if c.bad == "" && (f.Number <= last || f.Number > row.MaxSequence || f.Values == 0 || f.Bytes == 0) {
+			c.fail("value files out of order or without references")
+		}
+		if c.bad != "" {
+			return
+		}
+		last = f.Number
+		p.ValueFiles = append(p.ValueFiles, f)
+	}
+	if c.bad == "" && last == 0 {
+		c.fail("no value files in a version that has them")
+	}
 }

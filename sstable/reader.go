@@ -107,12 +107,15 @@ func (r *Reader) readTail(size int64) error {
 		}
 	}
 	err = section(r.footer.indexLength, "index", func(raw []byte) string {
-		return r.index.parse(raw, r.footer.dataLength)
+		return r.index.parse(raw, r.footer.dataLength, r.footer.indexKind)
 	})
 	if err != nil {
 		return err
 	}
-	if err := section(r.footer.propertiesLength, "properties", r.props.parse); err != nil {
+	err = section(r.footer.propertiesLength, "properties", func(raw []byte) string {
+		return r.props.parse(raw, r.footer.version)
+	})
+	if err != nil {
 		return err
 	}
 	r.props.UniqueID, r.props.FileSize = r.footer.uniqueID, size
@@ -167,7 +170,8 @@ func (r *Reader) Properties() *Properties { return &r.props }
 func (r *Reader) MayContain(hash uint64) bool { return r.filter.mayContain(hash) }
 
 // OffsetOf estimates the number of bytes of data before the first row whose
-// key is at least key, as stored. It reads the index alone. The estimate is
+// key is at least key, as stored, values in value files included. It reads the
+// index alone. The estimate is
 // too small by less than one block, or the length of one long row.
 func (r *Reader) OffsetOf(key []byte) int64 {
 	g := r.index.search(key)
@@ -175,15 +179,14 @@ func (r *Reader) OffsetOf(key []byte) int64 {
 		return 0
 	}
 	if g == r.index.groups-1 && string(key) > string(r.props.LargestKey) {
-		return r.footer.dataLength
+		return r.DataSize()
 	}
-	from, _ := r.index.blockRange(r.index.firstBlock(g))
-	return from
+	return r.index.sizeBefore(r.index.firstBlock(g))
 }
 
-// DataSize is the number of bytes of data, as stored: what OffsetOf returns
-// for a key above all rows.
-func (r *Reader) DataSize() int64 { return r.footer.dataLength }
+// DataSize is the number of bytes of data, as stored, values in value files
+// included: what OffsetOf returns for a key above all rows.
+func (r *Reader) DataSize() int64 { return r.index.sizeBefore(r.index.blocks) }
 
 // MemoryUsed is the number of bytes that filter and index take while the
 // reader is open.
@@ -200,8 +203,7 @@ func (r *Reader) WalkIndex(fn func(separator []byte, offset int64) bool) {
 	var separator []byte
 	for g := range r.index.groups {
 		separator = r.index.appendSeparator(separator[:0], g)
-		from, _ := r.index.blockRange(r.index.firstBlock(g))
-		if !fn(separator, from) {
+		if !fn(separator, r.index.sizeBefore(r.index.firstBlock(g))) {
 			return
 		}
 	}

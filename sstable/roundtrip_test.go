@@ -108,7 +108,7 @@ func walkCells(rng *rand.Rand, it *Iterator, r *modelRow) error {
 func TestAFileAnswersAsThePlainModelDoes(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		model := randomTable(rng, 1+rng.IntN(120), []int{0, 20, 300}[rng.IntN(3)])
+		model := randomTable(rng, 1+rng.IntN(120), []int{0, 20, 300, 21, 301}[rng.IntN(5)])
 		opts := WriterOptions{
 			BlockSize:        []int{64, 200, 1000, 8192}[rng.IntN(4)],
 			Compression:      Compression(rng.IntN(3)),

@@ -262,10 +262,11 @@ func TestAFooterIsRefusedUnlessEveryFieldIsRight(t *testing.T) {
 		value  byte
 		refuse error
 	}{
-		{"the next version", 60, 2, ErrVersion},
+		{"the next version", 60, formatVersion + 1, ErrVersion},
 		{"a version far ahead", 63, 1, ErrVersion},
 		{"version 0", 60, 0, ErrCorrupt},
-		{"an unknown index", 56, 2, ErrCorrupt},
+		{"an unknown index", 56, 3, ErrCorrupt},
+		{"an index with bytes of values in a version without", 56, 2, ErrCorrupt},
 		{"an unknown filter", 57, 2, ErrCorrupt},
 		{"no filter, of some length", 57, 0, ErrCorrupt},
 		{"reserved bits", 58, 1, ErrCorrupt},

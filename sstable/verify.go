@@ -3,6 +3,7 @@ package sstable
 import (
 	"bytes"
 	"fmt"
+	"slices"
 
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -12,8 +13,12 @@ import (
 // block, the order of rows and cells, that index and filter lead to every row,
 // and that the properties say what is there. A file that passes holds what the
 // writer was given. Errors are those of Open and ErrCorrupt.
-func (r *Reader) Verify() error {
-	v := verifier{r: &Reader{file: r.file, name: r.name, align: r.align}, props: emptyProperties()}
+func (r *Reader) Verify() error { return r.VerifyReferences(nil) }
+
+// VerifyReferences is Verify, and calls check, if not nil, with every reference
+// to a value file; an error of it ends the walk.
+func (r *Reader) VerifyReferences(check func(row.Reference) error) error {
+	v := verifier{r: &Reader{file: r.file, name: r.name, align: r.align}, props: emptyProperties(), check: check}
 	if err := v.r.readTail(r.footer.fileSize); err != nil {
 		return err
 	}
@@ -40,6 +45,9 @@ type verifier struct {
 	key   []byte     // of the newest row
 	last  row.Cell   // of the newest cell, its column copied
 	has   bool       // last is of the newest row
+
+	away  uint64                    // bytes in value files that the block refers to
+	check func(row.Reference) error // see VerifyReferences
 }
 
 func (v *verifier) bad(i int, what string) error {
@@ -56,6 +64,7 @@ func (v *verifier) block(g, i int) error {
 	b := it.block
 	v.props.DataBlocks++
 	v.props.RawBytes += uint64(len(b.data))
+	v.away = 0
 	for n := 1; n < b.columns; n++ {
 		if bytes.Compare(b.name(n-1), b.name(n)) >= 0 {
 			return v.bad(i, "column names out of order")
@@ -74,6 +83,10 @@ func (v *verifier) block(g, i int) error {
 		if err := v.cells(i); err != nil {
 			return err
 		}
+	}
+	x := &v.r.index
+	if x.awayEnd.at(x.data, i)-uint64(x.awayEnd.before(x.data, i)) != v.away {
+		return v.bad(i, "index does not say how many bytes in value files the block refers to")
 	}
 	return nil
 }
@@ -122,12 +135,32 @@ func (v *verifier) cells(i int) error {
 				return v.bad(i, "index does not say where the fragment begins")
 			}
 		}
-		v.props.addCell(c)
+		if bad := v.props.addCell(c); bad != "" {
+			return v.bad(i, bad)
+		}
+		if c.Separate {
+			if err := v.referenceOf(c); err != nil {
+				return err
+			}
+		}
 		column := append(v.last.Column[:0], c.Column...)
 		v.last, v.has = *c, true
 		v.last.Column, v.last.Value = column, nil
 	}
 	return nil
+}
+
+// referenceOf checks the reference of a cell, which addCell found well-formed.
+func (v *verifier) referenceOf(c *row.Cell) error {
+	ref, err := row.ParseReference(c.Value)
+	if err != nil {
+		return err
+	}
+	v.away += uint64(ref.Stored)
+	if v.check == nil {
+		return nil
+	}
+	return v.check(ref)
 }
 
 // totals compares what was counted with the properties.
@@ -158,6 +191,9 @@ func (v *verifier) totals() error {
 		if p.want != p.got {
 			return v.r.corrupt(offset, fmt.Sprintf("properties say %d %s, the data has %d", p.want, p.what, p.got))
 		}
+	}
+	if !slices.Equal(want.ValueFiles, got.ValueFiles) {
+		return v.r.corrupt(offset, "properties and data differ in the value files that cells refer to")
 	}
 	if want.Permanent != got.Permanent || !bytes.Equal(want.SmallestKey, got.SmallestKey) ||
 		!bytes.Equal(want.LargestKey, got.LargestKey) {

@@ -30,6 +30,11 @@ type WriterOptions struct {
 // ErrOrder reports rows or cells that were not added in order, or not legal.
 var ErrOrder = errors.New("sstable: cell out of place")
 
+// maxBlockAway is how many bytes in value files the rows of a block refer to
+// before it is cut: sizes and split points are known by the block. Rows with a
+// value of 64 KiB fill a block before; the index grows by an entry per 8 MiB.
+const maxBlockAway = 8 << 20
+
 // Writer writes one table file. It is used by one goroutine. After an error
 // every call returns that error, and the file is to be removed.
 type Writer struct {
@@ -130,7 +135,9 @@ func (w *Writer) AddCell(c *row.Cell) error {
 		}
 	}
 	w.block.addCell(c)
-	w.props.addCell(c)
+	if bad := w.props.addCell(c); bad != "" {
+		return w.fail(fmt.Errorf("%w: row key %x: %s", ErrOrder, w.key, bad))
+	}
 	w.column = append(w.column[:0], c.Column...)
 	w.last = row.Cell{Column: w.column, Version: c.Version, Seq: c.Seq, Kind: c.Kind}
 	w.rowHas = true
@@ -153,6 +160,8 @@ func (w *Writer) checkCell(c *row.Cell) string {
 		return "has a value"
 	case c.Kind == row.KindPut && !c.Type.IsAttributeType():
 		return "value of a type that is no attribute type"
+	case c.Separate && (c.Kind != row.KindPut || len(c.Value) != row.ReferenceBytes):
+		return "reference that is none, or of a cell that is no put"
 	case w.rowHas && row.CompareCells(&w.last, c) >= 0:
 		return "not in cell order"
 	}
@@ -192,7 +201,7 @@ func (w *Writer) endRow() error {
 	if !w.rowHas {
 		return w.fail(fmt.Errorf("%w: row key %x has no cells", ErrOrder, w.key))
 	}
-	if w.fragments == 0 && w.block.size() < w.opts.BlockSize {
+	if w.fragments == 0 && w.block.size() < w.opts.BlockSize && w.block.away < maxBlockAway {
 		return nil
 	}
 	return w.flushBlock()
@@ -232,7 +241,7 @@ func (w *Writer) emit(n int, continued, continues bool) error {
 	if err := w.appendBlock(w.raw, &w.compressor); err != nil {
 		return err
 	}
-	w.index.addBlock(w.out.offset, column, version, tie)
+	w.index.addBlock(w.out.offset, column, version, tie, b.awayBytes(n))
 	w.props.DataBlocks++
 	w.props.RawBytes += uint64(len(w.raw))
 	return nil
@@ -273,7 +282,7 @@ func (w *Writer) Finish() (Properties, error) {
 	if w.props.Rows > 0 {
 		w.props.LargestKey = bytes.Clone(w.key)
 	}
-	f := footer{uniqueID: w.opts.UniqueID, dataLength: w.out.offset}
+	f := footer{uniqueID: w.opts.UniqueID, dataLength: w.out.offset, version: w.props.version()}
 	if len(w.hashes) > 0 {
 		f.filterKind = filterBlockedBloom
 		uncompressed := compressor{kind: CompressNone} // its bits are random
@@ -290,7 +299,7 @@ func (w *Writer) Finish() (Properties, error) {
 	if err := w.appendBlock(encoded, &w.compressor); err != nil {
 		return Properties{}, err
 	}
-	f.indexLength = w.out.offset - from
+	f.indexLength, f.indexKind = w.out.offset-from, w.index.kind()
 	from = w.out.offset
 	if err := w.appendBlock(w.props.encode(), &w.compressor); err != nil {
 		return Properties{}, err
