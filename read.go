@@ -15,13 +15,17 @@ import (
 
 // ReadOptions say what a read wants of a row. The zero value is everything that
 // is visible now. The limits apply in this order: the table's Time To Live and
-// Max Versions, the time range, MaxVersions.
+// Max Versions, the time range, MaxVersions, MaxColumns.
 type ReadOptions struct {
 	// Columns are the wanted columns; nil is all.
 	Columns []string
 	// StartColumn (inclusive) and EndColumn (exclusive) bound the column
 	// names; empty is unbounded.
 	StartColumn, EndColumn string
+	// MaxColumns is the number of columns wanted, the first ones of those that
+	// have a cell to show; 0 is no limit. With StartColumn it pages through wide
+	// rows.
+	MaxColumns int
 	// MaxVersions is the number of newest versions wanted of each column; 0 is
 	// all that the table keeps.
 	MaxVersions int
@@ -42,7 +46,7 @@ func (o *ReadOptions) selection(columns *[][]byte) (mvcc.Selection, error) {
 		MaxVersions: o.MaxVersions, MinVersion: o.MinVersion, MaxVersionExcl: o.MaxVersion,
 		NoCells: o.existsOnly,
 	}
-	if o.MaxVersions < 0 || o.MinVersion < 0 || o.MaxVersion < 0 {
+	if o.MaxColumns < 0 || o.MaxVersions < 0 || o.MinVersion < 0 || o.MaxVersion < 0 {
 		return sel, fmt.Errorf("%w: ReadOptions with a negative number", ErrInvalid)
 	}
 	if o.Columns == nil {
@@ -161,10 +165,7 @@ func (t *Table) readRow(r *Row, opts *ReadOptions, l *lookup, undurable bool) (e
 	reader, err := g.Seek(r.rowKey, view, sel)
 	if err == nil {
 		exists = reader.Exists()
-		for reader.NextCell() {
-			r.add(reader.Cell())
-		}
-		err = reader.Error()
+		err = r.read(reader, opts.MaxColumns)
 	}
 	if err != nil {
 		return false, s.describe(err)
@@ -260,6 +261,8 @@ type Rows struct {
 	reverse  bool
 	patience int64 // ScanOptions.MaxExamined
 
+	maxColumns int // of each row; 0 is no limit
+
 	low, high []byte            // low <= key < high; nil high is unbounded
 	trees     []*partition.Tree // not yet visited, in the order of the scan
 	it        *partition.Iterator
@@ -277,7 +280,7 @@ type Rows struct {
 // and may hold row.Min and row.Max; an empty one is unbounded. Mistakes are
 // reported by Rows.Err.
 func (t *Table) Scan(ctx context.Context, start, end []row.Value, opts ScanOptions) *Rows {
-	rows := &Rows{ctx: ctx, table: t, snapshot: opts.Snapshot, reverse: opts.Reverse, patience: opts.MaxExamined}
+	rows := &Rows{ctx: ctx, table: t, snapshot: opts.Snapshot, reverse: opts.Reverse, patience: opts.MaxExamined, maxColumns: opts.MaxColumns}
 	if rows.err = rows.init(start, end, &opts); rows.err != nil {
 		rows.err = t.store.describe(rows.err)
 	}
@@ -389,10 +392,7 @@ func (r *Rows) readRow() error {
 	if err := r.row.reset(r.it.RowKey(), r.table.columns); err != nil {
 		return err
 	}
-	for r.reader.NextCell() {
-		r.row.add(r.reader.Cell())
-	}
-	return r.reader.Error()
+	return r.row.read(&r.reader, r.maxColumns)
 }
 
 // advance moves to the next physical row in range, whether it exists in the

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sort"
 
+	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -111,6 +112,22 @@ func (r *Row) begin(arena []byte, columns int) error {
 		return fmt.Errorf("%w: stored row key %x: %w", ErrCorrupt, r.rowKey, err)
 	}
 	return nil
+}
+
+// read adds the cells of the reader's row, of the first maxColumns columns (0:
+// of all).
+func (r *Row) read(reader *mvcc.RowReader, maxColumns int) error {
+	for columns := 0; reader.NextCell(); {
+		c := reader.Cell()
+		if n := len(r.Cells); maxColumns > 0 && (n == 0 || !sameName(c, &r.Cells[n-1])) {
+			if columns == maxColumns {
+				break
+			}
+			columns++
+		}
+		r.add(c)
+	}
+	return reader.Error()
 }
 
 // add copies a cell into the row. Cells of one column that follow each other
