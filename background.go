@@ -280,8 +280,8 @@ func (s *Store) clearFiles() error {
 		return err
 	}
 	if len(inventory.Missing) > 0 {
-		return fmt.Errorf("%w: table file %s is missing; restore it from a copy of the store",
-			ErrCorrupt, filepath.Join(s.dir, manifest.TableName(inventory.Missing[0])))
+		return fmt.Errorf("%w: file %s is missing; restore it from a copy of the store",
+			ErrCorrupt, filepath.Join(s.dir, inventory.Missing[0]))
 	}
 	if s.opts.ReadOnly {
 		return nil

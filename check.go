@@ -84,8 +84,8 @@ func (c *checker) inventory() error {
 		return c.store.describe(err)
 	}
 	c.report.Orphans = inventory.Orphans
-	for _, n := range inventory.Missing {
-		c.problem(fmt.Errorf("%w: table file %s is missing", ErrCorrupt, filepath.Join(c.store.dir, manifest.TableName(n))))
+	for _, name := range inventory.Missing {
+		c.problem(fmt.Errorf("%w: file %s is missing", ErrCorrupt, filepath.Join(c.store.dir, name)))
 	}
 	return nil
 }

@@ -277,11 +277,11 @@ func strayFiles(s *Store, disk *vfs.Sim, tolerated map[string]bool) (problems []
 	if err != nil {
 		return []string{err.Error()}
 	}
-	for _, n := range inventory.Missing {
-		problems = append(problems, fmt.Sprintf("table file %d is missing", n))
+	for _, name := range inventory.Missing {
+		problems = append(problems, name+" is missing")
 	}
 	if inventory.Highest >= s.manifest.NewFileNumber() {
-		problems = append(problems, fmt.Sprintf("table file %d may be made a second time", inventory.Highest))
+		problems = append(problems, fmt.Sprintf("file %d may be made a second time", inventory.Highest))
 	}
 	manifests, segments := 0, 0
 	for _, name := range disk.Files() {

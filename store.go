@@ -135,7 +135,7 @@ func (s *Store) openFiles() (err error) {
 // only a store has: then CURRENT was lost, and making a new store would be the
 // end of the old one.
 func (s *Store) refuseForeign() error {
-	for _, name := range []string{manifest.WALDir, manifest.TablesDir} {
+	for _, name := range []string{manifest.WALDir, manifest.TablesDir, manifest.ValuesDir} {
 		names, err := s.fs.List(filepath.Join(s.dir, name))
 		if err == nil && len(names) > 0 {
 			return fmt.Errorf("%w: %s has no %s file but files in %s; restore %s from a copy, or move %s away to begin anew",

@@ -14,7 +14,7 @@ func (s *State) Apply(e *Edit) (*State, error) {
 	a := newApplier(s)
 	a.counters(e)
 	for _, step := range []func(*Edit) error{
-		a.createTables, a.alterTables, a.dropTables, a.replacePartitions,
+		a.addValueFiles, a.createTables, a.alterTables, a.dropTables, a.replacePartitions,
 		a.deleteFiles, a.addFiles, a.setFlushed, a.raiseWatermarks,
 		a.addPastLimits,
 	} {
@@ -28,6 +28,7 @@ func (s *State) Apply(e *Edit) (*State, error) {
 // applier makes the next state: it copies what the edit touches, once, and
 // shares the rest.
 type applier struct {
+	before     *State
 	next       *State
 	files      indexEditor[fileRef]
 	owners     indexEditor[owner]
@@ -35,6 +36,8 @@ type applier struct {
 	partitions map[uint64]*Partition // copies, by id
 	levels     map[levelOf]bool      // of which the slice is a copy
 	removed    map[uint64]*FileMeta  // files that lost their last reference
+	values     indexEditor[ValueUsage]
+	recounted  map[uint64]bool // value files whose usage changed
 }
 
 type levelOf struct {
@@ -47,16 +50,21 @@ func newApplier(s *State) *applier {
 	next.Tables = slices.Clone(s.Tables)
 	next.byName = slices.Clone(s.byName)
 	return &applier{
-		next: &next, files: s.files.edit(), owners: s.owners.edit(),
+		before: s, next: &next, files: s.files.edit(), owners: s.owners.edit(),
 		tables:     map[uint64]*Table{},
 		partitions: map[uint64]*Partition{},
 		levels:     map[levelOf]bool{},
 		removed:    map[uint64]*FileMeta{},
+		values:     s.values.edit(),
+		recounted:  map[uint64]bool{},
 	}
 }
 
 func (a *applier) finish() (*State, error) {
-	a.next.files, a.next.owners = a.files.index, a.owners.index
+	if err := a.dropValueFiles(); err != nil {
+		return nil, err
+	}
+	a.next.files, a.next.owners, a.next.values = a.files.index, a.owners.index, a.values.index
 	for _, n := range []uint64{a.next.LastSeq, a.next.NextFile, a.next.NextTable, a.next.NextPartition, a.next.MinLog} {
 		if n > maxNumber {
 			return nil, invalid("number %d is above the largest, %d", n, uint64(maxNumber))
@@ -188,6 +196,11 @@ func (a *applier) reference(table uint64, f *FileMeta) error {
 	case known != nil && !known.equal(f):
 		return invalid("file %d is known by another description", f.Number)
 	}
+	if !live {
+		if err := a.use(table, f); err != nil {
+			return err
+		}
+	}
 	a.files.set(f.Number, fileRef{meta: f, table: table, refs: ref.refs + 1})
 	a.next.LastSeq = max(a.next.LastSeq, f.LargestSeq)
 	return nil
@@ -201,6 +214,7 @@ func (a *applier) release(number uint64) {
 	}
 	a.files.remove(number)
 	a.removed[number] = ref.meta
+	a.unuse(ref.meta)
 }
 
 // table returns the writable copy of a table.

@@ -431,6 +431,7 @@ func TestStatesAreImmutableAndSurviveTheirEncoding(t *testing.T) {
 // checkIndexes compares the indexes of a state with what they index.
 func checkIndexes(t *rapid.T, s *State) {
 	files := map[uint64]int{}
+	values := map[uint64]ValueUsage{}
 	partitions := 0
 	for _, table := range s.Tables {
 		if s.TableByName(table.Name) != table || s.Table(table.ID) != table {
@@ -443,7 +444,13 @@ func checkIndexes(t *rapid.T, s *State) {
 			}
 			for _, level := range p.Levels {
 				for _, f := range level {
-					files[f.Number]++
+					if files[f.Number]++; files[f.Number] > 1 {
+						continue
+					}
+					for _, use := range f.Values {
+						u := values[use.File]
+						values[use.File] = ValueUsage{Table: table.ID, Files: u.Files + 1, Live: u.Live + use.Bytes}
+					}
 				}
 			}
 		}
@@ -451,6 +458,16 @@ func checkIndexes(t *rapid.T, s *State) {
 	if len(s.byName) != len(s.Tables) || s.owners.count != partitions || s.FileCount() != len(files) {
 		t.Fatalf("%d names of %d tables, %d of %d partitions, %d of %d files",
 			len(s.byName), len(s.Tables), s.owners.count, partitions, s.FileCount(), len(files))
+	}
+	for u := range s.ValueFiles() {
+		want := values[u.Number]
+		if want.ValueFile = u.ValueFile; u != want {
+			t.Fatalf("value file %d is counted as %+v, want %+v", u.Number, u, want)
+		}
+		delete(values, u.Number)
+	}
+	if len(values) > 0 {
+		t.Fatalf("value files are missing: %v", values)
 	}
 	for number, refs := range files {
 		if ref, ok := s.files.get(number); !ok || ref.refs != refs {

@@ -164,7 +164,7 @@ func checkFile(f *FileMeta) error {
 	case f.Puts > f.Cells || f.Tombstones > f.Cells-f.Puts:
 		return invalid("file %d: %d puts and %d tombstones among %d cells", f.Number, f.Puts, f.Tombstones, f.Cells)
 	}
-	return nil
+	return checkValues(f)
 }
 
 // checkNeighbours checks the order of two files that follow each other in a

@@ -227,6 +227,8 @@ func DecodeEdit(b []byte) (*Edit, error) {
 				table: c.uvarint(), limit: PastLimit{MaxVersions: c.varint(), LastSeq: c.uvarint()},
 			})
 			c.end()
+		case editValueFile:
+			e.values = append(e.values, valueAddition{table: c.uvarint(), file: c.valueFile()})
 		default:
 			c.unknown()
 		}
@@ -243,6 +245,7 @@ func DecodeSnapshot(b []byte, storeID [16]byte) (*State, error) {
 	m := payload(b, "snapshot")
 	s := &State{StoreID: storeID}
 	var tables []*Table
+	var values []valueAddition
 	for c, ok := m.next(); ok; c, ok = m.next() {
 		switch c.tag {
 		case stateNextFile:
@@ -261,6 +264,8 @@ func DecodeSnapshot(b []byte, storeID [16]byte) (*State, error) {
 			s.SeqTimes = append(s.SeqTimes, c.seqTime())
 		case stateTable:
 			tables = append(tables, c.table())
+		case stateValueFile:
+			values = append(values, valueAddition{table: c.uvarint(), file: c.valueFile()})
 		default:
 			c.unknown()
 		}
@@ -268,11 +273,11 @@ func DecodeSnapshot(b []byte, storeID [16]byte) (*State, error) {
 	if m.err != nil {
 		return nil, m.err
 	}
-	return assemble(s, tables)
+	return assemble(s, tables, values)
 }
 
 // assemble builds and checks a state from the parts of a snapshot.
-func assemble(s *State, tables []*Table) (*State, error) {
+func assemble(s *State, tables []*Table, values []valueAddition) (*State, error) {
 	for i, p := range s.SeqTimes {
 		if i > 0 && (p.Seq <= s.SeqTimes[i-1].Seq || p.Millis <= s.SeqTimes[i-1].Millis) || p.Seq > s.LastSeq {
 			return nil, corrupt("snapshot: point %d of the map from sequence numbers to time is out of order", i)
@@ -285,6 +290,14 @@ func assemble(s *State, tables []*Table) (*State, error) {
 		return nil, corrupt("snapshot: %d points of sequence numbers and time", len(s.SeqTimes))
 	}
 	a := newApplier(s)
+	for i, v := range values {
+		if i > 0 && v.file.Number <= values[i-1].file.Number {
+			return nil, corrupt("snapshot: value file %d after value file %d", v.file.Number, values[i-1].file.Number)
+		}
+		if err := a.addValueFile(v.table, v.file); err != nil {
+			return nil, corrupt("snapshot: %w", err)
+		}
+	}
 	for i, t := range tables {
 		if i > 0 && t.ID <= tables[i-1].ID {
 			return nil, corrupt("snapshot: table %d after table %d", t.ID, tables[i-1].ID)
@@ -433,8 +446,38 @@ func (c *field) file() *FileMeta {
 			if f.Permanent = v.uint() == 1; !f.Permanent {
 				m.fail("field %d is not 1", v.tag)
 			}
+		case fileValues:
+			f.Values = append(f.Values, ValueUse{File: v.uvarint(), Values: v.uvarint(), Bytes: v.uvarint()})
+			v.end()
 		default:
 			v.fileCounter(f)
+		}
+	}
+	c.m.join(m)
+	return f
+}
+
+func (c *field) valueFile() *ValueFile {
+	m := c.nested("value file")
+	f := &ValueFile{}
+	for v, ok := m.next(); ok; v, ok = m.next() {
+		switch v.tag {
+		case valueNumber:
+			f.Number = v.uint()
+		case valueUniqueID:
+			copy(f.UniqueID[:], v.fixed(len(f.UniqueID)))
+		case valueSize:
+			f.Size = v.int()
+		case valueChecksum:
+			f.Checksum = binary.LittleEndian.Uint64(v.fixed(8))
+		case valueValues:
+			f.Values = v.uint()
+		case valueBytes:
+			f.Bytes = v.uint()
+		case valueCreated:
+			f.CreatedMillis = v.int()
+		default:
+			v.unknown()
 		}
 	}
 	c.m.join(m)

@@ -27,6 +27,7 @@ type Edit struct {
 	flushed    []flush
 	watermarks []watermark
 	pastLimits []pastLimit
+	values     []valueAddition
 }
 
 type alteration struct {
@@ -51,6 +52,11 @@ type addition struct {
 	partition uint64
 	level     int
 	file      *FileMeta
+}
+
+type valueAddition struct {
+	table uint64
+	file  *ValueFile
 }
 
 type flush struct {
@@ -121,6 +127,13 @@ func (e *Edit) ReplacePartitions(table uint64, old []uint64, replacements []*Par
 // of the table refers to may be added if the descriptions are equal.
 func (e *Edit) AddFile(partition uint64, level int, file *FileMeta) {
 	e.added = append(e.added, addition{partition: partition, level: level, file: file})
+}
+
+// AddValueFile adds a value file to a table. A table file that refers to it must
+// be added by the same edit. It goes away by itself with the last table file
+// that refers to it.
+func (e *Edit) AddValueFile(table uint64, file *ValueFile) {
+	e.values = append(e.values, valueAddition{table: table, file: file})
 }
 
 // DeleteFile removes a file from a level of a partition. The file stays live

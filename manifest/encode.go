@@ -25,8 +25,10 @@ import (
 //	           11* added file (partition u, level u, file)
 //	           12* flushed (partition u, seq u)   13* watermark (table u, cutoff s)
 //	           14* past limit (table u, versions s, seq u)
+//	           15* added value file (table u, value file)
 //	snapshot   1 NextFile u   2 NextTable u   3 NextPartition u   4 MinLog u
 //	           5 LastSeq u   6 Issued s   7* seq time   8* table
+//	           9* value file of a table (table u, value file)
 //	table      1 ID u   2 name   3* key column (type 1 byte, auto-increment
 //	           1 byte, name)   4 options   5 LargestOffset s   6 Watermark s
 //	           7 CreatedMillis s   8 annotations   9* partition
@@ -40,6 +42,9 @@ import (
 //	           8 LargestSeq u   9 MinVersion s   10 MaxVersion s
 //	           11 Permanent 1 byte, 1   12 NewestTombstone u   13 Rows u
 //	           14 Cells u   15 Puts u   16 Tombstones u   17 CreatedMillis s
+//	           18* use of a value file (number u, values u, bytes u)
+//	value file 1 Number u   2 UniqueID 16 bytes   3 Size s   4 Checksum 8 bytes
+//	           little endian   5 Values u   6 Bytes u   7 CreatedMillis s
 //
 // Worked example: an edit that raises LastSeq to 300 and drops table 7:
 //
@@ -65,6 +70,7 @@ const (
 	editFlushed
 	editWatermark
 	editPastLimit
+	editValueFile
 )
 
 const (
@@ -76,6 +82,7 @@ const (
 	stateIssued
 	stateSeqTime
 	stateTable
+	stateValueFile
 )
 
 const (
@@ -124,6 +131,17 @@ const (
 	filePuts
 	fileTombstones
 	fileCreated
+	fileValues
+)
+
+const (
+	valueNumber = 1 + iota
+	valueUniqueID
+	valueSize
+	valueChecksum
+	valueValues
+	valueBytes
+	valueCreated
 )
 
 func appendField(dst []byte, tag uint64, body []byte) []byte {
@@ -213,6 +231,9 @@ func AppendEdit(dst []byte, e *Edit) []byte {
 	for _, p := range e.pastLimits {
 		dst = appendNumbers(dst, editPastLimit, p.table, zigzag(p.limit.MaxVersions), p.limit.LastSeq)
 	}
+	for _, d := range e.values {
+		dst = appendField(dst, editValueFile, appendValueFile(binary.AppendUvarint(nil, d.table), d.file))
+	}
 	return dst
 }
 
@@ -231,6 +252,9 @@ func AppendSnapshot(dst []byte, s *State) []byte {
 	}
 	for _, t := range s.Tables {
 		dst = appendField(dst, stateTable, appendTable(nil, t))
+	}
+	for u := range s.ValueFiles() {
+		dst = appendField(dst, stateValueFile, appendValueFile(binary.AppendUvarint(nil, u.Table), u.ValueFile))
 	}
 	return dst
 }
@@ -302,7 +326,25 @@ func appendFile(dst []byte, f *FileMeta) []byte {
 	dst = appendUint(dst, fileCells, f.Cells)
 	dst = appendUint(dst, filePuts, f.Puts)
 	dst = appendUint(dst, fileTombstones, f.Tombstones)
-	return appendInt(dst, fileCreated, f.CreatedMillis)
+	dst = appendInt(dst, fileCreated, f.CreatedMillis)
+	for _, u := range f.Values {
+		dst = appendNumbers(dst, fileValues, u.File, u.Values, u.Bytes)
+	}
+	return dst
+}
+
+func appendValueFile(dst []byte, f *ValueFile) []byte {
+	dst = appendUint(dst, valueNumber, f.Number)
+	if f.UniqueID != [16]byte{} {
+		dst = appendField(dst, valueUniqueID, f.UniqueID[:])
+	}
+	dst = appendInt(dst, valueSize, f.Size)
+	if f.Checksum != 0 {
+		dst = appendField(dst, valueChecksum, binary.LittleEndian.AppendUint64(nil, f.Checksum))
+	}
+	dst = appendUint(dst, valueValues, f.Values)
+	dst = appendUint(dst, valueBytes, f.Bytes)
+	return appendInt(dst, valueCreated, f.CreatedMillis)
 }
 
 // equal compares descriptions by what is stored of them.

@@ -46,6 +46,7 @@ func drawEdit(t *rapid.T) *Edit {
 	some("added", func() { e.AddFile(id(), level(), drawFile(t)) })
 	some("flushed", func() { e.SetFlushed(id(), id()) })
 	some("past limits", func() { e.AddPastLimit(id(), rapid.Int64().Draw(t, "versions"), id()) })
+	some("value files", func() { e.AddValueFile(id(), drawValueFile(t)) })
 	some("watermarks", func() { e.SetWatermark(id(), rapid.Int64().Draw(t, "cutoff")) })
 	return e
 }
@@ -110,6 +111,19 @@ func drawFile(t *rapid.T) *FileMeta {
 		Rows: u("rows"), Cells: u("cells"), Puts: u("puts"), Tombstones: u("tombstones"), CreatedMillis: i("created"),
 	}
 	copy(f.UniqueID[:], drawBytes(t))
+	for range rapid.IntRange(0, 2).Draw(t, "values") {
+		f.Values = append(f.Values, ValueUse{File: u("value file"), Values: u("referenced"), Bytes: u("referenced bytes")})
+	}
+	return f
+}
+
+func drawValueFile(t *rapid.T) *ValueFile {
+	u := func(label string) uint64 { return rapid.Uint64().Draw(t, label) }
+	f := &ValueFile{
+		Number: u("number"), Size: rapid.Int64().Draw(t, "size"), Checksum: u("checksum"),
+		Values: u("values"), Bytes: u("bytes"), CreatedMillis: rapid.Int64().Draw(t, "created"),
+	}
+	copy(f.UniqueID[:], drawBytes(t))
 	return f
 }
 
@@ -134,8 +148,8 @@ func TestEveryFieldIsEncoded(t *testing.T) {
 		v    any
 		want int
 	}{
-		{Edit{}, 14}, {Table{}, 10}, {PastLimit{}, 2}, {KeyColumn{}, 3}, {TableOptions{}, 3}, {Partition{}, 6}, {FileMeta{}, 17}, {SeqTime{}, 2},
-		{State{}, 9 + 3}, // three are indexes
+		{Edit{}, 15}, {ValueFile{}, 7}, {ValueUse{}, 3}, {Table{}, 10}, {PastLimit{}, 2}, {KeyColumn{}, 3}, {TableOptions{}, 3}, {Partition{}, 6}, {FileMeta{}, 18}, {SeqTime{}, 2},
+		{State{}, 9 + 4}, // four are indexes
 	} {
 		if got := reflect.TypeOf(c.v).NumField(); got != c.want {
 			t.Errorf("%T has %d fields, the encoding and its tests know %d", c.v, got, c.want)

@@ -130,9 +130,10 @@ func randomEdit(rng *rand.Rand, s *State) *Edit {
 	case 2:
 		randomMerge(s, t, e)
 	case 3, 4:
-		randomCompaction(rng, s, p, e)
+		randomCompaction(rng, s, t, p, e)
 	default:
 		f := randomFile(rng, s, p)
+		randomValues(rng, s, t, f, e)
 		e.AddFile(p.ID, 0, f)
 		e.SetFlushed(p.ID, max(p.FlushedSeq, f.LargestSeq))
 	}
@@ -155,7 +156,7 @@ func randomFile(rng *rand.Rand, s *State, p *Partition) *FileMeta {
 
 // randomCompaction merges all files of a partition into one at a deep level,
 // or moves one down.
-func randomCompaction(rng *rand.Rand, s *State, p *Partition, e *Edit) {
+func randomCompaction(rng *rand.Rand, s *State, t *Table, p *Partition, e *Edit) {
 	if files := p.Levels[6]; len(files) > 0 && len(p.Levels[5]) == 0 && rng.IntN(2) == 0 {
 		e.AddFile(p.ID, 5, files[0])
 		e.DeleteFile(p.ID, 6, files[0].Number)
@@ -166,7 +167,32 @@ func randomCompaction(rng *rand.Rand, s *State, p *Partition, e *Edit) {
 			e.DeleteFile(p.ID, level, f.Number)
 		}
 	}
-	e.AddFile(p.ID, 6, randomFile(rng, s, p))
+	f := randomFile(rng, s, p)
+	randomValues(rng, s, t, f, e)
+	e.AddFile(p.ID, 6, f)
+}
+
+// testValueFile describes a value file of five values.
+func testValueFile(number uint64) *ValueFile {
+	return &ValueFile{
+		Number: number, UniqueID: [16]byte{2, byte(number)}, Size: 1072, Checksum: number * 31, Values: 5, Bytes: 1000,
+		CreatedMillis: 1_700_000_003_000,
+	}
+}
+
+// randomValues lets a file that an edit adds refer to value files of its table,
+// and to a new one.
+func randomValues(rng *rand.Rand, s *State, t *Table, f *FileMeta, e *Edit) {
+	for u := range s.ValueFiles() {
+		if u.Table == t.ID && len(f.Values) < 3 && rng.IntN(2) == 0 {
+			f.Values = append(f.Values, ValueUse{File: u.Number, Values: 1, Bytes: 1 + rng.Uint64N(u.Bytes)})
+		}
+	}
+	if rng.IntN(2) == 0 {
+		v := testValueFile(s.NextFile + 1)
+		e.AddValueFile(t.ID, v)
+		f.Values = append(f.Values, ValueUse{File: v.Number, Values: 3, Bytes: 600})
+	}
 }
 
 func randomSplit(rng *rand.Rand, s *State, t *Table, p *Partition, e *Edit) {

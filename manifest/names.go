@@ -18,8 +18,10 @@ import (
 //	MANIFEST-000007      the manifest, see log.go
 //	wal/                 segments of the log, named by package wal
 //	sst/00/000123.sst    table files, by number
+//	val/00/000124.val    value files, by number
 //
-// Numbers have at least six decimal digits. The directory of a table file is
+// Numbers have at least six decimal digits, and no two files have the same. The
+// directory of a table or value file is
 // bits 8 to 15 of its number in two hexadecimal digits: 256 files in a row
 // share a directory, so that the outputs of one compaction need few directory
 // syncs, and no directory holds more than its share of a large store.
@@ -28,10 +30,12 @@ const (
 	CurrentName = "CURRENT"
 	WALDir      = "wal"
 	TablesDir   = "sst"
+	ValuesDir   = "val"
 
 	currentTempName = "CURRENT.tmp"
 	manifestPrefix  = "MANIFEST-"
 	tableSuffix     = ".sst"
+	valueSuffix     = ".val"
 )
 
 // ManifestName returns the name of a manifest in the store's directory.
@@ -44,25 +48,30 @@ func ParseManifestName(name string) (n uint64, ok bool) {
 	return n, found && ok
 }
 
-// TableDir returns the directory of a table file, relative to the store's.
-func TableDir(n uint64) string {
-	return filepath.Join(TablesDir, tableShard(n))
-}
-
-func tableShard(n uint64) string { return fmt.Sprintf("%02x", n>>8&0xFF) }
+func shard(n uint64) string { return fmt.Sprintf("%02x", n>>8&0xFF) }
 
 // TableName returns the path of a table file, relative to the store's
 // directory.
 func TableName(n uint64) string {
-	return filepath.Join(TableDir(n), fmt.Sprintf("%06d%s", n, tableSuffix))
+	return filepath.Join(TablesDir, shard(n), fmt.Sprintf("%06d%s", n, tableSuffix))
+}
+
+// ValueName returns the path of a value file, relative to the store's directory.
+func ValueName(n uint64) string {
+	return filepath.Join(ValuesDir, shard(n), fmt.Sprintf("%06d%s", n, valueSuffix))
 }
 
 // ParseTableName is the inverse of TableName. It also takes slashes.
-func ParseTableName(name string) (n uint64, ok bool) {
+func ParseTableName(name string) (n uint64, ok bool) { return parseName(name, tableSuffix, TableName) }
+
+// ParseValueName is the inverse of ValueName. It also takes slashes.
+func ParseValueName(name string) (n uint64, ok bool) { return parseName(name, valueSuffix, ValueName) }
+
+func parseName(name, suffix string, inverse func(uint64) string) (n uint64, ok bool) {
 	slashed := filepath.ToSlash(name)
-	digits, found := strings.CutSuffix(path.Base(slashed), tableSuffix)
+	digits, found := strings.CutSuffix(path.Base(slashed), suffix)
 	n, ok = parseNumber(digits)
-	if !found || !ok || slashed != filepath.ToSlash(TableName(n)) {
+	if !found || !ok || slashed != filepath.ToSlash(inverse(n)) {
 		return 0, false
 	}
 	return n, true
@@ -77,62 +86,90 @@ func parseNumber(digits string) (uint64, bool) {
 	return n, true
 }
 
-// Inventory compares the table files of a directory with those of a state.
+// Inventory compares the table and value files of a directory with those of a
+// state.
 type Inventory struct {
-	// Orphans are the paths, relative to the store's directory, of table files
-	// that nothing refers to and that may be deleted: left by a flush or a
-	// compaction that did not come to its edit, or not yet deleted after it.
+	// Orphans are the paths, relative to the store's directory, of files that
+	// nothing refers to and that may be deleted: left by a flush or a compaction
+	// that did not come to its edit, or not yet deleted after it.
 	Orphans []string
-	// Missing are the numbers of live files that do not exist.
-	Missing []uint64
-	// Highest is the largest number of a table file found; file numbers must
-	// go on above it, see Log.RaiseFileNumber.
+	// Missing are the paths of live files that do not exist.
+	Missing []string
+	// Highest is the largest number of a file found; file numbers must go on
+	// above it, see Log.RaiseFileNumber.
 	Highest uint64
 }
 
-// TakeInventory lists the table files of a store. The listing function
+// TakeInventory lists the table and value files of a store. The listing function
 // returns the names in a directory that is given relative to the store's;
 // one that does not exist is taken as empty. Files with unknown names are left
 // alone, and so are files with numbers the state has never given out.
 func TakeInventory(s *State, list func(dir string) ([]string, error)) (Inventory, error) {
-	var inv Inventory
-	found := map[uint64]bool{}
-	shards, err := listOrNothing(list, TablesDir)
+	inv := inventory{state: s, list: list}
+	err := inv.take(TablesDir, ParseTableName, func(n uint64) bool { return s.File(n) != nil })
 	if err != nil {
-		return inv, err
+		return inv.Inventory, err
 	}
-	for _, shard := range shards {
-		if v, err := strconv.ParseUint(shard, 16, 8); err != nil || tableShard(v<<8) != shard {
+	for _, p := range s.files.pages {
+		for _, e := range p.entries {
+			inv.require(TableName(e.number), e.number)
+		}
+	}
+	err = inv.take(ValuesDir, ParseValueName, func(n uint64) bool { _, live := s.ValueFile(n); return live })
+	if err != nil {
+		return inv.Inventory, err
+	}
+	for u := range s.ValueFiles() {
+		inv.require(ValueName(u.Number), u.Number)
+	}
+	slices.Sort(inv.Orphans)
+	return inv.Inventory, nil
+}
+
+type inventory struct {
+	Inventory
+	state *State
+	list  func(dir string) ([]string, error)
+	found map[uint64]bool // of the kind taken last
+}
+
+// take looks at the files of one kind.
+func (inv *inventory) take(dir string, parse func(string) (uint64, bool), live func(uint64) bool) error {
+	inv.found = map[uint64]bool{}
+	shards, err := listOrNothing(inv.list, dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range shards {
+		if v, err := strconv.ParseUint(name, 16, 8); err != nil || shard(v<<8) != name {
 			continue
 		}
-		names, err := listOrNothing(list, filepath.Join(TablesDir, shard))
+		names, err := listOrNothing(inv.list, filepath.Join(dir, name))
 		if err != nil {
-			return inv, err
+			return err
 		}
-		for _, name := range names {
-			path := filepath.Join(TablesDir, shard, name)
-			n, ok := ParseTableName(path)
+		for _, file := range names {
+			path := filepath.Join(dir, name, file)
+			n, ok := parse(path)
 			if !ok {
 				continue
 			}
 			inv.Highest = max(inv.Highest, n)
 			switch {
-			case s.File(n) != nil:
-				found[n] = true
-			case n < s.NextFile:
+			case live(n):
+				inv.found[n] = true
+			case n < inv.state.NextFile:
 				inv.Orphans = append(inv.Orphans, path)
 			}
 		}
 	}
-	for _, p := range s.files.pages {
-		for _, e := range p.entries {
-			if !found[e.number] {
-				inv.Missing = append(inv.Missing, e.number)
-			}
-		}
+	return nil
+}
+
+func (inv *inventory) require(path string, number uint64) {
+	if !inv.found[number] {
+		inv.Missing = append(inv.Missing, path)
 	}
-	slices.Sort(inv.Orphans)
-	return inv, nil
 }
 
 func listOrNothing(list func(string) ([]string, error), dir string) ([]string, error) {

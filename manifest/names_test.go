@@ -17,8 +17,11 @@ func TestNamesParseBackAndNothingElseDoes(t *testing.T) {
 		if got, ok := ParseTableName(TableName(n)); !ok || got != n {
 			t.Errorf("%s parses as %d, %v", TableName(n), got, ok)
 		}
-		if filepath.Dir(TableName(n)) != TableDir(n) {
-			t.Errorf("%s is not in %s", TableName(n), TableDir(n))
+		if got, ok := ParseValueName(ValueName(n)); !ok || got != n {
+			t.Errorf("%s parses as %d, %v", ValueName(n), got, ok)
+		}
+		if n, ok := ParseTableName(ValueName(n)); ok {
+			t.Errorf("a value file parses as table file %d", n)
 		}
 	}
 	for n, want := range map[uint64]string{123: "sst/00/000123.sst", 256: "sst/01/000256.sst", 65535: "sst/ff/065535.sst", 65536: "sst/00/065536.sst"} {
@@ -64,7 +67,7 @@ func TestTheInventoryDeletesOnlyWhatItKnows(t *testing.T) {
 	}
 
 	files["sst/00"] = nil
-	if inv, err = TakeInventory(s, list); err != nil || !slices.Equal(inv.Missing, []uint64{3}) {
+	if inv, err = TakeInventory(s, list); err != nil || !slices.Equal(inv.Missing, []string{TableName(3)}) {
 		t.Errorf("inventory %+v, %v: file 3 is missing", inv, err)
 	}
 	clear(files)

@@ -12,6 +12,7 @@ package manifest
 
 import (
 	"bytes"
+	"iter"
 	"math"
 	"slices"
 	"sort"
@@ -65,6 +66,7 @@ type State struct {
 	byName []*Table       // ascending by name
 	files  index[fileRef] // by file number
 	owners index[owner]   // by partition id
+	values index[ValueUsage]
 }
 
 // fileRef is what the index of live files knows of one.
@@ -169,7 +171,41 @@ type FileMeta struct {
 	// Counts of what the file holds; Puts and Tombstones are among Cells.
 	Rows, Cells, Puts, Tombstones uint64
 	CreatedMillis                 int64
+	// Values say which value files the cells refer to, in ascending order.
+	Values []ValueUse
 }
+
+// ValueUse says how much of a value file the cells of one table file refer to.
+type ValueUse struct {
+	File   uint64 // number of the value file
+	Values uint64
+	Bytes  uint64 // of their records
+}
+
+// ValueFile describes one value file. It lives as long as a live table file
+// refers to it: the edit that takes the last of them away removes it too.
+type ValueFile struct {
+	Number        uint64
+	UniqueID      [16]byte // stored in the file, part of its checksums
+	Size          int64
+	Checksum      uint64 // of the file's footer, which covers everything
+	Values        uint64
+	Bytes         uint64 // of all its records
+	CreatedMillis int64
+}
+
+// ValueUsage is a value file and what of it is alive.
+type ValueUsage struct {
+	*ValueFile
+	Table uint64
+	Files int // live table files that refer to it
+	// Live is how many bytes these files refer to. After a split of a partition
+	// two files may refer to one value, so it may be too large, never too small.
+	Live uint64
+}
+
+// Garbage is how many bytes of records no live table file refers to.
+func (u ValueUsage) Garbage() uint64 { return u.Bytes - min(u.Live, u.Bytes) }
 
 // NewState returns the state of a store that holds nothing.
 func NewState(storeID [16]byte) *State {
@@ -208,6 +244,25 @@ func (s *State) TableByName(name string) *Table {
 func (s *State) File(number uint64) *FileMeta {
 	ref, _ := s.files.get(number)
 	return ref.meta
+}
+
+// ValueFile returns a live value file and its usage; false for any other number.
+func (s *State) ValueFile(number uint64) (ValueUsage, bool) {
+	u, ok := s.values.get(number)
+	return u, ok
+}
+
+// ValueFiles walks the live value files in ascending order of their numbers.
+func (s *State) ValueFiles() iter.Seq[ValueUsage] {
+	return func(yield func(ValueUsage) bool) {
+		for _, p := range s.values.pages {
+			for _, e := range p.entries {
+				if !yield(e.value) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // FileCount returns the number of live files, a shared file counted once.

@@ -23,9 +23,6 @@ const (
 	// maxStored bounds the content of a record: what is not smaller compressed
 	// is stored raw.
 	maxStored = row.MaxValueBytes
-
-	// Overhead is what a file takes beside its records.
-	Overhead = footerSize
 )
 
 // ErrCorrupt is matched by every error that reports bytes which are not what

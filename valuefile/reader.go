@@ -48,7 +48,7 @@ func Open(f vfs.File, opts ReaderOptions) (*Reader, error) {
 	}
 	info := Info{
 		UniqueID: r.footer.uniqueID, Size: size, Checksum: r.footer.checksum,
-		Values: r.footer.values, RawBytes: r.footer.rawBytes,
+		Values: r.footer.values, Bytes: uint64(size - footerSize),
 	}
 	if info != opts.Want {
 		return nil, r.corrupt(size-footerSize, fmt.Sprintf("another file than expected: it has id %x, want %x",

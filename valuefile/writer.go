@@ -32,7 +32,7 @@ type Info struct {
 	Size     int64  // of the file in bytes
 	Checksum uint64 // that of the footer, which covers everything
 	Values   uint64
-	RawBytes uint64
+	Bytes    uint64 // of all records: what the references to them add up to
 }
 
 // Writer writes one value file. It is used by one goroutine. After an error
@@ -183,6 +183,6 @@ func (w *Writer) Finish() (Info, error) {
 	w.err = errors.New("valuefile: writer is finished")
 	return Info{
 		UniqueID: w.opts.UniqueID, Size: w.offset, Checksum: f.checksum,
-		Values: w.values, RawBytes: w.rawBytes,
+		Values: w.values, Bytes: uint64(w.offset - footerSize),
 	}, nil
 }

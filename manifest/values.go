@@ -1,0 +1,106 @@
+package manifest
+
+// The accounting of value files: which table files refer to them, and how much
+// of them is alive. It is derived from the descriptions of table files, and so
+// cannot disagree with them: a value file is live exactly as long as a live table
+// file refers to it.
+
+import "slices"
+
+func (a *applier) addValueFiles(e *Edit) error {
+	for _, d := range e.values {
+		if err := a.addValueFile(d.table, d.file); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *applier) addValueFile(table uint64, f *ValueFile) error {
+	switch {
+	case f.Number == 0 || f.Number >= a.next.NextFile:
+		return invalid("value file %d was never allocated, the next is %d", f.Number, a.next.NextFile)
+	case f.Size <= 0 || f.Values == 0 || f.Bytes == 0 || f.Bytes > uint64(f.Size):
+		return invalid("value file %d has size %d, with %d values of %d bytes", f.Number, f.Size, f.Values, f.Bytes)
+	}
+	if _, live := a.values.get(f.Number); live {
+		return invalid("value file %d twice", f.Number)
+	}
+	if _, live := a.files.get(f.Number); live {
+		return invalid("value file %d has the number of a table file", f.Number)
+	}
+	a.values.set(f.Number, ValueUsage{ValueFile: f, Table: table})
+	a.recounted[f.Number] = true
+	return nil
+}
+
+// use counts a table file that became live.
+func (a *applier) use(table uint64, f *FileMeta) error {
+	if _, taken := a.values.get(f.Number); taken {
+		return invalid("file %d has the number of a value file", f.Number)
+	}
+	for _, use := range f.Values {
+		u, known := a.values.get(use.File)
+		switch {
+		case !known:
+			return invalid("file %d refers to value file %d, which is not there", f.Number, use.File)
+		case u.Table != table:
+			return invalid("file %d of table %d refers to value file %d of table %d", f.Number, table, use.File, u.Table)
+		case use.Values > u.Values || use.Bytes > u.Bytes:
+			return invalid("file %d refers to %d bytes of value file %d, which has %d", f.Number, use.Bytes, use.File, u.Bytes)
+		}
+		u.Files++
+		u.Live += use.Bytes
+		a.values.set(use.File, u)
+		a.recounted[use.File] = true
+	}
+	return nil
+}
+
+// unuse counts a table file that is not live any more, for now: an edit that
+// moves a file takes it away and brings it back.
+func (a *applier) unuse(f *FileMeta) {
+	for _, use := range f.Values {
+		u, _ := a.values.get(use.File)
+		u.Files--
+		u.Live -= use.Bytes
+		a.values.set(use.File, u)
+		a.recounted[use.File] = true
+	}
+}
+
+// dropValueFiles removes what the edit left without a table file, at its end.
+func (a *applier) dropValueFiles() error {
+	for number := range a.recounted {
+		u, _ := a.values.get(number)
+		if u.Files > 0 {
+			continue
+		}
+		if _, old := a.before.values.get(number); !old {
+			return invalid("value file %d is added, and no table file that refers to it", number)
+		}
+		a.values.remove(number)
+	}
+	return nil
+}
+
+// checkValues checks what a table file says of value files.
+func checkValues(f *FileMeta) error {
+	if !slices.IsSortedFunc(f.Values, func(a, b ValueUse) int { return compareUint(a.File, b.File) }) {
+		return invalid("file %d: value files out of order", f.Number)
+	}
+	var values uint64
+	for i, u := range f.Values {
+		switch {
+		case u.File == 0 || u.Values == 0 || u.Bytes == 0 || u.Values > f.Puts:
+			return invalid("file %d: %d bytes of %d values in value file %d", f.Number, u.Bytes, u.Values, u.File)
+		case i > 0 && u.File == f.Values[i-1].File:
+			return invalid("file %d: value file %d twice", f.Number, u.File)
+		}
+		values += u.Values
+	}
+	if values > f.Puts {
+		return invalid("file %d: %d values in value files, and %d puts", f.Number, values, f.Puts)
+	}
+	return nil
+}
