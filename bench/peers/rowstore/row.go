@@ -29,12 +29,14 @@ func (r *Row) Copy(b []byte) []byte {
 // Add adds a copy of a cell. Cells of one column that follow each other share
 // the copy of its name.
 func (r *Row) Add(column []byte, version int64, value []byte) {
+	r.Cells = append(r.Cells, Cell{r.name(column), version, r.Copy(value)})
+}
+
+func (r *Row) name(column []byte) []byte {
 	if n := len(r.Cells); n > 0 && bytes.Equal(r.Cells[n-1].Column, column) {
-		column = r.Cells[n-1].Column
-	} else {
-		column = r.Copy(column)
+		return r.Cells[n-1].Column
 	}
-	r.Cells = append(r.Cells, Cell{column, version, r.Copy(value)})
+	return r.Copy(column)
 }
 
 // Clone returns a copy that shares no memory with r.

@@ -20,7 +20,8 @@ const (
 	// blind; a put of a row deletes the cells it finds and writes its own.
 	CellKeys Encoding = "cell"
 	// Plain is the key-value shape: one column, PlainColumn, whose value is the
-	// value of the key as it is. No versions (they read as 0), no expiry.
+	// value of the key as it is. One version, which may read as 0, no expiry; who
+	// writes a key again does it with a higher version.
 	Plain Encoding = "plain"
 )
 
@@ -65,8 +66,8 @@ func Defaults(dir string, encoding Encoding) Config {
 type Engine struct {
 	// Name is short: "flagstone", "pebble".
 	Name string
-	// Version is the version of the module or library.
-	Version string
+	// Module is the Go module of the engine, by which its version is found.
+	Module string
 	// Encodings it has, the first one being the usual one for rows; Plain, which
 	// all have, is among them.
 	Encodings []Encoding

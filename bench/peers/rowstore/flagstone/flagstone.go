@@ -1,0 +1,274 @@
+// Package flagstone is the engine that the others are compared with, through
+// its public API and nothing else.
+package flagstone
+
+import (
+	"context"
+	"errors"
+	"time"
+	"unsafe"
+
+	"github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/bench/peers/rowstore"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// Engine describes Flagstone.
+func Engine() rowstore.Engine {
+	return rowstore.Engine{
+		Name: "flagstone", Module: "github.com/flagstone-db/flagstone",
+		Encodings: []rowstore.Encoding{rowstore.Native, rowstore.Plain},
+		LSM:       true, Factor: 1,
+		Unsynced: "A prefix: a write is acknowledged when it is in the log's buffer in memory, so what the log has not written " +
+			"yet is lost with a killed process.",
+		Open: open,
+	}
+}
+
+func open(cfg rowstore.Config) (rowstore.Store, error) {
+	opts := flagstone.Options{
+		Sync:         flagstone.SyncNone,
+		MemtableSize: cfg.Memtable,
+		MemoryBudget: 4 * cfg.Memtable, // as many memtables as the others may have waiting
+		CacheSize:    cfg.Cache,
+	}
+	if cfg.Sync {
+		opts.Sync = flagstone.SyncAlways
+	}
+	if cfg.NowMillis != nil {
+		opts.Seams.Clock = &stepped{now: cfg.NowMillis, origin: cfg.NowMillis()}
+	}
+	db, err := flagstone.Open(cfg.Dir, opts)
+	if err != nil {
+		return nil, err
+	}
+	table, err := db.Table("rows")
+	if errors.Is(err, flagstone.ErrTableNotFound) {
+		spec := flagstone.TableSpec{
+			Name: "rows", Key: []flagstone.KeyColumn{{Name: "id", Type: row.TypeBinary}},
+			Options: flagstone.TableOptions{MaxVersions: int64(max(cfg.MaxVersions, 1))},
+		}
+		if cfg.TTL > 0 {
+			spec.Options.TTLSeconds = int64(cfg.TTL / time.Second)
+		}
+		table, err = db.CreateTable(context.Background(), spec)
+	}
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return &store{db: db, table: table}, nil
+}
+
+// stepped is a clock whose monotonic readings follow its wall clock, so that
+// what has expired by it may be collected at once.
+type stepped struct {
+	now    func() int64
+	origin int64
+}
+
+func (c *stepped) NowMillis() int64 { return c.now() }
+
+func (c *stepped) Elapsed() time.Duration {
+	return time.Duration(c.now()-c.origin) * time.Millisecond
+}
+
+// AfterFunc paces work by real time.
+func (c *stepped) AfterFunc(d time.Duration, f func()) (stop func() bool) {
+	return time.AfterFunc(d, f).Stop
+}
+
+type store struct {
+	db    *flagstone.Store
+	table *flagstone.Table
+}
+
+func (s *store) Session() (rowstore.Session, error) {
+	n := &session{store: s, key: make([]row.Value, 1)}
+	n.put = func(tx *flagstone.RowTx) error {
+		tx.PutRow()
+		n.putCells(&tx.RowChange, n.cells)
+		return nil
+	}
+	n.update = func(tx *flagstone.RowTx) error {
+		n.putCells(&tx.RowChange, n.cells)
+		return nil
+	}
+	return n, nil
+}
+
+func (s *store) Settle() error {
+	ctx := context.Background()
+	if err := s.db.Flush(ctx); err != nil {
+		return err
+	}
+	return s.quiet()
+}
+
+// quiet waits until the shape of the tree has not changed for a while.
+func (s *store) quiet() error {
+	shape := func() flagstone.TableMetrics { return s.db.Metrics().Tables[0] }
+	before := shape()
+	for still := 0; still < 5; {
+		time.Sleep(10 * time.Millisecond)
+		now := shape()
+		if still++; now.Files != before.Files || now.Bytes != before.Bytes {
+			still = 0
+		}
+		before = now
+	}
+	return nil
+}
+
+func (s *store) Reclaim() error {
+	if err := s.db.Compact(context.Background()); err != nil {
+		return err
+	}
+	return s.quiet()
+}
+
+func (s *store) SplitPoints(pieceBytes int64) ([][]byte, error) {
+	points, err := s.table.SplitPoints(context.Background(), pieceBytes, 0)
+	if err != nil {
+		return nil, err
+	}
+	out := make([][]byte, len(points))
+	for i, p := range points {
+		out[i] = p[0].Bytes()
+	}
+	return out, nil
+}
+
+func (s *store) Stats() rowstore.Stats {
+	m := s.db.Metrics()
+	return rowstore.Stats{CacheHits: int64(m.CacheHits), CacheMisses: int64(m.CacheMisses)}
+}
+
+func (s *store) Close() error { return s.db.Close() }
+
+type session struct {
+	store  *store
+	key    []row.Value
+	cells  []rowstore.Cell
+	put    func(*flagstone.RowTx) error
+	update func(*flagstone.RowTx) error
+	row    rowstore.Row
+
+	columns []string
+}
+
+func (s *session) setKey(key []byte) []row.Value {
+	s.key[0] = row.Binary(key)
+	return s.key
+}
+
+func (s *session) putCells(c *flagstone.RowChange, cells []rowstore.Cell) {
+	for i := range cells {
+		cell := &cells[i]
+		// Names are not kept by Put either, and the caller lets them be until
+		// the write has returned.
+		name := unsafe.String(unsafe.SliceData(cell.Column), len(cell.Column))
+		c.Put(name, cell.Version, row.Binary(cell.Value))
+	}
+}
+
+func (s *session) Put(key []byte, cells []rowstore.Cell) error {
+	s.cells = cells
+	return s.store.table.Update(context.Background(), s.setKey(key), s.put)
+}
+
+func (s *session) Update(key []byte, cells []rowstore.Cell) error {
+	s.cells = cells
+	return s.store.table.Update(context.Background(), s.setKey(key), s.update)
+}
+
+func (s *session) PutBatch(rows []rowstore.Row) error {
+	b := s.store.db.NewBatch()
+	for i := range rows {
+		c := b.Row(s.store.table, s.setKey(rows[i].Key))
+		c.PutRow()
+		s.putCells(c, rows[i].Cells)
+	}
+	return s.store.db.Apply(context.Background(), b)
+}
+
+func (s *session) Delete(key []byte) error {
+	return s.store.table.Update(context.Background(), s.setKey(key), func(tx *flagstone.RowTx) error {
+		tx.DeleteRow()
+		return nil
+	})
+}
+
+// options makes read options of a query. The names are made again only when the
+// columns are others than the last time.
+func (s *session) options(q rowstore.Query) flagstone.ReadOptions {
+	if q.Columns == nil {
+		return flagstone.ReadOptions{MaxVersions: q.MaxVersions}
+	}
+	same := len(q.Columns) == len(s.columns)
+	for i := 0; same && i < len(s.columns); i++ {
+		same = string(q.Columns[i]) == s.columns[i]
+	}
+	if !same {
+		s.columns = s.columns[:0]
+		for _, c := range q.Columns {
+			s.columns = append(s.columns, string(c))
+		}
+	}
+	return flagstone.ReadOptions{MaxVersions: q.MaxVersions, Columns: s.columns}
+}
+
+// take makes r the contents of into: the engine has copied its bytes.
+func take(into *rowstore.Row, key []byte, r *flagstone.Row) {
+	into.Reset(key)
+	for i := range r.Cells {
+		c := &r.Cells[i]
+		into.Cells = append(into.Cells, rowstore.Cell{Column: c.Column, Version: c.Version, Value: c.Value})
+	}
+}
+
+func (s *session) Get(key []byte, q rowstore.Query, into *rowstore.Row) (bool, error) {
+	r, err := s.store.table.Get(context.Background(), s.setKey(key), s.options(q))
+	if err != nil || r == nil {
+		into.Reset(key)
+		return false, err
+	}
+	take(into, key, r)
+	return len(into.Cells) > 0, nil
+}
+
+func (s *session) Scan(start, end []byte, q rowstore.Query, limit int, visit func(*rowstore.Row) bool) error {
+	var from, to []row.Value
+	if start != nil {
+		from = s.setKey(start)
+	}
+	if end != nil {
+		to = []row.Value{row.Binary(end)}
+	}
+	rows := s.store.table.Scan(context.Background(), from, to, flagstone.ScanOptions{ReadOptions: s.options(q)})
+	for n := 0; rows.Next(); {
+		r := rows.Row()
+		if len(r.Cells) == 0 {
+			continue
+		}
+		take(&s.row, r.Key()[0].Bytes(), r)
+		if n++; !visit(&s.row) || n == limit {
+			break
+		}
+	}
+	return errors.Join(rows.Err(), rows.Close())
+}
+
+func (s *session) GetPage(key, fromColumn []byte, limit int, into *rowstore.Row) error {
+	into.Reset(key)
+	r, err := s.store.table.Get(context.Background(), s.setKey(key), flagstone.ReadOptions{
+		StartColumn: string(fromColumn), MaxVersions: 1,
+	})
+	if err != nil || r == nil {
+		return err
+	}
+	r.Cells = r.Cells[:min(limit, len(r.Cells))]
+	take(into, key, r)
+	return nil
+}
+
+func (s *session) Close() error { return nil }
