@@ -6,6 +6,7 @@ require (
 	github.com/cockroachdb/pebble/v2 v2.1.7
 	github.com/dgraph-io/badger/v4 v4.9.6
 	github.com/flagstone-db/flagstone v0.0.0-00010101000000-000000000000
+	github.com/linxGnu/grocksdb v1.7.15
 	github.com/syndtr/goleveldb v1.0.1-0.20220721030215-126854af5e6d
 	go.etcd.io/bbolt v1.5.0
 	golang.org/x/sys v0.49.0

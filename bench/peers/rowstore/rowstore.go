@@ -45,6 +45,9 @@ type Config struct {
 	// NowMillis is the clock that cells expire by; nil is the wall clock. It
 	// never goes back.
 	NowMillis func() int64
+	// KeyBytes is the length of the shortest row key, for filters of prefixes of
+	// fixed length (RocksDB); 0 is unknown.
+	KeyBytes int
 	// Writers is how many sessions will write at once, for engines that want to
 	// know (bbolt); 0 is one.
 	Writers int

@@ -33,6 +33,7 @@ func everywhere(t *testing.T, test func(t *testing.T, e rowstore.Engine, encodin
 func small(dir string, encoding rowstore.Encoding) rowstore.Config {
 	return rowstore.Config{
 		Dir: dir, Encoding: encoding, Memtable: 512 << 10, Cache: 1 << 20, FilterBits: 10, BlockSize: 1 << 10, MaxVersions: 1,
+		KeyBytes: len("row"),
 	}
 }
 

@@ -101,29 +101,15 @@ func (s *store) Settle() error {
 	if err := s.db.Flush(ctx); err != nil {
 		return err
 	}
-	return s.quiet()
-}
-
-// quiet waits until the shape of the tree has not changed for a while.
-func (s *store) quiet() error {
-	shape := func() flagstone.TableMetrics { return s.db.Metrics().Tables[0] }
-	before := shape()
-	for still := 0; still < 5; {
-		time.Sleep(10 * time.Millisecond)
-		now := shape()
-		if still++; now.Files != before.Files || now.Bytes != before.Bytes {
-			still = 0
-		}
-		before = now
-	}
-	return nil
+	return s.db.Settle(ctx)
 }
 
 func (s *store) Reclaim() error {
-	if err := s.db.Compact(context.Background()); err != nil {
+	ctx := context.Background()
+	if err := s.db.Compact(ctx); err != nil {
 		return err
 	}
-	return s.quiet()
+	return s.db.Settle(ctx)
 }
 
 func (s *store) SplitPoints(pieceBytes int64) ([][]byte, error) {
@@ -140,7 +126,10 @@ func (s *store) SplitPoints(pieceBytes int64) ([][]byte, error) {
 
 func (s *store) Stats() rowstore.Stats {
 	m := s.db.Metrics()
-	return rowstore.Stats{CacheHits: int64(m.CacheHits), CacheMisses: int64(m.CacheMisses)}
+	return rowstore.Stats{
+		Flushed: m.FlushedBytes, Compacted: m.CompactedOut, Logged: m.LogBytes,
+		CacheHits: int64(m.CacheHits), CacheMisses: int64(m.CacheMisses),
+	}
 }
 
 func (s *store) Close() error { return s.db.Close() }
@@ -151,6 +140,7 @@ type session struct {
 	cells  []rowstore.Cell
 	put    func(*flagstone.RowTx) error
 	update func(*flagstone.RowTx) error
+	found  flagstone.Row
 	row    rowstore.Row
 
 	columns []string
@@ -226,14 +216,17 @@ func take(into *rowstore.Row, key []byte, r *flagstone.Row) {
 	}
 }
 
-func (s *session) Get(key []byte, q rowstore.Query, into *rowstore.Row) (bool, error) {
-	r, err := s.store.table.Get(context.Background(), s.setKey(key), s.options(q))
-	if err != nil || r == nil {
-		into.Reset(key)
-		return false, err
+func (s *session) get(key []byte, opts flagstone.ReadOptions, into *rowstore.Row) error {
+	if _, err := s.store.table.GetInto(context.Background(), s.setKey(key), opts, &s.found); err != nil {
+		return err
 	}
-	take(into, key, r)
-	return len(into.Cells) > 0, nil
+	take(into, key, &s.found)
+	return nil
+}
+
+func (s *session) Get(key []byte, q rowstore.Query, into *rowstore.Row) (bool, error) {
+	err := s.get(key, s.options(q), into)
+	return err == nil && len(into.Cells) > 0, err
 }
 
 func (s *session) Scan(start, end []byte, q rowstore.Query, limit int, visit func(*rowstore.Row) bool) error {
@@ -259,16 +252,9 @@ func (s *session) Scan(start, end []byte, q rowstore.Query, limit int, visit fun
 }
 
 func (s *session) GetPage(key, fromColumn []byte, limit int, into *rowstore.Row) error {
-	into.Reset(key)
-	r, err := s.store.table.Get(context.Background(), s.setKey(key), flagstone.ReadOptions{
-		StartColumn: string(fromColumn), MaxVersions: 1,
-	})
-	if err != nil || r == nil {
-		return err
-	}
-	r.Cells = r.Cells[:min(limit, len(r.Cells))]
-	take(into, key, r)
-	return nil
+	return s.get(key, flagstone.ReadOptions{
+		StartColumn: unsafe.String(unsafe.SliceData(fromColumn), len(fromColumn)), MaxColumns: limit, MaxVersions: 1,
+	}, into)
 }
 
 func (s *session) Close() error { return nil }
