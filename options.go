@@ -8,6 +8,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/cache"
 	"github.com/flagstone-db/flagstone/internal/clock"
 	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/offheap"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/sstable"
 )
@@ -84,22 +85,39 @@ type Options struct {
 	Seams Seams
 }
 
-// Shared is what the stores of one process may share: the block cache and the
-// goroutines of background work. Close it after the last store.
+// Shared is what the stores of one process may share: memory off the Go heap,
+// the block cache in it, and the goroutines of background work. Close it after
+// the last store.
 type Shared struct {
-	cache    *cache.Cache
+	memory   *offheap.Pool
+	cache    *sstable.BlockCache
 	executor executor.Executor
 }
 
 // NewShared makes what stores may share: a block cache of cacheSize bytes, and
 // background workers.
 func NewShared(cacheSize int64) *Shared {
-	return &Shared{cache: cache.New(cache.Options{Capacity: cacheSize}), executor: newPool()}
+	return newShared(cacheSize, newPool())
 }
 
-// Close ends the background workers. REQUIRES: every store that uses it is
-// closed.
-func (s *Shared) Close() { s.executor.Close() }
+func newShared(cacheSize int64, workers executor.Executor) *Shared {
+	s := &Shared{memory: offheap.New(offheap.Options{}), executor: workers}
+	s.cache = sstable.NewBlockCache(cache.Options{Capacity: cacheSize, Memory: s.memory})
+	return s
+}
+
+// Close ends the background workers and gives the memory back. REQUIRES: every
+// store that uses it is closed.
+func (s *Shared) Close() error {
+	s.executor.Close()
+	return s.release()
+}
+
+// release gives the memory back.
+func (s *Shared) release() error {
+	s.cache.Close()
+	return s.memory.Close()
+}
 
 // Seams are the doors to the machine: nil fields stand for the real ones. The
 // types are internal; programs that embed Flagstone leave them alone.

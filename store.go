@@ -9,9 +9,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/flagstone-db/flagstone/internal/cache"
 	"github.com/flagstone-db/flagstone/internal/clock"
 	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/offheap"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/partition"
@@ -30,7 +30,8 @@ type Store struct {
 	manifest *manifest.Log   // nil when read-only
 	frozen   *manifest.State // when read-only
 	log      *wal.Writer     // nil when read-only
-	blocks   *cache.Cache
+	offheap  *offheap.Pool
+	blocks   *sstable.BlockCache
 	files    *partition.Files
 	env      *partition.Env
 
@@ -157,17 +158,18 @@ func (s *Store) state() *manifest.State {
 func (s *Store) share() {
 	shared := s.opts.Shared
 	if shared == nil {
-		s.own = &Shared{cache: cache.New(cache.Options{Capacity: s.opts.CacheSize}), executor: s.opts.Seams.Executor}
-		if s.own.executor == nil {
-			s.own.executor = newPool()
+		workers := s.opts.Seams.Executor
+		if workers == nil {
+			workers = newPool()
 		}
+		s.own = newShared(s.opts.CacheSize, workers)
 		shared = s.own
 	}
 	s.executor = shared.executor
 	if s.opts.Seams.Executor != nil {
 		s.executor = s.opts.Seams.Executor
 	}
-	s.blocks = shared.cache
+	s.offheap, s.blocks = shared.memory, shared.cache
 	s.files = partition.NewFiles(s.fs, s.dir, shared.cache, s.scheduleRemoval)
 }
 
@@ -293,6 +295,12 @@ func (s *Store) releaseAll() error {
 	}
 	if s.lock != nil {
 		errs = append(errs, s.lock.Close())
+	}
+	if s.own != nil {
+		// Scans that are still open keep theirs: it is no failure of the store.
+		if err := s.own.release(); err != nil {
+			s.opts.Logger.Warn("memory was not given back", "error", err)
+		}
 	}
 	return errors.Join(errs...)
 }

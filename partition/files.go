@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/flagstone-db/flagstone/internal/cache"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/sstable"
@@ -21,7 +20,7 @@ import (
 type Files struct {
 	fs       vfs.FS
 	dir      string // of the store
-	cache    *cache.Cache
+	cache    *sstable.BlockCache
 	obsolete func(number uint64) // called once nothing refers to the file
 
 	mu struct {
@@ -33,7 +32,7 @@ type Files struct {
 // NewFiles makes a registry. obsolete is called, from any goroutine and without
 // locks held, with the number of each file whose last reference went away while
 // it was marked obsolete; the file is closed by then.
-func NewFiles(fs vfs.FS, dir string, blocks *cache.Cache, obsolete func(number uint64)) *Files {
+func NewFiles(fs vfs.FS, dir string, blocks *sstable.BlockCache, obsolete func(number uint64)) *Files {
 	f := &Files{fs: fs, dir: dir, cache: blocks, obsolete: obsolete}
 	f.mu.byNumber = make(map[uint64]*tableFile)
 	return f
@@ -109,7 +108,7 @@ func (t *tableFile) reader() (*sstable.Reader, error) {
 
 // OpenTable opens the table file that meta describes, of the store in dir, and
 // checks that it is that file: its size and its unique id are the manifest's.
-func OpenTable(fs vfs.FS, dir string, blocks *cache.Cache, meta *manifest.FileMeta) (*sstable.Reader, error) {
+func OpenTable(fs vfs.FS, dir string, blocks *sstable.BlockCache, meta *manifest.FileMeta) (*sstable.Reader, error) {
 	name := filepath.Join(dir, manifest.TableName(meta.Number))
 	file, err := fs.Open(name, vfs.OpenOptions{})
 	if err != nil {

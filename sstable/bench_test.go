@@ -69,7 +69,7 @@ func benchReader(b *testing.B, rows int, compression Compression, capacity int64
 	t := sortedBenchTable(rows)
 	f := &memFile{}
 	t.write(b, f, WriterOptions{Compression: compression, FilterBitsPerKey: 10})
-	r := openFile(b, f, cache.New(cache.Options{Capacity: capacity}))
+	r := openFile(b, f, NewBlockCache(cache.Options{Capacity: capacity}))
 	it := r.NewIterator(IterOptions{})
 	if err := t.checkAll(it); err != nil {
 		b.Fatal(err)
@@ -224,7 +224,7 @@ func BenchmarkLoadBlock(b *testing.B) {
 	for _, compression := range []Compression{CompressNone, CompressS2, CompressZstd} {
 		b.Run(compression.String(), func(b *testing.B) {
 			_, r := benchReader(b, 5_000, compression, 0)
-			r.cache = nil
+			r.cached = nil
 			it := r.NewIterator(IterOptions{ReadAhead: -1})
 			g := 0
 			b.ReportAllocs()

@@ -16,7 +16,7 @@ func (it *Iterator) fail(what string) bool {
 
 func (it *Iterator) unload() {
 	if it.pin != nil {
-		it.pin.Release()
+		it.r.cached.Release(it.pin)
 		it.pin = nil
 	}
 	it.block, it.number = nil, -1
@@ -50,22 +50,22 @@ func (it *Iterator) load(g, i int) bool {
 
 // fetch sets block, and pin, for number.
 func (it *Iterator) fetch() error {
-	from, to := it.r.index.blockRange(it.number)
-	if c := it.r.cache; c != nil {
+	if c := it.r.cached; c != nil {
 		if it.opts.NoCacheFill {
-			it.pin = c.Lookup(it.r.cacheID, from)
+			it.pin = c.Lookup(it.number)
 		} else {
-			pin, err := c.Get(it.r.cacheID, from, (*filler)(it))
+			pin, err := c.Get(it.number, (*filler)(it))
 			if err != nil {
 				return err
 			}
 			it.pin = pin
 		}
 		if it.pin != nil {
-			it.block = it.pin.Decoded.(*dataBlock)
+			it.block = &it.pin.Value
 			return nil
 		}
 	}
+	from, to := it.r.index.blockRange(it.number)
 	kind, body, n, err := it.readStored(from, to)
 	if err != nil {
 		return err
@@ -85,19 +85,14 @@ func (it *Iterator) fetch() error {
 type filler Iterator
 
 // FillBlock reads the iterator's current block for the cache.
-func (f *filler) FillBlock(b *cache.Block) error {
+func (f *filler) FillBlock(b *cache.Block[dataBlock]) error {
 	it := (*Iterator)(f)
 	from, to := it.r.index.blockRange(it.number)
 	kind, body, n, err := it.readStored(from, to)
 	if err != nil {
 		return err
 	}
-	block, ok := b.Decoded.(*dataBlock)
-	if !ok {
-		block = new(dataBlock)
-		b.Decoded = block
-	}
-	return it.decode(block, b.Allocate(n), kind, body, from)
+	return it.decode(&b.Value, it.r.cached.Allocate(b, n), kind, body, from)
 }
 
 // readStored reads and verifies the stored block at [from, to) of the file. It

@@ -79,7 +79,8 @@ const (
 )
 
 // dataBlock is a parsed data block: where its arrays are, and the block itself.
-// It is immutable and shared between iterators.
+// It is immutable and shared between iterators. In the cache it lies off the Go
+// heap: it must hold no pointer but into data.
 type dataBlock struct {
 	data                                []byte
 	continued, continues                bool
@@ -345,6 +346,3 @@ func (b *dataBlock) cell(c *row.Cell, i, first int) {
 	from, to := b.valueEnd.before(data, i), int(b.valueEnd.at(data, i))
 	c.Value = b.values[from:to:to]
 }
-
-// Forget drops the block's memory. It implements cache.Forgetter.
-func (b *dataBlock) Forget() { *b = dataBlock{} }

@@ -36,7 +36,7 @@ type Iterator struct {
 	// the cache or nil if it is the iterator's own.
 	number int
 	block  *dataBlock
-	pin    *cache.Block
+	pin    *cache.Block[dataBlock]
 
 	// The row cursor: the row's group and its number in the block. Long rows
 	// are row 0 of every block of their group.

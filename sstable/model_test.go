@@ -10,7 +10,6 @@ import (
 	"sort"
 	"testing"
 
-	"github.com/flagstone-db/flagstone/internal/cache"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -112,7 +111,7 @@ func (t modelTable) write(tb testing.TB, f *memFile, opts WriterOptions) Propert
 	return p
 }
 
-func openFile(tb testing.TB, f *memFile, c *cache.Cache) *Reader {
+func openFile(tb testing.TB, f *memFile, c *BlockCache) *Reader {
 	tb.Helper()
 	r, err := Open(f, ReaderOptions{FileName: "000001.sst", Cache: c})
 	if err != nil {

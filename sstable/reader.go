@@ -12,10 +12,17 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
+// BlockCache is a cache of decoded data blocks, for the files of all stores of a
+// process.
+type BlockCache = cache.Cache[dataBlock]
+
+// NewBlockCache makes a cache.
+func NewBlockCache(opts cache.Options) *BlockCache { return cache.New[dataBlock](opts) }
+
 // ReaderOptions configure a reader.
 type ReaderOptions struct {
 	// Cache holds data blocks; without one every iterator reads for itself.
-	Cache *cache.Cache
+	Cache *BlockCache
 	// FileName names the file in errors.
 	FileName string
 	// FileSize is the size in bytes that the file must have; 0 takes what it has.
@@ -28,16 +35,15 @@ type ReaderOptions struct {
 // until Close; data blocks come and go through the cache. Its methods are safe
 // for concurrent use; iterators are not.
 type Reader struct {
-	file    vfs.File
-	name    string
-	align   int64
-	cache   *cache.Cache
-	cacheID uint64
-	footer  footer
-	props   Properties
-	filter  filter
-	index   index
-	closed  atomic.Bool
+	file   vfs.File
+	name   string
+	align  int64
+	cached *cache.File[dataBlock] // nil: without a cache
+	footer footer
+	props  Properties
+	filter filter
+	index  index
+	closed atomic.Bool
 }
 
 // readUnit rounds the size of read buffers, so that they are reused.
@@ -47,7 +53,7 @@ const readUnit = 16 << 10
 // checks them. The reader owns f from then on; after an error it is still the
 // caller's. Errors are ErrCorrupt, ErrVersion and those of the file.
 func Open(f vfs.File, opts ReaderOptions) (*Reader, error) {
-	r := &Reader{file: f, name: opts.FileName, align: int64(f.Alignment()), cache: opts.Cache}
+	r := &Reader{file: f, name: opts.FileName, align: int64(f.Alignment())}
 	size, err := f.Size()
 	if err != nil {
 		return nil, fmt.Errorf("sstable: size of %s: %w", r.name, err)
@@ -61,8 +67,8 @@ func Open(f vfs.File, opts ReaderOptions) (*Reader, error) {
 	if opts.UniqueID != [16]byte{} && r.footer.uniqueID != opts.UniqueID {
 		return nil, r.corrupt(size-footerSize, fmt.Sprintf("file has id %x, want %x", r.footer.uniqueID, opts.UniqueID))
 	}
-	if r.cache != nil {
-		r.cacheID = r.cache.NewID()
+	if opts.Cache != nil {
+		r.cached = opts.Cache.OpenFile(r.index.blocks)
 	}
 	return r, nil
 }
@@ -233,11 +239,8 @@ func (r *Reader) Close() error {
 	if r.closed.Swap(true) {
 		return nil
 	}
-	if r.cache != nil {
-		for i := range r.index.blocks {
-			from, _ := r.index.blockRange(i)
-			r.cache.Evict(r.cacheID, from)
-		}
+	if r.cached != nil {
+		r.cached.Close()
 	}
 	if err := r.file.Close(); err != nil {
 		return fmt.Errorf("sstable: close %s: %w", r.name, err)

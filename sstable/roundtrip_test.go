@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/flagstone-db/flagstone/internal/cache"
+	"github.com/flagstone-db/flagstone/internal/offheap"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -116,9 +117,9 @@ func TestAFileAnswersAsThePlainModelDoes(t *testing.T) {
 		}
 		f := &memFile{align: []int{1, 512}[rng.IntN(2)]}
 		want := model.write(t, f, opts)
-		var c *cache.Cache
+		var c *BlockCache
 		if rng.IntN(3) > 0 {
-			c = cache.New(cache.Options{Capacity: int64(rng.IntN(200_000)), Poison: true, Shards: 1})
+			c = NewBlockCache(cache.Options{Capacity: int64(rng.IntN(200_000)), Memory: offheap.New(offheap.Options{Mode: offheap.Poison}), Shards: 1})
 		}
 		r := openFile(t, f, c)
 		if err := r.Verify(); err != nil {
@@ -198,7 +199,7 @@ func TestALargeValueHasABlockForItself(t *testing.T) {
 	for _, compression := range []Compression{CompressNone, CompressS2, CompressZstd} {
 		f := &memFile{}
 		model.write(t, f, WriterOptions{Compression: compression})
-		r := openFile(t, f, cache.New(cache.Options{Capacity: 1 << 20}))
+		r := openFile(t, f, NewBlockCache(cache.Options{Capacity: 1 << 20}))
 		it := r.NewIterator(IterOptions{})
 		if err := model.checkAll(it); err != nil {
 			t.Fatalf("%s: %v", compression, err)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/flagstone-db/flagstone/internal/cache"
+	"github.com/flagstone-db/flagstone/internal/offheap"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -47,7 +48,7 @@ func TestAWarmIteratorAllocatesNothing(t *testing.T) {
 	model := sortedBenchTable(300)
 	f := &memFile{}
 	model.write(t, f, WriterOptions{Compression: CompressS2})
-	r := openFile(t, f, cache.New(cache.Options{Capacity: 8 << 20}))
+	r := openFile(t, f, NewBlockCache(cache.Options{Capacity: 8 << 20}))
 	var it Iterator
 	scan := func() {
 		it.Init(r, IterOptions{})
@@ -94,7 +95,7 @@ func TestASequentialScanReadsManyBlocksAtOnce(t *testing.T) {
 
 func TestReadersOfOneSmallCacheDoNotDisturbEachOther(t *testing.T) {
 	rng := rand.New(rand.NewPCG(21, 4))
-	c := cache.New(cache.Options{Capacity: 20_000, Shards: 2, Poison: true})
+	c := NewBlockCache(cache.Options{Capacity: 20_000, Shards: 2, Memory: offheap.New(offheap.Options{Mode: offheap.Poison})})
 	var models []modelTable
 	var readers []*Reader
 	for range 3 {

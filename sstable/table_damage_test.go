@@ -17,6 +17,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/flagstone-db/flagstone/internal/cache"
+	"github.com/flagstone-db/flagstone/internal/offheap"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -327,7 +328,7 @@ func (f *badSector) ReadAt(p []byte, off int64) (int, error) {
 func TestAPlaceThatCannotBeReadFailsItsRowsAndNoOthers(t *testing.T) {
 	table, data := damageFile(t, CompressS2)
 	for _, opts := range []IterOptions{{}, {NoCacheFill: true}, {ReadAhead: -1}} {
-		for _, blocks := range []*cache.Cache{nil, cache.New(cache.Options{Capacity: 1 << 20, Poison: true})} {
+		for _, blocks := range []*BlockCache{nil, NewBlockCache(cache.Options{Capacity: 1 << 20, Memory: offheap.New(offheap.Options{Mode: offheap.Poison})})} {
 			for at := int64(0); at < openFile(t, &memFile{data: data}, nil).footer.dataLength; at += 17 {
 				f := &badSector{memFile: memFile{data: data}, from: at, to: at + 1}
 				r, err := Open(f, ReaderOptions{FileName: damagedName, Cache: blocks})
@@ -412,7 +413,7 @@ func TestVerifyReadsAgainWhatOpenHasRead(t *testing.T) {
 	_, data := damageFile(t, CompressS2)
 	for at := range data {
 		f := &memFile{data: bytes.Clone(data)}
-		r := openFile(t, f, cache.New(cache.Options{Capacity: 1 << 20}))
+		r := openFile(t, f, NewBlockCache(cache.Options{Capacity: 1 << 20}))
 		it := r.NewIterator(IterOptions{})
 		for ok := it.First(); ok; ok = it.NextRow() { // every block is in the cache
 			it.FirstCell()
@@ -433,7 +434,7 @@ func TestVerifyReadsAgainWhatOpenHasRead(t *testing.T) {
 
 func TestAClosedIteratorPinsNothing(t *testing.T) {
 	table, data := damageFile(t, CompressS2)
-	r := openFile(t, &memFile{data: data}, cache.New(cache.Options{Capacity: 1 << 20, Poison: true}))
+	r := openFile(t, &memFile{data: data}, NewBlockCache(cache.Options{Capacity: 1 << 20, Memory: offheap.New(offheap.Options{Mode: offheap.Poison})}))
 	it := r.NewIterator(IterOptions{})
 	if !it.SeekRowExact(table[0].key) || !it.SeekCell([]byte("name"), row.MaxVersion) {
 		t.Fatal(it.Error())

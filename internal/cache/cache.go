@@ -1,44 +1,45 @@
-// Package cache keeps decoded table blocks in memory, within a budget of
-// bytes, for all tables of a process.
+// Package cache keeps decoded table blocks in memory off the Go heap, within a
+// budget of bytes, for all tables of a process.
 //
-// A block is named by (file id, offset). Get returns it pinned, filling it
-// first if it is absent; concurrent Gets of one absent block fill it once. A
-// pinned block is never freed or reused before its last Release.
+// A file has a handle with one slot for each of its blocks: a hit is a look at
+// the slot and one atomic addition, without hash, lock or map. Get returns the
+// block pinned, filling it first if it is absent; concurrent Gets of one absent
+// block fill it once. A pinned block is never freed or reused before its last
+// Release.
 //
 //	            Get/Lookup                 last Release
-//	absent ──► filling ──► resident ──► evicted ──► recycled
+//	absent ──► filling ──► resident ──► evicted ──► free
 //	              │ fill failed                        ▲
 //	              └────────────────────────────────────┘
 //
-// The cache is divided into shards by a hash of the name; each has a mutex, a
-// map, a share of the budget and a clock. Eviction is a clock whose blocks
-// enter with count zero and count hits up to three: a block that is touched
-// once, by a scan, leaves at the hand's first visit, one in use survives
-// several. A hit moves nothing in memory but the block's own counters.
+// Absent blocks are dealt with by shards, chosen by a hash of file and number;
+// each has a mutex, a share of the budget and a clock. Eviction is a clock whose
+// blocks enter with credit zero and earn one for every hit, up to three: a block
+// that is touched once, by a scan, leaves at the hand's first visit, one in use
+// survives several.
 //
-// Buffers are recycled rather than left to the garbage collector: touching
-// fresh memory for every miss costs more than reading the block from the page
-// cache. buffers.go is the only place that knows where buffers come from, so
-// that they can move off the Go heap.
+// Measured, one look-up and release of 4,096 resident blocks in turn: 46 ns with
+// a striped lock and a Go map, 13 ns with slots.
 package cache
 
 import (
 	"runtime"
-	"sync"
 	"sync/atomic"
+	"unsafe"
+
+	"github.com/flagstone-db/flagstone/internal/offheap"
 )
 
 // Options configure a cache.
 type Options struct {
-	// Capacity is the budget in bytes for resident blocks. Pinned blocks may
-	// exceed it; recycled buffers add at most one sixteenth.
+	// Capacity is the budget in bytes for resident blocks, everything that a
+	// block takes included. Pinned blocks may exceed it.
 	Capacity int64
 	// Shards is the number of shards, rounded up to a power of two. Zero
 	// chooses by the number of processors and the capacity.
 	Shards int
-	// Poison overwrites buffers as they are recycled, so that tests notice
-	// the use of a block after its release.
-	Poison bool
+	// Memory is where blocks lie. Default: a pool of its own.
+	Memory *offheap.Pool
 }
 
 // Stats are counters since the cache was made, and its present content.
@@ -53,25 +54,23 @@ type Stats struct {
 
 // Filler loads absent blocks. It is an interface rather than a function so
 // that a hit costs no closure.
-type Filler interface {
-	// FillBlock takes a buffer with b.Allocate, fills it, and sets b.Decoded.
-	// It may reuse the object that it finds in b.Decoded, which an earlier
-	// FillBlock, of any file, left there. An error is returned to every
-	// waiting Get, and nothing is kept.
-	FillBlock(b *Block) error
+type Filler[T any] interface {
+	// FillBlock takes a buffer with File.Allocate, fills it, and sets b.Value.
+	// It finds in b.Value what an earlier FillBlock, of any file, left there.
+	// An error is returned to every waiting Get, and nothing is kept.
+	FillBlock(b *Block[T]) error
 }
 
-// Forgetter is what Block.Decoded should implement if it refers to the block's
-// buffer. Forget drops these references: the object may lie idle for long, and
-// the buffer go to another block or to the garbage collector.
-type Forgetter interface{ Forget() }
-
-// Cache is a block cache. Its methods are safe for concurrent use.
-type Cache struct {
-	shards   []shard
+// Cache is a block cache. T is what a block is decoded to: it lies off the Go
+// heap, so it must hold no pointer to the heap; slices of the block's own
+// buffer are what it is made for. Methods are safe for concurrent use.
+type Cache[T any] struct {
+	shards   []shard[T]
 	mask     uint64
 	capacity int64
+	memory   *offheap.Pool
 	ids      atomic.Uint64
+	open     atomic.Int64 // files
 }
 
 const (
@@ -83,9 +82,12 @@ const (
 )
 
 // New makes a cache.
-func New(opts Options) *Cache {
+func New[T any](opts Options) *Cache[T] {
 	if opts.Capacity < 0 {
 		opts.Capacity = 0
+	}
+	if opts.Memory == nil {
+		opts.Memory = offheap.New(offheap.Options{})
 	}
 	want := opts.Shards
 	if want <= 0 {
@@ -100,137 +102,145 @@ func New(opts Options) *Cache {
 	for n < want && n < maxShards {
 		n *= 2
 	}
-	c := &Cache{shards: make([]shard, n), mask: uint64(n - 1), capacity: opts.Capacity}
+	c := &Cache[T]{shards: make([]shard[T], n), mask: uint64(n - 1), capacity: opts.Capacity, memory: opts.Memory}
 	for i := range c.shards {
-		s := &c.shards[i]
-		s.blocks = make(map[name]*Block)
-		s.capacity = opts.Capacity / int64(n)
-		s.free.limit = s.capacity / 16
-		s.free.poison = opts.Poison
+		c.shards[i].memory = c.memory
+		c.shards[i].number, c.shards[i].shards = uint32(i), int64(n)
+		c.shards[i].capacity = opts.Capacity / int64(n)
 	}
 	return c
 }
 
-// NewID returns a file id that this cache has not given before.
-func (c *Cache) NewID() uint64 { return c.ids.Add(1) }
-
 // Stats sums the counters of all shards.
-func (c *Cache) Stats() Stats {
+func (c *Cache[T]) Stats() Stats {
 	total := Stats{Capacity: c.capacity}
 	for i := range c.shards {
-		s := &c.shards[i]
-		s.mu.Lock()
-		total.Hits += s.hits
-		total.Misses += s.misses
-		total.Evictions += s.evictions
-		total.Blocks += int64(s.resident)
-		total.Bytes += s.used
-		s.mu.Unlock()
+		c.shards[i].addStats(&total)
 	}
 	return total
 }
 
-type name struct {
-	file   uint64
-	offset int64
+// Close frees the memory of the cache. REQUIRES: every File is closed and every
+// block released. While a file is open, because somebody forgot to close a
+// reader, it does nothing, since that somebody would meet other memory.
+func (c *Cache[T]) Close() {
+	if c.open.Load() > 0 {
+		return
+	}
+	for i := range c.shards {
+		c.shards[i].close()
+	}
 }
 
-func (c *Cache) shard(n name) *shard {
-	// Fibonacci hashing of both halves; block offsets are far from uniform in
-	// their low bits.
-	h := (n.file*0x9E3779B97F4A7C15 ^ uint64(n.offset)) * 0xD6E8FEB86659FD93
-	return &c.shards[(h>>32)&c.mask]
+// File is the cache as one file sees it. Its methods but Close are safe for
+// concurrent use.
+type File[T any] struct {
+	cache *Cache[T]
+	id    uint64
+	slots []slot[T]
+	bytes []byte // of slots
 }
 
-// Get returns the block pinned; the caller must Release it. An absent block is
-// filled by f; Gets that come meanwhile wait for that filling and share its
-// result. Errors are those of f.
-func (c *Cache) Get(file uint64, offset int64, f Filler) (*Block, error) {
-	n := name{file, offset}
-	s := c.shard(n)
-	s.mu.Lock()
-	if b := s.blocks[n]; b != nil {
-		s.hits++
-		return s.join(b)
+// slot is where a resident block is found.
+type slot[T any] struct{ block atomic.Pointer[Block[T]] }
+
+// OpenFile returns a handle for a file of so many blocks. It takes a pointer for
+// each until Close.
+func (c *Cache[T]) OpenFile(blocks int) *File[T] {
+	f := &File[T]{cache: c, id: c.ids.Add(1)}
+	c.open.Add(1)
+	if blocks > 0 {
+		f.bytes = c.memory.Alloc(blocks * int(unsafe.Sizeof(slot[T]{})))
+		clear(f.bytes)
+		f.slots = unsafe.Slice((*slot[T])(unsafe.Pointer(unsafe.SliceData(f.bytes))), blocks)
 	}
-	s.misses++
-	b := s.free.takeBlock()
-	b.name, b.shard, b.filling, b.err = n, s, true, nil
-	b.refs.Store(2) // the shard's and the caller's
-	b.filled.Lock()
-	s.blocks[n] = b
-	s.mu.Unlock()
-	if err := s.fill(b, f); err != nil {
-		b.Release()
-		return nil, err
-	}
-	return b, nil
+	return f
 }
 
-// Lookup returns the block pinned if it is resident, and nil otherwise. It is
-// for those who read past the cache: it counts neither in the statistics nor as
-// a use of the block, whose file a merge may be about to replace.
-func (c *Cache) Lookup(file uint64, offset int64) *Block {
-	n := name{file, offset}
-	s := c.shard(n)
-	s.mu.Lock()
-	b := s.blocks[n]
-	if b != nil && !b.filling {
-		b.refs.Add(1)
-	} else {
-		b = nil
+func (f *File[T]) shard(i int) *shard[T] {
+	h := (f.id*0x9E3779B97F4A7C15 ^ uint64(i)) * 0xD6E8FEB86659FD93
+	return &f.cache.shards[(h>>32)&f.cache.mask]
+}
+
+// Get returns block i pinned; the caller must Release it. An absent block is
+// filled by fill; Gets that come meanwhile wait for that filling and share its
+// result. Errors are those of fill.
+func (f *File[T]) Get(i int, fill Filler[T]) (*Block[T], error) {
+	s := &f.slots[i]
+	if b := s.block.Load(); b != nil {
+		b.state.Add(pinAndHit)
+		if s.block.Load() == b {
+			return b, nil
+		}
+		f.tooLate(b)
 	}
-	s.mu.Unlock()
-	return b
+	return f.shard(i).load(s, fill)
+}
+
+// Lookup returns block i pinned if it is resident, and nil otherwise. It is for
+// those who read past the cache: it counts neither in the statistics nor as a
+// use of the block, whose file a merge may be about to replace.
+func (f *File[T]) Lookup(i int) *Block[T] {
+	s := &f.slots[i]
+	b := s.block.Load()
+	if b == nil {
+		return nil
+	}
+	b.state.Add(pin)
+	if s.block.Load() == b {
+		return b
+	}
+	f.tooLate(b)
+	return nil
+}
+
+// tooLate gives a pin back. A block that is in its slot after the pin was taken
+// was not evicted before, since eviction empties the slot first; this one was
+// not. It may be free by now, or another's.
+func (f *File[T]) tooLate(b *Block[T]) {
+	if s := &f.cache.shards[b.shard]; b.unpin() {
+		s.mu.Lock()
+		s.giveBlock(b)
+		s.mu.Unlock()
+	}
+}
+
+// Release ends one pin. The caller must not touch the block afterwards.
+func (f *File[T]) Release(b *Block[T]) {
+	if n := b.state.Add(^uint64(0)); n&pins-1 >= maxPins { // none, or less
+		f.cache.shards[b.shard].released(b, n)
+	}
+}
+
+// Allocate gives a FillBlock of this file the block's buffer. Its content is
+// undefined.
+func (f *File[T]) Allocate(b *Block[T], n int) []byte {
+	if b.buffer != nil {
+		f.cache.memory.Free(b.buffer)
+	}
+	b.buffer = f.cache.memory.Alloc(n)
+	return b.buffer
 }
 
 // Evict forgets a block. A pinned one lives on until its last Release.
-func (c *Cache) Evict(file uint64, offset int64) {
-	n := name{file, offset}
-	s := c.shard(n)
+func (f *File[T]) Evict(i int) {
+	s := f.shard(i)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if b := s.blocks[n]; b != nil && !b.filling {
+	if b := f.slots[i].block.Load(); b != nil {
 		s.remove(b)
 	}
 }
 
-// Block is one block, pinned for whoever got it.
-type Block struct {
-	// Decoded is what FillBlock made of the block. Readers share it and must
-	// not change it.
-	Decoded any
-
-	name       name
-	shard      *shard
-	buffer     []byte
-	refs       atomic.Int32
-	hits       uint8 // clock count; guarded by shard.mu
-	filling    bool  // guarded by shard.mu
-	charge     int64
-	filled     sync.Mutex // held while filling
-	err        error      // of the filling; read after filled was locked
-	next, prev *Block     // the clock's ring
-}
-
-// overhead is charged for a block beside its buffer: this struct, the map
-// entry and the decoded form.
-const overhead = 768
-
-// Allocate gives FillBlock the block's buffer. Its content is undefined.
-func (b *Block) Allocate(n int) []byte {
-	b.buffer = b.shard.takeBuffer(n)
-	return b.buffer
-}
-
-// Release ends one pin. The caller must not touch the block afterwards.
-func (b *Block) Release() {
-	if left := b.refs.Add(-1); left == 0 {
-		s := b.shard
-		s.mu.Lock()
-		s.free.give(b)
-		s.mu.Unlock()
-	} else if left < 0 {
-		panic("cache: block released more often than pinned")
+// Close forgets all blocks of the file. REQUIRES: nothing but Release is called
+// afterwards.
+func (f *File[T]) Close() {
+	for i := range f.slots {
+		if f.slots[i].block.Load() != nil {
+			f.Evict(i)
+		}
 	}
+	f.cache.memory.Free(f.bytes)
+	f.slots, f.bytes = nil, nil
+	f.cache.open.Add(-1)
 }

@@ -1,45 +1,121 @@
 package cache
 
-import "sync"
+import (
+	"sync"
+	"unsafe"
 
-const maxHits = 3 // of a block's clock count
+	"github.com/flagstone-db/flagstone/internal/offheap"
+)
 
-// shard is one part of the cache. A block in the map holds one reference of
-// the shard, so its count cannot fall to zero while it can be found.
-type shard struct {
-	mu        sync.Mutex
-	blocks    map[name]*Block
-	hand      *Block // the clock's position in the ring of resident blocks
-	resident  int
-	used      int64
-	capacity  int64
-	free      recycler
+const (
+	maxCredit = 3
+	// slackShare: so much slack of the pool, as a share of the capacity, is
+	// let pass, and as many bytes: one span of each of many classes.
+	slackShare = 16
+	slackFloor = 4 << 20
+
+	// Blocks are made by so many bytes. One begins at a cache line, with its
+	// state and the beginning of its value.
+	blocksBytes = 128 << 10
+	cacheLine   = 64
+)
+
+// shard deals with absent blocks, for its share of the budget.
+type shard[T any] struct {
+	mu       sync.Mutex
+	memory   *offheap.Pool
+	number   uint32
+	shards   int64       // of the cache
+	blocks   []*Block[T] // all, in use or free
+	arrays   [][]byte    // that they lie in
+	free     []*Block[T]
+	hand     int // the clock's position in blocks
+	resident int
+	used     int64
+	capacity int64
+
+	filling []*filling[T] // few: no more than there are readers
+	idle    []*filling[T]
+
 	hits      uint64
 	misses    uint64
 	evictions uint64
 	_         [64]byte // keeps neighbouring shards' locks off this cache line
 }
 
-// join pins a block found in the map and unlocks the shard; it waits if the
-// block is being filled.
-func (s *shard) join(b *Block) (*Block, error) {
-	b.refs.Add(1)
-	if b.hits < maxHits {
-		b.hits++
+// filling is a block being filled.
+type filling[T any] struct {
+	slot    *slot[T]
+	waiters int        // guarded by the shard's mutex
+	done    sync.Mutex // held while filling
+	block   *Block[T]  // the result, with a pin for each waiter
+	err     error
+}
+
+// stride is the distance of blocks in memory.
+func stride[T any]() int {
+	return (int(unsafe.Sizeof(Block[T]{})) + cacheLine - 1) / cacheLine * cacheLine
+}
+
+// takeBlock returns a free block, without pins but those that are tried in
+// vain.
+func (s *shard[T]) takeBlock() *Block[T] {
+	if len(s.free) == 0 {
+		size := stride[T]()
+		n := max(blocksBytes/size, 1)
+		array := s.memory.Alloc(n * size)
+		clear(array) // the collector must not take leftovers for pointers
+		s.arrays = append(s.arrays, array)
+		for i := n - 1; i >= 0; i-- {
+			b := (*Block[T])(unsafe.Pointer(&array[i*size]))
+			b.shard = s.number
+			s.blocks, s.free = append(s.blocks, b), append(s.free, b)
+		}
 	}
-	filling := b.filling
-	s.mu.Unlock()
-	if !filling {
+	b := s.free[len(s.free)-1]
+	s.free = s.free[:len(s.free)-1]
+	return b
+}
+
+// giveBlock takes back a block that is not in use.
+func (s *shard[T]) giveBlock(b *Block[T]) {
+	s.memory.Free(b.buffer)
+	b.buffer = nil
+	s.free = append(s.free, b)
+}
+
+// load returns an absent block pinned.
+func (s *shard[T]) load(at *slot[T], f Filler[T]) (*Block[T], error) {
+	s.mu.Lock()
+	if b := at.block.Load(); b != nil { // filled meanwhile
+		b.state.Add(pinAndHit) // in time: only under this lock is it evicted
+		s.mu.Unlock()
 		return b, nil
 	}
-	b.filled.Lock()
-	err := b.err
-	b.filled.Unlock()
-	if err != nil {
-		b.Release()
-		return nil, err
+	for _, g := range s.filling {
+		if g.slot == at {
+			g.waiters++
+			s.hits++
+			s.mu.Unlock()
+			g.done.Lock() // until it is filled
+			b, err := g.block, g.err
+			g.done.Unlock()
+			return b, err
+		}
 	}
-	return b, nil
+	s.misses++
+	b := s.takeBlock()
+	var g *filling[T]
+	if n := len(s.idle); n > 0 {
+		g, s.idle = s.idle[n-1], s.idle[:n-1]
+	} else {
+		g = new(filling[T])
+	}
+	g.slot, g.waiters = at, 0
+	g.done.Lock()
+	s.filling = append(s.filling, g)
+	s.mu.Unlock()
+	return s.fill(g, b, f)
 }
 
 // panicked is what those who waited for a filling get when it panicked.
@@ -47,57 +123,72 @@ type panicked struct{}
 
 func (panicked) Error() string { return "cache: filling of a block panicked" }
 
-// fill runs the filler and makes the block resident, or removes it.
-func (s *shard) fill(b *Block, f Filler) (err error) {
+// fill runs the filler and makes the block resident, or frees it.
+func (s *shard[T]) fill(g *filling[T], b *Block[T], f Filler[T]) (result *Block[T], err error) {
 	err = panicked{}
 	defer func() {
 		s.mu.Lock()
-		b.filling = false
-		b.err = err
-		switch {
-		case err != nil:
-			delete(s.blocks, b.name)
-			b.refs.Add(-1) // the caller's reference remains
-		default:
-			s.admit(b)
+		for i := range s.filling {
+			if s.filling[i] == g {
+				last := len(s.filling) - 1
+				s.filling[i], s.filling[last] = s.filling[last], nil
+				s.filling = s.filling[:last]
+				break
+			}
+		}
+		if err != nil {
+			s.giveBlock(b)
+			b = nil
+		} else {
+			b.state.Add(inUse + pin*uint64(1+g.waiters))
+			s.admit(b, g.slot)
+		}
+		g.block, g.err, result = b, err, b
+		if g.waiters == 0 {
+			g.block, g.err = nil, nil
+			s.idle = append(s.idle, g)
 		}
 		s.mu.Unlock()
-		b.filled.Unlock()
+		g.done.Unlock()
 	}()
-	return f.FillBlock(b)
+	return nil, f.FillBlock(b)
 }
 
-// admit charges a filled block, puts it behind the hand, where the hand comes
-// last, and evicts others.
-func (s *shard) admit(b *Block) {
-	b.charge = int64(cap(b.buffer)) + overhead
-	b.hits = 0
-	if s.hand == nil {
-		s.hand, b.next, b.prev = b, b, b
-	} else {
-		b.next, b.prev = s.hand, s.hand.prev
-		b.prev.next, b.next.prev = b, b
-	}
-	s.resident++
-	s.used += b.charge
-	if b.charge > s.capacity/oversizeShare {
-		s.remove(b)
+// admit makes a block resident, unless it is too large, and evicts others.
+func (s *shard[T]) admit(b *Block[T], at *slot[T]) {
+	charge := int64(cap(b.buffer) + stride[T]())
+	if charge > s.capacity/oversizeShare {
 		return
 	}
+	b.charge, b.slot = charge, at
+	b.credit, b.seen = 0, b.hits()
+	b.state.Add(pin)
+	at.block.Store(b)
+	s.resident++
+	s.used += charge
 	s.evict()
 }
 
 // evict moves the hand until the shard is within its capacity. Pinned blocks
 // are passed over; the hand gives up after it has counted every block down to
-// zero once, when all that is left is pinned.
-func (s *shard) evict() {
-	for steps := (maxHits + 2) * s.resident; s.used > s.capacity && steps > 0 && s.hand != nil; steps-- {
-		b := s.hand
-		s.hand = b.next
+// zero once, when all that is left is pinned. When blocks change their sizes,
+// what the old size leaves behind in the pool counts as used.
+func (s *shard[T]) evict() {
+	limit := s.capacity - max(0, (s.memory.Slack()-slackFloor)/s.shards-s.capacity/slackShare)
+	for steps := (maxCredit + 2) * len(s.blocks); s.used > limit && steps > 0; steps-- {
+		s.hand++
+		if s.hand >= len(s.blocks) {
+			s.hand = 0
+		}
+		b := s.blocks[s.hand]
+		if b.slot == nil {
+			continue
+		}
+		s.look(b)
 		switch {
-		case b.refs.Load() > 1: // pinned; only under this lock can it become so
-		case b.hits > 0:
-			b.hits--
+		case b.pinned():
+		case b.credit > 0:
+			b.credit--
 		default:
 			s.evictions++
 			s.remove(b)
@@ -105,31 +196,59 @@ func (s *shard) evict() {
 	}
 }
 
-// remove takes a resident block out of the shard.
-func (s *shard) remove(b *Block) {
-	delete(s.blocks, b.name)
-	if b.next == b {
-		s.hand = nil
-	} else {
-		if s.hand == b {
-			s.hand = b.next
-		}
-		b.prev.next, b.next.prev = b.next, b.prev
-	}
-	b.next, b.prev = nil, nil
+// look counts the hits of a block since the last look.
+func (s *shard[T]) look(b *Block[T]) {
+	n := b.hits() - b.seen
+	b.seen += n
+	b.credit = uint8(min(uint32(b.credit)+min(n, maxCredit), maxCredit))
+	s.hits += uint64(n)
+}
+
+// remove takes a resident block out of the shard. The slot goes first: see
+// File.tooLate.
+func (s *shard[T]) remove(b *Block[T]) {
+	b.slot.block.Store(nil)
+	s.look(b)
 	s.resident--
 	s.used -= b.charge
-	if b.refs.Add(-1) == 0 {
-		s.free.give(b)
+	b.slot, b.charge = nil, 0
+	if b.unpin() {
+		s.giveBlock(b)
 	}
 }
 
-func (s *shard) takeBuffer(n int) []byte {
-	s.mu.Lock()
-	buffer := s.free.takeBuffer(n)
-	s.mu.Unlock()
-	if buffer == nil {
-		buffer = newBuffer(n)
+// released deals with a block whose state became n without pins.
+func (s *shard[T]) released(b *Block[T], n uint64) {
+	if n&pins != 0 {
+		panic("cache: block released more often than pinned")
 	}
-	return buffer[:n]
+	if b.last(n) {
+		s.mu.Lock()
+		s.giveBlock(b)
+		s.mu.Unlock()
+	}
+}
+
+func (s *shard[T]) addStats(total *Stats) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	total.Hits += s.hits
+	for _, b := range s.blocks {
+		if b.slot != nil {
+			total.Hits += uint64(b.hits() - b.seen)
+		}
+	}
+	total.Misses += s.misses
+	total.Evictions += s.evictions
+	total.Blocks += int64(s.resident)
+	total.Bytes += s.used
+}
+
+func (s *shard[T]) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, array := range s.arrays {
+		s.memory.Free(array)
+	}
+	s.blocks, s.arrays, s.free = nil, nil, nil
 }

@@ -10,16 +10,47 @@ import (
 	"testing"
 
 	"github.com/flagstone-db/flagstone/internal/cache"
+	"github.com/flagstone-db/flagstone/internal/offheap"
 )
 
-// decoded is what the tests make of a block. It counts how often it was told to
-// forget.
-type decoded struct {
-	data    []byte
-	forgets int
+// decoded is what the tests make of a block.
+type decoded struct{ data []byte }
+
+type (
+	blocks = cache.Cache[decoded]
+	file   = cache.File[decoded]
+	block  = cache.Block[decoded]
+)
+
+// made is a cache whose memory is looked after.
+type made struct {
+	*blocks
+	memory *offheap.Pool
 }
 
-func (d *decoded) Forget() { d.data, d.forgets = nil, d.forgets+1 }
+// newCache makes a cache that poisons what it frees. At the end of the test
+// everything must have been freed.
+func newCache(t *testing.T, opts cache.Options) made {
+	opts.Memory = offheap.New(offheap.Options{Mode: offheap.Poison})
+	c := made{cache.New[decoded](opts), opts.Memory}
+	t.Cleanup(func() {
+		if t.Failed() {
+			return
+		}
+		c.Close()
+		if err := c.memory.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// openFile is OpenFile, with Close at the end of the test.
+func (c made) openFile(t *testing.T, n int) *file {
+	f := c.OpenFile(n)
+	t.Cleanup(f.Close)
+	return f
+}
 
 // load is a filler whose block of n bytes is full of one letter.
 type load struct {
@@ -28,9 +59,10 @@ type load struct {
 	err    error
 	fills  atomic.Int64
 	during func() // called while the block is being filled
+	file   *file
 }
 
-func (l *load) FillBlock(b *cache.Block) error {
+func (l *load) FillBlock(b *block) error {
 	l.fills.Add(1)
 	if l.during != nil {
 		l.during()
@@ -38,56 +70,52 @@ func (l *load) FillBlock(b *cache.Block) error {
 	if l.err != nil {
 		return l.err
 	}
-	d, ok := b.Decoded.(*decoded)
-	if !ok {
-		d = new(decoded)
-		b.Decoded = d
-	}
-	d.data = b.Allocate(l.n)
-	for i := range d.data {
-		d.data[i] = l.letter
+	b.Value.data = l.file.Allocate(b, l.n)
+	for i := range b.Value.data {
+		b.Value.data[i] = l.letter
 	}
 	return nil
 }
 
-func data(b *cache.Block) []byte { return b.Decoded.(*decoded).data }
+func data(b *block) []byte { return b.Value.data }
 
 // get returns a block that is no longer pinned, for tests of what is resident.
-func get(t *testing.T, c *cache.Cache, file uint64, offset int64, l *load) *cache.Block {
+func get(t *testing.T, f *file, i int, l *load) {
 	t.Helper()
-	b, err := c.Get(file, offset, l)
+	l.file = f
+	b, err := f.Get(i, l)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := data(b); len(got) != l.n || l.n > 0 && (got[0] != l.letter || got[l.n-1] != l.letter) {
 		t.Fatalf("block of %d bytes, first %q, want %d of %q", len(got), got[:min(1, len(got))], l.n, l.letter)
 	}
-	b.Release()
-	return b
+	f.Release(b)
 }
 
 func TestABlockIsFilledOnceAndFoundAfterwards(t *testing.T) {
-	c := cache.New(cache.Options{Capacity: 1 << 20})
-	file, l := c.NewID(), &load{n: 1000, letter: 'a'}
-	if b := c.Lookup(file, 0); b != nil {
+	c := newCache(t, cache.Options{Capacity: 1 << 20})
+	f, other := c.openFile(t, 10), c.openFile(t, 10)
+	l := &load{n: 1000, letter: 'a'}
+	if b := f.Lookup(0); b != nil {
 		t.Fatal("a block that nobody filled")
 	}
 	for range 3 {
-		get(t, c, file, 0, l)
+		get(t, f, 0, l)
 	}
 	if n := l.fills.Load(); n != 1 {
 		t.Fatalf("filled %d times", n)
 	}
-	b := c.Lookup(file, 0)
+	b := f.Lookup(0)
 	if b == nil || data(b)[0] != 'a' {
 		t.Fatal("Lookup does not find a resident block")
 	}
-	b.Release()
-	if b := c.Lookup(file+1, 0); b != nil {
+	f.Release(b)
+	if b := other.Lookup(0); b != nil {
 		t.Fatal("the block of another file")
 	}
-	if b := c.Lookup(file, 8); b != nil {
-		t.Fatal("the block at another offset")
+	if b := f.Lookup(8); b != nil {
+		t.Fatal("the block of another number")
 	}
 	s := c.Stats()
 	if s.Hits != 2 || s.Misses != 1 || s.Blocks != 1 || s.Evictions != 0 {
@@ -95,26 +123,14 @@ func TestABlockIsFilledOnceAndFoundAfterwards(t *testing.T) {
 	}
 }
 
-func TestFileIDsAreNeverGivenTwice(t *testing.T) {
-	c := cache.New(cache.Options{})
-	seen := map[uint64]bool{}
-	for range 100 {
-		id := c.NewID()
-		if seen[id] {
-			t.Fatalf("%d twice", id)
-		}
-		seen[id] = true
-	}
-}
-
 func TestResidentBlocksStayWithinTheCapacity(t *testing.T) {
-	const capacity = 1 << 20
+	const capacity = 2 << 20
 	for _, shards := range []int{1, 4} {
 		rng := rand.New(rand.NewPCG(1, uint64(shards)))
-		c := cache.New(cache.Options{Capacity: capacity, Shards: shards, Poison: true})
-		file := c.NewID()
-		for i := range int64(5000) {
-			get(t, c, file, i, &load{n: rng.IntN(20_000), letter: byte(i)})
+		c := newCache(t, cache.Options{Capacity: capacity, Shards: shards})
+		f := c.openFile(t, 5000)
+		for i := range 5000 {
+			get(t, f, i, &load{n: rng.IntN(20_000), letter: byte(i)})
 			if s := c.Stats(); s.Bytes > capacity {
 				t.Fatalf("%d bytes after %d blocks", s.Bytes, i)
 			}
@@ -123,18 +139,39 @@ func TestResidentBlocksStayWithinTheCapacity(t *testing.T) {
 		if s.Evictions == 0 || s.Blocks == 0 || s.Bytes < capacity/2 || s.Capacity != capacity {
 			t.Fatalf("%+v", s)
 		}
+		// What is charged is what is taken: beside the blocks there are the
+		// slots, and the blocks of each shard that are free.
+		if m := c.memory.Stats(); m.InUse > s.Bytes+5000*8+int64(shards)*(128<<10) {
+			t.Fatalf("%d bytes in use for %d charged", m.InUse, s.Bytes)
+		}
+	}
+}
+
+// TestMappedMemoryStaysNearTheCapacity changes the sizes of blocks from one
+// pass to the next: what one size leaves behind must serve the other.
+func TestMappedMemoryStaysNearTheCapacity(t *testing.T) {
+	const capacity = 64 << 20
+	c := newCache(t, cache.Options{Capacity: capacity})
+	f := c.openFile(t, 60_000)
+	for pass := range 6 {
+		for i := range 10_000 {
+			get(t, f, pass*10_000+i, &load{n: 6000 + pass*1500 + i%300, letter: byte(i)})
+		}
+		if m := c.memory.Stats(); m.Mapped > capacity+capacity/5 {
+			t.Errorf("pass %d: %d bytes mapped for a cache of %d", pass, m.Mapped, capacity)
+		}
 	}
 }
 
 // What is in use survives a scan: blocks that were touched twice outlive any
 // number of blocks that are touched once.
 func TestAScanDoesNotEvictWhatIsInUse(t *testing.T) {
-	c := cache.New(cache.Options{Capacity: 1 << 20, Shards: 1})
-	file, hot := c.NewID(), &load{n: 4000, letter: 'h'}
+	c := newCache(t, cache.Options{Capacity: 1 << 20, Shards: 1})
+	f, hot := c.openFile(t, 6000), &load{n: 4000, letter: 'h'}
 	const hots = 50
-	for i := range int64(5000) {
-		get(t, c, file, i%hots, hot)
-		get(t, c, file, hots+i, &load{n: 4000, letter: 's'})
+	for i := range 5000 {
+		get(t, f, i%hots, hot)
+		get(t, f, hots+i, &load{n: 4000, letter: 's'})
 	}
 	if n := hot.fills.Load(); n > 2*hots {
 		t.Fatalf("%d blocks in use were filled %d times", hots, n)
@@ -142,123 +179,99 @@ func TestAScanDoesNotEvictWhatIsInUse(t *testing.T) {
 }
 
 func TestAPinnedBlockIsNeitherFreedNorOverwritten(t *testing.T) {
-	c := cache.New(cache.Options{Capacity: 64 << 10, Shards: 1, Poison: true})
-	file := c.NewID()
-	pinned, err := c.Get(file, 0, &load{n: 4000, letter: 'p'})
+	c := newCache(t, cache.Options{Capacity: 64 << 10, Shards: 1})
+	f := c.openFile(t, 2000)
+	pinned, err := f.Get(0, &load{n: 4000, letter: 'p', file: f})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range int64(1000) {
-		get(t, c, file, 1+i, &load{n: 4000, letter: 'o'})
+	for i := range 1000 {
+		get(t, f, 1+i, &load{n: 4000, letter: 'o'})
 	}
-	again := c.Lookup(file, 0)
+	again := f.Lookup(0)
 	if again == nil {
 		t.Fatal("a pinned block was evicted: the next reader would load it again")
 	}
-	again.Release()
-	c.Evict(file, 0)
-	for i := range int64(1000) {
-		get(t, c, file, 1+i, &load{n: 4000, letter: 'o'})
+	f.Release(again)
+	f.Evict(0)
+	if f.Lookup(0) != nil {
+		t.Fatal("an evicted block is found")
+	}
+	for i := range 1000 {
+		get(t, f, 1+i, &load{n: 4000, letter: 'o'})
 	}
 	for i, x := range data(pinned) {
 		if x != 'p' {
 			t.Fatalf("byte %d is %q", i, x)
 		}
 	}
-	pinned.Release()
+	f.Release(pinned)
 }
 
 // A test that goes on using a block after Release must see that it does.
 func TestPoisonShowsUseAfterRelease(t *testing.T) {
-	c := cache.New(cache.Options{Capacity: 1 << 20, Shards: 1, Poison: true})
-	file := c.NewID()
-	b, err := c.Get(file, 0, &load{n: 1000, letter: 'p'})
+	c := newCache(t, cache.Options{Capacity: 1 << 20, Shards: 1})
+	f := c.openFile(t, 1)
+	b, err := f.Get(0, &load{n: 1000, letter: 'p', file: f})
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept, object := data(b), b.Decoded.(*decoded)
-	b.Release()
+	kept := data(b)
+	f.Release(b)
 	if kept[0] != 'p' {
 		t.Fatal("a resident block changed")
 	}
-	c.Evict(file, 0)
+	f.Evict(0)
 	for i, x := range kept {
 		if x == 'p' {
 			t.Fatalf("byte %d of an evicted block is as it was", i)
 		}
 	}
-	if object.data != nil || object.forgets != 1 {
-		t.Fatalf("the decoded object was told to forget %d times", object.forgets)
-	}
 }
 
 func TestReleasingTooOftenPanics(t *testing.T) {
-	c := cache.New(cache.Options{})
-	b, err := c.Get(c.NewID(), 0, &load{n: 10, letter: 'a'}) // not kept: the pin is the last reference
+	c := newCache(t, cache.Options{})
+	f := c.openFile(t, 1)
+	b, err := f.Get(0, &load{n: 10, letter: 'a', file: f}) // not kept: the pin is the last reference
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.Release()
+	f.Release(b)
 	defer func() {
 		if recover() == nil {
 			t.Fatal("no panic")
 		}
 	}()
-	b.Release()
+	f.Release(b)
 }
 
-func TestBuffersAndObjectsAreRecycled(t *testing.T) {
-	c := cache.New(cache.Options{Capacity: 1 << 20, Shards: 1})
-	file, l := c.NewID(), &load{n: 5000, letter: 'a'}
-	for i := range int64(1000) {
-		get(t, c, file, i, l)
+func TestAMissAllocatesNothingOnTheHeap(t *testing.T) {
+	c := newCache(t, cache.Options{Capacity: 1 << 20, Shards: 1})
+	const warm, runs = 1000, 500
+	f, l := c.openFile(t, warm+runs+1), &load{n: 5000, letter: 'a'}
+	for i := range warm {
+		get(t, f, i, l)
 	}
-	offset := int64(1000)
-	perGet := testing.AllocsPerRun(500, func() {
-		b, err := c.Get(file, offset, l)
+	i := warm
+	perGet := testing.AllocsPerRun(runs, func() {
+		b, err := f.Get(i, l)
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.Release()
-		offset++
+		f.Release(b)
+		i++
 	})
-	if perGet >= 1 { // the map grows now and then
+	if perGet > 0.1 { // the pool makes a span now and then
 		t.Fatalf("%v allocations for each block that takes the place of another", perGet)
 	}
 }
 
-func TestAnObjectForgetsItsBufferBeforeItLiesIdle(t *testing.T) {
-	c := cache.New(cache.Options{Capacity: 1 << 20, Shards: 1})
-	file := c.NewID()
-	collected := make(chan struct{})
-	func() {
-		l := &load{n: 8 << 20, letter: 'a'} // too large to be kept, or recycled
-		b, err := c.Get(file, 0, l)
-		if err != nil {
-			t.Fatal(err)
-		}
-		runtime.AddCleanup(&data(b)[0], func(struct{}) { close(collected) }, struct{}{})
-		b.Release()
-	}()
-	for range 100 {
-		runtime.GC()
-		select {
-		case <-collected:
-			runtime.KeepAlive(c)
-			return
-		default:
-			runtime.Gosched()
-		}
-	}
-	t.Fatal("the buffer of an evicted block is still referred to")
-}
-
 func TestALargeBlockIsHandedOutButNotKept(t *testing.T) {
 	for _, capacity := range []int64{0, 10_000} {
-		c := cache.New(cache.Options{Capacity: capacity, Shards: 1})
-		file, l := c.NewID(), &load{n: 5000, letter: 'a'}
+		c := newCache(t, cache.Options{Capacity: capacity, Shards: 1})
+		f, l := c.openFile(t, 1), &load{n: 5000, letter: 'a'}
 		for range 3 {
-			get(t, c, file, 0, l)
+			get(t, f, 0, l)
 		}
 		if s := c.Stats(); l.fills.Load() != 3 || s.Blocks != 0 || s.Bytes != 0 {
 			t.Fatalf("filled %d times, %+v", l.fills.Load(), s)
@@ -267,10 +280,11 @@ func TestALargeBlockIsHandedOutButNotKept(t *testing.T) {
 }
 
 func TestAnErrorIsReturnedAndNotKept(t *testing.T) {
-	c := cache.New(cache.Options{Capacity: 1 << 20})
-	file, l := c.NewID(), &load{n: 100, letter: 'a', err: errors.New("planted")}
+	c := newCache(t, cache.Options{Capacity: 1 << 20})
+	f := c.openFile(t, 1)
+	l := &load{n: 100, letter: 'a', err: errors.New("planted"), file: f}
 	for range 2 {
-		if _, err := c.Get(file, 0, l); !errors.Is(err, l.err) {
+		if _, err := f.Get(0, l); !errors.Is(err, l.err) {
 			t.Fatalf("error %v", err)
 		}
 	}
@@ -278,14 +292,14 @@ func TestAnErrorIsReturnedAndNotKept(t *testing.T) {
 		t.Fatalf("tried %d times; an error must not be kept", n)
 	}
 	l.err = nil
-	get(t, c, file, 0, l)
+	get(t, f, 0, l)
 }
 
 // waiting starts n Gets of a block while it is being filled, and returns what
 // they got once the filling ends.
-func waiting(t *testing.T, c *cache.Cache, n int, l *load) []error {
+func waiting(t *testing.T, c made, n int, l *load) []error {
 	t.Helper()
-	file := c.NewID()
+	l.file = c.openFile(t, 1)
 	inside, finish := make(chan struct{}), make(chan struct{})
 	l.during = func() { close(inside); <-finish }
 	var all sync.WaitGroup
@@ -296,20 +310,20 @@ func waiting(t *testing.T, c *cache.Cache, n int, l *load) []error {
 				errs[i] = fmt.Errorf("%v", p)
 			}
 		}()
-		b, err := c.Get(file, 0, l)
+		b, err := l.file.Get(0, l)
 		if errs[i] = err; err == nil {
 			if data(b)[0] != l.letter {
 				errs[i] = errors.New("another content")
 			}
-			b.Release()
+			l.file.Release(b)
 		}
 	}
 	all.Go(func() { one(0) })
 	<-inside
-	if b := c.Lookup(file, 0); b != nil {
+	if b := l.file.Lookup(0); b != nil {
 		t.Error("Lookup returns a block that is being filled")
 	}
-	c.Evict(file, 0) // must leave it alone
+	l.file.Evict(0) // must leave it alone
 	before := c.Stats().Hits
 	for i := range n {
 		all.Go(func() { one(i + 1) })
@@ -323,7 +337,7 @@ func waiting(t *testing.T, c *cache.Cache, n int, l *load) []error {
 }
 
 func TestConcurrentGetsFillABlockOnce(t *testing.T) {
-	c, l := cache.New(cache.Options{Capacity: 1 << 20}), &load{n: 100, letter: 'a'}
+	c, l := newCache(t, cache.Options{Capacity: 1 << 20}), &load{n: 100, letter: 'a'}
 	for _, err := range waiting(t, c, 8, l) {
 		if err != nil {
 			t.Fatal(err)
@@ -335,7 +349,7 @@ func TestConcurrentGetsFillABlockOnce(t *testing.T) {
 }
 
 func TestAllWhoWaitedGetTheError(t *testing.T) {
-	c := cache.New(cache.Options{Capacity: 1 << 20})
+	c := newCache(t, cache.Options{Capacity: 1 << 20})
 	l := &load{n: 100, err: errors.New("planted")}
 	for i, err := range waiting(t, c, 8, l) {
 		if !errors.Is(err, l.err) {
@@ -345,18 +359,18 @@ func TestAllWhoWaitedGetTheError(t *testing.T) {
 }
 
 func TestAPanicWhileFillingIsAnErrorForThoseWhoWaited(t *testing.T) {
-	c := cache.New(cache.Options{Capacity: 1 << 20})
+	c := newCache(t, cache.Options{Capacity: 1 << 20})
 	l := &panicking{inside: make(chan struct{}), finish: make(chan struct{})}
-	file := c.NewID()
+	f := c.openFile(t, 1)
 	var all sync.WaitGroup
 	var first any
 	var second error
 	all.Go(func() {
 		defer func() { first = recover() }()
-		_, _ = c.Get(file, 0, l)
+		_, _ = f.Get(0, l)
 	})
 	<-l.inside
-	all.Go(func() { _, second = c.Get(file, 0, l) })
+	all.Go(func() { _, second = f.Get(0, l) })
 	for c.Stats().Hits == 0 {
 		runtime.Gosched()
 	}
@@ -365,12 +379,12 @@ func TestAPanicWhileFillingIsAnErrorForThoseWhoWaited(t *testing.T) {
 	if first != "planted" || second == nil {
 		t.Fatalf("panic %v, error %v", first, second)
 	}
-	get(t, c, file, 0, &load{n: 10, letter: 'a'})
+	get(t, f, 0, &load{n: 10, letter: 'a'})
 }
 
 type panicking struct{ inside, finish chan struct{} }
 
-func (p *panicking) FillBlock(*cache.Block) error {
+func (p *panicking) FillBlock(*block) error {
 	close(p.inside)
 	<-p.finish
 	panic("planted")
@@ -378,32 +392,35 @@ func (p *panicking) FillBlock(*cache.Block) error {
 
 // Many goroutines read few blocks through a cache that holds a part of them,
 // some evict. Poison turns a block that is recycled too early into a wrong
-// letter.
+// letter, and the end of the test finds what was not freed.
 func TestConcurrentUseNeverShowsAnotherBlock(t *testing.T) {
-	c := cache.New(cache.Options{Capacity: 300_000, Shards: 2, Poison: true})
-	file := c.NewID()
+	c := newCache(t, cache.Options{Capacity: 300_000, Shards: 2})
+	f := c.openFile(t, 200)
 	planted := errors.New("planted")
 	var all sync.WaitGroup
 	for g := range uint64(8) {
 		all.Go(func() {
 			rng := rand.New(rand.NewPCG(g, 3))
-			var held []*cache.Block
-			for range 3000 {
-				offset := rng.Int64N(200)
-				l := &load{n: 200 + int(offset)*17, letter: byte(offset)}
+			var held []*block
+			for range 5000 {
+				i := rng.IntN(200)
+				if rng.IntN(2) == 0 {
+					i %= 4 // contended
+				}
+				l := &load{n: 200 + i*17, letter: byte(i), file: f}
 				if rng.IntN(20) == 0 {
 					l.err = planted
 				}
 				switch rng.IntN(10) {
 				case 0:
-					c.Evict(file, offset)
+					f.Evict(i)
 					continue
 				case 1:
-					if b := c.Lookup(file, offset); b != nil {
+					if b := f.Lookup(i); b != nil {
 						held = append(held, b)
 					}
 				default:
-					b, err := c.Get(file, offset, l)
+					b, err := f.Get(i, l)
 					if err != nil {
 						if !errors.Is(err, planted) {
 							t.Error(err)
@@ -420,12 +437,12 @@ func TestConcurrentUseNeverShowsAnotherBlock(t *testing.T) {
 							break
 						}
 					}
-					b.Release()
+					f.Release(b)
 					held = held[1:]
 				}
 			}
 			for _, b := range held {
-				b.Release()
+				f.Release(b)
 			}
 		})
 	}
@@ -434,8 +451,8 @@ func TestConcurrentUseNeverShowsAnotherBlock(t *testing.T) {
 	if s.Bytes > s.Capacity || s.Evictions == 0 {
 		t.Fatalf("%+v", s)
 	}
-	for i := range int64(200) {
-		c.Evict(file, i)
+	for i := range 200 {
+		f.Evict(i)
 	}
 	if s := c.Stats(); s.Blocks != 0 || s.Bytes != 0 {
 		t.Fatalf("%+v after everything was evicted", s)
@@ -443,38 +460,44 @@ func TestConcurrentUseNeverShowsAnotherBlock(t *testing.T) {
 }
 
 func BenchmarkGetResident(b *testing.B) {
-	c := cache.New(cache.Options{Capacity: 64 << 20})
-	file, l := c.NewID(), &load{n: 8 << 10, letter: 'a'}
-	const blocks = 4096
-	for i := range int64(blocks) {
-		block, err := c.Get(file, i<<13, l)
-		if err != nil {
-			b.Fatal(err)
-		}
-		block.Release()
-	}
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for i := int64(0); pb.Next(); i++ {
-			block, err := c.Get(file, (i*2654435761%blocks)<<13, l)
-			if err != nil {
-				b.Error(err)
-				return
+	for _, blocks := range []int{1, 4096} {
+		b.Run(fmt.Sprintf("blocks=%d", blocks), func(b *testing.B) {
+			c := cache.New[decoded](cache.Options{Capacity: 256 << 20})
+			f := c.OpenFile(blocks)
+			l := &load{n: 8 << 10, letter: 'a', file: f}
+			for i := range blocks {
+				block, err := f.Get(i, l)
+				if err != nil {
+					b.Fatal(err)
+				}
+				f.Release(block)
 			}
-			block.Release()
-		}
-	})
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for i := 0; pb.Next(); i++ {
+					block, err := f.Get(i*2654435761%blocks, l)
+					if err != nil {
+						b.Error(err)
+						return
+					}
+					f.Release(block)
+				}
+			})
+		})
+	}
 }
 
 func BenchmarkGetAbsent(b *testing.B) {
-	c := cache.New(cache.Options{Capacity: 4 << 20})
-	file, l := c.NewID(), &load{n: 8 << 10, letter: 'a'}
+	c := cache.New[decoded](cache.Options{Capacity: 4 << 20})
+	const blocks = 1 << 16
+	f := c.OpenFile(blocks)
+	l := &load{n: 8 << 10, file: f}
 	b.ReportAllocs()
-	for i := int64(0); b.Loop(); i++ {
-		block, err := c.Get(file, i<<13, l)
+	for i := 0; b.Loop(); i++ {
+		block, err := f.Get(i%blocks, l)
 		if err != nil {
 			b.Fatal(err)
 		}
-		block.Release()
+		f.Release(block)
 	}
 }

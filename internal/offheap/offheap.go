@@ -17,6 +17,7 @@ package offheap
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 )
 
@@ -51,6 +52,8 @@ const defaultIdle = 64 << 20
 type Pool struct {
 	mode Mode
 	idle int64
+
+	slack atomic.Int64
 
 	mu      sync.Mutex
 	chunks  map[uintptr]*chunk     // by address / chunkSize
@@ -162,6 +165,11 @@ func (p *Pool) Stats() Stats {
 	defer p.mu.Unlock()
 	return Stats{InUse: p.inUse, Mapped: p.mapped, Allocations: p.allocs}
 }
+
+// Slack is the number of bytes that the spans of size classes have beyond what
+// is in use: what a change of sizes leaves behind, until the last slot of a span
+// is free. Who bounds his memory by evicting adds it to what he uses.
+func (p *Pool) Slack() int64 { return p.slack.Load() }
 
 // Close gives all free memory back, and returns an error that says how much was
 // not freed, which stays mapped: to unmap it could crash whoever uses it.

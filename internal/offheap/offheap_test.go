@@ -50,6 +50,9 @@ func TestAllocationsNeverOverlap(t *testing.T) {
 				wait.Go(func() { churn(t, p, rand.New(rand.NewPCG(7, uint64(g))), 1500) })
 			}
 			wait.Wait()
+			if p.Slack() != 0 {
+				t.Errorf("slack of %d bytes", p.Slack())
+			}
 			if s := p.Stats(); s.InUse != 0 || s.Allocations != 0 || mode != offheap.Guard && s.Mapped > 4<<20 {
 				t.Errorf("after everything was freed: %+v", s)
 			}

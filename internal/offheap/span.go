@@ -190,7 +190,9 @@ func (p *Pool) allocSlot(class int) []byte {
 			s.unused[i] = uint16(s.slots - 1 - i) // the first is used first
 		}
 		p.partial[class].push(s)
+		p.slack.Add(int64(spanSize(s.order)))
 	}
+	p.slack.Add(-int64(size))
 	i := int(s.unused[len(s.unused)-1])
 	s.unused = s.unused[:len(s.unused)-1]
 	s.taken[i/64] |= 1 << (i % 64)
@@ -230,6 +232,7 @@ func (p *Pool) freeSlot(s *span, i int) {
 	}
 	size := classSize(s.class)
 	p.inUse -= int64(size)
+	p.slack.Add(int64(size))
 	if p.mode == Poison {
 		poison(s.memory()[i*size : (i+1)*size : (i+1)*size])
 	}
@@ -240,6 +243,7 @@ func (p *Pool) freeSlot(s *span, i int) {
 	s.unused = append(s.unused, uint16(i))
 	if len(s.unused) == s.slots {
 		p.partial[s.class].remove(s)
+		p.slack.Add(-int64(spanSize(s.order)))
 		s.unused, s.taken = nil, nil
 		p.freeSpan(s)
 	}
