@@ -1,6 +1,7 @@
 package flagstone
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 
@@ -9,48 +10,76 @@ import (
 
 // Batch is a list of changes of any rows and tables that is applied as a
 // whole: after a crash, and for every reader, all of it is there or nothing.
-// A Batch is used by one goroutine at a time.
+// A Batch is used by one goroutine at a time. Used again after Reset, it
+// allocates nothing.
 type Batch struct {
 	store   *Store
-	changes []*RowChange
-	byRow   map[batchRow]*RowChange
+	rows    []*batchRow // beyond its length: rows to be used again
+	byHash  map[uint64]*batchRow
+	stripes []uint32
+	write   write
 }
 
+// batchRow is the change of a row in a batch.
 type batchRow struct {
-	table uint64
-	key   string
+	RowChange
+	hash uint64
+	next *batchRow // with the same hash
 }
 
 // NewBatch makes an empty batch.
 func (s *Store) NewBatch() *Batch {
-	return &Batch{store: s, byRow: make(map[batchRow]*RowChange)}
+	return &Batch{store: s, byHash: make(map[uint64]*batchRow)}
 }
 
 // Row returns the change of a row in this batch. Asking for the same row again
 // returns the same change: its calls act one after the other.
 func (b *Batch) Row(t *Table, key []row.Value) *RowChange {
-	c := new(RowChange)
-	c.init(t, key)
-	if c.err == nil {
-		id := batchRow{t.id, string(c.mutation.Key)}
-		if earlier := b.byRow[id]; earlier != nil {
-			return earlier
-		}
-		b.byRow[id] = c
+	n := len(b.rows)
+	if n == cap(b.rows) || b.rows[:n+1][n] == nil {
+		b.rows = append(b.rows, new(batchRow))
+	} else {
+		b.rows = b.rows[:n+1]
 	}
-	b.changes = append(b.changes, c)
-	return c
+	r := b.rows[n]
+	if r.init(t, key); r.err != nil {
+		return &r.RowChange
+	}
+	r.hash = rowHash(t.id, r.change.Key)
+	first := b.byHash[r.hash]
+	for earlier := first; earlier != nil; earlier = earlier.next {
+		if earlier.change.Table == t.id && bytes.Equal(earlier.change.Key, r.change.Key) {
+			b.rows = b.rows[:n]
+			return &earlier.RowChange
+		}
+	}
+	r.next, b.byHash[r.hash] = first, r
+	return &r.RowChange
 }
 
 // Len returns the number of rows that the batch touches.
-func (b *Batch) Len() int { return len(b.changes) }
+func (b *Batch) Len() int { return len(b.rows) }
+
+// Reset empties the batch and keeps its memory for the next use. The changes
+// that Row returned must not be used any more.
+func (b *Batch) Reset() {
+	const keep = 1 << 20 // a rare large change must not stay in memory
+	for i, r := range b.rows {
+		if r.change.Cap() > keep {
+			b.rows[i] = nil
+		}
+	}
+	b.rows = b.rows[:0]
+	clear(b.byHash)
+	b.write.reset()
+}
 
 // Apply writes a batch. When it returns nil the batch is durable (with
 // SyncAlways) and visible to every later read; on an error nothing of it was
 // written, except after ErrPoisoned or an error of ctx, when its outcome is
 // unknown until the store is opened again.
 func (s *Store) Apply(ctx context.Context, b *Batch) error {
-	c, err := s.ApplyAsync(ctx, b)
+	c, err := s.apply(ctx, b)
 	if err != nil {
 		return err
 	}
@@ -58,29 +87,38 @@ func (s *Store) Apply(ctx context.Context, b *Batch) error {
 }
 
 // ApplyAsync is Apply without the wait for durability. The batch is ordered
-// before every write that is begun later; Commit.Wait must be called.
+// before every write that is begun later; Commit.Wait must be called. The batch
+// may be used again at once.
 func (s *Store) ApplyAsync(ctx context.Context, b *Batch) (*Commit, error) {
-	if err := s.throttle(ctx); err != nil {
+	c, err := s.apply(ctx, b)
+	if err != nil {
 		return nil, err
 	}
-	changes := make([]*RowChange, 0, len(b.changes))
-	stripes := make([]uint32, 0, len(b.changes))
-	for _, c := range b.changes {
-		if c.err != nil {
-			return nil, c.err
+	return &c, nil
+}
+
+func (s *Store) apply(ctx context.Context, b *Batch) (Commit, error) {
+	if err := s.throttle(ctx); err != nil {
+		return Commit{}, err
+	}
+	b.write.reset()
+	b.stripes = b.stripes[:0]
+	for _, r := range b.rows {
+		if r.err != nil {
+			return Commit{}, r.err
 		}
-		if c.table.store != s {
-			return nil, fmt.Errorf("%w: a batch with table %q of another store", ErrInvalid, c.table.name)
+		if r.table.store != s {
+			return Commit{}, fmt.Errorf("%w: a batch with table %q of another store", ErrInvalid, r.table.name)
 		}
-		if !c.empty() {
-			changes = append(changes, c)
-			stripes = append(stripes, latchOf(c.table.id, c.mutation.Key))
+		if !r.empty() {
+			b.write.add(&r.RowChange)
+			b.stripes = append(b.stripes, stripeOf(r.hash))
 		}
 	}
-	if len(changes) == 0 {
+	if len(b.stripes) == 0 {
 		return s.refuse(nil), nil
 	}
-	stripes = s.latches.lockAll(stripes)
-	defer s.latches.unlockAll(stripes)
-	return s.writeChanges(ctx, changes)
+	b.stripes = s.latches.lockAll(b.stripes)
+	defer s.latches.unlockAll(b.stripes)
+	return s.write(ctx, &b.write)
 }

@@ -3,109 +3,127 @@ package flagstone
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 
+	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/row"
 )
 
 // RowChange gathers what is to be done to one row, all of it at once: what a
 // later call undoes was never done. So a put that a later call deletes does not
 // bring the row into being.
+//
+// What is put is copied: columns and values may be used otherwise as soon as
+// the call returns. Columns that are put in ascending order are cheapest.
 type RowChange struct {
-	table    *Table
-	mutation row.Mutation
-	err      error // the first mistake
+	table  *Table
+	change row.Change
+	err    error     // the first mistake that nothing undoes
+	bad    []badCell // mistakes that a delete of the row or of the column undoes
 }
 
+// badCell is a cell that was refused.
+type badCell struct {
+	column string
+	err    error
+}
+
+// init begins the change of a row, in memory that may have been used.
 func (c *RowChange) init(t *Table, key []row.Value) {
-	encoded, err := t.encodeKey(nil, key)
-	*c = RowChange{table: t, err: err}
-	c.mutation.Table, c.mutation.Key = t.id, encoded
+	c.change.Reset()
+	c.bad = c.bad[:0]
+	c.table, c.change.Table = t, t.id
+	c.change.Key, c.err = t.encodeKey(c.change.Key, key)
 }
 
 // PutRow replaces the row: what it held before is deleted, and it exists
 // afterwards, also if nothing is put into it.
 func (c *RowChange) PutRow() {
 	c.DeleteRow()
-	c.mutation.PutRow = true
+	c.change.PutRow = true
 }
 
 // DeleteRow deletes the row with everything in it.
 func (c *RowChange) DeleteRow() {
-	c.mutation.DeleteRow, c.mutation.PutRow = true, false
-	c.mutation.Cells = c.mutation.Cells[:0]
+	c.change.DeleteRow, c.change.PutRow = true, false
+	c.change.DropCells()
+	c.bad = c.bad[:0]
 }
 
 // Put sets a column's value at a version, in milliseconds (Store.NowMillis is
 // the usual one). Other versions of the column stay, as far as the table's Max
-// Versions lets them. The row exists afterwards. The bytes of a string or binary
-// are not copied here; they must stay as they are until the write has returned.
+// Versions lets them. The row exists afterwards.
 func (c *RowChange) Put(column string, version int64, v row.Value) {
 	if !v.Type().IsAttributeType() {
-		c.fail(fmt.Errorf("%w: table %q, column %q: %s is no attribute value", ErrInvalid, c.table.name, column, v.Type()))
+		if c.err == nil {
+			c.err = fmt.Errorf("%w: table %q, column %q: %s is no attribute value", ErrInvalid, c.table.name, column, v.Type())
+		}
 		return
 	}
-	value := v.Bytes()
-	if value == nil {
-		value = v.AppendPayload(nil)
-	}
-	c.add(column, row.Cell{Version: version, Kind: row.KindPut, Type: v.Type(), Value: value})
+	c.note(column, c.change.Put(column, version, v))
 }
 
 // DeleteVersion deletes exactly one version of a column.
 func (c *RowChange) DeleteVersion(column string, version int64) {
-	c.add(column, row.Cell{Version: version, Kind: row.KindDeleteVersion})
+	c.note(column, c.change.Add(column, version, row.KindDeleteVersion))
 }
 
 // DeleteColumn deletes a column with all its versions. The row goes on
 // existing.
 func (c *RowChange) DeleteColumn(column string) {
-	kept := c.mutation.Cells[:0]
-	for _, cell := range c.mutation.Cells {
-		if string(cell.Column) != column {
-			kept = append(kept, cell)
-		}
-	}
-	c.mutation.Cells = kept
-	c.add(column, row.Cell{Version: row.MaxVersion, Kind: row.KindTrim})
+	c.bad = slices.DeleteFunc(c.bad, func(b badCell) bool { return b.column == column })
+	c.note(column, c.change.DropColumn(column))
+	c.note(column, c.change.Add(column, row.MaxVersion, row.KindTrim))
 }
 
-func (c *RowChange) add(column string, cell row.Cell) {
-	cell.Column = []byte(column)
-	c.mutation.Cells = append(c.mutation.Cells, cell)
-}
-
-func (c *RowChange) fail(err error) {
-	if c.err == nil {
-		c.err = err
+// note keeps the mistakes.
+func (c *RowChange) note(column string, err error) {
+	if err != nil {
+		c.bad = append(c.bad, badCell{strings.Clone(column), err})
 	}
 }
 
-// empty reports whether nothing is to be done.
-func (c *RowChange) empty() bool {
-	return !c.mutation.DeleteRow && len(c.mutation.Cells) == 0
-}
+// empty reports whether nothing is to be done, and no mistake was made.
+func (c *RowChange) empty() bool { return c.err == nil && len(c.bad) == 0 && c.change.Empty() }
 
 // check returns the first mistake: of the calls made, of the model's limits,
-// or a version beyond the table's Max Version Offset.
+// or a version beyond the table's Max Version Offset. Afterwards the change is
+// normalized.
 func (c *RowChange) check(nowMillis int64) error {
 	if c.err != nil {
 		return c.err
 	}
-	if err := c.mutation.Normalize(); err != nil {
+	if len(c.bad) > 0 {
+		return fmt.Errorf("%w: table %q: %w", ErrInvalid, c.table.name, c.bad[0].err)
+	}
+	if err := c.change.Normalize(); err != nil {
 		return fmt.Errorf("%w: table %q: %w", ErrInvalid, c.table.name, err)
 	}
 	meta := c.table.meta()
 	if meta == nil {
 		return fmt.Errorf("%w: %q was dropped", ErrTableNotFound, c.table.name)
 	}
-	limit := versionLimit(nowMillis, meta.Options.MaxVersionOffsetSeconds)
-	for i := range c.mutation.Cells {
-		if cell := &c.mutation.Cells[i]; cell.Kind == row.KindPut && cell.Version >= limit {
-			return fmt.Errorf("%w: table %q, column %q: version %d, now is %d and the offset %d s",
-				ErrVersionOutOfRange, c.table.name, cell.Column, cell.Version, nowMillis, meta.Options.MaxVersionOffsetSeconds)
-		}
+	offset := meta.Options.MaxVersionOffsetSeconds
+	if limit := versionLimit(nowMillis, offset); c.change.Newest() >= limit {
+		return c.beyond(limit, nowMillis, offset)
 	}
 	return nil
+}
+
+// beyond is the error of a change with a put at the limit or above.
+func (c *RowChange) beyond(limit, nowMillis, offset int64) error {
+	var m row.Mutation
+	if err := c.change.Mutation(&m); err != nil {
+		return err
+	}
+	for i := range m.Cells {
+		if cell := &m.Cells[i]; cell.Kind == row.KindPut && cell.Version >= limit {
+			return fmt.Errorf("%w: table %q, column %q: version %d, now is %d and the offset %d s",
+				ErrVersionOutOfRange, c.table.name, cell.Column, cell.Version, nowMillis, offset)
+		}
+	}
+	panic("flagstone: a change knows of a put that it does not have")
 }
 
 // versionLimit is the first version that a put made now may not have.
@@ -114,4 +132,61 @@ func versionLimit(nowMillis, offsetSeconds int64) int64 {
 		return math.MaxInt64
 	}
 	return nowMillis + offsetSeconds*1000
+}
+
+// withTrims returns the change that is to be written: the one gathered, or a
+// copy of it with the trims that deletes of single versions need (rule 6 of the
+// rule-book): a column that shows its full number of versions may have surplus
+// ones on disk, or may have had them pruned; a trim hides them, so that what
+// moves up does not depend on which. It is computed here, under the latch, and
+// travels in the batch; the change itself stays as it is, since a batch that
+// fails may be applied again. REQUIRES: check returned nil.
+func (c *RowChange) withTrims() (*row.Change, error) {
+	if c.change.DeleteRow || !c.change.DeletesVersions() {
+		return &c.change, nil // after a DeleteRow, everything older is hidden anyway
+	}
+	var m row.Mutation
+	if err := c.change.Mutation(&m); err != nil {
+		return nil, err
+	}
+	cells := m.Cells
+	for from := 0; from < len(cells); {
+		to := from + 1
+		for to < len(cells) && string(cells[to].Column) == string(cells[from].Column) {
+			to++
+		}
+		if err := c.addTrim(&m, cells[from:to]); err != nil {
+			return nil, err
+		}
+		from = to
+	}
+	trimmed := new(row.Change)
+	if err := trimmed.Set(&m); err != nil {
+		return nil, fmt.Errorf("%w: table %q: %w", ErrInvalid, c.table.name, err)
+	}
+	return trimmed, nil
+}
+
+// addTrim adds the trim that the deletes among the cells of one column need.
+func (c *RowChange) addTrim(m *row.Mutation, cells []row.Cell) error {
+	var visible []int64
+	maxVersions := 0
+	for i := range cells {
+		if cells[i].Kind != row.KindDeleteVersion {
+			continue
+		}
+		if visible == nil {
+			var err error
+			if visible, maxVersions, err = c.table.visibleVersions(m.Key, cells[i].Column); err != nil {
+				return err
+			}
+		}
+		if threshold, ok := mvcc.TrimForDelete(visible, cells[i].Version, maxVersions); ok {
+			m.Cells = append(m.Cells, row.Cell{
+				Column: cells[i].Column, Version: threshold, Kind: row.KindTrim,
+			})
+			return nil // one per column: the answers agree
+		}
+	}
+	return nil
 }

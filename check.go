@@ -160,14 +160,14 @@ func agree(p *sstable.Properties, f *manifest.FileMeta) bool {
 func (c *checker) log() {
 	c.progress(c.store.logDir())
 	opts := wal.Options{FS: c.store.fs, Dir: c.store.logDir(), StoreID: c.store.frozen.StoreID}
-	var m row.Mutation
+	var change row.Change
 	result, err := wal.Recover(opts, knownSegment(c.store.frozen), func(rec wal.Record) error {
 		if err := c.ctx.Err(); err != nil {
 			return err
 		}
 		batch, err := row.NewBatchReader(rec.Payload)
 		for more := err == nil; more && err == nil; {
-			more, err = batch.Next(&m)
+			more, err = batch.Next(&change)
 		}
 		if err != nil {
 			return fmt.Errorf("%w: log segment %d, offset %d: %w", ErrCorrupt, rec.Segment, rec.Offset, err)

@@ -26,6 +26,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -45,15 +46,7 @@ type pipeline struct {
 	nextSeq uint64  // under order
 	lastLSN wal.LSN // under order: of the last record appended
 
-	// visible is the largest sequence number that readers see.
-	visible atomic.Uint64
-
-	// queue holds the commits that are ordered and not yet published, in
-	// sequence order.
-	queue struct {
-		sync.Mutex
-		commits []*Commit
-	}
+	publication publication
 
 	// failed is the first error of the log or the manifest; nothing is
 	// acknowledged after it.
@@ -63,80 +56,103 @@ type pipeline struct {
 // Commit is a write on its way to durability.
 type Commit struct {
 	store *Store
-	lsn   wal.LSN
-	// lastSeq is the batch's last sequence number; 0 for a commit that writes
-	// nothing and only waits for what it depends on.
-	lastSeq uint64
-	// refusal is what to return once the state that caused it is durable and
-	// visible, that is, once the commit after is. after may be nil.
+	// lsn and seq are the last log record and the last sequence number of the
+	// write, or, if it writes nothing, of what it depends on.
+	lsn wal.LSN
+	seq uint64
+	// refusal is what Wait returns once all that is durable and visible.
 	refusal error
-	after   *Commit
-
-	applied   atomic.Bool
-	published chan struct{}
 }
 
-// place is where a mutation goes.
-type place struct {
-	tree *partition.Tree
-	size int64 // upper bound, in memtable bytes
-	slot partition.Slot
+// write is a batch on its way through the pipeline, and the memory for the next
+// one.
+type write struct {
+	entries []entry
+	batch   row.Batch
 }
 
-// write orders and applies a batch whose rows' latches the caller holds. The
-// mutations are those of the batch, in order.
-func (s *Store) write(ctx context.Context, b *row.Batch, mutations []row.Mutation) (*Commit, error) {
-	places := make([]place, len(mutations))
+// entry is one row's change in a write.
+type entry struct {
+	from   *RowChange
+	change *row.Change // what is written: with trims, if from needs some
+	size   int64       // upper bound, in memtable bytes
+	tree   *partition.Tree
+	slot   partition.Slot
+}
+
+// add adds a change to a write.
+func (w *write) add(c *RowChange) { w.entries = append(w.entries, entry{from: c}) }
+
+// reset empties the write, so that its memory holds nothing alive.
+func (w *write) reset() {
+	clear(w.entries)
+	w.entries = w.entries[:0]
+	w.batch.Reset()
+}
+
+// write orders and applies a write of changes of different rows, whose latches
+// the caller holds.
+func (s *Store) write(ctx context.Context, w *write) (Commit, error) {
+	now := s.issued.now()
 	var size int64
-	for i := range mutations {
-		places[i].size = memtable.EstimateSize(&mutations[i])
-		size += places[i].size
+	for i := range w.entries {
+		e := &w.entries[i]
+		if err := e.from.check(now); err != nil {
+			return Commit{}, err
+		}
+		var err error
+		if e.change, err = e.from.withTrims(); err != nil {
+			return Commit{}, err
+		}
+		if err := w.batch.Add(e.change); err != nil {
+			return Commit{}, fmt.Errorf("%w: table %q: %w", ErrInvalid, e.from.table.name, err)
+		}
+		e.size = memtable.EstimateSize(e.change)
+		size += e.size
 	}
+	w.batch.SetTime(now)
 	if err := s.admit(ctx, size); err != nil {
-		return nil, err
+		return Commit{}, err
 	}
-	b.SetTime(s.issued.now())
-	c := &Commit{store: s, published: make(chan struct{})}
-	first, err := s.enqueue(c, b, mutations, places)
+	c := Commit{store: s}
+	t, err := s.enqueue(&c, w)
 	if err != nil {
 		s.memory.free(size, 0)
-		return nil, err
+		return Commit{}, err
 	}
-	for i := range places {
-		places[i].slot.Apply(first+uint64(i), &mutations[i])
+	first := c.seq - uint64(len(w.entries)) + 1
+	for i := range w.entries {
+		e := &w.entries[i]
+		e.slot.Apply(first+uint64(i), e.change)
 	}
-	c.applied.Store(true)
-	// A later commit may have made this one durable already, and then waits
-	// for it to be applied.
-	if s.opts.Sync == SyncNone || c.lsn <= s.log.DurableLSN() {
-		s.publish()
-	}
+	s.applied(t)
 	return c, nil
 }
 
 // enqueue is the stage "order": it gives out sequence numbers, appends to the
-// log's buffer, and reserves places in the memtables.
-func (s *Store) enqueue(c *Commit, b *row.Batch, mutations []row.Mutation, places []place) (first uint64, err error) {
+// log's buffer, and reserves places in the memtables. When the changes are in
+// their places, applied must be called with the ticket.
+func (s *Store) enqueue(c *Commit, w *write) (ticket, error) {
 	p := &s.pipeline
 	p.order.Lock()
 	defer p.order.Unlock()
 	if err := s.writable(); err != nil {
 		return 0, err
 	}
-	for i := range mutations {
-		m := &mutations[i]
-		table := s.catalog().byID[m.Table]
-		if table == nil || table.dropped.Load() {
+	for i := range w.entries {
+		e := &w.entries[i]
+		table := e.from.table
+		if table.dropped.Load() {
 			return 0, fmt.Errorf("%w: it was dropped", ErrTableNotFound)
 		}
-		places[i].tree = table.partitions().Find(m.Key)
+		e.tree = table.partitions().Find(e.change.Key)
 	}
-	first = p.nextSeq
-	s.makeRoom(places, first)
+	first := p.nextSeq
+	s.makeRoom(w.entries, first)
 	// Read before the append: the log may begin a new segment at any time,
 	// and no place may claim a later segment than the one its record is in.
 	segment := s.log.Segment()
-	lsn, err := s.log.Append(stream, first, b.Bytes())
+	lsn, err := s.log.Append(stream, first, w.batch.Pieces()...)
 	switch {
 	case errors.Is(err, wal.ErrTooLarge):
 		return 0, fmt.Errorf("%w: %w", ErrInvalid, err)
@@ -146,27 +162,25 @@ func (s *Store) enqueue(c *Commit, b *row.Batch, mutations []row.Mutation, place
 	if s.log.NeedsNext() {
 		s.schedulePreparation()
 	}
-	p.nextSeq += uint64(len(mutations))
+	p.nextSeq += uint64(len(w.entries))
 	p.lastLSN = lsn
-	c.lsn, c.lastSeq = lsn, p.nextSeq-1
-	for i := range places {
-		places[i].slot = places[i].tree.Reserve(places[i].size, segment)
+	c.lsn, c.seq = lsn, p.nextSeq-1
+	for i := range w.entries {
+		e := &w.entries[i]
+		e.slot = e.tree.Reserve(e.size, segment)
 	}
 	if s.log.Segment() != segment {
 		s.boundLog()
 	}
-	p.queue.Lock()
-	p.queue.commits = append(p.queue.commits, c)
-	p.queue.Unlock()
-	return first, nil
+	return p.publication.push(c.lsn, c.seq), nil
 }
 
 // makeRoom rotates the memtables that have no room for what they are to take,
 // and, if all memtables together come near their budget, the largest. REQUIRES:
 // order is held.
-func (s *Store) makeRoom(places []place, nextSeq uint64) {
-	for i := range places {
-		if t := places[i].tree; t.Full(places[i].size) {
+func (s *Store) makeRoom(entries []entry, nextSeq uint64) {
+	for i := range entries {
+		if t := entries[i].tree; t.Full(entries[i].size) {
 			s.rotate(t, nextSeq)
 		}
 	}
@@ -183,76 +197,56 @@ func (s *Store) rotate(t *partition.Tree, nextSeq uint64) {
 	}
 }
 
-// publish moves the visible sequence number past every commit at the head of
-// the queue that is applied and, unless the store does not sync, durable.
-func (s *Store) publish() {
-	durable := s.log.DurableLSN()
-	q := &s.pipeline.queue
-	q.Lock()
-	defer q.Unlock()
-	n := 0
-	for _, c := range q.commits {
-		if !c.applied.Load() || (s.opts.Sync == SyncAlways && c.lsn > durable) {
-			break
-		}
-		s.pipeline.visible.Store(c.lastSeq)
-		close(c.published)
-		n++
-	}
-	if n > 0 {
-		q.commits = append(q.commits[:0], q.commits[n:]...)
-		clear(q.commits[len(q.commits):cap(q.commits)])
-	}
-}
-
 // Wait returns when the write is durable (with SyncAlways) and visible to
 // every later read, or when that failed. When the context ends first, the
 // write's outcome is unknown: it may still become durable.
 func (c *Commit) Wait(ctx context.Context) error {
-	s := c.store
-	if c.lastSeq == 0 {
-		if c.after != nil {
-			if err := c.after.Wait(ctx); err != nil {
-				return err
-			}
-		}
-		return c.refusal
+	if err := c.store.await(ctx, c.lsn, c.seq); err != nil {
+		return err
 	}
-	if s.opts.Sync == SyncAlways && c.lsn > s.log.DurableLSN() {
-		if err := s.log.Sync(c.lsn); err != nil {
-			return s.poison(err)
-		}
-	}
-	s.publish()
-	select {
-	case <-c.published:
-		return nil
-	default:
-	}
-	// A commit before this one is durable but not applied yet; whoever applies
-	// it publishes both, soon: nothing that is applied waits for anything.
-	select {
-	case <-c.published:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return c.refusal
 }
 
 // refuse makes the commit of a read-modify-write that wrote nothing: Wait
 // returns the refusal (nil for a change without effect) once everything that
 // was applied when it read is durable, and visible: who was told that a row
 // exists must then be able to read it.
-func (s *Store) refuse(refusal error) *Commit {
-	c := &Commit{store: s, refusal: refusal}
-	q := &s.pipeline.queue
-	q.Lock()
-	defer q.Unlock()
-	if n := len(q.commits); n > 0 {
-		c.after = q.commits[n-1]
-	}
-	return c
+func (s *Store) refuse(refusal error) Commit {
+	lsn, seq := s.pipeline.publication.last()
+	return Commit{store: s, lsn: lsn, seq: seq, refusal: refusal}
 }
+
+// await returns when everything up to a sequence number, whose record is lsn, is
+// durable (with SyncAlways) and visible.
+func (s *Store) await(ctx context.Context, lsn wal.LSN, seq uint64) error {
+	p := &s.pipeline.publication
+	if p.visible.Load() >= seq {
+		return nil
+	}
+	if s.opts.Sync == SyncAlways {
+		if err := s.log.Sync(lsn); err != nil {
+			return s.poison(err)
+		}
+		if p.publish(s.publishable()); p.visible.Load() >= seq {
+			return nil
+		}
+	}
+	// A commit before this one is durable but not applied yet; whoever applies
+	// it publishes both, soon: nothing that is applied waits for anything.
+	return p.wait(ctx, seq)
+}
+
+// publishable is the last log record whose commit readers may see.
+func (s *Store) publishable() wal.LSN {
+	if s.opts.Sync == SyncAlways {
+		return s.log.DurableLSN()
+	}
+	return math.MaxUint64
+}
+
+// applied says that the changes of a commit are in the memtables. A later
+// commit may have made it durable already, and then waits for it to be applied.
+func (s *Store) applied(t ticket) { s.pipeline.publication.applied(t, s.publishable) }
 
 // settle returns when every write below endSeq is durable and visible. A flush
 // waits for it: a table file must not hold what the log could still lose, and
@@ -261,20 +255,9 @@ func (s *Store) settle(endSeq uint64) error {
 	if err := s.syncLog(); err != nil {
 		return err
 	}
-	s.publish()
-	q := &s.pipeline.queue
-	q.Lock()
-	var last *Commit
-	for _, c := range q.commits {
-		if c.lastSeq < endSeq {
-			last = c
-		}
-	}
-	q.Unlock()
-	if last == nil {
-		return nil
-	}
-	return last.Wait(context.Background())
+	p := &s.pipeline.publication
+	p.publish(s.publishable())
+	return p.wait(context.Background(), p.lastBelow(endSeq))
 }
 
 // syncLog makes everything durable that is in the log's buffer.

@@ -31,13 +31,12 @@ func TestP07_ARefusalWaitsUntilItsCauseIsVisible(t *testing.T) {
 	if err := change.check(startMillis); err != nil {
 		t.Fatal(err)
 	}
-	var batch row.Batch
-	if err := batch.Add(&change.mutation); err != nil {
+	w := write{entries: []entry{{from: &change, change: &change.change, size: 1000}}}
+	if err := w.batch.Add(&change.change); err != nil {
 		t.Fatal(err)
 	}
-	slow := &Commit{store: s, published: make(chan struct{})}
-	mutations, places := []row.Mutation{change.mutation}, make([]place, 1)
-	first, err := s.enqueue(slow, &batch, mutations, places)
+	slow := &Commit{store: s}
+	ticket, err := s.enqueue(slow, &w)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,8 +61,8 @@ func TestP07_ARefusalWaitsUntilItsCauseIsVisible(t *testing.T) {
 		got, _ := table.Get(ctx(), Key("p", 1), ReadOptions{})
 		t.Errorf("refused with %v, while readers see %v", err, got)
 	}
-	places[0].slot.Apply(first, &mutations[0])
-	slow.applied.Store(true)
+	w.entries[0].slot.Apply(slow.seq, w.entries[0].change)
+	s.applied(ticket)
 	if err := refused.Wait(ctx()); !errors.Is(err, errExists) {
 		t.Errorf("the refusal is %v", err)
 	}

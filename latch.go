@@ -19,9 +19,11 @@ type latches struct {
 
 const latchStripes = 1024
 
-func latchOf(table uint64, key []byte) uint32 {
-	return uint32((xxhash.Sum64(key) ^ table*0x9E3779B97F4A7C15) % latchStripes)
-}
+// rowHash is a hash of a row of a table.
+func rowHash(table uint64, key []byte) uint64 { return xxhash.Sum64(key) ^ table*0x9E3779B97F4A7C15 }
+
+// stripeOf is the latch of the rows with a hash.
+func stripeOf(hash uint64) uint32 { return uint32(hash % latchStripes) }
 
 // lockAll locks a set of stripes in ascending order, so that two batches never
 // wait for each other, and returns the set without repeats, for unlockAll.

@@ -382,7 +382,8 @@ func TestADeleteOfAVersionInADroppedTableIsRefused(t *testing.T) {
 	if err := r.store.DropTable(ctx(), "t"); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, "addTrims", c.addTrims(&c.mutation), ErrTableNotFound)
+	_, err := c.withTrims()
+	wantError(t, "withTrims", err, ErrTableNotFound)
 }
 
 // TestP02_ACheckpointIsOneMoment writes batches over two tables while a

@@ -52,7 +52,7 @@ type TableMetrics struct {
 func (s *Store) Metrics() Metrics {
 	stats := s.blocks.Stats()
 	m := Metrics{
-		VisibleSequence: s.pipeline.visible.Load(),
+		VisibleSequence: s.pipeline.publication.visible.Load(),
 		MemoryBudget:    s.opts.MemoryBudget,
 		CacheHits:       stats.Hits, CacheMisses: stats.Misses, CacheBytes: stats.Bytes,
 		OldestSegment: s.state().MinLog,

@@ -186,7 +186,7 @@ func (t *Table) view(sn *Snapshot, undurable bool) (mvcc.View, bool) {
 	}
 	seq := mvccLatest
 	if !undurable {
-		seq = t.store.pipeline.visible.Load()
+		seq = t.store.pipeline.publication.visible.Load()
 	}
 	millis := int64(0)
 	if meta.Options.TTLSeconds != NeverExpires {

@@ -40,7 +40,7 @@ func (s *Store) recover() error {
 		return err
 	}
 	s.pipeline.nextSeq = r.lastSeq + 1
-	s.pipeline.visible.Store(r.lastSeq)
+	s.pipeline.publication.init(r.lastSeq)
 	if result.Records > 0 {
 		s.opts.Logger.Info("log recovered", "records", result.Records, "bytes", result.Bytes, "applied", r.applied)
 	}
@@ -87,10 +87,10 @@ func knownSegment(state *manifest.State) uint64 {
 
 // replay applies recovered records.
 type replay struct {
-	store    *Store
-	lastSeq  uint64
-	applied  int // mutations
-	mutation row.Mutation
+	store   *Store
+	lastSeq uint64
+	applied int // mutations
+	change  row.Change
 }
 
 // record applies one record: a batch whose first sequence number is the
@@ -112,7 +112,7 @@ func (r *replay) record(rec wal.Record) error {
 
 func (r *replay) batch(batch *row.BatchReader, rec wal.Record) error {
 	for seq := rec.Position; ; seq++ {
-		more, err := batch.Next(&r.mutation)
+		more, err := batch.Next(&r.change)
 		if err != nil || !more {
 			return err
 		}
@@ -123,19 +123,19 @@ func (r *replay) batch(batch *row.BatchReader, rec wal.Record) error {
 	}
 }
 
-// apply inserts the mutation unless its table is gone or its partition's files
+// apply inserts the change unless its table is gone or its partition's files
 // hold it.
 func (r *replay) apply(seq, segment uint64) error {
-	s, m := r.store, &r.mutation
-	table := s.catalog().byID[m.Table]
+	s, c := r.store, &r.change
+	table := s.catalog().byID[c.Table]
 	if table == nil {
 		return nil
 	}
-	tree := table.partitions().Find(m.Key)
+	tree := table.partitions().Find(c.Key)
 	if seq <= tree.FlushedSeq() {
 		return nil
 	}
-	size := memtable.EstimateSize(m)
+	size := memtable.EstimateSize(c)
 	if !s.opts.ReadOnly {
 		full := tree
 		if !tree.Full(size) {
@@ -153,7 +153,7 @@ func (r *replay) apply(seq, segment uint64) error {
 			}
 		}
 	}
-	tree.Reserve(size, segment).Apply(seq, m)
+	tree.Reserve(size, segment).Apply(seq, c)
 	s.memory.add(size)
 	r.applied++
 	return nil

@@ -215,7 +215,7 @@ func (s *Store) prepare() {
 func (s *Store) commitEdit(e *manifest.Edit) (*manifest.State, error) {
 	// Times are read after the sequence number: every write up to it was
 	// stamped before.
-	if seq := s.pipeline.visible.Load(); seq > 0 {
+	if seq := s.pipeline.publication.visible.Load(); seq > 0 {
 		e.SetLastSeq(seq)
 		e.AddSeqTime(seq, s.issued.last.Load())
 	}

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
@@ -46,6 +47,17 @@ type fixture struct {
 
 func open(b *testing.B, dir string, opts flagstone.Options) *fixture {
 	b.Helper()
+	return openTable(b, dir, opts, row.TypeInteger)
+}
+
+// openKeyed opens a store without sync, of rows with a key of that type.
+func openKeyed(b *testing.B, dir string, key row.Type) *fixture {
+	b.Helper()
+	return openTable(b, dir, flagstone.Options{Sync: flagstone.SyncNone}, key)
+}
+
+func openTable(b *testing.B, dir string, opts flagstone.Options, key row.Type) *fixture {
+	b.Helper()
 	store, err := flagstone.Open(dir, opts)
 	if err != nil {
 		b.Fatal(err)
@@ -53,7 +65,7 @@ func open(b *testing.B, dir string, opts flagstone.Options) *fixture {
 	table, err := store.Table("rows")
 	if err != nil {
 		table, err = store.CreateTable(context.Background(), flagstone.TableSpec{
-			Name: "rows", Key: []flagstone.KeyColumn{{Name: "id", Type: row.TypeInteger}},
+			Name: "rows", Key: []flagstone.KeyColumn{{Name: "id", Type: key}},
 		})
 	}
 	if err != nil {
@@ -96,7 +108,7 @@ func BenchmarkPutRow(b *testing.B) {
 		name string
 		mode flagstone.SyncMode
 	}{{"unsynced", flagstone.SyncNone}, {"synced", flagstone.SyncAlways}} {
-		for _, writers := range []int{1, 8} {
+		for _, writers := range []int{1, 8, 16} {
 			b.Run(fmt.Sprintf("%s/writers=%d", sync.name, writers), func(b *testing.B) {
 				f := open(b, b.TempDir(), flagstone.Options{Sync: sync.mode})
 				defer f.store.Close()
@@ -117,6 +129,119 @@ func BenchmarkPutRow(b *testing.B) {
 					}
 				})
 			})
+		}
+	}
+}
+
+// BenchmarkPutBatch writes batches of 100 rows of 10 x 100 bytes; the figure is
+// per row.
+func BenchmarkPutBatch(b *testing.B) {
+	f := open(b, b.TempDir(), flagstone.Options{Sync: flagstone.SyncNone})
+	defer f.store.Close()
+	b.ReportAllocs()
+	b.SetBytes(columns * valueSize)
+	batch := f.store.NewBatch()
+	i := uint64(0)
+	for b.Loop() {
+		i++
+		now := f.store.NowMillis()
+		c := batch.Row(f.table, key(i))
+		c.PutRow()
+		for n := range columns {
+			c.Put(columnNames[n], now, row.Binary(f.vs[(i+uint64(n))%uint64(len(f.vs))]))
+		}
+		if batch.Len() == 100 {
+			if err := f.store.Apply(context.Background(), batch); err != nil {
+				b.Fatal(err)
+			}
+			batch.Reset()
+		}
+	}
+}
+
+// BenchmarkPutValue is the shape of a key-value store: a key of 16 bytes, one
+// column of 100 bytes.
+func BenchmarkPutValue(b *testing.B) {
+	for _, order := range []string{"sequential", "random"} {
+		for _, writers := range []int{1, 8} {
+			b.Run(fmt.Sprintf("%s/writers=%d", order, writers), func(b *testing.B) {
+				f := openKeyed(b, b.TempDir(), row.TypeBinary)
+				defer f.store.Close()
+				var next atomic.Uint64
+				b.ReportAllocs()
+				b.SetBytes(16 + valueSize)
+				b.SetParallelism((writers + 1) / 2)
+				b.ResetTimer()
+				put := func(k []byte) {
+					i := next.Add(1)
+					if order == "random" {
+						i *= 0x9E3779B97F4A7C15
+					}
+					binary.BigEndian.PutUint64(k[8:], i)
+					key := [1]row.Value{row.Binary(k)}
+					err := f.table.Put(context.Background(), key[:], "v", f.store.NowMillis(), row.Binary(f.vs[i%uint64(len(f.vs))]))
+					if err != nil {
+						b.Fatal(err)
+					}
+				}
+				if writers == 1 {
+					k := make([]byte, 16)
+					for b.Loop() {
+						put(k)
+					}
+					return
+				}
+				b.RunParallel(func(pb *testing.PB) {
+					k := make([]byte, 16)
+					for pb.Next() {
+						put(k)
+					}
+				})
+			})
+		}
+	}
+}
+
+// BenchmarkHotRow updates one column of one row again and again.
+func BenchmarkHotRow(b *testing.B) {
+	f := open(b, b.TempDir(), flagstone.Options{Sync: flagstone.SyncNone})
+	defer f.store.Close()
+	f.put(b, 1)
+	ctx, k := context.Background(), key(1)
+	i := uint64(0)
+	b.ReportAllocs()
+	for b.Loop() {
+		i++
+		if err := f.table.Put(ctx, k, columnNames[3], f.store.NowMillis(), row.Binary(f.vs[i%uint64(len(f.vs))])); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkWideRow puts 1,000 new columns of 100 bytes into one row at a time;
+// the figure is per column.
+func BenchmarkWideRow(b *testing.B) {
+	f := open(b, b.TempDir(), flagstone.Options{Sync: flagstone.SyncNone})
+	defer f.store.Close()
+	ctx, k := context.Background(), key(1)
+	name := []byte("column0000000000")
+	b.ReportAllocs()
+	b.SetBytes(valueSize)
+	next := 0
+	for left := b.N; left > 0; left -= 1000 {
+		err := f.table.Update(ctx, k, func(tx *flagstone.RowTx) error {
+			now := f.store.NowMillis()
+			for i := range 1000 {
+				next++
+				for n, at := next, len(name)-1; n > 0; n, at = n/10, at-1 {
+					name[at] = '0' + byte(n%10)
+				}
+				tx.Put(string(name), now, row.Binary(f.vs[i]))
+			}
+			return nil
+		})
+		if err != nil {
+			b.Fatal(err)
 		}
 	}
 }

@@ -25,13 +25,16 @@ func benchKey(dst []byte, i uint64) []byte {
 	return binary.BigEndian.AppendUint64(dst, i)
 }
 
-func benchMutation() *row.Mutation {
-	mut := &row.Mutation{DeleteRow: true}
+func benchMutation() *row.Change { return benchChange(0, benchColumns, 1_700_000_000_000) }
+
+// benchChange puts the columns from one on to another.
+func benchChange(from, to int, version int64) *row.Change {
+	mut := &row.Mutation{Key: []byte("k"), DeleteRow: to-from == benchColumns}
 	value := make([]byte, benchValue)
-	for c := range benchColumns {
-		mut.Cells = append(mut.Cells, row.Cell{Column: fmt.Appendf(nil, "field%d", c), Version: 1_700_000_000_000, Kind: row.KindPut, Type: row.TypeBinary, Value: value})
+	for c := from; c < to; c++ {
+		mut.Cells = append(mut.Cells, row.Cell{Column: fmt.Appendf(nil, "field%d", c), Version: version, Kind: row.KindPut, Type: row.TypeBinary, Value: value})
 	}
-	return mut
+	return memtable.ChangeOf(mut)
 }
 
 // benchRows is what fills a memtable of 64 MiB with rows of 1 KB.
@@ -80,9 +83,8 @@ func BenchmarkUpdateColumn(b *testing.B) {
 			var wg sync.WaitGroup
 			for w := range writers {
 				wg.Go(func() {
-					mut := &row.Mutation{Cells: benchMutation().Cells[3:4]}
+					mut := benchChange(3, 4, 1_700_000_000_001)
 					random := rand.New(rand.NewPCG(1, uint64(w)))
-					mut.Cells[0].Version++
 					for i := w; i < b.N; i += writers {
 						// Each writer has rows of its own.
 						k := random.Uint64N(benchRows/uint64(writers))*uint64(writers) + uint64(w)
@@ -170,7 +172,7 @@ func BenchmarkIterate(b *testing.B) {
 func BenchmarkSmallRow(b *testing.B) {
 	mt := memtable.New(memtable.Options{Seed: 1})
 	const rows = 300_000
-	mut := &row.Mutation{Cells: benchMutation().Cells[:1]}
+	mut := benchChange(0, 1, 1_700_000_000_000)
 	b.Run("insert", func(b *testing.B) {
 		b.ReportAllocs()
 		for i := range b.N {

@@ -131,6 +131,8 @@ type indexWriter struct {
 	placed   bool
 	prev     [maxHeight]link // last cell before the place, at each level
 	compared int             // cells compared so far
+	inserted int             // cells inserted so far
+	random   uint64          // what the heights of their towers come from
 }
 
 func (w *indexWriter) init(m *Memtable, n *rowNode) {
@@ -174,8 +176,9 @@ func (w *indexWriter) raise(height int) {
 }
 
 // insert adds a cell. REQUIRES: it sorts after those inserted before it.
-func (w *indexWriter) insert(c *row.Cell, random uint64) {
-	height := towerHeight(random)
+func (w *indexWriter) insert(c *row.Cell) {
+	height := towerHeight(mix64(w.random + uint64(w.inserted)))
+	w.inserted++
 	if height > w.height {
 		w.raise(height)
 	}

@@ -139,7 +139,7 @@ func TestReadersSeeAllAcknowledgedMutationsWhileOthersWrite(t *testing.T) {
 		writing.Go(func() {
 			for i := range perWriter {
 				seq, mut := historyMutation(w, i)
-				mt.Apply(seq, mut)
+				mt.Apply(seq, memtable.ChangeOf(mut))
 				applied[w].Store(int64(i + 1))
 			}
 		})
@@ -188,7 +188,7 @@ func TestRowsInsertedAtOnePlaceByManyWritersAreAllThere(t *testing.T) {
 			wg.Go(func() {
 				for i := range 200 {
 					mut := row.Mutation{Key: fmt.Appendf(nil, "%06d", i*8+w), PutRow: true}
-					mt.Apply(uint64(round*10_000+i*8+w+1), &mut)
+					mt.Apply(uint64(round*10_000+i*8+w+1), memtable.ChangeOf(&mut))
 				}
 			})
 		}

@@ -16,6 +16,15 @@ import (
 
 const hotUpdates = 100_000
 
+// ChangeOf encodes a mutation.
+func ChangeOf(m *row.Mutation) *row.Change {
+	c := new(row.Change)
+	if err := c.Set(m); err != nil {
+		panic(err)
+	}
+	return c
+}
+
 // A skiplist that keeps a quarter per level compares 4 cells per level, with
 // 8.3 levels for 100,000 cells; the bounds leave room for bad luck.
 const (
@@ -42,7 +51,7 @@ func TestARowUpdated100000TimesIsReadInLogarithmicTime(t *testing.T) {
 	for _, shape := range shapes {
 		t.Run(shape.name, func(t *testing.T) {
 			m := New(Options{Seed: 42})
-			m.Apply(1, &row.Mutation{Key: []byte("k"), PutRow: true})
+			m.Apply(1, ChangeOf(&row.Mutation{Key: []byte("k"), PutRow: true}))
 			_, n := m.findRow(m.hash.of([]byte("k")), []byte("k"))
 			total, worst := 0, 0
 			for i := range hotUpdates {
@@ -50,7 +59,8 @@ func TestARowUpdated100000TimesIsReadInLogarithmicTime(t *testing.T) {
 				w.init(m, n)
 				c := shape.cell(i)
 				c.Seq = uint64(i + 2)
-				w.insert(&c, mix64(m.seed^mix64(c.Seq)))
+				w.random, w.inserted = m.seed^mix64(c.Seq), 0
+				w.insert(&c)
 				total, worst = total+w.compared, max(worst, w.compared)
 			}
 			checkComparisons(t, "insertions", total, worst)
@@ -85,17 +95,17 @@ func TestNeighbouringCellsOfAMutationAreInsertedFromPlaceToPlace(t *testing.T) {
 	const columns = 20_000
 	wide := &row.Mutation{Key: []byte("k")}
 	for i := range columns {
-		wide.Cells = append(wide.Cells, row.Cell{Column: fmt.Appendf(nil, "%06d", i), Version: 1, Kind: row.KindPut})
+		wide.Cells = append(wide.Cells, row.Cell{Column: fmt.Appendf(nil, "%06d", i), Version: 1, Kind: row.KindPut, Type: row.TypeBinary})
 	}
-	m.Apply(1, &row.Mutation{Key: wide.Key, PutRow: true})
-	m.Apply(2, wide)
+	m.Apply(1, ChangeOf(&row.Mutation{Key: wide.Key, PutRow: true}))
+	m.Apply(2, ChangeOf(wide))
 	_, n := m.findRow(m.hash.of(wide.Key), wide.Key)
-	var w indexWriter
+	w := indexWriter{random: 1}
 	w.init(m, n)
 	for i := range wide.Cells {
 		c := wide.Cells[i]
 		c.Seq = 3
-		w.insert(&c, mix64(uint64(i)))
+		w.insert(&c)
 	}
 	if mean := float64(w.compared) / columns; mean > 4.5 {
 		t.Errorf("%.1f comparisons for each cell, want at most 4.5", mean)
@@ -106,7 +116,7 @@ func TestFindingARowComparesLogarithmicallyManyKeys(t *testing.T) {
 	m := New(Options{Seed: 42})
 	const rows = 50_000
 	for i := range rows { // rising keys, as by a clock
-		m.Apply(uint64(i+1), &row.Mutation{Key: fmt.Appendf(nil, "%08d", i), PutRow: true})
+		m.Apply(uint64(i+1), ChangeOf(&row.Mutation{Key: fmt.Appendf(nil, "%08d", i), PutRow: true}))
 	}
 	// The level sizes decide the length of a descent.
 	want := float64(rows)
@@ -127,14 +137,13 @@ func TestFindingARowComparesLogarithmicallyManyKeys(t *testing.T) {
 
 // insertAt links a row at a place that was found earlier.
 func insertAt(m *Memtable, key string, s *rowSplice, height int) {
-	mut := &row.Mutation{Key: []byte(key), PutRow: true}
-	size, encoded := packedSize(nil)
+	c := ChangeOf(&row.Mutation{Key: []byte(key), PutRow: true})
 	l, n := m.newRowNode(height, len(key))
-	n.packed, _ = m.arena.alloc(&m.data, size)
+	n.packed, _ = m.arena.alloc(&m.data, packedSize(c.Cells()))
 	n.keyLen, n.height = uint16(len(key)), uint8(height)
 	copy(n.key(), key)
-	m.packedOf(n).fill(1, mut, row.MaxVersion, encoded)
-	m.linkRow(l, n, mut.Key, s)
+	m.packedOf(n).fill(1, c, row.MaxVersion)
+	m.linkRow(l, n, c.Key, s)
 }
 
 func TestARowIsInsertedRightlyAtAnOutdatedPlace(t *testing.T) {
@@ -178,7 +187,7 @@ func TestABackLinkNeverMovesBack(t *testing.T) {
 	// The writer of "b" is late: "c" was inserted behind it meanwhile.
 	m := New(Options{})
 	for i, key := range []string{"a", "b", "c", "d"} {
-		m.Apply(uint64(i+1), &row.Mutation{Key: []byte(key), PutRow: true})
+		m.Apply(uint64(i+1), ChangeOf(&row.Mutation{Key: []byte(key), PutRow: true}))
 	}
 	find := func(key string) (link, *rowNode) { return m.findRow(m.hash.of([]byte(key)), []byte(key)) }
 	a, _ := find("a")
@@ -194,7 +203,7 @@ func TestABackLinkNeverMovesBack(t *testing.T) {
 func TestSteppingBackFindsThePredecessorBehindAnOutdatedBackLink(t *testing.T) {
 	m := New(Options{})
 	for i := range 10 {
-		m.Apply(uint64(i+1), &row.Mutation{Key: []byte{'a' + byte(i)}, PutRow: true})
+		m.Apply(uint64(i+1), ChangeOf(&row.Mutation{Key: []byte{'a' + byte(i)}, PutRow: true}))
 	}
 	it := m.NewIterator()
 	it.Last()
@@ -280,7 +289,7 @@ func TestAFullHashTableIsFollowedByALargerOne(t *testing.T) {
 	for w := range 4 {
 		wg.Go(func() {
 			for i := w; i < rows; i += 4 {
-				m.Apply(uint64(i+1), &row.Mutation{Key: fmt.Appendf(nil, "%d", i), PutRow: true})
+				m.Apply(uint64(i+1), ChangeOf(&row.Mutation{Key: fmt.Appendf(nil, "%d", i), PutRow: true}))
 			}
 		})
 	}

@@ -79,50 +79,50 @@ func New(opts Options) *Memtable {
 	return m
 }
 
-// Apply adds a mutation, normalized, at a sequence number. Memory that the
-// mutation refers to is copied. Mutations of different rows may be applied at
+// Apply adds a change, normalized, at a sequence number. Memory that the
+// change refers to is copied. Changes of different rows may be applied at
 // the same time; those of one row one after the other, with rising sequence
 // numbers. Readers may run at any time.
 //
 // A row marker that tells no reader anything new is left out: if the row has
 // one at or after its newest delete-row, in this memtable, that expires in the
-// same second or later. A mutation that then leaves no cell adds nothing but
+// same second or later. A change that then leaves no cell adds nothing but
 // its sequence number.
-func (m *Memtable) Apply(seq uint64, mut *row.Mutation) {
+func (m *Memtable) Apply(seq uint64, c *row.Change) {
 	m.noteSequence(seq)
-	marker, ok := mut.Marker()
+	marker, ok := c.Marker()
 	if !ok {
 		marker = noMarker
-		if !mut.DeleteRow && len(mut.Cells) == 0 {
+		if !c.DeleteRow && c.Cells().Len() == 0 {
 			return
 		}
 	}
-	hash := m.hash.of(mut.Key)
-	if _, n := m.findRow(hash, mut.Key); n != nil {
-		m.updateRow(n, seq, mut, marker)
+	hash := m.hash.of(c.Key)
+	if _, n := m.findRow(hash, c.Key); n != nil {
+		m.updateRow(n, seq, c, marker)
 		return
 	}
-	m.insertRow(hash, seq, mut, marker)
+	m.insertRow(hash, seq, c, marker)
 }
 
-// insertRow adds a row with its first mutation.
-func (m *Memtable) insertRow(hash, seq uint64, mut *row.Mutation, marker int64) {
+// insertRow adds a row with its first change.
+func (m *Memtable) insertRow(hash, seq uint64, c *row.Change, marker int64) {
 	height := towerHeight(mix64(m.seed + uint64(m.rows.Add(1))))
-	size, encoded := packedSize(mut.Cells)
+	size := packedSize(c.Cells())
 	var l, packed link
 	var n *rowNode
 	if size <= inlineLimit {
-		l, n = m.newRowNode(height, len(mut.Key)+wordSize-1+size)
-		packed = l + link(roundUp(rowHeader+height*linkSize+len(mut.Key))/wordSize)
+		l, n = m.newRowNode(height, len(c.Key)+wordSize-1+size)
+		packed = l + link(roundUp(rowHeader+height*linkSize+len(c.Key))/wordSize)
 	} else {
-		l, n = m.newRowNode(height, len(mut.Key))
+		l, n = m.newRowNode(height, len(c.Key))
 		packed, _ = m.arena.alloc(&m.data, size)
 	}
-	n.packed, n.keyLen, n.height = packed, uint16(len(mut.Key)), uint8(height)
-	copy(n.key(), mut.Key)
-	m.packedOf(n).fill(seq, mut, marker, encoded)
-	cells := len(mut.Cells)
-	if mut.DeleteRow {
+	n.packed, n.keyLen, n.height = packed, uint16(len(c.Key)), uint8(height)
+	copy(n.key(), c.Key)
+	m.packedOf(n).fill(seq, c, marker)
+	cells := c.Cells().Len()
+	if c.DeleteRow {
 		cells++
 	}
 	if marker != noMarker {
@@ -130,8 +130,8 @@ func (m *Memtable) insertRow(hash, seq uint64, mut *row.Mutation, marker int64) 
 	}
 	m.cells.Add(int64(cells))
 	var s rowSplice
-	m.findSplice(mut.Key, &s)
-	m.linkRow(l, n, mut.Key, &s)
+	m.findSplice(c.Key, &s)
+	m.linkRow(l, n, c.Key, &s)
 	m.hash.add(hash, l)
 }
 
@@ -141,40 +141,36 @@ func (m *Memtable) newRowNode(height, extra int) (link, *rowNode) {
 	return l, (*rowNode)(p)
 }
 
-// updateRow adds a later mutation to a row.
-func (m *Memtable) updateRow(n *rowNode, seq uint64, mut *row.Mutation, marker int64) {
-	if marker != noMarker && !mut.DeleteRow && markerCovers(m.liveMarker(n), marker) {
+// updateRow adds a later change to a row.
+func (m *Memtable) updateRow(n *rowNode, seq uint64, change *row.Change, marker int64) {
+	cells := change.Cells()
+	if marker != noMarker && !change.DeleteRow && markerCovers(m.liveMarker(n), marker) {
 		marker = noMarker
-		if len(mut.Cells) == 0 {
+		if cells.Len() == 0 {
 			return
 		}
 	}
-	var w indexWriter
+	w := indexWriter{random: mix64(m.seed ^ mix64(seq)<<1)}
 	w.init(m, n)
-	if marker != noMarker || mut.DeleteRow {
+	if marker != noMarker || change.DeleteRow {
 		w.head.version = marker
 	}
-	random := mix64(m.seed ^ mix64(seq)<<1)
-	cells := 0
-	insert := func(c *row.Cell) {
-		w.insert(c, mix64(random+uint64(cells)))
-		cells++
-	}
 	var c row.Cell
-	if mut.DeleteRow {
+	if change.DeleteRow {
 		c = row.Cell{Version: row.MaxVersion, Seq: seq, Kind: row.KindDeleteRow}
-		insert(&c)
+		w.insert(&c)
 	}
 	if marker != noMarker {
 		c = row.Cell{Version: marker, Seq: seq, Kind: row.KindRowMarker}
-		insert(&c)
+		w.insert(&c)
 	}
-	for i := range mut.Cells {
-		c = mut.Cells[i]
-		c.Seq = seq
-		insert(&c)
+	reader := cells.Reader()
+	c.Seq = seq
+	for range cells.Len() {
+		mustDecode(&reader, &c)
+		w.insert(&c)
 	}
-	m.cells.Add(int64(cells))
+	m.cells.Add(int64(w.inserted))
 }
 
 // markerCovers reports whether a row with marker have looks, to every reader,
@@ -202,19 +198,16 @@ func (m *Memtable) noteSequence(seq uint64) {
 
 // EstimateSize returns an upper bound of the bytes that Apply adds to Used, but
 // for the end of a slab that may be lost.
-func EstimateSize(mut *row.Mutation) int64 {
+func EstimateSize(c *row.Change) int64 {
 	const (
 		node     = int64(rowHeader + maxHeight*linkSize + 2*wordSize + hashBytesPerRow)
 		cell     = int64(cellHeader + maxHeight*linkSize + wordSize)
 		heads    = 3 * cell // of three heights
 		rowLevel = 2 * cell
 	)
-	packed, _ := packedSize(mut.Cells)
-	insert := node + int64(len(mut.Key)+packed)
-	update := heads + rowLevel
-	for i := range mut.Cells {
-		update += cell + int64(len(mut.Cells[i].Column)+len(mut.Cells[i].Value))
-	}
+	cells := c.Cells()
+	insert := node + int64(len(c.Key)+packedSize(cells))
+	update := heads + rowLevel + int64(cells.Len())*cell + int64(len(cells.Bytes()))
 	return max(insert, update)
 }
 

@@ -287,7 +287,7 @@ func TestMemtableAnswersLikeASortedMap(t *testing.T) {
 		for i := range mutations {
 			mut := randomMutation(random, pool[random.IntN(keys)])
 			seq := uint64(i*3 + 7)
-			mt.Apply(seq, mut)
+			mt.Apply(seq, memtable.ChangeOf(mut))
 			m.apply(seq, mut)
 			if mt.SmallestSeq() != 7 || mt.LargestSeq() != seq {
 				t.Fatalf("sequence range %d to %d, want 7 to %d", mt.SmallestSeq(), mt.LargestSeq(), seq)

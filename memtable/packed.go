@@ -6,8 +6,8 @@ package memtable
 //	header    = packedPart
 //	starts    = 8 bytes for each segment but the first: where it begins,
 //	            counted from the first cell
-//	cells     = segments of segmentCells cells, each encoded by
-//	            row.AppendCells on its own, so that reading can begin there
+//	cells     = encoded as in a batch, see row.CellList: in segments of
+//	            segmentCells, each of which can be read on its own
 //
 // All its cells have one sequence number. The row-level cells (delete-row, row
 // marker) are not among the cells but in the header.
@@ -18,14 +18,13 @@ package memtable
 
 import (
 	"bytes"
-	"math/bits"
 	"unsafe"
 
 	"github.com/flagstone-db/flagstone/row"
 )
 
 const (
-	segmentCells = 16
+	segmentCells = row.SegmentCells
 	startSize    = 8
 	packedHeader = int(unsafe.Sizeof(packedPart{}))
 )
@@ -46,51 +45,24 @@ func (m *Memtable) packedOf(n *rowNode) *packedPart { return (*packedPart)(m.are
 
 func segmentsOf(cells int) int { return (cells + segmentCells - 1) / segmentCells }
 
-// packedSize is the size of the packed part for these cells, and of the cells
-// alone.
-func packedSize(cells []row.Cell) (total, encoded int) {
-	for i := 0; i < len(cells); i += segmentCells {
-		encoded += encodedSize(cells[i:min(i+segmentCells, len(cells))])
-	}
-	return packedHeader + max(segmentsOf(len(cells))-1, 0)*startSize + encoded, encoded
+// packedSize is the size of the packed part for these cells.
+func packedSize(cells *row.CellList) int {
+	return packedHeader + len(cells.Starts())*startSize + len(cells.Bytes())
 }
 
-// encodedSize is the length of what row.AppendCells appends.
-func encodedSize(cells []row.Cell) int {
-	size := 0
-	var before int64
-	for i := range cells {
-		c := &cells[i]
-		delta := c.Version - before
-		before = c.Version
-		size += 1 + uvarintSize(uint64(len(c.Column))) + len(c.Column) + uvarintSize(uint64(delta)<<1^uint64(delta>>63))
-		if c.Kind == row.KindPut {
-			size += uvarintSize(uint64(len(c.Value))) + len(c.Value)
-		}
-	}
-	return size
-}
-
-func uvarintSize(x uint64) int { return (bits.Len64(x|1) + 6) / 7 }
-
-// fill writes the part for a mutation into memory that was taken for it.
-func (p *packedPart) fill(seq uint64, mut *row.Mutation, marker int64, encoded int) {
+// fill writes the part for a change into memory that was taken for it.
+func (p *packedPart) fill(seq uint64, c *row.Change, marker int64) {
+	cells := c.Cells()
 	p.seq, p.marker = seq, marker
-	p.size, p.cells, p.deleteRow = int64(encoded), uint32(len(mut.Cells)), mut.DeleteRow
-	if len(mut.Cells) == 0 {
+	p.size, p.cells, p.deleteRow = int64(len(cells.Bytes())), uint32(cells.Len()), c.DeleteRow
+	if cells.Len() == 0 {
 		return
 	}
-	dst := p.encoded()[:0]
 	starts := p.starts()
-	for i := 0; i < len(mut.Cells); i += segmentCells {
-		if i > 0 {
-			starts[i/segmentCells-1] = int64(len(dst))
-		}
-		dst = row.AppendCells(dst, mut.Cells[i:min(i+segmentCells, len(mut.Cells))])
+	for i, start := range cells.Starts() {
+		starts[i] = int64(start)
 	}
-	if len(dst) != encoded {
-		panic("memtable: cells took another size than computed")
-	}
+	copy(p.encoded(), cells.Bytes())
 }
 
 // starts returns where the segments after the first begin.

@@ -118,9 +118,10 @@ func key(pk string, n int) []byte {
 // at that segment.
 func (r *rig) apply(t *Tree, m *row.Mutation, segment uint64) {
 	r.t.Helper()
-	must(r.t, m.Normalize())
+	c := new(row.Change)
+	must(r.t, c.Set(m))
 	r.seq++
-	t.Reserve(memtable.EstimateSize(m), segment).Apply(r.seq, m)
+	t.Reserve(memtable.EstimateSize(c), segment).Apply(r.seq, c)
 }
 
 // put writes one column of a row.

@@ -163,11 +163,11 @@ func (t *Tree) replace(change func(old *state) *state) {
 // A Slot is a place in a memtable that was promised to one mutation.
 type Slot struct{ memory *memory }
 
-// Apply inserts the mutation. Mutations of one row must be applied one after
-// the other, in the order of their sequence numbers; the owner holds the row's
+// Apply inserts the change. Changes of one row must be applied one after the
+// other, in the order of their sequence numbers; the owner holds the row's
 // latch.
-func (s Slot) Apply(seq uint64, m *row.Mutation) {
-	s.memory.table.Apply(seq, m)
+func (s Slot) Apply(seq uint64, c *row.Change) {
+	s.memory.table.Apply(seq, c)
 	s.memory.writers.Done()
 }
 

@@ -249,7 +249,9 @@ func TestRoomInMemtables(t *testing.T) {
 		t.Error("an empty memtable has room for anything")
 	}
 	m := &row.Mutation{Table: testTable, Key: key("a", 1), Cells: []row.Cell{putCell("c", 1, "v")}}
-	size := memtable.EstimateSize(m)
+	c := new(row.Change)
+	must(t, c.Set(m))
+	size := memtable.EstimateSize(c)
 	r.apply(r.tree, m, 7)
 	if r.tree.Full(1000-size) || !r.tree.Full(1000-size+1) {
 		t.Error("Full is not exact")

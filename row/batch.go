@@ -3,26 +3,29 @@ package row
 import (
 	"encoding/binary"
 	"fmt"
-	"slices"
 )
 
 // The encoding of a batch, which is what the log carries:
 //
 //	batch    = format time count mutation*
-//	format   = 1 byte, 1
+//	format   = 1 byte, 2
 //	time     = 8 bytes little endian: the clock reading, in milliseconds, at
 //	           which the batch was made
 //	count    = 4 bytes little endian: number of mutations
 //	mutation = table flags keyLen key cellCount cell*
 //	table, keyLen, cellCount = uvarint
 //	flags    = 1 byte: bit 0 delete-row, bit 1 put-row, others zero
-//	cell     = see AppendCells
+//	cell     = see CellList
+//
+// In format 1, which is still read, versions counted from 0 only at the first
+// cell of a mutation.
 //
 // Applying a batch reads nothing but these bytes. Mutation i of a batch gets
 // the sequence number of the batch plus i.
 
 const (
-	batchFormat     = 1
+	batchFormat     = 2
+	oldBatchFormat  = 1
 	batchHeaderSize = 1 + 8 + 4
 
 	flagDeleteRow = 1 << 0
@@ -31,12 +34,33 @@ const (
 
 // Batch is an ordered list of mutations in encoded form. The zero Batch is
 // empty and ready to use; Reset makes a used one so again and keeps its memory.
+//
+// Small changes are copied into the batch. The cells of large ones stay where
+// they are, so they must not change until the batch is reset.
 type Batch struct {
-	data []byte
+	data   []byte
+	large  []largeCells
+	pieces [][]byte
 }
 
+// largeCells are to be inserted into a batch's data.
+type largeCells struct {
+	at    int
+	cells []byte
+}
+
+// copyLimit is the size up to which cells are copied into the batch: a copy of
+// so much costs less than the log's care for one more piece.
+const copyLimit = 256
+
 // Reset empties the batch.
-func (b *Batch) Reset() { b.data = b.data[:0] }
+func (b *Batch) Reset() {
+	b.data = b.data[:0]
+	clear(b.large)
+	b.large = b.large[:0]
+	clear(b.pieces)
+	b.pieces = b.pieces[:0]
+}
 
 // Cap is the size of the memory that the batch keeps, in bytes.
 func (b *Batch) Cap() int { return cap(b.data) }
@@ -52,41 +76,35 @@ func (b *Batch) Len() int {
 	return int(binary.LittleEndian.Uint32(b.data[9:]))
 }
 
-// Add normalizes the mutation (see Mutation.Normalize, which reorders its
-// cells) and appends it. The mutation is copied.
-func (b *Batch) Add(m *Mutation) error {
-	if err := m.Normalize(); err != nil {
+// Add normalizes the change and appends it. Errors are ErrBadMutation, and
+// leave the batch as it was.
+func (b *Batch) Add(c *Change) error {
+	if err := c.Normalize(); err != nil {
 		return err
 	}
 	if len(b.data) == 0 {
-		b.data = append(b.data, make([]byte, batchHeaderSize)...)
-		b.data[0] = batchFormat
+		b.data = append(b.data, batchFormat, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 	}
 	binary.LittleEndian.PutUint32(b.data[9:], uint32(b.Len()+1))
 	var flags byte
-	if m.DeleteRow {
+	if c.DeleteRow {
 		flags |= flagDeleteRow
 	}
-	if m.PutRow {
+	if c.PutRow {
 		flags |= flagPutRow
 	}
-	b.data = slices.Grow(b.data, encodedBound(m))
-	b.data = binary.AppendUvarint(b.data, m.Table)
-	b.data = append(b.data, flags)
-	b.data = binary.AppendUvarint(b.data, uint64(len(m.Key)))
-	b.data = append(b.data, m.Key...)
-	b.data = binary.AppendUvarint(b.data, uint64(len(m.Cells)))
-	b.data = AppendCells(b.data, m.Cells)
-	return nil
-}
-
-// encodedBound is at least the size of a mutation's encoding.
-func encodedBound(m *Mutation) int {
-	size := 1 + 3*binary.MaxVarintLen64 + len(m.Key)
-	for i := range m.Cells {
-		size += 1 + 3*binary.MaxVarintLen64 + len(m.Cells[i].Column) + len(m.Cells[i].Value)
+	data := binary.AppendUvarint(b.data, c.Table)
+	data = append(data, flags)
+	data = binary.AppendUvarint(data, uint64(len(c.Key)))
+	data = append(data, c.Key...)
+	data = binary.AppendUvarint(data, uint64(c.cells.count))
+	if cells := c.cells.data; len(cells) <= copyLimit {
+		data = append(data, cells...)
+	} else {
+		b.large = append(b.large, largeCells{len(data), cells})
 	}
-	return size
+	b.data = data
+	return nil
 }
 
 // SetTime stamps the batch with a clock reading in milliseconds.
@@ -96,15 +114,29 @@ func (b *Batch) SetTime(ms int64) {
 	}
 }
 
-// Bytes returns the encoding, valid until the batch is changed. An empty batch
-// has no bytes.
-func (b *Batch) Bytes() []byte { return b.data }
+// Pieces returns the encoding, which is the concatenation of the pieces. It is
+// valid until the batch or a change in it is changed. An empty batch has none.
+func (b *Batch) Pieces() [][]byte {
+	b.pieces = b.pieces[:0]
+	from := 0
+	for i := range b.large {
+		l := &b.large[i]
+		b.pieces = append(b.pieces, b.data[from:l.at], l.cells)
+		from = l.at
+	}
+	if from < len(b.data) {
+		b.pieces = append(b.pieces, b.data[from:])
+	}
+	return b.pieces
+}
 
 // BatchReader decodes a batch, mutation by mutation.
 type BatchReader struct {
 	rest  []byte
 	count int
 	time  int64
+	old   bool // the batch has format 1
+	cell  Cell // the one that was read last
 }
 
 // NewBatchReader checks the header of an encoded batch. Errors are
@@ -113,13 +145,14 @@ func NewBatchReader(data []byte) (BatchReader, error) {
 	if len(data) < batchHeaderSize {
 		return BatchReader{}, fmt.Errorf("%w: batch of %d bytes", ErrBadMutation, len(data))
 	}
-	if data[0] != batchFormat {
-		return BatchReader{}, fmt.Errorf("%w: batch format %d, this version reads %d", ErrBadMutation, data[0], batchFormat)
+	if data[0] != batchFormat && data[0] != oldBatchFormat {
+		return BatchReader{}, fmt.Errorf("%w: batch format %d, this version reads up to %d", ErrBadMutation, data[0], batchFormat)
 	}
 	r := BatchReader{
 		rest:  data[batchHeaderSize:],
 		count: int(binary.LittleEndian.Uint32(data[9:])),
 		time:  int64(binary.LittleEndian.Uint64(data[1:])),
+		old:   data[0] == oldBatchFormat,
 	}
 	return r, nil
 }
@@ -130,11 +163,11 @@ func (r *BatchReader) Count() int { return r.count }
 // Time returns the clock reading that the batch was stamped with.
 func (r *BatchReader) Time() int64 { return r.time }
 
-// Next decodes the next mutation into m, reusing its Cells slice; keys,
-// columns and values share memory with the batch. It returns false at the end
-// of the batch. Errors are ErrBadMutation: the batch is damaged or not one,
-// and nothing of it may be applied.
-func (r *BatchReader) Next(m *Mutation) (bool, error) {
+// Next decodes the next mutation into c, reusing its memory; key and cells may
+// share memory with the batch. It returns false at the end of the batch. Errors
+// are ErrBadMutation: the batch is damaged or not one, and nothing of it may be
+// applied.
+func (r *BatchReader) Next(c *Change) (bool, error) {
 	if r.count == 0 {
 		if len(r.rest) != 0 {
 			return false, fmt.Errorf("%w: %d bytes after the last mutation", ErrBadMutation, len(r.rest))
@@ -159,27 +192,65 @@ func (r *BatchReader) Next(m *Mutation) (bool, error) {
 	if n <= 0 || count > uint64(len(b)-n)/smallestCell {
 		return false, fmt.Errorf("%w: %d cells in %d bytes", ErrBadMutation, count, len(b))
 	}
-	m.Table, m.Key = table, key
-	m.DeleteRow, m.PutRow = flags&flagDeleteRow != 0, flags&flagPutRow != 0
-	if cap(m.Cells) < int(count) {
-		m.Cells = make([]Cell, count)
+	c.Table, c.Key = table, key
+	c.DeleteRow, c.PutRow = flags&flagDeleteRow != 0, flags&flagPutRow != 0
+	if err := r.cells(c, b[n:], int(count)); err != nil {
+		return false, err
 	}
-	m.Cells = m.Cells[:count]
-	cells := NewCellReader(b[n:])
-	for i := range m.Cells {
-		c := &m.Cells[i]
-		if err := cells.Next(c); err != nil {
-			return false, err
-		}
-		c.Seq = 0
-		if err := c.check(); err != nil {
-			return false, err
-		}
-		if i > 0 && !inOrder(&m.Cells[i-1], c) {
-			return false, fmt.Errorf("%w: cells out of order", ErrBadMutation)
-		}
-	}
-	r.rest = cells.Rest()
 	r.count--
 	return true, nil
+}
+
+// cells checks the cells at the beginning of b and makes them those of c.
+func (r *BatchReader) cells(c *Change, b []byte, count int) error {
+	c.cells = CellList{starts: c.cells.starts[:0]}
+	c.DropCells()
+	reader := NewCellReader(b)
+	if r.old && count > SegmentCells {
+		reader.left = count // and then its cells must be encoded anew
+	}
+	for i := range count {
+		if i > 0 && i%SegmentCells == 0 {
+			c.cells.starts = append(c.cells.starts, len(b)-len(reader.rest))
+		}
+		before := r.cell
+		if err := reader.Next(&r.cell); err != nil {
+			return err
+		}
+		if err := r.cell.check(); err != nil {
+			return err
+		}
+		if i > 0 && !inOrder(&before, &r.cell) {
+			return fmt.Errorf("%w: cells out of order", ErrBadMutation)
+		}
+		switch r.cell.Kind {
+		case KindPut:
+			c.newest = max(c.newest, r.cell.Version)
+		case KindDeleteVersion:
+			c.deletes = true
+		}
+	}
+	size := len(b) - len(reader.rest)
+	c.cells.data, c.cells.count = b[:size:size], count
+	r.rest = reader.rest
+	if r.old && count > SegmentCells {
+		return r.renew(c)
+	}
+	return nil
+}
+
+// renew encodes cells of the old format anew.
+func (r *BatchReader) renew(c *Change) error {
+	cells := make([]Cell, c.cells.count)
+	reader := NewCellReader(c.cells.data)
+	reader.left = len(cells)
+	for i := range cells {
+		if err := reader.Next(&cells[i]); err != nil {
+			return err
+		}
+	}
+	c.spare = nil
+	c.encode(cells)
+	c.spare = nil // the batch's memory
+	return nil
 }

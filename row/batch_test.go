@@ -20,15 +20,30 @@ func readBatch(data []byte) (time int64, mutations []string, err error) {
 	if err != nil {
 		return 0, nil, err
 	}
+	var c Change
 	var m Mutation
 	for {
-		ok, err := r.Next(&m)
+		ok, err := r.Next(&c)
 		if !ok || err != nil {
 			return r.Time(), mutations, err
+		}
+		if err := c.Mutation(&m); err != nil {
+			return 0, nil, err
 		}
 		mutations = append(mutations, describeMutation(&m))
 	}
 }
+
+// add normalizes a mutation and adds it to a batch.
+func add(b *Batch, m *Mutation) error {
+	c := new(Change)
+	if err := c.Set(m); err != nil {
+		return err
+	}
+	return b.Add(c)
+}
+
+func bytesOf(b *Batch) []byte { return bytes.Join(b.Pieces(), nil) }
 
 func TestABatchReadsBackAsItWasMade(t *testing.T) {
 	var b Batch
@@ -38,7 +53,7 @@ func TestABatchReadsBackAsItWasMade(t *testing.T) {
 		var want []string
 		for range rapid.IntRange(1, 5).Draw(t, "mutations") {
 			m := drawMutation(t)
-			if err := b.Add(&m); err != nil {
+			if err := add(&b, &m); err != nil {
 				t.Fatal(err)
 			}
 			want = append(want, describeMutation(&m))
@@ -47,7 +62,7 @@ func TestABatchReadsBackAsItWasMade(t *testing.T) {
 		if b.Len() != len(want) || b.Empty() {
 			t.Fatalf("length %d, empty %v after %d mutations", b.Len(), b.Empty(), len(want))
 		}
-		gotTime, got, err := readBatch(b.Bytes())
+		gotTime, got, err := readBatch(bytesOf(&b))
 		if err != nil || gotTime != time || fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Fatalf("time %d, mutations %q, error %v\nwant %d, %q", gotTime, got, err, time, want)
 		}
@@ -58,10 +73,10 @@ func TestAnEmptyBatchHasNoBytes(t *testing.T) {
 	var b Batch
 	for range 2 {
 		b.SetTime(7)
-		if !b.Empty() || b.Len() != 0 || len(b.Bytes()) != 0 {
-			t.Errorf("empty %v, length %d, %d bytes", b.Empty(), b.Len(), len(b.Bytes()))
+		if !b.Empty() || b.Len() != 0 || len(bytesOf(&b)) != 0 {
+			t.Errorf("empty %v, length %d, %d bytes", b.Empty(), b.Len(), len(bytesOf(&b)))
 		}
-		if err := b.Add(&Mutation{Key: []byte{1}, PutRow: true}); err != nil {
+		if err := add(&b, &Mutation{Key: []byte{1}, PutRow: true}); err != nil {
 			t.Fatal(err)
 		}
 		b.Reset()
@@ -70,15 +85,15 @@ func TestAnEmptyBatchHasNoBytes(t *testing.T) {
 
 func TestARefusedMutationLeavesTheBatchAsItWas(t *testing.T) {
 	var b Batch
-	if err := b.Add(&Mutation{Key: []byte{1}, PutRow: true}); err != nil {
+	if err := add(&b, &Mutation{Key: []byte{1}, PutRow: true}); err != nil {
 		t.Fatal(err)
 	}
-	before := bytes.Clone(b.Bytes())
-	if err := b.Add(&Mutation{Cells: []Cell{put("a", 1, Integer(1))}}); !errors.Is(err, ErrBadMutation) {
+	before := bytes.Clone(bytesOf(&b))
+	if err := add(&b, &Mutation{Cells: []Cell{put("a", 1, Integer(1))}}); !errors.Is(err, ErrBadMutation) {
 		t.Errorf("error %v", err)
 	}
-	if !bytes.Equal(b.Bytes(), before) {
-		t.Errorf("batch %x, was %x", b.Bytes(), before)
+	if !bytes.Equal(bytesOf(&b), before) {
+		t.Errorf("batch %x, was %x", bytesOf(&b), before)
 	}
 }
 
@@ -98,7 +113,11 @@ func TestDamagedBatchesAreRefused(t *testing.T) {
 		b[0] = batchFormat
 		binary.LittleEndian.PutUint32(b[9:], 1)
 		b = append(b, 1, flags, 1, 'k', byte(len(cells)))
-		return AppendCells(b, cells)
+		var list CellList
+		for i := range cells {
+			list.appendCell(&cells[i])
+		}
+		return append(b, list.Bytes()...)
 	}
 	edit := func(b []byte, at int, v byte) []byte {
 		b[at] = v
@@ -114,7 +133,7 @@ func TestDamagedBatchesAreRefused(t *testing.T) {
 		name string
 		data []byte
 	}{
-		{"format 2", edit(encode(0, good), 0, 2)},
+		{"format 3", edit(encode(0, good), 0, 3)},
 		{"a count too large", edit(encode(0, good), 9, 2)},
 		{"a count too small", edit(encode(0, good), 9, 0)},
 		{"bytes at the end", append(encode(0, good), 0)},
@@ -146,9 +165,13 @@ func TestMutationsOfABatchShareItsMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var c Change
 	var m Mutation
-	if ok, err := r.Next(&m); !ok || err != nil {
+	if ok, err := r.Next(&c); !ok || err != nil {
 		t.Fatal(ok, err)
+	}
+	if err := c.Mutation(&m); err != nil {
+		t.Fatal(err)
 	}
 	// A slice of the batch must not let an append run into its neighbour.
 	for _, s := range [][]byte{m.Key, m.Cells[0].Column} {
@@ -164,13 +187,17 @@ func FuzzBatch(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r, err := NewBatchReader(data)
 		var b Batch
+		var c Change
 		var m Mutation
 		var want []string
 		for more := err == nil; more; {
-			more, err = r.Next(&m)
+			more, err = r.Next(&c)
 			if more {
+				if err := c.Mutation(&m); err != nil {
+					t.Fatal(err)
+				}
 				before := describeMutation(&m)
-				if addErr := b.Add(&m); addErr != nil {
+				if addErr := add(&b, &m); addErr != nil {
 					t.Fatalf("read %s, which is refused: %v", before, addErr)
 				}
 				if after := describeMutation(&m); after != before {
@@ -189,7 +216,7 @@ func FuzzBatch(f *testing.F) {
 			return
 		}
 		b.SetTime(r.Time())
-		time, got, err := readBatch(b.Bytes())
+		time, got, err := readBatch(bytesOf(&b))
 		if err != nil || time != r.Time() || fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Fatalf("read %q, wrote %q: %v", want, got, err)
 		}
@@ -204,33 +231,58 @@ func benchmarkMutation() *Mutation {
 	return m
 }
 
+// fill makes c the change of benchmarkMutation, as a writer does.
+func fill(t testing.TB, c *Change, m *Mutation, values []Value, columns []string) {
+	c.Reset()
+	c.Table, c.Key = 1, append(c.Key, m.Key...)
+	c.DeleteRow, c.PutRow = true, true
+	for i, column := range columns {
+		if err := c.Put(column, 1700000000000, values[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func benchmarkValues() (values []Value, columns []string) {
+	for i := range 10 {
+		values = append(values, String("sixteen bytes..."))
+		columns = append(columns, fmt.Sprintf("column%d", i))
+	}
+	return values, columns
+}
+
+// BenchmarkBatchAdd makes a change of ten cells and a batch of it.
 func BenchmarkBatchAdd(b *testing.B) {
 	var batch Batch
+	var c Change
 	m := benchmarkMutation()
+	values, columns := benchmarkValues()
 	b.ReportAllocs()
 	for b.Loop() {
 		batch.Reset()
-		if err := batch.Add(m); err != nil {
+		fill(b, &c, m, values, columns)
+		if err := batch.Add(&c); err != nil {
 			b.Fatal(err)
 		}
 	}
-	b.SetBytes(int64(len(batch.Bytes())))
+	b.SetBytes(int64(len(bytesOf(&batch))))
 }
 
 func BenchmarkBatchRead(b *testing.B) {
 	var batch Batch
-	if err := batch.Add(benchmarkMutation()); err != nil {
+	if err := add(&batch, benchmarkMutation()); err != nil {
 		b.Fatal(err)
 	}
-	var m Mutation
+	var c Change
+	data := bytesOf(&batch)
 	b.ReportAllocs()
-	b.SetBytes(int64(len(batch.Bytes())))
+	b.SetBytes(int64(len(data)))
 	for b.Loop() {
-		r, err := NewBatchReader(batch.Bytes())
+		r, err := NewBatchReader(data)
 		if err != nil {
 			b.Fatal(err)
 		}
-		if ok, err := r.Next(&m); !ok || err != nil {
+		if ok, err := r.Next(&c); !ok || err != nil {
 			b.Fatal(ok, err)
 		}
 	}
@@ -239,13 +291,20 @@ func BenchmarkBatchRead(b *testing.B) {
 func TestAddingAndReadingAllocateNothingOnceWarm(t *testing.T) {
 	var batch Batch
 	m := benchmarkMutation()
-	var read Mutation
+	values, columns := benchmarkValues()
+	var c, read Change
+	if err := add(&batch, m); err != nil {
+		t.Fatal(err)
+	}
+	data := bytesOf(&batch)
 	allocs := testing.AllocsPerRun(100, func() {
 		batch.Reset()
-		if err := batch.Add(m); err != nil {
+		fill(t, &c, m, values, columns)
+		if err := batch.Add(&c); err != nil {
 			t.Fatal(err)
 		}
-		r, err := NewBatchReader(batch.Bytes())
+		batch.Pieces()
+		r, err := NewBatchReader(data)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -57,12 +57,12 @@ func goldenBatch(t interface{ Fatal(...any) }) []byte {
 		}},
 		{Table: 7, Key: []byte{tagString, 'm'}, DeleteRow: true},
 	} {
-		if err := b.Add(m); err != nil {
+		if err := add(&b, m); err != nil {
 			t.Fatal(err)
 		}
 	}
 	b.SetTime(1700000000000)
-	return b.Bytes()
+	return bytesOf(&b)
 }
 
 func checkGolden(t *testing.T, name string, got []byte) {
@@ -117,11 +117,11 @@ func TestTheDocumentedExamplesAreTrue(t *testing.T) {
 	var b Batch
 	m := &Mutation{Table: 7, Key: mustKey(t, 1, String("k")), DeleteRow: true, PutRow: true,
 		Cells: []Cell{put("n", 1000, Integer(5)), put("s", 1000, String("hi"))}}
-	if err := b.Add(m); err != nil {
+	if err := add(&b, m); err != nil {
 		t.Fatal(err)
 	}
 	b.SetTime(1000)
-	checkExample(t, string(doc), "batch", b.Bytes())
+	checkExample(t, string(doc), "batch", bytesOf(&b))
 	checkExample(t, string(doc), "key", mustKey(t, 3, String("a\x00"), Integer(-1), Binary([]byte{0})))
 }
 

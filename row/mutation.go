@@ -2,7 +2,6 @@ package row
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,7 +9,7 @@ import (
 
 // Mutation is all that one request does to one row. It is applied at one
 // sequence number; its own deletes hide only what is older, so a mutation with
-// DeleteRow and puts replaces the row.
+// DeleteRow and puts replaces the row. This is its decoded form; see Change.
 type Mutation struct {
 	Table uint64 // id of the table in the manifest
 	Key   []byte // encoded row key, see AppendKey
@@ -26,8 +25,7 @@ type Mutation struct {
 }
 
 // Marker returns the version of the row marker that the mutation leaves, and
-// whether it leaves one: a row exists as long as its newest put could be
-// visible, or for ever if it was put without attributes.
+// whether it leaves one; see Change.Marker.
 func (m *Mutation) Marker() (version int64, ok bool) {
 	for i := range m.Cells {
 		if c := &m.Cells[i]; c.Kind == KindPut {
@@ -113,20 +111,8 @@ func inOrder(a, b *Cell) bool {
 }
 
 func (c *Cell) check() error {
-	switch {
-	case len(c.Column) == 0 || len(c.Column) > MaxColumnBytes:
-		return fmt.Errorf("%w: column name of %d bytes, want 1 to %d", ErrBadMutation, len(c.Column), MaxColumnBytes)
-	case c.Version < 0:
-		return fmt.Errorf("%w: column %q has negative version %d", ErrBadMutation, c.Column, c.Version)
-	}
-	switch c.Kind {
-	case KindTrim:
-	case KindDeleteVersion, KindPut:
-		if c.Version == MaxVersion {
-			return fmt.Errorf("%w: column %q: version %d is reserved", ErrBadMutation, c.Column, c.Version)
-		}
-	default:
-		return fmt.Errorf("%w: column %q: %s is no attribute cell", ErrBadMutation, c.Column, c.Kind)
+	if err := checkCell(c.Column, c.Version, c.Kind); err != nil {
+		return err
 	}
 	if c.Kind != KindPut {
 		if c.Type != TypeNone || len(c.Value) != 0 {
@@ -135,7 +121,7 @@ func (c *Cell) check() error {
 		return nil
 	}
 	if len(c.Value) > MaxValueBytes {
-		return fmt.Errorf("%w: column %q: value of %d bytes, at most %d", ErrBadMutation, c.Column, len(c.Value), MaxValueBytes)
+		return tooLarge(c.Column, len(c.Value))
 	}
 	if _, err := PayloadValue(c.Type, c.Value); err != nil {
 		return fmt.Errorf("%w: column %q: %w", ErrBadMutation, c.Column, err)
@@ -143,88 +129,21 @@ func (c *Cell) check() error {
 	return nil
 }
 
-// The encoding of a list of cells, used in batches and memtables:
-//
-//	cell    = head columnLen column version [valueLen value]
-//	head    = 1 byte: kind in the low four bits, value type in the high four
-//	lengths = uvarint
-//	version = zig-zag varint of the difference to the version of the cell
-//	          before (0 before the first); the arithmetic wraps
-//	value   = only for puts
-//
-// Cells of one mutation mostly share a version, which then takes one byte.
-
-// AppendCells appends the encoding of cells.
-func AppendCells(dst []byte, cells []Cell) []byte {
-	var before int64
-	for i := range cells {
-		c := &cells[i]
-		dst = append(dst, byte(c.Kind)|byte(c.Type)<<4)
-		dst = binary.AppendUvarint(dst, uint64(len(c.Column)))
-		dst = append(dst, c.Column...)
-		dst = binary.AppendVarint(dst, c.Version-before)
-		before = c.Version
-		if c.Kind == KindPut {
-			dst = binary.AppendUvarint(dst, uint64(len(c.Value)))
-			dst = append(dst, c.Value...)
-		}
+// checkCell checks all of an attribute cell but its value.
+func checkCell[S string | []byte](column S, version int64, kind Kind) error {
+	switch {
+	case len(column) == 0 || len(column) > MaxColumnBytes:
+		return fmt.Errorf("%w: column name of %d bytes, want 1 to %d", ErrBadMutation, len(column), MaxColumnBytes)
+	case version < 0:
+		return fmt.Errorf("%w: column %q has negative version %d", ErrBadMutation, string(column), version)
+	case kind < KindTrim || kind > KindPut:
+		return fmt.Errorf("%w: column %q: %s is no attribute cell", ErrBadMutation, string(column), kind)
+	case version == MaxVersion && kind != KindTrim:
+		return fmt.Errorf("%w: column %q: version %d is reserved", ErrBadMutation, string(column), version)
 	}
-	return dst
-}
-
-// CellReader decodes what AppendCells wrote. Columns and values share the
-// memory of the encoding.
-type CellReader struct {
-	rest   []byte
-	before int64
-}
-
-// NewCellReader reads the cells encoded at the beginning of b.
-func NewCellReader(b []byte) CellReader { return CellReader{rest: b} }
-
-// Next decodes the next cell into c, leaving its sequence number alone. It
-// returns ErrBadMutation if the bytes are no cell. The caller knows how many
-// cells there are.
-func (r *CellReader) Next(c *Cell) error {
-	if len(r.rest) == 0 {
-		return fmt.Errorf("%w: cell cut short", ErrBadMutation)
-	}
-	head := r.rest[0]
-	c.Kind, c.Type = Kind(head&0x0F), Type(head>>4)
-	if !c.Kind.Valid() {
-		return fmt.Errorf("%w: unknown cell kind %d", ErrBadMutation, head&0x0F)
-	}
-	b := r.rest[1:]
-	var ok bool
-	if c.Column, b, ok = cutBytes(b, MaxColumnBytes); !ok {
-		return fmt.Errorf("%w: column name cut short", ErrBadMutation)
-	}
-	delta, n := binary.Varint(b)
-	if n <= 0 {
-		return fmt.Errorf("%w: version cut short", ErrBadMutation)
-	}
-	b = b[n:]
-	c.Version = r.before + delta
-	r.before = c.Version
-	c.Value = nil
-	if c.Kind == KindPut {
-		if c.Value, b, ok = cutBytes(b, MaxValueBytes); !ok {
-			return fmt.Errorf("%w: value cut short", ErrBadMutation)
-		}
-	}
-	r.rest = b
 	return nil
 }
 
-// Rest returns the bytes after the last decoded cell.
-func (r *CellReader) Rest() []byte { return r.rest }
-
-// cutBytes reads a length-prefixed byte string of at most limit bytes.
-func cutBytes(b []byte, limit uint64) (data, rest []byte, ok bool) {
-	length, n := binary.Uvarint(b)
-	if n <= 0 || length > limit || length > uint64(len(b)-n) {
-		return nil, b, false
-	}
-	end := n + int(length)
-	return b[n:end:end], b[end:], true
+func tooLarge[S string | []byte](column S, size int) error {
+	return fmt.Errorf("%w: column %q: value of %d bytes, at most %d", ErrBadMutation, string(column), size, MaxValueBytes)
 }

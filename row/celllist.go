@@ -1,0 +1,135 @@
+package row
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// The encoding of a list of cells, used in batches and memtables:
+//
+//	cell    = head columnLen column version [valueLen value]
+//	head    = 1 byte: kind in the low four bits, value type in the high four
+//	lengths = uvarint
+//	version = zig-zag varint of the difference to the version of the cell
+//	          before; the arithmetic wraps. The first cell of the list and
+//	          each SegmentCells-th after it count from 0, so that reading can
+//	          begin at any of them
+//	value   = only for puts
+//
+// Cells of one mutation mostly share a version, which then takes one byte. A
+// memtable takes the bytes of a new row as they are: a put is encoded once, as
+// its cells come, and from then on only copied.
+
+// SegmentCells is the number of cells from one place where reading can begin
+// to the next.
+const SegmentCells = 16
+
+// CellList is a list of cells in encoded form. The zero CellList is empty.
+type CellList struct {
+	data   []byte
+	starts []int // where the segments after the first begin
+	count  int
+	before int64 // version of the last cell
+}
+
+// Len returns the number of cells.
+func (l *CellList) Len() int { return l.count }
+
+// Bytes returns the encoding, valid until the list is changed.
+func (l *CellList) Bytes() []byte { return l.data }
+
+// Starts returns where in Bytes the segments after the first begin.
+func (l *CellList) Starts() []int { return l.starts }
+
+// Reader reads the list from its beginning.
+func (l *CellList) Reader() CellReader { return NewCellReader(l.data) }
+
+// reset empties the list and keeps its memory.
+func (l *CellList) reset() { *l = CellList{data: l.data[:0], starts: l.starts[:0]} }
+
+// begin appends all of a cell that stands before its value.
+func begin[S string | []byte](l *CellList, column S, version int64, kind Kind, typ Type) {
+	if l.count%SegmentCells == 0 {
+		if l.before = 0; l.count > 0 {
+			l.starts = append(l.starts, len(l.data))
+		}
+	}
+	b := append(l.data, byte(kind)|byte(typ)<<4)
+	b = binary.AppendUvarint(b, uint64(len(column)))
+	b = append(b, column...)
+	l.data = binary.AppendVarint(b, version-l.before)
+	l.before = version
+	l.count++
+}
+
+// appendCell appends a cell; its sequence number is not kept.
+func (l *CellList) appendCell(c *Cell) {
+	begin(l, c.Column, c.Version, c.Kind, c.Type)
+	if c.Kind == KindPut {
+		l.data = binary.AppendUvarint(l.data, uint64(len(c.Value)))
+		l.data = append(l.data, c.Value...)
+	}
+}
+
+// CellReader decodes an encoded list of cells. Columns and values share the
+// memory of the encoding.
+type CellReader struct {
+	rest   []byte
+	before int64
+	left   int // cells to read before versions count from 0 again
+}
+
+// NewCellReader reads the cells encoded at the beginning of b, which is where a
+// list or a segment of one begins.
+func NewCellReader(b []byte) CellReader { return CellReader{rest: b, left: SegmentCells} }
+
+// Next decodes the next cell into c, leaving its sequence number alone. It
+// returns ErrBadMutation if the bytes are no cell. The caller knows how many
+// cells there are.
+func (r *CellReader) Next(c *Cell) error {
+	if len(r.rest) == 0 {
+		return fmt.Errorf("%w: cell cut short", ErrBadMutation)
+	}
+	if r.left == 0 {
+		r.left, r.before = SegmentCells, 0
+	}
+	r.left--
+	head := r.rest[0]
+	c.Kind, c.Type = Kind(head&0x0F), Type(head>>4)
+	if !c.Kind.Valid() {
+		return fmt.Errorf("%w: unknown cell kind %d", ErrBadMutation, head&0x0F)
+	}
+	b := r.rest[1:]
+	var ok bool
+	if c.Column, b, ok = cutBytes(b, MaxColumnBytes); !ok {
+		return fmt.Errorf("%w: column name cut short", ErrBadMutation)
+	}
+	delta, n := binary.Varint(b)
+	if n <= 0 {
+		return fmt.Errorf("%w: version cut short", ErrBadMutation)
+	}
+	b = b[n:]
+	c.Version = r.before + delta
+	r.before = c.Version
+	c.Value = nil
+	if c.Kind == KindPut {
+		if c.Value, b, ok = cutBytes(b, MaxValueBytes); !ok {
+			return fmt.Errorf("%w: value cut short", ErrBadMutation)
+		}
+	}
+	r.rest = b
+	return nil
+}
+
+// Rest returns the bytes after the last decoded cell.
+func (r *CellReader) Rest() []byte { return r.rest }
+
+// cutBytes reads a length-prefixed byte string of at most limit bytes.
+func cutBytes(b []byte, limit uint64) (data, rest []byte, ok bool) {
+	length, n := binary.Uvarint(b)
+	if n <= 0 || length > limit || length > uint64(len(b)-n) {
+		return nil, b, false
+	}
+	end := n + int(length)
+	return b[n:end:end], b[end:], true
+}

@@ -1,0 +1,229 @@
+package row
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Change is a mutation in encoded form: what the log carries and memtables
+// take. Its cells are encoded as they are added, so it keeps no memory of the
+// caller's. A Change whose memory is used again allocates nothing, as long as
+// its cells are added in order (columns ascending, versions of a column
+// descending); otherwise Normalize sorts them.
+//
+// Key, Table, DeleteRow and PutRow mean what they mean in Mutation and are set
+// by the owner.
+type Change struct {
+	Table     uint64
+	Key       []byte
+	DeleteRow bool
+	PutRow    bool
+
+	cells    CellList
+	unsorted bool  // the cells are not in order, or some undo others
+	newest   int64 // largest version of a put, -1 if there is none
+	deletes  bool  // there may be a delete of a version
+
+	// The last cell, to compare the next one with.
+	column  span
+	version int64
+	kind    Kind
+
+	scratch []Cell // to sort in
+	spare   []byte
+}
+
+// span is a part of the encoded cells.
+type span struct{ from, to int }
+
+// Reset empties the change and keeps its memory.
+func (c *Change) Reset() {
+	c.Table, c.Key, c.DeleteRow, c.PutRow = 0, c.Key[:0], false, false
+	c.DropCells()
+}
+
+// DropCells removes all cells.
+func (c *Change) DropCells() {
+	c.cells.reset()
+	c.unsorted, c.newest, c.deletes = false, -1, false
+}
+
+// Cap is about the size of the memory that the change keeps, in bytes.
+func (c *Change) Cap() int { return cap(c.cells.data) + cap(c.spare) }
+
+// Cells returns the cells, in order once the change is normalized.
+func (c *Change) Cells() *CellList { return &c.cells }
+
+// Empty reports whether nothing is to be done.
+func (c *Change) Empty() bool { return !c.DeleteRow && !c.PutRow && c.cells.count == 0 }
+
+// Newest returns the largest version that is put, -1 if there is none.
+func (c *Change) Newest() int64 { return c.newest }
+
+// DeletesVersions reports whether a cell may be a delete of one version.
+func (c *Change) DeletesVersions() bool { return c.deletes }
+
+// Marker returns the version of the row marker that the mutation leaves, and
+// whether it leaves one: a row exists as long as its newest put could be
+// visible, or for ever if it was put without attributes.
+func (c *Change) Marker() (version int64, ok bool) {
+	switch {
+	case c.newest >= 0:
+		return c.newest, true
+	case c.PutRow:
+		return MaxVersion, true
+	}
+	return 0, false
+}
+
+// Put adds a cell with a value. The column and the value are copied. Errors
+// are ErrBadMutation, and leave the change as it was.
+func (c *Change) Put(column string, version int64, v Value) error {
+	switch {
+	case !v.typ.IsAttributeType():
+		return fmt.Errorf("%w: column %q: %s is no attribute value", ErrBadMutation, column, v.typ)
+	case len(v.data) > MaxValueBytes:
+		return tooLarge(column, len(v.data))
+	}
+	if err := checkCell(column, version, KindPut); err != nil {
+		return err
+	}
+	start(c, column, version, KindPut, v.typ)
+	b := binary.AppendUvarint(c.cells.data, uint64(v.Size()))
+	c.cells.data = v.AppendPayload(b)
+	return nil
+}
+
+// Add adds a cell without a value: a trim or a delete of one version. Errors
+// are ErrBadMutation, and leave the change as it was.
+func (c *Change) Add(column string, version int64, kind Kind) error {
+	if kind == KindPut {
+		return fmt.Errorf("%w: column %q: a put without a value", ErrBadMutation, column)
+	}
+	if err := checkCell(column, version, kind); err != nil {
+		return err
+	}
+	start(c, column, version, kind, TypeNone)
+	return nil
+}
+
+// DropColumn removes the cells of a column.
+func (c *Change) DropColumn(column string) error {
+	if n := c.cells.count; n == 0 || !c.unsorted && string(c.lastColumn()) < column {
+		return nil
+	}
+	var m Mutation
+	if err := c.Mutation(&m); err != nil {
+		return err
+	}
+	kept := m.Cells[:0]
+	for _, cell := range m.Cells {
+		if string(cell.Column) != column {
+			kept = append(kept, cell)
+		}
+	}
+	if len(kept) == c.cells.count {
+		return nil
+	}
+	c.encode(kept)
+	return nil
+}
+
+func (c *Change) lastColumn() []byte { return c.cells.data[c.column.from:c.column.to] }
+
+// start appends a cell up to its value.
+func start[S string | []byte](c *Change, column S, version int64, kind Kind, typ Type) {
+	l := &c.cells
+	if l.count > 0 && !c.unsorted {
+		switch last := c.lastColumn(); {
+		case string(last) < string(column):
+		case string(last) > string(column) || c.version < version,
+			c.version == version && (c.kind != KindTrim || kind == KindTrim):
+			c.unsorted = true
+		}
+	}
+	before := len(l.data) + 1 + uvarintSize(uint64(len(column)))
+	begin(l, column, version, kind, typ)
+	c.column = span{before, before + len(column)}
+	c.version, c.kind = version, kind
+	switch kind {
+	case KindPut:
+		c.newest = max(c.newest, version)
+	case KindDeleteVersion:
+		c.deletes = true
+	}
+}
+
+func uvarintSize(x uint64) int {
+	n := 1
+	for ; x >= 0x80; x >>= 7 {
+		n++
+	}
+	return n
+}
+
+// Normalize brings the cells into cell order, lets the last of several puts and
+// deletes of one (column, version) win, and checks what Put and Add did not.
+// Errors are ErrBadMutation.
+func (c *Change) Normalize() error {
+	if len(c.Key) == 0 || len(c.Key) > MaxKeyBytes {
+		return fmt.Errorf("%w: row key of %d bytes, want 1 to %d", ErrBadMutation, len(c.Key), MaxKeyBytes)
+	}
+	if !c.unsorted {
+		return nil
+	}
+	m := Mutation{Key: c.Key, Cells: c.scratch[:0]}
+	if err := c.Mutation(&m); err != nil {
+		return err
+	}
+	if err := m.Normalize(); err != nil {
+		return err
+	}
+	c.encode(m.Cells)
+	clear(m.Cells)
+	c.scratch = m.Cells[:0]
+	return nil
+}
+
+// encode replaces the cells, which may lie in the memory of those there are.
+func (c *Change) encode(cells []Cell) {
+	old := c.cells.data
+	c.cells.data = c.spare
+	c.DropCells()
+	for i := range cells {
+		cell := &cells[i]
+		start(c, cell.Column, cell.Version, cell.Kind, cell.Type)
+		if cell.Kind == KindPut {
+			b := binary.AppendUvarint(c.cells.data, uint64(len(cell.Value)))
+			c.cells.data = append(b, cell.Value...)
+		}
+	}
+	c.spare = old[:0]
+}
+
+// Set makes the change that of a mutation, which it normalizes. Errors are
+// ErrBadMutation.
+func (c *Change) Set(m *Mutation) error {
+	if err := m.Normalize(); err != nil {
+		return err
+	}
+	c.Table, c.Key, c.DeleteRow, c.PutRow = m.Table, m.Key, m.DeleteRow, m.PutRow
+	c.encode(m.Cells)
+	return nil
+}
+
+// Mutation decodes the change into m, reusing its Cells slice; key, columns and
+// values share memory with the change.
+func (c *Change) Mutation(m *Mutation) error {
+	m.Table, m.Key, m.DeleteRow, m.PutRow = c.Table, c.Key, c.DeleteRow, c.PutRow
+	m.Cells = m.Cells[:0]
+	r := c.cells.Reader()
+	for range c.cells.count {
+		var cell Cell
+		if err := r.Next(&cell); err != nil {
+			return err
+		}
+		m.Cells = append(m.Cells, cell)
+	}
+	return nil
+}

@@ -1,0 +1,137 @@
+package row
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestAChangeIsItsMutation adds the same cells to a Change and to a Mutation:
+// in whatever order they come, both normalize to the same.
+func TestAChangeIsItsMutation(t *testing.T) {
+	var c Change // used again, as writers do
+	rapid.Check(t, func(t *rapid.T) {
+		m := Mutation{Table: 3, Key: []byte{1, 2}}
+		c.Reset()
+		c.Table, c.Key = m.Table, append(c.Key, m.Key...)
+		for range rapid.IntRange(0, 60).Draw(t, "cells") {
+			cell := drawCell(t, "cell")
+			switch rapid.IntRange(0, 20).Draw(t, "what") {
+			case 0:
+				m.Cells = m.Cells[:0]
+				c.DropCells()
+			case 1:
+				kept := m.Cells[:0]
+				for _, other := range m.Cells {
+					if !bytes.Equal(other.Column, cell.Column) {
+						kept = append(kept, other)
+					}
+				}
+				m.Cells = kept
+				if err := c.DropColumn(string(cell.Column)); err != nil {
+					t.Fatal(err)
+				}
+			default:
+				m.Cells = append(m.Cells, cell)
+				var err error
+				if cell.Kind == KindPut {
+					v, _ := PayloadValue(cell.Type, cell.Value)
+					err = c.Put(string(cell.Column), cell.Version, v)
+				} else {
+					err = c.Add(string(cell.Column), cell.Version, cell.Kind)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := m.Normalize(); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Normalize(); err != nil {
+			t.Fatal(err)
+		}
+		var got Mutation
+		if err := c.Mutation(&got); err != nil {
+			t.Fatal(err)
+		}
+		if describeMutation(&got) != describeMutation(&m) {
+			t.Fatalf("the change is %s\nwant %s", describeMutation(&got), describeMutation(&m))
+		}
+		wantVersion, wantMarker := m.Marker()
+		if version, ok := c.Marker(); version != wantVersion || ok != wantMarker {
+			t.Fatalf("marker %d, %v, want %d, %v", version, ok, wantVersion, wantMarker)
+		}
+		checkStarts(t, c.Cells(), m.Cells)
+	})
+}
+
+// checkStarts reads a list from each place where that can begin.
+func checkStarts(t *rapid.T, l *CellList, want []Cell) {
+	for i, start := range append([]int{0}, l.Starts()...) {
+		r := NewCellReader(l.Bytes()[start:])
+		var got []Cell
+		for range len(want) - i*SegmentCells {
+			var c Cell
+			if err := r.Next(&c); err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, c)
+		}
+		if describeCells(got) != describeCells(want[i*SegmentCells:]) {
+			t.Fatalf("from segment %d: %s\nwant %s", i, describeCells(got), describeCells(want[i*SegmentCells:]))
+		}
+	}
+}
+
+// TestAnOldBatchIsRead makes a batch of format 1, whose versions count from 0
+// only once for a mutation.
+func TestAnOldBatchIsRead(t *testing.T) {
+	for _, n := range []int{0, 1, SegmentCells, SegmentCells + 1, 5 * SegmentCells} {
+		want := Mutation{Table: 1, Key: []byte{'k'}, PutRow: true}
+		b := make([]byte, batchHeaderSize)
+		b[0] = oldBatchFormat
+		binary.LittleEndian.PutUint32(b[9:], 1)
+		b = append(b, 1, flagPutRow, 1, 'k')
+		b = binary.AppendUvarint(b, uint64(n))
+		before := int64(0)
+		for i := range n {
+			c := put(fmt.Sprintf("c%03d", i), 1000+int64(i*i), Integer(int64(i)))
+			want.Cells = append(want.Cells, c)
+			var one CellList
+			c.Version -= before
+			one.appendCell(&c)
+			before += c.Version
+			b = append(b, one.Bytes()...)
+		}
+		_, got, err := readBatch(b)
+		if err != nil || len(got) != 1 || got[0] != describeMutation(&want) {
+			t.Errorf("%d cells: %v, %v\nwant %s", n, got, err, describeMutation(&want))
+		}
+	}
+}
+
+// TestALargeChangeIsNotCopiedIntoTheBatch: its cells are a piece of their own.
+func TestALargeChangeIsNotCopiedIntoTheBatch(t *testing.T) {
+	var b Batch
+	var want []string
+	for i, size := range []int{10, 10_000, 1, 300, 300} {
+		m := Mutation{Table: 1, Key: []byte{byte(i + 1)}, Cells: []Cell{put("c", 1, Binary(make([]byte, size)))}}
+		if err := add(&b, &m); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, describeMutation(&m))
+	}
+	if n := len(b.Pieces()); n != 6 {
+		t.Errorf("%d pieces", n)
+	}
+	if cap(b.data) > 2000 {
+		t.Errorf("the batch takes %d bytes", cap(b.data))
+	}
+	if _, got, err := readBatch(bytesOf(&b)); err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%v, %v", got, err)
+	}
+}
