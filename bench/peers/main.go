@@ -1,0 +1,255 @@
+// Command peers compares Flagstone with other storage engines on identical work.
+// See README.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/flagstone-db/flagstone/bench/peers/machine"
+	"github.com/flagstone-db/flagstone/bench/peers/report"
+	"github.com/flagstone-db/flagstone/bench/peers/rowstore"
+	"github.com/flagstone-db/flagstone/bench/peers/rowstore/engines"
+	"github.com/flagstone-db/flagstone/bench/peers/runner"
+	"github.com/flagstone-db/flagstone/bench/peers/workload"
+)
+
+const usage = `peers compares Flagstone with other storage engines on identical work.
+
+usage: go run [-tags rocksdb] . COMMAND [flags]
+
+  quick    all workloads, scaled down, the peers that can be best: minutes
+  full     all workloads, all peers, three rounds: hours
+  run      what the flags select, and a table of it; for a look while working
+  report   write REPORT.md and its charts from the results in -out
+  machine  measure the physical limits of this machine
+  list     list workloads and engines
+
+quick and full go on where they were interrupted. "go run . quick -help" lists the
+flags of a command.
+`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := command(ctx, os.Args[1:]); err != nil {
+		if !errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintln(os.Stderr, "peers:", err)
+		}
+		os.Exit(1)
+	}
+}
+
+func command(ctx context.Context, args []string) error {
+	name := "help"
+	if len(args) > 0 {
+		name, args = args[0], args[1:]
+	}
+	all := engines.All()
+	switch name {
+	case runner.ChildArgument:
+		return runner.Child(all)
+	case "quick", "full", "run":
+		return measure(ctx, name, all, args)
+	case "report":
+		flags := flag.NewFlagSet(name, flag.ContinueOnError)
+		out := flags.String("out", "results-full", "directory of results")
+		if err := flags.Parse(args); err != nil {
+			return err
+		}
+		return writeReport(*out)
+	case "machine":
+		flags := flag.NewFlagSet(name, flag.ContinueOnError)
+		dir := flags.String("work", os.TempDir(), "directory on the device to measure")
+		if err := flags.Parse(args); err != nil {
+			return err
+		}
+		return machine.Measure(ctx, *dir, os.Stdout)
+	case "list":
+		list(os.Stdout, all)
+		return nil
+	case "help", "-h", "-help", "--help":
+		fmt.Print(usage)
+		return nil
+	default:
+		return fmt.Errorf("there is no command %q; go run . help", name)
+	}
+}
+
+// expression is a flag that holds a regular expression, or names with commas.
+type expression struct{ re *regexp.Regexp }
+
+func (e *expression) String() string {
+	if e.re == nil {
+		return ""
+	}
+	return e.re.String()
+}
+
+func (e *expression) Set(s string) (err error) {
+	e.re, err = regexp.Compile("^(?:" + strings.ReplaceAll(strings.ReplaceAll(s, "+", `\+`), ",", "|") + ")$")
+	return err
+}
+
+// passFlags are the flags of the commands that measure, with the defaults of
+// each.
+func passFlags(name string, o *runner.Options) *flag.FlagSet {
+	flags := flag.NewFlagSet(name, flag.ContinueOnError)
+	const mib = 1 << 20
+	full := name == "full"
+	rows, keys, read, limit, rounds := 100_000, 200_000, 0.7, 8.0, 1
+	memory := int64(96 * mib)
+	if full {
+		rows, keys, read, limit, rounds = 500_000, 1_000_000, 3, 60, 3
+		memory = 256 * mib
+	}
+	out := "results-" + name
+	if name == "run" {
+		out = ""
+	}
+	flags.Func("workloads", "regular expression, or names with commas; default all", func(s string) error {
+		var e expression
+		err := e.Set(s)
+		o.Workloads = e.re
+		return err
+	})
+	flags.Func("engines", "engines or variants, with commas: flagstone,pebble,bbolt+row; default all", func(s string) error {
+		var e expression
+		err := e.Set(s)
+		o.Engines = e.re
+		return err
+	})
+	flags.IntVar(&o.Rounds, "rounds", rounds, "rounds")
+	flags.IntVar(&o.Rows, "rows", rows, "rows of the row workloads")
+	flags.IntVar(&o.Keys, "keys", keys, "keys of the key-value workloads")
+	flags.Int64Var(&o.MemoryLimit, "memory", memory, "bytes of memory in the workload beyond memory, whose data is four times that")
+	flags.Int64Var(&o.Memtable, "memtable", 0, "bytes of a memtable; default 64 MiB for 500,000 rows, in proportion (at least 8 MiB)")
+	flags.Int64Var(&o.Cache, "cache", 0, "bytes of the block cache; default four memtables")
+	flags.Float64Var(&o.ReadSeconds, "read", read, "seconds that reads are timed")
+	flags.Float64Var(&o.LimitSeconds, "limit", limit, "seconds after which a phase of writing is stopped")
+	flags.BoolVar(&o.Quick, "best", name == "quick", "only the peers that were best in an earlier pass, by workload")
+	flags.BoolVar(&o.Reload, "reload", full, "load the data sets anew in each round")
+	flags.BoolVar(&o.Fresh, "fresh", false, "forget the results in -out")
+	flags.StringVar(&o.Out, "out", out, "directory of results; default of run: none are kept")
+	flags.StringVar(&o.Work, "work", os.TempDir(), "directory for stores, on the device to be measured")
+	flags.StringVar(&o.Profiles, "profiles", "", "directory for CPU profiles of the children")
+	return flags
+}
+
+func measure(ctx context.Context, name string, all []rowstore.Engine, args []string) error {
+	var o runner.Options
+	if err := passFlags(name, &o).Parse(args); err != nil {
+		return err
+	}
+	if o.Memtable == 0 {
+		o.Memtable = max(64<<20*int64(o.Rows)/500_000, 8<<20)
+	}
+	if o.Cache == 0 {
+		o.Cache = 4 * o.Memtable
+	}
+	// A row takes about 600 bytes on disk, compressed.
+	o.Beyond = int(4 * o.MemoryLimit / 600)
+	o.Progress = os.Stderr
+	if info, err := os.Stderr.Stat(); err == nil {
+		o.Terminal = info.Mode()&os.ModeCharDevice != 0
+	}
+	if o.Out == "" {
+		dir, err := os.MkdirTemp("", "flagstone-peers-results-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		o.Out = dir
+	}
+	if o.Profiles != "" {
+		var err error
+		if o.Profiles, err = filepath.Abs(o.Profiles); err != nil {
+			return err
+		}
+		if err := os.MkdirAll(o.Profiles, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := fillHeader(&o, all); err != nil {
+		return err
+	}
+	if err := runner.Run(ctx, all, o); err != nil {
+		return err
+	}
+	if name != "run" {
+		return writeReport(o.Out)
+	}
+	header, records, err := runner.Read(o.Out)
+	if err != nil {
+		return err
+	}
+	return report.Table(os.Stdout, header, records)
+}
+
+// fillHeader notes what is compared, and where.
+func fillHeader(o *runner.Options, all []rowstore.Engine) (err error) {
+	if o.Binary, err = runner.Binary(); err != nil {
+		return err
+	}
+	o.Header = runner.Header{Started: time.Now().UTC().Format(time.RFC3339), Machine: machine.Describe(o.Work)}
+	// The sources may lie outside a repository; then there is no revision.
+	if text, err := exec.Command("git", "rev-parse", "--short", "HEAD").Output(); err == nil {
+		o.Header.Revision = strings.TrimSpace(string(text))
+	}
+	for _, e := range all {
+		o.Header.Engines = append(o.Header.Engines, runner.EngineInfo{
+			Name: e.Name, Version: version(e.Module), LSM: e.LSM, Factor: e.Factor, Unsynced: e.Unsynced,
+		})
+	}
+	return nil
+}
+
+// version returns the version of a module of this build.
+func version(module string) string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	for _, dep := range info.Deps {
+		if dep.Path == module {
+			if dep.Replace != nil {
+				return "this tree"
+			}
+			return dep.Version
+		}
+	}
+	return "unknown"
+}
+
+func writeReport(dir string) error {
+	header, records, err := runner.Read(dir)
+	if err != nil {
+		return err
+	}
+	path, err := report.Write(dir, header, records)
+	if err == nil {
+		fmt.Println("written:", path)
+	}
+	return err
+}
+
+func list(w io.Writer, all []rowstore.Engine) {
+	for _, s := range workload.All() {
+		fmt.Fprintf(w, "%-22s %-14s %s\n", s.Name, s.Shape, s.About)
+	}
+	for _, e := range all {
+		fmt.Fprintf(w, "%-12s %-10s encodings %v; a killed process: %s\n", e.Name, version(e.Module), e.Encodings, e.Unsynced)
+	}
+}

@@ -1,0 +1,233 @@
+// Package report makes tables, verdicts and charts of records: medians over the
+// rounds, ratios of runs of the same round, and whether the figures that
+// Flagstone set itself are reached.
+package report
+
+import (
+	"math"
+	"slices"
+
+	"github.com/flagstone-db/flagstone/bench/peers/rowstore"
+	"github.com/flagstone-db/flagstone/bench/peers/runner"
+	"github.com/flagstone-db/flagstone/bench/peers/workload"
+)
+
+// subject is whom the report is about.
+const subject = "flagstone"
+
+// line is all that was measured of one figure: the variants by name.
+type line struct {
+	name     string // of the figure
+	workload string
+	shape    workload.Shape
+	unit     string
+	series   map[string]*series
+}
+
+// series is one variant's figure in each round.
+type series struct {
+	variant  string
+	engine   runner.EngineInfo
+	encoding rowstore.Encoding
+	rounds   map[int]workload.Figure
+}
+
+// results are records in order.
+type results struct {
+	header   runner.Header
+	engines  map[string]runner.EngineInfo
+	lines    []*line
+	byName   map[string]*line
+	failures []runner.Record
+	rounds   int
+	variants []string
+}
+
+func gather(header runner.Header, records []runner.Record) *results {
+	r := &results{header: header, engines: map[string]runner.EngineInfo{}, byName: map[string]*line{}}
+	for _, e := range header.Engines {
+		r.engines[e.Name] = e
+	}
+	order := map[string]int{}
+	for i, s := range workload.All() {
+		order[s.Name] = i
+	}
+	for _, rec := range records {
+		r.rounds = max(r.rounds, rec.Round)
+		if rec.Error != "" {
+			r.failures = append(r.failures, rec)
+			continue
+		}
+		if !slices.Contains(r.variants, rec.Variant) {
+			r.variants = append(r.variants, rec.Variant)
+		}
+		for _, f := range rec.Figures {
+			r.line(&rec, &f).rounds[rec.Round] = f
+		}
+	}
+	slices.SortStableFunc(r.lines, func(a, b *line) int { return order[a.workload] - order[b.workload] })
+	slices.SortFunc(r.variants, func(a, b string) int { return r.rank(a) - r.rank(b) })
+	return r
+}
+
+// rank orders variants: Flagstone first, then as the header lists engines.
+func (r *results) rank(variant string) int {
+	for i, e := range r.header.Engines {
+		if variant == e.Name {
+			return 10 * i
+		}
+		for k, enc := range []rowstore.Encoding{rowstore.RowValue, rowstore.CellKeys, rowstore.Plain} {
+			if variant == e.Name+"+"+string(enc) {
+				return 10*i + k + 1
+			}
+		}
+	}
+	return 10 * len(r.header.Engines)
+}
+
+// line returns the series that a record's figure belongs to.
+func (r *results) line(rec *runner.Record, f *workload.Figure) *series {
+	l := r.byName[f.Name]
+	if l == nil {
+		l = &line{name: f.Name, workload: rec.Workload, shape: rec.Shape, unit: f.Unit, series: map[string]*series{}}
+		r.byName[f.Name] = l
+		r.lines = append(r.lines, l)
+	}
+	s := l.series[rec.Variant]
+	if s == nil {
+		s = &series{variant: rec.Variant, engine: r.engines[rec.Engine], encoding: rec.Encoding, rounds: map[int]workload.Figure{}}
+		l.series[rec.Variant] = s
+	}
+	return s
+}
+
+// median of some numbers; NaN of none.
+func median(values []float64) float64 {
+	if len(values) == 0 {
+		return math.NaN()
+	}
+	values = slices.Clone(values)
+	slices.Sort(values)
+	n := len(values)
+	return (values[n/2] + values[(n-1)/2]) / 2
+}
+
+// geomean is the geometric mean of the positive ones of some numbers; NaN of
+// none.
+func geomean(values []float64) float64 {
+	sum, n := 0.0, 0
+	for _, v := range values {
+		if v > 0 && !math.IsInf(v, 0) {
+			sum += math.Log(v)
+			n++
+		}
+	}
+	return math.Exp(sum / float64(n))
+}
+
+// of returns the median over the rounds of something of the figures; NaN if
+// there are none.
+func (s *series) of(get func(*workload.Figure) float64) float64 {
+	if s == nil {
+		return math.NaN()
+	}
+	var values []float64
+	for _, f := range s.rounds {
+		values = append(values, get(&f))
+	}
+	return median(values)
+}
+
+func headline(f *workload.Figure) float64 { return f.Headline() }
+
+func (s *series) headline() float64 { return s.of(headline) }
+
+// stopped says whether a time limit ended any of the rounds.
+func (s *series) stopped() bool {
+	for _, f := range s.rounds {
+		if f.Stopped {
+			return true
+		}
+	}
+	return false
+}
+
+// factor is by what a peer's throughput is multiplied when it stands for the
+// best.
+func (s *series) factor() float64 {
+	if s.engine.Factor > 0 {
+		return s.engine.Factor
+	}
+	return 1
+}
+
+// ratio is the median over the rounds of the subject's headline over the
+// peer's in the same round, the peer's multiplied by its factor.
+func ratio(of, peer *series) float64 {
+	if of == nil || peer == nil {
+		return math.NaN()
+	}
+	var ratios []float64
+	for round, f := range of.rounds {
+		if p, ok := peer.rounds[round]; ok && p.Headline() > 0 {
+			ratios = append(ratios, f.Headline()/(p.Headline()*peer.factor()))
+		}
+	}
+	return median(ratios)
+}
+
+// against is the comparison of the subject with the best of some peers: the one
+// against which its ratio is least.
+type against struct {
+	peer  *series
+	ratio float64 // NaN if there is no such peer
+}
+
+// best compares the subject's figure with those peers that are wanted.
+func (l *line) best(wanted func(*series) bool) against {
+	out := against{ratio: math.NaN()}
+	if l == nil {
+		return out
+	}
+	mine := l.series[subject]
+	for _, s := range l.series {
+		if s.variant == subject || !wanted(s) {
+			continue
+		}
+		x := ratio(mine, s)
+		if !math.IsNaN(x) && (out.peer == nil || x < out.ratio) {
+			out = against{s, x}
+		}
+	}
+	return out
+}
+
+func isLSM(s *series) bool   { return s.engine.LSM }
+func isBbolt(s *series) bool { return s.engine.Name == "bbolt" }
+
+func (l *line) lsm() against   { return l.best(isLSM) }
+func (l *line) bbolt() against { return l.best(isBbolt) }
+
+// workloadRatios returns the ratio to the best LSM peer of each workload of a
+// shape, a workload of several phases counting once, with their geometric mean.
+func (r *results) workloadRatios(shape workload.Shape) (names []string, ratios []float64) {
+	byWorkload := map[string][]float64{}
+	for _, l := range r.lines {
+		if l.shape != shape || l.aside() {
+			continue
+		}
+		if x := l.lsm().ratio; !math.IsNaN(x) {
+			if byWorkload[l.workload] == nil {
+				names = append(names, l.workload)
+			}
+			byWorkload[l.workload] = append(byWorkload[l.workload], x)
+		}
+	}
+	for _, name := range names {
+		ratios = append(ratios, geomean(byWorkload[name]))
+	}
+	return names, ratios
+}
+
+// aside: the figure is not compared as a rate (reclaiming is judged by bytes).
+func (l *line) aside() bool { return l.unit == workload.DeadUnits }

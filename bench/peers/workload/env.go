@@ -1,0 +1,321 @@
+package workload
+
+// This file is the frame that a workload runs in: it opens the store, drives
+// operations on one or several goroutines, and turns what it saw into figures.
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/flagstone-db/flagstone/bench/peers/rowstore"
+)
+
+// Params are what a child process is told to do.
+type Params struct {
+	Workload string            `json:"workload"`
+	Engine   string            `json:"engine"`
+	Encoding rowstore.Encoding `json:"encoding"`
+	Round    int               `json:"round"`
+	// Dir is the store's directory: empty, or a loaded one.
+	Dir string `json:"dir"`
+	// Rows of the row shape, Keys of the key-value shape, Beyond rows of the data
+	// beyond memory.
+	Rows   int `json:"rows"`
+	Keys   int `json:"keys"`
+	Beyond int `json:"beyond"`
+
+	Memtable int64 `json:"memtable"`
+	Cache    int64 `json:"cache"`
+	// MemoryLimit of the process in workloads beyond memory, and the cgroup that
+	// sets it ("" if the machine lets us make none).
+	MemoryLimit int64  `json:"memory_limit"`
+	Cgroup      string `json:"cgroup,omitempty"`
+	// ReadSeconds is how long reads are timed, LimitSeconds when a phase is
+	// stopped whatever it does.
+	ReadSeconds  float64 `json:"read_seconds"`
+	LimitSeconds float64 `json:"limit_seconds"`
+
+	CPUProfile string `json:"cpu_profile,omitempty"`
+}
+
+// env is a running workload.
+type env struct {
+	Params
+	spec     *Spec
+	engine   rowstore.Engine
+	clock    atomic.Int64 // what the store's clock shows, where the spec wants that
+	store    rowstore.Store
+	memory   *memoryWatch
+	figures  *json.Encoder
+	progress io.Writer
+	workers  []*worker
+}
+
+// worker is one goroutine's share: its session, its memory, and its clock.
+type worker struct {
+	*env
+	id      int
+	session rowstore.Session
+	random  random
+	row     rowstore.Row
+	buf     []byte // to compare values with
+	key     []byte
+	maker   *maker
+	batch   []rowstore.Row
+	wide    []rowstore.Cell
+	big     []byte
+	name    [1][]byte
+	// inserted is how many keys this worker has added behind the loaded ones.
+	inserted uint64
+	// expect is what sampled cells were last written with: row*columns+column to
+	// generation. A row is written by one worker only.
+	expect map[uint64]uint32
+
+	// What loop counts: the times of operations by their kind, which the
+	// operation sets (0 unless a workload has two), operations and units.
+	kind  int
+	hists [2]Histogram
+	units int64
+	ops   uint64
+	err   error
+
+	visits visitState
+}
+
+// config is how the store is opened.
+func (e *env) config() rowstore.Config {
+	cfg := rowstore.Defaults(e.Dir, e.Encoding)
+	cfg.Memtable, cfg.Cache, cfg.MemoryLimit = e.Memtable, e.Cache, 0
+	cfg.Sync, cfg.Writers = e.spec.sync, e.spec.Threads
+	if e.spec.maxVersions > 0 {
+		cfg.MaxVersions = e.spec.maxVersions
+	}
+	if e.spec.ttl > 0 {
+		cfg.TTL, cfg.NowMillis = e.spec.ttl, e.clock.Load
+	}
+	if e.spec.Set == setBeyond {
+		cfg.MemoryLimit = e.MemoryLimit
+		cfg.Memtable, cfg.Cache = e.MemoryLimit/8, e.MemoryLimit/4
+	}
+	return cfg
+}
+
+func (e *env) open() (err error) {
+	e.store, err = e.engine.Open(e.config())
+	return err
+}
+
+func (e *env) close() error {
+	var errs []error
+	for _, w := range e.workers {
+		errs = append(errs, w.session.Close())
+	}
+	e.workers = nil
+	if e.store != nil {
+		errs = append(errs, e.store.Close())
+		e.store = nil
+	}
+	return errors.Join(errs...)
+}
+
+// team returns n workers, made when they are first asked for.
+func (e *env) team(n int) ([]*worker, error) {
+	for len(e.workers) < n {
+		session, err := e.store.Session()
+		if err != nil {
+			return nil, err
+		}
+		id := len(e.workers)
+		e.workers = append(e.workers, &worker{
+			env: e, id: id, session: session,
+			// Rounds differ, engines within a round do not.
+			random: random(mix(uint64(e.Round)<<16 + uint64(id))),
+			buf:    make([]byte, max(e.spec.size, e.spec.bigSize)), key: make([]byte, 0, 64),
+			maker:  newMaker(e.spec.columns(), e.spec.size, e.spec.order),
+			expect: map[uint64]uint32{},
+		})
+	}
+	return e.workers[:n], nil
+}
+
+// phase is a stretch of a workload that becomes a figure.
+type phase struct {
+	e      *env
+	name   string
+	unit   string
+	before usage
+	figure Figure
+	kinds  [2]Histogram
+}
+
+// operation does the i-th operation of all and returns how many units it was.
+type operation func(w *worker, i uint64) (units int, err error)
+
+// begin starts measuring.
+func (e *env) begin(name, unit string) *phase {
+	if name != "" {
+		name = "/" + name
+	}
+	name = e.spec.Name + name
+	fmt.Fprintf(e.progress, "%s\n", name)
+	runtime.GC()
+	return &phase{e: e, name: name, unit: unit, before: usageNow()}
+}
+
+// drive does operations first, first+1, ... on n goroutines until count are done
+// (0: without end) or the time is over.
+func (e *env) drive(n int, first, count uint64, limit time.Duration, op operation) (elapsed time.Duration, stopped bool, err error) {
+	team, err := e.team(n)
+	if err != nil {
+		return 0, false, err
+	}
+	var wg sync.WaitGroup
+	var halt atomic.Bool
+	start := time.Now()
+	for _, w := range team {
+		w.kind, w.hists, w.units, w.ops, w.err = 0, [2]Histogram{}, 0, 0, nil
+		wg.Go(func() {
+			w.err = w.loop(start, first, count, uint64(n), limit, op, &halt)
+			if w.err != nil {
+				halt.Store(true)
+			}
+		})
+	}
+	wg.Wait()
+	elapsed = time.Since(start)
+	var done uint64
+	for _, w := range team {
+		err = errors.Join(err, w.err)
+		done += w.ops
+	}
+	return elapsed, count > 0 && done < count, err
+}
+
+// loop is the part of one worker in drive. An operation's time runs from the
+// end of the one before, so making its key and values is in it (0.02 us and
+// 0.02 us per value of 100 bytes), and asking the clock is, once.
+func (w *worker) loop(start time.Time, first, count, step uint64, limit time.Duration, op operation, halt *atomic.Bool) error {
+	last := time.Since(start)
+	for i := uint64(w.id); count == 0 || i < count; i += step {
+		units, err := op(w, first+i)
+		if err != nil {
+			return err
+		}
+		now := time.Since(start)
+		w.hists[w.kind].Add(now - last)
+		last = now
+		w.units += int64(units)
+		w.ops++
+		if now >= limit || halt.Load() {
+			return nil
+		}
+	}
+	return nil
+}
+
+// run drives the phase's operations and notes what came of it.
+func (p *phase) run(n int, first, count uint64, limit time.Duration, op operation) error {
+	elapsed, stopped, err := p.e.drive(n, first, count, limit, op)
+	if err != nil {
+		return err
+	}
+	p.take(elapsed, p.e.workers[:n])
+	p.figure.Stopped = stopped
+	return nil
+}
+
+// take gathers what the workers counted.
+func (p *phase) take(elapsed time.Duration, team []*worker) {
+	var kinds [2]Histogram
+	var units int64
+	for _, w := range team {
+		for k := range kinds {
+			kinds[k].Merge(&w.hists[k])
+		}
+		units += w.units
+	}
+	p.kinds = kinds
+	all := kinds[0]
+	all.Merge(&kinds[1])
+	f := &p.figure
+	f.Ops, f.Seconds = units, elapsed.Seconds()
+	f.quantiles(&all)
+	// Allocations are the operations', not those of the settling after them.
+	after := usageNow()
+	calls := float64(max(all.Count(), 1))
+	f.Allocs = float64(after.mallocs-p.before.mallocs) / calls
+	f.AllocBytes = float64(after.allocBytes-p.before.allocBytes) / calls
+}
+
+func (f *Figure) quantiles(h *Histogram) {
+	us := func(d time.Duration) float64 { return float64(d) / 1e3 }
+	f.P50, f.P99, f.P999 = us(h.Quantile(0.5)), us(h.Quantile(0.99)), us(h.Quantile(0.999))
+	f.Max = us(h.Max())
+}
+
+// settle waits for the store's background work and counts it.
+func (p *phase) settle() error {
+	start := time.Now()
+	err := p.e.store.Settle()
+	p.figure.Settle = max(time.Since(start).Seconds(), 1e-6)
+	return err
+}
+
+// end makes the figure and reports it. REQUIRES: run was called, and settle
+// where something was written.
+func (p *phase) end() error {
+	f, after := &p.figure, usageNow()
+	f.Name, f.Unit = p.name, p.unit
+	if f.Seconds > 0 {
+		f.Rate = float64(f.Ops) / f.Seconds
+	}
+	if f.Settle > 0 {
+		f.RateSettled = float64(f.Ops) / (f.Seconds + f.Settle)
+	}
+	f.CPU = after.cpu - p.before.cpu
+	f.WriteBytes, f.ReadBytes = after.written-p.before.written, after.read-p.before.read
+	f.Space = space(p.e.Dir)
+	f.PeakRSS, f.PeakAnon, f.PeakFile = p.e.memory.peaks()
+	return p.e.figures.Encode(f)
+}
+
+// extra adds a figure that only this workload has.
+func (p *phase) extra(name string, value float64) {
+	if p.figure.Extra == nil {
+		p.figure.Extra = map[string]float64{}
+	}
+	p.figure.Extra[name] = value
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// writes measures writing: count operations, and the settling after them.
+func (e *env) writes(name, unit string, n int, count uint64, op operation) error {
+	p := e.begin(name, unit)
+	if err := p.run(n, 0, count, seconds(e.LimitSeconds), op); err != nil {
+		return err
+	}
+	if err := p.settle(); err != nil {
+		return err
+	}
+	return p.end()
+}
+
+// reads measures reading: for a third of the time without looking, then for
+// the time.
+func (e *env) reads(name, unit string, n int, op operation) error {
+	if _, _, err := e.drive(n, 0, 0, seconds(e.ReadSeconds/3), op); err != nil {
+		return err
+	}
+	p := e.begin(name, unit)
+	if err := p.run(n, 0, 0, seconds(e.ReadSeconds), op); err != nil {
+		return err
+	}
+	return p.end()
+}

@@ -1,0 +1,224 @@
+package workload
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/flagstone-db/flagstone/bench/peers/rowstore"
+)
+
+// Shape of the data.
+type Shape string
+
+const (
+	// Rows of ten columns of 100 bytes, unless the workload says otherwise.
+	Rows Shape = "row"
+	// KeyValue pairs: rows of one column.
+	KeyValue Shape = "key-value"
+	// Beyond memory: rows, four times as many bytes as the process may use.
+	Beyond Shape = "beyond memory"
+)
+
+// The data sets that workloads start from. Each engine loads them once.
+const (
+	setRows   = "rows"
+	setKV100  = "kv100"
+	setKV1K   = "kv1k"
+	setBeyond = "beyond"
+)
+
+// Spec is a workload.
+type Spec struct {
+	Name  string
+	About string
+	Shape Shape
+	// Set is the data set it starts from, "" for none; Writes says that it
+	// changes it, so it needs a copy.
+	Set    string
+	Writes bool
+	// Threads that work at once.
+	Threads int
+	// Load marks the making of a data set, which is no workload.
+	Load bool
+	// Quick are the variants ("pebble+row") beside Flagstone that a quick pass
+	// runs: those that were best in an earlier full pass, and bbolt where it is
+	// fast.
+	Quick []string
+
+	sync        bool
+	cold        bool
+	maxVersions int
+	ttl         time.Duration
+	size        int // of a value
+	bigSize     int // of the large value beside the usual ones, if there is one
+	order       order
+	plain       bool
+	run         func(*env) error
+}
+
+func (s *Spec) columns() [][]byte {
+	if s.plain {
+		return plainColumns()
+	}
+	return columnNames(columnCount)
+}
+
+// Find returns the workload, or making of a data set, of that name.
+func Find(name string) (Spec, bool) {
+	for _, s := range append(All(), loads()...) {
+		if s.Name == name {
+			return s, true
+		}
+	}
+	return Spec{}, false
+}
+
+// LoadName is the name under which a data set is made.
+func LoadName(set string) string { return "load-" + set }
+
+// loads are the makings of the data sets: batches of rows in random order.
+func loads() []Spec {
+	sets := []Spec{
+		{Name: setRows, Shape: Rows, size: valueSize},
+		{Name: setBeyond, Set: setBeyond, Shape: Beyond, size: valueSize},
+		{Name: setKV100, Shape: KeyValue, size: 100, plain: true},
+		{Name: setKV1K, Shape: KeyValue, size: 1024, plain: true},
+	}
+	for i := range sets {
+		s := &sets[i]
+		s.Name, s.Load, s.Threads, s.order, s.run = LoadName(s.Name), true, 1, spread, runLoad
+	}
+	return sets
+}
+
+// All returns every workload, in the order in which they are run: workloads of
+// one data set next to each other.
+func All() []Spec {
+	var all []Spec
+	all = append(all, rowWrites()...)
+	all = append(all, rowReads()...)
+	all = append(all, rowSpecial()...)
+	for _, kv := range []struct {
+		set  string
+		size int
+	}{{setKV100, 100}, {setKV1K, 1024}} {
+		all = append(all, keyValue(kv.set, kv.size)...)
+	}
+	all = append(all, beyond()...)
+	for i := range all {
+		s := &all[i]
+		if s.Shape == "" {
+			s.Shape = Rows
+		}
+		if s.Threads == 0 {
+			s.Threads = 1
+		}
+		if s.size == 0 {
+			s.size = valueSize
+		}
+	}
+	return all
+}
+
+// threaded makes a spec per number of goroutines, named after it.
+func threaded(s Spec, counts ...int) []Spec {
+	var out []Spec
+	for _, n := range counts {
+		t := s
+		t.Name += "-g" + strconv.Itoa(n)
+		t.Threads = n
+		out = append(out, t)
+	}
+	return out
+}
+
+func rowWrites() []Spec {
+	put := []string{"pebble+row", "rocksdb+row"}
+	var all []Spec
+	all = append(all, threaded(Spec{Name: "putrow", About: "put new rows in random order, not synced",
+		order: spread, Quick: put, run: runPut}, 1, 8)...)
+	all = append(all, Spec{Name: "batch100", About: "put new rows in batches of 100",
+		order: spread, Quick: []string{"pebble+row", "rocksdb+row", "badger+row"}, run: runBatch})
+	all = append(all, threaded(Spec{Name: "putsync", About: "put new rows, each durable when acknowledged",
+		order: spread, sync: true, Quick: []string{"pebble+row", "rocksdb+row", "badger+cell"}, run: runPutSync}, 1, 16)...)
+	all = append(all, Spec{Name: "overwrite", About: "put rows that exist, at random",
+		Set: setRows, Writes: true, order: spread, Quick: put, run: runOverwrite})
+	all = append(all, Spec{Name: "sustained", About: "overwrite three times as many rows as there are: tail of the latency",
+		Set: setRows, Writes: true, order: spread, Quick: put, run: runSustained})
+	all = append(all, threaded(Spec{Name: "update1", About: "update one column of a random row",
+		Set: setRows, Writes: true, order: spread, Quick: []string{"pebble+cell", "rocksdb+cell"}, run: runUpdate}, 1, 8)...)
+	all = append(all, threaded(Spec{Name: "mixed", About: "half get of all columns, half update of one, zipfian",
+		Set: setRows, Writes: true, order: spread, Quick: []string{"pebble+row", "rocksdb+row"}, run: runMixed}, 2, 8)...)
+	return all
+}
+
+func rowReads() []Spec {
+	read := func(name, about string, run func(*env) error, quick ...string) Spec {
+		return Spec{Name: name, About: about, Set: setRows, order: spread, Quick: quick, run: run}
+	}
+	var all []Spec
+	all = append(all, threaded(read("getrow-all", "get all columns of a random row", runGetAll,
+		"pebble+row", "rocksdb+row", "badger+row", "bbolt+row"), 1, 2, 8)...)
+	all = append(all,
+		read("getrow-1col", "get one column of a random row", runGetOne, "pebble+row", "rocksdb+row", "bbolt+row"),
+		read("getrow-missing", "get rows that do not exist", runGetMissing, "rocksdb+row", "badger+row", "pebble+cell", "bbolt+row"))
+	cold := read("getrow-cold", "get all columns after the page cache was dropped", runGetCold,
+		"badger+row", "pebble+row", "rocksdb+row", "bbolt+row")
+	cold.cold = true
+	return append(all, cold,
+		read("range100-all", "100 rows from a random key on, all columns", runRangeAll, "pebble+row", "badger+row", "bbolt+row"),
+		read("range100-1col", "100 rows from a random key on, one column", runRangeOne, "pebble+row", "badger+row", "bbolt+row"),
+		read("scan-all", "all rows, all columns", runScanAll, "pebble+row", "goleveldb+row", "bbolt+row"),
+		read("scan-1col", "all rows, one column", runScanOne, "pebble+row", "goleveldb+row", "bbolt+row"),
+		read("splitpoints", "keys that cut the store into pieces of a sixtieth", runSplitPoints, "rocksdb+row", "goleveldb+cell", "pebble+row"))
+}
+
+func rowSpecial() []Spec {
+	versions := func(name string, kept int) Spec {
+		return Spec{Name: name, About: "20 versions of a column written to each row, " + strconv.Itoa(kept) + " kept",
+			maxVersions: kept, order: spread, Quick: []string{"pebble+row", "pebble+cell"}, run: runVersions}
+	}
+	ttl := func(name, about string, o order) Spec {
+		return Spec{Name: name, About: about, ttl: ttlSeconds * time.Second, order: o,
+			Quick: []string{"pebble+row", "rocksdb+row", "badger+row"}, run: runTTL}
+	}
+	values := func(name string, size int) Spec {
+		return Spec{Name: name, About: "rows of three small columns and one of " + strconv.Itoa(size>>10) + " KiB",
+			bigSize: size, order: spread, Quick: []string{"pebble+row", "pebble+cell", "badger+cell", "rocksdb+cell"}, run: runValues}
+	}
+	return []Spec{
+		versions("versions1", 1), versions("versions10", 10),
+		ttl("ttl-random", "70% of the rows expire, at random", spread),
+		ttl("ttl-ordered", "the oldest 70% of time-ordered rows expire", ascending),
+		{Name: "hotrow", About: "one row updated again and again, and read", order: spread,
+			Quick: []string{"pebble+row", "pebble+cell"}, run: runHotRow},
+		{Name: "widerow", About: "one row of very many columns (row encodings: a fiftieth of them)", order: spread,
+			Quick: []string{"pebble+cell", "goleveldb+cell", "bbolt+cell"}, run: runWideRow},
+		values("values64k", 64<<10), values("values1m", 1<<20),
+	}
+}
+
+// variant names an engine with an encoding; engines with rows of their own have
+// one variant.
+func variant(engine string, encoding rowstore.Encoding) string {
+	if encoding == rowstore.Native || encoding == "" {
+		return engine
+	}
+	return engine + "+" + string(encoding)
+}
+
+// Variants are the encodings of an engine that a workload of this shape runs on,
+// by name.
+func (s *Spec) Variants(e rowstore.Engine) map[string]rowstore.Encoding {
+	out := map[string]rowstore.Encoding{}
+	native := e.Encodings[0] == rowstore.Native
+	for _, enc := range e.Encodings {
+		switch {
+		case s.Shape == KeyValue && enc == rowstore.Plain && native:
+			out[e.Name] = enc
+		case s.Shape == KeyValue && enc == rowstore.Plain, s.Shape != KeyValue && enc != rowstore.Plain:
+			out[variant(e.Name, enc)] = enc
+		}
+	}
+	return out
+}
