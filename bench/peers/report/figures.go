@@ -231,3 +231,17 @@ func (r *results) workloadRatios(shape workload.Shape) (names []string, ratios [
 
 // aside: the figure is not compared as a rate (reclaiming is judged by bytes).
 func (l *line) aside() bool { return l.unit == workload.DeadUnits }
+
+// extras lists the names of the series' extra figures.
+func (s *series) extras() []string {
+	var names []string
+	for _, f := range s.rounds {
+		for name := range f.Extra {
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}

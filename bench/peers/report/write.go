@@ -1,6 +1,158 @@
 package report
 
-import "github.com/flagstone-db/flagstone/bench/peers/runner"
+// This file puts the report together.
 
-// Write writes the report into dir and returns its path.
-func Write(dir string, header runner.Header, records []runner.Record) (string, error) { return "", nil }
+import (
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/flagstone-db/flagstone/bench/peers/runner"
+	"github.com/flagstone-db/flagstone/bench/peers/workload"
+)
+
+// reportName is the report's file in a directory of results.
+const reportName = "REPORT.md"
+
+// Write writes the report and its charts into dir and returns the report's path.
+func Write(dir string, header runner.Header, records []runner.Record) (string, error) {
+	r := gather(header, records)
+	charts, err := r.charts(dir)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, reportName)
+	f, err := os.Create(path)
+	if err != nil {
+		return "", err
+	}
+	r.write(f, charts)
+	return path, f.Close()
+}
+
+func (r *results) write(w io.Writer, charts []chart) {
+	s := r.header.Settings
+	fmt.Fprintf(w, "# Flagstone beside its peers\n\n")
+	fmt.Fprintf(w, "%s, revision %s. %s.\n\n", r.header.Started, r.header.Revision, r.header.Machine)
+	fmt.Fprintf(w, "%d rounds, medians over them; ratios are medians of the ratios within a round. %d rows of ten columns of 100 "+
+		"bytes, %d keys; memtable %d MiB, cache %d MiB, 10 filter bits per key, 8 KiB blocks, S2 or Snappy, log on. Reads are timed "+
+		"for %g s after a warm-up; a phase of writing is stopped after %g s (~).\n\n",
+		r.rounds, s.Rows, s.Keys, s.Memtable>>20, s.Cache>>20, s.ReadSeconds, s.LimitSeconds)
+
+	fmt.Fprintf(w, "## Acceptance\n\n")
+	fmt.Fprintf(w, "Against the best LSM peer in its better encoding, unless it says bbolt. Where RocksDB, here a portable build with "+
+		"assertions, is that peer, its figure is multiplied by its factor first (see the engines below).\n\n")
+	g := grid{{"goal", "measured", "", "remarks"}}
+	for _, v := range r.acceptance() {
+		g = append(g, []string{v.goal, v.figure, v.reached.String(), v.note})
+	}
+	g.write(w)
+	r.failed(w)
+
+	for _, shape := range []workload.Shape{workload.Rows, workload.KeyValue, workload.Beyond} {
+		r.section(w, shape, charts)
+	}
+	r.appendix(w)
+}
+
+// section is what is told of one shape.
+func (r *results) section(w io.Writer, shape workload.Shape, charts []chart) {
+	lines := r.shape(shape)
+	if len(lines) == 0 {
+		return
+	}
+	title := strings.ToUpper(string(shape[:1])) + string(shape[1:])
+	fmt.Fprintf(w, "## %s\n\n", title)
+	_, ratios := r.workloadRatios(shape)
+	if m := geomean(ratios); !math.IsNaN(m) {
+		fmt.Fprintf(w, "Geometric mean over %d workloads: %s of the best LSM peer on each.\n\n", len(ratios), times(m))
+	}
+	for _, c := range charts {
+		if c.shape == shape {
+			fmt.Fprintf(w, "![%s](%s)\n\n", c.title, c.file)
+		}
+	}
+	fmt.Fprintf(w, "Operations per second, the time to settle counted where something was written:\n\n")
+	r.ratios(w, lines)
+	r.matrix(w, lines)
+}
+
+// matrix is the table of all variants.
+func (r *results) matrix(w io.Writer, lines []*line) {
+	var variants []string
+	for _, v := range r.variants {
+		for _, l := range lines {
+			if l.series[v] != nil {
+				variants = append(variants, v)
+				break
+			}
+		}
+	}
+	fmt.Fprintf(w, "All of them, ops/s (p99 in microseconds):\n\n")
+	g := grid{append([]string{"figure"}, variants...)}
+	for _, l := range lines {
+		if l.aside() {
+			continue
+		}
+		row := []string{l.name}
+		for _, v := range variants {
+			s := l.series[v]
+			if s == nil {
+				row = append(row, "-")
+				continue
+			}
+			mark := ""
+			if s.stopped() {
+				mark = "~"
+			}
+			row = append(row, fmt.Sprintf("%s%s (%s)", mark, count(s.headline()),
+				count(s.of(func(f *workload.Figure) float64 { return f.P99 }))))
+		}
+		g = append(g, row)
+	}
+	g.write(w)
+}
+
+// appendix is everything that was measured.
+func (r *results) appendix(w io.Writer) {
+	fmt.Fprintf(w, "## Workloads\n\n")
+	for _, s := range workload.All() {
+		fmt.Fprintf(w, "- `%s`: %s.\n", s.Name, s.About)
+	}
+	fmt.Fprintf(w, "\n## Engines, and what an unsynced write means in each\n\n")
+	for _, e := range r.header.Engines {
+		fmt.Fprintf(w, "- %s %s", e.Name, e.Version)
+		if e.Factor != 1 {
+			fmt.Fprintf(w, " (times %.1f where it stands for the best peer)", e.Factor)
+		}
+		fmt.Fprintf(w, ": %s\n", e.Unsynced)
+	}
+	fmt.Fprintf(w, "\n## Special figures\n\n")
+	r.extras(w)
+	fmt.Fprintf(w, "## Everything\n\nLatencies in microseconds; allocations of the Go heap; RSS and anon: peaks of the process's "+
+		"resident memory and its anonymous part.\n\n")
+	r.details(w, r.lines)
+}
+
+// extras lists the figures that only some workloads have.
+func (r *results) extras(w io.Writer) {
+	g := grid{{"figure, variant", "what", "value"}}
+	for _, l := range r.lines {
+		for _, v := range r.variants {
+			s := l.series[v]
+			if s == nil {
+				continue
+			}
+			for _, name := range s.extras() {
+				x := s.of(func(f *workload.Figure) float64 { return f.Extra[name] })
+				g = append(g, []string{l.name + " " + v, strings.ReplaceAll(name, "_", " "), count(x)})
+			}
+		}
+	}
+	if len(g) > 1 {
+		g.write(w)
+	}
+}

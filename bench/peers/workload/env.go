@@ -307,6 +307,21 @@ func (e *env) writes(name, unit string, n int, count uint64, op operation) error
 	return p.end()
 }
 
+// updates measures writing over what is there, for the time. Its headline is
+// without settling, which after so short a while would be most of it.
+func (e *env) updates(name, unit string, n int, op operation) error {
+	p := e.begin(name, unit)
+	if err := p.run(n, 0, 0, seconds(e.ReadSeconds), op); err != nil {
+		return err
+	}
+	start := time.Now()
+	if err := e.store.Settle(); err != nil {
+		return err
+	}
+	p.extra("settle_seconds", time.Since(start).Seconds())
+	return p.end()
+}
+
 // reads measures reading: for a third of the time without looking, then for
 // the time.
 func (e *env) reads(name, unit string, n int, op operation) error {

@@ -216,7 +216,7 @@ func runWideRow(e *env) error {
 	if err := e.reads("page", "columns", 1, widePage(key, columns, page)); err != nil {
 		return err
 	}
-	return e.writes("update", "columns", 1, uint64(columns/50), func(w *worker, i uint64) (int, error) {
+	return e.updates("update", "columns", 1, func(w *worker, i uint64) (int, error) {
 		return 1, w.session.Update(key, w.wideCells(w.random.below(columns), 1, baseVersion+int64(i)+1))
 	})
 }

@@ -30,7 +30,7 @@ func runValues(e *env) error {
 	if err := e.reads("scan-small", "rows", 1, scanOp(small, 0, count)); err != nil {
 		return err
 	}
-	return e.writes("update-small", "updates", 1, uint64(count)*4, func(w *worker, i uint64) (int, error) {
+	return e.updates("update-small", "updates", 1, func(w *worker, i uint64) (int, error) {
 		n := uint64(w.random.below(count))
 		return 1, w.session.Update(w.maker.keyOf(n), w.maker.one(int(i%smallColumns), n, baseVersion+int64(i)+1, uint32(i+1)))
 	})

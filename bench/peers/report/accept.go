@@ -1,0 +1,327 @@
+package report
+
+// This file judges the figures that Flagstone set itself: what it wants to reach
+// against the best peers of the same run.
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/flagstone-db/flagstone/bench/peers/rowstore"
+	"github.com/flagstone-db/flagstone/bench/peers/workload"
+)
+
+// verdict is one line of the acceptance table.
+type verdict struct {
+	goal    string
+	figure  string // what was measured
+	reached state
+	note    string
+}
+
+type state int
+
+const (
+	unknown state = iota // not measured in this run
+	reached
+	missed
+)
+
+func (s state) String() string { return [...]string{"not measured", "reached", "**missed**"}[s] }
+
+// least judges that every one of some ratios is at least a bound.
+type named struct {
+	name  string
+	value float64
+	peer  string
+}
+
+func judge(goal string, all []named, good func(float64) bool, worstLast func(a, b float64) int, format func(float64) string) verdict {
+	all = slices.DeleteFunc(slices.Clone(all), func(n named) bool { return math.IsNaN(n.value) })
+	v := verdict{goal: goal}
+	if len(all) == 0 {
+		return v
+	}
+	slices.SortStableFunc(all, func(a, b named) int { return worstLast(b.value, a.value) })
+	v.reached = reached
+	var bad []string
+	for _, n := range all {
+		if !good(n.value) {
+			v.reached = missed
+			bad = append(bad, n.text(format))
+		}
+	}
+	v.figure = all[0].text(format)
+	if len(all) > 1 {
+		v.figure = fmt.Sprintf("worst of %d: %s", len(all), v.figure)
+	}
+	if len(bad) > 1 {
+		v.note = "missed by " + strings.Join(bad, ", ")
+	}
+	return v
+}
+
+func (n named) text(format func(float64) string) string {
+	text := format(n.value)
+	if n.name != "" {
+		text += " (" + n.name
+		if n.peer != "" {
+			text += " / " + n.peer
+		}
+		text += ")"
+	}
+	return text
+}
+
+// larger and smaller order by what is worse: it comes last.
+func larger(a, b float64) int {
+	if a < b {
+		return 1
+	} else if a > b {
+		return -1
+	}
+	return 0
+}
+func smaller(a, b float64) int { return larger(b, a) }
+
+// atLeast judges that each ratio reaches a bound.
+func atLeast(goal string, bound float64, all ...named) verdict {
+	return judge(goal, all, func(x float64) bool { return x >= bound }, larger, times)
+}
+
+// atMost judges that each value stays within a bound.
+func atMost(goal string, bound float64, format func(float64) string, all ...named) verdict {
+	return judge(goal, all, func(x float64) bool { return x <= bound }, smaller, format)
+}
+
+// toLSM is the ratio of each figure to the best LSM peer.
+func (r *results) toLSM(names ...string) []named {
+	return r.compared(isLSM, names)
+}
+
+func (r *results) compared(peers func(*series) bool, names []string) []named {
+	var out []named
+	for _, name := range names {
+		l := r.byName[name]
+		if l == nil {
+			continue
+		}
+		a := l.best(peers)
+		if a.peer != nil {
+			out = append(out, named{name, a.ratio, a.peer.variant})
+		}
+	}
+	return out
+}
+
+// figuresOf lists the figures of a shape that are compared as rates.
+func (r *results) figuresOf(shape workload.Shape) []string {
+	var names []string
+	for _, l := range r.shape(shape) {
+		if !l.aside() {
+			names = append(names, l.name)
+		}
+	}
+	return names
+}
+
+var (
+	getAll    = []string{"getrow-all-g1", "getrow-all-g2", "getrow-all-g8"}
+	rangesAll = []string{"range100-all", "scan-all"}
+	rangesOne = []string{"range100-1col", "scan-1col"}
+	writesAll = []string{"putrow-g1", "putrow-g8", "batch100", "overwrite"}
+)
+
+// acceptance judges everything.
+func (r *results) acceptance() []verdict {
+	_, rowRatios := r.workloadRatios(workload.Rows)
+	_, kvRatios := r.workloadRatios(workload.KeyValue)
+	var kvReads []string
+	for _, set := range []string{"kv100-", "kv1k-"} {
+		for _, name := range []string{"readrandom-g1", "readrandom-g2", "readmissing", "scan100", "fullscan", "ycsb-c"} {
+			kvReads = append(kvReads, set+name)
+		}
+	}
+	reads := slices.Concat(getAll, []string{"getrow-1col"}, rangesAll, rangesOne)
+	v := []verdict{
+		atLeast("rows: no workload below 1.0x of the best LSM peer", 1, r.toLSM(r.figuresOf(workload.Rows)...)...),
+		atLeast("rows: geometric mean over all workloads at least 1.7x", 1.7, named{"", geomean(rowRatios), ""}),
+		atLeast("get of all columns at least 2x", 2, r.toLSM(getAll...)...),
+		atLeast("get of one column at least 2.5x", 2.5, r.toLSM("getrow-1col")...),
+		atLeast("range and scan at least 1.5x", 1.5, r.toLSM(rangesAll...)...),
+		atLeast("range and scan of one column at least 2x", 2, r.toLSM(rangesOne...)...),
+		atLeast("each of these at least 0.8x of bbolt", 0.8, r.compared(isBbolt, reads)...),
+		atLeast("update of one column at least 1.2x", 1.2, r.toLSM("update1-g1", "update1-g8")...),
+		atLeast("put, batch and overwrite at least 1.2x, settling included", 1.2, r.toLSM(writesAll...)...),
+		atLeast("put with sync, one writer, at least 1.5x", 1.5, r.toLSM("putsync-g1")...),
+		atLeast("put with sync, sixteen writers, at least 1.2x", 1.2, r.toLSM("putsync-g16")...),
+		atLeast("missing rows at least 1.0x", 1, r.toLSM("getrow-missing")...),
+		atLeast("one column of a million at least 2x", 2, r.toLSM("widerow/get-one")...),
+		atLeast("split points at least 10x", 10, r.toLSM("splitpoints")...),
+	}
+	v = append(v, r.reclaiming()...)
+	v = append(v, r.bothHalves()...)
+	v = append(v,
+		atLeast("key-value: no workload below 0.9x of the best LSM peer", 0.9, r.toLSM(r.figuresOf(workload.KeyValue)...)...),
+		atLeast("key-value: geometric mean at least 1.1x", 1.1, named{"", geomean(kvRatios), ""}),
+		atLeast("key-value: reads and scans from memory at least 1.3x", 1.3, r.toLSM(kvReads...)...),
+	)
+	v = append(v, r.tails()...)
+	v = append(v, r.memory()...)
+	v = append(v, r.bytes()...)
+	v = append(v,
+		atLeast("data at four times the memory: get and range at least 1.0x", 1, r.toLSM("beyond/get", "beyond/range100")...),
+		atMost("no heap allocation per put (below 0.05, background included)", 0.05, digits, r.mine("putrow-g1", allocs)...),
+		atMost("at most two heap allocations per get of ten columns", 2, digits, r.mine("getrow-all-g1", allocs)...),
+	)
+	return v
+}
+
+func allocs(f *workload.Figure) float64     { return f.Allocs }
+func writeBytes(f *workload.Figure) float64 { return float64(f.WriteBytes) }
+func spaceBytes(f *workload.Figure) float64 { return float64(f.Space) }
+
+// mine is something of the subject's figure.
+func (r *results) mine(figure string, get func(*workload.Figure) float64) []named {
+	if l := r.byName[figure]; l != nil {
+		return []named{{figure, l.series[subject].of(get), ""}}
+	}
+	return nil
+}
+
+// reclaiming judges the bytes rewritten to give back the space of expired data.
+// A peer counts only if it gave back at least half of what was expired: one
+// that rewrites nothing because it reclaims nothing has no figure.
+func (r *results) reclaiming() []verdict {
+	before := func(f *workload.Figure) float64 { return f.Extra["space_before"] }
+	rewritten := func(name string) (mine, leanest, share float64, peer string) {
+		mine, leanest, share = math.NaN(), math.NaN(), math.NaN()
+		l := r.byName[name]
+		if l == nil || l.series[subject] == nil {
+			return
+		}
+		mine = l.series[subject].of(writeBytes)
+		share = mine / l.series[subject].of(before)
+		for _, s := range l.series {
+			if s.variant == subject || !isLSM(s) || s.of(spaceBytes) > 0.65*s.of(before) {
+				continue
+			}
+			if x := s.of(writeBytes); math.IsNaN(leanest) || x < leanest {
+				leanest, peer = x, s.variant
+			}
+		}
+		return
+	}
+	mb := func(x float64) string { return megabytes(x) + " MB" }
+	mine, leanest, share, peer := rewritten("ttl-ordered/reclaim")
+	ordered := atMost("TTL, time-ordered: reclaim rewrites at most a tenth of the bytes", 0.1,
+		func(x float64) string { return fmt.Sprintf("%.3f of the data", x) }, named{"", share, ""})
+	if ordered.reached != unknown {
+		ordered.note = fmt.Sprintf("%s; leanest peer %s: %s", mb(mine), peer, mb(leanest))
+	}
+	mine, leanest, _, peer = rewritten("ttl-random/reclaim")
+	random := atMost("TTL, random: reclaim rewrites no more than the best peer", 1, times, named{"bytes", mine / leanest, peer})
+	if random.reached != unknown {
+		random.note = fmt.Sprintf("%s against %s", mb(mine), mb(leanest))
+	}
+	return []verdict{ordered, random}
+}
+
+// bothHalves judges what no peer has: writes as fast as the best one-key-per-cell
+// encoding and reads as fast as the best row-as-one-value, on one store.
+func (r *results) bothHalves() []verdict {
+	cell := func(s *series) bool { return s.engine.LSM && s.encoding == rowstore.CellKeys }
+	row := func(s *series) bool { return s.engine.LSM && s.encoding == rowstore.RowValue }
+	return []verdict{
+		atLeast("both halves: updates as fast as one key per cell (versions, hot row)", 1,
+			r.compared(cell, []string{"versions1/update", "versions10/update", "hotrow/update", "update1-g1"})...),
+		atLeast("both halves: reads as fast as row as one value (versions, hot row)", 1,
+			r.compared(row, []string{"versions1/get-newest", "versions10/get-newest", "hotrow/get-flushed", "hotrow/get-updated"})...),
+		atLeast("both halves: mixed as fast as the best of both", 1, r.toLSM("mixed-g2", "mixed-g8")...),
+	}
+}
+
+// tails judges the slowest puts of sustained overwriting.
+func (r *results) tails() []verdict {
+	p999 := func(f *workload.Figure) float64 { return f.P999 }
+	longest := func(f *workload.Figure) float64 { return f.Max / 1e3 }
+	tail := named{value: math.NaN()}
+	if l := r.byName["sustained"]; l != nil {
+		if peer := l.fastest("pebble"); peer != nil {
+			tail = named{fmt.Sprintf("%s us against %s us", count(l.series[subject].of(p999)), count(peer.of(p999))),
+				l.series[subject].of(p999) / peer.of(p999), peer.variant}
+		}
+	}
+	return []verdict{
+		atMost("p99.9 of sustained overwriting at most half of Pebble's", 0.5, times, tail),
+		atMost("no put pauses above 100 ms", 100, func(x float64) string { return digits(x) + " ms" }, r.mine("sustained", longest)...),
+	}
+}
+
+// fastest returns the series of an engine's best encoding for this figure.
+func (l *line) fastest(engine string) *series {
+	var best *series
+	for _, s := range l.series {
+		if s.engine.Name == engine && (best == nil || s.headline() > best.headline()) {
+			best = s
+		}
+	}
+	return best
+}
+
+// memory judges peak memory over the row workloads that load and read rows of
+// the usual size: anonymous memory, since pages of mapped files are the kernel's.
+func (r *results) memory() []verdict {
+	anon := func(f *workload.Figure) float64 { return float64(f.PeakAnon) }
+	mb := func(x float64) string { return digits(x/1e6) + " MB" }
+	var mine, over []named
+	for _, l := range r.shape(workload.Rows) {
+		if l.aside() || strings.HasPrefix(l.name, "values") || strings.HasPrefix(l.name, "widerow") || l.series[subject] == nil {
+			continue
+		}
+		x := l.series[subject].of(anon)
+		mine = append(mine, named{l.name, x, ""})
+		leanest := named{l.name, math.NaN(), ""}
+		for _, s := range l.series {
+			if s.variant == subject || !isLSM(s) {
+				continue
+			}
+			if y := x / s.of(anon); math.IsNaN(leanest.value) || y > leanest.value {
+				leanest.value, leanest.peer = y, s.variant
+			}
+		}
+		over = append(over, leanest)
+	}
+	s := r.header.Settings
+	budget := float64(s.Cache + memtables*s.Memtable)
+	return []verdict{
+		atMost(fmt.Sprintf("peak memory at most the budget (%s: cache and %d memtables) plus 20%%", mb(budget), memtables), 1.2*budget, mb, mine...),
+		atMost("peak memory at most that of the leanest LSM peer plus 50%", 1.5, times, over...),
+	}
+}
+
+// memtables is how many memtables' worth of memory engines are configured to
+// use, those being flushed included.
+const memtables = 4
+
+// bytes judges bytes written and space beside Pebble's better encoding.
+func (r *results) bytes() []verdict {
+	var written, taken []named
+	for _, name := range slices.Concat(writesAll, []string{"sustained", "update1-g1", "versions1/update", "versions10/update", "ttl-random/load"}) {
+		l := r.byName[name]
+		if l == nil || l.series[subject] == nil {
+			continue
+		}
+		if peer := l.fastest("pebble"); peer != nil {
+			mine := l.series[subject]
+			written = append(written, named{name, mine.of(writeBytes) / peer.of(writeBytes), peer.variant})
+			taken = append(taken, named{name, mine.of(spaceBytes) / peer.of(spaceBytes), peer.variant})
+		}
+	}
+	return []verdict{
+		atMost("bytes written not above Pebble's", 1.0, times, written...),
+		atMost("space not above Pebble's", 1.0, times, taken...),
+	}
+}
