@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/partition"
@@ -87,11 +88,12 @@ func (s *Store) schedulePreparation() {
 	})
 }
 
-// noteFiles keeps count of a tree's level-0 files while they are many.
+// noteFiles keeps count of a tree's level-0 files that lie over each other, while
+// they are many.
 func (s *Store) noteFiles(tree *partition.Tree) {
 	s.work.mu.Lock()
 	// Counted under the lock: the last to note a number has the newest.
-	if n := len(tree.Meta().Levels[0]); n < slowdownFiles {
+	if n := compaction.Depth(tree.Meta().Levels[0]); n < slowdownFiles {
 		delete(s.work.files, tree)
 		delete(s.work.uncompacted, tree)
 	} else {
@@ -150,6 +152,7 @@ func (s *Store) flushTree(tree *partition.Tree) error {
 		return err
 	}
 	s.noteFiles(tree)
+	s.watch(tree)
 	s.scheduleCompaction(tree)
 	return s.releaseLog()
 }
@@ -223,21 +226,88 @@ func (s *Store) releaseLog() error {
 	return s.log.Release(oldest)
 }
 
-func (s *Store) scheduleCompaction(tree *partition.Tree) {
-	s.submit(executor.Compaction, tree, "compaction", func() {
-		did, err := tree.Compact()
+// maxCompactions bounds the merges of one tree that run at once.
+const maxCompactions = 8
+
+// compactions are the names of the jobs that merge one tree.
+var compactions = [maxCompactions]string{
+	"compaction", "compaction 2", "compaction 3", "compaction 4", "compaction 5", "compaction 6", "compaction 7", "compaction 8",
+}
+
+// scheduleCompaction lets a tree do what is due. Once a merge is chosen, the
+// next is looked for by a job beside it.
+func (s *Store) scheduleCompaction(tree *partition.Tree) { s.scheduleNthCompaction(tree, 0) }
+
+func (s *Store) scheduleNthCompaction(tree *partition.Tree, n int) {
+	again := func() { s.scheduleNthCompaction(tree, n) }
+	s.submit(executor.Compaction, tree, compactions[n], func() {
+		did, err := tree.Compact(s.work.isIdle(tree), func() {
+			if n+1 < maxCompactions {
+				s.scheduleNthCompaction(tree, n+1)
+			}
+		})
 		switch {
 		case errors.Is(err, partition.ErrStale):
-			s.scheduleCompaction(tree)
+			again()
 			return
 		case err != nil:
-			s.backgroundFailed("compaction", err, func() { s.scheduleCompaction(tree) })
+			s.backgroundFailed("compaction", err, again)
 		case did:
 			s.noteFiles(tree)
-			s.scheduleCompaction(tree)
+			again()
 		}
 		s.noteCompaction(tree, err)
 	})
+}
+
+const (
+	// quietPeriod is how long a tree is watched before it counts as idle.
+	quietPeriod = 500 * time.Millisecond
+	// quietShare is the share of a memtable that an idle tree takes in less
+	// than in one such period.
+	quietShare = 16
+)
+
+// watch is of a tree that was written to lately.
+type watch struct{ written int64 } // when it was last looked at
+
+// watch looks, until the tree is idle, whether anybody still writes to it; then
+// it lets it do what can wait till then.
+func (s *Store) watch(tree *partition.Tree) {
+	w := &watch{tree.Written()}
+	s.work.mu.Lock()
+	watched := s.work.watched[tree] != nil
+	if !watched {
+		s.work.watched[tree] = w
+	}
+	s.work.mu.Unlock()
+	if !watched {
+		s.after(quietPeriod, func() { s.lookAgain(tree, w) })
+	}
+}
+
+func (s *Store) lookAgain(tree *partition.Tree, w *watch) {
+	s.work.mu.Lock()
+	current := s.work.watched[tree] == w
+	s.work.mu.Unlock()
+	if !current {
+		return
+	}
+	before := w.written // this timer alone has it
+	w.written = tree.Written()
+	if w.written-before <= s.opts.MemtableSize/quietShare {
+		s.rest(tree)
+		return
+	}
+	s.after(quietPeriod, func() { s.lookAgain(tree, w) })
+}
+
+// rest lets a tree do what waits until nobody writes to it.
+func (s *Store) rest(tree *partition.Tree) {
+	s.work.mu.Lock()
+	delete(s.work.watched, tree)
+	s.work.mu.Unlock()
+	s.scheduleCompaction(tree)
 }
 
 // backgroundFailed logs a failure and, if it may pass, tries again later.

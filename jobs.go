@@ -17,7 +17,7 @@ import (
 // work keeps track of the background jobs of a store.
 type work struct {
 	mu      sync.Mutex
-	idle    sync.Cond // signalled when running falls to zero
+	rest    sync.Cond // signalled when running falls to zero
 	stopped bool
 	running int
 	jobs    map[jobKey]*jobState
@@ -32,6 +32,8 @@ type work struct {
 	// uncompacted why the last compaction failed, where it did.
 	files       map[*partition.Tree]int
 	uncompacted map[*partition.Tree]error
+	// watched holds the trees that somebody writes to; the others are idle.
+	watched map[*partition.Tree]*watch
 }
 
 // jobKey names a job, of which one runs at a time.
@@ -50,11 +52,19 @@ type jobState struct {
 type timer struct{ stop func() bool }
 
 func (w *work) init() {
-	w.idle.L = &w.mu
+	w.rest.L = &w.mu
 	w.jobs = make(map[jobKey]*jobState)
 	w.timers = make(map[*timer]struct{})
 	w.files = make(map[*partition.Tree]int)
 	w.uncompacted = make(map[*partition.Tree]error)
+	w.watched = make(map[*partition.Tree]*watch)
+}
+
+// isIdle reports whether nobody has written much to the tree lately.
+func (w *work) isIdle(tree *partition.Tree) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.watched[tree] == nil
 }
 
 // submit queues a job unless it is queued already. One that is running runs once
@@ -102,6 +112,11 @@ func (s *Store) runJob(key jobKey, job func()) {
 // now. The memtables being written stay as they are: see Flush. While others
 // write it may wait for long.
 func (s *Store) Settle(ctx context.Context) error {
+	for _, t := range s.Tables() {
+		for _, tree := range t.partitions().Trees() {
+			s.rest(tree)
+		}
+	}
 	for {
 		if err := s.writable(); err != nil {
 			return err
@@ -162,7 +177,7 @@ func (w *work) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.running--; w.running == 0 {
-		w.idle.Broadcast()
+		w.rest.Broadcast()
 	}
 }
 
@@ -215,6 +230,6 @@ func (w *work) wait() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for w.running > 0 {
-		w.idle.Wait()
+		w.rest.Wait()
 	}
 }

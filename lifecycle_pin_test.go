@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
@@ -296,8 +297,8 @@ func TestADroppedTableSlowsNobodyDown(t *testing.T) {
 	r := newRig(t, Options{MemtableSize: 1 << 10})
 	table := r.table("t", TableOptions{})
 	tree := table.partitions().Trees()[0]
-	for i := 0; len(tree.Meta().Levels[0]) < slowdownFiles; i++ {
-		put(t, table, "p", i, "c", startMillis, strings.Repeat("x", 100))
+	for compaction.Depth(tree.Meta().Levels[0]) < slowdownFiles {
+		put(t, table, "p", 1, "c", startMillis, strings.Repeat("x", 100))
 		for j, job := range r.exec.Pending() { // flush, and never compact
 			if job.Class == executor.Flush {
 				r.exec.Step(j)

@@ -204,6 +204,12 @@ func (s *Store) prepare() {
 			}
 			return nil
 		},
+		Helper: func(f func()) bool {
+			pool, ok := s.executor.(interface {
+				TryGo(executor.Class, func()) bool
+			})
+			return ok && pool.TryGo(executor.Compaction, f)
+		},
 		NowMillis: s.clock.NowMillis,
 		Logger:    s.opts.Logger,
 	}

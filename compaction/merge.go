@@ -50,7 +50,12 @@ type Job struct {
 	// keys: a table that overlaps too many bytes of them is cut early, because
 	// compacting it will have to read them all.
 	Grandparents []*manifest.FileMeta
-	Output       Output
+	// Pieces, if not 0, cuts a table where it has passed so many bytes of
+	// Grandparents, between two of them, and behind the last: for flushes,
+	// which do not cut by size. Merges of level 0 then take a part of the key
+	// range at a time, and several at once.
+	Pieces int64
+	Output Output
 	// Stopped, if not nil, is asked now and then; an error ends the merge.
 	Stopped func() error
 }
@@ -62,6 +67,16 @@ type Stats struct {
 	// Trims of CellsOut stand in for dropped surplus cells.
 	Trims  uint64
 	Tables int
+}
+
+// Add adds what another part of the merge did.
+func (s *Stats) Add(o Stats) {
+	s.RowsIn += o.RowsIn
+	s.RowsOut += o.RowsOut
+	s.CellsIn += o.CellsIn
+	s.CellsOut += o.CellsOut
+	s.Trims += o.Trims
+	s.Tables += o.Tables
 }
 
 // stopInterval is how many cells, or rows, a merge handles between two calls
@@ -76,7 +91,7 @@ func Run(job Job) (Stats, error) {
 		job:    job,
 		it:     mvcc.NewMergeIterator(job.Inputs),
 		pruner: mvcc.NewPruner(job.Policy),
-		cut:    cutter{target: job.TargetSize, grandparents: job.Grandparents},
+		cut:    cutter{target: job.TargetSize, pieces: job.Pieces, grandparents: job.Grandparents},
 	}
 	err := m.run()
 	if closeErr := m.it.Close(); err == nil {
@@ -204,9 +219,14 @@ func (m *merger) finishTable() error {
 	return nil
 }
 
+// leastPiece is the smallest table, as a share of a piece of the level below,
+// that is cut off: files of a megabyte are not worth their descriptors.
+const leastPiece = 16
+
 // cutter decides between which rows a table ends.
 type cutter struct {
 	target       int64
+	pieces       int64
 	grandparents []*manifest.FileMeta // not passed yet
 	overlap      int64                // bytes of grandparents that the table has passed
 }
@@ -219,16 +239,23 @@ func (c *cutter) start(key []byte) {
 
 // before reports whether a table of that size should end before the row.
 func (c *cutter) before(key []byte, size int64) bool {
-	if c.target <= 0 {
-		return false
+	switch {
+	case c.target > 0:
+		c.pass(key)
+		return size >= c.target || c.overlap > maxOverlapFactor*c.target
+	case c.pieces > 0:
+		return c.pass(key) && size >= c.pieces/leastPiece && (c.overlap >= c.pieces || len(c.grandparents) == 0)
 	}
-	c.pass(key)
-	return size >= c.target || c.overlap > maxOverlapFactor*c.target
+	return false
 }
 
-func (c *cutter) pass(key []byte) {
+// pass reports whether the row lies behind a grandparent that the one before it
+// did not lie behind.
+func (c *cutter) pass(key []byte) (passed bool) {
 	for len(c.grandparents) > 0 && bytes.Compare(c.grandparents[0].Largest, key) < 0 {
 		c.overlap += c.grandparents[0].Size
 		c.grandparents = c.grandparents[1:]
+		passed = true
 	}
+	return passed
 }

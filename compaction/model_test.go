@@ -327,7 +327,7 @@ func (m *model) flush() {
 // later; false if there is nothing to pick.
 func (m *model) compact() bool {
 	p := m.policy()
-	in := compaction.Input{Levels: &m.levels, Config: m.cfg, Policy: p}
+	in := compaction.Input{Levels: &m.levels, Config: m.cfg, Policy: p, Idle: m.rng.IntN(2) == 0}
 	for _, r := range m.running {
 		in.Running = append(in.Running, r.candidate)
 	}

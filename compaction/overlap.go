@@ -5,6 +5,7 @@ package compaction
 import (
 	"bytes"
 	"math"
+	"slices"
 	"sort"
 
 	"github.com/flagstone-db/flagstone/manifest"
@@ -69,6 +70,49 @@ func closure(files []*manifest.FileMeta, r keyRange) ([]*manifest.FileMeta, keyR
 			return taken, r
 		}
 	}
+}
+
+// Runs divides files of level 0, given from the oldest to the newest, into runs
+// of files that do not meet: a reader takes each for one sorted sequence. Where
+// files of two runs meet, that of the later run is the newer one. The files of a
+// run are in order of keys.
+func Runs(files []*manifest.FileMeta) (runs [][]*manifest.FileMeta) {
+	depths := depths(files)
+	for i, f := range files {
+		if depths[i] == len(runs) {
+			runs = append(runs, nil)
+		}
+		runs[depths[i]] = append(runs[depths[i]], f)
+	}
+	for _, run := range runs {
+		slices.SortFunc(run, func(a, b *manifest.FileMeta) int { return bytes.Compare(a.Smallest, b.Smallest) })
+	}
+	return runs
+}
+
+// depths returns the number of the run that each file of level 0 belongs to: one
+// above the highest of the older files that it meets. Quadratic in the number of
+// files, of which there are dozens.
+func depths(files []*manifest.FileMeta) []int {
+	depths := make([]int, len(files))
+	for i, f := range files {
+		r := rangeOf(f)
+		for j, older := range files[:i] {
+			if depths[j] >= depths[i] && r.meets(older.Smallest, older.Largest) {
+				depths[i] = depths[j] + 1
+			}
+		}
+	}
+	return depths
+}
+
+// Depth is how many files of level 0 lie over each other at most.
+func Depth(files []*manifest.FileMeta) int {
+	most := -1
+	for _, d := range depths(files) {
+		most = max(most, d)
+	}
+	return most + 1
 }
 
 func size(files []*manifest.FileMeta) (total int64) {

@@ -6,11 +6,13 @@ package compaction
 //  2. The level that is furthest over its target gives a file (level 0: all
 //     that overlap) to the next. What meets nothing there is moved, not
 //     rewritten.
-//  3. Idle levels return space: files with many tombstones are pushed towards
+//  3. While nobody writes much, level 0 is merged early: readers ask every file
+//     of it.
+//  4. Idle levels return space: files with many tombstones are pushed towards
 //     what those hide; files at the bottom of their key range are rewritten in
 //     place once enough of them is tombstones or expired.
 //
-// Every choice makes progress: 2 and pushes lead downwards, and a file that
+// Every choice makes progress: 2, 3 and pushes lead downwards, and a file that
 // was rewritten in place has nothing left of what it was chosen for.
 
 import (
@@ -28,6 +30,7 @@ type Reason string
 const (
 	ReasonExpired    Reason = "expired"    // everything in the files is expired
 	ReasonL0         Reason = "level 0"    // too many files in level 0
+	ReasonReads      Reason = "reads"      // level 0 is deep, and nobody writes
 	ReasonSize       Reason = "size"       // a level is over its target
 	ReasonTombstones Reason = "tombstones" // many tombstones above what they hide
 	ReasonReclaim    Reason = "reclaim"    // space to regain at the bottom of the range
@@ -41,6 +44,9 @@ const (
 	// pushShare is the share of tombstones from which a file is pushed down
 	// before its level is over target. Deletes hide more than they take.
 	pushShare = 0.5
+	// idleRatio bounds what an idle store rewrites of the base level for each
+	// byte of a shallow level 0.
+	idleRatio = 4
 )
 
 // Input is what a choice depends on.
@@ -51,6 +57,8 @@ type Input struct {
 	Running []*Candidate
 	// Policy is what a merge that began now could drop.
 	Policy Policy
+	// Idle: nobody writes much, so that reads count more than bytes written.
+	Idle bool
 }
 
 // Candidate is work to do: merge Upper and Lower into OutputLevel, unless Move
@@ -91,6 +99,9 @@ func Pick(in Input) *Candidate {
 		return c
 	}
 	if c := p.overTarget(); c != nil {
+		return c
+	}
+	if c := p.forReads(); c != nil {
 		return c
 	}
 	return p.reclaim()
@@ -225,14 +236,43 @@ func (p *picker) overTarget() *Candidate {
 	return nil
 }
 
+// forReads merges what lies over each other in level 0 while nobody writes much:
+// where it is deep, or shallow and not small beside what it would rewrite.
+func (p *picker) forReads() *Candidate {
+	if !p.Idle {
+		return nil
+	}
+	return p.deepest(ReasonReads, func(c *Candidate, depth int) bool {
+		return depth >= p.Config.IdleDepth && (depth >= p.Config.L0Trigger/2 || size(c.Lower) <= idleRatio*size(c.Upper))
+	})
+}
+
+// deepest returns, of the candidates of level 0 that are worth it, the one with
+// the most files over each other; among equals the one with the oldest file.
+// Each file belongs to one candidate.
+func (p *picker) deepest(reason Reason, worth func(c *Candidate, depth int) bool) (best *Candidate) {
+	seen := make(map[uint64]bool)
+	for _, f := range p.Levels[0] {
+		if seen[f.Number] || p.busy[f.Number] {
+			continue
+		}
+		c := p.fromL0(f, reason)
+		if c == nil {
+			continue
+		}
+		for _, u := range c.Upper {
+			seen[u.Number] = true
+		}
+		if depth := Depth(c.Upper); worth(c, depth) && (best == nil || float64(depth) > best.Score) {
+			c.Score, best = float64(depth), c
+		}
+	}
+	return best
+}
+
 func (p *picker) fromLevel(level int) *Candidate {
 	if level == 0 {
-		for _, f := range p.Levels[0] { // the oldest first
-			if c := p.fromL0(f, ReasonL0); c != nil {
-				return c
-			}
-		}
-		return nil
+		return p.deepest(ReasonL0, func(c *Candidate, depth int) bool { return true })
 	}
 	// The file that makes the next level rewrite least for what it brings. A
 	// tombstone counts double: with it goes what it hides.

@@ -6,9 +6,9 @@ package compaction_test
 //	define   a file per line: level number smallest-largest, then any of
 //	         size= seq=lo-hi versions=lo-hi cells= puts= tombstones= newest=
 //	         permanent. Level 0 from the oldest to the newest. The
-//	         configuration: trigger 4, base 1000, multiplier 10, file size 100.
+//	         configuration: trigger 4 or 1000 bytes, base 1000, multiplier 10, file size 100.
 //	pick     picks and puts the candidate among the running ones: cutoff= (in
-//	         seconds) horizon= oldest= (the oldest view)
+//	         seconds) horizon= oldest= (the oldest view) idle (nobody writes)
 //	done     forgets the running ones
 //	debt     the debt in bytes
 
@@ -27,7 +27,7 @@ import (
 )
 
 func TestGoldenPicks(t *testing.T) {
-	cfg := compaction.Config{L0Trigger: 4, LevelBase: 1000, Multiplier: 10, TableFileSize: 100}
+	cfg := compaction.Config{L0Trigger: 4, L0Size: 1000, LevelBase: 1000, Multiplier: 10, TableFileSize: 100}
 	datadriven.Walk(t, "testdata/pick", func(t *testing.T, path string) {
 		var levels compaction.Levels
 		var running []*compaction.Candidate
@@ -57,7 +57,7 @@ func TestGoldenPicks(t *testing.T) {
 					p.Views = append(p.Views, old)
 				}
 				p.Views = append(p.Views, view)
-				c := compaction.Pick(compaction.Input{Levels: &levels, Config: cfg, Running: running, Policy: p})
+				c := compaction.Pick(compaction.Input{Levels: &levels, Config: cfg, Running: running, Policy: p, Idle: d.HasArg("idle")})
 				if c == nil {
 					return "nothing\n"
 				}

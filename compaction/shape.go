@@ -9,29 +9,49 @@ package compaction
 // partition, which bounds the space taken by what is dead, and a small
 // partition has only as many levels as it needs.
 //
-// Worked example, multiplier 10, LevelBase 256 MiB, last level 6 with 30 GiB:
-// targets are 30 GiB at 6, 3 GiB at 5, 307 MiB at 4, 31 MiB at 3, which is
-// at most LevelBase: the base is level 3.
+// Worked example, multiplier 10, LevelBase 1 GiB, last level 6 with 30 GiB:
+// targets are 30 GiB at 6, 3 GiB at 5, 307 MiB at 4, which is at most
+// LevelBase: the base is level 4.
+//
+// Level 0 gathers L0Trigger flushes before it is merged into the base, which
+// then costs as many times its bytes as the base is larger; so LevelBase is four
+// times what level 0 holds. It was a quarter of that: then 280 MB of rows of a
+// kilobyte lay on two levels, and each byte was merged twice on its way down.
+//
+// While nobody writes much, reads come first: level 0 is merged as soon as it
+// has IdleDepth files over each other and is not small beside what it meets.
 
-import "github.com/flagstone-db/flagstone/manifest"
+import (
+	"slices"
+
+	"github.com/flagstone-db/flagstone/manifest"
+)
 
 // Config says how a partition is shaped. Zero fields take the default.
 type Config struct {
-	L0Trigger     int   // files in level 0 at which it is compacted, default 4
-	LevelBase     int64 // largest target of the base level in bytes, default 4 x TableFileSize
+	L0Trigger     int   // files over each other in level 0 at which it is compacted, default 8
+	IdleDepth     int   // the same while nobody writes much, default 2
+	L0Size        int64 // bytes in level 0 at which it is compacted, default 4 x TableFileSize
+	LevelBase     int64 // largest target of the base level in bytes, default 4 x L0Size
 	Multiplier    int64 // ratio of neighbouring levels, default 10
 	TableFileSize int64 // target size of table files in bytes, default 64 MiB
 }
 
 func (c Config) withDefaults() Config {
 	if c.L0Trigger <= 0 {
-		c.L0Trigger = 4
+		c.L0Trigger = 8
+	}
+	if c.IdleDepth <= 0 {
+		c.IdleDepth = 2
 	}
 	if c.TableFileSize <= 0 {
 		c.TableFileSize = 64 << 20
 	}
+	if c.L0Size <= 0 {
+		c.L0Size = 4 * c.TableFileSize
+	}
 	if c.LevelBase <= 0 {
-		c.LevelBase = 4 * c.TableFileSize
+		c.LevelBase = 4 * c.L0Size
 	}
 	if c.Multiplier < 2 {
 		c.Multiplier = 10
@@ -42,6 +62,12 @@ func (c Config) withDefaults() Config {
 // maxOverlapFactor bounds, in multiples of the target size, what a table may
 // overlap in the level below its own.
 const maxOverlapFactor = 10
+
+// Base returns the files of the level that level 0 is merged into.
+func Base(levels *Levels, cfg Config) []*manifest.FileMeta {
+	s := newShape(levels, cfg.withDefaults())
+	return levels[s.base]
+}
 
 type shape struct {
 	base   int // the level that level 0 is compacted into
@@ -73,20 +99,22 @@ func newShape(levels *Levels, cfg Config) shape {
 // score says how urgent it is to take something out of a level: from 1 on it
 // should be done. Bytes that a running merge takes out do not count.
 func (s *shape) score(levels *Levels, level int, cfg Config, busy map[uint64]bool) float64 {
-	files, bytes := 0, int64(0)
-	for _, f := range levels[level] {
-		if !busy[f.Number] {
-			files++
-			bytes += f.Size
-		}
-	}
+	files := free(levels[level], busy)
 	if level == 0 {
-		return max(float64(files)/float64(cfg.L0Trigger), float64(bytes)/float64(cfg.LevelBase))
+		return max(float64(Depth(files))/float64(cfg.L0Trigger), float64(size(files))/float64(cfg.L0Size))
 	}
 	if level < s.base || level == lastLevel {
 		return 0
 	}
-	return float64(bytes) / float64(s.target[level])
+	return float64(size(files)) / float64(s.target[level])
+}
+
+// free returns the files that no running merge takes.
+func free(files []*manifest.FileMeta, busy map[uint64]bool) []*manifest.FileMeta {
+	if len(busy) == 0 {
+		return files
+	}
+	return slices.DeleteFunc(slices.Clone(files), func(f *manifest.FileMeta) bool { return busy[f.Number] })
 }
 
 // Debt estimates, in bytes, how much merging it takes until every level is
@@ -96,7 +124,7 @@ func Debt(levels *Levels, cfg Config) int64 {
 	cfg = cfg.withDefaults()
 	s := newShape(levels, cfg)
 	var debt, carried int64
-	if len(levels[0]) >= cfg.L0Trigger || s.size[0] >= cfg.LevelBase {
+	if Depth(levels[0]) >= cfg.L0Trigger || s.size[0] >= cfg.L0Size {
 		carried = s.size[0]
 		debt = carried + min(s.size[s.base], carried*cfg.Multiplier)
 	}

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/flagstone-db/flagstone/compaction"
@@ -20,31 +21,57 @@ const reasonManual compaction.Reason = "manual"
 // written; deeper ones are written past the page cache, which readers need.
 const hotLevels = 2
 
-// Compact does the most urgent merge of the tree, if there is any, and reports
-// whether it did something.
-func (t *Tree) Compact() (did bool, err error) {
-	t.compacting.Lock()
-	defer t.compacting.Unlock()
+// Compact does the most urgent merge of the tree, if there is any that can run
+// beside those that run, and reports whether it did something. idle says that
+// nobody writes much. claimed, if not nil, is called when the merge is chosen
+// and before it is done: there may be a further one that can run beside it.
+func (t *Tree) Compact(idle bool, claimed func()) (did bool, err error) {
+	t.compacting.RLock()
+	defer t.compacting.RUnlock()
 	if t.dropped {
 		return false, nil
 	}
-	s := t.pin()
-	defer s.unref()
-	if err := t.env.Advance(t.table, s.oldestVersion()); err != nil {
+	if err := t.advance(); err != nil {
 		return false, err
 	}
+	t.running.Lock()
+	s := t.pin()
+	defer s.unref()
 	policy := t.env.Policy(t.table)
 	levels := &s.version.meta.Levels
-	c := compaction.Pick(compaction.Input{Levels: levels, Config: t.env.Compaction, Policy: policy})
+	c := compaction.Pick(compaction.Input{
+		Levels: levels, Config: t.env.Compaction, Policy: policy, Running: t.running.candidates, Idle: idle,
+	})
 	if c == nil {
+		t.running.Unlock()
 		return false, nil
 	}
 	kept := t.keep(&policy, min(c.NewerSeq(levels), s.memorySeq()))
-	return true, t.run(s, c, policy, kept, c.Below(levels))
+	t.running.candidates = append(t.running.candidates, c)
+	t.running.Unlock()
+	defer t.forget(c)
+	if claimed != nil {
+		claimed()
+	}
+	return true, t.run(s, c, policy, kept, func() func([]byte) mvcc.Below { return c.Below(levels) })
+}
+
+// forget takes a candidate off the list of those that run.
+func (t *Tree) forget(c *compaction.Candidate) {
+	t.running.Lock()
+	defer t.running.Unlock()
+	t.running.candidates = slices.DeleteFunc(t.running.candidates, func(r *compaction.Candidate) bool { return r == c })
+}
+
+// advance raises the table's expiry watermark before a merge of table files.
+func (t *Tree) advance() error {
+	s := t.pin()
+	defer s.unref()
+	return t.env.Advance(t.table, s.oldestVersion())
 }
 
 // CompactAll merges all table files of the tree into the deepest level, and
-// reports whether it did something.
+// reports whether it did something. It waits for the merges that run.
 func (t *Tree) CompactAll() (did bool, err error) {
 	t.compacting.Lock()
 	defer t.compacting.Unlock()
@@ -69,7 +96,8 @@ func (t *Tree) CompactAll() (did bool, err error) {
 	}
 	policy := t.env.Policy(t.table)
 	kept := t.keep(&policy, s.memorySeq())
-	return true, t.merge(s, c, levels[:bottomLevel], policy, kept, func([]byte) mvcc.Below { return mvcc.BelowNothing })
+	nothing := func([]byte) mvcc.Below { return mvcc.BelowNothing }
+	return true, t.merge(s, c, levels[:bottomLevel], policy, kept, func() func([]byte) mvcc.Below { return nothing })
 }
 
 // oldestVersion is the smallest version in the table files.
@@ -87,39 +115,35 @@ func (s *state) oldestVersion() int64 {
 // memtables.
 func (s *state) memorySeq() uint64 { return s.memories[0].startSeq }
 
-// run does what a candidate asks for.
-func (t *Tree) run(s *state, c *compaction.Candidate, policy compaction.Policy, kept Kept, below func([]byte) mvcc.Below) error {
+// run does what a candidate asks for. below makes what compaction.Job.Below is,
+// for each part of the merge anew.
+func (t *Tree) run(s *state, c *compaction.Candidate, policy compaction.Policy, kept Kept, below func() func([]byte) mvcc.Below) error {
 	upper := make([][]*manifest.FileMeta, c.Level+1)
 	upper[c.Level] = c.Upper
-	switch {
-	case c.Drop:
-		var e manifest.Edit
-		t.deleteFiles(&e, upper)
-		t.log(c, "files dropped", 0, 0)
-		t.env.Work.Dropped.Add(totalSize(c.Upper))
-		return t.commit(&e, Kept{}, newOutput(t.env, false), 0)
-	case c.Move:
-		var e manifest.Edit
-		t.deleteFiles(&e, upper)
-		e.AddFile(t.id, c.OutputLevel, c.Upper[0])
-		t.env.Work.Moved.Add(totalSize(c.Upper))
-		return t.commit(&e, Kept{}, newOutput(t.env, false), 0)
+	if !c.Drop && !c.Move {
+		return t.merge(s, c, upper, policy, kept, below)
 	}
-	return t.merge(s, c, upper, policy, kept, below)
+	var e manifest.Edit
+	t.deleteFiles(&e, upper)
+	what, work := "files dropped", &t.env.Work.Dropped
+	if c.Move {
+		e.AddFile(t.id, c.OutputLevel, c.Upper[0])
+		what, work = "file moved", &t.env.Work.Moved
+	}
+	if err := t.commit(&e, Kept{}, newOutput(t.env, false), 0); err != nil {
+		return err
+	}
+	work.Add(totalSize(c.Upper))
+	t.log(c, what, 0, 0)
+	return nil
 }
 
 // merge merges the candidate's lower files and the upper files, given by level,
 // into the candidate's output level.
-func (t *Tree) merge(s *state, c *compaction.Candidate, upper [][]*manifest.FileMeta, policy compaction.Policy, kept Kept, below func([]byte) mvcc.Below) error {
+func (t *Tree) merge(s *state, c *compaction.Candidate, upper [][]*manifest.FileMeta, policy compaction.Policy, kept Kept, below func() func([]byte) mvcc.Below) error {
 	began := t.env.NowMillis()
-	out := newOutput(t.env, c.OutputLevel >= hotLevels)
-	stats, err := compaction.Run(compaction.Job{
-		Inputs: s.inputs(upper, c),
-		Start:  t.start, End: t.end,
-		Policy: policy, Below: below,
-		TargetSize: t.env.Compaction.TableFileSize, Grandparents: c.Grandparents,
-		Output: out, Stopped: t.env.Stopped,
-	})
+	parts, stats, err := t.mergeParts(s, c, upper, policy, below)
+	out := joinOutputs(t.env, parts)
 	if err == nil {
 		err = out.sync()
 	}

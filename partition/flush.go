@@ -47,7 +47,9 @@ func (t *Tree) Flush(upTo uint64, settle func(endSeq uint64) error) (freed int64
 	kept := t.keep(&policy, endSeq)
 	_, err = compaction.Run(compaction.Job{
 		Inputs: inputs, Policy: policy, Output: out, Stopped: t.env.Stopped,
-		Below: s.belowMemory(),
+		Below:        s.belowMemory(),
+		Pieces:       t.env.Compaction.TableFileSize,
+		Grandparents: compaction.Base(&s.version.meta.Levels, t.env.Compaction),
 	})
 	if err == nil {
 		err = out.sync()

@@ -3,6 +3,7 @@ package partition
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 
 	"github.com/flagstone-db/flagstone/compaction"
@@ -24,6 +25,21 @@ type output struct {
 
 func newOutput(env *Env, direct bool) *output {
 	return &output{env: env, direct: direct, dirs: map[string]bool{}}
+}
+
+// joinOutputs makes one output of those of the parts of a merge, which come in
+// order of keys. Parts that never began are nil.
+func joinOutputs(env *Env, parts []*output) *output {
+	joined := newOutput(env, false)
+	for _, o := range parts {
+		if o == nil {
+			continue
+		}
+		joined.metas = append(joined.metas, o.metas...)
+		joined.made = append(joined.made, o.made...)
+		maps.Copy(joined.dirs, o.dirs)
+	}
+	return joined
 }
 
 func totalSize(metas []*manifest.FileMeta) (total int64) {

@@ -27,7 +27,7 @@ func (t *Tree) Anchors() ([]Anchor, error) {
 	}
 	for _, level := range s.version.levels {
 		for _, f := range level {
-			found, err := fileAnchors(f)
+			found, err := fileAnchors(f, 0)
 			if err != nil {
 				return nil, err
 			}
@@ -39,14 +39,18 @@ func (t *Tree) Anchors() ([]Anchor, error) {
 	return anchors, nil
 }
 
-func fileAnchors(f *tableFile) (anchors []Anchor, err error) {
+// fileAnchors returns anchors that are at least apart bytes from each other.
+func fileAnchors(f *tableFile, apart int64) (anchors []Anchor, err error) {
 	r, err := f.reader()
 	if err != nil {
 		return nil, err
 	}
 	var before int64
-	r.WalkIndex(func(key []byte, offset int64) bool {
-		anchors = append(anchors, Anchor{bytes.Clone(key), offset - before})
+	var keys []byte // of the anchors: when it moves, they keep what they have
+	r.WalkIndex(apart, func(key []byte, offset int64) bool {
+		from := len(keys)
+		keys = append(keys, key...)
+		anchors = append(anchors, Anchor{keys[from:len(keys):len(keys)], offset - before})
 		before = offset
 		return true
 	})

@@ -48,6 +48,9 @@ type Env struct {
 	MaxVersions func(table, seq uint64) int
 	// Stopped is polled by long merges; a non-nil error ends them.
 	Stopped func() error
+	// Helper starts f on another goroutine if one is free for a part of a large
+	// merge; it reports whether it did. Nil: none ever is.
+	Helper func(f func()) bool
 	// NowMillis is the wall clock, for the creation time of files.
 	NowMillis func() int64
 
@@ -71,6 +74,9 @@ type Work struct {
 // options were changed to keep more than it kept.
 var ErrStale = errors.New("partition: the table's options changed during a merge")
 
+// errPartFailed ends the parts of a merge of which another part failed.
+var errPartFailed = errors.New("partition: another part of the merge failed")
+
 // ErrRefused says that an edit was not made, for lack of space for instance.
 var ErrRefused = errors.New("partition: the manifest did not take the edit")
 
@@ -82,8 +88,8 @@ type Kept struct {
 }
 
 // Tree is one partition. Reads are safe for concurrent use with everything;
-// the write path (Reserve, Rotate) is serialised by the owner; of Flush and
-// Compact, one of each may run at a time.
+// the write path (Reserve, Rotate) is serialised by the owner; one Flush runs at
+// a time, and any number of Compact.
 type Tree struct {
 	env     *Env
 	table   uint64
@@ -92,7 +98,8 @@ type Tree struct {
 	start   []byte
 	end     []byte // nil: unbounded
 
-	state atomic.Pointer[state]
+	state   atomic.Pointer[state]
+	rotated atomic.Int64 // bytes reserved in memtables that were rotated out
 
 	// install serialises the replacement of the state. It is held for
 	// microseconds only: Rotate takes it in the middle of a commit.
@@ -102,11 +109,20 @@ type Tree struct {
 	// installed, so that versions follow each other as the manifest's states do.
 	commits sync.Mutex
 
-	// flushing is held while a flush runs, compacting while a compaction runs.
-	// dropped is set, under both, when the partition is gone.
+	// flushing is held while a flush runs; compacting, shared, while a
+	// compaction runs, and alone by what must not meet one. dropped is set,
+	// under both, when the partition is gone.
 	flushing   sync.Mutex
-	compacting sync.Mutex
+	compacting sync.RWMutex
 	dropped    bool
+
+	// running are the compactions under way. A compaction leaves the list when
+	// what it made is installed, or when it has failed: whoever pins the state
+	// under the lock sees the files of those that are not listed.
+	running struct {
+		sync.Mutex
+		candidates []*compaction.Candidate
+	}
 }
 
 // NewTree makes the tree of a partition from its manifest entry, with an empty
@@ -199,6 +215,7 @@ func (t *Tree) Rotate(nextSeq uint64) int64 {
 	if moved == 0 {
 		return 0
 	}
+	t.rotated.Add(moved)
 	t.replace(func(old *state) *state {
 		old.mutable().endSeq = nextSeq
 		memories := append(append([]*memory(nil), old.memories...), newMemory(nextSeq))
@@ -216,6 +233,12 @@ func (t *Tree) MemoryBytes() (mutable, waiting int64) {
 		waiting += m.reserved.Load()
 	}
 	return s.mutable().reserved.Load(), waiting
+}
+
+// Written is how many bytes writers have reserved in the tree's memtables since
+// it was made.
+func (t *Tree) Written() int64 {
+	return t.rotated.Load() + t.state.Load().mutable().reserved.Load()
 }
 
 // OldestSegment is the oldest log segment that holds something not yet

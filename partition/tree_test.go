@@ -180,7 +180,7 @@ func TestP05_ReadsDoNotDependOnFlushesAndCompactions(t *testing.T) {
 				_, err := r.tree.CompactAll()
 				must(t, err)
 			case 5, 6, 7, 8:
-				_, err := r.tree.Compact()
+				_, err := r.tree.Compact(true, nil)
 				must(t, err)
 			case 9:
 				r.views = append(r.views, mvcc.View{Seq: r.seq, Cutoff: mvcc.NoExpiry})
@@ -492,7 +492,8 @@ func TestDropLetsGoOfFilesAndOfWhatWaits(t *testing.T) {
 	if freed, err := r.tree.Flush(row.MaxSequence, settled); freed != 0 || err != nil {
 		t.Errorf("a flush of nothing: %d, %v", freed, err)
 	}
-	for _, compact := range []func() (bool, error){r.tree.Compact, r.tree.CompactAll} {
+	due := func() (bool, error) { return r.tree.Compact(true, nil) }
+	for _, compact := range []func() (bool, error){due, r.tree.CompactAll} {
 		if did, err := compact(); did || err != nil {
 			t.Errorf("a compaction of nothing: %v, %v", did, err)
 		}
@@ -525,7 +526,7 @@ func TestVersionsFollowEachOtherAsTheManifestDoes(t *testing.T) {
 		})
 	}
 	busy(func() error { _, err := r.tree.Flush(row.MaxSequence, settled); return err })
-	busy(func() error { _, err := r.tree.Compact(); return err })
+	busy(func() error { _, err := r.tree.Compact(true, nil); return err })
 	busy(func() error { _, err := r.tree.CompactAll(); return err })
 	busy(func() error {
 		keys, rows, err := scan(r.tree, row.MaxSequence, false)

@@ -94,7 +94,7 @@ func exercise(r *Reader) error {
 		it.SeekRowBefore([]byte(key))
 		it.SeekRowExact([]byte(key))
 	}
-	r.WalkIndex(func([]byte, int64) bool { return true })
+	r.WalkIndex(0, func([]byte, int64) bool { return true })
 	return nil
 }
 

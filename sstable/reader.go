@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sort"
 	"sync/atomic"
 
 	"github.com/cespare/xxhash/v2"
@@ -200,17 +201,25 @@ func (r *Reader) MemoryUsed() int64 {
 	return int64(len(r.filter.words)*8 + len(r.index.data) + len(r.index.heads)*8)
 }
 
-// WalkIndex calls fn, in order, for every place where the file can be cut: all
-// rows below separator lie in the first offset bytes of the data, all others
-// behind. It ends when fn returns false. The separator is valid during the
-// call only. It is a shortened key, not a key of the file: bytes that sort
-// above one row and not above the next, which may end within a key column.
-func (r *Reader) WalkIndex(fn func(separator []byte, offset int64) bool) {
+// WalkIndex calls fn, in order, for places where the file can be cut: all rows
+// below separator lie in the first offset bytes of the data, all others behind.
+// The places are the first and then, each time, the next that lies at least
+// apart bytes behind the one before; 0 takes all. It ends when fn returns false.
+// The separator is valid during the call only. It is a shortened key, not a key
+// of the file: bytes that sort above one row and not above the next, which may
+// end within a key column.
+func (r *Reader) WalkIndex(apart int64, fn func(separator []byte, offset int64) bool) {
 	var separator []byte
-	for g := range r.index.groups {
+	offset := func(g int) int64 { return r.index.sizeBefore(r.index.firstBlock(g)) }
+	for g := 0; g < r.index.groups; {
 		separator = r.index.appendSeparator(separator[:0], g)
-		if !fn(separator, r.index.sizeBefore(r.index.firstBlock(g))) {
+		at := offset(g)
+		if !fn(separator, at) {
 			return
+		}
+		g++
+		if g < r.index.groups && offset(g) < at+apart {
+			g += sort.Search(r.index.groups-g, func(i int) bool { return offset(g+i) >= at+apart })
 		}
 	}
 }

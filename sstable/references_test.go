@@ -92,7 +92,7 @@ func TestSizesCountValuesInValueFiles(t *testing.T) {
 		}
 	}
 	places := 0
-	r.WalkIndex(func([]byte, int64) bool { places++; return true })
+	r.WalkIndex(0, func([]byte, int64) bool { places++; return true })
 	if places < rows*value/(maxBlockAway+value) {
 		t.Fatalf("%d places to cut at", places)
 	}

@@ -29,7 +29,7 @@ func TestOffsetsAreOffByLessThanABlockAndReadNoData(t *testing.T) {
 		t.Error("offsets below and above all rows")
 	}
 	last, lastSeparator := int64(-1), []byte(nil)
-	r.WalkIndex(func(separator []byte, offset int64) bool {
+	r.WalkIndex(0, func(separator []byte, offset int64) bool {
 		if offset <= last || bytes.Compare(separator, lastSeparator) <= 0 {
 			t.Fatalf("separator %q at %d after %q at %d", separator, offset, lastSeparator, last)
 		}

@@ -1,0 +1,150 @@
+package partition
+
+// Parts of a large merge: disjoint ranges of keys, merged at once where there
+// are goroutines to spare, and installed by one edit.
+
+import (
+	"bytes"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/flagstone-db/flagstone/compaction"
+	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/mvcc"
+)
+
+const (
+	// partTables is the least size of a part, in table files: smaller ones make
+	// smaller tables, for each part ends its own.
+	partTables = 2
+	// maxParts bounds the parts of one merge. There are more than goroutines, so
+	// that those that are done first take a further one.
+	maxParts = 16
+	// partAnchors is how many keys each input file proposes for the ends of
+	// parts.
+	partAnchors = 32
+)
+
+// mergeParts merges the files part by part and returns an output for each, in
+// order of keys. After an error the outputs are to be discarded.
+func (t *Tree) mergeParts(s *state, c *compaction.Candidate, upper [][]*manifest.FileMeta, policy compaction.Policy, below func() func([]byte) mvcc.Below) ([]*output, compaction.Stats, error) {
+	ends, err := t.partEnds(s, c, upper)
+	if err != nil {
+		return nil, compaction.Stats{}, err
+	}
+	outputs := make([]*output, len(ends)+1)
+	stats := make([]compaction.Stats, len(outputs))
+	errs := make([]error, len(outputs))
+	var failed atomic.Bool
+	stopped := func() error {
+		if failed.Load() {
+			return errPartFailed
+		}
+		return t.env.Stopped()
+	}
+	part := func(i int) {
+		start, end := t.start, t.end
+		if i > 0 {
+			start = ends[i-1]
+		}
+		if i < len(ends) {
+			end = ends[i]
+		}
+		outputs[i] = newOutput(t.env, c.OutputLevel >= hotLevels)
+		stats[i], errs[i] = compaction.Run(compaction.Job{
+			Inputs: s.inputs(upper, c), Start: start, End: end,
+			Policy: policy, Below: below(),
+			TargetSize: t.env.Compaction.TableFileSize, Grandparents: c.Grandparents,
+			Output: outputs[i], Stopped: stopped,
+		})
+		if errs[i] != nil {
+			failed.Store(true)
+		}
+	}
+	t.share(len(outputs), part)
+	var total compaction.Stats
+	for i := range stats {
+		total.Add(stats[i])
+		if errs[i] != nil && (err == nil || err == errPartFailed) {
+			err = errs[i]
+		}
+	}
+	return outputs, total, err
+}
+
+// share calls part for 0 to n-1, on this goroutine and on helpers as far as
+// there are any.
+func (t *Tree) share(n int, part func(i int)) {
+	var next atomic.Int64
+	work := func() {
+		for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
+			part(int(i))
+		}
+	}
+	var helpers sync.WaitGroup
+	for range n - 1 {
+		if t.env.Helper == nil {
+			break
+		}
+		helpers.Add(1)
+		if !t.env.Helper(func() { defer helpers.Done(); work() }) {
+			helpers.Done()
+			break
+		}
+	}
+	work()
+	helpers.Wait()
+}
+
+// partEnds returns the keys at which a merge is divided, none for a small one.
+func (t *Tree) partEnds(s *state, c *compaction.Candidate, upper [][]*manifest.FileMeta) ([][]byte, error) {
+	var total int64
+	for _, metas := range append(upper[:len(upper):len(upper)], c.Lower) {
+		total += totalSize(metas)
+	}
+	n := min(total/(partTables*t.env.Compaction.TableFileSize), maxParts)
+	if n < 2 {
+		return nil, nil
+	}
+	var anchors []Anchor
+	add := func(level int, metas []*manifest.FileMeta) error {
+		for _, f := range s.files(level, metas) {
+			found, err := fileAnchors(f, f.meta.Size/partAnchors)
+			if err != nil {
+				return err
+			}
+			anchors = append(anchors, found...)
+		}
+		return nil
+	}
+	for level, metas := range upper {
+		if err := add(level, metas); err != nil {
+			return nil, err
+		}
+	}
+	if err := add(c.OutputLevel, c.Lower); err != nil {
+		return nil, err
+	}
+	anchors = slices.DeleteFunc(anchors, func(a Anchor) bool { return !t.Contains(a.Key) })
+	slices.SortFunc(anchors, func(a, b Anchor) int { return bytes.Compare(a.Key, b.Key) })
+	return divide(anchors, n), nil
+}
+
+// divide returns at most n-1 keys that divide ascending anchors into pieces of
+// about equal size.
+func divide(anchors []Anchor, n int64) (ends [][]byte) {
+	var total, passed int64
+	for _, a := range anchors {
+		total += a.Bytes
+	}
+	for _, a := range anchors {
+		passed += a.Bytes
+		if int64(len(ends)+1) < n && passed >= total*int64(len(ends)+1)/n {
+			if len(ends) == 0 || bytes.Compare(a.Key, ends[len(ends)-1]) > 0 {
+				ends = append(ends, a.Key)
+			}
+		}
+	}
+	return ends
+}
