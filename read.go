@@ -85,7 +85,7 @@ var lookups = sync.Pool{New: func() any { return new(lookup) }}
 // give takes working memory back, unless a rare large row grew it.
 func (l *lookup) give() {
 	const keep = 1 << 20
-	if cap(l.row.arena) > keep || cap(l.row.Cells) > keep/64 {
+	if l.row.collector.Size() > keep {
 		l.row = Row{}
 	}
 	clear(l.columns)
@@ -114,11 +114,11 @@ func (t *Table) GetInto(_ context.Context, key []row.Value, opts ReadOptions, r 
 }
 
 func (t *Table) getInto(key []row.Value, opts *ReadOptions, l *lookup, r *Row) (bool, error) {
-	encoded, err := t.encodeKey(r.arena[:0], key)
-	if err != nil {
+	var err error
+	if r.rowKey, err = t.encodeKey(r.rowKey[:0], key); err != nil {
 		return false, err
 	}
-	if err := r.begin(encoded, t.columns); err != nil {
+	if err := r.begin(t.columns); err != nil {
 		return false, err
 	}
 	return t.readRow(r, opts, l, false)
@@ -164,8 +164,8 @@ func (t *Table) readRow(r *Row, opts *ReadOptions, l *lookup, undurable bool) (e
 	}
 	reader, err := g.Seek(r.rowKey, view, sel)
 	if err == nil {
-		exists = reader.Exists()
-		err = r.read(reader, opts.MaxColumns)
+		exists = r.read(reader, opts.MaxColumns)
+		err = reader.Error()
 	}
 	if err != nil {
 		return false, s.describe(err)
@@ -351,22 +351,22 @@ func (r *Rows) Next() bool {
 			return false
 		}
 		r.reader.StartRow()
-		exists := r.reader.Exists()
+		if err := r.row.reset(r.it.RowKey(), r.table.columns); err != nil {
+			r.fail(err)
+			return false
+		}
+		exists := r.row.read(&r.reader, r.maxColumns)
 		if err := r.reader.Error(); err != nil {
 			r.fail(err)
 			return false
 		}
-		if !exists {
-			if r.patience > 0 && r.Examined() >= r.patience {
-				r.pause()
-				return false
-			}
-			continue
+		if exists {
+			return true
 		}
-		if r.fail(r.readRow()); r.err != nil {
+		if r.patience > 0 && r.Examined() >= r.patience {
+			r.pause()
 			return false
 		}
-		return true
 	}
 	return false
 }
@@ -386,14 +386,6 @@ func (r *Rows) pause() {
 // Paused reports whether the scan ended because of ScanOptions.MaxExamined, and
 // the key at which to go on: the inclusive start of another scan.
 func (r *Rows) Paused() ([]row.Value, bool) { return r.paused, r.paused != nil }
-
-// readRow copies the current row.
-func (r *Rows) readRow() error {
-	if err := r.row.reset(r.it.RowKey(), r.table.columns); err != nil {
-		return err
-	}
-	return r.row.read(&r.reader, r.maxColumns)
-}
 
 // advance moves to the next physical row in range, whether it exists in the
 // view or not.

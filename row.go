@@ -1,7 +1,6 @@
 package flagstone
 
 import (
-	"bytes"
 	"fmt"
 	"sort"
 
@@ -17,10 +16,10 @@ type Row struct {
 	// Row.Value). A row that exists may have none.
 	Cells []row.Cell
 
-	key      []row.Value
-	rowKey   []byte // the encoded key
-	arena    []byte // what rowKey and Cells point into
-	keyStore [row.MaxKeyColumns]row.Value
+	rowKey    []byte // the encoded key
+	key       []row.Value
+	keyStore  [row.MaxKeyColumns]row.Value
+	collector row.Collector // of Cells
 }
 
 // Key returns the primary key, one value per key column.
@@ -41,21 +40,12 @@ func (r *Row) Value(column string) (row.Value, bool) {
 // Clone returns a copy that shares no memory with r, for rows of a scan that are
 // to outlive the next step.
 func (r *Row) Clone() *Row {
-	size := len(r.rowKey)
-	for i := range r.Cells {
-		if c := &r.Cells[i]; i == 0 || !sameName(c, &r.Cells[i-1]) {
-			size += len(c.Column)
-		}
-		size += len(r.Cells[i].Value)
-	}
-	c := newRow(len(r.Cells))
-	c.arena = make([]byte, 0, size)
-	c.rowKey = c.copy(r.rowKey)
+	c, from := newRow(len(r.Cells)), r.collector
+	from.Cells = r.Cells // whose owner may have left some out
+	c.rowKey = from.CloneTo(&c.collector, r.rowKey)
+	c.Cells = c.collector.Cells
 	// It decoded before.
 	c.key, _ = row.DecodeKeyTo(c.keyStore[:0], c.rowKey, len(r.key))
-	for i := range r.Cells {
-		c.add(&r.Cells[i])
-	}
 	return c
 }
 
@@ -68,87 +58,57 @@ func newRow(n int) *Row {
 			Row
 			cells [1]row.Cell
 		})
-		r.Cells = r.cells[:0]
+		r.collector.Cells = r.cells[:0]
 		return &r.Row
 	case n <= 4:
 		r := new(struct {
 			Row
 			cells [4]row.Cell
 		})
-		r.Cells = r.cells[:0]
+		r.collector.Cells = r.cells[:0]
 		return &r.Row
 	case n <= 10:
 		r := new(struct {
 			Row
 			cells [10]row.Cell
 		})
-		r.Cells = r.cells[:0]
+		r.collector.Cells = r.cells[:0]
 		return &r.Row
 	case n <= 20:
 		r := new(struct {
 			Row
 			cells [20]row.Cell
 		})
-		r.Cells = r.cells[:0]
+		r.collector.Cells = r.cells[:0]
 		return &r.Row
 	}
-	return &Row{Cells: make([]row.Cell, 0, n)}
+	r := new(Row)
+	r.collector.Cells = make([]row.Cell, 0, n)
+	return r
 }
 
 // reset empties the row for a new key, which it copies, and keeps its memory.
 func (r *Row) reset(key []byte, columns int) error {
-	return r.begin(append(r.arena[:0], key...), columns)
+	r.rowKey = append(r.rowKey[:0], key...)
+	return r.begin(columns)
 }
 
-// begin empties the row for a new key, which lies at the beginning of arena, the
-// row's memory or what it grew to. A key that does not decode is damage that no
-// checksum found.
-func (r *Row) begin(arena []byte, columns int) error {
-	n := len(arena)
-	r.arena, r.rowKey = arena, arena[:n:n]
-	r.Cells = r.Cells[:0]
-	var err error
+// begin empties the row for the key that rowKey has become. A key that does not
+// decode is damage that no checksum found.
+func (r *Row) begin(columns int) (err error) {
+	r.collector.Reset()
+	r.Cells = nil
 	if r.key, err = row.DecodeKeyTo(r.keyStore[:0], r.rowKey, columns); err != nil {
 		return fmt.Errorf("%w: stored row key %x: %w", ErrCorrupt, r.rowKey, err)
 	}
 	return nil
 }
 
-// read adds the cells of the reader's row, of the first maxColumns columns (0:
-// of all).
-func (r *Row) read(reader *mvcc.RowReader, maxColumns int) error {
-	for columns := 0; reader.NextCell(); {
-		c := reader.Cell()
-		if n := len(r.Cells); maxColumns > 0 && (n == 0 || !sameName(c, &r.Cells[n-1])) {
-			if columns == maxColumns {
-				break
-			}
-			columns++
-		}
-		r.add(c)
-	}
-	return reader.Error()
-}
-
-// add copies a cell into the row. Cells of one column that follow each other
-// share the copy of its name. When the arena grows, earlier cells keep pointing
-// into the old one, which stays alive for them.
-func (r *Row) add(c *row.Cell) {
-	n := len(r.Cells)
-	r.Cells = append(r.Cells, *c)
-	copied := &r.Cells[n]
-	if n > 0 && sameName(c, &r.Cells[n-1]) {
-		copied.Column = r.Cells[n-1].Column
-	} else {
-		copied.Column = r.copy(c.Column)
-	}
-	copied.Value = r.copy(c.Value)
-}
-
-func sameName(a, b *row.Cell) bool { return bytes.Equal(a.Column, b.Column) }
-
-func (r *Row) copy(b []byte) []byte {
-	from := len(r.arena)
-	r.arena = append(r.arena, b...)
-	return r.arena[from:len(r.arena):len(r.arena)]
+// read takes the cells of the row that a reader stands on, of the first
+// maxColumns columns (0: of all). It reports whether the row exists; false with
+// an error of the reader says nothing.
+func (r *Row) read(reader *mvcc.RowReader, maxColumns int) bool {
+	exists := reader.Collect(&r.collector, maxColumns)
+	r.Cells = r.collector.Cells
+	return exists
 }

@@ -166,6 +166,12 @@ func (it *Iterator) choose() bool {
 	return it.hasCell
 }
 
+// Extent returns false: a memtable does not know rows as a whole.
+func (it *Iterator) Extent(*row.Extent) bool { return false }
+
+// Collect is not called, since Extent describes nothing.
+func (it *Iterator) Collect(*row.Collector, *row.Projection) {}
+
 // Error returns nil: a memtable has no errors.
 func (it *Iterator) Error() error { return nil }
 

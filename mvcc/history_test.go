@@ -91,7 +91,7 @@ func (h *history) read(v mvcc.View, sel mvcc.Selection) answer {
 	if len(sources) == 0 {
 		return answer{}
 	}
-	return readAll(h.t, mvcc.NewReader(mvcc.NewRowMerge(sources), v, sel))
+	return readBoth(h.t, mvcc.NewRowMerge(sources), v, sel)
 }
 
 func readAll(t testing.TB, r *mvcc.RowReader) answer {

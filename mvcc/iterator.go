@@ -47,6 +47,14 @@ type Iterator interface {
 	// Cell is the current cell, valid until either cursor moves.
 	Cell() *row.Cell
 
+	// Extent describes the current row as a whole, if the run knows that it is of
+	// the kind that an Extent can describe. The cell cursor is unset afterwards.
+	Extent(e *row.Extent) bool
+	// Collect appends copies of all its cells that are not row-level and whose
+	// columns the projection wants. REQUIRES: Extent described the row. It cannot
+	// fail.
+	Collect(dst *row.Collector, p *row.Projection)
+
 	// Error is the error that ended the last movement, nil at a plain end.
 	Error() error
 	// Close releases what the iterator pins.

@@ -103,6 +103,14 @@ func (m *RowMerge) Error() error {
 	return m.err
 }
 
+// Extent describes the row if one source alone holds it, and knows it.
+func (m *RowMerge) Extent(e *row.Extent) bool {
+	return len(m.sources) == 1 && m.sources[0].Extent(e)
+}
+
+// Collect appends the wanted columns. REQUIRES: Extent described the row.
+func (m *RowMerge) Collect(dst *row.Collector, p *row.Projection) { m.sources[0].Collect(dst, p) }
+
 // admit takes a positioned source into the heap, or leaves out one that has no
 // cell there. It returns false if the source failed.
 func (m *RowMerge) admit(it Iterator, ok bool) bool {
@@ -290,6 +298,12 @@ func (m *MergeIterator) NextCell() bool { return m.cells.NextCell() }
 
 // Cell is the current cell.
 func (m *MergeIterator) Cell() *row.Cell { return m.cells.Cell() }
+
+// Extent describes the row if one run alone holds it, and knows it.
+func (m *MergeIterator) Extent(e *row.Extent) bool { return m.cells.Extent(e) }
+
+// Collect appends the wanted columns. REQUIRES: Extent described the row.
+func (m *MergeIterator) Collect(dst *row.Collector, p *row.Projection) { m.cells.Collect(dst, p) }
 
 // Error is the error that ended the last movement of either cursor.
 func (m *MergeIterator) Error() error {

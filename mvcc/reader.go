@@ -19,6 +19,13 @@ type Cells interface {
 	NextCell() bool
 	Cell() *row.Cell
 	Error() error
+
+	// Extent describes the row if the source knows it well enough. The cell
+	// cursor is unset afterwards.
+	Extent(e *row.Extent) bool
+	// Collect appends the wanted columns of the row. REQUIRES: Extent described
+	// the row. It cannot fail.
+	Collect(dst *row.Collector, p *row.Projection)
 }
 
 // Selection is what a reader wants of a row. The zero Selection is all that
@@ -74,6 +81,9 @@ type RowReader struct {
 	first    [1]byte // the smallest name that a column can have
 	wanted   int     // first of sel.Columns not passed
 	examined int
+
+	extent     row.Extent
+	projection row.Projection // of sel, for Collect
 }
 
 // NewReader makes a reader of the rows that it is positioned on.
@@ -88,6 +98,9 @@ func (r *RowReader) Reset(it Cells, view View, sel Selection) {
 	*r = RowReader{
 		it: it, sel: sel, judge: newJudge(view), name: r.name,
 		wantVersions: sel.MaxVersions, maxVersion: math.MaxInt64,
+		projection: row.Projection{
+			Columns: sel.Columns, Start: sel.Start, End: sel.End, Change: r.projection.Change + 1,
+		},
 	}
 	if sel.MaxVersions <= 0 {
 		r.wantVersions = math.MaxInt
@@ -144,6 +157,47 @@ func (r *RowReader) NextCell() bool {
 		r.pass()
 	}
 	return false
+}
+
+// Collect copies the visible and selected cells of the row to dst, which is
+// empty: what NextCell and Cell show, up to the first maxColumns columns (0: all).
+// It reports whether the row exists. Check Error. REQUIRES: nothing was read of
+// the row so far.
+//
+// Of most rows the source knows enough for the rules to decide at once. Cell by
+// cell, a row of ten costs several times as much.
+func (r *RowReader) Collect(dst *row.Collector, maxColumns int) (exists bool) {
+	if r.it.Extent(&r.extent) {
+		e := &r.extent
+		switch r.judge.whole(e) {
+		case dead:
+			r.loaded, r.at = true, false
+			r.examined++
+			return false
+		case visible:
+			if r.sel.NoCells || e.Cells == 0 || e.MinVersion >= r.sel.MinVersion && e.MaxVersion <= r.maxVersion {
+				r.loaded, r.at, r.judge.exists = true, false, true
+				r.examined += 1 + e.Cells
+				if !r.sel.NoCells {
+					r.it.Collect(dst, &r.projection)
+				}
+				if maxColumns > 0 && len(dst.Cells) > maxColumns {
+					dst.Cells = dst.Cells[:maxColumns] // one of each column
+				}
+				return true
+			}
+		}
+	}
+	for columns := 0; r.NextCell(); {
+		c := r.it.Cell()
+		if n := len(dst.Cells); n == 0 || !bytes.Equal(c.Column, dst.Cells[n-1].Column) {
+			if columns++; maxColumns > 0 && columns > maxColumns {
+				break
+			}
+		}
+		dst.Add(c)
+	}
+	return r.Exists()
 }
 
 // Cell is the cell that NextCell moved to, valid until the next call.

@@ -101,6 +101,8 @@ const (
 	// hides: a tombstone that hides something from this view that no cell
 	// judged before hides already.
 	hides
+	// unclear: what is known of a row does not decide it.
+	unclear
 )
 
 // judge applies the rules at one view. Expiry of attribute cells is left to
@@ -197,4 +199,30 @@ func (j *judge) attribute(c *row.Cell) verdict {
 	}
 	j.shown++
 	return visible
+}
+
+// whole judges a row of which only an extent is known: dead if it does not
+// exist, visible if it exists and every cell is shown, or unclear.
+//
+// It says what judging cell by cell would: the row-level cells are a delete-row
+// and a marker at most. There is no trim, so the floor of every column is the
+// delete-row; no delete-version and no second cell of a column, so each put has
+// its version for itself and is the first one shown of its column, which is
+// never too many. What remains to ask of a put is its sequence number, against
+// the view and the floor, and its version, against expiry; all of them are
+// asked at once by asking the outermost.
+func (j *judge) whole(e *row.Extent) verdict {
+	floor := uint64(0)
+	if e.Deleted && e.DeleteSeq <= j.seq {
+		floor = e.DeleteSeq
+	}
+	switch {
+	case !e.Marked || e.MarkerSeq > j.seq || e.MarkerSeq < floor || e.MarkerVersion < j.oldest:
+		return dead
+	case e.Cells == 0:
+		return visible
+	case e.MaxSeq <= j.seq && e.MinSeq >= floor && e.MinVersion >= j.oldest:
+		return visible
+	}
+	return unclear
 }

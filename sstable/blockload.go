@@ -19,7 +19,7 @@ func (it *Iterator) unload() {
 		it.r.cached.Release(it.pin)
 		it.pin = nil
 	}
-	it.block, it.number = nil, -1
+	it.block, it.number, it.projection = nil, -1, nil
 }
 
 // load makes block number i, of group g, the loaded one. On an error nothing is

@@ -90,6 +90,10 @@ type dataBlock struct {
 	nameEnd                             uints
 	column, stamp, kind, valueEnd       uints
 	prefix, keys, names, values         []byte
+
+	// Found out by checkPlain: all cells are puts below MaxVersion, and of distinct
+	// columns within a row; every row has all the columns; every row has one stamp.
+	plain, full, oneStamp bool
 }
 
 // parse makes b the parsed form of data, which it keeps, and returns what is
@@ -193,6 +197,9 @@ func (b *dataBlock) checkCells() string {
 			from = end
 		}
 	}
+	if b.checkPlain() {
+		return ""
+	}
 	at := 0
 	for i := range b.rows {
 		end := int(b.cellEnd.at(b.data, i))
@@ -209,7 +216,7 @@ func (b *dataBlock) checkCells() string {
 			kind, typ := row.Kind(k&kindMask), row.Type(k>>kindTypeBits)
 			if kind == kindSeparate {
 				kind = row.KindPut
-				if b.valueEnd.at(b.data, at)-uint64(b.valueEnd.before(b.data, at)) != row.ReferenceBytes {
+				if !b.isReference(at) {
 					return "reference of the wrong length"
 				}
 			}

@@ -77,6 +77,10 @@ func exercise(r *Reader) error {
 		for ok := it.FirstCell(); ok; ok = it.NextCell() {
 			_ = it.Cell().String()
 		}
+		if it.Extent(new(row.Extent)) {
+			it.Collect(new(row.Collector), &row.Projection{})
+			it.Collect(new(row.Collector), &row.Projection{Columns: [][]byte{[]byte("c1"), []byte("c2")}, End: []byte("c3")})
+		}
 		it.SeekCell([]byte("c1"), 1_700_000_000_000)
 		it.SeekCell(nil, 0)
 		r.MayContain(Hash(key))

@@ -56,6 +56,12 @@ type Iterator struct {
 	flags  uint64
 	cell   row.Cell
 
+	// What columns of the block the projection means that was asked for last.
+	projection             *row.Projection
+	change                 uint64
+	columns                []int // in ascending order, if it names columns
+	firstColumn, endColumn int
+
 	// Reading.
 	own     *dataBlock // when there is no cache, or it must not be filled
 	buffer  []byte     // of own
@@ -80,7 +86,7 @@ func (it *Iterator) Init(r *Reader, opts IterOptions) {
 	if opts.ReadAhead == 0 {
 		opts.ReadAhead = DefaultReadAhead
 	}
-	*it = Iterator{r: r, opts: opts, number: -1, key: it.key[:0], own: it.own, buffer: it.buffer}
+	*it = Iterator{r: r, opts: opts, number: -1, key: it.key[:0], columns: it.columns[:0], own: it.own, buffer: it.buffer}
 }
 
 // First positions on the first row.

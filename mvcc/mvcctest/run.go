@@ -36,6 +36,7 @@ type Iterator struct {
 	// Moves counts movements of both cursors, Seeks those of them that were
 	// SeekCell.
 	Moves, Seeks int
+	Collected    int // calls of Collect
 	Closed       bool
 
 	run    Run
@@ -171,4 +172,48 @@ func (it *Iterator) Error() error { return it.err }
 func (it *Iterator) Close() error {
 	it.Closed = true
 	return nil
+}
+
+// Extent describes the row whenever an Extent can.
+func (it *Iterator) Extent(e *row.Extent) bool {
+	it.onRow()
+	*e = row.Extent{}
+	cells := it.run[it.at].Cells
+	if c := &cells[0]; c.Kind == row.KindDeleteRow && c.Version == row.MaxVersion {
+		e.Deleted, e.DeleteSeq = true, c.Seq
+		cells = cells[1:]
+	}
+	if len(cells) > 0 && cells[0].Kind == row.KindRowMarker {
+		e.Marked, e.MarkerSeq, e.MarkerVersion = true, cells[0].Seq, cells[0].Version
+		cells = cells[1:]
+	}
+	e.Cells = len(cells)
+	for i := range cells {
+		c := &cells[i]
+		if c.Kind != row.KindPut || i > 0 && bytes.Equal(c.Column, cells[i-1].Column) {
+			return false
+		}
+		if i == 0 {
+			e.MinSeq, e.MaxSeq, e.MinVersion, e.MaxVersion = c.Seq, c.Seq, c.Version, c.Version
+		}
+		e.MinSeq, e.MaxSeq = min(e.MinSeq, c.Seq), max(e.MaxSeq, c.Seq)
+		e.MinVersion, e.MaxVersion = min(e.MinVersion, c.Version), max(e.MaxVersion, c.Version)
+	}
+	it.cellAt = -1
+	return true
+}
+
+// Collect is as in mvcc.Iterator.
+func (it *Iterator) Collect(dst *row.Collector, p *row.Projection) {
+	var e row.Extent
+	if !it.Extent(&e) {
+		panic("mvcctest: Collect of a row without an extent")
+	}
+	it.Collected++
+	cells := it.run[it.at].Cells
+	for i := range cells[len(cells)-e.Cells:] {
+		if c := &cells[len(cells)-e.Cells+i]; p.Wants(c.Column) {
+			dst.Add(c)
+		}
+	}
 }

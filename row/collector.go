@@ -1,0 +1,156 @@
+package row
+
+// What runs hand over of a row as a whole, instead of cell by cell.
+
+import (
+	"bytes"
+	"unsafe"
+)
+
+// Extent is what a run knows of one row without a look at each of its cells:
+// the row was written without deletes of single columns or versions, and of no
+// column it has more than one cell. Nearly all rows are like that, and the
+// rules (see package mvcc) then decide once for the whole row.
+type Extent struct {
+	// The row has a delete-row.
+	Deleted   bool
+	DeleteSeq uint64
+	// The row has a marker. It has no other row-level cells than these two.
+	Marked        bool
+	MarkerSeq     uint64
+	MarkerVersion int64
+	// All other cells are puts of distinct columns, below MaxVersion. Sequence
+	// numbers and versions of all of them lie within these bounds, which may be
+	// wider than they need to be.
+	Cells                  int
+	MinSeq, MaxSeq         uint64
+	MinVersion, MaxVersion int64
+}
+
+// Projection says which columns are wanted: the zero Projection is all.
+type Projection struct {
+	Columns    [][]byte // in ascending order; empty is all
+	Start, End []byte   // bounds of the names, End excluded; empty is unbounded
+	// Change differs each time that the projection at this address changes, so
+	// that a run can remember which of its columns are meant.
+	Change uint64
+}
+
+// All reports whether all columns are wanted.
+func (p *Projection) All() bool { return len(p.Columns)|len(p.Start)|len(p.End) == 0 }
+
+// Wants reports whether the column is wanted.
+func (p *Projection) Wants(name []byte) bool {
+	if bytes.Compare(name, p.Start) < 0 || len(p.End) > 0 && bytes.Compare(name, p.End) >= 0 {
+		return false
+	}
+	if len(p.Columns) == 0 {
+		return true
+	}
+	for _, c := range p.Columns {
+		if bytes.Equal(c, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// Collector gathers cells in memory of its own, which it uses again after
+// Reset.
+type Collector struct {
+	Cells []Cell
+	bytes []byte // what the cells point into
+	grown bool   // except those that point into what bytes was before it grew
+}
+
+// Reset forgets the cells.
+func (c *Collector) Reset() { c.Cells, c.bytes, c.grown = c.Cells[:0], c.bytes[:0], false }
+
+// Add copies a cell. Cells of one column that follow each other share the copy
+// of its name.
+func (c *Collector) Add(cell *Cell) {
+	n := len(c.Cells)
+	c.Cells = append(c.Cells, *cell)
+	added := &c.Cells[n]
+	if n > 0 && bytes.Equal(cell.Column, c.Cells[n-1].Column) {
+		added.Column = c.Cells[n-1].Column
+	} else {
+		added.Column = c.Copy(cell.Column)
+	}
+	added.Value = c.Copy(cell.Value)
+}
+
+// Copy returns a copy of b.
+func (c *Collector) Copy(b []byte) []byte {
+	to := c.Bytes(len(b))
+	copy(to, b)
+	return to
+}
+
+// Bytes returns n bytes of memory for cells to point into. Their content is
+// undefined. When the memory grows, cells that are there keep pointing into the
+// old one, which stays alive for them.
+func (c *Collector) Bytes(n int) []byte {
+	from := len(c.bytes)
+	if cap(c.bytes)-from < n {
+		c.bytes, c.grown = make([]byte, 0, max(2*cap(c.bytes), n)), c.grown || from > 0
+		from = 0
+	}
+	c.bytes = c.bytes[:from+n]
+	return c.bytes[from : from+n : from+n]
+}
+
+// Extend adds n cells and returns them. Their content is undefined.
+func (c *Collector) Extend(n int) []Cell {
+	from := len(c.Cells)
+	if cap(c.Cells)-from < n {
+		grown := make([]Cell, from, max(2*cap(c.Cells), from+n))
+		copy(grown, c.Cells)
+		c.Cells = grown
+	}
+	c.Cells = c.Cells[:from+n]
+	return c.Cells[from:]
+}
+
+// CloneTo makes dst, which is empty, hold copies of key and of the cells that
+// share no memory with c; it takes one allocation if dst has room for the
+// cells. It returns the copy of the key.
+func (c *Collector) CloneTo(dst *Collector, key []byte) []byte {
+	if c.grown {
+		size := len(key)
+		for i := range c.Cells {
+			size += len(c.Cells[i].Column) + len(c.Cells[i].Value)
+		}
+		dst.bytes = make([]byte, 0, size)
+		key = dst.Copy(key)
+		for i := range c.Cells {
+			dst.Add(&c.Cells[i])
+		}
+		return key
+	}
+	n := len(key)
+	dst.bytes = append(append(make([]byte, 0, n+len(c.bytes)), key...), c.bytes...)
+	from, to := unsafe.SliceData(c.bytes), dst.bytes[n:]
+	cells := dst.Extend(len(c.Cells))
+	copy(cells, c.Cells)
+	for i := range cells {
+		cells[i].Column = moved(cells[i].Column, from, to)
+		cells[i].Value = moved(cells[i].Value, from, to)
+	}
+	return dst.bytes[:n:n]
+}
+
+// moved returns what b, which begins at from or later, is in a copy of the memory
+// there. What lies elsewhere, since the owner of a cell put it there, is copied.
+func moved(b []byte, from *byte, to []byte) []byte {
+	at := uintptr(unsafe.Pointer(unsafe.SliceData(b))) - uintptr(unsafe.Pointer(from))
+	if n := uintptr(len(b)); len(b) == 0 {
+		return nil
+	} else if at < uintptr(len(to)) && n <= uintptr(len(to))-at {
+		return to[at : at+n : at+n]
+	}
+	return bytes.Clone(b)
+}
+
+// Size is the memory that the collector keeps, in bytes.
+func (c *Collector) Size() int { return cap(c.bytes) + cap(c.Cells)*int(unsafe.Sizeof(Cell{})) }

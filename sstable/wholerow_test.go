@@ -1,0 +1,202 @@
+package sstable
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/flagstone-db/flagstone/internal/cache"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// extentOf is what an extent must say of cells; false if none can describe them.
+func extentOf(cells []row.Cell) (e row.Extent, ok bool) {
+	for i := range cells {
+		c := &cells[i]
+		switch {
+		case c.Kind == row.KindDeleteRow && i == 0 && c.Version == row.MaxVersion:
+			e.Deleted, e.DeleteSeq = true, c.Seq
+		case c.Kind == row.KindRowMarker && !e.Marked:
+			e.Marked, e.MarkerSeq, e.MarkerVersion = true, c.Seq, c.Version
+		case c.Kind != row.KindPut || i > 0 && bytes.Equal(c.Column, cells[i-1].Column):
+			return e, false
+		default:
+			if e.Cells == 0 {
+				e.MinSeq, e.MaxSeq, e.MinVersion, e.MaxVersion = c.Seq, c.Seq, c.Version, c.Version
+			}
+			e.MinSeq, e.MaxSeq = min(e.MinSeq, c.Seq), max(e.MaxSeq, c.Seq)
+			e.MinVersion, e.MaxVersion = min(e.MinVersion, c.Version), max(e.MaxVersion, c.Version)
+			e.Cells++
+		}
+	}
+	return e, true
+}
+
+// checkWhole compares the extent of the current row, and what it collects, with
+// its cells. It reports whether there was an extent.
+func checkWhole(it *Iterator, cells []row.Cell, p *row.Projection, dst *row.Collector) (described bool, err error) {
+	var e row.Extent
+	if !it.Extent(&e) {
+		return false, nil
+	}
+	want, ok := extentOf(cells)
+	if !ok {
+		return true, fmt.Errorf("extent of a row that has none")
+	}
+	wider := e.MinSeq <= want.MinSeq && e.MaxSeq >= want.MaxSeq && e.MinVersion <= want.MinVersion && e.MaxVersion >= want.MaxVersion
+	if e.Cells == 0 {
+		wider = true
+	}
+	e.MinSeq, e.MaxSeq, e.MinVersion, e.MaxVersion = want.MinSeq, want.MaxSeq, want.MinVersion, want.MaxVersion
+	if !e.Deleted {
+		e.DeleteSeq = 0
+	}
+	if !e.Marked {
+		e.MarkerSeq, e.MarkerVersion = 0, 0
+	}
+	if !wider || e != want {
+		return true, fmt.Errorf("extent %+v, want %+v", e, want)
+	}
+	it.Collect(dst, p)
+	var wanted []row.Cell
+	for i := range cells {
+		if !cells[i].Kind.IsRowLevel() && p.Wants(cells[i].Column) {
+			wanted = append(wanted, cells[i])
+		}
+	}
+	if len(dst.Cells) != len(wanted) {
+		return true, fmt.Errorf("collected %d cells, want %d", len(dst.Cells), len(wanted))
+	}
+	for i := range wanted {
+		if !sameCell(&dst.Cells[i], &wanted[i]) {
+			return true, fmt.Errorf("collected %s, want %s", dst.Cells[i].String(), wanted[i].String())
+		}
+	}
+	return true, nil
+}
+
+func randomProjection(rng *rand.Rand, p *row.Projection, columns int) {
+	*p = row.Projection{Change: p.Change + 1}
+	name := func() []byte { return fmt.Appendf(nil, "c%0*d", 1+rng.IntN(2), rng.IntN(columns)) }
+	if rng.IntN(3) > 0 {
+		for range rng.IntN(5) {
+			p.Columns = append(p.Columns, name())
+		}
+		slices.SortFunc(p.Columns, bytes.Compare)
+		p.Columns = slices.CompactFunc(p.Columns, bytes.Equal)
+	}
+	if rng.IntN(3) == 0 {
+		p.Start = name()
+	}
+	if rng.IntN(3) == 0 {
+		p.End = name()
+	}
+}
+
+func TestWholeRowsAreTheirCells(t *testing.T) {
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 1))
+	t.Logf("seed %d", seed)
+	described, rows := 0, 0
+	var p row.Projection
+	var dst row.Collector
+	for range 60 {
+		model := randomTable(rng, 60, 30)
+		if rng.IntN(2) == 0 {
+			// Only rows of one kind, so that their blocks are plain; all with the same
+			// columns, or each with some.
+			same := randomCells(rng, 12, 8, 10)
+			model = slices.DeleteFunc(model, func(r modelRow) bool {
+				_, ok := extentOf(r.cells)
+				return !ok
+			})
+			if _, ok := extentOf(same); ok && rng.IntN(2) == 0 {
+				for i := range model {
+					model[i].cells = same
+				}
+			}
+			if i := rng.IntN(len(model) + 1); i < len(model) && rng.IntN(2) == 0 {
+				// One row with a second version of its last column.
+				cells := slices.Clip(model[i].cells)
+				if last := cells[len(cells)-1]; last.Kind == row.KindPut {
+					last.Version--
+					model[i].cells = append(cells, last)
+				}
+			}
+		}
+		f := &memFile{}
+		model.write(t, f, WriterOptions{BlockSize: 64 << rng.IntN(7), Compression: Compression(rng.IntN(3))})
+		r := openFile(t, f, NewBlockCache(cache.Options{Capacity: 1 << 20}))
+		it := r.NewIterator(IterOptions{})
+		for range 4 {
+			randomProjection(rng, &p, 14)
+			at := 0
+			for ok := it.First(); ok; ok = it.NextRow() {
+				if rng.IntN(4) == 0 { // rows of a block are not read in order only
+					at = rng.IntN(len(model))
+					if !it.SeekRowExact(model[at].key) {
+						t.Fatal("not found", it.Error())
+					}
+				}
+				if rng.IntN(8) == 0 {
+					randomProjection(rng, &p, 14)
+				}
+				if rng.IntN(8) == 0 {
+					dst = row.Collector{}
+				}
+				dst.Reset()
+				known, err := checkWhole(it, model[at].cells, &p, &dst)
+				if err != nil {
+					t.Fatalf("row %q of %v, projection %q: %v", model[at].key, model[at].cells, p.Columns, err)
+				}
+				if rng.IntN(8) == 0 { // and go on cell by cell
+					if err := checkCells(it, it.FirstCell(), model[at].cells); err != nil {
+						t.Fatal(err)
+					}
+				}
+				rows++
+				at++
+				if known {
+					described++
+				}
+			}
+		}
+		it.Close()
+		r.Close()
+	}
+	if described < rows/4 || described == rows {
+		t.Errorf("%d of %d rows had an extent: the test tests little", described, rows)
+	}
+}
+
+func BenchmarkCollect(b *testing.B) {
+	t, r := benchReader(b, 20_000, CompressS2, 1<<30)
+	for _, mode := range []string{"all", "one"} {
+		b.Run(mode+" of 10 columns", func(b *testing.B) {
+			b.ReportAllocs()
+			it := r.NewIterator(IterOptions{})
+			var p row.Projection
+			if mode == "one" {
+				p.Columns = [][]byte{[]byte("column7")}
+			}
+			var dst row.Collector
+			var e row.Extent
+			next := it.First
+			for b.Loop() {
+				if !next() {
+					it.First()
+				}
+				next = it.NextRow
+				dst.Reset()
+				if !it.Extent(&e) {
+					b.Fatal("no extent")
+				}
+				it.Collect(&dst, &p)
+			}
+			it.Close()
+			_ = t
+		})
+	}
+}
