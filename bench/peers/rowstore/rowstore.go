@@ -45,8 +45,8 @@ type Config struct {
 	// NowMillis is the clock that cells expire by; nil is the wall clock. It
 	// never goes back.
 	NowMillis func() int64
-	// KeyBytes is the length of the shortest row key, for filters of prefixes of
-	// fixed length (RocksDB); 0 is unknown.
+	// KeyBytes is the length of the shortest row key (shorter ones are refused by
+	// CellKeys), for filters of prefixes of fixed length (RocksDB); 0 is unknown.
 	KeyBytes int
 	// Writers is how many sessions will write at once, for engines that want to
 	// know (bbolt); 0 is one.
@@ -61,7 +61,7 @@ func Defaults(dir string, encoding Encoding) Config {
 	return Config{
 		Dir: dir, Encoding: encoding,
 		Memtable: 64 << 20, Cache: 256 << 20, FilterBits: 10, BlockSize: 8 << 10,
-		MaxVersions: 1,
+		MaxVersions: 1, KeyBytes: 16,
 	}
 }
 

@@ -29,7 +29,6 @@ type bench struct {
 
 func openBench(b *testing.B, e rowstore.Engine, encoding rowstore.Encoding) *bench {
 	cfg := rowstore.Defaults(b.TempDir(), encoding)
-	cfg.KeyBytes = 16
 	f := &bench{version: start}
 	var err error
 	if f.store, err = e.Open(cfg); err != nil {

@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 
 	"github.com/flagstone-db/flagstone/bench/peers/rowstore"
 )
@@ -82,9 +83,15 @@ type cellSession struct {
 	scratch []byte
 }
 
-func (s *cellSession) setPrefix(key []byte) {
+// setPrefix sets s.prefix and s.end for a row. A key that is shorter than the
+// prefixes that filters are made of would be looked for in vain.
+func (s *cellSession) setPrefix(key []byte) error {
+	if len(key) < s.store.cfg.KeyBytes {
+		return fmt.Errorf("row key %q is shorter than %d bytes", key, s.store.cfg.KeyBytes)
+	}
 	s.prefix = appendEscaped(s.prefix[:0], key)
 	s.setEnd()
+	return nil
 }
 
 func (s *cellSession) setEnd() {
@@ -109,7 +116,9 @@ func (s *cellSession) columnStart(column []byte) []byte {
 // batchDelete adds the deletes of all cells of a row to the batch. it is the
 // iterator to look for them with, made if it is nil.
 func (s *cellSession) batchDelete(it Iterator, key []byte) (Iterator, error) {
-	s.setPrefix(key)
+	if err := s.setPrefix(key); err != nil {
+		return it, err
+	}
 	if it == nil {
 		var err error
 		if it, err = s.kv.Iter(s.prefix, s.end, len(s.prefix)); err != nil {
@@ -151,7 +160,9 @@ func (s *cellSession) batchSet(cells []rowstore.Cell) {
 // Update is blind, so it needs no lock: beside a put of the same row the order
 // of the two is as if the update came later.
 func (s *cellSession) Update(key []byte, cells []rowstore.Cell) error {
-	s.prefix = appendEscaped(s.prefix[:0], key)
+	if err := s.setPrefix(key); err != nil {
+		return err
+	}
 	if len(cells) == 1 {
 		return s.kv.Set(s.cellKey(&cells[0]), cells[0].Value)
 	}
@@ -166,6 +177,9 @@ func (s *cellSession) PutBatch(rows []rowstore.Row) error {
 	for i := range rows {
 		var err error
 		if it, err = s.batchDelete(it, rows[i].Key); err != nil {
+			if it != nil {
+				err = errors.Join(err, it.Close())
+			}
 			return err
 		}
 		s.batchSet(rows[i].Cells)
@@ -185,7 +199,9 @@ func (s *cellSession) Delete(key []byte) error {
 
 func (s *cellSession) Get(key []byte, q rowstore.Query, into *rowstore.Row) (bool, error) {
 	into.Reset(key)
-	s.setPrefix(key)
+	if err := s.setPrefix(key); err != nil {
+		return false, err
+	}
 	start, end := s.prefix, s.end
 	if len(q.Columns) > 0 {
 		start = s.columnStart(q.Columns[0])
@@ -209,7 +225,9 @@ func (s *cellSession) GetPage(key, fromColumn []byte, limit int, into *rowstore.
 	if limit < 1 {
 		return nil
 	}
-	s.setPrefix(key)
+	if err := s.setPrefix(key); err != nil {
+		return err
+	}
 	it, err := s.kv.Iter(s.columnStart(fromColumn), s.end, len(s.prefix))
 	if err != nil {
 		return err
