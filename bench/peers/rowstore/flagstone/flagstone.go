@@ -56,7 +56,7 @@ func open(cfg rowstore.Config) (rowstore.Store, error) {
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	return &store{db: db, table: table}, nil
+	return &store{db: db, table: table, plain: cfg.Encoding == rowstore.Plain}, nil
 }
 
 // stepped is a clock whose monotonic readings follow its wall clock, so that
@@ -80,18 +80,21 @@ func (c *stepped) AfterFunc(d time.Duration, f func()) (stop func() bool) {
 type store struct {
 	db    *flagstone.Store
 	table *flagstone.Table
+	plain bool
 }
 
 func (s *store) Session() (rowstore.Session, error) {
-	n := &session{store: s, key: make([]row.Value, 1)}
-	n.put = func(tx *flagstone.RowTx) error {
-		tx.PutRow()
-		n.putCells(&tx.RowChange, n.cells)
-		return nil
-	}
+	n := &session{store: s, key: make([]row.Value, 1), batch: s.db.NewBatch()}
 	n.update = func(tx *flagstone.RowTx) error {
 		n.putCells(&tx.RowChange, n.cells)
 		return nil
+	}
+	n.put = func(tx *flagstone.RowTx) error {
+		tx.PutRow()
+		return n.update(tx)
+	}
+	if s.plain {
+		n.put = n.update // of one column with one version there is nothing to delete
 	}
 	return n, nil
 }
@@ -140,6 +143,7 @@ type session struct {
 	cells  []rowstore.Cell
 	put    func(*flagstone.RowTx) error
 	update func(*flagstone.RowTx) error
+	batch  *flagstone.Batch
 	found  flagstone.Row
 	row    rowstore.Row
 
@@ -154,8 +158,7 @@ func (s *session) setKey(key []byte) []row.Value {
 func (s *session) putCells(c *flagstone.RowChange, cells []rowstore.Cell) {
 	for i := range cells {
 		cell := &cells[i]
-		// Names are not kept by Put either, and the caller lets them be until
-		// the write has returned.
+		// Put copies the name.
 		name := unsafe.String(unsafe.SliceData(cell.Column), len(cell.Column))
 		c.Put(name, cell.Version, row.Binary(cell.Value))
 	}
@@ -172,20 +175,19 @@ func (s *session) Update(key []byte, cells []rowstore.Cell) error {
 }
 
 func (s *session) PutBatch(rows []rowstore.Row) error {
-	b := s.store.db.NewBatch()
+	s.batch.Reset()
 	for i := range rows {
-		c := b.Row(s.store.table, s.setKey(rows[i].Key))
-		c.PutRow()
+		c := s.batch.Row(s.store.table, s.setKey(rows[i].Key))
+		if !s.store.plain {
+			c.PutRow()
+		}
 		s.putCells(c, rows[i].Cells)
 	}
-	return s.store.db.Apply(context.Background(), b)
+	return s.store.db.Apply(context.Background(), s.batch)
 }
 
 func (s *session) Delete(key []byte) error {
-	return s.store.table.Update(context.Background(), s.setKey(key), func(tx *flagstone.RowTx) error {
-		tx.DeleteRow()
-		return nil
-	})
+	return s.store.table.Delete(context.Background(), s.setKey(key))
 }
 
 // options makes read options of a query. The names are made again only when the
