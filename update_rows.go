@@ -1,6 +1,7 @@
 package flagstone
 
 import (
+	"bytes"
 	"context"
 
 	"github.com/flagstone-db/flagstone/row"
@@ -8,43 +9,58 @@ import (
 
 // UpdateRowsAsync is UpdateAsync for several rows of a table, which change
 // together or not at all. fn gets a RowTx for each key, in their order, the
-// same one for the same key, and can rely on none of the rows changing until
-// its own changes are in place.
+// same one for the same key; none of the rows can change until its own changes
+// are in place.
 func (t *Table) UpdateRowsAsync(ctx context.Context, keys [][]row.Value, fn func(rows []*RowTx) error) (*Commit, error) {
 	s := t.store
 	if err := s.throttle(ctx); err != nil {
 		return nil, err
 	}
 	rows := make([]*RowTx, len(keys))
-	byKey := make(map[string]*RowTx, len(keys))
-	stripes := make([]uint32, 0, len(keys))
 	distinct := make([]*RowTx, 0, len(keys))
+	byHash := make(map[uint64][]*RowTx, len(keys))
+	stripes := make([]uint32, 0, len(keys))
+next:
 	for i, key := range keys {
 		tx := new(RowTx)
 		if tx.init(t, key); tx.err != nil {
 			return nil, tx.err
 		}
-		if earlier := byKey[string(tx.mutation.Key)]; earlier != nil {
-			rows[i] = earlier
-			continue
+		hash := rowHash(t.id, tx.change.Key)
+		for _, earlier := range byHash[hash] {
+			if bytes.Equal(earlier.change.Key, tx.change.Key) {
+				rows[i] = earlier
+				continue next
+			}
 		}
-		byKey[string(tx.mutation.Key)] = tx
+		byHash[hash] = append(byHash[hash], tx)
 		rows[i], distinct = tx, append(distinct, tx)
-		stripes = append(stripes, latchOf(t.id, tx.mutation.Key))
+		stripes = append(stripes, stripeOf(hash))
 	}
 	stripes = s.latches.lockAll(stripes)
 	defer s.latches.unlockAll(stripes)
+	commit, err := s.updateLatched(ctx, rows, distinct, fn)
+	if err != nil {
+		return nil, err
+	}
+	return &commit, nil
+}
+
+// updateLatched is the part of UpdateRowsAsync under the latches.
+func (s *Store) updateLatched(ctx context.Context, rows, distinct []*RowTx, fn func(rows []*RowTx) error) (Commit, error) {
 	if err := fn(rows); err != nil {
 		return s.refuse(err), nil
 	}
-	changes := make([]*RowChange, 0, len(distinct))
+	var w write
+	changes := 0
 	for _, tx := range distinct {
-		if tx.err != nil || !tx.empty() {
-			changes = append(changes, &tx.RowChange)
+		if !tx.empty() {
+			w.add(&tx.RowChange)
+			changes++
 		}
 	}
-	if len(changes) == 0 {
+	if changes == 0 {
 		return s.refuse(nil), nil
 	}
-	return s.writeChanges(ctx, changes)
+	return s.write(ctx, &w)
 }
