@@ -321,8 +321,9 @@ func (s *Store) backgroundFailed(what string, err error, again func()) {
 	}
 }
 
-// scheduleRemoval deletes a table file that nothing refers to any more.
-func (s *Store) scheduleRemoval(number uint64) {
+// scheduleRemoval deletes a table or value file, whose name is relative to the
+// store's directory, that nothing refers to any more.
+func (s *Store) scheduleRemoval(name string) {
 	s.work.mu.Lock()
 	stopped := s.work.stopped
 	s.work.mu.Unlock()
@@ -331,10 +332,10 @@ func (s *Store) scheduleRemoval(number uint64) {
 	if stopped || s.pipeline.failed.Load() != nil {
 		return
 	}
-	s.executor.Go(executor.Cleanup, "remove table file", func() {
-		name := filepath.Join(s.dir, manifest.TableName(number))
+	s.executor.Go(executor.Cleanup, "remove obsolete file", func() {
+		name := filepath.Join(s.dir, name)
 		if err := s.fs.Remove(name); err != nil && !s.closed.Load() {
-			s.opts.Logger.Warn("cannot remove obsolete table file", "file", name, "error", err)
+			s.opts.Logger.Warn("cannot remove obsolete file", "file", name, "error", err)
 		}
 	})
 }

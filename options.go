@@ -10,6 +10,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/offheap"
 	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/sstable"
 )
 
@@ -125,6 +126,9 @@ type Seams struct {
 	FS       vfs.FS
 	Clock    clock.Clock
 	Executor executor.Executor
+	// ValueThreshold is the length from which values go to value files; 0 stands
+	// for the default, a negative number for none.
+	ValueThreshold int
 }
 
 // newPool makes the goroutines that background work runs on: one flush and one
@@ -181,6 +185,14 @@ func (o Options) withDefaults() (Options, error) {
 		o.Seams.Clock = clock.System()
 	}
 	return o, nil
+}
+
+// valueThreshold is the length from which values go to value files, 0 if none do.
+func (o Options) valueThreshold() int {
+	if o.Seams.ValueThreshold == 0 {
+		return partition.ValueThreshold
+	}
+	return max(o.Seams.ValueThreshold, 0)
 }
 
 // levels derives the shape of the trees from the options.

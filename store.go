@@ -16,6 +16,7 @@ import (
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/sstable"
+	"github.com/flagstone-db/flagstone/valuefile"
 	"github.com/flagstone-db/flagstone/wal"
 )
 
@@ -171,6 +172,7 @@ func (s *Store) share() {
 	}
 	s.offheap, s.blocks = shared.memory, shared.cache
 	s.files = partition.NewFiles(s.fs, s.dir, shared.cache, s.scheduleRemoval)
+	s.files.Values = func(number uint64) (manifest.ValueUsage, bool) { return s.state().ValueFile(number) }
 }
 
 // filterBits is the size of the bloom filters, in bits for each row: one row in
@@ -186,7 +188,7 @@ func (s *Store) prepare() {
 	s.env = &partition.Env{
 		Work: &partition.Work{},
 		FS:   s.fs, Dir: s.dir, Files: s.files,
-		MemtableSize: s.opts.MemtableSize,
+		MemtableSize: s.opts.MemtableSize, ValueThreshold: s.opts.valueThreshold(),
 		Table:        sstable.WriterOptions{Compression: s.opts.Compression.table(), FilterBitsPerKey: filterBits},
 		UniqueID: func() (id [16]byte) {
 			rand.Read(id[:])
@@ -243,7 +245,8 @@ func (s *Store) describe(err error) error {
 		return nil
 	case errors.Is(err, vfs.ErrLocked):
 		return fmt.Errorf("%w: %s is open in another process or in this one: %w", ErrLocked, s.dir, err)
-	case errors.Is(err, wal.ErrCorrupt), errors.Is(err, sstable.ErrCorrupt), errors.Is(err, manifest.ErrCorrupt):
+	case errors.Is(err, wal.ErrCorrupt), errors.Is(err, sstable.ErrCorrupt), errors.Is(err, manifest.ErrCorrupt),
+		errors.Is(err, valuefile.ErrCorrupt):
 		return fmt.Errorf("%w: %w", ErrCorrupt, err)
 	case errors.Is(err, manifest.ErrNotStore):
 		return fmt.Errorf("%w: %w", ErrNotStore, err)

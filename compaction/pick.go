@@ -59,6 +59,9 @@ type Input struct {
 	Policy Policy
 	// Idle: nobody writes much, so that reads count more than bytes written.
 	Idle bool
+	// Values says what the manifest knows of a live value file; nil if table
+	// files refer to none.
+	Values func(number uint64) (usage manifest.ValueUsage, live bool)
 }
 
 // Candidate is work to do: merge Upper and Lower into OutputLevel, unless Move
@@ -338,13 +341,15 @@ func (p *picker) reclaim() *Candidate {
 	}
 	for level, files := range p.Levels {
 		for i, f := range files {
-			if share := p.reclaimable(level, f); share >= reclaimShare {
+			gain, cost := p.garbage(f)
+			if share := p.reclaimable(level, f); share >= reclaimShare || gain > 0 && gain >= reclaimShare*(cost+float64(f.Size)) {
+				gain += share * float64(f.Size)
 				if level == 0 {
-					consider(p.fromL0(f, ReasonReclaim), share*float64(f.Size))
+					consider(p.fromL0(f, ReasonReclaim), gain)
 				} else {
 					consider(p.admit(&Candidate{
 						Reason: ReasonReclaim, Level: level, OutputLevel: level, Upper: []*manifest.FileMeta{f},
-					}), share*float64(f.Size))
+					}), gain)
 				}
 				continue
 			}

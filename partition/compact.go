@@ -41,6 +41,7 @@ func (t *Tree) Compact(idle bool, claimed func()) (did bool, err error) {
 	levels := &s.version.meta.Levels
 	c := compaction.Pick(compaction.Input{
 		Levels: levels, Config: t.env.Compaction, Policy: policy, Running: t.running.candidates, Idle: idle,
+		Values: t.env.Files.Values,
 	})
 	if c == nil {
 		t.running.Unlock()
@@ -156,9 +157,7 @@ func (t *Tree) merge(s *state, c *compaction.Candidate, upper [][]*manifest.File
 	for _, f := range c.Lower {
 		e.DeleteFile(t.id, c.OutputLevel, f.Number)
 	}
-	for _, f := range out.metas {
-		e.AddFile(t.id, c.OutputLevel, f)
-	}
+	out.addTo(&e, t.table, t.id, c.OutputLevel)
 	if err := t.commit(&e, kept, out, 0); err != nil {
 		return err
 	}
@@ -166,7 +165,7 @@ func (t *Tree) merge(s *state, c *compaction.Candidate, upper [][]*manifest.File
 		t.env.Work.CompactedIn.Add(totalSize(metas))
 	}
 	t.env.Work.CompactedIn.Add(totalSize(c.Lower))
-	t.env.Work.CompactedOut.Add(totalSize(out.metas))
+	t.env.Work.CompactedOut.Add(out.written())
 	t.log(c, "compacted", stats.CellsIn-stats.CellsOut, time.Duration(t.env.NowMillis()-began)*time.Millisecond)
 	return nil
 }

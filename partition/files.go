@@ -21,20 +21,26 @@ type Files struct {
 	fs       vfs.FS
 	dir      string // of the store
 	cache    *sstable.BlockCache
-	obsolete func(number uint64) // called once nothing refers to the file
+	obsolete func(name string) // called once nothing refers to the file
+
+	// Values says what the manifest knows of a live value file. Set before use
+	// where table files refer to any.
+	Values func(number uint64) (usage manifest.ValueUsage, live bool)
 
 	mu struct {
 		sync.Mutex
 		byNumber map[uint64]*tableFile
+		values   map[uint64]*valueFile
 	}
 }
 
 // NewFiles makes a registry. obsolete is called, from any goroutine and without
-// locks held, with the number of each file whose last reference went away while
-// it was marked obsolete; the file is closed by then.
-func NewFiles(fs vfs.FS, dir string, blocks *sstable.BlockCache, obsolete func(number uint64)) *Files {
+// locks held, with the name, relative to dir, of each table or value file whose
+// last reference went away while it was marked obsolete; it is closed by then.
+func NewFiles(fs vfs.FS, dir string, blocks *sstable.BlockCache, obsolete func(name string)) *Files {
 	f := &Files{fs: fs, dir: dir, cache: blocks, obsolete: obsolete}
 	f.mu.byNumber = make(map[uint64]*tableFile)
+	f.mu.values = make(map[uint64]*valueFile)
 	return f
 }
 
@@ -42,7 +48,9 @@ func NewFiles(fs vfs.FS, dir string, blocks *sstable.BlockCache, obsolete func(n
 type tableFile struct {
 	files *Files
 	meta  *manifest.FileMeta
-	refs  atomic.Int64 // versions that hold it; guarded by files.mu when it reaches 0
+	// values are the value files that the file's cells refer to.
+	values []*valueFile
+	refs   atomic.Int64 // versions that hold it; guarded by files.mu when it reaches 0
 
 	// obsolete: the manifest does not refer to the file any more.
 	obsolete atomic.Bool
@@ -59,7 +67,7 @@ func (f *Files) ref(meta *manifest.FileMeta) *tableFile {
 	defer f.mu.Unlock()
 	t := f.mu.byNumber[meta.Number]
 	if t == nil {
-		t = &tableFile{files: f, meta: meta}
+		t = &tableFile{files: f, meta: meta, values: f.refValues(meta)}
 		f.mu.byNumber[meta.Number] = t
 	}
 	t.refs.Add(1)
@@ -70,10 +78,12 @@ func (f *Files) ref(meta *manifest.FileMeta) *tableFile {
 // obsolete, hands it over for deletion.
 func (t *tableFile) unref() {
 	f := t.files
+	var unused []*valueFile
 	f.mu.Lock()
 	last := t.refs.Add(-1) == 0
 	if last {
 		delete(f.mu.byNumber, t.meta.Number)
+		unused = f.unrefValues(t.values)
 	}
 	f.mu.Unlock()
 	if !last {
@@ -83,7 +93,10 @@ func (t *tableFile) unref() {
 		r.Close()
 	}
 	if t.obsolete.Load() {
-		f.obsolete(t.meta.Number)
+		f.obsolete(manifest.TableName(t.meta.Number))
+	}
+	for _, v := range unused {
+		v.release(f)
 	}
 }
 

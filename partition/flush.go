@@ -59,14 +59,12 @@ func (t *Tree) Flush(upTo uint64, settle func(endSeq uint64) error) (freed int64
 		return 0, err
 	}
 	var e manifest.Edit
-	for _, f := range out.metas {
-		e.AddFile(t.id, 0, f)
-	}
+	out.addTo(&e, t.table, t.id, 0)
 	e.SetFlushed(t.id, endSeq-1)
 	if err := t.commit(&e, kept, out, len(waiting)); err != nil {
 		return 0, err
 	}
-	t.env.Work.Flushed.Add(totalSize(out.metas))
+	t.env.Work.Flushed.Add(out.written())
 	return freed, nil
 }
 

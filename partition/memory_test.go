@@ -14,7 +14,7 @@ import (
 // A flush must let go of the memtables it flushed at once, not when the next
 // one is rotated out.
 func TestFlushedMemtablesAreNotKeptAlive(t *testing.T) {
-	v := newVersion(NewFiles(vfs.NewSim(vfs.SimOptions{}), "/", sstable.NewBlockCache(cache.Options{}), func(uint64) {}), &manifest.Partition{})
+	v := newVersion(NewFiles(vfs.NewSim(vfs.SimOptions{}), "/", sstable.NewBlockCache(cache.Options{}), func(string) {}), &manifest.Partition{})
 	flushed := newMemory(1)
 	gone := weak.Make(flushed.table)
 	old := newState([]*memory{flushed, newMemory(2)}, v)

@@ -21,6 +21,7 @@ type output struct {
 	metas  []*manifest.FileMeta
 	made   []uint64 // numbers of all files that were begun
 	dirs   map[string]bool
+	values valueOutput
 }
 
 func newOutput(env *Env, direct bool) *output {
@@ -42,6 +43,15 @@ func joinOutputs(env *Env, parts []*output) *output {
 	return joined
 }
 
+// written is how many bytes the output's files have.
+func (o *output) written() int64 {
+	total := totalSize(o.metas)
+	for _, v := range o.values.metas {
+		total += v.Size
+	}
+	return total
+}
+
 func totalSize(metas []*manifest.FileMeta) (total int64) {
 	for _, m := range metas {
 		total += m.Size
@@ -53,12 +63,8 @@ func totalSize(metas []*manifest.FileMeta) (total int64) {
 func (o *output) NewTable() (compaction.TableWriter, error) {
 	number := o.env.NextFile()
 	name := filepath.Join(o.env.Dir, manifest.TableName(number))
-	dir := filepath.Dir(name)
-	if !o.dirs[dir] {
-		if err := o.env.FS.MkdirAll(dir); err != nil {
-			return nil, fmt.Errorf("make directory for table files: %w", err)
-		}
-		o.dirs[dir] = true
+	if err := o.makeDir(filepath.Dir(name)); err != nil {
+		return nil, err
 	}
 	o.made = append(o.made, number)
 	file, err := o.env.FS.Create(name, vfs.OpenOptions{Direct: o.direct})
@@ -70,9 +76,33 @@ func (o *output) NewTable() (compaction.TableWriter, error) {
 	return &tableOutput{output: o, number: number, name: name, file: file, writer: sstable.NewWriter(file, opts)}, nil
 }
 
-// sync makes the directory entries of the files durable. The files themselves
-// are synced as they are finished.
+func (o *output) makeDir(dir string) error {
+	if o.dirs[dir] {
+		return nil
+	}
+	if err := o.env.FS.MkdirAll(dir); err != nil {
+		return fmt.Errorf("make directory for table files: %w", err)
+	}
+	o.dirs[dir] = true
+	return nil
+}
+
+// addTo adds the files to an edit, at a level of a partition of a table.
+func (o *output) addTo(e *manifest.Edit, table, partition uint64, level int) {
+	for _, f := range o.metas {
+		e.AddFile(partition, level, f)
+	}
+	for _, v := range o.values.metas {
+		e.AddValueFile(table, v)
+	}
+}
+
+// sync completes the output: it makes the directory entries of the files durable.
+// The files themselves are synced as they are finished.
 func (o *output) sync() error {
+	if err := o.finishValues(); err != nil {
+		return err
+	}
 	for dir := range o.dirs {
 		if err := o.env.FS.SyncDir(dir); err != nil {
 			return fmt.Errorf("sync directory of table files: %w", err)
@@ -87,6 +117,7 @@ func (o *output) discard() {
 	for _, number := range o.made {
 		o.env.FS.Remove(filepath.Join(o.env.Dir, manifest.TableName(number)))
 	}
+	o.discardValues()
 }
 
 // tableOutput writes one table file.
@@ -99,9 +130,20 @@ type tableOutput struct {
 }
 
 func (t *tableOutput) StartRow(key []byte) error { return t.writer.StartRow(key) }
-func (t *tableOutput) AddCell(c *row.Cell) error { return t.writer.AddCell(c) }
 func (t *tableOutput) EstimatedSize() int64      { return t.writer.EstimatedSize() }
 func (t *tableOutput) Abandon()                  { t.file.Close() }
+
+// AddCell adds a cell, whose value may go to a value file.
+func (t *tableOutput) AddCell(c *row.Cell) error {
+	if !c.Separate && !t.output.env.separates(c) {
+		return t.writer.AddCell(c)
+	}
+	moved, err := t.output.cell(c)
+	if err != nil {
+		return err
+	}
+	return t.writer.AddCell(&moved)
+}
 
 // Finish completes, syncs and closes the file, and notes what it holds.
 func (t *tableOutput) Finish() error {
@@ -112,6 +154,10 @@ func (t *tableOutput) Finish() error {
 	if err = errors.Join(err, t.file.Close()); err != nil {
 		return fmt.Errorf("write table file %s: %w", t.name, err)
 	}
+	var values []manifest.ValueUse
+	for _, v := range props.ValueFiles {
+		values = append(values, manifest.ValueUse{File: v.Number, Values: v.Values, Bytes: v.Bytes})
+	}
 	t.output.metas = append(t.output.metas, &manifest.FileMeta{
 		Number: t.number, UniqueID: props.UniqueID,
 		Size: props.FileSize, Checksum: props.FileChecksum,
@@ -120,7 +166,7 @@ func (t *tableOutput) Finish() error {
 		MinVersion: props.MinVersion, MaxVersion: props.MaxVersion, Permanent: props.Permanent,
 		NewestTombstone: props.NewestTombstone,
 		Rows:            props.Rows, Cells: props.Cells, Puts: props.Puts, Tombstones: props.Tombstones,
-		CreatedMillis: t.output.env.NowMillis(),
+		CreatedMillis: t.output.env.NowMillis(), Values: values,
 	})
 	return nil
 }

@@ -94,6 +94,9 @@ func (t *Tree) ApproximateSize() (size int64) {
 	for _, level := range s.version.meta.Levels {
 		for _, f := range level {
 			size += f.Size
+			for _, use := range f.Values {
+				size += int64(use.Bytes)
+			}
 		}
 	}
 	return size

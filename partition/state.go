@@ -155,6 +155,11 @@ func (v *version) markObsolete(next *manifest.State) {
 			if next.File(f.meta.Number) == nil {
 				f.obsolete.Store(true)
 			}
+			for _, v := range f.values {
+				if _, live := next.ValueFile(v.meta.Number); !live {
+					v.obsolete.Store(true)
+				}
+			}
 		}
 	}
 }

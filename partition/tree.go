@@ -25,7 +25,9 @@ type Env struct {
 	MemtableSize int64
 	// Table is the template for new table files; each gets its own UniqueID.
 	Table sstable.WriterOptions
-	// UniqueID makes the identity of a new table file.
+	// ValueThreshold is the length from which values go to value files; 0: none do.
+	ValueThreshold int
+	// UniqueID makes the identity of a new table or value file.
 	UniqueID func() [16]byte
 	// Compaction holds the sizes and triggers of the levels.
 	Compaction compaction.Config
@@ -294,6 +296,9 @@ func (t *Tree) release(obsolete bool) {
 			for _, level := range old.version.levels {
 				for _, f := range level {
 					f.obsolete.Store(true)
+					for _, v := range f.values {
+						v.obsolete.Store(true)
+					}
 				}
 			}
 		}

@@ -1,0 +1,28 @@
+package compaction
+
+import "github.com/flagstone-db/flagstone/manifest"
+
+// staleShare is the share of garbage from which a value file is emptied: at one
+// half, a byte is written for each that is freed, and value files take at most
+// twice what is alive. A file that is all garbage goes without either.
+const staleShare = 2
+
+// StaleValues reports whether so much of a value file is garbage that merges move
+// its live values to another one.
+func StaleValues(u manifest.ValueUsage) bool { return staleShare*u.Garbage() >= u.Bytes }
+
+// garbage estimates what a rewrite of the file frees in value files, and what it
+// costs beside the file: each stale value file is emptied by the rewrites of all
+// tables that refer to it, so each of these counts a part of its garbage.
+func (p *picker) garbage(f *manifest.FileMeta) (gain, cost float64) {
+	if p.Values == nil {
+		return 0, 0
+	}
+	for _, use := range f.Values {
+		if u, live := p.Values(use.File); live && StaleValues(u) {
+			gain += float64(u.Garbage()) * float64(use.Bytes) / float64(max(u.Live, 1))
+			cost += float64(use.Bytes)
+		}
+	}
+	return gain, cost
+}

@@ -1,0 +1,166 @@
+package partition
+
+// The value files of one merge: where large values go, and the values of files
+// that hold too much garbage.
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/flagstone-db/flagstone/compaction"
+	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/row"
+	"github.com/flagstone-db/flagstone/sstable"
+	"github.com/flagstone-db/flagstone/valuefile"
+)
+
+const (
+	// ValueThreshold is the size from which values go to value files. It is
+	// several blocks: what is smaller is read with its row by one read of the
+	// table, and a merge rewrites it at the speed of the device.
+	ValueThreshold = 32 << 10
+	// valueFileFactor is the size at which a value file is cut, in table files.
+	// Value files are written once, so only the number of files speaks against
+	// small ones, and a file that is all garbage goes without being read.
+	valueFileFactor = 2
+)
+
+// valueOutput makes the value files of an output.
+type valueOutput struct {
+	metas []*manifest.ValueFile
+	made  []uint64 // numbers of all files that were begun
+
+	number uint64 // of the file under way
+	name   string
+	file   vfs.File
+	writer *valuefile.Writer // nil between files
+
+	stale     map[uint64]bool // by value file: whether it is to be emptied
+	buffer    []byte          // of a record that is moved
+	reference []byte          // of the cell written last
+}
+
+// separates reports whether the value of a cell is large enough for a value file.
+func (env *Env) separates(c *row.Cell) bool {
+	return env.ValueThreshold > 0 && len(c.Value) >= env.ValueThreshold
+}
+
+// cell gives the value of a cell the home that it should have: c, or a copy of c
+// that is valid until the next call.
+func (o *output) cell(c *row.Cell) (row.Cell, error) {
+	v := &o.values
+	var ref row.Reference
+	switch {
+	case c.Separate:
+		old, err := row.ParseReference(c.Value)
+		if err != nil {
+			return *c, err
+		}
+		if !o.isStale(old.File) {
+			return *c, nil
+		}
+		_, r, err := o.env.Files.find(c.Value)
+		if err != nil {
+			return *c, err
+		}
+		record, err := r.ReadRecord(&v.buffer, old)
+		if err != nil {
+			return *c, err
+		}
+		if err := o.startValues(); err != nil {
+			return *c, err
+		}
+		if ref, err = v.writer.Copy(record); err != nil {
+			return *c, err
+		}
+	case o.env.separates(c):
+		if err := o.startValues(); err != nil {
+			return *c, err
+		}
+		var err error
+		if ref, err = v.writer.Add(c.Value); err != nil {
+			return *c, err
+		}
+	default:
+		return *c, nil
+	}
+	v.reference = ref.Append(v.reference[:0])
+	moved := *c
+	moved.Separate, moved.Value = true, v.reference
+	if v.writer.Size() >= valueFileFactor*o.env.Compaction.TableFileSize {
+		return moved, o.finishValues()
+	}
+	return moved, nil
+}
+
+// isStale reports whether the value file holds so much garbage that it is worth
+// while to move what is alive. The answer stays the same for all of a merge.
+func (o *output) isStale(number uint64) bool {
+	stale, known := o.values.stale[number]
+	if !known {
+		usage, live := o.env.Files.Values(number)
+		stale = live && compaction.StaleValues(usage)
+		if o.values.stale == nil {
+			o.values.stale = map[uint64]bool{}
+		}
+		o.values.stale[number] = stale
+	}
+	return stale
+}
+
+// startValues makes sure that there is a value file to write to.
+func (o *output) startValues() error {
+	v := &o.values
+	if v.writer != nil {
+		return nil
+	}
+	v.number = o.env.NextFile()
+	v.name = filepath.Join(o.env.Dir, manifest.ValueName(v.number))
+	if err := o.makeDir(filepath.Dir(v.name)); err != nil {
+		return err
+	}
+	v.made = append(v.made, v.number)
+	file, err := o.env.FS.Create(v.name, vfs.OpenOptions{Direct: o.direct})
+	if err != nil {
+		return fmt.Errorf("create value file: %w", err)
+	}
+	v.file = file
+	v.writer = valuefile.NewWriter(file, valuefile.WriterOptions{
+		Number: v.number, UniqueID: o.env.UniqueID(), Compress: o.env.Table.Compression != sstable.CompressNone,
+	})
+	return nil
+}
+
+// finishValues completes, syncs and closes the value file under way, if there is
+// one.
+func (o *output) finishValues() error {
+	v := &o.values
+	if v.writer == nil {
+		return nil
+	}
+	info, err := v.writer.Finish()
+	v.writer = nil
+	if err == nil {
+		err = v.file.Sync()
+	}
+	if err = errors.Join(err, v.file.Close()); err != nil {
+		return fmt.Errorf("write value file %s: %w", v.name, err)
+	}
+	v.metas = append(v.metas, &manifest.ValueFile{
+		Number: v.number, UniqueID: info.UniqueID, Size: info.Size, Checksum: info.Checksum,
+		Values: info.Values, Bytes: info.Bytes, CreatedMillis: o.env.NowMillis(),
+	})
+	return nil
+}
+
+// discardValues closes what is under way and deletes all value files.
+func (o *output) discardValues() {
+	if o.values.writer != nil {
+		o.values.file.Close()
+	}
+	for _, number := range o.values.made {
+		o.env.FS.Remove(filepath.Join(o.env.Dir, manifest.ValueName(number)))
+	}
+}
