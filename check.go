@@ -3,13 +3,16 @@ package flagstone
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/row"
 	"github.com/flagstone-db/flagstone/sstable"
+	"github.com/flagstone-db/flagstone/valuefile"
 	"github.com/flagstone-db/flagstone/wal"
 )
 
@@ -20,6 +23,9 @@ type CheckReport struct {
 	Rows       uint64 // of all table files; a row in two of them counts twice
 	Cells      uint64
 	FileBytes  int64 // of the table files
+	ValueFiles int
+	Values     uint64 // of all value files, garbage included
+	ValueBytes int64  // of the value files
 	LogRecords int
 	LogBytes   int64
 	// Orphans are files that nothing refers to, which a crash left behind. They
@@ -32,7 +38,8 @@ type CheckReport struct {
 
 // Check verifies every byte of the store in dir, which nobody may have open, and
 // changes nothing: the manifest, every block of every table file with its
-// order, its bounds and its counts, and the log. The error is that the check
+// order, its bounds and its counts, every value of every value file and that each
+// reference leads to one, and the log. The error is that the check
 // could not be made: the store is open (ErrLocked), or its manifest cannot be
 // read; what is wrong with the rest is in the report. progress, if not nil, is
 // called before each file.
@@ -57,9 +64,13 @@ func Check(ctx context.Context, dir string, seams Seams, progress func(file stri
 	if err := c.inventory(); err != nil {
 		return report, err
 	}
+	if err := c.values(); err != nil {
+		return report, err
+	}
 	if err := c.tables(); err != nil {
 		return report, err
 	}
+	c.closeValues()
 	c.log()
 	return report, ctx.Err()
 }
@@ -69,6 +80,8 @@ type checker struct {
 	ctx      context.Context
 	report   *CheckReport
 	progress func(file string)
+
+	open map[uint64]*valuefile.Reader // by number, to follow references
 }
 
 func (c *checker) problem(err error) {
@@ -129,7 +142,7 @@ func (c *checker) table(f *manifest.FileMeta) error {
 	defer r.Close()
 	c.report.TableFiles++
 	c.report.FileBytes += f.Size
-	if err := r.Verify(); err != nil {
+	if err := r.VerifyReferences(c.reference); err != nil {
 		return err
 	}
 	sum, err := r.Checksum()
@@ -153,7 +166,73 @@ func agree(p *sstable.Properties, f *manifest.FileMeta) bool {
 		bytes.Equal(p.SmallestKey, f.Smallest) && bytes.Equal(p.LargestKey, f.Largest) &&
 		p.SmallestSeq == f.SmallestSeq && p.LargestSeq == f.LargestSeq &&
 		p.MinVersion == f.MinVersion && p.MaxVersion == f.MaxVersion &&
-		p.Permanent == f.Permanent && p.NewestTombstone == f.NewestTombstone
+		p.Permanent == f.Permanent && p.NewestTombstone == f.NewestTombstone &&
+		slices.EqualFunc(p.ValueFiles, f.Values, func(v sstable.ValueFile, use manifest.ValueUse) bool {
+			return v.Number == use.File && v.Values == use.Values && v.Bytes == use.Bytes
+		})
+}
+
+// values verifies every value file.
+func (c *checker) values() error {
+	for v := range c.store.frozen.ValueFiles() {
+		if err := c.ctx.Err(); err != nil {
+			return err
+		}
+		name := filepath.Join(c.store.dir, manifest.ValueName(v.Number))
+		if _, err := c.store.fs.Stat(name); err != nil {
+			continue // missing: reported already
+		}
+		c.progress(name)
+		r, err := partition.OpenValues(c.store.fs, c.store.dir, v.ValueFile)
+		if err == nil {
+			c.report.ValueFiles++
+			c.report.Values += v.Values
+			c.report.ValueBytes += v.Size
+			err = errors.Join(r.Verify(c.ctx.Err), r.Close())
+		}
+		if c.ctx.Err() != nil {
+			return c.ctx.Err()
+		}
+		if err != nil {
+			c.problem(err)
+		}
+	}
+	return nil
+}
+
+// maxOpenValues bounds the value files that are open to follow references.
+const maxOpenValues = 64
+
+// reference verifies that a cell's reference leads to a record of a value file;
+// the records themselves are verified by values. A value file that is missing
+// or cannot be opened was reported there.
+func (c *checker) reference(ref row.Reference) error {
+	r, ok := c.open[ref.File]
+	if !ok {
+		v, live := c.store.frozen.ValueFile(ref.File)
+		if !live {
+			return nil // the table file does not hold what the manifest says
+		}
+		if len(c.open) >= maxOpenValues || c.open == nil {
+			c.closeValues()
+			c.open = map[uint64]*valuefile.Reader{}
+		}
+		r, _ = partition.OpenValues(c.store.fs, c.store.dir, v.ValueFile)
+		c.open[ref.File] = r
+	}
+	if r == nil {
+		return nil
+	}
+	return r.CheckReference(ref)
+}
+
+func (c *checker) closeValues() {
+	for _, r := range c.open {
+		if r != nil {
+			r.Close()
+		}
+	}
+	c.open = nil
 }
 
 // log reads the log and decodes every record.

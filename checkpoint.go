@@ -89,7 +89,7 @@ func (s *Store) Compact(ctx context.Context) error {
 }
 
 // Checkpoint makes dir, which must not exist or be empty, a store that holds
-// what this one holds at this moment. Table files are linked, not copied, where
+// what this one holds at this moment. Table and value files are linked, not copied, where
 // the file system can; writes go on meanwhile.
 func (s *Store) Checkpoint(ctx context.Context, dir string) error {
 	done, err := s.beginWork()
@@ -105,7 +105,7 @@ func (s *Store) Checkpoint(ctx context.Context, dir string) error {
 		return s.describe(err)
 	}
 	defer release()
-	if err := s.linkTables(ctx, state, dir); err != nil {
+	if err := s.linkFiles(ctx, state, dir); err != nil {
 		return s.describe(err)
 	}
 	copied := *state
@@ -160,8 +160,8 @@ func pinVersions(trees []*partition.Tree, state *manifest.State) (release func()
 	return release, true
 }
 
-// linkTables puts the table files of a state into another directory.
-func (s *Store) linkTables(ctx context.Context, state *manifest.State, dir string) error {
+// linkFiles puts the table and value files of a state into another directory.
+func (s *Store) linkFiles(ctx context.Context, state *manifest.State, dir string) error {
 	dirs := map[string]bool{dir: true}
 	for _, t := range state.Tables {
 		for _, p := range t.Partitions {
@@ -172,11 +172,21 @@ func (s *Store) linkTables(ctx context.Context, state *manifest.State, dir strin
 					}
 					name := manifest.TableName(f.Number)
 					dirs[filepath.Dir(filepath.Join(dir, name))] = true
-					if err := s.linkTable(name, dir); err != nil {
+					if err := s.linkFile(name, dir); err != nil {
 						return err
 					}
 				}
 			}
+		}
+	}
+	for v := range state.ValueFiles() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		name := manifest.ValueName(v.Number)
+		dirs[filepath.Dir(filepath.Join(dir, name))] = true
+		if err := s.linkFile(name, dir); err != nil {
+			return err
 		}
 	}
 	for d := range dirs {
@@ -190,8 +200,8 @@ func (s *Store) linkTables(ctx context.Context, state *manifest.State, dir strin
 	return nil
 }
 
-// linkTable links one file, or copies it where links are not to be had.
-func (s *Store) linkTable(name, dir string) error {
+// linkFile links one file, or copies it where links are not to be had.
+func (s *Store) linkFile(name, dir string) error {
 	from, to := filepath.Join(s.dir, name), filepath.Join(dir, name)
 	if err := s.fs.MkdirAll(filepath.Dir(to)); err != nil {
 		return err

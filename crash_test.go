@@ -43,7 +43,7 @@ func TestP03_CrashAtEveryCallWithoutSyncLeavesAPrefix(t *testing.T) {
 }
 
 func TestP01_CrashAtEveryCallWhereFilesSyncTheirNames(t *testing.T) {
-	crashEverywhere(t, scriptOptions(SyncAlways), vfs.SimOptions{EntriesWithFiles: true, BlockSize: 512}, 4)
+	crashEverywhere(t, withValues(scriptOptions(SyncAlways)), vfs.SimOptions{EntriesWithFiles: true, BlockSize: 512}, 4)
 }
 
 // crasher takes pictures and judges them.
@@ -261,7 +261,11 @@ func filesAboveNext(disk *vfs.Sim) map[string]bool {
 	}
 	for _, name := range disk.Files() {
 		relative := strings.TrimPrefix(name, strings.TrimPrefix(scriptDir, "/")+"/")
-		if n, ok := manifest.ParseTableName(relative); ok && n >= state.NextFile {
+		n, ok := manifest.ParseTableName(relative)
+		if !ok {
+			n, ok = manifest.ParseValueName(relative)
+		}
+		if ok && n >= state.NextFile {
 			above[relative] = true
 		}
 	}
@@ -292,6 +296,11 @@ func strayFiles(s *Store, disk *vfs.Sim, tolerated map[string]bool) (problems []
 		switch base := path.Base(name); {
 		case strings.HasSuffix(name, ".sst"):
 			if n, ok := manifest.ParseTableName(name); !ok || s.state().File(n) == nil && !tolerated[name] {
+				problems = append(problems, "left over: "+name)
+			}
+		case strings.HasSuffix(name, ".val"):
+			n, _ := manifest.ParseValueName(name)
+			if _, live := s.state().ValueFile(n); !live && !tolerated[name] {
 				problems = append(problems, "left over: "+name)
 			}
 		case strings.HasPrefix(name, "MANIFEST-"):

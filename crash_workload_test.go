@@ -32,6 +32,12 @@ func scriptOptions(sync SyncMode) Options {
 	}
 }
 
+// withValues lets a third of the values of the workload go to value files.
+func withValues(o Options) Options {
+	o.Seams.ValueThreshold = 40
+	return o
+}
+
 // oracle is what a store should show: rows by table and key.
 type oracle struct{ tables map[string]*oracleTable }
 
@@ -201,7 +207,7 @@ func (s *script) open() (err error) {
 
 func (s *script) seams() Seams {
 	s.exec = executor.NewManual()
-	return Seams{FS: s.fs, Clock: s.clock, Executor: s.exec}
+	return Seams{FS: s.fs, Clock: s.clock, Executor: s.exec, ValueThreshold: s.opts.Seams.ValueThreshold}
 }
 
 // attempt announces the state after a change, makes the change, and settles

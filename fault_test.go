@@ -79,7 +79,7 @@ type injection struct {
 // countCalls runs the workload without a fault.
 func countCalls(t *testing.T, ops vfs.Op) int64 {
 	fault := vfs.NewFault(vfs.NewSim(vfs.SimOptions{}), 1)
-	s := newScript(fault, scriptOptions(SyncAlways), 3)
+	s := newScript(fault, withValues(scriptOptions(SyncAlways)), 3)
 	s.outcome = func(err error) bool {
 		t.Fatalf("without a fault, step %q: %v", s.step, err)
 		return false
@@ -109,7 +109,7 @@ func runWithFault(t *testing.T, rule vfs.Rule, cause error, total *injection) {
 		t: t, cause: cause, disk: disk, fault: vfs.NewFault(disk, uint64(rule.Nth)), nth: rule.Nth, total: total,
 		once: rule.Times != vfs.Forever, label: fmt.Sprintf("%v at call %d", rule.Action, rule.Nth),
 	}
-	v.script = newScript(v.fault, scriptOptions(SyncAlways), 3)
+	v.script = newScript(v.fault, withValues(scriptOptions(SyncAlways)), 3)
 	v.script.outcome = v.outcome
 	v.fault.Add(rule)
 	watchdog := time.AfterFunc(3*time.Minute, func() { panic("it hangs: " + v.label + ", step " + v.step) })
@@ -289,7 +289,7 @@ func TestP11_AFullDiskAtEveryBlock(t *testing.T) {
 			t: t, cause: ErrNoSpace, disk: disk, fault: vfs.NewFault(disk, 1), nth: blocks, total: &total,
 			label: fmt.Sprintf("a disk of %d blocks", blocks),
 		}
-		v.script = newScript(v.fault, scriptOptions(SyncAlways), 3)
+		v.script = newScript(v.fault, withValues(scriptOptions(SyncAlways)), 3)
 		v.script.outcome = func(err error) bool {
 			if !vfs.IsNoSpace(err) {
 				t.Fatalf("%s, step %q: the error does not say what happened: %v", v.label, v.step, err)

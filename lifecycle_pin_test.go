@@ -29,7 +29,7 @@ func faultRig(t *testing.T, opts Options) (*rig, *vfs.Fault) {
 	}
 	fault := vfs.NewFault(r.fs, 1)
 	r.exec = executor.NewManual()
-	opts.Seams = Seams{FS: fault, Clock: r.clock, Executor: r.exec}
+	opts.Seams.FS, opts.Seams.Clock, opts.Seams.Executor = fault, r.clock, r.exec
 	store, err := Open("/store", opts)
 	if err != nil {
 		t.Fatal(err)

@@ -40,11 +40,16 @@ type TableMetrics struct {
 	Bytes      [manifest.NumLevels]int64 // by level
 	Rows       uint64                    // of all files; a row in two files counts twice
 	Cells      uint64                    // the same
+	// ValueFiles hold large values, ValueBytes all together, of which no table file
+	// refers to ValueGarbage.
+	ValueFiles   int
+	ValueBytes   int64
+	ValueGarbage int64
 	// Debt is about how many bytes of merging it takes until every level is
 	// within its target. Writers are slowed in proportion to it.
 	Debt int64
-	// Reclaimable is about how many bytes merges would free: expired data and
-	// tombstones.
+	// Reclaimable is about how many bytes merges would free: expired data,
+	// tombstones, and garbage in value files.
 	Reclaimable int64
 }
 
@@ -72,14 +77,23 @@ func (s *Store) Metrics() Metrics {
 	s.snapshots.Lock()
 	m.OpenSnapshots = len(s.snapshots.open)
 	s.snapshots.Unlock()
-	for _, t := range s.state().Tables {
-		m.Tables = append(m.Tables, s.tableMetrics(t))
+	state := s.state()
+	for _, t := range state.Tables {
+		m.Tables = append(m.Tables, s.tableMetrics(state, t))
 	}
 	return m
 }
 
-func (s *Store) tableMetrics(t *manifest.Table) TableMetrics {
+func (s *Store) tableMetrics(state *manifest.State, t *manifest.Table) TableMetrics {
 	m := TableMetrics{Name: t.Name, Partitions: len(t.Partitions)}
+	for v := range state.ValueFiles() {
+		if v.Table == t.ID {
+			m.ValueFiles++
+			m.ValueBytes += v.Size
+			m.ValueGarbage += int64(v.Garbage())
+		}
+	}
+	m.Reclaimable = m.ValueGarbage
 	policy := s.policy(t.ID)
 	for _, p := range t.Partitions {
 		m.Debt += compaction.Debt(&p.Levels, s.env.Compaction)

@@ -101,7 +101,7 @@ func (t *Table) Get(ctx context.Context, key []row.Value, opts ReadOptions) (*Ro
 	if err != nil || !found {
 		return nil, err
 	}
-	return l.row.Clone(), nil
+	return l.row.detach(), nil
 }
 
 // GetInto is Get into a row whose memory is used again, so that a caller who
@@ -136,7 +136,7 @@ func (t *Table) getEncoded(key []byte, opts *ReadOptions) (*Row, error) {
 	if err != nil || !found {
 		return nil, err
 	}
-	return l.row.Clone(), nil
+	return l.row.detach(), nil
 }
 
 // readRow reads the cells of the row whose key r has, at the options' snapshot,
@@ -166,6 +166,9 @@ func (t *Table) readRow(r *Row, opts *ReadOptions, l *lookup, undurable bool) (e
 	if err == nil {
 		exists = r.read(reader, opts.MaxColumns)
 		err = reader.Error()
+	}
+	if err == nil {
+		err = r.fetch(s.files)
 	}
 	if err != nil {
 		return false, s.describe(err)
@@ -361,7 +364,8 @@ func (r *Rows) Next() bool {
 			return false
 		}
 		if exists {
-			return true
+			r.fail(r.row.fetch(r.table.store.files))
+			return r.err == nil
 		}
 		if r.patience > 0 && r.Examined() >= r.patience {
 			r.pause()

@@ -20,6 +20,7 @@ type Row struct {
 	key       []row.Value
 	keyStore  [row.MaxKeyColumns]row.Value
 	collector row.Collector // of Cells
+	fetched   fetched
 }
 
 // Key returns the primary key, one value per key column.

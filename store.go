@@ -189,7 +189,7 @@ func (s *Store) prepare() {
 		Work: &partition.Work{},
 		FS:   s.fs, Dir: s.dir, Files: s.files,
 		MemtableSize: s.opts.MemtableSize, ValueThreshold: s.opts.valueThreshold(),
-		Table:        sstable.WriterOptions{Compression: s.opts.Compression.table(), FilterBitsPerKey: filterBits},
+		Table: sstable.WriterOptions{Compression: s.opts.Compression.table(), FilterBitsPerKey: filterBits},
 		UniqueID: func() (id [16]byte) {
 			rand.Read(id[:])
 			return id

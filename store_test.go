@@ -37,7 +37,7 @@ func (r *rig) open() {
 	r.t.Helper()
 	r.exec = executor.NewManual()
 	opts := r.opts
-	opts.Seams = Seams{FS: r.fs, Clock: r.clock, Executor: r.exec}
+	opts.Seams.FS, opts.Seams.Clock, opts.Seams.Executor = r.fs, r.clock, r.exec
 	store, err := Open("/store", opts)
 	if err != nil {
 		r.t.Fatalf("open: %v", err)

@@ -39,7 +39,8 @@ type rig struct {
 	commit   func(e *manifest.Edit) error // asked before each commit
 	obsolete struct {
 		sync.Mutex
-		numbers []uint64
+		numbers []uint64 // of table files
+		values  []string // names of value files
 	}
 }
 
@@ -82,8 +83,13 @@ func newRig(t testing.TB) *rig {
 	r.env.Files = NewFiles(r.fault, testDir, sstable.NewBlockCache(cache.Options{Capacity: 64 << 10}), func(name string) {
 		r.obsolete.Lock()
 		defer r.obsolete.Unlock()
-		r.obsolete.numbers = append(r.obsolete.numbers, number)
+		if number, ok := manifest.ParseTableName(name); ok {
+			r.obsolete.numbers = append(r.obsolete.numbers, number)
+		} else {
+			r.obsolete.values = append(r.obsolete.values, name)
+		}
 	})
+	r.env.Files.Values = func(number uint64) (manifest.ValueUsage, bool) { return r.log.State().ValueFile(number) }
 	var e manifest.Edit
 	e.CreateTable(&manifest.Table{
 		ID: testTable, Name: "t",

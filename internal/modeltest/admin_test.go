@@ -92,6 +92,15 @@ func (m *machine) observeShape(before flagstone.Metrics, job executor.JobInfo) {
 			}
 		}
 		m.seen["most levels"] = max(m.seen["most levels"], levels)
+		if after.Tables[i].ValueFiles > 0 {
+			m.seen["value files"]++
+		}
+		if after.Tables[i].ValueGarbage > 0 {
+			m.seen["garbage in value files"]++
+		}
+		if i < len(before.Tables) && after.Tables[i].ValueFiles < before.Tables[i].ValueFiles {
+			m.seen["value files gone"]++
+		}
 		if i < len(before.Tables) && after.Tables[i].Files != before.Tables[i].Files {
 			m.seen[job.Class.String()+"s that changed files"]++
 		}

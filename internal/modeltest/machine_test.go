@@ -145,7 +145,7 @@ func (m *machine) run(ops int) {
 // opened is what Open needs in every case.
 func (m *machine) storeOptions(exec executor.Executor) flagstone.Options {
 	o := m.cfg.options
-	o.Seams = flagstone.Seams{FS: m.faults, Clock: m.clock, Executor: exec}
+	o.Seams.FS, o.Seams.Clock, o.Seams.Executor = m.faults, m.clock, exec
 	o.Logger = slog.New(eventCounter{m.seen})
 	return o
 }

@@ -66,6 +66,8 @@ func configs() []config {
 	smallest.Compression = flagstone.CompressionNone
 	unsynced.Sync = flagstone.SyncNone
 	zstd.Compression = flagstone.CompressionZstd
+	values, allValues := tiny, smallest // in value files
+	values.Seams.ValueThreshold, allValues.Seams.ValueThreshold = 12, 1
 	return []config{
 		{name: "default", rows: 80, options: flagstone.Options{}},
 		{name: "tiny", rows: 300, options: tiny, levels: 3},
@@ -75,6 +77,8 @@ func configs() []config {
 		{name: "budget", rows: 200, options: flagstone.Options{
 			MemoryBudget: 16 * kib, TableFileSize: 8 * kib, WALSegmentSize: 64 * kib, Compression: flagstone.CompressionNone,
 		}, levels: 2, wild: true},
+		{name: "values", rows: 300, options: values, levels: 3},
+		{name: "all values", rows: 500, options: allValues, levels: 3, wild: true},
 	}
 }
 
@@ -144,6 +148,9 @@ func checkCoverage(t *testing.T, cfg config, seen map[string]int) {
 	if cfg.levels > 0 {
 		wanted = append(wanted, "surplus versions that were collected", "flushs that changed files",
 			"compactions that changed files", "operations within background jobs", "level 0", "level 5", "level 6")
+	}
+	if cfg.options.Seams.ValueThreshold > 0 {
+		wanted = append(wanted, "value files", "value files gone", "garbage in value files")
 	}
 	if cfg.options.Sync == flagstone.SyncNone {
 		wanted = append(wanted, "requests lost in crashes")
