@@ -51,7 +51,7 @@ func (t *Tree) Flush(upTo uint64, settle func(endSeq uint64) error) (freed int64
 		Pieces:       t.env.Compaction.TableFileSize,
 		Grandparents: compaction.Base(&s.version.meta.Levels, t.env.Compaction),
 	})
-	if err == nil {
+	if err = out.end(err); err == nil {
 		err = out.sync()
 	}
 	if err != nil {

@@ -38,6 +38,8 @@ func joinOutputs(env *Env, parts []*output) *output {
 		}
 		joined.metas = append(joined.metas, o.metas...)
 		joined.made = append(joined.made, o.made...)
+		joined.values.metas = append(joined.values.metas, o.values.metas...)
+		joined.values.made = append(joined.values.made, o.values.made...)
 		maps.Copy(joined.dirs, o.dirs)
 	}
 	return joined
@@ -97,12 +99,22 @@ func (o *output) addTo(e *manifest.Edit, table, partition uint64, level int) {
 	}
 }
 
-// sync completes the output: it makes the directory entries of the files durable.
-// The files themselves are synced as they are finished.
-func (o *output) sync() error {
-	if err := o.finishValues(); err != nil {
+// end completes what is under way once the merge has ended, with err. Tables
+// end by themselves.
+func (o *output) end(err error) error {
+	if err != nil && o.values.writer != nil {
+		o.values.file.Close()
+		o.values.writer = nil
+	}
+	if err != nil {
 		return err
 	}
+	return o.finishValues()
+}
+
+// sync makes the directory entries of the files durable. The files themselves
+// are synced as they are finished.
+func (o *output) sync() error {
 	for dir := range o.dirs {
 		if err := o.env.FS.SyncDir(dir); err != nil {
 			return fmt.Errorf("sync directory of table files: %w", err)
@@ -117,7 +129,9 @@ func (o *output) discard() {
 	for _, number := range o.made {
 		o.env.FS.Remove(filepath.Join(o.env.Dir, manifest.TableName(number)))
 	}
-	o.discardValues()
+	for _, number := range o.values.made {
+		o.env.FS.Remove(filepath.Join(o.env.Dir, manifest.ValueName(number)))
+	}
 }
 
 // tableOutput writes one table file.

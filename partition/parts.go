@@ -58,7 +58,7 @@ func (t *Tree) mergeParts(s *state, c *compaction.Candidate, upper [][]*manifest
 			TargetSize: t.env.Compaction.TableFileSize, Grandparents: c.Grandparents,
 			Output: outputs[i], Stopped: stopped,
 		})
-		if errs[i] != nil {
+		if errs[i] = outputs[i].end(errs[i]); errs[i] != nil {
 			failed.Store(true)
 		}
 	}

@@ -154,13 +154,3 @@ func (o *output) finishValues() error {
 	})
 	return nil
 }
-
-// discardValues closes what is under way and deletes all value files.
-func (o *output) discardValues() {
-	if o.values.writer != nil {
-		o.values.file.Close()
-	}
-	for _, number := range o.values.made {
-		o.env.FS.Remove(filepath.Join(o.env.Dir, manifest.ValueName(number)))
-	}
-}
