@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -185,6 +186,11 @@ func measure(ctx context.Context, name string, all []rowstore.Engine, args []str
 	if err := fillHeader(&o, all); err != nil {
 		return err
 	}
+	if name != "run" {
+		if err := measureMachine(ctx, &o); err != nil {
+			return err
+		}
+	}
 	if err := runner.Run(ctx, all, o); err != nil {
 		return err
 	}
@@ -196,6 +202,24 @@ func measure(ctx context.Context, name string, all []rowstore.Engine, args []str
 		return err
 	}
 	return report.Table(os.Stdout, header, records)
+}
+
+// measureMachine measures the machine's limits for the report, unless that was
+// done before.
+func measureMachine(ctx context.Context, o *runner.Options) error {
+	path := filepath.Join(o.Out, report.MachineName)
+	if _, err := os.Stat(path); err == nil && !o.Fresh {
+		return nil
+	}
+	fmt.Fprintln(o.Progress, "measuring the machine's own limits")
+	if err := errors.Join(os.MkdirAll(o.Out, 0o755), os.MkdirAll(o.Work, 0o755)); err != nil {
+		return err
+	}
+	var table bytes.Buffer
+	if err := machine.Measure(ctx, o.Work, &table); err != nil {
+		return err
+	}
+	return os.WriteFile(path, table.Bytes(), 0o644)
 }
 
 // fillHeader notes what is compared, and where.

@@ -17,6 +17,10 @@ import (
 // reportName is the report's file in a directory of results.
 const reportName = "REPORT.md"
 
+// MachineName is the file of the machine's limits in a directory of results; the
+// report takes it in if it is there.
+const MachineName = "machine.md"
+
 // Write writes the report and its charts into dir and returns the report's path.
 func Write(dir string, header runner.Header, records []runner.Record) (string, error) {
 	r := gather(header, records)
@@ -30,6 +34,9 @@ func Write(dir string, header runner.Header, records []runner.Record) (string, e
 		return "", err
 	}
 	r.write(f, charts)
+	if limits, err := os.ReadFile(filepath.Join(dir, MachineName)); err == nil {
+		fmt.Fprintf(f, "## Limits of the machine\n\n%s", limits)
+	}
 	return path, f.Close()
 }
 

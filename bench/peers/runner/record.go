@@ -124,7 +124,7 @@ func openJournal(dir string, header Header, fresh bool) (*journal, error) {
 	}
 	j := &journal{done: map[key]bool{}}
 	old, records, err := Read(dir)
-	begun := err == nil && old.Started != ""
+	begun := err == nil && old.Settings != (Settings{})
 	switch {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, err

@@ -1,0 +1,199 @@
+package report
+
+import (
+	"bytes"
+	"encoding/xml"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/flagstone-db/flagstone/bench/peers/rowstore"
+	"github.com/flagstone-db/flagstone/bench/peers/runner"
+	"github.com/flagstone-db/flagstone/bench/peers/workload"
+)
+
+// header of a run with Flagstone, a peer, a peer whose figures count more, and
+// bbolt.
+func header() runner.Header {
+	return runner.Header{
+		Settings: runner.Settings{Rows: 1000, Memtable: 64 << 20, Cache: 256 << 20},
+		Engines: []runner.EngineInfo{
+			{Name: "flagstone", LSM: true, Factor: 1}, {Name: "pebble", LSM: true, Factor: 1},
+			{Name: "rocksdb", LSM: true, Factor: 1.6}, {Name: "bbolt", Factor: 1},
+		},
+	}
+}
+
+// record makes a record of one figure with a rate.
+func record(round int, figure, engine string, encoding rowstore.Encoding, rate float64, change ...func(*workload.Figure)) runner.Record {
+	name, _, _ := strings.Cut(figure, "/")
+	spec, _ := workload.Find(name)
+	variant := engine
+	if encoding != rowstore.Native {
+		variant += "+" + string(encoding)
+	}
+	f := workload.Figure{Name: figure, Unit: "rows", Ops: 1, Seconds: 1, Rate: rate}
+	for _, c := range change {
+		c(&f)
+	}
+	return runner.Record{
+		Round: round, Workload: name, Shape: spec.Shape, Variant: variant, Engine: engine, Encoding: encoding,
+		Figures: []workload.Figure{f},
+	}
+}
+
+func TestRatioIsTheMedianOfRoundsAgainstTheBestPeer(t *testing.T) {
+	var records []runner.Record
+	for round, rates := range [][3]float64{{300, 100, 100}, {200, 100, 100}, {1000, 100, 100}} {
+		records = append(records,
+			record(round+1, "getrow-1col", "flagstone", rowstore.Native, rates[0]),
+			record(round+1, "getrow-1col", "pebble", rowstore.RowValue, rates[1]),
+			record(round+1, "getrow-1col", "rocksdb", rowstore.RowValue, rates[2]),
+			record(round+1, "getrow-1col", "bbolt", rowstore.RowValue, 600))
+	}
+	l := gather(header(), records).byName["getrow-1col"]
+	a := l.lsm()
+	if a.peer.variant != "rocksdb+row" || math.Abs(a.ratio-300/160.) > 1e-9 {
+		t.Errorf("best LSM peer %s, ratio %g", a.peer.variant, a.ratio)
+	}
+	if b := l.bbolt(); math.Abs(b.ratio-0.5) > 1e-9 {
+		t.Errorf("ratio to bbolt %g", b.ratio)
+	}
+}
+
+func TestSettlingCounts(t *testing.T) {
+	settled := func(f *workload.Figure) { f.RateSettled = 50 }
+	r := gather(header(), []runner.Record{
+		record(1, "putrow-g1", "flagstone", rowstore.Native, 100, settled),
+		record(1, "putrow-g1", "pebble", rowstore.RowValue, 60),
+	})
+	if x := r.byName["putrow-g1"].lsm().ratio; math.Abs(x-50/60.) > 1e-9 {
+		t.Errorf("ratio %g", x)
+	}
+}
+
+// find returns the verdict whose goal begins so.
+func find(t *testing.T, r *results, goal string) verdict {
+	t.Helper()
+	for _, v := range r.acceptance() {
+		if strings.HasPrefix(v.goal, goal) {
+			return v
+		}
+	}
+	t.Fatalf("no goal %q", goal)
+	return verdict{}
+}
+
+func TestVerdicts(t *testing.T) {
+	flag := func(figure string, rate float64, change ...func(*workload.Figure)) runner.Record {
+		return record(1, figure, "flagstone", rowstore.Native, rate, change...)
+	}
+	pebble := func(figure string, encoding rowstore.Encoding, rate float64, change ...func(*workload.Figure)) runner.Record {
+		return record(1, figure, "pebble", encoding, rate, change...)
+	}
+	reclaim := func(written, before, after int64) func(*workload.Figure) {
+		return func(f *workload.Figure) {
+			f.Unit, f.WriteBytes, f.Space = workload.DeadUnits, written, after
+			f.Extra = map[string]float64{"space_before": float64(before)}
+		}
+	}
+	tail := func(p999, longest float64) func(*workload.Figure) {
+		return func(f *workload.Figure) { f.P999, f.Max = p999, longest }
+	}
+	anon := func(mb int64) func(*workload.Figure) {
+		return func(f *workload.Figure) { f.PeakAnon = mb << 20 }
+	}
+	r := gather(header(), []runner.Record{
+		flag("getrow-all-g1", 210, func(f *workload.Figure) { f.Allocs = 2 }), pebble("getrow-all-g1", rowstore.RowValue, 100),
+		flag("getrow-all-g2", 190), pebble("getrow-all-g2", rowstore.RowValue, 100),
+		flag("splitpoints", 1000), pebble("splitpoints", rowstore.CellKeys, 100),
+		// The first peer reclaims nothing, so it is no measure.
+		flag("ttl-random/reclaim", 1, reclaim(50, 100, 30)),
+		pebble("ttl-random/reclaim", rowstore.RowValue, 1, reclaim(1, 100, 100)),
+		record(1, "ttl-random/reclaim", "rocksdb", rowstore.RowValue, 1, reclaim(40, 100, 30)),
+		flag("ttl-ordered/reclaim", 1, reclaim(10, 100, 30)),
+		flag("versions10/update", 90), pebble("versions10/update", rowstore.CellKeys, 100), pebble("versions10/update", rowstore.RowValue, 50),
+		flag("versions10/get-newest", 90), pebble("versions10/get-newest", rowstore.CellKeys, 100), pebble("versions10/get-newest", rowstore.RowValue, 50),
+		flag("sustained", 100, tail(100, 99_000), anon(700)), pebble("sustained", rowstore.RowValue, 100, tail(250, 1), anon(500)),
+		flag("kv100-readmissing", 129), record(1, "kv100-readmissing", "pebble", rowstore.Plain, 100),
+	})
+	for goal, want := range map[string]state{
+		"get of all columns":           missed,
+		"get of one column":            unknown,
+		"split points":                 reached,
+		"TTL, random":                  missed,
+		"TTL, time-ordered":            reached,
+		"both halves: updates":         missed,
+		"both halves: reads":           reached,
+		"p99.9":                        reached,
+		"no put pauses":                reached,
+		"peak memory at most the":      missed,
+		"peak memory at most that of":  reached,
+		"key-value: no workload below": reached,
+		"key-value: reads and scans":   missed,
+		"at most two heap allocations": reached,
+		"rows: no workload below 1.0x": missed,
+		"each of these at least 0.8x":  unknown,
+		"data at four times the":       unknown,
+	} {
+		if v := find(t, r, goal); v.reached != want {
+			t.Errorf("%s: %v, want %v (%s)", goal, v.reached, want, v.figure)
+		}
+	}
+	if v := find(t, r, "get of all columns"); !strings.Contains(v.figure, "1.90x (getrow-all-g2 / pebble+row)") {
+		t.Errorf("worst: %s", v.figure)
+	}
+}
+
+func TestAWorkloadOfSeveralPhasesCountsOnceInTheMean(t *testing.T) {
+	r := gather(header(), []runner.Record{
+		record(1, "hotrow/update", "flagstone", rowstore.Native, 400), record(1, "hotrow/update", "pebble", rowstore.RowValue, 100),
+		record(1, "hotrow/get-flushed", "flagstone", rowstore.Native, 100), record(1, "hotrow/get-flushed", "pebble", rowstore.RowValue, 100),
+		record(1, "scan-all", "flagstone", rowstore.Native, 800), record(1, "scan-all", "pebble", rowstore.RowValue, 100),
+	})
+	_, ratios := r.workloadRatios(workload.Rows)
+	if m := geomean(ratios); len(ratios) != 2 || math.Abs(m-4) > 1e-9 {
+		t.Errorf("mean %g of %v", m, ratios)
+	}
+}
+
+func TestTheReportIsWrittenWithCharts(t *testing.T) {
+	dir := t.TempDir()
+	failure := record(1, "putrow-g1", "bbolt", rowstore.RowValue, 0)
+	failure.Figures, failure.Error, failure.Output = nil, "exit status 2", []string{"the last words"}
+	records := []runner.Record{
+		record(1, "scan-all", "flagstone", rowstore.Native, 800), record(1, "scan-all", "pebble", rowstore.RowValue, 100),
+		record(1, "scan-all", "bbolt", rowstore.RowValue, 1600), failure,
+	}
+	path, err := Write(dir, header(), records)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"8x", "0.50x", "the last words", "ratio-row.svg", "| scan-all "} {
+		if !bytes.Contains(text, []byte(want)) {
+			t.Errorf("the report lacks %q", want)
+		}
+	}
+	svg, err := os.Open(filepath.Join(dir, "ratio-row.svg"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer svg.Close()
+	for d := xml.NewDecoder(svg); ; {
+		if _, err := d.Token(); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := Table(io.Discard, header(), records); err != nil {
+		t.Error(err)
+	}
+}
