@@ -135,7 +135,7 @@ func (c *checker) table(f *manifest.FileMeta) error {
 		return nil // missing: reported already
 	}
 	c.progress(name)
-	r, err := partition.OpenTable(c.store.fs, c.store.dir, nil, f)
+	r, err := partition.OpenTable(c.store.fs, c.store.dir, f)
 	if err != nil {
 		return err
 	}

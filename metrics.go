@@ -18,6 +18,10 @@ type Metrics struct {
 	CacheHits       uint64
 	CacheMisses     uint64
 	CacheBytes      int64
+	OffHeapBytes    int64 // memory off the Go heap, cached blocks above all; also of stores that share it
+	OpenFiles       int   // descriptors of table files
+	MappedFiles     int   // table files that are mapped
+	IndexBytes      int64 // indexes and filters of table files, which are beside the cache
 	Poisoned        bool
 
 	// What the background has done since the store was opened.
@@ -55,11 +59,13 @@ type TableMetrics struct {
 
 // Metrics returns the present figures.
 func (s *Store) Metrics() Metrics {
-	stats := s.blocks.Stats()
+	stats, files := s.blocks.Stats(), s.files.Stats()
 	m := Metrics{
 		VisibleSequence: s.pipeline.publication.visible.Load(),
 		MemoryBudget:    s.opts.MemoryBudget,
 		CacheHits:       stats.Hits, CacheMisses: stats.Misses, CacheBytes: stats.Bytes,
+		OffHeapBytes: s.offheap.Stats().Mapped,
+		OpenFiles:    files.Open, MappedFiles: files.Mapped, IndexBytes: files.ReaderBytes,
 		OldestSegment: s.state().MinLog,
 		Poisoned:      s.pipeline.failed.Load() != nil,
 	}

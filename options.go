@@ -51,6 +51,31 @@ func (c Compression) table() sstable.Compression {
 	return sstable.CompressS2
 }
 
+// TableReads says how table files are read.
+type TableReads int
+
+const (
+	// TableReadsAuto maps table files while all of the store take less than
+	// half of the memory that the process may use. The default. Blocks that are
+	// not in the page cache are read by calls also then.
+	TableReadsAuto TableReads = iota
+	// TableReadsMapped maps every table file.
+	TableReadsMapped
+	// TableReadsDirect reads by calls alone.
+	TableReadsDirect
+)
+
+// access is the choice as package partition names it.
+func (r TableReads) access() partition.Access {
+	switch r {
+	case TableReadsMapped:
+		return partition.AccessMapped
+	case TableReadsDirect:
+		return partition.AccessDirect
+	}
+	return partition.AccessAuto
+}
+
 // Options configure a Store. The zero value is a good start. Sizes are bytes;
 // zero picks the default, and very small values are legal (they make small
 // stores with many levels, which tests like).
@@ -72,6 +97,8 @@ type Options struct {
 	PartitionSplitSize int64
 	// CacheSize bounds the cache of decompressed blocks. Default 256 MiB.
 	CacheSize int64
+	// TableReads says how table files are read. Default TableReadsAuto.
+	TableReads TableReads
 	// Compression of table blocks. Default CompressionS2.
 	Compression Compression
 	// ReadOnly opens the store without writing to it: the log is read into
@@ -173,6 +200,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Compression < 0 || o.Compression > CompressionNone {
 		return o, fmt.Errorf("%w: Options.Compression is %d", ErrInvalid, o.Compression)
+	}
+	if o.TableReads < 0 || o.TableReads > TableReadsDirect {
+		return o, fmt.Errorf("%w: Options.TableReads is %d", ErrInvalid, o.TableReads)
 	}
 	o.MemtableSize = min(o.MemtableSize, max(o.MemoryBudget/4, 1))
 	if o.Logger == nil {

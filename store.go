@@ -171,7 +171,9 @@ func (s *Store) share() {
 		s.executor = s.opts.Seams.Executor
 	}
 	s.offheap, s.blocks = shared.memory, shared.cache
-	s.files = partition.NewFiles(s.fs, s.dir, shared.cache, s.scheduleRemoval)
+	s.files = partition.NewFiles(s.fs, s.dir, partition.FilesOptions{
+		Cache: shared.cache, Access: s.opts.TableReads.access(), Elapsed: s.clock.Elapsed,
+	}, s.scheduleRemoval)
 	s.files.Values = func(number uint64) (manifest.ValueUsage, bool) { return s.state().ValueFile(number) }
 }
 

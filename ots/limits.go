@@ -54,9 +54,8 @@ type Limits struct {
 	RequestBytes int // of an HTTP body
 
 	// Filters and conditions.
-	FilterConditions int // comparisons in one filter; 0: not limited by themselves
-	FilterNodes      int // comparisons and composites of one filter, at most MaxFilterNodes
-	FilterRegexBytes int // of a value transfer rule
+	FilterConditions int // nodes of one filter, counted with its composites
+	FilterRegexBytes int
 
 	// Streams, throughput, transactions.
 	StreamExpirationHours int32
@@ -105,7 +104,6 @@ func Documented() Limits {
 		RequestBytes: 5 * megabyte,
 
 		FilterConditions: 10,
-		FilterNodes:      MaxFilterNodes,
 		FilterRegexBytes: 256,
 
 		StreamExpirationHours: 24,
@@ -123,7 +121,7 @@ func Current() Limits {
 	l.LooseColumnNames = true
 	l.WriteRowBytes = 4 * megabyte
 	l.ColumnsToGet = 1024
-	l.FilterConditions = 0
+	l.FilterConditions = 32
 	l.StreamExpirationHours = 168
 	return l
 }

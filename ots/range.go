@@ -99,11 +99,10 @@ func (p *rangePage) read(ctx context.Context, start, end []row.Value, backward b
 		}
 		p.scannedRows++
 		p.scannedBytes += size
-		selected, err := p.selects(found)
-		if err == nil && selected {
-			err = p.add(found)
+		if !p.selects(found) {
+			continue
 		}
-		if err != nil {
+		if err := p.add(found); err != nil {
 			return err
 		}
 	}

@@ -207,11 +207,9 @@ type RowChange struct {
 	Type            ChangeType
 	Row             Row
 	Existence       RowExistence
-	ColumnCondition *Filter // nil: none
+	ColumnCondition []byte // a serialized Filter message; empty: none
 	Return          ReturnType
 	ReturnColumns   []string
-
-	condition *predicate // made of ColumnCondition when it is checked
 }
 
 // WriteRowRequest is PutRow, UpdateRow or DeleteRow.
@@ -265,7 +263,7 @@ type Selection struct {
 	TimeRange     *TimeRange
 	StartColumn   *string
 	EndColumn     *string
-	Filter        *Filter // nil: none
+	Filter        []byte // a serialized Filter message; empty: none
 	Token         []byte
 	TransactionID *string
 }

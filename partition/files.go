@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
@@ -18,9 +19,10 @@ import (
 // Files is the registry of the table files of one store. It is safe for
 // concurrent use.
 type Files struct {
-	fs       vfs.FS
 	dir      string // of the store
-	cache    *sstable.BlockCache
+	opts     FilesOptions
+	open     openFiles
+	memory   int64             // of the machine
 	obsolete func(name string) // called once nothing refers to the file
 
 	// Values says what the manifest knows of a live value file. Set before use
@@ -31,14 +33,42 @@ type Files struct {
 		sync.Mutex
 		byNumber map[uint64]*tableFile
 		values   map[uint64]*valueFile
+		bytes    int64 // of all
 	}
+}
+
+// Access says how table files are read.
+type Access int
+
+const (
+	// AccessAuto maps files while all of the store take less than half of the
+	// machine's memory.
+	AccessAuto Access = iota
+	// AccessMapped maps every file.
+	AccessMapped
+	// AccessDirect reads by calls alone.
+	AccessDirect
+)
+
+// mappedShare: tables are mapped while they take less than this part of memory.
+const mappedShare = 2
+
+// FilesOptions say how table files are opened.
+type FilesOptions struct {
+	// Cache holds blocks; nil: none.
+	Cache *sstable.BlockCache
+	// Access is mapped or not.
+	Access Access
+	// Elapsed is a monotonic clock; see sstable.ReaderOptions.
+	Elapsed func() time.Duration
 }
 
 // NewFiles makes a registry. obsolete is called, from any goroutine and without
 // locks held, with the name, relative to dir, of each table or value file whose
 // last reference went away while it was marked obsolete; it is closed by then.
-func NewFiles(fs vfs.FS, dir string, blocks *sstable.BlockCache, obsolete func(name string)) *Files {
-	f := &Files{fs: fs, dir: dir, cache: blocks, obsolete: obsolete}
+func NewFiles(fs vfs.FS, dir string, opts FilesOptions, obsolete func(name string)) *Files {
+	f := &Files{dir: dir, opts: opts, memory: vfs.Memory(fs), obsolete: obsolete}
+	f.open.fs, f.open.limit = fs, fileLimit(vfs.FileLimit(fs))
 	f.mu.byNumber = make(map[uint64]*tableFile)
 	f.mu.values = make(map[uint64]*valueFile)
 	return f
@@ -69,6 +99,7 @@ func (f *Files) ref(meta *manifest.FileMeta) *tableFile {
 	if t == nil {
 		t = &tableFile{files: f, meta: meta, values: f.refValues(meta)}
 		f.mu.byNumber[meta.Number] = t
+		f.mu.bytes += meta.Size
 	}
 	t.refs.Add(1)
 	return t
@@ -84,6 +115,7 @@ func (t *tableFile) unref() {
 	if last {
 		delete(f.mu.byNumber, t.meta.Number)
 		unused = f.unrefValues(t.values)
+		f.mu.bytes -= t.meta.Size
 	}
 	f.mu.Unlock()
 	if !last {
@@ -111,7 +143,7 @@ func (t *tableFile) reader() (*sstable.Reader, error) {
 	if r := t.open.reader.Load(); r != nil {
 		return r, nil
 	}
-	r, err := OpenTable(t.files.fs, t.files.dir, t.files.cache, t.meta)
+	r, err := t.files.openReader(t.meta)
 	if err != nil {
 		return nil, err
 	}
@@ -119,20 +151,72 @@ func (t *tableFile) reader() (*sstable.Reader, error) {
 	return r, nil
 }
 
-// OpenTable opens the table file that meta describes, of the store in dir, and
-// checks that it is that file: its size and its unique id are the manifest's.
-func OpenTable(fs vfs.FS, dir string, blocks *sstable.BlockCache, meta *manifest.FileMeta) (*sstable.Reader, error) {
-	name := filepath.Join(dir, manifest.TableName(meta.Number))
-	file, err := fs.Open(name, vfs.OpenOptions{})
+// openReader opens a table file of the store.
+func (f *Files) openReader(meta *manifest.FileMeta) (*sstable.Reader, error) {
+	name := filepath.Join(f.dir, manifest.TableName(meta.Number))
+	file, err := f.open.file(name)
 	if err != nil {
 		return nil, fmt.Errorf("open table file %s: %w", name, err)
 	}
-	r, err := sstable.Open(file, sstable.ReaderOptions{
-		Cache: blocks, FileName: name, FileSize: meta.Size, UniqueID: meta.UniqueID,
+	return newReader(file, meta, sstable.ReaderOptions{
+		Cache: f.opts.Cache, FileName: name, Mapped: f.mapped(), Elapsed: f.opts.Elapsed,
 	})
+}
+
+// mapped reports whether a file that is opened now is to be mapped.
+func (f *Files) mapped() bool {
+	if f.opts.Access != AccessAuto {
+		return f.opts.Access == AccessMapped
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.memory == 0 || f.mu.bytes < f.memory/mappedShare
+}
+
+// newReader makes the reader of an open file, and closes it if it is not the
+// file that meta describes: its size and its unique id are the manifest's.
+func newReader(file vfs.File, meta *manifest.FileMeta, opts sstable.ReaderOptions) (*sstable.Reader, error) {
+	opts.FileSize, opts.UniqueID = meta.Size, meta.UniqueID
+	r, err := sstable.Open(file, opts)
 	if err != nil {
 		file.Close()
 		return nil, err
 	}
 	return r, nil
+}
+
+// OpenTable opens the table file that meta describes, of the store in dir, for
+// one who reads it once, past all caches.
+func OpenTable(fs vfs.FS, dir string, meta *manifest.FileMeta) (*sstable.Reader, error) {
+	name := filepath.Join(dir, manifest.TableName(meta.Number))
+	file, err := fs.Open(name, vfs.OpenOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("open table file %s: %w", name, err)
+	}
+	return newReader(file, meta, sstable.ReaderOptions{FileName: name})
+}
+
+// FilesStats is what the open table files take.
+type FilesStats struct {
+	Open        int   // descriptors
+	Readers     int   // files whose index and filter are in memory
+	ReaderBytes int64 // of these, and of their places in the cache
+	Mapped      int   // of the readers
+}
+
+// Stats returns what the open table files take now.
+func (f *Files) Stats() FilesStats {
+	s := FilesStats{Open: f.open.count()}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, t := range f.mu.byNumber {
+		if r := t.open.reader.Load(); r != nil {
+			s.Readers++
+			s.ReaderBytes += r.MemoryUsed()
+			if r.Mapped() {
+				s.Mapped++
+			}
+		}
+	}
+	return s
 }

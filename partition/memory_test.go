@@ -5,16 +5,14 @@ import (
 	"testing"
 	"weak"
 
-	"github.com/flagstone-db/flagstone/internal/cache"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
-	"github.com/flagstone-db/flagstone/sstable"
 )
 
 // A flush must let go of the memtables it flushed at once, not when the next
 // one is rotated out.
 func TestFlushedMemtablesAreNotKeptAlive(t *testing.T) {
-	v := newVersion(NewFiles(vfs.NewSim(vfs.SimOptions{}), "/", sstable.NewBlockCache(cache.Options{}), func(string) {}), &manifest.Partition{})
+	v := newVersion(NewFiles(vfs.NewSim(vfs.SimOptions{}), "/", FilesOptions{}, func(string) {}), &manifest.Partition{})
 	flushed := newMemory(1)
 	gone := weak.Make(flushed.table)
 	old := newState([]*memory{flushed, newMemory(2)}, v)

@@ -80,7 +80,7 @@ func newRig(t testing.TB) *rig {
 		NowMillis:   func() int64 { return 1 },
 		Logger:      slog.New(slog.DiscardHandler),
 	}
-	r.env.Files = NewFiles(r.fault, testDir, sstable.NewBlockCache(cache.Options{Capacity: 64 << 10}), func(name string) {
+	r.env.Files = NewFiles(r.fault, testDir, FilesOptions{Cache: sstable.NewBlockCache(cache.Options{Capacity: 64 << 10})}, func(name string) {
 		r.obsolete.Lock()
 		defer r.obsolete.Unlock()
 		if number, ok := manifest.ParseTableName(name); ok {

@@ -343,7 +343,7 @@ func TestP09_AReadErrorIsNoEndAndNoAbsence(t *testing.T) {
 	}
 	for nth := int64(1); nth < 40; nth++ {
 		r.fault.Clear()
-		r.env.Files = NewFiles(r.fault, testDir, nil, func(string) {})
+		r.env.Files = NewFiles(r.fault, testDir, FilesOptions{}, func(string) {})
 		tree := NewTree(r.env, testTable, 2, r.tree.Meta())
 		r.fault.Add(vfs.Rule{Ops: vfs.OpReadAt | vfs.OpOpen | vfs.OpSize, Nth: nth, Action: vfs.FailWith(syscall.EIO)})
 		keys, _, err := scan(tree, row.MaxSequence, nth%2 == 0)
@@ -361,7 +361,7 @@ func TestP09_AReadErrorIsNoEndAndNoAbsence(t *testing.T) {
 	}
 	// So it is for merges: they fail, and their inputs stay.
 	r.fault.Clear()
-	r.env.Files = NewFiles(r.fault, testDir, nil, func(name string) { t.Errorf("%s is let go", name) })
+	r.env.Files = NewFiles(r.fault, testDir, FilesOptions{}, func(name string) { t.Errorf("%s is let go", name) })
 	tree := NewTree(r.env, testTable, 2, r.tree.Meta())
 	before := len(r.live())
 	r.fault.Add(vfs.Rule{Ops: vfs.OpReadAt, Nth: 2, Times: vfs.Forever, Action: vfs.FailWith(syscall.EIO)})

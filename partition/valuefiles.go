@@ -112,7 +112,12 @@ func (v *valueFile) reader(f *Files) (*valuefile.Reader, error) {
 	if r := v.open.reader.Load(); r != nil {
 		return r, nil
 	}
-	r, err := OpenValues(f.fs, f.dir, v.meta)
+	name := filepath.Join(f.dir, manifest.ValueName(v.meta.Number))
+	file, err := f.open.file(name)
+	if err != nil {
+		return nil, fmt.Errorf("open value file %s: %w", name, err)
+	}
+	r, err := newValueReader(file, name, v.meta)
 	if err != nil {
 		return nil, err
 	}
@@ -120,14 +125,20 @@ func (v *valueFile) reader(f *Files) (*valuefile.Reader, error) {
 	return r, nil
 }
 
-// OpenValues opens the value file that meta describes, of the store in dir, and
-// checks that it is that file.
+// OpenValues opens the value file that meta describes, of the store in dir, for
+// one who reads it once.
 func OpenValues(fs vfs.FS, dir string, meta *manifest.ValueFile) (*valuefile.Reader, error) {
 	name := filepath.Join(dir, manifest.ValueName(meta.Number))
 	file, err := fs.Open(name, vfs.OpenOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("open value file %s: %w", name, err)
 	}
+	return newValueReader(file, name, meta)
+}
+
+// newValueReader makes the reader of an open file, and closes it if it is not
+// the file that meta describes.
+func newValueReader(file vfs.File, name string, meta *manifest.ValueFile) (*valuefile.Reader, error) {
 	r, err := valuefile.Open(file, valuefile.ReaderOptions{FileName: name, Want: valuefile.Info{
 		UniqueID: meta.UniqueID, Size: meta.Size, Checksum: meta.Checksum, Values: meta.Values, Bytes: meta.Bytes,
 	}})

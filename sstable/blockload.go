@@ -1,9 +1,15 @@
 package sstable
 
-// How an iterator comes by its blocks: from the cache, or from the file, with
-// read-ahead, into the cache or into memory of its own.
+// How an iterator comes by its blocks: from the cache, or from the file, by
+// calls or through a mapping, into the cache or into memory of its own.
 
-import "github.com/flagstone-db/flagstone/internal/cache"
+import (
+	"errors"
+	"fmt"
+
+	"github.com/flagstone-db/flagstone/internal/cache"
+	"github.com/flagstone-db/flagstone/internal/vfs"
+)
 
 // fail makes the iterator invalid with an error about the loaded block.
 func (it *Iterator) fail(what string) bool {
@@ -65,19 +71,11 @@ func (it *Iterator) fetch() error {
 			return nil
 		}
 	}
-	from, to := it.r.index.blockRange(it.number)
-	kind, body, n, err := it.readStored(from, to)
-	if err != nil {
-		return err
-	}
-	if cap(it.buffer) < n {
-		it.buffer = make([]byte, n)
-	}
 	if it.own == nil {
 		it.own = new(dataBlock)
 	}
 	it.block = it.own
-	return it.decode(it.block, it.buffer[:n], kind, body, from)
+	return it.readBlock(nil)
 }
 
 // filler is an iterator as the cache sees it, a name of its own so that callers
@@ -85,39 +83,68 @@ func (it *Iterator) fetch() error {
 type filler Iterator
 
 // FillBlock reads the iterator's current block for the cache.
-func (f *filler) FillBlock(b *cache.Block[dataBlock]) error {
-	it := (*Iterator)(f)
-	from, to := it.r.index.blockRange(it.number)
-	kind, body, n, err := it.readStored(from, to)
-	if err != nil {
-		return err
+func (f *filler) FillBlock(b *cache.Block[dataBlock]) error { return (*Iterator)(f).readBlock(b) }
+
+// readBlock reads the iterator's current block into b, or into its own block if
+// b is nil, by whichever way is the faster now.
+func (it *Iterator) readBlock(b *cache.Block[dataBlock]) error {
+	r := it.r
+	from, to := r.index.blockRange(it.number)
+	if it.scratch == nil {
+		it.scratch = takeScratch()
 	}
-	return it.decode(&b.Value, it.r.cached.Allocate(b, n), kind, body, from)
+	if r.mapping == nil || it.inWindow(from, to) {
+		stored, err := it.readWindow(from, to)
+		if err != nil {
+			return err
+		}
+		return it.take(b, stored, from)
+	}
+	began := r.warmth.begin(from)
+	var err error
+	if r.warmth.warm() {
+		err = it.readMapped(b, from, to)
+	} else {
+		var stored []byte
+		if stored, err = it.readWindow(from, to); err == nil {
+			err = it.take(b, stored, from)
+		}
+	}
+	r.warmth.end(began, max(to-from, int64(len(it.window))))
+	return err
 }
 
-// readStored reads and verifies the stored block at [from, to) of the file. It
-// returns its type, its bytes, which are valid until the next call, and its raw
-// length.
-func (it *Iterator) readStored(from, to int64) (kind Compression, body []byte, n int, err error) {
-	stored, err := it.readWindow(from, to)
-	if err != nil {
-		return 0, nil, 0, err
+// readMapped reads the block at [from, to) through the mapping.
+func (it *Iterator) readMapped(b *cache.Block[dataBlock], from, to int64) error {
+	it.window = nil
+	err := it.r.mapping.Access(from, to-from, func(stored []byte) error { return it.take(b, stored, from) })
+	if errors.Is(err, vfs.ErrFault) {
+		it.scratch = nil // what it was doing it did not finish
+		return fmt.Errorf("sstable: block at offset %d: %w", from, err)
 	}
+	return err
+}
+
+// take verifies the stored block at an offset of the file, decodes and parses
+// it.
+func (it *Iterator) take(b *cache.Block[dataBlock], stored []byte, from int64) error {
 	kind, body, bad := checkStored(stored, &it.r.footer.uniqueID, from)
-	n = len(body)
+	n := len(body)
 	if bad == "" && kind != CompressNone {
 		n, bad = rawLength(body, maxRawBlock)
 	}
 	if bad != "" {
 		it.window = nil // the next attempt reads the file again
-		return 0, nil, 0, it.r.corrupt(from, bad)
+		return it.r.corrupt(from, bad)
 	}
-	return kind, body, n, nil
-}
-
-// decode fills data and parses it into block.
-func (it *Iterator) decode(block *dataBlock, data []byte, kind Compression, body []byte, from int64) error {
-	bad := ""
+	block, data := it.own, it.buffer
+	if b != nil {
+		block, data = &b.Value, it.r.cached.Allocate(b, n)
+	} else if cap(data) < n {
+		data = make([]byte, n)
+		it.buffer = data
+	}
+	data = data[:n]
 	if kind == CompressNone {
 		copy(data, body)
 	} else {
@@ -132,21 +159,23 @@ func (it *Iterator) decode(block *dataBlock, data []byte, kind Compression, body
 	return nil
 }
 
+// inWindow reports whether the window that was read last holds [from, to).
+func (it *Iterator) inWindow(from, to int64) bool {
+	return from >= it.from && to <= it.from+int64(len(it.window))
+}
+
 // readWindow returns the bytes [from, to) of the file, from the window read
 // last or by reading. It reads ahead when blocks are wanted one after the
 // other: from the third on, doubling; at once if the cache is not to be filled,
 // since only a scan of everything does that.
 func (it *Iterator) readWindow(from, to int64) ([]byte, error) {
-	if from >= it.from && to <= it.from+int64(len(it.window)) {
+	if it.inWindow(from, to) {
 		return it.window[from-it.from : to-it.from], nil
 	}
 	n := to - from
 	if it.run >= 2 || it.run >= 1 && it.opts.NoCacheFill {
 		it.ahead = min(max(2*it.ahead, firstReadAhead), it.opts.ReadAhead)
 		n = max(n, min(int64(it.ahead), it.r.footer.dataLength-from))
-	}
-	if it.scratch == nil {
-		it.scratch = takeScratch()
 	}
 	window, err := it.r.readRange(&it.scratch.stored, from, n)
 	if err != nil && n > to-from {

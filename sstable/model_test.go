@@ -10,6 +10,7 @@ import (
 	"sort"
 	"testing"
 
+	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -21,6 +22,9 @@ type memFile struct {
 	fail  error // of reads
 }
 
+func (f *memFile) Map(size int64) (*vfs.Mapping, error) {
+	return vfs.NewMapping("memory", f.data[:size]), nil
+}
 func (f *memFile) Alignment() int { return max(f.align, 1) }
 
 func (f *memFile) aligned(n int, off int64) bool {

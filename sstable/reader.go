@@ -6,6 +6,7 @@ import (
 	"io"
 	"sort"
 	"sync/atomic"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -26,6 +27,12 @@ type ReaderOptions struct {
 	Cache *BlockCache
 	// FileName names the file in errors.
 	FileName string
+	// Mapped maps the file, if it can be mapped. Blocks are then read through
+	// the mapping while they are in the page cache.
+	Mapped bool
+	// Elapsed is a monotonic clock, to judge by whether they are. Without it
+	// they are taken to be.
+	Elapsed func() time.Duration
 	// FileSize is the size in bytes that the file must have; 0 takes what it has.
 	FileSize int64
 	// UniqueID is the id that the file must have; all zero takes any.
@@ -36,15 +43,17 @@ type ReaderOptions struct {
 // until Close; data blocks come and go through the cache. Its methods are safe
 // for concurrent use; iterators are not.
 type Reader struct {
-	file   vfs.File
-	name   string
-	align  int64
-	cached *cache.File[dataBlock] // nil: without a cache
-	footer footer
-	props  Properties
-	filter filter
-	index  index
-	closed atomic.Bool
+	file    vfs.File
+	name    string
+	mapping *vfs.Mapping // nil: direct
+	warmth  warmth
+	align   int64
+	cached  *cache.File[dataBlock] // nil: without a cache
+	footer  footer
+	props   Properties
+	filter  filter
+	index   index
+	closed  atomic.Bool
 }
 
 // readUnit rounds the size of read buffers, so that they are reused.
@@ -67,6 +76,12 @@ func Open(f vfs.File, opts ReaderOptions) (*Reader, error) {
 	}
 	if opts.UniqueID != [16]byte{} && r.footer.uniqueID != opts.UniqueID {
 		return nil, r.corrupt(size-footerSize, fmt.Sprintf("file has id %x, want %x", r.footer.uniqueID, opts.UniqueID))
+	}
+	if opts.Mapped {
+		// It fails where there are no mappings, or where they or the address
+		// space are used up: then calls have to do.
+		r.mapping, _ = vfs.Map(f, size)
+		r.warmth.elapsed = opts.Elapsed
 	}
 	if opts.Cache != nil {
 		r.cached = opts.Cache.OpenFile(r.index.blocks)
@@ -195,10 +210,13 @@ func (r *Reader) OffsetOf(key []byte) int64 {
 // included: what OffsetOf returns for a key above all rows.
 func (r *Reader) DataSize() int64 { return r.index.sizeBefore(r.index.blocks) }
 
-// MemoryUsed is the number of bytes that filter and index take while the
-// reader is open.
+// Mapped reports whether the file is mapped.
+func (r *Reader) Mapped() bool { return r.mapping != nil }
+
+// MemoryUsed is the number of bytes that filter, index and the places of blocks
+// in the cache take while the reader is open.
 func (r *Reader) MemoryUsed() int64 {
-	return int64(len(r.filter.words)*8 + len(r.index.data) + len(r.index.heads)*8)
+	return int64(len(r.filter.words)*8 + len(r.index.data) + len(r.index.heads)*8 + r.index.blocks*8)
 }
 
 // WalkIndex calls fn, in order, for places where the file can be cut: all rows
@@ -251,7 +269,11 @@ func (r *Reader) Close() error {
 	if r.cached != nil {
 		r.cached.Close()
 	}
-	if err := r.file.Close(); err != nil {
+	var err error
+	if r.mapping != nil {
+		err = r.mapping.Close()
+	}
+	if err := errors.Join(err, r.file.Close()); err != nil {
 		return fmt.Errorf("sstable: close %s: %w", r.name, err)
 	}
 	return nil

@@ -121,7 +121,12 @@ func TestAFileAnswersAsThePlainModelDoes(t *testing.T) {
 		if rng.IntN(3) > 0 {
 			c = NewBlockCache(cache.Options{Capacity: int64(rng.IntN(200_000)), Memory: offheap.New(offheap.Options{Mode: offheap.Poison}), Shards: 1})
 		}
-		r := openFile(t, f, c)
+		r, err := Open(f, ReaderOptions{
+			FileName: "000001.sst", Cache: c, Mapped: rng.IntN(2) == 0, Elapsed: jumpyClock(rng.Uint64()),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 		if err := r.Verify(); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}

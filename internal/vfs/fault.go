@@ -5,6 +5,7 @@ package vfs
 
 import (
 	"cmp"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"path/filepath"
@@ -314,6 +315,14 @@ func (f *faultFile) ReadAt(p []byte, off int64) (n int, err error) {
 		o.After(c, err)
 	}
 	return n, err
+}
+
+// Map implements Mapper. Every access is a read that may fail.
+func (f *faultFile) Map(size int64) (*Mapping, error) {
+	if _, ok := f.inner.(Mapper); !ok {
+		return nil, errors.ErrUnsupported
+	}
+	return &Mapping{name: f.name, read: f.ReadAt}, nil
 }
 
 // WriteAt implements File.

@@ -26,3 +26,11 @@ func adviseSequential(f *os.File) {
 		return err
 	})
 }
+
+func machineMemory() int64 {
+	n, err := unix.SysctlUint64("hw.memsize")
+	if err != nil {
+		return 0
+	}
+	return int64(n)
+}

@@ -78,3 +78,25 @@ func diskUsage(dir string) (Usage, error) {
 		return Usage{Total: st.Blocks * size, Available: st.Bavail * size}, nil
 	}
 }
+
+// Map implements Mapper.
+func (f *osFile) Map(size int64) (*Mapping, error) {
+	var data []byte
+	err := control(f.f, func(fd int) (err error) {
+		data, err = unix.Mmap(fd, 0, int(size), unix.PROT_READ, unix.MAP_SHARED)
+		return err
+	})
+	if err != nil {
+		return nil, pathError("map", f.name, err)
+	}
+	return &Mapping{name: f.name, data: data, unmap: unix.Munmap}, nil
+}
+
+// fileLimit is the soft limit, which package os has raised to the hard one.
+func fileLimit() int {
+	var r unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &r) != nil || r.Cur > 1<<30 {
+		return 0
+	}
+	return int(r.Cur)
+}

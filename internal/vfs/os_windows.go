@@ -64,3 +64,8 @@ func diskUsage(dir string) (Usage, error) {
 	}
 	return Usage{Total: total, Available: available}, nil
 }
+
+// fileLimit: handles are limited by memory alone.
+func fileLimit() int { return 0 }
+
+func machineMemory() int64 { return 0 }

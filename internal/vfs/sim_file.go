@@ -262,3 +262,25 @@ func (f *simFile) failSync(model SyncFailure) {
 	}
 	n.forget()
 }
+
+// Map implements Mapper. What is read is the file's content at that time, also
+// after Close.
+func (f *simFile) Map(int64) (*Mapping, error) {
+	f.sim.disk.mu.RLock()
+	defer f.sim.disk.mu.RUnlock()
+	if err := f.check("map"); err != nil {
+		return nil, err
+	}
+	return &Mapping{name: f.name, read: func(p []byte, off int64) (int, error) {
+		f.sim.disk.mu.RLock()
+		defer f.sim.disk.mu.RUnlock()
+		if err := f.sim.checkRunning("read", f.name); err != nil {
+			return 0, err
+		}
+		n := f.node.visible.readAt(p, off)
+		if n < len(p) {
+			return n, io.EOF
+		}
+		return n, nil
+	}}, nil
+}

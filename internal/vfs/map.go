@@ -1,0 +1,95 @@
+package vfs
+
+// Files as memory. A read through a mapping costs no call into the kernel and
+// no copy while the page is in memory; where it cannot be read (an I/O error, a
+// file cut short) there is no error to return, the access itself fails.
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"runtime/debug"
+	"unsafe"
+)
+
+// Mapper is what a File may offer beside reading: its content as memory.
+type Mapper interface {
+	// Map maps the first size bytes for reading. What is written to the file
+	// afterwards may be seen or not. The mapping outlives the File.
+	Map(size int64) (*Mapping, error)
+}
+
+// Mapping is a file, or its beginning, as memory.
+type Mapping struct {
+	name  string
+	data  []byte
+	unmap func([]byte) error // nil: memory of the heap
+	// read stands for memory where files are simulated, so that they fail as
+	// they do when they are read.
+	read func(p []byte, off int64) (int, error)
+}
+
+// ErrFault is the error of an access to a page of a mapping that could not be
+// read.
+var ErrFault = errors.New("page cannot be read")
+
+// Map maps the first size bytes of a file. Files that cannot be mapped give
+// errors.ErrUnsupported.
+func Map(f File, size int64) (*Mapping, error) {
+	m, ok := f.(Mapper)
+	if !ok || size <= 0 || int64(int(size)) != size {
+		return nil, errors.ErrUnsupported
+	}
+	return m.Map(size)
+}
+
+// NewMapping makes a mapping of bytes, for files that are not the operating
+// system's.
+func NewMapping(name string, data []byte) *Mapping { return &Mapping{name: name, data: data} }
+
+// Access calls fn with the n bytes of the mapping at an offset, and returns its
+// error, or ErrFault if a page of them cannot be read. fn must not keep them. It
+// is left in the middle on a fault, so it must hold no lock when it touches
+// them. REQUIRES: they are within the mapping.
+func (m *Mapping) Access(offset, n int64, fn func(data []byte) error) (err error) {
+	if m.read != nil {
+		p := make([]byte, n)
+		if got, err := m.read(p, offset); int64(got) < n {
+			if err == nil {
+				err = io.ErrUnexpectedEOF
+			}
+			return &fs.PathError{Op: "read", Path: m.name, Err: fmt.Errorf("%w: %w", ErrFault, err)}
+		}
+		return fn(p)
+	}
+	defer func(old bool) {
+		debug.SetPanicOnFault(old)
+		if p := recover(); p != nil {
+			err = m.fault(p)
+		}
+	}(debug.SetPanicOnFault(true))
+	return fn(m.data[offset : offset+n : offset+n])
+}
+
+// fault makes an error of a panic if it is one of an access to the mapping, and
+// goes on panicking otherwise.
+func (m *Mapping) fault(p any) error {
+	if f, ok := p.(interface{ Addr() uintptr }); ok && len(m.data) > 0 {
+		at := f.Addr() - uintptr(unsafe.Pointer(&m.data[0]))
+		if at < uintptr(len(m.data)) {
+			return &fs.PathError{Op: "read", Path: m.name, Err: fmt.Errorf("%w at offset %d of the mapped file", ErrFault, at)}
+		}
+	}
+	panic(p)
+}
+
+// Close unmaps. REQUIRES: no Access is under way or follows.
+func (m *Mapping) Close() error {
+	data := m.data
+	m.data = nil
+	if m.unmap == nil || data == nil {
+		return nil
+	}
+	return pathError("unmap", m.name, m.unmap(data))
+}

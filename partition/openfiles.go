@@ -1,0 +1,202 @@
+package partition
+
+// How many table and value files are open at once is bounded, since a process may have
+// only so many descriptors: what was not read for a while is closed, and opened
+// again when it is. Index and filter of the file stay in memory meanwhile, and a
+// mapping needs no descriptor.
+
+import (
+	"errors"
+	"io/fs"
+	"sync"
+	"sync/atomic"
+
+	"github.com/flagstone-db/flagstone/internal/vfs"
+)
+
+const (
+	// Of the descriptors that the process may have, so many are left to
+	// others: logs, files being written, the embedding program.
+	reservedFiles = 64
+	fewestFiles   = 8
+)
+
+// fileLimit is how many table files may be open: three quarters of what the
+// process may have beyond the reserve.
+func fileLimit(ofProcess int) int {
+	if ofProcess <= 0 {
+		return int(^uint(0) >> 1)
+	}
+	return max((ofProcess-reservedFiles)*3/4, fewestFiles)
+}
+
+// openFiles is the open files among the table files of a store.
+type openFiles struct {
+	fs    vfs.FS
+	limit int
+
+	mu   sync.Mutex
+	open []*reopened
+	hand int // of the clock that chooses what to close
+}
+
+// reopened is a table file, open for reading, or to be opened when it is read.
+type reopened struct {
+	set  *openFiles
+	name string
+	size int64
+
+	used atomic.Bool  // since the clock came by
+	mu   sync.RWMutex // held, shared, while the file is in use
+	file vfs.File     // nil: closed for now
+	done bool         // closed for ever
+}
+
+// file opens a file.
+func (o *openFiles) file(name string) (*reopened, error) {
+	f := &reopened{set: o, name: name}
+	err := f.with(func(file vfs.File) (err error) {
+		f.size, err = file.Size()
+		return err
+	})
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// with calls fn with the open file.
+func (f *reopened) with(fn func(vfs.File) error) error {
+	for {
+		f.mu.RLock()
+		if f.file != nil {
+			if !f.used.Load() {
+				f.used.Store(true)
+			}
+			defer f.mu.RUnlock()
+			return fn(f.file)
+		}
+		f.mu.RUnlock()
+		if err := f.reopen(); err != nil {
+			return err
+		}
+	}
+}
+
+func (f *reopened) reopen() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.done {
+		return &fs.PathError{Op: "read", Path: f.name, Err: fs.ErrClosed}
+	}
+	if f.file != nil {
+		return nil
+	}
+	if err := f.set.makeRoom(); err != nil {
+		return err
+	}
+	file, err := f.set.fs.Open(f.name, vfs.OpenOptions{})
+	if err != nil {
+		return err
+	}
+	f.file = file
+	f.used.Store(true)
+	f.set.mu.Lock()
+	f.set.open = append(f.set.open, f)
+	f.set.mu.Unlock()
+	return nil
+}
+
+// makeRoom closes files until one more may be opened. Those in use are passed
+// over: the limit leaves room for them.
+func (o *openFiles) makeRoom() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for steps := 3 * len(o.open); len(o.open) >= o.limit && steps > 0; steps-- {
+		o.hand = (o.hand + 1) % len(o.open)
+		f := o.open[o.hand]
+		if f.used.Swap(false) || !f.mu.TryLock() {
+			continue
+		}
+		err := f.file.Close()
+		f.file = nil
+		f.mu.Unlock()
+		o.remove(o.hand)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remove takes an entry out of the open files.
+func (o *openFiles) remove(i int) {
+	last := len(o.open) - 1
+	o.open[i], o.open[last] = o.open[last], nil
+	o.open = o.open[:last]
+}
+
+// count is the number of open files.
+func (o *openFiles) count() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.open)
+}
+
+// Close closes the file for ever.
+func (f *reopened) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.done = true
+	if f.file == nil {
+		return nil
+	}
+	f.set.mu.Lock()
+	for i, g := range f.set.open {
+		if g == f {
+			f.set.remove(i)
+			break
+		}
+	}
+	f.set.mu.Unlock()
+	file := f.file
+	f.file = nil
+	return file.Close()
+}
+
+// ReadAt implements vfs.File.
+func (f *reopened) ReadAt(p []byte, off int64) (n int, err error) {
+	err = f.with(func(file vfs.File) (err error) {
+		n, err = file.ReadAt(p, off)
+		return err
+	})
+	return n, err
+}
+
+// Map implements vfs.Mapper.
+func (f *reopened) Map(size int64) (m *vfs.Mapping, err error) {
+	err = f.with(func(file vfs.File) (err error) {
+		m, err = vfs.Map(file, size)
+		return err
+	})
+	return m, err
+}
+
+// Size implements vfs.File; table files do not change.
+func (f *reopened) Size() (int64, error) { return f.size, nil }
+
+// Alignment implements vfs.File.
+func (f *reopened) Alignment() int { return 1 }
+
+func (f *reopened) readOnly(op string) error {
+	return &fs.PathError{Op: op, Path: f.name, Err: fs.ErrPermission}
+}
+
+// What writes is refused.
+
+func (f *reopened) WriteAt([]byte, int64) (int, error) { return 0, f.readOnly("write") }
+func (f *reopened) Write([]byte) (int, error)          { return 0, f.readOnly("write") }
+func (f *reopened) Truncate(int64) error               { return f.readOnly("truncate") }
+func (f *reopened) Preallocate(int64) error            { return f.readOnly("preallocate") }
+func (f *reopened) Sync() error                        { return f.readOnly("sync") }
+func (f *reopened) SyncData() error                    { return f.readOnly("sync") }
