@@ -17,7 +17,7 @@
 //
 //	record   head      stored  4   length of what follows the head
 //	                   raw     4   length of the value
-//	                   kind    1   0 raw, 1 S2 block format
+//	                   kind    1   0 raw, 1 S2 block, of the value and 16 more bytes
 //	                   zero    3
 //	                   checksum 8
 //	         content   the value, or its compressed form
@@ -35,6 +35,11 @@
 // bytes of its head, its content, the unique id of the file (16 bytes), the
 // offset of the record in the file (8 bytes). Id and offset bind the record to
 // its place, as in table files. Records are adjacent and begin at offset 0.
+//
+// What S2 compresses is the value and behind it the bytes 01 to 10, the guard.
+// Without it the decoder copies a run that reaches to the value's end, as padding
+// does, byte by byte: 1150 instead of 32 microseconds for a megabyte of which one
+// half is zero.
 //
 // The hash of the heads covers, through their checksums, every byte of the file,
 // without hashing large values twice; the manifest keeps the footer's checksum,

@@ -108,16 +108,48 @@ func check(record []byte, id *[16]byte, offset int64) (h head, bad string) {
 	return h, ""
 }
 
-// decompress fills dst, whose length is the raw length, from the content of a
-// record, and returns what is wrong, or "".
-func decompress(dst, content []byte) (bad string) {
-	if n, err := s2.DecodedLen(content); err != nil || n != len(dst) {
-		return "S2 record does not have its declared length"
+// guard follows the value in what is compressed.
+const guard = "\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f\x10"
+
+// compress returns the compressed form of a value, in the buffer, which it may
+// grow.
+func compress(buffer *[]byte, value []byte) []byte {
+	const lengthSize = binary.MaxVarintLen32
+	dst := resize(buffer, lengthSize+s2.MaxEncodedLen(len(value))+1+len(guard))
+	// An S2 block is a length and a sequence of elements: the guard is one more
+	// element, a literal, behind those of the value.
+	block := s2.Encode(dst[lengthSize:], value)
+	_, n := binary.Uvarint(block)
+	block = append(append(block, byte(len(guard)-1)<<2), guard...)
+	// The length takes its place before the elements, where it may have become a
+	// byte longer.
+	var length [lengthSize]byte
+	m := binary.PutUvarint(length[:], uint64(len(value)+len(guard)))
+	from := lengthSize + n - m
+	copy(dst[from:], length[:m])
+	return dst[from : lengthSize+len(block)]
+}
+
+// decompress makes buffer hold the value that content is the compressed form of,
+// raw bytes, and returns it and what is wrong, or "".
+func decompress(buffer *[]byte, raw int, content []byte) (value []byte, bad string) {
+	if n, err := s2.DecodedLen(content); err != nil || n != raw+len(guard) {
+		return nil, "S2 record does not have its declared length"
 	}
-	if _, err := s2.Decode(dst, content); err != nil {
-		return "S2 record does not decompress"
+	out, err := s2.Decode(resize(buffer, raw+len(guard)), content)
+	if err != nil || string(out[raw:]) != guard {
+		return nil, "S2 record does not decompress"
 	}
-	return ""
+	return out[:raw:raw], ""
+}
+
+// resize makes the buffer one of n bytes, whatever they are.
+func resize(buffer *[]byte, n int) []byte {
+	if cap(*buffer) < n {
+		*buffer = make([]byte, n)
+	}
+	*buffer = (*buffer)[:n]
+	return *buffer
 }
 
 // footer is the decoded footer.

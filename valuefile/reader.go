@@ -108,20 +108,11 @@ func (r *Reader) Value(buffer *[]byte, ref row.Reference) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	value := resize(buffer, int(record.raw))
-	if bad := decompress(value, record.content); bad != "" {
+	value, bad := decompress(buffer, int(record.raw), record.content)
+	if bad != "" {
 		return nil, r.corrupt(int64(ref.Offset), bad)
 	}
 	return value, nil
-}
-
-// resize makes the buffer one of n bytes, whatever they are.
-func resize(buffer *[]byte, n int) []byte {
-	if cap(*buffer) < n {
-		*buffer = make([]byte, n)
-	}
-	*buffer = (*buffer)[:n]
-	return *buffer
 }
 
 // Record is a value as it is stored.
@@ -235,7 +226,9 @@ func (r *Reader) verifyRecord(buffer *[]byte, offset, end int64) (head, error) {
 		return h, err
 	}
 	if record.kind == kindS2 {
-		if bad := decompress(make([]byte, h.raw), record.content); bad != "" {
+		s := scratches.Get().(*scratch)
+		defer s.give()
+		if _, bad := decompress(&s.record, int(h.raw), record.content); bad != "" {
 			return h, r.corrupt(offset, bad)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/klauspost/compress/s2"
 
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
@@ -65,10 +64,7 @@ func (w *Writer) Add(value []byte) (row.Reference, error) {
 	h := head{raw: uint32(len(value)), kind: kindRaw}
 	content := value
 	if w.opts.Compress {
-		if need := s2.MaxEncodedLen(len(value)); cap(w.compressed) < need {
-			w.compressed = make([]byte, need)
-		}
-		if c := s2.Encode(w.compressed[:cap(w.compressed)], value); len(c) <= len(value)-len(value)/8 {
+		if c := compress(&w.compressed, value); len(c) < len(value)-len(value)/8 {
 			h.kind, content = kindS2, c
 		}
 	}
