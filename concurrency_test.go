@@ -433,7 +433,7 @@ func loadRounds() int {
 func TestP02_P06_P07_ManyClientsOnASimulatedDisk(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	fsys := vfs.NewSim(vfs.SimOptions{})
-	l := startLoad(t, "/load/store", Seams{FS: fsys}, loadRounds())
+	l := startLoad(t, "/load/store", Seams{FS: fsys, ValueThreshold: 8}, loadRounds())
 	l.run()
 	l.checkCounters()
 	if err := l.store.Close(); err != nil {

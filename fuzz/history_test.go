@@ -46,6 +46,9 @@ func FuzzHistory(f *testing.F) {
 	f.Add([]byte(strings.Repeat("\x00\x01\x02\x03\x05\x04\x01\x02\x03\x04\x07\x06\x00", 30)))
 	f.Fuzz(func(t *testing.T, input []byte) {
 		h := history{t: t, input: input, model: model{}, fs: vfs.NewSim(vfs.SimOptions{})}
+		if len(input)%2 == 1 {
+			h.threshold = 1 // every value in a value file
+		}
 		h.open()
 		defer func() { h.store.Close() }()
 		for steps := 0; len(h.input) > 0 && steps < 400; steps++ {
@@ -68,6 +71,8 @@ type history struct {
 	store *flagstone.Store
 	table *flagstone.Table
 	value byte
+	// threshold is Seams.ValueThreshold.
+	threshold int
 	// change: what the change under way has done to each row so far.
 	changes map[byte]*change
 }
@@ -93,7 +98,7 @@ func (h *history) open() {
 	h.exec = executor.NewManual()
 	store, err := flagstone.Open("/store", flagstone.Options{
 		MemtableSize: 1 << 10, TableFileSize: 2 << 10, WALSegmentSize: 16 << 10, MemoryBudget: 64 << 10,
-		Seams: flagstone.Seams{FS: h.fs, Clock: clock.NewManual(now), Executor: h.exec},
+		Seams: flagstone.Seams{FS: h.fs, Clock: clock.NewManual(now), Executor: h.exec, ValueThreshold: h.threshold},
 	})
 	if err != nil {
 		h.t.Fatalf("open: %v", err)
