@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -112,16 +113,37 @@ func (s *Store) runJob(key jobKey, job func()) {
 // now. The memtables being written stay as they are: see Flush. While others
 // write it may wait for long.
 func (s *Store) Settle(ctx context.Context) error {
-	for _, t := range s.Tables() {
-		for _, tree := range t.partitions().Trees() {
-			s.rest(tree)
+	// What waits until nobody writes is done once all is flushed: a merge that
+	// begins before would have to be done again.
+	for {
+		if err := s.waitForJobs(ctx, executor.Flush); err != nil {
+			return err
+		}
+		for _, t := range s.Tables() {
+			for _, tree := range t.partitions().Trees() {
+				s.rest(tree)
+			}
+		}
+		if err := s.waitForJobs(ctx, executor.Flush, executor.Compaction); err != nil {
+			return err
+		}
+		s.work.mu.Lock()
+		written := len(s.work.watched) > 0
+		s.work.mu.Unlock()
+		if !written {
+			return nil
 		}
 	}
+}
+
+// waitForJobs returns when no job of these classes is queued or runs, with the
+// reason if one of them could not be done.
+func (s *Store) waitForJobs(ctx context.Context, classes ...executor.Class) error {
 	for {
 		if err := s.writable(); err != nil {
 			return err
 		}
-		busy, ended, failure := s.work.unsettled()
+		busy, ended, failure := s.work.unsettled(classes)
 		if !busy {
 			return s.describe(failure)
 		}
@@ -141,14 +163,14 @@ func (s *Store) Settle(ctx context.Context) error {
 	}
 }
 
-// unsettled reports whether a flush or a compaction is queued or runs, and a
-// channel that is closed when some job has ended. If none does, failure is why
-// one could not be done.
-func (w *work) unsettled() (busy bool, ended <-chan struct{}, failure error) {
+// unsettled reports whether a job of these classes is queued or runs, and a
+// channel that is closed when some job has ended. If none does, failure is why a
+// flush or a compaction could not be done.
+func (w *work) unsettled(classes []executor.Class) (busy bool, ended <-chan struct{}, failure error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for key := range w.jobs {
-		busy = busy || key.class == executor.Flush || key.class == executor.Compaction
+		busy = busy || slices.Contains(classes, key.class)
 	}
 	if w.ended == nil {
 		w.ended = make(chan struct{})

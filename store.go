@@ -209,10 +209,9 @@ func (s *Store) prepare() {
 			return nil
 		},
 		Helper: func(f func()) bool {
-			pool, ok := s.executor.(interface {
-				TryGo(executor.Class, func()) bool
-			})
-			return ok && pool.TryGo(executor.Compaction, f)
+			// One that is stepped by hand has no goroutine to spare.
+			_, manual := s.executor.(interface{ Step(i int) bool })
+			return !manual && s.executor.Go(executor.Compaction, "part of a compaction", f)
 		},
 		NowMillis: s.clock.NowMillis,
 		Logger:    s.opts.Logger,

@@ -5,6 +5,7 @@ package compaction
 
 import (
 	"bytes"
+	"runtime"
 
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/mvcc"
@@ -22,6 +23,9 @@ type TableWriter interface {
 	StartRow(key []byte) error
 	// AddCell adds a cell to the row, in cell order. It copies what it keeps.
 	AddCell(c *row.Cell) error
+	// AddRow adds a row with all its cells, in cell order, unless it returns
+	// false: then nothing happened, and they are to be added one by one.
+	AddRow(key []byte, cells []row.Cell) (bool, error)
 	// EstimatedSize is the size of the file so far, in bytes.
 	EstimatedSize() int64
 	// Finish completes the table.
@@ -35,7 +39,8 @@ type Policy = mvcc.Policy
 
 // Job is one merge.
 type Job struct {
-	// Inputs are the runs to merge, in any order. Run closes them.
+	// Inputs are the runs to merge, the newest first: of one row, each holds only
+	// larger sequence numbers than those after it. Run closes them.
 	Inputs []mvcc.Iterator
 	// Start and End bound the row keys that are merged, End excluded; nil is
 	// unbounded. Rows outside belong to other partitions.
@@ -62,7 +67,8 @@ type Job struct {
 
 // Stats counts what a merge did.
 type Stats struct {
-	RowsIn, RowsOut   uint64
+	RowsIn, RowsOut uint64
+	// CellsIn does not count cells that were left out without being looked at.
 	CellsIn, CellsOut uint64
 	// Trims of CellsOut stand in for dropped surplus cells.
 	Trims  uint64
@@ -79,9 +85,9 @@ func (s *Stats) Add(o Stats) {
 	s.Tables += o.Tables
 }
 
-// stopInterval is how many cells, or rows, a merge handles between two calls
-// of Stopped.
-const stopInterval = 1024
+// stopInterval is how many cells, or rows that are taken at once, a merge handles
+// between two calls of Stopped: a tenth of a millisecond's work.
+const stopInterval = 64
 
 // Run merges. It returns the first error of an input, the output or Stopped;
 // then the table under way was abandoned, and those finished before are the
@@ -111,8 +117,13 @@ type merger struct {
 	table  TableWriter // nil between tables
 	stats  Stats
 	ticks  int
-	inRow  bool // the current row was begun in table
+	inRow  bool       // the current row was begun in table
+	cells  []row.Cell // scratch: a row
 }
+
+// wholeRow is how many cells a row may have to be taken at once: those of larger
+// ones take longer than what is done for each row.
+const wholeRow = 128
 
 func (m *merger) run() error {
 	var ok bool
@@ -143,10 +154,13 @@ func (m *merger) mergeRow(key []byte) error {
 	if m.job.Below != nil {
 		below = m.job.Below(key)
 	}
-	m.pruner.StartRow(below)
 	if err := m.tick(); err != nil {
 		return err
 	}
+	if done, err := m.copyRow(key, below); done || err != nil {
+		return err
+	}
+	m.pruner.StartRow(below)
 	for ok := m.it.FirstCell(); ok; ok = m.it.NextCell() {
 		if err := m.tick(); err != nil {
 			return err
@@ -169,8 +183,40 @@ func (m *merger) mergeRow(key []byte) error {
 	return m.it.Error()
 }
 
+// copyRow writes a row all at once, if the newest input that holds it holds
+// nothing of it that may go but a delete-row, and the others nothing that may
+// stay: they do not hold the row, or the delete-row hides it. Most rows of most
+// merges are such; it saves most of what is done for each cell.
+func (m *merger) copyRow(key []byte, below mvcc.Below) (done bool, err error) {
+	cells, alone, ok := m.it.ReadNewest(m.cells[:0], wholeRow)
+	m.cells = cells
+	if !ok {
+		return false, nil
+	}
+	skip, ok := m.pruner.Plain(cells, alone, below)
+	if !ok {
+		return false, nil
+	}
+	if err := m.prepareTable(key); err != nil {
+		return false, err
+	}
+	if ok, err := m.table.AddRow(key, cells[skip:]); !ok || err != nil {
+		return false, err
+	}
+	m.stats.RowsOut++
+	m.stats.CellsIn += uint64(len(cells))
+	m.stats.CellsOut += uint64(len(cells) - skip)
+	return true, nil
+}
+
 func (m *merger) tick() error {
-	if m.ticks++; m.ticks%stopInterval != 0 || m.job.Stopped == nil {
+	if m.ticks++; m.ticks%stopInterval != 0 {
+		return nil
+	}
+	// A merge would keep its processor for ten milliseconds while a writer or a
+	// reader waits for it.
+	runtime.Gosched()
+	if m.job.Stopped == nil {
 		return nil
 	}
 	return m.job.Stopped()
@@ -189,6 +235,17 @@ func (m *merger) write(key []byte, c *row.Cell) error {
 }
 
 func (m *merger) startRow(key []byte) error {
+	if err := m.prepareTable(key); err != nil {
+		return err
+	}
+	m.inRow = true
+	m.stats.RowsOut++
+	return m.table.StartRow(key)
+}
+
+// prepareTable ends the table if it should end before the row, and begins one if
+// there is none.
+func (m *merger) prepareTable(key []byte) error {
 	if m.table != nil && m.cut.before(key, m.table.EstimatedSize()) {
 		if err := m.finishTable(); err != nil {
 			return err
@@ -202,9 +259,7 @@ func (m *merger) startRow(key []byte) error {
 		m.table = table
 		m.cut.start(key)
 	}
-	m.inRow = true
-	m.stats.RowsOut++
-	return m.table.StartRow(key)
+	return nil
 }
 
 func (m *merger) finishTable() error {

@@ -60,6 +60,22 @@ func (t *table) AddCell(c *row.Cell) error {
 	return nil
 }
 
+// AddRow refuses rows of three cells, as a table may refuse any.
+func (t *table) AddRow(key []byte, cells []row.Cell) (bool, error) {
+	if len(cells) == 3 {
+		return false, nil
+	}
+	if err := t.StartRow(key); err != nil {
+		return false, err
+	}
+	for i := range cells {
+		if err := t.AddCell(&cells[i]); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
 func (t *table) EstimatedSize() int64 { return t.size }
 
 func (t *table) Finish() error {
@@ -347,7 +363,11 @@ func (m *model) compact() bool {
 		m.watermark = max(m.watermark, p.ExpiryCutoff)
 		out := &tables{}
 		var inputs []mvcc.Iterator
-		for _, f := range c.Files() {
+		files := c.Files()
+		if c.Level == 0 {
+			slices.Reverse(files[:len(c.Upper)]) // the newest first
+		}
+		for _, f := range files {
 			inputs = append(inputs, m.runs[f.Number].NewIterator())
 		}
 		if _, err := compaction.Run(compaction.Job{

@@ -144,6 +144,24 @@ func (it *Iterator) Cell() *row.Cell {
 	return &it.packed.cell
 }
 
+// ReadRow appends all cells of the current row to dst, in cell order, if the row
+// is as it was first written: one mutation, of which it holds no more than limit
+// cells. Otherwise it returns false.
+func (it *Iterator) ReadRow(dst []row.Cell, limit int) ([]row.Cell, bool) {
+	if it.node == nil || it.node.index.Load() != 0 {
+		return dst, false
+	}
+	p := it.m.packedOf(it.node)
+	if int(p.cells) > limit {
+		return dst, false
+	}
+	c := packedCursor{part: p, pos: beforePacked}
+	for c.next() {
+		dst = append(dst, c.cell)
+	}
+	return dst, true
+}
+
 // setIndexed makes l the current cell of the index.
 func (it *Iterator) setIndexed(l link) {
 	it.indexed = l

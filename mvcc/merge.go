@@ -285,6 +285,25 @@ func (m *MergeIterator) PrevRow() bool {
 // RowKey is the key of the current row.
 func (m *MergeIterator) RowKey() []byte { return m.runs[m.heap[0]].key }
 
+// ReadNewest appends to dst, in cell order, all cells of the current row that
+// the first of the runs holds which hold the row, if that run can tell them at
+// once and they are at most limit; otherwise it returns false. alone says that no
+// other run holds the row. It leaves the cell cursor unset.
+func (m *MergeIterator) ReadNewest(dst []row.Cell, limit int) (cells []row.Cell, alone, ok bool) {
+	newest := m.heap[0]
+	for _, at := range m.places {
+		newest = min(newest, m.heap[at])
+	}
+	whole, ok := m.runs[newest].it.(interface {
+		ReadRow(dst []row.Cell, limit int) ([]row.Cell, bool)
+	})
+	if !ok {
+		return dst, false, false
+	}
+	cells, ok = whole.ReadRow(dst, limit)
+	return cells, len(m.places) == 1, ok
+}
+
 // FirstCell positions on the first cell of the row.
 func (m *MergeIterator) FirstCell() bool { return m.cells.FirstCell() }
 

@@ -180,6 +180,47 @@ func (p *Pruner) StartRow(below Below) {
 	}
 }
 
+// Plain judges all cells of a row at once, if it is a row as most are: at most
+// one delete-row, then at most one marker, then one put for each of several
+// columns, of which nothing is expired or hidden by another. All of those are
+// kept, in every view that sees them, with the exception of a delete-row that
+// has done its work: skip is 1 then, and 0 otherwise. For any other row ok is
+// false, and the cells are to be shown to Add, after StartRow, one by one.
+//
+// Unless alone is set, the input holds further cells of the row, all of them
+// older than these. They can only be left out unseen if a delete-row of these
+// hides them, in every view.
+func (p *Pruner) Plain(cells []row.Cell, alone bool, below Below) (skip int, ok bool) {
+	i, deleted := 0, uint64(0)
+	if len(cells) > 0 && cells[0].Kind == row.KindDeleteRow {
+		deleted = cells[0].Seq
+		stripe := p.stripe(deleted)
+		alone = alone || stripe == 0
+		if stripe == 0 && (below == BelowNothing || deleted <= p.horizon && below >= BelowExpiring) {
+			skip = 1
+		}
+		i = 1
+	}
+	if i < len(cells) && cells[i].Kind == row.KindRowMarker {
+		if cells[i].Seq < deleted || cells[i].Version < p.oldest {
+			return 0, false
+		}
+		i++
+	}
+	if !alone || i == skip && i == len(cells) {
+		return 0, false // there is more to see, or nothing is left
+	}
+	var before []byte
+	for ; i < len(cells); i++ {
+		c := &cells[i]
+		if c.Kind != row.KindPut || c.Version < p.oldest || c.Seq < deleted || bytes.Compare(before, c.Column) >= 0 {
+			return 0, false
+		}
+		before = c.Column
+	}
+	return skip, true
+}
+
 // Add judges the next cell of the row: whether to keep it, and a trim to be
 // written before it, if not nil. The trim is valid until the next call.
 func (p *Pruner) Add(c *row.Cell) (trim *row.Cell, keep bool) {

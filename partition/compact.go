@@ -184,14 +184,14 @@ func (t *Tree) log(c *compaction.Candidate, what string, dropped uint64, took ti
 		"cells dropped", dropped, "took", took)
 }
 
-// inputs returns the runs of a merge: each file of level 0 is one, and so are
-// the files of a deeper level together.
+// inputs returns the runs of a merge, the newest first: each file of level 0 is
+// one, and so are the files of a deeper level together.
 func (s *state) inputs(upper [][]*manifest.FileMeta, c *compaction.Candidate) (runs []mvcc.Iterator) {
 	opts := sstable.IterOptions{NoCacheFill: true}
 	add := func(level int, metas []*manifest.FileMeta) {
 		files := s.files(level, metas)
 		if level == 0 {
-			for i := range files {
+			for i := len(files) - 1; i >= 0; i-- {
 				runs = append(runs, newLevelIterator(files[i:i+1], opts))
 			}
 		} else if len(files) > 0 {

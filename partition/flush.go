@@ -2,6 +2,7 @@ package partition
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/manifest"
@@ -30,7 +31,7 @@ func (t *Tree) Flush(upTo uint64, settle func(endSeq uint64) error) (freed int64
 		return 0, nil
 	}
 	inputs := make([]mvcc.Iterator, 0, len(waiting))
-	for _, m := range waiting {
+	for _, m := range slices.Backward(waiting) {
 		m.writers.Wait()
 		inputs = append(inputs, m.table.NewIterator())
 		freed += m.reserved.Load()

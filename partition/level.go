@@ -130,6 +130,11 @@ func (l *levelIterator) SeekCell(column []byte, version int64) bool {
 	return l.settle(l.it.SeekCell(column, version))
 }
 
+// ReadRow reads the current row at once, if its file can.
+func (l *levelIterator) ReadRow(dst []row.Cell, limit int) ([]row.Cell, bool) {
+	return l.it.ReadRow(dst, limit)
+}
+
 func (l *levelIterator) Close() error {
 	l.drop()
 	l.files = nil

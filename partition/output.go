@@ -147,6 +147,17 @@ func (t *tableOutput) StartRow(key []byte) error { return t.writer.StartRow(key)
 func (t *tableOutput) EstimatedSize() int64      { return t.writer.EstimatedSize() }
 func (t *tableOutput) Abandon()                  { t.file.Close() }
 
+// AddRow adds a whole row unless one of its values is in a value file or should
+// be.
+func (t *tableOutput) AddRow(key []byte, cells []row.Cell) (bool, error) {
+	for i := range cells {
+		if cells[i].Separate || t.output.env.separates(&cells[i]) {
+			return false, nil
+		}
+	}
+	return t.writer.AddRow(key, cells)
+}
+
 // AddCell adds a cell, whose value may go to a value file.
 func (t *tableOutput) AddCell(c *row.Cell) error {
 	if !c.Separate && !t.output.env.separates(c) {

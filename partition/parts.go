@@ -17,7 +17,7 @@ import (
 const (
 	// partTables is the least size of a part, in table files: smaller ones make
 	// smaller tables, for each part ends its own.
-	partTables = 2
+	partTables = 1
 	// maxParts bounds the parts of one merge. There are more than goroutines, so
 	// that those that are done first take a further one.
 	maxParts = 16
@@ -40,6 +40,9 @@ func (t *Tree) mergeParts(s *state, c *compaction.Candidate, upper [][]*manifest
 	stopped := func() error {
 		if failed.Load() {
 			return errPartFailed
+		}
+		if t.env.Stopped == nil {
+			return nil
 		}
 		return t.env.Stopped()
 	}
@@ -73,8 +76,8 @@ func (t *Tree) mergeParts(s *state, c *compaction.Candidate, upper [][]*manifest
 	return outputs, total, err
 }
 
-// share calls part for 0 to n-1, on this goroutine and on helpers as far as
-// there are any.
+// share calls part for 0 to n-1, on this goroutine and on helpers that come in
+// time.
 func (t *Tree) share(n int, part func(i int)) {
 	var next atomic.Int64
 	work := func() {
@@ -83,17 +86,30 @@ func (t *Tree) share(n int, part func(i int)) {
 		}
 	}
 	var helpers sync.WaitGroup
-	for range n - 1 {
-		if t.env.Helper == nil {
-			break
+	var late struct {
+		sync.Mutex
+		over bool // who comes now is not waited for
+	}
+	help := func() {
+		late.Lock()
+		if late.over {
+			late.Unlock()
+			return
 		}
 		helpers.Add(1)
-		if !t.env.Helper(func() { defer helpers.Done(); work() }) {
-			helpers.Done()
+		late.Unlock()
+		defer helpers.Done()
+		work()
+	}
+	for range n - 1 {
+		if t.env.Helper == nil || !t.env.Helper(help) {
 			break
 		}
 	}
 	work()
+	late.Lock()
+	late.over = true
+	late.Unlock()
 	helpers.Wait()
 }
 

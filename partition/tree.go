@@ -50,8 +50,9 @@ type Env struct {
 	MaxVersions func(table, seq uint64) int
 	// Stopped is polled by long merges; a non-nil error ends them.
 	Stopped func() error
-	// Helper starts f on another goroutine if one is free for a part of a large
-	// merge; it reports whether it did. Nil: none ever is.
+	// Helper asks for another goroutine to run f, a part of a large merge, as
+	// soon as one is free, which may be never; it reports whether there is hope.
+	// Nil: there is none.
 	Helper func(f func()) bool
 	// NowMillis is the wall clock, for the creation time of files.
 	NowMillis func() int64

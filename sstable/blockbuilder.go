@@ -3,6 +3,7 @@ package sstable
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -135,6 +136,25 @@ func (b *blockBuilder) addCell(c *row.Cell) {
 		last.away += uint64(ref.Stored)
 		b.away += uint64(ref.Stored)
 	}
+}
+
+// addCells adds cells, none of which refers to a value file, to the last row.
+func (b *blockBuilder) addCells(cells []row.Cell) {
+	size := 0
+	for i := range cells {
+		size += len(cells[i].Value)
+	}
+	b.values = slices.Grow(b.values, size)
+	b.cells = slices.Grow(b.cells, len(cells))
+	for i := range cells {
+		c := &cells[i]
+		b.values = append(b.values, c.Value...)
+		b.cells = append(b.cells, builderCell{
+			version: c.Version, seq: c.Seq, column: b.intern(c.Column),
+			valueEnd: len(b.values), kind: c.Kind, typ: c.Type,
+		})
+	}
+	b.rows[len(b.rows)-1].cellEnd = len(b.cells)
 }
 
 // intern returns the dictionary number of a column name, adding it if it is

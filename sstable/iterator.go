@@ -2,6 +2,7 @@ package sstable
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/flagstone-db/flagstone/internal/cache"
 	"github.com/flagstone-db/flagstone/row"
@@ -223,6 +224,31 @@ func (it *Iterator) FirstCell() bool {
 	}
 	it.onCell = true
 	return it.setCell(it.low - it.flagged())
+}
+
+// ReadRow appends all cells of the current row to dst, in cell order, if the row
+// lies in one block and has no more than limit cells. Otherwise it returns false.
+// It unsets the cell cursor.
+func (it *Iterator) ReadRow(dst []row.Cell, limit int) ([]row.Cell, bool) {
+	it.onCell = false
+	if !it.onRow || it.long {
+		return dst, false
+	}
+	it.openRow()
+	flagged := it.flagged()
+	if it.high-it.low+flagged > limit {
+		return dst, false
+	}
+	for ; flagged > 0; flagged-- {
+		it.flaggedCell(flagged == 1)
+		dst = append(dst, it.cell)
+	}
+	n := len(dst)
+	dst = slices.Grow(dst, it.high-it.low)[:n+it.high-it.low]
+	for i := it.low; i < it.high; i++ {
+		it.block.cell(&dst[n+i-it.low], i, it.stamp)
+	}
+	return dst, true
 }
 
 // flagged is the number of row-level cells that are stored as flags.

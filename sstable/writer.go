@@ -95,26 +95,13 @@ func (w *Writer) StartRow(key []byte) error {
 	if w.err != nil {
 		return w.err
 	}
-	if len(key) == 0 || len(key) > row.MaxKeyBytes {
-		return w.fail(fmt.Errorf("%w: row key of %d bytes", ErrOrder, len(key)))
-	}
-	if w.props.Rows > 0 && bytes.Compare(key, w.key) <= 0 {
-		return w.fail(fmt.Errorf("%w: row key %x after %x", ErrOrder, key, w.key))
+	if err := w.checkKey(key); err != nil {
+		return err
 	}
 	if err := w.endRow(); err != nil {
 		return err
 	}
-	w.key = append(w.key[:0], key...)
-	w.inRow, w.rowHas = true, false
-	w.block.startRow(key)
-	if w.opts.FilterBitsPerKey > 0 {
-		w.hashes = append(w.hashes, Hash(key))
-	}
-	if w.props.Rows == 0 {
-		w.props.SmallestKey = bytes.Clone(key)
-	}
-	w.props.Rows++
-	w.props.KeyBytes += uint64(len(key))
+	w.startRow(key)
 	return nil
 }
 
@@ -148,24 +135,10 @@ func (w *Writer) checkCell(c *row.Cell) string {
 	switch {
 	case !w.inRow:
 		return "no row was started"
-	case !c.Kind.Valid() || c.Seq > row.MaxSequence:
-		return "unknown kind or sequence number too large"
-	case len(c.Column) > row.MaxColumnBytes || len(c.Value) > row.MaxValueBytes:
-		return "column or value too long"
-	case c.Kind.IsRowLevel() != (len(c.Column) == 0):
-		return "kind does not go with its column"
-	case c.Kind == row.KindDeleteRow && c.Version != row.MaxVersion:
-		return "version is not MaxVersion"
-	case c.Kind != row.KindPut && (c.Type != row.TypeNone || len(c.Value) != 0):
-		return "has a value"
-	case c.Kind == row.KindPut && !c.Type.IsAttributeType():
-		return "value of a type that is no attribute type"
-	case c.Separate && (c.Kind != row.KindPut || len(c.Value) != row.ReferenceBytes):
-		return "reference that is none, or of a cell that is no put"
 	case w.rowHas && row.CompareCells(&w.last, c) >= 0:
 		return "not in cell order"
 	}
-	return ""
+	return checkLegal(c)
 }
 
 // makeRoom writes what fills the block: the rows before the newest one, and if

@@ -54,22 +54,6 @@ func (p *Pool) Go(class Class, name string, run func()) bool {
 	return true
 }
 
-// TryGo runs a job at once if there is a worker for it, and reports whether it
-// does. Close waits for such a job and never drops it.
-func (p *Pool) TryGo(class Class, run func()) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed || p.running[class] == p.limits[class] {
-		return false
-	}
-	p.running[class]++
-	go func() {
-		run()
-		p.work(class)
-	}()
-	return true
-}
-
 // work runs jobs of one class until there are none. It defers nothing, so that
 // a panic of a job reaches the runtime as it is.
 func (p *Pool) work(class Class) {

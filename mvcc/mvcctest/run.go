@@ -138,6 +138,21 @@ func (it *Iterator) RowKey() []byte { it.onRow(); return it.key }
 // FirstCell positions on the first cell of the row.
 func (it *Iterator) FirstCell() bool { it.onRow(); return it.toCell(0) }
 
+// ReadRow appends copies of the row's cells to dst, in about half of all cases
+// and never if movements are to fail; a caller must be able to do without.
+func (it *Iterator) ReadRow(dst []row.Cell, limit int) ([]row.Cell, bool) {
+	it.onRow()
+	cells := it.run[it.at].Cells
+	if it.FailAfter > 0 || len(cells) > limit || it.Moves%2 == 0 {
+		return dst, false
+	}
+	it.cellAt = -1
+	for _, c := range cells {
+		dst = append(dst, c.Clone())
+	}
+	return dst, true
+}
+
 // SeekCell positions on the first cell at or after (column, version).
 func (it *Iterator) SeekCell(column []byte, version int64) bool {
 	it.onRow()
