@@ -92,7 +92,8 @@ func (r *results) ratioChart(shape workload.Shape, title, path string) (bool, er
 		p.Add(bars)
 		p.Legend.Add(series.legend, bars)
 	}
-	p.Legend.Top = true
+	p.Legend.Top, p.Legend.YOffs = true, vg.Points(18) // above the bars
+	p.Y.Label.Text = " "                               // or the longest name is cut
 	low, high := slices.Min(slices.Concat(lsm, bbolt)), slices.Max(slices.Concat(lsm, bbolt))
 	p.X.Min, p.X.Max = math.Floor(min(low, -1)), math.Ceil(max(high, 1))
 	p.X.Tick.Marker = plot.ConstantTicks(ticks(p.X.Min, p.X.Max))
