@@ -150,6 +150,7 @@ type phase struct {
 	name   string
 	unit   string
 	before usage
+	stats  rowstore.Stats // before, too
 	figure Figure
 	kinds  [2]Histogram
 }
@@ -165,7 +166,7 @@ func (e *env) begin(name, unit string) *phase {
 	name = e.spec.Name + name
 	fmt.Fprintf(e.progress, "%s\n", name)
 	runtime.GC()
-	return &phase{e: e, name: name, unit: unit, before: usageNow()}
+	return &phase{e: e, name: name, unit: unit, stats: e.store.Stats(), before: usageNow()}
 }
 
 // drive does operations first, first+1, ... on n goroutines until count are done
@@ -264,6 +265,15 @@ func (p *phase) settle() error {
 	start := time.Now()
 	err := p.e.store.Settle()
 	p.figure.Settle = max(time.Since(start).Seconds(), 1e-6)
+	now := p.e.store.Stats()
+	for name, n := range map[string]int64{
+		"bytes_flushed": now.Flushed - p.stats.Flushed, "bytes_compacted": now.Compacted - p.stats.Compacted,
+		"bytes_logged": now.Logged - p.stats.Logged,
+	} {
+		if n > 0 { // the engine says
+			p.extra(name, float64(n))
+		}
+	}
 	return err
 }
 
