@@ -110,7 +110,7 @@ func passFlags(name string, o *runner.Options) *flag.FlagSet {
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
 	const mib = 1 << 20
 	full := name == "full"
-	rows, keys, read, limit, rounds := 200_000, 400_000, 0.7, 8.0, 1
+	rows, keys, read, limit, rounds := 150_000, 300_000, 0.7, 8.0, 1
 	memory := int64(96 * mib)
 	if full {
 		rows, keys, read, limit, rounds = 500_000, 1_000_000, 2, 30, 3
