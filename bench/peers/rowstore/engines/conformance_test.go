@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,7 +47,7 @@ type history struct {
 	rng     *rand.Rand
 	engine  rowstore.Engine
 	cfg     rowstore.Config
-	now     int64
+	now     atomic.Int64 // engines read it in the background
 	store   rowstore.Store
 	session rowstore.Session
 	model   *model.Store
@@ -56,9 +57,10 @@ type history struct {
 func TestEveryAdapterAnswersLikeTheModel(t *testing.T) {
 	everywhere(t, func(t *testing.T, e rowstore.Engine, encoding rowstore.Encoding) {
 		for seed := range uint64(2) {
-			h := &history{t: t, engine: e, rng: rand.New(rand.NewPCG(seed, 1)), now: start}
+			h := &history{t: t, engine: e, rng: rand.New(rand.NewPCG(seed, 1))}
+			h.now.Store(start)
 			h.cfg = small(t.TempDir(), encoding)
-			h.cfg.NowMillis = func() int64 { return h.now }
+			h.cfg.NowMillis = h.now.Load
 			if encoding != rowstore.Plain {
 				h.cfg.MaxVersions = 1 + h.rng.IntN(3)
 				h.cfg.TTL = []time.Duration{0, 100 * time.Second}[seed%2]
@@ -139,12 +141,12 @@ func (h *history) value() []byte {
 func (h *history) cells(n int) []rowstore.Cell {
 	var cells []rowstore.Cell
 	if h.cfg.Encoding == rowstore.Plain {
-		h.now++ // versions rise
-		return []rowstore.Cell{{Column: h.column(), Version: h.now, Value: h.value()}}
+		// Versions rise.
+		return []rowstore.Cell{{Column: h.column(), Version: h.now.Add(1), Value: h.value()}}
 	}
 	for range 1 + h.rng.IntN(n) {
 		cells = append(cells, rowstore.Cell{
-			Column: h.column(), Version: h.now/1000*1000 + int64(h.rng.IntN(4))*1000 - 2000, Value: h.value(),
+			Column: h.column(), Version: h.now.Load()/1000*1000 + int64(h.rng.IntN(4))*1000 - 2000, Value: h.value(),
 		})
 	}
 	same := func(a, b rowstore.Cell) int {
@@ -159,7 +161,7 @@ func (h *history) cells(n int) []rowstore.Cell {
 
 // step does one thing to store and model.
 func (h *history) step() {
-	h.now += int64(h.rng.IntN(500))
+	h.now.Add(int64(h.rng.IntN(500)))
 	switch n := h.rng.IntN(1000); {
 	case n < 250:
 		key, cells := h.key(), h.cells(12)
@@ -180,7 +182,7 @@ func (h *history) step() {
 		h.page(h.key())
 		h.scan()
 	case n < 970:
-		h.now += 20_000
+		h.now.Add(20_000)
 	case n < 985:
 		h.check(h.store.Settle())
 	case n < 990:
