@@ -99,7 +99,8 @@ type Options struct {
 	CacheSize int64
 	// TableReads says how table files are read. Default TableReadsAuto.
 	TableReads TableReads
-	// Compression of table blocks. Default CompressionS2.
+	// Compression of table blocks. Default CompressionS2. Large values, which are
+	// not in blocks, are compressed by S2, unless it is CompressionNone.
 	Compression Compression
 	// ReadOnly opens the store without writing to it: the log is read into
 	// memory, nothing is flushed, and writes fail with ErrReadOnly.

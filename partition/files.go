@@ -31,9 +31,10 @@ type Files struct {
 
 	mu struct {
 		sync.Mutex
-		byNumber map[uint64]*tableFile
-		values   map[uint64]*valueFile
-		bytes    int64 // of all
+		byNumber   map[uint64]*tableFile
+		values     map[uint64]*valueFile
+		bytes      int64 // of all table files
+		valueBytes int64 // of all value files
 	}
 }
 
@@ -171,6 +172,17 @@ func (f *Files) mapped() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.memory == 0 || f.mu.bytes < f.memory/mappedShare
+}
+
+// mappedValues reports whether a value file that is opened now is to be mapped:
+// what is mapped should fit in memory beside the tables, which are read more.
+func (f *Files) mappedValues() bool {
+	if f.opts.Access != AccessAuto {
+		return f.opts.Access == AccessMapped
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.memory == 0 || f.mu.bytes+f.mu.valueBytes < f.memory/mappedShare
 }
 
 // newReader makes the reader of an open file, and closes it if it is not the

@@ -41,6 +41,7 @@ func (f *Files) refValues(meta *manifest.FileMeta) (values []*valueFile) {
 			}
 			v = &valueFile{meta: usage.ValueFile}
 			f.mu.values[use.File] = v
+			f.mu.valueBytes += v.meta.Size
 		}
 		v.refs++
 		values = append(values, v)
@@ -54,6 +55,7 @@ func (f *Files) unrefValues(values []*valueFile) (unused []*valueFile) {
 	for _, v := range values {
 		if v.refs--; v.refs == 0 {
 			delete(f.mu.values, v.meta.Number)
+			f.mu.valueBytes -= v.meta.Size
 			unused = append(unused, v)
 		}
 	}
@@ -117,7 +119,9 @@ func (v *valueFile) reader(f *Files) (*valuefile.Reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open value file %s: %w", name, err)
 	}
-	r, err := newValueReader(file, name, v.meta)
+	r, err := newValueReader(file, v.meta, valuefile.ReaderOptions{
+		FileName: name, Mapped: f.mappedValues(), Elapsed: f.opts.Elapsed,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -133,15 +137,16 @@ func OpenValues(fs vfs.FS, dir string, meta *manifest.ValueFile) (*valuefile.Rea
 	if err != nil {
 		return nil, fmt.Errorf("open value file %s: %w", name, err)
 	}
-	return newValueReader(file, name, meta)
+	return newValueReader(file, meta, valuefile.ReaderOptions{FileName: name})
 }
 
 // newValueReader makes the reader of an open file, and closes it if it is not
 // the file that meta describes.
-func newValueReader(file vfs.File, name string, meta *manifest.ValueFile) (*valuefile.Reader, error) {
-	r, err := valuefile.Open(file, valuefile.ReaderOptions{FileName: name, Want: valuefile.Info{
+func newValueReader(file vfs.File, meta *manifest.ValueFile, opts valuefile.ReaderOptions) (*valuefile.Reader, error) {
+	opts.Want = valuefile.Info{
 		UniqueID: meta.UniqueID, Size: meta.Size, Checksum: meta.Checksum, Values: meta.Values, Bytes: meta.Bytes,
-	}})
+	}
+	r, err := valuefile.Open(file, opts)
 	if err != nil {
 		file.Close()
 		return nil, err

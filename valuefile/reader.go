@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -17,6 +18,12 @@ type ReaderOptions struct {
 	FileName string // for errors
 	// Want is what the manifest says of the file; another file is refused.
 	Want Info
+	// Mapped maps the file, if it can be mapped. Values are then read through the
+	// mapping while they are in the page cache.
+	Mapped bool
+	// Elapsed is a monotonic clock, to judge by whether they are, and when a value
+	// was verified last. Without it every read verifies.
+	Elapsed func() time.Duration
 }
 
 // Reader reads one value file. It is safe for concurrent use. It caches
@@ -26,6 +33,7 @@ type Reader struct {
 	file   vfs.File
 	name   string
 	footer footer
+	mapped mapped
 }
 
 // Open opens a value file and takes over f, unless it returns an error. f must
@@ -54,11 +62,22 @@ func Open(f vfs.File, opts ReaderOptions) (*Reader, error) {
 		return nil, r.corrupt(size-footerSize, fmt.Sprintf("another file than expected: it has id %x, want %x",
 			info.UniqueID, opts.Want.UniqueID))
 	}
+	if opts.Mapped {
+		// It fails where there are no mappings, or where they or the address space
+		// are used up: then values are read by calls.
+		r.mapped.mapping, _ = vfs.Map(f, size)
+		r.mapped.elapsed = opts.Elapsed
+	}
 	return r, nil
 }
 
-// Close closes the file.
-func (r *Reader) Close() error { return r.file.Close() }
+// Close closes the file. REQUIRES: no read is under way.
+func (r *Reader) Close() error {
+	if r.mapped.mapping != nil {
+		return errors.Join(r.mapped.mapping.Close(), r.file.Close())
+	}
+	return r.file.Close()
+}
 
 func (r *Reader) corrupt(offset int64, what string) error {
 	return &CorruptError{File: r.name, Offset: offset, What: what}
@@ -98,6 +117,9 @@ func (h *head) matches(ref row.Reference) (bad string) {
 // Value reads the value that ref refers to. buffer is its memory, grown as
 // needed; the value is valid until the next use of the buffer.
 func (r *Reader) Value(buffer *[]byte, ref row.Reference) ([]byte, error) {
+	if r.mapped.warm() {
+		return r.mappedValue(buffer, ref)
+	}
 	if ref.Stored == headSize+ref.Raw { // raw: read where it is wanted
 		record, err := r.ReadRecord(buffer, ref)
 		return record.content, err

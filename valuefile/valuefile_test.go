@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -27,6 +28,10 @@ type stored struct {
 	values [][]byte
 	refs   []row.Reference
 	info   Info
+
+	// How it is opened.
+	mapped  bool
+	elapsed func() time.Duration
 }
 
 func write(t testing.TB, fs vfs.FS, name string, direct, compress bool, values ...[]byte) *stored {
@@ -62,7 +67,7 @@ func (s *stored) open() (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := Open(f, ReaderOptions{FileName: s.name, Want: s.info})
+	r, err := Open(f, ReaderOptions{FileName: s.name, Want: s.info, Mapped: s.mapped, Elapsed: s.elapsed})
 	if err != nil {
 		f.Close()
 	}
@@ -124,8 +129,10 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 					file = filepath.Join(t.TempDir(), "f")
 				}
 				s := write(t, fs, file, direct, compress, testValues()...)
-				if err := s.readAll(t); err != nil {
-					t.Errorf("%s, direct %t, compress %t: %v", name, direct, compress, err)
+				for _, s.mapped = range []bool{false, true} {
+					if err := s.readAll(t); err != nil {
+						t.Errorf("%s, direct %t, compress %t, mapped %t: %v", name, direct, compress, s.mapped, err)
+					}
 				}
 			}
 		}
@@ -224,6 +231,7 @@ func TestEveryFlippedBitIsFound(t *testing.T) {
 	good := s.content(t)
 	for i := range good {
 		for bit := range 8 {
+			s.mapped = bit%2 == 0
 			bad := bytes.Clone(good)
 			bad[i] ^= 1 << bit
 			s.replace(t, bad)
@@ -405,13 +413,16 @@ func reseal(data []byte, file vfs.File) *Reader {
 func BenchmarkRead(b *testing.B) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, size := range []int{64 << 10, 1 << 20} {
-		for _, compress := range []bool{false, true} {
+		for i := range 4 {
+			compress, mapped := i%2 == 1, i >= 2
 			value := noise(random, size)
 			if compress {
 				clear(value[size/2:])
 			}
-			b.Run(fmt.Sprintf("value=%dKiB/compress=%t", size>>10, compress), func(b *testing.B) {
+			b.Run(fmt.Sprintf("value=%dKiB/compress=%t/mapped=%t", size>>10, compress, mapped), func(b *testing.B) {
 				s := write(b, vfs.OS(), filepath.Join(b.TempDir(), "f"), false, compress, value, value, value, value)
+				began := time.Now()
+				s.mapped, s.elapsed = mapped, func() time.Duration { return time.Since(began) }
 				r, err := s.open()
 				if err != nil {
 					b.Fatal(err)

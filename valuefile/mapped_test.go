@@ -1,0 +1,111 @@
+package valuefile
+
+import (
+	"bytes"
+	"errors"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/flagstone-db/flagstone/internal/vfs"
+)
+
+// TestAMappedValueIsVerifiedAgainAfterTheInterval: damage that happens to a value
+// in memory is found at the next verification, and not taken for good by a read
+// that was never verified.
+func TestAMappedValueIsVerifiedAgainAfterTheInterval(t *testing.T) {
+	s := write(t, vfs.OS(), filepath.Join(t.TempDir(), "f"), false, false, bytes.Repeat([]byte("value"), 10), []byte("other"))
+	var now time.Duration
+	s.mapped, s.elapsed = true, func() time.Duration { return now }
+	r, err := s.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if r.mapped.mapping == nil {
+		t.Log("no mappings here")
+		return
+	}
+	var buffer []byte
+	read := func(i int) error {
+		_, err := r.Value(&buffer, s.refs[i])
+		return err
+	}
+	if err := read(0); err != nil {
+		t.Fatal(err)
+	}
+	for i := range s.refs { // both change on the device
+		f, err := s.fs.OpenReadWrite(s.name, vfs.OpenOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteAt([]byte{'X'}, int64(s.refs[i].Offset)+headSize); err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+	}
+	if err := read(1); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), s.name) {
+		t.Fatalf("a value that was never verified: %v", err)
+	}
+	now += verifyInterval
+	if err := read(0); !errors.Is(err, ErrCorrupt) {
+		t.Fatalf("after the interval: %v", err)
+	}
+}
+
+// TestAFaultOfAMappedValueIsAnError: a page that cannot be read fails the read,
+// names the file, and leaves the reader usable.
+func TestAFaultOfAMappedValueIsAnError(t *testing.T) {
+	fault := vfs.NewFault(vfs.NewSim(vfs.SimOptions{}), 1)
+	s := write(t, fault, testName, false, true, smallValues()...)
+	s.mapped = true
+	r, err := s.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	fault.Add(vfs.Rule{Ops: vfs.OpReadAt, Nth: 1, Action: vfs.FailWith(syscall.EIO)})
+	var buffer []byte
+	_, err = r.Value(&buffer, s.refs[2])
+	if err == nil || errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), testName) {
+		t.Fatal(err)
+	}
+	fault.Clear()
+	if got, err := r.Value(&buffer, s.refs[2]); err != nil || !bytes.Equal(got, s.values[2]) {
+		t.Fatal(err)
+	}
+}
+
+// TestASlowAccessSendsTheNextReadsToCalls: while values are not in the page cache
+// they are read by calls.
+func TestASlowAccessSendsTheNextReadsToCalls(t *testing.T) {
+	s := write(t, vfs.NewSim(vfs.SimOptions{}), testName, false, false, []byte("value"))
+	var now, step time.Duration
+	s.mapped, s.elapsed = true, func() time.Duration { now += step; return now }
+	r, err := s.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	var buffer []byte
+	read := func() {
+		t.Helper()
+		if got, err := r.Value(&buffer, s.refs[0]); err != nil || string(got) != "value" {
+			t.Fatal(err)
+		}
+	}
+	step = time.Millisecond
+	read()
+	step = 0
+	if r.mapped.cold.Load() != coldStreak {
+		t.Fatal("a slow access is not noticed")
+	}
+	for range coldStreak {
+		read()
+	}
+	if !r.mapped.warm() {
+		t.Fatal("the mapping is never used again")
+	}
+}
