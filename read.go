@@ -353,7 +353,7 @@ func (r *Rows) Next() bool {
 		if !r.advance() {
 			return false
 		}
-		r.reader.StartRow()
+		r.reader.NextRow()
 		if err := r.row.reset(r.it.RowKey(), r.table.columns); err != nil {
 			r.fail(err)
 			return false
@@ -414,7 +414,7 @@ func (r *Rows) advance() bool {
 			r.reader.Reset(r.it, r.view, r.sel)
 			ok = r.seek()
 		case r.reverse:
-			ok = r.it.PrevRow()
+			ok = r.it.PrevRow() // rows are judged one by one: see Cells.Stretch
 		default:
 			ok = r.it.NextRow()
 		}
@@ -441,9 +441,9 @@ func (r *Rows) seek() bool {
 
 func (r *Rows) inRange(key []byte) bool {
 	if r.reverse {
-		return slices.Compare(key, r.low) >= 0
+		return bytes.Compare(key, r.low) >= 0
 	}
-	return r.high == nil || slices.Compare(key, r.high) < 0
+	return r.high == nil || bytes.Compare(key, r.high) < 0
 }
 
 func (r *Rows) leaveTree() {

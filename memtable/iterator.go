@@ -187,6 +187,9 @@ func (it *Iterator) choose() bool {
 // Extent returns false: a memtable does not know rows as a whole.
 func (it *Iterator) Extent(*row.Extent) bool { return false }
 
+// Stretch returns false too.
+func (it *Iterator) Stretch([]byte, *row.Stretch) bool { return false }
+
 // Collect is not called, since Extent describes nothing.
 func (it *Iterator) Collect(*row.Collector, *row.Projection) {}
 

@@ -50,9 +50,13 @@ type Iterator interface {
 	// Extent describes the current row as a whole, if the run knows that it is of
 	// the kind that an Extent can describe. The cell cursor is unset afterwards.
 	Extent(e *row.Extent) bool
+	// Stretch describes the current row and rows after it, all below the limit
+	// (nil: none), if there are at least two and the run knows them well enough.
+	// NextRow will move to them and cannot fail before it has left them.
+	Stretch(limit []byte, s *row.Stretch) bool
 	// Collect appends copies of all its cells that are not row-level and whose
-	// columns the projection wants. REQUIRES: Extent described the row. It cannot
-	// fail.
+	// columns the projection wants. REQUIRES: Extent or Stretch described the row.
+	// It cannot fail.
 	Collect(dst *row.Collector, p *row.Projection)
 
 	// Error is the error that ended the last movement, nil at a plain end.

@@ -108,6 +108,9 @@ func (m *RowMerge) Extent(e *row.Extent) bool {
 	return len(m.sources) == 1 && m.sources[0].Extent(e)
 }
 
+// Stretch returns false: there is no next row.
+func (m *RowMerge) Stretch([]byte, *row.Stretch) bool { return false }
+
 // Collect appends the wanted columns. REQUIRES: Extent described the row.
 func (m *RowMerge) Collect(dst *row.Collector, p *row.Projection) { m.sources[0].Collect(dst, p) }
 
@@ -218,6 +221,7 @@ type MergeIterator struct {
 	heap     []int
 	places   []int
 	backward bool
+	stretch  int // so many rows to come are known to be of the first run alone
 	cells    RowMerge
 	key      []byte // scratch for changes of direction
 	err      error
@@ -321,7 +325,27 @@ func (m *MergeIterator) Cell() *row.Cell { return m.cells.Cell() }
 // Extent describes the row if one run alone holds it, and knows it.
 func (m *MergeIterator) Extent(e *row.Extent) bool { return m.cells.Extent(e) }
 
-// Collect appends the wanted columns. REQUIRES: Extent described the row.
+// Stretch describes the row and those after it that one run alone holds, since
+// they lie below the rows at which all others stand. Until NextRow has left them
+// no keys are compared.
+func (m *MergeIterator) Stretch(limit []byte, s *row.Stretch) bool {
+	if m.backward || len(m.places) != 1 || m.stretch > 0 {
+		return false
+	}
+	for i := 1; i < len(m.heap) && i <= 2; i++ {
+		if r := &m.runs[m.heap[i]]; !r.end && (limit == nil || bytes.Compare(r.key, limit) < 0) {
+			limit = r.key
+		}
+	}
+	if !m.runs[m.heap[0]].it.Stretch(limit, s) {
+		return false
+	}
+	m.stretch = s.Rows - 1
+	return true
+}
+
+// Collect appends the wanted columns. REQUIRES: Extent or Stretch described the
+// row.
 func (m *MergeIterator) Collect(dst *row.Collector, p *row.Projection) { m.cells.Collect(dst, p) }
 
 // Error is the error that ended the last movement of either cursor.
@@ -343,7 +367,7 @@ func (m *MergeIterator) Close() error {
 }
 
 func (m *MergeIterator) position(backward bool, move func(Iterator) bool) bool {
-	m.backward, m.err = backward, nil
+	m.backward, m.err, m.stretch = backward, nil, 0
 	for i := range m.runs {
 		m.heap[i] = i
 		if !m.settle(&m.runs[i], move(m.runs[i].it)) {
@@ -375,7 +399,13 @@ func (m *MergeIterator) settle(r *run, ok bool) bool {
 // cursor it stays where it is: a run that failed has no position.
 func (m *MergeIterator) advance() bool {
 	if m.Error() != nil {
+		m.stretch = 0
 		return false
+	}
+	if m.stretch > 0 {
+		m.stretch--
+		r := &m.runs[m.heap[0]]
+		return m.settle(r, r.it.NextRow())
 	}
 	// Children before parents: sinking a place needs the heap below it whole.
 	for i := len(m.places) - 1; i >= 0; i-- {

@@ -23,8 +23,11 @@ type Cells interface {
 	// Extent describes the row if the source knows it well enough. The cell
 	// cursor is unset afterwards.
 	Extent(e *row.Extent) bool
-	// Collect appends the wanted columns of the row. REQUIRES: Extent described
-	// the row. It cannot fail.
+	// Stretch describes the row and those below the limit (nil: none) to which the
+	// next movements by NextRow lead, if the source knows them well enough.
+	Stretch(limit []byte, s *row.Stretch) bool
+	// Collect appends the wanted columns of the row. REQUIRES: Extent or Stretch
+	// described the row. It cannot fail.
 	Collect(dst *row.Collector, p *row.Projection)
 }
 
@@ -83,7 +86,10 @@ type RowReader struct {
 	examined int
 
 	extent     row.Extent
+	stretch    row.Stretch
 	projection row.Projection // of sel, for Collect
+	judged     verdict        // of this row and, from NextRow to NextRow, of
+	granted    int            // so many more; unclear before there is one
 }
 
 // NewReader makes a reader of the rows that it is positioned on.
@@ -97,7 +103,7 @@ func NewReader(it Cells, view View, sel Selection) *RowReader {
 func (r *RowReader) Reset(it Cells, view View, sel Selection) {
 	*r = RowReader{
 		it: it, sel: sel, judge: newJudge(view), name: r.name,
-		wantVersions: sel.MaxVersions, maxVersion: math.MaxInt64,
+		wantVersions: sel.MaxVersions, maxVersion: math.MaxInt64, judged: unclear,
 		projection: row.Projection{
 			Columns: sel.Columns, Start: sel.Start, End: sel.End, Change: r.projection.Change + 1,
 		},
@@ -111,8 +117,38 @@ func (r *RowReader) Reset(it Cells, view View, sel Selection) {
 	r.minVersion = max(r.judge.oldest, sel.MinVersion)
 }
 
+// NextRow begins the row to which the source moved by NextRow from the row that
+// the reader began before. It saves the judgement of rows that were judged with
+// others.
+func (r *RowReader) NextRow() {
+	if r.granted == 0 {
+		r.StartRow()
+		return
+	}
+	r.granted--
+	r.loaded, r.at, r.returned, r.inColumn, r.wanted = false, false, false, false, 0
+	r.judge.startRow()
+}
+
+// judgeMany judges the row together with those that follow, if the source knows
+// them.
+func (r *RowReader) judgeMany() {
+	s := &r.stretch // not of this function, which would allocate it
+	if !r.it.Stretch(nil, s) {
+		return
+	}
+	r.judged = r.judge.stretch(s)
+	if r.judged == visible && (s.MinVersion < r.sel.MinVersion || s.MaxVersion > r.maxVersion) {
+		r.judged = unclear
+	}
+	if r.judged != unclear {
+		r.granted = s.Rows - 1
+	}
+}
+
 // StartRow begins the row that the source is positioned on.
 func (r *RowReader) StartRow() {
+	r.judged, r.granted = unclear, 0
 	r.judge.startRow()
 	r.loaded, r.at, r.returned, r.inColumn, r.wanted = false, false, false, false, 0
 }
@@ -167,26 +203,21 @@ func (r *RowReader) NextCell() bool {
 // Of most rows the source knows enough for the rules to decide at once. Cell by
 // cell, a row of ten costs several times as much.
 func (r *RowReader) Collect(dst *row.Collector, maxColumns int) (exists bool) {
-	if r.it.Extent(&r.extent) {
-		e := &r.extent
-		switch r.judge.whole(e) {
-		case dead:
-			r.loaded, r.at = true, false
-			r.examined++
-			return false
-		case visible:
-			if r.sel.NoCells || e.Cells == 0 || e.MinVersion >= r.sel.MinVersion && e.MaxVersion <= r.maxVersion {
-				r.loaded, r.at, r.judge.exists = true, false, true
-				r.examined += 1 + e.Cells
-				if !r.sel.NoCells {
-					r.it.Collect(dst, &r.projection)
-				}
-				if maxColumns > 0 && len(dst.Cells) > maxColumns {
-					dst.Cells = dst.Cells[:maxColumns] // one of each column
-				}
-				return true
-			}
+	switch r.judgeWhole() {
+	case dead:
+		r.loaded, r.at = true, false
+		r.examined++
+		return false
+	case visible:
+		r.loaded, r.at, r.judge.exists = true, false, true
+		if !r.sel.NoCells {
+			r.it.Collect(dst, &r.projection)
 		}
+		r.examined += 1 + len(dst.Cells)
+		if maxColumns > 0 && len(dst.Cells) > maxColumns {
+			dst.Cells = dst.Cells[:maxColumns] // one of each column
+		}
+		return true
 	}
 	for columns := 0; r.NextCell(); {
 		c := r.it.Cell()
@@ -198,6 +229,25 @@ func (r *RowReader) Collect(dst *row.Collector, maxColumns int) (exists bool) {
 		dst.Add(c)
 	}
 	return r.Exists()
+}
+
+// judgeWhole judges the row as a whole; unclear if that is not possible.
+func (r *RowReader) judgeWhole() verdict {
+	if r.judged == unclear {
+		r.judgeMany()
+	}
+	if r.judged != unclear {
+		return r.judged
+	}
+	e := &r.extent
+	if !r.it.Extent(e) {
+		return unclear
+	}
+	v := r.judge.whole(e)
+	if v == visible && e.Cells > 0 && !r.sel.NoCells && (e.MinVersion < r.sel.MinVersion || e.MaxVersion > r.maxVersion) {
+		return unclear
+	}
+	return v
 }
 
 // Cell is the cell that NextCell moved to, valid until the next call.

@@ -226,3 +226,16 @@ func (j *judge) whole(e *row.Extent) verdict {
 	}
 	return unclear
 }
+
+// stretch judges several rows: dead if none exists, visible if all do and every
+// cell is shown, or unclear. A delete-row hides nothing of its own mutation, so
+// it makes no difference here.
+func (j *judge) stretch(s *row.Stretch) verdict {
+	switch {
+	case s.MinSeq > j.seq || s.MaxVersion < j.oldest && !s.Permanent:
+		return dead
+	case s.MaxSeq <= j.seq && s.MinVersion >= j.oldest:
+		return visible
+	}
+	return unclear
+}

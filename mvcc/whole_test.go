@@ -153,3 +153,114 @@ func BenchmarkCollectRowOfTenColumns(b *testing.B) {
 		}
 	}
 }
+
+// evenRow makes a row as one put leaves it.
+func evenRow(rng *rand.Rand, permanent bool) []row.Cell {
+	seq, version := 1+rng.Uint64N(4), rng.Int64N(5)*500
+	cells := []row.Cell{marker(version, seq)}
+	if permanent {
+		cells[0].Version = row.MaxVersion
+	}
+	if rng.IntN(2) == 0 {
+		cells = append(cells, deleteRow(seq))
+	}
+	for _, column := range []string{"a", "b", "c"} {
+		if rng.IntN(3) > 0 {
+			cells = append(cells, put(column, version, seq))
+		}
+	}
+	sortCells(cells)
+	return cells
+}
+
+// stretchyRuns makes runs of rows most of which can be judged many at once.
+func stretchyRuns(rng *rand.Rand) []mvcctest.Run {
+	runs := make([]mvcctest.Run, 1+rng.IntN(3))
+	permanent := rng.IntN(2) == 0
+	at := 0
+	for k := range 40 {
+		if rng.IntN(6) == 0 {
+			at = rng.IntN(len(runs))
+		}
+		for i := range runs {
+			if i != at && rng.IntN(12) > 0 {
+				continue
+			}
+			cells := evenRow(rng, permanent)
+			if rng.IntN(12) == 0 {
+				cells = smallRow(rng)
+			}
+			runs[i] = append(runs[i], mvcctest.Row{Key: fmt.Appendf(nil, "%03d", k), Cells: cells})
+		}
+	}
+	return runs
+}
+
+func TestRowsJudgedManyAtOnceAreTheRowsJudgedOneByOne(t *testing.T) {
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 1))
+	t.Logf("seed %d", seed)
+	collected := 0
+	for range 1_500 {
+		runs := stretchyRuns(rng)
+		v := mvcc.View{Seq: 2 + rng.Uint64N(6), MaxVersions: rng.IntN(3), Cutoff: mvcc.NoExpiry}
+		if rng.IntN(2) == 0 {
+			v.Cutoff = rng.Int64N(4)
+		}
+		sel := smallSelection(rng)
+		many, one := mvcc.NewMergeIterator(iterators(runs)), mvcc.NewMergeIterator(iterators(runs))
+		manyReader, oneReader := mvcc.NewReader(many, v, sel), mvcc.NewReader(one, v, sel)
+		var c row.Collector
+		move := func() (a, b bool) {
+			switch key := fmt.Appendf(nil, "%03d", rng.IntN(41)); rng.IntN(12) {
+			case 0:
+				manyReader.StartRow()
+				return many.SeekRow(key), one.SeekRow(key)
+			case 1:
+				manyReader.StartRow()
+				return many.SeekRowBefore(key), one.SeekRowBefore(key)
+			case 2, 3:
+				manyReader.StartRow()
+				return many.PrevRow(), one.PrevRow()
+			}
+			return many.NextRow(), one.NextRow()
+		}
+		a, b := many.First(), one.First()
+		for range 100 {
+			if a != b {
+				t.Fatalf("one ends, the other does not: %t, %t", a, b)
+			}
+			if !a {
+				a, b = many.First(), one.First()
+				manyReader.StartRow()
+				if !a {
+					break
+				}
+			}
+			if string(many.RowKey()) != string(one.RowKey()) {
+				t.Fatalf("at row %s, want %s", many.RowKey(), one.RowKey())
+			}
+			want := readAll(t, oneReader)
+			manyReader.NextRow()
+			if rng.IntN(6) > 0 { // otherwise the row is passed over, or read below
+				c.Reset()
+				got := answer{exists: manyReader.Collect(&c, 0), cells: c.Cells}
+				if err := manyReader.Error(); err != nil {
+					t.Fatal(err)
+				}
+				if got.String() != want.String() {
+					t.Fatalf("row %s, view %+v, selection %+v:\nmany at once %s\none by one   %s", many.RowKey(), v, sel, got, want)
+				}
+				collected += len(c.Cells)
+			} else if rng.IntN(2) == 0 {
+				if got := manyReader.Exists(); got != want.exists {
+					t.Fatalf("row %s exists %t, want %t", many.RowKey(), got, want.exists)
+				}
+			}
+			a, b = move()
+		}
+	}
+	if collected < 10_000 {
+		t.Errorf("%d cells collected: the test tests little", collected)
+	}
+}

@@ -125,6 +125,7 @@ func (l *levelIterator) Cell() *row.Cell { return l.it.Cell() }
 func (l *levelIterator) Error() error    { return l.err }
 
 func (l *levelIterator) Extent(e *row.Extent) bool                     { return l.it.Extent(e) }
+func (l *levelIterator) Stretch(limit []byte, s *row.Stretch) bool     { return l.it.Stretch(limit, s) }
 func (l *levelIterator) Collect(dst *row.Collector, p *row.Projection) { l.it.Collect(dst, p) }
 func (l *levelIterator) SeekCell(column []byte, version int64) bool {
 	return l.settle(l.it.SeekCell(column, version))

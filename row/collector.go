@@ -27,6 +27,16 @@ type Extent struct {
 	MinVersion, MaxVersion int64
 }
 
+// Stretch is what a run knows of several rows, one after the other: each of them
+// was written by one mutation. It has a marker, and the cells of an Extent; all
+// of it, and its delete-row if it has one, at one sequence number.
+type Stretch struct {
+	Rows                   int // the current row and those that follow
+	MinSeq, MaxSeq         uint64
+	MinVersion, MaxVersion int64 // of cells; and of the markers, unless
+	Permanent              bool  // these are at row.MaxVersion
+}
+
 // Projection says which columns are wanted: the zero Projection is all.
 type Projection struct {
 	Columns    [][]byte // in ascending order; empty is all

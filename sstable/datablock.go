@@ -94,6 +94,11 @@ type dataBlock struct {
 	// Found out by checkPlain: all cells are puts below MaxVersion, and of distinct
 	// columns within a row; every row has all the columns; every row has one stamp.
 	plain, full, oneStamp bool
+	// And if so: every row has the same row flags, one of them that of a marker.
+	// The bounds of the stamps are known then.
+	even                   bool
+	minSeq, maxSeq         uint64
+	minVersion, maxVersion int64
 }
 
 // parse makes b the parsed form of data, which it keeps, and returns what is

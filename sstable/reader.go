@@ -216,7 +216,8 @@ func (r *Reader) Mapped() bool { return r.mapping != nil }
 // MemoryUsed is the number of bytes that filter, index and the places of blocks
 // in the cache take while the reader is open.
 func (r *Reader) MemoryUsed() int64 {
-	return int64(len(r.filter.words)*8 + len(r.index.data) + len(r.index.heads)*8 + r.index.blocks*8)
+	heads := len(r.index.heads) * 8 * fanout / (fanout - 1)
+	return int64(len(r.filter.words)*8 + len(r.index.data) + heads + r.index.blocks*8)
 }
 
 // WalkIndex calls fn, in order, for places where the file can be cut: all rows

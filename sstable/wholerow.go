@@ -14,7 +14,7 @@ import (
 // block, damaged ones included. For most blocks it takes the place of
 // checkCells, at a quarter of the cost.
 func (b *dataBlock) checkPlain() bool {
-	b.plain, b.full, b.oneStamp = false, false, b.stamps == b.rows
+	b.plain, b.full, b.even, b.oneStamp = false, false, false, b.stamps == b.rows
 	data := b.data
 	if b.hasEmptyColumn() || b.kind.width == 0 && b.cells > 0 && !plainKind(b.kind.base) {
 		return false
@@ -43,7 +43,22 @@ func (b *dataBlock) checkPlain() bool {
 		}
 	}
 	b.plain, b.full = true, b.cells == b.rows*b.columns
+	b.even = b.oneStamp && b.rowFlags.width == 0 && b.rowFlags.base&(rowMarked|rowMarkedForever) != 0
+	if b.even {
+		b.boundStamps()
+	}
 	return true
+}
+
+// boundStamps finds the bounds of all stamps.
+func (b *dataBlock) boundStamps() {
+	b.minSeq, b.maxSeq = b.seq.at(b.data, 0), b.seq.at(b.data, 0)
+	b.minVersion, b.maxVersion = int64(b.version.at(b.data, 0)), int64(b.version.at(b.data, 0))
+	for i := range b.stamps {
+		seq, version := b.seq.at(b.data, i), int64(b.version.at(b.data, i))
+		b.minSeq, b.maxSeq = min(b.minSeq, seq), max(b.maxSeq, seq)
+		b.minVersion, b.maxVersion = min(b.minVersion, version), max(b.maxVersion, version)
+	}
 }
 
 // plainKind reports whether a cell kind is that of a put below MaxVersion.
@@ -85,8 +100,32 @@ func (it *Iterator) Extent(e *row.Extent) bool {
 	return true
 }
 
-// Collect appends the wanted cells of the row. REQUIRES: Extent described it.
+// Stretch describes the current row and those after it in the block that lie
+// below the limit, if there are any and the block is even.
+func (it *Iterator) Stretch(limit []byte, s *row.Stretch) bool {
+	b := it.block
+	if !it.onRow || !b.even || it.long {
+		return false
+	}
+	it.onCell = false
+	end := b.rows
+	if limit != nil && end-it.row > 1 {
+		end, _ = b.searchRow(limit)
+	}
+	if end-it.row < 2 {
+		return false
+	}
+	*s = row.Stretch{
+		Rows: end - it.row, MinSeq: b.minSeq, MaxSeq: b.maxSeq, MinVersion: b.minVersion, MaxVersion: b.maxVersion,
+		Permanent: b.rowFlags.base&rowMarkedForever != 0,
+	}
+	return true
+}
+
+// Collect appends the wanted cells of the row. REQUIRES: Extent or Stretch
+// described it.
 func (it *Iterator) Collect(dst *row.Collector, p *row.Projection) {
+	it.openRow()
 	if p.All() {
 		it.collect(dst, it.low, it.high)
 		return

@@ -218,6 +218,42 @@ func (it *Iterator) Extent(e *row.Extent) bool {
 	return true
 }
 
+// Stretch describes as many rows as a Stretch can.
+func (it *Iterator) Stretch(limit []byte, s *row.Stretch) bool {
+	it.onRow()
+	*s = row.Stretch{}
+	for at := it.at; at < len(it.run); at++ {
+		if limit != nil && bytes.Compare(it.run[at].Key, limit) >= 0 {
+			break
+		}
+		one := Iterator{run: it.run, at: at}
+		var e row.Extent
+		if !one.Extent(&e) || !e.Marked || e.Deleted && e.DeleteSeq != e.MarkerSeq ||
+			e.Cells > 0 && (e.MinSeq != e.MaxSeq || e.MinSeq != e.MarkerSeq) {
+			break
+		}
+		permanent := e.MarkerVersion == row.MaxVersion
+		if e.Cells == 0 {
+			e.MinVersion, e.MaxVersion = 0, 0
+		}
+		if !permanent {
+			e.MinVersion, e.MaxVersion = min(e.MinVersion, e.MarkerVersion), max(e.MaxVersion, e.MarkerVersion)
+		}
+		if s.Rows == 0 {
+			*s = row.Stretch{
+				MinSeq: e.MarkerSeq, MaxSeq: e.MarkerSeq, MinVersion: e.MinVersion, MaxVersion: e.MaxVersion, Permanent: permanent,
+			}
+		} else if permanent != s.Permanent {
+			break
+		}
+		s.Rows++
+		s.MinSeq, s.MaxSeq = min(s.MinSeq, e.MarkerSeq), max(s.MaxSeq, e.MarkerSeq)
+		s.MinVersion, s.MaxVersion = min(s.MinVersion, e.MinVersion), max(s.MaxVersion, e.MaxVersion)
+	}
+	it.cellAt = -1
+	return s.Rows > 1
+}
+
 // Collect is as in mvcc.Iterator.
 func (it *Iterator) Collect(dst *row.Collector, p *row.Projection) {
 	var e row.Extent

@@ -1,0 +1,42 @@
+package sstable
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sort"
+	"testing"
+)
+
+func TestTheTreeOfHeadsCountsWhatABinarySearchCounts(t *testing.T) {
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 1))
+	t.Logf("seed %d", seed)
+	for range 400 {
+		n := rng.IntN(1 + rng.IntN(2_000))
+		heads := make([]uint64, n)
+		limit := uint64(math.MaxUint64)
+		if rng.IntN(2) == 0 {
+			limit = uint64(1 + n) // many are equal
+		}
+		for i := range heads {
+			heads[i] = rng.Uint64N(limit)
+		}
+		slices.Sort(heads)
+		x := index{heads: heads, upper: upperLevels(heads)}
+		ask := []uint64{0, 1, math.MaxUint64, limit}
+		for range 50 {
+			ask = append(ask, rng.Uint64N(limit))
+			if n > 0 {
+				h := heads[rng.IntN(n)]
+				ask = append(ask, h, h-1, h+1)
+			}
+		}
+		for _, h := range ask {
+			want := sort.Search(n, func(i int) bool { return heads[i] > h })
+			if got := x.headsUpTo(h); got != want {
+				t.Fatalf("%d of %d heads are at most %#x, want %d", got, n, h, want)
+			}
+		}
+	}
+}
