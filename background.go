@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"path/filepath"
 	"time"
 
@@ -88,17 +89,24 @@ func (s *Store) schedulePreparation() {
 	})
 }
 
-// noteFiles keeps count of a tree's level-0 files that lie over each other, while
-// they are many.
+// noteFiles notes how far compactions of a tree are behind, if they are.
 func (s *Store) noteFiles(tree *partition.Tree) {
 	s.work.mu.Lock()
 	// Counted under the lock: the last to note a number has the newest.
-	if n := compaction.Depth(tree.Meta().Levels[0]); n < slowdownFiles {
-		delete(s.work.files, tree)
+	depth := compaction.Depth(tree.Meta().Levels[0])
+	if depth < slowdownFiles {
 		delete(s.work.uncompacted, tree)
-	} else {
-		s.work.files[tree] = n
 	}
+	if pressure := s.pressureOf(tree, depth); pressure > 0 {
+		s.work.files[tree] = behind{depth, pressure}
+	} else {
+		delete(s.work.files, tree)
+	}
+	most := 0.0
+	for _, b := range s.work.files {
+		most = max(most, b.pressure)
+	}
+	s.pacer.pressure.Store(math.Float64bits(most))
 	s.work.mu.Unlock()
 	s.wakeWriters()
 }
@@ -161,7 +169,9 @@ func (s *Store) flushTree(tree *partition.Tree) error {
 // numbers up to upTo.
 func (s *Store) flushUpTo(tree *partition.Tree, upTo uint64) error {
 	for {
+		began := s.clock.Elapsed()
 		freed, err := tree.Flush(upTo, s.settle)
+		s.pacer.flushed(freed, s.clock.Elapsed()-began)
 		s.memory.free(freed, freed)
 		if errors.Is(err, partition.ErrStale) {
 			continue

@@ -29,12 +29,18 @@ type work struct {
 	noLog error
 	// stuck is why the last flush failed, nil after one that succeeded.
 	stuck error
-	// files is the number of level-0 files by tree, where they are many, and
-	// uncompacted why the last compaction failed, where it did.
-	files       map[*partition.Tree]int
+	// files says how far the compactions of trees are behind, where they are, and
+	// uncompacted why the last one failed, where it did.
+	files       map[*partition.Tree]behind
 	uncompacted map[*partition.Tree]error
 	// watched holds the trees that somebody writes to; the others are idle.
 	watched map[*partition.Tree]*watch
+}
+
+// behind is how far the compactions of a tree are behind.
+type behind struct {
+	depth    int     // files over each other in level 0
+	pressure float64 // see pace.go
 }
 
 // jobKey names a job, of which one runs at a time.
@@ -56,7 +62,7 @@ func (w *work) init() {
 	w.rest.L = &w.mu
 	w.jobs = make(map[jobKey]*jobState)
 	w.timers = make(map[*timer]struct{})
-	w.files = make(map[*partition.Tree]int)
+	w.files = make(map[*partition.Tree]behind)
 	w.uncompacted = make(map[*partition.Tree]error)
 	w.watched = make(map[*partition.Tree]*watch)
 }

@@ -46,6 +46,7 @@ type Store struct {
 	snapshots snapshots
 	memory    memory
 	work      work
+	pacer     pacer
 	stalled   atomic.Int64 // nanoseconds by which writers were held back
 
 	// merges is held, shared, while the outcome of a merge is committed; a

@@ -11,11 +11,12 @@ import (
 )
 
 const (
-	// slowdownFiles and stopFiles are the numbers of files on level 0 from
-	// which on writers are slowed, by slowdownStep per file, and stopped.
+	// slowdownFiles and stopFiles are how many files may lie over each other in
+	// level 0 before writers are slowed, see pace.go, and stopped.
 	slowdownFiles = 12
 	stopFiles     = 36
-	slowdownStep  = time.Millisecond
+	// lookAgainAfter is how long a writer waits for memory before it looks again.
+	lookAgainAfter = time.Millisecond
 )
 
 // memory accounts for the memtables of all tables against their budget.
@@ -33,17 +34,20 @@ func (m *memory) init(budget int64) {
 	m.room = make(chan struct{})
 }
 
-// admit takes memory for a write; false if there is not enough, and then a
-// channel that is closed when it is worth asking again. A write that is larger
-// than the whole budget is let in alone.
-func (m *memory) admit(bytes int64) (ok bool, room <-chan struct{}) {
+// admit takes memory for a write and returns the pressure, see pace.go; false if
+// there is not enough, and then a channel that is closed when it is worth asking
+// again. A write that is larger than the whole budget is let in alone.
+func (m *memory) admit(bytes int64) (ok bool, pressure float64, room <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.total == 0 || m.total+bytes <= m.budget {
-		m.total += bytes
-		return true, nil
+	if m.total > 0 && m.total+bytes > m.budget {
+		return false, 1, m.room
 	}
-	return false, m.room
+	m.total += bytes
+	if m.waiting == 0 {
+		return true, 0, nil // nothing would be done meanwhile
+	}
+	return true, (float64(m.total)/float64(m.budget) - memoryPaceStart) / (1 - memoryPaceStart), nil
 }
 
 // add takes memory that nobody can be asked to wait for: of the log's records
@@ -93,11 +97,14 @@ func (m *memory) full() (bool, <-chan struct{}) {
 	return m.total >= m.budget && m.waiting > 0, m.room
 }
 
-// throttle holds a writer back while the memtables are over their budget or
-// flushes outrun compactions. Errors are the context's, ErrClosed, or the
-// reason why flushes or compactions do not get on, ErrNoSpace for instance.
+// throttle holds a writer back: for what writers owe, see pace.go, and while the
+// memtables are over their budget or level 0 is too deep. Errors are the
+// context's, ErrClosed, or the reason why flushes or compactions do not get on,
+// ErrNoSpace for instance.
 func (s *Store) throttle(ctx context.Context) error {
-	slowed := false
+	if err := s.pay(ctx); err != nil {
+		return err
+	}
 	for {
 		if err := s.writable(); err != nil {
 			return err
@@ -110,11 +117,12 @@ func (s *Store) throttle(ctx context.Context) error {
 		if files >= stopFiles && failure != nil {
 			return fmt.Errorf("level 0 of a table has %d files and cannot be compacted: %w", files, s.describe(failure))
 		}
-		if !full && (files < slowdownFiles || slowed && files < stopFiles) {
+		// An executor that is stepped by hand would never get to run.
+		manual, byHand := s.executor.(interface{ Step(i int) bool })
+		if !full && (files < slowdownFiles || !byHand && files < stopFiles) {
 			return nil
 		}
-		// An executor that is stepped by hand would never get to run.
-		if manual, ok := s.executor.(interface{ Step(i int) bool }); ok {
+		if byHand {
 			if !manual.Step(0) {
 				return s.stuckError()
 			}
@@ -125,16 +133,9 @@ func (s *Store) throttle(ctx context.Context) error {
 				return err
 			}
 		}
-		wake := room
-		if !full && files < stopFiles {
-			slow := make(chan struct{})
-			stop := s.clock.AfterFunc(time.Duration(files-slowdownFiles+1)*slowdownStep, func() { close(slow) })
-			defer stop()
-			wake, slowed = slow, true
-		}
 		began := s.clock.Elapsed()
 		select {
-		case <-wake:
+		case <-room:
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-s.closing:
@@ -150,8 +151,9 @@ func (s *Store) throttle(ctx context.Context) error {
 // pass there at once. Flushes need no latch, so it is safe to wait under some.
 func (s *Store) admit(ctx context.Context, bytes int64) error {
 	for {
-		ok, room := s.memory.admit(bytes)
+		ok, pressure, room := s.memory.admit(bytes)
 		if ok {
+			s.pacer.charge(bytes, pressure)
 			return nil
 		}
 		if err := s.writable(); err != nil {
@@ -170,7 +172,8 @@ func (s *Store) admit(ctx context.Context, bytes int64) error {
 		// What there is may all be promised to writers that have not enqueued
 		// yet, so that there was nothing to flush: look again soon.
 		soon := make(chan struct{})
-		stop := s.clock.AfterFunc(slowdownStep, func() { close(soon) })
+		stop := s.clock.AfterFunc(lookAgainAfter, func() { close(soon) })
+		began := s.clock.Elapsed()
 		select {
 		case <-room:
 		case <-soon:
@@ -182,6 +185,7 @@ func (s *Store) admit(ctx context.Context, bytes int64) error {
 			return ErrClosed
 		}
 		stop()
+		s.stalled.Add(int64(s.clock.Elapsed() - began))
 	}
 }
 
@@ -225,8 +229,8 @@ func (s *Store) mostFiles() (most int, failure error) {
 	s.work.mu.Lock()
 	defer s.work.mu.Unlock()
 	for tree, n := range s.work.files {
-		if n > most {
-			most, failure = n, s.work.uncompacted[tree]
+		if n.depth > most {
+			most, failure = n.depth, s.work.uncompacted[tree]
 		}
 	}
 	return most, failure

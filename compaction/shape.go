@@ -69,6 +69,9 @@ func Base(levels *Levels, cfg Config) []*manifest.FileMeta {
 	return levels[s.base]
 }
 
+// LargestBase is the largest target of the base level in bytes.
+func LargestBase(cfg Config) int64 { return cfg.withDefaults().LevelBase }
+
 type shape struct {
 	base   int // the level that level 0 is compacted into
 	size   [manifest.NumLevels]int64

@@ -1,0 +1,126 @@
+package flagstone
+
+// Smooth back-pressure: each write is charged with a delay that grows with what
+// is left undone, and writers pay what has gathered in short sleeps.
+//
+// The pressure is 0 while the store keeps up and 1 where writers would have to
+// be stopped: by memtables that fill their budget, by files over each other in
+// level 0, or by the debt of compactions. At pressure p a write of n bytes owes
+// n/rate * p/(1-p), where rate is what flushes achieved lately: writers that are
+// faster than the flushes settle where they are as fast, and long before they
+// would be stopped. Paying in sleeps of a millisecond costs few writes anything:
+// a writer that is a fifth too fast pays once in a thousand rows of a kilobyte.
+
+import (
+	"context"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/flagstone-db/flagstone/compaction"
+	"github.com/flagstone-db/flagstone/partition"
+)
+
+const (
+	// paySlice is what has to be owed before a writer pays, and payMost what it
+	// pays at once.
+	paySlice = time.Millisecond
+	payMost  = 4 * time.Millisecond
+	// firstRate is the rate in bytes per second until a flush was measured.
+	firstRate = 200 << 20
+	// steepest bounds p/(1-p).
+	steepest = 20
+	// memoryPaceStart is the share of the memory budget from which writers are
+	// slowed: a memtable being filled and one being flushed take half of it.
+	memoryPaceStart = 0.625
+	// debtPaceStart and debtPaceStop are the compaction debt, in multiples of
+	// the largest base level, from which writers are slowed and at which they
+	// are as good as stopped.
+	debtPaceStart, debtPaceStop = 4, 16
+)
+
+// pacer charges writers.
+type pacer struct {
+	owed     atomic.Int64  // nanoseconds
+	rate     atomic.Int64  // of flushes, bytes per second
+	pressure atomic.Uint64 // of files and debt: bits of a float64
+}
+
+// flushed notes how long the flush of so many bytes took.
+func (p *pacer) flushed(bytes int64, took time.Duration) {
+	if bytes < 1<<20 || took <= 0 {
+		return // too little to tell
+	}
+	rate := int64(float64(bytes) / took.Seconds())
+	if before := p.rate.Load(); before > 0 {
+		rate = (3*before + rate) / 4
+	}
+	p.rate.Store(max(rate, 1<<20))
+}
+
+// charge makes writers owe for a write at the pressure of memory.
+func (p *pacer) charge(bytes int64, memory float64) {
+	pressure := max(memory, math.Float64frombits(p.pressure.Load()))
+	if pressure <= 0 {
+		return
+	}
+	factor := float64(steepest)
+	if pressure < 1 {
+		factor = min(pressure/(1-pressure), steepest)
+	}
+	rate := p.rate.Load()
+	if rate == 0 {
+		rate = firstRate
+	}
+	p.owed.Add(int64(float64(bytes) / float64(rate) * factor * 1e9))
+}
+
+// take takes what is to be paid now, 0 if that is not worth a sleep.
+func (p *pacer) take() time.Duration {
+	for {
+		owed := p.owed.Load()
+		if owed < int64(paySlice) {
+			return 0
+		}
+		pay := min(owed, int64(payMost))
+		if p.owed.CompareAndSwap(owed, owed-pay) {
+			return time.Duration(pay)
+		}
+	}
+}
+
+// pay lets a writer sleep for what writers owe. An executor that is stepped by
+// hand would get nothing done meanwhile.
+func (s *Store) pay(ctx context.Context) error {
+	pay := s.pacer.take()
+	if pay == 0 {
+		return nil
+	}
+	if _, manual := s.executor.(interface{ Step(i int) bool }); manual {
+		return nil
+	}
+	paid := make(chan struct{})
+	stop := s.clock.AfterFunc(pay, func() { close(paid) })
+	defer stop()
+	began := s.clock.Elapsed()
+	select {
+	case <-paid:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.closing:
+		return ErrClosed
+	}
+	s.stalled.Add(int64(s.clock.Elapsed() - began))
+	return nil
+}
+
+// pressureOf is the pressure of a tree's files: how deep level 0 is, and how
+// much merging is left undone.
+func (s *Store) pressureOf(tree *partition.Tree, depth int) float64 {
+	debt := float64(compaction.Debt(&tree.Meta().Levels, s.env.Compaction))
+	base := float64(compaction.LargestBase(s.env.Compaction))
+	return max(
+		float64(depth-slowdownFiles+1)/(stopFiles-slowdownFiles),
+		(debt/base-debtPaceStart)/(debtPaceStop-debtPaceStart),
+	)
+}
