@@ -8,8 +8,10 @@ package flagstone
 // level 0, or by the debt of compactions. At pressure p a write of n bytes owes
 // n/rate * p/(1-p), where rate is what flushes achieved lately: writers that are
 // faster than the flushes settle where they are as fast, and long before they
-// would be stopped. Paying in sleeps of a millisecond costs few writes anything:
-// a writer that is a fifth too fast pays once in a thousand rows of a kilobyte.
+// would be stopped. Paying in sleeps of three milliseconds costs few writes
+// anything: a writer of a row each three microseconds that has to be slowed to
+// half of that pays once in two thousand rows. (With sleeps of one millisecond it
+// was more than one in a thousand, so that they were the 99.9th percentile.)
 
 import (
 	"context"
@@ -24,8 +26,8 @@ import (
 const (
 	// paySlice is what has to be owed before a writer pays, and payMost what it
 	// pays at once.
-	paySlice = time.Millisecond
-	payMost  = 4 * time.Millisecond
+	paySlice = 3 * time.Millisecond
+	payMost  = 6 * time.Millisecond
 	// firstRate is the rate in bytes per second until a flush was measured.
 	firstRate = 200 << 20
 	// steepest bounds p/(1-p).

@@ -16,8 +16,8 @@ import (
 //
 // The answer comes from the indexes of the table files and estimates of the
 // memtables; no data is read. Sizes are those on disk, compressed. A piece can
-// be too large by a block of each table file that overlaps its end, and by one
-// partition key.
+// be too large by a sixteenth of splitBytes, or a block if that is more, of each
+// table file that overlaps its end, and by one partition key.
 func (t *Table) SplitPoints(ctx context.Context, splitBytes int64, limit int) ([][]row.Value, error) {
 	if splitBytes < 1 || limit < 0 {
 		return nil, fmt.Errorf("%w: split points of %d bytes, at most %d", ErrInvalid, splitBytes, limit)
@@ -30,7 +30,7 @@ func (t *Table) SplitPoints(ctx context.Context, splitBytes int64, limit int) ([
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		found, err := tree.Anchors()
+		found, err := tree.Anchors(splitBytes / partition.AnchorShare)
 		if err != nil {
 			return nil, t.store.describe(err)
 		}

@@ -55,10 +55,10 @@ type Job struct {
 	// keys: a table that overlaps too many bytes of them is cut early, because
 	// compacting it will have to read them all.
 	Grandparents []*manifest.FileMeta
-	// Pieces, if not 0, cuts a table where it has passed so many bytes of
-	// Grandparents, between two of them, and behind the last: for flushes,
-	// which do not cut by size. Merges of level 0 then take a part of the key
-	// range at a time, and several at once.
+	// Pieces, if not 0, cuts a table at so many bytes, and where it has passed as
+	// many of Grandparents, between two of them, and behind the last: for
+	// flushes. Merges of level 0 then take a part of the key range at a time,
+	// and several at once.
 	Pieces int64
 	Output Output
 	// Stopped, if not nil, is asked now and then; an error ends the merge.
@@ -299,7 +299,9 @@ func (c *cutter) before(key []byte, size int64) bool {
 		c.pass(key)
 		return size >= c.target || c.overlap > maxOverlapFactor*c.target
 	case c.pieces > 0:
-		return c.pass(key) && size >= c.pieces/leastPiece && (c.overlap >= c.pieces || len(c.grandparents) == 0)
+		passed := c.pass(key)
+		return size >= c.pieces ||
+			passed && size >= c.pieces/leastPiece && (c.overlap >= c.pieces || len(c.grandparents) == 0)
 	}
 	return false
 }

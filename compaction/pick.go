@@ -184,15 +184,15 @@ func (p *picker) expired() *Candidate {
 }
 
 // allExpired decides on the i-th file of a level. Its puts and finite markers
-// are below the cutoff, and so is all that its tombstones hide, with one
-// exception: a delete-row may hide a marker that never expires in an older
-// file.
+// are below the cutoff. Its tombstones hide nothing if no older file may hold
+// its rows; otherwise what they hide is below the cutoff too, with one exception:
+// a delete-row may hide a marker that never expires in an older file.
 func (p *picker) allExpired(level, i int) bool {
 	f := p.Levels[level][i]
 	if p.cutoff == 0 || f.Permanent || f.MaxVersion >= p.cutoff {
 		return false
 	}
-	if f.Tombstones == 0 {
+	if f.Tombstones == 0 || !p.older(level, i, anyFile) {
 		return true
 	}
 	return f.NewestTombstone <= p.horizon && !p.older(level, i, func(o *manifest.FileMeta) bool { return o.Permanent })

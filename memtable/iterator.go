@@ -162,6 +162,21 @@ func (it *Iterator) ReadRow(dst []row.Cell, limit int) ([]row.Cell, bool) {
 	return dst, true
 }
 
+// Sample calls fn with the keys of about one row in apart, at most one in a
+// quarter of that, in ascending order, without looking at the others: they are
+// the rows whose towers in the skiplist are high. The key is valid for as long as
+// the memtable is referenced.
+func (m *Memtable) Sample(apart int64, fn func(key []byte)) {
+	level := 0
+	for ; level < maxHeight-1 && 4<<(2*level) <= apart; level++ {
+	}
+	for l := link(m.row(m.head).next(level).Load()); l != 0; {
+		n := m.row(l)
+		fn(n.key())
+		l = link(n.next(level).Load())
+	}
+}
+
 // setIndexed makes l the current cell of the index.
 func (it *Iterator) setIndexed(l link) {
 	it.indexed = l

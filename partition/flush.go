@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 
@@ -69,15 +70,24 @@ func (t *Tree) Flush(upTo uint64, settle func(endSeq uint64) error) (freed int64
 	return freed, nil
 }
 
-// belowMemory says what the table files may hold of a row: nothing, while there
-// are none.
+// belowMemory says what the table files may hold of a row: nothing, where none of
+// them reaches. So rows that come in the order of their keys lose their
+// delete-rows when they are flushed, and their files can go unread once all of
+// it is expired. It is asked in ascending order of keys.
 func (s *state) belowMemory() func(key []byte) mvcc.Below {
-	for _, level := range s.version.levels {
-		if len(level) > 0 {
-			return nil
+	levels := &s.version.meta.Levels
+	rest := append(compaction.Runs(levels[0]), levels[1:]...)
+	return func(key []byte) mvcc.Below {
+		for i := range rest {
+			for len(rest[i]) > 0 && bytes.Compare(rest[i][0].Largest, key) < 0 {
+				rest[i] = rest[i][1:]
+			}
+			if len(rest[i]) > 0 && bytes.Compare(key, rest[i][0].Smallest) >= 0 {
+				return mvcc.BelowAnything
+			}
 		}
+		return mvcc.BelowNothing
 	}
-	return func([]byte) mvcc.Below { return mvcc.BelowNothing }
 }
 
 // keep completes a policy with how many versions are to be kept, where

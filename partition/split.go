@@ -14,20 +14,26 @@ type Anchor struct {
 	Bytes int64
 }
 
+// AnchorShare is how many anchors of a run there are in a piece of the size that
+// the caller of Anchors has in mind.
+const AnchorShare = 16
+
 // Anchors describes how the tree's data is spread over its keys, from the
 // indexes of its table files and from estimates of its memtables: no data block
 // is read. The anchors of all runs come in ascending order; table files count
-// with their stored, compressed size.
-func (t *Tree) Anchors() ([]Anchor, error) {
+// with their stored, compressed size. Anchors of one table file are apart bytes
+// or one block from each other, whichever is more, so that what this costs
+// depends on the number of pieces and files, not on the size of the data.
+func (t *Tree) Anchors(apart int64) ([]Anchor, error) {
 	s := t.pin()
 	defer s.unref()
 	var anchors []Anchor
 	for _, m := range s.memories {
-		anchors = append(anchors, memoryAnchors(m)...)
+		anchors = append(anchors, memoryAnchors(m, apart)...)
 	}
 	for _, level := range s.version.levels {
 		for _, f := range level {
-			found, err := fileAnchors(f, 0)
+			found, err := fileAnchors(f, apart)
 			if err != nil {
 				return nil, err
 			}
@@ -57,28 +63,18 @@ func fileAnchors(f *tableFile, apart int64) (anchors []Anchor, err error) {
 	return append(anchors, Anchor{f.meta.Largest, r.DataSize() - before}), nil
 }
 
-// A memtable does not know how large its rows are, only how large they are on
-// average. Up to maxAnchorRows of them share an anchor, fewer if it has few.
-const (
-	maxAnchorRows = 16
-	fewAnchors    = 256
-)
-
-func memoryAnchors(m *memory) (anchors []Anchor) {
+// memoryAnchors returns anchors that are about apart bytes from each other, at
+// random. A memtable does not know how large its rows are, only how large they
+// are on average.
+func memoryAnchors(m *memory, apart int64) (anchors []Anchor) {
 	rows := int64(m.table.Rows())
 	if rows == 0 {
 		return nil
 	}
-	perRow := max(m.table.Used()/rows, 1)
-	share := min(max(rows/fewAnchors, 1), maxAnchorRows)
-	it := m.table.NewIterator()
-	defer it.Close()
-	since := int64(0) // rows since the last anchor
-	for ok := it.First(); ok; ok = it.NextRow() {
-		if since++; since == share {
-			anchors = append(anchors, Anchor{bytes.Clone(it.RowKey()), perRow * since})
-			since = 0
-		}
+	used := m.table.Used()
+	m.table.Sample(apart/max(used/rows, 1), func(key []byte) { anchors = append(anchors, Anchor{Key: key}) })
+	for i := range anchors {
+		anchors[i].Bytes = used / int64(len(anchors))
 	}
 	return anchors
 }

@@ -42,7 +42,7 @@ func TestCutPointsDivideWithinTheirBound(t *testing.T) {
 		runs := 1 + int(seed%3)
 		names, rows := spread(r, rng, 150, runs)
 		before := r.fault.Calls(vfs.OpReadAt)
-		anchors, err := r.tree.Anchors()
+		anchors, err := r.tree.Anchors(0)
 		must(t, err)
 		opening := r.fault.Calls(vfs.OpReadAt) - before
 		var total, largest int64
@@ -62,6 +62,16 @@ func TestCutPointsDivideWithinTheirBound(t *testing.T) {
 		for _, piece := range []int64{300, 2000, 10_000, 1 << 30} {
 			points := CutPoints(anchors, 2, piece, math.MaxInt)
 			checkPieces(t, fmt.Sprintf("seed %d, pieces of %d", seed, piece), names, rows, points, piece, total, int64(runs)*largest)
+			// Coarse anchors: each run may add one, of a share of a piece or a block.
+			coarse, err := r.tree.Anchors(piece / AnchorShare)
+			must(t, err)
+			files := int64(len(r.tree.Meta().Levels[0]))
+			if fine := int64(len(anchors)); int64(len(coarse)) > min(fine, int64(runs)*AnchorShare*(total/piece+1)+2*files) {
+				t.Errorf("seed %d: %d anchors for pieces of %d in %d bytes", seed, len(coarse), piece, total)
+			}
+			slack := int64(runs) * (largest + piece/AnchorShare)
+			checkPieces(t, fmt.Sprintf("seed %d, coarse, pieces of %d", seed, piece), names, rows,
+				CutPoints(coarse, 2, piece, math.MaxInt), piece, total, slack)
 			for _, limit := range []int{0, 1, 5} {
 				limited := CutPoints(anchors, 2, piece, limit)
 				if len(limited) != min(limit, len(points)) {
@@ -132,7 +142,7 @@ func TestAnchorsOfMemtablesCountToo(t *testing.T) {
 		}
 	}
 	before := r.fault.Calls(vfs.OpAll)
-	anchors, err := r.tree.Anchors()
+	anchors, err := r.tree.Anchors(0)
 	must(t, err)
 	if n := r.fault.Calls(vfs.OpAll) - before; n != 0 {
 		t.Errorf("%d calls to the disk", n)
