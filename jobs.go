@@ -125,21 +125,25 @@ func (s *Store) Settle(ctx context.Context) error {
 		if err := s.waitForJobs(ctx, executor.Flush); err != nil {
 			return err
 		}
-		for _, t := range s.Tables() {
-			for _, tree := range t.partitions().Trees() {
-				s.rest(tree)
-			}
+		trees := s.trees()
+		for _, tree := range trees {
+			s.rest(tree)
 		}
 		if err := s.waitForJobs(ctx, executor.Flush, executor.Compaction); err != nil {
 			return err
 		}
-		s.work.mu.Lock()
-		written := len(s.work.watched) > 0
-		s.work.mu.Unlock()
-		if !written {
+		if !slices.ContainsFunc(trees, func(t *partition.Tree) bool { return !s.work.isIdle(t) }) {
 			return nil
 		}
 	}
+}
+
+// trees returns the partitions of all tables.
+func (s *Store) trees() (trees []*partition.Tree) {
+	for _, t := range s.Tables() {
+		trees = append(trees, t.partitions().Trees()...)
+	}
+	return trees
 }
 
 // waitForJobs returns when no job of these classes is queued or runs, with the

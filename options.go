@@ -157,6 +157,8 @@ type Seams struct {
 	// ValueThreshold is the length from which values go to value files; 0 stands
 	// for the default, a negative number for none.
 	ValueThreshold int
+	// Levels replaces the shape of the trees, as far as its fields are set.
+	Levels compaction.Config
 }
 
 // newPool makes the goroutines that background work runs on: one flush and one
@@ -228,5 +230,7 @@ func (o Options) valueThreshold() int {
 
 // levels derives the shape of the trees from the options.
 func (o Options) levels() compaction.Config {
-	return compaction.Config{TableFileSize: o.TableFileSize}
+	cfg := o.Seams.Levels
+	cfg.TableFileSize = o.TableFileSize
+	return cfg
 }

@@ -122,6 +122,16 @@ func (m *machine) compact() {
 	m.wholeStoreDone("compact", err)
 }
 
+// settle lets the store rest: what waits until nobody writes is done. It makes
+// nothing durable.
+func (m *machine) settle() {
+	var err error
+	m.atRisk(func() { err = m.store.Settle(m.ctx) })
+	if err != nil && m.after == nil {
+		m.fail("settle: %v", err)
+	}
+}
+
 // wholeStoreDone notes that everything is durable after an operation on the
 // whole store, unless the power failed.
 func (m *machine) wholeStoreDone(what string, err error) {

@@ -1,6 +1,7 @@
 package modeltest
 
 import (
+	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/compaction"
 )
 
 func TestMain(m *testing.M) {
@@ -46,6 +48,7 @@ var actions = []struct {
 	{"all background jobs", 10, (*machine).drain},
 	{"flush", 10, (*machine).flush},
 	{"compact", 4, (*machine).compact},
+	{"settle", 6, (*machine).settle},
 	{"alter", 15, (*machine).alter},
 	{"delete versions and lower the limit", 15, (*machine).deleteAndLower},
 	{"drop or create a table", 3, (*machine).dropTable},
@@ -61,8 +64,10 @@ func configs() []config {
 	tiny := flagstone.Options{
 		MemtableSize: 2 * kib, TableFileSize: 4 * kib, WALSegmentSize: 16 * kib, CacheSize: 8 * kib,
 	}
+	tiny.Seams.Levels = compaction.Config{L0Trigger: 4, LevelBase: 16 * kib} // more levels than the usual shape makes
 	smallest, unsynced, zstd := tiny, tiny, tiny
 	smallest.MemtableSize, smallest.TableFileSize, smallest.CacheSize = kib, 2*kib, 1
+	smallest.Seams.Levels.LevelBase = 8 * kib
 	smallest.Compression = flagstone.CompressionNone
 	unsynced.Sync = flagstone.SyncNone
 	zstd.Compression = flagstone.CompressionZstd
@@ -132,6 +137,56 @@ func setting(t *testing.T, name string, value uint64) uint64 {
 		return n
 	}
 	return value
+}
+
+// randomConfigs is how many configurations TestModelWithRandomOptions tries.
+const randomConfigs = 20
+
+// randomOptions draws every option that changes what the engine does in the
+// background, small enough that it has much to do.
+func randomOptions(rng *rand.Rand) config {
+	size := func(most int64) int64 { return 1<<10 + rng.Int64N(most) }
+	o := flagstone.Options{
+		Sync:           []flagstone.SyncMode{flagstone.SyncAlways, flagstone.SyncNone}[rng.IntN(2)],
+		MemtableSize:   size(8 << 10),
+		TableFileSize:  size(16 << 10),
+		WALSegmentSize: 4<<10 + size(64<<10),
+		CacheSize:      size(32 << 10),
+		Compression:    flagstone.Compression(rng.IntN(3)),
+		TableReads:     flagstone.TableReads(rng.IntN(3)),
+	}
+	if rng.IntN(3) == 0 {
+		o.MemoryBudget = 8<<10 + size(64<<10)
+	}
+	if rng.IntN(3) == 0 {
+		o.Seams.ValueThreshold = 1 + rng.IntN(64)
+	}
+	if rng.IntN(3) > 0 {
+		o.Seams.Levels = compaction.Config{
+			L0Trigger: 1 + rng.IntN(10), IdleDepth: 1 + rng.IntN(4), Multiplier: 2 + rng.Int64N(10),
+			L0Size: size(32 << 10), LevelBase: size(64 << 10),
+		}
+	}
+	return config{rows: 20 + rng.IntN(800), options: o, wild: rng.IntN(2) == 0}
+}
+
+// TestModelWithRandomOptions does a third of the operations of TestModel, under
+// options that are drawn from the seed.
+func TestModelWithRandomOptions(t *testing.T) {
+	ops := setting(t, "FLAGSTONE_MODEL_OPS", quickOps())
+	seed := setting(t, "FLAGSTONE_MODEL_SEED", uint64(rand.Uint32()))
+	share := ops / 3 / randomConfigs
+	for n := range uint64(randomConfigs) {
+		cfg := randomOptions(rand.New(rand.NewPCG(seed, n)))
+		cfg.name = fmt.Sprintf("%d", n)
+		t.Run(cfg.name, func(t *testing.T) {
+			t.Parallel()
+			t.Logf("FLAGSTONE_MODEL_SEED=%d FLAGSTONE_MODEL_OPS=%d, %+v", seed, ops, cfg.options)
+			for episode := uint64(0); episode*episodeOps < share; episode++ {
+				newMachine(t, cfg, seed+episode).run(int(min(episodeOps, share-episode*episodeOps)))
+			}
+		})
+	}
 }
 
 // checkCoverage makes sure that the run came to where it should: a test that
