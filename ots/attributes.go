@@ -37,6 +37,9 @@ type attributes struct {
 	BloomFilterType  *int32              `json:"bloom_filter_type,omitempty"`
 	BlockSize        *int32              `json:"block_size,omitempty"`
 	EnableLocalTxn   *bool               `json:"enable_local_txn,omitempty"`
+	// GeneratedCeiling is above every value that was generated for the
+	// auto-increment key column; see generate.go.
+	GeneratedCeiling int64 `json:"generated_ceiling,omitempty"`
 }
 
 // definedAttributes is one predefined column. Type is a number of row.Type.

@@ -1,12 +1,16 @@
 package ots
 
 // This file writes batches: BatchWriteRow (PROTOCOL 6.7). A batch is a way to
-// send many row changes at once, not a transaction: each row succeeds or fails
-// by itself. The changes are applied in the order of the request and then waited
-// for together, so that a batch costs about one sync of the log.
+// send many row changes at once: each row succeeds or fails by itself. The
+// changes are applied first and then waited for together, so that a batch costs
+// about one sync of the log. Changes that read their rows are applied in
+// parallel, since each may have to wait for the disk; the others in the order
+// of the request. Atomic batches are in atomic.go.
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -17,37 +21,69 @@ func (e *Engine) BatchWriteRow(ctx context.Context, instance string, req *BatchW
 		return nil, err
 	}
 	pending := make([][]pendingWrite, len(req.Tables))
+	var readers []*pendingWrite
 	for i := range req.Tables {
 		changes := req.Tables[i].Changes
 		pending[i] = make([]pendingWrite, len(changes))
 		t, bad := e.table(instance, req.Tables[i].Table)
+		if req.Atomic && bad == nil {
+			e.startAtomic(ctx, t, changes, pending[i])
+			continue
+		}
 		for j := range changes {
-			if bad != nil {
-				pending[i][j].err = bad
-				continue
+			w := &pending[i][j]
+			switch {
+			case bad != nil:
+				w.err = bad
+			case changes[j].reads():
+				w.table, w.change = t, &changes[j]
+				readers = append(readers, w)
+			default:
+				*w = e.startWrite(ctx, t, &changes[j])
 			}
-			pending[i][j] = e.startWrite(ctx, t, &changes[j])
 		}
 	}
+	inParallel(len(readers), func() func(int) {
+		return func(i int) { *readers[i] = e.startWrite(ctx, readers[i].table, readers[i].change) }
+	})
 	resp := &BatchWriteRowResponse{Tables: make([]TableWriteResults, len(req.Tables))}
 	for i := range pending {
 		results := make([]RowWriteResult, len(pending[i]))
 		for j := range pending[i] {
-			results[j] = e.finishWrite(ctx, pending[i][j])
+			results[j] = e.finishWrite(ctx, &pending[i][j])
 		}
 		resp.Tables[i] = TableWriteResults{Table: req.Tables[i].Table, Rows: results}
 	}
 	return resp, nil
 }
 
+// inParallel has workers do 0 to n-1 and returns when all is done. Each worker
+// is made by its own call of worker. A few items are not worth a goroutine.
+func inParallel(n int, worker func() (do func(i int))) {
+	const (
+		workers   = 8
+		perWorker = 4
+	)
+	var next atomic.Int64
+	work := func() {
+		do := worker()
+		for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+			do(i)
+		}
+	}
+	var others sync.WaitGroup
+	for range min(workers, n/perWorker) - 1 {
+		others.Go(work)
+	}
+	work()
+	others.Wait()
+}
+
 // checkBatchWrite checks what is wrong with a batch whatever its tables are
 // like; that refuses all of it.
 func (l *Limits) checkBatchWrite(req *BatchWriteRowRequest) *Error {
-	if req.TransactionID != nil && *req.TransactionID != "" {
-		return unsupported("Local transactions are")
-	}
-	if req.Atomic {
-		return unsupported("Atomic batches (is_atomic) are")
+	if err := checkTransaction(req.TransactionID); err != nil {
+		return err
 	}
 	if len(req.Tables) == 0 {
 		return invalid("No row is specified in BatchWriteRow.")
@@ -73,51 +109,59 @@ func (l *Limits) checkBatchWrite(req *BatchWriteRowRequest) *Error {
 		return invalid("The total data size of BatchWriteRow request exceeds the limit, limit size: %d, data size: %d.",
 			l.BatchWriteBytes, size)
 	}
+	reading := false
 	for i := range req.Tables {
 		for j := range req.Tables[i].Changes {
-			if err := l.checkWrite(&req.Tables[i].Changes[j]); err != nil {
+			c := &req.Tables[i].Changes[j]
+			if err := l.checkWrite(c); err != nil {
 				return err
 			}
+			reading = reading || c.reads()
 		}
+	}
+	if !reading {
+		return nil
 	}
 	return checkRepeatedRows(req, rows)
 }
 
 // checkRepeatedRows refuses a batch in which a row occurs more than once and
-// one of its changes expects something of it: the outcome would depend on the
+// the outcome of one of its changes depends on it: it would depend on the
 // order in which a service applies them. Keys that are no key of any table are
 // left to the check against the schema.
 func checkRepeatedRows(req *BatchWriteRowRequest, rows int) *Error {
-	if !hasExpectations(req) {
-		return nil
-	}
-	expecting := make(map[string]bool, rows) // row -> one of its changes has an expectation
+	before := make(map[string]*RowChange, rows)
 	for i := range req.Tables {
 		changes := req.Tables[i].Changes
 		for j := range changes {
+			c := &changes[j]
 			id := append([]byte(req.Tables[i].Table), '/')
-			id, err := row.AppendKey(id, row.MaxKeyColumns, keyTuple(changes[j].Row.Key)...)
+			id, err := row.AppendKey(id, row.MaxKeyColumns, keyTuple(c.Row.Key)...)
 			if err != nil {
 				continue
 			}
-			expects := changes[j].Existence != ExistenceIgnore
-			before, repeated := expecting[string(id)]
-			if repeated && (before || expects) {
-				return invalid("Repeated rows do not support row exist expectation check in BatchModify.")
+			first := before[string(id)]
+			if first == nil {
+				before[string(id)] = c
+				continue
 			}
-			expecting[string(id)] = before || expects
+			if err := mayRepeat(first, c); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-func hasExpectations(req *BatchWriteRowRequest) bool {
-	for i := range req.Tables {
-		for j := range req.Tables[i].Changes {
-			if req.Tables[i].Changes[j].Existence != ExistenceIgnore {
-				return true
-			}
-		}
+// mayRepeat returns why two changes may not change one row in one batch.
+func mayRepeat(a, b *RowChange) *Error {
+	switch {
+	case a.Existence != ExistenceIgnore || b.Existence != ExistenceIgnore:
+		return invalid("Repeated rows do not support row exist expectation check in BatchModify.")
+	case a.condition != nil || b.condition != nil:
+		return invalid("Repeated rows do not support row condition check in BatchModify.")
+	case a.increments() || b.increments():
+		return invalid("Repeated rows do not support atomic increment in BatchModify.")
 	}
-	return false
+	return nil
 }

@@ -53,7 +53,7 @@ func writeCost(c *RowChange) CapacityUnit {
 	} else {
 		cost.Write = units(changeSize(&c.Row))
 	}
-	if c.Existence != ExistenceIgnore || len(c.ColumnCondition) > 0 {
+	if c.Existence != ExistenceIgnore || c.ColumnCondition != nil {
 		cost.Read = units(keySize(c.Row.Key))
 	}
 	return cost

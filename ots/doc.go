@@ -8,13 +8,15 @@
 // table and the fit of the key to its schema, then the operation. In a batch,
 // the first step refuses the whole request; the others refuse single rows.
 //
-// The layer holds no state of its own that matters. What decides a write, the
-// existence of the row and the clock, is looked at by the function that the
-// engine runs under the row's latch (write.go), so conditions are atomic with
-// the change and versions of the server never decrease within a row.
+// What decides a write, the row as it is and the clock, is looked at by the
+// function that the engine runs under the row's latch (write.go), so conditions
+// and increments are atomic with the change and versions of the server never
+// decrease within a row. Filters are trees (filter.go) that are judged on the
+// cells as a scan delivers them (judge.go). What the layer keeps in memory can
+// be made again from the store; generated keys are durable before they are
+// given out (generate.go).
 //
-// Features that are not offered yet (filters, column conditions, atomic
-// increments, generated keys, streams, local transactions, atomic batches,
-// secondary indexes, encryption) are refused by name; nothing that a request
-// says is left out silently.
+// Features that are not offered yet (streams, local transactions, secondary
+// indexes, encryption) are refused by name; nothing that a request says is left
+// out silently.
 package ots

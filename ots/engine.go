@@ -7,6 +7,7 @@ package ots
 
 import (
 	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"sync"
 
@@ -26,8 +27,9 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Engine is the Service over a store. It keeps no state of its own that
-// matters: everything is in the store, and several Engines may share one.
+// Engine is the Service over a store. What it keeps in memory can be made again
+// from the store, which is to have one Engine at a time: checks of tables, and
+// generated keys, rely on no other changing tables meanwhile.
 type Engine struct {
 	store     *flagstone.Store
 	limits    Limits
@@ -35,6 +37,7 @@ type Engine struct {
 	logger    *slog.Logger
 
 	attributes sync.Map // table id -> *cachedAttributes
+	generators generators
 
 	tableOps sync.Mutex // held by operations that change the set of tables or a table's options
 	opTimes  []int64    // wall clock of the newest such operations; see Limits.EnforceRates
@@ -57,6 +60,7 @@ func New(store *flagstone.Store, opts Options) (*Engine, error) {
 	if e.logger == nil {
 		e.logger = slog.New(slog.DiscardHandler)
 	}
+	e.generators.seed = maphash.MakeSeed()
 	if err := CheckInstances(opts.Instances, e.limits); err != nil {
 		return nil, err
 	}

@@ -29,7 +29,7 @@ func (l *Limits) checkKey(key []KeyValue, use keyUse) *Error {
 		}
 		if k.AutoIncrement {
 			if use == keyOfWrite {
-				return unsupported("Generated primary key values (AUTO_INCREMENT) are")
+				continue
 			}
 			return invalid("PKAutoIncr can't be used for read operations.")
 		}
@@ -73,7 +73,8 @@ func isKeyColumn(key []KeyValue, name string) bool {
 }
 
 // matchKey checks a key against a table's schema: all columns, in order, by
-// name and type. Errors are OTSInvalidPK.
+// name and type, and the placeholder for a generated value only where the
+// table generates one. Errors are OTSInvalidPK.
 func matchKey(schema []flagstone.KeyColumn, key []KeyValue) *Error {
 	if len(key) != len(schema) {
 		return invalidPK("Validate PK size fail. Input: %d, Meta: %d.", len(key), len(schema))
@@ -81,6 +82,12 @@ func matchKey(schema []flagstone.KeyColumn, key []KeyValue) *Error {
 	for i := range key {
 		if key[i].Name != schema[i].Name {
 			return invalidPK("Validate PK name fail. Input: %s, Meta: %s.", key[i].Name, schema[i].Name)
+		}
+		if key[i].AutoIncrement {
+			if !schema[i].AutoIncrement {
+				return invalidPK("Validate PK type fail. Input: VT_AUTO_INCREMENT, Meta: %s.", typeName(schema[i].Type))
+			}
+			continue
 		}
 		if t := key[i].Value.Type(); t != schema[i].Type && !isBound(t) {
 			return invalidPK("Validate PK type fail. Input: %s, Meta: %s.", typeName(t), typeName(schema[i].Type))

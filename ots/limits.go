@@ -54,8 +54,9 @@ type Limits struct {
 	RequestBytes int // of an HTTP body
 
 	// Filters and conditions.
-	FilterConditions int // nodes of one filter, counted with its composites
-	FilterRegexBytes int
+	FilterConditions int // comparisons in one filter; 0: not limited by themselves
+	FilterNodes      int // comparisons and composites of one filter, at most MaxFilterNodes
+	FilterRegexBytes int // of a value transfer rule
 
 	// Streams, throughput, transactions.
 	StreamExpirationHours int32
@@ -104,6 +105,7 @@ func Documented() Limits {
 		RequestBytes: 5 * megabyte,
 
 		FilterConditions: 10,
+		FilterNodes:      MaxFilterNodes,
 		FilterRegexBytes: 256,
 
 		StreamExpirationHours: 24,
@@ -121,7 +123,7 @@ func Current() Limits {
 	l.LooseColumnNames = true
 	l.WriteRowBytes = 4 * megabyte
 	l.ColumnsToGet = 1024
-	l.FilterConditions = 32
+	l.FilterConditions = 0
 	l.StreamExpirationHours = 168
 	return l
 }

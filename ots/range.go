@@ -99,10 +99,11 @@ func (p *rangePage) read(ctx context.Context, start, end []row.Value, backward b
 		}
 		p.scannedRows++
 		p.scannedBytes += size
-		if !p.selects(found) {
-			continue
+		selected, err := p.selects(found)
+		if err == nil && selected {
+			err = p.add(found)
 		}
-		if err := p.add(found); err != nil {
+		if err != nil {
 			return err
 		}
 	}

@@ -122,7 +122,8 @@ func TestMalformedRangeRequestsAreRefused(t *testing.T) {
 		{func(r *GetRangeRequest) { r.Start.DeleteMarker = true }, "Delete marker cannot be given."},
 		{func(r *GetRangeRequest) { r.End.Cells = []Cell{cell("c", 1)} }, "Attribute column cannot be given while reading data."},
 		{func(r *GetRangeRequest) { r.MaxVersions = nil }, "No version condition is specified."},
-		{func(r *GetRangeRequest) { r.Filter = []byte{1} }, "Filters are not supported yet by this server."},
+		{func(r *GetRangeRequest) { r.Filter = &Filter{} }, "Deserialize filter failed"},
+		{func(r *GetRangeRequest) { r.TransactionID = ptr("") }, "TransactionID is invalid."},
 		{func(r *GetRangeRequest) { r.TransactionID = ptr("x") }, "Local transactions are not supported yet by this server."},
 	} {
 		req := everything()

@@ -6,6 +6,7 @@ package ots
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 
 	flagstone "github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/row"
@@ -26,11 +27,15 @@ type projection struct {
 	// keyColumns[i] says whether key column i was named in columns_to_get;
 	// nil if nothing was.
 	keyColumns []bool
+	filter     *predicate // nil: none
 }
 
 // on resolves the names of a selection against a table's key.
 func (r reading) on(t *table) projection {
-	p := projection{table: t, options: r.options}
+	p := projection{table: t, options: r.options, filter: r.filter}
+	if p.filter != nil {
+		p.filter.bind(t.key)
+	}
 	if r.columns != nil {
 		p.cellsOnly = true
 		p.keyColumns = make([]bool, len(t.key))
@@ -63,8 +68,21 @@ func (p *projection) size(r *flagstone.Row) int64 {
 	return size
 }
 
-// selects reports whether a row that exists belongs into the answer.
-func (p *projection) selects(r *flagstone.Row) bool { return !p.cellsOnly || len(r.Cells) > 0 }
+// selects reports whether a row that exists belongs into the answer, and cuts
+// its cells to those that the filter lets through. The filter sees the cells
+// that are selected, and no others.
+func (p *projection) selects(r *flagstone.Row) (bool, error) {
+	switch {
+	case p.cellsOnly && len(r.Cells) == 0:
+		return false, nil
+	case p.filter == nil:
+		return true, nil
+	case p.filter.filter.Type == FilterPagination:
+		r.Cells = append(r.Cells[:0], p.filter.filter.page(r.Cells)...) // a scan keeps the memory
+		return true, nil
+	}
+	return p.filter.passes(r)
+}
 
 // cells converts the selected cells. Their values share r's memory.
 func (p *projection) cells(r *flagstone.Row, names interner) ([]Cell, error) {
@@ -155,18 +173,27 @@ func (e *Engine) readRow(ctx context.Context, p *projection, key *Row, names int
 	if found == nil {
 		return ReadResult{Consumed: readCost(0)}, nil
 	}
-	result := ReadResult{Consumed: readCost(p.size(found))}
-	if p.selects(found) {
-		cells, err := p.cells(found, names)
-		if err != nil {
-			return ReadResult{}, e.asError(err, "get row", p.table.name, false)
-		}
-		result.Row = &Row{Key: nameKey(p.table.key, found.Key()), Cells: cells}
+	size := p.size(found)
+	selected, err := p.selects(found)
+	var cells []Cell
+	if selected {
+		cells, err = p.cells(found, names)
 	}
-	return result, nil
+	switch {
+	case err != nil:
+		return ReadResult{}, e.asError(err, "get row", p.table.name, false)
+	case !selected && p.filter != nil:
+		return ReadResult{Consumed: readCost(0)}, nil
+	case !selected:
+		return ReadResult{Consumed: readCost(size)}, nil
+	}
+	return ReadResult{
+		Row: &Row{Key: nameKey(p.table.key, found.Key()), Cells: cells}, Consumed: readCost(size),
+	}, nil
 }
 
-// BatchGetRow reads rows of several tables (PROTOCOL 5.7). What is wrong with
+// BatchGetRow reads rows of several tables (PROTOCOL 5.7), the rows of a table
+// in parallel, since each may have to wait for the disk. What is wrong with
 // the request whatever the tables are like refuses all of it; the rest refuses
 // single rows.
 func (e *Engine) BatchGetRow(ctx context.Context, instance string, req *BatchGetRowRequest) (*BatchGetRowResponse, error) {
@@ -174,8 +201,7 @@ func (e *Engine) BatchGetRow(ctx context.Context, instance string, req *BatchGet
 	if bad != nil {
 		return nil, bad
 	}
-	names := interner{}
-	var size int64
+	var size atomic.Int64
 	resp := &BatchGetRowResponse{Tables: make([]TableReadResults, len(req.Tables))}
 	for i := range req.Tables {
 		gets := &req.Tables[i]
@@ -189,14 +215,17 @@ func (e *Engine) BatchGetRow(ctx context.Context, instance string, req *BatchGet
 			continue
 		}
 		p := selections[i].on(t)
-		for j := range gets.Rows {
-			if size > e.limits.BatchGetBytes {
-				results[j].Err = &Error{Code: CodeServerBusy, Message: "Server is busy."}
-				continue
+		inParallel(len(gets.Rows), func() func(int) {
+			names := interner{}
+			return func(j int) {
+				if size.Load() > e.limits.BatchGetBytes {
+					results[j].Err = &Error{Code: CodeServerBusy, Message: "Server is busy."}
+					return
+				}
+				results[j].ReadResult, results[j].Err = e.readRow(ctx, &p, &gets.Rows[j], names)
+				size.Add(results[j].size())
 			}
-			results[j].ReadResult, results[j].Err = e.readRow(ctx, &p, &gets.Rows[j], names)
-			size += results[j].size()
-		}
+		})
 	}
 	return resp, nil
 }

@@ -203,7 +203,8 @@ func TestMalformedReadsAreRefusedWithTheServicesMessages(t *testing.T) {
 				"The number of columns from the request exceeds the limit, limit count: %d, column count: %d.", limit, limit+1)},
 			{Row{Key: pk("a")}, with(func(s *Selection) { s.StartColumn = ptr("#s") }), p, "Invalid column name: '#s'."},
 			{Row{Key: pk("a")}, with(func(s *Selection) { s.EndColumn = ptr("#e") }), p, "Invalid column name: '#e'."},
-			{Row{Key: pk("a")}, with(func(s *Selection) { s.Filter = []byte{1} }), p, "Filters are not supported yet by this server."},
+			{Row{Key: pk("a")}, with(func(s *Selection) { s.Filter = &Filter{} }), p, "Deserialize filter failed"},
+			{Row{Key: pk("a")}, with(func(s *Selection) { s.TransactionID = ptr("") }), p, "TransactionID is invalid."},
 			{Row{Key: pk("a")}, with(func(s *Selection) { s.Token = []byte{1} }), p, "Tokens for reading a row in parts are not supported yet by this server."},
 			{Row{Key: pk("a")}, with(func(s *Selection) { s.TransactionID = ptr("x") }), p, "Local transactions are not supported yet by this server."},
 		} {

@@ -51,7 +51,7 @@ func (e *Engine) CreateTable(ctx context.Context, instance string, req *CreateTa
 	}
 	setEngineOptions(&spec.Options, req.Options)
 	for _, k := range req.PrimaryKey {
-		spec.Key = append(spec.Key, flagstone.KeyColumn{Name: k.Name, Type: k.Type})
+		spec.Key = append(spec.Key, flagstone.KeyColumn{Name: k.Name, Type: k.Type, AutoIncrement: k.AutoIncrement})
 	}
 	if _, err := e.store.CreateTable(ctx, spec); err != nil {
 		return e.asError(err, "create table", req.Table, false)
@@ -82,6 +82,9 @@ func (l *Limits) checkCreate(req *CreateTableRequest) *Error {
 		return err
 	}
 	if err := l.checkSchema(req.PrimaryKey); err != nil {
+		return err
+	}
+	if err := checkGenerated(req); err != nil {
 		return err
 	}
 	if err := l.checkDefinedColumns(req); err != nil {
@@ -120,12 +123,29 @@ func (l *Limits) checkSchema(key []KeyColumn) *Error {
 			}
 		}
 		switch {
-		case k.AutoIncrement:
-			return unsupported("Generated primary key values (AUTO_INCREMENT) are")
 		case k.Type == row.TypeNone:
 			return invalid("Invalid column type, only STRING,INTEGER,BINARY is allowed.")
 		case !k.Type.IsKeyType():
 			return invalid("%s is an invalid type for the primary key.", strings.TrimPrefix(typeName(k.Type), "VT_"))
+		}
+	}
+	return nil
+}
+
+// checkGenerated checks the auto-increment column of a new table.
+func checkGenerated(req *CreateTableRequest) *Error {
+	count := 0
+	for i, k := range req.PrimaryKey {
+		switch {
+		case !k.AutoIncrement:
+			continue
+		case i == 0:
+			return invalid("First primary key can't be auto increment, table: %s.", req.Table)
+		case k.Type != row.TypeInteger:
+			return invalid("AUTO_INCREMENT primary key must be integer.")
+		}
+		if count++; count > 1 {
+			return invalid("AUTO_INCREMENT primary key count must <= 1.")
 		}
 	}
 	return nil
@@ -292,5 +312,6 @@ func (e *Engine) DeleteTable(ctx context.Context, instance, name string) error {
 		return e.asError(err, "delete table", name, false)
 	}
 	e.attributes.Delete(t.info.ID)
+	e.generators.tables.Delete(t.info.ID)
 	return nil
 }

@@ -55,7 +55,7 @@ func TestCreateTableIsCheckedWithTheServicesMessages(t *testing.T) {
 			{tableRequest("t", "a", row.TypeDouble), "DOUBLE is an invalid type for the primary key."},
 			{tableRequest("t", "a", row.TypeBoolean), "BOOLEAN is an invalid type for the primary key."},
 			{tableRequest("t", "a", row.TypeNone), "Invalid column type, only STRING,INTEGER,BINARY is allowed."},
-			{with(func(r *CreateTableRequest) { r.PrimaryKey[0].AutoIncrement = true }), "Generated primary key values (AUTO_INCREMENT) are not supported yet by this server."},
+			{with(func(r *CreateTableRequest) { r.PrimaryKey[0].AutoIncrement = true }), "First primary key can't be auto increment, table: t."},
 			{with(func(r *CreateTableRequest) { r.Options = nil }), "Time-to-live is missing while creating table."},
 			{option(func(o *TableOptions) { o.TimeToLive = nil }), "Time-to-live is missing while creating table."},
 			{option(func(o *TableOptions) { o.MaxVersions = nil }), "MaxVersions is missing while creating table."},

@@ -207,9 +207,11 @@ type RowChange struct {
 	Type            ChangeType
 	Row             Row
 	Existence       RowExistence
-	ColumnCondition []byte // a serialized Filter message; empty: none
+	ColumnCondition *Filter // nil: none
 	Return          ReturnType
 	ReturnColumns   []string
+
+	condition *predicate // made of ColumnCondition when it is checked
 }
 
 // WriteRowRequest is PutRow, UpdateRow or DeleteRow.
@@ -263,7 +265,7 @@ type Selection struct {
 	TimeRange     *TimeRange
 	StartColumn   *string
 	EndColumn     *string
-	Filter        []byte // a serialized Filter message; empty: none
+	Filter        *Filter // nil: none
 	Token         []byte
 	TransactionID *string
 }

@@ -6,6 +6,7 @@ package ots
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -105,8 +106,12 @@ func (l *Limits) checkChange(c *RowChange) *Error {
 	if c.Existence > ExistenceExpectNot {
 		return invalid("Invalid row-existence expectation: %d.", c.Existence)
 	}
-	if len(c.ColumnCondition) > 0 {
-		return unsupported("Column conditions are")
+	var err *Error
+	if c.condition, err = l.checkFilter(c.ColumnCondition, false); err != nil {
+		return err
+	}
+	if generatedColumn(c.Row.Key) >= 0 && (c.Existence != ExistenceIgnore || c.condition != nil) {
+		return invalid("Can't set condition when modify row with pk auto increment.")
 	}
 	if err := l.checkChangeShape(c); err != nil {
 		return err
@@ -114,7 +119,7 @@ func (l *Limits) checkChange(c *RowChange) *Error {
 	if err := l.checkChangeCells(c); err != nil {
 		return err
 	}
-	return checkReturn(c)
+	return l.checkReturn(c)
 }
 
 // checkChangeShape checks what the type of a change allows it to hold.
@@ -133,6 +138,9 @@ func (l *Limits) checkChangeShape(c *RowChange) *Error {
 		}
 		if len(c.Row.Cells) > 0 {
 			return invalid("Invalid delete row request: unexpected cells in request.")
+		}
+		if generatedColumn(c.Row.Key) >= 0 {
+			return invalid("PKAutoIncr can't be used for delete operations.")
 		}
 	default:
 		return invalid("The modify type is invalid.")
@@ -155,6 +163,9 @@ func (l *Limits) checkChangeCells(c *RowChange) *Error {
 		if err := l.checkCell(cell); err != nil {
 			return err
 		}
+	}
+	if err := checkIncrements(c); err != nil {
+		return err
 	}
 	if count := countColumns(c.Row.Cells, l.ColumnsPerWrite); count > l.ColumnsPerWrite {
 		return invalid("The number of attribute columns exceeds the limit, limit count: %d, column count: %d.",
@@ -181,7 +192,12 @@ func (l *Limits) checkCell(cell *Cell) *Error {
 			return invalid("Timestamp cannot be given when type is DELETE_ALL_VERSION.")
 		}
 	case OpIncrement:
-		return unsupported("Atomic increments are")
+		if t := cell.Value.Type(); t != row.TypeInteger {
+			return invalid("%s is an invalid type for the atomic increment of column: '%s'.", typeName(t), cell.Name)
+		}
+		if cell.HasVersion {
+			return invalid("Timestamp cannot be given when type is INCREMENT.")
+		}
 	default:
 		return invalid("Invalid op type of cell: %d.", cell.Op)
 	}
@@ -230,9 +246,31 @@ func countColumns(cells []Cell, limit int) int {
 	return len(seen)
 }
 
+// checkIncrements refuses a change that increments a column and has another
+// operation on it.
+func checkIncrements(c *RowChange) *Error {
+	if !c.increments() {
+		return nil
+	}
+	seen := make(map[string]CellOp, len(c.Row.Cells))
+	for i := range c.Row.Cells {
+		cell := &c.Row.Cells[i]
+		before, repeated := seen[cell.Name]
+		if repeated && (before == OpIncrement || cell.Op == OpIncrement) {
+			return invalid("Column '%s' has an atomic increment and another operation in one request.", cell.Name)
+		}
+		seen[cell.Name] = cell.Op
+	}
+	return nil
+}
+
 // checkReturn checks what a write shall return. RT_AFTER_MODIFY returns
-// incremented columns, and a change with increments has been refused before.
-func checkReturn(c *RowChange) *Error {
+// incremented columns and nothing else.
+func (l *Limits) checkReturn(c *RowChange) *Error {
+	if n := len(c.ReturnColumns); n > l.ColumnsPerWrite {
+		return invalid("The number of columns from the request exceeds the limit, limit count: %d, column count: %d.",
+			l.ColumnsPerWrite, n)
+	}
 	switch c.Return {
 	case ReturnNone:
 	case ReturnPK:
@@ -240,7 +278,14 @@ func checkReturn(c *RowChange) *Error {
 			return invalid("Return column names cannot be given when return type is RT_PK.")
 		}
 	case ReturnAfterModify:
-		return invalid("Return type RT_AFTER_MODIFY can only be given with atomic increments.")
+		if !c.increments() {
+			return invalid("Return type RT_AFTER_MODIFY can only be given with atomic increments.")
+		}
+		for _, name := range c.ReturnColumns {
+			if !slices.ContainsFunc(c.Row.Cells, func(cell Cell) bool { return cell.Op == OpIncrement && cell.Name == name }) {
+				return invalid("Return column '%s' is not incremented by the request.", printable(name))
+			}
+		}
 	default:
 		return invalid("Invalid return type: %d.", c.Return)
 	}
@@ -251,6 +296,7 @@ func checkReturn(c *RowChange) *Error {
 type reading struct {
 	columns []string // as given, each name once; nil: all
 	options flagstone.ReadOptions
+	filter  *predicate
 }
 
 // checkSelection checks the part of a read that is common to all reads.
@@ -258,12 +304,12 @@ type reading struct {
 func (l *Limits) checkSelection(s *Selection, versionMissing string) (reading, *Error) {
 	var r reading
 	switch {
-	case len(s.Filter) > 0:
-		return r, unsupported("Filters are")
 	case len(s.Token) > 0:
 		return r, unsupported("Tokens for reading a row in parts are")
-	case s.TransactionID != nil && *s.TransactionID != "":
-		return r, unsupported("Local transactions are")
+	}
+	var bad *Error
+	if bad = checkTransaction(s.TransactionID); bad != nil {
+		return r, bad
 	}
 	for _, name := range s.ColumnsToGet {
 		if err := l.checkColumnName(name); err != nil {
@@ -291,7 +337,19 @@ func (l *Limits) checkSelection(s *Selection, versionMissing string) (reading, *
 	if err := checkVersions(s, &r.options, versionMissing); err != nil {
 		return r, err
 	}
-	return r, nil
+	r.filter, bad = l.checkFilter(s.Filter, true)
+	return r, bad
+}
+
+// checkTransaction refuses requests within a transaction: there are none.
+func checkTransaction(id *string) *Error {
+	switch {
+	case id == nil:
+		return nil
+	case *id == "":
+		return invalid("TransactionID is invalid.")
+	}
+	return unsupported("Local transactions are")
 }
 
 // checkVersions turns Max Versions and time range of a read into the engine's

@@ -32,7 +32,7 @@ func TestMalformedWritesAreRefusedWithTheServicesMessages(t *testing.T) {
 		return c
 	}
 	conditional := putOf(pk("a"))
-	conditional.ColumnCondition = []byte{8, 1}
+	conditional.ColumnCondition = &Filter{Type: FilterPagination, Limit: 1}
 	auto := putOf([]KeyValue{{Name: "pk", AutoIncrement: true}})
 	cases := []struct {
 		change  RowChange
@@ -53,7 +53,6 @@ func TestMalformedWritesAreRefusedWithTheServicesMessages(t *testing.T) {
 		{updateOf(pk("a"), noVersion(deleteVersion("c", 1))), p, "Timestamp must be given when type is DELETE_ONE_VERSION."},
 		{updateOf(pk("a"), withVersion(deleteColumn("c"))), p, "Timestamp cannot be given when type is DELETE_ALL_VERSION."},
 		{updateOf(pk("a"), op(2)), p, "Invalid op type of cell: 2."},
-		{updateOf(pk("a"), op(OpIncrement)), p, "Atomic increments are not supported yet by this server."},
 		{putOf(pk("a"), cell("c", nil)), p, "No value is given for column name: 'c'."},
 		{putOf(pk("a"), cell("c", row.Min())), p, "VT_INF_MIN is an invalid type for the attribute column."},
 		{putOf(pk("a"), cell("c", math.NaN())), p, "NaN can't be set to double value."},
@@ -69,8 +68,8 @@ func TestMalformedWritesAreRefusedWithTheServicesMessages(t *testing.T) {
 		{putOf(pk("a"), cellAt("c", 1, -1)), p, "Timestamp must be in range [0, INT64_MAX/1000)."},
 		{putOf(pk("a"), cellAt("c", 1, math.MaxInt64/1000)), p, "Timestamp must be in range [0, INT64_MAX/1000)."},
 		{updateOf(pk("a"), deleteVersion("c", -1)), p, "Timestamp must be in range [0, INT64_MAX/1000)."},
-		{conditional, p, "Column conditions are not supported yet by this server."},
-		{auto, p, "Generated primary key values (AUTO_INCREMENT) are not supported yet by this server."},
+		{conditional, p, "ColumnPaginationFilter can only be given alone, as the filter of a read."},
+		{auto, CodeInvalidPK, "Validate PK type fail. Input: VT_AUTO_INCREMENT, Meta: VT_STRING."},
 		{returning(ReturnAfterModify, "c"), p, "Return type RT_AFTER_MODIFY can only be given with atomic increments."},
 		{returning(ReturnPK, "c"), p, "Return column names cannot be given when return type is RT_PK."},
 		{returning(7), p, "Invalid return type: 7."},
@@ -116,8 +115,8 @@ func TestUnsupportedPartsOfAWriteAreRefusedAndNotIgnored(t *testing.T) {
 	batch := []TableChanges{{Table: "t", Changes: []RowChange{putOf(pk("a"))}}}
 	_, err = f.BatchWriteRow(ctx, testInstance, &BatchWriteRowRequest{Tables: batch, TransactionID: ptr("tx")})
 	wantError(t, err, CodeParameterInvalid, "Local transactions are not supported yet by this server.")
-	_, err = f.BatchWriteRow(ctx, testInstance, &BatchWriteRowRequest{Tables: batch, Atomic: true})
-	wantError(t, err, CodeParameterInvalid, "Atomic batches (is_atomic) are not supported yet by this server.")
+	_, err = f.BatchWriteRow(ctx, testInstance, &BatchWriteRowRequest{Tables: batch, TransactionID: ptr("")})
+	wantError(t, err, CodeParameterInvalid, "TransactionID is invalid.")
 	if got := f.show(pk("a"), all()); got != "none" {
 		t.Errorf("a refused write left row %s", got)
 	}

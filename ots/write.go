@@ -2,15 +2,17 @@ package ots
 
 // This file writes single rows: PutRow, UpdateRow, DeleteRow (PROTOCOL section
 // 6). Everything that depends on the row or on the time happens inside the
-// function that the engine runs under the row's latch: the existence check and
-// the write are one step, and versions that the server assigns never decrease
-// along the history of a row. A write that expects nothing of the row reads
-// nothing.
+// function that the engine runs under the row's latch: check and write are one
+// step, and versions that the server assigns never decrease along the history
+// of a row. A write that expects nothing of the row reads nothing.
 
 import (
 	"context"
+	"math"
+	"slices"
 
 	flagstone "github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/row"
 )
 
 // checkWrite checks a row change as far as it goes without a table.
@@ -44,8 +46,8 @@ func (e *Engine) WriteRow(ctx context.Context, instance string, req *WriteRowReq
 	if err := e.limits.checkTableName(req.Table); err != nil {
 		return nil, err
 	}
-	if req.TransactionID != nil && *req.TransactionID != "" {
-		return nil, unsupported("Local transactions are")
+	if err := checkTransaction(req.TransactionID); err != nil {
+		return nil, err
 	}
 	if err := e.limits.checkWrite(&req.Change); err != nil {
 		return nil, err
@@ -58,7 +60,7 @@ func (e *Engine) WriteRow(ctx context.Context, instance string, req *WriteRowReq
 		return nil, bad
 	}
 	write := e.startWrite(ctx, t, &req.Change)
-	result := e.finishWrite(ctx, write)
+	result := e.finishWrite(ctx, &write)
 	if result.Err != nil {
 		return nil, result.Err
 	}
@@ -70,35 +72,51 @@ func (e *Engine) WriteRow(ctx context.Context, instance string, req *WriteRowReq
 type pendingWrite struct {
 	table  *table
 	change *RowChange
-	commit *flagstone.Commit // nil if err is set
-	err    *Error
+	key    []KeyValue // the change's, with the generated value in it
+	after  []Cell     // what increments made
+	commit *flagstone.Commit
+	err    *Error // set if commit is nil
+}
+
+// newWrite begins a change: it checks what depends on the table alone.
+func newWrite(t *table, c *RowChange) pendingWrite {
+	w := pendingWrite{table: t, change: c, key: c.Row.Key}
+	if w.err = matchKey(t.key, c.Row.Key); w.err == nil && c.Type == ChangeUpdate && !t.AllowUpdate {
+		w.err = invalid("UpdateRow is not allowed on table '%s': its option allow_update is false.", t.name)
+	}
+	return w
 }
 
 // startWrite applies a change that was checked. Changes of one row that are
 // started one after the other are applied in that order. Every write that was
 // started must be finished.
 func (e *Engine) startWrite(ctx context.Context, t *table, c *RowChange) pendingWrite {
-	w := pendingWrite{table: t, change: c}
-	if w.err = matchKey(t.key, c.Row.Key); w.err != nil {
+	w := newWrite(t, c)
+	if w.err != nil {
 		return w
 	}
-	if c.Type == ChangeUpdate && !t.AllowUpdate {
-		w.err = invalid("UpdateRow is not allowed on table '%s': its option allow_update is false.", t.name)
+	if generated := generatedColumn(c.Row.Key); generated >= 0 {
+		e.startGenerated(ctx, &w, generated)
 		return w
 	}
 	commit, err := t.engine.UpdateAsync(ctx, keyTuple(c.Row.Key), func(tx *flagstone.RowTx) error {
-		return t.change(tx, c, e.store.NowMillis())
+		return w.apply(tx, e.store.NowMillis())
 	})
-	if err != nil {
-		w.err = e.asError(err, "write row", t.name, false)
-		return w
-	}
-	w.commit = commit
+	w.started(e, commit, err)
 	return w
 }
 
+// started notes how the engine took a change.
+func (w *pendingWrite) started(e *Engine, commit *flagstone.Commit, err error) {
+	if err != nil {
+		w.err = e.asError(err, "write row", w.table.name, false)
+		return
+	}
+	w.commit = commit
+}
+
 // finishWrite waits until a change is durable, and says what it cost.
-func (e *Engine) finishWrite(ctx context.Context, w pendingWrite) RowWriteResult {
+func (e *Engine) finishWrite(ctx context.Context, w *pendingWrite) RowWriteResult {
 	if w.err == nil {
 		if err := w.commit.Wait(ctx); err != nil {
 			w.err = e.asError(err, "write row", w.table.name, true)
@@ -112,24 +130,39 @@ func (e *Engine) finishWrite(ctx context.Context, w pendingWrite) RowWriteResult
 		return result
 	}
 	result := RowWriteResult{WriteResult: WriteResult{Consumed: writeCost(w.change)}}
-	if w.change.Return == ReturnPK {
-		result.Row = &Row{Key: w.change.Row.Key}
+	switch w.change.Return {
+	case ReturnPK:
+		result.Row = &Row{Key: w.key}
+	case ReturnAfterModify:
+		result.Row = &Row{Key: w.key}
+		for _, cell := range w.after {
+			if slices.Contains(w.change.ReturnColumns, cell.Name) {
+				result.Row.Cells = append(result.Row.Cells, cell)
+			}
+		}
 	}
 	return result
 }
 
-// change carries out a row change at the given time, under the row's latch.
-func (t *table) change(tx *flagstone.RowTx, c *RowChange, nowMillis int64) error {
-	if err := t.checkWindow(c.Row.Cells, nowMillis); err != nil {
+// reads reports whether the outcome of a change depends on the row. Such a row
+// occurs only once in a batch.
+func (c *RowChange) reads() bool {
+	return c.Existence != ExistenceIgnore || c.condition != nil || c.increments()
+}
+
+func (c *RowChange) increments() bool {
+	return slices.ContainsFunc(c.Row.Cells, func(cell Cell) bool { return cell.Op == OpIncrement })
+}
+
+// apply carries out the change at the given time, under the row's latch.
+func (w *pendingWrite) apply(tx *flagstone.RowTx, nowMillis int64) error {
+	c := w.change
+	if err := w.table.checkWindow(c.Row.Cells, nowMillis); err != nil {
 		return err
 	}
-	if c.Existence != ExistenceIgnore {
-		exists, err := tx.Exists()
-		if err != nil {
+	if c.reads() {
+		if err := w.examine(tx, nowMillis); err != nil {
 			return err
-		}
-		if exists != (c.Existence == ExistenceExpect) {
-			return conditionFailed()
 		}
 	}
 	switch c.Type {
@@ -140,12 +173,98 @@ func (t *table) change(tx *flagstone.RowTx, c *RowChange, nowMillis int64) error
 		tx.PutRow()
 	}
 	changeCells(tx, c.Row.Cells, nowMillis)
+	for _, cell := range w.after {
+		tx.Put(cell.Name, cell.Version, cell.Value)
+	}
 	return nil
 }
 
-// changeCells carries out the cells of a put or update. Deletes of columns act
-// on what the row held before, wherever they stand in the request; of the
-// other operations on one version of a column, the last one wins.
+// examine reads what a change wants to know of its row, once and no more than
+// that: it checks the conditions and works out the increments.
+func (w *pendingWrite) examine(tx *flagstone.RowTx, nowMillis int64) error {
+	c := w.change
+	opts := flagstone.ReadOptions{Columns: []string{}, MaxVersions: 1}
+	if c.condition != nil {
+		var newest bool
+		c.condition.bind(w.table.key)
+		if opts.Columns, newest = c.condition.attributes(opts.Columns); !newest {
+			opts.MaxVersions = 0
+		}
+	}
+	for i := range c.Row.Cells {
+		if c.Row.Cells[i].Op == OpIncrement {
+			opts.Columns = append(opts.Columns, c.Row.Cells[i].Name)
+		}
+	}
+	found, err := tx.Get(opts)
+	if err != nil {
+		return err
+	}
+	if c.Existence != ExistenceIgnore && (found != nil) != (c.Existence == ExistenceExpect) {
+		return conditionFailed()
+	}
+	if c.condition != nil {
+		ok, err := c.condition.passes(found)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return conditionFailed()
+		}
+	}
+	return w.increment(found, nowMillis)
+}
+
+// increment works out the cells that the increments of a change put, in the
+// order of their columns. A version that lies ahead of the clock is replaced:
+// a newer value below it would be invisible, and the next increment would be
+// added to the wrong one.
+func (w *pendingWrite) increment(found *flagstone.Row, nowMillis int64) error {
+	w.after = nil
+	for i := range w.change.Row.Cells {
+		cell := &w.change.Row.Cells[i]
+		if cell.Op != OpIncrement {
+			continue
+		}
+		sum, version := cell.Value.Int64(), nowMillis
+		var present []row.Cell
+		if found != nil {
+			present = columnOf(found.Cells, cell.Name)
+		}
+		if len(present) > 0 {
+			before, err := row.PayloadValue(present[0].Type, present[0].Value)
+			if err != nil {
+				return err
+			}
+			if before.Type() != row.TypeInteger {
+				return invalid("Column '%s' cannot be incremented: its type is %s, not VT_INTEGER.", cell.Name, typeName(before.Type()))
+			}
+			if overflows(before.Int64(), sum) {
+				return invalid("Column '%s' cannot be incremented: the sum exceeds the range of VT_INTEGER.", cell.Name)
+			}
+			sum += before.Int64()
+			version = max(version, present[0].Version)
+		}
+		w.after = append(w.after, Cell{Name: cell.Name, Value: row.Integer(sum), Version: version, HasVersion: true})
+	}
+	slices.SortFunc(w.after, func(a, b Cell) int {
+		if a.Name < b.Name {
+			return -1
+		}
+		return 1 // names differ
+	})
+	return nil
+}
+
+// overflows reports whether a sum leaves 64 bits.
+func overflows(a, b int64) bool {
+	return b > 0 && a > math.MaxInt64-b || b < 0 && a < math.MinInt64-b
+}
+
+// changeCells carries out the cells of a put or update but for increments.
+// Deletes of columns act on what the row held before, wherever they stand in
+// the request; of the other operations on one version of a column, the last
+// one wins.
 func changeCells(tx *flagstone.RowTx, cells []Cell, nowMillis int64) {
 	for i := range cells {
 		if cells[i].Op == OpDeleteAllVersion {

@@ -37,6 +37,13 @@ func wantAnswer(t *testing.T, got, want proto.Message) {
 	}
 }
 
+// testFilter is the pagination of the protocol's examples, and testFilterBytes
+// how it travels.
+var (
+	testFilter      = &ots.Filter{Type: ots.FilterPagination, Offset: 1, Limit: 3}
+	testFilterBytes = []byte{0x08, 0x03, 0x12, 0x04, 0x08, 0x01, 0x10, 0x03}
+)
+
 func TestGetRowCarriesEveryField(t *testing.T) {
 	s, fake := newTestServer(t, nil)
 	cells := []ots.Cell{{Name: "c", Value: row.Double(1.5), Version: testVersion}}
@@ -45,13 +52,13 @@ func TestGetRowCarriesEveryField(t *testing.T) {
 	call(t, s, "GetRow", &otspb.GetRowRequest{
 		TableName: ptr("t"), PrimaryKey: blob(testKeyRow), ColumnsToGet: []string{"c", "d"},
 		TimeRange:   &otspb.TimeRange{StartTime: ptr(int64(1)), EndTime: ptr(int64(2)), SpecificTime: ptr(int64(3))},
-		MaxVersions: ptr(int32(4)), CacheBlocks: ptr(false), Filter: []byte("filter"), StartColumn: ptr("b"),
+		MaxVersions: ptr(int32(4)), CacheBlocks: ptr(false), Filter: testFilterBytes, StartColumn: ptr("b"),
 		EndColumn: ptr("e"), Token: []byte("token"), TransactionId: ptr("txn"),
 	}, &answer)
 	wantRequest(t, fake, &ots.GetRowRequest{Table: "t", Row: testKeyRow, Selection: ots.Selection{
 		ColumnsToGet: []string{"c", "d"}, MaxVersions: ptr(int32(4)),
 		TimeRange:   &ots.TimeRange{Start: ptr(int64(1)), End: ptr(int64(2)), Specific: ptr(int64(3))},
-		StartColumn: ptr("b"), EndColumn: ptr("e"), Filter: []byte("filter"), Token: []byte("token"), TransactionID: ptr("txn"),
+		StartColumn: ptr("b"), EndColumn: ptr("e"), Filter: testFilter, Token: []byte("token"), TransactionID: ptr("txn"),
 	}})
 	cells[0].HasVersion = true
 	wantAnswer(t, &answer, &otspb.GetRowResponse{
@@ -108,7 +115,7 @@ func TestGetRangeCarriesEveryField(t *testing.T) {
 	m := getRangeMessage()
 	m.Direction = otspb.Direction_BACKWARD.Enum()
 	m.InclusiveStartPrimaryKey, m.ExclusiveEndPrimaryKey = m.ExclusiveEndPrimaryKey, m.InclusiveStartPrimaryKey
-	m.Limit, m.Filter, m.ColumnsToGet = ptr(int32(10)), []byte("f"), []string{"c"}
+	m.Limit, m.Filter, m.ColumnsToGet = ptr(int32(10)), testFilterBytes, []string{"c"}
 	m.ReturnEntirePrimaryKeys, m.Token, m.TransactionId = ptr(false), []byte("tok"), ptr("txn")
 	m.StartColumn, m.EndColumn, m.TimeRange = ptr("b"), ptr("d"), &otspb.TimeRange{SpecificTime: ptr(int64(7))}
 	var answer otspb.GetRangeResponse
@@ -117,7 +124,7 @@ func TestGetRangeCarriesEveryField(t *testing.T) {
 		Table: "t", Backward: true, Limit: ptr(int32(10)), ReturnEntirePrimaryKeys: ptr(false),
 		Start: ots.Row{Key: key(row.Max(), row.Max())}, End: ots.Row{Key: key(row.Min(), row.Min())},
 		Selection: ots.Selection{ColumnsToGet: []string{"c"}, MaxVersions: ptr(int32(1)), TimeRange: &ots.TimeRange{Specific: ptr(int64(7))},
-			StartColumn: ptr("b"), EndColumn: ptr("d"), Filter: []byte("f"), Token: []byte("tok"), TransactionID: ptr("txn")},
+			StartColumn: ptr("b"), EndColumn: ptr("d"), Filter: testFilter, Token: []byte("tok"), TransactionID: ptr("txn")},
 	})
 	got, _, err := plainbuffer.DecodeRows(answer.Rows)
 	if err != nil || !reflect.DeepEqual(got, rows) {
@@ -145,7 +152,7 @@ func TestWritesCarryEveryField(t *testing.T) {
 		{Name: "inc", Value: row.Integer(-5), Op: ots.OpIncrement},
 	}}
 	deletion := ots.Row{Key: testKeyRow.Key, DeleteMarker: true}
-	condition := &otspb.Condition{RowExistence: otspb.RowExistenceExpectation_EXPECT_EXIST.Enum(), ColumnCondition: []byte("cond")}
+	condition := &otspb.Condition{RowExistence: otspb.RowExistenceExpectation_EXPECT_EXIST.Enum(), ColumnCondition: testFilterBytes}
 	content := &otspb.ReturnContent{ReturnType: otspb.ReturnType_RT_AFTER_MODIFY.Enum(), ReturnColumnNames: []string{"inc"}}
 	returned := ots.Row{Key: testKeyRow.Key, Cells: []ots.Cell{{Name: "inc", Value: row.Integer(9), Version: 8, HasVersion: true}}}
 	fake.answer(&ots.WriteResult{Consumed: ots.CapacityUnit{Read: 1, Write: 2}, Row: &returned})
@@ -164,7 +171,7 @@ func TestWritesCarryEveryField(t *testing.T) {
 		var answer otspb.PutRowResponse // all three look alike
 		call(t, s, tt.op, tt.message, &answer)
 		wantRequest(t, fake, &ots.WriteRowRequest{Table: "t", TransactionID: ptr("x"), Change: ots.RowChange{
-			Type: tt.kind, Row: tt.row, Existence: ots.ExistenceExpect, ColumnCondition: []byte("cond"),
+			Type: tt.kind, Row: tt.row, Existence: ots.ExistenceExpect, ColumnCondition: testFilter,
 			Return: ots.ReturnAfterModify, ReturnColumns: []string{"inc"},
 		}})
 		wantAnswer(t, &answer, &otspb.PutRowResponse{
@@ -215,11 +222,11 @@ func TestBatchesMirrorTheRequest(t *testing.T) {
 	var read otspb.BatchGetRowResponse
 	call(t, s, "BatchGetRow", &otspb.BatchGetRowRequest{Tables: []*otspb.TableInBatchGetRowRequest{{
 		TableName: ptr("t"), PrimaryKey: [][]byte{blob(testKeyRow), blob(testKeyRow)}, Token: [][]byte{{}, []byte("tok")},
-		ColumnsToGet: []string{"c"}, MaxVersions: ptr(int32(2)), Filter: []byte("f"), StartColumn: ptr("a"), EndColumn: ptr("z"),
+		ColumnsToGet: []string{"c"}, MaxVersions: ptr(int32(2)), Filter: testFilterBytes, StartColumn: ptr("a"), EndColumn: ptr("z"),
 		TimeRange: &otspb.TimeRange{StartTime: ptr(int64(0)), EndTime: ptr(int64(9))},
 	}}}, &read)
 	wantRequest(t, fake, &ots.BatchGetRowRequest{Tables: []ots.TableGets{{Table: "t", Rows: []ots.Row{testKeyRow, testKeyRow}, Selection: ots.Selection{
-		ColumnsToGet: []string{"c"}, MaxVersions: ptr(int32(2)), Filter: []byte("f"), StartColumn: ptr("a"), EndColumn: ptr("z"),
+		ColumnsToGet: []string{"c"}, MaxVersions: ptr(int32(2)), Filter: testFilter, StartColumn: ptr("a"), EndColumn: ptr("z"),
 		TimeRange: &ots.TimeRange{Start: ptr(int64(0)), End: ptr(int64(9))}, Token: []byte("tok")}}}})
 	wantAnswer(t, &read, &otspb.BatchGetRowResponse{Tables: []*otspb.TableInBatchGetRowResponse{{TableName: ptr("t"), Rows: []*otspb.RowInBatchGetRowResponse{
 		{IsOk: ptr(false), Error: &otspb.Error{Code: &fails.Code, Message: &fails.Message}},

@@ -23,10 +23,10 @@ func getRow(ctx context.Context, on target, m *otspb.GetRowRequest) (proto.Messa
 	}
 	req := &ots.GetRowRequest{Table: *m.TableName, Row: key, Selection: ots.Selection{
 		ColumnsToGet: m.ColumnsToGet, MaxVersions: m.MaxVersions, TimeRange: timeRange(m.TimeRange),
-		StartColumn: m.StartColumn, EndColumn: m.EndColumn, Filter: m.Filter,
+		StartColumn: m.StartColumn, EndColumn: m.EndColumn,
 		Token: m.Token, TransactionID: m.TransactionId,
 	}}
-	if err := checkSelection(&req.Selection); err != nil {
+	if err := completeSelection(&req.Selection, m.Filter); err != nil {
 		return nil, err
 	}
 	res, err := on.service.GetRow(ctx, on.instance, req)
@@ -44,14 +44,14 @@ func batchGetRow(ctx context.Context, on target, m *otspb.BatchGetRowRequest) (p
 		}
 		gets := ots.TableGets{Table: *t.TableName, Selection: ots.Selection{
 			ColumnsToGet: t.ColumnsToGet, MaxVersions: t.MaxVersions, TimeRange: timeRange(t.TimeRange),
-			StartColumn: t.StartColumn, EndColumn: t.EndColumn, Filter: t.Filter,
+			StartColumn: t.StartColumn, EndColumn: t.EndColumn,
 		}}
 		for _, token := range t.Token { // one per row; clients fill the list with empty ones
 			if len(token) > 0 {
 				gets.Token = token
 			}
 		}
-		if err := checkSelection(&gets.Selection); err != nil {
+		if err := completeSelection(&gets.Selection, t.Filter); err != nil {
 			return nil, err
 		}
 		for _, blob := range t.PrimaryKey {
@@ -113,11 +113,11 @@ func getRange(ctx context.Context, on target, m *otspb.GetRangeRequest) (proto.M
 		ReturnEntirePrimaryKeys: m.ReturnEntirePrimaryKeys,
 		Selection: ots.Selection{
 			ColumnsToGet: m.ColumnsToGet, MaxVersions: m.MaxVersions, TimeRange: timeRange(m.TimeRange),
-			StartColumn: m.StartColumn, EndColumn: m.EndColumn, Filter: m.Filter,
+			StartColumn: m.StartColumn, EndColumn: m.EndColumn,
 			Token: m.Token, TransactionID: m.TransactionId,
 		},
 	}
-	if err := checkSelection(&req.Selection); err != nil {
+	if err := completeSelection(&req.Selection, m.Filter); err != nil {
 		return nil, err
 	}
 	var err error
@@ -170,9 +170,14 @@ func timeRange(m *otspb.TimeRange) *ots.TimeRange {
 	return &ots.TimeRange{Start: m.StartTime, End: m.EndTime, Specific: m.SpecificTime}
 }
 
-func checkSelection(s *ots.Selection) error {
+// completeSelection checks the texts of a selection and decodes its filter.
+func completeSelection(s *ots.Selection, filter []byte) (err error) {
 	if err := checkTexts(s.ColumnsToGet...); err != nil {
 		return err
 	}
-	return checkTexts(textOf(s.StartColumn), textOf(s.EndColumn), textOf(s.TransactionID))
+	if err := checkTexts(textOf(s.StartColumn), textOf(s.EndColumn), textOf(s.TransactionID)); err != nil {
+		return err
+	}
+	s.Filter, err = decodeFilter(filter)
+	return err
 }

@@ -126,11 +126,15 @@ func rowChange(kind ots.ChangeType, blob []byte, condition *otspb.Condition, con
 	if err != nil {
 		return ots.RowChange{}, err
 	}
+	filter, err := decodeFilter(condition.ColumnCondition)
+	if err != nil {
+		return ots.RowChange{}, err
+	}
 	return ots.RowChange{
 		Type:            kind,
 		Row:             r,
 		Existence:       ots.RowExistence(*condition.RowExistence),
-		ColumnCondition: condition.ColumnCondition,
+		ColumnCondition: filter,
 		Return:          ots.ReturnType(content.GetReturnType()),
 		ReturnColumns:   content.GetReturnColumnNames(),
 	}, nil

@@ -5,6 +5,8 @@
 //	rows_test.go        every type; put, update, delete; big rows
 //	versions_test.go    versions, time ranges, Max Versions, Time To Live
 //	conditions_test.go  row existence
+//	filters_test.go     filters, pagination, column conditions
+//	increments_test.go  increments, generated keys, atomic batches
 //	range_test.go       GetRange: order, bounds, limits, pages; split points
 //	batch_test.go       batches with mixed outcomes
 //	capacity_test.go    capacity units, by the figures of the product

@@ -39,48 +39,8 @@ func TestWhatIsNotSupportedSaysSo(t *testing.T) {
 			return err
 		}
 	}
-	equal := ots.NewSingleColumnCondition("c", ots.CT_EQUAL, int64(1))
 	token := "token"
 	for what, call := range map[string]func() error{
-		"a filter of GetRow": func() error {
-			q := &ots.SingleRowQueryCriteria{TableName: name, PrimaryKey: k, MaxVersion: 1, Filter: equal}
-			_, err := client.GetRow(&ots.GetRowRequest{SingleRowQueryCriteria: q})
-			return err
-		},
-		"a filter of GetRange": func() error {
-			q := over(name, key("s", lowest), key("s", highest))
-			q.Filter = equal
-			_, err := client.GetRange(&ots.GetRangeRequest{RangeRowQueryCriteria: &q})
-			return err
-		},
-		"a filter of BatchGetRow": func() error {
-			q := &ots.MultiRowQueryCriteria{TableName: name, PrimaryKey: []*ots.PrimaryKey{k}, MaxVersion: 1, Filter: equal}
-			_, err := client.BatchGetRow(&ots.BatchGetRowRequest{MultiRowQueryCriteria: []*ots.MultiRowQueryCriteria{q}})
-			return err
-		},
-		"a column condition": func() error {
-			c := put(name, k, "c", 2)
-			c.SetColumnCondition(equal)
-			return apply(c)
-		},
-		"an increment": func() error {
-			c := update(name, k)
-			c.IncrementColumn("c", 1)
-			return apply(c)
-		},
-		"an atomic batch": func() error {
-			_, err := client.BatchWriteRow(&ots.BatchWriteRowRequest{IsAtomic: true, RowChangesGroupByTable: map[string][]ots.RowChange{name: {put(name, k, "c", 2)}}})
-			return err
-		},
-		"generated keys": made(func(r *ots.CreateTableRequest) {
-			option := ots.AUTO_INCREMENT
-			r.TableMeta.SchemaEntry[1].Option = &option
-		}),
-		"a generated key": func() error {
-			c := put(name, new(ots.PrimaryKey), "c", 2)
-			c.PrimaryKey.AddPrimaryKeyColumnWithAutoIncrement("s")
-			return apply(c)
-		},
 		"a stream": made(func(r *ots.CreateTableRequest) {
 			r.StreamSpec = &ots.StreamSpecification{EnableStream: true, ExpirationTime: 24}
 		}),

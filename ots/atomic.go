@@ -1,0 +1,114 @@
+package ots
+
+// This file applies atomic batches: the rows of a table entry that share a
+// partition key change together or not at all (PROTOCOL 6.7).
+
+import (
+	"context"
+	"fmt"
+
+	flagstone "github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// startAtomic applies the changes of one table as a whole. If one cannot be
+// applied, all get its error.
+func (e *Engine) startAtomic(ctx context.Context, t *table, changes []RowChange, pending []pendingWrite) {
+	var bad *Error
+	for i := range changes {
+		pending[i] = newWrite(t, &changes[i])
+		if bad == nil {
+			bad = pending[i].err
+		}
+	}
+	if bad == nil {
+		bad = outOfScope(pending)
+	}
+	if bad == nil {
+		bad = e.applyAtomic(ctx, t, pending)
+	}
+	if bad != nil {
+		for i := range pending {
+			pending[i].err = bad
+		}
+	}
+}
+
+// outOfScope refuses rows of different partition keys.
+func outOfScope(pending []pendingWrite) *Error {
+	first := pending[0].key[0].Value
+	for i := range pending {
+		if v := pending[i].key[0].Value; compareValues(first, v) != 0 {
+			return &Error{CodeDataOutOfRange, printable(fmt.Sprintf(
+				"Data out of scope of atomic. Atomic PartKey:%s. Data PartKey:%s", partitionText(first), partitionText(v)))}
+		}
+	}
+	return nil
+}
+
+// partitionText shows a partition key in a message.
+func partitionText(v row.Value) string {
+	if v.Type() == row.TypeString {
+		return v.Text()
+	}
+	return v.String()
+}
+
+// applyAtomic completes the keys and applies the changes.
+func (e *Engine) applyAtomic(ctx context.Context, t *table, pending []pendingWrite) *Error {
+	for i := range pending {
+		if generatedColumn(pending[i].key) >= 0 {
+			defer e.lockPartition(t, pending[i].key[0].Value).Unlock()
+			break // they share the partition key
+		}
+	}
+	for {
+		keys := make([][]row.Value, len(pending))
+		for i := range pending {
+			w := &pending[i]
+			if column := generatedColumn(w.change.Row.Key); column >= 0 {
+				var bad *Error
+				if w.key, bad = e.generate(ctx, t, w.change.Row.Key, column); bad != nil {
+					return bad
+				}
+			}
+			keys[i] = keyTuple(w.key)
+		}
+		taken := false
+		commit, err := t.engine.UpdateRowsAsync(ctx, keys, func(rows []*flagstone.RowTx) error {
+			return e.applyAll(pending, rows, &taken)
+		})
+		if taken {
+			continue
+		}
+		if err != nil {
+			return e.asError(err, "write rows", t.name, false)
+		}
+		for i := range pending {
+			pending[i].commit = commit
+		}
+		return nil
+	}
+}
+
+// applyAll carries out all changes at one time, under the latches of the rows.
+func (e *Engine) applyAll(pending []pendingWrite, rows []*flagstone.RowTx, taken *bool) error {
+	now := e.store.NowMillis()
+	for i := range pending {
+		w := &pending[i]
+		if generatedColumn(w.change.Row.Key) >= 0 {
+			exists, err := rows[i].Exists()
+			if err != nil {
+				return err
+			}
+			if exists {
+				*taken = true
+				return errTaken
+			}
+		}
+		if err := w.apply(rows[i], now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
