@@ -40,8 +40,8 @@ package sstable
 // of their own, big endian, the lowest level of a tree: each level above has
 // every eighth number of the one below. A search reads one cache line of each,
 // most of which stay in the CPU's caches, and compares strings only among equals.
-// Among the groups of a table of 64 MB of random keys it takes 31 ns, a binary
-// search of the one array 77 ns, when nothing else uses the caches.
+// Among 8,192 groups of random keys, all in the caches, it takes 50 ns, and a
+// binary search of the lowest level 72, with more lines touched.
 
 import (
 	"bytes"

@@ -40,3 +40,39 @@ func TestTheTreeOfHeadsCountsWhatABinarySearchCounts(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkHeads searches among the heads of 8,192 groups, a table of 64 MB, for
+// keys at random: through the tree, and by a binary search of the lowest level.
+func BenchmarkHeads(b *testing.B) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	heads := make([]uint64, 8192)
+	for i := range heads {
+		heads[i] = rng.Uint64()
+	}
+	slices.Sort(heads)
+	x := index{heads: heads, upper: upperLevels(heads)}
+	keys := make([]uint64, 1<<14)
+	for i := range keys {
+		keys[i] = rng.Uint64()
+	}
+	sum := 0
+	b.Run("tree", func(b *testing.B) {
+		for i := 0; b.Loop(); i++ {
+			sum += x.headsUpTo(keys[i%len(keys)])
+		}
+	})
+	b.Run("binary", func(b *testing.B) {
+		for i := 0; b.Loop(); i++ {
+			h, low, high := keys[i%len(keys)], 0, len(heads)
+			for low < high {
+				if mid := int(uint(low+high) >> 1); heads[mid] <= h {
+					low = mid + 1
+				} else {
+					high = mid
+				}
+			}
+			sum += low
+		}
+	})
+	_ = sum
+}

@@ -220,12 +220,11 @@ func BenchmarkCollect(b *testing.B) {
 			}
 			var dst row.Collector
 			var e row.Extent
-			next := it.First
+			it.First()
 			for b.Loop() {
-				if !next() {
+				if !it.NextRow() {
 					it.First()
 				}
-				next = it.NextRow
 				dst.Reset()
 				if !it.Extent(&e) {
 					b.Fatal("no extent")
