@@ -269,6 +269,7 @@ type Rows struct {
 	low, high []byte            // low <= key < high; nil high is unbounded
 	trees     []*partition.Tree // not yet visited, in the order of the scan
 	it        *partition.Iterator
+	before    bool // it is not positioned yet
 	reader    mvcc.RowReader
 	examined  int64 // by readers of trees that are done
 
@@ -301,6 +302,10 @@ func (r *Rows) init(start, end []row.Value, opts *ScanOptions) (err error) {
 	if err := r.snapshot.usable(t.store); err != nil {
 		return err
 	}
+	trees := t.partitions().Between(r.low, r.high)
+	if r.snapshot == nil && len(trees) == 1 {
+		return r.pinOnly(trees[0])
+	}
 	if r.snapshot == nil {
 		if r.snapshot, err = t.store.Snapshot(); err != nil {
 			return err
@@ -314,10 +319,32 @@ func (r *Rows) init(start, end []row.Value, opts *ScanOptions) (err error) {
 	if r.view, known = r.snapshot.view(t.id); !known || t.dropped.Load() {
 		return fmt.Errorf("%w: %q", ErrTableNotFound, t.name)
 	}
-	r.trees = slices.Clone(t.partitions().Between(r.low, r.high))
+	r.trees = trees
 	if r.reverse {
+		r.trees = slices.Clone(trees)
 		slices.Reverse(r.trees)
 	}
+	return nil
+}
+
+// pinOnly begins a scan of one tree. It takes its view as a point read does, and
+// needs no snapshot to keep anything alive: what it pins is all it will read.
+func (r *Rows) pinOnly(tree *partition.Tree) error {
+	t := r.table
+	r.it = tree.NewIterator()
+	err := t.gone()
+	if err == nil {
+		known := false
+		if r.view, known = t.view(nil, false); !known {
+			err = fmt.Errorf("%w: %q", ErrTableNotFound, t.name)
+		}
+	}
+	if err != nil {
+		r.leaveTree()
+		return err
+	}
+	r.reader.Reset(r.it, r.view, r.sel)
+	r.before = true
 	return nil
 }
 
@@ -412,6 +439,13 @@ func (r *Rows) advance() bool {
 				return false
 			}
 			r.reader.Reset(r.it, r.view, r.sel)
+			ok = r.seek()
+		case r.before:
+			r.before = false
+			if err := r.table.gone(); err != nil {
+				r.fail(err)
+				return false
+			}
 			ok = r.seek()
 		case r.reverse:
 			ok = r.it.PrevRow() // rows are judged one by one: see Cells.Stretch

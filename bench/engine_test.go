@@ -250,6 +250,7 @@ func BenchmarkGetRow(b *testing.B) {
 	f := open(b, b.TempDir(), flagstone.Options{Sync: flagstone.SyncNone})
 	defer f.store.Close()
 	f.load(b, loaded)
+	f.warm(b)
 	ctx := context.Background()
 	get := func(opts flagstone.ReadOptions, missing bool) func(b *testing.B) {
 		return func(b *testing.B) {
@@ -297,6 +298,7 @@ func BenchmarkRange100(b *testing.B) {
 	f := open(b, b.TempDir(), flagstone.Options{Sync: flagstone.SyncNone})
 	defer f.store.Close()
 	f.load(b, loaded)
+	f.warm(b)
 	scan := func(opts flagstone.ScanOptions) func(b *testing.B) {
 		return func(b *testing.B) {
 			rng := rand.New(rand.NewPCG(7, 8))

@@ -50,8 +50,21 @@ func small(b *testing.B) *fixture {
 			b.Fatal(err)
 		}
 	}
-	f.flush(b)
+	f.warm(b)
 	return f
+}
+
+// warm settles the store and reads all of it, so that its blocks are cached.
+func (f *fixture) warm(b *testing.B) {
+	b.Helper()
+	f.flush(b)
+	rows := f.table.Scan(context.Background(), nil, nil, flagstone.ScanOptions{})
+	defer rows.Close()
+	for rows.Next() {
+	}
+	if err := rows.Err(); err != nil {
+		b.Fatal(err)
+	}
 }
 
 func (f *fixture) flush(b *testing.B) {
@@ -87,7 +100,7 @@ func BenchmarkGetInto(b *testing.B) {
 	f := open(b, b.TempDir(), flagstone.Options{Sync: flagstone.SyncNone})
 	defer f.store.Close()
 	f.load(b, loaded)
-	f.flush(b)
+	f.warm(b)
 	number := func(_ []byte, i uint64) row.Value { return row.Integer(int64(i * 0x9E3779B97F4A7C15)) }
 	b.Run("all columns", get(f, loaded, number, flagstone.ReadOptions{}))
 	b.Run("one column", get(f, loaded, number, flagstone.ReadOptions{Columns: columnNames[4:5]}))
@@ -119,7 +132,7 @@ func BenchmarkFullScan(b *testing.B) {
 	f := open(b, b.TempDir(), flagstone.Options{Sync: flagstone.SyncNone})
 	defer f.store.Close()
 	f.load(b, loaded)
-	f.flush(b)
+	f.warm(b)
 	b.Run("all columns", scan(f, flagstone.ScanOptions{}))
 	b.Run("one column", scan(f, flagstone.ScanOptions{ReadOptions: flagstone.ReadOptions{Columns: columnNames[4:5]}}))
 	s := small(b)

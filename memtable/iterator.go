@@ -199,15 +199,6 @@ func (it *Iterator) choose() bool {
 	return it.hasCell
 }
 
-// Extent returns false: a memtable does not know rows as a whole.
-func (it *Iterator) Extent(*row.Extent) bool { return false }
-
-// Stretch returns false too.
-func (it *Iterator) Stretch([]byte, *row.Stretch) bool { return false }
-
-// Collect is not called, since Extent describes nothing.
-func (it *Iterator) Collect(*row.Collector, *row.Projection) {}
-
 // Error returns nil: a memtable has no errors.
 func (it *Iterator) Error() error { return nil }
 

@@ -123,6 +123,7 @@ func (m *model) check(t fataler, mt *memtable.Memtable, random *rand.Rand) {
 		}
 		checkCells(t, it, it.FirstCell(), m.rows[keys[i]], "forward")
 		m.checkCellSeeks(t, it, random)
+		checkWhole(t, it, m.rows[keys[i]], random)
 		i++
 	}
 	if i != len(keys) {

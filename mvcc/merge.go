@@ -239,11 +239,20 @@ type run struct {
 // any run ends the iteration and is its error: a missing run would look like
 // missing data.
 func NewMergeIterator(runs []Iterator) *MergeIterator {
-	m := &MergeIterator{runs: make([]run, len(runs)), heap: make([]int, len(runs))}
-	for i, it := range runs {
-		m.runs[i].it = it
-	}
+	m := new(MergeIterator)
+	m.Reset(runs)
 	return m
+}
+
+// Reset makes a closed or zero iterator merge other runs, keeping its memory. The
+// slice is copied.
+func (m *MergeIterator) Reset(runs []Iterator) {
+	m.runs, m.heap, m.places = m.runs[:0], m.heap[:0], m.places[:0]
+	for i, it := range runs {
+		m.runs, m.heap = append(m.runs, run{it: it}), append(m.heap, i)
+	}
+	m.backward, m.err, m.stretch = false, nil, 0
+	m.cells.Reset(nil)
 }
 
 // First positions on the first row.
@@ -360,9 +369,12 @@ func (m *MergeIterator) Error() error {
 func (m *MergeIterator) Close() error {
 	var errs []error
 	for i := range m.runs {
-		errs = append(errs, m.runs[i].it.Close())
+		if err := m.runs[i].it.Close(); err != nil {
+			errs = append(errs, err)
+		}
 	}
-	m.runs, m.heap, m.places = nil, nil, nil
+	clear(m.runs)
+	m.runs, m.heap, m.places = m.runs[:0], m.heap[:0], m.places[:0]
 	return errors.Join(errs...)
 }
 

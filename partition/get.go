@@ -50,8 +50,10 @@ func (p *getters) take() *Getter {
 	if g, ok := p.pool.Get().(*Getter); ok {
 		return g
 	}
-	return &Getter{home: p, stripe: p.stripes.Add(1) % pinStripes}
+	return &Getter{home: p, stripe: p.nextStripe()}
 }
+
+func (p *getters) nextStripe() uint32 { return p.stripes.Add(1) % pinStripes }
 
 // NewGetter pins the tree as it is now and returns a point read, which is to
 // be closed.

@@ -16,12 +16,20 @@ type levelIterator struct {
 	files []*tableFile
 	opts  sstable.IterOptions
 	at    int // index of the current file; len(files) or -1 when exhausted
-	it    *sstable.Iterator
+	it    *sstable.Iterator // over the current file; nil if there is none
 	err   error
+	table sstable.Iterator // what it points to
 }
 
 func newLevelIterator(files []*tableFile, opts sstable.IterOptions) *levelIterator {
-	return &levelIterator{files: files, opts: opts, at: -1}
+	l := new(levelIterator)
+	l.init(files, opts)
+	return l
+}
+
+// init makes a closed or zero iterator ready, keeping its memory.
+func (l *levelIterator) init(files []*tableFile, opts sstable.IterOptions) {
+	l.files, l.opts, l.at, l.it, l.err = files, opts, -1, nil, nil
 }
 
 // use makes file i current; false if there is no such file or it fails to open.
@@ -41,7 +49,8 @@ func (l *levelIterator) use(i int) bool {
 		l.err = err
 		return false
 	}
-	l.it = r.NewIterator(l.opts)
+	l.it = &l.table
+	l.it.Init(r, l.opts)
 	return true
 }
 

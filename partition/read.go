@@ -5,6 +5,7 @@ package partition
 import (
 	"bytes"
 
+	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/sstable"
 )
@@ -13,36 +14,70 @@ import (
 // made: it has the shape of mvcc.Iterator. Rows outside the tree's range, which
 // files may hold, are passed over.
 type Iterator struct {
-	*mvcc.MergeIterator
-	tree  *Tree
-	state *state
+	mvcc.MergeIterator
+	tree   *Tree
+	state  *state
+	stripe uint32
+
+	// Working memory, for iterators to come: runs, of which the first so many are
+	// in use.
+	runs         []mvcc.Iterator
+	levels       []*levelIterator
+	memories     []*memtable.Iterator
+	usedLevels   int
+	usedMemories int
 }
 
 // NewIterator pins the tree and returns an iterator over it, which is to be
-// closed.
+// closed; another may have it then.
 func (t *Tree) NewIterator() *Iterator {
-	s := t.pin()
-	return &Iterator{MergeIterator: mvcc.NewMergeIterator(s.runs(sstable.IterOptions{})), tree: t, state: s}
+	it, ok := t.env.iterators.Get().(*Iterator)
+	if !ok {
+		it = &Iterator{stripe: t.env.getters.nextStripe()}
+	}
+	it.tree, it.state = t, t.pinStripe(it.stripe)
+	it.collectRuns()
+	it.Reset(it.runs)
+	return it
 }
 
-// runs returns an iterator over each run, newest first.
-func (s *state) runs(opts sstable.IterOptions) []mvcc.Iterator {
-	var runs []mvcc.Iterator
+// collectRuns makes an iterator over each run, newest first.
+func (it *Iterator) collectRuns() {
+	s := it.state
 	for i := len(s.memories) - 1; i >= 0; i-- {
 		if m := s.memories[i].table; !m.Empty() {
-			runs = append(runs, m.NewIterator())
+			it.addMemory(m)
 		}
 	}
 	for level, files := range s.version.levels {
 		if level == 0 {
 			for i := len(files) - 1; i >= 0; i-- {
-				runs = append(runs, newLevelIterator(files[i:i+1], opts))
+				it.addLevel(files[i : i+1])
 			}
 		} else if len(files) > 0 {
-			runs = append(runs, newLevelIterator(files, opts))
+			it.addLevel(files)
 		}
 	}
-	return runs
+}
+
+func (it *Iterator) addMemory(m *memtable.Memtable) {
+	if it.usedMemories == len(it.memories) {
+		it.memories = append(it.memories, new(memtable.Iterator))
+	}
+	run := it.memories[it.usedMemories]
+	it.usedMemories++
+	run.Init(m)
+	it.runs = append(it.runs, run)
+}
+
+func (it *Iterator) addLevel(files []*tableFile) {
+	if it.usedLevels == len(it.levels) {
+		it.levels = append(it.levels, new(levelIterator))
+	}
+	run := it.levels[it.usedLevels]
+	it.usedLevels++
+	run.init(files, sstable.IterOptions{})
+	it.runs = append(it.runs, run)
 }
 
 // clip reports whether the merge stands on a row of the tree.
@@ -85,13 +120,16 @@ func (it *Iterator) PrevRow() bool {
 	return it.MergeIterator.PrevRow() && bytes.Compare(it.RowKey(), it.tree.start) >= 0
 }
 
-// Close releases the tree.
+// Close releases the tree and gives the working memory back.
 func (it *Iterator) Close() error {
 	if it.state == nil {
 		return nil
 	}
 	err := it.MergeIterator.Close()
-	it.state.unref()
-	it.state = nil
+	it.runs, it.usedLevels, it.usedMemories = it.runs[:0], 0, 0
+	it.state.unpin(it.stripe)
+	home := &it.tree.env.iterators
+	it.tree, it.state = nil, nil
+	home.Put(it)
 	return err
 }

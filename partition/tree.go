@@ -62,7 +62,8 @@ type Env struct {
 
 	Logger *slog.Logger
 
-	getters getters
+	getters   getters
+	iterators sync.Pool // of *Iterator
 }
 
 // Work counts bytes of table files.

@@ -1,0 +1,85 @@
+package memtable_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/flagstone-db/flagstone/memtable"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// checkWhole compares the extent of the current row, if it has one, and what it
+// collects with the row's cells.
+func checkWhole(t fataler, it *memtable.Iterator, cells []row.Cell, random *rand.Rand) {
+	t.Helper()
+	var e row.Extent
+	if !it.Extent(&e) {
+		return
+	}
+	p := row.Projection{}
+	if random.IntN(2) == 0 {
+		p.Columns = [][]byte{[]byte("c1"), []byte("c3")}
+	}
+	var wanted []row.Cell
+	puts := 0
+	for i := range cells {
+		c := &cells[i]
+		if c.Kind == row.KindDeleteRow && e.Deleted && e.DeleteSeq == c.Seq ||
+			c.Kind == row.KindRowMarker && e.Marked && e.MarkerSeq == c.Seq && e.MarkerVersion == c.Version {
+			continue
+		}
+		if c.Kind != row.KindPut || c.Seq < e.MinSeq || c.Seq > e.MaxSeq || c.Version < e.MinVersion || c.Version > e.MaxVersion ||
+			i > 0 && string(cells[i-1].Column) == string(c.Column) {
+			t.Fatalf("row %q: cell %v does not go with extent %+v", it.RowKey(), c, e)
+		}
+		puts++
+		if p.Wants(c.Column) {
+			wanted = append(wanted, *c)
+		}
+	}
+	rowLevel := len(cells) - puts
+	if e.Cells != puts || (rowLevel > 0) != (e.Deleted || e.Marked) || (rowLevel == 2) != (e.Deleted && e.Marked) {
+		t.Fatalf("row %q: extent %+v of %v", it.RowKey(), e, cells)
+	}
+	var dst row.Collector
+	it.Collect(&dst, &p)
+	if len(dst.Cells) != len(wanted) {
+		t.Fatalf("row %q: collected %d cells, want %d", it.RowKey(), len(dst.Cells), len(wanted))
+	}
+	for i := range wanted {
+		if !sameCell(&dst.Cells[i], &wanted[i]) {
+			t.Fatalf("row %q: collected %v, want %v", it.RowKey(), &dst.Cells[i], &wanted[i])
+		}
+	}
+}
+
+func TestRowsOfOneMutationAreKnownAsAWhole(t *testing.T) {
+	for cells := range 140 {
+		m := memtable.New(memtable.Options{Seed: 1})
+		mut := &row.Mutation{Key: []byte("k"), DeleteRow: true, PutRow: true}
+		for i := range cells {
+			mut.Cells = append(mut.Cells, row.Cell{
+				Column: fmt.Appendf(nil, "c%03d", i), Version: int64(i), Kind: row.KindPut, Type: row.TypeString, Value: fmt.Append(nil, i),
+			})
+		}
+		m.Apply(7, change(t, mut))
+		it := m.NewIterator()
+		var e row.Extent
+		if !it.First() || it.Extent(&e) != (cells <= 128) || cells <= 128 && e.Cells != cells {
+			t.Fatalf("%d cells: %+v", cells, e)
+		}
+		m.Apply(8, change(t, &row.Mutation{Key: []byte("k"), Cells: []row.Cell{{Column: []byte("x"), Version: 1, Kind: row.KindPut, Type: row.TypeString}}}))
+		if it.Extent(&e) {
+			t.Fatal("a row of two mutations is known as a whole")
+		}
+	}
+}
+
+func change(t *testing.T, mut *row.Mutation) *row.Change {
+	t.Helper()
+	if err := mut.Normalize(); err != nil {
+		t.Fatal(err)
+	}
+	return memtable.ChangeOf(mut)
+}
