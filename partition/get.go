@@ -30,6 +30,7 @@ type Getter struct {
 	sources []mvcc.Iterator
 	merge   mvcc.RowMerge
 	reader  mvcc.RowReader
+	extent  row.Extent
 
 	// Iterators, of which the first so many are in use.
 	memories     []*memtable.Iterator
@@ -170,6 +171,9 @@ func (g *Getter) tableIterator(r *sstable.Reader) *sstable.Iterator {
 // deletes the row at a sequence number up to seq.
 func (g *Getter) add(it mvcc.Iterator, seq uint64) bool {
 	g.sources = append(g.sources, it)
+	if e := &g.extent; it.Extent(e) {
+		return e.Deleted && e.DeleteSeq <= seq
+	}
 	if !it.FirstCell() {
 		return false
 	}
