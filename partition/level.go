@@ -15,7 +15,7 @@ import (
 type levelIterator struct {
 	files []*tableFile
 	opts  sstable.IterOptions
-	at    int // index of the current file; len(files) or -1 when exhausted
+	at    int               // index of the current file; len(files) or -1 when exhausted
 	it    *sstable.Iterator // over the current file; nil if there is none
 	err   error
 	table sstable.Iterator // what it points to

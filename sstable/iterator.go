@@ -348,5 +348,6 @@ func (it *Iterator) Close() error {
 	if cap(it.buffer) > MaxBlockSize {
 		it.buffer = nil
 	}
+	it.r = nil // iterators are kept for use with other files, this one may go
 	return nil
 }
