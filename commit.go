@@ -156,8 +156,10 @@ func (s *Store) enqueue(c *Commit, w *write) (ticket, error) {
 	switch {
 	case errors.Is(err, wal.ErrTooLarge):
 		return 0, fmt.Errorf("%w: %w", ErrInvalid, err)
-	case err != nil:
+	case errors.Is(err, wal.ErrFailed):
 		return 0, s.poison(err)
+	case err != nil: // no space for the next segment: nothing happened
+		return 0, s.describe(err)
 	}
 	if s.log.NeedsNext() {
 		s.schedulePreparation()

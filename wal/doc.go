@@ -26,8 +26,9 @@
 // a trailer frame, else its end is found by reading up to the first bad frame.
 // A bad frame is damage if a good frame behind it states that the place was
 // already durable; otherwise it is a torn tail, the trace of a crash, and is
-// cut. The last group of a log that was not closed cannot be judged either
-// way: no later frame testifies to it.
+// cut. The last two groups of a log that was not closed, which may have been on
+// their way at once, cannot be judged either way: no later frame testifies to
+// them.
 //
 // # Starting again after a crash
 //

@@ -79,6 +79,8 @@ type SegmentInfo struct {
 	// LastPosition is that of the last record of stream 0 in this segment or,
 	// if it has none, in those before it; 0 if there is none at all.
 	LastPosition uint64
+
+	raw bool // most of the file was never written: not worth to be a spare
 }
 
 // RecoverResult is what Recover found, and what NewWriter needs to go on.

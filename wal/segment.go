@@ -19,13 +19,14 @@ import (
 //
 // The header is synced by itself before any frame follows, so that a file with
 // frames under some seed always shows that seed: adoptSpares relies on it.
-func (w *Writer) newSegment(previous uint64, sealed seal, carry func() error) error {
+func (w *Writer) newSegment(from *spareFile, previous uint64, sealed seal, carry func() error) error {
 	number := previous + 1
-	f, spare, err := w.openSpare()
-	if err != nil {
-		return err
+	f, spare := from.file, from.name
+	w.cur = segment{
+		file: f, name: spare, number: number, raw: from.raw,
+		head: seal{offset: BlockSize}, durable: BlockSize,
 	}
-	w.cur = segment{file: f, name: spare, number: number, head: seal{offset: BlockSize}, durable: BlockSize}
+	w.setDue()
 	size, err := f.Size()
 	if err != nil {
 		return w.fail("get the size of", spare, err)
@@ -84,7 +85,7 @@ func (w *Writer) access() vfs.OpenOptions { return vfs.OpenOptions{Direct: w.opt
 // end syncs the current segment, writes its trailer, syncs that, closes the
 // file, and returns where the segment ends: before the trailer, which repeats
 // for the last segment what the header of a successor says of any other.
-// Callers hold mu and have seen busy false.
+// Callers hold mu and have seen that nothing is on its way.
 func (w *Writer) end() (seal, error) {
 	if w.cur.durable != w.cur.head.offset {
 		if err := w.writeOut(true); err != nil {
@@ -105,16 +106,23 @@ func (w *Writer) end() (seal, error) {
 	return at, nil
 }
 
-// rotate ends the current segment and starts the next one. Callers hold mu and
-// have seen busy false.
+// rotate ends the current segment and starts the next one. The file for that
+// comes first: if there is no space for it, nothing has happened, and the
+// writer goes on when there is. Callers hold mu and have seen that nothing is
+// on its way.
 func (w *Writer) rotate() error {
+	next, err := w.openSpare()
+	if err != nil {
+		return err
+	}
 	sealed, err := w.end()
 	if err != nil {
+		next.file.Close() // the writer has failed: nothing is lost by a second error
 		return err
 	}
 	w.sealed = append(w.sealed, w.info())
 	w.stats.Rotations++
-	return w.newSegment(w.cur.number, sealed, nil)
+	return w.newSegment(next, w.cur.number, sealed, nil)
 }
 
 // Rotate starts a new segment unless the current one has no records, and
@@ -123,7 +131,7 @@ func (w *Writer) rotate() error {
 func (w *Writer) Rotate() (uint64, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for w.busy {
+	for len(w.flying) > 0 {
 		w.changed.Wait()
 	}
 	if err := w.usable(); err != nil {
@@ -141,11 +149,15 @@ func (w *Writer) Rotate() (uint64, error) {
 // continueFrom starts the first segment of this writer, with the records that
 // the old last segment holds beyond its last stated durable offset.
 func (w *Writer) continueFrom(from RecoverResult) error {
+	first, err := w.openSpare()
+	if err != nil {
+		return err
+	}
 	t := from.tail
 	if t == nil {
-		return w.newSegment(from.NextSegment-1, seal{}, nil)
+		return w.newSegment(first, from.NextSegment-1, seal{}, nil)
 	}
-	err := w.newSegment(t.number, t.sealed, func() error { return w.carryOver(t) })
+	err = w.newSegment(first, t.number, t.sealed, func() error { return w.carryOver(t) })
 	if err != nil {
 		return err
 	}
@@ -200,8 +212,13 @@ func (w *Writer) cutOff(t *tail) {
 
 // info describes the current segment.
 func (w *Writer) info() SegmentInfo {
+	var last uint64
+	if p := w.positions[0]; p != nil {
+		last = *p
+	}
 	return SegmentInfo{
-		Number: w.cur.number, Bytes: w.cur.head.offset, Records: w.cur.head.records, LastPosition: w.positions[0],
+		Number: w.cur.number, Bytes: w.cur.head.offset, Records: w.cur.head.records, LastPosition: last,
+		raw: w.cur.raw && w.cur.head.offset < w.opts.SegmentSize/2,
 	}
 }
 

@@ -121,35 +121,48 @@ func (w *Writer) spareSize(size int64) bool {
 	return size >= w.opts.SegmentSize && size <= 2*w.opts.SegmentSize
 }
 
+// spareFile is a file that is about to become a segment.
+type spareFile struct {
+	file vfs.File
+	name string // path
+	raw  bool   // preallocated, but not written before
+}
+
 // openSpare opens a spare, or makes one: preallocated but not written, since
-// somebody is waiting.
-func (w *Writer) openSpare() (vfs.File, string, error) {
+// somebody is waiting. An error has changed nothing, and the writer goes on.
+func (w *Writer) openSpare() (*spareFile, error) {
 	if n := len(w.spares); n > 0 {
 		name := w.path(w.spares[n-1])
-		w.spares = w.spares[:n-1]
 		f, err := w.opts.FS.OpenReadWrite(name, w.access())
 		if err != nil {
-			return nil, "", w.fail("open", name, err)
+			return nil, err
 		}
-		return f, name, nil
+		w.spares = w.spares[:n-1]
+		return &spareFile{file: f, name: name}, nil
 	}
 	name := w.path(w.newSpareName())
 	f, err := w.opts.FS.Create(name, w.access())
 	if err != nil {
-		return nil, "", w.fail("create", name, err)
+		return nil, err
 	}
 	if err := f.Preallocate(w.opts.SegmentSize); err != nil {
-		return nil, "", w.fail("preallocate", name, errors.Join(err, f.Close(), w.opts.FS.Remove(name)))
+		return nil, errors.Join(err, f.Close(), w.opts.FS.Remove(name))
 	}
-	return f, name, nil
+	return &spareFile{file: f, name: name, raw: true}, nil
 }
 
-// NeedsNext reports that the current segment is more than half full and that
-// there is no file to go on with: PrepareNext is due.
-func (w *Writer) NeedsNext() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.spares) == 0 && !w.preparing && w.usable() == nil && w.cur.head.offset > w.opts.SegmentSize/2
+// NeedsNext reports that there is no file to go on with, and that the current
+// segment is more than half full, or that syncs in it are slow because it was
+// not written before: PrepareNext is due. It never blocks.
+func (w *Writer) NeedsNext() bool { return w.due.Load() }
+
+// setDue brings due up to date. Callers hold mu.
+func (w *Writer) setDue() {
+	due := len(w.spares) == 0 && !w.preparing && w.usable() == nil &&
+		(w.cur.head.offset > w.opts.SegmentSize/2 || w.cur.raw && w.opts.Sync && w.cur.head.records > 0)
+	if due != w.due.Load() {
+		w.due.Store(due)
+	}
 }
 
 // PrepareNext makes a spare file, unless there is one. It is meant for the
@@ -159,7 +172,7 @@ func (w *Writer) NeedsNext() bool {
 // full, and the syncs of that segment cost twice as much (see access). And
 // making a file is where a full disk shows: an error here leaves the writer as
 // it was, so that the owner can refuse new records in good time, and try again
-// when there is space, whereas in Append it would be final.
+// when there is space, before anybody has to be refused in the middle.
 func (w *Writer) PrepareNext() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -171,6 +184,7 @@ func (w *Writer) PrepareNext() error {
 	}
 	name := w.newSpareName()
 	w.preparing = true
+	w.setDue()
 	w.mu.Unlock()
 	err := w.makeSpare(w.path(name))
 	w.mu.Lock()
@@ -179,6 +193,7 @@ func (w *Writer) PrepareNext() error {
 	if err == nil {
 		w.spares = append(w.spares, name)
 	}
+	w.setDue()
 	return err
 }
 
@@ -226,6 +241,7 @@ func (w *Writer) retire(dead []SegmentInfo) error {
 	if err == nil {
 		w.spares = append(w.spares, spares...)
 	}
+	w.setDue()
 	return err
 }
 
@@ -235,7 +251,7 @@ func (w *Writer) moveDead(dead []SegmentInfo, names []string) (spares []string, 
 	for _, s := range dead {
 		name := w.path(segmentName(s.Number))
 		info, err := w.opts.FS.Stat(name)
-		if err == nil && len(spares) < len(names) && w.spareSize(info.Size) {
+		if err == nil && len(spares) < len(names) && !s.raw && w.spareSize(info.Size) {
 			spare := names[len(spares)]
 			spares = append(spares, spare)
 			err = w.opts.FS.Rename(name, w.path(spare))

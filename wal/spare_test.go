@@ -76,7 +76,7 @@ func TestP04_StaleFramesOfARecycledSegmentNeverParse(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range 6 {
+	for range 7 {
 		for start := w.Segment(); w.Segment() == start; {
 			add(true)
 		}
@@ -215,8 +215,9 @@ func TestP11_FullDiskShowsInPrepareNextAndHarmsNothing(t *testing.T) {
 	}
 }
 
-// A full disk in Append is final, and keeps what was acknowledged.
-func TestP11_FullDiskInAppendKeepsWhatWasAcknowledged(t *testing.T) {
+// A full disk that shows only when the next segment is needed refuses records,
+// and takes them again when there is space.
+func TestP11_FullDiskInAppendRefusesAndKeepsWhatWasAcknowledged(t *testing.T) {
 	sim := vfs.NewSim(vfs.SimOptions{Capacity: 10 * BlockSize})
 	opts := testOptions(sim)
 	var o oracle
@@ -228,18 +229,24 @@ func TestP11_FullDiskInAppendKeepsWhatWasAcknowledged(t *testing.T) {
 			err = o.sync(w, lsn)
 		}
 	}
-	if !vfs.IsNoSpace(err) || !errors.Is(err, ErrFailed) || o.acked < 2 {
-		t.Fatalf("after %d records: %v", o.acked, err)
+	o.records = o.records[:len(o.records)-1] // a refused record will not be there
+	for range 3 {
+		if !vfs.IsNoSpace(err) || errors.Is(err, ErrFailed) || o.acked < 2 {
+			t.Fatalf("after %d records: %v", o.acked, err)
+		}
+		_, err = w.Append(7, 1, make([]byte, 3000))
 	}
-	_ = w.Close()
 	sim.SetCapacity(0)
+	mustAppend(t, w, &o, 1, 3000)
+	mustAppend(t, w, &o, 0, 3000, 3000, 3000)
+	mustClose(t, w)
 	w, _ = mustOpen(t, opts, 0, &o)
 	mustAppend(t, w, &o, 1, 3000)
 	mustClose(t, w)
 }
 
-// P10: an error at any call of a rotation poisons the writer and keeps what was
-// acknowledged.
+// P10: an error at any call of a rotation keeps what was acknowledged. From the
+// first one on that changes the present segment it poisons the writer.
 func TestP10_ErrorAtEveryCallOfRotation(t *testing.T) {
 	for fail := 1; ; fail++ {
 		sim := newSim()
@@ -267,7 +274,18 @@ func TestP10_ErrorAtEveryCallOfRotation(t *testing.T) {
 			}
 			return
 		}
-		if !errors.Is(err, syscall.EIO) || !errors.Is(err, ErrFailed) {
+		if !errors.Is(err, syscall.EIO) {
+			t.Fatalf("call %d, %s: %v", fail, failed, err)
+		}
+		if fail <= 2 { // the file for the next segment
+			if errors.Is(err, ErrFailed) {
+				t.Errorf("call %d, %s: %v", fail, failed, err)
+			}
+			mustAppend(t, w, &o, 0, 100)
+			mustClose(t, w)
+			continue
+		}
+		if !errors.Is(err, ErrFailed) {
 			t.Fatalf("call %d, %s: %v", fail, failed, err)
 		}
 		if _, again := w.Append(5, 1, nil); again != err {

@@ -3,17 +3,23 @@ package wal
 // Appending and syncing.
 //
 // Records are framed straight into a buffer of the group to come. Sync makes
-// its caller wait until its record is durable: if nobody is writing, the caller
+// its caller wait until its record is durable: if the disk is free, the caller
 // becomes the leader, takes the buffer with all that has gathered in it, writes
-// it at once and syncs; those who come meanwhile fill the other buffer and one
-// of them leads next. So a group is as large as the disk is slow, and there is
-// neither a goroutine nor a timer.
+// it at once and syncs; those who come meanwhile fill another buffer, and the
+// first of them leads next. So a group is as large as the disk is slow, and
+// there is neither a goroutine nor a timer.
+//
+// Two groups may be on their way to the disk at once: a write of 12 KiB and a
+// sync take 106 us one after the other and 55 us each two at a time. They count
+// as durable in their order. After a crash the second may be there without the
+// first; its frames do not say that the first was durable, so the log ends
+// before both. Nobody is woken but those whose group is done, and the one who
+// leads next, first of all.
 
 import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"sync"
 	"sync/atomic"
 
@@ -22,8 +28,11 @@ import (
 
 const (
 	// maxGroup bounds what waits in memory: Append writes when it is reached.
-	// Two such buffers exist.
+	// There is one buffer more than there are groups on their way.
 	maxGroup = 4 << 20
+	// maxFlying is how many groups are on their way at once. A third brought
+	// 47 us for each, at 142 us from its own beginning to its end.
+	maxFlying = 2
 	// writeThreshold is what gathers before Append writes by itself when
 	// nobody is going to call Sync. A larger one gains nothing: 64 MiB took
 	// 5-13 ms through the page cache in pieces of 128 KiB, and the loss at a
@@ -50,23 +59,30 @@ type Writer struct {
 	durable atomic.Uint64 // LSN
 	number  atomic.Uint64 // of the current segment
 
+	// due is set while NeedsNext is true.
+	due atomic.Bool
+
 	mu sync.Mutex
-	// changed is broadcast when busy or preparing ends, and with every change
-	// of durable and err.
+	// changed is broadcast when a group or preparing ends, and when err is set.
 	changed sync.Cond
 	err     error // *FailedError; sticky
 	closed  bool
-	// busy: a leader is writing without holding mu. Nobody else may write, or
-	// replace cur, until it ends.
-	busy      bool
+	// flying are the groups that their leaders write without holding mu, in
+	// the order of their records. While there are any, nobody else may write,
+	// but for one more synced group beside another, or replace cur.
+	flying    []*group
 	preparing bool // PrepareNext is at work
 
 	cur       segment
-	buf       []byte // frames of the group to come; aligned; ends at cur.head
-	idle      []byte // the other buffer, nil while busy
-	last      LSN    // of the last record in buf
-	written   LSN    // handed to the operating system
-	positions map[uint32]uint64
+	buf       []byte        // frames of the group to come; aligned; ends at cur.head
+	gathered  chan struct{} // closed when that group is done; nil if nobody waits for it
+	candidate chan struct{} // closed when he who waits for it is to lead that group; nil if nobody does
+	idle      [][]byte      // buffers to be used again
+	last      LSN           // of the last record in buf
+	written   LSN           // handed to the operating system
+	positions map[uint32]*uint64
+	stream    uint32  // the one appended to last
+	position  *uint64 // its position; nil if it has none
 
 	sealed    []SegmentInfo // older segments that were not released, ascending
 	spares    []string      // file names
@@ -82,6 +98,7 @@ type segment struct {
 	seed    uint64
 	head    seal  // where the next frame will be
 	durable int64 // synced up to here
+	raw     bool  // preallocated, but not written before
 }
 
 // NewWriter starts a new segment behind what Recover found with the same
@@ -96,11 +113,14 @@ func NewWriter(opts Options, from RecoverResult) (*Writer, error) {
 	}
 	w := &Writer{
 		opts:      opts,
-		idle:      vfs.AlignedBuffer(minBuffer)[:0],
 		buf:       vfs.AlignedBuffer(minBuffer)[:0],
-		positions: maps.Clone(from.positions),
+		positions: make(map[uint32]*uint64),
 		sealed:    append([]SegmentInfo(nil), from.Segments...),
 	}
+	for stream, position := range from.positions {
+		w.positions[stream] = &position
+	}
+	w.position = w.positions[w.stream]
 	w.changed.L = &w.mu
 	if err := opts.FS.MkdirAll(opts.Dir); err != nil {
 		return nil, err
@@ -130,7 +150,12 @@ func (w *Writer) fail(op, file string, err error) error {
 		w.err = &FailedError{Op: op, File: file, Err: err}
 		w.opts.Logger.Error("log failed; it takes no more records", "error", w.err)
 	}
+	w.setDue()
 	w.changed.Broadcast()
+	if w.gathered != nil {
+		close(w.gathered)
+		w.gathered, w.candidate = nil, nil
+	}
 	return w.err
 }
 
@@ -157,16 +182,24 @@ func (w *Writer) Append(stream uint32, position uint64, payload ...[]byte) (LSN,
 	if err := w.makeRoom(recordSize(n)); err != nil {
 		return 0, err
 	}
-	if last, ok := w.positions[stream]; ok && position <= last {
-		return 0, fmt.Errorf("%w: position %d of stream %d follows %d", ErrPosition, position, stream, last)
+	if stream != w.stream {
+		w.stream, w.position = stream, w.positions[stream]
+	}
+	if w.position != nil && position <= *w.position {
+		return 0, fmt.Errorf("%w: position %d of stream %d follows %d", ErrPosition, position, stream, *w.position)
 	}
 	if err := w.encode(stream, position, pieces{list: payload}, n); err != nil {
 		return 0, err
 	}
-	w.positions[stream] = position
+	if w.position == nil {
+		w.position = new(uint64)
+		w.positions[stream] = w.position
+	}
+	*w.position = position
 	w.last++
 	w.stats.Records++
-	if !w.opts.Sync && len(w.buf) >= writeThreshold && !w.busy {
+	w.setDue()
+	if !w.opts.Sync && len(w.buf) >= writeThreshold && len(w.flying) == 0 {
 		lsn := w.last
 		if w.lead(false); w.err != nil {
 			return 0, w.err
@@ -186,9 +219,9 @@ func (w *Writer) makeRoom(size int64) error {
 		full := !w.fits(size)
 		crowded := int64(len(w.buf))+size > maxGroup
 		switch {
-		case !full && (!crowded || len(w.buf) == 0 && !w.busy):
+		case !full && (!crowded || len(w.buf) == 0 && len(w.flying) == 0):
 			return nil
-		case w.busy:
+		case len(w.flying) > 0:
 			w.changed.Wait()
 		case full:
 			if err := w.rotate(); err != nil {
@@ -201,8 +234,12 @@ func (w *Writer) makeRoom(size int64) error {
 }
 
 // fits reports whether the current segment takes size more bytes. An empty one
-// takes anything.
+// takes anything. One that was not written before ends as soon as there is one
+// that was: syncs in that are twice as fast.
 func (w *Writer) fits(size int64) bool {
+	if w.cur.raw && w.opts.Sync && len(w.spares) > 0 && w.cur.head.records > 0 {
+		return false
+	}
 	end := nextBlock(w.cur.head.offset + size + frameHeaderSize - 1) // with padding
 	return end+BlockSize <= w.opts.SegmentSize || w.cur.head.offset == BlockSize
 }
@@ -219,17 +256,69 @@ func (w *Writer) Sync(lsn LSN) error {
 	if lsn > w.last {
 		return fmt.Errorf("wal: sync of record %d, the last one is %d", lsn, w.last)
 	}
-	for LSN(w.durable.Load()) < lsn {
-		switch {
-		case w.err != nil:
-			return w.err
-		case w.busy:
-			w.changed.Wait()
-		default:
+	for LSN(w.durable.Load()) < lsn && w.err == nil {
+		switch g := w.flight(lsn); {
+		case g != nil:
+			if g.done == nil {
+				g.done = make(chan struct{})
+			}
+			w.mu.Unlock()
+			<-g.done
+			w.mu.Lock()
+		case w.mayLead(true):
 			w.lead(true)
+		default:
+			w.gather()
+		}
+	}
+	if LSN(w.durable.Load()) < lsn {
+		return w.err
+	}
+	return nil
+}
+
+// gather waits until the group to come is done. The first who waits for it is
+// the one to lead it: he returns when it may begin. Callers hold mu; it is
+// released meanwhile.
+func (w *Writer) gather() {
+	var turn chan struct{}
+	if w.gathered == nil {
+		w.gathered, turn = make(chan struct{}), make(chan struct{})
+		w.candidate = turn
+	}
+	done := w.gathered
+	w.mu.Unlock()
+	select {
+	case <-done:
+	case <-turn:
+	}
+	w.mu.Lock()
+}
+
+// flight returns the group on its way whose end a record that is not durable has
+// to wait for, nil if there is none. Callers hold mu.
+func (w *Writer) flight(lsn LSN) *group {
+	for _, g := range w.flying {
+		if lsn <= g.last {
+			return g
 		}
 	}
 	return nil
+}
+
+// mayLead reports whether a group may begin to be written: alone, or one that
+// is synced beside another that is, if it is not smaller: with 16 callers that
+// makes groups of 5 records; without it they fall to 1.4, and cost more than
+// they gain. Callers hold mu.
+func (w *Writer) mayLead(sync bool) bool {
+	switch len(w.flying) {
+	case 0:
+		return true
+	case maxFlying:
+		return false
+	}
+	g := w.flying[0]
+	return sync && g.sync && w.last-g.last >= g.last-g.after
 }
 
 // Flush hands everything appended so far to the operating system: it then
@@ -241,7 +330,7 @@ func (w *Writer) Flush() error {
 		switch {
 		case w.err != nil:
 			return w.err
-		case w.busy:
+		case len(w.flying) > 0:
 			w.changed.Wait()
 		default:
 			w.lead(false)
@@ -273,17 +362,33 @@ type group struct {
 	at   int64
 	last LSN
 	sync bool
+	// after is the last record of the group before it.
+	after LSN
+	done  chan struct{} // closed when it is finished; nil if nobody waits for it
+
+	// What became of it, once it is over.
+	over bool
+	op   string
+	err  error
 }
 
 // detach pads the gathered frames and takes them out as a group. Callers hold
-// mu and have seen busy false.
-func (w *Writer) detach(sync bool) group {
+// mu and know that it may be written.
+func (w *Writer) detach(sync bool) *group {
 	w.pad()
-	g := group{
-		file: w.cur.file, name: w.cur.name, buf: w.buf,
-		at: w.cur.head.offset - int64(len(w.buf)), last: w.last, sync: sync,
+	g := &group{
+		file: w.cur.file, name: w.cur.name, buf: w.buf, done: w.gathered,
+		at: w.cur.head.offset - int64(len(w.buf)), last: w.last, after: w.written, sync: sync,
 	}
-	w.buf, w.idle = w.idle[:0], nil
+	if n := len(w.flying); n > 0 {
+		g.after = w.flying[n-1].last
+	}
+	w.gathered, w.candidate = nil, nil
+	if n := len(w.idle); n > 0 {
+		w.buf, w.idle = w.idle[n-1][:0], w.idle[:n-1]
+	} else {
+		w.buf = vfs.AlignedBuffer(minBuffer)[:0]
+	}
 	return g
 }
 
@@ -303,43 +408,56 @@ func (g *group) transfer() (op string, err error) {
 }
 
 // finish publishes the outcome of a group. Callers hold mu.
-func (w *Writer) finish(g group, op string, err error) error {
-	w.idle = g.buf[:0]
-	if err != nil {
-		return w.fail(op, g.name, err)
+func (w *Writer) finish(g *group) {
+	w.idle = append(w.idle, g.buf[:0])
+	switch {
+	case g.err != nil:
+		_ = w.fail(g.op, g.name, g.err) // kept in w.err
+	case w.err == nil: // else what came before it may be missing
+		w.written = g.last
+		w.stats.Bytes += uint64(len(g.buf))
+		if len(g.buf) > 0 {
+			w.stats.Writes++
+		}
+		if g.sync {
+			w.stats.Syncs++
+			w.cur.durable = g.at + int64(len(g.buf))
+			w.durable.Store(uint64(g.last))
+		}
+		if w.candidate != nil && w.mayLead(true) {
+			close(w.candidate)
+			w.candidate = nil
+		}
 	}
-	w.written = g.last
-	w.stats.Bytes += uint64(len(g.buf))
-	if len(g.buf) > 0 {
-		w.stats.Writes++
-	}
-	if g.sync {
-		w.stats.Syncs++
-		w.cur.durable = g.at + int64(len(g.buf))
-		w.durable.Store(uint64(g.last))
+	if g.done != nil {
+		close(g.done)
 	}
 	w.changed.Broadcast()
-	return nil
 }
 
 // lead writes what has gathered, with mu released. Callers hold mu, have seen
-// busy false, and look at err afterwards.
+// that they may, and look at err afterwards.
 func (w *Writer) lead(sync bool) {
 	g := w.detach(sync)
-	w.busy = true
+	w.flying = append(w.flying, g)
 	w.mu.Unlock()
-	op, err := g.transfer()
+	g.op, g.err = g.transfer()
 	w.mu.Lock()
-	w.busy = false
-	_ = w.finish(g, op, err) // kept in w.err
+	g.over = true
+	for len(w.flying) > 0 && w.flying[0].over {
+		first := w.flying[0]
+		w.flying = append(w.flying[:0], w.flying[1:]...)
+		w.finish(first)
+	}
 }
 
 // writeOut is lead with mu held throughout, for when nothing may be appended
-// meanwhile.
+// meanwhile. Callers have seen that nothing is on its way.
 func (w *Writer) writeOut(sync bool) error {
 	g := w.detach(sync)
-	op, err := g.transfer()
-	return w.finish(g, op, err)
+	g.op, g.err = g.transfer()
+	w.finish(g)
+	return w.err
 }
 
 // Close syncs what was appended, ends the log in good order and closes it. It
@@ -352,7 +470,8 @@ func (w *Writer) Close() error {
 		return nil
 	}
 	w.closed = true // nothing is appended while waiting
-	for w.busy || w.preparing {
+	w.setDue()
+	for len(w.flying) > 0 || w.preparing {
 		w.changed.Wait()
 	}
 	if w.err != nil {
