@@ -191,7 +191,7 @@ func (s *Store) prepare() {
 	s.env = &partition.Env{
 		Work: &partition.Work{},
 		FS:   s.fs, Dir: s.dir, Files: s.files,
-		MemtableSize: s.opts.MemtableSize, ValueThreshold: s.opts.valueThreshold(),
+		Memory: s.offheap, MemtableSize: s.opts.MemtableSize, ValueThreshold: s.opts.valueThreshold(),
 		Table: sstable.WriterOptions{Compression: s.opts.Compression.table(), FilterBitsPerKey: filterBits},
 		UniqueID: func() (id [16]byte) {
 			rand.Read(id[:])

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/flagstone-db/flagstone/internal/offheap"
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -41,7 +42,7 @@ func benchChange(from, to int, version int64) *row.Change {
 const benchRows = 50_000
 
 func filled(rows int) *memtable.Memtable {
-	mt := memtable.New(memtable.Options{Seed: 1})
+	mt := memtable.New(memtable.Options{Seed: 1, Memory: offheap.New(offheap.Options{})})
 	mut := benchMutation()
 	for i := range rows {
 		mut.Key = benchKey(mut.Key, uint64(i))
@@ -51,12 +52,14 @@ func filled(rows int) *memtable.Memtable {
 }
 
 func BenchmarkInsertRow(b *testing.B) {
+	pool := offheap.New(offheap.Options{})
+	defer pool.Close()
 	for _, writers := range []int{1, 8} {
 		b.Run(fmt.Sprintf("writers=%d", writers), func(b *testing.B) {
 			b.ReportAllocs()
 			var done atomic.Int64
 			for left := b.N; left > 0; left -= benchRows {
-				mt := memtable.New(memtable.Options{Seed: 1})
+				mt := memtable.New(memtable.Options{Seed: 1, Memory: pool})
 				var wg sync.WaitGroup
 				for w := range writers {
 					wg.Go(func() {
@@ -69,6 +72,7 @@ func BenchmarkInsertRow(b *testing.B) {
 					})
 				}
 				wg.Wait()
+				mt.Free()
 			}
 		})
 	}
@@ -170,14 +174,16 @@ func BenchmarkIterate(b *testing.B) {
 
 // BenchmarkSmallRow has rows of one column, whose packed part lies in the node.
 func BenchmarkSmallRow(b *testing.B) {
-	mt := memtable.New(memtable.Options{Seed: 1})
+	pool := offheap.New(offheap.Options{})
+	mt := memtable.New(memtable.Options{Seed: 1, Memory: pool})
 	const rows = 300_000
 	mut := benchChange(0, 1, 1_700_000_000_000)
 	b.Run("insert", func(b *testing.B) {
 		b.ReportAllocs()
 		for i := range b.N {
 			if i%rows == 0 {
-				mt = memtable.New(memtable.Options{Seed: 1})
+				mt.Free()
+				mt = memtable.New(memtable.Options{Seed: 1, Memory: pool})
 			}
 			mut.Key = benchKey(mut.Key, uint64(i%rows))
 			mt.Apply(uint64(i+1), mut)

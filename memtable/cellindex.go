@@ -153,6 +153,9 @@ func (w *indexWriter) newHead(height int, liveMarker int64) link {
 	l, p := w.m.arena.alloc(&w.m.data, cellHeader+height*linkSize)
 	n := (*cellNode)(p)
 	n.height, n.version = uint8(height), liveMarker
+	for level := range height {
+		n.next(level).Store(0)
+	}
 	return l
 }
 

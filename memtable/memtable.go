@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"sync/atomic"
 
+	"github.com/flagstone-db/flagstone/internal/offheap"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -17,6 +18,9 @@ type Options struct {
 	// one history are alike. 0 means a random seed, which clients cannot
 	// guess.
 	Seed uint64
+	// Memory is where the slabs come from; nil is the Go heap. With a pool,
+	// Free must be called in the end.
+	Memory *offheap.Pool
 }
 
 const (
@@ -47,6 +51,7 @@ type Memtable struct {
 	hash   rowHash
 	head   link // of the row list: a node with a full tower and no key
 	height atomic.Uint32
+	recent atomic.Pointer[rowSplice] // where a row was inserted last; nil while in use
 	seed   uint64
 
 	rows        atomic.Int64
@@ -70,14 +75,25 @@ func New(opts Options) *Memtable {
 	}
 	m.nodes.firstSize = max(slabSize/nodeSlabShare, minSlabSize)
 	m.data.firstSize = slabSize
-	m.hash.init()
+	m.arena.pool = opts.Memory
+	m.hash.init(&m.arena)
 	m.smallestSeq.Store(row.MaxSequence)
 	var p *rowNode
 	m.head, p = m.newRowNode(maxHeight, 0)
 	p.height = maxHeight
+	for level := range maxHeight {
+		p.next(level).Store(0)
+	}
 	m.height.Store(1)
+	s := new(rowSplice)
+	m.findSplice(nil, s)
+	m.recent.Store(s)
 	return m
 }
+
+// Free gives the memory back. REQUIRES: nobody uses the memtable, or what an
+// iterator returned, any more.
+func (m *Memtable) Free() { m.arena.free() }
 
 // Apply adds a change, normalized, at a sequence number. Memory that the
 // change refers to is copied. Changes of different rows may be applied at
@@ -119,6 +135,7 @@ func (m *Memtable) insertRow(hash, seq uint64, c *row.Change, marker int64) {
 		packed, _ = m.arena.alloc(&m.data, size)
 	}
 	n.packed, n.keyLen, n.height = packed, uint16(len(c.Key)), uint8(height)
+	n.index.Store(0)
 	copy(n.key(), c.Key)
 	m.packedOf(n).fill(seq, c, marker)
 	cells := c.Cells().Len()
@@ -129,10 +146,28 @@ func (m *Memtable) insertRow(hash, seq uint64, c *row.Change, marker int64) {
 		cells++
 	}
 	m.cells.Add(int64(cells))
-	var s rowSplice
-	m.findSplice(c.Key, &s)
-	m.linkRow(l, n, c.Key, &s)
+	m.link(l, n, c.Key)
 	m.hash.add(hash, l)
+}
+
+// link puts a filled node into the row list, from the place of the row that was
+// inserted last if it belongs right behind that.
+func (m *Memtable) link(l link, n *rowNode, key []byte) {
+	s := m.recent.Swap(nil)
+	if s == nil { // another writer has it
+		var own rowSplice
+		m.findSplice(key, &own)
+		m.linkRow(l, n, key, &own)
+		return
+	}
+	if !m.follows(key, int(n.height), s) {
+		m.findSplice(key, s)
+	}
+	m.linkRow(l, n, key, s)
+	for level := range int(n.height) {
+		s.prev[level] = l
+	}
+	m.recent.Store(s)
 }
 
 // newRowNode takes memory for a row node and extra bytes behind its tower.

@@ -13,6 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/flagstone-db/flagstone/internal/offheap"
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -274,12 +275,20 @@ func randomMutation(random *rand.Rand, key []byte) *row.Mutation {
 }
 
 func TestMemtableAnswersLikeASortedMap(t *testing.T) {
+	// Slabs come with what earlier memtables left in them.
+	memory := offheap.New(offheap.Options{Mode: offheap.Poison})
+	defer func() {
+		if err := memory.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
 	rapid.Check(t, func(t *rapid.T) {
 		seed := rapid.Uint64().Draw(t, "seed")
 		random := rand.New(rand.NewPCG(seed, 1))
 		keys := rapid.IntRange(1, 60).Draw(t, "keys")
 		mutations := rapid.IntRange(0, 300).Draw(t, "mutations")
-		mt := memtable.New(memtable.Options{SlabSize: 4 << 10, Seed: seed})
+		mt := memtable.New(memtable.Options{SlabSize: 4 << 10, Seed: seed, Memory: memory})
+		defer mt.Free()
 		m := newModel()
 		pool := make([][]byte, keys)
 		for i := range pool {

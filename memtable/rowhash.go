@@ -21,6 +21,7 @@ import (
 	"hash/maphash"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 )
 
 const (
@@ -31,6 +32,7 @@ const (
 )
 
 type rowHash struct {
+	arena  *arena
 	seed   maphash.Seed
 	tables atomic.Pointer[[]*hashTable] // newest first
 	bytes  atomic.Int64                 // of all tables
@@ -42,7 +44,8 @@ type hashTable struct {
 	rows  atomic.Int64    // slots taken or about to be
 }
 
-func (h *rowHash) init() {
+func (h *rowHash) init(a *arena) {
+	h.arena = a
 	h.seed = maphash.MakeSeed()
 	h.tables.Store(new([]*hashTable))
 }
@@ -106,7 +109,16 @@ func (h *rowHash) grow(full *hashTable) {
 		}
 		size = 2 * len(full.slots)
 	}
-	next := append([]*hashTable{{slots: make([]atomic.Uint64, size)}}, tables...)
+	next := append([]*hashTable{{slots: h.arena.hashSlots(size)}}, tables...)
 	h.bytes.Add(int64(size * slotSize))
 	h.tables.Store(&next)
+}
+
+// hashSlots takes memory for so many slots, all empty.
+func (a *arena) hashSlots(n int) []atomic.Uint64 {
+	a.mu.Lock()
+	words := a.take(int64(n) * slotSize)
+	a.mu.Unlock()
+	clear(words)
+	return unsafe.Slice((*atomic.Uint64)(unsafe.Pointer(unsafe.SliceData(words))), n)
 }

@@ -13,9 +13,9 @@ import (
 // one is rotated out.
 func TestFlushedMemtablesAreNotKeptAlive(t *testing.T) {
 	v := newVersion(NewFiles(vfs.NewSim(vfs.SimOptions{}), "/", FilesOptions{}, func(string) {}), &manifest.Partition{})
-	flushed := newMemory(1)
+	flushed := new(Env).newMemory(1)
 	gone := weak.Make(flushed.table)
-	old := newState([]*memory{flushed, newMemory(2)}, v)
+	old := newState([]*memory{flushed, new(Env).newMemory(2)}, v)
 	next := old.without(1, v)
 	old, flushed = nil, nil
 	runtime.GC()

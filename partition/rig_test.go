@@ -13,6 +13,7 @@ import (
 
 	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/internal/cache"
+	"github.com/flagstone-db/flagstone/internal/offheap"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/memtable"
@@ -54,8 +55,9 @@ func newRig(t testing.TB) *rig {
 	must(t, err)
 	var unique atomic.Uint64
 	r.env = &Env{
-		Work: new(Work),
-		FS:   r.fault, Dir: testDir, MemtableSize: 1 << 20,
+		Memory: offheap.New(offheap.Options{Mode: offheap.Poison}),
+		Work:   new(Work),
+		FS:     r.fault, Dir: testDir, MemtableSize: 1 << 20,
 		Table: sstable.WriterOptions{BlockSize: 256, FilterBitsPerKey: 10},
 		UniqueID: func() (id [16]byte) {
 			binary.BigEndian.PutUint64(id[:], unique.Add(1))

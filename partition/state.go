@@ -13,6 +13,10 @@ import (
 type memory struct {
 	table *memtable.Memtable
 
+	// refs counts the states that hold the memtable. Its memory is given back
+	// when there is none any more.
+	refs atomic.Int64
+
 	// writers counts the mutations that have a place reserved in the memtable
 	// and are not applied yet. It only rises while the memtable is mutable, so
 	// once it is rotated out, writers.Wait returns when its content is final.
@@ -89,6 +93,9 @@ type pinStripe struct {
 
 func newState(memories []*memory, v *version) *state {
 	v.refs.Add(1)
+	for _, m := range memories {
+		m.refs.Add(1)
+	}
 	return &state{memories: memories, version: v}
 }
 
@@ -115,7 +122,7 @@ func (s *state) retire() {
 	s.release()
 }
 
-// release lets go of the version if nobody pins the state. REQUIRES: it was
+// release lets go of version and memtables if nobody pins the state. REQUIRES: it was
 // replaced.
 func (s *state) release() {
 	for i := range s.pins {
@@ -125,7 +132,21 @@ func (s *state) release() {
 	}
 	if s.released.CompareAndSwap(false, true) {
 		s.version.unref()
+		for _, m := range s.memories {
+			m.unref()
+		}
 	}
+}
+
+// unref ends the hold of a state.
+func (m *memory) unref() {
+	if m.refs.Add(-1) != 0 {
+		return
+	}
+	// A store that is closed, or a table that is dropped, may have writers that
+	// are about to be done.
+	m.writers.Wait()
+	m.table.Free()
 }
 
 func (s *state) mutable() *memory { return s.memories[len(s.memories)-1] }

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/flagstone-db/flagstone/compaction"
+	"github.com/flagstone-db/flagstone/internal/offheap"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/memtable"
@@ -21,6 +22,8 @@ type Env struct {
 	Dir   string // of the store
 	Files *Files
 
+	// Memory is where memtables take theirs from; nil is the Go heap.
+	Memory *offheap.Pool
 	// MemtableSize is the size, in bytes, at which a memtable is rotated out.
 	MemtableSize int64
 	// Table is the template for new table files; each gets its own UniqueID.
@@ -137,14 +140,14 @@ func NewTree(env *Env, table uint64, columns int, meta *manifest.Partition) *Tre
 		id: meta.ID, start: meta.Start, end: meta.End,
 	}
 	v := newVersion(env.Files, meta)
-	t.state.Store(newState([]*memory{newMemory(meta.FlushedSeq + 1)}, v))
+	t.state.Store(newState([]*memory{env.newMemory(meta.FlushedSeq + 1)}, v))
 	v.unref() // the state holds it now
 	return t
 }
 
 // newMemory makes an empty memtable for sequence numbers from startSeq on.
-func newMemory(startSeq uint64) *memory {
-	return &memory{table: memtable.New(memtable.Options{}), startSeq: startSeq}
+func (env *Env) newMemory(startSeq uint64) *memory {
+	return &memory{table: memtable.New(memtable.Options{Memory: env.Memory}), startSeq: startSeq}
 }
 
 // ID is the partition's id in the manifest.
@@ -222,7 +225,7 @@ func (t *Tree) Rotate(nextSeq uint64) int64 {
 	t.rotated.Add(moved)
 	t.replace(func(old *state) *state {
 		old.mutable().endSeq = nextSeq
-		memories := append(append([]*memory(nil), old.memories...), newMemory(nextSeq))
+		memories := append(append([]*memory(nil), old.memories...), t.env.newMemory(nextSeq))
 		return newState(memories, old.version)
 	})
 	return moved
@@ -308,6 +311,6 @@ func (t *Tree) release(obsolete bool) {
 		empty.Levels = [manifest.NumLevels][]*manifest.FileMeta{}
 		v := newVersion(t.env.Files, &empty)
 		defer v.unref()
-		return newState([]*memory{newMemory(0)}, v)
+		return newState([]*memory{t.env.newMemory(0)}, v)
 	})
 }
