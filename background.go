@@ -82,6 +82,7 @@ func (s *Store) schedulePreparation() {
 		err := s.log.PrepareNext()
 		s.work.mu.Lock()
 		s.work.noLog = err
+		s.work.noteTrouble()
 		s.work.mu.Unlock()
 		if err != nil {
 			s.backgroundFailed("preparing the next log segment", err, s.schedulePreparation)
@@ -107,6 +108,7 @@ func (s *Store) noteFiles(tree *partition.Tree) {
 		most = max(most, b.pressure)
 	}
 	s.pacer.pressure.Store(math.Float64bits(most))
+	s.work.noteTrouble()
 	s.work.mu.Unlock()
 	s.wakeWriters()
 }
@@ -124,11 +126,7 @@ func (s *Store) noteCompaction(tree *partition.Tree, err error) {
 }
 
 // wakeWriters lets writers that are held back look again.
-func (s *Store) wakeWriters() {
-	s.memory.mu.Lock()
-	defer s.memory.mu.Unlock()
-	s.memory.wake()
-}
+func (s *Store) wakeWriters() { s.memory.wake() }
 
 // largestMemtable returns the tree whose mutable memtable takes most.
 func (s *Store) largestMemtable() (largest *partition.Tree) {

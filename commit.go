@@ -121,10 +121,15 @@ func (s *Store) write(ctx context.Context, w *write) (Commit, error) {
 		return Commit{}, err
 	}
 	first := c.seq - uint64(len(w.entries)) + 1
+	var spare, waiting int64
 	for i := range w.entries {
 		e := &w.entries[i]
-		e.slot.Apply(first+uint64(i), e.change)
+		unused, rotated := e.slot.Apply(first+uint64(i), e.change)
+		spare += unused
+		waiting += rotated
 	}
+	s.memory.free(spare, waiting)
+	s.pacer.charge(size-spare, s.memory.pressure())
 	s.applied(t)
 	return c, nil
 }

@@ -514,6 +514,8 @@ func TestP01_NothingIsVisibleBeforeItIsDurable(t *testing.T) {
 	r, fault := faultRig(t, Options{})
 	table := r.table("t", TableOptions{})
 	put(t, table, "warm", 1, "c", startMillis, "v")
+	r.exec.RunAll() // the first log segment gives way to one that was written before
+	put(t, table, "warm", 1, "c", startMillis, "v")
 	insert := func(tx *RowTx) error { tx.PutRow(); return nil }
 	var late *Commit
 	fault.Observe(vfs.Observer{Before: func(c vfs.Call) {

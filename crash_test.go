@@ -353,7 +353,7 @@ func (c *crasher) checkBackup(s *script, disk *vfs.Sim, label string) {
 // what it wrote still in the page cache only. What is then recovered, and shown
 // to readers, must be there after the machine loses power as well.
 func TestP14_WhatRecoveryShowsOutlivesThePowerLossAfterIt(t *testing.T) {
-	const stride = 17
+	const stride = 19
 	for _, sync := range []SyncMode{SyncAlways, SyncNone} {
 		shown := map[string]bool{}
 		for at := 1; ; at += stride {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/flagstone-db/flagstone/internal/executor"
@@ -25,6 +26,9 @@ type work struct {
 	// ended is closed, and made anew by who waits, when a job has ended.
 	ended  chan struct{}
 	timers map[*timer]struct{}
+	// trouble says that noLog is set or files not empty: writers have to look
+	// closer.
+	trouble atomic.Bool
 	// noLog is why there is no room for further log, nil if there is.
 	noLog error
 	// stuck is why the last flush failed, nil after one that succeeded.
@@ -73,6 +77,9 @@ func (w *work) isIdle(tree *partition.Tree) bool {
 	defer w.mu.Unlock()
 	return w.watched[tree] == nil
 }
+
+// noteTrouble brings trouble up to date. REQUIRES: mu is held.
+func (w *work) noteTrouble() { w.trouble.Store(w.noLog != nil || len(w.files) > 0) }
 
 // submit queues a job unless it is queued already. One that is running runs once
 // more: a second one beside it would only keep a worker waiting.

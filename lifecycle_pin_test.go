@@ -364,8 +364,8 @@ func TestDropAndFlushTogetherKeepTheAccountOfMemory(t *testing.T) {
 		if err := store.Close(); err != nil { // waits for flushes under way
 			t.Error(err)
 		}
-		if m := &store.memory; m.total != 0 || m.waiting != 0 {
-			t.Errorf("an empty store accounts for %d bytes, %d waiting", m.total, m.waiting)
+		if total, waiting := store.memory.total.Load(), store.memory.waiting.Load(); total != 0 || waiting != 0 {
+			t.Errorf("an empty store accounts for %d bytes, %d waiting", total, waiting)
 		}
 	}
 }

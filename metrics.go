@@ -69,9 +69,7 @@ func (s *Store) Metrics() Metrics {
 		OldestSegment: s.state().MinLog,
 		Poisoned:      s.pipeline.failed.Load() != nil,
 	}
-	s.memory.mu.Lock()
-	m.MemoryBytes = s.memory.total
-	s.memory.mu.Unlock()
+	m.MemoryBytes = s.memory.total.Load()
 	if s.log != nil {
 		m.LogSegment = s.log.Segment()
 		m.LogBytes = int64(s.log.Stats().Bytes)

@@ -153,8 +153,8 @@ func (r *replay) apply(seq, segment uint64) error {
 			}
 		}
 	}
-	tree.Reserve(size, segment).Apply(seq, c)
-	s.memory.add(size)
+	spare, _ := tree.Reserve(size, segment).Apply(seq, c)
+	s.memory.add(size - spare)
 	r.applied++
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -19,14 +20,16 @@ const (
 	lookAgainAfter = time.Millisecond
 )
 
-// memory accounts for the memtables of all tables against their budget.
+// memory accounts for the memtables of all tables against their budget. While
+// nobody has to wait, all of it is atomic additions.
 type memory struct {
-	budget int64
+	budget  int64
+	total   atomic.Int64 // reserved, in bytes
+	waiting atomic.Int64 // of that, in memtables that wait to be flushed
 
-	mu      sync.Mutex
-	total   int64         // reserved, in bytes
-	waiting int64         // of that, in memtables that wait to be flushed
-	room    chan struct{} // closed and replaced whenever memory is freed
+	sleeping atomic.Bool // somebody may wait for room
+	mu       sync.Mutex
+	room     chan struct{} // closed and replaced when memory is freed
 }
 
 func (m *memory) init(budget int64) {
@@ -34,68 +37,71 @@ func (m *memory) init(budget int64) {
 	m.room = make(chan struct{})
 }
 
-// admit takes memory for a write and returns the pressure, see pace.go; false if
-// there is not enough, and then a channel that is closed when it is worth asking
-// again. A write that is larger than the whole budget is let in alone.
-func (m *memory) admit(bytes int64) (ok bool, pressure float64, room <-chan struct{}) {
+// admit takes memory for a write, if there is enough. A write that is larger
+// than the whole budget is let in alone.
+func (m *memory) admit(bytes int64) bool {
+	for {
+		total := m.total.Load()
+		if total != 0 && total+bytes > m.budget {
+			return false
+		}
+		if m.total.CompareAndSwap(total, total+bytes) {
+			return true
+		}
+	}
+}
+
+// sleep returns a channel that is closed when it is worth looking again. Who
+// asks for it looks once more before he waits.
+func (m *memory) sleep() <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.total > 0 && m.total+bytes > m.budget {
-		return false, 1, m.room
-	}
-	m.total += bytes
-	if m.waiting == 0 {
-		return true, 0, nil // nothing would be done meanwhile
-	}
-	return true, (float64(m.total)/float64(m.budget) - memoryPaceStart) / (1 - memoryPaceStart), nil
+	m.sleeping.Store(true)
+	return m.room
 }
 
 // add takes memory that nobody can be asked to wait for: of the log's records
 // at recovery.
-func (m *memory) add(bytes int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.total += bytes
-}
+func (m *memory) add(bytes int64) { m.total.Add(bytes) }
 
-func (m *memory) rotated(bytes int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.waiting += bytes
-}
+func (m *memory) rotated(bytes int64) { m.waiting.Add(bytes) }
 
-// free accounts for memtables that are gone; waiting of the bytes had been
-// rotated out.
+// free accounts for memory that is not needed any more; waiting of the bytes
+// had been rotated out.
 func (m *memory) free(bytes, waiting int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.total -= bytes
-	m.waiting -= waiting
-	m.wake()
+	m.total.Add(-bytes)
+	if waiting != 0 {
+		m.waiting.Add(-waiting)
+	}
+	if m.sleeping.Load() {
+		m.wake()
+	}
 }
 
-// wake lets writers that wait look again. REQUIRES: mu is held.
+// wake lets writers that wait look again.
 func (m *memory) wake() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sleeping.Store(false)
 	close(m.room)
 	m.room = make(chan struct{})
 }
 
-// crowded reports whether the mutable memtables take more than half of the
-// budget; the other half is for those that are being flushed.
-func (m *memory) crowded() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.total-m.waiting > m.budget/2
+// pressure is that of memory on writers, see pace.go.
+func (m *memory) pressure() float64 {
+	if m.waiting.Load() <= 0 {
+		return 0 // nothing would be done meanwhile
+	}
+	return (float64(m.total.Load())/float64(m.budget) - memoryPaceStart) / (1 - memoryPaceStart)
 }
 
-// full reports whether writers have to wait, and a channel that is closed when
-// it is worth asking again. A store whose memtables all are mutable has always
-// room: nothing would ever make more.
-func (m *memory) full() (bool, <-chan struct{}) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.total >= m.budget && m.waiting > 0, m.room
-}
+// crowded reports whether the mutable memtables take more than half of the
+// budget; the other half is for those that are being flushed.
+func (m *memory) crowded() bool { return m.total.Load()-m.waiting.Load() > m.budget/2 }
+
+// full reports whether writers have to wait. A store whose memtables all are
+// mutable has always room: nothing would ever make more.
+func (m *memory) full() bool { return m.total.Load() >= m.budget && m.waiting.Load() > 0 }
 
 // throttle holds a writer back: for what writers owe, see pace.go, and while the
 // memtables are over their budget or level 0 is too deep. Errors are the
@@ -109,10 +115,14 @@ func (s *Store) throttle(ctx context.Context) error {
 		if err := s.writable(); err != nil {
 			return err
 		}
+		if !s.memory.full() && !s.work.trouble.Load() {
+			return nil
+		}
+		room := s.memory.sleep()
 		if err := s.logError(); err != nil {
 			return err
 		}
-		full, room := s.memory.full()
+		full := s.memory.full()
 		files, failure := s.mostFiles()
 		if files >= stopFiles && failure != nil {
 			return fmt.Errorf("level 0 of a table has %d files and cannot be compacted: %w", files, s.describe(failure))
@@ -151,9 +161,11 @@ func (s *Store) throttle(ctx context.Context) error {
 // pass there at once. Flushes need no latch, so it is safe to wait under some.
 func (s *Store) admit(ctx context.Context, bytes int64) error {
 	for {
-		ok, pressure, room := s.memory.admit(bytes)
-		if ok {
-			s.pacer.charge(bytes, pressure)
+		if s.memory.admit(bytes) {
+			return nil
+		}
+		room := s.memory.sleep()
+		if s.memory.admit(bytes) {
 			return nil
 		}
 		if err := s.writable(); err != nil {
@@ -191,10 +203,7 @@ func (s *Store) admit(ctx context.Context, bytes int64) error {
 
 // flushLargest lets the largest memtable be flushed if none is waiting to be.
 func (s *Store) flushLargest() {
-	s.memory.mu.Lock()
-	waiting := s.memory.waiting
-	s.memory.mu.Unlock()
-	if waiting > 0 {
+	if s.memory.waiting.Load() > 0 {
 		return
 	}
 	s.pipeline.order.Lock()

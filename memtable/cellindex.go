@@ -132,6 +132,7 @@ type indexWriter struct {
 	prev     [maxHeight]link // last cell before the place, at each level
 	compared int             // cells compared so far
 	inserted int             // cells inserted so far
+	used     int64           // bytes taken so far, with towers of nominalHeight
 	random   uint64          // what the heights of their towers come from
 }
 
@@ -140,6 +141,7 @@ func (w *indexWriter) init(m *Memtable, n *rowNode) {
 	head := link(n.index.Load())
 	if head == 0 {
 		head = w.newHead(firstHeadHeight, m.packedOf(n).marker)
+		w.used += 3 * int64(cellHeader+maxHeight*linkSize) // with those that will replace it
 		n.index.Store(uint32(head))
 	}
 	w.head = m.cell(head)
@@ -188,6 +190,7 @@ func (w *indexWriter) insert(c *row.Cell) {
 	w.advance(c)
 	size := cellHeader + height*linkSize + len(c.Column) + len(c.Value)
 	l, p := w.m.arena.alloc(&w.m.data, size)
+	w.used += wordSize + roundUp(size+(nominalHeight-height)*linkSize)
 	n := (*cellNode)(p)
 	n.version, n.seq = c.Version, c.Seq
 	n.valueLen, n.columnLen = uint32(len(c.Value)), uint16(len(c.Column))

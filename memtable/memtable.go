@@ -41,6 +41,8 @@ const (
 	// one 100-byte cell, loaded machine, parts behind their nodes made reads
 	// about twice and iteration about three times as fast.
 	inlineLimit = 256
+	// nominalHeight is what Apply reckons for a tower; the mean is 1.33.
+	nominalHeight = 2
 )
 
 // Memtable is a sorted set of rows in memory; see the package comment.
@@ -104,32 +106,36 @@ func (m *Memtable) Free() { m.arena.free() }
 // one at or after its newest delete-row, in this memtable, that expires in the
 // same second or later. A change that then leaves no cell adds nothing but
 // its sequence number.
-func (m *Memtable) Apply(seq uint64, c *row.Change) {
+//
+// It returns about the bytes that were added to Used, at most EstimateSize and
+// in the long run not less: with towers of nominalHeight, so that when a
+// memtable is full does not depend on chance.
+func (m *Memtable) Apply(seq uint64, c *row.Change) (used int64) {
 	m.noteSequence(seq)
 	marker, ok := c.Marker()
 	if !ok {
 		marker = noMarker
 		if !c.DeleteRow && c.Cells().Len() == 0 {
-			return
+			return 0
 		}
 	}
 	hash := m.hash.of(c.Key)
 	if _, n := m.findRow(hash, c.Key); n != nil {
-		m.updateRow(n, seq, c, marker)
-		return
+		return m.updateRow(n, seq, c, marker)
 	}
-	m.insertRow(hash, seq, c, marker)
+	return m.insertRow(hash, seq, c, marker)
 }
 
 // insertRow adds a row with its first change.
-func (m *Memtable) insertRow(hash, seq uint64, c *row.Change, marker int64) {
+func (m *Memtable) insertRow(hash, seq uint64, c *row.Change, marker int64) (used int64) {
 	height := towerHeight(mix64(m.seed + uint64(m.rows.Add(1))))
 	size := packedSize(c.Cells())
+	node := roundUp(rowHeader + height*linkSize + len(c.Key))
 	var l, packed link
 	var n *rowNode
 	if size <= inlineLimit {
 		l, n = m.newRowNode(height, len(c.Key)+wordSize-1+size)
-		packed = l + link(roundUp(rowHeader+height*linkSize+len(c.Key))/wordSize)
+		packed = l + link(node/wordSize)
 	} else {
 		l, n = m.newRowNode(height, len(c.Key))
 		packed, _ = m.arena.alloc(&m.data, size)
@@ -148,6 +154,7 @@ func (m *Memtable) insertRow(hash, seq uint64, c *row.Change, marker int64) {
 	m.cells.Add(int64(cells))
 	m.link(l, n, c.Key)
 	m.hash.add(hash, l)
+	return roundUp(rowHeader+nominalHeight*linkSize+len(c.Key)) + roundUp(size) + wordSize + hashBytesPerRow
 }
 
 // link puts a filled node into the row list, from the place of the row that was
@@ -177,12 +184,12 @@ func (m *Memtable) newRowNode(height, extra int) (link, *rowNode) {
 }
 
 // updateRow adds a later change to a row.
-func (m *Memtable) updateRow(n *rowNode, seq uint64, change *row.Change, marker int64) {
+func (m *Memtable) updateRow(n *rowNode, seq uint64, change *row.Change, marker int64) (used int64) {
 	cells := change.Cells()
 	if marker != noMarker && !change.DeleteRow && markerCovers(m.liveMarker(n), marker) {
 		marker = noMarker
 		if cells.Len() == 0 {
-			return
+			return 0
 		}
 	}
 	w := indexWriter{random: mix64(m.seed ^ mix64(seq)<<1)}
@@ -206,6 +213,7 @@ func (m *Memtable) updateRow(n *rowNode, seq uint64, change *row.Change, marker 
 		w.insert(&c)
 	}
 	m.cells.Add(int64(w.inserted))
+	return w.used
 }
 
 // markerCovers reports whether a row with marker have looks, to every reader,

@@ -177,11 +177,18 @@ func TestLargeValuesAndWideRowsReadBack(t *testing.T) {
 func TestEstimateSizeBoundsWhatApplyUses(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 5))
 	mt := memtable.New(memtable.Options{SlabSize: 1 << 20, Seed: 5})
+	total, empty := int64(0), mt.Used()
 	inSlabs := int64(1 << 20 / 8) // not near the end of a slab, where some is lost
 	for seq := uint64(1); mt.Used() < inSlabs; seq++ {
 		mut := randomMutation(random, randomKey(random))
 		before, bound := mt.Used(), memtable.EstimateSize(memtable.ChangeOf(mut))
-		mt.Apply(seq, memtable.ChangeOf(mut))
+		said := mt.Apply(seq, memtable.ChangeOf(mut))
+		if said > bound {
+			t.Errorf("mutation %d says that it took %d bytes, estimate %d", seq, said, bound)
+		}
+		if total += said; seq > 100 && total < mt.Used()-empty {
+			t.Fatalf("%d bytes used after %d mutations, which say %d", mt.Used(), seq, total)
+		}
 		if used := mt.Used() - before; used > bound {
 			t.Fatalf("mutation %d, %d cells, took %d bytes, estimate %d", seq, len(mut.Cells), used, bound)
 		}

@@ -35,7 +35,7 @@ func (t *Tree) Flush(upTo uint64, settle func(endSeq uint64) error) (freed int64
 	for _, m := range slices.Backward(waiting) {
 		m.writers.Wait()
 		inputs = append(inputs, m.table.NewIterator())
-		freed += m.reserved.Load()
+		freed += m.bytes()
 	}
 	endSeq := waiting[len(waiting)-1].endSeq
 	if err := settle(endSeq); err != nil {

@@ -2,11 +2,14 @@ package partition
 
 import (
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"weak"
 
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/row"
 )
 
 // A flush must let go of the memtables it flushed at once, not when the next
@@ -23,4 +26,34 @@ func TestFlushedMemtablesAreNotKeptAlive(t *testing.T) {
 		t.Error("the memtable is still reachable")
 	}
 	runtime.KeepAlive(next)
+}
+
+// TestBytesNotNeededAreGivenBackOnce applies mutations while their memtable is
+// rotated out: what Rotate moved, less what Apply then gave back of it, is what
+// the flush frees.
+func TestBytesNotNeededAreGivenBackOnce(t *testing.T) {
+	r := newRig(t)
+	for round := range 50 {
+		var moved, waiting, spare atomic.Int64
+		var wg sync.WaitGroup
+		const writers, size = 8, 1000
+		for i := range writers {
+			c := new(row.Change)
+			must(t, c.Set(&row.Mutation{Table: testTable, Key: key("a", round*writers+i), Cells: []row.Cell{putCell("c", 1, "v")}}))
+			r.seq++
+			slot, seq := r.tree.Reserve(size, 1), r.seq
+			wg.Go(func() {
+				unused, rotated := slot.Apply(seq, c)
+				spare.Add(unused)
+				waiting.Add(rotated)
+			})
+		}
+		moved.Store(r.tree.Rotate(r.seq + 1))
+		wg.Wait()
+		freed, err := r.tree.Flush(row.MaxSequence, func(uint64) error { return nil })
+		must(t, err)
+		if freed != writers*size-spare.Load() || freed != moved.Load()-waiting.Load() {
+			t.Fatalf("moved %d, of which %d given back, %d in all; freed %d", moved.Load(), waiting.Load(), spare.Load(), freed)
+		}
+	}
 }

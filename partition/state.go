@@ -22,7 +22,9 @@ type memory struct {
 	// once it is rotated out, writers.Wait returns when its content is final.
 	writers sync.WaitGroup
 
-	// reserved is the upper bound, in bytes, of what was promised to writers.
+	// reserved is what the memtable takes, in bytes: of the mutations that are
+	// applied, and an upper bound of what was promised to the others. With
+	// rotatedBit, once the memtable is rotated out.
 	reserved atomic.Int64
 
 	// segment is the log segment that held the end of the log when the first
@@ -37,6 +39,11 @@ type memory struct {
 	// an older one. Set when the memtable is rotated out.
 	endSeq uint64
 }
+
+const rotatedBit = 1 << 62
+
+// bytes is what the memtable takes or will take at most.
+func (m *memory) bytes() int64 { return m.reserved.Load() &^ rotatedBit }
 
 // version is one immutable set of table files.
 type version struct {

@@ -184,21 +184,31 @@ func (t *Tree) replace(change func(old *state) *state) {
 }
 
 // A Slot is a place in a memtable that was promised to one mutation.
-type Slot struct{ memory *memory }
+type Slot struct {
+	memory *memory
+	size   int64
+}
 
 // Apply inserts the change. Changes of one row must be applied one after the
 // other, in the order of their sequence numbers; the owner holds the row's
-// latch.
-func (s Slot) Apply(seq uint64, c *row.Change) {
-	s.memory.table.Apply(seq, c)
-	s.memory.writers.Done()
+// latch. It returns how many of the reserved bytes were not needed, and of these
+// how many had been counted as waiting to be flushed by then.
+func (s Slot) Apply(seq uint64, c *row.Change) (spare, waiting int64) {
+	m := s.memory
+	spare = s.size - m.table.Apply(seq, c)
+	// Either Rotate finds the memtable smaller, or this finds it rotated out.
+	if m.reserved.Add(-spare)&rotatedBit != 0 {
+		waiting = spare
+	}
+	m.writers.Done()
+	return spare, waiting
 }
 
 // Full reports whether the mutable memtable has no room for a mutation of that
 // size. An empty memtable has room for anything.
 func (t *Tree) Full(size int64) bool {
 	m := t.state.Load().mutable()
-	used := m.reserved.Load()
+	used := m.bytes()
 	return used > 0 && used+size > t.env.MemtableSize
 }
 
@@ -210,7 +220,7 @@ func (t *Tree) Reserve(size int64, segment uint64) Slot {
 	m.writers.Add(1)
 	m.reserved.Add(size)
 	m.segment.CompareAndSwap(0, segment)
-	return Slot{m}
+	return Slot{m, size}
 }
 
 // Rotate puts a new memtable in place of the mutable one, which then waits to
@@ -218,10 +228,11 @@ func (t *Tree) Reserve(size int64, segment uint64) Slot {
 // returns the bytes reserved in the memtable it moved, 0 if that was empty and
 // stayed.
 func (t *Tree) Rotate(nextSeq uint64) int64 {
-	moved := t.state.Load().mutable().reserved.Load()
-	if moved == 0 {
+	m := t.state.Load().mutable()
+	if m.bytes() == 0 {
 		return 0
 	}
+	moved := m.reserved.Or(rotatedBit)
 	t.rotated.Add(moved)
 	t.replace(func(old *state) *state {
 		old.mutable().endSeq = nextSeq
@@ -237,15 +248,15 @@ func (t *Tree) MemoryBytes() (mutable, waiting int64) {
 	s := t.pin()
 	defer s.unref()
 	for _, m := range s.waiting() {
-		waiting += m.reserved.Load()
+		waiting += m.bytes()
 	}
-	return s.mutable().reserved.Load(), waiting
+	return s.mutable().bytes(), waiting
 }
 
 // Written is how many bytes writers have reserved in the tree's memtables since
 // it was made.
 func (t *Tree) Written() int64 {
-	return t.rotated.Load() + t.state.Load().mutable().reserved.Load()
+	return t.rotated.Load() + t.state.Load().mutable().bytes()
 }
 
 // OldestSegment is the oldest log segment that holds something not yet

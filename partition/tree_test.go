@@ -251,8 +251,16 @@ func TestRoomInMemtables(t *testing.T) {
 	m := &row.Mutation{Table: testTable, Key: key("a", 1), Cells: []row.Cell{putCell("c", 1, "v")}}
 	c := new(row.Change)
 	must(t, c.Set(m))
-	size := memtable.EstimateSize(c)
-	r.apply(r.tree, m, 7)
+	slot := r.tree.Reserve(500, 7)
+	if r.tree.Full(500) || !r.tree.Full(501) {
+		t.Error("Full does not count what is promised")
+	}
+	r.seq++
+	spare, waiting := slot.Apply(r.seq, c)
+	size := 500 - spare
+	if size <= 0 || size > memtable.EstimateSize(c) || waiting != 0 {
+		t.Errorf("%d bytes taken, %d of the others waiting", size, waiting)
+	}
 	if r.tree.Full(1000-size) || !r.tree.Full(1000-size+1) {
 		t.Error("Full is not exact")
 	}
