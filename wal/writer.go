@@ -78,6 +78,7 @@ type Writer struct {
 	gathered  chan struct{} // closed when that group is done; nil if nobody waits for it
 	candidate chan struct{} // closed when he who waits for it is to lead that group; nil if nobody does
 	idle      [][]byte      // buffers to be used again
+	groups    []*group      // the same
 	last      LSN           // of the last record in buf
 	written   LSN           // handed to the operating system
 	positions map[uint32]*uint64
@@ -262,8 +263,9 @@ func (w *Writer) Sync(lsn LSN) error {
 			if g.done == nil {
 				g.done = make(chan struct{})
 			}
+			done := g.done // the group may be used again by then
 			w.mu.Unlock()
-			<-g.done
+			<-done
 			w.mu.Lock()
 		case w.mayLead(true):
 			w.lead(true)
@@ -376,7 +378,13 @@ type group struct {
 // mu and know that it may be written.
 func (w *Writer) detach(sync bool) *group {
 	w.pad()
-	g := &group{
+	var g *group
+	if n := len(w.groups); n > 0 {
+		g, w.groups = w.groups[n-1], w.groups[:n-1]
+	} else {
+		g = new(group)
+	}
+	*g = group{
 		file: w.cur.file, name: w.cur.name, buf: w.buf, done: w.gathered,
 		at: w.cur.head.offset - int64(len(w.buf)), last: w.last, after: w.written, sync: sync,
 	}
@@ -432,6 +440,8 @@ func (w *Writer) finish(g *group) {
 	if g.done != nil {
 		close(g.done)
 	}
+	*g = group{}
+	w.groups = append(w.groups, g)
 	w.changed.Broadcast()
 }
 
