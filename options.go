@@ -21,9 +21,10 @@ const (
 	// SyncAlways acknowledges a write when it is durable. The default.
 	SyncAlways SyncMode = iota
 	// SyncNone acknowledges a write when it is in the log's buffer. After a
-	// crash the store holds a prefix of the writes; those since the last Flush,
-	// or change of a table's options or of the set of tables, may be lost, also
-	// when only the process dies.
+	// crash the store holds a prefix of the writes. When only the process dies,
+	// at most the last 128 KiB of log and the writes of the last 100 ms are
+	// missing; when the machine does, those since the last Flush, or change of a
+	// table's options or of the set of tables, may be.
 	SyncNone
 )
 
