@@ -22,9 +22,11 @@ const (
 	SyncAlways SyncMode = iota
 	// SyncNone acknowledges a write when it is in the log's buffer. After a
 	// crash the store holds a prefix of the writes. When only the process dies,
-	// at most the last 128 KiB of log and the writes of the last 100 ms are
-	// missing; when the machine does, those since the last Flush, or change of a
-	// table's options or of the set of tables, may be.
+	// only writes of the last 100 ms may be missing, and of these those whose
+	// log was not handed to the system yet, as happens whenever 128 KiB have
+	// gathered (and at 4 MiB at the latest, if the system is slow to take it).
+	// When the machine dies, those since the last Flush, or change of a table's
+	// options or of the set of tables, may be missing.
 	SyncNone
 )
 
