@@ -42,7 +42,9 @@ const (
 // link is the address of an allocation in the arena; 0 is nil.
 type link uint32
 
-// slabPage is one page of the slab directory.
+// slabPage is one page of the slab directory. Its entries are atomic only for the
+// race detector, which does not see that whoever holds a link got it by an atomic
+// load, since that was outside of the Go heap.
 type slabPage [1 << pageSlabBits]unsafe.Pointer
 
 type arena struct {
@@ -80,7 +82,7 @@ type slab struct {
 // at returns the memory that l addresses.
 func (a *arena) at(l link) unsafe.Pointer {
 	page := a.directory[l>>(slabWordBits+pageSlabBits)].Load()
-	base := page[l>>slabWordBits&(1<<pageSlabBits-1)]
+	base := atomic.LoadPointer(&page[l>>slabWordBits&(1<<pageSlabBits-1)])
 	return unsafe.Add(base, uintptr(l&(1<<slabWordBits-1))*wordSize)
 }
 
@@ -157,7 +159,7 @@ func (a *arena) addSlab(size int64) (link, unsafe.Pointer) {
 		page = new(slabPage)
 		a.directory[number>>pageSlabBits].Store(page)
 	}
-	page[number&(1<<pageSlabBits-1)] = base
+	atomic.StorePointer(&page[number&(1<<pageSlabBits-1)], base)
 	return link(number << slabWordBits), base
 }
 

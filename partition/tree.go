@@ -294,6 +294,11 @@ func (t *Tree) Drop(commit func() error) error {
 	defer t.flushing.Unlock()
 	t.compacting.Lock()
 	defer t.compacting.Unlock()
+	// Writes that have their place already may still give back what they do not
+	// need of it.
+	for _, m := range t.state.Load().memories {
+		m.writers.Wait()
+	}
 	if err := commit(); err != nil {
 		return err
 	}
