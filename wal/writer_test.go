@@ -471,7 +471,7 @@ func TestConcurrentUseKeepsEachStreamWhole(t *testing.T) {
 func TestP18_BuffersStayBounded(t *testing.T) {
 	for _, synced := range []bool{true, false} {
 		opts := testOptions(newSim())
-		opts.Sync, opts.SegmentSize = synced, 0
+		opts.Sync, opts.SegmentSize = synced, 64<<20 // no rotation, which would sync
 		w, _ := mustOpen(t, opts, 0, &oracle{})
 		payload := make([]byte, 100_000)
 		for p := uint64(1); p <= 300; p++ {
