@@ -123,6 +123,27 @@ func BenchmarkPointRead(b *testing.B) {
 	b.Run("hit", func(b *testing.B) { read(b, 0, (*memtable.Iterator).SeekRowExact, true) })
 	b.Run("hit-by-descent", func(b *testing.B) { read(b, 0, (*memtable.Iterator).SeekRow, true) })
 	b.Run("miss", func(b *testing.B) { read(b, 1<<32, (*memtable.Iterator).SeekRowExact, false) })
+	b.Run("hit/readers=8", func(b *testing.B) {
+		b.ReportAllocs()
+		var wg sync.WaitGroup
+		for r := range 8 {
+			wg.Go(func() {
+				random := rand.New(rand.NewPCG(1, uint64(r)))
+				var it memtable.Iterator
+				it.Init(mt)
+				var key []byte
+				for range b.N / 8 {
+					key = benchKey(key, random.Uint64N(benchRows))
+					if !it.SeekRowExact(key) {
+						b.Error("wrong answer")
+					}
+					for ok := it.FirstCell(); ok; ok = it.NextCell() {
+					}
+				}
+			})
+		}
+		wg.Wait()
+	})
 	b.Run("key-only", func(b *testing.B) {
 		var key []byte
 		for i := range b.N {
@@ -178,6 +199,17 @@ func BenchmarkSmallRow(b *testing.B) {
 	mt := memtable.New(memtable.Options{Seed: 1, Memory: pool})
 	const rows = 300_000
 	mut := benchChange(0, 1, 1_700_000_000_000)
+	b.Run("insert in order", func(b *testing.B) {
+		b.ReportAllocs()
+		for i := range b.N {
+			if i%rows == 0 {
+				mt.Free()
+				mt = memtable.New(memtable.Options{Seed: 1, Memory: pool})
+			}
+			mut.Key = binary.BigEndian.AppendUint64(append(mut.Key[:0], "\x28 a prefix"...), uint64(i))
+			mt.Apply(uint64(i+1), mut)
+		}
+	})
 	b.Run("insert", func(b *testing.B) {
 		b.ReportAllocs()
 		for i := range b.N {
