@@ -20,11 +20,16 @@ const (
 	headerSTSToken     = "x-ots-ststoken"
 	headerCompressType = "x-ots-request-compress-type"
 	headerCompressSize = "x-ots-request-compress-size"
+	headerSignRegion   = "x-ots-signregion"
+	headerSignDate     = "x-ots-signdate"
 )
 
 const (
 	apiVersion = "2015-12-31"
 	maxSkew    = 15 * 60 // seconds; what clients allow for answers, too
+	// maxSignDays is how far the day for which a key of version 4 was derived
+	// may lie from today: clients may keep such a key for some days.
+	maxSignDays = 7
 )
 
 // collectFields gathers all x-ots-* headers, known or not: they are all
@@ -95,6 +100,9 @@ func (x *exchange) authenticate() *ots.Error {
 	if skew := x.at.Unix() - sent.Unix(); skew > maxSkew || skew < -maxSkew {
 		return refuse(ots.CodeAuthFailed, "Mismatch between system time and x-ots-date: %s.", date)
 	}
+	if refusal := x.checkSignDate(); refusal != nil {
+		return refusal
+	}
 	if instance := x.field(headerInstance); !x.s.cfg.Service.HasInstance(instance) {
 		if !validInstanceName(instance) {
 			return refuse(ots.CodeParameterInvalid, "Invalid instance name: '%s'.", instance)
@@ -116,11 +124,33 @@ func (x *exchange) checkHeaders() *ots.Error {
 	if v := x.field(headerAPIVersion); v != apiVersion {
 		return refuse(ots.CodeParameterInvalid, "Invalid API version: '%s'.", v)
 	}
-	if x.field(signature.HeaderV2) == "" {
-		if x.field(signature.HeaderV4) != "" {
-			return refuse(ots.CodeAuthFailed, "Signature version 4 is not supported by this server, use version 2.")
-		}
+	if x.field(signature.HeaderV2) != "" {
+		return nil
+	}
+	if x.field(signature.HeaderV4) == "" {
 		return refuse(ots.CodeParameterInvalid, "Missing header: '%s'.", signature.HeaderV2)
+	}
+	for _, name := range [...]string{headerSignRegion, headerSignDate} {
+		if x.field(name) == "" {
+			return refuse(ots.CodeParameterInvalid, "Missing header: '%s'.", name)
+		}
+	}
+	return nil
+}
+
+// checkSignDate judges the day for which the key of a signature of version 4
+// was derived; version 2 has none.
+func (x *exchange) checkSignDate() *ots.Error {
+	if x.field(signature.HeaderV2) != "" {
+		return nil
+	}
+	text := x.field(headerSignDate)
+	day, err := time.Parse("20060102", text)
+	if err != nil {
+		return refuse(ots.CodeParameterInvalid, "Invalid date format: %s.", text)
+	}
+	if days := x.at.Sub(day).Hours() / 24; days < -maxSignDays || days > maxSignDays+1 {
+		return refuse(ots.CodeAuthFailed, "Mismatch between system time and x-ots-signdate: %s.", text)
 	}
 	return nil
 }
@@ -134,7 +164,13 @@ func (x *exchange) checkSignature() *ots.Error {
 		secret = x.s.dummy
 	}
 	text := signature.AppendRequest(make([]byte, 0, 512), x.path, x.fields)
-	right := signature.Verify(secret, text, x.field(signature.HeaderV2))
+	var right bool
+	if v2 := x.field(signature.HeaderV2); v2 != "" {
+		right = signature.Verify(secret, text, v2)
+	} else {
+		key := signature.KeyV4(secret, x.field(headerSignDate), x.field(headerSignRegion))
+		right = signature.VerifyV4(key, text, x.field(signature.HeaderV4))
+	}
 	switch {
 	case !known:
 		return refuse(ots.CodeAuthFailed, "The AccessKeyID does not exist.")

@@ -106,7 +106,24 @@ func mutateSignatures(t testing.TB, signed func() *draft, add func(string, *draf
 	add("signed with another key's secret", good(t).sign("othersecret"), authFailed, "Signature mismatch.")
 	add("signed with an empty secret", good(t).sign(""), authFailed, "Signature mismatch.")
 	add("signed with the key id", good(t).sign(testKey), authFailed, "Signature mismatch.")
-	add("version 4 only", signed().drop("x-ots-signature").set("x-ots-signaturev4", "RPlp6DKC80zGTWzNYHfG+zL/LCO9XXBPm89jF5/2hyw="), authFailed, "Signature version 4 is not supported")
+	add("version 4 without a region", good(t).signV4(testSecret, "20261121", ""), invalidRequest, "Missing header: 'x-ots-signregion'.")
+	add("version 4 without a date", good(t).signV4(testSecret, "", "cn-hangzhou"), invalidRequest, "Missing header: 'x-ots-signdate'.")
+	for _, date := range []string{"20261113", "20261129", "20251121", "19700101"} {
+		add("version 4 of "+date, good(t).signV4(testSecret, date, "cn-hangzhou"), authFailed, "Mismatch between system time and x-ots-signdate: "+date+".")
+	}
+	for _, date := range []string{"2026-11-21", "20261321", "x", "2026112"} {
+		add("version 4 of "+date, good(t).signV4(testSecret, date, "cn-hangzhou"), invalidRequest, "Invalid date format: "+date+".")
+	}
+	v4 := func() *draft { return good(t).signV4(testSecret, "20261121", "cn-hangzhou") }
+	add("version 4 with another key's secret", good(t).signV4("othersecret", "20261121", "cn-hangzhou"), authFailed, "Signature mismatch.")
+	for _, name := range []string{"x-ots-signdate", "x-ots-signregion"} {
+		add("version 4 with another "+name, v4().set(name, map[string]string{"x-ots-signdate": "20261120", "x-ots-signregion": "cn-beijing"}[name]), authFailed, "Signature mismatch.")
+	}
+	add("version 4 with a header more", v4().set("x-ots-request-tag", "1"), authFailed, "Signature mismatch.")
+	add("version 4 with a signature of version 2", v4().set("x-ots-signaturev4", right), authFailed, "Signature mismatch.")
+	add("version 4 in the place of version 2", v4().set("x-ots-signature", v4().value("x-ots-signaturev4")), authFailed, "Signature mismatch.")
+	add("a right version 4 beside a wrong version 2", v4().set("x-ots-signature", right[1:]+"A"), authFailed, "Signature mismatch.")
+	add("version 4 with a security token", good(t).set("x-ots-ststoken", "token").signV4(testSecret, "20261121", "cn-hangzhou"), authFailed, "Temporary credentials")
 	add("security token", good(t).set("x-ots-ststoken", "token").sign(testSecret), authFailed, "Temporary credentials")
 	add("security token unsigned", signed().set("x-ots-ststoken", "token"), authFailed, "Signature mismatch.")
 }
@@ -304,6 +321,9 @@ func TestHarmlessVariantsOfARequestAreAccepted(t *testing.T) {
 		"unknown x-ots header": good(t).set("x-ots-invented-tomorrow", "1").sign(testSecret),
 		"empty x-ots header":   good(t).set("x-ots-request-tag", "").sign(testSecret),
 		"unsigned user agent":  good(t).sign(testSecret).set("User-Agent", "x").set("Content-Type", "text/plain"),
+		"version 4":            good(t).signV4(testSecret, "20261121", "cn-hangzhou"),
+		"an older version 4":   good(t).signV4(testSecret, "20261114", "anywhere"),
+		"a version 4 ahead":    good(t).signV4(testSecret, "20261128", "anywhere"),
 		"both signatures":      good(t).sign(testSecret).set("x-ots-signaturev4", "whatever"),
 		"hints":                good(t).set("x-ots-request-priority", "1").set("x-ots-response-compress-type", "deflate").sign(testSecret),
 	}

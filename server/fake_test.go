@@ -7,6 +7,7 @@ import (
 	"crypto/hmac"
 	"crypto/md5"
 	"crypto/sha1"
+	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
 	"io"
@@ -244,15 +245,39 @@ func hmacSHA1(secret, text string) string {
 
 func (d *draft) sign(secret string) *draft {
 	d.drop("x-ots-signature")
+	return d.set("x-ots-signature", hmacSHA1(secret, d.text()))
+}
+
+// signV4 signs with version 4; an empty date or region is not sent.
+func (d *draft) signV4(secret, date, region string) *draft {
+	d.drop("x-ots-signature").drop("x-ots-signaturev4")
+	if date != "" {
+		d.set("x-ots-signdate", date)
+	}
+	if region != "" {
+		d.set("x-ots-signregion", region)
+	}
+	mac := func(key, text string) string {
+		h := hmac.New(sha256.New, []byte(key))
+		h.Write([]byte(text))
+		return string(h.Sum(nil))
+	}
+	key := mac(mac(mac(mac("aliyun_v4"+secret, date), region), "ots"), "aliyun_v4_request")
+	key = base64.StdEncoding.EncodeToString([]byte(key))
+	return d.set("x-ots-signaturev4", base64.StdEncoding.EncodeToString([]byte(mac(key, d.text()+"ots"))))
+}
+
+// text is what is signed.
+func (d *draft) text() string {
 	var lines []string
 	for _, h := range d.headers {
-		if name := strings.ToLower(h[0]); strings.HasPrefix(name, "x-ots-") && name != "x-ots-signaturev4" {
+		if name := strings.ToLower(h[0]); strings.HasPrefix(name, "x-ots-") && name != "x-ots-signaturev4" && name != "x-ots-signature" {
 			lines = append(lines, name+":"+strings.TrimSpace(h[1])+"\n")
 		}
 	}
 	sort.Strings(lines)
 	path, _, _ := strings.Cut(d.path, "?")
-	return d.set("x-ots-signature", hmacSHA1(secret, path+"\nPOST\n\n"+strings.Join(lines, "")))
+	return path + "\nPOST\n\n" + strings.Join(lines, "")
 }
 
 // raw is the request as it goes over the wire.

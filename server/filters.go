@@ -22,16 +22,16 @@ func decodeFilter(b []byte) (*ots.Filter, error) {
 	if err := proto.Unmarshal(b, m); err != nil {
 		return nil, filterBroken()
 	}
-	left := ots.MaxFilterNodes - 1 // this one is the first
-	return filterOf(m, &left)
+	left := &parts{messages: ots.MaxFilterNodes - 1} // this one is the first
+	return filterOf(m, left)
 }
 
 func filterBroken() error {
 	return refuse(ots.CodeParameterInvalid, "Deserialize filter failed")
 }
 
-// filterOf decodes what a node holds. left is how many more nodes there may be.
-func filterOf(m *otspb.Filter, left *int) (*ots.Filter, error) {
+// filterOf decodes what a node holds. left says how many more nodes there may be.
+func filterOf(m *otspb.Filter, left *parts) (*ots.Filter, error) {
 	switch *m.Type {
 	case otspb.FilterType_FT_SINGLE_COLUMN_VALUE:
 		return singleColumn(m.Filter)
@@ -47,14 +47,17 @@ func filterOf(m *otspb.Filter, left *int) (*ots.Filter, error) {
 	return nil, filterBroken()
 }
 
-func composite(b []byte, left *int) (*ots.Filter, error) {
+func composite(b []byte, left *parts) (*ots.Filter, error) {
 	var m otspb.CompositeColumnValueFilter
-	if !countMessages(m.ProtoReflect().Descriptor(), b, left) {
-		if *left < 0 {
+	// What a sub-filter holds is text to this message.
+	level := parts{messages: left.messages, texts: ots.MaxFilterNodes}
+	if !level.count(m.ProtoReflect().Descriptor(), b) {
+		if level.messages < 0 {
 			return nil, refuse(ots.CodeParameterInvalid, "The count of filter exceeds the max: %d.", ots.MaxFilterNodes)
 		}
 		return nil, filterBroken()
 	}
+	left.messages = level.messages
 	if proto.Unmarshal(b, &m) != nil || checkEnum(otspb.LogicalOperator_name, *m.Combinator) != nil {
 		return nil, filterBroken()
 	}

@@ -66,6 +66,84 @@ func TestSlowHeadersAreCutOff(t *testing.T) {
 	}
 }
 
+// TestTheTimeForHeadersBeginsWhenAConnectionIsAccepted: bytes that come late
+// gain no time, on a connection whose clock is the test's.
+func TestTheTimeForHeadersBeginsWhenAConnectionIsAccepted(t *testing.T) {
+	client, inner := net.Pipe()
+	defer client.Close()
+	spy := &deadlines{Conn: inner}
+	first := time.Date(2026, 1, 1, 0, 0, 5, 0, time.UTC)
+	c := &limitedConn{Conn: spy, first: first, release: func() {}}
+	defer c.Close()
+	early, late := first.Add(-time.Second), first.Add(time.Minute)
+	for _, step := range []struct{ set, want time.Time }{{early, early}, {late, first}, {time.Time{}, first}, {late, first}} {
+		c.SetReadDeadline(step.set)
+		if !spy.last.Equal(step.want) {
+			t.Errorf("before the first request: asked for %v, set %v, want %v", step.set, spy.last, step.want)
+		}
+	}
+	connState(c, http.StateNew)
+	if !spy.last.Equal(first) {
+		t.Error("a new connection is taken for an active one")
+	}
+	connState(c, http.StateActive)
+	if !spy.last.Equal(late) {
+		t.Errorf("when the request began: %v, want %v", spy.last, late)
+	}
+	for _, at := range []time.Time{late.Add(time.Hour), {}} {
+		if c.SetReadDeadline(at); !spy.last.Equal(at) {
+			t.Errorf("later: %v, want %v", spy.last, at)
+		}
+	}
+}
+
+type deadlines struct {
+	net.Conn
+	last time.Time
+}
+
+func (d *deadlines) SetReadDeadline(t time.Time) error { d.last = t; return nil }
+
+// TestConnectionsOutliveTheTimeForHeaders: it bounds the first headers only,
+// of either version of HTTP.
+func TestConnectionsOutliveTheTimeForHeaders(t *testing.T) {
+	s, fake := newTestServer(t, func(c *Config) { c.Limits = Limits{ReadHeaderTimeout: shortly} })
+	fake.answer(&ots.ReadResult{})
+	addr := listen(t, s)
+	for _, version := range []int{1, 2} {
+		transport := &http.Transport{Protocols: new(http.Protocols), MaxConnsPerHost: 1}
+		transport.Protocols.SetHTTP1(version == 1)
+		transport.Protocols.SetUnencryptedHTTP2(version == 2)
+		dialed := 0
+		transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			dialed++
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		}
+		client := &http.Client{Transport: transport, Timeout: 10 * time.Second}
+		for range 3 {
+			d := good(t).sign(testSecret)
+			req, _ := http.NewRequest("POST", "http://"+addr+d.path, bytes.NewReader(d.body))
+			for _, h := range d.headers {
+				req.Header.Set(h[0], h[1])
+			}
+			res, err := client.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			io.Copy(io.Discard, res.Body)
+			res.Body.Close()
+			if res.StatusCode != 200 || res.ProtoMajor != version {
+				t.Errorf("HTTP/%d: %s %s", version, res.Proto, res.Status)
+			}
+			time.Sleep(shortly)
+		}
+		if dialed != 1 {
+			t.Errorf("HTTP/%d: %d connections", version, dialed)
+		}
+		transport.CloseIdleConnections()
+	}
+}
+
 func TestSilentConnectionsAreCutOff(t *testing.T) {
 	addr, _ := impatientServer(t)
 	wantClosed(t, dial(t, addr))

@@ -2,7 +2,9 @@ package server
 
 import (
 	"net"
+	"net/http"
 	"sync"
+	"time"
 )
 
 // limitedListener caps the connections that are open at once. Above the cap it
@@ -11,12 +13,13 @@ import (
 type limitedListener struct {
 	net.Listener
 	slots     chan struct{} // holds one element per open connection
+	headers   time.Duration // from accepting a connection to the end of the first headers
 	closed    chan struct{}
 	closeOnce sync.Once
 }
 
-func newLimitedListener(l net.Listener, limit int) *limitedListener {
-	return &limitedListener{Listener: l, slots: make(chan struct{}, limit), closed: make(chan struct{})}
+func newLimitedListener(l net.Listener, limit int, headers time.Duration) *limitedListener {
+	return &limitedListener{Listener: l, slots: make(chan struct{}, limit), headers: headers, closed: make(chan struct{})}
 }
 
 // Accept waits for a slot, then for a connection.
@@ -31,7 +34,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		<-l.slots
 		return nil, err
 	}
-	return &limitedConn{Conn: c, release: func() { <-l.slots }}, nil
+	return &limitedConn{Conn: c, release: func() { <-l.slots }, first: time.Now().Add(l.headers)}, nil
 }
 
 // Close stops accepting.
@@ -40,11 +43,48 @@ func (l *limitedListener) Close() error {
 	return l.Listener.Close()
 }
 
-// limitedConn gives its slot back when it is closed.
+// limitedConn gives its slot back when it is closed, and does not read beyond
+// a fixed time until its first request has begun: net/http, which looks for the
+// preface of HTTP/2 first, would let the time for headers run twice.
 type limitedConn struct {
 	net.Conn
 	releaseOnce sync.Once
 	release     func()
+
+	mu     sync.Mutex
+	first  time.Time // the end of the first headers at the latest
+	begun  bool
+	wanted time.Time // the deadline for reads that was set last
+}
+
+// SetReadDeadline sets the deadline, or an earlier one while nobody has asked
+// for anything.
+func (c *limitedConn) SetReadDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wanted = t
+	if !c.begun && (t.IsZero() || t.After(c.first)) {
+		t = c.first
+	}
+	return c.Conn.SetReadDeadline(t)
+}
+
+// begin lets deadlines be: the first headers are there.
+func (c *limitedConn) begin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.begun {
+		c.begun = true
+		_ = c.Conn.SetReadDeadline(c.wanted) // a connection that is gone says so when it is read
+	}
+}
+
+// connState is told by net/http what becomes of connections: they are active
+// when headers have arrived, or the preface of HTTP/2.
+func connState(c net.Conn, state http.ConnState) {
+	if limited, ok := c.(*limitedConn); ok && state == http.StateActive {
+		limited.begin()
+	}
 }
 
 // Close closes the connection.

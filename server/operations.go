@@ -29,7 +29,7 @@ func typed[M any, P interface {
 	descriptor := P(new(M)).ProtoReflect().Descriptor()
 	return func(ctx context.Context, on target, body []byte) (proto.Message, error) {
 		message := P(new(M))
-		if left := maxMessages; !countMessages(descriptor, body, &left) {
+		if left := mostParts(); !left.count(descriptor, body) {
 			return nil, parseFailed()
 		}
 		if err := proto.Unmarshal(body, message); err != nil {
@@ -39,16 +39,19 @@ func typed[M any, P interface {
 	}
 }
 
-// maxMessages bounds the messages within a message. An empty one takes two
-// bytes on the wire and a hundred times as many in memory, so the limit on
-// bodies is not enough. The largest request that any limit of the protocol
-// allows has a few thousand.
-const maxMessages = 50_000
+// parts are how many messages, and how many texts in lists, a message may hold.
+// An empty one takes two bytes on the wire and up to a hundred times as many in
+// memory, so the limit on bodies is not enough.
+type parts struct{ messages, texts int }
 
-// countMessages takes the messages within an encoded message off left. It
-// returns false if there are too many, or if the encoding is broken. No
-// message of a request contains itself, so the depth is bounded.
-func countMessages(d protoreflect.MessageDescriptor, b []byte, left *int) bool {
+// mostParts are above what the largest requests that the protocol allows have: a
+// few thousand messages, and 200 rows that name 1,024 columns each.
+func mostParts() parts { return parts{messages: 50_000, texts: 250_000} }
+
+// count takes the parts of an encoded message off p. It returns false if there
+// are too many, or if the encoding is broken. No message of a request contains
+// itself, so the depth is bounded.
+func (p *parts) count(d protoreflect.MessageDescriptor, b []byte) bool {
 	for len(b) > 0 {
 		number, wire, n := protowire.ConsumeTag(b)
 		if n < 0 {
@@ -62,12 +65,18 @@ func countMessages(d protoreflect.MessageDescriptor, b []byte, left *int) bool {
 		value := b[:n]
 		b = b[n:]
 		field := d.Fields().ByNumber(number)
-		if wire != protowire.BytesType || field == nil || field.Message() == nil {
+		if wire != protowire.BytesType || field == nil {
 			continue
 		}
-		*left--
+		if field.Message() == nil {
+			if p.texts--; p.texts < 0 {
+				return false
+			}
+			continue
+		}
+		p.messages--
 		inner, _ := protowire.ConsumeBytes(value)
-		if *left < 0 || !countMessages(field.Message(), inner, left) {
+		if p.messages < 0 || !p.count(field.Message(), inner) {
 			return false
 		}
 	}

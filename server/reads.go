@@ -38,6 +38,7 @@ func getRow(ctx context.Context, on target, m *otspb.GetRowRequest) (proto.Messa
 
 func batchGetRow(ctx context.Context, on target, m *otspb.BatchGetRowRequest) (proto.Message, error) {
 	req := &ots.BatchGetRowRequest{Tables: make([]ots.TableGets, len(m.Tables))}
+	var rows plainbuffer.RequestRows
 	for i, t := range m.Tables {
 		if err := checkTexts(*t.TableName); err != nil {
 			return nil, err
@@ -55,7 +56,7 @@ func batchGetRow(ctx context.Context, on target, m *otspb.BatchGetRowRequest) (p
 			return nil, err
 		}
 		for _, blob := range t.PrimaryKey {
-			key, err := plainbuffer.DecodeRow(blob)
+			key, err := rows.Row(blob)
 			if err != nil {
 				return nil, err
 			}

@@ -162,6 +162,39 @@ func TestMessagesOfManySmallOnesAreRefusedBeforeTheyAreDecoded(t *testing.T) {
 	}
 }
 
+// TestListsOfManyTextsAreRefusedBeforeTheyAreDecoded: what 200 rows of 1,024
+// columns have is allowed, and not many more.
+func TestListsOfManyTextsAreRefusedBeforeTheyAreDecoded(t *testing.T) {
+	s, fake := newTestServer(t, nil)
+	fake.answer(&ots.ReadResult{})
+	named := func(names int) []byte {
+		return append(marshal(t, getRowMessage()), strings.Repeat("\x1a\x01c", names)...)
+	}
+	own := parts{messages: 1, texts: 1000}
+	if !own.count(new(otspb.GetRowRequest).ProtoReflect().Descriptor(), marshal(t, getRowMessage())) {
+		t.Fatal("the message does not count")
+	}
+	most := 250_000 - (1000 - own.texts)
+	if r := handle(s, newDraft("GetRow", named(most)).sign(testSecret)); r.status != 200 {
+		code, text := r.refusal(t)
+		t.Errorf("%d names: %s %s", most, code, text)
+	}
+	for _, names := range []int{most + 1, 1 << 20} {
+		allocated := testing.AllocsPerRun(1, func() {
+			r := handle(s, newDraft("GetRow", named(names)).sign(testSecret))
+			if code, _ := r.refusal(t); code != ots.CodeParameterInvalid {
+				t.Errorf("%d names: %s", names, code)
+			}
+		})
+		if allocated > 1000 {
+			t.Errorf("%d names: %v allocations", names, allocated)
+		}
+	}
+	if n := fake.calls.Load(); n != 1 {
+		t.Errorf("the service was called %d times", n)
+	}
+}
+
 func TestNodeSDKRangeBoundsWithSurplusBytesAreAccepted(t *testing.T) {
 	s, fake := newTestServer(t, nil)
 	fake.answer(&ots.GetRangeResponse{})

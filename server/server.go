@@ -55,7 +55,7 @@ type Limits struct {
 	Connections   int   // open at once; 4096
 	InFlightBytes int64 // of all request bodies being worked on; 64 MiB
 
-	ReadHeaderTimeout time.Duration // from the first byte, or the start of the connection, to the end of headers; 5 s
+	ReadHeaderTimeout time.Duration // from accepting a connection, or the first byte of a later request, to the end of headers; 5 s
 	ReadTimeout       time.Duration // the same to the end of the body; 30 s
 	WriteTimeout      time.Duration // from the end of headers to the end of the answer; 90 s
 	IdleTimeout       time.Duration // between requests of a connection; 2 min
@@ -136,6 +136,7 @@ func New(cfg Config) (*Server, error) {
 		WriteTimeout:      s.limits.WriteTimeout,
 		IdleTimeout:       s.limits.IdleTimeout,
 		MaxHeaderBytes:    s.limits.HeaderBytes,
+		ConnState:         connState,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: streamsPerConnection},
 		Protocols:         new(http.Protocols),
 		// What net/http has to say is about broken clients.
@@ -155,7 +156,7 @@ func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serveHTTP) }
 // unencrypted HTTP/2, until Shutdown. It closes the listener and returns nil
 // after Shutdown, else why accepting failed.
 func (s *Server) Serve(l net.Listener) error {
-	err := s.http.Serve(newLimitedListener(l, s.limits.Connections))
+	err := s.http.Serve(newLimitedListener(l, s.limits.Connections, s.limits.ReadHeaderTimeout))
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}

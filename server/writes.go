@@ -44,7 +44,7 @@ func writeRow(ctx context.Context, on target, kind ots.ChangeType, table string,
 	if err := checkTexts(table, textOf(transaction)); err != nil {
 		return nil, err
 	}
-	change, err := rowChange(kind, blob, condition, content)
+	change, err := rowChange(new(plainbuffer.RequestRows), kind, blob, condition, content)
 	if err != nil {
 		return nil, err
 	}
@@ -60,6 +60,7 @@ func batchWriteRow(ctx context.Context, on target, m *otspb.BatchWriteRowRequest
 		TransactionID: m.TransactionId,
 		Atomic:        m.GetIsAtomic(),
 	}
+	var rows plainbuffer.RequestRows
 	for i, t := range m.Tables {
 		if err := checkTexts(*t.TableName); err != nil {
 			return nil, err
@@ -71,7 +72,7 @@ func batchWriteRow(ctx context.Context, on target, m *otspb.BatchWriteRowRequest
 			}
 			var err error
 			// The numbers of change types are the protocol's.
-			if changes[j], err = rowChange(ots.ChangeType(*r.Type), r.RowChange, r.Condition, r.ReturnContent); err != nil {
+			if changes[j], err = rowChange(&rows, ots.ChangeType(*r.Type), r.RowChange, r.Condition, r.ReturnContent); err != nil {
 				return nil, err
 			}
 		}
@@ -112,7 +113,7 @@ func tableWritten(t *ots.TableWriteResults) *otspb.TableInBatchWriteRowResponse 
 
 // rowChange converts one write. The numbers of row expectations and return
 // types are the protocol's.
-func rowChange(kind ots.ChangeType, blob []byte, condition *otspb.Condition, content *otspb.ReturnContent) (ots.RowChange, error) {
+func rowChange(rows *plainbuffer.RequestRows, kind ots.ChangeType, blob []byte, condition *otspb.Condition, content *otspb.ReturnContent) (ots.RowChange, error) {
 	if err := checkEnum(otspb.RowExistenceExpectation_name, *condition.RowExistence); err != nil {
 		return ots.RowChange{}, err
 	}
@@ -122,7 +123,7 @@ func rowChange(kind ots.ChangeType, blob []byte, condition *otspb.Condition, con
 	if err := checkTexts(content.GetReturnColumnNames()...); err != nil {
 		return ots.RowChange{}, err
 	}
-	r, err := plainbuffer.DecodeRow(blob)
+	r, err := rows.Row(blob)
 	if err != nil {
 		return ots.RowChange{}, err
 	}

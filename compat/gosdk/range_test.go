@@ -181,6 +181,40 @@ func TestColumnSelectionInRanges(t *testing.T) {
 	}
 }
 
+// TestKeyColumnsInRanges: a range returns whole keys unless it is told not to,
+// in both formats of rows.
+func TestKeyColumnsInRanges(t *testing.T) {
+	name := create(t, table{}, "s", "i")
+	write(t, put(name, key("s", "a", "i", 1), "c", 1, "d", 2), put(name, key("s", "b", "i", 2), "c", 3))
+	for _, format := range []ots.DataBlockType{ots.PlainBuffer, ots.SimpleRowMatrix} {
+		for _, c := range []struct {
+			listed  bool
+			columns []string
+			want    string
+		}{
+			{false, []string{"i", "c"}, "(a 1) c=1 (b 2) c=3"},
+			{true, []string{"i", "c"}, "(1) c=1 (2) c=3"},
+			{true, []string{"s"}, "(a) (b)"},
+			{true, []string{"i", "s", "c"}, "(a 1) c=1 (b 2) c=3"},
+			{true, nil, "(a 1) c=1 d=2 (b 2) c=3"},
+		} {
+			q := over(name, key("s", lowest, "i", lowest), key("s", highest, "i", highest))
+			q.ReturnSpecifiedPkOnly, q.ColumnsToGet, q.DataBlockType = c.listed, c.columns, format
+			r := ranges(t, &q)
+			want(t, fmt.Sprint(format, c.listed, c.columns), rowTexts(r.Rows), c.want)
+			want(t, "the format", r.DataBlockType, format)
+		}
+	}
+	// Rows without any key column: what counts is that they are there, whole.
+	q := over(name, key("s", lowest, "i", lowest), key("s", highest, "i", highest))
+	q.ReturnSpecifiedPkOnly, q.ColumnsToGet, q.Limit = true, []string{"c"}, 1
+	r := ranges(t, &q)
+	if len(r.Rows) != 1 || len(r.Rows[0].PrimaryKey.PrimaryKeys) != 0 || len(r.Rows[0].Columns) != 1 || r.Rows[0].Columns[0].Value != int64(1) {
+		t.Errorf("attributes only: %+v", r.Rows)
+	}
+	want(t, "the next key is whole", text(r.NextStartPrimaryKey, nil), "(b 2)")
+}
+
 func TestPagesEndAt5000Rows(t *testing.T) {
 	name := create(t, table{}, "i")
 	const rows = 10_050

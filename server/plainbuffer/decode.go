@@ -14,12 +14,25 @@ import (
 // memory is taken in proportion to the input. What depends on a table (names,
 // sizes, which types a key may have) is not judged here.
 
-// DecodeRow decodes a blob that holds a single row: every row field of a
-// request. Bytes after the row's checksum are ignored, because the Node.js SDK
-// appends some. Values share memory with the blob. Errors are *ots.Error with
-// the messages of PROTOCOL 11.2.
-func DecodeRow(blob []byte) (ots.Row, error) {
-	d := decoder{rest: blob, size: len(blob), part: partKey}
+// MaxCells is how many cells the rows of one request may have together, those
+// of keys included: what 200 rows of 1,024 columns have, and some. A cell takes
+// eleven bytes on the wire and ten times as many in memory.
+const MaxCells = 210_000
+
+// RequestRows decodes the rows of one request: it bounds their cells together,
+// and rows share the names of columns that they have in the same places. The
+// zero value is ready.
+type RequestRows struct {
+	cells int        // of all rows
+	last  []ots.Cell // of the row before
+}
+
+// Row decodes a blob that holds a single row: every row field of a request.
+// Bytes after the row's checksum are ignored, because the Node.js SDK appends
+// some. Values share memory with the blob. Errors are *ots.Error with the
+// messages of PROTOCOL 11.2.
+func (q *RequestRows) Row(blob []byte) (ots.Row, error) {
+	d := decoder{rest: blob, size: len(blob), part: partKey, limit: MaxCells - q.cells, last: q.last}
 	r, ext, err := d.blobRow()
 	if err == nil && ext != nil {
 		err = d.broken("unexpected extension")
@@ -27,8 +40,13 @@ func DecodeRow(blob []byte) (ots.Row, error) {
 	if err != nil {
 		return ots.Row{}, err
 	}
+	q.cells += len(r.Key) + len(r.Cells)
+	q.last = r.Cells
 	return r, nil
 }
+
+// DecodeRow decodes the row of a request that has one.
+func DecodeRow(blob []byte) (ots.Row, error) { return new(RequestRows).Row(blob) }
 
 // DecodeRows decodes a blob of any number of rows, with nothing after the
 // last: the rows of a range, or a stream record with its extension. The
@@ -37,7 +55,7 @@ func DecodeRows(blob []byte) ([]ots.Row, []*Extension, error) {
 	if len(blob) == 0 {
 		return nil, nil, nil
 	}
-	d := decoder{rest: blob, size: len(blob), part: partKey}
+	d := decoder{rest: blob, size: len(blob), part: partKey, limit: len(blob)}
 	var rows []ots.Row
 	var exts []*Extension
 	r, ext, err := d.blobRow()
@@ -74,6 +92,9 @@ type decoder struct {
 	rest []byte // what was not read yet
 	size int    // of the whole input, for offsets in messages
 	part string
+
+	limit int        // cells of the row that is decoded
+	last  []ots.Cell // of the row before, whose names can be shared
 }
 
 func (d *decoder) broken(format string, args ...any) error {
@@ -145,6 +166,9 @@ func (d *decoder) row() (r ots.Row, ext *Extension, err error) {
 		if r.Key == nil {
 			r.Key = make([]ots.KeyValue, 0, usualKeyColumns)
 		}
+		if len(r.Key) == d.limit {
+			return r, nil, tooManyCells()
+		}
 		kv, cellCRC, err := d.keyCell()
 		if err != nil {
 			return r, nil, err
@@ -157,7 +181,7 @@ func (d *decoder) row() (r ots.Row, ext *Extension, err error) {
 	}
 	d.part = partCell
 	if d.skipTag(tagRowData) {
-		if r.Cells, crc, err = d.dataCells(crc); err != nil {
+		if r.Cells, crc, err = d.dataCells(crc, d.limit-len(r.Key)); err != nil {
 			return r, nil, err
 		}
 	}
@@ -178,11 +202,30 @@ func (d *decoder) row() (r ots.Row, ext *Extension, err error) {
 	return r, ext, nil
 }
 
-func (d *decoder) dataCells(crc byte) ([]ots.Cell, byte, error) {
+func tooManyCells() error {
+	return invalid("The number of cells in the request exceeds the limit, limit count: %d.", MaxCells)
+}
+
+// sameName returns the name of the cell before, or of the cell in the same
+// place of the row before, if it is this one; else "".
+func (d *decoder) sameName(cells []ots.Cell, name []byte) string {
+	if n := len(cells); n > 0 && cells[n-1].Name == string(name) {
+		return cells[n-1].Name
+	}
+	if n := len(cells); n < len(d.last) && d.last[n].Name == string(name) {
+		return d.last[n].Name
+	}
+	return ""
+}
+
+func (d *decoder) dataCells(crc byte, limit int) ([]ots.Cell, byte, error) {
 	const usualCells = 12
 	var cells []ots.Cell
 	for d.skipTag(tagCell) {
-		c, cellCRC, err := d.dataCell()
+		if len(cells) == limit {
+			return nil, 0, tooManyCells()
+		}
+		c, cellCRC, err := d.dataCell(cells)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -200,9 +243,11 @@ func (d *decoder) dataCells(crc byte) ([]ots.Cell, byte, error) {
 }
 
 func (d *decoder) keyCell() (kv ots.KeyValue, crc byte, err error) {
-	if kv.Name, crc, err = d.name(); err != nil {
+	name, crc, err := d.name()
+	if err != nil {
 		return kv, 0, err
 	}
+	kv.Name = string(name)
 	if !d.skipTag(tagCellValue) {
 		return kv, 0, invalid("No value is given for primary key name '%s'.", kv.Name)
 	}
@@ -218,9 +263,14 @@ func (d *decoder) keyCell() (kv ots.KeyValue, crc byte, err error) {
 	return kv, crc, d.checksum(tagCellChecksum, "cell checksum", crc)
 }
 
-func (d *decoder) dataCell() (c ots.Cell, crc byte, err error) {
-	if c.Name, crc, err = d.name(); err != nil {
+// dataCell reads a cell that comes after others of its row.
+func (d *decoder) dataCell(before []ots.Cell) (c ots.Cell, crc byte, err error) {
+	name, crc, err := d.name()
+	if err != nil {
 		return c, 0, err
+	}
+	if c.Name = d.sameName(before, name); c.Name == "" {
+		c.Name = string(name)
 	}
 	if d.skipTag(tagCellValue) {
 		var auto bool
@@ -275,18 +325,18 @@ func (d *decoder) checksum(tag byte, what string, want byte) error {
 }
 
 // name reads a cell's name and begins the cell's checksum with it.
-func (d *decoder) name() (string, byte, error) {
+func (d *decoder) name() ([]byte, byte, error) {
 	if err := d.wantTag(tagCellName, "a cell name"); err != nil {
-		return "", 0, err
+		return nil, 0, err
 	}
 	b, err := d.takeSized("cell name")
 	if err != nil {
-		return "", 0, err
+		return nil, 0, err
 	}
 	if !utf8.Valid(b) {
-		return "", 0, d.broken("cell name that is not UTF-8")
+		return nil, 0, d.broken("cell name that is not UTF-8")
 	}
-	return string(b), crcBytes(0, b), nil
+	return b, crcBytes(0, b), nil
 }
 
 // value reads a cell's value after its tag and continues the cell's checksum.

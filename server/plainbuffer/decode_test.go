@@ -12,6 +12,70 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
+// TestCellsOfARequestAreBounded counts the cells of all its rows, those of keys
+// included.
+func TestCellsOfARequestAreBounded(t *testing.T) {
+	rowOf := func(cells int) []byte {
+		r := ots.Row{Key: []ots.KeyValue{{Name: "k", Value: row.Integer(1)}}}
+		for range cells {
+			r.Cells = append(r.Cells, ots.Cell{Name: "c", Op: ots.OpDeleteAllVersion})
+		}
+		return AppendRow(AppendHeader(nil), &r, nil)
+	}
+	const message = "OTSParameterInvalid: The number of cells in the request exceeds the limit, limit count: 210000."
+	if _, err := DecodeRow(rowOf(MaxCells - 1)); err != nil {
+		t.Error(err)
+	}
+	if _, err := DecodeRow(rowOf(MaxCells)); err == nil || err.Error() != message {
+		t.Error(err)
+	}
+	var rows RequestRows
+	half := rowOf(MaxCells/2 - 1)
+	for range 2 {
+		if _, err := rows.Row(half); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := rows.Row(rowOf(1)); err == nil || err.Error() != message {
+		t.Error(err)
+	}
+	key := ots.Row{}
+	for range MaxCells + 1 {
+		key.Key = append(key.Key, ots.KeyValue{Name: "k", Value: row.Integer(1)})
+	}
+	if _, err := DecodeRow(AppendRow(AppendHeader(nil), &key, nil)); err == nil || err.Error() != message {
+		t.Error(err)
+	}
+}
+
+// TestRowsOfARequestShareNames: two rows of the same hundred columns take the
+// memory of a hundred names, and a column in many versions that of one.
+func TestRowsOfARequestShareNames(t *testing.T) {
+	r := ots.Row{Key: []ots.KeyValue{{Name: "k", Value: row.Integer(1)}}}
+	for i := range 100 {
+		r.Cells = append(r.Cells, ots.Cell{Name: strings.Repeat("c", 1+i/2), Value: row.Integer(1), HasVersion: true, Version: int64(i)})
+	}
+	blob := AppendRow(AppendHeader(nil), &r, nil)
+	var rows RequestRows
+	first := testing.AllocsPerRun(1, func() { rows = RequestRows{}; _, _ = rows.Row(blob) })
+	if first > 50+20 {
+		t.Errorf("a row of 50 columns took %v allocations", first)
+	}
+	second := testing.AllocsPerRun(1, func() { _, _ = rows.Row(blob) })
+	if second > 20 {
+		t.Errorf("a row like the one before took %v allocations", second)
+	}
+	got, err := rows.Row(blob)
+	if err != nil || len(got.Cells) != 100 {
+		t.Fatal(err)
+	}
+	for i := range got.Cells {
+		if got.Cells[i].Name != r.Cells[i].Name {
+			t.Errorf("cell %d is named %q", i, got.Cells[i].Name)
+		}
+	}
+}
+
 func TestChecksumIsTheDocumentedCRC8(t *testing.T) {
 	if crc := crcBytes(0, []byte("123456789")); crc != 0xF4 {
 		t.Errorf("check value %02x, want f4", crc)

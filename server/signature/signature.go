@@ -1,10 +1,14 @@
-// Package signature computes and checks the signatures of the OTS protocol,
-// version 2: HMAC-SHA1 over a canonical text of the request or the answer.
+// Package signature computes and checks the signatures of the OTS protocol:
+// version 2, HMAC-SHA1 over a canonical text of the request or the answer, and,
+// of requests, version 4, HMAC-SHA256 with a key derived for a day and a region.
 //
 //	request  = path "\n" "POST" "\n" "" "\n" field*     path: "/GetRow"
 //	response = field* path
 //	field    = name ":" trim(value) "\n"                sorted by name
-//	text     = base64( HMAC-SHA1( key = secret, request or response ) )
+//	version2 = base64( HMAC-SHA1( key = secret, request or response ) )
+//
+//	key      = base64( H(H(H(H("aliyun_v4" secret, date), region), "ots"), "aliyun_v4_request") )
+//	version4 = base64( H( key, request "ots" ) )        H(key, text) = HMAC-SHA256
 //
 // The fields of a request are all x-ots-* headers that arrived, with
 // lower-case names, but x-ots-signature and x-ots-signaturev4; the fields of a
@@ -22,7 +26,9 @@ import (
 	"cmp"
 	"crypto/hmac"
 	"crypto/sha1" // demanded by the protocol; HMAC-SHA1 does not rest on collision resistance
+	"crypto/sha256"
 	"encoding/base64"
+	"hash"
 	"slices"
 	"strings"
 )
@@ -71,17 +77,41 @@ func appendFields(dst []byte, fields []Field) []byte {
 
 // Sign returns the signature of a canonical text.
 func Sign(secret string, text []byte) string {
-	return base64.StdEncoding.EncodeToString(sum(secret, text))
+	return base64.StdEncoding.EncodeToString(sum(sha1.New, secret, text))
 }
 
 // Verify reports whether got is the signature of a canonical text. It does the
 // same work whether got is malformed, wrong or right, and the comparison takes
 // the same time wherever a difference lies.
 func Verify(secret string, text []byte, got string) bool {
-	want := sum(secret, text)
-	var decoded [sha1.Size + 1]byte // room for what 28 characters decode to at most
+	return verify(sum(sha1.New, secret, text), got)
+}
+
+// KeyV4 derives the key that signatures of version 4 are made with, for a date
+// (yyyyMMdd) and a region.
+func KeyV4(secret, date, region string) string {
+	key := "aliyun_v4" + secret
+	for _, part := range [...]string{date, region, product, "aliyun_v4_request"} {
+		key = string(sum(sha256.New, key, []byte(part)))
+	}
+	return base64.StdEncoding.EncodeToString([]byte(key))
+}
+
+// SignV4 returns the signature of version 4 of a canonical text.
+func SignV4(key string, text []byte) string {
+	return base64.StdEncoding.EncodeToString(sum(sha256.New, key, text, product))
+}
+
+// VerifyV4 is Verify for a signature of version 4.
+func VerifyV4(key string, text []byte, got string) bool {
+	return verify(sum(sha256.New, key, text, product), got)
+}
+
+// verify compares a signature with what it must decode to.
+func verify(want []byte, got string) bool {
+	var decoded [sha256.Size + 2]byte // room for what 44 characters decode to at most
 	n := 0
-	if len(got) == base64.StdEncoding.EncodedLen(sha1.Size) {
+	if len(got) == base64.StdEncoding.EncodedLen(len(want)) {
 		var err error
 		if n, err = base64.StdEncoding.Strict().Decode(decoded[:], []byte(got)); err != nil {
 			n = 0
@@ -90,8 +120,14 @@ func Verify(secret string, text []byte, got string) bool {
 	return hmac.Equal(decoded[:n], want)
 }
 
-func sum(secret string, text []byte) []byte {
-	mac := hmac.New(sha1.New, []byte(secret))
+// product is what version 4 calls this service; it also ends what is signed.
+const product = "ots"
+
+func sum(algorithm func() hash.Hash, key string, text []byte, more ...string) []byte {
+	mac := hmac.New(algorithm, []byte(key))
 	mac.Write(text)
+	for _, s := range more {
+		mac.Write([]byte(s))
+	}
 	return mac.Sum(nil)
 }

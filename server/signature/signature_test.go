@@ -45,6 +45,36 @@ func TestRequestSignaturesEqualThoseOfTheSDKs(t *testing.T) {
 	}
 }
 
+// TestSignaturesOfVersion4EqualThoseOfTheSDKs: the second is what the Go SDK's
+// own test asserts.
+func TestSignaturesOfVersion4EqualThoseOfTheSDKs(t *testing.T) {
+	for _, tt := range []struct{ id, secret, instance, at, date, region, key, want string }{
+		{"akid", "aksecret", "myinst", "2024-01-02T03:04:05.678Z", "20240102", "cn-hangzhou",
+			"Dj7vNeEZjzYI99OaasUmQ+jwOI2QA8WEm/qkHHmkTcw=", "RPlp6DKC80zGTWzNYHfG+zL/LCO9XXBPm89jF5/2hyw="},
+		{"credentials_test_id", "credentials_test_secret", "credentials_test", "2024-08-08T03:22:47.8123Z", "20240808", "cn-hangzhou",
+			"RNN1/s8/m45SdD+EzXlvpyGxc4Enu0RiODs1Lg+xFpo=", "mUSbIuIfN/JuO4/mCOaQZ72JHDc8z6gjPdBpPyAd/ac="},
+	} {
+		fields := append(requestFields(tt.id, tt.instance, tt.at, emptyMD5), Field{"x-ots-signdate", tt.date}, Field{"x-ots-signregion", tt.region})
+		Sort(fields)
+		text := AppendRequest(nil, "/ListTable", fields)
+		key := KeyV4(tt.secret, tt.date, tt.region)
+		if key != tt.key {
+			t.Errorf("%s: key %s, want %s", tt.id, key, tt.key)
+		}
+		if got := SignV4(key, text); got != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.id, got, tt.want)
+		}
+		if !VerifyV4(key, text, tt.want) || VerifyV4(key+"x", text, tt.want) || VerifyV4(key, text[1:], tt.want) || Verify(key, text, tt.want) {
+			t.Errorf("%s: the signature is misjudged", tt.id)
+		}
+		for _, bad := range []string{"", tt.want[:43], tt.want + "=", Sign(key, text)} {
+			if VerifyV4(key, text, bad) {
+				t.Errorf("%q is accepted", bad)
+			}
+		}
+	}
+}
+
 func TestCanonicalTextTrimsValuesAndLeavesSignaturesOut(t *testing.T) {
 	fields := append(requestFields("akid", "myinst", "2024-01-02T03:04:05.678Z", emptyMD5),
 		Field{HeaderV4, "four"}, Field{HeaderV2, "two"})
