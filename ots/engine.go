@@ -38,6 +38,7 @@ type Engine struct {
 
 	attributes sync.Map // table id -> *cachedAttributes
 	generators generators
+	meters     sync.Map // table id -> *meter
 
 	tableOps sync.Mutex // held by operations that change the set of tables or a table's options
 	opTimes  []int64    // wall clock of the newest such operations; see Limits.EnforceRates

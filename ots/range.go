@@ -44,7 +44,9 @@ func (e *Engine) GetRange(ctx context.Context, instance string, req *GetRangeReq
 	if err := page.read(ctx, start, end, req.Backward); err != nil {
 		return nil, e.asError(err, "get range", t.name, false)
 	}
-	return &GetRangeResponse{Rows: page.rows, Next: page.next, Consumed: readCost(page.scannedBytes)}, nil
+	resp := &GetRangeResponse{Rows: page.rows, Next: page.next, Consumed: readCost(page.scannedBytes)}
+	e.charge(t, resp.Consumed)
+	return resp, nil
 }
 
 // checkRange checks a range request, but for what depends on the table.

@@ -161,8 +161,14 @@ func (e *Engine) GetRow(ctx context.Context, instance string, req *GetRowRequest
 	return &result, nil
 }
 
-// readRow reads one row whose key values have been checked.
+// readRow reads one row whose key values have been checked, and counts the cost.
 func (e *Engine) readRow(ctx context.Context, p *projection, key *Row, names interner) (ReadResult, *Error) {
+	result, err := e.findRow(ctx, p, key, names)
+	e.charge(p.table, result.Consumed)
+	return result, err
+}
+
+func (e *Engine) findRow(ctx context.Context, p *projection, key *Row, names interner) (ReadResult, *Error) {
 	if err := matchKey(p.table.key, key.Key); err != nil {
 		return ReadResult{}, err
 	}

@@ -43,6 +43,7 @@ func (e *Engine) ComputeSplitPointsBySize(ctx context.Context, instance string, 
 	splits := len(points) + 1
 	resp.Locations = []SplitLocation{{Location: location(instance), Repeat: int64(splits)}}
 	resp.Consumed = CapacityUnit{Read: int32(min(splits, math.MaxInt32))}
+	e.charge(t, resp.Consumed)
 	return resp, nil
 }
 

@@ -313,5 +313,6 @@ func (e *Engine) DeleteTable(ctx context.Context, instance, name string) error {
 	}
 	e.attributes.Delete(t.info.ID)
 	e.generators.tables.Delete(t.info.ID)
+	e.meters.Delete(t.info.ID)
 	return nil
 }

@@ -126,10 +126,12 @@ func (e *Engine) finishWrite(ctx context.Context, w *pendingWrite) RowWriteResul
 		result := RowWriteResult{Err: w.err}
 		if w.err.Code == CodeConditionCheckFail {
 			result.Consumed = refusedCost()
+			e.charge(w.table, result.Consumed)
 		}
 		return result
 	}
 	result := RowWriteResult{WriteResult: WriteResult{Consumed: writeCost(w.change)}}
+	e.charge(w.table, result.Consumed)
 	switch w.change.Return {
 	case ReturnPK:
 		result.Row = &Row{Key: w.key}

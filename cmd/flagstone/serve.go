@@ -25,6 +25,7 @@ type serveCommand struct {
 	Instance []string `default:"demo" help:"Instance name to serve; may be given several times."`
 	Sync     string   `default:"always" enum:"always,none" help:"When a write is acknowledged: always, when it is durable; none, when it is logged in memory."`
 	Limits   string   `default:"documented" enum:"documented,current" help:"Limits of the service to apply: documented, those of the product documentation, or current, the newer ones."`
+	Rates    bool     `name:"enforce-rates" help:"Refuse table operations above 10 per second, and changes of reserved throughput within two minutes, as the service does."`
 	LogLevel string   `default:"info" enum:"debug,info,warn,error" help:"What to log, on standard error: ${enum}."`
 
 	MemoryBudget       size `default:"256MiB" placeholder:"SIZE" help:"Bound of all memtables together, ${default} if not given."`
@@ -118,10 +119,12 @@ func (s *serveCommand) explain(err error) error {
 }
 
 func (s *serveCommand) limits() ots.Limits {
+	limits := ots.Documented()
 	if s.Limits == "current" {
-		return ots.Current()
+		limits = ots.Current()
 	}
-	return ots.Documented()
+	limits.EnforceRates = s.Rates
+	return limits
 }
 
 func (s *serveCommand) newServer(store *flagstone.Store, creds credentials, logger *slog.Logger) (*server.Server, error) {

@@ -4,6 +4,7 @@
 //   node client.js create NAME           makes a table
 //   node client.js write NAME            writes rows of every type in every way
 //   node client.js read NAME             prints all rows as JSON, read in every way
+//   node client.js filters NAME          prints which filters let a row pass
 //   node client.js tables                prints the tables as JSON
 //   node client.js refusals NAME         prints the error codes of bad requests
 //
@@ -194,6 +195,35 @@ async function read(tableName) {
   return result;
 }
 
+// filters reads the row of every type through filters, and returns which let it
+// pass, or the columns that are left of it.
+async function filters(tableName) {
+  const { SingleColumnCondition, CompositeCondition, ColumnPaginationFilter, ComparatorType, LogicalOperator } = TableStore;
+  const primaryKey = key('types', -1, Buffer.from([0, 255]));
+  const columns = async (columnFilter) => {
+    const { row } = await client.getRow({ tableName, primaryKey, maxVersions: 1, columnFilter });
+    return (row.attributes || []).map((c) => c.columnName).join(' ');
+  };
+  const passes = async (columnFilter) => (await columns(columnFilter)) !== '';
+  const is = (name, value, comparator = ComparatorType.EQUAL) => new SingleColumnCondition(name, value, comparator);
+  const both = new CompositeCondition(LogicalOperator.AND);
+  both.addSubCondition(is('t', true));
+  both.addSubCondition(is('d_half', 0.4, ComparatorType.GREATER_THAN));
+  const neither = new CompositeCondition(LogicalOperator.NOT);
+  neither.addSubCondition(is('t', true));
+  return {
+    equal: await passes(is('f', false)),
+    unequal: await passes(is('f', true)),
+    doubles: await passes(is('d_whole', 3)),
+    longs: await passes(is('i_max', Long.fromString('9223372036854775807'))),
+    missingPasses: await passes(new SingleColumnCondition('none', 1, ComparatorType.EQUAL, true)),
+    missingDoesNot: await passes(new SingleColumnCondition('none', 1, ComparatorType.EQUAL, false)),
+    and: await passes(both),
+    not: await passes(neither),
+    page: (await columns(new ColumnPaginationFilter(1, 1))) === 'd_half',
+  };
+}
+
 // refusals returns how the server answers what it must refuse.
 async function refusals(tableName) {
   const code = async (call) => {
@@ -215,9 +245,9 @@ async function refusals(tableName) {
     condition: await code(() => client.putRow({
       tableName, primaryKey: one, attributeColumns: [{ a: 1 }], condition: new Condition(EXPECT_NOT_EXIST, null),
     })),
-    filter: await code(() => client.getRow({
-      tableName, primaryKey: one, maxVersions: 1,
-      columnFilter: new TableStore.SingleColumnCondition('f', false, TableStore.ComparatorType.EQUAL),
+    columnCondition: await code(() => client.putRow({
+      tableName, primaryKey: one, attributeColumns: [{ a: 1 }],
+      condition: new Condition(IGNORE, new TableStore.SingleColumnCondition('t', false, TableStore.ComparatorType.EQUAL)),
     })),
     table: await code(() => client.getRow({ tableName: 'Nowhere', primaryKey: one, maxVersions: 1 })),
     secret: await code(() => stranger.listTable({})),
@@ -225,7 +255,7 @@ async function refusals(tableName) {
 }
 
 const commands = {
-  create, write, read, refusals,
+  create, write, read, filters, refusals,
   tables: async () => (await client.listTable({})).tableNames,
 };
 

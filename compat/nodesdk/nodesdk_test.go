@@ -232,13 +232,22 @@ func TestTheSDKForNodeAndTheOneForGoReadWhatTheOtherWrote(t *testing.T) {
 	want(t, "written by Node and Go", lines(run[[]row](n, "read", "ByNode"), true), n.goLines("ByNode", true))
 
 	want(t, "tables", fmt.Sprint(run[[]string](n, "tables")), "[ByGo ByNode]")
+	passed := run[map[string]bool](n, "filters", "ByNode")
+	for what, pass := range map[string]bool{
+		"equal": true, "unequal": false, "doubles": true, "longs": true, "missingPasses": true, "missingDoesNot": false,
+		"and": true, "not": false, "page": true,
+	} {
+		if passed[what] != pass {
+			t.Errorf("the filter %s lets the row pass: %v; want %v", what, passed[what], pass)
+		}
+	}
 	refusals := run[map[string]string](n, "refusals", "ByNode")
 	for what, code := range map[string]string{
-		"existing":  "OTSObjectAlreadyExist",
-		"condition": "OTSConditionCheckFail",
-		"filter":    "OTSParameterInvalid",
-		"table":     "OTSObjectNotExist",
-		"secret":    "OTSAuthFailed",
+		"existing":        "OTSObjectAlreadyExist",
+		"condition":       "OTSConditionCheckFail",
+		"columnCondition": "OTSConditionCheckFail",
+		"table":           "OTSObjectNotExist",
+		"secret":          "OTSAuthFailed",
 	} {
 		if !strings.Contains(refusals[what], code) {
 			t.Errorf("%s: got %q; want %s", what, refusals[what], code)

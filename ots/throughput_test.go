@@ -1,0 +1,70 @@
+package ots
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestThroughputIsReservedUpToTheTablesUnitsPerSecond(t *testing.T) {
+	f := openFixture(t, Limits{})
+	f.createPlain(1, -1)
+	ctx := context.Background()
+	if _, err := f.UpdateTable(ctx, testInstance, &UpdateTableRequest{Table: "t", ReservedThroughput: &ReservedThroughput{Read: ptr(int32(5)), Write: ptr(int32(3))}}); err != nil {
+		t.Fatal(err)
+	}
+	big := putOf(pk("a"), cell("c", strings.Repeat("x", 2*unitBytes-4))) // with key and name, two units
+	conditional := deleteOf(pk("a")).expecting(ExistenceExpectNot)
+	for _, step := range []struct {
+		name    string
+		advance time.Duration
+		do      func() error
+		want    Throughput
+	}{
+		{"two write units", 0, func() error { _, err := f.write(big); return err }, Throughput{ReservedWrite: 2}},
+		{"two more, of which one is above", 0, func() error { _, err := f.write(big); return err }, Throughput{ReservedWrite: 3, AdditionalWrite: 1}},
+		{"two read units", 0, func() error { _, err := f.get(pk("a"), all()); return err }, Throughput{ReservedRead: 2, ReservedWrite: 3, AdditionalWrite: 1}},
+		{"a row that is missing", 0, func() error { _, err := f.get(pk("b"), all()); return err }, Throughput{ReservedRead: 3, ReservedWrite: 3, AdditionalWrite: 1}},
+		{"a condition that fails, a unit of each", 0, func() error {
+			_, err := f.write(conditional)
+			wantError(t, err, CodeConditionCheckFail, "Condition check failed.")
+			return nil
+		}, Throughput{ReservedRead: 4, ReservedWrite: 3, AdditionalWrite: 2}},
+		{"a range", 0, func() error { _, err := f.rangeOf(everything()); return err }, Throughput{ReservedRead: 5, AdditionalRead: 1, ReservedWrite: 3, AdditionalWrite: 2}},
+		{"the next second", time.Second, func() error {
+			_, err := f.BatchWriteRow(ctx, testInstance, &BatchWriteRowRequest{Tables: []TableChanges{{Table: "t", Changes: []RowChange{big, big}}}})
+			return err
+		}, Throughput{ReservedRead: 5, AdditionalRead: 1, ReservedWrite: 6, AdditionalWrite: 3}},
+		{"a batch of reads", 0, func() error {
+			_, err := f.BatchGetRow(ctx, testInstance, &BatchGetRowRequest{Tables: []TableGets{{Table: "t", Rows: []Row{{Key: pk("a")}, {Key: pk("x")}}, Selection: all()}}})
+			return err
+		}, Throughput{ReservedRead: 8, AdditionalRead: 1, ReservedWrite: 6, AdditionalWrite: 3}},
+		{"split points", 0, func() error {
+			_, err := f.ComputeSplitPointsBySize(ctx, testInstance, &SplitPointsRequest{Table: "t", SplitSize: 1})
+			return err
+		}, Throughput{ReservedRead: 9, AdditionalRead: 1, ReservedWrite: 6, AdditionalWrite: 3}},
+		{"what is refused costs nothing", 0, func() error {
+			_, err := f.write(putOf(pk("a"), cell("#", 1)))
+			wantError(t, err, CodeParameterInvalid, "Invalid column name: '#'.")
+			return nil
+		}, Throughput{ReservedRead: 9, AdditionalRead: 1, ReservedWrite: 6, AdditionalWrite: 3}},
+	} {
+		f.clock.Advance(step.advance)
+		if err := step.do(); err != nil {
+			t.Fatalf("%s: %v", step.name, err)
+		}
+		if got, err := f.Throughput(testInstance, "t"); err != nil || got != step.want {
+			t.Errorf("%s: %+v, %v; want %+v", step.name, got, err, step.want)
+		}
+	}
+	if err := f.DeleteTable(ctx, testInstance, "t"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := f.Throughput(testInstance, "t")
+	wantError(t, err, CodeObjectNotExist, "Requested table does not exist.")
+	f.createPlain(1, -1)
+	if got, err := f.Throughput(testInstance, "t"); err != nil || got != (Throughput{}) {
+		t.Errorf("a new table: %+v, %v", got, err)
+	}
+}
