@@ -85,12 +85,45 @@ func (m *model) apply(key string, c *RowChange) {
 			r.marker = max(r.marker, version)
 		case OpDeleteOneVersion:
 			delete(r.cells[cell.Name], cell.Version)
+		case OpIncrement:
+			sum, version := cell.Value.Int64(), m.now
+			for v, value := range r.cells[cell.Name] { // of the newest that is visible
+				if v == slices.Max(slices.Collect(maps.Keys(r.cells[cell.Name]))) {
+					sum, version = sum+value.Int64(), max(version, v)
+				}
+			}
+			if r.cells[cell.Name] == nil {
+				r.cells[cell.Name] = map[int64]row.Value{}
+			}
+			r.cells[cell.Name][version] = row.Integer(sum)
+			r.marker = max(r.marker, version)
 		}
 	}
 	if r.marker >= 0 {
 		m.rows[key] = r
 	}
 	m.forget()
+}
+
+// refuses reports whether a change's conditions do not hold.
+func (m *model) refuses(key string, c *RowChange) bool {
+	r := m.rows[key]
+	if c.Existence != ExistenceIgnore && (r != nil) != (c.Existence == ExistenceExpect) {
+		return true
+	}
+	if c.ColumnCondition == nil {
+		return false
+	}
+	columns := map[string][]row.Value{}
+	if r != nil {
+		columns["pk"] = []row.Value{row.String(key)}
+		for name, versions := range r.cells {
+			for _, v := range slices.Backward(slices.Sorted(maps.Keys(versions))) {
+				columns[name] = append(columns[name], versions[v])
+			}
+		}
+	}
+	return !judgeNaively(c.ColumnCondition, columns)
 }
 
 func (m *model) show(key string, sel *Selection) string {
@@ -122,13 +155,45 @@ func (m *model) show(key string, sel *Selection) string {
 	if sel.ColumnsToGet != nil && len(shown.Cells) == 0 && !slices.Contains(sel.ColumnsToGet, "pk") {
 		return "none"
 	}
+	if sel.Filter != nil {
+		columns := map[string][]row.Value{"pk": {row.String(key)}}
+		for _, c := range shown.Cells {
+			columns[c.Name] = append(columns[c.Name], c.Value)
+		}
+		if !judgeNaively(sel.Filter, columns) {
+			return "none"
+		}
+	}
 	return showRow(&shown)
+}
+
+// drawFilter makes a small tree over the columns of the model.
+func drawFilter(rt *rapid.T) *Filter {
+	leaf := func() *Filter {
+		f := &Filter{
+			Type: FilterSingleColumn, Column: rapid.SampledFrom([]string{"a", "b", "n", "z", "absent"}).Draw(rt, "filter column"),
+			Value:           row.Integer(rapid.Int64Range(0, 9).Draw(rt, "filter value")),
+			Comparator:      Comparator(rapid.IntRange(1, 6).Draw(rt, "comparator")),
+			FilterIfMissing: rapid.Bool().Draw(rt, "filter if missing"), LatestVersionOnly: rapid.Bool().Draw(rt, "latest"),
+		}
+		if rapid.IntRange(0, 4).Draw(rt, "of the key") == 0 {
+			f.Column, f.Value = "pk", row.String("1")
+		}
+		return f
+	}
+	switch rapid.IntRange(0, 3).Draw(rt, "tree") {
+	case 0:
+		return joined(LogicalNot, leaf())
+	case 1:
+		return joined(rapid.SampledFrom([]LogicalOperator{LogicalAnd, LogicalOr}).Draw(rt, "operator"), leaf(), leaf())
+	}
+	return leaf()
 }
 
 var modelColumns = []string{"a", "b", "c"}
 
 func drawChange(rt *rapid.T, m *model, key string) RowChange {
-	version := func() int64 { return m.now - rapid.Int64Range(0, 5000).Draw(rt, "age") }
+	version := func() int64 { return m.now - rapid.Int64Range(-3000, 5000).Draw(rt, "age") }
 	draw := func(ops ...CellOp) (cells []Cell) {
 		for range rapid.IntRange(0, 4).Draw(rt, "cells") {
 			name := rapid.SampledFrom(modelColumns).Draw(rt, "column")
@@ -146,14 +211,29 @@ func drawChange(rt *rapid.T, m *model, key string) RowChange {
 		}
 		return cells
 	}
+	var c RowChange
 	switch rapid.IntRange(0, 9).Draw(rt, "change") {
 	case 0:
-		return deleteOf(pk(key))
+		c = deleteOf(pk(key))
 	case 1, 2:
-		return putOf(pk(key), draw(OpPut)...)
+		c = putOf(pk(key), draw(OpPut)...)
+	default:
+		cells := draw(OpPut, OpPut, OpDeleteAllVersion, OpDeleteOneVersion)
+		for _, name := range []string{"n", "a"} {
+			taken := slices.ContainsFunc(cells, func(c Cell) bool { return c.Name == name })
+			if !taken && rapid.IntRange(0, 2).Draw(rt, "increment") == 0 {
+				cells = append(cells, increment(name, rapid.Int64Range(-3, 3).Draw(rt, "by")))
+			}
+		}
+		c = updateOf(pk(key), append(cells, cell("z", 0))...)
 	}
-	cells := draw(OpPut, OpPut, OpDeleteAllVersion, OpDeleteOneVersion)
-	return updateOf(pk(key), append(cells, cell("z", 0))...)
+	if rapid.IntRange(0, 3).Draw(rt, "condition") == 0 {
+		c.ColumnCondition = drawFilter(rt)
+	}
+	if rapid.IntRange(0, 3).Draw(rt, "expectation") == 0 {
+		c.Existence = RowExistence(rapid.IntRange(1, 2).Draw(rt, "existence"))
+	}
+	return c
 }
 
 func drawSelection(rt *rapid.T, m *model) Selection {
@@ -161,8 +241,11 @@ func drawSelection(rt *rapid.T, m *model) Selection {
 		return ptr(rapid.SampledFrom(append([]string{""}, modelColumns...)).Draw(rt, label))
 	}
 	sel := Selection{StartColumn: name("start"), EndColumn: name("end")}
+	if rapid.IntRange(0, 2).Draw(rt, "filter") == 0 {
+		sel.Filter = drawFilter(rt)
+	}
 	if rapid.Bool().Draw(rt, "columns") {
-		sel.ColumnsToGet = rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c", "z", "pk"}), 1, 3).Draw(rt, "columns to get")
+		sel.ColumnsToGet = rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c", "n", "z", "pk"}), 1, 3).Draw(rt, "columns to get")
 	}
 	if rapid.Bool().Draw(rt, "max versions") {
 		sel.MaxVersions = ptr(rapid.Int32Range(1, 3).Draw(rt, "max"))
@@ -205,10 +288,21 @@ func checkHistories(t *testing.T, f *fixture) {
 			m.forget()
 			key := fmt.Sprint(rapid.IntRange(0, 2).Draw(rt, "row"))
 			change := drawChange(rt, m, key)
-			if _, err := f.write(change); err != nil {
-				rt.Fatalf("%+v: %v", change, err)
+			if m.maxVersions > 1 && rapid.IntRange(0, 9).Draw(rt, "fewer versions") == 0 {
+				m.maxVersions--
+				if _, err := f.UpdateTable(t.Context(), testInstance, &UpdateTableRequest{Table: "t", Options: &TableOptions{MaxVersions: ptr(int32(m.maxVersions))}}); err != nil {
+					rt.Fatal(err)
+				}
+				m.forget()
 			}
-			m.apply(key, &change)
+			refused := m.refuses(key, &change)
+			switch _, err := f.write(change); {
+			case refused != (err != nil && err.Error() == conditionFailed().Error()), err != nil && !refused:
+				rt.Fatalf("%+v: refused %v, answered %v", change, refused, err)
+			case refused:
+			default:
+				m.apply(key, &change)
+			}
 			sel := drawSelection(rt, m)
 			for key := range 3 {
 				want := m.show(fmt.Sprint(key), &sel)
