@@ -16,7 +16,7 @@ import (
 func (e *Engine) startAtomic(ctx context.Context, t *table, changes []RowChange, pending []pendingWrite) {
 	var bad *Error
 	for i := range changes {
-		pending[i] = newWrite(t, &changes[i])
+		pending[i] = e.newWrite(t, &changes[i])
 		if bad == nil {
 			bad = pending[i].err
 		}

@@ -39,6 +39,8 @@ type Engine struct {
 	attributes sync.Map // table id -> *cachedAttributes
 	generators generators
 	meters     sync.Map // table id -> *meter
+	pressure   partitionMeter
+	seed       maphash.Seed
 
 	tableOps sync.Mutex // held by operations that change the set of tables or a table's options
 	opTimes  []int64    // wall clock of the newest such operations; see Limits.EnforceRates
@@ -61,7 +63,7 @@ func New(store *flagstone.Store, opts Options) (*Engine, error) {
 	if e.logger == nil {
 		e.logger = slog.New(slog.DiscardHandler)
 	}
-	e.generators.seed = maphash.MakeSeed()
+	e.seed = maphash.MakeSeed()
 	if err := CheckInstances(opts.Instances, e.limits); err != nil {
 		return nil, err
 	}

@@ -19,7 +19,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"math"
 	"slices"
 	"sync"
@@ -39,7 +38,6 @@ type generators struct {
 	// partitions order the generation within a partition key; two may share
 	// one.
 	partitions [256]sync.Mutex
-	seed       maphash.Seed
 }
 
 // generator is the counter of one table.
@@ -56,10 +54,8 @@ func generatedColumn(key []KeyValue) int {
 
 // lockPartition locks the generation for a partition key.
 func (e *Engine) lockPartition(t *table, partition row.Value) *sync.Mutex {
-	var h maphash.Hash
-	h.SetSeed(e.generators.seed)
-	h.Write(partition.AppendPayload(nil)) // the same bytes of two types only share a lock
-	lock := &e.generators.partitions[(h.Sum64()^t.info.ID)%uint64(len(e.generators.partitions))]
+	id := e.partitionOf(t, partition)
+	lock := &e.generators.partitions[(id.hash^id.table)%uint64(len(e.generators.partitions))]
 	lock.Lock()
 	return lock
 }

@@ -141,6 +141,31 @@ func TestRefusedIncrementsChangeNothing(t *testing.T) {
 	}
 }
 
+func TestDoublesAreIncrementedByTheCurrentLimits(t *testing.T) {
+	f := openFixture(t, Current())
+	f.createPlain(1, -1)
+	by := func(v any) Cell { return Cell{Name: "d", Op: OpIncrement, Value: valueOf(v)} }
+	f.mustWrite(updateOf(pk("r"), by(10.5)), updateOf(pk("r"), by(2.25)))
+	if got := f.show(pk("r"), all()); got != `"r" | d@0=12.75` {
+		t.Errorf("row is %s", got)
+	}
+	for _, c := range []struct {
+		by      any
+		message string
+	}{
+		{1, "Column 'd' cannot be incremented: its type is VT_DOUBLE, not VT_INTEGER."},
+		{math.NaN(), "NaN can't be set to double value."},
+		{math.Inf(1), "Infinity can't be set to double value."},
+		{"1", "VT_STRING is an invalid type for the atomic increment of column: 'd'."},
+	} {
+		_, err := f.write(updateOf(pk("r"), by(c.by)))
+		wantError(t, err, CodeParameterInvalid, c.message)
+	}
+	f.mustWrite(updateOf(pk("q"), by(math.MaxFloat64)))
+	_, err := f.write(updateOf(pk("q"), by(math.MaxFloat64)))
+	wantError(t, err, CodeParameterInvalid, "Column 'd' cannot be incremented: the sum exceeds the range of VT_DOUBLE.")
+}
+
 func TestConcurrentIncrementsAreNeverLost(t *testing.T) {
 	f := openFixture(t, Limits{})
 	f.createPlain(1, -1)

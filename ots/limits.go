@@ -25,6 +25,9 @@ type Limits struct {
 	// service; against a local one they only make test suites wait.
 	EnforceRates bool
 
+	// EnforceThroughput turns on the limit of PartitionKeyUnits.
+	EnforceThroughput bool
+
 	// Rows.
 	ColumnNameLength int // bytes, or characters with LooseColumnNames
 	// LooseColumnNames allows any printable UTF-8 in column names but a
@@ -35,6 +38,10 @@ type Limits struct {
 	ColumnsPerWrite  int // distinct attribute columns in one row change
 	WriteRowBytes    int // data of one PutRow or UpdateRow; 0: not limited
 	ColumnsToGet     int // distinct names
+
+	// DoubleIncrements allows atomic increments of DOUBLE columns by DOUBLE
+	// values.
+	DoubleIncrements bool
 
 	// Batches and ranges.
 	BatchGetRows    int
@@ -60,7 +67,7 @@ type Limits struct {
 
 	// Streams, throughput, transactions.
 	StreamExpirationHours int32
-	PartitionKeyUnits     int   // capacity units per second of one partition key
+	PartitionKeyUnits     int64 // capacity units per second of one partition key; see EnforceThroughput
 	TransactionSeconds    int64 // lifetime of a local transaction
 	TransactionBytes      int
 }
@@ -122,6 +129,7 @@ func Current() Limits {
 	l.ReservedUnits = 100000
 	l.LooseColumnNames = true
 	l.WriteRowBytes = 4 * megabyte
+	l.DoubleIncrements = true
 	l.ColumnsToGet = 1024
 	l.FilterConditions = 0
 	l.StreamExpirationHours = 168

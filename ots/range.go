@@ -36,6 +36,13 @@ func (e *Engine) GetRange(ctx context.Context, instance string, req *GetRangeReq
 	case req.Backward && order <= 0:
 		return nil, invalid("Begin key must more than end key in BACKWARD")
 	}
+	partition := req.Start.Key[0].Value
+	single := !isBound(partition.Type()) && !isBound(req.End.Key[0].Value.Type()) && compareValues(partition, req.End.Key[0].Value) == 0
+	if single {
+		if err := e.admit(t, partition); err != nil {
+			return nil, err
+		}
+	}
 	page := rangePage{projection: sel.on(t), limits: &e.limits, names: interner{}}
 	if req.Limit != nil {
 		page.limit = int(*req.Limit)
@@ -45,7 +52,11 @@ func (e *Engine) GetRange(ctx context.Context, instance string, req *GetRangeReq
 		return nil, e.asError(err, "get range", t.name, false)
 	}
 	resp := &GetRangeResponse{Rows: page.rows, Next: page.next, Consumed: readCost(page.scannedBytes)}
-	e.charge(t, resp.Consumed)
+	if single {
+		e.chargeRow(t, partition, resp.Consumed)
+	} else {
+		e.charge(t, resp.Consumed)
+	}
 	return resp, nil
 }
 

@@ -163,15 +163,18 @@ func (e *Engine) GetRow(ctx context.Context, instance string, req *GetRowRequest
 
 // readRow reads one row whose key values have been checked, and counts the cost.
 func (e *Engine) readRow(ctx context.Context, p *projection, key *Row, names interner) (ReadResult, *Error) {
+	if err := matchKey(p.table.key, key.Key); err != nil {
+		return ReadResult{}, err
+	}
+	if err := e.admit(p.table, key.Key[0].Value); err != nil {
+		return ReadResult{}, err
+	}
 	result, err := e.findRow(ctx, p, key, names)
-	e.charge(p.table, result.Consumed)
+	e.chargeRow(p.table, key.Key[0].Value, result.Consumed)
 	return result, err
 }
 
 func (e *Engine) findRow(ctx context.Context, p *projection, key *Row, names interner) (ReadResult, *Error) {
-	if err := matchKey(p.table.key, key.Key); err != nil {
-		return ReadResult{}, err
-	}
 	found, err := p.table.engine.Get(ctx, keyTuple(key.Key), p.options)
 	if err != nil {
 		return ReadResult{}, e.asError(err, "get row", p.table.name, false)

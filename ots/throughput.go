@@ -2,9 +2,15 @@ package ots
 
 // This file counts what the requests to each table have cost (PROTOCOL 13.3):
 // in each second, consumption up to the table's reserved throughput is reserved,
-// and the rest is additional. It counts and refuses nothing.
+// and the rest is additional. That refuses nothing; what may, if the limits say
+// so, is the limit on the units of one partition key per second.
 
-import "sync"
+import (
+	"hash/maphash"
+	"sync"
+
+	"github.com/flagstone-db/flagstone/row"
+)
 
 // Throughput is what the requests to a table have cost since the service was
 // opened, in capacity units.
@@ -19,6 +25,64 @@ type meter struct {
 	second      int64 // the one that read and write belong to
 	read, write int64 // consumed in it
 	total       Throughput
+}
+
+// partitionMeter counts the units of partition keys in the present second.
+type partitionMeter struct {
+	mu     sync.Mutex
+	second int64
+	used   map[partitionID]int64
+}
+
+// partitionID stands for a partition key. Two that have the same would share
+// their limit; with 64 bits of hash that does not happen.
+type partitionID struct{ table, hash uint64 }
+
+// partitionOf identifies a partition key.
+func (e *Engine) partitionOf(t *table, key row.Value) partitionID {
+	var h maphash.Hash
+	h.SetSeed(e.seed)
+	h.WriteByte(byte(key.Type()))
+	if b := key.Bytes(); b != nil {
+		h.Write(b)
+	} else {
+		h.Write(key.AppendPayload(nil))
+	}
+	return partitionID{t.info.ID, h.Sum64()}
+}
+
+// admit refuses a request to a partition key that has had its units in this
+// second, if that is enforced.
+func (e *Engine) admit(t *table, partition row.Value) *Error {
+	if !e.limits.EnforceThroughput {
+		return nil
+	}
+	if e.pressure.add(e.partitionOf(t, partition), e.store.WallMillis()/1000, 0) >= e.limits.PartitionKeyUnits {
+		return &Error{CodeCapacityUnitExhausted, "Capacity unit is not enough."}
+	}
+	return nil
+}
+
+// add counts units and returns those of the second.
+func (p *partitionMeter) add(id partitionID, second, units int64) int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.used == nil || second != p.second {
+		p.second, p.used = second, map[partitionID]int64{}
+	}
+	used := p.used[id] + units
+	if units > 0 {
+		p.used[id] = used
+	}
+	return used
+}
+
+// chargeRow counts what a request to one partition key has cost.
+func (e *Engine) chargeRow(t *table, partition row.Value, cost CapacityUnit) {
+	e.charge(t, cost)
+	if e.limits.EnforceThroughput {
+		e.pressure.add(e.partitionOf(t, partition), e.store.WallMillis()/1000, int64(cost.Read)+int64(cost.Write))
+	}
 }
 
 // charge counts what a request has cost a table.

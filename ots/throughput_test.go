@@ -5,7 +5,61 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/flagstone-db/flagstone/row"
 )
+
+// TestAPartitionKeyHasItsUnitsPerSecond: a request is refused once the second's
+// are used up, and not for another partition key, or in the next second, or if
+// nobody asked for it.
+func TestAPartitionKeyHasItsUnitsPerSecond(t *testing.T) {
+	limits := Documented()
+	limits.EnforceThroughput = true
+	f := openFixture(t, limits)
+	f.create(tableRequest("t", "p", row.TypeString, "k", row.TypeInteger))
+	key := func(p string, k int) []KeyValue { return keyOf("p", p, "k", k) }
+	big := func(p string, k int) RowChange {
+		return putOf(key(p, k), cell("a", strings.Repeat("x", 2*megabyte)), cell("b", strings.Repeat("x", 2*megabyte-4096)))
+	}
+	const full = 1024 // units of such a row, with its key and names
+	for k := range 9 {
+		f.mustWrite(big("a", k))
+	}
+	used := int64(9 * full)
+	for ; used < limits.PartitionKeyUnits-1; used++ {
+		f.mustWrite(deleteOf(key("a", 100)))
+	}
+	const exhausted = "Capacity unit is not enough."
+	ranged := func() error {
+		_, err := f.rangeOf(GetRangeRequest{Start: Row{Key: keyOf("p", "a", "k", row.Min())}, End: Row{Key: keyOf("p", "a", "k", row.Max())}, Selection: all("none")})
+		return err
+	}
+	read := func(p string) error { _, err := f.get(key(p, 100), all()); return err }
+	wantError(t, read("a"), "", "") // the last unit
+	for name, call := range map[string]func() error{
+		"read": func() error { return read("a") }, "range": ranged,
+		"write": func() error { _, err := f.write(deleteOf(key("a", 1))); return err },
+		"batch": func() error {
+			resp, err := f.BatchWriteRow(context.Background(), testInstance, &BatchWriteRowRequest{Tables: []TableChanges{{Table: "t", Changes: []RowChange{deleteOf(key("a", 1)), deleteOf(key("b", 1))}}}})
+			if err == nil && resp.Tables[0].Rows[1].Err != nil {
+				t.Error("another partition key: ", resp.Tables[0].Rows[1].Err)
+			}
+			return asErr(resp.Tables[0].Rows[0].Err)
+		},
+		"atomic batch": func() error { return asErr(f.atomic(deleteOf(key("a", 1)), deleteOf(key("a", 2)))[1].Err) },
+	} {
+		t.Log(name)
+		wantError(t, call(), CodeCapacityUnitExhausted, exhausted)
+	}
+	wantError(t, read("b"), "", "")
+	f.clock.Advance(time.Second)
+	wantError(t, read("a"), "", "")
+	wantError(t, ranged(), "", "")
+	f.limits.EnforceThroughput = false
+	for range 11 {
+		f.mustWrite(big("a", 1))
+	}
+}
 
 func TestThroughputIsReservedUpToTheTablesUnitsPerSecond(t *testing.T) {
 	f := openFixture(t, Limits{})

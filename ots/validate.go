@@ -192,11 +192,14 @@ func (l *Limits) checkCell(cell *Cell) *Error {
 			return invalid("Timestamp cannot be given when type is DELETE_ALL_VERSION.")
 		}
 	case OpIncrement:
-		if t := cell.Value.Type(); t != row.TypeInteger {
+		if t := cell.Value.Type(); t != row.TypeInteger && !(l.DoubleIncrements && t == row.TypeDouble) {
 			return invalid("%s is an invalid type for the atomic increment of column: '%s'.", typeName(t), cell.Name)
 		}
 		if cell.HasVersion {
 			return invalid("Timestamp cannot be given when type is INCREMENT.")
+		}
+		if err := l.checkAttribute(cell.Name, cell.Value); err != nil {
+			return err
 		}
 	default:
 		return invalid("Invalid op type of cell: %d.", cell.Op)

@@ -79,10 +79,14 @@ type pendingWrite struct {
 }
 
 // newWrite begins a change: it checks what depends on the table alone.
-func newWrite(t *table, c *RowChange) pendingWrite {
+func (e *Engine) newWrite(t *table, c *RowChange) pendingWrite {
 	w := pendingWrite{table: t, change: c, key: c.Row.Key}
-	if w.err = matchKey(t.key, c.Row.Key); w.err == nil && c.Type == ChangeUpdate && !t.AllowUpdate {
+	switch w.err = matchKey(t.key, c.Row.Key); {
+	case w.err != nil:
+	case c.Type == ChangeUpdate && !t.AllowUpdate:
 		w.err = invalid("UpdateRow is not allowed on table '%s': its option allow_update is false.", t.name)
+	default:
+		w.err = e.admit(t, w.key[0].Value)
 	}
 	return w
 }
@@ -91,7 +95,7 @@ func newWrite(t *table, c *RowChange) pendingWrite {
 // started one after the other are applied in that order. Every write that was
 // started must be finished.
 func (e *Engine) startWrite(ctx context.Context, t *table, c *RowChange) pendingWrite {
-	w := newWrite(t, c)
+	w := e.newWrite(t, c)
 	if w.err != nil {
 		return w
 	}
@@ -126,12 +130,12 @@ func (e *Engine) finishWrite(ctx context.Context, w *pendingWrite) RowWriteResul
 		result := RowWriteResult{Err: w.err}
 		if w.err.Code == CodeConditionCheckFail {
 			result.Consumed = refusedCost()
-			e.charge(w.table, result.Consumed)
+			e.chargeRow(w.table, w.key[0].Value, result.Consumed)
 		}
 		return result
 	}
 	result := RowWriteResult{WriteResult: WriteResult{Consumed: writeCost(w.change)}}
-	e.charge(w.table, result.Consumed)
+	e.chargeRow(w.table, w.key[0].Value, result.Consumed)
 	switch w.change.Return {
 	case ReturnPK:
 		result.Row = &Row{Key: w.key}
@@ -228,7 +232,7 @@ func (w *pendingWrite) increment(found *flagstone.Row, nowMillis int64) error {
 		if cell.Op != OpIncrement {
 			continue
 		}
-		sum, version := cell.Value.Int64(), nowMillis
+		sum, version := cell.Value, nowMillis
 		var present []row.Cell
 		if found != nil {
 			present = columnOf(found.Cells, cell.Name)
@@ -238,16 +242,13 @@ func (w *pendingWrite) increment(found *flagstone.Row, nowMillis int64) error {
 			if err != nil {
 				return err
 			}
-			if before.Type() != row.TypeInteger {
-				return invalid("Column '%s' cannot be incremented: its type is %s, not VT_INTEGER.", cell.Name, typeName(before.Type()))
+			var bad *Error
+			if sum, bad = add(cell.Name, before, sum); bad != nil {
+				return bad
 			}
-			if overflows(before.Int64(), sum) {
-				return invalid("Column '%s' cannot be incremented: the sum exceeds the range of VT_INTEGER.", cell.Name)
-			}
-			sum += before.Int64()
 			version = max(version, present[0].Version)
 		}
-		w.after = append(w.after, Cell{Name: cell.Name, Value: row.Integer(sum), Version: version, HasVersion: true})
+		w.after = append(w.after, Cell{Name: cell.Name, Value: sum, Version: version, HasVersion: true})
 	}
 	slices.SortFunc(w.after, func(a, b Cell) int {
 		if a.Name < b.Name {
@@ -258,9 +259,19 @@ func (w *pendingWrite) increment(found *flagstone.Row, nowMillis int64) error {
 	return nil
 }
 
-// overflows reports whether a sum leaves 64 bits.
-func overflows(a, b int64) bool {
-	return b > 0 && a > math.MaxInt64-b || b < 0 && a < math.MinInt64-b
+// add adds to the value of a column.
+func add(column string, before, by row.Value) (row.Value, *Error) {
+	if before.Type() != by.Type() {
+		return row.Value{}, invalid("Column '%s' cannot be incremented: its type is %s, not %s.", column, typeName(before.Type()), typeName(by.Type()))
+	}
+	if by.Type() == row.TypeDouble {
+		if sum := before.Float64() + by.Float64(); !math.IsInf(sum, 0) {
+			return row.Double(sum), nil
+		}
+	} else if a, b := before.Int64(), by.Int64(); !(b > 0 && a > math.MaxInt64-b || b < 0 && a < math.MinInt64-b) {
+		return row.Integer(a + b), nil
+	}
+	return row.Value{}, invalid("Column '%s' cannot be incremented: the sum exceeds the range of %s.", column, typeName(by.Type()))
 }
 
 // changeCells carries out the cells of a put or update but for increments.

@@ -26,6 +26,7 @@ type serveCommand struct {
 	Sync     string   `default:"always" enum:"always,none" help:"When a write is acknowledged: always, when it is durable; none, when it is logged in memory."`
 	Limits   string   `default:"documented" enum:"documented,current" help:"Limits of the service to apply: documented, those of the product documentation, or current, the newer ones."`
 	Rates    bool     `name:"enforce-rates" help:"Refuse table operations above 10 per second, and changes of reserved throughput within two minutes, as the service does."`
+	Units    bool     `name:"enforce-throughput" help:"Refuse requests to a partition key that has used 10,000 capacity units within the second, as the service does."`
 	LogLevel string   `default:"info" enum:"debug,info,warn,error" help:"What to log, on standard error: ${enum}."`
 
 	MemoryBudget       size `default:"256MiB" placeholder:"SIZE" help:"Bound of all memtables together, ${default} if not given."`
@@ -123,7 +124,7 @@ func (s *serveCommand) limits() ots.Limits {
 	if s.Limits == "current" {
 		limits = ots.Current()
 	}
-	limits.EnforceRates = s.Rates
+	limits.EnforceRates, limits.EnforceThroughput = s.Rates, s.Units
 	return limits
 }
 

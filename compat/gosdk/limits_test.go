@@ -141,3 +141,33 @@ func TestRatesAreEnforcedOnRequest(t *testing.T) {
 	}
 	wantError(t, "throughput changed within two minutes of the creation", err, "OTSTooFrequentReservedThroughputAdjustment", "Capacity unit adjustment is too frequent.")
 }
+
+// TestThroughputIsEnforcedOnRequest reads one partition key until it has used
+// its 10,000 units of the second: a megabyte is 256, also if a filter drops it.
+func TestThroughputIsEnforcedOnRequest(t *testing.T) {
+	s, err := command.Start(t.TempDir(), "--enforce-throughput")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Kill()
+	c := connect(s)
+	if _, err := c.CreateTable(table{}.request("T", "s", "i")); err != nil {
+		t.Fatal(err)
+	}
+	half := strings.Repeat("x", 2<<20)
+	if _, err := c.PutRow(&ots.PutRowRequest{PutRowChange: put("T", key("s", "a", "i", 1), "a", half, "b", half[:2<<20-4096], "n", 1)}); err != nil {
+		t.Fatal(err)
+	}
+	scan := func(partition string) error {
+		q := over("T", key("s", partition, "i", lowest), key("s", partition, "i", highest))
+		q.Filter = where("n", ots.CT_EQUAL, 2)
+		_, err := c.GetRange(&ots.GetRangeRequest{RangeRowQueryCriteria: &q})
+		return err
+	}
+	failed := error(nil)
+	for i := 0; i < 1000 && failed == nil; i++ {
+		failed = scan("a")
+	}
+	wantError(t, "a partition key", failed, "OTSCapacityUnitExhausted", "Capacity unit is not enough.")
+	wantError(t, "another", scan("b"), "", "")
+}
