@@ -87,9 +87,10 @@ func (e *Engine) chargeRow(t *table, partition row.Value, cost CapacityUnit) {
 
 // charge counts what a request has cost a table.
 func (e *Engine) charge(t *table, cost CapacityUnit) {
-	found, ok := e.meters.Load(t.info.ID)
-	if !ok {
-		found, _ = e.meters.LoadOrStore(t.info.ID, new(meter))
+	found, known := e.meters.Load(t.info.ID)
+	if !known {
+		fresh, _ := e.meters.LoadOrStore(t.info.ID, new(meter))
+		found = fresh
 	}
 	m, second := found.(*meter), e.store.WallMillis()/1000
 	m.mu.Lock()
