@@ -65,7 +65,14 @@ func inParallel(n int, worker func() (do func(i int))) {
 		perWorker = 4
 	)
 	var next atomic.Int64
+	var failed atomic.Pointer[any]
 	work := func() {
+		// A panic belongs to the caller, who may survive it.
+		defer func() {
+			if p := recover(); p != nil {
+				failed.CompareAndSwap(nil, &p)
+			}
+		}()
 		do := worker()
 		for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
 			do(i)
@@ -77,6 +84,9 @@ func inParallel(n int, worker func() (do func(i int))) {
 	}
 	work()
 	others.Wait()
+	if p := failed.Load(); p != nil {
+		panic(*p)
+	}
 }
 
 // checkBatchWrite checks what is wrong with a batch whatever its tables are
