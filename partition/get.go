@@ -108,15 +108,7 @@ func (g *Getter) collect(key []byte, seq uint64) error {
 		}
 	}
 	hash := sstable.Hash(key)
-	for level, files := range s.version.levels {
-		if level == 0 {
-			for i := len(files) - 1; i >= 0; i-- {
-				if done, err := g.collectFile(files[i], key, hash, seq); done || err != nil {
-					return err
-				}
-			}
-			continue
-		}
+	for _, files := range s.version.runs {
 		i := sort.Search(len(files), func(i int) bool {
 			return bytes.Compare(files[i].meta.Largest, key) >= 0
 		})

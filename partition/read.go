@@ -49,14 +49,8 @@ func (it *Iterator) collectRuns() {
 			it.addMemory(m)
 		}
 	}
-	for level, files := range s.version.levels {
-		if level == 0 {
-			for i := len(files) - 1; i >= 0; i-- {
-				it.addLevel(files[i : i+1])
-			}
-		} else if len(files) > 0 {
-			it.addLevel(files)
-		}
+	for _, files := range s.version.runs {
+		it.addLevel(files)
 	}
 }
 

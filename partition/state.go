@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/memtable"
 )
@@ -50,6 +51,10 @@ type version struct {
 	refs   atomic.Int64
 	meta   *manifest.Partition
 	levels [manifest.NumLevels][]*tableFile // parallel to meta.Levels
+	// runs are the levels as readers ask them, newest first: files of level 0 that
+	// do not meet are one, and so is each other level that has files. The files of
+	// a run are in order of keys.
+	runs [][]*tableFile
 }
 
 // newVersion takes a reference to every file that meta names.
@@ -61,7 +66,29 @@ func newVersion(files *Files, meta *manifest.Partition) *version {
 			v.levels[level] = append(v.levels[level], files.ref(m))
 		}
 	}
+	v.runs = v.findRuns()
 	return v
+}
+
+func (v *version) findRuns() (runs [][]*tableFile) {
+	recent := make(map[*manifest.FileMeta]*tableFile, len(v.levels[0]))
+	for i, m := range v.meta.Levels[0] {
+		recent[m] = v.levels[0][i]
+	}
+	for _, metas := range compaction.Runs(v.meta.Levels[0]) {
+		run := make([]*tableFile, len(metas))
+		for i, m := range metas {
+			run[i] = recent[m]
+		}
+		runs = append(runs, run)
+	}
+	slices.Reverse(runs)
+	for _, files := range v.levels[1:] {
+		if len(files) > 0 {
+			runs = append(runs, files)
+		}
+	}
+	return runs
 }
 
 func (v *version) unref() {
