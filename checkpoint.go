@@ -12,6 +12,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/partition"
+	"github.com/flagstone-db/flagstone/row"
 )
 
 // Flush moves everything that was written so far from memory and log to table
@@ -66,24 +67,63 @@ func (s *Store) Compact(ctx context.Context) error {
 		return err
 	}
 	for _, t := range s.Tables() {
-		for _, tree := range t.partitions().Trees() {
-			for {
-				if err := ctx.Err(); err != nil {
-					return err
-				}
-				did, err := tree.CompactAll()
-				if errors.Is(err, partition.ErrStale) {
-					continue
-				}
-				if err != nil {
-					return s.describe(err)
-				}
-				if !did {
-					break
-				}
-			}
-			s.noteFiles(tree)
+		if err := s.compactTrees(ctx, t.partitions().Trees(), nil, nil); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// Compact flushes, and merges what the table files hold of the keys from start to
+// end down to one level, with whatever lies in the same files; end is excluded.
+// Either may be the beginning of a key, with row.Min and row.Max in it, or nil,
+// which is unbounded. ctx ends it between two merges.
+func (t *Table) Compact(ctx context.Context, start, end []row.Value) error {
+	s := t.store
+	done, err := s.beginWork()
+	if err != nil {
+		return err
+	}
+	defer done()
+	var from, to []byte
+	if start != nil {
+		if from, err = t.encodeBound(nil, start); err != nil {
+			return err
+		}
+	}
+	if end != nil {
+		if to, err = t.encodeBound(nil, end); err != nil {
+			return err
+		}
+	}
+	if err := t.gone(); err != nil {
+		return err
+	}
+	if err := s.flush(ctx); err != nil {
+		return err
+	}
+	return s.compactTrees(ctx, t.partitions().Between(from, to), from, to)
+}
+
+// compactTrees merges the keys from start to end of trees down to one level.
+func (s *Store) compactTrees(ctx context.Context, trees []*partition.Tree, start, end []byte) error {
+	for _, tree := range trees {
+		for {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			did, err := tree.CompactRange(start, end)
+			if errors.Is(err, partition.ErrStale) {
+				continue
+			}
+			if err != nil {
+				return s.describe(err)
+			}
+			if !did {
+				break
+			}
+		}
+		s.noteFiles(tree)
 	}
 	return nil
 }

@@ -34,6 +34,7 @@ const (
 	ReasonSize       Reason = "size"       // a level is over its target
 	ReasonTombstones Reason = "tombstones" // many tombstones above what they hide
 	ReasonReclaim    Reason = "reclaim"    // space to regain at the bottom of the range
+	ReasonManual     Reason = "manual"     // somebody asked for it
 )
 
 const (

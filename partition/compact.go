@@ -14,9 +14,6 @@ import (
 // bottomLevel is the deepest level.
 const bottomLevel = manifest.NumLevels - 1
 
-// reasonManual is that of a merge that somebody asked for.
-const reasonManual compaction.Reason = "manual"
-
 // hotLevels are those whose files are likely to be read soon after they were
 // written; deeper ones are written past the page cache, which readers need.
 const hotLevels = 2
@@ -71,9 +68,10 @@ func (t *Tree) advance() error {
 	return t.env.Advance(t.table, s.oldestVersion())
 }
 
-// CompactAll merges all table files of the tree into the deepest level, and
-// reports whether it did something. It waits for the merges that run.
-func (t *Tree) CompactAll() (did bool, err error) {
+// CompactRange merges what the table files hold of the keys from start to end,
+// nil for unbounded, into the deepest level, with whatever else lies in the same
+// files, and reports whether it did something. It waits for the merges that run.
+func (t *Tree) CompactRange(start, end []byte) (did bool, err error) {
 	t.compacting.Lock()
 	defer t.compacting.Unlock()
 	if t.dropped {
@@ -82,23 +80,17 @@ func (t *Tree) CompactAll() (did bool, err error) {
 	s := t.pin()
 	defer s.unref()
 	levels := &s.version.meta.Levels
-	upper := 0
-	for _, files := range levels[:bottomLevel] {
-		upper += len(files)
-	}
-	if upper == 0 {
+	c, upper := compaction.Downwards(levels, start, end)
+	if c == nil {
 		return false, nil
-	}
-	c := &compaction.Candidate{
-		Reason: reasonManual, Level: 0, OutputLevel: bottomLevel, Lower: levels[bottomLevel],
 	}
 	if err := t.env.Advance(t.table, s.oldestVersion()); err != nil {
 		return false, err
 	}
 	policy := t.env.Policy(t.table)
-	kept := t.keep(&policy, s.memorySeq())
+	kept := t.keep(&policy, min(c.NewerSeq(levels), s.memorySeq()))
 	nothing := func([]byte) mvcc.Below { return mvcc.BelowNothing }
-	return true, t.merge(s, c, levels[:bottomLevel], policy, kept, func() func([]byte) mvcc.Below { return nothing })
+	return true, t.merge(s, c, upper, policy, kept, func() func([]byte) mvcc.Below { return nothing })
 }
 
 // oldestVersion is the smallest version in the table files.

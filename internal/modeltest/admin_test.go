@@ -122,6 +122,25 @@ func (m *machine) compact() {
 	m.wholeStoreDone("compact", err)
 }
 
+// compactRange merges what lies between two keys, or beyond one, of one table.
+func (m *machine) compactRange() {
+	slot := m.rng.IntN(len(m.model.tables))
+	table := m.model.tables[slot]
+	if table == nil {
+		return
+	}
+	bound := func() []row.Value {
+		if m.rng.IntN(4) == 0 {
+			return nil
+		}
+		return m.keys[slot][m.rng.IntN(len(m.keys[slot]))]
+	}
+	start, end := bound(), bound()
+	var err error
+	m.atRisk(func() { err = m.tables[table].Compact(m.ctx, start, end) })
+	m.wholeStoreDone("compact a range", err)
+}
+
 // settle lets the store rest: what waits until nobody writes is done. It makes
 // nothing durable.
 func (m *machine) settle() {

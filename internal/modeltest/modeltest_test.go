@@ -48,6 +48,7 @@ var actions = []struct {
 	{"all background jobs", 10, (*machine).drain},
 	{"flush", 10, (*machine).flush},
 	{"compact", 4, (*machine).compact},
+	{"compact a range", 6, (*machine).compactRange},
 	{"settle", 6, (*machine).settle},
 	{"alter", 15, (*machine).alter},
 	{"delete versions and lower the limit", 15, (*machine).deleteAndLower},
