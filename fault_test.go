@@ -246,8 +246,10 @@ func (v *victim) checkDisk() {
 func TestP10_APoisonedStoreDeletesNothing(t *testing.T) {
 	r, fault := faultRig(t, Options{})
 	table := r.table("t", TableOptions{})
-	for i := range 3 {
-		put(t, table, "p", i, "c", startMillis, "v")
+	for range 3 {
+		for i := range 3 { // files that lie over each other: others would not be merged
+			put(t, table, "p", i, "c", startMillis, "v")
+		}
 		if err := r.store.Flush(ctx()); err != nil {
 			t.Fatal(err)
 		}
@@ -463,7 +465,7 @@ func TestP09_ADamagedBlockFailsItsRowsAndNoOthers(t *testing.T) {
 		// A merge of it fails, and keeps what it has.
 		if bad > 0 && bad < rows {
 			whole++
-			put(t, table, "p", rows+1, "c", startMillis, "v")
+			put(t, table, "p", rows/2, "c", startMillis, fmt.Sprint(rows/2, "0123")) // what lies over it cannot pass it by
 			wantError(t, "Compact", r.store.Compact(ctx()), ErrCorrupt)
 			r.exec.RunAll()
 			if problems := strayFiles(r.store, r.fs, nil); len(problems) > 0 {

@@ -80,14 +80,18 @@ func (t *Tree) CompactRange(start, end []byte) (did bool, err error) {
 	s := t.pin()
 	defer s.unref()
 	levels := &s.version.meta.Levels
-	c, upper := compaction.Downwards(levels, start, end)
-	if c == nil {
-		return false, nil
-	}
 	if err := t.env.Advance(t.table, s.oldestVersion()); err != nil {
 		return false, err
 	}
 	policy := t.env.Policy(t.table)
+	in := compaction.Input{Levels: levels, Config: t.env.Compaction, Policy: policy}
+	if c := compaction.Shortcut(in, start, end); c != nil {
+		return true, t.run(s, c, policy, Kept{}, nil)
+	}
+	c, upper := compaction.Downwards(levels, start, end)
+	if c == nil {
+		return false, nil
+	}
 	kept := t.keep(&policy, min(c.NewerSeq(levels), s.memorySeq()))
 	nothing := func([]byte) mvcc.Below { return mvcc.BelowNothing }
 	return true, t.merge(s, c, upper, policy, kept, func() func([]byte) mvcc.Below { return nothing })

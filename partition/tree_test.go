@@ -344,7 +344,8 @@ func TestAFlushThatFailsLosesNothing(t *testing.T) {
 func TestP09_AReadErrorIsNoEndAndNoAbsence(t *testing.T) {
 	r := newRig(t)
 	for i := range 200 {
-		r.put(key("a", i), "c", 1, fmt.Sprintf("%050d", i))
+		n := i * 37 % 200 // so that the files lie over each other
+		r.put(key("a", n), "c", 1, fmt.Sprintf("%050d", n))
 		if i%50 == 49 {
 			r.flush()
 		}
@@ -451,7 +452,7 @@ func TestAFileOfSeveralVersionsOutlivesAllOfThem(t *testing.T) {
 	}
 	r.flush()
 	older := r.tree.NewIterator()
-	r.put(key("b", 1), "c", 1, "v")
+	r.put(key("a", 10), "c", 1, "v")
 	r.flush()
 	newer := r.tree.NewIterator()
 	did, err := r.tree.CompactRange(nil, nil)
