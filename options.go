@@ -12,6 +12,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/sstable"
+	"github.com/flagstone-db/flagstone/wal"
 )
 
 // SyncMode says what an acknowledged write has survived.
@@ -93,7 +94,7 @@ type Options struct {
 	MemtableSize int64
 	// TableFileSize is the target size of table files. Default 64 MiB.
 	TableFileSize int64
-	// WALSegmentSize is the size of log segments. Default 64 MiB.
+	// WALSegmentSize is the size of log segments. Default 16 MiB.
 	WALSegmentSize int64
 	// PartitionSplitSize is the size at which a partition is to be split.
 	// Default 10 GiB. Partitions are not split yet.
@@ -189,7 +190,7 @@ func (o Options) withDefaults() (Options, error) {
 		{"MemoryBudget", &o.MemoryBudget, 256 * mib},
 		{"MemtableSize", &o.MemtableSize, 64 * mib},
 		{"TableFileSize", &o.TableFileSize, 64 * mib},
-		{"WALSegmentSize", &o.WALSegmentSize, 64 * mib},
+		{"WALSegmentSize", &o.WALSegmentSize, wal.DefaultSegmentSize},
 		{"PartitionSplitSize", &o.PartitionSplitSize, 10 * gib},
 		{"CacheSize", &o.CacheSize, 256 * mib},
 	}

@@ -13,9 +13,10 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// DefaultSegmentSize suits a memtable of the same order: large enough that
-// rotation does not show, small enough that space comes back soon.
-const DefaultSegmentSize = 64 << 20
+// DefaultSegmentSize is large enough that rotation does not show, and small
+// enough that what an idle log keeps, its segment and two spares, is little
+// beside the tables: with 64 MiB a store of 60 MB took 260.
+const DefaultSegmentSize = 16 << 20
 
 // Options say where a log is and how it is written.
 type Options struct {

@@ -197,7 +197,9 @@ func (w *Writer) PrepareNext() error {
 	return err
 }
 
-// makeSpare writes a file of zeros.
+// makeSpare makes a file for a segment. Where records are synced it is written
+// with zeros, so that no sync commits metadata; where they are not, zeros would
+// only double what the device has to write, and reserving the space is enough.
 func (w *Writer) makeSpare(name string) error {
 	f, err := w.opts.FS.Create(name, w.access())
 	if err != nil {
@@ -206,6 +208,9 @@ func (w *Writer) makeSpare(name string) error {
 	fill := func() error {
 		if err := f.Preallocate(w.opts.SegmentSize); err != nil {
 			return err
+		}
+		if !w.opts.Sync {
+			return nil
 		}
 		zeros := vfs.AlignedBuffer(int(min(prepareChunk, w.opts.SegmentSize)))
 		for off := int64(0); off < w.opts.SegmentSize; off += int64(len(zeros)) {

@@ -32,7 +32,7 @@ type serveCommand struct {
 	MemoryBudget       size `default:"256MiB" placeholder:"SIZE" help:"Bound of all memtables together, ${default} if not given."`
 	MemtableSize       size `default:"64MiB" placeholder:"SIZE" help:"Size at which a memtable is flushed, ${default} if not given."`
 	TableFileSize      size `default:"64MiB" placeholder:"SIZE" help:"Target size of table files, ${default} if not given."`
-	WALSegmentSize     size `name:"wal-segment-size" default:"64MiB" placeholder:"SIZE" help:"Size of log segments, ${default} if not given."`
+	WALSegmentSize     size `name:"wal-segment-size" default:"16MiB" placeholder:"SIZE" help:"Size of log segments, ${default} if not given."`
 	PartitionSplitSize size `default:"10GiB" placeholder:"SIZE" help:"Size at which a partition is to be split, ${default} if not given."`
 	CacheSize          size `default:"256MiB" placeholder:"SIZE" help:"Bound of the block cache, ${default} if not given."`
 }
