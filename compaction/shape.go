@@ -104,7 +104,9 @@ func newShape(levels *Levels, cfg Config) shape {
 func (s *shape) score(levels *Levels, level int, cfg Config, busy map[uint64]bool) float64 {
 	files := free(levels[level], busy)
 	if level == 0 {
-		return max(float64(Depth(files))/float64(cfg.L0Trigger), float64(size(files))/float64(cfg.L0Size))
+		// Large values count, though a merge does not rewrite them: those that were
+		// overwritten take space until it says so.
+		return max(float64(Depth(files))/float64(cfg.L0Trigger), float64(size(files)+valueBytes(files))/float64(cfg.L0Size))
 	}
 	if level < s.base || level == lastLevel {
 		return 0

@@ -11,6 +11,16 @@ const staleShare = 2
 // its live values to another one.
 func StaleValues(u manifest.ValueUsage) bool { return staleShare*u.Garbage() >= u.Bytes }
 
+// valueBytes is how many bytes in value files the cells of the files refer to.
+func valueBytes(files []*manifest.FileMeta) (total int64) {
+	for _, f := range files {
+		for _, use := range f.Values {
+			total += int64(use.Bytes)
+		}
+	}
+	return total
+}
+
 // garbage estimates what a rewrite of the file frees in value files, and what it
 // costs beside the file: each stale value file is emptied by the rewrites of all
 // tables that refer to it, so each of these counts a part of its garbage.

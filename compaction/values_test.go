@@ -70,6 +70,23 @@ func TestGarbageInValueFilesIsPicked(t *testing.T) {
 	}
 }
 
+// TestLargeValuesFillLevel0: level 0 is merged after as many flushed bytes as
+// without value files, so that what they overwrote is returned.
+func TestLargeValuesFillLevel0(t *testing.T) {
+	in := valuesInput(1000, 1000, nil, nil)
+	f := *in.Levels[6][0]
+	f.Number = 3
+	in.Levels[0] = []*manifest.FileMeta{&f}
+	in.Config = compaction.Config{L0Size: 1000}
+	if got := compaction.Pick(in); got != nil {
+		t.Fatalf("a small file: picked %+v", got)
+	}
+	f.Values = []manifest.ValueUse{{File: 10, Values: 9, Bytes: 900}}
+	if got := compaction.Pick(in); got == nil || got.Reason != compaction.ReasonL0 {
+		t.Fatalf("a small file that refers to much: picked %+v", got)
+	}
+}
+
 func TestAValueFileIsStaleFromHalfGarbageOn(t *testing.T) {
 	for live, want := range map[uint64]bool{0: true, 50: true, 51: false, 100: false, 150: false} {
 		u := manifest.ValueUsage{ValueFile: &manifest.ValueFile{Bytes: 100}, Live: live}
