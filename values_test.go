@@ -516,3 +516,57 @@ func TestSizesAndSplitPointsCountLargeValues(t *testing.T) {
 		t.Fatalf("%d split points, want three or so: %v", len(points), err)
 	}
 }
+
+func TestValueFilesGoWithTheirTable(t *testing.T) {
+	r := valueRig(t)
+	table := r.table("t", TableOptions{MaxVersions: 1})
+	other := r.table("other", TableOptions{MaxVersions: 1})
+	fill(t, r, table, 20, 0)
+	fill(t, r, other, 20, 0)
+	all := len(valueFiles(r.fs))
+	scan := table.Scan(ctx(), nil, nil, ScanOptions{})
+	defer scan.Close()
+	if !scan.Next() {
+		t.Fatal(scan.Err())
+	}
+	if err := r.store.DropTable(ctx(), "t"); err != nil {
+		t.Fatal(err)
+	}
+	r.exec.RunAll()
+	if n := len(valueFiles(r.fs)); n != all {
+		t.Fatalf("%d value files of %d, while a scan reads the dropped table", n, all)
+	}
+	if v, _ := scan.Row().Value("large"); v.Text() != large(0, 0) {
+		t.Fatal("the scan's row changed")
+	}
+	if err := scan.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.exec.RunAll()
+	if n := len(valueFiles(r.fs)); n == 0 || n >= all || n != r.store.Metrics().Tables[0].ValueFiles {
+		t.Fatalf("%d value files of %d are left", n, all)
+	}
+	checkLarge(t, other, nil, 20, 0)
+}
+
+func TestExpiredValuesAreReturnedUnread(t *testing.T) {
+	r, fault := faultRig(t, Options{Seams: Seams{ValueThreshold: valueSize / 2}})
+	table := r.table("t", TableOptions{MaxVersions: 1, TTLSeconds: 600})
+	fill(t, r, table, 20, 0)
+	if len(valueFiles(r.fs)) == 0 {
+		t.Fatal("no value files")
+	}
+	reads := 0
+	fault.Observe(vfs.Observer{Before: func(c vfs.Call) {
+		if strings.HasSuffix(c.Name, ".val") && c.Op == vfs.OpReadAt {
+			reads++
+		}
+	}})
+	for range 30 {
+		r.clock.Advance(idlePeriod)
+		r.exec.RunAll()
+	}
+	if left := valueFiles(r.fs); len(left) > 0 || reads > 0 {
+		t.Fatalf("value files %v are left, %d reads", left, reads)
+	}
+}
