@@ -74,6 +74,7 @@ func configs() []config {
 	zstd.Compression = flagstone.CompressionZstd
 	values, allValues := tiny, smallest // in value files
 	values.Seams.ValueThreshold, allValues.Seams.ValueThreshold = 12, 1
+	values.TableFileSize = kib // what is left in tables is little
 	return []config{
 		{name: "default", rows: 80, options: flagstone.Options{}},
 		{name: "tiny", rows: 300, options: tiny, levels: 3},
@@ -83,7 +84,7 @@ func configs() []config {
 		{name: "budget", rows: 200, options: flagstone.Options{
 			MemoryBudget: 16 * kib, TableFileSize: 8 * kib, WALSegmentSize: 64 * kib, Compression: flagstone.CompressionNone,
 		}, levels: 2, wild: true},
-		{name: "values", rows: 300, options: values, levels: 3},
+		{name: "values", rows: 600, options: values, levels: 3},
 		{name: "all values", rows: 500, options: allValues, levels: 3, wild: true},
 	}
 }
