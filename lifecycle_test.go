@@ -447,7 +447,9 @@ func TestStoresShareACacheAndWorkers(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	shared.Close()
+	if err := shared.Close(); err != nil {
+		t.Error(err)
+	}
 	if open := fsys.OpenFiles(); len(open) > 0 {
 		t.Errorf("open files: %v", open)
 	}

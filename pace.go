@@ -28,6 +28,10 @@ const (
 	// pays at once.
 	paySlice = 3 * time.Millisecond
 	payMost  = 6 * time.Millisecond
+	// owedMost is what is owed at most, by about a factor of two. Large writes owe
+	// more than payMost each time; without a bound, who writes when the pressure is
+	// gone would go on paying for them, for a quarter of an hour after 10 GB.
+	owedMost = time.Second
 	// firstRate is the rate in bytes per second until a flush was measured.
 	firstRate = 200 << 20
 	// steepest bounds p/(1-p).
@@ -74,7 +78,9 @@ func (p *pacer) charge(bytes int64, memory float64) {
 	if rate == 0 {
 		rate = firstRate
 	}
-	p.owed.Add(int64(float64(bytes) / float64(rate) * factor * 1e9))
+	if p.owed.Load() < int64(owedMost) {
+		p.owed.Add(int64(min(float64(bytes)/float64(rate)*factor*1e9, float64(owedMost))))
+	}
 }
 
 // take takes what is to be paid now, 0 if that is not worth a sleep.

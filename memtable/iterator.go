@@ -8,8 +8,8 @@ import "github.com/flagstone-db/flagstone/row"
 // whether those of a mutation that is being applied appear is left open, so a
 // reader ignores sequence numbers that were not visible when it began.
 //
-// Keys, columns and values point into the memtable and stay valid as long as
-// it is referenced, also after the iterator has moved. Errors do not occur.
+// Keys, columns and values point into the memtable and stay valid until it is
+// freed, also after the iterator has moved. Errors do not occur.
 //
 // The zero Iterator must be given a memtable by Init.
 type Iterator struct {
@@ -164,8 +164,8 @@ func (it *Iterator) ReadRow(dst []row.Cell, limit int) ([]row.Cell, bool) {
 
 // Sample calls fn with the keys of about one row in apart, at most one in a
 // quarter of that, in ascending order, without looking at the others: they are
-// the rows whose towers in the skiplist are high. The key is valid for as long as
-// the memtable is referenced.
+// the rows whose towers in the skiplist are high. The key is valid until the
+// memtable is freed.
 func (m *Memtable) Sample(apart int64, fn func(key []byte)) {
 	level := 0
 	for ; level < maxHeight-1 && 4<<(2*level) <= apart; level++ {

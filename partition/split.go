@@ -72,7 +72,9 @@ func memoryAnchors(m *memory, apart int64) (anchors []Anchor) {
 		return nil
 	}
 	used := m.table.Used()
-	m.table.Sample(apart/max(used/rows, 1), func(key []byte) { anchors = append(anchors, Anchor{Key: key}) })
+	m.table.Sample(apart/max(used/rows, 1), func(key []byte) {
+		anchors = append(anchors, Anchor{Key: bytes.Clone(key)}) // the caller keeps it longer than the memtable
+	})
 	for i := range anchors {
 		anchors[i].Bytes = used / int64(len(anchors))
 	}

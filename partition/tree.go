@@ -323,10 +323,12 @@ func (t *Tree) release(obsolete bool) {
 				}
 			}
 		}
-		empty := *old.version.meta
-		empty.Levels = [manifest.NumLevels][]*manifest.FileMeta{}
-		v := newVersion(t.env.Files, &empty)
+		meta := *old.version.meta
+		meta.Levels = [manifest.NumLevels][]*manifest.FileMeta{}
+		v := newVersion(t.env.Files, &meta)
 		defer v.unref()
-		return newState([]*memory{t.env.newMemory(0)}, v)
+		// On the Go heap: nobody frees this one.
+		empty := &memory{table: memtable.New(memtable.Options{SlabSize: 1})}
+		return newState([]*memory{empty}, v)
 	})
 }

@@ -1,0 +1,48 @@
+package partition
+
+import (
+	"slices"
+	"testing"
+)
+
+// TestAnchorsOutliveTheMemtable flushes the memtable that anchors were taken of:
+// its memory is used for other things then.
+func TestAnchorsOutliveTheMemtable(t *testing.T) {
+	r := newRig(t) // its pool overwrites what is freed
+	for n := range 1000 {
+		r.putRow(key("p", n), "c", 1, "v")
+	}
+	anchors, err := r.tree.Anchors(0)
+	must(t, err)
+	if len(anchors) == 0 {
+		t.Fatal("no anchors")
+	}
+	var before []string
+	for _, a := range anchors {
+		before = append(before, string(a.Key))
+	}
+	r.flush()
+	var after []string
+	for _, a := range anchors {
+		after = append(after, string(a.Key))
+	}
+	if !slices.Equal(before, after) {
+		t.Errorf("keys changed when the memtable was flushed: %q became %q", before[0], after[0])
+	}
+}
+
+// TestATreeThatIsGoneTakesNoMemory drops one tree and closes another.
+func TestATreeThatIsGoneTakesNoMemory(t *testing.T) {
+	for _, drop := range []bool{true, false} {
+		r := newRig(t)
+		r.put(key("p", 1), "c", 1, "v")
+		if drop {
+			must(t, r.tree.Drop(func() error { return nil }))
+		} else {
+			r.tree.Close()
+		}
+		if s := r.env.Memory.Stats(); s.Allocations != 0 {
+			t.Errorf("dropped %v: %d bytes in %d allocations are left", drop, s.InUse, s.Allocations)
+		}
+	}
+}
