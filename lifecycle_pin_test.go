@@ -571,3 +571,23 @@ func TestACheckpointNeverWritesToTheOriginal(t *testing.T) {
 		}
 	}
 }
+
+// TestADroppedTableLeavesNoFailureBehind drops the table whose flush has failed:
+// nothing is left that could succeed in its place.
+func TestADroppedTableLeavesNoFailureBehind(t *testing.T) {
+	r, fault := faultRig(t, Options{})
+	table := r.table("t", TableOptions{})
+	put(t, table, "p", 1, "c", startMillis, "v")
+	fault.Add(vfs.Rule{Glob: "*.sst", Times: vfs.Forever, Ops: vfs.OpCreate, Action: vfs.FailWith(syscall.ENOSPC)})
+	wantError(t, "Flush", r.store.Flush(ctx()), ErrNoSpace)
+	fault.Clear()
+	if err := r.store.DropTable(ctx(), "t"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.store.Settle(ctx()); err != nil {
+		t.Errorf("Settle: %v", err)
+	}
+	if err := r.store.stuckError(); err != nil {
+		t.Error(err)
+	}
+}

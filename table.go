@@ -280,6 +280,7 @@ func (s *Store) dropTrees(t *Table, trees []*partition.Tree) error {
 		return err
 	}
 	s.memory.free(mutable+waiting, waiting)
+	s.setStuck(nil) // it may have been this tree's; if not, the next attempt says so
 	s.noteFiles(tree)
 	return nil
 }

@@ -15,10 +15,10 @@ import (
 // flights opens a log whose first group, of record 1, hangs at the given call
 // until release is closed, and begins a second one, of record 2, beside it. It
 // returns when nothing moves any more.
-func flights(t *testing.T, at string, failure error) (w *Writer, fsys *hookFS, o *oracle, outcome []error, release chan struct{}, done *sync.WaitGroup) {
+func flights(t *testing.T, disk *vfs.Sim, at string, failure error) (w *Writer, fsys *hookFS, o *oracle, outcome []error, release chan struct{}, done *sync.WaitGroup) {
 	release = make(chan struct{})
 	held := false
-	fsys = &hookFS{FS: newSim()}
+	fsys = &hookFS{FS: disk}
 	armed := false
 	var mu sync.Mutex
 	fsys.before = func(op, _ string) error {
@@ -57,7 +57,7 @@ func flights(t *testing.T, at string, failure error) (w *Writer, fsys *hookFS, o
 func TestP07_TheSecondGroupIsDurableOnlyAfterTheFirst(t *testing.T) {
 	for _, at := range []string{"write", "syncdata"} {
 		synctest.Test(t, func(t *testing.T) {
-			w, _, _, outcome, release, done := flights(t, at, nil)
+			w, _, _, outcome, release, done := flights(t, newSim(), at, nil)
 			if len(w.flying) != 2 || !w.flying[1].over {
 				t.Fatalf("%d groups are on their way", len(w.flying))
 			}
@@ -74,11 +74,28 @@ func TestP07_TheSecondGroupIsDurableOnlyAfterTheFirst(t *testing.T) {
 	}
 }
 
+// TestP07_BufferedGroupsGoOneByOne: where direct I/O is refused, the kernel reports
+// a write that failed once, to whichever sync asks first.
+func TestP07_BufferedGroupsGoOneByOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _, _, outcome, release, done := flights(t, vfs.NewSim(vfs.SimOptions{BlockSize: -1}), "syncdata", nil)
+		if len(w.flying) != 1 {
+			t.Errorf("%d groups are on their way", len(w.flying))
+		}
+		close(release)
+		done.Wait()
+		if err := errors.Join(outcome...); err != nil || w.DurableLSN() != 2 {
+			t.Errorf("durable %d, %v", w.DurableLSN(), err)
+		}
+		mustClose(t, w)
+	})
+}
+
 // TestP14_ASecondGroupWithoutTheFirstIsNoDamage: the machine stops when the
 // second group is on the disk and the first is not.
 func TestP14_ASecondGroupWithoutTheFirstIsNoDamage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, fsys, _, _, release, done := flights(t, "write", nil)
+		w, fsys, _, _, release, done := flights(t, newSim(), "write", nil)
 		crashed := fsys.FS.(*vfs.Sim).Image(vfs.CrashLoseAll, 0)
 		opts := testOptions(crashed)
 		opts.SegmentSize = 1 << 20
@@ -101,7 +118,7 @@ func TestP14_ASecondGroupWithoutTheFirstIsNoDamage(t *testing.T) {
 func TestP08_AFailureOfTheFirstGroupIsOneOfTheSecond(t *testing.T) {
 	for _, at := range []string{"write", "syncdata"} {
 		synctest.Test(t, func(t *testing.T) {
-			w, _, _, outcome, release, done := flights(t, at, syscall.EIO)
+			w, _, _, outcome, release, done := flights(t, newSim(), at, syscall.EIO)
 			close(release)
 			done.Wait()
 			for i, err := range outcome {

@@ -311,7 +311,9 @@ func (w *Writer) flight(lsn LSN) *group {
 // mayLead reports whether a group may begin to be written: alone, or one that
 // is synced beside another that is, if it is not smaller: with 16 callers that
 // makes groups of 5 records; without it they fall to 1.4, and cost more than
-// they gain. Callers hold mu.
+// they gain. Through the page cache they go one by one: the kernel reports a
+// write that failed to one of the syncs of a file, maybe not to that of the group
+// it belongs to. Callers hold mu.
 func (w *Writer) mayLead(sync bool) bool {
 	switch len(w.flying) {
 	case 0:
@@ -320,7 +322,7 @@ func (w *Writer) mayLead(sync bool) bool {
 		return false
 	}
 	g := w.flying[0]
-	return sync && g.sync && w.last-g.last >= g.last-g.after
+	return sync && g.sync && g.file.Alignment() > 1 && w.last-g.last >= g.last-g.after
 }
 
 // Flush hands everything appended so far to the operating system: it then
