@@ -149,8 +149,8 @@ func (s *Store) scheduleFlush(tree *partition.Tree) {
 	})
 }
 
-// flushTree flushes everything that waits, releases what the log does not need
-// to keep any more, and lets the tree compact itself.
+// flushTree flushes everything that waits when it begins, releases what the log
+// does not need to keep any more, and lets the tree compact itself.
 func (s *Store) flushTree(tree *partition.Tree) error {
 	s.flushGate.RLock()
 	defer s.flushGate.RUnlock()
@@ -163,8 +163,9 @@ func (s *Store) flushTree(tree *partition.Tree) error {
 	return s.releaseLog()
 }
 
-// flushUpTo flushes the memtables of a tree that were rotated out at sequence
-// numbers up to upTo.
+// flushUpTo flushes the memtables of a tree that wait now and were rotated out at
+// sequence numbers up to upTo. What is rotated out meanwhile has a job of its own:
+// writers who keep the disk busy would hold up for ever what comes after.
 func (s *Store) flushUpTo(tree *partition.Tree, upTo uint64) error {
 	for {
 		began := s.clock.Elapsed()
@@ -178,10 +179,10 @@ func (s *Store) flushUpTo(tree *partition.Tree, upTo uint64) error {
 			s.setStuck(err)
 			return err
 		}
-		if freed == 0 {
-			return nil
+		if freed > 0 {
+			s.setStuck(nil)
 		}
-		s.setStuck(nil)
+		return nil
 	}
 }
 

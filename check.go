@@ -67,10 +67,11 @@ func Check(ctx context.Context, dir string, seams Seams, progress func(file stri
 	if err := c.values(); err != nil {
 		return report, err
 	}
-	if err := c.tables(); err != nil {
+	err = c.tables()
+	c.closeValues()
+	if err != nil {
 		return report, err
 	}
-	c.closeValues()
 	c.log()
 	return report, ctx.Err()
 }

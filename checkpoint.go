@@ -108,22 +108,29 @@ func (t *Table) Compact(ctx context.Context, start, end []row.Value) error {
 // compactTrees merges the keys from start to end of trees down to one level.
 func (s *Store) compactTrees(ctx context.Context, trees []*partition.Tree, start, end []byte) error {
 	for _, tree := range trees {
-		for {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			did, err := tree.CompactRange(start, end)
-			if errors.Is(err, partition.ErrStale) {
-				continue
-			}
-			if err != nil {
-				return s.describe(err)
-			}
-			if !did {
-				break
-			}
-		}
+		err := s.compactTree(ctx, tree, start, end)
 		s.noteFiles(tree)
+		s.scheduleCompaction(tree) // which did nothing meanwhile
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) compactTree(ctx context.Context, tree *partition.Tree, start, end []byte) error {
+	for more := true; more; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		_, again, err := tree.CompactRange(start, end)
+		if errors.Is(err, partition.ErrStale) {
+			continue
+		}
+		if err != nil {
+			return s.describe(err)
+		}
+		more = again
 	}
 	return nil
 }

@@ -232,6 +232,9 @@ func (s *Store) DropTable(_ context.Context, name string) error {
 	s.retire(t)
 	if err := s.dropTrees(t, t.partitions().Trees()); err != nil {
 		s.reinstate(t)
+		for _, tree := range t.partitions().Trees() {
+			s.scheduleCompaction(tree) // what was due meanwhile
+		}
 		return err
 	}
 	s.change(func(c *catalog) {

@@ -333,10 +333,93 @@ func (m *model) flush() {
 	m.flushed = uint64(len(m.written))
 	m.watermark = max(m.watermark, p.ExpiryCutoff)
 	out := &tables{}
-	if _, err := compaction.Run(compaction.Job{Inputs: []mvcc.Iterator{run.NewIterator()}, Policy: p, Output: out}); err != nil {
+	if _, err := compaction.Run(compaction.Job{
+		Inputs: []mvcc.Iterator{run.NewIterator()}, Policy: p, Output: out, Below: m.belowMemory(),
+		Pieces: m.cfg.TableFileSize, Grandparents: compaction.Base(&m.levels, m.cfg),
+	}); err != nil {
 		m.failf("flush: %v", err)
 	}
 	m.logf("flush to %v", m.install(0, out.done))
+}
+
+// belowMemory says whether a table file reaches a row.
+func (m *model) belowMemory() func(key []byte) mvcc.Below {
+	levels := m.levels
+	return func(key []byte) mvcc.Below {
+		for _, files := range levels {
+			for _, f := range files {
+				if bytes.Compare(f.Smallest, key) <= 0 && bytes.Compare(key, f.Largest) <= 0 {
+					return mvcc.BelowAnything
+				}
+			}
+		}
+		return mvcc.BelowNothing
+	}
+}
+
+// compactRange merges a range of keys down to the last level, as somebody may ask
+// for once no other merge runs.
+func (m *model) compactRange() {
+	for len(m.running) > 0 {
+		m.finish(0)
+	}
+	var start, end []byte
+	if m.rng.IntN(3) > 0 {
+		start = fmt.Appendf(nil, "k%02d", m.rng.IntN(m.keys))
+	}
+	if m.rng.IntN(3) > 0 {
+		end = fmt.Appendf(nil, "k%02d", m.rng.IntN(m.keys))
+	}
+	m.logf("compact %s to %s", start, end)
+	for range 1000 {
+		p := m.policy()
+		if c := compaction.Shortcut(compaction.Input{Levels: &m.levels, Config: m.cfg, Policy: p}, start, end); c != nil {
+			m.watermark = max(m.watermark, p.ExpiryCutoff)
+			j := &job{candidate: c}
+			if c.Move {
+				j.output = []mvcctest.Run{m.runs[c.Upper[0].Number]}
+			}
+			m.running = append(m.running, j)
+			m.finish(0)
+			continue
+		}
+		c, upper := compaction.Downwards(&m.levels, start, end)
+		if c == nil {
+			return
+		}
+		p.MaxVersions = m.keep(min(c.NewerSeq(&m.levels), m.flushed+1))
+		m.watermark = max(m.watermark, p.ExpiryCutoff)
+		m.merge(c, upper, p)
+	}
+	m.failf("a merge of a range does not end")
+}
+
+// merge does a merge of several levels at once.
+func (m *model) merge(c *compaction.Candidate, upper [][]*manifest.FileMeta, p mvcc.Policy) {
+	m.logf("merge %s", describeCandidate(c))
+	var inputs []mvcc.Iterator
+	for level, files := range upper {
+		files = slices.Clone(files)
+		if level == 0 {
+			slices.Reverse(files)
+		}
+		for _, f := range files {
+			inputs = append(inputs, m.runs[f.Number].NewIterator())
+			m.remove(level, f)
+		}
+	}
+	for _, f := range c.Lower {
+		inputs = append(inputs, m.runs[f.Number].NewIterator())
+		m.remove(c.OutputLevel, f)
+	}
+	out := &tables{}
+	if _, err := compaction.Run(compaction.Job{
+		Inputs: inputs, Policy: p, Below: func([]byte) mvcc.Below { return mvcc.BelowNothing },
+		TargetSize: m.cfg.TableFileSize, Output: out,
+	}); err != nil {
+		m.failf("compaction: %v", err)
+	}
+	m.logf("merged to %v", m.install(c.OutputLevel, out.done))
 }
 
 // compact picks a candidate and does its work, but leaves installing it for
@@ -508,7 +591,7 @@ func (m *model) checkInvariants() {
 }
 
 func (m *model) step() {
-	switch p := m.rng.IntN(40); {
+	switch p := m.rng.IntN(41); {
 	case p < 20:
 		m.write()
 	case p < 23:
@@ -535,6 +618,10 @@ func (m *model) step() {
 		if m.rng.IntN(4) == 0 && m.limit > 1 { // raising would leave the answer open
 			m.limit--
 			m.logf("limit %d", m.limit)
+		}
+	case p < 39:
+		if m.rng.IntN(4) == 0 {
+			m.compactRange()
 		}
 	default:
 		m.now += m.rng.Int64N(4000)

@@ -22,8 +22,12 @@ const hotLevels = 2
 // beside those that run, and reports whether it did something. idle says that
 // nobody writes much. claimed, if not nil, is called when the merge is chosen
 // and before it is done: there may be a further one that can run beside it.
+// It does nothing while a CompactRange or a Drop runs or waits, which may take
+// long: other trees need the goroutine. Their caller asks again.
 func (t *Tree) Compact(idle bool, claimed func()) (did bool, err error) {
-	t.compacting.RLock()
+	if !t.compacting.TryRLock() {
+		return false, nil
+	}
 	defer t.compacting.RUnlock()
 	if t.dropped {
 		return false, nil
@@ -70,31 +74,33 @@ func (t *Tree) advance() error {
 
 // CompactRange merges what the table files hold of the keys from start to end,
 // nil for unbounded, into the deepest level, with whatever else lies in the same
-// files, and reports whether it did something. It waits for the merges that run.
-func (t *Tree) CompactRange(start, end []byte) (did bool, err error) {
+// files, and reports whether it did something, and whether there may be more to
+// do of what lay there when it was called. It waits for the merges that run.
+func (t *Tree) CompactRange(start, end []byte) (did, more bool, err error) {
 	t.compacting.Lock()
 	defer t.compacting.Unlock()
 	if t.dropped {
-		return false, nil
+		return false, false, nil
 	}
 	s := t.pin()
 	defer s.unref()
 	levels := &s.version.meta.Levels
 	if err := t.env.Advance(t.table, s.oldestVersion()); err != nil {
-		return false, err
+		return false, false, err
 	}
 	policy := t.env.Policy(t.table)
 	in := compaction.Input{Levels: levels, Config: t.env.Compaction, Policy: policy}
 	if c := compaction.Shortcut(in, start, end); c != nil {
-		return true, t.run(s, c, policy, Kept{}, nil)
+		return true, true, t.run(s, c, policy, Kept{}, nil)
 	}
 	c, upper := compaction.Downwards(levels, start, end)
 	if c == nil {
-		return false, nil
+		return false, false, nil
 	}
 	kept := t.keep(&policy, min(c.NewerSeq(levels), s.memorySeq()))
 	nothing := func([]byte) mvcc.Below { return mvcc.BelowNothing }
-	return true, t.merge(s, c, upper, policy, kept, func() func([]byte) mvcc.Below { return nothing })
+	// It takes all there is; what is flushed meanwhile is not waited for.
+	return true, false, t.merge(s, c, upper, policy, kept, func() func([]byte) mvcc.Below { return nothing })
 }
 
 // oldestVersion is the smallest version in the table files.

@@ -212,7 +212,7 @@ func TestFilesThatReachBeyondAPartitionAreClipped(t *testing.T) {
 	}
 	check()
 	shared := r.live()
-	did, err := left.CompactRange(nil, nil)
+	did, _, err := left.CompactRange(nil, nil)
 	if !did || err != nil {
 		t.Fatal(did, err)
 	}
@@ -233,7 +233,7 @@ func TestFilesThatReachBeyondAPartitionAreClipped(t *testing.T) {
 	_, meta := r.log.State().Partition(3)
 	right = NewTree(r.env, testTable, 2, meta)
 	check()
-	did, err = right.CompactRange(nil, nil)
+	did, _, err = right.CompactRange(nil, nil)
 	if !did || err != nil {
 		t.Fatal(did, err)
 	}

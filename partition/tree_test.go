@@ -177,7 +177,7 @@ func TestP05_ReadsDoNotDependOnFlushesAndCompactions(t *testing.T) {
 			case 3:
 				r.rotate(r.tree)
 			case 4:
-				_, err := r.tree.CompactRange(nil, nil)
+				_, _, err := r.tree.CompactRange(nil, nil)
 				must(t, err)
 			case 5, 6, 7, 8:
 				_, err := r.tree.Compact(true, nil)
@@ -195,7 +195,7 @@ func TestP05_ReadsDoNotDependOnFlushesAndCompactions(t *testing.T) {
 		check()
 		r.views = nil
 		r.flush()
-		_, err := r.tree.CompactRange(nil, nil)
+		_, _, err := r.tree.CompactRange(nil, nil)
 		must(t, err)
 		check()
 		r.tree.Close()
@@ -374,7 +374,7 @@ func TestP09_AReadErrorIsNoEndAndNoAbsence(t *testing.T) {
 	tree := NewTree(r.env, testTable, 2, r.tree.Meta())
 	before := len(r.live())
 	r.fault.Add(vfs.Rule{Ops: vfs.OpReadAt, Nth: 2, Times: vfs.Forever, Action: vfs.FailWith(syscall.EIO)})
-	if did, err := tree.CompactRange(nil, nil); !errors.Is(err, syscall.EIO) {
+	if did, _, err := tree.CompactRange(nil, nil); !errors.Is(err, syscall.EIO) {
 		t.Errorf("a merge of files that cannot be read: %v, %v", did, err)
 	}
 	if n := len(r.live()); n != before {
@@ -404,7 +404,7 @@ func TestObsoleteFilesAreHandedOverOnceWhenNobodyReadsThem(t *testing.T) {
 	if len(pin.Meta().Levels[0]) != 4 {
 		t.Fatalf("%d files at level 0", len(pin.Meta().Levels[0]))
 	}
-	did, err := r.tree.CompactRange(nil, nil)
+	did, _, err := r.tree.CompactRange(nil, nil)
 	if !did || err != nil {
 		t.Fatal(did, err)
 	}
@@ -455,7 +455,7 @@ func TestAFileOfSeveralVersionsOutlivesAllOfThem(t *testing.T) {
 	r.put(key("a", 10), "c", 1, "v")
 	r.flush()
 	newer := r.tree.NewIterator()
-	did, err := r.tree.CompactRange(nil, nil)
+	did, _, err := r.tree.CompactRange(nil, nil)
 	if !did || err != nil {
 		t.Fatal(did, err)
 	}
@@ -502,7 +502,7 @@ func TestDropLetsGoOfFilesAndOfWhatWaits(t *testing.T) {
 		t.Errorf("a flush of nothing: %d, %v", freed, err)
 	}
 	due := func() (bool, error) { return r.tree.Compact(true, nil) }
-	all := func() (bool, error) { return r.tree.CompactRange(nil, nil) }
+	all := func() (bool, error) { did, _, err := r.tree.CompactRange(nil, nil); return did, err }
 	for _, compact := range []func() (bool, error){due, all} {
 		if did, err := compact(); did || err != nil {
 			t.Errorf("a compaction of nothing: %v, %v", did, err)
@@ -537,7 +537,7 @@ func TestVersionsFollowEachOtherAsTheManifestDoes(t *testing.T) {
 	}
 	busy(func() error { _, err := r.tree.Flush(row.MaxSequence, settled); return err })
 	busy(func() error { _, err := r.tree.Compact(true, nil); return err })
-	busy(func() error { _, err := r.tree.CompactRange(nil, nil); return err })
+	busy(func() error { _, _, err := r.tree.CompactRange(nil, nil); return err })
 	busy(func() error {
 		keys, rows, err := scan(r.tree, row.MaxSequence, false)
 		for _, k := range keys {
