@@ -44,6 +44,10 @@ func (s *Store) start() {
 			s.scheduleCompaction(tree)
 		}
 	}
+	// Each run begins a segment: short ones gather many that hold next to nothing.
+	s.pipeline.order.Lock()
+	s.boundLog()
+	s.pipeline.order.Unlock()
 	if err := s.releaseLog(); err != nil { // not needed yet, and tried again
 		s.opts.Logger.Warn("cannot release the log of earlier runs", "error", err)
 	}
@@ -197,7 +201,8 @@ func (s *Store) setStuck(err error) {
 
 // boundLog lets the memtables be flushed that hold back too much of the log: of
 // idle tables, or of writes that take more log than memory, as small ones do. It
-// is called whenever the log begins a new segment. REQUIRES: order is held.
+// is called whenever the log begins a new segment, also by Open. REQUIRES: order
+// is held.
 func (s *Store) boundLog() {
 	current := s.log.Segment()
 	for _, t := range s.Tables() {

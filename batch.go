@@ -48,7 +48,7 @@ func (b *Batch) Row(t *Table, key []row.Value) *RowChange {
 	r.hash = rowHash(t.id, r.change.Key)
 	first := b.byHash[r.hash]
 	for earlier := first; earlier != nil; earlier = earlier.next {
-		if earlier.change.Table == t.id && bytes.Equal(earlier.change.Key, r.change.Key) {
+		if earlier.table == t && bytes.Equal(earlier.change.Key, r.change.Key) {
 			b.rows = b.rows[:n]
 			return &earlier.RowChange
 		}

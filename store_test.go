@@ -201,3 +201,26 @@ func TestP14_AnIdleTableDoesNotHoldBackTheLog(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+// TestABatchTellsTablesOfTwoStoresApart, which have the same id.
+func TestABatchTellsTablesOfTwoStoresApart(t *testing.T) {
+	fsys := vfs.NewSim(vfs.SimOptions{})
+	var stores [2]*Store
+	var tables [2]*Table
+	for i, dir := range []string{"/a", "/b"} {
+		s, err := Open(dir, Options{Seams: Seams{FS: fsys}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		stores[i] = s
+		if tables[i], err = s.CreateTable(ctx(), TableSpec{Name: "t", Key: []KeyColumn{{Name: "k", Type: row.TypeInteger}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := stores[0].NewBatch()
+	for _, table := range tables {
+		b.Row(table, Key(1)).Put("c", startMillis, row.Integer(1))
+	}
+	wantError(t, "Apply", stores[0].Apply(ctx(), b), ErrInvalid)
+}
