@@ -93,6 +93,42 @@ func TestARowThatGetReturnedOutlivesReadsThatFollow(t *testing.T) {
 	}
 }
 
+// A row that Get returned has key and cells in one allocation.
+func TestARowThatGetReturnedIsReadIntoAgain(t *testing.T) {
+	r := newRig(t, Options{})
+	table := r.table("t", TableOptions{MaxVersions: 3})
+	ctx := context.Background()
+	const rows = 12
+	for n := range rows {
+		for version := range int64(1 + n%3) {
+			putColumns(t, table, "key", n, n, startMillis+version, false)
+		}
+	}
+	for n := range rows {
+		for m := 1; m < rows; m++ {
+			into, err := table.Get(ctx, Key("key", n), ReadOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if into == nil { // it was given no columns
+				into = &Row{}
+			}
+			want, err := table.Get(ctx, Key("key", m), ReadOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ok, err := table.GetInto(ctx, Key("key", m), ReadOptions{}, into); err != nil || !ok {
+				t.Fatal(ok, err)
+			}
+			for _, got := range []*Row{into, into.Clone()} {
+				if g, w := fmt.Sprint(got.Key())+cells(got), fmt.Sprint(want.Key())+cells(want); g != w {
+					t.Errorf("row %d read into row %d is %s, want %s", m, n, g, w)
+				}
+			}
+		}
+	}
+}
+
 func TestGetIntoSaysWhetherARowExists(t *testing.T) {
 	r := newRig(t, Options{})
 	table := r.table("t", TableOptions{})

@@ -124,7 +124,8 @@ func (c *Collector) Extend(n int) []Cell {
 
 // CloneTo makes dst, which is empty, hold copies of key and of the cells that
 // share no memory with c; it takes one allocation if dst has room for the
-// cells. It returns the copy of the key.
+// cells. It returns the copy of the key, which lies in the same allocation but
+// is not dst's to use again.
 func (c *Collector) CloneTo(dst *Collector, key []byte) []byte {
 	if c.grown {
 		size := len(key)
@@ -133,21 +134,23 @@ func (c *Collector) CloneTo(dst *Collector, key []byte) []byte {
 		}
 		dst.bytes = make([]byte, 0, size)
 		key = dst.Copy(key)
+		dst.bytes = dst.bytes[len(key):]
 		for i := range c.Cells {
 			dst.Add(&c.Cells[i])
 		}
 		return key
 	}
 	n := len(key)
-	dst.bytes = append(append(make([]byte, 0, n+len(c.bytes)), key...), c.bytes...)
-	from, to := unsafe.SliceData(c.bytes), dst.bytes[n:]
+	all := append(append(make([]byte, 0, n+len(c.bytes)), key...), c.bytes...)
+	dst.bytes = all[n:]
+	from, to := unsafe.SliceData(c.bytes), dst.bytes
 	cells := dst.Extend(len(c.Cells))
 	copy(cells, c.Cells)
 	for i := range cells {
 		cells[i].Column = moved(cells[i].Column, from, to)
 		cells[i].Value = moved(cells[i].Value, from, to)
 	}
-	return dst.bytes[:n:n]
+	return all[:n:n]
 }
 
 // moved returns what b, which begins at from or later, is in a copy of the memory
