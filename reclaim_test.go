@@ -132,3 +132,30 @@ func TestSurplusVersionsGoWhenTheStoreRests(t *testing.T) {
 		}
 	}
 }
+
+// TestCompactDropsVersionsThatAreNotKeptAnyMore: from a file that nothing meets
+// too, which could go down as it is.
+func TestCompactDropsVersionsThatAreNotKeptAnyMore(t *testing.T) {
+	r := newRig(t, Options{Compression: CompressionNone})
+	table := r.table("t", TableOptions{MaxVersions: 10})
+	for version := range 10 {
+		for n := range 100 {
+			put(t, table, "p", n, "c", startMillis+int64(version), strings.Repeat("x", 200))
+		}
+	}
+	options := table.Info().Options
+	options.MaxVersions = 1
+	if err := r.store.Flush(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	before := tableBytes(r)
+	if err := table.Alter(context.Background(), TableChange{Options: &options}); err != nil {
+		t.Fatal(err)
+	}
+	if err := table.Compact(context.Background(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if after := tableBytes(r); after > before/5 {
+		t.Errorf("%d of %d bytes are left of one version of ten", after, before)
+	}
+}

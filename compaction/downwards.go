@@ -12,8 +12,9 @@ import (
 // Shortcut returns what an edit alone does for a merge that somebody asked for of
 // the keys from start to end: to drop files of which everything is expired, or to
 // take a file to the last level as it is, if no other file meets it and nothing
-// in it may go. Nil if there is nothing of the kind.
-func Shortcut(in Input, start, end []byte) *Candidate {
+// in it may go; surplus says which files may hold more versions than are to be
+// kept. Nil if there is nothing of the kind.
+func Shortcut(in Input, start, end []byte, surplus func(*manifest.FileMeta) bool) *Candidate {
 	p := newPicker(in)
 	if c := p.expired(); c != nil {
 		return c
@@ -22,7 +23,7 @@ func Shortcut(in Input, start, end []byte) *Candidate {
 		for _, f := range files {
 			r := rangeOf(f)
 			if bytes.Compare(start, f.Largest) > 0 || end != nil && bytes.Compare(f.Smallest, end) >= 0 ||
-				f.Tombstones > 0 || p.reclaimable(level, f) > 0 || len(f.Values) > 0 || !p.onlyOne(f, r) {
+				f.Tombstones > 0 || p.reclaimable(level, f) > 0 || len(f.Values) > 0 || surplus(f) || !p.onlyOne(f, r) {
 				continue
 			}
 			return &Candidate{

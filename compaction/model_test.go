@@ -371,9 +371,10 @@ func (m *model) compactRange() {
 		end = fmt.Appendf(nil, "k%02d", m.rng.IntN(m.keys))
 	}
 	m.logf("compact %s to %s", start, end)
+	surplus := func(f *manifest.FileMeta) bool { return m.keep(f.SmallestSeq) > m.limit }
 	for range 1000 {
 		p := m.policy()
-		if c := compaction.Shortcut(compaction.Input{Levels: &m.levels, Config: m.cfg, Policy: p}, start, end); c != nil {
+		if c := compaction.Shortcut(compaction.Input{Levels: &m.levels, Config: m.cfg, Policy: p}, start, end, surplus); c != nil {
 			m.watermark = max(m.watermark, p.ExpiryCutoff)
 			j := &job{candidate: c}
 			if c.Move {

@@ -90,7 +90,10 @@ func (t *Tree) CompactRange(start, end []byte) (did, more bool, err error) {
 	}
 	policy := t.env.Policy(t.table)
 	in := compaction.Input{Levels: levels, Config: t.env.Compaction, Policy: policy}
-	if c := compaction.Shortcut(in, start, end); c != nil {
+	latest := policy.Views[len(policy.Views)-1].MaxVersions
+	// Written when the table kept more versions.
+	surplus := func(f *manifest.FileMeta) bool { return t.env.MaxVersions(t.table, f.SmallestSeq) > latest }
+	if c := compaction.Shortcut(in, start, end, surplus); c != nil {
 		return true, true, t.run(s, c, policy, Kept{}, nil)
 	}
 	c, upper := compaction.Downwards(levels, start, end)
