@@ -90,7 +90,7 @@ type Options struct {
 	// being flushed included. Default 256 MiB.
 	MemoryBudget int64
 	// MemtableSize is the size at which one partition's memtable is flushed.
-	// Default 64 MiB, at most a quarter of MemoryBudget.
+	// Default 64 MiB, at most a quarter of MemoryBudget and 2 GiB.
 	MemtableSize int64
 	// TableFileSize is the target size of table files. Default 64 MiB.
 	TableFileSize int64
@@ -211,7 +211,8 @@ func (o Options) withDefaults() (Options, error) {
 	if o.TableReads < 0 || o.TableReads > TableReadsDirect {
 		return o, fmt.Errorf("%w: Options.TableReads is %d", ErrInvalid, o.TableReads)
 	}
-	o.MemtableSize = min(o.MemtableSize, max(o.MemoryBudget/4, 1))
+	// A memtable ends at 4 GiB, see package memtable, and one write may exceed the size.
+	o.MemtableSize = min(o.MemtableSize, max(o.MemoryBudget/4, 1), 2*gib)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}

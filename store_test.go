@@ -224,3 +224,11 @@ func TestABatchTellsTablesOfTwoStoresApart(t *testing.T) {
 	}
 	wantError(t, "Apply", stores[0].Apply(ctx(), b), ErrInvalid)
 }
+
+// TestAMemtableStaysBelowWhatItCanHold: links within one reach 4 GiB.
+func TestAMemtableStaysBelowWhatItCanHold(t *testing.T) {
+	opts, err := Options{MemoryBudget: 64 * gib, MemtableSize: 16 * gib}.withDefaults()
+	if err != nil || opts.MemtableSize > 2*gib {
+		t.Errorf("memtables of %d bytes, %v", opts.MemtableSize, err)
+	}
+}
