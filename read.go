@@ -75,6 +75,7 @@ func nameBytes(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(
 // lookup is the working memory of a read of one row.
 type lookup struct {
 	columns [][]byte
+	key     []byte // encoded
 	row     Row
 }
 
@@ -115,10 +116,12 @@ func (t *Table) GetInto(_ context.Context, key []row.Value, opts ReadOptions, r 
 
 func (t *Table) getInto(key []row.Value, opts *ReadOptions, l *lookup, r *Row) (bool, error) {
 	var err error
-	if r.rowKey, err = t.encodeKey(r.rowKey[:0], key); err != nil {
+	// Not in the row's memory: the caller may have made the key of the one that
+	// the row has.
+	if l.key, err = t.encodeKey(l.key[:0], key); err != nil {
 		return false, err
 	}
-	if err := r.begin(t.columns); err != nil {
+	if err := r.reset(l.key, t.columns); err != nil {
 		return false, err
 	}
 	return t.readRow(r, opts, l, false)

@@ -129,6 +129,34 @@ func TestARowThatGetReturnedIsReadIntoAgain(t *testing.T) {
 	}
 }
 
+// A key made of the key that the row has, which gives its place to the new one.
+func TestARowIsReadIntoByAPartOfItsOwnKey(t *testing.T) {
+	r := newRig(t, Options{})
+	table, err := r.store.CreateTable(context.Background(), TableSpec{Name: "t", Key: []KeyColumn{
+		{Name: "group", Type: row.TypeString}, {Name: "name", Type: row.TypeString},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, group := range []string{"a", "another"} {
+		if err := table.Put(context.Background(), Key(group, "name"), "c", startMillis, row.String(group)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var into Row
+	for _, key := range [][]row.Value{Key("a", "name"), nil} {
+		if key == nil {
+			key = []row.Value{row.String("another"), into.Key()[1]}
+		}
+		if ok, err := table.GetInto(context.Background(), key, ReadOptions{}, &into); err != nil || !ok {
+			t.Fatalf("row %v: %t, %v", key, ok, err)
+		}
+	}
+	if got := fmt.Sprint(into.Key()) + cells(&into); got != fmt.Sprint(Key("another", "name"))+"c@1700000000000=another " {
+		t.Errorf("found %s", got)
+	}
+}
+
 func TestGetIntoSaysWhetherARowExists(t *testing.T) {
 	r := newRig(t, Options{})
 	table := r.table("t", TableOptions{})

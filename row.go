@@ -88,15 +88,10 @@ func newRow(n int) *Row {
 	return r
 }
 
-// reset empties the row for a new key, which it copies, and keeps its memory.
-func (r *Row) reset(key []byte, columns int) error {
+// reset empties the row for a new key, which it copies, and keeps its memory. A
+// key that does not decode is damage that no checksum found.
+func (r *Row) reset(key []byte, columns int) (err error) {
 	r.rowKey = append(r.rowKey[:0], key...)
-	return r.begin(columns)
-}
-
-// begin empties the row for the key that rowKey has become. A key that does not
-// decode is damage that no checksum found.
-func (r *Row) begin(columns int) (err error) {
 	r.collector.Reset()
 	r.Cells = nil
 	if r.key, err = row.DecodeKeyTo(r.keyStore[:0], r.rowKey, columns); err != nil {
