@@ -80,9 +80,14 @@ func (s *Store) handOverLog() {
 
 // schedulePreparation makes the next log segment ready before it is needed. So
 // a disk that is full is noticed while there is still room in the present one:
-// writes are refused until there is space, and nothing is lost.
+// writes are refused until there is space, and nothing is lost. Every write asks
+// for it until it has begun, so asking again costs next to nothing.
 func (s *Store) schedulePreparation() {
+	if !s.work.preparing.CompareAndSwap(false, true) {
+		return
+	}
 	s.submit(executor.Cleanup, nil, "prepare log segment", func() {
+		s.work.preparing.Store(false)
 		err := s.log.PrepareNext()
 		s.work.mu.Lock()
 		s.work.noLog = err

@@ -29,6 +29,9 @@ type work struct {
 	// trouble says that noLog is set or files not empty: writers have to look
 	// closer.
 	trouble atomic.Bool
+	// preparing is set from the request for the next log segment until its
+	// preparation begins.
+	preparing atomic.Bool
 	// noLog is why there is no room for further log, nil if there is.
 	noLog error
 	// stuck is why the last flush failed, nil after one that succeeded.
