@@ -233,6 +233,9 @@ func TestRowsJudgedManyAtOnceAreTheRowsJudgedOneByOne(t *testing.T) {
 			if !a {
 				a, b = many.First(), one.First()
 				manyReader.StartRow()
+				if a != b {
+					t.Fatalf("one has rows, the other has none: %t, %t", a, b)
+				}
 				if !a {
 					break
 				}
