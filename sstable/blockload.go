@@ -98,7 +98,7 @@ func (it *Iterator) readBlock(b *cache.Block[dataBlock]) error {
 		if err != nil {
 			return err
 		}
-		return it.take(b, stored, from)
+		return it.take(b, stored, from, false)
 	}
 	began := r.warmth.begin(from)
 	var err error
@@ -107,17 +107,25 @@ func (it *Iterator) readBlock(b *cache.Block[dataBlock]) error {
 	} else {
 		var stored []byte
 		if stored, err = it.readWindow(from, to); err == nil {
-			err = it.take(b, stored, from)
+			err = it.take(b, stored, from, false)
 		}
 	}
 	r.warmth.end(began, max(to-from, int64(len(it.window))))
 	return err
 }
 
-// readMapped reads the block at [from, to) through the mapping.
+// readMapped reads the block at [from, to) through the mapping. Its checksum is
+// not computed if that was done lately, but for merges, whose output would pass a
+// damage on under a new checksum.
 func (it *Iterator) readMapped(b *cache.Block[dataBlock], from, to int64) error {
 	it.window = nil
-	err := it.r.mapping.Access(from, to-from, func(stored []byte) error { return it.take(b, stored, from) })
+	v := &it.r.verified
+	now := v.now()
+	known := !it.opts.NoCacheFill && v.lately(it.number, now)
+	err := it.r.mapping.Access(from, to-from, func(stored []byte) error { return it.take(b, stored, from, known) })
+	if err == nil && !known {
+		v.note(it.number, now)
+	}
 	if errors.Is(err, vfs.ErrFault) {
 		it.scratch = nil // what it was doing it did not finish
 		return fmt.Errorf("sstable: block at offset %d: %w", from, err)
@@ -125,10 +133,15 @@ func (it *Iterator) readMapped(b *cache.Block[dataBlock], from, to int64) error 
 	return err
 }
 
-// take verifies the stored block at an offset of the file, decodes and parses
-// it.
-func (it *Iterator) take(b *cache.Block[dataBlock], stored []byte, from int64) error {
-	kind, body, bad := checkStored(stored, &it.r.footer.uniqueID, from)
+// take verifies the stored block at an offset of the file, unless its checksum is
+// known to be right, decodes and parses it.
+func (it *Iterator) take(b *cache.Block[dataBlock], stored []byte, from int64, known bool) error {
+	kind, body, bad := CompressNone, []byte(nil), ""
+	if known {
+		kind, body, bad = splitStored(stored)
+	} else {
+		kind, body, bad = checkStored(stored, &it.r.footer.uniqueID, from)
+	}
 	n := len(body)
 	if bad == "" && kind != CompressNone {
 		n, bad = rawLength(body, maxRawBlock)

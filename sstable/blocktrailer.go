@@ -126,6 +126,15 @@ func checkStored(stored []byte, id *[16]byte, offset int64) (kind Compression, b
 	if blockChecksum(stored[:n+1], id, offset) != binary.LittleEndian.Uint64(stored[n+1:]) {
 		return 0, nil, "block checksum does not match"
 	}
+	return splitStored(stored)
+}
+
+// splitStored splits a stored block without verifying it.
+func splitStored(stored []byte) (kind Compression, body []byte, bad string) {
+	n := len(stored) - trailerSize
+	if n < 0 {
+		return 0, nil, "block shorter than its trailer"
+	}
 	kind, body = Compression(stored[n]), stored[:n:n]
 	if kind > CompressZstd {
 		return 0, nil, fmt.Sprintf("unknown block type %d", kind)

@@ -33,6 +33,10 @@ type ReaderOptions struct {
 	// Elapsed is a monotonic clock, to judge by whether they are. Without it
 	// they are taken to be.
 	Elapsed func() time.Duration
+	// VerifyInterval is how long the verification of a block that was read through
+	// the mapping is believed: 0 is DefaultVerifyInterval, negative never. It needs
+	// Elapsed. What is read by calls is verified always.
+	VerifyInterval time.Duration
 	// FileSize is the size in bytes that the file must have; 0 takes what it has.
 	FileSize int64
 	// UniqueID is the id that the file must have; all zero takes any.
@@ -43,17 +47,18 @@ type ReaderOptions struct {
 // until Close; data blocks come and go through the cache. Its methods are safe
 // for concurrent use; iterators are not.
 type Reader struct {
-	file    vfs.File
-	name    string
-	mapping *vfs.Mapping // nil: direct
-	warmth  warmth
-	align   int64
-	cached  *cache.File[dataBlock] // nil: without a cache
-	footer  footer
-	props   Properties
-	filter  filter
-	index   index
-	closed  atomic.Bool
+	file     vfs.File
+	name     string
+	mapping  *vfs.Mapping // nil: direct
+	warmth   warmth
+	verified verifications
+	align    int64
+	cached   *cache.File[dataBlock] // nil: without a cache
+	footer   footer
+	props    Properties
+	filter   filter
+	index    index
+	closed   atomic.Bool
 }
 
 // readUnit rounds the size of read buffers, so that they are reused.
@@ -82,6 +87,9 @@ func Open(f vfs.File, opts ReaderOptions) (*Reader, error) {
 		// space are used up: then calls have to do.
 		r.mapping, _ = vfs.Map(f, size)
 		r.warmth.elapsed = opts.Elapsed
+		if r.mapping != nil {
+			r.verified.open(opts.Elapsed, opts.VerifyInterval, r.index.blocks)
+		}
 	}
 	if opts.Cache != nil {
 		r.cached = opts.Cache.OpenFile(r.index.blocks)
@@ -217,7 +225,7 @@ func (r *Reader) Mapped() bool { return r.mapping != nil }
 // in the cache take while the reader is open.
 func (r *Reader) MemoryUsed() int64 {
 	heads := len(r.index.heads) * 8 * fanout / (fanout - 1)
-	return int64(len(r.filter.words)*8 + len(r.index.data) + heads + r.index.blocks*8)
+	return int64(len(r.filter.words)*8 + len(r.index.data) + heads + r.index.blocks*8 + len(r.verified.blocks)*8)
 }
 
 // WalkIndex calls fn, in order, for places where the file can be cut: all rows
