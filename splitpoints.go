@@ -25,7 +25,7 @@ func (t *Table) SplitPoints(ctx context.Context, splitBytes int64, limit int) ([
 	if limit == 0 {
 		limit = math.MaxInt
 	}
-	var anchors []partition.Anchor
+	var anchors partition.Anchors
 	for _, tree := range t.partitions().Trees() {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -37,11 +37,12 @@ func (t *Table) SplitPoints(ctx context.Context, splitBytes int64, limit int) ([
 		if err := t.gone(); err != nil {
 			return nil, err
 		}
-		anchors = append(anchors, found...)
+		anchors.Append(found)
 	}
-	var points [][]row.Value
-	for _, v := range partition.CutPoints(anchors, t.columns, splitBytes, limit) {
-		points = append(points, []row.Value{v})
+	values := partition.CutPoints(&anchors, t.columns, splitBytes, limit)
+	points := make([][]row.Value, len(values))
+	for i := range values {
+		points[i] = values[i : i+1 : i+1]
 	}
 	return points, nil
 }

@@ -5,7 +5,6 @@ package partition
 
 import (
 	"bytes"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -123,14 +122,12 @@ func (t *Tree) partEnds(s *state, c *compaction.Candidate, upper [][]*manifest.F
 	if n < 2 {
 		return nil, nil
 	}
-	var anchors []Anchor
+	var anchors Anchors
 	add := func(level int, metas []*manifest.FileMeta) error {
 		for _, f := range s.files(level, metas) {
-			found, err := fileAnchors(f, f.meta.Size/partAnchors)
-			if err != nil {
+			if err := t.addFile(&anchors, f, f.meta.Size/partAnchors); err != nil {
 				return err
 			}
-			anchors = append(anchors, found...)
 		}
 		return nil
 	}
@@ -142,23 +139,21 @@ func (t *Tree) partEnds(s *state, c *compaction.Candidate, upper [][]*manifest.F
 	if err := add(c.OutputLevel, c.Lower); err != nil {
 		return nil, err
 	}
-	anchors = slices.DeleteFunc(anchors, func(a Anchor) bool { return !t.Contains(a.Key) })
-	slices.SortFunc(anchors, func(a, b Anchor) int { return bytes.Compare(a.Key, b.Key) })
-	return divide(anchors, n), nil
+	return divide(&anchors, n), nil
 }
 
-// divide returns at most n-1 keys that divide ascending anchors into pieces of
-// about equal size.
-func divide(anchors []Anchor, n int64) (ends [][]byte) {
+// divide returns at most n-1 keys that divide anchors into pieces of about equal
+// size.
+func divide(anchors *Anchors, n int64) (ends [][]byte) {
 	var total, passed int64
-	for _, a := range anchors {
-		total += a.Bytes
+	for _, size := range anchors.All() {
+		total += size
 	}
-	for _, a := range anchors {
-		passed += a.Bytes
+	for key, size := range anchors.All() {
+		passed += size
 		if int64(len(ends)+1) < n && passed >= total*int64(len(ends)+1)/n {
-			if len(ends) == 0 || bytes.Compare(a.Key, ends[len(ends)-1]) > 0 {
-				ends = append(ends, a.Key)
+			if len(ends) == 0 || bytes.Compare(key, ends[len(ends)-1]) > 0 {
+				ends = append(ends, key)
 			}
 		}
 	}

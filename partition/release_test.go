@@ -14,17 +14,17 @@ func TestAnchorsOutliveTheMemtable(t *testing.T) {
 	}
 	anchors, err := r.tree.Anchors(0)
 	must(t, err)
-	if len(anchors) == 0 {
+	if anchors.Len() == 0 {
 		t.Fatal("no anchors")
 	}
 	var before []string
-	for _, a := range anchors {
-		before = append(before, string(a.Key))
+	for key := range anchors.All() {
+		before = append(before, string(key))
 	}
 	r.flush()
 	var after []string
-	for _, a := range anchors {
-		after = append(after, string(a.Key))
+	for key := range anchors.All() {
+		after = append(after, string(key))
 	}
 	if !slices.Equal(before, after) {
 		t.Errorf("keys changed when the memtable was flushed: %q became %q", before[0], after[0])

@@ -46,12 +46,14 @@ func TestCutPointsDivideWithinTheirBound(t *testing.T) {
 		must(t, err)
 		opening := r.fault.Calls(vfs.OpReadAt) - before
 		var total, largest int64
-		for i, a := range anchors {
-			total += a.Bytes
-			largest = max(largest, a.Bytes)
-			if i > 0 && bytes.Compare(anchors[i-1].Key, a.Key) > 0 || a.Bytes < 0 {
-				t.Fatalf("seed %d: anchor %d is %+v after %+v", seed, i, a, anchors[i-1])
+		var last []byte
+		for key, size := range anchors.All() {
+			total += size
+			largest = max(largest, size)
+			if bytes.Compare(last, key) > 0 || size < 0 {
+				t.Fatalf("seed %d: an anchor at %x of %d bytes after %x", seed, key, size, last)
 			}
+			last = key
 		}
 		if size := r.tree.ApproximateSize(); total > size || total < size/2 {
 			t.Errorf("seed %d: the anchors add up to %d of %d bytes", seed, total, size)
@@ -66,8 +68,8 @@ func TestCutPointsDivideWithinTheirBound(t *testing.T) {
 			coarse, err := r.tree.Anchors(piece / AnchorShare)
 			must(t, err)
 			files := int64(len(r.tree.Meta().Levels[0]))
-			if fine := int64(len(anchors)); int64(len(coarse)) > min(fine, int64(runs)*AnchorShare*(total/piece+1)+2*files) {
-				t.Errorf("seed %d: %d anchors for pieces of %d in %d bytes", seed, len(coarse), piece, total)
+			if fine := int64(anchors.Len()); int64(coarse.Len()) > min(fine, int64(runs)*AnchorShare*(total/piece+1)+2*files) {
+				t.Errorf("seed %d: %d anchors for pieces of %d in %d bytes", seed, coarse.Len(), piece, total)
 			}
 			slack := int64(runs) * (largest + piece/AnchorShare)
 			checkPieces(t, fmt.Sprintf("seed %d, coarse, pieces of %d", seed, piece), names, rows,
@@ -148,8 +150,8 @@ func TestAnchorsOfMemtablesCountToo(t *testing.T) {
 		t.Errorf("%d calls to the disk", n)
 	}
 	var total int64
-	for _, a := range anchors {
-		total += a.Bytes
+	for _, size := range anchors.All() {
+		total += size
 	}
 	if size := r.tree.ApproximateSize(); total > size || total < size*3/4 {
 		t.Errorf("the anchors add up to %d of %d bytes", total, size)
@@ -171,12 +173,12 @@ func TestAnchorsOfMemtablesCountToo(t *testing.T) {
 func TestCutPointsOfAnything(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
 	for range 2000 {
-		var anchors []Anchor
+		var anchors Anchors
 		for range rng.IntN(20) {
 			k := key(fmt.Sprint("p", rng.IntN(5), "\x00\xff"[:rng.IntN(3)]), rng.IntN(100))
-			anchors = append(anchors, Anchor{k[:rng.IntN(len(k)+1)], rng.Int64N(100)})
+			anchors.Add(k[:rng.IntN(len(k)+1)], rng.Int64N(100))
 		}
-		points := CutPoints(anchors, 2, 1+rng.Int64N(100), rng.IntN(10))
+		points := CutPoints(&anchors, 2, 1+rng.Int64N(100), rng.IntN(10))
 		for i, v := range points {
 			if v.Type() != row.TypeString {
 				t.Fatalf("a point of type %v", v.Type())

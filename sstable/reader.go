@@ -245,8 +245,15 @@ func (r *Reader) WalkIndex(apart int64, fn func(separator []byte, offset int64) 
 			return
 		}
 		g++
-		if g < r.index.groups && offset(g) < at+apart {
-			g += sort.Search(r.index.groups-g, func(i int) bool { return offset(g+i) >= at+apart })
+		// The groups before g are too near; the step doubles until it goes too
+		// far, so that what is between is searched and not all that is left.
+		for step := 1; g < r.index.groups && offset(g) < at+apart; step *= 2 {
+			if g+step >= r.index.groups || offset(g+step) >= at+apart {
+				ahead := min(step, r.index.groups-g)
+				g += sort.Search(ahead, func(i int) bool { return offset(g+i) >= at+apart })
+				break
+			}
+			g += step
 		}
 	}
 }
