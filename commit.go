@@ -43,8 +43,11 @@ const stream = 0
 type pipeline struct {
 	// order guards the stage of that name.
 	order   sync.Mutex
-	nextSeq uint64  // under order
-	lastLSN wal.LSN // under order: of the last record appended
+	nextSeq uint64 // under order
+	// lastMicros, under order, is at least the time of every commit: they do
+	// not fall from one sequence number to the next.
+	lastMicros int64
+	lastLSN    wal.LSN // under order: of the last record appended
 
 	publication publication
 
@@ -69,6 +72,7 @@ type Commit struct {
 type write struct {
 	entries []entry
 	batch   row.Batch
+	micros  int64 // the time of the commit
 }
 
 // entry is one row's change in a write.
@@ -93,7 +97,8 @@ func (w *write) reset() {
 // write orders and applies a write of changes of different rows, whose latches
 // the caller holds.
 func (s *Store) write(ctx context.Context, w *write) (Commit, error) {
-	now := s.issued.now()
+	micros := s.issued.nowMicros()
+	now := micros / 1000
 	var size int64
 	for i := range w.entries {
 		e := &w.entries[i]
@@ -110,7 +115,7 @@ func (s *Store) write(ctx context.Context, w *write) (Commit, error) {
 		e.size = memtable.EstimateSize(e.change)
 		size += e.size
 	}
-	w.batch.SetTime(now)
+	w.micros = micros
 	if err := s.admit(ctx, size); err != nil {
 		return Commit{}, err
 	}
@@ -157,6 +162,8 @@ func (s *Store) enqueue(c *Commit, w *write) (ticket, error) {
 	// Read before the append: the log may begin a new segment at any time,
 	// and no place may claim a later segment than the one its record is in.
 	segment := s.log.Segment()
+	w.micros = max(w.micros, p.lastMicros)
+	w.batch.SetTime(w.micros)
 	lsn, err := s.log.Append(stream, first, w.batch.Pieces()...)
 	switch {
 	case errors.Is(err, wal.ErrTooLarge):
@@ -170,6 +177,7 @@ func (s *Store) enqueue(c *Commit, w *write) (ticket, error) {
 		s.schedulePreparation()
 	}
 	p.nextSeq += uint64(len(w.entries))
+	p.lastMicros = w.micros
 	p.lastLSN = lsn
 	c.lsn, c.seq = lsn, p.nextSeq-1
 	for i := range w.entries {

@@ -31,6 +31,20 @@ func (c *issueClock) now() int64 {
 	}
 }
 
+// nowMicros is now in microseconds. Who reads the same millisecond twice may see
+// it go back by less than one.
+func (c *issueClock) nowMicros() int64 {
+	wall := c.clock.NowMicros()
+	c.raise(wall / 1000)
+	if last := c.last.Load(); wall/1000 < last {
+		return last * 1000
+	}
+	return wall
+}
+
+// endOfMilli is the last microsecond of a millisecond.
+func endOfMilli(millis int64) int64 { return millis*1000 + 999 }
+
 // raise makes sure that no reading lies below millis.
 func (c *issueClock) raise(millis int64) {
 	for {

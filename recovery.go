@@ -34,12 +34,12 @@ func (s *Store) recover() error {
 		SegmentSize: s.opts.WALSegmentSize, Sync: s.opts.Sync == SyncAlways,
 		StoreID: state.StoreID, Logger: s.opts.Logger,
 	}
-	r := replay{store: s, lastSeq: state.LastSeq}
+	r := replay{store: s, lastSeq: state.LastSeq, lastMicros: endOfMilli(s.issued.last.Load())}
 	result, err := wal.Recover(opts, knownSegment(state), r.record)
 	if err != nil {
 		return err
 	}
-	s.pipeline.nextSeq = r.lastSeq + 1
+	s.pipeline.nextSeq, s.pipeline.lastMicros = r.lastSeq+1, r.lastMicros
 	s.pipeline.publication.init(r.lastSeq)
 	if result.Records > 0 {
 		s.opts.Logger.Info("log recovered", "records", result.Records, "bytes", result.Bytes, "applied", r.applied)
@@ -89,8 +89,10 @@ func knownSegment(state *manifest.State) uint64 {
 type replay struct {
 	store   *Store
 	lastSeq uint64
-	applied int // mutations
-	change  row.Change
+	// lastMicros is at least the time of every commit before.
+	lastMicros int64
+	applied    int // mutations
+	change     row.Change
 }
 
 // record applies one record: a batch whose first sequence number is the
@@ -101,7 +103,8 @@ func (r *replay) record(rec wal.Record) error {
 	}
 	batch, err := row.NewBatchReader(rec.Payload)
 	if err == nil {
-		r.store.issued.raise(batch.Time())
+		r.lastMicros = max(r.lastMicros, batch.Time())
+		r.store.issued.raise(batch.Time() / 1000)
 		err = r.batch(&batch, rec)
 	}
 	if errors.Is(err, row.ErrBadMutation) {

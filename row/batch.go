@@ -8,23 +8,25 @@ import (
 // The encoding of a batch, which is what the log carries:
 //
 //	batch    = format time count mutation*
-//	format   = 1 byte, 2
-//	time     = 8 bytes little endian: the clock reading, in milliseconds, at
-//	           which the batch was made
+//	format   = 1 byte, 3
+//	time     = 8 bytes little endian: the time of the commit, in microseconds
+//	           since the epoch; it does not fall from one batch to the next
 //	count    = 4 bytes little endian: number of mutations
 //	mutation = table flags keyLen key cellCount cell*
 //	table, keyLen, cellCount = uvarint
 //	flags    = 1 byte: bit 0 delete-row, bit 1 put-row, others zero
 //	cell     = see CellList
 //
-// In format 1, which is still read, versions counted from 0 only at the first
-// cell of a mutation.
+// Formats 1 and 2 are still read. Their times are milliseconds, and may fall
+// a little from one batch to the next. In format 1, versions counted from 0 only
+// at the first cell of a mutation.
 //
 // Applying a batch reads nothing but these bytes. Mutation i of a batch gets
 // the sequence number of the batch plus i.
 
 const (
-	batchFormat     = 2
+	batchFormat     = 3
+	milliFormat     = 2 // the last one whose time is in milliseconds
 	oldBatchFormat  = 1
 	batchHeaderSize = 1 + 8 + 4
 
@@ -107,10 +109,10 @@ func (b *Batch) Add(c *Change) error {
 	return nil
 }
 
-// SetTime stamps the batch with a clock reading in milliseconds.
-func (b *Batch) SetTime(ms int64) {
+// SetTime stamps the batch with the time of its commit, in microseconds.
+func (b *Batch) SetTime(micros int64) {
 	if len(b.data) >= batchHeaderSize {
-		binary.LittleEndian.PutUint64(b.data[1:], uint64(ms))
+		binary.LittleEndian.PutUint64(b.data[1:], uint64(micros))
 	}
 }
 
@@ -134,9 +136,9 @@ func (b *Batch) Pieces() [][]byte {
 type BatchReader struct {
 	rest  []byte
 	count int
-	time  int64
-	old   bool // the batch has format 1
-	cell  Cell // the one that was read last
+	time  int64 // microseconds
+	old   bool  // the batch has format 1
+	cell  Cell  // the one that was read last
 }
 
 // NewBatchReader checks the header of an encoded batch. Errors are
@@ -145,7 +147,7 @@ func NewBatchReader(data []byte) (BatchReader, error) {
 	if len(data) < batchHeaderSize {
 		return BatchReader{}, fmt.Errorf("%w: batch of %d bytes", ErrBadMutation, len(data))
 	}
-	if data[0] != batchFormat && data[0] != oldBatchFormat {
+	if data[0] < oldBatchFormat || data[0] > batchFormat {
 		return BatchReader{}, fmt.Errorf("%w: batch format %d, this version reads up to %d", ErrBadMutation, data[0], batchFormat)
 	}
 	r := BatchReader{
@@ -154,13 +156,16 @@ func NewBatchReader(data []byte) (BatchReader, error) {
 		time:  int64(binary.LittleEndian.Uint64(data[1:])),
 		old:   data[0] == oldBatchFormat,
 	}
+	if data[0] <= milliFormat {
+		r.time *= 1000
+	}
 	return r, nil
 }
 
 // Count returns the number of mutations not yet read.
 func (r *BatchReader) Count() int { return r.count }
 
-// Time returns the clock reading that the batch was stamped with.
+// Time returns the time that the batch was stamped with, in microseconds.
 func (r *BatchReader) Time() int64 { return r.time }
 
 // Next decodes the next mutation into c, reusing its memory; key and cells may

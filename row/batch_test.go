@@ -133,7 +133,7 @@ func TestDamagedBatchesAreRefused(t *testing.T) {
 		name string
 		data []byte
 	}{
-		{"format 3", edit(encode(0, good), 0, 3)},
+		{"newer format", edit(encode(0, good), 0, batchFormat+1)},
 		{"a count too large", edit(encode(0, good), 9, 2)},
 		{"a count too small", edit(encode(0, good), 9, 0)},
 		{"bytes at the end", append(encode(0, good), 0)},

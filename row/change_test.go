@@ -114,6 +114,24 @@ func TestAnOldBatchIsRead(t *testing.T) {
 	}
 }
 
+// TestTimesOfOldBatchesAreMilliseconds: those of formats 1 and 2.
+func TestTimesOfOldBatchesAreMilliseconds(t *testing.T) {
+	var b Batch
+	if err := add(&b, &Mutation{Table: 1, Key: []byte{1}, PutRow: true}); err != nil {
+		t.Fatal(err)
+	}
+	b.SetTime(1_700_000_000_000)
+	data := bytes.Clone(bytesOf(&b))
+	for format, want := range map[byte]int64{
+		oldBatchFormat: 1_700_000_000_000_000, milliFormat: 1_700_000_000_000_000, batchFormat: 1_700_000_000_000,
+	} {
+		data[0] = format
+		if got, _, err := readBatch(data); err != nil || got != want {
+			t.Errorf("format %d: %d, %v, want %d", format, got, err, want)
+		}
+	}
+}
+
 // TestALargeChangeIsNotCopiedIntoTheBatch: its cells are a piece of their own.
 func TestALargeChangeIsNotCopiedIntoTheBatch(t *testing.T) {
 	var b Batch

@@ -61,7 +61,7 @@ func goldenBatch(t interface{ Fatal(...any) }) []byte {
 			t.Fatal(err)
 		}
 	}
-	b.SetTime(1700000000000)
+	b.SetTime(1700000000000123)
 	return bytesOf(&b)
 }
 
@@ -120,7 +120,7 @@ func TestTheDocumentedExamplesAreTrue(t *testing.T) {
 	if err := add(&b, m); err != nil {
 		t.Fatal(err)
 	}
-	b.SetTime(1000)
+	b.SetTime(1_000_001)
 	checkExample(t, string(doc), "batch", bytesOf(&b))
 	checkExample(t, string(doc), "key", mustKey(t, 3, String("a\x00"), Integer(-1), Binary([]byte{0})))
 }

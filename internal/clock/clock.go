@@ -10,6 +10,8 @@ type Clock interface {
 	// may step in either direction. Versions and expiry are measured by it;
 	// order and durability never are.
 	NowMillis() int64
+	// NowMicros is the same clock in microseconds. Commits are dated by it.
+	NowMicros() int64
 	// Elapsed is a monotonic reading since an arbitrary start. It bounds how
 	// fast purging of expired data may follow the wall clock, and paces work.
 	Elapsed() time.Duration

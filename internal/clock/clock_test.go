@@ -20,6 +20,10 @@ func TestSystemClockFollowsTheMachine(t *testing.T) {
 	if a, b := c.Elapsed(), c.Elapsed(); a < 0 || b < a {
 		t.Errorf("Elapsed went from %v to %v", a, b)
 	}
+	before, wall, after = time.Now().UnixMicro(), c.NowMicros(), time.Now().UnixMicro()
+	if wall < before || wall > after {
+		t.Errorf("NowMicros = %d; want from %d to %d", wall, before, after)
+	}
 	fired := make(chan struct{})
 	stop := c.AfterFunc(time.Millisecond, func() { close(fired) })
 	<-fired
@@ -36,7 +40,7 @@ func TestManualAdvanceMovesBothClocks(t *testing.T) {
 	m := clock.NewManual(1000)
 	m.Advance(1500 * time.Microsecond)
 	m.Advance(1500 * time.Microsecond)
-	if m.NowMillis() != 1003 || m.Elapsed() != 3*time.Millisecond {
+	if m.NowMillis() != 1003 || m.NowMicros() != 1_003_000 || m.Elapsed() != 3*time.Millisecond {
 		t.Errorf("wall %d, elapsed %v; want 1003, 3ms", m.NowMillis(), m.Elapsed())
 	}
 }

@@ -32,6 +32,13 @@ func (m *Manual) NowMillis() int64 {
 	return m.nowMillis()
 }
 
+// NowMicros returns the wall clock in microseconds.
+func (m *Manual) NowMicros() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.wall*1000 + (m.elapsed - m.wallAt).Microseconds()
+}
+
 // nowMillis derives the wall from the monotonic reading, so that many advances
 // of less than a millisecond add up.
 func (m *Manual) nowMillis() int64 { return m.wall + (m.elapsed - m.wallAt).Milliseconds() }

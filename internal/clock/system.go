@@ -9,6 +9,8 @@ type system struct{ start time.Time }
 
 func (system) NowMillis() int64 { return time.Now().UnixMilli() }
 
+func (system) NowMicros() int64 { return time.Now().UnixMicro() }
+
 // Elapsed uses the monotonic reading inside time.Time, which does not follow
 // steps of the wall clock.
 func (s system) Elapsed() time.Duration { return time.Since(s.start) }

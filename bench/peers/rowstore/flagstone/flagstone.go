@@ -67,6 +67,7 @@ type stepped struct {
 }
 
 func (c *stepped) NowMillis() int64 { return c.now() }
+func (c *stepped) NowMicros() int64 { return 1000 * c.now() }
 
 func (c *stepped) Elapsed() time.Duration {
 	return time.Duration(c.now()-c.origin) * time.Millisecond
