@@ -35,6 +35,9 @@ func (e *Engine) UpdateTable(ctx context.Context, instance string, req *UpdateTa
 		}
 	}
 	if req.ReservedThroughput != nil {
+		if err := e.forbidReserved(req.ReservedThroughput, true); err != nil {
+			return nil, err
+		}
 		if err := e.adjustReserved(t, req.ReservedThroughput); err != nil {
 			return nil, err
 		}

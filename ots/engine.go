@@ -1,12 +1,11 @@
 package ots
 
-// This file opens the service over a store: which instances there are, and how
-// a table of an instance is found in the engine. The engine knows nothing of
+// This file opens the service over a store, and finds a table of an instance in
+// the engine. The engine knows nothing of
 // instances; a table lives in it under the name "instance/table", and what the
 // engine has no notion of is kept with it as annotations (attributes.go).
 
 import (
-	"fmt"
 	"hash/maphash"
 	"log/slog"
 	"sync"
@@ -19,6 +18,8 @@ type Options struct {
 	// Instances are the names of the instances to serve, 1 to
 	// Limits.Instances. An instance without tables takes nothing.
 	Instances []string
+	// Type of all these instances. Default HighPerformance.
+	Type InstanceType
 	// Limits to check requests against. The zero value stands for
 	// Documented().
 	Limits Limits
@@ -31,10 +32,13 @@ type Options struct {
 // from the store, which is to have one Engine at a time: checks of tables, and
 // generated keys, rely on no other changing tables meanwhile.
 type Engine struct {
-	store     *flagstone.Store
-	limits    Limits
-	instances map[string]struct{}
-	logger    *slog.Logger
+	store        *flagstone.Store
+	limits       Limits
+	instanceType InstanceType
+	logger       *slog.Logger
+
+	instancesMu sync.RWMutex
+	instances   map[string]struct{}
 
 	attributes sync.Map // table id -> *cachedAttributes
 	generators generators
@@ -52,10 +56,11 @@ var _ Service = (*Engine)(nil)
 // fails on instance names that are malformed, repeated, none or too many.
 func New(store *flagstone.Store, opts Options) (*Engine, error) {
 	e := &Engine{
-		store:     store,
-		limits:    opts.Limits,
-		instances: make(map[string]struct{}, len(opts.Instances)),
-		logger:    opts.Logger,
+		store:        store,
+		limits:       opts.Limits,
+		instanceType: opts.Type,
+		logger:       opts.Logger,
+		instances:    make(map[string]struct{}, len(opts.Instances)),
 	}
 	if e.limits == (Limits{}) {
 		e.limits = Documented()
@@ -71,31 +76,6 @@ func New(store *flagstone.Store, opts Options) (*Engine, error) {
 		e.instances[name] = struct{}{}
 	}
 	return e, nil
-}
-
-// CheckInstances returns what New would refuse about instance names.
-func CheckInstances(names []string, limits Limits) error {
-	if n := len(names); n < 1 || n > limits.Instances {
-		return fmt.Errorf("%d instances, want 1 to %d", n, limits.Instances)
-	}
-	seen := make(map[string]bool, len(names))
-	for _, name := range names {
-		if !limits.isInstanceName(name) {
-			return fmt.Errorf("instance name %q: want %d to %d letters, digits and hyphens, a letter first, no hyphen last",
-				name, limits.InstanceNameMinBytes, limits.InstanceNameMaxBytes)
-		}
-		if seen[name] {
-			return fmt.Errorf("instance %q is named twice", name)
-		}
-		seen[name] = true
-	}
-	return nil
-}
-
-// HasInstance reports whether the instance is served.
-func (e *Engine) HasInstance(instance string) bool {
-	_, ok := e.instances[instance]
-	return ok
 }
 
 // table is a table as one request sees it: its key and options do not change

@@ -19,11 +19,14 @@ func (e *Engine) CreateTable(ctx context.Context, instance string, req *CreateTa
 	if err := e.limits.checkCreate(req); err != nil {
 		return err
 	}
-	if !e.HasInstance(instance) {
-		return &Error{CodeAuthFailed, "The instance is not found."}
+	if err := e.forbidReserved(&req.ReservedThroughput, false); err != nil {
+		return err
 	}
 	e.tableOps.Lock()
 	defer e.tableOps.Unlock()
+	if !e.HasInstance(instance) { // one that is being removed gets no more tables
+		return &Error{CodeAuthFailed, "The instance is not found."}
+	}
 	if err := e.admitTableOperation(); err != nil {
 		return err
 	}
@@ -304,6 +307,14 @@ func (e *Engine) DeleteTable(ctx context.Context, instance, name string) error {
 	if err := e.admitTableOperation(); err != nil {
 		return err
 	}
+	if err := e.dropTable(ctx, instance, name); err != nil {
+		return err
+	}
+	return nil
+}
+
+// dropTable drops a table and all that is kept of it. REQUIRES: tableOps is held.
+func (e *Engine) dropTable(ctx context.Context, instance, name string) *Error {
 	t, err := e.table(instance, name)
 	if err != nil {
 		return err

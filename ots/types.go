@@ -11,10 +11,6 @@ import (
 // returns for a request is an *Error; rows that fail inside a batch carry
 // their own. Methods are safe for concurrent use.
 type Service interface {
-	// HasInstance reports whether the instance exists; an unknown one is
-	// refused before anything else is looked at.
-	HasInstance(instance string) bool
-
 	CreateTable(ctx context.Context, instance string, req *CreateTableRequest) error
 	ListTable(ctx context.Context, instance string) ([]string, error)
 	DescribeTable(ctx context.Context, instance, table string) (*TableDescription, error)

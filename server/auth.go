@@ -49,8 +49,8 @@ func (x *exchange) collectFields() {
 	}
 	signature.Sort(x.fields)
 	if id := x.field(headerAccessKey); id != "" && x.duplicate != headerAccessKey {
-		if secret, ok := x.s.cfg.Credentials(id); ok {
-			x.secret = secret
+		if key, ok := x.s.cfg.Credentials(id); ok {
+			x.key = key
 		}
 	}
 }
@@ -103,13 +103,22 @@ func (x *exchange) authenticate() *ots.Error {
 	if refusal := x.checkSignDate(); refusal != nil {
 		return refusal
 	}
-	if instance := x.field(headerInstance); !x.s.cfg.Service.HasInstance(instance) {
+	instance := x.field(headerInstance)
+	service, ok := x.s.cfg.Instances(instance)
+	if !ok {
 		if !validInstanceName(instance) {
 			return refuse(ots.CodeParameterInvalid, "Invalid instance name: '%s'.", instance)
 		}
 		return refuse(ots.CodeAuthFailed, "The instance is not found.")
 	}
-	return x.checkSignature()
+	if refusal := x.checkSignature(); refusal != nil {
+		return refusal
+	}
+	if x.key.Instance != "" && x.key.Instance != instance {
+		return refuse(ots.CodeAuthFailed, "The user has no privilege to access the instance.")
+	}
+	x.service = service
+	return nil
 }
 
 func (x *exchange) checkHeaders() *ots.Error {
@@ -158,7 +167,7 @@ func (x *exchange) checkSignDate() *ots.Error {
 // checkSignature does the same work for a key that exists and for one that
 // does not.
 func (x *exchange) checkSignature() *ots.Error {
-	secret := x.secret
+	secret := x.key.Secret
 	known := secret != ""
 	if !known {
 		secret = x.s.dummy

@@ -152,6 +152,7 @@ func mutateSenders(t testing.TB, signed func() *draft, add func(string, *draft, 
 			add(fmt.Sprintf("key %q, secret %q", id, secret), good(t).set("x-ots-accesskeyid", id).sign(secret), authFailed, "The AccessKeyID does not exist.")
 		}
 	}
+	add("key of another instance", newDraft("GetRow", good(t).body).set("x-ots-accesskeyid", "other").sign("othersecret"), authFailed, "The user has no privilege to access the instance.")
 	add("key of another sender", signed().set("x-ots-accesskeyid", "other"), authFailed, "Signature mismatch.")
 	for _, name := range []string{"yourinst", "MYINST", "myinst2", "abc"} {
 		add("instance "+name, good(t).set("x-ots-instancename", name).sign(testSecret), authFailed, "The instance is not found.")

@@ -30,7 +30,8 @@ type exchange struct {
 	path      string            // as sent and signed
 	fields    []signature.Field // the x-ots-* headers, sorted
 	duplicate string            // a header that came more than once
-	secret    string            // of the sender's key; empty if there is none
+	key       AccessKey         // the sender's; without a secret if it is not known
+	service   ots.Service       // of the instance that is asked
 	authentic bool              // the signature is right
 }
 
@@ -94,7 +95,7 @@ func (x *exchange) run() (answer []byte, refusal *ots.Error) {
 	}
 	ctx, cancel := context.WithTimeout(x.r.Context(), x.s.limits.RequestTimeout)
 	defer cancel()
-	message, err := op(ctx, target{service: x.s.cfg.Service, instance: x.field(headerInstance)}, body)
+	message, err := op(ctx, target{service: x.service, instance: x.field(headerInstance)}, body)
 	if err != nil {
 		return nil, x.refusalOf(err)
 	}

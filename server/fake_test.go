@@ -53,8 +53,6 @@ type fakeService struct {
 	response any // for the next calls; an error, a func() any or a response
 }
 
-func (f *fakeService) HasInstance(instance string) bool { return instance == testInstance }
-
 func (f *fakeService) answer(response any) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -135,15 +133,15 @@ func newTestServer(t testing.TB, change func(*Config)) (*Server, *fakeService) {
 	t.Helper()
 	fake := &fakeService{}
 	cfg := Config{
-		Service: fake,
-		Credentials: func(id string) (string, bool) {
+		Instances: func(name string) (ots.Service, bool) { return fake, name == testInstance || name == "another" },
+		Credentials: func(id string) (AccessKey, bool) {
 			switch id {
 			case testKey:
-				return testSecret, true
+				return AccessKey{Secret: testSecret}, true
 			case "other":
-				return "othersecret", true
+				return AccessKey{Secret: "othersecret", Instance: "another"}, true
 			}
-			return "", false
+			return AccessKey{}, false
 		},
 		Now: testNow,
 	}

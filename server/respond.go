@@ -43,9 +43,9 @@ func (x *exchange) respond(status int, body []byte) {
 		h[fields[i].Name] = values[i : i+1 : i+1]
 	}
 	h["Content-Type"], h["Content-Length"] = values[4:5:5], values[5:6:6]
-	if x.secret != "" {
+	if x.key.Secret != "" {
 		text := signature.AppendResponse(make([]byte, 0, 256), x.path, fields[:])
-		values[6] = "OTS " + x.field(headerAccessKey) + ":" + signature.Sign(x.secret, text)
+		values[6] = "OTS " + x.field(headerAccessKey) + ":" + signature.Sign(x.key.Secret, text)
 		h["authorization"] = values[6:7:7]
 	}
 	if !x.authentic {

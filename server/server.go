@@ -32,20 +32,30 @@ import (
 	"github.com/flagstone-db/flagstone/ots"
 )
 
-// Config says what a Server serves and to whom. Service, Credentials and Now
+// Config says what a Server serves and to whom. Instances, Credentials and Now
 // are required.
 type Config struct {
-	Service ots.Service
-	// Credentials returns the secret of an access key. Secrets should be
-	// random and long: answers are signed with them as well, also those that
-	// refuse a request.
-	Credentials func(accessKeyID string) (secret string, ok bool)
+	// Instances returns the service that an instance is part of. Both it and
+	// Credentials are asked once for each request, and may answer otherwise
+	// from one request to the next.
+	Instances func(name string) (ots.Service, bool)
+	// Credentials returns an access key by its id.
+	Credentials func(accessKeyID string) (AccessKey, bool)
 	// Now is the clock that dates answers and judges the age of requests.
 	Now func() time.Time
 	// Logger gets failures and, at debug level, every request; never secrets,
 	// bodies or signatures. Nil discards.
 	Logger *slog.Logger
 	Limits Limits
+}
+
+// AccessKey is what the server knows of an access key.
+type AccessKey struct {
+	// Secret should be random and long: answers are signed with it as well,
+	// also those that refuse a request.
+	Secret string
+	// Instance is the one that the key opens; empty if it opens every one.
+	Instance string
 }
 
 // Limits bound what clients can cost. A zero field takes its default.
@@ -110,8 +120,8 @@ type Server struct {
 // New returns a Server that is ready to Serve. It fails if the configuration
 // lacks a required part or has a negative limit.
 func New(cfg Config) (*Server, error) {
-	if cfg.Service == nil || cfg.Credentials == nil || cfg.Now == nil {
-		return nil, errors.New("server: configuration lacks Service, Credentials or Now")
+	if cfg.Instances == nil || cfg.Credentials == nil || cfg.Now == nil {
+		return nil, errors.New("server: configuration lacks Instances, Credentials or Now")
 	}
 	if err := cfg.Limits.check(); err != nil {
 		return nil, err

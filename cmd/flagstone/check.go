@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/instances"
 )
 
 type checkCommand struct {
@@ -16,7 +18,7 @@ type checkCommand struct {
 
 // Help is the long help of the command.
 func (checkCommand) Help() string {
-	return `Reads the manifest, every block of every table file, and the log, and compares all of it with the checksums and with each other. Nothing is changed. Each problem is one line on standard output; the exit status is 0 if there is none.`
+	return `Reads the manifest, every block of every table file, and the log, for capacity instances too, and the registry of instances, and compares all of it with the checksums and with each other. Nothing is changed. Each problem is one line on standard output; the exit status is 0 if there is none.`
 }
 
 // Run checks the store.
@@ -26,32 +28,58 @@ func (k *checkCommand) Run(ctx context.Context, c *console) error {
 	} else if !info.IsDir() {
 		return fmt.Errorf("no store to check: %s is no directory", k.Dir)
 	}
+	problems := 0
+	if err := instances.Verify(k.Dir); err != nil {
+		problems++
+		fmt.Fprintln(c.out, oneLine(err))
+	}
+	dirs := []string{k.Dir}
+	if capacity := filepath.Join(k.Dir, instances.CapacityDir); exists(capacity) {
+		dirs = append(dirs, capacity)
+	}
+	for _, dir := range dirs {
+		n, err := k.check(ctx, c, dir)
+		if err != nil {
+			return err
+		}
+		problems += n
+	}
+	if problems > 0 {
+		return fmt.Errorf("%d problems found in %s; restore the files they name from a copy of the store", problems, k.Dir)
+	}
+	if !k.Quiet {
+		fmt.Fprintln(c.out, "no problem found")
+	}
+	return nil
+}
+
+func exists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
+}
+
+// check prints and counts the problems of one store.
+func (k *checkCommand) check(ctx context.Context, c *console, dir string) (problems int, err error) {
 	files := 0
-	report, err := flagstone.Check(ctx, k.Dir, flagstone.Seams{}, func(file string) {
+	report, err := flagstone.Check(ctx, dir, flagstone.Seams{}, func(file string) {
 		if files++; !k.Quiet {
 			fmt.Fprintf(c.err, "checking %s\n", file)
 		}
 	})
 	if errors.Is(err, flagstone.ErrLocked) {
-		return fmt.Errorf("%w; stop it first", err)
+		return 0, fmt.Errorf("%w; stop it first", err)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot check the store in %s: %w", k.Dir, err)
+		return 0, fmt.Errorf("cannot check the store in %s: %w", dir, err)
 	}
 	for _, problem := range report.Problems {
 		fmt.Fprintln(c.out, oneLine(problem))
 	}
 	if !k.Quiet {
 		fmt.Fprintf(c.out, "%s: %d tables, %d table files with %d rows and %d cells in %d bytes, %d value files with %d values in %d bytes, %d log records in %d bytes, %d files left over from a crash\n",
-			k.Dir, report.Tables, report.TableFiles, report.Rows, report.Cells, report.FileBytes,
+			dir, report.Tables, report.TableFiles, report.Rows, report.Cells, report.FileBytes,
 			report.ValueFiles, report.Values, report.ValueBytes,
 			report.LogRecords, report.LogBytes, len(report.Orphans))
 	}
-	if n := len(report.Problems); n > 0 {
-		return fmt.Errorf("%d problems found in %s; restore the files they name from a copy of the store", n, k.Dir)
-	}
-	if !k.Quiet {
-		fmt.Fprintln(c.out, "no problem found")
-	}
-	return nil
+	return len(report.Problems), nil
 }

@@ -1,11 +1,11 @@
 package main
 
-// Credentials of the endpoint: one access key, from the environment or, if it
-// is not set there, from a file in the store's directory, which is made at the
-// first start.
+// The access key of the account, which opens every instance: from the
+// environment or, if it is not set there, from a file in the store's directory,
+// which is made at the first start. Keys of single instances are in the
+// registry of package instances.
 
 import (
-	"crypto/rand"
 	"crypto/subtle"
 	"errors"
 	"fmt"
@@ -13,6 +13,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/flagstone-db/flagstone/instances"
 )
 
 const (
@@ -53,8 +55,9 @@ func loadCredentials(dir string, getenv func(string) string) (credentials, error
 
 // makeCredentials writes a random pair to a file that only its owner reads.
 func makeCredentials(name string) (credentials, error) {
-	c := credentials{id: "flagstone" + rand.Text()[:12], secret: rand.Text() + rand.Text(), fresh: true, from: name}
-	content := fmt.Sprintf("%s=%s\n%s=%s\n", envKeyID, c.id, envKeySecret, c.secret)
+	key := instances.NewKey()
+	c := credentials{id: key.ID, secret: key.Secret, fresh: true, from: name}
+	content := credentialLines(c.id, c.secret)
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return c, err
@@ -65,6 +68,11 @@ func makeCredentials(name string) (credentials, error) {
 		return c, fmt.Errorf("write %s: %w", name, err)
 	}
 	return c, nil
+}
+
+// credentialLines is an access key as files and environments have it.
+func credentialLines(id, secret string) string {
+	return fmt.Sprintf("%s=%s\n%s=%s\n", envKeyID, id, envKeySecret, secret)
 }
 
 func parseCredentials(name, content string) (credentials, error) {

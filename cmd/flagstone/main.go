@@ -2,6 +2,7 @@
 //
 //	flagstone serve     a local Table Store endpoint over a store
 //	flagstone check     verifies every file of a store
+//	flagstone instance  makes, lists and deletes instances and their access keys
 //	flagstone version   says what this binary is
 package main
 
@@ -19,9 +20,10 @@ import (
 
 // commands is the command line.
 type commands struct {
-	Serve   serveCommand   `cmd:"" help:"Serve a store to Table Store SDKs."`
-	Check   checkCommand   `cmd:"" help:"Verify every file of a store that no process has open. Exits with 1 if anything is wrong."`
-	Version versionCommand `cmd:"" help:"Print the version."`
+	Serve    serveCommand    `cmd:"" help:"Serve a store to Table Store SDKs."`
+	Check    checkCommand    `cmd:"" help:"Verify every file of a store that no process has open. Exits with 1 if anything is wrong."`
+	Instance instanceCommand `cmd:"" help:"Make, list and delete instances and their access keys, also while a server runs."`
+	Version  versionCommand  `cmd:"" help:"Print the version."`
 }
 
 // console is where a command prints.

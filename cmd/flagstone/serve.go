@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/instances/admin"
 	"github.com/flagstone-db/flagstone/ots"
 	"github.com/flagstone-db/flagstone/server"
 )
@@ -22,7 +24,7 @@ const shutdownLimit = 5 * time.Second
 type serveCommand struct {
 	Addr     string   `default:"127.0.0.1:8087" help:"Address to listen on; port 0 picks a free one."`
 	Dir      string   `default:"./flagstone-data" help:"Directory of the store; made if it does not exist." type:"path"`
-	Instance []string `default:"demo" help:"Instance name to serve; may be given several times."`
+	Instance []string `placeholder:"NAME" help:"Make this high-performance instance if it does not exist; may be given several times. The first start makes demo if none is given. See also 'flagstone instance'."`
 	Sync     string   `default:"always" enum:"always,none" help:"When a write is acknowledged: always, when it is durable; none, when it is logged in memory."`
 	Limits   string   `default:"documented" enum:"documented,current" help:"Limits of the service to apply: documented, those of the product documentation, or current, the newer ones."`
 	Rates    bool     `name:"enforce-rates" help:"Refuse table operations above 10 per second, and changes of reserved throughput within two minutes, as the service does."`
@@ -41,7 +43,9 @@ type serveCommand struct {
 func (serveCommand) Help() string {
 	return `SIZE is bytes, or 64KiB, 512MiB, 2GiB; very small values are legal.
 
-The access key is taken from FLAGSTONE_ACCESS_KEY_ID and FLAGSTONE_ACCESS_KEY_SECRET. Without them a pair is made at the first start, kept in <dir>/credentials, and shown once.
+The access key of the account, which opens every instance, is taken from FLAGSTONE_ACCESS_KEY_ID and FLAGSTONE_ACCESS_KEY_SECRET. Without them a pair is made at the first start, kept in <dir>/credentials, and shown once. 'flagstone instance key add' makes keys for one instance.
+
+Sizes are those of high-performance instances together. If there are capacity instances, these take a quarter of the memory budget and an eighth of the cache on top.
 
 When recovery is over and the server is ready it prints one line with its address. SIGINT and SIGTERM stop it in good order.`
 }
@@ -50,28 +54,37 @@ When recovery is over and the server is ready it prints one line with its addres
 func (s *serveCommand) Run(ctx context.Context, c *console) (err error) {
 	logger := s.logger(c)
 	s.limitMemory()
-	if err := ots.CheckInstances(s.Instance, s.limits()); err != nil {
-		return err
+	if len(s.Instance) > 0 {
+		if err := ots.CheckInstances(s.Instance, s.limits()); err != nil {
+			return err
+		}
 	}
 	listener, err := net.Listen("tcp", s.Addr)
 	if err != nil {
 		return fmt.Errorf("cannot listen on %s; choose another with --addr: %w", s.Addr, err)
 	}
 	defer listener.Close()
-	store, err := flagstone.Open(s.Dir, s.options(logger))
+	home, err := instances.Open(s.Dir, instances.Options{
+		Names: s.Instance, Store: s.options(logger), Limits: s.limits(), Logger: logger,
+	})
 	if err != nil {
-		return s.explain(err)
+		return explain(err, s.Dir)
 	}
-	defer func() { err = errors.Join(err, store.Close()) }()
+	defer func() { err = errors.Join(err, home.Close()) }()
 	// Last of what can fail: a key that is made now is shown now.
 	creds, err := loadCredentials(s.Dir, os.Getenv)
 	if err != nil {
 		return err
 	}
-	handler, err := s.newServer(store, creds, logger)
+	handler, err := s.newServer(home, creds, logger)
 	if err != nil {
 		return err
 	}
+	door, err := admin.Open(s.Dir, home)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeDoor(door)) }()
 	s.announce(c, listener.Addr(), creds, logger)
 	return s.serve(ctx, handler, listener, logger)
 }
@@ -83,7 +96,11 @@ func (s *serveCommand) Run(ctx context.Context, c *console) (err error) {
 func (s *serveCommand) limitMemory() {
 	const requests = 768 << 20
 	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(int64(s.MemoryBudget) + int64(s.CacheSize) + requests)
+		memory, cache := int64(s.MemoryBudget), int64(s.CacheSize)
+		// With what capacity instances may take.
+		memory += memory / instances.MemoryShare
+		cache += cache / instances.CacheShare
+		debug.SetMemoryLimit(memory + cache + requests)
 	}
 }
 
@@ -108,15 +125,19 @@ func (s *serveCommand) options(logger *slog.Logger) flagstone.Options {
 	return opts
 }
 
-// explain adds what to do to an error of Open, whose text names the file.
-func (s *serveCommand) explain(err error) error {
+// explain adds what to do to an error of opening dir, whose text names the file.
+func explain(err error, dir string) error {
 	switch {
 	case errors.Is(err, flagstone.ErrLocked):
 		return fmt.Errorf("%w; stop the other process, or choose another --dir", err)
 	case errors.Is(err, flagstone.ErrCorrupt):
-		return fmt.Errorf("%w; run 'flagstone check --dir %s' for a full list, and restore the store from a copy", err, s.Dir)
+		return fmt.Errorf("%w; run 'flagstone check --dir %s' for a full list, and restore the store from a copy", err, dir)
+	case errors.Is(err, instances.ErrCorrupt):
+		return fmt.Errorf("%w; restore it from a copy, or move it away: the tables stay, access keys of instances must be made again", err)
+	case errors.Is(err, instances.ErrQuota), errors.Is(err, instances.ErrInvalid):
+		return err
 	}
-	return fmt.Errorf("cannot open the store in %s; check that it is a directory this user may write to, or choose another --dir: %w", s.Dir, err)
+	return fmt.Errorf("cannot open the store in %s; check that it is a directory this user may write to, or choose another --dir: %w", dir, err)
 }
 
 func (s *serveCommand) limits() ots.Limits {
@@ -128,14 +149,28 @@ func (s *serveCommand) limits() ots.Limits {
 	return limits
 }
 
-func (s *serveCommand) newServer(store *flagstone.Store, creds credentials, logger *slog.Logger) (*server.Server, error) {
-	service, err := ots.New(store, ots.Options{Instances: s.Instance, Limits: s.limits(), Logger: logger})
-	if err != nil {
-		return nil, err
-	}
+func (s *serveCommand) newServer(home *instances.Home, creds credentials, logger *slog.Logger) (*server.Server, error) {
 	return server.New(server.Config{
-		Service: service, Credentials: creds.lookup, Now: time.Now, Logger: logger,
+		Instances: func(name string) (ots.Service, bool) {
+			engine, ok := home.Service(name)
+			return engine, ok
+		},
+		Credentials: func(id string) (server.AccessKey, bool) {
+			if secret, ok := creds.lookup(id); ok {
+				return server.AccessKey{Secret: secret}, true
+			}
+			key, ok := home.Key(id)
+			return server.AccessKey{Secret: key.Secret, Instance: key.Instance}, ok
+		},
+		Now: time.Now, Logger: logger,
 	})
+}
+
+// closeDoor ends administration, within limits.
+func closeDoor(door *admin.Door) error {
+	limited, cancel := context.WithTimeout(context.Background(), shutdownLimit)
+	defer cancel()
+	return door.Close(limited)
 }
 
 // announce prints the line that says the server is ready, the only one on
@@ -146,7 +181,11 @@ func (s *serveCommand) announce(c *console, addr net.Addr, creds credentials, lo
 		logger.Warn("listening beyond this machine: traffic is signed but not encrypted", "address", addr.String())
 	}
 	if creds.fresh {
-		fmt.Fprint(c.err, creds.snippet(url, s.Instance[0]))
+		name := instances.DefaultName
+		if len(s.Instance) > 0 {
+			name = s.Instance[0]
+		}
+		fmt.Fprint(c.err, creds.snippet(url, name))
 	}
 	fmt.Fprintf(c.out, "flagstone: serving %s on %s\n", s.Dir, url)
 }

@@ -17,7 +17,7 @@ func TestEveryTestThatTheCompatibilityListNamesExists(t *testing.T) {
 		t.Fatal(err)
 	}
 	tests := map[string]bool{}
-	for prefix, dir := range map[string]string{"": ".", "nodesdk.": "../nodesdk", "ots.": "../../ots", "server.": "../../server"} {
+	for prefix, dir := range map[string]string{"": ".", "nodesdk.": "../nodesdk", "ots.": "../../ots", "server.": "../../server", "instances.": "../../instances"} {
 		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(path, "_test.go") {
 				return err

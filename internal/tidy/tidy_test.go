@@ -22,8 +22,8 @@ var floors = map[string]int{
 	"partition": 4,
 	".":         5,
 	"ots":       6,
-	"server":    7,
-	"cmd":       8,
+	"server":    7, "instances": 7,
+	"cmd": 8,
 }
 
 // workshops are directories beside the house: they may import everything, and

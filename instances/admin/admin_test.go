@@ -1,0 +1,139 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	flagstone "github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/ots"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// opened makes a home with an open door, and a client of it.
+func opened(t *testing.T) (dir string, home *instances.Home, client *Client) {
+	t.Helper()
+	ctx := context.Background()
+	dir = t.TempDir()
+	home, err := instances.Open(dir, instances.Options{Store: flagstone.Options{CacheSize: 1 << 20}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	door, err := Open(dir, home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if client, err = Connect(ctx, dir); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(client.Close(), door.Close(ctx), home.Close()); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, FileName)); err == nil {
+			t.Error("the file that names the door is left")
+		}
+	})
+	return dir, home, client
+}
+
+func TestAnotherProcessChangesInstancesThroughTheDoor(t *testing.T) {
+	ctx := context.Background()
+	dir, home, client := opened(t)
+	if info, err := os.Stat(filepath.Join(dir, FileName)); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	if err := client.Create(ctx, "archive", ots.Capacity); err != nil {
+		t.Fatal(err)
+	}
+	key, err := client.AddKey(ctx, "archive")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, ok := home.Key(key.ID); !ok || got.Secret != key.Secret {
+		t.Errorf("the home has %+v, %v", got, ok)
+	}
+	infos, err := client.List(ctx)
+	if err != nil || len(infos) != 2 || infos[0].Name != "archive" || infos[0].Type != ots.Capacity || infos[0].Keys[0].ID != key.ID {
+		t.Errorf("listed %+v, %v", infos, err)
+	}
+	if err := client.RemoveKey(ctx, "archive", key.ID); err != nil {
+		t.Error(err)
+	}
+	if err := client.Delete(ctx, "archive", true); err != nil {
+		t.Error(err)
+	}
+	if _, ok := home.Service("archive"); ok {
+		t.Error("the instance is still served")
+	}
+}
+
+func TestRefusalsKeepTheirKindAndText(t *testing.T) {
+	ctx := context.Background()
+	_, home, client := opened(t)
+	for what, f := range map[string]func(Admin) error{
+		"taken name":   func(a Admin) error { return a.Create(ctx, "demo", ots.Capacity) },
+		"bad name":     func(a Admin) error { return a.Create(ctx, "9", ots.Capacity) },
+		"unknown type": func(a Admin) error { return a.Create(ctx, "abc", "") },
+		"unknown":      func(a Admin) error { return a.Delete(ctx, "a/b?c", true) },
+		"no key":       func(a Admin) error { return a.RemoveKey(ctx, "demo", "x/y") },
+	} {
+		here, there := f(home), f(client)
+		if here == nil || there == nil || here.Error() != there.Error() {
+			t.Errorf("%s: here %v, there %v", what, here, there)
+		}
+		known := false
+		for _, k := range kinds {
+			known = known || errors.Is(here, k.err) && errors.Is(there, k.err)
+		}
+		if !known {
+			t.Errorf("%s: here %v, there %v, of no common kind", what, here, there)
+		}
+	}
+}
+
+func TestNobodyGetsInWithoutTheToken(t *testing.T) {
+	_, _, client := opened(t)
+	for _, token := range []string{"", "Bearer ", "Bearer " + client.at.Token + "x", client.at.Token} {
+		r, err := http.NewRequest("GET", client.at.URL+"/instances", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", token)
+		resp, err := client.http.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusUnauthorized {
+			t.Errorf("with %q: %s", token, resp.Status)
+		}
+	}
+}
+
+func TestWhereNoServerIsNoneIsFound(t *testing.T) {
+	ctx := context.Background()
+	dir := t.TempDir()
+	if _, err := Connect(ctx, dir); !errors.Is(err, ErrNoServer) {
+		t.Errorf("no file: %v", err)
+	}
+	for what, text := range map[string]string{
+		"a killed server": `{"url":"http://127.0.0.1:1","token":"x"}`, // nobody listens on port 1
+		"half a file":     `{"url":`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, FileName), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Connect(ctx, dir); !errors.Is(err, ErrNoServer) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}

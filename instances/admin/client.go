@@ -1,0 +1,140 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/ots"
+)
+
+// ErrNoServer says that no server has the home open, or none that answers.
+var ErrNoServer = errors.New("no server answers")
+
+// Client changes a home that a server has open.
+type Client struct {
+	at   address
+	http http.Client
+}
+
+// Connect finds the server of the home in dir. The error matches ErrNoServer if
+// there is none.
+func Connect(ctx context.Context, dir string) (*Client, error) {
+	at, err := readAddress(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %w", ErrNoServer, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{at: at}
+	// The door is on this machine, whatever proxy the environment names.
+	c.http.Transport = &http.Transport{Proxy: nil}
+	limited, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if _, err := c.List(limited); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// Close ends the connection.
+func (c *Client) Close() error {
+	c.http.CloseIdleConnections()
+	return nil
+}
+
+// List is instances.Home.List.
+func (c *Client) List(ctx context.Context) (infos []instances.Info, err error) {
+	err = c.call(ctx, "GET", "/instances", nil, &infos)
+	return infos, err
+}
+
+// Create is instances.Home.Create.
+func (c *Client) Create(ctx context.Context, name string, kind ots.InstanceType) error {
+	return c.call(ctx, "POST", "/instances", createBody{Name: name, Type: kind}, nil)
+}
+
+// Delete is instances.Home.Delete.
+func (c *Client) Delete(ctx context.Context, name string, withTables bool) error {
+	path := "/instances/" + url.PathEscape(name)
+	if withTables {
+		path += "?tables=yes"
+	}
+	return c.call(ctx, "DELETE", path, nil, nil)
+}
+
+// AddKey is instances.Home.AddKey.
+func (c *Client) AddKey(ctx context.Context, instance string) (key instances.Key, err error) {
+	err = c.call(ctx, "POST", "/instances/"+url.PathEscape(instance)+"/keys", nil, &key)
+	return key, err
+}
+
+// RemoveKey is instances.Home.RemoveKey.
+func (c *Client) RemoveKey(ctx context.Context, instance, id string) error {
+	return c.call(ctx, "DELETE", "/instances/"+url.PathEscape(instance)+"/keys/"+url.PathEscape(id), nil, nil)
+}
+
+// call sends one request and decodes its answer; in and out may be nil.
+func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
+	var body io.Reader
+	if in != nil {
+		text, err := json.Marshal(in)
+		if err != nil {
+			return err
+		}
+		body = bytes.NewReader(text)
+	}
+	r, err := http.NewRequestWithContext(ctx, method, c.at.URL+path, body)
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Authorization", "Bearer "+c.at.Token)
+	resp, err := c.http.Do(r)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNoServer, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusUnauthorized {
+		return fmt.Errorf("%w: another program listens on %s", ErrNoServer, c.at.URL)
+	}
+	decoder := json.NewDecoder(resp.Body)
+	if resp.StatusCode == http.StatusOK {
+		if out == nil {
+			return nil
+		}
+		return decoder.Decode(out)
+	}
+	var p problem
+	if err := decoder.Decode(&p); err != nil {
+		return fmt.Errorf("the server answered %s", resp.Status)
+	}
+	return p.asError()
+}
+
+// remoteError is an error of the server: its text and its kind.
+type remoteError struct {
+	text string
+	kind error
+}
+
+func (e *remoteError) Error() string { return e.text }
+func (e *remoteError) Unwrap() error { return e.kind }
+
+func (p *problem) asError() error {
+	e := &remoteError{text: p.Error}
+	for _, k := range kinds {
+		if k.name == p.Kind {
+			e.kind = k.err
+		}
+	}
+	return e
+}

@@ -1,0 +1,99 @@
+package admin
+
+// This file opens and finds the door. The file that names it is written when the
+// server is ready and removed when it stops; one that a killed server has left
+// behind leads nowhere, and its token opens nothing.
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/flagstone-db/flagstone/internal/vfs"
+)
+
+// FileName is the name, in the directory of the home, of the file that says
+// where the door is.
+const FileName = "admin"
+
+// address is the content of that file.
+type address struct {
+	URL   string `json:"url"`
+	Token string `json:"token"`
+}
+
+// Door is a server's side. Close it before the home.
+type Door struct {
+	file   string
+	http   http.Server
+	served chan error
+}
+
+// Open offers the home in dir to other processes of its owner.
+func Open(dir string, home Admin) (*Door, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("no port for administration: %w", err)
+	}
+	at := address{URL: "http://" + listener.Addr().String(), Token: rand.Text() + rand.Text()}
+	d := &Door{file: filepath.Join(dir, FileName), served: make(chan error, 1)}
+	d.http = http.Server{Handler: newHandler(home, at.Token), ReadTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10}
+	if err := at.write(d.file); err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	go func() { d.served <- d.http.Serve(listener) }()
+	return d, nil
+}
+
+// Close lets nobody in any more and waits, within ctx, for those who are.
+func (d *Door) Close(ctx context.Context) error {
+	err := os.Remove(d.file)
+	if stopped := d.http.Shutdown(ctx); stopped != nil {
+		err = errors.Join(err, stopped, d.http.Close())
+	}
+	<-d.served
+	return err
+}
+
+// write replaces the file by one that only its owner can read.
+func (a *address) write(name string) error {
+	text, err := json.Marshal(a)
+	if err != nil {
+		return err
+	}
+	temp := name + ".tmp"
+	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(text, '\n'))
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return vfs.OS().Rename(temp, name)
+}
+
+// readAddress finds the door of a home. It matches fs.ErrNotExist if there is
+// none.
+func readAddress(dir string) (a address, err error) {
+	name := filepath.Join(dir, FileName)
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return a, err
+	}
+	if err := json.Unmarshal(text, &a); err != nil || a.URL == "" || a.Token == "" {
+		return a, fmt.Errorf("%s does not say where the server is: %w", name, fs.ErrNotExist)
+	}
+	return a, nil
+}

@@ -1,0 +1,120 @@
+// Package admin lets one process change the instances of a home that another
+// has open: a server opens the door, the command knocks. The door is a port of
+// the loopback interface, and whoever comes through it has read a file that only
+// the owner of the home can read.
+//
+//	handler.go  what the door offers, as HTTP with JSON
+//	door.go     the listener and the file that names it
+//	client.go   the other side
+//
+//	GET    /instances                          all of them
+//	POST   /instances                          {"name":...,"type":...}
+//	DELETE /instances/{instance}?tables=yes    also if it has tables
+//	POST   /instances/{instance}/keys          a new access key
+//	DELETE /instances/{instance}/keys/{id}
+package admin
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/ots"
+)
+
+// Admin is what can be done to a home, here (*instances.Home) or there
+// (*Client).
+type Admin interface {
+	List(ctx context.Context) ([]instances.Info, error)
+	Create(ctx context.Context, name string, kind ots.InstanceType) error
+	Delete(ctx context.Context, name string, withTables bool) error
+	AddKey(ctx context.Context, instance string) (instances.Key, error)
+	RemoveKey(ctx context.Context, instance, id string) error
+	Close() error
+}
+
+// kinds are the errors that a client can tell apart, by their name on the wire.
+var kinds = []struct {
+	name   string
+	status int
+	err    error
+}{
+	{"not-found", http.StatusNotFound, instances.ErrNotFound},
+	{"exists", http.StatusConflict, instances.ErrExists},
+	{"quota", http.StatusForbidden, instances.ErrQuota},
+	{"invalid", http.StatusBadRequest, instances.ErrInvalid},
+	{"has-tables", http.StatusConflict, instances.ErrHasTables},
+}
+
+// problem is the body of a refusal.
+type problem struct {
+	Kind  string `json:"kind,omitempty"`
+	Error string `json:"error"`
+}
+
+// createBody is the body that asks for an instance.
+type createBody struct {
+	Name string           `json:"name"`
+	Type ots.InstanceType `json:"type"`
+}
+
+// newHandler serves a home to those who know the token.
+func newHandler(home Admin, token string) http.Handler {
+	mux := http.NewServeMux()
+	handle := func(pattern string, f func(r *http.Request) (any, error)) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
+			answer(w, r, f)
+		})
+	}
+	handle("GET /instances", func(r *http.Request) (any, error) { return home.List(r.Context()) })
+	handle("POST /instances", func(r *http.Request) (any, error) {
+		var b createBody
+		if err := json.NewDecoder(r.Body).Decode(&b); err != nil {
+			return nil, errors.Join(instances.ErrInvalid, err)
+		}
+		return nil, home.Create(r.Context(), b.Name, b.Type)
+	})
+	handle("DELETE /instances/{instance}", func(r *http.Request) (any, error) {
+		// What has begun is finished, whether or not somebody waits for it.
+		ctx := context.WithoutCancel(r.Context())
+		return nil, home.Delete(ctx, r.PathValue("instance"), r.URL.Query().Get("tables") == "yes")
+	})
+	handle("POST /instances/{instance}/keys", func(r *http.Request) (any, error) {
+		return home.AddKey(r.Context(), r.PathValue("instance"))
+	})
+	handle("DELETE /instances/{instance}/keys/{id}", func(r *http.Request) (any, error) {
+		return nil, home.RemoveKey(r.Context(), r.PathValue("instance"), r.PathValue("id"))
+	})
+	want := []byte("Bearer " + token)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), want) != 1 {
+			http.Error(w, "no", http.StatusUnauthorized)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// answer writes a result or a refusal.
+func answer(w http.ResponseWriter, r *http.Request, f func(*http.Request) (any, error)) {
+	result, err := f(r)
+	status := http.StatusOK
+	if err != nil {
+		p := problem{Error: err.Error()}
+		status = http.StatusInternalServerError
+		for _, k := range kinds {
+			if errors.Is(err, k.err) {
+				p.Kind, status = k.name, k.status
+				break
+			}
+		}
+		result = p
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(result) // if the client has gone, nobody needs to know
+}

@@ -1,0 +1,229 @@
+package instances
+
+// This file makes and deletes instances and their access keys. A change is in
+// the registry, durably, before it is acted upon, and requests see it at once.
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/flagstone-db/flagstone/ots"
+)
+
+// KeysPerInstance is how many access keys an instance may have: two, so that a
+// new one can be handed out before the old one is taken away.
+const KeysPerInstance = 2
+
+// Errors that callers tell apart.
+var (
+	ErrNotFound  = errors.New("not found")
+	ErrExists    = errors.New("exists already")
+	ErrQuota     = errors.New("quota exhausted")
+	ErrInvalid   = errors.New("invalid")
+	ErrHasTables = errors.New("has tables")
+
+	errClosed = errors.New("the home of instances is closed")
+)
+
+// Info describes an instance.
+type Info struct {
+	Name          string           `json:"name"`
+	Type          ots.InstanceType `json:"type"`
+	CreatedMillis int64            `json:"created_millis"`
+	Tables        int              `json:"tables"`
+	Bytes         int64            `json:"bytes"` // about what its tables take, in memory and on disk
+	Keys          []KeyInfo        `json:"keys"`
+}
+
+// KeyInfo is what is shown of an access key.
+type KeyInfo struct {
+	ID            string `json:"id"`
+	CreatedMillis int64  `json:"created_millis"`
+}
+
+// List describes all instances, by name.
+func (h *Home) List(ctx context.Context) ([]Info, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return nil, errClosed
+	}
+	infos := []Info{}
+	for _, in := range h.registry.Instances {
+		if in.Deleting {
+			continue
+		}
+		info := Info{Name: in.Name, Type: in.Type, CreatedMillis: in.CreatedMillis, Keys: []KeyInfo{}}
+		for _, k := range in.Keys {
+			info.Keys = append(info.Keys, KeyInfo{ID: k.ID, CreatedMillis: k.CreatedMillis})
+		}
+		var err error
+		if info.Tables, info.Bytes, err = h.rooms[in.Type].engine.Usage(ctx, in.Name); err != nil {
+			return nil, err
+		}
+		infos = append(infos, info)
+	}
+	return infos, nil
+}
+
+// Create makes an instance, which can be used when the call returns. Errors
+// match ErrInvalid, ErrExists or ErrQuota, or are those of the store.
+func (h *Home) Create(_ context.Context, name string, kind ots.InstanceType) error {
+	if err := ots.CheckInstanceName(name, h.opts.Limits); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	if kind != ots.HighPerformance && kind != ots.Capacity {
+		return fmt.Errorf("%w: instance type %q, want %s or %s", ErrInvalid, kind, ots.HighPerformance, ots.Capacity)
+	}
+	return h.change(func(r *registry) error {
+		switch in := r.find(name); {
+		case in != nil && in.Deleting:
+			return fmt.Errorf("%w: instance %q is being deleted", ErrExists, name)
+		case in != nil:
+			return fmt.Errorf("%w: instance %q, of type %s", ErrExists, name, in.Type)
+		case len(r.Instances) >= h.opts.Limits.Instances:
+			return fmt.Errorf("%w: the number of instances cannot exceed %d", ErrQuota, h.opts.Limits.Instances)
+		}
+		if _, err := h.room(kind); err != nil { // before it is promised
+			return err
+		}
+		r.add(&record{Name: name, Type: kind, CreatedMillis: h.now()})
+		return nil
+	}, func() error { return h.serve(h.registry.find(name)) })
+}
+
+// Delete removes an instance, its access keys and, if withTables is set, its
+// tables; else it must have none (ErrHasTables). Requests for it are refused
+// from the beginning of the deletion on.
+func (h *Home) Delete(ctx context.Context, name string, withTables bool) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return errClosed
+	}
+	in := h.registry.find(name)
+	if in == nil {
+		return fmt.Errorf("%w: instance %q", ErrNotFound, name)
+	}
+	if engine := h.rooms[in.Type].engine; !in.Deleting && !withTables {
+		if n, _, err := engine.Usage(ctx, name); err != nil {
+			return err
+		} else if n > 0 {
+			return fmt.Errorf("%w: instance %q has %d tables", ErrHasTables, name, n)
+		}
+	}
+	next := h.registry.clone()
+	marked := next.find(name)
+	marked.Deleting, marked.Keys = true, nil
+	if err := next.save(h.dir); err != nil {
+		return err
+	}
+	h.registry = next
+	h.publish()
+	return h.finishDelete(ctx, marked)
+}
+
+// finishDelete drops the tables of an instance that is marked, and forgets it.
+// If that fails, it is tried again when the home is opened, or by Delete.
+// REQUIRES: mu is held.
+func (h *Home) finishDelete(ctx context.Context, in *record) error {
+	r, err := h.room(in.Type)
+	if err != nil {
+		return err
+	}
+	if r.engine == nil { // nothing else is of its type
+		if err := h.serve(&record{Name: in.Name, Type: in.Type}); err != nil {
+			return err
+		}
+	}
+	if err := r.engine.RemoveInstance(ctx, in.Name); err != nil {
+		return fmt.Errorf("the deletion of instance %q is not complete, delete it again: %w", in.Name, err)
+	}
+	next := h.registry.clone()
+	next.Instances = slices.DeleteFunc(next.Instances, func(o *record) bool { return o.Name == in.Name })
+	if err := next.save(h.dir); err != nil {
+		return err
+	}
+	h.registry = next
+	h.publish()
+	h.opts.Logger.Info("instance deleted", "instance", in.Name)
+	return nil
+}
+
+// AddKey makes an access key for an instance, which is good at once; it is the
+// only time that the secret is shown. Errors match ErrNotFound or ErrQuota.
+func (h *Home) AddKey(_ context.Context, instance string) (Key, error) {
+	key := NewKey()
+	err := h.change(func(r *registry) error {
+		in, err := r.served(instance)
+		if err != nil {
+			return err
+		}
+		if len(in.Keys) >= KeysPerInstance {
+			return fmt.Errorf("%w: instance %q has %d access keys; remove the one that is not used any more", ErrQuota, instance, len(in.Keys))
+		}
+		key.CreatedMillis = h.now()
+		in.Keys = append(in.Keys, key)
+		return nil
+	}, nil)
+	return key, err
+}
+
+// RemoveKey takes an access key away: the next request that is signed with it
+// is refused. Errors match ErrNotFound.
+func (h *Home) RemoveKey(_ context.Context, instance, id string) error {
+	return h.change(func(r *registry) error {
+		in, err := r.served(instance)
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(in.Keys, func(k Key) bool { return k.ID == id })
+		if i < 0 {
+			return fmt.Errorf("%w: instance %q has no access key %q", ErrNotFound, instance, id)
+		}
+		in.Keys = slices.Delete(in.Keys, i, i+1)
+		return nil
+	}, nil)
+}
+
+// NewKey makes an access key that cannot be guessed.
+func NewKey() Key {
+	return Key{ID: "flagstone" + rand.Text()[:12], Secret: rand.Text() + rand.Text()}
+}
+
+// served returns the record of an instance that is not being deleted.
+func (r *registry) served(name string) (*record, error) {
+	in := r.find(name)
+	if in == nil || in.Deleting {
+		return nil, fmt.Errorf("%w: instance %q", ErrNotFound, name)
+	}
+	return in, nil
+}
+
+// change edits a copy of the registry, saves it, and lets requests see it after
+// then has done what it takes; then may be nil.
+func (h *Home) change(edit func(*registry) error, then func() error) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return errClosed
+	}
+	next := h.registry.clone()
+	if err := edit(next); err != nil {
+		return err
+	}
+	if err := next.save(h.dir); err != nil {
+		return err
+	}
+	h.registry = next
+	if then != nil {
+		if err := then(); err != nil {
+			return err
+		}
+	}
+	h.publish()
+	return nil
+}

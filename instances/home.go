@@ -1,0 +1,273 @@
+package instances
+
+// This file opens the stores of a directory and finds instances and keys for
+// requests, which costs them no lock.
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	flagstone "github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/ots"
+)
+
+const (
+	// DefaultName is the instance that a new home has if no other is asked for.
+	DefaultName = "demo"
+	// CapacityDir is the directory, within that of the home, of the store of
+	// capacity instances.
+	CapacityDir = "capacity"
+
+	// MemoryShare and CacheShare are the parts of the memory budget and of the
+	// block cache that the store of capacity instances takes on top.
+	MemoryShare = 4
+	CacheShare  = 8
+)
+
+// Options configure a Home.
+type Options struct {
+	// Names of instances that are made, as high-performance ones, if they do not
+	// exist. A new home with none of them gets DefaultName.
+	Names []string
+	// Store is how the store of high-performance instances is opened; that of
+	// the capacity instances is derived from it.
+	Store flagstone.Options
+	// Limits of requests, and of the number of instances.
+	Limits ots.Limits
+	// Logger receives events. Nil discards.
+	Logger *slog.Logger
+}
+
+// Home is an open directory of instances. Its methods are safe for concurrent
+// use.
+type Home struct {
+	dir  string
+	opts Options
+
+	mu       sync.Mutex // held while something changes
+	registry *registry
+	rooms    map[ots.InstanceType]*room
+	closed   bool
+
+	view atomic.Pointer[view] // replaced as a whole
+}
+
+// room is a store with the instances of one type.
+type room struct {
+	store  *flagstone.Store
+	engine *ots.Engine // nil while there is no instance of the type
+}
+
+// view is what requests look things up in.
+type view struct {
+	engines map[string]*ots.Engine
+	keys    map[string]InstanceKey
+}
+
+// InstanceKey is an access key and the instance that it opens.
+type InstanceKey struct {
+	Key
+	Instance string
+}
+
+// Open opens the home in dir and makes one if there is none. Deletions of
+// instances that a crash interrupted are finished. Errors of the store are
+// those of flagstone.Open.
+func Open(dir string, opts Options) (*Home, error) {
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opts.Limits == (ots.Limits{}) {
+		opts.Limits = ots.Documented()
+	}
+	if len(opts.Names) > 0 {
+		if err := ots.CheckInstances(opts.Names, opts.Limits); err != nil {
+			return nil, err
+		}
+	}
+	h := &Home{dir: dir, opts: opts, rooms: make(map[ots.InstanceType]*room)}
+	if err := h.open(); err != nil {
+		return nil, errors.Join(err, h.Close())
+	}
+	return h, nil
+}
+
+func (h *Home) open() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	// The lock of this store is that of the whole home.
+	if _, err := h.room(ots.HighPerformance); err != nil {
+		return err
+	}
+	if err := h.register(); err != nil {
+		return err
+	}
+	for _, in := range h.registry.Instances {
+		if err := h.serve(in); err != nil {
+			return err
+		}
+	}
+	h.publish()
+	h.reportStrays()
+	for _, in := range h.registry.clone().Instances {
+		if in.Deleting {
+			if err := h.finishDelete(context.Background(), in); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// register loads the registry, with the instances that were asked for.
+func (h *Home) register() error {
+	r, found, err := loadRegistry(h.dir)
+	if err != nil {
+		return err
+	}
+	names, changed := h.opts.Names, !found
+	if !found && len(names) == 0 {
+		names = []string{DefaultName}
+	}
+	for _, name := range names {
+		switch in := r.find(name); {
+		case in == nil:
+			r.add(&record{Name: name, Type: ots.HighPerformance, CreatedMillis: h.now()})
+			changed = true
+		case in.Deleting:
+			return fmt.Errorf("%w: instance %q is still being deleted; start without it once", ErrInvalid, name)
+		}
+	}
+	if n := len(r.Instances); n > h.opts.Limits.Instances {
+		return fmt.Errorf("%w: %d instances, at most %d are allowed; name fewer, or delete one with 'flagstone instance delete'", ErrQuota, n, h.opts.Limits.Instances)
+	}
+	if changed {
+		if err := r.save(h.dir); err != nil {
+			return err
+		}
+	}
+	h.registry = r
+	return nil
+}
+
+func (r *registry) add(in *record) {
+	r.Instances = append(r.Instances, in)
+	slices.SortFunc(r.Instances, func(a, b *record) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+// now is the time of the store, which tests control.
+func (h *Home) now() int64 { return h.rooms[ots.HighPerformance].store.WallMillis() }
+
+// room returns the store of a type, which it opens or makes. REQUIRES: mu is held.
+func (h *Home) room(kind ots.InstanceType) (*room, error) {
+	if r := h.rooms[kind]; r != nil {
+		return r, nil
+	}
+	dir, opts := h.dir, h.opts.Store
+	if kind == ots.Capacity {
+		dir, opts = filepath.Join(dir, CapacityDir), capacityOptions(opts)
+	}
+	store, err := flagstone.Open(dir, opts)
+	if err != nil {
+		return nil, err
+	}
+	r := &room{store: store}
+	h.rooms[kind] = r
+	return r, nil
+}
+
+// capacityOptions gives up memory and the speed of reads for space: blocks are
+// compressed harder, and fewer of them are kept uncompressed.
+func capacityOptions(o flagstone.Options) flagstone.Options {
+	const mib = 1 << 20
+	if o.MemoryBudget == 0 {
+		o.MemoryBudget = 256 * mib
+	}
+	if o.CacheSize == 0 {
+		o.CacheSize = 256 * mib
+	}
+	o.Compression = flagstone.CompressionZstd
+	o.MemoryBudget = max(o.MemoryBudget/MemoryShare, 1)
+	o.CacheSize = max(o.CacheSize/CacheShare, 1)
+	return o
+}
+
+// serve lets an instance's store answer for it. REQUIRES: mu is held.
+func (h *Home) serve(in *record) error {
+	r, err := h.room(in.Type)
+	switch {
+	case err != nil:
+		return err
+	case in.Deleting:
+		return nil
+	case r.engine != nil:
+		return r.engine.AddInstance(in.Name)
+	}
+	r.engine, err = ots.New(r.store, ots.Options{
+		Instances: []string{in.Name}, Type: in.Type, Limits: h.opts.Limits, Logger: h.opts.Logger,
+	})
+	return err
+}
+
+// publish makes the registry what requests see. REQUIRES: mu is held.
+func (h *Home) publish() {
+	v := &view{engines: make(map[string]*ots.Engine), keys: make(map[string]InstanceKey)}
+	for _, in := range h.registry.Instances {
+		if in.Deleting {
+			continue
+		}
+		v.engines[in.Name] = h.rooms[in.Type].engine
+		for _, k := range in.Keys {
+			v.keys[k.ID] = InstanceKey{Key: k, Instance: in.Name}
+		}
+	}
+	h.view.Store(v)
+}
+
+// reportStrays names instances that have tables and are not registered: they
+// were served by name before there was a registry.
+func (h *Home) reportStrays() {
+	reported := map[string]bool{}
+	for _, t := range h.rooms[ots.HighPerformance].store.Tables() {
+		name, _, ok := strings.Cut(t.Name(), "/")
+		if ok && h.registry.find(name) == nil && !reported[name] {
+			reported[name] = true
+			h.opts.Logger.Warn("an instance has tables and is not served; create it to see them", "instance", name)
+		}
+	}
+}
+
+// Service returns what serves an instance.
+func (h *Home) Service(instance string) (*ots.Engine, bool) {
+	e, ok := h.view.Load().engines[instance]
+	return e, ok
+}
+
+// Key returns an access key by its id. Ids are no secrets.
+func (h *Home) Key(id string) (InstanceKey, bool) {
+	k, ok := h.view.Load().keys[id]
+	return k, ok
+}
+
+// Close closes the stores. It can be called again.
+func (h *Home) Close() (err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
+	// The one whose lock protects the registry goes last.
+	for _, kind := range []ots.InstanceType{ots.Capacity, ots.HighPerformance} {
+		if r := h.rooms[kind]; r != nil {
+			err = errors.Join(err, r.store.Close())
+			delete(h.rooms, kind)
+		}
+	}
+	return err
+}

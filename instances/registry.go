@@ -1,0 +1,163 @@
+package instances
+
+// This file reads and writes the registry, the file that remembers instances
+// and their access keys. Whoever has the store of the directory open, and with
+// it its lock, may write it; it is replaced as a whole. It holds secrets, so
+// only its owner may read it.
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/ots"
+)
+
+// RegistryName is the registry's name in the directory of the store.
+const RegistryName = "instances"
+
+const (
+	registryTemp = RegistryName + ".tmp"
+	// registryVersion is the newest version that this code reads, and the one
+	// that it writes.
+	registryVersion = 1
+	registryMagic   = "flagstone-instances"
+)
+
+// ErrCorrupt reports a registry that cannot be believed.
+var ErrCorrupt = errors.New("the registry of instances is damaged")
+
+// registry is the content of the file.
+type registry struct {
+	Instances []*record `json:"instances"` // by name
+}
+
+// record is one instance.
+type record struct {
+	Name string           `json:"name"`
+	Type ots.InstanceType `json:"type"`
+	// CreatedMillis is when it was made, since the epoch; 0 if that is not known.
+	CreatedMillis int64 `json:"created_millis"`
+	Keys          []Key `json:"keys,omitempty"`
+	// Deleting: its tables are being dropped, and it is nobody's any more.
+	Deleting bool `json:"deleting,omitempty"`
+}
+
+// Key is an access key of one instance.
+type Key struct {
+	ID            string `json:"id"`
+	Secret        string `json:"secret"`
+	CreatedMillis int64  `json:"created_millis"`
+}
+
+// encode returns the bytes of the file: a line with name, version and checksum
+// of the rest, and the rest.
+func (r *registry) encode() []byte {
+	body, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		panic(fmt.Sprintf("instances: the registry does not encode: %v", err)) // plain data always does
+	}
+	body = append(body, '\n')
+	return append(fmt.Appendf(nil, "%s %d %016x\n", registryMagic, registryVersion, xxhash.Sum64(body)), body...)
+}
+
+// decodeRegistry reads what encode wrote. Errors match ErrCorrupt, but for that
+// of a newer version.
+func decodeRegistry(content []byte) (*registry, error) {
+	line, body, _ := strings.Cut(string(content), "\n")
+	var version int
+	var sum uint64
+	if n, _ := fmt.Sscanf(line, registryMagic+" %d %016x", &version, &sum); n < 1 {
+		return nil, fmt.Errorf("%w: it does not begin with %q, a version and a checksum", ErrCorrupt, registryMagic)
+	}
+	if version < 1 || version > registryVersion {
+		return nil, fmt.Errorf("the registry of instances has version %d, this program reads up to %d", version, registryVersion)
+	}
+	if xxhash.Sum64String(body) != sum {
+		return nil, fmt.Errorf("%w: it does not fit its checksum", ErrCorrupt)
+	}
+	r := new(registry)
+	if err := json.Unmarshal([]byte(body), r); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	for _, in := range r.Instances {
+		if in == nil || in.Type != ots.HighPerformance && in.Type != ots.Capacity {
+			return nil, fmt.Errorf("%w: an instance is neither of type %s nor %s", ErrCorrupt, ots.HighPerformance, ots.Capacity)
+		}
+	}
+	return r, nil
+}
+
+// Verify checks the registry of a directory, if there is one.
+func Verify(dir string) error {
+	_, _, err := loadRegistry(dir)
+	return err
+}
+
+// loadRegistry reads the registry of a directory. found is false if there is
+// none.
+func loadRegistry(dir string) (r *registry, found bool, err error) {
+	name := filepath.Join(dir, RegistryName)
+	content, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return new(registry), false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	if r, err = decodeRegistry(content); err != nil {
+		return nil, false, fmt.Errorf("%s: %w", name, err)
+	}
+	return r, true, nil
+}
+
+// save replaces the registry of a directory: at any moment there is the old one
+// or the new one.
+func (r *registry) save(dir string) error {
+	temp := filepath.Join(dir, registryTemp)
+	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(r.encode())
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", temp, err)
+	}
+	disk := vfs.OS()
+	if err := disk.Rename(temp, filepath.Join(dir, RegistryName)); err != nil {
+		return err
+	}
+	return disk.SyncDir(dir)
+}
+
+// find returns the record of an instance, also of one that is being deleted.
+func (r *registry) find(name string) *record {
+	for _, in := range r.Instances {
+		if in.Name == name {
+			return in
+		}
+	}
+	return nil
+}
+
+// clone makes a copy to be changed, so that a change that cannot be saved has
+// not happened.
+func (r *registry) clone() *registry {
+	c := &registry{Instances: make([]*record, len(r.Instances))}
+	for i, in := range r.Instances {
+		copied := *in
+		copied.Keys = append([]Key(nil), in.Keys...)
+		c.Instances[i] = &copied
+	}
+	return c
+}
