@@ -120,5 +120,11 @@ func (s *Store) apply(ctx context.Context, b *Batch) (Commit, error) {
 	}
 	b.stripes = s.latches.lockAll(b.stripes)
 	defer s.latches.unlockAll(b.stripes)
+	for i := range b.write.entries {
+		from := b.write.entries[i].from
+		if err := s.transactions.admits(from.table, from.change.Key); err != nil {
+			return Commit{}, err
+		}
+	}
 	return s.write(ctx, &b.write)
 }

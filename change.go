@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -19,8 +20,11 @@ import (
 type RowChange struct {
 	table  *Table
 	change row.Change
-	err    error     // the first mistake that nothing undoes
-	bad    []badCell // mistakes that a delete of the row or of the column undoes
+	// written is what the transaction has written that the change is part of; nil
+	// if it is part of none.
+	written *memtable.Memtable
+	err     error     // the first mistake that nothing undoes
+	bad     []badCell // mistakes that a delete of the row or of the column undoes
 }
 
 // badCell is a cell that was refused.
@@ -33,7 +37,7 @@ type badCell struct {
 func (c *RowChange) init(t *Table, key []row.Value) {
 	c.change.Reset()
 	c.bad = c.bad[:0]
-	c.table, c.change.Table = t, t.id
+	c.table, c.change.Table, c.written = t, t.id, nil
 	c.change.Key, c.err = t.encodeKey(c.change.Key, key)
 }
 
@@ -177,7 +181,7 @@ func (c *RowChange) addTrim(m *row.Mutation, cells []row.Cell) error {
 		}
 		if visible == nil {
 			var err error
-			if visible, maxVersions, err = c.table.visibleVersions(m.Key, cells[i].Column); err != nil {
+			if visible, maxVersions, err = c.table.visibleVersions(m.Key, cells[i].Column, c.written); err != nil {
 				return err
 			}
 		}

@@ -98,21 +98,36 @@ func (w *write) reset() {
 // the caller holds.
 func (s *Store) write(ctx context.Context, w *write) (Commit, error) {
 	micros := s.issued.nowMicros()
-	now := micros / 1000
+	for i := range w.entries {
+		if err := w.entries[i].prepare(micros / 1000); err != nil {
+			return Commit{}, err
+		}
+	}
+	return s.commit(ctx, w, micros)
+}
+
+// prepare checks a change that is made now and works out what is to be written.
+// REQUIRES: nobody else can change the row.
+func (e *entry) prepare(now int64) (err error) {
+	if err := e.from.check(now); err != nil {
+		return err
+	}
+	if e.change, err = e.from.withTrims(); err != nil {
+		return err
+	}
+	e.size = memtable.EstimateSize(e.change)
+	return nil
+}
+
+// commit orders and applies prepared changes. Several of one row are applied one
+// after the other. They are dated micros, microseconds, or later.
+func (s *Store) commit(ctx context.Context, w *write, micros int64) (Commit, error) {
 	var size int64
 	for i := range w.entries {
 		e := &w.entries[i]
-		if err := e.from.check(now); err != nil {
-			return Commit{}, err
-		}
-		var err error
-		if e.change, err = e.from.withTrims(); err != nil {
-			return Commit{}, err
-		}
 		if err := w.batch.Add(e.change); err != nil {
 			return Commit{}, fmt.Errorf("%w: table %q: %w", ErrInvalid, e.from.table.name, err)
 		}
-		e.size = memtable.EstimateSize(e.change)
 		size += e.size
 	}
 	w.micros = micros

@@ -31,6 +31,17 @@ var (
 	ErrNoSpace = errors.New("flagstone: no space left on the disk")
 	// ErrLocked: another process, or another Store of this one, has it open.
 	ErrLocked = errors.New("flagstone: the store is in use")
+	// ErrConflict: a transaction holds the partition key. Nothing was written;
+	// when that transaction has ended the write may be tried again.
+	ErrConflict = errors.New("flagstone: the partition key is held by a transaction")
+	// ErrTransactionEnded: the transaction was committed or aborted, or has
+	// outlived its Lifetime.
+	ErrTransactionEnded = errors.New("flagstone: the transaction has ended")
+	// ErrTransactionMemory: open transactions together hold as much as they may,
+	// a quarter of Options.MemoryBudget.
+	ErrTransactionMemory = errors.New("flagstone: open transactions hold too much memory")
+	// ErrOutOfPartition: a row of another partition key than the transaction's.
+	ErrOutOfPartition = errors.New("flagstone: a row outside of the transaction's partition key")
 	// ErrNotStore: the directory holds no store, or files of something else.
 	ErrNotStore = errors.New("flagstone: not a store")
 )

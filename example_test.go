@@ -2,9 +2,11 @@ package flagstone_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"os"
+	"time"
 
 	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/row"
@@ -85,6 +87,36 @@ func ExampleStore_Apply() {
 	// Output:
 	// a -10
 	// b 10
+}
+
+// A transaction reads and changes rows of one partition key over several calls,
+// and is applied as a whole.
+func ExampleTable_Begin() {
+	store, table := exampleTable()
+	defer store.Close()
+	ctx := context.Background()
+
+	tx, err := table.Begin(ctx, row.String("account"), flagstone.TransactionOptions{Lifetime: time.Minute})
+	check(err)
+	defer tx.Abort() // does nothing once it is committed
+	deposit := func(r *flagstone.RowTx) error {
+		r.Put("balance", store.NowMillis(), row.Integer(10))
+		return nil
+	}
+	check(tx.Update(flagstone.Key("account"), deposit))
+	fmt.Println(errors.Is(table.Update(ctx, flagstone.Key("account"), deposit), flagstone.ErrConflict))
+
+	r, err := tx.Get(ctx, flagstone.Key("account"), flagstone.ReadOptions{})
+	check(err)
+	fmt.Println(r.Value("balance"))
+	r, err = table.Get(ctx, flagstone.Key("account"), flagstone.ReadOptions{}) // what others see
+	check(err)
+	fmt.Println(r == nil)
+	check(tx.Commit(ctx))
+	// Output:
+	// true
+	// 10 true
+	// true
 }
 
 func exampleTable() (*flagstone.Store, *flagstone.Table) {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/row"
@@ -124,18 +125,18 @@ func (t *Table) getInto(key []row.Value, opts *ReadOptions, l *lookup, r *Row) (
 	if err := r.reset(l.key, t.columns); err != nil {
 		return false, err
 	}
-	return t.readRow(r, opts, l, false)
+	return t.readRow(r, opts, l, false, nil)
 }
 
 // getEncoded reads a row by its encoded key at the newest applied state,
-// durable or not.
-func (t *Table) getEncoded(key []byte, opts *ReadOptions) (*Row, error) {
+// durable or not, and what a transaction has written above it, if not nil.
+func (t *Table) getEncoded(key []byte, opts *ReadOptions, written *memtable.Memtable) (*Row, error) {
 	l := lookups.Get().(*lookup)
 	defer l.give()
 	if err := l.row.reset(key, t.columns); err != nil {
 		return nil, err
 	}
-	found, err := t.readRow(&l.row, opts, l, true)
+	found, err := t.readRow(&l.row, opts, l, true, written)
 	if err != nil || !found {
 		return nil, err
 	}
@@ -143,8 +144,9 @@ func (t *Table) getEncoded(key []byte, opts *ReadOptions) (*Row, error) {
 }
 
 // readRow reads the cells of the row whose key r has, at the options' snapshot,
-// at the newest visible state, or, with undurable, at the newest applied state.
-func (t *Table) readRow(r *Row, opts *ReadOptions, l *lookup, undurable bool) (exists bool, err error) {
+// at the newest visible state, or, with undurable, at the newest applied state,
+// above which lies what a transaction has written, if not nil.
+func (t *Table) readRow(r *Row, opts *ReadOptions, l *lookup, undurable bool, written *memtable.Memtable) (exists bool, err error) {
 	sel, err := opts.selection(&l.columns)
 	if err != nil {
 		return false, err
@@ -165,6 +167,7 @@ func (t *Table) readRow(r *Row, opts *ReadOptions, l *lookup, undurable bool) (e
 	if !known {
 		return false, fmt.Errorf("%w: %q", ErrTableNotFound, t.name)
 	}
+	g.Above(written)
 	reader, err := g.Seek(r.rowKey, view, sel)
 	if err == nil {
 		exists = r.read(reader, opts.MaxColumns)
@@ -202,9 +205,10 @@ func (t *Table) view(sn *Snapshot, undurable bool) (mvcc.View, bool) {
 }
 
 // visibleVersions returns the versions of a column that the newest applied
-// state shows, newest first, and the table's limit of versions. Cells that a reader's clock hides but that are not
-// beyond the expiry watermark count: the answer does not depend on the clock.
-func (t *Table) visibleVersions(key, column []byte) (versions []int64, limit int, err error) {
+// state shows, and what a transaction has written above it, newest first, and
+// the table's limit of versions. Cells that a reader's clock hides but that are
+// not beyond the expiry watermark count: the answer does not depend on the clock.
+func (t *Table) visibleVersions(key, column []byte, written *memtable.Memtable) (versions []int64, limit int, err error) {
 	meta := t.meta()
 	if meta == nil {
 		return nil, 0, fmt.Errorf("%w: %q was dropped", ErrTableNotFound, t.name)
@@ -213,6 +217,7 @@ func (t *Table) visibleVersions(key, column []byte) (versions []int64, limit int
 	g := t.partitions().Find(key).NewGetter()
 	defer g.Close()
 	view := mvcc.View{Seq: mvccLatest, MaxVersions: limit, Cutoff: meta.Watermark}
+	g.Above(written)
 	reader, err := g.Seek(key, view, mvcc.Selection{Columns: [][]byte{column}})
 	if err == nil {
 		for reader.NextCell() {
@@ -260,7 +265,8 @@ type Rows struct {
 	ctx      context.Context
 	table    *Table
 	snapshot *Snapshot
-	own      bool // the snapshot ends with the scan
+	own      bool         // the snapshot ends with the scan
+	within   *Transaction // that the scan is part of; nil if of none
 	sel      mvcc.Selection
 	columns  [][]byte // of sel
 	view     mvcc.View
@@ -334,11 +340,13 @@ func (r *Rows) init(start, end []row.Value, opts *ScanOptions) (err error) {
 // needs no snapshot to keep anything alive: what it pins is all it will read.
 func (r *Rows) pinOnly(tree *partition.Tree) error {
 	t := r.table
-	r.it = tree.NewIterator()
+	if r.it = tree.NewIterator(); r.within != nil {
+		r.it.Above(r.within.written)
+	}
 	err := t.gone()
 	if err == nil {
 		known := false
-		if r.view, known = t.view(nil, false); !known {
+		if r.view, known = t.view(nil, r.within != nil); !known {
 			err = fmt.Errorf("%w: %q", ErrTableNotFound, t.name)
 		}
 	}
@@ -349,6 +357,49 @@ func (r *Rows) pinOnly(tree *partition.Tree) error {
 	r.reader.Reset(r.it, r.view, r.sel)
 	r.before = true
 	return nil
+}
+
+// initWithin is init for a scan in a transaction. It reads one tree, that of the
+// partition key, at the newest applied state, as the transaction's other reads do.
+func (r *Rows) initWithin(start, end []row.Value, opts *ScanOptions) (err error) {
+	t, tx := r.table, r.within
+	if opts.Snapshot != nil {
+		return errSnapshotWithin
+	}
+	if r.sel, err = opts.selection(&r.columns); err != nil {
+		return err
+	}
+	if r.low, r.high, err = t.scanBounds(start, end, opts.Reverse); err != nil {
+		return err
+	}
+	if opts.Reverse {
+		start, end = end, start
+	}
+	if len(start) == 0 {
+		r.low = tx.prefix
+	}
+	if len(end) == 0 {
+		r.high = tx.end
+	}
+	if bytes.Compare(r.low, tx.prefix) < 0 || bytes.Compare(r.high, tx.end) > 0 {
+		return fmt.Errorf("%w: table %q", ErrOutOfPartition, t.name)
+	}
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if err := tx.usable(); err != nil {
+		return err
+	}
+	return r.pinOnly(t.partitions().Find(tx.prefix))
+}
+
+// gone returns why what was read must not be taken for an answer.
+func (r *Rows) gone() error {
+	if r.within != nil {
+		if over := r.within.over.Load(); over != nil {
+			return *over
+		}
+	}
+	return r.table.gone()
 }
 
 // scanBounds encodes the bounds of a scan as low <= key < high. A reverse scan
@@ -392,6 +443,12 @@ func (r *Rows) Next() bool {
 		if err := r.reader.Error(); err != nil {
 			r.fail(err)
 			return false
+		}
+		if r.within != nil { // what came after it may be in what was read
+			if err := r.gone(); err != nil {
+				r.fail(err)
+				return false
+			}
 		}
 		if exists {
 			r.fail(r.row.fetch(r.table.store.files))

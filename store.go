@@ -44,10 +44,12 @@ type Store struct {
 	latches   latches
 	pipeline  pipeline
 	snapshots snapshots
-	memory    memory
-	work      work
-	pacer     pacer
-	stalled   atomic.Int64 // nanoseconds by which writers were held back
+	// transactions are those that are open.
+	transactions transactions
+	memory       memory
+	work         work
+	pacer        pacer
+	stalled      atomic.Int64 // nanoseconds by which writers were held back
 
 	// merges is held, shared, while the outcome of a merge is committed; a
 	// change of table options takes it alone.
@@ -187,6 +189,7 @@ func (s *Store) prepare() {
 	s.purge = newPurgeClock(s.clock, s.state().IssuedMillis, s.opts.Logger)
 	s.snapshots.open = make(map[*Snapshot]struct{})
 	s.memory.init(s.opts.MemoryBudget)
+	s.transactions.init(s.opts.MemoryBudget)
 	s.work.init()
 	s.env = &partition.Env{
 		Work: &partition.Work{},
@@ -266,7 +269,7 @@ func (s *Store) NowMillis() int64 { return s.issued.now() }
 func (s *Store) WallMillis() int64 { return s.clock.NowMillis() }
 
 // Close makes everything that was written durable and closes the store. Writes
-// that are under way fail or finish; scans and snapshots must have been closed.
+// that are under way fail or finish, transactions are aborted; scans and snapshots must have been closed.
 func (s *Store) Close() error {
 	s.pipeline.order.Lock() // no write is half way into the log
 	closed := s.closed.Swap(true)
@@ -279,6 +282,9 @@ func (s *Store) Close() error {
 		err = s.syncLog()
 	}
 	close(s.closing)
+	for _, tx := range s.transactions.all() {
+		tx.terminate(ErrClosed)
+	}
 	s.work.stop()
 	return errors.Join(err, s.releaseAll())
 }

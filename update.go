@@ -27,10 +27,13 @@ func (tx *RowTx) Get(opts ReadOptions) (*Row, error) {
 		return nil, tx.err
 	}
 	if opts.Snapshot != nil {
-		return nil, fmt.Errorf("%w: a read in an update cannot use a snapshot", ErrInvalid)
+		return nil, errSnapshotWithin
 	}
-	return tx.table.getEncoded(tx.change.Key, &opts)
+	return tx.table.getEncoded(tx.change.Key, &opts, tx.written)
 }
+
+// errSnapshotWithin refuses a read of the newest state, at another one.
+var errSnapshotWithin = fmt.Errorf("%w: a read in an update or a transaction cannot use a snapshot", ErrInvalid)
 
 // Exists reports whether the row exists.
 func (tx *RowTx) Exists() (bool, error) {
@@ -96,6 +99,9 @@ func (t *Table) update(ctx context.Context, u *update, key []row.Value, fn func(
 	latch := &s.latches.stripes[stripeOf(rowHash(t.id, tx.change.Key))]
 	latch.Lock()
 	defer latch.Unlock()
+	if err := s.transactions.admits(t, tx.change.Key); err != nil {
+		return Commit{}, err
+	}
 	if err := fn(tx); err != nil {
 		return s.refuse(err), nil
 	}

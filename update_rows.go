@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 
+	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -16,16 +17,42 @@ func (t *Table) UpdateRowsAsync(ctx context.Context, keys [][]row.Value, fn func
 	if err := s.throttle(ctx); err != nil {
 		return nil, err
 	}
-	rows := make([]*RowTx, len(keys))
-	distinct := make([]*RowTx, 0, len(keys))
+	rows, distinct, err := t.rowsOf(keys, nil)
+	if err != nil {
+		return nil, err
+	}
+	stripes := make([]uint32, len(distinct))
+	for i, tx := range distinct {
+		stripes[i] = stripeOf(rowHash(t.id, tx.change.Key))
+	}
+	stripes = s.latches.lockAll(stripes)
+	defer s.latches.unlockAll(stripes)
+	for _, tx := range distinct {
+		if err := s.transactions.admits(t, tx.change.Key); err != nil {
+			return nil, err
+		}
+	}
+	commit, err := s.updateLatched(ctx, rows, distinct, fn)
+	if err != nil {
+		return nil, err
+	}
+	return &commit, nil
+}
+
+// rowsOf makes a RowTx for each key, the same one for the same key, and lists
+// each once. written is what the transaction has written that they are part of,
+// if they are.
+func (t *Table) rowsOf(keys [][]row.Value, written *memtable.Memtable) (rows, distinct []*RowTx, err error) {
+	rows = make([]*RowTx, len(keys))
+	distinct = make([]*RowTx, 0, len(keys))
 	byHash := make(map[uint64][]*RowTx, len(keys))
-	stripes := make([]uint32, 0, len(keys))
 next:
 	for i, key := range keys {
 		tx := new(RowTx)
 		if tx.init(t, key); tx.err != nil {
-			return nil, tx.err
+			return nil, nil, tx.err
 		}
+		tx.written = written
 		hash := rowHash(t.id, tx.change.Key)
 		for _, earlier := range byHash[hash] {
 			if bytes.Equal(earlier.change.Key, tx.change.Key) {
@@ -35,15 +62,8 @@ next:
 		}
 		byHash[hash] = append(byHash[hash], tx)
 		rows[i], distinct = tx, append(distinct, tx)
-		stripes = append(stripes, stripeOf(hash))
 	}
-	stripes = s.latches.lockAll(stripes)
-	defer s.latches.unlockAll(stripes)
-	commit, err := s.updateLatched(ctx, rows, distinct, fn)
-	if err != nil {
-		return nil, err
-	}
-	return &commit, nil
+	return rows, distinct, nil
 }
 
 // updateLatched is the part of UpdateRowsAsync under the latches.

@@ -27,6 +27,7 @@ type Getter struct {
 	state  *state
 	stripe uint32
 
+	above   *memtable.Memtable // the newest run, not of the tree; nil if there is none
 	sources []mvcc.Iterator
 	merge   mvcc.RowMerge
 	reader  mvcc.RowReader
@@ -64,6 +65,10 @@ func (t *Tree) NewGetter() *Getter {
 	return g
 }
 
+// Above lets the read take a memtable for the newest run: what a transaction has
+// written. nil is none.
+func (g *Getter) Above(m *memtable.Memtable) { g.above = m }
+
 // Seek looks for one row: it asks the runs that may hold it, newest first, and
 // stops at a run that deletes the row, since no older one matters then. The
 // reader is positioned on the row, valid until Close, and finds an absent row
@@ -90,7 +95,7 @@ func (g *Getter) Close() {
 	g.sources = g.sources[:0]
 	g.merge.Reset(nil)
 	g.state.unpin(g.stripe)
-	g.state = nil
+	g.state, g.above = nil, nil
 	g.home.pool.Put(g)
 }
 
@@ -98,12 +103,11 @@ func (g *Getter) Close() {
 // newest down to the first that deletes it at a sequence number up to seq.
 func (g *Getter) collect(key []byte, seq uint64) error {
 	s := g.state
+	if g.above != nil && g.collectMemory(g.above, key, seq) {
+		return nil
+	}
 	for i := len(s.memories) - 1; i >= 0; i-- {
-		m := s.memories[i].table
-		if m.Empty() {
-			continue
-		}
-		if it := g.memoryIterator(m); it.SeekRowExact(key) && g.add(it, seq) {
+		if g.collectMemory(s.memories[i].table, key, seq) {
 			return nil
 		}
 	}
@@ -119,6 +123,16 @@ func (g *Getter) collect(key []byte, seq uint64) error {
 		}
 	}
 	return nil
+}
+
+// collectMemory adds the row as a memtable holds it, if it does; done says that
+// older runs do not matter.
+func (g *Getter) collectMemory(m *memtable.Memtable, key []byte, seq uint64) (done bool) {
+	if m.Empty() {
+		return false
+	}
+	it := g.memoryIterator(m)
+	return it.SeekRowExact(key) && g.add(it, seq)
 }
 
 // collectFile adds the row as a table file holds it, if it does; done says that

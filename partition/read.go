@@ -41,6 +41,19 @@ func (t *Tree) NewIterator() *Iterator {
 	return it
 }
 
+// Above adds a memtable, newer than all runs of the tree: what a transaction has
+// written. nil adds nothing. REQUIRES: the iterator was not positioned yet.
+func (it *Iterator) Above(m *memtable.Memtable) {
+	if m == nil {
+		return
+	}
+	runs := it.runs
+	it.runs = nil
+	it.addMemory(m)
+	it.runs = append(it.runs, runs...)
+	it.Reset(it.runs)
+}
+
 // collectRuns makes an iterator over each run, newest first.
 func (it *Iterator) collectRuns() {
 	s := it.state

@@ -1,0 +1,366 @@
+package flagstone
+
+// Transactions of one partition key: changes that are gathered over several
+// calls, seen meanwhile by the transaction alone, and applied as one batch.
+//
+// What a transaction has written lies in a memtable of its own, under sequence
+// numbers above all that are given out, and its reads merge that memtable with
+// the tree as they merge any runs: so the rule-book decides what it sees of its
+// own writes. Nothing of it is in the log before it is committed, so a crash
+// leaves all of it or nothing. While it is open it holds its partition key
+// (translock.go): nobody else writes there, so the newest state is the one that
+// it has been reading all along.
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/flagstone-db/flagstone/memtable"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// TransactionOptions say how long a transaction may last.
+type TransactionOptions struct {
+	// Lifetime is the time after which an open transaction is aborted, by the
+	// monotonic clock; 0 is never.
+	Lifetime time.Duration
+	// Ended, if not nil, is called once, when the transaction is over for
+	// whatever reason. It must not use the transaction.
+	Ended func()
+}
+
+// Transaction reads and changes the rows of one partition key. Until it is
+// committed or aborted nobody else can write to rows of that partition key:
+// ErrConflict. Others read them as they were before. Its methods may be called
+// by several goroutines; they act one after the other.
+type Transaction struct {
+	table    *Table
+	prefix   []byte // the partition key, encoded
+	end      []byte // above all its rows
+	lifetime time.Duration
+	ended    func()
+
+	mu        sync.Mutex
+	written   *memtable.Memtable // by this transaction; nil before the first write
+	changes   []entry            // in order; a row may have several
+	limit     int64              // Max Versions by which their trims were worked out
+	bytes     int64              // charged to the store for all that
+	deadline  time.Duration
+	stopTimer func() bool
+	over      atomic.Pointer[error] // why it has ended
+}
+
+const (
+	// ownSequence is the sequence number of a transaction's first change as it
+	// sees it: above every real one, below row.MaxSequence.
+	ownSequence = row.MaxSequence/2 + 1
+	// transactionBytes and changeBytes are what a transaction, and each change of
+	// it, counts besides its data.
+	transactionBytes = 4 << 10
+	changeBytes      = 512
+)
+
+// errTransactionOver makes the reasons why a transaction has ended.
+func errTransactionOver(how string) error {
+	return fmt.Errorf("%w: it was %s", ErrTransactionEnded, how)
+}
+
+// Begin begins a transaction of the rows whose first key column has a value.
+// ErrConflict says that another one holds that partition key. It must be
+// committed or aborted.
+func (t *Table) Begin(ctx context.Context, partition row.Value, opts TransactionOptions) (*Transaction, error) {
+	s := t.store
+	if !partition.Type().IsKeyType() || opts.Lifetime < 0 {
+		return nil, fmt.Errorf("%w: a transaction of partition key %s, lifetime %v", ErrInvalid, partition, opts.Lifetime)
+	}
+	prefix, err := t.encodeBound(nil, []row.Value{partition})
+	if err == nil {
+		err = s.writable()
+	}
+	if err == nil {
+		err = t.gone()
+	}
+	if err != nil {
+		return nil, err
+	}
+	tx := &Transaction{
+		table: t, prefix: prefix, end: row.Successor(prefix), lifetime: opts.Lifetime, limit: t.maxVersions(),
+	}
+	if t.columns == 1 { // the prefix is the key, and another key may begin with it
+		tx.end = append(bytes.Clone(prefix), 0)
+	}
+	if err := s.transactions.begin(tx); err != nil {
+		return nil, err
+	}
+	// Writers that did not see the lock hold latches still. When those are
+	// through and what they wrote can no longer be lost, the transaction reads
+	// what everybody reads.
+	s.latches.pass()
+	last := s.refuse(nil)
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if err = last.Wait(ctx); err == nil && s.closed.Load() { // Close may not have seen it
+		err = ErrClosed
+	}
+	if over := tx.over.Load(); over != nil { // Close has
+		return nil, *over
+	}
+	if err != nil {
+		tx.finish(err)
+		return nil, err
+	}
+	tx.ended = opts.Ended
+	tx.deadline = s.clock.Elapsed() + tx.lifetime
+	if tx.lifetime > 0 {
+		tx.stopTimer = s.clock.AfterFunc(tx.lifetime, func() { tx.terminate(errTransactionOver("not ended in time")) })
+	}
+	return tx, nil
+}
+
+// maxVersions is the table's present limit, 0 if it was dropped.
+func (t *Table) maxVersions() int64 {
+	if meta := t.meta(); meta != nil {
+		return meta.Options.MaxVersions
+	}
+	return 0
+}
+
+// usable returns nil or the reason why the transaction cannot go on. REQUIRES:
+// mu is held.
+func (tx *Transaction) usable() error {
+	if tx.over.Load() == nil && tx.lifetime > 0 && tx.table.store.clock.Elapsed() >= tx.deadline {
+		tx.finish(errTransactionOver("not ended in time"))
+	}
+	if over := tx.over.Load(); over != nil {
+		return *over
+	}
+	if err := tx.table.gone(); err != nil {
+		tx.finish(err)
+		return err
+	}
+	return nil
+}
+
+// finish ends the transaction and lets go of everything. REQUIRES: mu is held,
+// and it has not ended.
+func (tx *Transaction) finish(why error) {
+	tx.over.Store(&why)
+	tx.table.store.transactions.end(tx)
+	tx.written, tx.changes, tx.bytes = nil, nil, 0
+	if tx.stopTimer != nil {
+		tx.stopTimer()
+	}
+	if tx.ended != nil {
+		tx.ended()
+	}
+}
+
+// terminate ends the transaction unless it has ended.
+func (tx *Transaction) terminate(why error) {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.over.Load() == nil {
+		tx.finish(why)
+	}
+}
+
+// Abort drops what the transaction has written. To abort one that has ended
+// does nothing.
+func (tx *Transaction) Abort() { tx.terminate(errTransactionOver("aborted")) }
+
+// holds returns an error unless the key is one of the transaction's partition.
+func (tx *Transaction) holds(key []byte) error {
+	if bytes.Compare(key, tx.prefix) < 0 || bytes.Compare(key, tx.end) >= 0 {
+		return fmt.Errorf("%w: table %q", ErrOutOfPartition, tx.table.name)
+	}
+	return nil
+}
+
+// Get is Table.Get in the transaction: it sees what the transaction has written.
+// ReadOptions.Snapshot must be nil.
+func (tx *Transaction) Get(_ context.Context, key []row.Value, opts ReadOptions) (*Row, error) {
+	if opts.Snapshot != nil {
+		return nil, errSnapshotWithin
+	}
+	encoded, err := tx.table.encodeKey(nil, key)
+	if err != nil {
+		return nil, err
+	}
+	if err := tx.holds(encoded); err != nil {
+		return nil, err
+	}
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if err := tx.usable(); err != nil {
+		return nil, err
+	}
+	return tx.table.getEncoded(encoded, &opts, tx.written)
+}
+
+// Scan is Table.Scan in the transaction: it sees what the transaction had
+// written when the scan began, and perhaps what it writes meanwhile. It ends
+// with the transaction. Bounds lie within the partition key; an empty one stands
+// for its end.
+func (tx *Transaction) Scan(ctx context.Context, start, end []row.Value, opts ScanOptions) *Rows {
+	t := tx.table
+	rows := &Rows{ctx: ctx, table: t, within: tx, reverse: opts.Reverse, patience: opts.MaxExamined, maxColumns: opts.MaxColumns}
+	if rows.err = rows.initWithin(start, end, &opts); rows.err != nil {
+		rows.err = t.store.describe(rows.err)
+	}
+	return rows
+}
+
+// Update is Table.Update in the transaction: the change is seen by the
+// transaction at once, and by others when it is committed. An error leaves the
+// transaction as it was, and open.
+func (tx *Transaction) Update(key []row.Value, fn func(tx *RowTx) error) error {
+	return tx.UpdateRows([][]row.Value{key}, func(rows []*RowTx) error { return fn(rows[0]) })
+}
+
+// UpdateRows is Update of several rows, which change together or not at all; see
+// Table.UpdateRowsAsync.
+func (tx *Transaction) UpdateRows(keys [][]row.Value, fn func(rows []*RowTx) error) error {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if err := tx.usable(); err != nil {
+		return err
+	}
+	if tx.written == nil {
+		tx.written = memtable.New(memtable.Options{SlabSize: 1})
+	}
+	rows, distinct, err := tx.table.rowsOf(keys, tx.written)
+	if err != nil {
+		return err
+	}
+	for _, r := range distinct {
+		if err := tx.holds(r.change.Key); err != nil {
+			return err
+		}
+	}
+	if err := fn(rows); err != nil {
+		return err
+	}
+	if limit := tx.table.maxVersions(); limit != tx.limit {
+		if err := tx.workOutAgain(limit); err != nil {
+			return err
+		}
+	}
+	return tx.add(distinct)
+}
+
+// add appends changes and lets the transaction see them. REQUIRES: mu is held.
+func (tx *Transaction) add(rows []*RowTx) error {
+	s := tx.table.store
+	now := s.issued.now()
+	from, size := len(tx.changes), int64(0)
+	added := tx.changes
+	for _, r := range rows {
+		if r.empty() {
+			continue
+		}
+		e := entry{from: &r.RowChange}
+		if err := e.prepare(now); err != nil {
+			return err
+		}
+		size += e.size + int64(r.change.Cap()) + changeBytes
+		added = append(added, e)
+	}
+	if err := s.transactions.charge(tx, size); err != nil {
+		return err
+	}
+	tx.changes = added
+	for i := from; i < len(added); i++ {
+		tx.written.Apply(ownSequence+uint64(i), added[i].change)
+	}
+	return nil
+}
+
+// workOutAgain works out the trims of all changes by another limit of versions:
+// a merge may have dropped by that limit what the trims relied on. REQUIRES: mu
+// is held.
+func (tx *Transaction) workOutAgain(limit int64) error {
+	deletes := false
+	for i := range tx.changes {
+		deletes = deletes || tx.changes[i].from.change.DeletesVersions()
+	}
+	if deletes {
+		written := memtable.New(memtable.Options{SlabSize: 1})
+		changes := make([]entry, len(tx.changes))
+		for i := range tx.changes {
+			from := tx.changes[i].from
+			from.written = written
+			change, err := from.withTrims()
+			if err != nil {
+				return err
+			}
+			changes[i] = entry{from: from, change: change, size: memtable.EstimateSize(change)}
+			written.Apply(ownSequence+uint64(i), change)
+		}
+		tx.written, tx.changes = written, changes
+	}
+	tx.limit = limit
+	return nil
+}
+
+// Commit applies what the transaction has written as one batch. When it returns
+// nil all of it is durable (with SyncAlways) and visible to every later read.
+// ErrTransactionEnded says that nothing was written; so do other errors, after
+// which the transaction is open still and may be committed again or aborted. Not
+// so ErrPoisoned and an error of ctx: then it has ended if Abort says nothing
+// else, and the outcome may be unknown until the store is opened again.
+func (tx *Transaction) Commit(ctx context.Context) error {
+	c, err := tx.CommitAsync(ctx)
+	if err != nil {
+		return err
+	}
+	return c.Wait(ctx)
+}
+
+// CommitAsync is Commit without the wait for durability; Commit.Wait must be
+// called. With a nil error the transaction has ended.
+func (tx *Transaction) CommitAsync(ctx context.Context) (*Commit, error) {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if err := tx.usable(); err != nil {
+		return nil, err
+	}
+	commit, err := tx.apply(ctx)
+	if err != nil {
+		if errors.Is(err, ErrTableNotFound) || errors.Is(err, ErrPoisoned) {
+			tx.finish(err)
+		}
+		return nil, err
+	}
+	tx.finish(errTransactionOver("committed"))
+	return &commit, nil
+}
+
+// apply sends the changes through the pipeline. REQUIRES: mu is held.
+func (tx *Transaction) apply(ctx context.Context) (Commit, error) {
+	s := tx.table.store
+	if len(tx.changes) == 0 {
+		return s.refuse(nil), nil
+	}
+	if err := s.throttle(ctx); err != nil {
+		return Commit{}, err
+	}
+	stripes := make([]uint32, len(tx.changes))
+	for i := range tx.changes {
+		stripes[i] = stripeOf(rowHash(tx.table.id, tx.changes[i].change.Key))
+	}
+	stripes = s.latches.lockAll(stripes)
+	defer s.latches.unlockAll(stripes)
+	// No option changes while a latch is held.
+	if limit := tx.table.maxVersions(); limit != tx.limit {
+		if err := tx.workOutAgain(limit); err != nil {
+			return Commit{}, err
+		}
+	}
+	w := write{entries: tx.changes}
+	return s.commit(ctx, &w, s.issued.nowMicros())
+}

@@ -1,0 +1,107 @@
+package flagstone
+
+// What transactions hold: their partition keys, and memory. A writer asks, with
+// its latches taken, whether a transaction holds the partition key of its row;
+// while there is no transaction that is one atomic load.
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// transactionShare is the part of Options.MemoryBudget that open transactions
+// may take together, on top of it.
+const transactionShare = 4
+
+// transactions are the open transactions of a store.
+type transactions struct {
+	open  atomic.Int64 // how many there are, or are about to begin
+	mu    sync.RWMutex
+	held  map[string]*Transaction // by heldName
+	bytes int64
+	limit int64
+}
+
+func (l *transactions) init(budget int64) {
+	l.held = make(map[string]*Transaction)
+	l.limit = max(budget/transactionShare, transactionBytes)
+}
+
+// heldName names a partition key of a table.
+func heldName(dst []byte, table uint64, prefix []byte) []byte {
+	return append(binary.BigEndian.AppendUint64(dst, table), prefix...)
+}
+
+// begin takes a transaction's partition key, and memory.
+func (l *transactions) begin(tx *Transaction) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	name := string(heldName(nil, tx.table.id, tx.prefix))
+	if l.held[name] != nil {
+		return conflict(tx.table)
+	}
+	if l.bytes+transactionBytes > l.limit {
+		return ErrTransactionMemory
+	}
+	l.bytes += transactionBytes
+	tx.bytes = transactionBytes
+	l.held[name] = tx
+	l.open.Add(1)
+	return nil
+}
+
+// charge takes memory for a transaction.
+func (l *transactions) charge(tx *Transaction, bytes int64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.bytes+bytes > l.limit {
+		return ErrTransactionMemory
+	}
+	l.bytes += bytes
+	tx.bytes += bytes
+	return nil
+}
+
+// end gives back what a transaction holds.
+func (l *transactions) end(tx *Transaction) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.held, string(heldName(nil, tx.table.id, tx.prefix)))
+	l.bytes -= tx.bytes
+	l.open.Add(-1)
+}
+
+// all returns the open transactions.
+func (l *transactions) all() []*Transaction {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	list := make([]*Transaction, 0, len(l.held))
+	for _, tx := range l.held {
+		list = append(list, tx)
+	}
+	return list
+}
+
+// admits returns ErrConflict if a transaction holds the partition key of a row.
+// REQUIRES: the row's latch is held, and goes on being held until what is to be
+// written is applied.
+func (l *transactions) admits(t *Table, key []byte) error {
+	if l.open.Load() == 0 {
+		return nil
+	}
+	prefix, _ := row.PartitionPrefix(key, t.columns)
+	var buffer [64]byte
+	name := heldName(buffer[:0], t.id, prefix)
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.held[string(name)] != nil {
+		return conflict(t)
+	}
+	return nil
+}
+
+func conflict(t *Table) error { return fmt.Errorf("%w: table %q", ErrConflict, t.name) }
