@@ -9,6 +9,7 @@ import (
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/row"
+	"github.com/flagstone-db/flagstone/valuefile"
 )
 
 // RowChange gathers what is to be done to one row, all of it at once: what a
@@ -64,6 +65,14 @@ func (c *RowChange) Put(column string, version int64, v row.Value) {
 			c.err = fmt.Errorf("%w: table %q, column %q: %s is no attribute value", ErrInvalid, c.table.name, column, v.Type())
 		}
 		return
+	}
+	if n := v.Size(); n >= c.table.packFrom() && n <= row.MaxValueBytes {
+		s := packings.Get().(*packing)
+		defer s.give()
+		if packed, ok := valuefile.Pack(&s.buffer, v.Bytes()); ok {
+			c.note(column, c.change.PutPacked(column, version, v.Type(), packed))
+			return
+		}
 	}
 	c.note(column, c.change.Put(column, version, v))
 }

@@ -1,8 +1,41 @@
 package flagstone
 
-import "github.com/flagstone-db/flagstone/partition"
+import (
+	"math"
+	"sync"
 
-// fetched are the values of a row that came from value files, each in memory of
+	"github.com/flagstone-db/flagstone/partition"
+	"github.com/flagstone-db/flagstone/valuefile"
+)
+
+// packFrom is the length from which values put into the table are packed: those
+// that will go to value files, whose form they then have from the log on, so that
+// log, memtable and flush have the less to write and to hold.
+func (t *Table) packFrom() int {
+	threshold := t.store.opts.valueThreshold()
+	if threshold == 0 || t.store.opts.Compression == CompressionNone {
+		return math.MaxInt
+	}
+	// Of what is short, no more is saved than the search for it costs.
+	return max(threshold, shortestPacked)
+}
+
+const shortestPacked = 64
+
+// packing is memory for the packed form of a value, until it is copied.
+type packing struct{ buffer []byte }
+
+// packings holds nothing but memory that has no content between uses.
+var packings = sync.Pool{New: func() any { return new(packing) }}
+
+func (p *packing) give() {
+	if cap(p.buffer) > 4<<20 {
+		p.buffer = nil // a rare larger value must not stay in memory
+	}
+	packings.Put(p)
+}
+
+// fetched are the values of a row that came from value files or were unpacked, each in memory of
 // its own: a value of a megabyte is not to be copied when the row's other memory
 // grows. A row that is used again, in a scan for one, uses the memory again.
 type fetched struct {
@@ -10,8 +43,8 @@ type fetched struct {
 	cells   []int // whose values are in the buffers
 }
 
-// fetch replaces the references among the row's cells by the values that they
-// refer to. Only what the caller gets is read, so a projection that leaves large
+// fetch replaces the references and the packed values among the row's cells by the
+// values that they stand for. Only what the caller gets is read, so a projection that leaves large
 // values out never touches value files. REQUIRES: what the cells were read from
 // is pinned.
 func (r *Row) fetch(files *partition.Files) error {
@@ -19,18 +52,24 @@ func (r *Row) fetch(files *partition.Files) error {
 	f.cells = f.cells[:0]
 	for i := range r.Cells {
 		c := &r.Cells[i]
-		if !c.Separate {
+		if !c.Separate && !c.Packed {
 			continue
 		}
 		n := len(f.cells)
 		if n == len(f.buffers) {
 			f.buffers = append(f.buffers, nil)
 		}
-		value, err := files.Value(&f.buffers[n], c.Value)
+		var value []byte
+		var err error
+		if c.Packed {
+			value, err = valuefile.Unpack(&f.buffers[n], c.Value)
+		} else {
+			value, err = files.Value(&f.buffers[n], c.Value)
+		}
 		if err != nil {
 			return err
 		}
-		c.Value, c.Separate = value, false
+		c.Value, c.Separate, c.Packed = value, false, false
 		f.cells = append(f.cells, i)
 	}
 	return nil

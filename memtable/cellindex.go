@@ -6,7 +6,7 @@ package memtable
 //	cell node = version seq valueLen columnLen head height (cellHeader bytes)
 //	            tower: height links
 //	            column value
-//	head      = 1 byte: kind in the low four bits, value type in the high four
+//	head      = 1 byte, see row.Cell.Head
 //
 // The head of the list is a node without a cell. In the place of a version it
 // keeps the live marker of the row: the best marker that the row holds, packed
@@ -67,7 +67,7 @@ func (n *cellNode) read(c *row.Cell) {
 	c.Column = payload[:n.columnLen:n.columnLen]
 	c.Value = payload[n.columnLen:len(payload):len(payload)]
 	c.Version, c.Seq = n.version, n.seq
-	c.Kind, c.Type = row.Kind(n.head&0x0F), row.Type(n.head>>4)
+	c.SetHead(n.head)
 }
 
 // compare orders the cell of n against (column, version, seq, kind).
@@ -87,7 +87,7 @@ func (n *cellNode) compare(c *row.Cell) int {
 		}
 		return 1
 	}
-	return int(n.head&0x0F) - int(c.Kind)
+	return int(n.head&0x0F) - int(c.Head()&0x0F)
 }
 
 // seekCell returns the first cell of the index at or after target, nil if
@@ -194,7 +194,7 @@ func (w *indexWriter) insert(c *row.Cell) {
 	n := (*cellNode)(p)
 	n.version, n.seq = c.Version, c.Seq
 	n.valueLen, n.columnLen = uint32(len(c.Value)), uint16(len(c.Column))
-	n.head, n.height = byte(c.Kind)|byte(c.Type)<<4, uint8(height)
+	n.head, n.height = c.Head(), uint8(height)
 	payload := n.payload()
 	copy(payload[copy(payload, c.Column):], c.Value)
 	for level := range height {

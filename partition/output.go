@@ -151,7 +151,7 @@ func (t *tableOutput) Abandon()                  { t.file.Close() }
 // be.
 func (t *tableOutput) AddRow(key []byte, cells []row.Cell) (bool, error) {
 	for i := range cells {
-		if cells[i].Separate || t.output.env.separates(&cells[i]) {
+		if !t.output.env.plain(&cells[i]) {
 			return false, nil
 		}
 	}
@@ -160,7 +160,7 @@ func (t *tableOutput) AddRow(key []byte, cells []row.Cell) (bool, error) {
 
 // AddCell adds a cell, whose value may go to a value file.
 func (t *tableOutput) AddCell(c *row.Cell) error {
-	if !c.Separate && !t.output.env.separates(c) {
+	if t.output.env.plain(c) {
 		return t.writer.AddCell(c)
 	}
 	moved, err := t.output.cell(c)

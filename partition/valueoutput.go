@@ -41,14 +41,18 @@ type valueOutput struct {
 	writer *valuefile.Writer // nil between files
 
 	stale     map[uint64]bool // by value file: whether it is to be emptied
-	buffer    []byte          // of a record that is moved
+	buffer    []byte          // of a record that is moved, or a value that is unpacked
 	reference []byte          // of the cell written last
 }
 
-// separates reports whether the value of a cell is large enough for a value file.
+// separates reports whether the value of a cell, which is not packed, is large
+// enough for a value file.
 func (env *Env) separates(c *row.Cell) bool {
 	return env.ValueThreshold > 0 && len(c.Value) >= env.ValueThreshold
 }
+
+// plain reports whether a cell goes into a table file as it is.
+func (env *Env) plain(c *row.Cell) bool { return !c.Separate && !c.Packed && !env.separates(c) }
 
 // cell gives the value of a cell the home that it should have: c, or a copy of c
 // that is valid until the next call.
@@ -78,6 +82,19 @@ func (o *output) cell(c *row.Cell) (row.Cell, error) {
 		if ref, err = v.writer.Copy(record); err != nil {
 			return *c, err
 		}
+	case c.Packed && o.env.ValueThreshold <= 0: // the log is of a store that had value files
+		value, err := valuefile.Unpack(&v.buffer, c.Value)
+		unpacked := *c
+		unpacked.Packed, unpacked.Value = false, value
+		return unpacked, err
+	case c.Packed:
+		if err := o.startValues(); err != nil {
+			return *c, err
+		}
+		var err error
+		if ref, err = v.writer.AddPacked(c.Value); err != nil {
+			return *c, err
+		}
 	case o.env.separates(c):
 		if err := o.startValues(); err != nil {
 			return *c, err
@@ -91,7 +108,7 @@ func (o *output) cell(c *row.Cell) (row.Cell, error) {
 	}
 	v.reference = ref.Append(v.reference[:0])
 	moved := *c
-	moved.Separate, moved.Value = true, v.reference
+	moved.Separate, moved.Packed, moved.Value = true, false, v.reference
 	if v.writer.Size() >= valueFileFactor*o.env.Compaction.TableFileSize {
 		return moved, o.finishValues()
 	}

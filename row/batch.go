@@ -8,7 +8,7 @@ import (
 // The encoding of a batch, which is what the log carries:
 //
 //	batch    = format time count mutation*
-//	format   = 1 byte, 3
+//	format   = 1 byte, 4
 //	time     = 8 bytes little endian: the time of the commit, in microseconds
 //	           since the epoch; it does not fall from one batch to the next
 //	count    = 4 bytes little endian: number of mutations
@@ -17,15 +17,16 @@ import (
 //	flags    = 1 byte: bit 0 delete-row, bit 1 put-row, others zero
 //	cell     = see CellList
 //
-// Formats 1 and 2 are still read. Their times are milliseconds, and may fall
-// a little from one batch to the next. In format 1, versions counted from 0 only
-// at the first cell of a mutation.
+// Formats 1 to 3 are still read. In none of them is a value packed. The times of
+// 1 and 2 are milliseconds, and may fall a little from one batch to the next. In
+// format 1, versions counted from 0 only at the first cell of a mutation.
 //
 // Applying a batch reads nothing but these bytes. Mutation i of a batch gets
 // the sequence number of the batch plus i.
 
 const (
-	batchFormat     = 3
+	batchFormat     = 4
+	plainFormat     = 3 // the last one without packed values
 	milliFormat     = 2 // the last one whose time is in milliseconds
 	oldBatchFormat  = 1
 	batchHeaderSize = 1 + 8 + 4
@@ -138,6 +139,7 @@ type BatchReader struct {
 	count int
 	time  int64 // microseconds
 	old   bool  // the batch has format 1
+	plain bool  // it is of a format without packed values
 	cell  Cell  // the one that was read last
 }
 
@@ -155,6 +157,7 @@ func NewBatchReader(data []byte) (BatchReader, error) {
 		count: int(binary.LittleEndian.Uint32(data[9:])),
 		time:  int64(binary.LittleEndian.Uint64(data[1:])),
 		old:   data[0] == oldBatchFormat,
+		plain: data[0] <= plainFormat,
 	}
 	if data[0] <= milliFormat {
 		r.time *= 1000
@@ -224,6 +227,9 @@ func (r *BatchReader) cells(c *Change, b []byte, count int) error {
 		}
 		if err := r.cell.check(); err != nil {
 			return err
+		}
+		if r.cell.Packed && r.plain {
+			return fmt.Errorf("%w: packed value in a batch of an older format", ErrBadMutation)
 		}
 		if i > 0 && !inOrder(&before, &r.cell) {
 			return fmt.Errorf("%w: cells out of order", ErrBadMutation)

@@ -133,7 +133,9 @@ func TestDamagedBatchesAreRefused(t *testing.T) {
 		name string
 		data []byte
 	}{
-		{"newer format", edit(encode(0, good), 0, batchFormat+1)},
+		{"a newer format", edit(encode(0, good), 0, batchFormat+1)},
+		{"a packed value in an older format", edit(encode(0, packedPut("a")), 0, plainFormat)},
+		{"a packed integer", encode(0, Cell{Column: []byte("a"), Kind: KindPut, Type: TypeInteger, Packed: true, Value: make([]byte, 8)})},
 		{"a count too large", edit(encode(0, good), 9, 2)},
 		{"a count too small", edit(encode(0, good), 9, 0)},
 		{"bytes at the end", append(encode(0, good), 0)},

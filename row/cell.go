@@ -83,7 +83,11 @@ type Cell struct {
 	// Separate: the value is at home in a value file, and Value is an encoded
 	// Reference to it. Only puts, and only cells of table files.
 	Separate bool
-	Value    []byte // payload, see Value.AppendPayload; empty unless KindPut
+	// Packed: the value is compressed, see package valuefile, which knows how.
+	// Only puts of strings and binaries, and only cells of the log and of
+	// memtables.
+	Packed bool
+	Value  []byte // payload, see Value.AppendPayload; empty unless KindPut
 }
 
 // CompareCells orders cells of one row: column ascending, version descending,
@@ -131,6 +135,9 @@ func (c *Cell) String() string {
 			return fmt.Sprintf("%s=%s of %d bytes in file %d at %d", s, c.Type, r.Raw, r.File, r.Offset)
 		}
 		return s + "=?"
+	}
+	if c.Packed {
+		return fmt.Sprintf("%s=%s packed as %x", s, c.Type, c.Value)
 	}
 	if c.Kind == KindPut {
 		if v, err := PayloadValue(c.Type, c.Value); err == nil {

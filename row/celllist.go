@@ -8,7 +8,8 @@ import (
 // The encoding of a list of cells, used in batches and memtables:
 //
 //	cell    = head columnLen column version [valueLen value]
-//	head    = 1 byte: kind in the low four bits, value type in the high four
+//	head    = 1 byte: kind in the low four bits, value type in the high four;
+//	          6 stands for a put whose value is packed
 //	lengths = uvarint
 //	version = zig-zag varint of the difference to the version of the cell
 //	          before; the arithmetic wraps. The first cell of the list and
@@ -23,6 +24,28 @@ import (
 // SegmentCells is the number of cells from one place where reading can begin
 // to the next.
 const SegmentCells = 16
+
+// kindPacked is the kind, in a head, of a put whose value is packed.
+const kindPacked Kind = 6
+
+// Head returns kind, value type and form of a cell in one byte, as encodings of
+// cells begin.
+func (c *Cell) Head() byte { return headOf(c.Kind, c.Type, c.Packed) }
+
+func headOf(kind Kind, typ Type, packed bool) byte {
+	if packed {
+		kind = kindPacked
+	}
+	return byte(kind) | byte(typ)<<4
+}
+
+// SetHead is the inverse of Head.
+func (c *Cell) SetHead(head byte) {
+	c.Kind, c.Type, c.Packed = Kind(head&0x0F), Type(head>>4), false
+	if c.Kind == kindPacked {
+		c.Kind, c.Packed = KindPut, true
+	}
+}
 
 // CellList is a list of cells in encoded form. The zero CellList is empty.
 type CellList struct {
@@ -48,13 +71,13 @@ func (l *CellList) Reader() CellReader { return NewCellReader(l.data) }
 func (l *CellList) reset() { *l = CellList{data: l.data[:0], starts: l.starts[:0]} }
 
 // begin appends all of a cell that stands before its value.
-func begin[S string | []byte](l *CellList, column S, version int64, kind Kind, typ Type) {
+func begin[S string | []byte](l *CellList, column S, version int64, head byte) {
 	if l.count%SegmentCells == 0 {
 		if l.before = 0; l.count > 0 {
 			l.starts = append(l.starts, len(l.data))
 		}
 	}
-	b := append(l.data, byte(kind)|byte(typ)<<4)
+	b := append(l.data, head)
 	b = binary.AppendUvarint(b, uint64(len(column)))
 	b = append(b, column...)
 	l.data = binary.AppendVarint(b, version-l.before)
@@ -64,7 +87,7 @@ func begin[S string | []byte](l *CellList, column S, version int64, kind Kind, t
 
 // appendCell appends a cell; its sequence number is not kept.
 func (l *CellList) appendCell(c *Cell) {
-	begin(l, c.Column, c.Version, c.Kind, c.Type)
+	begin(l, c.Column, c.Version, c.Head())
 	if c.Kind == KindPut {
 		l.data = binary.AppendUvarint(l.data, uint64(len(c.Value)))
 		l.data = append(l.data, c.Value...)
@@ -94,10 +117,8 @@ func (r *CellReader) Next(c *Cell) error {
 		r.left, r.before = SegmentCells, 0
 	}
 	r.left--
-	head := r.rest[0]
-	c.Kind, c.Type = Kind(head&0x0F), Type(head>>4)
-	if !c.Kind.Valid() {
-		return fmt.Errorf("%w: unknown cell kind %d", ErrBadMutation, head&0x0F)
+	if c.SetHead(r.rest[0]); !c.Kind.Valid() {
+		return fmt.Errorf("%w: unknown cell kind %d", ErrBadMutation, c.Kind)
 	}
 	b := r.rest[1:]
 	var ok bool

@@ -88,9 +88,22 @@ func (c *Change) Put(column string, version int64, v Value) error {
 	if err := checkCell(column, version, KindPut); err != nil {
 		return err
 	}
-	start(c, column, version, KindPut, v.typ)
+	start(c, column, version, KindPut, headOf(KindPut, v.typ, false))
 	b := binary.AppendUvarint(c.cells.data, uint64(v.Size()))
 	c.cells.data = v.AppendPayload(b)
+	return nil
+}
+
+// PutPacked is Put of a string or binary whose packed form is at hand: see
+// Cell.Packed.
+func (c *Change) PutPacked(column string, version int64, typ Type, packed []byte) error {
+	cell := Cell{Column: []byte(column), Version: version, Kind: KindPut, Type: typ, Packed: true, Value: packed}
+	if err := cell.check(); err != nil {
+		return err
+	}
+	start(c, column, version, KindPut, cell.Head())
+	b := binary.AppendUvarint(c.cells.data, uint64(len(packed)))
+	c.cells.data = append(b, packed...)
 	return nil
 }
 
@@ -103,7 +116,7 @@ func (c *Change) Add(column string, version int64, kind Kind) error {
 	if err := checkCell(column, version, kind); err != nil {
 		return err
 	}
-	start(c, column, version, kind, TypeNone)
+	start(c, column, version, kind, headOf(kind, TypeNone, false))
 	return nil
 }
 
@@ -132,7 +145,7 @@ func (c *Change) DropColumn(column string) error {
 func (c *Change) lastColumn() []byte { return c.cells.data[c.column.from:c.column.to] }
 
 // start appends a cell up to its value.
-func start[S string | []byte](c *Change, column S, version int64, kind Kind, typ Type) {
+func start[S string | []byte](c *Change, column S, version int64, kind Kind, head byte) {
 	l := &c.cells
 	if l.count > 0 && !c.unsorted {
 		switch last := c.lastColumn(); {
@@ -143,7 +156,7 @@ func start[S string | []byte](c *Change, column S, version int64, kind Kind, typ
 		}
 	}
 	before := len(l.data) + 1 + uvarintSize(uint64(len(column)))
-	begin(l, column, version, kind, typ)
+	begin(l, column, version, head)
 	c.column = span{before, before + len(column)}
 	c.version, c.kind = version, kind
 	switch kind {
@@ -192,7 +205,7 @@ func (c *Change) encode(cells []Cell) {
 	c.DropCells()
 	for i := range cells {
 		cell := &cells[i]
-		start(c, cell.Column, cell.Version, cell.Kind, cell.Type)
+		start(c, cell.Column, cell.Version, cell.Kind, cell.Head())
 		if cell.Kind == KindPut {
 			b := binary.AppendUvarint(c.cells.data, uint64(len(cell.Value)))
 			c.cells.data = append(b, cell.Value...)

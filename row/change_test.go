@@ -37,10 +37,13 @@ func TestAChangeIsItsMutation(t *testing.T) {
 			default:
 				m.Cells = append(m.Cells, cell)
 				var err error
-				if cell.Kind == KindPut {
+				switch {
+				case cell.Packed:
+					err = c.PutPacked(string(cell.Column), cell.Version, cell.Type, cell.Value)
+				case cell.Kind == KindPut:
 					v, _ := PayloadValue(cell.Type, cell.Value)
 					err = c.Put(string(cell.Column), cell.Version, v)
-				} else {
+				default:
 					err = c.Add(string(cell.Column), cell.Version, cell.Kind)
 				}
 				if err != nil {

@@ -49,6 +49,7 @@ func goldenBatch(t interface{ Fatal(...any) }) []byte {
 			put("dbl", 1000, Double(1.5)),
 			put("int", 1000, Integer(-2)),
 			put("str", 1001, String("text")),
+			packedPut("zip"),
 		}},
 		{Table: 300, Key: []byte{tagString, 'l'}, Cells: []Cell{
 			trim("col", MaxVersion),

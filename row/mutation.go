@@ -115,13 +115,16 @@ func (c *Cell) check() error {
 		return err
 	}
 	if c.Kind != KindPut {
-		if c.Type != TypeNone || len(c.Value) != 0 {
+		if c.Type != TypeNone || len(c.Value) != 0 || c.Packed {
 			return fmt.Errorf("%w: column %q: %s with a value", ErrBadMutation, c.Column, c.Kind)
 		}
 		return nil
 	}
 	if len(c.Value) > MaxValueBytes {
 		return tooLarge(c.Column, len(c.Value))
+	}
+	if c.Packed && c.Type != TypeString && c.Type != TypeBinary {
+		return fmt.Errorf("%w: column %q: packed %s", ErrBadMutation, c.Column, c.Type)
 	}
 	if _, err := PayloadValue(c.Type, c.Value); err != nil {
 		return fmt.Errorf("%w: column %q: %w", ErrBadMutation, c.Column, err)

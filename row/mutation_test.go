@@ -15,6 +15,14 @@ func put(column string, version int64, value Value) Cell {
 	return Cell{Column: []byte(column), Version: version, Kind: KindPut, Type: value.Type(), Value: value.AppendPayload(nil)}
 }
 
+// packedPut is a put whose value is said to be packed; this package never looks
+// into it.
+func packedPut(column string) Cell {
+	c := put(column, 1, String("packed"))
+	c.Packed = true
+	return c
+}
+
 func trim(column string, version int64) Cell {
 	return Cell{Column: []byte(column), Version: version, Kind: KindTrim}
 }
@@ -32,7 +40,9 @@ func drawCell(t *rapid.T, label string) Cell {
 	case 1:
 		return deleteVersion(column, version)
 	}
-	return put(column, version, drawAttribute(t, label+" value"))
+	c := put(column, version, drawAttribute(t, label+" value"))
+	c.Packed = (c.Type == TypeString || c.Type == TypeBinary) && rapid.Bool().Draw(t, label+" packed")
+	return c
 }
 
 func drawMutation(t *rapid.T) Mutation {

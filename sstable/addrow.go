@@ -78,6 +78,8 @@ func checkLegal(c *row.Cell) string {
 		return "value of a type that is no attribute type"
 	case c.Separate && (c.Kind != row.KindPut || len(c.Value) != row.ReferenceBytes):
 		return "reference that is none, or of a cell that is no put"
+	case c.Packed:
+		return "is packed"
 	}
 	return ""
 }

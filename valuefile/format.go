@@ -111,6 +111,36 @@ func check(record []byte, id *[16]byte, offset int64) (h head, bad string) {
 // guard follows the value in what is compressed.
 const guard = "\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f\x10"
 
+// Pack returns the compressed form of a value, as a record of kind S2 holds it,
+// for Writer.AddPacked and Unpack; false if it does not save an eighth. A value
+// is packed once, before it is logged, and takes this form wherever it goes. It
+// lies in the buffer, which is grown as needed.
+func Pack(buffer *[]byte, value []byte) (packed []byte, ok bool) {
+	packed = compress(buffer, value)
+	return packed, len(packed) < len(value)-len(value)/8
+}
+
+// Unpack makes buffer hold the value that Pack was given, and returns it.
+func Unpack(buffer *[]byte, packed []byte) ([]byte, error) {
+	raw, bad := packedLength(packed)
+	if bad == "" {
+		var value []byte
+		if value, bad = decompress(buffer, raw, packed); bad == "" {
+			return value, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: packed value: %s", ErrCorrupt, bad)
+}
+
+// packedLength returns the length of the value with the packed form.
+func packedLength(packed []byte) (raw int, bad string) {
+	n, err := s2.DecodedLen(packed)
+	if err != nil || n < len(guard) || n-len(guard) > row.MaxValueBytes || n-len(guard) <= len(packed) {
+		return 0, "its length is not that of a value"
+	}
+	return n - len(guard), ""
+}
+
 // compress returns the compressed form of a value, in the buffer, which it may
 // grow.
 func compress(buffer *[]byte, value []byte) []byte {

@@ -440,3 +440,65 @@ func BenchmarkRead(b *testing.B) {
 		}
 	}
 }
+
+// TestAPackedValueIsStoredAsItIs: a value that was packed before is the record
+// that Add would have made of it.
+func TestAPackedValueIsStoredAsItIs(t *testing.T) {
+	value := bytes.Repeat([]byte("packed once "), 1000)
+	var buffer, other []byte
+	packed, ok := Pack(&buffer, value)
+	if !ok {
+		t.Fatal("a repetition does not pack")
+	}
+	if got, err := Unpack(&other, packed); err != nil || !bytes.Equal(got, value) {
+		t.Fatalf("unpacked to %d bytes, %v", len(got), err)
+	}
+	fs := vfs.NewSim(vfs.SimOptions{})
+	var sums []uint64
+	for _, add := range []func(*Writer) (row.Reference, error){
+		func(w *Writer) (row.Reference, error) { return w.Add(value) },
+		func(w *Writer) (row.Reference, error) { return w.AddPacked(packed) },
+	} {
+		f, err := fs.Create("values", vfs.OpenOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := NewWriter(f, WriterOptions{Number: 1, UniqueID: [16]byte{1}, Compress: true})
+		if _, err := add(w); err != nil {
+			t.Fatal(err)
+		}
+		info, err := w.Finish()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sums = append(sums, info.Checksum)
+	}
+	if sums[0] != sums[1] {
+		t.Errorf("files %x", sums)
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	if _, ok := Pack(&buffer, noise(random, 1000)); ok {
+		t.Error("noise packs")
+	}
+}
+
+// TestADamagedPackedValueIsAnError, whatever is damaged: it is never handed out
+// with another length, nor does it take the program down.
+func TestADamagedPackedValueIsAnError(t *testing.T) {
+	value := bytes.Repeat([]byte("abcdefgh"), 20)
+	var buffer []byte
+	packed, _ := Pack(&buffer, value)
+	packed = bytes.Clone(packed)
+	for n := range packed {
+		if got, err := Unpack(&buffer, packed[:n]); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("%d of %d bytes: %d bytes, %v", n, len(packed), len(got), err)
+		}
+	}
+	for i := range len(packed) * 8 {
+		bad := bytes.Clone(packed)
+		bad[i/8] ^= 1 << (i % 8)
+		if got, err := Unpack(&buffer, bad); err == nil && len(got) != len(value) || err != nil && !errors.Is(err, ErrCorrupt) {
+			t.Errorf("bit %d: %d bytes, %v", i, len(got), err)
+		}
+	}
+}

@@ -64,11 +64,20 @@ func (w *Writer) Add(value []byte) (row.Reference, error) {
 	h := head{raw: uint32(len(value)), kind: kindRaw}
 	content := value
 	if w.opts.Compress {
-		if c := compress(&w.compressed, value); len(c) < len(value)-len(value)/8 {
-			h.kind, content = kindS2, c
+		if packed, ok := Pack(&w.compressed, value); ok {
+			h.kind, content = kindS2, packed
 		}
 	}
 	return w.add(h, content)
+}
+
+// AddPacked stores a value in the form that Pack gave it.
+func (w *Writer) AddPacked(packed []byte) (row.Reference, error) {
+	raw, bad := packedLength(packed)
+	if bad != "" {
+		return row.Reference{}, w.fail(fmt.Errorf("%w: packed value: %s", ErrCorrupt, bad))
+	}
+	return w.add(head{raw: uint32(raw), kind: kindS2}, packed)
 }
 
 // Copy stores a value as it is stored in another file.
