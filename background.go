@@ -23,7 +23,8 @@ const (
 	// lack of space or another reason that may pass.
 	retryAfter = 2 * time.Second
 	// idlePeriod is how often trees that nobody writes to are looked at, for
-	// data that has expired.
+	// data that has expired; and how long nobody has written to those that are
+	// merged although nobody reads them.
 	idlePeriod = time.Minute
 	// logFactor bounds the log, and with it the time that recovery takes: a
 	// memtable is flushed, however small, before the log behind it exceeds so
@@ -58,12 +59,12 @@ func (s *Store) start() {
 }
 
 // lookAtIdle lets every tree look for expired data, also those that nobody
-// writes to.
+// writes to, and finds out which these are.
 func (s *Store) lookAtIdle() {
-	for _, t := range s.Tables() {
-		for _, tree := range t.partitions().Trees() {
-			s.scheduleCompaction(tree)
-		}
+	trees := s.trees()
+	s.work.noteIdle(trees)
+	for _, tree := range trees {
+		s.scheduleCompaction(tree)
 	}
 	s.after(idlePeriod, s.lookAtIdle)
 }
@@ -260,7 +261,7 @@ func (s *Store) scheduleCompaction(tree *partition.Tree) { s.scheduleNthCompacti
 func (s *Store) scheduleNthCompaction(tree *partition.Tree, n int) {
 	again := func() { s.scheduleNthCompaction(tree, n) }
 	s.submit(executor.Compaction, tree, compactions[n], func() {
-		did, err := tree.Compact(s.work.isIdle(tree), func() {
+		did, err := tree.Compact(s.work.activity(tree), func() {
 			if n+1 < maxCompactions {
 				s.scheduleNthCompaction(tree, n+1)
 			}
@@ -280,9 +281,9 @@ func (s *Store) scheduleNthCompaction(tree *partition.Tree, n int) {
 }
 
 const (
-	// quietPeriod is how long a tree is watched before it counts as idle.
+	// quietPeriod is how long a tree is watched before it counts as quiet.
 	quietPeriod = 500 * time.Millisecond
-	// quietShare is the share of a memtable that an idle tree takes in less
+	// quietShare is the share of a memtable that a quiet tree takes in less
 	// than in one such period.
 	quietShare = 16
 )
@@ -290,11 +291,12 @@ const (
 // watch is of a tree that was written to lately.
 type watch struct{ written int64 } // when it was last looked at
 
-// watch looks, until the tree is idle, whether anybody still writes to it; then
+// watch looks, until the tree is quiet, whether anybody still writes to it; then
 // it lets it do what can wait till then.
 func (s *Store) watch(tree *partition.Tree) {
 	w := &watch{tree.Written()}
 	s.work.mu.Lock()
+	delete(s.work.idle, tree)
 	watched := s.work.watched[tree] != nil
 	if !watched {
 		s.work.watched[tree] = w

@@ -40,8 +40,13 @@ type work struct {
 	// uncompacted why the last one failed, where it did.
 	files       map[*partition.Tree]behind
 	uncompacted map[*partition.Tree]error
-	// watched holds the trees that somebody writes to; the others are idle.
+	// watched holds the trees that somebody writes to; the others are quiet.
 	watched map[*partition.Tree]*watch
+	// seen is what had been written to each tree when idle ones were last looked
+	// for, and idle holds those that nothing had been written to since the time
+	// before, nor flushed since.
+	seen map[*partition.Tree]int64
+	idle map[*partition.Tree]bool
 }
 
 // behind is how far the compactions of a tree are behind.
@@ -74,11 +79,40 @@ func (w *work) init() {
 	w.watched = make(map[*partition.Tree]*watch)
 }
 
-// isIdle reports whether nobody has written much to the tree lately.
-func (w *work) isIdle(tree *partition.Tree) bool {
+// isQuiet reports whether nobody has written much to the tree lately.
+func (w *work) isQuiet(tree *partition.Tree) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.watched[tree] == nil
+}
+
+// noteIdle finds, of these trees, those that nothing was written to since it was
+// called before.
+func (w *work) noteIdle(trees []*partition.Tree) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	seen := make(map[*partition.Tree]int64, len(trees))
+	w.idle = make(map[*partition.Tree]bool)
+	for _, tree := range trees {
+		seen[tree] = tree.Written()
+		if before, ok := w.seen[tree]; ok && before == seen[tree] {
+			w.idle[tree] = true
+		}
+	}
+	w.seen = seen
+}
+
+// activity says how much is written to the tree.
+func (w *work) activity(tree *partition.Tree) partition.Activity {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.watched[tree] != nil:
+		return partition.Busy
+	case w.idle[tree]:
+		return partition.Idle
+	}
+	return partition.Quiet
 }
 
 // noteTrouble brings trouble up to date. REQUIRES: mu is held.
@@ -142,7 +176,7 @@ func (s *Store) Settle(ctx context.Context) error {
 		if err := s.waitForJobs(ctx, executor.Flush, executor.Compaction); err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(trees, func(t *partition.Tree) bool { return !s.work.isIdle(t) }) {
+		if !slices.ContainsFunc(trees, func(t *partition.Tree) bool { return !s.work.isQuiet(t) }) {
 			return nil
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -157,5 +158,66 @@ func TestCompactDropsVersionsThatAreNotKeptAnyMore(t *testing.T) {
 	}
 	if after := tableBytes(r); after > before/5 {
 		t.Errorf("%d of %d bytes are left of one version of ten", after, before)
+	}
+}
+
+// TestLevel0IsMergedForWhoeverReads: what a few flushes leave in level 0 stays
+// there until reads have lost more to it than a merge is worth, by gets or by
+// scans, or until nobody has written for a minute.
+func TestLevel0IsMergedForWhoeverReads(t *testing.T) {
+	const rows = 200
+	get := func(t *testing.T, table *Table) {
+		for n := range rows {
+			if got := show(t, table, "p", n); got == "absent" {
+				t.Fatalf("row %d is absent", n)
+			}
+		}
+	}
+	scan := func(t *testing.T, table *Table) {
+		if n := count(t, table, ScanOptions{}); n != rows {
+			t.Fatalf("%d rows", n)
+		}
+	}
+	for name, read := range map[string]func(*testing.T, *Table){"get": get, "scan": scan, "nothing": nil} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, Options{MemtableSize: 1 << 20, MemoryBudget: 4 << 20})
+			table := r.table("t", TableOptions{})
+			for flush := range 3 {
+				for n := range rows {
+					if n%3 == flush || n < 2 {
+						put(t, table, "p", n, "c", startMillis+int64(flush), strings.Repeat("x", 100))
+					}
+				}
+				if err := r.store.Flush(ctx()); err != nil {
+					t.Fatal(err)
+				}
+				settle(t, r)
+			}
+			tree := table.partitions().Trees()[0]
+			depth := func() int { return compaction.Depth(tree.Meta().Levels[0]) }
+			if got := depth(); got != 3 {
+				t.Fatalf("level 0 is %d deep after three flushes", got)
+			}
+			if read == nil {
+				r.clock.Advance(idlePeriod) // the first look does not know since when
+				r.exec.RunAll()
+				if got := depth(); got != 3 {
+					t.Fatalf("level 0 is %d deep although nobody read", got)
+				}
+				r.clock.Advance(idlePeriod)
+				r.exec.RunAll()
+			} else {
+				for reads := 0; len(r.exec.Pending()) == 0; reads++ {
+					if reads == 10_000 {
+						t.Fatal("no merge is asked for")
+					}
+					read(t, table)
+				}
+				r.exec.RunAll()
+			}
+			if got := depth(); got != 0 {
+				t.Errorf("level 0 is %d deep", got)
+			}
+		})
 	}
 }

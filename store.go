@@ -201,6 +201,7 @@ func (s *Store) prepare() {
 			return id
 		},
 		Compaction:  s.opts.levels(),
+		Lost:        s.scheduleCompaction,
 		NextFile:    func() uint64 { return s.manifest.NewFileNumber() },
 		Commit:      s.commitMerge,
 		Advance:     s.advanceExpiry,

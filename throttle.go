@@ -14,8 +14,8 @@ import (
 const (
 	// slowdownFiles and stopFiles are how many files may lie over each other in
 	// level 0 before writers are slowed, see pace.go, and stopped.
-	slowdownFiles = 12
-	stopFiles     = 36
+	slowdownFiles = 16
+	stopFiles     = 40
 	// lookAgainAfter is how long a writer waits for memory before it looks again.
 	lookAgainAfter = time.Millisecond
 )

@@ -427,7 +427,7 @@ func (m *model) merge(c *compaction.Candidate, upper [][]*manifest.FileMeta, p m
 // later; false if there is nothing to pick.
 func (m *model) compact() bool {
 	p := m.policy()
-	in := compaction.Input{Levels: &m.levels, Config: m.cfg, Policy: p, Idle: m.rng.IntN(2) == 0}
+	in := compaction.Input{Levels: &m.levels, Config: m.cfg, Policy: p, Lost: m.rng.Int64N(2) * m.rng.Int64N(4000), Idle: m.rng.IntN(4) == 0}
 	for _, r := range m.running {
 		in.Running = append(in.Running, r.candidate)
 	}

@@ -6,8 +6,8 @@ package compaction
 //  2. The level that is furthest over its target gives a file (level 0: all
 //     that overlap) to the next. What meets nothing there is moved, not
 //     rewritten.
-//  3. While nobody writes much, level 0 is merged early: readers ask every file
-//     of it.
+//  3. While nobody writes much, level 0 is merged early if reads pay for it: they
+//     ask every file of it.
 //  4. Idle levels return space: files with many tombstones are pushed towards
 //     what those hide; files at the bottom of their key range are rewritten in
 //     place once enough of them is tombstones or expired.
@@ -30,7 +30,7 @@ type Reason string
 const (
 	ReasonExpired    Reason = "expired"    // everything in the files is expired
 	ReasonL0         Reason = "level 0"    // too many files in level 0
-	ReasonReads      Reason = "reads"      // level 0 is deep, and nobody writes
+	ReasonReads      Reason = "reads"      // reads ask many files, and nobody writes
 	ReasonSize       Reason = "size"       // a level is over its target
 	ReasonTombstones Reason = "tombstones" // many tombstones above what they hide
 	ReasonReclaim    Reason = "reclaim"    // space to regain at the bottom of the range
@@ -48,6 +48,13 @@ const (
 	// idleRatio bounds what an idle store rewrites of the base level for each
 	// byte of a shallow level 0.
 	idleRatio = 4
+	// mergeCost is what it takes to merge a byte, in nanoseconds of one processor.
+	mergeCost = 5
+	// readerWeight is how much more a reader's time counts than that of a merge,
+	// for which nobody waits. With 1, reads would never lose more than twice what
+	// they could have, whatever is to come, and a reader would wait as long as the
+	// merge takes before it begins.
+	readerWeight = 8
 )
 
 // Input is what a choice depends on.
@@ -58,7 +65,10 @@ type Input struct {
 	Running []*Candidate
 	// Policy is what a merge that began now could drop.
 	Policy Policy
-	// Idle: nobody writes much, so that reads count more than bytes written.
+	// Lost is how long reads took longer, in nanoseconds, for what lies in level 0,
+	// since that was last merged for their sake; 0 while somebody writes.
+	Lost int64
+	// Idle: the partition has been left alone for long.
 	Idle bool
 	// Values says what the manifest knows of a live value file; nil if table
 	// files refer to none.
@@ -240,14 +250,20 @@ func (p *picker) overTarget() *Candidate {
 	return nil
 }
 
-// forReads merges what lies over each other in level 0 while nobody writes much:
-// where it is deep, or shallow and not small beside what it would rewrite.
+// forReads merges level 0 with what it lies over while nobody writes much, if
+// reads have lost enough to it; and in a partition that was left alone, where it
+// is deep, or shallow and not small beside what it would rewrite: whoever reads
+// next finds it done.
 func (p *picker) forReads() *Candidate {
-	if !p.Idle {
+	if p.Lost <= 0 && !p.Idle {
 		return nil
 	}
 	return p.deepest(ReasonReads, func(c *Candidate, depth int) bool {
-		return depth >= p.Config.IdleDepth && (depth >= p.Config.L0Trigger/2 || size(c.Lower) <= idleRatio*size(c.Upper))
+		upper, lower := size(c.Upper), size(c.Lower)
+		if (depth > 1 || lower > 0) && float64(p.Lost)*readerWeight >= float64(upper+lower)*mergeCost {
+			return true
+		}
+		return p.Idle && depth >= p.Config.IdleDepth && (depth >= p.Config.L0Trigger/2 || lower <= idleRatio*upper)
 	})
 }
 

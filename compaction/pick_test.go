@@ -57,7 +57,9 @@ func TestGoldenPicks(t *testing.T) {
 					p.Views = append(p.Views, old)
 				}
 				p.Views = append(p.Views, view)
-				c := compaction.Pick(compaction.Input{Levels: &levels, Config: cfg, Running: running, Policy: p, Idle: d.HasArg("idle")})
+				in := compaction.Input{Levels: &levels, Config: cfg, Running: running, Policy: p, Idle: d.HasArg("idle")}
+				d.MaybeScanArgs(t, "lost", &in.Lost)
+				c := compaction.Pick(in)
 				if c == nil {
 					return "nothing\n"
 				}

@@ -18,8 +18,10 @@ package compaction
 // times what level 0 holds. It was a quarter of that: then 280 MB of rows of a
 // kilobyte lay on two levels, and each byte was merged twice on its way down.
 //
-// While nobody writes much, reads come first: level 0 is merged as soon as it
-// has IdleDepth files over each other and is not small beside what it meets.
+// Before that, level 0 is merged for the sake of reads: while nobody writes much,
+// once reads have lost to it what a merge is worth; and when the partition has
+// been left alone for long, from IdleDepth files over each other on, if it is not
+// small beside what it meets.
 
 import (
 	"slices"
@@ -29,9 +31,9 @@ import (
 
 // Config says how a partition is shaped. Zero fields take the default.
 type Config struct {
-	L0Trigger     int   // files over each other in level 0 at which it is compacted, default 8
-	IdleDepth     int   // the same while nobody writes much, default 2
-	L0Size        int64 // bytes in level 0 at which it is compacted, default 4 x TableFileSize
+	L0Trigger     int   // files over each other in level 0 at which it is compacted, default 12
+	IdleDepth     int   // the same while the partition is left alone, default 2
+	L0Size        int64 // bytes in level 0 at which it is compacted, default 6 x TableFileSize
 	LevelBase     int64 // largest target of the base level in bytes, default 4 x L0Size
 	Multiplier    int64 // ratio of neighbouring levels, default 10
 	TableFileSize int64 // target size of table files in bytes, default 64 MiB
@@ -39,7 +41,7 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	if c.L0Trigger <= 0 {
-		c.L0Trigger = 8
+		c.L0Trigger = 12
 	}
 	if c.IdleDepth <= 0 {
 		c.IdleDepth = 2
@@ -48,7 +50,7 @@ func (c Config) withDefaults() Config {
 		c.TableFileSize = 64 << 20
 	}
 	if c.L0Size <= 0 {
-		c.L0Size = 4 * c.TableFileSize
+		c.L0Size = 6 * c.TableFileSize
 	}
 	if c.LevelBase <= 0 {
 		c.LevelBase = 4 * c.L0Size

@@ -18,13 +18,23 @@ const bottomLevel = manifest.NumLevels - 1
 // written; deeper ones are written past the page cache, which readers need.
 const hotLevels = 2
 
+// Activity says how much is written to a tree, and so what it may be merged for
+// beyond what its shape asks for.
+type Activity int
+
+// The activities.
+const (
+	Busy  Activity = iota // for nothing
+	Quiet                 // for reads, if they have lost enough to what lies in level 0
+	Idle                  // for reads to come: it has been left alone for long
+)
+
 // Compact does the most urgent merge of the tree, if there is any that can run
-// beside those that run, and reports whether it did something. idle says that
-// nobody writes much. claimed, if not nil, is called when the merge is chosen
+// beside those that run, and reports whether it did something. claimed, if not nil, is called when the merge is chosen
 // and before it is done: there may be a further one that can run beside it.
 // It does nothing while a CompactRange or a Drop runs or waits, which may take
 // long: other trees need the goroutine. Their caller asks again.
-func (t *Tree) Compact(idle bool, claimed func()) (did bool, err error) {
+func (t *Tree) Compact(activity Activity, claimed func()) (did bool, err error) {
 	if !t.compacting.TryRLock() {
 		return false, nil
 	}
@@ -40,10 +50,14 @@ func (t *Tree) Compact(idle bool, claimed func()) (did bool, err error) {
 	defer s.unref()
 	policy := t.env.Policy(t.table)
 	levels := &s.version.meta.Levels
-	c := compaction.Pick(compaction.Input{
-		Levels: levels, Config: t.env.Compaction, Policy: policy, Running: t.running.candidates, Idle: idle,
-		Values: t.env.Files.Values,
-	})
+	in := compaction.Input{
+		Levels: levels, Config: t.env.Compaction, Policy: policy, Running: t.running.candidates,
+		Idle: activity == Idle, Values: t.env.Files.Values,
+	}
+	if activity != Busy {
+		in.Lost = t.lost.total()
+	}
+	c := compaction.Pick(in)
 	if c == nil {
 		t.running.Unlock()
 		return false, nil
@@ -51,6 +65,9 @@ func (t *Tree) Compact(idle bool, claimed func()) (did bool, err error) {
 	kept := t.keep(&policy, min(c.NewerSeq(levels), s.memorySeq()))
 	t.running.candidates = append(t.running.candidates, c)
 	t.running.Unlock()
+	if c.Reason == compaction.ReasonReads {
+		t.lost.reset()
+	}
 	defer t.forget(c)
 	if claimed != nil {
 		claimed()

@@ -24,6 +24,7 @@ import (
 //	... reader.Exists(), reader.NextCell() ...
 type Getter struct {
 	home   *getters
+	tree   *Tree
 	state  *state
 	stripe uint32
 
@@ -61,7 +62,7 @@ func (p *getters) nextStripe() uint32 { return p.stripes.Add(1) % pinStripes }
 // be closed.
 func (t *Tree) NewGetter() *Getter {
 	g := t.env.getters.take()
-	g.state = t.pinStripe(g.stripe)
+	g.tree, g.state = t, t.pinStripe(g.stripe)
 	return g
 }
 
@@ -95,7 +96,7 @@ func (g *Getter) Close() {
 	g.sources = g.sources[:0]
 	g.merge.Reset(nil)
 	g.state.unpin(g.stripe)
-	g.state, g.above = nil, nil
+	g.tree, g.state, g.above = nil, nil, nil
 	g.home.pool.Put(g)
 }
 
@@ -112,16 +113,27 @@ func (g *Getter) collect(key []byte, seq uint64) error {
 		}
 	}
 	hash := sstable.Hash(key)
-	for _, files := range s.version.runs {
+	lost := 0
+	for n, files := range s.version.runs {
 		i := sort.Search(len(files), func(i int) bool {
 			return bytes.Compare(files[i].meta.Largest, key) >= 0
 		})
 		if i < len(files) {
+			found := len(g.sources)
 			if done, err := g.collectFile(files[i], key, hash, seq); done || err != nil {
+				g.tree.lose(g.stripe, lost)
 				return err
+			}
+			// It would not have been asked, had it been merged with what lies below.
+			if n < s.version.recent && n+1 < len(s.version.runs) {
+				lost += lostToFilter
+				if len(g.sources) > found {
+					lost += lostToRow
+				}
 			}
 		}
 	}
+	g.tree.lose(g.stripe, lost)
 	return nil
 }
 

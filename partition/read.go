@@ -18,6 +18,8 @@ type Iterator struct {
 	tree   *Tree
 	state  *state
 	stripe uint32
+	extra  int // runs of level 0 that would not be there if it were merged
+	lost   int // to them, not charged yet
 
 	// Working memory, for iterators to come: runs, of which the first so many are
 	// in use.
@@ -65,6 +67,7 @@ func (it *Iterator) collectRuns() {
 	for _, files := range s.version.runs {
 		it.addLevel(files)
 	}
+	it.extra = min(s.version.recent, len(s.version.runs)-1)
 }
 
 func (it *Iterator) addMemory(m *memtable.Memtable) {
@@ -106,6 +109,7 @@ func (it *Iterator) SeekRow(key []byte) bool {
 	if bytes.Compare(key, it.tree.start) < 0 {
 		key = it.tree.start
 	}
+	it.lost += it.extra * lostToSeek
 	return it.clip(it.MergeIterator.SeekRow(key))
 }
 
@@ -114,17 +118,27 @@ func (it *Iterator) SeekRowBefore(key []byte) bool {
 	if it.tree.end != nil && bytes.Compare(key, it.tree.end) > 0 {
 		key = it.tree.end
 	}
+	it.lost += it.extra * lostToSeek
 	return it.clip(it.MergeIterator.SeekRowBefore(key))
 }
 
 // NextRow moves to the next row of the tree.
 func (it *Iterator) NextRow() bool {
+	it.step()
 	return it.MergeIterator.NextRow() && (it.tree.end == nil || bytes.Compare(it.RowKey(), it.tree.end) < 0)
 }
 
 // PrevRow moves to the previous row of the tree.
 func (it *Iterator) PrevRow() bool {
+	it.step()
 	return it.MergeIterator.PrevRow() && bytes.Compare(it.RowKey(), it.tree.start) >= 0
+}
+
+// step notes what a movement lost to runs over each other.
+func (it *Iterator) step() {
+	if it.extra > 0 {
+		it.lost += lostToStep
+	}
 }
 
 // Close releases the tree and gives the working memory back.
@@ -133,6 +147,8 @@ func (it *Iterator) Close() error {
 		return nil
 	}
 	err := it.MergeIterator.Close()
+	it.tree.lose(it.stripe, it.lost)
+	it.lost = 0
 	it.runs, it.usedLevels, it.usedMemories = it.runs[:0], 0, 0
 	it.state.unpin(it.stripe)
 	home := &it.tree.env.iterators

@@ -55,6 +55,8 @@ type version struct {
 	// do not meet are one, and so is each other level that has files. The files of
 	// a run are in order of keys.
 	runs [][]*tableFile
+	// recent of them are level 0.
+	recent int
 }
 
 // newVersion takes a reference to every file that meta names.
@@ -82,6 +84,7 @@ func (v *version) findRuns() (runs [][]*tableFile) {
 		}
 		runs = append(runs, run)
 	}
+	v.recent = len(runs)
 	slices.Reverse(runs)
 	for _, files := range v.levels[1:] {
 		if len(files) > 0 {

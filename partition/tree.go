@@ -34,6 +34,10 @@ type Env struct {
 	UniqueID func() [16]byte
 	// Compaction holds the sizes and triggers of the levels.
 	Compaction compaction.Config
+	// Lost is called, if it is not nil, now and then while reads of a tree lose time
+	// to what lies over each other: Compact may find it worth a merge. It must not
+	// wait for anything.
+	Lost func(t *Tree)
 
 	// NextFile allocates a file number that was never used before.
 	NextFile func() uint64
@@ -106,6 +110,7 @@ type Tree struct {
 	end     []byte // nil: unbounded
 
 	state   atomic.Pointer[state]
+	lost    lost
 	rotated atomic.Int64 // bytes reserved in memtables that were rotated out
 
 	// install serialises the replacement of the state. It is held for

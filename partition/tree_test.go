@@ -180,7 +180,7 @@ func TestP05_ReadsDoNotDependOnFlushesAndCompactions(t *testing.T) {
 				_, _, err := r.tree.CompactRange(nil, nil)
 				must(t, err)
 			case 5, 6, 7, 8:
-				_, err := r.tree.Compact(true, nil)
+				_, err := r.tree.Compact(Idle, nil)
 				must(t, err)
 			case 9:
 				r.views = append(r.views, mvcc.View{Seq: r.seq, Cutoff: mvcc.NoExpiry})
@@ -501,7 +501,7 @@ func TestDropLetsGoOfFilesAndOfWhatWaits(t *testing.T) {
 	if freed, err := r.tree.Flush(row.MaxSequence, settled); freed != 0 || err != nil {
 		t.Errorf("a flush of nothing: %d, %v", freed, err)
 	}
-	due := func() (bool, error) { return r.tree.Compact(true, nil) }
+	due := func() (bool, error) { return r.tree.Compact(Idle, nil) }
 	all := func() (bool, error) { did, _, err := r.tree.CompactRange(nil, nil); return did, err }
 	for _, compact := range []func() (bool, error){due, all} {
 		if did, err := compact(); did || err != nil {
@@ -536,7 +536,7 @@ func TestVersionsFollowEachOtherAsTheManifestDoes(t *testing.T) {
 		})
 	}
 	busy(func() error { _, err := r.tree.Flush(row.MaxSequence, settled); return err })
-	busy(func() error { _, err := r.tree.Compact(true, nil); return err })
+	busy(func() error { _, err := r.tree.Compact(Idle, nil); return err })
 	busy(func() error { _, _, err := r.tree.CompactRange(nil, nil); return err })
 	busy(func() error {
 		keys, rows, err := scan(r.tree, row.MaxSequence, false)
