@@ -16,6 +16,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/flagstone-db/flagstone/ots"
+	"github.com/flagstone-db/flagstone/server/control"
+	"github.com/flagstone-db/flagstone/server/faults"
 	"github.com/flagstone-db/flagstone/server/signature"
 )
 
@@ -41,6 +43,10 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.Header().Set("Connection", "close")
 		_, _ = w.Write([]byte("ok")) // the client may have gone
+		return
+	}
+	if s.cfg.Control != nil && strings.HasPrefix(r.URL.Path, control.Prefix) {
+		s.cfg.Control.ServeHTTP(w, r)
 		return
 	}
 	x := &exchange{s: s, w: w, r: r, at: s.cfg.Now(), id: newRequestID(), path: r.URL.EscapedPath()}
@@ -95,7 +101,7 @@ func (x *exchange) run() (answer []byte, refusal *ots.Error) {
 	}
 	ctx, cancel := context.WithTimeout(x.r.Context(), x.s.limits.RequestTimeout)
 	defer cancel()
-	message, err := op(ctx, target{service: x.service, instance: x.field(headerInstance)}, body)
+	message, err := op(ctx, x.target(), body)
 	if err != nil {
 		return nil, x.refusalOf(err)
 	}
@@ -104,6 +110,18 @@ func (x *exchange) run() (answer []byte, refusal *ots.Error) {
 		return nil, x.refusalOf(err)
 	}
 	return answer, nil
+}
+
+// target is what the operation works on.
+func (x *exchange) target() target {
+	t := target{service: x.service, instance: x.field(headerInstance)}
+	if injector := x.s.cfg.Faults; injector != nil {
+		t.service = faults.Rows(t.service, injector)
+		t.fault = func(tables []string) faults.Fault {
+			return injector.Request(strings.TrimPrefix(x.path, "/"), t.instance, tables)
+		}
+	}
+	return t
 }
 
 // findOperation looks up what the path names. A query is not part of what is

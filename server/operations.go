@@ -2,18 +2,22 @@ package server
 
 import (
 	"context"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/flagstone-db/flagstone/ots"
+	"github.com/flagstone-db/flagstone/server/faults"
 )
 
 // target is what an operation works on.
 type target struct {
 	service  ots.Service
 	instance string
+	// fault decides what goes wrong with a request for tables; nil: nothing.
+	fault func(tables []string) faults.Fault
 }
 
 // operation decodes the body of a request, has it done and returns the message
@@ -35,8 +39,53 @@ func typed[M any, P interface {
 		if err := proto.Unmarshal(body, message); err != nil {
 			return nil, parseFailed()
 		}
-		return run(ctx, on, message)
+		if on.fault == nil {
+			return run(ctx, on, message)
+		}
+		return on.faulty(ctx, message, func() (proto.Message, error) { return run(ctx, on, message) })
 	}
+}
+
+// faulty runs a request, or does not, as a fault has it.
+func (t target) faulty(ctx context.Context, request proto.Message, run func() (proto.Message, error)) (proto.Message, error) {
+	fault := t.fault(tablesOf(request.ProtoReflect()))
+	if fault.Delay > 0 {
+		timer := time.NewTimer(fault.Delay)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	if fault.Err == nil {
+		return run()
+	}
+	if fault.Applied {
+		if _, err := run(); err != nil {
+			return nil, err
+		}
+	}
+	return nil, fault.Err
+}
+
+// tablesOf returns the tables that a request names, by the names that the
+// protocol has for such fields.
+func tablesOf(m protoreflect.Message) (tables []string) {
+	m.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		switch field.Name() {
+		case "table_name", "main_table_name":
+			tables = append(tables, value.String())
+		case "table_meta":
+			tables = append(tables, tablesOf(value.Message())...)
+		case "tables":
+			for i := range value.List().Len() {
+				tables = append(tables, tablesOf(value.List().Get(i).Message())...)
+			}
+		}
+		return true
+	})
+	return tables
 }
 
 // parts are how many messages, and how many texts in lists, a message may hold.

@@ -30,6 +30,7 @@ import (
 	"time"
 
 	"github.com/flagstone-db/flagstone/ots"
+	"github.com/flagstone-db/flagstone/server/faults"
 )
 
 // Config says what a Server serves and to whom. Instances, Credentials and Now
@@ -43,6 +44,12 @@ type Config struct {
 	Credentials func(accessKeyID string) (AccessKey, bool)
 	// Now is the clock that dates answers and judges the age of requests.
 	Now func() time.Time
+	// Faults, if it is not nil, decides which requests fail for the sake of
+	// tests.
+	Faults *faults.Injector
+	// Control, if it is not nil, serves paths that begin with control.Prefix,
+	// which are no operations and not signed; else these name nothing.
+	Control http.Handler
 	// Logger gets failures and, at debug level, every request; never secrets,
 	// bodies or signatures. Nil discards.
 	Logger *slog.Logger

@@ -15,6 +15,7 @@ import (
 	"github.com/flagstone-db/flagstone/instances/admin"
 	"github.com/flagstone-db/flagstone/ots"
 	"github.com/flagstone-db/flagstone/server"
+	"github.com/flagstone-db/flagstone/server/control"
 )
 
 // shutdownLimit is how long requests that are under way may take to finish
@@ -22,14 +23,17 @@ import (
 const shutdownLimit = 5 * time.Second
 
 type serveCommand struct {
-	Addr     string   `default:"127.0.0.1:8087" help:"Address to listen on; port 0 picks a free one."`
-	Dir      string   `default:"./flagstone-data" help:"Directory of the store; made if it does not exist." type:"path"`
-	Instance []string `placeholder:"NAME" help:"Make this high-performance instance if it does not exist; may be given several times. The first start makes demo if none is given. See also 'flagstone instance'."`
-	Sync     string   `default:"always" enum:"always,none" help:"When a write is acknowledged: always, when it is durable; none, when it is logged in memory."`
-	Limits   string   `default:"documented" enum:"documented,current" help:"Limits of the service to apply: documented, those of the product documentation, or current, the newer ones."`
-	Rates    bool     `name:"enforce-rates" help:"Refuse table operations above 10 per second, and changes of reserved throughput within two minutes, as the service does."`
-	Units    bool     `name:"enforce-throughput" help:"Refuse requests to a partition key that has used 10,000 capacity units within the second, as the service does."`
-	LogLevel string   `default:"info" enum:"debug,info,warn,error" help:"What to log, on standard error: ${enum}."`
+	Addr       string   `default:"127.0.0.1:8087" help:"Address to listen on; port 0 picks a free one."`
+	Dir        string   `default:"./flagstone-data" help:"Directory of the store; made if it does not exist." type:"path"`
+	Instance   []string `placeholder:"NAME" help:"Make this high-performance instance if it does not exist; may be given several times. The first start makes demo if none is given. See also 'flagstone instance'."`
+	Sync       string   `default:"always" enum:"always,none" help:"When a write is acknowledged: always, when it is durable; none, when it is logged in memory."`
+	Limits     string   `default:"documented" enum:"documented,current" help:"Limits of the service to apply: documented, those of the product documentation, or current, the newer ones."`
+	Rates      bool     `name:"enforce-rates" help:"Refuse table operations above 10 per second, and changes of reserved throughput within two minutes, as the service does."`
+	Units      bool     `name:"enforce-throughput" help:"Refuse requests to a partition key that has used 10,000 capacity units within the second, as the service does."`
+	TestClock  bool     `help:"Let tests set the clock over HTTP, from this machine only; see docs/testing.md. For directories of test data: what was written under a clock that was ahead stays ahead."`
+	TestFaults bool     `help:"Let tests make requests fail over HTTP, from this machine only; see docs/testing.md."`
+
+	LogLevel string `default:"info" enum:"debug,info,warn,error" help:"What to log, on standard error: ${enum}."`
 
 	MemoryBudget       size `default:"256MiB" placeholder:"SIZE" help:"Bound of all memtables together, ${default} if not given."`
 	MemtableSize       size `default:"64MiB" placeholder:"SIZE" help:"Size at which a memtable is flushed, ${default} if not given."`
@@ -64,8 +68,12 @@ func (s *serveCommand) Run(ctx context.Context, c *console) (err error) {
 		return fmt.Errorf("cannot listen on %s; choose another with --addr: %w", s.Addr, err)
 	}
 	defer listener.Close()
+	if err := s.checkAids(listener.Addr()); err != nil {
+		return err
+	}
+	aids := s.makeAids()
 	home, err := instances.Open(s.Dir, instances.Options{
-		Names: s.Instance, Store: s.options(logger), Limits: s.limits(), Logger: logger,
+		Names: s.Instance, Store: s.options(aids, logger), Limits: s.limits(), Logger: logger,
 	})
 	if err != nil {
 		return explain(err, s.Dir)
@@ -76,7 +84,7 @@ func (s *serveCommand) Run(ctx context.Context, c *console) (err error) {
 	if err != nil {
 		return err
 	}
-	handler, err := s.newServer(home, creds, logger)
+	handler, err := s.newServer(home, creds, aids, logger)
 	if err != nil {
 		return err
 	}
@@ -112,7 +120,7 @@ func (s *serveCommand) logger(c *console) *slog.Logger {
 	return slog.New(slog.NewTextHandler(c.err, &slog.HandlerOptions{Level: level}))
 }
 
-func (s *serveCommand) options(logger *slog.Logger) flagstone.Options {
+func (s *serveCommand) options(aids testAids, logger *slog.Logger) flagstone.Options {
 	opts := flagstone.Options{
 		MemoryBudget: int64(s.MemoryBudget), MemtableSize: int64(s.MemtableSize),
 		TableFileSize: int64(s.TableFileSize), WALSegmentSize: int64(s.WALSegmentSize),
@@ -121,6 +129,9 @@ func (s *serveCommand) options(logger *slog.Logger) flagstone.Options {
 	}
 	if s.Sync == "none" {
 		opts.Sync = flagstone.SyncNone
+	}
+	if aids.clock != nil {
+		opts.Seams.Clock = aids.clock
 	}
 	return opts
 }
@@ -149,7 +160,7 @@ func (s *serveCommand) limits() ots.Limits {
 	return limits
 }
 
-func (s *serveCommand) newServer(home *instances.Home, creds credentials, logger *slog.Logger) (*server.Server, error) {
+func (s *serveCommand) newServer(home *instances.Home, creds credentials, aids testAids, logger *slog.Logger) (*server.Server, error) {
 	return server.New(server.Config{
 		Instances: func(name string) (ots.Service, bool) {
 			engine, ok := home.Service(name)
@@ -162,7 +173,7 @@ func (s *serveCommand) newServer(home *instances.Home, creds credentials, logger
 			key, ok := home.Key(id)
 			return server.AccessKey{Secret: key.Secret, Instance: key.Instance}, ok
 		},
-		Now: time.Now, Logger: logger,
+		Now: time.Now, Logger: logger, Faults: aids.faults, Control: control.Handler(aids.clock, aids.faults),
 	})
 }
 

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"fmt"
+	"net"
+
+	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/server/faults"
+)
+
+// testAids are what tests of programs may do to a server; nil is off.
+type testAids struct {
+	clock  *clock.Shifted
+	faults *faults.Injector
+}
+
+func (s *serveCommand) makeAids() (aids testAids) {
+	if s.TestClock {
+		aids.clock = clock.NewShifted(clock.System())
+	}
+	if s.TestFaults {
+		aids.faults = new(faults.Injector)
+	}
+	return aids
+}
+
+// checkAids refuses test aids where others than this machine could use them:
+// their requests are not signed.
+func (s *serveCommand) checkAids(addr net.Addr) error {
+	if !s.TestClock && !s.TestFaults {
+		return nil
+	}
+	if tcp, ok := addr.(*net.TCPAddr); !ok || !tcp.IP.IsLoopback() {
+		return fmt.Errorf("--test-clock and --test-faults are for servers that only this machine can reach, not for %s; choose a loopback --addr", addr)
+	}
+	return nil
+}

@@ -1,0 +1,217 @@
+// Package control lets tests change a running server over HTTP: set its clock,
+// and make it fail. It is for servers that hold nothing but test data. Requests
+// are not signed, so they are only served if they come from this machine and
+// were meant for it.
+//
+//	GET    /flagstone/test/clock
+//	POST   /flagstone/test/clock    {"advance":"26h"} or {"set":"2030-01-01T00:00:00Z"} or {"reset":true}
+//	GET    /flagstone/test/faults
+//	POST   /flagstone/test/faults   a rule, see docs/testing.md
+//	DELETE /flagstone/test/faults
+package control
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/server/faults"
+)
+
+// Prefix begins the paths of all requests for this package.
+const Prefix = "/flagstone/test/"
+
+// Handler serves the paths of what is not nil; the others are refused, with a
+// hint. It is to be mounted at Prefix.
+func Handler(wall *clock.Shifted, injector *faults.Injector) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc(Prefix, func(w http.ResponseWriter, r *http.Request) {
+		refuse(w, http.StatusNotFound, errors.New("there is no such path; see docs/testing.md"))
+	})
+	off := func(flag string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			refuse(w, http.StatusForbidden, fmt.Errorf("this is off; start the server with %s", flag))
+		}
+	}
+	if wall == nil {
+		mux.HandleFunc(Prefix+"clock", off("--test-clock"))
+	} else {
+		c := clockControl{wall}
+		mux.HandleFunc("GET "+Prefix+"clock", c.get)
+		mux.HandleFunc("POST "+Prefix+"clock", c.post)
+	}
+	if injector == nil {
+		mux.HandleFunc(Prefix+"faults", off("--test-faults"))
+	} else {
+		f := faultControl{injector}
+		mux.HandleFunc("GET "+Prefix+"faults", f.get)
+		mux.HandleFunc("POST "+Prefix+"faults", f.post)
+		mux.HandleFunc("DELETE "+Prefix+"faults", f.delete)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !local(r) {
+			refuse(w, http.StatusForbidden, errors.New("tests may only do this from the machine of the server, by its loopback address"))
+			return
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// local reports whether a request comes from this machine and was meant for it.
+// A browser that a foreign page sends here names the page's host, or its origin.
+func local(r *http.Request) bool {
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil || !from.Addr().Unmap().IsLoopback() || r.Header.Get("Origin") != "" {
+		return false
+	}
+	host := r.Host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	if host == "localhost" {
+		return true
+	}
+	to, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return err == nil && to.IsLoopback()
+}
+
+func answer(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // if the client has gone, nobody needs to know
+}
+
+func refuse(w http.ResponseWriter, status int, err error) {
+	answer(w, status, map[string]string{"error": err.Error()})
+}
+
+// read decodes a body into v. A field that is not known is a mistake, which in
+// a test would go unseen for long.
+func read(r *http.Request, v any) error {
+	d := json.NewDecoder(r.Body)
+	d.DisallowUnknownFields()
+	return d.Decode(v)
+}
+
+type clockControl struct{ wall *clock.Shifted }
+
+// clockState is what the clock shows.
+type clockState struct {
+	Now    time.Time `json:"now"`
+	Millis int64     `json:"now_millis"`
+	Ahead  string    `json:"ahead"` // of the machine's clock
+}
+
+func (c clockControl) get(w http.ResponseWriter, _ *http.Request) {
+	millis := c.wall.NowMillis()
+	answer(w, http.StatusOK, clockState{Now: time.UnixMilli(millis).UTC(), Millis: millis, Ahead: c.wall.Offset().String()})
+}
+
+func (c clockControl) post(w http.ResponseWriter, r *http.Request) {
+	var body struct {
+		Advance string     `json:"advance"`
+		Set     *time.Time `json:"set"`
+		Reset   bool       `json:"reset"`
+	}
+	err := read(r, &body)
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err)
+		return
+	}
+	given := 0
+	for _, is := range []bool{body.Advance != "", body.Set != nil, body.Reset} {
+		if is {
+			given++
+		}
+	}
+	switch {
+	case given != 1:
+		err = errors.New(`give one of "advance", "set" and "reset"`)
+	case body.Reset:
+		c.wall.Reset()
+	case body.Set != nil:
+		c.wall.SetWall(body.Set.UnixMilli())
+	default:
+		var d time.Duration
+		if d, err = time.ParseDuration(body.Advance); err == nil {
+			c.wall.Advance(d)
+		}
+	}
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err)
+		return
+	}
+	c.get(w, r)
+}
+
+type faultControl struct{ injector *faults.Injector }
+
+// fault is a rule as JSON has it.
+type fault struct {
+	Operation string   `json:"operation,omitempty"`
+	Instance  string   `json:"instance,omitempty"`
+	Table     string   `json:"table,omitempty"`
+	Code      string   `json:"code,omitempty"`
+	Rate      *float64 `json:"rate,omitempty"` // 1 if absent
+	Times     int      `json:"times,omitempty"`
+	Applied   bool     `json:"applied,omitempty"`
+	Rows      bool     `json:"rows,omitempty"`
+	Delay     string   `json:"delay,omitempty"`
+	// What has become of it; not to be given.
+	Matched *int `json:"matched,omitempty"`
+	Hit     *int `json:"hit,omitempty"`
+}
+
+func (f faultControl) get(w http.ResponseWriter, _ *http.Request) {
+	list := []fault{}
+	for _, s := range f.injector.List() {
+		shown := fault{
+			Operation: s.Operation, Instance: s.Instance, Table: s.Table, Code: s.Code, Rate: &s.Rate, Times: s.Times,
+			Applied: s.Applied, Rows: s.Rows, Matched: &s.Matched, Hit: &s.Hit,
+		}
+		if s.Delay != 0 {
+			shown.Delay = s.Delay.String()
+		}
+		list = append(list, shown)
+	}
+	answer(w, http.StatusOK, list)
+}
+
+func (f faultControl) post(w http.ResponseWriter, r *http.Request) {
+	var body fault
+	if err := read(r, &body); err != nil {
+		refuse(w, http.StatusBadRequest, err)
+		return
+	}
+	rule := faults.Rule{
+		Operation: body.Operation, Instance: body.Instance, Table: body.Table, Code: body.Code,
+		Rate: 1, Times: body.Times, Applied: body.Applied, Rows: body.Rows,
+	}
+	if body.Rate != nil {
+		rule.Rate = *body.Rate
+	}
+	var err error
+	if body.Delay != "" {
+		rule.Delay, err = time.ParseDuration(body.Delay)
+	}
+	if err == nil {
+		err = f.injector.Add(rule)
+	}
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err)
+		return
+	}
+	f.get(w, r)
+}
+
+func (f faultControl) delete(w http.ResponseWriter, r *http.Request) {
+	f.injector.Clear()
+	f.get(w, r)
+}

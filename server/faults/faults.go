@@ -1,0 +1,206 @@
+// Package faults makes a server fail on request, so that programs can be tested
+// against what the service may answer on a bad day: busy, timed out, in
+// conflict, slow. Rules say which requests fail, and how.
+//
+//	faults.go  rules and whom they hit
+//	rows.go    rows of batches that fail by themselves
+//
+// A fault is answered in place of the request, which is then not carried out,
+// as the codes promise; only a rule that says so has the request carried out
+// first and its answer lost.
+package faults
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/flagstone-db/flagstone/ots"
+)
+
+// messages are the errors that can be injected, with the service's texts.
+var messages = map[string]string{
+	ots.CodeServerBusy:            "Server is busy.",
+	ots.CodeStorageServerBusy:     "Server is busy.",
+	ots.CodeTimeout:               "Operation timeout.",
+	ots.CodeRowOperationConflict:  "Data is being modified by the other request.",
+	ots.CodePartitionUnavailable:  "The partition is not available.",
+	ots.CodeTableNotReady:         "The table is not ready.",
+	ots.CodeNotEnoughCapacityUnit: "Remaining capacity unit is not enough.",
+	ots.CodeCapacityUnitExhausted: "Capacity unit is not enough.",
+	ots.CodeQuotaExhausted:        "Too frequent table operations.",
+	ots.CodeFlowControl:           "Flow control.",
+	ots.CodeOperationThrottled:    "Operation throttled.",
+	ots.CodeInternalServerError:   "Internal server error.",
+	ots.CodeServerUnavailable:     "Server is not available.",
+	ots.CodeRequestTimeout:        "Request timeout.",
+}
+
+// open are the codes that leave open whether the request was carried out. The
+// others promise that it was not, and clients repeat it by themselves.
+var open = map[string]bool{
+	ots.CodeTimeout: true, ots.CodeInternalServerError: true, ots.CodeServerUnavailable: true,
+}
+
+// Rule says which requests fail, and how. Empty fields match everything.
+type Rule struct {
+	Operation string // such as PutRow, BatchWriteRow, CommitTransaction
+	Instance  string
+	Table     string // a request of several tables matches with any of them
+
+	// Code is the error to answer with. Empty: the request is carried out,
+	// after Delay.
+	Code string
+	// Rate is the part of matching requests that are hit, above 0 and at most 1.
+	// They are spread evenly: the first is, and of 0.25 every fourth after it.
+	Rate float64
+	// Times bounds how often the rule hits; 0 does not.
+	Times int
+	// Applied has the request carried out before it is answered with the error,
+	// as if the answer had been lost. Only with codes that leave that open.
+	Applied bool
+	// Rows hits rows of BatchGetRow and BatchWriteRow, each by itself, instead of
+	// requests.
+	Rows bool
+	// Delay is waited before the answer.
+	Delay time.Duration
+}
+
+// Status is a rule with what has become of it.
+type Status struct {
+	Rule
+	Matched, Hit int // requests, or rows
+}
+
+// maxDelay is below the time after which a server cuts connections off.
+const maxDelay = time.Minute
+
+// maxRules bounds the work for each request.
+const maxRules = 100
+
+// Check returns what is wrong with a rule.
+func (r *Rule) Check() error {
+	switch {
+	case r.Code == "" && r.Delay == 0:
+		return errors.New("a fault needs a code, a delay, or both")
+	case r.Code != "" && messages[r.Code] == "":
+		return fmt.Errorf("code %q cannot be injected", r.Code)
+	case !(r.Rate > 0 && r.Rate <= 1):
+		return fmt.Errorf("rate %v is not above 0 and at most 1", r.Rate)
+	case r.Times < 0:
+		return fmt.Errorf("times is %d", r.Times)
+	case r.Delay < 0 || r.Delay > maxDelay:
+		return fmt.Errorf("delay %v is not from 0 to %v", r.Delay, maxDelay)
+	case r.Applied && !open[r.Code]:
+		return fmt.Errorf("%q says that nothing was applied; clients repeat such requests", r.Code)
+	case r.Rows && (r.Applied || r.Delay != 0):
+		return errors.New("rows of a batch fail unapplied and without a delay of their own")
+	case r.Rows && r.Operation != "" && r.Operation != "BatchWriteRow" && r.Operation != "BatchGetRow":
+		return fmt.Errorf("operation %q has no rows that fail by themselves", r.Operation)
+	}
+	return nil
+}
+
+// Injector holds rules and decides who is hit. Its methods are safe for
+// concurrent use; the zero value has no rules.
+type Injector struct {
+	mu    sync.Mutex
+	rules []*activeRule
+}
+
+type activeRule struct {
+	Status
+	due float64 // at 1 the next match is hit
+}
+
+// Add puts a rule behind those there are. The first rule that hits a request
+// decides.
+func (in *Injector) Add(r Rule) error {
+	if err := r.Check(); err != nil {
+		return err
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if len(in.rules) >= maxRules {
+		return fmt.Errorf("there are %d faults already; remove some", len(in.rules))
+	}
+	in.rules = append(in.rules, &activeRule{Status: Status{Rule: r}, due: 1})
+	return nil
+}
+
+// Clear removes all rules.
+func (in *Injector) Clear() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.rules = nil
+}
+
+// List returns all rules, in order.
+func (in *Injector) List() []Status {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	list := []Status{}
+	for _, r := range in.rules {
+		list = append(list, r.Status)
+	}
+	return list
+}
+
+// Fault is what becomes of a request; the zero value is nothing.
+type Fault struct {
+	Err     *ots.Error // nil: none
+	Applied bool       // carry it out first
+	Delay   time.Duration
+}
+
+// Request decides about a request.
+func (in *Injector) Request(operation, instance string, tables []string) Fault {
+	return in.next(operation, instance, tables, false)
+}
+
+// next finds the first rule that hits.
+func (in *Injector) next(operation, instance string, tables []string, rows bool) Fault {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for _, r := range in.rules {
+		if r.Rows == rows && r.matches(operation, instance, tables) && r.hits() {
+			f := Fault{Applied: r.Applied, Delay: r.Delay}
+			if r.Code != "" {
+				f.Err = &ots.Error{Code: r.Code, Message: messages[r.Code]}
+			}
+			return f
+		}
+	}
+	return Fault{}
+}
+
+func (r *activeRule) matches(operation, instance string, tables []string) bool {
+	if r.Times > 0 && r.Hit >= r.Times ||
+		r.Operation != "" && r.Operation != operation || r.Instance != "" && r.Instance != instance {
+		return false
+	}
+	if r.Table == "" {
+		return true
+	}
+	for _, t := range tables {
+		if t == r.Table {
+			return true
+		}
+	}
+	return false
+}
+
+// hits counts a match and reports whether its turn has come. Turns are counted
+// in parts of a million, so that ten tenths are one.
+func (r *activeRule) hits() bool {
+	r.Matched++
+	hit := r.due >= 1
+	if hit {
+		r.Hit++
+		r.due--
+	}
+	r.due = math.Round((r.due+r.Rate)*1e6) / 1e6
+	return hit
+}
