@@ -10,20 +10,62 @@ import "github.com/flagstone-db/flagstone/row"
 // seek to a few cells.
 const wholeCells = 128
 
-// Extent describes the row if it has only its first mutation, of puts in distinct
-// columns.
+// Extent describes the row if it has only its first mutation, of puts.
 func (it *Iterator) Extent(e *row.Extent) bool {
 	it.hasCell = false
-	if it.node == nil || it.node.index.Load() != 0 {
+	return it.node != nil && it.node.index.Load() == 0 && it.describe(e)
+}
+
+// Layers describes the first mutation of the row, if it is of puts, and returns a
+// cursor over the others.
+func (it *Iterator) Layers(_ uint64, e *row.Extent) (newer row.Cursor) {
+	it.hasCell = false
+	if it.node == nil || !it.describe(e) {
+		return nil
+	}
+	head := link(it.node.index.Load())
+	if head == 0 {
+		return nil // a case for Extent
+	}
+	it.later = laterCells{m: it.m, head: head}
+	return &it.later
+}
+
+// laterCells walks the cells of a row that came after its first mutation.
+type laterCells struct {
+	m    *Memtable
+	head link
+	at   link
+	cell row.Cell
+}
+
+func (l *laterCells) to(at link) bool {
+	if l.at = at; at == 0 {
 		return false
 	}
+	l.m.cell(at).read(&l.cell)
+	return true
+}
+
+func (l *laterCells) FirstCell() bool { return l.to(link(l.m.cell(l.head).next(0).Load())) }
+func (l *laterCells) NextCell() bool  { return l.at != 0 && l.to(link(l.m.cell(l.at).next(0).Load())) }
+func (l *laterCells) Cell() *row.Cell { return &l.cell }
+func (l *laterCells) Error() error    { return nil }
+
+func (l *laterCells) SeekCell(column []byte, version int64) bool {
+	at, _ := l.m.seekCell(l.head, &row.Cell{Column: column, Version: version, Seq: row.MaxSequence})
+	return l.to(at)
+}
+
+// describe makes e the extent of the row's first mutation, if it has one.
+func (it *Iterator) describe(e *row.Extent) bool {
 	p := it.m.packedOf(it.node)
 	if p.cells > wholeCells {
 		return false
 	}
 	*e = row.Extent{
 		Deleted: p.deleteRow, DeleteSeq: p.seq, Marked: p.marker != noMarker, MarkerSeq: p.seq, MarkerVersion: p.marker,
-		Cells: int(p.cells), MinSeq: p.seq, MaxSeq: p.seq,
+		Cells: int(p.cells), Versions: 1, MinSeq: p.seq, MaxSeq: p.seq,
 	}
 	if p.cells == 0 {
 		return true
@@ -31,18 +73,24 @@ func (it *Iterator) Extent(e *row.Extent) bool {
 	var c row.Cell
 	var reader row.CellReader
 	encoded := p.encoded()
+	versions := 1
 	for i := range int(p.cells) {
 		if i%segmentCells == 0 {
 			reader = row.NewCellReader(encoded[p.startOf(i/segmentCells):])
 		}
-		before := c.Column
+		column, version := c.Column, c.Version
 		mustDecode(&reader, &c)
-		if c.Kind != row.KindPut || i > 0 && string(before) == string(c.Column) {
+		if c.Kind != row.KindPut {
 			return false
 		}
 		if i == 0 {
 			e.MinVersion, e.MaxVersion = c.Version, c.Version
+		} else if string(column) != string(c.Column) {
+			versions = 1
+		} else if versions++; version == c.Version {
+			return false
 		}
+		e.Versions = max(e.Versions, versions)
 		e.MinVersion, e.MaxVersion = min(e.MinVersion, c.Version), max(e.MaxVersion, c.Version)
 	}
 	return true
@@ -51,10 +99,11 @@ func (it *Iterator) Extent(e *row.Extent) bool {
 // Stretch returns false: rows of a memtable are judged one by one.
 func (it *Iterator) Stretch([]byte, *row.Stretch) bool { return false }
 
-// Collect appends the wanted cells of the row. REQUIRES: Extent described it.
+// Collect appends the wanted cells of the row's first mutation. REQUIRES: Extent
+// or Layers described it.
 //
 // If all are wanted, one copy of the encoded cells is made, and they are decoded
-// there. A second mutation that came since is none of the reader's view.
+// there. A second mutation that came since Extent is none of the reader's view.
 func (it *Iterator) Collect(dst *row.Collector, wanted *row.Projection) {
 	p := it.m.packedOf(it.node)
 	if p.cells == 0 {
@@ -66,11 +115,19 @@ func (it *Iterator) Collect(dst *row.Collector, wanted *row.Projection) {
 	}
 	var c row.Cell
 	var reader row.CellReader
+	versions := 0
 	for i := range int(p.cells) {
 		if i%segmentCells == 0 {
 			reader = row.NewCellReader(encoded[p.startOf(i/segmentCells):])
 		}
+		before := c.Column
 		mustDecode(&reader, &c)
+		if versions++; i > 0 && string(before) != string(c.Column) {
+			versions = 1
+		}
+		if wanted.Cuts(versions) {
+			continue
+		}
 		c.Seq = p.seq
 		if all {
 			dst.Extend(1)[0] = c

@@ -3,6 +3,7 @@ package memtable_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/flagstone-db/flagstone/memtable"
@@ -13,28 +14,32 @@ import (
 // collects with the row's cells.
 func checkWhole(t fataler, it *memtable.Iterator, cells []row.Cell, random *rand.Rand) {
 	t.Helper()
+	checkLayers(t, it, cells, random)
 	var e row.Extent
 	if !it.Extent(&e) {
 		return
 	}
-	p := row.Projection{}
+	p := row.Projection{Versions: random.IntN(3)}
 	if random.IntN(2) == 0 {
 		p.Columns = [][]byte{[]byte("c1"), []byte("c3")}
 	}
 	var wanted []row.Cell
-	puts := 0
+	puts, versions := 0, 0
 	for i := range cells {
 		c := &cells[i]
+		if versions++; i > 0 && string(cells[i-1].Column) != string(c.Column) {
+			versions = 1
+		}
 		if c.Kind == row.KindDeleteRow && e.Deleted && e.DeleteSeq == c.Seq ||
 			c.Kind == row.KindRowMarker && e.Marked && e.MarkerSeq == c.Seq && e.MarkerVersion == c.Version {
 			continue
 		}
 		if c.Kind != row.KindPut || c.Seq < e.MinSeq || c.Seq > e.MaxSeq || c.Version < e.MinVersion || c.Version > e.MaxVersion ||
-			i > 0 && string(cells[i-1].Column) == string(c.Column) {
+			versions > 1 && cells[i-1].Version == c.Version || versions > e.Versions {
 			t.Fatalf("row %q: cell %v does not go with extent %+v", it.RowKey(), c, e)
 		}
 		puts++
-		if p.Wants(c.Column) {
+		if p.Wants(c.Column) && !p.Cuts(versions) {
 			wanted = append(wanted, *c)
 		}
 	}
@@ -51,6 +56,43 @@ func checkWhole(t fataler, it *memtable.Iterator, cells []row.Cell, random *rand
 		if !sameCell(&dst.Cells[i], &wanted[i]) {
 			t.Fatalf("row %q: collected %v, want %v", it.RowKey(), &dst.Cells[i], &wanted[i])
 		}
+	}
+}
+
+// checkLayers compares the two layers of the current row, if it has two, with the
+// row's cells.
+func checkLayers(t fataler, it *memtable.Iterator, cells []row.Cell, random *rand.Rand) {
+	t.Helper()
+	var e row.Extent
+	newer := it.Layers(row.MaxSequence, &e)
+	if newer == nil {
+		return
+	}
+	later := slices.DeleteFunc(slices.Clone(cells), func(c row.Cell) bool { return c.Seq <= e.MaxSeq })
+	i := 0
+	for ok := newer.FirstCell(); ok; ok = newer.NextCell() {
+		if i == len(later) || !sameCell(newer.Cell(), &later[i]) {
+			t.Fatalf("row %q: cell %v of the newer layer, want number %d of %v", it.RowKey(), newer.Cell(), i, later)
+		}
+		i++
+	}
+	if i != len(later) {
+		t.Fatalf("row %q: the newer layer has %d cells, want %d", it.RowKey(), i, len(later))
+	}
+	if len(cells) > 0 {
+		c := &cells[random.IntN(len(cells))]
+		at := slices.IndexFunc(later, func(l row.Cell) bool {
+			return string(l.Column) > string(c.Column) || string(l.Column) == string(c.Column) && l.Version <= c.Version
+		})
+		if found := newer.SeekCell(c.Column, c.Version); found != (at >= 0) || found && !sameCell(newer.Cell(), &later[at]) {
+			t.Fatalf("row %q: seeking %v found %t %v, want number %d of %v", it.RowKey(), c, found, newer.Cell(), at, later)
+		}
+	}
+	var dst row.Collector
+	it.Collect(&dst, &row.Projection{})
+	older := slices.DeleteFunc(slices.Clone(cells), func(c row.Cell) bool { return c.Seq > e.MaxSeq || c.Kind.IsRowLevel() })
+	if !slices.EqualFunc(dst.Cells, older, func(a, b row.Cell) bool { return sameCell(&a, &b) }) || len(older) != e.Cells {
+		t.Fatalf("row %q: the older layer is %v with extent %+v, want %v", it.RowKey(), dst.Cells, e, older)
 	}
 }
 

@@ -80,7 +80,8 @@ func (h *history) viewAt(now int64) mvcc.View {
 // read is what the engine shows.
 func (h *history) read(v mvcc.View, sel mvcc.Selection) answer {
 	var sources []mvcc.Iterator
-	runs := append([][]row.Cell{h.memtable}, h.runs...)
+	runs := append(slices.Clone(h.runs), h.memtable)
+	slices.Reverse(runs)
 	for _, cells := range runs {
 		if len(cells) > 0 {
 			it := mvcctest.Run{{Key: []byte("k"), Cells: cells}}.NewIterator()

@@ -54,9 +54,15 @@ type Iterator interface {
 	// (nil: none), if there are at least two and the run knows them well enough.
 	// NextRow will move to them and cannot fail before it has left them.
 	Stretch(limit []byte, s *row.Stretch) bool
-	// Collect appends copies of all its cells that are not row-level and whose
-	// columns the projection wants. REQUIRES: Extent or Stretch described the row.
-	// It cannot fail.
+	// Layers parts the row in two, if the run knows one part as an Extent can
+	// describe it, and it is the older one: it describes that, and returns a cursor
+	// over the newer part; nil if it cannot. What is older than a delete-row of the
+	// described part at or below seq is in neither. The cell cursor is unset
+	// afterwards.
+	Layers(seq uint64, e *row.Extent) (newer row.Cursor)
+	// Collect appends copies of all cells that are not row-level and that the
+	// projection wants. REQUIRES: Extent, Stretch or Layers described the row; of
+	// layers it collects the described one. It cannot fail.
 	Collect(dst *row.Collector, p *row.Projection)
 
 	// Error is the error that ended the last movement, nil at a plain end.

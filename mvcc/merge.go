@@ -6,6 +6,7 @@ package mvcc
 import (
 	"bytes"
 	"errors"
+	"slices"
 
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -13,10 +14,12 @@ import (
 // RowMerge merges the cells of one row that several runs hold: the light path
 // of a point read, which needs no heap of rows. It implements Cells.
 //
-// Equal cells of two runs yield one. The order of the sources makes no
-// difference: sequence numbers decide what is newer.
+// Equal cells of two runs yield one. The sources are in order, the newest first,
+// but only Layers relies on it: elsewhere sequence numbers decide what is newer.
 type RowMerge struct {
 	sources []Iterator
+	known   Iterator     // the source that was described
+	newer   *RowMerge    // of the sources before it
 	heap    []cellSource // min-heap in cell order, if there are several sources
 	// twins is set when a comparison found equal cells, which happens only if
 	// a run was stored twice. Sinking compares every new parent with its
@@ -31,7 +34,8 @@ type cellSource struct {
 	cell *row.Cell
 }
 
-// NewRowMerge merges sources that stand on the same row. It does not own them.
+// NewRowMerge merges sources that stand on the same row, the newest first. It
+// does not own them.
 func NewRowMerge(sources []Iterator) *RowMerge {
 	m := new(RowMerge)
 	m.Reset(sources)
@@ -42,7 +46,10 @@ func NewRowMerge(sources []Iterator) *RowMerge {
 // copied.
 func (m *RowMerge) Reset(sources []Iterator) {
 	m.sources = append(m.sources[:0], sources...)
-	m.heap, m.twins, m.err = m.heap[:0], false, nil
+	m.heap, m.known, m.twins, m.err = m.heap[:0], nil, false, nil
+	if m.newer != nil && len(m.newer.sources) > 0 {
+		m.newer.Reset(nil)
+	}
 }
 
 // FirstCell positions on the first cell of the row.
@@ -97,22 +104,51 @@ func (m *RowMerge) Cell() *row.Cell {
 
 // Error is the error that ended the last movement.
 func (m *RowMerge) Error() error {
-	if len(m.sources) == 1 {
+	switch {
+	case len(m.sources) == 1:
 		return m.sources[0].Error()
+	case m.err == nil && m.newer != nil:
+		return m.newer.Error()
 	}
 	return m.err
 }
 
 // Extent describes the row if one source alone holds it, and knows it.
 func (m *RowMerge) Extent(e *row.Extent) bool {
-	return len(m.sources) == 1 && m.sources[0].Extent(e)
+	if len(m.sources) != 1 {
+		return false
+	}
+	m.known = m.sources[0]
+	return m.known.Extent(e)
+}
+
+// Layers describes what the oldest source holds, or the newest one that deletes
+// the row at or below seq, since older ones do not matter then; and parts it from
+// those before it.
+func (m *RowMerge) Layers(seq uint64, e *row.Extent) row.Cursor {
+	if len(m.sources) == 1 {
+		m.known = m.sources[0]
+		return m.known.Layers(seq, e)
+	}
+	for i, it := range m.sources {
+		known := it.Extent(e)
+		if known && (i == len(m.sources)-1 || e.Deleted && e.DeleteSeq <= seq) {
+			if m.newer == nil {
+				m.newer = new(RowMerge)
+			}
+			m.newer.Reset(m.sources[:i])
+			m.known = it
+			return m.newer
+		}
+	}
+	return nil
 }
 
 // Stretch returns false: there is no next row.
 func (m *RowMerge) Stretch([]byte, *row.Stretch) bool { return false }
 
-// Collect appends the wanted columns. REQUIRES: Extent described the row.
-func (m *RowMerge) Collect(dst *row.Collector, p *row.Projection) { m.sources[0].Collect(dst, p) }
+// Collect appends what is wanted of the described source.
+func (m *RowMerge) Collect(dst *row.Collector, p *row.Projection) { m.known.Collect(dst, p) }
 
 // admit takes a positioned source into the heap, or leaves out one that has no
 // cell there. It returns false if the source failed.
@@ -220,6 +256,7 @@ type MergeIterator struct {
 	// while a row movement is under way.
 	heap     []int
 	places   []int
+	holders  []int // the runs at these places, the newest first
 	backward bool
 	stretch  int // so many rows to come are known to be of the first run alone
 	cells    RowMerge
@@ -235,9 +272,9 @@ type run struct {
 	end bool
 }
 
-// NewMergeIterator merges runs and owns them: Close closes them. An error of
-// any run ends the iteration and is its error: a missing run would look like
-// missing data.
+// NewMergeIterator merges runs, the newest first, and owns them: Close closes
+// them. An error of any run ends the iteration and is its error: a missing run
+// would look like missing data.
 func NewMergeIterator(runs []Iterator) *MergeIterator {
 	m := new(MergeIterator)
 	m.Reset(runs)
@@ -303,11 +340,7 @@ func (m *MergeIterator) RowKey() []byte { return m.runs[m.heap[0]].key }
 // once and they are at most limit; otherwise it returns false. alone says that no
 // other run holds the row. It leaves the cell cursor unset.
 func (m *MergeIterator) ReadNewest(dst []row.Cell, limit int) (cells []row.Cell, alone, ok bool) {
-	newest := m.heap[0]
-	for _, at := range m.places {
-		newest = min(newest, m.heap[at])
-	}
-	whole, ok := m.runs[newest].it.(interface {
+	whole, ok := m.runs[m.holders[0]].it.(interface {
 		ReadRow(dst []row.Cell, limit int) ([]row.Cell, bool)
 	})
 	if !ok {
@@ -334,6 +367,9 @@ func (m *MergeIterator) Cell() *row.Cell { return m.cells.Cell() }
 // Extent describes the row if one run alone holds it, and knows it.
 func (m *MergeIterator) Extent(e *row.Extent) bool { return m.cells.Extent(e) }
 
+// Layers is as in RowMerge.
+func (m *MergeIterator) Layers(seq uint64, e *row.Extent) row.Cursor { return m.cells.Layers(seq, e) }
+
 // Stretch describes the row and those after it that one run alone holds, since
 // they lie below the rows at which all others stand. Until NextRow has left them
 // no keys are compared.
@@ -346,10 +382,11 @@ func (m *MergeIterator) Stretch(limit []byte, s *row.Stretch) bool {
 			limit = r.key
 		}
 	}
-	if !m.runs[m.heap[0]].it.Stretch(limit, s) {
+	only := m.runs[m.heap[0]].it
+	if !only.Stretch(limit, s) {
 		return false
 	}
-	m.stretch = s.Rows - 1
+	m.cells.known, m.stretch = only, s.Rows-1
 	return true
 }
 
@@ -446,12 +483,21 @@ func (m *MergeIterator) gather() bool {
 	key := m.runs[m.heap[0]].key
 	m.places = append(m.places, 0)
 	for i := 0; i < len(m.places); i++ {
-		m.cells.sources = append(m.cells.sources, m.runs[m.heap[m.places[i]]].it)
 		for child := 2*m.places[i] + 1; child <= 2*m.places[i]+2 && child < len(m.heap); child++ {
 			if r := &m.runs[m.heap[child]]; !r.end && bytes.Equal(r.key, key) {
 				m.places = append(m.places, child)
 			}
 		}
+	}
+	m.holders = m.holders[:0]
+	for _, at := range m.places {
+		m.holders = append(m.holders, m.heap[at])
+	}
+	if len(m.holders) > 1 {
+		slices.Sort(m.holders) // the newest first
+	}
+	for _, i := range m.holders {
+		m.cells.sources = append(m.cells.sources, m.runs[i].it)
 	}
 	return true
 }

@@ -11,23 +11,13 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// Cells is a cursor over the cells of one row, in cell order: the cell half of
-// Iterator. RowMerge is one, and so is every Iterator that stands on a row.
+// Cells is the cell half of Iterator, where it is explained. RowMerge is one, and
+// so is every Iterator that stands on a row.
 type Cells interface {
-	FirstCell() bool
-	SeekCell(column []byte, version int64) bool
-	NextCell() bool
-	Cell() *row.Cell
-	Error() error
-
-	// Extent describes the row if the source knows it well enough. The cell
-	// cursor is unset afterwards.
+	row.Cursor
 	Extent(e *row.Extent) bool
-	// Stretch describes the row and those below the limit (nil: none) to which the
-	// next movements by NextRow lead, if the source knows them well enough.
 	Stretch(limit []byte, s *row.Stretch) bool
-	// Collect appends the wanted columns of the row. REQUIRES: Extent or Stretch
-	// described the row. It cannot fail.
+	Layers(seq uint64, e *row.Extent) (newer row.Cursor)
 	Collect(dst *row.Collector, p *row.Projection)
 }
 
@@ -68,6 +58,7 @@ const nearSteps = 4
 // once its column buffer has grown.
 type RowReader struct {
 	it    Cells
+	cells row.Cursor // what is walked: it, or while layers are read the newer one
 	sel   Selection
 	judge judge
 
@@ -90,6 +81,7 @@ type RowReader struct {
 	projection row.Projection // of sel, for Collect
 	judged     verdict        // of this row and, from NextRow to NextRow, of
 	granted    int            // so many more; unclear before there is one
+	layers     layers
 }
 
 // NewReader makes a reader of the rows that it is positioned on.
@@ -102,15 +94,17 @@ func NewReader(it Cells, view View, sel Selection) *RowReader {
 // Reset makes the reader read another source, at another view.
 func (r *RowReader) Reset(it Cells, view View, sel Selection) {
 	*r = RowReader{
-		it: it, sel: sel, judge: newJudge(view), name: r.name,
+		it: it, cells: it, sel: sel, judge: newJudge(view), name: r.name,
 		wantVersions: sel.MaxVersions, maxVersion: math.MaxInt64, judged: unclear,
 		projection: row.Projection{
 			Columns: sel.Columns, Start: sel.Start, End: sel.End, Change: r.projection.Change + 1,
 		},
+		layers: r.layers,
 	}
 	if sel.MaxVersions <= 0 {
 		r.wantVersions = math.MaxInt
 	}
+	r.projection.Versions = min(r.wantVersions, r.judge.max)
 	if sel.MaxVersionExcl > 0 {
 		r.maxVersion = sel.MaxVersionExcl - 1
 	}
@@ -126,6 +120,7 @@ func (r *RowReader) NextRow() {
 		return
 	}
 	r.granted--
+	r.cells = r.it
 	r.loaded, r.at, r.returned, r.inColumn, r.wanted = false, false, false, false, 0
 	r.judge.startRow()
 }
@@ -148,7 +143,7 @@ func (r *RowReader) judgeMany() {
 
 // StartRow begins the row that the source is positioned on.
 func (r *RowReader) StartRow() {
-	r.judged, r.granted = unclear, 0
+	r.judged, r.granted, r.cells = unclear, 0, r.it
 	r.judge.startRow()
 	r.loaded, r.at, r.returned, r.inColumn, r.wanted = false, false, false, false, 0
 }
@@ -175,7 +170,7 @@ func (r *RowReader) NextCell() bool {
 		r.pass()
 	}
 	for r.at {
-		c := r.it.Cell()
+		c := r.cells.Cell()
 		if !r.inColumn || !bytes.Equal(c.Column, r.column()) {
 			if !r.enterColumn(c.Column) {
 				continue
@@ -214,13 +209,18 @@ func (r *RowReader) Collect(dst *row.Collector, maxColumns int) (exists bool) {
 			r.it.Collect(dst, &r.projection)
 		}
 		r.examined += 1 + len(dst.Cells)
-		if maxColumns > 0 && len(dst.Cells) > maxColumns {
-			dst.Cells = dst.Cells[:maxColumns] // one of each column
+		if maxColumns > 0 {
+			dst.Cells = firstColumns(dst.Cells, maxColumns)
 		}
 		return true
 	}
+	if maxColumns == 0 && !r.sel.NoCells { // otherwise too much may be read
+		if exists, ok := r.collectLayers(dst); ok {
+			return exists
+		}
+	}
 	for columns := 0; r.NextCell(); {
-		c := r.it.Cell()
+		c := r.cells.Cell()
 		if n := len(dst.Cells); n == 0 || !bytes.Equal(c.Column, dst.Cells[n-1].Column) {
 			if columns++; maxColumns > 0 && columns > maxColumns {
 				break
@@ -229,6 +229,19 @@ func (r *RowReader) Collect(dst *row.Collector, maxColumns int) (exists bool) {
 		dst.Add(c)
 	}
 	return r.Exists()
+}
+
+// firstColumns returns the cells of the first n columns.
+func firstColumns(cells []row.Cell, n int) []row.Cell {
+	for i := range cells {
+		if i > 0 && bytes.Equal(cells[i].Column, cells[i-1].Column) {
+			continue
+		}
+		if n--; n < 0 {
+			return cells[:i]
+		}
+	}
+	return cells
 }
 
 // judgeWhole judges the row as a whole; unclear if that is not possible.
@@ -251,11 +264,11 @@ func (r *RowReader) judgeWhole() verdict {
 }
 
 // Cell is the cell that NextCell moved to, valid until the next call.
-func (r *RowReader) Cell() *row.Cell { return r.it.Cell() }
+func (r *RowReader) Cell() *row.Cell { return r.cells.Cell() }
 
 // Error is the error that ended Exists or NextCell early, nil if they ended by
 // themselves.
-func (r *RowReader) Error() error { return r.it.Error() }
+func (r *RowReader) Error() error { return r.cells.Error() }
 
 // Examined is the number of cells looked at since Reset, dead ones included,
 // for bounding the work of a scan.
@@ -271,10 +284,10 @@ func (r *RowReader) column() []byte { return r.name[:len(r.name)-1] }
 // marker that it does not hide, so both walks end early and seek on.
 func (r *RowReader) readRowLevel() {
 	r.loaded = true
-	r.at = r.it.FirstCell()
+	r.at = r.cells.FirstCell()
 	r.examined++
 	for r.at {
-		c := r.it.Cell()
+		c := r.cells.Cell()
 		switch {
 		case len(c.Column) != 0:
 			return
@@ -361,16 +374,16 @@ func (r *RowReader) advanceTo(column []byte, version int64) {
 		if r.step(); !r.at {
 			return
 		}
-		c := r.it.Cell()
+		c := r.cells.Cell()
 		if d := bytes.Compare(c.Column, column); d > 0 || d == 0 && c.Version <= version {
 			return
 		}
 	}
-	r.at = r.it.SeekCell(column, version)
+	r.at = r.cells.SeekCell(column, version)
 	r.examined++
 }
 
 func (r *RowReader) step() {
-	r.at = r.it.NextCell()
+	r.at = r.cells.NextCell()
 	r.examined++
 }

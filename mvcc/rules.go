@@ -117,6 +117,7 @@ type judge struct {
 	deleted   bool
 	deleteRow uint64 // the newest visible delete-row, if deleted
 	exists    bool
+	marker    uint64 // the sequence number of the marker that says so
 
 	// Of the column.
 	floor   uint64 // hidden below this sequence number: delete-row and trims
@@ -165,7 +166,7 @@ func (j *judge) rowLevel(c *row.Cell) verdict {
 	case j.exists || c.Seq < j.deleteRow || c.Version < j.oldest:
 		return dead
 	}
-	j.exists = true
+	j.exists, j.marker = true, c.Seq
 	return visible
 }
 
@@ -204,13 +205,15 @@ func (j *judge) attribute(c *row.Cell) verdict {
 // whole judges a row of which only an extent is known: dead if it does not
 // exist, visible if it exists and every cell is shown, or unclear.
 //
+// Visible means that of every column the newest cells are shown, as many as a
+// column may show.
+//
 // It says what judging cell by cell would: the row-level cells are a delete-row
 // and a marker at most. There is no trim, so the floor of every column is the
-// delete-row; no delete-version and no second cell of a column, so each put has
-// its version for itself and is the first one shown of its column, which is
-// never too many. What remains to ask of a put is its sequence number, against
-// the view and the floor, and its version, against expiry; all of them are
-// asked at once by asking the outermost.
+// delete-row; no delete-version and no second cell of a version, so each put has
+// its version for itself, and those of a column come newest first. What remains
+// to ask of a put is its sequence number, against the view and the floor, and its
+// version, against expiry; all of them are asked at once by asking the outermost.
 func (j *judge) whole(e *row.Extent) verdict {
 	floor := uint64(0)
 	if e.Deleted && e.DeleteSeq <= j.seq {
@@ -227,9 +230,9 @@ func (j *judge) whole(e *row.Extent) verdict {
 	return unclear
 }
 
-// stretch judges several rows: dead if none exists, visible if all do and every
-// cell is shown, or unclear. A delete-row hides nothing of its own mutation, so
-// it makes no difference here.
+// stretch judges several rows: dead if none exists, visible if all do and of every
+// column the newest cells are shown, or unclear. A delete-row hides nothing of its
+// row, so it makes no difference here.
 func (j *judge) stretch(s *row.Stretch) verdict {
 	switch {
 	case s.MinSeq > j.seq || s.MaxVersion < j.oldest && !s.Permanent:

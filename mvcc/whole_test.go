@@ -3,6 +3,7 @@ package mvcc_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/flagstone-db/flagstone/mvcc"
@@ -190,6 +191,9 @@ func stretchyRuns(rng *rand.Rand) []mvcctest.Run {
 			if rng.IntN(12) == 0 {
 				cells = smallRow(rng)
 			}
+			for j := range cells {
+				cells[j].Seq += uint64(4 * (len(runs) - 1 - i)) // newer than all of the runs below
+			}
 			runs[i] = append(runs[i], mvcctest.Row{Key: fmt.Appendf(nil, "%03d", k), Cells: cells})
 		}
 	}
@@ -203,7 +207,7 @@ func TestRowsJudgedManyAtOnceAreTheRowsJudgedOneByOne(t *testing.T) {
 	collected := 0
 	for range 1_500 {
 		runs := stretchyRuns(rng)
-		v := mvcc.View{Seq: 2 + rng.Uint64N(6), MaxVersions: rng.IntN(3), Cutoff: mvcc.NoExpiry}
+		v := mvcc.View{Seq: 2 + rng.Uint64N(uint64(2+4*len(runs))), MaxVersions: rng.IntN(3), Cutoff: mvcc.NoExpiry}
 		if rng.IntN(2) == 0 {
 			v.Cutoff = rng.Int64N(4)
 		}
@@ -265,5 +269,85 @@ func TestRowsJudgedManyAtOnceAreTheRowsJudgedOneByOne(t *testing.T) {
 	}
 	if collected < 10_000 {
 		t.Errorf("%d cells collected: the test tests little", collected)
+	}
+}
+
+// layeredRuns makes runs of one row, the newest first, each with numbers above
+// those of the next.
+func layeredRuns(rng *rand.Rand, n int) (runs [][]row.Cell) {
+	for i := range n {
+		cells := smallRow(rng)
+		if rng.IntN(3) > 0 { // an update
+			cells = slices.DeleteFunc(cells, func(c row.Cell) bool { return c.Kind == row.KindDeleteRow })
+		}
+		for j := range cells {
+			cells[j].Seq += uint64(4 * (n - 1 - i))
+			if c := &cells[j]; c.Kind == row.KindTrim && rng.IntN(4) == 0 {
+				c.Version = row.MaxVersion
+			}
+		}
+		sortCells(cells)
+		if len(cells) > 0 {
+			runs = append(runs, cells)
+		}
+	}
+	return runs
+}
+
+func TestARowInLayersIsTheRowReadCellByCell(t *testing.T) {
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 1))
+	t.Logf("seed %d", seed)
+	laid, other, failed := 0, 0, 0
+	for range 60_000 {
+		runs := layeredRuns(rng, 1+rng.IntN(3))
+		var all []row.Cell
+		var sources []mvcc.Iterator
+		var its []*mvcctest.Iterator
+		for _, cells := range runs {
+			all = append(all, cells...)
+			it := positioned(cells)
+			its, sources = append(its, it), append(sources, it)
+		}
+		if len(sources) == 0 {
+			continue
+		}
+		sortCells(all)
+		v := mvcc.View{Seq: 2 + rng.Uint64N(uint64(4*len(runs)+2)), MaxVersions: rng.IntN(4), Cutoff: mvcc.NoExpiry}
+		if rng.IntN(3) > 0 {
+			v.Seq = row.MaxSequence
+		}
+		if rng.IntN(3) == 0 {
+			v.Cutoff = rng.Int64N(4)
+		}
+		sel := smallSelection(rng)
+		if rng.IntN(2) == 0 {
+			sel = mvcc.Selection{MaxVersions: rng.IntN(3)}
+		}
+		want := readBoth(t, mvcc.NewRowMerge(sources), v, sel)
+		var collected int
+		for _, it := range its {
+			collected += it.Collected
+		}
+		if collected > 0 && len(sources) > 1 {
+			laid++
+		} else {
+			other++
+		}
+		// A run that fails makes the answer an error, or makes no difference.
+		it := its[rng.IntN(len(its))]
+		it.FailAfter = it.Moves + 1 + rng.IntN(20)
+		r := mvcc.NewReader(mvcc.NewRowMerge(sources), v, sel)
+		r.StartRow()
+		var c row.Collector
+		got := answer{exists: r.Collect(&c, 0), cells: c.Cells}
+		if r.Error() != nil {
+			failed++
+		} else if got.String() != want.String() {
+			t.Fatalf("a run failed unnoticed: got %s, want %s", got, want)
+		}
+	}
+	if laid < 5_000 || other < 5_000 || failed < 1_000 {
+		t.Errorf("%d rows were read in layers, %d were not, %d reads failed: the test tests little", laid, other, failed)
 	}
 }

@@ -135,6 +135,7 @@ func (l *levelIterator) Error() error    { return l.err }
 
 func (l *levelIterator) Extent(e *row.Extent) bool                     { return l.it.Extent(e) }
 func (l *levelIterator) Stretch(limit []byte, s *row.Stretch) bool     { return l.it.Stretch(limit, s) }
+func (l *levelIterator) Layers(seq uint64, e *row.Extent) row.Cursor   { return l.it.Layers(seq, e) }
 func (l *levelIterator) Collect(dst *row.Collector, p *row.Projection) { l.it.Collect(dst, p) }
 func (l *levelIterator) SeekCell(column []byte, version int64) bool {
 	return l.settle(l.it.SeekCell(column, version))

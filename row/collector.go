@@ -7,10 +7,20 @@ import (
 	"unsafe"
 )
 
+// Cursor walks the cells of a row, or of a part of it, in cell order. See
+// mvcc.Iterator for its methods.
+type Cursor interface {
+	FirstCell() bool
+	SeekCell(column []byte, version int64) bool
+	NextCell() bool
+	Cell() *Cell
+	Error() error
+}
+
 // Extent is what a run knows of one row without a look at each of its cells:
-// the row was written without deletes of single columns or versions, and of no
-// column it has more than one cell. Nearly all rows are like that, and the
-// rules (see package mvcc) then decide once for the whole row.
+// the row was written without deletes of single columns or versions, and nothing
+// of it was overwritten. Nearly all rows are like that, and the rules (see
+// package mvcc) then decide once for the whole row.
 type Extent struct {
 	// The row has a delete-row.
 	Deleted   bool
@@ -19,17 +29,18 @@ type Extent struct {
 	Marked        bool
 	MarkerSeq     uint64
 	MarkerVersion int64
-	// All other cells are puts of distinct columns, below MaxVersion. Sequence
-	// numbers and versions of all of them lie within these bounds, which may be
-	// wider than they need to be.
-	Cells                  int
+	// All other cells are puts below MaxVersion, no two of one column and version.
+	// Sequence numbers and versions of all of them lie within these bounds, and no
+	// column has more than so many Versions; all of which may be wider than it
+	// needs to be.
+	Cells, Versions        int
 	MinSeq, MaxSeq         uint64
 	MinVersion, MaxVersion int64
 }
 
 // Stretch is what a run knows of several rows, one after the other: each of them
-// was written by one mutation. It has a marker, and the cells of an Extent; all
-// of it, and its delete-row if it has one, at one sequence number.
+// has a marker and the cells of an Extent, and if it has a delete-row, then at a
+// sequence number that is above none of the others'.
 type Stretch struct {
 	Rows                   int // the current row and those that follow
 	MinSeq, MaxSeq         uint64
@@ -37,10 +48,12 @@ type Stretch struct {
 	Permanent              bool  // these are at row.MaxVersion
 }
 
-// Projection says which columns are wanted: the zero Projection is all.
+// Projection says which columns are wanted, and how much of them: the zero
+// Projection is all.
 type Projection struct {
 	Columns    [][]byte // in ascending order; empty is all
 	Start, End []byte   // bounds of the names, End excluded; empty is unbounded
+	Versions   int      // the newest so many of each column; 0 is all
 	// Change differs each time that the projection at this address changes, so
 	// that a run can remember which of its columns are meant.
 	Change uint64
@@ -48,6 +61,9 @@ type Projection struct {
 
 // All reports whether all columns are wanted.
 func (p *Projection) All() bool { return len(p.Columns)|len(p.Start)|len(p.End) == 0 }
+
+// Cuts reports whether not all is wanted of a column of so many versions.
+func (p *Projection) Cuts(versions int) bool { return p.Versions != 0 && versions > p.Versions }
 
 // Wants reports whether the column is wanted.
 func (p *Projection) Wants(name []byte) bool {

@@ -91,11 +91,14 @@ type dataBlock struct {
 	column, stamp, kind, valueEnd       uints
 	prefix, keys, names, values         []byte
 
-	// Found out by checkPlain: all cells are puts below MaxVersion, and of distinct
-	// columns within a row; every row has all the columns; every row has one stamp.
+	// Found out by checkPlain: all cells are puts below MaxVersion, no two of one
+	// column and version within a row; every row has all the columns, once; every
+	// row has one stamp; no row has more versions of a column than that.
 	plain, full, oneStamp bool
-	// And if so: every row has the same row flags, one of them that of a marker.
-	// The bounds of the stamps are known then.
+	versions              int
+	// And if so: every row has the same row flags, one of them that of a marker, and
+	// none was deleted after a cell of it was put. The bounds of the stamps are known
+	// then.
 	even                   bool
 	minSeq, maxSeq         uint64
 	minVersion, maxVersion int64

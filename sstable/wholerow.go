@@ -10,8 +10,8 @@ import (
 )
 
 // checkPlain checks the cells of a block in which all are puts below
-// MaxVersion, of distinct columns within a row. It returns false for any other
-// block, damaged ones included. For most blocks it takes the place of
+// MaxVersion, no two of one column and version within a row. It returns false for
+// any other block, damaged ones included. For most blocks it takes the place of
 // checkCells, at a quarter of the cost.
 func (b *dataBlock) checkPlain() bool {
 	b.plain, b.full, b.even, b.oneStamp = false, false, false, b.stamps == b.rows
@@ -19,17 +19,17 @@ func (b *dataBlock) checkPlain() bool {
 	if b.hasEmptyColumn() || b.kind.width == 0 && b.cells > 0 && !plainKind(b.kind.base) {
 		return false
 	}
-	at := 0
+	at, most := 0, 1
 	column := int(b.column.off)
 	for i := range b.rows {
 		end, before := int(b.cellEnd.at(data, i)), uint64(0) // one more than the column before
+		versions := 0
 		for ; at < end; at++ {
 			c := b.column.base + binary.LittleEndian.Uint64(data[column:])&b.column.mask
 			column += int(b.column.width)
-			if c < before || c >= uint64(b.columns) {
+			if c+1 < before || c >= uint64(b.columns) {
 				return false
 			}
-			before = c + 1
 			if b.kind.width != 0 || b.kind.base&kindMask == kindSeparate {
 				k := b.kind.at(data, at)
 				if !plainKind(k) || k&kindMask == kindSeparate && !b.isReference(at) {
@@ -40,14 +40,68 @@ func (b *dataBlock) checkPlain() bool {
 				b.stamp.at(data, at) >= uint64(b.stampsEnd(i)-b.stampsBefore(i)) {
 				return false
 			}
+			if versions++; c+1 != before {
+				before, versions = c+1, 1
+			} else if first := b.stampsBefore(i); b.cellVersion(at, first) >= b.cellVersion(at-1, first) {
+				return false
+			}
+			most = max(most, versions)
 		}
 	}
-	b.plain, b.full = true, b.cells == b.rows*b.columns
-	b.even = b.oneStamp && b.rowFlags.width == 0 && b.rowFlags.base&(rowMarked|rowMarkedForever) != 0
+	b.plain, b.versions, b.full = true, most, most == 1 && b.cells == b.rows*b.columns
+	b.even = b.rowFlags.width == 0 && b.rowFlags.base&(rowMarked|rowMarkedForever) != 0 &&
+		(b.oneStamp || b.rowFlags.base&rowDeleted == 0)
 	if b.even {
 		b.boundStamps()
 	}
 	return true
+}
+
+// plainRow describes the cells [low, high) of a row of a block that is not plain,
+// whose first stamp is given, if they are as in a plain block. The delete-row and
+// the marker may be among them; those that are flags are not described. The cells
+// were checked when the block was parsed.
+func (b *dataBlock) plainRow(e *row.Extent, low, high, first int) bool {
+	e.Deleted, e.Marked, e.Versions = false, false, 0
+	puts := b.afterRowLevel(low, high)
+	if puts-low > 2 {
+		return false
+	}
+	var c row.Cell
+	for i := low; i < puts; i++ {
+		if b.cell(&c, i, first); c.Kind == row.KindDeleteRow && !e.Marked && !e.Deleted {
+			e.Deleted, e.DeleteSeq = true, c.Seq
+		} else if c.Kind == row.KindRowMarker && !e.Marked {
+			e.Marked, e.MarkerSeq, e.MarkerVersion = true, c.Seq, c.Version
+		} else {
+			return false
+		}
+	}
+	e.Cells = high - puts
+	versions, before := 0, uint64(0)
+	for i := puts; i < high; i++ {
+		column := b.column.at(b.data, i)
+		if versions++; i == puts || column > before {
+			versions = 1
+		} else if column < before || b.cellVersion(i, first) >= b.cellVersion(i-1, first) {
+			return false
+		}
+		if !plainKind(b.kind.at(b.data, i)) {
+			return false
+		}
+		e.Versions, before = max(e.Versions, versions), column
+	}
+	return true
+}
+
+// afterRowLevel returns the first of the cells of a row that is not row-level.
+func (b *dataBlock) afterRowLevel(low, high int) int {
+	if !b.plain && b.hasEmptyColumn() {
+		for low < high && b.column.at(b.data, low) == 0 {
+			low++
+		}
+	}
+	return low
 }
 
 // boundStamps finds the bounds of all stamps.
@@ -61,6 +115,14 @@ func (b *dataBlock) boundStamps() {
 	}
 }
 
+// wholeCells is the largest number of cells of a row, in a block that is not plain,
+// that are looked at to tell whether it can be described. A reader may want few of
+// them.
+const wholeCells = 128
+
+// Layers returns nil: rows of a file are described as a whole, or not.
+func (it *Iterator) Layers(uint64, *row.Extent) row.Cursor { return nil }
+
 // plainKind reports whether a cell kind is that of a put below MaxVersion.
 func plainKind(k uint64) bool {
 	kind := k & (kindMask | kindAtMax)
@@ -72,21 +134,28 @@ func (b *dataBlock) isReference(i int) bool {
 	return b.valueEnd.at(b.data, i)-uint64(b.valueEnd.before(b.data, i)) == row.ReferenceBytes
 }
 
-// Extent describes the current row, if it is one of a plain block.
+// Extent describes the current row, if it lies in one block and is plain.
 func (it *Iterator) Extent(e *row.Extent) bool {
-	b := it.block
-	if !it.onRow || !b.plain || it.long {
+	if !it.onRow || it.long {
 		return false
 	}
 	it.onCell = false
 	it.openRow()
-	data := b.data
+	b, data := it.block, it.block.data
+	e.Cells, e.Versions = it.high-it.low, b.versions
+	if !b.plain && (e.Cells > wholeCells || !b.plainRow(e, it.low, it.high, it.stamp)) {
+		return false
+	}
 	seq, version := b.seq.at(data, it.stamp), int64(b.version.at(data, it.stamp))
-	e.Cells = it.high - it.low
-	e.Deleted, e.DeleteSeq = it.flags&rowDeleted != 0, seq
-	e.Marked, e.MarkerSeq, e.MarkerVersion = it.flags&(rowMarked|rowMarkedForever) != 0, seq, version
-	if it.flags&rowMarkedForever != 0 {
-		e.MarkerVersion = row.MaxVersion
+	if b.plain || it.flags != 0 {
+		if e.Cells < it.high-it.low {
+			return false // row-level cells besides the flags
+		}
+		e.Deleted, e.DeleteSeq = it.flags&rowDeleted != 0, seq
+		e.Marked, e.MarkerSeq, e.MarkerVersion = it.flags&(rowMarked|rowMarkedForever) != 0, seq, version
+		if it.flags&rowMarkedForever != 0 {
+			e.MarkerVersion = row.MaxVersion
+		}
 	}
 	e.MinSeq, e.MaxSeq, e.MinVersion, e.MaxVersion = seq, seq, version, version
 	if b.oneStamp {
@@ -126,25 +195,52 @@ func (it *Iterator) Stretch(limit []byte, s *row.Stretch) bool {
 // described it.
 func (it *Iterator) Collect(dst *row.Collector, p *row.Projection) {
 	it.openRow()
+	b, at := it.block, it.block.afterRowLevel(it.low, it.high)
 	if p.All() {
-		it.collect(dst, it.low, it.high)
+		it.collectNewest(dst, at, it.high, p)
 		return
 	}
 	it.resolve(p)
 	if len(p.Columns) == 0 {
-		from := it.cellOf(it.firstColumn, it.low)
-		it.collect(dst, from, it.cellOf(it.endColumn, from))
+		at = it.cellOf(it.firstColumn, at)
+		it.collectNewest(dst, at, it.cellOf(it.endColumn, at), p)
 		return
 	}
-	at := it.low
+	once := b.plain && b.versions == 1
 	for _, column := range it.columns {
 		if at = it.cellOf(column, at); at == it.high {
 			return
 		}
-		if it.block.column.at(it.block.data, at) == uint64(column) {
-			it.collect(dst, at, at+1)
-			at++
+		if b.column.at(b.data, at) == uint64(column) {
+			end := at + 1
+			if !once {
+				end = it.cellOf(column+1, end)
+			}
+			it.collectNewest(dst, at, end, p)
+			at = end
 		}
+	}
+}
+
+// collectNewest collects of each column of the cells [from, to) the newest, as many
+// as the projection wants.
+func (it *Iterator) collectNewest(dst *row.Collector, from, to int, p *row.Projection) {
+	b := it.block
+	if b.plain && !p.Cuts(b.versions) {
+		it.collect(dst, from, to)
+		return
+	}
+	for from < to {
+		end := to // of the column
+		if column := b.column.at(b.data, from); b.column.at(b.data, to-1) != column {
+			end = it.cellOf(int(column)+1, from+1)
+		}
+		if p.Cuts(end - from) {
+			it.collect(dst, from, from+p.Versions)
+		} else {
+			it.collect(dst, from, end)
+		}
+		from = end
 	}
 }
 
@@ -208,15 +304,19 @@ func (it *Iterator) collect(dst *row.Collector, from, to int) {
 		names = dst.Copy(names)
 	}
 	seq, version := b.seq.at(data, it.stamp), int64(b.version.at(data, it.stamp))
-	value, column := 0, first
+	value, column, named := 0, first, -1
+	var name []byte
 	for i, cells := from, dst.Extend(to-from); i < to; i++ {
 		c := &cells[i-from]
 		if !b.full {
 			column = int(b.column.at(data, i))
 		}
-		name := names[b.nameEnd.before(data, column)-nameAt : int(b.nameEnd.at(data, column))-nameAt]
-		if sparse {
-			name = dst.Copy(name)
+		if column != named {
+			name = names[b.nameEnd.before(data, column)-nameAt : int(b.nameEnd.at(data, column))-nameAt]
+			if sparse {
+				name = dst.Copy(name)
+			}
+			named = column
 		}
 		column++
 		if !b.oneStamp {

@@ -13,6 +13,7 @@ import (
 
 // extentOf is what an extent must say of cells; false if none can describe them.
 func extentOf(cells []row.Cell) (e row.Extent, ok bool) {
+	versions := 0
 	for i := range cells {
 		c := &cells[i]
 		switch {
@@ -20,9 +21,15 @@ func extentOf(cells []row.Cell) (e row.Extent, ok bool) {
 			e.Deleted, e.DeleteSeq = true, c.Seq
 		case c.Kind == row.KindRowMarker && !e.Marked:
 			e.Marked, e.MarkerSeq, e.MarkerVersion = true, c.Seq, c.Version
-		case c.Kind != row.KindPut || i > 0 && bytes.Equal(c.Column, cells[i-1].Column):
+		case c.Kind != row.KindPut:
 			return e, false
 		default:
+			if versions++; i == 0 || !bytes.Equal(c.Column, cells[i-1].Column) {
+				versions = 1
+			} else if c.Version == cells[i-1].Version {
+				return e, false
+			}
+			e.Versions = max(e.Versions, versions)
 			if e.Cells == 0 {
 				e.MinSeq, e.MaxSeq, e.MinVersion, e.MaxVersion = c.Seq, c.Seq, c.Version, c.Version
 			}
@@ -46,11 +53,12 @@ func checkWhole(it *Iterator, cells []row.Cell, p *row.Projection, dst *row.Coll
 	if !ok {
 		return true, fmt.Errorf("extent of a row that has none")
 	}
-	wider := e.MinSeq <= want.MinSeq && e.MaxSeq >= want.MaxSeq && e.MinVersion <= want.MinVersion && e.MaxVersion >= want.MaxVersion
+	wider := e.Versions >= want.Versions && e.MinSeq <= want.MinSeq && e.MaxSeq >= want.MaxSeq && e.MinVersion <= want.MinVersion && e.MaxVersion >= want.MaxVersion
 	if e.Cells == 0 {
 		wider = true
 	}
 	e.MinSeq, e.MaxSeq, e.MinVersion, e.MaxVersion = want.MinSeq, want.MaxSeq, want.MinVersion, want.MaxVersion
+	e.Versions = want.Versions
 	if !e.Deleted {
 		e.DeleteSeq = 0
 	}
@@ -62,8 +70,12 @@ func checkWhole(it *Iterator, cells []row.Cell, p *row.Projection, dst *row.Coll
 	}
 	it.Collect(dst, p)
 	var wanted []row.Cell
+	versions := 0
 	for i := range cells {
-		if !cells[i].Kind.IsRowLevel() && p.Wants(cells[i].Column) {
+		if versions++; i > 0 && !bytes.Equal(cells[i].Column, cells[i-1].Column) {
+			versions = 1
+		}
+		if !cells[i].Kind.IsRowLevel() && p.Wants(cells[i].Column) && !p.Cuts(versions) {
 			wanted = append(wanted, cells[i])
 		}
 	}
@@ -96,14 +108,14 @@ func checkStretch(it *Iterator, model modelTable, at int, rng *rand.Rand) error 
 		if limit != nil && bytes.Compare(r.key, limit) >= 0 {
 			return fmt.Errorf("%q is in a stretch below %q", r.key, limit)
 		}
-		if !e.Marked || (e.MarkerVersion == row.MaxVersion) != s.Permanent || e.Deleted && e.DeleteSeq != e.MarkerSeq ||
+		if !e.Marked || (e.MarkerVersion == row.MaxVersion) != s.Permanent || e.MarkerSeq < s.MinSeq || e.MarkerSeq > s.MaxSeq ||
 			!s.Permanent && (e.MarkerVersion < s.MinVersion || e.MarkerVersion > s.MaxVersion) {
 			return fmt.Errorf("row-level cells of %q do not go with %+v", r.key, s)
 		}
 		if e.Cells == 0 {
 			e.MinSeq, e.MaxSeq, e.MinVersion, e.MaxVersion = e.MarkerSeq, e.MarkerSeq, s.MinVersion, s.MinVersion
 		}
-		if !ok || e.MinSeq != e.MarkerSeq || e.MaxSeq != e.MarkerSeq || e.MinSeq < s.MinSeq || e.MaxSeq > s.MaxSeq ||
+		if !ok || e.Deleted && e.DeleteSeq > min(e.MinSeq, e.MarkerSeq) || e.MinSeq < s.MinSeq || e.MaxSeq > s.MaxSeq ||
 			e.MinVersion < s.MinVersion || e.MaxVersion > s.MaxVersion {
 			return fmt.Errorf("%q with extent %+v does not go with %+v", r.key, e, s)
 		}
@@ -127,6 +139,7 @@ func randomProjection(rng *rand.Rand, p *row.Projection, columns int) {
 	if rng.IntN(3) == 0 {
 		p.End = name()
 	}
+	p.Versions = rng.IntN(4)
 }
 
 func TestWholeRowsAreTheirCells(t *testing.T) {
@@ -152,10 +165,16 @@ func TestWholeRowsAreTheirCells(t *testing.T) {
 				}
 			}
 			if i := rng.IntN(len(model) + 1); i < len(model) && rng.IntN(2) == 0 {
-				// One row with a second version of its last column.
+				// One row with a second version of its last column, or a value of that
+				// version that was overwritten, or deleted in it.
 				cells := slices.Clip(model[i].cells)
 				if last := cells[len(cells)-1]; last.Kind == row.KindPut {
-					last.Version--
+					switch last.Seq--; rng.IntN(3) {
+					case 0:
+						last.Version--
+					case 1:
+						last.Kind, last.Type, last.Value = row.KindDeleteVersion, row.TypeNone, nil
+					}
 					model[i].cells = append(cells, last)
 				}
 			}

@@ -46,6 +46,7 @@ type Iterator struct {
 	cell   row.Cell
 	column []byte
 	value  []byte
+	older  []row.Cell // of the current row, if Extent or Layers described them
 	err    error
 }
 
@@ -64,7 +65,7 @@ func (it *Iterator) fail() bool {
 
 func (it *Iterator) toRow(at int) bool {
 	it.err = nil
-	it.cellAt = -1
+	it.cellAt, it.older = -1, nil
 	for i := range it.key {
 		it.key[i] = 0xEE
 	}
@@ -192,8 +193,41 @@ func (it *Iterator) Close() error {
 // Extent describes the row whenever an Extent can.
 func (it *Iterator) Extent(e *row.Extent) bool {
 	it.onRow()
+	it.cellAt, it.older = -1, it.run[it.at].Cells
+	return it.describe(e)
+}
+
+// Layers parts the row at a sequence number that changes from call to call.
+func (it *Iterator) Layers(_ uint64, e *row.Extent) row.Cursor {
+	it.onRow()
+	it.cellAt, it.older = -1, nil
+	var newer []row.Cell
+	var lowest, highest uint64 = row.MaxSequence, 0
+	for _, c := range it.run[it.at].Cells {
+		lowest, highest = min(lowest, c.Seq), max(highest, c.Seq)
+	}
+	split := lowest + uint64(it.Moves)%(highest-lowest+1)
+	for _, c := range it.run[it.at].Cells {
+		if c.Seq <= split {
+			it.older = append(it.older, c)
+		} else {
+			newer = append(newer, c)
+		}
+	}
+	if it.Moves++; len(newer) == 0 || !it.describe(e) {
+		return nil
+	}
+	cursor := Run{{Cells: newer}}.NewIterator()
+	cursor.First()
+	if it.FailAfter > 0 {
+		cursor.FailAfter = max(1, it.FailAfter-it.Moves)
+	}
+	return cursor
+}
+
+func (it *Iterator) describe(e *row.Extent) bool {
 	*e = row.Extent{}
-	cells := it.run[it.at].Cells
+	cells := it.older
 	if c := &cells[0]; c.Kind == row.KindDeleteRow && c.Version == row.MaxVersion {
 		e.Deleted, e.DeleteSeq = true, c.Seq
 		cells = cells[1:]
@@ -203,18 +237,24 @@ func (it *Iterator) Extent(e *row.Extent) bool {
 		cells = cells[1:]
 	}
 	e.Cells = len(cells)
+	versions := 0
 	for i := range cells {
 		c := &cells[i]
-		if c.Kind != row.KindPut || i > 0 && bytes.Equal(c.Column, cells[i-1].Column) {
+		if c.Kind != row.KindPut {
 			return false
 		}
+		if versions++; i == 0 || !bytes.Equal(c.Column, cells[i-1].Column) {
+			versions = 1
+		} else if c.Version == cells[i-1].Version {
+			return false
+		}
+		e.Versions = max(e.Versions, versions)
 		if i == 0 {
 			e.MinSeq, e.MaxSeq, e.MinVersion, e.MaxVersion = c.Seq, c.Seq, c.Version, c.Version
 		}
 		e.MinSeq, e.MaxSeq = min(e.MinSeq, c.Seq), max(e.MaxSeq, c.Seq)
 		e.MinVersion, e.MaxVersion = min(e.MinVersion, c.Version), max(e.MaxVersion, c.Version)
 	}
-	it.cellAt = -1
 	return true
 }
 
@@ -228,43 +268,50 @@ func (it *Iterator) Stretch(limit []byte, s *row.Stretch) bool {
 		}
 		one := Iterator{run: it.run, at: at}
 		var e row.Extent
-		if !one.Extent(&e) || !e.Marked || e.Deleted && e.DeleteSeq != e.MarkerSeq ||
-			e.Cells > 0 && (e.MinSeq != e.MaxSeq || e.MinSeq != e.MarkerSeq) {
+		if !one.Extent(&e) || !e.Marked || e.Deleted && (e.DeleteSeq > e.MarkerSeq || e.Cells > 0 && e.DeleteSeq > e.MinSeq) {
 			break
 		}
 		permanent := e.MarkerVersion == row.MaxVersion
 		if e.Cells == 0 {
-			e.MinVersion, e.MaxVersion = 0, 0
+			e.MinVersion, e.MaxVersion, e.MinSeq, e.MaxSeq = 0, 0, e.MarkerSeq, e.MarkerSeq
 		}
+		e.MinSeq, e.MaxSeq = min(e.MinSeq, e.MarkerSeq), max(e.MaxSeq, e.MarkerSeq)
 		if !permanent {
 			e.MinVersion, e.MaxVersion = min(e.MinVersion, e.MarkerVersion), max(e.MaxVersion, e.MarkerVersion)
 		}
 		if s.Rows == 0 {
 			*s = row.Stretch{
-				MinSeq: e.MarkerSeq, MaxSeq: e.MarkerSeq, MinVersion: e.MinVersion, MaxVersion: e.MaxVersion, Permanent: permanent,
+				MinSeq: e.MinSeq, MaxSeq: e.MaxSeq, MinVersion: e.MinVersion, MaxVersion: e.MaxVersion, Permanent: permanent,
 			}
 		} else if permanent != s.Permanent {
 			break
 		}
 		s.Rows++
-		s.MinSeq, s.MaxSeq = min(s.MinSeq, e.MarkerSeq), max(s.MaxSeq, e.MarkerSeq)
+		s.MinSeq, s.MaxSeq = min(s.MinSeq, e.MinSeq), max(s.MaxSeq, e.MaxSeq)
 		s.MinVersion, s.MaxVersion = min(s.MinVersion, e.MinVersion), max(s.MaxVersion, e.MaxVersion)
 	}
-	it.cellAt = -1
+	it.cellAt, it.older = -1, it.run[it.at].Cells
 	return s.Rows > 1
 }
 
 // Collect is as in mvcc.Iterator.
 func (it *Iterator) Collect(dst *row.Collector, p *row.Projection) {
 	var e row.Extent
-	if !it.Extent(&e) {
+	if it.older == nil {
+		it.older = it.run[it.at].Cells // a further row of a stretch
+	}
+	if !it.describe(&e) {
 		panic("mvcctest: Collect of a row without an extent")
 	}
 	it.Collected++
-	cells := it.run[it.at].Cells
-	for i := range cells[len(cells)-e.Cells:] {
-		if c := &cells[len(cells)-e.Cells+i]; p.Wants(c.Column) {
-			dst.Add(c)
+	cells := it.older[len(it.older)-e.Cells:]
+	versions := 0
+	for i := range cells {
+		if versions++; i > 0 && !bytes.Equal(cells[i].Column, cells[i-1].Column) {
+			versions = 1
+		}
+		if p.Wants(cells[i].Column) && !p.Cuts(versions) {
+			dst.Add(&cells[i])
 		}
 	}
 }
