@@ -173,6 +173,9 @@ func (tx *Transaction) terminate(why error) {
 // does nothing.
 func (tx *Transaction) Abort() { tx.terminate(errTransactionOver("aborted")) }
 
+// Open reports whether the transaction has not ended.
+func (tx *Transaction) Open() bool { return tx.over.Load() == nil }
+
 // holds returns an error unless the key is one of the transaction's partition.
 func (tx *Transaction) holds(key []byte) error {
 	if bytes.Compare(key, tx.prefix) < 0 || bytes.Compare(key, tx.end) >= 0 {

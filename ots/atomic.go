@@ -13,10 +13,10 @@ import (
 
 // startAtomic applies the changes of one table as a whole. If one cannot be
 // applied, all get its error.
-func (e *Engine) startAtomic(ctx context.Context, t *table, changes []RowChange, pending []pendingWrite) {
+func (e *Engine) startAtomic(ctx context.Context, t *table, s *session, changes []RowChange, pending []pendingWrite) {
 	var bad *Error
 	for i := range changes {
-		pending[i] = e.newWrite(t, &changes[i])
+		pending[i] = e.newWrite(t, s, &changes[i])
 		if bad == nil {
 			bad = pending[i].err
 		}
@@ -25,7 +25,7 @@ func (e *Engine) startAtomic(ctx context.Context, t *table, changes []RowChange,
 		bad = outOfScope(pending)
 	}
 	if bad == nil {
-		bad = e.applyAtomic(ctx, t, pending)
+		bad = e.applyAtomic(ctx, t, s, pending)
 	}
 	if bad != nil {
 		for i := range pending {
@@ -55,7 +55,18 @@ func partitionText(v row.Value) string {
 }
 
 // applyAtomic completes the keys and applies the changes.
-func (e *Engine) applyAtomic(ctx context.Context, t *table, pending []pendingWrite) *Error {
+func (e *Engine) applyAtomic(ctx context.Context, t *table, s *session, pending []pendingWrite) (bad *Error) {
+	if s != nil {
+		var cancel func()
+		if cancel, bad = s.reserve(&e.limits, pending...); bad != nil {
+			return bad
+		}
+		defer func() {
+			if bad != nil {
+				cancel()
+			}
+		}()
+	}
 	for i := range pending {
 		if generatedColumn(pending[i].key) >= 0 {
 			defer e.lockPartition(t, pending[i].key[0].Value).Unlock()
@@ -75,9 +86,14 @@ func (e *Engine) applyAtomic(ctx context.Context, t *table, pending []pendingWri
 			keys[i] = keyTuple(w.key)
 		}
 		taken := false
-		commit, err := t.engine.UpdateRowsAsync(ctx, keys, func(rows []*flagstone.RowTx) error {
-			return e.applyAll(pending, rows, &taken)
-		})
+		update := func(rows []*flagstone.RowTx) error { return e.applyAll(pending, rows, &taken) }
+		var commit *flagstone.Commit
+		var err error
+		if s != nil {
+			err = s.tx.UpdateRows(keys, update)
+		} else {
+			commit, err = t.engine.UpdateRowsAsync(ctx, keys, update)
+		}
 		if taken {
 			continue
 		}

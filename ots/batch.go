@@ -20,6 +20,11 @@ func (e *Engine) BatchWriteRow(ctx context.Context, instance string, req *BatchW
 	if err := e.limits.checkBatchWrite(req); err != nil {
 		return nil, err
 	}
+	s, bad := e.take(instance, req.TransactionID)
+	if bad != nil {
+		return nil, bad
+	}
+	defer s.leave()
 	pending := make([][]pendingWrite, len(req.Tables))
 	var readers []*pendingWrite
 	for i := range req.Tables {
@@ -27,7 +32,7 @@ func (e *Engine) BatchWriteRow(ctx context.Context, instance string, req *BatchW
 		pending[i] = make([]pendingWrite, len(changes))
 		t, bad := e.table(instance, req.Tables[i].Table)
 		if req.Atomic && bad == nil {
-			e.startAtomic(ctx, t, changes, pending[i])
+			e.startAtomic(ctx, t, s, changes, pending[i])
 			continue
 		}
 		for j := range changes {
@@ -35,16 +40,16 @@ func (e *Engine) BatchWriteRow(ctx context.Context, instance string, req *BatchW
 			switch {
 			case bad != nil:
 				w.err = bad
-			case changes[j].reads():
+			case changes[j].reads() && s == nil:
 				w.table, w.change = t, &changes[j]
 				readers = append(readers, w)
 			default:
-				*w = e.startWrite(ctx, t, &changes[j])
+				*w = e.startWrite(ctx, t, s, &changes[j])
 			}
 		}
 	}
 	inParallel(len(readers), func() func(int) {
-		return func(i int) { *readers[i] = e.startWrite(ctx, readers[i].table, readers[i].change) }
+		return func(i int) { *readers[i] = e.startWrite(ctx, readers[i].table, nil, readers[i].change) }
 	})
 	resp := &BatchWriteRowResponse{Tables: make([]TableWriteResults, len(req.Tables))}
 	for i := range pending {

@@ -42,6 +42,7 @@ type Engine struct {
 
 	attributes sync.Map // table id -> *cachedAttributes
 	generators generators
+	sessions   sync.Map // transaction id -> *session
 	meters     sync.Map // table id -> *meter
 	pressure   partitionMeter
 	seed       maphash.Seed

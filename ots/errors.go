@@ -102,6 +102,12 @@ func (e *Engine) asError(err error, operation, table string, applied bool) *Erro
 		return tableMissing()
 	case errors.Is(err, flagstone.ErrTableExists):
 		return &Error{CodeObjectAlreadyExist, "Requested table already exists."}
+	case errors.Is(err, flagstone.ErrConflict):
+		return &Error{CodeRowOperationConflict, "Data is being modified by the other request."}
+	case errors.Is(err, flagstone.ErrTransactionEnded):
+		return sessionMissing()
+	case errors.Is(err, flagstone.ErrTransactionMemory):
+		return &Error{CodeServerBusy, "Server is busy."}
 	case errors.Is(err, flagstone.ErrVersionOutOfRange):
 		return invalid("Invalid timestamp.")
 	}

@@ -73,7 +73,7 @@ func (e *Engine) startGenerated(ctx context.Context, w *pendingWrite, column int
 			return
 		}
 		taken := false
-		commit, err := t.engine.UpdateAsync(ctx, keyTuple(w.key), func(tx *flagstone.RowTx) error {
+		w.update(ctx, e, keyTuple(w.key), func(tx *flagstone.RowTx) error {
 			exists, err := tx.Exists()
 			if taken = exists; taken {
 				return errTaken
@@ -83,10 +83,10 @@ func (e *Engine) startGenerated(ctx context.Context, w *pendingWrite, column int
 			}
 			return w.apply(tx, e.store.NowMillis())
 		})
-		if !taken { // otherwise the commit is a refusal, and nobody is told
-			w.started(e, commit, err)
+		if !taken { // otherwise what was noted is a refusal, and nobody is told
 			return
 		}
+		w.commit, w.err = nil, nil
 	}
 }
 

@@ -26,6 +26,16 @@ func (e *Engine) GetRange(ctx context.Context, instance string, req *GetRangeReq
 			return nil, err
 		}
 	}
+	s, bad := e.take(instance, req.TransactionID)
+	if bad != nil {
+		return nil, bad
+	}
+	defer s.leave()
+	for _, bound := range []*Row{&req.Start, &req.End} {
+		if err := s.covers(t, bound.Key); err != nil {
+			return nil, err
+		}
+	}
 	start, end := keyTuple(req.Start.Key), keyTuple(req.End.Key)
 	order, err := compareKeys(len(t.key), start, end)
 	switch {
@@ -43,7 +53,7 @@ func (e *Engine) GetRange(ctx context.Context, instance string, req *GetRangeReq
 			return nil, err
 		}
 	}
-	page := rangePage{projection: sel.on(t), limits: &e.limits, names: interner{}}
+	page := rangePage{projection: sel.on(t, s), limits: &e.limits, names: interner{}}
 	if req.Limit != nil {
 		page.limit = int(*req.Limit)
 	}
@@ -99,7 +109,7 @@ type rangePage struct {
 // read fills the page. It ends where the client's limit, the limits of a page,
 // or the range does.
 func (p *rangePage) read(ctx context.Context, start, end []row.Value, backward bool) error {
-	scan := p.table.engine.Scan(ctx, start, end, flagstone.ScanOptions{
+	scan := p.session.source(p.table).Scan(ctx, start, end, flagstone.ScanOptions{
 		ReadOptions: p.options, Reverse: backward, MaxExamined: p.limits.RangeCells,
 	})
 	defer scan.Close()

@@ -124,7 +124,7 @@ func TestMalformedRangeRequestsAreRefused(t *testing.T) {
 		{func(r *GetRangeRequest) { r.MaxVersions = nil }, "No version condition is specified."},
 		{func(r *GetRangeRequest) { r.Filter = &Filter{} }, "Deserialize filter failed"},
 		{func(r *GetRangeRequest) { r.TransactionID = ptr("") }, "TransactionID is invalid."},
-		{func(r *GetRangeRequest) { r.TransactionID = ptr("x") }, "Local transactions are not supported yet by this server."},
+		{func(r *GetRangeRequest) { r.TransactionID = ptr("x") }, "TransactionID is invalid."},
 	} {
 		req := everything()
 		c.change(&req)

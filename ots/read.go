@@ -20,6 +20,7 @@ const (
 // projection is a checked selection on one table.
 type projection struct {
 	table   *table
+	session *session // the transaction that the read is part of, or nil
 	options flagstone.ReadOptions
 	// cellsOnly: only attributes were asked for, so a row without any of them
 	// is not returned.
@@ -31,8 +32,8 @@ type projection struct {
 }
 
 // on resolves the names of a selection against a table's key.
-func (r reading) on(t *table) projection {
-	p := projection{table: t, options: r.options, filter: r.filter}
+func (r reading) on(t *table, s *session) projection {
+	p := projection{table: t, session: s, options: r.options, filter: r.filter}
 	if p.filter != nil {
 		p.filter.bind(t.key)
 	}
@@ -153,7 +154,12 @@ func (e *Engine) GetRow(ctx context.Context, instance string, req *GetRowRequest
 	if bad != nil {
 		return nil, bad
 	}
-	p := sel.on(t)
+	s, bad := e.take(instance, req.TransactionID)
+	if bad != nil {
+		return nil, bad
+	}
+	defer s.leave()
+	p := sel.on(t, s)
 	result, bad := e.readRow(ctx, &p, &req.Row, nil)
 	if bad != nil {
 		return nil, bad
@@ -166,6 +172,9 @@ func (e *Engine) readRow(ctx context.Context, p *projection, key *Row, names int
 	if err := matchKey(p.table.key, key.Key); err != nil {
 		return ReadResult{}, err
 	}
+	if err := p.session.covers(p.table, key.Key); err != nil {
+		return ReadResult{}, err
+	}
 	if err := e.admit(p.table, key.Key[0].Value); err != nil {
 		return ReadResult{}, err
 	}
@@ -175,7 +184,7 @@ func (e *Engine) readRow(ctx context.Context, p *projection, key *Row, names int
 }
 
 func (e *Engine) findRow(ctx context.Context, p *projection, key *Row, names interner) (ReadResult, *Error) {
-	found, err := p.table.engine.Get(ctx, keyTuple(key.Key), p.options)
+	found, err := p.session.source(p.table).Get(ctx, keyTuple(key.Key), p.options)
 	if err != nil {
 		return ReadResult{}, e.asError(err, "get row", p.table.name, false)
 	}
@@ -223,7 +232,7 @@ func (e *Engine) BatchGetRow(ctx context.Context, instance string, req *BatchGet
 			}
 			continue
 		}
-		p := selections[i].on(t)
+		p := selections[i].on(t, nil)
 		inParallel(len(gets.Rows), func() func(int) {
 			names := interner{}
 			return func(j int) {

@@ -206,7 +206,7 @@ func TestMalformedReadsAreRefusedWithTheServicesMessages(t *testing.T) {
 			{Row{Key: pk("a")}, with(func(s *Selection) { s.Filter = &Filter{} }), p, "Deserialize filter failed"},
 			{Row{Key: pk("a")}, with(func(s *Selection) { s.TransactionID = ptr("") }), p, "TransactionID is invalid."},
 			{Row{Key: pk("a")}, with(func(s *Selection) { s.Token = []byte{1} }), p, "Tokens for reading a row in parts are not supported yet by this server."},
-			{Row{Key: pk("a")}, with(func(s *Selection) { s.TransactionID = ptr("x") }), p, "Local transactions are not supported yet by this server."},
+			{Row{Key: pk("a")}, with(func(s *Selection) { s.TransactionID = ptr("x") }), p, "TransactionID is invalid."},
 		} {
 			_, err := f.GetRow(context.Background(), testInstance, &GetRowRequest{Table: "t", Row: c.row, Selection: c.sel})
 			wantError(t, err, c.code, c.message)

@@ -7,7 +7,7 @@ import (
 )
 
 // Service is the API that a protocol front end (package server) calls: one
-// method per operation of PROTOCOL sections 2.3 and 2.4. Every error that it
+// method per operation of PROTOCOL sections 2.3 to 2.5. Every error that it
 // returns for a request is an *Error; rows that fail inside a batch carry
 // their own. Methods are safe for concurrent use.
 type Service interface {
@@ -24,6 +24,11 @@ type Service interface {
 	// WriteRow is PutRow, UpdateRow or DeleteRow, by the change's type.
 	WriteRow(ctx context.Context, instance string, req *WriteRowRequest) (*WriteResult, error)
 	BatchWriteRow(ctx context.Context, instance string, req *BatchWriteRowRequest) (*BatchWriteRowResponse, error)
+
+	// StartLocalTransaction returns the id by which requests join the transaction.
+	StartLocalTransaction(ctx context.Context, instance string, req *StartTransactionRequest) (string, error)
+	CommitTransaction(ctx context.Context, instance, id string) error
+	AbortTransaction(ctx context.Context, instance, id string) error
 }
 
 // CapacityUnit is what an operation cost (PROTOCOL section 13), in units of

@@ -344,17 +344,6 @@ func (l *Limits) checkSelection(s *Selection, versionMissing string) (reading, *
 	return r, bad
 }
 
-// checkTransaction refuses requests within a transaction: there are none.
-func checkTransaction(id *string) *Error {
-	switch {
-	case id == nil:
-		return nil
-	case *id == "":
-		return invalid("TransactionID is invalid.")
-	}
-	return unsupported("Local transactions are")
-}
-
 // checkVersions turns Max Versions and time range of a read into the engine's
 // terms (PROTOCOL 5.1).
 func checkVersions(s *Selection, opts *flagstone.ReadOptions, missing string) *Error {

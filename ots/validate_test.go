@@ -111,10 +111,10 @@ func TestUnsupportedPartsOfAWriteAreRefusedAndNotIgnored(t *testing.T) {
 	_, err := f.WriteRow(ctx, testInstance, &WriteRowRequest{
 		Table: "t", Change: putOf(pk("a")), TransactionID: ptr("tx"),
 	})
-	wantError(t, err, CodeParameterInvalid, "Local transactions are not supported yet by this server.")
+	wantError(t, err, CodeParameterInvalid, "TransactionID is invalid.")
 	batch := []TableChanges{{Table: "t", Changes: []RowChange{putOf(pk("a"))}}}
 	_, err = f.BatchWriteRow(ctx, testInstance, &BatchWriteRowRequest{Tables: batch, TransactionID: ptr("tx")})
-	wantError(t, err, CodeParameterInvalid, "Local transactions are not supported yet by this server.")
+	wantError(t, err, CodeParameterInvalid, "TransactionID is invalid.")
 	_, err = f.BatchWriteRow(ctx, testInstance, &BatchWriteRowRequest{Tables: batch, TransactionID: ptr("")})
 	wantError(t, err, CodeParameterInvalid, "TransactionID is invalid.")
 	if got := f.show(pk("a"), all()); got != "none" {

@@ -59,7 +59,12 @@ func (e *Engine) WriteRow(ctx context.Context, instance string, req *WriteRowReq
 	if bad != nil {
 		return nil, bad
 	}
-	write := e.startWrite(ctx, t, &req.Change)
+	s, bad := e.take(instance, req.TransactionID)
+	if bad != nil {
+		return nil, bad
+	}
+	defer s.leave()
+	write := e.startWrite(ctx, t, s, &req.Change)
 	result := e.finishWrite(ctx, &write)
 	if result.Err != nil {
 		return nil, result.Err
@@ -70,18 +75,22 @@ func (e *Engine) WriteRow(ctx context.Context, instance string, req *WriteRowReq
 // pendingWrite is a row change that was applied and may not be durable yet, or
 // that failed.
 type pendingWrite struct {
-	table  *table
-	change *RowChange
-	key    []KeyValue // the change's, with the generated value in it
-	after  []Cell     // what increments made
-	commit *flagstone.Commit
-	err    *Error // set if commit is nil
+	table   *table
+	session *session // the transaction that it is part of, or nil
+	change  *RowChange
+	key     []KeyValue        // the change's, with the generated value in it
+	after   []Cell            // what increments made
+	commit  *flagstone.Commit // nil if it failed, or is part of a transaction
+	err     *Error
 }
 
 // newWrite begins a change: it checks what depends on the table alone.
-func (e *Engine) newWrite(t *table, c *RowChange) pendingWrite {
-	w := pendingWrite{table: t, change: c, key: c.Row.Key}
-	switch w.err = matchKey(t.key, c.Row.Key); {
+func (e *Engine) newWrite(t *table, s *session, c *RowChange) pendingWrite {
+	w := pendingWrite{table: t, session: s, change: c, key: c.Row.Key}
+	if w.err = matchKey(t.key, c.Row.Key); w.err == nil {
+		w.err = s.covers(t, c.Row.Key)
+	}
+	switch {
 	case w.err != nil:
 	case c.Type == ChangeUpdate && !t.AllowUpdate:
 		w.err = invalid("UpdateRow is not allowed on table '%s': its option allow_update is false.", t.name)
@@ -94,20 +103,41 @@ func (e *Engine) newWrite(t *table, c *RowChange) pendingWrite {
 // startWrite applies a change that was checked. Changes of one row that are
 // started one after the other are applied in that order. Every write that was
 // started must be finished.
-func (e *Engine) startWrite(ctx context.Context, t *table, c *RowChange) pendingWrite {
-	w := e.newWrite(t, c)
+func (e *Engine) startWrite(ctx context.Context, t *table, s *session, c *RowChange) (w pendingWrite) {
+	w = e.newWrite(t, s, c)
 	if w.err != nil {
 		return w
+	}
+	if s != nil {
+		cancel, bad := s.reserve(&e.limits, w)
+		if w.err = bad; bad != nil {
+			return w
+		}
+		defer func() {
+			if w.err != nil {
+				cancel()
+			}
+		}()
 	}
 	if generated := generatedColumn(c.Row.Key); generated >= 0 {
 		e.startGenerated(ctx, &w, generated)
 		return w
 	}
-	commit, err := t.engine.UpdateAsync(ctx, keyTuple(c.Row.Key), func(tx *flagstone.RowTx) error {
+	w.update(ctx, e, keyTuple(c.Row.Key), func(tx *flagstone.RowTx) error {
 		return w.apply(tx, e.store.NowMillis())
 	})
-	w.started(e, commit, err)
 	return w
+}
+
+// update has the engine run a function on a row, in the transaction if there is
+// one, and notes how it took the change.
+func (w *pendingWrite) update(ctx context.Context, e *Engine, key []row.Value, fn func(tx *flagstone.RowTx) error) {
+	if w.session != nil {
+		w.started(e, nil, w.session.tx.Update(key, fn))
+		return
+	}
+	commit, err := w.table.engine.UpdateAsync(ctx, key, fn)
+	w.started(e, commit, err)
 }
 
 // started notes how the engine took a change.
@@ -119,9 +149,10 @@ func (w *pendingWrite) started(e *Engine, commit *flagstone.Commit, err error) {
 	w.commit = commit
 }
 
-// finishWrite waits until a change is durable, and says what it cost.
+// finishWrite waits until a change is durable, unless it is part of a transaction,
+// and says what it cost.
 func (e *Engine) finishWrite(ctx context.Context, w *pendingWrite) RowWriteResult {
-	if w.err == nil {
+	if w.err == nil && w.commit != nil {
 		if err := w.commit.Wait(ctx); err != nil {
 			w.err = e.asError(err, "write row", w.table.name, true)
 		}

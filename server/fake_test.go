@@ -128,6 +128,20 @@ func (f *fakeService) BatchWriteRow(ctx context.Context, _ string, req *ots.Batc
 	return serve[*ots.BatchWriteRowResponse](ctx, f, req)
 }
 
+func (f *fakeService) StartLocalTransaction(ctx context.Context, _ string, req *ots.StartTransactionRequest) (string, error) {
+	return serve[string](ctx, f, req)
+}
+
+func (f *fakeService) CommitTransaction(ctx context.Context, _, id string) error {
+	_, err := serve[any](ctx, f, "commit "+id)
+	return err
+}
+
+func (f *fakeService) AbortTransaction(ctx context.Context, _, id string) error {
+	_, err := serve[any](ctx, f, "abort "+id)
+	return err
+}
+
 // newTestServer returns a server on a fake service; change may be nil.
 func newTestServer(t testing.TB, change func(*Config)) (*Server, *fakeService) {
 	t.Helper()

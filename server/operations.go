@@ -150,6 +150,10 @@ func operations() map[string]operation {
 		"UpdateRow":     typed(updateRow),
 		"DeleteRow":     typed(deleteRow),
 		"BatchWriteRow": typed(batchWriteRow),
+
+		"StartLocalTransaction": typed(startLocalTransaction),
+		"CommitTransaction":     typed(commitTransaction),
+		"AbortTransaction":      typed(abortTransaction),
 	}
 }
 
@@ -159,7 +163,6 @@ func operations() map[string]operation {
 func unofferedOperations() map[string]bool {
 	names := [...]string{
 		"ListStream", "DescribeStream", "GetShardIterator", "GetStreamRecord",
-		"StartLocalTransaction", "CommitTransaction", "AbortTransaction",
 		"BulkImport", "BulkExport", "LoadTable", "UnloadTable",
 		"AddDefinedColumn", "DeleteDefinedColumn", "CreateIndex", "DropIndex",
 		"CreateSearchIndex", "UpdateSearchIndex", "DeleteSearchIndex", "ListSearchIndex", "DescribeSearchIndex",

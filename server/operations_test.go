@@ -67,6 +67,19 @@ func TestGetRowCarriesEveryField(t *testing.T) {
 	})
 }
 
+func TestTransactionsCarryTheirFields(t *testing.T) {
+	s, fake := newTestServer(t, nil)
+	fake.answer("0123")
+	var started otspb.StartLocalTransactionResponse
+	call(t, s, "StartLocalTransaction", &otspb.StartLocalTransactionRequest{TableName: ptr("t"), Key: blob(testKeyRow)}, &started)
+	wantRequest(t, fake, &ots.StartTransactionRequest{Table: "t", Row: testKeyRow})
+	wantAnswer(t, &started, &otspb.StartLocalTransactionResponse{TransactionId: ptr("0123")})
+	call(t, s, "CommitTransaction", &otspb.CommitTransactionRequest{TransactionId: ptr("0123")}, &otspb.CommitTransactionResponse{})
+	wantRequest(t, fake, "commit 0123")
+	call(t, s, "AbortTransaction", &otspb.AbortTransactionRequest{TransactionId: ptr("0123")}, &otspb.AbortTransactionResponse{})
+	wantRequest(t, fake, "abort 0123")
+}
+
 func TestFieldsThatWereNotGivenStayNil(t *testing.T) {
 	s, fake := newTestServer(t, nil)
 	fake.answer(&ots.ReadResult{})

@@ -244,6 +244,9 @@ func TestErrorsOfTheServiceBecomeStatusCodeAndMessage(t *testing.T) {
 		"UpdateRow":                &otspb.UpdateRowRequest{TableName: ptr("t"), RowChange: blob(testKeyRow), Condition: ignore()},
 		"DeleteRow":                &otspb.DeleteRowRequest{TableName: ptr("t"), PrimaryKey: blob(testKeyRow), Condition: ignore()},
 		"ComputeSplitPointsBySize": &otspb.ComputeSplitPointsBySizeRequest{TableName: ptr("t"), SplitSize: ptr(int64(1))},
+		"StartLocalTransaction":    &otspb.StartLocalTransactionRequest{TableName: ptr("t"), Key: blob(testKeyRow)},
+		"CommitTransaction":        &otspb.CommitTransactionRequest{TransactionId: ptr("x")},
+		"AbortTransaction":         &otspb.AbortTransactionRequest{TransactionId: ptr("x")},
 		"CreateTable":              &otspb.CreateTableRequest{TableMeta: &otspb.TableMeta{TableName: ptr("t")}, ReservedThroughput: &otspb.ReservedThroughput{CapacityUnit: &otspb.CapacityUnit{}}},
 	}
 	if len(ops) != len(s.operations) {

@@ -1,0 +1,42 @@
+package server
+
+import (
+	"context"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/flagstone-db/flagstone/ots"
+	"github.com/flagstone-db/flagstone/server/otspb"
+	"github.com/flagstone-db/flagstone/server/plainbuffer"
+)
+
+// Local transactions (PROTOCOL 2.5 and 9).
+
+func startLocalTransaction(ctx context.Context, on target, m *otspb.StartLocalTransactionRequest) (proto.Message, error) {
+	if err := checkTexts(*m.TableName); err != nil {
+		return nil, err
+	}
+	key, err := plainbuffer.DecodeRow(m.Key)
+	if err != nil {
+		return nil, err
+	}
+	id, err := on.service.StartLocalTransaction(ctx, on.instance, &ots.StartTransactionRequest{Table: *m.TableName, Row: key})
+	if err != nil {
+		return nil, err
+	}
+	return &otspb.StartLocalTransactionResponse{TransactionId: &id}, nil
+}
+
+func commitTransaction(ctx context.Context, on target, m *otspb.CommitTransactionRequest) (proto.Message, error) {
+	if err := checkTexts(*m.TransactionId); err != nil {
+		return nil, err
+	}
+	return &otspb.CommitTransactionResponse{}, on.service.CommitTransaction(ctx, on.instance, *m.TransactionId)
+}
+
+func abortTransaction(ctx context.Context, on target, m *otspb.AbortTransactionRequest) (proto.Message, error) {
+	if err := checkTexts(*m.TransactionId); err != nil {
+		return nil, err
+	}
+	return &otspb.AbortTransactionResponse{}, on.service.AbortTransaction(ctx, on.instance, *m.TransactionId)
+}
