@@ -76,7 +76,9 @@ func TestTransactionsCarryTheirFields(t *testing.T) {
 	wantAnswer(t, &started, &otspb.StartLocalTransactionResponse{TransactionId: ptr("0123")})
 	call(t, s, "CommitTransaction", &otspb.CommitTransactionRequest{TransactionId: ptr("0123")}, &otspb.CommitTransactionResponse{})
 	wantRequest(t, fake, "commit 0123")
-	call(t, s, "AbortTransaction", &otspb.AbortTransactionRequest{TransactionId: ptr("0123")}, &otspb.AbortTransactionResponse{})
+	var aborted otspb.AbortTransactionRequest // see abortTransaction
+	call(t, s, "AbortTransaction", &otspb.AbortTransactionRequest{TransactionId: ptr("0123")}, &aborted)
+	wantAnswer(t, &aborted, &otspb.AbortTransactionRequest{TransactionId: ptr("0123")})
 	wantRequest(t, fake, "abort 0123")
 }
 

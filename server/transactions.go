@@ -34,9 +34,12 @@ func commitTransaction(ctx context.Context, on target, m *otspb.CommitTransactio
 	return &otspb.CommitTransactionResponse{}, on.service.CommitTransaction(ctx, on.instance, *m.TransactionId)
 }
 
+// abortTransaction answers with the id, which the protocol's answer does not have:
+// the SDK for Node.js decodes it as if it were the request, and fails on an empty
+// one. Others pass over a field that they do not know.
 func abortTransaction(ctx context.Context, on target, m *otspb.AbortTransactionRequest) (proto.Message, error) {
 	if err := checkTexts(*m.TransactionId); err != nil {
 		return nil, err
 	}
-	return &otspb.AbortTransactionResponse{}, on.service.AbortTransaction(ctx, on.instance, *m.TransactionId)
+	return &otspb.AbortTransactionRequest{TransactionId: m.TransactionId}, on.service.AbortTransaction(ctx, on.instance, *m.TransactionId)
 }

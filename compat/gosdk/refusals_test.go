@@ -39,7 +39,6 @@ func TestWhatIsNotSupportedSaysSo(t *testing.T) {
 			return err
 		}
 	}
-	token := "token"
 	for what, call := range map[string]func() error{
 		"a stream": made(func(r *ots.CreateTableRequest) {
 			r.StreamSpec = &ots.StreamSpecification{EnableStream: true, ExpirationTime: 24}
@@ -55,20 +54,6 @@ func TestWhatIsNotSupportedSaysSo(t *testing.T) {
 		"streams listed": func() error {
 			_, err := client.ListStream(&ots.ListStreamRequest{TableName: &name})
 			return err
-		},
-		"a transaction": func() error {
-			_, err := client.StartLocalTransaction(&ots.StartLocalTransactionRequest{TableName: name, PrimaryKey: k})
-			return err
-		},
-		"a read in a transaction": func() error {
-			q := &ots.SingleRowQueryCriteria{TableName: name, PrimaryKey: k, MaxVersion: 1, TransactionId: &token}
-			_, err := client.GetRow(&ots.GetRowRequest{SingleRowQueryCriteria: q})
-			return err
-		},
-		"a write in a transaction": func() error {
-			c := put(name, k, "c", 2)
-			c.TransactionId = &token
-			return apply(c)
 		},
 		"search": func() error {
 			_, err := client.Search(new(ots.SearchRequest).SetTableName(name).SetIndexName("index").

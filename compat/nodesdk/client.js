@@ -254,8 +254,44 @@ async function refusals(tableName) {
   };
 }
 
+// transactions writes a batch in a transaction and commits it, and one in a
+// transaction that it aborts. It returns the outcomes, and how many rows of the
+// partition key were seen within and outside at each step.
+async function transactions(tableName) {
+  const name = 'transaction';
+  const rowKey = (i) => key(name, i, Buffer.alloc(0));
+  const count = async (transactionId) => {
+    const { rows } = await client.getRange({
+      tableName, direction: Direction.FORWARD, maxVersions: 1, transactionId,
+      inclusiveStartPrimaryKey: [{ s: name }, { i: TableStore.INF_MIN }, { b: TableStore.INF_MIN }],
+      exclusiveEndPrimaryKey: [{ s: name }, { i: TableStore.INF_MAX }, { b: TableStore.INF_MAX }],
+    });
+    return rows.length;
+  };
+  const put = (i) => ({ type: 'PUT', condition: always, primaryKey: rowKey(i), attributeColumns: [{ a: `row ${i}` }] });
+  const begin = async (rows) => {
+    const { transactionId } = await client.startLocalTransaction({ tableName, primaryKey: [{ s: name }] });
+    const outcome = await client.batchWriteRow({ transactionId, tables: [{ tableName, rows }] });
+    return { transactionId, outcomes: outcome.tables.map((row) => (row.isOk ? 'ok' : row.errorCode)).join(' ') };
+  };
+
+  const first = await begin([put(1), put(2), { ...put(3), primaryKey: key('elsewhere', 3, Buffer.alloc(0)) }]);
+  const outside = await client.batchWriteRow({ tables: [{ tableName, rows: [put(1)] }] });
+  const within = await count(first.transactionId);
+  const before = await count();
+  await client.commitTransaction({ transactionId: first.transactionId });
+  const committed = await count();
+  const second = await begin([put(4), { type: 'DELETE', condition: always, primaryKey: rowKey(1) }, put(5)]);
+  const again = await count(second.transactionId);
+  await client.abortTransaction({ transactionId: second.transactionId });
+  return {
+    first: first.outcomes, outside: outside.tables[0].errorCode, second: second.outcomes,
+    counts: [within, before, committed, again, await count()].join(' '),
+  };
+}
+
 const commands = {
-  create, write, read, filters, refusals,
+  create, write, read, filters, refusals, transactions,
   tables: async () => (await client.listTable({})).tableNames,
 };
 

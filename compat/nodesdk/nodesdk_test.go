@@ -241,6 +241,15 @@ func TestTheSDKForNodeAndTheOneForGoReadWhatTheOtherWrote(t *testing.T) {
 			t.Errorf("the filter %s lets the row pass: %v; want %v", what, passed[what], pass)
 		}
 	}
+	transactions := run[map[string]string](n, "transactions", "ByNode")
+	for what, outcome := range map[string]string{
+		"first":   "ok ok OTSDataOutOfRange",
+		"outside": "OTSRowOperationConflict",
+		"second":  "ok ok ok",
+		"counts":  "2 0 2 3 2", // within and outside, committed, within and, aborted, outside
+	} {
+		want(t, "transactions, "+what, transactions[what], outcome)
+	}
 	refusals := run[map[string]string](n, "refusals", "ByNode")
 	for what, code := range map[string]string{
 		"existing":        "OTSObjectAlreadyExist",
