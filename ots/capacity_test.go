@@ -220,7 +220,7 @@ func TestSplitPointsCostOneReadUnitPerSplit(t *testing.T) {
 	}
 	wantCost(t, "empty table", compute().Consumed, 1, 0)
 	for i := range 200 {
-		f.mustWrite(putOf(pk(fmt.Sprintf("%03d", i)), cell("c", text(16*kilobyte))))
+		f.mustWrite(putOf(pk(fmt.Sprintf("%03d", i)), cell("c", text(15*kilobyte))))
 	}
 	resp := compute()
 	if len(resp.Points) == 0 {

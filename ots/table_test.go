@@ -365,7 +365,7 @@ func TestSplitsCoverTheTableInKeyOrder(t *testing.T) {
 	f := openFixture(t, Limits{})
 	f.create(tableRequest("t", "pk", row.TypeString, "n", row.TypeInteger))
 	for i := range 400 {
-		f.mustWrite(putOf(keyOf("pk", fmt.Sprintf("%03d", i/2), "n", i), cell("c", text(16*kilobyte))))
+		f.mustWrite(putOf(keyOf("pk", fmt.Sprintf("%03d", i/2), "n", i), cell("c", text(15*kilobyte))))
 	}
 	compute := func(limit *int32) *SplitPointsResponse {
 		resp, err := f.ComputeSplitPointsBySize(context.Background(), testInstance, &SplitPointsRequest{
@@ -377,7 +377,7 @@ func TestSplitsCoverTheTableInKeyOrder(t *testing.T) {
 	}
 	resp := compute(nil)
 	if n := len(resp.Points); n < 2 {
-		t.Fatalf("6.4 MB in splits of 1 MB: %d points", n)
+		t.Fatalf("6 MB in splits of 1 MB: %d points", n)
 	}
 	before := ""
 	for _, p := range resp.Points {
