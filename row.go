@@ -19,7 +19,9 @@ type Row struct {
 	rowKey    []byte // the encoded key
 	key       []row.Value
 	keyStore  [row.MaxKeyColumns]row.Value
-	collector row.Collector // of Cells
+	ownKey    []byte        // of rowKey, and
+	collector row.Collector // of Cells, unless
+	shown     bool          // they belong to a scan's chunk
 	fetched   fetched
 }
 
@@ -43,7 +45,11 @@ func (r *Row) Value(column string) (row.Value, bool) {
 func (r *Row) Clone() *Row {
 	c, from := newRow(len(r.Cells)), r.collector
 	from.Cells = r.Cells // whose owner may have left some out
-	c.rowKey = from.CloneTo(&c.collector, r.rowKey)
+	if r.shown {
+		c.rowKey = row.CopyCells(&c.collector, r.Cells, r.rowKey)
+	} else {
+		c.rowKey = from.CloneTo(&c.collector, r.rowKey)
+	}
 	c.Cells = c.collector.Cells
 	// It decoded before.
 	c.key, _ = row.DecodeKeyTo(c.keyStore[:0], c.rowKey, len(r.key))
@@ -91,9 +97,20 @@ func newRow(n int) *Row {
 // reset empties the row for a new key, which it copies, and keeps its memory. A
 // key that does not decode is damage that no checksum found.
 func (r *Row) reset(key []byte, columns int) (err error) {
-	r.rowKey = append(r.rowKey[:0], key...)
+	r.ownKey = append(r.ownKey[:0], key...)
 	r.collector.Reset()
-	r.Cells = nil
+	r.rowKey, r.Cells, r.shown = r.ownKey, nil, false
+	return r.decodeKey(columns)
+}
+
+// show makes the row that of a key and cells in the memory of a chunk. Errors are
+// those of reset.
+func (r *Row) show(key []byte, cells []row.Cell, columns int) error {
+	r.rowKey, r.Cells, r.shown = key, cells, true
+	return r.decodeKey(columns)
+}
+
+func (r *Row) decodeKey(columns int) (err error) {
 	if r.key, err = row.DecodeKeyTo(r.keyStore[:0], r.rowKey, columns); err != nil {
 		return fmt.Errorf("%w: stored row key %x: %w", ErrCorrupt, r.rowKey, err)
 	}

@@ -211,9 +211,10 @@ func (tx *Transaction) Get(_ context.Context, key []row.Value, opts ReadOptions)
 // for its end.
 func (tx *Transaction) Scan(ctx context.Context, start, end []row.Value, opts ScanOptions) *Rows {
 	t := tx.table
-	rows := &Rows{ctx: ctx, table: t, within: tx, reverse: opts.Reverse, patience: opts.MaxExamined, maxColumns: opts.MaxColumns}
-	if rows.err = rows.initWithin(start, end, &opts); rows.err != nil {
-		rows.err = t.store.describe(rows.err)
+	rows := t.newRows(ctx, &opts)
+	rows.within = tx
+	if err := rows.initWithin(start, end, &opts); err != nil {
+		rows.err = t.store.describe(err)
 	}
 	return rows
 }

@@ -99,6 +99,9 @@ func (it *Iterator) describe(e *row.Extent) bool {
 // Stretch returns false: rows of a memtable are judged one by one.
 func (it *Iterator) Stretch([]byte, *row.Stretch) bool { return false }
 
+// CollectRows returns 0: Stretch describes none.
+func (it *Iterator) CollectRows(*row.Chunk, int, *row.Projection) int { return 0 }
+
 // Collect appends the wanted cells of the row's first mutation. REQUIRES: Extent
 // or Layers described it.
 //

@@ -64,6 +64,11 @@ type Iterator interface {
 	// projection wants. REQUIRES: Extent, Stretch or Layers described the row; of
 	// layers it collects the described one. It cannot fail.
 	Collect(dst *row.Collector, p *row.Projection)
+	// CollectRows does this for the current row and those after it, at most so
+	// many and, but for the first, as many as dst has a budget for; a nil projection
+	// wants no column. It moves to the last of them and returns their number.
+	// REQUIRES: Stretch described the rows. It cannot fail.
+	CollectRows(dst *row.Chunk, rows int, p *row.Projection) int
 
 	// Error is the error that ended the last movement, nil at a plain end.
 	Error() error

@@ -19,6 +19,9 @@ type Cells interface {
 	Stretch(limit []byte, s *row.Stretch) bool
 	Layers(seq uint64, e *row.Extent) (newer row.Cursor)
 	Collect(dst *row.Collector, p *row.Projection)
+	// CollectRows does this for as many rows that Stretch described as dst has a
+	// budget for, moves to the last of them, and returns their number.
+	CollectRows(dst *row.Chunk, rows int, p *row.Projection) int
 }
 
 // Selection is what a reader wants of a row. The zero Selection is all that
@@ -57,6 +60,10 @@ const nearSteps = 4
 // Check Error before taking false for an answer. A RowReader allocates nothing
 // once its column buffer has grown.
 type RowReader struct {
+	// Limit is the key below which rows are read ahead together; nil: none. It is
+	// set after Reset.
+	Limit []byte
+
 	it    Cells
 	cells row.Cursor // what is walked: it, or while layers are read the newer one
 	sel   Selection
@@ -129,7 +136,7 @@ func (r *RowReader) NextRow() {
 // them.
 func (r *RowReader) judgeMany() {
 	s := &r.stretch // not of this function, which would allocate it
-	if !r.it.Stretch(nil, s) {
+	if !r.it.Stretch(r.Limit, s) {
 		return
 	}
 	r.judged = r.judge.stretch(s)
@@ -210,7 +217,7 @@ func (r *RowReader) Collect(dst *row.Collector, maxColumns int) (exists bool) {
 		}
 		r.examined += 1 + len(dst.Cells)
 		if maxColumns > 0 {
-			dst.Cells = firstColumns(dst.Cells, maxColumns)
+			dst.Cells = FirstColumns(dst.Cells, maxColumns)
 		}
 		return true
 	}
@@ -231,8 +238,8 @@ func (r *RowReader) Collect(dst *row.Collector, maxColumns int) (exists bool) {
 	return r.Exists()
 }
 
-// firstColumns returns the cells of the first n columns.
-func firstColumns(cells []row.Cell, n int) []row.Cell {
+// FirstColumns returns the cells of the first n columns of a row.
+func FirstColumns(cells []row.Cell, n int) []row.Cell {
 	for i := range cells {
 		if i > 0 && bytes.Equal(cells[i].Column, cells[i-1].Column) {
 			continue

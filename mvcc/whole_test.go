@@ -204,7 +204,8 @@ func TestRowsJudgedManyAtOnceAreTheRowsJudgedOneByOne(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 1))
 	t.Logf("seed %d", seed)
-	collected := 0
+	collected, chunked := 0, 0
+	var chunk row.Chunk
 	for range 1_500 {
 		runs := stretchyRuns(rng)
 		v := mvcc.View{Seq: 2 + rng.Uint64N(uint64(2+4*len(runs))), MaxVersions: rng.IntN(3), Cutoff: mvcc.NoExpiry}
@@ -214,7 +215,36 @@ func TestRowsJudgedManyAtOnceAreTheRowsJudgedOneByOne(t *testing.T) {
 		sel := smallSelection(rng)
 		many, one := mvcc.NewMergeIterator(iterators(runs)), mvcc.NewMergeIterator(iterators(runs))
 		manyReader, oneReader := mvcc.NewReader(many, v, sel), mvcc.NewReader(one, v, sel)
+		if rng.IntN(2) == 0 {
+			manyReader.Limit = fmt.Appendf(nil, "%03d", rng.IntN(41))
+		}
 		var c row.Collector
+		// checkChunk compares rows that are read together, if they are, with those read
+		// one by one, of which the first is given. It reports whether there were any.
+		checkChunk := func(want answer) bool {
+			chunk.Budget = rng.IntN(12)
+			n := manyReader.CollectRows(&chunk)
+			for i := range n {
+				key, cells := chunk.Row(chunk.Len() - n + i)
+				if i > 0 {
+					if limit := manyReader.Limit; limit != nil && string(key) >= string(limit) {
+						t.Fatalf("row %s was read together with those below %s", key, limit)
+					}
+					if !one.NextRow() {
+						t.Fatalf("row %s, want the end", key)
+					}
+					want = readAll(t, oneReader)
+				}
+				if got := (answer{exists: true, cells: cells}); string(key) != string(one.RowKey()) || got.String() != want.String() {
+					t.Fatalf("view %+v, selection %+v:\ntogether   %s %s\none by one %s %s", v, sel, key, got, one.RowKey(), want)
+				}
+			}
+			chunked += n
+			if rng.IntN(4) == 0 {
+				chunk.Reset()
+			}
+			return n > 0
+		}
 		move := func() (a, b bool) {
 			switch key := fmt.Appendf(nil, "%03d", rng.IntN(41)); rng.IntN(12) {
 			case 0:
@@ -249,6 +279,10 @@ func TestRowsJudgedManyAtOnceAreTheRowsJudgedOneByOne(t *testing.T) {
 			}
 			want := readAll(t, oneReader)
 			manyReader.NextRow()
+			if rng.IntN(3) == 0 && checkChunk(want) {
+				a, b = move()
+				continue
+			}
 			if rng.IntN(6) > 0 { // otherwise the row is passed over, or read below
 				c.Reset()
 				got := answer{exists: manyReader.Collect(&c, 0), cells: c.Cells}
@@ -267,8 +301,8 @@ func TestRowsJudgedManyAtOnceAreTheRowsJudgedOneByOne(t *testing.T) {
 			a, b = move()
 		}
 	}
-	if collected < 10_000 {
-		t.Errorf("%d cells collected: the test tests little", collected)
+	if collected < 10_000 || chunked < 10_000 {
+		t.Errorf("%d cells collected, %d rows read together: the test tests little", collected, chunked)
 	}
 }
 

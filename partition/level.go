@@ -137,6 +137,10 @@ func (l *levelIterator) Extent(e *row.Extent) bool                     { return 
 func (l *levelIterator) Stretch(limit []byte, s *row.Stretch) bool     { return l.it.Stretch(limit, s) }
 func (l *levelIterator) Layers(seq uint64, e *row.Extent) row.Cursor   { return l.it.Layers(seq, e) }
 func (l *levelIterator) Collect(dst *row.Collector, p *row.Projection) { l.it.Collect(dst, p) }
+func (l *levelIterator) CollectRows(dst *row.Chunk, rows int, p *row.Projection) int {
+	return l.it.CollectRows(dst, rows, p)
+}
+
 func (l *levelIterator) SeekCell(column []byte, version int64) bool {
 	return l.settle(l.it.SeekCell(column, version))
 }

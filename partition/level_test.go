@@ -180,6 +180,25 @@ func (r *rig) split(at []byte) (left, right *Tree) {
 	return trees[0], trees[1]
 }
 
+// TestRowsBeyondAPartitionAreNotReadAhead: the rows of a block that are read
+// together end where the partition does.
+func TestRowsBeyondAPartitionAreNotReadAhead(t *testing.T) {
+	r := newRig(t)
+	for i := range 100 {
+		r.putRow(key(fmt.Sprintf("p%02d", i), 0), "c", 1, "v")
+	}
+	r.flush()
+	cut, err := row.AppendKey(nil, 2, row.String("p52"))
+	must(t, err)
+	left, right := r.split(cut)
+	for i, tree := range []*Tree{left, right} {
+		if keys, _, err := scan(tree, row.MaxSequence, false); err != nil || len(keys) != 52-4*i {
+			t.Errorf("partition %d has %d rows, %v", i, len(keys), err)
+		}
+		tree.Close()
+	}
+}
+
 // TestFilesThatReachBeyondAPartitionAreClipped shares files between two
 // partitions, as a split does, and reads, compacts and closes both.
 func TestFilesThatReachBeyondAPartitionAreClipped(t *testing.T) {

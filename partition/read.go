@@ -7,6 +7,7 @@ import (
 
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/mvcc"
+	"github.com/flagstone-db/flagstone/row"
 	"github.com/flagstone-db/flagstone/sstable"
 )
 
@@ -126,6 +127,15 @@ func (it *Iterator) SeekRowBefore(key []byte) bool {
 func (it *Iterator) NextRow() bool {
 	it.step()
 	return it.MergeIterator.NextRow() && (it.tree.end == nil || bytes.Compare(it.RowKey(), it.tree.end) < 0)
+}
+
+// Stretch describes the row and those after it that belong to the tree: what lies
+// beyond its range is not to be read ahead.
+func (it *Iterator) Stretch(limit []byte, s *row.Stretch) bool {
+	if end := it.tree.end; end != nil && (limit == nil || bytes.Compare(end, limit) < 0) {
+		limit = end
+	}
+	return it.MergeIterator.Stretch(limit, s)
 }
 
 // PrevRow moves to the previous row of the tree.

@@ -186,17 +186,21 @@ func read(r *mvcc.RowReader) string {
 	}
 	s := "row"
 	for r.NextCell() {
-		c := r.Cell()
-		v, err := row.PayloadValue(c.Type, c.Value)
-		if err != nil {
-			return err.Error()
-		}
-		s += fmt.Sprintf(" %s@%d=%s", c.Column, c.Version, v.Text())
+		s += text(r.Cell())
 	}
 	return s
 }
 
-// scan reads all rows of a tree as they were at a sequence number.
+func text(c *row.Cell) string {
+	v, err := row.PayloadValue(c.Type, c.Value)
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf(" %s@%d=%s", c.Column, c.Version, v.Text())
+}
+
+// scan reads all rows of a tree as they were at a sequence number, upwards as many
+// at once as can be.
 func scan(t *Tree, seq uint64, backward bool) (keys []string, rows map[string]string, err error) {
 	it := t.NewIterator()
 	rows = map[string]string{}
@@ -208,8 +212,21 @@ func scan(t *Tree, seq uint64, backward bool) (keys []string, rows map[string]st
 	} else {
 		ok = it.First()
 	}
+	chunk := row.Chunk{Budget: 1000}
 	for ; ok; ok = move() {
-		reader.StartRow()
+		if backward {
+			reader.StartRow()
+		} else if reader.NextRow(); reader.CollectRows(&chunk) > 0 {
+			for i := range chunk.Len() {
+				key, cells := chunk.Row(i)
+				keys, rows[string(key)] = append(keys, string(key)), "row"
+				for j := range cells {
+					rows[string(key)] += text(&cells[j])
+				}
+			}
+			chunk.Reset()
+			continue
+		}
 		if text := read(reader); text != "absent" {
 			keys = append(keys, string(it.RowKey()))
 			rows[string(it.RowKey())] = text

@@ -144,17 +144,7 @@ func (c *Collector) Extend(n int) []Cell {
 // is not dst's to use again.
 func (c *Collector) CloneTo(dst *Collector, key []byte) []byte {
 	if c.grown {
-		size := len(key)
-		for i := range c.Cells {
-			size += len(c.Cells[i].Column) + len(c.Cells[i].Value)
-		}
-		dst.bytes = make([]byte, 0, size)
-		key = dst.Copy(key)
-		dst.bytes = dst.bytes[len(key):]
-		for i := range c.Cells {
-			dst.Add(&c.Cells[i])
-		}
-		return key
+		return CopyCells(dst, c.Cells, key)
 	}
 	n := len(key)
 	all := append(append(make([]byte, 0, n+len(c.bytes)), key...), c.bytes...)
@@ -167,6 +157,21 @@ func (c *Collector) CloneTo(dst *Collector, key []byte) []byte {
 		cells[i].Value = moved(cells[i].Value, from, to)
 	}
 	return all[:n:n]
+}
+
+// CopyCells does what Collector.CloneTo does for cells that lie anywhere.
+func CopyCells(dst *Collector, cells []Cell, key []byte) []byte {
+	size := len(key)
+	for i := range cells {
+		size += len(cells[i].Column) + len(cells[i].Value)
+	}
+	dst.bytes = make([]byte, 0, size)
+	key = dst.Copy(key)
+	dst.bytes = dst.bytes[len(key):]
+	for i := range cells {
+		dst.Add(&cells[i])
+	}
+	return key
 }
 
 // moved returns what b, which begins at from or later, is in a copy of the memory

@@ -123,6 +123,14 @@ func DecodeKey(key []byte, columns int) ([]Value, error) {
 
 // DecodeKeyTo is DecodeKey that appends to tuple, which must be empty.
 func DecodeKeyTo(tuple []Value, key []byte, columns int) ([]Value, error) {
+	if columns == 1 && len(key) > 0 && len(key) <= 1+MaxKeyColumnBytes {
+		switch key[0] { // the most common keys
+		case tagString:
+			return append(tuple, Value{typ: TypeString, data: key[1:]}), nil
+		case tagBinary:
+			return append(tuple, Value{typ: TypeBinary, data: key[1:]}), nil
+		}
+	}
 	for at := 0; at < len(key); {
 		if len(tuple) == columns {
 			return nil, fmt.Errorf("%w: bytes after column %d", ErrBadKey, columns)

@@ -294,6 +294,26 @@ func (it *Iterator) Stretch(limit []byte, s *row.Stretch) bool {
 	return s.Rows > 1
 }
 
+// CollectRows takes about as many rows as the budget has bytes.
+func (it *Iterator) CollectRows(dst *row.Chunk, rows int, p *row.Projection) int {
+	it.onRow()
+	rows = max(min(rows, dst.Budget), 1)
+	for i := range rows {
+		if i > 0 {
+			it.toRow(it.at + 1)
+		}
+		if it.err != nil {
+			panic("mvcctest: a row of a stretch that is not there")
+		}
+		dst.AddKey(it.key[:len(it.key)/2], it.key[len(it.key)/2:])
+		if p != nil {
+			it.Collect(&dst.Collector, p)
+		}
+		dst.EndRow(len(dst.Cells))
+	}
+	return rows
+}
+
 // Collect is as in mvcc.Iterator.
 func (it *Iterator) Collect(dst *row.Collector, p *row.Projection) {
 	var e row.Extent

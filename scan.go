@@ -1,0 +1,475 @@
+package flagstone
+
+// Scans. A scan reads rows several at once where a run alone holds them, into
+// memory that belongs to the scan, and hands them out one by one: what a row costs
+// is then mostly the copying of it.
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/flagstone-db/flagstone/mvcc"
+	"github.com/flagstone-db/flagstone/partition"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// ScanOptions say what a scan wants.
+type ScanOptions struct {
+	ReadOptions
+	// Reverse walks downwards: from start, inclusive, to end, exclusive, with
+	// start above end.
+	Reverse bool
+	// MaxExamined, if above 0, pauses the scan after about so many cells, if
+	// they belong to rows that do not exist: see Rows.Paused. It bounds what a
+	// page over deleted or expired data costs.
+	MaxExamined int64
+}
+
+// Rows iterates over the rows of a scan. It sees one moment, however long it
+// runs; close it. It is used by one goroutine at a time.
+//
+//	rows := table.Scan(ctx, start, end, flagstone.ScanOptions{})
+//	defer rows.Close()
+//	for rows.Next() {
+//		use(rows.Row())
+//	}
+//	if err := rows.Err(); err != nil { ... }
+type Rows struct {
+	*scan // nil once closed
+
+	row      Row
+	paused   []row.Value
+	err      error
+	examined int64 // of rows that were handed out, and by readers of trees that are done
+}
+
+// scan is a scan under way. Its memory serves other scans when it is closed.
+type scan struct {
+	ctx      context.Context
+	table    *Table
+	snapshot *Snapshot
+	own      bool         // the snapshot ends with the scan
+	within   *Transaction // that the scan is part of; nil if of none
+	view     mvcc.View
+	sel      mvcc.Selection
+	reverse  bool
+	patience int64 // ScanOptions.MaxExamined
+
+	maxColumns int // of each row; 0 is no limit
+
+	low, high []byte            // low <= key < high; nil high is unbounded
+	trees     []*partition.Tree // not yet visited, in the order of the scan
+	it        *partition.Iterator
+	before    bool // it is not positioned yet
+	next      int  // of the chunk, the first row that was not handed out
+
+	scanMemory
+}
+
+// scanMemory is what a scan leaves to the next one.
+type scanMemory struct {
+	reader    mvcc.RowReader
+	chunk     row.Chunk
+	collector row.Collector // of Rows.row, and
+	key       []byte
+	columns   [][]byte // of the selection
+	bounds    [2][]byte
+}
+
+// Chunks begin small, since the caller may want few rows, and grow up to what
+// stays in the CPU's first cache.
+const (
+	firstChunk = 1 << 10
+	chunkGrows = 4
+	maxChunk   = 16 << 10
+)
+
+// scans keeps memory between scans: which one a scan gets makes no difference.
+var scans = sync.Pool{New: func() any { return new(scan) }}
+
+// give takes the memory back, unless rare large rows grew it.
+func (s *scan) give() {
+	const keep = 1 << 20
+	m := s.scanMemory
+	*s = scan{}
+	if m.chunk.Size()+m.collector.Size() > keep {
+		m.chunk, m.collector = row.Chunk{}, row.Collector{}
+	}
+	m.reader.Reset(nil, mvcc.View{}, mvcc.Selection{})
+	clear(m.columns)
+	m.chunk.Reset()
+	m.collector.Reset()
+	s.scanMemory = m
+	scans.Put(s)
+}
+
+// Scan iterates over the rows from start, inclusive, to end, exclusive, in key
+// order, or downwards with Reverse. A bound is a key, or the beginning of one,
+// and may hold row.Min and row.Max; an empty one is unbounded. Mistakes are
+// reported by Rows.Err.
+func (t *Table) Scan(ctx context.Context, start, end []row.Value, opts ScanOptions) *Rows {
+	r := t.newRows(ctx, &opts)
+	if err := r.init(start, end, &opts); err != nil {
+		r.err = t.store.describe(err)
+	}
+	return r
+}
+
+// newRows makes a scan that has not begun.
+func (t *Table) newRows(ctx context.Context, opts *ScanOptions) *Rows {
+	s := scans.Get().(*scan)
+	s.ctx, s.table, s.snapshot = ctx, t, opts.Snapshot
+	s.reverse, s.patience, s.maxColumns = opts.Reverse, opts.MaxExamined, opts.MaxColumns
+	s.chunk.Budget = firstChunk
+	r := &Rows{scan: s}
+	r.row.collector, r.row.ownKey = s.collector, s.key
+	return r
+}
+
+func (s *scan) init(start, end []row.Value, opts *ScanOptions) (err error) {
+	t := s.table
+	if s.sel, err = opts.selection(&s.columns); err != nil {
+		return err
+	}
+	if err = s.encodeBounds(start, end); err != nil {
+		return err
+	}
+	if err := s.snapshot.usable(t.store); err != nil {
+		return err
+	}
+	trees := t.partitions().Between(s.low, s.high)
+	if s.snapshot == nil && len(trees) == 1 {
+		return s.pinOnly(trees[0])
+	}
+	if s.snapshot == nil {
+		if s.snapshot, err = t.store.Snapshot(); err != nil {
+			return err
+		}
+		s.own = true
+	}
+	if err := t.gone(); err != nil {
+		return err
+	}
+	known := false
+	if s.view, known = s.snapshot.view(t.id); !known || t.dropped.Load() {
+		return fmt.Errorf("%w: %q", ErrTableNotFound, t.name)
+	}
+	s.trees = trees
+	if s.reverse {
+		s.trees = slices.Clone(trees)
+		slices.Reverse(s.trees)
+	}
+	return nil
+}
+
+// pinOnly begins a scan of one tree. It takes its view as a point read does, and
+// needs no snapshot to keep anything alive: what it pins is all it will read.
+func (s *scan) pinOnly(tree *partition.Tree) error {
+	t := s.table
+	if s.it = tree.NewIterator(); s.within != nil {
+		s.it.Above(s.within.written)
+	}
+	err := t.gone()
+	if err == nil {
+		known := false
+		if s.view, known = t.view(nil, s.within != nil); !known {
+			err = fmt.Errorf("%w: %q", ErrTableNotFound, t.name)
+		}
+	}
+	if err != nil {
+		s.it.Close() // nothing was read
+		s.it = nil
+		return err
+	}
+	s.startReader()
+	s.before = true
+	return nil
+}
+
+// initWithin is init for a scan in a transaction. It reads one tree, that of the
+// partition key, at the newest applied state, as the transaction's other reads do.
+func (s *scan) initWithin(start, end []row.Value, opts *ScanOptions) (err error) {
+	t, tx := s.table, s.within
+	if opts.Snapshot != nil {
+		return errSnapshotWithin
+	}
+	if s.sel, err = opts.selection(&s.columns); err != nil {
+		return err
+	}
+	if err = s.encodeBounds(start, end); err != nil {
+		return err
+	}
+	if opts.Reverse {
+		start, end = end, start
+	}
+	if len(start) == 0 {
+		s.low = tx.prefix
+	}
+	if len(end) == 0 {
+		s.high = tx.end
+	}
+	if bytes.Compare(s.low, tx.prefix) < 0 || bytes.Compare(s.high, tx.end) > 0 {
+		return fmt.Errorf("%w: table %q", ErrOutOfPartition, t.name)
+	}
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if err := tx.usable(); err != nil {
+		return err
+	}
+	return s.pinOnly(t.partitions().Find(tx.prefix))
+}
+
+// over returns why what was read in a transaction must not be taken for an answer:
+// what came after the transaction may be in it.
+func (s *scan) over() error {
+	if s.within == nil {
+		return nil
+	}
+	if over := s.within.over.Load(); over != nil {
+		return *over
+	}
+	return s.table.gone()
+}
+
+// startReader makes the reader read the iterator.
+func (s *scan) startReader() {
+	s.reader.Reset(s.it, s.view, s.sel)
+	s.reader.Limit = s.high
+}
+
+// encodeBounds encodes the bounds as low <= key < high. A reverse scan includes
+// start and excludes end, so both move up by the least possible step.
+func (s *scan) encodeBounds(start, end []row.Value) error {
+	for i, bound := range [][]row.Value{start, end} {
+		b, err := s.table.encodeBound(s.bounds[i][:0], bound)
+		if err != nil {
+			return err
+		}
+		if s.reverse && len(bound) > 0 {
+			b = append(b, 0) // the smallest string above it
+		}
+		s.bounds[i] = b
+	}
+	s.low, s.high = s.bounds[0], s.bounds[1]
+	if s.reverse {
+		s.low, s.high = s.high, s.low
+		start, end = end, start
+	}
+	if len(end) == 0 {
+		s.high = nil
+	}
+	return nil
+}
+
+// Next moves to the next row; false at the end and on an error, see Err.
+func (r *Rows) Next() bool {
+	if r.scan == nil {
+		return false
+	}
+	for r.next == r.chunk.Len() {
+		if r.err != nil || r.paused != nil || !r.advance() {
+			return false
+		}
+		r.reader.NextRow()
+		if !r.reverse && r.readChunk() {
+			break
+		}
+		exists, ok := r.readOne()
+		if exists || !ok {
+			return ok
+		}
+		if r.patience > 0 && r.Examined() >= r.patience {
+			r.pause()
+			return false
+		}
+	}
+	return r.takeRow()
+}
+
+// readChunk reads the current row and those that can be read with it.
+func (r *Rows) readChunk() bool {
+	s := r.scan
+	s.next = 0
+	s.chunk.Reset()
+	if s.reader.CollectRows(&s.chunk) == 0 {
+		return false
+	}
+	s.chunk.Budget = min(s.chunk.Budget*chunkGrows, maxChunk)
+	return true
+}
+
+// takeRow hands out the next row of the chunk.
+func (r *Rows) takeRow() bool {
+	if err := r.over(); err != nil {
+		r.fail(err)
+		return false
+	}
+	key, cells := r.chunk.Row(r.next)
+	r.next++
+	r.examined += 1 + int64(len(cells))
+	if r.maxColumns > 0 {
+		cells = mvcc.FirstColumns(cells, r.maxColumns)
+	}
+	if err := r.row.show(key, cells, r.table.columns); err != nil {
+		r.fail(err)
+		return false
+	}
+	if err := r.row.fetch(r.table.store.files); err != nil {
+		r.fail(err)
+		return false
+	}
+	return true
+}
+
+// readOne reads the current row by itself; not ok if that fails.
+func (r *Rows) readOne() (exists, ok bool) {
+	if err := r.row.reset(r.it.RowKey(), r.table.columns); err != nil {
+		r.fail(err)
+		return false, false
+	}
+	exists = r.row.read(&r.reader, r.maxColumns)
+	err := r.reader.Error()
+	if err == nil {
+		err = r.over()
+	}
+	if err == nil && exists {
+		err = r.row.fetch(r.table.store.files)
+	}
+	r.fail(err)
+	return exists, r.err == nil
+}
+
+// pause ends the scan before the next physical row, if there is one.
+func (r *Rows) pause() {
+	if !r.advance() {
+		return
+	}
+	// A copy, which stays when the scan is closed.
+	key, err := row.DecodeKey(bytes.Clone(r.it.RowKey()), r.table.columns)
+	if err != nil {
+		r.fail(fmt.Errorf("%w: stored row key %x: %w", ErrCorrupt, r.it.RowKey(), err))
+		return
+	}
+	r.paused = key
+}
+
+// Paused reports whether the scan ended because of ScanOptions.MaxExamined, and
+// the key at which to go on: the inclusive start of another scan.
+func (r *Rows) Paused() ([]row.Value, bool) { return r.paused, r.paused != nil }
+
+// advance moves to the next physical row in range, whether it exists in the
+// view or not.
+func (r *Rows) advance() bool {
+	if err := r.ctx.Err(); err != nil {
+		r.fail(err)
+		return false
+	}
+	for {
+		ok := false
+		switch {
+		case r.it == nil:
+			if len(r.trees) == 0 {
+				return false
+			}
+			r.it = r.trees[0].NewIterator()
+			r.trees = r.trees[1:]
+			if err := r.table.gone(); err != nil {
+				r.fail(err)
+				return false
+			}
+			r.startReader()
+			ok = r.seek()
+		case r.before:
+			r.before = false
+			if err := r.table.gone(); err != nil {
+				r.fail(err)
+				return false
+			}
+			ok = r.seek()
+		case r.reverse:
+			ok = r.it.PrevRow() // rows are judged one by one: see Cells.Stretch
+		default:
+			ok = r.it.NextRow()
+		}
+		if ok && r.inRange(r.it.RowKey()) {
+			return true
+		}
+		if err := r.it.Error(); err != nil {
+			r.fail(err)
+			return false
+		}
+		r.leaveTree()
+	}
+}
+
+func (s *scan) seek() bool {
+	switch {
+	case !s.reverse:
+		return s.it.SeekRow(s.low)
+	case s.high == nil:
+		return s.it.Last()
+	}
+	return s.it.SeekRowBefore(s.high)
+}
+
+func (s *scan) inRange(key []byte) bool {
+	if s.reverse {
+		return bytes.Compare(key, s.low) >= 0
+	}
+	return s.high == nil || bytes.Compare(key, s.high) < 0
+}
+
+func (r *Rows) leaveTree() {
+	r.examined += int64(r.reader.Examined())
+	r.fail(r.it.Close())
+	r.it = nil
+}
+
+// fail ends the scan with an error, if it is one.
+func (r *Rows) fail(err error) {
+	if err == nil {
+		return
+	}
+	r.next = r.chunk.Len()
+	if r.err == nil {
+		r.err = r.table.store.describe(err)
+	}
+}
+
+// Row is the current row, valid until the next call of Next or Close. What is to
+// outlive that is copied: see Row.Clone.
+func (r *Rows) Row() *Row { return &r.row }
+
+// Err is the error that ended the scan, nil at its plain end.
+func (r *Rows) Err() error { return r.err }
+
+// Examined is the number of cells looked at so far, visible or not. A caller
+// that answers in pages uses it to end a page over dead data.
+func (r *Rows) Examined() int64 {
+	if r.scan == nil || r.it == nil {
+		return r.examined
+	}
+	return r.examined + int64(r.reader.Examined())
+}
+
+// Close ends the scan and lets go of what it pins.
+func (r *Rows) Close() error {
+	s := r.scan
+	if s == nil {
+		return nil
+	}
+	if s.it != nil {
+		r.leaveTree()
+	}
+	if s.own {
+		s.snapshot.Close()
+	}
+	s.collector, s.key = r.row.collector, r.row.ownKey
+	r.row = Row{} // what it has is another scan's soon
+	r.scan = nil
+	s.give()
+	return nil
+}

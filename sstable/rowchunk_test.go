@@ -1,0 +1,147 @@
+package sstable
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/flagstone-db/flagstone/internal/cache"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// evenTable is rows as puts of whole rows leave them, and a few of other kinds.
+func evenTable(rng *rand.Rand, rows int) modelTable {
+	model := randomTable(rng, rows, 31)
+	columns, permanent, deleted := 1+rng.IntN(12), rng.IntN(2) == 0, rng.IntN(2) == 0
+	all, reference, several := rng.IntN(2) == 0, rng.IntN(3) == 0, !deleted && rng.IntN(2) == 0
+	for i := range model {
+		if rng.IntN(60) == 0 {
+			continue
+		}
+		seq, version := 1+rng.Uint64N(1000), 1_000_000+rng.Int64N(1<<rng.IntN(50))
+		var cells []row.Cell
+		if deleted {
+			cells = append(cells, row.Cell{Kind: row.KindDeleteRow, Version: row.MaxVersion, Seq: seq})
+		}
+		marker := row.Cell{Kind: row.KindRowMarker, Version: version, Seq: seq}
+		if permanent {
+			marker.Version = row.MaxVersion
+		}
+		cells = append(cells, marker)
+		for c := range columns {
+			if !all && rng.IntN(3) == 0 {
+				continue
+			}
+			cell := row.Cell{
+				Column: fmt.Appendf(nil, "c%02d", c), Version: version, Seq: seq, Kind: row.KindPut,
+				Type: row.TypeBinary, Value: bytes.Repeat([]byte{byte(i + c)}, rng.IntN(20)),
+			}
+			if reference && rng.IntN(4) == 0 {
+				ref := row.Reference{File: 1, Offset: rng.Uint64N(1 << 40), Stored: 1 + rng.Uint32N(6<<20)}
+				cell.Separate, cell.Value = true, ref.Append(nil)
+			}
+			cells = append(cells, cell)
+			for several && rng.IntN(3) == 0 { // versions
+				cell.Version -= 1 + rng.Int64N(1000)
+				cell.Seq = 1 + rng.Uint64N(1000)
+				cells = append(cells, cell)
+			}
+		}
+		model[i].cells = cells
+	}
+	return model
+}
+
+// checkChunkRow compares a row of a chunk with that of the model.
+func checkChunkRow(dst *row.Chunk, i int, want *modelRow, p *row.Projection) error {
+	key, cells := dst.Row(i)
+	if !bytes.Equal(key, want.key) {
+		return fmt.Errorf("key %q, want %q", key, want.key)
+	}
+	versions := 0
+	for j := range want.cells {
+		c := &want.cells[j]
+		if versions++; j > 0 && !bytes.Equal(c.Column, want.cells[j-1].Column) {
+			versions = 1
+		}
+		if c.Kind.IsRowLevel() || p == nil || !p.Wants(c.Column) || p.Cuts(versions) {
+			continue
+		}
+		if len(cells) == 0 || !sameCell(&cells[0], c) {
+			return fmt.Errorf("row %q: cells %v at %s", key, cells, c)
+		}
+		cells = cells[1:]
+	}
+	if len(cells) > 0 {
+		return fmt.Errorf("row %q: %d cells too many", key, len(cells))
+	}
+	return nil
+}
+
+func TestRowsOfAChunkAreThoseOfTheTable(t *testing.T) {
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 1))
+	t.Logf("seed %d", seed)
+	together, rows := 0, 0
+	var all, projection row.Projection
+	var dst row.Chunk
+	for range 60 {
+		model := evenTable(rng, 150)
+		f := &memFile{}
+		model.write(t, f, WriterOptions{BlockSize: 64 << rng.IntN(7), Compression: Compression(rng.IntN(3))})
+		r := openFile(t, f, NewBlockCache(cache.Options{Capacity: 1 << 20}))
+		it := r.NewIterator(IterOptions{})
+		for _, p := range []*row.Projection{&all, nil, &projection, &projection} {
+			if p == &projection {
+				randomProjection(rng, p, 14)
+			}
+			at := 0
+			for ok := it.First(); ok; ok = it.NextRow() {
+				var limit []byte
+				if rng.IntN(3) == 0 && at+1 < len(model) {
+					limit = model[at+1+rng.IntN(min(40, len(model)-at-1))].key
+				}
+				var s row.Stretch
+				if it.Stretch(limit, &s) {
+					dst.Budget = rng.IntN(1 << rng.IntN(15))
+					most := 1 + rng.IntN(s.Rows)
+					n := it.CollectRows(&dst, most, p)
+					if n < 1 || n > most || dst.Len() < n {
+						t.Fatalf("%d rows of %d, the chunk has %d", n, most, dst.Len())
+					}
+					for i := range n {
+						if err := checkChunkRow(&dst, dst.Len()-n+i, &model[at+i], p); err != nil {
+							t.Fatalf("row %d of %d: %v", i, n, err)
+						}
+					}
+					at += n - 1
+					if n > 1 {
+						together += n
+					}
+				}
+				if !bytes.Equal(it.RowKey(), model[at].key) {
+					t.Fatalf("at row %q, want %q", it.RowKey(), model[at].key)
+				}
+				if rng.IntN(4) == 0 {
+					if err := checkCells(it, it.FirstCell(), model[at].cells); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if rng.IntN(3) == 0 {
+					dst.Reset()
+				}
+				at++
+				rows++
+			}
+			if err := it.Error(); err != nil || at != len(model) {
+				t.Fatalf("ended after %d of %d rows: %v", at, len(model), err)
+			}
+		}
+		it.Close()
+		r.Close()
+	}
+	if together < 3_000 {
+		t.Errorf("of %d rows %d were read together: the test tests little", rows, together)
+	}
+}
