@@ -39,7 +39,8 @@ func (s *Store) start() {
 	if s.opts.ReadOnly {
 		return
 	}
-	for _, t := range s.Tables() {
+	s.dropEndedLogs()
+	for _, t := range s.allTables() {
 		for _, tree := range t.partitions().Trees() {
 			s.noteFiles(tree)
 			s.scheduleCompaction(tree)
@@ -141,7 +142,7 @@ func (s *Store) wakeWriters() { s.memory.wake() }
 // largestMemtable returns the tree whose mutable memtable takes most.
 func (s *Store) largestMemtable() (largest *partition.Tree) {
 	var most int64 = -1
-	for _, t := range s.Tables() {
+	for _, t := range s.allTables() {
 		for _, tree := range t.partitions().Trees() {
 			if mutable, _ := tree.MemoryBytes(); mutable > most {
 				largest, most = tree, mutable
@@ -211,7 +212,7 @@ func (s *Store) setStuck(err error) {
 // is held.
 func (s *Store) boundLog() {
 	current := s.log.Segment()
-	for _, t := range s.Tables() {
+	for _, t := range s.allTables() {
 		for _, tree := range t.partitions().Trees() {
 			segment := tree.MutableSegment()
 			if segment != 0 && int64(current-segment)*s.opts.WALSegmentSize > logFactor*s.opts.MemoryBudget {

@@ -106,9 +106,11 @@ func (c *checker) inventory() error {
 
 // tables verifies every table file once.
 func (c *checker) tables() error {
-	c.report.Tables = len(c.store.frozen.Tables)
 	seen := map[uint64]bool{}
 	for _, t := range c.store.frozen.Tables {
+		if t.Log == nil {
+			c.report.Tables++
+		}
 		for _, p := range t.Partitions {
 			for _, level := range p.Levels {
 				for _, f := range level {

@@ -46,7 +46,7 @@ func (s *Store) rotateAll() (trees []*partition.Tree, endSeq uint64) {
 	s.pipeline.order.Lock()
 	defer s.pipeline.order.Unlock()
 	endSeq = s.pipeline.nextSeq
-	for _, t := range s.Tables() {
+	for _, t := range s.allTables() {
 		for _, tree := range t.partitions().Trees() {
 			s.rotate(tree, endSeq)
 			trees = append(trees, tree)
@@ -66,7 +66,7 @@ func (s *Store) Compact(ctx context.Context) error {
 	if err := s.flush(ctx); err != nil {
 		return err
 	}
-	for _, t := range s.Tables() {
+	for _, t := range s.allTables() {
 		if err := s.compactTrees(ctx, t.partitions().Trees(), nil, nil); err != nil {
 			return err
 		}

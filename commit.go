@@ -82,6 +82,17 @@ type entry struct {
 	size   int64       // upper bound, in memtable bytes
 	tree   *partition.Tree
 	slot   partition.Slot
+
+	// before is what columns held before the change, for the change log that
+	// beforeFor is; nil if there was nothing or nobody asks.
+	before    []byte
+	beforeFor *Table
+	// record goes into the change log of the table, if it has one. shard and
+	// recordSeq name its row: those of the change, or, of what columns held
+	// before, those of the change before, and then from is nil.
+	record    *record
+	shard     uint64
+	recordSeq uint64
 }
 
 // add adds a change to a write.
@@ -116,19 +127,25 @@ func (e *entry) prepare(now int64) (err error) {
 		return err
 	}
 	e.size = memtable.EstimateSize(e.change)
-	return nil
+	return e.readBefore()
 }
 
 // commit orders and applies prepared changes. Several of one row are applied one
 // after the other. They are dated micros, microseconds, or later.
 func (s *Store) commit(ctx context.Context, w *write, micros int64) (Commit, error) {
+	if err := w.addRecords(); err != nil {
+		return Commit{}, err
+	}
 	var size int64
 	for i := range w.entries {
 		e := &w.entries[i]
 		if err := w.batch.Add(e.change); err != nil {
-			return Commit{}, fmt.Errorf("%w: table %q: %w", ErrInvalid, e.from.table.name, err)
+			return Commit{}, fmt.Errorf("%w: a change of table %d: %w", ErrInvalid, e.change.Table, err)
 		}
 		size += e.size
+		if e.record != nil {
+			size += e.record.size
+		}
 	}
 	w.micros = micros
 	if err := s.admit(ctx, size); err != nil {
@@ -144,9 +161,16 @@ func (s *Store) commit(ctx context.Context, w *write, micros int64) (Commit, err
 	var spare, waiting int64
 	for i := range w.entries {
 		e := &w.entries[i]
-		unused, rotated := e.slot.Apply(first+uint64(i), e.change)
-		spare += unused
-		waiting += rotated
+		if e.tree != nil {
+			unused, rotated := e.slot.Apply(first+uint64(i), e.change)
+			spare += unused
+			waiting += rotated
+		}
+		if e.record != nil {
+			unused, rotated := e.record.apply(e.shard, e.recordSeq, first+uint64(i), w.micros)
+			spare += unused
+			waiting += rotated
+		}
 	}
 	s.memory.free(spare, waiting)
 	s.pacer.charge(size-spare, s.memory.pressure())
@@ -164,15 +188,20 @@ func (s *Store) enqueue(c *Commit, w *write) (ticket, error) {
 	if err := s.writable(); err != nil {
 		return 0, err
 	}
+	first := p.nextSeq
 	for i := range w.entries {
 		e := &w.entries[i]
+		if e.from == nil {
+			e.shard, e.recordSeq = w.entries[i-1].shard, w.entries[i-1].recordSeq
+			continue
+		}
 		table := e.from.table
 		if table.dropped.Load() {
 			return 0, fmt.Errorf("%w: it was dropped", ErrTableNotFound)
 		}
 		e.tree = table.partitions().Find(e.change.Key)
+		e.shard, e.recordSeq = e.tree.ID(), first+uint64(i)
 	}
-	first := p.nextSeq
 	s.makeRoom(w.entries, first)
 	// Read before the append: the log may begin a new segment at any time,
 	// and no place may claim a later segment than the one its record is in.
@@ -197,7 +226,12 @@ func (s *Store) enqueue(c *Commit, w *write) (ticket, error) {
 	c.lsn, c.seq = lsn, p.nextSeq-1
 	for i := range w.entries {
 		e := &w.entries[i]
-		e.slot = e.tree.Reserve(e.size, segment)
+		if e.tree != nil {
+			e.slot = e.tree.Reserve(e.size, segment)
+		}
+		if e.record != nil {
+			e.record.slot = e.record.tree().Reserve(e.record.size, segment)
+		}
 	}
 	if s.log.Segment() != segment {
 		s.boundLog()
@@ -210,8 +244,12 @@ func (s *Store) enqueue(c *Commit, w *write) (ticket, error) {
 // order is held.
 func (s *Store) makeRoom(entries []entry, nextSeq uint64) {
 	for i := range entries {
-		if t := entries[i].tree; t.Full(entries[i].size) {
-			s.rotate(t, nextSeq)
+		e := &entries[i]
+		if e.tree != nil && e.tree.Full(e.size) {
+			s.rotate(e.tree, nextSeq)
+		}
+		if e.record != nil && e.record.tree().Full(e.record.size) {
+			s.rotate(e.record.tree(), nextSeq)
 		}
 	}
 	if s.memory.crowded() {

@@ -14,6 +14,14 @@ var (
 	ErrTableNotFound = errors.New("flagstone: table not found")
 	// ErrTableExists: a table of that name exists.
 	ErrTableExists = errors.New("flagstone: table exists")
+	// ErrStreamNotFound: the table has no stream, it was disabled, or the stream
+	// has no such shard.
+	ErrStreamNotFound = errors.New("flagstone: stream not found")
+	// ErrStreamExists: the table has a stream, which must be disabled before
+	// another one is made.
+	ErrStreamExists = errors.New("flagstone: the table has a stream")
+	// ErrStreamTrimmed: records that were to be read may have expired.
+	ErrStreamTrimmed = errors.New("flagstone: records of the stream have expired")
 	// ErrInvalid: an argument that is never right, whatever the store holds.
 	ErrInvalid = errors.New("flagstone: invalid argument")
 	// ErrVersionOutOfRange: a cell's version lies at or above the time of the

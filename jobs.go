@@ -184,7 +184,7 @@ func (s *Store) Settle(ctx context.Context) error {
 
 // trees returns the partitions of all tables.
 func (s *Store) trees() (trees []*partition.Tree) {
-	for _, t := range s.Tables() {
+	for _, t := range s.allTables() {
 		trees = append(trees, t.partitions().Trees()...)
 	}
 	return trees

@@ -274,8 +274,8 @@ func TestTheLogIsKeptWhileADropMayStillFail(t *testing.T) {
 	tree := table.partitions().Trees()[0]
 	err := tree.Drop(func() error {
 		s := r.store
-		s.retire(table)
-		defer s.reinstate(table)
+		s.retire([]*Table{table}, true)
+		defer s.retire([]*Table{table}, false)
 		if err := s.Flush(context.Background()); err != nil {
 			t.Error(err)
 		}

@@ -90,6 +90,9 @@ func (s *Store) Metrics() Metrics {
 
 func (s *Store) tableMetrics(state *manifest.State, t *manifest.Table) TableMetrics {
 	m := TableMetrics{Name: t.Name, Partitions: len(t.Partitions)}
+	if t.Log != nil {
+		m.Name = state.Table(t.Log.Of).Name + " (stream)"
+	}
 	for v := range state.ValueFiles() {
 		if v.Table == t.ID {
 			m.ValueFiles++

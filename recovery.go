@@ -9,6 +9,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/memtable"
+	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/row"
 	"github.com/flagstone-db/flagstone/wal"
 )
@@ -93,6 +94,8 @@ type replay struct {
 	lastMicros int64
 	applied    int // mutations
 	change     row.Change
+	// shard is the partition of the mutation before.
+	shard uint64
 }
 
 // record applies one record: a batch whose first sequence number is the
@@ -120,44 +123,99 @@ func (r *replay) batch(batch *row.BatchReader, rec wal.Record) error {
 			return err
 		}
 		r.lastSeq = max(r.lastSeq, seq)
-		if err := r.apply(seq, rec.Segment); err != nil {
+		if err := r.apply(seq, rec.Segment, batch.Time()); err != nil {
 			return err
 		}
 	}
 }
 
 // apply inserts the change unless its table is gone or its partition's files
-// hold it.
-func (r *replay) apply(seq, segment uint64) error {
-	s, c := r.store, &r.change
-	table := s.catalog().byID[c.Table]
+// hold it, and its record into the change log of the table, if it has one.
+func (r *replay) apply(seq, segment uint64, micros int64) error {
+	c := &r.change
+	table := r.store.catalog().byID[c.Table]
 	if table == nil {
 		return nil
 	}
-	tree := table.partitions().Find(c.Key)
-	if seq <= tree.FlushedSeq() {
+	if table.logOf != 0 {
+		return r.before(table, seq, segment, micros)
+	}
+	tree, size := table.partitions().Find(c.Key), memtable.EstimateSize(c)
+	r.shard = tree.ID()
+	if err := r.makeRoom(tree, size, seq); err != nil {
+		return err
+	}
+	var rec *record
+	if log := table.log.Load(); log != nil && seq > log.logAfter {
+		rec = newRecord(log, c)
+		// Before the change is in its place: a memtable holds nothing of the
+		// sequence number that it is rotated at.
+		if err := r.makeRoom(rec.tree(), rec.size, seq); err != nil {
+			return err
+		}
+	}
+	r.insert(tree, size, seq, segment, func(slot partition.Slot) int64 {
+		spare, _ := slot.Apply(seq, c)
+		return spare
+	})
+	if rec != nil {
+		r.insertRecord(rec, seq, seq, segment, micros)
+	}
+	return nil
+}
+
+// before inserts what columns held before the mutation seq-1, if the change log
+// goes on.
+func (r *replay) before(log *Table, seq, segment uint64, micros int64) error {
+	of := r.store.catalog().byID[log.logOf]
+	if of == nil || of.log.Load() != log || seq <= log.logAfter {
 		return nil
 	}
-	size := memtable.EstimateSize(c)
-	if !s.opts.ReadOnly {
-		full := tree
-		if !tree.Full(size) {
-			full = nil
-			if s.memory.crowded() {
-				full = s.largestMemtable()
-			}
-		}
-		if full != nil {
-			s.memory.rotated(full.Rotate(seq))
-			freed, err := full.Flush(row.MaxSequence, func(uint64) error { return nil })
-			s.memory.free(freed, freed)
-			if err != nil {
-				return err
-			}
-		}
+	bytes, err := beforeBytes(&r.change)
+	if err != nil {
+		return err
 	}
-	spare, _ := tree.Reserve(size, segment).Apply(seq, c)
-	s.memory.add(size - spare)
-	r.applied++
+	rec := newLogEntry(log, beforeCells, bytes)
+	if err := r.makeRoom(rec.tree(), rec.size, seq); err != nil {
+		return err
+	}
+	r.insertRecord(rec, seq-1, seq, segment, micros)
 	return nil
+}
+
+func (r *replay) insertRecord(rec *record, seq, at, segment uint64, micros int64) {
+	r.insert(rec.tree(), rec.size, at, segment, func(slot partition.Slot) int64 {
+		rec.slot = slot
+		spare, _ := rec.apply(r.shard, seq, at, micros)
+		return spare
+	})
+}
+
+// makeRoom flushes a memtable if there is no room for a mutation of at most size
+// bytes that is to be inserted.
+func (r *replay) makeRoom(tree *partition.Tree, size int64, seq uint64) error {
+	s := r.store
+	if seq <= tree.FlushedSeq() || s.opts.ReadOnly {
+		return nil
+	}
+	if !tree.Full(size) {
+		if !s.memory.crowded() {
+			return nil
+		}
+		tree = s.largestMemtable()
+	}
+	s.memory.rotated(tree.Rotate(seq))
+	freed, err := tree.Flush(row.MaxSequence, func(uint64) error { return nil })
+	s.memory.free(freed, freed)
+	return err
+}
+
+// insert has a mutation of at most size bytes applied to a tree, unless its files
+// hold it.
+func (r *replay) insert(tree *partition.Tree, size int64, seq, segment uint64, apply func(partition.Slot) (spare int64)) {
+	if seq <= tree.FlushedSeq() {
+		return
+	}
+	r.store.memory.add(size - apply(tree.Reserve(size, segment)))
+	r.applied++
 }

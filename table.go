@@ -45,6 +45,8 @@ type TableSpec struct {
 	Options TableOptions
 	// Annotations are kept for a front end, which alone knows what they mean.
 	Annotations []byte
+	// Stream, if not nil, gives the table a stream of its changes.
+	Stream *StreamSpec
 }
 
 // TableInfo describes a table as it is.
@@ -69,6 +71,14 @@ type Table struct {
 	key     []KeyColumn
 	parts   atomic.Pointer[partition.Map]
 	dropped atomic.Bool
+
+	// log is the change log that takes the records of the table's mutations,
+	// nil if there is none; it changes while all latches are held.
+	log atomic.Pointer[Table]
+	// logOf is the table that this one is a change log of, 0 if it is none;
+	// logAfter and before are as in the manifest.
+	logOf, logAfter uint64
+	before          []string
 }
 
 // catalog is the set of tables at one moment.
@@ -87,11 +97,22 @@ func (t *Table) meta() *manifest.Table { return t.store.state().Table(t.id) }
 // loadCatalog makes the tables and their trees from the manifest.
 func (s *Store) loadCatalog(state *manifest.State) {
 	c := &catalog{byID: map[uint64]*Table{}, byName: map[string]*Table{}}
-	for _, meta := range state.Tables {
+	for _, meta := range state.Tables { // a change log comes after its table
 		t := s.newTable(meta)
-		c.byID[t.id], c.byName[t.name] = t, t
+		c.add(t)
+		if t.logOf != 0 && meta.Log.Until == 0 {
+			c.byID[t.logOf].log.Store(t)
+		}
 	}
 	s.tables.current.Store(c)
+}
+
+// add adds a table. Change logs have no name that callers could ask for.
+func (c *catalog) add(t *Table) {
+	c.byID[t.id] = t
+	if t.logOf == 0 {
+		c.byName[t.name] = t
+	}
 }
 
 func (s *Store) newTable(meta *manifest.Table) *Table {
@@ -101,6 +122,9 @@ func (s *Store) newTable(meta *manifest.Table) *Table {
 		trees = append(trees, partition.NewTree(s.env, meta.ID, len(meta.Key), p))
 	}
 	t.parts.Store(partition.NewMap(trees))
+	if l := meta.Log; l != nil {
+		t.logOf, t.logAfter, t.before = l.Of, l.After, l.Before
+	}
 	return t
 }
 
@@ -108,8 +132,8 @@ func (s *Store) newTable(meta *manifest.Table) *Table {
 func (s *Store) change(edit func(c *catalog)) {
 	old := s.catalog()
 	c := &catalog{byID: make(map[uint64]*Table), byName: make(map[string]*Table)}
-	for id, t := range old.byID {
-		c.byID[id], c.byName[t.name] = t, t
+	for _, t := range old.byID {
+		c.add(t)
 	}
 	edit(c)
 	s.tables.current.Store(c)
@@ -140,8 +164,14 @@ func (s *Store) CreateTable(_ context.Context, spec TableSpec) (*Table, error) {
 	if s.catalog().byName[spec.Name] != nil {
 		return nil, fmt.Errorf("%w: %q", ErrTableExists, spec.Name)
 	}
+	if strings.HasPrefix(spec.Name, hiddenPrefix) {
+		return nil, fmt.Errorf("%w: table name %q: such names are the store's own", ErrInvalid, spec.Name)
+	}
 	options, err := fillOptions(spec.Options)
 	if err != nil {
+		return nil, fmt.Errorf("table %q: %w", spec.Name, err)
+	}
+	if err := spec.Stream.check(); err != nil {
 		return nil, fmt.Errorf("table %q: %w", spec.Name, err)
 	}
 	// Without sync, a change of the catalogue would outlive earlier writes.
@@ -158,6 +188,9 @@ func (s *Store) CreateTable(_ context.Context, spec TableSpec) (*Table, error) {
 	}
 	var e manifest.Edit
 	e.CreateTable(meta)
+	if spec.Stream != nil {
+		e.CreateTable(newLogMeta(meta.ID+1, state.NextPartition+1, meta.ID, s.lastSeq(), spec.Stream, meta.CreatedMillis))
+	}
 	if state, err = s.commitEdit(&e); err != nil {
 		if errors.Is(err, manifest.ErrInvalidEdit) {
 			err = fmt.Errorf("%w: table %q: %w", ErrInvalid, spec.Name, err)
@@ -165,7 +198,14 @@ func (s *Store) CreateTable(_ context.Context, spec TableSpec) (*Table, error) {
 		return nil, err
 	}
 	t := s.newTable(state.Table(meta.ID))
-	s.change(func(c *catalog) { c.byID[t.id], c.byName[t.name] = t, t })
+	s.change(func(c *catalog) {
+		c.add(t)
+		if spec.Stream != nil {
+			log := s.newTable(state.Table(meta.ID + 1))
+			t.log.Store(log)
+			c.add(log)
+		}
+	})
 	s.opts.Logger.Info("table created", "table", spec.Name, "id", t.id)
 	return t, nil
 }
@@ -206,6 +246,11 @@ func (s *Store) Table(name string) (*Table, error) {
 
 // Tables returns all tables, ordered by name.
 func (s *Store) Tables() []*Table {
+	return slices.DeleteFunc(s.allTables(), func(t *Table) bool { return t.logOf != 0 })
+}
+
+// allTables is Tables with the change logs.
+func (s *Store) allTables() []*Table {
 	c := s.catalog()
 	tables := make([]*Table, 0, len(c.byID))
 	for _, t := range c.byID {
@@ -229,47 +274,63 @@ func (s *Store) DropTable(_ context.Context, name string) error {
 	if t == nil {
 		return fmt.Errorf("%w: %q", ErrTableNotFound, name)
 	}
-	s.retire(t)
-	if err := s.dropTrees(t, t.partitions().Trees()); err != nil {
-		s.reinstate(t)
-		for _, tree := range t.partitions().Trees() {
+	return s.dropTables(append(s.catalog().logsOf(t.id), t))
+}
+
+// dropTables removes tables by one edit. REQUIRES: tables is held, or the store
+// is being opened.
+func (s *Store) dropTables(tables []*Table) error {
+	s.retire(tables, true)
+	var trees []*partition.Tree
+	for _, t := range tables {
+		trees = append(trees, t.partitions().Trees()...)
+	}
+	if err := s.dropTrees(tables, trees); err != nil {
+		s.retire(tables, false)
+		for _, tree := range trees {
 			s.scheduleCompaction(tree) // what was due meanwhile
 		}
 		return err
 	}
 	s.change(func(c *catalog) {
-		delete(c.byID, t.id)
-		delete(c.byName, t.name)
+		for _, t := range tables {
+			delete(c.byID, t.id)
+			delete(c.byName, t.name)
+		}
 	})
 	return nil
 }
 
-// retire lets no write to a table begin any more, and waits for those that have
-// a place in the log. The table stays in the catalogue until the drop is
-// durable: until then the log must keep what it has of it.
-func (s *Store) retire(t *Table) {
+// retire lets no write to tables begin any more, and waits for those that have
+// a place in the log. The tables stay in the catalogue until the drop is
+// durable: until then the log must keep what it has of them. For a drop that
+// failed, it takes that back.
+func (s *Store) retire(tables []*Table, dropped bool) {
 	s.pipeline.order.Lock()
 	defer s.pipeline.order.Unlock()
-	t.dropped.Store(true)
+	for _, t := range tables {
+		t.dropped.Store(dropped)
+	}
 }
 
-// reinstate takes back retire, for a drop that failed.
-func (s *Store) reinstate(t *Table) { t.dropped.Store(false) }
-
-// dropTrees stops the background work of all trees of a table, commits the
+// dropTrees stops the background work of all trees of some tables, commits the
 // drop, and lets go of the files.
-func (s *Store) dropTrees(t *Table, trees []*partition.Tree) error {
+func (s *Store) dropTrees(tables []*Table, trees []*partition.Tree) error {
 	if len(trees) == 0 {
 		// Without sync, the drop would outlive earlier writes to other tables.
 		if err := s.syncLog(); err != nil {
 			return err
 		}
 		var e manifest.Edit
-		e.DropTable(t.id)
+		for _, t := range tables {
+			e.DropTable(t.id)
+		}
 		if _, err := s.commitEdit(&e); err != nil {
 			return err
 		}
-		s.opts.Logger.Info("table dropped", "table", t.name, "id", t.id)
+		for _, t := range tables {
+			s.opts.Logger.Info("table dropped", "table", t.name, "id", t.id)
+		}
 		return nil
 	}
 	tree := trees[0]
@@ -277,7 +338,7 @@ func (s *Store) dropTrees(t *Table, trees []*partition.Tree) error {
 	err := tree.Drop(func() error {
 		// No write to the tree begins, and no flush of it runs.
 		mutable, waiting = tree.MemoryBytes()
-		return s.dropTrees(t, trees[1:])
+		return s.dropTrees(tables, trees[1:])
 	})
 	if err != nil {
 		return err
@@ -300,17 +361,19 @@ func (t *Table) Info() TableInfo {
 	return TableInfo{
 		TableSpec: TableSpec{
 			Name: meta.Name, Key: slices.Clone(meta.Key), Options: meta.Options,
-			Annotations: slices.Clone(meta.Annotations),
+			Annotations: slices.Clone(meta.Annotations), Stream: t.streamSpec(),
 		},
 		ID: meta.ID, CreatedMillis: meta.CreatedMillis,
 		ExpiryWatermark: meta.Watermark, Partitions: len(meta.Partitions),
 	}
 }
 
-// TableChange says what Alter changes; nil fields stay as they are.
+// TableChange says what Alter changes, all of it at once; nil fields stay as
+// they are.
 type TableChange struct {
 	Options     *TableOptions
 	Annotations []byte
+	Stream      *StreamChange
 }
 
 // Alter changes a table's options or annotations. Lower limits take effect for
@@ -337,7 +400,14 @@ func (t *Table) Alter(_ context.Context, change TableChange) error {
 	if change.Annotations != nil {
 		annotations = slices.Clone(change.Annotations)
 	}
-	return s.commitAlteration(t.id, options, annotations)
+	if err := t.checkStream(change.Stream); err != nil {
+		return err
+	}
+	if err := s.commitAlteration(t, options, annotations, change.Stream); err != nil {
+		return err
+	}
+	s.dropEndedLogs()
+	return nil
 }
 
 // commitAlteration changes options while no write is under way and no merge is
@@ -345,25 +415,34 @@ func (t *Table) Alter(_ context.Context, change TableChange) error {
 // merge what to drop, and both must be done under the options that are in
 // force when they take effect. The sequence number up to which the old options
 // ruled becomes part of the manifest, see versionsToKeep.
-func (s *Store) commitAlteration(table uint64, options TableOptions, annotations []byte) error {
+func (s *Store) commitAlteration(t *Table, options TableOptions, annotations []byte, stream *StreamChange) error {
 	s.latches.lockEverything()
 	defer s.latches.unlockEverything()
 	s.merges.Lock()
 	defer s.merges.Unlock()
-	s.pipeline.order.Lock()
-	lastSeq := s.pipeline.nextSeq - 1
-	s.pipeline.order.Unlock()
+	lastSeq := s.lastSeq()
 	// Without sync, the new options would outlive earlier writes.
 	if err := s.syncLog(); err != nil {
 		return err
 	}
 	var e manifest.Edit
-	e.AlterTable(table, options, annotations)
-	if before := s.state().Table(table).Options.MaxVersions; options.MaxVersions < before {
-		e.AddPastLimit(table, before, lastSeq)
+	e.AlterTable(t.id, options, annotations)
+	if before := s.state().Table(t.id).Options.MaxVersions; options.MaxVersions < before {
+		e.AddPastLimit(t.id, before, lastSeq)
 	}
-	_, err := s.commitEdit(&e)
+	install := s.alterStream(&e, t, stream, lastSeq)
+	state, err := s.commitEdit(&e)
+	if err == nil {
+		install(state)
+	}
 	return err
+}
+
+// lastSeq is the last sequence number that was given out.
+func (s *Store) lastSeq() uint64 {
+	s.pipeline.order.Lock()
+	defer s.pipeline.order.Unlock()
+	return s.pipeline.nextSeq - 1
 }
 
 // versionsToKeep is how many versions of a column a merge must keep if

@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -284,15 +285,22 @@ func (tx *Transaction) add(rows []*RowTx) error {
 	return nil
 }
 
+// otherStream reports whether the table's stream was enabled or disabled since a
+// change was made. REQUIRES: mu is held.
+func (tx *Transaction) otherStream() bool {
+	log := tx.table.log.Load()
+	return slices.ContainsFunc(tx.changes, func(e entry) bool { return e.beforeFor != log })
+}
+
 // workOutAgain works out the trims of all changes by another limit of versions:
-// a merge may have dropped by that limit what the trims relied on. REQUIRES: mu
-// is held.
+// a merge may have dropped by that limit what the trims relied on; and what
+// columns held before, for another stream. REQUIRES: mu is held.
 func (tx *Transaction) workOutAgain(limit int64) error {
-	deletes := false
+	again := tx.otherStream()
 	for i := range tx.changes {
-		deletes = deletes || tx.changes[i].from.change.DeletesVersions()
+		again = again || tx.changes[i].from.change.DeletesVersions()
 	}
-	if deletes {
+	if again {
 		written := memtable.New(memtable.Options{SlabSize: 1})
 		changes := make([]entry, len(tx.changes))
 		for i := range tx.changes {
@@ -303,6 +311,9 @@ func (tx *Transaction) workOutAgain(limit int64) error {
 				return err
 			}
 			changes[i] = entry{from: from, change: change, size: memtable.EstimateSize(change)}
+			if err := changes[i].readBefore(); err != nil {
+				return err
+			}
 			written.Apply(ownSequence+uint64(i), change)
 		}
 		tx.written, tx.changes = written, changes
@@ -360,11 +371,11 @@ func (tx *Transaction) apply(ctx context.Context) (Commit, error) {
 	stripes = s.latches.lockAll(stripes)
 	defer s.latches.unlockAll(stripes)
 	// No option changes while a latch is held.
-	if limit := tx.table.maxVersions(); limit != tx.limit {
+	if limit := tx.table.maxVersions(); limit != tx.limit || tx.otherStream() {
 		if err := tx.workOutAgain(limit); err != nil {
 			return Commit{}, err
 		}
 	}
-	w := write{entries: tx.changes}
+	w := write{entries: slices.Clone(tx.changes)} // it may fail, and be made again
 	return s.commit(ctx, &w, s.issued.nowMicros())
 }

@@ -16,7 +16,7 @@ func (s *State) Apply(e *Edit) (*State, error) {
 	for _, step := range []func(*Edit) error{
 		a.addValueFiles, a.createTables, a.alterTables, a.dropTables, a.replacePartitions,
 		a.deleteFiles, a.addFiles, a.setFlushed, a.raiseWatermarks,
-		a.addPastLimits,
+		a.addPastLimits, a.endLogs,
 	} {
 		if err := step(e); err != nil {
 			return nil, err
@@ -143,6 +143,9 @@ func (a *applier) addTable(t *Table) error {
 	a.next.byName = slices.Insert(a.next.byName, name, t)
 	a.next.NextTable = max(a.next.NextTable, t.ID+1)
 	a.tables[t.ID] = t
+	if err := a.checkLog(t); err != nil {
+		return err
+	}
 	for _, p := range t.Partitions {
 		if err := a.addPartition(t, p); err != nil {
 			return err
@@ -298,7 +301,7 @@ func (a *applier) dropTables(e *Edit) error {
 			a.removePartition(p)
 		}
 	}
-	return nil
+	return a.checkLogsOf(e.dropped)
 }
 
 func (a *applier) replacePartitions(e *Edit) error {

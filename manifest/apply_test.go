@@ -123,6 +123,33 @@ var violations = []struct {
 			x.PastLimits = append(x.PastLimits, PastLimit{MaxVersions: int64(100 - i), LastSeq: uint64(i)})
 		}
 	}), "9 past limits"},
+	{"change log of an unknown table", withTable(func(x *Table) { x.Log = &ChangeLog{Of: 5} }), "not there"},
+	{"change log of itself", withTable(func(x *Table) { x.Log = &ChangeLog{Of: x.ID} }), "not there"},
+	{"change log that ends before it begins", withTable(func(x *Table) { x.Log = &ChangeLog{Of: 1, After: 3, Until: 2} }), "from 3 to 2"},
+	{"change log of a column without a name", withTable(func(x *Table) { x.Log = &ChangeLog{Of: 1, Before: []string{""}} }), "name of 0 bytes"},
+	{"two change logs", func(e *Edit) {
+		for i := range uint64(2) {
+			x := testTable(9+i, 9+i, string('x'+rune(i)))
+			x.Log = &ChangeLog{Of: 1}
+			e.CreateTable(x)
+		}
+	}, "two change logs"},
+	{"change log of a change log", func(e *Edit) {
+		for i := range uint64(2) {
+			x := testTable(9+i, 9+i, string('x'+rune(i)))
+			x.Log = &ChangeLog{Of: 1 + 8*i}
+			e.CreateTable(x)
+		}
+	}, "another change log"},
+	{"end of what is no change log", func(e *Edit) { e.EndLog(1, 7) }, "no change log"},
+	{"end of a change log before it begins", func(e *Edit) {
+		withTable(func(x *Table) { x.Log = &ChangeLog{Of: 1, After: 8} })(e)
+		e.EndLog(9, 7)
+	}, "from 8 to 7"},
+	{"drop without the change log", func(e *Edit) {
+		withTable(func(x *Table) { x.Log = &ChangeLog{Of: 1} })(e)
+		e.DropTable(1)
+	}, "without its change log"},
 	{"flush of an unknown partition", func(e *Edit) { e.SetFlushed(5, 1) }, "no partition with id 5"},
 	{"flushed sequence number falls", func(e *Edit) { e.SetFlushed(1, 19) }, "flushed up to 20, not 19"},
 	{"sequence number too large", func(e *Edit) { e.SetLastSeq(row.MaxSequence + 1) }, "above the largest"},

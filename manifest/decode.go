@@ -229,6 +229,9 @@ func DecodeEdit(b []byte) (*Edit, error) {
 			c.end()
 		case editValueFile:
 			e.values = append(e.values, valueAddition{table: c.uvarint(), file: c.valueFile()})
+		case editLogEnd:
+			e.ended = append(e.ended, logEnd{log: c.uvarint(), until: c.uvarint()})
+			c.end()
 		default:
 			c.unknown()
 		}
@@ -363,6 +366,8 @@ func (c *field) table() *Table {
 		case tablePastLimit:
 			t.PastLimits = append(t.PastLimits, PastLimit{MaxVersions: f.varint(), LastSeq: f.uvarint()})
 			f.end()
+		case tableLog:
+			t.Log = f.changeLog()
 		default:
 			f.unknown()
 		}

@@ -28,6 +28,7 @@ type Edit struct {
 	watermarks []watermark
 	pastLimits []pastLimit
 	values     []valueAddition
+	ended      []logEnd
 }
 
 type alteration struct {
@@ -108,7 +109,8 @@ func (e *Edit) AlterTable(id uint64, options TableOptions, annotations []byte) {
 	e.altered = append(e.altered, alteration{table: id, options: options, annotations: annotations})
 }
 
-// DropTable removes a table and all its references to files.
+// DropTable removes a table and all its references to files. The change logs of
+// a table must be dropped by the same edit.
 func (e *Edit) DropTable(id uint64) { e.dropped = append(e.dropped, id) }
 
 // ReplacePartitions replaces neighbouring partitions of a table by others that

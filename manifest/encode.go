@@ -26,13 +26,15 @@ import (
 //	           12* flushed (partition u, seq u)   13* watermark (table u, cutoff s)
 //	           14* past limit (table u, versions s, seq u)
 //	           15* added value file (table u, value file)
+//	           16* end of a change log (table u, seq u)
 //	snapshot   1 NextFile u   2 NextTable u   3 NextPartition u   4 MinLog u
 //	           5 LastSeq u   6 Issued s   7* seq time   8* table
 //	           9* value file of a table (table u, value file)
 //	table      1 ID u   2 name   3* key column (type 1 byte, auto-increment
 //	           1 byte, name)   4 options   5 LargestOffset s   6 Watermark s
 //	           7 CreatedMillis s   8 annotations   9* partition
-//	           10* past limit (versions s, seq u)
+//	           10* past limit (versions s, seq u)   11 change log
+//	change log 1 table u   2 After u   3 Until u   4* column of Before
 //	options    max versions s, time to live s, max version offset s
 //	partition  1 ID u   2 Start   3 End   4 Epoch u   5 FlushedSeq u
 //	           6* file of a level (level u, file)
@@ -71,6 +73,7 @@ const (
 	editWatermark
 	editPastLimit
 	editValueFile
+	editLogEnd
 )
 
 const (
@@ -96,6 +99,7 @@ const (
 	tableAnnotations
 	tablePartition
 	tablePastLimit
+	tableLog
 )
 
 const (
@@ -234,6 +238,9 @@ func AppendEdit(dst []byte, e *Edit) []byte {
 	for _, d := range e.values {
 		dst = appendField(dst, editValueFile, appendValueFile(binary.AppendUvarint(nil, d.table), d.file))
 	}
+	for _, end := range e.ended {
+		dst = appendNumbers(dst, editLogEnd, end.log, end.until)
+	}
 	return dst
 }
 
@@ -279,6 +286,9 @@ func appendTable(dst []byte, t *Table) []byte {
 	}
 	for _, p := range t.PastLimits {
 		dst = appendNumbers(dst, tablePastLimit, zigzag(p.MaxVersions), p.LastSeq)
+	}
+	if t.Log != nil {
+		dst = appendField(dst, tableLog, appendLog(nil, t.Log))
 	}
 	return dst
 }

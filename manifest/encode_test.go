@@ -48,6 +48,7 @@ func drawEdit(t *rapid.T) *Edit {
 	some("past limits", func() { e.AddPastLimit(id(), rapid.Int64().Draw(t, "versions"), id()) })
 	some("value files", func() { e.AddValueFile(id(), drawValueFile(t)) })
 	some("watermarks", func() { e.SetWatermark(id(), rapid.Int64().Draw(t, "cutoff")) })
+	some("ended logs", func() { e.EndLog(id(), id()) })
 	return e
 }
 
@@ -82,6 +83,14 @@ func drawTable(t *rapid.T) *Table {
 		table.PastLimits = append(table.PastLimits, PastLimit{
 			MaxVersions: rapid.Int64().Draw(t, "versions"), LastSeq: rapid.Uint64().Draw(t, "past seq"),
 		})
+	}
+	if rapid.Bool().Draw(t, "log") {
+		table.Log = &ChangeLog{
+			Of: rapid.Uint64().Draw(t, "of"), After: rapid.Uint64().Draw(t, "after"), Until: rapid.Uint64().Draw(t, "until"),
+		}
+		for range rapid.IntRange(0, 2).Draw(t, "before") {
+			table.Log.Before = append(table.Log.Before, string(drawBytes(t)))
+		}
 	}
 	for range rapid.IntRange(0, 2).Draw(t, "partitions") {
 		table.Partitions = append(table.Partitions, drawPartition(t))
@@ -148,7 +157,7 @@ func TestEveryFieldIsEncoded(t *testing.T) {
 		v    any
 		want int
 	}{
-		{Edit{}, 15}, {ValueFile{}, 7}, {ValueUse{}, 3}, {Table{}, 10}, {PastLimit{}, 2}, {KeyColumn{}, 3}, {TableOptions{}, 3}, {Partition{}, 6}, {FileMeta{}, 18}, {SeqTime{}, 2},
+		{Edit{}, 16}, {ChangeLog{}, 4}, {ValueFile{}, 7}, {ValueUse{}, 3}, {Table{}, 11}, {PastLimit{}, 2}, {KeyColumn{}, 3}, {TableOptions{}, 3}, {Partition{}, 6}, {FileMeta{}, 18}, {SeqTime{}, 2},
 		{State{}, 9 + 4}, // four are indexes
 	} {
 		if got := reflect.TypeOf(c.v).NumField(); got != c.want {

@@ -107,6 +107,8 @@ type Table struct {
 	PastLimits []PastLimit
 	// Annotations belong to the front end; the engine only keeps them.
 	Annotations []byte
+	// Log is set if the table is the change log of another one.
+	Log *ChangeLog
 	// Partitions cover the key space exactly once, in ascending order.
 	Partitions []*Partition
 }

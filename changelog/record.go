@@ -1,0 +1,151 @@
+// Package changelog encodes the records of change logs: what was done to one
+// row, when, and, on request, what some columns held before. It knows nothing of
+// tables and of where records are kept: the engine keeps each in a row of its
+// own, in a table beside the one whose changes it holds, and that table's files
+// bring checksums, expiry and recovery.
+//
+// A record is
+//
+//	format  1 byte, 1
+//	time    8 bytes little endian: of the commit, microseconds since the epoch
+//	flags   1 byte: bit 0 delete-row, bit 1 put-row, others zero
+//	keyLen  uvarint, then the row key
+//	count   uvarint, then so many cells, as in a batch (see package row)
+//
+// and what columns held before
+//
+//	format  1 byte, 1
+//	count   uvarint, then so many puts
+//
+// docs/format-stream.md has a worked example.
+package changelog
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/flagstone-db/flagstone/row"
+)
+
+const (
+	format = 1
+
+	flagDeleteRow = 1 << 0
+	flagPutRow    = 1 << 1
+
+	timeAt     = 1
+	headerSize = 1 + 8 + 1
+)
+
+// ErrBadRecord reports bytes that are no record.
+var ErrBadRecord = errors.New("changelog: malformed record")
+
+// Record is a record in decoded form. It shares memory with the encoding.
+type Record struct {
+	Micros int64 // of the commit, since the epoch
+	// DeleteRow and PutRow are those of the mutation.
+	DeleteRow, PutRow bool
+	Key               []byte // encoded row key
+	Cells             []row.Cell
+}
+
+// Append appends the record of a change; SetTime is to give it its time.
+func Append(dst []byte, c *row.Change) []byte {
+	var flags byte
+	if c.DeleteRow {
+		flags |= flagDeleteRow
+	}
+	if c.PutRow {
+		flags |= flagPutRow
+	}
+	dst = append(dst, format, 0, 0, 0, 0, 0, 0, 0, 0, flags)
+	dst = binary.AppendUvarint(dst, uint64(len(c.Key)))
+	dst = append(dst, c.Key...)
+	return appendCells(dst, c.Cells())
+}
+
+// SetTime gives a record that Append made the time of its commit.
+func SetTime(record []byte, micros int64) {
+	binary.LittleEndian.PutUint64(record[timeAt:], uint64(micros))
+}
+
+func appendCells(dst []byte, cells *row.CellList) []byte {
+	dst = binary.AppendUvarint(dst, uint64(cells.Len()))
+	return append(dst, cells.Bytes()...)
+}
+
+// Decode reads a record. Errors are ErrBadRecord.
+func Decode(b []byte) (Record, error) {
+	if len(b) < headerSize {
+		return Record{}, fmt.Errorf("%w: %d bytes", ErrBadRecord, len(b))
+	}
+	if err := checkFormat(b[0]); err != nil {
+		return Record{}, err
+	}
+	flags := b[headerSize-1]
+	if flags&^(flagDeleteRow|flagPutRow) != 0 {
+		return Record{}, fmt.Errorf("%w: unknown flags %#02x", ErrBadRecord, flags)
+	}
+	r := Record{
+		Micros:    int64(binary.LittleEndian.Uint64(b[timeAt:])),
+		DeleteRow: flags&flagDeleteRow != 0, PutRow: flags&flagPutRow != 0,
+	}
+	b = b[headerSize:]
+	length, n := binary.Uvarint(b)
+	if n <= 0 || length == 0 || length > row.MaxKeyBytes || length > uint64(len(b)-n) {
+		return Record{}, fmt.Errorf("%w: row key cut short", ErrBadRecord)
+	}
+	end := n + int(length)
+	r.Key = b[n:end:end]
+	var err error
+	r.Cells, err = decodeCells(b[end:])
+	return r, err
+}
+
+// AppendBefore appends what columns held before a change: puts in cell order.
+func AppendBefore(dst []byte, cells []row.Cell) ([]byte, error) {
+	var c row.Change
+	if err := c.Set(&row.Mutation{Key: []byte{0}, Cells: cells}); err != nil {
+		return nil, err
+	}
+	return appendCells(append(dst, format), c.Cells()), nil
+}
+
+// DecodeBefore reads what AppendBefore wrote. Errors are ErrBadRecord.
+func DecodeBefore(b []byte) ([]row.Cell, error) {
+	if len(b) == 0 {
+		return nil, fmt.Errorf("%w: no bytes", ErrBadRecord)
+	}
+	if err := checkFormat(b[0]); err != nil {
+		return nil, err
+	}
+	return decodeCells(b[1:])
+}
+
+func checkFormat(f byte) error {
+	if f != format {
+		return fmt.Errorf("%w: format %d, this version reads %d", ErrBadRecord, f, format)
+	}
+	return nil
+}
+
+// decodeCells reads cells that nothing follows.
+func decodeCells(b []byte) ([]row.Cell, error) {
+	count, n := binary.Uvarint(b)
+	const smallestCell = 4 // head, length, one byte of name, version
+	if n <= 0 || count > uint64(len(b)-n)/smallestCell {
+		return nil, fmt.Errorf("%w: %d cells in %d bytes", ErrBadRecord, count, len(b))
+	}
+	cells := make([]row.Cell, count)
+	r := row.NewCellReader(b[n:])
+	for i := range cells {
+		if err := r.Next(&cells[i]); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrBadRecord, err)
+		}
+	}
+	if len(r.Rest()) > 0 {
+		return nil, fmt.Errorf("%w: %d bytes after the last cell", ErrBadRecord, len(r.Rest()))
+	}
+	return cells, nil
+}

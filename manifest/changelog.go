@@ -1,0 +1,142 @@
+package manifest
+
+import (
+	"slices"
+
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// ChangeLog makes a table the change log of another one: it holds a record of
+// each mutation of that table with a sequence number above After and, once the
+// log has ended, at most Until. The log of a table is dropped with it.
+type ChangeLog struct {
+	Of           uint64 // id of the table whose changes it holds
+	After, Until uint64 // Until is 0 while the log goes on
+	// Before are columns whose values before a change belong to its record.
+	Before []string
+}
+
+// maxBefore bounds the number of columns of ChangeLog.Before.
+const maxBefore = 1024
+
+// Holds reports whether the mutation of a sequence number belongs to the log.
+func (l *ChangeLog) Holds(seq uint64) bool {
+	return seq > l.After && (l.Until == 0 || seq <= l.Until)
+}
+
+// OpenLog returns the change log of a table that has not ended, nil if there is
+// none.
+func (s *State) OpenLog(table uint64) *Table {
+	for _, t := range s.Tables {
+		if t.Log != nil && t.Log.Of == table && t.Log.Until == 0 {
+			return t
+		}
+	}
+	return nil
+}
+
+// EndLog ends a change log: the mutations of its table above until do not belong
+// to it.
+func (e *Edit) EndLog(log, until uint64) { e.ended = append(e.ended, logEnd{log: log, until: until}) }
+
+type logEnd struct{ log, until uint64 }
+
+func (a *applier) endLogs(e *Edit) error {
+	for _, end := range e.ended {
+		t, err := a.table(end.log)
+		switch {
+		case err != nil:
+			return err
+		case t.Log == nil:
+			return invalid("table %q is no change log", t.Name)
+		case t.Log.Until != 0:
+			return invalid("change log %d has ended at %d", t.ID, t.Log.Until)
+		}
+		log := *t.Log
+		log.Until = max(end.until, 1)
+		t.Log = &log
+		if err := a.checkLog(t); err != nil {
+			return err
+		}
+		a.next.LastSeq = max(a.next.LastSeq, log.Until)
+	}
+	return nil
+}
+
+// checkLog checks what a change log says of itself and its table. A table that
+// is no change log passes.
+func (a *applier) checkLog(t *Table) error {
+	l := t.Log
+	if l == nil {
+		return nil
+	}
+	of := a.next.Table(l.Of)
+	switch {
+	case l.Of >= t.ID || of == nil:
+		return invalid("change log %d of table %d, which is not there", t.ID, l.Of)
+	case of.Log != nil:
+		return invalid("change log %d of another change log, %d", t.ID, l.Of)
+	case l.After > maxNumber || l.Until > maxNumber || l.Until != 0 && l.Until < l.After:
+		return invalid("change log %d from %d to %d", t.ID, l.After, l.Until)
+	case len(l.Before) > maxBefore:
+		return invalid("change log %d with %d columns, at most %d", t.ID, len(l.Before), maxBefore)
+	}
+	for _, c := range l.Before {
+		if len(c) < 1 || len(c) > row.MaxColumnBytes {
+			return invalid("change log %d with a column name of %d bytes", t.ID, len(c))
+		}
+	}
+	if other := a.next.OpenLog(l.Of); l.Until == 0 && other != nil && other.ID != t.ID {
+		return invalid("table %d has two change logs, %d and %d", l.Of, other.ID, t.ID)
+	}
+	return nil
+}
+
+// checkLogsOf makes sure that dropped tables left no change log behind.
+func (a *applier) checkLogsOf(dropped []uint64) error {
+	for _, t := range a.next.Tables {
+		if t.Log != nil && slices.Contains(dropped, t.Log.Of) {
+			return invalid("table %d is dropped without its change log, %d", t.Log.Of, t.ID)
+		}
+	}
+	return nil
+}
+
+const (
+	logOf = 1 + iota
+	logAfter
+	logUntil
+	logBefore
+)
+
+func appendLog(dst []byte, l *ChangeLog) []byte {
+	dst = appendUint(dst, logOf, l.Of)
+	dst = appendUint(dst, logAfter, l.After)
+	dst = appendUint(dst, logUntil, l.Until)
+	for _, c := range l.Before {
+		dst = appendField(dst, logBefore, []byte(c))
+	}
+	return dst
+}
+
+func (c *field) changeLog() *ChangeLog {
+	c.once()
+	m := c.nested("change log")
+	l := &ChangeLog{}
+	for f, ok := m.next(); ok; f, ok = m.next() {
+		switch f.tag {
+		case logOf:
+			l.Of = f.uint()
+		case logAfter:
+			l.After = f.uint()
+		case logUntil:
+			l.Until = f.uint()
+		case logBefore:
+			l.Before = append(l.Before, string(f.body))
+		default:
+			f.unknown()
+		}
+	}
+	c.m.join(m)
+	return l
+}

@@ -1,0 +1,344 @@
+package flagstone
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sort"
+
+	"github.com/flagstone-db/flagstone/changelog"
+	"github.com/flagstone-db/flagstone/row"
+	"github.com/flagstone-db/flagstone/valuefile"
+)
+
+// Stream is the stream of changes of a table. It stays valid until the stream is
+// disabled or the table dropped; then its methods return ErrStreamNotFound.
+type Stream struct {
+	table, log *Table
+}
+
+// StreamInfo describes a stream.
+type StreamInfo struct {
+	StreamSpec
+	ID            uint64 // never used again in this store
+	CreatedMillis int64
+}
+
+// StreamShard is a part of a stream that has an order of its own: the changes
+// of one partition of the table.
+type StreamShard struct {
+	ID uint64
+	// Parents are the shards that this one came from, when a partition was split
+	// (one) or two were merged (two). Partitions are not split or merged yet.
+	Parents []uint64
+}
+
+// StreamAction says what a change did.
+type StreamAction int
+
+const (
+	// StreamPut replaced the row: it holds the cells of the record and no others.
+	StreamPut StreamAction = iota + 1
+	// StreamUpdate changed the columns that the record names.
+	StreamUpdate
+	// StreamDelete deleted the row.
+	StreamDelete
+)
+
+// StreamRecord is one change of one row.
+type StreamRecord struct {
+	// Sequence numbers the changes of a store, in the order of their commits.
+	Sequence uint64
+	// Micros is the time of the commit, in microseconds since the epoch. It does
+	// not fall from one record of a shard to the next.
+	Micros int64
+	Action StreamAction
+	Key    []row.Value
+	// Cells are what was done, in the order in which it acts: columns ascending;
+	// of one column, first its delete as a whole (row.KindTrim), then single
+	// versions, descending, that were put or deleted (row.KindDeleteVersion).
+	// A put without cells leaves a row without columns.
+	Cells []row.Cell
+	// Before are the newest values, before the change, of the columns that
+	// StreamSpec.Before names.
+	Before []row.Cell
+}
+
+// StreamPosition is a place between two records of a shard. It may be kept, also
+// across restarts.
+type StreamPosition struct {
+	Shard uint64
+	After uint64 // the next record has a larger sequence number
+	// AsOf is a time, in microseconds since the epoch, that no record after the
+	// position was committed before. While it lies within the retention of the
+	// stream, nothing after the position has expired.
+	AsOf int64
+}
+
+// StreamLimits bound what one Read returns; zeros do not.
+type StreamLimits struct {
+	Records int
+	Bytes   int64 // of keys, names and values; the last record may exceed it
+}
+
+// StreamPage is what Read found.
+type StreamPage struct {
+	Records []StreamRecord
+	Next    StreamPosition // behind the last of them
+	// More says that there were further records behind them.
+	More bool
+}
+
+// Stream returns the table's stream, nil if it has none.
+func (t *Table) Stream() *Stream {
+	log := t.log.Load()
+	if log == nil {
+		return nil
+	}
+	return &Stream{t, log}
+}
+
+// Info describes the stream; the zero StreamInfo if it is gone.
+func (st *Stream) Info() StreamInfo {
+	meta := st.log.meta()
+	if meta == nil || meta.Log.Until != 0 {
+		return StreamInfo{}
+	}
+	return StreamInfo{
+		StreamSpec: StreamSpec{
+			RetentionSeconds: meta.Options.TTLSeconds, Before: meta.Log.Before, Annotations: meta.Annotations,
+		},
+		ID: meta.ID, CreatedMillis: meta.CreatedMillis,
+	}
+}
+
+// Shards returns the shards, ascending by id: one for each partition.
+func (st *Stream) Shards() []StreamShard {
+	var shards []StreamShard
+	for _, tree := range st.table.partitions().Trees() {
+		shards = append(shards, StreamShard{ID: tree.ID()})
+	}
+	sort.Slice(shards, func(i, j int) bool { return shards[i].ID < shards[j].ID })
+	return shards
+}
+
+// check returns why the stream cannot be read.
+func (st *Stream) check(shard uint64) error {
+	if st.table.log.Load() != st.log || st.table.dropped.Load() {
+		return fmt.Errorf("%w: of table %q", ErrStreamNotFound, st.table.name)
+	}
+	for _, s := range st.Shards() {
+		if s.ID == shard {
+			return st.table.gone()
+		}
+	}
+	return fmt.Errorf("%w: of table %q: no shard %d", ErrStreamNotFound, st.table.name, shard)
+}
+
+// Oldest is the position before the oldest record of a shard that has not
+// expired.
+func (st *Stream) Oldest(ctx context.Context, shard uint64) (StreamPosition, error) {
+	return st.Since(ctx, shard, 0)
+}
+
+// Since is the position before the first record of a shard that was committed at
+// a time or later, in microseconds since the epoch. For a time to come it is the
+// present end.
+func (st *Stream) Since(ctx context.Context, shard uint64, micros int64) (StreamPosition, error) {
+	if err := st.check(shard); err != nil {
+		return StreamPosition{}, err
+	}
+	// What is committed from now on is not older than now.
+	last, now, err := st.table.store.barrier(ctx)
+	if err != nil {
+		return StreamPosition{}, err
+	}
+	end := StreamPosition{Shard: shard, After: last, AsOf: now}
+	if micros > now {
+		return end, nil
+	}
+	found, err := st.firstSince(ctx, shard, micros, last)
+	if err == nil {
+		err = st.check(shard)
+	}
+	if err != nil || found == nil {
+		return end, err
+	}
+	return StreamPosition{Shard: shard, After: found.Sequence - 1, AsOf: found.Micros}, nil
+}
+
+// firstSince returns the first record up to a sequence number that was committed
+// at a time or later, nil if there is none. Times do not fall with rising
+// sequence numbers: the first record from the middle on tells where to look on.
+func (st *Stream) firstSince(ctx context.Context, shard uint64, micros int64, last uint64) (*StreamRecord, error) {
+	first, err := st.first(ctx, shard, 0, last)
+	if err != nil || first == nil || first.Micros >= micros {
+		return first, err
+	}
+	from, to := first.Sequence+1, last+1
+	for from < to {
+		middle := from + (to-from)/2
+		r, err := st.first(ctx, shard, middle-1, last)
+		switch {
+		case err != nil:
+			return nil, err
+		case r != nil && r.Micros < micros:
+			from = r.Sequence + 1
+		default:
+			to = middle
+		}
+	}
+	return st.first(ctx, shard, from-1, last)
+}
+
+// first returns the first record after a sequence number, up to another one, nil
+// if there is none.
+func (st *Stream) first(ctx context.Context, shard, after, upTo uint64) (*StreamRecord, error) {
+	rows := st.scan(ctx, shard, after, upTo)
+	defer rows.Close()
+	if !rows.Next() {
+		return nil, st.describe(rows.Err())
+	}
+	return st.record(rows.Row())
+}
+
+// describe makes the error of a change log that of its stream.
+func (st *Stream) describe(err error) error {
+	if errors.Is(err, ErrTableNotFound) {
+		return fmt.Errorf("%w: of table %q: it was disabled", ErrStreamNotFound, st.table.name)
+	}
+	return err
+}
+
+// scan walks over the rows of the records after a sequence number, up to another
+// one.
+func (st *Stream) scan(ctx context.Context, shard, after, upTo uint64) *Rows {
+	key := func(seq uint64) []row.Value { return []row.Value{row.Integer(int64(shard)), row.Integer(int64(seq))} }
+	return st.log.Scan(ctx, key(after+1), key(upTo+1), ScanOptions{})
+}
+
+// Read returns the records behind a position. What it returns is durable, also
+// in a store that does not sync. Errors match ErrStreamTrimmed if the position is
+// older than the stream's retention. Whoever has read everything and reads again
+// before half of the retention is over gets positions that stay within it.
+func (st *Stream) Read(ctx context.Context, pos StreamPosition, limits StreamLimits) (StreamPage, error) {
+	if err := st.check(pos.Shard); err != nil {
+		return StreamPage{}, err
+	}
+	s := st.table.store
+	upTo, now := s.pipeline.publication.visible.Load(), int64(0)
+	var err error
+	if st.ageing(pos) {
+		upTo, now, err = s.barrier(ctx)
+	} else {
+		err = s.syncVisible()
+	}
+	if err != nil {
+		return StreamPage{}, err
+	}
+	page, err := st.read(ctx, pos, limits, upTo)
+	if err != nil {
+		return StreamPage{}, err
+	}
+	if len(page.Records) == 0 && now > pos.AsOf {
+		page.Next.AsOf = now // nothing was committed in between
+		page.Next.After = max(page.Next.After, upTo)
+	}
+	return page, st.check(pos.Shard)
+}
+
+// ageing reports whether half of the time is over that a position is good for.
+func (st *Stream) ageing(pos StreamPosition) bool {
+	s := st.table.store
+	return s.clock.NowMillis()-pos.AsOf/1000 > st.Info().RetentionSeconds*1000/2
+}
+
+func (st *Stream) read(ctx context.Context, pos StreamPosition, limits StreamLimits, upTo uint64) (StreamPage, error) {
+	page := StreamPage{Next: pos}
+	rows := st.scan(ctx, pos.Shard, pos.After, max(upTo, pos.After))
+	defer rows.Close()
+	// By the clock and the watermark that the scan itself goes by.
+	if rows.Err() == nil && pos.AsOf/1_000_000 < rows.view.Cutoff {
+		return StreamPage{}, fmt.Errorf("%w: table %q, position as of %d, oldest second is %d",
+			ErrStreamTrimmed, st.table.name, pos.AsOf, rows.view.Cutoff)
+	}
+	var size int64
+	for rows.Next() {
+		if n := len(page.Records); n > 0 && (limits.Records > 0 && n >= limits.Records || limits.Bytes > 0 && size >= limits.Bytes) {
+			page.More = true
+			return page, nil
+		}
+		r, err := st.record(rows.Row())
+		if err != nil {
+			return StreamPage{}, err
+		}
+		page.Records = append(page.Records, *r)
+		page.Next.After, page.Next.AsOf = r.Sequence, r.Micros
+		size += r.Bytes()
+	}
+	return page, st.describe(rows.Err())
+}
+
+// record decodes a row of the change log.
+func (st *Stream) record(from *Row) (*StreamRecord, error) {
+	seq := uint64(from.Key()[1].Int64())
+	var pieces, before []byte
+	for i := range from.Cells {
+		switch from.Cells[i].Column[0] {
+		case recordCells:
+			pieces = append(pieces, from.Cells[i].Value...)
+		case beforeCells:
+			before = append(before, from.Cells[i].Value...)
+		}
+	}
+	r := &StreamRecord{Sequence: seq}
+	decoded, err := changelog.Decode(pieces)
+	if err == nil && before != nil {
+		r.Before, err = changelog.DecodeBefore(before)
+	}
+	if err == nil {
+		r.Key, err = row.DecodeKey(decoded.Key, st.table.columns)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: change log %d of table %q, sequence number %d: %w", ErrCorrupt, st.log.id, st.table.name, seq, err)
+	}
+	r.Micros = decoded.Micros
+	wrote := false
+	for _, c := range decoded.Cells {
+		if c.Kind == row.KindTrim && c.Version != row.MaxVersion {
+			continue // the store's own: hides versions beyond the table's limit
+		}
+		wrote = wrote || c.Kind == row.KindPut
+		if c.Packed {
+			var buffer []byte
+			if c.Value, err = valuefile.Unpack(&buffer, c.Value); err != nil {
+				return nil, err
+			}
+			c.Packed = false
+		}
+		r.Cells = append(r.Cells, c)
+	}
+	switch {
+	case !decoded.DeleteRow:
+		r.Action = StreamUpdate
+	case decoded.PutRow || wrote:
+		r.Action = StreamPut
+	default:
+		r.Action = StreamDelete
+	}
+	return r, nil
+}
+
+// Bytes is the size of a record: of its key, the names and the values of its
+// cells.
+func (r *StreamRecord) Bytes() (n int64) {
+	for _, v := range r.Key {
+		n += int64(v.Size())
+	}
+	for _, cells := range [][]row.Cell{r.Cells, r.Before} {
+		for i := range cells {
+			n += int64(len(cells[i].Column) + len(cells[i].Value))
+		}
+	}
+	return n
+}

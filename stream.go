@@ -1,0 +1,94 @@
+package flagstone
+
+// Streams: what was done to a table, record by record, in the order of the
+// commits. This file enables and disables them; readstream.go reads them, and
+// streamlog.go says how they are kept.
+
+import (
+	"fmt"
+
+	"github.com/flagstone-db/flagstone/manifest"
+)
+
+// StreamSpec says what stream of changes a table is to have.
+type StreamSpec struct {
+	// RetentionSeconds is how long after its commit a record can be read, at
+	// least 1.
+	RetentionSeconds int64
+	// Before are columns, at most 1024, whose newest values before a change are
+	// recorded with it. That costs a read of the row for each change.
+	Before []string
+	// Annotations are kept for a front end, which alone knows what they mean.
+	Annotations []byte
+}
+
+// StreamChange enables or disables the stream of a table.
+type StreamChange struct {
+	// Enable makes a stream, of the changes from then on; a table that has one
+	// refuses it (ErrStreamExists). Nil disables the stream, if there is one:
+	// its records are gone at once.
+	Enable *StreamSpec
+}
+
+// check returns what is wrong with a spec, which may be nil. Errors are
+// ErrInvalid.
+func (s *StreamSpec) check() error {
+	if s == nil {
+		return nil
+	}
+	if s.RetentionSeconds < 1 {
+		return fmt.Errorf("%w: StreamSpec.RetentionSeconds is %d, want at least 1", ErrInvalid, s.RetentionSeconds)
+	}
+	return nil
+}
+
+// streamSpec describes the table's stream, nil if it has none.
+func (t *Table) streamSpec() *StreamSpec {
+	st := t.Stream()
+	if st == nil {
+		return nil
+	}
+	info := st.Info()
+	if info.ID == 0 {
+		return nil
+	}
+	return &info.StreamSpec
+}
+
+// checkStream returns why a table's stream cannot be changed so.
+func (t *Table) checkStream(change *StreamChange) error {
+	if change == nil || change.Enable == nil {
+		return nil
+	}
+	if err := change.Enable.check(); err != nil {
+		return fmt.Errorf("table %q: %w", t.name, err)
+	}
+	if t.log.Load() != nil {
+		return fmt.Errorf("%w: %q", ErrStreamExists, t.name)
+	}
+	return nil
+}
+
+// alterStream adds a change of the table's stream to an edit. install is to be
+// called with the state that results. REQUIRES: all latches and tables are held;
+// every mutation up to lastSeq is applied.
+func (s *Store) alterStream(e *manifest.Edit, t *Table, change *StreamChange, lastSeq uint64) (install func(*manifest.State)) {
+	log := t.log.Load()
+	switch {
+	case change == nil, change.Enable == nil && log == nil:
+		return func(*manifest.State) {}
+	case change.Enable == nil:
+		// Dropping waits for merges, which is nothing to hold the latches for.
+		// Once it has ended, no record is missed.
+		e.EndLog(log.id, lastSeq)
+		return func(*manifest.State) { t.log.Store(nil) }
+	}
+	state := s.state()
+	meta := newLogMeta(state.NextTable, state.NextPartition, t.id, lastSeq, change.Enable, s.issued.now())
+	e.CreateTable(meta)
+	return func(state *manifest.State) {
+		log := s.newTable(state.Table(meta.ID))
+		s.change(func(c *catalog) { c.add(log) })
+		t.log.Store(log)
+	}
+}

@@ -1,0 +1,519 @@
+package flagstone
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// streamed makes a table with a stream.
+func (r *rig) streamed(name string, spec StreamSpec) *Table {
+	r.t.Helper()
+	if spec.RetentionSeconds == 0 {
+		spec.RetentionSeconds = 3600
+	}
+	table, err := r.store.CreateTable(ctx(), TableSpec{
+		Name: name, Options: TableOptions{MaxVersions: 2}, Stream: &spec,
+		Key: []KeyColumn{{Name: "pk", Type: row.TypeString}, {Name: "n", Type: row.TypeInteger}},
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return table
+}
+
+// readStream reads a stream to its end, page by page.
+func readStream(t *testing.T, st *Stream, pos StreamPosition, limits StreamLimits) ([]StreamRecord, StreamPosition) {
+	t.Helper()
+	var all []StreamRecord
+	for {
+		page, err := st.Read(ctx(), pos, limits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, page.Records...)
+		pos = page.Next
+		if !page.More {
+			return all, pos
+		}
+	}
+}
+
+func oldest(t *testing.T, st *Stream) StreamPosition {
+	t.Helper()
+	pos, err := st.Oldest(ctx(), st.Shards()[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pos
+}
+
+func showRecord(r *StreamRecord) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %v", [...]string{"", "put", "update", "delete"}[r.Action], r.Key)
+	for i := range r.Cells {
+		c := r.Cells[i]
+		c.Seq = 0
+		fmt.Fprintf(&b, " %s", strings.ReplaceAll(c.String(), "#0", ""))
+	}
+	for i := range r.Before {
+		fmt.Fprintf(&b, " before %s", strings.ReplaceAll(r.Before[i].String(), "#0", ""))
+	}
+	return b.String()
+}
+
+func change(t *testing.T, table *Table, n int, change func(tx *RowTx)) {
+	t.Helper()
+	err := table.Update(ctx(), Key("p", n), func(tx *RowTx) error {
+		change(tx)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAStreamTellsWhatWasDone makes every kind of change, and reads the records
+// from memory, from the log after a crash, and from files.
+func TestAStreamTellsWhatWasDone(t *testing.T) {
+	r := newRig(t, Options{})
+	table := r.streamed("t", StreamSpec{Before: []string{"c", "gone"}})
+	other := r.table("other", TableOptions{})
+	change(t, table, 1, func(tx *RowTx) {
+		tx.PutRow()
+		tx.Put("d", startMillis, row.Integer(1))
+		tx.Put("c", startMillis, row.String("one"))
+	})
+	put(t, other, "p", 1, "c", startMillis, "not in the stream")
+	change(t, table, 1, func(tx *RowTx) { tx.Put("c", startMillis+1, row.String("two")) })
+	change(t, table, 1, func(tx *RowTx) {
+		tx.DeleteVersion("c", startMillis+1) // with a trim of the store's own
+		tx.DeleteColumn("d")
+		tx.Put("d", startMillis+5, row.Boolean(true))
+	})
+	change(t, table, 2, func(tx *RowTx) { tx.PutRow() })
+	change(t, table, 1, func(tx *RowTx) { tx.DeleteRow() })
+	change(t, table, 1, func(*RowTx) {}) // nothing
+	if err := table.Update(ctx(), Key("p", 1), func(*RowTx) error { return context.Canceled }); err != context.Canceled {
+		t.Fatal(err)
+	}
+	batch := r.store.NewBatch()
+	batch.Row(other, Key("p", 3)).Put("c", startMillis, row.Integer(1))
+	batch.Row(table, Key("p", 3)).Put("c", startMillis, row.Integer(1))
+	batch.Row(table, Key("p", 4)).Put("e", startMillis, row.Double(1.5))
+	if err := r.store.Apply(ctx(), batch); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		`put ["p" 1] c@1700000000000:put="one" d@1700000000000:put=1`,
+		`update ["p" 1] c@1700000000001:put="two" before c@1700000000000:put="one"`,
+		`update ["p" 1] c@1700000000001:delete-version d@max:trim d@1700000000005:put=true before c@1700000000001:put="two"`,
+		`put ["p" 2]`,
+		`delete ["p" 1] before c@1700000000000:put="one"`,
+		`update ["p" 3] c@1700000000000:put=1`,
+		`update ["p" 4] e@1700000000000:put=1.5`,
+	}
+	check := func(when string) {
+		t.Helper()
+		table, err := r.store.Table("t")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, limits := range []StreamLimits{{}, {Records: 1}, {Records: 3}, {Bytes: 1}, {Bytes: 25}} {
+			records, _ := readStream(t, table.Stream(), oldest(t, table.Stream()), limits)
+			var got []string
+			for i := range records {
+				got = append(got, showRecord(&records[i]))
+				if i > 0 && (records[i].Sequence <= records[i-1].Sequence || records[i].Micros < records[i-1].Micros) {
+					t.Errorf("%s: record %d is not behind the one before", when, i)
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s, limits %+v:\n%s\nwant\n%s", when, limits, strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
+		}
+		if r.store.Metrics().VisibleSequence == 0 {
+			t.Error("nothing is visible")
+		}
+	}
+	check("in memory")
+	r.crash(vfs.CrashLoseAll, 1)
+	check("after a crash")
+	if err := r.store.Flush(ctx()); err != nil {
+		t.Fatal(err)
+	}
+	check("flushed")
+	r.reopen()
+	check("reopened")
+	if err := r.store.Compact(ctx()); err != nil {
+		t.Fatal(err)
+	}
+	check("compacted")
+	if err := r.store.Checkpoint(ctx(), "/checkpoint"); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.store.Tables()) != 2 {
+		t.Errorf("the change log is listed: %d tables", len(r.store.Tables()))
+	}
+	report, err := checkStoreIn(r, "/checkpoint")
+	if err != nil || len(report.Problems) > 0 || report.Tables != 2 {
+		t.Errorf("check of the checkpoint: %+v, %v", report, err)
+	}
+}
+
+func checkStoreIn(r *rig, dir string) (CheckReport, error) {
+	return Check(ctx(), dir, Seams{FS: r.fs, Clock: r.clock}, nil)
+}
+
+// TestLargeRecordsArePieced writes values that do not fit one cell together.
+func TestLargeRecordsArePieced(t *testing.T) {
+	r := newRig(t, Options{})
+	table := r.streamed("t", StreamSpec{Before: []string{"a", "b"}})
+	big := make([]byte, 3<<20)
+	for i := range big {
+		big[i] = byte(i * i >> 7)
+	}
+	for range 2 {
+		change(t, table, 1, func(tx *RowTx) {
+			tx.Put("a", startMillis, row.Binary(big))
+			tx.Put("b", startMillis, row.Binary(big))
+		})
+	}
+	for _, when := range []string{"in memory", "reopened"} {
+		table, err := r.store.Table("t")
+		if err != nil {
+			t.Fatal(err)
+		}
+		records, _ := readStream(t, table.Stream(), oldest(t, table.Stream()), StreamLimits{Records: 1})
+		if len(records) != 2 || len(records[0].Before) != 0 || len(records[1].Before) != 2 {
+			t.Fatalf("%s: %d records", when, len(records))
+		}
+		for _, c := range slices.Concat(records[0].Cells, records[1].Cells, records[1].Before) {
+			if string(c.Value) != string(big) {
+				t.Errorf("%s: column %s has %d bytes that are not what was put", when, c.Column, len(c.Value))
+			}
+		}
+		r.reopen()
+	}
+}
+
+// TestRecordsExpire reads with a clock that is moved: what has expired is
+// refused to those who have not read it, and gone for those who begin anew;
+// those who have read everything never fall behind.
+func TestRecordsExpire(t *testing.T) {
+	r := newRig(t, Options{})
+	table := r.streamed("t", StreamSpec{RetentionSeconds: 3600})
+	st := table.Stream()
+	begin := oldest(t, st)
+	put(t, table, "p", 1, "c", startMillis, "x")
+	r.clock.Advance(30 * time.Minute)
+	put(t, table, "p", 2, "c", startMillis, "y")
+	records, end := readStream(t, st, begin, StreamLimits{})
+	if len(records) != 2 {
+		t.Fatalf("%d records", len(records))
+	}
+	r.clock.Advance(30*time.Minute + 2*time.Second)
+	if _, err := st.Read(ctx(), begin, StreamLimits{}); !isErr(err, ErrStreamTrimmed) {
+		t.Errorf("a position before what has expired: %v", err)
+	}
+	if records, _ = readStream(t, st, oldest(t, st), StreamLimits{}); len(records) != 1 {
+		t.Errorf("%d records are left", len(records))
+	}
+	idle := end
+	for range 20 {
+		page, err := st.Read(ctx(), idle, StreamLimits{})
+		if err != nil || len(page.Records) > 0 || page.More {
+			t.Fatalf("read at the end: %+v, %v", page, err)
+		}
+		if again, err := st.Read(ctx(), page.Next, StreamLimits{}); err != nil || again.Next != page.Next {
+			t.Fatalf("at the end, the position went from %+v to %+v, %v", page.Next, again.Next, err)
+		}
+		idle = page.Next
+		r.clock.Advance(20 * time.Minute)
+	}
+	if _, err := st.Read(ctx(), end, StreamLimits{}); !isErr(err, ErrStreamTrimmed) {
+		t.Errorf("a position of long ago: %v", err)
+	}
+	put(t, table, "p", 3, "c", startMillis, "z")
+	if records, _ = readStream(t, st, idle, StreamLimits{}); len(records) != 1 {
+		t.Errorf("%d records after a long rest", len(records))
+	}
+	// What has expired is given back.
+	if err := r.store.Flush(ctx()); err != nil {
+		t.Fatal(err)
+	}
+	r.clock.Advance(2 * time.Hour)
+	r.exec.RunAll()
+	r.clock.Advance(2 * time.Hour) // its jump must prove itself
+	r.exec.RunAll()
+	if err := r.store.Compact(ctx()); err != nil {
+		t.Fatal(err)
+	}
+	r.exec.RunAll()
+	for _, m := range r.store.Metrics().Tables {
+		if strings.Contains(m.Name, "stream") && m.Rows != 0 {
+			t.Errorf("%s holds %d rows that have expired", m.Name, m.Rows)
+		}
+	}
+}
+
+func isErr(err, want error) bool { return err != nil && strings.Contains(fmt.Sprint(err), want.Error()) }
+
+// TestAStreamBeginsWhereItIsAsked looks for records by time.
+func TestAStreamBeginsWhereItIsAsked(t *testing.T) {
+	r := newRig(t, Options{MemtableSize: 4 << 10})
+	table := r.streamed("t", StreamSpec{RetentionSeconds: 1_000_000})
+	st := table.Stream()
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 0))
+	for i := range 300 {
+		put(t, table, "p", i, "c", startMillis, "x")
+		if random.IntN(3) == 0 {
+			r.clock.Advance(time.Duration(random.IntN(3_000_000)) * time.Microsecond)
+		}
+		if i%50 == 0 {
+			r.exec.RunAll()
+		}
+	}
+	all, _ := readStream(t, st, oldest(t, st), StreamLimits{})
+	if len(all) != 300 {
+		t.Fatalf("%d records", len(all))
+	}
+	span := all[299].Micros - all[0].Micros
+	for range 200 {
+		since := all[0].Micros - 1000 + random.Int64N(span+2000)
+		if i := random.IntN(600); i < 300 {
+			since = all[i].Micros + random.Int64N(3) - 1
+		}
+		pos, err := st.Since(ctx(), st.Shards()[0].ID, since)
+		if err != nil {
+			t.Fatal(err)
+		}
+		records, _ := readStream(t, st, pos, StreamLimits{Records: 7})
+		want := 0
+		for want < 300 && all[want].Micros < since {
+			want++
+		}
+		if len(records) != 300-want || len(records) > 0 && records[0].Sequence != all[want].Sequence {
+			t.Errorf("seed %d: %d records since %d, want %d", seed, len(records), since, 300-want)
+		}
+	}
+}
+
+// TestStreamsComeAndGo disables and enables a stream; power is lost at every
+// moment.
+func TestStreamsComeAndGo(t *testing.T) {
+	r := newRig(t, Options{})
+	table := r.table("t", TableOptions{})
+	if table.Stream() != nil {
+		t.Fatal("a stream from the beginning")
+	}
+	put(t, table, "p", 1, "c", startMillis, "before the stream")
+	enable := TableChange{Stream: &StreamChange{Enable: &StreamSpec{RetentionSeconds: 60, Annotations: []byte("a")}}}
+	disable := TableChange{Stream: &StreamChange{}}
+	wantError(t, "no retention", table.Alter(ctx(), TableChange{Stream: &StreamChange{Enable: &StreamSpec{}}}), ErrInvalid)
+	wantError(t, "disable none", table.Alter(ctx(), disable), nil)
+	var before uint64
+	for round := range 3 {
+		wantError(t, "enable", table.Alter(ctx(), enable), nil)
+		wantError(t, "enable twice", table.Alter(ctx(), enable), ErrStreamExists)
+		st := table.Stream()
+		info := st.Info()
+		if info.ID <= before || info.RetentionSeconds != 60 || string(info.Annotations) != "a" || table.Info().Stream == nil {
+			t.Fatalf("the stream is %+v after %d", info, before)
+		}
+		before = info.ID
+		pos := oldest(t, st)
+		put(t, table, "p", 2, "c", startMillis, fmt.Sprint("in round ", round))
+		r.crash(vfs.CrashLoseAll, uint64(round))
+		table = r.table("t", TableOptions{})
+		st = table.Stream()
+		if st == nil || st.Info().ID != before {
+			t.Fatal("the stream is gone after a crash")
+		}
+		if records, _ := readStream(t, st, pos, StreamLimits{}); len(records) != 1 {
+			t.Fatalf("%d records", len(records))
+		}
+		_, err := st.Read(ctx(), StreamPosition{Shard: 99}, StreamLimits{})
+		wantError(t, "another shard", err, ErrStreamNotFound)
+		wantError(t, "disable", table.Alter(ctx(), disable), nil)
+		_, err = st.Read(ctx(), pos, StreamLimits{})
+		wantError(t, "read a disabled stream", err, ErrStreamNotFound)
+		_, err = st.Oldest(ctx(), pos.Shard)
+		wantError(t, "seek in a disabled stream", err, ErrStreamNotFound)
+		if table.Stream() != nil || table.Info().Stream != nil || st.Info().ID != 0 {
+			t.Error("a stream that was disabled is there")
+		}
+		put(t, table, "p", 3, "c", startMillis, "between streams")
+	}
+	for _, m := range r.store.Metrics().Tables {
+		if m.Name != "t" {
+			t.Errorf("what is left is %s", m.Name)
+		}
+	}
+	wantError(t, "enable", table.Alter(ctx(), enable), nil)
+	wantError(t, "drop", r.store.DropTable(ctx(), "t"), nil)
+	if n := len(r.store.Metrics().Tables); n != 0 {
+		t.Errorf("%d tables are left", n)
+	}
+	_, err := r.store.CreateTable(ctx(), TableSpec{Name: "\x01x", Key: []KeyColumn{{Name: "k", Type: row.TypeInteger}}})
+	wantError(t, "a name of the store's own", err, ErrInvalid)
+}
+
+// TestPowerIsLostWhileAStreamIsChanged cuts the power before each call that
+// changes the disk while a stream is enabled, written to and disabled. What is
+// there afterwards is a stream that tells every write since it was enabled, or
+// none.
+func TestPowerIsLostWhileAStreamIsChanged(t *testing.T) {
+	for calls := 0; ; calls++ {
+		r, fault := faultRig(t, Options{})
+		table := r.table("t", TableOptions{})
+		var after *vfs.Sim
+		made := 0
+		fault.Observe(vfs.Observer{Before: func(c vfs.Call) {
+			if c.Op&vfs.OpMutating != 0 && after == nil {
+				if made++; made > calls {
+					after = r.fs.Crash(vfs.CrashLoseAll, uint64(calls))
+				}
+			}
+		}})
+		var acked []int
+		failed := func(err error) bool { // as everything must after the cut
+			if err != nil && after == nil {
+				t.Fatal(err)
+			}
+			return err != nil
+		}
+		write := func(n int) {
+			if after == nil && !failed(table.Put(ctx(), Key("p", n), "c", startMillis, row.String("x"))) {
+				acked = append(acked, n)
+			}
+		}
+		alter := func(c *StreamSpec) (done bool) {
+			return after == nil && !failed(table.Alter(ctx(), TableChange{Stream: &StreamChange{Enable: c}}))
+		}
+		enabled := alter(&StreamSpec{RetentionSeconds: 60})
+		write(1)
+		if after == nil {
+			failed(r.store.Flush(ctx()))
+		}
+		write(2)
+		alter(nil)
+		fault.Observe(vfs.Observer{})
+		if after == nil {
+			if calls == 0 {
+				t.Fatal("nothing was written")
+			}
+			return
+		}
+		r.store.Close()
+		r.fs = after
+		r.open()
+		table = r.table("t", TableOptions{})
+		st := table.Stream()
+		if st == nil {
+			if enabled && len(acked) < 2 {
+				t.Errorf("after %d calls: the stream is gone", calls)
+			}
+			if n := len(r.store.Metrics().Tables); n != 1 {
+				t.Errorf("after %d calls: a change log without a stream is left", calls)
+			}
+			r.store.Close()
+			continue
+		}
+		records, _ := readStream(t, st, oldest(t, st), StreamLimits{})
+		var got []int
+		for i := range records {
+			got = append(got, int(records[i].Key[1].Int64()))
+		}
+		if len(got) < len(acked) || !slices.IsSorted(got) || count(t, table, ScanOptions{}) != len(got) {
+			t.Errorf("after %d calls: records of %v, acknowledged %v", calls, got, acked)
+		}
+		r.store.Close()
+	}
+}
+
+// TestManyWritersOneStream writes rows of many goroutines, and reads the stream
+// meanwhile: each write is there once, those of a row in their order, and what
+// was read early is what is read late.
+func TestManyWritersOneStream(t *testing.T) {
+	for _, sync := range []SyncMode{SyncAlways, SyncNone} {
+		store, err := Open(t.TempDir(), Options{Sync: sync, MemtableSize: 64 << 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &rig{t: t, store: store}
+		table := r.streamed("t", StreamSpec{})
+		manyWriters(t, table)
+		if err := store.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func manyWriters(t *testing.T, table *Table) {
+	const writers, writes = 8, 200
+	st := table.Stream()
+	pos := oldest(t, st)
+	begin := pos
+	var group sync.WaitGroup
+	for w := range writers {
+		group.Go(func() {
+			for i := range writes {
+				put(t, table, "p", i%3, fmt.Sprint("writer", w), int64(startMillis+i), fmt.Sprint(i))
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { group.Wait(); close(done) }()
+	var early []StreamRecord
+	for ended := false; !ended; {
+		select {
+		case <-done:
+			ended = true
+		default:
+		}
+		var got []StreamRecord
+		got, pos = readStream(t, st, pos, StreamLimits{Records: 50})
+		early = append(early, got...)
+	}
+	late, _ := readStream(t, st, begin, StreamLimits{})
+	if len(early) != writers*writes || len(late) != len(early) {
+		t.Fatalf("%d records while written, %d later, want %d", len(early), len(late), writers*writes)
+	}
+	next := map[string]int64{}
+	for i := range early {
+		if showRecord(&early[i]) != showRecord(&late[i]) || early[i].Sequence != late[i].Sequence {
+			t.Fatalf("record %d was %s, is %s", i, showRecord(&early[i]), showRecord(&late[i]))
+		}
+		c := &early[i].Cells[0]
+		if got, want := c.Version, startMillis+next[string(c.Column)]; got != want {
+			t.Fatalf("record %d: %s has version %d, want %d", i, c.Column, got, want)
+		}
+		next[string(c.Column)]++
+	}
+}
+
+// TestWhatAStreamHandsOutIsDurable: also in a store that does not sync.
+func TestWhatAStreamHandsOutIsDurable(t *testing.T) {
+	r := newRig(t, Options{Sync: SyncNone})
+	table := r.streamed("t", StreamSpec{})
+	pos := oldest(t, table.Stream())
+	put(t, table, "p", 1, "c", startMillis, "x")
+	records, _ := readStream(t, table.Stream(), pos, StreamLimits{})
+	if len(records) != 1 {
+		t.Fatalf("%d records", len(records))
+	}
+	r.crash(vfs.CrashLoseAll, 1)
+	if got := show(t, r.table("t", TableOptions{}), "p", 1); got != "c@1700000000000=x " {
+		t.Errorf("after the crash the row is %s", got)
+	}
+}

@@ -1,0 +1,255 @@
+package flagstone
+
+// Change logs, the writing side. The change log of a table is a table of its
+// own, which callers do not see: one row for each mutation of the table, under
+// (shard, sequence number), with the record of the mutation in its cells. What a
+// commit does to a table with a stream goes to the log file once; the record is
+// derived from it when the mutation is applied, in the pipeline and again at
+// recovery, from nothing but the batch and the change log's entry in the
+// manifest. So a record is there exactly if its mutation is: both have one
+// sequence number, become visible together, and are replayed up to what the
+// files of each tree hold. Records expire as cells do, by the version they are
+// given: the time of their commit.
+//
+// A shard is a partition of the table. Partitions are not split yet. When they
+// are, the change log has to be flushed before: a record that is derived again
+// at recovery must find the shard it had.
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/flagstone-db/flagstone/changelog"
+	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/memtable"
+	"github.com/flagstone-db/flagstone/partition"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// logKey is the schema of change logs.
+var logKey = []KeyColumn{{Name: "shard", Type: row.TypeInteger}, {Name: "sequence", Type: row.TypeInteger}}
+
+// Kinds of what the row of a record holds, one letter each. A value may be long:
+// so pieces of it follow each other in columns r00, r01, ...
+const (
+	recordCells = 'r' // the record
+	beforeCells = 'b' // what columns held before
+)
+
+// logPiece is the length of a piece. What a batch can hold has less than 100.
+const logPiece = 4 << 20
+
+// recordPlace is an upper bound of what a piece of a record takes in a memtable,
+// without its bytes.
+var recordPlace = func() int64 {
+	var c row.Change
+	c.Key = logRow(nil, 0, 0)
+	if err := c.Put(pieceName(recordCells, 0), row.MaxVersion-1, row.Binary(nil)); err != nil {
+		panic(err) // it is a cell like any other
+	}
+	const lengths = 16 // of a long value instead of none, and what rounding up adds
+	return memtable.EstimateSize(&c) + lengths
+}()
+
+// logRow encodes the key of a record's row.
+func logRow(dst []byte, shard, seq uint64) []byte {
+	key, err := row.AppendKey(dst, len(logKey), row.Integer(int64(shard)), row.Integer(int64(seq)))
+	if err != nil {
+		panic(fmt.Sprintf("flagstone: the key of a change record does not encode: %v", err))
+	}
+	return key
+}
+
+// logTree is the tree of a change log, which has one.
+func (t *Table) logTree() *partition.Tree { return t.partitions().Trees()[0] }
+
+// record is a record on its way into a change log.
+type record struct {
+	log   *Table
+	kind  byte
+	bytes []byte // its encoding
+	size  int64  // upper bound, in memtable bytes
+	slot  partition.Slot
+}
+
+// tree is where it goes.
+func (r *record) tree() *partition.Tree { return r.log.logTree() }
+
+// newRecord makes the record of a change.
+func newRecord(log *Table, c *row.Change) *record {
+	return newLogEntry(log, recordCells, changelog.Append(nil, c))
+}
+
+func newLogEntry(log *Table, kind byte, bytes []byte) *record {
+	pieces := int64(len(bytes)/logPiece + 1)
+	return &record{log: log, kind: kind, bytes: bytes, size: pieces*recordPlace + int64(len(bytes))}
+}
+
+// change makes what is applied to the change log.
+func (r *record) change(shard, seq uint64, micros int64) (*row.Change, error) {
+	if r.kind == recordCells {
+		changelog.SetTime(r.bytes, micros)
+	}
+	c := &row.Change{Table: r.log.id, Key: logRow(nil, shard, seq)}
+	for i := 0; i == 0 || len(r.bytes) > 0; i++ {
+		n := min(len(r.bytes), logPiece)
+		if err := c.Put(pieceName(r.kind, i), max(micros/1000, 0), row.Binary(r.bytes[:n])); err != nil {
+			return nil, err
+		}
+		r.bytes = r.bytes[n:]
+	}
+	return c, c.Normalize()
+}
+
+// pieceName is the column of a piece.
+func pieceName(kind byte, i int) string { return string([]byte{kind, '0' + byte(i/10), '0' + byte(i%10)}) }
+
+// apply puts the record into its place, as a mutation with the sequence number
+// at, in the row of the mutation seq.
+func (r *record) apply(shard, seq, at uint64, micros int64) (spare, waiting int64) {
+	c, err := r.change(shard, seq, micros)
+	if err != nil {
+		panic(fmt.Sprintf("flagstone: a change record cannot be stored: %v", err)) // it is within every limit
+	}
+	return r.slot.Apply(at, c)
+}
+
+// newLogMeta describes a new change log of a table, for the mutations above a
+// sequence number.
+func newLogMeta(id, partitionID, of, after uint64, spec *StreamSpec, millis int64) *manifest.Table {
+	return &manifest.Table{
+		ID: id, Name: fmt.Sprintf("%schange log %d", hiddenPrefix, id), Key: slices.Clone(logKey),
+		Options: TableOptions{
+			MaxVersions: 1, TTLSeconds: spec.RetentionSeconds,
+			MaxVersionOffsetSeconds: defaultTableOptions.MaxVersionOffsetSeconds,
+		},
+		LargestOffset: defaultTableOptions.MaxVersionOffsetSeconds,
+		Watermark:     manifest.NoWatermark, CreatedMillis: millis,
+		Annotations: slices.Clone(spec.Annotations),
+		Log:         &manifest.ChangeLog{Of: of, After: after, Before: slices.Clone(spec.Before)},
+		Partitions:  []*manifest.Partition{{ID: partitionID, FlushedSeq: after}},
+	}
+}
+
+// hiddenPrefix begins the names of tables that callers do not see. No other
+// table may have such a name.
+const hiddenPrefix = "\x01"
+
+// logsOf returns the change logs of a table.
+func (c *catalog) logsOf(table uint64) (logs []*Table) {
+	for _, t := range c.byID {
+		if t.logOf == table {
+			logs = append(logs, t)
+		}
+	}
+	return logs
+}
+
+// dropEndedLogs drops the change logs that have ended, which nobody can read any
+// more. What cannot be dropped now is at the next Open. REQUIRES: tables is held,
+// or the store is being opened.
+func (s *Store) dropEndedLogs() {
+	for _, t := range s.catalog().byID {
+		if meta := t.meta(); meta == nil || meta.Log == nil || meta.Log.Until == 0 {
+			continue
+		}
+		if err := s.dropTables([]*Table{t}); err != nil {
+			s.opts.Logger.Warn("cannot drop the change log of a stream that was disabled", "id", t.id, "error", err)
+		}
+	}
+}
+
+// readBefore reads what columns hold before a change, if its record is to tell.
+// It is logged as read: it cannot be found out again. REQUIRES: nobody else can
+// change the row.
+func (e *entry) readBefore() error {
+	e.before, e.beforeFor = nil, e.from.table.log.Load()
+	if e.beforeFor == nil || len(e.beforeFor.before) == 0 {
+		return nil
+	}
+	opts := ReadOptions{Columns: e.beforeFor.before, MaxVersions: 1}
+	found, err := e.from.table.getEncoded(e.from.change.Key, &opts, e.from.written)
+	if err != nil || found == nil || len(found.Cells) == 0 {
+		return err
+	}
+	e.before, err = changelog.AppendBefore(nil, found.Cells)
+	return err
+}
+
+// addRecords makes the records of changes whose tables have a change log, and
+// puts what columns held before behind the changes. REQUIRES: the latches of the
+// rows are held.
+func (w *write) addRecords() error {
+	for i := 0; i < len(w.entries); i++ {
+		e := &w.entries[i]
+		log := e.from.table.log.Load()
+		if log == nil {
+			continue
+		}
+		e.record = newRecord(log, e.change)
+		if len(e.before) == 0 {
+			continue
+		}
+		before, err := beforeChange(log, e.before)
+		if err != nil {
+			return err
+		}
+		w.entries = slices.Insert(w.entries, i+1, entry{change: before, record: newLogEntry(log, beforeCells, e.before)})
+		i++
+	}
+	return nil
+}
+
+// beforeChange is the mutation in the batch that carries what columns held
+// before the mutation ahead of it.
+func beforeChange(log *Table, bytes []byte) (*row.Change, error) {
+	c := &row.Change{Table: log.id, Key: logRow(nil, 0, 0)}
+	for i := 0; len(bytes) > 0; i++ {
+		n := min(len(bytes), logPiece)
+		if err := c.Put(pieceName(beforeCells, i), 0, row.Binary(bytes[:n])); err != nil {
+			return nil, err
+		}
+		bytes = bytes[n:]
+	}
+	return c, c.Normalize()
+}
+
+// beforeBytes is the inverse of beforeChange.
+func beforeBytes(c *row.Change) ([]byte, error) {
+	var m row.Mutation
+	if err := c.Mutation(&m); err != nil {
+		return nil, err
+	}
+	var bytes []byte
+	for i := range m.Cells {
+		bytes = append(bytes, m.Cells[i].Value...)
+	}
+	return bytes, nil
+}
+
+// barrier returns a sequence number up to which everything is durable and
+// visible, and a time that no later commit is before.
+func (s *Store) barrier(ctx context.Context) (seq uint64, micros int64, err error) {
+	p := &s.pipeline
+	p.order.Lock()
+	if !s.opts.ReadOnly {
+		p.lastMicros = max(p.lastMicros, s.issued.nowMicros())
+	}
+	seq, micros = p.nextSeq-1, p.lastMicros
+	lsn := p.lastLSN
+	p.order.Unlock()
+	if err := s.await(ctx, lsn, seq); err != nil {
+		return 0, 0, err
+	}
+	return seq, micros, s.syncVisible()
+}
+
+// syncVisible makes durable what is visible: a record that was handed out must
+// not be gone after a crash.
+func (s *Store) syncVisible() error {
+	if s.opts.Sync == SyncAlways || s.opts.ReadOnly {
+		return nil
+	}
+	return s.syncLog()
+}
