@@ -212,12 +212,19 @@ func (m *machine) alterTo(t *mtable, options flagstone.TableOptions) {
 // createTable makes the table of a slot.
 func (m *machine) createTable(slot int) {
 	t := &mtable{name: schemas[slot].name, key: schemas[slot].key, options: m.tableOptions()}
-	handle, err := m.store.CreateTable(m.ctx, flagstone.TableSpec{Name: t.name, Key: t.key, Options: t.options})
+	spec := flagstone.TableSpec{Name: t.name, Key: t.key, Options: t.options}
+	if m.rng.IntN(3) == 0 {
+		spec.Stream = m.newStream()
+	}
+	handle, err := m.store.CreateTable(m.ctx, spec)
 	if err != nil {
 		m.fail("create table: %v", err)
 	}
 	t.id = handle.Info().ID
 	m.model.tables[slot], m.tables[t] = t, handle
+	if spec.Stream != nil {
+		m.streamEnabled(t)
+	}
 	m.trust.observe(m)
 }
 
@@ -351,6 +358,7 @@ func (m *machine) compareAll() {
 }
 
 func (m *machine) compareTables() {
+	m.compareStreams()
 	for _, t := range m.model.tables {
 		if t == nil {
 			continue

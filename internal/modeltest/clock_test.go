@@ -114,6 +114,7 @@ func (m *machine) passTime(d time.Duration) {
 	m.doing = func() string { return fmt.Sprintf("advance the clock by %s", d) }
 	m.clock.Advance(d)
 	m.trust.observe(m)
+	m.watchStreams()
 }
 
 // setClock steps the wall clock, or puts it right.
@@ -145,6 +146,7 @@ func (m *machine) stepClock(to int64) {
 	before := m.store.NowMillis()
 	m.clock.SetWall(to)
 	m.trust.observe(m)
+	m.watchStreams()
 	if now := m.store.NowMillis(); now < before || now < to {
 		m.fail("NowMillis is %d, after %d, with the clock at %d", now, before, to)
 	}

@@ -225,6 +225,7 @@ func (m *machine) findSurvivors() {
 	m.seen["requests lost in crashes"] += len(points) - 1 - last
 	unsure := m.rowsChanged(points[first], points[last])
 	m.model.cut(points[last])
+	m.cutStreams(points[first], points[last])
 	m.requests = slices.DeleteFunc(m.requests, func(r request) bool { return r.last > points[last] })
 	m.kept, m.model.last = points[last], at
 	m.forgetRequests()

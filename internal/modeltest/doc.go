@@ -16,6 +16,7 @@
 //	write_test.go      operations that write
 //	read_test.go       operations that read, now and at held moments
 //	admin_test.go      options, tables, flushes, compactions, checkpoints
+//	stream_test.go     streams, and consumers that know what is to come
 //	clock_test.go      clock steps, and what may be purged by them
 //	crash_test.go      reopening, power cuts, and which prefix survived
 //	generate_test.go   random keys, versions, values, bounds, options

@@ -69,6 +69,9 @@ type machine struct {
 	within      bool                               // an operation is done in the middle of a background job
 	after       *vfs.Sim                           // what an operation left on the disk during which the power failed
 	altered     map[*mtable]flagstone.TableOptions // options that such an operation was to set
+	// streamAltered is the table of which such an operation was to change the
+	// stream.
+	streamAltered *mtable
 
 	op    int
 	doing func() string // describes the operation under way
@@ -203,6 +206,7 @@ func (m *machine) reattach() {
 		if options, ok := m.altered[t]; ok && options == info.Options {
 			m.model.alter(t, options)
 		}
+		m.reattachStream(t)
 		if info.ID != t.id || info.Options != t.options || !slices.Equal(info.Key, t.key) {
 			m.fail("table %s changed: %+v, want id %d, %+v", t.name, info, t.id, t.options)
 		}
@@ -210,7 +214,7 @@ func (m *machine) reattach() {
 	if got := len(m.store.Tables()); got != names {
 		m.fail("the store has %d tables, want %d", got, names)
 	}
-	m.altered = nil
+	m.altered, m.streamAltered = nil, nil
 	m.trust.open(m)
 }
 

@@ -32,6 +32,7 @@ type mtable struct {
 	options flagstone.TableOptions
 	rows    []*mrow // in key order
 	dropped bool
+	stream  *mstream // nil if it has none
 }
 
 // mrow is a row that was ever written to.

@@ -53,6 +53,8 @@ var actions = []struct {
 	{"alter", 15, (*machine).alter},
 	{"delete versions and lower the limit", 15, (*machine).deleteAndLower},
 	{"drop or create a table", 3, (*machine).dropTable},
+	{"enable or disable a stream", 4, (*machine).alterStream},
+	{"consume a stream", 60, (*machine).consume},
 	{"split points", 5, (*machine).splitPoints},
 	{"checkpoint", 3, (*machine).checkpoint},
 	{"reopen", 4, (*machine).reopen},
@@ -197,7 +199,7 @@ func checkCoverage(t *testing.T, cfg config, seen map[string]int) {
 	t.Helper()
 	wanted := []string{
 		"paused scans", "refused by the engine", "refused by a read", "trims", "watermarks",
-		"surplus versions that came back", "power cuts within an operation", "power cuts within recovery",
+		"stream records", "stream records trimmed", "surplus versions that came back", "power cuts within an operation", "power cuts within recovery",
 	}
 	for _, a := range actions {
 		wanted = append(wanted, a.name)

@@ -288,6 +288,7 @@ func (m *machine) carryOut(changes []*change, now int64) {
 		m.forgetHistory(c.row)
 	}
 	m.model.issue(changes)
+	m.recordChanges(changes, now)
 	m.requests = append(m.requests, request{m.model.last, now})
 	if len(m.requests) > 4096 {
 		m.forgetRequests()
