@@ -265,7 +265,9 @@ func TestRecordsExpire(t *testing.T) {
 	}
 }
 
-func isErr(err, want error) bool { return err != nil && strings.Contains(fmt.Sprint(err), want.Error()) }
+func isErr(err, want error) bool {
+	return err != nil && strings.Contains(fmt.Sprint(err), want.Error())
+}
 
 // TestAStreamBeginsWhereItIsAsked looks for records by time.
 func TestAStreamBeginsWhereItIsAsked(t *testing.T) {
@@ -515,5 +517,73 @@ func TestWhatAStreamHandsOutIsDurable(t *testing.T) {
 	r.crash(vfs.CrashLoseAll, 1)
 	if got := show(t, r.table("t", TableOptions{}), "p", 1); got != "c@1700000000000=x " {
 		t.Errorf("after the crash the row is %s", got)
+	}
+}
+
+// TestTransactionsInAStream commits and aborts transactions: each change of one
+// that was committed is a record, all at one time, and what columns held before
+// is what the transaction saw.
+func TestTransactionsInAStream(t *testing.T) {
+	r := newRig(t, Options{})
+	table := r.streamed("t", StreamSpec{Before: []string{"c"}})
+	put(t, table, "p", 1, "c", startMillis, "zero")
+	begin := func() *Transaction {
+		tx, err := table.Begin(ctx(), row.String("p"), TransactionOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tx
+	}
+	set := func(tx *Transaction, n int, value string) {
+		if err := tx.Update(Key("p", n), func(tx *RowTx) error {
+			tx.Put("c", startMillis, row.String(value))
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	aborted := begin()
+	set(aborted, 1, "never")
+	aborted.Abort()
+	tx := begin()
+	set(tx, 1, "one")
+	set(tx, 2, "other")
+	set(tx, 1, "two")
+	wantError(t, "commit", tx.Commit(ctx()), nil)
+	open := begin() // over another stream
+	set(open, 1, "three")
+	set(open, 1, strings.Repeat("four", 20_000))
+	all, _ := readStream(t, table.Stream(), oldest(t, table.Stream()), StreamLimits{})
+	wantError(t, "disable", table.Alter(ctx(), TableChange{Stream: &StreamChange{}}), nil)
+	spec := &StreamSpec{RetentionSeconds: 60, Before: []string{"c"}}
+	wantError(t, "enable", table.Alter(ctx(), TableChange{Stream: &StreamChange{Enable: spec}}), nil)
+	wantError(t, "commit", open.Commit(ctx()), nil)
+	for _, when := range []string{"in memory", "after a crash", "flushed"} {
+		later, _ := readStream(t, table.Stream(), oldest(t, table.Stream()), StreamLimits{})
+		if when == "in memory" {
+			all = append(all, later...)
+		}
+		copy(all[4:], later)
+		var got []string
+		for i := range all {
+			got = append(got, strings.ReplaceAll(showRecord(&all[i]), "@1700000000000", ""))
+		}
+		want := []string{
+			`update ["p" 1] c:put="zero"`,
+			`update ["p" 1] c:put="one" before c:put="zero"`,
+			`update ["p" 2] c:put="other"`,
+			`update ["p" 1] c:put="two" before c:put="one"`,
+			`update ["p" 1] c:put="three" before c:put="two"`,
+			`update ["p" 1] c:put="` + strings.Repeat("four", 20_000) + `" before c:put="three"`,
+		}
+		if !slices.Equal(got, want) || all[1].Micros != all[3].Micros {
+			t.Errorf("%s:\n%.2000s", when, strings.Join(got, "\n"))
+		}
+		if when == "in memory" {
+			r.crash(vfs.CrashLoseAll, 1)
+		} else if err := r.store.Flush(ctx()); err != nil {
+			t.Fatal(err)
+		}
+		table = r.table("t", TableOptions{})
 	}
 }

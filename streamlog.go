@@ -103,7 +103,9 @@ func (r *record) change(shard, seq uint64, micros int64) (*row.Change, error) {
 }
 
 // pieceName is the column of a piece.
-func pieceName(kind byte, i int) string { return string([]byte{kind, '0' + byte(i/10), '0' + byte(i%10)}) }
+func pieceName(kind byte, i int) string {
+	return string([]byte{kind, '0' + byte(i/10), '0' + byte(i%10)})
+}
 
 // apply puts the record into its place, as a mutation with the sequence number
 // at, in the row of the mutation seq.
