@@ -95,7 +95,7 @@ func (f *reopened) reopen() error {
 	if err := f.set.makeRoom(); err != nil {
 		return err
 	}
-	file, err := f.set.fs.Open(f.name, vfs.OpenOptions{})
+	file, err := f.set.fs.Open(f.name, vfs.OpenOptions{Random: true})
 	if err != nil {
 		return err
 	}

@@ -5,13 +5,15 @@ package vfs
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// cgroupRoot is where control groups (version 2) are found.
+// cgroupRoot is where control groups are found: those of version 2, and below
+// it, in a directory for memory, those of version 1.
 const cgroupRoot = "/sys/fs/cgroup"
 
 func machineMemory() int64 {
@@ -32,14 +34,26 @@ func machineMemory() int64 {
 func groupMemory(root, groups string) int64 {
 	limit := int64(0)
 	for line := range strings.Lines(groups) {
-		dir, ok := strings.CutPrefix(strings.TrimSpace(line), "0::")
-		for ; ok; dir = filepath.Dir(dir) {
-			text, err := os.ReadFile(filepath.Join(root, dir, "memory.max"))
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		// A line is hierarchy:controllers:path. Version 2 has one hierarchy, number 0,
+		// without controllers.
+		hierarchy, file := root, "memory.max"
+		if parts[0] != "0" {
+			if !slices.Contains(strings.Split(parts[1], ","), "memory") {
+				continue
+			}
+			hierarchy, file = filepath.Join(root, "memory"), "memory.limit_in_bytes"
+		}
+		for dir, more := parts[2], true; more; dir = filepath.Dir(dir) {
+			text, err := os.ReadFile(filepath.Join(hierarchy, dir, file))
 			n, perr := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 			if err == nil && perr == nil && (limit == 0 || n < limit) {
 				limit = n
 			}
-			ok = dir != "/" && dir != "."
+			more = dir != "/" && dir != "."
 		}
 	}
 	return limit

@@ -8,7 +8,7 @@ package vfs
 //	directAlign(f)          the alignment that the open file demands; 0: cannot
 //	syncData(f)             content and what is needed to read it back
 //	allocate(f, size)       reserve space; errors.ErrUnsupported if it cannot
-//	adviseSequential(f)     a hint
+//	adviseSequential(f), adviseRandom(f)     hints
 //	syncDir(dir)            make entries durable
 //	lockFile(f)             exclusive, non-blocking; ErrLocked
 //	diskUsage(dir)          total and available bytes
@@ -74,8 +74,11 @@ func openOS(name string, flags int, opts OpenOptions) (File, error) {
 	if err != nil {
 		return nil, pathError("open", name, err)
 	}
-	if opts.Sequential {
+	switch {
+	case opts.Sequential:
 		adviseSequential(f)
+	case opts.Random:
+		adviseRandom(f)
 	}
 	return newOSFile(f, name, readOnly, 1)
 }

@@ -27,6 +27,13 @@ func adviseSequential(f *os.File) {
 	})
 }
 
+func adviseRandom(f *os.File) {
+	_ = control(f, func(fd int) error {
+		_, err := unix.FcntlInt(uintptr(fd), unix.F_RDAHEAD, 0)
+		return err
+	})
+}
+
 func machineMemory() int64 {
 	n, err := unix.SysctlUint64("hw.memsize")
 	if err != nil {

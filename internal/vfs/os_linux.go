@@ -47,3 +47,8 @@ func allocate(f *os.File, size int64) error {
 func adviseSequential(f *os.File) {
 	_ = control(f, func(fd int) error { return unix.Fadvise(fd, 0, 0, unix.FADV_SEQUENTIAL) })
 }
+
+// adviseRandom switches it off.
+func adviseRandom(f *os.File) {
+	_ = control(f, func(fd int) error { return unix.Fadvise(fd, 0, 0, unix.FADV_RANDOM) })
+}

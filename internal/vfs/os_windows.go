@@ -30,6 +30,7 @@ func syncData(f *os.File) error { return f.Sync() }
 func allocate(*os.File, int64) error { return errors.ErrUnsupported }
 
 func adviseSequential(*os.File) {}
+func adviseRandom(*os.File)     {}
 
 // syncDir cannot be done on Windows, where NTFS logs directory changes in
 // order. It still reports a directory that does not exist.

@@ -50,8 +50,9 @@ type OpenOptions struct {
 	// the file system does not offer it, the file is opened buffered; see
 	// File.Alignment.
 	Direct bool
-	// Sequential hints that the file will be read from front to back.
-	Sequential bool
+	// Sequential hints that the file will be read from front to back, Random that
+	// the caller knows best how much to read at once: nothing is read ahead.
+	Sequential, Random bool
 }
 
 // Info describes a file.

@@ -31,6 +31,11 @@ func Run(p Params, engine rowstore.Engine, figures, progress io.Writer) (err err
 	}
 	defer e.memory.close()
 	e.clock.Store(baseVersion)
+	if spec.cold && !spec.Load {
+		if err := e.settleBefore(); err != nil {
+			return err
+		}
+	}
 	if err := e.warmFiles(); err != nil {
 		return err
 	}
@@ -61,6 +66,16 @@ func Run(p Params, engine rowstore.Engine, figures, progress io.Writer) (err err
 		}()
 	}
 	return spec.run(e)
+}
+
+// settleBefore opens and closes the store once, so that what an engine does when
+// it is opened (Badger merges its level 0) is done before the page cache is
+// dropped, and not after: by that its files would be in the page cache again.
+func (e *env) settleBefore() error {
+	if err := e.open(); err != nil {
+		return err
+	}
+	return errors.Join(e.store.Settle(), e.close())
 }
 
 // warmFiles brings the files into the page cache, or out of it.
