@@ -26,7 +26,7 @@ type blockBuilder struct {
 	sorted   []int
 	guess    int // number of the column that probably comes next
 
-	arrays [11][]uint64 // scratch, in the order of the format
+	arrays [13][]uint64 // scratch, in the order of the format
 	ranks  []int        // scratch: column number in the block, by dictionary number
 	stamps []stamp      // scratch
 }
@@ -276,14 +276,49 @@ const (
 	arrStamp
 	arrKind
 	arrValueEnd
+	arrRowEnd
+	arrPartEnd
 )
 
-// encode appends the block of the first n rows to dst.
-func (b *blockBuilder) encode(dst []byte, n int, continued, continues bool) []byte {
+// areEnds says which of the arrays are encoded as ends.
+var areEnds = [...]bool{
+	arrKeyEnd: true, arrCellEnd: true, arrNameEnd: true, arrValueEnd: true, arrRowEnd: true, arrPartEnd: true,
+}
+
+// valuesEnd is where the values of the first n rows end. Cells that became flags
+// have no values, so the values are in one piece.
+func (b *blockBuilder) valuesEnd(n int) int {
+	if n == 0 || b.rows[n-1].cellEnd == 0 {
+		return 0
+	}
+	return b.cells[b.rows[n-1].cellEnd-1].valueEnd
+}
+
+// cut divides the values of the first n rows into segments of about a size, and
+// returns the numbers of rows that lie before the end of each.
+func (b *blockBuilder) cut(n, size int) []uint64 {
+	ends := b.arrays[arrRowEnd][:0]
+	size = max(size, b.valuesEnd(n)/maxSegments)
+	from := 0
+	for i := 1; i < n && len(ends) < maxSegments-1; i++ {
+		at, next := b.valuesEnd(i), b.valuesEnd(i+1)
+		if (at+next)/2-from > size { // nearer to it than with the next row
+			ends = append(ends, uint64(i))
+			from = at
+		}
+	}
+	b.arrays[arrRowEnd] = append(ends, uint64(n))
+	return b.arrays[arrRowEnd]
+}
+
+// encode appends the head of the block of the first n rows, which were cut into
+// segments that end, as stored, at parts.
+func (b *blockBuilder) encode(dst []byte, n int, continued, continues bool, parts []uint64) []byte {
 	a := &b.arrays
-	for i := range a {
+	for i := range a[:arrRowEnd] {
 		a[i] = a[i][:0]
 	}
+	a[arrPartEnd] = append(a[arrPartEnd][:0], parts...)
 	prefix := commonPrefix(b.key(0), b.key(n-1))
 	if n == 1 {
 		prefix = len(b.key(0))
@@ -305,12 +340,21 @@ func (b *blockBuilder) encode(dst []byte, n int, continued, continues bool) []by
 	if continues {
 		flags |= blockContinues
 	}
+	cells := len(a[arrColumn])
+	if b.ordered(n) {
+		flags |= blockOrdered
+		a[arrColumn] = a[arrColumn][:0]
+	}
 	dst = append(dst, flags)
-	for _, count := range []int{n, len(a[arrSeq]), len(a[arrNameEnd]), len(a[arrColumn]), prefix} {
+	for _, count := range []int{n, len(a[arrSeq]), len(a[arrNameEnd]), cells, len(parts), prefix} {
 		dst = binary.AppendUvarint(dst, uint64(count))
 	}
 	for i := range a {
-		dst = appendUints(dst, a[i])
+		if areEnds[i] {
+			dst = appendEnds(dst, a[i])
+		} else {
+			dst = appendUints(dst, a[i])
+		}
 	}
 	dst = append(dst, make([]byte, arrayPad)...)
 	dst = append(dst, b.key(0)[:prefix]...)
@@ -322,12 +366,31 @@ func (b *blockBuilder) encode(dst []byte, n int, continued, continues bool) []by
 			dst = append(dst, b.name(number)...)
 		}
 	}
-	// Cells that became flags have no values, so the values are in one piece.
-	end := 0
-	if cells := b.rows[n-1].cellEnd; cells > 0 {
-		end = b.cells[cells-1].valueEnd
+	return dst
+}
+
+// ordered reports whether each of the n rows that were encoded has a cell of every
+// column, in order.
+func (b *blockBuilder) ordered(n int) bool {
+	columns := b.arrays[arrColumn]
+	width := len(b.arrays[arrNameEnd])
+	if len(columns) == 0 || len(columns) != n*width {
+		return false
 	}
-	return append(dst, b.values[:end]...)
+	for i := 0; i < len(columns); i += width {
+		for j, c := range columns[i : i+width] {
+			if c != uint64(j) {
+				return false
+			}
+		}
+	}
+	// Each row has a run of all columns if each has as many cells.
+	for i, end := range b.arrays[arrCellEnd] {
+		if end != uint64((i+1)*width) {
+			return false
+		}
+	}
+	return true
 }
 
 // rankColumns numbers the columns that the first n rows' cells name, in the

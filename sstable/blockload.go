@@ -26,6 +26,7 @@ func (it *Iterator) unload() {
 		it.pin = nil
 	}
 	it.block, it.number, it.projection = nil, -1, nil
+	it.valueRow, it.valueRows, it.eager = 0, 0, false
 }
 
 // load makes block number i, of group g, the loaded one. On an error nothing is
@@ -85,46 +86,59 @@ type filler Iterator
 // FillBlock reads the iterator's current block for the cache.
 func (f *filler) FillBlock(b *cache.Block[dataBlock]) error { return (*Iterator)(f).readBlock(b) }
 
-// readBlock reads the iterator's current block into b, or into its own block if
-// b is nil, by whichever way is the faster now.
+// readBlock reads the head of the iterator's current block, or all of it if it has
+// no segments, into b, or into its own block if b is nil.
 func (it *Iterator) readBlock(b *cache.Block[dataBlock]) error {
+	from, to := it.r.index.blockRange(it.number)
+	return it.access(0, from, to, to, func(stored []byte, known bool) error { return it.take(b, stored, from, known) })
+}
+
+// access calls take with the bytes [from, to) of the file, which are a part of the
+// current block (see verifications), by whichever way to them is the faster now,
+// and says whether the part was verified lately. If they are to be read by a call,
+// it reads on up to an offset.
+func (it *Iterator) access(part int, from, to, upTo int64, take func(stored []byte, known bool) error) error {
 	r := it.r
-	from, to := r.index.blockRange(it.number)
 	if it.scratch == nil {
 		it.scratch = takeScratch()
 	}
 	if r.mapping == nil || it.inWindow(from, to) {
-		stored, err := it.readWindow(from, to)
-		if err != nil {
-			return err
-		}
-		return it.take(b, stored, from, false)
+		return it.accessWindow(from, to, upTo, take)
 	}
 	began := r.warmth.begin(from)
 	var err error
 	if r.warmth.warm() {
-		err = it.readMapped(b, from, to)
+		err = it.accessMapped(part, from, to, take)
 	} else {
-		var stored []byte
-		if stored, err = it.readWindow(from, to); err == nil {
-			err = it.take(b, stored, from, false)
-		}
+		err = it.accessWindow(from, to, upTo, take)
 	}
 	r.warmth.end(began, max(to-from, int64(len(it.window))))
 	return err
 }
 
-// readMapped reads the block at [from, to) through the mapping. Its checksum is
-// not computed if that was done lately, but for merges, whose output would pass a
-// damage on under a new checksum.
-func (it *Iterator) readMapped(b *cache.Block[dataBlock], from, to int64) error {
+// accessWindow is access by calls. What they read is verified always.
+func (it *Iterator) accessWindow(from, to, upTo int64, take func(stored []byte, known bool) error) error {
+	stored, err := it.readWindow(from, to, upTo)
+	if err != nil {
+		return err
+	}
+	if err := take(stored, false); err != nil {
+		it.window = nil // the next attempt reads the file again
+		return err
+	}
+	return nil
+}
+
+// accessMapped is access through the mapping. Merges verify always: their output
+// would pass a damage on under a new checksum.
+func (it *Iterator) accessMapped(part int, from, to int64, take func(stored []byte, known bool) error) error {
 	it.window = nil
 	v := &it.r.verified
 	now := v.now()
-	known := !it.opts.NoCacheFill && v.lately(it.number, now)
-	err := it.r.mapping.Access(from, to-from, func(stored []byte) error { return it.take(b, stored, from, known) })
+	known := !it.opts.NoCacheFill && v.lately(it.number, part, now)
+	err := it.r.mapping.Access(from, to-from, func(stored []byte) error { return take(stored, known) })
 	if err == nil && !known {
-		v.note(it.number, now)
+		v.note(it.number, part, now)
 	}
 	if errors.Is(err, vfs.ErrFault) {
 		it.scratch = nil // what it was doing it did not finish
@@ -133,21 +147,21 @@ func (it *Iterator) readMapped(b *cache.Block[dataBlock], from, to int64) error 
 	return err
 }
 
-// take verifies the stored block at an offset of the file, unless its checksum is
-// known to be right, decodes and parses it.
+// take verifies a block as stored, or the head of one with segments, unless its
+// checksum is known to be right, decodes and parses it.
 func (it *Iterator) take(b *cache.Block[dataBlock], stored []byte, from int64, known bool) error {
-	kind, body, bad := CompressNone, []byte(nil), ""
-	if known {
-		kind, body, bad = splitStored(stored)
-	} else {
-		kind, body, bad = checkStored(stored, &it.r.footer.uniqueID, from)
+	head, at, bad := stored, 0, ""
+	if it.r.footer.version >= versionSegments {
+		head, at, bad = headOf(stored)
 	}
-	n := len(body)
-	if bad == "" && kind != CompressNone {
-		n, bad = rawLength(body, maxRawBlock)
+	kind, body, n := CompressNone, []byte(nil), 0
+	if bad == "" {
+		kind, body, bad = it.r.split(head, from+int64(at), known)
+	}
+	if bad == "" {
+		n, bad = partLength(kind, body)
 	}
 	if bad != "" {
-		it.window = nil // the next attempt reads the file again
 		return it.r.corrupt(from, bad)
 	}
 	block, data := it.own, it.buffer
@@ -158,13 +172,12 @@ func (it *Iterator) take(b *cache.Block[dataBlock], stored []byte, from int64, k
 		it.buffer = data
 	}
 	data = data[:n]
-	if kind == CompressNone {
-		copy(data, body)
-	} else {
-		bad = it.scratch.decompress(data, kind, body)
-	}
-	if bad == "" {
-		bad = block.parse(data)
+	if bad = it.scratch.expand(data, kind, body); bad == "" {
+		if it.r.footer.version >= versionSegments {
+			bad = block.parseHead(data, at)
+		} else {
+			bad = block.parse(data)
+		}
 	}
 	if bad != "" {
 		return it.r.corrupt(from, bad)
@@ -178,14 +191,14 @@ func (it *Iterator) inWindow(from, to int64) bool {
 }
 
 // readWindow returns the bytes [from, to) of the file, from the window read
-// last or by reading. It reads ahead when blocks are wanted one after the
+// last or by reading up to an offset behind them. It reads ahead when blocks are wanted one after the
 // other: from the third on, doubling; at once if the cache is not to be filled,
 // since only a scan of everything does that.
-func (it *Iterator) readWindow(from, to int64) ([]byte, error) {
+func (it *Iterator) readWindow(from, to, upTo int64) ([]byte, error) {
 	if it.inWindow(from, to) {
 		return it.window[from-it.from : to-it.from], nil
 	}
-	n := to - from
+	n := upTo - from
 	if it.run >= 2 || it.run >= 1 && it.opts.NoCacheFill {
 		it.ahead = min(max(2*it.ahead, firstReadAhead), it.opts.ReadAhead)
 		n = max(n, min(int64(it.ahead), it.r.footer.dataLength-from))

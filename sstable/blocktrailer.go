@@ -53,6 +53,9 @@ func (c Compression) String() string {
 const (
 	trailerSize   = 1 + 8
 	rawLengthSize = 4
+	// maxBlockTrailers is what the stored parts of a data block take beside their
+	// raw bytes at most: what compression does not make smaller is stored raw.
+	maxBlockTrailers = (1+maxSegments)*trailerSize + headLengthSize
 
 	// MaxBlockSize bounds WriterOptions.BlockSize.
 	MaxBlockSize = 1 << 20
@@ -140,6 +143,33 @@ func splitStored(stored []byte) (kind Compression, body []byte, bad string) {
 		return 0, nil, fmt.Sprintf("unknown block type %d", kind)
 	}
 	return kind, body, ""
+}
+
+// split splits what is stored at an offset of the file, after verifying it unless
+// its checksum is known to be right.
+func (r *Reader) split(stored []byte, offset int64, known bool) (kind Compression, body []byte, bad string) {
+	if known {
+		return splitStored(stored)
+	}
+	return checkStored(stored, &r.footer.uniqueID, offset)
+}
+
+// partLength returns the raw length of a part of a data block.
+func partLength(kind Compression, body []byte) (n int, bad string) {
+	if kind == CompressNone {
+		return len(body), ""
+	}
+	return rawLength(body, maxRawBlock)
+}
+
+// expand fills dst, whose length is the raw length, from the stored bytes of a
+// block. It returns what is wrong, or "".
+func (s *scratch) expand(dst []byte, kind Compression, body []byte) (bad string) {
+	if kind == CompressNone {
+		copy(dst, body)
+		return ""
+	}
+	return s.decompress(dst, kind, body)
 }
 
 // rawLength returns the raw length that a compressed block declares. It is

@@ -1,30 +1,46 @@
 package sstable
 
-// A data block, before compression:
+// A data block is a head, which says what there is and where, and the values, cut
+// between rows into segments that are compressed and verified each for itself. A
+// reader of one row decodes the head, which caches keep, and one segment.
+//
+//	segments   each a block (blocktrailer.go): the values of some rows
+//	head       a block, see below
+//	length     4 bytes: of the head as stored
+//
+// The head, before compression:
 //
 //	header    flags     1 byte: bit 0  the row continues one of the block before
 //	                            bit 1  the row continues in the next block
-//	          rows      uvarint, at least 1; exactly 1 if a flag is set
+//	                            bit 2  every row has a cell of every column, in
+//	                                   order: the array column is left empty
+//	          rows      uvarint, at least 1; exactly 1 if bit 0 or 1 is set
 //	          stamps    uvarint
 //	          columns   uvarint
 //	          cells     uvarint
+//	          segments  uvarint, 1 to 8 and no more than rows
 //	          prefix    uvarint: length of the prefix that all row keys share,
 //	                    the whole key if there is one row
-//	arrays    (see uints.go)
-//	  of rows    keyEnd     end of the row's key suffix among the suffixes
-//	             cellEnd    end of its cells; they begin where the row before ends
-//	             stampEnd   end of its stamps, less its number and one
-//	             rowFlags   its row-level cells, see below
-//	  of stamps  seq, version
-//	  of columns nameEnd    end of the column's name among the names
-//	  of cells   column     number of the column
-//	             stamp      number of the stamp, counted from the row's first
-//	             kind       bits 0-2 kind, or 6 for a put whose value is in a
-//	                        value file; bit 3 version is MaxVersion, bits 4-7
-//	                        value type
-//	             valueEnd   end of the value among the values
+//	arrays    (see uints.go; those marked * are ends)
+//	  of rows     keyEnd*    end of the row's key suffix among the suffixes
+//	              cellEnd*   end of its cells; they begin where the row before ends
+//	              stampEnd   end of its stamps, less its number and one
+//	              rowFlags   its row-level cells, see below
+//	  of stamps   seq, version
+//	  of columns  nameEnd*   end of the column's name among the names
+//	  of cells    column     number of the column
+//	              stamp      number of the stamp, counted from the row's first
+//	              kind       bits 0-2 kind, or 6 for a put whose value is in a
+//	                         value file; bit 3 version is MaxVersion, bits 4-7
+//	                         value type
+//	              valueEnd*  end of the value among the values
+//	  of segments rowEnd*    end of the rows whose values it has
+//	              partEnd*   end of the segment, as stored, in the block
 //	padding   8 zero bytes
-//	strings   prefix, key suffixes, column names, values: to the block's end
+//	strings   prefix, key suffixes, column names: to the head's end
+//
+// In files of versions 1 and 2 a data block is one block: a head without segments,
+// bit 2 and steps, and the values behind the names.
 //
 // A stamp is a (sequence number, version) that cells of a row share. Cells that
 // were written together share one, so a row that was put at once has one stamp
@@ -61,12 +77,20 @@ package sstable
 import (
 	"bytes"
 
+	"github.com/flagstone-db/flagstone/internal/cache"
 	"github.com/flagstone-db/flagstone/row"
 )
 
 const (
 	blockContinued = 1 << 0
 	blockContinues = 1 << 1
+	blockOrdered   = 1 << 2
+
+	maxSegments    = cache.MaxParts
+	headLengthSize = 4
+	// maxCells bounds the work of parsing: a builder counts more than a byte for
+	// each cell.
+	maxCells = MaxBlockSize
 
 	rowDeleted       = 1 << 0
 	rowMarked        = 1 << 1
@@ -78,17 +102,20 @@ const (
 	kindTypeBits = 4
 )
 
-// dataBlock is a parsed data block: where its arrays are, and the block itself.
+// dataBlock is a parsed data block: where its arrays are, and the head itself,
+// or all of the block in the versions before segments.
 // It is immutable and shared between iterators. In the cache it lies off the Go
 // heap: it must hold no pointer but into data.
 type dataBlock struct {
 	data                                []byte
-	continued, continues                bool
+	continued, continues, ordered       bool
 	rows, stamps, columns, cells        int
+	segments                            int // 0: the values are in data
 	keyEnd, cellEnd, stampEnd, rowFlags uints
 	seq, version                        uints
 	nameEnd                             uints
 	column, stamp, kind, valueEnd       uints
+	rowEnd, partEnd                     uints
 	prefix, keys, names, values         []byte
 
 	// Found out by checkPlain: all cells are puts below MaxVersion, no two of one
@@ -104,143 +131,38 @@ type dataBlock struct {
 	minVersion, maxVersion int64
 }
 
-// parse makes b the parsed form of data, which it keeps, and returns what is
-// wrong with it, or "".
-func (b *dataBlock) parse(data []byte) (bad string) {
-	c := cursor{data: data}
-	*b = dataBlock{data: data}
-	flags := c.byte("flags")
-	if flags&^(blockContinued|blockContinues) != 0 {
-		c.fail("unknown block flags")
+// columnOf is the number of the column of cell i.
+func (b *dataBlock) columnOf(i int) uint64 {
+	if b.ordered {
+		return uint64(uint32(i) % uint32(b.columns))
 	}
-	b.continued, b.continues = flags&blockContinued != 0, flags&blockContinues != 0
-	// Elements may take no bytes, so a count is not bounded by what follows; but
-	// rows differ in their keys, columns in their names, and cells with one
-	// column and stamp only in their kind. This bounds the work of parsing.
-	limit := 8 * len(data)
-	b.rows = c.count(limit, "row count")
-	b.stamps = c.count(limit, "stamp count")
-	b.columns = c.count(limit, "column count")
-	b.cells = c.count(limit, "cell count")
-	prefix := c.count(row.MaxKeyBytes, "key prefix")
-	b.keyEnd = c.uints(b.rows, "key ends")
-	b.cellEnd = c.uints(b.rows, "cell ends")
-	b.stampEnd = c.uints(b.rows, "stamp ends")
-	b.rowFlags = c.uints(b.rows, "row flags")
-	b.seq = c.uints(b.stamps, "sequence numbers")
-	b.version = c.uints(b.stamps, "versions")
-	b.nameEnd = c.uints(b.columns, "name ends")
-	b.column = c.uints(b.cells, "cell columns")
-	b.stamp = c.uints(b.cells, "cell stamps")
-	b.kind = c.uints(b.cells, "cell kinds")
-	b.valueEnd = c.uints(b.cells, "value ends")
-	c.pad()
-	if c.bad != "" {
-		return c.bad
-	}
-	b.prefix = c.bytes(prefix, "key prefix")
-	b.keys = c.bytes(c.ends(&b.keyEnd, b.rows, c.rest(), "key ends"), "keys")
-	b.names = c.bytes(c.ends(&b.nameEnd, b.columns, c.rest(), "name ends"), "column names")
-	b.values = c.bytes(c.ends(&b.valueEnd, b.cells, c.rest(), "value ends"), "values")
-	if c.rest() != 0 {
-		c.fail("bytes after the values")
-	}
-	if c.ends(&b.cellEnd, b.rows, b.cells, "cell ends") != b.cells {
-		c.fail("cells without a row")
-	}
-	if c.bad != "" {
-		return c.bad
-	}
-	if bad = b.checkRows(); bad != "" {
-		return bad
-	}
-	return b.checkCells()
+	return b.column.at(b.data, i)
 }
 
-// checkRows checks what belongs to rows.
-func (b *dataBlock) checkRows() string {
-	if b.rows == 0 || b.rows > 1 && (b.continued || b.continues) {
-		return "wrong number of rows for the block's flags"
+// segmentOf is the segment that has the values of a row.
+func (b *dataBlock) segmentOf(row int) (k int) {
+	for int(b.rowEnd.at(b.data, k)) <= row {
+		k++
 	}
-	if b.rows == 1 && len(b.keys) != 0 {
-		return "the prefix is not the key of the only row"
-	}
-	stampAt := 0
-	for i := range b.rows {
-		n := b.keyEnd.at(b.data, i) - uint64(b.keyEnd.before(b.data, i))
-		if n > row.MaxKeyBytes-uint64(len(b.prefix)) {
-			return "row key too long"
-		}
-		end := b.stampEnd.at(b.data, i)
-		if end > uint64(b.stamps) || int(end)+i+1 <= stampAt || int(end)+i+1 > b.stamps {
-			return "stamp ends out of order or range"
-		}
-		stampAt = int(end) + i + 1
-		flags := b.rowFlags.at(b.data, i)
-		if flags > rowDeleted|rowMarked|rowMarkedForever || flags&(rowMarked|rowMarkedForever) == rowMarked|rowMarkedForever {
-			return "unknown row flags"
-		}
-		if flags == 0 && b.cellsBefore(i) == int(b.cellEnd.at(b.data, i)) || flags != 0 && b.continued {
-			return "row without cells, or row flags in a continuation"
-		}
-	}
-	if stampAt != b.stamps {
-		return "stamps without a row"
-	}
-	return ""
+	return k
 }
 
-// checkCells checks what belongs to cells.
-func (b *dataBlock) checkCells() string {
-	if b.columns > 0 {
-		from := uint64(0)
-		for i := range b.columns {
-			end := b.nameEnd.at(b.data, i)
-			if end-from > row.MaxColumnBytes {
-				return "column name too long"
-			}
-			if end == from && i > 0 {
-				return "column without a name"
-			}
-			from = end
-		}
+// valuesBefore is where the values of a row begin; of the number of rows, where
+// all values end.
+func (b *dataBlock) valuesBefore(row int) int {
+	cells := b.cells
+	if row < b.rows {
+		cells = b.cellsBefore(row)
 	}
-	if b.checkPlain() {
-		return ""
+	return b.valueEnd.before(b.data, cells)
+}
+
+// rawSize is the number of bytes before compression.
+func (b *dataBlock) rawSize() int {
+	if b.segments == 0 {
+		return len(b.data)
 	}
-	at := 0
-	for i := range b.rows {
-		end := int(b.cellEnd.at(b.data, i))
-		stamps := uint64(b.stampsEnd(i) - b.stampsBefore(i))
-		for ; at < end; at++ {
-			column := b.column.at(b.data, at)
-			if column >= uint64(b.columns) {
-				return "cell of an unknown column"
-			}
-			if b.stamp.at(b.data, at) >= stamps {
-				return "cell with an unknown stamp"
-			}
-			k := b.kind.at(b.data, at)
-			kind, typ := row.Kind(k&kindMask), row.Type(k>>kindTypeBits)
-			if kind == kindSeparate {
-				kind = row.KindPut
-				if !b.isReference(at) {
-					return "reference of the wrong length"
-				}
-			}
-			if k > 0xFF || !kind.Valid() || typ.IsAttributeType() != (kind == row.KindPut) ||
-				typ != row.TypeNone && kind != row.KindPut {
-				return "unknown cell kind or type"
-			}
-			if kind.IsRowLevel() != (column == 0 && b.hasEmptyColumn()) {
-				return "cell kind does not go with its column"
-			}
-			if kind != row.KindPut && b.valueEnd.at(b.data, at) != uint64(b.valueEnd.before(b.data, at)) {
-				return "cell that is no put has a value"
-			}
-		}
-	}
-	return ""
+	return len(b.data) + b.valuesBefore(b.rows)
 }
 
 // hasEmptyColumn reports whether column 0 is that of explicit row-level cells.
@@ -333,7 +255,7 @@ func (b *dataBlock) searchCell(low, high, first int, name []byte, version int64)
 	column := uint64(n)
 	for low < high {
 		mid := int(uint(low+high) >> 1)
-		c := b.column.at(b.data, mid)
+		c := b.columnOf(mid)
 		if c < column || exact && c == column && version < row.MaxVersion && b.cellVersion(mid, first) > version {
 			low = mid + 1
 		} else {
@@ -343,12 +265,13 @@ func (b *dataBlock) searchCell(low, high, first int, name []byte, version int64)
 	return low
 }
 
-// cell fills c with cell i of a row whose first stamp is given.
-func (b *dataBlock) cell(c *row.Cell, i, first int) {
+// cell fills c with cell i of a row whose first stamp is given, but for the
+// value, of which it returns the place.
+func (b *dataBlock) cell(c *row.Cell, i, first int) (from, to int) {
 	data := b.data
 	s := first + int(b.stamp.at(data, i))
 	k := b.kind.at(data, i)
-	c.Column = b.name(int(b.column.at(data, i)))
+	c.Column = b.name(int(b.columnOf(i)))
 	c.Seq = b.seq.at(data, s)
 	c.Version = int64(b.version.at(data, s))
 	if k&kindAtMax != 0 {
@@ -358,6 +281,5 @@ func (b *dataBlock) cell(c *row.Cell, i, first int) {
 	if c.Kind == kindSeparate {
 		c.Kind, c.Separate = row.KindPut, true
 	}
-	from, to := b.valueEnd.before(data, i), int(b.valueEnd.at(data, i))
-	c.Value = b.values[from:to:to]
+	return b.valueEnd.before(data, i), int(b.valueEnd.at(data, i))
 }

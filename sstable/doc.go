@@ -9,12 +9,13 @@
 //	│ data block │ ... │ data block │ filter │ index │ properties │ footer │
 //	└────────────┴─────┴────────────┴────────┴───────┴────────────┴────────┘
 //
-//	data block   rows, or a fragment of one long row    datablock.go
+//	data block   rows, or a fragment of one long row:    datablock.go
+//	             a head, and their values in segments    segments.go
 //	filter       one bloom filter over the row keys      filter.go
 //	index        where each row key is                   index.go
 //	properties   what the file holds, in numbers         properties.go
 //	footer       unique id, lengths, version, magic      footer.go
-//	every block  compressed or not, then a trailer       blocktrailer.go
+//	all parts    compressed or not, then a trailer       blocktrailer.go
 //
 // # Rows are physical groups
 //
@@ -34,8 +35,9 @@
 //
 // # Corruption
 //
-// A block's checksum is verified when the block is read from the file, its
-// structure when it is parsed, once; after that, iteration needs no checks.
+// A checksum is verified when a block, or a part of it, is read from the file
+// (through a mapping: unless that was done lately, see verified.go), the structure
+// when it is parsed; after that, iteration needs no checks.
 // What fails either gives an error that matches ErrCorrupt and names the file
 // and the offset. It never gives a wrong or missing row.
 package sstable

@@ -9,10 +9,11 @@ package sstable
 //	32      8   index length; the index follows the filter
 //	40      8   properties length; the properties follow the index
 //	48      8   file size
-//	56      1   index kind: 1 = one level, 2 = with bytes of values (version 2)
+//	56      1   index kind: 1 = one level, 2 = with bytes of values (from version 2 on)
 //	57      1   filter kind: 0 = none, 1 = blocked bloom
 //	58      2   zero
-//	60      4   format version: 1, or 2 if cells refer to value files
+//	60      4   format version: 1; 2, if cells refer to value files; 3, with blocks
+//	            of segments, which alone is written
 //	64      8   xxhash64 of bytes 0..63
 //	72      8   magic "flagSST\n"
 //
@@ -32,8 +33,10 @@ import (
 
 const (
 	footerSize    = 80
-	formatVersion = 2
+	formatVersion = 3
 	magic         = "flagSST\n"
+
+	versionSegments = 3 // from here on data blocks have segments
 
 	indexOneLevel   = 1
 	indexWithValues = 2

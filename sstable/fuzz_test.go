@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/cespare/xxhash/v2"
@@ -61,7 +62,34 @@ func reseal(data []byte) {
 		return
 	}
 	for i := range r.index.blocks {
-		seal(r.index.blockRange(i))
+		from, to := r.index.blockRange(i)
+		if foot.version >= versionSegments {
+			sealSegments(data[from:to], from, seal)
+		} else {
+			seal(from, to)
+		}
+	}
+}
+
+// sealSegments seals the parts of a block, as far as its head leads to them.
+func sealSegments(block []byte, from int64, seal func(from, to int64)) {
+	head, at, bad := headOf(block)
+	if bad != "" || len(head) < trailerSize {
+		return
+	}
+	seal(from+int64(at), from+int64(at+len(head)))
+	kind, body, _ := splitStored(head)
+	n, bad := partLength(kind, body)
+	if bad != "" || n > 1<<20 {
+		return
+	}
+	raw, s, b := make([]byte, n), takeScratch(), dataBlock{}
+	defer s.give()
+	if s.expand(raw, kind, body) != "" || b.parseHead(raw, at) != "" {
+		return
+	}
+	for k := range b.segments {
+		seal(from+int64(b.partEnd.before(raw, k)), from+int64(b.partEnd.at(raw, k)))
 	}
 }
 
@@ -108,6 +136,9 @@ func FuzzReader(f *testing.F) {
 		f.Add(file, true)
 		f.Add(file[:len(file)/2], true)
 	}
+	for _, g := range goldenFiles {
+		f.Add(readGolden(f, g.name), true)
+	}
 	f.Fuzz(func(t *testing.T, data []byte, resealed bool) {
 		data = bytes.Clone(data)
 		if resealed {
@@ -138,22 +169,44 @@ func FuzzBlock(f *testing.F) {
 				if !it.load(g, i) {
 					f.Fatal(it.Error())
 				}
-				f.Add(bytes.Clone(it.block.data))
+				f.Add(bytes.Clone(it.block.data), int(it.block.partEnd.at(it.block.data, it.block.segments-1)))
 			}
 		}
 	}
-	f.Fuzz(func(t *testing.T, data []byte) {
+	for _, block := range oldBlocks(f) {
+		f.Add(block, -1)
+	}
+	f.Fuzz(func(t *testing.T, data []byte, at int) {
 		var b dataBlock
-		if b.parse(data) != "" {
+		bad := ""
+		if at < 0 {
+			bad = b.parse(data)
+		} else {
+			bad = b.parseHead(data, at)
+		}
+		if bad != "" {
 			return
 		}
 		var c row.Cell
+		values := b.valuesBefore(b.rows)
+		if b.segments == 0 && values != len(b.values) {
+			t.Fatalf("%d bytes of values, ends say %d", len(b.values), values)
+		}
 		for i := range b.rows {
 			b.searchRow(b.appendKey(nil, i))
 			low, high, first := b.cellsBefore(i), b.cellsEnd(i), b.stampsBefore(i)
+			rowFrom, rowTo := b.valuesBefore(i), b.valuesBefore(i+1)
+			if b.segments > 0 {
+				if k := b.segmentOf(i); k >= b.segments || b.rowEnd.before(b.data, k) > i {
+					t.Fatalf("row %d in segment %d", i, k)
+				}
+			}
 			for at := low; at < high; at++ {
-				b.cell(&c, at, first)
-				if len(c.Value) > 0 && c.Kind != row.KindPut {
+				from, to := b.cell(&c, at, first)
+				if from < rowFrom || from > to || to > rowTo || rowTo > values {
+					t.Fatalf("value [%d, %d) of a row at [%d, %d) of %d", from, to, rowFrom, rowTo, values)
+				}
+				if to > from && c.Kind != row.KindPut {
 					t.Fatalf("%s with a value", c.Kind)
 				}
 				if n := b.searchCell(low, high, first, c.Column, c.Version); n < low || n > high {
@@ -162,4 +215,22 @@ func FuzzBlock(f *testing.F) {
 			}
 		}
 	})
+}
+
+// oldBlocks are the raw blocks of the golden files of versions without segments.
+func oldBlocks(tb testing.TB) (blocks [][]byte) {
+	for _, g := range goldenFiles {
+		if strings.HasPrefix(g.name, presentVersion) {
+			continue
+		}
+		r := openFile(tb, &memFile{data: readGolden(tb, g.name)}, nil)
+		it := r.NewIterator(IterOptions{})
+		for i := range r.index.groups {
+			if !it.load(i, r.index.firstBlock(i)) {
+				tb.Fatal(it.Error())
+			}
+			blocks = append(blocks, bytes.Clone(it.block.data))
+		}
+	}
+	return blocks
 }

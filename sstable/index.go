@@ -30,8 +30,7 @@ package sstable
 // column and version 0. In a file without long rows those arrays are all zero
 // and take no space.
 //
-// Values in value files count for sizes as those in blocks do, hence awayEnd. A
-// file without references has index kind 1.
+// Values in value files count for sizes as those in blocks do, hence awayEnd.
 //
 // Invariants: separators rise strictly; block ends rise strictly and end at
 // the data length; every group has a block.
@@ -158,7 +157,7 @@ func (x *index) check(dataLength int64) string {
 		if end <= before || end > uint64(dataLength) || end-before < trailerSize {
 			return "block ends out of order or range"
 		}
-		if end-before > maxRawBlock+trailerSize {
+		if end-before > maxRawBlock+maxBlockTrailers {
 			return "block too large"
 		}
 		before = end
@@ -345,14 +344,6 @@ func (x *indexBuilder) addBlock(end int64, column []byte, version int64, tie boo
 	a[idxAwayEnd] = append(a[idxAwayEnd], x.away)
 }
 
-// kind is the index kind that the file needs.
-func (x *indexBuilder) kind() byte {
-	if x.away > 0 {
-		return indexWithValues
-	}
-	return indexOneLevel
-}
-
 // size estimates the encoded size.
 func (x *indexBuilder) size() int {
 	return len(x.separators) + len(x.columns) + 6*len(x.arrays[idxBlockEnd])
@@ -372,11 +363,7 @@ func (x *indexBuilder) encode() []byte {
 		dst = binary.AppendUvarint(dst, uint64(n))
 	}
 	dst = appendUints(dst, ends)
-	last := idxTie
-	if x.kind() == indexWithValues {
-		last = idxAwayEnd
-	}
-	for _, values := range a[idxFirstBlock : last+1] {
+	for _, values := range a[idxFirstBlock:] {
 		dst = appendUints(dst, values)
 	}
 	dst = append(dst, make([]byte, arrayPad)...)

@@ -57,6 +57,13 @@ type Iterator struct {
 	flags  uint64
 	cell   row.Cell
 
+	// The values of the segment that has the current row, if it is one of the rows
+	// [valueRow, valueRows): the first lies at valuesAt among those of the block.
+	values              []byte
+	valuesAt            int
+	valueRow, valueRows int
+	eager               bool // Stretch promised values: they move with the row
+
 	// What columns of the block the projection means that was asked for last.
 	projection             *row.Projection
 	change                 uint64
@@ -66,6 +73,7 @@ type Iterator struct {
 	// Reading.
 	own     *dataBlock // when there is no cache, or it must not be filled
 	buffer  []byte     // of own
+	segment []byte     // values that the cache does not keep
 	scratch *scratch
 	window  []byte // stored bytes, in scratch, that were read last,
 	from    int64  // and where they lie in the file
@@ -87,7 +95,7 @@ func (it *Iterator) Init(r *Reader, opts IterOptions) {
 	if opts.ReadAhead == 0 {
 		opts.ReadAhead = DefaultReadAhead
 	}
-	*it = Iterator{r: r, opts: opts, number: -1, key: it.key[:0], columns: it.columns[:0], own: it.own, buffer: it.buffer}
+	*it = Iterator{r: r, opts: opts, number: -1, key: it.key[:0], columns: it.columns[:0], own: it.own, buffer: it.buffer, segment: it.segment}
 }
 
 // First positions on the first row.
@@ -191,7 +199,10 @@ func (it *Iterator) setRow(g, i int) bool {
 	it.key = it.block.appendKey(it.key[:0], i)
 	it.group, it.row, it.onRow, it.onCell = g, i, true, false
 	it.long = it.block.continues
-	return true
+	if it.eager && !it.openValues() {
+		it.onRow = false
+	}
+	return it.onRow
 }
 
 // openRow sets the bounds of the row's cells in the loaded block.
@@ -214,6 +225,10 @@ func (it *Iterator) toBlock(i int) bool {
 		}
 	}
 	it.openRow()
+	if !it.openValues() {
+		it.onRow, it.onCell = false, false
+		return false
+	}
 	return true
 }
 
@@ -236,7 +251,7 @@ func (it *Iterator) ReadRow(dst []row.Cell, limit int) ([]row.Cell, bool) {
 	}
 	it.openRow()
 	flagged := it.flagged()
-	if it.high-it.low+flagged > limit {
+	if it.high-it.low+flagged > limit || !it.openValues() {
 		return dst, false
 	}
 	for ; flagged > 0; flagged-- {
@@ -246,7 +261,7 @@ func (it *Iterator) ReadRow(dst []row.Cell, limit int) ([]row.Cell, bool) {
 	n := len(dst)
 	dst = slices.Grow(dst, it.high-it.low)[:n+it.high-it.low]
 	for i := it.low; i < it.high; i++ {
-		it.block.cell(&dst[n+i-it.low], i, it.stamp)
+		it.cellAt(&dst[n+i-it.low], i)
 	}
 	return dst, true
 }
@@ -309,11 +324,18 @@ func (it *Iterator) setCell(at int) bool {
 	}
 	it.at = at
 	if at >= it.low {
-		it.block.cell(&it.cell, at, it.stamp)
+		it.cellAt(&it.cell, at)
 	} else {
 		it.flaggedCell(at == it.low-1)
 	}
 	return true
+}
+
+// cellAt fills c with cell i of the row, whose values are there.
+func (it *Iterator) cellAt(c *row.Cell, i int) {
+	from, to := it.block.cell(c, i, it.stamp)
+	from, to = from-it.valuesAt, to-it.valuesAt
+	c.Value = it.values[from:to:to]
 }
 
 // flaggedCell makes the cell of a row flag: the last of them, or the first of
@@ -347,6 +369,9 @@ func (it *Iterator) Close() error {
 	}
 	if cap(it.buffer) > MaxBlockSize {
 		it.buffer = nil
+	}
+	if cap(it.segment) > MaxBlockSize {
+		it.segment = nil
 	}
 	it.r = nil // iterators are kept for use with other files, this one may go
 	return nil

@@ -11,12 +11,11 @@ package sstable
 //	smallest key                          length, bytes
 //	largest key                           length, bytes
 //	from version 2 on:
-//	value files                           how many, 1 or more; then of each, in
-//	                                      ascending order of their numbers:
-//	                                      number, references, bytes
+//	value files                           how many, in version 2 at least 1; then
+//	                                      of each, in ascending order of their
+//	                                      numbers: number, references, bytes
 //
-// Nothing follows. Fields are added by a new format version. A file without
-// references is written as version 1, which older programs read.
+// Nothing follows. Fields are added by a new format version.
 
 import (
 	"bytes"
@@ -68,14 +67,6 @@ type ValueFile struct {
 	Number uint64
 	Values uint64
 	Bytes  uint64 // of their records in the value file
-}
-
-// version is the oldest format version that can hold the file.
-func (p *Properties) version() uint32 {
-	if len(p.ValueFiles) > 0 {
-		return formatVersion
-	}
-	return formatVersion - 1
 }
 
 // emptyProperties are those of a file without cells.
@@ -144,9 +135,6 @@ func (p *Properties) encode() []byte {
 		dst = binary.AppendUvarint(dst, uint64(len(key)))
 		dst = append(dst, key...)
 	}
-	if p.version() == 1 {
-		return dst
-	}
 	dst = binary.AppendUvarint(dst, uint64(len(p.ValueFiles)))
 	for _, f := range p.ValueFiles {
 		for _, v := range []uint64{f.Number, f.Values, f.Bytes} {
@@ -180,6 +168,9 @@ func (p *Properties) parse(data []byte, version uint32) (bad string) {
 	}
 	if version > 1 {
 		p.parseValueFiles(&c)
+		if version == 2 && c.bad == "" && len(p.ValueFiles) == 0 {
+			c.fail("no value files in a version that has them")
+		}
 	}
 	if c.bad == "" && c.rest() != 0 {
 		c.fail("bytes after the last property")
@@ -199,8 +190,5 @@ func (p *Properties) parseValueFiles(c *cursor) {
 		}
 		last = f.Number
 		p.ValueFiles = append(p.ValueFiles, f)
-	}
-	if c.bad == "" && last == 0 {
-		c.fail("no value files in a version that has them")
 	}
 }

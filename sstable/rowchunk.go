@@ -13,7 +13,7 @@ import "github.com/flagstone-db/flagstone/row"
 // copied in one piece.
 func (it *Iterator) CollectRows(dst *row.Chunk, rows int, p *row.Projection) int {
 	b := it.block
-	perRow := (len(b.data) + b.rows - 1) / b.rows
+	perRow := (b.rawSize() + b.rows - 1) / b.rows
 	rows = max(min(rows, dst.Budget/perRow), 1)
 	from := it.row
 	to := from + rows
@@ -24,21 +24,40 @@ func (it *Iterator) CollectRows(dst *row.Chunk, rows int, p *row.Projection) int
 			dst.EndRow(len(dst.Cells))
 		}
 	case p.All() && !p.Cuts(b.versions) && len(b.names) <= dst.Budget:
-		b.collectRows(dst, from, to)
+		names := dst.Copy(b.names)
+		for it.row < to && it.moreValues() {
+			end := min(to, it.valueRows)
+			it.collectRows(dst, names, it.row, end)
+			it.row = end
+		}
+		to = it.row
 	default:
-		for it.row = from; it.row < to; it.row++ {
+		for ; it.row < to && it.moreValues(); it.row++ {
 			dst.AddKey(b.prefix, b.suffix(it.row))
 			it.Collect(&dst.Collector, p)
 			dst.EndRow(len(dst.Cells))
 		}
+		to = it.row
 	}
 	it.setRow(it.group, to-1)
-	return rows
+	return to - from
 }
 
-// collectRows adds the rows [from, to) of an even block with all their cells. It
-// is Iterator.collect with a loop around it.
-func (b *dataBlock) collectRows(dst *row.Chunk, from, to int) {
+// moreValues opens the values of the current row of a chunk, those of the first
+// being open. If they cannot be read, the chunk ends before: the next movement
+// meets the error again.
+func (it *Iterator) moreValues() bool {
+	if !it.openValues() {
+		it.err = nil
+		return false
+	}
+	return true
+}
+
+// collectRows adds the rows [from, to) of an even block, of one segment, with all
+// their cells. It is Iterator.collect with a loop around it.
+func (it *Iterator) collectRows(dst *row.Chunk, names []byte, from, to int) {
+	b := it.block
 	data := b.data
 	at, end := b.cellsBefore(from), b.cellsEnd(to-1)
 	valueFrom := b.valueEnd.before(data, at)
@@ -46,7 +65,7 @@ func (b *dataBlock) collectRows(dst *row.Chunk, from, to int) {
 	if end > at {
 		valuesEnd = int(b.valueEnd.at(data, end-1))
 	}
-	values, names := dst.Copy(b.values[valueFrom:valuesEnd]), dst.Copy(b.names)
+	values := dst.Copy(it.values[valueFrom-it.valuesAt : valuesEnd-it.valuesAt])
 	ended := len(dst.Cells) - at
 	cells := dst.Extend(end - at)
 	keyEnd, cellEnd, seqs, versions := b.keyEnd, b.cellEnd, b.seq, b.version
@@ -64,10 +83,14 @@ func (b *dataBlock) collectRows(dst *row.Chunk, from, to int) {
 			first = b.stampsBefore(i)
 		}
 		seq, version := seqs.at(data, first), int64(versions.at(data, first))
-		for n := rowEnd - at; n > 0; n-- {
+		for n, cellsOf := 0, rowEnd-at; n < cellsOf; n++ {
 			c := &cells[0]
 			cells = cells[1:]
-			if column := int(columns.at(data, at)); column != named {
+			column := n
+			if !b.full {
+				column = int(columns.at(data, at))
+			}
+			if column != named {
 				nameFrom, nameTo := b.nameEnd.before(data, column), int(b.nameEnd.at(data, column))
 				name, named = names[nameFrom:nameTo:nameTo], column
 			}

@@ -11,13 +11,18 @@ import (
 // it in the page cache alone.
 const DefaultVerifyInterval = time.Minute
 
-// verifications says of each block of a file when it was verified last.
+// verifications says of each block of a file which of its parts were verified
+// lately.
 type verifications struct {
 	elapsed  func() time.Duration // nil: nothing is believed
 	interval time.Duration
-	// blocks has, of each block, the milliseconds on the clock plus one, or 0.
+	// blocks has of each block a bit for each part, in the low partBits; above,
+	// plus one, the milliseconds on the clock when the first of these was verified.
+	// The others are younger, so no part is believed for too long.
 	blocks []atomic.Uint64
 }
+
+const partBits = 1 + maxSegments
 
 // open makes room for so many blocks.
 func (v *verifications) open(elapsed func() time.Duration, interval time.Duration, blocks int) {
@@ -38,18 +43,30 @@ func (v *verifications) now() time.Duration {
 	return v.elapsed()
 }
 
-// lately reports whether block i was verified not long before now.
-func (v *verifications) lately(i int, now time.Duration) bool {
+// lately reports whether a part of block i was verified not long before now: 0 is
+// the head, or all of the block, and the others are the segments.
+func (v *verifications) lately(i, part int, now time.Duration) bool {
 	if v.blocks == nil {
 		return false
 	}
-	at := v.blocks[i].Load()
-	return at != 0 && now-time.Duration(at-1)*time.Millisecond < v.interval
+	state := v.blocks[i].Load()
+	return state>>part&1 != 0 && v.young(state, now)
 }
 
-// note keeps that block i was verified, by a reading that began at now.
-func (v *verifications) note(i int, now time.Duration) {
-	if v.blocks != nil {
-		v.blocks[i].Store(uint64(now/time.Millisecond) + 1)
+func (v *verifications) young(state uint64, now time.Duration) bool {
+	at := time.Duration(state>>partBits) - 1
+	return now-at*time.Millisecond < v.interval
+}
+
+// note keeps that a part of block i was verified, by a reading that began at now.
+// If two do so at once, one of them may be forgotten.
+func (v *verifications) note(i, part int, now time.Duration) {
+	if v.blocks == nil {
+		return
 	}
+	state := v.blocks[i].Load()
+	if state == 0 || !v.young(state, now) {
+		state = (uint64(now/time.Millisecond) + 1) << partBits
+	}
+	v.blocks[i].Store(state | 1<<part)
 }

@@ -63,7 +63,7 @@ func (v *verifier) block(g, i int) error {
 	}
 	b := it.block
 	v.props.DataBlocks++
-	v.props.RawBytes += uint64(len(b.data))
+	v.props.RawBytes += uint64(b.rawSize())
 	v.away = 0
 	for n := 1; n < b.columns; n++ {
 		if bytes.Compare(b.name(n-1), b.name(n)) >= 0 {
@@ -118,6 +118,9 @@ func (v *verifier) row(g, i, n int) error {
 // cells checks the cells of the iterator's row that lie in block i.
 func (v *verifier) cells(i int) error {
 	it, x := &v.it, &v.r.index
+	if !it.openValues() {
+		return it.err
+	}
 	first := it.low - it.flagged()
 	for at := first; at < it.high; at++ {
 		it.setCell(at)

@@ -19,18 +19,25 @@ func (b *dataBlock) checkPlain() bool {
 	if b.hasEmptyColumn() || b.kind.width == 0 && b.cells > 0 && !plainKind(b.kind.base) {
 		return false
 	}
+	oneKind := b.kind.width == 0 && b.kind.base&kindMask != kindSeparate
 	at, most := 0, 1
-	column := int(b.column.off)
+	if b.ordered && oneKind && b.stamp.width == 0 && b.stamp.base == 0 {
+		at = b.cells // nothing differs from cell to cell
+	}
+	column, mask := int(b.column.off), uint64(1)<<b.column.bits-1
 	for i := range b.rows {
 		end, before := int(b.cellEnd.at(data, i)), uint64(0) // one more than the column before
 		versions := 0
 		for ; at < end; at++ {
-			c := b.column.base + binary.LittleEndian.Uint64(data[column:])&b.column.mask
-			column += int(b.column.width)
-			if c+1 < before || c >= uint64(b.columns) {
-				return false
+			c := before
+			if !b.ordered {
+				c = b.column.base + binary.LittleEndian.Uint64(data[column:])&mask
+				column += int(b.column.width)
+				if c+1 < before || c >= uint64(b.columns) {
+					return false
+				}
 			}
-			if b.kind.width != 0 || b.kind.base&kindMask == kindSeparate {
+			if !oneKind {
 				k := b.kind.at(data, at)
 				if !plainKind(k) || k&kindMask == kindSeparate && !b.isReference(at) {
 					return false
@@ -80,7 +87,7 @@ func (b *dataBlock) plainRow(e *row.Extent, low, high, first int) bool {
 	e.Cells = high - puts
 	versions, before := 0, uint64(0)
 	for i := puts; i < high; i++ {
-		column := b.column.at(b.data, i)
+		column := b.columnOf(i)
 		if versions++; i == puts || column > before {
 			versions = 1
 		} else if column < before || b.cellVersion(i, first) >= b.cellVersion(i-1, first) {
@@ -97,7 +104,7 @@ func (b *dataBlock) plainRow(e *row.Extent, low, high, first int) bool {
 // afterRowLevel returns the first of the cells of a row that is not row-level.
 func (b *dataBlock) afterRowLevel(low, high int) int {
 	if !b.plain && b.hasEmptyColumn() {
-		for low < high && b.column.at(b.data, low) == 0 {
+		for low < high && b.columnOf(low) == 0 {
 			low++
 		}
 	}
@@ -136,7 +143,7 @@ func (b *dataBlock) isReference(i int) bool {
 
 // Extent describes the current row, if it lies in one block and is plain.
 func (it *Iterator) Extent(e *row.Extent) bool {
-	if !it.onRow || it.long {
+	if !it.onRow || it.long || !it.openValues() {
 		return false
 	}
 	it.onCell = false
@@ -181,9 +188,10 @@ func (it *Iterator) Stretch(limit []byte, s *row.Stretch) bool {
 	if limit != nil && end-it.row > 1 {
 		end, _ = b.searchRow(limit)
 	}
-	if end-it.row < 2 {
+	if end-it.row < 2 || !it.openValues() {
 		return false
 	}
+	it.eager = true
 	*s = row.Stretch{
 		Rows: end - it.row, MinSeq: b.minSeq, MaxSeq: b.maxSeq, MinVersion: b.minVersion, MaxVersion: b.maxVersion,
 		Permanent: b.rowFlags.base&rowMarkedForever != 0,
@@ -211,7 +219,7 @@ func (it *Iterator) Collect(dst *row.Collector, p *row.Projection) {
 		if at = it.cellOf(column, at); at == it.high {
 			return
 		}
-		if b.column.at(b.data, at) == uint64(column) {
+		if b.full || b.column.at(b.data, at) == uint64(column) {
 			end := at + 1
 			if !once {
 				end = it.cellOf(column+1, end)
@@ -232,7 +240,7 @@ func (it *Iterator) collectNewest(dst *row.Collector, from, to int, p *row.Proje
 	}
 	for from < to {
 		end := to // of the column
-		if column := b.column.at(b.data, from); b.column.at(b.data, to-1) != column {
+		if column := b.columnOf(from); b.columnOf(to-1) != column {
 			end = it.cellOf(int(column)+1, from+1)
 		}
 		if p.Cuts(end - from) {
@@ -277,7 +285,7 @@ func (it *Iterator) cellOf(column, at int) int {
 	low, high := at, it.high
 	for low < high {
 		mid := int(uint(low+high) >> 1)
-		if b.column.at(b.data, mid) < uint64(column) {
+		if b.columnOf(mid) < uint64(column) {
 			low = mid + 1
 		} else {
 			high = mid
@@ -294,8 +302,11 @@ func (it *Iterator) collect(dst *row.Collector, from, to int) {
 	}
 	b, data := it.block, it.block.data
 	at := b.valueEnd.before(data, from)
-	values := dst.Copy(b.values[at:b.valueEnd.at(data, to-1)])
-	first, last := int(b.column.at(data, from)), int(b.column.at(data, to-1))
+	values := dst.Copy(it.values[at-it.valuesAt : int(b.valueEnd.at(data, to-1))-it.valuesAt])
+	first, last := from-it.low, to-1-it.low
+	if !b.full {
+		first, last = int(b.columnOf(from)), int(b.columnOf(to-1))
+	}
 	nameAt := b.nameEnd.before(data, first)
 	names := b.names[nameAt:b.nameEnd.at(data, last)]
 	// A row with few of the columns of a block has each name copied for itself.
@@ -309,7 +320,7 @@ func (it *Iterator) collect(dst *row.Collector, from, to int) {
 	for i, cells := from, dst.Extend(to-from); i < to; i++ {
 		c := &cells[i-from]
 		if !b.full {
-			column = int(b.column.at(data, i))
+			column = int(b.columnOf(i))
 		}
 		if column != named {
 			name = names[b.nameEnd.before(data, column)-nameAt : int(b.nameEnd.at(data, column))-nameAt]

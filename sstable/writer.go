@@ -45,8 +45,10 @@ type Writer struct {
 	index      indexBuilder
 	hashes     []uint64
 	compressor compressor
-	raw        []byte // scratch: a raw block
-	stored     []byte // scratch: a stored block
+	raw        []byte   // scratch: a raw head
+	stored     []byte   // scratch: a stored block
+	parts      []uint64 // scratch: where the segments of stored end
+	cutter     cutter
 	props      Properties
 	err        error
 
@@ -66,6 +68,7 @@ func NewWriter(f vfs.File, opts WriterOptions) *Writer {
 	w := &Writer{
 		opts: opts, out: newOutput(f), block: &blockBuilder{}, next: &blockBuilder{},
 		props: emptyProperties(), compressor: compressor{kind: opts.Compression},
+		cutter: newCutter(opts.Compression),
 	}
 	if w.opts.BlockSize == 0 {
 		w.opts.BlockSize = DefaultBlockSize
@@ -196,9 +199,13 @@ func (w *Writer) flushBlock() error {
 // emit writes the first n rows of the block and adds it to the index.
 func (w *Writer) emit(n int, continued, continues bool) error {
 	b := w.block
-	w.raw = b.encode(w.raw[:0], n, continued, continues)
-	if len(w.raw) > maxRawBlock {
-		return w.fail(fmt.Errorf("sstable: block of %d bytes, at most %d", len(w.raw), maxRawBlock))
+	if err := w.appendSegments(n); err != nil {
+		return err
+	}
+	w.raw = b.encode(w.raw[:0], n, continued, continues, w.parts)
+	raw := len(w.raw) + b.valuesEnd(n)
+	if raw > maxRawBlock {
+		return w.fail(fmt.Errorf("sstable: block of %d bytes, at most %d", raw, maxRawBlock))
 	}
 	if !continued {
 		w.index.addGroup(w.groupKey, b.key(0))
@@ -211,12 +218,12 @@ func (w *Writer) emit(n int, continued, continues bool) error {
 		first := &b.cells[0]
 		column, version, tie = b.name(first.column), first.version, w.tie
 	}
-	if err := w.appendBlock(w.raw, &w.compressor); err != nil {
+	if err := w.appendHead(raw); err != nil {
 		return err
 	}
 	w.index.addBlock(w.out.offset, column, version, tie, b.awayBytes(n))
 	w.props.DataBlocks++
-	w.props.RawBytes += uint64(len(w.raw))
+	w.props.RawBytes += uint64(raw)
 	return nil
 }
 
@@ -255,7 +262,7 @@ func (w *Writer) Finish() (Properties, error) {
 	if w.props.Rows > 0 {
 		w.props.LargestKey = bytes.Clone(w.key)
 	}
-	f := footer{uniqueID: w.opts.UniqueID, dataLength: w.out.offset, version: w.props.version()}
+	f := footer{uniqueID: w.opts.UniqueID, dataLength: w.out.offset, version: formatVersion}
 	if len(w.hashes) > 0 {
 		f.filterKind = filterBlockedBloom
 		uncompressed := compressor{kind: CompressNone} // its bits are random
@@ -272,7 +279,7 @@ func (w *Writer) Finish() (Properties, error) {
 	if err := w.appendBlock(encoded, &w.compressor); err != nil {
 		return Properties{}, err
 	}
-	f.indexLength, f.indexKind = w.out.offset-from, w.index.kind()
+	f.indexLength, f.indexKind = w.out.offset-from, indexWithValues
 	from = w.out.offset
 	if err := w.appendBlock(w.props.encode(), &w.compressor); err != nil {
 		return Properties{}, err

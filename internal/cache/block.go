@@ -1,6 +1,12 @@
 package cache
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"unsafe"
+)
+
+// MaxParts is how many parts a block may have beside its buffer.
+const MaxParts = 8
 
 // Block is one block, pinned for whoever got it. It lies off the Go heap, in an
 // array of its shard that lives as long as the cache: a pin may be tried on a
@@ -18,8 +24,12 @@ type Block[T any] struct {
 	Value T
 
 	buffer []byte
+	// parts were added one by one, for as long as the block is resident or pinned,
+	// unless a clock that found the block unpinned took them away.
+	parts  [MaxParts]atomic.Pointer[byte]
 	slot   *slot[T] // while resident
-	charge int64    // while resident
+	charge int64    // while resident, without parts
+	extra  int64    // of parts
 	shard  uint32
 	seen   uint32 // hits that the clock has seen
 	credit uint8  // of the clock
@@ -33,6 +43,16 @@ const (
 	hit       uint64 = 1 << 32
 	pinAndHit        = pin + hit
 )
+
+// Part is part k, whose length is n, or nil if the block does not have it. It is
+// valid as long as the block is pinned.
+func (b *Block[T]) Part(k, n int) []byte {
+	p := b.parts[k].Load()
+	if p == nil {
+		return nil
+	}
+	return unsafe.Slice(p, n)
+}
 
 func (b *Block[T]) hits() uint32 { return uint32(b.state.Load() >> 32) }
 

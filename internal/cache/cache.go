@@ -18,6 +18,13 @@
 // that is touched once, by a scan, leaves at the hand's first visit, one in use
 // survives several.
 //
+// A block may have parts beside what it is filled with, which readers add as they
+// need them (AddPart). The hand takes parts away one visit before it takes the
+// block. A shard that is full takes parts that are cheap to make only of one use of
+// a block in eight (Wants): of uses at random hardly any would meet its part again, and blocks that
+// are used much soon come to the eighth. (Bimodal insertion: Qureshi and others,
+// Adaptive Insertion Policies for High Performance Caching, ISCA 2007.)
+//
 // Measured, one look-up and release of 4,096 resident blocks in turn: 46 ns with
 // a striped lock and a Go map, 13 ns with slots.
 package cache
@@ -220,6 +227,38 @@ func (f *File[T]) Allocate(b *Block[T], n int) []byte {
 	}
 	b.buffer = f.cache.memory.Alloc(n)
 	return b.buffer
+}
+
+// Wants reports whether a part of n bytes that a reader needs of a block should
+// be added to it. Cheap says that it can be had again without the device.
+func (f *File[T]) Wants(b *Block[T], n int, cheap bool) bool {
+	s := &f.cache.shards[b.shard]
+	return int64(n) <= s.capacity/oversizeShare && (!cheap || b.hits()%wantedUse == 0 || !s.full.Load())
+}
+
+// NewPart gives memory for a part. It is to be passed to AddPart or FreePart.
+func (f *File[T]) NewPart(n int) []byte { return f.cache.memory.Alloc(n) }
+
+// FreePart takes back what NewPart gave.
+func (f *File[T]) FreePart(part []byte) { f.cache.memory.Free(part) }
+
+// AddPart makes a part, of at least one byte, part k of a pinned block, and
+// returns it; or if another was faster, that one's.
+func (f *File[T]) AddPart(b *Block[T], k int, part []byte) []byte {
+	s := &f.cache.shards[b.shard]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if old := b.Part(k, len(part)); old != nil {
+		s.memory.Free(part)
+		return old
+	}
+	b.parts[k].Store(unsafe.SliceData(part))
+	b.extra += int64(cap(part))
+	if b.slot != nil {
+		s.used += int64(cap(part))
+		s.evict()
+	}
+	return part
 }
 
 // Evict forgets a block. A pinned one lives on until its last Release.

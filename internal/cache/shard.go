@@ -2,6 +2,7 @@ package cache
 
 import (
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/flagstone-db/flagstone/internal/offheap"
@@ -9,10 +10,14 @@ import (
 
 const (
 	maxCredit = 3
+	// wantedUse: of so many uses of a block one adds a part to a full shard.
+	wantedUse = 8
 	// slackShare: so much slack of the pool, as a share of the capacity, is
 	// let pass, and as many bytes: one span of each of many classes.
 	slackShare = 16
 	slackFloor = 4 << 20
+	// fullShare: a shard is full if less than this share of it is unused.
+	fullShare = 16
 
 	// Blocks are made by so many bytes. One begins at a cache line, with its
 	// state and the beginning of its value.
@@ -33,6 +38,7 @@ type shard[T any] struct {
 	resident int
 	used     int64
 	capacity int64
+	full     atomic.Bool
 
 	filling []*filling[T] // few: no more than there are readers
 	idle    []*filling[T]
@@ -81,7 +87,22 @@ func (s *shard[T]) takeBlock() *Block[T] {
 func (s *shard[T]) giveBlock(b *Block[T]) {
 	s.memory.Free(b.buffer)
 	b.buffer = nil
+	s.freeParts(b)
 	s.free = append(s.free, b)
+}
+
+// freeParts frees the parts of a block that nobody uses.
+func (s *shard[T]) freeParts(b *Block[T]) {
+	if b.extra == 0 {
+		return
+	}
+	for k := range b.parts {
+		if p := b.parts[k].Load(); p != nil {
+			s.memory.Free(unsafe.Slice(p, 1))
+			b.parts[k].Store(nil)
+		}
+	}
+	b.extra = 0
 }
 
 // load returns an absent block pinned.
@@ -175,7 +196,7 @@ func (s *shard[T]) admit(b *Block[T], at *slot[T]) {
 // what the old size leaves behind in the pool counts as used.
 func (s *shard[T]) evict() {
 	limit := s.capacity - max(0, (s.memory.Slack()-slackFloor)/s.shards-s.capacity/slackShare)
-	for steps := (maxCredit + 2) * len(s.blocks); s.used > limit && steps > 0; steps-- {
+	for steps := (maxCredit + 3) * len(s.blocks); s.used > limit && steps > 0; steps-- {
 		s.hand++
 		if s.hand >= len(s.blocks) {
 			s.hand = 0
@@ -189,11 +210,31 @@ func (s *shard[T]) evict() {
 		case b.pinned():
 		case b.credit > 0:
 			b.credit--
+		case b.extra > 0:
+			s.strip(b)
 		default:
 			s.evictions++
 			s.remove(b)
 		}
 	}
+	if full := s.used > limit-limit/fullShare; full != s.full.Load() {
+		s.full.Store(full)
+	}
+}
+
+// strip takes a resident block's parts away. It evicts the block for that moment,
+// so that nobody has a pin or gets one.
+func (s *shard[T]) strip(b *Block[T]) {
+	at := b.slot
+	at.block.Store(nil)
+	s.used -= b.extra
+	if !b.unpin() { // somebody came: the block stays evicted
+		s.forget(b)
+		return
+	}
+	s.freeParts(b)
+	b.state.Add(inUse + pin)
+	at.block.Store(b)
 }
 
 // look counts the hits of a block since the last look.
@@ -208,13 +249,19 @@ func (s *shard[T]) look(b *Block[T]) {
 // File.tooLate.
 func (s *shard[T]) remove(b *Block[T]) {
 	b.slot.block.Store(nil)
+	s.used -= b.extra
+	s.forget(b)
+	if b.unpin() {
+		s.giveBlock(b)
+	}
+}
+
+// forget ends the book-keeping of a block that was taken out of its slot.
+func (s *shard[T]) forget(b *Block[T]) {
 	s.look(b)
 	s.resident--
 	s.used -= b.charge
 	b.slot, b.charge = nil, 0
-	if b.unpin() {
-		s.giveBlock(b)
-	}
 }
 
 // released deals with a block whose state became n without pins.

@@ -1,0 +1,230 @@
+package sstable
+
+// How a data block is parsed: what memory safety and termination need is checked
+// once, so that nothing has to be checked afterwards.
+
+import "github.com/flagstone-db/flagstone/row"
+
+// parse makes b the parsed form of data, a block of version 1 or 2, which it
+// keeps, and returns what is wrong with it, or "".
+func (b *dataBlock) parse(data []byte) (bad string) {
+	c := cursor{data: data}
+	*b = dataBlock{data: data}
+	flags := c.byte("flags")
+	if flags&^(blockContinued|blockContinues) != 0 {
+		c.fail("unknown block flags")
+	}
+	b.continued, b.continues = flags&blockContinued != 0, flags&blockContinues != 0
+	// Elements may take no bytes, so a count is not bounded by what follows; but
+	// rows differ in their keys, columns in their names, and cells with one
+	// column and stamp only in their kind. This bounds the work of parsing.
+	limit := 8 * len(data)
+	b.rows = c.count(limit, "row count")
+	b.stamps = c.count(limit, "stamp count")
+	b.columns = c.count(limit, "column count")
+	b.cells = c.count(limit, "cell count")
+	prefix := c.count(row.MaxKeyBytes, "key prefix")
+	b.keyEnd = c.uints(b.rows, "key ends")
+	b.cellEnd = c.uints(b.rows, "cell ends")
+	b.stampEnd = c.uints(b.rows, "stamp ends")
+	b.rowFlags = c.uints(b.rows, "row flags")
+	b.seq = c.uints(b.stamps, "sequence numbers")
+	b.version = c.uints(b.stamps, "versions")
+	b.nameEnd = c.uints(b.columns, "name ends")
+	b.column = c.uints(b.cells, "cell columns")
+	b.stamp = c.uints(b.cells, "cell stamps")
+	b.kind = c.uints(b.cells, "cell kinds")
+	b.valueEnd = c.uints(b.cells, "value ends")
+	c.pad()
+	b.parseStrings(&c, prefix)
+	b.values = c.bytes(c.ends(&b.valueEnd, b.cells, c.rest(), "value ends"), "values")
+	return b.check(&c)
+}
+
+// parseHead makes b the parsed form of data, the head, of a block of version 3,
+// that was stored at an offset in the block; it keeps data. It returns what is
+// wrong, or "".
+func (b *dataBlock) parseHead(data []byte, at int) (bad string) {
+	c := cursor{data: data}
+	*b = dataBlock{data: data}
+	flags := c.byte("flags")
+	if flags&^(blockContinued|blockContinues|blockOrdered) != 0 {
+		c.fail("unknown block flags")
+	}
+	b.continued, b.continues = flags&blockContinued != 0, flags&blockContinues != 0
+	b.ordered = flags&blockOrdered != 0
+	limit := 8 * len(data) // as in parse; but cells differ in their values too
+	b.rows = c.count(limit, "row count")
+	b.stamps = c.count(limit, "stamp count")
+	b.columns = c.count(limit, "column count")
+	b.cells = c.count(maxCells, "cell count")
+	b.segments = c.count(min(maxSegments, b.rows), "segment count")
+	prefix := c.count(row.MaxKeyBytes, "key prefix")
+	b.keyEnd = c.steps(b.rows, len(data), "key ends")
+	b.cellEnd = c.steps(b.rows, b.cells, "cell ends")
+	b.stampEnd = c.uints(b.rows, "stamp ends")
+	b.rowFlags = c.uints(b.rows, "row flags")
+	b.seq = c.uints(b.stamps, "sequence numbers")
+	b.version = c.uints(b.stamps, "versions")
+	b.nameEnd = c.steps(b.columns, len(data), "name ends")
+	withColumn := b.cells
+	if b.ordered {
+		withColumn = 0
+	}
+	b.column = c.uints(withColumn, "cell columns")
+	b.stamp = c.uints(b.cells, "cell stamps")
+	b.kind = c.uints(b.cells, "cell kinds")
+	b.valueEnd = c.steps(b.cells, maxRawBlock, "value ends")
+	b.rowEnd = c.steps(b.segments, b.rows, "segment rows")
+	b.partEnd = c.steps(b.segments, at, "segment ends")
+	c.pad()
+	b.parseStrings(&c, prefix)
+	c.ends(&b.valueEnd, b.cells, maxRawBlock, "value ends")
+	if c.ends(&b.rowEnd, b.segments, b.rows, "segment rows") != b.rows ||
+		c.ends(&b.partEnd, b.segments, at, "segment ends") != at {
+		c.fail("segments do not end where rows and block do")
+	}
+	if bad := b.check(&c); bad != "" {
+		return bad
+	}
+	return b.checkSegments()
+}
+
+// parseStrings finds the prefix, the key suffixes and the names.
+func (b *dataBlock) parseStrings(c *cursor, prefix int) {
+	b.prefix = c.bytes(prefix, "key prefix")
+	b.keys = c.bytes(c.ends(&b.keyEnd, b.rows, c.rest(), "key ends"), "keys")
+	b.names = c.bytes(c.ends(&b.nameEnd, b.columns, c.rest(), "name ends"), "column names")
+}
+
+// check checks that nothing is left over, rows and cells.
+func (b *dataBlock) check(c *cursor) (bad string) {
+	if c.rest() != 0 {
+		c.fail("bytes left over")
+	}
+	if c.ends(&b.cellEnd, b.rows, b.cells, "cell ends") != b.cells {
+		c.fail("cells without a row")
+	}
+	if c.bad != "" {
+		return c.bad
+	}
+	if bad = b.checkRows(); bad != "" {
+		return bad
+	}
+	return b.checkCells()
+}
+
+// checkSegments checks that every segment has a row and a place.
+func (b *dataBlock) checkSegments() (bad string) {
+	row, part := 0, 0
+	for k := range b.segments {
+		if int(b.rowEnd.at(b.data, k)) <= row || int(b.partEnd.at(b.data, k)) < part+trailerSize {
+			return "segment without rows or a trailer"
+		}
+		row, part = int(b.rowEnd.at(b.data, k)), int(b.partEnd.at(b.data, k))
+	}
+	return ""
+}
+
+// checkRows checks what belongs to rows.
+func (b *dataBlock) checkRows() string {
+	if b.rows == 0 || b.rows > 1 && (b.continued || b.continues) {
+		return "wrong number of rows for the block's flags"
+	}
+	if b.rows == 1 && len(b.keys) != 0 {
+		return "the prefix is not the key of the only row"
+	}
+	stampAt := 0
+	for i := range b.rows {
+		n := b.keyEnd.at(b.data, i) - uint64(b.keyEnd.before(b.data, i))
+		if n > row.MaxKeyBytes-uint64(len(b.prefix)) {
+			return "row key too long"
+		}
+		end := b.stampEnd.at(b.data, i)
+		if end > uint64(b.stamps) || int(end)+i+1 <= stampAt || int(end)+i+1 > b.stamps {
+			return "stamp ends out of order or range"
+		}
+		stampAt = int(end) + i + 1
+		flags := b.rowFlags.at(b.data, i)
+		if flags > rowDeleted|rowMarked|rowMarkedForever || flags&(rowMarked|rowMarkedForever) == rowMarked|rowMarkedForever {
+			return "unknown row flags"
+		}
+		if flags == 0 && b.cellsBefore(i) == int(b.cellEnd.at(b.data, i)) || flags != 0 && b.continued {
+			return "row without cells, or row flags in a continuation"
+		}
+	}
+	if stampAt != b.stamps {
+		return "stamps without a row"
+	}
+	return ""
+}
+
+// checkCells checks what belongs to cells.
+func (b *dataBlock) checkCells() string {
+	if b.columns > 0 {
+		from := uint64(0)
+		for i := range b.columns {
+			end := b.nameEnd.at(b.data, i)
+			if end-from > row.MaxColumnBytes {
+				return "column name too long"
+			}
+			if end == from && i > 0 {
+				return "column without a name"
+			}
+			from = end
+		}
+	}
+	if bad := b.checkOrder(); bad != "" {
+		return bad
+	}
+	if b.checkPlain() {
+		return ""
+	}
+	at := 0
+	for i := range b.rows {
+		end := int(b.cellEnd.at(b.data, i))
+		stamps := uint64(b.stampsEnd(i) - b.stampsBefore(i))
+		for ; at < end; at++ {
+			column := b.columnOf(at)
+			if column >= uint64(b.columns) {
+				return "cell of an unknown column"
+			}
+			if b.stamp.at(b.data, at) >= stamps {
+				return "cell with an unknown stamp"
+			}
+			k := b.kind.at(b.data, at)
+			kind, typ := row.Kind(k&kindMask), row.Type(k>>kindTypeBits)
+			if kind == kindSeparate {
+				kind = row.KindPut
+				if !b.isReference(at) {
+					return "reference of the wrong length"
+				}
+			}
+			if k > 0xFF || !kind.Valid() || typ.IsAttributeType() != (kind == row.KindPut) ||
+				typ != row.TypeNone && kind != row.KindPut {
+				return "unknown cell kind or type"
+			}
+			if kind.IsRowLevel() != (column == 0 && b.hasEmptyColumn()) {
+				return "cell kind does not go with its column"
+			}
+			if kind != row.KindPut && b.valueEnd.at(b.data, at) != uint64(b.valueEnd.before(b.data, at)) {
+				return "cell that is no put has a value"
+			}
+		}
+	}
+	return ""
+}
+
+// checkOrder checks that every row of an ordered block has as many cells as there
+// are columns.
+func (b *dataBlock) checkOrder() string {
+	if !b.ordered {
+		return ""
+	}
+	for i := range b.rows {
+		if b.cellEnd.at(b.data, i) != uint64(i+1)*uint64(b.columns) || b.columns == 0 {
+			return "rows of an ordered block differ in their cells"
+		}
+	}
+	return ""
+}

@@ -1,0 +1,180 @@
+package sstable
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/flagstone-db/flagstone/internal/cache"
+	"github.com/flagstone-db/flagstone/internal/offheap"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// wordTable has rows of a kilobyte: of words that repeat across rows, or of noise.
+func wordTable(rows int, noise bool) modelTable {
+	rng := rand.New(rand.NewPCG(11, 12))
+	words := make([][]byte, 200)
+	for i := range words {
+		words[i] = fmt.Appendf(nil, "%x ", rng.Uint64())
+	}
+	var t modelTable
+	for i := range rows {
+		var value []byte
+		for len(value) < 1000 {
+			if noise {
+				value = append(value, byte(rng.Uint32()), 0)
+			} else {
+				value = append(value, words[rng.IntN(len(words))]...)
+			}
+		}
+		t = append(t, modelRow{fmt.Appendf(nil, "\x20%06d", i), []row.Cell{
+			{Kind: row.KindRowMarker, Version: 5, Seq: 9}, put("text", 5, 9, value),
+		}})
+	}
+	return t
+}
+
+func TestSegmentsAreSmallWhereThatCostsLittle(t *testing.T) {
+	for _, c := range []struct {
+		compression Compression
+		noise       bool
+		segments    int
+	}{
+		{CompressS2, true, 7}, {CompressS2, false, 1},
+		{CompressNone, true, 7}, {CompressNone, false, 7},
+		{CompressZstd, true, 1}, {CompressZstd, false, 1},
+	} {
+		f := &memFile{}
+		wordTable(100, c.noise).write(t, f, WriterOptions{Compression: c.compression})
+		it := openFile(t, f, nil).NewIterator(IterOptions{})
+		if !it.First() {
+			t.Fatal(it.Error())
+		}
+		if it.block.rows != 7 || it.block.segments != c.segments {
+			t.Errorf("%v, noise %t: %d rows in %d segments, want 7 in %d", c.compression, c.noise, it.block.rows, it.block.segments, c.segments)
+		}
+		it.Close()
+	}
+}
+
+// Rows of several segments are read in any order, with caches of any size, by any
+// way, and give the same.
+func TestSegmentsAreReadFromCacheAndFileAlike(t *testing.T) {
+	table := wordTable(300, true)
+	for i := range table { // of all lengths, none included
+		c := &table[i].cells[1]
+		c.Value = c.Value[:(i*i*37)%len(c.Value)]
+	}
+	for _, compression := range compressions {
+		f := &memFile{}
+		table.write(t, f, WriterOptions{Compression: compression, FilterBitsPerKey: 10})
+		for _, capacity := range []int64{0, 8 << 10, 60 << 10, 4 << 20} {
+			for _, mapped := range []bool{false, true} {
+				memory := offheap.New(offheap.Options{Mode: offheap.Poison})
+				c := NewBlockCache(cache.Options{Capacity: capacity, Memory: memory, Shards: 1})
+				now := time.Second
+				r, err := Open(&memFile{data: f.data}, ReaderOptions{
+					FileName: damagedName, Cache: c, Mapped: mapped, Elapsed: func() time.Duration { now += time.Microsecond; return now },
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				rng := rand.New(rand.NewPCG(uint64(capacity), 3))
+				its := []*Iterator{r.NewIterator(IterOptions{}), r.NewIterator(IterOptions{}), r.NewIterator(IterOptions{NoCacheFill: true})}
+				for range 3000 {
+					it := its[rng.IntN(len(its))]
+					if err := table[rng.IntN(len(table))].get(r, it); err != nil {
+						t.Fatal(err)
+					}
+					if rng.IntN(20) == 0 {
+						it.Close()
+						it.Init(r, IterOptions{NoCacheFill: it.opts.NoCacheFill})
+					}
+				}
+				if err := table.checkAll(its[0]); err != nil {
+					t.Fatal(err)
+				}
+				if err := table.checkStretches(its[1]); err != nil {
+					t.Fatal(err)
+				}
+				for _, it := range its {
+					it.Close()
+				}
+				if s := c.Stats(); s.Bytes > capacity+DefaultBlockSize { // the last ones were pinned
+					t.Fatalf("%d bytes in a cache of %d", s.Bytes, capacity)
+				}
+				if err := r.Close(); err != nil {
+					t.Fatal(err)
+				}
+				c.Close()
+				if err := memory.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+}
+
+// Rows that are read together end before a segment that is damaged, and the scan
+// with an error.
+func TestADamagedSegmentEndsAScanOfManyRowsAtOnce(t *testing.T) {
+	table, f := wordTable(40, true), &memFile{}
+	table.write(t, f, WriterOptions{Compression: CompressS2})
+	r := openFile(t, f, nil)
+	for at := int64(0); at < r.footer.dataLength; at += 61 {
+		f.data[at] ^= 0x40
+		it := r.NewIterator(IterOptions{})
+		if err := table.checkStretches(it); !errors.Is(err, ErrCorrupt) {
+			t.Fatalf("byte %d: %v", at, err)
+		}
+		it.Close()
+		f.data[at] ^= 0x40
+	}
+}
+
+// checkStretches reads all rows by stretches.
+func (t modelTable) checkStretches(it *Iterator) error {
+	i := 0
+	for ok := it.First(); ok; {
+		var s row.Stretch
+		var e row.Extent
+		if !it.Stretch(nil, &s) {
+			if !it.Extent(&e) {
+				return fmt.Errorf("row %d: no extent: %w", i, orEnd(it.Error()))
+			}
+			s.Rows = 1
+		}
+		for n := 0; n < s.Rows; n++ {
+			if ok && s.Rows > 1 && n%3 == 0 {
+				chunk := row.Chunk{Budget: 4000}
+				got := it.CollectRows(&chunk, s.Rows-n, &row.Projection{})
+				for j := range got {
+					key, cells := chunk.Row(j)
+					want := t[i+j].cells[len(t[i+j].cells)-1]
+					if len(cells) != 1 || !bytes.Equal(cells[0].Value, want.Value) || !bytes.Equal(key, t[i+j].key) {
+						return fmt.Errorf("row %d of a chunk of %d differs", i+j, got)
+					}
+				}
+				i, n = i+got-1, n+got-1
+			}
+			if !ok {
+				return fmt.Errorf("row %d: the stretch ends: %w", i, orEnd(it.Error()))
+			}
+			var c row.Collector
+			it.Collect(&c, &row.Projection{})
+			want := t[i].cells[len(t[i].cells)-1]
+			if len(c.Cells) != 1 || !bytes.Equal(c.Cells[0].Value, want.Value) || !bytes.Equal(it.RowKey(), t[i].key) {
+				return fmt.Errorf("row %d differs", i)
+			}
+			i++
+			ok = it.NextRow()
+		}
+	}
+	if i != len(t) {
+		return fmt.Errorf("%d rows of %d: %w", i, len(t), orEnd(it.Error()))
+	}
+	return nil
+}

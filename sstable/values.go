@@ -1,0 +1,98 @@
+package sstable
+
+// The values of a data block lie in segments, which an iterator reads as its rows
+// need them: from the cache, where they are parts of the block, or from the file,
+// into the cache or into memory of its own.
+
+import "encoding/binary"
+
+// headOf returns the head of a data block with segments, as stored, and where it
+// begins in the block, or what is wrong.
+func headOf(stored []byte) (head []byte, at int, bad string) {
+	n := len(stored) - headLengthSize
+	if n < 0 {
+		return nil, 0, "block shorter than the length of its head"
+	}
+	length := binary.LittleEndian.Uint32(stored[n:])
+	if uint64(length) > uint64(n) {
+		return nil, 0, "head longer than its block"
+	}
+	at = n - int(length)
+	return stored[at:n:n], at, ""
+}
+
+// openValues makes values those of the current row. On an error it returns false,
+// and leaves the iterator on the row.
+func (it *Iterator) openValues() bool {
+	if it.row >= it.valueRow && it.row < it.valueRows {
+		return true
+	}
+	b := it.block
+	if b.segments == 0 {
+		it.values, it.valuesAt, it.valueRow, it.valueRows = b.values, 0, 0, b.rows
+		return true
+	}
+	k := b.segmentOf(it.row)
+	first := b.rowEnd.before(b.data, k)
+	inOrder := k > 0 && first == it.valueRows
+	it.valueRow, it.valueRows = first, int(b.rowEnd.at(b.data, k))
+	it.valuesAt = b.valuesBefore(first)
+	if err := it.readSegment(k, b.valuesBefore(it.valueRows)-it.valuesAt, inOrder); err != nil {
+		it.err = err
+		it.valueRow, it.valueRows = 0, 0
+		return false
+	}
+	return true
+}
+
+// readSegment sets values to segment k of the block, of n bytes. A segment that is
+// wanted after the one before is read by a call together with those behind it.
+func (it *Iterator) readSegment(k, n int, inOrder bool) error {
+	if it.pin != nil && n > 0 {
+		if it.values = it.pin.Part(k, n); it.values != nil {
+			return nil
+		}
+	}
+	r, b := it.r, it.block
+	begin, _ := r.index.blockRange(it.number)
+	from, to := begin+int64(b.partEnd.before(b.data, k)), begin+int64(b.partEnd.at(b.data, k))
+	upTo := to
+	if inOrder {
+		upTo = begin + int64(b.partEnd.at(b.data, b.segments-1))
+	}
+	keep := it.pin != nil && n > 0 && r.cached.Wants(it.pin, n, r.mapping != nil && r.warmth.warm())
+	var dst []byte
+	if keep {
+		dst = r.cached.NewPart(n)
+	} else {
+		if cap(it.segment) < n {
+			it.segment = make([]byte, max(n, 4<<10))
+		}
+		dst = it.segment[:n]
+	}
+	err := it.access(1+k, from, to, upTo, func(stored []byte, known bool) error {
+		kind, body, bad := r.split(stored, from, known)
+		length := 0
+		if bad == "" {
+			length, bad = partLength(kind, body)
+		}
+		if bad == "" && length != n {
+			bad = "segment does not have the length of its values"
+		}
+		if bad == "" {
+			bad = it.scratch.expand(dst, kind, body)
+		}
+		if bad != "" {
+			return r.corrupt(begin, bad)
+		}
+		return nil
+	})
+	switch {
+	case err != nil && keep:
+		r.cached.FreePart(dst)
+	case keep:
+		dst = r.cached.AddPart(it.pin, k, dst)
+	}
+	it.values = dst
+	return err
+}
