@@ -37,6 +37,8 @@ type Engine struct {
 	instanceType InstanceType
 	logger       *slog.Logger
 
+	opened int64 // wall clock in milliseconds
+
 	instancesMu sync.RWMutex
 	instances   map[string]struct{}
 
@@ -70,6 +72,9 @@ func New(store *flagstone.Store, opts Options) (*Engine, error) {
 		e.logger = slog.New(slog.DiscardHandler)
 	}
 	e.seed = maphash.MakeSeed()
+	if store != nil { // tests of names have none
+		e.opened = store.WallMillis()
+	}
 	if err := CheckInstances(opts.Instances, e.limits); err != nil {
 		return nil, err
 	}

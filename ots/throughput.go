@@ -25,6 +25,7 @@ type meter struct {
 	second      int64 // the one that read and write belong to
 	read, write int64 // consumed in it
 	total       Throughput
+	busy        busyKeys
 }
 
 // partitionMeter counts the units of partition keys in the present second.
@@ -80,19 +81,24 @@ func (p *partitionMeter) add(id partitionID, second, units int64) int64 {
 // chargeRow counts what a request to one partition key has cost.
 func (e *Engine) chargeRow(t *table, partition row.Value, cost CapacityUnit) {
 	e.charge(t, cost)
+	e.noteBusy(t, partition, cost)
 	if e.limits.EnforceThroughput {
 		e.pressure.add(e.partitionOf(t, partition), e.store.WallMillis()/1000, int64(cost.Read)+int64(cost.Write))
 	}
 }
 
+// meterOf returns the counters of a table.
+func (e *Engine) meterOf(t *table) *meter {
+	if found, ok := e.meters.Load(t.info.ID); ok {
+		return found.(*meter)
+	}
+	fresh, _ := e.meters.LoadOrStore(t.info.ID, new(meter))
+	return fresh.(*meter)
+}
+
 // charge counts what a request has cost a table.
 func (e *Engine) charge(t *table, cost CapacityUnit) {
-	found, known := e.meters.Load(t.info.ID)
-	if !known {
-		fresh, _ := e.meters.LoadOrStore(t.info.ID, new(meter))
-		found = fresh
-	}
-	m, second := found.(*meter), e.store.WallMillis()/1000
+	m, second := e.meterOf(t), e.store.WallMillis()/1000
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if second != m.second {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,22 +14,27 @@ import (
 )
 
 // server is what all tests talk to, with memtables so small that most of what
-// they write is flushed.
-var server *endpoint.Server
+// they write is flushed; command is the program that it is, dir what it serves.
+var (
+	server  *endpoint.Server
+	command *endpoint.Command
+	dir     string
+)
 
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
 func runTests(m *testing.M) int {
+	var err error
 	fail := func(err error) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	dir, err := os.MkdirTemp("", "flagstone-purchases-")
+	dir, err = os.MkdirTemp("", "flagstone-purchases-")
 	if err != nil {
 		return fail(err)
 	}
 	defer os.RemoveAll(dir)
-	command, err := endpoint.Build()
+	command, err = endpoint.Build()
 	if err != nil {
 		return fail(err)
 	}
@@ -79,6 +85,70 @@ func TestTheTourEndsWell(t *testing.T) {
 		}
 		if got := tables(t); got != kept {
 			t.Errorf("tables at the end: %q; want %q", got, kept)
+		}
+	}
+}
+
+// TestAdviceTellsTheFourKeysApart asks the server about the keys of the tour's
+// tables and compares the answers with the records.
+func TestAdviceTellsTheFourKeysApart(t *testing.T) {
+	const records = 8000
+	args := []string{"--endpoint", server.URL, "--records", fmt.Sprint(records), "--seed", "7"}
+	var stdout, stderr bytes.Buffer
+	if status := run(args, environment, &stdout, &stderr); status != 0 {
+		t.Fatalf("status %d\n%s%s", status, stdout.String(), stderr.String())
+	}
+	tills := map[int64]int{}
+	busiest := int64(0)
+	for _, p := range generate(records, 7) {
+		if tills[p.DeviceID]++; tills[p.DeviceID] > tills[busiest] {
+			busiest = p.DeviceID
+		}
+	}
+	for i := range layouts {
+		name := layouts[i].table
+		r, err := command.Run(nil, "advise", name, "--json", "--dir", dir)
+		if err != nil || r.Status != 0 {
+			t.Fatalf("%v, status %d, %s", err, r.Status, r.Stderr)
+		}
+		type spread struct {
+			Distinct int
+			Heavy    bool
+			Top      []struct {
+				Key  string
+				Part float64
+			}
+		}
+		var report struct {
+			Size, Load spread
+			Newest     struct{ Crowded bool }
+			Proposals  []struct {
+				Go      string
+				Largest float64
+			}
+		}
+		if err := json.Unmarshal([]byte(r.Stdout), &report); err != nil {
+			t.Fatal(err)
+		}
+		uneven := name == byDevice.table
+		if report.Size.Heavy != uneven || report.Load.Heavy != uneven || report.Newest.Crowded || (len(report.Proposals) > 0) != uneven {
+			t.Errorf("%s: %s", name, r.Stdout)
+		}
+		if !uneven || len(report.Proposals) == 0 {
+			continue
+		}
+		part := float64(tills[busiest]) / records
+		for what, s := range map[string]spread{"size": report.Size, "load": report.Load} {
+			top := s.Top[0]
+			if top.Key != fmt.Sprint(busiest) || top.Part < part-0.04 || top.Part > part+0.04 {
+				t.Errorf("%s: the busiest till is %s with %.3f; it is %d with %.3f", what, top.Key, top.Part, busiest, part)
+			}
+		}
+		if report.Size.Distinct != len(tills) {
+			t.Errorf("%d tills, there are %d", report.Size.Distinct, len(tills))
+		}
+		if p := report.Proposals[0]; p.Largest > 0.01 || !strings.Contains(p.Go, `"OrderNumber"`) {
+			t.Errorf("proposed %+v", p)
 		}
 	}
 }

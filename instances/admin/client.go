@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/keydesign"
 	"github.com/flagstone-db/flagstone/ots"
 )
 
@@ -81,6 +82,16 @@ func (c *Client) AddKey(ctx context.Context, instance string) (key instances.Key
 // RemoveKey is instances.Home.RemoveKey.
 func (c *Client) RemoveKey(ctx context.Context, instance, id string) error {
 	return c.call(ctx, "DELETE", "/instances/"+url.PathEscape(instance)+"/keys/"+url.PathEscape(id), nil, nil)
+}
+
+// KeyReport is instances.Home.KeyReport.
+func (c *Client) KeyReport(ctx context.Context, instance, table string, rows int) (*keydesign.Report, error) {
+	report := new(keydesign.Report)
+	path := fmt.Sprintf("/instances/%s/tables/%s/key?rows=%d", url.PathEscape(instance), url.PathEscape(table), rows)
+	if err := c.call(ctx, "GET", path, nil, report); err != nil {
+		return nil, err
+	}
+	return report, nil
 }
 
 // call sends one request and decodes its answer; in and out may be nil.

@@ -12,6 +12,7 @@
 //	DELETE /instances/{instance}?tables=yes    also if it has tables
 //	POST   /instances/{instance}/keys          a new access key
 //	DELETE /instances/{instance}/keys/{id}
+//	GET    /instances/{instance}/tables/{table}/key?rows=N    what is to be said of its primary key
 package admin
 
 import (
@@ -20,8 +21,10 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strconv"
 
 	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/keydesign"
 	"github.com/flagstone-db/flagstone/ots"
 )
 
@@ -33,6 +36,7 @@ type Admin interface {
 	Delete(ctx context.Context, name string, withTables bool) error
 	AddKey(ctx context.Context, instance string) (instances.Key, error)
 	RemoveKey(ctx context.Context, instance, id string) error
+	KeyReport(ctx context.Context, instance, table string, rows int) (*keydesign.Report, error)
 	Close() error
 }
 
@@ -88,6 +92,13 @@ func newHandler(home Admin, token string) http.Handler {
 	})
 	handle("DELETE /instances/{instance}/keys/{id}", func(r *http.Request) (any, error) {
 		return nil, home.RemoveKey(r.Context(), r.PathValue("instance"), r.PathValue("id"))
+	})
+	handle("GET /instances/{instance}/tables/{table}/key", func(r *http.Request) (any, error) {
+		rows, err := strconv.Atoi(r.URL.Query().Get("rows"))
+		if err != nil {
+			return nil, errors.Join(instances.ErrInvalid, err)
+		}
+		return home.KeyReport(r.Context(), r.PathValue("instance"), r.PathValue("table"), rows)
 	})
 	want := []byte("Bearer " + token)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

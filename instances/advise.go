@@ -1,0 +1,35 @@
+package instances
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/flagstone-db/flagstone/keydesign"
+	"github.com/flagstone-db/flagstone/ots"
+)
+
+// MaxSample bounds the rows that a report may be made of.
+const MaxSample = 100_000
+
+// KeyReport judges the primary key of a table by about so many of its rows, and
+// by what requests to it have cost since the home was opened. Errors match
+// ErrNotFound or ErrInvalid, or are those of the store.
+func (h *Home) KeyReport(ctx context.Context, instance, table string, rows int) (*keydesign.Report, error) {
+	if rows < 1 || rows > MaxSample {
+		return nil, fmt.Errorf("%w: a sample of %d rows, want 1 to %d", ErrInvalid, rows, MaxSample)
+	}
+	engine, ok := h.Service(instance)
+	if !ok {
+		return nil, fmt.Errorf("%w: instance %q", ErrNotFound, instance)
+	}
+	st, err := engine.KeyStatistics(ctx, instance, table, rows)
+	var own *ots.Error
+	if errors.As(err, &own) && own.Code == ots.CodeObjectNotExist {
+		return nil, fmt.Errorf("%w: instance %q has no table %q", ErrNotFound, instance, table)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return keydesign.Advise(st), nil
+}

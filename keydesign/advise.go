@@ -1,0 +1,212 @@
+package keydesign
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// Statistics is what advice is derived from.
+type Statistics struct {
+	Table   string
+	Columns []Column // of the primary key
+	Bytes   int64    // about what the table takes
+	// Sample are rows in the order of their keys, spread evenly over the bytes.
+	Sample []Row
+	// Load is what requests to the busiest partition keys have cost; empty if
+	// nobody has counted.
+	Load []KeyLoad
+	// LoadUnits is what requests to all partition keys have cost, LoadSince when
+	// the counting began.
+	LoadUnits int64
+	LoadSince time.Time
+}
+
+// Column is a key column.
+type Column struct {
+	Name string
+	Type row.Type
+}
+
+// Row is one of the sample.
+type Row struct {
+	Key     []row.Value
+	Bytes   int64 // that it stands for
+	Version int64 // when it was written, milliseconds; 0 if that is not known
+}
+
+// KeyLoad is what requests to a partition key have cost, in capacity units.
+type KeyLoad struct {
+	Key   row.Value
+	Units int64
+}
+
+// Numbers by which a key is judged.
+const (
+	// heavyShare is the part of a table above which one partition key is called
+	// heavy, and goodShare what proposals aim at.
+	heavyShare = 0.05
+	goodShare  = 0.01
+	// newestShare is the part of the sample that is called new; crowdedShare the
+	// part of it that, within a tenth of the key range, is called crowded. A
+	// tenth of the new rows would be there by chance.
+	newestShare  = 0.05
+	crowdedShare = 0.6
+	leastNewest  = 10
+	// leastLoad is the number of units below which load is not judged.
+	leastLoad = 1000
+	// leastSample is the number of rows below which nothing is judged.
+	leastSample = 100
+
+	// What one partition key can take.
+	maxKeyBytes = 10 << 30
+	maxKeyUnits = 10_000 // per second
+)
+
+// Report is what is known of a table's key.
+type Report struct {
+	Table   string   `json:"table"`
+	Columns []string `json:"columns"`
+	Bytes   int64    `json:"bytes"`
+	Sampled int      `json:"sampled"` // rows
+
+	Size      Spread     `json:"size"`
+	Load      *Spread    `json:"load,omitempty"`   // nil: not known
+	Newest    *Crowding  `json:"newest,omitempty"` // nil: not known
+	LoadUnits int64      `json:"load_units"`
+	LoadSince time.Time  `json:"load_since,omitzero"`
+	Proposals []Proposal `json:"proposals"`
+}
+
+// Spread says how something is spread over partition keys.
+type Spread struct {
+	Distinct int     `json:"distinct"` // partition keys in the sample, or counted
+	Top      []Share `json:"top"`      // the heaviest, in order
+	// Even is the number of partition keys of equal weight that would be as
+	// concentrated (the inverse of Simpson's index); 0 if that is not known.
+	Even  float64 `json:"even,omitempty"`
+	Heavy bool    `json:"heavy"`
+}
+
+// Share is the part of one partition key.
+type Share struct {
+	Key  string  `json:"key"`
+	Part float64 `json:"part"`
+}
+
+// largest is the part of the heaviest partition key.
+func (s *Spread) largest() float64 {
+	if len(s.Top) == 0 {
+		return 0
+	}
+	return s.Top[0].Part
+}
+
+// Crowding says how the rows that were written last lie in the key range.
+type Crowding struct {
+	Rows int `json:"rows"` // of the sample, those written last
+	// InTenth is the part of them in that tenth of the range where most are.
+	InTenth float64 `json:"in_tenth"`
+	Crowded bool    `json:"crowded"`
+}
+
+// Advise judges a table's key.
+func Advise(st *Statistics) *Report {
+	r := &Report{
+		Table: st.Table, Bytes: st.Bytes, Sampled: len(st.Sample),
+		LoadUnits: st.LoadUnits, LoadSince: st.LoadSince, Proposals: []Proposal{},
+	}
+	for _, c := range st.Columns {
+		r.Columns = append(r.Columns, c.Name+" "+c.Type.String())
+	}
+	if len(st.Sample) < leastSample {
+		return r
+	}
+	order := make([]int, len(st.Sample))
+	for i := range order {
+		order[i] = i
+	}
+	r.Size = spreadOf(st.Sample, func(s *Row) string { return s.Key[0].String() })
+	r.Newest = crowdingOf(st.Sample, order)
+	if st.LoadUnits >= leastLoad {
+		r.Load = loadOf(st)
+	}
+	r.propose(st)
+	return r
+}
+
+// topShares is how many of the heaviest partition keys are named.
+const topShares = 5
+
+// spreadOf weighs the sample by the partition keys that name gives.
+func spreadOf(sample []Row, name func(*Row) string) Spread {
+	weights := map[string]int64{}
+	var total int64
+	for i := range sample {
+		weights[name(&sample[i])] += sample[i].Bytes
+		total += sample[i].Bytes
+	}
+	s := Spread{Distinct: len(weights)}
+	var squares float64
+	for key, weight := range weights {
+		part := float64(weight) / float64(max(total, 1))
+		squares += part * part
+		s.Top = append(s.Top, Share{Key: key, Part: part})
+	}
+	s.Even = 1 / squares
+	slices.SortFunc(s.Top, func(a, b Share) int {
+		return cmp.Or(-cmp.Compare(a.Part, b.Part), cmp.Compare(a.Key, b.Key))
+	})
+	s.Top = s.Top[:min(len(s.Top), topShares)]
+	s.Heavy = s.largest() > heavyShare
+	return s
+}
+
+// loadOf is the spread of the load, of which only the busiest keys are known.
+func loadOf(st *Statistics) *Spread {
+	s := &Spread{Distinct: len(st.Load)}
+	for _, l := range st.Load {
+		s.Top = append(s.Top, Share{Key: l.Key.String(), Part: float64(l.Units) / float64(st.LoadUnits)})
+	}
+	slices.SortFunc(s.Top, func(a, b Share) int {
+		return cmp.Or(-cmp.Compare(a.Part, b.Part), cmp.Compare(a.Key, b.Key))
+	})
+	s.Top = s.Top[:min(len(s.Top), topShares)]
+	s.Heavy = s.largest() > heavyShare
+	return s
+}
+
+// crowdingOf looks for the new rows in the sample, in the order of keys that a
+// permutation of it gives. It is nil if there is nothing to tell new from old.
+func crowdingOf(sample []Row, order []int) *Crowding {
+	versions := make([]int64, 0, len(sample))
+	for i := range sample {
+		if v := sample[i].Version; v > 0 {
+			versions = append(versions, v)
+		}
+	}
+	slices.Sort(versions)
+	newest := max(int(newestShare*float64(len(sample))), leastNewest)
+	if len(versions) < len(sample)/2 || len(versions) < 2*newest || versions[0] == versions[len(versions)-newest] {
+		return nil
+	}
+	limit := versions[len(versions)-newest]
+	isNew := func(i int) bool { return sample[order[i]].Version >= limit }
+	width := max(len(order)/10, 1)
+	var total, here, most int
+	for i := range order {
+		if isNew(i) {
+			total++
+			here++
+		}
+		if i >= width && isNew(i-width) {
+			here--
+		}
+		most = max(most, here)
+	}
+	c := &Crowding{Rows: total, InTenth: float64(most) / float64(total)}
+	c.Crowded = c.InTenth >= crowdedShare
+	return c
+}

@@ -1,0 +1,150 @@
+package keydesign
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// orders is a table of 2000 sampled rows keyed by till and order, of which the
+// first till has a part; orders rise with time.
+func orders(part float64) *Statistics {
+	st := &Statistics{
+		Table: "orders", Bytes: 2000 << 20,
+		Columns: []Column{{"Till", row.TypeInteger}, {"Order", row.TypeInteger}},
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range int64(2000) {
+		till := int64(500)
+		if rng.Float64() >= part {
+			till = 501 + rng.Int64N(1000)
+		}
+		st.Sample = append(st.Sample, Row{Key: []row.Value{row.Integer(till), row.Integer(20260000 + i)}, Bytes: 1 << 20, Version: 1 + i})
+	}
+	slices.SortFunc(st.Sample, func(a, b Row) int {
+		if d := a.Key[0].Int64() - b.Key[0].Int64(); d != 0 {
+			return int(d)
+		}
+		return int(a.Key[1].Int64() - b.Key[1].Int64())
+	})
+	return st
+}
+
+func TestAHeavyPartitionKeyIsFoundAndDivided(t *testing.T) {
+	r := Advise(orders(0.3))
+	if !r.Size.Heavy || math.Abs(r.Size.largest()-0.3) > 0.03 || r.Size.Top[0].Key != "500" {
+		t.Errorf("size %+v", r.Size)
+	}
+	if r.Load != nil || r.Newest == nil || r.Newest.Crowded && r.Newest.InTenth > 0.5 {
+		t.Errorf("load %+v, newest %+v", r.Load, r.Newest)
+	}
+	if len(r.Proposals) != 2 {
+		t.Fatalf("%+v", r.Proposals)
+	}
+	splice, salt := r.Proposals[0], r.Proposals[1]
+	if splice.Largest > 0.001 || splice.Even < 1999 ||
+		splice.Go != `keydesign.NewSplice(',', keydesign.Unsigned("Till", 6), keydesign.Unsigned("Order", 10))` {
+		t.Errorf("splice %+v", splice)
+	}
+	// 0.3 of the table over 32 prefixes.
+	if salt.Largest > 0.02 || !strings.Contains(salt.What, "32 prefixes") || !strings.Contains(salt.Cost, "32 ranges") {
+		t.Errorf("salt %+v", salt)
+	}
+	text := r.Text()
+	for _, part := range []string{"Size: CONCENTRATED", "Newest rows: spread", "10.0 GiB when the table has", "Proposal 2: put one of 32 prefixes"} {
+		if !strings.Contains(text, part) {
+			t.Errorf("%q is not in\n%s", part, text)
+		}
+	}
+}
+
+func TestAnEvenTableIsLeftAlone(t *testing.T) {
+	r := Advise(orders(0))
+	if r.Size.Heavy || r.Newest == nil || r.Newest.Crowded || len(r.Proposals) != 0 {
+		t.Errorf("%+v", r)
+	}
+	if text := r.Text(); !strings.Contains(text, "Nothing to propose.") {
+		t.Error(text)
+	}
+}
+
+// TestASpliceTakesNoMoreColumnsThanItNeeds and leaves binary columns alone.
+func TestASpliceTakesNoMoreColumnsThanItNeeds(t *testing.T) {
+	st := orders(0.5)
+	st.Columns = []Column{{"Till", row.TypeInteger}, {"Day", row.TypeString}, {"Order", row.TypeInteger}}
+	for i := range st.Sample {
+		k := st.Sample[i].Key
+		st.Sample[i].Key = []row.Value{k[0], row.String(fmt.Sprintf("2026-%03d", k[1].Int64()%365)), row.Integer(-k[1].Int64())}
+	}
+	if r := Advise(st); r.Proposals[0].Go != `keydesign.NewSplice(',', keydesign.Unsigned("Till", 6), keydesign.Text("Day"))` {
+		t.Errorf("%+v", r.Proposals[0])
+	}
+	for i := range st.Sample {
+		st.Sample[i].Key[1] = row.String("one day")
+	}
+	if r := Advise(st); r.Proposals[0].Go != `keydesign.NewSplice('\x00', keydesign.Unsigned("Till", 6), keydesign.Text("Day"), keydesign.Integer("Order"))` &&
+		strings.Contains(r.Proposals[0].What, "splice") {
+		t.Errorf("a text with a blank leaves no connector, but: %+v", r.Proposals[0])
+	}
+	for i := range st.Sample {
+		st.Sample[i].Key[1] = row.Binary([]byte{1})
+	}
+	st.Columns[1].Type = row.TypeBinary
+	for _, p := range Advise(st).Proposals {
+		if strings.Contains(p.What, "splice") {
+			t.Errorf("a binary column: %+v", p)
+		}
+	}
+}
+
+// TestRowsThatAreWrittenSideBySideAreFound keys rows by time.
+func TestRowsThatAreWrittenSideBySideAreFound(t *testing.T) {
+	st := &Statistics{Table: "log", Bytes: 1 << 30, Columns: []Column{{"At", row.TypeInteger}}}
+	for i := range int64(1000) {
+		st.Sample = append(st.Sample, Row{Key: []row.Value{row.Integer(1_700_000_000 + i)}, Bytes: 1 << 20, Version: 1 + i})
+	}
+	r := Advise(st)
+	if r.Size.Heavy || r.Newest == nil || !r.Newest.Crowded || r.Newest.InTenth != 1 || len(r.Proposals) != 1 {
+		t.Fatalf("%+v", r)
+	}
+	if p := r.Proposals[0]; !strings.Contains(p.What, "a hash of At") || p.InTenth > 0.4 {
+		t.Errorf("%+v", p)
+	}
+	for i := range st.Sample {
+		st.Sample[i].Version = 5
+	}
+	if r := Advise(st); r.Newest != nil || !strings.Contains(r.Text(), "all were written at once") {
+		t.Errorf("%+v", r.Newest)
+	}
+}
+
+func TestLoadIsJudgedIfThereIsEnough(t *testing.T) {
+	st := orders(0)
+	st.Load = []KeyLoad{{row.Integer(501), 40}, {row.Integer(777), 400}}
+	st.LoadUnits = 999
+	if r := Advise(st); r.Load != nil || len(r.Proposals) != 0 {
+		t.Errorf("of %d units: %+v", st.LoadUnits, r.Load)
+	}
+	st.LoadUnits, st.LoadSince = 1000, time.Unix(1_700_000_000, 0)
+	r := Advise(st)
+	if r.Load == nil || !r.Load.Heavy || r.Load.Top[0].Key != "777" || r.Load.Top[0].Part != 0.4 || len(r.Proposals) == 0 {
+		t.Fatalf("%+v, %+v", r.Load, r.Proposals)
+	}
+	if text := r.Text(); !strings.Contains(text, "Load: CONCENTRATED") || !strings.Contains(text, "at these shares the table gets 25000") {
+		t.Error(text)
+	}
+}
+
+func TestLittleDataIsNotJudged(t *testing.T) {
+	st := orders(0.9)
+	st.Sample = st.Sample[:leastSample-1]
+	if r := Advise(st); r.Size.Heavy || !strings.Contains(r.Text(), "Too few rows") {
+		t.Errorf("%+v", r)
+	}
+}

@@ -1,0 +1,121 @@
+package keydesign
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Text shows the report to people.
+func (r *Report) Text() string {
+	var b strings.Builder
+	say := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	say("%s, keyed by %s: about %s, %d rows sampled", r.Table, strings.Join(r.Columns, ", "), bytesText(r.Bytes), r.Sampled)
+	if r.Sampled < leastSample {
+		say("\nToo few rows to say anything; %d are needed.", leastSample)
+		return b.String()
+	}
+	r.saySize(say)
+	r.sayLoad(say)
+	r.sayNewest(say)
+	if len(r.Proposals) == 0 {
+		say("\nNothing to propose.")
+	}
+	for i, p := range r.Proposals {
+		say("\nProposal %d: %s", i+1, p.What)
+		say("  size: the heaviest partition key %s instead of %s; as even as %.0f equal ones instead of %.0f",
+			percent(p.Largest), percent(r.Size.largest()), p.Even, r.Size.Even)
+		if r.Load != nil && p.Load > 0 {
+			say("  load: the busiest partition key about %s instead of %s", percent(p.Load), percent(r.Load.largest()))
+		}
+		if r.Newest != nil && p.InTenth > 0 {
+			say("  newest rows: %s in a tenth of the key range instead of %s", percent(p.InTenth), percent(r.Newest.InTenth))
+		}
+		say("  cost: %s", p.Cost)
+		say("  in Go: %s", p.Go)
+	}
+	return b.String()
+}
+
+func verdict(bad bool, yes, no string) string {
+	if bad {
+		return yes
+	}
+	return no
+}
+
+func (r *Report) saySize(say func(string, ...any)) {
+	s := &r.Size
+	say("\nSize: %s", verdict(s.Heavy, "CONCENTRATED", "even"))
+	say("  %d partition keys in the sample, as even as %.0f equal ones", s.Distinct, s.Even)
+	sayTop(say, s.Top, func(part float64) string { return bytesText(int64(part * float64(r.Bytes))) })
+	if s.Heavy {
+		say("  a partition key is never divided: at these shares the first has %s when the table has %s",
+			bytesText(maxKeyBytes), bytesText(int64(maxKeyBytes/s.largest())))
+	}
+}
+
+func (r *Report) sayLoad(say func(string, ...any)) {
+	if r.Load == nil {
+		say("\nLoad: not known; a server counts it while it runs (%d capacity units so far, %d are needed)", r.LoadUnits, leastLoad)
+		return
+	}
+	say("\nLoad: %s", verdict(r.Load.Heavy, "CONCENTRATED", "even"))
+	say("  %d capacity units since %s", r.LoadUnits, r.LoadSince.UTC().Format(time.RFC3339))
+	sayTop(say, r.Load.Top, func(part float64) string { return fmt.Sprintf("%.0f units", part*float64(r.LoadUnits)) })
+	if r.Load.Heavy {
+		say("  a partition key gets %d units per second: at these shares the table gets %.0f",
+			maxKeyUnits, maxKeyUnits/r.Load.largest())
+	}
+}
+
+func sayTop(say func(string, ...any), top []Share, amount func(part float64) string) {
+	for i, t := range top {
+		if i > 0 && t.Part < goodShare { // of a sample, that may be chance
+			return
+		}
+		key := t.Key
+		const most = 60
+		if len(key) > most {
+			key = strings.ToValidUTF8(key[:most], "") + "..."
+		}
+		say("  %7s  %-10s  %s", percent(t.Part), amount(t.Part), key)
+	}
+}
+
+func (r *Report) sayNewest(say func(string, ...any)) {
+	if r.Newest == nil {
+		say("\nNewest rows: not known; all were written at once")
+		return
+	}
+	say("\nNewest rows: %s", verdict(r.Newest.Crowded, "CROWDED", "spread"))
+	say("  of the %d rows of the sample that were written last, %s are in one tenth of the key range; 10%% would be by chance",
+		r.Newest.Rows, percent(r.Newest.InTenth))
+	if r.Newest.Crowded {
+		say("  new rows come next to each other: one partition takes the writes of all")
+	}
+}
+
+func percent(part float64) string {
+	switch p := part * 100; {
+	case p >= 10:
+		return fmt.Sprintf("%.0f%%", p)
+	case p >= 1:
+		return fmt.Sprintf("%.1f%%", p)
+	default:
+		return fmt.Sprintf("%.2f%%", p)
+	}
+}
+
+func bytesText(n int64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
+	v, i := float64(n), 0
+	for v >= 1024 && i < len(units)-1 {
+		v /= 1024
+		i++
+	}
+	if i == 0 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %s", v, units[i])
+}
