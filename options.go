@@ -61,7 +61,9 @@ type TableReads int
 const (
 	// TableReadsAuto maps table files while all of the store take less than
 	// half of the memory that the process may use. The default. Blocks that are
-	// not in the page cache are read by calls also then.
+	// not in the page cache are read by calls also then. If the files take more
+	// than twice that memory, and CacheSize is at least half of it, they are read
+	// past the page cache.
 	TableReadsAuto TableReads = iota
 	// TableReadsMapped maps every table file.
 	TableReadsMapped

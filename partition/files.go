@@ -19,11 +19,12 @@ import (
 // Files is the registry of the table files of one store. It is safe for
 // concurrent use.
 type Files struct {
-	dir      string // of the store
-	opts     FilesOptions
-	open     openFiles
-	memory   int64             // of the machine
-	obsolete func(name string) // called once nothing refers to the file
+	dir        string // of the store
+	opts       FilesOptions
+	open       openFiles
+	memory     int64             // of the machine
+	cacheBytes int64             // what the block cache may hold
+	obsolete   func(name string) // called once nothing refers to the file
 
 	// Values says what the manifest knows of a live value file. Set before use
 	// where table files refer to any.
@@ -43,7 +44,8 @@ type Access int
 
 const (
 	// AccessAuto maps files while all of the store take less than half of the
-	// machine's memory.
+	// machine's memory, and reads them past the page cache when they take far more
+	// and the memory is mostly the block cache's.
 	AccessAuto Access = iota
 	// AccessMapped maps every file.
 	AccessMapped
@@ -51,8 +53,17 @@ const (
 	AccessDirect
 )
 
-// mappedShare: tables are mapped while they take less than this part of memory.
-const mappedShare = 2
+const (
+	// mappedShare: tables are mapped while they take less than this part of memory.
+	mappedShare = 2
+	// Tables are read past the page cache if they take more than directTables
+	// times the memory, of which the block cache has at least the part
+	// directCache. The page cache then holds less than the block cache, and of that
+	// much twice, at the price of a copy and of pages to be found and given back for
+	// each block that is read: half of the processor time of a read. With a
+	// smaller block cache it is worth it, for what is read often.
+	directTables, directCache = 2, 2
+)
 
 // FilesOptions say how table files are opened.
 type FilesOptions struct {
@@ -69,6 +80,9 @@ type FilesOptions struct {
 // last reference went away while it was marked obsolete; it is closed by then.
 func NewFiles(fs vfs.FS, dir string, opts FilesOptions, obsolete func(name string)) *Files {
 	f := &Files{dir: dir, opts: opts, memory: vfs.Memory(fs), obsolete: obsolete}
+	if opts.Cache != nil {
+		f.cacheBytes = opts.Cache.Stats().Capacity
+	}
 	f.open.fs, f.open.limit = fs, fileLimit(vfs.FileLimit(fs))
 	f.mu.byNumber = make(map[uint64]*tableFile)
 	f.mu.values = make(map[uint64]*valueFile)
@@ -155,23 +169,30 @@ func (t *tableFile) reader() (*sstable.Reader, error) {
 // openReader opens a table file of the store.
 func (f *Files) openReader(meta *manifest.FileMeta) (*sstable.Reader, error) {
 	name := filepath.Join(f.dir, manifest.TableName(meta.Number))
-	file, err := f.open.file(name)
+	mapped, direct := f.access()
+	file, err := f.open.file(name, vfs.OpenOptions{Random: true, Direct: direct})
 	if err != nil {
 		return nil, fmt.Errorf("open table file %s: %w", name, err)
 	}
 	return newReader(file, meta, sstable.ReaderOptions{
-		Cache: f.opts.Cache, FileName: name, Mapped: f.mapped(), Elapsed: f.opts.Elapsed,
+		Cache: f.opts.Cache, FileName: name, Mapped: mapped, Elapsed: f.opts.Elapsed,
 	})
 }
 
-// mapped reports whether a file that is opened now is to be mapped.
-func (f *Files) mapped() bool {
+// access says how a file that is opened now is to be read: through a mapping, or
+// past the page cache, or by calls through it.
+func (f *Files) access() (mapped, direct bool) {
 	if f.opts.Access != AccessAuto {
-		return f.opts.Access == AccessMapped
+		return f.opts.Access == AccessMapped, false
+	}
+	if f.memory == 0 {
+		return true, false
 	}
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.memory == 0 || f.mu.bytes < f.memory/mappedShare
+	bytes := f.mu.bytes
+	f.mu.Unlock()
+	direct = bytes > f.memory*directTables && f.cacheBytes >= f.memory/directCache
+	return bytes < f.memory/mappedShare, direct
 }
 
 // mappedValues reports whether a value file that is opened now is to be mapped:

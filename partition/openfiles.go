@@ -42,9 +42,10 @@ type openFiles struct {
 
 // reopened is a table file, open for reading, or to be opened when it is read.
 type reopened struct {
-	set  *openFiles
-	name string
-	size int64
+	set         *openFiles
+	name        string
+	opts        vfs.OpenOptions
+	size, align int64
 
 	used atomic.Bool  // since the clock came by
 	mu   sync.RWMutex // held, shared, while the file is in use
@@ -53,10 +54,12 @@ type reopened struct {
 }
 
 // file opens a file.
-func (o *openFiles) file(name string) (*reopened, error) {
-	f := &reopened{set: o, name: name}
+func (o *openFiles) file(name string, opts vfs.OpenOptions) (*reopened, error) {
+	f := &reopened{set: o, name: name, opts: opts}
 	err := f.with(func(file vfs.File) (err error) {
 		f.size, err = file.Size()
+		f.align = int64(file.Alignment())
+		f.opts.Direct = f.align > 1 // where it is refused now, it must not come later
 		return err
 	})
 	if err != nil {
@@ -95,7 +98,7 @@ func (f *reopened) reopen() error {
 	if err := f.set.makeRoom(); err != nil {
 		return err
 	}
-	file, err := f.set.fs.Open(f.name, vfs.OpenOptions{Random: true})
+	file, err := f.set.fs.Open(f.name, f.opts)
 	if err != nil {
 		return err
 	}
@@ -186,7 +189,7 @@ func (f *reopened) Map(size int64) (m *vfs.Mapping, err error) {
 func (f *reopened) Size() (int64, error) { return f.size, nil }
 
 // Alignment implements vfs.File.
-func (f *reopened) Alignment() int { return 1 }
+func (f *reopened) Alignment() int { return int(f.align) }
 
 func (f *reopened) readOnly(op string) error {
 	return &fs.PathError{Op: op, Path: f.name, Err: fs.ErrPermission}

@@ -31,7 +31,7 @@ func openNumbered(t *testing.T, limit, n int) (*vfs.Sim, *openFiles, []*reopened
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
-		f, err := o.file(name)
+		f, err := o.file(name, vfs.OpenOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -115,7 +115,7 @@ func (v *valueFile) reader(f *Files) (*valuefile.Reader, error) {
 		return r, nil
 	}
 	name := filepath.Join(f.dir, manifest.ValueName(v.meta.Number))
-	file, err := f.open.file(name)
+	file, err := f.open.file(name, vfs.OpenOptions{Random: true})
 	if err != nil {
 		return nil, fmt.Errorf("open value file %s: %w", name, err)
 	}
