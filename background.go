@@ -56,6 +56,49 @@ func (s *Store) start() {
 	s.after(idlePeriod, s.lookAtIdle)
 	if s.opts.Sync == SyncNone {
 		s.after(handOver, s.handOverLog)
+		if !s.steppedByHand() && s.work.begin() {
+			go s.carryLogs()
+		}
+	}
+}
+
+// steppedByHand reports whether the executor is a test's, which decides what runs
+// and when.
+func (s *Store) steppedByHand() bool {
+	_, manual := s.executor.(interface{ Step(i int) bool })
+	return manual
+}
+
+// logGathered asks for the hand-over of the log's buffer; see wal.Options.
+func (s *Store) logGathered() {
+	select {
+	case s.gathered <- struct{}{}:
+	default:
+	}
+}
+
+// carryLogs hands over the log's buffer whenever somebody asks for it, until the
+// store is closed. While all processors are busy it may not get to run for long;
+// then flushes and merges do it as they go, see Env.Stopped.
+func (s *Store) carryLogs() {
+	defer s.work.end()
+	for {
+		select {
+		case <-s.gathered:
+			s.carryLog()
+		case <-s.closing:
+			return
+		}
+	}
+}
+
+// carryLog hands over the log's buffer if it is time to.
+func (s *Store) carryLog() {
+	if s.log == nil {
+		return // still recovering
+	}
+	if err := s.log.HandOver(); err != nil {
+		s.poison(err)
 	}
 }
 

@@ -24,7 +24,7 @@ const (
 	// SyncNone acknowledges a write when it is in the log's buffer. After a
 	// crash the store holds a prefix of the writes. When only the process dies,
 	// only writes of the last 100 ms may be missing, and of these those whose
-	// log was not handed to the system yet, as happens whenever 128 KiB have
+	// log was not handed to the system yet, as happens as soon as 128 KiB have
 	// gathered (and at 4 MiB at the latest, if the system is slow to take it).
 	// When the machine dies, those since the last Flush, or change of a table's
 	// options or of the set of tables, may be missing.

@@ -104,7 +104,7 @@ func (s *Store) pay(ctx context.Context) error {
 	if pay == 0 {
 		return nil
 	}
-	if _, manual := s.executor.(interface{ Step(i int) bool }); manual {
+	if s.steppedByHand() {
 		return nil
 	}
 	paid := make(chan struct{})

@@ -35,6 +35,9 @@ func (s *Store) recover() error {
 		SegmentSize: s.opts.WALSegmentSize, Sync: s.opts.Sync == SyncAlways,
 		StoreID: state.StoreID, Logger: s.opts.Logger,
 	}
+	if s.opts.Sync == SyncNone && !s.steppedByHand() {
+		opts.Gathered = s.logGathered
+	}
 	r := replay{store: s, lastSeq: state.LastSeq, lastMicros: endOfMilli(s.issued.last.Load())}
 	result, err := wal.Recover(opts, knownSegment(state), r.record)
 	if err != nil {

@@ -66,6 +66,8 @@ type Store struct {
 
 	closed  atomic.Bool
 	closing chan struct{} // closed by Close
+	// gathered holds an element while the log's buffer is to be handed over.
+	gathered chan struct{}
 }
 
 // Open opens the store in dir and makes one if there is none. When it returns,
@@ -78,7 +80,8 @@ func Open(dir string, opts Options) (*Store, error) {
 	}
 	s := &Store{
 		dir: dir, opts: opts, fs: opts.Seams.FS, clock: opts.Seams.Clock,
-		closing: make(chan struct{}),
+		closing:  make(chan struct{}),
+		gathered: make(chan struct{}, 1),
 	}
 	if err := s.open(); err != nil {
 		s.releaseAll()
@@ -211,12 +214,12 @@ func (s *Store) prepare() {
 			if s.closed.Load() {
 				return ErrClosed
 			}
+			s.carryLog()
 			return nil
 		},
 		Helper: func(f func()) bool {
 			// One that is stepped by hand has no goroutine to spare.
-			_, manual := s.executor.(interface{ Step(i int) bool })
-			return !manual && s.executor.Go(executor.Compaction, "part of a compaction", f)
+			return !s.steppedByHand() && s.executor.Go(executor.Compaction, "part of a compaction", f)
 		},
 		NowMillis: s.clock.NowMillis,
 		Logger:    s.opts.Logger,

@@ -69,7 +69,7 @@ func (o *output) NewTable() (compaction.TableWriter, error) {
 		return nil, err
 	}
 	o.made = append(o.made, number)
-	file, err := o.env.FS.Create(name, vfs.OpenOptions{Direct: o.direct})
+	file, err := o.env.FS.Create(name, vfs.OpenOptions{Direct: o.direct, WriteBehind: true})
 	if err != nil {
 		return nil, fmt.Errorf("create table file: %w", err)
 	}

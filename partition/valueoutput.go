@@ -142,7 +142,7 @@ func (o *output) startValues() error {
 		return err
 	}
 	v.made = append(v.made, v.number)
-	file, err := o.env.FS.Create(v.name, vfs.OpenOptions{Direct: o.direct})
+	file, err := o.env.FS.Create(v.name, vfs.OpenOptions{Direct: o.direct, WriteBehind: true})
 	if err != nil {
 		return fmt.Errorf("create value file: %w", err)
 	}

@@ -27,10 +27,14 @@ type Options struct {
 	// larger, and for what it takes over from a torn one.
 	SegmentSize int64
 	// Sync says that callers will wait for Sync. It bypasses the page cache,
-	// which syncs faster; without it Append writes through the page cache
+	// which syncs faster; without it the log is written through the page cache
 	// whenever writeThreshold bytes have gathered, which is faster otherwise.
 	// Sync and Flush do what they say in both modes.
 	Sync bool
+	// Gathered, if not nil, is called by an Append when that is so, for somebody
+	// else to call Writer.HandOver soon: else Append writes by itself. It must not
+	// wait for anything, nor call the Writer.
+	Gathered func()
 	// StoreID is in every segment, so that those of another store are refused.
 	StoreID [16]byte
 	// Logger may be nil.

@@ -80,7 +80,12 @@ func (w *Writer) newSegment(from *spareFile, previous uint64, sealed seal, carry
 // So direct if there is a sync for each group, buffered if not, and segments
 // that were written before whenever possible: recycled ones, and those that
 // PrepareNext made.
-func (w *Writer) access() vfs.OpenOptions { return vfs.OpenOptions{Direct: w.opts.Sync} }
+//
+// What is buffered is written back meanwhile: the sync at the end of a segment, for
+// which an Append has to wait, would else have all of it to write.
+func (w *Writer) access() vfs.OpenOptions {
+	return vfs.OpenOptions{Direct: w.opts.Sync, WriteBehind: !w.opts.Sync}
+}
 
 // end syncs the current segment, writes its trailer, syncs that, closes the
 // file, and returns where the segment ends: before the trailer, which repeats

@@ -9,6 +9,7 @@ package vfs
 //	syncData(f)             content and what is needed to read it back
 //	allocate(f, size)       reserve space; errors.ErrUnsupported if it cannot
 //	adviseSequential(f), adviseRandom(f)     hints
+//	startWriteback(f)       a hint: what is in the page cache alone goes to the device
 //	syncDir(dir)            make entries durable
 //	lockFile(f)             exclusive, non-blocking; ErrLocked
 //	diskUsage(dir)          total and available bytes
@@ -59,7 +60,8 @@ func openOS(name string, flags int, opts OpenOptions) (File, error) {
 			switch {
 			case err == nil:
 				if align := directAlign(f); align > 0 {
-					return newOSFile(f, name, readOnly, align)
+					opts.WriteBehind = false
+					return newOSFile(f, name, readOnly, align, opts)
 				}
 				// Direct, but with a block larger than AlignedBuffer serves.
 				if err := f.Close(); err != nil {
@@ -80,11 +82,11 @@ func openOS(name string, flags int, opts OpenOptions) (File, error) {
 	case opts.Random:
 		adviseRandom(f)
 	}
-	return newOSFile(f, name, readOnly, 1)
+	return newOSFile(f, name, readOnly, 1, opts)
 }
 
 // newOSFile refuses directories, which some systems let one open for reading.
-func newOSFile(f *os.File, name string, readOnly bool, align int) (File, error) {
+func newOSFile(f *os.File, name string, readOnly bool, align int, opts OpenOptions) (File, error) {
 	st, err := f.Stat()
 	if err == nil && st.IsDir() {
 		err = &fs.PathError{Op: "open", Path: name, Err: errIsDir}
@@ -93,7 +95,7 @@ func newOSFile(f *os.File, name string, readOnly bool, align int) (File, error) 
 		f.Close() // the error at hand is the one that matters
 		return nil, pathError("open", name, err)
 	}
-	return &osFile{f: f, name: name, readOnly: readOnly, align: align}, nil
+	return &osFile{f: f, name: name, readOnly: readOnly, align: align, behind: opts.WriteBehind}, nil
 }
 
 func (osFS) Remove(name string) error {
@@ -246,7 +248,12 @@ type osFile struct {
 	readOnly bool
 	align    int
 	appended atomic.Int64 // where Write goes on
+	behind   bool         // see OpenOptions.WriteBehind
+	held     atomic.Int64 // bytes written since it was last asked to write them back
 }
+
+// writeBehind is how many bytes gather before they are written back.
+const writeBehind = 1 << 20
 
 func (f *osFile) ReadAt(p []byte, off int64) (int, error) {
 	if err := checkTransfer("read", f.name, p, off, f.align); err != nil {
@@ -275,6 +282,10 @@ func (f *osFile) WriteAt(p []byte, off int64) (int, error) {
 		return 0, err
 	}
 	n, err := f.f.WriteAt(p, off)
+	if f.behind && f.held.Add(int64(n)) >= writeBehind {
+		f.held.Store(0)
+		startWriteback(f.f)
+	}
 	return n, pathError("write", f.name, err)
 }
 

@@ -20,6 +20,9 @@ func syncData(f *os.File) error { return f.Sync() }
 
 func allocate(*os.File, int64) error { return errors.ErrUnsupported }
 
+// startWriteback is left to the system.
+func startWriteback(*os.File) {}
+
 func adviseSequential(f *os.File) {
 	_ = control(f, func(fd int) error {
 		_, err := unix.FcntlInt(uintptr(fd), unix.F_RDAHEAD, 1)

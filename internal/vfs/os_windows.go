@@ -29,6 +29,9 @@ func syncData(f *os.File) error { return f.Sync() }
 
 func allocate(*os.File, int64) error { return errors.ErrUnsupported }
 
+// startWriteback is left to the system.
+func startWriteback(*os.File) {}
+
 func adviseSequential(*os.File) {}
 func adviseRandom(*os.File)     {}
 

@@ -53,6 +53,10 @@ type OpenOptions struct {
 	// Sequential hints that the file will be read from front to back, Random that
 	// the caller knows best how much to read at once: nothing is read ahead.
 	Sequential, Random bool
+	// WriteBehind hints that what is written should be on its way to the device
+	// before somebody asks for a Sync, which then takes less long. It says nothing
+	// about what is durable.
+	WriteBehind bool
 }
 
 // Info describes a file.

@@ -1,0 +1,81 @@
+package wal
+
+import (
+	"errors"
+	"syscall"
+	"testing"
+)
+
+// handedOver makes a log whose appends leave writing to others, and counts how
+// often they ask for it.
+func handedOver(fail *bool) (opts Options, asked, written *int) {
+	asked, written = new(int), new(int)
+	opts = testOptions(hookFS{newSim(), func(op, _ string) error {
+		if op != "write" {
+			return nil
+		}
+		*written++
+		if *fail {
+			return syscall.EIO
+		}
+		return nil
+	}})
+	opts.Sync, opts.SegmentSize = false, 0
+	opts.Gathered = func() { *asked++ }
+	return opts, asked, written
+}
+
+func TestWhatHasGatheredIsLeftToOthers(t *testing.T) {
+	opts, asked, written := handedOver(new(bool))
+	var o oracle
+	w, _ := mustOpen(t, opts, 0, &o)
+	*written = 0
+	for len(w.buf) < writeThreshold {
+		if err := w.HandOver(); err != nil || *asked > 0 || *written > 0 {
+			t.Fatalf("with %d bytes in the buffer: asked %d times, wrote %d times, %v", len(w.buf), *asked, *written, err)
+		}
+		mustAppendOnly(t, w, &o, 10_000)
+	}
+	if *asked != 1 || *written != 0 {
+		t.Fatalf("asked %d times, Append wrote %d times", *asked, *written)
+	}
+	if err := w.HandOver(); err != nil || *written != 1 || len(w.buf) != 0 {
+		t.Fatalf("wrote %d times, %d bytes are left, %v", *written, len(w.buf), err)
+	}
+	if err := w.HandOver(); err != nil || *written != 1 {
+		t.Errorf("wrote %d times, %v", *written, err)
+	}
+	// If nobody comes, Append writes in the end.
+	for *written == 1 {
+		if len(w.buf) > writeAnyway {
+			t.Fatalf("%d bytes wait", len(w.buf))
+		}
+		mustAppendOnly(t, w, &o, 10_000)
+	}
+	mustAppendOnly(t, w, &o, 200_000)
+	mustClose(t, w)
+	if err := w.HandOver(); err != nil {
+		t.Errorf("hand-over of a closed log: %v", err)
+	}
+	again, _ := mustOpen(t, opts, 0, &o) // everything is there
+	mustClose(t, again)
+}
+
+func TestAFailedHandOverPoisonsTheLog(t *testing.T) {
+	broken := false
+	opts, _, _ := handedOver(&broken)
+	var o oracle
+	w, _ := mustOpen(t, opts, 0, &o)
+	broken = true
+	if _, err := o.append(w, 0, writeThreshold); err != nil {
+		t.Fatal(err)
+	}
+	err := w.HandOver()
+	if !errors.Is(err, ErrFailed) || !errors.Is(err, syscall.EIO) {
+		t.Errorf("hand-over: %v", err)
+	}
+	if _, again := o.append(w, 0, 1); again != err {
+		t.Errorf("append afterwards: %v", again)
+	}
+	_ = w.Close()
+}
