@@ -205,6 +205,6 @@ func (it *Iterator) Error() error { return nil }
 
 // Close drops the reference to the memtable.
 func (it *Iterator) Close() error {
-	*it = Iterator{}
+	it.m, it.at, it.node, it.hasCell = nil, 0, nil, false
 	return nil
 }

@@ -55,7 +55,7 @@ func (r *RowReader) collectLayers(dst *row.Collector) (exists, ok bool) {
 		r.StartRow()
 		return false, false
 	}
-	r.cells, r.at = r.it, false
+	r.cells, r.at = r.all, false
 	if !r.judge.exists {
 		return false, true
 	}
@@ -151,6 +151,11 @@ func (r *RowReader) lay(dst *row.Collector, list []row.Cell) {
 			copy(cells[to:], cells[from:at])
 		}
 		to, from = to+at-from, end
+		if to == at && n == 1 && end == at+1 && r.replaces(&list[0], &cells[at]) {
+			cells[at] = list[0]
+			to, list = end, list[1:]
+			continue
+		}
 		merged := r.mergeColumn(list[:n], cells[at:end])
 		if to+len(merged) > from { // room for all that is still to come
 			old := len(cells)
@@ -167,6 +172,13 @@ func (r *RowReader) lay(dst *row.Collector, list []row.Cell) {
 		to += copy(cells[to:], cells[from:])
 		dst.Cells = cells[:to]
 	}
+}
+
+// replaces reports that of two cells of a column, both of which would be shown, the
+// newer alone is.
+func (r *RowReader) replaces(newer, older *row.Cell) bool {
+	return newer.Kind == row.KindPut && r.projection.Versions == 1 && newer.Version <= r.maxVersion &&
+		row.CompareCells(newer, older) < 0
 }
 
 // mergeColumn returns the cells of a column that are shown and wanted, of two

@@ -18,6 +18,7 @@ import (
 // but only Layers relies on it: elsewhere sequence numbers decide what is newer.
 type RowMerge struct {
 	sources []Iterator
+	oldest  *row.Extent  // what the last source said to Extent, if it was asked
 	known   Iterator     // the source that was described
 	newer   *RowMerge    // of the sources before it
 	heap    []cellSource // min-heap in cell order, if there are several sources
@@ -46,11 +47,16 @@ func NewRowMerge(sources []Iterator) *RowMerge {
 // copied.
 func (m *RowMerge) Reset(sources []Iterator) {
 	m.sources = append(m.sources[:0], sources...)
-	m.heap, m.known, m.twins, m.err = m.heap[:0], nil, false, nil
+	m.heap, m.oldest, m.known, m.twins, m.err = m.heap[:0], nil, nil, false, nil
 	if m.newer != nil && len(m.newer.sources) > 0 {
 		m.newer.Reset(nil)
 	}
 }
+
+// Describe tells m what the last source said to Extent, so that it is not asked
+// again: the caller had to know. The extent must stay as it is until Reset.
+// REQUIRES: no other source deletes the row.
+func (m *RowMerge) Describe(e *row.Extent) { m.oldest = e }
 
 // FirstCell positions on the first cell of the row.
 func (m *RowMerge) FirstCell() bool {
@@ -119,6 +125,10 @@ func (m *RowMerge) Extent(e *row.Extent) bool {
 		return false
 	}
 	m.known = m.sources[0]
+	if m.oldest != nil {
+		*e = *m.oldest
+		return true
+	}
 	return m.known.Extent(e)
 }
 
@@ -130,18 +140,27 @@ func (m *RowMerge) Layers(seq uint64, e *row.Extent) row.Cursor {
 		m.known = m.sources[0]
 		return m.known.Layers(seq, e)
 	}
+	last := len(m.sources) - 1
+	if last > 0 && m.oldest != nil {
+		*e = *m.oldest
+		return m.above(last)
+	}
 	for i, it := range m.sources {
-		known := it.Extent(e)
-		if known && (i == len(m.sources)-1 || e.Deleted && e.DeleteSeq <= seq) {
-			if m.newer == nil {
-				m.newer = new(RowMerge)
-			}
-			m.newer.Reset(m.sources[:i])
-			m.known = it
-			return m.newer
+		if it.Extent(e) && (i == last || e.Deleted && e.DeleteSeq <= seq) {
+			return m.above(i)
 		}
 	}
 	return nil
+}
+
+// above returns a cursor over the sources before i, which was described.
+func (m *RowMerge) above(i int) row.Cursor {
+	if m.newer == nil {
+		m.newer = new(RowMerge)
+	}
+	m.newer.Reset(m.sources[:i])
+	m.known = m.sources[i]
+	return m.newer
 }
 
 // Stretch returns false: there is no next row.

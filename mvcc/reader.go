@@ -43,9 +43,10 @@ type Selection struct {
 	NoCells bool
 }
 
-// nearSteps is how many cells a reader walks before it seeks. A seek costs
-// about as much as a few steps, and what is wanted is often the next cell.
-const nearSteps = 4
+// nearSteps is how many cells a reader walks before it seeks. What is wanted is
+// mostly the next cell; if it is not, there may be any number of versions before
+// it, and a seek costs about as much as three steps.
+const nearSteps = 1
 
 // RowReader reads rows at one view. Use:
 //
@@ -65,7 +66,8 @@ type RowReader struct {
 	Limit []byte
 
 	it    Cells
-	cells row.Cursor // what is walked: it, or while layers are read the newer one
+	all   row.Cursor // it: to convert it takes time
+	cells row.Cursor // what is walked: all, or while layers are read the newer one
 	sel   Selection
 	judge judge
 
@@ -100,14 +102,12 @@ func NewReader(it Cells, view View, sel Selection) *RowReader {
 
 // Reset makes the reader read another source, at another view.
 func (r *RowReader) Reset(it Cells, view View, sel Selection) {
-	*r = RowReader{
-		it: it, cells: it, sel: sel, judge: newJudge(view), name: r.name,
-		wantVersions: sel.MaxVersions, maxVersion: math.MaxInt64, judged: unclear,
-		projection: row.Projection{
-			Columns: sel.Columns, Start: sel.Start, End: sel.End, Change: r.projection.Change + 1,
-		},
-		layers: r.layers,
-	}
+	// Field by field: the working memory need not be cleared.
+	r.it, r.all, r.sel, r.judge = it, it, sel, newJudge(view)
+	r.wantVersions, r.maxVersion, r.examined = sel.MaxVersions, math.MaxInt64, 0
+	p := &r.projection
+	p.Columns, p.Start, p.End = sel.Columns, sel.Start, sel.End
+	p.Change++
 	if sel.MaxVersions <= 0 {
 		r.wantVersions = math.MaxInt
 	}
@@ -116,6 +116,8 @@ func (r *RowReader) Reset(it Cells, view View, sel Selection) {
 		r.maxVersion = sel.MaxVersionExcl - 1
 	}
 	r.minVersion = max(r.judge.oldest, sel.MinVersion)
+	r.given, r.Limit = 0, nil
+	r.StartRow()
 }
 
 // NextRow begins the row to which the source moved by NextRow from the row that
@@ -127,7 +129,7 @@ func (r *RowReader) NextRow() {
 		return
 	}
 	r.granted--
-	r.cells = r.it
+	r.cells = r.all
 	r.loaded, r.at, r.returned, r.inColumn, r.wanted = false, false, false, false, 0
 	r.judge.startRow()
 }
@@ -150,7 +152,7 @@ func (r *RowReader) judgeMany() {
 
 // StartRow begins the row that the source is positioned on.
 func (r *RowReader) StartRow() {
-	r.judged, r.granted, r.cells = unclear, 0, r.it
+	r.judged, r.granted, r.cells = unclear, 0, r.all
 	r.judge.startRow()
 	r.loaded, r.at, r.returned, r.inColumn, r.wanted = false, false, false, false, 0
 }

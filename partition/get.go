@@ -32,7 +32,8 @@ type Getter struct {
 	sources []mvcc.Iterator
 	merge   mvcc.RowMerge
 	reader  mvcc.RowReader
-	extent  row.Extent
+	extent  row.Extent // of the last source,
+	known   bool       // if it has one
 
 	// Iterators, of which the first so many are in use.
 	memories     []*memtable.Iterator
@@ -79,8 +80,10 @@ func (g *Getter) Seek(key []byte, view mvcc.View, sel mvcc.Selection) (*mvcc.Row
 		return nil, err
 	}
 	g.merge.Reset(g.sources)
+	if g.known {
+		g.merge.Describe(&g.extent)
+	}
 	g.reader.Reset(&g.merge, view, sel)
-	g.reader.StartRow()
 	return &g.reader, nil
 }
 
@@ -93,7 +96,7 @@ func (g *Getter) Close() {
 		it.Close()
 	}
 	g.usedTables, g.usedMemories = 0, 0
-	g.sources = g.sources[:0]
+	g.sources, g.known = g.sources[:0], false
 	g.merge.Reset(nil)
 	g.state.unpin(g.stripe)
 	g.tree, g.state, g.above = nil, nil, nil
@@ -189,7 +192,8 @@ func (g *Getter) tableIterator(r *sstable.Reader) *sstable.Iterator {
 // deletes the row at a sequence number up to seq.
 func (g *Getter) add(it mvcc.Iterator, seq uint64) bool {
 	g.sources = append(g.sources, it)
-	if e := &g.extent; it.Extent(e) {
+	e := &g.extent
+	if g.known = it.Extent(e); g.known {
 		return e.Deleted && e.DeleteSeq <= seq
 	}
 	if !it.FirstCell() {

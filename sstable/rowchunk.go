@@ -102,7 +102,8 @@ func (it *Iterator) collectRows(dst *row.Chunk, names []byte, from, to int) {
 			kind := kinds.at(data, at)
 			c.Column, c.Value = name, values[value:valueTo:valueTo]
 			c.Version, c.Seq = version, seq
-			c.Kind, c.Type, c.Separate = row.KindPut, row.Type(kind>>kindTypeBits), kind&kindMask == kindSeparate
+			c.Kind, c.Type = row.KindPut, row.Type(kind>>kindTypeBits)
+			c.Separate, c.Packed = kind&kindMask == kindSeparate, false
 			value = valueTo
 			at++
 		}

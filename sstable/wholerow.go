@@ -314,31 +314,44 @@ func (it *Iterator) collect(dst *row.Collector, from, to int) {
 	if !sparse {
 		names = dst.Copy(names)
 	}
+	// In the loop as little is loaded as can be: of columns that follow each other
+	// the end of one name is the beginning of the next, and what all cells of the
+	// block have in common is known before.
+	nameEnd, valueEnd, stamps, kinds := b.nameEnd, b.valueEnd, b.stamp, b.kind
+	full, oneStamp, kind := b.full, b.oneStamp, kinds.base
 	seq, version := b.seq.at(data, it.stamp), int64(b.version.at(data, it.stamp))
-	value, column, named := 0, first, -1
+	value, nameFrom, nameTo := 0, 0, 0
+	column := first - 1 // of the cell before
 	var name []byte
 	for i, cells := from, dst.Extend(to-from); i < to; i++ {
-		c := &cells[i-from]
-		if !b.full {
-			column = int(b.columnOf(i))
+		next := column + 1
+		if !full {
+			next = int(b.columnOf(i))
 		}
-		if column != named {
-			name = names[b.nameEnd.before(data, column)-nameAt : int(b.nameEnd.at(data, column))-nameAt]
+		if next != column || i == from {
+			if nameFrom = nameTo; next != column+1 {
+				nameFrom = nameEnd.before(data, next) - nameAt
+			}
+			nameTo = int(nameEnd.at(data, next)) - nameAt
+			name = names[nameFrom:nameTo:nameTo]
 			if sparse {
 				name = dst.Copy(name)
 			}
-			named = column
+			column = next
 		}
-		column++
-		if !b.oneStamp {
-			s := it.stamp + int(b.stamp.at(data, i))
+		if !oneStamp {
+			s := it.stamp + int(stamps.at(data, i))
 			seq, version = b.seq.at(data, s), int64(b.version.at(data, s))
 		}
-		end := int(b.valueEnd.at(data, i)) - at
-		c.Column, c.Value = name[:len(name):len(name)], values[value:end:end]
+		if kinds.width != 0 {
+			kind = kinds.at(data, i)
+		}
+		end := int(valueEnd.at(data, i)) - at
+		c := &cells[i-from]
+		c.Column, c.Value = name, values[value:end:end]
 		c.Version, c.Seq = version, seq
-		kind := b.kind.at(data, i)
-		c.Kind, c.Type, c.Separate = row.KindPut, row.Type(kind>>kindTypeBits), kind&kindMask == kindSeparate
+		c.Kind, c.Type = row.KindPut, row.Type(kind>>kindTypeBits)
+		c.Separate, c.Packed = kind&kindMask == kindSeparate, false
 		value = end
 	}
 }
