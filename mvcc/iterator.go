@@ -51,8 +51,8 @@ type Iterator interface {
 	// the kind that an Extent can describe. The cell cursor is unset afterwards.
 	Extent(e *row.Extent) bool
 	// Stretch describes the current row and rows after it, all below the limit
-	// (nil: none), if there are at least two and the run knows them well enough.
-	// NextRow will move to them and cannot fail before it has left them.
+	// (nil: none), if the run knows them well enough. NextRow will move to them and
+	// cannot fail before it has left them. REQUIRES: the row is below the limit.
 	Stretch(limit []byte, s *row.Stretch) bool
 	// Layers parts the row in two, if the run knows one part as an Extent can
 	// describe it, and it is the older one: it describes that, and returns a cursor

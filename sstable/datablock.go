@@ -220,6 +220,34 @@ func (b *dataBlock) searchRow(key []byte) (i int, exact bool) {
 	return low, false
 }
 
+// searchAfter returns the first row after row i whose key is at least key, or
+// b.rows. Rows near i are found by few comparisons. REQUIRES: the key of row i is
+// below key.
+func (b *dataBlock) searchAfter(i int, key []byte) int {
+	p := len(b.prefix)
+	if len(key) < p || !bytes.Equal(key[:p], b.prefix) {
+		return b.rows
+	}
+	key = key[p:]
+	low, high := i+1, b.rows
+	for step := 1; low+step <= high; step *= 2 {
+		if bytes.Compare(b.suffix(low+step-1), key) >= 0 {
+			high = low + step - 1
+			break
+		}
+		low += step
+	}
+	for low < high {
+		mid := int(uint(low+high) >> 1)
+		if bytes.Compare(b.suffix(mid), key) < 0 {
+			low = mid + 1
+		} else {
+			high = mid
+		}
+	}
+	return low
+}
+
 // searchColumn returns the first column whose name is at least name, or
 // b.columns, and whether it is exactly this one.
 func (b *dataBlock) searchColumn(name []byte) (i int, exact bool) {

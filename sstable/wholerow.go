@@ -177,7 +177,7 @@ func (it *Iterator) Extent(e *row.Extent) bool {
 }
 
 // Stretch describes the current row and those after it in the block that lie
-// below the limit, if there are any and the block is even.
+// below the limit, if the block is even. REQUIRES: the row does.
 func (it *Iterator) Stretch(limit []byte, s *row.Stretch) bool {
 	b := it.block
 	if !it.onRow || !b.even || it.long {
@@ -185,10 +185,10 @@ func (it *Iterator) Stretch(limit []byte, s *row.Stretch) bool {
 	}
 	it.onCell = false
 	end := b.rows
-	if limit != nil && end-it.row > 1 {
-		end, _ = b.searchRow(limit)
+	if limit != nil {
+		end = b.searchAfter(it.row, limit)
 	}
-	if end-it.row < 2 || !it.openValues() {
+	if !it.openValues() {
 		return false
 	}
 	it.eager = true

@@ -100,7 +100,7 @@ func checkStretch(it *Iterator, model modelTable, at int, rng *rand.Rand) error 
 	if !it.Stretch(limit, &s) {
 		return nil
 	}
-	if s.Rows < 2 {
+	if s.Rows < 1 {
 		return fmt.Errorf("a stretch of %d rows", s.Rows)
 	}
 	for _, r := range model[at : at+s.Rows] {

@@ -291,7 +291,7 @@ func (it *Iterator) Stretch(limit []byte, s *row.Stretch) bool {
 		s.MinVersion, s.MaxVersion = min(s.MinVersion, e.MinVersion), max(s.MaxVersion, e.MaxVersion)
 	}
 	it.cellAt, it.older = -1, it.run[it.at].Cells
-	return s.Rows > 1
+	return s.Rows > 0
 }
 
 // CollectRows takes about as many rows as the budget has bytes.
