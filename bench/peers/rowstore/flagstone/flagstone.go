@@ -56,7 +56,7 @@ func open(cfg rowstore.Config) (rowstore.Store, error) {
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	return &store{db: db, table: table, plain: cfg.Encoding == rowstore.Plain}, nil
+	return &store{db: db, table: table}, nil
 }
 
 // stepped is a clock whose monotonic readings follow its wall clock, so that
@@ -81,7 +81,6 @@ func (c *stepped) AfterFunc(d time.Duration, f func()) (stop func() bool) {
 type store struct {
 	db    *flagstone.Store
 	table *flagstone.Table
-	plain bool
 }
 
 func (s *store) Session() (rowstore.Session, error) {
@@ -90,12 +89,12 @@ func (s *store) Session() (rowstore.Session, error) {
 		n.putCells(&tx.RowChange, n.cells)
 		return nil
 	}
+	// Also in the key-value shape: a put replaces the value. An update of the column
+	// would add to the row, and a reader would look for its other columns in older
+	// files.
 	n.put = func(tx *flagstone.RowTx) error {
 		tx.PutRow()
 		return n.update(tx)
-	}
-	if s.plain {
-		n.put = n.update // of one column with one version there is nothing to delete
 	}
 	return n, nil
 }
@@ -179,9 +178,7 @@ func (s *session) PutBatch(rows []rowstore.Row) error {
 	s.batch.Reset()
 	for i := range rows {
 		c := s.batch.Row(s.store.table, s.setKey(rows[i].Key))
-		if !s.store.plain {
-			c.PutRow()
-		}
+		c.PutRow()
 		s.putCells(c, rows[i].Cells)
 	}
 	return s.store.db.Apply(context.Background(), s.batch)
