@@ -43,6 +43,9 @@ func (e *Engine) UpdateTable(ctx context.Context, instance string, req *UpdateTa
 		}
 	}
 	change := flagstone.TableChange{Annotations: t.encode()}
+	if change.Stream, bad = e.streamChange(req.Stream, t.details()); bad != nil {
+		return nil, bad
+	}
 	if t.options != engineOptions {
 		change.Options = &t.options
 	}
@@ -89,8 +92,8 @@ func (l *Limits) checkUpdate(req *UpdateTableRequest) *Error {
 	if none && req.ReservedThroughput == nil && req.Stream == nil {
 		return invalid("No parameter is specified in table options.")
 	}
-	if req.Stream != nil && req.Stream.Enable {
-		return unsupported("Streams are")
+	if err := l.checkStream(req.Stream); err != nil {
+		return err
 	}
 	if req.Options != nil {
 		if err := l.checkOptions(req.Options); err != nil {

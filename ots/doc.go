@@ -16,7 +16,9 @@
 // be made again from the store; generated keys are durable before they are
 // given out (generate.go).
 //
-// Features that are not offered yet (streams, local transactions, secondary
-// indexes, encryption) are refused by name; nothing that a request says is left
-// out silently.
+// Streams are the engine's: this layer names them, and gives clients iterators
+// that only it can make (stream.go, streamrecord.go).
+//
+// Features that are not offered (secondary indexes, encryption) are refused by
+// name; nothing that a request says is left out silently.
 package ots

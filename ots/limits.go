@@ -67,9 +67,13 @@ type Limits struct {
 
 	// Streams, throughput, transactions.
 	StreamExpirationHours int32
-	PartitionKeyUnits     int64 // capacity units per second of one partition key; see EnforceThroughput
-	TransactionSeconds    int64 // lifetime of a local transaction
-	TransactionBytes      int
+	// StreamRecords and StreamBytes (of keys, names and values) bound one answer
+	// of GetStreamRecord; they are this server's own numbers.
+	StreamRecords      int
+	StreamBytes        int64
+	PartitionKeyUnits  int64 // capacity units per second of one partition key; see EnforceThroughput
+	TransactionSeconds int64 // lifetime of a local transaction
+	TransactionBytes   int
 }
 
 const (
@@ -116,6 +120,8 @@ func Documented() Limits {
 		FilterRegexBytes: 256,
 
 		StreamExpirationHours: 24,
+		StreamRecords:         1000,
+		StreamBytes:           4 * megabyte,
 		PartitionKeyUnits:     10000,
 		TransactionSeconds:    60,
 		TransactionBytes:      4 * megabyte,

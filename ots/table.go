@@ -56,6 +56,12 @@ func (e *Engine) CreateTable(ctx context.Context, instance string, req *CreateTa
 	for _, k := range req.PrimaryKey {
 		spec.Key = append(spec.Key, flagstone.KeyColumn{Name: k.Name, Type: k.Type, AutoIncrement: k.AutoIncrement})
 	}
+	switch change, err := e.streamChange(req.Stream, nil); {
+	case err != nil:
+		return err
+	case change != nil:
+		spec.Stream = change.Enable
+	}
 	if _, err := e.store.CreateTable(ctx, spec); err != nil {
 		return e.asError(err, "create table", req.Table, false)
 	}
@@ -98,14 +104,15 @@ func (l *Limits) checkCreate(req *CreateTableRequest) *Error {
 		return unsupported("Secondary indexes are")
 	case req.HasSSE:
 		return unsupported("Server-side encryption (sse_spec) is")
-	case req.Stream != nil && req.Stream.Enable:
-		return unsupported("Streams are")
 	case req.Options == nil || req.Options.TimeToLive == nil:
 		return invalid("Time-to-live is missing while creating table.")
 	case req.Options.MaxVersions == nil:
 		return invalid("MaxVersions is missing while creating table.")
 	}
 	if err := l.checkOptions(req.Options); err != nil {
+		return err
+	}
+	if err := l.checkStream(req.Stream); err != nil {
 		return err
 	}
 	return l.checkReserved(&req.ReservedThroughput)
@@ -280,6 +287,7 @@ func (t *table) describe() *TableDescription {
 		LastDecreaseTime:   t.LastDecreaseTime,
 		CreationTimeMicros: t.info.CreatedMillis * 1000,
 		EnableLocalTxn:     t.EnableLocalTxn,
+		Stream:             t.details(),
 	}
 	d.PrimaryKey = keySchema(t.key)
 	return d

@@ -84,7 +84,7 @@ func TestCreateTableIsCheckedWithTheServicesMessages(t *testing.T) {
 			{defined(DefinedColumn{Name: "#d", Type: row.TypeString}), "Invalid column name: '#d'."},
 			{with(func(r *CreateTableRequest) { r.HasIndexes = true }), "Secondary indexes are not supported yet by this server."},
 			{with(func(r *CreateTableRequest) { r.HasSSE = true }), "Server-side encryption (sse_spec) is not supported yet by this server."},
-			{with(func(r *CreateTableRequest) { r.Stream = &StreamSpecification{Enable: true} }), "Streams are not supported yet by this server."},
+			{with(func(r *CreateTableRequest) { r.Stream = &StreamSpecification{Enable: true} }), "Expiration time is missing while enabling stream."},
 			{with(func(r *CreateTableRequest) { r.Stream = &StreamSpecification{} }), ""},
 		} {
 			err := f.CreateTable(context.Background(), testInstance, c.req)
@@ -216,7 +216,7 @@ func TestUpdateTableIsCheckedWithTheServicesMessages(t *testing.T) {
 		{options(TableOptions{MaxVersionOffset: ptr(int64(-1))}), "The maximum deviation must be in range [0, INT64_MAX/1000000]."},
 		{UpdateTableRequest{ReservedThroughput: &ReservedThroughput{Read: ptr(int32(-1))}}, "The value of read capacity unit can not be less than 0."},
 		{UpdateTableRequest{ReservedThroughput: &ReservedThroughput{Write: ptr(int32(5001))}}, "The value of write capacity unit can not be greater than 5000."},
-		{UpdateTableRequest{Stream: &StreamSpecification{Enable: true}}, "Streams are not supported yet by this server."},
+		{UpdateTableRequest{Stream: &StreamSpecification{Enable: true}}, "Expiration time is missing while enabling stream."},
 	} {
 		c.req.Table = "t"
 		_, err := f.UpdateTable(context.Background(), testInstance, &c.req)

@@ -29,6 +29,13 @@ type Service interface {
 	StartLocalTransaction(ctx context.Context, instance string, req *StartTransactionRequest) (string, error)
 	CommitTransaction(ctx context.Context, instance, id string) error
 	AbortTransaction(ctx context.Context, instance, id string) error
+
+	// ListStream lists the streams of a table, or of all with the empty name.
+	ListStream(ctx context.Context, instance, table string) ([]StreamSummary, error)
+	DescribeStream(ctx context.Context, instance string, req *DescribeStreamRequest) (*StreamDescription, error)
+	// GetShardIterator returns an opaque string.
+	GetShardIterator(ctx context.Context, instance string, req *GetShardIteratorRequest) (string, error)
+	GetStreamRecord(ctx context.Context, instance string, req *GetStreamRecordRequest) (*GetStreamRecordResponse, error)
 }
 
 // CapacityUnit is what an operation cost (PROTOCOL section 13), in units of
@@ -110,6 +117,7 @@ type TableDescription struct {
 	LastDecreaseTime   int64 // seconds, 0: never
 	CreationTimeMicros int64
 	EnableLocalTxn     *bool
+	Stream             *StreamDetails // nil: it has none
 }
 
 // SplitPointsRequest is PROTOCOL section 10.

@@ -180,7 +180,7 @@ func mutateTargets(t testing.TB, signed func() *draft, add func(string, *draft, 
 	unsupported := map[string]string{
 		"/GetRow?": "GetRow?", "/GetRow?a=b": "GetRow?a=b", "/GetRow/": "GetRow/", "//GetRow": "/GetRow", "/": "", "/getrow": "getrow",
 		"/%47etRow": "%47etRow", "/Drop": "Drop", "/healthz": "healthz", "/debug/pprof/": "debug/pprof/", "/SQLQuery": "SQLQuery",
-		"/GetStreamRecord": "GetStreamRecord", "/Search": "Search",
+		"/ReadRecords": "ReadRecords", "/Search": "Search",
 	}
 	for path, name := range unsupported {
 		d := good(t)

@@ -142,6 +142,22 @@ func (f *fakeService) AbortTransaction(ctx context.Context, _, id string) error 
 	return err
 }
 
+func (f *fakeService) ListStream(ctx context.Context, _, table string) ([]ots.StreamSummary, error) {
+	return serve[[]ots.StreamSummary](ctx, f, table)
+}
+
+func (f *fakeService) DescribeStream(ctx context.Context, _ string, req *ots.DescribeStreamRequest) (*ots.StreamDescription, error) {
+	return serve[*ots.StreamDescription](ctx, f, req)
+}
+
+func (f *fakeService) GetShardIterator(ctx context.Context, _ string, req *ots.GetShardIteratorRequest) (string, error) {
+	return serve[string](ctx, f, req)
+}
+
+func (f *fakeService) GetStreamRecord(ctx context.Context, _ string, req *ots.GetStreamRecordRequest) (*ots.GetStreamRecordResponse, error) {
+	return serve[*ots.GetStreamRecordResponse](ctx, f, req)
+}
+
 // newTestServer returns a server on a fake service; change may be nil.
 func newTestServer(t testing.TB, change func(*Config)) (*Server, *fakeService) {
 	t.Helper()

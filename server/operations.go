@@ -154,6 +154,11 @@ func operations() map[string]operation {
 		"StartLocalTransaction": typed(startLocalTransaction),
 		"CommitTransaction":     typed(commitTransaction),
 		"AbortTransaction":      typed(abortTransaction),
+
+		"ListStream":       typed(listStream),
+		"DescribeStream":   typed(describeStream),
+		"GetShardIterator": typed(getShardIterator),
+		"GetStreamRecord":  typed(getStreamRecord),
 	}
 }
 
@@ -162,7 +167,6 @@ func operations() map[string]operation {
 // apart only for the sake of who reads the message.
 func unofferedOperations() map[string]bool {
 	names := [...]string{
-		"ListStream", "DescribeStream", "GetShardIterator", "GetStreamRecord",
 		"BulkImport", "BulkExport", "LoadTable", "UnloadTable",
 		"AddDefinedColumn", "DeleteDefinedColumn", "CreateIndex", "DropIndex",
 		"CreateSearchIndex", "UpdateSearchIndex", "DeleteSearchIndex", "ListSearchIndex", "DescribeSearchIndex",

@@ -247,6 +247,10 @@ func TestErrorsOfTheServiceBecomeStatusCodeAndMessage(t *testing.T) {
 		"StartLocalTransaction":    &otspb.StartLocalTransactionRequest{TableName: ptr("t"), Key: blob(testKeyRow)},
 		"CommitTransaction":        &otspb.CommitTransactionRequest{TransactionId: ptr("x")},
 		"AbortTransaction":         &otspb.AbortTransactionRequest{TransactionId: ptr("x")},
+		"ListStream":               &otspb.ListStreamRequest{TableName: ptr("t")},
+		"DescribeStream":           &otspb.DescribeStreamRequest{StreamId: ptr("t")},
+		"GetShardIterator":         &otspb.GetShardIteratorRequest{StreamId: ptr("t"), ShardId: ptr("s")},
+		"GetStreamRecord":          &otspb.GetStreamRecordRequest{ShardIterator: ptr("i")},
 		"CreateTable":              &otspb.CreateTableRequest{TableMeta: &otspb.TableMeta{TableName: ptr("t")}, ReservedThroughput: &otspb.ReservedThroughput{CapacityUnit: &otspb.CapacityUnit{}}},
 	}
 	if len(ops) != len(s.operations) {

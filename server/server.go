@@ -11,7 +11,7 @@
 //	body.go        reading, limits, checksum, compression
 //	respond.go     the answer and its signature, errors
 //	operations.go  the table of operations
-//	tables.go, reads.go, writes.go, filters.go, convert.go
+//	tables.go, reads.go, writes.go, streams.go, filters.go, convert.go
 //	               messages to and from the service's types
 //
 // Every request is bounded in size, memory and time before it is believed, and

@@ -77,7 +77,7 @@ func describeTable(ctx context.Context, on target, m *otspb.DescribeTableRequest
 		ReservedThroughputDetails: throughputDetails(d),
 		TableOptions:              describedOptions(d),
 		TableStatus:               otspb.TableStatus_ACTIVE.Enum(),
-		StreamDetails:             noStream(),
+		StreamDetails:             streamDetails(d.Stream),
 		CreationTime:              &d.CreationTimeMicros,
 	}, nil
 }
@@ -105,7 +105,7 @@ func updateTable(ctx context.Context, on target, m *otspb.UpdateTableRequest) (p
 	return &otspb.UpdateTableResponse{
 		ReservedThroughputDetails: throughputDetails(d),
 		TableOptions:              describedOptions(d),
-		StreamDetails:             noStream(), // clients read it unasked
+		StreamDetails:             streamDetails(d.Stream), // clients read it unasked
 	}, nil
 }
 
@@ -197,5 +197,3 @@ func throughputDetails(d *ots.TableDescription) *otspb.ReservedThroughputDetails
 	}
 	return details
 }
-
-func noStream() *otspb.StreamDetails { return &otspb.StreamDetails{EnableStream: new(bool)} }

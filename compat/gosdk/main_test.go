@@ -27,6 +27,10 @@ var (
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
 func runTests(m *testing.M) (status int) {
+	if url := os.Getenv(sampleURL); url != "" {
+		runStreamSample(url)
+		return 0
+	}
 	fail := func(err error) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

@@ -40,21 +40,10 @@ func TestWhatIsNotSupportedSaysSo(t *testing.T) {
 		}
 	}
 	for what, call := range map[string]func() error{
-		"a stream": made(func(r *ots.CreateTableRequest) {
-			r.StreamSpec = &ots.StreamSpecification{EnableStream: true, ExpirationTime: 24}
-		}),
-		"a stream later": func() error {
-			_, err := client.UpdateTable(&ots.UpdateTableRequest{TableName: name, StreamSpec: &ots.StreamSpecification{EnableStream: true, ExpirationTime: 24}})
-			return err
-		},
 		"an index": made(func(r *ots.CreateTableRequest) {
 			r.TableMeta.AddDefinedColumn("c", ots.DefinedColumn_INTEGER)
 			r.AddIndexMeta(&ots.IndexMeta{IndexName: "Index", Primarykey: []string{"c"}})
 		}),
-		"streams listed": func() error {
-			_, err := client.ListStream(&ots.ListStreamRequest{TableName: &name})
-			return err
-		},
 		"search": func() error {
 			_, err := client.Search(new(ots.SearchRequest).SetTableName(name).SetIndexName("index").
 				SetSearchQuery(search.NewSearchQuery().SetQuery(&search.MatchAllQuery{})))

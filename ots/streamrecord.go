@@ -1,0 +1,230 @@
+package ots
+
+// This file reads streams: iterators, which are positions in a shard that
+// clients carry, and records. An iterator is opaque to them:
+//
+//	base64url( version 1 | shard 8 | after 8 | as of 8 | stream id | mac 16 )
+//
+// with the integers in big endian. The mac is the beginning of an HMAC-SHA256
+// under a key that the stream has to itself, so an iterator is one that this
+// server gave out for this stream, whatever a client makes of it.
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+
+	flagstone "github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// GetShardIteratorRequest is PROTOCOL 2.5 GetShardIterator.
+type GetShardIteratorRequest struct {
+	StreamID, ShardID string
+	Timestamp         *int64 // microseconds; nil: the oldest record
+	Token             string
+}
+
+// GetStreamRecordRequest is PROTOCOL 2.5 GetStreamRecord.
+type GetStreamRecordRequest struct {
+	Iterator string
+	Limit    *int32
+	Table    *string // if given, it must be the stream's
+}
+
+// StreamRecord is one change of one row. Row has the operations of an update,
+// and the delete marker of a delete.
+type StreamRecord struct {
+	Type   ChangeType
+	Row    Row
+	Origin *Row // what the stream's columns_to_get held before; nil: nothing
+	// Epoch, Timestamp (microseconds) and RowIndex rise strictly, as a triple,
+	// within a shard.
+	Epoch     int32
+	Timestamp int64
+	RowIndex  int32
+}
+
+// GetStreamRecordResponse is one page. Next is the iterator behind the records;
+// if there are none it is the one of the request, but for once in a while.
+type GetStreamRecordResponse struct {
+	Records  []StreamRecord
+	Next     string
+	Consumed CapacityUnit
+	More     bool
+}
+
+const (
+	iteratorVersion = 1
+	iteratorHead    = 1 + 8 + 8 + 8
+	iteratorMAC     = 16
+)
+
+func trimmed() *Error {
+	return &Error{CodeTrimmedDataAccess, "Requested stream data is already trimmed or does not exist."}
+}
+
+// iterator encodes a position.
+func (s *stream) iterator(pos flagstone.StreamPosition) string {
+	b := []byte{iteratorVersion}
+	b = binary.BigEndian.AppendUint64(b, pos.Shard)
+	b = binary.BigEndian.AppendUint64(b, pos.After)
+	b = binary.BigEndian.AppendUint64(b, uint64(pos.AsOf))
+	b = append(b, s.id()...)
+	return base64.RawURLEncoding.EncodeToString(append(b, s.mac(b)...))
+}
+
+func (s *stream) mac(b []byte) []byte {
+	h := hmac.New(sha256.New, s.Key)
+	h.Write(b)
+	return h.Sum(nil)[:iteratorMAC]
+}
+
+// openIterator decodes an iterator and finds its stream.
+func (e *Engine) openIterator(instance, iterator string) (*stream, flagstone.StreamPosition, *Error) {
+	var pos flagstone.StreamPosition
+	malformed := invalid("The shard iterator is invalid.")
+	b, err := base64.RawURLEncoding.Strict().DecodeString(iterator)
+	if err != nil || len(b) <= iteratorHead+iteratorMAC || b[0] != iteratorVersion {
+		return nil, pos, malformed
+	}
+	body, mac := b[:len(b)-iteratorMAC], b[len(b)-iteratorMAC:]
+	s, bad := e.stream(instance, string(body[iteratorHead:]))
+	if bad != nil {
+		if bad.Code == CodeObjectNotExist { // the stream was disabled
+			bad = trimmed()
+		}
+		return nil, pos, bad
+	}
+	if !hmac.Equal(mac, s.mac(body)) {
+		return nil, pos, malformed
+	}
+	pos.Shard = binary.BigEndian.Uint64(body[1:])
+	pos.After = binary.BigEndian.Uint64(body[9:])
+	pos.AsOf = int64(binary.BigEndian.Uint64(body[17:]))
+	return s, pos, nil
+}
+
+// GetShardIterator returns the iterator of the oldest record of a shard, or of
+// the first that is not older than a time.
+func (e *Engine) GetShardIterator(ctx context.Context, instance string, req *GetShardIteratorRequest) (string, error) {
+	if req.Token != "" { // none is ever given out
+		return "", invalid("The token is invalid.")
+	}
+	since := int64(0)
+	if req.Timestamp != nil {
+		if since = *req.Timestamp; since < 0 {
+			return "", invalid("The timestamp must be greater than or equal to 0.")
+		}
+	}
+	s, bad := e.stream(instance, req.StreamID)
+	if bad != nil {
+		return "", bad
+	}
+	shard, ok := shardNumber(req.ShardID)
+	if !ok {
+		return "", shardMissing()
+	}
+	pos, err := s.read.Since(ctx, shard, since)
+	switch {
+	case errors.Is(err, flagstone.ErrStreamNotFound):
+		return "", shardMissing()
+	case err != nil:
+		return "", e.asError(err, "get shard iterator", s.table.name, false)
+	}
+	return s.iterator(pos), nil
+}
+
+// GetStreamRecord returns the records behind an iterator.
+func (e *Engine) GetStreamRecord(ctx context.Context, instance string, req *GetStreamRecordRequest) (*GetStreamRecordResponse, error) {
+	limits := flagstone.StreamLimits{Records: e.limits.StreamRecords, Bytes: e.limits.StreamBytes}
+	if req.Limit != nil {
+		if *req.Limit <= 0 {
+			return nil, invalid("The limit must be greater than 0.")
+		}
+		limits.Records = min(limits.Records, int(*req.Limit))
+	}
+	s, pos, bad := e.openIterator(instance, req.Iterator)
+	if bad != nil {
+		return nil, bad
+	}
+	if req.Table != nil && *req.Table != s.table.name {
+		return nil, invalid("The shard iterator is not of table '%s'.", printable(*req.Table))
+	}
+	page, err := s.read.Read(ctx, pos, limits)
+	switch {
+	case errors.Is(err, flagstone.ErrStreamTrimmed), errors.Is(err, flagstone.ErrStreamNotFound):
+		return nil, trimmed()
+	case err != nil:
+		return nil, e.asError(err, "get stream records", s.table.name, false)
+	}
+	resp := &GetStreamRecordResponse{Next: s.iterator(page.Next), More: page.More}
+	var size int64
+	for i := range page.Records {
+		r, err := s.record(&page.Records[i])
+		if err != nil {
+			return nil, e.asError(err, "get stream records", s.table.name, false)
+		}
+		size += changeSize(&r.Row)
+		if r.Origin != nil {
+			size += changeSize(r.Origin) - keySize(r.Origin.Key)
+		}
+		resp.Records = append(resp.Records, r)
+	}
+	resp.Consumed = readCost(size)
+	e.charge(s.table, resp.Consumed)
+	return resp, nil
+}
+
+// record translates a record. Its triple is made of the sequence number, which
+// rises strictly, and the time, which does not fall: the low 31 bits are the row
+// index and those above the epoch.
+func (s *stream) record(from *flagstone.StreamRecord) (StreamRecord, error) {
+	const indexBits = 31
+	r := StreamRecord{
+		Row:       Row{Key: nameKey(s.table.key, from.Key)},
+		Epoch:     int32(from.Sequence >> indexBits),
+		Timestamp: from.Micros,
+		RowIndex:  int32(from.Sequence & (1<<indexBits - 1)),
+	}
+	switch from.Action {
+	case flagstone.StreamPut:
+		r.Type = ChangePut
+	case flagstone.StreamUpdate:
+		r.Type = ChangeUpdate
+	case flagstone.StreamDelete:
+		r.Type, r.Row.DeleteMarker = ChangeDelete, true
+		from.Cells = nil
+	}
+	var err error
+	if r.Row.Cells, err = streamCells(from.Cells); err != nil || len(from.Before) == 0 {
+		return r, err
+	}
+	r.Origin = &Row{Key: r.Row.Key}
+	r.Origin.Cells, err = streamCells(from.Before)
+	return r, err
+}
+
+func streamCells(from []row.Cell) ([]Cell, error) {
+	cells := make([]Cell, 0, len(from))
+	for i := range from {
+		c := Cell{Name: string(from[i].Column)}
+		switch from[i].Kind {
+		case row.KindTrim:
+			c.Op = OpDeleteAllVersion
+		case row.KindDeleteVersion:
+			c.Op, c.Version, c.HasVersion = OpDeleteOneVersion, from[i].Version, true
+		default:
+			v, err := row.PayloadValue(from[i].Type, from[i].Value)
+			if err != nil {
+				return nil, err
+			}
+			c.Value, c.Version, c.HasVersion = v, from[i].Version, true
+		}
+		cells = append(cells, c)
+	}
+	return cells, nil
+}
