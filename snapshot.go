@@ -95,8 +95,11 @@ func viewOf(meta *manifest.Table, seq uint64, millis int64) mvcc.View {
 // purge clock, before a merge begins to drop by it: whoever opens a view from
 // then on, whatever becomes of the clock and of the table's options meanwhile,
 // sees nothing that the merge takes for expired. oldest is the smallest version
-// that the merge will meet.
+// that the merge will meet. No options change meanwhile: what a longer Time To Live
+// has brought back must not go by a shorter one that was read before.
 func (s *Store) advanceExpiry(table uint64, oldest int64) error {
+	s.merges.RLock()
+	defer s.merges.RUnlock()
 	meta := s.state().Table(table)
 	if meta == nil {
 		return nil

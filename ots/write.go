@@ -329,12 +329,13 @@ func changeCells(tx *flagstone.RowTx, cells []Cell, nowMillis int64) {
 	}
 }
 
-// checkWindow checks the versions that the client chose, in whole seconds:
-// not older than Max Version Offset or time to live allow, and below now plus
-// Max Version Offset (PROTOCOL 6.3).
+// checkWindow checks the versions that the client chose, in whole seconds: not
+// older than Max Version Offset or time to live allow, and below now plus Max
+// Version Offset (PROTOCOL 6.3). What a shorter time to live, of earlier, has
+// expired for good cannot be written either: nobody would see it.
 func (t *table) checkWindow(cells []Cell, nowMillis int64) error {
 	now := nowMillis / 1000
-	oldest := now - t.options.MaxVersionOffsetSeconds
+	oldest := max(now-t.options.MaxVersionOffsetSeconds, t.info.ExpiryWatermark)
 	if t.options.TTLSeconds >= 0 {
 		oldest = max(oldest, now-t.options.TTLSeconds)
 	}

@@ -228,7 +228,8 @@ func randomTable(rng *rand.Rand, rows, maxValue int) modelTable {
 }
 
 func sameCell(a, b *row.Cell) bool {
-	return row.CompareCells(a, b) == 0 && a.Type == b.Type && a.Separate == b.Separate && bytes.Equal(a.Value, b.Value)
+	return row.CompareCells(a, b) == 0 && a.Type == b.Type && a.Separate == b.Separate && a.Packed == b.Packed &&
+		bytes.Equal(a.Value, b.Value)
 }
 
 // checkCells compares the cells from the iterator's current one on with want.

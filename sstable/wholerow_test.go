@@ -68,6 +68,11 @@ func checkWhole(it *Iterator, cells []row.Cell, p *row.Projection, dst *row.Coll
 	if !wider || e != want {
 		return true, fmt.Errorf("extent %+v, want %+v", e, want)
 	}
+	used := dst.Extend(len(cells)) // whatever was collected before must not show
+	for i := range used {
+		used[i] = row.Cell{Kind: row.KindTrim, Type: row.TypeBinary, Seq: 1, Version: 1, Separate: true, Packed: true}
+	}
+	dst.Reset()
 	it.Collect(dst, p)
 	var wanted []row.Cell
 	versions := 0

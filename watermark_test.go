@@ -1,0 +1,73 @@
+package flagstone
+
+import (
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/vfs"
+)
+
+// hookedClock calls a function at one reading of the wall clock.
+type hookedClock struct {
+	*clock.Manual
+	mu   sync.Mutex
+	hook func()
+}
+
+func (c *hookedClock) NowMillis() int64 {
+	c.mu.Lock()
+	hook := c.hook
+	c.hook = nil
+	c.mu.Unlock()
+	if hook != nil {
+		hook()
+	}
+	return c.Manual.NowMillis()
+}
+
+// A merge that is about to raise the expiry watermark reads the table's Time To
+// Live; before it raises it, the Time To Live is raised, and a reader sees what
+// that brings back. It must go on seeing it.
+func TestP03_WhatALongerTimeToLiveBringsBackStays(t *testing.T) {
+	c := &hookedClock{Manual: clock.NewManual(startMillis)}
+	s, err := Open("/store", Options{Seams: Seams{FS: vfs.NewSim(vfs.SimOptions{}), Clock: c, Executor: executor.NewManual()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	r := &rig{t: t, store: s}
+	table := r.table("t", TableOptions{TTLSeconds: 100})
+	put(t, table, "p", 1, "c", startMillis, "x")
+	if err := s.Flush(ctx()); err != nil {
+		t.Fatal(err)
+	}
+	c.Advance(200 * time.Second)
+	put(t, table, "p", 2, "c", startMillis+200_000, "y")
+	want(t, "expired", show(t, table, "p", 1), "absent")
+
+	brought := make(chan string, 1)
+	begun := make(chan struct{})
+	c.mu.Lock()
+	c.hook = func() {
+		go func() {
+			close(begun)
+			if err := table.Alter(ctx(), TableChange{Options: &TableOptions{TTLSeconds: NeverExpires}}); err != nil {
+				t.Error(err)
+			}
+			brought <- show(t, table, "p", 1)
+		}()
+		<-begun
+		for range 10_000 { // it has time for it, unless it has to wait for this merge
+			runtime.Gosched()
+		}
+	}
+	c.mu.Unlock()
+	if err := s.advanceExpiry(table.id, startMillis); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "after all", show(t, table, "p", 1), <-brought)
+}
