@@ -27,6 +27,12 @@ type Limits struct {
 
 	// EnforceThroughput turns on the limit of PartitionKeyUnits.
 	EnforceThroughput bool
+	// InstanceUnits are the capacity units per second of an instance; 0: not
+	// limited.
+	InstanceUnits int64
+	// ReservedOnly refuses what exceeds the reserved units of a table in a
+	// second, where it has any, instead of counting it as additional.
+	ReservedOnly bool
 
 	// Rows.
 	ColumnNameLength int // bytes, or characters with LooseColumnNames

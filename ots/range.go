@@ -48,10 +48,12 @@ func (e *Engine) GetRange(ctx context.Context, instance string, req *GetRangeReq
 	}
 	partition := req.Start.Key[0].Value
 	single := !isBound(partition.Type()) && !isBound(req.End.Key[0].Value.Type()) && compareValues(partition, req.End.Key[0].Value) == 0
+	refusal := e.admitTable(t, reads)
 	if single {
-		if err := e.admit(t, partition); err != nil {
-			return nil, err
-		}
+		refusal = e.admit(t, partition, reads)
+	}
+	if refusal != nil {
+		return nil, refusal
 	}
 	page := rangePage{projection: sel.on(t, s), limits: &e.limits, names: interner{}}
 	if req.Limit != nil {

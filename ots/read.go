@@ -175,7 +175,7 @@ func (e *Engine) readRow(ctx context.Context, p *projection, key *Row, names int
 	if err := p.session.covers(p.table, key.Key); err != nil {
 		return ReadResult{}, err
 	}
-	if err := e.admit(p.table, key.Key[0].Value); err != nil {
+	if err := e.admit(p.table, key.Key[0].Value, reads); err != nil {
 		return ReadResult{}, err
 	}
 	result, err := e.findRow(ctx, p, key, names)

@@ -32,6 +32,9 @@ func (e *Engine) ComputeSplitPointsBySize(ctx context.Context, instance string, 
 	if bad != nil {
 		return nil, bad
 	}
+	if bad := e.admitTable(t, reads); bad != nil {
+		return nil, bad
+	}
 	points, err := t.engine.SplitPoints(ctx, size, limit)
 	if err != nil {
 		return nil, e.asError(err, "compute split points", t.name, false)

@@ -3,10 +3,12 @@ package ots
 // This file counts what the requests to each table have cost (PROTOCOL 13.3):
 // in each second, consumption up to the table's reserved throughput is reserved,
 // and the rest is additional. That refuses nothing; what may, if the limits say
-// so, is the limit on the units of one partition key per second.
+// so, are the units of one partition key or of an instance per second, and the
+// reserved units of a table.
 
 import (
 	"hash/maphash"
+	"strings"
 	"sync"
 
 	"github.com/flagstone-db/flagstone/row"
@@ -28,7 +30,8 @@ type meter struct {
 	busy        busyKeys
 }
 
-// partitionMeter counts the units of partition keys in the present second.
+// partitionMeter counts the units of partition keys, and of instances, in the
+// present second.
 type partitionMeter struct {
 	mu     sync.Mutex
 	second int64
@@ -52,9 +55,20 @@ func (e *Engine) partitionOf(t *table, key row.Value) partitionID {
 	return partitionID{t.info.ID, h.Sum64()}
 }
 
+// side is what a request uses, mainly.
+type side int
+
+const (
+	reads side = iota
+	writes
+)
+
 // admit refuses a request to a partition key that has had its units in this
-// second, if that is enforced.
-func (e *Engine) admit(t *table, partition row.Value) *Error {
+// second, if that is enforced, and what admitTable refuses.
+func (e *Engine) admit(t *table, partition row.Value, use side) *Error {
+	if err := e.admitTable(t, use); err != nil {
+		return err
+	}
 	if !e.limits.EnforceThroughput {
 		return nil
 	}
@@ -62,6 +76,42 @@ func (e *Engine) admit(t *table, partition row.Value) *Error {
 		return &Error{CodeCapacityUnitExhausted, "Capacity unit is not enough."}
 	}
 	return nil
+}
+
+// admitTable refuses a request to a table that has used its reserved units of
+// this second, or to an instance that has used its own, as far as there are such
+// limits. A request that is admitted may cost more than what is left.
+func (e *Engine) admitTable(t *table, use side) *Error {
+	if e.limits.InstanceUnits > 0 && e.pressure.add(e.instanceOf(t), e.store.WallMillis()/1000, 0) >= e.limits.InstanceUnits {
+		return &Error{CodeCapacityUnitExhausted, "Capacity unit is not enough."}
+	}
+	if e.limits.ReservedOnly && e.meterOf(t).exhausted(t, use, e.store.WallMillis()/1000) {
+		return &Error{CodeNotEnoughCapacityUnit, "Remaining capacity unit is not enough."}
+	}
+	return nil
+}
+
+// exhausted reports whether a side of a table has reserved units, and has used
+// them in this second.
+func (m *meter) exhausted(t *table, use side, second int64) bool {
+	reserved := int64(t.ReservedRead)
+	if use == writes {
+		reserved = int64(t.ReservedWrite)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	used := m.read
+	if use == writes {
+		used = m.write
+	}
+	return reserved > 0 && m.second == second && used >= reserved
+}
+
+// instanceOf identifies the instance of a table among partition keys. No table
+// has the number 0.
+func (e *Engine) instanceOf(t *table) partitionID {
+	instance, _, _ := strings.Cut(t.info.Name, "/")
+	return partitionID{0, maphash.String(e.seed, instance)}
 }
 
 // add counts units and returns those of the second.
@@ -99,6 +149,9 @@ func (e *Engine) meterOf(t *table) *meter {
 // charge counts what a request has cost a table.
 func (e *Engine) charge(t *table, cost CapacityUnit) {
 	m, second := e.meterOf(t), e.store.WallMillis()/1000
+	if e.limits.InstanceUnits > 0 {
+		e.pressure.add(e.instanceOf(t), second, int64(cost.Read)+int64(cost.Write))
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if second != m.second {

@@ -122,3 +122,85 @@ func TestThroughputIsReservedUpToTheTablesUnitsPerSecond(t *testing.T) {
 		t.Errorf("a new table: %+v, %v", got, err)
 	}
 }
+
+// TestAnInstanceHasItsUnitsPerSecond: of all tables together, and not those of
+// another instance.
+func TestAnInstanceHasItsUnitsPerSecond(t *testing.T) {
+	limits := Documented()
+	limits.InstanceUnits = 5
+	f := openFixture(t, limits)
+	f.createPlain(1, -1)
+	f.create(tableRequest("u", "pk", row.TypeString))
+	ctx := context.Background()
+	if err := f.CreateTable(ctx, "other", tableRequest("t", "pk", row.TypeString)); err != nil {
+		t.Fatal(err)
+	}
+	read := func(instance, table string) error {
+		_, err := f.GetRow(ctx, instance, &GetRowRequest{Table: table, Row: Row{Key: pk("x")}, Selection: all()})
+		return err
+	}
+	for range 2 {
+		for range 2 {
+			wantError(t, read(testInstance, "t"), "", "")
+			f.mustWrite(deleteOf(pk("a")))
+		}
+		wantError(t, read(testInstance, "u"), "", "") // the fifth
+		for name, call := range map[string]func() error{
+			"read":  func() error { return read(testInstance, "t") },
+			"range": func() error { _, err := f.rangeOf(everything()); return err },
+			"write": func() error { _, err := f.write(deleteOf(pk("b"))); return err },
+			"split points": func() error {
+				_, err := f.ComputeSplitPointsBySize(ctx, testInstance, &SplitPointsRequest{Table: "u", SplitSize: 1})
+				return err
+			},
+		} {
+			t.Log(name)
+			wantError(t, call(), CodeCapacityUnitExhausted, "Capacity unit is not enough.")
+		}
+		wantError(t, read("other", "t"), "", "")
+		f.clock.Advance(time.Second)
+	}
+}
+
+// TestOnlyReservedUnitsAreServedIfSoAsked: each side by itself, and a side
+// without reserved units as before.
+func TestOnlyReservedUnitsAreServedIfSoAsked(t *testing.T) {
+	limits := Documented()
+	limits.ReservedOnly = true
+	f := openFixture(t, limits)
+	f.createPlain(1, -1)
+	ctx := context.Background()
+	reserve := func(read, write int32) {
+		t.Helper()
+		if _, err := f.UpdateTable(ctx, testInstance, &UpdateTableRequest{Table: "t", ReservedThroughput: &ReservedThroughput{Read: &read, Write: &write}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func() error { _, err := f.get(pk("x"), all()); return err }
+	write := func() error { _, err := f.write(deleteOf(pk("x"))); return err }
+	ranged := func() error { _, err := f.rangeOf(everything()); return err }
+	const exhausted = "Remaining capacity unit is not enough."
+	for range 20 { // nothing is reserved
+		wantError(t, read(), "", "")
+		wantError(t, write(), "", "")
+	}
+	reserve(3, 0)
+	f.clock.Advance(time.Second)
+	wantError(t, read(), "", "")
+	wantError(t, ranged(), "", "")
+	wantError(t, read(), "", "") // the third
+	wantError(t, read(), CodeNotEnoughCapacityUnit, exhausted)
+	wantError(t, ranged(), CodeNotEnoughCapacityUnit, exhausted)
+	wantError(t, write(), "", "")
+	reserve(0, 2)
+	wantError(t, read(), "", "")
+	f.clock.Advance(time.Second)
+	wantError(t, write(), "", "")
+	wantError(t, write(), "", "") // the second
+	wantError(t, write(), CodeNotEnoughCapacityUnit, exhausted)
+	f.clock.Advance(time.Second)
+	wantError(t, write(), "", "")
+	if got, err := f.Throughput(testInstance, "t"); err != nil || got.ReservedWrite != 3 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}

@@ -76,7 +76,7 @@ func (e *Engine) StartLocalTransaction(ctx context.Context, instance string, req
 		return "", err
 	}
 	s := &session{instance: instance, table: t, partition: req.Row.Key[0].Value.Clone()}
-	if err := e.admit(t, s.partition); err != nil {
+	if err := e.admit(t, s.partition, writes); err != nil {
 		return "", err
 	}
 	var random [transactionIDBytes]byte

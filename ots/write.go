@@ -95,7 +95,7 @@ func (e *Engine) newWrite(t *table, s *session, c *RowChange) pendingWrite {
 	case c.Type == ChangeUpdate && !t.AllowUpdate:
 		w.err = invalid("UpdateRow is not allowed on table '%s': its option allow_update is false.", t.name)
 	default:
-		w.err = e.admit(t, w.key[0].Value)
+		w.err = e.admit(t, w.key[0].Value, writes)
 	}
 	return w
 }

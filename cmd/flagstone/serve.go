@@ -23,15 +23,18 @@ import (
 const shutdownLimit = 5 * time.Second
 
 type serveCommand struct {
-	Addr       string   `default:"127.0.0.1:8087" help:"Address to listen on; port 0 picks a free one."`
-	Dir        string   `default:"./flagstone-data" help:"Directory of the store; made if it does not exist." type:"path"`
-	Instance   []string `placeholder:"NAME" help:"Make this high-performance instance if it does not exist; may be given several times. The first start makes demo if none is given. See also 'flagstone instance'."`
-	Sync       string   `default:"always" enum:"always,none" help:"When a write is acknowledged: always, when it is durable; none, when it is logged in memory."`
-	Limits     string   `default:"documented" enum:"documented,current" help:"Limits of the service to apply: documented, those of the product documentation, or current, the newer ones."`
-	Rates      bool     `name:"enforce-rates" help:"Refuse table operations above 10 per second, and changes of reserved throughput within two minutes, as the service does."`
-	Units      bool     `name:"enforce-throughput" help:"Refuse requests to a partition key that has used 10,000 capacity units within the second, as the service does."`
-	TestClock  bool     `help:"Let tests set the clock over HTTP, from this machine only; see docs/testing.md. For directories of test data: what was written under a clock that was ahead stays ahead."`
-	TestFaults bool     `help:"Let tests make requests fail over HTTP, from this machine only; see docs/testing.md."`
+	Addr          string   `default:"127.0.0.1:8087" help:"Address to listen on; port 0 picks a free one."`
+	Dir           string   `default:"./flagstone-data" help:"Directory of the store; made if it does not exist." type:"path"`
+	Instance      []string `placeholder:"NAME" help:"Make this high-performance instance if it does not exist; may be given several times. The first start makes demo if none is given. See also 'flagstone instance'."`
+	Sync          string   `default:"always" enum:"always,none" help:"When a write is acknowledged: always, when it is durable; none, when it is logged in memory."`
+	Limits        string   `default:"documented" enum:"documented,current" help:"Limits of the service to apply: documented, those of the product documentation, or current, the newer ones."`
+	Rates         bool     `name:"enforce-rates" help:"Refuse table operations above 10 per second, and changes of reserved throughput within two minutes, as the service does."`
+	Units         bool     `name:"enforce-throughput" help:"Refuse requests to a partition key that has used 10,000 capacity units within the second, as the service does."`
+	InstanceUnits int64    `default:"0" placeholder:"N" help:"Refuse requests to an instance that has used so many capacity units within the second; 0, the default, refuses none."`
+	ReservedOnly  bool     `help:"Refuse requests to a table that has used its reserved capacity units of the second, if it has any, instead of counting more as additional."`
+
+	TestClock  bool `help:"Let tests set the clock over HTTP, from this machine only; see docs/testing.md. For directories of test data: what was written under a clock that was ahead stays ahead."`
+	TestFaults bool `help:"Let tests make requests fail over HTTP, from this machine only; see docs/testing.md."`
 
 	LogLevel string `default:"info" enum:"debug,info,warn,error" help:"What to log, on standard error: ${enum}."`
 
@@ -157,6 +160,7 @@ func (s *serveCommand) limits() ots.Limits {
 		limits = ots.Current()
 	}
 	limits.EnforceRates, limits.EnforceThroughput = s.Rates, s.Units
+	limits.InstanceUnits, limits.ReservedOnly = s.InstanceUnits, s.ReservedOnly
 	return limits
 }
 

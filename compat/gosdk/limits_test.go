@@ -171,3 +171,77 @@ func TestThroughputIsEnforcedOnRequest(t *testing.T) {
 	wantError(t, "a partition key", failed, "OTSCapacityUnitExhausted", "Capacity unit is not enough.")
 	wantError(t, "another", scan("b"), "", "")
 }
+
+// TestUnitsOfAnInstanceAreLimitedOnRequest, all tables and keys together.
+func TestUnitsOfAnInstanceAreLimitedOnRequest(t *testing.T) {
+	s, err := command.Start(t.TempDir(), "--instance-units", "100")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Kill()
+	c := connect(s)
+	if _, err := c.CreateTable(table{}.request("T", "s")); err != nil {
+		t.Fatal(err)
+	}
+	// Half of the units in one write: whatever second it begins in, the third
+	// of a second is refused.
+	big := put("T", key("s", "a"), "c", strings.Repeat("x", 50*4096-10))
+	failed := error(nil)
+	for i := 0; i < 100 && failed == nil; i++ {
+		_, failed = c.PutRow(&ots.PutRowRequest{PutRowChange: big})
+	}
+	wantError(t, "an instance", failed, "OTSCapacityUnitExhausted", "Capacity unit is not enough.")
+}
+
+// TestOnlyReservedUnitsAreServedOnRequest: the SDK repeats such requests by
+// itself, so the client here does not.
+func TestOnlyReservedUnitsAreServedOnRequest(t *testing.T) {
+	s, err := command.Start(t.TempDir(), "--reserved-only")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Kill()
+	c := connect(s)
+	reserving := table{}.request("T", "s")
+	reserving.ReservedThroughput = &ots.ReservedThroughput{Readcap: 0, Writecap: 2}
+	if _, err := c.CreateTable(reserving); err != nil {
+		t.Fatal(err)
+	}
+	failed := error(nil)
+	for i := 0; i < 10000 && failed == nil; i++ {
+		_, failed = c.PutRow(&ots.PutRowRequest{PutRowChange: put("T", key("s", "a"), "c", 1)})
+	}
+	wantError(t, "writes", failed, "OTSNotEnoughCapacityUnit", "Remaining capacity unit is not enough.")
+	q := &ots.SingleRowQueryCriteria{TableName: "T", PrimaryKey: key("s", "a"), MaxVersion: 1}
+	for range 10 { // reads reserve nothing
+		_, err := c.GetRow(&ots.GetRowRequest{SingleRowQueryCriteria: q})
+		wantError(t, "a read", err, "", "")
+	}
+}
+
+// TestReservedThroughputChangesOnceInTwoMinutes lets the minutes pass at once.
+func TestReservedThroughputChangesOnceInTwoMinutes(t *testing.T) {
+	s, err := command.Start(t.TempDir(), "--enforce-rates", "--test-clock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Kill()
+	a := &aided{t: t, s: s, c: connect(s)}
+	a.create("T", table{})
+	units := 0
+	adjust := func() error {
+		units++
+		_, err := a.c.UpdateTable(&ots.UpdateTableRequest{TableName: "T", ReservedThroughput: &ots.ReservedThroughput{Readcap: units}})
+		return err
+	}
+	const refused, message = "OTSTooFrequentReservedThroughputAdjustment", "Capacity unit adjustment is too frequent."
+	wantError(t, "after the creation", adjust(), refused, message)
+	a.control("POST", "clock", `{"advance":"120s"}`)
+	wantError(t, "after two minutes", adjust(), "", "")
+	a.control("POST", "clock", `{"advance":"60s"}`)
+	wantError(t, "after one more", adjust(), refused, message)
+	_, err = a.c.UpdateTable(&ots.UpdateTableRequest{TableName: "T", TableOption: ots.NewTableOption(-1, 2)})
+	wantError(t, "other options", err, "", "")
+	a.control("POST", "clock", `{"advance":"60s"}`)
+	wantError(t, "after two", adjust(), "", "")
+}
