@@ -97,6 +97,9 @@ type Store interface {
 	// Settle returns when everything written is in table files, as far as the
 	// engine can be told, and background work is over.
 	Settle() error
+	// Compact merges all table files with what the engine offers for it, and
+	// settles: then reads do not depend on how much is yet to be merged.
+	Compact() error
 	// Reclaim gives the space of expired, surplus and deleted data back by
 	// whatever the engine offers, and settles.
 	Reclaim() error

@@ -49,6 +49,7 @@ func (f *fake) engine() rowstore.Engine {
 
 func (f *fake) Session() (rowstore.Session, error) { return (*fakeSession)(f), nil }
 func (f *fake) Settle() error                      { return nil }
+func (f *fake) Compact() error                     { return nil }
 func (f *fake) Reclaim() error                     { return nil }
 func (f *fake) Stats() rowstore.Stats              { return rowstore.Stats{} }
 func (f *fake) Close() error                       { return nil }

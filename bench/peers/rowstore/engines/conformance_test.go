@@ -187,6 +187,8 @@ func (h *history) step() {
 		h.check(h.store.Settle())
 	case n < 990:
 		h.reopen()
+	case n < 992:
+		h.check(h.store.Compact())
 	case n < 995:
 		h.check(h.store.Reclaim())
 	default:

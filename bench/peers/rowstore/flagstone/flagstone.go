@@ -107,7 +107,10 @@ func (s *store) Settle() error {
 	return s.db.Settle(ctx)
 }
 
-func (s *store) Reclaim() error {
+// Reclaim compacts, which drops what is visible no more.
+func (s *store) Reclaim() error { return s.Compact() }
+
+func (s *store) Compact() error {
 	ctx := context.Background()
 	if err := s.db.Compact(ctx); err != nil {
 		return err

@@ -52,6 +52,10 @@ func (s *store) Reclaim() error {
 	if err = errors.Join(err, session.Close()); err != nil {
 		return err
 	}
+	return s.Compact()
+}
+
+func (s *store) Compact() error {
 	if err := s.engine.Compact(); err != nil {
 		return err
 	}
