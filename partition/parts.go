@@ -14,9 +14,10 @@ import (
 )
 
 const (
-	// partTables is the least size of a part, in table files: smaller ones make
-	// smaller tables, for each part ends its own.
-	partTables = 1
+	// partShare of a table file is the least size of a part: smaller ones make
+	// smaller tables, for each part ends its own, and larger ones leave processors
+	// idle that a merge of a few flushes could use.
+	partShare = 4
 	// maxParts bounds the parts of one merge. There are more than goroutines, so
 	// that those that are done first take a further one.
 	maxParts = 16
@@ -118,7 +119,7 @@ func (t *Tree) partEnds(s *state, c *compaction.Candidate, upper [][]*manifest.F
 	for _, metas := range append(upper[:len(upper):len(upper)], c.Lower) {
 		total += totalSize(metas)
 	}
-	n := min(total/(partTables*t.env.Compaction.TableFileSize), maxParts)
+	n := min(partShare*total/t.env.Compaction.TableFileSize, maxParts)
 	if n < 2 {
 		return nil, nil
 	}
