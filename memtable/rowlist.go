@@ -104,6 +104,13 @@ func (m *Memtable) findAtLevel(key []byte, level int, prev, after link) (link, l
 			return prev, next
 		}
 		nextNode := m.row(next)
+		if level > 0 {
+			// Likely the row to be looked at next. To ask for its line now lets two
+			// cache misses go on at once: a tenth of the time of a small insertion.
+			if below := link(n.next(level - 1).Load()); below != 0 && below != next {
+				m.row(below).index.Load()
+			}
+		}
 		if bytes.Compare(nextNode.key(), key) >= 0 {
 			return prev, next
 		}
