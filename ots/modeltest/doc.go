@@ -9,7 +9,7 @@
 // every selection and filter, and changes of Max Versions, Time To Live and Max
 // Version Offset. The clock stands still but when a step moves it. The store
 // under it is so small that it flushes and merges all the time; now and then it
-// is flushed, merged, or opened anew.
+// is flushed, merged, or opened anew, also after a power cut.
 //
 // The package holds tests only:
 //
@@ -24,6 +24,9 @@
 //	go test ./ots/modeltest
 //	FLAGSTONE_OTS_MODEL_OPS=5000000 go test -timeout 120m -v ./ots/modeltest
 //	FLAGSTONE_OTS_MODEL_SEED=42 go test -v ./ots/modeltest
+//
+// FLAGSTONE_OTS_MODEL_WORKERS is how many stores are tested at a time, 1 unless
+// set.
 //
 // The seed is random unless it is set; it is printed with -v and in every
 // failure. Background work runs as the machine schedules it, so a seed repeats
