@@ -17,6 +17,9 @@
 //	})
 //	person, err := table.Get(ctx, flagstone.Key("alice"), flagstone.ReadOptions{})
 //
+// A table may have a stream, which tells every change of its rows, in order and
+// once: see StreamSpec and Stream.
+//
 // # Promises
 //
 // Writes are atomic: a mutation of a row is seen whole or not at all, and so is
@@ -31,6 +34,6 @@
 //
 // The root package owns the commit pipeline and the schedule of background
 // work. The rest lies below: package partition is one LSM tree, compaction and
-// manifest its shape, mvcc the rules, wal, memtable and sstable the three places
+// manifest its shape, mvcc the rules, changelog the records of streams, wal, memtable and sstable the three places
 // where cells live, and row the kernel: values, keys, cells, mutations.
 package flagstone

@@ -136,3 +136,39 @@ func check(err error) {
 		log.Fatal(err)
 	}
 }
+
+// A stream tells what was done to a table. A consumer keeps its position.
+func ExampleTable_Stream() {
+	dir, err := os.MkdirTemp("", "flagstone")
+	check(err)
+	defer os.RemoveAll(dir)
+
+	ctx := context.Background()
+	store, err := flagstone.Open(dir, flagstone.Options{})
+	check(err)
+	defer store.Close()
+	people, err := store.CreateTable(ctx, flagstone.TableSpec{
+		Name: "people", Key: []flagstone.KeyColumn{{Name: "id", Type: row.TypeString}},
+		Stream: &flagstone.StreamSpec{RetentionSeconds: 24 * 3600},
+	})
+	check(err)
+	check(people.Put(ctx, flagstone.Key("alice"), "city", store.NowMillis(), row.String("Vienna")))
+	check(people.Delete(ctx, flagstone.Key("alice")))
+
+	stream := people.Stream()
+	for _, shard := range stream.Shards() {
+		position, err := stream.Oldest(ctx, shard.ID)
+		check(err)
+		for more := true; more; {
+			page, err := stream.Read(ctx, position, flagstone.StreamLimits{Records: 100})
+			check(err)
+			for _, r := range page.Records {
+				fmt.Println(r.Action == flagstone.StreamDelete, r.Key[0].Text(), len(r.Cells))
+			}
+			position, more = page.Next, page.More
+		}
+	}
+	// Output:
+	// false alice 1
+	// true alice 0
+}

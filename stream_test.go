@@ -3,12 +3,10 @@ package flagstone
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
@@ -202,111 +200,6 @@ func TestLargeRecordsArePieced(t *testing.T) {
 			}
 		}
 		r.reopen()
-	}
-}
-
-// TestRecordsExpire reads with a clock that is moved: what has expired is
-// refused to those who have not read it, and gone for those who begin anew;
-// those who have read everything never fall behind.
-func TestRecordsExpire(t *testing.T) {
-	r := newRig(t, Options{})
-	table := r.streamed("t", StreamSpec{RetentionSeconds: 3600})
-	st := table.Stream()
-	begin := oldest(t, st)
-	put(t, table, "p", 1, "c", startMillis, "x")
-	r.clock.Advance(30 * time.Minute)
-	put(t, table, "p", 2, "c", startMillis, "y")
-	records, end := readStream(t, st, begin, StreamLimits{})
-	if len(records) != 2 {
-		t.Fatalf("%d records", len(records))
-	}
-	r.clock.Advance(30*time.Minute + 2*time.Second)
-	if _, err := st.Read(ctx(), begin, StreamLimits{}); !isErr(err, ErrStreamTrimmed) {
-		t.Errorf("a position before what has expired: %v", err)
-	}
-	if records, _ = readStream(t, st, oldest(t, st), StreamLimits{}); len(records) != 1 {
-		t.Errorf("%d records are left", len(records))
-	}
-	idle := end
-	for range 20 {
-		page, err := st.Read(ctx(), idle, StreamLimits{})
-		if err != nil || len(page.Records) > 0 || page.More {
-			t.Fatalf("read at the end: %+v, %v", page, err)
-		}
-		if again, err := st.Read(ctx(), page.Next, StreamLimits{}); err != nil || again.Next != page.Next {
-			t.Fatalf("at the end, the position went from %+v to %+v, %v", page.Next, again.Next, err)
-		}
-		idle = page.Next
-		r.clock.Advance(20 * time.Minute)
-	}
-	if _, err := st.Read(ctx(), end, StreamLimits{}); !isErr(err, ErrStreamTrimmed) {
-		t.Errorf("a position of long ago: %v", err)
-	}
-	put(t, table, "p", 3, "c", startMillis, "z")
-	if records, _ = readStream(t, st, idle, StreamLimits{}); len(records) != 1 {
-		t.Errorf("%d records after a long rest", len(records))
-	}
-	// What has expired is given back.
-	if err := r.store.Flush(ctx()); err != nil {
-		t.Fatal(err)
-	}
-	r.clock.Advance(2 * time.Hour)
-	r.exec.RunAll()
-	r.clock.Advance(2 * time.Hour) // its jump must prove itself
-	r.exec.RunAll()
-	if err := r.store.Compact(ctx()); err != nil {
-		t.Fatal(err)
-	}
-	r.exec.RunAll()
-	for _, m := range r.store.Metrics().Tables {
-		if strings.Contains(m.Name, "stream") && m.Rows != 0 {
-			t.Errorf("%s holds %d rows that have expired", m.Name, m.Rows)
-		}
-	}
-}
-
-func isErr(err, want error) bool {
-	return err != nil && strings.Contains(fmt.Sprint(err), want.Error())
-}
-
-// TestAStreamBeginsWhereItIsAsked looks for records by time.
-func TestAStreamBeginsWhereItIsAsked(t *testing.T) {
-	r := newRig(t, Options{MemtableSize: 4 << 10})
-	table := r.streamed("t", StreamSpec{RetentionSeconds: 1_000_000})
-	st := table.Stream()
-	seed := rand.Uint64()
-	random := rand.New(rand.NewPCG(seed, 0))
-	for i := range 300 {
-		put(t, table, "p", i, "c", startMillis, "x")
-		if random.IntN(3) == 0 {
-			r.clock.Advance(time.Duration(random.IntN(3_000_000)) * time.Microsecond)
-		}
-		if i%50 == 0 {
-			r.exec.RunAll()
-		}
-	}
-	all, _ := readStream(t, st, oldest(t, st), StreamLimits{})
-	if len(all) != 300 {
-		t.Fatalf("%d records", len(all))
-	}
-	span := all[299].Micros - all[0].Micros
-	for range 200 {
-		since := all[0].Micros - 1000 + random.Int64N(span+2000)
-		if i := random.IntN(600); i < 300 {
-			since = all[i].Micros + random.Int64N(3) - 1
-		}
-		pos, err := st.Since(ctx(), st.Shards()[0].ID, since)
-		if err != nil {
-			t.Fatal(err)
-		}
-		records, _ := readStream(t, st, pos, StreamLimits{Records: 7})
-		want := 0
-		for want < 300 && all[want].Micros < since {
-			want++
-		}
-		if len(records) != 300-want || len(records) > 0 && records[0].Sequence != all[want].Sequence {
-			t.Errorf("seed %d: %d records since %d, want %d", seed, len(records), since, 300-want)
-		}
 	}
 }
 

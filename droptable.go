@@ -1,0 +1,99 @@
+package flagstone
+
+// Dropping tables: with their change logs, by one edit, once nothing is under way
+// that would write to them.
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/partition"
+)
+
+// DropTable removes a table and its data. Reads that are under way finish;
+// files are deleted when nothing reads them.
+func (s *Store) DropTable(_ context.Context, name string) error {
+	done, err := s.beginChange()
+	if err != nil {
+		return err
+	}
+	defer done()
+	t := s.catalog().byName[name]
+	if t == nil {
+		return fmt.Errorf("%w: %q", ErrTableNotFound, name)
+	}
+	return s.dropTables(append(s.catalog().logsOf(t.id), t))
+}
+
+// dropTables removes tables by one edit. REQUIRES: tables is held, or the store
+// is being opened.
+func (s *Store) dropTables(tables []*Table) error {
+	s.retire(tables, true)
+	var trees []*partition.Tree
+	for _, t := range tables {
+		trees = append(trees, t.partitions().Trees()...)
+	}
+	if err := s.dropTrees(tables, trees); err != nil {
+		s.retire(tables, false)
+		for _, tree := range trees {
+			s.scheduleCompaction(tree) // what was due meanwhile
+		}
+		return err
+	}
+	s.change(func(c *catalog) {
+		for _, t := range tables {
+			delete(c.byID, t.id)
+			delete(c.byName, t.name)
+		}
+	})
+	return nil
+}
+
+// retire lets no write to tables begin any more, and waits for those that have
+// a place in the log. The tables stay in the catalogue until the drop is
+// durable: until then the log must keep what it has of them. For a drop that
+// failed, it takes that back.
+func (s *Store) retire(tables []*Table, dropped bool) {
+	s.pipeline.order.Lock()
+	defer s.pipeline.order.Unlock()
+	for _, t := range tables {
+		t.dropped.Store(dropped)
+	}
+}
+
+// dropTrees stops the background work of all trees of some tables, commits the
+// drop, and lets go of the files.
+func (s *Store) dropTrees(tables []*Table, trees []*partition.Tree) error {
+	if len(trees) == 0 {
+		// Without sync, the drop would outlive earlier writes to other tables.
+		if err := s.syncLog(); err != nil {
+			return err
+		}
+		var e manifest.Edit
+		for _, t := range tables {
+			e.DropTable(t.id)
+		}
+		if _, err := s.commitEdit(&e); err != nil {
+			return err
+		}
+		for _, t := range tables {
+			s.opts.Logger.Info("table dropped", "table", t.name, "id", t.id)
+		}
+		return nil
+	}
+	tree := trees[0]
+	var mutable, waiting int64
+	err := tree.Drop(func() error {
+		// No write to the tree begins, and no flush of it runs.
+		mutable, waiting = tree.MemoryBytes()
+		return s.dropTrees(tables, trees[1:])
+	})
+	if err != nil {
+		return err
+	}
+	s.memory.free(mutable+waiting, waiting)
+	s.setStuck(nil) // it may have been this tree's; if not, the next attempt says so
+	s.noteFiles(tree)
+	return nil
+}
