@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/flagstone-db/flagstone/row"
 )
 
 // TestRecordsExpire reads with a clock that is moved: what has expired is
@@ -110,5 +112,50 @@ func TestAStreamBeginsWhereItIsAsked(t *testing.T) {
 		if len(records) != 300-want || len(records) > 0 && records[0].Sequence != all[want].Sequence {
 			t.Errorf("seed %d: %d records since %d, want %d", seed, len(records), since, 300-want)
 		}
+	}
+}
+
+// TestWhatAStreamCosts writes the same to a table without a stream and to one
+// with: the log takes the same bytes, the files of the change log are written
+// once, and are not written again by merges.
+func TestWhatAStreamCosts(t *testing.T) {
+	type cost struct{ log, flushed, merged int64 }
+	write := func(spec *StreamSpec) (c cost, tables []TableMetrics) {
+		r := newRig(t, Options{MemtableSize: 32 << 10, TableFileSize: 32 << 10, WALSegmentSize: 256 << 10})
+		table, err := r.store.CreateTable(ctx(), TableSpec{
+			Name: "t", Stream: spec,
+			Key: []KeyColumn{{Name: "pk", Type: row.TypeString}, {Name: "n", Type: row.TypeInteger}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		random := rand.New(rand.NewPCG(1, 2))
+		for range 8000 {
+			put(t, table, fmt.Sprint("p", random.IntN(1000)), random.IntN(3), "c", startMillis, fmt.Sprintf("%016x%016x", random.Uint64(), random.Uint64()))
+			r.exec.RunAll()
+		}
+		if err := r.store.Flush(ctx()); err != nil {
+			t.Fatal(err)
+		}
+		r.exec.RunAll()
+		m := r.store.Metrics()
+		return cost{m.LogBytes, m.FlushedBytes, m.CompactedOut}, m.Tables
+	}
+	without, _ := write(nil)
+	with, tables := write(&StreamSpec{RetentionSeconds: 3600})
+	var size int64
+	for _, m := range tables {
+		if strings.Contains(m.Name, "stream") {
+			for _, n := range m.Bytes {
+				size += n
+			}
+		}
+	}
+	t.Logf("without %+v, with %+v, change log of %d bytes", without, with, size)
+	if with.log != without.log {
+		t.Errorf("the log took %d bytes with a stream, %d without", with.log, without.log)
+	}
+	if more := with.flushed + with.merged - without.flushed - without.merged; size == 0 || more > size*3/2 {
+		t.Errorf("%d bytes more in files were written for a change log of %d", more, size)
 	}
 }
