@@ -170,7 +170,7 @@ func mutateTargets(t testing.TB, signed func() *draft, add func(string, *draft, 
 	for _, method := range []string{"GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "post", "POSTER", "PROPFIND"} {
 		d := signed()
 		d.method = method
-		add("method "+method, d, ots.CodeMethodNotAllowed, "")
+		add("method "+method, d, ots.CodeMethodNotAllowed, "Only POST method for requests is supported.")
 	}
 	for _, path := range []string{"/", "/PutRow", "/DeleteTable", "/getrow", "/GetRow/", "//GetRow", "/GetRow%20", "/%47etRow", "/./GetRow", "/a/../GetRow", "/GetRow;x", "http://elsewhere/PutRow", "/healthz"} {
 		d := signed()

@@ -173,8 +173,8 @@ func TestBodyShorterThanItsLengthTimesOut(t *testing.T) {
 	}
 	body, _ := io.ReadAll(res.Body)
 	r := reply{status: res.StatusCode, body: body}
-	if code, _ := r.refusal(t); code != ots.CodeRequestTimeout || r.status != 408 {
-		t.Errorf("%d %s", r.status, code)
+	if code, text := r.refusal(t); code != ots.CodeRequestTimeout || r.status != 408 || text != "Request timeout." {
+		t.Errorf("%d %s %q", r.status, code, text)
 	}
 	if fake.calls.Load() != 0 {
 		t.Error("the service was called")

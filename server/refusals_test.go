@@ -317,3 +317,24 @@ func TestNoSecretIsLogged(t *testing.T) {
 		}
 	}
 }
+
+// TestUnofferedOperationsAreRefusedByName: clients do not repeat such a refusal,
+// and who reads it learns that the name was right.
+func TestUnofferedOperationsAreRefusedByName(t *testing.T) {
+	s, fake := newTestServer(t, nil)
+	addr := listen(t, s)
+	for name := range unofferedOperations() {
+		if _, ok := operations()[name]; ok {
+			t.Errorf("%s is offered", name)
+		}
+		r := send(t, addr, "POST", newDraft(name, nil).sign(testSecret).raw())
+		code, text := r.refusal(t)
+		want := "Unsupported operation: '" + name + "'. The operation is known, but this server does not offer it."
+		if r.status != http.StatusBadRequest || code != ots.CodeParameterInvalid || text != want {
+			t.Errorf("%s: %d %s %q", name, r.status, code, text)
+		}
+	}
+	if fake.calls.Load() != 0 {
+		t.Error("the service was called")
+	}
+}

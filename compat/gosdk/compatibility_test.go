@@ -17,12 +17,17 @@ func TestEveryTestThatTheCompatibilityListNamesExists(t *testing.T) {
 		t.Fatal(err)
 	}
 	tests := map[string]bool{}
-	for prefix, dir := range map[string]string{"": ".", "nodesdk.": "../nodesdk", "ots.": "../../ots", "server.": "../../server", "instances.": "../../instances"} {
+	var sources strings.Builder
+	for prefix, dir := range map[string]string{"": ".", "nodesdk.": "../nodesdk", "ots.": "../../ots", "server.": "../../server", "instances.": "../../instances", "plainbuffer.": "../../server/plainbuffer"} {
 		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
-			if err != nil || !strings.HasSuffix(path, "_test.go") {
+			if err != nil || !strings.HasSuffix(path, ".go") {
 				return err
 			}
 			text, err := os.ReadFile(path)
+			if !strings.HasSuffix(path, "_test.go") {
+				sources.Write(text)
+				return err
+			}
 			for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`).FindAllSubmatch(text, -1) {
 				tests[prefix+string(m[1])] = true
 			}
@@ -54,5 +59,22 @@ func TestEveryTestThatTheCompatibilityListNamesExists(t *testing.T) {
 		if strings.HasPrefix(cells[1], "supported") && !strings.Contains(line, "`") {
 			t.Errorf("line %d: nothing shows that %s is supported", i+1, cells[0])
 		}
+		if message, ok := strings.CutPrefix(cells[0], `| "`); ok && strings.HasPrefix(cells[1], "supported") && !spelled(sources.String(), strings.TrimSuffix(message, `"`)) {
+			t.Errorf("line %d: the server does not say %s", i+1, cells[0])
+		}
 	}
+}
+
+// spelled reports whether sources hold the longest part of a message that has no
+// placeholder and no number, or its end: its beginning may be a placeholder
+// there.
+func spelled(sources, message string) bool {
+	longest := ""
+	for _, part := range regexp.MustCompile(`\{\w+\}|…|\d+`).Split(message, -1) {
+		if part = strings.Trim(part, " ,.:"); len(part) > len(longest) {
+			longest = part
+		}
+	}
+	const end = 20
+	return strings.Contains(sources, longest[max(0, len(longest)-end):])
 }

@@ -13,6 +13,7 @@
 //	refusals_test.go    wrong credentials, what is not supported
 //	instances_test.go   several instances, their types and access keys
 //	testaids_test.go    the settable clock, injected faults, the SDK's retries
+//	messages_test.go    messages, word by word
 //	process_test.go     the process: start, refusals, stop, restart
 //	kill_test.go        kill -9 at any moment; oracle_test.go knows what must be there
 //

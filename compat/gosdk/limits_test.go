@@ -245,3 +245,68 @@ func TestReservedThroughputChangesOnceInTwoMinutes(t *testing.T) {
 	a.control("POST", "clock", `{"advance":"60s"}`)
 	wantError(t, "after two", adjust(), "", "")
 }
+
+// TestCurrentLimitsAtTheirEdges: those numbers that --limits current changes.
+func TestCurrentLimitsAtTheirEdges(t *testing.T) {
+	s, err := command.Start(t.TempDir(), "--limits", "current")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Kill()
+	c := connect(s)
+	if _, err := c.CreateTable(table{}.request("T", "s")); err != nil {
+		t.Fatal(err)
+	}
+	k := key("s", "r")
+	reserved := func(read, write int) error {
+		_, err := c.UpdateTable(&ots.UpdateTableRequest{TableName: "T", ReservedThroughput: &ots.ReservedThroughput{Readcap: read, Writecap: write}})
+		return err
+	}
+	for _, l := range []struct {
+		what    string
+		call    func(n int) error
+		allowed int
+		refused int
+		part    string
+	}{
+		{"columns asked for", func(n int) error {
+			q := &ots.SingleRowQueryCriteria{TableName: "T", PrimaryKey: k, MaxVersion: 1}
+			for i := range n {
+				q.AddColumnToGet(fmt.Sprint("c", i))
+			}
+			_, err := c.GetRow(&ots.GetRowRequest{SingleRowQueryCriteria: q})
+			return err
+		}, 1024, 1025, "The number of columns from the request exceeds the limit, limit count: 1024, column count: 1025."},
+		{"reserved read units", func(n int) error { return reserved(n, 0) }, 100000, 100001, "The value of read capacity unit can not be greater than 100000."},
+		{"reserved write units", func(n int) error { return reserved(0, n) }, 100000, 100001, "The value of write capacity unit can not be greater than 100000."},
+		{"bytes of a put", func(n int) error {
+			// The key takes 2 bytes, the names of the columns 3.
+			half := 2 << 20
+			_, err := c.PutRow(&ots.PutRowRequest{PutRowChange: put("T", k, "a", strings.Repeat("x", half), "b", strings.Repeat("x", half-1024), "c", strings.Repeat("x", n-2*half+1024-5))})
+			return err
+		}, 4 << 20, 4<<20 + 1, ""},
+		{"characters of a column name", func(n int) error {
+			_, err := c.PutRow(&ots.PutRowRequest{PutRowChange: put("T", k, strings.Repeat("é", n), 1)})
+			return err
+		}, 255, 256, "Invalid column name: '"},
+		{"hours of a stream", func(n int) error {
+			request := table{}.request("S", "s")
+			request.StreamSpec = &ots.StreamSpecification{EnableStream: true, ExpirationTime: int32(n)}
+			_, err := c.CreateTable(request)
+			return err
+		}, 168, 169, ""},
+		{"conditions of a filter", func(n int) error {
+			q := &ots.SingleRowQueryCriteria{TableName: "T", PrimaryKey: k, MaxVersion: 1}
+			all := ots.NewCompositeColumnCondition(ots.LO_AND)
+			for range n {
+				all.AddFilter(where("n", ots.CT_EQUAL, 1))
+			}
+			q.Filter = all
+			_, err := c.GetRow(&ots.GetRowRequest{SingleRowQueryCriteria: q})
+			return err
+		}, 31, 32, "The count of filter exceeds the max: 32."},
+	} {
+		wantError(t, fmt.Sprint(l.what, ": ", l.allowed), l.call(l.allowed), "", "")
+		wantError(t, fmt.Sprint(l.what, ": ", l.refused), l.call(l.refused), "OTSParameterInvalid", l.part)
+	}
+}

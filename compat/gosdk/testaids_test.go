@@ -248,3 +248,37 @@ func TestTestAidsAreOffUnlessAskedFor(t *testing.T) {
 		wantOneLine(t, flag, lastLine(r.Stderr), "loopback")
 	}
 }
+
+// TestInjectedErrorsAreThoseOfTheService compares the message and the HTTP
+// status of each error that the server gives on request.
+func TestInjectedErrorsAreThoseOfTheService(t *testing.T) {
+	a := startAided(t)
+	a.c = connect(a.s)
+	a.create("T", table{})
+	for _, e := range []struct {
+		code, message string
+		status        int
+	}{
+		{"OTSServerBusy", "Server is busy.", 503},
+		{"OTSStorageServerBusy", "Server is busy.", 503},
+		{"OTSTimeout", "Operation timeout.", 503},
+		{"OTSServerUnavailable", "Server is not available.", 503},
+		{"OTSPartitionUnavailable", "The partition is not available.", 503},
+		{"OTSOperationThrottled", "", 503},
+		{"OTSInternalServerError", "Internal server error.", 500},
+		{"OTSFlowControl", "", 429},
+		{"OTSRowOperationConflict", "Data is being modified by the other request.", 409},
+		{"OTSRequestTimeout", "Request timeout.", 408},
+		{"OTSTableNotReady", "The table is not ready.", 404},
+		{"OTSNotEnoughCapacityUnit", "Remaining capacity unit is not enough.", 403},
+		{"OTSCapacityUnitExhausted", "Capacity unit is not enough.", 403},
+		{"OTSQuotaExhausted", "Too frequent table operations.", 403},
+	} {
+		a.fault(fmt.Sprintf(`{"code":%q,"times":1}`, e.code))
+		err := a.put("T", "r", "c", 1)
+		wantError(t, e.code, err, e.code, e.message)
+		if own, ok := err.(*ots.OtsError); ok {
+			want(t, e.code+", status", own.HttpStatusCode, e.status)
+		}
+	}
+}
