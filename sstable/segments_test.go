@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klauspost/compress/s2"
+
 	"github.com/flagstone-db/flagstone/internal/cache"
 	"github.com/flagstone-db/flagstone/internal/offheap"
 	"github.com/flagstone-db/flagstone/row"
@@ -177,4 +179,34 @@ func (t modelTable) checkStretches(it *Iterator) error {
 		return fmt.Errorf("%d rows of %d: %w", i, len(t), orEnd(it.Error()))
 	}
 	return nil
+}
+
+// An S2 block is decoded with slack behind it as without, damaged or not.
+func TestSlackBehindAnS2BlockChangesNothing(t *testing.T) {
+	rng := rand.New(rand.NewPCG(21, 22))
+	var s scratch
+	for range 3000 {
+		var raw []byte
+		for n := rng.IntN(2000); len(raw) < n; {
+			switch rng.IntN(3) {
+			case 0:
+				raw = append(raw, bytes.Repeat([]byte{byte(rng.Uint32())}, rng.IntN(600))...)
+			case 1:
+				for range rng.IntN(300) {
+					raw = append(raw, byte(rng.Uint32()))
+				}
+			default:
+				raw = append(raw, raw[:rng.IntN(len(raw)+1)]...)
+			}
+		}
+		body := append(make([]byte, rawLengthSize), s2.Encode(nil, raw)...)
+		if rng.IntN(2) == 0 {
+			body[rawLengthSize+rng.IntN(len(body)-rawLengthSize)] ^= 1 << rng.IntN(8)
+		}
+		tight, wide := make([]byte, len(raw)), make([]byte, len(raw), len(raw)+decodeSlack)
+		a, b := s.decompress(tight, CompressS2, body), s.decompress(wide, CompressS2, body)
+		if a == "" && b == "" && !bytes.Equal(tight, wide) || (a == "") != (b == "") {
+			t.Fatalf("%d bytes: %q without, %q with slack", len(raw), a, b)
+		}
+	}
 }

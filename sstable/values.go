@@ -63,10 +63,10 @@ func (it *Iterator) readSegment(k, n int, inOrder bool) error {
 	keep := it.pin != nil && n > 0 && r.cached.Wants(it.pin, n, r.mapping != nil && r.warmth.warm())
 	var dst []byte
 	if keep {
-		dst = r.cached.NewPart(n)
+		dst = r.cached.NewPart(n + decodeSlack)[:n]
 	} else {
-		if cap(it.segment) < n {
-			it.segment = make([]byte, max(n, 4<<10))
+		if cap(it.segment) < n+decodeSlack {
+			it.segment = make([]byte, max(n+decodeSlack, 4<<10))
 		}
 		dst = it.segment[:n]
 	}
