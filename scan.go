@@ -216,7 +216,7 @@ func (s *scan) initWithin(start, end []row.Value, opts *ScanOptions) (err error)
 	}
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	if err := tx.usable(); err != nil {
+	if err := tx.ready(); err != nil {
 		return err
 	}
 	return s.pinOnly(t.partitions().Find(tx.prefix))

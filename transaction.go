@@ -147,6 +147,18 @@ func (tx *Transaction) usable() error {
 	return nil
 }
 
+// ready is usable, and lets the transaction see what its deletes of versions do
+// under the table's present options. REQUIRES: mu is held.
+func (tx *Transaction) ready() error {
+	if err := tx.usable(); err != nil {
+		return err
+	}
+	if limit := tx.table.maxVersions(); limit != tx.limit {
+		return tx.workOutAgain(limit)
+	}
+	return nil
+}
+
 // finish ends the transaction and lets go of everything. REQUIRES: mu is held,
 // and it has not ended.
 func (tx *Transaction) finish(why error) {
@@ -200,7 +212,7 @@ func (tx *Transaction) Get(_ context.Context, key []row.Value, opts ReadOptions)
 	}
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	if err := tx.usable(); err != nil {
+	if err := tx.ready(); err != nil {
 		return nil, err
 	}
 	return tx.table.getEncoded(encoded, &opts, tx.written)
@@ -232,7 +244,7 @@ func (tx *Transaction) Update(key []row.Value, fn func(tx *RowTx) error) error {
 func (tx *Transaction) UpdateRows(keys [][]row.Value, fn func(rows []*RowTx) error) error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	if err := tx.usable(); err != nil {
+	if err := tx.ready(); err != nil {
 		return err
 	}
 	if tx.written == nil {
@@ -250,10 +262,11 @@ func (tx *Transaction) UpdateRows(keys [][]row.Value, fn func(rows []*RowTx) err
 	if err := fn(rows); err != nil {
 		return err
 	}
-	if limit := tx.table.maxVersions(); limit != tx.limit {
-		if err := tx.workOutAgain(limit); err != nil {
-			return err
-		}
+	if err := tx.ready(); err != nil {
+		return err
+	}
+	for _, r := range distinct {
+		r.written = tx.written // options may have changed, just now
 	}
 	return tx.add(distinct)
 }

@@ -370,6 +370,7 @@ func TestTrimsOfATransactionAreThoseOfTheOptionsAtItsCommit(t *testing.T) {
 		if err := table.Alter(ctx(), TableChange{Options: &TableOptions{MaxVersions: 1}}); err != nil {
 			t.Fatal(err)
 		}
+		want(t, "one kept", txShow(t, tx, "p", 1), "")
 		if merged {
 			if err := table.Compact(ctx(), nil, nil); err != nil {
 				t.Fatal(err)

@@ -55,6 +55,7 @@ type machine struct {
 type transaction struct {
 	id       string
 	rows     lines // of its partition key, as it sees them
+	done     []deed
 	deadline time.Duration
 }
 

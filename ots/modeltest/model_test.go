@@ -158,9 +158,12 @@ func (s *settings) inWindow(version int64) bool {
 	return second >= now-s.offset && second >= s.floor && (s.ttl < 0 || second >= now-s.ttl) && second < now+s.offset
 }
 
-// apply does what a change without an error does, and returns the new values of
-// the columns that it increments, by name.
-func (l lines) apply(s *settings, key id, c *ots.RowChange) map[string]any {
+// sum is what an increment has made of a column.
+type sum struct{ value, version int64 }
+
+// apply does what a change without an error does, and returns the sums of the
+// columns that it increments, by name.
+func (l lines) apply(s *settings, key id, c *ots.RowChange) map[string]sum {
 	if c.Type != ots.ChangeUpdate {
 		delete(l, key)
 	}
@@ -175,7 +178,7 @@ func (l lines) apply(s *settings, key id, c *ots.RowChange) map[string]any {
 	if c.Type == ots.ChangePut && len(c.Row.Cells) == 0 {
 		r.marker = forever
 	}
-	sums := map[string]any{}
+	sums := map[string]sum{}
 	put := false
 	for _, name := range columnsOf(c) {
 		col := r.columns[name]
@@ -183,9 +186,9 @@ func (l lines) apply(s *settings, key id, c *ots.RowChange) map[string]any {
 			col = &column{map[int64]any{}, map[int64]any{}}
 			r.columns[name] = col
 		}
-		last, sum := col.change(s, name, c, existed)
-		if sum != nil {
-			sums[name] = sum
+		last, made := col.change(s, name, c, existed)
+		if made != nil {
+			sums[name] = *made
 		}
 		if last >= 0 {
 			put = true
@@ -210,7 +213,7 @@ func columnsOf(c *ots.RowChange) []string {
 
 // change does to a column what a change says of it. It returns the largest version
 // that is put, -1 if none is, and the sum that an increment makes.
-func (c *column) change(s *settings, name string, change *ots.RowChange, existed bool) (last int64, sum any) {
+func (c *column) change(s *settings, name string, change *ots.RowChange, existed bool) (last int64, made *sum) {
 	last = -1
 	for _, cell := range change.Row.Cells {
 		if cell.Name == name && cell.Op == ots.OpDeleteAllVersion {
@@ -245,7 +248,7 @@ func (c *column) change(s *settings, name string, change *ots.RowChange, existed
 				n += c.shown[top].(int64)
 				version = max(version, top)
 			}
-			puts[version], sum = n, n
+			puts[version], made = n, &sum{n, version}
 		}
 	}
 	for version, value := range puts {
@@ -260,5 +263,5 @@ func (c *column) change(s *settings, name string, change *ots.RowChange, existed
 			clear(c.lost)
 		}
 	}
-	return last, sum
+	return last, made
 }

@@ -10,14 +10,39 @@ import (
 	"slices"
 
 	"github.com/flagstone-db/flagstone/ots"
+	"github.com/flagstone-db/flagstone/row"
 )
 
-// alter changes options while no transaction is open: how the deletes of versions
-// of an open one act changes with them (docs/semantics.md).
-func (m *machine) alter() {
-	for p := range maps.Clone(m.open) {
-		m.finish(p)
+// A deed is what a transaction has done to a row, in values: what increments made,
+// and the versions that the clock gave.
+type deed struct {
+	key    id
+	change ots.RowChange
+}
+
+// remember notes what a transaction has done.
+func (m *machine) remember(tx *string, key id, c *ots.RowChange, sums map[string]sum) {
+	if tx == nil {
+		return
 	}
+	d := deed{key, *c}
+	d.change.Row.Cells = slices.Clone(c.Row.Cells)
+	for i := range d.change.Row.Cells {
+		switch cell := &d.change.Row.Cells[i]; cell.Op {
+		case ots.OpPut:
+			if !cell.HasVersion {
+				cell.Version, cell.HasVersion = m.now, true
+			}
+		case ots.OpIncrement:
+			made := sums[cell.Name]
+			*cell = ots.Cell{Name: cell.Name, Value: row.Integer(made.value), Version: made.version, HasVersion: true}
+		}
+	}
+	m.open[key.p].done = append(m.open[key.p].done, d)
+}
+
+// alter changes options. What open transactions have done acts by the new ones.
+func (m *machine) alter() {
 	for key := range m.rows {
 		m.rows.find(&m.settings, key)
 	}
@@ -48,6 +73,15 @@ func (m *machine) alter() {
 		}
 	}
 	m.compareAll()
+	for p, tx := range m.open {
+		tx.rows = m.rows.clone(p)
+		for i := range tx.done {
+			tx.rows.apply(&m.settings, tx.done[i].key, &tx.done[i].change)
+		}
+		for _, k := range numbers {
+			m.getRow(&tx.id, tx.rows, id{p, k}, everything())
+		}
+	}
 }
 
 // adopt reads a row after a change of options and takes over what the model left

@@ -135,8 +135,9 @@ func (m *machine) codeFor(tx *string, rows lines, key id, c *ots.RowChange) stri
 
 // applied has the model do what was answered with success, and compares what the
 // answer holds.
-func (m *machine) applied(rows lines, key id, c *ots.RowChange, answer *ots.Row) {
+func (m *machine) applied(tx *string, rows lines, key id, c *ots.RowChange, answer *ots.Row) {
 	sums := rows.apply(&m.settings, key, c)
+	m.remember(tx, key, c, sums)
 	if c.Return != ots.ReturnAfterModify {
 		return
 	}
@@ -144,7 +145,7 @@ func (m *machine) applied(rows lines, key id, c *ots.RowChange, answer *ots.Row)
 		m.fail("the answer to an increment is %s; the model says %v", shown(answer), sums)
 	}
 	for _, cell := range answer.Cells {
-		if sums[cell.Name] != plain(cell.Value) {
+		if sums[cell.Name] != (sum{cell.Value.Int64(), cell.Version}) {
 			m.fail("the answer to an increment is %s; the model says %v", shown(answer), sums)
 		}
 	}
@@ -159,7 +160,7 @@ func (m *machine) write() {
 	r, err := m.WriteRow(context.Background(), instance, &ots.WriteRowRequest{Table: tableName, Change: c, TransactionID: tx})
 	m.expect("write", err, want)
 	if err == nil {
-		m.applied(rows, key, &c, r.Row)
+		m.applied(tx, rows, key, &c, r.Row)
 	}
 	m.getRow(tx, rows, key, everything())
 }
@@ -197,7 +198,7 @@ func (m *machine) batch() {
 	for i := range results {
 		m.expect("row of a batch", asError(results[i].Err), wants[i])
 		if wants[i] == "" {
-			m.applied(rows, keys[i], &changes[i], results[i].Row)
+			m.applied(tx, rows, keys[i], &changes[i], results[i].Row)
 		}
 	}
 	for _, key := range keys {
@@ -229,7 +230,7 @@ func (m *machine) atomicBatch() {
 	for i := range results {
 		m.expect("row of an atomic batch", asError(results[i].Err), want)
 		if want == "" {
-			m.applied(rows, keys[i], &changes[i], results[i].Row)
+			m.applied(tx, rows, keys[i], &changes[i], results[i].Row)
 		}
 	}
 	for _, key := range keys {
@@ -267,7 +268,7 @@ func (m *machine) begin() {
 	})
 	m.expect("start", err, want)
 	if err == nil {
-		m.open[p] = &transaction{name, m.rows.clone(p), m.clock.Elapsed() + lifetime}
+		m.open[p] = &transaction{id: name, rows: m.rows.clone(p), deadline: m.clock.Elapsed() + lifetime}
 	}
 }
 
