@@ -2,17 +2,23 @@ package rowstore
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// DropPageCache makes the kernel forget the contents of all files below dir.
-// Nobody may have them open or mapped: the kernel keeps mapped pages. It needs
-// no privilege, unlike /proc/sys/vm/drop_caches.
+// DropPageCache makes the kernel forget the contents of all files below dir. This
+// process may have them open and mapped; no other may have them mapped, since the
+// kernel keeps pages that are. It needs no privilege, unlike
+// /proc/sys/vm/drop_caches.
 func DropPageCache(dir string) error {
+	if err := unmapPages(dir); err != nil {
+		return err
+	}
 	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.Type().IsRegular() {
 			return err
@@ -28,4 +34,34 @@ func DropPageCache(dir string) error {
 		}
 		return errors.Join(err, f.Close())
 	})
+}
+
+// unmapPages takes the pages of files below dir out of the mappings of this
+// process. They come back, from the page cache or the file, when they are touched;
+// changes of a shared mapping are the page cache's by then.
+func unmapPages(dir string) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(maps)) {
+		// address perms offset dev inode path
+		fields := strings.Fields(line)
+		if len(fields) < 6 || !strings.HasPrefix(fields[5], dir+"/") || !strings.HasSuffix(fields[1], "s") {
+			continue
+		}
+		var from, to uintptr
+		if _, err := fmt.Sscanf(fields[0], "%x-%x", &from, &to); err != nil {
+			return err
+		}
+		_, _, errno := unix.Syscall(unix.SYS_MADVISE, from, to-from, unix.MADV_DONTNEED)
+		if errno != 0 && errno != unix.ENOMEM { // which says that it was unmapped meanwhile
+			return errno
+		}
+	}
+	return nil
 }

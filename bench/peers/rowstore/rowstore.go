@@ -90,7 +90,7 @@ type Engine struct {
 // Store is an open store. Its methods are safe for concurrent use, except that
 // Close comes last and alone.
 //
-// To measure with cold caches, close the store, call DropPageCache, and open it.
+// To measure with cold caches, call DropPageCache before it is opened and after.
 type Store interface {
 	// Session makes what one goroutine works with.
 	Session() (Session, error)

@@ -31,11 +31,6 @@ func Run(p Params, engine rowstore.Engine, figures, progress io.Writer) (err err
 	}
 	defer e.memory.close()
 	e.clock.Store(baseVersion)
-	if spec.cold && !spec.Load {
-		if err := e.settleBefore(); err != nil {
-			return err
-		}
-	}
 	if err := e.warmFiles(); err != nil {
 		return err
 	}
@@ -49,6 +44,12 @@ func Run(p Params, engine rowstore.Engine, figures, progress io.Writer) (err err
 	if spec.Set != "" && !spec.Load {
 		// What opening left to do is not the workload's.
 		if err := e.store.Settle(); err != nil {
+			return err
+		}
+	}
+	if spec.cold && !spec.Load {
+		// What opening and settling brought into the page cache again goes too.
+		if err := rowstore.DropPageCache(e.Dir); err != nil {
 			return err
 		}
 	}
@@ -66,16 +67,6 @@ func Run(p Params, engine rowstore.Engine, figures, progress io.Writer) (err err
 		}()
 	}
 	return spec.run(e)
-}
-
-// settleBefore opens and closes the store once, so that what an engine does when
-// it is opened (Badger merges its level 0) is done before the page cache is
-// dropped, and not after: by that its files would be in the page cache again.
-func (e *env) settleBefore() error {
-	if err := e.open(); err != nil {
-		return err
-	}
-	return errors.Join(e.store.Settle(), e.close())
 }
 
 // warmFiles brings the files into the page cache, or out of it.
