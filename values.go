@@ -35,9 +35,9 @@ func (p *packing) give() {
 	packings.Put(p)
 }
 
-// fetched are the values of a row that came from value files or were unpacked, each in memory of
-// its own: a value of a megabyte is not to be copied when the row's other memory
-// grows. A row that is used again, in a scan for one, uses the memory again.
+// fetched are the values of a row that came from value files or were unpacked, each
+// in memory of its own: a value of a megabyte is not to be copied when the row's
+// other memory grows. A row that is used again, in a scan for one, uses the memory again.
 type fetched struct {
 	buffers [][]byte
 	cells   []int // whose values are in the buffers

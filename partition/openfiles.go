@@ -1,8 +1,8 @@
 package partition
 
-// How many table and value files are open at once is bounded, since a process may have
-// only so many descriptors: what was not read for a while is closed, and opened
-// again when it is. Index and filter of the file stay in memory meanwhile, and a
+// How many table and value files are open at once is bounded, since a process may
+// have only so many descriptors: what was not read for a while is closed, and
+// opened again, in the same way, when it is. Index and filter of the file stay in memory meanwhile, and a
 // mapping needs no descriptor.
 
 import (
