@@ -24,8 +24,9 @@ type TableWriter interface {
 	// AddCell adds a cell to the row, in cell order. It copies what it keeps.
 	AddCell(c *row.Cell) error
 	// AddRow adds a row with all its cells, in cell order, unless it returns
-	// false: then nothing happened, and they are to be added one by one.
-	AddRow(key []byte, cells []row.Cell) (bool, error)
+	// false: then nothing happened, and they are to be added one by one. stored
+	// is how another table keeps the values of just these cells.
+	AddRow(key []byte, cells []row.Cell, stored row.Stored) (bool, error)
 	// EstimatedSize is the size of the file so far, in bytes.
 	EstimatedSize() int64
 	// Finish completes the table.
@@ -200,7 +201,7 @@ func (m *merger) copyRow(key []byte, below mvcc.Below) (done bool, err error) {
 	if err := m.prepareTable(key); err != nil {
 		return false, err
 	}
-	if ok, err := m.table.AddRow(key, cells[skip:]); !ok || err != nil {
+	if ok, err := m.table.AddRow(key, cells[skip:], m.it.NewestStored()); !ok || err != nil {
 		return false, err
 	}
 	m.stats.RowsOut++

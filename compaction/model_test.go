@@ -61,7 +61,7 @@ func (t *table) AddCell(c *row.Cell) error {
 }
 
 // AddRow refuses rows of three cells, as a table may refuse any.
-func (t *table) AddRow(key []byte, cells []row.Cell) (bool, error) {
+func (t *table) AddRow(key []byte, cells []row.Cell, _ row.Stored) (bool, error) {
 	if len(cells) == 3 {
 		return false, nil
 	}

@@ -369,6 +369,15 @@ func (m *MergeIterator) ReadNewest(dst []row.Cell, limit int) (cells []row.Cell,
 	return cells, len(m.places) == 1, ok
 }
 
+// NewestStored tells how the values that ReadNewest read last are stored, if the run
+// knows.
+func (m *MergeIterator) NewestStored() row.Stored {
+	if run, ok := m.runs[m.holders[0]].it.(interface{ Stored() row.Stored }); ok {
+		return run.Stored()
+	}
+	return row.Stored{}
+}
+
 // FirstCell positions on the first cell of the row.
 func (m *MergeIterator) FirstCell() bool { return m.cells.FirstCell() }
 

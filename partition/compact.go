@@ -209,7 +209,7 @@ func (t *Tree) log(c *compaction.Candidate, what string, dropped uint64, took ti
 // inputs returns the runs of a merge, the newest first: each file of level 0 is
 // one, and so are the files of a deeper level together.
 func (s *state) inputs(upper [][]*manifest.FileMeta, c *compaction.Candidate) (runs []mvcc.Iterator) {
-	opts := sstable.IterOptions{NoCacheFill: true}
+	opts := sstable.IterOptions{NoCacheFill: true, KeepStored: true}
 	add := func(level int, metas []*manifest.FileMeta) {
 		files := s.files(level, metas)
 		if level == 0 {

@@ -150,6 +150,9 @@ func (l *levelIterator) ReadRow(dst []row.Cell, limit int) ([]row.Cell, bool) {
 	return l.it.ReadRow(dst, limit)
 }
 
+// Stored tells how the values that ReadRow read are stored.
+func (l *levelIterator) Stored() row.Stored { return l.it.Stored() }
+
 func (l *levelIterator) Close() error {
 	l.drop()
 	l.files = nil

@@ -148,14 +148,14 @@ func (t *tableOutput) EstimatedSize() int64      { return t.writer.EstimatedSize
 func (t *tableOutput) Abandon()                  { t.file.Close() }
 
 // AddRow adds a whole row unless one of its values is in a value file or should
-// be.
-func (t *tableOutput) AddRow(key []byte, cells []row.Cell) (bool, error) {
+// be. The values may be taken as they are stored.
+func (t *tableOutput) AddRow(key []byte, cells []row.Cell, stored row.Stored) (bool, error) {
 	for i := range cells {
 		if !t.output.env.plain(&cells[i]) {
 			return false, nil
 		}
 	}
-	return t.writer.AddRow(key, cells)
+	return t.writer.AddRow(key, cells, stored)
 }
 
 // AddCell adds a cell, whose value may go to a value file.

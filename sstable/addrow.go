@@ -12,7 +12,12 @@ import (
 // AddRow is StartRow and AddCell for all cells of a row, in cell order, if the
 // row fits a block and refers to no value file; otherwise it does nothing and
 // returns false. Errors are those of StartRow and AddCell.
-func (w *Writer) AddRow(key []byte, cells []row.Cell) (bool, error) {
+//
+// stored is how an iterator over another table said that the values of just these
+// cells are stored there, or zero. If they get a segment for themselves here too, and
+// this table is compressed alike, it becomes that segment: merges need not compress
+// the values of wide rows again.
+func (w *Writer) AddRow(key []byte, cells []row.Cell, stored row.Stored) (bool, error) {
 	if w.err != nil {
 		return false, w.err
 	}
@@ -54,6 +59,7 @@ func (w *Writer) AddRow(key []byte, cells []row.Cell) (bool, error) {
 		w.props.addCell(c)
 	}
 	w.block.addCells(cells)
+	w.block.addStored(stored)
 	w.rowHas = true
 	last := &cells[len(cells)-1]
 	w.column = append(w.column[:0], last.Column...)

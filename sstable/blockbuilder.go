@@ -15,6 +15,7 @@ type blockBuilder struct {
 	rows   []builderRow
 	cells  []builderCell
 	values []byte
+	stored []byte // of rows whose values are compressed already
 	away   uint64 // of all rows
 
 	// The dictionary: names in the order in which they came, and their
@@ -35,6 +36,11 @@ type builderRow struct {
 	keyEnd  int
 	cellEnd int
 	away    uint64 // bytes in value files that its cells refer to
+
+	// The values as another table stored them, if there is anything: a piece of
+	// stored, and the form.
+	storedFrom, storedEnd int
+	form                  Compression
 }
 
 type builderCell struct {
@@ -65,7 +71,29 @@ const (
 func (b *blockBuilder) reset() {
 	b.keys, b.rows, b.cells, b.values = b.keys[:0], b.rows[:0], b.cells[:0], b.values[:0]
 	b.names, b.nameEnds, b.sorted, b.guess = b.names[:0], b.nameEnds[:0], b.sorted[:0], 0
-	b.away = 0
+	b.stored, b.away = b.stored[:0], 0
+}
+
+// addStored notes how another table stored the values of the last row.
+func (b *blockBuilder) addStored(s row.Stored) {
+	if len(s.Bytes) == 0 {
+		return
+	}
+	last := &b.rows[len(b.rows)-1]
+	last.form = Compression(s.Form)
+	last.storedFrom = len(b.stored)
+	b.stored = append(b.stored, s.Bytes...)
+	last.storedEnd = len(b.stored)
+}
+
+// storedRow returns the form and bytes in which another table stored the values of
+// row i, if it did and a compressor of this kind could have made them.
+func (b *blockBuilder) storedRow(i int, kind Compression) (form Compression, body []byte) {
+	r := &b.rows[i]
+	if r.form == kind || kind != CompressNone && r.form == CompressNone {
+		return r.form, b.stored[r.storedFrom:r.storedEnd]
+	}
+	return 0, nil
 }
 
 // awayBytes is how many bytes in value files the first n rows refer to.

@@ -115,8 +115,13 @@ func (c *compressor) appendStored(dst, raw []byte, id *[16]byte, offset int64) (
 	if kind == CompressNone || len(dst)-from > len(raw)-len(raw)/8 {
 		dst, kind = append(dst[:from], raw...), CompressNone
 	}
+	return appendTrailer(dst, len(dst)-from, kind, id, offset), nil
+}
+
+// appendTrailer completes a stored block, whose n stored bytes end dst.
+func appendTrailer(dst []byte, n int, kind Compression, id *[16]byte, offset int64) []byte {
 	dst = append(dst, byte(kind))
-	return binary.LittleEndian.AppendUint64(dst, blockChecksum(dst[from:], id, offset)), nil
+	return binary.LittleEndian.AppendUint64(dst, blockChecksum(dst[len(dst)-n-1:], id, offset))
 }
 
 // checkStored verifies a stored block and splits it into type and stored

@@ -14,6 +14,8 @@ type IterOptions struct {
 	// so that a compaction does not evict what readers use. Blocks that are
 	// there already are used.
 	NoCacheFill bool
+	// KeepStored makes Stored tell how values are stored.
+	KeepStored bool
 	// ReadAhead is the most bytes read at once when blocks are read one after
 	// the other; 0 means DefaultReadAhead, negative none.
 	ReadAhead int
@@ -62,7 +64,8 @@ type Iterator struct {
 	values              []byte
 	valuesAt            int
 	valueRow, valueRows int
-	eager               bool // Stretch promised values: they move with the row
+	stored              row.Stored // what values was expanded from, if opts.KeepStored
+	eager               bool       // Stretch promised values: they move with the row
 
 	// What columns of the block the projection means that was asked for last.
 	projection             *row.Projection
@@ -95,7 +98,8 @@ func (it *Iterator) Init(r *Reader, opts IterOptions) {
 	if opts.ReadAhead == 0 {
 		opts.ReadAhead = DefaultReadAhead
 	}
-	*it = Iterator{r: r, opts: opts, number: -1, key: it.key[:0], columns: it.columns[:0], own: it.own, buffer: it.buffer, segment: it.segment}
+	*it = Iterator{r: r, opts: opts, number: -1, key: it.key[:0], columns: it.columns[:0], own: it.own, buffer: it.buffer, segment: it.segment,
+		stored: row.Stored{Bytes: it.stored.Bytes[:0]}}
 }
 
 // First positions on the first row.
@@ -264,6 +268,16 @@ func (it *Iterator) ReadRow(dst []row.Cell, limit int) ([]row.Cell, bool) {
 		it.cellAt(&dst[n+i-it.low], i)
 	}
 	return dst, true
+}
+
+// Stored tells how the values of the row that ReadRow read last are stored: they were
+// verified. The zero value is the answer if they share a segment with those of
+// another row, or come from the cache.
+func (it *Iterator) Stored() row.Stored {
+	if len(it.stored.Bytes) == 0 || it.valueRows-it.valueRow != 1 {
+		return row.Stored{}
+	}
+	return it.stored
 }
 
 // flagged is the number of row-level cells that are stored as flags.

@@ -76,15 +76,22 @@ func (w *Writer) appendSegments(n int) (err error) {
 func (w *Writer) cutSegments(n, size int) (err error) {
 	b := w.block
 	w.stored, w.parts = w.stored[:0], w.parts[:0]
-	from := 0
+	from, row := 0, 0
 	for _, end := range b.cut(n, size) {
 		to := b.valuesEnd(int(end))
 		at := w.out.offset + int64(len(w.stored))
-		if w.stored, err = w.compressor.appendStored(w.stored, b.values[from:to], &w.opts.UniqueID, at); err != nil {
+		var form Compression
+		var body []byte
+		if int(end) == row+1 {
+			form, body = b.storedRow(row, w.opts.Compression)
+		}
+		if len(body) > 0 {
+			w.stored = appendTrailer(append(w.stored, body...), len(body), form, &w.opts.UniqueID, at)
+		} else if w.stored, err = w.compressor.appendStored(w.stored, b.values[from:to], &w.opts.UniqueID, at); err != nil {
 			return w.fail(err)
 		}
 		w.parts = append(w.parts, uint64(len(w.stored)))
-		from = to
+		from, row = to, int(end)
 	}
 	return nil
 }

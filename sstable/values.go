@@ -28,6 +28,7 @@ func (it *Iterator) openValues() bool {
 		return true
 	}
 	b := it.block
+	it.stored.Bytes = it.stored.Bytes[:0]
 	if b.segments == 0 {
 		it.values, it.valuesAt, it.valueRow, it.valueRows = b.values, 0, 0, b.rows
 		return true
@@ -81,6 +82,9 @@ func (it *Iterator) readSegment(k, n int, inOrder bool) error {
 		}
 		if bad == "" {
 			bad = it.scratch.expand(dst, kind, body)
+		}
+		if it.opts.KeepStored && bad == "" && it.valueRows-it.valueRow == 1 {
+			it.stored.Form, it.stored.Bytes = uint8(kind), append(it.stored.Bytes, body...)
 		}
 		if bad != "" {
 			return r.corrupt(begin, bad)
