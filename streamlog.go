@@ -190,7 +190,7 @@ func (w *write) addRecords() error {
 			continue
 		}
 		e.record = newRecord(log, e.change)
-		if len(e.before) == 0 {
+		if len(e.before) == 0 || e.beforeFor != log {
 			continue
 		}
 		before, err := beforeChange(log, e.before)

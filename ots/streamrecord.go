@@ -145,7 +145,9 @@ func (e *Engine) GetStreamRecord(ctx context.Context, instance string, req *GetS
 		if *req.Limit <= 0 {
 			return nil, invalid("The limit must be greater than 0.")
 		}
-		limits.Records = min(limits.Records, int(*req.Limit))
+		if n := int(*req.Limit); limits.Records == 0 || n < limits.Records {
+			limits.Records = n
+		}
 	}
 	s, pos, bad := e.openIterator(instance, req.Iterator)
 	if bad != nil {
