@@ -41,7 +41,8 @@ func TestSizesAreBytesOrHaveAUnit(t *testing.T) {
 }
 
 func TestEveryCommandHasHelp(t *testing.T) {
-	for _, args := range [][]string{{"--help"}, {"serve", "--help"}, {"check", "--help"}, {"version", "--help"}} {
+	for _, args := range [][]string{{"--help"}, {"serve", "--help"}, {"check", "--help"}, {"version", "--help"},
+		{"instance", "--help"}, {"instance", "create", "--help"}, {"instance", "key", "add", "--help"}, {"advise", "--help"}} {
 		if status, out, _ := command(t, args...); status != 0 || !strings.Contains(out, "Usage: flagstone") {
 			t.Errorf("%v: status %d, %q", args, status, out)
 		}
