@@ -236,3 +236,33 @@ func TestTheStreamSample(t *testing.T) {
 		t.Errorf("the sample printed\n%.3000s", second)
 	}
 }
+
+// TestStreamRecordsExpire moves the clock of a server: records are dated by it,
+// and gone a day later.
+func TestStreamRecordsExpire(t *testing.T) {
+	a := startAided(t)
+	request := table{}.request("t", "s")
+	request.StreamSpec = &ots.StreamSpecification{EnableStream: true, ExpirationTime: 24}
+	if _, err := a.c.CreateTable(request); err != nil {
+		t.Fatal(err)
+	}
+	begin := iterator(t, a.c, "t", nil)
+	if err := a.put("t", "today", "c", 1); err != nil {
+		t.Fatal(err)
+	}
+	a.control("POST", "clock", `{"advance":"23h"}`)
+	if err := a.put("t", "tomorrow", "c", 1); err != nil {
+		t.Fatal(err)
+	}
+	records, _ := consume(t, a.c, begin, 0)
+	if len(records) != 2 || records[1].Info.Timestamp-records[0].Info.Timestamp < 23*3_600_000_000 {
+		t.Fatalf("records %v", records)
+	}
+	a.control("POST", "clock", `{"advance":"1h5m"}`)
+	_, err := a.c.GetStreamRecord(&ots.GetStreamRecordRequest{ShardIterator: begin})
+	wantError(t, "an iterator of a day ago", err, "OTSTrimmedDataAccess", "Requested stream data is already trimmed or does not exist.")
+	records, _ = consume(t, a.c, iterator(t, a.c, "t", nil), 0)
+	if len(records) != 1 || keyText(records[0].PrimaryKey) != "tomorrow" {
+		t.Errorf("what is left is %v", records)
+	}
+}

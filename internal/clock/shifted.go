@@ -19,6 +19,9 @@ func NewShifted(of Clock) *Shifted { return &Shifted{Clock: of} }
 // NowMillis returns the wall clock.
 func (s *Shifted) NowMillis() int64 { return s.Clock.NowMillis() + s.offset.Load() }
 
+// NowMicros returns the wall clock in microseconds.
+func (s *Shifted) NowMicros() int64 { return s.Clock.NowMicros() + 1000*s.offset.Load() }
+
 // Offset is by how much the wall runs ahead.
 func (s *Shifted) Offset() time.Duration { return time.Duration(s.offset.Load()) * time.Millisecond }
 

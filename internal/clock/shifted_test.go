@@ -13,6 +13,9 @@ func TestAShiftedClockIsSetWithoutTimePassing(t *testing.T) {
 		if s.NowMillis() != millis || s.Offset() != offset {
 			t.Errorf("%s: %d, ahead %v; want %d, %v", what, s.NowMillis(), s.Offset(), millis, offset)
 		}
+		if s.NowMicros() != 1000*millis {
+			t.Errorf("%s: %d microseconds; want %d", what, s.NowMicros(), 1000*millis)
+		}
 		if s.Elapsed() != m.Elapsed() {
 			t.Errorf("%s: the monotonic reading is %v, that of the other clock %v", what, s.Elapsed(), m.Elapsed())
 		}
