@@ -221,3 +221,33 @@ func TestLevel0IsMergedForWhoeverReads(t *testing.T) {
 		})
 	}
 }
+
+// TestReadsOfAReadOnlyStoreAskForNoMerge: it may not change a file, however much
+// its reads lose to level 0.
+func TestReadsOfAReadOnlyStoreAskForNoMerge(t *testing.T) {
+	r := newRig(t, Options{MemtableSize: 1 << 20, MemoryBudget: 4 << 20})
+	table := r.table("t", TableOptions{})
+	for range 3 {
+		for n := range 50 {
+			put(t, table, "p", n, "c", startMillis, "x")
+		}
+		if err := r.store.Flush(ctx()); err != nil {
+			t.Fatal(err)
+		}
+		settle(t, r)
+	}
+	r.opts.ReadOnly = true
+	r.reopen()
+	table = r.table("t", TableOptions{})
+	if got := compaction.Depth(table.partitions().Trees()[0].Meta().Levels[0]); got < 2 {
+		t.Fatalf("level 0 is %d deep", got)
+	}
+	for range 1000 { // several times as many as it takes where merges are allowed
+		if n := count(t, table, ScanOptions{}); n != 50 {
+			t.Fatalf("%d rows", n)
+		}
+	}
+	if jobs := r.exec.Pending(); len(jobs) > 0 {
+		t.Errorf("%v are to be done", jobs)
+	}
+}

@@ -204,7 +204,6 @@ func (s *Store) prepare() {
 			return id
 		},
 		Compaction:  s.opts.levels(),
-		Lost:        s.scheduleCompaction,
 		NextFile:    func() uint64 { return s.manifest.NewFileNumber() },
 		Commit:      s.commitMerge,
 		Advance:     s.advanceExpiry,
@@ -223,6 +222,9 @@ func (s *Store) prepare() {
 		},
 		NowMillis: s.clock.NowMillis,
 		Logger:    s.opts.Logger,
+	}
+	if !s.opts.ReadOnly {
+		s.env.Lost = s.scheduleCompaction
 	}
 	s.loadCatalog(s.state())
 }

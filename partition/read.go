@@ -68,7 +68,7 @@ func (it *Iterator) collectRuns() {
 	for _, files := range s.version.runs {
 		it.addLevel(files)
 	}
-	it.extra = min(s.version.recent, len(s.version.runs)-1)
+	it.extra = min(s.version.recent, max(len(s.version.runs)-1, 0))
 }
 
 func (it *Iterator) addMemory(m *memtable.Memtable) {
