@@ -103,6 +103,10 @@ type instanceCreateCommand struct {
 
 // Run makes an instance.
 func (k *instanceCreateCommand) Run(ctx context.Context, c *console) error {
+	// First: for a name that cannot be, no store is made.
+	if err := ots.CheckInstanceName(k.Name, ots.Current()); err != nil {
+		return err
+	}
 	return k.with(ctx, true, func(home admin.Admin) error {
 		if err := home.Create(ctx, k.Name, k.Type); err != nil {
 			return err

@@ -202,3 +202,16 @@ func TestCheckRefusesWhatIsNoStore(t *testing.T) {
 		t.Errorf("the directory was changed: %v, %v", entries, err)
 	}
 }
+
+func TestARefusedInstanceLeavesNothingBehind(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	for _, name := range []string{"../x", "", "ab", "1abc", "abc-", "a/b", strings.Repeat("a", 17)} {
+		status, _, errOut := command(t, "instance", "create", "--dir", dir, name)
+		if status != 1 || !strings.Contains(errOut, "instance name") {
+			t.Errorf("%q: status %d, %q", name, status, errOut)
+		}
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("a store was made for a name that cannot be: %v", err)
+	}
+}
