@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -79,12 +80,24 @@ func TestAnotherProcessChangesInstancesThroughTheDoor(t *testing.T) {
 func TestRefusalsKeepTheirKindAndText(t *testing.T) {
 	ctx := context.Background()
 	_, home, client := opened(t)
+	if _, err := client.AddKey(ctx, "demo"); err != nil {
+		t.Fatal(err)
+	}
 	for what, f := range map[string]func(Admin) error{
 		"taken name":   func(a Admin) error { return a.Create(ctx, "demo", ots.Capacity) },
 		"bad name":     func(a Admin) error { return a.Create(ctx, "9", ots.Capacity) },
 		"unknown type": func(a Admin) error { return a.Create(ctx, "abc", "") },
 		"unknown":      func(a Admin) error { return a.Delete(ctx, "a/b?c", true) },
 		"no key":       func(a Admin) error { return a.RemoveKey(ctx, "demo", "x/y") },
+		"upwards":      func(a Admin) error { return a.RemoveKey(ctx, "demo", "..") },
+		"upwards, too": func(a Admin) error { return a.RemoveKey(ctx, ".", "../demo") },
+		"empty key":    func(a Admin) error { return a.RemoveKey(ctx, "demo", "") },
+		"empty name":   func(a Admin) error { return a.Delete(ctx, "", true) },
+		"dots":         func(a Admin) error { return a.Delete(ctx, "..", true) },
+		"key of dots":  func(a Admin) error { _, err := a.AddKey(ctx, ".."); return err },
+		"not UTF-8":    func(a Admin) error { return a.Delete(ctx, "a\xff&tables=yes;%00+", true) },
+		"no table":     func(a Admin) error { _, err := a.KeyReport(ctx, "demo", "", 100); return err },
+		"no rows":      func(a Admin) error { _, err := a.KeyReport(ctx, "demo", "..", 0); return err },
 	} {
 		here, there := f(home), f(client)
 		if here == nil || there == nil || here.Error() != there.Error() {
@@ -97,6 +110,31 @@ func TestRefusalsKeepTheirKindAndText(t *testing.T) {
 		if !known {
 			t.Errorf("%s: here %v, there %v, of no common kind", what, here, there)
 		}
+	}
+	// No refusal did anything.
+	infos, err := home.List(ctx)
+	if err != nil || len(infos) != 1 || infos[0].Name != "demo" || len(infos[0].Keys) != 1 {
+		t.Errorf("left %+v, %v", infos, err)
+	}
+}
+
+func TestAnotherProgramOnTheOldPortIsNoServer(t *testing.T) {
+	for what, h := range map[string]http.Handler{
+		"a page":     http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }),
+		"nothing":    http.NotFoundHandler(),
+		"elsewhere":  http.RedirectHandler("/login", http.StatusTemporaryRedirect),
+		"other JSON": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "{}", http.StatusTeapot) }),
+	} {
+		other := httptest.NewServer(h)
+		dir := t.TempDir()
+		text := `{"url":"` + other.URL + `","token":"x"}`
+		if err := os.WriteFile(filepath.Join(dir, FileName), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Connect(context.Background(), dir); !errors.Is(err, ErrNoServer) {
+			t.Errorf("%s: %v", what, err)
+		}
+		other.Close()
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/flagstone-db/flagstone/instances"
@@ -39,6 +40,8 @@ func Connect(ctx context.Context, dir string) (*Client, error) {
 	c := &Client{at: at}
 	// The door is on this machine, whatever proxy the environment names.
 	c.http.Transport = &http.Transport{Proxy: nil}
+	// It sends nobody elsewhere; who does is another program.
+	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	limited, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	if _, err := c.List(limited); err != nil {
@@ -55,47 +58,47 @@ func (c *Client) Close() error {
 
 // List is instances.Home.List.
 func (c *Client) List(ctx context.Context) (infos []instances.Info, err error) {
-	err = c.call(ctx, "GET", "/instances", nil, &infos)
+	err = c.call(ctx, "GET", "/instances", nil, nil, &infos)
 	return infos, err
 }
 
 // Create is instances.Home.Create.
 func (c *Client) Create(ctx context.Context, name string, kind ots.InstanceType) error {
-	return c.call(ctx, "POST", "/instances", createBody{Name: name, Type: kind}, nil)
+	return c.call(ctx, "POST", "/instances", nil, createBody{Name: name, Type: kind}, nil)
 }
 
 // Delete is instances.Home.Delete.
 func (c *Client) Delete(ctx context.Context, name string, withTables bool) error {
-	path := "/instances/" + url.PathEscape(name)
+	query := url.Values{"instance": {name}}
 	if withTables {
-		path += "?tables=yes"
+		query.Set("tables", "yes")
 	}
-	return c.call(ctx, "DELETE", path, nil, nil)
+	return c.call(ctx, "DELETE", "/instances", query, nil, nil)
 }
 
 // AddKey is instances.Home.AddKey.
 func (c *Client) AddKey(ctx context.Context, instance string) (key instances.Key, err error) {
-	err = c.call(ctx, "POST", "/instances/"+url.PathEscape(instance)+"/keys", nil, &key)
+	err = c.call(ctx, "POST", "/keys", url.Values{"instance": {instance}}, nil, &key)
 	return key, err
 }
 
 // RemoveKey is instances.Home.RemoveKey.
 func (c *Client) RemoveKey(ctx context.Context, instance, id string) error {
-	return c.call(ctx, "DELETE", "/instances/"+url.PathEscape(instance)+"/keys/"+url.PathEscape(id), nil, nil)
+	return c.call(ctx, "DELETE", "/keys", url.Values{"instance": {instance}, "id": {id}}, nil, nil)
 }
 
 // KeyReport is instances.Home.KeyReport.
 func (c *Client) KeyReport(ctx context.Context, instance, table string, rows int) (*keydesign.Report, error) {
 	report := new(keydesign.Report)
-	path := fmt.Sprintf("/instances/%s/tables/%s/key?rows=%d", url.PathEscape(instance), url.PathEscape(table), rows)
-	if err := c.call(ctx, "GET", path, nil, report); err != nil {
+	query := url.Values{"instance": {instance}, "table": {table}, "rows": {strconv.Itoa(rows)}}
+	if err := c.call(ctx, "GET", "/report", query, nil, report); err != nil {
 		return nil, err
 	}
 	return report, nil
 }
 
 // call sends one request and decodes its answer; in and out may be nil.
-func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
+func (c *Client) call(ctx context.Context, method, path string, query url.Values, in, out any) error {
 	var body io.Reader
 	if in != nil {
 		text, err := json.Marshal(in)
@@ -104,7 +107,7 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any) err
 		}
 		body = bytes.NewReader(text)
 	}
-	r, err := http.NewRequestWithContext(ctx, method, c.at.URL+path, body)
+	r, err := http.NewRequestWithContext(ctx, method, c.at.URL+path+"?"+query.Encode(), body)
 	if err != nil {
 		return err
 	}
@@ -122,11 +125,14 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any) err
 		if out == nil {
 			return nil
 		}
-		return decoder.Decode(out)
+		if err := decoder.Decode(out); err != nil {
+			return fmt.Errorf("%w: %s does not answer as one does: %w", ErrNoServer, c.at.URL, err)
+		}
+		return nil
 	}
 	var p problem
-	if err := decoder.Decode(&p); err != nil {
-		return fmt.Errorf("the server answered %s", resp.Status)
+	if err := decoder.Decode(&p); err != nil || p.Error == "" {
+		return fmt.Errorf("%w: %s answers %s", ErrNoServer, c.at.URL, resp.Status)
 	}
 	return p.asError()
 }

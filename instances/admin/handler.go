@@ -9,10 +9,13 @@
 //
 //	GET    /instances                          all of them
 //	POST   /instances                          {"name":...,"type":...}
-//	DELETE /instances/{instance}?tables=yes    also if it has tables
-//	POST   /instances/{instance}/keys          a new access key
-//	DELETE /instances/{instance}/keys/{id}
-//	GET    /instances/{instance}/tables/{table}/key?rows=N    what is to be said of its primary key
+//	DELETE /instances?instance=I&tables=yes    also if it has tables
+//	POST   /keys?instance=I                    a new access key
+//	DELETE /keys?instance=I&id=K
+//	GET    /report?instance=I&table=T&rows=N   what is to be said of its primary key
+//
+// Names are in queries and bodies, never in paths: these are cleaned on the way,
+// and what a name like ".." leaves of one would be another request.
 package admin
 
 import (
@@ -82,23 +85,25 @@ func newHandler(home Admin, token string) http.Handler {
 		}
 		return nil, home.Create(r.Context(), b.Name, b.Type)
 	})
-	handle("DELETE /instances/{instance}", func(r *http.Request) (any, error) {
+	handle("DELETE /instances", func(r *http.Request) (any, error) {
 		// What has begun is finished, whether or not somebody waits for it.
-		ctx := context.WithoutCancel(r.Context())
-		return nil, home.Delete(ctx, r.PathValue("instance"), r.URL.Query().Get("tables") == "yes")
+		ctx, q := context.WithoutCancel(r.Context()), r.URL.Query()
+		return nil, home.Delete(ctx, q.Get("instance"), q.Get("tables") == "yes")
 	})
-	handle("POST /instances/{instance}/keys", func(r *http.Request) (any, error) {
-		return home.AddKey(r.Context(), r.PathValue("instance"))
+	handle("POST /keys", func(r *http.Request) (any, error) {
+		return home.AddKey(r.Context(), r.URL.Query().Get("instance"))
 	})
-	handle("DELETE /instances/{instance}/keys/{id}", func(r *http.Request) (any, error) {
-		return nil, home.RemoveKey(r.Context(), r.PathValue("instance"), r.PathValue("id"))
+	handle("DELETE /keys", func(r *http.Request) (any, error) {
+		q := r.URL.Query()
+		return nil, home.RemoveKey(r.Context(), q.Get("instance"), q.Get("id"))
 	})
-	handle("GET /instances/{instance}/tables/{table}/key", func(r *http.Request) (any, error) {
-		rows, err := strconv.Atoi(r.URL.Query().Get("rows"))
+	handle("GET /report", func(r *http.Request) (any, error) {
+		q := r.URL.Query()
+		rows, err := strconv.Atoi(q.Get("rows"))
 		if err != nil {
 			return nil, errors.Join(instances.ErrInvalid, err)
 		}
-		return home.KeyReport(r.Context(), r.PathValue("instance"), r.PathValue("table"), rows)
+		return home.KeyReport(r.Context(), q.Get("instance"), q.Get("table"), rows)
 	})
 	want := []byte("Bearer " + token)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
