@@ -240,8 +240,8 @@ func (st *Stream) Read(ctx context.Context, pos StreamPosition, limits StreamLim
 	if err != nil {
 		return StreamPage{}, err
 	}
-	if len(page.Records) == 0 && now > pos.AsOf {
-		page.Next.AsOf = now // nothing was committed in between
+	if !page.More && now > page.Next.AsOf {
+		page.Next.AsOf = now // nothing else was committed up to then
 		page.Next.After = max(page.Next.After, upTo)
 	}
 	return page, st.check(pos.Shard)
@@ -250,7 +250,7 @@ func (st *Stream) Read(ctx context.Context, pos StreamPosition, limits StreamLim
 // ageing reports whether half of the time is over that a position is good for.
 func (st *Stream) ageing(pos StreamPosition) bool {
 	s := st.table.store
-	return s.clock.NowMillis()-pos.AsOf/1000 > st.Info().RetentionSeconds*1000/2
+	return (s.clock.NowMillis()-pos.AsOf/1000)/500 >= st.Info().RetentionSeconds
 }
 
 func (st *Stream) read(ctx context.Context, pos StreamPosition, limits StreamLimits, upTo uint64) (StreamPage, error) {

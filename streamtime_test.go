@@ -159,3 +159,25 @@ func TestWhatAStreamCosts(t *testing.T) {
 		t.Errorf("%d bytes more in files were written for a change log of %d", more, size)
 	}
 }
+
+// TestWhoHasReadEverythingKeepsItsPlace reads a record shortly before it expires,
+// the last one there is, and rests for less than half of the retention.
+func TestWhoHasReadEverythingKeepsItsPlace(t *testing.T) {
+	r := newRig(t, Options{})
+	table := r.streamed("t", StreamSpec{RetentionSeconds: 3600})
+	st := table.Stream()
+	put(t, table, "p", 1, "c", startMillis, "x")
+	r.clock.Advance(59 * time.Minute)
+	records, end := readStream(t, st, oldest(t, st), StreamLimits{Records: 1})
+	if len(records) != 1 {
+		t.Fatalf("%d records", len(records))
+	}
+	if again, err := st.Read(ctx(), end, StreamLimits{}); err != nil || again.Next != end {
+		t.Errorf("at the end, the position went from %+v to %+v, %v", end, again.Next, err)
+	}
+	put(t, table, "p", 2, "c", startMillis, "y")
+	r.clock.Advance(25 * time.Minute)
+	if records, _ = readStream(t, st, end, StreamLimits{}); len(records) != 1 {
+		t.Errorf("%d records after a short rest", len(records))
+	}
+}

@@ -61,7 +61,7 @@ const (
 	// sees it: above every real one, below row.MaxSequence.
 	ownSequence = row.MaxSequence/2 + 1
 	// transactionBytes and changeBytes are what a transaction, and each change of
-	// it, counts besides its data.
+	// it, counts besides its data and what columns held before.
 	transactionBytes = 4 << 10
 	changeBytes      = 512
 )
@@ -285,7 +285,7 @@ func (tx *Transaction) add(rows []*RowTx) error {
 		if err := e.prepare(now); err != nil {
 			return err
 		}
-		size += e.size + int64(r.change.Cap()) + changeBytes
+		size += e.size + int64(r.change.Cap()) + changeBytes + int64(len(e.before))
 		added = append(added, e)
 	}
 	if err := s.transactions.charge(tx, size); err != nil {
@@ -314,24 +314,45 @@ func (tx *Transaction) workOutAgain(limit int64) error {
 		again = again || tx.changes[i].from.change.DeletesVersions()
 	}
 	if again {
-		written := memtable.New(memtable.Options{SlabSize: 1})
-		changes := make([]entry, len(tx.changes))
-		for i := range tx.changes {
-			from := tx.changes[i].from
-			from.written = written
-			change, err := from.withTrims()
-			if err != nil {
-				return err
-			}
-			changes[i] = entry{from: from, change: change, size: memtable.EstimateSize(change)}
-			if err := changes[i].readBefore(); err != nil {
-				return err
-			}
-			written.Apply(ownSequence+uint64(i), change)
+		if err := tx.prepareAgain(); err != nil {
+			return err
 		}
-		tx.written, tx.changes = written, changes
 	}
 	tx.limit = limit
+	return nil
+}
+
+// prepareAgain works out all changes anew, and takes memory for what they hold
+// now; an error leaves them as they were. REQUIRES: mu is held.
+func (tx *Transaction) prepareAgain() (err error) {
+	l := &tx.table.store.transactions
+	grown := int64(0)
+	defer func() {
+		if err != nil {
+			l.charge(tx, -grown)
+		}
+	}()
+	written := memtable.New(memtable.Options{SlabSize: 1})
+	changes := make([]entry, len(tx.changes))
+	for i := range tx.changes {
+		e := &changes[i]
+		e.from = tx.changes[i].from
+		e.from.written = written
+		if e.change, err = e.from.withTrims(); err != nil {
+			return err
+		}
+		e.size = memtable.EstimateSize(e.change)
+		if err = e.readBefore(); err != nil {
+			return err
+		}
+		more := int64(len(e.before) - len(tx.changes[i].before))
+		if err = l.charge(tx, more); err != nil {
+			return err
+		}
+		grown += more
+		written.Apply(ownSequence+uint64(i), e.change)
+	}
+	tx.written, tx.changes = written, changes
 	return nil
 }
 

@@ -535,3 +535,33 @@ func TestTransactionsAndOtherWritersMoveBetweenRows(t *testing.T) {
 	close(done)
 	readers.Wait()
 }
+
+// TestWhatColumnsHeldBeforeCountsAsMemory changes a row with a large value in a
+// transaction: each change keeps that value for the table's stream.
+func TestWhatColumnsHeldBeforeCountsAsMemory(t *testing.T) {
+	r := newRig(t, Options{MemoryBudget: 400 << 10})
+	table := r.streamed("t", StreamSpec{Before: []string{"large"}})
+	put(t, table, "p", 1, "large", startMillis, strings.Repeat("x", 10_000))
+	tx := begin(t, table, "p", TransactionOptions{})
+	var err error
+	for changes := 0; err == nil; changes++ {
+		if changes == 10 {
+			t.Fatalf("%d changes hold %d bytes, of at most %d", changes, r.store.transactions.bytes, r.store.transactions.limit)
+		}
+		err = tx.Update(Key("p", 1), func(r *RowTx) error { r.Put("c", startMillis, row.Integer(1)); return nil })
+	}
+	wantError(t, "a change too many", err, ErrTransactionMemory)
+	wantError(t, "the commit", tx.Commit(ctx()), nil)
+
+	// A stream that begins while the transaction is open wants them of all changes.
+	wantError(t, "disable", table.Alter(ctx(), TableChange{Stream: &StreamChange{}}), nil)
+	tx = begin(t, table, "p", TransactionOptions{})
+	for range 15 {
+		wantError(t, "a change", tx.Update(Key("p", 1), func(r *RowTx) error { r.Put("c", startMillis, row.Integer(1)); return nil }), nil)
+	}
+	spec := &StreamSpec{RetentionSeconds: 60, Before: []string{"large"}}
+	wantError(t, "enable", table.Alter(ctx(), TableChange{Stream: &StreamChange{Enable: spec}}), nil)
+	wantError(t, "the commit of too many", tx.Commit(ctx()), ErrTransactionMemory)
+	tx.Abort()
+	want(t, "bytes held in the end", r.store.transactions.bytes, int64(0))
+}
