@@ -28,14 +28,16 @@ func (w *Writer) passOn() error {
 }
 
 // HandOver writes what has gathered if it is time to, and costs next to nothing
-// if not. Only a log that is not synced, and has a function Gathered, needs it.
+// if not. Only a log that is not synced, and has a function Gathered, needs it. It
+// leaves everything to those who wait in Sync or Rotate for the log to be free:
+// while data comes as fast as it is written, they would else wait for long.
 func (w *Writer) HandOver() error {
 	if !w.full.Load() {
 		return nil
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for w.usable() == nil && len(w.flying) == 0 && len(w.buf) >= writeThreshold {
+	for w.usable() == nil && len(w.flying) == 0 && w.waiting == 0 && len(w.buf) >= writeThreshold {
 		w.lead(false)
 	}
 	return w.err

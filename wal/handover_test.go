@@ -2,6 +2,7 @@ package wal
 
 import (
 	"errors"
+	"runtime"
 	"syscall"
 	"testing"
 )
@@ -78,4 +79,43 @@ func TestAFailedHandOverPoisonsTheLog(t *testing.T) {
 		t.Errorf("append afterwards: %v", again)
 	}
 	_ = w.Close()
+}
+
+// TestASyncDoesNotWaitForEver lets data come as fast as it is handed over.
+func TestASyncDoesNotWaitForEver(t *testing.T) {
+	var w *Writer
+	var o oracle
+	synced := make(chan error, 1)
+	var hook func(w *Writer) // at each write, one at a time
+	opts := testOptions(hookFS{newSim(), func(op, _ string) error {
+		if hook != nil && op == "write" {
+			hook(w)
+		}
+		return nil
+	}})
+	opts.Sync, opts.SegmentSize, opts.Gathered = false, 0, func() {}
+	w, _ = mustOpen(t, opts, 0, &o)
+	mustAppendOnly(t, w, &o, writeThreshold)
+	lsn, writes := w.last, 0
+	hook = func(w *Writer) {
+		if writes++; writes == 1 {
+			go func() { synced <- w.Sync(lsn) }()
+			for waits := false; !waits; runtime.Gosched() {
+				w.mu.Lock()
+				waits = w.flying[0].done != nil
+				w.mu.Unlock()
+			}
+		}
+		if writes <= 10 && w.DurableLSN() < lsn {
+			mustAppendOnly(t, w, &o, writeThreshold)
+		}
+	}
+	if err := w.HandOver(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-synced; err != nil || writes > 2 {
+		t.Errorf("the sync came after %d writes, %v", writes, err)
+	}
+	hook = nil
+	mustClose(t, w)
 }

@@ -136,9 +136,11 @@ func (w *Writer) rotate() error {
 func (w *Writer) Rotate() (uint64, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.waiting++
 	for len(w.flying) > 0 {
 		w.changed.Wait()
 	}
+	w.waiting--
 	if err := w.usable(); err != nil {
 		return 0, err
 	}

@@ -69,6 +69,7 @@ type Writer struct {
 	// but for one more synced group beside another, or replace cur.
 	flying    []*group
 	preparing bool // PrepareNext is at work
+	waiting   int  // calls of Sync and Rotate that are not done
 
 	cur       segment
 	buf       []byte        // frames of the group to come; aligned; ends at cur.head
@@ -253,6 +254,8 @@ func (w *Writer) Sync(lsn LSN) error {
 	if lsn > w.last {
 		return fmt.Errorf("wal: sync of record %d, the last one is %d", lsn, w.last)
 	}
+	w.waiting++
+	defer func() { w.waiting-- }()
 	for LSN(w.durable.Load()) < lsn && w.err == nil {
 		switch g := w.flight(lsn); {
 		case g != nil:
