@@ -219,7 +219,7 @@ func (it *Iterator) Collect(dst *row.Collector, p *row.Projection) {
 		if at = it.cellOf(column, at); at == it.high {
 			return
 		}
-		if b.full || b.column.at(b.data, at) == uint64(column) {
+		if b.full || b.columnOf(at) == uint64(column) {
 			end := at + 1
 			if !once {
 				end = it.cellOf(column+1, end)

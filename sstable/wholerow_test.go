@@ -260,3 +260,43 @@ func BenchmarkCollect(b *testing.B) {
 		})
 	}
 }
+
+func TestNamedColumnsOfAPlainRowBesideOneWithATombstone(t *testing.T) {
+	// Every row has all columns, in order, so the block keeps no column numbers; but
+	// for the tombstone of the second row not all cells are puts.
+	var model modelTable
+	for i := range 3 {
+		r := modelRow{key: fmt.Appendf(nil, "row%d", i)}
+		r.cells = append(r.cells, row.Cell{Kind: row.KindRowMarker, Version: 1000, Seq: 7})
+		for _, column := range []string{"a", "b", "c"} {
+			c := put(column, 1000, 7, fmt.Appendf(nil, "%s of %d", column, i))
+			if i == 1 && column == "b" {
+				c = row.Cell{Column: []byte(column), Version: 1000, Seq: 7, Kind: row.KindDeleteVersion}
+			}
+			r.cells = append(r.cells, c)
+		}
+		model = append(model, r)
+	}
+	f := new(memFile)
+	model.write(t, f, WriterOptions{})
+	it := openFile(t, f, nil).NewIterator(IterOptions{})
+	defer it.Close()
+	for change, columns := range [][]string{{"a"}, {"b"}, {"c"}, {"a", "c"}, {"b", "c"}, {"a", "b", "c"}} {
+		p := row.Projection{Change: uint64(change)}
+		for _, c := range columns {
+			p.Columns = append(p.Columns, []byte(c))
+		}
+		for i := range model {
+			if !it.SeekRowExact(model[i].key) {
+				t.Fatal(it.Error())
+			}
+			described, err := checkWhole(it, model[i].cells, &p, new(row.Collector))
+			if err != nil {
+				t.Fatalf("row %d, columns %q: %v", i, columns, err)
+			}
+			if described != (i != 1) {
+				t.Fatalf("row %d: described is %t", i, described)
+			}
+		}
+	}
+}
