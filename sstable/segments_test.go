@@ -120,6 +120,31 @@ func TestSegmentsAreReadFromCacheAndFileAlike(t *testing.T) {
 	}
 }
 
+// A merge that finds heads in the cache, because somebody looked for rows there,
+// reads the segments past it.
+func TestSegmentsReadPastTheCacheDoNotFillIt(t *testing.T) {
+	table, f := wordTable(300, true), &memFile{}
+	table.write(t, f, WriterOptions{Compression: CompressS2})
+	c := NewBlockCache(cache.Options{Capacity: 4 << 20, Shards: 1})
+	r := openFile(t, f, c)
+	it := r.NewIterator(IterOptions{})
+	for i := range table {
+		if !it.SeekRowExact(table[i].key) { // needs the head alone
+			t.Fatal(it.Error())
+		}
+	}
+	it.Close()
+	before := c.Stats()
+	past := r.NewIterator(IterOptions{NoCacheFill: true})
+	if err := table.checkAll(past); err != nil {
+		t.Fatal(err)
+	}
+	past.Close()
+	if after := c.Stats(); before.Blocks == 0 || after.Bytes != before.Bytes {
+		t.Fatalf("the cache had %+v before, and %+v after", before, after)
+	}
+}
+
 // Rows that are read together end before a segment that is damaged, and the scan
 // with an error.
 func TestADamagedSegmentEndsAScanOfManyRowsAtOnce(t *testing.T) {

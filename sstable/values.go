@@ -61,7 +61,7 @@ func (it *Iterator) readSegment(k, n int, inOrder bool) error {
 	if inOrder {
 		upTo = begin + int64(b.partEnd.at(b.data, b.segments-1))
 	}
-	keep := it.pin != nil && n > 0 && r.cached.Wants(it.pin, n, r.mapping != nil && r.warmth.warm())
+	keep := it.pin != nil && n > 0 && !it.opts.NoCacheFill && r.cached.Wants(it.pin, n, r.mapping != nil && r.warmth.warm())
 	var dst []byte
 	if keep {
 		dst = r.cached.NewPart(n + decodeSlack)[:n]
