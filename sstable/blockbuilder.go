@@ -38,9 +38,9 @@ type builderRow struct {
 	away    uint64 // bytes in value files that its cells refer to
 
 	// The values as another table stored them, if there is anything: a piece of
-	// stored, and the form.
+	// stored, the form, and the one that was tried.
 	storedFrom, storedEnd int
-	form                  Compression
+	form, tried           Compression
 }
 
 type builderCell struct {
@@ -80,17 +80,17 @@ func (b *blockBuilder) addStored(s row.Stored) {
 		return
 	}
 	last := &b.rows[len(b.rows)-1]
-	last.form = Compression(s.Form)
+	last.form, last.tried = Compression(s.Form), Compression(s.Tried)
 	last.storedFrom = len(b.stored)
 	b.stored = append(b.stored, s.Bytes...)
 	last.storedEnd = len(b.stored)
 }
 
 // storedRow returns the form and bytes in which another table stored the values of
-// row i, if it did and a compressor of this kind could have made them.
+// row i, if it did with a compressor of this kind.
 func (b *blockBuilder) storedRow(i int, kind Compression) (form Compression, body []byte) {
 	r := &b.rows[i]
-	if r.form == kind || kind != CompressNone && r.form == CompressNone {
+	if r.form == kind || r.form == CompressNone && r.tried == kind {
 		return r.form, b.stored[r.storedFrom:r.storedEnd]
 	}
 	return 0, nil

@@ -99,7 +99,7 @@ func (it *Iterator) Init(r *Reader, opts IterOptions) {
 		opts.ReadAhead = DefaultReadAhead
 	}
 	*it = Iterator{r: r, opts: opts, number: -1, key: it.key[:0], columns: it.columns[:0], own: it.own, buffer: it.buffer, segment: it.segment,
-		stored: row.Stored{Bytes: it.stored.Bytes[:0]}}
+		stored: row.Stored{Bytes: it.stored.Bytes[:0], Tried: uint8(r.compressed)}}
 }
 
 // First positions on the first row.

@@ -59,6 +59,8 @@ type Reader struct {
 	filter   filter
 	index    index
 	closed   atomic.Bool
+
+	compressed Compression // what the writer compressed by, if index or properties tell
 }
 
 // readUnit rounds the size of read buffers, so that they are reused.
@@ -162,6 +164,7 @@ func (r *Reader) rawSection(stored []byte, offset int64) (raw []byte, bad string
 	if kind == CompressNone {
 		return append(make([]byte, 0, len(body)), body...), ""
 	}
+	r.compressed = kind
 	n, bad := rawLength(body, maxRawSection)
 	if bad != "" {
 		return nil, bad

@@ -83,8 +83,13 @@ func (it *Iterator) readSegment(k, n int, inOrder bool) error {
 		if bad == "" {
 			bad = it.scratch.expand(dst, kind, body)
 		}
-		if it.opts.KeepStored && bad == "" && it.valueRows-it.valueRow == 1 {
-			it.stored.Form, it.stored.Bytes = uint8(kind), append(it.stored.Bytes, body...)
+		if it.opts.KeepStored && bad == "" {
+			if kind != CompressNone {
+				it.stored.Tried = uint8(kind) // a file has one
+			}
+			if it.valueRows-it.valueRow == 1 {
+				it.stored.Form, it.stored.Bytes = uint8(kind), append(it.stored.Bytes, body...)
+			}
 		}
 		if bad != "" {
 			return r.corrupt(begin, bad)
