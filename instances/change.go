@@ -87,6 +87,11 @@ func (h *Home) Create(_ context.Context, name string, kind ots.InstanceType) err
 		case len(r.Instances) >= h.opts.Limits.Instances:
 			return fmt.Errorf("%w: the number of instances cannot exceed %d", ErrQuota, h.opts.Limits.Instances)
 		}
+		for other, room := range h.rooms {
+			if other != kind && room.holdsTables(name) {
+				return fmt.Errorf("%w: tables of an instance %q, of type %s; create it with that type to have them back", ErrExists, name, other)
+			}
+		}
 		if _, err := h.room(kind); err != nil { // before it is promised
 			return err
 		}

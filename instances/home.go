@@ -232,6 +232,14 @@ func (h *Home) publish() {
 	h.view.Store(v)
 }
 
+// holdsTables reports whether the store has tables of an instance, be it
+// registered or not.
+func (r *room) holdsTables(instance string) bool {
+	return slices.ContainsFunc(r.store.Tables(), func(t *flagstone.Table) bool {
+		return strings.HasPrefix(t.Name(), instance+"/")
+	})
+}
+
 // reportStrays names instances that have tables and are not registered: they
 // were served by name before there was a registry.
 func (h *Home) reportStrays() {

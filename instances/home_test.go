@@ -117,6 +117,26 @@ func TestInstancesAndTheirTablesOutliveARestart(t *testing.T) {
 	}
 }
 
+func TestTablesOfALostInstanceAreNotHiddenByOneOfAnotherType(t *testing.T) {
+	dir := t.TempDir()
+	h := open(t, dir, "demo", "lost")
+	makeTable(t, h, "lost", "T")
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(dir, RegistryName)); err != nil {
+		t.Fatal(err)
+	}
+	h = open(t, dir)
+	if err := h.Create(ctx, "lost", ots.Capacity); !errors.Is(err, ErrExists) || !strings.Contains(err.Error(), "high-performance") {
+		t.Errorf("made with another type: %v", err)
+	}
+	if err := h.Create(ctx, "lost", ots.HighPerformance); err != nil {
+		t.Error(err)
+	}
+	wantShown(t, h, "demo/high-performance/0/0 lost/high-performance/1/0")
+}
+
 func TestTenInstancesAndNoEleventh(t *testing.T) {
 	h := open(t, t.TempDir())
 	for i := 2; i <= 10; i++ {
