@@ -203,6 +203,14 @@ func TestCheckRefusesWhatIsNoStore(t *testing.T) {
 	}
 }
 
+func TestALimitBelowZeroIsRefused(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	status, _, errOut := command(t, "serve", "--dir", dir, "--addr", "127.0.0.1:0", "--instance-units=-5")
+	if status != 1 || !strings.Contains(errOut, "--instance-units is -5") {
+		t.Errorf("status %d, %q", status, errOut)
+	}
+}
+
 func TestARefusedInstanceLeavesNothingBehind(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	for _, name := range []string{"../x", "", "ab", "1abc", "abc-", "a/b", strings.Repeat("a", 17)} {

@@ -61,6 +61,9 @@ When recovery is over and the server is ready it prints one line with its addres
 func (s *serveCommand) Run(ctx context.Context, c *console) (err error) {
 	logger := s.logger(c)
 	s.limitMemory()
+	if s.InstanceUnits < 0 {
+		return fmt.Errorf("--instance-units is %d; give a number of capacity units, or 0 for no limit", s.InstanceUnits)
+	}
 	if len(s.Instance) > 0 {
 		if err := ots.CheckInstances(s.Instance, s.limits()); err != nil {
 			return err
