@@ -114,6 +114,21 @@ func (c clockControl) get(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusOK, clockState{Now: time.UnixMilli(millis).UTC(), Millis: millis, Ahead: c.wall.Offset().String()})
 }
 
+// earliest and latest bound what the clock may be set to: versions are not
+// negative, and a store never forgets a time that was far ahead.
+var (
+	earliest = time.Unix(0, 0).UTC()
+	latest   = time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC)
+)
+
+func allowed(t time.Time) error {
+	if t.Before(earliest) || t.After(latest) {
+		return fmt.Errorf("the clock shows times from %s to %s, not %s",
+			earliest.Format(time.DateOnly), latest.Format(time.DateOnly), t.UTC().Format(time.DateOnly))
+	}
+	return nil
+}
+
 func (c clockControl) post(w http.ResponseWriter, r *http.Request) {
 	var body struct {
 		Advance string     `json:"advance"`
@@ -137,10 +152,15 @@ func (c clockControl) post(w http.ResponseWriter, r *http.Request) {
 	case body.Reset:
 		c.wall.Reset()
 	case body.Set != nil:
-		c.wall.SetWall(body.Set.UnixMilli())
+		if err = allowed(*body.Set); err == nil {
+			c.wall.SetWall(body.Set.UnixMilli())
+		}
 	default:
 		var d time.Duration
 		if d, err = time.ParseDuration(body.Advance); err == nil {
+			err = allowed(time.UnixMilli(c.wall.NowMillis()).Add(d))
+		}
+		if err == nil {
 			c.wall.Advance(d)
 		}
 	}

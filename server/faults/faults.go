@@ -53,7 +53,7 @@ type Rule struct {
 	// Code is the error to answer with. Empty: the request is carried out,
 	// after Delay.
 	Code string
-	// Rate is the part of matching requests that are hit, above 0 and at most 1.
+	// Rate is the part of matching requests that are hit, a millionth to 1.
 	// They are spread evenly: the first is, and of 0.25 every fourth after it.
 	Rate float64
 	// Times bounds how often the rule hits; 0 does not.
@@ -77,6 +77,9 @@ type Status struct {
 // maxDelay is below the time after which a server cuts connections off.
 const maxDelay = time.Minute
 
+// leastRate is the part in which turns are counted.
+const leastRate = 1e-6
+
 // maxRules bounds the work for each request.
 const maxRules = 100
 
@@ -87,8 +90,8 @@ func (r *Rule) Check() error {
 		return errors.New("a fault needs a code, a delay, or both")
 	case r.Code != "" && messages[r.Code] == "":
 		return fmt.Errorf("code %q cannot be injected", r.Code)
-	case !(r.Rate > 0 && r.Rate <= 1):
-		return fmt.Errorf("rate %v is not above 0 and at most 1", r.Rate)
+	case !(r.Rate >= leastRate && r.Rate <= 1):
+		return fmt.Errorf("rate %v is not from %v to 1", r.Rate, leastRate)
 	case r.Times < 0:
 		return fmt.Errorf("times is %d", r.Times)
 	case r.Delay < 0 || r.Delay > maxDelay:

@@ -100,6 +100,7 @@ func TestRulesThatMakeNoSenseAreRefused(t *testing.T) {
 		"unknown code":          {Code: "OTSBored", Rate: 1},
 		"a code that is no day": {Code: ots.CodeParameterInvalid, Rate: 1},
 		"rate 0":                {Code: ots.CodeTimeout},
+		"rate too small":        {Code: ots.CodeTimeout, Rate: 1e-7},
 		"rate above 1":          {Code: ots.CodeTimeout, Rate: 1.1},
 		"negative times":        {Code: ots.CodeTimeout, Rate: 1, Times: -1},
 		"long delay":            {Code: ots.CodeTimeout, Rate: 1, Delay: time.Hour},
