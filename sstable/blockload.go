@@ -90,14 +90,14 @@ func (f *filler) FillBlock(b *cache.Block[dataBlock]) error { return (*Iterator)
 // no segments, into b, or into its own block if b is nil.
 func (it *Iterator) readBlock(b *cache.Block[dataBlock]) error {
 	from, to := it.r.index.blockRange(it.number)
-	return it.access(0, from, to, to, func(stored []byte, known bool) error { return it.take(b, stored, from, known) })
+	return it.access(partsFrom(0, 0), from, to, to, func(stored []byte, known bool) error { return it.take(b, stored, from, known) })
 }
 
-// access calls take with the bytes [from, to) of the file, which are a part of the
-// current block (see verifications), by whichever way to them is the faster now,
-// and says whether the part was verified lately. If they are to be read by a call,
+// access calls take with the bytes [from, to) of the file, which are parts of the
+// current block, by whichever way to them is the faster now, and says whether all of
+// these parts were verified lately. If they are to be read by a call,
 // it reads on up to an offset.
-func (it *Iterator) access(part int, from, to, upTo int64, take func(stored []byte, known bool) error) error {
+func (it *Iterator) access(p parts, from, to, upTo int64, take func(stored []byte, known bool) error) error {
 	r := it.r
 	if it.scratch == nil {
 		it.scratch = takeScratch()
@@ -108,7 +108,7 @@ func (it *Iterator) access(part int, from, to, upTo int64, take func(stored []by
 	began := r.warmth.begin(from)
 	var err error
 	if r.warmth.warm() {
-		err = it.accessMapped(part, from, to, take)
+		err = it.accessMapped(p, from, to, take)
 	} else {
 		err = it.accessWindow(from, to, upTo, take)
 	}
@@ -131,14 +131,14 @@ func (it *Iterator) accessWindow(from, to, upTo int64, take func(stored []byte, 
 
 // accessMapped is access through the mapping. Merges verify always: their output
 // would pass a damage on under a new checksum.
-func (it *Iterator) accessMapped(part int, from, to int64, take func(stored []byte, known bool) error) error {
+func (it *Iterator) accessMapped(p parts, from, to int64, take func(stored []byte, known bool) error) error {
 	it.window = nil
 	v := &it.r.verified
 	now := v.now()
-	known := !it.opts.NoCacheFill && v.lately(it.number, part, now)
+	known := !it.opts.NoCacheFill && v.lately(it.number, p, now)
 	err := it.r.mapping.Access(from, to-from, func(stored []byte) error { return take(stored, known) })
 	if err == nil && !known {
-		v.note(it.number, part, now)
+		v.note(it.number, p, now)
 	}
 	if errors.Is(err, vfs.ErrFault) {
 		it.scratch = nil // what it was doing it did not finish

@@ -150,15 +150,62 @@ func TestSegmentsReadPastTheCacheDoNotFillIt(t *testing.T) {
 func TestADamagedSegmentEndsAScanOfManyRowsAtOnce(t *testing.T) {
 	table, f := wordTable(40, true), &memFile{}
 	table.write(t, f, WriterOptions{Compression: CompressS2})
-	r := openFile(t, f, nil)
-	for at := int64(0); at < r.footer.dataLength; at += 61 {
-		f.data[at] ^= 0x40
-		it := r.NewIterator(IterOptions{})
-		if err := table.checkStretches(it); !errors.Is(err, ErrCorrupt) {
-			t.Fatalf("byte %d: %v", at, err)
+	for _, mapped := range []bool{false, true} {
+		r, err := Open(f, ReaderOptions{FileName: damagedName, Mapped: mapped})
+		if err != nil {
+			t.Fatal(err)
 		}
-		it.Close()
-		f.data[at] ^= 0x40
+		for at := int64(0); at < r.footer.dataLength; at += 61 {
+			f.data[at] ^= 0x40
+			it := r.NewIterator(IterOptions{})
+			if err := table.checkStretches(it); !errors.Is(err, ErrCorrupt) {
+				t.Fatalf("byte %d: %v", at, err)
+			}
+			it.Close()
+			f.data[at] ^= 0x40
+		}
+	}
+}
+
+// Segments that lie behind the current row's are read with it. Damage in one of them
+// is met at its rows, not before.
+func TestDamageIsMetAtItsRows(t *testing.T) {
+	table, f := wordTable(21, true), &memFile{}
+	table.write(t, f, WriterOptions{Compression: CompressS2})
+	r, err := Open(f, ReaderOptions{FileName: damagedName, Mapped: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	it := r.NewIterator(IterOptions{})
+	defer it.Close()
+	all := 0
+	for ok := it.First(); ok; ok = it.NextRow() {
+		if !it.FirstCell() || !it.NextCell() {
+			t.Fatal(it.Error())
+		}
+		if it.valueRows-it.valueRow > 1 {
+			all++
+		}
+	}
+	if all == 0 {
+		t.Error("no segments were read together")
+	}
+	for damaged := 0; damaged < 14; damaged++ { // the rows of the first two blocks
+		number, k := damaged/7, damaged%7
+		if !it.First() || !it.SeekRow(table[damaged].key) {
+			t.Fatal(it.Error())
+		}
+		begin, _ := r.index.blockRange(number)
+		at := begin + int64(it.block.partEnd.at(it.block.data, k)) - trailerSize
+		f.data[at] ^= 1
+		i := 0
+		for ok := it.First(); ok && it.FirstCell() && it.NextCell(); ok = it.NextRow() {
+			i++
+		}
+		if i != damaged || !errors.Is(it.Error(), ErrCorrupt) {
+			t.Errorf("row %d is damaged, and row %d the first that cannot be read: %v", damaged, i, it.Error())
+		}
+		f.data[at] ^= 1
 	}
 }
 

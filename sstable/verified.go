@@ -43,14 +43,21 @@ func (v *verifications) now() time.Duration {
 	return v.elapsed()
 }
 
-// lately reports whether a part of block i was verified not long before now: 0 is
-// the head, or all of the block, and the others are the segments.
-func (v *verifications) lately(i, part int, now time.Duration) bool {
+// parts is a set of the parts of a block: 0 is the head, or all of a block without
+// segments, and the others are the segments.
+type parts uint64
+
+// partsFrom is the set of the parts from first to last.
+func partsFrom(first, last int) parts { return 1<<(last+1) - 1<<first }
+
+// lately reports whether all these parts of block i were verified not long before
+// now.
+func (v *verifications) lately(i int, p parts, now time.Duration) bool {
 	if v.blocks == nil {
 		return false
 	}
 	state := v.blocks[i].Load()
-	return state>>part&1 != 0 && v.young(state, now)
+	return parts(state)&p == p && v.young(state, now)
 }
 
 func (v *verifications) young(state uint64, now time.Duration) bool {
@@ -58,9 +65,9 @@ func (v *verifications) young(state uint64, now time.Duration) bool {
 	return now-at*time.Millisecond < v.interval
 }
 
-// note keeps that a part of block i was verified, by a reading that began at now.
+// note keeps that parts of block i were verified, by a reading that began at now.
 // If two do so at once, one of them may be forgotten.
-func (v *verifications) note(i, part int, now time.Duration) {
+func (v *verifications) note(i int, p parts, now time.Duration) {
 	if v.blocks == nil {
 		return
 	}
@@ -68,5 +75,5 @@ func (v *verifications) note(i, part int, now time.Duration) {
 	if state == 0 || !v.young(state, now) {
 		state = (uint64(now/time.Millisecond) + 1) << partBits
 	}
-	v.blocks[i].Store(state | 1<<part)
+	v.blocks[i].Store(state | uint64(p))
 }

@@ -236,6 +236,10 @@ func (f *File[T]) Wants(b *Block[T], n int, cheap bool) bool {
 	return int64(n) <= s.capacity/oversizeShare && (!cheap || b.hits()%wantedUse == 0 || !s.full.Load())
 }
 
+// Full reports whether what is added to a block of the file takes the place of
+// something else.
+func (f *File[T]) Full(b *Block[T]) bool { return f.cache.shards[b.shard].full.Load() }
+
 // NewPart gives memory for a part. It is to be passed to AddPart or FreePart.
 func (f *File[T]) NewPart(n int) []byte { return f.cache.memory.Alloc(n) }
 
