@@ -103,6 +103,19 @@ func TestASpliceTakesNoMoreColumnsThanItNeeds(t *testing.T) {
 	}
 }
 
+// TestAHashOfOnePartitionKeyIsNoProposal: every row of it has the same prefix.
+func TestAHashOfOnePartitionKeyIsNoProposal(t *testing.T) {
+	r := Advise(orders(1))
+	if r.Newest == nil || !r.Newest.Crowded || len(r.Proposals) != 2 {
+		t.Fatalf("%+v", r)
+	}
+	for _, p := range r.Proposals {
+		if strings.Contains(p.What, "a hash of Till") {
+			t.Errorf("%+v", p)
+		}
+	}
+}
+
 // TestRowsThatAreWrittenSideBySideAreFound keys rows by time.
 func TestRowsThatAreWrittenSideBySideAreFound(t *testing.T) {
 	st := &Statistics{Table: "log", Bytes: 1 << 30, Columns: []Column{{"At", row.TypeInteger}}}

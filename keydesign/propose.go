@@ -107,6 +107,9 @@ func (r *Report) proposeHash(st *Statistics) {
 		Largest: r.Size.largest(), Even: r.Size.Even,
 	}
 	p.crowd(st, bucket)
+	if p.InTenth >= r.Newest.InTenth { // few partition keys have few hashes
+		return
+	}
 	r.Proposals = append(r.Proposals, p)
 }
 
