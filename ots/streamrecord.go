@@ -156,6 +156,9 @@ func (e *Engine) GetStreamRecord(ctx context.Context, instance string, req *GetS
 	if req.Table != nil && *req.Table != s.table.name {
 		return nil, invalid("The shard iterator is not of table '%s'.", printable(*req.Table))
 	}
+	if bad := e.admitTable(s.table, reads); bad != nil {
+		return nil, bad
+	}
 	page, err := s.read.Read(ctx, pos, limits)
 	switch {
 	case errors.Is(err, flagstone.ErrStreamTrimmed), errors.Is(err, flagstone.ErrStreamNotFound):

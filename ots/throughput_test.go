@@ -162,6 +162,23 @@ func TestAnInstanceHasItsUnitsPerSecond(t *testing.T) {
 	}
 }
 
+// TestReadingAStreamUsesTheUnitsOfItsInstance.
+func TestReadingAStreamUsesTheUnitsOfItsInstance(t *testing.T) {
+	limits := Documented()
+	limits.InstanceUnits = 3
+	f := openStream(t, limits, StreamSpecification{})
+	it := f.iteratorSince(nil)
+	for range 2 {
+		for range 3 {
+			_, err := f.page(it, nil)
+			wantError(t, err, "", "")
+		}
+		_, err := f.page(it, nil)
+		wantError(t, err, CodeCapacityUnitExhausted, "Capacity unit is not enough.")
+		f.clock.Advance(time.Second)
+	}
+}
+
 // TestOnlyReservedUnitsAreServedIfSoAsked: each side by itself, and a side
 // without reserved units as before.
 func TestOnlyReservedUnitsAreServedIfSoAsked(t *testing.T) {
