@@ -20,6 +20,14 @@ func (t *Tree) Anchors(apart int64) (*Anchors, error) {
 	s := t.pin()
 	defer s.unref()
 	found := new(Anchors)
+	count, keyBytes := 0, 0
+	for _, level := range s.version.levels {
+		for _, f := range level {
+			count += int(f.meta.Size/max(apart, 1)) + 2
+			keyBytes = max(keyBytes, min(len(f.meta.Largest), 64))
+		}
+	}
+	found.grow(min(count, maxAnchorsAhead), keyBytes)
 	for _, m := range s.memories {
 		t.addMemory(found, m, apart)
 	}
@@ -42,7 +50,6 @@ func (t *Tree) addFile(to *Anchors, f *tableFile, apart int64) error {
 	if err != nil {
 		return err
 	}
-	to.grow(int(min(r.DataSize()/max(apart, 1)+2, maxAnchorsAhead)), len(f.meta.Largest))
 	var before int64
 	r.WalkIndex(apart, func(key []byte, offset int64) bool {
 		t.add(to, key, offset-before)

@@ -46,6 +46,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"slices"
+	"sort"
 
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -374,4 +375,44 @@ func (x *indexBuilder) encode() []byte {
 		from = end
 	}
 	return append(dst, x.columns...)
+}
+
+// offset is where the data of group g begins in the file, values in value files
+// counted.
+func (x *index) offset(g int) int64 { return x.sizeBefore(x.firstBlock(g)) }
+
+// groupFrom returns the first group, from low on, that begins at an offset or behind
+// it. It looks at guess first and then in steps that double.
+func (x *index) groupFrom(low, guess int, offset int64) int {
+	if guess = max(guess, low); guess >= x.groups {
+		guess = x.groups - 1
+	}
+	high := x.groups
+	if low >= high {
+		return high
+	}
+	if x.offset(guess) >= offset {
+		for step := 1; ; step *= 2 {
+			high = guess
+			if guess = high - step; guess < low {
+				break
+			}
+			if x.offset(guess) < offset {
+				low = guess + 1
+				break
+			}
+		}
+	} else {
+		for step := 1; ; step *= 2 {
+			low = guess + 1
+			if guess += step; guess >= high {
+				break
+			}
+			if x.offset(guess) >= offset {
+				high = guess
+				break
+			}
+		}
+	}
+	return low + sort.Search(high-low, func(i int) bool { return x.offset(low+i) >= offset })
 }

@@ -76,3 +76,26 @@ func BenchmarkHeads(b *testing.B) {
 	})
 	_ = sum
 }
+
+// groupFrom finds what a look at every group finds, whatever is guessed.
+func TestTheGroupAtAnOffsetIsFound(t *testing.T) {
+	f := &memFile{}
+	wordTable(200, true).write(t, f, WriterOptions{Compression: CompressS2, BlockSize: 2000})
+	x := &openFile(t, f, nil).index
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 20_000 {
+		low := rng.IntN(x.groups + 1)
+		offset := rng.Int64N(x.offset(x.groups-1) + 3000)
+		if rng.IntN(2) == 0 && low < x.groups {
+			offset = x.offset(low+rng.IntN(x.groups-low)) + rng.Int64N(3) - 1
+		}
+		want := low
+		for want < x.groups && x.offset(want) < offset {
+			want++
+		}
+		guess := low - 2 + rng.IntN(x.groups)
+		if got := x.groupFrom(low, guess, offset); got != want {
+			t.Fatalf("from %d with guess %d to %d: %d, want %d", low, guess, offset, got, want)
+		}
+	}
+}

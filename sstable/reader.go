@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sort"
 	"sync/atomic"
 	"time"
 
@@ -240,24 +239,17 @@ func (r *Reader) MemoryUsed() int64 {
 // end within a key column.
 func (r *Reader) WalkIndex(apart int64, fn func(separator []byte, offset int64) bool) {
 	var separator []byte
-	offset := func(g int) int64 { return r.index.sizeBefore(r.index.firstBlock(g)) }
-	for g := 0; g < r.index.groups; {
-		separator = r.index.appendSeparator(separator[:0], g)
-		at := offset(g)
+	x := &r.index
+	taken := 1 // groups between the places before, which the next are likely to have too
+	for g := 0; g < x.groups; {
+		separator = x.appendSeparator(separator[:0], g)
+		at := x.offset(g)
 		if !fn(separator, at) {
 			return
 		}
-		g++
-		// The groups before g are too near; the step doubles until it goes too
-		// far, so that what is between is searched and not all that is left.
-		for step := 1; g < r.index.groups && offset(g) < at+apart; step *= 2 {
-			if g+step >= r.index.groups || offset(g+step) >= at+apart {
-				ahead := min(step, r.index.groups-g)
-				g += sort.Search(ahead, func(i int) bool { return offset(g+i) >= at+apart })
-				break
-			}
-			g += step
-		}
+		next := x.groupFrom(g+1, g+taken, at+apart)
+		taken = next - g
+		g = next
 	}
 }
 
