@@ -109,9 +109,16 @@ func (w *write) reset() {
 // the caller holds.
 func (s *Store) write(ctx context.Context, w *write) (Commit, error) {
 	micros := s.issued.nowMicros()
+	before := 0
 	for i := range w.entries {
-		if err := w.entries[i].prepare(micros / 1000); err != nil {
+		e := &w.entries[i]
+		if err := e.prepare(micros / 1000); err != nil {
 			return Commit{}, err
+		}
+		// The log would refuse it in the end, with all of it in memory.
+		if before += len(e.before); before > wal.MaxRecordSize {
+			return Commit{}, fmt.Errorf("%w: table %q: what columns held before the changes exceeds %d bytes",
+				ErrInvalid, e.from.table.name, wal.MaxRecordSize)
 		}
 	}
 	return s.commit(ctx, w, micros)

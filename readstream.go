@@ -219,8 +219,9 @@ func (st *Stream) scan(ctx context.Context, shard, after, upTo uint64) *Rows {
 
 // Read returns the records behind a position. What it returns is durable, also
 // in a store that does not sync. Errors match ErrStreamTrimmed if the position is
-// older than the stream's retention. Whoever has read everything and reads again
-// before half of the retention is over gets positions that stay within it.
+// older than the stream's retention, or lies ahead of a store that was restored
+// from a checkpoint. Whoever has read everything and reads again before half of the
+// retention is over gets positions that stay within it.
 func (st *Stream) Read(ctx context.Context, pos StreamPosition, limits StreamLimits) (StreamPage, error) {
 	if err := st.check(pos.Shard); err != nil {
 		return StreamPage{}, err
@@ -235,6 +236,10 @@ func (st *Stream) Read(ctx context.Context, pos StreamPosition, limits StreamLim
 	}
 	if err != nil {
 		return StreamPage{}, err
+	}
+	if pos.After > upTo && !s.opts.ReadOnly { // every position that a store gave out is of its past
+		return StreamPage{}, fmt.Errorf("%w: table %q, position after %d, the last sequence number is %d: the store is an older copy",
+			ErrStreamTrimmed, st.table.name, pos.After, upTo)
 	}
 	page, err := st.read(ctx, pos, limits, upTo)
 	if err != nil {

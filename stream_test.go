@@ -215,6 +215,10 @@ func TestStreamsComeAndGo(t *testing.T) {
 	enable := TableChange{Stream: &StreamChange{Enable: &StreamSpec{RetentionSeconds: 60, Annotations: []byte("a")}}}
 	disable := TableChange{Stream: &StreamChange{}}
 	wantError(t, "no retention", table.Alter(ctx(), TableChange{Stream: &StreamChange{Enable: &StreamSpec{}}}), ErrInvalid)
+	for _, before := range [][]string{{""}, {strings.Repeat("x", row.MaxColumnBytes+1)}, make([]string, 2000)} {
+		spec := &StreamSpec{RetentionSeconds: 60, Before: before}
+		wantError(t, "columns that cannot be", table.Alter(ctx(), TableChange{Stream: &StreamChange{Enable: spec}}), ErrInvalid)
+	}
 	wantError(t, "disable none", table.Alter(ctx(), disable), nil)
 	var before uint64
 	for round := range 3 {
@@ -411,6 +415,35 @@ func TestWhatAStreamHandsOutIsDurable(t *testing.T) {
 	if got := show(t, r.table("t", TableOptions{}), "p", 1); got != "c@1700000000000=x " {
 		t.Errorf("after the crash the row is %s", got)
 	}
+}
+
+// TestAPositionAheadOfARestoredStoreIsRefused: what is written after a restore must
+// not be passed over by who has read further in the store that was lost.
+func TestAPositionAheadOfARestoredStoreIsRefused(t *testing.T) {
+	r := newRig(t, Options{})
+	table := r.streamed("t", StreamSpec{})
+	put(t, table, "p", 1, "c", startMillis, "x")
+	_, early := readStream(t, table.Stream(), oldest(t, table.Stream()), StreamLimits{})
+	wantError(t, "checkpoint", r.store.Checkpoint(ctx(), "/copy"), nil)
+	put(t, table, "p", 2, "c", startMillis, "lost")
+	put(t, table, "p", 3, "c", startMillis, "lost")
+	_, late := readStream(t, table.Stream(), early, StreamLimits{})
+	opts := r.opts
+	opts.Seams.FS, opts.Seams.Clock, opts.Seams.Executor = r.fs, r.clock, r.exec
+	restored, err := Open("/copy", opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer restored.Close()
+	if table, err = restored.Table("t"); err != nil {
+		t.Fatal(err)
+	}
+	put(t, table, "p", 4, "c", startMillis, "y")
+	if records, _ := readStream(t, table.Stream(), early, StreamLimits{}); len(records) != 1 {
+		t.Errorf("%d records behind a position of the checkpoint", len(records))
+	}
+	_, err = table.Stream().Read(ctx(), late, StreamLimits{})
+	wantError(t, "a position of later", err, ErrStreamTrimmed)
 }
 
 // TestTransactionsInAStream commits and aborts transactions: each change of one

@@ -345,8 +345,11 @@ func (s *Store) commitAlteration(t *Table, options TableOptions, annotations []b
 	}
 	install := s.alterStream(&e, t, stream, lastSeq)
 	state, err := s.commitEdit(&e)
-	if err == nil {
+	switch {
+	case err == nil:
 		install(state)
+	case errors.Is(err, manifest.ErrInvalidEdit):
+		err = fmt.Errorf("%w: table %q: %w", ErrInvalid, t.name, err)
 	}
 	return err
 }

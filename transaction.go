@@ -286,6 +286,9 @@ func (tx *Transaction) add(rows []*RowTx) error {
 			return err
 		}
 		size += e.size + int64(r.change.Cap()) + changeBytes + int64(len(e.before))
+		if size > s.transactions.limit { // not to be read on, then
+			return ErrTransactionMemory
+		}
 		added = append(added, e)
 	}
 	if err := s.transactions.charge(tx, size); err != nil {
