@@ -108,6 +108,8 @@ func (s *Store) advanceExpiry(table uint64, oldest int64) error {
 	if cutoff <= meta.Watermark || oldest/1000 >= cutoff {
 		return nil
 	}
+	// Should the wall clock be set back, what is stamped then must not be expired.
+	s.issued.raise(cutoff * 1000)
 	var e manifest.Edit
 	e.SetWatermark(table, cutoff)
 	_, err := s.commitEdit(&e)

@@ -1,6 +1,7 @@
 package flagstone
 
 import (
+	"fmt"
 	"runtime"
 	"sync"
 	"testing"
@@ -70,4 +71,36 @@ func TestP03_WhatALongerTimeToLiveBringsBackStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(t, "after all", show(t, table, "p", 1), <-brought)
+}
+
+// The wall clock is wrong for so long that the purge clock believes it, and nobody
+// writes meanwhile; a merge raises the watermark. Once the clock is put right,
+// versions by the store's clock are not below the watermark: they would be
+// acknowledged and never be shown.
+func TestP03_WritesAfterAClockThatWasAheadAreShown(t *testing.T) {
+	r := newRig(t, Options{})
+	table := r.table("t", TableOptions{TTLSeconds: 1000})
+	put(t, table, "p", 1, "c", startMillis, "old")
+	if err := r.store.Flush(ctx()); err != nil {
+		t.Fatal(err)
+	}
+	right := r.clock.NowMillis()
+	r.clock.SetWall(right + 24*3600*1000)
+	for range 2 { // it has to stand
+		r.clock.Advance(probation)
+		r.exec.RunAll()
+	}
+	if table.Info().ExpiryWatermark < startMillis/1000 {
+		t.Fatalf("the watermark is %d", table.Info().ExpiryWatermark)
+	}
+	for _, reopened := range []bool{false, true} {
+		if reopened {
+			r.reopen()
+			table = r.table("t", TableOptions{})
+		}
+		r.clock.SetWall(right)
+		version := r.store.NowMillis()
+		put(t, table, "p", 2, "c", version, "new")
+		want(t, fmt.Sprintf("reopened %v", reopened), show(t, table, "p", 2), fmt.Sprintf("c@%d=new ", version))
+	}
 }
