@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -106,6 +107,12 @@ func (h *Home) open() error {
 	// The lock of this store is that of the whole home.
 	if _, err := h.room(ots.HighPerformance); err != nil {
 		return err
+	}
+	// A store of capacity instances may hold tables that no instance has.
+	if _, err := os.Stat(filepath.Join(h.dir, CapacityDir, "CURRENT")); err == nil {
+		if _, err := h.room(ots.Capacity); err != nil {
+			return err
+		}
 	}
 	if err := h.register(); err != nil {
 		return err
@@ -241,14 +248,16 @@ func (r *room) holdsTables(instance string) bool {
 }
 
 // reportStrays names instances that have tables and are not registered: they
-// were served by name before there was a registry.
+// were served by name before there was a registry, or the registry was lost.
 func (h *Home) reportStrays() {
 	reported := map[string]bool{}
-	for _, t := range h.rooms[ots.HighPerformance].store.Tables() {
-		name, _, ok := strings.Cut(t.Name(), "/")
-		if ok && h.registry.find(name) == nil && !reported[name] {
-			reported[name] = true
-			h.opts.Logger.Warn("an instance has tables and is not served; create it to see them", "instance", name)
+	for kind, room := range h.rooms {
+		for _, t := range room.store.Tables() {
+			name, _, ok := strings.Cut(t.Name(), "/")
+			if ok && h.registry.find(name) == nil && !reported[name] {
+				reported[name] = true
+				h.opts.Logger.Warn("an instance has tables and is not served; create it to see them", "instance", name, "type", kind)
+			}
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -121,20 +122,38 @@ func TestTablesOfALostInstanceAreNotHiddenByOneOfAnotherType(t *testing.T) {
 	dir := t.TempDir()
 	h := open(t, dir, "demo", "lost")
 	makeTable(t, h, "lost", "T")
+	if err := h.Create(ctx, "archive", ots.Capacity); err != nil {
+		t.Fatal(err)
+	}
+	makeTable(t, h, "archive", "T")
 	if err := h.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Remove(filepath.Join(dir, RegistryName)); err != nil {
 		t.Fatal(err)
 	}
-	h = open(t, dir)
-	if err := h.Create(ctx, "lost", ots.Capacity); !errors.Is(err, ErrExists) || !strings.Contains(err.Error(), "high-performance") {
-		t.Errorf("made with another type: %v", err)
+	var logged strings.Builder
+	h, err := Open(dir, Options{Store: small(), Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if err := h.Create(ctx, "lost", ots.HighPerformance); err != nil {
-		t.Error(err)
+	defer h.Close()
+	for name, right := range map[string]ots.InstanceType{"lost": ots.HighPerformance, "archive": ots.Capacity} {
+		wrong := ots.HighPerformance
+		if right == wrong {
+			wrong = ots.Capacity
+		}
+		if !strings.Contains(logged.String(), fmt.Sprintf("instance=%s type=%s", name, right)) {
+			t.Errorf("%s is not reported: %s", name, &logged)
+		}
+		if err := h.Create(ctx, name, wrong); !errors.Is(err, ErrExists) || !strings.Contains(err.Error(), string(right)) {
+			t.Errorf("%s was made with type %s: %v", name, wrong, err)
+		}
+		if err := h.Create(ctx, name, right); err != nil {
+			t.Error(err)
+		}
 	}
-	wantShown(t, h, "demo/high-performance/0/0 lost/high-performance/1/0")
+	wantShown(t, h, "archive/capacity/1/0 demo/high-performance/0/0 lost/high-performance/1/0")
 }
 
 func TestTenInstancesAndNoEleventh(t *testing.T) {
