@@ -170,13 +170,13 @@ func rowReads() []Spec {
 		read("range100-1col", "100 rows from a random key on, one column", runRangeOne, "pebble+row", "badger+row", "bbolt+row"),
 		read("scan-all", "all rows, all columns", runScanAll, "pebble+row", "goleveldb+row", "bbolt+row"),
 		read("scan-1col", "all rows, one column", runScanOne, "pebble+row", "goleveldb+row", "bbolt+row"),
-		read("splitpoints", "keys that cut the store into pieces of a sixtieth", runSplitPoints, "rocksdb+row", "goleveldb+cell", "pebble+row"))
+		read("splitpoints", "keys that cut the store into pieces of a sixtieth", runSplitPoints, "rocksdb+row", "rocksdb+cell", "pebble+row"))
 }
 
 func rowSpecial() []Spec {
 	versions := func(name string, kept int) Spec {
 		return Spec{Name: name, About: "20 versions of a column written to each row, " + strconv.Itoa(kept) + " kept",
-			maxVersions: kept, order: spread, Quick: []string{"pebble+row", "pebble+cell"}, run: runVersions}
+			maxVersions: kept, order: spread, Quick: []string{"pebble+row", "pebble+cell", "rocksdb+row"}, run: runVersions}
 	}
 	ttl := func(name, about string, o order) Spec {
 		return Spec{Name: name, About: about, ttl: ttlSeconds * time.Second, order: o,
@@ -191,9 +191,9 @@ func rowSpecial() []Spec {
 		ttl("ttl-random", "70% of the rows expire, at random", spread),
 		ttl("ttl-ordered", "the oldest 70% of time-ordered rows expire", ascending),
 		{Name: "hotrow", About: "one row updated again and again, and read", order: spread,
-			Quick: []string{"pebble+row", "pebble+cell"}, run: runHotRow},
+			Quick: []string{"pebble+row", "pebble+cell", "rocksdb+row"}, run: runHotRow},
 		{Name: "widerow", About: "one row of very many columns (row encodings: a fiftieth of them)", order: spread,
-			Quick: []string{"pebble+cell", "goleveldb+cell", "bbolt+cell"}, run: runWideRow},
+			Quick: []string{"pebble+cell", "rocksdb+cell", "goleveldb+cell", "bbolt+cell"}, run: runWideRow},
 		values("values64k", 64<<10), values("values1m", 1<<20),
 	}
 }
