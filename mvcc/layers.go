@@ -197,6 +197,8 @@ func (r *RowReader) mergeColumn(newer, older []row.Cell) []row.Cell {
 			merged = append(merged, *c)
 		}
 	}
-	r.layers.merged = merged[:0]
+	if cap(merged) <= keptCells {
+		r.layers.merged = merged[:0]
+	}
 	return merged
 }
