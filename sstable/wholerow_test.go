@@ -171,14 +171,18 @@ func TestWholeRowsAreTheirCells(t *testing.T) {
 			}
 			if i := rng.IntN(len(model) + 1); i < len(model) && rng.IntN(2) == 0 {
 				// One row with a second version of its last column, or a value of that
-				// version that was overwritten, or deleted in it.
+				// version that was overwritten, or deleted in it or instead of it.
 				cells := slices.Clip(model[i].cells)
 				if last := cells[len(cells)-1]; last.Kind == row.KindPut {
-					switch last.Seq--; rng.IntN(3) {
+					how := rng.IntN(4)
+					switch last.Seq--; how {
 					case 0:
 						last.Version--
-					case 1:
-						last.Kind, last.Type, last.Value = row.KindDeleteVersion, row.TypeNone, nil
+					case 1, 2:
+						last.Kind, last.Type, last.Value, last.Separate = row.KindDeleteVersion, row.TypeNone, nil, false
+					}
+					if how == 2 {
+						cells = slices.Clip(cells[:len(cells)-1])
 					}
 					model[i].cells = append(cells, last)
 				}
