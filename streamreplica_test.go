@@ -1,6 +1,7 @@
 package flagstone
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -45,6 +46,43 @@ func TestTransactionsAreReproducedFromTheStream(t *testing.T) {
 	for range 5 {
 		reproduce(t, rand.Uint64())
 	}
+}
+
+// readPartition shows a partition key as scans and gets see it.
+func readPartition(t *testing.T, from interface {
+	Get(context.Context, []row.Value, ReadOptions) (*Row, error)
+	Scan(context.Context, []row.Value, []row.Value, ScanOptions) *Rows
+}, pk string, opts ScanOptions) string {
+	t.Helper()
+	start, end := Key(pk, row.Min()), Key(pk, row.Max())
+	if opts.Reverse {
+		start, end = end, start
+	}
+	rows := from.Scan(ctx(), start, end, opts)
+	defer rows.Close()
+	var scanned, got strings.Builder
+	for rows.Next() {
+		fmt.Fprintf(&scanned, "%v %s\n", rows.Row().Key(), digest(rows.Row().Cells))
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 {
+		if opts.Reverse {
+			i = 3 - i
+		}
+		found, err := from.Get(ctx(), Key(pk, i), opts.ReadOptions)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found != nil {
+			fmt.Fprintf(&got, "%v %s\n", found.Key(), digest(found.Cells))
+		}
+	}
+	if scanned.String() != got.String() {
+		t.Errorf("%s is scanned as\n%s\nand got as\n%s", pk, scanned.String(), got.String())
+	}
+	return got.String()
 }
 
 func reproduce(t *testing.T, seed uint64) {
@@ -188,21 +226,18 @@ func reproduce(t *testing.T, seed uint64) {
 				tx.Abort()
 				continue
 			}
-			inside := ""
-			rows := tx.Scan(ctx(), nil, nil, ScanOptions{})
-			for rows.Next() {
-				inside += fmt.Sprintf("%v %s\n", rows.Row().Key(), digest(rows.Row().Cells))
+			opts := ScanOptions{Reverse: random.IntN(2) == 0}
+			switch random.IntN(3) {
+			case 0:
+				opts.Columns, opts.MaxVersions = []string{"c", "a"}, 1
+			case 1:
+				opts.StartColumn, opts.MaxColumns = "b", 1
 			}
-			rows.Close()
+			inside := readPartition(t, tx, pk, opts)
 			if err := tx.Commit(ctx()); err != nil {
 				t.Fatalf("seed %d: %v", seed, err)
 			}
-			rows = table.Scan(ctx(), Key(pk), Key(pk, row.Max()), ScanOptions{})
-			outside := ""
-			for rows.Next() {
-				outside += fmt.Sprintf("%v %s\n", rows.Row().Key(), digest(rows.Row().Cells))
-			}
-			rows.Close()
+			outside := readPartition(t, table, pk, opts)
 			if inside != outside {
 				t.Fatalf("seed %d: the transaction saw\n%s\nand left\n%s", seed, inside, outside)
 			}
