@@ -4,6 +4,7 @@ package flagstone
 // them: not at all.
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -94,4 +95,66 @@ func TestAPackedValueIsUpdatedAndCompared(t *testing.T) {
 	if c.Text() != long+"?" || d.Text() != long+"!" {
 		t.Errorf("%q, %q", c.Text(), d.Text())
 	}
+}
+
+// TestPackedValuesInStreamsAndTransactions: records of a stream and what a
+// transaction reads of its own have the values, from memory, after a crash and from
+// files.
+func TestPackedValuesInStreamsAndTransactions(t *testing.T) {
+	r := newRig(t, Options{Seams: Seams{ValueThreshold: 100}})
+	table := r.streamed("t", StreamSpec{Before: []string{"c"}})
+	long := func(s string) row.Value { return row.String(strings.Repeat(s, 200)) }
+	change(t, table, 1, func(tx *RowTx) { // out of order, and one of them twice
+		tx.Put("c", startMillis, long("c"))
+		tx.Put("a", startMillis, long("unseen"))
+		tx.Put("a", startMillis, long("a"))
+	})
+	change(t, table, 1, func(tx *RowTx) { tx.Put("c", startMillis+1, long("d")) })
+	change(t, table, 1, func(tx *RowTx) { // needs a trim: the change is encoded anew
+		tx.Put("b", startMillis, long("b"))
+		tx.DeleteVersion("c", startMillis+1)
+	})
+	tx := begin(t, table, "p", TransactionOptions{})
+	if err := tx.Update(Key("p", 1), func(r *RowTx) error { r.Put("c", startMillis+2, long("e")); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	within := txShow(t, tx, "p", 1)
+	rows := tx.Scan(ctx(), nil, nil, ScanOptions{})
+	if !rows.Next() || cells(rows.Row()) != within {
+		t.Errorf("a scan in the transaction has %.100q, a get %.100q", cells(rows.Row()), within)
+	}
+	if err := rows.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(ctx()); err != nil {
+		t.Fatal(err)
+	}
+	put := func(column string, version int, v row.Value) string {
+		return fmt.Sprintf(" %s@%d:put=%s", column, startMillis+version, v)
+	}
+	records := []string{
+		`update ["p" 1]` + put("a", 0, long("a")) + put("c", 0, long("c")),
+		`update ["p" 1]` + put("c", 1, long("d")) + " before" + put("c", 0, long("c")),
+		`update ["p" 1]` + put("b", 0, long("b")) + fmt.Sprintf(" c@%d:delete-version before", startMillis+1) + put("c", 1, long("d")),
+		`update ["p" 1]` + put("c", 2, long("e")) + " before" + put("c", 0, long("c")),
+	}
+	check := func(when string) {
+		t.Helper()
+		table, err := r.store.Table("t")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want(t, when, show(t, table, "p", 1), within)
+		got, _ := readStream(t, table.Stream(), oldest(t, table.Stream()), StreamLimits{})
+		for i := range records {
+			if i >= len(got) || showRecord(&got[i]) != records[i] {
+				t.Fatalf("%s: record %d of %d differs from %.200q", when, i, len(got), records[i])
+			}
+		}
+	}
+	check("in memory")
+	r.crash(vfs.CrashLoseAll, 1)
+	check("after a crash")
+	flushAll(t, r)
+	check("in files")
 }
