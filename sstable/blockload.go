@@ -59,7 +59,10 @@ func (it *Iterator) load(g, i int) bool {
 func (it *Iterator) fetch() error {
 	if c := it.r.cached; c != nil {
 		if it.opts.NoCacheFill {
-			it.pin = c.Lookup(it.number)
+			if it.pin = c.Lookup(it.number); it.pin != nil && it.pin.Value.believed {
+				c.Release(it.pin)
+				it.pin = nil
+			}
 		} else {
 			pin, err := c.Get(it.number, (*filler)(it))
 			if err != nil {
@@ -130,7 +133,8 @@ func (it *Iterator) accessWindow(from, to, upTo int64, take func(stored []byte, 
 }
 
 // accessMapped is access through the mapping. Merges verify always: their output
-// would pass a damage on under a new checksum.
+// would pass a damage on under a new checksum. So they take from the cache only
+// what was verified when it got there.
 func (it *Iterator) accessMapped(p parts, from, to int64, take func(stored []byte, known bool) error) error {
 	it.window = nil
 	v := &it.r.verified
@@ -182,6 +186,7 @@ func (it *Iterator) take(b *cache.Block[dataBlock], stored []byte, from int64, k
 	if bad != "" {
 		return it.r.corrupt(from, bad)
 	}
+	block.believed = known
 	return nil
 }
 

@@ -117,6 +117,7 @@ type dataBlock struct {
 	column, stamp, kind, valueEnd       uints
 	rowEnd, partEnd                     uints
 	prefix, keys, names, values         []byte
+	believed                            bool // it was not verified when it was read, but lately
 
 	// Found out by checkPlain: all cells are puts below MaxVersion, no two of one
 	// column and version within a row; every row has all the columns, once; every

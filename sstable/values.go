@@ -132,7 +132,7 @@ func (it *Iterator) readSegment(k, n int, inOrder bool) error {
 		dst = it.ownSegment(n)
 	}
 	err := it.access(partsFrom(1+k, 1+k), from, to, upTo, func(stored []byte, known bool) error {
-		kind, body, bad := r.split(stored, from, known)
+		kind, body, bad := r.split(stored, from, known && !keep) // see accessMapped
 		if bad == "" {
 			bad = it.expandSegment(dst, kind, body)
 		}

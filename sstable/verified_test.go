@@ -62,3 +62,58 @@ func TestAMappedBlockIsVerifiedAgainAfterTheInterval(t *testing.T) {
 		}
 	}
 }
+
+// What was believed and not verified may be in the cache. Merges do not take it
+// from there.
+func TestMergesDoNotTakeFromTheCacheWhatWasNotVerified(t *testing.T) {
+	table := wordTable(200, true)
+	for _, inHead := range []bool{true, false} {
+		f := &memFile{}
+		table.write(t, f, WriterOptions{})
+		now := time.Second
+		r, err := Open(f, ReaderOptions{
+			FileName: damagedName, Cache: NewBlockCache(cache.Options{Capacity: 8 << 20, Shards: 1}), Mapped: true,
+			Elapsed: func() time.Duration { return now },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		it := r.NewIterator(IterOptions{})
+		read := func(opts IterOptions) error {
+			it.Close()
+			it.Init(r, opts)
+			for ok := it.First(); ok; ok = it.NextRow() {
+				for ok := it.FirstCell(); ok; ok = it.NextCell() {
+					_ = it.Cell()
+				}
+			}
+			return it.Error()
+		}
+		if err := read(IterOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		const number = 3
+		begin, end := r.index.blockRange(number)
+		at := end - headLengthSize - trailerSize - 1 // the last byte of a column's name
+		if !inHead {
+			if !it.load(number, number) {
+				t.Fatal(it.Error())
+			}
+			at = begin + int64(it.block.partEnd.at(it.block.data, 0)) - trailerSize - 1 // of a value
+		}
+		it.Close()
+		f.data[at] ^= 1
+		r.cached.Evict(number)
+		it.Init(r, IterOptions{})
+		if err := read(IterOptions{}); inHead && err != nil {
+			t.Fatalf("a head that was verified just now: %v", err)
+		}
+		if err := read(IterOptions{NoCacheFill: true}); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("damage in the head %t: a merge reads it: %v", inHead, err)
+		}
+		it.Close()
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
