@@ -104,7 +104,7 @@ func (m *meter) exhausted(t *table, use side, second int64) bool {
 	if use == writes {
 		used = m.write
 	}
-	return reserved > 0 && m.second == second && used >= reserved
+	return reserved > 0 && m.second == counted(m.second, second) && used >= reserved
 }
 
 // instanceOf identifies the instance of a table among partition keys. No table
@@ -114,11 +114,20 @@ func (e *Engine) instanceOf(t *table) partitionID {
 	return partitionID{0, maphash.String(e.seed, instance)}
 }
 
+// counted is the second that units belong to: a request that read the clock just
+// before another has begun the next second counts in that, and does not end it.
+func counted(current, second int64) int64 {
+	if second == current-1 {
+		return current
+	}
+	return second
+}
+
 // add counts units and returns those of the second.
 func (p *partitionMeter) add(id partitionID, second, units int64) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.used == nil || second != p.second {
+	if second = counted(p.second, second); p.used == nil || second != p.second {
 		p.second, p.used = second, map[partitionID]int64{}
 	}
 	used := p.used[id] + units
@@ -154,7 +163,7 @@ func (e *Engine) charge(t *table, cost CapacityUnit) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if second != m.second {
+	if second = counted(m.second, second); second != m.second {
 		m.second, m.read, m.write = second, 0, 0
 	}
 	split(&m.read, int64(cost.Read), int64(t.ReservedRead), &m.total.ReservedRead, &m.total.AdditionalRead)

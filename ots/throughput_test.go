@@ -162,6 +162,19 @@ func TestAnInstanceHasItsUnitsPerSecond(t *testing.T) {
 	}
 }
 
+// TestALateRequestDoesNotEndTheSecond: who has read the clock and is overtaken.
+func TestALateRequestDoesNotEndTheSecond(t *testing.T) {
+	var p partitionMeter
+	id := partitionID{1, 1}
+	for i, c := range []struct{ second, units, want int64 }{
+		{5, 3, 3}, {6, 4, 4}, {5, 1, 5}, {6, 0, 5}, {7, 0, 0}, {7, 2, 2}, {3, 0, 0}, // the last: the clock was set back
+	} {
+		if got := p.add(id, c.second, c.units); got != c.want {
+			t.Errorf("%d: %d units in second %d, want %d", i, got, c.second, c.want)
+		}
+	}
+}
+
 // TestReadingAStreamUsesTheUnitsOfItsInstance.
 func TestReadingAStreamUsesTheUnitsOfItsInstance(t *testing.T) {
 	limits := Documented()
