@@ -6,7 +6,7 @@ package partition
 
 import "sync/atomic"
 
-// What reads lose, in nanoseconds, measured on rows of a kilobyte.
+// What reads lose, in nanoseconds: estimates for rows of a kilobyte.
 const (
 	lostToFilter = 80   // a get, to a file that does not hold its row
 	lostToRow    = 400  // and to one that holds a part of it
