@@ -3,11 +3,13 @@ package flagstone
 import (
 	"fmt"
 	"log/slog"
+	"runtime"
 
 	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/internal/cache"
 	"github.com/flagstone-db/flagstone/internal/clock"
 	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/lend"
 	"github.com/flagstone-db/flagstone/internal/offheap"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/partition"
@@ -121,12 +123,13 @@ type Options struct {
 }
 
 // Shared is what the stores of one process may share: memory off the Go heap,
-// the block cache in it, and the goroutines of background work. Close it after
-// the last store.
+// the block cache in it, the goroutines of background work, and those that help
+// reads. Close it after the last store.
 type Shared struct {
 	memory   *offheap.Pool
 	cache    *sstable.BlockCache
 	executor executor.Executor
+	helpers  *lend.Helpers
 }
 
 // NewShared makes what stores may share: a block cache of cacheSize bytes, and
@@ -136,7 +139,7 @@ func NewShared(cacheSize int64) *Shared {
 }
 
 func newShared(cacheSize int64, workers executor.Executor) *Shared {
-	s := &Shared{memory: offheap.New(offheap.Options{}), executor: workers}
+	s := &Shared{memory: offheap.New(offheap.Options{}), executor: workers, helpers: lend.New(runtime.GOMAXPROCS(0) - 1)}
 	s.cache = sstable.NewBlockCache(cache.Options{Capacity: cacheSize, Memory: s.memory})
 	return s
 }
@@ -145,6 +148,7 @@ func newShared(cacheSize int64, workers executor.Executor) *Shared {
 // store that uses it is closed.
 func (s *Shared) Close() error {
 	s.executor.Close()
+	s.helpers.Close()
 	return s.release()
 }
 
@@ -160,6 +164,9 @@ type Seams struct {
 	FS       vfs.FS
 	Clock    clock.Clock
 	Executor executor.Executor
+	// Helpers take over work of reads. An executor that is stepped by hand has none
+	// unless it is given some: they would make a history depend on the moment.
+	Helpers *lend.Helpers
 	// ValueThreshold is the length from which values go to value files; 0 stands
 	// for the default, a negative number for none.
 	ValueThreshold int

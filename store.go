@@ -176,9 +176,13 @@ func (s *Store) share() {
 	if s.opts.Seams.Executor != nil {
 		s.executor = s.opts.Seams.Executor
 	}
+	helpers := s.opts.Seams.Helpers
+	if helpers == nil && !s.steppedByHand() {
+		helpers = shared.helpers
+	}
 	s.offheap, s.blocks = shared.memory, shared.cache
 	s.files = partition.NewFiles(s.fs, s.dir, partition.FilesOptions{
-		Cache: shared.cache, Access: s.opts.TableReads.access(), Elapsed: s.clock.Elapsed,
+		Cache: shared.cache, Access: s.opts.TableReads.access(), Elapsed: s.clock.Elapsed, Helpers: helpers,
 	}, s.scheduleRemoval)
 	s.files.Values = func(number uint64) (manifest.ValueUsage, bool) { return s.state().ValueFile(number) }
 }
@@ -301,6 +305,7 @@ func (s *Store) releaseAll() error {
 	var errs []error
 	if s.own != nil {
 		s.own.executor.Close()
+		s.own.helpers.Close()
 	}
 	s.work.wait()
 	if c := s.tables.current.Load(); c != nil {

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/flagstone-db/flagstone/internal/lend"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/sstable"
@@ -73,6 +74,8 @@ type FilesOptions struct {
 	Access Access
 	// Elapsed is a monotonic clock; see sstable.ReaderOptions.
 	Elapsed func() time.Duration
+	// Helpers take over work of reads; nil: none.
+	Helpers *lend.Helpers
 }
 
 // NewFiles makes a registry. obsolete is called, from any goroutine and without

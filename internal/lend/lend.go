@@ -1,0 +1,210 @@
+package lend
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+)
+
+// Work is something to be done once.
+type Work interface{ Do() }
+
+// Loan is the place of one piece of work at a time. The zero Loan is ready. It
+// must not be copied, nor offered again before it is collected.
+type Loan struct {
+	state atomic.Uint32
+	work  Work
+	wake  chan struct{} // of an owner who waits; made when the first does
+}
+
+// States of a Loan.
+const (
+	owned   uint32 = iota // nobody but the owner knows of it
+	offered               // whoever changes this has it
+	taken                 // a helper is at it,
+	awaited               // and the owner waits
+	done                  // by a helper
+)
+
+// queueLength bounds the offers that wait for a helper, those included that were
+// collected meanwhile and are passed over. More wait for nothing.
+const queueLength = 64
+
+// linger is how often a helper looks for work before it ends, letting others have
+// the processor each time. With a processor of its own that takes some 50 us: about
+// what it costs to wake another, for the one who wakes and the one who waits.
+const linger = 256
+
+// Helpers are the goroutines that take over work. Methods are safe for concurrent
+// use. Nil is none.
+type Helpers struct {
+	limit int
+	run   func()      // the method help, as a value that is made once
+	judge func() bool // of NewManual
+
+	count atomic.Int32 // in the queue; changed under the mutex
+
+	mu    sync.Mutex
+	queue [queueLength]*Loan
+	first int // in the queue
+	// helping is how many goroutines there are, and free how many of them are not at
+	// work. One that ends does so under the mutex, so no offer is missed.
+	helping, free int
+	closed        bool
+	ended         sync.Cond
+}
+
+// New returns helpers of which at most so many are at work at once. For what
+// computes, one less than there are processors is a good limit: the owner of the
+// work has one.
+func New(limit int) *Helpers {
+	h := &Helpers{limit: limit}
+	h.run = h.help
+	h.ended.L = &h.mu
+	return h
+}
+
+// NewManual returns helpers for tests that have one goroutine: what they do is done
+// before Offer returns, if judge says so for this piece, and never otherwise.
+func NewManual(judge func() bool) *Helpers {
+	h := New(1)
+	h.judge = judge
+	return h
+}
+
+// Close makes the helpers end, and returns when they have. What was offered and not
+// begun is left to its owners.
+func (h *Helpers) Close() {
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
+	clear(h.queue[:])
+	h.count.Store(0)
+	for h.helping > 0 {
+		h.ended.Wait()
+	}
+}
+
+// offer queues a loan that is offered; false if that is of no use.
+func (h *Helpers) offer(l *Loan) bool {
+	if h.judge != nil {
+		if h.judge() {
+			l.help()
+		}
+		return true
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	count := int(h.count.Load())
+	if h.closed || count == queueLength {
+		return false
+	}
+	h.queue[(h.first+count)%queueLength] = l
+	h.count.Store(int32(count + 1))
+	if h.free <= count && h.helping < h.limit {
+		h.helping++
+		h.free++
+		go h.run()
+	}
+	return true
+}
+
+// help does what is offered until nothing has been for a while. Between two pieces
+// it lets others have the processor: whoever became ready to run meanwhile has not
+// asked for a helper.
+func (h *Helpers) help() {
+	for looks := 0; looks < linger || !h.leave(); looks++ {
+		if h.count.Load() > 0 {
+			if l := h.take(); l != nil {
+				l.help()
+				h.rest()
+			}
+			looks = 0
+		}
+		runtime.Gosched()
+	}
+}
+
+// take takes a loan from the queue, if there is one, to go to work.
+func (h *Helpers) take() *Loan {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	count := h.count.Load()
+	if count == 0 {
+		return nil
+	}
+	l := h.queue[h.first]
+	h.queue[h.first] = nil
+	h.first = (h.first + 1) % queueLength
+	h.count.Store(count - 1)
+	h.free--
+	return l
+}
+
+// rest ends what take began.
+func (h *Helpers) rest() {
+	h.mu.Lock()
+	h.free++
+	h.mu.Unlock()
+}
+
+// leave ends a helper, unless something was offered at the last moment.
+func (h *Helpers) leave() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.count.Load() > 0 {
+		return false
+	}
+	h.free--
+	h.helping--
+	h.ended.Broadcast()
+	return true
+}
+
+// help does the work of a loan if it is still offered. It may be offered for
+// something else by now: that is as good.
+func (l *Loan) help() bool {
+	if !l.state.CompareAndSwap(offered, taken) {
+		return false
+	}
+	l.work.Do()
+	if l.state.Swap(done) == awaited {
+		l.wake <- struct{}{} // has room
+	}
+	return true
+}
+
+// Underway reports whether a helper is at the work, so that Collect would wait. Who
+// has something else to do may do that first.
+func (l *Loan) Underway() bool { return l.state.Load() == taken }
+
+// collect makes the loan the owner's. It reports whether a helper did the work.
+func (l *Loan) collect() (helped bool) {
+	for {
+		switch s := l.state.Load(); s {
+		case owned:
+			return false
+		case offered:
+			if l.state.CompareAndSwap(offered, owned) {
+				l.work = nil
+				return false
+			}
+		case taken:
+			if l.wake == nil {
+				l.wake = make(chan struct{}, 1)
+			}
+			if l.state.CompareAndSwap(taken, awaited) {
+				<-l.wake
+			}
+		case done:
+			l.work = nil
+			l.state.Store(owned)
+			return true
+		default:
+			panic("lend: a loan is collected by two")
+		}
+	}
+}
