@@ -25,21 +25,19 @@ func (t *Table) SplitPoints(ctx context.Context, splitBytes int64, limit int) ([
 	if limit == 0 {
 		limit = math.MaxInt
 	}
-	var anchors partition.Anchors
+	cutter := partition.NewCutter(t.columns, splitBytes, limit)
 	for _, tree := range t.partitions().Trees() {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		found, err := tree.Anchors(splitBytes / partition.AnchorShare)
-		if err != nil {
+		if err := tree.Cut(cutter); err != nil {
 			return nil, t.store.describe(err)
 		}
 		if err := t.gone(); err != nil {
 			return nil, err
 		}
-		anchors.Append(found)
 	}
-	values := partition.CutPoints(&anchors, t.columns, splitBytes, limit)
+	values := cutter.Points()
 	points := make([][]row.Value, len(values))
 	for i := range values {
 		points[i] = values[i : i+1 : i+1]

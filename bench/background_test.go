@@ -73,7 +73,7 @@ func BenchmarkCompact(b *testing.B) {
 }
 
 // BenchmarkSplitPoints asks for 40 pieces of 100,000 rows of 10x100 B, flushed,
-// and of the same beside a memtable of 20,000 further rows.
+// of the same merged into one run, and beside a memtable of 20,000 further rows.
 func BenchmarkSplitPoints(b *testing.B) {
 	f := open(b, b.TempDir(), flagstone.Options{Sync: flagstone.SyncNone})
 	defer f.store.Close()
@@ -89,6 +89,10 @@ func BenchmarkSplitPoints(b *testing.B) {
 		}
 	}
 	b.Run("flushed", run)
+	if err := f.store.Compact(context.Background()); err != nil {
+		b.Fatal(err)
+	}
+	b.Run("merged", run)
 	for i := range uint64(20_000) {
 		f.put(b, loaded+i)
 	}

@@ -19,6 +19,10 @@ const AnchorShare = 16
 func (t *Tree) Anchors(apart int64) (*Anchors, error) {
 	s := t.pin()
 	defer s.unref()
+	return t.anchorsOf(s, apart)
+}
+
+func (t *Tree) anchorsOf(s *state, apart int64) (*Anchors, error) {
 	found := new(Anchors)
 	count, keyBytes := 0, 0
 	for _, level := range s.version.levels {
@@ -50,13 +54,11 @@ func (t *Tree) addFile(to *Anchors, f *tableFile, apart int64) error {
 	if err != nil {
 		return err
 	}
-	var before int64
-	r.WalkIndex(apart, func(key []byte, offset int64) bool {
-		t.add(to, key, offset-before)
-		before = offset
-		return true
+	rest := r.WalkIndex(t.start, t.end, func(key []byte, since int64) int64 {
+		to.Add(key, since)
+		return apart
 	})
-	t.add(to, f.meta.Largest, r.DataSize()-before)
+	t.add(to, f.meta.Largest, rest)
 	return nil
 }
 
@@ -106,23 +108,93 @@ func (t *Tree) ApproximateSize() (size int64) {
 	return size
 }
 
-// CutPoints returns the partition-key values that divide anchors into pieces of about pieceBytes, at most limit of them. A piece ends at the first
-// anchor at which it is large enough, at a boundary between partition keys; so
-// it is too large by at most one anchor of each run, and by one partition key.
-func CutPoints(anchors *Anchors, columns int, pieceBytes int64, limit int) (points []row.Value) {
-	var size int64
-	var last, next []byte // encodings of the newest point and of one that may follow
-	for key, bytesBefore := range anchors.All() {
-		if size >= pieceBytes && len(points) < limit {
-			if v, ok := row.PartitionValueAt(key, columns); ok {
-				encoded, err := row.AppendKey(next[:0], columns, v)
-				if err == nil && bytes.Compare(encoded, last) > 0 {
-					points = append(points, v)
-					next, last, size = last, encoded, 0
-				}
+// Cutter divides what it is shown, tree by tree in the order of their keys, into
+// pieces of about a size. A piece ends at the first place shown at which it is large
+// enough, at a boundary between partition keys; so it is too large by at most what
+// lies between two places, and by one partition key.
+type Cutter struct {
+	columns    int
+	pieceBytes int64
+	limit      int
+	points     []row.Value
+	size       int64  // of the present piece
+	last, next []byte // encodings of the newest point and of one that may follow
+}
+
+// NewCutter returns a cutter for keys of so many columns that finds at most limit
+// points.
+func NewCutter(columns int, pieceBytes int64, limit int) *Cutter {
+	return &Cutter{columns: columns, pieceBytes: pieceBytes, limit: limit}
+}
+
+// Points are the partition-key values between the pieces.
+func (c *Cutter) Points() []row.Value { return c.points }
+
+// show shows a place, and how much lies between it and the one before. The result is
+// how much may lie between it and the next, below 0 when there are enough points.
+func (c *Cutter) show(key []byte, since int64) (apart int64) {
+	if c.size += since; c.size >= c.pieceBytes && len(c.points) < c.limit {
+		if v, ok := row.PartitionValueAt(key, c.columns); ok {
+			encoded, err := row.AppendKey(c.next[:0], c.columns, v)
+			if err == nil && bytes.Compare(encoded, c.last) > 0 {
+				c.points = append(c.points, v.Clone()) // the key is the caller's
+				c.next, c.last, c.size = c.last, encoded, 0
 			}
 		}
-		size += bytesBefore
 	}
-	return points
+	if len(c.points) >= c.limit {
+		return -1
+	}
+	return max(c.pieceBytes-c.size, c.share())
+}
+
+// share is what may be left out of account where it lies.
+func (c *Cutter) share() int64 { return c.pieceBytes / AnchorShare }
+
+// Cut shows the tree's data to a cutter. It reads what Anchors reads. If the table
+// files are one run, as those of a settled tree, and the memtables hold little, the
+// places are where pieces end, to a block, and a look at the index for each is
+// enough.
+func (t *Tree) Cut(c *Cutter) error {
+	s := t.pin()
+	defer s.unref()
+	run, little, ok := s.onlyRun(c.share())
+	if !ok {
+		found, err := t.anchorsOf(s, c.share())
+		if err != nil {
+			return err
+		}
+		for key, since := range found.All() {
+			if c.show(key, since) < 0 {
+				return nil
+			}
+		}
+		return nil
+	}
+	for _, f := range run {
+		if len(c.points) >= c.limit {
+			return nil
+		}
+		r, err := f.reader()
+		if err != nil {
+			return err
+		}
+		c.size += r.WalkIndex(t.start, t.end, c.show)
+	}
+	c.size += little
+	return nil
+}
+
+// onlyRun returns the only run of files, if there is one and the memtables, which
+// take so many bytes, take less than a limit.
+func (s *state) onlyRun(limit int64) (run []*tableFile, memory int64, ok bool) {
+	for _, m := range s.memories {
+		if !m.table.Empty() {
+			memory += m.table.Used()
+		}
+	}
+	if len(s.version.runs) != 1 || memory > limit {
+		return nil, 0, false
+	}
+	return s.version.runs[0], memory, true
 }

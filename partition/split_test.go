@@ -34,6 +34,15 @@ func spread(r *rig, rng *rand.Rand, partitions, runs int) (names []string, rows 
 	return names, rows
 }
 
+// cut shows anchors to a cutter.
+func cut(anchors *Anchors, columns int, piece int64, limit int) []row.Value {
+	c := NewCutter(columns, piece, limit)
+	for key, since := range anchors.All() {
+		c.show(key, since)
+	}
+	return c.Points()
+}
+
 func TestCutPointsDivideWithinTheirBound(t *testing.T) {
 	for seed := range uint64(6) {
 		r := newRig(t)
@@ -62,7 +71,7 @@ func TestCutPointsDivideWithinTheirBound(t *testing.T) {
 			t.Errorf("seed %d: %d reads for the indexes of %d files", seed, opening, runs)
 		}
 		for _, piece := range []int64{300, 2000, 10_000, 1 << 30} {
-			points := CutPoints(anchors, 2, piece, math.MaxInt)
+			points := cut(anchors, 2, piece, math.MaxInt)
 			checkPieces(t, fmt.Sprintf("seed %d, pieces of %d", seed, piece), names, rows, points, piece, total, int64(runs)*largest)
 			// Coarse anchors: each run may add one, of a share of a piece or a block.
 			coarse, err := r.tree.Anchors(piece / AnchorShare)
@@ -73,9 +82,20 @@ func TestCutPointsDivideWithinTheirBound(t *testing.T) {
 			}
 			slack := int64(runs) * (largest + piece/AnchorShare)
 			checkPieces(t, fmt.Sprintf("seed %d, coarse, pieces of %d", seed, piece), names, rows,
-				CutPoints(coarse, 2, piece, math.MaxInt), piece, total, slack)
+				cut(coarse, 2, piece, math.MaxInt), piece, total, slack)
+			c := NewCutter(2, piece, math.MaxInt)
+			must(t, r.tree.Cut(c))
+			if runs == 1 {
+				slack = largest
+			}
+			checkPieces(t, fmt.Sprintf("seed %d, as found, pieces of %d", seed, piece), names, rows, c.Points(), piece, total, slack)
 			for _, limit := range []int{0, 1, 5} {
-				limited := CutPoints(anchors, 2, piece, limit)
+				c = NewCutter(2, piece, limit)
+				must(t, r.tree.Cut(c))
+				if len(c.Points()) > limit {
+					t.Errorf("%d points, limit %d", len(c.Points()), limit)
+				}
+				limited := cut(anchors, 2, piece, limit)
 				if len(limited) != min(limit, len(points)) {
 					t.Errorf("%d points, limit %d of %d", len(limited), limit, len(points))
 				}
@@ -156,7 +176,7 @@ func TestAnchorsOfMemtablesCountToo(t *testing.T) {
 	if size := r.tree.ApproximateSize(); total > size || total < size*3/4 {
 		t.Errorf("the anchors add up to %d of %d bytes", total, size)
 	}
-	points := CutPoints(anchors, 2, total/10, math.MaxInt)
+	points := cut(anchors, 2, total/10, math.MaxInt)
 	if len(points) < 7 || len(points) > 10 {
 		t.Errorf("%d points for ten pieces", len(points))
 	}
@@ -178,7 +198,7 @@ func TestCutPointsOfAnything(t *testing.T) {
 			k := key(fmt.Sprint("p", rng.IntN(5), "\x00\xff"[:rng.IntN(3)]), rng.IntN(100))
 			anchors.Add(k[:rng.IntN(len(k)+1)], rng.Int64N(100))
 		}
-		points := CutPoints(&anchors, 2, 1+rng.Int64N(100), rng.IntN(10))
+		points := cut(&anchors, 2, 1+rng.Int64N(100), rng.IntN(10))
 		for i, v := range points {
 			if v.Type() != row.TypeString {
 				t.Fatalf("a point of type %v", v.Type())

@@ -126,7 +126,7 @@ func exercise(r *Reader) error {
 		it.SeekRowBefore([]byte(key))
 		it.SeekRowExact([]byte(key))
 	}
-	r.WalkIndex(0, func([]byte, int64) bool { return true })
+	r.WalkIndex(nil, nil, func([]byte, int64) int64 { return 0 })
 	return nil
 }
 

@@ -230,27 +230,50 @@ func (r *Reader) MemoryUsed() int64 {
 	return int64(len(r.filter.words)*8 + len(r.index.data) + heads + r.index.blocks*8 + len(r.verified.blocks)*8)
 }
 
-// WalkIndex calls fn, in order, for places where the file can be cut: all rows
-// below separator lie in the first offset bytes of the data, all others behind.
-// The places are the first and then, each time, the next that lies at least
-// apart bytes behind the one before; 0 takes all. It ends when fn returns false.
-// The separator is valid during the call only. It is a shortened key, not a key
+// WalkIndex calls fn, in order, for places between the keys low and high where the
+// file can be cut, with what lies between each and the one before, in bytes as
+// stored, values in value files included. An empty low and a nil high are no bounds.
+// The first place is the first there is; the next lies, each time, at least as many
+// bytes on as fn returned, and below 0 is the end. The result is what lies behind
+// the last place, below high; of the blocks that hold a bound itself, all counts
+// that is there above low, and nothing that is there below high.
+// A separator is valid during the call only. It is a shortened key, not a key
 // of the file: bytes that sort above one row and not above the next, which may
 // end within a key column.
-func (r *Reader) WalkIndex(apart int64, fn func(separator []byte, offset int64) bool) {
-	var separator []byte
+func (r *Reader) WalkIndex(low, high []byte, fn func(separator []byte, since int64) (apart int64)) (rest int64) {
 	x := &r.index
-	taken := 1 // groups between the places before, which the next are likely to have too
-	for g := 0; g < x.groups; {
+	g, end := max(x.search(low), 0), x.groups
+	to := x.offset(end)
+	if high != nil && string(high) <= string(r.props.LargestKey) {
+		end = x.search(high) + 1
+		to = x.offset(max(end-1, 0))
+	}
+	if g >= end || string(low) > string(r.props.LargestKey) {
+		return 0
+	}
+	before, taken, span := x.offset(g), float64(end-g), float64(max(to-x.offset(g), 1))
+	separator := x.appendSeparator(nil, g)
+	if string(separator) < string(low) {
+		g++
+	}
+	for g < end {
 		separator = x.appendSeparator(separator[:0], g)
-		at := x.offset(g)
-		if !fn(separator, at) {
-			return
+		if high != nil && string(separator) >= string(high) {
+			break
 		}
-		next := x.groupFrom(g+1, g+taken, at+apart)
-		taken = next - g
+		at := x.offset(g)
+		apart := fn(separator, at-before)
+		before = at
+		if apart < 0 {
+			break
+		}
+		apart = min(apart, to-at+1)
+		// Groups are likely to be as large as they were since the place before.
+		next := x.groupFrom(g+1, g+int(float64(apart)*taken/span), at+apart)
+		taken, span = float64(next-g), float64(x.offset(next)-at)
 		g = next
 	}
+	return to - before
 }
 
 // Checksum reads the whole file and returns the xxhash64 of its bytes, which

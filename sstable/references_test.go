@@ -92,7 +92,7 @@ func TestSizesCountValuesInValueFiles(t *testing.T) {
 		}
 	}
 	places := 0
-	r.WalkIndex(0, func([]byte, int64) bool { places++; return true })
+	r.WalkIndex(nil, nil, func([]byte, int64) int64 { places++; return 0 })
 	if places < rows*value/(maxBlockAway+value) {
 		t.Fatalf("%d places to cut at", places)
 	}

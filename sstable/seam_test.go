@@ -29,16 +29,20 @@ func TestOffsetsAreOffByLessThanABlockAndReadNoData(t *testing.T) {
 		t.Error("offsets below and above all rows")
 	}
 	last, lastSeparator := int64(-1), []byte(nil)
-	r.WalkIndex(0, func(separator []byte, offset int64) bool {
-		if offset <= last || bytes.Compare(separator, lastSeparator) <= 0 {
+	offset := int64(0)
+	rest := r.WalkIndex(nil, nil, func(separator []byte, since int64) (apart int64) {
+		if offset += since; offset <= last || bytes.Compare(separator, lastSeparator) <= 0 {
 			t.Fatalf("separator %q at %d after %q at %d", separator, offset, lastSeparator, last)
 		}
 		if got := r.OffsetOf(separator); got != offset {
 			t.Fatalf("separator %q is at %d, OffsetOf says %d", separator, offset, got)
 		}
 		last, lastSeparator = offset, bytes.Clone(separator)
-		return true
+		return 0
 	})
+	if offset+rest != r.DataSize() {
+		t.Errorf("%d bytes behind the last place at %d of %d", rest, offset, r.DataSize())
+	}
 	if f.reads != 0 {
 		t.Errorf("%d reads", f.reads)
 	}
