@@ -85,12 +85,18 @@ func (p *Projection) Wants(name []byte) bool {
 // Reset.
 type Collector struct {
 	Cells []Cell
+	// Borrow makes Copy return what it is given: who sets it knows that this stays
+	// as it is as long as the cells are needed.
+	Borrow bool
+
 	bytes []byte // what the cells point into
 	grown bool   // except those that point into what bytes was before it grew
 }
 
 // Reset forgets the cells.
-func (c *Collector) Reset() { c.Cells, c.bytes, c.grown = c.Cells[:0], c.bytes[:0], false }
+func (c *Collector) Reset() {
+	c.Cells, c.bytes, c.grown, c.Borrow = c.Cells[:0], c.bytes[:0], false, false
+}
 
 // Add copies a cell. Cells of one column that follow each other share the copy
 // of its name.
@@ -106,8 +112,11 @@ func (c *Collector) Add(cell *Cell) {
 	added.Value = c.Copy(cell.Value)
 }
 
-// Copy returns a copy of b.
+// Copy returns a copy of b, or b itself: see Borrow.
 func (c *Collector) Copy(b []byte) []byte {
+	if c.Borrow {
+		return b
+	}
 	to := c.Bytes(len(b))
 	copy(to, b)
 	return to

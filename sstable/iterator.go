@@ -66,6 +66,7 @@ type Iterator struct {
 	valueRow, valueRows int
 	stored              row.Stored // what values was expanded from, if opts.KeepStored
 	eager               bool       // Stretch promised values: they move with the row
+	shared              bool       // values stay as they are while the block is pinned
 
 	// What columns of the block the projection means that was asked for last.
 	projection             *row.Projection

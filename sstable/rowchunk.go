@@ -2,42 +2,58 @@ package sstable
 
 // Rows that are read several at once: see row.Chunk.
 
-import "github.com/flagstone-db/flagstone/row"
+import (
+	"encoding/binary"
+
+	"github.com/flagstone-db/flagstone/row"
+)
 
 // CollectRows adds the current row and those after it, at most so many and as
 // many as dst has a budget for, and moves to the last of them. It returns their
 // number, at least 1. nil wants no columns. REQUIRES: Stretch described the rows.
 //
 // What is the same for all rows of a block is looked up once: the widths of its
-// integers, the names of its columns. Values that lie one behind the other are
-// copied in one piece.
+// integers, the names of its columns. Names and values are not copied, as long as
+// they stay where they are until the iterator moves: those of a segment in memory
+// of the iterator's own do not if another segment is to follow in the chunk.
 func (it *Iterator) CollectRows(dst *row.Chunk, rows int, p *row.Projection) int {
 	b := it.block
 	perRow := (b.rawSize() + b.rows - 1) / b.rows
 	rows = max(min(rows, dst.Budget/perRow), 1)
 	from := it.row
 	to := from + rows
-	switch {
-	case p == nil:
+	if p == nil {
 		for i := from; i < to; i++ {
 			dst.AddKey(b.prefix, b.suffix(i))
 			dst.EndRow(len(dst.Cells))
 		}
-	case p.All() && !p.Cuts(b.versions) && len(b.names) <= dst.Budget:
-		names := dst.Copy(b.names)
-		for it.row < to && it.moreValues() {
-			end := min(to, it.valueRows)
-			it.collectRows(dst, names, it.row, end)
+		it.setRow(it.group, to-1)
+		return rows
+	}
+	all := p.All() && !p.Cuts(b.versions)
+	alike := all && b.full && b.oneStamp && b.kind.width == 0
+	for it.row < to && it.moreValues() {
+		end := min(to, it.valueRows)
+		dst.Borrow = it.shared || end == to
+		switch {
+		case alike:
+			it.collectValues(dst, it.row, end)
 			it.row = end
+		case all:
+			it.collectRows(dst, it.row, end)
+			it.row = end
+		default:
+			for ; it.row < end; it.row++ {
+				dst.AddKey(b.prefix, b.suffix(it.row))
+				it.Collect(&dst.Collector, p)
+				dst.EndRow(len(dst.Cells))
+			}
 		}
-		to = it.row
-	default:
-		for ; it.row < to && it.moreValues(); it.row++ {
-			dst.AddKey(b.prefix, b.suffix(it.row))
-			it.Collect(&dst.Collector, p)
-			dst.EndRow(len(dst.Cells))
-		}
-		to = it.row
+	}
+	dst.Borrow = false
+	to = it.row
+	if alike {
+		b.addAlike(dst, from, to)
 	}
 	it.setRow(it.group, to-1)
 	return to - from
@@ -54,9 +70,78 @@ func (it *Iterator) moreValues() bool {
 	return true
 }
 
+// collectValues adds the cells of the rows [from, to), of one segment, of a block
+// whose rows differ in nothing but keys, values and a stamp each, as most do. What
+// is left to do is addAlike's, for the rows of all segments.
+func (it *Iterator) collectValues(dst *row.Chunk, from, to int) {
+	b := it.block
+	data, columns := b.data, b.columns
+	at := from * columns
+	cells := dst.Extend(to*columns - at)
+	if len(cells) == 0 {
+		return
+	}
+	ends := b.valueEnd
+	valueFrom := ends.before(data, at)
+	values := dst.Copy(it.values[valueFrom-it.valuesAt : int(ends.at(data, to*columns-1))-it.valuesAt])
+	all := row.Cell{
+		Column: b.name(0), Kind: row.KindPut, Type: row.Type(b.kind.base >> kindTypeBits), Separate: b.kind.base&kindMask == kindSeparate,
+	}
+	base, step, mask := int(ends.base)-valueFrom, int(ends.step), uint64(1)<<ends.bits-1
+	width, off := int(ends.width), int(ends.off)
+	value := 0
+	for i := range cells {
+		end := base + at*step
+		if width > 0 {
+			end += int(binary.LittleEndian.Uint64(data[off+at*width:]) & mask)
+		}
+		cells[i] = all
+		cells[i].Value = values[value:end:end]
+		value = end
+		at++
+	}
+}
+
+// addAlike adds to what collectValues did the names, if there are several, the
+// stamps, the keys, and the ends of the rows.
+func (b *dataBlock) addAlike(dst *row.Chunk, from, to int) {
+	data, columns := b.data, b.columns
+	cells := dst.Cells[len(dst.Cells)-(to-from)*columns:]
+	ended := len(dst.Cells) - len(cells)
+	for n := 1; n < columns; n++ {
+		name := b.name(n)
+		for i := n; i < len(cells); i += columns {
+			cells[i].Column = name
+		}
+	}
+	seqs := stride{off: int(b.seq.off) + from*int(b.seq.width), width: int(b.seq.width), mask: uint64(1)<<b.seq.bits - 1}
+	versions := stride{off: int(b.version.off) + from*int(b.version.width), width: int(b.version.width), mask: uint64(1)<<b.version.bits - 1}
+	for i := 0; i < len(cells); i += columns {
+		seq, version := b.seq.base+seqs.next(data), int64(b.version.base+versions.next(data))
+		for n := i; n < i+columns; n++ {
+			cells[n].Seq, cells[n].Version = seq, version
+		}
+	}
+	key, end := b.keyEnd.before(data, from), int(b.keyEnd.at(data, to-1))
+	ends, keys, keyed := dst.AddRows(to-from, (to-from)*len(b.prefix)+end-key)
+	prefix, suffixes, filled := b.prefix, b.keys, 0
+	base, step, width, off, mask := int(b.keyEnd.base), int(b.keyEnd.step), int(b.keyEnd.width), int(b.keyEnd.off), uint64(1)<<b.keyEnd.bits-1
+	for i := range ends {
+		end := base + (from+i)*step
+		if width > 0 {
+			end += int(binary.LittleEndian.Uint64(data[off+(from+i)*width:]) & mask)
+		}
+		filled += copy(keys[filled:], prefix)
+		filled += copy(keys[filled:], suffixes[key:end])
+		key = end
+		ended += columns
+		ends[i] = row.RowEnd{Key: uint32(keyed + filled), Cell: uint32(ended)}
+	}
+}
+
 // collectRows adds the rows [from, to) of an even block, of one segment, with all
 // their cells. It is Iterator.collect with a loop around it.
-func (it *Iterator) collectRows(dst *row.Chunk, names []byte, from, to int) {
+func (it *Iterator) collectRows(dst *row.Chunk, from, to int) {
 	b := it.block
 	data := b.data
 	at, end := b.cellsBefore(from), b.cellsEnd(to-1)
@@ -91,8 +176,7 @@ func (it *Iterator) collectRows(dst *row.Chunk, names []byte, from, to int) {
 				column = int(columns.at(data, at))
 			}
 			if column != named {
-				nameFrom, nameTo := b.nameEnd.before(data, column), int(b.nameEnd.at(data, column))
-				name, named = names[nameFrom:nameTo:nameTo], column
+				name, named = b.name(column), column
 			}
 			if !b.oneStamp {
 				s := first + int(b.stamp.at(data, at))
@@ -108,4 +192,17 @@ func (it *Iterator) collectRows(dst *row.Chunk, names []byte, from, to int) {
 			at++
 		}
 	}
+}
+
+// stride walks an array of integers, but for what is common to all of them.
+type stride struct {
+	off, width int
+	mask       uint64
+}
+
+// next returns what the element has more than the base, and moves to the one behind.
+func (s *stride) next(data []byte) uint64 {
+	x := binary.LittleEndian.Uint64(data[s.off:]) & s.mask
+	s.off += s.width
+	return x
 }

@@ -29,6 +29,7 @@ func (it *Iterator) openValues() bool {
 	}
 	b := it.block
 	it.stored.Bytes = it.stored.Bytes[:0]
+	it.shared = b.segments == 0
 	if b.segments == 0 {
 		it.values, it.valuesAt, it.valueRow, it.valueRows = b.values, 0, 0, b.rows
 		return true
@@ -114,6 +115,7 @@ func (it *Iterator) expandSegment(dst []byte, kind Compression, body []byte) (ba
 func (it *Iterator) readSegment(k, n int, inOrder bool) error {
 	if it.pin != nil && n > 0 {
 		if it.values = it.pin.Part(k, n); it.values != nil {
+			it.shared = true
 			return nil
 		}
 	}
@@ -154,6 +156,7 @@ func (it *Iterator) readSegment(k, n int, inOrder bool) error {
 		r.cached.FreePart(dst)
 	case keep:
 		dst = r.cached.AddPart(it.pin, k, dst)
+		it.shared = true
 	}
 	it.values = dst
 	return err
