@@ -10,7 +10,7 @@ import (
 
 // Row is a row as a read found it: its primary key and the selected visible
 // cells, columns ascending, within a column versions descending. It shares no
-// memory with the store.
+// memory with the store, unless it is the current one of a scan: see Rows.Row.
 type Row struct {
 	// Cells hold column, version and value (see row.PayloadValue or
 	// Row.Value). A row that exists may have none.
@@ -101,6 +101,15 @@ func (r *Row) reset(key []byte, columns int) (err error) {
 	r.collector.Reset()
 	r.rowKey, r.Cells, r.shown = r.ownKey, nil, false
 	return r.decodeKey(columns)
+}
+
+// release empties the row, whose memory other rows may have.
+func (r *Row) release() {
+	r.collector.Reset()
+	r.rowKey, r.Cells, r.key, r.shown = nil, nil, nil, false
+	if len(r.fetched.buffers) > 0 {
+		r.fetched = fetched{} // large values
+	}
 }
 
 // show makes the row that of a key and cells in the memory of a chunk. Errors are

@@ -1,8 +1,8 @@
 package flagstone
 
-// Scans. A scan reads rows several at once where a run alone holds them, into
-// memory that belongs to the scan, and hands them out one by one: what a row costs
-// is then mostly the copying of it.
+// Scans. A scan reads rows several at once where a run alone holds them, and hands
+// them out one by one. Their keys are copied; their values stay where they are, in a
+// block that is pinned until the scan has handed out all of these rows.
 
 import (
 	"bytes"
@@ -40,7 +40,6 @@ type ScanOptions struct {
 type Rows struct {
 	*scan // nil once closed
 
-	row      Row
 	paused   []row.Value
 	err      error
 	examined int64 // of rows that were handed out, and by readers of trees that are done
@@ -71,12 +70,11 @@ type scan struct {
 
 // scanMemory is what a scan leaves to the next one.
 type scanMemory struct {
-	reader    mvcc.RowReader
-	chunk     row.Chunk
-	collector row.Collector // of Rows.row, and
-	key       []byte
-	columns   [][]byte // of the selection
-	bounds    [2][]byte
+	reader  mvcc.RowReader
+	chunk   row.Chunk
+	row     Row      // the current one
+	columns [][]byte // of the selection
+	bounds  [2][]byte
 }
 
 // Chunks begin small, since the caller may want few rows, and grow up to what
@@ -93,16 +91,15 @@ var scans = sync.Pool{New: func() any { return new(scan) }}
 // give takes the memory back, unless rare large rows grew it.
 func (s *scan) give() {
 	const keep = 1 << 20
-	m := s.scanMemory
-	*s = scan{}
-	if m.chunk.Size()+m.collector.Size() > keep {
-		m.chunk, m.collector = row.Chunk{}, row.Collector{}
+	if s.chunk.Size()+s.row.collector.Size() > keep {
+		s.chunk, s.row.collector = row.Chunk{}, row.Collector{}
 	}
-	m.reader.Reset(nil, mvcc.View{}, mvcc.Selection{})
-	clear(m.columns)
-	m.chunk.Reset()
-	m.collector.Reset()
-	s.scanMemory = m
+	s.reader.Reset(nil, mvcc.View{}, mvcc.Selection{})
+	clear(s.columns)
+	s.chunk.Reset()
+	s.row.release()
+	s.ctx, s.table, s.snapshot, s.own, s.within = nil, nil, nil, false, nil
+	s.sel, s.low, s.high, s.trees, s.it, s.before, s.next = mvcc.Selection{}, nil, nil, nil, nil, false, 0
 	scans.Put(s)
 }
 
@@ -124,9 +121,7 @@ func (t *Table) newRows(ctx context.Context, opts *ScanOptions) *Rows {
 	s.ctx, s.table, s.snapshot = ctx, t, opts.Snapshot
 	s.reverse, s.patience, s.maxColumns = opts.Reverse, opts.MaxExamined, opts.MaxColumns
 	s.chunk.Budget = firstChunk
-	r := &Rows{scan: s}
-	r.row.collector, r.row.ownKey = s.collector, s.key
-	return r
+	return &Rows{scan: s}
 }
 
 func (s *scan) init(start, end []row.Value, opts *ScanOptions) (err error) {
@@ -439,9 +434,15 @@ func (r *Rows) fail(err error) {
 	}
 }
 
-// Row is the current row, valid until the next call of Next or Close. What is to
-// outlive that is copied: see Row.Clone.
-func (r *Rows) Row() *Row { return &r.row }
+// Row is the current row, valid until the next call of Next or Close: its values may
+// lie in memory of the store, where they must not be changed. What is to outlive
+// that is copied: see Row.Clone.
+func (r *Rows) Row() *Row {
+	if r.scan == nil {
+		return new(Row)
+	}
+	return &r.scan.row
+}
 
 // Err is the error that ended the scan, nil at its plain end.
 func (r *Rows) Err() error { return r.err }
@@ -467,8 +468,6 @@ func (r *Rows) Close() error {
 	if s.own {
 		s.snapshot.Close()
 	}
-	s.collector, s.key = r.row.collector, r.row.ownKey
-	r.row = Row{} // what it has is another scan's soon
 	r.scan = nil
 	s.give()
 	return nil
