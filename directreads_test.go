@@ -13,7 +13,7 @@ import (
 // opened for reading.
 type littleMemory struct {
 	*vfs.Sim
-	direct, buffered *atomic.Int64
+	sparing, others *atomic.Int64
 }
 
 func (littleMemory) FileLimit() int { return 0 }
@@ -21,28 +21,26 @@ func (littleMemory) Memory() int64  { return 64 << 10 }
 
 func (m littleMemory) Open(name string, opts vfs.OpenOptions) (vfs.File, error) {
 	if strings.HasSuffix(name, ".sst") {
-		if opts.Direct {
-			m.direct.Add(1)
+		if opts.Sparing {
+			m.sparing.Add(1)
 		} else {
-			m.buffered.Add(1)
+			m.others.Add(1)
 		}
 	}
 	return m.Sim.Open(name, opts)
 }
 
-// TestTablesFarBeyondMemoryAreReadPastThePageCache, if most of the memory is the
-// block cache's, and only then.
-func TestTablesFarBeyondMemoryAreReadPastThePageCache(t *testing.T) {
-	const rows = 3000
+func TestReadsOfTablesFarBeyondMemorySpareThePageCache(t *testing.T) {
 	for name, c := range map[string]struct {
-		cache  int64
-		direct bool
-	}{"large cache": {40 << 10, true}, "small cache": {16 << 10, false}} {
+		rows    int
+		sparing bool
+	}{"far beyond": {3000, true}, "little more": {1200, false}} {
 		t.Run(name, func(t *testing.T) {
+			rows := c.rows
 			fs := littleMemory{vfs.NewSim(vfs.SimOptions{}), new(atomic.Int64), new(atomic.Int64)}
 			open := func() (*Store, *Table) {
 				s, err := Open("/store", Options{
-					MemtableSize: 64 << 10, TableFileSize: 16 << 10, CacheSize: c.cache, Sync: SyncNone,
+					MemtableSize: 64 << 10, TableFileSize: 16 << 10, CacheSize: 16 << 10, Sync: SyncNone,
 					Compression: CompressionNone, Seams: Seams{FS: fs},
 				})
 				if err != nil {
@@ -67,8 +65,8 @@ func TestTablesFarBeyondMemoryAreReadPastThePageCache(t *testing.T) {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
-			fs.direct.Store(0)
-			fs.buffered.Store(0)
+			fs.sparing.Store(0)
+			fs.others.Store(0)
 			s, table = open()
 			defer s.Close()
 			for i := range rows {
@@ -87,8 +85,8 @@ func TestTablesFarBeyondMemoryAreReadPastThePageCache(t *testing.T) {
 			if n != rows {
 				t.Errorf("%d rows of %d", n, rows)
 			}
-			if direct, buffered := fs.direct.Load(), fs.buffered.Load(); direct > 0 != c.direct || !c.direct && buffered == 0 {
-				t.Errorf("%d table files opened direct, %d not", direct, buffered)
+			if sparing, others := fs.sparing.Load(), fs.others.Load(); sparing > 0 != c.sparing || !c.sparing && others == 0 {
+				t.Errorf("%d table files opened sparing, %d not", sparing, others)
 			}
 		})
 	}

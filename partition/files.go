@@ -20,12 +20,11 @@ import (
 // Files is the registry of the table files of one store. It is safe for
 // concurrent use.
 type Files struct {
-	dir        string // of the store
-	opts       FilesOptions
-	open       openFiles
-	memory     int64             // of the machine
-	cacheBytes int64             // what the block cache may hold
-	obsolete   func(name string) // called once nothing refers to the file
+	dir      string // of the store
+	opts     FilesOptions
+	open     openFiles
+	memory   int64             // of the machine
+	obsolete func(name string) // called once nothing refers to the file
 
 	// Values says what the manifest knows of a live value file. Set before use
 	// where table files refer to any.
@@ -45,8 +44,7 @@ type Access int
 
 const (
 	// AccessAuto maps files while all of the store take less than half of the
-	// machine's memory, and reads them past the page cache when they take far more
-	// and the memory is mostly the block cache's.
+	// machine's memory, and spares the page cache when they take far more than there is.
 	AccessAuto Access = iota
 	// AccessMapped maps every file.
 	AccessMapped
@@ -57,13 +55,9 @@ const (
 const (
 	// mappedShare: tables are mapped while they take less than this part of memory.
 	mappedShare = 2
-	// Tables are read past the page cache if they take more than directTables
-	// times the memory, of which the block cache has at least the part
-	// directCache. The page cache then holds less than the block cache, and of that
-	// much twice, at the price of a copy and of pages to be found and given back for
-	// each block that is read: half of the processor time of a read. With a
-	// smaller block cache it is worth it, for what is read often.
-	directTables, directCache = 2, 2
+	// Reads spare the page cache (vfs.OpenOptions.Sparing) when tables take more than
+	// so many times the memory: then most of what is read once is not there the next time.
+	sparingTables = 2
 )
 
 // FilesOptions say how table files are opened.
@@ -83,9 +77,6 @@ type FilesOptions struct {
 // last reference went away while it was marked obsolete; it is closed by then.
 func NewFiles(fs vfs.FS, dir string, opts FilesOptions, obsolete func(name string)) *Files {
 	f := &Files{dir: dir, opts: opts, memory: vfs.Memory(fs), obsolete: obsolete}
-	if opts.Cache != nil {
-		f.cacheBytes = opts.Cache.Stats().Capacity
-	}
 	f.open.fs, f.open.limit = fs, fileLimit(vfs.FileLimit(fs))
 	f.mu.byNumber = make(map[uint64]*tableFile)
 	f.mu.values = make(map[uint64]*valueFile)
@@ -172,8 +163,8 @@ func (t *tableFile) reader() (*sstable.Reader, error) {
 // openReader opens a table file of the store.
 func (f *Files) openReader(meta *manifest.FileMeta) (*sstable.Reader, error) {
 	name := filepath.Join(f.dir, manifest.TableName(meta.Number))
-	mapped, direct := f.access()
-	file, err := f.open.file(name, vfs.OpenOptions{Random: true, Direct: direct})
+	mapped, sparing := f.access()
+	file, err := f.open.file(name, vfs.OpenOptions{Random: true, Sparing: sparing})
 	if err != nil {
 		return nil, fmt.Errorf("open table file %s: %w", name, err)
 	}
@@ -183,8 +174,8 @@ func (f *Files) openReader(meta *manifest.FileMeta) (*sstable.Reader, error) {
 }
 
 // access says how a file that is opened now is to be read: through a mapping, or
-// past the page cache, or by calls through it.
-func (f *Files) access() (mapped, direct bool) {
+// by calls, which spare the page cache or not.
+func (f *Files) access() (mapped, sparing bool) {
 	if f.opts.Access != AccessAuto {
 		return f.opts.Access == AccessMapped, false
 	}
@@ -194,8 +185,7 @@ func (f *Files) access() (mapped, direct bool) {
 	f.mu.Lock()
 	bytes := f.mu.bytes
 	f.mu.Unlock()
-	direct = bytes > f.memory*directTables && f.cacheBytes >= f.memory/directCache
-	return bytes < f.memory/mappedShare, direct
+	return bytes < f.memory/mappedShare, bytes > f.memory*sparingTables
 }
 
 // mappedValues reports whether a value file that is opened now is to be mapped:

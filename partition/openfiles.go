@@ -21,7 +21,7 @@ const (
 	fewestFiles   = 8
 )
 
-// fileLimit is how many table files may be open: three quarters of what the
+// fileLimit is how many descriptors open table files may have: three quarters of what the
 // process may have beyond the reserve.
 func fileLimit(ofProcess int) int {
 	if ofProcess <= 0 {
@@ -33,11 +33,12 @@ func fileLimit(ofProcess int) int {
 // openFiles is the open files among the table files of a store.
 type openFiles struct {
 	fs    vfs.FS
-	limit int
+	limit int // of descriptors
 
-	mu   sync.Mutex
-	open []*reopened
-	hand int // of the clock that chooses what to close
+	mu          sync.Mutex
+	open        []*reopened
+	descriptors int // of open
+	hand        int // of the clock that chooses what to close
 }
 
 // reopened is a table file, open for reading, or to be opened when it is read.
@@ -59,7 +60,6 @@ func (o *openFiles) file(name string, opts vfs.OpenOptions) (*reopened, error) {
 	err := f.with(func(file vfs.File) (err error) {
 		f.size, err = file.Size()
 		f.align = int64(file.Alignment())
-		f.opts.Direct = f.align > 1 // where it is refused now, it must not come later
 		return err
 	})
 	if err != nil {
@@ -95,7 +95,7 @@ func (f *reopened) reopen() error {
 	if f.file != nil {
 		return nil
 	}
-	if err := f.set.makeRoom(); err != nil {
+	if err := f.set.makeRoom(f.descriptors()); err != nil {
 		return err
 	}
 	file, err := f.set.fs.Open(f.name, f.opts)
@@ -104,18 +104,30 @@ func (f *reopened) reopen() error {
 	}
 	f.file = file
 	f.used.Store(true)
+	if file.Alignment() == 1 { // where it is refused now, it must not come later
+		f.opts.Direct, f.opts.Sparing = false, false
+	}
 	f.set.mu.Lock()
 	f.set.open = append(f.set.open, f)
+	f.set.descriptors += f.descriptors()
 	f.set.mu.Unlock()
 	return nil
 }
 
-// makeRoom closes files until one more may be opened. Those in use are passed
+// descriptors is how many the file has when it is open.
+func (f *reopened) descriptors() int {
+	if f.opts.Sparing {
+		return 2
+	}
+	return 1
+}
+
+// makeRoom closes files until one of so many descriptors may be opened. Those in use are passed
 // over: the limit leaves room for them.
-func (o *openFiles) makeRoom() error {
+func (o *openFiles) makeRoom(n int) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for steps := 3 * len(o.open); len(o.open) >= o.limit && steps > 0; steps-- {
+	for steps := 3 * len(o.open); o.descriptors+n > o.limit && len(o.open) > 0 && steps > 0; steps-- {
 		o.hand = (o.hand + 1) % len(o.open)
 		f := o.open[o.hand]
 		if f.used.Swap(false) || !f.mu.TryLock() {
@@ -135,15 +147,16 @@ func (o *openFiles) makeRoom() error {
 // remove takes an entry out of the open files.
 func (o *openFiles) remove(i int) {
 	last := len(o.open) - 1
+	o.descriptors -= o.open[i].descriptors()
 	o.open[i], o.open[last] = o.open[last], nil
 	o.open = o.open[:last]
 }
 
-// count is the number of open files.
+// count is the number of descriptors of open files.
 func (o *openFiles) count() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return len(o.open)
+	return o.descriptors
 }
 
 // Close closes the file for ever.

@@ -99,6 +99,21 @@ func TestAMappingNeedsNoDescriptor(t *testing.T) {
 	}
 }
 
+func TestFilesThatSpareThePageCacheCountTwice(t *testing.T) {
+	sim, _, _ := openNumbered(t, 100, 9)
+	o := &openFiles{fs: sim, limit: 6}
+	for i := range 9 {
+		f, err := o.file(fmt.Sprintf("/%d", i), vfs.OpenOptions{Sparing: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(o.open); o.count() != 2*n || n > 3 {
+			t.Fatalf("%d files count as %d descriptors", n, o.count())
+		}
+		defer f.Close()
+	}
+}
+
 func TestTheLimitLeavesDescriptorsToOthers(t *testing.T) {
 	for process, want := range map[int]int{1024: 720, 64: 8, 100: 27, 1: 8} {
 		if got := fileLimit(process); got != want {

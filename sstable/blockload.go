@@ -32,6 +32,9 @@ func (it *Iterator) unload() {
 // load makes block number i, of group g, the loaded one. On an error nothing is
 // loaded and the iterator is not on a row.
 func (it *Iterator) load(g, i int) bool {
+	if it.first < 0 {
+		it.first = i
+	}
 	if it.number == i {
 		return true
 	}
@@ -188,36 +191,4 @@ func (it *Iterator) take(b *cache.Block[dataBlock], stored []byte, from int64, k
 	}
 	block.believed = known
 	return nil
-}
-
-// inWindow reports whether the window that was read last holds [from, to).
-func (it *Iterator) inWindow(from, to int64) bool {
-	return from >= it.from && to <= it.from+int64(len(it.window))
-}
-
-// readWindow returns the bytes [from, to) of the file, from the window read
-// last or by reading up to an offset behind them. It reads ahead when blocks are wanted one after the
-// other: from the third on, doubling; at once if the cache is not to be filled,
-// since only a scan of everything does that.
-func (it *Iterator) readWindow(from, to, upTo int64) ([]byte, error) {
-	if it.inWindow(from, to) {
-		return it.window[from-it.from : to-it.from], nil
-	}
-	n := upTo - from
-	if it.run >= 2 || it.run >= 1 && it.opts.NoCacheFill {
-		it.ahead = min(max(2*it.ahead, firstReadAhead), it.opts.ReadAhead)
-		n = max(n, min(int64(it.ahead), it.r.footer.dataLength-from))
-	}
-	window, err := it.r.readRange(&it.scratch.stored, from, n)
-	if err != nil && n > to-from {
-		// The place that cannot be read may lie in a block that nobody asked for.
-		it.run, it.ahead = 0, 0
-		window, err = it.r.readRange(&it.scratch.stored, from, to-from)
-	}
-	if err != nil {
-		it.window = nil
-		return nil, err
-	}
-	it.window, it.from = window, from
-	return window[:to-from], nil
 }

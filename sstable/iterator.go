@@ -83,6 +83,8 @@ type Iterator struct {
 	from    int64  // and where they lie in the file
 	run     int    // blocks loaded one after the other
 	ahead   int    // bytes to read ahead next
+	first   int    // block of a scan forward: -1 if it is to be loaded, noScan if there is none
+	called  bool   // the scan read by calls
 }
 
 // NewIterator makes an iterator that is not positioned yet.
@@ -99,13 +101,14 @@ func (it *Iterator) Init(r *Reader, opts IterOptions) {
 	if opts.ReadAhead == 0 {
 		opts.ReadAhead = DefaultReadAhead
 	}
-	*it = Iterator{r: r, opts: opts, number: -1, key: it.key[:0], columns: it.columns[:0], own: it.own, buffer: it.buffer, segment: it.segment,
+	*it = Iterator{r: r, opts: opts, number: -1, first: noScan, key: it.key[:0], columns: it.columns[:0], own: it.own, buffer: it.buffer, segment: it.segment,
 		stored: row.Stored{Bytes: it.stored.Bytes[:0], Tried: uint8(r.compressed)}}
 }
 
 // First positions on the first row.
 func (it *Iterator) First() bool {
 	it.begin()
+	it.beginScan()
 	return it.enter(0, false)
 }
 
@@ -118,6 +121,7 @@ func (it *Iterator) Last() bool {
 // SeekRow positions on the first row whose key is at least key.
 func (it *Iterator) SeekRow(key []byte) bool {
 	it.begin()
+	it.beginScan()
 	g := it.r.index.search(key)
 	if g < 0 {
 		return it.enter(0, false)
@@ -183,7 +187,10 @@ func (it *Iterator) PrevRow() bool {
 func (it *Iterator) RowKey() []byte { return it.key }
 
 // begin forgets the position and the error.
-func (it *Iterator) begin() { it.onRow, it.onCell, it.err = false, false, nil }
+func (it *Iterator) begin() {
+	it.endScan()
+	it.onRow, it.onCell, it.err = false, false, nil
+}
 
 // enter positions on the first or last row of a group, if there is such a
 // group.
@@ -376,6 +383,7 @@ func (it *Iterator) Error() error { return it.err }
 // are those of movements, which Error has. A caller who goes on to another file
 // after an error that it knows of must not meet the error again here.
 func (it *Iterator) Close() error {
+	it.endScan()
 	it.onRow, it.onCell = false, false
 	it.unload()
 	if it.scratch != nil {

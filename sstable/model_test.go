@@ -19,6 +19,7 @@ type memFile struct {
 	data  []byte
 	align int
 	reads int
+	bytes int   // read
 	fail  error // of reads
 }
 
@@ -43,6 +44,7 @@ func (f *memFile) ReadAt(p []byte, off int64) (int, error) {
 		return 0, io.EOF
 	}
 	n := copy(p, f.data[off:])
+	f.bytes += n
 	if n < len(p) {
 		return n, io.EOF
 	}

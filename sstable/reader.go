@@ -50,6 +50,7 @@ type Reader struct {
 	name     string
 	mapping  *vfs.Mapping // nil: direct
 	warmth   warmth
+	reach    reach
 	verified verifications
 	align    int64
 	cached   *cache.File[dataBlock] // nil: without a cache

@@ -97,6 +97,55 @@ func TestASequentialScanReadsManyBlocksAtOnce(t *testing.T) {
 	}
 }
 
+// Scans learn from those before how far they go: then they need one call, and gets
+// and scans of a row go on to read no more than they need.
+func TestAScanReadsAtOnceAsFarAsThoseBeforeWent(t *testing.T) {
+	model := sortedBenchTable(4_000)
+	f := &memFile{}
+	p := model.write(t, f, WriterOptions{})
+	r := openFile(t, f, NewBlockCache(cache.Options{Capacity: 1 << 10})) // keeps nothing
+	scan := func(from, rows int) (reads, size int) {
+		f.reads, f.bytes = 0, 0
+		it := r.NewIterator(IterOptions{})
+		defer it.Close()
+		for ok := it.SeekRow(model[from].key); ok && rows > 0; ok = it.NextRow() {
+			if _, all := it.ReadRow(nil, 100); !all || !bytes.Equal(it.RowKey(), model[from].key) {
+				t.Fatalf("row %d", from)
+			}
+			from, rows = from+1, rows-1
+		}
+		return f.reads, f.bytes
+	}
+	perRow := int(r.DataSize()) / int(p.Rows)
+	if reads, _ := scan(10, 100); reads < 3 {
+		t.Fatalf("the first scan took %d reads", reads)
+	}
+	for i := range 30 {
+		scan(i*100, 100)
+	}
+	for i := range 30 {
+		if reads, n := scan(i*100+13, 100); reads != 1 || n > 100*perRow*5/4+2*DefaultBlockSize {
+			t.Fatalf("a scan of %d bytes took %d reads of %d", 100*perRow, reads, n)
+		}
+	}
+	f.bytes = 0
+	it := r.NewIterator(IterOptions{})
+	if !it.SeekRowExact(model[77].key) || f.bytes > 2*DefaultBlockSize {
+		t.Fatalf("a get read %d bytes", f.bytes)
+	}
+	it.Close()
+	for i := range 200 {
+		scan(i, 1)
+	}
+	if reads, n := scan(70, 1); reads != 1 || n > 3*DefaultBlockSize {
+		t.Fatalf("a scan of one row took %d reads of %d bytes", reads, n)
+	}
+	// One of all of it reads ahead farther and farther.
+	if reads, _ := scan(0, len(model)); reads > int(r.DataSize()/firstReadAhead) {
+		t.Fatalf("%d reads of a file of %d bytes", reads, r.DataSize())
+	}
+}
+
 func TestReadersOfOneSmallCacheDoNotDisturbEachOther(t *testing.T) {
 	rng := rand.New(rand.NewPCG(21, 4))
 	c := NewBlockCache(cache.Options{Capacity: 20_000, Shards: 2, Memory: offheap.New(offheap.Options{Mode: offheap.Poison})})

@@ -282,20 +282,33 @@ func directCase(t *testing.T, fsys vfs.FS, dir string) {
 	must(t, f.Truncate(5000))
 	mustClose(t, f)
 
-	f, err = fsys.Open(name, vfs.OpenOptions{Direct: true})
-	must(t, err)
-	got := vfs.AlignedBuffer(16384)
-	n, err := f.ReadAt(got, 0)
-	if n != 5000 || err != io.EOF {
-		t.Errorf("ReadAt over the end = %d, %v; want 5000, EOF", n, err)
+	for _, opts := range []vfs.OpenOptions{{Direct: true}, {Sparing: true}} {
+		f, err = fsys.Open(name, opts)
+		must(t, err)
+		if n := f.Alignment(); n < 1 || 4096%n != 0 {
+			t.Fatalf("%+v: alignment %d", opts, n)
+		} else if n > 1 {
+			_, err = f.ReadAt(vfs.AlignedBuffer(n + 1)[1:], 0)
+			wantError(t, err, fs.ErrInvalid)
+		}
+		// As often as it takes to go every way there is.
+		for range 20 {
+			got := vfs.AlignedBuffer(16384)
+			n, err := f.ReadAt(got, 0)
+			if n != 5000 || err != io.EOF {
+				t.Errorf("%+v: ReadAt over the end = %d, %v; want 5000, EOF", opts, n, err)
+			}
+			if !bytes.Equal(got[:4096], block) || !bytes.Equal(got[4096:5000], block[:904]) {
+				t.Errorf("%+v: content differs", opts)
+			}
+			if n, err := f.ReadAt(got, 8192); n != 0 || err != io.EOF {
+				t.Errorf("%+v: ReadAt beyond the end = %d, %v; want 0, EOF", opts, n, err)
+			}
+		}
+		_, err = f.WriteAt(block, 0)
+		wantError(t, err, fs.ErrPermission)
+		mustClose(t, f)
 	}
-	if !bytes.Equal(got[:4096], block) || !bytes.Equal(got[4096:5000], block[:904]) {
-		t.Error("content differs")
-	}
-	if n, err := f.ReadAt(got, 8192); n != 0 || err != io.EOF {
-		t.Errorf("ReadAt beyond the end = %d, %v; want 0, EOF", n, err)
-	}
-	mustClose(t, f)
 }
 
 func directoryCases() []conformance {

@@ -44,6 +44,9 @@ func (osFS) Create(name string, opts OpenOptions) (File, error) {
 }
 
 func (osFS) Open(name string, opts OpenOptions) (File, error) {
+	if opts.Sparing {
+		return openSparing(name, opts)
+	}
 	return openOS(name, os.O_RDONLY, opts)
 }
 

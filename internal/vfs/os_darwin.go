@@ -44,3 +44,6 @@ func machineMemory() int64 {
 	}
 	return int64(n)
 }
+
+// isCached does not know.
+func isCached(uintptr, int64, int64) (bool, error) { return false, errors.ErrUnsupported }

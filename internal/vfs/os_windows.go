@@ -73,3 +73,6 @@ func diskUsage(dir string) (Usage, error) {
 func fileLimit() int { return 0 }
 
 func machineMemory() int64 { return 0 }
+
+// isCached does not know.
+func isCached(uintptr, int64, int64) (bool, error) { return false, errors.ErrUnsupported }

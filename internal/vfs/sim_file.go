@@ -23,7 +23,7 @@ type simFile struct {
 // open makes an open file; the disk is locked.
 func (s *Sim) open(n *inode, name string, readOnly bool, opts OpenOptions) *simFile {
 	f := &simFile{sim: s, node: n, name: name, readOnly: readOnly, align: 1}
-	if opts.Direct && s.opts.BlockSize >= 0 {
+	if (opts.Direct || opts.Sparing && readOnly) && s.opts.BlockSize >= 0 {
 		f.align = s.opts.BlockSize
 		if f.align == 0 {
 			f.align = directAlignment

@@ -50,6 +50,11 @@ type OpenOptions struct {
 	// the file system does not offer it, the file is opened buffered; see
 	// File.Alignment.
 	Direct bool
+	// Sparing asks for reads that leave the page cache to what is read often: what it
+	// has is read from there, and of what it does not have most is read past it, as
+	// with Direct. It is for files that far exceed memory. Where the platform or the file
+	// system does not offer it, the file is opened buffered; see File.Alignment.
+	Sparing bool
 	// Sequential hints that the file will be read from front to back, Random that
 	// the caller knows best how much to read at once: nothing is read ahead.
 	Sequential, Random bool
