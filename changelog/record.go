@@ -6,7 +6,7 @@
 //
 // A record is
 //
-//	format  1 byte, 1
+//	format  1 byte, 2
 //	time    8 bytes little endian: of the commit, microseconds since the epoch
 //	flags   1 byte: bit 0 delete-row, bit 1 put-row, others zero
 //	keyLen  uvarint, then the row key
@@ -14,8 +14,11 @@
 //
 // and what columns held before
 //
-//	format  1 byte, 1
+//	format  1 byte, 2
 //	count   uvarint, then so many puts
+//
+// Format 1 is still read: it differs in that no value is packed in pieces (package
+// valuefile).
 //
 // docs/format-stream.md has a worked example.
 package changelog
@@ -29,7 +32,8 @@ import (
 )
 
 const (
-	format = 1
+	format    = 2
+	oldFormat = 1
 
 	flagDeleteRow = 1 << 0
 	flagPutRow    = 1 << 1
@@ -124,8 +128,8 @@ func DecodeBefore(b []byte) ([]row.Cell, error) {
 }
 
 func checkFormat(f byte) error {
-	if f != format {
-		return fmt.Errorf("%w: format %d, this version reads %d", ErrBadRecord, f, format)
+	if f < oldFormat || f > format {
+		return fmt.Errorf("%w: format %d, this version reads up to %d", ErrBadRecord, f, format)
 	}
 	return nil
 }

@@ -97,7 +97,7 @@ func TestDamagedRecordsAreRefused(t *testing.T) {
 			changelog.DecodeBefore(bad)
 		}
 	}
-	for _, b := range [][]byte{nil, {2, 0}, {1}, {1, 200}, {1, 1}} {
+	for _, b := range [][]byte{nil, {3, 0}, {0, 0}, {1}, {1, 200}, {1, 1}, {2, 1}} {
 		if _, err := changelog.DecodeBefore(b); !errors.Is(err, changelog.ErrBadRecord) {
 			t.Errorf("%x: %v", b, err)
 		}

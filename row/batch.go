@@ -8,7 +8,7 @@ import (
 // The encoding of a batch, which is what the log carries:
 //
 //	batch    = format time count mutation*
-//	format   = 1 byte, 4
+//	format   = 1 byte, 5
 //	time     = 8 bytes little endian: the time of the commit, in microseconds
 //	           since the epoch; it does not fall from one batch to the next
 //	count    = 4 bytes little endian: number of mutations
@@ -17,7 +17,8 @@ import (
 //	flags    = 1 byte: bit 0 delete-row, bit 1 put-row, others zero
 //	cell     = see CellList
 //
-// Formats 1 to 3 are still read. In none of them is a value packed. The times of
+// Formats 1 to 4 are still read. In 4 no value is packed in pieces (package
+// valuefile), in those before none is packed at all. The times of
 // 1 and 2 are milliseconds, and may fall a little from one batch to the next. In
 // format 1, versions counted from 0 only at the first cell of a mutation.
 //
@@ -25,7 +26,7 @@ import (
 // the sequence number of the batch plus i.
 
 const (
-	batchFormat     = 4
+	batchFormat     = 5
 	plainFormat     = 3 // the last one without packed values
 	milliFormat     = 2 // the last one whose time is in milliseconds
 	oldBatchFormat  = 1

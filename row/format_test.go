@@ -104,6 +104,11 @@ func TestTheGoldenBatchEncodesAsEverAndDecodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	old := bytes.Clone(data)
+	old[0] = batchFormat - 1 // differs in what values are packed like
+	if _, same, err := readBatch(old); err != nil || strings.Join(same, "\n") != strings.Join(mutations, "\n") {
+		t.Errorf("as a batch of format 4: %v, %v", same, err)
+	}
 	checkGolden(t, "batch.golden",
 		fmt.Appendf(nil, "%stime %d\n%s\n", hex.Dump(data), time, strings.Join(mutations, "\n")))
 }

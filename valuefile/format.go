@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/klauspost/compress/s2"
 
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -14,11 +13,12 @@ import (
 const (
 	headSize      = 20
 	footerSize    = 72
-	formatVersion = 1
+	formatVersion = 2 // version 1 has no records of kind kindPieces
 	magic         = "flagVAL\n"
 
-	kindRaw = 0
-	kindS2  = 1
+	kindRaw    = 0
+	kindBlock  = 1 // one S2 block, see block.go
+	kindPieces = 2 // see pieces.go
 
 	// maxStored bounds the content of a record: what is not smaller compressed
 	// is stored raw.
@@ -68,109 +68,53 @@ func parseHead(b []byte) (h head, bad string) {
 		kind: b[8], checksum: binary.LittleEndian.Uint64(b[12:]),
 	}
 	switch {
-	case b[8] > kindS2 || b[9]|b[10]|b[11] != 0:
+	case b[8] > kindPieces || b[9]|b[10]|b[11] != 0:
 		return h, "unknown kind of record"
 	case h.raw > row.MaxValueBytes || h.stored > maxStored:
 		return h, "record longer than the largest value"
 	case h.kind == kindRaw && h.stored != h.raw:
 		return h, "record of a raw value has another length than the value"
-	case h.kind == kindS2 && h.stored >= h.raw:
+	case h.kind != kindRaw && h.stored >= h.raw:
 		return h, "compressed record is not shorter than its value"
 	}
 	return h, ""
 }
 
+// covered is the part of a record's content that its own checksum covers: of
+// pieces the directory, which has those of the pieces.
+func (h *head) covered(content []byte) []byte {
+	if h.kind == kindPieces {
+		return content[:directorySize(content)]
+	}
+	return content
+}
+
 // recordChecksum is the checksum of a record at its place.
-func recordChecksum(head, content []byte, id *[16]byte, offset int64) uint64 {
+func recordChecksum(head, covered []byte, id *[16]byte, offset int64) uint64 {
 	var place [24]byte
 	copy(place[:], id[:])
 	binary.LittleEndian.PutUint64(place[16:], uint64(offset))
 	var d xxhash.Digest
 	d.Reset()
 	_, _ = d.Write(head[:12])
-	_, _ = d.Write(content)
+	_, _ = d.Write(covered)
 	_, _ = d.Write(place[:])
 	return d.Sum64()
 }
 
-// check verifies a record, head and content, that lies at offset, and decodes
-// its head.
+// check verifies a record, head and content, that lies at offset, and decodes its
+// head. Of pieces it verifies the directory, and they are to be verified by it.
 func check(record []byte, id *[16]byte, offset int64) (h head, bad string) {
 	if h, bad = parseHead(record); bad != "" {
 		return h, bad
 	}
-	switch {
-	case len(record)-headSize != int(h.stored):
+	switch content := record[headSize:]; {
+	case len(content) != int(h.stored):
 		return h, "record has another length than its head says"
-	case recordChecksum(record, record[headSize:], id, offset) != h.checksum:
+	case recordChecksum(record, h.covered(content), id, offset) != h.checksum:
 		return h, "record checksum does not match"
 	}
 	return h, ""
-}
-
-// guard follows the value in what is compressed.
-const guard = "\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f\x10"
-
-// Pack returns the compressed form of a value, as a record of kind S2 holds it,
-// for Writer.AddPacked and Unpack; false if it does not save an eighth. A value
-// is packed once, before it is logged, and takes this form wherever it goes. It
-// lies in the buffer, which is grown as needed.
-func Pack(buffer *[]byte, value []byte) (packed []byte, ok bool) {
-	packed = compress(buffer, value)
-	return packed, len(packed) < len(value)-len(value)/8
-}
-
-// Unpack makes buffer hold the value that Pack was given, and returns it.
-func Unpack(buffer *[]byte, packed []byte) ([]byte, error) {
-	raw, bad := packedLength(packed)
-	if bad == "" {
-		var value []byte
-		if value, bad = decompress(buffer, raw, packed); bad == "" {
-			return value, nil
-		}
-	}
-	return nil, fmt.Errorf("%w: packed value: %s", ErrCorrupt, bad)
-}
-
-// packedLength returns the length of the value with the packed form.
-func packedLength(packed []byte) (raw int, bad string) {
-	n, err := s2.DecodedLen(packed)
-	if err != nil || n < len(guard) || n-len(guard) > row.MaxValueBytes || n-len(guard) <= len(packed) {
-		return 0, "its length is not that of a value"
-	}
-	return n - len(guard), ""
-}
-
-// compress returns the compressed form of a value, in the buffer, which it may
-// grow.
-func compress(buffer *[]byte, value []byte) []byte {
-	const lengthSize = binary.MaxVarintLen32
-	dst := resize(buffer, lengthSize+s2.MaxEncodedLen(len(value))+1+len(guard))
-	// An S2 block is a length and a sequence of elements: the guard is one more
-	// element, a literal, behind those of the value.
-	block := s2.Encode(dst[lengthSize:], value)
-	_, n := binary.Uvarint(block)
-	block = append(append(block, byte(len(guard)-1)<<2), guard...)
-	// The length takes its place before the elements, where it may have become a
-	// byte longer.
-	var length [lengthSize]byte
-	m := binary.PutUvarint(length[:], uint64(len(value)+len(guard)))
-	from := lengthSize + n - m
-	copy(dst[from:], length[:m])
-	return dst[from : lengthSize+len(block)]
-}
-
-// decompress makes buffer hold the value that content is the compressed form of,
-// raw bytes, and returns it and what is wrong, or "".
-func decompress(buffer *[]byte, raw int, content []byte) (value []byte, bad string) {
-	if n, err := s2.DecodedLen(content); err != nil || n != raw+len(guard) {
-		return nil, "S2 record does not have its declared length"
-	}
-	out, err := s2.Decode(resize(buffer, raw+len(guard)), content)
-	if err != nil || string(out[raw:]) != guard {
-		return nil, "S2 record does not decompress"
-	}
-	return out[:raw:raw], ""
 }
 
 // resize makes the buffer one of n bytes, whatever they are.
@@ -218,7 +162,7 @@ func parseFooter(b []byte, file string, fileSize int64) (footer, error) {
 	}
 	if v := binary.LittleEndian.Uint32(b[48:]); v > formatVersion {
 		return footer{}, fmt.Errorf("%w: %s has version %d, this program reads up to %d", ErrVersion, file, v, formatVersion)
-	} else if v != formatVersion {
+	} else if v == 0 {
 		return bad(fmt.Sprintf("unknown format version %d", v))
 	}
 	f := footer{

@@ -83,9 +83,9 @@ func (r *Reader) mappedValue(buffer *[]byte, ref row.Reference) (value []byte, e
 		began = m.elapsed()
 	}
 	known := m.lately(ref.Offset, began)
-	err = m.mapping.Access(int64(ref.Offset), int64(ref.Stored), func(record []byte) error {
+	err = m.mapping.Access(int64(ref.Offset), int64(ref.Stored), func(stored []byte) error {
 		bad := ""
-		value, bad = r.take(buffer, record, ref, known)
+		value, bad = r.take(buffer, stored, ref, known)
 		if bad != "" {
 			return r.corrupt(int64(ref.Offset), bad)
 		}
@@ -108,12 +108,12 @@ func (r *Reader) mappedValue(buffer *[]byte, ref row.Reference) (value []byte, e
 
 // take copies or decompresses the value out of a record, which is verified before
 // unless that is known. It returns the value and what is wrong, or "".
-func (r *Reader) take(buffer *[]byte, record []byte, ref row.Reference, known bool) (value []byte, bad string) {
+func (r *Reader) take(buffer *[]byte, stored []byte, ref row.Reference, known bool) (value []byte, bad string) {
 	var h head
 	if known {
-		h, bad = parseHead(record)
+		h, bad = parseHead(stored)
 	} else {
-		h, bad = check(record, &r.footer.uniqueID, int64(ref.Offset))
+		h, bad = check(stored, &r.footer.uniqueID, int64(ref.Offset))
 	}
 	if bad == "" {
 		bad = h.matches(ref)
@@ -121,10 +121,6 @@ func (r *Reader) take(buffer *[]byte, record []byte, ref row.Reference, known bo
 	if bad != "" {
 		return nil, bad
 	}
-	if h.kind == kindS2 {
-		return decompress(buffer, int(h.raw), record[headSize:])
-	}
-	value = resize(buffer, int(h.raw))
-	copy(value, record[headSize:])
-	return value, ""
+	record := Record{content: stored[headSize:], raw: h.raw, kind: h.kind}
+	return record.unpack(buffer, known)
 }

@@ -16,7 +16,16 @@ import (
 // in memory is found at the next verification, and not taken for good by a read
 // that was never verified.
 func TestAMappedValueIsVerifiedAgainAfterTheInterval(t *testing.T) {
-	s := write(t, vfs.OS(), filepath.Join(t.TempDir(), "f"), false, false, bytes.Repeat([]byte("value"), 10), []byte("other"))
+	for _, compress := range []bool{false, true} {
+		testVerifiedAgain(t, compress)
+	}
+}
+
+func testVerifiedAgain(t *testing.T, compress bool) {
+	s := write(t, vfs.OS(), filepath.Join(t.TempDir(), "f"), false, compress, bytes.Repeat([]byte("value"), 100), bytes.Repeat([]byte("other"), 100))
+	if packed := s.refs[0].Stored < s.refs[0].Raw; packed != compress {
+		t.Fatalf("packed: %t", packed)
+	}
 	var now time.Duration
 	s.mapped, s.elapsed = true, func() time.Duration { return now }
 	r, err := s.open()
@@ -41,7 +50,7 @@ func TestAMappedValueIsVerifiedAgainAfterTheInterval(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := f.WriteAt([]byte{'X'}, int64(s.refs[i].Offset)+headSize); err != nil {
+		if _, err := f.WriteAt([]byte{'X'}, int64(s.refs[i].Offset)+int64(s.refs[i].Stored)-2); err != nil {
 			t.Fatal(err)
 		}
 		f.Close()

@@ -121,16 +121,16 @@ func (r *Reader) Value(buffer *[]byte, ref row.Reference) ([]byte, error) {
 		return r.mappedValue(buffer, ref)
 	}
 	if ref.Stored == headSize+ref.Raw { // raw: read where it is wanted
-		record, err := r.ReadRecord(buffer, ref)
+		record, err := r.readRecord(buffer, ref)
 		return record.content, err
 	}
 	s := scratches.Get().(*scratch)
 	defer s.give()
-	record, err := r.ReadRecord(&s.record, ref)
+	record, err := r.readRecord(&s.record, ref)
 	if err != nil {
 		return nil, err
 	}
-	value, bad := decompress(buffer, int(record.raw), record.content)
+	value, bad := record.unpack(buffer, false)
 	if bad != "" {
 		return nil, r.corrupt(int64(ref.Offset), bad)
 	}
@@ -144,10 +144,47 @@ type Record struct {
 	kind    byte
 }
 
+// unpack makes buffer hold the value, and verifies pieces before unless they are
+// known to be right. It returns the value and what is wrong, or "".
+func (r *Record) unpack(buffer *[]byte, known bool) (value []byte, bad string) {
+	switch r.kind {
+	case kindBlock:
+		return unpackBlock(buffer, int(r.raw), r.content)
+	case kindPieces:
+		p, raw, bad := parsePieces(r.content)
+		if bad == "" && raw != int(r.raw) {
+			bad = "pieces do not have the declared length"
+		}
+		if bad != "" {
+			return nil, bad
+		}
+		return p.unpackAll(buffer, raw, known)
+	}
+	value = resize(buffer, int(r.raw))
+	copy(value, r.content)
+	return value, ""
+}
+
 // ReadRecord reads the record that ref refers to, verified, for Writer.Copy.
 // buffer is its memory, grown as needed; the record is valid until the next use
 // of the buffer.
 func (r *Reader) ReadRecord(buffer *[]byte, ref row.Reference) (Record, error) {
+	record, err := r.readRecord(buffer, ref)
+	if err != nil || record.kind != kindPieces {
+		return record, err
+	}
+	p, _, bad := parsePieces(record.content)
+	if bad == "" {
+		bad = p.verify()
+	}
+	if bad != "" {
+		return record, r.corrupt(int64(ref.Offset), bad)
+	}
+	return record, nil
+}
+
+// readRecord is ReadRecord without verifying pieces.
+func (r *Reader) readRecord(buffer *[]byte, ref row.Reference) (Record, error) {
 	if err := r.place(ref); err != nil {
 		return Record{}, err
 	}
@@ -159,7 +196,7 @@ func (r *Reader) ReadRecord(buffer *[]byte, ref row.Reference) (Record, error) {
 	return Record{content: record[headSize:], raw: h.raw, kind: h.kind}, nil
 }
 
-// read fills record from the place of ref, and verifies it.
+// read fills record from the place of ref, and verifies it but for pieces.
 func (r *Reader) read(record []byte, ref row.Reference) (head, error) {
 	if err := r.readAt(record, int64(ref.Offset)); err != nil {
 		return head{}, err
@@ -243,14 +280,14 @@ func (r *Reader) verifyRecord(buffer *[]byte, offset, end int64) (head, error) {
 		return h, r.corrupt(offset, bad)
 	}
 	ref := row.Reference{Offset: uint64(offset), Stored: headSize + h.stored, Raw: h.raw, Checksum: h.checksum}
-	record, err := r.ReadRecord(buffer, ref)
+	record, err := r.readRecord(buffer, ref)
 	if err != nil {
 		return h, err
 	}
-	if record.kind == kindS2 {
+	if record.kind != kindRaw {
 		s := scratches.Get().(*scratch)
 		defer s.give()
-		if _, bad := decompress(&s.record, int(h.raw), record.content); bad != "" {
+		if _, bad := record.unpack(&s.record, false); bad != "" {
 			return h, r.corrupt(offset, bad)
 		}
 	}

@@ -44,6 +44,7 @@ type Writer struct {
 	offset     int64 // of the next record
 	heads      xxhash.Digest
 	compressed []byte // scratch
+	directory  []byte // of pieces, with their checksums; scratch
 	values     uint64
 	rawBytes   uint64
 	err        error
@@ -62,37 +63,48 @@ func (w *Writer) Add(value []byte) (row.Reference, error) {
 		return row.Reference{}, w.fail(fmt.Errorf("valuefile: value of %d bytes, at most %d", len(value), row.MaxValueBytes))
 	}
 	h := head{raw: uint32(len(value)), kind: kindRaw}
-	content := value
 	if w.opts.Compress {
 		if packed, ok := Pack(&w.compressed, value); ok {
-			h.kind, content = kindS2, packed
+			return w.AddPacked(packed)
 		}
 	}
-	return w.add(h, content)
+	return w.add(h, value, nil)
 }
 
-// AddPacked stores a value in the form that Pack gave it.
+// AddPacked stores a value in the form that Pack gave it, or an older version's.
 func (w *Writer) AddPacked(packed []byte) (row.Reference, error) {
-	raw, bad := packedLength(packed)
+	p, raw, bad := parsePacked(packed)
 	if bad != "" {
 		return row.Reference{}, w.fail(fmt.Errorf("%w: packed value: %s", ErrCorrupt, bad))
 	}
-	return w.add(head{raw: uint32(raw), kind: kindS2}, packed)
+	if p.entries == nil {
+		return w.add(head{raw: uint32(raw), kind: kindBlock}, packed, nil)
+	}
+	w.directory = append(w.directory[:0], packed[:len(packed)-len(p.contents)]...)
+	if bad := p.seal(w.directory); bad != "" {
+		return row.Reference{}, w.fail(fmt.Errorf("%w: packed value: %s", ErrCorrupt, bad))
+	}
+	return w.add(head{raw: uint32(raw), kind: kindPieces}, w.directory, p.contents)
 }
 
 // Copy stores a value as it is stored in another file.
 func (w *Writer) Copy(r Record) (row.Reference, error) {
-	return w.add(head{raw: r.raw, kind: r.kind}, r.content)
+	covered := len(r.content)
+	if r.kind == kindPieces {
+		covered = directorySize(r.content)
+	}
+	return w.add(head{raw: r.raw, kind: r.kind}, r.content[:covered], r.content[covered:])
 }
 
-func (w *Writer) add(h head, content []byte) (row.Reference, error) {
+// add writes a record. Its content is what its checksum covers, and the rest.
+func (w *Writer) add(h head, covered, rest []byte) (row.Reference, error) {
 	if w.err != nil {
 		return row.Reference{}, w.err
 	}
-	h.stored = uint32(len(content))
+	h.stored = uint32(len(covered) + len(rest))
 	var b [headSize]byte
 	h.put(b[:])
-	h.checksum = recordChecksum(b[:], content, &w.opts.UniqueID, w.offset)
+	h.checksum = recordChecksum(b[:], covered, &w.opts.UniqueID, w.offset)
 	binary.LittleEndian.PutUint64(b[12:], h.checksum)
 	ref := row.Reference{
 		File: w.opts.Number, Offset: uint64(w.offset),
@@ -102,8 +114,10 @@ func (w *Writer) add(h head, content []byte) (row.Reference, error) {
 	if err := w.append(b[:]); err != nil {
 		return ref, w.fail(err)
 	}
-	if err := w.append(content); err != nil {
-		return ref, w.fail(err)
+	for _, part := range [][]byte{covered, rest} {
+		if err := w.append(part); err != nil {
+			return ref, w.fail(err)
+		}
 	}
 	w.values++
 	w.rawBytes += uint64(h.raw)
