@@ -27,7 +27,8 @@ package sstable
 //
 // n is not stored; it follows from the counts in the block's header. All
 // arrays of a block are followed by arrayPad zero bytes, so that any element
-// may be loaded as eight bytes and masked: no branch depends on the width.
+// may be loaded as eight bytes and masked: no branch depends on the width, but for
+// whether there is one.
 // (Rejected: widths 1, 2, 4, 8 only, which need a switch per load and more
 // space; bit packing, which needs shifts across words.)
 
@@ -50,8 +51,12 @@ type uints struct {
 }
 
 // at returns element i. REQUIRES: i is in range, data is the parsed block. A
-// shift by 64 gives 0, and so a mask of ones.
+// shift by 64 gives 0, and so a mask of ones. Most arrays of most blocks have no
+// deltas: these do not wait for a line of data.
 func (u *uints) at(data []byte, i int) uint64 {
+	if u.width == 0 {
+		return u.base + uint64(i)*uint64(u.step)
+	}
 	return u.base + uint64(i)*uint64(u.step) +
 		binary.LittleEndian.Uint64(data[int(u.off)+i*int(u.width):])&(1<<u.bits-1)
 }

@@ -175,6 +175,7 @@ func (f *File[T]) shard(i int) *shard[T] {
 func (f *File[T]) Get(i int, fill Filler[T]) (*Block[T], error) {
 	s := &f.slots[i]
 	if b := s.block.Load(); b != nil {
+		b.prefetch()
 		b.state.Add(pinAndHit)
 		if s.block.Load() == b {
 			return b, nil
