@@ -17,11 +17,12 @@ type Metrics struct {
 	OpenSnapshots   int
 	CacheHits       uint64
 	CacheMisses     uint64
-	CacheBytes      int64
-	OffHeapBytes    int64 // memory off the Go heap, cached blocks above all; also of stores that share it
-	OpenFiles       int   // descriptors of table files
-	MappedFiles     int   // table files that are mapped
-	IndexBytes      int64 // indexes and filters of table files, which are beside the cache
+	CacheBytes      int64  // of blocks and rows
+	RowHits         uint64 // gets of rows in several runs that found them put together; also of stores that share the cache
+	OffHeapBytes    int64  // memory off the Go heap, cached blocks above all; also of stores that share it
+	OpenFiles       int    // descriptors of table files
+	MappedFiles     int    // table files that are mapped
+	IndexBytes      int64  // indexes and filters of table files, which are beside the cache
 	Poisoned        bool
 
 	// What the background has done since the store was opened.
@@ -59,11 +60,11 @@ type TableMetrics struct {
 
 // Metrics returns the present figures.
 func (s *Store) Metrics() Metrics {
-	stats, files := s.blocks.Stats(), s.files.Stats()
+	stats, rows, files := s.blocks.Stats(), s.rows.Stats(), s.files.Stats()
 	m := Metrics{
 		VisibleSequence: s.pipeline.publication.visible.Load(),
 		MemoryBudget:    s.opts.MemoryBudget,
-		CacheHits:       stats.Hits, CacheMisses: stats.Misses, CacheBytes: stats.Bytes,
+		CacheHits:       stats.Hits, CacheMisses: stats.Misses, CacheBytes: stats.Bytes + rows.Bytes, RowHits: rows.Hits,
 		OffHeapBytes: s.offheap.Stats().Mapped,
 		OpenFiles:    files.Open, MappedFiles: files.Mapped, IndexBytes: files.ReaderBytes,
 		OldestSegment: s.state().MinLog,

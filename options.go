@@ -11,6 +11,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/lend"
 	"github.com/flagstone-db/flagstone/internal/offheap"
+	"github.com/flagstone-db/flagstone/internal/rowcache"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/sstable"
@@ -103,7 +104,8 @@ type Options struct {
 	// PartitionSplitSize is the size at which a partition is to be split.
 	// Default 10 GiB. Partitions are not split yet.
 	PartitionSplitSize int64
-	// CacheSize bounds the cache of decompressed blocks. Default 256 MiB.
+	// CacheSize bounds the cache of decompressed blocks, and of rows that lie in
+	// several runs, which take up to a sixteenth of it. Default 256 MiB.
 	CacheSize int64
 	// TableReads says how table files are read. Default TableReadsAuto.
 	TableReads TableReads
@@ -128,9 +130,14 @@ type Options struct {
 type Shared struct {
 	memory   *offheap.Pool
 	cache    *sstable.BlockCache
+	rows     *rowcache.Cache
 	executor executor.Executor
 	helpers  *lend.Helpers
 }
+
+// rowShare is the share of the block cache's size that rows may take of it which
+// lie in several runs and are read again and again.
+const rowShare = 16
 
 // NewShared makes what stores may share: a block cache of cacheSize bytes, and
 // background workers.
@@ -141,6 +148,7 @@ func NewShared(cacheSize int64) *Shared {
 func newShared(cacheSize int64, workers executor.Executor) *Shared {
 	s := &Shared{memory: offheap.New(offheap.Options{}), executor: workers, helpers: lend.New(runtime.GOMAXPROCS(0) - 1)}
 	s.cache = sstable.NewBlockCache(cache.Options{Capacity: cacheSize, Memory: s.memory})
+	s.rows = rowcache.New(cacheSize/rowShare, s.memory, s.cache.Reserve)
 	return s
 }
 
@@ -154,6 +162,7 @@ func (s *Shared) Close() error {
 
 // release gives the memory back.
 func (s *Shared) release() error {
+	s.rows.Close()
 	s.cache.Close()
 	return s.memory.Close()
 }

@@ -167,11 +167,8 @@ func (t *Table) readRow(r *Row, opts *ReadOptions, l *lookup, undurable bool, wr
 		return false, fmt.Errorf("%w: %q", ErrTableNotFound, t.name)
 	}
 	g.Above(written)
-	reader, err := g.Seek(r.rowKey, view, sel)
-	if err == nil {
-		exists = r.read(reader, opts.MaxColumns)
-		err = reader.Error()
-	}
+	exists, err = g.Get(r.rowKey, view, &sel, &r.collector, opts.MaxColumns)
+	r.Cells = r.collector.Cells
 	if err == nil {
 		err = r.fetch(s.files)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/clock"
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/offheap"
+	"github.com/flagstone-db/flagstone/internal/rowcache"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/partition"
@@ -33,6 +34,7 @@ type Store struct {
 	log      *wal.Writer     // nil when read-only
 	offheap  *offheap.Pool
 	blocks   *sstable.BlockCache
+	rows     *rowcache.Cache
 	files    *partition.Files
 	env      *partition.Env
 
@@ -180,7 +182,7 @@ func (s *Store) share() {
 	if helpers == nil && !s.steppedByHand() {
 		helpers = shared.helpers
 	}
-	s.offheap, s.blocks = shared.memory, shared.cache
+	s.offheap, s.blocks, s.rows = shared.memory, shared.cache, shared.rows
 	s.files = partition.NewFiles(s.fs, s.dir, partition.FilesOptions{
 		Cache: shared.cache, Access: s.opts.TableReads.access(), Elapsed: s.clock.Elapsed, Helpers: helpers,
 	}, s.scheduleRemoval)
@@ -201,7 +203,7 @@ func (s *Store) prepare() {
 	s.env = &partition.Env{
 		Work: &partition.Work{},
 		FS:   s.fs, Dir: s.dir, Files: s.files,
-		Memory: s.offheap, MemtableSize: s.opts.MemtableSize, ValueThreshold: s.opts.valueThreshold(),
+		Memory: s.offheap, Rows: s.rows, MemtableSize: s.opts.MemtableSize, ValueThreshold: s.opts.valueThreshold(),
 		Table: sstable.WriterOptions{Compression: s.opts.Compression.table(), FilterBitsPerKey: filterBits},
 		UniqueID: func() (id [16]byte) {
 			rand.Read(id[:])

@@ -12,7 +12,9 @@ package memtable
 // keeps the live marker of the row: the best marker that the row holds, packed
 // or in its index, at or after its newest delete-row (or noMarker). Only the
 // writer of the row looks at it, and finds it where it must go anyway. Before
-// there is an index the live marker is that of the packed part.
+// there is an index the live marker is that of the packed part. In the place of a
+// sequence number the head keeps that of the row's newest mutation, which is set
+// before the first cell of that mutation is inserted.
 //
 // The head begins short, because most
 // rows see few updates, and is replaced by a copy with a taller tower when a
@@ -50,6 +52,9 @@ func (m *Memtable) cell(l link) *cellNode { return (*cellNode)(m.arena.at(l)) }
 func (n *cellNode) next(level int) *atomic.Uint32 {
 	return (*atomic.Uint32)(unsafe.Add(unsafe.Pointer(n), cellHeader+level*linkSize))
 }
+
+// newest is the sequence number that the head of a list keeps.
+func (n *cellNode) newest() *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&n.seq)) }
 
 // payload returns column and value, one behind the other.
 func (n *cellNode) payload() []byte {
@@ -136,11 +141,14 @@ type indexWriter struct {
 	random   uint64          // what the heights of their towers come from
 }
 
-func (w *indexWriter) init(m *Memtable, n *rowNode) {
+// init begins a mutation at a sequence number.
+func (w *indexWriter) init(m *Memtable, n *rowNode, seq uint64) {
 	w.m, w.row, w.placed = m, n, false
 	head := link(n.index.Load())
-	if head == 0 {
-		head = w.newHead(firstHeadHeight, m.packedOf(n).marker)
+	if head != 0 {
+		m.cell(head).newest().Store(seq)
+	} else {
+		head = w.newHead(firstHeadHeight, m.packedOf(n).marker, seq)
 		w.used += 3 * int64(cellHeader+maxHeight*linkSize) // with those that will replace it
 		n.index.Store(uint32(head))
 	}
@@ -151,10 +159,11 @@ func (w *indexWriter) init(m *Memtable, n *rowNode) {
 	}
 }
 
-func (w *indexWriter) newHead(height int, liveMarker int64) link {
+func (w *indexWriter) newHead(height int, liveMarker int64, newest uint64) link {
 	l, p := w.m.arena.alloc(&w.m.data, cellHeader+height*linkSize)
 	n := (*cellNode)(p)
 	n.height, n.version = uint8(height), liveMarker
+	n.newest().Store(newest)
 	for level := range height {
 		n.next(level).Store(0)
 	}
@@ -165,7 +174,7 @@ func (w *indexWriter) newHead(height int, liveMarker int64) link {
 func (w *indexWriter) raise(height int) {
 	height = min(max(height, 2*w.height), maxHeight)
 	old := link(w.row.index.Load())
-	head := w.newHead(height, w.head.version)
+	head := w.newHead(height, w.head.version, w.head.newest().Load())
 	node := w.m.cell(head)
 	for level := range w.height {
 		node.next(level).Store(w.head.next(level).Load())

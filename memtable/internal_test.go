@@ -56,7 +56,7 @@ func TestARowUpdated100000TimesIsReadInLogarithmicTime(t *testing.T) {
 			total, worst := 0, 0
 			for i := range hotUpdates {
 				var w indexWriter
-				w.init(m, n)
+				w.init(m, n, 1)
 				c := shape.cell(i)
 				c.Seq = uint64(i + 2)
 				w.random, w.inserted = m.seed^mix64(c.Seq), 0
@@ -101,7 +101,7 @@ func TestNeighbouringCellsOfAMutationAreInsertedFromPlaceToPlace(t *testing.T) {
 	m.Apply(2, ChangeOf(wide))
 	_, n := m.findRow(m.hash.of(wide.Key), wide.Key)
 	w := indexWriter{random: 1}
-	w.init(m, n)
+	w.init(m, n, 1)
 	for i := range wide.Cells {
 		c := wide.Cells[i]
 		c.Seq = 3

@@ -73,6 +73,16 @@ func (it *Iterator) SeekRowExact(key []byte) bool {
 	return it.setRow(l)
 }
 
+// NewestSeq is the sequence number of the newest mutation of the current row that
+// left something there. A mutation is counted before any cell of it appears.
+// REQUIRES: positioned on a row.
+func (it *Iterator) NewestSeq() uint64 {
+	if head := link(it.node.index.Load()); head != 0 {
+		return it.m.cell(head).newest().Load()
+	}
+	return it.m.packedOf(it.node).seq
+}
+
 // NextRow moves to the next row. REQUIRES: positioned on a row.
 func (it *Iterator) NextRow() bool {
 	return it.setRow(link(it.node.next(0).Load()))

@@ -193,7 +193,7 @@ func (m *Memtable) updateRow(n *rowNode, seq uint64, change *row.Change, marker 
 		}
 	}
 	w := indexWriter{random: mix64(m.seed ^ mix64(seq)<<1)}
-	w.init(m, n)
+	w.init(m, n, seq)
 	if marker != noMarker || change.DeleteRow {
 		w.head.version = marker
 	}

@@ -43,6 +43,11 @@ type Selection struct {
 	NoCells bool
 }
 
+// All reports whether it is all that the view shows.
+func (s *Selection) All() bool {
+	return !s.NoCells && s.MaxVersions|int(s.MinVersion|s.MaxVersionExcl)|len(s.Columns)|len(s.Start)|len(s.End) == 0
+}
+
 // nearSteps is how many cells a reader walks before it seeks. What is wanted is
 // mostly the next cell; if it is not, there may be any number of versions before
 // it, and a seek costs about as much as three steps.
@@ -84,6 +89,7 @@ type RowReader struct {
 	first    [1]byte // the smallest name that a column can have
 	wanted   int     // first of sel.Columns not passed
 	examined int
+	together bool // see PutTogether
 
 	extent     row.Extent
 	stretch    row.Stretch
@@ -207,7 +213,9 @@ func (r *RowReader) NextCell() bool {
 // Of most rows the source knows enough for the rules to decide at once. Cell by
 // cell, a row of ten costs several times as much.
 func (r *RowReader) Collect(dst *row.Collector, maxColumns int) (exists bool) {
-	switch r.judgeWhole() {
+	verdict := r.judgeWhole()
+	r.together = verdict == unclear
+	switch verdict {
 	case dead:
 		r.loaded, r.at = true, false
 		r.examined++
@@ -271,6 +279,10 @@ func (r *RowReader) judgeWhole() verdict {
 	}
 	return v
 }
+
+// PutTogether reports whether Collect had more to do than to copy the cells of a
+// row that the source holds as a whole.
+func (r *RowReader) PutTogether() bool { return r.together }
 
 // Cell is the cell that NextCell moved to, valid until the next call.
 func (r *RowReader) Cell() *row.Cell { return r.cells.Cell() }

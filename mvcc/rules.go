@@ -31,6 +31,9 @@ type View struct {
 	Cutoff int64
 }
 
+// Oldest is the smallest version, in milliseconds, that is not expired.
+func (v View) Oldest() int64 { return oldestVersion(v.Cutoff) }
+
 // CutoffAt returns the cutoff in seconds at a clock reading in milliseconds
 // for a time to live in seconds; a negative one never expires anything
 // (NoExpiry). The arithmetic saturates.

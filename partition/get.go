@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/flagstone-db/flagstone/internal/rowcache"
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/row"
@@ -20,6 +21,10 @@ import (
 //	g := tree.NewGetter()
 //	defer g.Close()
 //	view := ... // now that all that is visible is pinned
+//	exists, err := g.Get(key, view, selection, cells, maxColumns)
+//
+// or, to look at one cell after the other,
+//
 //	reader, err := g.Seek(key, view, selection)
 //	... reader.Exists(), reader.NextCell() ...
 type Getter struct {
@@ -34,6 +39,8 @@ type Getter struct {
 	reader  mvcc.RowReader
 	extent  row.Extent // of the last source,
 	known   bool       // if it has one
+	moment  rowcache.Moment
+	wanted  rowcache.Wanted
 
 	// Iterators, of which the first so many are in use.
 	memories     []*memtable.Iterator
@@ -71,20 +78,52 @@ func (t *Tree) NewGetter() *Getter {
 // written. nil is none.
 func (g *Getter) Above(m *memtable.Memtable) { g.above = m }
 
-// Seek looks for one row: it asks the runs that may hold it, newest first, and
-// stops at a run that deletes the row, since no older one matters then. The
-// reader is positioned on the row, valid until Close, and finds an absent row
-// as one that does not exist.
+// Get copies the visible and selected cells of one row, of its first maxColumns
+// columns (0: of all), to dst, which is empty. It reports whether the row exists.
+func (g *Getter) Get(key []byte, view mvcc.View, sel *mvcc.Selection, dst *row.Collector, maxColumns int) (exists bool, err error) {
+	hash := sstable.Hash(key)
+	g.findMemories(key)
+	rows := g.rowCache(&view)
+	if rows != nil && g.recall(rows, key, hash, sel, dst) {
+		if maxColumns > 0 {
+			dst.Cells = mvcc.FirstColumns(dst.Cells, maxColumns)
+		}
+		return true, nil
+	}
+	if err := g.position(key, hash, view, sel); err != nil {
+		return false, err
+	}
+	exists = g.reader.Collect(dst, maxColumns)
+	if err := g.reader.Error(); err != nil {
+		return false, err
+	}
+	if rows != nil && g.reader.PutTogether() && maxColumns == 0 && sel.All() {
+		g.keep(rows, key, hash, dst.Cells)
+	}
+	return exists, nil
+}
+
+// Seek looks for one row. The reader is positioned on the row, valid until Close,
+// and finds an absent row as one that does not exist.
 func (g *Getter) Seek(key []byte, view mvcc.View, sel mvcc.Selection) (*mvcc.RowReader, error) {
-	if err := g.collect(key, view.Seq); err != nil {
+	g.findMemories(key)
+	if err := g.position(key, sstable.Hash(key), view, &sel); err != nil {
 		return nil, err
+	}
+	return &g.reader, nil
+}
+
+// position positions the reader on the row. REQUIRES: findMemories.
+func (g *Getter) position(key []byte, hash uint64, view mvcc.View, sel *mvcc.Selection) error {
+	if err := g.collect(key, hash, view.Seq); err != nil {
+		return err
 	}
 	g.merge.Reset(g.sources)
 	if g.known {
 		g.merge.Describe(&g.extent)
 	}
-	g.reader.Reset(&g.merge, view, sel)
-	return &g.reader, nil
+	g.reader.Reset(&g.merge, view, *sel)
+	return nil
 }
 
 // Close releases the tree and what the read pinned.
@@ -103,19 +142,41 @@ func (g *Getter) Close() {
 	g.home.pool.Put(g)
 }
 
-// collect positions a source on the row in every run that holds it, from the
-// newest down to the first that deletes it at a sequence number up to seq.
-func (g *Getter) collect(key []byte, seq uint64) error {
-	s := g.state
-	if g.above != nil && g.collectMemory(g.above, key, seq) {
-		return nil
+// findMemories positions iterators on the row in the memtables that hold it, the
+// newest first.
+func (g *Getter) findMemories(key []byte) {
+	if g.above != nil {
+		g.findMemory(g.above, key)
 	}
-	for i := len(s.memories) - 1; i >= 0; i-- {
-		if g.collectMemory(s.memories[i].table, key, seq) {
+	for i := len(g.state.memories) - 1; i >= 0; i-- {
+		if m := g.state.memories[i].table; !m.Empty() {
+			g.findMemory(m, key)
+		}
+	}
+}
+
+func (g *Getter) findMemory(m *memtable.Memtable, key []byte) {
+	if g.usedMemories == len(g.memories) {
+		g.memories = append(g.memories, new(memtable.Iterator))
+	}
+	it := g.memories[g.usedMemories]
+	if it.Init(m); it.SeekRowExact(key) {
+		g.usedMemories++
+	} else {
+		it.Close()
+	}
+}
+
+// collect takes the row as a source from every run that holds it, from the newest
+// down to the first that deletes it at a sequence number up to seq: no older one
+// matters then.
+func (g *Getter) collect(key []byte, hash, seq uint64) error {
+	for _, it := range g.memories[:g.usedMemories] {
+		if g.add(it, seq) {
 			return nil
 		}
 	}
-	hash := sstable.Hash(key)
+	s := g.state
 	lost := 0
 	for n, files := range s.version.runs {
 		i := sort.Search(len(files), func(i int) bool {
@@ -140,16 +201,6 @@ func (g *Getter) collect(key []byte, seq uint64) error {
 	return nil
 }
 
-// collectMemory adds the row as a memtable holds it, if it does; done says that
-// older runs do not matter.
-func (g *Getter) collectMemory(m *memtable.Memtable, key []byte, seq uint64) (done bool) {
-	if m.Empty() {
-		return false
-	}
-	it := g.memoryIterator(m)
-	return it.SeekRowExact(key) && g.add(it, seq)
-}
-
 // collectFile adds the row as a table file holds it, if it does; done says that
 // older runs do not matter.
 func (g *Getter) collectFile(f *tableFile, key []byte, hash, seq uint64) (done bool, err error) {
@@ -166,16 +217,6 @@ func (g *Getter) collectFile(f *tableFile, key []byte, hash, seq uint64) (done b
 	}
 	done = g.add(it, seq)
 	return done, it.Error()
-}
-
-func (g *Getter) memoryIterator(m *memtable.Memtable) *memtable.Iterator {
-	if g.usedMemories == len(g.memories) {
-		g.memories = append(g.memories, new(memtable.Iterator))
-	}
-	it := g.memories[g.usedMemories]
-	g.usedMemories++
-	it.Init(m)
-	return it
 }
 
 func (g *Getter) tableIterator(r *sstable.Reader) *sstable.Iterator {

@@ -108,6 +108,7 @@ func (v *version) unref() {
 // state is what a reader pins: memtables, oldest first, the last one mutable,
 // and a version. It lives until it was replaced and nobody pins it.
 type state struct {
+	id       uint64 // which no other state has had, for Env.Rows
 	memories []*memory
 	version  *version
 

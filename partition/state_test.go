@@ -9,7 +9,7 @@ import (
 )
 
 func TestAReplacedStateLivesUntilItsLastPin(t *testing.T) {
-	tree := &Tree{}
+	tree := &Tree{env: &Env{}}
 	first := &version{meta: &manifest.Partition{}}
 	first.refs.Store(1) // of the test, so that it is only counted
 	tree.state.Store(newState(nil, first))
@@ -32,7 +32,7 @@ func TestAReplacedStateLivesUntilItsLastPin(t *testing.T) {
 }
 
 func TestStatesAreReleasedOnceUnderConcurrentPins(t *testing.T) {
-	tree := &Tree{}
+	tree := &Tree{env: &Env{}}
 	const states = 3000
 	versions := make([]*version, states)
 	for i := range versions {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/internal/offheap"
+	"github.com/flagstone-db/flagstone/internal/rowcache"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/memtable"
@@ -24,6 +25,8 @@ type Env struct {
 
 	// Memory is where memtables take theirs from; nil is the Go heap.
 	Memory *offheap.Pool
+	// Rows caches rows that lie in several runs; nil: nothing does.
+	Rows *rowcache.Cache
 	// MemtableSize is the size, in bytes, at which a memtable is rotated out.
 	MemtableSize int64
 	// Table is the template for new table files; each gets its own UniqueID.
@@ -145,7 +148,7 @@ func NewTree(env *Env, table uint64, columns int, meta *manifest.Partition) *Tre
 		id: meta.ID, start: meta.Start, end: meta.End,
 	}
 	v := newVersion(env.Files, meta)
-	t.state.Store(newState([]*memory{env.newMemory(meta.FlushedSeq + 1)}, v))
+	t.setState(newState([]*memory{env.newMemory(meta.FlushedSeq + 1)}, v))
 	v.unref() // the state holds it now
 	return t
 }
@@ -184,8 +187,16 @@ func (t *Tree) replace(change func(old *state) *state) {
 	t.install.Lock()
 	defer t.install.Unlock()
 	old := t.state.Load()
-	t.state.Store(change(old))
+	t.setState(change(old))
 	old.retire()
+}
+
+// setState makes a new state the tree's.
+func (t *Tree) setState(s *state) {
+	if t.env.Rows != nil {
+		s.id = t.env.Rows.NewState()
+	}
+	t.state.Store(s)
 }
 
 // A Slot is a place in a memtable that was promised to one mutation.

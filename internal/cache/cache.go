@@ -113,7 +113,7 @@ func New[T any](opts Options) *Cache[T] {
 	for i := range c.shards {
 		c.shards[i].memory = c.memory
 		c.shards[i].number, c.shards[i].shards = uint32(i), int64(n)
-		c.shards[i].capacity = opts.Capacity / int64(n)
+		c.shards[i].capacity.Store(opts.Capacity / int64(n))
 	}
 	return c
 }
@@ -125,6 +125,17 @@ func (c *Cache[T]) Stats() Stats {
 		c.shards[i].addStats(&total)
 	}
 	return total
+}
+
+// Reserve takes bytes off the budget, for what its owner keeps elsewhere.
+func (c *Cache[T]) Reserve(bytes int64) {
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.Lock()
+		s.capacity.Add(-bytes / int64(len(c.shards)))
+		s.evict()
+		s.mu.Unlock()
+	}
 }
 
 // Close frees the memory of the cache. REQUIRES: every File is closed and every
@@ -234,7 +245,7 @@ func (f *File[T]) Allocate(b *Block[T], n int) []byte {
 // be added to it. Cheap says that it can be had again without the device.
 func (f *File[T]) Wants(b *Block[T], n int, cheap bool) bool {
 	s := &f.cache.shards[b.shard]
-	return int64(n) <= s.capacity/oversizeShare && (!cheap || b.hits()%wantedUse == 0 || !s.full.Load())
+	return int64(n) <= s.capacity.Load()/oversizeShare && (!cheap || b.hits()%wantedUse == 0 || !s.full.Load())
 }
 
 // Full reports whether what is added to a block of the file takes the place of

@@ -37,7 +37,7 @@ type shard[T any] struct {
 	hand     int // the clock's position in blocks
 	resident int
 	used     int64
-	capacity int64
+	capacity atomic.Int64 // it falls under the mutex
 	full     atomic.Bool
 
 	filling []*filling[T] // few: no more than there are readers
@@ -178,7 +178,7 @@ func (s *shard[T]) fill(g *filling[T], b *Block[T], f Filler[T]) (result *Block[
 // admit makes a block resident, unless it is too large, and evicts others.
 func (s *shard[T]) admit(b *Block[T], at *slot[T]) {
 	charge := int64(cap(b.buffer) + stride[T]())
-	if charge > s.capacity/oversizeShare {
+	if charge > s.capacity.Load()/oversizeShare {
 		return
 	}
 	b.charge, b.slot = charge, at
@@ -195,7 +195,8 @@ func (s *shard[T]) admit(b *Block[T], at *slot[T]) {
 // zero once, when all that is left is pinned. When blocks change their sizes,
 // what the old size leaves behind in the pool counts as used.
 func (s *shard[T]) evict() {
-	limit := s.capacity - max(0, (s.memory.Slack()-slackFloor)/s.shards-s.capacity/slackShare)
+	capacity := s.capacity.Load()
+	limit := capacity - max(0, (s.memory.Slack()-slackFloor)/s.shards-capacity/slackShare)
 	for steps := (maxCredit + 3) * len(s.blocks); s.used > limit && steps > 0; steps-- {
 		s.hand++
 		if s.hand >= len(s.blocks) {

@@ -67,6 +67,9 @@ func (m *machine) keyValue(typ row.Type) row.Value {
 
 // anyTable picks a table that exists; nil if there is none.
 func (m *machine) anyTable() *mtable {
+	if m.dwells() && slices.Contains(m.model.tables, m.haunt.table) {
+		return m.haunt.table
+	}
 	start := m.rng.IntN(len(schemas))
 	for i := range schemas {
 		if t := m.model.tables[(start+i)%len(schemas)]; t != nil {
@@ -76,8 +79,33 @@ func (m *machine) anyTable() *mtable {
 	return nil
 }
 
+// haunt is a row that most operations go to for a while: what is kept of rows
+// between reads is for those that are read again and again, and is to be wrong if
+// anything that happens meanwhile is overlooked.
+type haunt struct {
+	table *mtable
+	key   []row.Value
+	until int // the operation that ends it
+}
+
+// dwells reports whether the next pick is that of the haunt, if there is one, and
+// finds another row now and then.
+func (m *machine) dwells() bool {
+	if m.op < m.haunt.until {
+		return m.rng.IntN(3) > 0
+	}
+	m.haunt = haunt{}
+	if t := m.model.tables[m.rng.IntN(len(schemas))]; t != nil && m.rng.IntN(60) == 0 {
+		m.haunt = haunt{table: t, key: m.anyKey(t), until: m.op + 10 + m.rng.IntN(40)}
+	}
+	return false
+}
+
 // anyKey picks a key of a table; some are picked much more often.
 func (m *machine) anyKey(t *mtable) []row.Value {
+	if m.haunt.table == t && m.rng.IntN(3) > 0 {
+		return m.haunt.key
+	}
 	keys := m.keys[m.slot(t)]
 	switch n := m.rng.IntN(10); {
 	case n < 3:

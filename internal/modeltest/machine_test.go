@@ -55,6 +55,7 @@ type machine struct {
 	moments []*moment
 	scans   []*scan
 	pending []*pendingCommit
+	haunt   haunt
 
 	// kept is the number of the newest mutation that must survive a crash:
 	// it was acknowledged, or seen by a reader.
@@ -127,8 +128,9 @@ func (m *machine) run(ops int) {
 	}
 	for m.op = 0; m.op < ops; m.op++ {
 		n := m.rng.IntN(total)
+		reads := m.op < m.haunt.until && m.rng.IntN(2) == 0
 		for _, a := range actions {
-			if n -= a.weight; n < 0 {
+			if n -= a.weight; !reads && n < 0 || reads && a.name == "get" {
 				m.model.events++
 				m.doing = func() string { return a.name }
 				m.seen[a.name]++

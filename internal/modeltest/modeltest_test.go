@@ -62,6 +62,9 @@ var actions = []struct {
 	{"compare all", 15, (*machine).compareAll},
 }
 
+// smallestCache has room for nothing.
+const smallestCache = 1
+
 func configs() []config {
 	const kib = 1 << 10
 	tiny := flagstone.Options{
@@ -69,7 +72,7 @@ func configs() []config {
 	}
 	tiny.Seams.Levels = compaction.Config{L0Trigger: 4, LevelBase: 16 * kib} // more levels than the usual shape makes
 	smallest, unsynced, zstd := tiny, tiny, tiny
-	smallest.MemtableSize, smallest.TableFileSize, smallest.CacheSize = kib, 2*kib, 1
+	smallest.MemtableSize, smallest.TableFileSize, smallest.CacheSize = kib, 2*kib, smallestCache
 	smallest.Seams.Levels.LevelBase = 8 * kib
 	smallest.Compression = flagstone.CompressionNone
 	unsynced.Sync = flagstone.SyncNone
@@ -207,6 +210,9 @@ func checkCoverage(t *testing.T, cfg config, seen map[string]int) {
 	if cfg.levels > 0 {
 		wanted = append(wanted, "surplus versions that were collected", "flushs that changed files",
 			"compactions that changed files", "operations within background jobs", "level 0", "level 6")
+	}
+	if cfg.options.CacheSize != smallestCache {
+		wanted = append(wanted, "gets from the row cache")
 	}
 	if cfg.levels > 2 {
 		wanted = append(wanted, "level 5")

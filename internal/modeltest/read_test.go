@@ -69,8 +69,9 @@ func (m *machine) closeSnapshot() {
 	}
 }
 
-// releaseMoments ends all scans and snapshots.
+// releaseMoments ends all scans and snapshots of a store that will be left.
 func (m *machine) releaseMoments() {
+	m.seen["gets from the row cache"] += int(m.store.Metrics().RowHits)
 	for _, s := range m.scans {
 		s.rows.Close()
 	}

@@ -1,0 +1,262 @@
+package rowcache_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/flagstone-db/flagstone/internal/offheap"
+	"github.com/flagstone-db/flagstone/internal/rowcache"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// newCache makes a cache that must have given everything back in the end, and
+// have taken what it said and no more than its capacity and an eighth.
+func newCache(t testing.TB, capacity int64) *rowcache.Cache {
+	memory := offheap.New(offheap.Options{Mode: offheap.Guard})
+	var reserved int64
+	c := rowcache.New(capacity, memory, func(bytes int64) { reserved += bytes })
+	t.Cleanup(func() {
+		if took := c.Stats().Bytes; took != reserved || took > capacity+capacity/8 {
+			t.Errorf("a cache of %d bytes took %d and reserved %d", capacity, took, reserved)
+		}
+		c.Close()
+		if err := memory.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+var everything = rowcache.Wanted{MaxVersion: row.MaxVersion}
+
+var moment = rowcache.Moment{State: 3, Newest: 20, Seq: 25, MaxVersions: 2, Oldest: 1000}
+
+func cellsOf(columns, versions int, value string) (cells []row.Cell) {
+	for i := range columns {
+		for v := range versions {
+			cells = append(cells, row.Cell{
+				Column: fmt.Appendf(nil, "column%d", i), Version: int64(9000 - v*1000), Seq: uint64(20 - v),
+				Kind: row.KindPut, Type: row.TypeBinary, Separate: i == 1, Packed: i == 2, Value: fmt.Appendf(nil, "%s-%d-%d", value, i, v),
+			})
+		}
+	}
+	return cells
+}
+
+func equal(a, b []row.Cell) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		x, y := &a[i], &b[i]
+		if row.CompareCells(x, y) != 0 || !bytes.Equal(x.Value, y.Value) || x.Type != y.Type || x.Separate != y.Separate || x.Packed != y.Packed {
+			return false
+		}
+	}
+	return true
+}
+
+func TestARowIsKeptWhenItIsPutTogetherASecondTime(t *testing.T) {
+	c := newCache(t, 1<<20)
+	key, cells := []byte("key"), cellsOf(3, 2, "value")
+	var got row.Collector
+	for n, want := range []bool{false, false, true, true} {
+		if got.Reset(); c.Get(7<<40, key, &moment, &everything, &got) != want {
+			t.Fatalf("after %d Puts: found is %v", n, !want)
+		}
+		c.Put(7<<40, key, &moment, cells)
+	}
+	if !equal(got.Cells, cells) {
+		t.Errorf("got %v, want %v", got.Cells, cells)
+	}
+	if got.Reset(); c.Get(7<<40, []byte("kez"), &moment, &everything, &got) || len(got.Cells) > 0 {
+		t.Error("another key of the same hash finds the row")
+	}
+}
+
+func TestARowIsFoundOnlyWhileNothingHasChanged(t *testing.T) {
+	c := newCache(t, 1<<20)
+	key, cells := []byte("key"), cellsOf(3, 2, "value") // the oldest version is 8000
+	for range 2 {
+		c.Put(1, key, &moment, cells)
+	}
+	for _, test := range []struct {
+		what   string
+		change func(at *rowcache.Moment)
+		want   bool
+	}{
+		{"the same", func(at *rowcache.Moment) {}, true},
+		{"other runs", func(at *rowcache.Moment) { at.State = 4 }, false},
+		{"a newer mutation", func(at *rowcache.Moment) { at.Newest = 21 }, false},
+		{"no mutation in memtables", func(at *rowcache.Moment) { at.Newest = 0 }, false},
+		{"a later view", func(at *rowcache.Moment) { at.Seq = 26 }, true},
+		{"an earlier view", func(at *rowcache.Moment) { at.Seq = 24 }, false},
+		{"more versions", func(at *rowcache.Moment) { at.MaxVersions = 3 }, false},
+		{"fewer versions", func(at *rowcache.Moment) { at.MaxVersions = 1 }, false},
+		{"an earlier clock", func(at *rowcache.Moment) { at.Oldest = 999 }, false},
+		{"a later clock", func(at *rowcache.Moment) { at.Oldest = 8000 }, true},
+		{"a cell has expired", func(at *rowcache.Moment) { at.Oldest = 8001 }, false},
+	} {
+		at := moment
+		test.change(&at)
+		var got row.Collector
+		if found := c.Get(1, key, &at, &everything, &got); found != test.want {
+			t.Errorf("%s: found is %v", test.what, found)
+		}
+	}
+}
+
+// selected is what Wanted means, a cell at a time.
+func selected(cells []row.Cell, w *rowcache.Wanted) (out []row.Cell) {
+	n := 0
+	for i, c := range cells {
+		if i == 0 || !bytes.Equal(c.Column, cells[i-1].Column) {
+			n = 0
+		}
+		if w.NoCells || !w.Wants(c.Column) || c.Version < w.MinVersion || c.Version > w.MaxVersion {
+			continue
+		}
+		if n++; w.Versions == 0 || n <= w.Versions {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func TestSelections(t *testing.T) {
+	c := newCache(t, 1<<20)
+	key, cells := []byte("key"), cellsOf(5, 3, "value")
+	for range 2 {
+		c.Put(1, key, &moment, cells)
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	name := func() []byte { return fmt.Appendf(nil, "column%d", rng.IntN(6)) }
+	for range 2000 {
+		w := everything
+		if rng.IntN(2) == 0 {
+			w.Columns = [][]byte{name(), name()}
+		}
+		if rng.IntN(3) == 0 {
+			w.Start = name()
+		}
+		if rng.IntN(3) == 0 {
+			w.End = name()
+		}
+		if rng.IntN(2) == 0 {
+			w.Versions = 1 + rng.IntN(3)
+		}
+		if rng.IntN(3) == 0 {
+			w.MinVersion = 6500 + rng.Int64N(3000)
+		}
+		if rng.IntN(3) == 0 {
+			w.MaxVersion = 6500 + rng.Int64N(3000)
+		}
+		w.NoCells = rng.IntN(10) == 0
+		var got row.Collector
+		if !c.Get(1, key, &moment, &w, &got) {
+			t.Fatal("the row is not there")
+		}
+		if want := selected(cells, &w); !equal(got.Cells, want) {
+			t.Fatalf("%+v: got %v, want %v", w, got.Cells, want)
+		}
+	}
+}
+
+// TestRowsComeAndGo puts and gets rows of all sizes in caches of all sizes: what is
+// found is what was put last.
+func TestRowsComeAndGo(t *testing.T) {
+	for _, capacity := range []int64{0, 1, 300, 512, 2 << 10, 10 << 10, 100 << 10, 1 << 20} {
+		t.Run(fmt.Sprint(capacity), func(t *testing.T) {
+			c := newCache(t, capacity)
+			rng := rand.New(rand.NewPCG(uint64(capacity), 3))
+			last := map[uint64][]row.Cell{}
+			found := 0
+			for n := range 30_000 {
+				i := uint64(rng.ExpFloat64() * 30)
+				hash := i * 0x9E3779B97F4A7C15 >> uint(i%3*20) // some with zeros in front
+				key := binary.BigEndian.AppendUint64(nil, i)
+				var got row.Collector
+				if c.Get(hash, key, &moment, &everything, &got) {
+					found++
+					if !equal(got.Cells, last[i]) {
+						t.Fatalf("operation %d, row %d: got %v, want %v", n, i, got.Cells, last[i])
+					}
+				}
+				if rng.IntN(3) == 0 {
+					cells := cellsOf(1+rng.IntN(4), 1+rng.IntN(2), fmt.Sprint(n))
+					if rng.IntN(20) == 0 {
+						cells[0].Value = make([]byte, rng.IntN(20<<10))
+					}
+					c.Put(hash, key, &moment, cells)
+					var now row.Collector
+					if !c.Get(hash, key, &moment, &everything, &now) {
+						continue // noted, or too large
+					}
+					if last[i] = cells; !equal(now.Cells, cells) {
+						// Too large for it, so what was there is there.
+						if last[i] = got.Cells; !equal(now.Cells, got.Cells) {
+							t.Fatalf("operation %d, row %d: got %v, neither what was there nor what was put", n, i, now.Cells)
+						}
+					}
+				}
+			}
+			if enough := capacity >= 2<<10; enough && found < 1000 || capacity < 300 && found > 0 {
+				t.Errorf("found %d rows", found)
+			}
+		})
+	}
+}
+
+// TestRowsInUseStay: of rows that are asked for again and again beside a stream of
+// others that are not.
+func TestRowsInUseStay(t *testing.T) {
+	c := newCache(t, 100<<10)
+	cells := cellsOf(10, 1, string(make([]byte, 100)))
+	key := func(i uint64) (uint64, []byte) {
+		return (i + 1) * 0x9E3779B97F4A7C15, binary.BigEndian.AppendUint64(nil, i)
+	}
+	missed := 0
+	for i := range uint64(10_000) {
+		h, k := key(i % 4)
+		if !c.Get(h, k, &moment, &everything, new(row.Collector)) {
+			missed++
+			c.Put(h, k, &moment, cells)
+		}
+		h, k = key(4 + i)
+		c.Put(h, k, &moment, cells)
+		c.Put(h, k, &moment, cells)
+	}
+	if missed > 100 {
+		t.Errorf("rows in use were missed %d times of 10,000", missed)
+	}
+}
+
+func TestManyReaders(t *testing.T) {
+	c := newCache(t, 8<<10)
+	var wg sync.WaitGroup
+	for g := range uint64(4) {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(g, 4))
+			var got row.Collector
+			for range 5000 {
+				i := rng.Uint64N(20)
+				key := binary.BigEndian.AppendUint64(nil, i)
+				want := cellsOf(int(1+i%5), 1, fmt.Sprint(i))
+				if got.Reset(); !c.Get(i<<40|i, key, &moment, &everything, &got) {
+					c.Put(i<<40|i, key, &moment, want)
+				} else if !equal(got.Cells, want) {
+					t.Errorf("row %d: got %v, want %v", i, got.Cells, want)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if c.Stats().Hits == 0 {
+		t.Error("nothing was found")
+	}
+}
