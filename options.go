@@ -65,8 +65,8 @@ const (
 	// TableReadsAuto maps table files while all of the store take less than
 	// half of the memory that the process may use. The default. Blocks that are
 	// not in the page cache are read by calls also then. If the files take more
-	// than twice that memory, and CacheSize is at least half of it, they are read
-	// past the page cache.
+	// than twice that memory, most of what the page cache does not have is read
+	// past it, which leaves it to what is read often.
 	TableReadsAuto TableReads = iota
 	// TableReadsMapped maps every table file.
 	TableReadsMapped
