@@ -53,16 +53,6 @@ func adviseRandom(f *os.File) {
 	_ = control(f, func(fd int) error { return unix.Fadvise(fd, 0, 0, unix.FADV_RANDOM) })
 }
 
-// isCached reports whether all pages of a range of an open file are in the page
-// cache. Errors say that the kernel does not tell: cachestat(2) is of Linux 6.5.
-func isCached(fd uintptr, offset, n int64) (bool, error) {
-	page := int64(os.Getpagesize())
-	from, to := offset/page, (offset+n+page-1)/page
-	var found unix.Cachestat_t
-	err := unix.Cachestat(uint(fd), &unix.CachestatRange{Off: uint64(offset), Len: uint64(n)}, &found, 0)
-	return err == nil && found.Cache >= uint64(to-from), err
-}
-
 // startWriteback begins to write back all that the page cache has of the file, and
 // does not wait for it. Failure changes nothing but speed: a sync reports what could
 // not be written.
