@@ -46,8 +46,8 @@ func TestP18_ManyLargeWritesAtOnceKeepTheMemoryBudget(t *testing.T) {
 	if err := s.Flush(ctx); err != nil {
 		t.Fatal(err)
 	}
-	// A merge that is under way may have begun before the last flush ended, and
-	// keeps the memtables of then until it is done.
+	// A job may have flushed what Flush found flushed, and accounts for it when it
+	// ends.
 	if err := s.Settle(ctx); err != nil {
 		t.Fatal(err)
 	}

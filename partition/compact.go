@@ -46,10 +46,10 @@ func (t *Tree) Compact(activity Activity, claimed func()) (did bool, err error) 
 		return false, err
 	}
 	t.running.Lock()
-	s := t.pin()
-	defer s.unref()
+	v, memorySeq := t.pinVersion()
+	defer v.unref()
 	policy := t.env.Policy(t.table)
-	levels := &s.version.meta.Levels
+	levels := &v.meta.Levels
 	in := compaction.Input{
 		Levels: levels, Config: t.env.Compaction, Policy: policy, Running: t.running.candidates,
 		Idle: activity == Idle, Values: t.env.Files.Values,
@@ -62,7 +62,7 @@ func (t *Tree) Compact(activity Activity, claimed func()) (did bool, err error) 
 		t.running.Unlock()
 		return false, nil
 	}
-	kept := t.keep(&policy, min(c.NewerSeq(levels), s.memorySeq()))
+	kept := t.keep(&policy, min(c.NewerSeq(levels), memorySeq))
 	t.running.candidates = append(t.running.candidates, c)
 	t.running.Unlock()
 	if c.Reason == compaction.ReasonReads {
@@ -72,7 +72,7 @@ func (t *Tree) Compact(activity Activity, claimed func()) (did bool, err error) 
 	if claimed != nil {
 		claimed()
 	}
-	return true, t.run(s, c, policy, kept, func() func([]byte) mvcc.Below { return c.Below(levels) })
+	return true, t.run(v, c, policy, kept, func() func([]byte) mvcc.Below { return c.Below(levels) })
 }
 
 // forget takes a candidate off the list of those that run.
@@ -84,9 +84,7 @@ func (t *Tree) forget(c *compaction.Candidate) {
 
 // advance raises the table's expiry watermark before a merge of table files.
 func (t *Tree) advance() error {
-	s := t.pin()
-	defer s.unref()
-	return t.env.Advance(t.table, s.oldestVersion())
+	return t.env.Advance(t.table, oldestVersion(t.Meta()))
 }
 
 // CompactRange merges what the table files hold of the keys from start to end,
@@ -99,10 +97,10 @@ func (t *Tree) CompactRange(start, end []byte) (did, more bool, err error) {
 	if t.dropped {
 		return false, false, nil
 	}
-	s := t.pin()
-	defer s.unref()
-	levels := &s.version.meta.Levels
-	if err := t.env.Advance(t.table, s.oldestVersion()); err != nil {
+	v, memorySeq := t.pinVersion()
+	defer v.unref()
+	levels := &v.meta.Levels
+	if err := t.env.Advance(t.table, oldestVersion(v.meta)); err != nil {
 		return false, false, err
 	}
 	policy := t.env.Policy(t.table)
@@ -111,22 +109,22 @@ func (t *Tree) CompactRange(start, end []byte) (did, more bool, err error) {
 	// Written when the table kept more versions.
 	surplus := func(f *manifest.FileMeta) bool { return t.env.MaxVersions(t.table, f.SmallestSeq) > latest }
 	if c := compaction.Shortcut(in, start, end, surplus); c != nil {
-		return true, true, t.run(s, c, policy, Kept{}, nil)
+		return true, true, t.run(v, c, policy, Kept{}, nil)
 	}
 	c, upper := compaction.Downwards(levels, start, end)
 	if c == nil {
 		return false, false, nil
 	}
-	kept := t.keep(&policy, min(c.NewerSeq(levels), s.memorySeq()))
+	kept := t.keep(&policy, min(c.NewerSeq(levels), memorySeq))
 	nothing := func([]byte) mvcc.Below { return mvcc.BelowNothing }
 	// It takes all there is; what is flushed meanwhile is not waited for.
-	return true, false, t.merge(s, c, upper, policy, kept, func() func([]byte) mvcc.Below { return nothing })
+	return true, false, t.merge(v, c, upper, policy, kept, func() func([]byte) mvcc.Below { return nothing })
 }
 
 // oldestVersion is the smallest version in the table files.
-func (s *state) oldestVersion() int64 {
+func oldestVersion(meta *manifest.Partition) int64 {
 	oldest := int64(math.MaxInt64)
-	for _, level := range s.version.meta.Levels {
+	for _, level := range meta.Levels {
 		for _, f := range level {
 			oldest = min(oldest, f.MinVersion)
 		}
@@ -134,17 +132,24 @@ func (s *state) oldestVersion() int64 {
 	return oldest
 }
 
-// memorySeq is a sequence number at or below that of everything in the
-// memtables.
-func (s *state) memorySeq() uint64 { return s.memories[0].startSeq }
+// pinVersion returns the present table files, pinned, and a sequence number at or
+// below that of everything in the memtables. A merge, which may take long, pins no
+// memtables: what is flushed meanwhile would stay in memory beside the next ones.
+// The caller ends the pin by unref.
+func (t *Tree) pinVersion() (v *version, memorySeq uint64) {
+	s := t.pin()
+	defer s.unref()
+	s.version.refs.Add(1)
+	return s.version, s.memories[0].startSeq
+}
 
 // run does what a candidate asks for. below makes what compaction.Job.Below is,
 // for each part of the merge anew.
-func (t *Tree) run(s *state, c *compaction.Candidate, policy compaction.Policy, kept Kept, below func() func([]byte) mvcc.Below) error {
+func (t *Tree) run(v *version, c *compaction.Candidate, policy compaction.Policy, kept Kept, below func() func([]byte) mvcc.Below) error {
 	upper := make([][]*manifest.FileMeta, c.Level+1)
 	upper[c.Level] = c.Upper
 	if !c.Drop && !c.Move {
-		return t.merge(s, c, upper, policy, kept, below)
+		return t.merge(v, c, upper, policy, kept, below)
 	}
 	var e manifest.Edit
 	t.deleteFiles(&e, upper)
@@ -163,9 +168,9 @@ func (t *Tree) run(s *state, c *compaction.Candidate, policy compaction.Policy, 
 
 // merge merges the candidate's lower files and the upper files, given by level,
 // into the candidate's output level.
-func (t *Tree) merge(s *state, c *compaction.Candidate, upper [][]*manifest.FileMeta, policy compaction.Policy, kept Kept, below func() func([]byte) mvcc.Below) error {
+func (t *Tree) merge(v *version, c *compaction.Candidate, upper [][]*manifest.FileMeta, policy compaction.Policy, kept Kept, below func() func([]byte) mvcc.Below) error {
 	began := t.env.NowMillis()
-	parts, stats, err := t.mergeParts(s, c, upper, policy, below)
+	parts, stats, err := t.mergeParts(v, c, upper, policy, below)
 	out := joinOutputs(t.env, parts)
 	if err == nil {
 		err = out.sync()
@@ -208,10 +213,10 @@ func (t *Tree) log(c *compaction.Candidate, what string, dropped uint64, took ti
 
 // inputs returns the runs of a merge, the newest first: each file of level 0 is
 // one, and so are the files of a deeper level together.
-func (s *state) inputs(upper [][]*manifest.FileMeta, c *compaction.Candidate) (runs []mvcc.Iterator) {
+func (v *version) inputs(upper [][]*manifest.FileMeta, c *compaction.Candidate) (runs []mvcc.Iterator) {
 	opts := sstable.IterOptions{NoCacheFill: true, KeepStored: true}
 	add := func(level int, metas []*manifest.FileMeta) {
-		files := s.files(level, metas)
+		files := v.files(level, metas)
 		if level == 0 {
 			for i := len(files) - 1; i >= 0; i-- {
 				runs = append(runs, newLevelIterator(files[i:i+1], opts))
@@ -228,12 +233,12 @@ func (s *state) inputs(upper [][]*manifest.FileMeta, c *compaction.Candidate) (r
 }
 
 // files returns the pinned files of a level that metas name, in their order.
-func (s *state) files(level int, metas []*manifest.FileMeta) (files []*tableFile) {
+func (v *version) files(level int, metas []*manifest.FileMeta) (files []*tableFile) {
 	wanted := make(map[uint64]bool, len(metas))
 	for _, m := range metas {
 		wanted[m.Number] = true
 	}
-	for _, f := range s.version.levels[level] {
+	for _, f := range v.levels[level] {
 		if wanted[f.meta.Number] {
 			files = append(files, f)
 		}

@@ -28,8 +28,8 @@ const (
 
 // mergeParts merges the files part by part and returns an output for each, in
 // order of keys. After an error the outputs are to be discarded.
-func (t *Tree) mergeParts(s *state, c *compaction.Candidate, upper [][]*manifest.FileMeta, policy compaction.Policy, below func() func([]byte) mvcc.Below) ([]*output, compaction.Stats, error) {
-	ends, err := t.partEnds(s, c, upper)
+func (t *Tree) mergeParts(v *version, c *compaction.Candidate, upper [][]*manifest.FileMeta, policy compaction.Policy, below func() func([]byte) mvcc.Below) ([]*output, compaction.Stats, error) {
+	ends, err := t.partEnds(v, c, upper)
 	if err != nil {
 		return nil, compaction.Stats{}, err
 	}
@@ -56,7 +56,7 @@ func (t *Tree) mergeParts(s *state, c *compaction.Candidate, upper [][]*manifest
 		}
 		outputs[i] = newOutput(t.env, c.OutputLevel >= hotLevels)
 		stats[i], errs[i] = compaction.Run(compaction.Job{
-			Inputs: s.inputs(upper, c), Start: start, End: end,
+			Inputs: v.inputs(upper, c), Start: start, End: end,
 			Policy: policy, Below: below(),
 			TargetSize: t.env.Compaction.TableFileSize, Grandparents: c.Grandparents,
 			Output: outputs[i], Stopped: stopped,
@@ -114,7 +114,7 @@ func (t *Tree) share(n int, part func(i int)) {
 }
 
 // partEnds returns the keys at which a merge is divided, none for a small one.
-func (t *Tree) partEnds(s *state, c *compaction.Candidate, upper [][]*manifest.FileMeta) ([][]byte, error) {
+func (t *Tree) partEnds(v *version, c *compaction.Candidate, upper [][]*manifest.FileMeta) ([][]byte, error) {
 	var total int64
 	for _, metas := range append(upper[:len(upper):len(upper)], c.Lower) {
 		total += totalSize(metas)
@@ -125,7 +125,7 @@ func (t *Tree) partEnds(s *state, c *compaction.Candidate, upper [][]*manifest.F
 	}
 	var anchors Anchors
 	add := func(level int, metas []*manifest.FileMeta) error {
-		for _, f := range s.files(level, metas) {
+		for _, f := range v.files(level, metas) {
 			if err := t.addFile(&anchors, f, f.meta.Size/partAnchors); err != nil {
 				return err
 			}

@@ -46,3 +46,33 @@ func TestATreeThatIsGoneTakesNoMemory(t *testing.T) {
 		}
 	}
 }
+
+// TestAMergeKeepsNoMemtables flushes while a merge is under way.
+func TestAMergeKeepsNoMemtables(t *testing.T) {
+	r := newRig(t)
+	for range 2 {
+		for n := range 1000 {
+			r.putRow(key("p", n), "c", 1, "v")
+		}
+		r.flush()
+	}
+	empty := r.env.Memory.Stats().InUse
+	for n := range 1000 {
+		r.putRow(key("q", n), "c", 1, "v")
+	}
+	asked := false
+	r.env.Stopped = func() error {
+		if asked {
+			return nil
+		}
+		asked = true
+		r.flush()
+		if left := r.env.Memory.Stats().InUse; left > empty {
+			t.Errorf("%d bytes are in use after the flush, of an empty memtable %d", left, empty)
+		}
+		return nil
+	}
+	if did, _, err := r.tree.CompactRange(nil, nil); err != nil || !did || !asked {
+		t.Fatalf("did %v, asked %v, %v", did, asked, err)
+	}
+}
