@@ -8,10 +8,12 @@ package flagstone
 // level 0, or by the debt of compactions. At pressure p a write of n bytes owes
 // n/rate * p/(1-p), where rate is what flushes achieved lately: writers that are
 // faster than the flushes settle where they are as fast, and long before they
-// would be stopped. Paying in sleeps of three milliseconds costs few writes
-// anything: a writer of a row each three microseconds that has to be slowed to
-// half of that pays once in two thousand rows. (With sleeps of one millisecond it
-// was more than one in a thousand, so that they were the 99.9th percentile.)
+// would be stopped. Paying in sleeps of ten milliseconds costs few writes anything:
+// a writer of a row each three microseconds that has to be slowed to two thirds
+// of that pays once in six thousand rows. (With sleeps of three milliseconds 160
+// of 300,000 rows paid, and were half of the slowest thousandth; with one of a
+// millisecond they were more than that.) What is written during ten milliseconds
+// is a few megabytes at most, which the budget of memtables has room for.
 
 import (
 	"context"
@@ -26,8 +28,8 @@ import (
 const (
 	// paySlice is what has to be owed before a writer pays, and payMost what it
 	// pays at once.
-	paySlice = 3 * time.Millisecond
-	payMost  = 6 * time.Millisecond
+	paySlice = 10 * time.Millisecond
+	payMost  = 15 * time.Millisecond
 	// owedMost is what is owed at most, by about a factor of two. Large writes owe
 	// more than payMost each time; without a bound, who writes when the pressure is
 	// gone would go on paying for them, for a quarter of an hour after 10 GB.
