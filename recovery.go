@@ -33,7 +33,7 @@ func (s *Store) recover() error {
 	opts := wal.Options{
 		FS: s.fs, Dir: s.logDir(),
 		SegmentSize: s.opts.WALSegmentSize, Sync: s.opts.Sync == SyncAlways,
-		StoreID: state.StoreID, Logger: s.opts.Logger,
+		StoreID: state.StoreID, Logger: s.opts.Logger, Memory: s.offheap,
 	}
 	if s.opts.Sync == SyncNone && !s.steppedByHand() {
 		opts.Gathered = s.logGathered

@@ -2,11 +2,7 @@ package wal
 
 // Framing records into the buffer of the group to come.
 
-import (
-	"encoding/binary"
-
-	"github.com/flagstone-db/flagstone/internal/vfs"
-)
+import "encoding/binary"
 
 // pieces reads through a list of slices as if they were one.
 type pieces struct {
@@ -92,15 +88,4 @@ func (w *Writer) putTrailer() {
 	binary.LittleEndian.PutUint64(b[frameHeaderSize:], at.records)
 	binary.LittleEndian.PutUint64(b[frameHeaderSize+8:], at.chain)
 	w.complete(b, trailerPayload, frame{kind: frameTrailer})
-}
-
-// extend makes the buffer n bytes longer and returns these, with any content.
-func (w *Writer) extend(n int) []byte {
-	start := len(w.buf)
-	if start+n > cap(w.buf) {
-		larger := vfs.AlignedBuffer(max(2*cap(w.buf), int(nextBlock(int64(start+n)))))
-		w.buf = larger[:copy(larger, w.buf)]
-	}
-	w.buf = w.buf[:start+n]
-	return w.buf[start:]
 }

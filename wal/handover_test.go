@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"syscall"
 	"testing"
+
+	"github.com/flagstone-db/flagstone/internal/offheap"
 )
 
 // handedOver makes a log whose appends leave writing to others, and counts how
@@ -23,6 +25,7 @@ func handedOver(fail *bool) (opts Options, asked, written *int) {
 	}})
 	opts.Sync, opts.SegmentSize = false, 0
 	opts.Gathered = func() { *asked++ }
+	opts.Memory = offheap.New(offheap.Options{Mode: offheap.Poison})
 	return opts, asked, written
 }
 
@@ -31,16 +34,17 @@ func TestWhatHasGatheredIsLeftToOthers(t *testing.T) {
 	var o oracle
 	w, _ := mustOpen(t, opts, 0, &o)
 	*written = 0
-	for len(w.buf) < writeThreshold {
-		if err := w.HandOver(); err != nil || *asked > 0 || *written > 0 {
-			t.Fatalf("with %d bytes in the buffer: asked %d times, wrote %d times, %v", len(w.buf), *asked, *written, err)
+	for *asked == 0 {
+		if err := w.HandOver(); err != nil || len(w.buf) >= writeThreshold || *written > 0 {
+			t.Fatalf("with %d bytes in the buffer: wrote %d times, %v", len(w.buf), *written, err)
 		}
 		mustAppendOnly(t, w, &o, 10_000)
 	}
-	if *asked != 1 || *written != 0 {
-		t.Fatalf("asked %d times, Append wrote %d times", *asked, *written)
+	if *asked != 1 || *written != 0 || len(w.buf) != 0 {
+		t.Fatalf("asked %d times, Append wrote %d times, %d bytes are left", *asked, *written, len(w.buf))
 	}
-	if err := w.HandOver(); err != nil || *written != 1 || len(w.buf) != 0 {
+	mustAppendOnly(t, w, &o, 10_000) // goes to the next group
+	if err := w.HandOver(); err != nil || *written != 1 || len(w.buf) < 10_000 {
 		t.Fatalf("wrote %d times, %d bytes are left, %v", *written, len(w.buf), err)
 	}
 	if err := w.HandOver(); err != nil || *written != 1 {
@@ -118,4 +122,45 @@ func TestASyncDoesNotWaitForEver(t *testing.T) {
 	}
 	hook = nil
 	mustClose(t, w)
+}
+
+// TestWhoWaitsWritesWhatWasLeftToOthers lets nobody come to write what gathered:
+// whatever has to wait for it does so itself.
+func TestWhoWaitsWritesWhatWasLeftToOthers(t *testing.T) {
+	for name, wait := range map[string]func(w *Writer) error{
+		"sync":         func(w *Writer) error { return w.Sync(w.last) },
+		"sync of less": func(w *Writer) error { return w.Sync(w.last - 1) },
+		"flush":        func(w *Writer) error { return w.Flush() },
+		"rotate": func(w *Writer) error {
+			_, err := w.Rotate()
+			return err
+		},
+		"close": func(w *Writer) error { return w.Close() },
+		"append": func(w *Writer) error {
+			_, err := w.Append(7, 1, make([]byte, maxGroup-1000))
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			opts, asked, written := handedOver(new(bool))
+			var o oracle
+			w, _ := mustOpen(t, opts, 0, &o)
+			*written = 0
+			mustAppendOnly(t, w, &o, writeThreshold)
+			mustAppendOnly(t, w, &o, 10_000)
+			left := w.last - 1
+			if *asked != 1 || *written != 0 || w.ready.Load() == nil {
+				t.Fatalf("asked %d times", *asked)
+			}
+			if err := wait(w); err != nil || w.written < left {
+				t.Errorf("wrote up to record %d of %d, %v", w.written, left, err)
+			}
+			if err := w.Close(); err != nil {
+				t.Error(err)
+			}
+			if s := opts.Memory.Stats(); s.Allocations != 0 {
+				t.Errorf("%d bytes are left in %d allocations", s.InUse, s.Allocations)
+			}
+		})
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/flagstone-db/flagstone/internal/offheap"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
@@ -35,6 +36,8 @@ type Options struct {
 	// else to call Writer.HandOver soon: else Append writes by itself. It must not
 	// wait for anything, nor call the Writer.
 	Gathered func()
+	// Memory is where the buffers of a Writer come from; nil is the Go heap.
+	Memory *offheap.Pool
 	// StoreID is in every segment, so that those of another store are refused.
 	StoreID [16]byte
 	// Logger may be nil.

@@ -138,7 +138,7 @@ func (w *Writer) Rotate() (uint64, error) {
 	defer w.mu.Unlock()
 	w.waiting++
 	for len(w.flying) > 0 {
-		w.changed.Wait()
+		w.awaitFlight()
 	}
 	w.waiting--
 	if err := w.usable(); err != nil {

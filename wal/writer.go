@@ -33,7 +33,6 @@ const (
 	// maxFlying is how many groups are on their way at once. A third brought
 	// 47 us for each, at 142 us from its own beginning to its end.
 	maxFlying = 2
-	minBuffer = 64 << 10
 )
 
 // LSN counts the records appended to one Writer, from 1 on.
@@ -56,8 +55,9 @@ type Writer struct {
 
 	// due is set while NeedsNext is true.
 	due atomic.Bool
-	// full is set while HandOver has something to do.
-	full atomic.Bool
+	// ready is the last of flying, if it was left to others and nobody has begun to
+	// write it yet. Who takes it writes it.
+	ready atomic.Pointer[group]
 
 	mu sync.Mutex
 	// changed is broadcast when a group or preparing ends, and when err is set.
@@ -112,7 +112,6 @@ func NewWriter(opts Options, from RecoverResult) (*Writer, error) {
 	}
 	w := &Writer{
 		opts:      opts,
-		buf:       vfs.AlignedBuffer(minBuffer)[:0],
 		positions: make(map[uint32]*uint64),
 		sealed:    append([]SegmentInfo(nil), from.Segments...),
 	}
@@ -127,8 +126,10 @@ func NewWriter(opts Options, from RecoverResult) (*Writer, error) {
 	if err := w.adoptSpares(from); err != nil {
 		return nil, err
 	}
+	w.buf = w.newBuffer(minBuffer)
 	if err := w.continueFrom(from); err != nil {
 		w.closeFile()
+		w.freeBuffers()
 		return nil, err
 	}
 	return w, nil
@@ -176,7 +177,7 @@ func (w *Writer) Append(stream uint32, position uint64, payload ...[]byte) (LSN,
 		}
 		n += len(p)
 	}
-	w.mu.Lock()
+	w.lockSoon()
 	defer w.mu.Unlock()
 	if err := w.makeRoom(recordSize(n)); err != nil {
 		return 0, err
@@ -199,12 +200,24 @@ func (w *Writer) Append(stream uint32, position uint64, payload ...[]byte) (LSN,
 	w.stats.Records++
 	w.setDue()
 	lsn := w.last
-	if !w.opts.Sync && len(w.buf) >= writeThreshold && len(w.flying) == 0 {
+	if !w.opts.Sync && len(w.buf) >= writeThreshold {
 		if err := w.passOn(); err != nil {
 			return 0, err
 		}
 	}
 	return lsn, nil
+}
+
+// lockSoon takes mu. Who has to wait for it loses the processor, for a hundred
+// microseconds if others are busy, and those who hold it beside an Append do so for
+// less than one: it is worth trying again and again for as long.
+func (w *Writer) lockSoon() {
+	for range 100 {
+		if w.mu.TryLock() {
+			return
+		}
+	}
+	w.mu.Lock()
 }
 
 // makeRoom waits, writes or rotates until a record whose frames take size
@@ -220,7 +233,7 @@ func (w *Writer) makeRoom(size int64) error {
 		case !full && (!crowded || len(w.buf) == 0 && len(w.flying) == 0):
 			return nil
 		case len(w.flying) > 0:
-			w.changed.Wait()
+			w.awaitFlight()
 		case full:
 			if err := w.rotate(); err != nil {
 				return err
@@ -258,6 +271,7 @@ func (w *Writer) Sync(lsn LSN) error {
 	defer func() { w.waiting-- }()
 	for LSN(w.durable.Load()) < lsn && w.err == nil {
 		switch g := w.flight(lsn); {
+		case w.carry():
 		case g != nil:
 			if g.done == nil {
 				g.done = make(chan struct{})
@@ -375,12 +389,7 @@ func (w *Writer) detach(sync bool) *group {
 		g.after = w.flying[n-1].last
 	}
 	w.gathered, w.candidate = nil, nil
-	w.full.Store(false)
-	if n := len(w.idle); n > 0 {
-		w.buf, w.idle = w.idle[n-1][:0], w.idle[:n-1]
-	} else {
-		w.buf = vfs.AlignedBuffer(minBuffer)[:0]
-	}
+	w.buf = w.takeBuffer()
 	return g
 }
 
@@ -401,7 +410,6 @@ func (g *group) transfer() (op string, err error) {
 
 // finish publishes the outcome of a group. Callers hold mu.
 func (w *Writer) finish(g *group) {
-	w.idle = append(w.idle, g.buf[:0])
 	switch {
 	case g.err != nil:
 		_ = w.fail(g.op, g.name, g.err) // kept in w.err
@@ -424,6 +432,7 @@ func (w *Writer) finish(g *group) {
 	if g.done != nil {
 		close(g.done)
 	}
+	w.giveBuffer(g.buf)
 	*g = group{}
 	w.groups = append(w.groups, g)
 	w.changed.Broadcast()
@@ -437,6 +446,12 @@ func (w *Writer) lead(sync bool) {
 	w.mu.Unlock()
 	g.op, g.err = g.transfer()
 	w.mu.Lock()
+	w.land(g)
+}
+
+// land notes that a group was written, and finishes it once those before it are.
+// Callers hold mu.
+func (w *Writer) land(g *group) {
 	g.over = true
 	for len(w.flying) > 0 && w.flying[0].over {
 		first := w.flying[0]
@@ -466,8 +481,9 @@ func (w *Writer) Close() error {
 	w.closed = true // nothing is appended while waiting
 	w.setDue()
 	for len(w.flying) > 0 || w.preparing {
-		w.changed.Wait()
+		w.awaitFlight()
 	}
+	defer w.freeBuffers()
 	if w.err != nil {
 		w.closeFile()
 		return w.err

@@ -1,0 +1,70 @@
+package wal
+
+// The buffers of groups. They lie outside of the Go heap if there is a pool: what
+// gathers while nobody comes to write it would else let the heap grow by twice as
+// much, and stay so large.
+
+import "github.com/flagstone-db/flagstone/internal/vfs"
+
+const (
+	minBuffer = 64 << 10
+	// keptBuffer is the capacity up to which a buffer is kept for groups to come:
+	// that of a group that was handed over in time. Larger ones are rare.
+	keptBuffer = 2 * writeThreshold
+)
+
+// newBuffer returns an empty buffer, aligned for direct I/O, of any content.
+func (w *Writer) newBuffer(size int) []byte {
+	if w.opts.Memory == nil {
+		return vfs.AlignedBuffer(size)[:0]
+	}
+	return w.opts.Memory.Alloc(size)[:0]
+}
+
+// freeBuffer takes a buffer back that is not used any more.
+func (w *Writer) freeBuffer(b []byte) {
+	if w.opts.Memory != nil {
+		w.opts.Memory.Free(b)
+	}
+}
+
+// takeBuffer returns an empty buffer for the group to come. Callers hold mu.
+func (w *Writer) takeBuffer() []byte {
+	if n := len(w.idle); n > 0 {
+		b := w.idle[n-1]
+		w.idle = w.idle[:n-1]
+		return b[:0]
+	}
+	return w.newBuffer(minBuffer)
+}
+
+// giveBuffer takes back the buffer of a group that was written. Callers hold mu.
+func (w *Writer) giveBuffer(b []byte) {
+	if cap(b) > keptBuffer {
+		w.freeBuffer(b)
+		return
+	}
+	w.idle = append(w.idle, b)
+}
+
+// freeBuffers gives all memory back. Callers hold mu; nothing is on its way, and
+// nothing will be appended any more.
+func (w *Writer) freeBuffers() {
+	for _, b := range append(w.idle, w.buf) {
+		w.freeBuffer(b)
+	}
+	w.idle, w.buf = nil, nil
+}
+
+// extend makes the buffer n bytes longer and returns these, with any content.
+func (w *Writer) extend(n int) []byte {
+	start := len(w.buf)
+	if start+n > cap(w.buf) {
+		larger := w.newBuffer(max(2*cap(w.buf), int(nextBlock(int64(start+n)))))
+		larger = append(larger, w.buf...)
+		w.freeBuffer(w.buf)
+		w.buf = larger
+	}
+	w.buf = w.buf[:start+n]
+	return w.buf[start:]
+}
