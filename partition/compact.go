@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flagstone-db/flagstone/compaction"
+	"github.com/flagstone-db/flagstone/internal/offheap"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/sstable"
@@ -213,8 +214,8 @@ func (t *Tree) log(c *compaction.Candidate, what string, dropped uint64, took ti
 
 // inputs returns the runs of a merge, the newest first: each file of level 0 is
 // one, and so are the files of a deeper level together.
-func (v *version) inputs(upper [][]*manifest.FileMeta, c *compaction.Candidate) (runs []mvcc.Iterator) {
-	opts := sstable.IterOptions{NoCacheFill: true, KeepStored: true}
+func (v *version) inputs(memory *offheap.Pool, upper [][]*manifest.FileMeta, c *compaction.Candidate) (runs []mvcc.Iterator) {
+	opts := sstable.IterOptions{NoCacheFill: true, KeepStored: true, Memory: memory}
 	add := func(level int, metas []*manifest.FileMeta) {
 		files := v.files(level, metas)
 		if level == 0 {

@@ -56,7 +56,7 @@ func (t *Tree) mergeParts(v *version, c *compaction.Candidate, upper [][]*manife
 		}
 		outputs[i] = newOutput(t.env, c.OutputLevel >= hotLevels)
 		stats[i], errs[i] = compaction.Run(compaction.Job{
-			Inputs: v.inputs(upper, c), Start: start, End: end,
+			Inputs: v.inputs(t.env.Memory, upper, c), Start: start, End: end,
 			Policy: policy, Below: below(),
 			TargetSize: t.env.Compaction.TableFileSize, Grandparents: c.Grandparents,
 			Output: outputs[i], Stopped: stopped,

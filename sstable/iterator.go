@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/flagstone-db/flagstone/internal/cache"
+	"github.com/flagstone-db/flagstone/internal/offheap"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -19,6 +20,9 @@ type IterOptions struct {
 	// ReadAhead is the most bytes read at once when blocks are read one after
 	// the other; 0 means DefaultReadAhead, negative none.
 	ReadAhead int
+	// Memory, if not nil, is where the memory for what is read ahead comes from: that
+	// of a merge of many files is worth to be kept off the Go heap.
+	Memory *offheap.Pool
 }
 
 // DefaultReadAhead is enough for the cost of a call not to matter.
@@ -80,7 +84,8 @@ type Iterator struct {
 	segment []byte     // values that the cache does not keep
 	scratch *scratch
 	touched byte   // for the compiler, see touch
-	window  []byte // stored bytes, in scratch, that were read last,
+	held    []byte // of opts.Memory
+	window  []byte // stored bytes, in scratch or held, that were read last,
 	from    int64  // and where they lie in the file
 	run     int    // blocks loaded one after the other
 	ahead   int    // bytes to read ahead next
@@ -401,6 +406,10 @@ func (it *Iterator) Close() error {
 	if it.scratch != nil {
 		it.scratch.give()
 		it.scratch, it.window = nil, nil
+	}
+	if it.held != nil {
+		it.opts.Memory.Free(it.held)
+		it.held, it.window = nil, nil
 	}
 	if cap(it.buffer) > MaxBlockSize {
 		it.buffer = nil

@@ -9,7 +9,10 @@ package sstable
 // last ones went through, and the first call of the next one reads as much. A scan
 // that goes on beyond reads ahead by windows that double.
 
-import "sync/atomic"
+import (
+	"math/bits"
+	"sync/atomic"
+)
 
 // reach is how far scans of a file go, in bytes: few go further. It is the 80th
 // expectile of those that read the file by calls, as far as it can be had from one
@@ -95,11 +98,12 @@ func (it *Iterator) readWindow(from, to, upTo int64) ([]byte, error) {
 		it.ahead = min(max(2*it.ahead, firstReadAhead), it.opts.ReadAhead)
 		n = max(n, min(int64(it.ahead), it.r.footer.dataLength-from))
 	}
-	window, err := it.r.readRange(&it.scratch.stored, from, n)
+	buffer := it.buffers(n)
+	window, err := it.r.readRange(buffer, from, n)
 	if err != nil && n > to-from {
 		// The place that cannot be read may lie in a block that nobody asked for.
 		it.run, it.ahead = 0, 0
-		window, err = it.r.readRange(&it.scratch.stored, from, to-from)
+		window, err = it.r.readRange(buffer, from, to-from)
 	}
 	if err != nil {
 		it.window = nil
@@ -107,4 +111,18 @@ func (it *Iterator) readWindow(from, to, upTo int64) ([]byte, error) {
 	}
 	it.window, it.from = window, from
 	return window[:to-from], nil
+}
+
+// buffers returns the memory for a window of n bytes: of opts.Memory, if there is
+// any, which then has room for it, and for the blocks that hold its ends.
+func (it *Iterator) buffers(n int64) *[]byte {
+	if it.opts.Memory == nil {
+		return &it.scratch.stored
+	}
+	n = max(n, min(int64(it.opts.ReadAhead), it.r.footer.dataLength)) + 2*(it.r.align-1)
+	if int64(cap(it.held)) < n {
+		it.opts.Memory.Free(it.held)
+		it.held = it.opts.Memory.Alloc(1 << bits.Len64(uint64(n-1))) // whole pages
+	}
+	return &it.held
 }
