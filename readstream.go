@@ -316,7 +316,7 @@ func (st *Stream) record(from *Row) (*StreamRecord, error) {
 		wrote = wrote || c.Kind == row.KindPut
 		if c.Packed {
 			var buffer []byte
-			if c.Value, err = valuefile.Unpack(&buffer, c.Value); err != nil {
+			if c.Value, err = valuefile.Unpack(&buffer, c.Value, nil); err != nil {
 				return nil, err
 			}
 			c.Packed = false

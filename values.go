@@ -5,7 +5,6 @@ import (
 	"sync"
 
 	"github.com/flagstone-db/flagstone/partition"
-	"github.com/flagstone-db/flagstone/valuefile"
 )
 
 // packFrom is the length from which values put into the table are packed: those
@@ -62,7 +61,7 @@ func (r *Row) fetch(files *partition.Files) error {
 		var value []byte
 		var err error
 		if c.Packed {
-			value, err = valuefile.Unpack(&f.buffers[n], c.Value)
+			value, err = files.Unpack(&f.buffers[n], c.Value)
 		} else {
 			value, err = files.Value(&f.buffers[n], c.Value)
 		}

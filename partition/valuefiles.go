@@ -84,6 +84,11 @@ func (f *Files) Value(buffer *[]byte, reference []byte) ([]byte, error) {
 	return r.Value(buffer, ref)
 }
 
+// Unpack is Value for a packed value that is at hand.
+func (f *Files) Unpack(buffer *[]byte, packed []byte) ([]byte, error) {
+	return valuefile.Unpack(buffer, packed, f.opts.Helpers)
+}
+
 // find decodes a reference and returns the reader of its file.
 func (f *Files) find(reference []byte) (row.Reference, *valuefile.Reader, error) {
 	ref, err := row.ParseReference(reference)
@@ -120,7 +125,7 @@ func (v *valueFile) reader(f *Files) (*valuefile.Reader, error) {
 		return nil, fmt.Errorf("open value file %s: %w", name, err)
 	}
 	r, err := newValueReader(file, v.meta, valuefile.ReaderOptions{
-		FileName: name, Mapped: f.mappedValues(), Elapsed: f.opts.Elapsed,
+		FileName: name, Mapped: f.mappedValues(), Elapsed: f.opts.Elapsed, Helpers: f.opts.Helpers,
 	})
 	if err != nil {
 		return nil, err

@@ -85,11 +85,12 @@ func (r *Reader) mappedValue(buffer *[]byte, ref row.Reference) (value []byte, e
 	known := m.lately(ref.Offset, began)
 	err = m.mapping.Access(int64(ref.Offset), int64(ref.Stored), func(stored []byte) error {
 		bad := ""
-		value, bad = r.take(buffer, stored, ref, known)
+		var err error
+		value, bad, err = r.take(buffer, stored, ref, known)
 		if bad != "" {
 			return r.corrupt(int64(ref.Offset), bad)
 		}
-		return nil
+		return err
 	})
 	switch {
 	case errors.Is(err, vfs.ErrFault):
@@ -107,8 +108,9 @@ func (r *Reader) mappedValue(buffer *[]byte, ref row.Reference) (value []byte, e
 }
 
 // take copies or decompresses the value out of a record, which is verified before
-// unless that is known. It returns the value and what is wrong, or "".
-func (r *Reader) take(buffer *[]byte, stored []byte, ref row.Reference, known bool) (value []byte, bad string) {
+// unless that is known. It returns the value and what is wrong, or "", or the error
+// of a helper.
+func (r *Reader) take(buffer *[]byte, stored []byte, ref row.Reference, known bool) (value []byte, bad string, err error) {
 	var h head
 	if known {
 		h, bad = parseHead(stored)
@@ -119,8 +121,11 @@ func (r *Reader) take(buffer *[]byte, stored []byte, ref row.Reference, known bo
 		bad = h.matches(ref)
 	}
 	if bad != "" {
-		return nil, bad
+		return nil, bad, nil
 	}
 	record := Record{content: stored[headSize:], raw: h.raw, kind: h.kind}
-	return record.unpack(buffer, known)
+	return record.unpack(&unpacking{
+		buffer: buffer, known: known, helpers: r.helpers,
+		mapping: r.mapped.mapping, offset: int64(ref.Offset) + headSize, size: int64(h.stored),
+	})
 }

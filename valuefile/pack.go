@@ -9,6 +9,8 @@ import (
 	"fmt"
 
 	"github.com/klauspost/compress/s2"
+
+	"github.com/flagstone-db/flagstone/internal/lend"
 )
 
 const (
@@ -120,14 +122,16 @@ func appendBlock(dst, src []byte) []byte {
 	return append(append(dst[:end], byte(literal-1)<<2), src[len(body):]...)
 }
 
-// Unpack makes buffer hold the value that was packed, and returns it.
-func Unpack(buffer *[]byte, packed []byte) ([]byte, error) {
+// Unpack makes buffer hold the value that was packed, and returns it. Helpers, if
+// not nil, take a part of the work.
+func Unpack(buffer *[]byte, packed []byte, helpers *lend.Helpers) ([]byte, error) {
 	var value []byte
 	p, raw, bad := parsePacked(packed)
 	switch {
 	case bad != "":
 	case p.entries != nil:
-		value, bad = p.unpackAll(buffer, raw, true)
+		u := unpacking{buffer: buffer, known: true, helpers: helpers}
+		value, bad, _ = u.pieces(&p, raw) // there is no mapping to fail
 	default:
 		value, bad = unpackBlock(buffer, raw, packed)
 	}

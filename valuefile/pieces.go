@@ -167,17 +167,6 @@ func (p *pieces) unpack(i int, value []byte, known bool) (bad string) {
 	return ""
 }
 
-// unpackAll makes buffer hold the value, and returns it and what is wrong, or "".
-func (p *pieces) unpackAll(buffer *[]byte, raw int, known bool) (value []byte, bad string) {
-	value = resize(buffer, raw)
-	for i := range p.len() {
-		if bad = p.unpack(i, value, known); bad != "" {
-			return nil, bad
-		}
-	}
-	return value, ""
-}
-
 // fill makes all of dst the byte c.
 func fill(dst []byte, c byte) {
 	if c == 0 {

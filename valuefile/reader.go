@@ -9,6 +9,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/flagstone-db/flagstone/internal/lend"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -24,6 +25,8 @@ type ReaderOptions struct {
 	// Elapsed is a monotonic clock, to judge by whether they are, and when a value
 	// was verified last. Without it every read verifies.
 	Elapsed func() time.Duration
+	// Helpers take a part of unpacking large values; nil: none.
+	Helpers *lend.Helpers
 }
 
 // Reader reads one value file. It is safe for concurrent use. It caches
@@ -34,12 +37,14 @@ type Reader struct {
 	name   string
 	footer footer
 	mapped mapped
+	// helpers are those of ReaderOptions.
+	helpers *lend.Helpers
 }
 
 // Open opens a value file and takes over f, unless it returns an error. f must
 // not be direct: a value is read in place, into memory of the caller.
 func Open(f vfs.File, opts ReaderOptions) (*Reader, error) {
-	r := &Reader{file: f, name: opts.FileName}
+	r := &Reader{file: f, name: opts.FileName, helpers: opts.Helpers}
 	size, err := f.Size()
 	if err != nil {
 		return nil, fmt.Errorf("valuefile: size of %s: %w", r.name, err)
@@ -130,7 +135,7 @@ func (r *Reader) Value(buffer *[]byte, ref row.Reference) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	value, bad := record.unpack(buffer, false)
+	value, bad, _ := record.unpack(&unpacking{buffer: buffer, helpers: r.helpers}) // nothing of it is mapped
 	if bad != "" {
 		return nil, r.corrupt(int64(ref.Offset), bad)
 	}
@@ -144,25 +149,26 @@ type Record struct {
 	kind    byte
 }
 
-// unpack makes buffer hold the value, and verifies pieces before unless they are
-// known to be right. It returns the value and what is wrong, or "".
-func (r *Record) unpack(buffer *[]byte, known bool) (value []byte, bad string) {
+// unpack makes the buffer hold the value. It returns the value and what is wrong, or
+// "", or the error of a helper.
+func (r *Record) unpack(u *unpacking) (value []byte, bad string, err error) {
 	switch r.kind {
 	case kindBlock:
-		return unpackBlock(buffer, int(r.raw), r.content)
+		value, bad = unpackBlock(u.buffer, int(r.raw), r.content)
+		return value, bad, nil
 	case kindPieces:
 		p, raw, bad := parsePieces(r.content)
 		if bad == "" && raw != int(r.raw) {
 			bad = "pieces do not have the declared length"
 		}
 		if bad != "" {
-			return nil, bad
+			return nil, bad, nil
 		}
-		return p.unpackAll(buffer, raw, known)
+		return u.pieces(&p, raw)
 	}
-	value = resize(buffer, int(r.raw))
+	value = resize(u.buffer, int(r.raw))
 	copy(value, r.content)
-	return value, ""
+	return value, "", nil
 }
 
 // ReadRecord reads the record that ref refers to, verified, for Writer.Copy.
@@ -287,7 +293,7 @@ func (r *Reader) verifyRecord(buffer *[]byte, offset, end int64) (head, error) {
 	if record.kind != kindRaw {
 		s := scratches.Get().(*scratch)
 		defer s.give()
-		if _, bad := record.unpack(&s.record, false); bad != "" {
+		if _, bad, _ := record.unpack(&unpacking{buffer: &s.record}); bad != "" {
 			return h, r.corrupt(offset, bad)
 		}
 	}
