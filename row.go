@@ -116,6 +116,10 @@ func (r *Row) release() {
 // those of reset.
 func (r *Row) show(key []byte, cells []row.Cell, columns int) error {
 	r.rowKey, r.Cells, r.shown = key, cells, true
+	if columns == 1 && row.DecodeOnly(&r.keyStore[0], key) {
+		r.key = r.keyStore[:1]
+		return nil
+	}
 	return r.decodeKey(columns)
 }
 

@@ -312,6 +312,10 @@ func (r *Rows) takeRow() bool {
 		r.fail(err)
 		return false
 	}
+	if r.row.complete() {
+		r.row.fetched.cells = r.row.fetched.cells[:0]
+		return true
+	}
 	if err := r.row.fetch(r.table.store.files); err != nil {
 		r.fail(err)
 		return false

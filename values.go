@@ -42,6 +42,16 @@ type fetched struct {
 	cells   []int // whose values are in the buffers
 }
 
+// complete reports whether no cell stands for a value that is elsewhere.
+func (r *Row) complete() bool {
+	for i := range r.Cells {
+		if r.Cells[i].Separate || r.Cells[i].Packed {
+			return false
+		}
+	}
+	return true
+}
+
 // fetch replaces the references and the packed values among the row's cells by the
 // values that they stand for. Only what the caller gets is read, so a projection that leaves large
 // values out never touches value files. REQUIRES: what the cells were read from

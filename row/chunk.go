@@ -20,6 +20,10 @@ type Chunk struct {
 	ends []RowEnd
 }
 
+// KeySlack is how many bytes behind keys may be written, so that copies of a few
+// bytes can be stores of eight.
+const KeySlack = 8
+
 // RowEnd is where a row of a chunk ends among all keys, in bytes, and among all
 // cells.
 type RowEnd struct{ Key, Cell uint32 }
@@ -57,13 +61,13 @@ func (c *Chunk) EndRow(cells int) {
 
 // AddRows begins n rows at once, whose keys have so many bytes together. The caller
 // fills the keys, one behind the other, and the ends, which count what was there
-// before: keyed bytes of keys.
+// before: keyed bytes of keys. He may write KeySlack bytes more than that.
 func (c *Chunk) AddRows(n, bytes int) (ends []RowEnd, keys []byte, keyed int) {
 	from := len(c.ends)
 	keyed = len(c.keys)
 	c.ends = slices.Grow(c.ends, n)[:from+n]
-	c.keys = slices.Grow(c.keys, bytes)[:keyed+bytes]
-	return c.ends[from:], c.keys[keyed:], keyed
+	c.keys = slices.Grow(c.keys, bytes+KeySlack)[:keyed+bytes]
+	return c.ends[from:], c.keys[keyed : keyed+bytes+KeySlack], keyed
 }
 
 // Size is the memory that the chunk keeps, in bytes.

@@ -123,13 +123,9 @@ func DecodeKey(key []byte, columns int) ([]Value, error) {
 
 // DecodeKeyTo is DecodeKey that appends to tuple, which must be empty.
 func DecodeKeyTo(tuple []Value, key []byte, columns int) ([]Value, error) {
-	if columns == 1 && len(key) > 0 && len(key) <= 1+MaxKeyColumnBytes {
-		switch key[0] { // the most common keys
-		case tagString:
-			return append(tuple, Value{typ: TypeString, data: key[1:]}), nil
-		case tagBinary:
-			return append(tuple, Value{typ: TypeBinary, data: key[1:]}), nil
-		}
+	var only Value
+	if columns == 1 && DecodeOnly(&only, key) {
+		return append(tuple, only), nil
 	}
 	for at := 0; at < len(key); {
 		if len(tuple) == columns {
@@ -143,6 +139,24 @@ func DecodeKeyTo(tuple []Value, key []byte, columns int) ([]Value, error) {
 		at += n
 	}
 	return tuple, nil
+}
+
+// DecodeOnly makes v the value of a key of one column, if that is a string or a
+// binary, as most are. Else it returns false, and DecodeKeyTo says more.
+func DecodeOnly(v *Value, key []byte) bool {
+	if len(key) == 0 || len(key) > 1+MaxKeyColumnBytes {
+		return false
+	}
+	switch key[0] {
+	case tagString:
+		v.typ = TypeString
+	case tagBinary:
+		v.typ = TypeBinary
+	default:
+		return false
+	}
+	v.bits, v.data = 0, key[1:]
+	return true
 }
 
 func decodeKeyColumn(b []byte, last bool) (v Value, n int, err error) {

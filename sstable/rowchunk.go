@@ -125,14 +125,31 @@ func (b *dataBlock) addAlike(dst *row.Chunk, from, to int) {
 	key, end := b.keyEnd.before(data, from), int(b.keyEnd.at(data, to-1))
 	ends, keys, keyed := dst.AddRows(to-from, (to-from)*len(b.prefix)+end-key)
 	prefix, suffixes, filled := b.prefix, b.keys, 0
-	base, step, width, off, mask := int(b.keyEnd.base), int(b.keyEnd.step), int(b.keyEnd.width), int(b.keyEnd.off), uint64(1)<<b.keyEnd.bits-1
+	var first [row.KeySlack]byte
+	short := copy(first[:], prefix) == len(prefix)
+	word := binary.LittleEndian.Uint64(first[:])
+	base, step := int(b.keyEnd.base), int(b.keyEnd.step)
+	width, off, mask := int(b.keyEnd.width), int(b.keyEnd.off), uint64(1)<<b.keyEnd.bits-1
 	for i := range ends {
 		end := base + (from+i)*step
 		if width > 0 {
 			end += int(binary.LittleEndian.Uint64(data[off+(from+i)*width:]) & mask)
 		}
-		filled += copy(keys[filled:], prefix)
-		filled += copy(keys[filled:], suffixes[key:end])
+		if short { // what is too much is written over by the suffix or the next key
+			binary.LittleEndian.PutUint64(keys[filled:], word)
+		} else {
+			copy(keys[filled:], prefix)
+		}
+		filled += len(prefix)
+		suffix := suffixes[key:end]
+		if n := len(suffix); n >= 8 && n <= 16 {
+			head, tail := binary.LittleEndian.Uint64(suffix), binary.LittleEndian.Uint64(suffix[n-8:])
+			binary.LittleEndian.PutUint64(keys[filled:], head)
+			binary.LittleEndian.PutUint64(keys[filled+n-8:], tail)
+		} else {
+			copy(keys[filled:], suffix)
+		}
+		filled += len(suffix)
 		key = end
 		ended += columns
 		ends[i] = row.RowEnd{Key: uint32(keyed + filled), Cell: uint32(ended)}
