@@ -10,6 +10,7 @@ import (
 
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/mvcc"
+	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -74,6 +75,7 @@ func nameBytes(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(
 
 // lookup is the working memory of a read of one row.
 type lookup struct {
+	getter  partition.Getter
 	columns [][]byte
 	key     []byte // encoded
 	row     Row
@@ -89,7 +91,9 @@ func (l *lookup) give() {
 	if l.row.collector.Size() > keep {
 		l.row = Row{}
 	}
-	clear(l.columns)
+	if len(l.columns) > 0 {
+		clear(l.columns)
+	}
 	lookups.Put(l)
 }
 
@@ -157,8 +161,9 @@ func (t *Table) readRow(r *Row, opts *ReadOptions, l *lookup, undurable bool, wr
 	if err := t.gone(); err != nil {
 		return false, err
 	}
-	g := t.partitions().Find(r.rowKey).NewGetter()
-	defer g.Close()
+	g := &l.getter
+	g.Pin(t.partitions().Find(r.rowKey))
+	defer g.Unpin()
 	// The view is taken once the tree is pinned: the pinned state then holds
 	// all that was visible before, and the watermark read afterwards covers
 	// every drop that it has been through.

@@ -110,6 +110,37 @@ func BenchmarkGetInto(b *testing.B) {
 	}, flagstone.ReadOptions{}))
 }
 
+// One row, which is in the processor's caches: in a table file, and updated since
+// it was flushed.
+func BenchmarkGetHot(b *testing.B) {
+	f := open(b, b.TempDir(), flagstone.Options{Sync: flagstone.SyncNone})
+	defer f.store.Close()
+	f.load(b, 1000)
+	f.warm(b)
+	var r flagstone.Row
+	get := func(b *testing.B) {
+		b.ReportAllocs()
+		k := key(7)
+		for b.Loop() {
+			if ok, err := f.table.GetInto(context.Background(), k, flagstone.ReadOptions{}, &r); err != nil || !ok {
+				b.Fatal(ok, err)
+			}
+		}
+	}
+	b.Run("flushed", get)
+	for range 1000 {
+		now := f.store.NowMillis()
+		err := f.table.Update(context.Background(), key(7), func(tx *flagstone.RowTx) error {
+			tx.Put(columnNames[3], now, row.Binary(f.vs[0]))
+			return nil
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.Run("updated", get)
+}
+
 // The figure is per row.
 func BenchmarkFullScan(b *testing.B) {
 	ctx := context.Background()

@@ -28,10 +28,11 @@ import (
 //	reader, err := g.Seek(key, view, selection)
 //	... reader.Exists(), reader.NextCell() ...
 type Getter struct {
-	home   *getters
-	tree   *Tree
-	state  *state
-	stripe uint32
+	home    *getters // nil: the caller's
+	tree    *Tree
+	state   *state
+	stripe  uint32 // of pins, once
+	striped bool   // it has one
 
 	above   *memtable.Memtable // the newest run, not of the tree; nil if there is none
 	sources []mvcc.Iterator
@@ -41,6 +42,8 @@ type Getter struct {
 	known   bool       // if it has one
 	moment  rowcache.Moment
 	wanted  rowcache.Wanted
+
+	found []memtable.Place // of the row in the memtables that have it, the newest first
 
 	// Iterators, of which the first so many are in use.
 	memories     []*memtable.Iterator
@@ -61,7 +64,7 @@ func (p *getters) take() *Getter {
 	if g, ok := p.pool.Get().(*Getter); ok {
 		return g
 	}
-	return &Getter{home: p, stripe: p.nextStripe()}
+	return &Getter{home: p}
 }
 
 func (p *getters) nextStripe() uint32 { return p.stripes.Add(1) % pinStripes }
@@ -70,8 +73,17 @@ func (p *getters) nextStripe() uint32 { return p.stripes.Add(1) % pinStripes }
 // be closed.
 func (t *Tree) NewGetter() *Getter {
 	g := t.env.getters.take()
-	g.tree, g.state = t, t.pinStripe(g.stripe)
+	g.Pin(t)
 	return g
+}
+
+// Pin makes a zero or unpinned Getter, of which the caller is the owner, a point read
+// of the tree as it is now, which ends by Unpin.
+func (g *Getter) Pin(t *Tree) {
+	if !g.striped {
+		g.stripe, g.striped = t.env.getters.nextStripe(), true
+	}
+	g.tree, g.state = t, t.pinStripe(g.stripe)
 }
 
 // Above lets the read take a memtable for the newest run: what a transaction has
@@ -126,8 +138,14 @@ func (g *Getter) position(key []byte, hash uint64, view mvcc.View, sel *mvcc.Sel
 	return nil
 }
 
-// Close releases the tree and what the read pinned.
+// Close releases the tree and what the read pinned, and the getter.
 func (g *Getter) Close() {
+	g.Unpin()
+	g.home.pool.Put(g)
+}
+
+// Unpin releases the tree and what the read pinned.
+func (g *Getter) Unpin() {
 	for _, it := range g.tables[:g.usedTables] {
 		it.Close() // returns nil; errors are those of movements
 	}
@@ -135,15 +153,19 @@ func (g *Getter) Close() {
 		it.Close()
 	}
 	g.usedTables, g.usedMemories = 0, 0
-	g.sources, g.known = g.sources[:0], false
-	g.merge.Reset(nil)
+	if len(g.found) > 0 {
+		clear(g.found)
+		g.found = g.found[:0]
+	}
+	if len(g.sources) > 0 {
+		g.sources, g.known = g.sources[:0], false
+		g.merge.Reset(nil)
+	}
 	g.state.unpin(g.stripe)
 	g.tree, g.state, g.above = nil, nil, nil
-	g.home.pool.Put(g)
 }
 
-// findMemories positions iterators on the row in the memtables that hold it, the
-// newest first.
+// findMemories finds the row in the memtables that hold it, the newest first.
 func (g *Getter) findMemories(key []byte) {
 	if g.above != nil {
 		g.findMemory(g.above, key)
@@ -156,14 +178,8 @@ func (g *Getter) findMemories(key []byte) {
 }
 
 func (g *Getter) findMemory(m *memtable.Memtable, key []byte) {
-	if g.usedMemories == len(g.memories) {
-		g.memories = append(g.memories, new(memtable.Iterator))
-	}
-	it := g.memories[g.usedMemories]
-	if it.Init(m); it.SeekRowExact(key) {
-		g.usedMemories++
-	} else {
-		it.Close()
+	if p, ok := m.Find(key); ok {
+		g.found = append(g.found, p)
 	}
 }
 
@@ -171,8 +187,8 @@ func (g *Getter) findMemory(m *memtable.Memtable, key []byte) {
 // down to the first that deletes it at a sequence number up to seq: no older one
 // matters then.
 func (g *Getter) collect(key []byte, hash, seq uint64) error {
-	for _, it := range g.memories[:g.usedMemories] {
-		if g.add(it, seq) {
+	for i := range g.found {
+		if g.add(g.memoryIterator(&g.found[i]), seq) {
 			return nil
 		}
 	}
@@ -217,6 +233,16 @@ func (g *Getter) collectFile(f *tableFile, key []byte, hash, seq uint64) (done b
 	}
 	done = g.add(it, seq)
 	return done, it.Error()
+}
+
+func (g *Getter) memoryIterator(p *memtable.Place) *memtable.Iterator {
+	if g.usedMemories == len(g.memories) {
+		g.memories = append(g.memories, new(memtable.Iterator))
+	}
+	it := g.memories[g.usedMemories]
+	g.usedMemories++
+	it.InitAt(p)
+	return it
 }
 
 func (g *Getter) tableIterator(r *sstable.Reader) *sstable.Iterator {

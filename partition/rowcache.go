@@ -30,8 +30,8 @@ func (g *Getter) rowCache(view *mvcc.View) *rowcache.Cache {
 	g.moment = rowcache.Moment{
 		State: g.state.id, Seq: view.Seq, MaxVersions: view.MaxVersions, Oldest: view.Oldest(),
 	}
-	if g.usedMemories > 0 {
-		g.moment.Newest = g.memories[0].NewestSeq()
+	if len(g.found) > 0 {
+		g.moment.Newest = g.found[0].NewestSeq()
 	}
 	return rows
 }
@@ -51,7 +51,7 @@ func (g *Getter) recall(rows *rowcache.Cache, key []byte, hash uint64, sel *mvcc
 func (g *Getter) keep(rows *rowcache.Cache, key []byte, hash uint64, cells []row.Cell) {
 	m := &g.moment
 	complete := m.Seq >= g.state.memories[0].startSeq-1
-	if g.usedMemories > 0 {
+	if len(g.found) > 0 {
 		complete = m.Newest <= m.Seq
 	}
 	// The newest applied state is not that of a view that comes later.

@@ -314,6 +314,10 @@ func (it *Iterator) collect(dst *row.Collector, from, to int) {
 	if !sparse {
 		names = dst.Copy(names)
 	}
+	if b.full && b.oneStamp && b.kind.width == 0 {
+		it.collectEven(dst.Extend(to-from), from, names, values)
+		return
+	}
 	// In the loop as little is loaded as can be: of columns that follow each other
 	// the end of one name is the beginning of the next, and what all cells of the
 	// block have in common is known before.
@@ -353,5 +357,33 @@ func (it *Iterator) collect(dst *row.Collector, from, to int) {
 		c.Kind, c.Type = row.KindPut, row.Type(kind>>kindTypeBits)
 		c.Separate, c.Packed = kind&kindMask == kindSeparate, false
 		value = end
+	}
+}
+
+// collectEven is the loop of collect for the most frequent kind of row: every row of
+// the block has one cell of every column, all of one stamp and kind. What finds an
+// element of an array (see uints) is kept in variables and moved on by additions:
+// that halves the time.
+func (it *Iterator) collectEven(cells []row.Cell, from int, names, values []byte) {
+	b, data := it.block, it.block.data
+	n, v := &b.nameEnd, &b.valueEnd
+	first := from - it.low
+	nameAt, nameWidth, nameStep, nameMask := int(n.off)+first*int(n.width), int(n.width), int(n.step), uint64(1)<<n.bits-1
+	valueAt, valueWidth, valueStep, valueMask := int(v.off)+from*int(v.width), int(v.width), int(v.step), uint64(1)<<v.bits-1
+	nameBase := int(n.base) + first*nameStep - n.before(data, first)
+	valueBase := int(v.base) + from*valueStep - v.before(data, from)
+	seq, version := b.seq.at(data, it.stamp), int64(b.version.at(data, it.stamp))
+	typ, separate := row.Type(b.kind.base>>kindTypeBits), b.kind.base&kindMask == kindSeparate
+	name, value := 0, 0
+	for i := range cells {
+		nameEnd := nameBase + int(binary.LittleEndian.Uint64(data[nameAt:])&nameMask)
+		valueEnd := valueBase + int(binary.LittleEndian.Uint64(data[valueAt:])&valueMask)
+		c := &cells[i]
+		c.Column, c.Value = names[name:nameEnd:nameEnd], values[value:valueEnd:valueEnd]
+		c.Version, c.Seq = version, seq
+		c.Kind, c.Type, c.Separate, c.Packed = row.KindPut, typ, separate, false
+		name, value = nameEnd, valueEnd
+		nameAt, nameBase = nameAt+nameWidth, nameBase+nameStep
+		valueAt, valueBase = valueAt+valueWidth, valueBase+valueStep
 	}
 }
