@@ -147,6 +147,28 @@ func TestResidentBlocksStayWithinTheCapacity(t *testing.T) {
 	}
 }
 
+func TestWhatIsReservedIsTakenOffTheCapacity(t *testing.T) {
+	const capacity = 2 << 20
+	c := newCache(t, cache.Options{Capacity: capacity, Shards: 4})
+	f := c.openFile(t, 1000)
+	fill := func() {
+		for i := range 1000 {
+			get(t, f, i, &load{n: 8000, letter: byte(i)})
+		}
+	}
+	fill()
+	if s := c.Stats(); s.Bytes <= capacity/2 {
+		t.Fatalf("%d bytes before", s.Bytes)
+	}
+	c.Reserve(capacity / 2)
+	for _, when := range []string{"at once", "afterwards"} {
+		if s := c.Stats(); s.Bytes > capacity/2 || s.Bytes < capacity/4 {
+			t.Fatalf("%d bytes %s", s.Bytes, when)
+		}
+		fill()
+	}
+}
+
 // TestMappedMemoryStaysNearTheCapacity changes the sizes of blocks from one
 // pass to the next: what one size leaves behind must serve the other.
 func TestMappedMemoryStaysNearTheCapacity(t *testing.T) {
