@@ -233,6 +233,9 @@ func (s *scan) over() error {
 func (s *scan) startReader() {
 	s.reader.Reset(s.it, s.view, s.sel)
 	s.reader.Limit = s.high
+	if s.high != nil && !s.reverse {
+		s.it.Until(s.high)
+	}
 }
 
 // encodeBounds encodes the bounds as low <= key < high. A reverse scan includes

@@ -169,7 +169,7 @@ func (f *Files) openReader(meta *manifest.FileMeta) (*sstable.Reader, error) {
 		return nil, fmt.Errorf("open table file %s: %w", name, err)
 	}
 	return newReader(file, meta, sstable.ReaderOptions{
-		Cache: f.opts.Cache, FileName: name, Mapped: mapped, Elapsed: f.opts.Elapsed,
+		Cache: f.opts.Cache, FileName: name, Mapped: mapped, Elapsed: f.opts.Elapsed, Helpers: f.opts.Helpers,
 	})
 }
 

@@ -57,6 +57,18 @@ func (it *Iterator) Above(m *memtable.Memtable) {
 	it.Reset(it.runs)
 }
 
+// Until says that rows at or above end will not be asked for: nothing is to be read
+// ahead beyond it. REQUIRES: the iterator was not positioned yet; end stays as it is
+// until the iterator is closed.
+func (it *Iterator) Until(end []byte) {
+	if it.tree.end != nil && bytes.Compare(it.tree.end, end) < 0 {
+		return
+	}
+	for _, level := range it.levels[:it.usedLevels] {
+		level.opts.End = end
+	}
+}
+
 // collectRuns makes an iterator over each run, newest first.
 func (it *Iterator) collectRuns() {
 	s := it.state
@@ -87,7 +99,7 @@ func (it *Iterator) addLevel(files []*tableFile) {
 	}
 	run := it.levels[it.usedLevels]
 	it.usedLevels++
-	run.init(files, sstable.IterOptions{})
+	run.init(files, sstable.IterOptions{End: it.tree.end})
 	it.runs = append(it.runs, run)
 }
 

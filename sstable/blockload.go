@@ -42,14 +42,21 @@ func (it *Iterator) load(g, i int) bool {
 		it.run++
 	} else {
 		it.run, it.ahead = 0, 0
+		it.leaveLine()
 	}
+	opened := it.valueRows > 0
 	it.unload()
-	it.number = i
-	if err := it.fetch(); err != nil {
-		it.err = err
-		it.number, it.block = -1, nil
-		it.onRow, it.onCell = false, false
-		return false
+	if it.run > 0 && it.line.stream.Helped() {
+		it.lookAhead(i, opened)
+	}
+	if it.line.n == 0 || !it.fromLine(i) {
+		it.number = i
+		if err := it.fetch(); err != nil {
+			it.err = err
+			it.number, it.block = -1, nil
+			it.onRow, it.onCell = false, false
+			return false
+		}
 	}
 	x := &it.r.index
 	if it.block.continued != (i > x.firstBlock(g)) || it.block.continues != (i+1 < x.firstBlock(g+1)) {
@@ -105,6 +112,7 @@ func (it *Iterator) readBlock(b *cache.Block[dataBlock]) error {
 // it reads on up to an offset.
 func (it *Iterator) access(p parts, from, to, upTo int64, take func(stored []byte, known bool) error) error {
 	r := it.r
+	it.reads++
 	if it.scratch == nil {
 		it.scratch = takeScratch()
 	}

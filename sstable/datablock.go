@@ -148,6 +148,11 @@ func (b *dataBlock) segmentOf(row int) (k int) {
 	return k
 }
 
+// segmentRows returns the rows [from, to) whose values segment k has.
+func (b *dataBlock) segmentRows(k int) (from, to int) {
+	return b.rowEnd.before(b.data, k), int(b.rowEnd.at(b.data, k))
+}
+
 // valuesBefore is where the values of a row begin; of the number of rows, where
 // all values end.
 func (b *dataBlock) valuesBefore(row int) int {

@@ -23,6 +23,9 @@ type IterOptions struct {
 	// Memory, if not nil, is where the memory for what is read ahead comes from: that
 	// of a merge of many files is worth to be kept off the Go heap.
 	Memory *offheap.Pool
+	// End bounds what is read or decoded ahead: rows at or above it are not wanted.
+	// nil: all are.
+	End []byte
 }
 
 // DefaultReadAhead is enough for the cost of a call not to matter.
@@ -39,11 +42,8 @@ type Iterator struct {
 	opts IterOptions
 	err  error
 
-	// The loaded block: number in the index or -1, parsed form, and its pin in
-	// the cache or nil if it is the iterator's own.
-	number int
-	block  *dataBlock
-	pin    *cache.Block[dataBlock]
+	loaded // the current block
+	line   line
 
 	// The row cursor: the row's group and its number in the block. Long rows
 	// are row 0 of every block of their group.
@@ -63,14 +63,8 @@ type Iterator struct {
 	flags  uint64
 	cell   row.Cell
 
-	// The values of the segment that has the current row, if it is one of the rows
-	// [valueRow, valueRows): the first lies at valuesAt among those of the block.
-	values              []byte
-	valuesAt            int
-	valueRow, valueRows int
-	stored              row.Stored // what values was expanded from, if opts.KeepStored
-	eager               bool       // Stretch promised values: they move with the row
-	shared              bool       // values stay as they are while the block is pinned
+	stored row.Stored // what values was expanded from, if opts.KeepStored
+	eager  bool       // Stretch promised values: they move with the row
 
 	// What columns of the block the projection means that was asked for last.
 	projection             *row.Projection
@@ -79,18 +73,47 @@ type Iterator struct {
 	firstColumn, endColumn int
 
 	// Reading.
-	own     *dataBlock // when there is no cache, or it must not be filled
-	buffer  []byte     // of own
-	segment []byte     // values that the cache does not keep
 	scratch *scratch
 	touched byte   // for the compiler, see touch
 	held    []byte // of opts.Memory
 	window  []byte // stored bytes, in scratch or held, that were read last,
 	from    int64  // and where they lie in the file
 	run     int    // blocks loaded one after the other
-	ahead   int    // bytes to read ahead next
+	ahead   int    // bytes to read ahead next,
+	readEnd int64  // and where that ends in the file
+	reads   int    // accesses to the file
 	first   int    // block of a scan forward: -1 if it is to be loaded, noScan if there is none
 	called  bool   // the scan read by calls
+}
+
+// loaded is a block as an iterator has it, and memory for the next.
+type loaded struct {
+	// Number in the index or -1, parsed form, and its pin in the cache or nil if it
+	// is the iterator's own.
+	number int
+	block  *dataBlock
+	pin    *cache.Block[dataBlock]
+
+	// The values of the segment that has the current row, if it is one of the rows
+	// [valueRow, valueRows): the first lies at valuesAt among those of the block.
+	values              []byte
+	valuesAt            int
+	valueRow, valueRows int
+	shared              bool // values stay as they are while the block is loaded
+
+	own     *dataBlock // when there is no cache, or it must not be filled
+	buffer  []byte     // of own
+	segment []byte     // values that the cache does not keep
+}
+
+// trim gives rare large memory back.
+func (l *loaded) trim() {
+	if cap(l.buffer) > MaxBlockSize {
+		l.buffer = nil
+	}
+	if cap(l.segment) > MaxBlockSize {
+		l.segment = nil
+	}
 }
 
 // NewIterator makes an iterator that is not positioned yet.
@@ -107,8 +130,13 @@ func (it *Iterator) Init(r *Reader, opts IterOptions) {
 	if opts.ReadAhead == 0 {
 		opts.ReadAhead = DefaultReadAhead
 	}
-	*it = Iterator{r: r, opts: opts, number: -1, first: noScan, key: it.key[:0], columns: it.columns[:0], own: it.own, buffer: it.buffer, segment: it.segment,
-		stored: row.Stored{Bytes: it.stored.Bytes[:0], Tried: uint8(r.compressed)}}
+	*it = Iterator{r: r, opts: opts, key: it.key[:0], columns: it.columns[:0],
+		loaded:  loaded{number: -1, own: it.own, buffer: it.buffer, segment: it.segment},
+		line:    line{stream: it.line.stream},
+		stored:  row.Stored{Bytes: it.stored.Bytes[:0], Tried: uint8(r.compressed)},
+		readEnd: r.footer.dataLength, first: noScan,
+	}
+	it.line.stream.Use(r.helpers)
 }
 
 // First positions on the first row.
@@ -402,6 +430,7 @@ func touch(data []byte) (x byte) {
 func (it *Iterator) Close() error {
 	it.endScan()
 	it.onRow, it.onCell = false, false
+	it.leaveLine()
 	it.unload()
 	if it.scratch != nil {
 		it.scratch.give()
@@ -411,12 +440,8 @@ func (it *Iterator) Close() error {
 		it.opts.Memory.Free(it.held)
 		it.held, it.window = nil, nil
 	}
-	if cap(it.buffer) > MaxBlockSize {
-		it.buffer = nil
-	}
-	if cap(it.segment) > MaxBlockSize {
-		it.segment = nil
-	}
+	it.loaded.trim()
+	it.opts.End = nil
 	it.r = nil // iterators are kept for use with other files, this one may go
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/flagstone-db/flagstone/internal/cache"
+	"github.com/flagstone-db/flagstone/internal/lend"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
@@ -36,6 +37,8 @@ type ReaderOptions struct {
 	// the mapping is believed: 0 is DefaultVerifyInterval, negative never. It needs
 	// Elapsed. What is read by calls is verified always.
 	VerifyInterval time.Duration
+	// Helpers load blocks ahead of iterators that go from block to block; nil: none.
+	Helpers *lend.Helpers
 	// FileSize is the size in bytes that the file must have; 0 takes what it has.
 	FileSize int64
 	// UniqueID is the id that the file must have; all zero takes any.
@@ -54,6 +57,7 @@ type Reader struct {
 	verified verifications
 	align    int64
 	cached   *cache.File[dataBlock] // nil: without a cache
+	helpers  *lend.Helpers
 	footer   footer
 	props    Properties
 	filter   filter
@@ -70,7 +74,7 @@ const readUnit = 16 << 10
 // checks them. The reader owns f from then on; after an error it is still the
 // caller's. Errors are ErrCorrupt, ErrVersion and those of the file.
 func Open(f vfs.File, opts ReaderOptions) (*Reader, error) {
-	r := &Reader{file: f, name: opts.FileName, align: int64(f.Alignment())}
+	r := &Reader{file: f, name: opts.FileName, align: int64(f.Alignment()), helpers: opts.Helpers}
 	size, err := f.Size()
 	if err != nil {
 		return nil, fmt.Errorf("sstable: size of %s: %w", r.name, err)

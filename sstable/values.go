@@ -58,12 +58,21 @@ func (it *Iterator) openValues() bool {
 // one by one, for rows whose own segment is sound.
 func (it *Iterator) readRest(k int) bool {
 	r, b := it.r, it.block
-	last := b.segments - 1
-	if k == last || it.opts.KeepStored || r.mapping == nil || !r.warmth.warm() {
+	if k == b.segments-1 || it.opts.KeepStored || r.mapping == nil ||
+		it.pin != nil && (!r.cached.Full(it.pin) || it.pin.Part(k, 0) != nil) {
 		return false
 	}
+	return it.expandRest(k)
+}
+
+// expandRest sets values to the segments from k on, in memory of the iterator, but
+// for what is wrong with them, or if they are empty: then it returns false.
+// REQUIRES: valuesAt is where segment k begins.
+func (it *Iterator) expandRest(k int) bool {
+	r, b := it.r, it.block
+	last := b.segments - 1
 	n := b.valuesBefore(b.rows) - it.valuesAt
-	if n == 0 || it.pin != nil && (!r.cached.Full(it.pin) || it.pin.Part(k, 0) != nil) {
+	if n == 0 {
 		return false
 	}
 	begin, _ := r.index.blockRange(it.number)

@@ -75,7 +75,7 @@ func (it *Iterator) expected(from int64) int64 {
 	}
 	began, _ := it.r.index.blockRange(it.first)
 	n := began + it.r.reach.window() - from
-	return min(n, int64(it.opts.ReadAhead), it.r.footer.dataLength-from)
+	return min(n, int64(it.opts.ReadAhead), it.readEnd-from)
 }
 
 // inWindow reports whether the window that was read last holds [from, to).
@@ -96,7 +96,7 @@ func (it *Iterator) readWindow(from, to, upTo int64) ([]byte, error) {
 	n := max(upTo-from, it.expected(from))
 	if it.run >= 2 || it.run >= 1 && it.opts.NoCacheFill {
 		it.ahead = min(max(2*it.ahead, firstReadAhead), it.opts.ReadAhead)
-		n = max(n, min(int64(it.ahead), it.r.footer.dataLength-from))
+		n = max(n, min(int64(it.ahead), it.readEnd-from))
 	}
 	buffer := it.buffers(n)
 	window, err := it.r.readRange(buffer, from, n)

@@ -50,6 +50,7 @@ type Helpers struct {
 	// helping is how many goroutines there are, and free how many of them are not at
 	// work. One that ends does so under the mutex, so no offer is missed.
 	helping, free int
+	awake         atomic.Bool // helping is above 0
 	closed        bool
 	ended         sync.Cond
 }
@@ -107,6 +108,7 @@ func (h *Helpers) offer(l *Loan) bool {
 	if h.free <= count && h.helping < h.limit {
 		h.helping++
 		h.free++
+		h.awake.Store(true)
 		go h.run()
 	}
 	return true
@@ -160,6 +162,7 @@ func (h *Helpers) leave() bool {
 	}
 	h.free--
 	h.helping--
+	h.awake.Store(h.helping > 0)
 	h.ended.Broadcast()
 	return true
 }
@@ -181,8 +184,15 @@ func (l *Loan) help() bool {
 // has something else to do may do that first.
 func (l *Loan) Underway() bool { return l.state.Load() == taken }
 
+// Waiting reports whether the work is offered and no helper has come yet.
+func (l *Loan) Waiting() bool { return l.state.Load() == offered }
+
 // collect makes the loan the owner's. It reports whether a helper did the work.
 func (l *Loan) collect() (helped bool) {
+	// A piece takes less than to sleep and be woken, mostly.
+	for looks := 0; looks < linger && l.Underway(); looks++ {
+		runtime.Gosched()
+	}
 	for {
 		switch s := l.state.Load(); s {
 		case owned:

@@ -28,6 +28,14 @@ func (s *Stream) Use(h *Helpers) {
 	s.helpers = h
 }
 
+// Helped reports whether there is anybody to offer to.
+func (s *Stream) Helped() bool { return s.helpers != nil }
+
+// Awake reports whether there is a helper at present, so that an offer wakes nobody.
+func (s *Stream) Awake() bool {
+	return s.helpers != nil && (s.helpers.judge != nil || s.helpers.awake.Load())
+}
+
 // Willing reports whether the next offer will be made. It is for those to whom
 // preparing one is a cost. If it is false, that counts as an offer that was left
 // out.
