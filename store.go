@@ -222,9 +222,9 @@ func (s *Store) prepare() {
 			s.carryLog()
 			return nil
 		},
-		Helper: func(f func()) bool {
+		Helper: func(class executor.Class, f func()) bool {
 			// One that is stepped by hand has no goroutine to spare.
-			return !s.steppedByHand() && s.executor.Go(executor.Compaction, "part of a compaction", f)
+			return !s.steppedByHand() && s.executor.Go(class, "part of a "+class.String(), f)
 		},
 		NowMillis: s.clock.NowMillis,
 		Logger:    s.opts.Logger,

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/flagstone-db/flagstone/compaction"
+	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/mvcc"
 )
@@ -31,29 +32,36 @@ func (t *Tree) Flush(upTo uint64, settle func(endSeq uint64) error) (freed int64
 	if len(waiting) == 0 {
 		return 0, nil
 	}
-	inputs := make([]mvcc.Iterator, 0, len(waiting))
-	for _, m := range slices.Backward(waiting) {
+	for _, m := range waiting {
 		m.writers.Wait()
-		inputs = append(inputs, m.table.NewIterator())
 		freed += m.bytes()
 	}
 	endSeq := waiting[len(waiting)-1].endSeq
 	if err := settle(endSeq); err != nil {
 		return 0, err
 	}
-	out := newOutput(t.env, false) // what was just written is likely to be read
 	if err := t.env.Advance(t.table, 0); err != nil {
 		return 0, err
 	}
 	policy := t.env.Policy(t.table)
 	kept := t.keep(&policy, endSeq)
-	_, err = compaction.Run(compaction.Job{
-		Inputs: inputs, Policy: policy, Output: out, Stopped: t.env.Stopped,
-		Below:        s.belowMemory(),
-		Pieces:       t.env.Compaction.TableFileSize,
-		Grandparents: compaction.Base(&s.version.meta.Levels, t.env.Compaction),
+	outputs, _, err := t.runParts(parts{
+		ends: t.flushEnds(waiting), help: executor.Flush,
+		direct: false, // what was just written is likely to be read
+		job: func() compaction.Job {
+			inputs := make([]mvcc.Iterator, 0, len(waiting))
+			for _, m := range slices.Backward(waiting) {
+				inputs = append(inputs, m.table.NewIterator())
+			}
+			return compaction.Job{
+				Inputs: inputs, Policy: policy, Below: s.belowMemory(),
+				Pieces:       t.env.Compaction.TableFileSize,
+				Grandparents: compaction.Base(&s.version.meta.Levels, t.env.Compaction),
+			}
+		},
 	})
-	if err = out.end(err); err == nil {
+	out := joinOutputs(t.env, outputs)
+	if err == nil {
 		err = out.sync()
 	}
 	if err != nil {

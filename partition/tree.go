@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/flagstone-db/flagstone/compaction"
+	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/offheap"
 	"github.com/flagstone-db/flagstone/internal/rowcache"
 	"github.com/flagstone-db/flagstone/internal/vfs"
@@ -60,10 +61,10 @@ type Env struct {
 	MaxVersions func(table, seq uint64) int
 	// Stopped is polled by long merges; a non-nil error ends them.
 	Stopped func() error
-	// Helper asks for another goroutine to run f, a part of a large merge, as
-	// soon as one is free, which may be never; it reports whether there is hope.
-	// Nil: there is none.
-	Helper func(f func()) bool
+	// Helper asks for another goroutine, of those for work of a class, to run f, a
+	// part of a large merge or flush, as soon as one is free, which may be never; it
+	// reports whether there is hope. Nil: there is none.
+	Helper func(class executor.Class, f func()) bool
 	// NowMillis is the wall clock, for the creation time of files.
 	NowMillis func() int64
 

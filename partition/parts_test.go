@@ -1,0 +1,88 @@
+package partition
+
+// Flushes that are divided by keys.
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// fillMemtable puts rows until the memtable is full.
+func fillMemtable(r *rig, generation int) (rows int) {
+	value := strings.Repeat("v", 200)
+	for ; ; rows++ {
+		if mutable, _ := r.tree.MemoryBytes(); mutable >= r.env.MemtableSize {
+			return rows
+		}
+		r.putRow(key("p", rows), "c", 1, fmt.Sprintf("%s %d %d", value, generation, rows))
+	}
+}
+
+func TestAFlushIsDividedByKeysAmongGoroutinesThatAreFree(t *testing.T) {
+	r := newRig(t)
+	r.env.MemtableSize = 64 << 10
+	r.env.Compaction.TableFileSize = 1 << 20
+	var helpers sync.WaitGroup
+	asked := 0
+	r.env.Helper = func(class executor.Class, f func()) bool {
+		if class != executor.Flush {
+			t.Errorf("asked for a goroutine for %s", class)
+		}
+		asked++
+		helpers.Go(f)
+		return true
+	}
+	rows := 0
+	for generation := range 2 {
+		rows = fillMemtable(r, generation)
+		r.flush()
+		helpers.Wait()
+	}
+	if asked == 0 {
+		t.Error("nobody was asked to help")
+	}
+	s := r.tree.pin()
+	defer s.unref()
+	runs := s.version.runs
+	if len(runs) != 2 || len(runs[0]) < 2 || len(runs[0]) > maxFlushParts {
+		t.Fatalf("%d runs, the newest of %d files; want two of some files beside each other", len(runs), len(runs[0]))
+	}
+	for i := range rows {
+		got, err := get(r.tree, key("p", i), r.seq)
+		must(t, err)
+		if want := fmt.Sprintf("row c@1=%s 1 %d", strings.Repeat("v", 200), i); got != want {
+			t.Fatalf("row %d is %q, want %q", i, got, want)
+		}
+	}
+}
+
+func TestAFlushOfWhichAPartFailsLeavesNothingBehind(t *testing.T) {
+	r := newRig(t)
+	r.env.MemtableSize = 64 << 10
+	rows := fillMemtable(r, 0)
+	r.rotate(r.tree)
+	broken := errors.New("broken")
+	// The first part is complete by then.
+	r.fault.Add(vfs.Rule{Ops: vfs.OpCreate, Glob: "000002.sst", Action: vfs.FailWith(broken)})
+	if _, err := r.tree.Flush(row.MaxSequence, settled); !errors.Is(err, broken) {
+		t.Fatalf("flush: %v, want that a file could not be created", err)
+	}
+	if names, err := r.disk.List(testDir + "/sst/00"); err != nil || len(names) > 0 {
+		t.Errorf("files %v are left, %v", names, err)
+	}
+	freed, err := r.tree.Flush(row.MaxSequence, settled)
+	must(t, err)
+	if freed == 0 {
+		t.Error("the memtable did not wait for another flush")
+	}
+	if got, err := get(r.tree, key("p", rows-1), r.seq); err != nil || got == "absent" {
+		t.Errorf("the last row is %q, %v", got, err)
+	}
+}
