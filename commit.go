@@ -323,16 +323,31 @@ func (s *Store) publishable() wal.LSN {
 // commit may have made it durable already, and then waits for it to be applied.
 func (s *Store) applied(t ticket) { s.pipeline.publication.applied(t, s.publishable) }
 
-// settle returns when every write below endSeq is durable and visible. A flush
-// waits for it: a table file must not hold what the log could still lose, and
-// merges rely on it that all they see is visible (see Store.Snapshot).
-func (s *Store) settle(endSeq uint64) error {
-	if err := s.syncLog(); err != nil {
-		return err
+// settle returns when every write below endSeq is visible; durable returns when it
+// is durable too. A flush waits for both: merges rely on it that all they see is
+// visible (see Store.Snapshot), and a table file that is in the manifest must not
+// hold what the log could still lose. With SyncNone the log is synced while the
+// files are written.
+func (s *Store) settle(endSeq uint64) (durable func() error, err error) {
+	if s.opts.Sync == SyncAlways {
+		if err := s.syncLog(); err != nil {
+			return nil, err
+		}
 	}
 	p := &s.pipeline.publication
 	p.publish(s.publishable())
-	return p.wait(context.Background(), p.lastBelow(endSeq))
+	if err := p.wait(context.Background(), p.lastBelow(endSeq)); err != nil {
+		return nil, err
+	}
+	switch {
+	case s.opts.Sync == SyncAlways:
+		return func() error { return nil }, nil
+	case s.steppedByHand(): // the worst order is the one to test
+		return s.syncLog, nil
+	}
+	synced := make(chan error, 1)
+	go func() { synced <- s.syncLog() }()
+	return func() error { return <-synced }, nil
 }
 
 // syncLog makes everything durable that is in the log's buffer.

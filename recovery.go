@@ -208,7 +208,7 @@ func (r *replay) makeRoom(tree *partition.Tree, size int64, seq uint64) error {
 		tree = s.largestMemtable()
 	}
 	s.memory.rotated(tree.Rotate(seq))
-	freed, err := tree.Flush(row.MaxSequence, func(uint64) error { return nil })
+	freed, err := tree.Flush(row.MaxSequence, func(uint64) (func() error, error) { return func() error { return nil }, nil })
 	s.memory.free(freed, freed)
 	return err
 }

@@ -15,9 +15,10 @@ import (
 // into table files of level 0, and returns the bytes that had been reserved in
 // them; 0 if there are none. A memtable's end is the sequence number at which it
 // was rotated out. settle is called before anything is written, with the largest
-// end: it returns when every write below is durable in the log and visible. An
-// error leaves the memtables waiting.
-func (t *Tree) Flush(upTo uint64, settle func(endSeq uint64) error) (freed int64, err error) {
+// end: it returns when every write below is visible, and durable does when it is
+// durable in the log as well, which may take its time while files are written:
+// they count once they are in the manifest. An error leaves the memtables waiting.
+func (t *Tree) Flush(upTo uint64, settle func(endSeq uint64) (durable func() error, err error)) (freed int64, err error) {
 	t.flushing.Lock()
 	defer t.flushing.Unlock()
 	if t.dropped {
@@ -37,11 +38,33 @@ func (t *Tree) Flush(upTo uint64, settle func(endSeq uint64) error) (freed int64
 		freed += m.bytes()
 	}
 	endSeq := waiting[len(waiting)-1].endSeq
-	if err := settle(endSeq); err != nil {
+	durable, err := settle(endSeq)
+	if err != nil {
 		return 0, err
 	}
-	if err := t.env.Advance(t.table, 0); err != nil {
+	out, kept, err := t.writeFlush(s, waiting, endSeq)
+	if lost := durable(); err == nil {
+		err = lost
+	}
+	if err != nil {
+		out.discard()
 		return 0, err
+	}
+	var e manifest.Edit
+	out.addTo(&e, t.table, t.id, 0)
+	e.SetFlushed(t.id, endSeq-1)
+	if err := t.commit(&e, kept, out, len(waiting)); err != nil {
+		return 0, err
+	}
+	t.env.Work.Flushed.Add(out.written())
+	return freed, nil
+}
+
+// writeFlush writes the table files of a flush. After an error the output is to be
+// discarded.
+func (t *Tree) writeFlush(s *state, waiting []*memory, endSeq uint64) (*output, Kept, error) {
+	if err := t.env.Advance(t.table, 0); err != nil {
+		return newOutput(t.env, false), Kept{}, err
 	}
 	policy := t.env.Policy(t.table)
 	kept := t.keep(&policy, endSeq)
@@ -64,18 +87,7 @@ func (t *Tree) Flush(upTo uint64, settle func(endSeq uint64) error) (freed int64
 	if err == nil {
 		err = out.sync()
 	}
-	if err != nil {
-		out.discard()
-		return 0, err
-	}
-	var e manifest.Edit
-	out.addTo(&e, t.table, t.id, 0)
-	e.SetFlushed(t.id, endSeq-1)
-	if err := t.commit(&e, kept, out, len(waiting)); err != nil {
-		return 0, err
-	}
-	t.env.Work.Flushed.Add(out.written())
-	return freed, nil
+	return out, kept, err
 }
 
 // belowMemory says what the table files may hold of a row: nothing, where none of

@@ -157,7 +157,7 @@ func putCell(column string, version int64, value string) row.Cell {
 // rotate lets the memtable of a tree wait.
 func (r *rig) rotate(t *Tree) int64 { return t.Rotate(r.seq + 1) }
 
-func settled(uint64) error { return nil }
+func settled(uint64) (durable func() error, err error) { return func() error { return nil }, nil }
 
 // flush moves everything to a table file.
 func (r *rig) flush() {

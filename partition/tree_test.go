@@ -220,7 +220,7 @@ func TestFlushTakesWhatWasRotatedOutInTime(t *testing.T) {
 	}
 	_, waiting := r.tree.MemoryBytes()
 	asked := uint64(0)
-	freed, err := r.tree.Flush(ends[1], func(end uint64) error { asked = end; return nil })
+	freed, err := r.tree.Flush(ends[1], func(end uint64) (func() error, error) { asked = end; return settled(end) })
 	must(t, err)
 	if asked != ends[1] || r.tree.FlushedSeq() != ends[1]-1 {
 		t.Errorf("settled up to %d, flushed up to %d; want %d", asked, r.tree.FlushedSeq(), ends[1])
@@ -287,11 +287,12 @@ func TestRoomInMemtables(t *testing.T) {
 func TestAFlushThatFailsLosesNothing(t *testing.T) {
 	refused := fmt.Errorf("%w: no space", ErrRefused)
 	for what, c := range map[string]struct {
-		commit, settle error
-		rule           vfs.Rule
-		files          int // left on the disk
+		commit, settle, durable error
+		rule                    vfs.Rule
+		files                   int // left on the disk
 	}{
 		"settle":          {settle: syscall.EIO},
+		"log not durable": {durable: syscall.EIO},
 		"refused":         {commit: refused},
 		"stale":           {commit: ErrStale},
 		"outcome unknown": {commit: syscall.EIO, files: 1},
@@ -312,8 +313,16 @@ func TestAFlushThatFailsLosesNothing(t *testing.T) {
 			if c.rule.Ops != 0 {
 				r.fault.Add(c.rule)
 			}
-			r.commit = func(*manifest.Edit) error { return c.commit }
-			freed, err := r.tree.Flush(row.MaxSequence, func(uint64) error { return c.settle })
+			synced := false
+			r.commit = func(*manifest.Edit) error {
+				if !synced {
+					t.Error("files were added before the log was durable")
+				}
+				return c.commit
+			}
+			freed, err := r.tree.Flush(row.MaxSequence, func(uint64) (func() error, error) {
+				return func() error { synced = true; return c.durable }, c.settle
+			})
 			if err == nil || freed != 0 {
 				t.Fatalf("the flush freed %d bytes, %v", freed, err)
 			}
