@@ -26,10 +26,10 @@ const (
 	// maxFlushParts bounds them: there are as many times more files. A writer puts
 	// rows in less time than one goroutine takes to flush them, and the last
 	// memtables are flushed while nobody writes: with parts, 100,000 rows of a
-	// kilobyte in batches were put and flushed in 0.37 s instead of 0.52 on two
-	// processors.
+	// kilobyte in batches were put and flushed in 0.45 to 0.5 s instead of 0.5 to
+	// 0.63 on two processors. Four parts were no faster than two.
 	flushShare    = 4
-	maxFlushParts = 4
+	maxFlushParts = 2
 	// flushAnchors is how many keys memtables propose for each part of a flush.
 	flushAnchors = 32
 	// partAnchors is how many keys each input file proposes for the ends of

@@ -345,6 +345,14 @@ func (x *indexBuilder) addBlock(end int64, column []byte, version int64, tie boo
 	a[idxAwayEnd] = append(a[idxAwayEnd], x.away)
 }
 
+// reset empties the index and keeps its memory.
+func (x *indexBuilder) reset() {
+	for i := range x.arrays {
+		x.arrays[i] = x.arrays[i][:0]
+	}
+	x.separators, x.columns, x.first, x.last, x.away = x.separators[:0], x.columns[:0], x.first[:0], x.last[:0], 0
+}
+
 // size estimates the encoded size.
 func (x *indexBuilder) size() int {
 	return len(x.separators) + len(x.columns) + 6*len(x.arrays[idxBlockEnd])

@@ -22,8 +22,9 @@ type output struct {
 	checksum xxhash.Digest
 }
 
-func newOutput(f vfs.File) *output {
-	o := &output{file: f, buffer: vfs.AlignedBuffer(outputChunk)}
+// newOutput begins a file. buffer is an aligned chunk.
+func newOutput(f vfs.File, buffer []byte) *output {
+	o := &output{file: f, buffer: buffer}
 	o.checksum.Reset()
 	return o
 }

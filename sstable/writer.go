@@ -65,8 +65,10 @@ type Writer struct {
 // NewWriter starts a table file in f, which must be empty. Mistakes in the
 // options are reported by the first call.
 func NewWriter(f vfs.File, opts WriterOptions) *Writer {
+	memory := writerMemories.Get().(*writerMemory)
 	w := &Writer{
-		opts: opts, out: newOutput(f), block: &blockBuilder{}, next: &blockBuilder{},
+		opts: opts, out: newOutput(f, memory.chunk), block: memory.block, next: memory.next, index: memory.index,
+		raw: memory.raw[:0], stored: memory.stored[:0], parts: memory.parts[:0], hashes: memory.hashes[:0],
 		props: emptyProperties(), compressor: compressor{kind: opts.Compression},
 		cutter: newCutter(opts.Compression),
 	}
@@ -294,6 +296,7 @@ func (w *Writer) Finish() (Properties, error) {
 	}
 	w.props.FileSize = w.out.offset
 	w.props.FileChecksum = w.out.checksum.Sum64()
+	w.giveMemory()
 	w.err = errors.New("sstable: writer is finished")
 	return w.props, nil
 }

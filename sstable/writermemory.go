@@ -1,0 +1,48 @@
+package sstable
+
+// The working memory of writers. A flush makes several files of a few megabytes, and
+// what a writer grows to is as large as it was for the file before.
+
+import (
+	"sync"
+
+	"github.com/flagstone-db/flagstone/internal/vfs"
+)
+
+// writerMemory is what a writer needs beside what it returns.
+type writerMemory struct {
+	block, next *blockBuilder
+	index       indexBuilder
+	raw, stored []byte
+	parts       []uint64
+	hashes      []uint64
+	chunk       []byte // of its output
+}
+
+// writerMemories keeps memory between writers. It is a cache of scratch memory only:
+// which of it a writer gets makes no difference.
+var writerMemories = sync.Pool{New: func() any {
+	return &writerMemory{block: new(blockBuilder), next: new(blockBuilder), chunk: vfs.AlignedBuffer(outputChunk)}
+}}
+
+// giveMemory lets other writers have this one's memory. REQUIRES: the file is
+// complete.
+func (w *Writer) giveMemory() {
+	const keep = 1 << 20 // that of rare large blocks must not stay
+	if w.block.memory()+w.next.memory()+cap(w.raw)+cap(w.stored)+8*cap(w.hashes)+40*cap(w.index.arrays[idxBlockEnd]) > keep {
+		return
+	}
+	w.block.reset()
+	w.next.reset()
+	w.index.reset()
+	writerMemories.Put(&writerMemory{
+		block: w.block, next: w.next, index: w.index, raw: w.raw, stored: w.stored, parts: w.parts, hashes: w.hashes, chunk: w.out.buffer,
+	})
+	w.block, w.next, w.out.buffer, w.index = nil, nil, nil, indexBuilder{}
+	w.raw, w.stored, w.parts, w.hashes = nil, nil, nil, nil
+}
+
+// memory is about how many bytes the builder keeps.
+func (b *blockBuilder) memory() int {
+	return cap(b.keys) + cap(b.values) + cap(b.stored) + cap(b.names) + 48*cap(b.cells) + 56*cap(b.rows) + 16*cap(b.nameEnds)
+}
