@@ -19,7 +19,7 @@
 // survives several.
 //
 // A block may have parts beside what it is filled with, which readers add as they
-// need them (AddPart). The hand takes parts away one visit before it takes the
+// need them (AddPart). The hand takes parts away three visits before it takes the
 // block. A shard that is full takes parts that are cheap to make only of one use of
 // a block in eight (Wants): of uses at random hardly any would meet its part again, and blocks that
 // are used much soon come to the eighth. (Bimodal insertion: Qureshi and others,

@@ -10,6 +10,9 @@ import (
 
 const (
 	maxCredit = 3
+	// stripCredit is what a block has whose parts were taken away: what it was filled
+	// with serves all its rows, and is the dearer to make.
+	stripCredit = 2
 	// wantedUse: of so many uses of a block one adds a part to a full shard.
 	wantedUse = 8
 	// slackShare: so much slack of the pool, as a share of the capacity, is
@@ -197,7 +200,7 @@ func (s *shard[T]) admit(b *Block[T], at *slot[T]) {
 func (s *shard[T]) evict() {
 	capacity := s.capacity.Load()
 	limit := capacity - max(0, (s.memory.Slack()-slackFloor)/s.shards-capacity/slackShare)
-	for steps := (maxCredit + 3) * len(s.blocks); s.used > limit && steps > 0; steps-- {
+	for steps := (maxCredit + stripCredit + 3) * len(s.blocks); s.used > limit && steps > 0; steps-- {
 		s.hand++
 		if s.hand >= len(s.blocks) {
 			s.hand = 0
@@ -212,6 +215,7 @@ func (s *shard[T]) evict() {
 		case b.credit > 0:
 			b.credit--
 		case b.extra > 0:
+			b.credit = stripCredit
 			s.strip(b)
 		default:
 			s.evictions++
