@@ -86,12 +86,16 @@ func (c *Cache) Stats() (total Stats) {
 	return total
 }
 
-// Close gives the memory back. REQUIRES: nobody reads.
+// Close gives the memory back. A store that is closed does not wait for its readers:
+// those that come later find nothing, and what they put is not kept.
 func (c *Cache) Close() {
 	for i := range c.shards {
 		s := &c.shards[i]
+		s.mu.Lock()
 		c.memory.Free(s.memory)
 		s.memory, s.ring, s.slots, s.seen = nil, nil, nil, nil
+		s.closed = true
+		s.mu.Unlock()
 	}
 }
 
@@ -177,8 +181,12 @@ func (c *Cache) Put(hash uint64, key []byte, at *Moment, cells []row.Cell) {
 // shard is chosen by bits of the hash that no shard uses for its slots.
 func (c *Cache) shard(hash uint64) *shard { return &c.shards[hash>>56&uint64(len(c.shards)-1)] }
 
-// make takes the memory of a shard; false if it is too small for anything.
+// make takes the memory of a shard; false if it is too small for anything, or the
+// cache is closed.
 func (c *Cache) make(s *shard) bool {
+	if s.closed {
+		return false
+	}
 	slots := 2
 	for slots < s.capacity/slotShare {
 		slots *= 2
@@ -210,6 +218,7 @@ type shard struct {
 	mask     uint64
 	head     uint64 // bytes that were written to the ring since it was made
 	hits     uint64
+	closed   bool
 	_        [64]byte // keeps neighbouring shards' locks off this cache line
 }
 

@@ -260,3 +260,46 @@ func TestManyReaders(t *testing.T) {
 		t.Error("nothing was found")
 	}
 }
+
+// TestReadersMayOutlastTheCache: a store that is closed does not wait for its readers.
+func TestReadersMayOutlastTheCache(t *testing.T) {
+	memory := offheap.New(offheap.Options{Mode: offheap.Guard})
+	c := rowcache.New(1<<20, memory, func(int64) {})
+	key, cells := []byte("key"), cellsOf(3, 2, "value")
+	put := func() {
+		c.Put(7<<40, key, &moment, cells)
+		c.Put(7<<40, key, &moment, cells)
+	}
+	put()
+	var readers sync.WaitGroup
+	var begun, closed sync.WaitGroup
+	closed.Add(1)
+	for range 2 {
+		begun.Add(1)
+		readers.Go(func() {
+			var got row.Collector
+			if !c.Get(7<<40, key, &moment, &everything, &got) {
+				t.Error("the row is not there")
+			}
+			begun.Done()
+			for found := true; found; {
+				got.Reset()
+				if found = c.Get(7<<40, key, &moment, &everything, &got); found && !equal(got.Cells, cells) {
+					t.Errorf("got %v, want %v", got.Cells, cells)
+				}
+			}
+			closed.Wait()
+			put()
+			if got.Reset(); c.Get(7<<40, key, &moment, &everything, &got) {
+				t.Error("a cache that is closed has a row")
+			}
+		})
+	}
+	begun.Wait()
+	c.Close()
+	closed.Done()
+	readers.Wait()
+	if err := memory.Close(); err != nil {
+		t.Error(err)
+	}
+}
