@@ -179,6 +179,9 @@ type Seams struct {
 	// ValueThreshold is the length from which values go to value files; 0 stands
 	// for the default, a negative number for none.
 	ValueThreshold int
+	// BlockSize is the size that blocks of tables aim at, in bytes; 0 stands for the
+	// default.
+	BlockSize int
 	// Levels replaces the shape of the trees, as far as its fields are set.
 	Levels compaction.Config
 }

@@ -204,7 +204,7 @@ func (s *Store) prepare() {
 		Work: &partition.Work{},
 		FS:   s.fs, Dir: s.dir, Files: s.files,
 		Memory: s.offheap, Rows: s.rows, MemtableSize: s.opts.MemtableSize, ValueThreshold: s.opts.valueThreshold(),
-		Table: sstable.WriterOptions{Compression: s.opts.Compression.table(), FilterBitsPerKey: filterBits},
+		Table: sstable.WriterOptions{Compression: s.opts.Compression.table(), BlockSize: s.opts.Seams.BlockSize, FilterBitsPerKey: filterBits},
 		UniqueID: func() (id [16]byte) {
 			rand.Read(id[:])
 			return id

@@ -38,9 +38,10 @@ const linger = 256
 // Helpers are the goroutines that take over work. Methods are safe for concurrent
 // use. Nil is none.
 type Helpers struct {
-	limit int
-	run   func()      // the method help, as a value that is made once
-	judge func() bool // of NewManual
+	limit    int
+	run      func()            // the method help, as a value that is made once
+	offered  func(*Loan, Work) // of NewStepped
+	returned func(*Loan, bool) // likewise
 
 	count atomic.Int32 // in the queue; changed under the mutex
 
@@ -68,8 +69,20 @@ func New(limit int) *Helpers {
 // NewManual returns helpers for tests that have one goroutine: what they do is done
 // before Offer returns, if judge says so for this piece, and never otherwise.
 func NewManual(judge func() bool) *Helpers {
+	return NewStepped(func(l *Loan, _ Work) {
+		if judge() {
+			l.Help()
+		}
+	}, nil)
+}
+
+// NewStepped returns helpers for tests that decide when which piece is done: every
+// loan that is offered is shown to offered, and helped by Help alone, at once or as
+// much later as the test likes, until returned is told that its owner has it back, with
+// what Collect returns; false if it was cancelled. returned may be nil.
+func NewStepped(offered func(*Loan, Work), returned func(l *Loan, helped bool)) *Helpers {
 	h := New(1)
-	h.judge = judge
+	h.offered, h.returned = offered, returned
 	return h
 }
 
@@ -91,10 +104,8 @@ func (h *Helpers) Close() {
 
 // offer queues a loan that is offered; false if that is of no use.
 func (h *Helpers) offer(l *Loan) bool {
-	if h.judge != nil {
-		if h.judge() {
-			l.help()
-		}
+	if h.offered != nil {
+		h.offered(l, l.work)
 		return true
 	}
 	h.mu.Lock()
@@ -121,7 +132,7 @@ func (h *Helpers) help() {
 	for looks := 0; looks < linger || !h.leave(); looks++ {
 		if h.count.Load() > 0 {
 			if l := h.take(); l != nil {
-				l.help()
+				l.Help()
 				h.rest()
 			}
 			looks = 0
@@ -167,9 +178,9 @@ func (h *Helpers) leave() bool {
 	return true
 }
 
-// help does the work of a loan if it is still offered. It may be offered for
-// something else by now: that is as good.
-func (l *Loan) help() bool {
+// Help does the work of a loan if it is still offered, and reports whether it did.
+// It may be offered for something else by now: that is as good.
+func (l *Loan) Help() bool {
 	if !l.state.CompareAndSwap(offered, taken) {
 		return false
 	}

@@ -33,7 +33,7 @@ func (s *Stream) Helped() bool { return s.helpers != nil }
 
 // Awake reports whether there is a helper at present, so that an offer wakes nobody.
 func (s *Stream) Awake() bool {
-	return s.helpers != nil && (s.helpers.judge != nil || s.helpers.awake.Load())
+	return s.helpers != nil && (s.helpers.offered != nil || s.helpers.awake.Load())
 }
 
 // Willing reports whether the next offer will be made. It is for those to whom
@@ -78,12 +78,26 @@ func (s *Stream) Collect(l *Loan) (helped bool) {
 	} else {
 		s.missed()
 	}
+	s.tell(l, helped)
 	return helped
 }
 
 // Cancel is Collect for work that is not wanted any more. It says nothing about
 // whether helpers come.
-func (s *Stream) Cancel(l *Loan) { l.collect() }
+func (s *Stream) Cancel(l *Loan) {
+	if l.state.Load() == owned {
+		return
+	}
+	l.collect()
+	s.tell(l, false)
+}
+
+// tell tells a test that a loan is its owner's again.
+func (s *Stream) tell(l *Loan, helped bool) {
+	if h := s.helpers; h != nil && h.returned != nil {
+		h.returned(l, helped)
+	}
+}
 
 // missed counts an offer in vain.
 func (s *Stream) missed() {

@@ -63,6 +63,7 @@ func (m *machine) meanwhile(do func()) {
 		m.faults.Observe(vfs.Observer{})
 		for range 1 + m.rng.IntN(3) {
 			m.model.events++
+			m.helpers.sometime()
 			others[m.rng.IntN(len(others))](m)
 			m.seen["operations within background jobs"]++
 		}

@@ -148,6 +148,10 @@ func (m *machine) recoverFrom(after *vfs.Sim) {
 		}
 	}
 	m.pending = nil
+	if m.helpers != nil && len(m.helpers.kind) > 0 {
+		m.seen["pieces that were lent over a power cut"] += len(m.helpers.kind)
+		m.helpers.sometime()
+	}
 	m.releaseMoments()
 	dead.Close() // only memory is let go: its files are gone
 	for {

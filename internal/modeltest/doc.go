@@ -17,6 +17,7 @@
 //	read_test.go       operations that read, now and at held moments
 //	admin_test.go      options, tables, flushes, compactions, checkpoints
 //	stream_test.go     streams, and consumers that know what is to come
+//	helpers_test.go    helpers of reads, who come at once, later, or never
 //	clock_test.go      clock steps, and what may be purged by them
 //	crash_test.go      reopening, power cuts, and which prefix survived
 //	generate_test.go   random keys, versions, values, bounds, options

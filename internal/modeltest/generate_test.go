@@ -246,6 +246,9 @@ func (m *machine) version(r *mrow) int64 {
 // value makes a value that no other put has, where its type allows.
 func (m *machine) value() row.Value {
 	m.values++
+	if m.cfg.large && m.rng.IntN(700) == 0 {
+		return largeValues()[m.rng.IntN(len(largeValues()))]
+	}
 	switch n := m.rng.IntN(100); {
 	case n < 20:
 		return row.Integer(int64(m.values))

@@ -32,6 +32,8 @@ type config struct {
 	rows    int  // keys per table
 	levels  int  // how many levels must hold files at once, some time
 	wild    bool // the clock jumps by years, in half of the episodes
+	helped  bool // reads have helpers
+	large   bool // some values are so long that helpers take a part of unpacking them
 }
 
 // machine runs random operations on the store and on the model.
@@ -56,6 +58,7 @@ type machine struct {
 	scans   []*scan
 	pending []*pendingCommit
 	haunt   haunt
+	helpers *helpers // nil: none
 
 	// kept is the number of the newest mutation that must survive a crash:
 	// it was acknowledged, or seen by a reader.
@@ -107,6 +110,9 @@ func newMachine(t testing.TB, cfg config, seed uint64) *machine {
 	m.model.tables = make([]*mtable, len(schemas))
 	m.trust.open(m)
 	m.makeKeys()
+	if cfg.helped {
+		m.helpers = newHelpers(m)
+	}
 	m.mustOpen()
 	for slot := range schemas {
 		m.createTable(slot)
@@ -133,6 +139,7 @@ func (m *machine) run(ops int) {
 			if n -= a.weight; !reads && n < 0 || reads && a.name == "get" {
 				m.model.events++
 				m.doing = func() string { return a.name }
+				m.helpers.beginOperation()
 				m.seen[a.name]++
 				a.do(m)
 				break
@@ -151,6 +158,9 @@ func (m *machine) run(ops int) {
 func (m *machine) storeOptions(exec executor.Executor) flagstone.Options {
 	o := m.cfg.options
 	o.Seams.FS, o.Seams.Clock, o.Seams.Executor = m.faults, m.clock, exec
+	if m.helpers != nil {
+		o.Seams.Helpers = m.helpers.Helpers
+	}
 	o.Logger = slog.New(eventCounter{m.seen})
 	return o
 }

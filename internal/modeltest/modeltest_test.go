@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime/debug"
 	"strconv"
+	"sync/atomic"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -80,6 +81,8 @@ func configs() []config {
 	values, allValues := tiny, smallest // in value files
 	values.Seams.ValueThreshold, allValues.Seams.ValueThreshold = 12, 1
 	values.TableFileSize = kib // what is left in tables is little
+	helped := tiny
+	helped.Seams.BlockSize, helped.TableFileSize = 100, 16*kib
 	return []config{
 		{name: "default", rows: 80, options: flagstone.Options{}},
 		{name: "tiny", rows: 300, options: tiny, levels: 3},
@@ -91,6 +94,7 @@ func configs() []config {
 		}, levels: 2, wild: true},
 		{name: "values", rows: 600, options: values, levels: 3},
 		{name: "all values", rows: 500, options: allValues, levels: 3, wild: true},
+		{name: "helped", rows: 500, options: helped, levels: 3, helped: true, large: true},
 	}
 }
 
@@ -174,7 +178,13 @@ func randomOptions(rng *rand.Rand) config {
 			L0Size: size(32 << 10), LevelBase: size(64 << 10),
 		}
 	}
-	return config{rows: 20 + rng.IntN(800), options: o, wild: rng.IntN(2) == 0}
+	cfg := config{rows: 20 + rng.IntN(800), wild: rng.IntN(2) == 0, helped: rng.IntN(2) == 0}
+	if cfg.helped || rng.IntN(4) == 0 {
+		o.Seams.BlockSize = 1 + rng.IntN(400)
+	}
+	cfg.large = cfg.helped && rng.IntN(2) == 0
+	cfg.options = o
+	return cfg
 }
 
 // TestModelWithRandomOptions does a third of the operations of TestModel, under
@@ -183,6 +193,12 @@ func TestModelWithRandomOptions(t *testing.T) {
 	ops := setting(t, "FLAGSTONE_MODEL_OPS", quickOps())
 	seed := setting(t, "FLAGSTONE_MODEL_SEED", uint64(rand.Uint32()))
 	share := ops / 3 / randomConfigs
+	var helped, taken atomic.Int64
+	t.Cleanup(func() {
+		if helped.Load() >= 1000 && taken.Load() == 0 {
+			t.Errorf("FLAGSTONE_MODEL_SEED=%d: no block was taken from a helper", seed)
+		}
+	})
 	for n := range uint64(randomConfigs) {
 		cfg := randomOptions(rand.New(rand.NewPCG(seed, n)))
 		cfg.name = fmt.Sprintf("%d", n)
@@ -190,7 +206,12 @@ func TestModelWithRandomOptions(t *testing.T) {
 			t.Parallel()
 			t.Logf("FLAGSTONE_MODEL_SEED=%d FLAGSTONE_MODEL_OPS=%d, %+v", seed, ops, cfg.options)
 			for episode := uint64(0); episode*episodeOps < share; episode++ {
-				newMachine(t, cfg, seed+episode).run(int(min(episodeOps, share-episode*episodeOps)))
+				m := newMachine(t, cfg, seed+episode)
+				m.run(int(min(episodeOps, share-episode*episodeOps)))
+				if cfg.helped {
+					helped.Add(int64(m.op))
+					taken.Add(int64(m.seen[takenBlocks]))
+				}
 			}
 		})
 	}
@@ -216,6 +237,9 @@ func checkCoverage(t *testing.T, cfg config, seen map[string]int) {
 	}
 	if cfg.levels > 2 {
 		wanted = append(wanted, "level 5")
+	}
+	if cfg.helped {
+		wanted = append(wanted, takenBlocks, takenValues, "read errors of helpers", "pieces that were lent over a power cut", "help that came later")
 	}
 	if cfg.options.Seams.ValueThreshold > 0 {
 		wanted = append(wanted, "value files", "value files gone", "garbage in value files")

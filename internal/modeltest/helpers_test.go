@@ -1,0 +1,155 @@
+package modeltest
+
+// Helpers of reads. What is lent to them is done at once, some time later, in the
+// middle of other operations, or never; reads of theirs fail now and then. Nothing of
+// it may be seen in an answer. What becomes of an offer does not depend on the
+// machine's random numbers, nor on how many offers the operations before made: that
+// depends on working memory that all stores of a process share.
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/flagstone-db/flagstone/internal/lend"
+	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// What is counted of the pieces that a helper did and their owners collected.
+const (
+	takenBlocks = "pieces of blocks taken from a helper"
+	takenValues = "pieces of values taken from a helper"
+)
+
+// helpers decide about the pieces that one machine's store lends. Nil is none.
+type helpers struct {
+	*lend.Helpers
+	m       *machine
+	source  *rand.PCG
+	rng     *rand.Rand
+	soon    int                   // of ten pieces, so many are done at once,
+	later   int                   // and so many later, or never
+	kind    map[*lend.Loan]string // those that are lent
+	waiting []*lend.Loan          // those of them that are for later
+	op      int                   // at which they were looked at last
+}
+
+func newHelpers(m *machine) *helpers {
+	h := &helpers{m: m, source: rand.NewPCG(m.seed, 2), kind: map[*lend.Loan]string{}}
+	h.rng = rand.New(h.source)
+	h.soon = h.rng.IntN(11)
+	h.later = h.rng.IntN(11 - h.soon)
+	h.Helpers = lend.NewStepped(h.offered, h.returned)
+	return h
+}
+
+func (h *helpers) offered(l *lend.Loan, w lend.Work) {
+	h.kind[l] = takenBlocks
+	if fmt.Sprintf("%T", w) == "*valuefile.share" {
+		h.kind[l] = takenValues
+	}
+	if h.rng.IntN(4) == 0 {
+		h.sometime()
+	}
+	switch n := h.rng.IntN(10); {
+	case n < h.soon:
+		h.help(l)
+	case n < h.soon+h.later:
+		h.waiting = append(h.waiting, l)
+	}
+}
+
+func (h *helpers) returned(l *lend.Loan, helped bool) {
+	if helped {
+		h.m.seen[h.kind[l]]++
+	}
+	delete(h.kind, l)
+	h.waiting = slices.DeleteFunc(h.waiting, func(w *lend.Loan) bool { return w == l })
+}
+
+// help does a piece; perhaps a read fails that it needs.
+func (h *helpers) help(l *lend.Loan) {
+	if h.kind[l] == takenBlocks && h.rng.IntN(8) == 0 {
+		faults := h.m.faults
+		faults.Add(vfs.Rule{
+			Ops: vfs.OpReadAt, Glob: "*.sst", Nth: 1 + h.rng.Int64N(3), Times: 1 + h.rng.Int64N(2), Action: vfs.FailWith(syscall.EIO),
+		})
+		injected := func() (n int64) {
+			for _, i := range faults.Injected() {
+				n += i.Count
+			}
+			return n
+		}
+		before := injected()
+		defer func() {
+			faults.Clear()
+			h.m.seen["read errors of helpers"] += int(injected() - before)
+		}()
+	}
+	l.Help()
+}
+
+// beginOperation is called before every operation of the machine.
+func (h *helpers) beginOperation() {
+	if h != nil {
+		h.source.Seed(h.m.seed, 3+uint64(h.m.op))
+		h.sometime()
+	}
+}
+
+// sometime does, or not, some of the pieces that wait.
+func (h *helpers) sometime() {
+	if h == nil || len(h.waiting) == 0 || h.rng.IntN(3) > 0 {
+		return
+	}
+	for range 1 + h.rng.IntN(3) {
+		if len(h.waiting) == 0 {
+			break
+		}
+		i := h.rng.IntN(len(h.waiting))
+		l := h.waiting[i]
+		h.waiting = slices.Delete(h.waiting, i, i+1)
+		h.help(l)
+		h.m.seen["help that came later"]++
+	}
+}
+
+// largeValues are unpacked in several pieces. They are shared by all histories, for
+// these are kept.
+var largeValues = sync.OnceValue(func() (values []row.Value) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range 8 {
+		var b []byte
+		for n := 0; len(b) < 260<<10+i*40_000; n++ {
+			b = fmt.Appendf(b, "{\"value\": %d, \"id\": %d, \"name\": \"n%d\"}\n", i, n, rng.Uint32())
+		}
+		values = append(values, row.String(string(b)))
+	}
+	return values
+})
+
+// TestHelpersChangeNoAnswer does the same with helpers and without.
+func TestHelpersChangeNoAnswer(t *testing.T) {
+	cfg := configs()[slices.IndexFunc(configs(), func(c config) bool { return c.helped })]
+	cfg.large = false
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	answers := func(helped bool) (answers []string) {
+		cfg.helped = helped
+		m := newMachine(t, cfg, seed)
+		m.trace = func(s string) { answers = append(answers, s) }
+		m.run(3000)
+		if helped && m.seen[takenBlocks] == 0 && m.helpers.soon > 0 {
+			t.Error("no block was taken from a helper")
+		}
+		return answers
+	}
+	alone, helped := answers(false), answers(true)
+	if len(alone) < 1000 || !slices.Equal(alone, helped) {
+		t.Errorf("%d answers without helpers, %d others with", len(alone), len(helped))
+	}
+}
