@@ -97,7 +97,7 @@ func (p *pieces) piece(i int) (c piece, bad string) {
 	}
 	var to int
 	c.to, to, c.run = p.ends(i)
-	if c.from >= c.to || c.to > row.MaxValueBytes || from >= to || to > len(p.contents) {
+	if c.from < 0 || c.from >= c.to || c.to > row.MaxValueBytes || from >= to || to > len(p.contents) { // an int may have 32 bits
 		return c, "pieces out of order"
 	}
 	c.content = p.contents[from:to]

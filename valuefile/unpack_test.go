@@ -151,3 +151,25 @@ func BenchmarkReadDocument(b *testing.B) {
 		})
 	}
 }
+
+// TestAnEndBeyondTheLargestIntIsDamage: where int has 32 bits an end may be below
+// zero. Of two who unpack, the second takes the piece behind it.
+func TestAnEndBeyondTheLargestIntIsDamage(t *testing.T) {
+	random := rand.New(rand.NewPCG(18, 19))
+	value := append(records(random, 3*blockPiece), make([]byte, 3*runPiece)...)
+	var buffer, out []byte
+	packed, _ := Pack(&buffer, value)
+	p, _, bad := parsePieces(packed)
+	if bad != "" || p.len() < 4 {
+		t.Fatalf("%d pieces, %s", p.len(), bad)
+	}
+	packed[directoryHead+(p.len()-2)*entrySize+3] = 0xff
+	shares = sync.Pool{New: shares.New} // nothing was learned yet
+	all := lend.NewManual(func() bool { return true })
+	defer all.Close()
+	for _, helpers := range []*lend.Helpers{nil, all} {
+		if _, err := Unpack(&out, packed, helpers); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("unpacked: %v", err)
+		}
+	}
+}
