@@ -90,6 +90,39 @@ func TestWhatChangesARowReachesItsReaders(t *testing.T) {
 	changed("a delete of the row")
 }
 
+// TestARowOfASnapshotIsNotTakenForThePresent: what a snapshot shows of a row is not
+// all that was flushed of it.
+func TestARowOfASnapshotIsNotTakenForThePresent(t *testing.T) {
+	r := newRig(t, Options{})
+	table := r.table("t", TableOptions{MaxVersions: 1})
+	putFlushed := func(version int64, value string) {
+		t.Helper()
+		put(t, table, "p", 1, "a", version, value)
+		if err := r.store.Flush(ctx()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	putFlushed(1, "first")
+	putFlushed(2, "second")
+	before, err := r.store.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer before.Close()
+	putFlushed(3, "third")
+	for range 2 {
+		if got := getHot(t, table, 1, ReadOptions{Snapshot: before}); got != "a@2=second " {
+			t.Errorf("the snapshot shows %s", got)
+		}
+		if got := getHot(t, table, 1, ReadOptions{}); got != "a@3=third " {
+			t.Errorf("after the snapshot was read the row is %s", got)
+		}
+	}
+	if r.store.Metrics().RowHits == 0 {
+		t.Error("the row was never found in the cache")
+	}
+}
+
 // TestReadersSeeWhatWasAcknowledged has rows updated, flushed and merged while
 // others read them again and again: nobody sees less than was acknowledged before,
 // or than he saw himself.
