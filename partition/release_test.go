@@ -76,3 +76,18 @@ func TestAMergeKeepsNoMemtables(t *testing.T) {
 		t.Fatalf("did %v, asked %v, %v", did, asked, err)
 	}
 }
+
+// TestAPinKeepsNoMemtables: a checkpoint that has to copy files takes long.
+func TestAPinKeepsNoMemtables(t *testing.T) {
+	r := newRig(t)
+	for n := range 1000 {
+		r.putRow(key("p", n), "c", 1, "v")
+	}
+	pin := r.tree.Pin()
+	defer pin.Release()
+	before := r.env.Memory.Stats().InUse
+	r.flush()
+	if left := r.env.Memory.Stats().InUse; left >= before {
+		t.Errorf("%d bytes are in use after the flush, %d were before", left, before)
+	}
+}

@@ -193,17 +193,20 @@ func (s *state) mutable() *memory { return s.memories[len(s.memories)-1] }
 func (s *state) waiting() []*memory { return s.memories[:len(s.memories)-1] }
 
 // Pin keeps the table files of a tree, as they were at one moment, from being
-// deleted.
-type Pin struct{ state *state }
+// deleted. It keeps no memtables.
+type Pin struct{ version *version }
 
 // Pin pins the tree's present files.
-func (t *Tree) Pin() *Pin { return &Pin{t.pin()} }
+func (t *Tree) Pin() *Pin {
+	v, _ := t.pinVersion()
+	return &Pin{v}
+}
 
 // Meta is the manifest entry that names the pinned files.
-func (p *Pin) Meta() *manifest.Partition { return p.state.version.meta }
+func (p *Pin) Meta() *manifest.Partition { return p.version.meta }
 
 // Release lets go of the files.
-func (p *Pin) Release() { p.state.unref() }
+func (p *Pin) Release() { p.version.unref() }
 
 // markObsolete marks the files of the version that the next state of the
 // manifest does not name, for this partition or for one that shares them: they

@@ -560,7 +560,7 @@ func TestVersionsFollowEachOtherAsTheManifestDoes(t *testing.T) {
 		p := r.tree.Pin()
 		defer p.Release()
 		for level, metas := range p.Meta().Levels {
-			if len(metas) != len(p.state.version.levels[level]) {
+			if len(metas) != len(p.version.levels[level]) {
 				t.Error("a version does not hold the files that it names")
 			}
 		}
