@@ -65,6 +65,7 @@ type piece struct {
 	values bool     // those of the blocks too
 	stop   atomic.Bool
 	ready  bool // it was collected, as it is
+	broken bool // a panic ended it
 }
 
 // pieces are kept between uses: what is in their memory makes no difference.
@@ -73,6 +74,7 @@ var pieces = sync.Pool{New: func() any { return new(piece) }}
 // Do loads the blocks: see lend.Work.
 func (p *piece) Do() {
 	l := &p.loader
+	p.broken = true
 	for i := range p.blocks {
 		if p.stop.Load() {
 			break
@@ -90,6 +92,7 @@ func (p *piece) Do() {
 		l.scratch.give()
 		l.scratch, l.window = nil, nil
 	}
+	p.broken = false
 }
 
 // openAll makes the values of the loaded block be at hand: in the cache, if it has
@@ -226,6 +229,13 @@ func (p *piece) give(r *Reader) {
 		}
 		b.trim()
 		b.block, b.values, b.valueRow, b.valueRows = nil, nil, 0, 0
+	}
+	if p.broken { // nobody knows what is in its memory
+		if p.loader.pin != nil {
+			r.cached.Release(p.loader.pin)
+			p.loader.pin = nil
+		}
+		return
 	}
 	p.loader.r, p.loader.opts = nil, IterOptions{}
 	pieces.Put(p)

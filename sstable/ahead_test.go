@@ -305,3 +305,61 @@ func TestScansWithHelpersAllocateNothing(t *testing.T) {
 		t.Errorf("%v allocations for a scan of %d blocks", n, r.index.blocks)
 	}
 }
+
+// panickyFile has a place where reading it panics.
+type panickyFile struct {
+	brokenFile
+	armed bool
+}
+
+func (f *panickyFile) ReadAt(p []byte, off int64) (n int, err error) {
+	n, err = f.brokenFile.ReadAt(p, off)
+	if err != nil && f.armed {
+		panic(err)
+	}
+	return n, err
+}
+
+// A panic of a helper is one of the scan that gets there, which can be closed; others
+// go on, and nothing stays pinned.
+func TestAPanicAheadIsOneOfWhoGetsThere(t *testing.T) {
+	table := sortedBenchTable(600)
+	for _, noFill := range []bool{false, true} {
+		f := &panickyFile{armed: true}
+		table.write(t, &f.memFile, WriterOptions{Compression: CompressS2, BlockSize: 2000})
+		h := lend.NewManual(func() bool { return true })
+		memory := offheap.New(offheap.Options{Mode: offheap.Poison})
+		c := NewBlockCache(cache.Options{Capacity: 1 << 20, Memory: memory, Shards: 1})
+		r, err := Open(f, ReaderOptions{FileName: "f", Cache: c, Helpers: h})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.from, _ = r.index.blockRange(r.index.blocks / 2)
+		f.to = f.from + 1
+		panicked := func(rows int) (p any) {
+			defer func() { p = recover() }()
+			firstError(r, IterOptions{NoCacheFill: noFill}, rows)
+			return nil
+		}
+		if p := panicked(len(table)); p == nil {
+			t.Error("no panic")
+		}
+		for rows := 1; rows < len(table)/4; rows += 10 {
+			if p := panicked(rows); p != nil {
+				t.Errorf("%d rows: %v", rows, p)
+			}
+		}
+		f.from, f.to = 0, 0
+		if n, err := firstError(r, IterOptions{NoCacheFill: noFill}, len(table)+1); n != len(table) || err != nil {
+			t.Errorf("sound again: row %d, %v", n, err)
+		}
+		h.Close()
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+		c.Close()
+		if err := memory.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -26,6 +26,9 @@
 // An offer allocates nothing but, once, what a Loan needs to be waited for. It takes
 // some 0.1 us while a helper is awake. Pieces of 5 to 50 us are of a good size.
 //
+// A piece that panics ends its owner's request, not the process: Collect panics for
+// it. One that is cancelled does not.
+//
 // A piece must not wait for what its owner holds while he collects it, nor for
 // another piece.
 package lend

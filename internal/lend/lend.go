@@ -1,7 +1,9 @@
 package lend
 
 import (
+	"fmt"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 )
@@ -15,7 +17,17 @@ type Loan struct {
 	state atomic.Uint32
 	work  Work
 	wake  chan struct{} // of an owner who waits; made when the first does
+	panic *Panic        // that ended the work
 }
+
+// Panic is what Collect panics with if the work did so when a helper did it: it is
+// the owner's request that fails then, as if he had done it, and not the process.
+type Panic struct {
+	Value any
+	Stack []byte // of the helper
+}
+
+func (p *Panic) Error() string { return fmt.Sprintf("in lent work: %v\n%s", p.Value, p.Stack) }
 
 // States of a Loan.
 const (
@@ -184,10 +196,15 @@ func (l *Loan) Help() bool {
 	if !l.state.CompareAndSwap(offered, taken) {
 		return false
 	}
+	defer func() {
+		if p := recover(); p != nil {
+			l.panic = &Panic{Value: p, Stack: debug.Stack()}
+		}
+		if l.state.Swap(done) == awaited {
+			l.wake <- struct{}{} // has room
+		}
+	}()
 	l.work.Do()
-	if l.state.Swap(done) == awaited {
-		l.wake <- struct{}{} // has room
-	}
 	return true
 }
 

@@ -295,3 +295,39 @@ func BenchmarkOffers(b *testing.B) {
 		})
 	}
 }
+
+// panics is work that does.
+type panics struct{ lend.Loan }
+
+func (*panics) Do() { panic("broken") }
+
+func TestAPanicIsTheOwners(t *testing.T) {
+	h, s := helpers(t, 1)
+	w := new(panics)
+	for range 3 { // the helper lives on
+		s.Offer(&w.Loan, w)
+		for w.Waiting() || w.Underway() {
+			runtime.Gosched()
+		}
+		func() {
+			defer func() {
+				if p, ok := recover().(*lend.Panic); !ok || p.Value != "broken" || len(p.Stack) == 0 {
+					t.Errorf("recovered %v", p)
+				}
+			}()
+			s.Collect(&w.Loan)
+		}()
+		if s.Collect(&w.Loan) {
+			t.Error("collected twice")
+		}
+	}
+	s.Offer(&w.Loan, w)
+	s.Cancel(&w.Loan) // not wanted any more
+	sound := new(work)
+	s.Offer(&sound.Loan, sound)
+	collect(s, sound)
+	h.Close()
+	if sound.times.Load() != 1 {
+		t.Error("not done once")
+	}
+}

@@ -57,7 +57,7 @@ func (s *Stream) Offer(l *Loan, w Work) bool {
 	if !s.Willing() {
 		return false
 	}
-	l.work = w
+	l.work, l.panic = w, nil
 	l.state.Store(offered)
 	if !s.helpers.offer(l) {
 		s.missed()
@@ -68,7 +68,7 @@ func (s *Stream) Offer(l *Loan, w Work) bool {
 
 // Collect ends an offer. It returns true if a helper has done the work, for which it
 // waits if it has begun, and false if the work is to be done by the caller, or not
-// at all.
+// at all. If the work panicked, so does Collect, with a Panic; the offer has ended.
 func (s *Stream) Collect(l *Loan) (helped bool) {
 	if l.state.Load() == owned {
 		return false
@@ -79,6 +79,10 @@ func (s *Stream) Collect(l *Loan) (helped bool) {
 		s.missed()
 	}
 	s.tell(l, helped)
+	if p := l.panic; p != nil {
+		l.panic = nil
+		panic(p)
+	}
 	return helped
 }
 
