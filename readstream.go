@@ -304,8 +304,11 @@ func (st *Stream) record(from *Row) (*StreamRecord, error) {
 	if err == nil {
 		r.Key, err = row.DecodeKey(decoded.Key, st.table.columns)
 	}
+	corrupt := func(err error) error {
+		return fmt.Errorf("%w: change log %d of table %q, sequence number %d: %w", ErrCorrupt, st.log.id, st.table.name, seq, err)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: change log %d of table %q, sequence number %d: %w", ErrCorrupt, st.log.id, st.table.name, seq, err)
+		return nil, corrupt(err)
 	}
 	r.Micros = decoded.Micros
 	wrote := false
@@ -317,7 +320,7 @@ func (st *Stream) record(from *Row) (*StreamRecord, error) {
 		if c.Packed {
 			var buffer []byte
 			if c.Value, err = valuefile.Unpack(&buffer, c.Value, nil); err != nil {
-				return nil, err
+				return nil, corrupt(err)
 			}
 			c.Packed = false
 		}

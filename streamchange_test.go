@@ -3,10 +3,12 @@ package flagstone
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
+	"github.com/flagstone-db/flagstone/changelog"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -106,5 +108,23 @@ func follow(t *testing.T, st *Stream, pos StreamPosition) (n int) {
 		}
 		n += len(page.Records)
 		pos = page.Next
+	}
+}
+
+// TestADamagedPackedValueOfARecordIsReported as what is wrong with a change log is.
+func TestADamagedPackedValueOfARecordIsReported(t *testing.T) {
+	r := newRig(t, Options{})
+	st := r.streamed("t", StreamSpec{RetentionSeconds: 3600}).Stream()
+	key, err := row.AppendKey(nil, st.table.columns, row.String("p"), row.Integer(1))
+	c := row.Change{Key: key}
+	if err := errors.Join(err, c.PutPacked("c", 1, row.TypeBinary, []byte("no packed value"))); err != nil {
+		t.Fatal(err)
+	}
+	from := Row{
+		Cells: []row.Cell{{Column: []byte{recordCells}, Value: changelog.Append(nil, &c)}},
+		key:   []row.Value{row.Integer(0), row.Integer(7)},
+	}
+	if _, err := st.record(&from); !isErr(err, ErrCorrupt) || !strings.Contains(err.Error(), "sequence number 7") {
+		t.Errorf("%v", err)
 	}
 }
