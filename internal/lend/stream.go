@@ -61,7 +61,11 @@ func (s *Stream) Offer(l *Loan, w Work) bool {
 	l.state.Store(offered)
 	if !s.helpers.offer(l) {
 		s.missed()
-		return l.collect()
+		// A helper who met an older offer of the loan may have it: it is collected then.
+		if l.state.CompareAndSwap(offered, owned) {
+			l.work = nil
+			return false
+		}
 	}
 	return true
 }
