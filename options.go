@@ -28,7 +28,7 @@ const (
 	// crash the store holds a prefix of the writes. When only the process dies,
 	// only writes of the last 100 ms may be missing, and of these those whose
 	// log was not handed to the system yet, as happens as soon as 128 KiB have
-	// gathered (and at 4 MiB at the latest, if the system is slow to take it).
+	// gathered (and at 5 MiB at the latest, if the system is slow to take it).
 	// When the machine dies, those since the last Flush, or change of a table's
 	// options or of the set of tables, may be missing.
 	SyncNone

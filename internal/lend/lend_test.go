@@ -120,9 +120,12 @@ func TestCloseWaitsForWorkUnderwayAndLeavesTheRest(t *testing.T) {
 		}
 		close(closed)
 	}()
+	for !h.Closed() {
+		runtime.Gosched()
+	}
 	third := new(work)
-	for s.Offer(&third.Loan, third) { // until it is closed
-		s.Cancel(&third.Loan)
+	if s.Offer(&third.Loan, third) {
+		t.Error("an offer after Close")
 	}
 	close(first.hold)
 	<-closed
