@@ -363,7 +363,7 @@ func (it *Iterator) collect(dst *row.Collector, from, to int) {
 // collectEven is the loop of collect for the most frequent kind of row: every row of
 // the block has one cell of every column, all of one stamp and kind. What finds an
 // element of an array (see uints) is kept in variables and moved on by additions:
-// that halves the time.
+// that saves a get of ten columns a twentieth of its time (BenchmarkGetHot).
 func (it *Iterator) collectEven(cells []row.Cell, from int, names, values []byte) {
 	b, data := it.block, it.block.data
 	n, v := &b.nameEnd, &b.valueEnd
