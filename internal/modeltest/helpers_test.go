@@ -35,7 +35,6 @@ type helpers struct {
 	later   int                   // and so many later, or never
 	kind    map[*lend.Loan]string // those that are lent
 	waiting []*lend.Loan          // those of them that are for later
-	op      int                   // at which they were looked at last
 }
 
 func newHelpers(m *machine) *helpers {
