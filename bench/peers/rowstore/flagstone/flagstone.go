@@ -246,7 +246,13 @@ func (s *session) Scan(start, end []byte, q rowstore.Query, limit int, visit fun
 		if len(r.Cells) == 0 {
 			continue
 		}
-		take(&s.row, r.Key()[0].Bytes(), r)
+		// The rows of a scan point into blocks: the bytes are copied here, as in
+		// the other adapters.
+		s.row.Reset(r.Key()[0].Bytes())
+		for i := range r.Cells {
+			c := &r.Cells[i]
+			s.row.Add(c.Column, c.Version, c.Value)
+		}
 		if n++; !visit(&s.row) || n == limit {
 			break
 		}
