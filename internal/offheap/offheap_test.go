@@ -152,3 +152,25 @@ func TestMemoryIsReusedBeforeItIsMapped(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatGrowsByDoublingTakesLittleMore allocates what a small memtable does:
+// each size once.
+func TestWhatGrowsByDoublingTakesLittleMore(t *testing.T) {
+	p := offheap.New(offheap.Options{})
+	var all [][]byte
+	for n := 2 << 10; n <= 1<<20; n *= 2 {
+		all = append(all, p.Alloc(n))
+	}
+	if s := p.Stats(); s.InUse != 2<<20-2<<10 || s.Mapped > 4<<20 {
+		t.Errorf("%+v, want 2 MiB in use and no more mapped than twice that", s)
+	}
+	if p.Slack() > 320<<10 {
+		t.Errorf("slack of %d bytes", p.Slack())
+	}
+	for _, b := range all {
+		p.Free(b)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+}

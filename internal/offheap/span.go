@@ -23,7 +23,7 @@ const (
 	largestClass  = 18 // 256 KiB: eight slots to a chunk
 	classes       = (largestClass-smallestClass)<<stepBits + 1
 	// minSlots a span has at least: what a class that is hardly used takes is
-	// weighed against what is left over at the end of a span.
+	// weighed against what is left over at the end of a span. See spanOrder.
 	minSlots = 8
 
 	freeSpan  = -2 // classes of spans that hold no slots
@@ -178,11 +178,22 @@ func (p *Pool) trim(keep int64) {
 	}
 }
 
+// spanOrder is the order of the spans with slots of a size. A power of two
+// divides even the smallest that holds one: such sizes are mostly of things that
+// grow by doubling, of which few are alive at once, and with eight slots of
+// 256 KiB the only one would be a chunk.
+func spanOrder(size int) int {
+	if size&(size-1) == 0 {
+		return orderOf(size)
+	}
+	return min(orderOf(minSlots*size), orders-1)
+}
+
 func (p *Pool) allocSlot(class int) []byte {
 	size := classSize(class)
 	s := p.partial[class].head
 	if s == nil {
-		s = p.allocSpan(min(orderOf(minSlots*size), orders-1), class)
+		s = p.allocSpan(spanOrder(size), class)
 		s.slots = spanSize(s.order) / size
 		s.taken = make([]uint64, (s.slots+63)/64)
 		s.unused = make([]uint16, s.slots)
