@@ -20,10 +20,20 @@ func (p *pieces) read(dst []byte) {
 	}
 }
 
-// encode adds the frames of a record of n bytes. Between frames it writes when
-// the buffer is full; after makeRoom only a record larger than maxGroup makes
-// it. Callers hold mu.
+// encode adds a record of n bytes. Between frames it writes when the buffer is
+// full; after makeRoom only a record larger than maxGroup makes it. Callers hold
+// mu.
 func (w *Writer) encode(stream uint32, position uint64, payload pieces, n int) error {
+	if n <= maxBundled {
+		if int64(len(w.buf))+recordSize(n) > maxGroup {
+			if err := w.writeOut(false); err != nil {
+				return err
+			}
+		}
+		w.join(stream, position, payload, n)
+		return nil
+	}
+	w.endBundle()
 	for rest := n; ; {
 		size := min(rest, maxPayload)
 		if len(w.buf)+paddedSize(size) > maxGroup {
@@ -48,6 +58,55 @@ func (w *Writer) encode(stream uint32, position uint64, payload pieces, n int) e
 	}
 }
 
+// bundle is the frame at the end of the buffer that small records join. Its
+// header is filled in when it ends.
+type bundle struct {
+	open   bool
+	start  int // in the buffer
+	stream uint32
+	first  uint64 // positions
+	last   uint64
+}
+
+// join adds a small record to the bundle at the end of the buffer, or to a new
+// one if there is none for it.
+func (w *Writer) join(stream uint32, position uint64, payload pieces, n int) {
+	o := &w.bundle
+	if o.open && (stream != o.stream || position-o.last >= maxStep || len(w.buf)-o.start >= bundleSize) {
+		w.endBundle()
+	}
+	start := len(w.buf)
+	step := uint64(1)
+	if o.open {
+		step += position - o.last
+	} else {
+		*o = bundle{open: true, start: start, stream: stream, first: position}
+		w.extend(frameHeaderSize)
+	}
+	o.last = position
+	var head [entryHeader]byte
+	k := binary.PutUvarint(head[:], step)
+	k += binary.PutUvarint(head[k:], uint64(n))
+	b := w.extend(k + n)
+	copy(b, head[:k])
+	payload.read(b[k:])
+	w.cur.head.offset += int64(len(w.buf) - start)
+	w.cur.head.records++
+}
+
+// endBundle completes the bundle at the end of the buffer, if there is one.
+func (w *Writer) endBundle() {
+	o := &w.bundle
+	if !o.open {
+		return
+	}
+	o.open = false
+	w.cur.head.offset -= int64(len(w.buf) - o.start) // complete adds it
+	clear(w.extend(-len(w.buf) & 7))
+	b := w.buf[o.start:]
+	w.complete(b, len(b)-frameHeaderSize, frame{kind: frameBundle, stream: o.stream, position: o.first})
+}
+
 // put adds one frame with the next n bytes of payload, and returns what is
 // left of that.
 func (w *Writer) put(f frame, payload pieces, n int) pieces {
@@ -66,10 +125,16 @@ func (w *Writer) complete(b []byte, n int, f frame) {
 	w.cur.head.add(int64(len(b)), sum)
 }
 
-// pad fills the last block of the buffer. A padding frame that does not fit
-// into what is left of a block takes the next one as well.
+// pad ends the last frame and fills the last block of the buffer. A padding frame
+// that does not fit into what is left of a block takes the next one as well.
 func (w *Writer) pad() {
 	room := -len(w.buf) & (BlockSize - 1)
+	if w.bundle.open {
+		clear(w.extend(room))
+		w.cur.head.offset += int64(room)
+		w.endBundle()
+		return
+	}
 	if room == 0 {
 		return
 	}

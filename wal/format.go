@@ -9,7 +9,7 @@ package wal
 //
 //	header (96 bytes, the rest of its block is not used)
 //	     0   8  magic "FLAGWAL\n"
-//	     8   4  format version, 1
+//	     8   4  format version, 2; 1 is read: it has no bundles
 //	    12   4  block size, 4096
 //	    16  16  store id
 //	    32   8  number of this segment
@@ -26,12 +26,19 @@ package wal
 //	     0   8  checksum: xxhash64 of the whole frame, zeros included, with
 //	            this field set to seed XOR offset of the frame in the file
 //	     8   3  payload length
-//	    11   1  type: 1 full, 2 first, 3 middle, 4 last, 5 padding, 6 trailer
+//	    11   1  type: 1 full, 2 first, 3 middle, 4 last, 5 padding, 6 trailer,
+//	            7 bundle
 //	    12   4  stream
-//	    16   8  position of the record in its stream
+//	    16   8  position of the record in its stream; of a bundle, of its first
 //	    24   8  durable offset: up to here this segment was known to be
 //	            durable when the frame was made
 //	    32      payload
+//
+//	bundle payload: small records of one stream, then zeros
+//	     uvarint  step: 1 + what the position lies above that of the record
+//	              before, for the first one above that in the header: so 1
+//	     uvarint  length of the record
+//	              the record
 //
 //	trailer payload
 //	     0   8  records in the segment
@@ -39,8 +46,12 @@ package wal
 //
 // The chain is a running checksum over frames: it starts at 0, and each frame,
 // padding included, makes it xxhash64(chain, checksum of the frame). A record
-// is one full frame, or a first, any number of middle and a last one; padding
-// may lie between them. A group ends in padding unless it fills its last block.
+// lies in a bundle, or is one full frame, or a first, any number of middle and
+// a last one; padding may lie between them. A group ends in padding unless it
+// fills its last block; zeros at the end of a bundle do as well.
+//
+// A frame by itself would cost a small record 32 bytes and up to 7 zeros: a
+// fifth of an update of a column of 100 bytes. In a bundle it costs three.
 //
 // Invariants:
 //   - the checksum covers offset, segment number, store and what came before
@@ -60,8 +71,8 @@ import (
 )
 
 const (
-	// Version is the format version that is written.
-	Version = 1
+	// Version is the format version that is written. All from 1 on are read.
+	Version = 2
 	// BlockSize is the unit of writing: large enough for every device that
 	// vfs offers direct I/O on, and the page of the page cache.
 	BlockSize = 4096
@@ -75,6 +86,18 @@ const (
 	maxFrameSize   = 256 << 10
 	maxPayload     = maxFrameSize - frameHeaderSize
 	trailerPayload = 16
+
+	plainVersion = 1 // the last one without bundles
+
+	// maxBundled is the largest record that a bundle takes: of a larger one the
+	// frame is less than a five hundredth.
+	maxBundled = 16 << 10
+	// bundleSize is what a bundle grows to. It is hashed at once, which holds up
+	// one writer: 16 KiB take a microsecond. And it is what a torn tail loses whole.
+	bundleSize = 16 << 10
+	// maxStep bounds how far positions within a bundle lie apart, and so entryHeader.
+	maxStep     = 1 << 32
+	entryHeader = 8 // at most: a step of 5 bytes and a length of 3
 )
 
 type frameType uint8
@@ -86,6 +109,7 @@ const (
 	frameLast
 	framePadding
 	frameTrailer
+	frameBundle
 )
 
 // seal says where a segment ends, or stands for some point inside it.
@@ -106,6 +130,7 @@ func (s *seal) add(size int64, checksum uint64) {
 
 // header is the first block of a segment.
 type header struct {
+	version  uint32
 	store    [16]byte
 	number   uint64
 	previous uint64 // 0: none
@@ -117,7 +142,7 @@ type header struct {
 func (h *header) encode(block []byte) uint64 {
 	clear(block[:BlockSize])
 	copy(block, magic)
-	binary.LittleEndian.PutUint32(block[8:], Version)
+	binary.LittleEndian.PutUint32(block[8:], h.version)
 	binary.LittleEndian.PutUint32(block[12:], BlockSize)
 	copy(block[16:32], h.store[:])
 	binary.LittleEndian.PutUint64(block[32:], h.number)
@@ -144,9 +169,9 @@ func decodeHeader(b []byte) (h header, seed uint64, reason string, err error) {
 	if xxhash.Sum64(b[:88]) != seed {
 		return h, 0, "the checksum of the segment header does not match", nil
 	}
-	if v := binary.LittleEndian.Uint32(b[8:]); v > Version {
-		return h, 0, "", fmt.Errorf("%w %d, this program knows up to %d", ErrNewerFormat, v, Version)
-	} else if v != Version {
+	if h.version = binary.LittleEndian.Uint32(b[8:]); h.version > Version {
+		return h, 0, "", fmt.Errorf("%w %d, this program knows up to %d", ErrNewerFormat, h.version, Version)
+	} else if h.version == 0 {
 		return h, 0, "the format version is 0", nil
 	}
 	if binary.LittleEndian.Uint32(b[12:]) != BlockSize {
@@ -186,14 +211,18 @@ type frame struct {
 // paddedSize is what a frame with n bytes of payload takes.
 func paddedSize(n int) int { return frameHeaderSize + (n+7)&^7 }
 
-// recordSize is what the frames of a record of n bytes take.
+// recordSize is what a record of n bytes takes at most, with the zeros that end
+// the bundle before it.
 func recordSize(n int) int64 {
+	if n <= maxBundled {
+		return 7 + int64(paddedSize(entryHeader+n))
+	}
 	whole := n / maxPayload // each with a payload that is a multiple of 8
 	size := int64(whole) * maxFrameSize
 	if rest := n % maxPayload; rest > 0 || whole == 0 {
 		size += int64(paddedSize(rest))
 	}
-	return size
+	return 7 + size
 }
 
 // putFrameHeader fills the header of the frame that begins at b[0] and ends
@@ -215,7 +244,7 @@ func putFrameHeader(b []byte, n int, f frame, seed uint64, offset int64) uint64 
 func frameSize(head []byte) (size int, reason string) {
 	word := binary.LittleEndian.Uint32(head[8:])
 	n, kind := int(word&0xffffff), frameType(word>>24)
-	if kind < frameFull || kind > frameTrailer || n > maxPayload {
+	if kind < frameFull || kind > frameBundle || n > maxPayload {
 		return 0, "there is no frame header"
 	}
 	return paddedSize(n), ""

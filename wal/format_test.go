@@ -8,22 +8,23 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// goldenLog writes the log of testdata and of docs/format-wal.md: a first
-// segment with two records, synced one by one, and a trailer, and a second one
-// that was not closed.
+// goldenLog writes the log of testdata/v2 and of docs/format-wal.md: a first
+// segment with a group of two records, one of another, and a trailer, and a second
+// segment that was not closed.
 func goldenLog(t testing.TB) *vfs.Sim {
 	sim := newSim()
 	opts := testOptions(sim)
 	w, _ := mustOpen(t, opts, 0, &oracle{})
-	for i, payload := range []string{"hello", "write-ahead log"} {
-		lsn, err := w.Append(0, uint64(i+1), []byte(payload))
-		if err == nil {
+	for i, payload := range []string{"hello", "write-ahead log", "is durable"} {
+		lsn, err := w.Append(0, uint64(i*i+1), []byte(payload))
+		if err == nil && i > 0 {
 			err = w.Sync(lsn)
 		}
 		if err != nil {
@@ -43,24 +44,110 @@ func goldenLog(t testing.TB) *vfs.Sim {
 	return sim
 }
 
-var goldenRecords = []string{"0 1 hello", "0 2 write-ahead log", "7 100 another stream"}
+// stored are the logs of testdata. Files there hold only what is not zero: lines
+// of offset and hexadecimal bytes.
+var stored = []struct {
+	name    string
+	size    int // of a segment
+	last    uint64
+	records []string
+	end     int64 // of the last segment
+	group   int64 // where its last group begins
+}{
+	{"v1", 4 * BlockSize, 2, []string{"0 1 hello", "0 2 write-ahead log", "7 100 another stream"}, 2 * BlockSize, BlockSize},
+	{"v1-pieces", 128 * BlockSize, 1, []string{"0 10 small", "0 11 " + strings.Repeat("\x00", 262122), "0 12 after it", "0 13 unsynced"},
+		68 * BlockSize, 67 * BlockSize},
+	{"v2", 4 * BlockSize, 2, []string{"0 1 hello", "0 2 write-ahead log", "0 5 is durable", "7 100 another stream"}, 2 * BlockSize, BlockSize},
+}
 
-// P22: a log of format version 1 reads as it did when the version was made, and
-// is still written byte by byte like that. Files hold only what is not zero:
-// lines of offset and hexadecimal bytes.
-func TestP22_GoldenLogOfVersion1(t *testing.T) {
-	sim := goldenLog(t)
-	stored := newSim()
-	if err := stored.MkdirAll("wal"); err != nil {
+// storedSegment reads a segment of testdata.
+func storedSegment(t *testing.T, name string, number uint64, size int) []byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", name, segmentName(number)+".hex"))
+	if err != nil {
 		t.Fatal(err)
 	}
+	return undump(t, string(text), size)
+}
+
+// texts recovers a log and describes its records.
+func texts(opts Options) (out []string, res RecoverResult, err error) {
+	res, err = Recover(opts, 0, func(r Record) error {
+		out = append(out, fmt.Sprintf("%d %d %s", r.Stream, r.Position, r.Payload))
+		return nil
+	})
+	return out, res, err
+}
+
+// P22: logs of every format version read as they did when the version was made,
+// damage in them is told from a torn tail, and they can be continued.
+func TestP22_StoredLogsOfAllVersions(t *testing.T) {
+	for _, c := range stored {
+		sim := newSim()
+		if err := sim.MkdirAll("wal"); err != nil {
+			t.Fatal(err)
+		}
+		for n := uint64(1); n <= c.last; n++ {
+			f, err := sim.Create(logFile(n), vfs.OpenOptions{})
+			if err == nil {
+				_, err = f.WriteAt(storedSegment(t, c.name, n, c.size), 0)
+			}
+			if err == nil {
+				err = errors.Join(f.Sync(), f.Close(), sim.SyncDir("wal"))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		opts := testOptions(sim)
+		got, res, err := texts(opts)
+		if err != nil || !slices.Equal(got, c.records) {
+			t.Errorf("%s: %.100q, %v", c.name, got, err)
+		}
+		if res.Torn == nil || res.Torn.Segment != c.last || res.Torn.Offset != c.end {
+			t.Errorf("%s: torn %+v", c.name, res.Torn)
+		}
+		content := storedSegment(t, c.name, c.last, c.size)
+		for at := int64(BlockSize); at < c.end; at++ {
+			if content[at] == 0 && at%509 != 0 {
+				continue
+			}
+			if err := sim.FlipByte(logFile(c.last), at, 0x10); err != nil {
+				t.Fatal(err)
+			}
+			got, _, err := texts(opts)
+			if n := len(c.records) - 1; at < c.group && !errors.Is(err, ErrCorrupt) ||
+				at >= c.group && (err != nil || !slices.Equal(got, c.records[:n]) && !slices.Equal(got, c.records)) {
+				t.Errorf("%s: byte %d flipped: %d records, %v", c.name, at, len(got), err)
+			}
+			if err := sim.FlipByte(logFile(c.last), at, 0x10); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w, err := NewWriter(opts, res)
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		mustAppend(t, w, &oracle{records: []entry{{stream: 0, position: 50}, {stream: 0, position: 51}}}, 0, 10)
+		opts.FS = sim.Crash(vfs.CrashLoseAll, 0)
+		again, _, err := texts(opts)
+		if err != nil || len(again) != len(c.records)+1 || !slices.Equal(again[:len(c.records)], c.records) {
+			t.Errorf("%s, continued: %d records, %v", c.name, len(again), err)
+		}
+	}
+}
+
+// The log is written byte by byte like the stored one of this version.
+func TestP22_LogIsWrittenAsStored(t *testing.T) {
+	sim := goldenLog(t)
 	for n := uint64(1); n <= 2; n++ {
 		content, err := sim.ReadFile(logFile(n))
 		if err != nil {
 			t.Fatal(err)
 		}
-		golden := filepath.Join("testdata", "v1", segmentName(n)+".hex")
+		name := fmt.Sprintf("v%d", Version)
 		if *update {
+			golden := filepath.Join("testdata", name, segmentName(n)+".hex")
 			if err := os.MkdirAll(filepath.Dir(golden), 0o755); err != nil {
 				t.Fatal(err)
 			}
@@ -68,32 +155,9 @@ func TestP22_GoldenLogOfVersion1(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		text, err := os.ReadFile(golden)
-		if err != nil {
-			t.Fatal(err)
+		if !bytes.Equal(content, storedSegment(t, name, n, len(content))) {
+			t.Errorf("segment %d is not written as in testdata/%s", n, name)
 		}
-		want := undump(t, string(text), len(content))
-		if !bytes.Equal(content, want) {
-			t.Errorf("segment %d is not written as in %s", n, golden)
-		}
-		f, err := stored.Create(logFile(n), vfs.OpenOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := f.WriteAt(want, 0); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var got []string
-	res, err := Recover(testOptions(stored), 0, func(r Record) error {
-		got = append(got, fmt.Sprintf("%d %d %s", r.Stream, r.Position, r.Payload))
-		return nil
-	})
-	if err != nil || strings.Join(got, "\n") != strings.Join(goldenRecords, "\n") {
-		t.Errorf("%q, %v", got, err)
-	}
-	if res.Torn == nil || res.Torn.Segment != 2 || res.Torn.Offset != 2*BlockSize {
-		t.Errorf("torn %+v", res.Torn)
 	}
 }
 
@@ -142,8 +206,8 @@ func TestFormatDocumentShowsWhatIsWritten(t *testing.T) {
 func TestHeaderRoundTrip(t *testing.T) {
 	block := vfs.AlignedBuffer(BlockSize)
 	for _, h := range []header{
-		{number: 1, size: BlockSize},
-		{store: storeID, number: 1 << 60, previous: 1<<60 - 1, size: 1 << 40, sealed: seal{1 << 30, 77, 1<<64 - 1}},
+		{version: 1, number: 1, size: BlockSize},
+		{version: Version, store: storeID, number: 1 << 60, previous: 1<<60 - 1, size: 1 << 40, sealed: seal{1 << 30, 77, 1<<64 - 1}},
 	} {
 		seed := h.encode(block)
 		got, gotSeed, reason, err := decodeHeader(block)

@@ -186,7 +186,7 @@ type oracle struct {
 
 // next makes a record that no other generation of the test makes.
 func (o *oracle) next(generation, size int) entry {
-	e := entry{stream: uint32(len(o.records) % 2), position: 1}
+	e := entry{stream: uint32(len(o.records) / 3 % 2), position: 1}
 	for i := len(o.records) - 1; i >= 0; i-- {
 		if o.records[i].stream == e.stream {
 			e.position = o.records[i].position + 1 + uint64(len(o.records)%3)

@@ -3,6 +3,7 @@ package wal
 // Reading the frames of one segment, and the judgement over a bad one.
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -236,6 +237,12 @@ func (s *scanner) take(f frame) error {
 		}
 		s.closed = true
 		return nil // the trailer's place is the end
+	case frameBundle:
+		n, err := s.takeBundle(f)
+		if err != nil {
+			return err
+		}
+		next.records += n
 	default:
 		ended, err := s.takeFragment(f)
 		if err != nil {
@@ -282,6 +289,35 @@ func (s *scanner) checkTrailer(f frame) error {
 			s.at.records, s.at.chain, records, chain)
 	}
 	return nil
+}
+
+// takeBundle accepts a bundle, delivers its records, and returns how many there
+// are.
+func (s *scanner) takeBundle(f frame) (n uint64, err error) {
+	if s.r.header.version <= plainVersion {
+		return 0, s.r.corrupt(s.at.offset, "a bundle in a segment of format version %d", s.r.header.version)
+	}
+	rest, record := f.payload, frame{kind: frameFull, stream: f.stream, position: f.position}
+	for len(rest) > 0 && rest[0] != 0 {
+		step, k := binary.Uvarint(rest)
+		if k <= 0 || step == 0 || n == 0 && step != 1 || record.position+(step-1) < record.position {
+			return 0, s.r.corrupt(s.at.offset, "malformed position of record %d of a bundle", n)
+		}
+		size, l := binary.Uvarint(rest[k:])
+		if l <= 0 || size > uint64(len(rest)-k-l) {
+			return 0, s.r.corrupt(s.at.offset, "malformed length of record %d of a bundle", n)
+		}
+		record.position += step - 1
+		record.payload, rest = rest[k+l:k+l+int(size)], rest[k+l+int(size):]
+		if _, err := s.takeFragment(record); err != nil {
+			return 0, err
+		}
+		n++
+	}
+	if n == 0 || len(bytes.TrimLeft(rest, "\x00")) > 0 {
+		return 0, s.r.corrupt(s.at.offset, "malformed end of a bundle of %d records", n)
+	}
+	return n, nil
 }
 
 // takeFragment accepts a frame of a record, and delivers the record when it is

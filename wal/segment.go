@@ -31,7 +31,7 @@ func (w *Writer) newSegment(from *spareFile, previous uint64, sealed seal, carry
 	if err != nil {
 		return w.fail("get the size of", spare, err)
 	}
-	h := header{store: w.opts.StoreID, number: number, previous: previous, sealed: sealed, size: size}
+	h := header{version: Version, store: w.opts.StoreID, number: number, previous: previous, sealed: sealed, size: size}
 	block := vfs.AlignedBuffer(BlockSize)
 	w.cur.seed = h.encode(block)
 	if _, err := f.WriteAt(block, 0); err != nil {

@@ -73,6 +73,7 @@ type Writer struct {
 
 	cur       segment
 	buf       []byte        // frames of the group to come; aligned; ends at cur.head
+	bundle    bundle        // at the end of buf
 	gathered  chan struct{} // closed when that group is done; nil if nobody waits for it
 	candidate chan struct{} // closed when he who waits for it is to lead that group; nil if nobody does
 	idle      [][]byte      // buffers to be used again
@@ -200,7 +201,9 @@ func (w *Writer) Append(stream uint32, position uint64, payload ...[]byte) (LSN,
 	w.stats.Records++
 	w.setDue()
 	lsn := w.last
-	if !w.opts.Sync && len(w.buf) >= writeThreshold {
+	// Only when a further record would not fit into the last block: the rest of that
+	// is written in vain.
+	if !w.opts.Sync && len(w.buf) >= writeThreshold && -len(w.buf)&(BlockSize-1) < n+entryHeader {
 		if err := w.passOn(); err != nil {
 			return 0, err
 		}

@@ -62,16 +62,25 @@ func TestAnyGapBeforeTheEndOfABlockIsPadded(t *testing.T) {
 	}
 }
 
-func TestRecordSizeIsWhatEncodeTakes(t *testing.T) {
+func TestRecordSizeBoundsWhatEncodeTakes(t *testing.T) {
 	opts := testOptions(newSim())
 	opts.SegmentSize = 64 << 20
 	var o oracle
 	w, _ := mustOpen(t, opts, 0, &o)
-	for _, n := range []int{0, 1, 8, maxPayload - 1, maxPayload, maxPayload + 1, 3 * maxPayload, 3*maxPayload + 9} {
-		before := w.cur.head.offset
-		mustAppendOnly(t, w, &o, n)
-		if took := w.cur.head.offset - before; took != recordSize(n) {
-			t.Errorf("a record of %d bytes took %d, recordSize says %d", n, took, recordSize(n))
+	for _, n := range []int{0, 1, 8, 127, 128, maxBundled, maxBundled + 1, 5, maxPayload - 1, maxPayload, 3, maxPayload + 1, 3 * maxPayload,
+		3*maxPayload + 9} {
+		for _, joins := range []bool{false, true} {
+			if err := w.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			if joins {
+				mustAppendOnly(t, w, &o, 3)
+			}
+			before := w.cur.head.offset
+			mustAppendOnly(t, w, &o, n)
+			if took := w.cur.head.offset - before; took > recordSize(n) || !joins && took < recordSize(n)-20 {
+				t.Errorf("a record of %d bytes took %d, recordSize says %d", n, took, recordSize(n))
+			}
 		}
 	}
 	mustClose(t, w)
@@ -533,7 +542,7 @@ func TestRotateGivesARecordFreeSegment(t *testing.T) {
 	mustAppend(t, w, &o, 0, 10)
 	want := []SegmentInfo{
 		{Number: 1, Bytes: BlockSize * 2, Records: 1, LastPosition: 1},
-		{Number: 2, Bytes: BlockSize * 2, Records: 1, LastPosition: 1},
+		{Number: 2, Bytes: BlockSize * 2, Records: 1, LastPosition: 3},
 	}
 	if got := w.Segments(); !slices.Equal(got, want) {
 		t.Errorf("segments %+v, want %+v", got, want)
