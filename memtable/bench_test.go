@@ -248,3 +248,43 @@ func BenchmarkSmallRow(b *testing.B) {
 		}
 	})
 }
+
+// BenchmarkWideRow updates columns of one row, as many as fill a memtable of 12 MiB
+// or 64 MiB.
+func BenchmarkWideRow(b *testing.B) {
+	pool := offheap.New(offheap.Options{})
+	defer pool.Close()
+	for _, cells := range []int{1000, 80_000, 400_000} {
+		for _, order := range []string{"random", "rising", "one column"} {
+			b.Run(fmt.Sprintf("cells=%d/%s", cells, order), func(b *testing.B) {
+				random := rand.New(rand.NewPCG(1, 1))
+				mut := new(row.Change)
+				plain := &row.Mutation{Key: []byte("wide"), Cells: make([]row.Cell, 1)}
+				value, column := make([]byte, benchValue), make([]byte, 0, 20)
+				var used int64
+				b.ReportAllocs()
+				for left := b.N; left > 0; left -= cells {
+					mt := memtable.New(memtable.Options{Memory: pool})
+					for i := range min(left, cells) {
+						c := i
+						switch order {
+						case "random":
+							c = random.IntN(1_000_000)
+						case "one column":
+							c = 0
+						}
+						column = fmt.Appendf(column[:0], "column%07d", c)
+						plain.Cells[0] = row.Cell{Column: column, Version: int64(i), Kind: row.KindPut, Type: row.TypeBinary, Value: value}
+						if err := mut.Set(plain); err != nil {
+							b.Fatal(err)
+						}
+						mt.Apply(uint64(i+1), mut)
+					}
+					used += mt.Used()
+					mt.Free()
+				}
+				b.ReportMetric(float64(used)/float64(b.N), "bytes/op")
+			})
+		}
+	}
+}

@@ -14,7 +14,8 @@ package memtable
 // writer of the row looks at it, and finds it where it must go anyway. Before
 // there is an index the live marker is that of the packed part. In the place of a
 // sequence number the head keeps that of the row's newest mutation, which is set
-// before the first cell of that mutation is inserted.
+// before the first cell of that mutation is inserted. In the places of lengths it
+// keeps the place tree of a row with many cells, see placetree.go.
 //
 // The head begins short, because most
 // rows see few updates, and is replaced by a copy with a taller tower when a
@@ -137,6 +138,7 @@ type indexWriter struct {
 	prev     [maxHeight]link // last cell before the place, at each level
 	compared int             // cells compared so far
 	inserted int             // cells inserted so far
+	path     placePath       // in the place tree, if there is one
 	used     int64           // bytes taken so far, with towers of nominalHeight
 	random   uint64          // what the heights of their towers come from
 }
@@ -163,6 +165,7 @@ func (w *indexWriter) newHead(height int, liveMarker int64, newest uint64) link 
 	l, p := w.m.arena.alloc(&w.m.data, cellHeader+height*linkSize)
 	n := (*cellNode)(p)
 	n.height, n.version = uint8(height), liveMarker
+	n.setPlaces(0, 0)
 	n.newest().Store(newest)
 	for level := range height {
 		n.next(level).Store(0)
@@ -176,6 +179,7 @@ func (w *indexWriter) raise(height int) {
 	old := link(w.row.index.Load())
 	head := w.newHead(height, w.head.version, w.head.newest().Load())
 	node := w.m.cell(head)
+	node.setPlaces(w.head.places(), int(w.head.columnLen))
 	for level := range w.height {
 		node.next(level).Store(w.head.next(level).Load())
 		if w.prev[level] == old {
@@ -196,7 +200,15 @@ func (w *indexWriter) insert(c *row.Cell) {
 	if height > w.height {
 		w.raise(height)
 	}
-	w.advance(c)
+	if height >= placeTreeHeight && w.head.places() == 0 {
+		w.makePlaces()
+	}
+	inTree := w.head.places() != 0
+	if inTree {
+		w.placeBefore(c, height)
+	} else {
+		w.advance(c)
+	}
 	size := cellHeader + height*linkSize + len(c.Column) + len(c.Value)
 	l, p := w.m.arena.alloc(&w.m.data, size)
 	w.used += wordSize + roundUp(size+(nominalHeight-height)*linkSize)
@@ -212,6 +224,10 @@ func (w *indexWriter) insert(c *row.Cell) {
 		before.Store(uint32(l))
 		w.prev[level] = l
 	}
+	if inTree {
+		w.enter(l, c, height)
+		w.used += placeBytes
+	}
 }
 
 // advance moves the place to that of c.
@@ -221,6 +237,12 @@ func (w *indexWriter) advance(c *row.Cell) {
 		level, after = w.climb(c)
 	}
 	w.placed = true
+	w.descend(c, level, after)
+}
+
+// descend moves the place to that of c below a level; after is the cell at or after
+// c that was met last. REQUIRES: the place is not behind c.
+func (w *indexWriter) descend(c *row.Cell, level int, after link) {
 	if level == 0 {
 		return
 	}

@@ -13,7 +13,8 @@
 // behind it in one piece: a row that is written once costs one insertion and
 // is read sequentially. Later mutations of the row go, cell by cell, to an
 // index of its own, so that a row updated 100,000 times is still read in
-// O(log n). Readers merge the two.
+// O(log n). Readers merge the two. The writer of a row with many cells finds their
+// places by a tree of his own, see placetree.go.
 //
 // Everything lives in an arena of slabs that hold no pointers: the garbage
 // collector has nothing to scan in a memtable of any size. Links between nodes

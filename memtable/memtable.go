@@ -240,7 +240,8 @@ func (m *Memtable) noteSequence(seq uint64) {
 }
 
 // EstimateSize returns an upper bound of the bytes that Apply adds to Used, but
-// for the end of a slab that may be lost.
+// for the end of a slab that may be lost and for the nodes of place trees, which
+// Apply reckons by the cell.
 func EstimateSize(c *row.Change) int64 {
 	const (
 		node     = int64(rowHeader + maxHeight*linkSize + 2*wordSize + hashBytesPerRow)

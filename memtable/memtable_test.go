@@ -195,6 +195,25 @@ func TestEstimateSizeBoundsWhatApplyUses(t *testing.T) {
 	}
 }
 
+func TestCellsOfAWideRowAreReckonedWithTheirTree(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 5))
+	mt := memtable.New(memtable.Options{SlabSize: 1 << 20, Seed: 5})
+	value := make([]byte, 20)
+	total, empty := int64(0), mt.Used()
+	for seq := range uint64(50_000) {
+		change := memtable.ChangeOf(&row.Mutation{Key: []byte("k"), Cells: []row.Cell{
+			{Column: fmt.Appendf(nil, "%07d", random.IntN(1e6)), Version: 1, Kind: row.KindPut, Type: row.TypeBinary, Value: value}}})
+		said := mt.Apply(seq+1, change)
+		if bound := memtable.EstimateSize(change); said > bound {
+			t.Fatalf("mutation %d says that it took %d bytes, estimate %d", seq, said, bound)
+		}
+		total += said
+	}
+	if used := mt.Used() - empty; total < used || total > used*5/4 {
+		t.Errorf("%d bytes used by mutations that say %d", used, total)
+	}
+}
+
 func TestSizeFollowsWhatIsUsed(t *testing.T) {
 	mt := memtable.New(memtable.Options{Seed: 9})
 	mut := benchMutation()
