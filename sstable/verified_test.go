@@ -8,6 +8,16 @@ import (
 	"github.com/flagstone-db/flagstone/internal/cache"
 )
 
+// readAll touches every cell that it has.
+func readAll(it *Iterator) error {
+	for ok := it.First(); ok; ok = it.NextRow() {
+		for ok := it.FirstCell(); ok; ok = it.NextCell() {
+			_ = it.Cell()
+		}
+	}
+	return it.Error()
+}
+
 // Between two verifications of a mapped block its bytes are believed. Afterwards,
 // by a merge, and where the interval is negative, damage is found.
 func TestAMappedBlockIsVerifiedAgainAfterTheInterval(t *testing.T) {
@@ -26,12 +36,7 @@ func TestAMappedBlockIsVerifiedAgainAfterTheInterval(t *testing.T) {
 		read := func(opts IterOptions) error {
 			it := r.NewIterator(opts)
 			defer it.Close()
-			for ok := it.First(); ok; ok = it.NextRow() {
-				for ok := it.FirstCell(); ok; ok = it.NextCell() {
-					_ = it.Cell()
-				}
-			}
-			return it.Error()
+			return readAll(it)
 		}
 		if err := read(IterOptions{}); err != nil {
 			t.Fatal(err)
@@ -82,12 +87,7 @@ func TestMergesDoNotTakeFromTheCacheWhatWasNotVerified(t *testing.T) {
 		read := func(opts IterOptions) error {
 			it.Close()
 			it.Init(r, opts)
-			for ok := it.First(); ok; ok = it.NextRow() {
-				for ok := it.FirstCell(); ok; ok = it.NextCell() {
-					_ = it.Cell()
-				}
-			}
-			return it.Error()
+			return readAll(it)
 		}
 		if err := read(IterOptions{}); err != nil {
 			t.Fatal(err)
