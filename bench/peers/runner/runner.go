@@ -152,6 +152,7 @@ func (r *runner) do(ctx context.Context, j *job) (Record, error) {
 func (r *runner) child(ctx context.Context, j *job, name, dir string) (Record, error) {
 	// What others left to be written is written now, not during the run.
 	unix.Sync()
+	fetchMemory(r.Cache + 6*r.Memtable)
 	p := workload.Params{
 		Workload: name, Engine: j.engine.Name, Encoding: j.encoding, Round: j.round, Dir: dir,
 		Rows: r.Rows, Keys: r.Keys, Beyond: r.Beyond, Memtable: r.Memtable, Cache: r.Cache,
