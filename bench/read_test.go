@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 	"math/rand/v2"
 	"testing"
 
@@ -170,19 +171,30 @@ func BenchmarkFullScan(b *testing.B) {
 	b.Run("small", scan(s, flagstone.ScanOptions{}))
 }
 
-// The figure is per 100 rows.
-func BenchmarkRangeSmall100(b *testing.B) {
+// Ranges of so many rows in one run, from a random one on, whose values are copied:
+// the figure is per range.
+func BenchmarkRangeSmall(b *testing.B) {
 	s := small(b)
+	if err := s.store.Compact(context.Background()); err != nil {
+		b.Fatal(err)
+	}
+	s.warm(b)
 	rng := rand.New(rand.NewPCG(7, 8))
-	b.ReportAllocs()
-	for b.Loop() {
-		start := []row.Value{row.StringBytes(smallKey(nil, rng.Uint64N(smallRows)))}
-		rows := s.table.Scan(context.Background(), start, nil, flagstone.ScanOptions{})
-		for n := 0; n < 100 && rows.Next(); n++ {
-		}
-		if err := rows.Err(); err != nil {
-			b.Fatal(err)
-		}
-		rows.Close()
+	key, buffer, copied := make([]row.Value, 1), make([]byte, 16), []byte(nil)
+	for _, length := range []int{1, 10, 100, 1000} {
+		b.Run(fmt.Sprint("rows=", length), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				key[0] = row.StringBytes(smallKey(buffer[:0], rng.Uint64N(smallRows)))
+				rows := s.table.Scan(context.Background(), key, nil, flagstone.ScanOptions{})
+				for n := 0; n < length && rows.Next(); n++ {
+					copied = append(copied[:0], rows.Row().Cells[0].Value...)
+				}
+				if err := rows.Err(); err != nil {
+					b.Fatal(err)
+				}
+				rows.Close()
+			}
+		})
 	}
 }

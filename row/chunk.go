@@ -7,8 +7,7 @@ import "slices"
 
 // Chunk holds rows that were read together: their keys and cells, in memory of
 // its own, which it uses again after Reset. Names and values may lie where they were
-// read instead, in a block that the source keeps until it leaves it: a scan that
-// looks at few of them, or at the beginnings, never touches the others.
+// read instead, in a block that the source keeps until it leaves it.
 type Chunk struct {
 	// Collector has the cells of all rows, one row behind the other.
 	Collector

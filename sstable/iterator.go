@@ -6,6 +6,7 @@ import (
 
 	"github.com/flagstone-db/flagstone/internal/cache"
 	"github.com/flagstone-db/flagstone/internal/offheap"
+	"github.com/flagstone-db/flagstone/internal/prefetch"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -74,7 +75,6 @@ type Iterator struct {
 
 	// Reading.
 	scratch *scratch
-	touched byte   // for the compiler, see touch
 	held    []byte // of opts.Memory
 	window  []byte // stored bytes, in scratch or held, that were read last,
 	from    int64  // and where they lie in the file
@@ -163,6 +163,7 @@ func (it *Iterator) SeekRow(key []byte) bool {
 	if !it.load(g, it.r.index.firstBlock(g)) {
 		return false
 	}
+	it.expectHead()
 	if i, _ := it.block.searchRow(key); i < it.block.rows {
 		return it.setRow(g, i)
 	}
@@ -176,7 +177,7 @@ func (it *Iterator) SeekRowExact(key []byte) bool {
 	if g < 0 || !it.load(g, it.r.index.firstBlock(g)) {
 		return false
 	}
-	it.touched = touch(it.block.data)
+	it.expectHead()
 	i, exact := it.block.searchRow(key)
 	return exact && it.setRow(g, i)
 }
@@ -234,6 +235,7 @@ func (it *Iterator) enter(g int, last bool) bool {
 		it.onRow = false
 		return false
 	}
+	it.expectHead()
 	i := 0
 	if last {
 		i = it.block.rows - 1
@@ -414,15 +416,12 @@ func (it *Iterator) Cell() *row.Cell { return &it.cell }
 // Error is the error that ended the last movement.
 func (it *Iterator) Error() error { return it.err }
 
-// touch reads a byte of every cache line of what is looked at next, so that they are
-// on their way all at once: a search finds out one after the other which it needs.
-// Of something large it needs few, so no more than a kilobyte is touched. The result
-// is there for the compiler not to leave the reading out.
-func touch(data []byte) (x byte) {
-	for i := 0; i < min(len(data), 1<<10); i += 64 {
-		x |= data[i]
-	}
-	return x
+// expectHead asks for the head of the loaded block: a search finds out one after the
+// other which of its lines it needs. Of something large it needs few, so no more than
+// so much is asked for.
+func (it *Iterator) expectHead() {
+	const most = 2 << 10
+	prefetch.Bytes(it.block.data[:min(len(it.block.data), most)])
 }
 
 // Close releases the pinned block and working memory. It returns nil: errors

@@ -5,6 +5,7 @@ package sstable
 import (
 	"encoding/binary"
 
+	"github.com/flagstone-db/flagstone/internal/prefetch"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -51,12 +52,22 @@ func (it *Iterator) CollectRows(dst *row.Chunk, rows int, p *row.Projection) int
 		}
 	}
 	dst.Borrow = false
-	to = it.row
+	if to = it.row; to == b.rows && it.pin != nil {
+		it.r.cached.Expect(it.number + 1)
+	}
 	if alike {
 		b.addAlike(dst, from, to)
 	}
 	it.setRow(it.group, to-1)
 	return to - from
+}
+
+// expectValues asks for the values of a chunk, at which its reader will look soon.
+// Those that were decoded just now are there.
+func (it *Iterator) expectValues(values []byte) {
+	if it.shared {
+		prefetch.Bytes(values)
+	}
 }
 
 // moreValues opens the values of the current row of a chunk, those of the first
@@ -84,6 +95,7 @@ func (it *Iterator) collectValues(dst *row.Chunk, from, to int) {
 	ends := b.valueEnd
 	valueFrom := ends.before(data, at)
 	values := dst.Copy(it.values[valueFrom-it.valuesAt : int(ends.at(data, to*columns-1))-it.valuesAt])
+	it.expectValues(values)
 	all := row.Cell{
 		Column: b.name(0), Kind: row.KindPut, Type: row.Type(b.kind.base >> kindTypeBits), Separate: b.kind.base&kindMask == kindSeparate,
 	}
@@ -168,6 +180,7 @@ func (it *Iterator) collectRows(dst *row.Chunk, from, to int) {
 		valuesEnd = int(b.valueEnd.at(data, end-1))
 	}
 	values := dst.Copy(it.values[valueFrom-it.valuesAt : valuesEnd-it.valuesAt])
+	it.expectValues(values)
 	ended := len(dst.Cells) - at
 	cells := dst.Extend(end - at)
 	keyEnd, cellEnd, seqs, versions := b.keyEnd, b.cellEnd, b.seq, b.version

@@ -56,6 +56,28 @@ func TestPartsLeaveBeforeTheirBlock(t *testing.T) {
 	}
 }
 
+// A block that is only expected is not pinned, filled or counted as used.
+func TestExpectingABlockIsNoUseOfIt(t *testing.T) {
+	c := newCache(t, cache.Options{Capacity: 1 << 20, Shards: 1})
+	f := c.openFile(t, 2)
+	b, err := f.Get(0, &load{n: 64, letter: 'a', file: f})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Release(b)
+	before := c.Stats()
+	for i := range 3 { // there is no third one
+		f.Expect(i)
+	}
+	if s := c.Stats(); s != before {
+		t.Fatalf("%+v, before %+v", s, before)
+	}
+	f.Evict(0)
+	if s := c.Stats(); s.Blocks != 0 {
+		t.Fatalf("%+v: the block that was expected stays", s)
+	}
+}
+
 func TestAPartOfTwoReadersIsTheFirstOnes(t *testing.T) {
 	c := newCache(t, cache.Options{Capacity: 1 << 20, Shards: 1})
 	f := c.openFile(t, 1)

@@ -1,0 +1,10 @@
+//go:build amd64 || arm64
+
+package prefetch
+
+import "unsafe"
+
+// Range asks for n bytes from p on: see Bytes.
+//
+//go:noescape
+func Range(p unsafe.Pointer, n int)

@@ -1,0 +1,32 @@
+package prefetch
+
+import (
+	"testing"
+	"unsafe"
+)
+
+// Nothing is to be seen of a hint but that it does no harm: not to what it names, and
+// not where nothing is.
+func TestAHintDoesNoHarm(t *testing.T) {
+	b := make([]byte, 1000)
+	for i := range b {
+		b[i] = byte(i)
+	}
+	for _, part := range [][]byte{nil, b[:0], b[1:2], b[63:65], b} {
+		Bytes(part)
+	}
+	for i := range b {
+		if b[i] != byte(i) {
+			t.Fatalf("byte %d is %d", i, b[i])
+		}
+	}
+	var gone uintptr = 1 << 12
+	Range(*(*unsafe.Pointer)(unsafe.Pointer(&gone)), 10*Line)
+}
+
+func BenchmarkBytes(b *testing.B) {
+	memory := make([]byte, 1<<10)
+	for b.Loop() {
+		Bytes(memory)
+	}
+}
