@@ -1,6 +1,9 @@
 package rowstore
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+)
 
 // Row is a row's key and cells. A Row that reads fill keeps its memory from one
 // read to the next.
@@ -24,6 +27,13 @@ func (r *Row) Copy(b []byte) []byte {
 	from := len(r.arena)
 	r.arena = append(r.arena, b...)
 	return r.arena[from:len(r.arena):len(r.arena)]
+}
+
+// Bytes returns n bytes of the row's memory, of undefined content.
+func (r *Row) Bytes(n int) []byte {
+	from := len(r.arena)
+	r.arena = slices.Grow(r.arena, n)[:from+n]
+	return r.arena[from : from+n : from+n]
 }
 
 // Add adds a copy of a cell. Cells of one column that follow each other share

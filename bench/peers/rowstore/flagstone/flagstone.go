@@ -5,6 +5,7 @@ package flagstone
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 	"unsafe"
 
@@ -248,16 +249,31 @@ func (s *session) Scan(start, end []byte, q rowstore.Query, limit int, visit fun
 		}
 		// The rows of a scan point into blocks: the bytes are copied here, as in
 		// the other adapters.
-		s.row.Reset(r.Key()[0].Bytes())
-		for i := range r.Cells {
-			c := &r.Cells[i]
-			s.row.Add(c.Column, c.Version, c.Value)
-		}
+		copyRow(&s.row, r)
 		if n++; !visit(&s.row) || n == limit {
 			break
 		}
 	}
 	return errors.Join(rows.Err(), rows.Close())
+}
+
+// copyRow makes into a copy of a row, in one piece of memory.
+func copyRow(into *rowstore.Row, r *flagstone.Row) {
+	into.Reset(r.Key()[0].Bytes())
+	size := 0
+	for i := range r.Cells {
+		size += len(r.Cells[i].Column) + len(r.Cells[i].Value)
+	}
+	memory := into.Bytes(size)
+	cells := slices.Grow(into.Cells, len(r.Cells))[:len(r.Cells)]
+	for i := range r.Cells {
+		c, to := &r.Cells[i], &cells[i]
+		n := copy(memory, c.Column)
+		m := n + copy(memory[n:], c.Value)
+		to.Column, to.Version, to.Value = memory[:n:n], c.Version, memory[n:m:m]
+		memory = memory[m:]
+	}
+	into.Cells = cells
 }
 
 func (s *session) GetPage(key, fromColumn []byte, limit int, into *rowstore.Row) error {
