@@ -57,7 +57,7 @@ func open(cfg rowstore.Config) (rowstore.Store, error) {
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	return &store{db: db, table: table}, nil
+	return &store{db: db, table: table, expires: cfg.TTL > 0}, nil
 }
 
 // stepped is a clock whose monotonic readings follow its wall clock, so that
@@ -80,8 +80,9 @@ func (c *stepped) AfterFunc(d time.Duration, f func()) (stop func() bool) {
 }
 
 type store struct {
-	db    *flagstone.Store
-	table *flagstone.Table
+	db      *flagstone.Store
+	table   *flagstone.Table
+	expires bool // there is a Time To Live
 }
 
 func (s *store) Session() (rowstore.Session, error) {
@@ -108,8 +109,15 @@ func (s *store) Settle() error {
 	return s.db.Settle(ctx)
 }
 
-// Reclaim compacts, which drops what is visible no more.
-func (s *store) Reclaim() error { return s.Compact() }
+// Reclaim waits until the store has given back what expired, as it does by
+// itself: files as a whole, and others where enough of them is to be had. Surplus
+// versions it drops when it merges, so it is asked to.
+func (s *store) Reclaim() error {
+	if s.expires {
+		return s.Settle()
+	}
+	return s.Compact()
+}
 
 func (s *store) Compact() error {
 	ctx := context.Background()
