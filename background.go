@@ -269,9 +269,10 @@ func (s *Store) boundLog() {
 // manifest learns of it first: a segment that it counts on and that is missing
 // is damage.
 func (s *Store) releaseLog() error {
-	// The present segment is read before the trees: what is written while they
-	// are looked at goes to that segment or a later one.
-	oldest := s.log.Segment()
+	// The newest segment is read before the trees: what is written while they are
+	// looked at goes to that one or a later one, which the manifest must not name
+	// before it is on the disk.
+	oldest := s.log.NewestOnDisk()
 	for _, t := range s.catalog().byID {
 		for _, tree := range t.partitions().Trees() {
 			if segment := tree.OldestSegment(); segment != 0 {

@@ -9,6 +9,7 @@
 //
 //	writer.go    Append, Sync, Flush: group commit by leader and follower
 //	segment.go   the life of a segment: spare -> current -> sealed -> spare
+//	turn.go      from one segment to the next, beside those who append
 //	spare.go     the files waiting to become segments
 //	recover.go   reading a log after a crash
 //	scan.go      reading the frames of one segment; torn tail or damage

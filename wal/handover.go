@@ -44,7 +44,7 @@ func (w *Writer) HandOver() error {
 	if g == nil {
 		return nil
 	}
-	g.op, g.err = g.transfer()
+	w.transfer(g)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.land(g)
@@ -59,7 +59,7 @@ func (w *Writer) carry() bool {
 		return false
 	}
 	w.mu.Unlock()
-	g.op, g.err = g.transfer()
+	w.transfer(g)
 	w.mu.Lock()
 	w.land(g)
 	return true

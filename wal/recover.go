@@ -118,7 +118,7 @@ type tail struct {
 // minSegment is the number of a segment that is known to exist (segments below
 // it are dead, whether still there or not), or 0 if none is known; a missing
 // segment is ErrCorrupt. It follows that a caller may record a minSegment only
-// once Writer.Segment has reported that number or a larger one.
+// once Writer.NewestOnDisk has reported that number or a larger one.
 //
 // The end of the last segment may be torn, which Torn reports; everything else
 // that is not as written gives ErrCorrupt, ErrWrongStore or ErrNewerFormat, and

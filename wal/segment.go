@@ -13,32 +13,16 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// newSegment makes the next segment current: header -> sync -> records carried
+// newSegment makes the first segment current: header -> sync -> records carried
 // over, if any -> sync -> rename -> sync of the directory. Only then may it take
 // records, and only from the rename on does the file count as part of the log.
 //
 // The header is synced by itself before any frame follows, so that a file with
 // frames under some seed always shows that seed: adoptSpares relies on it.
 func (w *Writer) newSegment(from *spareFile, previous uint64, sealed seal, carry func() error) error {
-	number := previous + 1
-	f, spare := from.file, from.name
-	w.cur = segment{
-		file: f, name: spare, number: number, raw: from.raw,
-		head: seal{offset: BlockSize}, durable: BlockSize,
-	}
-	w.setDue()
-	size, err := f.Size()
-	if err != nil {
-		return w.fail("get the size of", spare, err)
-	}
-	h := header{version: Version, store: w.opts.StoreID, number: number, previous: previous, sealed: sealed, size: size}
-	block := vfs.AlignedBuffer(BlockSize)
-	w.cur.seed = h.encode(block)
-	if _, err := f.WriteAt(block, 0); err != nil {
-		return w.fail("write the header of", spare, err)
-	}
-	if err := f.Sync(); err != nil {
-		return w.fail("sync the header of", spare, err)
+	header := w.begin(from, previous, sealed)
+	if op, err := from.writeHeader(header); err != nil {
+		return w.fail(op, from.name, err)
 	}
 	if carry != nil {
 		if err := carry(); err != nil {
@@ -48,24 +32,56 @@ func (w *Writer) newSegment(from *spareFile, previous uint64, sealed seal, carry
 			return err
 		}
 	}
-	name := filepath.Join(w.opts.Dir, segmentName(number))
-	// Not every system can rename an open file.
 	w.cur.file = nil
-	if err := f.Close(); err != nil {
-		return w.fail("close", spare, err)
+	name := filepath.Join(w.opts.Dir, segmentName(w.cur.number))
+	f, op, file, err := w.become(from, name)
+	if err != nil {
+		return w.fail(op, file, err)
 	}
-	if err := w.opts.FS.Rename(spare, name); err != nil {
-		return w.fail("rename", spare, err)
+	w.cur.file, w.cur.name = f, name
+	w.onDisk.Store(w.cur.number)
+	return nil
+}
+
+// begin makes a spare the current segment, in memory alone, and returns its header.
+// Callers hold mu.
+func (w *Writer) begin(from *spareFile, previous uint64, sealed seal) []byte {
+	w.cur = segment{
+		file: from.file, name: from.name, number: previous + 1, raw: from.raw,
+		head: seal{offset: BlockSize}, durable: BlockSize,
+	}
+	w.number.Store(w.cur.number)
+	w.setDue()
+	h := header{version: Version, store: w.opts.StoreID, number: w.cur.number, previous: previous, sealed: sealed, size: from.size}
+	block := vfs.AlignedBuffer(BlockSize)
+	w.cur.seed = h.encode(block)
+	return block
+}
+
+// writeHeader writes and syncs the header of the segment that a spare is to be.
+func (s *spareFile) writeHeader(header []byte) (op string, err error) {
+	if err := writeAll(s.file, header, 0); err != nil {
+		return "write the header of", err
+	}
+	return "sync the header of", s.file.Sync()
+}
+
+// become makes a spare with a header a segment of the log, and opens that. It
+// returns, with an error, what could not be done to which file. The file of the
+// spare is closed in any case.
+func (w *Writer) become(from *spareFile, name string) (f vfs.File, op, file string, err error) {
+	// Not every system can rename an open file.
+	if err := from.file.Close(); err != nil {
+		return nil, "close", from.name, err
+	}
+	if err := w.opts.FS.Rename(from.name, name); err != nil {
+		return nil, "rename", from.name, err
 	}
 	if err := w.opts.FS.SyncDir(w.opts.Dir); err != nil {
-		return w.fail("sync the directory of", name, err)
+		return nil, "sync the directory of", name, err
 	}
-	if w.cur.file, err = w.opts.FS.OpenReadWrite(name, w.access()); err != nil {
-		return w.fail("open", name, err)
-	}
-	w.cur.name = name
-	w.number.Store(number)
-	return nil
+	f, err = w.opts.FS.OpenReadWrite(name, w.access())
+	return f, "open", name, err
 }
 
 // access says how segments are written. Measured on ext4 over NVMe, p50 of a
@@ -81,58 +97,38 @@ func (w *Writer) newSegment(from *spareFile, previous uint64, sealed seal, carry
 // that were written before whenever possible: recycled ones, and those that
 // PrepareNext made.
 //
-// What is buffered is written back meanwhile: the sync at the end of a segment, for
-// which an Append has to wait, would else have all of it to write.
+// What is buffered is written back meanwhile: the sync at the end of a segment, before
+// which nothing of the next one is written, would else have all of it to write.
 func (w *Writer) access() vfs.OpenOptions {
 	return vfs.OpenOptions{Direct: w.opts.Sync, WriteBehind: !w.opts.Sync}
 }
 
-// end syncs the current segment, writes its trailer, syncs that, closes the
-// file, and returns where the segment ends: before the trailer, which repeats
-// for the last segment what the header of a successor says of any other.
-// Callers hold mu and have seen that nothing is on its way.
-func (w *Writer) end() (seal, error) {
+// end syncs the last segment, writes its trailer, which says of it what the header
+// of a successor says of any other, syncs that and closes the file. Callers hold mu
+// and have seen that nothing is on its way.
+func (w *Writer) end() error {
 	if w.cur.durable != w.cur.head.offset {
 		if err := w.writeOut(true); err != nil {
-			return seal{}, err
+			return err
 		}
 	}
 	at := w.cur.head
 	w.putTrailer()
 	if err := w.writeOut(true); err != nil {
-		return seal{}, err
+		return err
 	}
+	w.cur.head = at
 	f := w.cur.file
 	w.cur.file = nil
 	if err := f.Close(); err != nil {
-		return seal{}, w.fail("close", w.cur.name, err)
+		return w.fail("close", w.cur.name, err)
 	}
-	w.cur.head = at
-	return at, nil
-}
-
-// rotate ends the current segment and starts the next one. The file for that
-// comes first: if there is no space for it, nothing has happened, and the
-// writer goes on when there is. Callers hold mu and have seen that nothing is
-// on its way.
-func (w *Writer) rotate() error {
-	next, err := w.openSpare()
-	if err != nil {
-		return err
-	}
-	sealed, err := w.end()
-	if err != nil {
-		next.file.Close() // the writer has failed: nothing is lost by a second error
-		return err
-	}
-	w.sealed = append(w.sealed, w.info())
-	w.stats.Rotations++
-	return w.newSegment(next, w.cur.number, sealed, nil)
+	return nil
 }
 
 // Rotate starts a new segment unless the current one has no records, and
-// returns the number of the current one. All records appended before are then
-// durable.
+// returns the number of the current one when that is on the disk. All records
+// appended before are then durable.
 func (w *Writer) Rotate() (uint64, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -150,7 +146,11 @@ func (w *Writer) Rotate() (uint64, error) {
 	if err := w.rotate(); err != nil {
 		return 0, err
 	}
-	return w.cur.number, nil
+	number := w.cur.number
+	for w.onDisk.Load() < number && w.err == nil {
+		w.awaitFlight()
+	}
+	return number, w.err
 }
 
 // continueFrom starts the first segment of this writer, with the records that
@@ -229,12 +229,16 @@ func (w *Writer) info() SegmentInfo {
 	}
 }
 
-// Segments returns the segments that are part of the log, the current one
-// last.
+// Segments returns the segments that are part of the log, the newest one on the
+// disk last.
 func (w *Writer) Segments() []SegmentInfo {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return append(slices.Clone(w.sealed), w.info())
+	last := w.info()
+	if t := w.turning(); t != nil {
+		last = t.ended
+	}
+	return append(slices.Clone(w.sealed), last)
 }
 
 // Release gives up the segments below minSegment, which the caller has
@@ -247,8 +251,8 @@ func (w *Writer) Release(minSegment uint64) error {
 	if err := w.usable(); err != nil {
 		return err
 	}
-	if minSegment > w.cur.number {
-		return fmt.Errorf("wal: release up to segment %d, the current one is %d", minSegment, w.cur.number)
+	if newest := w.onDisk.Load(); minSegment > newest {
+		return fmt.Errorf("wal: release up to segment %d, the newest one is %d", minSegment, newest)
 	}
 	keep, _ := slices.BinarySearchFunc(w.sealed, minSegment, func(s SegmentInfo, n uint64) int {
 		return cmp.Compare(s.Number, n)

@@ -125,7 +125,8 @@ func (w *Writer) spareSize(size int64) bool {
 type spareFile struct {
 	file vfs.File
 	name string // path
-	raw  bool   // preallocated, but not written before
+	size int64
+	raw  bool // preallocated, but not written before
 }
 
 // openSpare opens a spare, or makes one: preallocated but not written, since
@@ -137,18 +138,27 @@ func (w *Writer) openSpare() (*spareFile, error) {
 		if err != nil {
 			return nil, err
 		}
+		size, err := f.Size()
+		if err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
 		w.spares = w.spares[:n-1]
-		return &spareFile{file: f, name: name}, nil
+		return &spareFile{file: f, name: name, size: size}, nil
 	}
 	name := w.path(w.newSpareName())
 	f, err := w.opts.FS.Create(name, w.access())
 	if err != nil {
 		return nil, err
 	}
-	if err := f.Preallocate(w.opts.SegmentSize); err != nil {
+	err = f.Preallocate(w.opts.SegmentSize)
+	var size int64
+	if err == nil {
+		size, err = f.Size()
+	}
+	if err != nil {
 		return nil, errors.Join(err, f.Close(), w.opts.FS.Remove(name))
 	}
-	return &spareFile{file: f, name: name, raw: true}, nil
+	return &spareFile{file: f, name: name, size: size, raw: true}, nil
 }
 
 // NeedsNext reports that there is no file to go on with, and that the current

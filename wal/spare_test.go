@@ -277,7 +277,7 @@ func TestP10_ErrorAtEveryCallOfRotation(t *testing.T) {
 		if !errors.Is(err, syscall.EIO) {
 			t.Fatalf("call %d, %s: %v", fail, failed, err)
 		}
-		if fail <= 2 { // the file for the next segment
+		if fail <= 3 { // the file for the next segment
 			if errors.Is(err, ErrFailed) {
 				t.Errorf("call %d, %s: %v", fail, failed, err)
 			}

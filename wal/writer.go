@@ -52,6 +52,7 @@ type Writer struct {
 	opts    Options
 	durable atomic.Uint64 // LSN
 	number  atomic.Uint64 // of the current segment
+	onDisk  atomic.Uint64 // of the newest segment that is on the disk
 
 	// due is set while NeedsNext is true.
 	due atomic.Bool
@@ -165,8 +166,8 @@ func (w *Writer) fail(op, file string, err error) error {
 // The position must lie above the last one of the stream, be it from before
 // Recover (else ErrPosition); streams are independent of each other.
 //
-// Append is cheap unless the segment is full (then it starts the next one),
-// or maxGroup bytes are waiting (then it waits for them to be written, or
+// Append is cheap unless the segment is full (then it opens the file of the next
+// one), or maxGroup bytes are waiting (then it waits for them to be written, or
 // writes them). A record larger than that is written piece by piece. If it
 // returns an error that matches ErrFailed, whether the record will be there
 // after reopening is unknown; after other errors it will not.
@@ -338,7 +339,7 @@ func (w *Writer) mayLead(sync bool) bool {
 		return false
 	}
 	g := w.flying[0]
-	return sync && g.sync && g.file.Alignment() > 1 && w.last-g.last >= g.last-g.after
+	return sync && g.sync && g.turn == nil && g.file.Alignment() > 1 && w.last-g.last >= g.last-g.after
 }
 
 // DurableLSN returns the last record known to be durable. It never blocks.
@@ -346,8 +347,12 @@ func (w *Writer) DurableLSN() LSN { return LSN(w.durable.Load()) }
 
 // Segment returns the number of the current segment. It never blocks. Called
 // by the one who appends, before anybody else does, it tells which segment the
-// record went to.
+// record went to. That may not be on the disk yet, not even as a file.
 func (w *Writer) Segment() uint64 { return w.number.Load() }
+
+// NewestOnDisk returns the number of the newest segment that is part of the log
+// whenever the machine stops. It never blocks.
+func (w *Writer) NewestOnDisk() uint64 { return w.onDisk.Load() }
 
 // Stats returns what the writer has done so far.
 func (w *Writer) Stats() Stats {
@@ -367,6 +372,7 @@ type group struct {
 	// after is the last record of the group before it.
 	after LSN
 	done  chan struct{} // closed when it is finished; nil if nobody waits for it
+	turn  *turn         // what follows if it is the last group of its segment, else nil
 
 	// What became of it, once it is over.
 	over bool
@@ -396,19 +402,25 @@ func (w *Writer) detach(sync bool) *group {
 	return g
 }
 
-// transfer is the only place that writes records.
+// transfer writes the records of a group, and syncs them if it is to.
 func (g *group) transfer() (op string, err error) {
 	if len(g.buf) > 0 {
-		if n, err := g.file.WriteAt(g.buf, g.at); err != nil {
+		if err := writeAll(g.file, g.buf, g.at); err != nil {
 			return "write", err
-		} else if n < len(g.buf) {
-			return "write", io.ErrShortWrite
 		}
 	}
 	if g.sync {
 		return "sync", g.file.SyncData()
 	}
 	return "", nil
+}
+
+func writeAll(f vfs.File, b []byte, at int64) error {
+	n, err := f.WriteAt(b, at)
+	if err == nil && n < len(b) {
+		err = io.ErrShortWrite
+	}
+	return err
 }
 
 // finish publishes the outcome of a group. Callers hold mu.
@@ -424,8 +436,12 @@ func (w *Writer) finish(g *group) {
 		}
 		if g.sync {
 			w.stats.Syncs++
-			w.cur.durable = g.at + int64(len(g.buf))
 			w.durable.Store(uint64(g.last))
+		}
+		if g.turn != nil {
+			w.turned(g.turn)
+		} else if g.sync {
+			w.cur.durable = g.at + int64(len(g.buf))
 		}
 		if w.candidate != nil && w.mayLead(true) {
 			close(w.candidate)
@@ -436,6 +452,9 @@ func (w *Writer) finish(g *group) {
 		close(g.done)
 	}
 	w.giveBuffer(g.buf)
+	if g.turn != nil {
+		w.giveBuffer(g.turn.trailer)
+	}
 	*g = group{}
 	w.groups = append(w.groups, g)
 	w.changed.Broadcast()
@@ -491,6 +510,5 @@ func (w *Writer) Close() error {
 		w.closeFile()
 		return w.err
 	}
-	_, err := w.end()
-	return err
+	return w.end()
 }
