@@ -126,7 +126,9 @@ func (it *Iterator) access(p parts, from, to, upTo int64, take func(stored []byt
 	} else {
 		err = it.accessWindow(from, to, upTo, take)
 	}
-	r.warmth.end(began, max(to-from, int64(len(it.window))))
+	if now, slow := r.warmth.end(began, max(to-from, int64(len(it.window)))); slow && it.run == 0 && !it.opts.NoCacheFill {
+		r.around.missed(from, now)
+	}
 	return err
 }
 

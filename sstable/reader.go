@@ -53,6 +53,7 @@ type Reader struct {
 	name     string
 	mapping  *vfs.Mapping // nil: direct
 	warmth   warmth
+	around   around
 	reach    reach
 	verified verifications
 	align    int64
@@ -94,6 +95,9 @@ func Open(f vfs.File, opts ReaderOptions) (*Reader, error) {
 		r.mapping, _ = vfs.Map(f, size)
 		r.warmth.elapsed = opts.Elapsed
 		if r.mapping != nil {
+			if opts.Elapsed != nil {
+				r.around.open(r.footer.dataLength, r.mapping.WillNeed)
+			}
 			r.verified.open(opts.Elapsed, opts.VerifyInterval, r.index.blocks)
 		}
 	}
@@ -232,7 +236,7 @@ func (r *Reader) Mapped() bool { return r.mapping != nil }
 // in the cache take while the reader is open.
 func (r *Reader) MemoryUsed() int64 {
 	heads := len(r.index.heads) * 8 * fanout / (fanout - 1)
-	return int64(len(r.filter.words)*8 + len(r.index.data) + heads + r.index.blocks*8 + len(r.verified.blocks)*8)
+	return int64(len(r.filter.words)*8 + len(r.index.data) + heads + r.index.blocks*8 + (len(r.verified.blocks)+len(r.around.chunks))*8)
 }
 
 // WalkIndex calls fn, in order, for places between the keys low and high where the

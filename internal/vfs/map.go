@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"runtime/debug"
 	"unsafe"
 )
@@ -25,6 +26,8 @@ type Mapping struct {
 	name  string
 	data  []byte
 	unmap func([]byte) error // nil: memory of the heap
+	// want begins to read pages; nil: they are always there.
+	want func([]byte) error
 	// read stands for memory where files are simulated, so that they fail as
 	// they do when they are read.
 	read func(p []byte, off int64) (int, error)
@@ -70,6 +73,17 @@ func (m *Mapping) Access(offset, n int64, fn func(data []byte) error) (err error
 		}
 	}(debug.SetPanicOnFault(true))
 	return fn(m.data[offset : offset+n : offset+n])
+}
+
+// WillNeed begins to read the n bytes of the mapping at an offset into the page
+// cache, and does not wait for them. Where that cannot be had it does nothing.
+// REQUIRES: they are within the mapping.
+func (m *Mapping) WillNeed(offset, n int64) {
+	if m.want == nil {
+		return
+	}
+	from := offset &^ int64(os.Getpagesize()-1) // which advice has to begin with
+	_ = m.want(m.data[from : offset+n])
 }
 
 // fault makes an error of a panic if it is one of an access to the mapping, and

@@ -2,9 +2,47 @@ package vfs_test
 
 import (
 	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/flagstone-db/flagstone/internal/vfs"
 )
+
+func TestAMappingBringsWhatIsNeededIntoThePageCache(t *testing.T) {
+	const size = 1 << 20
+	name := filepath.Join(t.TempDir(), "file")
+	must(t, os.WriteFile(name, make([]byte, size), 0o600))
+	f, err := os.Open(name)
+	must(t, err)
+	defer f.Close()
+	cached := func() uint64 {
+		t.Helper()
+		var found unix.Cachestat_t
+		if err := unix.Cachestat(uint(f.Fd()), &unix.CachestatRange{Len: size}, &found, 0); err != nil {
+			t.Skip("cachestat: ", err)
+		}
+		return found.Cache
+	}
+	must(t, f.Sync())
+	must(t, unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
+	if n := cached(); n > 0 {
+		t.Skipf("the file system keeps %d pages", n)
+	}
+	file, err := vfs.OS().Open(name, vfs.OpenOptions{Random: true})
+	must(t, err)
+	m, err := vfs.Map(file, size)
+	must(t, err)
+	must(t, file.Close())
+	m.WillNeed(5000, 256<<10)
+	pages := uint64((5000+256<<10+os.Getpagesize()-1)/os.Getpagesize() - 5000/os.Getpagesize())
+	if n := cached(); n != pages {
+		t.Errorf("%d pages came in, want %d", n, pages)
+	}
+	must(t, m.Close())
+}
 
 // allocatedBytes returns the space that a file takes on the disk; ok is false
 // where the file system does not reserve space (those that compress or copy on

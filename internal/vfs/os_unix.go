@@ -89,8 +89,11 @@ func (f *osFile) Map(size int64) (*Mapping, error) {
 	if err != nil {
 		return nil, pathError("map", f.name, err)
 	}
-	return &Mapping{name: f.name, data: data, unmap: unix.Munmap}, nil
+	return &Mapping{name: f.name, data: data, unmap: unix.Munmap, want: willNeed}, nil
 }
+
+// willNeed begins to read pages of a mapped file.
+func willNeed(b []byte) error { return unix.Madvise(b, unix.MADV_WILLNEED) }
 
 // fileLimit is the soft limit, which package os has raised to the hard one.
 func fileLimit() int {

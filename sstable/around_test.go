@@ -1,0 +1,119 @@
+package sstable
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/flagstone-db/flagstone/internal/cache"
+	"github.com/flagstone-db/flagstone/internal/vfs"
+)
+
+func TestAChunkIsAskedForAtItsFirstMissAndNotSoonAgain(t *testing.T) {
+	var a around
+	a.missed(0, 1) // asks for nothing
+	var asked []string
+	a.open(2*aroundBytes+100, func(offset, n int64) { asked = append(asked, fmt.Sprint(offset, n)) })
+	want := func(what ...string) {
+		t.Helper()
+		if fmt.Sprint(asked) != fmt.Sprint(what) {
+			t.Errorf("asked for %v, want %v", asked, what)
+		}
+		asked = nil
+	}
+	a.missed(5000, 0)
+	want(fmt.Sprint(0, aroundBytes))
+	a.missed(0, 1)
+	a.missed(aroundBytes-1, aroundAgain-1)
+	want()
+	a.missed(2*aroundBytes+99, 7)
+	want(fmt.Sprint(2*aroundBytes, 100))
+	a.missed(3*aroundBytes, 7) // behind the data
+	want()
+	a.missed(1, aroundAgain)
+	want(fmt.Sprint(0, aroundBytes))
+	a.missed(1, aroundAgain+1)
+	want()
+}
+
+// slowReads is a file whose reads move a clock.
+type slowReads struct {
+	vfs.File
+	now  *time.Duration
+	took time.Duration
+}
+
+func (f *slowReads) ReadAt(p []byte, off int64) (int, error) {
+	*f.now += f.took
+	return f.File.ReadAt(p, off)
+}
+
+func (f *slowReads) Map(size int64) (*vfs.Mapping, error) { return vfs.Map(f.File, size) }
+
+// Gets that wait for the device ask for what lies around, each chunk once; those that do
+// not wait, scans and merges do not.
+func TestGetsThatMissThePageCacheAskForWhatLiesAround(t *testing.T) {
+	model := sortedBenchTable(4_000)
+	file := &memFile{}
+	model.write(t, file, WriterOptions{Compression: CompressNone})
+	for _, c := range []struct {
+		name string
+		took time.Duration
+		opts IterOptions
+		scan bool
+		asks bool
+	}{
+		{name: "cold gets", took: 100 * time.Microsecond, asks: true},
+		{name: "warm gets", took: time.Microsecond},
+		{name: "gets of a merge", took: 100 * time.Microsecond, opts: IterOptions{NoCacheFill: true}},
+		{name: "cold scan", took: 100 * time.Microsecond, scan: true},
+	} {
+		now := time.Duration(1)
+		slow := &slowReads{File: file, now: &now}
+		r, err := Open(slow, ReaderOptions{
+			Mapped: true, Elapsed: func() time.Duration { return now }, VerifyInterval: -1,
+			Cache: NewBlockCache(cache.Options{Capacity: 64 << 10}),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		slow.took = c.took
+		r.warmth.cold.Store(coldStreak)
+		asked := map[int64]int{}
+		r.around.open(r.footer.dataLength, func(offset, _ int64) { asked[offset]++ })
+		it := r.NewIterator(c.opts)
+		if c.scan {
+			it.SeekRowExact(model[1].key)
+			clear(asked) // for its first block
+			for range 3_000 {
+				it.NextRow()
+			}
+			delete(asked, 0)
+		}
+		for i := 0; i < len(model) && !c.scan; i += 7 {
+			r.warmth.cold.Store(coldStreak)
+			if !it.SeekRowExact(model[i*1009%len(model)].key) {
+				t.Fatal(it.Error())
+			}
+		}
+		if it.Error() != nil {
+			t.Fatal(it.Error())
+		}
+		it.Close()
+		chunks := int((r.footer.dataLength + aroundBytes - 1) / aroundBytes)
+		if chunks < 3 {
+			t.Fatalf("%d chunks", chunks)
+		}
+		for offset, times := range asked {
+			if times != 1 {
+				t.Errorf("%s: %d requests for the chunk at %d", c.name, times, offset)
+			}
+		}
+		if c.asks && len(asked) != chunks || !c.asks && len(asked) != 0 {
+			t.Errorf("%s: asked for %d of %d chunks", c.name, len(asked), chunks)
+		}
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
