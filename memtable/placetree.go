@@ -31,6 +31,7 @@ import (
 const (
 	placeFanout   = 32
 	maxPlaceDepth = 8 // of half full nodes: 16^8 cells
+	noEntry       = placeFanout + 1
 	// placeTreeCells is how many cells an index has at least when its tree is made.
 	placeTreeCells = 64
 	// placeTreeHeight is the tower at which that is looked at: one cell in 256.
@@ -44,7 +45,7 @@ const (
 // leads to what is at or after cells[i], except that the first one has no bound.
 type placeNode struct {
 	count   uint8
-	last    uint8              // where the last entry was added
+	last    uint8              // where the last entry was added, or noEntry
 	skip    uint16             // bytes of column names before those in keys
 	heights [placeFanout]uint8 // of the towers; only in leaves
 	keys    [placeFanout]uint64
@@ -139,7 +140,7 @@ func (w *indexWriter) newPlaceNode(level int) (link, *placeNode) {
 	}
 	l, p := w.m.arena.alloc(&w.m.data, int(size))
 	n := (*placeNode)(p)
-	n.count, n.last, n.skip = 0, 0, 0
+	n.count, n.last, n.skip = 0, noEntry, 0
 	return l, n
 }
 
@@ -275,15 +276,20 @@ func (w *indexWriter) addEntry(level int, cell link, column []byte) (*placeNode,
 // the entry before it was added last, or the one behind it: cells that come in order
 // leave full nodes behind.
 //
+// Those that come in falling order, as the versions of a column do, all go to the end
+// of the lower node. So that must not be almost full: then it is divided in the middle,
+// and nothing counts as added last to a node that the cell does not go to.
+//
 // Only the first leaf gets a cell before all its others: every other leaf begins
 // with the cell that separates it from the one before.
 func (w *indexWriter) split(level int, cell link) (*placeNode, int) {
 	n, at := w.path.steps[level].node, w.path.steps[level].at
 	lower, upper := w.fences(level)
 	cut := placeFanout / 2
-	if last := int(n.last); at == last || at == last+1 || at == placeFanout {
+	if last := int(n.last); at == last+1 || at == last && at < placeFanout/2 {
 		cut = at
 	}
+	n.last = noEntry
 	l, right := w.newPlaceNode(level)
 	right.skip = n.skip
 	right.count = uint8(copy(right.keys[:], n.keys[cut:]))

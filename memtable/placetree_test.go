@@ -131,6 +131,36 @@ func TestCellsOfAWideRowFindTheirPlaces(t *testing.T) {
 	}
 }
 
+// Newer versions go before older ones, so those of the column that a node ends with
+// or the next one begins with all come to the same place.
+func TestVersionsOfAColumnAnywhereInAWideRowFillTheirNodes(t *testing.T) {
+	const columns, updates, most = 3200, 2000, 2 * placeBytes
+	for hot := range columns {
+		if hot > 70 && hot < columns-3 {
+			continue
+		}
+		m, n := indexOf(42)
+		seq := uint64(1)
+		put := func(column int) int64 {
+			seq++
+			w := indexWriter{random: mix64(seq)}
+			w.init(m, n, seq)
+			w.insert(&row.Cell{Column: fmt.Appendf(nil, "column%07d", column), Version: int64(seq), Seq: seq, Kind: row.KindPut})
+			return w.used
+		}
+		for i := range columns {
+			put(i)
+		}
+		before, reckoned := m.data.used(), int64(0)
+		for range updates {
+			reckoned += put(hot)
+		}
+		if more := (m.data.used() - before - reckoned) / updates; more > most-placeBytes {
+			t.Errorf("%d bytes of nodes for each version of column %d, want at most %d", more+placeBytes, hot, most)
+		}
+	}
+}
+
 // The cells of the lower levels of a skiplist are cache misses. The place tree
 // decides by what it holds itself.
 func TestTheOneCellOfAnUpdateOfAWideRowIsComparedWithFewOthers(t *testing.T) {
