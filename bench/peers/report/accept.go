@@ -192,10 +192,11 @@ func (r *results) mine(figure string, get func(*workload.Figure) float64) []name
 }
 
 // reclaiming judges the bytes rewritten to give back the space of expired data.
-// A peer counts only if it gave back at least half of what was expired: one
-// that rewrites nothing because it reclaims nothing has no figure.
+// Who gave back less than half of what was expired rewrote little because of that: a
+// peer has no figure then, and the subject has missed.
 func (r *results) reclaiming() []verdict {
 	before := func(f *workload.Figure) float64 { return f.Extra["space_before"] }
+	gaveBack := func(s *series) bool { return s.of(spaceBytes) <= 0.65*s.of(before) }
 	rewritten := func(name string) (mine, leanest, share float64, peer string) {
 		mine, leanest, share = math.NaN(), math.NaN(), math.NaN()
 		l := r.byName[name]
@@ -203,9 +204,12 @@ func (r *results) reclaiming() []verdict {
 			return
 		}
 		mine = l.series[subject].of(writeBytes)
+		if !gaveBack(l.series[subject]) {
+			mine = math.Inf(1)
+		}
 		share = mine / l.series[subject].of(before)
 		for _, s := range l.series {
-			if s.variant == subject || !isLSM(s) || s.of(spaceBytes) > 0.65*s.of(before) {
+			if s.variant == subject || !isLSM(s) || !gaveBack(s) {
 				continue
 			}
 			if x := s.of(writeBytes); math.IsNaN(leanest) || x < leanest {
@@ -214,7 +218,12 @@ func (r *results) reclaiming() []verdict {
 		}
 		return
 	}
-	mb := func(x float64) string { return megabytes(x) + " MB" }
+	mb := func(x float64) string {
+		if math.IsInf(x, 1) {
+			return "less than half given back"
+		}
+		return megabytes(x) + " MB"
+	}
 	mine, leanest, share, peer := rewritten("ttl-ordered/reclaim")
 	ordered := atMost("TTL, time-ordered: reclaim rewrites at most a tenth of the bytes", 0.1,
 		func(x float64) string { return fmt.Sprintf("%.3f of the data", x) }, named{"", share, ""})

@@ -87,6 +87,30 @@ func find(t *testing.T, r *results, goal string) verdict {
 	return verdict{}
 }
 
+// Rewriting nothing is easy for who gives nothing back.
+func TestExpiredDataThatIsKeptReachesNothing(t *testing.T) {
+	for after, want := range map[int64]state{100: missed, 30: reached} {
+		kept := func(f *workload.Figure) {
+			f.Unit, f.Space = workload.DeadUnits, after
+			f.Extra = map[string]float64{"space_before": 100}
+		}
+		given := func(f *workload.Figure) {
+			kept(f)
+			f.WriteBytes, f.Space = 40, 30
+		}
+		r := gather(header(), []runner.Record{
+			record(1, "ttl-ordered/reclaim", "flagstone", rowstore.Native, 1, kept),
+			record(1, "ttl-random/reclaim", "flagstone", rowstore.Native, 1, kept),
+			record(1, "ttl-random/reclaim", "rocksdb", rowstore.RowValue, 1, given),
+		})
+		for _, goal := range []string{"TTL, random", "TTL, time-ordered"} {
+			if got := find(t, r, goal).reached; got != want {
+				t.Errorf("%s with %d of 100 bytes left: %v, want %v", goal, after, got, want)
+			}
+		}
+	}
+}
+
 func TestVerdicts(t *testing.T) {
 	flag := func(figure string, rate float64, change ...func(*workload.Figure)) runner.Record {
 		return record(1, figure, "flagstone", rowstore.Native, rate, change...)
