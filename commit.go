@@ -302,7 +302,11 @@ func (s *Store) await(ctx context.Context, lsn wal.LSN, seq uint64) error {
 		if err := s.log.Sync(lsn); err != nil {
 			return s.poison(err)
 		}
-		if p.publish(s.publishable()); p.visible.Load() >= seq {
+		// Of a group one call publishes all.
+		if p.visible.Load() < seq {
+			p.publish(s.publishable())
+		}
+		if p.visible.Load() >= seq {
 			return nil
 		}
 	}

@@ -7,7 +7,8 @@
 // to the block, so that a block that may hold acknowledged records is never
 // written a second time. format.go draws the bytes.
 //
-//	writer.go    Append, Sync, Flush: group commit by leader and follower
+//	writer.go    Append: the group to come, and writing it
+//	sync.go      Sync: group commit by leader and follower
 //	segment.go   the life of a segment: spare -> current -> sealed -> spare
 //	turn.go      from one segment to the next, beside those who append
 //	spare.go     the files waiting to become segments

@@ -28,7 +28,7 @@ func (w *Writer) passOn() error {
 	case w.err != nil || len(w.flying) > 0 || len(w.buf) < writeThreshold:
 	case w.opts.Gathered == nil:
 		w.lead(false)
-	case w.waiting == 0: // they would have to wait for one group after the other
+	case w.waiting.Load() == 0: // they would have to wait for one group after the other
 		g := w.detach(false)
 		w.flying = append(w.flying, g)
 		w.ready.Store(g)

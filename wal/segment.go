@@ -132,11 +132,11 @@ func (w *Writer) end() error {
 func (w *Writer) Rotate() (uint64, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.waiting++
+	w.waiting.Add(1)
 	for len(w.flying) > 0 {
 		w.awaitFlight()
 	}
-	w.waiting--
+	w.waiting.Add(-1)
 	if err := w.usable(); err != nil {
 		return 0, err
 	}

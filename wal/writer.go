@@ -1,20 +1,7 @@
 package wal
 
-// Appending and syncing.
-//
-// Records are framed straight into a buffer of the group to come. Sync makes
-// its caller wait until its record is durable: if the disk is free, the caller
-// becomes the leader, takes the buffer with all that has gathered in it, writes
-// it at once and syncs; those who come meanwhile fill another buffer, and the
-// first of them leads next. So a group is as large as the disk is slow, and
-// there is neither a goroutine nor a timer.
-//
-// Two groups may be on their way to the disk at once: a write of 12 KiB and a
-// sync take 106 us one after the other and 55 us each two at a time. They count
-// as durable in their order. After a crash the second may be there without the
-// first; its frames do not say that the first was durable, so the log ends
-// before both. Nobody is woken but those whose group is done, and the one who
-// leads next, first of all.
+// Appending to the group to come, and writing groups. Who writes which is decided in
+// sync.go.
 
 import (
 	"errors"
@@ -30,9 +17,6 @@ const (
 	// maxGroup bounds what waits in memory: Append writes when it is reached.
 	// There is one buffer more than there are groups on their way.
 	maxGroup = 4 << 20
-	// maxFlying is how many groups are on their way at once. A third brought
-	// 47 us for each, at 142 us from its own beginning to its end.
-	maxFlying = 2
 )
 
 // LSN counts the records appended to one Writer, from 1 on.
@@ -70,13 +54,15 @@ type Writer struct {
 	// but for one more synced group beside another, or replace cur.
 	flying    []*group
 	preparing bool // PrepareNext is at work
-	waiting   int  // calls of Sync and Rotate that are not done
+	// inviting is true while somebody who is about to lead lets others join him.
+	inviting bool
+	waiting  atomic.Int64 // calls of Sync and Rotate that are not done
 
 	cur       segment
 	buf       []byte        // frames of the group to come; aligned; ends at cur.head
 	bundle    bundle        // at the end of buf
 	gathered  chan struct{} // closed when that group is done; nil if nobody waits for it
-	candidate chan struct{} // closed when he who waits for it is to lead that group; nil if nobody does
+	candidate chan struct{} // closed when he who waits for it may lead that group; nil if nobody does
 	idle      [][]byte      // buffers to be used again
 	groups    []*group      // the same
 	last      LSN           // of the last record in buf
@@ -259,89 +245,6 @@ func (w *Writer) fits(size int64) bool {
 	return end+BlockSize <= w.opts.SegmentSize || w.cur.head.offset == BlockSize
 }
 
-// Sync returns when the record lsn, and so all before it, are durable, or with
-// the error that prevented it. A record that was durable before the writer
-// failed still is, and Sync says so.
-func (w *Writer) Sync(lsn LSN) error {
-	if LSN(w.durable.Load()) >= lsn {
-		return nil
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if lsn > w.last {
-		return fmt.Errorf("wal: sync of record %d, the last one is %d", lsn, w.last)
-	}
-	w.waiting++
-	defer func() { w.waiting-- }()
-	for LSN(w.durable.Load()) < lsn && w.err == nil {
-		switch g := w.flight(lsn); {
-		case w.carry():
-		case g != nil:
-			if g.done == nil {
-				g.done = make(chan struct{})
-			}
-			done := g.done // the group may be used again by then
-			w.mu.Unlock()
-			<-done
-			w.mu.Lock()
-		case w.mayLead(true):
-			w.lead(true)
-		default:
-			w.gather()
-		}
-	}
-	if LSN(w.durable.Load()) < lsn {
-		return w.err
-	}
-	return nil
-}
-
-// gather waits until the group to come is done. The first who waits for it is
-// the one to lead it: he returns when it may begin. Callers hold mu; it is
-// released meanwhile.
-func (w *Writer) gather() {
-	var turn chan struct{}
-	if w.gathered == nil {
-		w.gathered, turn = make(chan struct{}), make(chan struct{})
-		w.candidate = turn
-	}
-	done := w.gathered
-	w.mu.Unlock()
-	select {
-	case <-done:
-	case <-turn:
-	}
-	w.mu.Lock()
-}
-
-// flight returns the group on its way whose end a record that is not durable has
-// to wait for, nil if there is none. Callers hold mu.
-func (w *Writer) flight(lsn LSN) *group {
-	for _, g := range w.flying {
-		if lsn <= g.last {
-			return g
-		}
-	}
-	return nil
-}
-
-// mayLead reports whether a group may begin to be written: alone, or one that
-// is synced beside another that is, if it is not smaller: with 16 callers that
-// makes groups of 5 records; without it they fall to 1.4, and cost more than
-// they gain. Through the page cache they go one by one: the kernel reports a
-// write that failed to one of the syncs of a file, maybe not to that of the group
-// it belongs to. Callers hold mu.
-func (w *Writer) mayLead(sync bool) bool {
-	switch len(w.flying) {
-	case 0:
-		return true
-	case maxFlying:
-		return false
-	}
-	g := w.flying[0]
-	return sync && g.sync && g.turn == nil && g.file.Alignment() > 1 && w.last-g.last >= g.last-g.after
-}
-
 // DurableLSN returns the last record known to be durable. It never blocks.
 func (w *Writer) DurableLSN() LSN { return LSN(w.durable.Load()) }
 
@@ -369,10 +272,8 @@ type group struct {
 	at   int64
 	last LSN
 	sync bool
-	// after is the last record of the group before it.
-	after LSN
-	done  chan struct{} // closed when it is finished; nil if nobody waits for it
-	turn  *turn         // what follows if it is the last group of its segment, else nil
+	done chan struct{} // closed when it is finished; nil if nobody waits for it
+	turn *turn         // what follows if it is the last group of its segment, else nil
 
 	// What became of it, once it is over.
 	over bool
@@ -392,10 +293,7 @@ func (w *Writer) detach(sync bool) *group {
 	}
 	*g = group{
 		file: w.cur.file, name: w.cur.name, buf: w.buf, done: w.gathered,
-		at: w.cur.head.offset - int64(len(w.buf)), last: w.last, after: w.written, sync: sync,
-	}
-	if n := len(w.flying); n > 0 {
-		g.after = w.flying[n-1].last
+		at: w.cur.head.offset - int64(len(w.buf)), last: w.last, sync: sync,
 	}
 	w.gathered, w.candidate = nil, nil
 	w.buf = w.takeBuffer()
@@ -443,7 +341,7 @@ func (w *Writer) finish(g *group) {
 		} else if g.sync {
 			w.cur.durable = g.at + int64(len(g.buf))
 		}
-		if w.candidate != nil && w.mayLead(true) {
+		if w.candidate != nil && !w.inviting && w.mayLead(true) {
 			close(w.candidate)
 			w.candidate = nil
 		}

@@ -1,0 +1,146 @@
+package wal
+
+// Groups that many callers of Sync form.
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/flagstone-db/flagstone/internal/vfs"
+)
+
+// TestWhoIsWokenByAGroupIsInTheNext: the leader comes back first, and would be
+// alone in the group he leads next.
+func TestWhoIsWokenByAGroupIsInTheNext(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	const callers, each = 16, 50
+	// The file system has no direct I/O, so that groups go one by one.
+	opts := testOptions(hookFS{vfs.NewSim(vfs.SimOptions{BlockSize: -1}), func(op, _ string) error {
+		if op == "syncdata" {
+			runtime.Gosched() // a device takes its time
+		}
+		return nil
+	}})
+	opts.SegmentSize = 16 << 20
+	w, _ := mustOpen(t, opts, 0, &oracle{})
+	var wg sync.WaitGroup
+	for i := range callers {
+		wg.Go(func() {
+			for n := range uint64(each) {
+				appendAndSync(t, w, uint32(i+1), n+1)
+			}
+		})
+	}
+	wg.Wait()
+	if s := w.Stats(); s.Records != callers*each || s.Syncs > each*3/2 {
+		t.Errorf("%d records in %d groups", s.Records, s.Syncs)
+	}
+	mustClose(t, w)
+}
+
+// TestALeaderWhoseRecordWasWrittenForgetsNobody: while he lets others join, the log
+// is rotated, which makes his record durable, and somebody comes who relies on him.
+func TestALeaderWhoseRecordWasWrittenForgetsNobody(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	met := 0
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			opts := testOptions(newSim())
+			w, _ := mustOpen(t, opts, 0, &oracle{})
+			lsn, err := w.Append(1, 1, testPayload(1, 100))
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.waiting.Add(1) // so that the leader believes that there are others
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				w.mu.Lock()
+				if w.inviting {
+					met++
+				}
+				w.mu.Unlock()
+				if _, err := w.Rotate(); err != nil {
+					t.Error(err)
+				}
+				appendAndSync(t, w, 2, 1)
+			})
+			wg.Go(func() { // runs first
+				if err := w.Sync(lsn); err != nil {
+					t.Error(err)
+				}
+			})
+			wg.Wait()
+			w.waiting.Add(-1)
+			mustClose(t, w)
+		})
+	}
+	if met == 0 {
+		t.Error("the log was never rotated while the leader let others join")
+	}
+}
+
+// TestNobodyWaitsForALeaderThatIsNone syncs from many goroutines while the log is
+// rotated and flushed. Whoever is forgotten waits forever.
+func TestNobodyWaitsForALeaderThatIsNone(t *testing.T) {
+	for _, block := range []int{0, -1} {
+		for _, processors := range []int{1, 3} {
+			crowd(t, block, processors)
+		}
+	}
+}
+
+func crowd(t *testing.T, block, processors int) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))
+	const callers, each = 6, 150
+	sim := vfs.NewSim(vfs.SimOptions{BlockSize: block})
+	opts := testOptions(hookFS{sim, func(op, _ string) error {
+		if op == "write" {
+			runtime.Gosched()
+		}
+		return nil
+	}})
+	opts.SegmentSize = 64 << 10
+	w, _ := mustOpen(t, opts, 0, &oracle{})
+	over := make(chan struct{})
+	var writing, disturbing sync.WaitGroup
+	disturbing.Go(func() {
+		for rng := rand.New(rand.NewPCG(1, 2)); ; runtime.Gosched() {
+			select {
+			case <-over:
+				return
+			default:
+			}
+			var err error
+			switch rng.IntN(3) {
+			case 0:
+				_, err = w.Rotate()
+			case 1:
+				err = w.Flush()
+			}
+			if err == nil {
+				err = w.Release(w.Segment() - min(20, w.Segment()-1))
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for i := 1; i <= callers; i++ {
+		writing.Go(func() {
+			for n := range uint64(each) {
+				appendAndSync(t, w, uint32(i), n+1)
+			}
+		})
+	}
+	writing.Wait()
+	close(over)
+	disturbing.Wait()
+	mustClose(t, w)
+	if s := w.Stats(); s.Records != callers*each {
+		t.Errorf("%d records", s.Records)
+	}
+}
