@@ -12,7 +12,6 @@ import (
 	"slices"
 	"sync"
 	"syscall"
-	"testing"
 
 	"github.com/flagstone-db/flagstone/internal/lend"
 	"github.com/flagstone-db/flagstone/internal/vfs"
@@ -130,25 +129,3 @@ var largeValues = sync.OnceValue(func() (values []row.Value) {
 	}
 	return values
 })
-
-// TestHelpersChangeNoAnswer does the same with helpers and without.
-func TestHelpersChangeNoAnswer(t *testing.T) {
-	cfg := configs()[slices.IndexFunc(configs(), func(c config) bool { return c.helped })]
-	cfg.large = false
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	answers := func(helped bool) (answers []string) {
-		cfg.helped = helped
-		m := newMachine(t, cfg, seed)
-		m.trace = func(s string) { answers = append(answers, s) }
-		m.run(3000)
-		if helped && m.seen[takenBlocks] == 0 && m.helpers.soon > 0 {
-			t.Error("no block was taken from a helper")
-		}
-		return answers
-	}
-	alone, helped := answers(false), answers(true)
-	if len(alone) < 1000 || !slices.Equal(alone, helped) {
-		t.Errorf("%d answers without helpers, %d others with", len(alone), len(helped))
-	}
-}
