@@ -170,9 +170,7 @@ func (s *session) setKey(key []byte) []row.Value {
 func (s *session) putCells(c *flagstone.RowChange, cells []rowstore.Cell) {
 	for i := range cells {
 		cell := &cells[i]
-		// Put copies the name.
-		name := unsafe.String(unsafe.SliceData(cell.Column), len(cell.Column))
-		c.Put(name, cell.Version, row.Binary(cell.Value))
+		c.Put(shared(cell.Column), cell.Version, row.Binary(cell.Value))
 	}
 }
 
@@ -200,24 +198,23 @@ func (s *session) Delete(key []byte) error {
 	return s.store.table.Delete(context.Background(), s.setKey(key))
 }
 
-// options makes read options of a query. The names are made again only when the
-// columns are others than the last time.
+// options makes read options of a query, with its names as they are: like the other
+// engines, this one looks at them during the call and keeps none.
 func (s *session) options(q rowstore.Query) flagstone.ReadOptions {
+	opts := flagstone.ReadOptions{MaxVersions: q.MaxVersions}
 	if q.Columns == nil {
-		return flagstone.ReadOptions{MaxVersions: q.MaxVersions}
+		return opts
 	}
-	same := len(q.Columns) == len(s.columns)
-	for i := 0; same && i < len(s.columns); i++ {
-		same = string(q.Columns[i]) == s.columns[i]
+	s.columns = s.columns[:0]
+	for _, c := range q.Columns {
+		s.columns = append(s.columns, shared(c))
 	}
-	if !same {
-		s.columns = s.columns[:0]
-		for _, c := range q.Columns {
-			s.columns = append(s.columns, string(c))
-		}
-	}
-	return flagstone.ReadOptions{MaxVersions: q.MaxVersions, Columns: s.columns}
+	opts.Columns = s.columns
+	return opts
 }
+
+// shared is a name as a string, without a copy: for calls that do not keep it.
+func shared(name []byte) string { return unsafe.String(unsafe.SliceData(name), len(name)) }
 
 // take makes r the contents of into: the engine has copied its bytes.
 func take(into *rowstore.Row, key []byte, r *flagstone.Row) {
@@ -286,7 +283,7 @@ func copyRow(into *rowstore.Row, r *flagstone.Row) {
 
 func (s *session) GetPage(key, fromColumn []byte, limit int, into *rowstore.Row) error {
 	return s.get(key, flagstone.ReadOptions{
-		StartColumn: unsafe.String(unsafe.SliceData(fromColumn), len(fromColumn)), MaxColumns: limit, MaxVersions: 1,
+		StartColumn: shared(fromColumn), MaxColumns: limit, MaxVersions: 1,
 	}, into)
 }
 
