@@ -107,30 +107,41 @@ const (
 // It is immutable and shared between iterators. In the cache it lies off the Go
 // heap: it must hold no pointer but into data.
 type dataBlock struct {
-	data                                []byte
-	continued, continues, ordered       bool
-	rows, stamps, columns, cells        int
-	segments                            int // 0: the values are in data
+	data                         []byte
+	rows, stamps, columns, cells int
+	segments                     int // 0: the values are in data
+
+	continued, continues, ordered bool
+	believed                      bool // it was not verified when it was read, but lately
+
+	// Found out by checkPlain: all cells are puts below MaxVersion, no two of one
+	// column and version within a row; every row has all the columns, once; every
+	// row has one stamp; and, below, no row has more versions of a column than that.
+	plain, full, oneStamp bool
+	// And if so: every row has the same row flags, one of them that of a marker, and
+	// none was deleted after a cell of it was put. The bounds of the stamps are known
+	// then.
+	even bool
+
+	// Where the parts of the strings begin; each ends where the next one begins.
+	prefixAt, keysAt, namesAt, valuesFrom uint32
+
 	keyEnd, cellEnd, stampEnd, rowFlags uints
 	seq, version                        uints
 	nameEnd                             uints
 	column, stamp, kind, valueEnd       uints
 	rowEnd, partEnd                     uints
-	prefix, keys, names, values         []byte
-	believed                            bool // it was not verified when it was read, but lately
 
-	// Found out by checkPlain: all cells are puts below MaxVersion, no two of one
-	// column and version within a row; every row has all the columns, once; every
-	// row has one stamp; no row has more versions of a column than that.
-	plain, full, oneStamp bool
-	versions              int
-	// And if so: every row has the same row flags, one of them that of a marker, and
-	// none was deleted after a cell of it was put. The bounds of the stamps are known
-	// then.
-	even                   bool
+	versions               int
 	minSeq, maxSeq         uint64
 	minVersion, maxVersion int64
 }
+
+// prefix is what all row keys begin with, keys what follows in each, and names
+// those of the columns.
+func (b *dataBlock) prefix() []byte { return b.data[b.prefixAt:b.keysAt:b.keysAt] }
+func (b *dataBlock) keys() []byte   { return b.data[b.keysAt:b.namesAt:b.namesAt] }
+func (b *dataBlock) names() []byte  { return b.data[b.namesAt:b.valuesFrom:b.valuesFrom] }
 
 // columnOf is the number of the column of cell i.
 func (b *dataBlock) columnOf(i int) uint64 {
@@ -175,12 +186,13 @@ func (b *dataBlock) rawSize() int {
 func (b *dataBlock) hasEmptyColumn() bool { return b.columns > 0 && b.nameEnd.at(b.data, 0) == 0 }
 
 func (b *dataBlock) suffix(i int) []byte {
-	return b.keys[b.keyEnd.before(b.data, i):b.keyEnd.at(b.data, i)]
+	from, to := b.keyEnd.before(b.data, i), int(b.keyEnd.at(b.data, i))
+	return b.data[int(b.keysAt)+from : int(b.keysAt)+to]
 }
 
 func (b *dataBlock) name(i int) []byte {
-	from, to := b.nameEnd.before(b.data, i), int(b.nameEnd.at(b.data, i))
-	return b.names[from:to:to]
+	from, to := int(b.namesAt)+b.nameEnd.before(b.data, i), int(b.namesAt)+int(b.nameEnd.at(b.data, i))
+	return b.data[from:to:to]
 }
 
 func (b *dataBlock) cellsBefore(i int) int { return b.cellEnd.before(b.data, i) }
@@ -196,15 +208,16 @@ func (b *dataBlock) stampsBefore(i int) int {
 
 // appendKey appends the key of row i.
 func (b *dataBlock) appendKey(dst []byte, i int) []byte {
-	return append(append(dst, b.prefix...), b.suffix(i)...)
+	return append(append(dst, b.prefix()...), b.suffix(i)...)
 }
 
 // searchRow returns the first row whose key is at least key, or b.rows, and
 // whether that row has exactly this key.
 func (b *dataBlock) searchRow(key []byte) (i int, exact bool) {
-	p := len(b.prefix)
-	if len(key) < p || !bytes.Equal(key[:p], b.prefix) {
-		if bytes.Compare(key, b.prefix) < 0 {
+	prefix := b.prefix()
+	p := len(prefix)
+	if len(key) < p || !bytes.Equal(key[:p], prefix) {
+		if bytes.Compare(key, prefix) < 0 {
 			return 0, false
 		}
 		return b.rows, false
@@ -230,8 +243,9 @@ func (b *dataBlock) searchRow(key []byte) (i int, exact bool) {
 // b.rows. Rows near i are found by few comparisons. REQUIRES: the key of row i is
 // below key.
 func (b *dataBlock) searchAfter(i int, key []byte) int {
-	p := len(b.prefix)
-	if len(key) < p || !bytes.Equal(key[:p], b.prefix) {
+	prefix := b.prefix()
+	p := len(prefix)
+	if len(key) < p || !bytes.Equal(key[:p], prefix) {
 		return b.rows
 	}
 	key = key[p:]

@@ -189,8 +189,8 @@ func FuzzBlock(f *testing.F) {
 		}
 		var c row.Cell
 		values := b.valuesBefore(b.rows)
-		if b.segments == 0 && values != len(b.values) {
-			t.Fatalf("%d bytes of values, ends say %d", len(b.values), values)
+		if b.segments == 0 && values != len(b.data[b.valuesFrom:]) {
+			t.Fatalf("%d bytes of values, ends say %d", len(b.data[b.valuesFrom:]), values)
 		}
 		for i := range b.rows {
 			b.searchRow(b.appendKey(nil, i))

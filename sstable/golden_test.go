@@ -145,7 +145,7 @@ func (d *dump) dataBlock(end int) {
 	for _, s := range []struct {
 		b    []byte
 		what string
-	}{{b.prefix, "prefix"}, {b.keys, "key suffixes"}, {b.names, "column names"}} {
+	}{{b.prefix(), "prefix"}, {b.keys(), "key suffixes"}, {b.names(), "column names"}} {
 		if len(s.b) > 0 {
 			d.line(len(s.b), s.what)
 		}

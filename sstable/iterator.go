@@ -269,7 +269,7 @@ func (it *Iterator) toBlock(i int) bool {
 			it.onRow, it.onCell = false, false
 			return false
 		}
-		if !bytes.Equal(it.key, it.block.prefix) {
+		if !bytes.Equal(it.key, it.block.prefix()) {
 			return it.fail("fragment of another row")
 		}
 	}

@@ -37,7 +37,7 @@ func (b *dataBlock) parse(data []byte) (bad string) {
 	b.valueEnd = c.uints(b.cells, "value ends")
 	c.pad()
 	b.parseStrings(&c, prefix)
-	b.values = c.bytes(c.ends(&b.valueEnd, b.cells, c.rest(), "value ends"), "values")
+	c.bytes(c.ends(&b.valueEnd, b.cells, c.rest(), "value ends"), "values")
 	return b.check(&c)
 }
 
@@ -92,9 +92,13 @@ func (b *dataBlock) parseHead(data []byte, at int) (bad string) {
 
 // parseStrings finds the prefix, the key suffixes and the names.
 func (b *dataBlock) parseStrings(c *cursor, prefix int) {
-	b.prefix = c.bytes(prefix, "key prefix")
-	b.keys = c.bytes(c.ends(&b.keyEnd, b.rows, c.rest(), "key ends"), "keys")
-	b.names = c.bytes(c.ends(&b.nameEnd, b.columns, c.rest(), "name ends"), "column names")
+	b.prefixAt = uint32(c.at)
+	c.bytes(prefix, "key prefix")
+	b.keysAt = uint32(c.at)
+	c.bytes(c.ends(&b.keyEnd, b.rows, c.rest(), "key ends"), "keys")
+	b.namesAt = uint32(c.at)
+	c.bytes(c.ends(&b.nameEnd, b.columns, c.rest(), "name ends"), "column names")
+	b.valuesFrom = uint32(c.at)
 }
 
 // check checks that nothing is left over, rows and cells.
@@ -131,13 +135,13 @@ func (b *dataBlock) checkRows() string {
 	if b.rows == 0 || b.rows > 1 && (b.continued || b.continues) {
 		return "wrong number of rows for the block's flags"
 	}
-	if b.rows == 1 && len(b.keys) != 0 {
+	if b.rows == 1 && b.keysAt != b.namesAt {
 		return "the prefix is not the key of the only row"
 	}
 	stampAt := 0
 	for i := range b.rows {
 		n := b.keyEnd.at(b.data, i) - uint64(b.keyEnd.before(b.data, i))
-		if n > row.MaxKeyBytes-uint64(len(b.prefix)) {
+		if n > row.MaxKeyBytes-uint64(b.keysAt-b.prefixAt) {
 			return "row key too long"
 		}
 		end := b.stampEnd.at(b.data, i)

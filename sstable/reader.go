@@ -236,7 +236,7 @@ func (r *Reader) Mapped() bool { return r.mapping != nil }
 // in the cache take while the reader is open.
 func (r *Reader) MemoryUsed() int64 {
 	heads := len(r.index.heads) * 8 * fanout / (fanout - 1)
-	return int64(len(r.filter.words)*8 + len(r.index.data) + heads + r.index.blocks*8 + (len(r.verified.blocks)+len(r.around.chunks))*8)
+	return int64(len(r.filter.words)*8 + len(r.index.data) + heads + r.index.blocks*16 + (len(r.verified.blocks)+len(r.around.chunks))*8)
 }
 
 // WalkIndex calls fn, in order, for places between the keys low and high where the

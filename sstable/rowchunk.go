@@ -25,14 +25,14 @@ func (it *Iterator) CollectRows(dst *row.Chunk, rows int, p *row.Projection) int
 	to := from + rows
 	if p == nil {
 		for i := from; i < to; i++ {
-			dst.AddKey(b.prefix, b.suffix(i))
+			dst.AddKey(b.prefix(), b.suffix(i))
 			dst.EndRow(len(dst.Cells))
 		}
 		it.setRow(it.group, to-1)
 		return rows
 	}
 	all := p.All() && !p.Cuts(b.versions)
-	alike := all && b.full && b.oneStamp && b.kind.width == 0
+	alike := all && b.full && b.oneStamp && b.kind.width() == 0
 	for it.row < to && it.moreValues() {
 		end := min(to, it.valueRows)
 		dst.Borrow = it.shared || end == to
@@ -45,7 +45,7 @@ func (it *Iterator) CollectRows(dst *row.Chunk, rows int, p *row.Projection) int
 			it.row = end
 		default:
 			for ; it.row < end; it.row++ {
-				dst.AddKey(b.prefix, b.suffix(it.row))
+				dst.AddKey(b.prefix(), b.suffix(it.row))
 				it.Collect(&dst.Collector, p)
 				dst.EndRow(len(dst.Cells))
 			}
@@ -99,8 +99,8 @@ func (it *Iterator) collectValues(dst *row.Chunk, from, to int) {
 	all := row.Cell{
 		Column: b.name(0), Kind: row.KindPut, Type: row.Type(b.kind.base >> kindTypeBits), Separate: b.kind.base&kindMask == kindSeparate,
 	}
-	base, step, mask := int(ends.base)-valueFrom, int(ends.step), uint64(1)<<ends.bits-1
-	width, off := int(ends.width), int(ends.off)
+	base, step, mask := int(ends.base)-valueFrom, ends.step(), ends.mask()
+	width, off := ends.width(), int(ends.off)
 	value := 0
 	for i := range cells {
 		end := base + at*step
@@ -126,8 +126,8 @@ func (b *dataBlock) addAlike(dst *row.Chunk, from, to int) {
 			cells[i].Column = name
 		}
 	}
-	seqs := stride{off: int(b.seq.off) + from*int(b.seq.width), width: int(b.seq.width), mask: uint64(1)<<b.seq.bits - 1}
-	versions := stride{off: int(b.version.off) + from*int(b.version.width), width: int(b.version.width), mask: uint64(1)<<b.version.bits - 1}
+	seqs := stride{off: int(b.seq.off) + from*b.seq.width(), width: b.seq.width(), mask: b.seq.mask()}
+	versions := stride{off: int(b.version.off) + from*b.version.width(), width: b.version.width(), mask: b.version.mask()}
 	for i := 0; i < len(cells); i += columns {
 		seq, version := b.seq.base+seqs.next(data), int64(b.version.base+versions.next(data))
 		for n := i; n < i+columns; n++ {
@@ -135,13 +135,13 @@ func (b *dataBlock) addAlike(dst *row.Chunk, from, to int) {
 		}
 	}
 	key, end := b.keyEnd.before(data, from), int(b.keyEnd.at(data, to-1))
-	ends, keys, keyed := dst.AddRows(to-from, (to-from)*len(b.prefix)+end-key)
-	prefix, suffixes, filled := b.prefix, b.keys, 0
+	ends, keys, keyed := dst.AddRows(to-from, (to-from)*int(b.keysAt-b.prefixAt)+end-key)
+	prefix, suffixes, filled := b.prefix(), b.keys(), 0
 	var first [row.KeySlack]byte
 	short := copy(first[:], prefix) == len(prefix)
 	word := binary.LittleEndian.Uint64(first[:])
-	base, step := int(b.keyEnd.base), int(b.keyEnd.step)
-	width, off, mask := int(b.keyEnd.width), int(b.keyEnd.off), uint64(1)<<b.keyEnd.bits-1
+	base, step := int(b.keyEnd.base), b.keyEnd.step()
+	width, off, mask := b.keyEnd.width(), int(b.keyEnd.off), b.keyEnd.mask()
 	for i := range ends {
 		end := base + (from+i)*step
 		if width > 0 {
@@ -183,13 +183,14 @@ func (it *Iterator) collectRows(dst *row.Chunk, from, to int) {
 	it.expectValues(values)
 	ended := len(dst.Cells) - at
 	cells := dst.Extend(end - at)
+	prefix, suffixes := b.prefix(), b.keys()
 	keyEnd, cellEnd, seqs, versions := b.keyEnd, b.cellEnd, b.seq, b.version
 	columns, kinds, valueEnd := b.column, b.kind, b.valueEnd
 	var name []byte
 	key, value, named := b.keyEnd.before(data, from), 0, -1
 	for i := from; i < to; i++ {
 		keyTo := int(keyEnd.at(data, i))
-		dst.AddKey(b.prefix, b.keys[key:keyTo])
+		dst.AddKey(prefix, suffixes[key:keyTo])
 		key = keyTo
 		rowEnd := int(cellEnd.at(data, i))
 		dst.EndRow(ended + rowEnd)

@@ -41,24 +41,38 @@ import (
 // arrayPad zero bytes follow the last array of a block.
 const arrayPad = 8
 
-// uints locates an array in a block's bytes.
+// uints locates an array in a block's bytes. The parsed form of a block has many of
+// them and is what gets find in no processor cache, so they are small.
 type uints struct {
-	base  uint64
-	off   uint32 // of the first delta
-	step  uint32 // what an element has more than the one before, beside its delta
-	width uint8
-	bits  uint8 // of a delta
+	base uint64
+	off  uint32 // of the first delta
+	// form is the width of a delta in its low bits, and above what an element has more
+	// than the one before, beside its delta.
+	form uint32
 }
 
-// at returns element i. REQUIRES: i is in range, data is the parsed block. A
-// shift by 64 gives 0, and so a mask of ones. Most arrays of most blocks have no
-// deltas: these do not wait for a line of data.
+const (
+	widthBits = 4
+	maxStep   = 1<<(32-widthBits) - 1
+)
+
+// No array of ends has a larger step.
+const _ = uint(maxStep - maxRawBlock)
+
+func (u *uints) width() int { return int(u.form & (1<<widthBits - 1)) }
+func (u *uints) step() int  { return int(u.form >> widthBits) }
+
+// mask has the bits of a delta. A shift by 64 gives 0, and so a mask of ones.
+func (u *uints) mask() uint64 { return 1<<(8*u.width()) - 1 }
+
+// at returns element i. REQUIRES: i is in range, data is the parsed block. Most
+// arrays of most blocks have no deltas: these do not wait for a line of data.
 func (u *uints) at(data []byte, i int) uint64 {
-	if u.width == 0 {
-		return u.base + uint64(i)*uint64(u.step)
+	x := u.base + uint64(i)*uint64(u.form>>widthBits)
+	if w := u.form & (1<<widthBits - 1); w != 0 {
+		x += binary.LittleEndian.Uint64(data[int(u.off)+i*int(w):]) & (1<<(8*w) - 1)
 	}
-	return u.base + uint64(i)*uint64(u.step) +
-		binary.LittleEndian.Uint64(data[int(u.off)+i*int(u.width):])&(1<<u.bits-1)
+	return x
 }
 
 // before returns element i-1 of an array of ends, which is where part i
@@ -208,8 +222,7 @@ func (c *cursor) uints(n int, what string) uints {
 	for i, b := range c.bytes(baseLen, what) {
 		u.base |= uint64(b) << (8 * i)
 	}
-	u.width, u.bits = uint8(width), uint8(8*width)
-	u.off = uint32(c.at)
+	u.form, u.off = uint32(width), uint32(c.at)
 	if width > 0 && n > c.rest()/width {
 		c.fail(what + " cut short")
 		return uints{}
@@ -226,7 +239,7 @@ func (c *cursor) steps(n, limit int, what string) uints {
 		c.fail(what + " without parts")
 	}
 	u := c.uints(n, what)
-	u.step = uint32(step)
+	u.form |= uint32(step) << widthBits
 	u.base += uint64(step)
 	return u
 }
@@ -249,8 +262,8 @@ func (c *cursor) ends(u *uints, n, limit int, what string) int {
 	if n == 0 {
 		return 0
 	}
-	if u.width == 0 { // n and step are so bounded that their product is no problem
-		last := u.base + uint64(n-1)*uint64(u.step)
+	if u.width() == 0 { // n and step are so bounded that their product is no problem
+		last := u.base + uint64(n-1)*uint64(u.step())
 		if u.base > uint64(limit) || last > uint64(limit) {
 			c.fail(what + " out of order or range")
 			return 0

@@ -31,7 +31,7 @@ func (it *Iterator) openValues() bool {
 	it.stored.Bytes = it.stored.Bytes[:0]
 	it.shared = b.segments == 0
 	if b.segments == 0 {
-		it.values, it.valuesAt, it.valueRow, it.valueRows = b.values, 0, 0, b.rows
+		it.values, it.valuesAt, it.valueRow, it.valueRows = b.data[b.valuesFrom:], 0, 0, b.rows
 		return true
 	}
 	k := b.segmentOf(it.row)

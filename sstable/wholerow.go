@@ -16,15 +16,15 @@ import (
 func (b *dataBlock) checkPlain() bool {
 	b.plain, b.full, b.even, b.oneStamp = false, false, false, b.stamps == b.rows
 	data := b.data
-	if b.hasEmptyColumn() || b.kind.width == 0 && b.cells > 0 && !plainKind(b.kind.base) {
+	if b.hasEmptyColumn() || b.kind.width() == 0 && b.cells > 0 && !plainKind(b.kind.base) {
 		return false
 	}
-	oneKind := b.kind.width == 0 && b.kind.base&kindMask != kindSeparate
+	oneKind := b.kind.width() == 0 && b.kind.base&kindMask != kindSeparate
 	at, most := 0, 1
-	if b.ordered && oneKind && b.stamp.width == 0 && b.stamp.base == 0 {
+	if b.ordered && oneKind && b.stamp.width() == 0 && b.stamp.base == 0 {
 		at = b.cells // nothing differs from cell to cell
 	}
-	column, mask := int(b.column.off), uint64(1)<<b.column.bits-1
+	column, mask := int(b.column.off), b.column.mask()
 	for i := range b.rows {
 		end, before := int(b.cellEnd.at(data, i)), uint64(0) // one more than the column before
 		versions := 0
@@ -32,7 +32,7 @@ func (b *dataBlock) checkPlain() bool {
 			c := before
 			if !b.ordered {
 				c = b.column.base + binary.LittleEndian.Uint64(data[column:])&mask
-				column += int(b.column.width)
+				column += b.column.width()
 				if c+1 < before || c >= uint64(b.columns) {
 					return false
 				}
@@ -43,7 +43,7 @@ func (b *dataBlock) checkPlain() bool {
 					return false
 				}
 			}
-			if (b.stamp.width != 0 || b.stamp.base != 0) &&
+			if (b.stamp.width() != 0 || b.stamp.base != 0) &&
 				b.stamp.at(data, at) >= uint64(b.stampsEnd(i)-b.stampsBefore(i)) {
 				return false
 			}
@@ -56,7 +56,7 @@ func (b *dataBlock) checkPlain() bool {
 		}
 	}
 	b.plain, b.versions, b.full = true, most, most == 1 && b.cells == b.rows*b.columns
-	b.even = b.rowFlags.width == 0 && b.rowFlags.base&(rowMarked|rowMarkedForever) != 0 &&
+	b.even = b.rowFlags.width() == 0 && b.rowFlags.base&(rowMarked|rowMarkedForever) != 0 &&
 		(b.oneStamp || b.rowFlags.base&rowDeleted == 0)
 	if b.even {
 		b.boundStamps()
@@ -308,13 +308,13 @@ func (it *Iterator) collect(dst *row.Collector, from, to int) {
 		first, last = int(b.columnOf(from)), int(b.columnOf(to-1))
 	}
 	nameAt := b.nameEnd.before(data, first)
-	names := b.names[nameAt:b.nameEnd.at(data, last)]
+	names := b.names()[nameAt:b.nameEnd.at(data, last)]
 	// A row with few of the columns of a block has each name copied for itself.
 	sparse := last-first > 2*(to-from)
 	if !sparse {
 		names = dst.Copy(names)
 	}
-	if b.full && b.oneStamp && b.kind.width == 0 {
+	if b.full && b.oneStamp && b.kind.width() == 0 {
 		it.collectEven(dst.Extend(to-from), from, names, values)
 		return
 	}
@@ -347,7 +347,7 @@ func (it *Iterator) collect(dst *row.Collector, from, to int) {
 			s := it.stamp + int(stamps.at(data, i))
 			seq, version = b.seq.at(data, s), int64(b.version.at(data, s))
 		}
-		if kinds.width != 0 {
+		if kinds.width() != 0 {
 			kind = kinds.at(data, i)
 		}
 		end := int(valueEnd.at(data, i)) - at
@@ -368,8 +368,8 @@ func (it *Iterator) collectEven(cells []row.Cell, from int, names, values []byte
 	b, data := it.block, it.block.data
 	n, v := &b.nameEnd, &b.valueEnd
 	first := from - it.low
-	nameAt, nameWidth, nameStep, nameMask := int(n.off)+first*int(n.width), int(n.width), int(n.step), uint64(1)<<n.bits-1
-	valueAt, valueWidth, valueStep, valueMask := int(v.off)+from*int(v.width), int(v.width), int(v.step), uint64(1)<<v.bits-1
+	nameAt, nameWidth, nameStep, nameMask := int(n.off)+first*n.width(), n.width(), n.step(), n.mask()
+	valueAt, valueWidth, valueStep, valueMask := int(v.off)+from*v.width(), v.width(), v.step(), v.mask()
 	nameBase := int(n.base) + first*nameStep - n.before(data, first)
 	valueBase := int(v.base) + from*valueStep - v.before(data, from)
 	seq, version := b.seq.at(data, it.stamp), int64(b.version.at(data, it.stamp))

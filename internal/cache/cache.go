@@ -160,9 +160,12 @@ type File[T any] struct {
 }
 
 // slot is where a resident block is found.
-type slot[T any] struct{ block atomic.Pointer[Block[T]] }
+type slot[T any] struct {
+	block atomic.Pointer[Block[T]]
+	ahead atomic.Uintptr // linesOf the buffer of the last block that was here
+}
 
-// OpenFile returns a handle for a file of so many blocks. It takes a pointer for
+// OpenFile returns a handle for a file of so many blocks. It takes 16 bytes for
 // each until Close.
 func (c *Cache[T]) OpenFile(blocks int) *File[T] {
 	f := &File[T]{cache: c, id: c.ids.Add(1)}
@@ -186,6 +189,7 @@ func (f *File[T]) shard(i int) *shard[T] {
 func (f *File[T]) Get(i int, fill Filler[T]) (*Block[T], error) {
 	s := &f.slots[i]
 	if b := s.block.Load(); b != nil {
+		prefetchLines(s.ahead.Load())
 		b.prefetch()
 		b.state.Add(pinAndHit)
 		if s.block.Load() == b {

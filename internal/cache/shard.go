@@ -25,7 +25,6 @@ const (
 	// Blocks are made by so many bytes. One begins at a cache line, with its
 	// state and the beginning of its value.
 	blocksBytes = 128 << 10
-	cacheLine   = 64
 )
 
 // shard deals with absent blocks, for its share of the budget.
@@ -187,6 +186,7 @@ func (s *shard[T]) admit(b *Block[T], at *slot[T]) {
 	b.charge, b.slot = charge, at
 	b.credit, b.seen = 0, b.hits()
 	b.state.Add(pin)
+	at.ahead.Store(linesOf(b.buffer))
 	at.block.Store(b)
 	s.resident++
 	s.used += charge

@@ -141,7 +141,7 @@ func TestResidentBlocksStayWithinTheCapacity(t *testing.T) {
 		}
 		// What is charged is what is taken: beside the blocks there are the
 		// slots, and the blocks of each shard that are free.
-		if m := c.memory.Stats(); m.InUse > s.Bytes+5000*8+int64(shards)*(128<<10) {
+		if m := c.memory.Stats(); m.InUse > s.Bytes+5000*16+int64(shards)*(128<<10) {
 			t.Fatalf("%d bytes in use for %d charged", m.InUse, s.Bytes)
 		}
 	}
