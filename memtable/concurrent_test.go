@@ -212,3 +212,63 @@ func TestRowsInsertedAtOnePlaceByManyWritersAreAllThere(t *testing.T) {
 		}
 	}
 }
+
+// Writers of one row follow each other under a lock, as under the row's latch: each
+// goes on with the place tree of the one before, while readers read.
+func TestAWideRowIsReadWhileItsWritersTakeTurns(t *testing.T) {
+	const mutations, columns = 4000, 700
+	mt := memtable.New(memtable.Options{SlabSize: 4 << 10, Seed: 3})
+	key := []byte("the row")
+	var latch sync.Mutex
+	var applied atomic.Uint64
+	put := func(random *rand.Rand) (more bool) {
+		latch.Lock()
+		defer latch.Unlock()
+		seq := applied.Load() + 1
+		mut := &row.Mutation{Key: key, DeleteRow: seq%1000 == 0}
+		for from := random.IntN(columns); from < columns && len(mut.Cells) < 8; from += 1 + random.IntN(40) {
+			c := row.Cell{Column: fmt.Appendf(nil, "column%06d", from), Version: int64(seq), Kind: row.KindPut, Type: row.TypeBinary}
+			c.Value = testValue(key, c.Column, c.Version, seq)
+			mut.Cells = append(mut.Cells, c)
+		}
+		mt.Apply(seq, memtable.ChangeOf(mut))
+		applied.Store(seq)
+		return seq < mutations
+	}
+	put(rand.New(rand.NewPCG(1, 1)))
+	var writing, reading sync.WaitGroup
+	for w := range 3 {
+		writing.Go(func() {
+			for random := rand.New(rand.NewPCG(7, uint64(w))); put(random); {
+			}
+		})
+	}
+	var done atomic.Bool
+	for range 2 {
+		reading.Go(func() {
+			it := mt.NewIterator()
+			for least, last := 0, false; !last; {
+				last = done.Load()
+				if !it.SeekRowExact(key) {
+					t.Error("the row is not found")
+					return
+				}
+				n := checkCurrentRow(t, it, it.FirstCell())
+				if n < least {
+					t.Errorf("%d cells after %d", n, least)
+				}
+				least = n
+			}
+		})
+	}
+	writing.Wait()
+	done.Store(true)
+	reading.Wait()
+	it := mt.NewIterator()
+	if !it.SeekRowExact(key) {
+		t.Fatal("the row is not found")
+	}
+	if n := checkCurrentRow(t, it, it.FirstCell()); int64(n) != mt.Cells() {
+		t.Errorf("%d cells, want %d", n, mt.Cells())
+	}
+}
