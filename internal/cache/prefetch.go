@@ -21,7 +21,7 @@ const (
 
 // prefetch asks for the memory of a block.
 func (b *Block[T]) prefetch() {
-	prefetch.Range(unsafe.Pointer(b), int(unsafe.Offsetof(b.slot)))
+	prefetch.Range(uintptr(unsafe.Pointer(b)), int(unsafe.Offsetof(b.slot)))
 }
 
 // linesOf says where the beginning of a buffer lies, and in the bits that its first
@@ -36,7 +36,7 @@ func linesOf(buffer []byte) uintptr {
 // be of memory that is gone.
 func prefetchLines(lines uintptr) {
 	at := lines &^ (cacheLine - 1)
-	prefetch.Range(*(*unsafe.Pointer)(unsafe.Pointer(&at)), int(lines-at)*cacheLine)
+	prefetch.Range(at, int(lines-at)*cacheLine)
 }
 
 // Expect says that block i will be asked for soon, if there is one.

@@ -2,9 +2,5 @@
 
 package prefetch
 
-import "unsafe"
-
-// Range asks for n bytes from p on: see Bytes.
-//
-//go:noescape
-func Range(p unsafe.Pointer, n int)
+// Range asks for n bytes from an address on, which may be of no memory at all: see Bytes.
+func Range(at uintptr, n int)

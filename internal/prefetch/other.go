@@ -2,7 +2,5 @@
 
 package prefetch
 
-import "unsafe"
-
-// Range asks for n bytes from p on: see Bytes. Here it does nothing.
-func Range(p unsafe.Pointer, n int) {}
+// Range asks for n bytes from an address on, which may be of no memory at all: see Bytes. Here it does nothing.
+func Range(at uintptr, n int) {}

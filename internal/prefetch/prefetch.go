@@ -14,4 +14,4 @@ const Line = 64
 
 // Bytes asks for the memory of b. It is a hint that changes nothing: nobody sees
 // whether it was followed, and what b points to need not exist any more.
-func Bytes(b []byte) { Range(unsafe.Pointer(unsafe.SliceData(b)), len(b)) }
+func Bytes(b []byte) { Range(uintptr(unsafe.Pointer(unsafe.SliceData(b))), len(b)) }

@@ -1,8 +1,8 @@
 #include "textflag.h"
 
-// func Range(p unsafe.Pointer, n int)
+// func Range(at uintptr, n int)
 TEXT ·Range(SB), NOSPLIT, $0-16
-	MOVQ p+0(FP), AX
+	MOVQ at+0(FP), AX
 	MOVQ n+8(FP), CX
 	ADDQ AX, CX
 	ANDQ $~63, AX

@@ -1,8 +1,8 @@
 #include "textflag.h"
 
-// func Range(p unsafe.Pointer, n int)
+// func Range(at uintptr, n int)
 TEXT ·Range(SB), NOSPLIT, $0-16
-	MOVD p+0(FP), R0
+	MOVD at+0(FP), R0
 	MOVD n+8(FP), R1
 	ADD  R0, R1, R1
 	AND  $~63, R0, R0
