@@ -129,7 +129,7 @@ func (st *Stream) check(shard uint64) error {
 	}
 	for _, s := range st.Shards() {
 		if s.ID == shard {
-			return st.table.gone()
+			return st.describe(st.table.gone()) // it may have been dropped just now
 		}
 	}
 	return fmt.Errorf("%w: of table %q: no shard %d", ErrStreamNotFound, st.table.name, shard)
