@@ -19,6 +19,13 @@ const bottomLevel = manifest.NumLevels - 1
 // written; deeper ones are written past the page cache, which readers need.
 const hotLevels = 2
 
+// bypassesPageCache reports whether nobody is about to read what a merge writes.
+// One that readers brought about is not of that kind at any level: they go on, and
+// would have to fetch from the device what was in memory before.
+func bypassesPageCache(c *compaction.Candidate) bool {
+	return c.OutputLevel >= hotLevels && c.Reason != compaction.ReasonReads
+}
+
 // Activity says how much is written to a tree, and so what it may be merged for
 // beyond what its shape asks for.
 type Activity int

@@ -45,7 +45,7 @@ func (t *Tree) mergeParts(v *version, c *compaction.Candidate, upper [][]*manife
 		return nil, compaction.Stats{}, err
 	}
 	return t.runParts(parts{
-		ends: ends, help: executor.Compaction, direct: c.OutputLevel >= hotLevels,
+		ends: ends, help: executor.Compaction, direct: bypassesPageCache(c),
 		job: func() compaction.Job {
 			return compaction.Job{
 				Inputs: v.inputs(t.env.Memory, upper, c), Policy: policy, Below: below(),

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
@@ -84,5 +85,20 @@ func TestAFlushOfWhichAPartFailsLeavesNothingBehind(t *testing.T) {
 	}
 	if got, err := get(r.tree, key("p", rows-1), r.seq); err != nil || got == "absent" {
 		t.Errorf("the last row is %q, %v", got, err)
+	}
+}
+
+func TestWhatReadersHadMergedStaysInThePageCache(t *testing.T) {
+	for _, c := range []struct {
+		candidate compaction.Candidate
+		bypasses  bool
+	}{
+		{compaction.Candidate{OutputLevel: 1, Reason: compaction.ReasonL0}, false},
+		{compaction.Candidate{OutputLevel: bottomLevel, Reason: compaction.ReasonL0}, true},
+		{compaction.Candidate{OutputLevel: bottomLevel, Reason: compaction.ReasonReads}, false},
+	} {
+		if got := bypassesPageCache(&c.candidate); got != c.bypasses {
+			t.Errorf("a merge for %v into level %d bypasses the page cache: %t", c.candidate.Reason, c.candidate.OutputLevel, got)
+		}
 	}
 }
