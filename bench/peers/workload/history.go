@@ -90,6 +90,15 @@ func (e *env) reclaim(units uint64, died usage, before int64, check operation) e
 	}
 	p.take(time.Since(start), nil)
 	p.figure.Ops = int64(units)
+	// Engines delete files a while later, some of them slowly on purpose.
+	for left, same := space(e.Dir), 0; same < 5 && time.Since(start) < 10*time.Second; {
+		time.Sleep(100 * time.Millisecond)
+		if now := space(e.Dir); now == left {
+			same++
+		} else {
+			left, same = now, 0
+		}
+	}
 	p.extra("space_before", float64(before))
 	if err := p.end(); err != nil {
 		return err
