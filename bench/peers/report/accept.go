@@ -193,21 +193,29 @@ func (r *results) mine(figure string, get func(*workload.Figure) float64) []name
 
 // reclaiming judges the bytes rewritten to give back the space of expired data.
 // Who gave back less than half of what was expired rewrote little because of that: a
-// peer has no figure then, and the subject has missed.
+// peer has no figure then, and the subject has missed. What the data takes is the
+// space of the leanest engine before: the others' holds logs and garbage too.
 func (r *results) reclaiming() []verdict {
+	const expired = 0.7 // of the data
 	before := func(f *workload.Figure) float64 { return f.Extra["space_before"] }
-	gaveBack := func(s *series) bool { return s.of(spaceBytes) <= 0.65*s.of(before) }
 	rewritten := func(name string) (mine, leanest, share float64, peer string) {
 		mine, leanest, share = math.NaN(), math.NaN(), math.NaN()
 		l := r.byName[name]
 		if l == nil || l.series[subject] == nil {
 			return
 		}
+		data := math.Inf(1)
+		for _, s := range l.series {
+			if isLSM(s) {
+				data = min(data, s.of(before))
+			}
+		}
+		gaveBack := func(s *series) bool { return s.of(before)-s.of(spaceBytes) >= expired/2*data }
 		mine = l.series[subject].of(writeBytes)
 		if !gaveBack(l.series[subject]) {
 			mine = math.Inf(1)
 		}
-		share = mine / l.series[subject].of(before)
+		share = mine / data
 		for _, s := range l.series {
 			if s.variant == subject || !isLSM(s) || !gaveBack(s) {
 				continue
