@@ -60,7 +60,7 @@ func releaseOld(b *testing.B, w *Writer, last *uint64) {
 }
 
 func BenchmarkAppendUnsynced(b *testing.B) {
-	for _, size := range []int{100, 1000, 10000} {
+	for _, size := range []int{100, 1000, 10_000, 600_000} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			w := benchWriter(b, false)
 			payload := testPayload(1, size)

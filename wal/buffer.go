@@ -56,15 +56,21 @@ func (w *Writer) freeBuffers() {
 	w.idle, w.buf = nil, nil
 }
 
+// reserve makes room for n more bytes in the buffer.
+func (w *Writer) reserve(n int) {
+	if len(w.buf)+n <= cap(w.buf) {
+		return
+	}
+	larger := w.newBuffer(max(2*cap(w.buf), int(nextBlock(int64(len(w.buf)+n)))))
+	larger = append(larger, w.buf...)
+	w.freeBuffer(w.buf)
+	w.buf = larger
+}
+
 // extend makes the buffer n bytes longer and returns these, with any content.
 func (w *Writer) extend(n int) []byte {
+	w.reserve(n)
 	start := len(w.buf)
-	if start+n > cap(w.buf) {
-		larger := w.newBuffer(max(2*cap(w.buf), int(nextBlock(int64(start+n)))))
-		larger = append(larger, w.buf...)
-		w.freeBuffer(w.buf)
-		w.buf = larger
-	}
 	w.buf = w.buf[:start+n]
 	return w.buf[start:]
 }

@@ -34,6 +34,10 @@ func (w *Writer) encode(stream uint32, position uint64, payload pieces, n int) e
 		return nil
 	}
 	w.endBundle()
+	// Now, or the buffer would grow, and be copied, with each frame.
+	if all := int(recordSize(n)); len(w.buf)+all <= maxGroup {
+		w.reserve(all)
+	}
 	for rest := n; ; {
 		size := min(rest, maxPayload)
 		if len(w.buf)+paddedSize(size) > maxGroup {
