@@ -305,16 +305,25 @@ func (p *phase) extra(name string, value float64) {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// writes measures writing: count operations, and the settling after them.
-func (e *env) writes(name, unit string, n int, count uint64, op operation) error {
+// writes measures writing: count operations of one worker, and the settling after
+// them. Of what the time was too short for, the rest is done without looking: what
+// comes next relies on all of it.
+func (e *env) writes(name, unit string, count uint64, op operation) error {
 	p := e.begin(name, unit)
-	if err := p.run(n, 0, count, seconds(e.LimitSeconds), op); err != nil {
+	if err := p.run(1, 0, count, seconds(e.LimitSeconds), op); err != nil {
 		return err
 	}
+	done := e.workers[0].ops
 	if err := p.settle(); err != nil {
 		return err
 	}
-	return p.end()
+	if err := p.end(); err != nil || done == count {
+		return err
+	}
+	if _, _, err := e.drive(1, done, count-done, time.Hour, op); err != nil {
+		return err
+	}
+	return e.store.Settle()
 }
 
 // updates measures writing over what is there, for the time. Its headline is

@@ -19,7 +19,7 @@ const versionsWritten = 20
 func runVersions(e *env) error {
 	count := max(e.count()/20, 1)
 	kept := min(e.spec.maxVersions, versionsWritten)
-	err := e.writes("update", "updates", 1, uint64(count*versionsWritten), func(w *worker, i uint64) (int, error) {
+	err := e.writes("update", "updates", uint64(count*versionsWritten), func(w *worker, i uint64) (int, error) {
 		n, v := i%uint64(count), uint32(i/uint64(count))
 		return 1, w.session.Update(w.maker.keyOf(n), w.maker.one(0, n, baseVersion+int64(v), v))
 	})
@@ -129,7 +129,7 @@ func runTTL(e *env) error {
 		}
 		return baseVersion
 	}
-	err := e.writes("load", "rows", 1, uint64(count), func(w *worker, i uint64) (int, error) {
+	err := e.writes("load", "rows", uint64(count), func(w *worker, i uint64) (int, error) {
 		return 1, w.session.Put(w.maker.keyOf(i), w.maker.all(i, version(i), 0))
 	})
 	if err != nil {
@@ -187,10 +187,10 @@ func runHotRow(e *env) error {
 		generation := uint32(i + 1)
 		return 1, w.session.Update(w.maker.keyOf(row), w.maker.one(column, row, baseVersion+int64(generation), generation))
 	}
-	if err := e.writes("update", "updates", 1, updates, update); err != nil {
+	if err := e.writes("update", "updates", updates, update); err != nil {
 		return err
 	}
-	newest := uint32(w.ops)
+	newest := uint32(updates)
 	read := func(w *worker, i uint64) (int, error) {
 		err := w.getAll(row, i%sampleEvery == 0)
 		if got := generationOf(w.row.Cells[column].Value); err == nil && got != newest {
@@ -201,7 +201,7 @@ func runHotRow(e *env) error {
 	if err := e.reads("get-flushed", "rows", 1, read); err != nil {
 		return err
 	}
-	if _, _, err := e.drive(1, uint64(newest), more, seconds(e.LimitSeconds), update); err != nil {
+	if _, _, err := e.drive(1, uint64(newest), more, time.Hour, update); err != nil {
 		return err
 	}
 	newest += more
@@ -220,7 +220,7 @@ func runWideRow(e *env) error {
 	}
 	columns = max(columns/page, 1) * page
 	key := appendKey(nil, 1, e.spec.order)
-	err := e.writes("load", "columns", 1, uint64(columns/page), func(w *worker, i uint64) (int, error) {
+	err := e.writes("load", "columns", uint64(columns/page), func(w *worker, i uint64) (int, error) {
 		return page, w.session.Update(key, w.wideCells(int(i)*page, page, baseVersion))
 	})
 	if err != nil {

@@ -15,7 +15,7 @@ func runValues(e *env) error {
 	count := max(int(int64(e.count())*600/int64(e.spec.bigSize)), 8)
 	small := rowstore.Query{Columns: e.spec.columns()[:smallColumns], MaxVersions: 1}
 
-	err := e.writes("put", "rows", 1, uint64(count), func(w *worker, i uint64) (int, error) {
+	err := e.writes("put", "rows", uint64(count), func(w *worker, i uint64) (int, error) {
 		return 1, w.session.Put(w.maker.keyOf(i), w.bigRow(i))
 	})
 	if err != nil {
