@@ -42,6 +42,9 @@ type Env struct {
 	// to what lies over each other: Compact may find it worth a merge. It must not
 	// wait for anything.
 	Lost func(t *Tree)
+	// Stepped says that somebody steps by hand what runs when, for whom nothing is left
+	// to chance: neither when Lost is called nor how a flush is divided.
+	Stepped bool
 
 	// NextFile allocates a file number that was never used before.
 	NextFile func() uint64
@@ -156,7 +159,11 @@ func NewTree(env *Env, table uint64, columns int, meta *manifest.Partition) *Tre
 
 // newMemory makes an empty memtable for sequence numbers from startSeq on.
 func (env *Env) newMemory(startSeq uint64) *memory {
-	return &memory{table: memtable.New(memtable.Options{Memory: env.Memory}), startSeq: startSeq}
+	opts := memtable.Options{Memory: env.Memory}
+	if env.Stepped {
+		opts.Seed = startSeq + 1 // a flush divides the keys by the heights of towers
+	}
+	return &memory{table: memtable.New(opts), startSeq: startSeq}
 }
 
 // ID is the partition's id in the manifest.

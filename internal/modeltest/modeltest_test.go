@@ -2,10 +2,11 @@ package modeltest
 
 import (
 	"fmt"
-	"hash/fnv"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -257,21 +258,60 @@ func checkCoverage(t *testing.T, cfg config, seen map[string]int) {
 	}
 }
 
-// TestASeedDecidesEverything runs a seed twice and compares all answers.
+// TestASeedDecidesEverything runs a seed twice and compares all answers. The second
+// time the collector empties the pools of working memory again and again, as it does
+// at other moments when a machine is busy.
 func TestASeedDecidesEverything(t *testing.T) {
-	run := func() (answers int, sum uint64) {
-		h := fnv.New64a()
-		m := newMachine(t, configs()[1], 7)
-		m.trace = func(s string) {
-			answers++
-			h.Write([]byte(s))
+	for _, cfg := range configs() {
+		if cfg.name == "default" || cfg.name == "unsynced" {
+			continue
 		}
-		m.run(3000)
-		return answers, h.Sum64()
+		t.Run(cfg.name, func(t *testing.T) {
+			cfg.large = false
+			seed := rand.Uint64()
+			t.Logf("seed %d", seed)
+			sameAnswers(t, answersOf(t, cfg, seed, nil), answersOf(t, cfg, seed, runtime.GC))
+		})
 	}
-	n1, sum1 := run()
-	n2, sum2 := run()
-	if n1 < 1000 || n1 != n2 || sum1 != sum2 {
-		t.Errorf("%d answers with checksum %x, then %d with %x", n1, sum1, n2, sum2)
+}
+
+// TestHelpersChangeNoAnswer does the same with helpers and without.
+func TestHelpersChangeNoAnswer(t *testing.T) {
+	cfg := configs()[slices.IndexFunc(configs(), func(c config) bool { return c.helped })]
+	cfg.large = false
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	helped := answersOf(t, cfg, seed, nil)
+	cfg.helped = false
+	sameAnswers(t, answersOf(t, cfg, seed, nil), helped)
+}
+
+// answersOf returns what the operations of a seed answer, in their order. Now and then
+// it calls disturb, if that is not nil.
+func answersOf(t *testing.T, cfg config, seed uint64, disturb func()) (answers []string) {
+	m := newMachine(t, cfg, seed)
+	m.trace = func(s string) {
+		answers = append(answers, fmt.Sprintf("operation %d: %s", m.op, s))
+		if disturb != nil && len(answers)%20 == 0 {
+			disturb()
+		}
+	}
+	m.run(3000)
+	if m.helpers != nil && m.helpers.soon > 0 && m.seen[takenBlocks] == 0 {
+		t.Error("no block was taken from a helper")
+	}
+	return answers
+}
+
+// sameAnswers fails at the first answer that differs.
+func sameAnswers(t *testing.T, one, other []string) {
+	t.Helper()
+	for i := range min(len(one), len(other)) {
+		if one[i] != other[i] {
+			t.Fatalf("answer %d: %.200s, and then %.200s", i, one[i], other[i])
+		}
+	}
+	if len(one) < 1000 || len(one) != len(other) {
+		t.Errorf("%d answers, and then %d", len(one), len(other))
 	}
 }
