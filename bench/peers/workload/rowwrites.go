@@ -105,10 +105,10 @@ func runBatch(e *env) error {
 	return e.writesNew(1, (count+99)/100, seconds(e.LimitSeconds), batches(100, count))
 }
 
-// A fiftieth of the rows is written and synced one by one, five times as many by
-// writers who share syncs.
+// So many rows are written and synced, if there are as many, which takes a few seconds;
+// five times as many by writers who share syncs.
 const (
-	syncedShare  = 50
+	syncedRows   = 10_000
 	syncedShared = 5
 )
 
@@ -117,7 +117,7 @@ const (
 // a flush that has nothing to do with it.
 func runPutSync(e *env) error {
 	p := e.begin("", "rows")
-	count := uint64(max(e.count()/syncedShare, 1) * min(e.spec.Threads, syncedShared))
+	count := uint64(min(e.count(), syncedRows*min(e.spec.Threads, syncedShared)))
 	if err := p.run(e.spec.Threads, 0, count, seconds(e.LimitSeconds), putNew); err != nil {
 		return err
 	}
