@@ -1,6 +1,7 @@
 package flagstone
 
 import (
+	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -176,6 +177,10 @@ type Seams struct {
 	// Helpers take over work of reads. An executor that is stepped by hand has none
 	// unless it is given some: they would make a history depend on the moment.
 	Helpers *lend.Helpers
+	// UniqueID makes the identities of files, of which no two may be the same, not
+	// even of two stores. What a block takes in a file depends on it now and then, by a
+	// byte: checksums are made with it, and references to values have checksums.
+	UniqueID func() [16]byte
 	// ValueThreshold is the length from which values go to value files; 0 stands
 	// for the default, a negative number for none.
 	ValueThreshold int
@@ -242,6 +247,12 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Seams.Clock == nil {
 		o.Seams.Clock = clock.System()
+	}
+	if o.Seams.UniqueID == nil {
+		o.Seams.UniqueID = func() (id [16]byte) {
+			rand.Read(id[:])
+			return id
+		}
 	}
 	return o, nil
 }

@@ -2,11 +2,9 @@ package flagstone
 
 import (
 	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	prng "math/rand/v2"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -207,7 +205,7 @@ func (s *Store) prepare() {
 		FS:   s.fs, Dir: s.dir, Files: s.files,
 		Memory: s.offheap, Rows: s.rows, MemtableSize: s.opts.MemtableSize, ValueThreshold: s.opts.valueThreshold(),
 		Table:       sstable.WriterOptions{Compression: s.opts.Compression.table(), BlockSize: s.opts.Seams.BlockSize, FilterBitsPerKey: filterBits},
-		UniqueID:    s.uniqueIDs(),
+		UniqueID:    s.opts.Seams.UniqueID,
 		Compaction:  s.opts.levels(),
 		Stepped:     s.steppedByHand(),
 		NextFile:    func() uint64 { return s.manifest.NewFileNumber() },
@@ -233,24 +231,6 @@ func (s *Store) prepare() {
 		s.env.Lost = s.scheduleCompaction
 	}
 	s.loadCatalog(s.state())
-}
-
-// uniqueIDs returns what makes up the identities of files. Who steps the store by hand
-// gets the same ones in each run: checksums depend on them, and on the checksums in
-// references to values how long compressed blocks are.
-func (s *Store) uniqueIDs() func() [16]byte {
-	if !s.steppedByHand() {
-		return func() (id [16]byte) {
-			rand.Read(id[:])
-			return id
-		}
-	}
-	source := prng.NewPCG(1, s.state().NextFile)
-	return func() (id [16]byte) {
-		binary.LittleEndian.PutUint64(id[:], source.Uint64())
-		binary.LittleEndian.PutUint64(id[8:], source.Uint64())
-		return id
-	}
 }
 
 // commitEdit makes an edit durable. A failure to write it poisons the store;

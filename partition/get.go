@@ -67,13 +67,7 @@ func (p *getters) take() *Getter {
 	return &Getter{home: p}
 }
 
-// nextStripe picks a stripe for a getter or an iterator, and for all they do.
-func (env *Env) nextStripe() uint32 {
-	if env.Stepped {
-		return 0 // which of those in a pool one gets depends on the moment
-	}
-	return env.getters.stripes.Add(1) % pinStripes
-}
+func (p *getters) nextStripe() uint32 { return p.stripes.Add(1) % pinStripes }
 
 // NewGetter pins the tree as it is now and returns a point read, which is to
 // be closed.
@@ -86,8 +80,8 @@ func (t *Tree) NewGetter() *Getter {
 // Pin makes a zero or unpinned Getter, of which the caller is the owner, a point read
 // of the tree as it is now, which ends by Unpin.
 func (g *Getter) Pin(t *Tree) {
-	if !g.striped {
-		g.stripe, g.striped = t.env.nextStripe(), true
+	if !g.striped || t.env.Stepped { // which one a pool has left depends on the moment
+		g.stripe, g.striped = t.env.getters.nextStripe(), true
 	}
 	g.tree, g.state = t, t.pinStripe(g.stripe)
 }

@@ -36,7 +36,10 @@ type Iterator struct {
 func (t *Tree) NewIterator() *Iterator {
 	it, ok := t.env.iterators.Get().(*Iterator)
 	if !ok {
-		it = &Iterator{stripe: t.env.nextStripe()}
+		it = new(Iterator)
+	}
+	if !ok || t.env.Stepped {
+		it.stripe = t.env.getters.nextStripe()
 	}
 	it.tree, it.state = t, t.pinStripe(it.stripe)
 	it.collectRuns()

@@ -34,16 +34,18 @@ func (w *Writer) encode(stream uint32, position uint64, payload pieces, n int) e
 		return nil
 	}
 	w.endBundle()
-	// Now, or the buffer would grow, and be copied, with each frame.
-	if all := int(recordSize(n)); len(w.buf)+all <= maxGroup {
-		w.reserve(all)
-	}
 	for rest := n; ; {
-		size := min(rest, maxPayload)
+		size, begins := min(rest, maxPayload), rest == n
 		if len(w.buf)+paddedSize(size) > maxGroup {
 			if err := w.writeOut(false); err != nil {
 				return err
 			}
+			begins = true
+		}
+		if begins {
+			// All frames of the group and what pads the last block, or the buffer would
+			// grow, and be copied, again and again.
+			w.reserve(min(int(recordSize(rest))+frameHeaderSize, maxGroup-len(w.buf)))
 		}
 		kind := frameMiddle
 		switch first, last := rest == n, rest == size; {

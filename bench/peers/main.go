@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -46,9 +47,10 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := command(ctx, os.Args[1:]); err != nil {
-		if !errors.Is(err, flag.ErrHelp) {
-			fmt.Fprintln(os.Stderr, "peers:", err)
+		if errors.Is(err, flag.ErrHelp) {
+			return
 		}
+		fmt.Fprintln(os.Stderr, "peers:", err)
 		os.Exit(1)
 	}
 }
@@ -67,14 +69,14 @@ func command(ctx context.Context, args []string) error {
 	case "report":
 		flags := flag.NewFlagSet(name, flag.ContinueOnError)
 		out := flags.String("out", "results-full", "directory of results")
-		if err := flags.Parse(args); err != nil {
+		if err := parse(flags, args); err != nil {
 			return err
 		}
 		return writeReport(*out)
 	case "machine":
 		flags := flag.NewFlagSet(name, flag.ContinueOnError)
 		dir := flags.String("work", os.TempDir(), "directory on the device to measure")
-		if err := flags.Parse(args); err != nil {
+		if err := parse(flags, args); err != nil {
 			return err
 		}
 		return machine.Measure(ctx, *dir, os.Stdout)
@@ -89,24 +91,72 @@ func command(ctx context.Context, args []string) error {
 	}
 }
 
-// expression is a flag that holds a regular expression, or names with commas.
-type expression struct{ re *regexp.Regexp }
-
-func (e *expression) String() string {
-	if e.re == nil {
-		return ""
+// parse refuses what is no flag, too: a name without its flag would select everything.
+func parse(flags *flag.FlagSet, args []string) error {
+	if err := flags.Parse(args); err != nil {
+		return err
 	}
-	return e.re.String()
+	if flags.NArg() > 0 {
+		return fmt.Errorf("%s takes flags only, not %q", flags.Name(), flags.Arg(0))
+	}
+	return nil
 }
 
-func (e *expression) Set(s string) (err error) {
-	e.re, err = regexp.Compile("^(?:" + strings.ReplaceAll(strings.ReplaceAll(s, "+", `\+`), ",", "|") + ")$")
-	return err
+// selection makes one expression of several with commas, each of which has to match one
+// of the names.
+func selection(text string, names []string) (*regexp.Regexp, error) {
+	for _, part := range strings.Split(text, ",") {
+		re, err := regexp.Compile("^(?:" + part + ")$")
+		if err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(names, re.MatchString) {
+			return nil, fmt.Errorf("nothing is named %q; there are %s", part, strings.Join(names, " "))
+		}
+	}
+	return regexp.Compile("^(?:" + strings.ReplaceAll(text, ",", "|") + ")$")
+}
+
+func workloadNames() (names []string) {
+	for _, s := range workload.All() {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// engineNames are the names of engines and of what they are with each encoding. RocksDB
+// is among them if it was built in.
+func engineNames(all []rowstore.Engine) (names []string) {
+	for _, e := range all {
+		names = append(names, e.Name)
+		for _, s := range workload.All() {
+			for name := range s.Variants(e) {
+				if !slices.Contains(names, name) {
+					names = append(names, name)
+				}
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// check refuses numbers that make no sense.
+func check(o *runner.Options) error {
+	for name, ok := range map[string]bool{
+		"rounds": o.Rounds > 0, "rows": o.Rows > 0, "keys": o.Keys > 0, "memory": o.MemoryLimit > 0,
+		"memtable": o.Memtable >= 0, "cache": o.Cache >= 0, "read": o.ReadSeconds > 0, "limit": o.LimitSeconds > 0,
+	} {
+		if !ok {
+			return fmt.Errorf("-%s must be positive", name)
+		}
+	}
+	return nil
 }
 
 // passFlags are the flags of the commands that measure, with the defaults of
 // each.
-func passFlags(name string, o *runner.Options) *flag.FlagSet {
+func passFlags(name string, all []rowstore.Engine, o *runner.Options) *flag.FlagSet {
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
 	const mib = 1 << 20
 	full := name == "full"
@@ -120,16 +170,12 @@ func passFlags(name string, o *runner.Options) *flag.FlagSet {
 	if name == "run" {
 		out = ""
 	}
-	flags.Func("workloads", "regular expression, or names with commas; default all", func(s string) error {
-		var e expression
-		err := e.Set(s)
-		o.Workloads = e.re
+	flags.Func("workloads", "names or regular expressions, with commas; default all", func(s string) (err error) {
+		o.Workloads, err = selection(s, workloadNames())
 		return err
 	})
-	flags.Func("engines", "engines or variants, with commas: flagstone,pebble,bbolt+row; default all", func(s string) error {
-		var e expression
-		err := e.Set(s)
-		o.Engines = e.re
+	flags.Func("engines", "engines or variants, with commas: flagstone,pebble,bbolt+row; default all", func(s string) (err error) {
+		o.Engines, err = selection(strings.ReplaceAll(s, "+", `\+`), engineNames(all))
 		return err
 	})
 	flags.IntVar(&o.Rounds, "rounds", rounds, "rounds")
@@ -151,8 +197,14 @@ func passFlags(name string, o *runner.Options) *flag.FlagSet {
 
 func measure(ctx context.Context, name string, all []rowstore.Engine, args []string) error {
 	var o runner.Options
-	if err := passFlags(name, &o).Parse(args); err != nil {
+	if err := parse(passFlags(name, all, &o), args); err != nil {
 		return err
+	}
+	if err := check(&o); err != nil {
+		return err
+	}
+	if runner.Jobs(all, o.Selection) == 0 {
+		return errors.New("nothing is selected: none of these engines is compared in any of these workloads")
 	}
 	if o.Memtable == 0 {
 		o.Memtable = max(64<<20*int64(o.Rows)/500_000, 8<<20)

@@ -5,6 +5,7 @@ package modeltest
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -48,6 +49,7 @@ type machine struct {
 	faults *vfs.Fault // what the store sees of the disk
 	clock  *clock.Manual
 	exec   *executor.Manual
+	ids    *rand.PCG // of files
 	store  *flagstone.Store
 	tables map[*mtable]*flagstone.Table
 
@@ -102,6 +104,7 @@ func newMachine(t testing.TB, cfg config, seed uint64) *machine {
 		rng:    rand.New(rand.NewPCG(seed, 1)),
 		disk:   vfs.NewSim(vfs.SimOptions{}),
 		clock:  clock.NewManual(startMillis),
+		ids:    rand.NewPCG(seed, 4),
 		tables: map[*mtable]*flagstone.Table{},
 		seen:   map[string]int{},
 		doing:  func() string { return "open" },
@@ -160,6 +163,13 @@ func (m *machine) storeOptions(exec executor.Executor) flagstone.Options {
 	o.Seams.FS, o.Seams.Clock, o.Seams.Executor = m.faults, m.clock, exec
 	if m.helpers != nil {
 		o.Seams.Helpers = m.helpers.Helpers
+	}
+	// They go on where the last opening left off, so that what a crash left behind has
+	// another one than what comes after it.
+	o.Seams.UniqueID = func() (id [16]byte) {
+		binary.LittleEndian.PutUint64(id[:], m.ids.Uint64())
+		binary.LittleEndian.PutUint64(id[8:], m.ids.Uint64())
+		return id
 	}
 	o.Logger = slog.New(eventCounter{m.seen})
 	return o

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/flagstone-db/flagstone/bench/peers/runner"
@@ -52,6 +53,9 @@ func (r *results) write(w io.Writer, charts []chart) {
 	fmt.Fprintf(w, "## Acceptance\n\n")
 	fmt.Fprintf(w, "Against the best LSM peer in its better encoding, unless it says bbolt. Where RocksDB, here a portable build with "+
 		"assertions, is that peer, its figure is multiplied by its factor first (see the engines below).\n\n")
+	if !slices.ContainsFunc(r.header.Engines, func(e runner.EngineInfo) bool { return e.Name == "rocksdb" }) {
+		fmt.Fprintf(w, "RocksDB is not among the peers: it was not built in (`-tags rocksdb`).\n\n")
+	}
 	g := grid{{"goal", "measured", "", "remarks"}}
 	for _, v := range r.acceptance() {
 		g = append(g, []string{v.goal, v.figure, v.reached.String(), v.note})

@@ -53,6 +53,9 @@ func plan(engines []rowstore.Engine, s Selection) []job {
 	return jobs
 }
 
+// Jobs is how many runs a selection has.
+func Jobs(engines []rowstore.Engine, s Selection) int { return len(plan(engines, s)) }
+
 // variants lists what a workload is run on, in a fixed order.
 func (s *Selection) variants(engines []rowstore.Engine, spec workload.Spec) []job {
 	var out []job

@@ -57,6 +57,10 @@ type runner struct {
 // Run runs a pass and returns when it is complete, or the context ended it.
 func Run(ctx context.Context, engines []rowstore.Engine, o Options) error {
 	o.Header.Settings = o.Settings
+	jobs := plan(engines, o.Selection)
+	if len(jobs) == 0 {
+		return errors.New("runner: nothing is selected")
+	}
 	journal, err := openJournal(o.Out, o.Header, o.Fresh)
 	if err != nil {
 		return err
@@ -69,11 +73,8 @@ func Run(ctx context.Context, engines []rowstore.Engine, o Options) error {
 	if err != nil {
 		return err
 	}
-	r := &runner{Options: o, jobs: plan(engines, o.Selection), journal: journal, sets: map[string]string{}, failed: map[string]Record{}, work: work, start: time.Now()}
+	r := &runner{Options: o, jobs: jobs, journal: journal, sets: map[string]string{}, failed: map[string]Record{}, work: work, start: time.Now()}
 	defer os.RemoveAll(work)
-	if len(r.jobs) == 0 {
-		return errors.New("runner: nothing is selected")
-	}
 	for i := range r.jobs {
 		if err := r.step(ctx, i); err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -320,10 +321,20 @@ func (e *env) writes(name, unit string, count uint64, op operation) error {
 	if err := p.end(); err != nil || done == count {
 		return err
 	}
-	if _, _, err := e.drive(1, done, count-done, time.Hour, op); err != nil {
+	if err := e.complete(done, count-done, op); err != nil {
 		return err
 	}
 	return e.store.Settle()
+}
+
+// complete does operations without looking, all of them: the runner ends a child that
+// takes too long.
+func (e *env) complete(first, count uint64, op operation) error {
+	_, stopped, err := e.drive(1, first, count, math.MaxInt64, op)
+	if err == nil && stopped {
+		err = errors.New("workload: not all was written")
+	}
+	return err
 }
 
 // updates measures writing over what is there, for the time. Its headline is

@@ -112,8 +112,9 @@ const (
 	syncedShared = 5
 )
 
-// runPutSync writes as many rows whatever a sync takes: of a time who is faster would
-// have more in memory at the end. Its headline is without settling, which would count
+// runPutSync writes as many rows whatever a sync takes, unless the limit stops it: of a
+// time who is faster would have more in memory at the end. Each writer has his share,
+// so the slowest decides. Its headline is without settling, which would count
 // a flush that has nothing to do with it.
 func runPutSync(e *env) error {
 	p := e.begin("", "rows")
