@@ -148,7 +148,7 @@ func rowWrites() []Spec {
 	all = append(all, threaded(Spec{Name: "update1", About: "update one column of a random row",
 		Set: setRows, Writes: true, order: spread, Quick: []string{"pebble+cell", "rocksdb+cell"}, run: runUpdate}, 1, 8)...)
 	all = append(all, threaded(Spec{Name: "mixed", About: "half get of all columns, half update of one, zipfian",
-		Set: setRows, Writes: true, order: spread, Quick: []string{"pebble+row", "rocksdb+row"}, run: runMixed}, 2, 8)...)
+		Set: setRows, Writes: true, order: spread, Quick: []string{"pebble+row", "pebble+cell", "rocksdb+row"}, run: runMixed}, 2, 8)...)
 	return all
 }
 
@@ -166,8 +166,8 @@ func rowReads() []Spec {
 		"badger+row", "pebble+row", "rocksdb+row", "bbolt+row")
 	cold.cold = true
 	return append(all, cold,
-		read("range100-all", "100 rows from a random key on, all columns", runRangeAll, "pebble+row", "badger+row", "bbolt+row"),
-		read("range100-1col", "100 rows from a random key on, one column", runRangeOne, "pebble+row", "badger+row", "bbolt+row"),
+		read("range100-all", "100 rows from a random key on, all columns", runRangeAll, "pebble+row", "badger+row", "rocksdb+row", "bbolt+row"),
+		read("range100-1col", "100 rows from a random key on, one column", runRangeOne, "pebble+row", "badger+row", "rocksdb+row", "bbolt+row"),
 		read("scan-all", "all rows, all columns", runScanAll, "pebble+row", "goleveldb+row", "bbolt+row"),
 		read("scan-1col", "all rows, one column", runScanOne, "pebble+row", "goleveldb+row", "bbolt+row"),
 		read("splitpoints", "keys that cut the store into pieces of a sixtieth", runSplitPoints, "rocksdb+row", "rocksdb+cell", "pebble+row"))
