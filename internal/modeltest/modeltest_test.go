@@ -268,8 +268,8 @@ func TestASeedDecidesEverything(t *testing.T) {
 		}
 		t.Run(cfg.name, func(t *testing.T) {
 			cfg.large = false
-			seed := rand.Uint64()
-			t.Logf("seed %d", seed)
+			seed := setting(t, "FLAGSTONE_MODEL_SEED", rand.Uint64())
+			t.Logf("FLAGSTONE_MODEL_SEED=%d", seed)
 			sameAnswers(t, answersOf(t, cfg, seed, nil), answersOf(t, cfg, seed, runtime.GC))
 		})
 	}
@@ -279,8 +279,8 @@ func TestASeedDecidesEverything(t *testing.T) {
 func TestHelpersChangeNoAnswer(t *testing.T) {
 	cfg := configs()[slices.IndexFunc(configs(), func(c config) bool { return c.helped })]
 	cfg.large = false
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := setting(t, "FLAGSTONE_MODEL_SEED", rand.Uint64())
+	t.Logf("FLAGSTONE_MODEL_SEED=%d", seed)
 	helped := answersOf(t, cfg, seed, nil)
 	cfg.helped = false
 	sameAnswers(t, answersOf(t, cfg, seed, nil), helped)
