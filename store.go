@@ -195,7 +195,7 @@ const filterBits = 10
 
 func (s *Store) prepare() {
 	s.issued.clock = s.clock
-	s.purge = newPurgeClock(s.clock, s.state().IssuedMillis, s.opts.Logger)
+	s.purge = newPurgeClock(s.clock, s.state().Clock, s.opts.Logger)
 	s.snapshots.open = make(map[*Snapshot]struct{})
 	s.memory.init(s.opts.MemoryBudget)
 	s.transactions.init(s.opts.MemoryBudget)
@@ -243,7 +243,12 @@ func (s *Store) commitEdit(e *manifest.Edit) (*manifest.State, error) {
 		e.AddSeqTime(seq, s.issued.last.Load())
 	}
 	e.SetIssued(s.issued.last.Load())
-	state, err := s.manifest.Commit(e)
+	var state *manifest.State
+	err := s.purge.commit(func(now manifest.TrustedClock) (err error) {
+		e.SetClock(now)
+		state, err = s.manifest.Commit(e)
+		return err
+	})
 	switch {
 	case err == nil:
 		return state, nil
@@ -296,6 +301,9 @@ func (s *Store) Close() error {
 		tx.terminate(ErrClosed)
 	}
 	s.work.stop()
+	if s.purge.unsaved() {
+		s.saveClock()
+	}
 	return errors.Join(err, s.releaseAll())
 }
 
