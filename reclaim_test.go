@@ -18,7 +18,7 @@ import (
 func fillExpiring(t *testing.T, r *rig, table *Table, keys []int) {
 	t.Helper()
 	for i, n := range keys {
-		err := table.Update(context.Background(), Key("p", n), func(tx *RowTx) error {
+		err := table.Update(context.Background(), Key("p", n), func(_ context.Context, tx *RowTx) error {
 			tx.PutRow()
 			tx.Put("c", r.store.NowMillis(), row.String(strings.Repeat("x", 200)))
 			return nil

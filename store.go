@@ -1,6 +1,7 @@
 package flagstone
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -62,9 +63,12 @@ type Store struct {
 	flushGate sync.RWMutex
 
 	tables struct {
-		sync.Mutex                         // held while a table is made, changed or dropped
-		current    atomic.Pointer[catalog] // replaced as a whole
+		latch                           // held while a table is made, changed or dropped
+		current atomic.Pointer[catalog] // replaced as a whole
 	}
+
+	// withinUpdate is the context of the functions of updates without another.
+	withinUpdate context.Context
 
 	closed  atomic.Bool
 	closing chan struct{} // closed by Close
@@ -85,6 +89,7 @@ func Open(dir string, opts Options) (*Store, error) {
 		closing:  make(chan struct{}),
 		gathered: make(chan struct{}, 1),
 	}
+	s.withinUpdate = context.WithValue(context.Background(), updateOf{s}, s)
 	if err := s.open(); err != nil {
 		s.releaseAll()
 		return nil, s.describe(err)

@@ -84,7 +84,7 @@ func (r *rig) table(name string, options TableOptions) *Table {
 
 func put(t *testing.T, table *Table, pk string, n int, column string, version int64, value string) {
 	t.Helper()
-	err := table.Update(context.Background(), Key(pk, n), func(tx *RowTx) error {
+	err := table.Update(context.Background(), Key(pk, n), func(_ context.Context, tx *RowTx) error {
 		tx.Put(column, version, row.String(value))
 		return nil
 	})

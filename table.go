@@ -139,24 +139,30 @@ func (s *Store) change(edit func(c *catalog)) {
 	s.tables.current.Store(c)
 }
 
-// beginChange begins a change of the catalogue: there is one at a time, and
-// Close waits for it. done must be called in the end.
-func (s *Store) beginChange() (done func(), err error) {
+// beginChange begins a change of the catalogue: there is one at a time, for which
+// ctx waits, and Close waits for it. done must be called in the end.
+func (s *Store) beginChange(ctx context.Context) (done func(), err error) {
+	if err := s.mayChange(ctx); err != nil {
+		return nil, err
+	}
 	workDone, err := s.beginWork()
 	if err != nil {
 		return nil, err
 	}
-	s.tables.Lock()
+	if err := s.tables.lock(ctx); err != nil {
+		workDone()
+		return nil, err
+	}
 	return func() {
-		s.tables.Unlock()
+		s.tables.unlock()
 		workDone()
 	}, nil
 }
 
 // CreateTable makes a table; it is ready at once. Errors match ErrTableExists
 // and ErrInvalid.
-func (s *Store) CreateTable(_ context.Context, spec TableSpec) (*Table, error) {
-	done, err := s.beginChange()
+func (s *Store) CreateTable(ctx context.Context, spec TableSpec) (*Table, error) {
+	done, err := s.beginChange(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -295,7 +301,7 @@ type TableChange struct {
 // keep the options they were made with.
 func (t *Table) Alter(ctx context.Context, change TableChange) error {
 	s := t.store
-	done, err := s.beginChange()
+	done, err := s.beginChange(ctx)
 	if err != nil {
 		return err
 	}
