@@ -57,7 +57,8 @@ func (c *RowChange) DeleteRow() {
 }
 
 // Put sets a column's value at a version, in milliseconds (Store.NowMillis is
-// the usual one). Other versions of the column stay, as far as the table's Max
+// the usual one). In a table with a Time To Live, one that would be within a year
+// of now if it were in seconds is refused (ErrVersionOutOfRange) if it is expired. Other versions of the column stay, as far as the table's Max
 // Versions lets them. The row exists afterwards.
 func (c *RowChange) Put(column string, version int64, v row.Value) {
 	if !v.Type().IsAttributeType() {
@@ -100,8 +101,9 @@ func (c *RowChange) note(column string, err error) {
 // empty reports whether nothing is to be done, and no mistake was made.
 func (c *RowChange) empty() bool { return c.err == nil && len(c.bad) == 0 && c.change.Empty() }
 
-// check returns the first mistake: of the calls made, of the model's limits,
-// or a version beyond the table's Max Version Offset. Afterwards the change is
+// check returns the first mistake: of the calls made, of the model's limits, a
+// version beyond the table's Max Version Offset, or one that is expired because
+// it is in seconds. Afterwards the change is
 // normalized.
 func (c *RowChange) check(nowMillis int64) error {
 	if c.err != nil {
@@ -118,25 +120,43 @@ func (c *RowChange) check(nowMillis int64) error {
 		return fmt.Errorf("%w: %q was dropped", ErrTableNotFound, c.table.name)
 	}
 	offset := meta.Options.MaxVersionOffsetSeconds
-	if limit := versionLimit(nowMillis, offset); c.change.Newest() >= limit {
-		return c.beyond(limit, nowMillis, offset)
+	limit := versionLimit(nowMillis, offset)
+	if c.change.Newest() < limit && (meta.Options.TTLSeconds == NeverExpires || c.change.Oldest() > (nowMillis+aboutNow)/1000) {
+		return nil
 	}
-	return nil
+	expired := mvcc.CutoffAt(nowMillis, meta.Options.TTLSeconds)
+	return c.eachPut(func(cell *row.Cell) error {
+		switch v := cell.Version; {
+		case v >= limit:
+			return fmt.Errorf("%w: table %q, column %q: version %d, now is %d and the offset %d s",
+				ErrVersionOutOfRange, c.table.name, cell.Column, v, nowMillis, offset)
+		case v/1000 < expired && v >= (nowMillis-aboutNow)/1000 && v <= (nowMillis+aboutNow)/1000:
+			return fmt.Errorf("%w: table %q, column %q: version %d is expired, and looks like seconds: versions are in milliseconds (%d000?)",
+				ErrVersionOutOfRange, c.table.name, cell.Column, v, v)
+		}
+		return nil
+	})
 }
 
-// beyond is the error of a change with a put at the limit or above.
-func (c *RowChange) beyond(limit, nowMillis, offset int64) error {
+// aboutNow is how far from the clock, in milliseconds, a version that is taken
+// for seconds may lie.
+const aboutNow = 365 * 24 * 3600 * 1000
+
+// eachPut calls a function for each put until it returns an error.
+func (c *RowChange) eachPut(check func(cell *row.Cell) error) error {
 	var m row.Mutation
 	if err := c.change.Mutation(&m); err != nil {
 		return err
 	}
 	for i := range m.Cells {
-		if cell := &m.Cells[i]; cell.Kind == row.KindPut && cell.Version >= limit {
-			return fmt.Errorf("%w: table %q, column %q: version %d, now is %d and the offset %d s",
-				ErrVersionOutOfRange, c.table.name, cell.Column, cell.Version, nowMillis, offset)
+		if m.Cells[i].Kind != row.KindPut {
+			continue
+		}
+		if err := check(&m.Cells[i]); err != nil {
+			return err
 		}
 	}
-	panic("flagstone: a change knows of a put that it does not have")
+	return nil
 }
 
 // versionLimit is the first version that a put made now may not have.

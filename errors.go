@@ -25,7 +25,8 @@ var (
 	// ErrInvalid: an argument that is never right, whatever the store holds.
 	ErrInvalid = errors.New("flagstone: invalid argument")
 	// ErrVersionOutOfRange: a cell's version lies at or above the time of the
-	// write plus the table's Max Version Offset.
+	// write plus the table's Max Version Offset, or is expired because it is in
+	// seconds instead of milliseconds.
 	ErrVersionOutOfRange = errors.New("flagstone: cell version out of range")
 	// ErrCorrupt: bytes on disk are not what was written. The text names the
 	// file and, where it is known, the offset.

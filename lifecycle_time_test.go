@@ -309,6 +309,47 @@ func TestAVersionTooFarAheadIsRefused(t *testing.T) {
 	}
 }
 
+func TestAVersionInSecondsIsRefusedWhereItWouldBeExpired(t *testing.T) {
+	r := newRig(t, Options{})
+	expires := r.table("expires", TableOptions{TTLSeconds: 86400, MaxVersions: 9})
+	lasts := r.table("lasts", TableOptions{TTLSeconds: 100 * 365 * 86400, MaxVersions: 9})
+	forever := r.table("forever", TableOptions{})
+	const year = 365 * 86400
+	now := int64(startMillis / 1000)
+	for _, version := range []int64{now, now - 1, now - year, now + year} {
+		// Beside versions that are right, in any order.
+		err := expires.Update(ctx(), Key("p", 1), func(_ context.Context, tx *RowTx) error {
+			tx.Put("b", startMillis, row.String("x"))
+			tx.Put("a", version, row.String("x"))
+			tx.Put("b", startMillis-1, row.String("x"))
+			return nil
+		})
+		wantError(t, fmt.Sprint("version ", version), err, ErrVersionOutOfRange)
+		if err != nil && !strings.Contains(err.Error(), "milliseconds") {
+			t.Errorf("no hint: %v", err)
+		}
+		batch := r.store.NewBatch()
+		batch.Row(expires, Key("p", 2)).Put("a", version, row.String("x"))
+		wantError(t, "in a batch", r.store.Apply(ctx(), batch), ErrVersionOutOfRange)
+		tx := begin(t, expires, "tx", TransactionOptions{})
+		wantError(t, "in a transaction", tx.Update(ctx(), Key("tx", 1), func(_ context.Context, tx *RowTx) error {
+			tx.Put("a", version, row.String("x"))
+			return nil
+		}), ErrVersionOutOfRange)
+		tx.Abort()
+		for _, table := range []*Table{lasts, forever} { // nothing is lost there
+			put(t, table, "p", 1, "c", version, "x")
+		}
+	}
+	// What is plainly old is as it ever was, and so is a delete.
+	for _, version := range []int64{0, 7, now - year - 2, now + year + 2, startMillis - year*1000} {
+		put(t, expires, "p", 3, "c", version, "x")
+	}
+	if err := expires.Update(ctx(), Key("p", 3), func(_ context.Context, tx *RowTx) error { tx.DeleteVersion("c", now); return nil }); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestP05_LimitsThatChangeBringNothingBackThatWasDeleted goes through all ways
 // to lower and raise Max Versions around a delete of a version, with merges at
 // every place in between: what shows at the end never depends on the merges in

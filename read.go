@@ -97,8 +97,9 @@ func (l *lookup) give() {
 	lookups.Put(l)
 }
 
-// Get reads one row. The result is nil if the row does not exist; a row that
-// exists without a selected cell is returned with no Cells.
+// Get reads one row. The result is nil if the row does not exist, and Row.Value
+// of that finds nothing; a row that exists without a selected cell is returned
+// with no Cells.
 func (t *Table) Get(ctx context.Context, key []row.Value, opts ReadOptions) (*Row, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

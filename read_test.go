@@ -172,3 +172,18 @@ func TestGetIntoSaysWhetherARowExists(t *testing.T) {
 		t.Error("half a key is no error")
 	}
 }
+
+func TestAMissingRowCanBeAskedForItsColumns(t *testing.T) {
+	r := newRig(t, Options{})
+	table := r.table("t", TableOptions{})
+	got, err := table.Get(ctx(), Key("p", 1), ReadOptions{})
+	if err != nil || got != nil {
+		t.Fatalf("a missing row is %v, %v", got, err)
+	}
+	if v, ok := got.Value("c"); ok || v.Type() != row.TypeNone {
+		t.Errorf("it has the value %v", v)
+	}
+	if key, clone := got.Key(), got.Clone(); key != nil || clone != nil {
+		t.Errorf("it has the key %v and the clone %v", key, clone)
+	}
+}

@@ -11,6 +11,9 @@ import (
 // Row is a row as a read found it: its primary key and the selected visible
 // cells, columns ascending, within a column versions descending. It shares no
 // memory with the store, unless it is the current one of a scan: see Rows.Row.
+//
+// A nil Row is a row that does not exist: its methods may be called, and find
+// nothing. Its Cells may not be asked for.
 type Row struct {
 	// Cells hold column, version and value (see row.PayloadValue or
 	// Row.Value). A row that exists may have none.
@@ -25,11 +28,20 @@ type Row struct {
 	fetched   fetched
 }
 
-// Key returns the primary key, one value per key column.
-func (r *Row) Key() []row.Value { return r.key }
+// Key returns the primary key, one value per key column; nil of a nil Row.
+func (r *Row) Key() []row.Value {
+	if r == nil {
+		return nil
+	}
+	return r.key
+}
 
-// Value returns the newest value of a column; false if the column is absent.
+// Value returns the newest value of a column; false if the column is absent, as
+// all columns of a nil Row are.
 func (r *Row) Value(column string) (row.Value, bool) {
+	if r == nil {
+		return row.Value{}, false
+	}
 	i := sort.Search(len(r.Cells), func(i int) bool {
 		return string(r.Cells[i].Column) >= column
 	})
@@ -41,8 +53,11 @@ func (r *Row) Value(column string) (row.Value, bool) {
 }
 
 // Clone returns a copy that shares no memory with r, for rows of a scan that are
-// to outlive the next step.
+// to outlive the next step. That of a nil Row is nil.
 func (r *Row) Clone() *Row {
+	if r == nil {
+		return nil
+	}
 	c, from := newRow(len(r.Cells)), r.collector
 	from.Cells = r.Cells // whose owner may have left some out
 	if r.shown {

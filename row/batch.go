@@ -237,7 +237,7 @@ func (r *BatchReader) cells(c *Change, b []byte, count int) error {
 		}
 		switch r.cell.Kind {
 		case KindPut:
-			c.newest = max(c.newest, r.cell.Version)
+			c.newest, c.oldest = max(c.newest, r.cell.Version), min(c.oldest, r.cell.Version)
 		case KindDeleteVersion:
 			c.deletes = true
 		}

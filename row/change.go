@@ -22,6 +22,7 @@ type Change struct {
 	cells    CellList
 	unsorted bool  // the cells are not in order, or some undo others
 	newest   int64 // largest version of a put, -1 if there is none
+	oldest   int64 // smallest version of a put, MaxVersion if there is none
 	deletes  bool  // there may be a delete of a version
 
 	// The last cell, to compare the next one with.
@@ -45,7 +46,7 @@ func (c *Change) Reset() {
 // DropCells removes all cells.
 func (c *Change) DropCells() {
 	c.cells.reset()
-	c.unsorted, c.newest, c.deletes = false, -1, false
+	c.unsorted, c.newest, c.oldest, c.deletes = false, -1, MaxVersion, false
 }
 
 // Cap is about the size of the memory that the change keeps, in bytes.
@@ -59,6 +60,9 @@ func (c *Change) Empty() bool { return !c.DeleteRow && !c.PutRow && c.cells.coun
 
 // Newest returns the largest version that is put, -1 if there is none.
 func (c *Change) Newest() int64 { return c.newest }
+
+// Oldest returns the smallest version that is put, MaxVersion if there is none.
+func (c *Change) Oldest() int64 { return c.oldest }
 
 // DeletesVersions reports whether a cell may be a delete of one version.
 func (c *Change) DeletesVersions() bool { return c.deletes }
@@ -161,7 +165,7 @@ func start[S string | []byte](c *Change, column S, version int64, kind Kind, hea
 	c.version, c.kind = version, kind
 	switch kind {
 	case KindPut:
-		c.newest = max(c.newest, version)
+		c.newest, c.oldest = max(c.newest, version), min(c.oldest, version)
 	case KindDeleteVersion:
 		c.deletes = true
 	}
