@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"time"
 
 	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/internal/cache"
@@ -110,6 +111,17 @@ type Options struct {
 	CacheSize int64
 	// TableReads says how table files are read. Default TableReadsAuto.
 	TableReads TableReads
+	// VerifyInterval is how long a verification of a large value is believed. A read
+	// that begins less than the interval after the beginning of one that verified the
+	// value may take it from a mapping of its file without verifying it: it may return
+	// a wrong value if the bytes in memory changed since. Every later read verifies.
+	// Negative: nothing is believed, every read verifies what it uses. Default:
+	// DefaultVerifyInterval. It is a matter of values in value files, which have 16 KiB
+	// and more. Blocks of table files, which hold all else (keys, columns, what is
+	// deleted, smaller values), are verified whenever they are read from a file, and
+	// indexes and filters when a file is opened; from then on they are in memory. So
+	// whatever the interval is, no row or column is wrongly said to be absent.
+	VerifyInterval time.Duration
 	// Compression of table blocks. Default CompressionS2. Large values, which are
 	// not in blocks, are compressed by S2, unless it is CompressionNone.
 	Compression Compression
@@ -200,6 +212,11 @@ func newPool() executor.Executor {
 	})
 }
 
+// DefaultVerifyInterval is Options.VerifyInterval where that is 0. To verify a value
+// of 64 KiB or 1 MiB at every access takes two to four times what reading it takes:
+// BENCHMARKS.md has the figures.
+const DefaultVerifyInterval = 10 * time.Second
+
 const (
 	mib = 1 << 20
 	gib = 1 << 30
@@ -239,6 +256,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	// A memtable ends at 4 GiB, see package memtable, and one write may exceed the size.
 	o.MemtableSize = min(o.MemtableSize, max(o.MemoryBudget/4, 1), 2*gib)
+	if o.VerifyInterval == 0 {
+		o.VerifyInterval = DefaultVerifyInterval
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -190,6 +190,7 @@ func (s *Store) share() {
 	s.offheap, s.blocks, s.rows = shared.memory, shared.cache, shared.rows
 	s.files = partition.NewFiles(s.fs, s.dir, partition.FilesOptions{
 		Cache: shared.cache, Access: s.opts.TableReads.access(), Elapsed: s.clock.Elapsed, Helpers: helpers,
+		VerifyInterval: max(s.opts.VerifyInterval, 0),
 	}, s.scheduleRemoval)
 	s.files.Values = func(number uint64) (manifest.ValueUsage, bool) { return s.state().ValueFile(number) }
 }

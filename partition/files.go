@@ -68,6 +68,8 @@ type FilesOptions struct {
 	Access Access
 	// Elapsed is a monotonic clock; see sstable.ReaderOptions.
 	Elapsed func() time.Duration
+	// VerifyInterval is that of sstable.ReaderOptions and valuefile.ReaderOptions.
+	VerifyInterval time.Duration
 	// Helpers take over work of reads; nil: none.
 	Helpers *lend.Helpers
 }
@@ -169,7 +171,8 @@ func (f *Files) openReader(meta *manifest.FileMeta) (*sstable.Reader, error) {
 		return nil, fmt.Errorf("open table file %s: %w", name, err)
 	}
 	return newReader(file, meta, sstable.ReaderOptions{
-		Cache: f.opts.Cache, FileName: name, Mapped: mapped, Elapsed: f.opts.Elapsed, Helpers: f.opts.Helpers,
+		Cache: f.opts.Cache, FileName: name, Mapped: mapped, VerifyInterval: f.opts.VerifyInterval,
+		Elapsed: f.opts.Elapsed, Helpers: f.opts.Helpers,
 	})
 }
 

@@ -102,7 +102,7 @@ func (it *Iterator) addLevel(files []*tableFile) {
 	}
 	run := it.levels[it.usedLevels]
 	it.usedLevels++
-	run.init(files, sstable.IterOptions{End: it.tree.end})
+	run.init(files, sstable.IterOptions{End: it.tree.end, Believe: true})
 	it.runs = append(it.runs, run)
 }
 

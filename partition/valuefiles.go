@@ -125,7 +125,8 @@ func (v *valueFile) reader(f *Files) (*valuefile.Reader, error) {
 		return nil, fmt.Errorf("open value file %s: %w", name, err)
 	}
 	r, err := newValueReader(file, v.meta, valuefile.ReaderOptions{
-		FileName: name, Mapped: f.mappedValues(), Elapsed: f.opts.Elapsed, Helpers: f.opts.Helpers,
+		FileName: name, Mapped: f.mappedValues(), VerifyInterval: f.opts.VerifyInterval,
+		Elapsed: f.opts.Elapsed, Helpers: f.opts.Helpers,
 	})
 	if err != nil {
 		return nil, err

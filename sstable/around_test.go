@@ -71,7 +71,7 @@ func TestGetsThatMissThePageCacheAskForWhatLiesAround(t *testing.T) {
 		now := time.Duration(1)
 		slow := &slowReads{File: file, now: &now}
 		r, err := Open(slow, ReaderOptions{
-			Mapped: true, Elapsed: func() time.Duration { return now }, VerifyInterval: -1,
+			Mapped: true, Elapsed: func() time.Duration { return now },
 			Cache: NewBlockCache(cache.Options{Capacity: 64 << 10}),
 		})
 		if err != nil {

@@ -4,11 +4,10 @@ package sstable
 // calls or through a mapping, into the cache or into memory of its own.
 
 import (
-	"errors"
+	"encoding/binary"
 	"fmt"
 
 	"github.com/flagstone-db/flagstone/internal/cache"
-	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
 // fail makes the iterator invalid with an error about the loaded block.
@@ -69,10 +68,7 @@ func (it *Iterator) load(g, i int) bool {
 func (it *Iterator) fetch() error {
 	if c := it.r.cached; c != nil {
 		if it.opts.NoCacheFill {
-			if it.pin = c.Lookup(it.number); it.pin != nil && it.pin.Value.believed {
-				c.Release(it.pin)
-				it.pin = nil
-			}
+			it.pin = c.Lookup(it.number)
 		} else {
 			pin, err := c.Get(it.number, (*filler)(it))
 			if err != nil {
@@ -103,83 +99,100 @@ func (f *filler) FillBlock(b *cache.Block[dataBlock]) error { return (*Iterator)
 // no segments, into b, or into its own block if b is nil.
 func (it *Iterator) readBlock(b *cache.Block[dataBlock]) error {
 	from, to := it.r.index.blockRange(it.number)
-	return it.access(partsFrom(0, 0), from, to, to, func(stored []byte, known bool) error { return it.take(b, stored, from, known) })
+	at := it.headFrom(from, to)
+	stored, err := it.access(at, to, to)
+	if err != nil {
+		return err
+	}
+	if bad := it.take(b, stored, at); bad != "" {
+		return it.damaged(from, bad)
+	}
+	return nil
 }
 
-// access calls take with the bytes [from, to) of the file, which are parts of the
-// current block, by whichever way to them is the faster now, and says whether all of
-// these parts were verified lately. If they are to be read by a call,
-// it reads on up to an offset.
-func (it *Iterator) access(p parts, from, to, upTo int64, take func(stored []byte, known bool) error) error {
+// headFrom returns where to begin to read the block [from, to) for its head. A call
+// reads all of the block, to save the next call; of a mapping only the head is
+// touched. Where the head begins is not verified here: the checksum of the head
+// covers it.
+func (it *Iterator) headFrom(from, to int64) int64 {
+	r := it.r
+	if r.footer.version < versionSegments || to-from < headLengthSize || !it.throughMapping(from, to) {
+		return from
+	}
+	var length [headLengthSize]byte
+	if r.mapping.ReadAt(length[:], to-headLengthSize) != nil {
+		return from // the access meets the error again
+	}
+	return max(from, to-headLengthSize-int64(binary.LittleEndian.Uint32(length[:])))
+}
+
+// throughMapping says whether [from, to) is to be read through the mapping: there is
+// one, the last blocks were in the page cache, and the bytes are not at hand already.
+func (it *Iterator) throughMapping(from, to int64) bool {
+	return it.r.mapping != nil && it.r.warmth.warm() && !it.inWindow(from, to)
+}
+
+// access returns the bytes [from, to) of the file, in memory of the iterator, by
+// whichever way to them is the faster now. If they are to be read by a call, it reads
+// on up to an offset. What changes in the file afterwards does not change the bytes:
+// the caller verifies them, and uses what it verified.
+func (it *Iterator) access(from, to, upTo int64) (stored []byte, err error) {
 	r := it.r
 	it.reads++
 	if it.scratch == nil {
 		it.scratch = takeScratch()
 	}
+	it.mapped = false
 	if r.mapping == nil || it.inWindow(from, to) {
-		return it.accessWindow(from, to, upTo, take)
+		return it.readWindow(from, to, upTo)
 	}
 	began := r.warmth.begin(from)
-	var err error
 	if r.warmth.warm() {
-		err = it.accessMapped(p, from, to, take)
+		stored, err = it.copyMapped(from, to)
 	} else {
-		err = it.accessWindow(from, to, upTo, take)
+		stored, err = it.readWindow(from, to, upTo)
 	}
 	if now, slow := r.warmth.end(began, max(to-from, int64(len(it.window)))); slow && it.run == 0 && !it.opts.NoCacheFill {
 		r.around.missed(from, now)
 	}
-	return err
+	return stored, err
 }
 
-// accessWindow is access by calls. What they read is verified always.
-func (it *Iterator) accessWindow(from, to, upTo int64, take func(stored []byte, known bool) error) error {
-	stored, err := it.readWindow(from, to, upTo)
-	if err != nil {
-		return err
-	}
-	if err := take(stored, false); err != nil {
-		it.window = nil // the next attempt reads the file again
-		return err
-	}
-	return nil
-}
-
-// accessMapped is access through the mapping. Merges verify always: their output
-// would pass a damage on under a new checksum. So they take from the cache only
-// what was verified when it got there.
-func (it *Iterator) accessMapped(p parts, from, to int64, take func(stored []byte, known bool) error) error {
+// copyMapped makes the window the bytes [from, to), through the mapping.
+func (it *Iterator) copyMapped(from, to int64) ([]byte, error) {
 	it.window = nil
-	v := &it.r.verified
-	now := v.now()
-	known := !it.opts.NoCacheFill && v.lately(it.number, p, now)
-	err := it.r.mapping.Access(from, to-from, func(stored []byte) error { return take(stored, known) })
-	if err == nil && !known {
-		v.note(it.number, p, now)
+	it.mapped, it.began = true, it.r.verified.now()
+	b := resize(&it.scratch.stored, to-from+placeSize)[:to-from]
+	if err := it.r.mapping.ReadAt(b, from); err != nil {
+		return nil, fmt.Errorf("sstable: block at offset %d: %w", from, err)
 	}
-	if errors.Is(err, vfs.ErrFault) {
-		it.scratch = nil // what it was doing it did not finish
-		return fmt.Errorf("sstable: block at offset %d: %w", from, err)
-	}
-	return err
+	it.window, it.from = b, from
+	return b, nil
 }
 
-// take verifies a block as stored, or the head of one with segments, unless its
-// checksum is known to be right, decodes and parses it.
-func (it *Iterator) take(b *cache.Block[dataBlock], stored []byte, from int64, known bool) error {
-	head, at, bad := stored, 0, ""
+// damaged is the error about bytes that access returned, of the block at an offset.
+// The next attempt reads the file again.
+func (it *Iterator) damaged(offset int64, what string) error {
+	it.window = nil
+	return it.r.corrupt(offset, what)
+}
+
+// take verifies the end of a block as stored, which has its head, or all of one
+// without segments, decodes and parses it. It returns what is wrong, or "".
+func (it *Iterator) take(b *cache.Block[dataBlock], stored []byte, from int64) (bad string) {
+	head, at := stored, 0
 	if it.r.footer.version >= versionSegments {
-		head, at, bad = headOf(stored)
+		if head, at, bad = headOf(stored); bad != "" {
+			return bad
+		}
 	}
-	kind, body, n := CompressNone, []byte(nil), 0
-	if bad == "" {
-		kind, body, bad = it.r.split(head, from+int64(at), known)
-	}
-	if bad == "" {
-		n, bad = partLength(kind, body)
-	}
+	kind, body, bad := checkStored(head, &it.r.footer.uniqueID, from+int64(at))
 	if bad != "" {
-		return it.r.corrupt(from, bad)
+		return bad
+	}
+	n, bad := partLength(kind, body)
+	if bad != "" {
+		return bad
 	}
 	block, data := it.own, it.buffer
 	if b != nil {
@@ -189,16 +202,12 @@ func (it *Iterator) take(b *cache.Block[dataBlock], stored []byte, from int64, k
 		it.buffer = data
 	}
 	data = data[:n]
-	if bad = it.scratch.expand(data, kind, body); bad == "" {
-		if it.r.footer.version >= versionSegments {
-			bad = block.parseHead(data, at)
-		} else {
-			bad = block.parse(data)
-		}
+	if bad := it.scratch.expand(data, kind, body); bad != "" {
+		return bad
 	}
-	if bad != "" {
-		return it.r.corrupt(from, bad)
+	if it.r.footer.version < versionSegments {
+		return block.parse(data)
 	}
-	block.believed = known
-	return nil
+	begin, _ := it.r.index.blockRange(it.number)
+	return block.parseHead(data, int(from-begin)+at)
 }

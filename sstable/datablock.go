@@ -112,7 +112,6 @@ type dataBlock struct {
 	segments                     int // 0: the values are in data
 
 	continued, continues, ordered bool
-	believed                      bool // it was not verified when it was read, but lately
 
 	// Found out by checkPlain: all cells are puts below MaxVersion, no two of one
 	// column and version within a row; every row has all the columns, once; every

@@ -3,6 +3,7 @@ package sstable
 import (
 	"bytes"
 	"slices"
+	"time"
 
 	"github.com/flagstone-db/flagstone/internal/cache"
 	"github.com/flagstone-db/flagstone/internal/offheap"
@@ -16,6 +17,10 @@ type IterOptions struct {
 	// so that a compaction does not evict what readers use. Blocks that are
 	// there already are used.
 	NoCacheFill bool
+	// Believe lets the iterator take values from a mapping without verifying them, if
+	// that was done lately: see ReaderOptions.VerifyInterval. What goes to the cache is
+	// verified also then.
+	Believe bool
 	// KeepStored makes Stored tell how values are stored.
 	KeepStored bool
 	// ReadAhead is the most bytes read at once when blocks are read one after
@@ -75,15 +80,17 @@ type Iterator struct {
 
 	// Reading.
 	scratch *scratch
-	held    []byte // of opts.Memory
-	window  []byte // stored bytes, in scratch or held, that were read last,
-	from    int64  // and where they lie in the file
-	run     int    // blocks loaded one after the other
-	ahead   int    // bytes to read ahead next,
-	readEnd int64  // and where that ends in the file
-	reads   int    // accesses to the file
-	first   int    // block of a scan forward: -1 if it is to be loaded, noScan if there is none
-	called  bool   // the scan read by calls
+	held    []byte        // of opts.Memory
+	window  []byte        // stored bytes, in scratch or held, that were read last,
+	from    int64         // and where they lie in the file
+	run     int           // blocks loaded one after the other
+	ahead   int           // bytes to read ahead next,
+	readEnd int64         // and where that ends in the file
+	reads   int           // accesses to the file
+	mapped  bool          // the last one was through the mapping,
+	began   time.Duration // and began at, on the clock of the reader's verifications
+	first   int           // block of a scan forward: -1 if it is to be loaded, noScan if there is none
+	called  bool          // the scan read by calls
 }
 
 // loaded is a block as an iterator has it, and memory for the next.

@@ -33,9 +33,10 @@ type ReaderOptions struct {
 	// Elapsed is a monotonic clock, to judge by whether they are. Without it
 	// they are taken to be.
 	Elapsed func() time.Duration
-	// VerifyInterval is how long the verification of a block that was read through
-	// the mapping is believed: 0 is DefaultVerifyInterval, negative never. It needs
-	// Elapsed. What is read by calls is verified always.
+	// VerifyInterval is how long the verification of values that were read through the
+	// mapping is believed by iterators that may (IterOptions.Believe), from the
+	// beginning of the access that verified them, by Elapsed, which it needs. 0: not at
+	// all; nor if cells of the file refer to value files.
 	VerifyInterval time.Duration
 	// Helpers load blocks ahead of iterators that go from block to block; nil: none.
 	Helpers *lend.Helpers
@@ -98,7 +99,9 @@ func Open(f vfs.File, opts ReaderOptions) (*Reader, error) {
 			if opts.Elapsed != nil {
 				r.around.open(r.footer.dataLength, r.mapping.WillNeed)
 			}
-			r.verified.open(opts.Elapsed, opts.VerifyInterval, r.index.blocks)
+			if len(r.props.ValueFiles) == 0 { // a reference is never believed
+				r.verified.open(opts.Elapsed, opts.VerifyInterval, r.index.blocks)
+			}
 		}
 	}
 	if opts.Cache != nil {
@@ -189,10 +192,7 @@ func (r *Reader) rawSection(stored []byte, offset int64) (raw []byte, bad string
 func (r *Reader) readRange(buffer *[]byte, offset, n int64) ([]byte, error) {
 	from := offset / r.align * r.align
 	length := (offset + n - from + r.align - 1) / r.align * r.align
-	if int64(cap(*buffer)) < length {
-		*buffer = vfs.AlignedBuffer(int(length+readUnit-1) / readUnit * readUnit)
-	}
-	b := (*buffer)[:length]
+	b := resize(buffer, length)
 	got, err := r.file.ReadAt(b, from)
 	if int64(got) < offset+n-from {
 		if err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -201,6 +201,14 @@ func (r *Reader) readRange(buffer *[]byte, offset, n int64) ([]byte, error) {
 		return nil, fmt.Errorf("sstable: read %s at offset %d: %w", r.name, offset, err)
 	}
 	return b[offset-from : offset-from+n], nil
+}
+
+// resize makes the buffer one of n bytes, whatever they are, aligned for direct files.
+func resize(buffer *[]byte, n int64) []byte {
+	if int64(cap(*buffer)) < n {
+		*buffer = vfs.AlignedBuffer(int(n+readUnit-1) / readUnit * readUnit)
+	}
+	return (*buffer)[:n]
 }
 
 // Properties returns what the file holds. FileChecksum is 0; see Checksum.

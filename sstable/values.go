@@ -18,7 +18,7 @@ func headOf(stored []byte) (head []byte, at int, bad string) {
 		return nil, 0, "head longer than its block"
 	}
 	at = n - int(length)
-	return stored[at:n:n], at, ""
+	return stored[at:n], at, ""
 }
 
 // openValues makes values those of the current row. On an error it returns false,
@@ -78,24 +78,25 @@ func (it *Iterator) expandRest(k int) bool {
 	begin, _ := r.index.blockRange(it.number)
 	from, to := begin+int64(b.partEnd.before(b.data, k)), begin+int64(b.partEnd.at(b.data, last))
 	dst := it.ownSegment(n)
-	err := it.access(partsFrom(1+k, 1+last), from, to, to, func(stored []byte, known bool) error {
-		at, done := from, 0
-		for ; k <= last; k++ {
-			end := begin + int64(b.partEnd.at(b.data, k))
-			length := b.valuesBefore(int(b.rowEnd.at(b.data, k))) - it.valuesAt - done
-			kind, body, bad := r.split(stored[at-from:end-from], at, known)
-			if bad == "" {
-				bad = it.expandSegment(dst[done:done+length], kind, body)
-			}
-			if bad != "" {
-				return r.corrupt(begin, bad)
-			}
-			at, done = end, done+length
+	stored, err := it.access(from, to, to)
+	if err != nil {
+		return false
+	}
+	for at, done := from, 0; k <= last; k++ {
+		end := begin + int64(b.partEnd.at(b.data, k))
+		length := b.valuesBefore(int(b.rowEnd.at(b.data, k))) - it.valuesAt - done
+		kind, body, bad := it.splitSegment(k, stored[at-from:end-from], at, it.opts.Believe)
+		if bad == "" {
+			bad = it.expandSegment(dst[done:done+length], kind, body)
 		}
-		return nil
-	})
+		if bad != "" {
+			it.window = nil // the next attempt reads the file again
+			return false
+		}
+		at, done = end, done+length
+	}
 	it.values = dst
-	return err == nil
+	return true
 }
 
 // ownSegment returns memory of the iterator for n bytes of values.
@@ -142,24 +143,12 @@ func (it *Iterator) readSegment(k, n int, inOrder bool) error {
 	} else {
 		dst = it.ownSegment(n)
 	}
-	err := it.access(partsFrom(1+k, 1+k), from, to, upTo, func(stored []byte, known bool) error {
-		kind, body, bad := r.split(stored, from, known && !keep) // see accessMapped
-		if bad == "" {
-			bad = it.expandSegment(dst, kind, body)
+	stored, err := it.access(from, to, upTo)
+	if err == nil {
+		if bad := it.takeSegment(k, dst, stored, from, it.opts.Believe && !keep); bad != "" {
+			err = it.damaged(begin, bad)
 		}
-		if it.opts.KeepStored && bad == "" {
-			if kind != CompressNone {
-				it.stored.Tried = uint8(kind) // a file has one
-			}
-			if it.valueRows-it.valueRow == 1 {
-				it.stored.Form, it.stored.Bytes = uint8(kind), append(it.stored.Bytes, body...)
-			}
-		}
-		if bad != "" {
-			return r.corrupt(begin, bad)
-		}
-		return nil
-	})
+	}
 	switch {
 	case err != nil && keep:
 		r.cached.FreePart(dst)
@@ -169,4 +158,36 @@ func (it *Iterator) readSegment(k, n int, inOrder bool) error {
 	}
 	it.values = dst
 	return err
+}
+
+// splitSegment splits segment k, as stored at an offset, after verifying it. If it
+// came through the mapping and was verified lately it may be believed.
+func (it *Iterator) splitSegment(k int, stored []byte, offset int64, believe bool) (kind Compression, body []byte, bad string) {
+	v := &it.r.verified
+	if believe && it.mapped && v.lately(it.number, k, it.began) {
+		return splitStored(stored)
+	}
+	kind, body, bad = checkStored(stored, &it.r.footer.uniqueID, offset)
+	if bad == "" && it.mapped {
+		v.note(it.number, k, it.began)
+	}
+	return kind, body, bad
+}
+
+// takeSegment fills dst with the values of segment k, as stored at an offset. It
+// returns what is wrong, or "".
+func (it *Iterator) takeSegment(k int, dst, stored []byte, offset int64, believe bool) (bad string) {
+	kind, body, bad := it.splitSegment(k, stored, offset, believe)
+	if bad == "" {
+		bad = it.expandSegment(dst, kind, body)
+	}
+	if it.opts.KeepStored && bad == "" {
+		if kind != CompressNone {
+			it.stored.Tried = uint8(kind) // a file has one
+		}
+		if it.valueRows-it.valueRow == 1 {
+			it.stored.Form, it.stored.Bytes = uint8(kind), append(it.stored.Bytes, body...)
+		}
+	}
+	return bad
 }

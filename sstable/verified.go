@@ -5,37 +5,30 @@ import (
 	"time"
 )
 
-// DefaultVerifyInterval is how long a verification of a block that was read
-// through a mapping is believed: what changed in memory since is not noticed
-// before. The checksum of a block took a quarter of the time of a get that found
-// it in the page cache alone.
-const DefaultVerifyInterval = time.Minute
-
-// verifications says of each block of a file which of its parts were verified
-// lately.
+// verifications says of each block of a mapped file which of its segments were
+// verified lately. Scans believe that for a while, if ReaderOptions.VerifyInterval
+// lets them: the checksum of values of a kilobyte takes a tenth to a quarter of what
+// a scan does with them. It is a matter of values alone: heads, which say what rows
+// and columns there are, are verified whenever they are read.
 type verifications struct {
-	elapsed  func() time.Duration // nil: nothing is believed
+	elapsed  func() time.Duration
 	interval time.Duration
-	// blocks has of each block a bit for each part, in the low partBits; above,
-	// plus one, the milliseconds on the clock when the first of these was verified.
-	// The others are younger, so no part is believed for too long.
+	// blocks has of each block a bit for each segment, in the low maxSegments bits, and
+	// above, plus one, the milliseconds on the clock when the first of these was
+	// verified. The others are younger, so none is believed for too long. nil: nothing
+	// is believed.
 	blocks []atomic.Uint64
 }
 
-const partBits = 1 + maxSegments
-
 // open makes room for so many blocks.
 func (v *verifications) open(elapsed func() time.Duration, interval time.Duration, blocks int) {
-	if elapsed == nil || interval < 0 {
-		return
+	if elapsed != nil && interval > 0 {
+		*v = verifications{elapsed: elapsed, interval: interval, blocks: make([]atomic.Uint64, blocks)}
 	}
-	if interval == 0 {
-		interval = DefaultVerifyInterval
-	}
-	*v = verifications{elapsed: elapsed, interval: interval, blocks: make([]atomic.Uint64, blocks)}
 }
 
-// now is the time on the clock, for the calls below.
+// now is the time on the clock, for the calls below. It is to be asked before the
+// bytes are read.
 func (v *verifications) now() time.Duration {
 	if v.blocks == nil {
 		return 0
@@ -43,37 +36,31 @@ func (v *verifications) now() time.Duration {
 	return v.elapsed()
 }
 
-// parts is a set of the parts of a block: 0 is the head, or all of a block without
-// segments, and the others are the segments.
-type parts uint64
-
-// partsFrom is the set of the parts from first to last.
-func partsFrom(first, last int) parts { return 1<<(last+1) - 1<<first }
-
-// lately reports whether all these parts of block i were verified not long before
-// now.
-func (v *verifications) lately(i int, p parts, now time.Duration) bool {
+// lately reports whether segment k of block i was verified less than the interval
+// before now.
+func (v *verifications) lately(i, k int, now time.Duration) bool {
 	if v.blocks == nil {
 		return false
 	}
 	state := v.blocks[i].Load()
-	return parts(state)&p == p && v.young(state, now)
+	return state>>k&1 != 0 && now-verifiedAt(state) < v.interval
 }
 
-func (v *verifications) young(state uint64, now time.Duration) bool {
-	at := time.Duration(state>>partBits) - 1
-	return now-at*time.Millisecond < v.interval
-}
-
-// note keeps that parts of block i were verified, by a reading that began at now.
+// note keeps that segment k of block i was verified, by an access that began at now.
 // If two do so at once, one of them may be forgotten.
-func (v *verifications) note(i int, p parts, now time.Duration) {
+func (v *verifications) note(i, k int, now time.Duration) {
 	if v.blocks == nil {
 		return
 	}
 	state := v.blocks[i].Load()
-	if state == 0 || !v.young(state, now) {
-		state = (uint64(now/time.Millisecond) + 1) << partBits
+	at := verifiedAt(state)
+	if state == 0 || now-at >= v.interval {
+		state, at = 0, now
 	}
-	v.blocks[i].Store(state | uint64(p))
+	segments := state&(1<<maxSegments-1) | 1<<k
+	v.blocks[i].Store(uint64(min(at, now)/time.Millisecond+1)<<maxSegments | segments)
+}
+
+func verifiedAt(state uint64) time.Duration {
+	return time.Duration(state>>maxSegments-1) * time.Millisecond
 }

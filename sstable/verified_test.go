@@ -1,6 +1,7 @@
 package sstable
 
 import (
+	"bytes"
 	"errors"
 	"testing"
 	"time"
@@ -18,102 +19,145 @@ func readAll(it *Iterator) error {
 	return it.Error()
 }
 
-// Between two verifications of a mapped block its bytes are believed. Afterwards,
-// by a merge, and where the interval is negative, damage is found.
-func TestAMappedBlockIsVerifiedAgainAfterTheInterval(t *testing.T) {
-	for _, interval := range []time.Duration{0, 5 * time.Second, -1} {
-		f := &memFile{}
-		sortedBenchTable(2000).write(t, f, WriterOptions{})
-		now := time.Second
-		c := NewBlockCache(cache.Options{Capacity: 4 << 10}) // keeps nothing
-		r, err := Open(f, ReaderOptions{
-			FileName: damagedName, Cache: c, Mapped: true, VerifyInterval: interval,
-			Elapsed: func() time.Duration { return now },
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		read := func(opts IterOptions) error {
-			it := r.NewIterator(opts)
-			defer it.Close()
-			return readAll(it)
-		}
-		if err := read(IterOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		_, end := r.index.blockRange(3)
-		f.data[end-trailerSize-1] ^= 1 // the last byte of a value
-		if interval == 0 {
-			interval = DefaultVerifyInterval
-		}
-		if interval > 0 {
-			now += interval - time.Millisecond
-			if err := read(IterOptions{}); err != nil {
-				t.Fatalf("interval %v: a block that was verified just now: %v", interval, err)
+// believing is a mapped file of which iterators may believe values for an interval,
+// on a clock of its own.
+type believing struct {
+	*Reader
+	t    *testing.T
+	data []byte
+	now  time.Duration
+}
+
+func openBelieving(t *testing.T, table modelTable, interval time.Duration, cacheBytes int64) *believing {
+	t.Helper()
+	f := &memFile{}
+	table.write(t, f, WriterOptions{})
+	b := &believing{t: t, data: f.data, now: time.Hour}
+	opts := ReaderOptions{
+		FileName: damagedName, Mapped: true, VerifyInterval: interval, Elapsed: func() time.Duration { return b.now },
+	}
+	if cacheBytes > 0 {
+		opts.Cache = NewBlockCache(cache.Options{Capacity: cacheBytes, Shards: 1})
+	}
+	var err error
+	b.Reader, err = Open(f, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	return b
+}
+
+func (b *believing) read(opts IterOptions) error {
+	it := b.NewIterator(opts)
+	defer it.Close()
+	return readAll(it)
+}
+
+// lastOf returns where the last byte of the head, or of the first segment, of a
+// block lies.
+func (b *believing) lastOf(number int, head bool) int64 {
+	b.t.Helper()
+	begin, end := b.index.blockRange(number)
+	if head {
+		return end - headLengthSize - trailerSize - 1
+	}
+	it := b.NewIterator(IterOptions{})
+	defer it.Close()
+	if !it.load(number, number) {
+		b.t.Fatal(it.Error())
+	}
+	return begin + int64(it.block.partEnd.at(it.block.data, 0)) - trailerSize - 1
+}
+
+// Less than an interval after a verification a scan may believe values. Afterwards it
+// finds damage, and gets and merges, and readers that believe nothing, find it at once.
+func TestScansBelieveValuesForTheIntervalAndOthersNever(t *testing.T) {
+	for _, interval := range []time.Duration{5 * time.Second, 0} {
+		b := openBelieving(t, sortedBenchTable(2000), interval, 0)
+		for range 2 {
+			if err := b.read(IterOptions{Believe: true}); err != nil {
+				t.Fatal(err)
 			}
-			if err := read(IterOptions{NoCacheFill: true}); !errors.Is(err, ErrCorrupt) {
-				t.Fatalf("a merge reads damage: %v", err)
-			}
-			now += time.Millisecond
+			b.now += interval - 2*time.Millisecond // what is believed does not renew itself
 		}
-		if err := read(IterOptions{}); !errors.Is(err, ErrCorrupt) {
+		b.now -= interval - 3*time.Millisecond
+		b.data[b.lastOf(3, false)] ^= 1
+		if err := b.read(IterOptions{Believe: true}); interval > 0 && err != nil || interval == 0 && !errors.Is(err, ErrCorrupt) {
+			t.Fatalf("interval %v: %v", interval, err)
+		}
+		for _, opts := range []IterOptions{{}, {NoCacheFill: true}} {
+			if err := b.read(opts); !errors.Is(err, ErrCorrupt) {
+				t.Fatalf("interval %v, %+v: %v", interval, opts, err)
+			}
+		}
+		b.now += time.Millisecond
+		if err := b.read(IterOptions{Believe: true}); !errors.Is(err, ErrCorrupt) {
 			t.Fatalf("interval %v is over: %v", interval, err)
-		}
-		if err := r.Verify(); !errors.Is(err, ErrCorrupt) {
-			t.Fatalf("Verify: %v", err)
-		}
-		if err := r.Close(); err != nil {
-			t.Fatal(err)
 		}
 	}
 }
 
-// What was believed and not verified may be in the cache. Merges do not take it
-// from there.
-func TestMergesDoNotTakeFromTheCacheWhatWasNotVerified(t *testing.T) {
-	table := wordTable(200, true)
-	for _, inHead := range []bool{true, false} {
-		f := &memFile{}
-		table.write(t, f, WriterOptions{})
-		now := time.Second
-		r, err := Open(f, ReaderOptions{
-			FileName: damagedName, Cache: NewBlockCache(cache.Options{Capacity: 8 << 20, Shards: 1}), Mapped: true,
-			Elapsed: func() time.Duration { return now },
-		})
-		if err != nil {
+// However lately something was verified, it is verified again when it goes to the
+// cache: so damage stays no longer than it is in the file.
+func TestNothingUnverifiedGoesToTheCache(t *testing.T) {
+	const number = 3
+	for _, head := range []bool{true, false} {
+		b := openBelieving(t, wordTable(200, true), time.Hour, 8<<20)
+		at := b.lastOf(number, head)
+		if err := b.read(IterOptions{Believe: true}); err != nil {
 			t.Fatal(err)
 		}
-		it := r.NewIterator(IterOptions{})
-		read := func(opts IterOptions) error {
-			it.Close()
-			it.Init(r, opts)
-			return readAll(it)
+		b.cached.Evict(number)
+		b.data[at] ^= 1
+		if err := b.read(IterOptions{Believe: true}); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("damage in the head %t: %v", head, err)
 		}
-		if err := read(IterOptions{}); err != nil {
-			t.Fatal(err)
+		b.data[at] ^= 1
+		if err := b.read(IterOptions{Believe: true}); err != nil {
+			t.Errorf("undamaged again: %v", err)
 		}
-		const number = 3
-		begin, end := r.index.blockRange(number)
-		at := end - headLengthSize - trailerSize - 1 // the last byte of a column's name
-		if !inHead {
-			if !it.load(number, number) {
-				t.Fatal(it.Error())
-			}
-			at = begin + int64(it.block.partEnd.at(it.block.data, 0)) - trailerSize - 1 // of a value
+	}
+}
+
+// Of two accesses that verify at once, the later may be noted first. What the earlier
+// verified is believed from its own beginning on.
+func TestAVerificationIsBelievedFromTheBeginningOfItsAccess(t *testing.T) {
+	var v verifications
+	v.open(func() time.Duration { return 0 }, 10*time.Second, 1)
+	v.note(0, 2, 9*time.Second)
+	v.note(0, 3, time.Second)
+	for _, c := range []struct {
+		segment int
+		now     time.Duration
+		want    bool
+	}{{3, 10 * time.Second, true}, {3, 11 * time.Second, false}, {2, 11 * time.Second, false}, {4, 2 * time.Second, false}} {
+		if got := v.lately(0, c.segment, c.now); got != c.want {
+			t.Errorf("segment %d at %v: %t", c.segment, c.now, got)
 		}
-		it.Close()
-		f.data[at] ^= 1
-		r.cached.Evict(number)
-		it.Init(r, IterOptions{})
-		if err := read(IterOptions{}); inHead && err != nil {
-			t.Fatalf("a head that was verified just now: %v", err)
-		}
-		if err := read(IterOptions{NoCacheFill: true}); !errors.Is(err, ErrCorrupt) {
-			t.Errorf("damage in the head %t: a merge reads it: %v", inHead, err)
-		}
-		it.Close()
-		if err := r.Close(); err != nil {
-			t.Fatal(err)
-		}
+	}
+}
+
+// What access returns is the iterator's own: bytes that change in the file after they
+// were read, or while they are verified, are not those that are used.
+func TestWhatIsVerifiedIsACopy(t *testing.T) {
+	f := &memFile{}
+	sortedBenchTable(2000).write(t, f, WriterOptions{})
+	r, err := Open(f, ReaderOptions{FileName: damagedName, Mapped: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	it := r.NewIterator(IterOptions{})
+	defer it.Close()
+	from, to := r.index.blockRange(3)
+	stored, err := it.access(from, to, to)
+	if err != nil || !it.mapped {
+		t.Fatal(it.mapped, err)
+	}
+	want := bytes.Clone(f.data[from:to])
+	clear(f.data[from:to])
+	if !bytes.Equal(stored, want) {
+		t.Fatal("a change of the file is seen in what was read before")
 	}
 }

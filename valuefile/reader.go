@@ -19,11 +19,14 @@ type ReaderOptions struct {
 	FileName string // for errors
 	// Want is what the manifest says of the file; another file is refused.
 	Want Info
-	// Mapped maps the file, if it can be mapped. Values are then read through the
-	// mapping while they are in the page cache.
+	// Mapped maps the file, if it can be mapped and VerifyInterval and Elapsed are set.
+	// Values that are believed are then read through the mapping while they are in the
+	// page cache.
 	Mapped bool
-	// Elapsed is a monotonic clock, to judge by whether they are, and when a value
-	// was verified last. Without it every read verifies.
+	// VerifyInterval is how long the verification of a value is believed, from the
+	// beginning of the read that verified it. 0: every read verifies.
+	VerifyInterval time.Duration
+	// Elapsed is a monotonic clock.
 	Elapsed func() time.Duration
 	// Helpers take a part of unpacking large values; nil: none.
 	Helpers *lend.Helpers
@@ -67,11 +70,11 @@ func Open(f vfs.File, opts ReaderOptions) (*Reader, error) {
 		return nil, r.corrupt(size-footerSize, fmt.Sprintf("another file than expected: it has id %x, want %x",
 			info.UniqueID, opts.Want.UniqueID))
 	}
-	if opts.Mapped {
+	if opts.Mapped && opts.VerifyInterval > 0 && opts.Elapsed != nil {
 		// It fails where there are no mappings, or where they or the address space
 		// are used up: then values are read by calls.
 		r.mapped.mapping, _ = vfs.Map(f, size)
-		r.mapped.elapsed = opts.Elapsed
+		r.mapped.elapsed, r.mapped.interval = opts.Elapsed, opts.VerifyInterval
 	}
 	return r, nil
 }
@@ -122,9 +125,19 @@ func (h *head) matches(ref row.Reference) (bad string) {
 // Value reads the value that ref refers to. buffer is its memory, grown as
 // needed; the value is valid until the next use of the buffer.
 func (r *Reader) Value(buffer *[]byte, ref row.Reference) ([]byte, error) {
-	if r.mapped.warm() {
-		return r.mappedValue(buffer, ref)
+	now := r.mapped.now()
+	if r.mapped.believes(ref.Offset, now) {
+		return r.believed(buffer, ref, now)
 	}
+	value, err := r.verified(buffer, ref)
+	if err == nil {
+		r.mapped.note(ref.Offset, now)
+	}
+	return value, err
+}
+
+// verified is Value by a call: what it copied is verified before it is used.
+func (r *Reader) verified(buffer *[]byte, ref row.Reference) ([]byte, error) {
 	if ref.Stored == headSize+ref.Raw { // raw: read where it is wanted
 		record, err := r.readRecord(buffer, ref)
 		return record.content, err

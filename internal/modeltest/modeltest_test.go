@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -166,6 +167,7 @@ func randomOptions(rng *rand.Rand) config {
 		CacheSize:      size(32 << 10),
 		Compression:    flagstone.Compression(rng.IntN(3)),
 		TableReads:     flagstone.TableReads(rng.IntN(3)),
+		VerifyInterval: []time.Duration{-1, 0, time.Hour}[rng.IntN(3)],
 	}
 	if rng.IntN(3) == 0 {
 		o.MemoryBudget = 8<<10 + size(64<<10)

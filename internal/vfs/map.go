@@ -75,6 +75,12 @@ func (m *Mapping) Access(offset, n int64, fn func(data []byte) error) (err error
 	return fn(m.data[offset : offset+n : offset+n])
 }
 
+// ReadAt fills p with the bytes of the mapping at an offset. The error is ErrFault
+// if a page of them cannot be read. REQUIRES: they are within the mapping.
+func (m *Mapping) ReadAt(p []byte, offset int64) error {
+	return m.Access(offset, int64(len(p)), func(data []byte) error { copy(p, data); return nil })
+}
+
 // WillNeed begins to read the n bytes of the mapping at an offset into the page
 // cache, and does not wait for them. Where that cannot be had it does nothing.
 // REQUIRES: they are within the mapping.
