@@ -88,8 +88,8 @@ func (h *Home) Create(_ context.Context, name string, kind ots.InstanceType) err
 			return fmt.Errorf("%w: the number of instances cannot exceed %d", ErrQuota, h.opts.Limits.Instances)
 		}
 		for other, room := range h.rooms {
-			if other != kind && room.holdsTables(name) {
-				return fmt.Errorf("%w: tables of an instance %q, of type %s; create it with that type to have them back", ErrExists, name, other)
+			if had := room.tablesOf(name); had != "" && (other != kind || had != name) {
+				return fmt.Errorf("%w: tables of an instance %q, of type %s; create it with that name and type to have them back", ErrExists, had, other)
 			}
 		}
 		if _, err := h.room(kind); err != nil { // before it is promised
@@ -114,14 +114,14 @@ func (h *Home) Delete(ctx context.Context, name string, withTables bool) error {
 		return fmt.Errorf("%w: instance %q", ErrNotFound, name)
 	}
 	if engine := h.rooms[in.Type].engine; !in.Deleting && !withTables {
-		if n, _, err := engine.Usage(ctx, name); err != nil {
+		if n, _, err := engine.Usage(ctx, in.Name); err != nil {
 			return err
 		} else if n > 0 {
-			return fmt.Errorf("%w: instance %q has %d tables", ErrHasTables, name, n)
+			return fmt.Errorf("%w: instance %q has %d tables", ErrHasTables, in.Name, n)
 		}
 	}
 	next := h.registry.clone()
-	marked := next.find(name)
+	marked := next.find(in.Name)
 	marked.Deleting, marked.Keys = true, nil
 	if err := next.save(h.dir); err != nil {
 		return err

@@ -140,14 +140,23 @@ func (r *registry) save(dir string) error {
 	return disk.SyncDir(dir)
 }
 
-// find returns the record of an instance, also of one that is being deleted.
-func (r *registry) find(name string) *record {
+// find returns the record of an instance, also of one that is being deleted. Case
+// does not matter, unless it tells two apart: earlier versions let both be made.
+func (r *registry) find(name string) (found *record) {
+	several := false
 	for _, in := range r.Instances {
 		if in.Name == name {
 			return in
 		}
+		if strings.EqualFold(in.Name, name) {
+			several = found != nil
+			found = in
+		}
 	}
-	return nil
+	if several {
+		return nil
+	}
+	return found
 }
 
 // clone makes a copy to be changed, so that a change that cannot be saved has

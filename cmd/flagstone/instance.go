@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -182,16 +184,17 @@ func (k *keyListCommand) Run(ctx context.Context, c *console) error {
 		if err != nil {
 			return err
 		}
-		for _, in := range infos {
-			if in.Name != k.Name {
-				continue
-			}
-			for _, key := range in.Keys {
-				fmt.Fprintf(c.out, "%s  made %s\n", key.ID, moment(key.CreatedMillis))
-			}
-			return nil
+		i := slices.IndexFunc(infos, func(in instances.Info) bool { return in.Name == k.Name })
+		if i < 0 {
+			i = slices.IndexFunc(infos, func(in instances.Info) bool { return strings.EqualFold(in.Name, k.Name) })
 		}
-		return fmt.Errorf("%w: instance %q", instances.ErrNotFound, k.Name)
+		if i < 0 {
+			return fmt.Errorf("%w: instance %q", instances.ErrNotFound, k.Name)
+		}
+		for _, key := range infos[i].Keys {
+			fmt.Fprintf(c.out, "%s  made %s\n", key.ID, moment(key.CreatedMillis))
+		}
+		return nil
 	})
 }
 

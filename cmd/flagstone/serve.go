@@ -169,10 +169,7 @@ func (s *serveCommand) limits() ots.Limits {
 
 func (s *serveCommand) newServer(home *instances.Home, creds credentials, aids testAids, logger *slog.Logger) (*server.Server, error) {
 	return server.New(server.Config{
-		Instances: func(name string) (ots.Service, bool) {
-			engine, ok := home.Service(name)
-			return engine, ok
-		},
+		Instances: func(name string) (ots.Service, string, bool) { return home.Service(name) },
 		Credentials: func(id string) (server.AccessKey, bool) {
 			if secret, ok := creds.lookup(id); ok {
 				return server.AccessKey{Secret: secret}, true
