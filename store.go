@@ -255,18 +255,26 @@ func (s *Store) commitEdit(e *manifest.Edit) (*manifest.State, error) {
 
 // describe maps the errors of lower floors to those of this package.
 func (s *Store) describe(err error) error {
+	as := func(kind error) error {
+		if errors.Is(err, kind) {
+			return err // it was described where it came up
+		}
+		return fmt.Errorf("%w: %w", kind, err)
+	}
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, ErrLocked):
+		return err
 	case errors.Is(err, vfs.ErrLocked):
 		return fmt.Errorf("%w: %s is open in another process or in this one: %w", ErrLocked, s.dir, err)
 	case errors.Is(err, wal.ErrCorrupt), errors.Is(err, sstable.ErrCorrupt), errors.Is(err, manifest.ErrCorrupt),
 		errors.Is(err, valuefile.ErrCorrupt):
-		return fmt.Errorf("%w: %w", ErrCorrupt, err)
+		return as(ErrCorrupt)
 	case errors.Is(err, manifest.ErrNotStore):
-		return fmt.Errorf("%w: %w", ErrNotStore, err)
+		return as(ErrNotStore)
 	case vfs.IsNoSpace(err):
-		return fmt.Errorf("%w: %w", ErrNoSpace, err)
+		return as(ErrNoSpace)
 	}
 	return err
 }
