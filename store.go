@@ -109,8 +109,6 @@ func (s *Store) open() error {
 // the manifest.
 func (s *Store) openFiles() (err error) {
 	if s.opts.ReadOnly {
-		// Taking the lock may make its file, which is not to happen where there
-		// is no store.
 		if _, err := s.fs.Stat(filepath.Join(s.dir, manifest.CurrentName)); err != nil {
 			_, _, err = manifest.Load(s.fs, s.dir)
 			return err
@@ -118,7 +116,11 @@ func (s *Store) openFiles() (err error) {
 	} else if err := s.fs.MkdirAll(s.dir); err != nil {
 		return err
 	}
-	if s.lock, err = s.fs.Lock(filepath.Join(s.dir, manifest.LockName)); err != nil {
+	mode := vfs.LockToWrite
+	if s.opts.ReadOnly {
+		mode = vfs.LockToRead
+	}
+	if s.lock, err = s.fs.Lock(filepath.Join(s.dir, manifest.LockName), mode); err != nil {
 		return err
 	}
 	if s.opts.ReadOnly {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 
+	flagstone "github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/ots"
 )
 
@@ -106,8 +107,8 @@ func (h *Home) Create(_ context.Context, name string, kind ots.InstanceType) err
 func (h *Home) Delete(ctx context.Context, name string, withTables bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.closed {
-		return errClosed
+	if err := h.changeable(); err != nil {
+		return err
 	}
 	in := h.registry.find(name)
 	if in == nil {
@@ -208,13 +209,24 @@ func (r *registry) served(name string) (*record, error) {
 	return in, nil
 }
 
+// changeable returns why nothing can be changed. REQUIRES: mu is held.
+func (h *Home) changeable() error {
+	switch {
+	case h.closed:
+		return errClosed
+	case h.opts.Store.ReadOnly:
+		return flagstone.ErrReadOnly
+	}
+	return nil
+}
+
 // change edits a copy of the registry, saves it, and lets requests see it after
 // then has done what it takes; then may be nil.
 func (h *Home) change(edit func(*registry) error, then func() error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.closed {
-		return errClosed
+	if err := h.changeable(); err != nil {
+		return err
 	}
 	next := h.registry.clone()
 	if err := edit(next); err != nil {

@@ -39,7 +39,7 @@ type Options struct {
 	// exist. A new home with none of them gets DefaultName.
 	Names []string
 	// Store is how the store of high-performance instances is opened; that of
-	// the capacity instances is derived from it.
+	// the capacity instances is derived from it. With ReadOnly, nothing is written.
 	Store flagstone.Options
 	// Limits of requests, and of the number of instances.
 	Limits ots.Limits
@@ -131,7 +131,7 @@ func (h *Home) open() error {
 	h.publish()
 	h.reportStrays()
 	for _, in := range h.registry.clone().Instances {
-		if in.Deleting {
+		if in.Deleting && !h.opts.Store.ReadOnly {
 			if err := h.finishDelete(context.Background(), in); err != nil {
 				return err
 			}
@@ -162,7 +162,7 @@ func (h *Home) register() error {
 	if n := len(r.Instances); n > h.opts.Limits.Instances {
 		return fmt.Errorf("%w: %d instances, at most %d are allowed; name fewer, or delete one with 'flagstone instance delete'", ErrQuota, n, h.opts.Limits.Instances)
 	}
-	if changed {
+	if changed && !h.opts.Store.ReadOnly {
 		if err := r.save(h.dir); err != nil {
 			return err
 		}

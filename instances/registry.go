@@ -29,6 +29,8 @@ const (
 	// that it writes.
 	registryVersion = 1
 	registryMagic   = "flagstone-instances"
+	// maxRegistry is far above what the instances of an account take.
+	maxRegistry = 1 << 20
 )
 
 // ErrCorrupt reports a registry that cannot be believed.
@@ -105,7 +107,7 @@ func Verify(dir string) error {
 // none.
 func loadRegistry(dir string) (r *registry, found bool, err error) {
 	name := filepath.Join(dir, RegistryName)
-	content, err := os.ReadFile(name)
+	content, err := vfs.ReadFile(vfs.OS(), name, maxRegistry)
 	if errors.Is(err, fs.ErrNotExist) {
 		return new(registry), false, nil
 	}

@@ -90,6 +90,7 @@ func (s *serveCommand) Run(ctx context.Context, c *console) (err error) {
 	if err != nil {
 		return err
 	}
+	creds.warn(s.Dir, logger)
 	handler, err := s.newServer(home, creds, aids, logger)
 	if err != nil {
 		return err
