@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -17,7 +18,11 @@ import (
 	"github.com/flagstone-db/flagstone/internal/clock"
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/row"
+	"github.com/flagstone-db/flagstone/sstable"
+	"github.com/flagstone-db/flagstone/valuefile"
+	"github.com/flagstone-db/flagstone/wal"
 )
 
 func ctx() context.Context { return context.Background() }
@@ -26,6 +31,25 @@ func wantError(t *testing.T, what string, err, want error) {
 	t.Helper()
 	if !errors.Is(err, want) {
 		t.Errorf("%s: got %v, want %v", what, err, want)
+	}
+	if err == nil {
+		return
+	}
+	for _, prefix := range []string{"flagstone: ", "sstable: ", "valuefile: ", "wal: ", "manifest: "} {
+		if n := strings.Count(err.Error(), prefix); n > 1 {
+			t.Errorf("%s: %q is said %d times: %v", what, prefix, n, err)
+		}
+	}
+}
+
+func TestAnErrorIsDescribedOnce(t *testing.T) {
+	s := &Store{dir: "/store"}
+	for cause, want := range map[error]error{
+		vfs.ErrLocked: ErrLocked, syscall.ENOSPC: ErrNoSpace, manifest.ErrNotStore: ErrNotStore,
+		manifest.ErrCorrupt: ErrCorrupt, wal.ErrCorrupt: ErrCorrupt, sstable.ErrCorrupt: ErrCorrupt, valuefile.ErrCorrupt: ErrCorrupt,
+	} {
+		wantError(t, fmt.Sprint(cause), s.describe(cause), want)
+		wantError(t, fmt.Sprint(cause), s.describe(fmt.Errorf("flush: %w", s.describe(cause))), want)
 	}
 }
 

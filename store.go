@@ -114,8 +114,6 @@ func (s *Store) open() error {
 // the manifest.
 func (s *Store) openFiles() (err error) {
 	if s.opts.ReadOnly {
-		// Taking the lock may make its file, which is not to happen where there
-		// is no store.
 		if _, err := s.fs.Stat(filepath.Join(s.dir, manifest.CurrentName)); err != nil {
 			_, _, err = manifest.Load(s.fs, s.dir)
 			return err
@@ -123,7 +121,11 @@ func (s *Store) openFiles() (err error) {
 	} else if err := s.fs.MkdirAll(s.dir); err != nil {
 		return err
 	}
-	if s.lock, err = s.fs.Lock(filepath.Join(s.dir, manifest.LockName)); err != nil {
+	mode := vfs.LockToWrite
+	if s.opts.ReadOnly {
+		mode = vfs.LockToRead
+	}
+	if s.lock, err = s.fs.Lock(filepath.Join(s.dir, manifest.LockName), mode); err != nil {
 		return err
 	}
 	if s.opts.ReadOnly {
@@ -266,18 +268,26 @@ func (s *Store) commitEdit(e *manifest.Edit) (*manifest.State, error) {
 
 // describe maps the errors of lower floors to those of this package.
 func (s *Store) describe(err error) error {
+	as := func(kind error) error {
+		if errors.Is(err, kind) {
+			return err // it was described where it came up
+		}
+		return fmt.Errorf("%w: %w", kind, err)
+	}
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, ErrLocked):
+		return err
 	case errors.Is(err, vfs.ErrLocked):
 		return fmt.Errorf("%w: %s is open in another process or in this one: %w", ErrLocked, s.dir, err)
 	case errors.Is(err, wal.ErrCorrupt), errors.Is(err, sstable.ErrCorrupt), errors.Is(err, manifest.ErrCorrupt),
 		errors.Is(err, valuefile.ErrCorrupt):
-		return fmt.Errorf("%w: %w", ErrCorrupt, err)
+		return as(ErrCorrupt)
 	case errors.Is(err, manifest.ErrNotStore):
-		return fmt.Errorf("%w: %w", ErrNotStore, err)
+		return as(ErrNotStore)
 	case vfs.IsNoSpace(err):
-		return fmt.Errorf("%w: %w", ErrNoSpace, err)
+		return as(ErrNoSpace)
 	}
 	return err
 }

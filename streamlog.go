@@ -124,9 +124,9 @@ func newLogMeta(id, partitionID, of, after uint64, spec *StreamSpec, millis int6
 		ID: id, Name: fmt.Sprintf("%schange log %d", hiddenPrefix, id), Key: slices.Clone(logKey),
 		Options: TableOptions{
 			MaxVersions: 1, TTLSeconds: spec.RetentionSeconds,
-			MaxVersionOffsetSeconds: defaultTableOptions.MaxVersionOffsetSeconds,
+			MaxVersionOffsetSeconds: DefaultTableOptions().MaxVersionOffsetSeconds,
 		},
-		LargestOffset: defaultTableOptions.MaxVersionOffsetSeconds,
+		LargestOffset: DefaultTableOptions().MaxVersionOffsetSeconds,
 		Watermark:     manifest.NoWatermark, CreatedMillis: millis,
 		Annotations: slices.Clone(spec.Annotations),
 		Log:         &manifest.ChangeLog{Of: of, After: after, Before: slices.Clone(spec.Before)},

@@ -21,16 +21,16 @@ type KeyColumn = manifest.KeyColumn
 // MaxVersions (versions kept per column, at least 1), TTLSeconds (how long
 // after its version a cell lives; NeverExpires for ever), and
 // MaxVersionOffsetSeconds (how far above the time of the write a version may
-// lie). TableSpec.Options may leave them zero, see DefaultTableOptions.
+// lie). Fields that TableSpec.Options leaves zero are those of DefaultTableOptions.
 type TableOptions = manifest.TableOptions
 
 // NeverExpires is the TTLSeconds of a table whose cells do not expire.
 const NeverExpires = manifest.NeverExpires
 
-// defaultTableOptions keep one version for ever and allow versions up to a day
-// ahead of the clock.
-var defaultTableOptions = TableOptions{
-	MaxVersions: 1, TTLSeconds: NeverExpires, MaxVersionOffsetSeconds: 86400,
+// DefaultTableOptions returns what TableSpec.Options stands for where it is zero:
+// one version that is kept for ever, and versions up to a day ahead of the clock.
+func DefaultTableOptions() TableOptions {
+	return TableOptions{MaxVersions: 1, TTLSeconds: NeverExpires, MaxVersionOffsetSeconds: 86400}
 }
 
 // TableSpec describes a table to be made.
@@ -40,8 +40,7 @@ type TableSpec struct {
 	// Key has one to four columns. The first is the partition key: rows with
 	// the same value of it always live together.
 	Key []KeyColumn
-	// Options; fields that are zero get the defaults: one version, no expiry,
-	// versions at most a day ahead.
+	// Options; fields that are zero get those of DefaultTableOptions.
 	Options TableOptions
 	// Annotations are kept for a front end, which alone knows what they mean.
 	Annotations []byte
@@ -219,13 +218,13 @@ func (s *Store) CreateTable(ctx context.Context, spec TableSpec) (*Table, error)
 // fillOptions puts defaults where options were left zero and checks the rest.
 func fillOptions(o TableOptions) (TableOptions, error) {
 	if o.MaxVersions == 0 {
-		o.MaxVersions = defaultTableOptions.MaxVersions
+		o.MaxVersions = DefaultTableOptions().MaxVersions
 	}
 	if o.TTLSeconds == 0 {
-		o.TTLSeconds = defaultTableOptions.TTLSeconds
+		o.TTLSeconds = DefaultTableOptions().TTLSeconds
 	}
 	if o.MaxVersionOffsetSeconds == 0 {
-		o.MaxVersionOffsetSeconds = defaultTableOptions.MaxVersionOffsetSeconds
+		o.MaxVersionOffsetSeconds = DefaultTableOptions().MaxVersionOffsetSeconds
 	}
 	switch {
 	case o.MaxVersions < 1:

@@ -19,11 +19,11 @@ func (h *Home) KeyReport(ctx context.Context, instance, table string, rows int) 
 	if rows < 1 || rows > MaxSample {
 		return nil, fmt.Errorf("%w: a sample of %d rows, want 1 to %d", ErrInvalid, rows, MaxSample)
 	}
-	engine, ok := h.Service(instance)
+	engine, name, ok := h.Service(instance)
 	if !ok {
 		return nil, fmt.Errorf("%w: instance %q", ErrNotFound, instance)
 	}
-	st, err := engine.KeyStatistics(ctx, instance, table, rows)
+	st, err := engine.KeyStatistics(ctx, name, table, rows)
 	var own *ots.Error
 	if errors.As(err, &own) && own.Code == ots.CodeObjectNotExist {
 		return nil, fmt.Errorf("%w: instance %q has no table %q", ErrNotFound, instance, table)

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 
+	flagstone "github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/ots"
 )
 
@@ -88,8 +89,8 @@ func (h *Home) Create(_ context.Context, name string, kind ots.InstanceType) err
 			return fmt.Errorf("%w: the number of instances cannot exceed %d", ErrQuota, h.opts.Limits.Instances)
 		}
 		for other, room := range h.rooms {
-			if other != kind && room.holdsTables(name) {
-				return fmt.Errorf("%w: tables of an instance %q, of type %s; create it with that type to have them back", ErrExists, name, other)
+			if had := room.tablesOf(name); had != "" && (other != kind || had != name) {
+				return fmt.Errorf("%w: tables of an instance %q, of type %s; create it with that name and type to have them back", ErrExists, had, other)
 			}
 		}
 		if _, err := h.room(kind); err != nil { // before it is promised
@@ -106,22 +107,22 @@ func (h *Home) Create(_ context.Context, name string, kind ots.InstanceType) err
 func (h *Home) Delete(ctx context.Context, name string, withTables bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.closed {
-		return errClosed
+	if err := h.changeable(); err != nil {
+		return err
 	}
 	in := h.registry.find(name)
 	if in == nil {
 		return fmt.Errorf("%w: instance %q", ErrNotFound, name)
 	}
 	if engine := h.rooms[in.Type].engine; !in.Deleting && !withTables {
-		if n, _, err := engine.Usage(ctx, name); err != nil {
+		if n, _, err := engine.Usage(ctx, in.Name); err != nil {
 			return err
 		} else if n > 0 {
-			return fmt.Errorf("%w: instance %q has %d tables", ErrHasTables, name, n)
+			return fmt.Errorf("%w: instance %q has %d tables", ErrHasTables, in.Name, n)
 		}
 	}
 	next := h.registry.clone()
-	marked := next.find(name)
+	marked := next.find(in.Name)
 	marked.Deleting, marked.Keys = true, nil
 	if err := next.save(h.dir); err != nil {
 		return err
@@ -208,13 +209,24 @@ func (r *registry) served(name string) (*record, error) {
 	return in, nil
 }
 
+// changeable returns why nothing can be changed. REQUIRES: mu is held.
+func (h *Home) changeable() error {
+	switch {
+	case h.closed:
+		return errClosed
+	case h.opts.Store.ReadOnly:
+		return flagstone.ErrReadOnly
+	}
+	return nil
+}
+
 // change edits a copy of the registry, saves it, and lets requests see it after
 // then has done what it takes; then may be nil.
 func (h *Home) change(edit func(*registry) error, then func() error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.closed {
-		return errClosed
+	if err := h.changeable(); err != nil {
+		return err
 	}
 	next := h.registry.clone()
 	if err := edit(next); err != nil {

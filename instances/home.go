@@ -39,7 +39,7 @@ type Options struct {
 	// exist. A new home with none of them gets DefaultName.
 	Names []string
 	// Store is how the store of high-performance instances is opened; that of
-	// the capacity instances is derived from it.
+	// the capacity instances is derived from it. With ReadOnly, nothing is written.
 	Store flagstone.Options
 	// Limits of requests, and of the number of instances.
 	Limits ots.Limits
@@ -69,8 +69,14 @@ type room struct {
 
 // view is what requests look things up in.
 type view struct {
-	engines map[string]*ots.Engine
-	keys    map[string]InstanceKey
+	instances map[string]served // by name, and by name in lower case
+	keys      map[string]InstanceKey
+}
+
+// served is an instance that answers requests.
+type served struct {
+	name   string
+	engine *ots.Engine
 }
 
 // InstanceKey is an access key and the instance that it opens.
@@ -125,7 +131,7 @@ func (h *Home) open() error {
 	h.publish()
 	h.reportStrays()
 	for _, in := range h.registry.clone().Instances {
-		if in.Deleting {
+		if in.Deleting && !h.opts.Store.ReadOnly {
 			if err := h.finishDelete(context.Background(), in); err != nil {
 				return err
 			}
@@ -156,7 +162,7 @@ func (h *Home) register() error {
 	if n := len(r.Instances); n > h.opts.Limits.Instances {
 		return fmt.Errorf("%w: %d instances, at most %d are allowed; name fewer, or delete one with 'flagstone instance delete'", ErrQuota, n, h.opts.Limits.Instances)
 	}
-	if changed {
+	if changed && !h.opts.Store.ReadOnly {
 		if err := r.save(h.dir); err != nil {
 			return err
 		}
@@ -226,12 +232,16 @@ func (h *Home) serve(in *record) error {
 
 // publish makes the registry what requests see. REQUIRES: mu is held.
 func (h *Home) publish() {
-	v := &view{engines: make(map[string]*ots.Engine), keys: make(map[string]InstanceKey)}
+	v := &view{instances: make(map[string]served), keys: make(map[string]InstanceKey)}
 	for _, in := range h.registry.Instances {
 		if in.Deleting {
 			continue
 		}
-		v.engines[in.Name] = h.rooms[in.Type].engine
+		entry := served{in.Name, h.rooms[in.Type].engine}
+		v.instances[in.Name] = entry
+		if lower := strings.ToLower(in.Name); h.registry.find(lower) == in {
+			v.instances[lower] = entry
+		}
 		for _, k := range in.Keys {
 			v.keys[k.ID] = InstanceKey{Key: k, Instance: in.Name}
 		}
@@ -239,12 +249,15 @@ func (h *Home) publish() {
 	h.view.Store(v)
 }
 
-// holdsTables reports whether the store has tables of an instance, be it
-// registered or not.
-func (r *room) holdsTables(instance string) bool {
-	return slices.ContainsFunc(r.store.Tables(), func(t *flagstone.Table) bool {
-		return strings.HasPrefix(t.Name(), instance+"/")
-	})
+// tablesOf returns the name of the instance that the store has tables of and that
+// is this one but for case, be it registered or not; "" if there is none.
+func (r *room) tablesOf(instance string) string {
+	for _, t := range r.store.Tables() {
+		if name, _, ok := strings.Cut(t.Name(), "/"); ok && strings.EqualFold(name, instance) {
+			return name
+		}
+	}
+	return ""
 }
 
 // reportStrays names instances that have tables and are not registered: they
@@ -254,7 +267,7 @@ func (h *Home) reportStrays() {
 	for kind, room := range h.rooms {
 		for _, t := range room.store.Tables() {
 			name, _, ok := strings.Cut(t.Name(), "/")
-			if ok && h.registry.find(name) == nil && !reported[name] {
+			if in := h.registry.find(name); ok && (in == nil || in.Name != name) && !reported[name] {
 				reported[name] = true
 				h.opts.Logger.Warn("an instance has tables and is not served; create it to see them", "instance", name, "type", kind)
 			}
@@ -262,10 +275,15 @@ func (h *Home) reportStrays() {
 	}
 }
 
-// Service returns what serves an instance.
-func (h *Home) Service(instance string) (*ots.Engine, bool) {
-	e, ok := h.view.Load().engines[instance]
-	return e, ok
+// Service returns what serves an instance, and the instance's name as it was
+// made: case does not matter to find it.
+func (h *Home) Service(instance string) (engine *ots.Engine, name string, ok bool) {
+	v := h.view.Load()
+	in, ok := v.instances[instance]
+	if !ok {
+		in, ok = v.instances[strings.ToLower(instance)]
+	}
+	return in.engine, in.name, ok
 }
 
 // Key returns an access key by its id. Ids are no secrets.

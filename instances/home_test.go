@@ -44,7 +44,7 @@ func small() flagstone.Options {
 // makeTable makes a table of a key column k, through the service.
 func makeTable(t *testing.T, h *Home, instance, table string) {
 	t.Helper()
-	engine, ok := h.Service(instance)
+	engine, instance, ok := h.Service(instance)
 	if !ok {
 		t.Fatalf("instance %s is not served", instance)
 	}
@@ -264,11 +264,11 @@ func TestADeletedInstanceLeavesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	engine, _ := h.Service("one")
+	engine, _, _ := h.Service("one")
 	if err := h.Delete(ctx, "one", true); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := h.Service("one"); ok {
+	if _, _, ok := h.Service("one"); ok {
 		t.Error("it is still served")
 	}
 	if _, ok := h.Key(key.ID); ok {
@@ -290,7 +290,7 @@ func TestCapacityInstancesTakeLessSpace(t *testing.T) {
 	size := map[string]int64{}
 	for _, in := range []string{"demo", "archive"} {
 		makeTable(t, h, in, "T")
-		engine, _ := h.Service(in)
+		engine, _, _ := h.Service(in)
 		for i := range int64(2000) {
 			text := fmt.Sprintf("purchase %d of card %d at the till of canteen %d", i*7919, i*31%997, i%13)
 			change := ots.RowChange{Type: ots.ChangePut, Row: ots.Row{
@@ -372,5 +372,69 @@ func TestTheFormatDocumentShowsTheRegistryAsItIsWritten(t *testing.T) {
 	}
 	if !strings.Contains(string(text), "```\n"+string(r.encode())+"```") {
 		t.Errorf("the document lacks\n%s", r.encode())
+	}
+}
+
+func TestInstancesAreFoundWhateverTheCaseOfTheirName(t *testing.T) {
+	h := open(t, t.TempDir(), "Shop")
+	makeTable(t, h, "sHOP", "T")
+	for _, name := range []string{"Shop", "shop", "SHOP"} {
+		engine, own, ok := h.Service(name)
+		if !ok || own != "Shop" {
+			t.Fatalf("%q leads to %q, %v", name, own, ok)
+		}
+		if tables, err := engine.ListTable(ctx, own); err != nil || len(tables) != 1 {
+			t.Errorf("%q: tables %v, %v", name, tables, err)
+		}
+		if err := h.Create(ctx, name, ots.Capacity); !errors.Is(err, ErrExists) {
+			t.Error(err)
+		}
+		if _, err := h.KeyReport(ctx, name, "T", 10); err != nil {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	key, err := h.AddKey(ctx, "SHOP")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found, ok := h.Key(key.ID); !ok || found.Instance != "Shop" {
+		t.Errorf("the key opens %+v", found)
+	}
+	if err := h.RemoveKey(ctx, "shop", key.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Delete(ctx, "shop", false); !errors.Is(err, ErrHasTables) {
+		t.Error(err)
+	}
+	if err := h.Delete(ctx, "shop", true); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, ok := h.Service("Shop"); ok {
+		t.Error("it is served after its deletion")
+	}
+}
+
+func TestInstancesThatOnlyCaseTellsApartAreStillServed(t *testing.T) {
+	dir := t.TempDir()
+	if err := open(t, dir, "one").Close(); err != nil {
+		t.Fatal(err)
+	}
+	r := new(registry)
+	r.add(&record{Name: "Shop", Type: ots.HighPerformance})
+	r.add(&record{Name: "shop", Type: ots.HighPerformance})
+	if err := r.save(dir); err != nil {
+		t.Fatal(err)
+	}
+	h := open(t, dir)
+	for _, name := range []string{"Shop", "shop"} {
+		if _, own, ok := h.Service(name); !ok || own != name {
+			t.Errorf("%q leads to %q, %v", name, own, ok)
+		}
+	}
+	if _, own, ok := h.Service("SHOP"); ok && own != "shop" {
+		t.Errorf("SHOP leads to %q", own)
+	}
+	if err := h.Delete(ctx, "SHOP", true); !errors.Is(err, ErrNotFound) {
+		t.Error(err)
 	}
 }

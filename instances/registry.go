@@ -29,6 +29,8 @@ const (
 	// that it writes.
 	registryVersion = 1
 	registryMagic   = "flagstone-instances"
+	// maxRegistry is far above what the instances of an account take.
+	maxRegistry = 1 << 20
 )
 
 // ErrCorrupt reports a registry that cannot be believed.
@@ -105,7 +107,7 @@ func Verify(dir string) error {
 // none.
 func loadRegistry(dir string) (r *registry, found bool, err error) {
 	name := filepath.Join(dir, RegistryName)
-	content, err := os.ReadFile(name)
+	content, err := vfs.ReadFile(vfs.OS(), name, maxRegistry)
 	if errors.Is(err, fs.ErrNotExist) {
 		return new(registry), false, nil
 	}
@@ -140,14 +142,23 @@ func (r *registry) save(dir string) error {
 	return disk.SyncDir(dir)
 }
 
-// find returns the record of an instance, also of one that is being deleted.
-func (r *registry) find(name string) *record {
+// find returns the record of an instance, also of one that is being deleted. Case
+// does not matter, unless it tells two apart: earlier versions let both be made.
+func (r *registry) find(name string) (found *record) {
+	several := false
 	for _, in := range r.Instances {
 		if in.Name == name {
 			return in
 		}
+		if strings.EqualFold(in.Name, name) {
+			several = found != nil
+			found = in
+		}
 	}
-	return nil
+	if several {
+		return nil
+	}
+	return found
 }
 
 // clone makes a copy to be changed, so that a change that cannot be saved has

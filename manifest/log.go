@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"math"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -70,6 +69,14 @@ const (
 	minRotateSize = 1 << 20
 	// rotateFactor is how often a manifest outgrows its snapshot before that.
 	rotateFactor = 4
+
+	// maxRecordBytes bounds a record: a snapshot of a million files with short keys
+	// has a third of it. maxFileBytes follows: a manifest is replaced before it
+	// has grown that far.
+	maxRecordBytes = 1 << 30
+	maxFileBytes   = (rotateFactor + 2) * maxRecordBytes
+	// unverifiedBytes is how much is read at once of what may be no record.
+	unverifiedBytes = 1 << 20
 )
 
 // ErrClosed reports the use of a Log after Close.
@@ -233,7 +240,7 @@ func (l *Log) Commit(e *Edit) (*State, error) {
 // append writes and syncs one record. buf holds the payload behind room for
 // the record's header.
 func (l *Log) append(kind uint32, buf []byte) error {
-	if len(buf)-recordHeaderSize > math.MaxInt32 {
+	if len(buf)-recordHeaderSize > maxRecordBytes {
 		return invalid("edit of %d bytes", len(buf)-recordHeaderSize)
 	}
 	if need := l.offset + roundUp(int64(len(buf))); need > l.reserved {
@@ -317,7 +324,7 @@ func (l *Log) begin(number uint64, s *State) (next begun, harmless bool, err err
 	buf := make([]byte, blockSize+recordHeaderSize)
 	putHeader(buf, number, s.StoreID)
 	buf = AppendSnapshot(buf, s)
-	if len(buf) > math.MaxInt32 {
+	if len(buf) > maxRecordBytes {
 		return begun{}, true, invalid("snapshot of %d bytes", len(buf))
 	}
 	sealRecord(buf[blockSize:], kindSnapshot, 0, place{number, s.StoreID, blockSize})
@@ -390,17 +397,22 @@ func sealRecord(record []byte, kind uint32, index uint64, at place) {
 }
 
 func recordChecksum(record []byte, at place) uint64 {
+	d := recordSum(record, at)
+	_, _ = d.Write(record[recordHeaderSize:]) // never fails
+	return d.Sum64()
+}
+
+// recordSum is the checksum of a record as far as its header goes.
+func recordSum(header []byte, at place) *xxhash.Digest {
 	var prefix [32]byte
 	binary.LittleEndian.PutUint64(prefix[:], at.number)
 	copy(prefix[8:], at.storeID[:])
 	binary.LittleEndian.PutUint64(prefix[24:], uint64(at.offset))
-	var d xxhash.Digest
-	d.Reset()
+	d := xxhash.New()
 	// Writing to a Digest never fails.
 	_, _ = d.Write(prefix[:])
-	_, _ = d.Write(record[:16])
-	_, _ = d.Write(record[recordHeaderSize:])
-	return d.Sum64()
+	_, _ = d.Write(header[:16])
+	return d
 }
 
 func roundUp(n int64) int64 { return (n + blockSize - 1) / blockSize * blockSize }

@@ -64,6 +64,9 @@ func (r *replayer) run() (*State, error) {
 		return nil, fmt.Errorf("manifest: size of %s: %w", r.Name, err)
 	}
 	r.Size = size
+	if size > maxFileBytes {
+		return nil, r.damaged(0, "file of %d bytes, at most %d are possible", size, maxFileBytes)
+	}
 	if err := r.readHeader(); err != nil {
 		return nil, err
 	}
@@ -161,8 +164,13 @@ func (r *replayer) read(offset int64) ([]byte, error) {
 		return nil, err
 	}
 	length := int64(binary.LittleEndian.Uint32(header[:]))
-	if length > left || header == [recordHeaderSize]byte{} {
+	if length > left || length > maxRecordBytes || header == [recordHeaderSize]byte{} {
 		return nil, nil
+	}
+	if length > unverifiedBytes {
+		if ok, err := r.verify(header[:], offset, length); !ok || err != nil {
+			return nil, err
+		}
 	}
 	record := make([]byte, recordHeaderSize+length)
 	if err := r.readAt(record, offset); err != nil {
@@ -172,6 +180,21 @@ func (r *replayer) read(offset int64) ([]byte, error) {
 		return nil, nil
 	}
 	return record, nil
+}
+
+// verify reports whether a record has the checksum that its header says. Memory for
+// the whole is taken only then: a damaged or crafted length may be of holes.
+func (r *replayer) verify(header []byte, offset, length int64) (bool, error) {
+	sum := recordSum(header, place{r.Number, r.storeID, offset})
+	buf := make([]byte, unverifiedBytes)
+	for at, end := offset+recordHeaderSize, offset+recordHeaderSize+length; at < end; at += int64(len(buf)) {
+		buf = buf[:min(int64(len(buf)), end-at)]
+		if err := r.readAt(buf, at); err != nil {
+			return false, err
+		}
+		_, _ = sum.Write(buf) // never fails
+	}
+	return sum.Sum64() == binary.LittleEndian.Uint64(header[16:]), nil
 }
 
 // endsAt decides what a bad record is: the end of the file, or damage.

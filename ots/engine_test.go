@@ -247,6 +247,7 @@ func TestInstanceNamesAreCheckedWhenTheServiceOpens(t *testing.T) {
 		{"underscore", []string{"a_bc"}, false},
 		{"slash", []string{"ab/c"}, false},
 		{"twice", []string{"abc", "abc"}, false},
+		{"twice in other case", []string{"abc", "aBc"}, false},
 	} {
 		for _, limits := range []Limits{Documented(), Current()} {
 			e, err := New(nil, Options{Instances: c.instances, Limits: limits})

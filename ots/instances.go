@@ -7,6 +7,7 @@ package ots
 import (
 	"context"
 	"fmt"
+	"strings"
 )
 
 // InstanceType is what an instance is made for. All instances of one Engine have
@@ -31,10 +32,10 @@ func CheckInstances(names []string, limits Limits) error {
 		if err := CheckInstanceName(name, limits); err != nil {
 			return err
 		}
-		if seen[name] {
-			return fmt.Errorf("instance %q is named twice", name)
+		if seen[strings.ToLower(name)] {
+			return fmt.Errorf("instance %q is named twice; case makes no difference", name)
 		}
-		seen[name] = true
+		seen[strings.ToLower(name)] = true
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ package ots
 
 import (
 	"context"
+	"slices"
 
 	flagstone "github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/row"
@@ -59,7 +60,7 @@ func (e *Engine) GetRange(ctx context.Context, instance string, req *GetRangeReq
 	if req.Limit != nil {
 		page.limit = int(*req.Limit)
 	}
-	page.partialKeys = req.ReturnEntirePrimaryKeys != nil && !*req.ReturnEntirePrimaryKeys
+	page.partialKeys = req.ReturnEntirePrimaryKeys != nil && !*req.ReturnEntirePrimaryKeys && slices.Contains(page.keyColumns, true)
 	if err := page.read(ctx, start, end, req.Backward); err != nil {
 		return nil, e.asError(err, "get range", t.name, false)
 	}
@@ -98,8 +99,8 @@ func (l *Limits) checkRange(req *GetRangeRequest) (reading, *Error) {
 type rangePage struct {
 	projection
 	limits      *Limits
-	limit       int // rows to return; 0: no limit of the client's
-	partialKeys bool
+	limit       int  // rows to return; 0: no limit of the client's
+	partialKeys bool // only the key columns that are listed: no row is without any (PROTOCOL 3.1)
 	names       interner
 
 	scannedRows  int
@@ -170,7 +171,7 @@ func (p *rangePage) add(found *flagstone.Row) error {
 		cells[i].Value, buffer = copyValue(cells[i].Value, buffer)
 	}
 	key := copyKey(nameKey(p.table.key, found.Key()))
-	if p.partialKeys && p.keyColumns != nil {
+	if p.partialKeys {
 		listed := key[:0]
 		for i := range key {
 			if p.keyColumns[i] {

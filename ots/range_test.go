@@ -289,7 +289,7 @@ func TestReturnEntirePrimaryKeysFalseReturnsTheListedKeyColumns(t *testing.T) {
 		{ptr(false), []string{"s", "c"}, `"x" | c@0=1`},
 		{ptr(false), []string{"k"}, `1 |`},
 		{ptr(false), []string{"s", "k"}, `1,"x" |`},
-		{ptr(false), []string{"c"}, ` | c@0=1`},
+		{ptr(false), []string{"c"}, `1,"x" | c@0=1`},
 		{ptr(false), nil, `1,"x" | c@0=1`},
 	} {
 		resp, err := f.rangeOf(GetRangeRequest{

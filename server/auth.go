@@ -33,8 +33,8 @@ const (
 )
 
 // collectFields gathers all x-ots-* headers, known or not: they are all
-// signed. It looks up the sender's secret, with which the answer is signed
-// whatever becomes of the request.
+// signed. It looks up the sender's secret and verifies the signature, which
+// authenticate judges in its turn: the answer is signed only if the request was.
 func (x *exchange) collectFields() {
 	x.fields = make([]signature.Field, 0, 8)
 	for key, values := range x.r.Header {
@@ -53,6 +53,7 @@ func (x *exchange) collectFields() {
 			x.key = key
 		}
 	}
+	x.proven = x.verify() && x.duplicate == ""
 }
 
 // lowerName returns a header's name in lower case. Those that every request has
@@ -104,7 +105,7 @@ func (x *exchange) authenticate() *ots.Error {
 		return refusal
 	}
 	instance := x.field(headerInstance)
-	service, ok := x.s.cfg.Instances(instance)
+	service, canonical, ok := x.s.cfg.Instances(instance)
 	if !ok {
 		if !validInstanceName(instance) {
 			return refuse(ots.CodeParameterInvalid, "Invalid instance name: '%s'.", instance)
@@ -114,10 +115,10 @@ func (x *exchange) authenticate() *ots.Error {
 	if refusal := x.checkSignature(); refusal != nil {
 		return refusal
 	}
-	if x.key.Instance != "" && x.key.Instance != instance {
+	if x.key.Instance != "" && x.key.Instance != canonical {
 		return refuse(ots.CodeAuthFailed, "The user has no privilege to access the instance.")
 	}
-	x.service = service
+	x.service, x.instance = service, canonical
 	return nil
 }
 
@@ -129,9 +130,6 @@ func (x *exchange) checkHeaders() *ots.Error {
 		if x.field(name) == "" {
 			return refuse(ots.CodeParameterInvalid, "Missing header: '%s'.", name)
 		}
-	}
-	if v := x.field(headerAPIVersion); v != apiVersion {
-		return refuse(ots.CodeParameterInvalid, "Invalid API version: '%s'.", v)
 	}
 	if x.field(signature.HeaderV2) != "" {
 		return nil
@@ -164,26 +162,27 @@ func (x *exchange) checkSignDate() *ots.Error {
 	return nil
 }
 
-// checkSignature does the same work for a key that exists and for one that
-// does not.
-func (x *exchange) checkSignature() *ots.Error {
+// verify reports whether the signature is that of a key that exists. It does the
+// same work for one that does not.
+func (x *exchange) verify() bool {
 	secret := x.key.Secret
 	known := secret != ""
 	if !known {
 		secret = x.s.dummy
 	}
 	text := signature.AppendRequest(make([]byte, 0, 512), x.path, x.fields)
-	var right bool
 	if v2 := x.field(signature.HeaderV2); v2 != "" {
-		right = signature.Verify(secret, text, v2)
-	} else {
-		key := signature.KeyV4(secret, x.field(headerSignDate), x.field(headerSignRegion))
-		right = signature.VerifyV4(key, text, x.field(signature.HeaderV4))
+		return signature.Verify(secret, text, v2) && known
 	}
+	key := signature.KeyV4(secret, x.field(headerSignDate), x.field(headerSignRegion))
+	return signature.VerifyV4(key, text, x.field(signature.HeaderV4)) && known
+}
+
+func (x *exchange) checkSignature() *ots.Error {
 	switch {
-	case !known:
+	case x.key.Secret == "":
 		return refuse(ots.CodeAuthFailed, "The AccessKeyID does not exist.")
-	case !right:
+	case !x.proven:
 		return refuse(ots.CodeAuthFailed, "Signature mismatch.")
 	case x.field(headerSTSToken) != "":
 		return refuse(ots.CodeAuthFailed, "Temporary credentials (x-ots-ststoken) are not supported by this server.")

@@ -154,7 +154,7 @@ func mutateSenders(t testing.TB, signed func() *draft, add func(string, *draft, 
 	}
 	add("key of another instance", newDraft("GetRow", good(t).body).set("x-ots-accesskeyid", "other").sign("othersecret"), authFailed, "The user has no privilege to access the instance.")
 	add("key of another sender", signed().set("x-ots-accesskeyid", "other"), authFailed, "Signature mismatch.")
-	for _, name := range []string{"yourinst", "MYINST", "myinst2", "abc"} {
+	for _, name := range []string{"yourinst", "myinst2", "abc"} {
 		add("instance "+name, good(t).set("x-ots-instancename", name).sign(testSecret), authFailed, "The instance is not found.")
 		add("instance "+name+" unsigned", signed().set("x-ots-instancename", name), authFailed, "")
 	}
@@ -172,15 +172,15 @@ func mutateTargets(t testing.TB, signed func() *draft, add func(string, *draft, 
 		d.method = method
 		add("method "+method, d, ots.CodeMethodNotAllowed, "Only POST method for requests is supported.")
 	}
-	for _, path := range []string{"/", "/PutRow", "/DeleteTable", "/getrow", "/GetRow/", "//GetRow", "/GetRow%20", "/%47etRow", "/./GetRow", "/a/../GetRow", "/GetRow;x", "http://elsewhere/PutRow", "/healthz"} {
+	for _, path := range []string{"/", "/PutRow", "/DeleteTable", "/getrow", "/GetRow/", "/x//GetRow", "/GetRow%20", "/%47etRow", "/./GetRow", "/a/../GetRow", "/GetRow;x", "http://elsewhere/PutRow", "/healthz"} {
 		d := signed()
 		d.path = path
 		add("path "+path, d, authFailed, "Signature mismatch.")
 	}
 	unsupported := map[string]string{
-		"/GetRow?": "GetRow?", "/GetRow?a=b": "GetRow?a=b", "/GetRow/": "GetRow/", "//GetRow": "/GetRow", "/": "", "/getrow": "getrow",
+		"/GetRow?": "GetRow?", "/GetRow?a=b": "GetRow?a=b", "/GetRow/": "GetRow/", "/x//GetRow": "x//GetRow", "/": "", "/getrow": "getrow",
 		"/%47etRow": "%47etRow", "/Drop": "Drop", "/healthz": "healthz", "/debug/pprof/": "debug/pprof/", "/SQLQuery": "SQLQuery",
-		"/ReadRecords": "ReadRecords", "/Search": "Search",
+		"/tunnel/readrecords": "tunnel/readrecords", "/Search": "Search",
 	}
 	for path, name := range unsupported {
 		d := good(t)
@@ -289,14 +289,8 @@ func checkResponseHeaders(t *testing.T, name string, d *draft, r reply) {
 	if got := r.header.Get("x-ots-contenttype"); got != "protocol buffer" {
 		t.Errorf("%s: x-ots-contenttype %q", name, got)
 	}
-	keys := 0
-	for _, h := range d.headers {
-		if strings.EqualFold(h[0], "x-ots-accesskeyid") {
-			keys++
-		}
-	}
 	want := ""
-	if secret := map[string]string{testKey: testSecret, "other": "othersecret"}[strings.TrimSpace(d.value("x-ots-accesskeyid"))]; secret != "" && keys == 1 {
+	if secret := map[string]string{testKey: testSecret, "other": "othersecret"}[strings.TrimSpace(d.value("x-ots-accesskeyid"))]; secret != "" && d.signedWith(secret) {
 		path, _, _ := strings.Cut(strings.TrimPrefix(d.path, "http://elsewhere"), "?")
 		want = "OTS " + strings.TrimSpace(d.value("x-ots-accesskeyid")) + ":" + hmacSHA1(secret, "x-ots-contentmd5:"+wantMD5+
 			"\nx-ots-contenttype:protocol buffer\nx-ots-date:2026-11-21T01:34:05.500000Z\nx-ots-requestid:"+id+"\n"+path)
@@ -407,6 +401,89 @@ func TestChecksComeInTheProtocolsOrder(t *testing.T) {
 		step.mend()
 		if step.signed {
 			d.sign(testSecret)
+		}
+	}
+}
+
+// TestASlashBehindTheEndpointIsNoPartOfThePath: clients join the endpoint's URL
+// and the path, and sign the path alone.
+func TestASlashBehindTheEndpointIsNoPartOfThePath(t *testing.T) {
+	s, _ := newTestServer(t, nil)
+	for _, slashes := range []string{"", "/", "//"} {
+		d := newDraft("ListTable", nil).sign(testSecret)
+		d.path = slashes + d.path
+		r := handle(s, d)
+		if r.status != http.StatusOK {
+			t.Errorf("%q: %d %q", d.path, r.status, r.body)
+			continue
+		}
+		d.path = "/ListTable" // the client expects the answer's signature to cover this
+		checkResponseHeaders(t, slashes, d, r)
+	}
+}
+
+// TestTheServiceIsToldTheInstancesOwnName: requests may spell the name in another
+// case, and sign what they spell.
+func TestTheServiceIsToldTheInstancesOwnName(t *testing.T) {
+	for _, only := range []string{"", testInstance} { // keys of the account and of the instance
+		s, fake := newTestServer(t, func(c *Config) {
+			c.Credentials = func(string) (AccessKey, bool) { return AccessKey{Secret: testSecret, Instance: only}, true }
+		})
+		r := handle(s, newDraft("DescribeTable", []byte("\x0a\x01t")).
+			set("x-ots-instancename", strings.ToUpper(testInstance)).sign(testSecret))
+		if fake.instance != testInstance {
+			t.Errorf("key of %q: %d %q, the service was told %q", only, r.status, r.body, fake.instance)
+		}
+	}
+}
+
+// TestRefusalsToStrangersAreNotSignedWithTheSecret: such a signature lets a stranger
+// guess at the secret offline, having seen no request.
+func TestRefusalsToStrangersAreNotSignedWithTheSecret(t *testing.T) {
+	s, _ := newTestServer(t, nil)
+	for what, d := range map[string]*draft{
+		"no signature":     good(t),
+		"wrong signature":  good(t).sign(testSecret + "x"),
+		"wrong version 4":  good(t).signV4(testSecret+"x", "20261121", "cn-hangzhou"),
+		"wrong date":       good(t).set("x-ots-date", "2020-01-01T00:00:00Z").sign("x"),
+		"wrong instance":   good(t).set("x-ots-instancename", "nowhere").sign("x"),
+		"wrong version":    good(t).set("x-ots-apiversion", "1").sign("x"),
+		"doubled header":   good(t).sign(testSecret).add("x-ots-date", "now"),
+		"too large a body": newDraft("GetRow", make([]byte, 6<<20)).sign("x"),
+	} {
+		r := handle(s, d)
+		if got := r.header.Get("authorization"); r.status == http.StatusOK || got != "" {
+			t.Errorf("%s: status %d, authorization %q", what, r.status, got)
+		}
+	}
+	// The owner of the key gets a signed refusal, whatever is wrong.
+	for what, d := range map[string]*draft{
+		"date":     good(t).set("x-ots-date", "2020-01-01T00:00:00Z").sign(testSecret),
+		"instance": good(t).set("x-ots-instancename", "nowhere").sign(testSecret),
+		"body":     newDraft("GetRow", make([]byte, 6<<20)).sign(testSecret),
+		"message":  newDraft("GetRow", []byte{0xff}).signV4(testSecret, "20261121", "cn-hangzhou"),
+	} {
+		r := handle(s, d)
+		if r.status == http.StatusOK || r.header.Get("authorization") == "" {
+			t.Errorf("%s: status %d, authorization %q", what, r.status, r.header.Get("authorization"))
+		}
+		checkResponseHeaders(t, what, d, r)
+	}
+}
+
+// TestTheVersionOfTheProtocolMattersOnlyToOperationsThatAreOffered: tunnels are of
+// another version, and not offered in any.
+func TestTheVersionOfTheProtocolMattersOnlyToOperationsThatAreOffered(t *testing.T) {
+	s, _ := newTestServer(t, nil)
+	for path, want := range map[string]string{
+		"tunnel/create":       "Unsupported operation: 'tunnel/create'. The operation is known, but this server does not offer it.",
+		"CreateSearchIndex":   "Unsupported operation: 'CreateSearchIndex'. The operation is known, but this server does not offer it.",
+		"InventedInTheFuture": "Unsupported operation: 'InventedInTheFuture'.",
+		"GetRow":              "Invalid API version: '2018-04-01'.",
+	} {
+		r := handle(s, newDraft(path, nil).set("x-ots-apiversion", "2018-04-01").sign(testSecret))
+		if _, text := r.refusal(t); text != want {
+			t.Errorf("%s: %q", path, text)
 		}
 	}
 }

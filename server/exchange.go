@@ -29,12 +29,14 @@ type exchange struct {
 	at time.Time
 	id string // names the request in the answer and in the log
 
-	path      string            // as sent and signed
+	path      string            // as signed
 	fields    []signature.Field // the x-ots-* headers, sorted
 	duplicate string            // a header that came more than once
 	key       AccessKey         // the sender's; without a secret if it is not known
+	proven    bool              // every header came once, and the signature is right
 	service   ots.Service       // of the instance that is asked
-	authentic bool              // the signature is right
+	instance  string            // its canonical name: requests may spell it in another case
+	authentic bool              // the sender may ask this instance
 }
 
 // serveHTTP answers one request.
@@ -50,6 +52,9 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	x := &exchange{s: s, w: w, r: r, at: s.cfg.Now(), id: newRequestID(), path: r.URL.EscapedPath()}
+	for strings.HasPrefix(x.path, "//") { // clients whose endpoint ends in a slash sign without it
+		x.path = x.path[1:]
+	}
 	x.collectFields()
 	body, refusal := x.run()
 	status := http.StatusOK
@@ -114,7 +119,7 @@ func (x *exchange) run() (answer []byte, refusal *ots.Error) {
 
 // target is what the operation works on.
 func (x *exchange) target() target {
-	t := target{service: x.service, instance: x.field(headerInstance)}
+	t := target{service: x.service, instance: x.instance}
 	if injector := x.s.cfg.Faults; injector != nil {
 		t.service = faults.Rows(t.service, injector)
 		t.fault = func(tables []string) faults.Fault {
@@ -125,13 +130,17 @@ func (x *exchange) target() target {
 }
 
 // findOperation looks up what the path names. A query is not part of what is
-// signed, so a path with one names nothing.
+// signed, so a path with one names nothing. The version of the protocol matters
+// only to operations that are offered: others have versions of their own.
 func (x *exchange) findOperation() (operation, *ots.Error) {
 	name := strings.TrimPrefix(x.path, "/")
 	if x.r.URL.RawQuery != "" || x.r.URL.ForceQuery {
 		name += "?" + x.r.URL.RawQuery
 	}
 	if op, ok := x.s.operations[name]; ok {
+		if v := x.field(headerAPIVersion); v != apiVersion {
+			return nil, refuse(ots.CodeParameterInvalid, "Invalid API version: '%s'.", v)
+		}
 		return op, nil
 	}
 	if x.s.unoffered[name] {

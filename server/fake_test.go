@@ -15,6 +15,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -49,8 +50,9 @@ type fakeService struct {
 	calls atomic.Int64
 
 	mu       sync.Mutex
-	request  any // the last one
-	response any // for the next calls; an error, a func() any or a response
+	request  any    // the last one
+	instance string // that DescribeTable was last asked about
+	response any    // for the next calls; an error, a func() any or a response
 }
 
 func (f *fakeService) answer(response any) {
@@ -91,7 +93,8 @@ func (f *fakeService) ListTable(ctx context.Context, _ string) ([]string, error)
 	return serve[[]string](ctx, f, nil)
 }
 
-func (f *fakeService) DescribeTable(ctx context.Context, _, table string) (*ots.TableDescription, error) {
+func (f *fakeService) DescribeTable(ctx context.Context, instance, table string) (*ots.TableDescription, error) {
+	f.instance = instance
 	return serve[*ots.TableDescription](ctx, f, table)
 }
 
@@ -163,7 +166,10 @@ func newTestServer(t testing.TB, change func(*Config)) (*Server, *fakeService) {
 	t.Helper()
 	fake := &fakeService{}
 	cfg := Config{
-		Instances: func(name string) (ots.Service, bool) { return fake, name == testInstance || name == "another" },
+		Instances: func(name string) (ots.Service, string, bool) {
+			own := strings.ToLower(name)
+			return fake, own, own == testInstance || own == "another"
+		},
 		Credentials: func(id string) (AccessKey, bool) {
 			switch id {
 			case testKey:
@@ -274,6 +280,24 @@ func hmacSHA1(secret, text string) string {
 func (d *draft) sign(secret string) *draft {
 	d.drop("x-ots-signature")
 	return d.set("x-ots-signature", hmacSHA1(secret, d.text()))
+}
+
+// signedWith reports whether every header came once and the signature is right.
+func (d *draft) signedWith(secret string) bool {
+	seen := map[string]bool{}
+	for _, h := range d.headers {
+		if name := strings.ToLower(h[0]); seen[name] {
+			return false
+		} else {
+			seen[name] = true
+		}
+	}
+	again := &draft{path: d.path, headers: slices.Clone(d.headers)}
+	if got := strings.TrimSpace(d.value("x-ots-signature")); got != "" {
+		return again.sign(secret).value("x-ots-signature") == got
+	}
+	again.signV4(secret, d.value("x-ots-signdate"), d.value("x-ots-signregion"))
+	return again.value("x-ots-signaturev4") == d.value("x-ots-signaturev4")
 }
 
 // signV4 signs with version 4; an empty date or region is not sent.

@@ -153,9 +153,15 @@ func TestGetRangeCarriesEveryField(t *testing.T) {
 		t.Errorf("block type %v", answer.DataBlockType)
 	}
 	m.DataBlockTypeHint = otspb.DataBlockType_DBT_SIMPLE_ROW_MATRIX.Enum()
-	call(t, s, "GetRange", m, &answer)
-	if answer.GetDataBlockType() != otspb.DataBlockType_DBT_SIMPLE_ROW_MATRIX || string(answer.Rows) != string(plainbuffer.AppendMatrix(nil, rows, false)) {
-		t.Errorf("matrix %v", &answer)
+	for _, whole := range []bool{true, false} { // whatever was asked for: what the keys are
+		if !whole {
+			rows = []ots.Row{{Key: rows[0].Key[:1], Cells: rows[0].Cells}}
+			fake.answer(&ots.GetRangeResponse{Rows: rows})
+		}
+		call(t, s, "GetRange", m, &answer)
+		if answer.GetDataBlockType() != otspb.DataBlockType_DBT_SIMPLE_ROW_MATRIX || string(answer.Rows) != string(plainbuffer.AppendMatrix(nil, rows, whole)) {
+			t.Errorf("matrix of whole keys %v: %v", whole, &answer)
+		}
 	}
 }
 

@@ -138,7 +138,7 @@ func getRange(ctx context.Context, on target, m *otspb.GetRangeRequest) (proto.M
 		DataBlockType: otspb.DataBlockType_DBT_PLAIN_BUFFER.Enum(),
 	}
 	if m.GetDataBlockTypeHint() == otspb.DataBlockType_DBT_SIMPLE_ROW_MATRIX && len(res.Rows) > 0 {
-		answer.Rows = plainbuffer.AppendMatrix(nil, res.Rows, m.GetReturnEntirePrimaryKeys())
+		answer.Rows = plainbuffer.AppendMatrix(nil, res.Rows, len(res.Rows[0].Key) == len(req.Start.Key))
 		answer.DataBlockType = m.DataBlockTypeHint
 	}
 	if res.Next != nil { // at the end the field is absent, not empty

@@ -18,8 +18,8 @@ import (
 
 // respond sends the answer with its headers, which are spelled in lower case
 // because some clients look for nothing else, and with its signature, which
-// some verify on refusals, too. Without a known key there is nothing to sign
-// with.
+// some verify on refusals, too. A stranger gets none: it would be material to
+// guess the secret with.
 func (x *exchange) respond(status int, body []byte) {
 	const dateLayout = "2006-01-02T15:04:05.000000Z" // a fraction is demanded
 	sum := md5.Sum(body)
@@ -43,7 +43,7 @@ func (x *exchange) respond(status int, body []byte) {
 		h[fields[i].Name] = values[i : i+1 : i+1]
 	}
 	h["Content-Type"], h["Content-Length"] = values[4:5:5], values[5:6:6]
-	if x.key.Secret != "" {
+	if x.proven {
 		text := signature.AppendResponse(make([]byte, 0, 256), x.path, fields[:])
 		values[6] = "OTS " + x.field(headerAccessKey) + ":" + signature.Sign(x.key.Secret, text)
 		h["authorization"] = values[6:7:7]

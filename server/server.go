@@ -36,10 +36,11 @@ import (
 // Config says what a Server serves and to whom. Instances, Credentials and Now
 // are required.
 type Config struct {
-	// Instances returns the service that an instance is part of. Both it and
-	// Credentials are asked once for each request, and may answer otherwise
+	// Instances returns the service that an instance is part of, and the canonical
+	// spelling of its name, which a request may have in another case. Both it
+	// and Credentials are asked once for each request, and may answer otherwise
 	// from one request to the next.
-	Instances func(name string) (ots.Service, bool)
+	Instances func(name string) (service ots.Service, canonical string, ok bool)
 	// Credentials returns an access key by its id.
 	Credentials func(accessKeyID string) (AccessKey, bool)
 	// Now is the clock that dates answers and judges the age of requests.
@@ -58,8 +59,8 @@ type Config struct {
 
 // AccessKey is what the server knows of an access key.
 type AccessKey struct {
-	// Secret should be random and long: answers are signed with it as well,
-	// also those that refuse a request.
+	// Secret should be random and long: whoever sees a request or its answer can
+	// try secrets until one makes the signature.
 	Secret string
 	// Instance is the one that the key opens; empty if it opens every one.
 	Instance string

@@ -25,7 +25,7 @@ Nothing is changed. A table under load can be asked: 2000 rows take less than a 
 
 // Run prints the report.
 func (a *adviseCommand) Run(ctx context.Context, c *console) error {
-	return a.with(ctx, false, func(home admin.Admin) error {
+	return a.with(ctx, toRead, func(home admin.Admin) error {
 		report, err := home.KeyReport(ctx, a.Instance, a.Table, a.Rows)
 		if err != nil {
 			return err

@@ -10,11 +10,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
 const (
@@ -43,7 +47,7 @@ func loadCredentials(dir string, getenv func(string) string) (credentials, error
 		return c, fmt.Errorf("only one of %s and %s is set; set both, or neither to use a generated pair", envKeyID, envKeySecret)
 	}
 	name := filepath.Join(dir, credentialsFile)
-	content, err := os.ReadFile(name)
+	content, err := vfs.ReadFile(vfs.OS(), name, 64<<10)
 	if errors.Is(err, fs.ErrNotExist) {
 		return makeCredentials(name)
 	}
@@ -109,4 +113,41 @@ func (c credentials) snippet(url, instance string) string {
         "%s", "%s")
 
 `, c.from, url, instance, c.id, c.secret)
+}
+
+// weakness says why the secret is easily guessed, or is "". Whoever sees one request
+// can try secrets without asking the server.
+func (c credentials) weakness() string {
+	const least = 16
+	known := []string{"secret", "password", "test", "admin", "example", "12345", "qwerty", "changeme", "accesskey", "aksecret"}
+	lower := strings.ToLower(c.secret)
+	different := map[rune]bool{}
+	for _, r := range lower {
+		different[r] = true
+	}
+	switch {
+	case len(c.secret) < least:
+		return fmt.Sprintf("it has %d characters, fewer than %d", len(c.secret), least)
+	case strings.EqualFold(c.secret, c.id):
+		return "it is the id"
+	case len(different) < least/2:
+		return "it repeats a few characters"
+	case slices.ContainsFunc(known, func(word string) bool { return len(strings.ReplaceAll(lower, word, "")) < least/2 }):
+		return "it is a well-known word"
+	}
+	return ""
+}
+
+// warn logs what makes the access keys of a directory easy to come by.
+func (c credentials) warn(dir string, logger *slog.Logger) {
+	if why := c.weakness(); why != "" {
+		logger.Warn("the secret of the account's access key is easily guessed; use a random one", "id", c.id, "from", c.from, "because", why)
+	}
+	for _, file := range []string{credentialsFile, instances.RegistryName} {
+		name := filepath.Join(dir, file)
+		st, err := os.Lstat(name)
+		if err == nil && st.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows" { // which has other permissions
+			logger.Warn("others can read a file with secrets; take the permission away and change the secrets", "file", name, "mode", st.Mode().Perm())
+		}
+	}
 }

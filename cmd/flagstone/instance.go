@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -42,9 +44,17 @@ type at struct {
 	Dir string `default:"./flagstone-data" help:"Directory of the store." type:"path"`
 }
 
+// intent is what a command wants of a home.
+type intent int
+
+const (
+	toRead   intent = iota // writes nothing
+	toChange               // a home that exists
+	toMake                 // also one that does not
+)
+
 // open reaches the home, through the server that has it open if there is one.
-// Only with make set, a directory that holds no store becomes one.
-func (a *at) open(ctx context.Context, make bool) (admin.Admin, error) {
+func (a *at) open(ctx context.Context, want intent) (admin.Admin, error) {
 	client, err := admin.Connect(ctx, a.Dir)
 	if err == nil {
 		return client, nil
@@ -52,10 +62,10 @@ func (a *at) open(ctx context.Context, make bool) (admin.Admin, error) {
 	if !errors.Is(err, admin.ErrNoServer) {
 		return nil, err
 	}
-	if !make && !exists(filepath.Join(a.Dir, "CURRENT")) {
+	if want != toMake && !exists(filepath.Join(a.Dir, "CURRENT")) {
 		return nil, fmt.Errorf("no store in %s; name it with --dir, or make one with 'flagstone serve'", a.Dir)
 	}
-	home, err := instances.Open(a.Dir, instances.Options{Store: flagstone.Options{CacheSize: 1 << 20}})
+	home, err := instances.Open(a.Dir, instances.Options{Store: flagstone.Options{CacheSize: 1 << 20, ReadOnly: want == toRead}})
 	if errors.Is(err, flagstone.ErrLocked) {
 		return nil, fmt.Errorf("%w; it is not a server that answers on its administration port: wait until it is ready, or stop it", err)
 	}
@@ -66,8 +76,8 @@ func (a *at) open(ctx context.Context, make bool) (admin.Admin, error) {
 }
 
 // with runs f on the home.
-func (a *at) with(ctx context.Context, make bool, f func(admin.Admin) error) (err error) {
-	home, err := a.open(ctx, make)
+func (a *at) with(ctx context.Context, want intent, f func(admin.Admin) error) (err error) {
+	home, err := a.open(ctx, want)
 	if err != nil {
 		return err
 	}
@@ -79,7 +89,7 @@ type instanceListCommand struct{ at }
 
 // Run prints the instances.
 func (l *instanceListCommand) Run(ctx context.Context, c *console) error {
-	return l.with(ctx, false, func(home admin.Admin) error {
+	return l.with(ctx, toRead, func(home admin.Admin) error {
 		infos, err := home.List(ctx)
 		if err != nil {
 			return err
@@ -107,7 +117,7 @@ func (k *instanceCreateCommand) Run(ctx context.Context, c *console) error {
 	if err := ots.CheckInstanceName(k.Name, ots.Current()); err != nil {
 		return err
 	}
-	return k.with(ctx, true, func(home admin.Admin) error {
+	return k.with(ctx, toMake, func(home admin.Admin) error {
 		if err := home.Create(ctx, k.Name, k.Type); err != nil {
 			return err
 		}
@@ -124,7 +134,7 @@ type instanceDeleteCommand struct {
 
 // Run deletes an instance.
 func (d *instanceDeleteCommand) Run(ctx context.Context, c *console) error {
-	return d.with(ctx, false, func(home admin.Admin) error {
+	return d.with(ctx, toChange, func(home admin.Admin) error {
 		err := home.Delete(ctx, d.Name, d.WithTables)
 		if errors.Is(err, instances.ErrHasTables) {
 			return fmt.Errorf("%w; --with-tables deletes them, too", err)
@@ -145,7 +155,7 @@ type keyAddCommand struct {
 
 // Run makes a key and hands it over in the form that the environment has it.
 func (k *keyAddCommand) Run(ctx context.Context, c *console) error {
-	return k.with(ctx, false, func(home admin.Admin) error {
+	return k.with(ctx, toChange, func(home admin.Admin) error {
 		var file *os.File
 		if k.File != "" { // first: a key that cannot be handed over is not made
 			var err error
@@ -177,21 +187,22 @@ type keyListCommand struct {
 
 // Run prints the ids of the keys.
 func (k *keyListCommand) Run(ctx context.Context, c *console) error {
-	return k.with(ctx, false, func(home admin.Admin) error {
+	return k.with(ctx, toRead, func(home admin.Admin) error {
 		infos, err := home.List(ctx)
 		if err != nil {
 			return err
 		}
-		for _, in := range infos {
-			if in.Name != k.Name {
-				continue
-			}
-			for _, key := range in.Keys {
-				fmt.Fprintf(c.out, "%s  made %s\n", key.ID, moment(key.CreatedMillis))
-			}
-			return nil
+		i := slices.IndexFunc(infos, func(in instances.Info) bool { return in.Name == k.Name })
+		if i < 0 {
+			i = slices.IndexFunc(infos, func(in instances.Info) bool { return strings.EqualFold(in.Name, k.Name) })
 		}
-		return fmt.Errorf("%w: instance %q", instances.ErrNotFound, k.Name)
+		if i < 0 {
+			return fmt.Errorf("%w: instance %q", instances.ErrNotFound, k.Name)
+		}
+		for _, key := range infos[i].Keys {
+			fmt.Fprintf(c.out, "%s  made %s\n", key.ID, moment(key.CreatedMillis))
+		}
+		return nil
 	})
 }
 
@@ -203,7 +214,7 @@ type keyRemoveCommand struct {
 
 // Run takes a key away.
 func (k *keyRemoveCommand) Run(ctx context.Context, c *console) error {
-	return k.with(ctx, false, func(home admin.Admin) error {
+	return k.with(ctx, toChange, func(home admin.Admin) error {
 		if err := home.RemoveKey(ctx, k.Name, k.ID); err != nil {
 			return err
 		}

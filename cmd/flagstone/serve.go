@@ -90,6 +90,7 @@ func (s *serveCommand) Run(ctx context.Context, c *console) (err error) {
 	if err != nil {
 		return err
 	}
+	creds.warn(s.Dir, logger)
 	handler, err := s.newServer(home, creds, aids, logger)
 	if err != nil {
 		return err
@@ -169,10 +170,7 @@ func (s *serveCommand) limits() ots.Limits {
 
 func (s *serveCommand) newServer(home *instances.Home, creds credentials, aids testAids, logger *slog.Logger) (*server.Server, error) {
 	return server.New(server.Config{
-		Instances: func(name string) (ots.Service, bool) {
-			engine, ok := home.Service(name)
-			return engine, ok
-		},
+		Instances: func(name string) (ots.Service, string, bool) { return home.Service(name) },
 		Credentials: func(id string) (server.AccessKey, bool) {
 			if secret, ok := creds.lookup(id); ok {
 				return server.AccessKey{Secret: secret}, true

@@ -1,10 +1,12 @@
 package gosdk_test
 
 import (
+	"strings"
 	"testing"
 
 	ots "github.com/aliyun/aliyun-tablestore-go-sdk/tablestore"
 	"github.com/aliyun/aliyun-tablestore-go-sdk/tablestore/search"
+	"github.com/aliyun/aliyun-tablestore-go-sdk/tunnel"
 	"github.com/flagstone-db/flagstone/compat/gosdk/endpoint"
 )
 
@@ -22,6 +24,47 @@ func TestOnlyTheOwnerOfTheKeyIsServed(t *testing.T) {
 		stranger := ots.NewClientWithConfig(shared.URL, c.instance, c.id, c.secret, "", noRetries())
 		_, err := stranger.ListTable()
 		wantError(t, c.what, err, c.code, c.part)
+	}
+}
+
+// TestTheEndpointMayEndInASlashAndTheInstanceHaveAnyCase: the SDK signs the path
+// alone, and the name as it was given.
+func TestTheEndpointMayEndInASlashAndTheInstanceHaveAnyCase(t *testing.T) {
+	name := create(t, table{}, "s")
+	write(t, put(name, key("s", "r"), "c", 1))
+	for _, c := range []struct{ url, instance string }{
+		{shared.URL + "/", endpoint.Instance},
+		{shared.URL, strings.ToUpper(endpoint.Instance)},
+	} {
+		other := ots.NewClientWithConfig(c.url, c.instance, endpoint.KeyID, endpoint.KeySecret, "", noRetries())
+		found, err := other.DescribeTable(&ots.DescribeTableRequest{TableName: name})
+		if err != nil || found.TableMeta.TableName != name {
+			t.Errorf("%s, instance %s: %v", c.url, c.instance, err)
+		}
+	}
+}
+
+// TestTunnelsAreRefusedByName: their client names another version of the protocol.
+func TestTunnelsAreRefusedByName(t *testing.T) {
+	tunnels := tunnel.NewTunnelClient(shared.URL, endpoint.Instance, endpoint.KeyID, endpoint.KeySecret)
+	for what, call := range map[string]func() error{
+		"create": func() error {
+			_, err := tunnels.CreateTunnel(&tunnel.CreateTunnelRequest{TableName: "t", TunnelName: "n", Type: tunnel.TunnelTypeStream})
+			return err
+		},
+		"list": func() error {
+			_, err := tunnels.ListTunnel(&tunnel.ListTunnelRequest{TableName: "t"})
+			return err
+		},
+		"delete": func() error {
+			_, err := tunnels.DeleteTunnel(&tunnel.DeleteTunnelRequest{TableName: "t", TunnelName: "n"})
+			return err
+		},
+	} {
+		err := call()
+		if err == nil || !strings.Contains(err.Error(), "Unsupported operation: 'tunnel/"+what+"'. The operation is known") {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }
 

@@ -72,7 +72,7 @@ func TestAnotherProcessChangesInstancesThroughTheDoor(t *testing.T) {
 	if err := client.Delete(ctx, "archive", true); err != nil {
 		t.Error(err)
 	}
-	if _, ok := home.Service("archive"); ok {
+	if _, _, ok := home.Service("archive"); ok {
 		t.Error("the instance is still served")
 	}
 }

@@ -120,7 +120,8 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 	if resp.StatusCode == http.StatusUnauthorized {
 		return fmt.Errorf("%w: another program listens on %s", ErrNoServer, c.at.URL)
 	}
-	decoder := json.NewDecoder(resp.Body)
+	const most = 64 << 20 // no answer has as much
+	decoder := json.NewDecoder(io.LimitReader(resp.Body, most))
 	if resp.StatusCode == http.StatusOK {
 		if out == nil {
 			return nil

@@ -88,7 +88,7 @@ func (a *address) write(name string) error {
 // none.
 func readAddress(dir string) (a address, err error) {
 	name := filepath.Join(dir, FileName)
-	text, err := os.ReadFile(name)
+	text, err := vfs.ReadFile(vfs.OS(), name, 64<<10)
 	if err != nil {
 		return a, err
 	}

@@ -148,16 +148,47 @@ func fileCases() []conformance {
 		}},
 		{"a lock excludes the second until it is closed", func(t *testing.T, fsys vfs.FS, dir string) {
 			name := filepath.Join(dir, "LOCK")
-			lock, err := fsys.Lock(name)
+			lock, err := fsys.Lock(name, vfs.LockToWrite)
 			must(t, err)
-			_, err = fsys.Lock(name)
+			_, err = fsys.Lock(name, vfs.LockToWrite)
 			wantError(t, err, vfs.ErrLocked)
 			must(t, lock.Close())
 			wantError(t, lock.Close(), fs.ErrClosed)
-			lock, err = fsys.Lock(name)
+			lock, err = fsys.Lock(name, vfs.LockToWrite)
 			must(t, err)
 			must(t, lock.Close())
 			wantList(t, fsys, dir, "LOCK")
+		}},
+		{"a lock to read makes nothing and excludes a writer, and the other way round", func(t *testing.T, fsys vfs.FS, dir string) {
+			name := filepath.Join(dir, "LOCK")
+			for _, modes := range [][2]vfs.LockMode{{vfs.LockToRead, vfs.LockToWrite}, {vfs.LockToWrite, vfs.LockToRead}, {vfs.LockToRead, vfs.LockToWrite}} {
+				before, err := fsys.List(dir)
+				must(t, err)
+				lock, err := fsys.Lock(name, modes[0])
+				must(t, err)
+				if modes[0] == vfs.LockToRead {
+					wantList(t, fsys, dir, before...)
+				}
+				_, err = fsys.Lock(name, modes[1])
+				wantError(t, err, vfs.ErrLocked)
+				must(t, lock.Close())
+				lock, err = fsys.Lock(name, modes[1])
+				must(t, err)
+				must(t, lock.Close())
+			}
+		}},
+		{"a file of more bytes than expected is not read whole", func(t *testing.T, fsys vfs.FS, dir string) {
+			name := filepath.Join(dir, "f")
+			put(t, fsys, name, "four")
+			content, err := vfs.ReadFile(fsys, name, 4)
+			must(t, err)
+			if string(content) != "four" {
+				t.Errorf("it holds %q", content)
+			}
+			_, err = vfs.ReadFile(fsys, name, 3)
+			wantError(t, err, vfs.ErrTooLarge)
+			_, err = vfs.ReadFile(fsys, filepath.Join(dir, "absent"), 3)
+			wantError(t, err, fs.ErrNotExist)
 		}},
 		{"usage says more is there than available", func(t *testing.T, fsys vfs.FS, dir string) {
 			u, err := fsys.Usage(dir)

@@ -12,6 +12,12 @@ import (
 // another one.
 var ErrLocked = errors.New("locked by another holder")
 
+// ErrNotRegular is what opening gives for a symbolic link, a pipe or a device.
+var ErrNotRegular = errors.New("not a regular file")
+
+// ErrTooLarge is what ReadFile gives for a file of more bytes than it may have.
+var ErrTooLarge = errors.New("too large")
+
 // IsNoSpace reports whether err says that a write found no room: the disk or
 // the quota is full, or the file would exceed the largest size allowed. Such an
 // error may go away when space is freed; every other write error is for good.

@@ -271,9 +271,9 @@ func (f *Fault) SyncDir(dir string) error {
 }
 
 // Lock implements FS.
-func (f *Fault) Lock(name string) (lock io.Closer, err error) {
+func (f *Fault) Lock(name string, mode LockMode) (lock io.Closer, err error) {
 	err = f.call(Call{Op: OpLock, Name: name}, func() (err error) {
-		lock, err = f.inner.Lock(name)
+		lock, err = f.inner.Lock(name, mode)
 		return err
 	})
 	if err != nil && lock != nil {

@@ -111,7 +111,7 @@ func TestFaultFailsEveryKindOfCall(t *testing.T) {
 		{vfs.OpList, func(fsys vfs.FS, _ vfs.File) error { _, err := fsys.List("."); return err }},
 		{vfs.OpStat, func(fsys vfs.FS, _ vfs.File) error { _, err := fsys.Stat("f.log"); return err }},
 		{vfs.OpSyncDir, func(fsys vfs.FS, _ vfs.File) error { return fsys.SyncDir(".") }},
-		{vfs.OpLock, func(fsys vfs.FS, _ vfs.File) error { _, err := fsys.Lock("LOCK"); return err }},
+		{vfs.OpLock, func(fsys vfs.FS, _ vfs.File) error { _, err := fsys.Lock("LOCK", vfs.LockToWrite); return err }},
 		{vfs.OpUsage, func(fsys vfs.FS, _ vfs.File) error { _, err := fsys.Usage("."); return err }},
 		{vfs.OpReadAt, func(_ vfs.FS, f vfs.File) error { _, err := f.ReadAt(make([]byte, 1), 0); return err }},
 		{vfs.OpWriteAt, func(_ vfs.FS, f vfs.File) error { _, err := f.WriteAt([]byte("x"), 0); return err }},
@@ -146,7 +146,7 @@ func TestFaultFailsEveryKindOfCall(t *testing.T) {
 				if c.op != vfs.OpLock && (sim.Digest() != before) != changes {
 					t.Errorf("disk changed: %v; want %v", !changes, changes)
 				}
-				if lock, err := sim.Lock("LOCK"); err != nil {
+				if lock, err := sim.Lock("LOCK", vfs.LockToWrite); err != nil {
 					t.Errorf("the lock that was denied is held: %v", err)
 				} else {
 					mustClose(t, lock)

@@ -4,6 +4,7 @@ package vfs
 // What differs lies in os_linux.go, os_darwin.go, os_unix.go and
 // os_windows.go, behind these functions:
 //
+//	plainFlags, dirFlags    the extra flags to open files and directories, see openFile
 //	openFlags(direct)       the extra flags of direct I/O; ok=false without it
 //	directAlign(f)          the alignment that the open file demands; 0: cannot
 //	syncData(f)             content and what is needed to read it back
@@ -12,6 +13,7 @@ package vfs
 //	startWriteback(f)       a hint: what is in the page cache alone goes to the device
 //	syncDir(dir)            make entries durable
 //	lockFile(f)             exclusive, non-blocking; ErrLocked
+//	lockDir(dir)            the same of a directory; nil, nil if it cannot
 //	diskUsage(dir)          total and available bytes
 
 import (
@@ -27,11 +29,10 @@ import (
 	"sync/atomic"
 )
 
-// The store's files hold its users' data: nobody else reads them, a group may
-// (for backup programs).
+// The store's files hold its users' data: only their owner may read them.
 const (
-	filePerm = 0o640
-	dirPerm  = 0o750
+	filePerm = 0o600
+	dirPerm  = 0o700
 )
 
 // OS returns the file system of the operating system.
@@ -54,17 +55,53 @@ func (osFS) OpenReadWrite(name string, opts OpenOptions) (File, error) {
 	return openOS(name, os.O_RDWR, opts)
 }
 
+// openFile opens a regular file, or makes one. A name in a store's directory may
+// have been planted there: a symbolic link is not followed, and a pipe is not waited
+// for. Links that lead to the directory are followed, since they are the owner's.
+func openFile(name string, flags int) (*os.File, error) {
+	f, err := os.OpenFile(name, flags|plainFlags, filePerm)
+	if err != nil {
+		if st, serr := os.Lstat(name); serr == nil && !st.Mode().IsRegular() && !st.IsDir() {
+			err = &fs.PathError{Op: "open", Path: name, Err: notRegular(st)}
+		}
+		return nil, err
+	}
+	st, err := f.Stat()
+	switch {
+	case err != nil:
+	case st.IsDir(): // which some systems let one open for reading
+		err = errIsDir
+	case !st.Mode().IsRegular():
+		err = notRegular(st)
+	default:
+		return f, nil
+	}
+	f.Close() // the error at hand is the one that matters
+	return nil, pathError("open", name, err)
+}
+
+func notRegular(st fs.FileInfo) error {
+	kind := "a device or a socket"
+	switch {
+	case st.Mode()&fs.ModeSymlink != 0:
+		kind = "a symbolic link"
+	case st.Mode()&fs.ModeNamedPipe != 0:
+		kind = "a pipe"
+	}
+	return fmt.Errorf("%w, but %s", ErrNotRegular, kind)
+}
+
 // openOS opens name, with direct I/O if that is wanted and possible.
 func openOS(name string, flags int, opts OpenOptions) (File, error) {
 	readOnly := flags&os.O_RDWR == 0
 	if opts.Direct {
 		if extra, ok := openFlags(); ok {
-			f, err := os.OpenFile(name, flags|extra, filePerm)
+			f, err := openFile(name, flags|extra)
 			switch {
 			case err == nil:
 				if align := directAlign(f); align > 0 {
 					opts.WriteBehind = false
-					return newOSFile(f, name, readOnly, align, opts)
+					return newOSFile(f, name, readOnly, align, opts), nil
 				}
 				// Direct, but with a block larger than AlignedBuffer serves.
 				if err := f.Close(); err != nil {
@@ -75,7 +112,7 @@ func openOS(name string, flags int, opts OpenOptions) (File, error) {
 			}
 		}
 	}
-	f, err := os.OpenFile(name, flags, filePerm)
+	f, err := openFile(name, flags)
 	if err != nil {
 		return nil, pathError("open", name, err)
 	}
@@ -85,20 +122,11 @@ func openOS(name string, flags int, opts OpenOptions) (File, error) {
 	case opts.Random:
 		adviseRandom(f)
 	}
-	return newOSFile(f, name, readOnly, 1, opts)
+	return newOSFile(f, name, readOnly, 1, opts), nil
 }
 
-// newOSFile refuses directories, which some systems let one open for reading.
-func newOSFile(f *os.File, name string, readOnly bool, align int, opts OpenOptions) (File, error) {
-	st, err := f.Stat()
-	if err == nil && st.IsDir() {
-		err = &fs.PathError{Op: "open", Path: name, Err: errIsDir}
-	}
-	if err != nil {
-		f.Close() // the error at hand is the one that matters
-		return nil, pathError("open", name, err)
-	}
-	return &osFile{f: f, name: name, readOnly: readOnly, align: align, behind: opts.WriteBehind}, nil
+func newOSFile(f *os.File, name string, readOnly bool, align int, opts OpenOptions) File {
+	return &osFile{f: f, name: name, readOnly: readOnly, align: align, behind: opts.WriteBehind}
 }
 
 func (osFS) Remove(name string) error {
@@ -167,7 +195,7 @@ func (fsys osFS) MkdirAll(dir string) error {
 }
 
 func (osFS) List(dir string) ([]string, error) {
-	f, err := os.Open(dir)
+	f, err := os.OpenFile(dir, os.O_RDONLY|dirFlags, 0)
 	if err != nil {
 		return nil, pathError("list", dir, err)
 	}
@@ -205,23 +233,69 @@ func (osFS) Usage(dir string) (Usage, error) {
 // file stays behind and is never deleted: deleting it would let a second
 // process lock a new file of the same name. Its content, the process id of the
 // last holder, serves error texts only.
-func (osFS) Lock(name string) (io.Closer, error) {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, filePerm)
+func (osFS) Lock(name string, mode LockMode) (io.Closer, error) {
+	f, err := takeLock(name, mode)
 	if err != nil {
 		return nil, pathError("lock", name, err)
 	}
-	if err := lockFile(f); err != nil {
-		if errors.Is(err, ErrLocked) {
-			err = fmt.Errorf("%w%s", err, lockHolder(f))
+	return &osLock{f: f, name: name}, nil
+}
+
+// takeLock makes no file for a reader. A reader that finds none locks the directory
+// instead, and looks again: a writer makes the file first, and then finds out
+// whether the directory is locked.
+func takeLock(name string, mode LockMode) (f *os.File, err error) {
+	var dir *os.File
+	if f, err = openLock(name, mode); mode == LockToRead && errors.Is(err, fs.ErrNotExist) {
+		if dir, err = lockDir(filepath.Dir(name)); err != nil {
+			return nil, err
 		}
+		if f, err = openLock(name, mode); errors.Is(err, fs.ErrNotExist) {
+			return dir, nil
+		}
+		dir.Close() // a writer came
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err = lockFile(f); errors.Is(err, ErrLocked) {
+		err = fmt.Errorf("%w%s", err, lockHolder(f))
+	}
+	if err == nil && mode == LockToWrite {
+		if dir, err = lockDir(filepath.Dir(name)); err == nil {
+			dir.Close()
+			noteHolder(f)
+		}
+	}
+	if err != nil {
 		f.Close() // read only so far: nothing to lose
-		return nil, pathError("lock", name, err)
+		return nil, err
+	}
+	return f, nil
+}
+
+func openLock(name string, mode LockMode) (*os.File, error) {
+	if mode == LockToWrite {
+		return openFile(name, os.O_RDWR|os.O_CREATE)
+	}
+	// Some network file systems lock only what is open for writing.
+	f, err := openFile(name, os.O_RDWR)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return openFile(name, os.O_RDONLY)
+	}
+	return f, err
+}
+
+// noteHolder leaves the note. A file with other content is somebody's, under a
+// second name, and stays as it is.
+func noteHolder(f *os.File) {
+	if st, err := f.Stat(); err != nil || st.Size() > 0 && lockHolder(f) == "" {
+		return
 	}
 	// Failing to leave a note (a full disk) is no reason not to start.
 	if f.Truncate(0) == nil {
 		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	}
-	return &osLock{f: f, name: name}, nil
 }
 
 // lockHolder reads the note that the holder of a lock left.
@@ -236,12 +310,17 @@ func lockHolder(f *os.File) string {
 }
 
 type osLock struct {
-	f    *os.File
+	f    *os.File // nil: the platform cannot lock a directory
 	name string
 }
 
 // Close releases the lock: closing the file does it on every system.
-func (l *osLock) Close() error { return pathError("unlock", l.name, l.f.Close()) }
+func (l *osLock) Close() error {
+	if l.f == nil {
+		return nil
+	}
+	return pathError("unlock", l.name, l.f.Close())
+}
 
 // osFile is an open file. Package os retries interrupted calls and completes
 // short reads and writes.

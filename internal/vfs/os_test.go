@@ -22,7 +22,7 @@ const lockDirVariable = "FLAGSTONE_TEST_LOCK_DIR"
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(lockDirVariable); dir != "" {
-		if _, err := vfs.OS().Lock(filepath.Join(dir, "LOCK")); err != nil {
+		if _, err := vfs.OS().Lock(filepath.Join(dir, "LOCK"), vfs.LockToWrite); err != nil {
 			fmt.Println(err)
 			os.Exit(1)
 		}
@@ -58,7 +58,7 @@ func startHolder(t *testing.T, dir string) *exec.Cmd {
 func TestP15_ASecondProcessIsRefusedWithTheHolderNamed(t *testing.T) {
 	dir := t.TempDir()
 	holder := startHolder(t, dir)
-	_, err := vfs.OS().Lock(filepath.Join(dir, "LOCK"))
+	_, err := vfs.OS().Lock(filepath.Join(dir, "LOCK"), vfs.LockToWrite)
 	wantError(t, err, vfs.ErrLocked)
 	if want := fmt.Sprintf("process %d", holder.Process.Pid); !strings.Contains(fmt.Sprint(err), want) {
 		t.Errorf("error %q does not name %s", err, want)
@@ -70,7 +70,7 @@ func TestP15_TheLockOfAKilledProcessIsFreeAtOnce(t *testing.T) {
 	holder := startHolder(t, dir)
 	must(t, holder.Process.Kill())
 	_ = holder.Wait() // it was killed: that is the error
-	lock, err := vfs.OS().Lock(filepath.Join(dir, "LOCK"))
+	lock, err := vfs.OS().Lock(filepath.Join(dir, "LOCK"), vfs.LockToWrite)
 	must(t, err)
 	mustClose(t, lock)
 }
@@ -83,10 +83,10 @@ func TestP15_ALockIsFoundThroughASymbolicLink(t *testing.T) {
 		t.Logf("no symbolic links here (%v); nothing to protect from", err)
 		return
 	}
-	lock, err := vfs.OS().Lock(filepath.Join(store, "LOCK"))
+	lock, err := vfs.OS().Lock(filepath.Join(store, "LOCK"), vfs.LockToWrite)
 	must(t, err)
 	defer mustClose(t, lock)
-	_, err = vfs.OS().Lock(filepath.Join(alias, "LOCK"))
+	_, err = vfs.OS().Lock(filepath.Join(alias, "LOCK"), vfs.LockToWrite)
 	wantError(t, err, vfs.ErrLocked)
 }
 
@@ -127,18 +127,5 @@ func TestOSPreallocateReservesSpace(t *testing.T) {
 	must(t, f.Preallocate(1<<20))
 	if blocks, ok := allocatedBytes(t, name); ok && blocks < 1<<20 {
 		t.Errorf("%d bytes reserved of %d", blocks, 1<<20)
-	}
-}
-
-func TestOSFilesAreNotReadableByOthers(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "store")
-	must(t, vfs.OS().MkdirAll(dir))
-	put(t, vfs.OS(), filepath.Join(dir, "f"), "x")
-	for _, name := range []string{dir, filepath.Join(dir, "f")} {
-		st, err := os.Stat(name)
-		must(t, err)
-		if st.Mode().Perm()&0o007 != 0 && os.PathSeparator == '/' {
-			t.Errorf("%s has mode %v", name, st.Mode())
-		}
 	}
 }

@@ -6,6 +6,7 @@ package vfs
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 
@@ -17,6 +18,11 @@ const (
 	errIsDir    = unix.EISDIR
 	errNotDir   = unix.ENOTDIR
 	errNotEmpty = unix.ENOTEMPTY
+)
+
+const (
+	plainFlags = unix.O_NOFOLLOW | unix.O_NONBLOCK
+	dirFlags   = unix.O_DIRECTORY
 )
 
 // isPlatformNoSpace has nothing to add to what IsNoSpace checks.
@@ -45,7 +51,7 @@ func control(f *os.File, fn func(fd int) error) error {
 }
 
 func syncDir(dir string) error {
-	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY, 0)
+	f, err := os.OpenFile(dir, os.O_RDONLY|dirFlags, 0)
 	if err != nil {
 		return err
 	}
@@ -62,6 +68,22 @@ func lockFile(f *os.File) error {
 		return ErrLocked
 	}
 	return err
+}
+
+// lockDir leaves out file systems that lock no directories, some of the network.
+func lockDir(dir string) (*os.File, error) {
+	f, err := os.OpenFile(dir, os.O_RDONLY|dirFlags, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := lockFile(f); err != nil {
+		f.Close()
+		if errors.Is(err, ErrLocked) {
+			return nil, fmt.Errorf("%w: a reader has its directory", err)
+		}
+		return nil, nil
+	}
+	return f, nil
 }
 
 func diskUsage(dir string) (Usage, error) {

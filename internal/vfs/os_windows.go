@@ -14,6 +14,9 @@ const (
 	errNotEmpty = windows.Errno(windows.ERROR_DIR_NOT_EMPTY)
 )
 
+// Links, which few users may make here, are followed.
+const plainFlags, dirFlags = 0, 0
+
 // errDirectRefused never comes: files are opened buffered.
 const errDirectRefused = windows.Errno(windows.ERROR_INVALID_PARAMETER)
 
@@ -56,6 +59,9 @@ func lockFile(f *os.File) error {
 	}
 	return err
 }
+
+// lockDir: directories cannot be locked.
+func lockDir(string) (*os.File, error) { return nil, nil }
 
 func diskUsage(dir string) (Usage, error) {
 	name, err := windows.UTF16PtrFromString(dir)

@@ -417,7 +417,7 @@ func (s *Sim) SyncDir(dir string) error {
 }
 
 // Lock implements FS.
-func (s *Sim) Lock(name string) (io.Closer, error) {
+func (s *Sim) Lock(name string, mode LockMode) (io.Closer, error) {
 	d := s.disk
 	err := s.enter("lock", name)
 	defer d.mu.Unlock()
@@ -428,6 +428,10 @@ func (s *Sim) Lock(name string) (io.Closer, error) {
 	switch {
 	case err != nil:
 		return nil, pathError("lock", name, err)
+	case d.locks[dir]:
+		return nil, pathError("lock", name, ErrLocked)
+	case n == nil && mode == LockToRead:
+		n = dir
 	case n == nil:
 		n = d.newFile()
 		n.links = 1

@@ -229,14 +229,14 @@ func TestSimCrashBySubsetLeavesARenamedFileAtLeastOneName(t *testing.T) {
 
 func TestSimKillKeepsThePageCacheAndDropsTheLocks(t *testing.T) {
 	sim := scene(t)
-	_, err := sim.Lock("d/LOCK")
+	_, err := sim.Lock("d/LOCK", vfs.LockToWrite)
 	must(t, err)
 	f, err := sim.OpenReadWrite("d/changed", vfs.OpenOptions{})
 	must(t, err)
 	next := sim.Kill()
 	wantError(t, f.Sync(), vfs.ErrCrashed)
 	wantContent(t, next, "d/new", "written and not synced")
-	lock, err := next.Lock("d/LOCK")
+	lock, err := next.Lock("d/LOCK", vfs.LockToWrite)
 	must(t, err)
 	must(t, lock.Close())
 	// What the dead process did not sync is still not durable.

@@ -20,14 +20,14 @@ func TestSimRefusesEverythingAfterTheCrash(t *testing.T) {
 	sim := vfs.NewSim(vfs.SimOptions{})
 	f := create(t, sim, "a")
 	write(t, f, "x")
-	lock, err := sim.Lock("LOCK")
+	lock, err := sim.Lock("LOCK", vfs.LockToWrite)
 	must(t, err)
 	after := sim.Crash(vfs.CrashKeepAll, 1)
 	for _, err := range callEverything(sim, f, lock) {
 		wantError(t, err, vfs.ErrCrashed)
 	}
 	wantContent(t, after, "a", "x")
-	lock, err = after.Lock("LOCK")
+	lock, err = after.Lock("LOCK", vfs.LockToWrite)
 	must(t, err)
 	must(t, lock.Close())
 }
@@ -44,7 +44,7 @@ func callEverything(fsys vfs.FS, f vfs.File, lock io.Closer) []error {
 	last(fsys.OpenReadWrite("a", vfs.OpenOptions{}))
 	last(fsys.List("."))
 	last(fsys.Stat("a"))
-	last(fsys.Lock("LOCK"))
+	last(fsys.Lock("LOCK", vfs.LockToWrite))
 	last(fsys.Usage("."))
 	last(f.ReadAt(make([]byte, 1), 0))
 	last(f.WriteAt([]byte("y"), 0))

@@ -10,7 +10,10 @@
 // (io/fs) that match fs.ErrNotExist and friends with errors.Is.
 package vfs
 
-import "io"
+import (
+	"fmt"
+	"io"
+)
 
 // FS is what the engine needs of a file system.
 type FS interface {
@@ -38,8 +41,9 @@ type FS interface {
 	// SyncDir makes the directory's entries durable.
 	SyncDir(dir string) error
 	// Lock takes an exclusive lock that ends with the process or with Close.
-	// A lock that is held, by this process or another, gives ErrLocked.
-	Lock(name string) (io.Closer, error)
+	// A lock that is held, by this process or another, gives ErrLocked. LockToWrite
+	// makes the file; LockToRead writes nothing.
+	Lock(name string, mode LockMode) (io.Closer, error)
 	// Usage returns the space of the file system that holds dir.
 	Usage(dir string) (Usage, error)
 }
@@ -62,6 +66,37 @@ type OpenOptions struct {
 	// before somebody asks for a Sync, which then takes less long. It says nothing
 	// about what is durable.
 	WriteBehind bool
+}
+
+// LockMode says what a lock is taken for. Whatever it is, there is one holder.
+type LockMode int
+
+const (
+	LockToRead LockMode = iota
+	LockToWrite
+)
+
+// ReadFile returns the content of a file of at most the given number of bytes. A
+// larger one gives ErrTooLarge.
+func ReadFile(fsys FS, name string, most int64) ([]byte, error) {
+	f, err := fsys.Open(name, OpenOptions{})
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil {
+		return nil, err
+	}
+	if size > most {
+		return nil, pathError("read", name, fmt.Errorf("%w: %d bytes, at most %d are expected", ErrTooLarge, size, most))
+	}
+	content := make([]byte, size)
+	n, err := f.ReadAt(content, 0)
+	if err != nil && err != io.EOF {
+		return nil, err
+	}
+	return content[:n], nil
 }
 
 // Info describes a file.

@@ -1,0 +1,214 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/ots"
+)
+
+// newHome makes a home with an instance of each type, a key and a table.
+func newHome(t *testing.T) string {
+	t.Helper()
+	ctx, dir := context.Background(), filepath.Join(t.TempDir(), "store")
+	home, err := instances.Open(dir, instances.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := home.Create(ctx, "archive", ots.Capacity); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := home.AddKey(ctx, "demo"); err != nil {
+		t.Fatal(err)
+	}
+	engine, name, _ := home.Service("demo")
+	never, one := int32(-1), int32(1)
+	if err := engine.CreateTable(ctx, name, &ots.CreateTableRequest{
+		Table: "t", PrimaryKey: []ots.KeyColumn{{Name: "k", Type: 1}},
+		Options: &ots.TableOptions{TimeToLive: &never, MaxVersions: &one},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := home.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// snapshot describes every file and directory below one: mode, time and content.
+func snapshot(t *testing.T, dir string) string {
+	t.Helper()
+	var b strings.Builder
+	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		st, err := d.Info()
+		if err != nil {
+			return err
+		}
+		var content []byte
+		if st.Mode().IsRegular() {
+			if content, err = os.ReadFile(name); err != nil {
+				return err
+			}
+		}
+		fmt.Fprintf(&b, "%s %v %v %d %x\n", name, st.Mode(), st.ModTime(), st.Size(), bytes.TrimRight(content, "\x00"))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func TestCommandsThatOnlyReadChangeNothing(t *testing.T) {
+	for _, locks := range []bool{true, false} { // a copy of a store may have none
+		dir := newHome(t)
+		if !locks {
+			for _, name := range []string{filepath.Join(dir, "LOCK"), filepath.Join(dir, instances.CapacityDir, "LOCK")} {
+				if err := os.Remove(name); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		before := snapshot(t, dir)
+		for _, args := range [][]string{
+			{"check"}, {"instance", "list"}, {"instance", "key", "list", "demo"}, {"advise", "t"},
+		} {
+			status, _, errOut := command(t, append(args, "--dir", dir)...)
+			if status != 0 {
+				t.Errorf("%v: status %d, %s", args, status, errOut)
+			}
+			if after := snapshot(t, dir); after != before {
+				t.Fatalf("%v changed\n%.3000s\nto\n%.3000s", args, before, after)
+			}
+		}
+	}
+}
+
+func TestCheckDoesNotWriteWhereALinkNamedLOCKLeads(t *testing.T) {
+	dir := newHome(t)
+	precious := filepath.Join(t.TempDir(), "precious")
+	if err := os.WriteFile(precious, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lock := filepath.Join(dir, "LOCK")
+	if err := os.Remove(lock); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(precious, lock); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"check"}, {"instance", "create", "another"}} {
+		status, _, errOut := command(t, append(args, "--dir", dir)...)
+		if status != 1 || !strings.Contains(errOut, lock) || !strings.Contains(errOut, "symbolic link") {
+			t.Errorf("%v: status %d, %s", args, status, errOut)
+		}
+		if content, err := os.ReadFile(precious); err != nil || string(content) != "precious" {
+			t.Errorf("%v: the file holds %q, %v", args, content, err)
+		}
+	}
+}
+
+// TestFilesThatAreNotWhatTheyShouldBeAreRefused: each of them took all memory, or the
+// command waited for ever.
+func TestFilesThatAreNotWhatTheyShouldBeAreRefused(t *testing.T) {
+	plant := map[string]func(name string) error{
+		"link to an endless file": func(name string) error { return os.Symlink("/dev/zero", name) },
+		"pipe":                    func(name string) error { return syscall.Mkfifo(name, 0o600) },
+		"large file of holes": func(name string) error {
+			f, err := os.Create(name)
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			return f.Truncate(1 << 40)
+		},
+	}
+	manifests := func(dir string) string {
+		found, err := filepath.Glob(filepath.Join(dir, "MANIFEST-*"))
+		if err != nil || len(found) != 1 {
+			t.Fatal(found, err)
+		}
+		return filepath.Base(found[0])
+	}
+	for what, make := range plant {
+		for _, file := range []string{"CURRENT", "MANIFEST", instances.RegistryName, "admin", credentialsFile} {
+			dir := newHome(t)
+			if file == "MANIFEST" {
+				file = manifests(dir)
+			}
+			name := filepath.Join(dir, file)
+			if err := os.Remove(name); err != nil && !os.IsNotExist(err) {
+				t.Fatal(err)
+			}
+			if err := make(name); err != nil {
+				t.Fatal(err)
+			}
+			refused := func(args, said string) {
+				if !strings.Contains(said, file) {
+					t.Errorf("%s as %s: %s says %q", file, what, args, said)
+				}
+			}
+			if file == credentialsFile {
+				_, err := loadCredentials(dir, func(string) string { return "" })
+				refused("serve", fmt.Sprint(err))
+				continue
+			}
+			_, _, errOut := command(t, "instance", "list", "--dir", dir)
+			refused("instance list", errOut)
+			if file != "admin" { // which check does not look at
+				_, out, errOut := command(t, "check", "--quiet", "--dir", dir)
+				refused("check", out+errOut)
+			}
+		}
+	}
+}
+
+func TestSecretsThatAreEasyToComeByAreWarnedOf(t *testing.T) {
+	dir := newHome(t)
+	warned := func(c credentials) string {
+		var b bytes.Buffer
+		c.warn(dir, slog.New(slog.NewTextHandler(&b, nil)))
+		return b.String()
+	}
+	strong := instances.NewKey()
+	if said := warned(credentials{id: strong.ID, secret: strong.Secret}); said != "" {
+		t.Errorf("a good key: %s", said)
+	}
+	for _, secret := range []string{"aksecret", "short", "0000000000000000", "abababababababababab", "passwordpassword", "Testsecret-secret", "the-id-of-the-key"} {
+		said := warned(credentials{id: "the-id-of-the-key", secret: secret, from: "the environment"})
+		if !strings.Contains(said, "easily guessed") || secret != "the-id-of-the-key" && strings.Contains(said, secret) {
+			t.Errorf("%s: %q", secret, said)
+		}
+	}
+	for _, file := range []string{credentialsFile, instances.RegistryName} {
+		name := filepath.Join(dir, file)
+		if file == credentialsFile {
+			if _, err := loadCredentials(dir, func(string) string { return "" }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Chmod(name, 0o640); err != nil {
+			t.Fatal(err)
+		}
+		if said := warned(credentials{id: strong.ID, secret: strong.Secret}); !strings.Contains(said, name) {
+			t.Errorf("%s: %q", name, said)
+		}
+		if err := os.Chmod(name, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,111 @@
+//go:build linux || darwin
+
+package vfs_test
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/flagstone-db/flagstone/internal/vfs"
+)
+
+// TestOnlyRegularFilesAreOpened: what a name in a store's directory leads to may have
+// been planted there.
+func TestOnlyRegularFilesAreOpened(t *testing.T) {
+	dir := t.TempDir()
+	precious := filepath.Join(dir, "precious")
+	plant := map[string]func(name string) error{
+		"a symbolic link":          func(name string) error { return os.Symlink(precious, name) },
+		"a dangling link":          func(name string) error { return os.Symlink(precious+"-not", name) },
+		"a link to an endless one": func(name string) error { return os.Symlink("/dev/zero", name) },
+		"a pipe":                   func(name string) error { return syscall.Mkfifo(name, 0o600) },
+		"a socket": func(name string) error {
+			fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+			if err != nil {
+				return err
+			}
+			defer syscall.Close(fd)
+			return syscall.Bind(fd, &syscall.SockaddrUnix{Name: name})
+		},
+	}
+	calls := map[string]func(name string) error{
+		"Open":          func(name string) error { return closed(vfs.OS().Open(name, vfs.OpenOptions{})) },
+		"Open direct":   func(name string) error { return closed(vfs.OS().Open(name, vfs.OpenOptions{Direct: true})) },
+		"Open sparing":  func(name string) error { return closed(vfs.OS().Open(name, vfs.OpenOptions{Sparing: true})) },
+		"OpenReadWrite": func(name string) error { return closed(vfs.OS().OpenReadWrite(name, vfs.OpenOptions{})) },
+		"Create":        func(name string) error { return closed(vfs.OS().Create(name, vfs.OpenOptions{})) },
+		"ReadFile":      func(name string) error { _, err := vfs.ReadFile(vfs.OS(), name, 1<<20); return err },
+		"Lock to read":  func(name string) error { _, err := vfs.OS().Lock(name, vfs.LockToRead); return err },
+		"Lock to write": func(name string) error { _, err := vfs.OS().Lock(name, vfs.LockToWrite); return err },
+	}
+	for what, make := range plant {
+		for call, do := range calls {
+			must(t, os.WriteFile(precious, []byte("precious"), 0o600))
+			name := filepath.Join(t.TempDir(), "f") // short enough for a socket
+			must(t, make(name))
+			wantError(t, do(name), vfs.ErrNotRegular)
+			if content, err := os.ReadFile(precious); err != nil || string(content) != "precious" {
+				t.Errorf("%s of %s: the file it leads to holds %q, %v", call, what, content, err)
+			}
+			if _, err := os.Lstat(precious + "-not"); err == nil {
+				t.Errorf("%s of %s made the file it leads to", call, what)
+				must(t, os.Remove(precious+"-not"))
+			}
+		}
+	}
+	name := filepath.Join(dir, "pipe")
+	must(t, syscall.Mkfifo(name, 0o600))
+	_, err := vfs.OS().List(name)
+	wantError(t, err, syscall.ENOTDIR)
+}
+
+func closed(f vfs.File, err error) error {
+	if err == nil {
+		f.Close()
+	}
+	return err
+}
+
+func TestFilesAndFoldersAreTheirOwnersAlone(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store", "wal")
+	must(t, vfs.OS().MkdirAll(dir))
+	put(t, vfs.OS(), filepath.Join(dir, "f"), "x")
+	lock, err := vfs.OS().Lock(filepath.Join(dir, "LOCK"), vfs.LockToWrite)
+	must(t, err)
+	defer mustClose(t, lock)
+	for name, want := range map[string]os.FileMode{
+		dir: 0o700, filepath.Dir(dir): 0o700, filepath.Join(dir, "f"): 0o600, filepath.Join(dir, "LOCK"): 0o600,
+	} {
+		st, err := os.Stat(name)
+		must(t, err)
+		if st.Mode().Perm() != want {
+			t.Errorf("%s has mode %v, want %v", name, st.Mode().Perm(), want)
+		}
+	}
+	// Those of earlier versions are used as they are.
+	must(t, os.Chmod(filepath.Join(dir, "f"), 0o640))
+	f, err := vfs.OS().OpenReadWrite(filepath.Join(dir, "f"), vfs.OpenOptions{})
+	must(t, err)
+	mustClose(t, f)
+}
+
+// TestALockLeavesContentAloneThatIsNoNote: a second name of a file is no link that
+// could be told apart.
+func TestALockLeavesContentAloneThatIsNoNote(t *testing.T) {
+	dir := t.TempDir()
+	precious, name := filepath.Join(dir, "precious"), filepath.Join(dir, "LOCK")
+	must(t, os.WriteFile(precious, []byte("precious"), 0o600))
+	must(t, os.Link(precious, name))
+	for _, mode := range []vfs.LockMode{vfs.LockToRead, vfs.LockToWrite} {
+		lock, err := vfs.OS().Lock(name, mode)
+		must(t, err)
+		_, err = vfs.OS().Lock(name, mode)
+		wantError(t, err, vfs.ErrLocked)
+		mustClose(t, lock)
+	}
+	if content, err := os.ReadFile(precious); err != nil || string(content) != "precious" {
+		t.Errorf("the file holds %q, %v", content, err)
+	}
+}
