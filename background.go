@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"math"
 	"path/filepath"
 	"time"
@@ -283,17 +284,15 @@ func (s *Store) boundLog() {
 // manifest learns of it first: a segment that it counts on and that is missing
 // is damage.
 func (s *Store) releaseLog() error {
-	// The newest segment is read before the trees: what is written while they are
-	// looked at goes to that one or a later one, which the manifest must not name
-	// before it is on the disk.
-	oldest := s.log.NewestOnDisk()
-	for _, t := range s.catalog().byID {
-		for _, tree := range t.partitions().Trees() {
-			if segment := tree.OldestSegment(); segment != 0 {
-				oldest = min(oldest, segment)
+	oldest := oldestNeeded(s.log.NewestOnDisk, func(yield func(oldest uint64) bool) {
+		for _, t := range s.catalog().byID {
+			for _, tree := range t.partitions().Trees() {
+				if !yield(tree.OldestSegment()) {
+					return
+				}
 			}
 		}
-	}
+	})
 	if oldest <= s.state().MinLog {
 		return nil
 	}
@@ -303,6 +302,22 @@ func (s *Store) releaseLog() error {
 		return err
 	}
 	return s.log.Release(oldest)
+}
+
+// oldestNeeded is the oldest log segment that is needed still: newest gives the newest one
+// that is on the disk, trees, for one tree after the other, the oldest one that holds
+// something of its memtables, or 0.
+//
+// The newest segment is read before the trees: what is written while they are looked at
+// goes to that one or a later one, which the manifest must not name before it is on the disk.
+func oldestNeeded(newest func() uint64, trees iter.Seq[uint64]) uint64 {
+	oldest := newest()
+	for segment := range trees {
+		if segment != 0 {
+			oldest = min(oldest, segment)
+		}
+	}
+	return oldest
 }
 
 // maxCompactions bounds the merges of one tree that run at once.

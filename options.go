@@ -155,11 +155,11 @@ const rowShare = 16
 // NewShared makes what stores may share: a block cache of cacheSize bytes, and
 // background workers.
 func NewShared(cacheSize int64) *Shared {
-	return newShared(cacheSize, newPool())
+	return newShared(cacheSize, newPool(), offheap.New(offheap.Options{}))
 }
 
-func newShared(cacheSize int64, workers executor.Executor) *Shared {
-	s := &Shared{memory: offheap.New(offheap.Options{}), executor: workers, helpers: lend.New(runtime.GOMAXPROCS(0) - 1)}
+func newShared(cacheSize int64, workers executor.Executor, memory *offheap.Pool) *Shared {
+	s := &Shared{memory: memory, executor: workers, helpers: lend.New(runtime.GOMAXPROCS(0) - 1)}
 	s.cache = sstable.NewBlockCache(cache.Options{Capacity: cacheSize, Memory: s.memory})
 	s.rows = rowcache.New(cacheSize/rowShare, s.memory, s.cache.Reserve)
 	return s
@@ -186,6 +186,9 @@ type Seams struct {
 	FS       vfs.FS
 	Clock    clock.Clock
 	Executor executor.Executor
+	// Memory is where memtables, blocks and buffers lie, if Options.Shared is nil. Close
+	// closes it.
+	Memory *offheap.Pool
 	// Helpers take over work of reads. An executor that is stepped by hand has none
 	// unless it is given some: they would make a history depend on the moment.
 	Helpers *lend.Helpers

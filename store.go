@@ -178,7 +178,11 @@ func (s *Store) share() {
 		if workers == nil {
 			workers = newPool()
 		}
-		s.own = newShared(s.opts.CacheSize, workers)
+		memory := s.opts.Seams.Memory
+		if memory == nil {
+			memory = offheap.New(offheap.Options{})
+		}
+		s.own = newShared(s.opts.CacheSize, workers, memory)
 		shared = s.own
 	}
 	s.executor = shared.executor

@@ -31,9 +31,26 @@ func TestAReplacedStateLivesUntilItsLastPin(t *testing.T) {
 	}
 }
 
+// TestAPinThatComesTooLateDoesNotCount replaces the state after a reader has looked for it and
+// before it pins what it saw: files and memtables of that may be gone.
+func TestAPinThatComesTooLateDoesNotCount(t *testing.T) {
+	r := newRig(t)
+	r.put(key("p", 1), "c", 1, "v")
+	seen := r.tree.state.Load()
+	r.flush()
+	if r.tree.tryPin(seen, 0) {
+		t.Fatal("the pin of a state that was released counts")
+	}
+	s := r.tree.pin()
+	if s == seen || s.released.Load() {
+		t.Error("a released state was pinned")
+	}
+	s.unref()
+}
+
 func TestStatesAreReleasedOnceUnderConcurrentPins(t *testing.T) {
 	tree := &Tree{env: &Env{}}
-	const states = 3000
+	const states = 20_000
 	versions := make([]*version, states)
 	for i := range versions {
 		versions[i] = &version{meta: &manifest.Partition{}}

@@ -180,14 +180,21 @@ func (t *Tree) pin() *state { return t.pinStripe(0) }
 // pinStripe returns the current state, pinned in a stripe.
 func (t *Tree) pinStripe(stripe uint32) *state {
 	for {
-		s := t.state.Load()
-		s.pins[stripe].count.Add(1)
-		// If it is still the tree's, it is replaced after the pin is counted.
-		if t.state.Load() == s {
+		if s := t.state.Load(); t.tryPin(s, stripe) {
 			return s
 		}
-		s.unpin(stripe)
 	}
+}
+
+// tryPin pins a state that was the tree's a moment ago, and reports whether the pin
+// counts: if the state is still the tree's, it is replaced after the pin was taken.
+func (t *Tree) tryPin(s *state, stripe uint32) bool {
+	s.pins[stripe].count.Add(1)
+	if t.state.Load() == s {
+		return true
+	}
+	s.unpin(stripe)
+	return false
 }
 
 // replace installs the state that change makes of the current one.

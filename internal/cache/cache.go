@@ -191,8 +191,7 @@ func (f *File[T]) Get(i int, fill Filler[T]) (*Block[T], error) {
 	if b := s.block.Load(); b != nil {
 		prefetchLines(s.ahead.Load())
 		b.prefetch()
-		b.state.Add(pinAndHit)
-		if s.block.Load() == b {
+		if s.pin(b, pinAndHit) {
 			return b, nil
 		}
 		f.tooLate(b)
@@ -209,17 +208,22 @@ func (f *File[T]) Lookup(i int) *Block[T] {
 	if b == nil {
 		return nil
 	}
-	b.state.Add(pin)
-	if s.block.Load() == b {
+	if s.pin(b, pin) {
 		return b
 	}
 	f.tooLate(b)
 	return nil
 }
 
-// tooLate gives a pin back. A block that is in its slot after the pin was taken
-// was not evicted before, since eviction empties the slot first; this one was
-// not. It may be free by now, or another's.
+// pin pins a block that was in the slot a moment ago, and reports whether it is there still:
+// then it was not evicted before the pin was taken, since eviction empties the slot first.
+func (s *slot[T]) pin(b *Block[T], n uint64) bool {
+	b.state.Add(n)
+	return s.block.Load() == b
+}
+
+// tooLate gives back a pin of a block that was not in its slot any more. It may be free
+// by now, or another's.
 func (f *File[T]) tooLate(b *Block[T]) {
 	if s := &f.cache.shards[b.shard]; b.unpin() {
 		s.mu.Lock()

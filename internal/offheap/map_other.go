@@ -15,3 +15,5 @@ func mapAligned(n int) (aligned, mapped []byte) {
 }
 
 func mapGuarded(int) (mapped, b []byte) { panic("offheap: no guard pages") }
+
+func guardMemory([]byte) { panic("offheap: no guard pages") }

@@ -38,8 +38,15 @@ func mapGuarded(n int) (mapped, b []byte) {
 	page := unix.Getpagesize()
 	size := (n + page - 1) / page * page
 	mapped = mapMemory(size + page)
-	if err := unix.Mprotect(mapped[size:], unix.PROT_NONE); err != nil {
+	guardMemory(mapped[size:])
+	return mapped, mapped[size-n : size : size]
+}
+
+// guardMemory makes whole pages such that to touch them is a fault, and gives back what lies
+// in them.
+func guardMemory(m []byte) {
+	_ = unix.Madvise(m, unix.MADV_DONTNEED) // a hint
+	if err := unix.Mprotect(m, unix.PROT_NONE); err != nil {
 		panic("offheap: guard page: " + err.Error())
 	}
-	return mapped, mapped[size-n : size : size]
 }

@@ -31,9 +31,9 @@ const (
 	// whether somebody wrote there meanwhile.
 	Poison
 	// Guard maps every allocation on its own, ending at a page that cannot be
-	// touched, and never uses an address again while the kernel can help it: a
-	// use after Free, or beyond the end, is a fault. Where memory cannot be
-	// mapped it is Poison.
+	// touched. What is freed cannot be touched either, and its addresses are not used
+	// again before quarantine others were freed: a use after Free, or beyond the end, is a
+	// fault. Where memory cannot be mapped it is Poison.
 	Guard
 )
 
@@ -46,7 +46,12 @@ type Options struct {
 	Mode Mode
 }
 
-const defaultIdle = 64 << 20
+const (
+	defaultIdle = 64 << 20
+	// quarantine is how many freed allocations a guarded pool keeps: the kernel bounds the
+	// mappings of a process (65,530 on Linux).
+	quarantine = 8 << 10
+)
 
 // Pool is a source of memory. Its methods are safe for concurrent use.
 type Pool struct {
@@ -64,6 +69,7 @@ type Pool struct {
 	mapped  int64
 	inUse   int64
 	allocs  int64
+	freed   [][]byte // in Guard, oldest first: mapped, and not to be touched
 }
 
 // allocation is memory that was mapped for one Alloc.
@@ -177,6 +183,10 @@ func (p *Pool) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.trim(0)
+	for _, m := range p.freed {
+		unmapMemory(m)
+	}
+	p.freed = nil
 	if p.allocs > 0 {
 		return fmt.Errorf("offheap: %d allocations, of %d bytes, were not freed", p.allocs, p.inUse)
 	}
@@ -195,8 +205,16 @@ func (p *Pool) freeLarge(at uintptr, a allocation) {
 	delete(p.large, at)
 	p.mapped -= a.size
 	p.inUse -= a.size
-	if p.mode == Poison {
+	switch p.mode {
+	case Poison:
 		poison(a.memory)
+	case Guard:
+		guardMemory(a.memory)
+		p.freed = append(p.freed, a.memory)
+		if len(p.freed) <= quarantine {
+			return
+		}
+		a.memory, p.freed = p.freed[0], p.freed[1:]
 	}
 	unmapMemory(a.memory)
 }

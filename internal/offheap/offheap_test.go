@@ -2,6 +2,7 @@ package offheap_test
 
 import (
 	"math/rand/v2"
+	"runtime/debug"
 	"sync"
 	"testing"
 
@@ -131,6 +132,30 @@ func TestPoisonFindsWritesAfterFree(t *testing.T) {
 		b[n-1] = 1
 		mustPanic(t, "Alloc of memory written after Free", func() { p.Alloc(n) })
 		b[n-1] = 0xDB
+	}
+}
+
+// TestGuardedMemoryIsNotUsedAgainSoon touches what was freed after the same size was allocated
+// anew many times.
+func TestGuardedMemoryIsNotUsedAgainSoon(t *testing.T) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	p := offheap.New(offheap.Options{Mode: offheap.Guard})
+	for _, n := range []int{1, 100, 9000, 1 << 20} {
+		b := p.Alloc(n)
+		p.Free(b)
+		var later [][]byte
+		for range 50 {
+			later = append(later, p.Alloc(n))
+		}
+		var read byte
+		mustPanic(t, "a read after Free", func() { read += b[0] })
+		mustPanic(t, "a write after Free", func() { b[n-1] = 1 })
+		for _, b := range later {
+			p.Free(b)
+		}
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -1,0 +1,49 @@
+package cache
+
+import (
+	"testing"
+
+	"github.com/flagstone-db/flagstone/internal/offheap"
+)
+
+// word fills blocks of eight bytes.
+type word struct{ file *File[[0]byte] }
+
+func (w word) FillBlock(b *Block[[0]byte]) error {
+	w.file.Allocate(b, 8)
+	return nil
+}
+
+// TestAPinThatComesTooLateDoesNotCount evicts a block after a reader has looked at its slot
+// and before it pins what it saw there: the block is free then, or another one's.
+func TestAPinThatComesTooLateDoesNotCount(t *testing.T) {
+	memory := offheap.New(offheap.Options{Mode: offheap.Poison})
+	c := New[[0]byte](Options{Capacity: 1 << 20, Shards: 1, Memory: memory})
+	f := c.OpenFile(2)
+	take := func(i int) *Block[[0]byte] {
+		b, err := f.Get(i, word{f})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Release(b)
+		return b
+	}
+	seen := take(0)
+	f.Evict(0)
+	if f.slots[0].pin(seen, pin) {
+		t.Fatal("the pin of an evicted block counts")
+	}
+	f.tooLate(seen)
+	if other := take(1); other != seen {
+		t.Fatal("the block was not used again")
+	}
+	if f.slots[0].pin(seen, pin) {
+		t.Fatal("the pin of what is another block by now counts")
+	}
+	f.tooLate(seen)
+	f.Close()
+	c.Close()
+	if err := memory.Close(); err != nil {
+		t.Error(err)
+	}
+}
