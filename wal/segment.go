@@ -168,7 +168,7 @@ func (w *Writer) continueFrom(from RecoverResult) error {
 	if err != nil {
 		return err
 	}
-	if t.torn {
+	if t.torn || t.sealed.records == 0 {
 		w.cutOff(t)
 	}
 	return nil
@@ -195,9 +195,9 @@ func (w *Writer) carryOver(t *tail) (err error) {
 	return s.scanSealed(t.end)
 }
 
-// cutOff returns the space of a torn segment behind its end, so that many
-// crashes in a row do not each keep a whole segment's. It is no loss if it
-// fails.
+// cutOff returns the space of a torn or empty segment behind its end, so that many
+// crashes, or many starts that fail later, do not each keep a whole segment's. It
+// is no loss if it fails.
 func (w *Writer) cutOff(t *tail) {
 	name := filepath.Join(w.opts.Dir, segmentName(t.number))
 	f, err := w.opts.FS.OpenReadWrite(name, vfs.OpenOptions{})
@@ -210,7 +210,7 @@ func (w *Writer) cutOff(t *tail) {
 		}
 	}
 	if err != nil {
-		w.opts.Logger.Warn("could not cut a torn segment", "file", name, "error", err)
+		w.opts.Logger.Warn("could not cut a segment", "file", name, "error", err)
 	}
 	if i := slices.IndexFunc(w.sealed, func(s SegmentInfo) bool { return s.Number == t.number }); i >= 0 {
 		w.sealed[i].Bytes, w.sealed[i].Records = t.sealed.offset, t.sealed.records
