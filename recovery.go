@@ -27,6 +27,7 @@ func (s *Store) recover() error {
 		FS: s.fs, Dir: s.logDir(),
 		SegmentSize: s.opts.WALSegmentSize, Sync: s.opts.Sync == SyncAlways,
 		StoreID: state.StoreID, Logger: s.opts.Logger, Memory: s.offheap,
+		Newest: newestLog(state), Begun: s.logBegun,
 	}
 	if s.opts.Sync == SyncNone && !s.steppedByHand() {
 		opts.Gathered = s.logGathered
@@ -36,6 +37,7 @@ func (s *Store) recover() error {
 			return err
 		}
 		opts.Logger = nil // what there is to say about the log was said
+		opts.Newest = newestLog(s.state())
 	}
 	r := replay{store: s, lastSeq: state.LastSeq, lastMicros: endOfMilli(s.issued.last.Load())}
 	result, err := wal.Recover(opts, knownSegment(state), r.record)
@@ -73,6 +75,34 @@ func knownSegment(state *manifest.State) uint64 {
 		return 0
 	}
 	return state.MinLog
+}
+
+// newestLog is what the manifest knows of the end of the log.
+func newestLog(state *manifest.State) wal.End {
+	end := state.NewestLog
+	return wal.End{Segment: end.Segment, Offset: int64(end.Offset), Records: end.Records, Chain: end.Chain}
+}
+
+// logBegun names a segment in the manifest, before anything in it is acknowledged.
+func (s *Store) logBegun(segment uint64) error {
+	var e manifest.Edit
+	e.SetNewestLog(manifest.LogEnd{Segment: segment})
+	_, err := s.commitEdit(&e)
+	return err
+}
+
+// closeLog ends the log, and notes in the manifest where it ends.
+func (s *Store) closeLog() error {
+	if err := s.log.Close(); err != nil || s.pipeline.failed.Load() != nil {
+		return err
+	}
+	end := s.log.End()
+	var e manifest.Edit
+	e.SetNewestLog(manifest.LogEnd{
+		Segment: end.Segment, Offset: uint64(end.Offset), Records: end.Records, Chain: end.Chain,
+	})
+	_, err := s.commitEdit(&e)
+	return err
 }
 
 // replay applies recovered records.

@@ -232,6 +232,8 @@ func DecodeEdit(b []byte) (*Edit, error) {
 		case editLogEnd:
 			e.ended = append(e.ended, logEnd{log: c.uvarint(), until: c.uvarint()})
 			c.end()
+		case editNewestLog:
+			e.newest = c.newestLog()
 		default:
 			c.unknown()
 		}
@@ -240,6 +242,16 @@ func DecodeEdit(b []byte) (*Edit, error) {
 		return nil, m.err
 	}
 	return e, nil
+}
+
+func (c *field) newestLog() LogEnd {
+	c.once()
+	end := LogEnd{Segment: c.uvarint(), Offset: c.uvarint(), Records: c.uvarint(), Chain: c.uvarint()}
+	c.end()
+	if end.Segment == 0 {
+		c.m.fail("field %d names no log segment", c.tag)
+	}
+	return end
 }
 
 // DecodeSnapshot is the inverse of AppendSnapshot, and checks the state
@@ -269,6 +281,8 @@ func DecodeSnapshot(b []byte, storeID [16]byte) (*State, error) {
 			tables = append(tables, c.table())
 		case stateValueFile:
 			values = append(values, valueAddition{table: c.uvarint(), file: c.valueFile()})
+		case stateNewestLog:
+			s.NewestLog = c.newestLog()
 		default:
 			c.unknown()
 		}

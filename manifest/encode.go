@@ -27,9 +27,11 @@ import (
 //	           14* past limit (table u, versions s, seq u)
 //	           15* added value file (table u, value file)
 //	           16* end of a change log (table u, seq u)
+//	           19 end of the log (segment u, offset u, records u, chain u)
 //	snapshot   1 NextFile u   2 NextTable u   3 NextPartition u   4 MinLog u
 //	           5 LastSeq u   6 Issued s   7* seq time   8* table
 //	           9* value file of a table (table u, value file)
+//	           12 end of the log (segment u, offset u, records u, chain u)
 //	table      1 ID u   2 name   3* key column (type 1 byte, auto-increment
 //	           1 byte, name)   4 options   5 LargestOffset s   6 Watermark s
 //	           7 CreatedMillis s   8 annotations   9* partition
@@ -74,6 +76,8 @@ const (
 	editPastLimit
 	editValueFile
 	editLogEnd
+
+	editNewestLog = 19
 )
 
 const (
@@ -86,6 +90,8 @@ const (
 	stateSeqTime
 	stateTable
 	stateValueFile
+
+	stateNewestLog = 12
 )
 
 const (
@@ -241,7 +247,14 @@ func AppendEdit(dst []byte, e *Edit) []byte {
 	for _, end := range e.ended {
 		dst = appendNumbers(dst, editLogEnd, end.log, end.until)
 	}
-	return dst
+	return appendNewestLog(dst, editNewestLog, e.newest)
+}
+
+func appendNewestLog(dst []byte, tag uint64, end LogEnd) []byte {
+	if end == (LogEnd{}) {
+		return dst
+	}
+	return appendNumbers(dst, tag, end.Segment, end.Offset, end.Records, end.Chain)
 }
 
 // AppendSnapshot appends the encoding of a whole state but for its StoreID,
@@ -263,7 +276,7 @@ func AppendSnapshot(dst []byte, s *State) []byte {
 	for u := range s.ValueFiles() {
 		dst = appendField(dst, stateValueFile, appendValueFile(binary.AppendUvarint(nil, u.Table), u.ValueFile))
 	}
-	return dst
+	return appendNewestLog(dst, stateNewestLog, s.NewestLog)
 }
 
 func appendTable(dst []byte, t *Table) []byte {
