@@ -241,7 +241,7 @@ func (c *checker) closeValues() {
 // log reads the log and decodes every record.
 func (c *checker) log() {
 	c.progress(c.store.logDir())
-	opts := wal.Options{FS: c.store.fs, Dir: c.store.logDir(), StoreID: c.store.frozen.StoreID}
+	opts := wal.Options{FS: c.store.fs, Dir: c.store.logDir(), StoreID: c.store.frozen.StoreID, Newest: newestLog(c.store.frozen)}
 	var change row.Change
 	result, err := wal.Recover(opts, knownSegment(c.store.frozen), func(rec wal.Record) error {
 		if err := c.ctx.Err(); err != nil {

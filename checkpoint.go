@@ -159,7 +159,7 @@ func (s *Store) Checkpoint(ctx context.Context, dir string) error {
 		return s.describe(err)
 	}
 	copied := *state
-	copied.MinLog = 1 // a checkpoint has no log
+	copied.MinLog, copied.NewestLog = 1, manifest.LogEnd{} // a checkpoint has no log
 	rand.Read(copied.StoreID[:])
 	return s.describe(manifest.CreateFrom(s.fs, dir, &copied))
 }

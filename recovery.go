@@ -3,10 +3,8 @@ package flagstone
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 
-	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/partition"
@@ -14,7 +12,7 @@ import (
 	"github.com/flagstone-db/flagstone/wal"
 )
 
-// recover rebuilds the memtables from the log and begins a new segment. What
+// recover begins a new segment of the log and rebuilds the memtables from it. What
 // the partitions' files hold already is skipped, mutation by mutation, so
 // replay may begin anywhere below what is missing, and may be repeated: a crash
 // during recovery changes nothing. Memory stays in its budget: a memtable that
@@ -25,18 +23,21 @@ func (s *Store) recover() error {
 	if err := s.clearFiles(); err != nil {
 		return err
 	}
-	if !s.opts.ReadOnly {
-		if err := s.settleLogFiles(); err != nil {
-			return err
-		}
-	}
 	opts := wal.Options{
 		FS: s.fs, Dir: s.logDir(),
 		SegmentSize: s.opts.WALSegmentSize, Sync: s.opts.Sync == SyncAlways,
 		StoreID: state.StoreID, Logger: s.opts.Logger, Memory: s.offheap,
+		Newest: newestLog(state), Begun: s.logBegun,
 	}
 	if s.opts.Sync == SyncNone && !s.steppedByHand() {
 		opts.Gathered = s.logGathered
+	}
+	if !s.opts.ReadOnly {
+		if err := s.carryOver(opts, knownSegment(state)); err != nil {
+			return err
+		}
+		opts.Logger = nil // what there is to say about the log was said
+		opts.Newest = newestLog(s.state())
 	}
 	r := replay{store: s, lastSeq: state.LastSeq, lastMicros: endOfMilli(s.issued.last.Load())}
 	result, err := wal.Recover(opts, knownSegment(state), r.record)
@@ -48,37 +49,24 @@ func (s *Store) recover() error {
 	if result.Records > 0 {
 		s.opts.Logger.Info("log recovered", "records", result.Records, "bytes", result.Bytes, "applied", r.applied)
 	}
-	if s.opts.ReadOnly {
-		return nil
+	return nil
+}
+
+// carryOver checks the log and makes all of it durable, before anything of it is
+// used. The process that wrote it may have died with records in the page cache
+// only, after a sync that failed even in pages that no later sync writes. What is
+// flushed to a table from there could outlive the other half of its batch. So what
+// is not known to be on the disk is written to a new segment first.
+func (s *Store) carryOver(opts wal.Options, known uint64) error {
+	found, err := wal.Recover(opts, known, func(wal.Record) error { return nil })
+	if err != nil {
+		return err
 	}
-	s.log, err = wal.NewWriter(opts, result)
+	s.log, err = wal.NewWriter(opts, found)
 	return err
 }
 
 func (s *Store) logDir() string { return filepath.Join(s.dir, manifest.WALDir) }
-
-// settleLogFiles syncs the log before it is read. The process that wrote it may
-// have died with records in the system's cache only; what is read from there
-// and flushed to a table could otherwise outlive the other half of its batch.
-func (s *Store) settleLogFiles() error {
-	names, err := s.fs.List(s.logDir())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		f, err := s.fs.OpenReadWrite(filepath.Join(s.logDir(), name), vfs.OpenOptions{})
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(f.Sync(), f.Close()); err != nil {
-			return fmt.Errorf("sync log file %s before it is read: %w", name, err)
-		}
-	}
-	return s.fs.SyncDir(s.logDir())
-}
 
 // knownSegment is the log segment that must exist, 0 if none was ever recorded:
 // a store that has just been made may have crashed before its first segment.
@@ -87,6 +75,34 @@ func knownSegment(state *manifest.State) uint64 {
 		return 0
 	}
 	return state.MinLog
+}
+
+// newestLog is what the manifest knows of the end of the log.
+func newestLog(state *manifest.State) wal.End {
+	end := state.NewestLog
+	return wal.End{Segment: end.Segment, Offset: int64(end.Offset), Records: end.Records, Chain: end.Chain}
+}
+
+// logBegun names a segment in the manifest, before anything in it is acknowledged.
+func (s *Store) logBegun(segment uint64) error {
+	var e manifest.Edit
+	e.SetNewestLog(manifest.LogEnd{Segment: segment})
+	_, err := s.commitEdit(&e)
+	return err
+}
+
+// closeLog ends the log, and notes in the manifest where it ends.
+func (s *Store) closeLog() error {
+	if err := s.log.Close(); err != nil || s.pipeline.failed.Load() != nil {
+		return err
+	}
+	end := s.log.End()
+	var e manifest.Edit
+	e.SetNewestLog(manifest.LogEnd{
+		Segment: end.Segment, Offset: uint64(end.Offset), Records: end.Records, Chain: end.Chain,
+	})
+	_, err := s.commitEdit(&e)
+	return err
 }
 
 // replay applies recovered records.

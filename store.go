@@ -344,7 +344,7 @@ func (s *Store) releaseAll() error {
 		}
 	}
 	if s.log != nil {
-		errs = append(errs, s.log.Close())
+		errs = append(errs, s.closeLog())
 	}
 	if s.manifest != nil {
 		errs = append(errs, s.manifest.Close())

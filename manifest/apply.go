@@ -65,7 +65,7 @@ func (a *applier) finish() (*State, error) {
 		return nil, err
 	}
 	a.next.files, a.next.owners, a.next.values = a.files.index, a.owners.index, a.values.index
-	for _, n := range []uint64{a.next.LastSeq, a.next.NextFile, a.next.NextTable, a.next.NextPartition, a.next.MinLog} {
+	for _, n := range []uint64{a.next.LastSeq, a.next.NextFile, a.next.NextTable, a.next.NextPartition, a.next.MinLog, a.next.NewestLog.Segment} {
 		if n > maxNumber {
 			return nil, invalid("number %d is above the largest, %d", n, uint64(maxNumber))
 		}
@@ -78,6 +78,9 @@ func (a *applier) finish() (*State, error) {
 func (a *applier) counters(e *Edit) {
 	a.next.NextFile = max(a.next.NextFile, e.nextFile)
 	a.next.MinLog = max(a.next.MinLog, e.minLog)
+	if e.newest.Segment > 0 && e.newest.Segment >= a.next.NewestLog.Segment {
+		a.next.NewestLog = e.newest
+	}
 	a.next.LastSeq = max(a.next.LastSeq, e.lastSeq)
 	if e.clock != nil {
 		a.next.Clock = *e.clock

@@ -13,6 +13,29 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
+func TestTheEndOfTheLogIsThatOfTheNewestSegment(t *testing.T) {
+	s := NewState([16]byte{1})
+	set := func(end LogEnd) {
+		var e Edit
+		e.SetNewestLog(end)
+		s = mustApply(t, s, &e)
+	}
+	closed := LogEnd{Segment: 3, Offset: 8192, Records: 5, Chain: 7}
+	set(closed)
+	set(LogEnd{Segment: 2})
+	if s.NewestLog != closed {
+		t.Errorf("an older segment took its place: %+v", s.NewestLog)
+	}
+	set(LogEnd{Segment: 4})
+	if s.NewestLog != (LogEnd{Segment: 4}) {
+		t.Errorf("a newer segment did not: %+v", s.NewestLog)
+	}
+	again, err := DecodeSnapshot(AppendSnapshot(nil, s), s.StoreID)
+	if err != nil || again.NewestLog != s.NewestLog {
+		t.Errorf("read back: %+v, %v", again, err)
+	}
+}
+
 func TestApplyBuildsTheStateStepByStep(t *testing.T) {
 	edits := smallEdits()
 	s := mustApply(t, NewState(testStore), edits[:2]...)

@@ -240,6 +240,8 @@ func DecodeEdit(b []byte) (*Edit, error) {
 			reset := c.varint()
 			c.end()
 			e.issuedReset = &reset
+		case editNewestLog:
+			e.newest = c.newestLog()
 		default:
 			c.unknown()
 		}
@@ -248,6 +250,16 @@ func DecodeEdit(b []byte) (*Edit, error) {
 		return nil, m.err
 	}
 	return e, nil
+}
+
+func (c *field) newestLog() LogEnd {
+	c.once()
+	end := LogEnd{Segment: c.uvarint(), Offset: c.uvarint(), Records: c.uvarint(), Chain: c.uvarint()}
+	c.end()
+	if end.Segment == 0 {
+		c.m.fail("field %d names no log segment", c.tag)
+	}
+	return end
 }
 
 // DecodeSnapshot is the inverse of AppendSnapshot, and checks the state
@@ -281,6 +293,8 @@ func DecodeSnapshot(b []byte, storeID [16]byte) (*State, error) {
 			if s.Clock = c.clock(); s.Clock == (TrustedClock{}) {
 				m.fail("field %d is zero, which is left out", c.tag)
 			}
+		case stateNewestLog:
+			s.NewestLog = c.newestLog()
 		default:
 			c.unknown()
 		}

@@ -14,6 +14,7 @@ package manifest
 type Edit struct {
 	nextFile uint64
 	minLog   uint64
+	newest   LogEnd
 	lastSeq  uint64
 	issued   *int64
 	seqTimes []SeqTime
@@ -85,6 +86,10 @@ func (e *Edit) SetNextFile(n uint64) { e.nextFile = max(e.nextFile, n) }
 // SetMinLog says that log segments below n are not needed any more. The
 // largest n ever given counts.
 func (e *Edit) SetMinLog(n uint64) { e.minLog = max(e.minLog, n) }
+
+// SetNewestLog says what the end of the log is. An end in an older segment than one
+// that was given before does not count.
+func (e *Edit) SetNewestLog(end LogEnd) { e.newest = end }
 
 // SetLastSeq raises the floor for the last sequence number to at least seq.
 func (e *Edit) SetLastSeq(seq uint64) { e.lastSeq = max(e.lastSeq, seq) }

@@ -28,10 +28,12 @@ import (
 //	           15* added value file (table u, value file)
 //	           16* end of a change log (table u, seq u)
 //	           17+ trusted clock (millis s, ahead s, stood s)   18+ reset Issued s
+//	           19 end of the log (segment u, offset u, records u, chain u)
 //	snapshot   1 NextFile u   2 NextTable u   3 NextPartition u   4 MinLog u
 //	           5 LastSeq u   6 Issued s   7* seq time   8* table
 //	           9* value file of a table (table u, value file)
 //	           10 trusted clock (millis s, ahead s, stood s)
+//	           12 end of the log (segment u, offset u, records u, chain u)
 //	table      1 ID u   2 name   3* key column (type 1 byte, auto-increment
 //	           1 byte, name)   4 options   5 LargestOffset s   6 Watermark s
 //	           7 CreatedMillis s   8 annotations   9* partition
@@ -78,6 +80,7 @@ const (
 	editLogEnd
 	editClock
 	editIssuedReset
+	editNewestLog
 )
 
 const (
@@ -91,6 +94,8 @@ const (
 	stateTable
 	stateValueFile
 	stateClock
+
+	stateNewestLog = 12
 )
 
 const (
@@ -252,7 +257,14 @@ func AppendEdit(dst []byte, e *Edit) []byte {
 	if e.issuedReset != nil {
 		dst = appendNumbers(dst, editIssuedReset, zigzag(*e.issuedReset))
 	}
-	return dst
+	return appendNewestLog(dst, editNewestLog, e.newest)
+}
+
+func appendNewestLog(dst []byte, tag uint64, end LogEnd) []byte {
+	if end == (LogEnd{}) {
+		return dst
+	}
+	return appendNumbers(dst, tag, end.Segment, end.Offset, end.Records, end.Chain)
 }
 
 // AppendSnapshot appends the encoding of a whole state but for its StoreID,
@@ -277,7 +289,7 @@ func AppendSnapshot(dst []byte, s *State) []byte {
 	if s.Clock != (TrustedClock{}) {
 		dst = appendClock(dst, stateClock, s.Clock)
 	}
-	return dst
+	return appendNewestLog(dst, stateNewestLog, s.NewestLog)
 }
 
 func appendClock(dst []byte, tag uint64, c TrustedClock) []byte {

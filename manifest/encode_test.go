@@ -22,6 +22,13 @@ func drawEdit(t *rapid.T) *Edit {
 		minLog:   rapid.Uint64().Draw(t, "min log"),
 		lastSeq:  rapid.Uint64().Draw(t, "last seq"),
 	}
+	if rapid.Bool().Draw(t, "has newest log") {
+		u := rapid.Uint64()
+		e.SetNewestLog(LogEnd{
+			Segment: rapid.Uint64Min(1).Draw(t, "segment"), Offset: u.Draw(t, "end"),
+			Records: u.Draw(t, "records"), Chain: u.Draw(t, "chain"),
+		})
+	}
 	if rapid.Bool().Draw(t, "has issued") {
 		e.SetIssued(rapid.Int64().Draw(t, "issued"))
 	}
@@ -165,8 +172,8 @@ func TestEveryFieldIsEncoded(t *testing.T) {
 		v    any
 		want int
 	}{
-		{Edit{}, 18}, {TrustedClock{}, 3}, {ChangeLog{}, 4}, {ValueFile{}, 7}, {ValueUse{}, 3}, {Table{}, 11}, {PastLimit{}, 2}, {KeyColumn{}, 3}, {TableOptions{}, 3}, {Partition{}, 6}, {FileMeta{}, 18}, {SeqTime{}, 2},
-		{State{}, 10 + 4}, // four are indexes
+		{LogEnd{}, 4}, {Edit{}, 19}, {TrustedClock{}, 3}, {ChangeLog{}, 4}, {ValueFile{}, 7}, {ValueUse{}, 3}, {Table{}, 11}, {PastLimit{}, 2}, {KeyColumn{}, 3}, {TableOptions{}, 3}, {Partition{}, 6}, {FileMeta{}, 18}, {SeqTime{}, 2},
+		{State{}, 11 + 4}, // four are indexes
 	} {
 		if got := reflect.TypeOf(c.v).NumField(); got != c.want {
 			t.Errorf("%T has %d fields, the encoding and its tests know %d", c.v, got, c.want)

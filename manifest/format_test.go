@@ -105,6 +105,11 @@ func TestTheDocumentedExamplesAreTrue(t *testing.T) {
 	var f Edit
 	f.AddFile(1, 0, testFile(7, 1, 2, 100))
 	checkExample(t, doc, "file", AppendEdit(nil, &f))
+	var begun, closed Edit
+	begun.SetNewestLog(LogEnd{Segment: 5})
+	closed.SetNewestLog(LogEnd{Segment: 5, Offset: 3 * 4096, Records: 300, Chain: 0xFF})
+	checkExample(t, doc, "log begun", AppendEdit(nil, &begun))
+	checkExample(t, doc, "log closed", AppendEdit(nil, &closed))
 	current := strings.TrimSuffix(currentLine(ManifestName(7)), "\n")
 	if !strings.Contains(doc, current) {
 		t.Errorf("CURRENT is %q, the documentation says something else", current)

@@ -52,6 +52,8 @@ type State struct {
 	NextPartition uint64
 	// MinLog is the first log segment that is still needed.
 	MinLog uint64
+	// NewestLog is what is known of the end of the log.
+	NewestLog LogEnd
 	// LastSeq is a floor for the last sequence number assigned: at least that
 	// of every file, flush and SeqTime.
 	LastSeq uint64
@@ -69,6 +71,15 @@ type State struct {
 	files  index[fileRef] // by file number
 	owners index[owner]   // by partition id
 	values index[ValueUsage]
+}
+
+// LogEnd is what the store remembers of the end of its log, so that the loss of the
+// newest segment, or of what a closed one ends with, is noticed.
+type LogEnd struct {
+	Segment uint64 // the newest one that is known to be part of the log; 0: none
+	// Offset is where it ends, in bytes, if the log was closed in order, else 0;
+	// Records and Chain are how many records it has and the checksum over its frames.
+	Offset, Records, Chain uint64
 }
 
 // fileRef is what the index of live files knows of one.

@@ -40,9 +40,29 @@ type Options struct {
 	Memory *offheap.Pool
 	// StoreID is in every segment, so that those of another store are refused.
 	StoreID [16]byte
+	// Newest is what the owner remembers of the end of the log, from Begun and from
+	// Writer.End; zero if nothing.
+	Newest End
+	// Begun, if not nil, is called with the number of each segment as soon as it is
+	// part of the log, and before a record in it counts as durable. The owner is to
+	// remember it: then the loss of the file is noticed. No lock is held; an error
+	// fails the Writer.
+	Begun func(segment uint64) error
 	// Logger may be nil.
 	Logger *slog.Logger
 }
+
+// End is where a log ends.
+type End struct {
+	Segment uint64 // the newest one; 0: not known
+	// Offset is where it ends, in bytes, if the log was closed in good order, else
+	// 0; Records and Chain are those up to there.
+	Offset         int64
+	Records, Chain uint64
+}
+
+// seal is the end of the segment.
+func (e End) seal() seal { return seal{offset: e.Offset, records: e.Records, chain: e.Chain} }
 
 // withDefaults checks o and fills in what was left out.
 func (o Options) withDefaults() (Options, error) {
@@ -153,19 +173,19 @@ func Recover(opts Options, minSegment uint64, fn func(Record) error) (RecoverRes
 	return res, nil
 }
 
-// liveSegments returns the numbers from minSegment on, which must have no gap.
+// liveSegments returns the numbers from minSegment on, which must have no gap and
+// include all that the owner knows of.
 func liveSegments(opts *Options, numbers []uint64, minSegment uint64) ([]uint64, error) {
 	first, _ := slices.BinarySearch(numbers, minSegment)
 	numbers = numbers[first:]
-	want := max(minSegment, 1)
-	if len(numbers) == 0 && minSegment == 0 {
-		return nil, nil
+	newest := max(minSegment, opts.Newest.Segment)
+	if n := len(numbers); n > 0 {
+		newest = max(newest, numbers[n-1])
 	}
-	for i := 0; i < max(len(numbers), 1); i++ {
-		if i == len(numbers) || numbers[i] != want {
+	for want := max(minSegment, 1); want <= newest; want++ {
+		if i := int(want - max(minSegment, 1)); i >= len(numbers) || numbers[i] != want {
 			return nil, &CorruptError{File: filepath.Join(opts.Dir, segmentName(want)), Reason: "the segment is missing"}
 		}
-		want++
 	}
 	return numbers, nil
 }
@@ -189,7 +209,7 @@ func (res *RecoverResult) scanAll(opts *Options, numbers []uint64, fn func(Recor
 				return err
 			}
 		}
-		err := res.scanSegment(r, next, fn)
+		err := res.scanSegment(r, next, opts.Newest, fn)
 		if next != nil {
 			next.buf = r.buf
 			if cerr := r.file.Close(); err == nil {
@@ -205,7 +225,7 @@ func (res *RecoverResult) scanAll(opts *Options, numbers []uint64, fn func(Recor
 }
 
 // scanSegment reads one segment; next is nil for the last one.
-func (res *RecoverResult) scanSegment(r, next *segmentReader, fn func(Record) error) error {
+func (res *RecoverResult) scanSegment(r, next *segmentReader, known End, fn func(Record) error) error {
 	s := newScanner(r, seal{offset: BlockSize}, res.positions, fn)
 	if next != nil {
 		if next.header.previous != r.header.number {
@@ -225,6 +245,10 @@ func (res *RecoverResult) scanSegment(r, next *segmentReader, fn func(Record) er
 		if !s.closed {
 			res.Torn = &TornTail{Segment: r.header.number, File: r.name, Offset: s.end.offset, Reason: reason}
 		}
+	}
+	if known.Segment == r.header.number && known.Offset != 0 && s.end != known.seal() {
+		return r.corrupt(s.end.offset, "found %d records and chain %016x, but the log was closed with %d and %016x at offset %d",
+			s.end.records, s.end.chain, known.Records, known.Chain, known.Offset)
 	}
 	res.Records += int(s.end.records)
 	res.Bytes += s.end.offset

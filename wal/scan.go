@@ -13,7 +13,8 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// readChunk is how much of a segment is read at once; it holds a whole frame.
+// readChunk is how much of a segment is read at once; it holds a whole frame,
+// wherever in a block that begins.
 const readChunk = 1 << 20
 
 // segmentReader gives frames of an open segment by offset.
@@ -29,10 +30,12 @@ type segmentReader struct {
 	buf       []byte // backs window
 }
 
-// openSegment opens a segment for reading and checks its header.
+// openSegment opens a segment for reading and checks its header. It is read past the
+// page cache where that can be done: the cache may hold pages that a sync failed to
+// write, and that count as clean.
 func openSegment(opts *Options, number uint64) (*segmentReader, error) {
 	name := filepath.Join(opts.Dir, segmentName(number))
-	f, err := opts.FS.Open(name, vfs.OpenOptions{Sequential: true})
+	f, err := opts.FS.Open(name, vfs.OpenOptions{Direct: true, Sequential: true})
 	if err != nil {
 		return nil, err
 	}
@@ -50,12 +53,11 @@ func (r *segmentReader) init(store [16]byte, number uint64) error {
 	}
 	// Only a header that was read whole can be judged; what is missing at the
 	// end of a short file stays short.
-	var block [headerSize]byte
-	n, err := r.file.ReadAt(block[:min(headerSize, r.size)], 0)
-	if err != nil && err != io.EOF {
+	block, err := r.bytes(0, int(min(headerSize, r.size)))
+	if err != nil {
 		return err
 	}
-	h, seed, reason, err := decodeHeader(block[:n])
+	h, seed, reason, err := decodeHeader(block)
 	switch {
 	case err != nil:
 		return fmt.Errorf("%s: %w", r.name, err)
@@ -83,20 +85,22 @@ func (r *segmentReader) bytes(off int64, n int) ([]byte, error) {
 	if at := off - r.windowOff; at >= 0 && at+int64(n) <= int64(len(r.window)) {
 		return r.window[at : at+int64(n)], nil
 	}
-	want := int(min(readChunk, r.size-off))
+	start := off &^ (BlockSize - 1) // whole blocks, as direct I/O demands
+	skip := int(off - start)
+	want := int(min(readChunk, nextBlock(r.size-1)-start))
 	if len(r.buf) < want {
-		r.buf = make([]byte, want)
+		r.buf = vfs.AlignedBuffer(want)
 	}
 	r.window = nil
-	got, err := r.file.ReadAt(r.buf[:want], off)
+	got, err := r.file.ReadAt(r.buf[:want], start)
 	if err != nil && err != io.EOF {
 		return nil, err
 	}
-	if got < n {
-		return nil, r.corrupt(off+int64(got), "the file became shorter while it was read")
+	if got < skip+n {
+		return nil, r.corrupt(start+int64(got), "the file became shorter while it was read")
 	}
-	r.window, r.windowOff = r.buf[:got], off
-	return r.window[:n], nil
+	r.window, r.windowOff = r.buf[:got], start
+	return r.window[skip : skip+n], nil
 }
 
 // frameAt reads the frame at off. A reason that is not empty says why there is

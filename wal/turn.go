@@ -83,7 +83,7 @@ func (w *Writer) transfer(g *group) {
 		t.spare.file.Close() // likewise
 		return
 	}
-	t.next, g.op, g.name, g.err = w.become(t.spare, t.name)
+	t.next, g.op, g.name, g.err = w.become(t.spare, t.number, t.name)
 }
 
 // endOld writes and syncs the trailer of the old segment, all before which is

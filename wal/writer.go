@@ -49,6 +49,7 @@ type Writer struct {
 	changed sync.Cond
 	err     error // *FailedError; sticky
 	closed  bool
+	ended   End // set by a Close in good order
 	// flying are the groups that their leaders write without holding mu, in
 	// the order of their records. While there are any, nobody else may write,
 	// but for one more synced group beside another, or replace cur.
@@ -256,6 +257,13 @@ func (w *Writer) Segment() uint64 { return w.number.Load() }
 // NewestOnDisk returns the number of the newest segment that is part of the log
 // whenever the machine stops. It never blocks.
 func (w *Writer) NewestOnDisk() uint64 { return w.onDisk.Load() }
+
+// End returns where the log ends, if it was closed in good order; zero else.
+func (w *Writer) End() End {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ended
+}
 
 // Stats returns what the writer has done so far.
 func (w *Writer) Stats() Stats {

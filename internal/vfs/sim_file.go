@@ -66,6 +66,9 @@ func (f *simFile) ReadAt(p []byte, off int64) (int, error) {
 		return 0, err
 	}
 	n := f.node.visible.readAt(p, off)
+	if f.align > 1 {
+		f.node.readPast(p[:n], off)
+	}
 	if n < len(p) {
 		return n, io.EOF
 	}
@@ -260,6 +263,7 @@ func (f *simFile) failSync(model SyncFailure) {
 		n.visible = n.durable.clone()
 		d.used += n.pagesFrom(0)
 	}
+	n.unwritten = n.unwritten || len(n.pending) > 0 && model == SyncFailureExt4
 	n.forget()
 }
 

@@ -14,6 +14,9 @@ type inode struct {
 	durable content
 	pending []dataOp
 	log     []byte // the bytes of pending writes, one after the other
+	// unwritten says that a sync failed and left pages that are visible, not
+	// durable, and not pending either.
+	unwritten bool
 
 	// Of a directory; nil maps mark a file.
 	entries        map[string]*inode
@@ -70,6 +73,33 @@ func (n *inode) write(seq uint64, p []byte, off int64) {
 		n.log = append(n.log, p...)
 	}
 	n.pending = append(n.pending, op)
+}
+
+// readPast turns what the page cache holds of the file from off on into what a read
+// past it finds: dirty pages are written first, clean ones are those on the disk.
+func (n *inode) readPast(p []byte, off int64) {
+	if !n.unwritten {
+		return
+	}
+	for done := 0; done < len(p); {
+		at := off + int64(done)
+		size := min(int((at/pageSize+1)*pageSize-at), len(p)-done)
+		if !n.dirty(at / pageSize) {
+			clear(p[done : done+size])
+			n.durable.readAt(p[done:done+size], at)
+		}
+		done += size
+	}
+}
+
+// dirty reports whether a write to a page is pending.
+func (n *inode) dirty(page int64) bool {
+	for _, op := range n.pending {
+		if op.kind == dataWrite && op.off/pageSize <= page && page <= (op.off+int64(op.size)-1)/pageSize {
+			return true
+		}
+	}
+	return false
 }
 
 // resize likewise.
