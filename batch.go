@@ -118,7 +118,10 @@ func (s *Store) apply(ctx context.Context, b *Batch) (Commit, error) {
 	if len(b.stripes) == 0 {
 		return s.refuse(nil), nil
 	}
-	b.stripes = s.latches.lockAll(b.stripes)
+	var err error
+	if b.stripes, err = s.latches.lockAll(ctx, b.stripes); err != nil {
+		return Commit{}, err
+	}
 	defer s.latches.unlockAll(b.stripes)
 	for i := range b.write.entries {
 		from := b.write.entries[i].from

@@ -293,7 +293,7 @@ type TableChange struct {
 // readers at once; higher ones may bring back versions that were hidden and are
 // not collected yet, and never what was deleted or overwritten. Open snapshots
 // keep the options they were made with.
-func (t *Table) Alter(_ context.Context, change TableChange) error {
+func (t *Table) Alter(ctx context.Context, change TableChange) error {
 	s := t.store
 	done, err := s.beginChange()
 	if err != nil {
@@ -316,7 +316,7 @@ func (t *Table) Alter(_ context.Context, change TableChange) error {
 	if err := t.checkStream(change.Stream); err != nil {
 		return err
 	}
-	if err := s.commitAlteration(t, options, annotations, change.Stream); err != nil {
+	if err := s.commitAlteration(ctx, t, options, annotations, change.Stream); err != nil {
 		return err
 	}
 	s.dropEndedLogs()
@@ -328,8 +328,10 @@ func (t *Table) Alter(_ context.Context, change TableChange) error {
 // merge what to drop, and both must be done under the options that are in
 // force when they take effect. The sequence number up to which the old options
 // ruled becomes part of the manifest, see versionsToKeep.
-func (s *Store) commitAlteration(t *Table, options TableOptions, annotations []byte, stream *StreamChange) error {
-	s.latches.lockEverything()
+func (s *Store) commitAlteration(ctx context.Context, t *Table, options TableOptions, annotations []byte, stream *StreamChange) error {
+	if err := s.latches.lockEverything(ctx); err != nil {
+		return err
+	}
 	defer s.latches.unlockEverything()
 	s.merges.Lock()
 	defer s.merges.Unlock()

@@ -101,11 +101,14 @@ func (t *Table) Begin(ctx context.Context, partition row.Value, opts Transaction
 	// Writers that did not see the lock hold latches still. When those are
 	// through and what they wrote can no longer be lost, the transaction reads
 	// what everybody reads.
-	s.latches.pass()
+	err = s.latches.pass(ctx)
 	last := s.refuse(nil)
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	if err = last.Wait(ctx); err == nil && s.closed.Load() { // Close may not have seen it
+	if err == nil {
+		err = last.Wait(ctx)
+	}
+	if err == nil && s.closed.Load() { // Close may not have seen it
 		err = ErrClosed
 	}
 	if over := tx.over.Load(); over != nil { // Close has
@@ -405,7 +408,10 @@ func (tx *Transaction) apply(ctx context.Context) (Commit, error) {
 	for i := range tx.changes {
 		stripes[i] = stripeOf(rowHash(tx.table.id, tx.changes[i].change.Key))
 	}
-	stripes = s.latches.lockAll(stripes)
+	stripes, err := s.latches.lockAll(ctx, stripes)
+	if err != nil {
+		return Commit{}, err
+	}
 	defer s.latches.unlockAll(stripes)
 	// No option changes while a latch is held.
 	if limit := tx.table.maxVersions(); limit != tx.limit || tx.otherStream() {

@@ -97,8 +97,10 @@ func (t *Table) update(ctx context.Context, u *update, key []row.Value, fn func(
 		return Commit{}, tx.err
 	}
 	latch := &s.latches.stripes[stripeOf(rowHash(t.id, tx.change.Key))]
-	latch.Lock()
-	defer latch.Unlock()
+	if err := latch.lock(ctx); err != nil {
+		return Commit{}, err
+	}
+	defer latch.unlock()
 	if err := s.transactions.admits(t, tx.change.Key); err != nil {
 		return Commit{}, err
 	}

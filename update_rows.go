@@ -25,7 +25,9 @@ func (t *Table) UpdateRowsAsync(ctx context.Context, keys [][]row.Value, fn func
 	for i, tx := range distinct {
 		stripes[i] = stripeOf(rowHash(t.id, tx.change.Key))
 	}
-	stripes = s.latches.lockAll(stripes)
+	if stripes, err = s.latches.lockAll(ctx, stripes); err != nil {
+		return nil, err
+	}
 	defer s.latches.unlockAll(stripes)
 	for _, tx := range distinct {
 		if err := s.transactions.admits(t, tx.change.Key); err != nil {
