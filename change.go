@@ -20,6 +20,7 @@ import (
 type RowChange struct {
 	table  *Table
 	change row.Change
+	era    *era // of the table, when the change was worked out
 	// written is what the transaction has written that the change is part of; nil
 	// if it is part of none.
 	written *memtable.Memtable

@@ -180,8 +180,8 @@ func (e *entry) readBefore() error {
 }
 
 // addRecords makes the records of changes whose tables have a change log, and
-// puts what columns held before behind the changes. REQUIRES: the latches of the
-// rows are held.
+// puts what columns held before behind the changes. REQUIRES: nobody else can
+// change the rows.
 func (w *write) addRecords() error {
 	var all []entry // if there is more than what there was
 	for i := range w.entries {

@@ -404,21 +404,30 @@ func (tx *Transaction) apply(ctx context.Context) (Commit, error) {
 	if err := s.throttle(ctx); err != nil {
 		return Commit{}, err
 	}
-	stripes := make([]uint32, len(tx.changes))
-	for i := range tx.changes {
-		stripes[i] = stripeOf(rowHash(tx.table.id, tx.changes[i].change.Key))
+	for {
+		commit, err := tx.applyOnce(ctx)
+		if !errors.Is(err, errAltered) {
+			return commit, err
+		}
 	}
-	stripes, err := s.latches.lockAll(ctx, stripes)
+}
+
+// applyOnce is apply in one era of the table. It takes no latches: nobody else
+// writes to rows of the partition key.
+func (tx *Transaction) applyOnce(ctx context.Context) (Commit, error) {
+	present, err := tx.table.present(ctx)
 	if err != nil {
 		return Commit{}, err
 	}
-	defer s.latches.unlockAll(stripes)
-	// No option changes while a latch is held.
 	if limit := tx.table.maxVersions(); limit != tx.limit || tx.otherStream() {
 		if err := tx.workOutAgain(limit); err != nil {
 			return Commit{}, err
 		}
 	}
+	for i := range tx.changes {
+		tx.changes[i].from.era = present
+	}
 	w := write{entries: slices.Clone(tx.changes)} // it may fail, and be made again
+	s := tx.table.store
 	return s.commit(ctx, &w, s.issued.nowMicros())
 }

@@ -2,6 +2,7 @@ package flagstone
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -42,9 +43,9 @@ func (tx *RowTx) Exists() (bool, error) {
 }
 
 // Update changes one row. fn reads, if it needs to, and says what is to be
-// done; it runs once, while no other change of the row can begin, and must not
-// write to the store itself. An error of fn is returned and nothing is
-// written. When Update returns nil the change is durable (with SyncAlways) and
+// done; it runs while no other change of the row can begin, and must not write to
+// the store itself. It runs once, or, if the table was altered meanwhile, again.
+// An error of fn is returned and nothing is written. When Update returns nil the change is durable (with SyncAlways) and
 // visible to every later read. An fn that reads nothing is a blind write: it
 // costs no read and allocates nothing.
 func (t *Table) Update(ctx context.Context, key []row.Value, fn func(tx *RowTx) error) error {
@@ -89,13 +90,29 @@ func (t *Table) Delete(ctx context.Context, key []row.Value) error {
 }
 
 func (t *Table) update(ctx context.Context, u *update, key []row.Value, fn func(tx *RowTx) error) (Commit, error) {
+	if err := t.store.throttle(ctx); err != nil {
+		return Commit{}, err
+	}
+	for {
+		commit, err := t.updateOnce(ctx, u, key, fn)
+		if err == nil || !errors.Is(err, errAltered) {
+			return commit, err
+		}
+		u.write.reset()
+	}
+}
+
+// updateOnce is update in one era of the table.
+func (t *Table) updateOnce(ctx context.Context, u *update, key []row.Value, fn func(tx *RowTx) error) (Commit, error) {
 	s, tx := t.store, &u.tx
-	if err := s.throttle(ctx); err != nil {
+	present, err := t.present(ctx)
+	if err != nil {
 		return Commit{}, err
 	}
 	if tx.init(t, key); tx.err != nil {
 		return Commit{}, tx.err
 	}
+	tx.era = present
 	latch := &s.latches.stripes[stripeOf(rowHash(t.id, tx.change.Key))]
 	if err := latch.lock(ctx); err != nil {
 		return Commit{}, err
@@ -132,6 +149,6 @@ func (u *update) give() {
 		return
 	}
 	u.write.reset()
-	u.tx.table, u.tx.err = nil, nil
+	u.tx.table, u.tx.era, u.tx.err = nil, nil, nil
 	updates.Put(u)
 }
