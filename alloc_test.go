@@ -3,6 +3,7 @@ package flagstone
 // What a write costs the garbage collector: nothing, once its memory is warm.
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
@@ -38,7 +39,7 @@ func TestAWriteAllocatesNothing(t *testing.T) {
 	batch := store.NewBatch()
 	for name, write := range map[string]func() error{
 		"Update": func() error {
-			return table.Update(ctx(), []row.Value{row.Integer(n)}, func(tx *RowTx) error {
+			return table.Update(ctx(), []row.Value{row.Integer(n)}, func(_ context.Context, tx *RowTx) error {
 				put(&tx.RowChange)
 				return nil
 			})

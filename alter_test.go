@@ -14,13 +14,13 @@ import (
 
 // blocked runs an update of one row until release is called, and returns when its
 // function runs.
-func blocked(t *testing.T, table *Table, fn func(tx *RowTx) error, key ...any) (release func() error) {
+func blocked(t *testing.T, table *Table, fn func(ctx context.Context, tx *RowTx) error, key ...any) (release func() error) {
 	t.Helper()
 	running, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	var first sync.Once
 	go func() {
-		ended <- table.Update(context.Background(), Key(key...), func(tx *RowTx) error {
-			err := fn(tx)
+		ended <- table.Update(context.Background(), Key(key...), func(ctx context.Context, tx *RowTx) error {
+			err := fn(ctx, tx)
 			first.Do(func() {
 				close(running)
 				<-goOn
@@ -51,7 +51,7 @@ func (s *Store) waitsFor(table *Table, callers int32, key ...any) {
 func TestNoWriterWaitsForAnAlterOrABeginThatWaits(t *testing.T) {
 	r := newRig(t, Options{})
 	table, other := r.table("t", TableOptions{}), r.table("other", TableOptions{})
-	release := blocked(t, table, func(*RowTx) error { return nil }, "blocked", 0)
+	release := blocked(t, table, func(context.Context, *RowTx) error { return nil }, "blocked", 0)
 	cancelled, cancel := context.WithCancel(context.Background())
 	limited, stop := context.WithTimeout(context.Background(), time.Minute) // of a test that fails
 	defer stop()
@@ -107,7 +107,7 @@ func TestAnUpdateRunsAgainIfItsTableIsAlteredMeanwhile(t *testing.T) {
 		put(t, table, "p", 1, "c", startMillis+v, fmt.Sprint(v))
 	}
 	var seen []int
-	release := blocked(t, table, func(tx *RowTx) error {
+	release := blocked(t, table, func(_ context.Context, tx *RowTx) error {
 		found, err := tx.Get(ReadOptions{})
 		if err == nil {
 			seen = append(seen, len(found.Cells))
@@ -116,7 +116,7 @@ func TestAnUpdateRunsAgainIfItsTableIsAlteredMeanwhile(t *testing.T) {
 		return err
 	}, "p", 1)
 	// An alteration that began to wait before the update would let it finish.
-	wantError(t, "Alter", table.alter(TableChange{Options: &TableOptions{MaxVersions: 2}}), nil)
+	wantError(t, "Alter", table.alter(ctx(), TableChange{Options: &TableOptions{MaxVersions: 2}}), nil)
 	wantError(t, "Update", release(), nil)
 	if fmt.Sprint(seen) != "[1 2]" {
 		t.Errorf("the update saw so many cells: %v", seen)
@@ -139,7 +139,7 @@ func TestWritersAndAlterationsOfOneTable(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	increment := func(tx *RowTx) error {
+	increment := func(_ context.Context, tx *RowTx) error {
 		found, err := tx.Get(ReadOptions{MaxVersions: 1})
 		if err != nil {
 			return err
@@ -160,8 +160,8 @@ func TestWritersAndAlterationsOfOneTable(t *testing.T) {
 		})
 		writers.Go(func() {
 			for range rounds {
-				c, err := table.UpdateRowsAsync(ctx(), [][]row.Value{Key("rows", 0), Key("rows", 1)}, func(rows []*RowTx) error {
-					return errors.Join(increment(rows[0]), increment(rows[1]))
+				c, err := table.UpdateRowsAsync(ctx(), [][]row.Value{Key("rows", 0), Key("rows", 1)}, func(ctx context.Context, rows []*RowTx) error {
+					return errors.Join(increment(ctx, rows[0]), increment(ctx, rows[1]))
 				})
 				if err == nil {
 					err = c.Wait(ctx())
@@ -181,7 +181,7 @@ func TestWritersAndAlterationsOfOneTable(t *testing.T) {
 		for range rounds {
 			tx, err := table.Begin(ctx(), row.String("tx"), TransactionOptions{})
 			if err == nil {
-				err = errors.Join(tx.Update(Key("tx", 0), increment), tx.Commit(ctx()))
+				err = errors.Join(tx.Update(ctx(), Key("tx", 0), increment), tx.Commit(ctx()))
 			}
 			check("Transaction", err)
 		}

@@ -111,6 +111,20 @@ func (s *Store) lookAtIdle() {
 		s.scheduleCompaction(tree)
 	}
 	s.after(idlePeriod, s.lookAtIdle)
+	if s.purge.unsaved() {
+		s.submit(executor.Cleanup, nil, "save the clock", s.saveClock)
+	}
+}
+
+// saveClock makes durable what was found out of the clock. Without it, a store
+// that runs for minutes at a time would never get through a probation.
+func (s *Store) saveClock() {
+	if s.manifest == nil || s.pipeline.failed.Load() != nil {
+		return
+	}
+	if _, err := s.commitEdit(new(manifest.Edit)); err != nil {
+		s.opts.Logger.Warn("cannot save what was found out of the clock", "error", err)
+	}
 }
 
 // handOverLog bounds what an unsynced store loses when the process is killed.

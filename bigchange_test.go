@@ -1,6 +1,7 @@
 package flagstone
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
@@ -14,7 +15,7 @@ func TestMistakesThatDeletesUndoAreLinear(t *testing.T) {
 	r := newRig(t, Options{})
 	table := r.table("t", TableOptions{})
 	const columns = 200_000
-	err := table.Update(ctx(), Key("p", 1), func(tx *RowTx) error {
+	err := table.Update(ctx(), Key("p", 1), func(_ context.Context, tx *RowTx) error {
 		for i := range columns {
 			tx.Put(fmt.Sprint("c", i), -1, row.Integer(1)) // no version
 		}
@@ -26,7 +27,7 @@ func TestMistakesThatDeletesUndoAreLinear(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = table.Update(ctx(), Key("p", 1), func(tx *RowTx) error {
+	err = table.Update(ctx(), Key("p", 1), func(_ context.Context, tx *RowTx) error {
 		tx.DeleteColumn("c")
 		tx.Put("c", -1, row.Integer(1)) // after the delete, which does not undo it
 		tx.Put("d", -2, row.Integer(1))

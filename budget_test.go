@@ -29,7 +29,7 @@ func TestP18_ManyLargeWritesAtOnceKeepTheMemoryBudget(t *testing.T) {
 	for w := range 16 {
 		writers.Go(func() {
 			for i := range 10 {
-				err := table.Update(ctx, Key(w*100+i), func(tx *RowTx) error {
+				err := table.Update(ctx, Key(w*100+i), func(_ context.Context, tx *RowTx) error {
 					tx.Put("c", s.NowMillis(), value)
 					return nil
 				})

@@ -139,6 +139,9 @@ func (s *Store) compactTree(ctx context.Context, tree *partition.Tree, start, en
 // what this one holds at this moment. Table and value files are linked, not copied, where
 // the file system can; writes go on meanwhile.
 func (s *Store) Checkpoint(ctx context.Context, dir string) error {
+	if err := s.mayChange(ctx); err != nil {
+		return err
+	}
 	done, err := s.beginWork()
 	if err != nil {
 		return err
@@ -165,8 +168,10 @@ func (s *Store) Checkpoint(ctx context.Context, dir string) error {
 // written before one moment, with its files pinned until release.
 func (s *Store) pinFlushed(ctx context.Context) (state *manifest.State, release func(), err error) {
 	// The catalogue too is that of the moment.
-	s.tables.Lock()
-	defer s.tables.Unlock()
+	if err := s.tables.lock(ctx); err != nil {
+		return nil, nil, err
+	}
+	defer s.tables.unlock()
 	s.flushGate.Lock()
 	defer s.flushGate.Unlock()
 	trees, endSeq := s.rotateAll()

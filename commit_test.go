@@ -41,7 +41,7 @@ func TestP07_ARefusalWaitsUntilItsCauseIsVisible(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	insert := func(tx *RowTx) error {
+	insert := func(_ context.Context, tx *RowTx) error {
 		if exists, err := tx.Exists(); err != nil || exists {
 			return errors.Join(err, errExists)
 		}
@@ -83,11 +83,11 @@ func TestP07_ARefusalFailsWithItsCause(t *testing.T) {
 	r, fault := faultRig(t, Options{})
 	table := r.table("t", TableOptions{})
 	put(t, table, "warm", 1, "c", startMillis, "v")
-	written, err := table.UpdateAsync(ctx(), Key("p", 1), func(tx *RowTx) error { tx.PutRow(); return nil })
+	written, err := table.UpdateAsync(ctx(), Key("p", 1), func(_ context.Context, tx *RowTx) error { tx.PutRow(); return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
-	refused, err := table.UpdateAsync(ctx(), Key("p", 1), func(tx *RowTx) error {
+	refused, err := table.UpdateAsync(ctx(), Key("p", 1), func(_ context.Context, tx *RowTx) error {
 		if exists, _ := tx.Exists(); !exists {
 			t.Error("an update does not see the one before")
 		}
@@ -119,7 +119,7 @@ func TestAsynchronousWritesKeepTheirOrder(t *testing.T) {
 	const n = 200
 	var commits []*Commit
 	for i := range n {
-		c, err := table.UpdateAsync(ctx(), Key("c", 0), func(tx *RowTx) error {
+		c, err := table.UpdateAsync(ctx(), Key("c", 0), func(_ context.Context, tx *RowTx) error {
 			got, err := tx.Get(ReadOptions{})
 			if err != nil {
 				return err
@@ -129,7 +129,7 @@ func TestAsynchronousWritesKeepTheirOrder(t *testing.T) {
 					t.Errorf("write %d sees %d", i, v.Int64())
 				}
 			}
-			return increment(tx)
+			return increment(ctx(), tx)
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -174,7 +174,7 @@ func TestP18_AWriterThatWaitsCanBeCalledOff(t *testing.T) {
 	var written atomic.Int64
 	go func() {
 		for i := 0; ; i++ {
-			err := table.Update(called, Key("p", i), func(tx *RowTx) error {
+			err := table.Update(called, Key("p", i), func(_ context.Context, tx *RowTx) error {
 				tx.Put("c", startMillis, row.String(fmt.Sprintf("%0100d", i)))
 				return nil
 			})

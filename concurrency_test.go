@@ -7,6 +7,7 @@ package flagstone
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -227,7 +228,7 @@ func (l *load) count(worker int) {
 	}
 }
 
-func increment(tx *RowTx) error {
+func increment(_ context.Context, tx *RowTx) error {
 	r, err := tx.Get(ReadOptions{MaxVersions: 1})
 	if err != nil {
 		return err
@@ -276,7 +277,7 @@ func (l *load) widen(worker int) {
 	rng := rand.New(rand.NewPCG(uint64(worker), 3))
 	for i := range l.rounds {
 		key := Key("w", rng.IntN(wideRows))
-		err := l.wide.Update(ctx(), key, func(tx *RowTx) error {
+		err := l.wide.Update(ctx(), key, func(_ context.Context, tx *RowTx) error {
 			r, err := tx.Get(ReadOptions{MaxVersions: 1})
 			if err != nil {
 				return err
@@ -516,7 +517,7 @@ func TestP01_NothingIsVisibleBeforeItIsDurable(t *testing.T) {
 	put(t, table, "warm", 1, "c", startMillis, "v")
 	r.exec.RunAll() // the first log segment gives way to one that was written before
 	put(t, table, "warm", 1, "c", startMillis, "v")
-	insert := func(tx *RowTx) error { tx.PutRow(); return nil }
+	insert := func(_ context.Context, tx *RowTx) error { tx.PutRow(); return nil }
 	var late *Commit
 	fault.Observe(vfs.Observer{Before: func(c vfs.Call) {
 		if c.Op == vfs.OpSyncData && late == nil {

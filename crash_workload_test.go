@@ -380,7 +380,7 @@ func (s *script) update(table string) bool {
 	e := s.randomEdit(table)
 	s.step = fmt.Sprintf("update %s %s", table, rowName(e.pk, e.n))
 	return s.attempt(e.apply, func() error {
-		return s.table(table).Update(context.Background(), Key(e.pk, e.n), func(tx *RowTx) error {
+		return s.table(table).Update(context.Background(), Key(e.pk, e.n), func(_ context.Context, tx *RowTx) error {
 			e.tx(&tx.RowChange)
 			return nil
 		})
@@ -426,7 +426,7 @@ func (s *script) group(table string) bool {
 		e.apply(next)
 		next.tables[table].trim()
 		s.states = append(s.states, next)
-		c, err := s.table(table).UpdateAsync(context.Background(), Key(e.pk, e.n), func(tx *RowTx) error {
+		c, err := s.table(table).UpdateAsync(context.Background(), Key(e.pk, e.n), func(_ context.Context, tx *RowTx) error {
 			e.tx(&tx.RowChange)
 			return nil
 		})

@@ -11,7 +11,7 @@
 //		Name: "people",
 //		Key:  []flagstone.KeyColumn{{Name: "id", Type: row.TypeString}},
 //	})
-//	err = table.Update(ctx, flagstone.Key("alice"), func(tx *flagstone.RowTx) error {
+//	err = table.Update(ctx, flagstone.Key("alice"), func(_ context.Context, tx *flagstone.RowTx) error {
 //		tx.Put("city", store.NowMillis(), row.String("Vienna"))
 //		return nil
 //	})

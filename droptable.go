@@ -13,8 +13,8 @@ import (
 
 // DropTable removes a table and its data. Reads that are under way finish;
 // files are deleted when nothing reads them.
-func (s *Store) DropTable(_ context.Context, name string) error {
-	done, err := s.beginChange()
+func (s *Store) DropTable(ctx context.Context, name string) error {
+	done, err := s.beginChange(ctx)
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ func Example() {
 		Name: "people", Key: []flagstone.KeyColumn{{Name: "id", Type: row.TypeString}},
 	})
 	check(err)
-	err = people.Update(ctx, flagstone.Key("alice"), func(tx *flagstone.RowTx) error {
+	err = people.Update(ctx, flagstone.Key("alice"), func(_ context.Context, tx *flagstone.RowTx) error {
 		tx.Put("city", store.NowMillis(), row.String("Vienna"))
 		return nil
 	})
@@ -45,7 +45,7 @@ func ExampleTable_Update() {
 	defer store.Close()
 	ctx := context.Background()
 	for range 3 {
-		err := table.Update(ctx, flagstone.Key("visits"), func(tx *flagstone.RowTx) error {
+		err := table.Update(ctx, flagstone.Key("visits"), func(_ context.Context, tx *flagstone.RowTx) error {
 			var n int64
 			if r, err := tx.Get(flagstone.ReadOptions{Columns: []string{"n"}, MaxVersions: 1}); err != nil {
 				return err
@@ -99,11 +99,11 @@ func ExampleTable_Begin() {
 	tx, err := table.Begin(ctx, row.String("account"), flagstone.TransactionOptions{Lifetime: time.Minute})
 	check(err)
 	defer tx.Abort() // does nothing once it is committed
-	deposit := func(r *flagstone.RowTx) error {
+	deposit := func(_ context.Context, r *flagstone.RowTx) error {
 		r.Put("balance", store.NowMillis(), row.Integer(10))
 		return nil
 	}
-	check(tx.Update(flagstone.Key("account"), deposit))
+	check(tx.Update(ctx, flagstone.Key("account"), deposit))
 	fmt.Println(errors.Is(table.Update(ctx, flagstone.Key("account"), deposit), flagstone.ErrConflict))
 
 	r, err := tx.Get(ctx, flagstone.Key("account"), flagstone.ReadOptions{})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/manifest"
 )
 
 // issueClock hands out the times that writes are stamped with. It follows the
@@ -55,58 +56,115 @@ func (c *issueClock) raise(millis int64) {
 	}
 }
 
-// purgeClock is the time by which expired data may be dropped for good. It
-// follows the wall clock, but a wall clock that jumps ahead by more than
-// trustedStep has to stand by its new reading for probation, of monotonic
-// time, before anything is purged by it: a clock that is set wrong and then
-// put right hides rows for a while, and destroys nothing.
+// purgeClock is the time by which expired data may be dropped for good: the
+// trusted time. Only running time moves it, measured by the monotonic clock; it
+// does not follow the wall clock ahead, by however little. A wall clock that is
+// ahead of it is on probation: what it has been ahead by, at every look
+// throughout an hour of running time, is then believed. If the wall clock is
+// behind, the trusted time falls to it at once, and a probation ends. So data is
+// dropped by a time only if the wall clock has stood by that time for an hour.
+//
+// All of it is part of the manifest: a probation goes on when the store is
+// opened again, and the time while it was closed, which nobody measured, is
+// believed after an hour of running time, in however many pieces. A manifest
+// without it begins with the epoch, and so with a probation.
 type purgeClock struct {
 	clock  clock.Clock
 	logger *slog.Logger
 
-	mu       sync.Mutex
-	trusted  time.Duration // wall minus monotonic, as far as it is believed
-	untested time.Duration // a larger one that is on probation
-	since    time.Duration // monotonic reading at which probation began
-	pending  bool
+	// saving is held while an edit with a reading is committed: the newest
+	// reading is to be committed last.
+	saving sync.Mutex
+
+	mu    sync.Mutex
+	now   manifest.TrustedClock
+	seen  time.Duration // monotonic reading that now belongs to
+	moved int64         // milliseconds that the time moved by without running, not saved
+	saved manifest.TrustedClock
 }
 
 const (
-	trustedStep = time.Hour
-	probation   = time.Hour
+	// probation is how long the store has to run while the wall clock stands by
+	// a reading.
+	probation = time.Hour
+	// worthSaving is the difference that is worth an edit of its own.
+	worthSaving = int64(time.Minute / time.Millisecond)
+	// mostUnseen is the most that counts as running time between two looks: a
+	// reading that nobody looked at did not stand. A look is due every idlePeriod.
+	mostUnseen = int64(2 * idlePeriod / time.Millisecond)
+	// worthLogging is how far ahead the wall clock is logged.
+	worthLogging = int64(time.Hour / time.Millisecond)
 )
 
-// newPurgeClock makes a purge clock. issued is the last time that the store
-// handed out in an earlier run, 0 if there was none: if the wall clock is far
-// beyond it, that may be because the store was closed for so long, or because
-// the clock is wrong, so it has to stand its probation.
-func newPurgeClock(c clock.Clock, issued int64, logger *slog.Logger) *purgeClock {
-	p := &purgeClock{clock: c, logger: logger}
-	p.trusted = p.offset()
-	if issued > 0 {
-		p.trusted = min(p.trusted, time.Duration(issued)*time.Millisecond-c.Elapsed())
-	}
+func newPurgeClock(c clock.Clock, saved manifest.TrustedClock, logger *slog.Logger) *purgeClock {
+	p := &purgeClock{clock: c, logger: logger, seen: c.Elapsed(), saved: saved}
+	p.now = manifest.TrustedClock{Millis: max(saved.Millis, 0), Ahead: max(saved.Ahead, 0), Stood: max(saved.Stood, 0)}
+	p.look()
 	return p
 }
 
-func (p *purgeClock) offset() time.Duration {
-	return time.Duration(p.clock.NowMillis())*time.Millisecond - p.clock.Elapsed()
-}
-
-// now returns the time to purge by, in milliseconds since the epoch.
-func (p *purgeClock) now() int64 {
+// look brings the trusted time up to date and returns it.
+func (p *purgeClock) look() manifest.TrustedClock {
+	// The wall is read last: a pause in between makes it look further ahead,
+	// which nothing is dropped by, rather than set back.
+	elapsed := p.clock.Elapsed()
+	wall := p.clock.NowMillis()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	elapsed, offset := p.clock.Elapsed(), p.offset()
-	switch {
-	case offset <= p.trusted+trustedStep:
-		p.trusted, p.pending = offset, false
-	case !p.pending || offset < p.untested-trustedStep || offset > p.untested+trustedStep:
-		p.untested, p.since, p.pending = offset, elapsed, true
-		p.logger.Warn("wall clock jumped ahead; nothing is purged by the new time until it has stood for a while",
-			"jump", offset-p.trusted, "probation", probation)
-	case elapsed-p.since >= probation:
-		p.trusted, p.pending = offset, false
+	now, passed := &p.now, (elapsed - p.seen).Milliseconds()
+	if passed < 0 { // another look was faster
+		return p.now
 	}
-	return int64((p.trusted + elapsed) / time.Millisecond)
+	p.seen += time.Duration(passed) * time.Millisecond
+	now.Millis += passed
+	if wall <= now.Millis {
+		p.moved += now.Millis - wall
+		p.now = manifest.TrustedClock{Millis: wall}
+		return p.now
+	}
+	ahead := wall - now.Millis
+	if now.Ahead == 0 {
+		if ahead >= worthLogging {
+			p.logger.Warn("the wall clock is ahead of the time that the store has run for: it was closed, or the clock jumped; "+
+				"nothing is dropped as expired by the new time until it has stood",
+				"ahead", time.Duration(ahead)*time.Millisecond, "probation", probation)
+		}
+		now.Ahead, now.Stood = ahead, 0
+		return p.now
+	}
+	now.Ahead = min(now.Ahead, ahead)
+	now.Stood += min(passed, mostUnseen)
+	if now.Stood >= probation.Milliseconds() {
+		p.moved += now.Ahead
+		*now = manifest.TrustedClock{Millis: now.Millis + now.Ahead, Ahead: ahead - now.Ahead}
+	}
+	return p.now
+}
+
+// commit passes a reading to a function that saves it.
+func (p *purgeClock) commit(save func(manifest.TrustedClock) error) error {
+	p.saving.Lock()
+	defer p.saving.Unlock()
+	now := p.look()
+	p.mu.Lock()
+	moved := p.moved
+	p.mu.Unlock()
+	if err := save(now); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.moved -= moved
+	p.saved = now
+	return nil
+}
+
+// unsaved reports whether a crash would lose more than worthSaving of what was
+// found out.
+func (p *purgeClock) unsaved() bool {
+	now := p.look()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	stood := max(now.Stood-p.saved.Stood, p.saved.Stood-now.Stood)
+	return p.moved >= worthSaving || p.saved.Ahead-now.Ahead >= worthSaving || now.Ahead >= worthSaving && stood >= worthSaving
 }

@@ -351,7 +351,7 @@ func TestP11_AFullDiskDoesNotPoison(t *testing.T) {
 		acked := 0
 		var err error
 		for ; acked < 3000; acked++ {
-			err = table.Update(ctx(), Key("p", acked), func(tx *RowTx) error {
+			err = table.Update(ctx(), Key("p", acked), func(_ context.Context, tx *RowTx) error {
 				tx.Put("c", startMillis, row.String(fmt.Sprint(acked)))
 				return nil
 			})
@@ -607,7 +607,7 @@ func TestP18_WritersAreToldWhenCompactionsFail(t *testing.T) {
 	limit, cancel := context.WithTimeout(ctx(), time.Minute)
 	defer cancel()
 	for i := 0; err == nil; i++ {
-		err = table.Update(limit, Key("p", i%100), func(tx *RowTx) error {
+		err = table.Update(limit, Key("p", i%100), func(_ context.Context, tx *RowTx) error {
 			tx.Put("d", startMillis, row.String(strings.Repeat("x", 200)))
 			return nil
 		})

@@ -63,7 +63,7 @@ func TestP06_ASnapshotNeverChanges(t *testing.T) {
 	for i := range 400 {
 		switch i % 10 {
 		case 3:
-			err := table.Update(ctx(), Key("p", i%23), func(tx *RowTx) error { tx.DeleteRow(); return nil })
+			err := table.Update(ctx(), Key("p", i%23), func(_ context.Context, tx *RowTx) error { tx.DeleteRow(); return nil })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -196,7 +196,7 @@ func TestReadsUnderWayFinishWhenTheirTableIsDropped(t *testing.T) {
 		wantError(t, "Scan", rows.Err(), ErrTableNotFound)
 		rows.Close()
 	}
-	err = table.Update(ctx(), Key("p", 1), func(tx *RowTx) error { tx.PutRow(); return nil })
+	err = table.Update(ctx(), Key("p", 1), func(_ context.Context, tx *RowTx) error { tx.PutRow(); return nil })
 	wantError(t, "Update", err, ErrTableNotFound)
 	b := r.store.NewBatch()
 	b.Row(other, Key("p", 2)).PutRow()
@@ -332,7 +332,7 @@ func TestDropAndFlushTogetherKeepTheAccountOfMemory(t *testing.T) {
 		for w := range 3 {
 			wg.Go(func() {
 				for i := 0; ; i++ {
-					err := table.Update(ctx(), Key(fmt.Sprint(w), i), func(tx *RowTx) error {
+					err := table.Update(ctx(), Key(fmt.Sprint(w), i), func(_ context.Context, tx *RowTx) error {
 						tx.Put("c", startMillis, row.String(strings.Repeat("x", 50)))
 						return nil
 					})
@@ -345,7 +345,7 @@ func TestDropAndFlushTogetherKeepTheAccountOfMemory(t *testing.T) {
 		}
 		wg.Go(func() { // deletes of versions read the row and the table's options
 			for i := 0; ; i++ {
-				err := table.Update(ctx(), Key("0", i%50), func(tx *RowTx) error {
+				err := table.Update(ctx(), Key("0", i%50), func(_ context.Context, tx *RowTx) error {
 					tx.DeleteVersion("c", startMillis)
 					return nil
 				})
@@ -494,7 +494,7 @@ func TestABatchThatFailedMayBeAppliedAgain(t *testing.T) {
 	if got := show(t, table, "p", 1); got != "c@10=v c@9=v " {
 		t.Fatalf("a refused batch left %q", got)
 	}
-	err := table.Update(ctx(), Key("p", 1), func(tx *RowTx) error { tx.DeleteVersion("c", 9); return nil })
+	err := table.Update(ctx(), Key("p", 1), func(_ context.Context, tx *RowTx) error { tx.DeleteVersion("c", 9); return nil })
 	if err != nil {
 		t.Fatal(err)
 	}

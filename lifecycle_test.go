@@ -218,7 +218,7 @@ func writesOf(store *Store, name string) map[string]error {
 	errs["Checkpoint"] = store.Checkpoint(ctx(), "/copy")
 	errs["Apply of nothing"] = store.Apply(ctx(), store.NewBatch())
 	if table := store.catalog().byName[name]; table != nil {
-		change := func(tx *RowTx) error { tx.PutRow(); return nil }
+		change := func(_ context.Context, tx *RowTx) error { tx.PutRow(); return nil }
 		b := store.NewBatch()
 		b.Row(table, Key("p", 1)).PutRow()
 		errs["Apply"] = store.Apply(ctx(), b)
@@ -418,7 +418,7 @@ func TestStoresShareACacheAndWorkers(t *testing.T) {
 			table, err := store.CreateTable(ctx(), TableSpec{Name: "t", Key: []KeyColumn{{Name: "k", Type: row.TypeInteger}}})
 			for k := range rows {
 				if err == nil {
-					err = table.Update(ctx(), Key(k), func(tx *RowTx) error {
+					err = table.Update(ctx(), Key(k), func(_ context.Context, tx *RowTx) error {
 						tx.Put("c", startMillis, row.String(fmt.Sprint(i, "-", k)))
 						return nil
 					})
@@ -520,7 +520,7 @@ func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
 				return store.DropTable(ctx(), name)
 			},
 			func(i int) error {
-				return table.Update(ctx(), Key("q", i), func(tx *RowTx) error { tx.PutRow(); return nil })
+				return table.Update(ctx(), Key("q", i), func(_ context.Context, tx *RowTx) error { tx.PutRow(); return nil })
 			},
 			func(i int) error { _, err := table.Get(ctx(), Key("p", i%100), ReadOptions{}); return err },
 			func(int) error { _, err := table.SplitPoints(ctx(), 100, 0); return err },

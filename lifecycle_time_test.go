@@ -4,6 +4,7 @@ package flagstone
 // and what they may not.
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"strings"
@@ -226,7 +227,7 @@ func TestTombstonesGoOnceWhatTheyHideIsExpired(t *testing.T) {
 	}
 	r.clock.Advance(time.Second)
 	for i := range 20 {
-		err := table.Update(ctx(), Key("p", i), func(tx *RowTx) error { tx.DeleteRow(); return nil })
+		err := table.Update(ctx(), Key("p", i), func(_ context.Context, tx *RowTx) error { tx.DeleteRow(); return nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -332,7 +333,7 @@ func TestP05_LimitsThatChangeBringNothingBackThatWasDeleted(t *testing.T) {
 	}
 	remove := func(v int64) step {
 		return step{fmt.Sprint("delete ", v), func(r *rig, table *Table) {
-			err := table.Update(ctx(), Key("p", 1), func(tx *RowTx) error { tx.DeleteVersion("c", v); return nil })
+			err := table.Update(ctx(), Key("p", 1), func(_ context.Context, tx *RowTx) error { tx.DeleteVersion("c", v); return nil })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -400,7 +401,7 @@ func TestPastLimitsAreKeptAsLongAsTheyCount(t *testing.T) {
 	if err := r.store.Flush(ctx()); err != nil { // in a lower run
 		t.Fatal(err)
 	}
-	err := table.Update(ctx(), Key("p", 1), func(tx *RowTx) error { tx.DeleteVersion("c", 3); return nil })
+	err := table.Update(ctx(), Key("p", 1), func(_ context.Context, tx *RowTx) error { tx.DeleteVersion("c", 3); return nil })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ package flagstone
 // them: not at all.
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -72,7 +73,7 @@ func TestAPackedValueIsUpdatedAndCompared(t *testing.T) {
 	table := r.table("t", TableOptions{MaxVersions: 3})
 	long := strings.Repeat("long ", 100)
 	put(t, table, "p", 1, "c", startMillis, long)
-	err := table.Update(ctx(), Key("p", 1), func(tx *RowTx) error {
+	err := table.Update(ctx(), Key("p", 1), func(_ context.Context, tx *RowTx) error {
 		old, err := tx.Get(ReadOptions{})
 		if err != nil {
 			return err
@@ -115,7 +116,7 @@ func TestPackedValuesInStreamsAndTransactions(t *testing.T) {
 		tx.DeleteVersion("c", startMillis+1)
 	})
 	tx := begin(t, table, "p", TransactionOptions{})
-	if err := tx.Update(Key("p", 1), func(r *RowTx) error { r.Put("c", startMillis+2, long("e")); return nil }); err != nil {
+	if err := tx.Update(ctx(), Key("p", 1), func(_ context.Context, r *RowTx) error { r.Put("c", startMillis+2, long("e")); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	within := txShow(t, tx, "p", 1)

@@ -1,6 +1,7 @@
 package flagstone
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -14,7 +15,7 @@ func TestWideRowsAreReadInPages(t *testing.T) {
 	r := newRig(t, Options{})
 	table := r.table("t", TableOptions{MaxVersions: 2})
 	var want []string
-	err := table.Update(ctx(), Key("p", 1), func(tx *RowTx) error {
+	err := table.Update(ctx(), Key("p", 1), func(_ context.Context, tx *RowTx) error {
 		for i := range 40 {
 			name := fmt.Sprintf("c%02d", i)
 			for version := range int64(3) { // one of them surplus
@@ -33,7 +34,7 @@ func TestWideRowsAreReadInPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := 0; i < 40; i += 3 {
-		err := table.Update(ctx(), Key("p", 1), func(tx *RowTx) error {
+		err := table.Update(ctx(), Key("p", 1), func(_ context.Context, tx *RowTx) error {
 			tx.DeleteColumn(fmt.Sprintf("c%02d", i))
 			return nil
 		})

@@ -100,6 +100,9 @@ func (l *lookup) give() {
 // Get reads one row. The result is nil if the row does not exist; a row that
 // exists without a selected cell is returned with no Cells.
 func (t *Table) Get(ctx context.Context, key []row.Value, opts ReadOptions) (*Row, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	l := lookups.Get().(*lookup)
 	defer l.give()
 	found, err := t.getInto(key, &opts, l, &l.row)
@@ -112,7 +115,10 @@ func (t *Table) Get(ctx context.Context, key []row.Value, opts ReadOptions) (*Ro
 // GetInto is Get into a row whose memory is used again, so that a caller who
 // reads many rows, one after the other, has no memory allocated for each. It
 // reports whether the row exists; if not, r has no Cells.
-func (t *Table) GetInto(_ context.Context, key []row.Value, opts ReadOptions, r *Row) (bool, error) {
+func (t *Table) GetInto(ctx context.Context, key []row.Value, opts ReadOptions, r *Row) (bool, error) {
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
 	l := lookups.Get().(*lookup)
 	defer l.give()
 	return t.getInto(key, &opts, l, r)

@@ -11,7 +11,7 @@ import (
 
 func putColumns(t *testing.T, table *Table, pk string, n, columns int, version int64, whole bool) {
 	t.Helper()
-	err := table.Update(context.Background(), Key(pk, n), func(tx *RowTx) error {
+	err := table.Update(context.Background(), Key(pk, n), func(_ context.Context, tx *RowTx) error {
 		if whole {
 			tx.PutRow()
 		}

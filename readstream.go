@@ -145,6 +145,9 @@ func (st *Stream) Oldest(ctx context.Context, shard uint64) (StreamPosition, err
 // a time or later, in microseconds since the epoch. For a time to come it is the
 // present end.
 func (st *Stream) Since(ctx context.Context, shard uint64, micros int64) (StreamPosition, error) {
+	if err := ctx.Err(); err != nil {
+		return StreamPosition{}, err
+	}
 	if err := st.check(shard); err != nil {
 		return StreamPosition{}, err
 	}
@@ -223,6 +226,9 @@ func (st *Stream) scan(ctx context.Context, shard, after, upTo uint64) *Rows {
 // from a checkpoint. Whoever has read everything and reads again before half of the
 // retention is over gets positions that stay within it.
 func (st *Stream) Read(ctx context.Context, pos StreamPosition, limits StreamLimits) (StreamPage, error) {
+	if err := ctx.Err(); err != nil {
+		return StreamPage{}, err
+	}
 	if err := st.check(pos.Shard); err != nil {
 		return StreamPage{}, err
 	}

@@ -18,7 +18,7 @@ import (
 func fillExpiring(t *testing.T, r *rig, table *Table, keys []int) {
 	t.Helper()
 	for i, n := range keys {
-		err := table.Update(context.Background(), Key("p", n), func(tx *RowTx) error {
+		err := table.Update(context.Background(), Key("p", n), func(_ context.Context, tx *RowTx) error {
 			tx.PutRow()
 			tx.Put("c", r.store.NowMillis(), row.String(strings.Repeat("x", 200)))
 			return nil
@@ -64,6 +64,7 @@ func inOrder(n int) []int {
 // something.
 func TestExpiryInOrderOfKeysRewritesAlmostNothing(t *testing.T) {
 	r := newRig(t, Options{MemtableSize: 32 << 10, TableFileSize: 32 << 10, Compression: CompressionNone})
+	believeClock(r.clock)
 	table := r.table("t", TableOptions{MaxVersions: 1, TTLSeconds: 1000, MaxVersionOffsetSeconds: 86400})
 	const rows = 10_000
 	fillExpiring(t, r, table, inOrder(rows))
@@ -90,6 +91,7 @@ func TestExpiryInOrderOfKeysRewritesAlmostNothing(t *testing.T) {
 // expired is reclaimed, and no more is written than stays.
 func TestExpiryAtRandomRewritesWhatStays(t *testing.T) {
 	r := newRig(t, Options{MemtableSize: 32 << 10, TableFileSize: 32 << 10, Compression: CompressionNone})
+	believeClock(r.clock)
 	table := r.table("t", TableOptions{MaxVersions: 1, TTLSeconds: 1000, MaxVersionOffsetSeconds: 86400})
 	fillExpiring(t, r, table, rand.New(rand.NewPCG(1, 2)).Perm(10_000))
 	if err := r.store.Compact(context.Background()); err != nil {

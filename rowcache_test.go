@@ -1,6 +1,7 @@
 package flagstone
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -66,7 +67,7 @@ func TestWhatChangesARowReachesItsReaders(t *testing.T) {
 	changed("an update of a version")
 	update := func(f func(tx *RowTx)) {
 		t.Helper()
-		if err := table.Update(ctx(), Key("p", 1), func(tx *RowTx) error { f(tx); return nil }); err != nil {
+		if err := table.Update(ctx(), Key("p", 1), func(_ context.Context, tx *RowTx) error { f(tx); return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -148,7 +149,7 @@ func TestReadersSeeWhatWasAcknowledged(t *testing.T) {
 		putColumns(t, table, "p", n, 8, 1, true)
 		writers.Go(func() {
 			for i := int64(2); i < updates; i++ {
-				err := table.Update(ctx(), Key("p", n), func(tx *RowTx) error {
+				err := table.Update(ctx(), Key("p", n), func(_ context.Context, tx *RowTx) error {
 					tx.Put("c03", i, row.Integer(i))
 					tx.Put("c05", i, row.Integer(i))
 					return nil

@@ -48,7 +48,7 @@ func TestASampleIsSpreadOverTheBytesOfATable(t *testing.T) {
 			if i%2 == 1 {
 				p = fmt.Sprintf("light-%d", i%6)
 			}
-			err := table.Update(ctx, Key(p, i), func(tx *RowTx) error {
+			err := table.Update(ctx, Key(p, i), func(_ context.Context, tx *RowTx) error {
 				tx.Put("c", startMillis+int64(i), row.String(strings.Repeat("x", 400)))
 				return nil
 			})
@@ -104,7 +104,7 @@ func TestASampleOfLittleOrNothing(t *testing.T) {
 		t.Errorf("of an empty table: %v, %v", sample, err)
 	}
 	for i := range 7 {
-		if err := table.Update(ctx, Key("p", i), func(tx *RowTx) error { tx.PutRow(); return nil }); err != nil {
+		if err := table.Update(ctx, Key("p", i), func(_ context.Context, tx *RowTx) error { tx.PutRow(); return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -209,8 +209,10 @@ func (s *scan) initWithin(start, end []row.Value, opts *ScanOptions) (err error)
 	if bytes.Compare(s.low, tx.prefix) < 0 || bytes.Compare(s.high, tx.end) > 0 {
 		return fmt.Errorf("%w: table %q", ErrOutOfPartition, t.name)
 	}
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
+	if err := tx.enter(s.ctx); err != nil {
+		return err
+	}
+	defer tx.mu.unlock()
 	if err := tx.ready(); err != nil {
 		return err
 	}

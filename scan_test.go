@@ -1,6 +1,7 @@
 package flagstone
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -21,7 +22,7 @@ func scanned(t *testing.T, rows int) (*Store, *Table) {
 		t.Fatal(err)
 	}
 	for i := range rows {
-		err := table.Update(ctx(), Key(fmt.Sprintf("k%05d", i)), func(tx *RowTx) error {
+		err := table.Update(ctx(), Key(fmt.Sprintf("k%05d", i)), func(_ context.Context, tx *RowTx) error {
 			tx.PutRow()
 			tx.Put("a", startMillis, row.String(fmt.Sprint("a", i)))
 			tx.Put("b", startMillis, row.String(fmt.Sprint("b", i)))

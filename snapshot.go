@@ -104,7 +104,7 @@ func (s *Store) advanceExpiry(table uint64, oldest int64) error {
 	if meta == nil {
 		return nil
 	}
-	cutoff := mvcc.CutoffAt(s.purge.now(), meta.Options.TTLSeconds)
+	cutoff := mvcc.CutoffAt(s.purge.look().Millis, meta.Options.TTLSeconds)
 	if cutoff <= meta.Watermark || oldest/1000 >= cutoff {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package flagstone
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -62,9 +63,12 @@ type Store struct {
 	flushGate sync.RWMutex
 
 	tables struct {
-		sync.Mutex                         // held while a table is made, changed or dropped
-		current    atomic.Pointer[catalog] // replaced as a whole
+		latch                           // held while a table is made, changed or dropped
+		current atomic.Pointer[catalog] // replaced as a whole
 	}
+
+	// withinUpdate is the context of the functions of updates without another.
+	withinUpdate context.Context
 
 	closed  atomic.Bool
 	closing chan struct{} // closed by Close
@@ -85,6 +89,7 @@ func Open(dir string, opts Options) (*Store, error) {
 		closing:  make(chan struct{}),
 		gathered: make(chan struct{}, 1),
 	}
+	s.withinUpdate = context.WithValue(context.Background(), updateOf{s}, s)
 	if err := s.open(); err != nil {
 		s.releaseAll()
 		return nil, s.describe(err)
@@ -195,7 +200,7 @@ const filterBits = 10
 
 func (s *Store) prepare() {
 	s.issued.clock = s.clock
-	s.purge = newPurgeClock(s.clock, s.state().IssuedMillis, s.opts.Logger)
+	s.purge = newPurgeClock(s.clock, s.state().Clock, s.opts.Logger)
 	s.snapshots.open = make(map[*Snapshot]struct{})
 	s.memory.init(s.opts.MemoryBudget)
 	s.transactions.init(s.opts.MemoryBudget)
@@ -243,7 +248,12 @@ func (s *Store) commitEdit(e *manifest.Edit) (*manifest.State, error) {
 		e.AddSeqTime(seq, s.issued.last.Load())
 	}
 	e.SetIssued(s.issued.last.Load())
-	state, err := s.manifest.Commit(e)
+	var state *manifest.State
+	err := s.purge.commit(func(now manifest.TrustedClock) (err error) {
+		e.SetClock(now)
+		state, err = s.manifest.Commit(e)
+		return err
+	})
 	switch {
 	case err == nil:
 		return state, nil
@@ -296,6 +306,9 @@ func (s *Store) Close() error {
 		tx.terminate(ErrClosed)
 	}
 	s.work.stop()
+	if s.purge.unsaved() {
+		s.saveClock()
+	}
 	return errors.Join(err, s.releaseAll())
 }
 

@@ -63,6 +63,10 @@ func (r *rig) crash(policy vfs.CrashPolicy, seed uint64) {
 	r.open()
 }
 
+// believeClock lets a store run until it believes its clock: a new one drops
+// nothing as expired before.
+func believeClock(c *clock.Manual) { c.Advance(probation) }
+
 func (r *rig) table(name string, options TableOptions) *Table {
 	r.t.Helper()
 	table, err := r.store.Table(name)
@@ -80,7 +84,7 @@ func (r *rig) table(name string, options TableOptions) *Table {
 
 func put(t *testing.T, table *Table, pk string, n int, column string, version int64, value string) {
 	t.Helper()
-	err := table.Update(context.Background(), Key(pk, n), func(tx *RowTx) error {
+	err := table.Update(context.Background(), Key(pk, n), func(_ context.Context, tx *RowTx) error {
 		tx.Put(column, version, row.String(value))
 		return nil
 	})

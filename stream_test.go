@@ -70,7 +70,7 @@ func showRecord(r *StreamRecord) string {
 
 func change(t *testing.T, table *Table, n int, change func(tx *RowTx)) {
 	t.Helper()
-	err := table.Update(ctx(), Key("p", n), func(tx *RowTx) error {
+	err := table.Update(ctx(), Key("p", n), func(_ context.Context, tx *RowTx) error {
 		change(tx)
 		return nil
 	})
@@ -100,7 +100,7 @@ func TestAStreamTellsWhatWasDone(t *testing.T) {
 	change(t, table, 2, func(tx *RowTx) { tx.PutRow() })
 	change(t, table, 1, func(tx *RowTx) { tx.DeleteRow() })
 	change(t, table, 1, func(*RowTx) {}) // nothing
-	if err := table.Update(ctx(), Key("p", 1), func(*RowTx) error { return context.Canceled }); err != context.Canceled {
+	if err := table.Update(ctx(), Key("p", 1), func(context.Context, *RowTx) error { return context.Canceled }); err != context.Canceled {
 		t.Fatal(err)
 	}
 	batch := r.store.NewBatch()
@@ -461,7 +461,7 @@ func TestTransactionsInAStream(t *testing.T) {
 		return tx
 	}
 	set := func(tx *Transaction, n int, value string) {
-		if err := tx.Update(Key("p", n), func(tx *RowTx) error {
+		if err := tx.Update(ctx(), Key("p", n), func(_ context.Context, tx *RowTx) error {
 			tx.Put("c", startMillis, row.String(value))
 			return nil
 		}); err != nil {

@@ -157,7 +157,7 @@ func reproduce(t *testing.T, seed uint64) {
 				if got := digest(rec.Before); got != before {
 					t.Fatalf("seed %d: record %d: before %s, want %s", seed, rec.Sequence, got, before)
 				}
-				if err := replica.Update(ctx(), rec.Key, func(tx *RowTx) error {
+				if err := replica.Update(ctx(), rec.Key, func(_ context.Context, tx *RowTx) error {
 					switch rec.Action {
 					case StreamPut:
 						tx.PutRow()
@@ -204,13 +204,13 @@ func reproduce(t *testing.T, seed uint64) {
 		case n < 40:
 			tx := open[pk]
 			if tx == nil {
-				err := table.Update(ctx(), key, func(tx *RowTx) error { mutate(&tx.RowChange); return nil })
+				err := table.Update(ctx(), key, func(_ context.Context, tx *RowTx) error { mutate(&tx.RowChange); return nil })
 				if err != nil {
 					t.Fatalf("seed %d: %v", seed, err)
 				}
 				continue
 			}
-			if err := tx.Update(key, func(tx *RowTx) error { mutate(&tx.RowChange); return nil }); err != nil && !isErr(err, ErrTransactionMemory) {
+			if err := tx.Update(ctx(), key, func(_ context.Context, tx *RowTx) error { mutate(&tx.RowChange); return nil }); err != nil && !isErr(err, ErrTransactionMemory) {
 				t.Fatalf("seed %d: %v", seed, err)
 			}
 		case n < 50 && open[pk] == nil:

@@ -142,24 +142,30 @@ func (s *Store) change(edit func(c *catalog)) {
 	s.tables.current.Store(c)
 }
 
-// beginChange begins a change of the catalogue: there is one at a time, and
-// Close waits for it. done must be called in the end.
-func (s *Store) beginChange() (done func(), err error) {
+// beginChange begins a change of the catalogue: there is one at a time, for which
+// ctx waits, and Close waits for it. done must be called in the end.
+func (s *Store) beginChange(ctx context.Context) (done func(), err error) {
+	if err := s.mayChange(ctx); err != nil {
+		return nil, err
+	}
 	workDone, err := s.beginWork()
 	if err != nil {
 		return nil, err
 	}
-	s.tables.Lock()
+	if err := s.tables.lock(ctx); err != nil {
+		workDone()
+		return nil, err
+	}
 	return func() {
-		s.tables.Unlock()
+		s.tables.unlock()
 		workDone()
 	}, nil
 }
 
 // CreateTable makes a table; it is ready at once. Errors match ErrTableExists
 // and ErrInvalid.
-func (s *Store) CreateTable(_ context.Context, spec TableSpec) (*Table, error) {
-	done, err := s.beginChange()
+func (s *Store) CreateTable(ctx context.Context, spec TableSpec) (*Table, error) {
+	done, err := s.beginChange(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -301,18 +307,22 @@ type TableChange struct {
 // all tables, and holds up none while it does; an error of ctx says that it was
 // not made. Updates of the table that have begun meanwhile run again.
 func (t *Table) Alter(ctx context.Context, change TableChange) error {
+	s := t.store
+	if err := s.mayChange(ctx); err != nil {
+		return err
+	}
 	if change.Options != nil || change.Stream != nil {
-		if err := t.store.latches.pass(ctx); err != nil {
+		if err := s.latches.pass(ctx); err != nil {
 			return err
 		}
 	}
-	return t.alter(change)
+	return t.alter(ctx, change)
 }
 
 // alter is Alter without the wait.
-func (t *Table) alter(change TableChange) error {
+func (t *Table) alter(ctx context.Context, change TableChange) error {
 	s := t.store
-	done, err := s.beginChange()
+	done, err := s.beginChange(ctx)
 	if err != nil {
 		return err
 	}

@@ -105,9 +105,12 @@ func (m *memory) full() bool { return m.total.Load() >= m.budget && m.waiting.Lo
 
 // throttle holds a writer back: for what writers owe, see pace.go, and while the
 // memtables are over their budget or level 0 is too deep. Errors are the
-// context's, ErrClosed, or the reason why flushes or compactions do not get on,
+// context's or those of mayChange, ErrClosed, or the reason why flushes or compactions do not get on,
 // ErrNoSpace for instance.
 func (s *Store) throttle(ctx context.Context) error {
+	if err := s.mayChange(ctx); err != nil {
+		return err
+	}
 	if err := s.pay(ctx); err != nil {
 		return err
 	}

@@ -17,7 +17,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -46,7 +45,7 @@ type Transaction struct {
 	lifetime time.Duration
 	ended    func()
 
-	mu        sync.Mutex
+	mu        latch
 	written   *memtable.Memtable // by this transaction; nil before the first write
 	changes   []entry            // in order; a row may have several
 	limit     int64              // Max Versions by which their trims were worked out
@@ -81,6 +80,9 @@ func (t *Table) Begin(ctx context.Context, partition row.Value, opts Transaction
 	}
 	prefix, err := t.encodeBound(nil, []row.Value{partition})
 	if err == nil {
+		err = s.mayChange(ctx)
+	}
+	if err == nil {
 		err = s.writable()
 	}
 	if err == nil {
@@ -103,8 +105,8 @@ func (t *Table) Begin(ctx context.Context, partition row.Value, opts Transaction
 	// what everybody reads.
 	err = s.latches.pass(ctx)
 	last := s.refuse(nil)
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
+	tx.mu.mutex.Lock()
+	defer tx.mu.unlock()
 	if err == nil {
 		err = last.Wait(ctx)
 	}
@@ -178,15 +180,28 @@ func (tx *Transaction) finish(why error) {
 
 // terminate ends the transaction unless it has ended.
 func (tx *Transaction) terminate(why error) {
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
+	tx.mu.mutex.Lock()
+	defer tx.mu.unlock()
 	if tx.over.Load() == nil {
 		tx.finish(why)
 	}
 }
 
+// enter takes the transaction's lock, to be given back by mu.unlock, unless the
+// context ends first or is that of the function that the lock is held for.
+func (tx *Transaction) enter(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if ctx.Value(updateOf{tx.table.store}) == any(tx) {
+		return errWithinUpdate
+	}
+	return tx.mu.lock(ctx)
+}
+
 // Abort drops what the transaction has written. To abort one that has ended
-// does nothing.
+// does nothing. A function of Update must not call it: it returns an error
+// instead.
 func (tx *Transaction) Abort() { tx.terminate(errTransactionOver("aborted")) }
 
 // Open reports whether the transaction has not ended.
@@ -202,7 +217,7 @@ func (tx *Transaction) holds(key []byte) error {
 
 // Get is Table.Get in the transaction: it sees what the transaction has written.
 // ReadOptions.Snapshot must be nil.
-func (tx *Transaction) Get(_ context.Context, key []row.Value, opts ReadOptions) (*Row, error) {
+func (tx *Transaction) Get(ctx context.Context, key []row.Value, opts ReadOptions) (*Row, error) {
 	if opts.Snapshot != nil {
 		return nil, errSnapshotWithin
 	}
@@ -213,8 +228,10 @@ func (tx *Transaction) Get(_ context.Context, key []row.Value, opts ReadOptions)
 	if err := tx.holds(encoded); err != nil {
 		return nil, err
 	}
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
+	if err := tx.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer tx.mu.unlock()
 	if err := tx.ready(); err != nil {
 		return nil, err
 	}
@@ -238,15 +255,21 @@ func (tx *Transaction) Scan(ctx context.Context, start, end []row.Value, opts Sc
 // Update is Table.Update in the transaction: the change is seen by the
 // transaction at once, and by others when it is committed. An error leaves the
 // transaction as it was, and open.
-func (tx *Transaction) Update(key []row.Value, fn func(tx *RowTx) error) error {
-	return tx.UpdateRows([][]row.Value{key}, func(rows []*RowTx) error { return fn(rows[0]) })
+func (tx *Transaction) Update(ctx context.Context, key []row.Value, fn func(ctx context.Context, tx *RowTx) error) error {
+	return tx.UpdateRows(ctx, [][]row.Value{key}, func(ctx context.Context, rows []*RowTx) error { return fn(ctx, rows[0]) })
 }
 
 // UpdateRows is Update of several rows, which change together or not at all; see
 // Table.UpdateRowsAsync.
-func (tx *Transaction) UpdateRows(keys [][]row.Value, fn func(rows []*RowTx) error) error {
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
+func (tx *Transaction) UpdateRows(ctx context.Context, keys [][]row.Value, fn func(ctx context.Context, rows []*RowTx) error) error {
+	s := tx.table.store
+	if err := s.mayChange(ctx); err != nil {
+		return err
+	}
+	if err := tx.enter(ctx); err != nil {
+		return err
+	}
+	defer tx.mu.unlock()
 	if err := tx.ready(); err != nil {
 		return err
 	}
@@ -262,7 +285,7 @@ func (tx *Transaction) UpdateRows(keys [][]row.Value, fn func(rows []*RowTx) err
 			return err
 		}
 	}
-	if err := fn(rows); err != nil {
+	if err := fn(s.forUpdate(ctx, tx), rows); err != nil {
 		return err
 	}
 	if err := tx.ready(); err != nil {
@@ -379,8 +402,13 @@ func (tx *Transaction) Commit(ctx context.Context) error {
 // CommitAsync is Commit without the wait for durability; Commit.Wait must be
 // called. With a nil error the transaction has ended.
 func (tx *Transaction) CommitAsync(ctx context.Context) (*Commit, error) {
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
+	if err := tx.table.store.mayChange(ctx); err != nil {
+		return nil, err
+	}
+	if err := tx.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer tx.mu.unlock()
 	if err := tx.usable(); err != nil {
 		return nil, err
 	}

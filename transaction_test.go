@@ -29,7 +29,7 @@ func begin(t *testing.T, table *Table, pk string, opts TransactionOptions) *Tran
 // txPut puts one cell in a transaction.
 func txPut(t *testing.T, tx *Transaction, pk string, n int, column string, version int64, value string) {
 	t.Helper()
-	if err := tx.Update(Key(pk, n), func(r *RowTx) error {
+	if err := tx.Update(ctx(), Key(pk, n), func(_ context.Context, r *RowTx) error {
 		r.Put(column, version, row.String(value))
 		return nil
 	}); err != nil {
@@ -83,7 +83,7 @@ func TestATransactionSeesItsOwnWritesAndOthersDoNot(t *testing.T) {
 	tx := begin(t, table, "p", TransactionOptions{})
 	txPut(t, tx, "p", 1, "c", 20, "new")
 	txPut(t, tx, "p", 3, "c", 20, "made")
-	if err := tx.Update(Key("p", 4), func(r *RowTx) error { r.DeleteRow(); return nil }); err != nil {
+	if err := tx.Update(ctx(), Key("p", 4), func(_ context.Context, r *RowTx) error { r.DeleteRow(); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	txPut(t, tx, "p", 1, "c", 30, "newer") // the second change of one row
@@ -117,7 +117,7 @@ func TestATransactionSeesItsOwnWritesAndOthersDoNot(t *testing.T) {
 	}
 	_, err := tx.Get(ctx(), Key("q", 1), ReadOptions{})
 	wantError(t, "get of another partition key", err, ErrOutOfPartition)
-	wantError(t, "update of another partition key", tx.Update(Key("pp", 1), func(r *RowTx) error { t.Error("asked"); return nil }), ErrOutOfPartition)
+	wantError(t, "update of another partition key", tx.Update(ctx(), Key("pp", 1), func(_ context.Context, r *RowTx) error { t.Error("asked"); return nil }), ErrOutOfPartition)
 
 	snapshot, err := r.store.Snapshot()
 	if err != nil {
@@ -157,14 +157,14 @@ func TestATransactionKeepsOtherWritersOutOfItsPartitionKey(t *testing.T) {
 	table, other := r.table("t", TableOptions{}), r.table("u", TableOptions{})
 	tx := begin(t, table, "p", TransactionOptions{})
 	update := func(table *Table, pk string) error {
-		return table.Update(ctx(), Key(pk, 1), func(r *RowTx) error { r.Put("c", 1, row.String("x")); return nil })
+		return table.Update(ctx(), Key(pk, 1), func(_ context.Context, r *RowTx) error { r.Put("c", 1, row.String("x")); return nil })
 	}
 	updateRows := func(pks ...string) error {
 		var keys [][]row.Value
 		for _, pk := range pks {
 			keys = append(keys, Key(pk, 2))
 		}
-		c, err := table.UpdateRowsAsync(ctx(), keys, func(rows []*RowTx) error {
+		c, err := table.UpdateRowsAsync(ctx(), keys, func(_ context.Context, rows []*RowTx) error {
 			for _, r := range rows {
 				r.Put("c", 1, row.String("x"))
 			}
@@ -214,7 +214,7 @@ func TestATransactionKeepsOtherWritersOutOfItsPartitionKey(t *testing.T) {
 	for what, write := range held {
 		wantError(t, what+" after the end", write(), nil)
 	}
-	wantError(t, "an update after the end", tx.Update(Key("p", 1), func(*RowTx) error { return nil }), ErrTransactionEnded)
+	wantError(t, "an update after the end", tx.Update(ctx(), Key("p", 1), func(context.Context, *RowTx) error { return nil }), ErrTransactionEnded)
 	_, err := tx.Get(ctx(), Key("p", 1), ReadOptions{})
 	wantError(t, "a get after the end", err, ErrTransactionEnded)
 	_, err = txScan(tx, nil, nil, false)
@@ -230,9 +230,9 @@ func TestATransactionOfATableWithOneKeyColumnIsOfOneRow(t *testing.T) {
 		t.Fatal(err)
 	}
 	tx := begin(t, table, "a", TransactionOptions{})
-	putRow := func(r *RowTx) error { r.PutRow(); return nil }
-	wantError(t, "the row", tx.Update(Key("a"), putRow), nil)
-	wantError(t, "a longer key", tx.Update(Key("a\x00"), putRow), ErrOutOfPartition)
+	putRow := func(_ context.Context, r *RowTx) error { r.PutRow(); return nil }
+	wantError(t, "the row", tx.Update(ctx(), Key("a"), putRow), nil)
+	wantError(t, "a longer key", tx.Update(ctx(), Key("a\x00"), putRow), ErrOutOfPartition)
 	wantError(t, "a longer key outside", table.Update(ctx(), Key("a\x00"), putRow), nil)
 	scan := tx.Scan(ctx(), nil, nil, ScanOptions{})
 	defer scan.Close()
@@ -294,12 +294,12 @@ func TestWhatOpenTransactionsHoldIsBounded(t *testing.T) {
 	_, err := table.Begin(ctx(), row.String("x"), TransactionOptions{})
 	wantError(t, "the eleventh", err, ErrTransactionMemory)
 	write := func() error {
-		return open[0].Update(Key("0", 1), func(r *RowTx) error { r.Put("c", 1, row.String("x")); return nil })
+		return open[0].Update(ctx(), Key("0", 1), func(_ context.Context, r *RowTx) error { r.Put("c", 1, row.String("x")); return nil })
 	}
 	wantError(t, "a write", write(), ErrTransactionMemory)
 	open[1].Abort()
 	wantError(t, "a write when another has ended", write(), nil)
-	wantError(t, "a large write", open[0].Update(Key("0", 2), func(r *RowTx) error {
+	wantError(t, "a large write", open[0].Update(ctx(), Key("0", 2), func(_ context.Context, r *RowTx) error {
 		r.Put("c", 1, row.String(strings.Repeat("x", 8000)))
 		return nil
 	}), ErrTransactionMemory)
@@ -321,19 +321,19 @@ func TestAFailedUpdateLeavesTheTransactionAsItWas(t *testing.T) {
 	tx := begin(t, table, "p", TransactionOptions{})
 	txPut(t, tx, "p", 1, "c", 1, "x")
 	refusal := errors.New("refused")
-	wantError(t, "refused", tx.Update(Key("p", 1), func(r *RowTx) error { r.DeleteRow(); return refusal }), refusal)
-	wantError(t, "invalid", tx.UpdateRows([][]row.Value{Key("p", 1), Key("p", 2)}, func(rows []*RowTx) error {
+	wantError(t, "refused", tx.Update(ctx(), Key("p", 1), func(_ context.Context, r *RowTx) error { r.DeleteRow(); return refusal }), refusal)
+	wantError(t, "invalid", tx.UpdateRows(ctx(), [][]row.Value{Key("p", 1), Key("p", 2)}, func(_ context.Context, rows []*RowTx) error {
 		rows[0].DeleteRow()
 		rows[1].Put("", 1, row.String("no name"))
 		return nil
 	}), ErrInvalid)
-	wantError(t, "a version too far ahead", tx.Update(Key("p", 1), func(r *RowTx) error {
+	wantError(t, "a version too far ahead", tx.Update(ctx(), Key("p", 1), func(_ context.Context, r *RowTx) error {
 		r.Put("c", startMillis+86400_000, row.String("x"))
 		return nil
 	}), ErrVersionOutOfRange)
-	wantError(t, "nothing", tx.Update(Key("p", 1), func(*RowTx) error { return nil }), nil)
+	wantError(t, "nothing", tx.Update(ctx(), Key("p", 1), func(context.Context, *RowTx) error { return nil }), nil)
 	want(t, "the row", txShow(t, tx, "p", 1), "c@1=x ")
-	if err := tx.UpdateRows([][]row.Value{Key("p", 1), Key("p", 2), Key("p", 1)}, func(rows []*RowTx) error {
+	if err := tx.UpdateRows(ctx(), [][]row.Value{Key("p", 1), Key("p", 2), Key("p", 1)}, func(_ context.Context, rows []*RowTx) error {
 		if rows[0] != rows[2] {
 			t.Error("one row is two")
 		}
@@ -363,7 +363,7 @@ func TestTrimsOfATransactionAreThoseOfTheOptionsAtItsCommit(t *testing.T) {
 			put(t, table, "p", 1, "c", int64(v+1), "x")
 		}
 		tx := begin(t, table, "p", TransactionOptions{})
-		if err := tx.Update(Key("p", 1), func(r *RowTx) error { r.DeleteVersion("c", 2); return nil }); err != nil {
+		if err := tx.Update(ctx(), Key("p", 1), func(_ context.Context, r *RowTx) error { r.DeleteVersion("c", 2); return nil }); err != nil {
 			t.Fatal(err)
 		}
 		want(t, "three kept", txShow(t, tx, "p", 1), "c@1=x ")
@@ -479,14 +479,14 @@ func TestTransactionsAndOtherWritersMoveBetweenRows(t *testing.T) {
 		}
 		defer tx.Abort()
 		for n, by := range map[int]int64{from: -by, to: by} {
-			if err := tx.Update(Key("p", n), func(tx *RowTx) error { return move(tx, by) }); err != nil {
+			if err := tx.Update(ctx(), Key("p", n), func(_ context.Context, tx *RowTx) error { return move(tx, by) }); err != nil {
 				return err
 			}
 		}
 		return tx.Commit(ctx())
 	}
 	together := func(from, to int, by int64) error {
-		c, err := table.UpdateRowsAsync(ctx(), [][]row.Value{Key("p", from), Key("p", to)}, func(r []*RowTx) error {
+		c, err := table.UpdateRowsAsync(ctx(), [][]row.Value{Key("p", from), Key("p", to)}, func(_ context.Context, r []*RowTx) error {
 			return errors.Join(move(r[0], -by), move(r[1], by))
 		})
 		if err != nil {
@@ -548,7 +548,7 @@ func TestWhatColumnsHeldBeforeCountsAsMemory(t *testing.T) {
 		if changes == 10 {
 			t.Fatalf("%d changes hold %d bytes, of at most %d", changes, r.store.transactions.bytes, r.store.transactions.limit)
 		}
-		err = tx.Update(Key("p", 1), func(r *RowTx) error { r.Put("c", startMillis, row.Integer(1)); return nil })
+		err = tx.Update(ctx(), Key("p", 1), func(_ context.Context, r *RowTx) error { r.Put("c", startMillis, row.Integer(1)); return nil })
 	}
 	wantError(t, "a change too many", err, ErrTransactionMemory)
 	wantError(t, "the commit", tx.Commit(ctx()), nil)
@@ -557,7 +557,7 @@ func TestWhatColumnsHeldBeforeCountsAsMemory(t *testing.T) {
 	wantError(t, "disable", table.Alter(ctx(), TableChange{Stream: &StreamChange{}}), nil)
 	tx = begin(t, table, "p", TransactionOptions{})
 	for range 15 {
-		wantError(t, "a change", tx.Update(Key("p", 1), func(r *RowTx) error { r.Put("c", startMillis, row.Integer(1)); return nil }), nil)
+		wantError(t, "a change", tx.Update(ctx(), Key("p", 1), func(_ context.Context, r *RowTx) error { r.Put("c", startMillis, row.Integer(1)); return nil }), nil)
 	}
 	spec := &StreamSpec{RetentionSeconds: 60, Before: []string{"large"}}
 	wantError(t, "enable", table.Alter(ctx(), TableChange{Stream: &StreamChange{Enable: spec}}), nil)

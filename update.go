@@ -33,6 +33,34 @@ func (tx *RowTx) Get(opts ReadOptions) (*Row, error) {
 	return tx.table.getEncoded(tx.change.Key, &opts, tx.written)
 }
 
+// updateOf marks a context as that of an update's function.
+type updateOf struct{ store *Store }
+
+// forUpdate makes the context of a function that runs while owner, the store or a
+// transaction, is held for it.
+func (s *Store) forUpdate(ctx context.Context, owner any) context.Context {
+	if owner == s && ctx == context.Background() {
+		return s.withinUpdate
+	}
+	return context.WithValue(ctx, updateOf{s}, owner)
+}
+
+// mayChange returns why a context cannot be used to change the store: it has
+// ended, or is that of an update's function, for which the change may wait.
+func (s *Store) mayChange(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if ctx.Value(updateOf{s}) != nil {
+		return errWithinUpdate
+	}
+	return nil
+}
+
+// errWithinUpdate refuses what would wait for itself.
+var errWithinUpdate = fmt.Errorf("%w: the function of an update cannot use its context to change the store: "+
+	"change the row through its RowTx, and everything else before or after the update", ErrInvalid)
+
 // errSnapshotWithin refuses a read of the newest state, at another one.
 var errSnapshotWithin = fmt.Errorf("%w: a read in an update or a transaction cannot use a snapshot", ErrInvalid)
 
@@ -43,12 +71,16 @@ func (tx *RowTx) Exists() (bool, error) {
 }
 
 // Update changes one row. fn reads, if it needs to, and says what is to be
-// done; it runs while no other change of the row can begin, and must not write to
-// the store itself. It runs once, or, if the table was altered meanwhile, again.
-// An error of fn is returned and nothing is written. When Update returns nil the change is durable (with SyncAlways) and
-// visible to every later read. An fn that reads nothing is a blind write: it
-// costs no read and allocates nothing.
-func (t *Table) Update(ctx context.Context, key []row.Value, fn func(tx *RowTx) error) error {
+// done; it runs while no other change of the row, nor of some other rows, can
+// begin: once, or, if the table was altered meanwhile, again. An error of fn is
+// returned and nothing is written. When Update returns nil the change is durable
+// (with SyncAlways) and visible to every later read. An fn that reads nothing is a
+// blind write: it costs no read, and with context.Background it allocates nothing.
+//
+// What fn gets is ctx, marked: whatever would change the store is refused with it
+// (ErrInvalid), since it would wait for fn to return. Made with another context
+// it waits for that one's end.
+func (t *Table) Update(ctx context.Context, key []row.Value, fn func(ctx context.Context, tx *RowTx) error) error {
 	u := takeUpdate()
 	commit, err := t.update(ctx, u, key, fn)
 	u.give() // log and memtables have copies
@@ -62,7 +94,7 @@ func (t *Table) Update(ctx context.Context, key []row.Value, fn func(tx *RowTx) 
 // before every write that is begun later; Commit.Wait must be called. The error
 // of an fn that refused is returned by Wait, since what it read may not be
 // durable yet.
-func (t *Table) UpdateAsync(ctx context.Context, key []row.Value, fn func(tx *RowTx) error) (*Commit, error) {
+func (t *Table) UpdateAsync(ctx context.Context, key []row.Value, fn func(ctx context.Context, tx *RowTx) error) (*Commit, error) {
 	u := takeUpdate()
 	commit, err := t.update(ctx, u, key, fn)
 	u.give()
@@ -75,7 +107,7 @@ func (t *Table) UpdateAsync(ctx context.Context, key []row.Value, fn func(tx *Ro
 // Put sets one column of a row: an Update with one Put, for tables that are
 // used as maps from keys to values.
 func (t *Table) Put(ctx context.Context, key []row.Value, column string, version int64, v row.Value) error {
-	return t.Update(ctx, key, func(tx *RowTx) error {
+	return t.Update(ctx, key, func(_ context.Context, tx *RowTx) error {
 		tx.Put(column, version, v)
 		return nil
 	})
@@ -83,13 +115,13 @@ func (t *Table) Put(ctx context.Context, key []row.Value, column string, version
 
 // Delete deletes a row: an Update with a DeleteRow.
 func (t *Table) Delete(ctx context.Context, key []row.Value) error {
-	return t.Update(ctx, key, func(tx *RowTx) error {
+	return t.Update(ctx, key, func(_ context.Context, tx *RowTx) error {
 		tx.DeleteRow()
 		return nil
 	})
 }
 
-func (t *Table) update(ctx context.Context, u *update, key []row.Value, fn func(tx *RowTx) error) (Commit, error) {
+func (t *Table) update(ctx context.Context, u *update, key []row.Value, fn func(ctx context.Context, tx *RowTx) error) (Commit, error) {
 	if err := t.store.throttle(ctx); err != nil {
 		return Commit{}, err
 	}
@@ -103,7 +135,7 @@ func (t *Table) update(ctx context.Context, u *update, key []row.Value, fn func(
 }
 
 // updateOnce is update in one era of the table.
-func (t *Table) updateOnce(ctx context.Context, u *update, key []row.Value, fn func(tx *RowTx) error) (Commit, error) {
+func (t *Table) updateOnce(ctx context.Context, u *update, key []row.Value, fn func(ctx context.Context, tx *RowTx) error) (Commit, error) {
 	s, tx := t.store, &u.tx
 	present, err := t.present(ctx)
 	if err != nil {
@@ -121,7 +153,7 @@ func (t *Table) updateOnce(ctx context.Context, u *update, key []row.Value, fn f
 	if err := s.transactions.admits(t, tx.change.Key); err != nil {
 		return Commit{}, err
 	}
-	if err := fn(tx); err != nil {
+	if err := fn(s.forUpdate(ctx, s), tx); err != nil {
 		return s.refuse(err), nil
 	}
 	if tx.empty() {

@@ -13,7 +13,7 @@ import (
 // together or not at all. fn gets a RowTx for each key, in their order, the
 // same one for the same key; none of the rows can change until its own changes
 // are in place.
-func (t *Table) UpdateRowsAsync(ctx context.Context, keys [][]row.Value, fn func(rows []*RowTx) error) (*Commit, error) {
+func (t *Table) UpdateRowsAsync(ctx context.Context, keys [][]row.Value, fn func(ctx context.Context, rows []*RowTx) error) (*Commit, error) {
 	if err := t.store.throttle(ctx); err != nil {
 		return nil, err
 	}
@@ -26,7 +26,7 @@ func (t *Table) UpdateRowsAsync(ctx context.Context, keys [][]row.Value, fn func
 }
 
 // updateRowsOnce is UpdateRowsAsync in one era of the table.
-func (t *Table) updateRowsOnce(ctx context.Context, keys [][]row.Value, fn func(rows []*RowTx) error) (*Commit, error) {
+func (t *Table) updateRowsOnce(ctx context.Context, keys [][]row.Value, fn func(ctx context.Context, rows []*RowTx) error) (*Commit, error) {
 	s := t.store
 	present, err := t.present(ctx)
 	if err != nil {
@@ -87,8 +87,8 @@ next:
 }
 
 // updateLatched is the part of UpdateRowsAsync under the latches.
-func (s *Store) updateLatched(ctx context.Context, rows, distinct []*RowTx, fn func(rows []*RowTx) error) (Commit, error) {
-	if err := fn(rows); err != nil {
+func (s *Store) updateLatched(ctx context.Context, rows, distinct []*RowTx, fn func(ctx context.Context, rows []*RowTx) error) (Commit, error) {
+	if err := fn(s.forUpdate(ctx, s), rows); err != nil {
 		return s.refuse(err), nil
 	}
 	var w write

@@ -33,7 +33,7 @@ func TestRowsUpdatedTogetherAreOneStep(t *testing.T) {
 		v, _ := r.Value("n")
 		return v.Int64()
 	}
-	update := func(fn func(rows []*RowTx) error, keys ...int) error {
+	update := func(fn func(_ context.Context, rows []*RowTx) error, keys ...int) error {
 		tuples := make([][]row.Value, len(keys))
 		for i, k := range keys {
 			tuples[i] = Key(k)
@@ -46,7 +46,7 @@ func TestRowsUpdatedTogetherAreOneStep(t *testing.T) {
 	}
 	put := func(tx *RowTx, n int64) { tx.Put("n", s.NowMillis(), row.Integer(n)) }
 
-	if err := update(func(rows []*RowTx) error {
+	if err := update(func(_ context.Context, rows []*RowTx) error {
 		if rows[0] != rows[2] || rows[0] == rows[1] {
 			t.Error("the same row is not the same change")
 		}
@@ -58,16 +58,20 @@ func TestRowsUpdatedTogetherAreOneStep(t *testing.T) {
 		t.Errorf("%v; rows are %d and %d", err, value(1), value(2))
 	}
 	refusal := errors.New("refused")
-	if err := update(func(rows []*RowTx) error { put(rows[0], 7); return refusal }, 1, 2); !errors.Is(err, refusal) || value(1) != 10 {
+	if err := update(func(_ context.Context, rows []*RowTx) error { put(rows[0], 7); return refusal }, 1, 2); !errors.Is(err, refusal) || value(1) != 10 {
 		t.Errorf("%v; row is %d", err, value(1))
 	}
-	if err := update(func(rows []*RowTx) error { put(rows[0], 7); rows[1].Put("n", 1, row.Min()); return nil }, 1, 2); !errors.Is(err, ErrInvalid) || value(1) != 10 {
+	if err := update(func(_ context.Context, rows []*RowTx) error {
+		put(rows[0], 7)
+		rows[1].Put("n", 1, row.Min())
+		return nil
+	}, 1, 2); !errors.Is(err, ErrInvalid) || value(1) != 10 {
 		t.Errorf("%v; row is %d", err, value(1))
 	}
-	if err := update(func([]*RowTx) error { return nil }, 1, 2); err != nil {
+	if err := update(func(context.Context, []*RowTx) error { return nil }, 1, 2); err != nil {
 		t.Error(err)
 	}
-	if err := update(func([]*RowTx) error { return nil }); err != nil {
+	if err := update(func(context.Context, []*RowTx) error { return nil }); err != nil {
 		t.Error("no rows: ", err)
 	}
 	if _, err := table.UpdateRowsAsync(ctx, [][]row.Value{Key(1), Key("x")}, nil); !errors.Is(err, ErrInvalid) {
@@ -83,7 +87,7 @@ func TestRowsUpdatedTogetherAreOneStep(t *testing.T) {
 				if from == to {
 					continue
 				}
-				if err := update(func(rows []*RowTx) error {
+				if err := update(func(_ context.Context, rows []*RowTx) error {
 					for i, by := range []int64{-1, 1} {
 						r, err := rows[i].Get(ReadOptions{})
 						if err != nil {

@@ -41,13 +41,15 @@ func TestP03_WhatALongerTimeToLiveBringsBackStays(t *testing.T) {
 	}
 	defer s.Close()
 	r := &rig{t: t, store: s}
+	believeClock(c.Manual)
+	start := c.NowMillis()
 	table := r.table("t", TableOptions{TTLSeconds: 100})
-	put(t, table, "p", 1, "c", startMillis, "x")
+	put(t, table, "p", 1, "c", start, "x")
 	if err := s.Flush(ctx()); err != nil {
 		t.Fatal(err)
 	}
 	c.Advance(200 * time.Second)
-	put(t, table, "p", 2, "c", startMillis+200_000, "y")
+	put(t, table, "p", 2, "c", start+200_000, "y")
 	want(t, "expired", show(t, table, "p", 1), "absent")
 
 	brought := make(chan string, 1)
@@ -67,7 +69,7 @@ func TestP03_WhatALongerTimeToLiveBringsBackStays(t *testing.T) {
 		}
 	}
 	c.mu.Unlock()
-	if err := s.advanceExpiry(table.id, startMillis); err != nil {
+	if err := s.advanceExpiry(table.id, start); err != nil {
 		t.Fatal(err)
 	}
 	want(t, "after all", show(t, table, "p", 1), <-brought)

@@ -81,7 +81,7 @@ func key(i uint64) []row.Value {
 
 func (f *fixture) put(b *testing.B, i uint64) {
 	now := f.store.NowMillis()
-	err := f.table.Update(context.Background(), key(i), func(tx *flagstone.RowTx) error {
+	err := f.table.Update(context.Background(), key(i), func(_ context.Context, tx *flagstone.RowTx) error {
 		tx.PutRow()
 		for c := range columns {
 			tx.Put(columnNames[c], now, row.Binary(f.vs[(i+uint64(c))%uint64(len(f.vs))]))
@@ -229,7 +229,7 @@ func BenchmarkWideRow(b *testing.B) {
 	b.SetBytes(valueSize)
 	next := 0
 	for left := b.N; left > 0; left -= 1000 {
-		err := f.table.Update(ctx, k, func(tx *flagstone.RowTx) error {
+		err := f.table.Update(ctx, k, func(_ context.Context, tx *flagstone.RowTx) error {
 			now := f.store.NowMillis()
 			for i := range 1000 {
 				next++
@@ -283,7 +283,7 @@ func BenchmarkUpdateColumn(b *testing.B) {
 	for b.Loop() {
 		i := rng.Uint64N(loaded)
 		now := f.store.NowMillis()
-		err := f.table.Update(ctx, key(i), func(tx *flagstone.RowTx) error {
+		err := f.table.Update(ctx, key(i), func(_ context.Context, tx *flagstone.RowTx) error {
 			tx.Put(columnNames[3], now, row.Binary(f.vs[i%uint64(len(f.vs))]))
 			return nil
 		})

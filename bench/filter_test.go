@@ -39,7 +39,7 @@ func openFiltered(b *testing.B) *filtered {
 		b.Fatal(err)
 	}
 	for i := range filteredRows {
-		err := table.Update(ctx, []row.Value{row.Integer(int64(i))}, func(tx *flagstone.RowTx) error {
+		err := table.Update(ctx, []row.Value{row.Integer(int64(i))}, func(_ context.Context, tx *flagstone.RowTx) error {
 			tx.PutRow()
 			now := f.store.NowMillis()
 			for c := range columns {

@@ -42,7 +42,7 @@ func small(b *testing.B) *fixture {
 	var k []byte
 	for i := range uint64(smallRows) {
 		k = smallKey(k[:0], i)
-		err := table.Update(context.Background(), []row.Value{row.StringBytes(k)}, func(tx *flagstone.RowTx) error {
+		err := table.Update(context.Background(), []row.Value{row.StringBytes(k)}, func(_ context.Context, tx *flagstone.RowTx) error {
 			tx.PutRow()
 			tx.Put("v", store.NowMillis(), row.Binary(f.vs[i%uint64(len(f.vs))]))
 			return nil
@@ -131,7 +131,7 @@ func BenchmarkGetHot(b *testing.B) {
 	b.Run("flushed", get)
 	for range 1000 {
 		now := f.store.NowMillis()
-		err := f.table.Update(context.Background(), key(7), func(tx *flagstone.RowTx) error {
+		err := f.table.Update(context.Background(), key(7), func(_ context.Context, tx *flagstone.RowTx) error {
 			tx.Put(columnNames[3], now, row.Binary(f.vs[0]))
 			return nil
 		})

@@ -25,7 +25,7 @@ func BenchmarkTransaction(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			put := func(r *flagstone.RowTx) error {
+			put := func(_ context.Context, r *flagstone.RowTx) error {
 				for _, name := range columnNames {
 					r.Put(name, 1, row.Binary(f.vs[0]))
 				}
@@ -38,10 +38,10 @@ func BenchmarkTransaction(b *testing.B) {
 				p := fmt.Sprint(n % 1000)
 				tx, err := table.Begin(ctx, row.String(p), flagstone.TransactionOptions{})
 				if err == nil {
-					err = tx.Update(flagstone.Key(p, 2*n), put)
+					err = tx.Update(ctx, flagstone.Key(p, 2*n), put)
 				}
 				if err == nil {
-					err = tx.Update(flagstone.Key(p, 2*n+1), put)
+					err = tx.Update(ctx, flagstone.Key(p, 2*n+1), put)
 				}
 				if err == nil {
 					_, err = tx.Get(ctx, flagstone.Key(p, 2*n), flagstone.ReadOptions{})

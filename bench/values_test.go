@@ -51,7 +51,7 @@ func largeValue(size int) []byte {
 
 func putLarge(b *testing.B, f *fixture, i int, value []byte) {
 	b.Helper()
-	err := f.table.Update(context.Background(), key(uint64(i)), func(tx *flagstone.RowTx) error {
+	err := f.table.Update(context.Background(), key(uint64(i)), func(_ context.Context, tx *flagstone.RowTx) error {
 		tx.DeleteRow()
 		tx.Put("large", 0, row.Binary(value))
 		tx.Put("small", 0, row.Integer(int64(i)))
@@ -151,7 +151,7 @@ func BenchmarkLargeUpdateSmall(b *testing.B) {
 		for range b.N {
 			for round := range 10 {
 				for i := range rows {
-					err := f.table.Update(context.Background(), key(uint64(i)), func(tx *flagstone.RowTx) error {
+					err := f.table.Update(context.Background(), key(uint64(i)), func(_ context.Context, tx *flagstone.RowTx) error {
 						tx.Put("small", 0, row.Integer(int64(round)))
 						return nil
 					})

@@ -21,7 +21,7 @@ func BenchmarkReadWideRow(b *testing.B) {
 	key := []row.Value{row.Integer(1)}
 	for from := 0; from < wide; from += 1000 {
 		now := f.store.NowMillis()
-		err := f.table.Update(ctx, key, func(tx *flagstone.RowTx) error {
+		err := f.table.Update(ctx, key, func(_ context.Context, tx *flagstone.RowTx) error {
 			for i := from; i < from+1000; i++ {
 				tx.Put(name(i), now, row.Binary(f.vs[i%len(f.vs)]))
 			}

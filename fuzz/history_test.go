@@ -126,7 +126,7 @@ func (h *history) step() {
 	switch op := h.next(ops); op {
 	case opPut, opPutRow, opDeleteRow, opDeleteColumn, opDeleteVersion:
 		h.begin()
-		h.must(h.table.Update(ctx, key(h.peekKey()), func(tx *flagstone.RowTx) error {
+		h.must(h.table.Update(ctx, key(h.peekKey()), func(_ context.Context, tx *flagstone.RowTx) error {
 			h.change(op, &tx.RowChange)
 			return nil
 		}))

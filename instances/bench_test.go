@@ -1,6 +1,7 @@
 package instances
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
@@ -56,7 +57,7 @@ func purchasesOf(store *flagstone.Store, rows int) (*flagstone.Table, error) {
 		return nil, err
 	}
 	for i := range rows {
-		err := table.Update(ctx, flagstone.Key(i), func(tx *flagstone.RowTx) error {
+		err := table.Update(ctx, flagstone.Key(i), func(_ context.Context, tx *flagstone.RowTx) error {
 			tx.Put("text", 1, row.String(fmt.Sprintf("purchase %d of card %d at the till of canteen %d", i*7919, i*31%997, i%13)))
 			tx.Put("amount", 1, row.Integer(int64(i*7919%100_000)))
 			return nil

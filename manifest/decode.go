@@ -232,6 +232,14 @@ func DecodeEdit(b []byte) (*Edit, error) {
 		case editLogEnd:
 			e.ended = append(e.ended, logEnd{log: c.uvarint(), until: c.uvarint()})
 			c.end()
+		case editClock:
+			clock := c.clock()
+			e.clock = &clock
+		case editIssuedReset:
+			c.once()
+			reset := c.varint()
+			c.end()
+			e.issuedReset = &reset
 		default:
 			c.unknown()
 		}
@@ -269,6 +277,10 @@ func DecodeSnapshot(b []byte, storeID [16]byte) (*State, error) {
 			tables = append(tables, c.table())
 		case stateValueFile:
 			values = append(values, valueAddition{table: c.uvarint(), file: c.valueFile()})
+		case stateClock:
+			if s.Clock = c.clock(); s.Clock == (TrustedClock{}) {
+				m.fail("field %d is zero, which is left out", c.tag)
+			}
 		default:
 			c.unknown()
 		}
@@ -318,6 +330,13 @@ func assemble(s *State, tables []*Table, values []valueAddition) (*State, error)
 		return nil, corrupt("snapshot: counters below what is in use")
 	}
 	return next, nil
+}
+
+func (c *field) clock() TrustedClock {
+	c.once()
+	t := TrustedClock{Millis: c.varint(), Ahead: c.varint(), Stood: c.varint()}
+	c.end()
+	return t
 }
 
 func (c *field) seqTime() SeqTime {

@@ -29,6 +29,9 @@ type Edit struct {
 	pastLimits []pastLimit
 	values     []valueAddition
 	ended      []logEnd
+
+	clock       *TrustedClock
+	issuedReset *int64
 }
 
 type alteration struct {
@@ -92,6 +95,13 @@ func (e *Edit) SetIssued(millis int64) {
 		e.issued = &millis
 	}
 }
+
+// SetClock replaces the trusted clock.
+func (e *Edit) SetClock(c TrustedClock) { e.clock = &c }
+
+// ResetIssued lowers the floor for the hybrid clock to millis, before the edit's
+// other changes, and drops the recorded times above it.
+func (e *Edit) ResetIssued(millis int64) { e.issuedReset = &millis }
 
 // AddSeqTime records that every write with a sequence number up to seq was
 // made at or before the clock reading millis. A point that does not rise above

@@ -27,9 +27,11 @@ import (
 //	           14* past limit (table u, versions s, seq u)
 //	           15* added value file (table u, value file)
 //	           16* end of a change log (table u, seq u)
+//	           17+ trusted clock (millis s, ahead s, stood s)   18+ reset Issued s
 //	snapshot   1 NextFile u   2 NextTable u   3 NextPartition u   4 MinLog u
 //	           5 LastSeq u   6 Issued s   7* seq time   8* table
 //	           9* value file of a table (table u, value file)
+//	           10 trusted clock (millis s, ahead s, stood s)
 //	table      1 ID u   2 name   3* key column (type 1 byte, auto-increment
 //	           1 byte, name)   4 options   5 LargestOffset s   6 Watermark s
 //	           7 CreatedMillis s   8 annotations   9* partition
@@ -74,6 +76,8 @@ const (
 	editPastLimit
 	editValueFile
 	editLogEnd
+	editClock
+	editIssuedReset
 )
 
 const (
@@ -86,6 +90,7 @@ const (
 	stateSeqTime
 	stateTable
 	stateValueFile
+	stateClock
 )
 
 const (
@@ -241,6 +246,12 @@ func AppendEdit(dst []byte, e *Edit) []byte {
 	for _, end := range e.ended {
 		dst = appendNumbers(dst, editLogEnd, end.log, end.until)
 	}
+	if e.clock != nil {
+		dst = appendClock(dst, editClock, *e.clock)
+	}
+	if e.issuedReset != nil {
+		dst = appendNumbers(dst, editIssuedReset, zigzag(*e.issuedReset))
+	}
 	return dst
 }
 
@@ -263,7 +274,14 @@ func AppendSnapshot(dst []byte, s *State) []byte {
 	for u := range s.ValueFiles() {
 		dst = appendField(dst, stateValueFile, appendValueFile(binary.AppendUvarint(nil, u.Table), u.ValueFile))
 	}
+	if s.Clock != (TrustedClock{}) {
+		dst = appendClock(dst, stateClock, s.Clock)
+	}
 	return dst
+}
+
+func appendClock(dst []byte, tag uint64, c TrustedClock) []byte {
+	return appendNumbers(dst, tag, zigzag(c.Millis), zigzag(c.Ahead), zigzag(c.Stood))
 }
 
 func appendTable(dst []byte, t *Table) []byte {

@@ -49,7 +49,15 @@ func drawEdit(t *rapid.T) *Edit {
 	some("value files", func() { e.AddValueFile(id(), drawValueFile(t)) })
 	some("watermarks", func() { e.SetWatermark(id(), rapid.Int64().Draw(t, "cutoff")) })
 	some("ended logs", func() { e.EndLog(id(), id()) })
+	some("clock", func() { e.SetClock(drawClock(t)) })
+	some("reset", func() { e.ResetIssued(rapid.Int64().Draw(t, "issued")) })
 	return e
+}
+
+func drawClock(t *rapid.T) TrustedClock {
+	return TrustedClock{
+		Millis: rapid.Int64().Draw(t, "trusted"), Ahead: rapid.Int64().Draw(t, "ahead"), Stood: rapid.Int64().Draw(t, "stood"),
+	}
 }
 
 // drawBytes draws nil rather than an empty slice, as decoding does.
@@ -157,8 +165,8 @@ func TestEveryFieldIsEncoded(t *testing.T) {
 		v    any
 		want int
 	}{
-		{Edit{}, 16}, {ChangeLog{}, 4}, {ValueFile{}, 7}, {ValueUse{}, 3}, {Table{}, 11}, {PastLimit{}, 2}, {KeyColumn{}, 3}, {TableOptions{}, 3}, {Partition{}, 6}, {FileMeta{}, 18}, {SeqTime{}, 2},
-		{State{}, 9 + 4}, // four are indexes
+		{Edit{}, 18}, {TrustedClock{}, 3}, {ChangeLog{}, 4}, {ValueFile{}, 7}, {ValueUse{}, 3}, {Table{}, 11}, {PastLimit{}, 2}, {KeyColumn{}, 3}, {TableOptions{}, 3}, {Partition{}, 6}, {FileMeta{}, 18}, {SeqTime{}, 2},
+		{State{}, 10 + 4}, // four are indexes
 	} {
 		if got := reflect.TypeOf(c.v).NumField(); got != c.want {
 			t.Errorf("%T has %d fields, the encoding and its tests know %d", c.v, got, c.want)
@@ -213,6 +221,10 @@ func TestDamagedEditsAreRefused(t *testing.T) {
 		{"auto-increment 2", join(format, rawField(editCreated, rawField(tableKeyColumn, 1, 2, 'a')...)), ErrCorrupt},
 		{"empty annotations", tableWith(rawField(tableAnnotations)), ErrCorrupt},
 		{"levels descend", tableWith(rawField(tablePartition, join(rawField(partitionFile, 3), rawField(partitionFile, 2))...)), ErrCorrupt},
+		{"clock cut short", join(format, rawField(editClock, 2, 2)), ErrCorrupt},
+		{"bytes after a clock", join(format, rawField(editClock, 2, 2, 2, 2)), ErrCorrupt},
+		{"clock twice", join(format, rawField(editClock, 2, 2, 2), rawField(editClock, 2, 2, 2)), ErrCorrupt},
+		{"reset twice", join(format, rawField(editIssuedReset, 2), rawField(editIssuedReset, 2)), ErrCorrupt},
 		{"past limit cut short", join(format, rawField(editPastLimit, 1, 2)), ErrCorrupt},
 		{"bytes after a past limit", tableWith(rawField(tablePastLimit, 2, 1, 1)), ErrCorrupt},
 		{"short unique id", fileWith(rawField(fileUniqueID, 1)), ErrCorrupt},
@@ -279,6 +291,9 @@ func TestSnapshotsThatBreakARuleAreRefused(t *testing.T) {
 		if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v", c.name, err)
 		}
+	}
+	if _, err := DecodeSnapshot(join(AppendSnapshot(nil, good), rawField(stateClock, 0, 0, 0)), testStore); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("a clock that says nothing: error %v", err)
 	}
 	if _, err := DecodeSnapshot(join(AppendSnapshot(nil, good), rawField(63)), testStore); !errors.Is(err, ErrNewer) {
 		t.Errorf("unknown field: error %v", err)

@@ -48,6 +48,34 @@ func TestTheGoldenStoreIsWrittenAsEverAndOpens(t *testing.T) {
 	if err != nil || image(s) != d.right() || !report.Closed {
 		t.Errorf("report %+v, error %v", report, err)
 	}
+	if s != nil && s.Clock != (TrustedClock{}) {
+		t.Errorf("a store of before has the trusted clock %+v", s.Clock)
+	}
+}
+
+// TestTheGoldenStoreWithAClockOpens: the fields of the trusted clock, in edits
+// and in the snapshot that the next Open makes of them.
+func TestTheGoldenStoreWithAClockOpens(t *testing.T) {
+	sim := vfs.NewSim(vfs.SimOptions{})
+	l := newStore(t, sim)
+	for _, e := range append(smallEdits(), clockEdits()...) {
+		commit(t, l, e)
+	}
+	closeLog(t, l)
+	closeLog(t, openStore(t, sim))
+	for _, name := range []string{ManifestName(3), CurrentName} {
+		got, err := sim.ReadFile(filepath.Join(testDir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := golden(t, filepath.Join("store-2", name), got); !bytes.Equal(got, want) {
+			t.Errorf("the format of %s has changed\ngot:\n%s\nwant:\n%s", name, hex.Dump(got), hex.Dump(want))
+		}
+	}
+	s, _, err := Load(vfs.OS(), filepath.Join("testdata", "store-2"))
+	if err != nil || s.Clock != (TrustedClock{1_700_000_000_500, 86_400_000, 240_000}) || s.IssuedMillis != 1_700_000_003_000 || len(s.SeqTimes) != 1 {
+		t.Errorf("state %+v, error %v", s, err)
+	}
 }
 
 func TestTheDocumentedExamplesAreTrue(t *testing.T) {
@@ -73,6 +101,7 @@ func TestTheDocumentedExamplesAreTrue(t *testing.T) {
 		at := (1 + i) * blockSize
 		checkExample(t, doc, name, content[at:at+recordHeaderSize+int(content[at])])
 	}
+	checkExample(t, doc, "clock", AppendEdit(nil, clockEdits()[1]))
 	var f Edit
 	f.AddFile(1, 0, testFile(7, 1, 2, 100))
 	checkExample(t, doc, "file", AppendEdit(nil, &f))

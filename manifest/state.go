@@ -57,6 +57,8 @@ type State struct {
 	LastSeq uint64
 	// IssuedMillis is a floor for the hybrid clock.
 	IssuedMillis int64
+	// Clock is the time that data may be dropped by.
+	Clock TrustedClock
 	// SeqTimes is a coarse map from sequence numbers to time, ascending in
 	// both; at most MaxSeqTimes points, the older the sparser.
 	SeqTimes []SeqTime
@@ -87,6 +89,19 @@ type owner struct {
 type SeqTime struct {
 	Seq    uint64
 	Millis int64
+}
+
+// TrustedClock is the time that data may be dropped by, and the wall clock's
+// probation, if it is ahead of that time. All of it in milliseconds.
+type TrustedClock struct {
+	// Millis is the trusted time since the epoch, 0 if no reading was ever
+	// believed. It falls when the wall clock does.
+	Millis int64
+	// Ahead is how far at least the wall clock has been ahead of Millis
+	// throughout its probation, 0 if there is none.
+	Ahead int64
+	// Stood is how long the store has run in that probation.
+	Stood int64
 }
 
 // Table is one table of the catalogue.

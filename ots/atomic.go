@@ -86,11 +86,11 @@ func (e *Engine) applyAtomic(ctx context.Context, t *table, s *session, pending 
 			keys[i] = keyTuple(w.key)
 		}
 		taken := false
-		update := func(rows []*flagstone.RowTx) error { return e.applyAll(pending, rows, &taken) }
+		update := func(_ context.Context, rows []*flagstone.RowTx) error { return e.applyAll(pending, rows, &taken) }
 		var commit *flagstone.Commit
 		var err error
 		if s != nil {
-			err = s.tx.UpdateRows(keys, update)
+			err = s.tx.UpdateRows(ctx, keys, update)
 		} else {
 			commit, err = t.engine.UpdateRowsAsync(ctx, keys, update)
 		}

@@ -73,7 +73,7 @@ func (e *Engine) startGenerated(ctx context.Context, w *pendingWrite, column int
 			return
 		}
 		taken := false
-		w.update(ctx, e, keyTuple(w.key), func(tx *flagstone.RowTx) error {
+		w.update(ctx, e, keyTuple(w.key), func(_ context.Context, tx *flagstone.RowTx) error {
 			exists, err := tx.Exists()
 			if taken = exists; taken {
 				return errTaken

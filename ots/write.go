@@ -123,7 +123,7 @@ func (e *Engine) startWrite(ctx context.Context, t *table, s *session, c *RowCha
 		e.startGenerated(ctx, &w, generated)
 		return w
 	}
-	w.update(ctx, e, keyTuple(c.Row.Key), func(tx *flagstone.RowTx) error {
+	w.update(ctx, e, keyTuple(c.Row.Key), func(_ context.Context, tx *flagstone.RowTx) error {
 		return w.apply(tx, e.store.NowMillis())
 	})
 	return w
@@ -131,9 +131,9 @@ func (e *Engine) startWrite(ctx context.Context, t *table, s *session, c *RowCha
 
 // update has the engine run a function on a row, in the transaction if there is
 // one, and notes how it took the change.
-func (w *pendingWrite) update(ctx context.Context, e *Engine, key []row.Value, fn func(tx *flagstone.RowTx) error) {
+func (w *pendingWrite) update(ctx context.Context, e *Engine, key []row.Value, fn func(_ context.Context, tx *flagstone.RowTx) error) {
 	if w.session != nil {
-		w.started(e, nil, w.session.tx.Update(key, fn))
+		w.started(e, nil, w.session.tx.Update(ctx, key, fn))
 		return
 	}
 	commit, err := w.table.engine.UpdateAsync(ctx, key, fn)

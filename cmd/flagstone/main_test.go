@@ -163,7 +163,7 @@ func TestCheckFindsADamagedTableFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 100 {
-		if err := table.Update(ctx, flagstone.Key(i), func(tx *flagstone.RowTx) error { tx.PutRow(); return nil }); err != nil {
+		if err := table.Update(ctx, flagstone.Key(i), func(_ context.Context, tx *flagstone.RowTx) error { tx.PutRow(); return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -4,6 +4,7 @@ package modeltest
 // checkpoints.
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path"
@@ -252,7 +253,7 @@ func (m *machine) dropTable() {
 	if _, err := handle.Get(m.ctx, key, flagstone.ReadOptions{}); !errors.Is(err, flagstone.ErrTableNotFound) {
 		m.fail("get from a dropped table: %v", err)
 	}
-	err = handle.Update(m.ctx, key, func(tx *flagstone.RowTx) error { tx.PutRow(); return nil })
+	err = handle.Update(m.ctx, key, func(_ context.Context, tx *flagstone.RowTx) error { tx.PutRow(); return nil })
 	if !errors.Is(err, flagstone.ErrTableNotFound) {
 		m.fail("update of a dropped table: %v", err)
 	}

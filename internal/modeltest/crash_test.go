@@ -6,6 +6,7 @@ package modeltest
 // was acknowledged or seen.
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -73,7 +74,7 @@ func (m *machine) visitReadOnly() {
 	m.compareAll()
 	if t := m.anyTable(); t != nil {
 		c := m.makeChange(t)
-		err := m.tables[t].Update(m.ctx, c.row.key, func(tx *flagstone.RowTx) error {
+		err := m.tables[t].Update(m.ctx, c.row.key, func(_ context.Context, tx *flagstone.RowTx) error {
 			c.on(&tx.RowChange)
 			return nil
 		})
@@ -298,7 +299,7 @@ func (m *machine) wipe(rows []*mrow) {
 	for _, r := range rows {
 		c := &change{row: r, calls: []call{{kind: callDeleteRow}}}
 		c.fold()
-		err := m.tables[r.table].Update(m.ctx, r.key, func(tx *flagstone.RowTx) error {
+		err := m.tables[r.table].Update(m.ctx, r.key, func(_ context.Context, tx *flagstone.RowTx) error {
 			c.on(&tx.RowChange)
 			return nil
 		})

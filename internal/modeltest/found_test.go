@@ -43,7 +43,7 @@ func duringFlush(t *testing.T, options flagstone.TableOptions, pass time.Duratio
 	faults := vfs.NewFault(vfs.NewSim(vfs.SimOptions{}), 1)
 	wall := clock.NewManual(startMillis)
 	store, table := newTable(t, faults, wall, options)
-	err := table.Update(ctx, flagstone.Key("k"), func(tx *flagstone.RowTx) error {
+	err := table.Update(ctx, flagstone.Key("k"), func(_ context.Context, tx *flagstone.RowTx) error {
 		for i := range int64(3) {
 			tx.Put("c", startMillis+i, row.Integer(i))
 		}
@@ -78,7 +78,7 @@ func duringFlush(t *testing.T, options flagstone.TableOptions, pass time.Duratio
 		after(table)
 	}})
 	// A row that stays, so that there is something to write.
-	err = table.Update(ctx, flagstone.Key("z"), func(tx *flagstone.RowTx) error { tx.PutRow(); return nil })
+	err = table.Update(ctx, flagstone.Key("z"), func(_ context.Context, tx *flagstone.RowTx) error { tx.PutRow(); return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestASurplusPutBesideATrimOfItsOwnMutationCanBeFlushed(t *testing.T) {
 		store, table := newTable(t, vfs.NewSim(vfs.SimOptions{}), clock.NewManual(startMillis), flagstone.TableOptions{})
 		change := func(change func(*flagstone.RowTx)) {
 			t.Helper()
-			err := table.Update(context.Background(), flagstone.Key("k"), func(tx *flagstone.RowTx) error { change(tx); return nil })
+			err := table.Update(context.Background(), flagstone.Key("k"), func(_ context.Context, tx *flagstone.RowTx) error { change(tx); return nil })
 			if err != nil {
 				t.Fatal(err)
 			}

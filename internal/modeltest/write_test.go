@@ -3,6 +3,7 @@ package modeltest
 // Operations that write.
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -25,7 +26,7 @@ func (m *machine) update() {
 	m.foresee(c)
 	var err error
 	m.atRisk(func() {
-		err = m.tables[t].Update(m.ctx, c.row.key, func(tx *flagstone.RowTx) error {
+		err = m.tables[t].Update(m.ctx, c.row.key, func(_ context.Context, tx *flagstone.RowTx) error {
 			c.on(&tx.RowChange)
 			return nil
 		})
@@ -45,7 +46,7 @@ func (m *machine) updateAsync() {
 	c := m.makeChange(t)
 	m.doing = func() string { return "update, asynchronously, " + c.String() }
 	m.foresee(c)
-	commit, err := m.tables[t].UpdateAsync(m.ctx, c.row.key, func(tx *flagstone.RowTx) error {
+	commit, err := m.tables[t].UpdateAsync(m.ctx, c.row.key, func(_ context.Context, tx *flagstone.RowTx) error {
 		c.on(&tx.RowChange)
 		return nil
 	})
@@ -91,7 +92,7 @@ func (m *machine) readModifyWrite() {
 		return fmt.Sprintf("read-modify-write, outcome %d, async %v, reading %s, %s", outcome, async, showOptions(&opts), c)
 	}
 	m.foresee(c)
-	commit, err := m.tables[t].UpdateAsync(m.ctx, c.row.key, func(tx *flagstone.RowTx) error {
+	commit, err := m.tables[t].UpdateAsync(m.ctx, c.row.key, func(_ context.Context, tx *flagstone.RowTx) error {
 		v := m.viewAt(t, m.model.last)
 		exists, err := tx.Exists()
 		if err != nil {
@@ -190,7 +191,7 @@ func (m *machine) deleteAndLower() {
 			c.calls = []call{{kind: callDeleteVersion, column: name, version: version}}
 			m.doing = func() string { return "before the limit is lowered: " + c.String() }
 			m.foresee(c)
-			err := m.tables[t].Update(m.ctx, c.row.key, func(tx *flagstone.RowTx) error {
+			err := m.tables[t].Update(m.ctx, c.row.key, func(_ context.Context, tx *flagstone.RowTx) error {
 				c.on(&tx.RowChange)
 				return nil
 			})

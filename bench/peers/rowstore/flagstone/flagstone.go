@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -36,8 +37,11 @@ func open(cfg rowstore.Config) (rowstore.Store, error) {
 	if cfg.Sync {
 		opts.Sync = flagstone.SyncAlways
 	}
+	clock := &stepped{now: cfg.NowMillis}
 	if cfg.NowMillis != nil {
-		opts.Seams.Clock = &stepped{now: cfg.NowMillis, origin: cfg.NowMillis()}
+		clock.origin = cfg.NowMillis()
+		clock.behind.Store(believed)
+		opts.Seams.Clock = clock
 	}
 	db, err := flagstone.Open(cfg.Dir, opts)
 	if err != nil {
@@ -57,21 +61,32 @@ func open(cfg rowstore.Config) (rowstore.Store, error) {
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
+	for clock.behind.Load() > 0 {
+		clock.behind.Add(-time.Minute.Milliseconds())
+		if err := table.Alter(context.Background(), flagstone.TableChange{}); err != nil { // the store looks at its clock
+			return nil, errors.Join(err, db.Close())
+		}
+	}
 	return &store{db: db, table: table, expires: cfg.TTL > 0}, nil
 }
+
+// believed is for how long, in milliseconds, a store has run when it drops
+// expired data by its clock.
+const believed = int64(61 * time.Minute / time.Millisecond)
 
 // stepped is a clock whose monotonic readings follow its wall clock, so that
 // what has expired by it may be collected at once.
 type stepped struct {
 	now    func() int64
 	origin int64
+	behind atomic.Int64 // milliseconds
 }
 
-func (c *stepped) NowMillis() int64 { return c.now() }
-func (c *stepped) NowMicros() int64 { return 1000 * c.now() }
+func (c *stepped) NowMillis() int64 { return c.now() - c.behind.Load() }
+func (c *stepped) NowMicros() int64 { return 1000 * c.NowMillis() }
 
 func (c *stepped) Elapsed() time.Duration {
-	return time.Duration(c.now()-c.origin) * time.Millisecond
+	return time.Duration(c.NowMillis()-c.origin+believed) * time.Millisecond
 }
 
 // AfterFunc paces work by real time.
@@ -87,16 +102,16 @@ type store struct {
 
 func (s *store) Session() (rowstore.Session, error) {
 	n := &session{store: s, key: make([]row.Value, 1), batch: s.db.NewBatch()}
-	n.update = func(tx *flagstone.RowTx) error {
+	n.update = func(_ context.Context, tx *flagstone.RowTx) error {
 		n.putCells(&tx.RowChange, n.cells)
 		return nil
 	}
 	// Also in the key-value shape: a put replaces the value. An update of the column
 	// would add to the row, and a reader would look for its other columns in older
 	// files.
-	n.put = func(tx *flagstone.RowTx) error {
+	n.put = func(_ context.Context, tx *flagstone.RowTx) error {
 		tx.PutRow()
-		return n.update(tx)
+		return n.update(context.Background(), tx)
 	}
 	return n, nil
 }
@@ -153,8 +168,8 @@ type session struct {
 	store  *store
 	key    []row.Value
 	cells  []rowstore.Cell
-	put    func(*flagstone.RowTx) error
-	update func(*flagstone.RowTx) error
+	put    func(context.Context, *flagstone.RowTx) error
+	update func(context.Context, *flagstone.RowTx) error
 	batch  *flagstone.Batch
 	found  flagstone.Row
 	row    rowstore.Row
