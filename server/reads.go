@@ -132,14 +132,17 @@ func getRange(ctx context.Context, on target, m *otspb.GetRangeRequest) (proto.M
 	if err != nil {
 		return nil, err
 	}
-	answer := &otspb.GetRangeResponse{
-		Consumed:      consumed(res.Consumed),
-		Rows:          encodeRows(res.Rows),
-		DataBlockType: otspb.DataBlockType_DBT_PLAIN_BUFFER.Enum(),
-	}
+	answer := &otspb.GetRangeResponse{Consumed: consumed(res.Consumed), DataBlockType: otspb.DataBlockType_DBT_PLAIN_BUFFER.Enum()}
 	if m.GetDataBlockTypeHint() == otspb.DataBlockType_DBT_SIMPLE_ROW_MATRIX && len(res.Rows) > 0 {
-		answer.Rows = plainbuffer.AppendMatrix(nil, res.Rows, m.GetReturnEntirePrimaryKeys())
-		answer.DataBlockType = m.DataBlockTypeHint
+		// Rows with columns of their own make a matrix of their product.
+		const worth = 2
+		var ok bool
+		if answer.Rows, ok = plainbuffer.AppendMatrix(nil, res.Rows, m.GetReturnEntirePrimaryKeys(), worth*rowsSize(res.Rows)); ok {
+			answer.DataBlockType = m.DataBlockTypeHint
+		}
+	}
+	if answer.Rows == nil {
+		answer.Rows = encodeRows(res.Rows)
 	}
 	if res.Next != nil { // at the end the field is absent, not empty
 		answer.NextStartPrimaryKey = encodeKey(res.Next)
@@ -153,15 +156,20 @@ func encodeRows(rows []ots.Row) []byte {
 	if len(rows) == 0 {
 		return []byte{}
 	}
-	size := 4 // of the header
-	for i := range rows {
-		size += plainbuffer.RowSize(&rows[i])
-	}
-	blob := plainbuffer.AppendHeader(make([]byte, 0, size))
+	blob := plainbuffer.AppendHeader(make([]byte, 0, rowsSize(rows)))
 	for i := range rows {
 		blob = plainbuffer.AppendResultRow(blob, &rows[i])
 	}
 	return blob
+}
+
+// rowsSize is an upper bound of the size of such a blob.
+func rowsSize(rows []ots.Row) int {
+	size := 4 // of the header
+	for i := range rows {
+		size += plainbuffer.RowSize(&rows[i])
+	}
+	return size
 }
 
 func timeRange(m *otspb.TimeRange) *ots.TimeRange {
