@@ -75,6 +75,11 @@ func unsupported(feature string) *Error {
 	return invalid("%s not supported yet by this server.", feature)
 }
 
+// TooManyRows refuses a batch of more rows, or table entries, than most.
+func TooManyRows(most int) *Error {
+	return invalid("Rows count exceeds the upper limit: %d.", most)
+}
+
 func tableMissing() *Error {
 	return &Error{CodeObjectNotExist, "Requested table does not exist."}
 }

@@ -49,7 +49,7 @@ type Limits struct {
 	// values.
 	DoubleIncrements bool
 
-	// Batches and ranges.
+	// Batches and ranges. The rows of a batch bound its table entries as well.
 	BatchGetRows    int
 	BatchWriteRows  int
 	BatchWriteBytes int
@@ -87,6 +87,14 @@ const (
 	megabyte = 1 << 20
 )
 
+// MaxBatchGetRows and MaxBatchWriteRows are the largest numbers of rows, and of
+// table entries, of batches in every edition of the limits: decoders may stop
+// there.
+const (
+	MaxBatchGetRows   = 100
+	MaxBatchWriteRows = 200
+)
+
 // Documented returns the limits of the documents that define the product. They
 // are the default.
 func Documented() Limits {
@@ -111,8 +119,8 @@ func Documented() Limits {
 		ColumnsPerWrite:  1024,
 		ColumnsToGet:     128,
 
-		BatchGetRows:    100,
-		BatchWriteRows:  200,
+		BatchGetRows:    MaxBatchGetRows,
+		BatchWriteRows:  MaxBatchWriteRows,
 		BatchWriteBytes: 4 * megabyte,
 		RangeRows:       5000,
 		RangeBytes:      4 * megabyte,

@@ -26,7 +26,7 @@ func getRow(ctx context.Context, on target, m *otspb.GetRowRequest) (proto.Messa
 		StartColumn: m.StartColumn, EndColumn: m.EndColumn,
 		Token: m.Token, TransactionID: m.TransactionId,
 	}}
-	if err := completeSelection(&req.Selection, m.Filter); err != nil {
+	if err := completeSelection(&req.Selection, m.Filter, filters{}); err != nil {
 		return nil, err
 	}
 	res, err := on.service.GetRow(ctx, on.instance, req)
@@ -37,7 +37,15 @@ func getRow(ctx context.Context, on target, m *otspb.GetRowRequest) (proto.Messa
 }
 
 func batchGetRow(ctx context.Context, on target, m *otspb.BatchGetRowRequest) (proto.Message, error) {
+	count := len(m.Tables)
+	for _, t := range m.Tables {
+		count = max(count, len(t.PrimaryKey))
+	}
+	if count > ots.MaxBatchGetRows {
+		return nil, ots.TooManyRows(ots.MaxBatchGetRows)
+	}
 	req := &ots.BatchGetRowRequest{Tables: make([]ots.TableGets, len(m.Tables))}
+	known := filters{}
 	var rows plainbuffer.RequestRows
 	for i, t := range m.Tables {
 		if err := checkTexts(*t.TableName); err != nil {
@@ -52,7 +60,7 @@ func batchGetRow(ctx context.Context, on target, m *otspb.BatchGetRowRequest) (p
 				gets.Token = token
 			}
 		}
-		if err := completeSelection(&gets.Selection, t.Filter); err != nil {
+		if err := completeSelection(&gets.Selection, t.Filter, known); err != nil {
 			return nil, err
 		}
 		for _, blob := range t.PrimaryKey {
@@ -118,7 +126,7 @@ func getRange(ctx context.Context, on target, m *otspb.GetRangeRequest) (proto.M
 			Token: m.Token, TransactionID: m.TransactionId,
 		},
 	}
-	if err := completeSelection(&req.Selection, m.Filter); err != nil {
+	if err := completeSelection(&req.Selection, m.Filter, filters{}); err != nil {
 		return nil, err
 	}
 	var err error
@@ -180,13 +188,13 @@ func timeRange(m *otspb.TimeRange) *ots.TimeRange {
 }
 
 // completeSelection checks the texts of a selection and decodes its filter.
-func completeSelection(s *ots.Selection, filter []byte) (err error) {
+func completeSelection(s *ots.Selection, filter []byte, known filters) (err error) {
 	if err := checkTexts(s.ColumnsToGet...); err != nil {
 		return err
 	}
 	if err := checkTexts(textOf(s.StartColumn), textOf(s.EndColumn), textOf(s.TransactionID)); err != nil {
 		return err
 	}
-	s.Filter, err = decodeFilter(filter)
+	s.Filter, err = known.decode(filter)
 	return err
 }
