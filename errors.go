@@ -50,6 +50,9 @@ var (
 	ErrTransactionMemory = errors.New("flagstone: open transactions hold too much memory")
 	// ErrOutOfPartition: a row of another partition key than the transaction's.
 	ErrOutOfPartition = errors.New("flagstone: a row outside of the transaction's partition key")
+	// ErrRowTooLarge: the selected cells of a row take more memory than
+	// ReadOptions.MaxBytes allows.
+	ErrRowTooLarge = errors.New("flagstone: the selected cells of a row are too large together")
 	// ErrNotStore: the directory holds no store, or files of something else.
 	ErrNotStore = errors.New("flagstone: not a store")
 )

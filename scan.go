@@ -315,11 +315,11 @@ func (r *Rows) takeRow() bool {
 		r.fail(err)
 		return false
 	}
-	if r.row.complete() {
+	if r.sel.MaxBytes == 0 && r.row.complete() {
 		r.row.fetched.cells = r.row.fetched.cells[:0]
 		return true
 	}
-	if err := r.row.fetch(r.table.store.files); err != nil {
+	if err := r.row.fetch(r.table.store.files, r.sel.MaxBytes); err != nil {
 		r.fail(err)
 		return false
 	}
@@ -338,7 +338,7 @@ func (r *Rows) readOne() (exists, ok bool) {
 		err = r.over()
 	}
 	if err == nil && exists {
-		err = r.row.fetch(r.table.store.files)
+		err = r.row.fetch(r.table.store.files, r.sel.MaxBytes)
 	}
 	r.fail(err)
 	return exists, r.err == nil
