@@ -442,7 +442,8 @@ func (r *Rows) fail(err error) {
 }
 
 // Row is the current row, valid until the next call of Next or Close: its values may
-// lie in memory of the store, where they must not be changed. What is to outlive
+// lie in memory of the store, where they must not be changed. When the scan ended
+// with ErrRowTooLarge, it has the key of the row that is. What is to outlive
 // that is copied: see Row.Clone.
 func (r *Rows) Row() *Row {
 	if r.scan == nil {

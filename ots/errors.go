@@ -113,6 +113,8 @@ func (e *Engine) asError(err error, operation, table string, applied bool) *Erro
 		return sessionMissing()
 	case errors.Is(err, flagstone.ErrTransactionMemory):
 		return &Error{CodeServerBusy, "Server is busy."}
+	case errors.Is(err, flagstone.ErrRowTooLarge):
+		return rowTooLarge()
 	case errors.Is(err, flagstone.ErrVersionOutOfRange):
 		return invalid("Invalid timestamp.")
 	}

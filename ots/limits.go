@@ -59,6 +59,11 @@ type Limits struct {
 	// that a range full of deleted data answers with a page that says where
 	// to go on instead of timing out. It is this server's own number.
 	RangeCells int64
+	// ReadRowBytes bounds one row that is read, by the memory that its selected
+	// cells take: names, values, and about a hundred bytes for each. A larger one
+	// is refused with OTSOutOfRowSizeLimit, and can be read in parts, by columns.
+	// 0: not limited.
+	ReadRowBytes int64
 	// BatchGetBytes bounds the answer of one BatchGetRow: rows beyond it are
 	// answered with OTSServerBusy, and SDKs ask again for just these.
 	BatchGetBytes int64
@@ -125,7 +130,8 @@ func Documented() Limits {
 		RangeRows:       5000,
 		RangeBytes:      4 * megabyte,
 		RangeCells:      1_000_000,
-		BatchGetBytes:   64 << 20,
+		ReadRowBytes:    32 * megabyte,
+		BatchGetBytes:   32 * megabyte,
 
 		RequestBytes: 5 * megabyte,
 

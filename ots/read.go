@@ -184,7 +184,7 @@ func (e *Engine) readRow(ctx context.Context, p *projection, key *Row, names int
 }
 
 func (e *Engine) findRow(ctx context.Context, p *projection, key *Row, names interner) (ReadResult, *Error) {
-	found, err := p.session.source(p.table).Get(ctx, keyTuple(key.Key), p.options)
+	found, err := p.get(ctx, &e.limits, key)
 	if err != nil {
 		return ReadResult{}, e.asError(err, "get row", p.table.name, false)
 	}
