@@ -37,6 +37,9 @@ var (
 	// ErrNoSpace: the disk is full. Nothing was lost; writes are accepted
 	// again once there is space.
 	ErrNoSpace = errors.New("flagstone: no space left on the disk")
+	// ErrTooManyFiles: the process, or the machine, has as many files and
+	// connections open as it may. Nothing was lost; it may be tried again.
+	ErrTooManyFiles = errors.New("flagstone: too many open files")
 	// ErrLocked: another process, or another Store of this one, has it open.
 	ErrLocked = errors.New("flagstone: the store is in use")
 	// ErrConflict: a transaction holds the partition key. Nothing was written;
@@ -46,7 +49,7 @@ var (
 	// outlived its Lifetime.
 	ErrTransactionEnded = errors.New("flagstone: the transaction has ended")
 	// ErrTransactionMemory: open transactions together hold as much as they may,
-	// a quarter of Options.MemoryBudget.
+	// a quarter of Options.MemoryBudget, or those of one owner its share of it.
 	ErrTransactionMemory = errors.New("flagstone: open transactions hold too much memory")
 	// ErrOutOfPartition: a row of another partition key than the transaction's.
 	ErrOutOfPartition = errors.New("flagstone: a row outside of the transaction's partition key")

@@ -111,7 +111,7 @@ func (e *Engine) asError(err error, operation, table string, applied bool) *Erro
 		return &Error{CodeRowOperationConflict, "Data is being modified by the other request."}
 	case errors.Is(err, flagstone.ErrTransactionEnded):
 		return sessionMissing()
-	case errors.Is(err, flagstone.ErrTransactionMemory):
+	case errors.Is(err, flagstone.ErrTransactionMemory), !applied && errors.Is(err, flagstone.ErrTooManyFiles):
 		return &Error{CodeServerBusy, "Server is busy."}
 	case errors.Is(err, flagstone.ErrRowTooLarge):
 		return rowTooLarge()

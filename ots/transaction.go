@@ -84,7 +84,7 @@ func (e *Engine) StartLocalTransaction(ctx context.Context, instance string, req
 	id := hex.EncodeToString(random[:])
 	var err error
 	s.tx, err = t.engine.Begin(ctx, s.partition, flagstone.TransactionOptions{
-		Lifetime: time.Duration(e.limits.TransactionSeconds) * time.Second,
+		Lifetime: time.Duration(e.limits.TransactionSeconds) * time.Second, Owner: instance,
 		Ended:    func() { e.sessions.Delete(id) },
 	})
 	if err != nil {

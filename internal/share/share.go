@@ -16,7 +16,8 @@ import (
 )
 
 // User is one who takes: a user of a group. Groups compete with groups, and the
-// users of a group with each other.
+// users of a group with each other; a user without a name only with other groups,
+// and one of no group with nobody: it may take all that there is.
 type User struct{ Group, Name string }
 
 // Pool is what is divided. Its methods are safe for concurrent use.
@@ -47,12 +48,15 @@ func NewPool(total int64) *Pool {
 // allows reports whether a user may take n. REQUIRES: mu is held.
 func (p *Pool) allows(u User, n int64) bool {
 	left := p.total - p.used - n // for everybody else
+	if u.Group == "" {
+		return left >= 0
+	}
 	g := p.groups[u.Group]
 	if g == nil {
 		return n <= left
 	}
 	mine := g.used + n
-	return mine <= left && g.users[u.Name]+n <= left-mine
+	return mine <= left && (u.Name == "" || g.users[u.Name]+n <= left-mine)
 }
 
 func (p *Pool) take(u User, n int64) {

@@ -31,6 +31,16 @@ func TestAGreedyUserLeavesEnoughForTheOthers(t *testing.T) {
 	}
 }
 
+func TestAUserWithoutANameHasTheShareOfItsGroupAndOneWithoutAGroupAll(t *testing.T) {
+	p := NewPool(1200)
+	if n := greed(p, User{Group: "a"}); n != 600 {
+		t.Errorf("the group got %d of 1200", n)
+	}
+	if n := greed(p, User{}); n != 600 {
+		t.Errorf("of the 600 that are left %d were had", n)
+	}
+}
+
 func TestGreedyGroupsEndUpWithEqualParts(t *testing.T) {
 	const groups, total = 5, 6000
 	p := NewPool(total)
