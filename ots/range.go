@@ -113,7 +113,7 @@ type rangePage struct {
 // readInRoom reads the page within the room of the request. A page whose first row
 // takes more than pages do has this row alone.
 func (p *rangePage) readInRoom(ctx context.Context, start, end []row.Value, backward bool) error {
-	room := roomOf(ctx)
+	room := RoomOf(ctx)
 	var err error
 	for _, most := range [...]int64{int64(p.limits.RangeBytes), p.limits.ReadRowBytes} {
 		p.options.MaxBytes = min(most, p.limits.ReadRowBytes)

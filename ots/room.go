@@ -31,7 +31,8 @@ func WithRoom(ctx context.Context, room Room) context.Context {
 	return context.WithValue(ctx, roomKey{}, room)
 }
 
-func roomOf(ctx context.Context) Room {
+// RoomOf returns the room of a request; one without bounds if it has none.
+func RoomOf(ctx context.Context) Room {
 	if room, ok := ctx.Value(roomKey{}).(Room); ok {
 		return room
 	}
@@ -65,7 +66,7 @@ func rowTooLarge() *Error {
 // row takes. A row above Limits.ReadRowBytes is refused.
 func (p *projection) get(ctx context.Context, limits *Limits, key *Row) (*flagstone.Row, error) {
 	const small, medium = 64 * kilobyte, 4 * megabyte
-	room, opts := roomOf(ctx), p.options
+	room, opts := RoomOf(ctx), p.options
 	for _, most := range [...]int64{small, medium, limits.ReadRowBytes} {
 		opts.MaxBytes = min(most, limits.ReadRowBytes)
 		if err := room.Take(ctx, answerCopies*opts.MaxBytes); err != nil {

@@ -159,7 +159,7 @@ func (e *Engine) GetStreamRecord(ctx context.Context, instance string, req *GetS
 	if bad := e.admitTable(s.table, reads); bad != nil {
 		return nil, bad
 	}
-	if err := roomOf(ctx).Take(ctx, answerCopies*e.limits.StreamBytes); err != nil {
+	if err := RoomOf(ctx).Take(ctx, answerCopies*e.limits.StreamBytes); err != nil {
 		return nil, err
 	}
 	page, err := s.read.Read(ctx, pos, limits)

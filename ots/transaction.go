@@ -85,7 +85,7 @@ func (e *Engine) StartLocalTransaction(ctx context.Context, instance string, req
 	var err error
 	s.tx, err = t.engine.Begin(ctx, s.partition, flagstone.TransactionOptions{
 		Lifetime: time.Duration(e.limits.TransactionSeconds) * time.Second, Owner: instance,
-		Ended:    func() { e.sessions.Delete(id) },
+		Ended: func() { e.sessions.Delete(id) },
 	})
 	if err != nil {
 		return "", e.asError(err, "start transaction", t.name, false)
