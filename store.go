@@ -275,6 +275,8 @@ func (s *Store) describe(err error) error {
 		return fmt.Errorf("%w: %w", ErrCorrupt, err)
 	case errors.Is(err, manifest.ErrNotStore):
 		return fmt.Errorf("%w: %w", ErrNotStore, err)
+	case vfs.IsTooManyFiles(err):
+		return fmt.Errorf("%w: %w", ErrTooManyFiles, err)
 	case vfs.IsNoSpace(err):
 		return fmt.Errorf("%w: %w", ErrNoSpace, err)
 	}

@@ -106,8 +106,10 @@ func (l *Limits) checkChange(c *RowChange) *Error {
 		return invalid("Invalid row-existence expectation: %d.", c.Existence)
 	}
 	var err *Error
-	if c.condition, err = l.checkFilter(c.ColumnCondition, false); err != nil {
-		return err
+	if c.condition == nil || c.condition.filter != c.ColumnCondition { // not that of another row of the request
+		if c.condition, err = l.checkFilter(c.ColumnCondition, false); err != nil {
+			return err
+		}
 	}
 	if generatedColumn(c.Row.Key) >= 0 && (c.Existence != ExistenceIgnore || c.condition != nil) {
 		return invalid("Can't set condition when modify row with pk auto increment.")

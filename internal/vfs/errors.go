@@ -12,6 +12,12 @@ import (
 // another one.
 var ErrLocked = errors.New("locked by another holder")
 
+// IsTooManyFiles reports whether err says that the process, or the machine, has as
+// many files open as it may.
+func IsTooManyFiles(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+}
+
 // IsNoSpace reports whether err says that a write found no room: the disk or
 // the quota is full, or the file would exceed the largest size allowed. Such an
 // error may go away when space is freed; every other write error is for good.
