@@ -3,6 +3,7 @@ package flagstone
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/flagstone-db/flagstone/row"
@@ -101,6 +102,16 @@ func (s *Store) apply(ctx context.Context, b *Batch) (Commit, error) {
 	if err := s.throttle(ctx); err != nil {
 		return Commit{}, err
 	}
+	for {
+		commit, err := s.applyOnce(ctx, b)
+		if !errors.Is(err, errAltered) {
+			return commit, err
+		}
+	}
+}
+
+// applyOnce is apply in one era of each table.
+func (s *Store) applyOnce(ctx context.Context, b *Batch) (Commit, error) {
 	b.write.reset()
 	b.stripes = b.stripes[:0]
 	for _, r := range b.rows {
@@ -111,6 +122,10 @@ func (s *Store) apply(ctx context.Context, b *Batch) (Commit, error) {
 			return Commit{}, fmt.Errorf("%w: a batch with table %q of another store", ErrInvalid, r.table.name)
 		}
 		if !r.empty() {
+			var err error
+			if r.era, err = r.table.present(ctx); err != nil {
+				return Commit{}, err
+			}
 			b.write.add(&r.RowChange)
 			b.stripes = append(b.stripes, stripeOf(r.hash))
 		}

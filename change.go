@@ -3,7 +3,6 @@ package flagstone
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/flagstone-db/flagstone/memtable"
@@ -21,23 +20,27 @@ import (
 type RowChange struct {
 	table  *Table
 	change row.Change
+	era    *era // of the table, when the change was worked out
 	// written is what the transaction has written that the change is part of; nil
 	// if it is part of none.
 	written *memtable.Memtable
-	err     error     // the first mistake that nothing undoes
-	bad     []badCell // mistakes that a delete of the row or of the column undoes
+	err     error // the first mistake that nothing undoes
+	// bad is, of each column with mistakes that a delete of the row or of the column
+	// undoes, the first one.
+	bad      map[string]badCell
+	mistakes int // noted so far
 }
 
 // badCell is a cell that was refused.
 type badCell struct {
-	column string
-	err    error
+	order int // among the mistakes
+	err   error
 }
 
 // init begins the change of a row, in memory that may have been used.
 func (c *RowChange) init(t *Table, key []row.Value) {
 	c.change.Reset()
-	c.bad = c.bad[:0]
+	c.bad = nil
 	c.table, c.change.Table, c.written = t, t.id, nil
 	c.change.Key, c.err = t.encodeKey(c.change.Key, key)
 }
@@ -53,7 +56,7 @@ func (c *RowChange) PutRow() {
 func (c *RowChange) DeleteRow() {
 	c.change.DeleteRow, c.change.PutRow = true, false
 	c.change.DropCells()
-	c.bad = c.bad[:0]
+	c.bad = nil
 }
 
 // Put sets a column's value at a version, in milliseconds (Store.NowMillis is
@@ -86,16 +89,35 @@ func (c *RowChange) DeleteVersion(column string, version int64) {
 // DeleteColumn deletes a column with all its versions. The row goes on
 // existing.
 func (c *RowChange) DeleteColumn(column string) {
-	c.bad = slices.DeleteFunc(c.bad, func(b badCell) bool { return b.column == column })
-	c.note(column, c.change.DropColumn(column))
+	delete(c.bad, column)
+	c.change.DropColumn(column)
 	c.note(column, c.change.Add(column, row.MaxVersion, row.KindTrim))
 }
 
 // note keeps the mistakes.
 func (c *RowChange) note(column string, err error) {
-	if err != nil {
-		c.bad = append(c.bad, badCell{strings.Clone(column), err})
+	if err == nil {
+		return
 	}
+	if _, earlier := c.bad[column]; earlier {
+		return
+	}
+	if c.bad == nil {
+		c.bad = make(map[string]badCell)
+	}
+	c.mistakes++
+	c.bad[strings.Clone(column)] = badCell{c.mistakes, err}
+}
+
+// firstBad is the first mistake that was not undone, nil if there is none.
+func (c *RowChange) firstBad() error {
+	var first badCell
+	for _, b := range c.bad {
+		if first.err == nil || b.order < first.order {
+			first = b
+		}
+	}
+	return first.err
 }
 
 // empty reports whether nothing is to be done, and no mistake was made.
@@ -109,8 +131,8 @@ func (c *RowChange) check(nowMillis int64) error {
 	if c.err != nil {
 		return c.err
 	}
-	if len(c.bad) > 0 {
-		return fmt.Errorf("%w: table %q: %w", ErrInvalid, c.table.name, c.bad[0].err)
+	if bad := c.firstBad(); bad != nil {
+		return fmt.Errorf("%w: table %q: %w", ErrInvalid, c.table.name, bad)
 	}
 	if err := c.change.Normalize(); err != nil {
 		return fmt.Errorf("%w: table %q: %w", ErrInvalid, c.table.name, err)

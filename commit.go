@@ -5,7 +5,8 @@ package flagstone
 //	latch    the rows' latches are taken; a read-modify-write reads
 //	admit    there is room for the batch in the memory budget
 //	order    under one mutex: sequence numbers, the log's buffer, a place in
-//	         each memtable; batches leave this stage in sequence order
+//	         each memtable; batches leave this stage in sequence order. A batch
+//	         with a table that was altered since it was worked out goes back
 //	apply    the mutations enter the memtables, concurrently and invisible
 //	unlatch
 //	sync     the log is made durable up to the batch (group commit)
@@ -205,6 +206,9 @@ func (s *Store) enqueue(c *Commit, w *write) (ticket, error) {
 		table := e.from.table
 		if table.dropped.Load() {
 			return 0, fmt.Errorf("%w: it was dropped", ErrTableNotFound)
+		}
+		if table.era.Load() != e.from.era {
+			return 0, errAltered
 		}
 		e.tree = table.partitions().Find(e.change.Key)
 		e.shard, e.recordSeq = e.tree.ID(), first+uint64(i)

@@ -38,6 +38,9 @@ var (
 	// ErrNoSpace: the disk is full. Nothing was lost; writes are accepted
 	// again once there is space.
 	ErrNoSpace = errors.New("flagstone: no space left on the disk")
+	// ErrTooManyFiles: the process, or the machine, has as many files and
+	// connections open as it may. Nothing was lost; it may be tried again.
+	ErrTooManyFiles = errors.New("flagstone: too many open files")
 	// ErrLocked: another process, or another Store of this one, has it open.
 	ErrLocked = errors.New("flagstone: the store is in use")
 	// ErrConflict: a transaction holds the partition key. Nothing was written;
@@ -47,10 +50,13 @@ var (
 	// outlived its Lifetime.
 	ErrTransactionEnded = errors.New("flagstone: the transaction has ended")
 	// ErrTransactionMemory: open transactions together hold as much as they may,
-	// a quarter of Options.MemoryBudget.
+	// a quarter of Options.MemoryBudget, or those of one owner its share of it.
 	ErrTransactionMemory = errors.New("flagstone: open transactions hold too much memory")
 	// ErrOutOfPartition: a row of another partition key than the transaction's.
 	ErrOutOfPartition = errors.New("flagstone: a row outside of the transaction's partition key")
+	// ErrRowTooLarge: the selected cells of a row take more memory than
+	// ReadOptions.MaxBytes allows.
+	ErrRowTooLarge = errors.New("flagstone: the selected cells of a row are too large together")
 	// ErrNotStore: the directory holds no store, or files of something else.
 	ErrNotStore = errors.New("flagstone: not a store")
 )

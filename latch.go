@@ -34,19 +34,27 @@ type latch struct {
 	// unlocks leaves an element in freed for them, which holds one.
 	waiting atomic.Int32
 	freed   atomic.Pointer[chan struct{}] // nil until somebody waits
+	// holders counts those that have taken the latch: the last one is its number.
+	holders atomic.Uint64
 }
 
 // lock returns the context's error if that ends first; then the latch is not
 // held.
 func (l *latch) lock(ctx context.Context) error {
-	if l.mutex.TryLock() {
-		return nil
+	if !l.mutex.TryLock() {
+		if ctx.Done() == nil {
+			l.mutex.Lock()
+		} else if err := l.wait(ctx, l.mutex.TryLock); err != nil {
+			return err
+		}
 	}
-	done := ctx.Done()
-	if done == nil {
-		l.mutex.Lock()
-		return nil
-	}
+	l.holders.Add(1)
+	return nil
+}
+
+// wait returns nil once ready does, which is asked whenever the latch was let go
+// of, or the context's error.
+func (l *latch) wait(ctx context.Context, ready func() bool) error {
 	freed := l.freed.Load()
 	if freed == nil {
 		made := make(chan struct{}, 1)
@@ -56,10 +64,10 @@ func (l *latch) lock(ctx context.Context) error {
 	// Counted before the next attempt: whoever holds the latch then sees it.
 	l.waiting.Add(1)
 	defer l.waiting.Add(-1)
-	for !l.mutex.TryLock() {
+	for !ready() {
 		select {
 		case <-*freed:
-		case <-done:
+		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
@@ -68,6 +76,20 @@ func (l *latch) lock(ctx context.Context) error {
 
 func (l *latch) unlock() {
 	l.mutex.Unlock()
+	l.wake()
+}
+
+// free reports whether nobody holds the latch.
+func (l *latch) free() bool {
+	if !l.mutex.TryLock() {
+		return false
+	}
+	l.unlock()
+	return true
+}
+
+// wake has one of those that wait look again.
+func (l *latch) wake() {
 	if l.waiting.Load() > 0 {
 		select {
 		case *l.freed.Load() <- struct{}{}:
@@ -97,34 +119,24 @@ func (l *latches) unlockAll(stripes []uint32) {
 	}
 }
 
-// pass returns nil when every latch has been free for a moment: whoever held one
-// when it was called has let go of it. An error is the context's.
+// pass returns nil when whoever held a latch when it was called has let go of it.
+// It holds none while it waits, and waits for none of those that come later. An
+// error is the context's.
 func (l *latches) pass(ctx context.Context) error {
+	var held []*latch
+	var by []uint64 // the numbers of their holders
 	for i := range l.stripes {
-		if err := l.stripes[i].lock(ctx); err != nil {
-			return err
+		s := &l.stripes[i]
+		if holder := s.holders.Load(); !s.free() {
+			held, by = append(held, s), append(by, holder)
 		}
-		l.stripes[i].unlock()
 	}
-	return nil
-}
-
-// lockEverything stops all writers between two writes. On an error, the
-// context's, it has stopped none.
-func (l *latches) lockEverything(ctx context.Context) error {
-	for i := range l.stripes {
-		if err := l.stripes[i].lock(ctx); err != nil {
-			for ; i > 0; i-- {
-				l.stripes[i-1].unlock()
-			}
+	for i, s := range held {
+		err := s.wait(ctx, func() bool { return s.holders.Load() != by[i] || s.free() })
+		s.wake() // what woke it was meant for those that want the latch
+		if err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func (l *latches) unlockEverything() {
-	for i := range l.stripes {
-		l.stripes[i].unlock()
-	}
 }

@@ -33,6 +33,11 @@ type ReadOptions struct {
 	// MinVersion (inclusive) and MaxVersion (exclusive) bound the versions, in
 	// milliseconds; a MaxVersion of 0 is unbounded.
 	MinVersion, MaxVersion int64
+	// MaxBytes is the memory that the selected cells of one row may take, in bytes:
+	// their names, their values, and about a hundred bytes for each. A read of a
+	// larger row fails with ErrRowTooLarge before much more than that is taken. 0
+	// is no limit.
+	MaxBytes int64
 	// Snapshot is the moment to read at; nil is now.
 	Snapshot *Snapshot
 
@@ -45,9 +50,9 @@ func (o *ReadOptions) selection(columns *[][]byte) (mvcc.Selection, error) {
 	sel := mvcc.Selection{
 		Start: nameBytes(o.StartColumn), End: nameBytes(o.EndColumn),
 		MaxVersions: o.MaxVersions, MinVersion: o.MinVersion, MaxVersionExcl: o.MaxVersion,
-		NoCells: o.existsOnly,
+		NoCells: o.existsOnly, MaxBytes: o.MaxBytes,
 	}
-	if o.MaxColumns < 0 || o.MaxVersions < 0 || o.MinVersion < 0 || o.MaxVersion < 0 {
+	if o.MaxColumns < 0 || o.MaxVersions < 0 || o.MinVersion < 0 || o.MaxVersion < 0 || o.MaxBytes < 0 {
 		return sel, fmt.Errorf("%w: ReadOptions with a negative number", ErrInvalid)
 	}
 	if o.Columns == nil {
@@ -182,7 +187,7 @@ func (t *Table) readRow(r *Row, opts *ReadOptions, l *lookup, undurable bool, wr
 	exists, err = g.Get(r.rowKey, view, &sel, &r.collector, opts.MaxColumns)
 	r.Cells = r.collector.Cells
 	if err == nil {
-		err = r.fetch(s.files)
+		err = r.fetch(s.files, sel.MaxBytes)
 	}
 	if err != nil {
 		return false, s.describe(err)

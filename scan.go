@@ -317,11 +317,11 @@ func (r *Rows) takeRow() bool {
 		r.fail(err)
 		return false
 	}
-	if r.row.complete() {
+	if r.sel.MaxBytes == 0 && r.row.complete() {
 		r.row.fetched.cells = r.row.fetched.cells[:0]
 		return true
 	}
-	if err := r.row.fetch(r.table.store.files); err != nil {
+	if err := r.row.fetch(r.table.store.files, r.sel.MaxBytes); err != nil {
 		r.fail(err)
 		return false
 	}
@@ -340,7 +340,7 @@ func (r *Rows) readOne() (exists, ok bool) {
 		err = r.over()
 	}
 	if err == nil && exists {
-		err = r.row.fetch(r.table.store.files)
+		err = r.row.fetch(r.table.store.files, r.sel.MaxBytes)
 	}
 	r.fail(err)
 	return exists, r.err == nil
@@ -444,7 +444,8 @@ func (r *Rows) fail(err error) {
 }
 
 // Row is the current row, valid until the next call of Next or Close: its values may
-// lie in memory of the store, where they must not be changed. What is to outlive
+// lie in memory of the store, where they must not be changed. When the scan ended
+// with ErrRowTooLarge, it has the key of the row that is. What is to outlive
 // that is copied: see Row.Clone.
 func (r *Rows) Row() *Row {
 	if r.scan == nil {

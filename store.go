@@ -290,6 +290,8 @@ func (s *Store) describe(err error) error {
 		return as(ErrCorrupt)
 	case errors.Is(err, manifest.ErrNotStore):
 		return as(ErrNotStore)
+	case vfs.IsTooManyFiles(err):
+		return as(ErrTooManyFiles)
 	case vfs.IsNoSpace(err):
 		return as(ErrNoSpace)
 	}

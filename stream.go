@@ -70,8 +70,8 @@ func (t *Table) checkStream(change *StreamChange) error {
 }
 
 // alterStream adds a change of the table's stream to an edit. install is to be
-// called with the state that results. REQUIRES: all latches and tables are held;
-// every mutation up to lastSeq is applied.
+// called with the state that results. REQUIRES: tables is held, it is between two
+// eras of the table, and its mutations up to lastSeq have their places.
 func (s *Store) alterStream(e *manifest.Edit, t *Table, change *StreamChange, lastSeq uint64) (install func(*manifest.State)) {
 	log := t.log.Load()
 	switch {

@@ -180,25 +180,34 @@ func (e *entry) readBefore() error {
 }
 
 // addRecords makes the records of changes whose tables have a change log, and
-// puts what columns held before behind the changes. REQUIRES: the latches of the
-// rows are held.
+// puts what columns held before behind the changes. REQUIRES: nobody else can
+// change the rows.
 func (w *write) addRecords() error {
-	for i := 0; i < len(w.entries); i++ {
+	var all []entry // if there is more than what there was
+	for i := range w.entries {
 		e := &w.entries[i]
 		log := e.from.table.log.Load()
-		if log == nil {
-			continue
+		if log != nil {
+			e.record = newRecord(log, e.change)
 		}
-		e.record = newRecord(log, e.change)
-		if len(e.before) == 0 || e.beforeFor != log {
+		tells := log != nil && len(e.before) > 0 && e.beforeFor == log
+		if all == nil && tells {
+			all = append(make([]entry, 0, 2*len(w.entries)), w.entries[:i]...)
+		}
+		if all != nil {
+			all = append(all, *e)
+		}
+		if !tells {
 			continue
 		}
 		before, err := beforeChange(log, e.before)
 		if err != nil {
 			return err
 		}
-		w.entries = slices.Insert(w.entries, i+1, entry{change: before, record: newLogEntry(log, beforeCells, e.before)})
-		i++
+		all = append(all, entry{change: before, record: newLogEntry(log, beforeCells, e.before)})
+	}
+	if all != nil {
+		w.entries = all
 	}
 	return nil
 }

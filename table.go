@@ -71,8 +71,10 @@ type Table struct {
 	parts   atomic.Pointer[partition.Map]
 	dropped atomic.Bool
 
+	// era is replaced while order is held, and the options only between two eras.
+	era atomic.Pointer[era]
 	// log is the change log that takes the records of the table's mutations,
-	// nil if there is none; it changes while all latches are held.
+	// nil if there is none; it changes between two eras.
 	log atomic.Pointer[Table]
 	// logOf is the table that this one is a change log of, 0 if it is none;
 	// logAfter and before are as in the manifest.
@@ -121,6 +123,7 @@ func (s *Store) newTable(meta *manifest.Table) *Table {
 		trees = append(trees, partition.NewTree(s.env, meta.ID, len(meta.Key), p))
 	}
 	t.parts.Store(partition.NewMap(trees))
+	t.era.Store(new(era))
 	if l := meta.Log; l != nil {
 		t.logOf, t.logAfter, t.before = l.Of, l.After, l.Before
 	}
@@ -298,7 +301,25 @@ type TableChange struct {
 // readers at once; higher ones may bring back versions that were hidden and are
 // not collected yet, and never what was deleted or overwritten. Open snapshots
 // keep the options they were made with.
+//
+// A change of options or of the stream first waits for the updates that run, of
+// all tables, and holds up none while it does; an error of ctx says that it was
+// not made. Updates of the table that have begun meanwhile run again.
 func (t *Table) Alter(ctx context.Context, change TableChange) error {
+	s := t.store
+	if err := s.mayChange(ctx); err != nil {
+		return err
+	}
+	if change.Options != nil || change.Stream != nil {
+		if err := s.latches.pass(ctx); err != nil {
+			return err
+		}
+	}
+	return t.alter(ctx, change)
+}
+
+// alter is Alter without the wait.
+func (t *Table) alter(ctx context.Context, change TableChange) error {
 	s := t.store
 	done, err := s.beginChange(ctx)
 	if err != nil {
@@ -321,25 +342,24 @@ func (t *Table) Alter(ctx context.Context, change TableChange) error {
 	if err := t.checkStream(change.Stream); err != nil {
 		return err
 	}
-	if err := s.commitAlteration(ctx, t, options, annotations, change.Stream); err != nil {
+	if err := s.commitAlteration(t, options, annotations, change.Stream); err != nil {
 		return err
 	}
 	s.dropEndedLogs()
 	return nil
 }
 
-// commitAlteration changes options while no write is under way and no merge is
-// being installed: a write decides its trims by the options it reads, and a
-// merge what to drop, and both must be done under the options that are in
-// force when they take effect. The sequence number up to which the old options
-// ruled becomes part of the manifest, see versionsToKeep.
-func (s *Store) commitAlteration(ctx context.Context, t *Table, options TableOptions, annotations []byte, stream *StreamChange) error {
-	if err := s.latches.lockEverything(ctx); err != nil {
-		return err
-	}
-	defer s.latches.unlockEverything()
+// commitAlteration changes options between two eras of the table and while no
+// merge is being installed: a write decides its trims by the options it reads, and
+// a merge what to drop, and both must be done under the options that are in force
+// when they take effect. The sequence number up to which the old options ruled
+// becomes part of the manifest, see versionsToKeep.
+func (s *Store) commitAlteration(t *Table, options TableOptions, annotations []byte, stream *StreamChange) error {
 	s.merges.Lock()
 	defer s.merges.Unlock()
+	if options != t.meta().Options || stream != nil { // annotations are nothing to writers
+		defer t.endEra()()
+	}
 	lastSeq := s.lastSeq()
 	// Without sync, the new options would outlive earlier writes.
 	if err := s.syncLog(); err != nil {

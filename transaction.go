@@ -20,6 +20,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/flagstone-db/flagstone/internal/share"
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -29,6 +30,10 @@ type TransactionOptions struct {
 	// Lifetime is the time after which an open transaction is aborted, by the
 	// monotonic clock; 0 is never.
 	Lifetime time.Duration
+	// Owner, if not empty, is for whom the transaction is. Open transactions of one
+	// owner leave as much of the memory of transactions as they take: see
+	// ErrTransactionMemory.
+	Owner string
 	// Ended, if not nil, is called once, when the transaction is over for
 	// whatever reason. It must not use the transaction.
 	Ended func()
@@ -43,6 +48,7 @@ type Transaction struct {
 	prefix   []byte // the partition key, encoded
 	end      []byte // above all its rows
 	lifetime time.Duration
+	owner    share.User
 	ended    func()
 
 	mu        latch
@@ -93,6 +99,7 @@ func (t *Table) Begin(ctx context.Context, partition row.Value, opts Transaction
 	}
 	tx := &Transaction{
 		table: t, prefix: prefix, end: row.Successor(prefix), lifetime: opts.Lifetime, limit: t.maxVersions(),
+		owner: share.User{Group: opts.Owner},
 	}
 	if t.columns == 1 { // the prefix is the key, and another key may begin with it
 		tx.end = append(bytes.Clone(prefix), 0)
@@ -432,21 +439,30 @@ func (tx *Transaction) apply(ctx context.Context) (Commit, error) {
 	if err := s.throttle(ctx); err != nil {
 		return Commit{}, err
 	}
-	stripes := make([]uint32, len(tx.changes))
-	for i := range tx.changes {
-		stripes[i] = stripeOf(rowHash(tx.table.id, tx.changes[i].change.Key))
+	for {
+		commit, err := tx.applyOnce(ctx)
+		if !errors.Is(err, errAltered) {
+			return commit, err
+		}
 	}
-	stripes, err := s.latches.lockAll(ctx, stripes)
+}
+
+// applyOnce is apply in one era of the table. It takes no latches: nobody else
+// writes to rows of the partition key.
+func (tx *Transaction) applyOnce(ctx context.Context) (Commit, error) {
+	present, err := tx.table.present(ctx)
 	if err != nil {
 		return Commit{}, err
 	}
-	defer s.latches.unlockAll(stripes)
-	// No option changes while a latch is held.
 	if limit := tx.table.maxVersions(); limit != tx.limit || tx.otherStream() {
 		if err := tx.workOutAgain(limit); err != nil {
 			return Commit{}, err
 		}
 	}
+	for i := range tx.changes {
+		tx.changes[i].from.era = present
+	}
 	w := write{entries: slices.Clone(tx.changes)} // it may fail, and be made again
+	s := tx.table.store
 	return s.commit(ctx, &w, s.issued.nowMicros())
 }

@@ -310,7 +310,7 @@ func TestWhatOpenTransactionsHoldIsBounded(t *testing.T) {
 	for _, tx := range open {
 		tx.Abort()
 	}
-	want(t, "bytes held in the end", r.store.transactions.bytes, int64(0))
+	want(t, "bytes held in the end", r.store.transactions.bytes.Used(), int64(0))
 	want(t, "held in the end", len(r.store.transactions.held), 0)
 	want(t, "open in the end", r.store.transactions.open.Load(), int64(0))
 }
@@ -546,7 +546,7 @@ func TestWhatColumnsHeldBeforeCountsAsMemory(t *testing.T) {
 	var err error
 	for changes := 0; err == nil; changes++ {
 		if changes == 10 {
-			t.Fatalf("%d changes hold %d bytes, of at most %d", changes, r.store.transactions.bytes, r.store.transactions.limit)
+			t.Fatalf("%d changes hold %d bytes, of at most %d", changes, r.store.transactions.bytes.Used(), r.store.transactions.limit)
 		}
 		err = tx.Update(ctx(), Key("p", 1), func(_ context.Context, r *RowTx) error { r.Put("c", startMillis, row.Integer(1)); return nil })
 	}
@@ -563,5 +563,5 @@ func TestWhatColumnsHeldBeforeCountsAsMemory(t *testing.T) {
 	wantError(t, "enable", table.Alter(ctx(), TableChange{Stream: &StreamChange{Enable: spec}}), nil)
 	wantError(t, "the commit of too many", tx.Commit(ctx()), ErrTransactionMemory)
 	tx.Abort()
-	want(t, "bytes held in the end", r.store.transactions.bytes, int64(0))
+	want(t, "bytes held in the end", r.store.transactions.bytes.Used(), int64(0))
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/flagstone-db/flagstone/internal/share"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -22,13 +23,14 @@ type transactions struct {
 	open  atomic.Int64 // how many there are, or are about to begin
 	mu    sync.RWMutex
 	held  map[string]*Transaction // by heldName
-	bytes int64
+	bytes *share.Pool             // between owners
 	limit int64
 }
 
 func (l *transactions) init(budget int64) {
 	l.held = make(map[string]*Transaction)
 	l.limit = max(budget/transactionShare, transactionBytes)
+	l.bytes = share.NewPool(l.limit)
 }
 
 // heldName names a partition key of a table.
@@ -44,24 +46,24 @@ func (l *transactions) begin(tx *Transaction) error {
 	if l.held[name] != nil {
 		return conflict(tx.table)
 	}
-	if l.bytes+transactionBytes > l.limit {
+	if !l.bytes.TryTake(tx.owner, transactionBytes) {
 		return ErrTransactionMemory
 	}
-	l.bytes += transactionBytes
 	tx.bytes = transactionBytes
 	l.held[name] = tx
 	l.open.Add(1)
 	return nil
 }
 
-// charge takes memory for a transaction.
+// charge takes memory for a transaction, or gives it back if bytes are below 0.
 func (l *transactions) charge(tx *Transaction, bytes int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.bytes+bytes > l.limit {
+	if bytes < 0 {
+		l.bytes.Give(tx.owner, -bytes)
+	} else if !l.bytes.TryTake(tx.owner, bytes) {
 		return ErrTransactionMemory
 	}
-	l.bytes += bytes
 	tx.bytes += bytes
 	return nil
 }
@@ -71,7 +73,7 @@ func (l *transactions) end(tx *Transaction) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.held, string(heldName(nil, tx.table.id, tx.prefix)))
-	l.bytes -= tx.bytes
+	l.bytes.Give(tx.owner, tx.bytes)
 	l.open.Add(-1)
 }
 

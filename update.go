@@ -2,6 +2,7 @@ package flagstone
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -70,11 +71,11 @@ func (tx *RowTx) Exists() (bool, error) {
 }
 
 // Update changes one row. fn reads, if it needs to, and says what is to be
-// done; it runs once, while no other change of the row, nor of some other rows,
-// can begin. An error of fn is returned and nothing is written. When Update
-// returns nil the change is durable (with SyncAlways) and visible to every later
-// read. An fn that reads nothing is a blind write: it costs no read, and
-// with context.Background it allocates nothing.
+// done; it runs while no other change of the row, nor of some other rows, can
+// begin: once, or, if the table was altered meanwhile, again. An error of fn is
+// returned and nothing is written. When Update returns nil the change is durable
+// (with SyncAlways) and visible to every later read. An fn that reads nothing is a
+// blind write: it costs no read, and with context.Background it allocates nothing.
 //
 // What fn gets is ctx, marked: whatever would change the store is refused with it
 // (ErrInvalid), since it would wait for fn to return. Made with another context
@@ -121,13 +122,29 @@ func (t *Table) Delete(ctx context.Context, key []row.Value) error {
 }
 
 func (t *Table) update(ctx context.Context, u *update, key []row.Value, fn func(ctx context.Context, tx *RowTx) error) (Commit, error) {
+	if err := t.store.throttle(ctx); err != nil {
+		return Commit{}, err
+	}
+	for {
+		commit, err := t.updateOnce(ctx, u, key, fn)
+		if err == nil || !errors.Is(err, errAltered) {
+			return commit, err
+		}
+		u.write.reset()
+	}
+}
+
+// updateOnce is update in one era of the table.
+func (t *Table) updateOnce(ctx context.Context, u *update, key []row.Value, fn func(ctx context.Context, tx *RowTx) error) (Commit, error) {
 	s, tx := t.store, &u.tx
-	if err := s.throttle(ctx); err != nil {
+	present, err := t.present(ctx)
+	if err != nil {
 		return Commit{}, err
 	}
 	if tx.init(t, key); tx.err != nil {
 		return Commit{}, tx.err
 	}
+	tx.era = present
 	latch := &s.latches.stripes[stripeOf(rowHash(t.id, tx.change.Key))]
 	if err := latch.lock(ctx); err != nil {
 		return Commit{}, err
@@ -164,6 +181,6 @@ func (u *update) give() {
 		return
 	}
 	u.write.reset()
-	u.tx.table, u.tx.err = nil, nil
+	u.tx.table, u.tx.era, u.tx.err = nil, nil, nil
 	updates.Put(u)
 }

@@ -3,6 +3,7 @@ package flagstone
 import (
 	"bytes"
 	"context"
+	"errors"
 
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/row"
@@ -13,13 +14,30 @@ import (
 // same one for the same key; none of the rows can change until its own changes
 // are in place.
 func (t *Table) UpdateRowsAsync(ctx context.Context, keys [][]row.Value, fn func(ctx context.Context, rows []*RowTx) error) (*Commit, error) {
+	if err := t.store.throttle(ctx); err != nil {
+		return nil, err
+	}
+	for {
+		commit, err := t.updateRowsOnce(ctx, keys, fn)
+		if !errors.Is(err, errAltered) {
+			return commit, err
+		}
+	}
+}
+
+// updateRowsOnce is UpdateRowsAsync in one era of the table.
+func (t *Table) updateRowsOnce(ctx context.Context, keys [][]row.Value, fn func(ctx context.Context, rows []*RowTx) error) (*Commit, error) {
 	s := t.store
-	if err := s.throttle(ctx); err != nil {
+	present, err := t.present(ctx)
+	if err != nil {
 		return nil, err
 	}
 	rows, distinct, err := t.rowsOf(keys, nil)
 	if err != nil {
 		return nil, err
+	}
+	for _, tx := range distinct {
+		tx.era = present
 	}
 	stripes := make([]uint32, len(distinct))
 	for i, tx := range distinct {

@@ -40,7 +40,9 @@ func changes(r *rig, table *Table, tx *Transaction) map[string]func(ctx context.
 			_, err := table.Begin(ctx, row.String("other"), TransactionOptions{})
 			return err
 		},
-		"Alter": func(ctx context.Context) error { return table.Alter(ctx, TableChange{Annotations: []byte("x")}) },
+		"Alter": func(ctx context.Context) error {
+			return table.Alter(ctx, TableChange{Options: &TableOptions{MaxVersions: 2}})
+		},
 		"CreateTable": func(ctx context.Context) error {
 			_, err := r.store.CreateTable(ctx, TableSpec{Name: "made", Key: table.key})
 			return err
@@ -205,9 +207,9 @@ func TestAChangeWithinAnUpdateEndsAtItsDeadline(t *testing.T) {
 	}
 }
 
-// A change of the catalogue that waits for an update holds up no other one for
-// longer than that one's context lets it.
-func TestChangesOfTablesThatWaitForEachOtherEndAtTheirDeadlines(t *testing.T) {
+// A change of options that waits for an update holds up no other change of the
+// catalogue.
+func TestAnAlterationThatWaitsHoldsUpNoOtherChangeOfTables(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, table, tx := contextRig(t)
 		release, waits := make(chan struct{}), make(chan struct{})
@@ -218,13 +220,15 @@ func TestChangesOfTablesThatWaitForEachOtherEndAtTheirDeadlines(t *testing.T) {
 		<-waits
 		patient, end := context.WithCancel(ctx()) // one that cannot end would not let the time of the test pass
 		defer end()
-		go func() { altered <- table.Alter(patient, TableChange{Annotations: []byte("y")}) }()
+		go func() { altered <- changes(r, table, tx)["Alter"](patient) }()
 		synctest.Wait()
 		other, cancel := context.WithTimeout(ctx(), time.Second)
 		defer cancel()
-		for _, name := range []string{"Alter", "CreateTable", "DropTable", "Checkpoint"} {
-			wantError(t, name, changes(r, table, tx)[name](other), context.DeadlineExceeded)
+		for _, name := range []string{"CreateTable", "Checkpoint"} {
+			wantError(t, name, changes(r, table, tx)[name](other), nil)
 		}
+		wantError(t, "new annotations", table.Alter(other, TableChange{Annotations: []byte("y")}), nil)
+		wantError(t, "another one that waits", changes(r, table, tx)["Alter"](other), context.DeadlineExceeded)
 		close(release)
 		if err := <-altered; err != nil {
 			t.Error(err)

@@ -1,6 +1,7 @@
 package flagstone
 
 import (
+	"fmt"
 	"math"
 	"sync"
 
@@ -54,9 +55,13 @@ func (r *Row) complete() bool {
 
 // fetch replaces the references and the packed values among the row's cells by the
 // values that they stand for. Only what the caller gets is read, so a projection that leaves large
-// values out never touches value files. REQUIRES: what the cells were read from
-// is pinned.
-func (r *Row) fetch(files *partition.Files) error {
+// values out never touches value files. If the cells take more than most bytes (0: any number),
+// the error is ErrRowTooLarge. REQUIRES: what the cells were read from is pinned.
+func (r *Row) fetch(files *partition.Files, most int64) error {
+	size, err := r.memory(most)
+	if err != nil {
+		return err
+	}
 	f := &r.fetched
 	f.cells = f.cells[:0]
 	for i := range r.Cells {
@@ -78,10 +83,35 @@ func (r *Row) fetch(files *partition.Files) error {
 		if err != nil {
 			return err
 		}
+		if c.Packed { // of others it is known before
+			if size += int64(len(value)); most > 0 && size > most {
+				return r.tooLarge(most)
+			}
+		}
 		c.Value, c.Separate, c.Packed = value, false, false
 		f.cells = append(f.cells, i)
 	}
 	return nil
+}
+
+// memory is what the cells take, or will when they are fetched; 0 if most, which it is
+// held to, is none.
+func (r *Row) memory(most int64) (size int64, err error) {
+	if most == 0 {
+		return 0, nil
+	}
+	for i := range r.Cells {
+		size += r.Cells[i].Memory()
+	}
+	if size > most {
+		return 0, r.tooLarge(most)
+	}
+	return size, nil
+}
+
+func (r *Row) tooLarge(most int64) error {
+	r.fetched = fetched{} // not to be kept for other rows
+	return fmt.Errorf("%w: more than %d bytes in row %x", ErrRowTooLarge, most, r.rowKey)
 }
 
 // detach is Clone for a row that is not used any more: the values from value

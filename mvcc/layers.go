@@ -95,6 +95,7 @@ func (r *RowReader) underneath(e *row.Extent) (shown, ok bool) {
 // dst. It returns false if that cannot be laid over the older one.
 func (r *RowReader) listNewer(dst *row.Collector, older *row.Extent, shown bool) (list []row.Cell, ok bool) {
 	list = r.layers.newer[:0]
+	left := r.sel.MaxBytes
 	// What a tombstone hides may have others behind it that Collect would leave out.
 	cut := shown && r.projection.Cuts(older.Versions)
 	for r.at {
@@ -114,6 +115,9 @@ func (r *RowReader) listNewer(dst *row.Collector, older *row.Extent, shown bool)
 			}
 			if v == visible && c.Version <= r.maxVersion {
 				r.given++
+			}
+			if left -= c.Memory(); r.sel.MaxBytes > 0 && left < 0 {
+				return nil, false // to be read cell by cell, and no further than that
 			}
 			n := len(list)
 			list = append(list, *c)

@@ -41,6 +41,9 @@ type Selection struct {
 	MinVersion, MaxVersionExcl int64
 	// NoCells asks only whether the row exists.
 	NoCells bool
+	// MaxBytes, if above 0, lets Collect stop in a row whose cells take more, by
+	// row.Cell.Memory.
+	MaxBytes int64
 }
 
 // All reports whether it is all that the view shows.
@@ -90,6 +93,7 @@ type RowReader struct {
 	wanted   int     // first of sel.Columns not passed
 	examined int
 	together bool // see PutTogether
+	cut      bool // Collect left cells out: see Selection.MaxBytes
 
 	extent     row.Extent
 	stretch    row.Stretch
@@ -214,7 +218,7 @@ func (r *RowReader) NextCell() bool {
 // cell, a row of ten costs several times as much.
 func (r *RowReader) Collect(dst *row.Collector, maxColumns int) (exists bool) {
 	verdict := r.judgeWhole()
-	r.together = verdict == unclear
+	r.together, r.cut = verdict == unclear, false
 	switch verdict {
 	case dead:
 		r.loaded, r.at = true, false
@@ -236,8 +240,14 @@ func (r *RowReader) Collect(dst *row.Collector, maxColumns int) (exists bool) {
 			return exists
 		}
 	}
+	left := r.sel.MaxBytes
 	for columns := 0; r.NextCell(); {
 		c := r.cells.Cell()
+		if r.sel.MaxBytes > 0 && left < 0 {
+			r.cut = true
+			return r.Exists()
+		}
+		left -= c.Memory()
 		if n := len(dst.Cells); n == 0 || !bytes.Equal(c.Column, dst.Cells[n-1].Column) {
 			if columns++; maxColumns > 0 && columns > maxColumns {
 				break
@@ -279,6 +289,9 @@ func (r *RowReader) judgeWhole() verdict {
 	}
 	return v
 }
+
+// Cut reports whether Collect stopped at Selection.MaxBytes.
+func (r *RowReader) Cut() bool { return r.cut }
 
 // PutTogether reports whether Collect had more to do than to copy the cells of a
 // row that the source holds as a whole.

@@ -10,6 +10,7 @@ package mvcc
 // the trims seen so far: the floor. No look-ahead, no list of trims.
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -85,11 +86,15 @@ func TrimForDelete(visible []int64, deleted int64, maxVersions int) (threshold i
 		return 0, false // nothing is surplus
 	}
 	oldest := visible[len(visible)-1]
-	if deleted > oldest && !slices.Contains(visible, deleted) {
-		return 0, false // there is no such version
+	if deleted > oldest {
+		if _, found := slices.BinarySearchFunc(visible, deleted, newestFirst); !found {
+			return 0, false // there is no such version
+		}
 	}
 	return oldest - 1, oldest > 0
 }
+
+func newestFirst(a, b int64) int { return cmp.Compare(b, a) }
 
 // verdict is a judge's opinion of one cell.
 type verdict uint8

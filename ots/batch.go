@@ -9,6 +9,7 @@ package ots
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -103,6 +104,9 @@ func (l *Limits) checkBatchWrite(req *BatchWriteRowRequest) *Error {
 	if len(req.Tables) == 0 {
 		return invalid("No row is specified in BatchWriteRow.")
 	}
+	if len(req.Tables) > l.BatchWriteRows { // each has a row, or is refused below
+		return TooManyRows(l.BatchWriteRows)
+	}
 	rows, size := 0, int64(0)
 	for i := range req.Tables {
 		changes := req.Tables[i].Changes
@@ -118,19 +122,21 @@ func (l *Limits) checkBatchWrite(req *BatchWriteRowRequest) *Error {
 		}
 	}
 	if rows > l.BatchWriteRows {
-		return invalid("Rows count exceeds the upper limit: %d.", l.BatchWriteRows)
+		return TooManyRows(l.BatchWriteRows)
 	}
 	if size > int64(l.BatchWriteBytes) {
 		return invalid("The total data size of BatchWriteRow request exceeds the limit, limit size: %d, data size: %d.",
 			l.BatchWriteBytes, size)
 	}
-	reading := false
+	reading, conditions := false, compiled{}
 	for i := range req.Tables {
 		for j := range req.Tables[i].Changes {
 			c := &req.Tables[i].Changes[j]
+			c.condition = conditions.copyOf(c.ColumnCondition)
 			if err := l.checkWrite(c); err != nil {
 				return err
 			}
+			conditions.keep(c.ColumnCondition, c.condition)
 			reading = reading || c.reads()
 		}
 	}
@@ -138,6 +144,34 @@ func (l *Limits) checkBatchWrite(req *BatchWriteRowRequest) *Error {
 		return nil
 	}
 	return checkRepeatedRows(req, rows)
+}
+
+// compiled are the filters of one request that were checked, and what was made of
+// them: a decoder gives equal filters of a request as one, so each is compiled once.
+type compiled map[*Filter]*predicate
+
+// copyOf returns a copy of what was made of a filter, nil if that is not known. Each
+// user needs its own, to bind to a table, and shares the expressions.
+func (c compiled) copyOf(f *Filter) *predicate {
+	if f == nil || c[f] == nil {
+		return nil
+	}
+	p := c[f].clone()
+	return &p
+}
+
+func (c compiled) keep(f *Filter, p *predicate) {
+	if f != nil && c[f] == nil {
+		c[f] = p
+	}
+}
+
+func (p predicate) clone() predicate {
+	p.subs = slices.Clone(p.subs)
+	for i := range p.subs {
+		p.subs[i] = p.subs[i].clone()
+	}
+	return p
 }
 
 // checkRepeatedRows refuses a batch in which a row occurs more than once and

@@ -75,6 +75,11 @@ func unsupported(feature string) *Error {
 	return invalid("%s not supported yet by this server.", feature)
 }
 
+// TooManyRows refuses a batch of more rows, or table entries, than most.
+func TooManyRows(most int) *Error {
+	return invalid("Rows count exceeds the upper limit: %d.", most)
+}
+
 func tableMissing() *Error {
 	return &Error{CodeObjectNotExist, "Requested table does not exist."}
 }
@@ -106,8 +111,10 @@ func (e *Engine) asError(err error, operation, table string, applied bool) *Erro
 		return &Error{CodeRowOperationConflict, "Data is being modified by the other request."}
 	case errors.Is(err, flagstone.ErrTransactionEnded):
 		return sessionMissing()
-	case errors.Is(err, flagstone.ErrTransactionMemory):
+	case errors.Is(err, flagstone.ErrTransactionMemory), !applied && errors.Is(err, flagstone.ErrTooManyFiles):
 		return &Error{CodeServerBusy, "Server is busy."}
+	case errors.Is(err, flagstone.ErrRowTooLarge):
+		return rowTooLarge()
 	case errors.Is(err, flagstone.ErrVersionOutOfRange):
 		return invalid("Invalid timestamp.")
 	}

@@ -78,3 +78,16 @@ func TestARangeOfACancelledRequestTimesOut(t *testing.T) {
 	_, err := f.GetRange(ctx, testInstance, &req)
 	wantError(t, err, CodeTimeout, "Operation timeout.")
 }
+
+// TestTooManyOpenFilesIsAnsweredAsBusy: nothing was done, so clients may try again;
+// of a write that may have been applied that is not said.
+func TestTooManyOpenFilesIsAnsweredAsBusy(t *testing.T) {
+	f := openFixture(t, Documented())
+	err := fmt.Errorf("%w: open 000001.sst", flagstone.ErrTooManyFiles)
+	if got := f.asError(err, "get row", "t", false); got.Code != CodeServerBusy {
+		t.Errorf("a read: %v", got)
+	}
+	if got := f.asError(err, "write row", "t", true); got.Code != CodeInternalServerError {
+		t.Errorf("a write that may have been applied: %v", got)
+	}
+}

@@ -464,3 +464,50 @@ func TestAnyFilterTreeJudgesAsTheRulesSay(t *testing.T) {
 		}
 	})
 }
+
+// TestEqualFiltersOfABatchAreCompiledOnce: they share expressions, and nothing that
+// is bound to one table.
+func TestEqualFiltersOfABatchAreCompiledOnce(t *testing.T) {
+	limits := Documented()
+	filter := &Filter{Type: FilterComposite, Operator: LogicalNot, Subs: []*Filter{{
+		Type: FilterSingleColumn, Column: "c", Comparator: CompareEqual, Value: row.String("x"),
+		Transfer: &ValueTransferRule{Regex: "(a)", Cast: row.TypeString},
+	}}}
+	selection := all()
+	selection.Filter = filter
+	gets := &BatchGetRowRequest{Tables: []TableGets{
+		{Table: "t", Selection: selection, Rows: []Row{{Key: pk("a")}}}, {Table: "u", Selection: selection},
+	}}
+	selections, bad := limits.checkBatchGet(gets)
+	if bad != nil {
+		t.Fatal(bad)
+	}
+	a, b := selections[0].filter, selections[1].filter
+	if a.subs[0].part == nil || a.subs[0].part != b.subs[0].part {
+		t.Error("the expression of a read was compiled twice")
+	}
+	if a == b || &a.subs[0] == &b.subs[0] {
+		t.Error("two tables share what is bound to one")
+	}
+
+	change := func(k string) RowChange {
+		return RowChange{Type: ChangeUpdate, Row: Row{Key: pk(k), Cells: []Cell{cell("v", row.Integer(1))}}, ColumnCondition: filter}
+	}
+	writes := &BatchWriteRowRequest{Tables: []TableChanges{{Table: "t", Changes: []RowChange{change("a"), change("b")}}}}
+	if bad := limits.checkBatchWrite(writes); bad != nil {
+		t.Fatal(bad)
+	}
+	p, q := writes.Tables[0].Changes[0].condition, writes.Tables[0].Changes[1].condition
+	if p.subs[0].part != q.subs[0].part {
+		t.Error("the expression of a condition was compiled twice")
+	}
+	if p == q || &p.subs[0] == &q.subs[0] {
+		t.Error("two rows share what is bound to one")
+	}
+
+	many := &BatchGetRowRequest{Tables: make([]TableGets, limits.BatchGetRows+1)}
+	many.Tables[0] = gets.Tables[0]
+	if _, bad := limits.checkBatchGet(many); bad == nil || bad.Message != "Rows count exceeds the upper limit: 100." {
+		t.Errorf("%d entries: %v", len(many.Tables), bad)
+	}
+}

@@ -22,6 +22,9 @@ const (
 
 // checkKey checks the values of a key, without a table.
 func (l *Limits) checkKey(key []KeyValue, use keyUse) *Error {
+	if len(key) > l.KeyColumns {
+		return invalidPK("Validate PK size fail. Input: %d, Meta: %d at most.", len(key), l.KeyColumns)
+	}
 	for i := range key {
 		k := &key[i]
 		if err := l.checkColumnName(k.Name); err != nil {

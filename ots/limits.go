@@ -49,7 +49,7 @@ type Limits struct {
 	// values.
 	DoubleIncrements bool
 
-	// Batches and ranges.
+	// Batches and ranges. The rows of a batch bound its table entries as well.
 	BatchGetRows    int
 	BatchWriteRows  int
 	BatchWriteBytes int
@@ -59,6 +59,11 @@ type Limits struct {
 	// that a range full of deleted data answers with a page that says where
 	// to go on instead of timing out. It is this server's own number.
 	RangeCells int64
+	// ReadRowBytes bounds one row that is read, by the memory that its selected
+	// cells take: names, values, and about a hundred bytes for each. A larger one
+	// is refused with OTSOutOfRowSizeLimit, and can be read in parts, by columns.
+	// 0: not limited.
+	ReadRowBytes int64
 	// BatchGetBytes bounds the answer of one BatchGetRow: rows beyond it are
 	// answered with OTSServerBusy, and SDKs ask again for just these.
 	BatchGetBytes int64
@@ -87,6 +92,14 @@ const (
 	megabyte = 1 << 20
 )
 
+// MaxBatchGetRows and MaxBatchWriteRows are the largest numbers of rows, and of
+// table entries, of batches in every edition of the limits: decoders may stop
+// there.
+const (
+	MaxBatchGetRows   = 100
+	MaxBatchWriteRows = 200
+)
+
 // Documented returns the limits of the documents that define the product. They
 // are the default.
 func Documented() Limits {
@@ -111,13 +124,14 @@ func Documented() Limits {
 		ColumnsPerWrite:  1024,
 		ColumnsToGet:     128,
 
-		BatchGetRows:    100,
-		BatchWriteRows:  200,
+		BatchGetRows:    MaxBatchGetRows,
+		BatchWriteRows:  MaxBatchWriteRows,
 		BatchWriteBytes: 4 * megabyte,
 		RangeRows:       5000,
 		RangeBytes:      4 * megabyte,
 		RangeCells:      1_000_000,
-		BatchGetBytes:   64 << 20,
+		ReadRowBytes:    32 * megabyte,
+		BatchGetBytes:   32 * megabyte,
 
 		RequestBytes: 5 * megabyte,
 

@@ -6,6 +6,7 @@ package ots
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	flagstone "github.com/flagstone-db/flagstone"
@@ -61,7 +62,7 @@ func (e *Engine) GetRange(ctx context.Context, instance string, req *GetRangeReq
 		page.limit = int(*req.Limit)
 	}
 	page.partialKeys = req.ReturnEntirePrimaryKeys != nil && !*req.ReturnEntirePrimaryKeys && slices.Contains(page.keyColumns, true)
-	if err := page.read(ctx, start, end, req.Backward); err != nil {
+	if err := page.readInRoom(ctx, start, end, req.Backward); err != nil {
 		return nil, e.asError(err, "get range", t.name, false)
 	}
 	resp := &GetRangeResponse{Rows: page.rows, Next: page.next, Consumed: readCost(page.scannedBytes)}
@@ -102,6 +103,7 @@ type rangePage struct {
 	limit       int  // rows to return; 0: no limit of the client's
 	partialKeys bool // only the key columns that are listed: no row is without any (PROTOCOL 3.1)
 	names       interner
+	room        pageRoom
 
 	scannedRows  int
 	scannedBytes int64
@@ -109,8 +111,28 @@ type rangePage struct {
 	next         []KeyValue
 }
 
+// readInRoom reads the page within the room of the request. A page whose first row
+// takes more than pages do has this row alone.
+func (p *rangePage) readInRoom(ctx context.Context, start, end []row.Value, backward bool) error {
+	room := RoomOf(ctx)
+	var err error
+	for _, most := range [...]int64{int64(p.limits.RangeBytes), p.limits.ReadRowBytes} {
+		p.options.MaxBytes = min(most, p.limits.ReadRowBytes)
+		p.room = pageRoom{room, answerCopies * p.options.MaxBytes}
+		if err := room.Take(ctx, p.room.left); err != nil {
+			return err
+		}
+		err = p.read(ctx, start, end, backward)
+		room.Give(p.room.left)
+		if p.scannedRows > 0 || !errors.Is(err, flagstone.ErrRowTooLarge) {
+			break
+		}
+	}
+	return err
+}
+
 // read fills the page. It ends where the client's limit, the limits of a page,
-// or the range does.
+// the room or the range does.
 func (p *rangePage) read(ctx context.Context, start, end []row.Value, backward bool) error {
 	scan := p.session.source(p.table).Scan(ctx, start, end, flagstone.ScanOptions{
 		ReadOptions: p.options, Reverse: backward, MaxExamined: p.limits.RangeCells,
@@ -123,9 +145,13 @@ func (p *rangePage) read(ctx context.Context, start, end []row.Value, backward b
 			p.next = copyKey(nameKey(p.table.key, found.Key()))
 			return scan.Close()
 		}
+		selected, err := p.selects(found)
+		if err == nil && selected && !p.room.has(found) {
+			p.next = copyKey(nameKey(p.table.key, found.Key()))
+			return scan.Close()
+		}
 		p.scannedRows++
 		p.scannedBytes += size
-		selected, err := p.selects(found)
 		if err == nil && selected {
 			err = p.add(found)
 		}
@@ -133,7 +159,10 @@ func (p *rangePage) read(ctx context.Context, start, end []row.Value, backward b
 			return err
 		}
 	}
-	if err := scan.Err(); err != nil {
+	if err := scan.Err(); errors.Is(err, flagstone.ErrRowTooLarge) && p.scannedRows > 0 {
+		p.next = copyKey(nameKey(p.table.key, scan.Row().Key())) // it begins a page of its own
+		return scan.Close()
+	} else if err != nil {
 		return err
 	}
 	if key, paused := scan.Paused(); paused { // in the middle of rows that are gone

@@ -184,7 +184,7 @@ func (e *Engine) readRow(ctx context.Context, p *projection, key *Row, names int
 }
 
 func (e *Engine) findRow(ctx context.Context, p *projection, key *Row, names interner) (ReadResult, *Error) {
-	found, err := p.session.source(p.table).Get(ctx, keyTuple(key.Key), p.options)
+	found, err := p.get(ctx, &e.limits, key)
 	if err != nil {
 		return ReadResult{}, e.asError(err, "get row", p.table.name, false)
 	}
@@ -257,19 +257,31 @@ func (l *Limits) checkBatchGet(req *BatchGetRowRequest) ([]reading, *Error) {
 	if rows == 0 {
 		return nil, invalid("No row specified in the request of BatchGetRow.")
 	}
-	if rows > l.BatchGetRows {
-		return nil, invalid("Rows count exceeds the upper limit: %d.", l.BatchGetRows)
+	// Entries without rows are tolerated, and cost a selection each.
+	if rows > l.BatchGetRows || len(req.Tables) > l.BatchGetRows {
+		return nil, TooManyRows(l.BatchGetRows)
 	}
+	filters := compiled{}
 	selections := make([]reading, len(req.Tables))
 	for i := range req.Tables {
 		gets := &req.Tables[i]
 		if err := l.checkTableName(gets.Table); err != nil {
 			return nil, err
 		}
-		sel, err := l.checkSelection(&gets.Selection, versionMissingBatch)
+		known, filter := filters.copyOf(gets.Filter), gets.Filter
+		if known != nil {
+			filter = nil
+		}
+		selection := gets.Selection
+		selection.Filter = filter
+		sel, err := l.checkSelection(&selection, versionMissingBatch)
 		if err != nil {
 			return nil, err
 		}
+		if known != nil {
+			sel.filter = known
+		}
+		filters.keep(gets.Filter, sel.filter)
 		selections[i] = sel
 		for j := range gets.Rows {
 			if err := l.checkReadRow(&gets.Rows[j]); err != nil {

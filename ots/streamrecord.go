@@ -159,6 +159,9 @@ func (e *Engine) GetStreamRecord(ctx context.Context, instance string, req *GetS
 	if bad := e.admitTable(s.table, reads); bad != nil {
 		return nil, bad
 	}
+	if err := RoomOf(ctx).Take(ctx, answerCopies*e.limits.StreamBytes); err != nil {
+		return nil, err
+	}
 	page, err := s.read.Read(ctx, pos, limits)
 	switch {
 	case errors.Is(err, flagstone.ErrStreamTrimmed), errors.Is(err, flagstone.ErrStreamNotFound):

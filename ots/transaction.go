@@ -84,8 +84,8 @@ func (e *Engine) StartLocalTransaction(ctx context.Context, instance string, req
 	id := hex.EncodeToString(random[:])
 	var err error
 	s.tx, err = t.engine.Begin(ctx, s.partition, flagstone.TransactionOptions{
-		Lifetime: time.Duration(e.limits.TransactionSeconds) * time.Second,
-		Ended:    func() { e.sessions.Delete(id) },
+		Lifetime: time.Duration(e.limits.TransactionSeconds) * time.Second, Owner: instance,
+		Ended: func() { e.sessions.Delete(id) },
 	})
 	if err != nil {
 		return "", e.asError(err, "start transaction", t.name, false)

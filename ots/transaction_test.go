@@ -408,7 +408,7 @@ func TestOpenTransactionsAreBounded(t *testing.T) {
 		}
 		ids = append(ids, &id)
 	}
-	if len(ids) < 10 || len(ids) > 1000 {
+	if len(ids) < 8 || len(ids) > 1000 {
 		t.Errorf("%d transactions were open at once", len(ids))
 	}
 	wantErrorOf(t, "abort", f.abort(ids[0]), "", "")
@@ -422,4 +422,32 @@ func TestAClosedStoreEndsTransactions(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantErrorOf(t, "commit", f.commit(id), CodeSessionNotExist, noSession)
+}
+
+// TestTransactionsOfOneInstanceLeaveRoomForThoseOfOthers: they may not take all the
+// memory that there is for open transactions.
+func TestTransactionsOfOneInstanceLeaveRoomForThoseOfOthers(t *testing.T) {
+	f := openFixture(t, Documented())
+	const other = "other"
+	f.createPlain(1, -1)
+	ctx := context.Background()
+	req := tableRequest("t", "pk", row.TypeString)
+	if err := f.CreateTable(ctx, other, req); err != nil {
+		t.Fatal(err)
+	}
+	begin := func(instance string, n int) error {
+		_, err := f.StartLocalTransaction(ctx, instance, &StartTransactionRequest{Table: "t", Row: Row{Key: pk(fmt.Sprint(n))}})
+		return err
+	}
+	n := 0
+	for ; begin(testInstance, n) == nil; n++ {
+	}
+	if err := begin(testInstance, n); err == nil || err.(*Error).Code != CodeServerBusy {
+		t.Errorf("the %d. of one instance: %v", n, err)
+	}
+	for i := range n / 2 {
+		if err := begin(other, i); err != nil {
+			t.Fatalf("the %d. of the other instance, of which the first has %d: %v", i, n, err)
+		}
+	}
 }

@@ -6,7 +6,6 @@ package ots
 
 import (
 	"math"
-	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -107,8 +106,10 @@ func (l *Limits) checkChange(c *RowChange) *Error {
 		return invalid("Invalid row-existence expectation: %d.", c.Existence)
 	}
 	var err *Error
-	if c.condition, err = l.checkFilter(c.ColumnCondition, false); err != nil {
-		return err
+	if c.condition == nil || c.condition.filter != c.ColumnCondition { // not that of another row of the request
+		if c.condition, err = l.checkFilter(c.ColumnCondition, false); err != nil {
+			return err
+		}
 	}
 	if generatedColumn(c.Row.Key) >= 0 && (c.Existence != ExistenceIgnore || c.condition != nil) {
 		return invalid("Can't set condition when modify row with pk auto increment.")
@@ -284,8 +285,14 @@ func (l *Limits) checkReturn(c *RowChange) *Error {
 		if !c.increments() {
 			return invalid("Return type RT_AFTER_MODIFY can only be given with atomic increments.")
 		}
+		incremented := make(map[string]struct{})
+		for i := range c.Row.Cells {
+			if c.Row.Cells[i].Op == OpIncrement {
+				incremented[c.Row.Cells[i].Name] = struct{}{}
+			}
+		}
 		for _, name := range c.ReturnColumns {
-			if !slices.ContainsFunc(c.Row.Cells, func(cell Cell) bool { return cell.Op == OpIncrement && cell.Name == name }) {
+			if _, ok := incremented[name]; !ok {
 				return invalid("Return column '%s' is not incremented by the request.", printable(name))
 			}
 		}

@@ -172,8 +172,9 @@ func (e *Engine) finishWrite(ctx context.Context, w *pendingWrite) RowWriteResul
 		result.Row = &Row{Key: w.key}
 	case ReturnAfterModify:
 		result.Row = &Row{Key: w.key}
+		wanted := slices.Sorted(slices.Values(w.change.ReturnColumns))
 		for _, cell := range w.after {
-			if slices.Contains(w.change.ReturnColumns, cell.Name) {
+			if _, found := slices.BinarySearch(wanted, cell.Name); found {
 				result.Row.Cells = append(result.Row.Cells, cell)
 			}
 		}

@@ -109,7 +109,7 @@ func (g *Getter) Get(key []byte, view mvcc.View, sel *mvcc.Selection, dst *row.C
 	if err := g.reader.Error(); err != nil {
 		return false, err
 	}
-	if rows != nil && g.reader.PutTogether() && maxColumns == 0 && sel.All() {
+	if rows != nil && g.reader.PutTogether() && !g.reader.Cut() && maxColumns == 0 && sel.All() {
 		g.keep(rows, key, hash, dst.Cells)
 	}
 	return exists, nil

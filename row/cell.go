@@ -90,6 +90,20 @@ type Cell struct {
 	Value  []byte // payload, see Value.AppendPayload; empty unless KindPut
 }
 
+// Memory is what the cell takes in the memory of a reader, about, in bytes: its name
+// and its value, as it is when it was fetched, and the Cell itself. The value of a
+// packed cell may be larger than what it counts for.
+func (c *Cell) Memory() int64 {
+	const perCell = 96
+	size := perCell + int64(len(c.Column)+len(c.Value))
+	if c.Separate {
+		if ref, err := ParseReference(c.Value); err == nil {
+			size += int64(ref.Raw)
+		}
+	}
+	return size
+}
+
 // CompareCells orders cells of one row: column ascending, version descending,
 // sequence number descending, kind ascending.
 func CompareCells(a, b *Cell) int {

@@ -3,6 +3,7 @@ package row
 import (
 	"encoding/binary"
 	"fmt"
+	"strings"
 )
 
 // Change is a mutation in encoded form: what the log carries and memtables
@@ -24,6 +25,9 @@ type Change struct {
 	newest   int64 // largest version of a put, -1 if there is none
 	oldest   int64 // smallest version of a put, MaxVersion if there is none
 	deletes  bool  // there may be a delete of a version
+	// dropped are columns whose first so many cells of the list are no more: they
+	// leave the list when it is sorted.
+	dropped map[string]int
 
 	// The last cell, to compare the next one with.
 	column  span
@@ -47,6 +51,7 @@ func (c *Change) Reset() {
 func (c *Change) DropCells() {
 	c.cells.reset()
 	c.unsorted, c.newest, c.oldest, c.deletes = false, -1, MaxVersion, false
+	c.dropped = nil
 }
 
 // Cap is about the size of the memory that the change keeps, in bytes.
@@ -125,25 +130,16 @@ func (c *Change) Add(column string, version int64, kind Kind) error {
 }
 
 // DropColumn removes the cells of a column.
-func (c *Change) DropColumn(column string) error {
-	if n := c.cells.count; n == 0 || !c.unsorted && string(c.lastColumn()) < column {
-		return nil
+func (c *Change) DropColumn(column string) {
+	n := c.cells.count
+	if n == 0 || !c.unsorted && string(c.lastColumn()) < column {
+		return
 	}
-	var m Mutation
-	if err := c.Mutation(&m); err != nil {
-		return err
+	if c.dropped == nil {
+		c.dropped = make(map[string]int)
 	}
-	kept := m.Cells[:0]
-	for _, cell := range m.Cells {
-		if string(cell.Column) != column {
-			kept = append(kept, cell)
-		}
-	}
-	if len(kept) == c.cells.count {
-		return nil
-	}
-	c.encode(kept)
-	return nil
+	c.dropped[strings.Clone(column)] = n
+	c.unsorted = true
 }
 
 func (c *Change) lastColumn() []byte { return c.cells.data[c.column.from:c.column.to] }
@@ -235,12 +231,14 @@ func (c *Change) Mutation(m *Mutation) error {
 	m.Table, m.Key, m.DeleteRow, m.PutRow = c.Table, c.Key, c.DeleteRow, c.PutRow
 	m.Cells = m.Cells[:0]
 	r := c.cells.Reader()
-	for range c.cells.count {
+	for i := range c.cells.count {
 		var cell Cell
 		if err := r.Next(&cell); err != nil {
 			return err
 		}
-		m.Cells = append(m.Cells, cell)
+		if len(c.dropped) == 0 || i >= c.dropped[string(cell.Column)] {
+			m.Cells = append(m.Cells, cell)
+		}
 	}
 	return nil
 }

@@ -31,9 +31,7 @@ func TestAChangeIsItsMutation(t *testing.T) {
 					}
 				}
 				m.Cells = kept
-				if err := c.DropColumn(string(cell.Column)); err != nil {
-					t.Fatal(err)
-				}
+				c.DropColumn(string(cell.Column))
 			default:
 				m.Cells = append(m.Cells, cell)
 				var err error
@@ -154,5 +152,69 @@ func TestALargeChangeIsNotCopiedIntoTheBatch(t *testing.T) {
 	}
 	if _, got, err := readBatch(bytesOf(&b)); err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// TestDroppingColumnsInAnyOrderIsLinear drops as many columns as a minute would
+// not be enough for if each drop decoded the cells that there are.
+func TestDroppingColumnsInAnyOrderIsLinear(t *testing.T) {
+	const columns = 100_000
+	c := Change{Key: []byte{1}}
+	name := func(i int) string { return fmt.Sprintf("c%06d", i) }
+	for _, times := range []string{"once", "again"} {
+		for i := columns; i > 0; i-- { // the other way around than they are kept
+			if err := c.Put(name(i), 1, Integer(1)); err != nil {
+				t.Fatal(err)
+			}
+			c.DropColumn(name(i))
+			if err := c.Add(name(i), MaxVersion, KindTrim); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := c.Normalize(); err != nil {
+			t.Fatal(err)
+		}
+		if n := c.Cells().Len(); n != columns || c.Newest() != -1 {
+			t.Errorf("%s: %d cells are left, the newest put is %d", times, n, c.Newest())
+		}
+	}
+}
+
+// TestAProjectionOfManyColumnsIsLinear asks for every second of many columns.
+func TestAProjectionOfManyColumnsIsLinear(t *testing.T) {
+	const columns = 300_000
+	var p Projection
+	for i := range columns {
+		p.Columns = append(p.Columns, fmt.Appendf(nil, "c%06d", 2*i))
+	}
+	for i := range 2 * columns {
+		if name := fmt.Appendf(nil, "c%06d", i); p.Wants(name) != (i%2 == 0) {
+			t.Fatalf("%s is wanted: %v", name, p.Wants(name))
+		}
+	}
+}
+
+// BenchmarkDropColumns grows as the number of columns does.
+func BenchmarkDropColumns(b *testing.B) {
+	for _, columns := range []int{1_000, 10_000, 100_000} {
+		b.Run(fmt.Sprint(columns), func(b *testing.B) {
+			var c Change
+			names := make([]string, columns)
+			for i := range names {
+				names[i] = fmt.Sprintf("c%06d", columns-i)
+			}
+			for b.Loop() {
+				c.Reset()
+				c.Key = append(c.Key, 1)
+				for _, name := range names {
+					c.DropColumn(name)
+					_ = c.Add(name, MaxVersion, KindTrim)
+				}
+				if err := c.Normalize(); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*columns), "ns/column")
+		})
 	}
 }

@@ -4,6 +4,7 @@ package row
 
 import (
 	"bytes"
+	"slices"
 	"unsafe"
 )
 
@@ -73,12 +74,8 @@ func (p *Projection) Wants(name []byte) bool {
 	if len(p.Columns) == 0 {
 		return true
 	}
-	for _, c := range p.Columns {
-		if bytes.Equal(c, name) {
-			return true
-		}
-	}
-	return false
+	_, found := slices.BinarySearchFunc(p.Columns, name, bytes.Compare)
+	return found
 }
 
 // Collector gathers cells in memory of its own, which it uses again after

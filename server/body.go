@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"compress/zlib"
+	"context"
 	"crypto/md5" // demanded by the protocol; the digest is signed
 	"encoding/base64"
 	"errors"
@@ -10,50 +11,30 @@ import (
 	"net/http"
 	"os"
 	"strconv"
-	"sync/atomic"
+	"time"
 
 	"github.com/flagstone-db/flagstone/ots"
 )
 
-// budget is an amount that many take parts of and give them back.
-type budget struct{ left atomic.Int64 }
-
-func (b *budget) take(n int64) bool {
-	if b.left.Add(-n) >= 0 {
-		return true
-	}
-	b.left.Add(n)
-	return false
-}
-
-func (b *budget) give(n int64) { b.left.Add(n) }
-
-// bodyCharge is what the request counts for among all that are being worked
-// on: its body, the whole limit if the length is not declared, and the limit
-// once more for what a compressed body grows to. It is never too small to
-// bound the number of requests as well.
-func (x *exchange) bodyCharge() int64 {
-	const least = 16 << 10
-	charge := x.r.ContentLength
-	if charge < 0 {
-		charge = x.s.limits.BodyBytes
-	}
-	if x.field(headerCompressType) != "" {
-		charge += x.s.limits.BodyBytes
-	}
-	return max(charge, least)
-}
-
 // readBody reads the body, compares its MD5 with the signed header, and
-// uncompresses it. The result may share memory with buf.
+// uncompresses it. The result may share memory with buf. A length that is declared
+// costs nothing: memory is taken for what arrives, a little before, so that the
+// number of requests is bounded as well, and kept until the request is answered.
 func (x *exchange) readBody(buf *bytes.Buffer) ([]byte, *ots.Error) {
+	ctx, cancel := context.WithTimeout(x.r.Context(), x.s.limits.RequestTimeout)
+	defer cancel()
+	if err := x.body.Take(ctx, bodyStep); err != nil {
+		return nil, busy()
+	}
+	arriving := chargedReader{ctx: ctx, room: &x.body, paid: bodyStep}
 	// A declared length is believed only so far: memory grows with what
 	// really arrives.
 	const believed = 64 << 10
 	if n := x.r.ContentLength; n > 0 {
 		buf.Grow(int(min(n, believed)) + bytes.MinRead)
 	}
-	if _, err := buf.ReadFrom(http.MaxBytesReader(x.w, x.r.Body, x.s.limits.BodyBytes)); err != nil {
+	arriving.Reader = http.MaxBytesReader(x.w, x.r.Body, x.s.limits.BodyBytes)
+	if _, err := buf.ReadFrom(&arriving); err != nil {
 		return nil, bodyRefusal(err)
 	}
 	sum := md5.Sum(buf.Bytes())
@@ -64,7 +45,7 @@ func (x *exchange) readBody(buf *bytes.Buffer) ([]byte, *ots.Error) {
 	case "":
 		return buf.Bytes(), nil
 	case "deflate":
-		return x.inflate(buf.Bytes())
+		return x.inflate(&arriving, buf.Bytes())
 	default:
 		return nil, refuse(ots.CodeParameterInvalid, "Unsupported compress type: '%s'.", kind)
 	}
@@ -72,7 +53,10 @@ func (x *exchange) readBody(buf *bytes.Buffer) ([]byte, *ots.Error) {
 
 func bodyRefusal(err error) *ots.Error {
 	var tooLarge *http.MaxBytesError
+	var refusal *ots.Error
 	switch {
+	case errors.As(err, &refusal):
+		return refusal
 	case errors.As(err, &tooLarge):
 		return bodyTooLarge()
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -82,8 +66,9 @@ func bodyRefusal(err error) *ots.Error {
 }
 
 // inflate uncompresses a zlib stream that must have exactly the declared size,
-// which is held to the same limit as a body that is not compressed.
-func (x *exchange) inflate(compressed []byte) ([]byte, *ots.Error) {
+// which is held to the same limit as a body that is not compressed, and to the same
+// charge.
+func (x *exchange) inflate(arriving *chargedReader, compressed []byte) ([]byte, *ots.Error) {
 	broken := refuse(ots.CodeParameterInvalid, "Decompress request body failed.")
 	size, err := strconv.ParseUint(x.field(headerCompressSize), 10, 63)
 	if err != nil {
@@ -98,22 +83,38 @@ func (x *exchange) inflate(compressed []byte) ([]byte, *ots.Error) {
 	}
 	// One byte more than declared is asked for, to see that there is none and
 	// to have the stream's checksum verified.
-	body, err := io.ReadAll(io.LimitReader(z, int64(size)+1))
+	arriving.Reader = io.LimitReader(z, int64(size)+1)
+	body, err := io.ReadAll(arriving)
+	if refusal := (*ots.Error)(nil); errors.As(err, &refusal) {
+		return nil, refusal
+	}
 	if err != nil || uint64(len(body)) != size {
 		return nil, broken
 	}
 	return body, nil
 }
 
-// drain reads what is left of the body of a refused request, within bounds:
-// many clients read no answer before they have sent everything, and would find
-// the connection closed instead.
-func (x *exchange) drain() {
-	const bodies = 4 // how many times the limit is still read
-	most := bodies * x.s.limits.BodyBytes
+// drain reads what is left of the body of a refused request, within bounds: many
+// clients read no answer before they have sent everything, and would find the
+// connection closed instead. It reports whether the body was read to its end. Of
+// strangers little is read, and not for long.
+func (x *exchange) drain() bool {
+	const (
+		fromStrangers = 256 << 10
+		forStrangers  = time.Second
+	)
+	most := x.s.limits.BodyBytes
+	if !x.authentic {
+		most = fromStrangers
+	}
 	if expectsContinue(x.r) || x.r.ContentLength > most {
-		return
+		return false
+	}
+	if !x.authentic && x.r.ContentLength != 0 {
+		// A writer that cannot set deadlines is a test's.
+		_ = http.NewResponseController(x.w).SetReadDeadline(time.Now().Add(forStrangers))
 	}
 	// An error means that nobody listens any more.
-	_, _ = io.CopyN(io.Discard, x.r.Body, most)
+	n, err := io.CopyN(io.Discard, x.r.Body, most)
+	return err == io.EOF && n < most
 }

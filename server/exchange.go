@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/flagstone-db/flagstone/internal/share"
 	"github.com/flagstone-db/flagstone/ots"
 	"github.com/flagstone-db/flagstone/server/control"
 	"github.com/flagstone-db/flagstone/server/faults"
@@ -37,6 +38,8 @@ type exchange struct {
 	service   ots.Service       // of the instance that is asked
 	instance  string            // its canonical name: requests may spell it in another case
 	authentic bool              // the sender may ask this instance
+
+	body, answer room // what the request holds of the memory for bodies and for answers
 }
 
 // serveHTTP answers one request.
@@ -48,6 +51,7 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if s.cfg.Control != nil && strings.HasPrefix(r.URL.Path, control.Prefix) {
+		w.Header().Set("Connection", "close") // nobody has signed anything
 		s.cfg.Control.ServeHTTP(w, r)
 		return
 	}
@@ -56,14 +60,41 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		x.path = x.path[1:]
 	}
 	x.collectFields()
+	defer x.release()
 	body, refusal := x.run()
-	status := http.StatusOK
+	status, last := http.StatusOK, false
 	if refusal != nil {
+		if !x.authentic {
+			defer x.refuseStranger()()
+		}
+		x.release()
 		status, body = statusOf(refusal.Code), encodeError(refusal)
-		x.drain()
+		last = !x.drain() || !x.authentic
 	}
-	x.respond(status, body)
+	x.respond(status, body, last)
 	x.logRequest(status, refusal)
+}
+
+// refuseStranger counts the refusals that a connection waits for which nobody has
+// signed anything on. HTTP/2 could have a hundred of them, each held up by a client
+// that does not read: from a few on they are not answered at all.
+func (x *exchange) refuseStranger() (done func()) {
+	const most = 4
+	conn := connOf(x.r)
+	if conn == nil {
+		return func() {}
+	}
+	if conn.refusing.Add(1) > most {
+		conn.refusing.Add(-1)
+		panic(http.ErrAbortHandler)
+	}
+	return func() { conn.refusing.Add(-1) }
+}
+
+// release gives back what the request holds.
+func (x *exchange) release() {
+	x.body.keep(0)
+	x.answer.keep(0)
 }
 
 // run checks the request, performs it and returns the encoded answer. The
@@ -87,13 +118,15 @@ func (x *exchange) run() (answer []byte, refusal *ots.Error) {
 	if refusal := x.authenticate(); refusal != nil {
 		return nil, refusal
 	}
-	x.authentic = true
-	// The sender is known. Only now memory is taken for the body.
-	charge := x.bodyCharge()
-	if !x.s.bodies.take(charge) {
-		return nil, refuse(ots.CodeServerBusy, "Server is busy.")
+	// The sender is known. Only now a connection is kept, and memory taken for the
+	// body.
+	user := share.User{Group: x.instance, Name: x.field(headerAccessKey)}
+	if conn := connOf(x.r); conn != nil && !x.s.connections.claim(conn, user) {
+		return nil, busy()
 	}
-	defer x.s.bodies.give(charge)
+	x.authentic = true
+	x.body.pool, x.body.user = x.s.bodies, user
+	x.answer.pool, x.answer.user = x.s.answers, user
 	buf := x.s.takeBuffer()
 	defer x.s.giveBuffer(buf)
 	body, refusal := x.readBody(buf)
@@ -106,7 +139,7 @@ func (x *exchange) run() (answer []byte, refusal *ots.Error) {
 	}
 	ctx, cancel := context.WithTimeout(x.r.Context(), x.s.limits.RequestTimeout)
 	defer cancel()
-	message, err := op(ctx, x.target(), body)
+	message, err := op(ots.WithRoom(ctx, &x.answer), x.target(), body)
 	if err != nil {
 		return nil, x.refusalOf(err)
 	}
@@ -114,6 +147,8 @@ func (x *exchange) run() (answer []byte, refusal *ots.Error) {
 	if err != nil {
 		return nil, x.refusalOf(err)
 	}
+	// What the rows took is garbage now; the answer is held until it is written.
+	x.answer.keep(int64(len(answer)))
 	return answer, nil
 }
 

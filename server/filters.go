@@ -13,6 +13,22 @@ import (
 // the bytes of the message of its type, and a composite holds Filters. The
 // number of nodes is bounded while they are decoded, and with it the depth.
 
+// filters are those of one request by their encoding: equal ones become one, which
+// the service then compiles once.
+type filters map[string]*ots.Filter
+
+// decode is decodeFilter once for each filter.
+func (known filters) decode(b []byte) (*ots.Filter, error) {
+	if f := known[string(b)]; f != nil {
+		return f, nil
+	}
+	f, err := decodeFilter(b)
+	if err == nil {
+		known[string(b)] = f
+	}
+	return f, err
+}
+
 // decodeFilter decodes a filter; nil if there is none.
 func decodeFilter(b []byte) (*ots.Filter, error) {
 	if len(b) == 0 {

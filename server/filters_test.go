@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/hex"
 	"reflect"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -177,4 +178,45 @@ func FuzzFilter(f *testing.F) {
 			t.Fatalf("%d nodes", nodes)
 		}
 	})
+}
+
+// TestABatchOfManyTableEntriesIsRefusedBeforeItsFiltersAreDecoded: an entry may be
+// without rows, and each has a filter.
+func TestABatchOfManyTableEntriesIsRefusedBeforeItsFiltersAreDecoded(t *testing.T) {
+	s, fake := newTestServer(t, nil)
+	fake.answer(&ots.BatchGetRowResponse{})
+	filter := comparison(func(m *otspb.SingleColumnValueFilter) {
+		m.ValueTransRule = &otspb.ValueTransferRule{Regex: ptr("(a{1,100}){1,9}")}
+	})
+	gets, writes := &otspb.BatchGetRowRequest{}, &otspb.BatchWriteRowRequest{}
+	for range 3000 {
+		gets.Tables = append(gets.Tables, &otspb.TableInBatchGetRowRequest{TableName: ptr("t"), MaxVersions: ptr(int32(1)), Filter: filter})
+		writes.Tables = append(writes.Tables, &otspb.TableInBatchWriteRowRequest{TableName: ptr("t"), Rows: []*otspb.RowInBatchWriteRowRequest{{
+			Type: otspb.OperationType_PUT.Enum(), RowChange: blob(testKeyRow),
+			Condition: &otspb.Condition{RowExistence: otspb.RowExistenceExpectation_IGNORE.Enum(), ColumnCondition: filter},
+		}}})
+	}
+	for op, m := range map[string]proto.Message{"BatchGetRow": gets, "BatchWriteRow": writes} {
+		if status, code, text := callRefused(t, s, op, m); code != ots.CodeParameterInvalid || !strings.HasPrefix(text, "Rows count exceeds") {
+			t.Errorf("%s: %d %s %q", op, status, code, text)
+		}
+	}
+	if n := fake.calls.Load(); n != 0 {
+		t.Errorf("the service was called %d times", n)
+	}
+}
+
+func TestEqualFiltersOfARequestAreOne(t *testing.T) {
+	s, fake := newTestServer(t, nil)
+	fake.answer(&ots.BatchGetRowResponse{Tables: make([]ots.TableReadResults, 3)})
+	other := comparison(func(m *otspb.SingleColumnValueFilter) { m.ColumnName = ptr("d") })
+	gets := &otspb.BatchGetRowRequest{}
+	for _, filter := range [][]byte{testFilterBytes, other, testFilterBytes} {
+		gets.Tables = append(gets.Tables, &otspb.TableInBatchGetRowRequest{TableName: ptr("t"), MaxVersions: ptr(int32(1)), Filter: filter})
+	}
+	call(t, s, "BatchGetRow", gets, &otspb.BatchGetRowResponse{})
+	got := fake.lastRequest().(*ots.BatchGetRowRequest).Tables
+	if got[0].Filter != got[2].Filter || got[0].Filter == got[1].Filter {
+		t.Errorf("filters %p, %p, %p", got[0].Filter, got[1].Filter, got[2].Filter)
+	}
 }

@@ -73,7 +73,7 @@ func TestTheTimeForHeadersBeginsWhenAConnectionIsAccepted(t *testing.T) {
 	defer client.Close()
 	spy := &deadlines{Conn: inner}
 	first := time.Date(2026, 1, 1, 0, 0, 5, 0, time.UTC)
-	c := &limitedConn{Conn: spy, first: first, release: func() {}}
+	c := &limitedConn{Conn: spy, first: first, open: newConnections(8)}
 	defer c.Close()
 	early, late := first.Add(-time.Second), first.Add(time.Minute)
 	for _, step := range []struct{ set, want time.Time }{{early, early}, {late, first}, {time.Time{}, first}, {late, first}} {
@@ -345,7 +345,7 @@ func TestConnectionsAboveTheCapWaitAndOthersGoOn(t *testing.T) {
 }
 
 func TestBodiesInFlightAreBounded(t *testing.T) {
-	s, fake := newTestServer(t, func(c *Config) { c.Limits.InFlightBytes = 20 << 10 })
+	s, fake := newTestServer(t, func(c *Config) { c.Limits.InFlightBytes, c.Limits.RequestTimeout = 80<<10, shortly })
 	entered, leave := make(chan struct{}), make(chan struct{})
 	fake.answer(func(context.Context) any {
 		close(entered)
@@ -418,8 +418,8 @@ func TestCompressedRequestsAreUncompressedWithinBounds(t *testing.T) {
 	if n := fake.calls.Load(); n != 0 {
 		t.Errorf("the service was called %d times", n)
 	}
-	if left := s.bodies.left.Load(); left != s.limits.InFlightBytes {
-		t.Errorf("%d bytes of budget left of %d", left, s.limits.InFlightBytes)
+	if used := s.bodies.Used(); used != 0 {
+		t.Errorf("%d bytes of the budget are still taken", used)
 	}
 }
 

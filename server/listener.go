@@ -1,55 +1,126 @@
 package server
 
 import (
+	"container/list"
+	"context"
+	"errors"
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
+
+	"github.com/flagstone-db/flagstone/internal/share"
 )
 
-// limitedListener caps the connections that are open at once. Above the cap it
-// does not accept, so that further clients wait in the system's queue: idle
-// connections time out and make room.
+// connections are those that are open. One belongs to nobody until a request on it
+// was signed by a key that is known; of those there may be a quarter of all, and a
+// new one takes the place of the oldest: whoever knows a key needs moments to show
+// it. From then on it counts for its key, which has a share of the other three
+// quarters. So neither strangers nor one key can keep others out.
+type connections struct {
+	keys *share.Pool
+
+	mu        sync.Mutex
+	strangers list.List // of *limitedConn, the oldest first
+	most      int       // strangers
+}
+
+func newConnections(limit int) *connections {
+	most := max(limit/4, 1)
+	return &connections{keys: share.NewPool(int64(max(limit-most, 2))), most: most}
+}
+
+// admit takes a new connection among the strangers, and closes the oldest ones in
+// excess.
+func (c *connections) admit(conn *limitedConn) {
+	c.mu.Lock()
+	conn.stranger = c.strangers.PushBack(conn)
+	c.mu.Unlock()
+	c.evict(c.most)
+}
+
+// evict closes the oldest strangers until there are no more than most.
+func (c *connections) evict(most int) {
+	for {
+		c.mu.Lock()
+		if c.strangers.Len() <= most {
+			c.mu.Unlock()
+			return
+		}
+		oldest := c.strangers.Remove(c.strangers.Front()).(*limitedConn)
+		oldest.stranger = nil
+		c.mu.Unlock()
+		_ = oldest.Close() // who it was finds out
+	}
+}
+
+// claim says that a connection belongs to a key. It returns false if the key, or its
+// instance, has its share of connections; then the connection stays a stranger.
+func (c *connections) claim(conn *limitedConn, user share.User) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case conn.user != share.User{}:
+		return true // the first key on it counts
+	case conn.stranger == nil:
+		return true // it is closed, and its last request ends
+	case !c.keys.TryTake(user, 1):
+		return false
+	}
+	c.strangers.Remove(conn.stranger)
+	conn.stranger, conn.user = nil, user
+	return true
+}
+
+// leave forgets a connection that is closed.
+func (c *connections) leave(conn *limitedConn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if conn.stranger != nil {
+		c.strangers.Remove(conn.stranger)
+		conn.stranger = nil
+	}
+	if (conn.user != share.User{}) {
+		c.keys.Give(conn.user, 1)
+		conn.user = share.User{}
+	}
+}
+
+// limitedListener counts the connections that it accepts.
 type limitedListener struct {
 	net.Listener
-	slots     chan struct{} // holds one element per open connection
-	headers   time.Duration // from accepting a connection to the end of the first headers
-	closed    chan struct{}
-	closeOnce sync.Once
+	open    *connections
+	headers time.Duration // from accepting a connection to the end of the first headers
 }
 
-func newLimitedListener(l net.Listener, limit int, headers time.Duration) *limitedListener {
-	return &limitedListener{Listener: l, slots: make(chan struct{}, limit), headers: headers, closed: make(chan struct{})}
-}
-
-// Accept waits for a slot, then for a connection.
+// Accept waits for a connection. When there are no descriptors left, strangers make
+// room for the next attempt, which net/http makes soon.
 func (l *limitedListener) Accept() (net.Conn, error) {
-	select {
-	case l.slots <- struct{}{}:
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
 	c, err := l.Listener.Accept()
 	if err != nil {
-		<-l.slots
+		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+			l.open.evict(0)
+		}
 		return nil, err
 	}
-	return &limitedConn{Conn: c, release: func() { <-l.slots }, first: time.Now().Add(l.headers)}, nil
+	conn := &limitedConn{Conn: c, open: l.open, first: time.Now().Add(l.headers)}
+	l.open.admit(conn)
+	return conn, nil
 }
 
-// Close stops accepting.
-func (l *limitedListener) Close() error {
-	l.closeOnce.Do(func() { close(l.closed) })
-	return l.Listener.Close()
-}
-
-// limitedConn gives its slot back when it is closed, and does not read beyond
-// a fixed time until its first request has begun: net/http, which looks for the
-// preface of HTTP/2 first, would let the time for headers run twice.
+// limitedConn is a connection that counts until it is closed. It does not read
+// beyond a fixed time until its first request has begun: net/http, which looks for
+// the preface of HTTP/2 first, would let the time for headers run twice.
 type limitedConn struct {
 	net.Conn
-	releaseOnce sync.Once
-	release     func()
+	open     *connections
+	stranger *list.Element // its place among the strangers, if it is one; under open.mu
+	user     share.User    // whose it is, if it is none; under open.mu
+	refusing atomic.Int32  // requests of strangers on it that are being refused
+
+	closeOnce sync.Once
 
 	mu     sync.Mutex
 	first  time.Time // the end of the first headers at the latest
@@ -87,10 +158,23 @@ func connState(c net.Conn, state http.ConnState) {
 	}
 }
 
+type connKey struct{}
+
+// connContext lets requests find their connection.
+func connContext(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, c)
+}
+
+// connOf returns the connection of a request, nil if it is not one of this server.
+func connOf(r *http.Request) *limitedConn {
+	c, _ := r.Context().Value(connKey{}).(*limitedConn)
+	return c
+}
+
 // Close closes the connection.
 func (c *limitedConn) Close() error {
 	err := c.Conn.Close()
-	c.releaseOnce.Do(c.release)
+	c.closeOnce.Do(func() { c.open.leave(c) })
 	return err
 }
 

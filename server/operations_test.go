@@ -1,6 +1,8 @@
 package server
 
 import (
+	"fmt"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -159,7 +161,8 @@ func TestGetRangeCarriesEveryField(t *testing.T) {
 			fake.answer(&ots.GetRangeResponse{Rows: rows})
 		}
 		call(t, s, "GetRange", m, &answer)
-		if answer.GetDataBlockType() != otspb.DataBlockType_DBT_SIMPLE_ROW_MATRIX || string(answer.Rows) != string(plainbuffer.AppendMatrix(nil, rows, whole)) {
+		matrix, _ := plainbuffer.AppendMatrix(nil, rows, whole, math.MaxInt)
+		if answer.GetDataBlockType() != otspb.DataBlockType_DBT_SIMPLE_ROW_MATRIX || string(answer.Rows) != string(matrix) {
 			t.Errorf("matrix of whole keys %v: %v", whole, &answer)
 		}
 	}
@@ -371,5 +374,44 @@ func TestSplitPointsAreKeyPrefixesAndRepeatIsZigZag(t *testing.T) {
 	// Field 2 of a location: tag 10, then 2 zig-zag encoded, which is 4.
 	if want := append(protowire.AppendString([]byte{0x0a}, strings.Repeat("0f", 16)), 0x10, 0x04); !strings.Contains(string(r.body), string(want)) {
 		t.Errorf("no %x in %x", want, r.body)
+	}
+}
+
+// TestAMatrixThatIsLargerThanTwiceThePlainFormIsNotMade: the size of a matrix is
+// rows times the union of their columns, which a request of 58 bytes may ask for.
+func TestAMatrixThatIsLargerThanTwiceThePlainFormIsNotMade(t *testing.T) {
+	s, fake := newTestServer(t, nil)
+	rows := func(own bool) []ots.Row {
+		var rows []ots.Row
+		for i := range 300 {
+			r := ots.Row{Key: key(row.Integer(int64(i)))}
+			for c := range 50 {
+				name := fmt.Sprintf("c%02d", c)
+				if own {
+					name = fmt.Sprintf("c%03d_%02d", i, c)
+				}
+				r.Cells = append(r.Cells, ots.Cell{Name: name, Value: row.Integer(1), Version: 1, HasVersion: true})
+			}
+			rows = append(rows, r)
+		}
+		return rows
+	}
+	m := getRangeMessage()
+	m.DataBlockTypeHint = otspb.DataBlockType_DBT_SIMPLE_ROW_MATRIX.Enum()
+	for _, own := range []bool{true, false} {
+		res := &ots.GetRangeResponse{Rows: rows(own)}
+		fake.answer(res)
+		var answer otspb.GetRangeResponse
+		call(t, s, "GetRange", m, &answer)
+		want := otspb.DataBlockType_DBT_SIMPLE_ROW_MATRIX
+		if own {
+			want = otspb.DataBlockType_DBT_PLAIN_BUFFER
+			if string(answer.Rows) != string(encodeRows(res.Rows)) {
+				t.Error("the rows are not those of the plain form")
+			}
+		}
+		if answer.GetDataBlockType() != want {
+			t.Errorf("rows of own columns: %v: a block of type %v, %d bytes", own, answer.GetDataBlockType(), len(answer.Rows))
+		}
 	}
 }

@@ -26,7 +26,7 @@ func getRow(ctx context.Context, on target, m *otspb.GetRowRequest) (proto.Messa
 		StartColumn: m.StartColumn, EndColumn: m.EndColumn,
 		Token: m.Token, TransactionID: m.TransactionId,
 	}}
-	if err := completeSelection(&req.Selection, m.Filter); err != nil {
+	if err := completeSelection(&req.Selection, m.Filter, filters{}); err != nil {
 		return nil, err
 	}
 	res, err := on.service.GetRow(ctx, on.instance, req)
@@ -37,7 +37,15 @@ func getRow(ctx context.Context, on target, m *otspb.GetRowRequest) (proto.Messa
 }
 
 func batchGetRow(ctx context.Context, on target, m *otspb.BatchGetRowRequest) (proto.Message, error) {
+	count := len(m.Tables)
+	for _, t := range m.Tables {
+		count = max(count, len(t.PrimaryKey))
+	}
+	if count > ots.MaxBatchGetRows {
+		return nil, ots.TooManyRows(ots.MaxBatchGetRows)
+	}
 	req := &ots.BatchGetRowRequest{Tables: make([]ots.TableGets, len(m.Tables))}
+	known := filters{}
 	var rows plainbuffer.RequestRows
 	for i, t := range m.Tables {
 		if err := checkTexts(*t.TableName); err != nil {
@@ -52,7 +60,7 @@ func batchGetRow(ctx context.Context, on target, m *otspb.BatchGetRowRequest) (p
 				gets.Token = token
 			}
 		}
-		if err := completeSelection(&gets.Selection, t.Filter); err != nil {
+		if err := completeSelection(&gets.Selection, t.Filter, known); err != nil {
 			return nil, err
 		}
 		for _, blob := range t.PrimaryKey {
@@ -118,7 +126,7 @@ func getRange(ctx context.Context, on target, m *otspb.GetRangeRequest) (proto.M
 			Token: m.Token, TransactionID: m.TransactionId,
 		},
 	}
-	if err := completeSelection(&req.Selection, m.Filter); err != nil {
+	if err := completeSelection(&req.Selection, m.Filter, filters{}); err != nil {
 		return nil, err
 	}
 	var err error
@@ -132,14 +140,17 @@ func getRange(ctx context.Context, on target, m *otspb.GetRangeRequest) (proto.M
 	if err != nil {
 		return nil, err
 	}
-	answer := &otspb.GetRangeResponse{
-		Consumed:      consumed(res.Consumed),
-		Rows:          encodeRows(res.Rows),
-		DataBlockType: otspb.DataBlockType_DBT_PLAIN_BUFFER.Enum(),
-	}
+	answer := &otspb.GetRangeResponse{Consumed: consumed(res.Consumed), DataBlockType: otspb.DataBlockType_DBT_PLAIN_BUFFER.Enum()}
 	if m.GetDataBlockTypeHint() == otspb.DataBlockType_DBT_SIMPLE_ROW_MATRIX && len(res.Rows) > 0 {
-		answer.Rows = plainbuffer.AppendMatrix(nil, res.Rows, len(res.Rows[0].Key) == len(req.Start.Key))
-		answer.DataBlockType = m.DataBlockTypeHint
+		// Rows with columns of their own make a matrix of their product.
+		const worth = 2
+		var ok bool
+		if answer.Rows, ok = plainbuffer.AppendMatrix(nil, res.Rows, len(res.Rows[0].Key) == len(req.Start.Key), worth*rowsSize(res.Rows)); ok {
+			answer.DataBlockType = m.DataBlockTypeHint
+		}
+	}
+	if answer.Rows == nil {
+		answer.Rows = encodeRows(res.Rows)
 	}
 	if res.Next != nil { // at the end the field is absent, not empty
 		answer.NextStartPrimaryKey = encodeKey(res.Next)
@@ -153,15 +164,20 @@ func encodeRows(rows []ots.Row) []byte {
 	if len(rows) == 0 {
 		return []byte{}
 	}
-	size := 4 // of the header
-	for i := range rows {
-		size += plainbuffer.RowSize(&rows[i])
-	}
-	blob := plainbuffer.AppendHeader(make([]byte, 0, size))
+	blob := plainbuffer.AppendHeader(make([]byte, 0, rowsSize(rows)))
 	for i := range rows {
 		blob = plainbuffer.AppendResultRow(blob, &rows[i])
 	}
 	return blob
+}
+
+// rowsSize is an upper bound of the size of such a blob.
+func rowsSize(rows []ots.Row) int {
+	size := 4 // of the header
+	for i := range rows {
+		size += plainbuffer.RowSize(&rows[i])
+	}
+	return size
 }
 
 func timeRange(m *otspb.TimeRange) *ots.TimeRange {
@@ -172,13 +188,13 @@ func timeRange(m *otspb.TimeRange) *ots.TimeRange {
 }
 
 // completeSelection checks the texts of a selection and decodes its filter.
-func completeSelection(s *ots.Selection, filter []byte) (err error) {
+func completeSelection(s *ots.Selection, filter []byte, known filters) (err error) {
 	if err := checkTexts(s.ColumnsToGet...); err != nil {
 		return err
 	}
 	if err := checkTexts(textOf(s.StartColumn), textOf(s.EndColumn), textOf(s.TransactionID)); err != nil {
 		return err
 	}
-	s.Filter, err = decodeFilter(filter)
+	s.Filter, err = known.decode(filter)
 	return err
 }

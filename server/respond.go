@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
@@ -19,8 +20,8 @@ import (
 // respond sends the answer with its headers, which are spelled in lower case
 // because some clients look for nothing else, and with its signature, which
 // some verify on refusals, too. A stranger gets none: it would be material to
-// guess the secret with.
-func (x *exchange) respond(status int, body []byte) {
+// guess the secret with. The last answer on a connection says so.
+func (x *exchange) respond(status int, body []byte, last bool) {
 	const dateLayout = "2006-01-02T15:04:05.000000Z" // a fraction is demanded
 	sum := md5.Sum(body)
 	values := [...]string{ // one piece of memory for what the header map holds
@@ -48,12 +49,36 @@ func (x *exchange) respond(status int, body []byte) {
 		values[6] = "OTS " + x.field(headerAccessKey) + ":" + signature.Sign(x.key.Secret, text)
 		h["authorization"] = values[6:7:7]
 	}
-	if !x.authentic {
-		// Strangers do not keep connections, of which there are only so many.
+	if last {
 		h["Connection"] = []string{"close"}
 	}
 	x.w.WriteHeader(status)
-	_, _ = x.w.Write(body) // if the client has gone, nobody needs to know
+	x.write(body)
+}
+
+// write sends a body in parts. Each must be taken within a time of its own, so that a
+// client that does not read holds the memory of its answer no longer than that.
+func (x *exchange) write(body []byte) {
+	const part = 64 << 10
+	controller := http.NewResponseController(x.w)
+	last := time.Now().Add(x.s.limits.WriteTimeout)
+	for {
+		next := time.Now().Add(x.s.limits.StallTimeout)
+		if next.After(last) {
+			next = last
+		}
+		_ = controller.SetWriteDeadline(next) // a writer that cannot is a test's
+		n := min(len(body), part)
+		if _, err := x.w.Write(body[:n]); err != nil {
+			return // the client has gone
+		}
+		if body = body[n:]; len(body) == 0 {
+			if !x.authentic {
+				_ = controller.Flush() // here, where it counts: see refuseStranger
+			}
+			return
+		}
+	}
 }
 
 // encodeError returns the body of a refusal.

@@ -5,10 +5,11 @@
 // service's business; the server judges only what belongs to the wire.
 //
 //	server.go      configuration, time-outs, start and stop
-//	listener.go    the cap on connections
+//	listener.go    the connections, and whose they are
 //	exchange.go    one request from arrival to answer; the order of checks
 //	auth.go        headers, date, signature
 //	body.go        reading, limits, checksum, compression
+//	room.go        the memory of bodies and answers
 //	respond.go     the answer and its signature, errors
 //	operations.go  the table of operations
 //	tables.go, reads.go, writes.go, streams.go, filters.go, convert.go
@@ -29,6 +30,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/flagstone-db/flagstone/internal/share"
 	"github.com/flagstone-db/flagstone/ots"
 	"github.com/flagstone-db/flagstone/server/faults"
 )
@@ -70,12 +72,14 @@ type AccessKey struct {
 type Limits struct {
 	BodyBytes     int64 // of a request, as sent and uncompressed; 5 MiB
 	HeaderBytes   int   // of a request; 16 KiB
-	Connections   int   // open at once; 4096
-	InFlightBytes int64 // of all request bodies being worked on; 64 MiB
+	Connections   int   // open at once, a quarter of them without a signature so far; 4096
+	InFlightBytes int64 // of all request bodies being worked on, as far as they have arrived; 96 MiB
+	AnswerBytes   int64 // of memory for answers, from before a row is read to when it is written; 384 MiB
 
 	ReadHeaderTimeout time.Duration // from accepting a connection, or the first byte of a later request, to the end of headers; 5 s
 	ReadTimeout       time.Duration // the same to the end of the body; 30 s
 	WriteTimeout      time.Duration // from the end of headers to the end of the answer; 90 s
+	StallTimeout      time.Duration // for 64 KiB of an answer; 10 s
 	IdleTimeout       time.Duration // between requests of a connection; 2 min
 	RequestTimeout    time.Duration // for the service; 30 s
 }
@@ -85,18 +89,20 @@ func (l Limits) withDefaults() Limits {
 		BodyBytes:         defaultTo(l.BodyBytes, 5<<20),
 		HeaderBytes:       defaultTo(l.HeaderBytes, 16<<10),
 		Connections:       defaultTo(l.Connections, 4096),
-		InFlightBytes:     defaultTo(l.InFlightBytes, 64<<20),
+		InFlightBytes:     defaultTo(l.InFlightBytes, 96<<20),
+		AnswerBytes:       defaultTo(l.AnswerBytes, 384<<20),
 		ReadHeaderTimeout: defaultTo(l.ReadHeaderTimeout, 5*time.Second),
 		ReadTimeout:       defaultTo(l.ReadTimeout, 30*time.Second),
 		WriteTimeout:      defaultTo(l.WriteTimeout, 90*time.Second),
+		StallTimeout:      defaultTo(l.StallTimeout, 10*time.Second),
 		IdleTimeout:       defaultTo(l.IdleTimeout, 2*time.Minute),
 		RequestTimeout:    defaultTo(l.RequestTimeout, 30*time.Second),
 	}
 }
 
 func (l Limits) check() error {
-	for _, v := range [...]int64{l.BodyBytes, int64(l.HeaderBytes), int64(l.Connections), l.InFlightBytes,
-		int64(l.ReadHeaderTimeout), int64(l.ReadTimeout), int64(l.WriteTimeout), int64(l.IdleTimeout), int64(l.RequestTimeout)} {
+	for _, v := range [...]int64{l.BodyBytes, int64(l.HeaderBytes), int64(l.Connections), l.InFlightBytes, l.AnswerBytes,
+		int64(l.ReadHeaderTimeout), int64(l.ReadTimeout), int64(l.WriteTimeout), int64(l.StallTimeout), int64(l.IdleTimeout), int64(l.RequestTimeout)} {
 		if v < 0 {
 			return fmt.Errorf("server: a limit is negative: %d", v)
 		}
@@ -120,9 +126,11 @@ type Server struct {
 	operations map[string]operation
 	unoffered  map[string]bool // operations of the protocol that are refused
 	dummy      string          // the secret that stands in for that of an unknown key
-	bodies     budget
-	buffers    sync.Pool // of *bytes.Buffer
-	http       http.Server
+	// What all requests share; a part for each instance, and in it for each key.
+	connections     *connections
+	bodies, answers *share.Pool
+	buffers         sync.Pool // of *bytes.Buffer
+	http            http.Server
 }
 
 // New returns a Server that is ready to Serve. It fails if the configuration
@@ -145,8 +153,12 @@ func New(cfg Config) (*Server, error) {
 		unoffered:  unofferedOperations(),
 		dummy:      rand.Text(),
 	}
-	s.bodies.left.Store(s.limits.InFlightBytes)
-	const streamsPerConnection = 100
+	s.connections = newConnections(s.limits.Connections)
+	s.bodies, s.answers = share.NewPool(s.limits.InFlightBytes), share.NewPool(s.limits.AnswerBytes)
+	const (
+		streamsPerConnection  = 100
+		receivedPerConnection = 256 << 10 // bytes of bodies that nobody has read yet, of HTTP/2
+	)
 	s.http = http.Server{
 		Handler:           s.Handler(),
 		ReadHeaderTimeout: s.limits.ReadHeaderTimeout,
@@ -155,8 +167,14 @@ func New(cfg Config) (*Server, error) {
 		IdleTimeout:       s.limits.IdleTimeout,
 		MaxHeaderBytes:    s.limits.HeaderBytes,
 		ConnState:         connState,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: streamsPerConnection},
-		Protocols:         new(http.Protocols),
+		ConnContext:       connContext,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams:          streamsPerConnection,
+			MaxReceiveBufferPerConnection: receivedPerConnection, MaxReceiveBufferPerStream: receivedPerConnection,
+		},
+		// An OPTIONS of everything would be answered without a signature.
+		DisableGeneralOptionsHandler: true,
+		Protocols:                    new(http.Protocols),
 		// What net/http has to say is about broken clients.
 		ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
 	}
@@ -174,7 +192,7 @@ func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serveHTTP) }
 // unencrypted HTTP/2, until Shutdown. It closes the listener and returns nil
 // after Shutdown, else why accepting failed.
 func (s *Server) Serve(l net.Listener) error {
-	err := s.http.Serve(newLimitedListener(l, s.limits.Connections, s.limits.ReadHeaderTimeout))
+	err := s.http.Serve(&limitedListener{Listener: l, open: s.connections, headers: s.limits.ReadHeaderTimeout})
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}

@@ -44,7 +44,7 @@ func writeRow(ctx context.Context, on target, kind ots.ChangeType, table string,
 	if err := checkTexts(table, textOf(transaction)); err != nil {
 		return nil, err
 	}
-	change, err := rowChange(new(plainbuffer.RequestRows), kind, blob, condition, content)
+	change, err := rowChange(new(plainbuffer.RequestRows), filters{}, kind, blob, condition, content)
 	if err != nil {
 		return nil, err
 	}
@@ -55,11 +55,19 @@ func batchWriteRow(ctx context.Context, on target, m *otspb.BatchWriteRowRequest
 	if err := checkTexts(textOf(m.TransactionId)); err != nil {
 		return nil, err
 	}
+	count := len(m.Tables)
+	for _, t := range m.Tables {
+		count = max(count, len(t.Rows))
+	}
+	if count > ots.MaxBatchWriteRows {
+		return nil, ots.TooManyRows(ots.MaxBatchWriteRows)
+	}
 	req := &ots.BatchWriteRowRequest{
 		Tables:        make([]ots.TableChanges, len(m.Tables)),
 		TransactionID: m.TransactionId,
 		Atomic:        m.GetIsAtomic(),
 	}
+	known := filters{}
 	var rows plainbuffer.RequestRows
 	for i, t := range m.Tables {
 		if err := checkTexts(*t.TableName); err != nil {
@@ -72,7 +80,7 @@ func batchWriteRow(ctx context.Context, on target, m *otspb.BatchWriteRowRequest
 			}
 			var err error
 			// The numbers of change types are the protocol's.
-			if changes[j], err = rowChange(&rows, ots.ChangeType(*r.Type), r.RowChange, r.Condition, r.ReturnContent); err != nil {
+			if changes[j], err = rowChange(&rows, known, ots.ChangeType(*r.Type), r.RowChange, r.Condition, r.ReturnContent); err != nil {
 				return nil, err
 			}
 		}
@@ -113,7 +121,7 @@ func tableWritten(t *ots.TableWriteResults) *otspb.TableInBatchWriteRowResponse 
 
 // rowChange converts one write. The numbers of row expectations and return
 // types are the protocol's.
-func rowChange(rows *plainbuffer.RequestRows, kind ots.ChangeType, blob []byte, condition *otspb.Condition, content *otspb.ReturnContent) (ots.RowChange, error) {
+func rowChange(rows *plainbuffer.RequestRows, known filters, kind ots.ChangeType, blob []byte, condition *otspb.Condition, content *otspb.ReturnContent) (ots.RowChange, error) {
 	if err := checkEnum(otspb.RowExistenceExpectation_name, *condition.RowExistence); err != nil {
 		return ots.RowChange{}, err
 	}
@@ -127,7 +135,7 @@ func rowChange(rows *plainbuffer.RequestRows, kind ots.ChangeType, blob []byte, 
 	if err != nil {
 		return ots.RowChange{}, err
 	}
-	filter, err := decodeFilter(condition.ColumnCondition)
+	filter, err := known.decode(condition.ColumnCondition)
 	if err != nil {
 		return ots.RowChange{}, err
 	}

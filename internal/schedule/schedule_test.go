@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
@@ -14,7 +15,7 @@ import (
 func holdRow(r *rig, table *flagstone.Table, key []row.Value, version int64) (update *running, release func()) {
 	door := make(chan struct{})
 	update = r.run("update", func() error {
-		return table.Update(r.t.Context(), key, func(tx *flagstone.RowTx) error {
+		return table.Update(r.t.Context(), key, func(_ context.Context, tx *flagstone.RowTx) error {
 			<-door
 			tx.Put("c", version, row.String("v"))
 			return nil
@@ -79,7 +80,7 @@ func TestACommitMeetsTheOptionsOfItsMoment(t *testing.T) {
 	must(t, alter(table, 1))
 	tx, err := table.Begin(t.Context(), row.String("p"), flagstone.TransactionOptions{})
 	must(t, err)
-	must(t, tx.Update(key, func(tx *flagstone.RowTx) error {
+	must(t, tx.Update(key, func(_ context.Context, tx *flagstone.RowTx) error {
 		tx.DeleteVersion("c", startMillis+4)
 		return nil
 	}))

@@ -18,6 +18,12 @@ var ErrNotRegular = errors.New("not a regular file")
 // ErrTooLarge is what ReadFile gives for a file of more bytes than it may have.
 var ErrTooLarge = errors.New("too large")
 
+// IsTooManyFiles reports whether err says that the process, or the machine, has as
+// many files open as it may.
+func IsTooManyFiles(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+}
+
 // IsNoSpace reports whether err says that a write found no room: the disk or
 // the quota is full, or the file would exceed the largest size allowed. Such an
 // error may go away when space is freed; every other write error is for good.

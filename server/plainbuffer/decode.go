@@ -166,7 +166,11 @@ func (d *decoder) row() (r ots.Row, ext *Extension, err error) {
 		if r.Key == nil {
 			r.Key = make([]ots.KeyValue, 0, usualKeyColumns)
 		}
-		if len(r.Key) == d.limit {
+		switch len(r.Key) {
+		case row.MaxKeyColumns: // no table has more
+			return r, nil, &ots.Error{Code: ots.CodeInvalidPK, Message: fmt.Sprintf(
+				"Validate PK size fail. Input: more than %d, Meta: %[1]d at most.", row.MaxKeyColumns)}
+		case d.limit:
 			return r, nil, tooManyCells()
 		}
 		kv, cellCRC, err := d.keyCell()

@@ -40,10 +40,13 @@ func TestCellsOfARequestAreBounded(t *testing.T) {
 		t.Error(err)
 	}
 	key := ots.Row{}
-	for range MaxCells + 1 {
+	for range row.MaxKeyColumns + 1 {
 		key.Key = append(key.Key, ots.KeyValue{Name: "k", Value: row.Integer(1)})
 	}
-	if _, err := DecodeRow(AppendRow(AppendHeader(nil), &key, nil)); err == nil || err.Error() != message {
+	blob := AppendRow(AppendHeader(nil), &key, nil)
+	blob = append(blob[:len(blob)-2], tagCell) // what follows the fifth cell is not looked at
+	const wide = "OTSInvalidPK: Validate PK size fail. Input: more than 4, Meta: 4 at most."
+	if _, err := DecodeRow(blob); err == nil || err.Error() != wide {
 		t.Error(err)
 	}
 }

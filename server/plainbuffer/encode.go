@@ -148,6 +148,17 @@ func AppendVariant(dst []byte, v row.Value) []byte {
 	panic(fmt.Sprintf("plainbuffer: a value of type %s has no encoding", v.Type()))
 }
 
+// variantSize is how many bytes AppendVariant appends.
+func variantSize(v row.Value) int {
+	switch v.Type() {
+	case row.TypeMin, row.TypeMax:
+		return 1
+	case row.TypeString, row.TypeBinary:
+		return 1 + 4 + v.Size()
+	}
+	return 1 + v.Size()
+}
+
 func appendExtension(dst []byte, ext *Extension) []byte {
 	dst = append(dst, tagExtension)
 	dst = binary.LittleEndian.AppendUint32(dst, extensionSize)

@@ -33,9 +33,11 @@ const (
 	optionsByteSize = 2 + 5
 )
 
-// AppendMatrix appends the rows as one block. Their keys have the same
-// columns; fullKeys tells whether these are all key columns of the table.
-func AppendMatrix(dst []byte, rows []ots.Row, fullKeys bool) []byte {
+// AppendMatrix appends the rows as one block, unless it would have more than most
+// bytes: then it returns false, before it has taken memory for the block. Their
+// keys have the same columns; fullKeys tells whether these are all key columns of
+// the table.
+func AppendMatrix(dst []byte, rows []ots.Row, fullKeys bool, most int) ([]byte, bool) {
 	start := len(dst)
 	var keyNames []string
 	if len(rows) > 0 {
@@ -43,8 +45,11 @@ func AppendMatrix(dst []byte, rows []ots.Row, fullKeys bool) []byte {
 			keyNames = append(keyNames, rows[0].Key[i].Name)
 		}
 	}
-	columns := matrixColumns(rows)
-
+	columns, size := matrixColumns(rows, keyNames, most)
+	if size > most {
+		return dst, false
+	}
+	dst = slices.Grow(dst, size)
 	dst = append(dst, matrixMagic...)
 	dst = append(dst, make([]byte, matrixHeaderSize-len(matrixMagic))...)
 	for _, name := range slices.Concat(keyNames, columns) {
@@ -68,7 +73,7 @@ func AppendMatrix(dst []byte, rows []ots.Row, fullKeys bool) []byte {
 		dst = appendMatrixRow(dst, &rows[i], columns)
 	}
 	dst = append(dst, matrixFooter)
-	return append(dst, crcBytes(0, dst[start:]))
+	return append(dst, crcBytes(0, dst[start:])), true
 }
 
 func appendMatrixRow(dst []byte, r *ots.Row, columns []string) []byte {
@@ -90,19 +95,34 @@ func appendMatrixRow(dst []byte, r *ots.Row, columns []string) []byte {
 	return dst
 }
 
-// matrixColumns returns the names of all cells, ascending, each once.
-func matrixColumns(rows []ots.Row) []string {
+// matrixColumns returns the names of all cells, ascending, each once, and the size
+// of the block. It stops when that is above most: the size grows with every cell.
+func matrixColumns(rows []ots.Row, keyNames []string, most int) (columns []string, size int) {
+	size = matrixHeaderSize + optionsByteSize + 2 + len(rows) // with the footer, and what begins each row
+	for _, name := range keyNames {
+		size += 2 + len(name)
+	}
 	seen := make(map[string]struct{})
-	var columns []string
 	for i := range rows {
+		for j := range rows[i].Key {
+			size += variantSize(rows[i].Key[j].Value)
+		}
 		for j := range rows[i].Cells {
-			name := rows[i].Cells[j].Name
-			if _, ok := seen[name]; !ok {
-				seen[name] = struct{}{}
-				columns = append(columns, name)
+			c := &rows[i].Cells[j]
+			if j > 0 && rows[i].Cells[j-1].Name == c.Name {
+				continue // an older version
 			}
+			size += variantSize(c.Value) - 1 // instead of the byte that says it is absent
+			if _, ok := seen[c.Name]; !ok {
+				seen[c.Name] = struct{}{}
+				columns = append(columns, c.Name)
+				size += 2 + len(c.Name) + len(rows)
+			}
+		}
+		if size > most {
+			return nil, size
 		}
 	}
 	slices.Sort(columns)
-	return columns
+	return columns, size
 }

@@ -321,12 +321,16 @@ func checkMatrix(t *testing.T, v *vector, b []byte) {
 		}
 		rows = append(rows, r)
 	}
-	if enc := AppendMatrix(nil, rows, true); string(enc) != string(b) {
+	enc, ok := AppendMatrix(nil, rows, true, len(b))
+	if !ok || string(enc) != string(b) {
 		t.Errorf("encoded:\n got %x\nwant %x", enc, b)
+	}
+	if enc, ok := AppendMatrix([]byte("before"), rows, true, len(b)-1); ok || string(enc) != "before" {
+		t.Errorf("a block of %d bytes was made where %d are allowed", len(b), len(b)-1)
 	}
 	// Older versions of a column are left out.
 	rows[0].Cells = append(rows[0].Cells, ots.Cell{Name: "a", Value: row.Double(9)})
-	if enc := AppendMatrix([]byte("before"), rows, true); string(enc) != "before"+string(b) {
+	if enc, _ := AppendMatrix([]byte("before"), rows, true, len(b)); string(enc) != "before"+string(b) {
 		t.Errorf("with an older version:\n got %x\nwant %x", enc, b)
 	}
 }

@@ -1,0 +1,48 @@
+package flagstone
+
+import (
+	"context"
+	"errors"
+)
+
+// era is a time in which a table's options and its stream stay as they are. What
+// a write reads, and works out by them, it does in one era, and it takes its place
+// in the log in the same one or does all of it again. So an alteration waits for
+// no writer when it takes effect, and holds up none but those of its own table,
+// for as long as it takes to commit it.
+type era struct {
+	// next is nil in an era. Between two it is closed when the next one has begun.
+	next chan struct{}
+}
+
+// errAltered says that a write is to be worked out again. Callers never see it.
+var errAltered = errors.New("flagstone: the table was altered meanwhile")
+
+// present returns the era of the table. While an alteration is committed it waits
+// for the next one; an error is the context's.
+func (t *Table) present(ctx context.Context) (*era, error) {
+	for {
+		e := t.era.Load()
+		if e.next == nil {
+			return e, nil
+		}
+		select {
+		case <-e.next:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// endEra ends the era of the table: no write of it takes a place in the log until
+// begin is called. REQUIRES: tables is held.
+func (t *Table) endEra() (begin func()) {
+	gap := &era{next: make(chan struct{})}
+	t.store.pipeline.order.Lock()
+	defer t.store.pipeline.order.Unlock()
+	t.era.Store(gap)
+	return func() {
+		t.era.Store(new(era))
+		close(gap.next)
+	}
+}

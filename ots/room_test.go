@@ -1,0 +1,190 @@
+package ots
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+)
+
+// testRoom is a room of a fixed size, in which nobody waits.
+type testRoom struct {
+	mu          sync.Mutex
+	left, least int64
+}
+
+func newRoom(n int64) *testRoom { return &testRoom{left: n, least: n} }
+
+func (r *testRoom) TryTake(n int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n < 0 || r.left < n {
+		return false
+	}
+	r.left -= n
+	r.least = min(r.least, r.left)
+	return true
+}
+
+func (r *testRoom) Take(_ context.Context, n int64) error {
+	if !r.TryTake(n) {
+		return &Error{CodeServerBusy, "Server is busy."}
+	}
+	return nil
+}
+
+func (r *testRoom) Give(n int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n < 0 {
+		panic("less than nothing is given back")
+	}
+	r.left += n
+}
+
+// wideRow writes a row of so many columns of 1,000 bytes.
+func (f *fixture) wideRow(key string, columns int) {
+	for from := 0; from < columns; from += 500 {
+		change := putOf(pk(key))
+		change.Type = ChangeUpdate
+		for c := from; c < min(from+500, columns); c++ {
+			change.Row.Cells = append(change.Row.Cells, cell(fmt.Sprintf("c%05d", c), text(1000)))
+		}
+		f.mustWrite(change)
+	}
+}
+
+func TestARowAboveTheBoundIsRefusedByEveryReadAndCanBeReadInParts(t *testing.T) {
+	limits := Documented()
+	limits.ReadRowBytes = 200 << 10
+	f := openFixture(t, limits)
+	f.createPlain(1, -1)
+	f.wideRow("a", 10)
+	f.wideRow("b", 1000)
+	f.wideRow("c", 10)
+	ctx := context.Background()
+	read := func(selection Selection) (byGet, byBatch, byRange error) {
+		_, byGet = f.GetRow(ctx, testInstance, &GetRowRequest{Table: "t", Row: Row{Key: pk("b")}, Selection: selection})
+		batch, err := f.BatchGetRow(ctx, testInstance, &BatchGetRowRequest{Tables: []TableGets{{
+			Table: "t", Rows: []Row{{Key: pk("a")}, {Key: pk("b")}}, Selection: selection,
+		}}})
+		if err != nil || batch.Tables[0].Rows[0].Err != nil {
+			t.Errorf("the batch: %v, its other row: %v", err, batch.Tables[0].Rows[0].Err)
+		} else if bad := batch.Tables[0].Rows[1].Err; bad != nil {
+			byBatch = bad
+		}
+		_, byRange = f.GetRange(ctx, testInstance, &GetRangeRequest{Table: "t", Start: Row{Key: pk("b")}, End: Row{Key: pk("c")}, Selection: selection})
+		return
+	}
+	g, b, r := read(all())
+	wantError(t, g, CodeOutOfRowSizeLimit, "The total data size of columns in one row exceeded the limit.")
+	wantError(t, b, CodeOutOfRowSizeLimit, "The total data size of columns in one row exceeded the limit.")
+	wantError(t, r, CodeOutOfRowSizeLimit, "The total data size of columns in one row exceeded the limit.")
+	part := all()
+	start, end := "c00100", "c00200"
+	part.StartColumn, part.EndColumn = &start, &end
+	if g, b, r := read(part); g != nil || b != nil || r != nil {
+		t.Errorf("a part of the row: %v, %v, %v", g, b, r)
+	}
+
+	// A page ends before the row, and those behind it can be had.
+	for _, backward := range []bool{false, true} {
+		req := &GetRangeRequest{Table: "t", Start: Row{Key: pk("a")}, End: Row{Key: pk("d")}, Selection: all(), Backward: backward}
+		if backward {
+			req.Start.Key, req.End.Key = pk("c"), pk("A")
+		}
+		page, err := f.GetRange(ctx, testInstance, req)
+		if err != nil || len(page.Rows) != 1 || page.Next == nil || page.Next[0].Value.Text() != "b" {
+			t.Errorf("backward %v: a page of %v, %v", backward, page, err)
+		}
+	}
+}
+
+// TestPagesEndWhereThereIsNoRoomForMore: whatever room there is beyond what one row
+// needs, all rows come in the end, and no more is taken than there is.
+func TestPagesEndWhereThereIsNoRoomForMore(t *testing.T) {
+	limits := Documented()
+	limits.ReadRowBytes = 300 << 10
+	f := openFixture(t, limits)
+	f.createPlain(1, -1)
+	var want []string
+	for i := range 30 {
+		k := fmt.Sprintf("k%02d", i)
+		f.wideRow(k, 1+i%7*30)
+		want = append(want, k)
+	}
+	for _, more := range []int64{0, 1 << 20, 100 << 20} {
+		var got []string
+		pages := 0
+		for start := pk("a"); start != nil; pages++ {
+			room := newRoom(answerCopies*limits.ReadRowBytes + more)
+			before := room.left
+			page, err := f.GetRange(WithRoom(context.Background(), room), testInstance, &GetRangeRequest{
+				Table: "t", Start: Row{Key: start}, End: Row{Key: pk("z")}, Selection: all(),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			memory := int64(0)
+			for i := range page.Rows {
+				got = append(got, page.Rows[i].Key[0].Value.Text())
+				memory += (&RowReadResult{ReadResult: ReadResult{Row: &page.Rows[i]}}).size()
+			}
+			if held := before - room.left; held < memory {
+				t.Errorf("%d bytes are taken for %d", held, memory)
+			}
+			start = page.Next
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("with %d bytes more: %d rows %v", more, len(got), got)
+		}
+		if (pages == 1) != (more > 10<<20) {
+			t.Errorf("with %d bytes more: %d pages", more, pages)
+		}
+	}
+}
+
+func TestReadsTakeTheRoomThatTheyNeedAndGiveTheRestBack(t *testing.T) {
+	f := openFixture(t, Documented())
+	f.createPlain(1, -1)
+	f.wideRow("small", 1)
+	f.wideRow("large", 3000)
+	get := func(room Room, key string) error {
+		_, err := f.GetRow(WithRoom(context.Background(), room), testInstance, &GetRowRequest{Table: "t", Row: Row{Key: pk(key)}, Selection: all()})
+		return err
+	}
+	for _, tt := range []struct {
+		key         string
+		least, most int64 // taken in the end
+		peak        int64
+	}{
+		{"small", 3_000, 10_000, 3 * 64 << 10},
+		{"large", 9_000_000, 11_000_000, 3 * 4 << 20},
+		{"missing", 0, 0, 3 * 64 << 10},
+	} {
+		room := newRoom(100 << 20)
+		if err := get(room, tt.key); err != nil {
+			t.Fatal(err)
+		}
+		if taken := 100<<20 - room.left; taken < tt.least || taken > tt.most {
+			t.Errorf("%s: %d bytes taken", tt.key, taken)
+		}
+		if peak := 100<<20 - room.least; peak != tt.peak {
+			t.Errorf("%s: at most %d bytes taken, want %d", tt.key, peak, tt.peak)
+		}
+	}
+	wantError(t, get(newRoom(1<<20), "large"), CodeServerBusy, "Server is busy.")
+
+	// Of a batch those rows are answered for which there is room, and SDKs ask for
+	// the rest again.
+	batch, err := f.BatchGetRow(WithRoom(context.Background(), newRoom(15<<20)), testInstance, &BatchGetRowRequest{Tables: []TableGets{{
+		Table: "t", Rows: []Row{{Key: pk("small")}, {Key: pk("large")}, {Key: pk("large")}}, Selection: all(),
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := batch.Tables[0].Rows; r[0].Err != nil || r[1].Err != nil || r[2].Err == nil || r[2].Err.Code != CodeServerBusy {
+		t.Errorf("%v, %v, %v", r[0].Err, r[1].Err, r[2].Err)
+	}
+}

@@ -1,0 +1,229 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/flagstone-db/flagstone/internal/share"
+	"github.com/flagstone-db/flagstone/ots"
+	"github.com/flagstone-db/flagstone/row"
+	"github.com/flagstone-db/flagstone/server/control"
+)
+
+// What one client, or a stranger, can do to the others.
+
+// kept is a signed request on a connection that is to be kept.
+func kept(t *testing.T, keyID, secret, instance string) []byte {
+	d := good(t).set("x-ots-accesskeyid", keyID).set("x-ots-instancename", instance).sign(secret)
+	return bytes.Replace(d.raw(), []byte("Connection: close\r\n"), nil, 1)
+}
+
+// roundTrip sends a request on a connection and reads its answer.
+func roundTrip(t *testing.T, c net.Conn, raw []byte) (status int, closed bool) {
+	t.Helper()
+	if _, err := c.Write(raw); err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	io.Copy(io.Discard, res.Body)
+	return res.StatusCode, res.Close
+}
+
+func TestNoAnswerWithoutASignatureKeepsAConnection(t *testing.T) {
+	s, _ := newTestServer(t, func(c *Config) { c.Control = control.Handler(nil, nil) })
+	addr := listen(t, s)
+	for _, first := range []string{
+		"GET /flagstone/test/clock", "POST /flagstone/test/faults", "GET /flagstone/test/", "GET /healthz", "HEAD /healthz",
+		"GET /", "POST /GetRow", "OPTIONS *", "PUT /healthz",
+	} {
+		c := dial(t, addr)
+		fmt.Fprintf(c, "%s HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", first)
+		if said := wantClosed(t, c); !strings.HasPrefix(said, "HTTP/1.1 ") {
+			t.Errorf("%s: answer %q", first, said)
+		}
+	}
+}
+
+// TestStrangersDoNotKeepOthersOut: however many connections they open, and whatever
+// they ask for on them.
+func TestStrangersDoNotKeepOthersOut(t *testing.T) {
+	s, fake := newTestServer(t, func(c *Config) {
+		c.Limits.Connections = 16
+		c.Control = control.Handler(nil, nil)
+	})
+	fake.answer(&ots.ReadResult{})
+	addr := listen(t, s)
+	mine := dial(t, addr)
+	if status, closed := roundTrip(t, mine, kept(t, testKey, testSecret, testInstance)); status != 200 || closed {
+		t.Fatalf("status %d, closed: %v", status, closed)
+	}
+	for i := range 100 {
+		c := dial(t, addr)
+		switch i % 3 {
+		case 1:
+			fmt.Fprint(c, "GET /flagstone/test/clock HTTP/1.1\r\nHost: x\r\n\r\n")
+		case 2:
+			fmt.Fprint(c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+		}
+	}
+	if r := send(t, addr, "POST", good(t).sign(testSecret).raw()); r.status != 200 {
+		t.Errorf("a new connection: status %d", r.status)
+	}
+	if status, _ := roundTrip(t, mine, kept(t, testKey, testSecret, testInstance)); status != 200 {
+		t.Errorf("a connection that is kept: status %d", status)
+	}
+}
+
+func TestAKeyThatHoldsConnectionsLeavesSomeToOthers(t *testing.T) {
+	s, fake := newTestServer(t, func(c *Config) { c.Limits.Connections = 16 })
+	fake.answer(&ots.ReadResult{})
+	addr := listen(t, s)
+	refused := 0
+	for range 20 {
+		switch status, closed := roundTrip(t, dial(t, addr), kept(t, testKey, testSecret, testInstance)); {
+		case status == 503 && closed:
+			refused++
+		case status != 200 || closed:
+			t.Errorf("status %d, closed: %v", status, closed)
+		}
+	}
+	if refused != 20-4 { // a third of the twelve that are for keys
+		t.Errorf("%d connections were refused", refused)
+	}
+	for range 2 {
+		if status, closed := roundTrip(t, dial(t, addr), kept(t, "other", "othersecret", "another")); status != 200 || closed {
+			t.Errorf("another instance: status %d, closed: %v", status, closed)
+		}
+	}
+}
+
+func TestARefusalDoesNotWaitForTheBody(t *testing.T) {
+	s, _ := newTestServer(t, nil)
+	addr := listen(t, s)
+	for _, length := range []int{100, 100 << 10, 5 << 20, 500 << 20} {
+		d := good(t).sign("wrong")
+		head, _, _ := bytes.Cut(d.raw(), []byte("Content-Length"))
+		c := dial(t, addr)
+		fmt.Fprintf(c, "%sContent-Length: %d\r\n\r\n", head, length)
+		if said := wantClosed(t, c); !strings.HasPrefix(said, "HTTP/1.1 4") {
+			t.Errorf("a body of %d bytes that does not come: %q", length, said)
+		}
+	}
+}
+
+func TestADeclaredLengthTakesNothingBeforeTheBodyArrives(t *testing.T) {
+	s, fake := newTestServer(t, nil)
+	fake.answer(&ots.ReadResult{})
+	addr := listen(t, s)
+	d := good(t).sign(testSecret)
+	declared := bytes.Replace(d.raw(), []byte("Content-Length: "+strconv.Itoa(len(d.body))), []byte("Content-Length: 5000000"), 1)
+	head, _, _ := bytes.Cut(declared, []byte("\r\n\r\n"))
+	for range 60 {
+		fmt.Fprintf(dial(t, addr), "%s\r\n\r\n", head)
+	}
+	for _, raw := range [][]byte{kept(t, testKey, testSecret, testInstance), kept(t, "other", "othersecret", "another")} {
+		if status, _ := roundTrip(t, dial(t, addr), raw); status != 200 {
+			t.Errorf("status %d", status)
+		}
+	}
+	if used := s.bodies.Used(); used > 100*bodyStep {
+		t.Errorf("%d bytes are taken", used)
+	}
+}
+
+func TestAKeyThatFillsTheMemoryForBodiesLeavesSomeToOthers(t *testing.T) {
+	s, fake := newTestServer(t, func(c *Config) { c.Limits.InFlightBytes = 3 << 20 })
+	fake.answer(&ots.ReadResult{})
+	addr := listen(t, s)
+	half := newDraft("GetRow", make([]byte, 1<<20)).sign(testSecret)
+	for range 8 {
+		raw := half.raw()
+		c := dial(t, addr)
+		go c.Write(raw[:len(raw)-1]) // until the server closes it
+	}
+	for range 3 {
+		if status, _ := roundTrip(t, dial(t, addr), kept(t, "other", "othersecret", "another")); status != 200 {
+			t.Errorf("status %d", status)
+		}
+	}
+}
+
+// TestAnAnswerCountsUntilItIsWritten: a client that does not read holds its memory,
+// and not for long.
+func TestAnAnswerCountsUntilItIsWritten(t *testing.T) {
+	const size, total = 24 << 20, 400 << 20
+	s, fake := newTestServer(t, func(c *Config) { c.Limits.AnswerBytes, c.Limits.StallTimeout = total, shortly })
+	large := &ots.Row{Key: testKeyRow.Key, Cells: []ots.Cell{{Name: "c", Value: row.Binary(make([]byte, size)), Version: 1}}}
+	room := make(chan ots.Room, 1)
+	fake.answer(func(ctx context.Context) any {
+		r := ots.RoomOf(ctx)
+		if err := r.Take(ctx, 3*size); err != nil {
+			return err
+		}
+		room <- r
+		return &ots.ReadResult{Row: large}
+	})
+	c := dial(t, listen(t, s))
+	c.(*net.TCPConn).SetReadBuffer(4 << 10)
+	c.Write(kept(t, testKey, testSecret, testInstance))
+	io.ReadFull(c, make([]byte, 12)) // the answer is on its way
+	<-room
+	if used := s.answers.Used(); used < size || used > 2*size {
+		t.Errorf("%d bytes are taken for an answer of %d", used, size)
+	}
+	// Half of everything can be had when nothing is taken.
+	if err := s.answers.Take(context.Background(), share.User{Group: "test"}, total/2); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFewRefusalsOfAConnectionWaitForItsClient: of HTTP/2, a client that opens many
+// streams, and takes no answer, has most of them cut off.
+func TestFewRefusalsOfAConnectionWaitForItsClient(t *testing.T) {
+	s, _ := newTestServer(t, func(c *Config) { c.Limits.StallTimeout = 5 * shortly })
+	c := dial(t, listen(t, s))
+	const (
+		streams                  = 60
+		headers, reset, settings = 1, 3, 4
+		endStream, endHeaders    = 1, 4
+	)
+	frame := func(kind, flags byte, stream uint32, payload string) string {
+		head := binary.BigEndian.AppendUint32(nil, uint32(len(payload))<<8|uint32(kind))
+		return string(binary.BigEndian.AppendUint32(append(head, flags), stream)) + payload
+	}
+	io.WriteString(c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"+frame(settings, 0, 0, "\x00\x04\x00\x00\x00\x00"))
+	var requests strings.Builder
+	for i := range streams { // POST http, a path, an authority
+		requests.WriteString(frame(headers, endStream|endHeaders, uint32(2*i+1), "\x83\x86\x04\x07/GetRow\x01\x01x"))
+	}
+	io.WriteString(c, requests.String())
+	head := make([]byte, 9)
+	answered, cut := 0, 0
+	for answered+cut < streams {
+		if _, err := io.ReadFull(c, head); err != nil {
+			break // the server has closed the connection
+		}
+		io.CopyN(io.Discard, c, int64(binary.BigEndian.Uint32(head)>>8))
+		switch head[3] {
+		case headers:
+			answered++
+		case reset:
+			cut++
+		}
+	}
+	if answered > 10 {
+		t.Errorf("%d of %d streams wait with an answer, %d were cut off", answered, streams, cut)
+	}
+}
