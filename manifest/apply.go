@@ -73,8 +73,8 @@ func (a *applier) finish() (*State, error) {
 	return a.next, nil
 }
 
-// counters only ever rise, but for a reset: two edits that were prepared at the
-// same time may be committed in either order.
+// counters only ever rise: two edits that were prepared at the same time may
+// be committed in either order.
 func (a *applier) counters(e *Edit) {
 	a.next.NextFile = max(a.next.NextFile, e.nextFile)
 	a.next.MinLog = max(a.next.MinLog, e.minLog)
@@ -84,10 +84,6 @@ func (a *applier) counters(e *Edit) {
 	a.next.LastSeq = max(a.next.LastSeq, e.lastSeq)
 	if e.clock != nil {
 		a.next.Clock = *e.clock
-	}
-	if e.issuedReset != nil {
-		a.next.IssuedMillis = *e.issuedReset
-		a.next.SeqTimes = slices.DeleteFunc(slices.Clone(a.next.SeqTimes), func(p SeqTime) bool { return p.Millis > *e.issuedReset })
 	}
 	if e.issued != nil {
 		a.next.IssuedMillis = max(a.next.IssuedMillis, *e.issued)

@@ -235,11 +235,6 @@ func DecodeEdit(b []byte) (*Edit, error) {
 		case editClock:
 			clock := c.clock()
 			e.clock = &clock
-		case editIssuedReset:
-			c.once()
-			reset := c.varint()
-			c.end()
-			e.issuedReset = &reset
 		case editNewestLog:
 			e.newest = c.newestLog()
 		default:

@@ -31,8 +31,7 @@ type Edit struct {
 	values     []valueAddition
 	ended      []logEnd
 
-	clock       *TrustedClock
-	issuedReset *int64
+	clock *TrustedClock
 }
 
 type alteration struct {
@@ -103,10 +102,6 @@ func (e *Edit) SetIssued(millis int64) {
 
 // SetClock replaces the trusted clock.
 func (e *Edit) SetClock(c TrustedClock) { e.clock = &c }
-
-// ResetIssued lowers the floor for the hybrid clock to millis, before the edit's
-// other changes, and drops the recorded times above it.
-func (e *Edit) ResetIssued(millis int64) { e.issuedReset = &millis }
 
 // AddSeqTime records that every write with a sequence number up to seq was
 // made at or before the clock reading millis. A point that does not rise above

@@ -27,7 +27,7 @@ import (
 //	           14* past limit (table u, versions s, seq u)
 //	           15* added value file (table u, value file)
 //	           16* end of a change log (table u, seq u)
-//	           17+ trusted clock (millis s, ahead s, stood s)   18+ reset Issued s
+//	           17+ trusted clock (millis s, ahead s, stood s)
 //	           19 end of the log (segment u, offset u, records u, chain u)
 //	snapshot   1 NextFile u   2 NextTable u   3 NextPartition u   4 MinLog u
 //	           5 LastSeq u   6 Issued s   7* seq time   8* table
@@ -79,8 +79,8 @@ const (
 	editValueFile
 	editLogEnd
 	editClock
-	editIssuedReset
-	editNewestLog
+
+	editNewestLog = 19
 )
 
 const (
@@ -253,9 +253,6 @@ func AppendEdit(dst []byte, e *Edit) []byte {
 	}
 	if e.clock != nil {
 		dst = appendClock(dst, editClock, *e.clock)
-	}
-	if e.issuedReset != nil {
-		dst = appendNumbers(dst, editIssuedReset, zigzag(*e.issuedReset))
 	}
 	return appendNewestLog(dst, editNewestLog, e.newest)
 }

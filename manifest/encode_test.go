@@ -57,7 +57,6 @@ func drawEdit(t *rapid.T) *Edit {
 	some("watermarks", func() { e.SetWatermark(id(), rapid.Int64().Draw(t, "cutoff")) })
 	some("ended logs", func() { e.EndLog(id(), id()) })
 	some("clock", func() { e.SetClock(drawClock(t)) })
-	some("reset", func() { e.ResetIssued(rapid.Int64().Draw(t, "issued")) })
 	return e
 }
 
@@ -172,7 +171,7 @@ func TestEveryFieldIsEncoded(t *testing.T) {
 		v    any
 		want int
 	}{
-		{LogEnd{}, 4}, {Edit{}, 19}, {TrustedClock{}, 3}, {ChangeLog{}, 4}, {ValueFile{}, 7}, {ValueUse{}, 3}, {Table{}, 11}, {PastLimit{}, 2}, {KeyColumn{}, 3}, {TableOptions{}, 3}, {Partition{}, 6}, {FileMeta{}, 18}, {SeqTime{}, 2},
+		{LogEnd{}, 4}, {Edit{}, 18}, {TrustedClock{}, 3}, {ChangeLog{}, 4}, {ValueFile{}, 7}, {ValueUse{}, 3}, {Table{}, 11}, {PastLimit{}, 2}, {KeyColumn{}, 3}, {TableOptions{}, 3}, {Partition{}, 6}, {FileMeta{}, 18}, {SeqTime{}, 2},
 		{State{}, 11 + 4}, // four are indexes
 	} {
 		if got := reflect.TypeOf(c.v).NumField(); got != c.want {
@@ -231,7 +230,6 @@ func TestDamagedEditsAreRefused(t *testing.T) {
 		{"clock cut short", join(format, rawField(editClock, 2, 2)), ErrCorrupt},
 		{"bytes after a clock", join(format, rawField(editClock, 2, 2, 2, 2)), ErrCorrupt},
 		{"clock twice", join(format, rawField(editClock, 2, 2, 2), rawField(editClock, 2, 2, 2)), ErrCorrupt},
-		{"reset twice", join(format, rawField(editIssuedReset, 2), rawField(editIssuedReset, 2)), ErrCorrupt},
 		{"past limit cut short", join(format, rawField(editPastLimit, 1, 2)), ErrCorrupt},
 		{"bytes after a past limit", tableWith(rawField(tablePastLimit, 2, 1, 1)), ErrCorrupt},
 		{"short unique id", fileWith(rawField(fileUniqueID, 1)), ErrCorrupt},

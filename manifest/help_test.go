@@ -81,15 +81,11 @@ func smallEdits() []*Edit {
 	return []*Edit{&create, &flush, &compact, &split}
 }
 
-// clockEdits are of a clock that was wrong: a time far ahead is issued and
-// recorded, and then reset, beside what is trusted.
-func clockEdits() []*Edit {
-	var wrong, right Edit
-	wrong.SetIssued(2_000_000_000_000)
-	wrong.AddSeqTime(30, 2_000_000_000_000)
-	right.SetClock(TrustedClock{Millis: 1_700_000_000_500, Ahead: 86_400_000, Stood: 240_000})
-	right.ResetIssued(1_700_000_003_000)
-	return []*Edit{&wrong, &right}
+// clockEdit is of a wall clock that is a day ahead, and has been for four minutes.
+func clockEdit() *Edit {
+	var e Edit
+	e.SetClock(TrustedClock{Millis: 1_700_000_000_500, Ahead: 86_400_000, Stood: 240_000})
+	return &e
 }
 
 func mustApply(t interface{ Fatalf(string, ...any) }, s *State, edits ...*Edit) *State {
@@ -122,9 +118,6 @@ func randomEdit(rng *rand.Rand, s *State) *Edit {
 		e.SetNewestLog(LogEnd{Segment: max(s.NewestLog.Segment+rng.Uint64N(2), 1), Offset: rng.Uint64N(2), Chain: rng.Uint64()})
 		e.AddSeqTime(s.LastSeq+1, rng.Int64N(1_000_000))
 		e.SetClock(TrustedClock{Millis: rng.Int64N(1000), Ahead: rng.Int64N(2), Stood: rng.Int64N(2)})
-		if rng.IntN(4) == 0 {
-			e.ResetIssued(rng.Int64N(1000))
-		}
 	}
 	if len(s.Tables) == 0 || rng.IntN(12) == 0 {
 		e.CreateTable(testTable(s.NextTable, s.NextPartition, fmt.Sprintf("table%d", s.NextTable)))

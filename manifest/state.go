@@ -105,8 +105,8 @@ type SeqTime struct {
 // TrustedClock is the time that data may be dropped by, and the wall clock's
 // probation, if it is ahead of that time. All of it in milliseconds.
 type TrustedClock struct {
-	// Millis is the trusted time since the epoch, 0 if no reading was ever
-	// believed. It falls when the wall clock does.
+	// Millis is the trusted time since the epoch, where it begins. It falls when
+	// the wall clock does.
 	Millis int64
 	// Ahead is how far at least the wall clock has been ahead of Millis
 	// throughout its probation, 0 if there is none.

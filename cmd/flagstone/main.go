@@ -2,6 +2,7 @@
 //
 //	flagstone serve     a local Table Store endpoint over a store
 //	flagstone check     verifies every file of a store
+//	flagstone clock     says what a store makes of its clock, and is the way back from a wrong one
 //	flagstone instance  makes, lists and deletes instances and their access keys
 //	flagstone advise    says what is wrong with a table's primary key
 //	flagstone version   says what this binary is
@@ -23,6 +24,7 @@ import (
 type commands struct {
 	Serve    serveCommand    `cmd:"" help:"Serve a store to Table Store SDKs."`
 	Check    checkCommand    `cmd:"" help:"Verify every file of a store that no process has open. Exits with 1 if anything is wrong."`
+	Clock    clockCommand    `cmd:"" help:"Say what a store that no process has open makes of its clock; copy it, once a clock that was far ahead is right again."`
 	Instance instanceCommand `cmd:"" help:"Make, list and delete instances and their access keys, also while a server runs."`
 	Advise   adviseCommand   `cmd:"" help:"Say whether a table's partition key concentrates size or load, and what would even it out."`
 	Version  versionCommand  `cmd:"" help:"Print the version."`

@@ -80,7 +80,7 @@ func TestACommitMeetsTheOptionsOfItsMoment(t *testing.T) {
 	must(t, alter(table, 1))
 	tx, err := table.Begin(t.Context(), row.String("p"), flagstone.TransactionOptions{})
 	must(t, err)
-	must(t, tx.Update(key, func(_ context.Context, tx *flagstone.RowTx) error {
+	must(t, tx.Update(t.Context(), key, func(_ context.Context, tx *flagstone.RowTx) error {
 		tx.DeleteVersion("c", startMillis+4)
 		return nil
 	}))

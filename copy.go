@@ -1,0 +1,219 @@
+package flagstone
+
+// Copying a store row by row into a new one: the way back from a clock that was
+// far ahead. What is issued never goes back, and neither do watermarks, the map
+// from sequence numbers to times and the times of streams; a new store has none
+// of it.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/flagstone-db/flagstone/mvcc"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// ClockInfo says what a store makes of its clock. Times are milliseconds since
+// the epoch.
+type ClockInfo struct {
+	WallMillis int64
+	// IssuedMillis is the last time that versions were stamped with: what
+	// NowMillis does not go below.
+	IssuedMillis int64
+	// TrustedMillis is the time that expired data is dropped by. Until a reading
+	// of the wall clock is believed it counts from the epoch.
+	TrustedMillis int64
+	// Stood is how long the store has run while the wall clock was ahead of
+	// TrustedMillis; after an hour it is believed.
+	Stood time.Duration
+}
+
+// Clock says what the store makes of its clock.
+func (s *Store) Clock() ClockInfo {
+	now := s.purge.look()
+	return ClockInfo{
+		WallMillis: s.clock.NowMillis(), IssuedMillis: s.issued.last.Load(),
+		TrustedMillis: now.Millis, Stood: time.Duration(now.Stood) * time.Millisecond,
+	}
+}
+
+// CopyReport says what CopyTo copied.
+type CopyReport struct {
+	Tables, Rows, Cells int
+	// Restamped counts the cells whose version lay further ahead of the clock than
+	// the table's Max Version Offset allows: they have one of the copy's time.
+	Restamped int
+}
+
+const (
+	copyBytes = 1 << 20 // of values in a batch
+	// copyAhead is how far ahead of the wall clock, in milliseconds, a version can
+	// make the copy's NowMillis begin, so that what is stamped by it is not hidden
+	// below that version.
+	copyAhead = 24 * 3600 * 1000
+)
+
+// CopyTo makes dir, which must not exist or be empty, a new store with the tables
+// of this one and what is visible of their rows at this moment, and closes it. The
+// new store begins with the wall clock as it is now, and that is what it is for: a
+// clock that was far ahead, and is right again, has left its mark on the old
+// one. Versions that the table's Max Version Offset does not allow now become those
+// of now, in their order. Streams begin anew, with another id and without a
+// record. After an error the directory holds nothing of use.
+func (s *Store) CopyTo(ctx context.Context, dir string) (report CopyReport, err error) {
+	if err := s.mayChange(ctx); err != nil {
+		return report, err
+	}
+	if names, err := s.fs.List(dir); err == nil && len(names) > 0 {
+		return report, fmt.Errorf("%w: copy into %s, which is not empty", ErrInvalid, dir)
+	}
+	at, err := s.Snapshot()
+	if err != nil {
+		return report, err
+	}
+	defer at.Close()
+	opts := s.opts
+	opts.ReadOnly, opts.Sync, opts.Shared = false, SyncNone, nil // flushed in the end
+	to, err := Open(dir, opts)
+	if err != nil {
+		return report, err
+	}
+	c := copier{from: s, to: to, at: at, batch: to.NewBatch()}
+	for _, t := range s.Tables() {
+		if err == nil {
+			err = c.table(ctx, t)
+		}
+	}
+	if err == nil {
+		err = to.Flush(ctx)
+	}
+	return c.report, errors.Join(err, to.Close())
+}
+
+// copier copies tables from one store to another.
+type copier struct {
+	from, to *Store
+	at       *Snapshot
+	batch    *Batch
+	bytes    int // in the batch
+	report   CopyReport
+}
+
+func (c *copier) table(ctx context.Context, t *Table) error {
+	spec := t.Info().TableSpec
+	stream := spec.Stream
+	spec.Stream = nil // the copy is no change
+	made, err := c.to.CreateTable(ctx, spec)
+	if err != nil {
+		return err
+	}
+	c.report.Tables++
+	rows := t.Scan(ctx, nil, nil, ScanOptions{ReadOptions: ReadOptions{Snapshot: c.at}})
+	defer rows.Close()
+	for rows.Next() {
+		if err := c.row(ctx, t, made, rows.Row()); err != nil {
+			return fmt.Errorf("copy table %q: %w", spec.Name, err)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	if err := c.apply(ctx); err != nil || stream == nil {
+		return err
+	}
+	return made.Alter(ctx, TableChange{Stream: &StreamChange{Enable: stream}})
+}
+
+func (c *copier) apply(ctx context.Context) error {
+	defer c.batch.Reset()
+	c.bytes = 0
+	return c.to.Apply(ctx, c.batch)
+}
+
+func (c *copier) row(ctx context.Context, t, made *Table, r *Row) error {
+	c.report.Rows++
+	forever := t.meta().Options.TTLSeconds == NeverExpires
+	if !forever || len(r.Cells) == 0 {
+		if err := c.marker(ctx, t, made, r, forever); err != nil {
+			return err
+		}
+	}
+	c.report.Restamped += c.restamp(made, r.Cells)
+	for i := range r.Cells {
+		cell := &r.Cells[i]
+		v, err := row.PayloadValue(cell.Type, cell.Value)
+		if err != nil {
+			return err
+		}
+		c.batch.Row(made, r.Key()).Put(string(cell.Column), cell.Version, v)
+		c.report.Cells++
+		if c.bytes += len(cell.Value); c.bytes >= copyBytes {
+			if err := c.apply(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// marker makes a row exist for ever if it does, and as long as one of now if it
+// has no cell. Both are changes apart from those of its cells.
+func (c *copier) marker(ctx context.Context, t, made *Table, r *Row, forever bool) error {
+	if !forever {
+		g := t.partitions().Find(r.rowKey).NewGetter()
+		defer g.Close()
+		var err error
+		view := mvcc.View{Seq: c.at.seq, MaxVersions: 1, Cutoff: math.MaxInt64} // of what never expires
+		if forever, err = g.Get(r.rowKey, view, &mvcc.Selection{NoCells: true}, new(row.Collector), 0); err != nil {
+			return err
+		}
+	}
+	change := c.batch.Row(made, r.Key())
+	switch {
+	case forever:
+		change.PutRow()
+	case len(r.Cells) > 0:
+		return nil
+	default:
+		change.Put("-", c.to.NowMillis(), row.Integer(0))
+		if err := c.apply(ctx); err != nil {
+			return err
+		}
+		c.batch.Row(made, r.Key()).DeleteColumn("-")
+	}
+	return c.apply(ctx)
+}
+
+// restamp replaces the versions that the table does not allow now, and counts
+// them.
+func (c *copier) restamp(t *Table, cells []row.Cell) (restamped int) {
+	now := c.to.WallMillis()
+	limit := versionLimit(now, t.meta().Options.MaxVersionOffsetSeconds)
+	newest := int64(0) // of those that NowMillis is not to fall below
+	for from := 0; from < len(cells); {
+		to, beyond := from, 0
+		for ; to < len(cells) && string(cells[to].Column) == string(cells[from].Column); to++ {
+			if cells[to].Version >= limit {
+				beyond++
+			}
+		}
+		lowest := now
+		if from+beyond < to {
+			lowest = max(lowest, cells[from+beyond].Version+1)
+		}
+		for i := range beyond { // versions fall
+			cells[from+i].Version = lowest + int64(beyond-1-i)
+			newest = max(newest, cells[from+i].Version)
+		}
+		if v := cells[from].Version; v < now+copyAhead {
+			newest = max(newest, v)
+		}
+		restamped += beyond
+		from = to
+	}
+	c.to.issued.raise(newest)
+	return restamped
+}

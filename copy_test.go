@@ -1,0 +1,150 @@
+package flagstone
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// copied copies a rig's store and returns the copy.
+func copied(r *rig) (*rig, CopyReport) {
+	r.t.Helper()
+	report, err := r.store.CopyTo(ctx(), "/copy")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	c := &rig{t: r.t, fs: r.fs, clock: r.clock, exec: executor.NewManual()}
+	if c.store, err = Open("/copy", Options{Seams: Seams{FS: r.fs, Clock: r.clock, Executor: c.exec}}); err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { c.store.Close() })
+	return c, report
+}
+
+// TestP16_ACopyLeavesAWrongClockBehind: a clock was ten years ahead for so long
+// that it was believed. In the copy, what is stamped by the right clock is seen,
+// expires and is trimmed in time, and what was stamped by the wrong one does
+// not hide it.
+func TestP16_ACopyLeavesAWrongClockBehind(t *testing.T) {
+	r := newRig(t, Options{})
+	lasts := r.table("lasts", TableOptions{MaxVersions: 2})
+	expires := r.table("expires", TableOptions{TTLSeconds: 3600})
+	if err := expires.Alter(ctx(), TableChange{Stream: &StreamChange{Enable: &StreamSpec{RetentionSeconds: 3600, Annotations: []byte("front")}}}); err != nil {
+		t.Fatal(err)
+	}
+	put(t, lasts, "p", 1, "c", r.store.NowMillis(), "before")
+	right := r.clock.NowMillis()
+	r.clock.SetWall(right + tenYears)
+	for i := range 3 {
+		r.clock.Advance(time.Second)
+		put(t, lasts, "p", 1, "c", r.store.NowMillis(), fmt.Sprint("wrong ", i))
+	}
+	put(t, expires, "p", 0, "c", startMillis, "old")
+	if err := r.store.Flush(ctx()); err != nil {
+		t.Fatal(err)
+	}
+	r.clock.Advance(2 * probation)
+	r.exec.RunAll()
+	put(t, expires, "p", 1, "c", r.store.NowMillis(), "wrong")
+	right += 3000 + 2*probation.Milliseconds()
+	r.clock.SetWall(right)
+	if ahead := r.store.NowMillis() - right; ahead < tenYears-10_000 || expires.Info().ExpiryWatermark < right/1000 {
+		t.Fatalf("the clock did not do its worst: %d ahead, watermark %d", ahead, expires.Info().ExpiryWatermark)
+	}
+	c, report := copied(r)
+	if report.Tables != 2 || report.Rows != 2 || report.Cells != 3 || report.Restamped != 3 {
+		t.Errorf("copied %+v", report)
+	}
+	lasts, expires = c.table("lasts", TableOptions{}), c.table("expires", TableOptions{})
+	now := c.store.NowMillis()
+	if now < right || now > right+1000 || expires.Info().ExpiryWatermark != manifest.NoWatermark {
+		t.Errorf("now is %d, want %d; the watermark is %d", now, right, expires.Info().ExpiryWatermark)
+	}
+	want(t, "what lasts", show(t, lasts, "p", 1), fmt.Sprintf("c@%d=wrong 2 c@%d=wrong 1 ", right+1, right))
+	r.clock.Advance(time.Second)
+	put(t, lasts, "p", 1, "c", c.store.NowMillis(), "new")
+	want(t, "what is written", show(t, lasts, "p", 1), fmt.Sprintf("c@%d=new c@%d=wrong 2 ", right+1000, right+1))
+	put(t, expires, "p", 2, "c", c.store.NowMillis(), "new")
+	if n := count(t, expires, ScanOptions{}); n != 2 {
+		t.Errorf("%d rows, want 2", n)
+	}
+	stream := expires.Stream()
+	position, err := stream.Oldest(ctx(), stream.Shards()[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := stream.Read(ctx(), position, StreamLimits{})
+	if err != nil || len(page.Records) != 1 || page.Records[0].Micros/1000 != right+1000 || string(stream.Info().Annotations) != "front" {
+		t.Errorf("the stream has %+v, %v", page, err)
+	}
+	r.clock.Advance(time.Hour + time.Minute)
+	if n := count(t, expires, ScanOptions{}); n != 0 {
+		t.Errorf("%d rows have not expired", n)
+	}
+	if page, err = stream.Read(ctx(), StreamPosition{Shard: position.Shard, AsOf: (right + 3_600_000) * 1000}, StreamLimits{}); err != nil || len(page.Records) != 0 {
+		t.Errorf("a record was not trimmed: %+v, %v", page, err)
+	}
+}
+
+func TestACopyHasTheRowsAsTheyWere(t *testing.T) {
+	r := newRig(t, Options{})
+	tables := map[string]*Table{
+		"lasts":   r.table("lasts", TableOptions{MaxVersions: 3}),
+		"expires": r.table("expires", TableOptions{MaxVersions: 3, TTLSeconds: 1000}),
+	}
+	for _, table := range tables {
+		update := func(n int, fn func(tx *RowTx)) {
+			t.Helper()
+			if err := table.Update(ctx(), Key("p", n), func(_ context.Context, tx *RowTx) error { fn(tx); return nil }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		update(1, func(tx *RowTx) { tx.PutRow() })                                                                           // for ever
+		update(2, func(tx *RowTx) { tx.PutRow() })                                                                           // for ever, and has a cell
+		update(2, func(tx *RowTx) { tx.Put("c", startMillis, row.String("x")) })                                             //
+		update(3, func(tx *RowTx) { tx.Put("c", startMillis, row.String("x")); tx.Put("d", startMillis-1, row.Integer(7)) }) // as long as c
+		update(4, func(tx *RowTx) { tx.Put("c", startMillis, row.String("x")) })                                             // as long as c was to be,
+		update(4, func(tx *RowTx) { tx.DeleteColumn("c") })                                                                  // which is gone
+		update(5, func(tx *RowTx) {
+			for v := range int64(3) { // a day ahead is allowed
+				tx.Put("c", startMillis+v*40_000_000, row.Binary(make([]byte, copyBytes)))
+			}
+		})
+	}
+	c, report := copied(r)
+	if report.Rows != 10 || report.Cells != 12 || report.Restamped != 0 {
+		t.Errorf("copied %+v", report)
+	}
+	for _, later := range []time.Duration{0, 10_000 * time.Second} {
+		r.clock.Advance(later)
+		for name, table := range tables {
+			for n := range 6 {
+				if got, want := show(t, c.table(name, TableOptions{}), "p", n), show(t, table, "p", n); got != want {
+					t.Errorf("after %v, table %s, row %d: %.80q, want %.80q", later, name, n, got, want)
+				}
+			}
+		}
+	}
+	if now := c.store.NowMillis(); now != startMillis+80_000_000 {
+		t.Errorf("now is %d: what is stamped by it would be hidden", now)
+	}
+	_, err := r.store.CopyTo(ctx(), "/copy")
+	wantError(t, "into a store", err, ErrInvalid)
+}
+
+func TestAStoreTellsItsClock(t *testing.T) {
+	r := newRig(t, Options{})
+	r.clock.Advance(20 * time.Minute)
+	if got := r.store.Clock(); got != (ClockInfo{WallMillis: r.clock.NowMillis(), TrustedMillis: 20 * 60_000, Stood: 20 * time.Minute}) {
+		t.Errorf("a new store says %+v", got)
+	}
+	believeClock(r.clock)
+	if got := r.store.Clock(); got.TrustedMillis != got.WallMillis || got.Stood != 0 {
+		t.Errorf("later it says %+v", got)
+	}
+}
