@@ -18,39 +18,46 @@ import (
 
 // What is counted of them.
 const (
-	ioErrors   = "I/O errors"
-	ioRefusals = "operations that failed for I/O errors"
-	ioPoisoned = "stores poisoned by I/O errors"
-	ioNotOpen  = "stores that did not open for I/O errors"
+	ioErrors     = "I/O errors"
+	ioRefusals   = "operations that failed for I/O errors"
+	ioPoisoned   = "stores poisoned by I/O errors"
+	fullPoisoned = "stores poisoned by a full disk"
+	ioNotOpen    = "stores that did not open for I/O errors"
 )
 
-// anyFault picks which calls fail, and how.
-func (m *machine) anyFault() vfs.Rule {
+// fault says which calls fail, and how.
+type fault struct {
+	vfs.Rule
+	space bool // for lack of space
+}
+
+// anyFault picks one.
+func (m *machine) anyFault() fault {
 	const needsSpace = vfs.OpCreate | vfs.OpWrites | vfs.OpPreallocate | vfs.OpMkdirAll | vfs.OpRename | vfs.OpLink
-	rules := []vfs.Rule{
-		{Ops: vfs.OpMutating, Action: vfs.FailWith(syscall.EIO)},
-		{Ops: vfs.OpMutating, Action: vfs.FailAfter(syscall.EIO)},
-		{Ops: vfs.OpReadAt | vfs.OpOpen, Action: vfs.FailWith(syscall.EIO)},
-		{Ops: needsSpace, Action: vfs.FailWith(syscall.ENOSPC)},
-		{Ops: needsSpace, Action: vfs.FailWith(syscall.ENOSPC)},
-		{Ops: vfs.OpWrites, Action: vfs.Short(512, syscall.ENOSPC)},
-		{Ops: vfs.OpWrites, Action: vfs.Short(512, syscall.EIO)},
-		{Ops: vfs.OpSyncs, Action: vfs.FailSync(vfs.SyncFailureExt4)},
-		{Ops: vfs.OpSyncs, Action: vfs.FailSync(vfs.SyncFailureBtrfs)},
+	faults := []fault{
+		{Rule: vfs.Rule{Ops: vfs.OpMutating, Action: vfs.FailWith(syscall.EIO)}},
+		{Rule: vfs.Rule{Ops: vfs.OpMutating, Action: vfs.FailAfter(syscall.EIO)}},
+		{Rule: vfs.Rule{Ops: vfs.OpReadAt | vfs.OpOpen, Action: vfs.FailWith(syscall.EIO)}},
+		{Rule: vfs.Rule{Ops: needsSpace, Action: vfs.FailWith(syscall.ENOSPC)}, space: true},
+		{Rule: vfs.Rule{Ops: needsSpace, Action: vfs.FailWith(syscall.ENOSPC)}, space: true},
+		{Rule: vfs.Rule{Ops: vfs.OpWrites, Action: vfs.Short(512, syscall.ENOSPC)}, space: true},
+		{Rule: vfs.Rule{Ops: vfs.OpWrites, Action: vfs.Short(512, syscall.EIO)}},
+		{Rule: vfs.Rule{Ops: vfs.OpSyncs, Action: vfs.FailSync(vfs.SyncFailureExt4)}},
+		{Rule: vfs.Rule{Ops: vfs.OpSyncs, Action: vfs.FailSync(vfs.SyncFailureBtrfs)}},
 	}
-	rule := rules[m.rng.IntN(len(rules))]
-	rule.Glob = []string{"", "", "*.log", "*.sst", "*.val", "MANIFEST-*"}[m.rng.IntN(6)]
-	rule.Nth = 1 + m.rng.Int64N(6)
-	rule.Times = []int64{1, 2, vfs.Forever}[m.rng.IntN(3)]
-	return rule
+	f := faults[m.rng.IntN(len(faults))]
+	f.Glob = []string{"", "", "*.log", "*.sst", "*.val", "MANIFEST-*"}[m.rng.IntN(6)]
+	f.Nth = 1 + m.rng.Int64N(6)
+	f.Times = []int64{1, 2, vfs.Forever}[m.rng.IntN(3)]
+	return f
 }
 
 // faulty does something during which calls fail.
-func (m *machine) faulty(rule vfs.Rule, do func()) {
+func (m *machine) faulty(f fault, do func()) {
 	before := m.doing
-	m.doing = func() string { return fmt.Sprintf("%s, while calls fail: %+v, %v", before(), rule, rule.Action) }
+	m.doing = func() string { return fmt.Sprintf("%s, while calls fail: %s", before(), f) }
 	earlier := m.injected()
-	m.faults.Add(rule)
+	m.faults.Add(f.Rule)
 	do()
 	m.faults.Clear()
 	if m.injected() == earlier {
@@ -59,8 +66,21 @@ func (m *machine) faulty(rule vfs.Rule, do func()) {
 	m.hurt = true
 	m.seen[ioErrors]++
 	if m.store.Metrics().Poisoned {
-		m.seen[ioPoisoned]++
+		m.poisoned(f)
 		m.after = m.ended()
+	}
+}
+
+func (f fault) String() string {
+	return fmt.Sprintf("%v, %v of %q, the %dth and %d in all", f.Action, f.Ops, f.Glob, f.Nth, f.Times)
+}
+
+// poisoned notes that a fault has poisoned the store. A full disk that is met in the middle
+// of a write of the log is no exception.
+func (m *machine) poisoned(f fault) {
+	m.seen[ioPoisoned]++
+	if f.space {
+		m.seen[fullPoisoned]++
 	}
 }
 
@@ -119,11 +139,13 @@ func (m *machine) heal() {
 // readFaulty reads while reads fail.
 func (m *machine) readFaulty() {
 	read := []func(*machine){(*machine).get, (*machine).getHeld, (*machine).scanNow}[m.rng.IntN(3)]
-	rule := vfs.Rule{Ops: vfs.OpReadAt | vfs.OpOpen, Nth: 1 + m.rng.Int64N(4), Times: 1 + m.rng.Int64N(3), Action: vfs.FailWith(syscall.EIO)}
+	f := fault{Rule: vfs.Rule{
+		Ops: vfs.OpReadAt | vfs.OpOpen, Nth: 1 + m.rng.Int64N(4), Times: 1 + m.rng.Int64N(3), Action: vfs.FailWith(syscall.EIO),
+	}}
 	// What fails is known only afterwards, and what it means is judged before.
 	m.hurt = true
 	defer func() { m.hurt = false }()
-	m.faulty(rule, func() { read(m) })
+	m.faulty(f, func() { read(m) })
 }
 
 // openFaulty opens the store while calls fail: nil, or what is on the disk afterwards if it is
@@ -131,13 +153,13 @@ func (m *machine) readFaulty() {
 func (m *machine) openFaulty() (after *vfs.Sim) {
 	m.faults = vfs.NewFault(m.disk, m.seed)
 	m.exec = executor.NewManual()
-	rule := m.anyFault()
-	rule.Nth = 1 + m.rng.Int64N(40)
+	f := m.anyFault()
+	f.Nth = 1 + m.rng.Int64N(40)
 	before := m.doing
 	m.doing = func() string {
-		return fmt.Sprintf("%s, opening while calls fail: %+v, %v", before(), rule, rule.Action)
+		return fmt.Sprintf("%s, opening while calls fail: %s", before(), f)
 	}
-	m.faults.Add(rule)
+	m.faults.Add(f.Rule)
 	store, err := flagstone.Open(storeDir, m.storeOptions(m.exec))
 	m.faults.Clear()
 	m.hurt = m.injected() > 0
@@ -148,7 +170,7 @@ func (m *machine) openFaulty() (after *vfs.Sim) {
 		m.seen[ioNotOpen]++
 		return m.ended()
 	case store.Metrics().Poisoned:
-		m.seen[ioPoisoned]++
+		m.poisoned(f)
 		store.Close()
 		return m.ended()
 	}
