@@ -46,6 +46,7 @@ func (m *machine) reopen() {
 	}
 	m.pending = nil
 	m.checkNothingOpen()
+	m.mistakeTime()
 	if readOnly {
 		m.visitReadOnly()
 	}
@@ -105,11 +106,16 @@ func (m *machine) anyPolicy() vfs.CrashPolicy {
 	return policies[m.rng.IntN(len(policies))]
 }
 
-// atRisk does something during which the power may fail: then m.after is what
-// is left on the disk.
+// atRisk does something during which the power may fail, or calls to the disk, by which the
+// store may be poisoned: then m.after is what is left on the disk.
 func (m *machine) atRisk(do func()) {
-	if m.within || m.rng.IntN(150) != 0 {
+	n := m.rng.IntN(150)
+	if m.within || n > 3 {
 		do()
+		return
+	}
+	if n > 0 {
+		m.faulty(m.anyFault(), do)
 		return
 	}
 	m.after = m.failing(m.rng.IntN(30), do)
@@ -155,22 +161,33 @@ func (m *machine) recoverFrom(after *vfs.Sim) {
 	}
 	m.releaseMoments()
 	dead.Close() // only memory is let go: its files are gone
-	for {
+	m.mistakeTime()
+	for after != nil {
 		m.disk = after
-		var err error
-		if m.rng.IntN(3) == 0 {
-			if after = m.openFailing(m.rng.IntN(40)); after != nil {
-				m.seen["power cuts within recovery"]++
-				continue
-			}
-		} else if err = m.open(); err != nil {
-			m.fail("open after a crash: %v", err)
-		}
-		break
+		after = m.openAfterCrash()
 	}
 	m.reattach()
 	m.findSurvivors()
 	m.compareAll()
+}
+
+// openAfterCrash opens the store: nil, or what is on the disk when that came to nothing, for
+// lack of power or for errors of the disk.
+func (m *machine) openAfterCrash() (after *vfs.Sim) {
+	m.hurt = false
+	switch m.rng.IntN(6) {
+	case 0, 1:
+		if after = m.openFailing(m.rng.IntN(40)); after != nil {
+			m.seen["power cuts within recovery"]++
+		}
+	case 2:
+		after = m.openFaulty()
+	default:
+		if err := m.open(); err != nil {
+			m.fail("open after a crash: %v", err)
+		}
+	}
+	return after
 }
 
 // openFailing opens the store and cuts the power meanwhile, or comes out with

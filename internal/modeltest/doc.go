@@ -19,6 +19,7 @@
 //	stream_test.go     streams, and consumers that know what is to come
 //	helpers_test.go    helpers of reads, who come at once, later, or never
 //	clock_test.go      clock steps, and what may be purged by them
+//	fault_test.go      I/O errors, of operations, of background jobs, while the store opens
 //	crash_test.go      reopening, power cuts, and which prefix survived
 //	generate_test.go   random keys, versions, values, bounds, options
 //	modeltest_test.go  the configurations and the tests

@@ -72,6 +72,7 @@ type machine struct {
 	wild        bool // the clock jumps by years
 	trust       trust
 	checkpoints int
+	hurt        bool                               // calls to the disk failed during the operation
 	within      bool                               // an operation is done in the middle of a background job
 	after       *vfs.Sim                           // what an operation left on the disk during which the power failed
 	altered     map[*mtable]flagstone.TableOptions // options that such an operation was to set
@@ -150,6 +151,9 @@ func (m *machine) run(ops int) {
 		}
 		if m.after != nil {
 			m.recoverFrom(m.after)
+		}
+		if m.hurt {
+			m.heal()
 		}
 	}
 	m.doing = func() string { return "end of the run" }

@@ -41,6 +41,7 @@ var actions = []struct {
 	{"get", 1950, (*machine).get},
 	{"get through a snapshot", 500, (*machine).getHeld},
 	{"scan", 150, (*machine).scanNow},
+	{"read with I/O errors", 40, (*machine).readFaulty},
 	{"begin a long scan", 40, (*machine).beginLongScan},
 	{"step of a long scan", 500, (*machine).stepLongScan},
 	{"open a snapshot", 40, (*machine).openSnapshot},
@@ -227,6 +228,7 @@ func checkCoverage(t *testing.T, cfg config, seen map[string]int) {
 	wanted := []string{
 		"paused scans", "refused by the engine", "refused by a read", "trims", "watermarks",
 		"stream records", "stream records trimmed", "surplus versions that came back", "power cuts within an operation", "power cuts within recovery",
+		"restarts with another wall clock", ioErrors, ioRefusals, ioPoisoned, ioNotOpen,
 	}
 	for _, a := range actions {
 		wanted = append(wanted, a.name)

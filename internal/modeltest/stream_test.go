@@ -78,6 +78,9 @@ func (m *machine) alterStream() {
 		}
 		return
 	}
+	if m.excused(err) {
+		return
+	}
 	if err != nil {
 		m.fail("change the stream: %v", err)
 	}
