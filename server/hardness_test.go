@@ -73,7 +73,7 @@ func TestTheTimeForHeadersBeginsWhenAConnectionIsAccepted(t *testing.T) {
 	defer client.Close()
 	spy := &deadlines{Conn: inner}
 	first := time.Date(2026, 1, 1, 0, 0, 5, 0, time.UTC)
-	c := &limitedConn{Conn: spy, first: first, open: newConnections(8)}
+	c := &limitedConn{Conn: spy, first: first, open: newConnections(8, 0)}
 	defer c.Close()
 	early, late := first.Add(-time.Second), first.Add(time.Minute)
 	for _, step := range []struct{ set, want time.Time }{{early, early}, {late, first}, {time.Time{}, first}, {late, first}} {

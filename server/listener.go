@@ -16,43 +16,100 @@ import (
 
 // connections are those that are open. One belongs to nobody until a request on it
 // was signed by a key that is known; of those there may be a quarter of all, and a
-// new one takes the place of the oldest: whoever knows a key needs moments to show
-// it. From then on it counts for its key, which has a share of the other three
-// quarters. So neither strangers nor one key can keep others out.
+// new one takes the place of the oldest that has kept the server waiting for a
+// moment: whoever knows a key sends it at once. From then on it counts for its key,
+// which has a share of the other three quarters. So neither strangers nor one key
+// can keep others out.
 type connections struct {
-	keys *share.Pool
+	keys   *share.Pool
+	most   int           // strangers
+	moment time.Duration // for which the server waits for each at least
+	freed  chan struct{} // holds an element when a stranger has gone
 
 	mu        sync.Mutex
 	strangers list.List // of *limitedConn, the oldest first
-	most      int       // strangers
 }
 
-func newConnections(limit int) *connections {
+func newConnections(limit int, moment time.Duration) *connections {
 	most := max(limit/4, 1)
-	return &connections{keys: share.NewPool(int64(max(limit-most, 2))), most: most}
+	return &connections{
+		keys: share.NewPool(int64(max(limit-most, 2))), most: most, moment: moment, freed: make(chan struct{}, 1),
+	}
 }
 
-// admit takes a new connection among the strangers, and closes the oldest ones in
-// excess.
-func (c *connections) admit(conn *limitedConn) {
+// admit takes a new connection among the strangers as soon as there is room for it.
+// It returns false if closed is.
+func (c *connections) admit(conn *limitedConn, closed <-chan struct{}) bool {
+	for !c.tryAdmit(conn) {
+		timer := time.NewTimer(max(c.moment/4, time.Millisecond))
+		select {
+		case <-timer.C:
+		case <-c.freed:
+		case <-closed:
+			timer.Stop()
+			return false
+		}
+		timer.Stop()
+	}
+	return true
+}
+
+// tryAdmit admits a connection, in the place of a stranger if there are as many as
+// may be; false if none of them has to go.
+func (c *connections) tryAdmit(conn *limitedConn) bool {
 	c.mu.Lock()
+	now := time.Now()
+	var leaves *limitedConn
+	if c.strangers.Len() >= c.most {
+		if leaves = c.silent(now); leaves == nil {
+			c.mu.Unlock()
+			return false
+		}
+		c.strangers.Remove(leaves.stranger)
+		leaves.stranger = nil
+	}
+	conn.accepted = now
 	conn.stranger = c.strangers.PushBack(conn)
 	c.mu.Unlock()
-	c.evict(c.most)
+	if leaves != nil {
+		_ = leaves.Close() // who it was finds out
+	}
+	return true
 }
 
-// evict closes the oldest strangers until there are no more than most.
-func (c *connections) evict(most int) {
-	for {
-		c.mu.Lock()
-		if c.strangers.Len() <= most {
-			c.mu.Unlock()
-			return
+// silent returns the oldest stranger for which the server has waited for a moment:
+// not one that has sent something which the server has had no time for. REQUIRES: mu
+// is held.
+func (c *connections) silent(now time.Time) *limitedConn {
+	for e := c.strangers.Front(); e != nil; e = e.Next() {
+		conn := e.Value.(*limitedConn)
+		if since := conn.reading.Load(); since != 0 && now.UnixNano()-since >= int64(c.moment) {
+			return conn
 		}
-		oldest := c.strangers.Remove(c.strangers.Front()).(*limitedConn)
-		oldest.stranger = nil
-		c.mu.Unlock()
-		_ = oldest.Close() // who it was finds out
+	}
+	return nil
+}
+
+// evict closes all strangers.
+func (c *connections) evict() {
+	c.mu.Lock()
+	var all []*limitedConn
+	for e := c.strangers.Front(); e != nil; e = e.Next() {
+		all = append(all, e.Value.(*limitedConn))
+	}
+	c.mu.Unlock()
+	for _, conn := range all {
+		_ = conn.Close()
+	}
+}
+
+// forget takes a connection from among the strangers. REQUIRES: mu is held.
+func (c *connections) forget(conn *limitedConn) {
+	c.strangers.Remove(conn.stranger)
+	conn.stranger = nil
+	select {
+	case c.freed <- struct{}{}:
+	default:
 	}
 }
 
@@ -69,8 +126,8 @@ func (c *connections) claim(conn *limitedConn, user share.User) bool {
 	case !c.keys.TryTake(user, 1):
 		return false
 	}
-	c.strangers.Remove(conn.stranger)
-	conn.stranger, conn.user = nil, user
+	c.forget(conn)
+	conn.user = user
 	return true
 }
 
@@ -79,8 +136,7 @@ func (c *connections) leave(conn *limitedConn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if conn.stranger != nil {
-		c.strangers.Remove(conn.stranger)
-		conn.stranger = nil
+		c.forget(conn)
 	}
 	if (conn.user != share.User{}) {
 		c.keys.Give(conn.user, 1)
@@ -91,8 +147,10 @@ func (c *connections) leave(conn *limitedConn) {
 // limitedListener counts the connections that it accepts.
 type limitedListener struct {
 	net.Listener
-	open    *connections
-	headers time.Duration // from accepting a connection to the end of the first headers
+	open      *connections
+	headers   time.Duration // from accepting a connection to the end of the first headers
+	closed    chan struct{}
+	closeOnce sync.Once
 }
 
 // Accept waits for a connection. When there are no descriptors left, strangers make
@@ -101,13 +159,22 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
 		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
-			l.open.evict(0)
+			l.open.evict()
 		}
 		return nil, err
 	}
-	conn := &limitedConn{Conn: c, open: l.open, first: time.Now().Add(l.headers)}
-	l.open.admit(conn)
+	conn := &limitedConn{Conn: c, open: l.open}
+	if !l.open.admit(conn, l.closed) {
+		return nil, errors.Join(net.ErrClosed, c.Close())
+	}
+	conn.first = conn.accepted.Add(l.headers)
 	return conn, nil
+}
+
+// Close stops accepting.
+func (l *limitedListener) Close() error {
+	l.closeOnce.Do(func() { close(l.closed) })
+	return l.Listener.Close()
 }
 
 // limitedConn is a connection that counts until it is closed. It does not read
@@ -116,8 +183,10 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 type limitedConn struct {
 	net.Conn
 	open     *connections
+	accepted time.Time
 	stranger *list.Element // its place among the strangers, if it is one; under open.mu
 	user     share.User    // whose it is, if it is none; under open.mu
+	reading  atomic.Int64  // since when the server waits for it to send, in nanoseconds; 0: it does not
 	refusing atomic.Int32  // requests of strangers on it that are being refused
 
 	closeOnce sync.Once
@@ -126,6 +195,13 @@ type limitedConn struct {
 	first  time.Time // the end of the first headers at the latest
 	begun  bool
 	wanted time.Time // the deadline for reads that was set last
+}
+
+// Read reads, and notes that the server waits.
+func (c *limitedConn) Read(b []byte) (int, error) {
+	c.reading.Store(time.Now().UnixNano())
+	defer c.reading.Store(0)
+	return c.Conn.Read(b)
 }
 
 // SetReadDeadline sets the deadline, or an earlier one while nobody has asked

@@ -76,6 +76,7 @@ type Limits struct {
 	InFlightBytes int64 // of all request bodies being worked on, as far as they have arrived; 96 MiB
 	AnswerBytes   int64 // of memory for answers, from before a row is read to when it is written; 384 MiB
 
+	StrangerMoment    time.Duration // for which the server waits for a first signature at least, before a new connection may take the place; 500 ms
 	ReadHeaderTimeout time.Duration // from accepting a connection, or the first byte of a later request, to the end of headers; 5 s
 	ReadTimeout       time.Duration // the same to the end of the body; 30 s
 	WriteTimeout      time.Duration // from the end of headers to the end of the answer; 90 s
@@ -91,6 +92,7 @@ func (l Limits) withDefaults() Limits {
 		Connections:       defaultTo(l.Connections, 4096),
 		InFlightBytes:     defaultTo(l.InFlightBytes, 96<<20),
 		AnswerBytes:       defaultTo(l.AnswerBytes, 384<<20),
+		StrangerMoment:    defaultTo(l.StrangerMoment, 500*time.Millisecond),
 		ReadHeaderTimeout: defaultTo(l.ReadHeaderTimeout, 5*time.Second),
 		ReadTimeout:       defaultTo(l.ReadTimeout, 30*time.Second),
 		WriteTimeout:      defaultTo(l.WriteTimeout, 90*time.Second),
@@ -102,7 +104,7 @@ func (l Limits) withDefaults() Limits {
 
 func (l Limits) check() error {
 	for _, v := range [...]int64{l.BodyBytes, int64(l.HeaderBytes), int64(l.Connections), l.InFlightBytes, l.AnswerBytes,
-		int64(l.ReadHeaderTimeout), int64(l.ReadTimeout), int64(l.WriteTimeout), int64(l.StallTimeout), int64(l.IdleTimeout), int64(l.RequestTimeout)} {
+		int64(l.StrangerMoment), int64(l.ReadHeaderTimeout), int64(l.ReadTimeout), int64(l.WriteTimeout), int64(l.StallTimeout), int64(l.IdleTimeout), int64(l.RequestTimeout)} {
 		if v < 0 {
 			return fmt.Errorf("server: a limit is negative: %d", v)
 		}
@@ -129,7 +131,8 @@ type Server struct {
 	// What all requests share; a part for each instance, and in it for each key.
 	connections     *connections
 	bodies, answers *share.Pool
-	buffers         sync.Pool // of *bytes.Buffer
+	stop            context.CancelFunc // ends the context of all requests
+	buffers         sync.Pool          // of *bytes.Buffer
 	http            http.Server
 }
 
@@ -153,7 +156,9 @@ func New(cfg Config) (*Server, error) {
 		unoffered:  unofferedOperations(),
 		dummy:      rand.Text(),
 	}
-	s.connections = newConnections(s.limits.Connections)
+	base, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	s.connections = newConnections(s.limits.Connections, s.limits.StrangerMoment)
 	s.bodies, s.answers = share.NewPool(s.limits.InFlightBytes), share.NewPool(s.limits.AnswerBytes)
 	const (
 		streamsPerConnection  = 100
@@ -167,6 +172,7 @@ func New(cfg Config) (*Server, error) {
 		IdleTimeout:       s.limits.IdleTimeout,
 		MaxHeaderBytes:    s.limits.HeaderBytes,
 		ConnState:         connState,
+		BaseContext:       func(net.Listener) context.Context { return base },
 		ConnContext:       connContext,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams:          streamsPerConnection,
@@ -192,7 +198,9 @@ func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serveHTTP) }
 // unencrypted HTTP/2, until Shutdown. It closes the listener and returns nil
 // after Shutdown, else why accepting failed.
 func (s *Server) Serve(l net.Listener) error {
-	err := s.http.Serve(&limitedListener{Listener: l, open: s.connections, headers: s.limits.ReadHeaderTimeout})
+	err := s.http.Serve(&limitedListener{
+		Listener: l, open: s.connections, headers: s.limits.ReadHeaderTimeout, closed: make(chan struct{}),
+	})
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
@@ -203,6 +211,7 @@ func (s *Server) Serve(l net.Listener) error {
 // have not when ctx is done; the result is ctx's error then.
 func (s *Server) Shutdown(ctx context.Context) error {
 	err := s.http.Shutdown(ctx)
+	s.stop() // requests that wait for memory
 	if err != nil {
 		s.http.Close()
 	}

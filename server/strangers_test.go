@@ -60,7 +60,7 @@ func TestNoAnswerWithoutASignatureKeepsAConnection(t *testing.T) {
 // they ask for on them.
 func TestStrangersDoNotKeepOthersOut(t *testing.T) {
 	s, fake := newTestServer(t, func(c *Config) {
-		c.Limits.Connections = 16
+		c.Limits.Connections, c.Limits.StrangerMoment = 16, shortly/10
 		c.Control = control.Handler(nil, nil)
 	})
 	fake.answer(&ots.ReadResult{})
@@ -87,7 +87,7 @@ func TestStrangersDoNotKeepOthersOut(t *testing.T) {
 }
 
 func TestAKeyThatHoldsConnectionsLeavesSomeToOthers(t *testing.T) {
-	s, fake := newTestServer(t, func(c *Config) { c.Limits.Connections = 16 })
+	s, fake := newTestServer(t, func(c *Config) { c.Limits.Connections, c.Limits.StrangerMoment = 16, shortly/10 })
 	fake.answer(&ots.ReadResult{})
 	addr := listen(t, s)
 	refused := 0

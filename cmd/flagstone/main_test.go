@@ -223,3 +223,11 @@ func TestARefusedInstanceLeavesNothingBehind(t *testing.T) {
 		t.Errorf("a store was made for a name that cannot be: %v", err)
 	}
 }
+
+func TestConnectionsLeaveDescriptorsToTheStore(t *testing.T) {
+	for descriptors, want := range map[int]int{0: 4096, 1 << 20: 4096, 4096: 504, 1024: 120, 100: 8, 20: 8} {
+		if got := connections(descriptors); got != want {
+			t.Errorf("of %d descriptors %d connections, want %d", descriptors, got, want)
+		}
+	}
+}

@@ -13,6 +13,8 @@ import (
 	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/instances"
 	"github.com/flagstone-db/flagstone/instances/admin"
+	"github.com/flagstone-db/flagstone/internal/offheap"
+	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/ots"
 	"github.com/flagstone-db/flagstone/server"
 	"github.com/flagstone-db/flagstone/server/control"
@@ -105,18 +107,35 @@ func (s *serveCommand) Run(ctx context.Context, c *console) (err error) {
 }
 
 // limitMemory makes the collector work harder when the process comes near what
-// its budgets, and requests under way, should take. Without a limit, garbage as
-// large as all that is alive may gather before it is collected. GOMEMLIMIT
-// overrules it.
+// requests under way should take (docs/reliability.md adds that up), and memtables
+// and caches where they are in its care. Without a limit, garbage as large as all
+// that is alive may gather before it is collected. GOMEMLIMIT overrules it.
 func (s *serveCommand) limitMemory() {
-	const requests = 768 << 20
-	if os.Getenv("GOMEMLIMIT") == "" {
+	const requests = 1 << 30
+	if os.Getenv("GOMEMLIMIT") != "" {
+		return
+	}
+	limit := int64(requests)
+	if !offheap.Apart {
 		memory, cache := int64(s.MemoryBudget), int64(s.CacheSize)
 		// With what capacity instances may take.
-		memory += memory / instances.MemoryShare
-		cache += cache / instances.CacheShare
-		debug.SetMemoryLimit(memory + cache + requests)
+		limit += memory + memory/instances.MemoryShare + cache + cache/instances.CacheShare
 	}
+	debug.SetMemoryLimit(limit)
+}
+
+// connections is how many connections there may be with so many descriptors (0: no
+// limit): table files have most of them, and whatever else is opened needs some.
+func connections(descriptors int) int {
+	const (
+		most     = 4096
+		reserved = 64
+		share    = 8
+	)
+	if descriptors == 0 {
+		return most
+	}
+	return max(min(most, (descriptors-reserved)/share), share)
 }
 
 func (s *serveCommand) logger(c *console) *slog.Logger {
@@ -178,7 +197,8 @@ func (s *serveCommand) newServer(home *instances.Home, creds credentials, aids t
 			key, ok := home.Key(id)
 			return server.AccessKey{Secret: key.Secret, Instance: key.Instance}, ok
 		},
-		Now: time.Now, Logger: logger, Faults: aids.faults, Control: control.Handler(aids.clock, aids.faults),
+		Limits: server.Limits{Connections: connections(vfs.FileLimit(vfs.OS()))},
+		Now:    time.Now, Logger: logger, Faults: aids.faults, Control: control.Handler(aids.clock, aids.faults),
 	})
 }
 

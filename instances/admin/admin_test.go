@@ -175,3 +175,20 @@ func TestWhereNoServerIsNoneIsFound(t *testing.T) {
 		}
 	}
 }
+
+func TestWhoComesWithoutTheTokenDoesNotKeepAConnection(t *testing.T) {
+	_, _, client := opened(t)
+	for range 3 * maxConnections {
+		res, err := http.Get(client.at.URL + "/instances")
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if !res.Close {
+			t.Fatal("the connection is kept")
+		}
+	}
+	if _, err := client.List(context.Background()); err != nil {
+		t.Error(err)
+	}
+}

@@ -17,12 +17,18 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/net/netutil"
+
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
 // FileName is the name, in the directory of the home, of the file that says
 // where the door is.
 const FileName = "admin"
+
+// maxConnections is how many there may be at once; those that ask for nothing end
+// after the time for reading.
+const maxConnections = 16
 
 // address is the content of that file.
 type address struct {
@@ -49,7 +55,7 @@ func Open(dir string, home Admin) (*Door, error) {
 	if err := at.write(d.file); err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
-	go func() { d.served <- d.http.Serve(listener) }()
+	go func() { d.served <- d.http.Serve(netutil.LimitListener(listener, maxConnections)) }()
 	return d, nil
 }
 

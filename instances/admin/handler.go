@@ -108,6 +108,7 @@ func newHandler(home Admin, token string) http.Handler {
 	want := []byte("Bearer " + token)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), want) != 1 {
+			w.Header().Set("Connection", "close") // of which there are few
 			http.Error(w, "no", http.StatusUnauthorized)
 			return
 		}

@@ -4,6 +4,9 @@ package offheap
 
 const canGuard = false
 
+// Apart says whether the memory is none of the collector's.
+const Apart = false
+
 func mapMemory(n int) []byte { return make([]byte, n) }
 
 func unmapMemory([]byte) {}

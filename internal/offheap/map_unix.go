@@ -8,6 +8,9 @@ import (
 
 const canGuard = true
 
+// Apart says whether the memory is none of the collector's.
+const Apart = true
+
 // mapMemory maps n bytes. Where the kernel refuses (a limit on address space)
 // the heap has to do: it ends the process if it cannot either.
 func mapMemory(n int) []byte {

@@ -1,0 +1,540 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/md5"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/flagstone-db/flagstone/ots"
+	"github.com/flagstone-db/flagstone/row"
+	"github.com/flagstone-db/flagstone/server/otspb"
+	"github.com/flagstone-db/flagstone/server/plainbuffer"
+	"github.com/flagstone-db/flagstone/server/signature"
+)
+
+// The test of hostile load: a server of its own process, with the default flags; the
+// attacks below against one instance of it, all at once; and a client of another
+// instance, to which nothing may be refused while the memory of the server stays
+// within the bound that docs/reliability.md states. It takes 15 seconds, or
+// FLAGSTONE_HOSTILE_SECONDS, and reports the latencies of that client:
+//
+//	FLAGSTONE_HOSTILE_SECONDS=60 go test -run TestHostileLoad -v ./cmd/flagstone
+
+// serverEnv makes the test's program the server.
+const serverEnv = "FLAGSTONE_TEST_SERVE"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(serverEnv) != "" {
+		os.Args = slices.Insert(slices.Clone(os.Args[1:]), 0, "flagstone")
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+const (
+	hostileKey      = "hostile-test"
+	hostileSecret   = "the secret of a server that lives for a test only"
+	attacked, quiet = "attacked", "quiet" // instances
+	memoryBudget    = 256 << 20           // by default
+	cacheSize       = 256 << 20
+	// memoryBound is docs/reliability.md's.
+	memoryBound = (memoryBudget+cacheSize)*5/4 + 1280<<20
+)
+
+// child is a server in a process of its own.
+type child struct {
+	addr string
+	pid  int
+}
+
+func startServer(t *testing.T) child {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "serve", "--addr", "127.0.0.1:0", "--dir", t.TempDir(), "--instance", attacked, "--instance", quiet)
+	cmd.Env = append(os.Environ(), serverEnv+"=1", envKeyID+"="+hostileKey, envKeySecret+"="+hostileSecret)
+	var log bytes.Buffer
+	cmd.Stderr = &log
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the server: %v\n%s", err, log.String())
+		}
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	_, addr, ok := strings.Cut(strings.TrimSpace(line), " on http://")
+	if err != nil || !ok {
+		t.Fatalf("the server says %q, %v\n%s", line, err, log.String())
+	}
+	return child{addr: addr, pid: cmd.Process.Pid}
+}
+
+// resident is the memory of the server that is its own, in bytes: pages of mapped
+// files are the system's. Where the system does not say, it is 0.
+func (c child) resident() (bytes int64) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.pid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(status)) {
+		if f := strings.Fields(line); len(f) == 3 && f[0] == "RssAnon:" {
+			kib, _ := strconv.ParseInt(f[1], 10, 64)
+			return kib << 10
+		}
+	}
+	return 0
+}
+
+// headers are those of a signed request.
+func headers(instance, op string, body []byte) http.Header {
+	sum := md5.Sum(body)
+	fields := []signature.Field{
+		{Name: "x-ots-accesskeyid", Value: hostileKey}, {Name: "x-ots-apiversion", Value: "2015-12-31"},
+		{Name: "x-ots-contentmd5", Value: base64.StdEncoding.EncodeToString(sum[:])},
+		{Name: "x-ots-date", Value: time.Now().UTC().Format("2006-01-02T15:04:05.000Z")},
+		{Name: "x-ots-instancename", Value: instance},
+	}
+	h := http.Header{"X-Ots-Signature": {signature.Sign(hostileSecret, signature.AppendRequest(nil, "/"+op, fields))}}
+	for _, f := range fields {
+		h.Set(f.Name, f.Value)
+	}
+	return h
+}
+
+// client sends requests to one instance.
+type client struct {
+	child
+	instance string
+	http     *http.Client
+}
+
+func (c child) client(instance string) *client {
+	return &client{child: c, instance: instance, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
+}
+
+// do sends an encoded message and returns the body of the answer; a refusal is an
+// error.
+func (c *client) do(ctx context.Context, op string, body []byte) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, "POST", "http://"+c.addr+"/"+op, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header = headers(c.instance, op, body)
+	res, err := c.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	answer, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode == http.StatusOK {
+		return answer, err
+	}
+	var refusal otspb.Error
+	_ = proto.Unmarshal(answer, &refusal)
+	return nil, fmt.Errorf("%s: %s %s", res.Status, refusal.GetCode(), refusal.GetMessage())
+}
+
+// call sends a message and decodes the answer.
+func (c *client) call(ctx context.Context, op string, m, answer proto.Message) error {
+	body, err := proto.Marshal(m)
+	if err != nil {
+		return err
+	}
+	got, err := c.do(ctx, op, body)
+	if err != nil {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	return proto.Unmarshal(got, answer)
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// keyRow is a row of a key, with cells.
+func keyRow(key string, cells ...ots.Cell) []byte {
+	return plainbuffer.AppendRow(plainbuffer.AppendHeader(nil), &ots.Row{Key: []ots.KeyValue{{Name: "pk", Value: row.String(key)}}, Cells: cells}, nil)
+}
+
+func bound(v row.Value) []byte {
+	return plainbuffer.AppendKey(plainbuffer.AppendHeader(nil), []ots.KeyValue{{Name: "pk", Value: v}})
+}
+
+func (c *client) createTable(ctx context.Context, name string) error {
+	return c.call(ctx, "CreateTable", &otspb.CreateTableRequest{
+		TableMeta: &otspb.TableMeta{TableName: &name, PrimaryKey: []*otspb.PrimaryKeySchema{
+			{Name: ptr("pk"), Type: otspb.PrimaryKeyType_STRING.Enum()},
+		}},
+		ReservedThroughput: &otspb.ReservedThroughput{CapacityUnit: &otspb.CapacityUnit{Read: ptr(int32(0)), Write: ptr(int32(0))}},
+		TableOptions:       &otspb.TableOptions{TimeToLive: ptr(int32(-1)), MaxVersions: ptr(int32(1))},
+	}, &otspb.CreateTableResponse{})
+}
+
+var ignore = &otspb.Condition{RowExistence: otspb.RowExistenceExpectation_IGNORE.Enum()}
+
+func (c *client) update(ctx context.Context, table, key string, cells ...ots.Cell) error {
+	return c.call(ctx, "UpdateRow", &otspb.UpdateRowRequest{TableName: &table, RowChange: keyRow(key, cells...), Condition: ignore}, &otspb.UpdateRowResponse{})
+}
+
+func rangeOf(table string) *otspb.GetRangeRequest {
+	return &otspb.GetRangeRequest{
+		TableName: &table, Direction: otspb.Direction_FORWARD.Enum(), MaxVersions: ptr(int32(1)),
+		InclusiveStartPrimaryKey: bound(row.Min()), ExclusiveEndPrimaryKey: bound(row.Max()),
+	}
+}
+
+func getOf(table, key string) *otspb.GetRowRequest {
+	return &otspb.GetRowRequest{TableName: &table, PrimaryKey: keyRow(key), MaxVersions: ptr(int32(1))}
+}
+
+// expression is a filter that matches a column with a regular expression.
+func expression(regex string) []byte {
+	inner, err := proto.Marshal(&otspb.SingleColumnValueFilter{
+		Comparator: otspb.ComparatorType_CT_EQUAL.Enum(), ColumnName: ptr("text"), ColumnValue: plainbuffer.AppendVariant(nil, row.String("x")),
+		FilterIfMissing: ptr(true), LatestVersionOnly: ptr(true), ValueTransRule: &otspb.ValueTransferRule{Regex: &regex},
+	})
+	if err != nil {
+		panic(err)
+	}
+	b, err := proto.Marshal(&otspb.Filter{Type: otspb.FilterType_FT_SINGLE_COLUMN_VALUE.Enum(), Filter: inner})
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// prepare fills the tables that the attacks use: wide has a row of 80 MB and one of
+// 30 MB, own has rows of 250 columns of their own each, and text a long string.
+func (c *client) prepare(t *testing.T, ctx context.Context) {
+	for _, table := range []string{"wide", "own", "text"} {
+		must(t, c.createTable(ctx, table))
+	}
+	noise := make([]byte, 2<<20)
+	for i := range noise {
+		noise[i] = byte(rand.Uint32())
+	}
+	for i := range 40 {
+		cells := []ots.Cell{{Name: fmt.Sprintf("c%02d", i), Value: row.Binary(noise)}}
+		must(t, c.update(ctx, "wide", "larger", cells...))
+		if i < 15 {
+			must(t, c.update(ctx, "wide", "large", cells...))
+		}
+	}
+	for from := 0; from < 1000; from += 100 {
+		batch := &otspb.TableInBatchWriteRowRequest{TableName: ptr("own")}
+		for i := from; i < from+100; i++ {
+			var cells []ots.Cell
+			for j := range 250 {
+				cells = append(cells, ots.Cell{Name: fmt.Sprintf("c%04d_%03d", i, j), Value: row.Integer(1)})
+			}
+			batch.Rows = append(batch.Rows, &otspb.RowInBatchWriteRowRequest{
+				Type: otspb.OperationType_PUT.Enum(), RowChange: keyRow(fmt.Sprintf("%04d", i), cells...), Condition: ignore,
+			})
+		}
+		must(t, c.call(ctx, "BatchWriteRow", &otspb.BatchWriteRowRequest{Tables: []*otspb.TableInBatchWriteRowRequest{batch}}, &otspb.BatchWriteRowResponse{}))
+	}
+	must(t, c.update(ctx, "text", "t", ots.Cell{Name: "text", Value: row.String(strings.Repeat("a", 100<<10))}))
+}
+
+// attack is one thing that is done again and again, by so many at once. Errors are
+// what it is there for.
+type attack struct {
+	name string
+	many int
+	once func(ctx context.Context, c *client)
+}
+
+// message makes an attack of a message that is encoded once.
+func message(op string, m proto.Message) func(context.Context, *client) {
+	body, err := proto.Marshal(m)
+	if err != nil {
+		panic(err)
+	}
+	return func(ctx context.Context, c *client) { _, _ = c.do(ctx, op, body) }
+}
+
+// raw makes an attack of bytes on a connection of its own, of which nothing is read
+// until the server closes it, or for some seconds.
+func raw(bytesOf func(c *client) []byte) func(context.Context, *client) {
+	return func(ctx context.Context, c *client) {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", c.addr)
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		stop := context.AfterFunc(ctx, func() { conn.Close() })
+		defer stop()
+		if _, err := conn.Write(bytesOf(c)); err != nil {
+			return
+		}
+		conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+		for range 100 { // a byte now and then
+			if _, err := conn.Read(make([]byte, 1)); err != nil {
+				return
+			}
+			select {
+			case <-time.After(50 * time.Millisecond):
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+// request is a signed request as bytes, of which declared more may be said to come.
+func request(op string, m proto.Message, declared int) func(c *client) []byte {
+	body, err := proto.Marshal(m)
+	if err != nil {
+		panic(err)
+	}
+	return func(c *client) []byte {
+		var b bytes.Buffer
+		fmt.Fprintf(&b, "POST /%s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n", op, len(body)+declared)
+		_ = headers(c.instance, op, body).Write(&b)
+		return append(append(b.Bytes(), "\r\n"...), body...)
+	}
+}
+
+// attacks is the table of what is done.
+func attacks() []attack {
+	matrix := rangeOf("own")
+	matrix.DataBlockTypeHint = otspb.DataBlockType_DBT_SIMPLE_ROW_MATRIX.Enum()
+	slow := rangeOf("text")
+	slow.Filter = expression("(a{1,100}){1,10}b")
+	condition := &otspb.UpdateRowRequest{
+		TableName: ptr("text"), RowChange: keyRow("t", ots.Cell{Name: "n", Value: row.Integer(1)}),
+		Condition: &otspb.Condition{RowExistence: otspb.RowExistenceExpectation_IGNORE.Enum(), ColumnCondition: slow.Filter},
+	}
+	entries, same := &otspb.BatchGetRowRequest{}, &otspb.TableInBatchGetRowRequest{TableName: ptr("wide"), MaxVersions: ptr(int32(1))}
+	for range 10_000 {
+		entries.Tables = append(entries.Tables, &otspb.TableInBatchGetRowRequest{TableName: ptr("text"), MaxVersions: ptr(int32(1)), Filter: slow.Filter})
+	}
+	for range 100 {
+		same.PrimaryKey = append(same.PrimaryKey, keyRow("large"))
+	}
+	hundred := &otspb.BatchGetRowRequest{Tables: []*otspb.TableInBatchGetRowRequest{same}}
+	manyKeys := ots.Row{}
+	for i := range 100_000 {
+		manyKeys.Key = append(manyKeys.Key, ots.KeyValue{Name: fmt.Sprint("k", i), Value: row.Integer(1)})
+	}
+	var deletes []ots.Cell
+	for i := range 200_000 {
+		deletes = append(deletes, ots.Cell{Name: fmt.Sprint("d", i), Op: ots.OpDeleteAllVersion})
+	}
+	garbage := make([]byte, 5_000_000)
+	var streams bytes.Buffer // of HTTP/2, with a window of nothing
+	streams.WriteString("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x04\x00\x00\x00\x00")
+	for i := range uint32(100) {
+		const post = "\x83\x86\x04\x07/GetRow\x01\x01x"
+		head := append(binary.BigEndian.AppendUint32(nil, uint32(len(post))<<8|1), 5)
+		streams.Write(append(binary.BigEndian.AppendUint32(head, 2*i+1), post...))
+	}
+	bytesOf := func(s string) func(*client) []byte { return func(*client) []byte { return []byte(s) } }
+	var session atomic.Int64
+	return []attack{
+		{"expressions in filters", 2, message("GetRange", slow)},
+		{"expressions in conditions", 2, message("UpdateRow", condition)},
+		{"matrices of own columns", 2, message("GetRange", matrix)},
+		{"table entries", 2, message("BatchGetRow", entries)},
+		{"a large row a hundred times", 2, message("BatchGetRow", hundred)},
+		{"a row that is too large", 2, message("GetRow", getOf("wide", "larger"))},
+		{"ranges of large rows", 2, message("GetRange", rangeOf("wide"))},
+		{"key cells", 1, message("GetRow", &otspb.GetRowRequest{
+			TableName: ptr("text"), MaxVersions: ptr(int32(1)), PrimaryKey: plainbuffer.AppendKey(plainbuffer.AppendHeader(nil), manyKeys.Key),
+		})},
+		{"column deletes", 1, message("UpdateRow", &otspb.UpdateRowRequest{TableName: ptr("text"), RowChange: keyRow("t", deletes...), Condition: ignore})},
+		{"bodies of garbage", 8, func(ctx context.Context, c *client) { _, _ = c.do(ctx, "GetRow", garbage) }},
+		{"transactions", 2, func(ctx context.Context, c *client) {
+			_ = c.call(ctx, "StartLocalTransaction", &otspb.StartLocalTransactionRequest{
+				TableName: ptr("text"), Key: keyRow(fmt.Sprint(session.Add(1))),
+			}, &otspb.StartLocalTransactionResponse{})
+		}},
+		{"readers that hardly read", 40, raw(request("GetRow", getOf("wide", "large"), 0))},
+		{"lengths that are declared", 100, raw(request("GetRow", getOf("wide", "large"), 4_900_000))},
+		{"kept test paths", 1000, raw(bytesOf("GET /flagstone/test/clock HTTP/1.1\r\nHost: x\r\n\r\n"))},
+		{"strangers who say nothing", 1000, raw(bytesOf("P"))},
+		{"bodies of strangers", 20, raw(bytesOf("POST /GetRow HTTP/1.1\r\nHost: x\r\nContent-Length: 5000000\r\n\r\n" + string(garbage[:1<<20])))},
+		{"streams of strangers", 50, raw(bytesOf(streams.String()))},
+	}
+}
+
+// latencies are those of a client's requests.
+type latencies struct {
+	mu   sync.Mutex
+	took []time.Duration
+}
+
+func (l *latencies) add(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.took = append(l.took, d)
+}
+
+func (l *latencies) String() string {
+	slices.Sort(l.took)
+	if len(l.took) == 0 {
+		return "none"
+	}
+	at := func(q float64) time.Duration {
+		return l.took[int(q*float64(len(l.took)-1))].Round(10 * time.Microsecond)
+	}
+	return fmt.Sprintf("%d requests, p50 %v, p99 %v, longest %v", len(l.took), at(0.5), at(0.99), at(1))
+}
+
+// behave is what the other client does until the context ends: writes and reads of
+// small rows by few at once, now and then on a new connection. It reports what goes
+// wrong.
+func (c *client) behave(ctx context.Context, seed uint64, l *latencies) error {
+	r := rand.New(rand.NewPCG(seed, 0))
+	table := "t"
+	limited := rangeOf(table)
+	limited.Limit = ptr(int32(10))
+	for n := 0; ctx.Err() == nil; n++ {
+		key := fmt.Sprint("k", r.IntN(1000))
+		begun := time.Now()
+		var err error
+		// A request that was begun is finished.
+		switch whole := context.WithoutCancel(ctx); n % 4 {
+		case 0:
+			err = c.update(whole, table, key, ots.Cell{Name: "c", Value: row.String(strings.Repeat("v", 100))})
+		case 1:
+			err = c.call(whole, "GetRow", getOf(table, key), &otspb.GetRowResponse{})
+		case 2:
+			err = c.call(whole, "GetRange", limited, &otspb.GetRangeResponse{})
+		case 3:
+			gets := &otspb.TableInBatchGetRowRequest{TableName: &table, MaxVersions: ptr(int32(1)), PrimaryKey: [][]byte{keyRow(key), keyRow("k1")}}
+			answer := new(otspb.BatchGetRowResponse)
+			err = c.call(whole, "BatchGetRow", &otspb.BatchGetRowRequest{Tables: []*otspb.TableInBatchGetRowRequest{gets}}, answer)
+			for _, t := range answer.Tables {
+				for _, r := range t.Rows {
+					if !r.GetIsOk() {
+						err = errors.Join(err, fmt.Errorf("a row of a batch: %s", r.GetError().GetCode()))
+					}
+				}
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("request %d: %w", n, err)
+		}
+		l.add(time.Since(begun))
+		if n%100 == 99 {
+			c.http.CloseIdleConnections()
+		}
+	}
+	return nil
+}
+
+// load has well-behaved clients work for a while and returns their latencies.
+func (c child) load(t *testing.T, d time.Duration) *latencies {
+	const clients = 4
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	l := new(latencies)
+	var all sync.WaitGroup
+	for i := range uint64(clients) {
+		all.Go(func() {
+			one := c.client(quiet)
+			defer one.http.CloseIdleConnections()
+			if err := one.behave(ctx, i, l); err != nil {
+				t.Errorf("refused to the client of another instance: %v", err)
+			}
+		})
+	}
+	all.Wait()
+	return l
+}
+
+func TestHostileLoadOfOneInstanceIsBoundedAndRefusesNothingToAnother(t *testing.T) {
+	seconds := 15
+	if text := os.Getenv("FLAGSTONE_HOSTILE_SECONDS"); text != "" {
+		var err error
+		if seconds, err = strconv.Atoi(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server := startServer(t)
+	hostile := server.client(attacked)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	hostile.prepare(t, ctx)
+	must(t, server.client(quiet).createTable(ctx, "t"))
+	t.Logf("alone: %s; %d MiB resident", server.load(t, time.Duration(seconds)*time.Second/5), server.resident()>>20)
+
+	// Attacks by one key compete for its share: a third of them begins at a time, in
+	// turn, so that none is held up by the others all along.
+	const turns = 3
+	var turn atomic.Int64
+	var attackers, watch sync.WaitGroup
+	list := attacks()
+	counts := make([]atomic.Int64, len(list))
+	for i, a := range list {
+		for range a.many {
+			attackers.Go(func() {
+				one := server.client(attacked)
+				defer one.http.CloseIdleConnections()
+				for ctx.Err() == nil {
+					if turn.Load()%turns == int64(i%turns) {
+						a.once(ctx, one)
+						counts[i].Add(1)
+					}
+					select {
+					case <-time.After(time.Duration(a.many) * time.Millisecond): // hosts are slower than loopback
+					case <-ctx.Done():
+					}
+				}
+			})
+		}
+	}
+	most := int64(0)
+	watch.Go(func() {
+		for n := int64(0); ctx.Err() == nil; n++ {
+			most = max(most, server.resident())
+			turn.Store(n / 75) // one and a half seconds
+			select {
+			case <-time.After(20 * time.Millisecond):
+			case <-ctx.Done():
+			}
+		}
+	})
+	beside := server.load(t, time.Duration(seconds)*time.Second)
+	cancel()
+	attackers.Wait()
+	watch.Wait()
+	for i, a := range list {
+		t.Logf("%6d x %s", counts[i].Load(), a.name)
+	}
+	t.Logf("beside: %s; at most %d MiB resident of %d", beside, most>>20, memoryBound>>20)
+	if most > memoryBound {
+		t.Errorf("the server had %d MiB resident, more than the %d MiB of the documentation", most>>20, memoryBound>>20)
+	}
+}
