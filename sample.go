@@ -1,28 +1,38 @@
 package flagstone
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/row"
+	"github.com/flagstone-db/flagstone/sstable"
 )
 
 // SampledRow is a row that stands for those around it.
 type SampledRow struct {
 	Key     []row.Value
-	Bytes   int64 // about how many of the table's it stands for
+	Bytes   int64 // about how many of the table's it stands for, in memory, table files and value files
 	Version int64 // the newest version of its first columns, in milliseconds; 0 if it has no cell
+
+	rowKey []byte
 }
 
-// sampledColumns are how many columns of a row are looked at for its version.
-const sampledColumns = 8
+const (
+	// sampledColumns are how many columns of a row are looked at for its version.
+	sampledColumns = 8
+	// sampledScan is how many times more than a sample reads of a large table a scan
+	// may read, if that finds all rows.
+	sampledScan = 16
+)
 
 // Sample returns about n rows, or all if the table has fewer, that are spread
 // evenly over its bytes, in the order of their keys. It costs a scan of
 // the table while that is smaller than n blocks; beyond, it reads no more than a
-// few rows for each that it returns.
+// few rows for each that it returns. It reads no value file.
 func (t *Table) Sample(ctx context.Context, n int) ([]SampledRow, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("%w: a sample of %d rows", ErrInvalid, n)
@@ -32,98 +42,174 @@ func (t *Table) Sample(ctx context.Context, n int) ([]SampledRow, error) {
 		return nil, err
 	}
 	defer snapshot.Close()
-	size := t.ApproximateSize()
-	apart := max(size/int64(n), 1)
-	var anchors partition.Anchors
+	var size, scanned, rows int64
 	for _, tree := range t.partitions().Trees() {
-		found, err := tree.Anchors(apart / partition.AnchorShare)
+		size += tree.ApproximateSize()
+		bytes, count := tree.ScanSize()
+		scanned, rows = scanned+bytes, rows+count
+	}
+	if err := t.gone(); err != nil {
+		return nil, err
+	}
+	blocks := int64(n) * sstable.DefaultBlockSize
+	if scanned < blocks || rows <= 2*int64(n) && scanned < sampledScan*blocks {
+		return t.sampleAll(ctx, n, size, snapshot)
+	}
+	return t.sampleAt(ctx, n, size, snapshot)
+}
+
+// scanSizes scans for the keys, versions and sizes of rows: what is in value files
+// stays there. columns is ScanOptions.MaxColumns.
+func (t *Table) scanSizes(ctx context.Context, snapshot *Snapshot, columns int, opts ScanOptions) *Rows {
+	opts.Snapshot, opts.MaxColumns = snapshot, columns
+	rows := t.Scan(ctx, nil, nil, opts)
+	rows.unfetched = true
+	return rows
+}
+
+// sampleAll scans the table. Of every row, or every pair, four... it keeps one,
+// which a large row is more likely to be.
+func (t *Table) sampleAll(ctx context.Context, n int, size int64, snapshot *Snapshot) ([]SampledRow, error) {
+	rng := rand.New(rand.NewPCG(1, 2)) // the same table has the same sample
+	join := func(a, b SampledRow) SampledRow {
+		kept, sum := a, a.Bytes+b.Bytes
+		if rng.Int64N(sum) < b.Bytes {
+			kept = b
+		}
+		kept.Bytes = sum
+		return kept
+	}
+	var sample []SampledRow
+	var total int64
+	stride, joined := 1, 0 // rows that one is kept of, rows that the last one stands for
+	rows := t.scanSizes(ctx, snapshot, 0, ScanOptions{})
+	defer rows.Close()
+	for rows.Next() {
+		s := sampled(rows.Row())
+		total += s.Bytes
+		if last := len(sample) - 1; joined > 0 {
+			sample[last] = join(sample[last], s)
+		} else {
+			sample = append(sample, s)
+		}
+		if joined++; joined < stride {
+			continue
+		}
+		joined = 0
+		if len(sample) == 2*n {
+			for i := range n {
+				sample[i] = join(sample[2*i], sample[2*i+1])
+			}
+			sample, stride = sample[:n], 2*stride
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	scale(sample, total, size)
+	return sample, nil
+}
+
+// scale makes weights that add up to sum add up to about size.
+func scale(sample []SampledRow, sum, size int64) {
+	for i := range sample {
+		sample[i].Bytes = max(int64(float64(sample[i].Bytes)*float64(size)/float64(sum)), 1)
+	}
+}
+
+// sampleAt reads the row at, or before, each place that lies apart bytes behind
+// the one before.
+func (t *Table) sampleAt(ctx context.Context, n int, size int64, snapshot *Snapshot) (sample []SampledRow, err error) {
+	var anchors partition.Anchors
+	apart := max(size/int64(n), 1)
+	step := apart / partition.AnchorShare
+	for _, tree := range t.partitions().Trees() {
+		found, err := tree.Anchors(step)
 		if err != nil {
 			return nil, t.store.describe(err)
 		}
 		anchors.Append(found)
 	}
-	if err := t.gone(); err != nil {
-		return nil, err
-	}
-	if anchors.Len() < n {
-		return t.sampleAll(ctx, n, size, snapshot)
-	}
-	return t.sampleAt(ctx, &anchors, apart, snapshot)
-}
-
-// sampleOptions are those of a scan that looks for rows, not for their cells.
-func sampleOptions(snapshot *Snapshot, patience int64) ScanOptions {
-	return ScanOptions{
-		ReadOptions: ReadOptions{Snapshot: snapshot, MaxColumns: sampledColumns, MaxVersions: 1},
-		MaxExamined: patience,
-	}
-}
-
-// sampleAll scans the table and keeps every row, or every second, fourth...
-func (t *Table) sampleAll(ctx context.Context, n int, size int64, snapshot *Snapshot) ([]SampledRow, error) {
-	var sample []SampledRow
-	stride, next := 1, 0
-	rows := t.Scan(ctx, nil, nil, sampleOptions(snapshot, 0))
-	defer rows.Close()
-	for i := 0; rows.Next(); i++ {
-		if i < next {
-			continue
+	// A place of large rows is one, however many bytes they have: what it has beyond
+	// apart must not be missing elsewhere.
+	for range 4 {
+		var spread int64
+		for _, bytes := range anchors.All() {
+			spread += min(bytes, apart)
 		}
-		next = i + stride
-		sample = append(sample, sampled(rows.Row()))
-		if len(sample) < 2*n {
-			continue
-		}
-		kept := sample[:0]
-		for j := 0; j < len(sample); j += 2 {
-			kept = append(kept, sample[j])
-		}
-		sample, stride = kept, stride*2
-		next = i - i%stride + stride
+		apart = max(spread/int64(n), 1)
 	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	for i := range sample {
-		sample[i].Bytes = max(size/int64(len(sample)), 1)
-	}
-	return sample, nil
-}
-
-// sampleAt reads the row at, or behind, each place that lies apart bytes behind
-// the one before.
-func (t *Table) sampleAt(ctx context.Context, anchors *partition.Anchors, apart int64, snapshot *Snapshot) ([]SampledRow, error) {
-	const patience = 10_000 // cells of deleted rows, where a place is given up
-	var sample []SampledRow
 	var since int64
 	for key, bytes := range anchors.All() {
 		if since += bytes; since < apart {
 			continue
 		}
-		rows := t.Scan(ctx, nil, nil, sampleOptions(snapshot, patience))
-		rows.low = slices.Clone(key)
-		if rows.Next() {
-			s := sampled(rows.Row())
-			s.Bytes = since
-			sample = append(sample, s)
-			since = 0
-		}
-		err := rows.Err()
-		rows.Close()
+		found, err := t.sampleBefore(ctx, key, since, apart, since >= 2*max(apart, step), snapshot)
 		if err != nil {
 			return nil, err
 		}
+		if len(found) > 0 {
+			sample = append(sample, found...)
+			since = 0
+		}
 	}
-	return sample, nil
+	// Where several runs lie over each other, a row can come up twice.
+	slices.SortStableFunc(sample, func(a, b SampledRow) int { return bytes.Compare(a.rowKey, b.rowKey) })
+	distinct := sample[:0]
+	for _, s := range sample {
+		if last := len(distinct) - 1; last >= 0 && bytes.Equal(distinct[last].rowKey, s.rowKey) {
+			distinct[last].Bytes += s.Bytes
+			continue
+		}
+		distinct = append(distinct, s)
+	}
+	return distinct, nil
+}
+
+// sampleBefore finds the row at a place, or before it, which stands for the bytes
+// since the last one. Where these are many, the rows are large, or their values are:
+// then it looks at all rows that the bytes are of. They are few, since no place lies
+// between them: those of a block, or one in memory.
+func (t *Table) sampleBefore(ctx context.Context, place []byte, since, apart int64, many bool, snapshot *Snapshot) (sample []SampledRow, err error) {
+	const patience = 10_000 // cells of deleted rows, where a place is given up
+	columns := sampledColumns
+	if many {
+		columns = 0
+	}
+	rows := t.scanSizes(ctx, snapshot, columns, ScanOptions{Reverse: true, MaxExamined: patience})
+	defer rows.Close()
+	rows.high = append(slices.Clone(place), 0) // the smallest string above it
+	var total, left int64                      // of all rows, of those that no sampled one stands for
+	for total < since && rows.Next() {
+		s := sampled(rows.Row())
+		if !many {
+			s.Bytes = since
+			return []SampledRow{s}, nil
+		}
+		total, left = total+s.Bytes, left+s.Bytes
+		if left >= apart || len(sample) == 0 {
+			s.Bytes, left = left, 0
+			sample = append(sample, s)
+		}
+	}
+	scale(sample, max(total-left, 1), since)
+	return sample, rows.Err()
 }
 
 func sampled(r *Row) SampledRow {
-	var s SampledRow
+	s := SampledRow{rowKey: slices.Clone(r.rowKey), Bytes: int64(len(r.rowKey))}
 	for _, v := range r.Key() {
 		s.Key = append(s.Key, v.Clone())
 	}
 	for i := range r.Cells {
-		s.Version = max(s.Version, r.Cells[i].Version)
+		c := &r.Cells[i]
+		s.Version = max(s.Version, c.Version)
+		s.Bytes += int64(len(c.Column) + len(c.Value))
+		if c.Separate {
+			if ref, err := row.ParseReference(c.Value); err == nil { // else whoever reads the value is told
+				s.Bytes += int64(ref.Stored)
+			}
+		}
 	}
 	return s
 }

@@ -119,3 +119,66 @@ func TestASampleOfLittleOrNothing(t *testing.T) {
 		t.Errorf("of no rows: %v", err)
 	}
 }
+
+// TestLargeValuesWeighWhatTheyTake: sixty rows of 256 KiB under one key have
+// nearly all of the bytes, wherever these are, and however many small rows there are.
+func TestLargeValuesWeighWhatTheyTake(t *testing.T) {
+	ctx := context.Background()
+	for _, c := range []struct {
+		small, wants int
+		flushed      bool
+	}{
+		{500, 2000, false}, {500, 2000, true}, // all rows
+		{4000, 200, false}, {4000, 200, true}, // one of many
+		{40_000, 20, false}, {40_000, 20, true}, // too many to look at
+	} {
+		store, table := sampledTable(t)
+		value := row.String(strings.Repeat("x", 256<<10))
+		var large, all int64
+		for i := range c.small + 60 {
+			p, v := fmt.Sprint(100+i%800), row.Integer(int64(i))
+			if i%(c.small/60+1) == 0 {
+				p, v = "heavy", value
+				large += 256 << 10
+			}
+			all += int64(v.Size())
+			err := table.Update(ctx, Key(p, i), func(tx *RowTx) error {
+				tx.Put("c", startMillis, v)
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c.flushed {
+			if err := store.Flush(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		sample, err := table.Sample(ctx, c.wants)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var heavy, total int64
+		for i, s := range sample {
+			if total += s.Bytes; s.Key[0].Text() == "heavy" {
+				heavy += s.Bytes
+			}
+			if i > 0 && sample[i-1].Key[0].Text() > s.Key[0].Text() {
+				t.Errorf("%+v: row %d is out of order", c, i)
+			}
+		}
+		const keys = 17 // and the name of the column
+		part, want := float64(heavy)/float64(total), float64(large)/float64(all+int64(c.small)*keys)
+		t.Logf("%+v: %d rows, the heavy key has %.4f of %d bytes, %.4f would be right", c, len(sample), part, total, want)
+		if part < want-0.05 || part > want+0.05 || c.small == 500 && part < 0.99 {
+			t.Errorf("%+v: the heavy key has %.4f, want %.4f", c, part, want)
+		}
+		if c.small < c.wants && len(sample) < c.small {
+			t.Errorf("%+v: only %d rows", c, len(sample))
+		}
+		if size := table.ApproximateSize(); total < size/2 || total > size*2 {
+			t.Errorf("%+v: the sample stands for %d bytes, the table has %d", c, total, size)
+		}
+	}
+}

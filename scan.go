@@ -57,7 +57,8 @@ type scan struct {
 	reverse  bool
 	patience int64 // ScanOptions.MaxExamined
 
-	maxColumns int // of each row; 0 is no limit
+	maxColumns int  // of each row; 0 is no limit
+	unfetched  bool // cells keep their references and packed values
 
 	low, high []byte            // low <= key < high; nil high is unbounded
 	trees     []*partition.Tree // not yet visited, in the order of the scan
@@ -99,7 +100,7 @@ func (s *scan) give() {
 	s.chunk.Reset()
 	s.row.release()
 	s.ctx, s.table, s.snapshot, s.own, s.within = nil, nil, nil, false, nil
-	s.sel, s.low, s.high, s.trees, s.it, s.before, s.next = mvcc.Selection{}, nil, nil, nil, nil, false, 0
+	s.sel, s.low, s.high, s.trees, s.it, s.before, s.next, s.unfetched = mvcc.Selection{}, nil, nil, nil, nil, false, 0, false
 	scans.Put(s)
 }
 
@@ -317,7 +318,7 @@ func (r *Rows) takeRow() bool {
 		r.fail(err)
 		return false
 	}
-	if r.sel.MaxBytes == 0 && r.row.complete() {
+	if r.unfetched || r.sel.MaxBytes == 0 && r.row.complete() {
 		r.row.fetched.cells = r.row.fetched.cells[:0]
 		return true
 	}
@@ -339,7 +340,7 @@ func (r *Rows) readOne() (exists, ok bool) {
 	if err == nil {
 		err = r.over()
 	}
-	if err == nil && exists {
+	if err == nil && exists && !r.unfetched {
 		err = r.row.fetch(r.table.store.files, r.sel.MaxBytes)
 	}
 	r.fail(err)

@@ -60,9 +60,11 @@ const (
 	// leastSample is the number of rows below which nothing is judged.
 	leastSample = 100
 
-	// What one partition key can take.
-	maxKeyBytes = 10 << 30
-	maxKeyUnits = 10_000 // per second
+	// What one partition key should have at most: Table Store advises 1 GB, since a
+	// partition, of 10 GB, is never divided within one.
+	maxKeyBytes    = 1 << 30
+	partitionBytes = 10 << 30
+	maxKeyUnits    = 10_000 // per second
 )
 
 // Report is what is known of a table's key.
@@ -88,6 +90,8 @@ type Spread struct {
 	// concentrated (the inverse of Simpson's index); 0 if that is not known.
 	Even  float64 `json:"even,omitempty"`
 	Heavy bool    `json:"heavy"`
+	// Large: a partition key has more bytes than it should have at most.
+	Large bool `json:"large,omitempty"`
 }
 
 // Share is the part of one partition key.
@@ -129,6 +133,7 @@ func Advise(st *Statistics) *Report {
 		order[i] = i
 	}
 	r.Size = spreadOf(st.Sample, func(s *Row) string { return s.Key[0].String() })
+	r.Size.Large = r.Size.largest()*float64(r.Bytes) >= maxKeyBytes
 	r.Newest = crowdingOf(st.Sample, order)
 	if st.LoadUnits >= leastLoad {
 		r.Load = loadOf(st)

@@ -57,9 +57,25 @@ func TestAHeavyPartitionKeyIsFoundAndDivided(t *testing.T) {
 		t.Errorf("salt %+v", salt)
 	}
 	text := r.Text()
-	for _, part := range []string{"Size: CONCENTRATED", "Newest rows: spread", "10.0 GiB when the table has", "Proposal 2: put one of 32 prefixes"} {
+	for _, part := range []string{"Size: CONCENTRATED", "Newest rows: spread", "should have 1.0 GiB at most", "the first has that when the table has 3.", "Proposal 2: put one of 32 prefixes"} {
 		if !strings.Contains(text, part) {
 			t.Errorf("%q is not in\n%s", part, text)
+		}
+	}
+}
+
+// TestAPartitionKeyOfAGigabyteIsWarnedOf, however small a part of its table it is.
+func TestAPartitionKeyOfAGigabyteIsWarnedOf(t *testing.T) {
+	for _, c := range []struct {
+		table int64
+		large bool
+	}{{20 << 30, false}, {40 << 30, true}} {
+		st := orders(0.04)
+		st.Bytes = c.table // of which the first till has 0.0375
+		r := Advise(st)
+		text := r.Text()
+		if r.Size.Heavy || r.Size.Large != c.large || (len(r.Proposals) > 0) != c.large || strings.Contains(text, "Size: TOO LARGE") != c.large {
+			t.Errorf("%d bytes: %+v\n%s", c.table, r.Size, text)
 		}
 	}
 }

@@ -30,7 +30,7 @@ type Proposal struct {
 
 // propose fills in what would be better than the present key.
 func (r *Report) propose(st *Statistics) {
-	if r.Size.Heavy || r.Load != nil && r.Load.Heavy {
+	if r.Size.Heavy || r.Size.Large || r.Load != nil && r.Load.Heavy {
 		r.proposeSplice(st)
 		r.proposeSalt(st)
 	}

@@ -46,12 +46,16 @@ func verdict(bad bool, yes, no string) string {
 
 func (r *Report) saySize(say func(string, ...any)) {
 	s := &r.Size
-	say("\nSize: %s", verdict(s.Heavy, "CONCENTRATED", "even"))
+	say("\nSize: %s", verdict(s.Large, "TOO LARGE", verdict(s.Heavy, "CONCENTRATED", "even")))
 	say("  %d partition keys in the sample, as even as %.0f equal ones", s.Distinct, s.Even)
 	sayTop(say, s.Top, func(part float64) string { return bytesText(int64(part * float64(r.Bytes))) })
-	if s.Heavy {
-		say("  a partition key is never divided: at these shares the first has %s when the table has %s",
-			bytesText(maxKeyBytes), bytesText(int64(maxKeyBytes/s.largest())))
+	const most = "  one partition key should have %s at most, since a partition (%s) is never divided within one"
+	switch {
+	case s.Large:
+		say(most, bytesText(maxKeyBytes), bytesText(partitionBytes))
+	case s.Heavy:
+		say(most+":\n  at these shares the first has that when the table has %s",
+			bytesText(maxKeyBytes), bytesText(partitionBytes), bytesText(int64(maxKeyBytes/s.largest())))
 	}
 }
 

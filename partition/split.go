@@ -11,18 +11,31 @@ import (
 const AnchorShare = 16
 
 // Anchors describes how the tree's data is spread over its keys, from the
-// indexes of its table files and from estimates of its memtables: no data block
-// is read. Table files count with their stored, compressed size. Anchors of one
+// indexes of its table files: no data block is read. Table files count with their
+// stored, compressed size, values in value files included. Anchors of one
 // table file are apart bytes or one block from each other, whichever is more, so
 // that what this costs depends on the number of pieces and files, not on the
-// size of the data.
+// size of the data. Memtables are walked through, cell by cell.
 func (t *Tree) Anchors(apart int64) (*Anchors, error) {
 	s := t.pin()
 	defer s.unref()
-	return t.anchorsOf(s, apart)
+	found, err := t.fileAnchors(s, apart)
+	for _, m := range s.memories {
+		t.weighMemory(found, m, apart)
+	}
+	return found, err
 }
 
+// anchorsOf is Anchors with estimates of the memtables.
 func (t *Tree) anchorsOf(s *state, apart int64) (*Anchors, error) {
+	found, err := t.fileAnchors(s, apart)
+	for _, m := range s.memories {
+		t.addMemory(found, m, apart)
+	}
+	return found, err
+}
+
+func (t *Tree) fileAnchors(s *state, apart int64) (*Anchors, error) {
 	found := new(Anchors)
 	count, keyBytes := 0, 0
 	for _, level := range s.version.levels {
@@ -32,9 +45,6 @@ func (t *Tree) anchorsOf(s *state, apart int64) (*Anchors, error) {
 		}
 	}
 	found.grow(min(count, maxAnchorsAhead), keyBytes)
-	for _, m := range s.memories {
-		t.addMemory(found, m, apart)
-	}
 	for _, level := range s.version.levels {
 		for _, f := range level {
 			if err := t.addFile(found, f, apart); err != nil {
@@ -87,6 +97,56 @@ func (t *Tree) addMemory(to *Anchors, m *memory, apart int64) {
 	for i := range sampled {
 		sampled[i].bytes = used / int64(len(sampled))
 	}
+}
+
+// weighMemory adds anchors that are about apart bytes from each other, each at the
+// last row of its bytes.
+func (t *Tree) weighMemory(to *Anchors, m *memory, apart int64) {
+	var since, total int64
+	var key []byte
+	first := len(to.list)
+	it := m.table.NewIterator()
+	for ok := it.First(); ok; ok = it.NextRow() {
+		if !t.Contains(it.RowKey()) {
+			continue
+		}
+		key = it.RowKey()
+		since += int64(len(key))
+		for ok := it.FirstCell(); ok; ok = it.NextCell() {
+			c := it.Cell()
+			since += int64(len(c.Column) + len(c.Value))
+		}
+		if since >= apart {
+			to.Add(key, since)
+			total, since = total+since, 0
+		}
+	}
+	if since > 0 {
+		to.Add(key, since)
+		total += since
+	}
+	// With what the memtable takes beside keys and values.
+	factor := max(float64(m.table.Used())/float64(max(total, 1)), 1)
+	weighed := to.list[first:]
+	for i := range weighed {
+		weighed[i].bytes = int64(float64(weighed[i].bytes) * factor)
+	}
+}
+
+// ScanSize is about how many bytes, and rows, a scan reads that fetches nothing from
+// value files.
+func (t *Tree) ScanSize() (size, rows int64) {
+	s := t.pin()
+	defer s.unref()
+	for _, m := range s.memories {
+		size, rows = size+m.table.Used(), rows+int64(m.table.Rows())
+	}
+	for _, level := range s.version.meta.Levels {
+		for _, f := range level {
+			size, rows = size+f.Size, rows+int64(f.Rows)
+		}
+	}
+	return size, rows
 }
 
 // ApproximateSize is about how many bytes the tree holds, in memory and on
