@@ -142,7 +142,7 @@ func TestLargeValuesWeighWhatTheyTake(t *testing.T) {
 				large += 256 << 10
 			}
 			all += int64(v.Size())
-			err := table.Update(ctx, Key(p, i), func(tx *RowTx) error {
+			err := table.Update(ctx, Key(p, i), func(_ context.Context, tx *RowTx) error {
 				tx.Put("c", startMillis, v)
 				return nil
 			})
