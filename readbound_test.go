@@ -1,6 +1,7 @@
 package flagstone
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"testing"
@@ -24,7 +25,7 @@ func boundedReads(t *testing.T, table *Table, n int, most int64) map[string]func
 		"forward": func() (*Row, error) { return scan(n, n+1, false) },
 		"reverse": func() (*Row, error) { return scan(n, n-1, true) },
 		"update": func() (r *Row, err error) {
-			err = table.Update(ctx(), Key("p", n), func(tx *RowTx) error { r, err = tx.Get(opts); return err })
+			err = table.Update(ctx(), Key("p", n), func(_ context.Context, tx *RowTx) error { r, err = tx.Get(opts); return err })
 			return r, err
 		},
 		"transaction": func() (*Row, error) {
@@ -55,7 +56,7 @@ func TestARowIsReadWithinItsBoundOrNotAtAll(t *testing.T) {
 	write := func(version int64) {
 		for n, w := range rows {
 			for from := 0; from == 0 || from < w.cells; from += 500 {
-				err := table.Update(ctx(), Key("p", n), func(tx *RowTx) error {
+				err := table.Update(ctx(), Key("p", n), func(_ context.Context, tx *RowTx) error {
 					if version == startMillis && from == 0 {
 						tx.PutRow()
 					}
