@@ -14,9 +14,10 @@ import (
 )
 
 const (
-	// latchedCells and latchedBytes bound what one read under a latch looks at, and
-	// takes in memory (ReadOptions.MaxBytes). A cell that is looked at costs about
-	// 0.1 µs, a byte that is copied or unpacked 1 ns: 2 ms together.
+	// latchedCells and latchedBytes bound what reads under a latch look at, and take
+	// in memory (ReadOptions.MaxBytes), one of each row of the update. A cell that is
+	// looked at costs about 0.1 µs, a byte that is copied or unpacked 1 ns: 2 ms
+	// together.
 	latchedCells = 8 << 10
 	latchedBytes = 1 << 20
 	// outsideAttempts is how often a function runs without the latch, while others
@@ -33,7 +34,7 @@ var errLong = errors.New("flagstone: the function of an update takes long, and i
 // row meanwhile. If they do, it runs once more; if they do each time, the update
 // fails with ErrConflict. In a transaction the function holds up nobody anyway.
 func (tx *RowTx) Unlatch() error {
-	if !tx.latched {
+	if tx.latched == 0 {
 		return nil
 	}
 	tx.long = true
@@ -42,13 +43,13 @@ func (tx *RowTx) Unlatch() error {
 
 // getLatched is Get under the row's latch.
 func (tx *RowTx) getLatched(opts ReadOptions) (*Row, error) {
-	theirs := opts.MaxBytes
-	opts.latched = true
-	if theirs == 0 || theirs > latchedBytes {
-		opts.MaxBytes = latchedBytes
+	theirs, most := opts.MaxBytes, max(latchedBytes/int64(tx.latched), 8<<10)
+	opts.maxExamined = max(latchedCells/tx.latched, 64)
+	if theirs == 0 || theirs > most {
+		opts.MaxBytes = most
 	}
 	found, err := tx.table.getEncoded(tx.change.Key, &opts, nil, true)
-	if errors.Is(err, ErrRowTooLarge) {
+	if errors.Is(err, ErrRowTooLarge) && (theirs == 0 || theirs > most) {
 		return nil, tx.Unlatch()
 	}
 	return found, err
@@ -88,8 +89,12 @@ func (r *tries) observe(ctx context.Context, s *Store) error {
 // run runs the function of an update of these rows, errLong if it is to be run
 // outside. REQUIRES: their latches are held, unless it is run outside already.
 func (r *tries) run(rows []*RowTx, fn func() error) error {
+	latched := len(rows)
+	if r.outside > 0 {
+		latched = 0
+	}
 	for _, tx := range rows {
-		tx.latched, tx.outside, tx.long = r.outside == 0, r.outside > 0, false
+		tx.latched, tx.outside, tx.long = latched, r.outside > 0, false
 	}
 	err := fn()
 	for _, tx := range rows {

@@ -42,7 +42,9 @@ type ReadOptions struct {
 	Snapshot *Snapshot
 
 	existsOnly bool // no cells are wanted
-	latched    bool // others wait: no more than latchedCells are looked at
+	// maxExamined, if above 0, has the read of a row fail with ErrRowTooLarge when
+	// about so many cells were looked at.
+	maxExamined int
 }
 
 // selection translates the options. The column names go to the columns, which
@@ -53,9 +55,7 @@ func (o *ReadOptions) selection(columns *[][]byte) (mvcc.Selection, error) {
 		MaxVersions: o.MaxVersions, MinVersion: o.MinVersion, MaxVersionExcl: o.MaxVersion,
 		NoCells: o.existsOnly, MaxBytes: o.MaxBytes,
 	}
-	if o.latched {
-		sel.MaxExamined = latchedCells
-	}
+	sel.MaxExamined = o.maxExamined
 	if o.MaxColumns < 0 || o.MaxVersions < 0 || o.MinVersion < 0 || o.MaxVersion < 0 || o.MaxBytes < 0 {
 		return sel, fmt.Errorf("%w: ReadOptions with a negative number", ErrInvalid)
 	}

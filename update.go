@@ -19,7 +19,7 @@ const mvccLatest = row.MaxSequence
 type RowTx struct {
 	RowChange
 
-	latched bool // others wait for the function
+	latched int  // of how many rows, this one among them, others wait for the function
 	outside bool // it runs without latches, and not in a transaction
 	long    bool // it is to be run outside
 }
@@ -33,7 +33,7 @@ func (tx *RowTx) Get(opts ReadOptions) (*Row, error) {
 	if opts.Snapshot != nil {
 		return nil, errSnapshotWithin
 	}
-	if tx.latched {
+	if tx.latched > 0 {
 		return tx.getLatched(opts)
 	}
 	return tx.table.getEncoded(tx.change.Key, &opts, tx.written, !tx.outside)

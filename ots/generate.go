@@ -73,7 +73,7 @@ func (e *Engine) startGenerated(ctx context.Context, w *pendingWrite, column int
 			return
 		}
 		taken := false
-		w.update(ctx, e, keyTuple(w.key), func(_ context.Context, tx *flagstone.RowTx) error {
+		w.update(ctx, e, keyTuple(w.key), func(ctx context.Context, tx *flagstone.RowTx) error {
 			exists, err := tx.Exists()
 			if taken = exists; taken {
 				return errTaken
@@ -81,7 +81,7 @@ func (e *Engine) startGenerated(ctx context.Context, w *pendingWrite, column int
 			if err != nil {
 				return err
 			}
-			return w.apply(tx, e.store.NowMillis())
+			return w.apply(ctx, e, tx, e.store.NowMillis())
 		})
 		if !taken { // otherwise what was noted is a refusal, and nobody is told
 			return
