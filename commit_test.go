@@ -28,6 +28,7 @@ func TestP07_ARefusalWaitsUntilItsCauseIsVisible(t *testing.T) {
 	s := r.store
 	var change RowChange
 	change.init(table, Key("slow", 1))
+	change.era = table.era.Load()
 	change.PutRow()
 	if err := change.check(startMillis); err != nil {
 		t.Fatal(err)

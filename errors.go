@@ -43,9 +43,10 @@ var (
 	ErrTooManyFiles = errors.New("flagstone: too many open files")
 	// ErrLocked: another process, or another Store of this one, has it open.
 	ErrLocked = errors.New("flagstone: the store is in use")
-	// ErrConflict: a transaction holds the partition key. Nothing was written;
-	// when that transaction has ended the write may be tried again.
-	ErrConflict = errors.New("flagstone: the partition key is held by a transaction")
+	// ErrConflict: a transaction holds the partition key, or the rows changed each
+	// time that a long update had read them. Nothing was written; the write may be
+	// tried again, in the first case when that transaction has ended.
+	ErrConflict = errors.New("flagstone: conflict with another writer")
 	// ErrTransactionEnded: the transaction was committed or aborted, or has
 	// outlived its Lifetime.
 	ErrTransactionEnded = errors.New("flagstone: the transaction has ended")

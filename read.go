@@ -42,6 +42,9 @@ type ReadOptions struct {
 	Snapshot *Snapshot
 
 	existsOnly bool // no cells are wanted
+	// maxExamined, if above 0, has the read of a row fail with ErrRowTooLarge when
+	// about so many cells were looked at.
+	maxExamined int
 }
 
 // selection translates the options. The column names go to the columns, which
@@ -52,6 +55,7 @@ func (o *ReadOptions) selection(columns *[][]byte) (mvcc.Selection, error) {
 		MaxVersions: o.MaxVersions, MinVersion: o.MinVersion, MaxVersionExcl: o.MaxVersion,
 		NoCells: o.existsOnly, MaxBytes: o.MaxBytes,
 	}
+	sel.MaxExamined = o.maxExamined
 	if o.MaxColumns < 0 || o.MaxVersions < 0 || o.MinVersion < 0 || o.MaxVersion < 0 || o.MaxBytes < 0 {
 		return sel, fmt.Errorf("%w: ReadOptions with a negative number", ErrInvalid)
 	}
@@ -143,15 +147,15 @@ func (t *Table) getInto(key []row.Value, opts *ReadOptions, l *lookup, r *Row) (
 	return t.readRow(r, opts, l, false, nil)
 }
 
-// getEncoded reads a row by its encoded key at the newest applied state,
-// durable or not, and what a transaction has written above it, if not nil.
-func (t *Table) getEncoded(key []byte, opts *ReadOptions, written *memtable.Memtable) (*Row, error) {
+// getEncoded reads a row by its encoded key at the newest visible state, or, with
+// undurable, at the newest applied state, and what a transaction has written above it, if not nil.
+func (t *Table) getEncoded(key []byte, opts *ReadOptions, written *memtable.Memtable, undurable bool) (*Row, error) {
 	l := lookups.Get().(*lookup)
 	defer l.give()
 	if err := l.row.reset(key, t.columns); err != nil {
 		return nil, err
 	}
-	found, err := t.readRow(&l.row, opts, l, true, written)
+	found, err := t.readRow(&l.row, opts, l, undurable, written)
 	if err != nil || !found {
 		return nil, err
 	}
@@ -186,6 +190,9 @@ func (t *Table) readRow(r *Row, opts *ReadOptions, l *lookup, undurable bool, wr
 	g.Above(written)
 	exists, err = g.Get(r.rowKey, view, &sel, &r.collector, opts.MaxColumns)
 	r.Cells = r.collector.Cells
+	if err == nil && g.Cut() {
+		err = r.tooLarge(sel.MaxBytes)
+	}
 	if err == nil {
 		err = r.fetch(s.files, sel.MaxBytes)
 	}

@@ -171,7 +171,7 @@ func (e *entry) readBefore() error {
 		return nil
 	}
 	opts := ReadOptions{Columns: e.beforeFor.before, MaxVersions: 1}
-	found, err := e.from.table.getEncoded(e.from.change.Key, &opts, e.from.written)
+	found, err := e.from.table.getEncoded(e.from.change.Key, &opts, e.from.written, true)
 	if err != nil || found == nil || len(found.Cells) == 0 {
 		return err
 	}

@@ -242,7 +242,7 @@ func (tx *Transaction) Get(ctx context.Context, key []row.Value, opts ReadOption
 	if err := tx.ready(); err != nil {
 		return nil, err
 	}
-	return tx.table.getEncoded(encoded, &opts, tx.written)
+	return tx.table.getEncoded(encoded, &opts, tx.written, true)
 }
 
 // Scan is Table.Scan in the transaction: it sees what the transaction had

@@ -106,4 +106,6 @@ func (l *transactions) admits(t *Table, key []byte) error {
 	return nil
 }
 
-func conflict(t *Table) error { return fmt.Errorf("%w: table %q", ErrConflict, t.name) }
+func conflict(t *Table) error {
+	return fmt.Errorf("%w: a transaction of table %q holds the partition key", ErrConflict, t.name)
+}

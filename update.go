@@ -2,7 +2,6 @@ package flagstone
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -19,6 +18,10 @@ const mvccLatest = row.MaxSequence
 // that function has returned.
 type RowTx struct {
 	RowChange
+
+	latched int  // of how many rows, this one among them, others wait for the function
+	outside bool // it runs without latches, and not in a transaction
+	long    bool // it is to be run outside
 }
 
 // Get reads the row as it is before this change; nil if it does not exist.
@@ -30,7 +33,10 @@ func (tx *RowTx) Get(opts ReadOptions) (*Row, error) {
 	if opts.Snapshot != nil {
 		return nil, errSnapshotWithin
 	}
-	return tx.table.getEncoded(tx.change.Key, &opts, tx.written)
+	if tx.latched > 0 {
+		return tx.getLatched(opts)
+	}
+	return tx.table.getEncoded(tx.change.Key, &opts, tx.written, !tx.outside)
 }
 
 // updateOf marks a context as that of an update's function.
@@ -72,8 +78,9 @@ func (tx *RowTx) Exists() (bool, error) {
 
 // Update changes one row. fn reads, if it needs to, and says what is to be
 // done; it runs while no other change of the row, nor of some other rows, can
-// begin: once, or, if the table was altered meanwhile, again. An error of fn is
-// returned and nothing is written. When Update returns nil the change is durable
+// begin: once, or, if the table was altered meanwhile, again; and again without
+// holding up others if it reads more than a megabyte or asks for that, see
+// RowTx.Unlatch. An error of fn is returned and nothing is written. When Update returns nil the change is durable
 // (with SyncAlways) and visible to every later read. An fn that reads nothing is a
 // blind write: it costs no read, and with context.Background it allocates nothing.
 //
@@ -125,17 +132,17 @@ func (t *Table) update(ctx context.Context, u *update, key []row.Value, fn func(
 	if err := t.store.throttle(ctx); err != nil {
 		return Commit{}, err
 	}
-	for {
-		commit, err := t.updateOnce(ctx, u, key, fn)
-		if err == nil || !errors.Is(err, errAltered) {
+	for r := new(tries); ; u.write.reset() {
+		commit, err := t.updateOnce(ctx, r, u, key, fn)
+		again, err := r.again(t, err)
+		if !again {
 			return commit, err
 		}
-		u.write.reset()
 	}
 }
 
 // updateOnce is update in one era of the table.
-func (t *Table) updateOnce(ctx context.Context, u *update, key []row.Value, fn func(ctx context.Context, tx *RowTx) error) (Commit, error) {
+func (t *Table) updateOnce(ctx context.Context, r *tries, u *update, key []row.Value, fn func(ctx context.Context, tx *RowTx) error) (Commit, error) {
 	s, tx := t.store, &u.tx
 	present, err := t.present(ctx)
 	if err != nil {
@@ -144,7 +151,15 @@ func (t *Table) updateOnce(ctx context.Context, u *update, key []row.Value, fn f
 	if tx.init(t, key); tx.err != nil {
 		return Commit{}, tx.err
 	}
-	tx.era = present
+	tx.era, u.rows = present, [1]*RowTx{tx}
+	call := func() error { return fn(s.forUpdate(ctx, s), tx) }
+	var refusal error
+	if r.outside > 0 {
+		if err := r.observe(ctx, s); err != nil {
+			return Commit{}, err
+		}
+		refusal = r.run(u.rows[:], call)
+	}
 	latch := &s.latches.stripes[stripeOf(rowHash(t.id, tx.change.Key))]
 	if err := latch.lock(ctx); err != nil {
 		return Commit{}, err
@@ -153,11 +168,16 @@ func (t *Table) updateOnce(ctx context.Context, u *update, key []row.Value, fn f
 	if err := s.transactions.admits(t, tx.change.Key); err != nil {
 		return Commit{}, err
 	}
-	if err := fn(s.forUpdate(ctx, s), tx); err != nil {
-		return s.refuse(err), nil
+	if r.outside == 0 {
+		refusal = r.run(u.rows[:], call)
+	} else if err := r.unchanged(u.rows[:]); err != nil {
+		return Commit{}, err
 	}
-	if tx.empty() {
-		return s.refuse(nil), nil
+	switch {
+	case refusal == errLong:
+		return Commit{}, errLong
+	case refusal != nil || tx.empty():
+		return s.refuse(refusal), nil
 	}
 	u.write.add(&tx.RowChange)
 	return s.write(ctx, &u.write)
@@ -166,6 +186,7 @@ func (t *Table) updateOnce(ctx context.Context, u *update, key []row.Value, fn f
 // update is the memory of one call of Update.
 type update struct {
 	tx    RowTx
+	rows  [1]*RowTx // tx
 	write write
 }
 

@@ -3,7 +3,6 @@ package flagstone
 import (
 	"bytes"
 	"context"
-	"errors"
 
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/row"
@@ -17,46 +16,64 @@ func (t *Table) UpdateRowsAsync(ctx context.Context, keys [][]row.Value, fn func
 	if err := t.store.throttle(ctx); err != nil {
 		return nil, err
 	}
-	for {
-		commit, err := t.updateRowsOnce(ctx, keys, fn)
-		if !errors.Is(err, errAltered) {
-			return commit, err
+	for r := new(tries); ; {
+		commit, err := t.updateRowsOnce(ctx, r, keys, fn)
+		again, err := r.again(t, err)
+		switch {
+		case again:
+		case err != nil:
+			return nil, err
+		default:
+			return &commit, nil
 		}
 	}
 }
 
 // updateRowsOnce is UpdateRowsAsync in one era of the table.
-func (t *Table) updateRowsOnce(ctx context.Context, keys [][]row.Value, fn func(ctx context.Context, rows []*RowTx) error) (*Commit, error) {
+func (t *Table) updateRowsOnce(ctx context.Context, r *tries, keys [][]row.Value, fn func(ctx context.Context, rows []*RowTx) error) (Commit, error) {
 	s := t.store
 	present, err := t.present(ctx)
 	if err != nil {
-		return nil, err
+		return Commit{}, err
 	}
 	rows, distinct, err := t.rowsOf(keys, nil)
 	if err != nil {
-		return nil, err
-	}
-	for _, tx := range distinct {
-		tx.era = present
+		return Commit{}, err
 	}
 	stripes := make([]uint32, len(distinct))
 	for i, tx := range distinct {
+		tx.era = present
 		stripes[i] = stripeOf(rowHash(t.id, tx.change.Key))
 	}
+	call := func() error { return fn(s.forUpdate(ctx, s), rows) }
+	var refusal error
+	if r.outside > 0 {
+		if err := r.observe(ctx, s); err != nil {
+			return Commit{}, err
+		}
+		refusal = r.run(distinct, call)
+	}
 	if stripes, err = s.latches.lockAll(ctx, stripes); err != nil {
-		return nil, err
+		return Commit{}, err
 	}
 	defer s.latches.unlockAll(stripes)
 	for _, tx := range distinct {
 		if err := s.transactions.admits(t, tx.change.Key); err != nil {
-			return nil, err
+			return Commit{}, err
 		}
 	}
-	commit, err := s.updateLatched(ctx, rows, distinct, fn)
-	if err != nil {
-		return nil, err
+	if r.outside == 0 {
+		refusal = r.run(distinct, call)
+	} else if err := r.unchanged(distinct); err != nil {
+		return Commit{}, err
 	}
-	return &commit, nil
+	switch {
+	case refusal == errLong:
+		return Commit{}, errLong
+	case refusal != nil:
+		return s.refuse(refusal), nil
+	}
+	return s.writeRows(ctx, distinct)
 }
 
 // rowsOf makes a RowTx for each key, the same one for the same key, and lists
@@ -86,11 +103,8 @@ next:
 	return rows, distinct, nil
 }
 
-// updateLatched is the part of UpdateRowsAsync under the latches.
-func (s *Store) updateLatched(ctx context.Context, rows, distinct []*RowTx, fn func(ctx context.Context, rows []*RowTx) error) (Commit, error) {
-	if err := fn(s.forUpdate(ctx, s), rows); err != nil {
-		return s.refuse(err), nil
-	}
+// writeRows writes the changes of rows whose latches are held.
+func (s *Store) writeRows(ctx context.Context, distinct []*RowTx) (Commit, error) {
 	var w write
 	changes := 0
 	for _, tx := range distinct {

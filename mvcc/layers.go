@@ -36,7 +36,7 @@ type layers struct {
 func (r *RowReader) collectLayers(dst *row.Collector) (exists, ok bool) {
 	older := &r.extent
 	newer := r.it.Layers(r.judge.seq, older)
-	if newer == nil {
+	if newer == nil || r.sel.MaxExamined > 0 && older.Cells > r.sel.MaxExamined {
 		return false, false
 	}
 	r.cells = newer
@@ -99,6 +99,9 @@ func (r *RowReader) listNewer(dst *row.Collector, older *row.Extent, shown bool)
 	// What a tombstone hides may have others behind it that Collect would leave out.
 	cut := shown && r.projection.Cuts(older.Versions)
 	for r.at {
+		if r.exhausted() {
+			return nil, false
+		}
 		c := r.cells.Cell()
 		if !r.inColumn || !bytes.Equal(c.Column, r.column()) {
 			if !r.enterColumn(c.Column) {

@@ -44,6 +44,8 @@ type Selection struct {
 	// MaxBytes, if above 0, lets Collect stop in a row whose cells take more, by
 	// row.Cell.Memory.
 	MaxBytes int64
+	// MaxExamined, if above 0, lets Collect stop when it has looked at more cells.
+	MaxExamined int
 }
 
 // All reports whether it is all that the view shows.
@@ -93,7 +95,7 @@ type RowReader struct {
 	wanted   int     // first of sel.Columns not passed
 	examined int
 	together bool // see PutTogether
-	cut      bool // Collect left cells out: see Selection.MaxBytes
+	cut      bool // see Cut
 
 	extent     row.Extent
 	stretch    row.Stretch
@@ -189,6 +191,10 @@ func (r *RowReader) NextCell() bool {
 		r.pass()
 	}
 	for r.at {
+		if r.exhausted() {
+			r.cut = true
+			return false
+		}
 		c := r.cells.Cell()
 		if !r.inColumn || !bytes.Equal(c.Column, r.column()) {
 			if !r.enterColumn(c.Column) {
@@ -284,13 +290,21 @@ func (r *RowReader) judgeWhole() verdict {
 		return unclear
 	}
 	v := r.judge.whole(e)
+	if v == visible && !r.sel.NoCells && r.sel.MaxExamined > 0 && e.Cells > r.sel.MaxExamined {
+		return unclear
+	}
 	if v == visible && e.Cells > 0 && !r.sel.NoCells && (e.MinVersion < r.sel.MinVersion || e.MaxVersion > r.maxVersion) {
 		return unclear
 	}
 	return v
 }
 
-// Cut reports whether Collect stopped at Selection.MaxBytes.
+// exhausted reports whether more was looked at than the selection allows.
+func (r *RowReader) exhausted() bool {
+	return r.sel.MaxExamined > 0 && r.examined > r.sel.MaxExamined
+}
+
+// Cut reports whether Collect stopped at one of the bounds of the selection.
 func (r *RowReader) Cut() bool { return r.cut }
 
 // PutTogether reports whether Collect had more to do than to copy the cells of a

@@ -17,6 +17,7 @@ func (e *Engine) startAtomic(ctx context.Context, t *table, s *session, changes 
 	var bad *Error
 	for i := range changes {
 		pending[i] = e.newWrite(t, s, &changes[i])
+		pending[i].others = len(changes) - 1
 		if bad == nil {
 			bad = pending[i].err
 		}
@@ -86,7 +87,9 @@ func (e *Engine) applyAtomic(ctx context.Context, t *table, s *session, pending 
 			keys[i] = keyTuple(w.key)
 		}
 		taken := false
-		update := func(_ context.Context, rows []*flagstone.RowTx) error { return e.applyAll(pending, rows, &taken) }
+		update := func(ctx context.Context, rows []*flagstone.RowTx) error {
+			return e.applyAll(ctx, pending, rows, &taken)
+		}
 		var commit *flagstone.Commit
 		var err error
 		if s != nil {
@@ -108,7 +111,7 @@ func (e *Engine) applyAtomic(ctx context.Context, t *table, s *session, pending 
 }
 
 // applyAll carries out all changes at one time, under the latches of the rows.
-func (e *Engine) applyAll(pending []pendingWrite, rows []*flagstone.RowTx, taken *bool) error {
+func (e *Engine) applyAll(ctx context.Context, pending []pendingWrite, rows []*flagstone.RowTx, taken *bool) error {
 	now := e.store.NowMillis()
 	for i := range pending {
 		w := &pending[i]
@@ -122,7 +125,7 @@ func (e *Engine) applyAll(pending []pendingWrite, rows []*flagstone.RowTx, taken
 				return errTaken
 			}
 		}
-		if err := w.apply(rows[i], now); err != nil {
+		if err := w.apply(ctx, e, rows[i], now); err != nil {
 			return err
 		}
 	}

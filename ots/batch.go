@@ -128,7 +128,7 @@ func (l *Limits) checkBatchWrite(req *BatchWriteRowRequest) *Error {
 		return invalid("The total data size of BatchWriteRow request exceeds the limit, limit size: %d, data size: %d.",
 			l.BatchWriteBytes, size)
 	}
-	reading, conditions := false, compiled{}
+	reading, conditions := false, newCompiled()
 	for i := range req.Tables {
 		for j := range req.Tables[i].Changes {
 			c := &req.Tables[i].Changes[j]
@@ -136,7 +136,9 @@ func (l *Limits) checkBatchWrite(req *BatchWriteRowRequest) *Error {
 			if err := l.checkWrite(c); err != nil {
 				return err
 			}
-			conditions.keep(c.ColumnCondition, c.condition)
+			if err := conditions.keep(c.ColumnCondition, c.condition); err != nil {
+				return err
+			}
 			reading = reading || c.reads()
 		}
 	}
@@ -148,22 +150,37 @@ func (l *Limits) checkBatchWrite(req *BatchWriteRowRequest) *Error {
 
 // compiled are the filters of one request that were checked, and what was made of
 // them: a decoder gives equal filters of a request as one, so each is compiled once.
-type compiled map[*Filter]*predicate
+type compiled struct {
+	known        map[*Filter]*predicate
+	spent        *atomic.Int64 // steps of the request
+	instructions int64
+}
+
+func newCompiled() *compiled {
+	return &compiled{known: make(map[*Filter]*predicate), spent: new(atomic.Int64)}
+}
 
 // copyOf returns a copy of what was made of a filter, nil if that is not known. Each
 // user needs its own, to bind to a table, and shares the expressions.
-func (c compiled) copyOf(f *Filter) *predicate {
-	if f == nil || c[f] == nil {
+func (c *compiled) copyOf(f *Filter) *predicate {
+	if f == nil || c.known[f] == nil {
 		return nil
 	}
-	p := c[f].clone()
+	p := c.known[f].clone()
 	return &p
 }
 
-func (c compiled) keep(f *Filter, p *predicate) {
-	if f != nil && c[f] == nil {
-		c[f] = p
+// keep notes what was made of a filter. All expressions of a request together are
+// bounded.
+func (c *compiled) keep(f *Filter, p *predicate) *Error {
+	if f == nil || c.known[f] != nil {
+		return nil
 	}
+	c.known[f], p.spent = p, c.spent
+	if c.instructions += p.instructions(); c.instructions > maxRequestInstructions {
+		return invalid("The regexes in the ValueTransferRules of the request are too large: more than %d instructions.", maxRequestInstructions)
+	}
+	return nil
 }
 
 func (p predicate) clone() predicate {

@@ -7,6 +7,7 @@ package ots
 import (
 	"regexp"
 	"regexp/syntax"
+	"sync/atomic"
 
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -109,7 +110,19 @@ func (l *Limits) checkFilter(f *Filter, read bool) (*predicate, *Error) {
 	if l.FilterConditions > 0 && check.conditions > l.FilterConditions {
 		return nil, filterTooLarge(l.FilterConditions)
 	}
+	p.spent = new(atomic.Int64)
 	return &p, nil
+}
+
+// instructions are those of all expressions of a predicate.
+func (p *predicate) instructions() (n int64) {
+	if p.part != nil {
+		n = p.part.instructions
+	}
+	for i := range p.subs {
+		n += p.subs[i].instructions()
+	}
+	return n
 }
 
 // filterCheck counts while it descends; the count bounds the depth as well.
@@ -186,12 +199,16 @@ func (l *Limits) checkComparison(f *Filter) (predicate, *Error) {
 	return p, err
 }
 
-// maxRegexInstructions bounds what an expression compiles to. Repetitions of
-// repetitions make a megabyte of a few characters; the largest expression of
-// 256 bytes without counted repetitions makes some hundred.
-const maxRegexInstructions = 10_000
+// maxRegexInstructions bounds what an expression compiles to, and
+// maxRequestInstructions what all of a request do. Repetitions of repetitions make a
+// megabyte of a few characters; the largest expression of 256 bytes without counted
+// repetitions makes some hundred.
+const (
+	maxRegexInstructions   = 1_000
+	maxRequestInstructions = 100_000
+)
 
-func (l *Limits) checkTransfer(rule *ValueTransferRule) (*regexp.Regexp, *Error) {
+func (l *Limits) checkTransfer(rule *ValueTransferRule) (*expression, *Error) {
 	if n := len(rule.Regex); n > l.FilterRegexBytes {
 		return nil, invalid("The length of regex in ValueTransferRule exceeds the MaxLength:%d with CurrentLength:%d.",
 			l.FilterRegexBytes, n)
@@ -201,24 +218,43 @@ func (l *Limits) checkTransfer(rule *ValueTransferRule) (*regexp.Regexp, *Error)
 	default:
 		return nil, invalid("Invalid cast type in ValueTransferRule, only INTEGER,DOUBLE,STRING is allowed.")
 	}
+	refused := invalid("Invalid regex in ValueTransferRule: '%s'.", printable(rule.Regex))
 	parsed, err := syntax.Parse(rule.Regex, syntax.Perl)
-	if err != nil || regexSize(parsed) > maxRegexInstructions {
-		return nil, invalid("Invalid regex in ValueTransferRule: '%s'.", printable(rule.Regex))
+	if err != nil {
+		return nil, refused
+	}
+	tooLarge := invalid("The regex in ValueTransferRule is too large: more than %d instructions.", maxRegexInstructions)
+	if regexSize(parsed) > longestEstimate {
+		return nil, tooLarge
+	}
+	program, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		return nil, refused
+	}
+	n := int64(len(program.Inst))
+	if n > maxRegexInstructions {
+		return nil, tooLarge
 	}
 	part, err := regexp.Compile(rule.Regex)
 	if err != nil {
-		return nil, invalid("Invalid regex in ValueTransferRule: '%s'.", printable(rule.Regex))
+		return nil, refused
 	}
-	return part, nil
+	// The ends of all groups go along with each instruction.
+	const groupEnds = 16
+	return &expression{part, n, n * int64(1+program.NumCap/groupEnds)}, nil
 }
 
-// regexSize is about how many instructions an expression compiles to, or
-// anything above maxRegexInstructions. The parser bounds the depth.
+// longestEstimate is what regexSize says of nothing that has less than
+// maxRegexInstructions: a range of characters counts for two, and is a part of one.
+const longestEstimate = 10 * maxRegexInstructions
+
+// regexSize is at least about how many instructions an expression compiles to, or
+// anything above longestEstimate. The parser bounds the depth.
 func regexSize(re *syntax.Regexp) int {
 	size := 1 + len(re.Rune)
 	for _, sub := range re.Sub {
 		size += regexSize(sub)
-		if size > maxRegexInstructions {
+		if size > longestEstimate {
 			return size
 		}
 	}

@@ -27,9 +27,9 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// generatedBlock is how far the durable ceiling is raised at a time. To raise
-// it stops all writers for as long as the log takes to sync: once in 100,000
-// values that is nothing, and a restart skips no more than as many.
+// generatedBlock is how far the durable ceiling is raised at a time. Whoever needs
+// a value meanwhile waits for the manifest to be synced: once in 100,000 values that
+// is nothing, and a restart skips no more than as many.
 const generatedBlock = 100_000
 
 // generators holds the counters of all tables.
@@ -73,7 +73,7 @@ func (e *Engine) startGenerated(ctx context.Context, w *pendingWrite, column int
 			return
 		}
 		taken := false
-		w.update(ctx, e, keyTuple(w.key), func(_ context.Context, tx *flagstone.RowTx) error {
+		w.update(ctx, e, keyTuple(w.key), func(ctx context.Context, tx *flagstone.RowTx) error {
 			exists, err := tx.Exists()
 			if taken = exists; taken {
 				return errTaken
@@ -81,7 +81,7 @@ func (e *Engine) startGenerated(ctx context.Context, w *pendingWrite, column int
 			if err != nil {
 				return err
 			}
-			return w.apply(tx, e.store.NowMillis())
+			return w.apply(ctx, e, tx, e.store.NowMillis())
 		})
 		if !taken { // otherwise what was noted is a refusal, and nobody is told
 			return

@@ -8,10 +8,10 @@ import (
 	"bytes"
 	"cmp"
 	"math"
-	"regexp"
 	"slices"
 	"sort"
 	"strconv"
+	"sync/atomic"
 
 	flagstone "github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/row"
@@ -21,8 +21,9 @@ import (
 type predicate struct {
 	filter    *Filter
 	subs      []predicate
-	part      *regexp.Regexp // of the value transfer rule
-	keyColumn int            // which key column a leaf compares; -1: an attribute
+	part      *expression   // of the value transfer rule
+	keyColumn int           // which key column a leaf compares; -1: an attribute
+	spent     *atomic.Int64 // steps of the request; of a root alone
 }
 
 // bind resolves the names of key columns: filters may name them, and see a
@@ -50,13 +51,13 @@ func (p *predicate) attributes(columns []string) (_ []string, newest bool) {
 }
 
 // passes judges a row by its selected cells; a nil row is a missing one, in
-// which every column is absent.
-func (p *predicate) passes(r *flagstone.Row) (bool, error) {
+// which every column is absent. Errors are also those of effort.spend.
+func (p *predicate) passes(r *flagstone.Row, w *effort) (bool, error) {
 	if p.filter.Type == FilterSingleColumn {
-		return p.compares(r)
+		return p.compares(r, w)
 	}
 	for i := range p.subs {
-		ok, err := p.subs[i].passes(r)
+		ok, err := p.subs[i].passes(r, w)
 		switch {
 		case err != nil:
 			return false, err
@@ -70,7 +71,7 @@ func (p *predicate) passes(r *flagstone.Row) (bool, error) {
 }
 
 // compares judges a row by one column.
-func (p *predicate) compares(r *flagstone.Row) (bool, error) {
+func (p *predicate) compares(r *flagstone.Row, w *effort) (bool, error) {
 	f := p.filter
 	var cells []row.Cell
 	present := r != nil
@@ -84,7 +85,11 @@ func (p *predicate) compares(r *flagstone.Row) (bool, error) {
 	case !present:
 		return !f.FilterIfMissing, nil
 	case p.keyColumn >= 0:
-		return p.holds(r.Key()[p.keyColumn]), nil
+		return p.holds(r.Key()[p.keyColumn], w)
+	}
+	// To find them took a step for each.
+	if err := w.spend(int64(len(cells))); err != nil {
+		return false, err
 	}
 	if f.LatestVersionOnly {
 		cells = cells[:1]
@@ -94,8 +99,8 @@ func (p *predicate) compares(r *flagstone.Row) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		if p.holds(v) {
-			return true, nil
+		if ok, err := p.holds(v, w); ok || err != nil {
+			return ok, err
 		}
 	}
 	return false, nil
@@ -113,16 +118,25 @@ func columnOf(cells []row.Cell, column string) []row.Cell {
 
 // holds compares one value. Values of different types compare false, whatever
 // the comparator.
-func (p *predicate) holds(v row.Value) bool {
+func (p *predicate) holds(v row.Value, w *effort) (bool, error) {
 	if p.part != nil {
 		var ok bool
-		if v, ok = p.transfer(v); !ok {
-			return false
+		var err error
+		if v, ok, err = p.transfer(v, w); !ok || err != nil {
+			return false, err
 		}
 	}
 	if v.Type() != p.filter.Value.Type() {
-		return false
+		return false, nil
 	}
+	if err := w.spend(1 + int64(min(len(v.Bytes()), len(p.filter.Value.Bytes()))/compareBytes)); err != nil {
+		return false, err
+	}
+	return p.ordered(v), nil
+}
+
+// ordered compares a value of the filter's type.
+func (p *predicate) ordered(v row.Value) bool {
 	order := compareValues(v, p.filter.Value)
 	switch p.filter.Comparator {
 	case CompareEqual:
@@ -140,30 +154,30 @@ func (p *predicate) holds(v row.Value) bool {
 }
 
 // transfer takes the part out of a string that the rule asks for.
-func (p *predicate) transfer(v row.Value) (row.Value, bool) {
+func (p *predicate) transfer(v row.Value, w *effort) (_ row.Value, ok bool, err error) {
 	if v.Type() != row.TypeString {
-		return v, false
+		return v, false, nil
 	}
-	groups := p.part.FindSubmatchIndex(v.Bytes())
-	if groups == nil {
-		return v, false
+	groups, err := p.part.find(v.Bytes(), w)
+	if groups == nil || err != nil {
+		return v, false, err
 	}
 	from, to := groups[0], groups[1]
 	if len(groups) > 2 {
 		if from, to = groups[2], groups[3]; from < 0 {
-			return v, false // the group took no part in the match
+			return v, false, nil // the group took no part in the match
 		}
 	}
 	part := v.Bytes()[from:to]
 	switch p.filter.Transfer.Cast {
 	case row.TypeInteger:
 		n, err := strconv.ParseInt(string(part), 10, 64)
-		return row.Integer(n), err == nil
+		return row.Integer(n), err == nil, nil
 	case row.TypeDouble:
 		f, err := strconv.ParseFloat(string(part), 64)
-		return row.Double(f), err == nil && !math.IsNaN(f) && !math.IsInf(f, 0)
+		return row.Double(f), err == nil && !math.IsNaN(f) && !math.IsInf(f, 0), nil
 	}
-	return row.StringBytes(part), true
+	return row.StringBytes(part), true, nil
 }
 
 // compareValues orders two values of one type.

@@ -145,7 +145,7 @@ func (p *rangePage) read(ctx context.Context, start, end []row.Value, backward b
 			p.next = copyKey(nameKey(p.table.key, found.Key()))
 			return scan.Close()
 		}
-		selected, err := p.selects(found)
+		selected, err := p.selects(ctx, found)
 		if err == nil && selected && !p.room.has(found) {
 			p.next = copyKey(nameKey(p.table.key, found.Key()))
 			return scan.Close()
@@ -179,7 +179,7 @@ func (p *rangePage) full(size, examined int64) bool {
 		return false
 	}
 	return p.limit > 0 && len(p.rows) >= p.limit ||
-		p.scannedRows >= p.limits.RangeRows ||
+		p.scannedRows >= p.limits.RangeRows || p.filter.exhausted() ||
 		p.scannedBytes+size > int64(p.limits.RangeBytes) ||
 		examined >= p.limits.RangeCells
 }

@@ -72,7 +72,7 @@ func (p *projection) size(r *flagstone.Row) int64 {
 // selects reports whether a row that exists belongs into the answer, and cuts
 // its cells to those that the filter lets through. The filter sees the cells
 // that are selected, and no others.
-func (p *projection) selects(r *flagstone.Row) (bool, error) {
+func (p *projection) selects(ctx context.Context, r *flagstone.Row) (bool, error) {
 	switch {
 	case p.cellsOnly && len(r.Cells) == 0:
 		return false, nil
@@ -82,7 +82,7 @@ func (p *projection) selects(r *flagstone.Row) (bool, error) {
 		r.Cells = append(r.Cells[:0], p.filter.filter.page(r.Cells)...) // a scan keeps the memory
 		return true, nil
 	}
-	return p.filter.passes(r)
+	return p.filter.judge(ctx, r)
 }
 
 // cells converts the selected cells. Their values share r's memory.
@@ -192,7 +192,7 @@ func (e *Engine) findRow(ctx context.Context, p *projection, key *Row, names int
 		return ReadResult{Consumed: readCost(0)}, nil
 	}
 	size := p.size(found)
-	selected, err := p.selects(found)
+	selected, err := p.selects(ctx, found)
 	var cells []Cell
 	if selected {
 		cells, err = p.cells(found, names)
@@ -261,7 +261,7 @@ func (l *Limits) checkBatchGet(req *BatchGetRowRequest) ([]reading, *Error) {
 	if rows > l.BatchGetRows || len(req.Tables) > l.BatchGetRows {
 		return nil, TooManyRows(l.BatchGetRows)
 	}
-	filters := compiled{}
+	filters := newCompiled()
 	selections := make([]reading, len(req.Tables))
 	for i := range req.Tables {
 		gets := &req.Tables[i]
@@ -281,7 +281,9 @@ func (l *Limits) checkBatchGet(req *BatchGetRowRequest) ([]reading, *Error) {
 		if known != nil {
 			sel.filter = known
 		}
-		filters.keep(gets.Filter, sel.filter)
+		if err := filters.keep(gets.Filter, sel.filter); err != nil {
+			return nil, err
+		}
 		selections[i] = sel
 		for j := range gets.Rows {
 			if err := l.checkReadRow(&gets.Rows[j]); err != nil {

@@ -2,12 +2,13 @@ package ots
 
 // This file writes single rows: PutRow, UpdateRow, DeleteRow (PROTOCOL section
 // 6). Everything that depends on the row or on the time happens inside the
-// function that the engine runs under the row's latch: check and write are one
-// step, and versions that the server assigns never decrease along the history
+// function that the engine runs while nobody else changes the row: check and write
+// are one step, and versions that the server assigns never decrease along the history
 // of a row. A write that expects nothing of the row reads nothing.
 
 import (
 	"context"
+	"errors"
 	"math"
 	"slices"
 
@@ -77,6 +78,7 @@ func (e *Engine) WriteRow(ctx context.Context, instance string, req *WriteRowReq
 type pendingWrite struct {
 	table   *table
 	session *session // the transaction that it is part of, or nil
+	others  int      // how many are applied under the same latches
 	change  *RowChange
 	key     []KeyValue        // the change's, with the generated value in it
 	after   []Cell            // what increments made
@@ -123,8 +125,8 @@ func (e *Engine) startWrite(ctx context.Context, t *table, s *session, c *RowCha
 		e.startGenerated(ctx, &w, generated)
 		return w
 	}
-	w.update(ctx, e, keyTuple(c.Row.Key), func(_ context.Context, tx *flagstone.RowTx) error {
-		return w.apply(tx, e.store.NowMillis())
+	w.update(ctx, e, keyTuple(c.Row.Key), func(ctx context.Context, tx *flagstone.RowTx) error {
+		return w.apply(ctx, e, tx, e.store.NowMillis())
 	})
 	return w
 }
@@ -193,13 +195,13 @@ func (c *RowChange) increments() bool {
 }
 
 // apply carries out the change at the given time, under the row's latch.
-func (w *pendingWrite) apply(tx *flagstone.RowTx, nowMillis int64) error {
+func (w *pendingWrite) apply(ctx context.Context, e *Engine, tx *flagstone.RowTx, nowMillis int64) error {
 	c := w.change
 	if err := w.table.checkWindow(c.Row.Cells, nowMillis); err != nil {
 		return err
 	}
 	if c.reads() {
-		if err := w.examine(tx, nowMillis); err != nil {
+		if err := w.examine(ctx, e, tx, nowMillis); err != nil {
 			return err
 		}
 	}
@@ -219,9 +221,9 @@ func (w *pendingWrite) apply(tx *flagstone.RowTx, nowMillis int64) error {
 
 // examine reads what a change wants to know of its row, once and no more than
 // that: it checks the conditions and works out the increments.
-func (w *pendingWrite) examine(tx *flagstone.RowTx, nowMillis int64) error {
+func (w *pendingWrite) examine(ctx context.Context, e *Engine, tx *flagstone.RowTx, nowMillis int64) error {
 	c := w.change
-	opts := flagstone.ReadOptions{Columns: []string{}, MaxVersions: 1}
+	opts := flagstone.ReadOptions{Columns: []string{}, MaxVersions: 1, MaxBytes: e.limits.ReadRowBytes}
 	if c.condition != nil {
 		var newest bool
 		c.condition.bind(w.table.key)
@@ -242,7 +244,13 @@ func (w *pendingWrite) examine(tx *flagstone.RowTx, nowMillis int64) error {
 		return conditionFailed()
 	}
 	if c.condition != nil {
-		ok, err := c.condition.passes(found)
+		ok, err := c.condition.passes(found, &effort{ctx: ctx, left: latchedSteps / int64(1+w.others)})
+		if errors.Is(err, errEffort) {
+			if err := tx.Unlatch(); err != nil {
+				return err
+			}
+			ok, err = c.condition.judge(ctx, found)
+		}
 		if err != nil {
 			return err
 		}

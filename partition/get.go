@@ -40,6 +40,7 @@ type Getter struct {
 	reader  mvcc.RowReader
 	extent  row.Extent // of the last source,
 	known   bool       // if it has one
+	cut     bool       // see Cut
 	moment  rowcache.Moment
 	wanted  rowcache.Wanted
 
@@ -94,6 +95,7 @@ func (g *Getter) Above(m *memtable.Memtable) { g.above = m }
 // columns (0: of all), to dst, which is empty. It reports whether the row exists.
 func (g *Getter) Get(key []byte, view mvcc.View, sel *mvcc.Selection, dst *row.Collector, maxColumns int) (exists bool, err error) {
 	hash := sstable.Hash(key)
+	g.cut = false
 	g.findMemories(key)
 	rows := g.rowCache(&view)
 	if rows != nil && g.recall(rows, key, hash, sel, dst) {
@@ -109,10 +111,27 @@ func (g *Getter) Get(key []byte, view mvcc.View, sel *mvcc.Selection, dst *row.C
 	if err := g.reader.Error(); err != nil {
 		return false, err
 	}
-	if rows != nil && g.reader.PutTogether() && !g.reader.Cut() && maxColumns == 0 && sel.All() {
+	g.cut = g.reader.Cut()
+	if rows != nil && g.reader.PutTogether() && !g.cut && maxColumns == 0 && sel.All() {
 		g.keep(rows, key, hash, dst.Cells)
 	}
 	return exists, nil
+}
+
+// Cut reports whether Get stopped at one of the bounds of its selection.
+func (g *Getter) Cut() bool { return g.cut }
+
+// Unchanged reports whether no mutation of the row with a sequence number above seq
+// was applied; false also if one may have left the memtables already. REQUIRES: none
+// is being applied.
+func (t *Tree) Unchanged(key []byte, seq uint64) bool {
+	g := t.NewGetter()
+	defer g.Close()
+	g.findMemories(key)
+	if len(g.found) > 0 {
+		return g.found[0].NewestSeq() <= seq
+	}
+	return seq+1 >= g.state.memories[0].startSeq
 }
 
 // Seek looks for one row. The reader is positioned on the row, valid until Close,
