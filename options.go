@@ -111,16 +111,16 @@ type Options struct {
 	CacheSize int64
 	// TableReads says how table files are read. Default TableReadsAuto.
 	TableReads TableReads
-	// VerifyInterval is how long a verification of a large value is believed. A read
-	// that begins less than the interval after the beginning of one that verified the
-	// value may take it from a mapping of its file without verifying it: it may return
-	// a wrong value if the bytes in memory changed since. Every later read verifies.
-	// Negative: nothing is believed, every read verifies what it uses. Default:
-	// DefaultVerifyInterval. It is a matter of values in value files, which have 16 KiB
-	// and more. Blocks of table files, which hold all else (keys, columns, what is
-	// deleted, smaller values), are verified whenever they are read from a file, and
-	// indexes and filters when a file is opened; from then on they are in memory. So
-	// whatever the interval is, no row or column is wrongly said to be absent.
+	// VerifyInterval is how long the verification of a value that is read through a
+	// mapping is believed. A read that begins less than the interval after the
+	// beginning of one that verified the value may return it as the mapping has it by
+	// then, without verifying it: scans so for values in table files, and all reads for
+	// values in value files, which have 16 KiB and more. Any later read verifies.
+	// Negative: nothing is believed, every read verifies what it uses. 0 stands for
+	// DefaultVerifyInterval. All else is verified whenever it is read from a file: keys,
+	// columns, what is deleted, values that a get reads, what goes to a cache. Indexes
+	// and filters are verified when a file is opened, and stay in memory. So whatever the
+	// interval is, no row or column is wrongly absent.
 	VerifyInterval time.Duration
 	// Compression of table blocks. Default CompressionS2. Large values, which are
 	// not in blocks, are compressed by S2, unless it is CompressionNone.
@@ -215,9 +215,9 @@ func newPool() executor.Executor {
 	})
 }
 
-// DefaultVerifyInterval is Options.VerifyInterval where that is 0. To verify a value
-// of 64 KiB or 1 MiB at every access takes two to four times what reading it takes:
-// BENCHMARKS.md has the figures.
+// DefaultVerifyInterval is Options.VerifyInterval where that is 0. To verify at every
+// access takes a scan a tenth to a quarter more of the processor, and a read of a large
+// value twice as much and more: BENCHMARKS.md has the figures.
 const DefaultVerifyInterval = 10 * time.Second
 
 const (

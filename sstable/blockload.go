@@ -161,7 +161,9 @@ func (it *Iterator) access(from, to, upTo int64) (stored []byte, err error) {
 // copyMapped makes the window the bytes [from, to), through the mapping.
 func (it *Iterator) copyMapped(from, to int64) ([]byte, error) {
 	it.window = nil
-	it.mapped, it.began = true, it.r.verified.now()
+	if it.mapped = true; it.opts.Believe {
+		it.began = it.r.verified.now()
+	}
 	b := resize(&it.scratch.stored, to-from+placeSize)[:to-from]
 	if err := it.r.mapping.ReadAt(b, from); err != nil {
 		return nil, fmt.Errorf("sstable: block at offset %d: %w", from, err)

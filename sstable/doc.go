@@ -35,9 +35,11 @@
 //
 // # Corruption
 //
-// A checksum is verified when a block, or a part of it, is read from the file
-// (through a mapping: unless that was done lately, see verified.go), the structure
-// when it is parsed; after that, iteration needs no checks.
+// What is read of the file, by a call or through a mapping, is copied to memory of
+// the reader; there its checksum is verified, whenever it is read, and the structure
+// when it is parsed. After that, iteration needs no checks, and no change of the file
+// is seen. (Scans may believe for a while that values are as they were when they were
+// verified: see verified.go. What goes to the cache never is.)
 // What fails either gives an error that matches ErrCorrupt and names the file
 // and the offset. It never gives a wrong or missing row.
 package sstable

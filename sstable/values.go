@@ -85,7 +85,7 @@ func (it *Iterator) expandRest(k int) bool {
 	for at, done := from, 0; k <= last; k++ {
 		end := begin + int64(b.partEnd.at(b.data, k))
 		length := b.valuesBefore(int(b.rowEnd.at(b.data, k))) - it.valuesAt - done
-		kind, body, bad := it.splitSegment(k, stored[at-from:end-from], at, it.opts.Believe)
+		kind, body, bad := it.splitSegment(k, stored[at-from:end-from], at, false)
 		if bad == "" {
 			bad = it.expandSegment(dst[done:done+length], kind, body)
 		}
@@ -145,7 +145,7 @@ func (it *Iterator) readSegment(k, n int, inOrder bool) error {
 	}
 	stored, err := it.access(from, to, upTo)
 	if err == nil {
-		if bad := it.takeSegment(k, dst, stored, from, it.opts.Believe && !keep); bad != "" {
+		if bad := it.takeSegment(k, dst, stored, from, keep); bad != "" {
 			err = it.damaged(begin, bad)
 		}
 	}
@@ -160,15 +160,16 @@ func (it *Iterator) readSegment(k, n int, inOrder bool) error {
 	return err
 }
 
-// splitSegment splits segment k, as stored at an offset, after verifying it. If it
-// came through the mapping and was verified lately it may be believed.
-func (it *Iterator) splitSegment(k int, stored []byte, offset int64, believe bool) (kind Compression, body []byte, bad string) {
-	v := &it.r.verified
-	if believe && it.mapped && v.lately(it.number, k, it.began) {
+// splitSegment splits segment k, as stored at an offset, after verifying it. It may be
+// believed instead, unless the cache is to keep it, if it came through the mapping and
+// was verified lately.
+func (it *Iterator) splitSegment(k int, stored []byte, offset int64, keep bool) (kind Compression, body []byte, bad string) {
+	v, mapped := &it.r.verified, it.mapped && it.opts.Believe
+	if mapped && !keep && v.lately(it.number, k, it.began) {
 		return splitStored(stored)
 	}
 	kind, body, bad = checkStored(stored, &it.r.footer.uniqueID, offset)
-	if bad == "" && it.mapped {
+	if bad == "" && mapped {
 		v.note(it.number, k, it.began)
 	}
 	return kind, body, bad
@@ -176,8 +177,8 @@ func (it *Iterator) splitSegment(k int, stored []byte, offset int64, believe boo
 
 // takeSegment fills dst with the values of segment k, as stored at an offset. It
 // returns what is wrong, or "".
-func (it *Iterator) takeSegment(k int, dst, stored []byte, offset int64, believe bool) (bad string) {
-	kind, body, bad := it.splitSegment(k, stored, offset, believe)
+func (it *Iterator) takeSegment(k int, dst, stored []byte, offset int64, keep bool) (bad string) {
+	kind, body, bad := it.splitSegment(k, stored, offset, keep)
 	if bad == "" {
 		bad = it.expandSegment(dst, kind, body)
 	}
