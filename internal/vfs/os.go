@@ -9,6 +9,7 @@ package vfs
 //	syncData(f)             content and what is needed to read it back
 //	allocate(f, size)       reserve space; errors.ErrUnsupported if it cannot
 //	adviseSequential(f), adviseRandom(f)     hints
+//	dropCached(f)           a hint: the next reads come from the device
 //	startWriteback(f)       a hint: what is in the page cache alone goes to the device
 //	syncDir(dir)            make entries durable
 //	lockFile(f)             exclusive, non-blocking; ErrLocked
@@ -47,6 +48,7 @@ func (osFS) Open(name string, opts OpenOptions) (File, error) {
 	if opts.Sparing {
 		return openSparing(name, opts)
 	}
+	opts.Direct = opts.Direct || opts.Uncached
 	return openOS(name, os.O_RDONLY, opts)
 }
 
@@ -80,6 +82,8 @@ func openOS(name string, flags int, opts OpenOptions) (File, error) {
 		return nil, pathError("open", name, err)
 	}
 	switch {
+	case opts.Uncached:
+		dropCached(f)
 	case opts.Sequential:
 		adviseSequential(f)
 	case opts.Random:
