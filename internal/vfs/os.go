@@ -9,7 +9,7 @@ package vfs
 //	syncData(f)             content and what is needed to read it back
 //	allocate(f, size)       reserve space; errors.ErrUnsupported if it cannot
 //	adviseSequential(f), adviseRandom(f)     hints
-//	dropCached(f)           a hint: the next reads come from the device
+//	dropCached(f, off, n)   a hint: the next read of a range comes from the device
 //	startWriteback(f)       a hint: what is in the page cache alone goes to the device
 //	syncDir(dir)            make entries durable
 //	lockFile(f)             exclusive, non-blocking; ErrLocked
@@ -82,8 +82,7 @@ func openOS(name string, flags int, opts OpenOptions) (File, error) {
 		return nil, pathError("open", name, err)
 	}
 	switch {
-	case opts.Uncached:
-		dropCached(f)
+	case opts.Uncached: // see ReadAt
 	case opts.Sequential:
 		adviseSequential(f)
 	case opts.Random:
@@ -102,7 +101,7 @@ func newOSFile(f *os.File, name string, readOnly bool, align int, opts OpenOptio
 		f.Close() // the error at hand is the one that matters
 		return nil, pathError("open", name, err)
 	}
-	return &osFile{f: f, name: name, readOnly: readOnly, align: align, behind: opts.WriteBehind}, nil
+	return &osFile{f: f, name: name, readOnly: readOnly, align: align, behind: opts.WriteBehind, uncached: opts.Uncached && align == 1}, nil
 }
 
 func (osFS) Remove(name string) error {
@@ -256,6 +255,7 @@ type osFile struct {
 	align    int
 	appended atomic.Int64 // where Write goes on
 	behind   bool         // see OpenOptions.WriteBehind
+	uncached bool         // see OpenOptions.Uncached; not direct
 	held     atomic.Int64 // bytes written since it was last asked to write them back
 }
 
@@ -265,6 +265,9 @@ const writeBehind = 1 << 20
 func (f *osFile) ReadAt(p []byte, off int64) (int, error) {
 	if err := checkTransfer("read", f.name, p, off, f.align); err != nil {
 		return 0, err
+	}
+	if f.uncached {
+		dropCached(f.f, off, int64(len(p)))
 	}
 	n, err := f.f.ReadAt(p, off)
 	if err == nil || err == io.EOF {

@@ -38,7 +38,7 @@ func adviseRandom(f *os.File) {
 }
 
 // dropCached lets reads by f go past the cache, but for what is in it already.
-func dropCached(f *os.File) {
+func dropCached(f *os.File, _, _ int64) {
 	_ = control(f, func(fd int) error {
 		_, err := unix.FcntlInt(uintptr(fd), unix.F_NOCACHE, 1)
 		return err
