@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"path/filepath"
 
+	"github.com/flagstone-db/flagstone/internal/outfile"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/partition"
@@ -272,6 +273,7 @@ func (s *Store) linkFile(name, dir string) error {
 	return copyFile(s.fs, from, to)
 }
 
+// copyFile copies a file, syncs the copy and reads it back.
 func copyFile(fsys vfs.FS, from, to string) (err error) {
 	in, err := fsys.Open(from, vfs.OpenOptions{Sequential: true})
 	if err != nil {
@@ -287,8 +289,16 @@ func copyFile(fsys vfs.FS, from, to string) (err error) {
 	if err != nil {
 		return err
 	}
-	if _, err := io.Copy(out, io.NewSectionReader(in, 0, size)); err != nil {
+	w := outfile.New(out)
+	if _, err := io.Copy(w, io.NewSectionReader(in, 0, size)); err != nil {
 		return err
 	}
-	return out.Sync()
+	copied, err := w.Finish()
+	if err == nil {
+		err = out.Sync()
+	}
+	if err != nil {
+		return err
+	}
+	return copied.ReadBack(fsys, to)
 }

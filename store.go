@@ -13,6 +13,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/clock"
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/offheap"
+	"github.com/flagstone-db/flagstone/internal/outfile"
 	"github.com/flagstone-db/flagstone/internal/rowcache"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
@@ -220,6 +221,7 @@ func (s *Store) prepare() {
 		UniqueID:    s.opts.Seams.UniqueID,
 		Compaction:  s.opts.levels(),
 		Stepped:     s.steppedByHand(),
+		NoReadBack:  s.opts.NoReadBack,
 		NextFile:    func() uint64 { return s.manifest.NewFileNumber() },
 		Commit:      s.commitMerge,
 		Advance:     s.advanceExpiry,
@@ -286,7 +288,7 @@ func (s *Store) describe(err error) error {
 	case errors.Is(err, vfs.ErrLocked):
 		return fmt.Errorf("%w: %s is open in another process or in this one: %w", ErrLocked, s.dir, err)
 	case errors.Is(err, wal.ErrCorrupt), errors.Is(err, sstable.ErrCorrupt), errors.Is(err, manifest.ErrCorrupt),
-		errors.Is(err, valuefile.ErrCorrupt):
+		errors.Is(err, valuefile.ErrCorrupt), errors.Is(err, outfile.ErrNotWritten):
 		return as(ErrCorrupt)
 	case errors.Is(err, manifest.ErrNotStore):
 		return as(ErrNotStore)

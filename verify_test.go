@@ -43,7 +43,7 @@ func newFlipped(t *testing.T, opts Options) *flipped {
 	}
 	putColumns(t, f.table, "p", 8, 24, startMillis, true) // longer than a block
 	put(t, f.table, "p", 2, "large", startMillis, strings.Repeat("large", 20))
-	put(t, f.table, "p", 9, "large", startMillis, "incompressible: "+string(noise(80)))
+	put(t, f.table, "p", 9, "large", startMillis, "incompressible: "+noise(1, 80))
 	settle()
 	put(t, f.table, "p", 3, "c01", startMillis+1, "newer")
 	put(t, f.table, "p", 5, "other", startMillis+1, "added")
@@ -68,16 +68,6 @@ func newFlipped(t *testing.T, opts Options) *flipped {
 		t.Fatalf("%d rows", len(f.scan))
 	}
 	return f
-}
-
-// noise is text in which no compressor finds much.
-func noise(n int) []byte {
-	b, x := make([]byte, n), uint32(1)
-	for i := range b {
-		x = x*1664525 + 1013904223
-		b[i] = '!' + byte(x>>24)%90
-	}
-	return b
 }
 
 // read returns what gets and scans see, "" for a row that does not exist, and a

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/flagstone-db/flagstone/internal/outfile"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
@@ -21,8 +22,9 @@ import (
 // The digits are the xxhash64 of the name. The file is replaced as a whole, in
 // this order, so that at every instant it names a complete manifest:
 //
-//	new manifest written and synced -> directory synced -> CURRENT.tmp written
-//	and synced -> renamed to CURRENT -> directory synced -> old one deleted
+//	new manifest written, synced and read back -> directory synced -> CURRENT.tmp
+//	written, synced and read back -> renamed to CURRENT -> directory synced -> old
+//	one deleted
 //
 // The first sync of the directory keeps a power loss from preserving the
 // rename but not the name of the new manifest.
@@ -105,8 +107,8 @@ func listManifests(fsys vfs.FS, dir string) ([]uint64, error) {
 	return numbers, nil
 }
 
-// stageCurrent writes and syncs CURRENT.tmp. written tells whether an error
-// came after all was written, that is, from the sync.
+// stageCurrent writes CURRENT.tmp, syncs it and reads it back. written tells whether an
+// error came from the sync.
 //
 // A power cut in the middle of an earlier switch can leave CURRENT.tmp as a
 // second name of the file that is CURRENT. It is removed, not truncated.
@@ -115,14 +117,21 @@ func stageCurrent(fsys vfs.FS, dir string, number uint64) (written bool, err err
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
-	f, err := fsys.Create(filepath.Join(dir, currentTempName), vfs.OpenOptions{})
+	name := filepath.Join(dir, currentTempName)
+	f, err := fsys.Create(name, vfs.OpenOptions{})
 	if err != nil {
 		return false, err
 	}
-	if _, err := f.Write([]byte(currentLine(ManifestName(number)))); err != nil {
+	w := outfile.New(f)
+	_, err = w.Write([]byte(currentLine(ManifestName(number))))
+	line, unwritten := w.Finish()
+	if err = errors.Join(err, unwritten); err != nil {
 		return false, errors.Join(err, f.Close())
 	}
-	return true, errors.Join(f.Sync(), f.Close())
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return true, err
+	}
+	return false, line.ReadBack(fsys, name)
 }
 
 // switchCurrent makes the staged CURRENT the one that counts.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/flagstone-db/flagstone/internal/outfile"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
@@ -39,7 +40,8 @@ import (
 //
 //   - Record 0, and no other, is a snapshot, and is synced before CURRENT names
 //     the file; if it is bad, the file is damaged.
-//   - A record is synced before the next is written, and before Commit returns.
+//   - A record is synced, and read back from the device, before the next is written,
+//     and before Commit returns.
 //     So only the last can be torn by a crash, and then it was not
 //     acknowledged: a bad record with no good one behind it is cut off, any
 //     other bad record is damage. A record starts in a block of its own, so
@@ -94,10 +96,11 @@ type Log struct {
 
 	mu       sync.Mutex // held for a whole commit, which are one at a time
 	file     vfs.File
-	number   uint64 // of the manifest that counts
-	highest  uint64 // number of a manifest begun, successfully or not
-	offset   int64  // where the next record goes
-	reserved int64  // the file's size
+	device   vfs.File // the same file, to be read back
+	number   uint64   // of the manifest that counts
+	highest  uint64   // number of a manifest begun, successfully or not
+	offset   int64    // where the next record goes
+	reserved int64    // the file's size
 	records  uint64
 	rotateAt int64
 	poison   error
@@ -127,7 +130,7 @@ func CreateFrom(fsys vfs.FS, dir string, s *State) error {
 	l := &Log{fs: fsys, dir: dir}
 	next, _, err := l.begin(firstManifest, s)
 	if err == nil {
-		err = errors.Join(switchCurrent(fsys, dir), next.file.Close())
+		err = errors.Join(switchCurrent(fsys, dir), next.close())
 	}
 	if err != nil {
 		return fmt.Errorf("manifest: create %s: %w", dir, err)
@@ -257,6 +260,10 @@ func (l *Log) append(kind uint32, buf []byte) error {
 	if err := l.file.SyncData(); err != nil {
 		return l.fail("sync", err)
 	}
+	// What the edit lets go may be deleted once it is there, so it must be.
+	if err := outfile.ReadBackAt(l.device, l.path(), l.offset, buf); err != nil {
+		return l.fail("read back", err)
+	}
 	l.records++
 	l.offset += roundUp(int64(len(buf)))
 	return nil
@@ -298,13 +305,13 @@ func (l *Log) rotate() (harmless bool, err error) {
 		return harmless, fmt.Errorf("manifest: begin %s: %w", ManifestName(l.highest), err)
 	}
 	if err := switchCurrent(l.fs, l.dir); err != nil {
-		return false, fmt.Errorf("manifest: switch to %s: %w", ManifestName(l.highest), errors.Join(err, next.file.Close()))
+		return false, fmt.Errorf("manifest: switch to %s: %w", ManifestName(l.highest), errors.Join(err, next.close()))
 	}
 	if l.file != nil {
 		// Its bytes do not count any more, and nor does an error.
-		_ = l.file.Close()
+		_ = begun{file: l.file, device: l.device}.close()
 	}
-	l.file, l.number, l.records = next.file, l.highest, 1
+	l.file, l.device, l.number, l.records = next.file, next.device, l.highest, 1
 	l.offset, l.reserved = next.size, next.size
 	l.rotateAt = max(minRotateSize, rotateFactor*next.size)
 	return true, nil
@@ -312,11 +319,13 @@ func (l *Log) rotate() (harmless bool, err error) {
 
 // begun is a new manifest that CURRENT does not name yet.
 type begun struct {
-	file vfs.File
-	size int64
+	file, device vfs.File
+	size         int64
 }
 
-// begin writes a manifest with a snapshot, syncs it and stages CURRENT. After
+func (b begun) close() error { return errors.Join(b.file.Close(), b.device.Close()) }
+
+// begin writes a manifest with a snapshot, syncs it, reads it back and stages CURRENT. After
 // an error that is harmless nothing but needless files are left; a failed sync
 // is not harmless, since the device cannot be believed any more.
 func (l *Log) begin(number uint64, s *State) (next begun, harmless bool, err error) {
@@ -334,8 +343,13 @@ func (l *Log) begin(number uint64, s *State) (next begun, harmless bool, err err
 	if err != nil {
 		return begun{}, true, err
 	}
+	next = begun{file: f, size: size}
 	abandon := func(harmless bool, err error) (begun, bool, error) {
-		return begun{}, harmless, errors.Join(err, f.Close(), l.fs.Remove(path))
+		err = errors.Join(err, f.Close())
+		if next.device != nil {
+			err = errors.Join(err, next.device.Close())
+		}
+		return begun{}, harmless, errors.Join(err, l.fs.Remove(path))
 	}
 	if err := f.Preallocate(size); err != nil {
 		return abandon(true, err)
@@ -346,13 +360,19 @@ func (l *Log) begin(number uint64, s *State) (next begun, harmless bool, err err
 	if err := f.Sync(); err != nil {
 		return abandon(false, err)
 	}
+	if next.device, err = l.fs.Open(path, vfs.OpenOptions{Uncached: true}); err != nil {
+		return abandon(true, err)
+	}
+	if err := outfile.ReadBackAt(next.device, path, 0, buf); err != nil {
+		return abandon(true, err)
+	}
 	if err := l.fs.SyncDir(l.dir); err != nil {
 		return abandon(false, err)
 	}
 	if written, err := stageCurrent(l.fs, l.dir, number); err != nil {
 		return abandon(!written, err)
 	}
-	return begun{file: f, size: size}, true, nil
+	return next, true, nil
 }
 
 // Close appends an end record and closes the file. After it the State is still
@@ -368,7 +388,7 @@ func (l *Log) Close() error {
 	if l.poison == nil {
 		err = l.append(kindEnd, make([]byte, recordHeaderSize))
 	}
-	return errors.Join(err, l.file.Close())
+	return errors.Join(err, begun{file: l.file, device: l.device}.close())
 }
 
 // place is where a record stands: what its checksum covers beside its bytes,

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/flagstone-db/flagstone/compaction"
+	"github.com/flagstone-db/flagstone/internal/outfile"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/row"
@@ -22,6 +23,9 @@ type output struct {
 	made   []uint64 // numbers of all files that were begun
 	dirs   map[string]bool
 	values valueOutput
+	// readBack is of the file that was finished last, until its outcome is taken; nil:
+	// none.
+	readBack <-chan error
 }
 
 func newOutput(env *Env, direct bool) *output {
@@ -99,6 +103,32 @@ func (o *output) addTo(e *manifest.Edit, table, partition uint64, level int) {
 	}
 }
 
+// verify reads a finished file back from the device, while the merge goes on with the
+// next one, and returns the outcome for the one before. Reading takes little of the
+// processor, and a device that writes and reads at once is kept busy by both.
+func (o *output) verify(meant outfile.Meant, name string) error {
+	if o.env.NoReadBack {
+		return nil
+	}
+	if o.env.Stepped { // at its place among the calls, and not beside others
+		return meant.ReadBack(o.env.FS, name)
+	}
+	err := o.verified()
+	done := make(chan error, 1)
+	o.readBack = done
+	go func() { done <- meant.ReadBack(o.env.FS, name) }()
+	return err
+}
+
+// verified waits until no file is read back any more, and returns the outcome.
+func (o *output) verified() (err error) {
+	if o.readBack != nil {
+		err = <-o.readBack
+		o.readBack = nil
+	}
+	return err
+}
+
 // end completes what is under way once the merge has ended, with err. Tables
 // end by themselves.
 func (o *output) end(err error) error {
@@ -170,7 +200,8 @@ func (t *tableOutput) AddCell(c *row.Cell) error {
 	return t.writer.AddCell(&moved)
 }
 
-// Finish completes, syncs and closes the file, and notes what it holds.
+// Finish completes, syncs and closes the file, notes what it holds, and lets it be read
+// back.
 func (t *tableOutput) Finish() error {
 	props, err := t.writer.Finish()
 	if err == nil {
@@ -193,5 +224,5 @@ func (t *tableOutput) Finish() error {
 		Rows:            props.Rows, Cells: props.Cells, Puts: props.Puts, Tombstones: props.Tombstones,
 		CreatedMillis: t.output.env.NowMillis(), Values: values,
 	})
-	return nil
+	return t.output.verify(t.writer.Meant(), t.name)
 }

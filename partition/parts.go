@@ -98,6 +98,10 @@ func (t *Tree) runParts(p parts) ([]*output, compaction.Stats, error) {
 	var total compaction.Stats
 	var err error
 	for i := range stats {
+		// Only now: the part's last file was read back beside the parts after it.
+		if failed := outputs[i].verified(); errs[i] == nil {
+			errs[i] = failed
+		}
 		total.Add(stats[i])
 		if errs[i] != nil && (err == nil || err == errPartFailed) {
 			err = errs[i]

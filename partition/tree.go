@@ -46,6 +46,9 @@ type Env struct {
 	// to chance: neither when Lost is called nor how a flush is divided.
 	Stepped bool
 
+	// NoReadBack leaves out reading back what was written.
+	NoReadBack bool
+
 	// NextFile allocates a file number that was never used before.
 	NextFile func() uint64
 	// Commit makes the outcome of a merge durable in the manifest. It fails

@@ -154,13 +154,14 @@ func (o *output) startValues() error {
 }
 
 // finishValues completes, syncs and closes the value file under way, if there is
-// one.
+// one, and lets it be read back.
 func (o *output) finishValues() error {
 	v := &o.values
 	if v.writer == nil {
 		return nil
 	}
-	info, err := v.writer.Finish()
+	writer := v.writer
+	info, err := writer.Finish()
 	v.writer = nil
 	if err == nil {
 		err = v.file.Sync()
@@ -172,5 +173,5 @@ func (o *output) finishValues() error {
 		Number: v.number, UniqueID: info.UniqueID, Size: info.Size, Checksum: info.Checksum,
 		Values: info.Values, Bytes: info.Bytes, CreatedMillis: o.env.NowMillis(),
 	})
-	return nil
+	return o.verify(writer.Meant(), v.name)
 }

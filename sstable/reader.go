@@ -298,9 +298,10 @@ func (r *Reader) WalkIndex(low, high []byte, fn func(separator []byte, since int
 func (r *Reader) Checksum() (uint64, error) {
 	var d xxhash.Digest
 	d.Reset()
-	buffer := vfs.AlignedBuffer(outputChunk)
+	const chunk = 512 << 10
+	buffer := vfs.AlignedBuffer(chunk)
 	for offset := int64(0); offset < r.footer.fileSize; {
-		n := min(int64(outputChunk), r.footer.fileSize-offset)
+		n := min(int64(chunk), r.footer.fileSize-offset)
 		b, err := r.readRange(&buffer, offset, n)
 		if err != nil {
 			return 0, err

@@ -79,7 +79,7 @@ func (w *Writer) cutSegments(n, size int) (err error) {
 	from, row := 0, 0
 	for _, end := range b.cut(n, size) {
 		to := b.valuesEnd(int(end))
-		at := w.out.offset + int64(len(w.stored))
+		at := w.out.Offset() + int64(len(w.stored))
 		var form Compression
 		var body []byte
 		if int(end) == row+1 {
@@ -105,11 +105,11 @@ func (w *Writer) appendHead(raw int) (err error) {
 		c = &plain
 	}
 	at := len(w.stored)
-	if w.stored, err = c.appendStored(w.stored, w.raw, &w.opts.UniqueID, w.out.offset+int64(at)); err != nil {
+	if w.stored, err = c.appendStored(w.stored, w.raw, &w.opts.UniqueID, w.out.Offset()+int64(at)); err != nil {
 		return w.fail(err)
 	}
 	w.stored = binary.LittleEndian.AppendUint32(w.stored, uint32(len(w.stored)-at))
-	if err := w.out.append(w.stored); err != nil {
+	if _, err := w.out.Write(w.stored); err != nil {
 		return w.fail(err)
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/flagstone-db/flagstone/internal/outfile"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -39,7 +40,8 @@ const maxBlockAway = 8 << 20
 // every call returns that error, and the file is to be removed.
 type Writer struct {
 	opts       WriterOptions
-	out        *output
+	out        *outfile.Writer
+	meant      outfile.Meant // once finished
 	block      *blockBuilder
 	next       *blockBuilder // spare, swapped with block when a row moves on
 	index      indexBuilder
@@ -67,7 +69,7 @@ type Writer struct {
 func NewWriter(f vfs.File, opts WriterOptions) *Writer {
 	memory := writerMemories.Get().(*writerMemory)
 	w := &Writer{
-		opts: opts, out: newOutput(f, memory.chunk), block: memory.block, next: memory.next, index: memory.index,
+		opts: opts, out: outfile.New(f), block: memory.block, next: memory.next, index: memory.index,
 		raw: memory.raw[:0], stored: memory.stored[:0], parts: memory.parts[:0], hashes: memory.hashes[:0],
 		props: emptyProperties(), compressor: compressor{kind: opts.Compression},
 		cutter: newCutter(opts.Compression),
@@ -223,7 +225,7 @@ func (w *Writer) emit(n int, continued, continues bool) error {
 	if err := w.appendHead(raw); err != nil {
 		return err
 	}
-	w.index.addBlock(w.out.offset, column, version, tie, b.awayBytes(n))
+	w.index.addBlock(w.out.Offset(), column, version, tie, b.awayBytes(n))
 	w.props.DataBlocks++
 	w.props.RawBytes += uint64(raw)
 	return nil
@@ -231,12 +233,12 @@ func (w *Writer) emit(n int, continued, continues bool) error {
 
 // appendBlock compresses a block and writes it with its trailer.
 func (w *Writer) appendBlock(raw []byte, c *compressor) error {
-	stored, err := c.appendStored(w.stored[:0], raw, &w.opts.UniqueID, w.out.offset)
+	stored, err := c.appendStored(w.stored[:0], raw, &w.opts.UniqueID, w.out.Offset())
 	if err != nil {
 		return w.fail(err)
 	}
 	w.stored = stored
-	if err := w.out.append(stored); err != nil {
+	if _, err := w.out.Write(stored); err != nil {
 		return w.fail(err)
 	}
 	return nil
@@ -246,7 +248,7 @@ func (w *Writer) appendBlock(raw []byte, c *compressor) error {
 // finished now.
 func (w *Writer) EstimatedSize() int64 {
 	filter := int64(float64(len(w.hashes)) * w.opts.FilterBitsPerKey / 8)
-	return w.out.offset + int64(w.block.size()) + int64(w.index.size()) + filter + footerSize
+	return w.out.Offset() + int64(w.block.size()) + int64(w.index.size()) + filter + footerSize
 }
 
 // Finish completes the file and hands all of it to the operating system; to
@@ -264,16 +266,16 @@ func (w *Writer) Finish() (Properties, error) {
 	if w.props.Rows > 0 {
 		w.props.LargestKey = bytes.Clone(w.key)
 	}
-	f := footer{uniqueID: w.opts.UniqueID, dataLength: w.out.offset, version: formatVersion}
+	f := footer{uniqueID: w.opts.UniqueID, dataLength: w.out.Offset(), version: formatVersion}
 	if len(w.hashes) > 0 {
 		f.filterKind = filterBlockedBloom
 		uncompressed := compressor{kind: CompressNone} // its bits are random
 		if err := w.appendBlock(encodeFilter(w.hashes, w.opts.FilterBitsPerKey), &uncompressed); err != nil {
 			return Properties{}, err
 		}
-		f.filterLength = w.out.offset - f.dataLength
+		f.filterLength = w.out.Offset() - f.dataLength
 	}
-	from := w.out.offset
+	from := w.out.Offset()
 	encoded := w.index.encode()
 	if len(encoded) > maxRawSection {
 		return Properties{}, w.fail(fmt.Errorf("sstable: index of %d bytes, at most %d", len(encoded), maxRawSection))
@@ -281,22 +283,26 @@ func (w *Writer) Finish() (Properties, error) {
 	if err := w.appendBlock(encoded, &w.compressor); err != nil {
 		return Properties{}, err
 	}
-	f.indexLength, f.indexKind = w.out.offset-from, indexWithValues
-	from = w.out.offset
+	f.indexLength, f.indexKind = w.out.Offset()-from, indexWithValues
+	from = w.out.Offset()
 	if err := w.appendBlock(w.props.encode(), &w.compressor); err != nil {
 		return Properties{}, err
 	}
-	f.propertiesLength = w.out.offset - from
-	f.fileSize = w.out.offset + footerSize
-	if err := w.out.append(f.append(nil)); err != nil {
+	f.propertiesLength = w.out.Offset() - from
+	f.fileSize = w.out.Offset() + footerSize
+	_, err := w.out.Write(f.append(nil))
+	if err == nil {
+		w.meant, err = w.out.Finish()
+	}
+	if err != nil {
 		return Properties{}, w.fail(err)
 	}
-	if err := w.out.finish(); err != nil {
-		return Properties{}, w.fail(err)
-	}
-	w.props.FileSize = w.out.offset
-	w.props.FileChecksum = w.out.checksum.Sum64()
+	w.props.FileSize = w.meant.Size
+	w.props.FileChecksum = w.meant.Checksum()
 	w.giveMemory()
 	w.err = errors.New("sstable: writer is finished")
 	return w.props, nil
 }
+
+// Meant is what should be in the file, to read it back. REQUIRES: Finish succeeded.
+func (w *Writer) Meant() outfile.Meant { return w.meant }

@@ -3,11 +3,7 @@ package sstable
 // The working memory of writers. A flush makes several files of a few megabytes, and
 // what a writer grows to is as large as it was for the file before.
 
-import (
-	"sync"
-
-	"github.com/flagstone-db/flagstone/internal/vfs"
-)
+import "sync"
 
 // writerMemory is what a writer needs beside what it returns.
 type writerMemory struct {
@@ -16,13 +12,12 @@ type writerMemory struct {
 	raw, stored []byte
 	parts       []uint64
 	hashes      []uint64
-	chunk       []byte // of its output
 }
 
 // writerMemories keeps memory between writers. It is a cache of scratch memory only:
 // which of it a writer gets makes no difference.
 var writerMemories = sync.Pool{New: func() any {
-	return &writerMemory{block: new(blockBuilder), next: new(blockBuilder), chunk: vfs.AlignedBuffer(outputChunk)}
+	return &writerMemory{block: new(blockBuilder), next: new(blockBuilder)}
 }}
 
 // giveMemory lets other writers have this one's memory. REQUIRES: the file is
@@ -36,9 +31,9 @@ func (w *Writer) giveMemory() {
 	w.next.reset()
 	w.index.reset()
 	writerMemories.Put(&writerMemory{
-		block: w.block, next: w.next, index: w.index, raw: w.raw, stored: w.stored, parts: w.parts, hashes: w.hashes, chunk: w.out.buffer,
+		block: w.block, next: w.next, index: w.index, raw: w.raw, stored: w.stored, parts: w.parts, hashes: w.hashes,
 	})
-	w.block, w.next, w.out.buffer, w.index = nil, nil, nil, indexBuilder{}
+	w.block, w.next, w.index = nil, nil, indexBuilder{}
 	w.raw, w.stored, w.parts, w.hashes = nil, nil, nil, nil
 }
 

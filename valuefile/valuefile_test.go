@@ -121,6 +121,7 @@ func noise(random *rand.Rand, n int) []byte {
 
 // testValues are compressible and not, empty, small, and larger than a chunk.
 func testValues() [][]byte {
+	const chunk = 512 << 10 // of package outfile
 	random := rand.New(rand.NewPCG(1, 2))
 	var values [][]byte
 	for _, n := range []int{0, 1, 19, 20, 100, 4096, 70_000, chunk/2 - 1, chunk / 2, chunk, 3*chunk + 7} {
@@ -341,7 +342,7 @@ func TestAFailedWriteEndsTheFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Close()
-	_, err = w.Add(make([]byte, chunk))
+	_, err = w.Add(make([]byte, 512<<10))
 	if err == nil {
 		t.Fatal("written to a closed file")
 	}

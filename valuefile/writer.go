@@ -7,13 +7,10 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/flagstone-db/flagstone/internal/outfile"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
-
-// chunk is how much is written at a time: large enough that the cost of a call
-// does not matter, and a multiple of every alignment.
-const chunk = 512 << 10
 
 // WriterOptions configure one file.
 type WriterOptions struct {
@@ -38,10 +35,8 @@ type Info struct {
 // every call returns that error, and the file is to be removed.
 type Writer struct {
 	opts       WriterOptions
-	file       vfs.File
-	buffer     []byte // a chunk, aligned
-	used       int
-	offset     int64 // of the next record
+	out        *outfile.Writer
+	meant      outfile.Meant // once finished
 	heads      xxhash.Digest
 	compressed []byte // scratch
 	directory  []byte // of pieces, with their checksums; scratch
@@ -52,7 +47,7 @@ type Writer struct {
 
 // NewWriter starts a value file in f, which must be empty.
 func NewWriter(f vfs.File, opts WriterOptions) *Writer {
-	w := &Writer{opts: opts, file: f, buffer: vfs.AlignedBuffer(chunk)}
+	w := &Writer{opts: opts, out: outfile.New(f)}
 	w.heads.Reset()
 	return w
 }
@@ -104,18 +99,18 @@ func (w *Writer) add(h head, covered, rest []byte) (row.Reference, error) {
 	h.stored = uint32(len(covered) + len(rest))
 	var b [headSize]byte
 	h.put(b[:])
-	h.checksum = recordChecksum(b[:], covered, &w.opts.UniqueID, w.offset)
+	h.checksum = recordChecksum(b[:], covered, &w.opts.UniqueID, w.out.Offset())
 	binary.LittleEndian.PutUint64(b[12:], h.checksum)
 	ref := row.Reference{
-		File: w.opts.Number, Offset: uint64(w.offset),
+		File: w.opts.Number, Offset: uint64(w.out.Offset()),
 		Stored: headSize + h.stored, Raw: h.raw, Checksum: h.checksum,
 	}
 	_, _ = w.heads.Write(b[:])
-	if err := w.append(b[:]); err != nil {
+	if _, err := w.out.Write(b[:]); err != nil {
 		return ref, w.fail(err)
 	}
 	for _, part := range [][]byte{covered, rest} {
-		if err := w.append(part); err != nil {
+		if _, err := w.out.Write(part); err != nil {
 			return ref, w.fail(err)
 		}
 	}
@@ -131,47 +126,8 @@ func (w *Writer) fail(err error) error {
 	return w.err
 }
 
-// append takes the next bytes of the file.
-func (w *Writer) append(b []byte) error {
-	w.offset += int64(len(b))
-	if w.file.Alignment() == 1 && len(b) >= chunk/2 {
-		// A large value goes from its memory to the system without a copy.
-		if err := w.flush(w.used); err != nil {
-			return err
-		}
-		return w.write(b)
-	}
-	for len(b) > 0 {
-		n := copy(w.buffer[w.used:], b)
-		w.used += n
-		b = b[n:]
-		if w.used == len(w.buffer) {
-			if err := w.flush(w.used); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// flush writes the first n bytes of the buffer and empties it.
-func (w *Writer) flush(n int) error {
-	w.used = 0
-	if n == 0 {
-		return nil
-	}
-	return w.write(w.buffer[:n])
-}
-
-func (w *Writer) write(b []byte) error {
-	if _, err := w.file.Write(b); err != nil {
-		return fmt.Errorf("valuefile: write value file: %w", err)
-	}
-	return nil
-}
-
 // Size is the size of the file if it were finished now.
-func (w *Writer) Size() int64 { return w.offset + footerSize }
+func (w *Writer) Size() int64 { return w.out.Offset() + footerSize }
 
 // Finish completes the file and hands all of it to the operating system; to
 // sync and close it is the caller's. The writer is of no use afterwards.
@@ -181,27 +137,21 @@ func (w *Writer) Finish() (Info, error) {
 	}
 	f := footer{
 		uniqueID: w.opts.UniqueID, values: w.values, rawBytes: w.rawBytes,
-		fileSize: w.offset + footerSize, headsHash: w.heads.Sum64(),
+		fileSize: w.out.Offset() + footerSize, headsHash: w.heads.Sum64(),
 	}
-	if err := w.append(f.append(nil)); err != nil {
+	if _, err := w.out.Write(f.append(nil)); err != nil {
 		return Info{}, w.fail(err)
 	}
-	// A direct file takes whole blocks only, so the last one is padded and the
-	// padding cut off again.
-	align := w.file.Alignment()
-	used, padded := w.used, (w.used+align-1)/align*align
-	clear(w.buffer[used:padded])
-	if err := w.flush(padded); err != nil {
+	var err error
+	if w.meant, err = w.out.Finish(); err != nil {
 		return Info{}, w.fail(err)
-	}
-	if padded != used {
-		if err := w.file.Truncate(w.offset); err != nil {
-			return Info{}, w.fail(fmt.Errorf("valuefile: cut padding off value file: %w", err))
-		}
 	}
 	w.err = errors.New("valuefile: writer is finished")
 	return Info{
-		UniqueID: w.opts.UniqueID, Size: w.offset, Checksum: f.checksum,
-		Values: w.values, Bytes: uint64(w.offset - footerSize),
+		UniqueID: w.opts.UniqueID, Size: w.out.Offset(), Checksum: f.checksum,
+		Values: w.values, Bytes: uint64(w.out.Offset() - footerSize),
 	}, nil
 }
+
+// Meant is what should be in the file, to read it back. REQUIRES: Finish succeeded.
+func (w *Writer) Meant() outfile.Meant { return w.meant }

@@ -311,9 +311,10 @@ func directCase(t *testing.T, fsys vfs.FS, dir string) {
 		wantError(t, err, fs.ErrInvalid)
 	}
 	must(t, f.Truncate(5000))
+	must(t, f.Sync())
 	mustClose(t, f)
 
-	for _, opts := range []vfs.OpenOptions{{Direct: true}, {Sparing: true}} {
+	for _, opts := range []vfs.OpenOptions{{Direct: true}, {Sparing: true}, {Uncached: true}} {
 		f, err = fsys.Open(name, opts)
 		must(t, err)
 		if n := f.Alignment(); n < 1 || 4096%n != 0 {

@@ -296,6 +296,7 @@ func (f *Fault) Usage(dir string) (u Usage, err error) {
 type simulated interface {
 	failSync(model SyncFailure)
 	staleReadAt(p []byte, off int64) (int, error)
+	deviceWriteAt(p []byte, off int64, stored []byte, at int64) (int, error)
 }
 
 // faultFile implements File.
@@ -370,8 +371,8 @@ func (f *faultFile) SyncData() error {
 	return f.fault.callOn(f, Call{Op: OpSyncData, Name: f.name}, f.inner.SyncData)
 }
 
-// failSync and staleReadAt reach for the simulated file, through any number of
-// Faults; on a real file they do nothing, and read what is there.
+// failSync, staleReadAt and deviceWriteAt reach for the simulated file, through any
+// number of Faults; on a real file they do nothing, and read what is there.
 
 func (f *faultFile) failSync(model SyncFailure) {
 	if inner, ok := f.inner.(simulated); ok {
@@ -384,6 +385,10 @@ func (f *faultFile) staleReadAt(p []byte, off int64) (int, error) {
 		return inner.staleReadAt(p, off)
 	}
 	return f.inner.ReadAt(p, off)
+}
+
+func (f *faultFile) deviceWriteAt(p []byte, off int64, stored []byte, at int64) (int, error) {
+	return verdict{Action: Action{device: true}}.store(f, p, off, stored, at)
 }
 
 // Size implements File.

@@ -3,6 +3,7 @@ package vfs
 // This file is the rules of a Fault: which calls they hit, and what they do.
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math/bits"
@@ -143,7 +144,9 @@ func globMatches(glob, name string) bool {
 type Action struct {
 	kind    actionKind
 	err     error
-	n       int64 // bytes, or the distance of a misdirection
+	n       int64  // bytes, or the distance of a misdirection
+	name    string // of the file that a write goes to instead
+	device  bool   // see OnDevice
 	model   SyncFailure
 	release <-chan struct{}
 }
@@ -158,6 +161,7 @@ const (
 	actFlip
 	actLose
 	actMisdirect
+	actMisdirectTo
 	actStale
 	actFailSync
 	actHold
@@ -188,6 +192,17 @@ func Lose() Action { return Action{kind: actLose} }
 // given distance (and not below zero).
 func Misdirect(distance int64) Action { return Action{kind: actMisdirect, n: distance} }
 
+// MisdirectTo makes a write go to the same offset of another file, which exists.
+func MisdirectTo(name string) Action { return Action{kind: actMisdirectTo, name: name} }
+
+// OnDevice makes a Lose, FlipBit or Misdirect of a write happen in the device: programs
+// see what they wrote until the machine is started again, unless they read it uncached.
+// It works so on buffered files of a Sim; on others it is the action itself.
+func OnDevice(a Action) Action {
+	a.device = true
+	return a
+}
+
 // Stale makes a read return what was durable before the last writes. It works
 // on files of a Sim; other reads are left alone.
 func Stale() Action { return Action{kind: actStale} }
@@ -205,11 +220,19 @@ func Hold(release <-chan struct{}) Action { return Action{kind: actHold, release
 func (a Action) Applies() Op {
 	switch a.kind {
 	case actShort, actFlip, actMisdirect:
+		if a.device {
+			return OpWrites
+		}
 		return OpReadAt | OpWrites
 	case actLose:
+		if a.device {
+			return OpWrites
+		}
 		return OpWrites | OpSyncs | OpRemove | OpRename | OpLink | OpTruncate
 	case actStale:
 		return OpReadAt
+	case actMisdirectTo:
+		return OpWrites
 	case actFailSync:
 		return OpSyncs
 	default:
@@ -227,8 +250,15 @@ func (a Action) String() string {
 	case actFailSync:
 		return [...]string{"sync-ext4", "sync-btrfs"}[a.model]
 	default:
-		return [...]string{"nothing", "", "", "short", "flip", "lose", "misdirect", "stale", "", "hold"}[a.kind]
+		return a.where() + [...]string{"nothing", "", "", "short", "flip", "lose", "misdirect", "misdirect to another file", "stale", "", "hold"}[a.kind]
 	}
+}
+
+func (a Action) where() string {
+	if a.device {
+		return "on the device: "
+	}
+	return ""
 }
 
 // verdict is what is to be done to one call.
@@ -291,13 +321,36 @@ func (v verdict) writeAt(f *faultFile, p []byte, off int64) (int, error) {
 		stored := AlignedBuffer(len(p))
 		copy(stored, p)
 		flip(stored, v.random)
-		return f.inner.WriteAt(stored, off)
+		return v.store(f, p, off, stored, off)
 	case actLose:
-		return len(p), nil
+		return v.store(f, p, off, nil, off)
 	case actMisdirect:
-		return f.inner.WriteAt(p, max(off+v.n, 0))
+		return v.store(f, p, off, p, max(off+v.n, 0))
+	case actMisdirectTo:
+		return len(p), f.fault.strayTo(v.name, p, off)
 	}
 	return f.inner.WriteAt(p, off)
+}
+
+// store writes other bytes than p, or to another place, for a write of p at off.
+func (v verdict) store(f *faultFile, p []byte, off int64, stored []byte, at int64) (int, error) {
+	if inner, ok := f.inner.(simulated); ok && v.device && f.inner.Alignment() == 1 {
+		return inner.deviceWriteAt(p, off, stored, at)
+	}
+	if stored == nil {
+		return len(p), nil
+	}
+	return f.inner.WriteAt(stored, at)
+}
+
+// strayTo writes p to another file of the wrapped file system.
+func (f *Fault) strayTo(name string, p []byte, off int64) error {
+	file, err := f.inner.OpenReadWrite(name, OpenOptions{})
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteAt(p, off)
+	return errors.Join(err, file.Close())
 }
 
 // flip inverts one bit of p, chosen by random.

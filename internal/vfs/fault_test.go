@@ -230,6 +230,60 @@ func TestFaultLosesAndMisdirectsWithoutSayingSo(t *testing.T) {
 	wantContent(t, sim.Crash(vfs.CrashLoseAll, 1), "f.log", "0123456789")
 }
 
+// TestAWriteThatTheDeviceGetsWrongIsSeenByUncachedReadsAlone: the page cache has what
+// was written, until the machine is started again.
+func TestAWriteThatTheDeviceGetsWrongIsSeenByUncachedReadsAlone(t *testing.T) {
+	for _, c := range []struct {
+		action vfs.Action
+		want   string // on the device; "": one bit is wrong
+	}{
+		{vfs.Lose(), "0123456789"}, {vfs.FlipBit(), ""},
+		{vfs.Misdirect(-3), "0ABCD56789"}, {vfs.Misdirect(4), "01234567AB"},
+	} {
+		fault, sim, f := faulty(t, "0123456789")
+		fault.Add(vfs.Rule{Ops: vfs.OpWriteAt, Action: vfs.OnDevice(c.action)})
+		_, err := f.WriteAt([]byte("ABCD"), 4)
+		must(t, err)
+		must(t, f.Sync())
+		wantContent(t, sim, "f.log", "0123ABCD89")
+		wantContent(t, sim.Kill(), "f.log", "0123ABCD89")
+		after := sim.Crash(vfs.CrashKeepAll, 1)
+		device, err := after.ReadFile("f.log")
+		must(t, err)
+		if c.want == "" {
+			wantOneBit(t, device, []byte("0123ABCD89"))
+		} else if string(device) != c.want {
+			t.Errorf("%v: the device has %q", c.action, device)
+		}
+	}
+}
+
+func TestUncachedReadsAreOfWhatIsDurable(t *testing.T) {
+	fault, _, f := faulty(t, "0123456789")
+	fault.Add(vfs.Rule{Ops: vfs.OpWriteAt, Action: vfs.OnDevice(vfs.Lose())})
+	_, err := f.WriteAt([]byte("ABCD"), 4)
+	must(t, err)
+	must(t, f.Sync())
+	wantRead(t, f, 0, "0123ABCD89")
+	uncached, err := fault.Open("f.log", vfs.OpenOptions{Uncached: true})
+	must(t, err)
+	got := vfs.AlignedBuffer(4096)
+	if n, err := uncached.ReadAt(got, 0); err != io.EOF || string(got[:n]) != "0123456789" {
+		t.Errorf("read %q, %v", got[:n], err)
+	}
+	mustClose(t, uncached)
+}
+
+func TestFaultMisdirectsToAnotherFile(t *testing.T) {
+	fault, sim, f := faulty(t, "0123456789")
+	put(t, sim, "g.log", "abcdefghij")
+	fault.Add(vfs.Rule{Ops: vfs.OpWriteAt, Action: vfs.MisdirectTo("g.log")})
+	_, err := f.WriteAt([]byte("xy"), 3)
+	must(t, err)
+	wantContent(t, sim, "f.log", "0123456789")
+	wantContent(t, sim, "g.log", "abcxyfghij")
+}
+
 func TestFaultReadsStaleContent(t *testing.T) {
 	fault, _, f := faulty(t, "old")
 	write(t, f, "new")

@@ -10,6 +10,7 @@ package vfs
 //	syncData(f)             content and what is needed to read it back
 //	allocate(f, size)       reserve space; errors.ErrUnsupported if it cannot
 //	adviseSequential(f), adviseRandom(f)     hints
+//	dropCached(f, off, n)   a hint: the next read of a range comes from the device
 //	startWriteback(f)       a hint: what is in the page cache alone goes to the device
 //	syncDir(dir)            make entries durable
 //	lockFile(f)             exclusive, non-blocking; ErrLocked
@@ -48,6 +49,7 @@ func (osFS) Open(name string, opts OpenOptions) (File, error) {
 	if opts.Sparing {
 		return openSparing(name, opts)
 	}
+	opts.Direct = opts.Direct || opts.Uncached
 	return openOS(name, os.O_RDONLY, opts)
 }
 
@@ -117,6 +119,7 @@ func openOS(name string, flags int, opts OpenOptions) (File, error) {
 		return nil, pathError("open", name, err)
 	}
 	switch {
+	case opts.Uncached: // see ReadAt
 	case opts.Sequential:
 		adviseSequential(f)
 	case opts.Random:
@@ -126,7 +129,7 @@ func openOS(name string, flags int, opts OpenOptions) (File, error) {
 }
 
 func newOSFile(f *os.File, name string, readOnly bool, align int, opts OpenOptions) File {
-	return &osFile{f: f, name: name, readOnly: readOnly, align: align, behind: opts.WriteBehind}
+	return &osFile{f: f, name: name, readOnly: readOnly, align: align, behind: opts.WriteBehind, uncached: opts.Uncached && align == 1}
 }
 
 func (osFS) Remove(name string) error {
@@ -331,6 +334,7 @@ type osFile struct {
 	align    int
 	appended atomic.Int64 // where Write goes on
 	behind   bool         // see OpenOptions.WriteBehind
+	uncached bool         // see OpenOptions.Uncached; not direct
 	held     atomic.Int64 // bytes written since it was last asked to write them back
 }
 
@@ -340,6 +344,9 @@ const writeBehind = 1 << 20
 func (f *osFile) ReadAt(p []byte, off int64) (int, error) {
 	if err := checkTransfer("read", f.name, p, off, f.align); err != nil {
 		return 0, err
+	}
+	if f.uncached {
+		dropCached(f.f, off, int64(len(p)))
 	}
 	n, err := f.f.ReadAt(p, off)
 	if err == nil || err == io.EOF {

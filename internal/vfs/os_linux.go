@@ -53,6 +53,14 @@ func adviseRandom(f *os.File) {
 	_ = control(f, func(fd int) error { return unix.Fadvise(fd, 0, 0, unix.FADV_RANDOM) })
 }
 
+// dropCached gives back pages of the page cache that are clean, as those of a file are
+// that was synced. Pages that are mapped into a process stay.
+func dropCached(f *os.File, off, n int64) {
+	from := off &^ (int64(os.Getpagesize()) - 1) // the kernel keeps a page of which it is to drop a part
+	to := off + n + int64(os.Getpagesize()) - 1
+	_ = control(f, func(fd int) error { return unix.Fadvise(fd, from, to-from, unix.FADV_DONTNEED) })
+}
+
 // startWriteback begins to write back all that the page cache has of the file, and
 // does not wait for it. Failure changes nothing but speed: a sync reports what could
 // not be written.

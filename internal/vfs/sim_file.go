@@ -15,6 +15,7 @@ type simFile struct {
 	node     *inode
 	name     string
 	readOnly bool
+	uncached bool // reads see what is durable
 	align    int
 	closed   bool // guarded by the disk's mutex
 	appended atomic.Int64
@@ -23,7 +24,8 @@ type simFile struct {
 // open makes an open file; the disk is locked.
 func (s *Sim) open(n *inode, name string, readOnly bool, opts OpenOptions) *simFile {
 	f := &simFile{sim: s, node: n, name: name, readOnly: readOnly, align: 1}
-	if (opts.Direct || opts.Sparing && readOnly) && s.opts.BlockSize >= 0 {
+	f.uncached = opts.Uncached && readOnly
+	if (opts.Direct || (opts.Sparing || opts.Uncached) && readOnly) && s.opts.BlockSize >= 0 {
 		f.align = s.opts.BlockSize
 		if f.align == 0 {
 			f.align = directAlignment
@@ -65,8 +67,12 @@ func (f *simFile) ReadAt(p []byte, off int64) (int, error) {
 	if err := checkTransfer("read", f.name, p, off, f.align); err != nil {
 		return 0, err
 	}
-	n := f.node.visible.readAt(p, off)
-	if f.align > 1 {
+	from := &f.node.visible
+	if f.uncached {
+		from = &f.node.durable
+	}
+	n := from.readAt(p, off)
+	if f.align > 1 && !f.uncached {
 		f.node.readPast(p[:n], off)
 	}
 	if n < len(p) {
@@ -75,11 +81,32 @@ func (f *simFile) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// WriteAt implements File. On a full disk it writes the pages that fit.
-func (f *simFile) WriteAt(p []byte, off int64) (int, error) {
+// deviceWriteAt is a write that the device gets wrong: it stores other bytes than p,
+// elsewhere, or none. Programs see p until the page cache is lost.
+func (f *simFile) deviceWriteAt(p []byte, off int64, stored []byte, at int64) (int, error) {
 	d := f.sim.disk
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	n, err := f.writeAt(p, off)
+	if err != nil || n == 0 {
+		return n, err
+	}
+	last := &f.node.pending[len(f.node.pending)-1]
+	last.device, last.off, last.at, last.size = true, at, len(f.node.log), len(stored)
+	f.node.log = append(f.node.log, stored...)
+	return n, nil
+}
+
+// WriteAt implements File. On a full disk it writes the pages that fit.
+func (f *simFile) WriteAt(p []byte, off int64) (int, error) {
+	f.sim.disk.mu.Lock()
+	defer f.sim.disk.mu.Unlock()
+	return f.writeAt(p, off)
+}
+
+// writeAt is WriteAt; the disk is locked.
+func (f *simFile) writeAt(p []byte, off int64) (int, error) {
+	d := f.sim.disk
 	if err := f.checkWrite("write"); err != nil {
 		return 0, err
 	}

@@ -33,6 +33,8 @@ type dataOp struct {
 	off  int64 // where a write starts; the new size; the end of what is reserved
 	at   int   // where its bytes start in the log; allZeros if they are not there
 	size int   // how many there are
+	// device says that the disk gets these bytes, and programs see others.
+	device bool
 }
 
 // allZeros as the place of a write's bytes says that all of them are zero.
@@ -144,12 +146,15 @@ func (n *inode) sync() {
 	}
 	n.durable.resize(n.visible.size)
 	for _, op := range n.pending {
-		switch op.kind {
-		case dataWrite:
+		switch {
+		case op.device:
+			// What strays beyond the end is lost: it does not make the file longer.
+			bytes := n.bytesOf(op)
+			n.durable.writeAt(bytes[:min(max(n.durable.size-op.off, 0), int64(len(bytes)))], op.off)
+		case op.kind == dataWrite:
 			n.durable.sharePages(&n.visible, int(op.off/pageSize), pagesFor(op.off+int64(op.size)))
-		case dataReserve:
+		case op.kind == dataReserve:
 			n.durable.reserve(min(op.off, n.visible.size))
-		case dataResize:
 		}
 	}
 	n.forget()

@@ -59,6 +59,10 @@ type OpenOptions struct {
 	// with Direct. It is for files that far exceed memory. Where the platform or the file
 	// system does not offer it, the file is opened buffered; see File.Alignment.
 	Sparing bool
+	// Uncached asks for reads of what the device holds, of what was synced: with direct
+	// I/O, as with Direct, or, where there is none, after the system was asked to drop
+	// what the page cache has of the file. It is for files that are open for reading.
+	Uncached bool
 	// Sequential hints that the file will be read from front to back, Random that
 	// the caller knows best how much to read at once: nothing is read ahead.
 	Sequential, Random bool
