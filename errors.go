@@ -37,6 +37,10 @@ var (
 	// ErrNoSpace: the disk is full. Nothing was lost; writes are accepted
 	// again once there is space.
 	ErrNoSpace = errors.New("flagstone: no space left on the disk")
+	// ErrOutcomeUnknown: the caller's deadline passed, or there was no space, while a
+	// write was on its way to the disk. It may still become durable and visible, as a
+	// whole; after a restart it has, or never will. Errors match the context's too.
+	ErrOutcomeUnknown = errors.New("flagstone: the outcome of the write is unknown")
 	// ErrLocked: another process, or another Store of this one, has it open.
 	ErrLocked = errors.New("flagstone: the store is in use")
 	// ErrConflict: a transaction holds the partition key. Nothing was written;
