@@ -33,6 +33,9 @@ const (
 	logFactor = 2
 	// handOver is how often an unsynced log gives its buffer to the system.
 	handOver = 100 * time.Millisecond
+	// hangsAfter is how long a call of the log may take before the store says that
+	// the device does not answer.
+	hangsAfter = time.Second
 )
 
 // start begins the periodic work of an open store.
@@ -98,9 +101,7 @@ func (s *Store) carryLog() {
 	if s.log == nil {
 		return // still recovering
 	}
-	if err := s.log.HandOver(); err != nil {
-		s.poison(err)
-	}
+	_ = s.afterLog(s.log.HandOver()) // the next write finds out
 }
 
 // lookAtIdle lets every tree look for expired data, also those that nobody
@@ -131,11 +132,34 @@ func (s *Store) saveClock() {
 // handOverLog bounds what an unsynced store loses when the process is killed.
 func (s *Store) handOverLog() {
 	s.submit(executor.Cleanup, nil, "log hand-over", func() {
-		if err := s.log.Flush(); err != nil {
-			s.poison(err)
-		}
+		_ = s.afterLog(s.log.Flush()) // the next write finds out
 	})
 	s.after(handOver, s.handOverLog)
+}
+
+// watchDevice looks, in a while, whether what is synced now is done. It costs next to
+// nothing while somebody looks anyway.
+func (s *Store) watchDevice() {
+	if !s.work.watching.Load() && s.work.watching.CompareAndSwap(false, true) {
+		s.after(hangsAfter, s.lookAtDevice)
+	}
+}
+
+// lookAtDevice says so when the device does not answer, and when it does again.
+func (s *Store) lookAtDevice() {
+	s.work.watching.Store(false)
+	waiting := s.log.Waiting()
+	hangs := waiting >= hangsAfter
+	if s.work.hangs.Swap(hangs) != hangs {
+		if hangs {
+			s.opts.Logger.Warn("the device does not answer: a write or sync of the log is under way", "for", waiting)
+		} else {
+			s.opts.Logger.Warn("the device answers again")
+		}
+	}
+	if waiting > 0 {
+		s.watchDevice()
+	}
 }
 
 // schedulePreparation makes the next log segment ready before it is needed. So

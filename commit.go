@@ -31,6 +31,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/row"
@@ -161,6 +163,14 @@ func (s *Store) commit(ctx context.Context, w *write, micros int64) (Commit, err
 	}
 	c := Commit{store: s}
 	t, err := s.enqueue(&c, w)
+	for errors.Is(err, wal.ErrRoom) {
+		// Other writers go on meanwhile: no lock is held while the disk is waited for.
+		if err = s.log.MakeRoom(ctx, w.batch.Pieces()...); err == nil {
+			t, err = s.enqueue(&c, w)
+		} else if !errors.Is(err, ctx.Err()) || ctx.Err() == nil {
+			err = s.logRefused(err)
+		}
+	}
 	if err != nil {
 		s.memory.free(size, 0)
 		return Commit{}, err
@@ -219,14 +229,9 @@ func (s *Store) enqueue(c *Commit, w *write) (ticket, error) {
 	segment := s.log.Segment()
 	w.micros = max(w.micros, p.lastMicros)
 	w.batch.SetTime(w.micros)
-	lsn, err := s.log.Append(stream, first, w.batch.Pieces()...)
-	switch {
-	case errors.Is(err, wal.ErrTooLarge):
-		return 0, fmt.Errorf("%w: %w", ErrInvalid, err)
-	case errors.Is(err, wal.ErrFailed):
-		return 0, s.poison(err)
-	case err != nil: // no space for the next segment: nothing happened
-		return 0, s.describe(err)
+	lsn, err := s.log.AppendNow(stream, first, w.batch.Pieces()...)
+	if err != nil {
+		return 0, s.logRefused(err)
 	}
 	if s.log.NeedsNext() {
 		s.schedulePreparation()
@@ -248,6 +253,17 @@ func (s *Store) enqueue(c *Commit, w *write) (ticket, error) {
 		s.boundLog()
 	}
 	return p.publication.push(c.lsn, c.seq), nil
+}
+
+// logRefused is the error of a commit that the log did not take.
+func (s *Store) logRefused(err error) error {
+	switch {
+	case errors.Is(err, wal.ErrTooLarge):
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	case errors.Is(err, wal.ErrFailed):
+		return s.poison(err)
+	}
+	return s.describe(err) // no space: nothing happened
 }
 
 // makeRoom rotates the memtables that have no room for what they are to take,
@@ -277,8 +293,8 @@ func (s *Store) rotate(t *partition.Tree, nextSeq uint64) {
 }
 
 // Wait returns when the write is durable (with SyncAlways) and visible to
-// every later read, or when that failed. When the context ends first, the
-// write's outcome is unknown: it may still become durable.
+// every later read, or when that failed. When the context ends first, the error
+// matches ErrOutcomeUnknown: the write may still become durable.
 func (c *Commit) Wait(ctx context.Context) error {
 	if err := c.store.await(ctx, c.lsn, c.seq); err != nil {
 		return err
@@ -303,8 +319,9 @@ func (s *Store) await(ctx context.Context, lsn wal.LSN, seq uint64) error {
 		return nil
 	}
 	if s.opts.Sync == SyncAlways {
-		if err := s.log.Sync(lsn); err != nil {
-			return s.poison(err)
+		s.watchDevice()
+		if err := s.log.SyncContext(ctx, lsn); err != nil {
+			return s.notSynced(ctx, err)
 		}
 		// Of a group one call publishes all.
 		if p.visible.Load() < seq {
@@ -316,7 +333,32 @@ func (s *Store) await(ctx context.Context, lsn wal.LSN, seq uint64) error {
 	}
 	// A commit before this one is durable but not applied yet; whoever applies
 	// it publishes both, soon: nothing that is applied waits for anything.
-	return p.wait(ctx, seq)
+	if err := p.wait(ctx, seq); err != nil {
+		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+	}
+	return nil
+}
+
+// notSynced is the error of a commit whose record is not durable. If it may still
+// become so, a background job sees to that.
+func (s *Store) notSynced(ctx context.Context, err error) error {
+	if errors.Is(err, wal.ErrFailed) || !vfs.IsNoSpace(err) && (ctx.Err() == nil || !errors.Is(err, ctx.Err())) {
+		return s.poison(err)
+	}
+	s.finishWrites()
+	return fmt.Errorf("%w: %w", ErrOutcomeUnknown, s.describe(err))
+}
+
+// finishWrites makes what is in the log durable and visible, for callers that have
+// given up.
+func (s *Store) finishWrites() {
+	s.submit(executor.Cleanup, nil, "finish writes", func() {
+		if err := s.syncLog(); err != nil {
+			s.backgroundFailed("finishing writes", err, s.finishWrites)
+			return
+		}
+		s.pipeline.publication.publish(s.publishable())
+	})
 }
 
 // publishable is the last log record whose commit readers may see.
@@ -363,10 +405,16 @@ func (s *Store) syncLog() error {
 	s.pipeline.order.Lock()
 	lsn := s.pipeline.lastLSN
 	s.pipeline.order.Unlock()
-	if err := s.log.Sync(lsn); err != nil {
-		return s.poison(err)
+	return s.afterLog(s.log.Sync(lsn))
+}
+
+// afterLog is the error of a call of the log that failed. What found no space can be
+// done later; everything else is final.
+func (s *Store) afterLog(err error) error {
+	if err == nil || vfs.IsNoSpace(err) && !errors.Is(err, wal.ErrFailed) {
+		return s.describe(err)
 	}
-	return nil
+	return s.poison(err)
 }
 
 // poison records the first error of the log or the manifest and returns the

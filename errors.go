@@ -41,6 +41,10 @@ var (
 	// ErrTooManyFiles: the process, or the machine, has as many files and
 	// connections open as it may. Nothing was lost; it may be tried again.
 	ErrTooManyFiles = errors.New("flagstone: too many open files")
+	// ErrOutcomeUnknown: the caller's deadline passed, or there was no space, while a
+	// write was on its way to the disk. It may still become durable and visible, as a
+	// whole; after a restart it has, or never will. Errors match the context's too.
+	ErrOutcomeUnknown = errors.New("flagstone: the outcome of the write is unknown")
 	// ErrLocked: another process, or another Store of this one, has it open.
 	ErrLocked = errors.New("flagstone: the store is in use")
 	// ErrConflict: a transaction holds the partition key, or the rows changed each

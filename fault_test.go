@@ -142,6 +142,9 @@ func (v *victim) outcome(err error) bool {
 		return false
 	case errors.Is(err, ErrPoisoned):
 		v.total.poisoned++
+		if v.cause == syscall.ENOSPC {
+			v.t.Fatalf("%s, step %q: no space is no reason to poison: %v", v.label, v.step, err)
+		}
 		v.checkPoisoned()
 		v.recover()
 		return false
@@ -158,7 +161,8 @@ func (v *victim) outcome(err error) bool {
 
 // checkReads: a read is right or an error.
 func (v *victim) checkReads() {
-	if got, err := readAll(v.store); err == nil && got != v.states[v.acked].text() {
+	got, err := readAll(v.store)
+	if err == nil && !slices.ContainsFunc(v.states[v.acked:], func(o *oracle) bool { return o.text() == got }) {
 		v.t.Fatalf("%s, step %q: readers do not see what was acknowledged:\n%s",
 			v.label, v.step, difference(v.states[v.acked].text(), got))
 	}
@@ -316,12 +320,6 @@ func TestP11_AFullDiskAtEveryBlock(t *testing.T) {
 func (v *victim) whenFull(err error) bool {
 	switch {
 	case v.step == "open" || v.step == "close":
-		v.disk.SetCapacity(0)
-		v.recover()
-		return false
-	case errors.Is(err, ErrPoisoned):
-		v.total.poisoned++
-		v.checkPoisoned()
 		v.disk.SetCapacity(0)
 		v.recover()
 		return false

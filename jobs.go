@@ -32,6 +32,9 @@ type work struct {
 	// preparing is set from the request for the next log segment until its
 	// preparation begins.
 	preparing atomic.Bool
+	// watching is set while somebody is going to look whether the device answers;
+	// hangs is what was found last.
+	watching, hangs atomic.Bool
 	// noLog is why there is no room for further log, nil if there is.
 	noLog error
 	// stuck is why the last flush failed, nil after one that succeeded.

@@ -14,16 +14,19 @@ type Metrics struct {
 	MemoryBudget    int64
 	LogSegment      uint64 // number of the segment being written
 	OldestSegment   uint64 // number of the oldest segment still needed
-	OpenSnapshots   int
-	CacheHits       uint64
-	CacheMisses     uint64
-	CacheBytes      int64  // of blocks and rows
-	RowHits         uint64 // gets of rows in several runs that found them put together; also of stores that share the cache
-	OffHeapBytes    int64  // memory off the Go heap, cached blocks above all; also of stores that share it
-	OpenFiles       int    // descriptors of table files
-	MappedFiles     int    // table files that are mapped
-	IndexBytes      int64  // indexes and filters of table files, which are beside the cache
-	Poisoned        bool
+	// LogWaiting is for how long writes or syncs of the log have been under way
+	// without one of them returning: a device that hangs.
+	LogWaiting    time.Duration
+	OpenSnapshots int
+	CacheHits     uint64
+	CacheMisses   uint64
+	CacheBytes    int64  // of blocks and rows
+	RowHits       uint64 // gets of rows in several runs that found them put together; also of stores that share the cache
+	OffHeapBytes  int64  // memory off the Go heap, cached blocks above all; also of stores that share it
+	OpenFiles     int    // descriptors of table files
+	MappedFiles   int    // table files that are mapped
+	IndexBytes    int64  // indexes and filters of table files, which are beside the cache
+	Poisoned      bool
 
 	// What the background has done since the store was opened.
 	LogBytes     int64         // written to the log, framing included
@@ -73,6 +76,7 @@ func (s *Store) Metrics() Metrics {
 	m.MemoryBytes = s.memory.total.Load()
 	if s.log != nil {
 		m.LogSegment = s.log.Segment()
+		m.LogWaiting = s.log.Waiting()
 		m.LogBytes = int64(s.log.Stats().Bytes)
 	}
 	work := s.env.Work

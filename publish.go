@@ -5,6 +5,7 @@ package flagstone
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -156,6 +157,9 @@ func (p *publication) wait(ctx context.Context, seq uint64) error {
 	case <-w.done:
 		return nil
 	case <-ctx.Done():
+		p.mu.Lock()
+		p.waiters = slices.DeleteFunc(p.waiters, func(other waiter) bool { return other.done == w.done })
+		p.mu.Unlock()
 		return ctx.Err()
 	}
 }

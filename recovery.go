@@ -27,7 +27,7 @@ func (s *Store) recover() error {
 		FS: s.fs, Dir: s.logDir(),
 		SegmentSize: s.opts.WALSegmentSize, Sync: s.opts.Sync == SyncAlways,
 		StoreID: state.StoreID, Logger: s.opts.Logger, Memory: s.offheap,
-		Newest: newestLog(state), Begun: s.logBegun,
+		Newest: newestLog(state), Begun: s.logBegun, Elapsed: s.clock.Elapsed,
 	}
 	if s.opts.Sync == SyncNone && !s.steppedByHand() {
 		opts.Gathered = s.logGathered

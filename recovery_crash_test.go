@@ -146,7 +146,7 @@ func (s *script) crowd(batches int) bool {
 		version, n := s.nextVersion(), s.rng.IntN(14)
 		value := fmt.Sprintf("%d-%s", version-startMillis, strings.Repeat("y", s.rng.IntN(90)))
 		if s.rng.IntN(80) == 0 {
-			value = strings.Repeat("y", int(s.opts.WALSegmentSize)/2+s.rng.IntN(9000))
+			value = noise(s.rng, int(s.opts.WALSegmentSize)*3/4+s.rng.IntN(9000))
 		}
 		next := s.now().clone()
 		b := s.store.NewBatch()
@@ -175,4 +175,14 @@ func (s *script) crowd(batches int) bool {
 		}
 	}
 	return failure == nil || s.outcome(failure)
+}
+
+// noise returns text that compression leaves as large as it is, nearly.
+func noise(rng *rand.Rand, size int) string {
+	const digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"
+	b := make([]byte, size)
+	for i := range b {
+		b[i] = digits[rng.IntN(len(digits))]
+	}
+	return string(b)
 }

@@ -134,10 +134,11 @@ func stageCurrent(fsys vfs.FS, dir string, number uint64) (written bool, err err
 	return false, line.ReadBack(fsys, name)
 }
 
-// switchCurrent makes the staged CURRENT the one that counts.
-func switchCurrent(fsys vfs.FS, dir string) error {
+// switchCurrent makes the staged CURRENT the one that counts. switched tells whether
+// an error came after it was renamed, that is, from the sync.
+func switchCurrent(fsys vfs.FS, dir string) (switched bool, err error) {
 	if err := fsys.Rename(filepath.Join(dir, currentTempName), filepath.Join(dir, CurrentName)); err != nil {
-		return err
+		return false, err
 	}
-	return fsys.SyncDir(dir)
+	return true, fsys.SyncDir(dir)
 }

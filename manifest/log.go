@@ -130,7 +130,8 @@ func CreateFrom(fsys vfs.FS, dir string, s *State) error {
 	l := &Log{fs: fsys, dir: dir}
 	next, _, err := l.begin(firstManifest, s)
 	if err == nil {
-		err = errors.Join(switchCurrent(fsys, dir), next.close())
+		_, err = switchCurrent(fsys, dir)
+		err = errors.Join(err, next.close())
 	}
 	if err != nil {
 		return fmt.Errorf("manifest: create %s: %w", dir, err)
@@ -210,8 +211,8 @@ func (l *Log) Poisoned() error {
 }
 
 // Commit applies the edit, makes it durable and returns the new state. An edit
-// that breaks a rule (ErrInvalidEdit), or for which no space could be
-// reserved, is refused, and the log goes on; any other error poisons it: see
+// that breaks a rule (ErrInvalidEdit), or for which there was no space to reserve or
+// to write, is refused, and the log goes on; any other error poisons it: see
 // Poisoned. In both cases the state is that before the edit.
 func (l *Log) Commit(e *Edit) (*State, error) {
 	l.mu.Lock()
@@ -255,7 +256,13 @@ func (l *Log) append(kind uint32, buf []byte) error {
 	}
 	sealRecord(buf, kind, l.records, place{l.number, l.State().StoreID, l.offset})
 	if _, err := l.file.WriteAt(buf, l.offset); err != nil {
-		return l.fail("write", err)
+		if !vfs.IsNoSpace(err) {
+			return l.fail("write", err)
+		}
+		if uerr := l.takeBack(); uerr != nil {
+			return l.fail("take back a record from", errors.Join(err, uerr))
+		}
+		return fmt.Errorf("manifest: no space for an edit in %s: %w", l.path(), err)
 	}
 	if err := l.file.SyncData(); err != nil {
 		return l.fail("sync", err)
@@ -267,6 +274,13 @@ func (l *Log) append(kind uint32, buf []byte) error {
 	l.records++
 	l.offset += roundUp(int64(len(buf)))
 	return nil
+}
+
+// takeBack cuts off what a write left that found no space, so that no crash can show
+// an edit that was refused.
+func (l *Log) takeBack() error {
+	l.reserved = l.offset
+	return errors.Join(l.file.Truncate(l.offset), l.file.Sync())
 }
 
 // fail poisons the log.
@@ -304,8 +318,8 @@ func (l *Log) rotate() (harmless bool, err error) {
 	if err != nil {
 		return harmless, fmt.Errorf("manifest: begin %s: %w", ManifestName(l.highest), err)
 	}
-	if err := switchCurrent(l.fs, l.dir); err != nil {
-		return false, fmt.Errorf("manifest: switch to %s: %w", ManifestName(l.highest), errors.Join(err, next.close()))
+	if switched, err := switchCurrent(l.fs, l.dir); err != nil {
+		return !switched && vfs.IsNoSpace(err), fmt.Errorf("manifest: switch to %s: %w", ManifestName(l.highest), errors.Join(err, next.close()))
 	}
 	if l.file != nil {
 		// Its bytes do not count any more, and nor does an error.

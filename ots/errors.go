@@ -101,7 +101,7 @@ func (e *Engine) asError(err error, operation, table string, applied bool) *Erro
 	switch {
 	case errors.As(err, &own):
 		return own
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), errors.Is(err, flagstone.ErrOutcomeUnknown):
 		return &Error{CodeTimeout, "Operation timeout."}
 	case errors.Is(err, flagstone.ErrTableNotFound):
 		return tableMissing()

@@ -29,6 +29,8 @@ func TestErrorsOfTheEngineBecomeAnswersWithoutInternals(t *testing.T) {
 		{wrap(flagstone.ErrVersionOutOfRange), false, CodeParameterInvalid, "Invalid timestamp.", false},
 		{wrap(context.DeadlineExceeded), false, CodeTimeout, "Operation timeout.", false},
 		{wrap(context.Canceled), true, CodeTimeout, "Operation timeout.", false},
+		{errors.Join(flagstone.ErrOutcomeUnknown, flagstone.ErrNoSpace), false, CodeTimeout, "Operation timeout.", false},
+		{errors.Join(flagstone.ErrOutcomeUnknown, context.DeadlineExceeded), true, CodeTimeout, "Operation timeout.", false},
 		{wrap(flagstone.ErrNoSpace), false, CodeStorageServerBusy, "Server is busy.", true},
 		{wrap(flagstone.ErrNoSpace), true, CodeInternalServerError, "Internal server error.", true},
 		{errors.Join(flagstone.ErrPoisoned, flagstone.ErrNoSpace), false, CodeInternalServerError, "Internal server error.", true},

@@ -11,6 +11,7 @@
 //	sync.go      Sync: group commit by leader and follower
 //	segment.go   the life of a segment: spare -> current -> sealed -> spare
 //	turn.go      from one segment to the next, beside those who append
+//	device.go    for how long the disk has not answered
 //	spare.go     the files waiting to become segments
 //	recover.go   reading a log after a crash
 //	scan.go      reading the frames of one segment; torn tail or damage

@@ -20,33 +20,18 @@ func (p *pieces) read(dst []byte) {
 	}
 }
 
-// encode adds a record of n bytes. Between frames it writes when the buffer is
-// full; after makeRoom only a record larger than maxGroup makes it. Callers hold
-// mu.
-func (w *Writer) encode(stream uint32, position uint64, payload pieces, n int) error {
+// encode adds a record of n bytes. Callers hold mu and have made room.
+func (w *Writer) encode(stream uint32, position uint64, payload pieces, n int) {
 	if n <= maxBundled {
-		if int64(len(w.buf))+recordSize(n) > maxGroup {
-			if err := w.writeOut(false); err != nil {
-				return err
-			}
-		}
 		w.join(stream, position, payload, n)
-		return nil
+		return
 	}
 	w.endBundle()
-	for rest := n; ; {
-		size, begins := min(rest, maxPayload), rest == n
-		if len(w.buf)+paddedSize(size) > maxGroup {
-			if err := w.writeOut(false); err != nil {
-				return err
-			}
-			begins = true
-		}
-		if begins {
-			// All frames of the group and what pads the last block, or the buffer would
-			// grow, and be copied, again and again.
-			w.reserve(min(int(recordSize(rest))+frameHeaderSize, maxGroup-len(w.buf)))
-		}
+	// All frames of the record and what pads the last block, or the buffer would
+	// grow, and be copied, again and again.
+	w.reserve(int(recordSize(n)) + frameHeaderSize)
+	for rest := n; rest > 0; {
+		size := min(rest, maxPayload)
 		kind := frameMiddle
 		switch first, last := rest == n, rest == size; {
 		case first && last:
@@ -57,11 +42,9 @@ func (w *Writer) encode(stream uint32, position uint64, payload pieces, n int) e
 			kind = frameLast
 		}
 		payload = w.put(frame{kind: kind, stream: stream, position: position}, payload, size)
-		if rest -= size; rest == 0 {
-			w.cur.head.records++
-			return nil
-		}
+		rest -= size
 	}
+	w.cur.head.records++
 }
 
 // bundle is the frame at the end of the buffer that small records join. Its

@@ -22,6 +22,9 @@ var (
 	ErrWrongStore = errors.New("wal: segment of another store")
 	// ErrTooLarge says that a record exceeds MaxRecordSize.
 	ErrTooLarge = errors.New("wal: record too large")
+	// ErrRoom says that there is no room for a record until the device has done
+	// something: see Writer.MakeRoom.
+	ErrRoom = errors.New("wal: no room yet")
 	// ErrPosition says that a record's position does not lie above the one
 	// before it in its stream.
 	ErrPosition = errors.New("wal: position does not rise")

@@ -13,17 +13,14 @@ const (
 	// to call Sync. A larger one gains nothing: 64 MiB took 5-13 ms through the page
 	// cache in pieces of 128 KiB, and the loss at a crash of the process stays small.
 	writeThreshold = 128 << 10
-	// writeAnyway is what gathers before Append writes what somebody else should
-	// have written: who has no processor to run on is not waited for.
+	// writeAnyway is what gathers before there is no room until what others should
+	// have written is: who has no processor to run on is not waited for.
 	writeAnyway = 8 * writeThreshold
 )
 
 // passOn lets somebody write what has gathered, unless something is on its way, or
 // writes it if there is nobody. Callers hold mu; it may be released meanwhile.
 func (w *Writer) passOn() error {
-	if len(w.buf) >= writeAnyway {
-		w.carry()
-	}
 	switch {
 	case w.err != nil || len(w.flying) > 0 || len(w.buf) < writeThreshold:
 	case w.opts.Gathered == nil:
@@ -44,33 +41,58 @@ func (w *Writer) HandOver() error {
 	if g == nil {
 		return nil
 	}
+	w.fly(g)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+// take returns the group that was left to others, or that found no space, and that
+// nobody writes yet, for the caller to fly; nil if there is none. Callers hold mu.
+func (w *Writer) take() *group {
+	if g := w.ready.Swap(nil); g != nil {
+		return g
+	}
+	if w.full == nil || w.err != nil {
+		return nil
+	}
+	for _, g := range w.flying {
+		if g.stalled {
+			g.stalled = false
+			return g
+		}
+	}
+	return nil
+}
+
+// carry writes the group that take returns, and reports whether there was one.
+// Callers hold mu; it is released meanwhile.
+func (w *Writer) carry() bool {
+	g := w.take()
+	if g == nil {
+		return false
+	}
+	_, _ = w.see(g, false) // kept in w.full
+	return true
+}
+
+// fly writes a group on its way. It is what a caller that cannot wait for the device
+// leaves to a goroutine.
+func (w *Writer) fly(g *group) {
 	w.transfer(g)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.land(g)
-	return w.err
-}
-
-// carry writes the group that was left to others and that nobody writes yet, and
-// reports whether there was one. Callers hold mu; it is released meanwhile.
-func (w *Writer) carry() bool {
-	g := w.ready.Swap(nil)
-	if g == nil {
-		return false
-	}
-	w.mu.Unlock()
-	w.transfer(g)
-	w.mu.Lock()
-	w.land(g)
-	return true
 }
 
 // awaitFlight returns when a group on its way has been written, or something else
-// has changed. Callers hold mu; it is released meanwhile.
-func (w *Writer) awaitFlight() {
+// has changed; or, when there is no space for one, the error that says so. Callers
+// hold mu; it is released meanwhile.
+func (w *Writer) awaitFlight() error {
 	if !w.carry() {
 		w.changed.Wait()
 	}
+	return w.full
 }
 
 // Flush hands everything appended so far to the operating system: it then
@@ -83,7 +105,9 @@ func (w *Writer) Flush() error {
 		case w.err != nil:
 			return w.err
 		case len(w.flying) > 0:
-			w.awaitFlight()
+			if err := w.awaitFlight(); err != nil {
+				return err
+			}
 		default:
 			w.lead(false)
 		}

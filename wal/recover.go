@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/flagstone-db/flagstone/internal/offheap"
 	"github.com/flagstone-db/flagstone/internal/vfs"
@@ -48,6 +49,8 @@ type Options struct {
 	// remember it: then the loss of the file is noticed. No lock is held; an error
 	// fails the Writer.
 	Begun func(segment uint64) error
+	// Elapsed is a monotonic clock, for Writer.Waiting; it may be nil.
+	Elapsed func() time.Duration
 	// Logger may be nil.
 	Logger *slog.Logger
 }

@@ -6,7 +6,6 @@ package wal
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -22,8 +21,8 @@ import (
 // frames under some seed always shows that seed: adoptSpares relies on it.
 func (w *Writer) newSegment(from *spareFile, previous uint64, sealed seal, carry func() error) error {
 	header := w.begin(from, previous, sealed)
-	if op, err := from.writeHeader(header); err != nil {
-		return w.fail(op, from.name, err)
+	if op, file, err := run(from.headerSteps(header)); err != nil {
+		return w.fail(op, file, err)
 	}
 	if carry != nil {
 		if err := carry(); err != nil {
@@ -35,11 +34,10 @@ func (w *Writer) newSegment(from *spareFile, previous uint64, sealed seal, carry
 	}
 	w.cur.file = nil
 	name := filepath.Join(w.opts.Dir, segmentName(w.cur.number))
-	f, op, file, err := w.become(from, w.cur.number, name)
-	if err != nil {
+	if op, file, err := run(w.joinSteps(from, w.cur.number, name, &w.cur.file)); err != nil {
 		return w.fail(op, file, err)
 	}
-	w.cur.file, w.cur.name = f, name
+	w.cur.name = name
 	w.onDisk.Store(w.cur.number)
 	return nil
 }
@@ -48,7 +46,7 @@ func (w *Writer) newSegment(from *spareFile, previous uint64, sealed seal, carry
 // Callers hold mu.
 func (w *Writer) begin(from *spareFile, previous uint64, sealed seal) []byte {
 	w.cur = segment{
-		file: from.file, name: from.name, number: previous + 1, raw: from.raw,
+		file: from.file, name: from.name, size: from.size, number: previous + 1, raw: from.raw,
 		head: seal{offset: BlockSize}, durable: BlockSize,
 	}
 	w.number.Store(w.cur.number)
@@ -59,37 +57,49 @@ func (w *Writer) begin(from *spareFile, previous uint64, sealed seal) []byte {
 	return block
 }
 
-// writeHeader writes and syncs the header of the segment that a spare is to be.
-func (s *spareFile) writeHeader(header []byte) (op string, err error) {
-	if err := writeAll(s.file, header, 0); err != nil {
-		return "write the header of", err
-	}
-	return "sync the header of", s.file.Sync()
+// step is a call to the disk on the way from a spare to a segment.
+type step struct {
+	op, file string // for errors
+	final    bool   // what it leaves behind if it fails is unknown, whatever the error
+	do       func() error
 }
 
-// become makes a spare with a header a segment of the log, and opens that. It
-// returns, with an error, what could not be done to which file. The file of the
-// spare is closed in any case.
-func (w *Writer) become(from *spareFile, number uint64, name string) (f vfs.File, op, file string, err error) {
-	// Not every system can rename an open file.
-	if err := from.file.Close(); err != nil {
-		return nil, "close", from.name, err
-	}
-	if err := w.opts.FS.Rename(from.name, name); err != nil {
-		return nil, "rename", from.name, err
-	}
-	if err := w.opts.FS.SyncDir(w.opts.Dir); err != nil {
-		return nil, "sync the directory of", name, err
-	}
-	if f, err = w.opts.FS.OpenReadWrite(name, w.access()); err != nil {
-		return nil, "open", name, err
-	}
-	if w.opts.Begun != nil {
-		if err := w.opts.Begun(number); err != nil {
-			return nil, "have noted the beginning of", name, errors.Join(err, f.Close())
+// run carries out steps until one fails, and tells which.
+func run(steps []step) (op, file string, err error) {
+	for _, s := range steps {
+		if err := s.do(); err != nil {
+			return s.op, s.file, err
 		}
 	}
-	return f, "", "", nil
+	return "", "", nil
+}
+
+// headerSteps write and sync the header of the segment that a spare is to be.
+func (s *spareFile) headerSteps(header []byte) []step {
+	return []step{
+		{"write the header of", s.name, false, func() error { return writeAll(s.file, header, 0) }},
+		{"sync the header of", s.name, true, s.file.Sync},
+	}
+}
+
+// joinSteps make a spare with a header a segment of the log, and open that.
+func (w *Writer) joinSteps(from *spareFile, number uint64, name string, f *vfs.File) []step {
+	return []step{
+		// Not every system can rename an open file.
+		{"close", from.name, true, from.file.Close},
+		{"rename", from.name, false, func() error { return w.opts.FS.Rename(from.name, name) }},
+		{"sync the directory of", name, true, func() error { return w.opts.FS.SyncDir(w.opts.Dir) }},
+		{"open", name, false, func() (err error) {
+			*f, err = w.opts.FS.OpenReadWrite(name, w.access())
+			return err
+		}},
+		{"have noted the beginning of", name, false, func() error {
+			if w.opts.Begun == nil {
+				return nil
+			}
+			return w.opts.Begun(number)
+		}},
+	}
 }
 
 // access says how segments are written. Measured on ext4 over NVMe, p50 of a
@@ -141,12 +151,7 @@ func (w *Writer) end() error {
 func (w *Writer) Rotate() (uint64, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.waiting.Add(1)
-	for len(w.flying) > 0 {
-		w.awaitFlight()
-	}
-	w.waiting.Add(-1)
-	if err := w.usable(); err != nil {
+	if err := w.readyToRotate(); err != nil {
 		return 0, err
 	}
 	if w.cur.head.records == 0 {
@@ -157,15 +162,38 @@ func (w *Writer) Rotate() (uint64, error) {
 	}
 	number := w.cur.number
 	for w.onDisk.Load() < number && w.err == nil {
-		w.awaitFlight()
+		if err := w.awaitFlight(); err != nil {
+			return 0, err
+		}
 	}
 	return number, w.err
+}
+
+// readyToRotate returns when nothing is on its way, and the file of the next segment
+// is open if the current one has records. Callers hold mu; it is released meanwhile.
+func (w *Writer) readyToRotate() (err error) {
+	w.waiting.Add(1)
+	defer w.waiting.Add(-1)
+	for err == nil {
+		err = w.usable()
+		switch {
+		case err != nil:
+		case len(w.flying) > 0 || w.opening:
+			err = w.awaitFlight()
+		case w.next == nil && w.cur.head.records > 0:
+			err = w.openNext()
+		default:
+			return nil
+		}
+	}
+	return err
 }
 
 // continueFrom starts the first segment of this writer, with the records that
 // the old last segment holds beyond its last stated durable offset.
 func (w *Writer) continueFrom(from RecoverResult) error {
-	first, err := w.openSpare()
+	name, raw := w.takeSpare()
+	first, err := w.openSpare(name, raw)
 	if err != nil {
 		return err
 	}
@@ -199,7 +227,11 @@ func (w *Writer) carryOver(t *tail) (err error) {
 		}
 	}()
 	s := newScanner(r, t.sealed, map[uint32]uint64{}, func(rec Record) error {
-		return w.encode(rec.Stream, rec.Position, pieces{list: [][]byte{rec.Payload}}, len(rec.Payload))
+		w.encode(rec.Stream, rec.Position, pieces{list: [][]byte{rec.Payload}}, len(rec.Payload))
+		if len(w.buf) < maxGroup {
+			return nil
+		}
+		return w.writeOut(false)
 	})
 	return s.scanSealed(t.end)
 }

@@ -129,11 +129,21 @@ type spareFile struct {
 	raw  bool // preallocated, but not written before
 }
 
-// openSpare opens a spare, or makes one: preallocated but not written, since
-// somebody is waiting. An error has changed nothing, and the writer goes on.
-func (w *Writer) openSpare() (*spareFile, error) {
+// takeSpare takes a spare file, or the name for a new one, which is raw. Callers hold
+// mu.
+func (w *Writer) takeSpare() (name string, raw bool) {
 	if n := len(w.spares); n > 0 {
-		name := w.path(w.spares[n-1])
+		name, w.spares = w.spares[n-1], w.spares[:n-1]
+		return name, false
+	}
+	return w.newSpareName(), true
+}
+
+// openSpare opens a spare, or makes one: preallocated but not written, since a
+// caller is waiting. An error has changed nothing, and the writer goes on.
+func (w *Writer) openSpare(base string, raw bool) (*spareFile, error) {
+	name := w.path(base)
+	if !raw {
 		f, err := w.opts.FS.OpenReadWrite(name, w.access())
 		if err != nil {
 			return nil, err
@@ -142,10 +152,8 @@ func (w *Writer) openSpare() (*spareFile, error) {
 		if err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
-		w.spares = w.spares[:n-1]
 		return &spareFile{file: f, name: name, size: size}, nil
 	}
-	name := w.path(w.newSpareName())
 	f, err := w.opts.FS.Create(name, w.access())
 	if err != nil {
 		return nil, err
@@ -161,6 +169,56 @@ func (w *Writer) openSpare() (*spareFile, error) {
 	return &spareFile{file: f, name: name, size: size, raw: true}, nil
 }
 
+// openNext opens the file that the next segment is going to be in. Callers hold mu;
+// it is released meanwhile.
+func (w *Writer) openNext() error {
+	base, raw := w.takeSpare()
+	var next *spareFile
+	err := w.apart(func() (err error) {
+		next, err = w.openSpare(base, raw)
+		return err
+	})
+	w.next = next
+	if err != nil && !raw {
+		w.spares = append(w.spares, base)
+	}
+	return err
+}
+
+// grow makes the file of the current segment, which is empty, as large as a record
+// needs it that is larger than a segment. Callers hold mu and have seen that nothing
+// is on its way; it is released meanwhile. An error has changed nothing.
+func (w *Writer) grow(size int64) error {
+	f, before := w.cur.file, w.cur.size
+	err := w.apart(func() error {
+		err := f.Preallocate(size)
+		if err != nil {
+			// Some file systems keep what they found before they ran out.
+			err = errors.Join(err, f.Truncate(before))
+		}
+		return err
+	})
+	if err == nil {
+		w.cur.size = size
+	}
+	return err
+}
+
+// apart makes calls to the disk for the segment to come with mu, which its callers
+// hold, released. Nobody else begins to meanwhile, and the current segment stays
+// the current one.
+func (w *Writer) apart(do func() error) error {
+	w.opening = true
+	w.mu.Unlock()
+	w.device.begin(w.opts.Elapsed)
+	err := do()
+	w.device.end(w.opts.Elapsed)
+	w.mu.Lock()
+	w.opening = false
+	w.changed.Broadcast()
+	return err
+}
+
 // NeedsNext reports that there is no file to go on with, and that the current
 // segment is more than half full, or that syncs in it are slow because it was
 // not written before: PrepareNext is due. It never blocks.
@@ -168,7 +226,7 @@ func (w *Writer) NeedsNext() bool { return w.due.Load() }
 
 // setDue brings due up to date. Callers hold mu.
 func (w *Writer) setDue() {
-	due := len(w.spares) == 0 && !w.preparing && w.usable() == nil &&
+	due := len(w.spares) == 0 && w.next == nil && !w.preparing && w.usable() == nil &&
 		(w.cur.head.offset > w.opts.SegmentSize/2 || w.cur.raw && w.opts.Sync && w.cur.head.records > 0)
 	if due != w.due.Load() {
 		w.due.Store(due)
@@ -189,7 +247,7 @@ func (w *Writer) PrepareNext() error {
 	if err := w.usable(); err != nil {
 		return err
 	}
-	if len(w.spares) > 0 || w.preparing {
+	if len(w.spares) > 0 || w.next != nil || w.preparing {
 		return nil
 	}
 	name := w.newSpareName()

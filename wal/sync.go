@@ -18,6 +18,7 @@ package wal
 // may lead next.
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 )
@@ -28,52 +29,112 @@ const maxFlying = 2
 
 // Sync returns when the record lsn, and so all before it, are durable, or with
 // the error that prevented it. A record that was durable before the writer
-// failed still is, and Sync says so.
-func (w *Writer) Sync(lsn LSN) error {
+// failed still is, and Sync says so. After an error that does not match ErrFailed, for
+// which there was no space, the record is still on its way, and the next Sync or
+// Append tries again.
+func (w *Writer) Sync(lsn LSN) error { return w.SyncContext(context.Background(), lsn) }
+
+// SyncContext is Sync for a caller that does not wait beyond the end of the context:
+// it then returns the context's error, and the record is still on its way. If the
+// context can end, goroutines call the system: one for each group, not each record.
+func (w *Writer) SyncContext(ctx context.Context, lsn LSN) error {
 	if LSN(w.durable.Load()) >= lsn {
 		return nil
 	}
 	w.waiting.Add(1)
 	defer w.waiting.Add(-1)
 	for LSN(w.durable.Load()) < lsn {
-		done, turn, err := w.further(lsn)
+		done, turn, err := w.further(lsn, ctx.Done() != nil)
 		if err != nil {
 			return err
 		}
-		if done != nil {
-			select {
-			case <-done:
-			case <-turn:
+		if done == nil {
+			continue
+		}
+		select {
+		case <-done:
+			if err := w.noSpace(); err != nil {
+				return err
 			}
+		case <-turn:
+		case <-ctx.Done():
+			w.giveUp(done, turn)
+			return ctx.Err()
 		}
 	}
 	return nil
 }
 
-// further does what its caller can do for the record lsn to become durable. If that
-// is nothing, it returns what to wait for before trying again; turn may be nil.
-func (w *Writer) further(lsn LSN) (done, turn <-chan struct{}, err error) {
+// noSpace returns why a group cannot be written for want of space, if that is so.
+func (w *Writer) noSpace() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	switch g := w.flight(lsn); {
-	case LSN(w.durable.Load()) >= lsn:
-	case lsn > w.last:
+	return w.full
+}
+
+// giveUp ends a wait for what gather returned. The caller may have been the one to
+// lead: whoever else waits then finds out who is.
+func (w *Writer) giveUp(done, turn <-chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if turn != nil && (<-chan struct{})(w.gathered) == done {
+		w.wakeGathered()
+	}
+}
+
+// further does what its caller can do for the record lsn to become durable; apart
+// leaves calls to the system to goroutines. If there is nothing to do, it returns
+// what to wait for before trying again; turn may be nil.
+func (w *Writer) further(lsn LSN, apart bool) (done, turn <-chan struct{}, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if LSN(w.durable.Load()) >= lsn {
+		return nil, nil, nil
+	}
+	if lsn > w.last {
 		return nil, nil, fmt.Errorf("wal: sync of record %d, the last one is %d", lsn, w.last)
-	case w.err != nil:
+	}
+	if w.err != nil {
 		return nil, nil, w.err
-	case w.carry():
+	}
+	if g := w.take(); g != nil {
+		done, err = w.see(g, apart)
+		return done, nil, err
+	}
+	switch g := w.flight(lsn); {
 	case g != nil:
 		if g.done == nil {
 			g.done = make(chan struct{})
 		}
 		return g.done, nil, nil
+	case w.full != nil:
+		return nil, nil, w.full
 	case w.inviting || !w.mayLead(true):
 		done, turn = w.gather()
 		return done, turn, nil
 	case w.waiting.Load() == 1 || w.invite(lsn):
-		w.lead(true)
+		done, err = w.see(w.launch(true), apart)
 	}
-	return nil, nil, nil
+	return done, nil, err
+}
+
+// see has a group flown: by the caller, and then err is why there is no space for it;
+// or by a goroutine, and then done is closed when that is over. Callers hold mu; it is
+// released meanwhile.
+func (w *Writer) see(g *group, apart bool) (done <-chan struct{}, err error) {
+	if apart {
+		if g.done == nil {
+			g.done = make(chan struct{})
+		}
+		done = g.done
+		go w.fly(g)
+		return done, nil
+	}
+	w.mu.Unlock()
+	w.transfer(g)
+	w.mu.Lock()
+	w.land(g)
+	return nil, w.full
 }
 
 // gather returns what is closed when the group to come is done. The first who waits

@@ -12,6 +12,7 @@ package wal
 
 import (
 	"path/filepath"
+	"slices"
 
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
@@ -28,17 +29,16 @@ type turn struct {
 	number uint64
 	name   string   // path
 	next   vfs.File // nil until it is a segment
+	left   []step   // what is not done yet; nil before it begins
 }
 
 // rotate lets the next segment follow what was appended so far, and leaves the turn
-// to others if there are any. The file comes first: if there is no space for it,
-// nothing has happened, and the writer goes on when there is. Callers hold mu and
-// have seen that nothing is on its way; it may be released meanwhile.
+// to others if there are any. Its file was opened before: if there is no space for
+// that, nothing has happened, and the writer goes on when there is. Callers hold mu
+// and have seen that nothing is on its way; it may be released meanwhile.
 func (w *Writer) rotate() error {
-	spare, err := w.openSpare()
-	if err != nil {
-		return err
-	}
+	spare := w.next
+	w.next = nil
 	g := w.detach(true)
 	sealed := w.cur.head
 	g.sync = w.cur.durable != sealed.offset
@@ -61,43 +61,52 @@ func (w *Writer) rotate() error {
 	return w.err
 }
 
-// transfer is the only place that writes what an Append left to others. Nobody
-// holds mu; the group is the caller's until it has landed.
+// transfer carries out a group, or what is left of one that found no space. The
+// caller does not hold mu; the group is its own until it has landed.
 func (w *Writer) transfer(g *group) {
-	g.op, g.err = g.transfer()
+	w.device.begin(w.opts.Elapsed)
+	defer w.device.end(w.opts.Elapsed)
+	g.err = nil
+	if !g.written {
+		if g.op, g.final, g.err = g.transfer(); g.err != nil {
+			return
+		}
+		g.written = true
+	}
 	t := g.turn
 	if t == nil {
 		return
 	}
-	if g.err != nil {
-		t.old.Close() // the writer fails: nothing is lost by a second error
-		t.spare.file.Close()
-		return
+	if t.left == nil {
+		t.left = w.turnSteps(t, g.name)
 	}
-	if g.op, g.err = t.endOld(); g.err != nil {
-		t.spare.file.Close() // likewise
-		return
+	for len(t.left) > 0 {
+		s := t.left[0]
+		if err := s.do(); err != nil {
+			g.op, g.name, g.final, g.err = s.op, s.file, s.final, err
+			return
+		}
+		t.left = t.left[1:]
 	}
-	if g.op, g.err = t.spare.writeHeader(t.header); g.err != nil {
-		g.name = t.spare.name
-		t.spare.file.Close() // likewise
-		return
-	}
-	t.next, g.op, g.name, g.err = w.become(t.spare, t.number, t.name)
 }
 
-// endOld writes and syncs the trailer of the old segment, all before which is
-// durable, and closes it.
-func (t *turn) endOld() (op string, err error) {
-	if err := writeAll(t.old, t.trailer, t.end); err != nil {
-		t.old.Close() // likewise
-		return "write", err
+// turnSteps end the old segment, all before whose end is durable, and make the spare
+// the next one.
+func (w *Writer) turnSteps(t *turn, old string) []step {
+	return slices.Concat([]step{
+		{"write", old, false, func() error { return writeAll(t.old, t.trailer, t.end) }},
+		{"sync", old, true, t.old.SyncData},
+		{"close", old, true, t.old.Close},
+	}, t.spare.headerSteps(t.header), w.joinSteps(t.spare, t.number, t.name, &t.next))
+}
+
+// abandon closes the files of a turn that is not going to end. The writer has failed:
+// nothing is lost by a second error.
+func (t *turn) abandon() {
+	_, _ = t.old.Close(), t.spare.file.Close()
+	if t.next != nil {
+		_ = t.next.Close()
 	}
-	if err := t.old.SyncData(); err != nil {
-		t.old.Close() // likewise
-		return "sync", err
-	}
-	return "close", t.old.Close()
 }
 
 // turned notes that the next segment is one. Callers hold mu.

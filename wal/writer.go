@@ -4,9 +4,11 @@ package wal
 // sync.go.
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -48,13 +50,18 @@ type Writer struct {
 	// changed is broadcast when a group or preparing ends, and when err is set.
 	changed sync.Cond
 	err     error // *FailedError; sticky
-	closed  bool
-	ended   End // set by a Close in good order
+	// full is why a group could not be written for want of space: it stays on its
+	// way, the next who waits for it tries again, and nothing is appended until then.
+	full   error
+	closed bool
+	ended  End // set by a Close in good order
 	// flying are the groups that their leaders write without holding mu, in
 	// the order of their records. While there are any, nobody else may write,
 	// but for one more synced group beside another, or replace cur.
 	flying    []*group
 	preparing bool // PrepareNext is at work
+	opening   bool // see apart
+	making    *making
 	// inviting is true while somebody who is about to lead lets others join him.
 	inviting bool
 	waiting  atomic.Int64 // calls of Sync and Rotate that are not done
@@ -72,6 +79,8 @@ type Writer struct {
 	stream    uint32  // the one appended to last
 	position  *uint64 // its position; nil if it has none
 
+	next      *spareFile // to go on with; nil if it was not opened yet
+	device    device
 	sealed    []SegmentInfo // older segments that were not released, ascending
 	spares    []string      // file names
 	nextSpare uint64
@@ -87,6 +96,7 @@ type segment struct {
 	head    seal  // where the next frame will be
 	durable int64 // synced up to here
 	raw     bool  // preallocated, but not written before
+	size    int64 // of the file: so much is preallocated
 }
 
 // NewWriter starts a new segment behind what Recover found with the same
@@ -140,12 +150,18 @@ func (w *Writer) fail(op, file string, err error) error {
 		w.opts.Logger.Error("log failed; it takes no more records", "error", w.err)
 	}
 	w.setDue()
+	w.wakeGathered()
+	return w.err
+}
+
+// wakeGathered lets those who wait for the group to come see for themselves what has
+// become of it. Callers hold mu.
+func (w *Writer) wakeGathered() {
 	w.changed.Broadcast()
 	if w.gathered != nil {
 		close(w.gathered)
 		w.gathered, w.candidate = nil, nil
 	}
-	return w.err
 }
 
 // Append adds a record, the concatenation of payload, to the group to come,
@@ -155,10 +171,21 @@ func (w *Writer) fail(op, file string, err error) error {
 //
 // Append is cheap unless the segment is full (then it opens the file of the next
 // one), or maxGroup bytes are waiting (then it waits for them to be written, or
-// writes them). A record larger than that is written piece by piece. If it
+// writes them). For a record larger than a segment it reserves the space. If it
 // returns an error that matches ErrFailed, whether the record will be there
 // after reopening is unknown; after other errors it will not.
 func (w *Writer) Append(stream uint32, position uint64, payload ...[]byte) (LSN, error) {
+	return w.append(stream, position, payload, true)
+}
+
+// AppendNow is Append for a caller that holds locks: where Append would call the
+// system or wait for somebody who does, it returns ErrRoom and has done nothing.
+// MakeRoom then does that.
+func (w *Writer) AppendNow(stream uint32, position uint64, payload ...[]byte) (LSN, error) {
+	return w.append(stream, position, payload, false)
+}
+
+func (w *Writer) append(stream uint32, position uint64, payload [][]byte, wait bool) (LSN, error) {
 	n := 0
 	for _, p := range payload {
 		if len(p) > MaxRecordSize-n {
@@ -168,7 +195,7 @@ func (w *Writer) Append(stream uint32, position uint64, payload ...[]byte) (LSN,
 	}
 	w.lockSoon()
 	defer w.mu.Unlock()
-	if err := w.makeRoom(recordSize(n)); err != nil {
+	if err := w.makeRoom(recordSize(n), wait); err != nil {
 		return 0, err
 	}
 	if stream != w.stream {
@@ -177,9 +204,7 @@ func (w *Writer) Append(stream uint32, position uint64, payload ...[]byte) (LSN,
 	if w.position != nil && position <= *w.position {
 		return 0, fmt.Errorf("%w: position %d of stream %d follows %d", ErrPosition, position, stream, *w.position)
 	}
-	if err := w.encode(stream, position, pieces{list: payload}, n); err != nil {
-		return 0, err
-	}
+	w.encode(stream, position, pieces{list: payload}, n)
 	if w.position == nil {
 		w.position = new(uint64)
 		w.positions[stream] = w.position
@@ -211,39 +236,96 @@ func (w *Writer) lockSoon() {
 	w.mu.Lock()
 }
 
-// makeRoom waits, writes or rotates until a record whose frames take size
-// bytes may be encoded. Callers hold mu; it is released meanwhile.
-func (w *Writer) makeRoom(size int64) error {
+// making is a MakeRoom under way.
+type making struct {
+	done chan struct{}
+	err  error // once done
+}
+
+// MakeRoom waits until there is room for a record, after AppendNow had none. Errors
+// are those of Append, or the context's; others may take the room first.
+func (w *Writer) MakeRoom(ctx context.Context, payload ...[]byte) error {
+	n := 0
+	for _, p := range payload {
+		n += len(p)
+	}
+	w.mu.Lock()
+	if ctx.Done() == nil {
+		defer w.mu.Unlock()
+		return w.makeRoom(recordSize(n), true)
+	}
+	m := w.making
+	if m == nil {
+		// One for all who wait: the device may hang for long.
+		m = &making{done: make(chan struct{})}
+		w.making = m
+		go func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			m.err = w.makeRoom(recordSize(n), true)
+			w.making = nil
+			close(m.done)
+		}()
+	}
+	w.mu.Unlock()
+	select {
+	case <-m.done:
+		return m.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// makeRoom makes sure that a record whose frames take size bytes may be encoded, and
+// that there is space for it on the disk. If it is not to wait, it returns ErrRoom
+// instead of waiting, writing or rotating. Callers hold mu; it is released meanwhile.
+func (w *Writer) makeRoom(size int64, wait bool) error {
 	for {
 		if err := w.usable(); err != nil {
 			return err
 		}
 		full := !w.fits(size)
-		crowded := int64(len(w.buf))+size > maxGroup
+		large := w.endOf(size) > w.cur.size
+		crowded := int64(len(w.buf))+size > maxGroup && (len(w.buf) > 0 || len(w.flying) > 0) ||
+			len(w.buf) >= writeAnyway && w.ready.Load() != nil && !w.opts.Sync
+		var err error
 		switch {
-		case !full && (!crowded || len(w.buf) == 0 && len(w.flying) == 0):
+		case !full && !large && !crowded && !w.opening && w.full == nil:
 			return nil
-		case len(w.flying) > 0:
-			w.awaitFlight()
+		case !wait:
+			return ErrRoom
+		case len(w.flying) > 0 || w.opening:
+			err = w.awaitFlight()
+		case full && w.next == nil:
+			err = w.openNext()
 		case full:
-			if err := w.rotate(); err != nil {
-				return err
-			}
+			err = w.rotate()
+		case large:
+			err = w.grow(w.endOf(size))
 		default:
 			w.lead(false)
 		}
+		if err != nil {
+			return err
+		}
 	}
+}
+
+// endOf returns where the current segment ends with size more bytes, padding and
+// trailer included.
+func (w *Writer) endOf(size int64) int64 {
+	return nextBlock(w.cur.head.offset+size+frameHeaderSize-1) + BlockSize
 }
 
 // fits reports whether the current segment takes size more bytes. An empty one
 // takes anything. One that was not written before ends as soon as there is one
 // that was: syncs in that are twice as fast.
 func (w *Writer) fits(size int64) bool {
-	if w.cur.raw && w.opts.Sync && len(w.spares) > 0 && w.cur.head.records > 0 {
+	written := len(w.spares) > 0 || w.next != nil && !w.next.raw
+	if w.cur.raw && w.opts.Sync && written && w.cur.head.records > 0 {
 		return false
 	}
-	end := nextBlock(w.cur.head.offset + size + frameHeaderSize - 1) // with padding
-	return end+BlockSize <= w.opts.SegmentSize || w.cur.head.offset == BlockSize
+	return w.endOf(size) <= w.opts.SegmentSize || w.cur.head.offset == BlockSize
 }
 
 // DurableLSN returns the last record known to be durable. It never blocks.
@@ -283,10 +365,14 @@ type group struct {
 	done chan struct{} // closed when it is finished; nil if nobody waits for it
 	turn *turn         // what follows if it is the last group of its segment, else nil
 
+	written bool // and synced if it is to be; what follows may not be done
+	stalled bool // there was no space, and nobody tries again yet
+
 	// What became of it, once it is over.
-	over bool
-	op   string
-	err  error
+	over  bool
+	op    string
+	final bool // see step
+	err   error
 }
 
 // detach pads the gathered frames and takes them out as a group. Callers hold
@@ -309,16 +395,16 @@ func (w *Writer) detach(sync bool) *group {
 }
 
 // transfer writes the records of a group, and syncs them if it is to.
-func (g *group) transfer() (op string, err error) {
+func (g *group) transfer() (op string, final bool, err error) {
 	if len(g.buf) > 0 {
 		if err := writeAll(g.file, g.buf, g.at); err != nil {
-			return "write", err
+			return "write", false, err
 		}
 	}
 	if g.sync {
-		return "sync", g.file.SyncData()
+		return "sync", true, g.file.SyncData()
 	}
-	return "", nil
+	return "", false, nil
 }
 
 func writeAll(f vfs.File, b []byte, at int64) error {
@@ -369,17 +455,51 @@ func (w *Writer) finish(g *group) {
 // lead writes what has gathered, with mu released. Callers hold mu, have seen
 // that they may, and look at err afterwards.
 func (w *Writer) lead(sync bool) {
-	g := w.detach(sync)
-	w.flying = append(w.flying, g)
-	w.mu.Unlock()
-	g.op, g.err = g.transfer()
-	w.mu.Lock()
-	w.land(g)
+	_, _ = w.see(w.launch(sync), false) // kept in w.full
 }
 
-// land notes that a group was written, and finishes it once those before it are.
-// Callers hold mu.
+// launch takes what has gathered out as a group on its way, for the caller to fly.
+// Callers hold mu and have seen that they may.
+func (w *Writer) launch(sync bool) *group {
+	g := w.detach(sync)
+	w.flying = append(w.flying, g)
+	return g
+}
+
+// land notes that a group was written, and finishes it once those before it are. One
+// that found no space stays on its way: to write the same bytes once more to the
+// same place is safe, while a sync that failed is final. Callers hold mu.
 func (w *Writer) land(g *group) {
+	switch {
+	case g.err == nil:
+		if !slices.ContainsFunc(w.flying, func(g *group) bool { return g.stalled }) {
+			w.full = nil
+		}
+	case !g.final && w.err == nil && vfs.IsNoSpace(g.err):
+		w.stall(g)
+		return
+	case g.turn != nil:
+		g.turn.abandon()
+	}
+	w.over(g)
+}
+
+// stall leaves a group for later, and wakes everybody who waits. Callers hold mu.
+func (w *Writer) stall(g *group) {
+	w.full = fmt.Errorf("wal: no space to %s %s: %w", g.op, g.name, g.err)
+	w.opts.Logger.Warn("no space for the log; writes wait for some", "error", w.full)
+	g.stalled = true
+	for _, g := range w.flying {
+		if g.done != nil {
+			close(g.done)
+			g.done = nil
+		}
+	}
+	w.wakeGathered()
+}
+
+// over finishes a group once those before it are. Callers hold mu.
+func (w *Writer) over(g *group) {
 	g.over = true
 	for len(w.flying) > 0 && w.flying[0].over {
 		first := w.flying[0]
@@ -392,7 +512,7 @@ func (w *Writer) land(g *group) {
 // meanwhile. Callers have seen that nothing is on its way.
 func (w *Writer) writeOut(sync bool) error {
 	g := w.detach(sync)
-	g.op, g.err = g.transfer()
+	g.op, _, g.err = g.transfer()
 	w.finish(g)
 	return w.err
 }
@@ -408,13 +528,32 @@ func (w *Writer) Close() error {
 	}
 	w.closed = true // nothing is appended while waiting
 	w.setDue()
-	for len(w.flying) > 0 || w.preparing {
-		w.awaitFlight()
+	for w.dropStalled(); len(w.flying) > 0 || w.preparing || w.opening; w.dropStalled() {
+		if err := w.awaitFlight(); err != nil {
+			_ = w.fail("write to", w.cur.name, err) // kept in w.err
+		}
 	}
 	defer w.freeBuffers()
+	if w.next != nil {
+		_ = w.next.file.Close() // a spare again, which nothing was written to
+		w.next = nil
+	}
 	if w.err != nil {
 		w.closeFile()
 		return w.err
 	}
 	return w.end()
+}
+
+// dropStalled ends the groups that nobody is going to try again to write, if the
+// writer has failed. Callers hold mu.
+func (w *Writer) dropStalled() {
+	for w.err != nil && len(w.flying) > 0 && w.flying[0].stalled {
+		g := w.flying[0]
+		g.stalled, g.err = false, w.err
+		if g.turn != nil {
+			g.turn.abandon()
+		}
+		w.over(g)
+	}
 }

@@ -251,6 +251,9 @@ func (f recordedFile) WriteAt(p []byte, off int64) (int, error) {
 func TestP10_FailedWriteOrSyncPoisonsTheWriter(t *testing.T) {
 	for _, op := range []string{"write", "syncdata"} {
 		for _, cause := range []error{syscall.EIO, syscall.ENOSPC} {
+			if op == "write" && cause == syscall.ENOSPC {
+				continue // see space_test.go
+			}
 			t.Run(fmt.Sprint(op, " ", cause), func(t *testing.T) {
 				broken, calls := false, 0
 				sim := newSim()
