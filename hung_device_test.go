@@ -35,7 +35,7 @@ func hang(fault *vfs.Fault, rule vfs.Rule) (reached <-chan struct{}, release fun
 }
 
 func putContext(ctx context.Context, table *Table, n int, value string) error {
-	return table.Update(ctx, Key("p", n), func(tx *RowTx) error {
+	return table.Update(ctx, Key("p", n), func(_ context.Context, tx *RowTx) error {
 		tx.Put("c", startMillis, row.String(value))
 		return nil
 	})

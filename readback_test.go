@@ -59,7 +59,7 @@ func newBadWrite(t *testing.T, block int, made *vfs.Sim) *badWrite {
 	for round := range 3 {
 		for i := range 42 {
 			if i%3 >= round {
-				put(t, table, "p", i, "c", startMillis+int64(round), noise(round*100+i, 150+i%2*300))
+				put(t, table, "p", i, "c", startMillis+int64(round), noise(rand.New(rand.NewPCG(uint64(round*100+i), 1)), 150+i%2*300))
 			}
 		}
 		if round < 2 {
@@ -72,16 +72,6 @@ func newBadWrite(t *testing.T, block int, made *vfs.Sim) *badWrite {
 		t.Fatal(err)
 	}
 	return b
-}
-
-// noise is text that does not compress.
-func noise(seed, n int) string {
-	rng := rand.New(rand.NewPCG(uint64(seed), 1))
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = 'a' + byte(rng.IntN(26))
-	}
-	return string(b)
 }
 
 // openFaulty opens the store on the faulty disk.

@@ -6,6 +6,7 @@ package flagstone
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -43,7 +44,7 @@ func newFlipped(t *testing.T, opts Options) *flipped {
 	}
 	putColumns(t, f.table, "p", 8, 24, startMillis, true) // longer than a block
 	put(t, f.table, "p", 2, "large", startMillis, strings.Repeat("large", 20))
-	put(t, f.table, "p", 9, "large", startMillis, "incompressible: "+noise(1, 80))
+	put(t, f.table, "p", 9, "large", startMillis, "incompressible: "+noise(rand.New(rand.NewPCG(1, 1)), 80))
 	settle()
 	put(t, f.table, "p", 3, "c01", startMillis+1, "newer")
 	put(t, f.table, "p", 5, "other", startMillis+1, "added")
