@@ -36,6 +36,7 @@ usage: go run [-tags rocksdb] . COMMAND [flags]
   full     all workloads, all peers, three rounds: hours
   run      what the flags select, and a table of it; for a look while working
   report   write REPORT.md and its charts from the results in -out
+  charts   draw the charts of a published report again from its tables
   machine  measure the physical limits of this machine
   list     list workloads and engines
 
@@ -73,6 +74,13 @@ func command(ctx context.Context, args []string) error {
 			return err
 		}
 		return writeReport(*out)
+	case "charts":
+		flags := flag.NewFlagSet(name, flag.ContinueOnError)
+		from := flags.String("report", "../../BENCHMARKS.md", "Markdown file with tables and charts")
+		if err := parse(flags, args); err != nil {
+			return err
+		}
+		return report.Redraw(*from)
 	case "machine":
 		flags := flag.NewFlagSet(name, flag.ContinueOnError)
 		dir := flags.String("work", os.TempDir(), "directory on the device to measure")

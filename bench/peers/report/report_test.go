@@ -7,6 +7,8 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -219,5 +221,81 @@ func TestTheReportIsWrittenWithCharts(t *testing.T) {
 	}
 	if err := Table(io.Discard, header(), records); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestEverythingOfAChartLiesInsideOfIt looks at the places of all texts, bars and
+// lines; letters are taken to be 9 pixels wide in the title and 7 elsewhere.
+func TestEverythingOfAChartLiesInsideOfIt(t *testing.T) {
+	svg := string(drawRatios("Flagstone / best peer, some shape", []figureRatios{
+		{"a-figure-with-a-long-name/scan-reclaimed", 0.51, 22.2}, {"b", 63, math.NaN()}, {"c", 1, 0},
+	}))
+	if strings.Contains(svg, "%!") || strings.Contains(svg, "NaN") || strings.Contains(svg, "Inf") {
+		t.Fatalf("malformed: %s", svg)
+	}
+	number := func(text, name string) float64 {
+		m := regexp.MustCompile(` ` + name + `="([-0-9.]+)"`).FindStringSubmatch(text)
+		if m == nil {
+			return 0
+		}
+		x, err := strconv.ParseFloat(m[1], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	width, height := number(svg, "width"), number(svg, "height")
+	elements := 0
+	check := func(what string, left, right, top, bottom float64) {
+		if elements++; left < 0 || right > width || top < 0 || bottom > height {
+			t.Errorf("%s takes %.0f to %.0f and %.0f to %.0f of %.0f x %.0f", what, left, right, top, bottom, width, height)
+		}
+	}
+	for _, m := range regexp.MustCompile(`<text([^>]*)>([^<]*)</text>`).FindAllStringSubmatch(svg, -1) {
+		x, y, letter := number(m[1], "x"), number(m[1], "y"), 7.0
+		if number(m[1], "font-size") > 12 {
+			letter = 9
+		}
+		long := float64(len(m[2])) * letter
+		switch {
+		case strings.Contains(m[1], `"end"`):
+			x -= long
+		case strings.Contains(m[1], `"middle"`):
+			x -= long / 2
+		}
+		check(m[2], x, x+long, y-12, y)
+	}
+	for _, m := range regexp.MustCompile(`<rect( x=[^>]*)>`).FindAllStringSubmatch(svg, -1) {
+		x, y := number(m[1], "x"), number(m[1], "y")
+		check("a bar", x, x+number(m[1], "width"), y, y+number(m[1], "height"))
+	}
+	for _, m := range regexp.MustCompile(`d="M([0-9.]+) ([0-9]+)V([0-9]+)"`).FindAllStringSubmatch(svg, -1) {
+		x, _ := strconv.ParseFloat(m[1], 64)
+		top, _ := strconv.ParseFloat(m[2], 64)
+		bottom, _ := strconv.ParseFloat(m[3], 64)
+		check("a line", x, x, top, bottom)
+	}
+	if elements < 3+4+2+6 {
+		t.Errorf("only %d elements were found", elements)
+	}
+}
+
+// TestThePublishedChartsShowThePublishedTables: "go run . charts" draws them again.
+func TestThePublishedChartsShowThePublishedTables(t *testing.T) {
+	const root = "../../.."
+	f, err := os.Open(filepath.Join(root, "BENCHMARKS.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	charts, err := readRatios(f)
+	if err != nil || len(charts) != 3 {
+		t.Fatal(len(charts), err)
+	}
+	for _, c := range charts {
+		have, err := os.ReadFile(filepath.Join(root, c.file))
+		if err != nil || !bytes.Equal(have, drawRatios(c.title, c.figures)) {
+			t.Errorf("%s is not of the table that follows it: %v", c.file, err)
+		}
 	}
 }
