@@ -243,7 +243,7 @@ func (s *Store) linkFiles(ctx context.Context, state *manifest.State, dir string
 		}
 	}
 	for d := range dirs {
-		if err := s.fs.MkdirAll(d); err != nil {
+		if err := vfs.MakeDir(s.fs, dir, d); err != nil {
 			return err
 		}
 		if err := s.fs.SyncDir(d); err != nil {

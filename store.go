@@ -119,7 +119,7 @@ func (s *Store) openFiles() (err error) {
 			_, _, err = manifest.Load(s.fs, s.dir)
 			return err
 		}
-	} else if err := s.fs.MkdirAll(s.dir); err != nil {
+	} else if err := vfs.MakeDir(s.fs, "", s.dir); err != nil {
 		return err
 	}
 	mode := vfs.LockToWrite

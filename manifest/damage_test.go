@@ -302,7 +302,7 @@ func FuzzOpen(f *testing.F) {
 			manifest = resealAll(manifest)
 		}
 		sim := vfs.NewSim(vfs.SimOptions{})
-		if err := sim.MkdirAll(testDir); err != nil {
+		if err := vfs.MakeDir(sim, "", testDir); err != nil {
 			t.Fatal(err)
 		}
 		for name, b := range map[string][]byte{CurrentName: current, ManifestName(2): manifest} {

@@ -117,7 +117,7 @@ func Create(fsys vfs.FS, dir string, storeID [16]byte) error {
 // CreateFrom makes a store with a given state, whose table files are in place
 // and synced. See Create.
 func CreateFrom(fsys vfs.FS, dir string, s *State) error {
-	if err := fsys.MkdirAll(dir); err != nil {
+	if err := vfs.MakeDir(fsys, "", dir); err != nil {
 		return fmt.Errorf("manifest: create %s: %w", dir, err)
 	}
 	_, err := readCurrent(fsys, dir)

@@ -120,7 +120,7 @@ func TestADirectoryWithoutAStoreIsToldFromADamagedOne(t *testing.T) {
 	}
 	check("no directory", ErrNotStore, testDir)
 	check("no directory", fs.ErrNotExist, testDir)
-	if err := sim.MkdirAll(testDir); err != nil {
+	if err := vfs.MakeDir(sim, "", testDir); err != nil {
 		t.Fatal(err)
 	}
 	check("empty directory", ErrNotStore, testDir)

@@ -86,7 +86,7 @@ func (o *output) makeDir(dir string) error {
 	if o.dirs[dir] {
 		return nil
 	}
-	if err := o.env.FS.MkdirAll(dir); err != nil {
+	if err := vfs.MakeDir(o.env.FS, o.env.Dir, dir); err != nil {
 		return fmt.Errorf("make directory for table files: %w", err)
 	}
 	o.dirs[dir] = true

@@ -84,7 +84,7 @@ func texts(opts Options) (out []string, res RecoverResult, err error) {
 func TestP22_StoredLogsOfAllVersions(t *testing.T) {
 	for _, c := range stored {
 		sim := newSim()
-		if err := sim.MkdirAll("wal"); err != nil {
+		if err := vfs.MakeDir(sim, "", "wal"); err != nil {
 			t.Fatal(err)
 		}
 		for n := uint64(1); n <= c.last; n++ {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -119,7 +120,7 @@ func NewWriter(opts Options, from RecoverResult) (*Writer, error) {
 	}
 	w.position = w.positions[w.stream]
 	w.changed.L = &w.mu
-	if err := opts.FS.MkdirAll(opts.Dir); err != nil {
+	if err := vfs.MakeDir(opts.FS, filepath.Dir(opts.Dir), opts.Dir); err != nil {
 		return nil, err
 	}
 	if err := w.adoptSpares(from); err != nil {

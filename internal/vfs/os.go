@@ -173,29 +173,7 @@ func unwrapLink(err error) error {
 	return err
 }
 
-func (fsys osFS) MkdirAll(dir string) error {
-	st, err := os.Stat(dir)
-	if err == nil {
-		if !st.IsDir() {
-			return &fs.PathError{Op: "mkdir", Path: dir, Err: errNotDir}
-		}
-		return nil
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return pathError("mkdir", dir, err)
-	}
-	parent := filepath.Dir(dir)
-	if parent != dir {
-		if err := fsys.MkdirAll(parent); err != nil {
-			return err
-		}
-	}
-	// Another process may have made it meanwhile; it may not have synced it.
-	if err := os.Mkdir(dir, dirPerm); err != nil && !errors.Is(err, fs.ErrExist) {
-		return pathError("mkdir", dir, err)
-	}
-	return fsys.SyncDir(parent)
-}
+func (osFS) MkdirAll(dir string) error { return pathError("mkdir", dir, os.MkdirAll(dir, dirPerm)) }
 
 func (osFS) List(dir string) ([]string, error) {
 	f, err := os.OpenFile(dir, os.O_RDONLY|dirFlags, 0)

@@ -349,7 +349,6 @@ func (s *Sim) MkdirAll(dir string) error {
 			child = d.newDir()
 			child.links = 1
 			n.change(entryOp{seq: d.next(), kind: entryLink, name: part, node: child})
-			n.syncEntries()
 		}
 		if !child.isDir() {
 			return pathError("mkdir", dir, errNotDir)

@@ -69,7 +69,7 @@ func TestSimCrashesOfOneMomentDoNotInfluenceEachOther(t *testing.T) {
 // changes, a file whose name was never synced, a rename and a removal pending.
 func scene(t testing.TB) *vfs.Sim {
 	sim := vfs.NewSim(vfs.SimOptions{})
-	must(t, sim.MkdirAll("d"))
+	must(t, vfs.MakeDir(sim, "", "d"))
 	for _, name := range []string{"d/changed", "d/renamed", "d/removed"} {
 		f := create(t, sim, name)
 		write(t, f, "durable "+name)

@@ -31,8 +31,8 @@ type FS interface {
 	Link(oldName, newName string) error
 	// RemoveDir deletes an empty directory.
 	RemoveDir(dir string) error
-	// MkdirAll makes a directory and its parents, and syncs the parents of
-	// those it made.
+	// MkdirAll makes a directory and its parents. Each is durable only after
+	// SyncDir of the one that holds it; MakeDir does both.
 	MkdirAll(dir string) error
 	// List returns the names, not paths, in a directory, sorted.
 	List(dir string) ([]string, error)
