@@ -294,6 +294,7 @@ func (s *Store) setStuck(err error) {
 // is held.
 func (s *Store) boundLog() {
 	current := s.log.Segment()
+	s.pipeline.bounded = current
 	for _, t := range s.allTables() {
 		for _, tree := range t.partitions().Trees() {
 			segment := tree.MutableSegment()

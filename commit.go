@@ -51,6 +51,7 @@ type pipeline struct {
 	// not fall from one sequence number to the next.
 	lastMicros int64
 	lastLSN    wal.LSN // under order: of the last record appended
+	bounded    uint64  // under order: the log's segment when boundLog was called last
 
 	publication publication
 
@@ -249,7 +250,7 @@ func (s *Store) enqueue(c *Commit, w *write) (ticket, error) {
 			e.record.slot = e.record.tree().Reserve(e.record.size, segment)
 		}
 	}
-	if s.log.Segment() != segment {
+	if s.log.Segment() != p.bounded { // a segment may begin between two appends, too
 		s.boundLog()
 	}
 	return p.publication.push(c.lsn, c.seq), nil

@@ -12,7 +12,7 @@ import (
 	"github.com/flagstone-db/flagstone/wal"
 )
 
-// recover begins a new segment of the log and rebuilds the memtables from it. What
+// recover rebuilds the memtables from the log and begins a new segment of it. What
 // the partitions' files hold already is skipped, mutation by mutation, so
 // replay may begin anywhere below what is missing, and may be repeated: a crash
 // during recovery changes nothing. Memory stays in its budget: a memtable that
@@ -32,12 +32,8 @@ func (s *Store) recover() error {
 	if s.opts.Sync == SyncNone && !s.steppedByHand() {
 		opts.Gathered = s.logGathered
 	}
-	if !s.opts.ReadOnly {
-		if err := s.carryOver(opts, knownSegment(state)); err != nil {
-			return err
-		}
-		opts.Logger = nil // what there is to say about the log was said
-		opts.Newest = newestLog(s.state())
+	if err := s.carryOver(&opts, knownSegment(state)); err != nil {
+		return err
 	}
 	r := replay{store: s, lastSeq: state.LastSeq, lastMicros: endOfMilli(s.issued.last.Load())}
 	result, err := wal.Recover(opts, knownSegment(state), r.record)
@@ -49,21 +45,33 @@ func (s *Store) recover() error {
 	if result.Records > 0 {
 		s.opts.Logger.Info("log recovered", "records", result.Records, "bytes", result.Bytes, "applied", r.applied)
 	}
-	return nil
+	if s.opts.ReadOnly || s.log != nil {
+		return nil
+	}
+	s.log, err = wal.NewWriter(opts, result)
+	return err
 }
 
 // carryOver checks the log and makes all of it durable, before anything of it is
 // used. The process that wrote it may have died with records in the page cache
 // only, after a sync that failed even in pages that no later sync writes. What is
 // flushed to a table from there could outlive the other half of its batch. So what
-// is not known to be on the disk is written to a new segment first.
-func (s *Store) carryOver(opts wal.Options, known uint64) error {
-	found, err := wal.Recover(opts, known, func(wal.Record) error { return nil })
-	if err != nil {
+// is not known to be on the disk is written to a new segment first; if there is
+// nothing like that, the segment can wait until Open cannot fail any more.
+func (s *Store) carryOver(opts *wal.Options, known uint64) error {
+	if s.opts.ReadOnly {
+		return nil
+	}
+	found, err := wal.Recover(*opts, known, func(wal.Record) error { return nil })
+	if err != nil || found.Durable() {
 		return err
 	}
-	s.log, err = wal.NewWriter(opts, found)
-	return err
+	if s.log, err = wal.NewWriter(*opts, found); err != nil {
+		return err
+	}
+	opts.Logger = nil // what there is to say about the log was said
+	opts.Newest = newestLog(s.state())
+	return nil
 }
 
 func (s *Store) logDir() string { return filepath.Join(s.dir, manifest.WALDir) }

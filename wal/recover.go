@@ -127,6 +127,13 @@ type RecoverResult struct {
 	tail       *tail // nil if there is no segment
 }
 
+// Durable reports whether every record that Recover delivered is known to be on the
+// disk. Otherwise some may be in the page cache alone: nothing may be built on them
+// before NewWriter has carried them over.
+func (res *RecoverResult) Durable() bool {
+	return res.tail == nil || res.tail.end.offset == res.tail.sealed.offset
+}
+
 // tail is the end of the last segment: its successor will seal it at sealed,
 // and carry over the records from there to end.
 type tail struct {
