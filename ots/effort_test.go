@@ -254,7 +254,7 @@ func TestATextInSlicesMatchesAsAWhole(t *testing.T) {
 		regex := rapid.StringMatching(`(\^|\\b)?(a|ä|\.|\[a-c\]|\(a\|b\)|\(\?:ab\)|\\s|\(c\)\?|b\*|a\+\?|ö\{1,2\}){1,6}(\$|\\B)?`).Draw(t, "regex")
 		x, bad := l.checkTransfer(&ValueTransferRule{Regex: regex, Cast: row.TypeString})
 		if bad != nil {
-			t.Skip() // a repetition of a repetition, for one
+			return // a repetition of a repetition, for one
 		}
 		text := []byte(rapid.StringMatching(`[abcäö \n]{0,40}`).Draw(t, "text"))
 		w := effort{ctx: context.Background(), left: rowSteps}
