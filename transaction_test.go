@@ -276,6 +276,7 @@ func TestATransactionIsAbortedWhenItsTimeIsOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(t, "ended", ended, 2)
+	r.clock.Advance(2 * time.Second) // the store has looked at its device
 	want(t, "timers that wait", r.clock.Timers(), timers)
 	r.clock.Advance(time.Hour)
 	want(t, "ended", ended, 2)
