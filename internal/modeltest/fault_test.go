@@ -18,11 +18,10 @@ import (
 
 // What is counted of them.
 const (
-	ioErrors     = "I/O errors"
-	ioRefusals   = "operations that failed for I/O errors"
-	ioPoisoned   = "stores poisoned by I/O errors"
-	fullPoisoned = "stores poisoned by a full disk"
-	ioNotOpen    = "stores that did not open for I/O errors"
+	ioErrors   = "I/O errors"
+	ioRefusals = "operations that failed for I/O errors"
+	ioPoisoned = "stores poisoned by I/O errors"
+	ioNotOpen  = "stores that did not open for I/O errors"
 )
 
 // fault says which calls fail, and how.
@@ -75,12 +74,11 @@ func (f fault) String() string {
 	return fmt.Sprintf("%v, %v of %q, the %dth and %d in all", f.Action, f.Ops, f.Glob, f.Nth, f.Times)
 }
 
-// poisoned notes that a fault has poisoned the store. A full disk that is met in the middle
-// of a write of the log is no exception.
+// poisoned notes that a fault has poisoned the store, which a full disk must not.
 func (m *machine) poisoned(f fault) {
 	m.seen[ioPoisoned]++
 	if f.space {
-		m.seen[fullPoisoned]++
+		m.fail("a full disk has poisoned the store")
 	}
 }
 
@@ -134,6 +132,10 @@ func (m *machine) heal() {
 	m.hurt = false
 	m.passTime(3 * time.Second)
 	m.exec.RunAll()
+	if m.owed {
+		m.owed = false
+		m.acknowledged(m.model.last) // there is space now
+	}
 }
 
 // readFaulty reads while reads fail.

@@ -73,6 +73,7 @@ type machine struct {
 	trust       trust
 	checkpoints int
 	hurt        bool                               // calls to the disk failed during the operation
+	owed        bool                               // a write whose outcome was unknown is to become visible
 	within      bool                               // an operation is done in the middle of a background job
 	after       *vfs.Sim                           // what an operation left on the disk during which the power failed
 	altered     map[*mtable]flagstone.TableOptions // options that such an operation was to set

@@ -263,6 +263,10 @@ func (m *machine) wrote(changes []*change, err error, commit *flagstone.Commit) 
 		return
 	}
 	if m.excused(err) {
+		if errors.Is(err, flagstone.ErrOutcomeUnknown) { // it is kept until there is space
+			m.carryOut(changes, now)
+			m.owed = true
+		}
 		return
 	}
 	if !sameError(err, want) {
