@@ -254,6 +254,13 @@ func (m *machine) findSurvivors() {
 	m.checkIssued()
 	m.kept = at
 	m.wipe(unsure)
+	if len(unsure) > 0 && m.cfg.options.Sync == flagstone.SyncNone {
+		// Or the next crash brings back a past of which only one of several is in the model.
+		if err := m.store.Flush(m.ctx); err != nil {
+			m.fail("flush after a crash: %v", err)
+		}
+		m.durable()
+	}
 }
 
 // narrowSurvivors compares a table with what each possible prefix makes of it.
