@@ -34,6 +34,7 @@ type config struct {
 	levels  int  // how many levels must hold files at once, some time
 	wild    bool // the clock jumps by years, in half of the episodes
 	helped  bool // reads have helpers
+	sound   bool // no call to the disk fails
 	large   bool // some values are so long that helpers take a part of unpacking them
 }
 
