@@ -207,7 +207,7 @@ func sampled(r *Row) SampledRow {
 		s.Version = max(s.Version, c.Version)
 		s.Bytes += int64(len(c.Column) + len(c.Value))
 		if c.Separate {
-			if ref, err := row.ParseReference(c.Value); err == nil { // else whoever reads the value is told
+			if ref, err := row.ParseReference(c.Value); err == nil { // else a read of the value fails
 				s.Bytes += int64(ref.Stored)
 			}
 		}
