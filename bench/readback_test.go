@@ -23,19 +23,32 @@ func readBackOptions(without bool) flagstone.Options {
 	}
 }
 
-// BenchmarkReadBackFlush flushes a memtable of 64,000 rows of 10x100 B.
+// BenchmarkReadBackFlush flushes a memtable of 64,000 rows of 10x100 B, and one of 1,000
+// values of 64 KiB, which go to value files.
 func BenchmarkReadBackFlush(b *testing.B) {
-	flush := func(without bool) func() cost {
-		return func() cost {
-			dir := b.TempDir()
-			f := open(b, dir, readBackOptions(without))
-			for i := range uint64(backgroundRows) {
-				f.put(b, i)
+	value := largeValue(64 << 10)
+	for _, c := range []struct {
+		name string
+		rows int
+		put  func(b *testing.B, f *fixture, i int)
+	}{
+		{"10x100B", backgroundRows, func(b *testing.B, f *fixture, i int) { f.put(b, uint64(i)) }},
+		{"64KiB", 1000, func(b *testing.B, f *fixture, i int) { putLarge(b, f, i, value) }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			flush := func(without bool) func() cost {
+				return func() cost {
+					dir := b.TempDir()
+					f := open(b, dir, readBackOptions(without))
+					for i := range c.rows {
+						c.put(b, f, i)
+					}
+					return measured(b, f, dir, f.store.Flush)
+				}
 			}
-			return measured(b, f, dir, f.store.Flush)
-		}
+			inTurns(b, flush(true), flush(false))
+		})
 	}
-	inTurns(b, flush(true), flush(false))
 }
 
 // BenchmarkReadBackMerge merges two flushes of 64,000 rows of 10x100 B that lie between
