@@ -30,9 +30,10 @@ const (
 )
 
 // Sample returns about n rows, or all if the table has fewer, that are spread
-// evenly over its bytes, in the order of their keys. It costs a scan of
-// the table while that is smaller than n blocks; beyond, it reads no more than a
-// few rows for each that it returns. It reads no value file.
+// evenly over its bytes, in the order of their keys. It costs a scan of the table
+// while that is smaller than n blocks, or than 16n if it has no more than 2n rows;
+// beyond, it reads no more than the rows of a block for each that it returns. It reads no
+// value file.
 func (t *Table) Sample(ctx context.Context, n int) ([]SampledRow, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("%w: a sample of %d rows", ErrInvalid, n)
@@ -206,7 +207,7 @@ func sampled(r *Row) SampledRow {
 		s.Version = max(s.Version, c.Version)
 		s.Bytes += int64(len(c.Column) + len(c.Value))
 		if c.Separate {
-			if ref, err := row.ParseReference(c.Value); err == nil { // else whoever reads the value is told
+			if ref, err := row.ParseReference(c.Value); err == nil { // else a read of the value fails
 				s.Bytes += int64(ref.Stored)
 			}
 		}

@@ -182,3 +182,35 @@ func TestLargeValuesWeighWhatTheyTake(t *testing.T) {
 		}
 	}
 }
+
+// TestARowStandsForThoseAroundItTheRatherTheLargerItIs: each row has a key of its own, so
+// that a small one that stood for a large one beside it would be blamed for its bytes.
+func TestARowStandsForThoseAroundItTheRatherTheLargerItIs(t *testing.T) {
+	store, table := sampledTable(t)
+	value := row.String(strings.Repeat("x", 64<<10))
+	for i := range 1000 {
+		v := row.String("small")
+		if i%25 == 7 {
+			v = value
+		}
+		if err := table.Put(ctx(), Key(fmt.Sprintf("%04d", i), i), "c", startMillis, v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := store.Flush(ctx()); err != nil {
+		t.Fatal(err)
+	}
+	sample, err := table.Sample(ctx(), 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var large, total int64
+	for _, s := range sample {
+		if total += s.Bytes; s.Key[1].Int64()%25 == 7 {
+			large += s.Bytes
+		}
+	}
+	if len(sample) > 200 || large < total*9/10 {
+		t.Errorf("%d rows: the large ones have %d of %d bytes", len(sample), large, total)
+	}
+}

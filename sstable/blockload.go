@@ -162,7 +162,9 @@ func (it *Iterator) access(from, to, upTo int64) (stored []byte, err error) {
 func (it *Iterator) copyMapped(from, to int64) ([]byte, error) {
 	it.window = nil
 	if it.mapped = true; it.opts.Believe {
-		it.began = it.r.verified.now()
+		v := &it.r.verified
+		it.began = v.now()
+		it.lately = v.lately(it.number, it.began)
 	}
 	b := resize(&it.scratch.stored, to-from+placeSize)[:to-from]
 	if err := it.r.mapping.ReadAt(b, from); err != nil {

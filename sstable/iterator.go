@@ -87,8 +87,9 @@ type Iterator struct {
 	ahead   int           // bytes to read ahead next,
 	readEnd int64         // and where that ends in the file
 	reads   int           // accesses to the file
-	mapped  bool          // the last one was through the mapping,
-	began   time.Duration // and began at, on the clock of the reader's verifications
+	mapped  bool          // the last one was through the mapping. If the iterator may believe:
+	began   time.Duration // when it began, on the clock of the reader's verifications,
+	lately  uint64        // and which segments of the block were verified lately then
 	first   int           // block of a scan forward: -1 if it is to be loaded, noScan if there is none
 	called  bool          // the scan read by calls
 }

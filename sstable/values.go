@@ -164,13 +164,13 @@ func (it *Iterator) readSegment(k, n int, inOrder bool) error {
 // believed instead, unless the cache is to keep it, if it came through the mapping and
 // was verified lately.
 func (it *Iterator) splitSegment(k int, stored []byte, offset int64, keep bool) (kind Compression, body []byte, bad string) {
-	v, mapped := &it.r.verified, it.mapped && it.opts.Believe
-	if mapped && !keep && v.lately(it.number, k, it.began) {
+	mapped := it.mapped && it.opts.Believe
+	if mapped && !keep && it.lately>>k&1 != 0 {
 		return splitStored(stored)
 	}
 	kind, body, bad = checkStored(stored, &it.r.footer.uniqueID, offset)
 	if bad == "" && mapped {
-		v.note(it.number, k, it.began)
+		it.r.verified.note(it.number, k, it.began)
 	}
 	return kind, body, bad
 }

@@ -36,14 +36,17 @@ func (v *verifications) now() time.Duration {
 	return v.elapsed()
 }
 
-// lately reports whether segment k of block i was verified less than the interval
-// before now.
-func (v *verifications) lately(i, k int, now time.Duration) bool {
+// lately returns which segments of block i were verified less than the interval before
+// now, a bit for each. It is to be asked before the bytes are read: what is noted
+// afterwards says nothing of them.
+func (v *verifications) lately(i int, now time.Duration) (segments uint64) {
 	if v.blocks == nil {
-		return false
+		return 0
 	}
-	state := v.blocks[i].Load()
-	return state>>k&1 != 0 && now-verifiedAt(state) < v.interval
+	if state := v.blocks[i].Load(); now-verifiedAt(state) < v.interval {
+		segments = state & (1<<maxSegments - 1)
+	}
+	return segments
 }
 
 // note keeps that segment k of block i was verified, by an access that began at now.
