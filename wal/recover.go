@@ -203,7 +203,7 @@ func liveSegments(opts *Options, numbers []uint64, minSegment uint64) ([]uint64,
 // scanAll reads all segments; each is read once its successor's header is
 // known.
 func (res *RecoverResult) scanAll(opts *Options, numbers []uint64, fn func(Record) error) (err error) {
-	r, err := openSegment(opts, numbers[0])
+	r, err := openSegment(opts, numbers[0], len(numbers) == 1)
 	if err != nil {
 		return err
 	}
@@ -215,7 +215,7 @@ func (res *RecoverResult) scanAll(opts *Options, numbers []uint64, fn func(Recor
 	for i := range numbers {
 		var next *segmentReader
 		if i+1 < len(numbers) {
-			if next, err = openSegment(opts, numbers[i+1]); err != nil {
+			if next, err = openSegment(opts, numbers[i+1], i+2 == len(numbers)); err != nil {
 				return err
 			}
 		}
