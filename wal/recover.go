@@ -46,8 +46,8 @@ type Options struct {
 	Newest End
 	// Begun, if not nil, is called with the number of each segment as soon as it is
 	// part of the log, and before a record in it counts as durable. The owner is to
-	// remember it: then the loss of the file is noticed. No lock is held; an error
-	// fails the Writer.
+	// remember it: then the loss of the file is noticed. No lock is held. An error
+	// fails the Writer, unless it says that there is no space: then it is tried again.
 	Begun func(segment uint64) error
 	// Elapsed is a monotonic clock, for Writer.Waiting; it may be nil.
 	Elapsed func() time.Duration
