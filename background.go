@@ -121,7 +121,7 @@ func (s *Store) lookAtIdle() {
 // saveClock makes durable what was found out of the clock. Without it, a store
 // that runs for minutes at a time would never get through a probation.
 func (s *Store) saveClock() {
-	if s.manifest == nil || s.pipeline.failed.Load() != nil {
+	if s.pipeline.failed.Load() != nil {
 		return
 	}
 	if _, err := s.commitEdit(new(manifest.Edit)); err != nil {

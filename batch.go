@@ -77,8 +77,8 @@ func (b *Batch) Reset() {
 
 // Apply writes a batch. When it returns nil the batch is durable (with
 // SyncAlways) and visible to every later read; on an error nothing of it was
-// written, except after ErrPoisoned or an error of ctx, when its outcome is
-// unknown until the store is opened again.
+// written, except after ErrOutcomeUnknown, when it may still become durable and
+// visible, and after ErrPoisoned, when that is unknown until the store is opened again.
 func (s *Store) Apply(ctx context.Context, b *Batch) error {
 	c, err := s.apply(ctx, b)
 	if err != nil {

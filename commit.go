@@ -52,12 +52,24 @@ type pipeline struct {
 	lastMicros int64
 	lastLSN    wal.LSN // under order: of the last record appended
 	bounded    uint64  // under order: the log's segment when boundLog was called last
+	// large, under order, is a write that others let go first; nil if there is none.
+	large *largeWrite
 
 	publication publication
 
 	// failed is the first error of the log or the manifest; nothing is
 	// acknowledged after it.
 	failed atomic.Pointer[error]
+}
+
+// largeBytes is the size of a record for which the log may have no room for as long as
+// others write: it needs most of a segment, or of the log's buffer.
+const largeBytes = 1 << 20
+
+// largeWrite is a large write for which the log had no room.
+type largeWrite struct {
+	write *write
+	done  chan struct{} // closed when it has its place, or was given up
 }
 
 // Commit is a write on its way to durability.
@@ -164,13 +176,8 @@ func (s *Store) commit(ctx context.Context, w *write, micros int64) (Commit, err
 	}
 	c := Commit{store: s}
 	t, err := s.enqueue(&c, w)
-	for errors.Is(err, wal.ErrRoom) {
-		// Other writers go on meanwhile: no lock is held while the disk is waited for.
-		if err = s.log.MakeRoom(ctx, w.batch.Pieces()...); err == nil {
-			t, err = s.enqueue(&c, w)
-		} else if !errors.Is(err, ctx.Err()) || ctx.Err() == nil {
-			err = s.logRefused(err)
-		}
+	if errors.Is(err, wal.ErrRoom) {
+		t, err = s.enqueueWithRoom(ctx, &c, w)
 	}
 	if err != nil {
 		s.memory.free(size, 0)
@@ -197,6 +204,63 @@ func (s *Store) commit(ctx context.Context, w *write, micros int64) (Commit, err
 	return c, nil
 }
 
+// enqueueWithRoom is enqueue for a write for which the log had no room. No lock is held
+// while the disk is waited for, and small writes go on.
+func (s *Store) enqueueWithRoom(ctx context.Context, c *Commit, w *write) (ticket, error) {
+	defer s.pipeline.letOthersGo(w)
+	for {
+		if err := s.pipeline.goFirst(ctx, w, s.opts.WALSegmentSize); err != nil {
+			return 0, err
+		}
+		err := s.log.MakeRoom(ctx, w.batch.Pieces()...)
+		switch {
+		case err == nil:
+		case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+			return 0, err
+		default:
+			return 0, s.logRefused(err)
+		}
+		if t, err := s.enqueue(c, w); !errors.Is(err, wal.ErrRoom) {
+			return t, err
+		}
+	}
+}
+
+// goFirst waits until no large write has to go first, and makes w that write if it is
+// large itself: else those that go on would take the room made for it, again and again.
+func (p *pipeline) goFirst(ctx context.Context, w *write, segment int64) error {
+	var size int64
+	for _, b := range w.batch.Pieces() {
+		size += int64(len(b))
+	}
+	for {
+		p.order.Lock()
+		first := p.large
+		if first == nil && size > min(largeBytes, segment/4) {
+			p.large = &largeWrite{w, make(chan struct{})}
+		}
+		p.order.Unlock()
+		if first == nil || first.write == w {
+			return nil
+		}
+		select {
+		case <-first.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// letOthersGo ends what goFirst began.
+func (p *pipeline) letOthersGo(w *write) {
+	p.order.Lock()
+	defer p.order.Unlock()
+	if p.large != nil && p.large.write == w {
+		close(p.large.done)
+		p.large = nil
+	}
+}
+
 // enqueue is the stage "order": it gives out sequence numbers, appends to the
 // log's buffer, and reserves places in the memtables. When the changes are in
 // their places, applied must be called with the ticket.
@@ -206,6 +270,9 @@ func (s *Store) enqueue(c *Commit, w *write) (ticket, error) {
 	defer p.order.Unlock()
 	if err := s.writable(); err != nil {
 		return 0, err
+	}
+	if p.large != nil && p.large.write != w {
+		return 0, wal.ErrRoom
 	}
 	first := p.nextSeq
 	for i := range w.entries {
@@ -263,6 +330,8 @@ func (s *Store) logRefused(err error) error {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	case errors.Is(err, wal.ErrFailed):
 		return s.poison(err)
+	case errors.Is(err, wal.ErrClosed):
+		return ErrClosed
 	}
 	return s.describe(err) // no space: nothing happened
 }

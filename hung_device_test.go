@@ -230,3 +230,79 @@ func TestP11_ABatchLargerThanALogSegmentOnAFullDisk(t *testing.T) {
 		t.Errorf("refused %d times", refused)
 	}
 }
+
+// A record larger than a segment needs an empty one: small writes must not take that
+// each time.
+func TestALargeWriteGoesBeforeThoseThatCameLater(t *testing.T) {
+	r, fault := faultRig(t, Options{WALSegmentSize: 64 << 10, MemtableSize: 64 << 20, MemoryBudget: 256 << 20})
+	table := r.table("t", TableOptions{})
+	put(t, table, "p", 0, "c", startMillis, "small")
+	reached, release := hang(fault, vfs.Rule{Ops: vfs.OpRename, Glob: "spare-*"})
+	defer release()
+	apply := func(ctx context.Context, n int, value string) (uint64, error) {
+		b := r.store.NewBatch()
+		b.Row(table, Key("p", n)).Put("c", startMillis, row.String(value))
+		c, err := r.store.ApplyAsync(ctx, b)
+		if err != nil {
+			return 0, err
+		}
+		return c.seq, nil
+	}
+	type outcome struct {
+		seq uint64
+		err error
+	}
+	large, small := make(chan outcome, 1), make(chan outcome)
+	go func() {
+		seq, err := apply(ctx(), 1, noise(rand.New(rand.NewPCG(1, 1)), 1<<20))
+		large <- outcome{seq, err}
+	}()
+	<-reached
+	const writers = 32
+	for n := range writers {
+		go func() {
+			seq, err := apply(ctx(), 100+n, "later")
+			small <- outcome{seq, err}
+		}()
+	}
+	deadline, cancel := context.WithTimeout(ctx(), time.Millisecond)
+	defer cancel()
+	if _, err := apply(deadline, 2, "with a deadline"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a small write with a deadline: %v", err)
+	}
+	release()
+	first := <-large
+	if first.err != nil {
+		t.Fatal(first.err)
+	}
+	for range writers {
+		if o := <-small; o.err != nil || o.seq < first.seq {
+			t.Errorf("a later write: %v, sequence number %d, before %d of the large one", o.err, o.seq, first.seq)
+		}
+	}
+}
+
+func TestAWriteThatWaitsForRoomWhileTheStoreIsClosedSaysThatItIsClosed(t *testing.T) {
+	r, fault := faultRig(t, Options{WALSegmentSize: 64 << 10, MemtableSize: 64 << 20, MemoryBudget: 256 << 20})
+	table := r.table("t", TableOptions{})
+	put(t, table, "p", 0, "c", startMillis, "small")
+	reached, release := hang(fault, vfs.Rule{Ops: vfs.OpPreallocate, Glob: "0*.log"})
+	defer release()
+	written, closed := make(chan error, 1), make(chan error, 1)
+	go func() {
+		b := r.store.NewBatch()
+		b.Row(table, Key("p", 1)).Put("c", startMillis, row.String(noise(rand.New(rand.NewPCG(1, 1)), 1<<20)))
+		_, err := r.store.ApplyAsync(ctx(), b)
+		written <- err
+	}()
+	<-reached
+	go func() { closed <- r.store.Close() }()
+	time.Sleep(20 * time.Millisecond) // Close gets as far as it can
+	release()
+	if err := <-written; !errors.Is(err, ErrClosed) {
+		t.Errorf("the write: %v", err)
+	}
+	if err := <-closed; err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}

@@ -99,7 +99,7 @@ func (s *Store) logBegun(segment uint64) error {
 	return err
 }
 
-// closeLog ends the log, and notes in the manifest where it ends.
+// closeLog ends the log, and notes in the manifest where it ends, and the clock.
 func (s *Store) closeLog() error {
 	if err := s.log.Close(); err != nil || s.pipeline.failed.Load() != nil {
 		return err

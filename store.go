@@ -325,9 +325,6 @@ func (s *Store) Close() error {
 		tx.terminate(ErrClosed)
 	}
 	s.work.stop()
-	if s.purge.unsaved() {
-		s.saveClock()
-	}
 	return errors.Join(err, s.releaseAll())
 }
 

@@ -396,8 +396,7 @@ func (tx *Transaction) prepareAgain() (err error) {
 // nil all of it is durable (with SyncAlways) and visible to every later read.
 // ErrTransactionEnded says that nothing was written; so do other errors, after
 // which the transaction is open still and may be committed again or aborted. Not
-// so ErrPoisoned and an error of ctx: then it has ended if Abort says nothing
-// else, and the outcome may be unknown until the store is opened again.
+// so ErrPoisoned and ErrOutcomeUnknown: then it has ended, and may have been written.
 func (tx *Transaction) Commit(ctx context.Context) error {
 	c, err := tx.CommitAsync(ctx)
 	if err != nil {

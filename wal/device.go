@@ -13,9 +13,11 @@ type device struct {
 }
 
 func (d *device) begin(elapsed func() time.Duration) {
-	if d.calls.Add(1) == 1 && elapsed != nil {
+	// In this order, or Waiting could take the end of an earlier call for the beginning of this one.
+	if elapsed != nil && d.calls.Load() == 0 {
 		d.moved.Store(int64(elapsed()))
 	}
+	d.calls.Add(1)
 }
 
 func (d *device) end(elapsed func() time.Duration) {

@@ -46,8 +46,8 @@ type Options struct {
 	Newest End
 	// Begun, if not nil, is called with the number of each segment as soon as it is
 	// part of the log, and before a record in it counts as durable. The owner is to
-	// remember it: then the loss of the file is noticed. No lock is held; an error
-	// fails the Writer.
+	// remember it: then the loss of the file is noticed. No lock is held. An error
+	// fails the Writer, unless it says that there is no space: then it is tried again.
 	Begun func(segment uint64) error
 	// Elapsed is a monotonic clock, for Writer.Waiting; it may be nil.
 	Elapsed func() time.Duration
@@ -203,7 +203,7 @@ func liveSegments(opts *Options, numbers []uint64, minSegment uint64) ([]uint64,
 // scanAll reads all segments; each is read once its successor's header is
 // known.
 func (res *RecoverResult) scanAll(opts *Options, numbers []uint64, fn func(Record) error) (err error) {
-	r, err := openSegment(opts, numbers[0])
+	r, err := openSegment(opts, numbers[0], len(numbers) == 1)
 	if err != nil {
 		return err
 	}
@@ -215,7 +215,7 @@ func (res *RecoverResult) scanAll(opts *Options, numbers []uint64, fn func(Recor
 	for i := range numbers {
 		var next *segmentReader
 		if i+1 < len(numbers) {
-			if next, err = openSegment(opts, numbers[i+1]); err != nil {
+			if next, err = openSegment(opts, numbers[i+1], i+2 == len(numbers)); err != nil {
 				return err
 			}
 		}

@@ -30,12 +30,13 @@ type segmentReader struct {
 	buf       []byte // backs window
 }
 
-// openSegment opens a segment for reading and checks its header. It is read past the
-// page cache where that can be done: the cache may hold pages that a sync failed to
-// write, and that count as clean.
-func openSegment(opts *Options, number uint64) (*segmentReader, error) {
+// openSegment opens a segment for reading and checks its header. The last one is read
+// past the page cache where that can be done: the cache may hold pages that a sync
+// failed to write, and that count as clean. All of an older one was synced before its
+// successor began.
+func openSegment(opts *Options, number uint64, last bool) (*segmentReader, error) {
 	name := filepath.Join(opts.Dir, segmentName(number))
-	f, err := opts.FS.Open(name, vfs.OpenOptions{Direct: true, Sequential: true})
+	f, err := opts.FS.Open(name, vfs.OpenOptions{Direct: last, Sequential: true})
 	if err != nil {
 		return nil, err
 	}

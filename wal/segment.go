@@ -217,7 +217,7 @@ func (w *Writer) carryOver(t *tail) (err error) {
 	if t.end.offset == t.sealed.offset {
 		return nil
 	}
-	r, err := openSegment(&w.opts, t.number)
+	r, err := openSegment(&w.opts, t.number, true)
 	if err != nil {
 		return err
 	}

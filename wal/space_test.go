@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"syscall"
 	"testing"
@@ -156,4 +157,37 @@ func TestP11_ClosingAWriterWithoutSpaceTellsAndLosesNothingThatWasDurable(t *tes
 		}
 		mustOpen(t, testOptions(sim), 0, &o)
 	}
+}
+
+// Each write that waits tries again: that there is no space is said once.
+func TestP11_ThatThereIsNoSpaceIsLoggedOnce(t *testing.T) {
+	fault := vfs.NewFault(newSim(), 1)
+	opts := testOptions(fault)
+	var log strings.Builder
+	opts.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	var o oracle
+	w, _ := mustOpen(t, opts, 0, &o)
+	lsn, err := o.append(w, 0, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for round := 1; round <= 2; round++ {
+		fault.Add(vfs.Rule{Ops: vfs.OpWrites, Times: vfs.Forever, Action: vfs.FailWith(syscall.ENOSPC)})
+		for range 20 {
+			if err := w.Sync(lsn); !vfs.IsNoSpace(err) {
+				t.Fatal(err)
+			}
+		}
+		if n := strings.Count(log.String(), "no space for the log"); n != round {
+			t.Fatalf("full for the %d. time: %q", round, log.String())
+		}
+		fault.Clear()
+		if err := w.Sync(lsn); err != nil {
+			t.Fatal(err)
+		}
+		if lsn, err = o.append(w, 0, 100); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustClose(t, w)
 }

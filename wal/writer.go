@@ -487,8 +487,11 @@ func (w *Writer) land(g *group) {
 
 // stall leaves a group for later, and wakes everybody who waits. Callers hold mu.
 func (w *Writer) stall(g *group) {
+	known := w.full != nil
 	w.full = fmt.Errorf("wal: no space to %s %s: %w", g.op, g.name, g.err)
-	w.opts.Logger.Warn("no space for the log; writes wait for some", "error", w.full)
+	if !known { // it is tried again for as long as there is none
+		w.opts.Logger.Warn("no space for the log; writes wait for some", "error", w.full)
+	}
 	g.stalled = true
 	for _, g := range w.flying {
 		if g.done != nil {
