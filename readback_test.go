@@ -341,3 +341,24 @@ func TestABadWriteThatIsBelieved(t *testing.T) {
 		t.Errorf("injected %v", got)
 	}
 }
+
+func TestP08_AnEditThatReadsBackOtherwisePoisonsAsDamage(t *testing.T) {
+	r, fault := faultRig(t, Options{})
+	table := r.table("t", TableOptions{})
+	put(t, table, "p", 0, "c", startMillis, "before")
+	fault.Add(vfs.Rule{Ops: vfs.OpReadAt, Glob: "MANIFEST-*", Times: vfs.Forever, Action: vfs.FlipBit()})
+	var err error
+	for n := 2; err == nil && n < 500; n++ { // until the bit is one of the edit's, and not of what pads it
+		put(t, table, "p", n, "c", startMillis, "v")
+		err = r.store.Flush(ctx())
+	}
+	if !errors.Is(err, ErrPoisoned) || !errors.Is(err, ErrCorrupt) {
+		t.Errorf("the flush: %v", err)
+	}
+	if err := putContext(ctx(), table, 1, "after"); !errors.Is(err, ErrPoisoned) || !errors.Is(err, ErrCorrupt) {
+		t.Errorf("a write after it: %v", err)
+	}
+	if got := show(t, table, "p", 0); got == "absent" {
+		t.Error("the row cannot be read")
+	}
+}

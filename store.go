@@ -267,6 +267,9 @@ func (s *Store) commitEdit(e *manifest.Edit) (*manifest.State, error) {
 	case err == nil:
 		return state, nil
 	case s.manifest.Poisoned() != nil:
+		if !vfs.IsNoSpace(err) { // ErrNoSpace would promise that writes go on
+			err = s.describe(err)
+		}
 		return nil, s.poison(err)
 	}
 	return nil, s.describe(err)
