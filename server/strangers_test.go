@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/flagstone-db/flagstone/internal/share"
 	"github.com/flagstone-db/flagstone/ots"
@@ -226,4 +228,38 @@ func TestFewRefusalsOfAConnectionWaitForItsClient(t *testing.T) {
 	if answered > 10 {
 		t.Errorf("%d of %d streams wait with an answer, %d were cut off", answered, streams, cut)
 	}
+}
+
+// TestAStrangerWhoSendsAByteNowAndThenKeepsNoPlace: what counts is for how long the
+// server has waited for it altogether.
+func TestAStrangerWhoSendsAByteNowAndThenKeepsNoPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const moment = 500 * time.Millisecond
+		all := newConnections(4, moment)
+		theirs, ours := net.Pipe()
+		stranger := &limitedConn{Conn: ours, open: all}
+		if !all.tryAdmit(stranger) {
+			t.Fatal("the only one was not admitted")
+		}
+		go func() {
+			for {
+				if _, err := stranger.Read(make([]byte, 1)); err != nil {
+					return
+				}
+			}
+		}()
+		for range 3 {
+			time.Sleep(moment / 3)
+			if all.tryAdmit(new(limitedConn)) {
+				t.Fatal("another one took its place at once")
+			}
+			theirs.Write([]byte("P"))
+			synctest.Wait()
+		}
+		time.Sleep(moment / 3)
+		if !all.tryAdmit(new(limitedConn)) {
+			t.Error("it keeps its place")
+		}
+		stranger.Close()
+	})
 }
