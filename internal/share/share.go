@@ -151,21 +151,27 @@ func (p *Pool) Give(u User, n int64) {
 	p.grant()
 }
 
-// grant lets those have their part whose turn has come, and forgets queues without
-// any. REQUIRES: mu is held.
+// grant lets those have their part whose turn has come, one of each user and then
+// the next, and forgets queues without any. REQUIRES: mu is held.
 func (p *Pool) grant() {
-	p.waiting = slices.DeleteFunc(p.waiting, func(q *queue) bool {
-		for first := q.waiters.Front(); first != nil; first = q.waiters.Front() {
-			w := first.Value.(*waiter)
-			if !p.allows(q.user, w.n) {
-				return false
-			}
-			p.take(q.user, w.n)
-			close(w.granted)
-			q.waiters.Remove(first)
+	for i := 0; i < len(p.waiting); {
+		q := p.waiting[i]
+		first := q.waiters.Front()
+		if first != nil && !p.allows(q.user, first.Value.(*waiter).n) {
+			i++
+			continue
 		}
-		return true
-	})
+		p.waiting = slices.Delete(p.waiting, i, i+1)
+		if first == nil {
+			continue
+		}
+		w := q.waiters.Remove(first).(*waiter)
+		p.take(q.user, w.n)
+		close(w.granted)
+		if q.waiters.Len() > 0 {
+			p.waiting = append(p.waiting, q)
+		}
+	}
 }
 
 // Used is how much is taken altogether.
