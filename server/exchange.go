@@ -157,7 +157,6 @@ func (x *exchange) run() (answer []byte, refusal *ots.Error) {
 	}
 	// What the rows took is garbage now; the answer is held until it is written.
 	x.answer.keep(int64(len(answer)))
-	x.turn.Leave()
 	return answer, nil
 }
 

@@ -9,7 +9,7 @@
 //	exchange.go    one request from arrival to answer; the order of checks
 //	auth.go        headers, date, signature
 //	body.go        reading, limits, checksum, compression
-//	room.go        the memory of bodies and answers
+//	room.go        the memory of bodies and answers, turns of the processors
 //	respond.go     the answer and its signature, errors
 //	operations.go  the table of operations
 //	tables.go, reads.go, writes.go, streams.go, filters.go, convert.go
