@@ -113,6 +113,7 @@ func (e *Engine) applyAtomic(ctx context.Context, t *table, s *session, pending 
 // applyAll carries out all changes at one time, under the latches of the rows.
 func (e *Engine) applyAll(ctx context.Context, pending []pendingWrite, rows []*flagstone.RowTx, taken *bool) error {
 	now := e.store.NowMillis()
+	*taken = false // in an earlier run it may have been
 	for i := range pending {
 		w := &pending[i]
 		if generatedColumn(w.change.Row.Key) >= 0 {

@@ -21,6 +21,17 @@ func (e *Engine) BatchWriteRow(ctx context.Context, instance string, req *BatchW
 	if err := e.limits.checkBatchWrite(req); err != nil {
 		return nil, err
 	}
+	rows := 0
+	for i := range req.Tables {
+		rows += len(req.Tables[i].Changes)
+	}
+	for i := range req.Tables {
+		for j := range req.Tables[i].Changes {
+			if err := takeTurn(ctx, rows, req.Tables[i].Changes[j].condition); err != nil {
+				return nil, err
+			}
+		}
+	}
 	s, bad := e.take(instance, req.TransactionID)
 	if bad != nil {
 		return nil, bad

@@ -266,3 +266,23 @@ func TestReadersNeverSeeAGeneratedKeyBelowOneTheyKnow(t *testing.T) {
 		t.Errorf("%d keys were written, %d read along", len(written), len(read))
 	}
 }
+
+// TestAKeyThatWasTakenInAnEarlierRunIsNotTakenInTheLast: a function that is run again
+// finds another row than before, and then its changes are made once.
+func TestAKeyThatWasTakenInAnEarlierRunIsNotTakenInTheLast(t *testing.T) {
+	f := openFixture(t, Limits{})
+	if err := f.CreateTable(context.Background(), testInstance, generatedTable()); err != nil {
+		t.Fatal(err)
+	}
+	tab := mustTable(t, f)
+	change := putOf(auto("a"), cell("c", 1))
+	pending := []pendingWrite{f.newWrite(tab, nil, &change)}
+	taken := true
+	commit, err := tab.engine.UpdateRowsAsync(context.Background(), [][]row.Value{{row.String("a"), row.Integer(1)}},
+		func(ctx context.Context, rows []*flagstone.RowTx) error {
+			return f.applyAll(ctx, pending, rows, &taken)
+		})
+	if err != nil || commit.Wait(context.Background()) != nil || taken {
+		t.Errorf("%v; taken: %v", err, taken)
+	}
+}

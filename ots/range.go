@@ -61,6 +61,13 @@ func (e *Engine) GetRange(ctx context.Context, instance string, req *GetRangeReq
 	if req.Limit != nil {
 		page.limit = int(*req.Limit)
 	}
+	rows := e.limits.RangeRows
+	if page.limit > 0 {
+		rows = page.limit
+	}
+	if err := takeTurn(ctx, rows, page.filter); err != nil {
+		return nil, err
+	}
 	page.partialKeys = req.ReturnEntirePrimaryKeys != nil && !*req.ReturnEntirePrimaryKeys && slices.Contains(page.keyColumns, true)
 	if err := page.readInRoom(ctx, start, end, req.Backward); err != nil {
 		return nil, e.asError(err, "get range", t.name, false)

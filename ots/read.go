@@ -159,6 +159,9 @@ func (e *Engine) GetRow(ctx context.Context, instance string, req *GetRowRequest
 		return nil, bad
 	}
 	defer s.leave()
+	if err := takeTurn(ctx, 1, sel.filter); err != nil {
+		return nil, err
+	}
 	p := sel.on(t, s)
 	result, bad := e.readRow(ctx, &p, &req.Row, nil)
 	if bad != nil {
@@ -218,6 +221,15 @@ func (e *Engine) BatchGetRow(ctx context.Context, instance string, req *BatchGet
 	selections, bad := e.limits.checkBatchGet(req)
 	if bad != nil {
 		return nil, bad
+	}
+	rows := 0
+	for i := range req.Tables {
+		rows += len(req.Tables[i].Rows)
+	}
+	for i := range selections {
+		if err := takeTurn(ctx, rows, selections[i].filter); err != nil {
+			return nil, err
+		}
 	}
 	var size atomic.Int64
 	resp := &BatchGetRowResponse{Tables: make([]TableReadResults, len(req.Tables))}

@@ -69,6 +69,11 @@ func (p *projection) get(ctx context.Context, limits *Limits, key *Row) (*flagst
 	room, opts := RoomOf(ctx), p.options
 	for _, most := range [...]int64{small, medium, limits.ReadRowBytes} {
 		opts.MaxBytes = min(most, limits.ReadRowBytes)
+		if most > small {
+			if err := turnOf(ctx).Take(ctx); err != nil {
+				return nil, err
+			}
+		}
 		if err := room.Take(ctx, answerCopies*opts.MaxBytes); err != nil {
 			return nil, err
 		}

@@ -2,10 +2,14 @@ package ots
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
+
+	"github.com/flagstone-db/flagstone/row"
 )
 
 // testRoom is a room of a fixed size, in which nobody waits.
@@ -187,4 +191,83 @@ func TestReadsTakeTheRoomThatTheyNeedAndGiveTheRestBack(t *testing.T) {
 	if r := batch.Tables[0].Rows; r[0].Err != nil || r[1].Err != nil || r[2].Err == nil || r[2].Err.Code != CodeServerBusy {
 		t.Errorf("%v, %v, %v", r[0].Err, r[1].Err, r[2].Err)
 	}
+}
+
+// testTurn counts how often it was taken and left.
+type testTurn struct{ taken, left atomic.Int64 }
+
+func (c *testTurn) Take(context.Context) error { c.taken.Add(1); return nil }
+func (c *testTurn) Leave() bool                { c.left.Add(1); return true }
+
+func TestRequestsThatComputeMuchTakeTheirTurnAndSmallOnesDoNot(t *testing.T) {
+	f := openFixture(t, Documented())
+	f.createPlain(1, -1)
+	f.mustWrite(putOf(pk("a"), cell("c", 1)))
+	f.wideRow("wide", 500)
+	costly := &Filter{Type: FilterSingleColumn, Comparator: CompareEqual, Column: "c", Value: valueOf("x"),
+		Transfer: &ValueTransferRule{Regex: "a+", Cast: row.TypeString}}
+	conditional := updateOf(pk("a"), cell("c", 1))
+	conditional.ColumnCondition = costly
+	rows := func(n int) (list []Row) {
+		for i := range n {
+			list = append(list, Row{Key: pk(fmt.Sprint(i))})
+		}
+		return list
+	}
+	page := func(limit int32, filter *Filter) *GetRangeRequest {
+		selection := all()
+		selection.Filter = filter
+		return &GetRangeRequest{Table: "t", Limit: &limit, Selection: selection,
+			Start: Row{Key: []KeyValue{{Name: "pk", Value: row.Min()}}}, End: Row{Key: []KeyValue{{Name: "pk", Value: row.Max()}}}}
+	}
+	filtered := all()
+	filtered.Filter = costly
+	for name, c := range map[string]struct {
+		do   func(ctx context.Context) error
+		much bool
+	}{
+		"a row": {func(ctx context.Context) error {
+			_, err := f.GetRow(ctx, testInstance, &GetRowRequest{Table: "t", Row: Row{Key: pk("a")}, Selection: all()})
+			return err
+		}, false},
+		"a wide row": {func(ctx context.Context) error {
+			_, err := f.GetRow(ctx, testInstance, &GetRowRequest{Table: "t", Row: Row{Key: pk("wide")}, Selection: all()})
+			return err
+		}, true},
+		"a row that is filtered": {func(ctx context.Context) error {
+			_, err := f.GetRow(ctx, testInstance, &GetRowRequest{Table: "t", Row: Row{Key: pk("a")}, Selection: filtered})
+			return err
+		}, true},
+		"few rows": {func(ctx context.Context) error {
+			_, err := f.BatchGetRow(ctx, testInstance, &BatchGetRowRequest{Tables: []TableGets{{Table: "t", Rows: rows(10), Selection: all()}}})
+			return err
+		}, false},
+		"rows": {func(ctx context.Context) error {
+			_, err := f.BatchGetRow(ctx, testInstance, &BatchGetRowRequest{Tables: []TableGets{{Table: "t", Rows: rows(11), Selection: all()}}})
+			return err
+		}, true},
+		"a short page":             {func(ctx context.Context) error { _, err := f.GetRange(ctx, testInstance, page(10, nil)); return err }, false},
+		"a page":                   {func(ctx context.Context) error { _, err := f.GetRange(ctx, testInstance, page(11, nil)); return err }, true},
+		"a page that is filtered":  {func(ctx context.Context) error { _, err := f.GetRange(ctx, testInstance, page(1, costly)); return err }, true},
+		"a write":                  {func(ctx context.Context) error { return f.writeOne(ctx, putOf(pk("b"), cell("c", 1))) }, false},
+		"a write with a condition": {func(ctx context.Context) error { return f.writeOne(ctx, conditional) }, true},
+	} {
+		turn := new(testTurn)
+		err := c.do(WithTurn(context.Background(), turn))
+		var refusal *Error
+		if errors.As(err, &refusal) && refusal.Code != CodeConditionCheckFail {
+			t.Errorf("%s: %v", name, err)
+		}
+		if took := turn.taken.Load() > 0; took != c.much {
+			t.Errorf("%s: took a turn: %v", name, took)
+		}
+		if name == "a write" && turn.left.Load() == 0 {
+			t.Errorf("%s waits for the disk with its turn", name)
+		}
+	}
+}
+
+func (f *fixture) writeOne(ctx context.Context, change RowChange) error {
+	_, err := f.WriteRow(ctx, testInstance, &WriteRowRequest{Table: "t", Change: change})
+	return err
 }

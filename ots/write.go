@@ -56,6 +56,9 @@ func (e *Engine) WriteRow(ctx context.Context, instance string, req *WriteRowReq
 	if err := e.limits.checkChangeSize(&req.Change); err != nil {
 		return nil, err
 	}
+	if err := takeTurn(ctx, 1, req.Change.condition); err != nil {
+		return nil, err
+	}
 	t, bad := e.table(instance, req.Table)
 	if bad != nil {
 		return nil, bad
@@ -155,6 +158,7 @@ func (w *pendingWrite) started(e *Engine, commit *flagstone.Commit, err error) {
 // and says what it cost.
 func (e *Engine) finishWrite(ctx context.Context, w *pendingWrite) RowWriteResult {
 	if w.err == nil && w.commit != nil {
+		turnOf(ctx).Leave() // others compute while this one waits for the disk
 		if err := w.commit.Wait(ctx); err != nil {
 			w.err = e.asError(err, "write row", w.table.name, true)
 		}

@@ -37,6 +37,11 @@ func (x *exchange) readBody(buf *bytes.Buffer) ([]byte, *ots.Error) {
 	if _, err := buf.ReadFrom(&arriving); err != nil {
 		return nil, bodyRefusal(err)
 	}
+	if buf.Len() > believed {
+		if err := x.turn.Take(ctx); err != nil {
+			return nil, busy()
+		}
+	}
 	sum := md5.Sum(buf.Bytes())
 	if base64.StdEncoding.EncodeToString(sum[:]) != x.field(headerContentMD5) {
 		return nil, refuse(ots.CodeAuthFailed, "Mismatch between MD5 value of request body and x-ots-contentmd5 in header.")

@@ -40,6 +40,8 @@ type exchange struct {
 	authentic bool              // the sender may ask this instance
 
 	body, answer room // what the request holds of the memory for bodies and for answers
+	turn         turn // and of the processors
+	place        room // and of the number of requests at once
 }
 
 // serveHTTP answers one request.
@@ -95,6 +97,8 @@ func (x *exchange) refuseStranger() (done func()) {
 func (x *exchange) release() {
 	x.body.keep(0)
 	x.answer.keep(0)
+	x.turn.Leave()
+	x.place.keep(0)
 }
 
 // run checks the request, performs it and returns the encoded answer. The
@@ -125,8 +129,12 @@ func (x *exchange) run() (answer []byte, refusal *ots.Error) {
 		return nil, busy()
 	}
 	x.authentic = true
-	x.body.pool, x.body.user = x.s.bodies, user
-	x.answer.pool, x.answer.user = x.s.answers, user
+	if x.place.pool, x.place.user = x.s.requests, user; !x.place.TryTake(1) { // a connection of HTTP/2 has many
+		return nil, busy()
+	}
+	x.turn.pool, x.turn.user = x.s.turns, user
+	x.body.pool, x.body.user, x.body.turn = x.s.bodies, user, &x.turn
+	x.answer.pool, x.answer.user, x.answer.turn = x.s.answers, user, &x.turn
 	buf := x.s.takeBuffer()
 	defer x.s.giveBuffer(buf)
 	body, refusal := x.readBody(buf)
@@ -139,7 +147,7 @@ func (x *exchange) run() (answer []byte, refusal *ots.Error) {
 	}
 	ctx, cancel := context.WithTimeout(x.r.Context(), x.s.limits.RequestTimeout)
 	defer cancel()
-	message, err := op(ots.WithRoom(ctx, &x.answer), x.target(), body)
+	message, err := op(ots.WithTurn(ots.WithRoom(ctx, &x.answer), &x.turn), x.target(), body)
 	if err != nil {
 		return nil, x.refusalOf(err)
 	}

@@ -17,7 +17,7 @@ import (
 // connections are those that are open. One belongs to nobody until a request on it
 // was signed by a key that is known; of those there may be a quarter of all, and a
 // new one takes the place of the oldest that has kept the server waiting for a
-// moment: whoever knows a key sends it at once. From then on it counts for its key,
+// moment altogether: whoever knows a key sends it at once. From then on it counts for its key,
 // which has a share of the other three quarters. So neither strangers nor one key
 // can keep others out.
 type connections struct {
@@ -77,13 +77,14 @@ func (c *connections) tryAdmit(conn *limitedConn) bool {
 	return true
 }
 
-// silent returns the oldest stranger for which the server has waited for a moment:
-// not one that has sent something which the server has had no time for. REQUIRES: mu
-// is held.
+// silent returns the oldest stranger for which the server has waited for a moment,
+// be it in parts, between one byte and the next, and waits now: not one that has sent
+// something which the server has had no time for. REQUIRES: mu is held.
 func (c *connections) silent(now time.Time) *limitedConn {
 	for e := c.strangers.Front(); e != nil; e = e.Next() {
 		conn := e.Value.(*limitedConn)
-		if since := conn.reading.Load(); since != 0 && now.UnixNano()-since >= int64(c.moment) {
+		since := conn.reading.Load()
+		if since != 0 && conn.waited.Load()+now.UnixNano()-since >= int64(c.moment) {
 			return conn
 		}
 	}
@@ -187,6 +188,7 @@ type limitedConn struct {
 	stranger *list.Element // its place among the strangers, if it is one; under open.mu
 	user     share.User    // whose it is, if it is none; under open.mu
 	reading  atomic.Int64  // since when the server waits for it to send, in nanoseconds; 0: it does not
+	waited   atomic.Int64  // how long it has waited before, in nanoseconds
 	refusing atomic.Int32  // requests of strangers on it that are being refused
 
 	closeOnce sync.Once
@@ -199,8 +201,12 @@ type limitedConn struct {
 
 // Read reads, and notes that the server waits.
 func (c *limitedConn) Read(b []byte) (int, error) {
-	c.reading.Store(time.Now().UnixNano())
-	defer c.reading.Store(0)
+	since := time.Now().UnixNano()
+	c.reading.Store(since)
+	defer func() {
+		c.waited.Add(time.Now().UnixNano() - since)
+		c.reading.Store(0)
+	}()
 	return c.Conn.Read(b)
 }
 

@@ -24,6 +24,7 @@ import (
 func (x *exchange) respond(status int, body []byte, last bool) {
 	const dateLayout = "2006-01-02T15:04:05.000000Z" // a fraction is demanded
 	sum := md5.Sum(body)
+	x.turn.Leave()
 	values := [...]string{ // one piece of memory for what the header map holds
 		base64.StdEncoding.EncodeToString(sum[:]),
 		"protocol buffer",

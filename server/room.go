@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"io"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,14 +17,26 @@ type room struct {
 	pool *share.Pool
 	user share.User
 	held atomic.Int64
+	turn *turn // of the same request
 }
 
 // heldWait is how long a request waits for memory while it holds some: what it holds
 // may be what others wait for. One that holds none waits as long as it may run.
 const heldWait = 2 * time.Second
 
-// Take takes n bytes, and waits for them if there must be others first.
+// Take takes n bytes, and waits for them if there must be others first: without the
+// request's turn, for which those may wait who have the bytes.
 func (m *room) Take(ctx context.Context, n int64) error {
+	if m.turn.Leave() {
+		if err := m.take(ctx, n); err != nil {
+			return err
+		}
+		return m.turn.Take(ctx)
+	}
+	return m.take(ctx, n)
+}
+
+func (m *room) take(ctx context.Context, n int64) error {
 	if m.held.Load() > 0 {
 		if m.TryTake(n) {
 			return nil
@@ -61,6 +74,44 @@ func (m *room) keep(n int64) {
 	if more := m.held.Load() - n; more > 0 {
 		m.Give(more)
 	}
+}
+
+// turn is one request's part of the processors. It is an ots.Turn.
+type turn struct {
+	pool *share.Pool
+	user share.User
+
+	mu   sync.Mutex
+	held bool
+}
+
+// processorTurns is how many requests that compute much there may be at once for each
+// processor, altogether: a key that is alone has one for each.
+const processorTurns = 3
+
+// Take waits for the turn, unless the request has it.
+func (t *turn) Take(ctx context.Context) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.held {
+		return nil
+	}
+	if t.pool.Take(ctx, t.user, 1) != nil {
+		return busy()
+	}
+	t.held = true
+	return nil
+}
+
+// Leave gives it back, if the request has it, and reports that.
+func (t *turn) Leave() (had bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if had = t.held; had {
+		t.pool.Give(t.user, 1)
+		t.held = false
+	}
+	return had
 }
 
 func busy() *ots.Error { return refuse(ots.CodeServerBusy, "Server is busy.") }

@@ -9,7 +9,7 @@
 //	exchange.go    one request from arrival to answer; the order of checks
 //	auth.go        headers, date, signature
 //	body.go        reading, limits, checksum, compression
-//	room.go        the memory of bodies and answers
+//	room.go        the memory of bodies and answers, turns of the processors
 //	respond.go     the answer and its signature, errors
 //	operations.go  the table of operations
 //	tables.go, reads.go, writes.go, streams.go, filters.go, convert.go
@@ -27,6 +27,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"sync"
 	"time"
 
@@ -72,7 +73,7 @@ type AccessKey struct {
 type Limits struct {
 	BodyBytes     int64 // of a request, as sent and uncompressed; 5 MiB
 	HeaderBytes   int   // of a request; 16 KiB
-	Connections   int   // open at once, a quarter of them without a signature so far; 4096
+	Connections   int   // open at once, a quarter of them without a signature so far; and requests of known keys at once; 4096
 	InFlightBytes int64 // of all request bodies being worked on, as far as they have arrived; 96 MiB
 	AnswerBytes   int64 // of memory for answers, from before a row is read to when it is written; 384 MiB
 
@@ -129,11 +130,12 @@ type Server struct {
 	unoffered  map[string]bool // operations of the protocol that are refused
 	dummy      string          // the secret that stands in for that of an unknown key
 	// What all requests share; a part for each instance, and in it for each key.
-	connections     *connections
-	bodies, answers *share.Pool
-	stop            context.CancelFunc // ends the context of all requests
-	buffers         sync.Pool          // of *bytes.Buffer
-	http            http.Server
+	connections            *connections
+	requests               *share.Pool // at once
+	bodies, answers, turns *share.Pool
+	stop                   context.CancelFunc // ends the context of all requests
+	buffers                sync.Pool          // of *bytes.Buffer
+	http                   http.Server
 }
 
 // New returns a Server that is ready to Serve. It fails if the configuration
@@ -160,6 +162,8 @@ func New(cfg Config) (*Server, error) {
 	s.stop = stop
 	s.connections = newConnections(s.limits.Connections, s.limits.StrangerMoment)
 	s.bodies, s.answers = share.NewPool(s.limits.InFlightBytes), share.NewPool(s.limits.AnswerBytes)
+	s.requests = share.NewPool(int64(max(s.limits.Connections, 3)))
+	s.turns = share.NewPool(int64(processorTurns * runtime.GOMAXPROCS(0)))
 	const (
 		streamsPerConnection  = 100
 		receivedPerConnection = 256 << 10 // bytes of bodies that nobody has read yet, of HTTP/2

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/flagstone-db/flagstone/internal/share"
 	"github.com/flagstone-db/flagstone/ots"
@@ -225,5 +227,110 @@ func TestFewRefusalsOfAConnectionWaitForItsClient(t *testing.T) {
 	}
 	if answered > 10 {
 		t.Errorf("%d of %d streams wait with an answer, %d were cut off", answered, streams, cut)
+	}
+}
+
+// TestAStrangerWhoSendsAByteNowAndThenKeepsNoPlace: what counts is for how long the
+// server has waited for it altogether.
+func TestAStrangerWhoSendsAByteNowAndThenKeepsNoPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const moment = 500 * time.Millisecond
+		all := newConnections(4, moment)
+		theirs, ours := net.Pipe()
+		stranger := &limitedConn{Conn: ours, open: all}
+		if !all.tryAdmit(stranger) {
+			t.Fatal("the only one was not admitted")
+		}
+		go func() {
+			for {
+				if _, err := stranger.Read(make([]byte, 1)); err != nil {
+					return
+				}
+			}
+		}()
+		for range 3 {
+			time.Sleep(moment / 3)
+			if all.tryAdmit(new(limitedConn)) {
+				t.Fatal("another one took its place at once")
+			}
+			theirs.Write([]byte("P"))
+			synctest.Wait()
+		}
+		time.Sleep(moment / 3)
+		if !all.tryAdmit(new(limitedConn)) {
+			t.Error("it keeps its place")
+		}
+		stranger.Close()
+	})
+}
+
+// TestRequestsThatComputeMuchWaitForTheirTurn: and neither those of another instance
+// nor small ones wait for them; one that waits for memory has no turn.
+func TestRequestsThatComputeMuchWaitForTheirTurn(t *testing.T) {
+	s, fake := newTestServer(t, func(c *Config) { c.Limits.RequestTimeout = shortly })
+	s.turns = share.NewPool(3)
+	large := func() *draft { return newDraft("GetRow", make([]byte, 100<<10)) }
+	mine := share.User{Group: testInstance, Name: testKey}
+	if !s.turns.TryTake(mine, 1) {
+		t.Fatal("no turn")
+	}
+	if r := handle(s, large().sign(testSecret)); r.status != 503 {
+		t.Errorf("a large request without a turn: status %d", r.status)
+	}
+	fake.answer(&ots.ReadResult{})
+	if r := handle(s, good(t).sign(testSecret)); r.status != 200 {
+		t.Errorf("a small request: status %d", r.status)
+	}
+	if r := handle(s, large().set("x-ots-accesskeyid", "other").set("x-ots-instancename", "another").sign("othersecret")); r.status == 503 {
+		t.Errorf("a large request of another instance: status %d", r.status)
+	}
+	s.turns.Give(mine, 1)
+	if r := handle(s, large().sign(testSecret)); r.status == 503 {
+		t.Errorf("a large request: status %d", r.status)
+	}
+	if s.turns.Used() != 0 {
+		t.Errorf("%d turns were not given back", s.turns.Used())
+	}
+	mineNow := &turn{pool: s.turns, user: mine}
+	answer := room{pool: share.NewPool(10), user: mine, turn: mineNow}
+	if err := mineNow.Take(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := answer.Take(ended, 100); err == nil || s.turns.Used() != 0 {
+		t.Errorf("%v; %d turns while it waited for memory", err, s.turns.Used())
+	}
+}
+
+// TestAKeyThatHasManyRequestsAtOnceLeavesSomeToOthers: HTTP/2 has a hundred on each
+// connection, and each takes memory while it waits for anything.
+func TestAKeyThatHasManyRequestsAtOnceLeavesSomeToOthers(t *testing.T) {
+	s, fake := newTestServer(t, func(c *Config) { c.Limits.Connections = 12 })
+	entered, leave := make(chan struct{}), make(chan struct{})
+	fake.answer(func(context.Context) any {
+		entered <- struct{}{}
+		<-leave
+		return &ots.ReadResult{}
+	})
+	replies := make(chan reply)
+	do := func(d *draft) { go func() { replies <- handle(s, d) }() }
+	for range 4 { // a third
+		do(good(t).sign(testSecret))
+		<-entered
+	}
+	if r := handle(s, good(t).sign(testSecret)); r.status != 503 {
+		t.Errorf("one more: status %d", r.status)
+	}
+	do(good(t).set("x-ots-accesskeyid", "other").set("x-ots-instancename", "another").sign("othersecret"))
+	<-entered
+	close(leave)
+	for range 5 {
+		if r := <-replies; r.status != 200 {
+			t.Errorf("status %d", r.status)
+		}
+	}
+	if n := s.requests.Used(); n != 0 {
+		t.Errorf("%d requests still count", n)
 	}
 }

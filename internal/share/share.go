@@ -10,6 +10,7 @@
 package share
 
 import (
+	"container/list"
 	"context"
 	"slices"
 	"sync"
@@ -26,7 +27,7 @@ type Pool struct {
 	total   int64
 	used    int64
 	groups  map[string]*group // those that hold something
-	waiting []*waiter         // in the order in which they came
+	waiting []*queue          // one for each user that waits
 }
 
 type group struct {
@@ -34,8 +35,14 @@ type group struct {
 	users map[string]int64
 }
 
-type waiter struct {
+// queue is what waits of one user, in the order in which it came: never empty. What
+// is given back costs a look at each user, however much of it waits.
+type queue struct {
 	user    User
+	waiters list.List // of *waiter
+}
+
+type waiter struct {
 	n       int64
 	granted chan struct{} // closed, under mu, when it has what it waits for
 }
@@ -87,13 +94,18 @@ func (p *Pool) TryTake(u User, n int64) bool {
 // context's. A caller who waits should not hold what another one waits for.
 func (p *Pool) Take(ctx context.Context, u User, n int64) error {
 	p.mu.Lock()
-	if !p.waits(u) && p.allows(u, n) {
+	q := p.queueOf(u)
+	if q == nil && p.allows(u, n) {
 		p.take(u, n)
 		p.mu.Unlock()
 		return nil
 	}
-	w := &waiter{user: u, n: n, granted: make(chan struct{})}
-	p.waiting = append(p.waiting, w)
+	if q == nil {
+		q = &queue{user: u}
+		p.waiting = append(p.waiting, q)
+	}
+	w := &waiter{n: n, granted: make(chan struct{})}
+	place := q.waiters.PushBack(w)
 	p.mu.Unlock()
 	select {
 	case <-w.granted:
@@ -102,18 +114,22 @@ func (p *Pool) Take(ctx context.Context, u User, n int64) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	i := slices.Index(p.waiting, w)
-	if i < 0 {
-		return nil // granted just now
+	select {
+	case <-w.granted: // just now
+		return nil
+	default:
 	}
-	p.waiting = slices.Delete(p.waiting, i, i+1)
+	q.waiters.Remove(place)
 	p.grant() // those behind it may be due
 	return ctx.Err()
 }
 
-// waits reports whether a user waits already. REQUIRES: mu is held.
-func (p *Pool) waits(u User) bool {
-	return slices.ContainsFunc(p.waiting, func(w *waiter) bool { return w.user == u })
+// queueOf returns what waits of a user, nil if nothing does. REQUIRES: mu is held.
+func (p *Pool) queueOf(u User) *queue {
+	if i := slices.IndexFunc(p.waiting, func(q *queue) bool { return q.user == u }); i >= 0 {
+		return p.waiting[i]
+	}
+	return nil
 }
 
 // Give gives back n of what a user holds.
@@ -135,27 +151,27 @@ func (p *Pool) Give(u User, n int64) {
 	p.grant()
 }
 
-// grant lets those have their part whose turn has come. REQUIRES: mu is held.
+// grant lets those have their part whose turn has come, one of each user and then
+// the next, and forgets queues without any. REQUIRES: mu is held.
 func (p *Pool) grant() {
-	if len(p.waiting) == 0 {
-		return
-	}
-	var blocked map[User]bool
-	kept := p.waiting[:0]
-	for _, w := range p.waiting {
-		if !blocked[w.user] && p.allows(w.user, w.n) {
-			p.take(w.user, w.n)
-			close(w.granted)
+	for i := 0; i < len(p.waiting); {
+		q := p.waiting[i]
+		first := q.waiters.Front()
+		if first != nil && !p.allows(q.user, first.Value.(*waiter).n) {
+			i++
 			continue
 		}
-		if blocked == nil {
-			blocked = make(map[User]bool)
+		p.waiting = slices.Delete(p.waiting, i, i+1)
+		if first == nil {
+			continue
 		}
-		blocked[w.user] = true
-		kept = append(kept, w)
+		w := q.waiters.Remove(first).(*waiter)
+		p.take(q.user, w.n)
+		close(w.granted)
+		if q.waiters.Len() > 0 {
+			p.waiting = append(p.waiting, q)
+		}
 	}
-	clear(p.waiting[len(kept):])
-	p.waiting = kept
 }
 
 // Used is how much is taken altogether.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 )
@@ -142,6 +143,47 @@ func TestACancelledWaiterLetsThoseBehindItPass(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestWhatIsGivenBackCostsALookAtEachUser: one that has thousands of requests wait
+// does not hold up the others.
+func TestWhatIsGivenBackCostsALookAtEachUser(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPool(100)
+		a, b := User{"a", "k"}, User{"b", "k"}
+		ctx, cancel := context.WithCancel(context.Background())
+		for range 1000 {
+			go p.Take(ctx, a, 60)
+		}
+		go p.Take(ctx, b, 60)
+		synctest.Wait()
+		if len(p.waiting) != 2 {
+			t.Errorf("%d queues of two users", len(p.waiting))
+		}
+		cancel()
+		synctest.Wait()
+		if len(p.waiting) != 0 || p.Used() != 0 {
+			t.Errorf("%d queues and %d used in the end", len(p.waiting), p.Used())
+		}
+	})
+}
+
+// BenchmarkTakeAndGiveBesideManyWaiters: of another user.
+func BenchmarkTakeAndGiveBesideManyWaiters(b *testing.B) {
+	p := NewPool(1 << 30)
+	u, other := User{"a", "k"}, User{"b", "k"}
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	for range 100_000 {
+		all.Go(func() { _ = p.Take(ctx, other, 1<<30) })
+	}
+	for b.Loop() {
+		if p.Take(ctx, u, 100) == nil {
+			p.Give(u, 100)
+		}
+	}
+	cancel()
+	all.Wait()
 }
 
 func BenchmarkTakeAndGive(b *testing.B) {
