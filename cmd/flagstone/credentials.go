@@ -47,7 +47,7 @@ func loadCredentials(dir string, getenv func(string) string) (credentials, error
 		return c, fmt.Errorf("only one of %s and %s is set; set both, or neither to use a generated pair", envKeyID, envKeySecret)
 	}
 	name := filepath.Join(dir, credentialsFile)
-	content, err := vfs.ReadFile(vfs.OS(), name, 64<<10)
+	content, err := readCredentials(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return makeCredentials(name)
 	}
@@ -61,17 +61,24 @@ func loadCredentials(dir string, getenv func(string) string) (credentials, error
 func makeCredentials(name string) (credentials, error) {
 	key := instances.NewKey()
 	c := credentials{id: key.ID, secret: key.Secret, fresh: true, from: name}
-	content := credentialLines(c.id, c.secret)
+	return c, writeSecret(name, []byte(credentialLines(c.id, c.secret)))
+}
+
+// readCredentials reads the file, which must be a regular one and not too large.
+func readCredentials(name string) ([]byte, error) { return vfs.ReadFile(vfs.OS(), name, 64<<10) }
+
+// writeSecret makes a file that only its owner reads, and makes its content durable.
+func writeSecret(name string, content []byte) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return c, err
+		return err
 	}
-	_, err = f.WriteString(content)
+	_, err = f.Write(content)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		os.Remove(name)
-		return c, fmt.Errorf("write %s: %w", name, err)
+		return fmt.Errorf("write %s: %w", name, err)
 	}
-	return c, nil
+	return nil
 }
 
 // credentialLines is an access key as files and environments have it.

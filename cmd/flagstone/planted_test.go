@@ -165,6 +165,12 @@ func TestFilesThatAreNotWhatTheyShouldBeAreRefused(t *testing.T) {
 			if file == credentialsFile {
 				_, err := loadCredentials(dir, func(string) string { return "" })
 				refused("serve", fmt.Sprint(err))
+				into := filepath.Join(t.TempDir(), "copy")
+				_, _, errOut := command(t, "clock", "--dir", dir, "--into", into)
+				refused("clock", errOut)
+				if exists(into) || exists(into+".partial") {
+					t.Error("a copy was begun")
+				}
 				continue
 			}
 			_, _, errOut := command(t, "instance", "list", "--dir", dir)
