@@ -27,8 +27,9 @@ type ClockInfo struct {
 	// NowMillis does not go below.
 	IssuedMillis int64
 	// TrustedMillis is the time that expired data is dropped by. Until a reading
-	// of the wall clock is believed it counts from the epoch.
+	// of the wall clock is believed (Believed) it counts from the epoch.
 	TrustedMillis int64
+	Believed      bool
 	// Stood is how long the store has run while the wall clock was ahead of
 	// TrustedMillis; after an hour it is believed.
 	Stood time.Duration
@@ -39,7 +40,7 @@ func (s *Store) Clock() ClockInfo {
 	now := s.purge.look()
 	return ClockInfo{
 		WallMillis: s.clock.NowMillis(), IssuedMillis: s.issued.last.Load(),
-		TrustedMillis: now.Millis, Stood: time.Duration(now.Stood) * time.Millisecond,
+		TrustedMillis: now.Millis, Believed: now.Millis >= leastBelieved, Stood: time.Duration(now.Stood) * time.Millisecond,
 	}
 }
 

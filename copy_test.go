@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -215,7 +216,56 @@ func TestAStoreTellsItsClock(t *testing.T) {
 		t.Errorf("a new store says %+v", got)
 	}
 	believeClock(r.clock)
-	if got := r.store.Clock(); got.TrustedMillis != got.WallMillis || got.Stood != 0 {
+	if got := r.store.Clock(); got.TrustedMillis != got.WallMillis || !got.Believed || got.Stood != 0 {
 		t.Errorf("later it says %+v", got)
 	}
+}
+
+// TestP16_TheLogSaysWhatIsWrongWithTheClock: a new store and one that was closed have
+// no warning; a clock that jumps, in the first probation too, and one that is behind
+// what was stamped, have one each.
+func TestP16_TheLogSaysWhatIsWrongWithTheClock(t *testing.T) {
+	var log strings.Builder
+	r := newRig(t, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	said := func(when string, want ...string) {
+		t.Helper()
+		var clocks []string
+		for line := range strings.Lines(log.String()) {
+			if strings.Contains(line, "clock") {
+				clocks = append(clocks, line)
+			}
+		}
+		log.Reset()
+		if len(clocks) != len(want) {
+			t.Fatalf("%s the log says %q, want %q", when, clocks, want)
+		}
+		for i, part := range want {
+			level, text, _ := strings.Cut(part, " ")
+			if !strings.Contains(clocks[i], "level="+level) || !strings.Contains(clocks[i], text) {
+				t.Errorf("%s the log says %q, want %q", when, clocks[i], part)
+			}
+		}
+	}
+	right := func() int64 { return startMillis + r.clock.Elapsed().Milliseconds() }
+	said("at first")
+	r.clock.Advance(5 * time.Minute)
+	r.clock.SetWall(right() + tenYears)
+	r.clock.Advance(5 * time.Minute)
+	r.exec.RunAll()
+	said("after a jump", "WARN years")
+	put(t, r.table("t", TableOptions{}), "p", 1, "c", r.store.NowMillis(), "x")
+	r.clock.SetWall(right())
+	r.clock.Advance(5 * time.Minute)
+	said("after a jump back", "WARN years ahead of the clock")
+	r.reopen()
+	said("opened", "WARN years ahead of the clock")
+	believeClock(r.clock)
+	r.clock.Advance(5 * time.Minute)
+	said("believed")
+	if err := r.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.clock.SetWall(right() + 10*3_600_000)
+	r.open()
+	said("closed for long", "INFO 10 hours", "WARN years ahead of the clock")
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/internal/clock"
 )
 
 type clockCommand struct {
@@ -27,10 +28,7 @@ Times that were stamped while the clock was far ahead stay, and those stamped la
 // Run prints the clocks, and copies the stores if it is asked to.
 func (k *clockCommand) Run(ctx context.Context, c *console) error {
 	err := instances.EachStore(k.Dir, func(within string, store *flagstone.Store) error {
-		clock := store.Clock()
-		fmt.Fprintf(c.out, "%s: the clock shows %s; versions are stamped from %s on, %v ahead; expired data is dropped by %s, and the clock has stood for %v of an hour\n",
-			filepath.Join(k.Dir, within), moment(clock.WallMillis), moment(clock.IssuedMillis),
-			time.Duration(max(clock.IssuedMillis-clock.WallMillis, 0))*time.Millisecond, moment(clock.TrustedMillis), clock.Stood)
+		fmt.Fprintf(c.out, "%s: %s\n", filepath.Join(k.Dir, within), describeClock(store.Clock(), k.Into != ""))
 		return nil
 	})
 	if err == nil && k.Into != "" {
@@ -40,6 +38,29 @@ func (k *clockCommand) Run(ctx context.Context, c *console) error {
 		return fmt.Errorf("%w; stop it first", err)
 	}
 	return err
+}
+
+// describeClock says what a store makes of its clock, and the way back if versions are
+// stamped more than an hour ahead and it is not taken.
+func describeClock(k flagstone.ClockInfo, copying bool) string {
+	const hour = int64(time.Hour / time.Millisecond)
+	ahead, left := k.IssuedMillis-k.WallMillis, max(hour-k.Stood.Milliseconds(), 0)
+	said := "the clock shows " + moment(k.WallMillis)
+	if ahead > 0 {
+		said += fmt.Sprintf("; versions are stamped from %s on, %s ahead", moment(k.IssuedMillis), clock.Span(ahead))
+	}
+	if !k.Believed {
+		said += fmt.Sprintf("; nothing is dropped as expired yet: %s of running time to go", clock.Span(left))
+	} else {
+		said += "; expired data is dropped by " + moment(k.TrustedMillis)
+		if behind := k.WallMillis - k.TrustedMillis; behind >= 1000 {
+			said += fmt.Sprintf(", %s behind, for another %s of running time", clock.Span(behind), clock.Span(left))
+		}
+	}
+	if ahead > hour && !copying {
+		said += "; if the clock is right now, the way back is a copy: flagstone clock --into NEW"
+	}
+	return said
 }
 
 // copy copies the stores, with what lies beside them.
