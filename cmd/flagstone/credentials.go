@@ -26,6 +26,7 @@ const (
 	envKeySecret = "FLAGSTONE_ACCESS_KEY_SECRET"
 
 	credentialsFile = "credentials"
+	fromEnvironment = "the environment"
 )
 
 // credentials are an access key id and its secret.
@@ -33,13 +34,13 @@ type credentials struct {
 	id, secret string
 	// fresh: made by this process, to be shown once.
 	fresh bool
-	// from says where they come from: "the environment" or a file name.
+	// from says where they come from: fromEnvironment or a file name.
 	from string
 }
 
 // loadCredentials finds the credentials or makes them.
 func loadCredentials(dir string, getenv func(string) string) (credentials, error) {
-	c := credentials{id: getenv(envKeyID), secret: getenv(envKeySecret), from: "the environment"}
+	c := credentials{id: getenv(envKeyID), secret: getenv(envKeySecret), from: fromEnvironment}
 	switch {
 	case c.id != "" && c.secret != "":
 		return c, nil
@@ -151,9 +152,12 @@ func (c credentials) warn(dir string, logger *slog.Logger) {
 		logger.Warn("the secret of the account's access key is easily guessed; use a random one", "id", c.id, "from", c.from, "because", why)
 	}
 	for _, file := range []string{credentialsFile, instances.RegistryName} {
+		if file == credentialsFile && c.from == fromEnvironment {
+			continue // not used
+		}
 		name := filepath.Join(dir, file)
-		st, err := os.Lstat(name)
-		if err == nil && st.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows" { // which has other permissions
+		st, err := os.Lstat(name)                                                                            // the mode of a link says nothing
+		if err == nil && st.Mode().IsRegular() && st.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows" { // which has other permissions
 			logger.Warn("others can read a file with secrets; take the permission away and change the secrets", "file", name, "mode", st.Mode().Perm())
 		}
 	}
