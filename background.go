@@ -40,6 +40,7 @@ const (
 
 // start begins the periodic work of an open store.
 func (s *Store) start() {
+	s.warnOfStamps()
 	if s.opts.ReadOnly {
 		return
 	}
@@ -113,6 +114,7 @@ func (s *Store) lookAtIdle() {
 		s.scheduleCompaction(tree)
 	}
 	s.after(idlePeriod, s.lookAtIdle)
+	s.warnOfStamps()
 	if s.purge.unsaved() {
 		s.submit(executor.Cleanup, nil, "save the clock", s.saveClock)
 	}

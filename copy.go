@@ -9,9 +9,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
+	"path/filepath"
 	"time"
 
+	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -24,8 +27,9 @@ type ClockInfo struct {
 	// NowMillis does not go below.
 	IssuedMillis int64
 	// TrustedMillis is the time that expired data is dropped by. Until a reading
-	// of the wall clock is believed it counts from the epoch.
+	// of the wall clock is believed (Believed) it counts from the epoch.
 	TrustedMillis int64
+	Believed      bool
 	// Stood is how long the store has run while the wall clock was ahead of
 	// TrustedMillis; after an hour it is believed.
 	Stood time.Duration
@@ -36,7 +40,7 @@ func (s *Store) Clock() ClockInfo {
 	now := s.purge.look()
 	return ClockInfo{
 		WallMillis: s.clock.NowMillis(), IssuedMillis: s.issued.last.Load(),
-		TrustedMillis: now.Millis, Stood: time.Duration(now.Stood) * time.Millisecond,
+		TrustedMillis: now.Millis, Believed: now.Millis >= leastBelieved, Stood: time.Duration(now.Stood) * time.Millisecond,
 	}
 }
 
@@ -62,14 +66,44 @@ const (
 // clock that was far ahead, and is right again, has left its mark on the old
 // one. Versions that the table's Max Version Offset does not allow now become those
 // of now, in their order. Streams begin anew, with another id and without a
-// record. After an error the directory holds nothing of use.
-func (s *Store) CopyTo(ctx context.Context, dir string) (report CopyReport, err error) {
+// record. beside, if not nil, adds what else belongs to the directory and makes it
+// durable. Until all is there, the directory has the name of dir with ".partial"
+// appended, and only that is left if the process dies. After an error dir holds
+// nothing, unless only the last sync of its name failed.
+func (s *Store) CopyTo(ctx context.Context, dir string, beside func(dir string) error) (report CopyReport, err error) {
 	if err := s.mayChange(ctx); err != nil {
 		return report, err
 	}
-	if names, err := s.fs.List(dir); err == nil && len(names) > 0 {
-		return report, fmt.Errorf("%w: copy into %s, which is not empty", ErrInvalid, dir)
+	if within(s.dir, dir) {
+		return report, fmt.Errorf("%w: copy into %s, which lies in the store", ErrInvalid, dir)
 	}
+	err = vfs.BuildDir(s.fs, dir, func(partial string) error {
+		report, err = s.copyTo(ctx, partial)
+		if err == nil && beside != nil {
+			err = beside(partial)
+		}
+		return err
+	})
+	if errors.Is(err, fs.ErrExist) {
+		err = fmt.Errorf("%w: copy into %s: %w", ErrInvalid, dir, err)
+	}
+	return report, err
+}
+
+// within reports whether a name is that of dir or lies in it.
+func within(dir, name string) bool {
+	absolute := func(name string) string {
+		if abs, err := filepath.Abs(name); err == nil {
+			return abs
+		}
+		return name
+	}
+	rel, err := filepath.Rel(absolute(dir), absolute(name))
+	return err == nil && filepath.IsLocal(rel)
+}
+
+// copyTo is CopyTo, into a directory that is empty.
+func (s *Store) copyTo(ctx context.Context, dir string) (report CopyReport, err error) {
 	at, err := s.Snapshot()
 	if err != nil {
 		return report, err

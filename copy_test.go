@@ -2,11 +2,15 @@ package flagstone
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -14,7 +18,7 @@ import (
 // copied copies a rig's store and returns the copy.
 func copied(r *rig) (*rig, CopyReport) {
 	r.t.Helper()
-	report, err := r.store.CopyTo(ctx(), "/copy")
+	report, err := r.store.CopyTo(ctx(), "/copy", nil)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -133,8 +137,76 @@ func TestACopyHasTheRowsAsTheyWere(t *testing.T) {
 	if now := c.store.NowMillis(); now != startMillis+80_000_000 {
 		t.Errorf("now is %d: what is stamped by it would be hidden", now)
 	}
-	_, err := r.store.CopyTo(ctx(), "/copy")
+	_, err := r.store.CopyTo(ctx(), "/copy", nil)
 	wantError(t, "into a store", err, ErrInvalid)
+}
+
+// TestACopyIsCompleteOrNotThere: at every sync of the copy the power fails, and what is
+// left under its name is a store with all rows, or none.
+func TestACopyIsCompleteOrNotThere(t *testing.T) {
+	r := newRig(t, Options{})
+	for _, name := range []string{"a", "b"} {
+		put(t, r.table(name, TableOptions{}), "p", 1, "c", startMillis, "x")
+	}
+	disk := vfs.NewFault(r.fs, 1)
+	r.store.fs, r.store.opts.Seams.FS = disk, disk
+	seen := map[bool]int{}
+	look := func(crashed *vfs.Sim) {
+		store, err := Open("/copy", Options{ReadOnly: true, Seams: Seams{FS: crashed, Clock: r.clock, Executor: executor.NewManual()}})
+		seen[err == nil]++
+		if err != nil {
+			wantError(t, "an unfinished copy", err, ErrNotStore)
+			return
+		}
+		defer store.Close()
+		for _, name := range []string{"a", "b"} {
+			if table, err := store.Table(name); err != nil || show(t, table, "p", 1) == "" {
+				t.Errorf("the copy has no row of %s: %v", name, err)
+			}
+		}
+	}
+	disk.Observe(vfs.Observer{After: func(call vfs.Call, _ error) {
+		if call.Op&(vfs.OpSyncs|vfs.OpRename) != 0 {
+			for _, policy := range []vfs.CrashPolicy{vfs.CrashKeepAll, vfs.CrashLoseAll} {
+				look(r.fs.Image(policy, 1))
+			}
+		}
+	}})
+	if _, err := r.store.CopyTo(ctx(), "/copy", nil); err != nil {
+		t.Fatal(err)
+	}
+	if seen[true] == 0 || seen[false] == 0 {
+		t.Errorf("stores that opened: %v", seen)
+	}
+}
+
+func TestACopyThatFailsLeavesNothing(t *testing.T) {
+	r := newRig(t, Options{})
+	put(t, r.table("a", TableOptions{}), "p", 1, "c", startMillis, "x")
+	stopped := errors.New("stopped")
+	if err := r.fs.MkdirAll("/copy"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := r.store.CopyTo(ctx(), "/copy", func(string) error { return stopped })
+	wantError(t, "a copy", err, stopped)
+	if names, err := r.fs.List("/"); err != nil || len(names) != 2 {
+		t.Errorf("left: %v, %v", names, err)
+	}
+	if names, err := r.fs.List("/copy"); err != nil || len(names) != 0 {
+		t.Errorf("left: %v, %v", names, err)
+	}
+	for _, dir := range []string{"/store", "/store/wal/copy", "/store/../store/x"} {
+		_, err := r.store.CopyTo(ctx(), dir, nil)
+		wantError(t, dir, err, ErrInvalid)
+	}
+	if err := r.fs.MkdirAll("/copy.partial"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = r.store.CopyTo(ctx(), "/copy", nil)
+	wantError(t, "where one was interrupted", err, ErrInvalid)
+	if !strings.Contains(err.Error(), "an unfinished copy: delete it") {
+		t.Error(err)
+	}
 }
 
 func TestAStoreTellsItsClock(t *testing.T) {
@@ -144,7 +216,56 @@ func TestAStoreTellsItsClock(t *testing.T) {
 		t.Errorf("a new store says %+v", got)
 	}
 	believeClock(r.clock)
-	if got := r.store.Clock(); got.TrustedMillis != got.WallMillis || got.Stood != 0 {
+	if got := r.store.Clock(); got.TrustedMillis != got.WallMillis || !got.Believed || got.Stood != 0 {
 		t.Errorf("later it says %+v", got)
 	}
+}
+
+// TestP16_TheLogSaysWhatIsWrongWithTheClock: a new store and one that was closed have
+// no warning; a clock that jumps, in the first probation too, and one that is behind
+// what was stamped, have one each.
+func TestP16_TheLogSaysWhatIsWrongWithTheClock(t *testing.T) {
+	var log strings.Builder
+	r := newRig(t, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	said := func(when string, want ...string) {
+		t.Helper()
+		var clocks []string
+		for line := range strings.Lines(log.String()) {
+			if strings.Contains(line, "clock") {
+				clocks = append(clocks, line)
+			}
+		}
+		log.Reset()
+		if len(clocks) != len(want) {
+			t.Fatalf("%s the log says %q, want %q", when, clocks, want)
+		}
+		for i, part := range want {
+			level, text, _ := strings.Cut(part, " ")
+			if !strings.Contains(clocks[i], "level="+level) || !strings.Contains(clocks[i], text) {
+				t.Errorf("%s the log says %q, want %q", when, clocks[i], part)
+			}
+		}
+	}
+	right := func() int64 { return startMillis + r.clock.Elapsed().Milliseconds() }
+	said("at first")
+	r.clock.Advance(5 * time.Minute)
+	r.clock.SetWall(right() + tenYears)
+	r.clock.Advance(5 * time.Minute)
+	r.exec.RunAll()
+	said("after a jump", "WARN years")
+	put(t, r.table("t", TableOptions{}), "p", 1, "c", r.store.NowMillis(), "x")
+	r.clock.SetWall(right())
+	r.clock.Advance(5 * time.Minute)
+	said("after a jump back", "WARN years ahead of the clock")
+	r.reopen()
+	said("opened", "WARN years ahead of the clock")
+	believeClock(r.clock)
+	r.clock.Advance(5 * time.Minute)
+	said("believed")
+	if err := r.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.clock.SetWall(right() + 10*3_600_000)
+	r.open()
+	said("closed for long", "INFO 10 hours", "WARN years ahead of the clock")
 }

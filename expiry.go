@@ -79,6 +79,7 @@ type purgeClock struct {
 	mu    sync.Mutex
 	now   manifest.TrustedClock
 	seen  time.Duration // monotonic reading that now belongs to
+	ahead int64         // of the wall clock, when it was seen last
 	moved int64         // milliseconds that the time moved by without running, not saved
 	saved manifest.TrustedClock
 }
@@ -92,13 +93,22 @@ const (
 	// mostUnseen is the most that counts as running time between two looks: a
 	// reading that nobody looked at did not stand. A look is due every idlePeriod.
 	mostUnseen = int64(2 * idlePeriod / time.Millisecond)
-	// worthLogging is how far ahead the wall clock is logged.
+	// worthLogging is how far ahead a clock is logged.
 	worthLogging = int64(time.Hour / time.Millisecond)
+	// leastBelieved is below every reading that was believed, unless the clock is
+	// wrong (the year 2000): a trusted time below it is running time alone.
+	leastBelieved = 946_684_800_000
 )
 
 func newPurgeClock(c clock.Clock, saved manifest.TrustedClock, logger *slog.Logger) *purgeClock {
 	p := &purgeClock{clock: c, logger: logger, seen: c.Elapsed(), saved: saved}
 	p.now = manifest.TrustedClock{Millis: max(saved.Millis, 0), Ahead: max(saved.Ahead, 0), Stood: max(saved.Stood, 0)}
+	p.ahead = p.now.Ahead
+	if jump := c.NowMillis() - p.now.Millis - p.ahead; jump >= worthLogging && p.now != (manifest.TrustedClock{}) {
+		logger.Info("the wall clock is ahead of the time that the store has run for: it was closed, or the clock jumped; "+
+			"nothing is dropped as expired by the new time until it has stood", "ahead", clock.Span(jump), "probation", probation)
+	}
+	p.ahead = max(p.ahead, c.NowMillis()-p.now.Millis)
 	p.look()
 	return p
 }
@@ -119,16 +129,16 @@ func (p *purgeClock) look() manifest.TrustedClock {
 	now.Millis += passed
 	if wall <= now.Millis {
 		p.moved += now.Millis - wall
-		p.now = manifest.TrustedClock{Millis: wall}
+		p.now, p.ahead = manifest.TrustedClock{Millis: wall}, 0
 		return p.now
 	}
 	ahead := wall - now.Millis
+	if jump := ahead - p.ahead; jump >= worthLogging {
+		p.logger.Warn("the wall clock jumped ahead, or the machine slept; nothing is dropped as expired by the new time until it has stood",
+			"by", clock.Span(jump), "probation", probation)
+	}
+	p.ahead = ahead
 	if now.Ahead == 0 {
-		if ahead >= worthLogging {
-			p.logger.Warn("the wall clock is ahead of the time that the store has run for: it was closed, or the clock jumped; "+
-				"nothing is dropped as expired by the new time until it has stood",
-				"ahead", time.Duration(ahead)*time.Millisecond, "probation", probation)
-		}
 		now.Ahead, now.Stood = ahead, 0
 		return p.now
 	}
@@ -137,6 +147,7 @@ func (p *purgeClock) look() manifest.TrustedClock {
 	if now.Stood >= probation.Milliseconds() {
 		p.moved += now.Ahead
 		*now = manifest.TrustedClock{Millis: now.Millis + now.Ahead, Ahead: ahead - now.Ahead}
+		p.ahead = now.Ahead
 	}
 	return p.now
 }
@@ -167,4 +178,14 @@ func (p *purgeClock) unsaved() bool {
 	defer p.mu.Unlock()
 	stood := max(now.Stood-p.saved.Stood, p.saved.Stood-now.Stood)
 	return p.moved >= worthSaving || p.saved.Ahead-now.Ahead >= worthSaving || now.Ahead >= worthSaving && stood >= worthSaving
+}
+
+// warnOfStamps says once when versions begin to be stamped far ahead of the wall
+// clock, which was wrong or is.
+func (s *Store) warnOfStamps() {
+	ahead := s.issued.last.Load() - s.clock.NowMillis()
+	if far := ahead >= worthLogging; s.stampsAhead.Swap(far) != far && far {
+		s.opts.Logger.Warn("versions are stamped "+clock.Span(ahead)+" ahead of the clock; if it is right now, see 'flagstone clock --into'",
+			"dir", s.dir)
+	}
 }

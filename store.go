@@ -43,11 +43,12 @@ type Store struct {
 	executor executor.Executor
 	own      *Shared // to be closed with the store; nil if it was handed in
 
-	issued    issueClock
-	purge     *purgeClock
-	latches   latches
-	pipeline  pipeline
-	snapshots snapshots
+	issued      issueClock
+	stampsAhead atomic.Bool // far ahead of the wall clock, when it was last looked
+	purge       *purgeClock
+	latches     latches
+	pipeline    pipeline
+	snapshots   snapshots
 	// transactions are those that are open.
 	transactions transactions
 	memory       memory

@@ -3,7 +3,9 @@ package instances
 // Stores of a home that no process has open, one after the other.
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 
@@ -31,12 +33,69 @@ func withStore(dir, within string, opts flagstone.Options, use func(within strin
 	return errors.Join(use(within, store), store.Close())
 }
 
-// CopyRegistry copies the registry of a home, if it has one, to another
-// directory.
-func CopyRegistry(dir, to string) error {
-	r, found, err := loadRegistry(dir)
-	if err != nil || !found {
+// Copy copies the home in dir, which no process has open, into another directory,
+// which must not exist or be empty: its stores by flagstone.Store.CopyTo, and its
+// registry. beside adds what else belongs to it and makes it durable. Only when
+// all of it is there the directory has its name. copied is called with each report.
+func Copy(ctx context.Context, dir, into string, beside func(into string) error, copied func(within string, report flagstone.CopyReport)) error {
+	if err := refuseInside(dir, into); err != nil {
 		return err
 	}
-	return r.save(to)
+	opts := flagstone.Options{ReadOnly: true}
+	return withStore(dir, ".", opts, func(_ string, store *flagstone.Store) error {
+		r, found, err := loadRegistry(dir)
+		if err != nil {
+			return err
+		}
+		report, err := store.CopyTo(ctx, into, func(partial string) error {
+			if _, err := os.Stat(filepath.Join(dir, CapacityDir)); err == nil {
+				err := withStore(dir, CapacityDir, capacityOptions(opts), func(within string, store *flagstone.Store) error {
+					report, err := store.CopyTo(ctx, filepath.Join(partial, within), nil)
+					if err == nil {
+						copied(within, report)
+					}
+					return err
+				})
+				if err != nil {
+					return err
+				}
+			}
+			if found {
+				if err := r.save(partial); err != nil {
+					return err
+				}
+			}
+			return beside(partial)
+		})
+		if err == nil {
+			copied(".", report)
+		}
+		return err
+	})
+}
+
+// refuseInside gives ErrInvalid if into lies in dir, by whatever links.
+func refuseInside(dir, into string) error {
+	home, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	at, err := filepath.Abs(into)
+	if err != nil {
+		return err
+	}
+	for {
+		real, err := filepath.EvalSymlinks(at)
+		if err == nil {
+			at = real
+		}
+		if st, err := os.Stat(at); err == nil && os.SameFile(home, st) {
+			return fmt.Errorf("%w: %s lies in the store that is to be copied, %s", ErrInvalid, into, dir)
+		}
+		parent := filepath.Dir(at)
+		if parent == at {
+			return nil
+		}
+		at = parent
+	}
 }

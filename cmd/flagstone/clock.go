@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/internal/clock"
 )
 
 type clockCommand struct {
@@ -27,41 +27,58 @@ Times that were stamped while the clock was far ahead stay, and those stamped la
 
 // Run prints the clocks, and copies the stores if it is asked to.
 func (k *clockCommand) Run(ctx context.Context, c *console) error {
-	if k.Into != "" {
-		if entries, err := os.ReadDir(k.Into); err == nil && len(entries) > 0 {
-			return fmt.Errorf("%s is not empty", k.Into)
-		}
-	}
 	err := instances.EachStore(k.Dir, func(within string, store *flagstone.Store) error {
-		clock := store.Clock()
-		fmt.Fprintf(c.out, "%s: the clock shows %s; versions are stamped from %s on, %v ahead; expired data is dropped by %s, and the clock has stood for %v of an hour\n",
-			filepath.Join(k.Dir, within), moment(clock.WallMillis), moment(clock.IssuedMillis),
-			time.Duration(max(clock.IssuedMillis-clock.WallMillis, 0))*time.Millisecond, moment(clock.TrustedMillis), clock.Stood)
-		if k.Into == "" {
-			return nil
-		}
-		report, err := store.CopyTo(ctx, filepath.Join(k.Into, within))
-		if err == nil {
-			fmt.Fprintf(c.out, "%s: copied %d tables, %d rows and %d cells; %d versions lay too far ahead and are those of now\n",
-				filepath.Join(k.Into, within), report.Tables, report.Rows, report.Cells, report.Restamped)
-		}
-		return err
+		fmt.Fprintf(c.out, "%s: %s\n", filepath.Join(k.Dir, within), describeClock(store.Clock(), k.Into != ""))
+		return nil
 	})
+	if err == nil && k.Into != "" {
+		err = k.copy(ctx, c)
+	}
 	if errors.Is(err, flagstone.ErrLocked) {
 		return fmt.Errorf("%w; stop it first", err)
 	}
-	if err != nil || k.Into == "" {
+	return err
+}
+
+// describeClock says what a store makes of its clock, and the way back if versions are
+// stamped more than an hour ahead and it is not taken.
+func describeClock(k flagstone.ClockInfo, copying bool) string {
+	const hour = int64(time.Hour / time.Millisecond)
+	ahead, left := k.IssuedMillis-k.WallMillis, max(hour-k.Stood.Milliseconds(), 0)
+	said := "the clock shows " + moment(k.WallMillis)
+	if ahead > 0 {
+		said += fmt.Sprintf("; versions are stamped from %s on, %s ahead", moment(k.IssuedMillis), clock.Span(ahead))
+	}
+	if !k.Believed {
+		said += fmt.Sprintf("; nothing is dropped as expired yet: %s of running time to go", clock.Span(left))
+	} else {
+		said += "; expired data is dropped by " + moment(k.TrustedMillis)
+		if behind := k.WallMillis - k.TrustedMillis; behind >= 1000 {
+			said += fmt.Sprintf(", %s behind, for another %s of running time", clock.Span(behind), clock.Span(left))
+		}
+	}
+	if ahead > hour && !copying {
+		said += "; if the clock is right now, the way back is a copy: flagstone clock --into NEW"
+	}
+	return said
+}
+
+// copy copies the stores, with what lies beside them.
+func (k *clockCommand) copy(ctx context.Context, c *console) error {
+	// First: what cannot be copied is not found out in the end.
+	credentials, err := readCredentials(filepath.Join(k.Dir, credentialsFile))
+	none := errors.Is(err, fs.ErrNotExist)
+	if err != nil && !none {
 		return err
 	}
-	if err := instances.CopyRegistry(k.Dir, k.Into); err != nil {
-		return err
+	beside := func(into string) error {
+		if none {
+			return nil
+		}
+		return writeSecret(filepath.Join(into, credentialsFile), credentials)
 	}
-	credentials, err := os.ReadFile(filepath.Join(k.Dir, credentialsFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(k.Into, credentialsFile), credentials, 0o600)
+	return instances.Copy(ctx, k.Dir, k.Into, beside, func(within string, report flagstone.CopyReport) {
+		fmt.Fprintf(c.out, "%s: copied %d tables, %d rows and %d cells; %d versions lay too far ahead and are those of now\n",
+			filepath.Join(k.Into, within), report.Tables, report.Rows, report.Cells, report.Restamped)
+	})
 }

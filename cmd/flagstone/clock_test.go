@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -43,7 +44,8 @@ func TestClockCopiesAStoreOutOfTheFuture(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, credentialsFile), []byte("secret"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if status, out, errOut := command(t, "clock", "--dir", dir); status != 0 || strings.Count(out, "ahead") != 2 || strings.Contains(out, "copied") {
+	if status, out, errOut := command(t, "clock", "--dir", dir); status != 0 || strings.Count(out, ", 10 years ahead; nothing is dropped as expired yet: 60 minutes of running time to go; ") != 2 ||
+		strings.Count(out, "--into NEW") != 2 || strings.Contains(out, "copied") {
 		t.Errorf("status %d, %q, %q", status, out, errOut)
 	}
 	status, out, errOut := command(t, "clock", "--dir", dir, "--into", into)
@@ -77,5 +79,45 @@ func TestClockCopiesAStoreOutOfTheFuture(t *testing.T) {
 		if status, _, errOut := command(t, append([]string{"clock", "--dir", dir}, args...)...); status != 1 || strings.Count(errOut, "\n") != 1 {
 			t.Errorf("%v: status %d, %q", args, status, errOut)
 		}
+	}
+}
+
+func TestClockRefusesToCopyIntoTheStoreItself(t *testing.T) {
+	dir, link := t.TempDir(), filepath.Join(t.TempDir(), "link")
+	makeAhead(t, dir)
+	if err := os.Symlink(filepath.Join(dir, "wal"), link); err != nil {
+		t.Fatal(err)
+	}
+	for _, into := range []string{dir, filepath.Join(dir, "copy"), filepath.Join(dir, "wal", "x", "y"), filepath.Join(link, "copy")} {
+		status, _, errOut := command(t, "clock", "--dir", dir, "--into", into)
+		if status != 1 || !strings.Contains(errOut, "lies in the store") {
+			t.Errorf("%s: status %d, %q", into, status, errOut)
+		}
+	}
+}
+
+// TestACopyThatIsStoppedIsNoStore: the copy of the first store is complete, that of
+// the second cannot be made.
+func TestACopyThatIsStoppedIsNoStore(t *testing.T) {
+	dir, into := t.TempDir(), filepath.Join(t.TempDir(), "copy")
+	makeAhead(t, dir)
+	makeAhead(t, filepath.Join(dir, instances.CapacityDir))
+	stop := errors.New("stop")
+	err := instances.Copy(context.Background(), dir, into, func(partial string) error {
+		for _, args := range [][]string{{"check"}, {"clock"}} {
+			if status, _, _ := command(t, append(args, "--dir", into)...); status != 1 {
+				t.Errorf("%v of an unfinished copy: status %d", args, status)
+			}
+		}
+		return stop
+	}, func(string, flagstone.CopyReport) {})
+	if !errors.Is(err, stop) || exists(into) || exists(into+".partial") {
+		t.Errorf("stopped by %v; left: %v, %v", err, exists(into), exists(into+".partial"))
+	}
+	if err := os.Mkdir(into+".partial", 0o700); err != nil { // as a process that was killed
+		t.Fatal(err)
+	}
+	if status, _, errOut := command(t, "clock", "--dir", dir, "--into", into); status != 1 || !strings.Contains(errOut, "an unfinished copy: delete it") {
+		t.Errorf("status %d, %q", status, errOut)
 	}
 }

@@ -26,6 +26,7 @@ const (
 	envKeySecret = "FLAGSTONE_ACCESS_KEY_SECRET"
 
 	credentialsFile = "credentials"
+	fromEnvironment = "the environment"
 )
 
 // credentials are an access key id and its secret.
@@ -33,13 +34,13 @@ type credentials struct {
 	id, secret string
 	// fresh: made by this process, to be shown once.
 	fresh bool
-	// from says where they come from: "the environment" or a file name.
+	// from says where they come from: fromEnvironment or a file name.
 	from string
 }
 
 // loadCredentials finds the credentials or makes them.
 func loadCredentials(dir string, getenv func(string) string) (credentials, error) {
-	c := credentials{id: getenv(envKeyID), secret: getenv(envKeySecret), from: "the environment"}
+	c := credentials{id: getenv(envKeyID), secret: getenv(envKeySecret), from: fromEnvironment}
 	switch {
 	case c.id != "" && c.secret != "":
 		return c, nil
@@ -47,7 +48,7 @@ func loadCredentials(dir string, getenv func(string) string) (credentials, error
 		return c, fmt.Errorf("only one of %s and %s is set; set both, or neither to use a generated pair", envKeyID, envKeySecret)
 	}
 	name := filepath.Join(dir, credentialsFile)
-	content, err := vfs.ReadFile(vfs.OS(), name, 64<<10)
+	content, err := readCredentials(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return makeCredentials(name)
 	}
@@ -61,17 +62,24 @@ func loadCredentials(dir string, getenv func(string) string) (credentials, error
 func makeCredentials(name string) (credentials, error) {
 	key := instances.NewKey()
 	c := credentials{id: key.ID, secret: key.Secret, fresh: true, from: name}
-	content := credentialLines(c.id, c.secret)
+	return c, writeSecret(name, []byte(credentialLines(c.id, c.secret)))
+}
+
+// readCredentials reads the file, which must be a regular one and not too large.
+func readCredentials(name string) ([]byte, error) { return vfs.ReadFile(vfs.OS(), name, 64<<10) }
+
+// writeSecret makes a file that only its owner reads, and makes its content durable.
+func writeSecret(name string, content []byte) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return c, err
+		return err
 	}
-	_, err = f.WriteString(content)
+	_, err = f.Write(content)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		os.Remove(name)
-		return c, fmt.Errorf("write %s: %w", name, err)
+		return fmt.Errorf("write %s: %w", name, err)
 	}
-	return c, nil
+	return nil
 }
 
 // credentialLines is an access key as files and environments have it.
@@ -144,9 +152,12 @@ func (c credentials) warn(dir string, logger *slog.Logger) {
 		logger.Warn("the secret of the account's access key is easily guessed; use a random one", "id", c.id, "from", c.from, "because", why)
 	}
 	for _, file := range []string{credentialsFile, instances.RegistryName} {
+		if file == credentialsFile && c.from == fromEnvironment {
+			continue // not used
+		}
 		name := filepath.Join(dir, file)
-		st, err := os.Lstat(name)
-		if err == nil && st.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows" { // which has other permissions
+		st, err := os.Lstat(name)                                                                            // the mode of a link says nothing
+		if err == nil && st.Mode().IsRegular() && st.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows" { // which has other permissions
 			logger.Warn("others can read a file with secrets; take the permission away and change the secrets", "file", name, "mode", st.Mode().Perm())
 		}
 	}

@@ -68,7 +68,7 @@ func run(ctx context.Context, args []string, c *console) int {
 		return 2
 	}
 	if err := parsed.Run(); err != nil {
-		fmt.Fprintf(c.err, "flagstone: %s\n", oneLine(err))
+		fmt.Fprintf(c.err, "flagstone: %s\n", unnamed(oneLine(err)))
 		return 1
 	}
 	return 0
@@ -77,4 +77,10 @@ func run(ctx context.Context, args []string, c *console) int {
 // oneLine keeps a refusal to one line, whatever its parts.
 func oneLine(err error) string {
 	return strings.Join(strings.Fields(err.Error()), " ")
+}
+
+// unnamed takes the name of the package, which is that of the command, out of the
+// text of an error: the command says its name once, in front.
+func unnamed(text string) string {
+	return strings.ReplaceAll(strings.TrimPrefix(text, "flagstone: "), ": flagstone: ", ": ")
 }

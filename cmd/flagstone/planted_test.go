@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/instances"
 	"github.com/flagstone-db/flagstone/ots"
 )
@@ -165,6 +166,12 @@ func TestFilesThatAreNotWhatTheyShouldBeAreRefused(t *testing.T) {
 			if file == credentialsFile {
 				_, err := loadCredentials(dir, func(string) string { return "" })
 				refused("serve", fmt.Sprint(err))
+				into := filepath.Join(t.TempDir(), "copy")
+				_, _, errOut := command(t, "clock", "--dir", dir, "--into", into)
+				refused("clock", errOut)
+				if exists(into) || exists(into+".partial") {
+					t.Error("a copy was begun")
+				}
 				continue
 			}
 			_, _, errOut := command(t, "instance", "list", "--dir", dir)
@@ -207,8 +214,71 @@ func TestSecretsThatAreEasyToComeByAreWarnedOf(t *testing.T) {
 		if said := warned(credentials{id: strong.ID, secret: strong.Secret}); !strings.Contains(said, name) {
 			t.Errorf("%s: %q", name, said)
 		}
+		said := warned(credentials{id: strong.ID, secret: strong.Secret, from: fromEnvironment})
+		if used := file != credentialsFile; strings.Contains(said, name) != used {
+			t.Errorf("%s, with a key from the environment: %q", name, said)
+		}
 		if err := os.Chmod(name, 0o600); err != nil {
 			t.Fatal(err)
 		}
+	}
+	name := filepath.Join(dir, credentialsFile)
+	if err := os.Rename(name, name+".old"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(name+".old", name); err != nil {
+		t.Fatal(err)
+	}
+	if said := warned(credentials{id: strong.ID, secret: strong.Secret}); said != "" {
+		t.Errorf("a link: %q", said)
+	}
+	if _, err := loadCredentials(dir, func(string) string { return "" }); err == nil || !strings.Contains(err.Error(), "symbolic link") {
+		t.Errorf("a link: %v", err)
+	}
+}
+
+func TestAnErrorNamesTheCommandOnceAndHintsAtWhatItIsAbout(t *testing.T) {
+	const hint = "this user may write to"
+	serve := func(dir string) string {
+		t.Helper()
+		status, _, errOut := command(t, "serve", "--dir", dir, "--addr", "127.0.0.1:0")
+		lines := strings.Split(strings.TrimSpace(errOut), "\n")
+		last := lines[len(lines)-1]
+		if status != 1 || !strings.HasPrefix(last, "flagstone: ") || strings.Count(last, "flagstone: ") != 1 {
+			t.Errorf("status %d, %q", status, errOut)
+		}
+		return last
+	}
+	dir := newHome(t)
+	store, err := flagstone.Open(dir, flagstone.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said := serve(dir); !strings.Contains(said, "in use") || strings.Contains(said, hint) {
+		t.Error(said)
+	}
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if said := serve(filepath.Join(dir, "CURRENT")); !strings.Contains(said, hint) { // no directory
+		t.Error(said)
+	}
+	registry := filepath.Join(dir, instances.RegistryName)
+	for content, want := range map[string]string{"flagstone-instances 9 0\n": "version 9", strings.Repeat("x", 2<<20): "too large"} {
+		if err := os.WriteFile(registry, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if said := serve(dir); !strings.Contains(said, want) || strings.Contains(said, hint) {
+			t.Error(said)
+		}
+	}
+	if err := os.Remove(filepath.Join(dir, "CURRENT")); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, said := command(t, "check", "--dir", dir); strings.Count(said, "flagstone: ") != 1 {
+		t.Error(said)
+	}
+	if said := serve(dir); strings.Contains(said, hint) {
+		t.Error(said)
 	}
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
 	"runtime/debug"
+	"syscall"
 	"time"
 
 	"github.com/flagstone-db/flagstone"
@@ -173,8 +175,11 @@ func explain(err error, dir string) error {
 		return fmt.Errorf("%w; restore it from a copy, or move it away: the tables stay, access keys of instances must be made again", err)
 	case errors.Is(err, instances.ErrQuota), errors.Is(err, instances.ErrInvalid):
 		return err
+	case errors.Is(err, flagstone.ErrNotStore): // which matches fs.ErrNotExist
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EROFS):
+		return fmt.Errorf("cannot open the store in %s; check that it is a directory this user may write to, or choose another --dir: %w", dir, err)
 	}
-	return fmt.Errorf("cannot open the store in %s; check that it is a directory this user may write to, or choose another --dir: %w", dir, err)
+	return fmt.Errorf("cannot open the store in %s: %w", dir, err)
 }
 
 func (s *serveCommand) limits() ots.Limits {
