@@ -82,7 +82,9 @@ func errTransactionOver(how string) error {
 
 // Begin begins a transaction of the rows whose first key column has a value.
 // ErrConflict says that another one holds that partition key. It must be
-// committed or aborted.
+// committed or aborted. Begin waits, within ctx, for all functions of Table.Update
+// and its like that run when it is called and hold up others, of whatever rows:
+// one that takes long should use RowTx.Unlatch.
 func (t *Table) Begin(ctx context.Context, partition row.Value, opts TransactionOptions) (*Transaction, error) {
 	s := t.store
 	if !partition.Type().IsKeyType() || opts.Lifetime < 0 {
@@ -216,7 +218,7 @@ func (tx *Transaction) enter(ctx context.Context) error {
 		return err
 	}
 	if ctx.Value(updateOf{tx.table.store}) == any(tx) {
-		return errWithinUpdate
+		return errWithinTransaction
 	}
 	return tx.mu.lock(ctx)
 }
@@ -277,7 +279,10 @@ func (tx *Transaction) Scan(ctx context.Context, start, end []row.Value, opts Sc
 
 // Update is Table.Update in the transaction: the change is seen by the
 // transaction at once, and by others when it is committed. An error leaves the
-// transaction as it was, and open, unless it is ErrTransactionEnded.
+// transaction as it was, and open, unless it is ErrTransactionEnded. The function
+// reads through RowTx.Get: the transaction waits for it, so other calls of the
+// transaction with its context are refused (ErrInvalid), also when the function has
+// returned.
 func (tx *Transaction) Update(ctx context.Context, key []row.Value, fn func(ctx context.Context, tx *RowTx) error) error {
 	return tx.UpdateRows(ctx, [][]row.Value{key}, func(ctx context.Context, rows []*RowTx) error { return fn(ctx, rows[0]) })
 }
