@@ -47,12 +47,18 @@ func loadCredentials(dir string, getenv func(string) string) (credentials, error
 		return c, fmt.Errorf("only one of %s and %s is set; set both, or neither to use a generated pair", envKeyID, envKeySecret)
 	}
 	name := filepath.Join(dir, credentialsFile)
-	content, err := vfs.ReadFile(vfs.OS(), name, 64<<10)
+	c, err := readCredentials(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return makeCredentials(name)
 	}
+	return c, err
+}
+
+// readCredentials finds the credentials of a file.
+func readCredentials(name string) (credentials, error) {
+	content, err := vfs.ReadFile(vfs.OS(), name, 64<<10)
 	if err != nil {
-		return c, err
+		return credentials{from: name}, err
 	}
 	return parseCredentials(name, string(content))
 }
