@@ -238,7 +238,8 @@ func (c *checker) closeValues() {
 	c.open = nil
 }
 
-// log reads the log and decodes every record.
+// log reads the log and decodes every record, and looks at the files that wait to
+// become part of it.
 func (c *checker) log() {
 	c.progress(c.store.logDir())
 	opts := wal.Options{FS: c.store.fs, Dir: c.store.logDir(), StoreID: c.store.frozen.StoreID, Newest: newestLog(c.store.frozen)}
@@ -257,6 +258,9 @@ func (c *checker) log() {
 		return nil
 	})
 	if err != nil && c.ctx.Err() == nil {
+		c.problem(err)
+	}
+	for _, err := range wal.CheckSpares(opts, knownSegment(c.store.frozen)) {
 		c.problem(err)
 	}
 	c.report.LogRecords, c.report.LogBytes = result.Records, result.Bytes

@@ -80,7 +80,9 @@ type Store struct {
 
 // Open opens the store in dir and makes one if there is none. When it returns,
 // everything that was acknowledged before is readable. Errors match ErrLocked,
-// ErrCorrupt, ErrNotStore, ErrInvalid, or those of the file system.
+// ErrCorrupt, ErrNotStore, ErrInvalid, or those of the file system. Where there are
+// permissions, those that an earlier version gave to others are taken away; dir
+// itself keeps its own, and what is in it and not the store's.
 func Open(dir string, opts Options) (*Store, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
@@ -102,6 +104,9 @@ func Open(dir string, opts Options) (*Store, error) {
 func (s *Store) open() error {
 	if err := s.openFiles(); err != nil {
 		return err
+	}
+	if !s.opts.ReadOnly {
+		s.tighten()
 	}
 	s.share()
 	s.prepare()
@@ -162,6 +167,26 @@ func (s *Store) refuseForeign() error {
 		}
 	}
 	return nil
+}
+
+// tighten takes permissions from others than the owner that earlier versions gave.
+// The directories of the store shut out others from all below, so their files keep
+// theirs; dir is the user's, and may hold what is to be read.
+func (s *Store) tighten() {
+	names, err := s.fs.List(s.dir)
+	for _, name := range names {
+		_, own := manifest.ParseManifestName(name)
+		switch name {
+		case manifest.LockName, manifest.CurrentName, manifest.WALDir, manifest.TablesDir, manifest.ValuesDir:
+			own = true
+		}
+		if own {
+			err = errors.Join(err, vfs.Restrict(s.fs, filepath.Join(s.dir, name)))
+		}
+	}
+	if err != nil {
+		s.opts.Logger.Warn("others may have access to files of the store; take their permissions away", "dir", s.dir, "error", err)
+	}
 }
 
 // state is the manifest's state: what tables, partitions and files there are.

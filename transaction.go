@@ -59,6 +59,10 @@ type Transaction struct {
 	deadline  time.Duration
 	stopTimer func() bool
 	over      atomic.Pointer[error] // why it has ended
+	// asked is why it is to end, which whoever holds mu sees to; running is set while
+	// mu is held for a function of Update, which nothing waits for that ends it.
+	asked   atomic.Pointer[error]
+	running atomic.Bool
 }
 
 const (
@@ -78,7 +82,9 @@ func errTransactionOver(how string) error {
 
 // Begin begins a transaction of the rows whose first key column has a value.
 // ErrConflict says that another one holds that partition key. It must be
-// committed or aborted.
+// committed or aborted. Begin waits, within ctx, for all functions of Table.Update
+// and its like that run when it is called and hold up others, of whatever rows:
+// one that takes long should use RowTx.Unlatch.
 func (t *Table) Begin(ctx context.Context, partition row.Value, opts TransactionOptions) (*Transaction, error) {
 	s := t.store
 	if !partition.Type().IsKeyType() || opts.Lifetime < 0 {
@@ -146,6 +152,7 @@ func (t *Table) maxVersions() int64 {
 // usable returns nil or the reason why the transaction cannot go on. REQUIRES:
 // mu is held.
 func (tx *Transaction) usable() error {
+	tx.heed()
 	if tx.over.Load() == nil && tx.lifetime > 0 && tx.table.store.clock.Elapsed() >= tx.deadline {
 		tx.finish(errTransactionOver("not ended in time"))
 	}
@@ -185,12 +192,22 @@ func (tx *Transaction) finish(why error) {
 	}
 }
 
-// terminate ends the transaction unless it has ended.
+// terminate ends the transaction unless it has ended. It does not wait for a
+// function of Update, which it may be called by: Update ends it then.
 func (tx *Transaction) terminate(why error) {
-	tx.mu.mutex.Lock()
+	tx.asked.CompareAndSwap(nil, &why)
+	if tx.running.Load() { // Update looks at asked when it is not any more
+		return
+	}
+	tx.mu.mutex.Lock() // an Update that takes it first sees asked, and runs nothing
 	defer tx.mu.unlock()
-	if tx.over.Load() == nil {
-		tx.finish(why)
+	tx.heed()
+}
+
+// heed ends the transaction if it is to end. REQUIRES: mu is held.
+func (tx *Transaction) heed() {
+	if why := tx.asked.Load(); why != nil && tx.over.Load() == nil {
+		tx.finish(*why)
 	}
 }
 
@@ -201,18 +218,19 @@ func (tx *Transaction) enter(ctx context.Context) error {
 		return err
 	}
 	if ctx.Value(updateOf{tx.table.store}) == any(tx) {
-		return errWithinUpdate
+		return errWithinTransaction
 	}
 	return tx.mu.lock(ctx)
 }
 
 // Abort drops what the transaction has written. To abort one that has ended
-// does nothing. A function of Update must not call it: it returns an error
-// instead.
+// does nothing. While a function of Update runs, which may call it, Abort marks
+// the transaction as ended and returns: when the function has, Update lets go of
+// the partition key and returns ErrTransactionEnded, or the error of the function.
 func (tx *Transaction) Abort() { tx.terminate(errTransactionOver("aborted")) }
 
 // Open reports whether the transaction has not ended.
-func (tx *Transaction) Open() bool { return tx.over.Load() == nil }
+func (tx *Transaction) Open() bool { return tx.over.Load() == nil && tx.asked.Load() == nil }
 
 // holds returns an error unless the key is one of the transaction's partition.
 func (tx *Transaction) holds(key []byte) error {
@@ -261,7 +279,10 @@ func (tx *Transaction) Scan(ctx context.Context, start, end []row.Value, opts Sc
 
 // Update is Table.Update in the transaction: the change is seen by the
 // transaction at once, and by others when it is committed. An error leaves the
-// transaction as it was, and open.
+// transaction as it was, and open, unless it is ErrTransactionEnded. The function
+// reads through RowTx.Get: the transaction waits for it, so other calls of the
+// transaction with its context are refused (ErrInvalid), also when the function has
+// returned.
 func (tx *Transaction) Update(ctx context.Context, key []row.Value, fn func(ctx context.Context, tx *RowTx) error) error {
 	return tx.UpdateRows(ctx, [][]row.Value{key}, func(ctx context.Context, rows []*RowTx) error { return fn(ctx, rows[0]) })
 }
@@ -276,7 +297,12 @@ func (tx *Transaction) UpdateRows(ctx context.Context, keys [][]row.Value, fn fu
 	if err := tx.enter(ctx); err != nil {
 		return err
 	}
-	defer tx.mu.unlock()
+	tx.running.Store(true) // before ready looks at asked
+	defer func() {
+		tx.running.Store(false)
+		tx.heed()
+		tx.mu.unlock()
+	}()
 	if err := tx.ready(); err != nil {
 		return err
 	}

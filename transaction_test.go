@@ -566,3 +566,49 @@ func TestWhatColumnsHeldBeforeCountsAsMemory(t *testing.T) {
 	tx.Abort()
 	want(t, "bytes held in the end", r.store.transactions.bytes.Used(), int64(0))
 }
+
+func TestATransactionThatEndsInItsFunctionIsLetGoOfAfterIt(t *testing.T) {
+	r := newRig(t, Options{})
+	table := r.table("t", TableOptions{})
+	ended := 0
+	opts := TransactionOptions{Lifetime: time.Minute, Ended: func() { ended++ }}
+	for name, end := range map[string]func(tx *Transaction){
+		"abort":           (*Transaction).Abort,
+		"abort elsewhere": func(tx *Transaction) { done := make(chan int); go func() { tx.Abort(); close(done) }(); <-done },
+		"time":            func(*Transaction) { r.clock.Advance(2 * time.Minute) },
+	} {
+		for _, refusal := range []error{nil, errors.New("refused")} {
+			ended = 0
+			tx := begin(t, table, "p", opts)
+			err := tx.Update(ctx(), Key("p", 1), func(_ context.Context, change *RowTx) error {
+				change.Put("c", startMillis, row.String("x"))
+				end(tx)
+				if tx.Open() || ended != 0 {
+					t.Errorf("%s: open %v, ended %d times in the function", name, tx.Open(), ended)
+				}
+				return refusal
+			})
+			if want := refusal; want != nil {
+				wantError(t, name, err, want)
+			} else {
+				wantError(t, name, err, ErrTransactionEnded)
+			}
+			wantError(t, name, tx.Commit(ctx()), ErrTransactionEnded)
+			if ended != 1 || show(t, table, "p", 1) != "absent" {
+				t.Errorf("%s: ended %d times, the row: %q", name, ended, show(t, table, "p", 1))
+			}
+			begin(t, table, "p", TransactionOptions{}).Abort() // nothing is held any more
+		}
+	}
+}
+
+func TestCloseDoesNotWaitForTheFunctionOfATransaction(t *testing.T) {
+	r := newRig(t, Options{})
+	table := r.table("t", TableOptions{})
+	tx := begin(t, table, "p", TransactionOptions{})
+	err := tx.Update(ctx(), Key("p", 1), func(_ context.Context, change *RowTx) error {
+		change.Put("c", startMillis, row.String("x"))
+		return r.store.Close()
+	})
+	wantError(t, "the update", err, ErrClosed)
+}

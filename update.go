@@ -67,6 +67,10 @@ func (s *Store) mayChange(ctx context.Context) error {
 var errWithinUpdate = fmt.Errorf("%w: the function of an update cannot use its context to change the store: "+
 	"change the row through its RowTx, and everything else before or after the update", ErrInvalid)
 
+// errWithinTransaction refuses calls of a transaction that waits for the function.
+var errWithinTransaction = fmt.Errorf("%w: the function of a transaction's update cannot use its context for other calls of the transaction, "+
+	"which waits for it: read the row with RowTx.Get, and everything else before or after the update", ErrInvalid)
+
 // errSnapshotWithin refuses a read of the newest state, at another one.
 var errSnapshotWithin = fmt.Errorf("%w: a read in an update or a transaction cannot use a snapshot", ErrInvalid)
 
@@ -85,8 +89,8 @@ func (tx *RowTx) Exists() (bool, error) {
 // blind write: it costs no read, and with context.Background it allocates nothing.
 //
 // What fn gets is ctx, marked: whatever would change the store is refused with it
-// (ErrInvalid), since it would wait for fn to return. Made with another context
-// it waits for that one's end.
+// (ErrInvalid), since it would wait for fn to return; it stays refused when fn has
+// returned. Made with another context it waits for that one's end.
 func (t *Table) Update(ctx context.Context, key []row.Value, fn func(ctx context.Context, tx *RowTx) error) error {
 	u := takeUpdate()
 	commit, err := t.update(ctx, u, key, fn)

@@ -3,6 +3,7 @@ package flagstone
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -150,7 +151,10 @@ func TestTheFunctionOfAnUpdateIsRefusedChangesWithItsContext(t *testing.T) {
 				return tx.Update(outer, Key("tx", 1), func(ctx context.Context, _ *RowTx) error {
 					try(ctx)
 					for _, name := range []string{"Transaction.Get", "Transaction.Scan"} {
-						wantError(t, name, reads(table, tx)[name](ctx), ErrInvalid)
+						err := reads(table, tx)[name](ctx)
+						if wantError(t, name, err, ErrInvalid); !strings.Contains(err.Error(), "RowTx.Get") {
+							t.Errorf("%s: %v does not say what to use", name, err)
+						}
 					}
 					return nil
 				})

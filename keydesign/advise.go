@@ -121,6 +121,7 @@ func Advise(st *Statistics) *Report {
 	r := &Report{
 		Table: st.Table, Bytes: st.Bytes, Sampled: len(st.Sample),
 		LoadUnits: st.LoadUnits, LoadSince: st.LoadSince, Proposals: []Proposal{},
+		Size: Spread{Top: []Share{}},
 	}
 	for _, c := range st.Columns {
 		r.Columns = append(r.Columns, c.Name+" "+c.Type.String())
@@ -153,7 +154,7 @@ func spreadOf(sample []Row, name func(*Row) string) Spread {
 		weights[name(&sample[i])] += sample[i].Bytes
 		total += sample[i].Bytes
 	}
-	s := Spread{Distinct: len(weights)}
+	s := Spread{Distinct: len(weights), Top: []Share{}}
 	var squares float64
 	for key, weight := range weights {
 		part := float64(weight) / float64(max(total, 1))
@@ -171,7 +172,7 @@ func spreadOf(sample []Row, name func(*Row) string) Spread {
 
 // loadOf is the spread of the load, of which only the busiest keys are known.
 func loadOf(st *Statistics) *Spread {
-	s := &Spread{Distinct: len(st.Load)}
+	s := &Spread{Distinct: len(st.Load), Top: []Share{}}
 	for _, l := range st.Load {
 		s.Top = append(s.Top, Share{Key: l.Key.String(), Part: float64(l.Units) / float64(st.LoadUnits)})
 	}

@@ -1,6 +1,7 @@
 package keydesign
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -175,5 +176,14 @@ func TestLittleDataIsNotJudged(t *testing.T) {
 	st.Sample = st.Sample[:leastSample-1]
 	if r := Advise(st); r.Size.Heavy || !strings.Contains(r.Text(), "Too few rows") {
 		t.Errorf("%+v", r)
+	}
+}
+
+func TestListsOfAReportAreNeverNull(t *testing.T) {
+	for _, st := range []*Statistics{{Table: "t", Columns: orders(0).Columns}, {Table: "t", Columns: orders(0).Columns, Sample: orders(0).Sample, LoadUnits: leastLoad}} {
+		text, err := json.Marshal(Advise(st))
+		if err != nil || strings.Contains(string(text), "null") {
+			t.Errorf("%s, %v", text, err)
+		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/flagstone-db/flagstone/ots"
 	"github.com/flagstone-db/flagstone/row"
+	"github.com/flagstone-db/flagstone/server/faults"
 	"github.com/flagstone-db/flagstone/server/otspb"
 )
 
@@ -336,5 +337,14 @@ func TestUnofferedOperationsAreRefusedByName(t *testing.T) {
 	}
 	if fake.calls.Load() != 0 {
 		t.Error("the service was called")
+	}
+}
+
+func TestFaultsMayNameEveryOperationThatIsOffered(t *testing.T) {
+	for name := range operations() {
+		r := faults.Rule{Operation: name, Code: ots.CodeTimeout, Rate: 1}
+		if err := r.Check(); err != nil {
+			t.Error(err)
+		}
 	}
 }

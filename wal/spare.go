@@ -84,6 +84,27 @@ func (w *Writer) adoptSpares(from RecoverResult) error {
 	return w.opts.FS.SyncDir(w.opts.Dir)
 }
 
+// CheckSpares returns what keeps NewWriter from taking over the files of a log
+// that hold nothing any more: spares, and segments below minSegment. Recover does
+// not read them. It changes nothing.
+func CheckSpares(opts Options, minSegment uint64) (problems []error) {
+	found, err := list(opts.FS, opts.Dir)
+	if err != nil {
+		return nil // Recover says so
+	}
+	dead, _ := slices.BinarySearch(found.segments, max(minSegment, 1))
+	w := Writer{opts: opts}
+	for _, n := range found.spares {
+		_, _, err := w.inspect(spareName(n))
+		problems = append(problems, err)
+	}
+	for _, n := range found.segments[:dead] {
+		_, _, err := w.inspect(segmentName(n))
+		problems = append(problems, err)
+	}
+	return slices.DeleteFunc(problems, func(err error) bool { return err == nil })
+}
+
 // inspect returns the segment number that a file's header shows, 0 if it has
 // none, and whether its size is that of a spare.
 func (w *Writer) inspect(name string) (number uint64, ok bool, err error) {

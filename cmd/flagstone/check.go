@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
 	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/instances/admin"
 )
 
 type checkCommand struct {
@@ -18,7 +20,7 @@ type checkCommand struct {
 
 // Help is the long help of the command.
 func (checkCommand) Help() string {
-	return `Reads the manifest, every block of every table file, and the log, for capacity instances too, and the registry of instances, and compares all of it with the checksums and with each other. Nothing is changed. Each problem is one line on standard output; the exit status is 0 if there is none.`
+	return `Reads the manifest, every block of every table file, and the log with its spare files, for capacity instances too, the registry of instances and the files of access keys and administration, and compares all of it with the checksums and with each other. Nothing is changed. Each problem is one line on standard output; the exit status is 0 if there is none.`
 }
 
 // Run checks the store.
@@ -29,9 +31,15 @@ func (k *checkCommand) Run(ctx context.Context, c *console) error {
 		return fmt.Errorf("no store to check: %s is no directory", k.Dir)
 	}
 	problems := 0
-	if err := instances.Verify(k.Dir); err != nil {
-		problems++
-		fmt.Fprintln(c.out, oneLine(err))
+	_, err := readCredentials(filepath.Join(k.Dir, credentialsFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	for _, err := range []error{instances.Verify(k.Dir), err, admin.Verify(k.Dir)} {
+		if err != nil {
+			problems++
+			fmt.Fprintln(c.out, oneLine(err))
+		}
 	}
 	dirs := []string{k.Dir}
 	if capacity := filepath.Join(k.Dir, instances.CapacityDir); exists(capacity) {

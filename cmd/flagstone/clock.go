@@ -66,7 +66,7 @@ func describeClock(k flagstone.ClockInfo, copying bool) string {
 // copy copies the stores, with what lies beside them.
 func (k *clockCommand) copy(ctx context.Context, c *console) error {
 	// First: what cannot be copied is not found out in the end.
-	credentials, err := readCredentials(filepath.Join(k.Dir, credentialsFile))
+	credentials, err := readSecret(filepath.Join(k.Dir, credentialsFile))
 	none := errors.Is(err, fs.ErrNotExist)
 	if err != nil && !none {
 		return err

@@ -48,12 +48,18 @@ func loadCredentials(dir string, getenv func(string) string) (credentials, error
 		return c, fmt.Errorf("only one of %s and %s is set; set both, or neither to use a generated pair", envKeyID, envKeySecret)
 	}
 	name := filepath.Join(dir, credentialsFile)
-	content, err := readCredentials(name)
+	c, err := readCredentials(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return makeCredentials(name)
 	}
+	return c, err
+}
+
+// readCredentials finds the credentials of a file.
+func readCredentials(name string) (credentials, error) {
+	content, err := readSecret(name)
 	if err != nil {
-		return c, err
+		return credentials{from: name}, err
 	}
 	return parseCredentials(name, string(content))
 }
@@ -65,8 +71,8 @@ func makeCredentials(name string) (credentials, error) {
 	return c, writeSecret(name, []byte(credentialLines(c.id, c.secret)))
 }
 
-// readCredentials reads the file, which must be a regular one and not too large.
-func readCredentials(name string) ([]byte, error) { return vfs.ReadFile(vfs.OS(), name, 64<<10) }
+// readSecret reads a file, which must be a regular one and not too large.
+func readSecret(name string) ([]byte, error) { return vfs.ReadFile(vfs.OS(), name, 64<<10) }
 
 // writeSecret makes a file that only its owner reads, and makes its content durable.
 func writeSecret(name string, content []byte) error {

@@ -172,14 +172,38 @@ func TestFilesThatAreNotWhatTheyShouldBeAreRefused(t *testing.T) {
 				if exists(into) || exists(into+".partial") {
 					t.Error("a copy was begun")
 				}
-				continue
+			} else {
+				_, _, errOut := command(t, "instance", "list", "--dir", dir)
+				refused("instance list", errOut)
 			}
-			_, _, errOut := command(t, "instance", "list", "--dir", dir)
-			refused("instance list", errOut)
-			if file != "admin" { // which check does not look at
-				_, out, errOut := command(t, "check", "--quiet", "--dir", dir)
-				refused("check", out+errOut)
+			status, out, errOut := command(t, "check", "--quiet", "--dir", dir)
+			if refused("check", out+errOut); status != 1 {
+				t.Errorf("%s as %s: check ends with %d", file, what, status)
 			}
+		}
+	}
+}
+
+// TestSpareLogFilesThatAreNoneAreReported: serve does not start with them.
+func TestSpareLogFilesThatAreNoneAreReported(t *testing.T) {
+	dir := newHome(t)
+	for name, plant := range map[string]func(name string) error{
+		"spare-000008.log": func(name string) error { return os.Symlink("/dev/zero", name) },
+		"spare-000009.log": func(name string) error { return syscall.Mkfifo(name, 0o600) },
+	} {
+		planted := filepath.Join(dir, "wal", name)
+		if err := plant(planted); err != nil {
+			t.Fatal(err)
+		}
+		status, out, errOut := command(t, "check", "--quiet", "--dir", dir)
+		if status != 1 || !strings.Contains(out, planted) {
+			t.Errorf("%s: status %d, %s%s", name, status, out, errOut)
+		}
+		if _, err := instances.Open(dir, instances.Options{}); err == nil || !strings.Contains(err.Error(), planted) {
+			t.Errorf("%s: opening says %v", name, err)
+		}
+		if err := os.Remove(planted); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

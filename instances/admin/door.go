@@ -90,6 +90,15 @@ func (a *address) write(name string) error {
 	return vfs.OS().Rename(temp, name)
 }
 
+// Verify returns why the file that says where the door of a home is, if there is
+// one, cannot be read.
+func Verify(dir string) error {
+	if _, err := readAddress(dir); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
 // readAddress finds the door of a home. It matches fs.ErrNotExist if there is
 // none.
 func readAddress(dir string) (a address, err error) {

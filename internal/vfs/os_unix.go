@@ -50,6 +50,23 @@ func control(f *os.File, fn func(fd int) error) error {
 	return inner
 }
 
+// Restrict implements Restricter.
+func (osFS) Restrict(name string) error {
+	const others = 0o077
+	st, err := os.Stat(name)
+	if err != nil || st.Mode().Perm()&others == 0 {
+		return pathError("restrict", name, err)
+	}
+	f, err := os.OpenFile(name, os.O_RDONLY|plainFlags, 0)
+	if err != nil {
+		return pathError("restrict", name, err)
+	}
+	if st, err = f.Stat(); err == nil {
+		err = f.Chmod(st.Mode().Perm() &^ others)
+	}
+	return pathError("restrict", name, errors.Join(err, f.Close()))
+}
+
 func syncDir(dir string) error {
 	f, err := os.OpenFile(dir, os.O_RDONLY|dirFlags, 0)
 	if err != nil {

@@ -3,6 +3,7 @@
 package vfs_test
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -84,11 +85,36 @@ func TestFilesAndFoldersAreTheirOwnersAlone(t *testing.T) {
 			t.Errorf("%s has mode %v, want %v", name, st.Mode().Perm(), want)
 		}
 	}
-	// Those of earlier versions are used as they are.
+	// Those of earlier versions are used as they are until they are restricted.
 	must(t, os.Chmod(filepath.Join(dir, "f"), 0o640))
 	f, err := vfs.OS().OpenReadWrite(filepath.Join(dir, "f"), vfs.OpenOptions{})
 	must(t, err)
 	mustClose(t, f)
+}
+
+func TestWhatOthersMayReadIsRestrictedButNotThroughALink(t *testing.T) {
+	root := t.TempDir()
+	dir, file, link := filepath.Join(root, "d"), filepath.Join(root, "f"), filepath.Join(root, "link")
+	must(t, os.Mkdir(dir, 0o700))
+	must(t, os.Chmod(dir, 0o2750))
+	must(t, os.WriteFile(file, nil, 0o600))
+	must(t, os.Chmod(file, 0o644))
+	must(t, os.Symlink(dir, link))
+	mode := func(name string) os.FileMode {
+		st, err := os.Stat(name)
+		must(t, err)
+		return st.Mode().Perm()
+	}
+	if err := vfs.Restrict(vfs.OS(), link); err == nil || mode(dir) != 0o750 {
+		t.Errorf("the link: %v, its target has mode %v", err, mode(dir))
+	}
+	must(t, vfs.Restrict(vfs.OS(), dir))
+	must(t, vfs.Restrict(vfs.OS(), file))
+	must(t, vfs.Restrict(vfs.OS(), link)) // leads to what only its owner may use
+	if mode(dir) != 0o700 || mode(file) != 0o600 {
+		t.Errorf("modes %v and %v", mode(dir), mode(file))
+	}
+	wantError(t, vfs.Restrict(vfs.OS(), filepath.Join(root, "absent")), fs.ErrNotExist)
 }
 
 // TestALockLeavesContentAloneThatIsNoNote: a second name of a file is no link that

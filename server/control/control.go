@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -43,6 +44,7 @@ func Handler(wall *clock.Shifted, injector *faults.Injector) http.Handler {
 		mux.HandleFunc(Prefix+"clock", off("--test-clock"))
 	} else {
 		c := clockControl{wall}
+		mux.HandleFunc(Prefix+"clock", only("GET, POST"))
 		mux.HandleFunc("GET "+Prefix+"clock", c.get)
 		mux.HandleFunc("POST "+Prefix+"clock", c.post)
 	}
@@ -50,6 +52,7 @@ func Handler(wall *clock.Shifted, injector *faults.Injector) http.Handler {
 		mux.HandleFunc(Prefix+"faults", off("--test-faults"))
 	} else {
 		f := faultControl{injector}
+		mux.HandleFunc(Prefix+"faults", only("GET, POST, DELETE"))
 		mux.HandleFunc("GET "+Prefix+"faults", f.get)
 		mux.HandleFunc("POST "+Prefix+"faults", f.post)
 		mux.HandleFunc("DELETE "+Prefix+"faults", f.delete)
@@ -62,6 +65,14 @@ func Handler(wall *clock.Shifted, injector *faults.Injector) http.Handler {
 		r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
 		mux.ServeHTTP(w, r)
 	})
+}
+
+// only refuses the other methods of a path.
+func only(methods string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Allow", methods)
+		refuse(w, http.StatusMethodNotAllowed, fmt.Errorf("%s is none of %s; see docs/testing.md", r.Method, methods))
+	}
 }
 
 // local reports whether a request comes from this machine and was meant for it.
@@ -97,7 +108,11 @@ func refuse(w http.ResponseWriter, status int, err error) {
 func read(r *http.Request, v any) error {
 	d := json.NewDecoder(r.Body)
 	d.DisallowUnknownFields()
-	return d.Decode(v)
+	err := d.Decode(v)
+	if errors.Is(err, io.EOF) {
+		return errors.New("the body is empty, a JSON object is wanted; see docs/testing.md")
+	}
+	return err
 }
 
 type clockControl struct{ wall *clock.Shifted }

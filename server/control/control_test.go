@@ -39,7 +39,7 @@ func TestTheClockIsSetAndShown(t *testing.T) {
 		{"POST", `{"advance":"1h","reset":true}`, 400, "give one of"},
 		{"POST", `{}`, 400, "give one of"},
 		{"POST", `{"advanced":"1h"}`, 400, "unknown field"},
-		{"POST", ``, 400, "error"},
+		{"POST", ``, 400, "a JSON object is wanted"},
 		{"POST", `{"set":"1969-12-31T23:59:59Z"}`, 400, "1970-01-01"},
 		{"POST", `{"set":"9999-01-01T00:00:00Z"}`, 400, "2262-01-01"},
 		{"POST", `{"advance":"-2562047h"}`, 400, "1970-01-01"},
@@ -47,7 +47,8 @@ func TestTheClockIsSetAndShown(t *testing.T) {
 		{"POST", `{"set":"2262-01-01T00:00:00Z"}`, 200, `"now":"2262-01-01T00:00:00Z","now_millis":9214646400000,"ahead":"2142957h20m0s"`},
 		{"POST", `{"set":"1970-01-01T00:00:00Z"}`, 200, `"now":"1970-01-01T00:00:00Z","now_millis":0,"ahead":"-416666h40m0s"`},
 		{"POST", `{"reset":true}`, 200, `"ahead":"0s"`},
-		{"PUT", `{"advance":"1h"}`, 404, "docs/testing.md"},
+		{"PUT", `{"advance":"1h"}`, 405, "GET, POST"},
+		{"DELETE", "", 405, "GET, POST"},
 		{"GET", "", 200, `"ahead":"0s"`},
 	} {
 		if status, got := ask(h, c.method, "clock", c.body, nil); status != c.status || !strings.Contains(got, c.part) {

@@ -14,6 +14,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -44,10 +46,18 @@ var open = map[string]bool{
 	ots.CodeTimeout: true, ots.CodeInternalServerError: true, ots.CodeServerUnavailable: true,
 }
 
+// operations are those that rules may name: all that a server offers.
+var operations = [...]string{
+	"CreateTable", "ListTable", "DescribeTable", "UpdateTable", "DeleteTable", "ComputeSplitPointsBySize",
+	"GetRow", "GetRange", "BatchGetRow", "PutRow", "UpdateRow", "DeleteRow", "BatchWriteRow",
+	"StartLocalTransaction", "CommitTransaction", "AbortTransaction",
+	"ListStream", "DescribeStream", "GetShardIterator", "GetStreamRecord",
+}
+
 // Rule says which requests fail, and how. Empty fields match everything.
 type Rule struct {
 	Operation string // such as PutRow, BatchWriteRow, CommitTransaction
-	Instance  string
+	Instance  string // in any case, as requests may name it
 	Table     string // a request of several tables matches with any of them
 
 	// Code is the error to answer with. Empty: the request is carried out,
@@ -90,6 +100,8 @@ func (r *Rule) Check() error {
 		return errors.New("a fault needs a code, a delay, or both")
 	case r.Code != "" && messages[r.Code] == "":
 		return fmt.Errorf("code %q cannot be injected", r.Code)
+	case r.Operation != "" && !slices.Contains(operations[:], r.Operation):
+		return fmt.Errorf("operation %q is none that the server offers", r.Operation)
 	case !(r.Rate >= leastRate && r.Rate <= 1):
 		return fmt.Errorf("rate %v is not from %v to 1", r.Rate, leastRate)
 	case r.Times < 0:
@@ -181,7 +193,7 @@ func (in *Injector) next(operation, instance string, tables []string, rows bool)
 
 func (r *activeRule) matches(operation, instance string, tables []string) bool {
 	if r.Times > 0 && r.Hit >= r.Times ||
-		r.Operation != "" && r.Operation != operation || r.Instance != "" && r.Instance != instance {
+		r.Operation != "" && r.Operation != operation || r.Instance != "" && !strings.EqualFold(r.Instance, instance) {
 		return false
 	}
 	if r.Table == "" {

@@ -33,6 +33,7 @@ func TestRulesHitWhatTheyName(t *testing.T) {
 		{Rule{Operation: "PutRow"}, "xx..x"},
 		{Rule{Table: "A"}, "x.xxx"},
 		{Rule{Instance: "here"}, "xxxx."},
+		{Rule{Instance: "HERE"}, "xxxx."},
 		{Rule{Operation: "PutRow", Table: "A", Instance: "here"}, "x...."},
 		{Rule{Times: 2}, "xx..."},
 		{Rule{Rows: true}, "....."},
@@ -98,6 +99,7 @@ func TestRulesThatMakeNoSenseAreRefused(t *testing.T) {
 	for what, r := range map[string]Rule{
 		"nothing":               {Rate: 1},
 		"unknown code":          {Code: "OTSBored", Rate: 1},
+		"unknown operation":     {Code: ots.CodeTimeout, Rate: 1, Operation: "putRow"},
 		"a code that is no day": {Code: ots.CodeParameterInvalid, Rate: 1},
 		"rate 0":                {Code: ots.CodeTimeout},
 		"rate too small":        {Code: ots.CodeTimeout, Rate: 1e-7},
