@@ -139,8 +139,8 @@ func (s *Store) handOverLog() {
 	s.after(handOver, s.handOverLog)
 }
 
-// watchDevice looks, in a while, whether what is synced now is done. It costs next to
-// nothing while somebody looks anyway.
+// watchDevice checks, after a while, whether the syncs of now are done. It costs next to
+// nothing while a check is due anyway.
 func (s *Store) watchDevice() {
 	if !s.work.watching.Load() && s.work.watching.CompareAndSwap(false, true) {
 		s.after(hangsAfter, s.lookAtDevice)

@@ -65,7 +65,7 @@ func (c *issueClock) raise(millis int64) {
 // dropped by a time only if the wall clock has stood by that time for an hour.
 //
 // All of it is part of the manifest: a probation goes on when the store is
-// opened again, and the time while it was closed, which nobody measured, is
+// opened again, and the time while it was closed, which was not measured, is
 // believed after an hour of running time, in however many pieces. A manifest
 // without it begins with the epoch, and so with a probation.
 type purgeClock struct {
@@ -91,7 +91,7 @@ const (
 	// worthSaving is the difference that is worth an edit of its own.
 	worthSaving = int64(time.Minute / time.Millisecond)
 	// mostUnseen is the most that counts as running time between two looks: a
-	// reading that nobody looked at did not stand. A look is due every idlePeriod.
+	// reading counts only while it is looked at. A look is due every idlePeriod.
 	mostUnseen = int64(2 * idlePeriod / time.Millisecond)
 	// worthLogging is how far ahead a clock is logged.
 	worthLogging = int64(time.Hour / time.Millisecond)

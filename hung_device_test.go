@@ -17,6 +17,7 @@ import (
 
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
+	"github.com/flagstone-db/flagstone/wal"
 )
 
 // hang makes the calls hang that a rule hits, until release is called. reached is
@@ -297,7 +298,17 @@ func TestAWriteThatWaitsForRoomWhileTheStoreIsClosedSaysThatItIsClosed(t *testin
 	}()
 	<-reached
 	go func() { closed <- r.store.Close() }()
-	time.Sleep(20 * time.Millisecond) // Close gets as far as it can
+	// While the device hangs the log has no room for a large record, until Close closes it.
+	for {
+		_, err := r.store.log.AppendNow(0, 1, make([]byte, 128<<10))
+		if errors.Is(err, wal.ErrClosed) {
+			break
+		}
+		if !errors.Is(err, wal.ErrRoom) {
+			t.Fatal("the probe:", err)
+		}
+		runtime.Gosched()
+	}
 	release()
 	if err := <-written; !errors.Is(err, ErrClosed) {
 		t.Errorf("the write: %v", err)

@@ -32,8 +32,8 @@ type work struct {
 	// preparing is set from the request for the next log segment until its
 	// preparation begins.
 	preparing atomic.Bool
-	// watching is set while somebody is going to look whether the device answers;
-	// hangs is what was found last.
+	// watching is set while a check is due whether the device answers; hangs is
+	// what the last check found.
 	watching, hangs atomic.Bool
 	// noLog is why there is no room for further log, nil if there is.
 	noLog error

@@ -33,7 +33,7 @@ type latch struct {
 	// waiting counts the callers that wait with a context that can end. One that
 	// unlocks leaves an element in freed for them, which holds one.
 	waiting atomic.Int32
-	freed   atomic.Pointer[chan struct{}] // nil until somebody waits
+	freed   atomic.Pointer[chan struct{}] // nil until a caller waits
 	// holders counts those that have taken the latch: the last one is its number.
 	holders atomic.Uint64
 }
@@ -61,7 +61,7 @@ func (l *latch) wait(ctx context.Context, ready func() bool) error {
 		l.freed.CompareAndSwap(nil, &made)
 		freed = l.freed.Load()
 	}
-	// Counted before the next attempt: whoever holds the latch then sees it.
+	// Counted before the next attempt, so the holder of the latch sees it.
 	l.waiting.Add(1)
 	defer l.waiting.Add(-1)
 	for !ready() {
@@ -79,7 +79,7 @@ func (l *latch) unlock() {
 	l.wake()
 }
 
-// free reports whether nobody holds the latch.
+// free reports whether no caller holds the latch.
 func (l *latch) free() bool {
 	if !l.mutex.TryLock() {
 		return false
@@ -119,8 +119,8 @@ func (l *latches) unlockAll(stripes []uint32) {
 	}
 }
 
-// pass returns nil when whoever held a latch when it was called has let go of it.
-// It holds none while it waits, and waits for none of those that come later. An
+// pass returns nil when every latch that was held when it was called has been let
+// go of. It holds none while it waits, and does not wait for later holders. An
 // error is the context's.
 func (l *latches) pass(ctx context.Context) error {
 	var held []*latch

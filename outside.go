@@ -30,9 +30,9 @@ var errLong = errors.New("flagstone: the function of an update takes long, and i
 
 // Unlatch is to be called before the function of an update does what takes more
 // than about a millisecond. An error is for the function to return: it is then run
-// again, from its beginning, and does not hold up other writers, who may change the
+// again, from its beginning, and does not hold up other writers, which may change the
 // row meanwhile. If they do, it runs once more; if they do each time, the update
-// fails with ErrConflict. In a transaction the function holds up nobody anyway.
+// fails with ErrConflict. In a transaction the function holds up no other writer anyway.
 func (tx *RowTx) Unlatch() error {
 	if tx.latched == 0 {
 		return nil

@@ -180,7 +180,7 @@ func (e *entry) readBefore() error {
 }
 
 // addRecords makes the records of changes whose tables have a change log, and
-// puts what columns held before behind the changes. REQUIRES: nobody else can
+// puts what columns held before behind the changes. REQUIRES: no other writer can
 // change the rows.
 func (w *write) addRecords() error {
 	var all []entry // if there is more than what there was

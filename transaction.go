@@ -30,7 +30,7 @@ type TransactionOptions struct {
 	// Lifetime is the time after which an open transaction is aborted, by the
 	// monotonic clock; 0 is never.
 	Lifetime time.Duration
-	// Owner, if not empty, is for whom the transaction is. Open transactions of one
+	// Owner, if not empty, names what the transaction counts for. Open transactions of one
 	// owner leave as much of the memory of transactions as they take: see
 	// ErrTransactionMemory.
 	Owner string
@@ -472,8 +472,8 @@ func (tx *Transaction) apply(ctx context.Context) (Commit, error) {
 	}
 }
 
-// applyOnce is apply in one era of the table. It takes no latches: nobody else
-// writes to rows of the partition key.
+// applyOnce is apply in one era of the table. It takes no latches: no other writer
+// changes rows of the partition key.
 func (tx *Transaction) applyOnce(ctx context.Context) (Commit, error) {
 	present, err := tx.table.present(ctx)
 	if err != nil {

@@ -92,8 +92,8 @@ type slicedText struct {
 	err     error
 }
 
-// ReadRune reads the next character. Any error is the end of the text for those who
-// match it, so err is to be asked.
+// ReadRune reads the next character. The matcher takes any error for the end of the
+// text, so its caller has to look at err.
 func (r *slicedText) ReadRune() (c rune, size int, err error) {
 	if r.at >= r.paid && r.err == nil {
 		r.err = r.effort.spend(r.perByte * int64(r.slice))

@@ -27,9 +27,9 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// generatedBlock is how far the durable ceiling is raised at a time. Whoever needs
-// a value meanwhile waits for the manifest to be synced: once in 100,000 values that
-// is nothing, and a restart skips no more than as many.
+// generatedBlock is how far the durable ceiling is raised at a time. A caller that
+// needs a value meanwhile waits for the manifest to be synced: once in 100,000 values
+// that is nothing, and a restart skips at most as many.
 const generatedBlock = 100_000
 
 // generators holds the counters of all tables.

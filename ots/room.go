@@ -12,7 +12,7 @@ import (
 )
 
 // Room is where requests get memory for their answers from. Its methods are safe
-// for concurrent use, and count bytes. Whoever made the room gives back what is left
+// for concurrent use, and count bytes. The maker of the room gives back what is left
 // in it when the answer is gone.
 type Room interface {
 	// Take takes n and may wait for it. The error is for the client.

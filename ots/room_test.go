@@ -12,7 +12,7 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// testRoom is a room of a fixed size, in which nobody waits.
+// testRoom is a room of a fixed size, in which no caller waits.
 type testRoom struct {
 	mu          sync.Mutex
 	left, least int64

@@ -18,7 +18,7 @@ type Turn interface {
 type turnKey struct{}
 
 // WithTurn returns a context for one request, which is to take its turn before it
-// computes much. Without one there is no bound. Whoever made the turn takes it back
+// computes much. Without one there is no bound. The maker of the turn takes it back
 // when the request is done.
 func WithTurn(ctx context.Context, turn Turn) context.Context {
 	return context.WithValue(ctx, turnKey{}, turn)

@@ -2,7 +2,7 @@ package ots
 
 // This file writes single rows: PutRow, UpdateRow, DeleteRow (PROTOCOL section
 // 6). Everything that depends on the row or on the time happens inside the
-// function that the engine runs while nobody else changes the row: check and write
+// function that the engine runs while no other writer changes the row: check and write
 // are one step, and versions that the server assigns never decrease along the history
 // of a row. A write that expects nothing of the row reads nothing.
 

@@ -53,7 +53,7 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if s.cfg.Control != nil && strings.HasPrefix(r.URL.Path, control.Prefix) {
-		w.Header().Set("Connection", "close") // nobody has signed anything
+		w.Header().Set("Connection", "close") // no request on it was signed
 		s.cfg.Control.ServeHTTP(w, r)
 		return
 	}
@@ -77,9 +77,9 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	x.logRequest(status, refusal)
 }
 
-// refuseStranger counts the refusals that a connection waits for which nobody has
-// signed anything on. HTTP/2 could have a hundred of them, each held up by a client
-// that does not read: from a few on they are not answered at all.
+// refuseStranger counts the refusals under way on a connection without any signed
+// request. HTTP/2 could have a hundred of them, each held up by a client that does
+// not read. When there are a few, further requests are not answered at all.
 func (x *exchange) refuseStranger() (done func()) {
 	const most = 4
 	conn := connOf(x.r)

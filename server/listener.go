@@ -14,12 +14,12 @@ import (
 	"github.com/flagstone-db/flagstone/internal/share"
 )
 
-// connections are those that are open. One belongs to nobody until a request on it
-// was signed by a key that is known; of those there may be a quarter of all, and a
-// new one takes the place of the oldest that has kept the server waiting for a
-// moment altogether: whoever knows a key sends it at once. From then on it counts for its key,
-// which has a share of the other three quarters. So neither strangers nor one key
-// can keep others out.
+// connections are the open ones. A connection is a stranger's until a request on it
+// was signed by a known key. Strangers have at most a quarter of all connections, and
+// a new one takes the place of the oldest that has kept the server waiting for a
+// moment altogether: a client that knows a key sends a request at once. Once a request
+// was signed, the connection counts for its key, which has a share of the other three
+// quarters. So neither strangers nor one key can keep others out.
 type connections struct {
 	keys   *share.Pool
 	most   int           // strangers
@@ -72,7 +72,7 @@ func (c *connections) tryAdmit(conn *limitedConn) bool {
 	conn.stranger = c.strangers.PushBack(conn)
 	c.mu.Unlock()
 	if leaves != nil {
-		_ = leaves.Close() // who it was finds out
+		_ = leaves.Close() // its client finds out
 	}
 	return true
 }
@@ -186,7 +186,7 @@ type limitedConn struct {
 	open     *connections
 	accepted time.Time
 	stranger *list.Element // its place among the strangers, if it is one; under open.mu
-	user     share.User    // whose it is, if it is none; under open.mu
+	user     share.User    // what it counts for, if it is no stranger; under open.mu
 	reading  atomic.Int64  // since when the server waits for it to send, in nanoseconds; 0: it does not
 	waited   atomic.Int64  // how long it has waited before, in nanoseconds
 	refusing atomic.Int32  // requests of strangers on it that are being refused

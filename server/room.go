@@ -24,8 +24,8 @@ type room struct {
 // may be what others wait for. One that holds none waits as long as it may run.
 const heldWait = 2 * time.Second
 
-// Take takes n bytes, and waits for them if there must be others first: without the
-// request's turn, for which those may wait who have the bytes.
+// Take takes n bytes, and waits for them if others must give some back first. It waits
+// without the request's turn: requests that hold bytes may be waiting for a turn.
 func (m *room) Take(ctx context.Context, n int64) error {
 	if m.turn.Leave() {
 		if err := m.take(ctx, n); err != nil {

@@ -5,7 +5,7 @@
 // service's business; the server judges only what belongs to the wire.
 //
 //	server.go      configuration, time-outs, start and stop
-//	listener.go    the connections, and whose they are
+//	listener.go    the connections, and the keys they count for
 //	exchange.go    one request from arrival to answer; the order of checks
 //	auth.go        headers, date, signature
 //	body.go        reading, limits, checksum, compression
@@ -62,8 +62,8 @@ type Config struct {
 
 // AccessKey is what the server knows of an access key.
 type AccessKey struct {
-	// Secret should be random and long: whoever sees a request or its answer can
-	// try secrets until one makes the signature.
+	// Secret should be random and long: an attacker that sees a request or its
+	// answer can try secrets until one makes the signature.
 	Secret string
 	// Instance is the one that the key opens; empty if it opens every one.
 	Instance string
@@ -166,7 +166,7 @@ func New(cfg Config) (*Server, error) {
 	s.turns = share.NewPool(int64(processorTurns * runtime.GOMAXPROCS(0)))
 	const (
 		streamsPerConnection  = 100
-		receivedPerConnection = 256 << 10 // bytes of bodies that nobody has read yet, of HTTP/2
+		receivedPerConnection = 256 << 10 // bytes of HTTP/2 bodies that no handler has read yet
 	)
 	s.http = http.Server{
 		Handler:           s.Handler(),

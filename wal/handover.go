@@ -13,8 +13,8 @@ const (
 	// to call Sync. A larger one gains nothing: 64 MiB took 5-13 ms through the page
 	// cache in pieces of 128 KiB, and the loss at a crash of the process stays small.
 	writeThreshold = 128 << 10
-	// writeAnyway is what gathers before there is no room until what others should
-	// have written is: who has no processor to run on is not waited for.
+	// writeAnyway is how many bytes gather before a caller writes the group left to
+	// others itself: it does not wait for a goroutine that has no processor to run on.
 	writeAnyway = 8 * writeThreshold
 )
 
@@ -47,8 +47,8 @@ func (w *Writer) HandOver() error {
 	return w.err
 }
 
-// take returns the group that was left to others, or that found no space, and that
-// nobody writes yet, for the caller to fly; nil if there is none. Callers hold mu.
+// take returns a group for the caller to fly: one that was left to others, or that
+// found no space, and that is not being written; nil if there is none. Callers hold mu.
 func (w *Writer) take() *group {
 	if g := w.ready.Swap(nil); g != nil {
 		return g

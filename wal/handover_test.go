@@ -50,7 +50,7 @@ func TestWhatHasGatheredIsLeftToOthers(t *testing.T) {
 	if err := w.HandOver(); err != nil || *written != 1 {
 		t.Errorf("wrote %d times, %v", *written, err)
 	}
-	// If nobody comes, Append writes in the end, before it takes more.
+	// If no helper comes, Append writes in the end, before it takes more.
 	for *written == 1 {
 		if len(w.buf) > writeAnyway+10_100 {
 			t.Fatalf("%d bytes wait", len(w.buf))

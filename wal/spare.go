@@ -225,9 +225,9 @@ func (w *Writer) grow(size int64) error {
 	return err
 }
 
-// apart makes calls to the disk for the segment to come with mu, which its callers
-// hold, released. Nobody else begins to meanwhile, and the current segment stays
-// the current one.
+// apart calls do, which makes room for the log on the disk, with mu released.
+// Meanwhile no other caller begins to, and the current segment stays the current
+// one. Callers hold mu.
 func (w *Writer) apart(do func() error) error {
 	w.opening = true
 	w.mu.Unlock()

@@ -73,7 +73,7 @@ func (w *Writer) noSpace() error {
 }
 
 // giveUp ends a wait for what gather returned. The caller may have been the one to
-// lead: whoever else waits then finds out who is.
+// lead: then it wakes the other waiters, and one of them leads.
 func (w *Writer) giveUp(done, turn <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

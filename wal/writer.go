@@ -51,8 +51,9 @@ type Writer struct {
 	// changed is broadcast when a group or preparing ends, and when err is set.
 	changed sync.Cond
 	err     error // *FailedError; sticky
-	// full is why a group could not be written for want of space: it stays on its
-	// way, the next who waits for it tries again, and nothing is appended until then.
+	// full is why a group could not be written for want of space. The group stays on its
+	// way, the next caller that waits for it tries again, and nothing is appended until
+	// then.
 	full   error
 	closed bool
 	ended  End // set by a Close in good order
@@ -155,8 +156,8 @@ func (w *Writer) fail(op, file string, err error) error {
 	return w.err
 }
 
-// wakeGathered lets those who wait for the group to come see for themselves what has
-// become of it. Callers hold mu.
+// wakeGathered wakes the callers that wait for the next group: each looks itself at
+// what has become of it. Callers hold mu.
 func (w *Writer) wakeGathered() {
 	w.changed.Broadcast()
 	if w.gathered != nil {
@@ -180,7 +181,7 @@ func (w *Writer) Append(stream uint32, position uint64, payload ...[]byte) (LSN,
 }
 
 // AppendNow is Append for a caller that holds locks: where Append would call the
-// system or wait for somebody who does, it returns ErrRoom and has done nothing.
+// system or wait for a caller that does, it returns ErrRoom and has done nothing.
 // MakeRoom then does that.
 func (w *Writer) AppendNow(stream uint32, position uint64, payload ...[]byte) (LSN, error) {
 	return w.append(stream, position, payload, false)
@@ -257,7 +258,7 @@ func (w *Writer) MakeRoom(ctx context.Context, payload ...[]byte) error {
 	}
 	m := w.making
 	if m == nil {
-		// One for all who wait: the device may hang for long.
+		// One goroutine for all waiting callers: the device may hang for long.
 		m = &making{done: make(chan struct{})}
 		w.making = m
 		go func() {
@@ -367,7 +368,7 @@ type group struct {
 	turn *turn         // what follows if it is the last group of its segment, else nil
 
 	written bool // and synced if it is to be; what follows may not be done
-	stalled bool // there was no space, and nobody tries again yet
+	stalled bool // there was no space, and no caller tries again yet
 
 	// What became of it, once it is over.
 	over  bool
@@ -485,7 +486,7 @@ func (w *Writer) land(g *group) {
 	w.over(g)
 }
 
-// stall leaves a group for later, and wakes everybody who waits. Callers hold mu.
+// stall leaves a group for later, and wakes all waiting callers. Callers hold mu.
 func (w *Writer) stall(g *group) {
 	known := w.full != nil
 	w.full = fmt.Errorf("wal: no space to %s %s: %w", g.op, g.name, g.err)
@@ -549,8 +550,8 @@ func (w *Writer) Close() error {
 	return w.end()
 }
 
-// dropStalled ends the groups that nobody is going to try again to write, if the
-// writer has failed. Callers hold mu.
+// dropStalled ends the stalled groups if the writer has failed: no caller is going to
+// write them any more. Callers hold mu.
 func (w *Writer) dropStalled() {
 	for w.err != nil && len(w.flying) > 0 && w.flying[0].stalled {
 		g := w.flying[0]

@@ -129,8 +129,8 @@ func (c credentials) snippet(url, instance string) string {
 `, c.from, url, instance, c.id, c.secret)
 }
 
-// weakness says why the secret is easily guessed, or is "". Whoever sees one request
-// can try secrets without asking the server.
+// weakness says why the secret is easily guessed, or is "". An attacker that sees one
+// request can try secrets without asking the server.
 func (c credentials) weakness() string {
 	const least = 16
 	known := []string{"secret", "password", "test", "admin", "example", "12345", "qwerty", "changeme", "accesskey", "aksecret"}

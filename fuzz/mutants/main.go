@@ -8,7 +8,7 @@
 // A mutant is a file in fuzz/mutants/planted, see parse. It says what text of which source
 // file gives way to what, and which test has to fail then. The same test has to pass where
 // nothing is planted. A mutant whose text is not in the source exactly once is an error:
-// whoever changed the source brings the mutant up to date.
+// a change of the source has to bring the mutant up to date.
 //
 // The exit status is 0 if every mutant was found every time.
 package main

@@ -282,7 +282,7 @@ func TestASeedDecidesEverything(t *testing.T) {
 // TestHelpersChangeNoAnswer does the same with helpers and without.
 func TestHelpersChangeNoAnswer(t *testing.T) {
 	cfg := configs()[slices.IndexFunc(configs(), func(c config) bool { return c.helped })]
-	cfg.large, cfg.sound = false, true // which call fails depends on who makes it
+	cfg.large, cfg.sound = false, true // which call fails depends on the goroutine that makes it
 	seed := setting(t, "FLAGSTONE_MODEL_SEED", rand.Uint64())
 	t.Logf("FLAGSTONE_MODEL_SEED=%d", seed)
 	helped := answersOf(t, cfg, seed, nil)

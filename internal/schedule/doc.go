@@ -1,7 +1,7 @@
 // Package schedule holds tests in which goroutines of the engine meet in a chosen order,
 // and not by luck: one is stopped at a door (a call to the file system, or the function of an
-// update), another one runs as far as it gets, and then the first goes on. What a test
-// asserts is what callers see, whoever had to wait for whom.
+// update), another one runs as far as it gets, and then the first goes on. A test asserts
+// what callers see, whichever goroutine had to wait for the other.
 //
 //	settle_test.go    how a test knows that a goroutine gets no further
 //	schedule_test.go  the schedules

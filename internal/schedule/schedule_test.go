@@ -94,7 +94,7 @@ func TestACommitMeetsTheOptionsOfItsMoment(t *testing.T) {
 	raise := r.run("alter", func() error { return alter(table, 5) })
 	first := "the commit"
 	if raise.done() {
-		// Whoever reads now is shown five versions, so the delete hides one of them.
+		// A reader is shown five versions now, so the delete hides one of them.
 		first = "the change of options"
 	}
 	release()

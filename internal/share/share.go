@@ -1,8 +1,8 @@
 // Package share divides something scarce, such as memory or connections,
-// between users who compete for it, so that one who takes all it can get leaves
-// enough for the others.
+// between users that compete for it, so that a user that takes all it can get
+// leaves enough for the others.
 //
-// The rule needs no list of users and no configured parts: whoever takes must
+// The rule needs no list of users and no configured parts: a user that takes must
 // leave as much as it then holds. With one greedy group, half of the whole stays
 // free; with k of them, each holds a k+1st part, and as much stays free for the
 // next one. Within a group the same rule divides what the group may take between
@@ -16,9 +16,9 @@ import (
 	"sync"
 )
 
-// User is one who takes: a user of a group. Groups compete with groups, and the
-// users of a group with each other; a user without a name only with other groups,
-// and one of no group with nobody: it may take all that there is.
+// User is what takes: a user of a group. Groups compete with groups, and the users
+// of a group with each other. A user without a name competes only with other
+// groups. A user without a group competes with no other: it may take all there is.
 type User struct{ Group, Name string }
 
 // Pool is what is divided. Its methods are safe for concurrent use.
@@ -54,7 +54,7 @@ func NewPool(total int64) *Pool {
 
 // allows reports whether a user may take n. REQUIRES: mu is held.
 func (p *Pool) allows(u User, n int64) bool {
-	left := p.total - p.used - n // for everybody else
+	left := p.total - p.used - n // for all other users
 	if u.Group == "" {
 		return left >= 0
 	}
@@ -89,9 +89,9 @@ func (p *Pool) TryTake(u User, n int64) bool {
 	return true
 }
 
-// Take takes n for a user and waits until that is within its share: behind those
-// of the same user who came before, and past all others. The error is the
-// context's. A caller who waits should not hold what another one waits for.
+// Take takes n for a user and waits until that is within its share. A caller waits
+// behind earlier callers of the same user, and past those of all others. The error
+// is the context's. A waiting caller should not hold what another one waits for.
 func (p *Pool) Take(ctx context.Context, u User, n int64) error {
 	p.mu.Lock()
 	q := p.queueOf(u)

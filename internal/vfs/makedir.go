@@ -11,7 +11,7 @@ import (
 // all of these names durable. It syncs the parents of directories that exist as
 // well: the process that made them may have ended before it did so. An empty base
 // stands for the root. A parent that the process may not sync, or that its file
-// system cannot sync, is left to the one who made it.
+// system cannot sync, is left to the process that made it.
 func MakeDir(fsys FS, base, dir string) error {
 	if err := fsys.MkdirAll(dir); err != nil {
 		return err

@@ -267,8 +267,8 @@ func openLock(name string, mode LockMode) (*os.File, error) {
 	return f, err
 }
 
-// noteHolder leaves the note. A file with other content is somebody's, under a
-// second name, and stays as it is.
+// noteHolder leaves the note. A file with other content belongs to another program,
+// under a second name, and stays as it is.
 func noteHolder(f *os.File) {
 	if st, err := f.Stat(); err != nil || st.Size() > 0 && lockHolder(f) == "" {
 		return
