@@ -25,7 +25,7 @@ import (
 
 func TestP02_P03_P10_PowerCutsDuringRecoveryAfterAFailedSync(t *testing.T) {
 	want, _ := strconv.Atoi(os.Getenv("FLAGSTONE_RECOVERY_IMAGES"))
-	want = max(want, 500)
+	want = max(want, shorter(500))
 	c := &crasher{t: t, often: 100, digests: map[uint64]bool{}}
 	recoveries := 0
 	for seed := uint64(0); len(c.digests) < want && !c.failed; seed++ {

@@ -16,7 +16,7 @@ import (
 // stores that were closed, killed, or lost power: Open names the file, or all that
 // was acknowledged is there.
 func TestP04_ALogFileThatWasDeletedIsNoticedOrHeldNothing(t *testing.T) {
-	const stores = 300
+	stores := shorter(300)
 	files, refused := 0, 0
 	for seed := range uint64(stores) {
 		rng := rand.New(rand.NewPCG(seed, 12))
@@ -41,7 +41,7 @@ func TestP04_ALogFileThatWasDeletedIsNoticedOrHeldNothing(t *testing.T) {
 // TestP04_ALogThatWasClosedKnowsWhereItEnds overwrites the end of the last segment
 // of closed stores with zeros.
 func TestP04_ALogThatWasClosedKnowsWhereItEnds(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range uint64(shorter(60)) {
 		rng := rand.New(rand.NewPCG(seed, 13))
 		s := randomStore(t, vfs.NewSim(vfs.SimOptions{}), seed, rng)
 		if !s.closeAtEnd() {

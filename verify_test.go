@@ -136,11 +136,11 @@ func (f *flipped) files() (names []string) {
 }
 
 // eachByte calls fn for each byte of table and value files with a function that flips
-// a bit of it; with the race detector, which is slow, for one byte in eleven.
+// a bit of it; for one byte in eleven if tests are to be short.
 func (f *flipped) eachByte(fn func(what string, flip func())) {
 	f.t.Helper()
 	step := 1
-	if raced {
+	if testing.Short() {
 		step = 11
 	}
 	files := f.files()
@@ -160,6 +160,15 @@ func (f *flipped) eachByte(fn func(what string, flip func())) {
 			})
 		}
 	}
+}
+
+// shorter is how often a test of one goroutine does something, n times unless tests are
+// to be short, as they are with the race detector.
+func shorter(n int) int {
+	if testing.Short() {
+		return n / 8
+	}
+	return n
 }
 
 func TestP08_P09_NoFlippedByteOfAServedFileMakesAnAnswerWrong(t *testing.T) {
