@@ -70,8 +70,11 @@ type picture struct {
 
 func crashEverywhere(t *testing.T, opts Options, sim vfs.SimOptions, stride int) {
 	c := &crasher{t: t, opts: opts, stride: stride, often: 60, digests: map[uint64]bool{}}
-	if crashFull() > 0 {
+	switch {
+	case crashFull() > 0:
 		c.often = 40
+	case testing.Short():
+		c.stride *= 8
 	}
 	for seed := range uint64(max(crashFull(), 1)) {
 		c.rng = rand.New(rand.NewPCG(seed, 2))
