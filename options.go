@@ -125,13 +125,14 @@ type Options struct {
 	// Compression of table blocks. Default CompressionS2. Large values, which are
 	// not in blocks, are compressed by S2, unless it is CompressionNone.
 	Compression Compression
-	// NoReadBack believes the device that it stored what flushes and merges wrote.
-	// Otherwise every table and value file is read back from it and compared with what
-	// was meant to be in it, before the log or the files that it replaces are let go; if
-	// it differs the flush or merge fails with ErrCorrupt, and is tried again later. NoReadBack
-	// saves a merge a tenth of its processor time, and little or nothing of its duration
-	// unless all processors are busy.
-	NoReadBack bool
+	// ReadBack reads every table and value file of a flush or merge back from the device
+	// and compares it with what was meant to be in it, before the log or the files that it
+	// replaces are let go. If it differs, the flush or merge fails with ErrCorrupt and is
+	// tried again later. Without it the device is believed, and a write that it lost or
+	// changed is found by the next reader. It makes a merge take a fifth longer, and a
+	// flush of large values more than twice as long (BENCHMARKS.md). The manifest and
+	// the files that a checkpoint copies are always read back.
+	ReadBack bool
 	// ReadOnly opens the store without writing to it: the log is read into
 	// memory, nothing is flushed, and writes fail with ErrReadOnly.
 	ReadOnly bool

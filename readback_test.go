@@ -41,7 +41,7 @@ type badWrite struct {
 func newBadWrite(t *testing.T, block int, made *vfs.Sim) *badWrite {
 	t.Helper()
 	r := &rig{t: t, clock: clock.NewManual(startMillis), opts: Options{
-		TableFileSize: 4 << 10, WALSegmentSize: 16 << 10, Seams: Seams{ValueThreshold: 300},
+		TableFileSize: 4 << 10, WALSegmentSize: 16 << 10, ReadBack: true, Seams: Seams{ValueThreshold: 300},
 	}}
 	b := &badWrite{rig: r, t: t}
 	if made != nil {
@@ -331,7 +331,7 @@ func TestABadWriteThatIsBelieved(t *testing.T) {
 	if err := b.store.Close(); err != nil {
 		t.Fatal(err)
 	}
-	b.opts.NoReadBack = true
+	b.opts.ReadBack = false
 	b.openFaulty()
 	b.fault.Add(vfs.Rule{Ops: vfs.OpWrites, Glob: "*.sst", Action: vfs.OnDevice(vfs.Lose())})
 	if err := flush(b); err != nil {

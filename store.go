@@ -247,7 +247,7 @@ func (s *Store) prepare() {
 		UniqueID:    s.opts.Seams.UniqueID,
 		Compaction:  s.opts.levels(),
 		Stepped:     s.steppedByHand(),
-		NoReadBack:  s.opts.NoReadBack,
+		ReadBack:    s.opts.ReadBack,
 		NextFile:    func() uint64 { return s.manifest.NewFileNumber() },
 		Commit:      s.commitMerge,
 		Advance:     s.advanceExpiry,

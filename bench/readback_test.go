@@ -19,7 +19,7 @@ import (
 
 func readBackOptions(without bool) flagstone.Options {
 	return flagstone.Options{
-		Sync: flagstone.SyncNone, MemoryBudget: 1 << 30, MemtableSize: 256 << 20, NoReadBack: without,
+		Sync: flagstone.SyncNone, MemoryBudget: 1 << 30, MemtableSize: 256 << 20, ReadBack: !without,
 	}
 }
 

@@ -107,7 +107,7 @@ func (o *output) addTo(e *manifest.Edit, table, partition uint64, level int) {
 // next one, and returns the outcome for the one before. Reading takes little of the
 // processor, and a device that writes and reads at once is kept busy by both.
 func (o *output) verify(meant outfile.Meant, name string) error {
-	if o.env.NoReadBack {
+	if !o.env.ReadBack {
 		return nil
 	}
 	if o.env.Stepped { // at its place among the calls, and not beside others

@@ -46,8 +46,8 @@ type Env struct {
 	// to chance: neither when Lost is called nor how a flush is divided.
 	Stepped bool
 
-	// NoReadBack leaves out reading back what was written.
-	NoReadBack bool
+	// ReadBack says that table and value files are read back from the device.
+	ReadBack bool
 
 	// NextFile allocates a file number that was never used before.
 	NextFile func() uint64

@@ -48,6 +48,9 @@ type serveCommand struct {
 	WALSegmentSize     size `name:"wal-segment-size" default:"16MiB" placeholder:"SIZE" help:"Size of log segments, ${default} if not given."`
 	PartitionSplitSize size `default:"10GiB" placeholder:"SIZE" help:"Size at which a partition is to be split, ${default} if not given."`
 	CacheSize          size `default:"256MiB" placeholder:"SIZE" help:"Bound of the block cache, ${default} if not given."`
+
+	VerifyInterval time.Duration `default:"10s" placeholder:"DURATION" help:"How long scans, and reads of large values, believe what was verified; -1s verifies at every read. ${default} if not given."`
+	ReadBack       bool          `help:"Read what flushes and merges wrote back from the device before what it replaces is deleted."`
 }
 
 // Help is the long help of the command.
@@ -153,6 +156,7 @@ func (s *serveCommand) options(aids testAids, logger *slog.Logger) flagstone.Opt
 		MemoryBudget: int64(s.MemoryBudget), MemtableSize: int64(s.MemtableSize),
 		TableFileSize: int64(s.TableFileSize), WALSegmentSize: int64(s.WALSegmentSize),
 		PartitionSplitSize: int64(s.PartitionSplitSize), CacheSize: int64(s.CacheSize),
+		VerifyInterval: s.VerifyInterval, ReadBack: s.ReadBack,
 		Logger: logger,
 	}
 	if s.Sync == "none" {
