@@ -86,8 +86,11 @@ func (o *output) makeDir(dir string) error {
 	if o.dirs[dir] {
 		return nil
 	}
-	if err := vfs.MakeDir(o.env.FS, o.env.Dir, dir); err != nil {
-		return fmt.Errorf("make directory for table files: %w", err)
+	if _, made := o.env.Work.dirs.Load(dir); !made {
+		if err := vfs.MakeDir(o.env.FS, o.env.Dir, dir); err != nil {
+			return fmt.Errorf("make directory for table files: %w", err)
+		}
+		o.env.Work.dirs.Store(dir, true)
 	}
 	o.dirs[dir] = true
 	return nil

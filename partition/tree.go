@@ -89,6 +89,8 @@ type Work struct {
 	CompactedIn, CompactedOut atomic.Int64 // merged, and what they were merged into
 	Moved                     atomic.Int64 // gone to a deeper level as they are
 	Dropped                   atomic.Int64 // gone unread
+
+	dirs sync.Map // directories of files that were made durable: a sync for each file would cost
 }
 
 // ErrStale says that a merge has to be done again: since it began, the table's
