@@ -8,6 +8,7 @@ package modeltest
 
 import (
 	"fmt"
+	"hash/crc32"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -37,7 +38,7 @@ type helpers struct {
 }
 
 func newHelpers(m *machine) *helpers {
-	h := &helpers{m: m, source: rand.NewPCG(m.seed, 2), kind: map[*lend.Loan]string{}}
+	h := &helpers{m: m, source: rand.NewPCG(m.seed, uint64(crc32.ChecksumIEEE([]byte(m.cfg.name)))), kind: map[*lend.Loan]string{}}
 	h.rng = rand.New(h.source)
 	h.soon = h.rng.IntN(11)
 	h.later = h.rng.IntN(11 - h.soon)
