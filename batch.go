@@ -80,68 +80,66 @@ func (b *Batch) Reset() {
 // written, except after ErrOutcomeUnknown, when it may still become durable and
 // visible, and after ErrPoisoned, when that is unknown until the store is opened again.
 func (s *Store) Apply(ctx context.Context, b *Batch) error {
-	c, err := s.apply(ctx, b)
-	if err != nil {
+	if err := s.apply(ctx, b); err != nil {
 		return err
 	}
-	return c.Wait(ctx)
+	return b.write.commit.Wait(ctx)
 }
 
 // ApplyAsync is Apply without the wait for durability. The batch is ordered
 // before every write that is begun later; Commit.Wait must be called. The batch
 // may be used again at once.
 func (s *Store) ApplyAsync(ctx context.Context, b *Batch) (*Commit, error) {
-	c, err := s.apply(ctx, b)
-	if err != nil {
+	if err := s.apply(ctx, b); err != nil {
 		return nil, err
 	}
-	return &c, nil
+	return b.write.take(), nil
 }
 
-func (s *Store) apply(ctx context.Context, b *Batch) (Commit, error) {
+func (s *Store) apply(ctx context.Context, b *Batch) error {
 	if err := s.throttle(ctx); err != nil {
-		return Commit{}, err
+		return err
 	}
 	for {
-		commit, err := s.applyOnce(ctx, b)
-		if !errors.Is(err, errAltered) {
-			return commit, err
+		if err := s.applyOnce(ctx, b); !errors.Is(err, errAltered) {
+			return err
 		}
 	}
 }
 
 // applyOnce is apply in one era of each table.
-func (s *Store) applyOnce(ctx context.Context, b *Batch) (Commit, error) {
+func (s *Store) applyOnce(ctx context.Context, b *Batch) error {
 	b.write.reset()
 	b.stripes = b.stripes[:0]
 	for _, r := range b.rows {
 		if r.err != nil {
-			return Commit{}, r.err
+			return r.err
 		}
 		if r.table.store != s {
-			return Commit{}, fmt.Errorf("%w: a batch with table %q of another store", ErrInvalid, r.table.name)
+			return fmt.Errorf("%w: a batch with table %q of another store", ErrInvalid, r.table.name)
 		}
 		if !r.empty() {
 			var err error
 			if r.era, err = r.table.present(ctx); err != nil {
-				return Commit{}, err
+				return err
 			}
 			b.write.add(&r.RowChange)
 			b.stripes = append(b.stripes, stripeOf(r.hash))
 		}
 	}
 	if len(b.stripes) == 0 {
-		return s.refuse(nil), nil
+		b.write.commit = s.refuse(nil)
+		return nil
 	}
 	var err error
 	if b.stripes, err = s.latches.lockAll(ctx, b.stripes); err != nil {
-		return Commit{}, err
+		return err
 	}
 	defer s.latches.unlockAll(b.stripes)
 	for i := range b.write.entries {
 		from := b.write.entries[i].from
 		if err := s.transactions.admits(from.table, from.change.Key); err != nil {
-			return Commit{}, err
+			return err
 		}
 	}
 	return s.write(ctx, &b.write)

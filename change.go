@@ -131,22 +131,22 @@ func (c *RowChange) check(nowMillis int64) error {
 	if c.err != nil {
 		return c.err
 	}
-	if bad := c.firstBad(); bad != nil {
-		return fmt.Errorf("%w: table %q: %w", ErrInvalid, c.table.name, bad)
+	if len(c.bad) > 0 {
+		return fmt.Errorf("%w: table %q: %w", ErrInvalid, c.table.name, c.firstBad())
 	}
 	if err := c.change.Normalize(); err != nil {
 		return fmt.Errorf("%w: table %q: %w", ErrInvalid, c.table.name, err)
 	}
-	meta := c.table.meta()
-	if meta == nil {
+	if c.table.dropped.Load() {
 		return fmt.Errorf("%w: %q was dropped", ErrTableNotFound, c.table.name)
 	}
-	offset := meta.Options.MaxVersionOffsetSeconds
+	options := &c.table.era.Load().options
+	offset := options.MaxVersionOffsetSeconds
 	limit := versionLimit(nowMillis, offset)
-	if c.change.Newest() < limit && (meta.Options.TTLSeconds == NeverExpires || c.change.Oldest() > (nowMillis+aboutNow)/1000) {
+	if c.change.Newest() < limit && (options.TTLSeconds == NeverExpires || c.change.Oldest() > (nowMillis+aboutNow)/1000) {
 		return nil
 	}
-	expired := mvcc.CutoffAt(nowMillis, meta.Options.TTLSeconds)
+	expired := mvcc.CutoffAt(nowMillis, options.TTLSeconds)
 	return c.eachPut(func(cell *row.Cell) error {
 		switch v := cell.Version; {
 		case v >= limit:

@@ -88,7 +88,8 @@ type Commit struct {
 type write struct {
 	entries []entry
 	batch   row.Batch
-	micros  int64 // the time of the commit
+	micros  int64  // the time of the commit
+	commit  Commit // of the write, once it is ordered or refused
 }
 
 // entry is one row's change in a write.
@@ -121,19 +122,22 @@ func (w *write) reset() {
 	w.batch.Reset()
 }
 
+// take returns the commit of a write whose memory is for the next one.
+func (w *write) take() *Commit { c := w.commit; return &c }
+
 // write orders and applies a write of changes of different rows, whose latches
 // the caller holds.
-func (s *Store) write(ctx context.Context, w *write) (Commit, error) {
+func (s *Store) write(ctx context.Context, w *write) error {
 	micros := s.issued.nowMicros()
 	before := 0
 	for i := range w.entries {
 		e := &w.entries[i]
 		if err := e.prepare(micros / 1000); err != nil {
-			return Commit{}, err
+			return err
 		}
 		// The log would refuse it in the end, with all of it in memory.
 		if before += len(e.before); before > wal.MaxRecordSize {
-			return Commit{}, fmt.Errorf("%w: table %q: what columns held before the changes exceeds %d bytes",
+			return fmt.Errorf("%w: table %q: what columns held before the changes exceeds %d bytes",
 				ErrInvalid, e.from.table.name, wal.MaxRecordSize)
 		}
 	}
@@ -155,15 +159,15 @@ func (e *entry) prepare(now int64) (err error) {
 
 // commit orders and applies prepared changes. Several of one row are applied one
 // after the other. They are dated micros, microseconds, or later.
-func (s *Store) commit(ctx context.Context, w *write, micros int64) (Commit, error) {
+func (s *Store) commit(ctx context.Context, w *write, micros int64) error {
 	if err := w.addRecords(); err != nil {
-		return Commit{}, err
+		return err
 	}
 	var size int64
 	for i := range w.entries {
 		e := &w.entries[i]
 		if err := w.batch.Add(e.change); err != nil {
-			return Commit{}, fmt.Errorf("%w: a change of table %d: %w", ErrInvalid, e.change.Table, err)
+			return fmt.Errorf("%w: a change of table %d: %w", ErrInvalid, e.change.Table, err)
 		}
 		size += e.size
 		if e.record != nil {
@@ -172,18 +176,17 @@ func (s *Store) commit(ctx context.Context, w *write, micros int64) (Commit, err
 	}
 	w.micros = micros
 	if err := s.admit(ctx, size); err != nil {
-		return Commit{}, err
+		return err
 	}
-	c := Commit{store: s}
-	t, err := s.enqueue(&c, w)
+	t, err := s.enqueue(w)
 	if errors.Is(err, wal.ErrRoom) {
-		t, err = s.enqueueWithRoom(ctx, &c, w)
+		t, err = s.enqueueWithRoom(ctx, w)
 	}
 	if err != nil {
 		s.memory.free(size, 0)
-		return Commit{}, err
+		return err
 	}
-	first := c.seq - uint64(len(w.entries)) + 1
+	first := w.commit.seq - uint64(len(w.entries)) + 1
 	var spare, waiting int64
 	for i := range w.entries {
 		e := &w.entries[i]
@@ -201,12 +204,12 @@ func (s *Store) commit(ctx context.Context, w *write, micros int64) (Commit, err
 	s.memory.free(spare, waiting)
 	s.pacer.charge(size-spare, s.memory.pressure())
 	s.applied(t)
-	return c, nil
+	return nil
 }
 
 // enqueueWithRoom is enqueue for a write for which the log had no room. No lock is held
 // while the disk is waited for, and small writes go on.
-func (s *Store) enqueueWithRoom(ctx context.Context, c *Commit, w *write) (ticket, error) {
+func (s *Store) enqueueWithRoom(ctx context.Context, w *write) (ticket, error) {
 	defer s.pipeline.letOthersGo(w)
 	for {
 		if err := s.pipeline.goFirst(ctx, w, s.opts.WALSegmentSize); err != nil {
@@ -220,7 +223,7 @@ func (s *Store) enqueueWithRoom(ctx context.Context, c *Commit, w *write) (ticke
 		default:
 			return 0, s.logRefused(err)
 		}
-		if t, err := s.enqueue(c, w); !errors.Is(err, wal.ErrRoom) {
+		if t, err := s.enqueue(w); !errors.Is(err, wal.ErrRoom) {
 			return t, err
 		}
 	}
@@ -264,7 +267,7 @@ func (p *pipeline) letOthersGo(w *write) {
 // enqueue is the stage "order": it gives out sequence numbers, appends to the
 // log's buffer, and reserves places in the memtables. When the changes are in
 // their places, applied must be called with the ticket.
-func (s *Store) enqueue(c *Commit, w *write) (ticket, error) {
+func (s *Store) enqueue(w *write) (ticket, error) {
 	p := &s.pipeline
 	p.order.Lock()
 	defer p.order.Unlock()
@@ -307,7 +310,7 @@ func (s *Store) enqueue(c *Commit, w *write) (ticket, error) {
 	p.nextSeq += uint64(len(w.entries))
 	p.lastMicros = w.micros
 	p.lastLSN = lsn
-	c.lsn, c.seq = lsn, p.nextSeq-1
+	w.commit = Commit{store: s, lsn: lsn, seq: p.nextSeq - 1}
 	for i := range w.entries {
 		e := &w.entries[i]
 		if e.tree != nil {
@@ -320,7 +323,7 @@ func (s *Store) enqueue(c *Commit, w *write) (ticket, error) {
 	if s.log.Segment() != p.bounded { // a segment may begin between two appends, too
 		s.boundLog()
 	}
-	return p.publication.push(c.lsn, c.seq), nil
+	return p.publication.push(lsn, p.nextSeq-1), nil
 }
 
 // logRefused is the error of a commit that the log did not take.

@@ -37,11 +37,11 @@ func TestP07_ARefusalWaitsUntilItsCauseIsVisible(t *testing.T) {
 	if err := w.batch.Add(&change.change); err != nil {
 		t.Fatal(err)
 	}
-	slow := &Commit{store: s}
-	ticket, err := s.enqueue(slow, &w)
+	ticket, err := s.enqueue(&w)
 	if err != nil {
 		t.Fatal(err)
 	}
+	slow := w.take()
 	insert := func(_ context.Context, tx *RowTx) error {
 		if exists, err := tx.Exists(); err != nil || exists {
 			return errors.Join(err, errExists)

@@ -11,6 +11,7 @@ import (
 // no writer when it takes effect, and holds up none but those of its own table,
 // for as long as it takes to commit it.
 type era struct {
+	options TableOptions
 	// next is nil in an era. Between two it is closed when the next one has begun.
 	next chan struct{}
 }
@@ -37,12 +38,12 @@ func (t *Table) present(ctx context.Context) (*era, error) {
 // endEra ends the era of the table: no write of it takes a place in the log until
 // begin is called. REQUIRES: tables is held.
 func (t *Table) endEra() (begin func()) {
-	gap := &era{next: make(chan struct{})}
+	gap := &era{options: t.meta().Options, next: make(chan struct{})}
 	t.store.pipeline.order.Lock()
 	defer t.store.pipeline.order.Unlock()
 	t.era.Store(gap)
 	return func() {
-		t.era.Store(new(era))
+		t.era.Store(&era{options: t.meta().Options})
 		close(gap.next)
 	}
 }

@@ -34,27 +34,26 @@ type latch struct {
 	// unlocks leaves an element in freed for them, which holds one.
 	waiting atomic.Int32
 	freed   atomic.Pointer[chan struct{}] // nil until a caller waits
-	// holders counts those that have taken the latch: the last one is its number.
-	holders atomic.Uint64
+	// passed counts those that held it, and saw that callers waited.
+	passed atomic.Uint64
 }
 
 // lock returns the context's error if that ends first; then the latch is not
 // held.
 func (l *latch) lock(ctx context.Context) error {
-	if !l.mutex.TryLock() {
-		if ctx.Done() == nil {
-			l.mutex.Lock()
-		} else if err := l.wait(ctx, l.mutex.TryLock); err != nil {
-			return err
-		}
+	switch {
+	case l.mutex.TryLock():
+	case ctx.Done() == nil:
+		l.mutex.Lock()
+	default:
+		return l.wait(ctx, func(uint64) bool { return l.mutex.TryLock() })
 	}
-	l.holders.Add(1)
 	return nil
 }
 
 // wait returns nil once ready does, which is asked whenever the latch was let go
-// of, or the context's error.
-func (l *latch) wait(ctx context.Context, ready func() bool) error {
+// of, or the context's error. ready gets what passed was in the beginning.
+func (l *latch) wait(ctx context.Context, ready func(passed uint64) bool) error {
 	freed := l.freed.Load()
 	if freed == nil {
 		made := make(chan struct{}, 1)
@@ -64,7 +63,7 @@ func (l *latch) wait(ctx context.Context, ready func() bool) error {
 	// Counted before the next attempt, so the holder of the latch sees it.
 	l.waiting.Add(1)
 	defer l.waiting.Add(-1)
-	for !ready() {
+	for passed := l.passed.Load(); !ready(passed); {
 		select {
 		case <-*freed:
 		case <-ctx.Done():
@@ -75,6 +74,9 @@ func (l *latch) wait(ctx context.Context, ready func() bool) error {
 }
 
 func (l *latch) unlock() {
+	if l.waiting.Load() > 0 {
+		l.passed.Add(1) // while it is held: a later holder must not be taken for this one
+	}
 	l.mutex.Unlock()
 	l.wake()
 }
@@ -120,19 +122,15 @@ func (l *latches) unlockAll(stripes []uint32) {
 }
 
 // pass returns nil when every latch that was held when it was called has been let
-// go of. It holds none while it waits, and does not wait for later holders. An
-// error is the context's.
+// go of. It holds none while it waits, and waits for at most one later holder of
+// each. An error is the context's.
 func (l *latches) pass(ctx context.Context) error {
-	var held []*latch
-	var by []uint64 // the numbers of their holders
 	for i := range l.stripes {
 		s := &l.stripes[i]
-		if holder := s.holders.Load(); !s.free() {
-			held, by = append(held, s), append(by, holder)
+		if s.free() {
+			continue
 		}
-	}
-	for i, s := range held {
-		err := s.wait(ctx, func() bool { return s.holders.Load() != by[i] || s.free() })
+		err := s.wait(ctx, func(passed uint64) bool { return s.passed.Load() != passed || s.free() })
 		s.wake() // what woke it was meant for those that want the latch
 		if err != nil {
 			return err

@@ -3,7 +3,9 @@ package flagstone
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -67,4 +69,44 @@ func TestALatchExcludesAndWakesWhoeverWaits(t *testing.T) {
 	if total != 8*rounds {
 		t.Errorf("%d of %d", total, 8*rounds)
 	}
+}
+
+// TestPassingLatchesWaitsForTheirHolders has one caller pass while others take the
+// latch in turn: each that held it when pass was called has let go when it returns.
+func TestPassingLatchesWaitsForTheirHolders(t *testing.T) {
+	var l latches
+	const rounds = 5000
+	var began, ended [4]atomic.Uint64 // of each holder, how often it held the latch
+	var stop atomic.Bool
+	var all sync.WaitGroup
+	for i := range began {
+		all.Go(func() {
+			for !stop.Load() {
+				if err := l.stripes[5].lock(context.Background()); err != nil {
+					t.Error(err)
+					return
+				}
+				began[i].Add(1)
+				runtime.Gosched()
+				ended[i].Add(1)
+				l.stripes[5].unlock()
+			}
+		})
+	}
+	for range rounds {
+		var held [len(began)]uint64
+		for i := range began {
+			held[i] = began[i].Load()
+		}
+		if err := l.pass(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		for i := range ended {
+			if n := ended[i].Load(); n < held[i] {
+				t.Fatalf("holder %d had the latch %d times when pass was called, and let go %d times when it returned", i, held[i], n)
+			}
+		}
+	}
+	stop.Store(true)
+	all.Wait()
 }

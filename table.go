@@ -123,7 +123,7 @@ func (s *Store) newTable(meta *manifest.Table) *Table {
 		trees = append(trees, partition.NewTree(s.env, meta.ID, len(meta.Key), p))
 	}
 	t.parts.Store(partition.NewMap(trees))
-	t.era.Store(new(era))
+	t.era.Store(&era{options: meta.Options})
 	if l := meta.Log; l != nil {
 		t.logOf, t.logAfter, t.before = l.Of, l.After, l.Before
 	}

@@ -143,10 +143,10 @@ func (t *Table) Begin(ctx context.Context, partition row.Value, opts Transaction
 
 // maxVersions is the table's present limit, 0 if it was dropped.
 func (t *Table) maxVersions() int64 {
-	if meta := t.meta(); meta != nil {
-		return meta.Options.MaxVersions
+	if t.dropped.Load() {
+		return 0
 	}
-	return 0
+	return t.era.Load().options.MaxVersions
 }
 
 // usable returns nil or the reason why the transaction cannot go on. REQUIRES:
@@ -444,50 +444,50 @@ func (tx *Transaction) CommitAsync(ctx context.Context) (*Commit, error) {
 	if err := tx.usable(); err != nil {
 		return nil, err
 	}
-	commit, err := tx.apply(ctx)
-	if err != nil {
+	var w write
+	if err := tx.apply(ctx, &w); err != nil {
 		if errors.Is(err, ErrTableNotFound) || errors.Is(err, ErrPoisoned) {
 			tx.finish(err)
 		}
 		return nil, err
 	}
 	tx.finish(errTransactionOver("committed"))
-	return &commit, nil
+	return &w.commit, nil
 }
 
 // apply sends the changes through the pipeline. REQUIRES: mu is held.
-func (tx *Transaction) apply(ctx context.Context) (Commit, error) {
+func (tx *Transaction) apply(ctx context.Context, w *write) error {
 	s := tx.table.store
 	if len(tx.changes) == 0 {
-		return s.refuse(nil), nil
+		w.commit = s.refuse(nil)
+		return nil
 	}
 	if err := s.throttle(ctx); err != nil {
-		return Commit{}, err
+		return err
 	}
 	for {
-		commit, err := tx.applyOnce(ctx)
-		if !errors.Is(err, errAltered) {
-			return commit, err
+		if err := tx.applyOnce(ctx, w); !errors.Is(err, errAltered) {
+			return err
 		}
 	}
 }
 
 // applyOnce is apply in one era of the table. It takes no latches: no other writer
 // changes rows of the partition key.
-func (tx *Transaction) applyOnce(ctx context.Context) (Commit, error) {
+func (tx *Transaction) applyOnce(ctx context.Context, w *write) error {
 	present, err := tx.table.present(ctx)
 	if err != nil {
-		return Commit{}, err
+		return err
 	}
 	if limit := tx.table.maxVersions(); limit != tx.limit || tx.otherStream() {
 		if err := tx.workOutAgain(limit); err != nil {
-			return Commit{}, err
+			return err
 		}
 	}
 	for i := range tx.changes {
 		tx.changes[i].from.era = present
 	}
-	w := write{entries: slices.Clone(tx.changes)} // it may fail, and be made again
+	*w = write{entries: slices.Clone(tx.changes)} // it may fail, and be made again
 	s := tx.table.store
-	return s.commit(ctx, &w, s.issued.nowMicros())
+	return s.commit(ctx, w, s.issued.nowMicros())
 }

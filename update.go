@@ -93,7 +93,8 @@ func (tx *RowTx) Exists() (bool, error) {
 // returned. Made with another context it waits for that one's end.
 func (t *Table) Update(ctx context.Context, key []row.Value, fn func(ctx context.Context, tx *RowTx) error) error {
 	u := takeUpdate()
-	commit, err := t.update(ctx, u, key, fn)
+	err := t.update(ctx, u, key, fn)
+	commit := u.write.commit
 	u.give() // log and memtables have copies
 	if err != nil {
 		return err
@@ -107,12 +108,13 @@ func (t *Table) Update(ctx context.Context, key []row.Value, fn func(ctx context
 // durable yet.
 func (t *Table) UpdateAsync(ctx context.Context, key []row.Value, fn func(ctx context.Context, tx *RowTx) error) (*Commit, error) {
 	u := takeUpdate()
-	commit, err := t.update(ctx, u, key, fn)
+	err := t.update(ctx, u, key, fn)
+	commit := u.write.take()
 	u.give()
 	if err != nil {
 		return nil, err
 	}
-	return &commit, nil
+	return commit, nil
 }
 
 // Put sets one column of a row: an Update with one Put, for tables that are
@@ -132,56 +134,56 @@ func (t *Table) Delete(ctx context.Context, key []row.Value) error {
 	})
 }
 
-func (t *Table) update(ctx context.Context, u *update, key []row.Value, fn func(ctx context.Context, tx *RowTx) error) (Commit, error) {
+func (t *Table) update(ctx context.Context, u *update, key []row.Value, fn func(ctx context.Context, tx *RowTx) error) error {
 	if err := t.store.throttle(ctx); err != nil {
-		return Commit{}, err
+		return err
 	}
 	for r := new(tries); ; u.write.reset() {
-		commit, err := t.updateOnce(ctx, r, u, key, fn)
-		again, err := r.again(t, err)
+		again, err := r.again(t, t.updateOnce(ctx, r, u, key, fn))
 		if !again {
-			return commit, err
+			return err
 		}
 	}
 }
 
 // updateOnce is update in one era of the table.
-func (t *Table) updateOnce(ctx context.Context, r *tries, u *update, key []row.Value, fn func(ctx context.Context, tx *RowTx) error) (Commit, error) {
+func (t *Table) updateOnce(ctx context.Context, r *tries, u *update, key []row.Value, fn func(ctx context.Context, tx *RowTx) error) error {
 	s, tx := t.store, &u.tx
 	present, err := t.present(ctx)
 	if err != nil {
-		return Commit{}, err
+		return err
 	}
 	if tx.init(t, key); tx.err != nil {
-		return Commit{}, tx.err
+		return tx.err
 	}
 	tx.era, u.rows = present, [1]*RowTx{tx}
 	call := func() error { return fn(s.forUpdate(ctx, s), tx) }
 	var refusal error
 	if r.outside > 0 {
 		if err := r.observe(ctx, s); err != nil {
-			return Commit{}, err
+			return err
 		}
 		refusal = r.run(u.rows[:], call)
 	}
 	latch := &s.latches.stripes[stripeOf(rowHash(t.id, tx.change.Key))]
 	if err := latch.lock(ctx); err != nil {
-		return Commit{}, err
+		return err
 	}
 	defer latch.unlock()
 	if err := s.transactions.admits(t, tx.change.Key); err != nil {
-		return Commit{}, err
+		return err
 	}
 	if r.outside == 0 {
 		refusal = r.run(u.rows[:], call)
 	} else if err := r.unchanged(u.rows[:]); err != nil {
-		return Commit{}, err
+		return err
 	}
 	switch {
 	case refusal == errLong:
-		return Commit{}, errLong
+		return errLong
 	case refusal != nil || tx.empty():
-		return s.refuse(refusal), nil
+		u.write.commit = s.refuse(refusal)
+		return nil
 	}
 	u.write.add(&tx.RowChange)
 	return s.write(ctx, &u.write)

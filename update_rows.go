@@ -17,28 +17,28 @@ func (t *Table) UpdateRowsAsync(ctx context.Context, keys [][]row.Value, fn func
 		return nil, err
 	}
 	for r := new(tries); ; {
-		commit, err := t.updateRowsOnce(ctx, r, keys, fn)
-		again, err := r.again(t, err)
+		var w write
+		again, err := r.again(t, t.updateRowsOnce(ctx, r, &w, keys, fn))
 		switch {
 		case again:
 		case err != nil:
 			return nil, err
 		default:
-			return &commit, nil
+			return &w.commit, nil
 		}
 	}
 }
 
 // updateRowsOnce is UpdateRowsAsync in one era of the table.
-func (t *Table) updateRowsOnce(ctx context.Context, r *tries, keys [][]row.Value, fn func(ctx context.Context, rows []*RowTx) error) (Commit, error) {
+func (t *Table) updateRowsOnce(ctx context.Context, r *tries, w *write, keys [][]row.Value, fn func(ctx context.Context, rows []*RowTx) error) error {
 	s := t.store
 	present, err := t.present(ctx)
 	if err != nil {
-		return Commit{}, err
+		return err
 	}
 	rows, distinct, err := t.rowsOf(keys, nil)
 	if err != nil {
-		return Commit{}, err
+		return err
 	}
 	stripes := make([]uint32, len(distinct))
 	for i, tx := range distinct {
@@ -49,31 +49,32 @@ func (t *Table) updateRowsOnce(ctx context.Context, r *tries, keys [][]row.Value
 	var refusal error
 	if r.outside > 0 {
 		if err := r.observe(ctx, s); err != nil {
-			return Commit{}, err
+			return err
 		}
 		refusal = r.run(distinct, call)
 	}
 	if stripes, err = s.latches.lockAll(ctx, stripes); err != nil {
-		return Commit{}, err
+		return err
 	}
 	defer s.latches.unlockAll(stripes)
 	for _, tx := range distinct {
 		if err := s.transactions.admits(t, tx.change.Key); err != nil {
-			return Commit{}, err
+			return err
 		}
 	}
 	if r.outside == 0 {
 		refusal = r.run(distinct, call)
 	} else if err := r.unchanged(distinct); err != nil {
-		return Commit{}, err
+		return err
 	}
 	switch {
 	case refusal == errLong:
-		return Commit{}, errLong
+		return errLong
 	case refusal != nil:
-		return s.refuse(refusal), nil
+		w.commit = s.refuse(refusal)
+		return nil
 	}
-	return s.writeRows(ctx, distinct)
+	return s.writeRows(ctx, w, distinct)
 }
 
 // rowsOf makes a RowTx for each key, the same one for the same key, and lists
@@ -104,8 +105,7 @@ next:
 }
 
 // writeRows writes the changes of rows whose latches are held.
-func (s *Store) writeRows(ctx context.Context, distinct []*RowTx) (Commit, error) {
-	var w write
+func (s *Store) writeRows(ctx context.Context, w *write, distinct []*RowTx) error {
 	changes := 0
 	for _, tx := range distinct {
 		if !tx.empty() {
@@ -114,7 +114,8 @@ func (s *Store) writeRows(ctx context.Context, distinct []*RowTx) (Commit, error
 		}
 	}
 	if changes == 0 {
-		return s.refuse(nil), nil
+		w.commit = s.refuse(nil)
+		return nil
 	}
-	return s.write(ctx, &w)
+	return s.write(ctx, w)
 }
