@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"regexp"
-	"runtime"
 	"unicode/utf8"
 
 	flagstone "github.com/flagstone-db/flagstone"
@@ -55,7 +54,9 @@ func (w *effort) spend(steps int64) error {
 		return nil
 	}
 	w.slice = 0
-	runtime.Gosched()
+	if err := turnOf(w.ctx).Yield(w.ctx); err != nil {
+		return err
+	}
 	return w.ctx.Err()
 }
 

@@ -11,6 +11,9 @@ import "context"
 type Turn interface {
 	// Take waits for it, unless the request has it. The error is for the client.
 	Take(ctx context.Context) error
+	// Yield lets others that wait for it have it, if the request has it, and then waits
+	// for it again. It is called now and then while the request computes.
+	Yield(ctx context.Context) error
 	// Leave gives it back, if the request has it, and reports that.
 	Leave() bool
 }
@@ -34,8 +37,9 @@ func turnOf(ctx context.Context) Turn {
 
 type always struct{}
 
-func (always) Take(context.Context) error { return nil }
-func (always) Leave() bool                { return false }
+func (always) Take(context.Context) error  { return nil }
+func (always) Yield(context.Context) error { return nil }
+func (always) Leave() bool                 { return false }
 
 // fewRows are so few that to read or to write them is little. With 50 µs for a row,
 // it is half a millisecond.

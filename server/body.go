@@ -10,6 +10,8 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"runtime"
+	"slices"
 	"strconv"
 	"time"
 
@@ -42,8 +44,7 @@ func (x *exchange) readBody(buf *bytes.Buffer) ([]byte, *ots.Error) {
 			return nil, busy()
 		}
 	}
-	sum := md5.Sum(buf.Bytes())
-	if base64.StdEncoding.EncodeToString(sum[:]) != x.field(headerContentMD5) {
+	if contentMD5(buf.Bytes()) != x.field(headerContentMD5) {
 		return nil, refuse(ots.CodeAuthFailed, "Mismatch between MD5 value of request body and x-ots-contentmd5 in header.")
 	}
 	switch kind := x.field(headerCompressType); kind {
@@ -54,6 +55,21 @@ func (x *exchange) readBody(buf *bytes.Buffer) ([]byte, *ots.Error) {
 	default:
 		return nil, refuse(ots.CodeParameterInvalid, "Unsupported compress type: '%s'.", kind)
 	}
+}
+
+// contentMD5 is the digest of a body in the form of its header. It is worked out in
+// steps of 0.1 ms: in the midst of one the processor is nobody else's, and the whole
+// server stands still when the memory's collector waits for it.
+func contentMD5(body []byte) string {
+	const step = 64 << 10
+	digest := md5.New()
+	for part := range slices.Chunk(body, step) {
+		digest.Write(part)
+		if len(part) == step {
+			runtime.Gosched()
+		}
+	}
+	return base64.StdEncoding.EncodeToString(digest.Sum(nil))
 }
 
 func bodyRefusal(err error) *ots.Error {

@@ -132,7 +132,7 @@ func (x *exchange) run() (answer []byte, refusal *ots.Error) {
 	if x.place.pool, x.place.user = x.s.requests, user; !x.place.TryTake(1) { // a connection of HTTP/2 has many
 		return nil, busy()
 	}
-	x.turn.pool, x.turn.user = x.s.turns, user
+	x.turn.pool, x.turn.user = x.s.turns, share.User{Name: user.Group + "/" + user.Name}
 	x.body.pool, x.body.user, x.body.turn = x.s.bodies, user, &x.turn
 	x.answer.pool, x.answer.user, x.answer.turn = x.s.answers, user, &x.turn
 	buf := x.s.takeBuffer()

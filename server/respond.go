@@ -1,8 +1,6 @@
 package server
 
 import (
-	"crypto/md5"
-	"encoding/base64"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -23,10 +21,10 @@ import (
 // guess the secret with. The last answer on a connection says so.
 func (x *exchange) respond(status int, body []byte, last bool) {
 	const dateLayout = "2006-01-02T15:04:05.000000Z" // a fraction is demanded
-	sum := md5.Sum(body)
+	digest := contentMD5(body)
 	x.turn.Leave()
 	values := [...]string{ // one piece of memory for what the header map holds
-		base64.StdEncoding.EncodeToString(sum[:]),
+		digest,
 		"protocol buffer",
 		x.s.cfg.Now().UTC().Format(dateLayout),
 		x.id,

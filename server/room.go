@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"io"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -76,7 +77,9 @@ func (m *room) keep(n int64) {
 	}
 }
 
-// turn is one request's part of the processors. It is an ots.Turn.
+// turn is one request's part of the processors. It is an ots.Turn. There is one less than
+// processors, and a key that is alone may have all: others wait until a request ends or
+// yields, and then each key is next once.
 type turn struct {
 	pool *share.Pool
 	user share.User
@@ -84,10 +87,6 @@ type turn struct {
 	mu   sync.Mutex
 	held bool
 }
-
-// processorTurns is how many requests that compute much there may be at once for each
-// processor, altogether: a key that is alone has one for each.
-const processorTurns = 3
 
 // Take waits for the turn, unless the request has it.
 func (t *turn) Take(ctx context.Context) error {
@@ -112,6 +111,15 @@ func (t *turn) Leave() (had bool) {
 		t.held = false
 	}
 	return had
+}
+
+// Yield lets others have the turn that wait for it.
+func (t *turn) Yield(ctx context.Context) error {
+	if t.pool.Waiting() == 0 || !t.Leave() {
+		runtime.Gosched()
+		return nil
+	}
+	return t.Take(ctx)
 }
 
 func busy() *ots.Error { return refuse(ots.CodeServerBusy, "Server is busy.") }

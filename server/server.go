@@ -163,7 +163,7 @@ func New(cfg Config) (*Server, error) {
 	s.connections = newConnections(s.limits.Connections, s.limits.StrangerMoment)
 	s.bodies, s.answers = share.NewPool(s.limits.InFlightBytes), share.NewPool(s.limits.AnswerBytes)
 	s.requests = share.NewPool(int64(max(s.limits.Connections, 3)))
-	s.turns = share.NewPool(int64(processorTurns * runtime.GOMAXPROCS(0)))
+	s.turns = share.NewPool(int64(max(1, runtime.GOMAXPROCS(0)-1))) // one hears of arrivals, and does what is little
 	const (
 		streamsPerConnection  = 100
 		receivedPerConnection = 256 << 10 // bytes of HTTP/2 bodies that no handler has read yet

@@ -40,13 +40,28 @@ import (
 //
 //	FLAGSTONE_HOSTILE_SECONDS=60 go test -run TestHostileLoad -v ./cmd/flagstone
 
-// serverEnv makes the test's program the server.
-const serverEnv = "FLAGSTONE_TEST_SERVE"
+// serverEnv makes the test's program the server, and besideEnv the client of another
+// instance: whoever attacks works elsewhere, too.
+const (
+	serverEnv = "FLAGSTONE_TEST_SERVE"
+	besideEnv = "FLAGSTONE_TEST_BESIDE"
+)
 
 func TestMain(m *testing.M) {
-	if os.Getenv(serverEnv) != "" {
+	switch {
+	case os.Getenv(serverEnv) != "":
 		os.Args = slices.Insert(slices.Clone(os.Args[1:]), 0, "flagstone")
 		main()
+	case os.Getenv(besideEnv) != "":
+		d, err := time.ParseDuration(os.Args[2])
+		if err == nil {
+			err = child{addr: os.Args[1]}.behave(d)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }
@@ -384,8 +399,8 @@ func attacks() []attack {
 	bytesOf := func(s string) func(*client) []byte { return func(*client) []byte { return []byte(s) } }
 	var session atomic.Int64
 	return []attack{
-		{"expressions in filters", 2, attacked, message("GetRange", slow)},
-		{"expressions in conditions", 2, attacked, message("UpdateRow", condition)},
+		{"expressions in filters", 30, attacked, message("GetRange", slow)},
+		{"expressions in conditions", 30, attacked, message("UpdateRow", condition)},
 		{"matrices of own columns", 2, attacked, message("GetRange", matrix)},
 		{"table entries", 2, attacked, message("BatchGetRow", entries)},
 		{"a large row a hundred times", 2, flooded, message("BatchGetRow", hundred)},
@@ -476,24 +491,37 @@ func (c *client) behave(ctx context.Context, seed uint64, l *latencies) error {
 	return nil
 }
 
-// load has well-behaved clients work for a while and returns their latencies.
-func (c child) load(t *testing.T, d time.Duration) *latencies {
+// behave has well-behaved clients work for a while and prints their latencies.
+func (c child) behave(d time.Duration) error {
 	const clients = 4
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
 	l := new(latencies)
+	var errs [clients]error
 	var all sync.WaitGroup
-	for i := range uint64(clients) {
+	for i := range errs {
 		all.Go(func() {
 			one := c.client(quiet)
 			defer one.http.CloseIdleConnections()
-			if err := one.behave(ctx, i, l); err != nil {
-				t.Errorf("refused to the client of another instance: %v", err)
-			}
+			errs[i] = one.behave(ctx, uint64(i), l)
 		})
 	}
 	all.Wait()
-	return l
+	fmt.Print(l)
+	return errors.Join(errs[:]...)
+}
+
+// load runs behave in a process of its own and returns what that prints.
+func (c child) load(t *testing.T, d time.Duration) string {
+	cmd := exec.Command(os.Args[0], c.addr, d.String())
+	cmd.Env = append(os.Environ(), besideEnv+"=1")
+	var complaints bytes.Buffer
+	cmd.Stderr = &complaints
+	said, err := cmd.Output()
+	if err != nil {
+		t.Errorf("the client of another instance: %v\n%s", err, complaints.String())
+	}
+	return string(said)
 }
 
 func TestHostileLoadOfOneInstanceIsBoundedAndRefusesNothingToAnother(t *testing.T) {

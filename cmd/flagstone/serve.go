@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"syscall"
 	"time"
@@ -68,6 +69,7 @@ When recovery is over and the server is ready it prints one line with its addres
 func (s *serveCommand) Run(ctx context.Context, c *console) (err error) {
 	logger := s.logger(c)
 	s.limitMemory()
+	keepOneListening()
 	if s.InstanceUnits < 0 {
 		return fmt.Errorf("--instance-units is %d; give a number of capacity units, or 0 for no limit", s.InstanceUnits)
 	}
@@ -127,6 +129,16 @@ func (s *serveCommand) limitMemory() {
 		limit += memory + memory/instances.MemoryShare + cache + cache/instances.CacheShare
 	}
 	debug.SetMemoryLimit(limit)
+}
+
+// keepOneListening gives the runtime one processor more than it takes, the server's
+// turns to compute take the others: so one is there to hear of requests that arrive,
+// and for small ones, and the system divides its time between them by microseconds. When
+// all of the runtime's compute, it looks for arrivals after 10 ms. GOMAXPROCS overrules it.
+func keepOneListening() {
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)
+	}
 }
 
 // connections is how many connections there may be with so many descriptors (0: no
