@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
-	"math"
 	"path/filepath"
 	"time"
 
 	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/jobs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/row"
@@ -58,43 +58,17 @@ func (s *Store) start() {
 	if err := s.releaseLog(); err != nil { // not needed yet, and tried again
 		s.opts.Logger.Warn("cannot release the log of earlier runs", "error", err)
 	}
-	s.after(idlePeriod, s.lookAtIdle)
+	s.jobs.After(idlePeriod, s.lookAtIdle)
 	if s.opts.Sync == SyncNone {
-		s.after(handOver, s.handOverLog)
-		if !s.steppedByHand() && s.work.begin() {
-			go s.carryLogs()
-		}
+		s.jobs.After(handOver, s.handOverLog)
 	}
 }
 
-// steppedByHand reports whether the executor is a test's, which decides what runs
-// and when.
-func (s *Store) steppedByHand() bool {
-	_, manual := s.executor.(interface{ Step(i int) bool })
-	return manual
-}
-
-// logGathered asks for the hand-over of the log's buffer; see wal.Options.
+// logGathered hands over the log's buffer as soon as a goroutine is free; see
+// wal.Options. While all processors are busy that may take long; then flushes and
+// merges do it as they go, see partition.Env.Stopped.
 func (s *Store) logGathered() {
-	select {
-	case s.gathered <- struct{}{}:
-	default:
-	}
-}
-
-// carryLogs hands over the log's buffer whenever somebody asks for it, until the
-// store is closed. While all processors are busy it may not get to run for long;
-// then flushes and merges do it as they go, see Env.Stopped.
-func (s *Store) carryLogs() {
-	defer s.work.end()
-	for {
-		select {
-		case <-s.gathered:
-			s.carryLog()
-		case <-s.closing:
-			return
-		}
-	}
+	s.jobs.Submit(jobs.Kind{Class: executor.Log, Name: "hand over the log"}, s.carryLog)
 }
 
 // carryLog hands over the log's buffer if it is time to.
@@ -109,14 +83,14 @@ func (s *Store) carryLog() {
 // writes to, and finds out which these are.
 func (s *Store) lookAtIdle() {
 	trees := s.trees()
-	s.work.noteIdle(trees)
+	s.upkeep.noteIdle(trees)
 	for _, tree := range trees {
 		s.scheduleCompaction(tree)
 	}
-	s.after(idlePeriod, s.lookAtIdle)
+	s.jobs.After(idlePeriod, s.lookAtIdle)
 	s.warnOfStamps()
 	if s.purge.unsaved() {
-		s.submit(executor.Cleanup, nil, "save the clock", s.saveClock)
+		s.jobs.Submit(jobs.Kind{Class: executor.Cleanup, Name: "save the clock"}, s.saveClock)
 	}
 }
 
@@ -133,26 +107,26 @@ func (s *Store) saveClock() {
 
 // handOverLog bounds what an unsynced store loses when the process is killed.
 func (s *Store) handOverLog() {
-	s.submit(executor.Cleanup, nil, "log hand-over", func() {
+	s.jobs.Submit(jobs.Kind{Class: executor.Cleanup, Name: "log hand-over"}, func() {
 		_ = s.afterLog(s.log.Flush()) // the next write finds out
 	})
-	s.after(handOver, s.handOverLog)
+	s.jobs.After(handOver, s.handOverLog)
 }
 
 // watchDevice checks, after a while, whether the syncs of now are done. It costs next to
 // nothing while a check is due anyway.
 func (s *Store) watchDevice() {
-	if !s.work.watching.Load() && s.work.watching.CompareAndSwap(false, true) {
-		s.after(hangsAfter, s.lookAtDevice)
+	if !s.upkeep.watching.Load() && s.upkeep.watching.CompareAndSwap(false, true) {
+		s.jobs.After(hangsAfter, s.lookAtDevice)
 	}
 }
 
 // lookAtDevice says so when the device does not answer, and when it does again.
 func (s *Store) lookAtDevice() {
-	s.work.watching.Store(false)
+	s.upkeep.watching.Store(false)
 	waiting := s.log.Waiting()
 	hangs := waiting >= hangsAfter
-	if s.work.hangs.Swap(hangs) != hangs {
+	if s.upkeep.hangs.Swap(hangs) != hangs {
 		if hangs {
 			s.opts.Logger.Warn("the device does not answer: a write or sync of the log is under way", "for", waiting)
 		} else {
@@ -169,16 +143,13 @@ func (s *Store) lookAtDevice() {
 // writes are refused until there is space, and nothing is lost. Every write asks
 // for it until it has begun, so asking again costs next to nothing.
 func (s *Store) schedulePreparation() {
-	if !s.work.preparing.CompareAndSwap(false, true) {
+	if !s.upkeep.preparing.CompareAndSwap(false, true) {
 		return
 	}
-	s.submit(executor.Cleanup, nil, "prepare log segment", func() {
-		s.work.preparing.Store(false)
+	s.jobs.Submit(jobs.Kind{Class: executor.Cleanup, Name: "prepare log segment"}, func() {
+		s.upkeep.preparing.Store(false)
 		err := s.log.PrepareNext()
-		s.work.mu.Lock()
-		s.work.noLog = err
-		s.work.noteTrouble()
-		s.work.mu.Unlock()
+		s.gate.NoteLog(s.describe(err))
 		if err != nil {
 			s.backgroundFailed("preparing the next log segment", err, s.schedulePreparation)
 		}
@@ -187,41 +158,12 @@ func (s *Store) schedulePreparation() {
 
 // noteFiles notes how far compactions of a tree are behind, if they are.
 func (s *Store) noteFiles(tree *partition.Tree) {
-	s.work.mu.Lock()
-	// Counted under the lock: the last to note a number has the newest.
-	depth := compaction.Depth(tree.Meta().Levels[0])
-	if depth < slowdownFiles {
-		delete(s.work.uncompacted, tree)
-	}
-	if pressure := s.pressureOf(tree, depth); pressure > 0 {
-		s.work.files[tree] = behind{depth, pressure}
-	} else {
-		delete(s.work.files, tree)
-	}
-	most := 0.0
-	for _, b := range s.work.files {
-		most = max(most, b.pressure)
-	}
-	s.pacer.pressure.Store(math.Float64bits(most))
-	s.work.noteTrouble()
-	s.work.mu.Unlock()
-	s.wakeWriters()
+	s.gate.NoteTree(tree, func() (depth int, debt float64) {
+		levels := &tree.Meta().Levels
+		base := compaction.LargestBase(s.env.Compaction)
+		return compaction.Depth(levels[0]), float64(compaction.Debt(levels, s.env.Compaction)) / float64(base)
+	})
 }
-
-// noteCompaction keeps why the last compaction of a tree failed.
-func (s *Store) noteCompaction(tree *partition.Tree, err error) {
-	s.work.mu.Lock()
-	if err == nil {
-		delete(s.work.uncompacted, tree)
-	} else {
-		s.work.uncompacted[tree] = err
-	}
-	s.work.mu.Unlock()
-	s.wakeWriters()
-}
-
-// wakeWriters lets writers that are held back look again.
-func (s *Store) wakeWriters() { s.memory.wake() }
 
 // largestMemtable returns the tree whose mutable memtable takes most.
 func (s *Store) largestMemtable() (largest *partition.Tree) {
@@ -237,7 +179,7 @@ func (s *Store) largestMemtable() (largest *partition.Tree) {
 }
 
 func (s *Store) scheduleFlush(tree *partition.Tree) {
-	s.submit(executor.Flush, tree, "flush", func() {
+	s.jobs.Submit(jobs.Kind{Class: executor.Flush, Of: tree, Name: "flush"}, func() {
 		if err := s.flushTree(tree); err != nil {
 			s.backgroundFailed("flush", err, func() { s.scheduleFlush(tree) })
 		}
@@ -265,28 +207,19 @@ func (s *Store) flushUpTo(tree *partition.Tree, upTo uint64) error {
 	for {
 		began := s.clock.Elapsed()
 		freed, err := tree.Flush(upTo, s.settle)
-		s.pacer.flushed(freed, s.clock.Elapsed()-began)
-		s.memory.free(freed, freed)
+		s.gate.Flushed(freed, s.clock.Elapsed()-began)
+		s.gate.Free(freed, freed)
 		if errors.Is(err, partition.ErrStale) {
 			continue
 		}
 		if err != nil {
-			s.setStuck(err)
+			s.gate.NoteFlush(s.describe(err))
 			return err
 		}
 		if freed > 0 {
-			s.setStuck(nil)
+			s.gate.NoteFlush(nil)
 		}
 		return nil
-	}
-}
-
-func (s *Store) setStuck(err error) {
-	s.work.mu.Lock()
-	s.work.stuck = err
-	s.work.mu.Unlock()
-	if err != nil {
-		s.wakeWriters()
 	}
 }
 
@@ -361,8 +294,8 @@ func (s *Store) scheduleCompaction(tree *partition.Tree) { s.scheduleNthCompacti
 
 func (s *Store) scheduleNthCompaction(tree *partition.Tree, n int) {
 	again := func() { s.scheduleNthCompaction(tree, n) }
-	s.submit(executor.Compaction, tree, compactions[n], func() {
-		did, err := tree.Compact(s.work.activity(tree), func() {
+	s.jobs.Submit(jobs.Kind{Class: executor.Compaction, Of: tree, Name: compactions[n]}, func() {
+		did, err := tree.Compact(s.upkeep.activity(tree), func() {
 			if n+1 < maxCompactions {
 				s.scheduleNthCompaction(tree, n+1)
 			}
@@ -377,59 +310,8 @@ func (s *Store) scheduleNthCompaction(tree *partition.Tree, n int) {
 			s.noteFiles(tree)
 			again()
 		}
-		s.noteCompaction(tree, err)
+		s.gate.NoteCompaction(tree, s.describe(err))
 	})
-}
-
-const (
-	// quietPeriod is how long a tree is watched before it counts as quiet.
-	quietPeriod = 500 * time.Millisecond
-	// quietShare is the share of a memtable that a quiet tree takes in less
-	// than in one such period.
-	quietShare = 16
-)
-
-// watch is of a tree that was written to lately.
-type watch struct{ written int64 } // when it was last looked at
-
-// watch looks, until the tree is quiet, whether anybody still writes to it; then
-// it lets it do what can wait till then.
-func (s *Store) watch(tree *partition.Tree) {
-	w := &watch{tree.Written()}
-	s.work.mu.Lock()
-	delete(s.work.idle, tree)
-	watched := s.work.watched[tree] != nil
-	if !watched {
-		s.work.watched[tree] = w
-	}
-	s.work.mu.Unlock()
-	if !watched {
-		s.after(quietPeriod, func() { s.lookAgain(tree, w) })
-	}
-}
-
-func (s *Store) lookAgain(tree *partition.Tree, w *watch) {
-	s.work.mu.Lock()
-	current := s.work.watched[tree] == w
-	s.work.mu.Unlock()
-	if !current {
-		return
-	}
-	before := w.written // this timer alone has it
-	w.written = tree.Written()
-	if w.written-before <= s.opts.MemtableSize/quietShare {
-		s.rest(tree)
-		return
-	}
-	s.after(quietPeriod, func() { s.lookAgain(tree, w) })
-}
-
-// rest lets a tree do what waits until nobody writes to it.
-func (s *Store) rest(tree *partition.Tree) {
-	s.work.mu.Lock()
-	delete(s.work.watched, tree)
-	s.work.mu.Unlock()
-	s.scheduleCompaction(tree)
 }
 
 // backgroundFailed logs a failure and, if it may pass, tries again later.
@@ -439,22 +321,19 @@ func (s *Store) backgroundFailed(what string, err error, again func()) {
 	}
 	s.opts.Logger.Error(what+" failed", "error", err)
 	if s.pipeline.failed.Load() == nil {
-		s.after(retryAfter, again)
+		s.jobs.After(retryAfter, again)
 	}
 }
 
 // scheduleRemoval deletes a table or value file, whose name is relative to the
 // store's directory, that nothing refers to any more.
 func (s *Store) scheduleRemoval(name string) {
-	s.work.mu.Lock()
-	stopped := s.work.stopped
-	s.work.mu.Unlock()
 	// After a failed write of the manifest nobody knows which files it names
 	// on disk. What is not deleted here is an orphan at the next Open.
-	if stopped || s.pipeline.failed.Load() != nil {
+	if s.pipeline.failed.Load() != nil {
 		return
 	}
-	s.executor.Go(executor.Cleanup, "remove obsolete file", func() {
+	s.jobs.Go(executor.Cleanup, "remove obsolete file", func() {
 		name := filepath.Join(s.dir, name)
 		if err := s.fs.Remove(name); err != nil && !s.closed.Load() {
 			s.opts.Logger.Warn("cannot remove obsolete file", "file", name, "error", err)

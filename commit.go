@@ -32,6 +32,7 @@ import (
 	"sync/atomic"
 
 	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/jobs"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/partition"
@@ -175,7 +176,7 @@ func (s *Store) commit(ctx context.Context, w *write, micros int64) error {
 		}
 	}
 	w.micros = micros
-	if err := s.admit(ctx, size); err != nil {
+	if err := s.gate.Reserve(ctx, size); err != nil {
 		return err
 	}
 	t, err := s.enqueue(w)
@@ -183,7 +184,7 @@ func (s *Store) commit(ctx context.Context, w *write, micros int64) error {
 		t, err = s.enqueueWithRoom(ctx, w)
 	}
 	if err != nil {
-		s.memory.free(size, 0)
+		s.gate.Free(size, 0)
 		return err
 	}
 	first := w.commit.seq - uint64(len(w.entries)) + 1
@@ -201,8 +202,7 @@ func (s *Store) commit(ctx context.Context, w *write, micros int64) error {
 			waiting += rotated
 		}
 	}
-	s.memory.free(spare, waiting)
-	s.pacer.charge(size-spare, s.memory.pressure())
+	s.gate.Applied(size, spare, waiting)
 	s.applied(t)
 	return nil
 }
@@ -352,7 +352,7 @@ func (s *Store) makeRoom(entries []entry, nextSeq uint64) {
 			s.rotate(e.record.tree(), nextSeq)
 		}
 	}
-	if s.memory.crowded() {
+	if s.gate.Crowded() {
 		s.rotate(s.largestMemtable(), nextSeq)
 	}
 }
@@ -360,7 +360,7 @@ func (s *Store) makeRoom(entries []entry, nextSeq uint64) {
 // rotate lets a tree's memtable be flushed. REQUIRES: order is held.
 func (s *Store) rotate(t *partition.Tree, nextSeq uint64) {
 	if moved := t.Rotate(nextSeq); moved > 0 {
-		s.memory.rotated(moved)
+		s.gate.Rotated(moved)
 		s.scheduleFlush(t)
 	}
 }
@@ -425,7 +425,7 @@ func (s *Store) notSynced(ctx context.Context, err error) error {
 // finishWrites makes what is in the log durable and visible, for callers that have
 // given up.
 func (s *Store) finishWrites() {
-	s.submit(executor.Cleanup, nil, "finish writes", func() {
+	s.jobs.Submit(jobs.Kind{Class: executor.Cleanup, Name: "finish writes"}, func() {
 		if err := s.syncLog(); err != nil {
 			s.backgroundFailed("finishing writes", err, s.finishWrites)
 			return
@@ -462,15 +462,10 @@ func (s *Store) settle(endSeq uint64) (durable func() error, err error) {
 	if err := p.wait(context.Background(), p.lastBelow(endSeq)); err != nil {
 		return nil, err
 	}
-	switch {
-	case s.opts.Sync == SyncAlways:
+	if s.opts.Sync == SyncAlways {
 		return func() error { return nil }, nil
-	case s.steppedByHand(): // the worst order is the one to test
-		return s.syncLog, nil
 	}
-	synced := make(chan error, 1)
-	go func() { synced <- s.syncLog() }()
-	return func() error { return <-synced }, nil
+	return s.executor.Beside(s.syncLog), nil
 }
 
 // syncLog makes everything durable that is in the log's buffer.
@@ -496,7 +491,7 @@ func (s *Store) poison(cause error) error {
 	wrapped := fmt.Errorf("%w: %w", ErrPoisoned, cause)
 	if s.pipeline.failed.CompareAndSwap(nil, &wrapped) {
 		s.opts.Logger.Error("store poisoned: writes fail until it is reopened", "cause", cause)
-		s.wakeWriters()
+		s.gate.Wake()
 	}
 	return *s.pipeline.failed.Load()
 }

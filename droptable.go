@@ -92,8 +92,8 @@ func (s *Store) dropTrees(tables []*Table, trees []*partition.Tree) error {
 	if err != nil {
 		return err
 	}
-	s.memory.free(mutable+waiting, waiting)
-	s.setStuck(nil) // it may have been this tree's; if not, the next attempt says so
+	s.gate.Free(mutable+waiting, waiting)
+	s.gate.NoteFlush(nil) // it may have been this tree's; if not, the next attempt says so
 	s.noteFiles(tree)
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/pressure"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -297,7 +298,7 @@ func TestADroppedTableSlowsNobodyDown(t *testing.T) {
 	r := newRig(t, Options{MemtableSize: 1 << 10})
 	table := r.table("t", TableOptions{})
 	tree := table.partitions().Trees()[0]
-	for compaction.Depth(tree.Meta().Levels[0]) < slowdownFiles {
+	for compaction.Depth(tree.Meta().Levels[0]) < pressure.SlowdownDepth {
 		put(t, table, "p", 1, "c", startMillis, strings.Repeat("x", 100))
 		for j, job := range r.exec.Pending() { // flush, and never compact
 			if job.Class == executor.Flush {
@@ -306,14 +307,14 @@ func TestADroppedTableSlowsNobodyDown(t *testing.T) {
 			}
 		}
 	}
-	if n, _ := r.store.mostFiles(); n < slowdownFiles {
+	if r.store.Metrics().Pressure == 0 {
 		t.Fatal("writers are not slowed: the test is of no use")
 	}
 	if err := r.store.DropTable(ctx(), "t"); err != nil {
 		t.Fatal(err)
 	}
-	if n, _ := r.store.mostFiles(); n != 0 {
-		t.Errorf("writers are held back by %d files of a table that is gone", n)
+	if p := r.store.Metrics().Pressure; p != 0 {
+		t.Errorf("the files of a table that is gone hold writers back: %v", p)
 	}
 }
 
@@ -364,7 +365,7 @@ func TestDropAndFlushTogetherKeepTheAccountOfMemory(t *testing.T) {
 		if err := store.Close(); err != nil { // waits for flushes under way
 			t.Error(err)
 		}
-		if total, waiting := store.memory.total.Load(), store.memory.waiting.Load(); total != 0 || waiting != 0 {
+		if total, waiting := store.gate.Bytes(); total != 0 || waiting != 0 {
 			t.Errorf("an empty store accounts for %d bytes, %d waiting", total, waiting)
 		}
 	}
@@ -587,7 +588,7 @@ func TestADroppedTableLeavesNoFailureBehind(t *testing.T) {
 	if err := r.store.Settle(ctx()); err != nil {
 		t.Errorf("Settle: %v", err)
 	}
-	if err := r.store.stuckError(); err != nil {
+	if err := r.store.gate.Stuck(); err != nil {
 		t.Error(err)
 	}
 }

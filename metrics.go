@@ -36,6 +36,8 @@ type Metrics struct {
 	MovedBytes   int64         // of table files that went to a deeper level as they are
 	DroppedBytes int64         // of table files that went away unread, all expired
 	Stalled      time.Duration // by which writers were held back, all together
+	// Pressure is how hard writers are held back now: not at all at 0, and at 1 they wait.
+	Pressure float64
 
 	Tables []TableMetrics
 }
@@ -73,7 +75,8 @@ func (s *Store) Metrics() Metrics {
 		OldestSegment: s.state().MinLog,
 		Poisoned:      s.pipeline.failed.Load() != nil,
 	}
-	m.MemoryBytes = s.memory.total.Load()
+	m.MemoryBytes, _ = s.gate.Bytes()
+	m.Pressure = s.gate.Pressure()
 	if s.log != nil {
 		m.LogSegment = s.log.Segment()
 		m.LogWaiting = s.log.Waiting()
@@ -82,7 +85,7 @@ func (s *Store) Metrics() Metrics {
 	work := s.env.Work
 	m.FlushedBytes, m.CompactedIn, m.CompactedOut = work.Flushed.Load(), work.CompactedIn.Load(), work.CompactedOut.Load()
 	m.MovedBytes, m.DroppedBytes = work.Moved.Load(), work.Dropped.Load()
-	m.Stalled = time.Duration(s.stalled.Load())
+	m.Stalled = s.gate.Stalled()
 	s.snapshots.Lock()
 	m.OpenSnapshots = len(s.snapshots.open)
 	s.snapshots.Unlock()

@@ -29,7 +29,7 @@ func (s *Store) recover() error {
 		StoreID: state.StoreID, Logger: s.opts.Logger, Memory: s.offheap,
 		Newest: newestLog(state), Begun: s.logBegun, Elapsed: s.clock.Elapsed,
 	}
-	if s.opts.Sync == SyncNone && !s.steppedByHand() {
+	if s.opts.Sync == SyncNone {
 		opts.Gathered = s.logGathered
 	}
 	if err := s.carryOver(&opts, knownSegment(state)); err != nil {
@@ -226,14 +226,14 @@ func (r *replay) makeRoom(tree *partition.Tree, size int64, seq uint64) error {
 		return nil
 	}
 	if !tree.Full(size) {
-		if !s.memory.crowded() {
+		if !s.gate.Crowded() {
 			return nil
 		}
 		tree = s.largestMemtable()
 	}
-	s.memory.rotated(tree.Rotate(seq))
+	s.gate.Rotated(tree.Rotate(seq))
 	freed, err := tree.Flush(row.MaxSequence, func(uint64) (func() error, error) { return func() error { return nil }, nil })
-	s.memory.free(freed, freed)
+	s.gate.Free(freed, freed)
 	return err
 }
 
@@ -243,6 +243,6 @@ func (r *replay) insert(tree *partition.Tree, size int64, seq, segment uint64, a
 	if seq <= tree.FlushedSeq() {
 		return
 	}
-	r.store.memory.add(size - apply(tree.Reserve(size, segment)))
+	r.store.gate.Add(size - apply(tree.Reserve(size, segment)))
 	r.applied++
 }

@@ -12,8 +12,10 @@ import (
 
 	"github.com/flagstone-db/flagstone/internal/clock"
 	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/jobs"
 	"github.com/flagstone-db/flagstone/internal/offheap"
 	"github.com/flagstone-db/flagstone/internal/outfile"
+	"github.com/flagstone-db/flagstone/internal/pressure"
 	"github.com/flagstone-db/flagstone/internal/rowcache"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
@@ -51,10 +53,9 @@ type Store struct {
 	snapshots   snapshots
 	// transactions are those that are open.
 	transactions transactions
-	memory       memory
-	work         work
-	pacer        pacer
-	stalled      atomic.Int64 // nanoseconds by which writers were held back
+	gate         *pressure.Gate
+	jobs         *jobs.Jobs
+	upkeep       upkeep
 
 	// merges is held, shared, while the outcome of a merge is committed; a
 	// change of table options takes it alone.
@@ -72,10 +73,7 @@ type Store struct {
 	// withinUpdate is the context of the functions of updates without another.
 	withinUpdate context.Context
 
-	closed  atomic.Bool
-	closing chan struct{} // closed by Close
-	// gathered holds an element while the log's buffer is to be handed over.
-	gathered chan struct{}
+	closed atomic.Bool
 }
 
 // Open opens the store in dir and makes one if there is none. When it returns,
@@ -90,11 +88,12 @@ func Open(dir string, opts Options) (*Store, error) {
 	}
 	s := &Store{
 		dir: dir, opts: opts, fs: opts.Seams.FS, clock: opts.Seams.Clock,
-		closing:  make(chan struct{}),
-		gathered: make(chan struct{}, 1),
 	}
 	s.withinUpdate = context.WithValue(context.Background(), updateOf{s}, s)
 	if err := s.open(); err != nil {
+		if s.jobs != nil {
+			s.jobs.Stop()
+		}
 		s.releaseAll()
 		return nil, s.describe(err)
 	}
@@ -217,7 +216,7 @@ func (s *Store) share() {
 		s.executor = s.opts.Seams.Executor
 	}
 	helpers := s.opts.Seams.Helpers
-	if helpers == nil && !s.steppedByHand() {
+	if helpers == nil && s.opts.Seams.Executor == nil {
 		helpers = shared.helpers
 	}
 	s.offheap, s.blocks, s.rows = shared.memory, shared.cache, shared.rows
@@ -236,9 +235,10 @@ func (s *Store) prepare() {
 	s.issued.clock = s.clock
 	s.purge = newPurgeClock(s.clock, s.state().Clock, s.opts.Logger)
 	s.snapshots.open = make(map[*Snapshot]struct{})
-	s.memory.init(s.opts.MemoryBudget)
+	s.jobs = jobs.New(s.executor, s.clock)
+	s.gate = pressure.NewGate(pressureEnv{s}, s.clock, s.opts.MemoryBudget)
 	s.transactions.init(s.opts.MemoryBudget)
-	s.work.init()
+	s.upkeep.watched = make(map[*partition.Tree]*watch)
 	s.env = &partition.Env{
 		Work: &partition.Work{},
 		FS:   s.fs, Dir: s.dir, Files: s.files,
@@ -246,6 +246,7 @@ func (s *Store) prepare() {
 		Table:       sstable.WriterOptions{Compression: s.opts.Compression.table(), BlockSize: s.opts.Seams.BlockSize, FilterBitsPerKey: filterBits},
 		UniqueID:    s.opts.Seams.UniqueID,
 		Compaction:  s.opts.levels(),
+		Beside:      s.executor.Beside,
 		Stepped:     s.steppedByHand(),
 		ReadBack:    s.opts.ReadBack,
 		NextFile:    func() uint64 { return s.manifest.NewFileNumber() },
@@ -261,8 +262,7 @@ func (s *Store) prepare() {
 			return nil
 		},
 		Helper: func(class executor.Class, f func()) bool {
-			// One that is stepped by hand has no goroutine to spare.
-			return !s.steppedByHand() && s.executor.Go(class, "part of a "+class.String(), f)
+			return s.executor.Spare(class, "part of a "+class.String(), f)
 		},
 		NowMillis: s.clock.NowMillis,
 		Logger:    s.opts.Logger,
@@ -349,11 +349,10 @@ func (s *Store) Close() error {
 	if s.log != nil && s.pipeline.failed.Load() == nil {
 		err = s.syncLog()
 	}
-	close(s.closing)
+	s.jobs.Stop()
 	for _, tx := range s.transactions.all() {
 		tx.terminate(ErrClosed)
 	}
-	s.work.stop()
 	return errors.Join(err, s.releaseAll())
 }
 
@@ -365,7 +364,9 @@ func (s *Store) releaseAll() error {
 		s.own.executor.Close()
 		s.own.helpers.Close()
 	}
-	s.work.wait()
+	if s.jobs != nil {
+		s.jobs.Wait()
+	}
 	if c := s.tables.current.Load(); c != nil {
 		for _, t := range c.byID {
 			for _, tree := range t.partitions().Trees() {

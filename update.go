@@ -63,6 +63,15 @@ func (s *Store) mayChange(ctx context.Context) error {
 	return nil
 }
 
+// throttle holds a writer back while the store is behind. Errors are those of mayChange
+// and of pressure.Gate.Pass.
+func (s *Store) throttle(ctx context.Context) error {
+	if err := s.mayChange(ctx); err != nil {
+		return err
+	}
+	return s.gate.Pass(ctx)
+}
+
 // errWithinUpdate refuses what would wait for itself.
 var errWithinUpdate = fmt.Errorf("%w: the function of an update cannot use its context to change the store: "+
 	"change the row through its RowTx, and everything else before or after the update", ErrInvalid)

@@ -25,7 +25,7 @@ type output struct {
 	values valueOutput
 	// readBack is of the file that was finished last, until its outcome is taken; nil:
 	// none.
-	readBack <-chan error
+	readBack func() error
 }
 
 func newOutput(env *Env, direct bool) *output {
@@ -113,20 +113,15 @@ func (o *output) verify(meant outfile.Meant, name string) error {
 	if !o.env.ReadBack {
 		return nil
 	}
-	if o.env.Stepped { // at its place among the calls, and not beside others
-		return meant.ReadBack(o.env.FS, name)
-	}
 	err := o.verified()
-	done := make(chan error, 1)
-	o.readBack = done
-	go func() { done <- meant.ReadBack(o.env.FS, name) }()
+	o.readBack = o.env.Beside(func() error { return meant.ReadBack(o.env.FS, name) })
 	return err
 }
 
 // verified waits until no file is read back any more, and returns the outcome.
 func (o *output) verified() (err error) {
 	if o.readBack != nil {
-		err = <-o.readBack
+		err = o.readBack()
 		o.readBack = nil
 	}
 	return err

@@ -42,6 +42,8 @@ type Env struct {
 	// to what lies over each other: Compact may find it worth a merge. It must not
 	// wait for anything.
 	Lost func(t *Tree)
+	// Beside runs f while the caller does something else; wait returns its error.
+	Beside func(f func() error) (wait func() error)
 	// Stepped says that somebody steps by hand what runs when, for whom nothing is left
 	// to chance: neither when Lost is called nor how a flush is divided.
 	Stepped bool

@@ -3,6 +3,11 @@
 // by hand, which makes a history with background work reproducible from a seed.
 package executor
 
+import (
+	"context"
+	"errors"
+)
+
 // Class orders work by urgency: each class has its own bound on how much of it
 // runs at once.
 type Class int
@@ -12,6 +17,8 @@ const (
 	Flush Class = iota
 	// Compaction merges tables.
 	Compaction
+	// Log hands the log's buffer to the system.
+	Log
 	// Cleanup deletes obsolete files.
 	Cleanup
 
@@ -20,7 +27,7 @@ const (
 )
 
 // String names the class.
-func (c Class) String() string { return [...]string{"flush", "compaction", "cleanup"}[c] }
+func (c Class) String() string { return [...]string{"flush", "compaction", "log", "cleanup"}[c] }
 
 // Executor runs jobs. Implementations are safe for concurrent use.
 type Executor interface {
@@ -28,6 +35,19 @@ type Executor interface {
 	// several may run at once. Go never blocks and never runs the job on the
 	// caller's stack. After Close it drops the job and returns false.
 	Go(class Class, name string, job func()) bool
+	// Spare is Go for a part of a job that is running, which does that part itself if
+	// no goroutine becomes free. It returns false if none ever will.
+	Spare(class Class, name string, part func()) bool
+	// Beside runs f while the caller does something else; wait returns its error. The
+	// caller must call wait.
+	Beside(f func() error) (wait func() error)
+	// Await returns when one of the channels is closed or has an element, or with the
+	// context's error when that ends. An executor whose jobs do not run by themselves
+	// runs one instead, and returns ErrIdle if none is queued.
+	Await(ctx context.Context, event, end <-chan struct{}) error
 	// Close drops queued jobs and returns when running ones have ended.
 	Close()
 }
+
+// ErrIdle says that nothing is left to be done that a caller could wait for.
+var ErrIdle = errors.New("executor: no job is queued")

@@ -1,6 +1,8 @@
 package executor_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -30,7 +32,7 @@ func TestMain(m *testing.M) {
 }
 
 func newPool(flush, compaction, cleanup int) *executor.Pool {
-	return executor.NewPool([executor.Classes]int{flush, compaction, cleanup})
+	return executor.NewPool([executor.Classes]int{executor.Flush: flush, executor.Compaction: compaction, executor.Log: 1, executor.Cleanup: cleanup})
 }
 
 var _ = []executor.Executor{(*executor.Pool)(nil), (*executor.Manual)(nil)}
@@ -236,5 +238,60 @@ func TestClassesHaveNames(t *testing.T) {
 		if c.String() == "" {
 			t.Errorf("class %d", int(c))
 		}
+	}
+}
+
+func TestAwaitReturnsForWhateverComesFirst(t *testing.T) {
+	pool := newPool(1, 1, 1)
+	defer pool.Close()
+	ready, never := make(chan struct{}), make(chan struct{})
+	close(ready)
+	cancelled, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := pool.Await(context.Background(), ready, never); err != nil {
+		t.Errorf("an event: %v", err)
+	}
+	if err := pool.Await(context.Background(), never, ready); err != nil {
+		t.Errorf("the end: %v", err)
+	}
+	if err := pool.Await(cancelled, never, never); !errors.Is(err, context.Canceled) {
+		t.Errorf("a context that has ended: %v", err)
+	}
+}
+
+func TestManualAwaitRunsAJobInstead(t *testing.T) {
+	m := executor.NewManual()
+	ran := 0
+	m.Go(executor.Flush, "job", func() { ran++ })
+	cancelled, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := m.Await(cancelled, nil, nil); !errors.Is(err, context.Canceled) || ran != 0 {
+		t.Errorf("a context that has ended: %v, %d ran", err, ran)
+	}
+	if err := m.Await(context.Background(), nil, nil); err != nil || ran != 1 {
+		t.Errorf("a queued job: %v, %d ran", err, ran)
+	}
+	if err := m.Await(context.Background(), nil, nil); !errors.Is(err, executor.ErrIdle) {
+		t.Errorf("no queued job: %v", err)
+	}
+}
+
+func TestBesideReturnsItsErrorWhenAskedFor(t *testing.T) {
+	pool := newPool(1, 1, 1)
+	defer pool.Close()
+	manual := executor.NewManual()
+	failure := errors.New("failure")
+	for _, e := range []executor.Executor{pool, manual} {
+		var ran atomic.Bool
+		wait := e.Beside(func() error { ran.Store(true); return failure })
+		if e == manual && ran.Load() {
+			t.Error("it ran although nothing waited for it")
+		}
+		if err := wait(); err != failure || !ran.Load() {
+			t.Errorf("%T: %v", e, err)
+		}
+	}
+	if manual.Spare(executor.Flush, "part", nil) {
+		t.Error("an executor that is stepped by hand has a goroutine to spare")
 	}
 }

@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"context"
 	"slices"
 	"sync"
 )
@@ -73,6 +74,24 @@ func (m *Manual) Step(i int) bool {
 	}()
 	next.run()
 	return true
+}
+
+// Spare implements Executor: no goroutine is spare.
+func (m *Manual) Spare(Class, string, func()) bool { return false }
+
+// Beside implements Executor. f runs as late as it may: that is the order in which it
+// is most likely to be missed.
+func (m *Manual) Beside(f func() error) (wait func() error) { return f }
+
+// Await implements Executor: it runs the job that was queued first.
+func (m *Manual) Await(ctx context.Context, _, _ <-chan struct{}) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if !m.Step(0) {
+		return ErrIdle
+	}
+	return nil
 }
 
 // RunAll runs jobs in the order they were queued until none is left, those

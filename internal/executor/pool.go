@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"context"
 	"fmt"
 	"sync"
 )
@@ -70,6 +71,27 @@ func (p *Pool) work(class Class) {
 	p.running[class]--
 	p.ended.Broadcast()
 	p.mu.Unlock()
+}
+
+// Spare implements Executor.
+func (p *Pool) Spare(class Class, name string, part func()) bool { return p.Go(class, name, part) }
+
+// Beside implements Executor.
+func (p *Pool) Beside(f func() error) (wait func() error) {
+	result := make(chan error, 1)
+	go func() { result <- f() }()
+	return func() error { return <-result }
+}
+
+// Await implements Executor.
+func (p *Pool) Await(ctx context.Context, event, end <-chan struct{}) error {
+	select {
+	case <-event:
+	case <-end:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
 }
 
 // Close implements Executor. A job must not call it: it would wait for itself.

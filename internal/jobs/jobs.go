@@ -1,0 +1,195 @@
+// Package jobs runs the background jobs of a store: at most one of a kind at a time
+// for each tree, timers, and an orderly end. It does not know what the jobs do.
+package jobs
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/executor"
+)
+
+// Jobs are the background jobs of one store, and other work that the end of the store
+// has to wait for. Its methods are safe for concurrent use.
+type Jobs struct {
+	executor executor.Executor
+	clock    clock.Clock
+
+	mu      sync.Mutex
+	idle    sync.Cond // signalled when running falls to zero
+	stopped bool
+	running int
+	kinds   map[Kind]*state
+	ended   chan struct{} // closed and replaced by nil when a job has ended; nil until asked for
+	timers  map[*timer]struct{}
+
+	end chan struct{} // closed by Stop
+}
+
+// Kind names a job. Two jobs of one kind never run at the same time.
+type Kind struct {
+	Class executor.Class
+	Of    any // what the job works on, such as a tree; nil for the whole store
+	Name  string
+}
+
+// state is that of a job that is queued or running.
+type state struct {
+	running bool
+	again   bool // it was submitted again after it began to run
+}
+
+type timer struct{ stop func() bool }
+
+// New returns an empty set of jobs.
+func New(e executor.Executor, c clock.Clock) *Jobs {
+	j := &Jobs{executor: e, clock: c, kinds: make(map[Kind]*state), timers: make(map[*timer]struct{}), end: make(chan struct{})}
+	j.idle.L = &j.mu
+	return j
+}
+
+// Submit queues a job, unless one of its kind is queued already. If one of its kind is
+// running, that one runs once more when it has ended: a second one beside it would
+// only keep a worker waiting. After Stop it does nothing.
+func (j *Jobs) Submit(kind Kind, job func()) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch queued := j.kinds[kind]; {
+	case j.stopped:
+	case queued == nil:
+		j.queue(kind, job)
+	case queued.running:
+		queued.again = true
+	}
+}
+
+// queue hands a job to the executor. REQUIRES: mu is held.
+func (j *Jobs) queue(kind Kind, job func()) {
+	j.kinds[kind] = &state{}
+	j.executor.Go(kind.Class, kind.Name, func() { j.run(kind, job) })
+}
+
+func (j *Jobs) run(kind Kind, job func()) {
+	if !j.Begin() {
+		return
+	}
+	defer j.End()
+	j.mu.Lock()
+	j.kinds[kind].running = true
+	j.mu.Unlock()
+	job()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	again := j.kinds[kind].again
+	delete(j.kinds, kind)
+	if again && !j.stopped {
+		j.queue(kind, job)
+	}
+	if j.ended != nil {
+		close(j.ended)
+		j.ended = nil
+	}
+}
+
+// Go queues a job that may be dropped, as often as it is asked for. After Stop it does
+// nothing.
+func (j *Jobs) Go(class executor.Class, name string, job func()) {
+	if !j.Stopped() {
+		j.executor.Go(class, name, job)
+	}
+}
+
+// Busy reports whether a job of one of these classes is queued or running, and returns
+// a channel that is closed when some job has ended.
+func (j *Jobs) Busy(classes ...executor.Class) (busy bool, ended <-chan struct{}) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for kind := range j.kinds {
+		busy = busy || slices.Contains(classes, kind.Class)
+	}
+	if j.ended == nil {
+		j.ended = make(chan struct{})
+	}
+	return busy, j.ended
+}
+
+// Await returns when the event happens, Stop is called, or the context ends. Only the
+// context's error and executor.ErrIdle are returned: the caller looks at what it waits
+// for again. See executor.Executor.
+func (j *Jobs) Await(ctx context.Context, event <-chan struct{}) error {
+	return j.executor.Await(ctx, event, j.end)
+}
+
+// Begin counts work that Wait is to wait for. It returns false after Stop; otherwise
+// End must be called.
+func (j *Jobs) Begin() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.stopped {
+		return false
+	}
+	j.running++
+	return true
+}
+
+// End ends what Begin began.
+func (j *Jobs) End() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.running--; j.running == 0 {
+		j.idle.Broadcast()
+	}
+}
+
+// After calls f once d has elapsed, unless Stop is called before.
+func (j *Jobs) After(d time.Duration, f func()) {
+	t := &timer{}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.stopped {
+		return
+	}
+	j.timers[t] = struct{}{}
+	t.stop = j.clock.AfterFunc(d, func() {
+		j.mu.Lock()
+		delete(j.timers, t)
+		stopped := j.stopped
+		j.mu.Unlock()
+		if !stopped {
+			f()
+		}
+	})
+}
+
+// Stop lets no job begin any more, stops the timers and wakes whatever awaits
+// something. It must be called once.
+func (j *Jobs) Stop() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.stopped = true
+	for t := range j.timers {
+		t.stop()
+	}
+	j.timers = nil
+	close(j.end)
+}
+
+// Stopped reports whether Stop was called.
+func (j *Jobs) Stopped() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.stopped
+}
+
+// Wait returns when nothing runs that Begin has counted. REQUIRES: Stop was called, or
+// nothing was ever submitted.
+func (j *Jobs) Wait() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for j.running > 0 {
+		j.idle.Wait()
+	}
+}

@@ -1,0 +1,138 @@
+package jobs_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/jobs"
+)
+
+func newJobs() (*jobs.Jobs, *executor.Manual, *clock.Manual) {
+	e, c := executor.NewManual(), clock.NewManual(0)
+	return jobs.New(e, c), e, c
+}
+
+func TestOneJobOfAKindIsQueuedAtATime(t *testing.T) {
+	j, e, _ := newJobs()
+	a, b := new(int), new(int) // what jobs work on
+	var ran []string
+	submit := func(of *int, name string) {
+		j.Submit(jobs.Kind{Class: executor.Flush, Of: of, Name: name}, func() { ran = append(ran, name) })
+	}
+	for range 3 {
+		submit(a, "flush")
+	}
+	submit(b, "flush")
+	submit(a, "merge")
+	if n := len(e.Pending()); n != 3 {
+		t.Errorf("%d jobs are queued, want 3", n)
+	}
+	e.RunAll()
+	submit(a, "flush") // it has ended
+	e.RunAll()
+	if want := []string{"flush", "flush", "merge", "flush"}; !slices.Equal(ran, want) {
+		t.Errorf("ran %v, want %v", ran, want)
+	}
+}
+
+func TestAJobThatIsSubmittedWhileItRunsRunsOnceMore(t *testing.T) {
+	j, e, _ := newJobs()
+	kind := jobs.Kind{Class: executor.Compaction, Name: "merge"}
+	ran := 0
+	var job func()
+	job = func() {
+		if ran++; ran == 1 {
+			j.Submit(kind, job)
+			j.Submit(kind, job)
+			if n := len(e.Pending()); n != 0 {
+				t.Errorf("%d jobs are queued beside the one that runs", n)
+			}
+		}
+	}
+	j.Submit(kind, job)
+	e.RunAll()
+	if ran != 2 {
+		t.Errorf("it ran %d times, want 2", ran)
+	}
+}
+
+func TestBusyUntilTheLastJobOfItsClassesHasEnded(t *testing.T) {
+	j, e, _ := newJobs()
+	j.Submit(jobs.Kind{Class: executor.Cleanup, Name: "remove"}, func() {})
+	if busy, _ := j.Busy(executor.Flush, executor.Compaction); busy {
+		t.Error("busy with a job of another class")
+	}
+	j.Submit(jobs.Kind{Class: executor.Flush, Name: "flush"}, func() {})
+	busy, ended := j.Busy(executor.Flush)
+	if !busy {
+		t.Error("not busy with a queued job")
+	}
+	e.Step(1)
+	select {
+	case <-ended:
+	default:
+		t.Error("a job has ended, and the channel is open")
+	}
+	if busy, _ := j.Busy(executor.Flush); busy {
+		t.Error("busy after the job has ended")
+	}
+}
+
+func TestNothingBeginsAfterStop(t *testing.T) {
+	j, e, c := newJobs()
+	fail := func() { t.Error("it ran") }
+	kind := jobs.Kind{Class: executor.Flush, Name: "flush"}
+	j.Submit(kind, fail)
+	j.After(time.Second, fail)
+	if !j.Begin() {
+		t.Fatal("nothing may begin before Stop")
+	}
+	j.Stop()
+	j.Submit(jobs.Kind{Class: executor.Flush, Name: "another"}, fail)
+	j.Go(executor.Cleanup, "remove", fail)
+	j.After(time.Second, fail)
+	if j.Begin() {
+		t.Error("work begins after Stop")
+	}
+	e.RunAll()
+	c.Advance(time.Minute)
+	if n := c.Timers(); n != 0 {
+		t.Errorf("%d timers are left", n)
+	}
+	waited := make(chan struct{})
+	go func() { j.Wait(); close(waited) }()
+	j.End()
+	<-waited
+}
+
+func TestTimersRunOnce(t *testing.T) {
+	j, _, c := newJobs()
+	done := make(chan struct{}, 2)
+	j.After(time.Second, func() { done <- struct{}{} })
+	c.Advance(time.Second)
+	<-done
+	j.Stop() // nothing is left to be stopped
+}
+
+func TestStopEndsAWait(t *testing.T) {
+	e := executor.NewPool([executor.Classes]int{1, 1, 1, 1})
+	defer e.Close()
+	j := jobs.New(e, clock.System())
+	result := make(chan error)
+	go func() { result <- j.Await(context.Background(), nil) }()
+	j.Stop()
+	if err := <-result; err != nil {
+		t.Error(err)
+	}
+	cancelled, cancel := context.WithCancel(context.Background())
+	cancel()
+	never := jobs.New(e, clock.System())
+	if err := never.Await(cancelled, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("a context that has ended: %v", err)
+	}
+}

@@ -1,0 +1,317 @@
+// Package pressure decides when a writer may go on. Memtables stay within their
+// budget and level 0 stays shallow; writers are slowed in proportion to the work that
+// is left undone, long before they would have to be stopped.
+//
+// A writer passes the gate before it takes its latches (Pass), and reserves memory after
+// it has them (Reserve). The pressure is 0 while the store keeps up and 1 where
+// writers would have to be stopped: by memtables that fill their budget, by files
+// over each other in level 0, or by the bytes that compactions have yet to merge.
+package pressure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/executor"
+)
+
+const (
+	// SlowdownDepth and stopDepth are how many files may lie over each other in level 0
+	// before writers are slowed and stopped.
+	SlowdownDepth = 16
+	stopDepth     = 40
+	// memoryStart is the share of the memory budget from which writers are slowed: a
+	// memtable that is being filled and one that is being flushed take half of it.
+	memoryStart = 0.625
+	// debtStart and debtStop are what compactions have yet to merge, in multiples of the
+	// largest base level, from which writers are slowed, and at which they are as good
+	// as stopped.
+	debtStart, debtStop = 4, 16
+	// lookAgainAfter is how long a writer waits for memory before it looks again.
+	lookAgainAfter = time.Millisecond
+)
+
+// Env is what a gate asks of the store. Its methods are called without the gate's
+// locks.
+type Env interface {
+	// Writable returns nil, or why no write is accepted.
+	Writable() error
+	// FlushLargest has the largest memtable flushed.
+	FlushLargest()
+	// Await waits for an event, as jobs.Jobs.Await does.
+	Await(ctx context.Context, event <-chan struct{}) error
+}
+
+// Gate holds writers back. Its methods are safe for concurrent use.
+type Gate struct {
+	env     Env
+	clock   clock.Clock
+	memory  memory
+	debt    debt
+	stalled atomic.Int64 // nanoseconds that writers have waited
+
+	// trouble says that noLog is set or that trees is not empty: a writer has to look
+	// closer.
+	trouble atomic.Bool
+
+	mu    sync.Mutex
+	noLog error // why there is no room for more log
+	stuck error // why the last flush failed
+	trees map[any]backlog
+	// uncompacted is why the last compaction of a tree failed.
+	uncompacted map[any]error
+}
+
+// backlog is how far the compactions of a tree are behind.
+type backlog struct {
+	depth    int // files over each other in level 0
+	pressure float64
+}
+
+// NewGate returns a gate for memtables of budget bytes together.
+func NewGate(env Env, c clock.Clock, budget int64) *Gate {
+	g := &Gate{env: env, clock: c, trees: make(map[any]backlog), uncompacted: make(map[any]error)}
+	g.memory.budget, g.memory.room = budget, make(chan struct{})
+	return g
+}
+
+// Pass holds a writer back for the time that writers owe, and while memtables are over
+// their budget or a level 0 is too deep. Errors are the context's, those of
+// Env.Writable, or why flushes or compactions do not get on.
+func (g *Gate) Pass(ctx context.Context) error {
+	if err := g.pay(ctx); err != nil {
+		return err
+	}
+	for {
+		if err := g.env.Writable(); err != nil {
+			return err
+		}
+		if !g.memory.full() && !g.trouble.Load() {
+			return nil
+		}
+		room := g.memory.sleep()
+		full := g.memory.full()
+		stop, err := g.obstacle(full)
+		if err != nil || !stop {
+			return err
+		}
+		switch err := g.await(ctx, room); {
+		case errors.Is(err, executor.ErrIdle):
+			return nil // nothing will make more room
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// obstacle reports whether a writer has to wait. An error says that waiting would be in
+// vain.
+func (g *Gate) obstacle(full bool) (stop bool, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.noLog != nil {
+		return false, fmt.Errorf("the log cannot grow: %w", g.noLog)
+	}
+	var deepest any
+	depth := 0
+	for tree, b := range g.trees {
+		if b.depth > depth {
+			deepest, depth = tree, b.depth
+		}
+	}
+	switch failure := g.uncompacted[deepest]; {
+	case depth >= stopDepth && failure != nil:
+		return false, fmt.Errorf("level 0 of a table has %d files and cannot be compacted: %w", depth, failure)
+	case full && g.stuck != nil:
+		return false, g.stuckError()
+	}
+	return full || depth >= stopDepth, nil
+}
+
+// stuckError is stuck for a caller. REQUIRES: mu is held, and stuck is not nil.
+func (g *Gate) stuckError() error {
+	return fmt.Errorf("memtables are full and cannot be flushed: %w", g.stuck)
+}
+
+// pay lets a writer sleep for what writers owe.
+func (g *Gate) pay(ctx context.Context) error {
+	owed := g.debt.take()
+	if owed == 0 {
+		return nil
+	}
+	paid := make(chan struct{})
+	stop := g.clock.AfterFunc(owed, func() { close(paid) })
+	defer stop()
+	if err := g.await(ctx, paid); !errors.Is(err, executor.ErrIdle) {
+		return err
+	}
+	return nil
+}
+
+// await is Env.Await, and counts the time.
+func (g *Gate) await(ctx context.Context, event <-chan struct{}) error {
+	began := g.clock.Elapsed()
+	err := g.env.Await(ctx, event)
+	g.stalled.Add(int64(g.clock.Elapsed() - began))
+	return err
+}
+
+// Reserve waits until there is memory for a write, and takes it. The write is to be
+// applied next, or the memory freed. Pass lets writers wait before they take latches;
+// Reserve makes the budget hold, however many pass at once. Flushes need no latch, so
+// a writer may wait here while it holds some.
+func (g *Gate) Reserve(ctx context.Context, bytes int64) error {
+	for {
+		if g.memory.reserve(bytes) {
+			return nil
+		}
+		room := g.memory.sleep()
+		if g.memory.reserve(bytes) {
+			return nil
+		}
+		if err := g.env.Writable(); err != nil {
+			return err
+		}
+		if err := g.Stuck(); err != nil {
+			return err
+		}
+		if g.memory.waiting.Load() <= 0 {
+			g.env.FlushLargest()
+		}
+		// All there is may be promised to writers that have not applied their writes yet,
+		// so that there was nothing to flush: look again soon.
+		stop := g.clock.AfterFunc(lookAgainAfter, g.memory.wake)
+		err := g.await(ctx, room)
+		stop()
+		switch {
+		case errors.Is(err, executor.ErrIdle):
+			return fmt.Errorf("a write of %d bytes does not fit the memory budget: %w", bytes, err)
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// Applied ends a write for which so many bytes were reserved. It gives back those that it
+// did not use; waiting of these were in memtables that wait to be flushed by now.
+func (g *Gate) Applied(reserved, unused, waiting int64) {
+	g.memory.free(unused, waiting)
+	g.debt.charge(reserved-unused, g.memory.pressure())
+}
+
+// Add takes memory that no writer can be asked to wait for: of the log's records, at
+// recovery.
+func (g *Gate) Add(bytes int64) { g.memory.total.Add(bytes) }
+
+// Rotated notes that a memtable of so many bytes waits to be flushed.
+func (g *Gate) Rotated(bytes int64) { g.memory.waiting.Add(bytes) }
+
+// Free gives memory back; waiting of the bytes were in memtables that waited to be
+// flushed.
+func (g *Gate) Free(bytes, waiting int64) { g.memory.free(bytes, waiting) }
+
+// Crowded reports whether mutable memtables take so much of the budget that one is to be
+// flushed.
+func (g *Gate) Crowded() bool { return g.memory.crowded() }
+
+// Bytes is what all memtables take, and how much of that waits to be flushed.
+func (g *Gate) Bytes() (total, waiting int64) { return g.memory.total.Load(), g.memory.waiting.Load() }
+
+// Pressure is how hard writers are held back by memory and files: not at all at 0, and at
+// 1 they are stopped.
+func (g *Gate) Pressure() float64 { return min(max(g.memory.pressure(), g.debt.ofFiles(), 0), 1) }
+
+// Stalled is how long writers have waited, added up.
+func (g *Gate) Stalled() time.Duration { return time.Duration(g.stalled.Load()) }
+
+// Flushed notes how long the flush of so many bytes took.
+func (g *Gate) Flushed(bytes int64, took time.Duration) { g.debt.flushed(bytes, took) }
+
+// Wake lets writers that are held back look again.
+func (g *Gate) Wake() { g.memory.wake() }
+
+// NoteLog keeps why there is no room for more log; nil: there is room.
+func (g *Gate) NoteLog(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.noLog = err
+	g.noteTrouble()
+}
+
+// NoteFlush keeps why the last flush failed; nil: it did not.
+func (g *Gate) NoteFlush(err error) {
+	g.mu.Lock()
+	g.stuck = err
+	g.mu.Unlock()
+	if err != nil {
+		g.Wake()
+	}
+}
+
+// Stuck returns why memtables cannot be flushed, nil if they can.
+func (g *Gate) Stuck() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.stuck == nil {
+		return nil
+	}
+	return g.stuckError()
+}
+
+// NoteTree keeps how far the compactions of a tree are behind: look returns how many
+// files lie over each other in level 0, and how many bytes are yet to be merged, in
+// multiples of the largest base level. It is called under a lock, so that the last
+// caller has the newest figures.
+func (g *Gate) NoteTree(tree any, look func() (depth int, debt float64)) {
+	g.mu.Lock()
+	depth, debt := look()
+	if depth < SlowdownDepth {
+		delete(g.uncompacted, tree)
+	}
+	p := max(float64(depth-SlowdownDepth+1)/(stopDepth-SlowdownDepth), (debt-debtStart)/(debtStop-debtStart))
+	if p > 0 {
+		g.trees[tree] = backlog{depth, p}
+	} else {
+		delete(g.trees, tree)
+	}
+	most := 0.0
+	for _, b := range g.trees {
+		most = max(most, b.pressure)
+	}
+	g.debt.files.Store(math.Float64bits(most))
+	g.noteTrouble()
+	g.mu.Unlock()
+	g.Wake()
+}
+
+// NoteCompaction keeps why the last compaction of a tree failed; nil: it did not.
+func (g *Gate) NoteCompaction(tree any, err error) {
+	g.mu.Lock()
+	if err == nil {
+		delete(g.uncompacted, tree)
+	} else {
+		g.uncompacted[tree] = err
+	}
+	g.mu.Unlock()
+	g.Wake()
+}
+
+// Failure returns why flushes and compactions failed the last time, nil if none did.
+func (g *Gate) Failure() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	failure := g.stuck
+	for _, err := range g.uncompacted {
+		failure = errors.Join(failure, err)
+	}
+	return failure
+}
+
+// noteTrouble brings trouble up to date. REQUIRES: mu is held.
+func (g *Gate) noteTrouble() { g.trouble.Store(g.noLog != nil || len(g.trees) > 0) }

@@ -1,0 +1,205 @@
+package pressure
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/executor"
+)
+
+// store is an environment of a gate that does, while a writer waits, what the test has
+// queued.
+type store struct {
+	refusal error
+	flushes int
+	queued  []func()
+}
+
+func (s *store) Writable() error { return s.refusal }
+func (s *store) FlushLargest()   { s.flushes++ }
+func (s *store) Await(ctx context.Context, _ <-chan struct{}) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if len(s.queued) == 0 {
+		return executor.ErrIdle
+	}
+	next := s.queued[0]
+	s.queued = s.queued[1:]
+	next()
+	return nil
+}
+
+// await queues what happens while a writer waits.
+func (s *store) await(f ...func()) { s.queued = append(s.queued, f...) }
+
+func newGate(budget int64) (*Gate, *store, *clock.Manual) {
+	s, c := new(store), clock.NewManual(0)
+	return NewGate(s, c, budget), s, c
+}
+
+// note says how far the compactions of a tree are behind.
+func note(g *Gate, tree any, depth int, debt float64) {
+	g.NoteTree(tree, func() (int, float64) { return depth, debt })
+}
+
+func TestAWriterPassesWhileTheStoreKeepsUp(t *testing.T) {
+	g, s, _ := newGate(100)
+	note(g, "tree", SlowdownDepth-1, debtStart)
+	if err := g.Pass(t.Context()); err != nil || g.Pressure() != 0 {
+		t.Errorf("%v at pressure %v", err, g.Pressure())
+	}
+	s.refusal = errors.New("closed")
+	if err := g.Pass(t.Context()); err != s.refusal {
+		t.Errorf("%v, want the store's refusal", err)
+	}
+}
+
+func TestAWriterWaitsUntilMemtablesAreFlushed(t *testing.T) {
+	g, s, c := newGate(100)
+	g.Add(100)
+	if err := g.Pass(t.Context()); err != nil {
+		t.Errorf("with nothing to flush: %v", err)
+	}
+	g.Rotated(60)
+	freed := false
+	s.await(func() { c.Advance(time.Second) }, func() { g.Free(60, 60); freed = true })
+	if err := g.Pass(t.Context()); err != nil || !freed {
+		t.Errorf("%v; flushed: %v", err, freed)
+	}
+	if g.Stalled() != time.Second {
+		t.Errorf("writers have waited %v, want a second", g.Stalled())
+	}
+	if total, waiting := g.Bytes(); total != 40 || waiting != 0 {
+		t.Errorf("%d bytes, %d waiting", total, waiting)
+	}
+}
+
+func TestAWriterIsToldWhyItWouldWaitInVain(t *testing.T) {
+	cause := errors.New("disk full")
+	for name, c := range map[string]struct {
+		prepare func(g *Gate)
+		says    string
+	}{
+		"memtables that cannot be flushed": {func(g *Gate) { g.Add(100); g.Rotated(100); g.NoteFlush(cause) }, "cannot be flushed"},
+		"a log that cannot grow":           {func(g *Gate) { g.NoteLog(cause) }, "log cannot grow"},
+		"a level 0 that cannot be merged": {func(g *Gate) {
+			note(g, "a", SlowdownDepth, 0)
+			note(g, "b", stopDepth, 0)
+			g.NoteCompaction("b", cause)
+		}, "cannot be compacted"},
+	} {
+		g, _, _ := newGate(100)
+		c.prepare(g)
+		if err := g.Pass(t.Context()); !errors.Is(err, cause) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+		g.NoteFlush(nil)
+		g.NoteLog(nil)
+		g.Free(100, 100)
+		note(g, "b", 0, 0)
+		if err := g.Pass(t.Context()); err != nil {
+			t.Errorf("%s, and it has passed: %v", name, err)
+		}
+		if err := g.Failure(); err != nil {
+			t.Errorf("%s: the failure is kept: %v", name, err)
+		}
+	}
+}
+
+func TestAWriterWaitsForADeepLevel0(t *testing.T) {
+	g, s, _ := newGate(100)
+	note(g, "tree", stopDepth, 0)
+	merged := false
+	s.await(func() { note(g, "tree", 1, 0); merged = true })
+	if err := g.Pass(t.Context()); err != nil || !merged {
+		t.Errorf("%v; merged: %v", err, merged)
+	}
+	note(g, "tree", stopDepth-1, 0)
+	if err := g.Pass(t.Context()); err != nil || g.Pressure() == 0 {
+		t.Errorf("below the limit: %v at pressure %v", err, g.Pressure())
+	}
+	note(g, "tree", stopDepth, 0)
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := g.Pass(cancelled); !errors.Is(err, context.Canceled) {
+		t.Errorf("a context that has ended: %v", err)
+	}
+}
+
+func TestTheBudgetHolds(t *testing.T) {
+	g, s, _ := newGate(100)
+	if err := g.Reserve(t.Context(), 500); err != nil {
+		t.Fatalf("a write larger than the budget, alone: %v", err)
+	}
+	g.Applied(500, 420, 0)
+	if err := g.Reserve(t.Context(), 20); err != nil {
+		t.Fatal(err)
+	}
+	if !g.Crowded() {
+		t.Error("a budget that is used up is not crowded")
+	}
+	s.await(func() {}, func() { g.Rotated(80); g.Free(80, 80) })
+	if err := g.Reserve(t.Context(), 50); err != nil {
+		t.Fatal(err)
+	}
+	if s.flushes != 2 {
+		t.Errorf("the largest memtable was to be flushed %d times, want each time that none waits: 2", s.flushes)
+	}
+	if total, _ := g.Bytes(); total != 70 {
+		t.Errorf("%d bytes are reserved, want 70", total)
+	}
+	if err := g.Reserve(t.Context(), 50); !errors.Is(err, executor.ErrIdle) {
+		t.Errorf("with nothing left to flush: %v", err)
+	}
+	cause := errors.New("disk full")
+	g.NoteFlush(cause)
+	if err := g.Reserve(t.Context(), 50); !errors.Is(err, cause) {
+		t.Errorf("flushes fail: %v", err)
+	}
+}
+
+// TestWritersDoNotPayLongAfterThePressureIsGone lets large writes owe more than they pay
+// at once.
+func TestWritersDoNotPayLongAfterThePressureIsGone(t *testing.T) {
+	var d debt
+	for range 10_000 {
+		d.charge(1<<20, 0.95)
+		d.take()
+	}
+	var left time.Duration
+	for pay := d.take(); pay > 0; pay = d.take() {
+		left += pay
+	}
+	if left > 2*owedMost {
+		t.Errorf("writers still pay for %v", left)
+	}
+}
+
+func TestWritersPayInProportionToWhatIsLeftUndone(t *testing.T) {
+	owed := func(depth int, debt float64) time.Duration {
+		g, _, _ := newGate(1 << 30)
+		g.Flushed(100<<20, time.Second)
+		note(g, "tree", depth, debt)
+		g.Applied(1<<20, 0, 0) // 10 ms at the rate of flushes
+		return time.Duration(g.debt.owed.Load()).Round(10 * time.Microsecond)
+	}
+	half := (SlowdownDepth + stopDepth) / 2
+	for _, c := range []struct {
+		depth int
+		debt  float64
+		want  time.Duration
+	}{
+		{0, 0, 0}, {SlowdownDepth - 1, debtStart, 0},
+		{half - 1, 0, 10 * time.Millisecond}, {0, (debtStart + debtStop) / 2, 10 * time.Millisecond},
+		{stopDepth, 0, 200 * time.Millisecond}, {0, 100, 200 * time.Millisecond},
+	} {
+		if got := owed(c.depth, c.debt); got != c.want {
+			t.Errorf("at depth %d and debt %v a write owes %v, want %v", c.depth, c.debt, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,206 @@
+package flagstone
+
+// What is known about the trees between two jobs: to which of them somebody writes. And
+// what background work asks of the store, and callers of background work.
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/partition"
+)
+
+// upkeep is what the background work of a store remembers.
+type upkeep struct {
+	// preparing is set from the request for the next log segment until its
+	// preparation begins.
+	preparing atomic.Bool
+	// watching is set while a check is due whether the device answers; hangs is
+	// what the last check found.
+	watching, hangs atomic.Bool
+
+	mu sync.Mutex
+	// watched holds the trees that are written to; the others are quiet.
+	watched map[*partition.Tree]*watch
+	// seen is what had been written to each tree when idle ones were last looked
+	// for, and idle holds those that nothing had been written to since the time
+	// before, nor flushed since.
+	seen map[*partition.Tree]int64
+	idle map[*partition.Tree]bool
+}
+
+// isQuiet reports whether little has been written to the tree lately.
+func (u *upkeep) isQuiet(tree *partition.Tree) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.watched[tree] == nil
+}
+
+// noteIdle finds, of these trees, those that nothing was written to since it was
+// called before.
+func (u *upkeep) noteIdle(trees []*partition.Tree) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	seen := make(map[*partition.Tree]int64, len(trees))
+	u.idle = make(map[*partition.Tree]bool)
+	for _, tree := range trees {
+		seen[tree] = tree.Written()
+		if before, ok := u.seen[tree]; ok && before == seen[tree] {
+			u.idle[tree] = true
+		}
+	}
+	u.seen = seen
+}
+
+// activity says how much is written to the tree.
+func (u *upkeep) activity(tree *partition.Tree) partition.Activity {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	switch {
+	case u.watched[tree] != nil:
+		return partition.Busy
+	case u.idle[tree]:
+		return partition.Idle
+	}
+	return partition.Quiet
+}
+
+const (
+	// quietPeriod is how long a tree is watched before it counts as quiet.
+	quietPeriod = 500 * time.Millisecond
+	// quietShare is the share of a memtable that a quiet tree takes in less
+	// than in one such period.
+	quietShare = 16
+)
+
+// watch is of a tree that was written to lately.
+type watch struct{ written int64 } // when it was last looked at
+
+// watch looks, until the tree is quiet, whether anybody still writes to it; then
+// it lets it do what can wait till then.
+func (s *Store) watch(tree *partition.Tree) {
+	w := &watch{tree.Written()}
+	s.upkeep.mu.Lock()
+	delete(s.upkeep.idle, tree)
+	watched := s.upkeep.watched[tree] != nil
+	if !watched {
+		s.upkeep.watched[tree] = w
+	}
+	s.upkeep.mu.Unlock()
+	if !watched {
+		s.jobs.After(quietPeriod, func() { s.lookAgain(tree, w) })
+	}
+}
+
+func (s *Store) lookAgain(tree *partition.Tree, w *watch) {
+	s.upkeep.mu.Lock()
+	current := s.upkeep.watched[tree] == w
+	s.upkeep.mu.Unlock()
+	if !current {
+		return
+	}
+	before := w.written // this timer alone has it
+	w.written = tree.Written()
+	if w.written-before <= s.opts.MemtableSize/quietShare {
+		s.rest(tree)
+		return
+	}
+	s.jobs.After(quietPeriod, func() { s.lookAgain(tree, w) })
+}
+
+// rest lets a tree do what waits until nobody writes to it.
+func (s *Store) rest(tree *partition.Tree) {
+	s.upkeep.mu.Lock()
+	delete(s.upkeep.watched, tree)
+	s.upkeep.mu.Unlock()
+	s.scheduleCompaction(tree)
+}
+
+// Settle returns when every memtable that waits to be flushed is flushed and no
+// compaction is due any more, with the reason if that cannot be reached for
+// now. The memtables being written stay as they are: see Flush. While others
+// write it may wait for long.
+func (s *Store) Settle(ctx context.Context) error {
+	// What waits until nothing is written is done once all is flushed: a merge that
+	// begins before would have to be done again.
+	for {
+		if err := s.waitForJobs(ctx, executor.Flush); err != nil {
+			return err
+		}
+		trees := s.trees()
+		for _, tree := range trees {
+			s.rest(tree)
+		}
+		if err := s.waitForJobs(ctx, executor.Flush, executor.Compaction); err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(trees, func(t *partition.Tree) bool { return !s.upkeep.isQuiet(t) }) {
+			return nil
+		}
+	}
+}
+
+// waitForJobs returns when no job of these classes is queued or running, with the
+// reason if one of them could not be done.
+func (s *Store) waitForJobs(ctx context.Context, classes ...executor.Class) error {
+	for {
+		if err := s.writable(); err != nil {
+			return err
+		}
+		busy, ended := s.jobs.Busy(classes...)
+		if !busy {
+			return s.gate.Failure()
+		}
+		if err := s.jobs.Await(ctx, ended); err != nil {
+			return err
+		}
+	}
+}
+
+// trees returns the partitions of all tables.
+func (s *Store) trees() (trees []*partition.Tree) {
+	for _, t := range s.allTables() {
+		trees = append(trees, t.partitions().Trees()...)
+	}
+	return trees
+}
+
+// beginWork begins what a caller asked for that changes files, unless the store
+// takes no writes. Close waits for it. done must be called in the end.
+func (s *Store) beginWork() (done func(), err error) {
+	if err := s.writable(); err != nil {
+		return nil, err
+	}
+	if !s.jobs.Begin() {
+		return nil, ErrClosed
+	}
+	return s.jobs.End, nil
+}
+
+// pressureEnv is what the gate asks of the store.
+type pressureEnv struct{ *Store }
+
+func (e pressureEnv) Writable() error { return e.writable() }
+
+func (e pressureEnv) Await(ctx context.Context, event <-chan struct{}) error {
+	return e.jobs.Await(ctx, event)
+}
+
+func (e pressureEnv) FlushLargest() {
+	e.pipeline.order.Lock()
+	defer e.pipeline.order.Unlock()
+	if t := e.largestMemtable(); t != nil && e.writable() == nil {
+		e.rotate(t, e.pipeline.nextSeq)
+	}
+}
+
+// steppedByHand reports whether the executor is a test's, which decides what runs
+// and when.
+func (s *Store) steppedByHand() bool {
+	_, manual := s.opts.Seams.Executor.(*executor.Manual)
+	return manual
+}
