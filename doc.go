@@ -34,6 +34,6 @@
 //
 // The root package owns the commit pipeline and the schedule of background
 // work. The rest lies below: package partition is one LSM tree, compaction and
-// manifest its shape, mvcc the rules, changelog the records of streams, wal, memtable and sstable the three places
+// manifest its shape, mvcc the rules, cdc the records of streams, wal, memtable and sstable the three places
 // where cells live, and row the kernel: values, keys, cells, mutations.
 package flagstone

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/flagstone-db/flagstone/compaction"
+	"github.com/flagstone-db/flagstone/internal/assist"
 	"github.com/flagstone-db/flagstone/internal/cache"
 	"github.com/flagstone-db/flagstone/internal/clock"
 	"github.com/flagstone-db/flagstone/internal/executor"
-	"github.com/flagstone-db/flagstone/internal/lend"
 	"github.com/flagstone-db/flagstone/internal/offheap"
 	"github.com/flagstone-db/flagstone/internal/rowcache"
 	"github.com/flagstone-db/flagstone/internal/vfs"
@@ -153,7 +153,7 @@ type Shared struct {
 	cache    *sstable.BlockCache
 	rows     *rowcache.Cache
 	executor executor.Executor
-	helpers  *lend.Helpers
+	helpers  *assist.Helpers
 }
 
 // rowShare is the share of the block cache's size that rows may take of it which
@@ -167,7 +167,7 @@ func NewShared(cacheSize int64) *Shared {
 }
 
 func newShared(cacheSize int64, workers executor.Executor, memory *offheap.Pool) *Shared {
-	s := &Shared{memory: memory, executor: workers, helpers: lend.New(runtime.GOMAXPROCS(0) - 1)}
+	s := &Shared{memory: memory, executor: workers, helpers: assist.New(runtime.GOMAXPROCS(0) - 1)}
 	s.cache = sstable.NewBlockCache(cache.Options{Capacity: cacheSize, Memory: s.memory})
 	s.rows = rowcache.New(cacheSize/rowShare, s.memory, s.cache.Reserve)
 	return s
@@ -199,7 +199,7 @@ type Seams struct {
 	Memory *offheap.Pool
 	// Helpers take over work of reads. An executor that is stepped by hand has none
 	// unless it is given some: they would make a history depend on the moment.
-	Helpers *lend.Helpers
+	Helpers *assist.Helpers
 	// UniqueID makes the identities of files, of which no two may be the same, not
 	// even of two stores. What a block takes in a file depends on it now and then, by a
 	// byte: checksums are made with it, and references to values have checksums.

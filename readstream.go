@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"sort"
 
-	"github.com/flagstone-db/flagstone/changelog"
+	"github.com/flagstone-db/flagstone/cdc"
 	"github.com/flagstone-db/flagstone/row"
 	"github.com/flagstone-db/flagstone/valuefile"
 )
@@ -303,9 +303,9 @@ func (st *Stream) record(from *Row) (*StreamRecord, error) {
 		}
 	}
 	r := &StreamRecord{Sequence: seq}
-	decoded, err := changelog.Decode(pieces)
+	decoded, err := cdc.Decode(pieces)
 	if err == nil && before != nil {
-		r.Before, err = changelog.DecodeBefore(before)
+		r.Before, err = cdc.DecodeBefore(before)
 	}
 	if err == nil {
 		r.Key, err = row.DecodeKey(decoded.Key, st.table.columns)

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/flagstone-db/flagstone/changelog"
+	"github.com/flagstone-db/flagstone/cdc"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -121,7 +121,7 @@ func TestADamagedPackedValueOfARecordIsReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	from := Row{
-		Cells: []row.Cell{{Column: []byte{recordCells}, Value: changelog.Append(nil, &c)}},
+		Cells: []row.Cell{{Column: []byte{recordCells}, Value: cdc.Append(nil, &c)}},
 		key:   []row.Value{row.Integer(0), row.Integer(7)},
 	}
 	if _, err := st.record(&from); !isErr(err, ErrCorrupt) || !strings.Contains(err.Error(), "sequence number 7") {

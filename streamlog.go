@@ -20,7 +20,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/flagstone-db/flagstone/changelog"
+	"github.com/flagstone-db/flagstone/cdc"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/partition"
@@ -78,7 +78,7 @@ func (r *record) tree() *partition.Tree { return r.log.logTree() }
 
 // newRecord makes the record of a change.
 func newRecord(log *Table, c *row.Change) *record {
-	return newLogEntry(log, recordCells, changelog.Append(nil, c))
+	return newLogEntry(log, recordCells, cdc.Append(nil, c))
 }
 
 func newLogEntry(log *Table, kind byte, bytes []byte) *record {
@@ -89,7 +89,7 @@ func newLogEntry(log *Table, kind byte, bytes []byte) *record {
 // change makes what is applied to the change log.
 func (r *record) change(shard, seq uint64, micros int64) (*row.Change, error) {
 	if r.kind == recordCells {
-		changelog.SetTime(r.bytes, micros)
+		cdc.SetTime(r.bytes, micros)
 	}
 	c := &row.Change{Table: r.log.id, Key: logRow(nil, shard, seq)}
 	for i := 0; i == 0 || len(r.bytes) > 0; i++ {
@@ -175,7 +175,7 @@ func (e *entry) readBefore() error {
 	if err != nil || found == nil || len(found.Cells) == 0 {
 		return err
 	}
-	e.before, err = changelog.AppendBefore(nil, found.Cells)
+	e.before, err = cdc.AppendBefore(nil, found.Cells)
 	return err
 }
 

@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/flagstone-db/flagstone/internal/lend"
+	"github.com/flagstone-db/flagstone/internal/assist"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/sstable"
@@ -71,7 +71,7 @@ type FilesOptions struct {
 	// VerifyInterval is that of sstable.ReaderOptions and valuefile.ReaderOptions.
 	VerifyInterval time.Duration
 	// Helpers take over work of reads; nil: none.
-	Helpers *lend.Helpers
+	Helpers *assist.Helpers
 }
 
 // NewFiles makes a registry. obsolete is called, from any goroutine and without

@@ -23,7 +23,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/flagstone-db/flagstone/internal/lend"
+	"github.com/flagstone-db/flagstone/internal/assist"
 )
 
 const (
@@ -47,7 +47,7 @@ const (
 
 // line is what an iterator has lent.
 type line struct {
-	stream   lend.Stream
+	stream   assist.Stream
 	pieces   [maxPieces]*piece // a ring, in the order of blocks
 	first, n int
 	next     int // behind the blocks that were lent
@@ -58,7 +58,7 @@ type line struct {
 
 // piece is blocks to be loaded ahead, one behind the other.
 type piece struct {
-	lend.Loan
+	assist.Task
 	loader Iterator // which does it
 	from   int      // number of the first block
 	blocks []loaded // number -1: could not be loaded, or was not
@@ -71,7 +71,7 @@ type piece struct {
 // pieces are kept between uses: what is in their memory makes no difference.
 var pieces = sync.Pool{New: func() any { return new(piece) }}
 
-// Do loads the blocks: see lend.Work.
+// Do loads the blocks: see assist.Work.
 func (p *piece) Do() {
 	l := &p.loader
 	p.broken = true
@@ -208,7 +208,7 @@ func (it *Iterator) lendPiece(from, to int, values bool) bool {
 	l.opts.Memory = nil // a piece has its own
 	l.first, l.reads, l.run, l.ahead = noScan, 0, 2, l.opts.ReadAhead
 	_, l.readEnd = it.r.index.blockRange(to - 1)
-	if !a.stream.Offer(&p.Loan, p) {
+	if !a.stream.Offer(&p.Task, p) {
 		p.give(it.r)
 		return false
 	}
@@ -258,7 +258,7 @@ func (it *Iterator) fromLine(i int) bool {
 	if !p.ready {
 		for p.Underway() && it.doAnother() {
 		}
-		helped := a.stream.Collect(&p.Loan)
+		helped := a.stream.Collect(&p.Task)
 		p.ready = true
 		if helped {
 			it.reads += p.loader.reads
@@ -282,7 +282,7 @@ func (it *Iterator) doAnother() bool {
 		if !p.Waiting() {
 			continue
 		}
-		if !a.stream.Collect(&p.Loan) {
+		if !a.stream.Collect(&p.Task) {
 			p.Do()
 		}
 		p.ready = true
@@ -324,7 +324,7 @@ func (it *Iterator) leaveLine() {
 		a.pieces[(a.first+n)%maxPieces].stop.Store(true)
 	}
 	for a.n > 0 {
-		a.stream.Cancel(&a.pieces[a.first].Loan)
+		a.stream.Cancel(&a.pieces[a.first].Task)
 		it.dropPiece()
 	}
 	*a = line{stream: a.stream, end: a.end, reads: it.reads}

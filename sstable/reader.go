@@ -9,8 +9,8 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/flagstone-db/flagstone/internal/assist"
 	"github.com/flagstone-db/flagstone/internal/cache"
-	"github.com/flagstone-db/flagstone/internal/lend"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
@@ -39,7 +39,7 @@ type ReaderOptions struct {
 	// all; nor if cells of the file refer to value files.
 	VerifyInterval time.Duration
 	// Helpers load blocks ahead of iterators that go from block to block; nil: none.
-	Helpers *lend.Helpers
+	Helpers *assist.Helpers
 	// FileSize is the size in bytes that the file must have; 0 takes what it has.
 	FileSize int64
 	// UniqueID is the id that the file must have; all zero takes any.
@@ -59,7 +59,7 @@ type Reader struct {
 	verified verifications
 	align    int64
 	cached   *cache.File[dataBlock] // nil: without a cache
-	helpers  *lend.Helpers
+	helpers  *assist.Helpers
 	footer   footer
 	props    Properties
 	filter   filter

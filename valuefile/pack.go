@@ -10,7 +10,7 @@ import (
 
 	"github.com/klauspost/compress/s2"
 
-	"github.com/flagstone-db/flagstone/internal/lend"
+	"github.com/flagstone-db/flagstone/internal/assist"
 )
 
 const (
@@ -124,7 +124,7 @@ func appendBlock(dst, src []byte) []byte {
 
 // Unpack makes buffer hold the value that was packed, and returns it. Helpers, if
 // not nil, take a part of the work.
-func Unpack(buffer *[]byte, packed []byte, helpers *lend.Helpers) ([]byte, error) {
+func Unpack(buffer *[]byte, packed []byte, helpers *assist.Helpers) ([]byte, error) {
 	var value []byte
 	p, raw, bad := parsePacked(packed)
 	switch {

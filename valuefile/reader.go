@@ -9,7 +9,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/flagstone-db/flagstone/internal/lend"
+	"github.com/flagstone-db/flagstone/internal/assist"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -29,7 +29,7 @@ type ReaderOptions struct {
 	// Elapsed is a monotonic clock.
 	Elapsed func() time.Duration
 	// Helpers take a part of unpacking large values; nil: none.
-	Helpers *lend.Helpers
+	Helpers *assist.Helpers
 }
 
 // Reader reads one value file. It is safe for concurrent use. It caches
@@ -41,7 +41,7 @@ type Reader struct {
 	footer footer
 	mapped mapped
 	// helpers are those of ReaderOptions.
-	helpers *lend.Helpers
+	helpers *assist.Helpers
 }
 
 // Open opens a value file and takes over f, unless it returns an error. f must

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/flagstone-db/flagstone/internal/lend"
+	"github.com/flagstone-db/flagstone/internal/assist"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
@@ -25,7 +25,7 @@ type unpacking struct {
 	known  bool // its pieces need not be verified
 	// helpers may take pieces; nil: none. If what is packed lies in a mapping, they
 	// access it on their own: a fault is one of the goroutine that meets it.
-	helpers *lend.Helpers
+	helpers *assist.Helpers
 	mapping *vfs.Mapping
 	offset  int64 // of what is packed in the mapping,
 	size    int64 // and its length
@@ -83,8 +83,8 @@ type share struct {
 	bad string
 	err error
 
-	loan   lend.Loan
-	stream lend.Stream
+	loan   assist.Task
+	stream assist.Stream
 }
 
 // shares holds working memory, and what was learned about whether helpers come.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flagstone-db/flagstone/internal/lend"
+	"github.com/flagstone-db/flagstone/internal/assist"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
@@ -39,16 +39,16 @@ func TestValuesAreTheSameWithHelp(t *testing.T) {
 	values := helpedValues(random)
 	s := write(t, vfs.OS(), filepath.Join(t.TempDir(), "f"), false, true, values...)
 	asked := 0
-	manual := lend.NewManual(func() bool { asked++; return random.IntN(2) == 0 })
+	manual := assist.NewManual(func() bool { asked++; return random.IntN(2) == 0 })
 	defer manual.Close()
-	others := lend.New(2)
+	others := assist.New(2)
 	defer others.Close()
 	for _, s.mapped = range []bool{false, true} {
 		r, err := s.open()
 		if err != nil {
 			t.Fatal(err)
 		}
-		read := func(random *rand.Rand, helpers *lend.Helpers) {
+		read := func(random *rand.Rand, helpers *assist.Helpers) {
 			var buffer, packed []byte
 			for range 30 {
 				i := random.IntN(len(values))
@@ -89,7 +89,7 @@ func TestWhatAHelperFindsWrongIsAnErrorOfTheRead(t *testing.T) {
 	fault := vfs.NewFault(vfs.NewSim(vfs.SimOptions{}), 1)
 	s := write(t, fault, testName, false, true, value)
 	good := s.content(t)
-	all := lend.NewManual(func() bool { return true }) // the helper is the first
+	all := assist.NewManual(func() bool { return true }) // the helper is the first
 	defer all.Close()
 	var buffer []byte
 	for _, s.mapped = range []bool{false, true} {
@@ -140,7 +140,7 @@ func BenchmarkReadDocument(b *testing.B) {
 			}
 			defer r.Close()
 			if help {
-				r.helpers = lend.New(1)
+				r.helpers = assist.New(1)
 				defer r.helpers.Close()
 			}
 			var buffer []byte
@@ -168,9 +168,9 @@ func TestAnEndBeyondTheLargestIntIsDamage(t *testing.T) {
 	}
 	packed[directoryHead+(p.len()-2)*entrySize+3] = 0xff
 	shares = sync.Pool{New: shares.New} // nothing was learned yet
-	all := lend.NewManual(func() bool { return true })
+	all := assist.NewManual(func() bool { return true })
 	defer all.Close()
-	for _, helpers := range []*lend.Helpers{nil, all} {
+	for _, helpers := range []*assist.Helpers{nil, all} {
 		if _, err := Unpack(&out, packed, helpers); !errors.Is(err, ErrCorrupt) {
 			t.Errorf("unpacked: %v", err)
 		}

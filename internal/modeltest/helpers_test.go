@@ -14,7 +14,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/flagstone-db/flagstone/internal/lend"
+	"github.com/flagstone-db/flagstone/internal/assist"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -27,26 +27,26 @@ const (
 
 // helpers decide about the pieces that one machine's store lends. Nil is none.
 type helpers struct {
-	*lend.Helpers
+	*assist.Helpers
 	m       *machine
 	source  *rand.PCG
 	rng     *rand.Rand
-	soon    int                   // of ten pieces, so many are done at once,
-	later   int                   // and so many later, or never
-	kind    map[*lend.Loan]string // those that are lent
-	waiting []*lend.Loan          // those of them that are for later
+	soon    int                     // of ten pieces, so many are done at once,
+	later   int                     // and so many later, or never
+	kind    map[*assist.Task]string // those that are lent
+	waiting []*assist.Task          // those of them that are for later
 }
 
 func newHelpers(m *machine) *helpers {
-	h := &helpers{m: m, source: rand.NewPCG(m.seed, uint64(crc32.ChecksumIEEE([]byte(m.cfg.name)))), kind: map[*lend.Loan]string{}}
+	h := &helpers{m: m, source: rand.NewPCG(m.seed, uint64(crc32.ChecksumIEEE([]byte(m.cfg.name)))), kind: map[*assist.Task]string{}}
 	h.rng = rand.New(h.source)
 	h.soon = h.rng.IntN(11)
 	h.later = h.rng.IntN(11 - h.soon)
-	h.Helpers = lend.NewStepped(h.offered, h.returned)
+	h.Helpers = assist.NewStepped(h.offered, h.returned)
 	return h
 }
 
-func (h *helpers) offered(l *lend.Loan, w lend.Work) {
+func (h *helpers) offered(l *assist.Task, w assist.Work) {
 	h.kind[l] = takenBlocks
 	if fmt.Sprintf("%T", w) == "*valuefile.share" {
 		h.kind[l] = takenValues
@@ -62,16 +62,16 @@ func (h *helpers) offered(l *lend.Loan, w lend.Work) {
 	}
 }
 
-func (h *helpers) returned(l *lend.Loan, helped bool) {
+func (h *helpers) returned(l *assist.Task, helped bool) {
 	if helped {
 		h.m.seen[h.kind[l]]++
 	}
 	delete(h.kind, l)
-	h.waiting = slices.DeleteFunc(h.waiting, func(w *lend.Loan) bool { return w == l })
+	h.waiting = slices.DeleteFunc(h.waiting, func(w *assist.Task) bool { return w == l })
 }
 
 // help does a piece; perhaps a read fails that it needs.
-func (h *helpers) help(l *lend.Loan) {
+func (h *helpers) help(l *assist.Task) {
 	if h.kind[l] == takenBlocks && h.rng.IntN(8) == 0 {
 		faults := h.m.faults
 		faults.Add(vfs.Rule{

@@ -1,4 +1,4 @@
-package lend
+package assist
 
 import (
 	"fmt"
@@ -11,9 +11,9 @@ import (
 // Work is something to be done once.
 type Work interface{ Do() }
 
-// Loan is the place of one piece of work at a time. The zero Loan is ready. It
+// Task is the place of one piece of work at a time. The zero Task is ready. It
 // must not be copied, nor offered again before it is collected.
-type Loan struct {
+type Task struct {
 	state atomic.Uint32
 	work  Work
 	wake  chan struct{} // of an owner who waits; made when the first does
@@ -29,7 +29,7 @@ type Panic struct {
 
 func (p *Panic) Error() string { return fmt.Sprintf("in lent work: %v\n%s", p.Value, p.Stack) }
 
-// States of a Loan.
+// States of a Task.
 const (
 	owned   uint32 = iota // nobody but the owner knows of it
 	offered               // whoever changes this has it
@@ -52,13 +52,13 @@ const linger = 256
 type Helpers struct {
 	limit    int
 	run      func()            // the method help, as a value that is made once
-	offered  func(*Loan, Work) // of NewStepped
-	returned func(*Loan, bool) // likewise
+	offered  func(*Task, Work) // of NewStepped
+	returned func(*Task, bool) // likewise
 
 	count atomic.Int32 // in the queue; changed under the mutex
 
 	mu    sync.Mutex
-	queue [queueLength]*Loan
+	queue [queueLength]*Task
 	first int // in the queue
 	// helping is how many goroutines there are, and free how many of them are not at
 	// work. One that ends does so under the mutex, so no offer is missed.
@@ -81,7 +81,7 @@ func New(limit int) *Helpers {
 // NewManual returns helpers for tests that have one goroutine: what they do is done
 // before Offer returns, if judge says so for this piece, and never otherwise.
 func NewManual(judge func() bool) *Helpers {
-	return NewStepped(func(l *Loan, _ Work) {
+	return NewStepped(func(l *Task, _ Work) {
 		if judge() {
 			l.Help()
 		}
@@ -92,7 +92,7 @@ func NewManual(judge func() bool) *Helpers {
 // loan that is offered is shown to offered, and helped by Help alone, at once or as
 // much later as the test likes, until returned is told that its owner has it back, with
 // what Collect returns; false if it was cancelled. returned may be nil.
-func NewStepped(offered func(*Loan, Work), returned func(l *Loan, helped bool)) *Helpers {
+func NewStepped(offered func(*Task, Work), returned func(l *Task, helped bool)) *Helpers {
 	h := New(1)
 	h.offered, h.returned = offered, returned
 	return h
@@ -115,7 +115,7 @@ func (h *Helpers) Close() {
 }
 
 // offer queues a loan that is offered; false if that is of no use.
-func (h *Helpers) offer(l *Loan) bool {
+func (h *Helpers) offer(l *Task) bool {
 	if h.offered != nil {
 		h.offered(l, l.work)
 		return true
@@ -154,7 +154,7 @@ func (h *Helpers) help() {
 }
 
 // take takes a loan from the queue, if there is one, to go to work.
-func (h *Helpers) take() *Loan {
+func (h *Helpers) take() *Task {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	count := h.count.Load()
@@ -192,7 +192,7 @@ func (h *Helpers) leave() bool {
 
 // Help does the work of a loan if it is still offered, and reports whether it did.
 // It may be offered for something else by now: that is as good.
-func (l *Loan) Help() bool {
+func (l *Task) Help() bool {
 	if !l.state.CompareAndSwap(offered, taken) {
 		return false
 	}
@@ -210,13 +210,13 @@ func (l *Loan) Help() bool {
 
 // Underway reports whether a helper is at the work, so that Collect would wait. Who
 // has something else to do may do that first.
-func (l *Loan) Underway() bool { return l.state.Load() == taken }
+func (l *Task) Underway() bool { return l.state.Load() == taken }
 
 // Waiting reports whether the work is offered and no helper has come yet.
-func (l *Loan) Waiting() bool { return l.state.Load() == offered }
+func (l *Task) Waiting() bool { return l.state.Load() == offered }
 
 // collect makes the loan the owner's. It reports whether a helper did the work.
-func (l *Loan) collect() (helped bool) {
+func (l *Task) collect() (helped bool) {
 	// A piece takes less than to sleep and be woken, mostly.
 	for looks := 0; looks < linger && l.Underway(); looks++ {
 		runtime.Gosched()
@@ -242,7 +242,7 @@ func (l *Loan) collect() (helped bool) {
 			l.state.Store(owned)
 			return true
 		default:
-			panic("lend: a loan is collected by two")
+			panic("assist: a task is collected twice")
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package lend
+package assist
 
 // Stream is a sequence of offers of one goroutine, who learns by it whether offering
 // is worth while. It is best kept for as long as the goroutine's other working
@@ -53,7 +53,7 @@ func (s *Stream) Willing() bool {
 // Offer offers work, which l holds until it is collected. It returns false if that
 // would be of no use now; then the work is the owner's, as after Collect, which need
 // not be called but may be. REQUIRES: l is not offered.
-func (s *Stream) Offer(l *Loan, w Work) bool {
+func (s *Stream) Offer(l *Task, w Work) bool {
 	if !s.Willing() {
 		return false
 	}
@@ -73,7 +73,7 @@ func (s *Stream) Offer(l *Loan, w Work) bool {
 // Collect ends an offer. It returns true if a helper has done the work, for which it
 // waits if it has begun, and false if the work is to be done by the caller, or not
 // at all. If the work panicked, so does Collect, with a Panic; the offer has ended.
-func (s *Stream) Collect(l *Loan) (helped bool) {
+func (s *Stream) Collect(l *Task) (helped bool) {
 	if l.state.Load() == owned {
 		return false
 	}
@@ -92,7 +92,7 @@ func (s *Stream) Collect(l *Loan) (helped bool) {
 
 // Cancel is Collect for work that is not wanted any more. It says nothing about
 // whether helpers come.
-func (s *Stream) Cancel(l *Loan) {
+func (s *Stream) Cancel(l *Task) {
 	if l.state.Load() == owned {
 		return
 	}
@@ -101,7 +101,7 @@ func (s *Stream) Cancel(l *Loan) {
 }
 
 // tell tells a test that a loan is its owner's again.
-func (s *Stream) tell(l *Loan, helped bool) {
+func (s *Stream) tell(l *Task, helped bool) {
 	if h := s.helpers; h != nil && h.returned != nil {
 		h.returned(l, helped)
 	}

@@ -1,4 +1,4 @@
-package tidy_test
+package archtest_test
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ import (
 // A package imports only packages of lower floors, or of its own room.
 var floors = map[string]int{
 	"row": 0, "internal": 0,
-	"keydesign": 1, "changelog": 1,
+	"keydesign": 1, "cdc": 1,
 	"wal": 1, "memtable": 1, "sstable": 1, "valuefile": 1, "internal/rowcache": 1,
 	"mvcc":     2,
 	"manifest": 3, "compaction": 3,

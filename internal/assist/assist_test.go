@@ -1,4 +1,4 @@
-package lend_test
+package assist_test
 
 import (
 	"math/rand/v2"
@@ -9,14 +9,14 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/flagstone-db/flagstone/internal/lend"
+	"github.com/flagstone-db/flagstone/internal/assist"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // work counts how often it was done, and can be held up.
 type work struct {
-	lend.Loan
+	assist.Task
 	times atomic.Int32
 	begun chan struct{} // if not nil: closed when it begins,
 	hold  chan struct{} // which waits for this
@@ -32,17 +32,17 @@ func (w *work) Do() {
 
 func held() *work { return &work{begun: make(chan struct{}), hold: make(chan struct{})} }
 
-func helpers(t *testing.T, limit int) (*lend.Helpers, *lend.Stream) {
-	h := lend.New(limit)
+func helpers(t *testing.T, limit int) (*assist.Helpers, *assist.Stream) {
+	h := assist.New(limit)
 	t.Cleanup(h.Close)
-	s := new(lend.Stream)
+	s := new(assist.Stream)
 	s.Use(h)
 	return h, s
 }
 
 // collect ends an offer and does the work if no helper did.
-func collect(s *lend.Stream, w *work) {
-	if !s.Collect(&w.Loan) {
+func collect(s *assist.Stream, w *work) {
+	if !s.Collect(&w.Task) {
 		w.Do()
 	}
 }
@@ -50,7 +50,7 @@ func collect(s *lend.Stream, w *work) {
 func TestAHelperDoesWhatIsOffered(t *testing.T) {
 	_, s := helpers(t, 1)
 	w := held()
-	if !s.Offer(&w.Loan, w) {
+	if !s.Offer(&w.Task, w) {
 		t.Fatal("refused")
 	}
 	<-w.begun
@@ -58,10 +58,10 @@ func TestAHelperDoesWhatIsOffered(t *testing.T) {
 		t.Error("not under way")
 	}
 	go close(w.hold)
-	if !s.Collect(&w.Loan) || w.times.Load() != 1 || w.Underway() {
+	if !s.Collect(&w.Task) || w.times.Load() != 1 || w.Underway() {
 		t.Error("the helper's work was not waited for")
 	}
-	if s.Collect(&w.Loan) {
+	if s.Collect(&w.Task) {
 		t.Error("collected twice")
 	}
 }
@@ -69,19 +69,19 @@ func TestAHelperDoesWhatIsOffered(t *testing.T) {
 func TestWhatNoHelperBeganIsItsOwners(t *testing.T) {
 	_, s := helpers(t, 1)
 	busy, other := held(), new(work)
-	s.Offer(&busy.Loan, busy)
+	s.Offer(&busy.Task, busy)
 	<-busy.begun
-	s.Offer(&other.Loan, other) // the only helper is at work
-	if s.Collect(&other.Loan) || other.times.Load() != 0 {
+	s.Offer(&other.Task, other) // the only helper is at work
+	if s.Collect(&other.Task) || other.times.Load() != 0 {
 		t.Error("somebody did it")
 	}
 	// It may be offered again, though it is in the queue twice then.
-	s.Offer(&other.Loan, other)
+	s.Offer(&other.Task, other)
 	close(busy.hold)
 	for other.times.Load() == 0 {
 		runtime.Gosched()
 	}
-	if !s.Collect(&other.Loan) || other.times.Load() != 1 {
+	if !s.Collect(&other.Task) || other.times.Load() != 1 {
 		t.Error("not done once")
 	}
 	collect(s, busy)
@@ -91,16 +91,16 @@ func TestNoMoreHelpersThanTheLimit(t *testing.T) {
 	_, s := helpers(t, 2)
 	all := []*work{held(), held(), held()}
 	for _, w := range all {
-		s.Offer(&w.Loan, w)
+		s.Offer(&w.Task, w)
 	}
 	<-all[0].begun
 	<-all[1].begun
-	if s.Collect(&all[2].Loan) {
+	if s.Collect(&all[2].Task) {
 		t.Error("a third helper")
 	}
 	for _, w := range all[:2] {
 		close(w.hold)
-		if !s.Collect(&w.Loan) {
+		if !s.Collect(&w.Task) {
 			t.Error("not helped")
 		}
 	}
@@ -109,9 +109,9 @@ func TestNoMoreHelpersThanTheLimit(t *testing.T) {
 func TestCloseWaitsForWorkUnderwayAndLeavesTheRest(t *testing.T) {
 	h, s := helpers(t, 1)
 	first, second := held(), new(work)
-	s.Offer(&first.Loan, first)
+	s.Offer(&first.Task, first)
 	<-first.begun
-	s.Offer(&second.Loan, second)
+	s.Offer(&second.Task, second)
 	closed := make(chan struct{})
 	go func() {
 		h.Close()
@@ -124,31 +124,31 @@ func TestCloseWaitsForWorkUnderwayAndLeavesTheRest(t *testing.T) {
 		runtime.Gosched()
 	}
 	third := new(work)
-	if s.Offer(&third.Loan, third) {
+	if s.Offer(&third.Task, third) {
 		t.Error("an offer after Close")
 	}
 	close(first.hold)
 	<-closed
-	if s.Collect(&second.Loan) || !s.Collect(&first.Loan) || second.times.Load()+third.times.Load() != 0 {
+	if s.Collect(&second.Task) || !s.Collect(&first.Task) || second.times.Load()+third.times.Load() != 0 {
 		t.Error("work was begun after Close")
 	}
 	h.Close()
 }
 
 func TestNobodyIsOfferedAnything(t *testing.T) {
-	var s lend.Stream
+	var s assist.Stream
 	w := new(work)
-	if s.Willing() || s.Offer(&w.Loan, w) || s.Collect(&w.Loan) {
+	if s.Willing() || s.Offer(&w.Task, w) || s.Collect(&w.Task) {
 		t.Error("an offer to nobody")
 	}
 	s.Use(nil)
-	(*lend.Helpers)(nil).Close()
-	if s.Offer(&w.Loan, w) {
+	(*assist.Helpers)(nil).Close()
+	if s.Offer(&w.Task, w) {
 		t.Error("an offer to nil")
 	}
-	h := lend.New(0)
+	h := assist.New(0)
 	defer h.Close()
-	if s.Use(h); s.Willing() || s.Offer(&w.Loan, w) {
+	if s.Use(h); s.Willing() || s.Offer(&w.Task, w) {
 		t.Error("an offer where there is no other processor")
 	}
 }
@@ -156,14 +156,14 @@ func TestNobodyIsOfferedAnything(t *testing.T) {
 // While no helper comes, offers become rare, and common again when one does.
 func TestOffersInVainBecomeRare(t *testing.T) {
 	come := false
-	h := lend.NewManual(func() bool { return come })
+	h := assist.NewManual(func() bool { return come })
 	defer h.Close()
-	var s lend.Stream
+	var s assist.Stream
 	s.Use(h)
 	made := func(of int) (n int) {
 		for range of {
 			var w work
-			if s.Offer(&w.Loan, &w) {
+			if s.Offer(&w.Task, &w) {
 				n++
 			}
 			if collect(&s, &w); w.times.Load() != 1 {
@@ -184,16 +184,16 @@ func TestOffersInVainBecomeRare(t *testing.T) {
 }
 
 func TestCancelledOffersAreNotInVain(t *testing.T) {
-	h := lend.NewManual(func() bool { return false })
+	h := assist.NewManual(func() bool { return false })
 	defer h.Close()
-	var s lend.Stream
+	var s assist.Stream
 	s.Use(h)
 	for range 1000 {
 		var w work
-		if !s.Offer(&w.Loan, &w) {
+		if !s.Offer(&w.Task, &w) {
 			t.Fatal("not made")
 		}
-		s.Cancel(&w.Loan)
+		s.Cancel(&w.Task)
 	}
 }
 
@@ -202,7 +202,7 @@ func TestOffersAllocateNothing(t *testing.T) {
 	var all [8]work
 	each := func() {
 		for i := range all {
-			s.Offer(&all[i].Loan, &all[i])
+			s.Offer(&all[i].Task, &all[i])
 		}
 		for i := range all {
 			collect(s, &all[i])
@@ -220,12 +220,12 @@ func TestOffersAllocateNothing(t *testing.T) {
 // it was cancelled, at most once and never afterwards.
 func TestOwnersInAStorm(t *testing.T) {
 	for _, limit := range []int{1, 3} {
-		h := lend.New(limit)
+		h := assist.New(limit)
 		var owners sync.WaitGroup
 		for seed := range uint64(6) {
 			owners.Go(func() {
 				rng := rand.New(rand.NewPCG(seed, 1))
-				var s lend.Stream
+				var s assist.Stream
 				s.Use(h)
 				var all [10]work
 				var want [10]int32
@@ -234,7 +234,7 @@ func TestOwnersInAStorm(t *testing.T) {
 					w := &all[i]
 					switch rng.IntN(5) {
 					case 0:
-						s.Cancel(&w.Loan)
+						s.Cancel(&w.Task)
 						want[i] = w.times.Load()
 					case 1:
 						runtime.Gosched()
@@ -243,11 +243,11 @@ func TestOwnersInAStorm(t *testing.T) {
 							t.Errorf("seed %d: done twice", seed)
 						}
 						want[i] = w.times.Load()
-						s.Offer(&w.Loan, w)
+						s.Offer(&w.Task, w)
 					}
 				}
 				for i := range all {
-					s.Cancel(&all[i].Loan)
+					s.Cancel(&all[i].Task)
 				}
 			})
 		}
@@ -258,7 +258,7 @@ func TestOwnersInAStorm(t *testing.T) {
 
 // piece stands for 20 us of work.
 type piece struct {
-	lend.Loan
+	assist.Task
 	sum uint64
 	_   [64]byte
 }
@@ -275,19 +275,19 @@ func (p *piece) Do() {
 func BenchmarkOffers(b *testing.B) {
 	for name, limit := range map[string]int{"alone": 0, "helped": runtime.GOMAXPROCS(0) - 1} {
 		b.Run(name, func(b *testing.B) {
-			h := lend.New(limit)
+			h := assist.New(limit)
 			defer h.Close()
-			var s lend.Stream
+			var s assist.Stream
 			s.Use(h)
 			var all [8]piece
 			b.ReportAllocs()
 			helped := 0
 			for b.Loop() {
 				for i := range all {
-					s.Offer(&all[i].Loan, &all[i])
+					s.Offer(&all[i].Task, &all[i])
 				}
 				for i := range all {
-					if s.Collect(&all[i].Loan) {
+					if s.Collect(&all[i].Task) {
 						helped++
 					} else {
 						all[i].Do()
@@ -300,7 +300,7 @@ func BenchmarkOffers(b *testing.B) {
 }
 
 // panics is work that does.
-type panics struct{ lend.Loan }
+type panics struct{ assist.Task }
 
 func (*panics) Do() { panic("broken") }
 
@@ -308,26 +308,26 @@ func TestAPanicIsTheOwners(t *testing.T) {
 	h, s := helpers(t, 1)
 	w := new(panics)
 	for range 3 { // the helper lives on
-		s.Offer(&w.Loan, w)
+		s.Offer(&w.Task, w)
 		for w.Waiting() || w.Underway() {
 			runtime.Gosched()
 		}
 		func() {
 			defer func() {
-				if p, ok := recover().(*lend.Panic); !ok || p.Value != "broken" || len(p.Stack) == 0 {
+				if p, ok := recover().(*assist.Panic); !ok || p.Value != "broken" || len(p.Stack) == 0 {
 					t.Errorf("recovered %v", p)
 				}
 			}()
-			s.Collect(&w.Loan)
+			s.Collect(&w.Task)
 		}()
-		if s.Collect(&w.Loan) {
+		if s.Collect(&w.Task) {
 			t.Error("collected twice")
 		}
 	}
-	s.Offer(&w.Loan, w)
-	s.Cancel(&w.Loan) // not wanted any more
+	s.Offer(&w.Task, w)
+	s.Cancel(&w.Task) // not wanted any more
 	sound := new(work)
-	s.Offer(&sound.Loan, sound)
+	s.Offer(&sound.Task, sound)
 	collect(s, sound)
 	h.Close()
 	if sound.times.Load() != 1 {

@@ -1,4 +1,4 @@
-package lend
+package assist
 
 // Closed reports whether Close has begun.
 func (h *Helpers) Closed() bool {

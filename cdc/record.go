@@ -1,4 +1,4 @@
-// Package changelog encodes the records of change logs: what was done to one
+// Package cdc encodes the records of change data capture: what was done to one
 // row, when, and, on request, what some columns held before. It knows nothing of
 // tables and of where records are kept: the engine keeps each in a row of its
 // own, in a table beside the one whose changes it holds, and that table's files
@@ -21,7 +21,7 @@
 // valuefile).
 //
 // docs/format-stream.md has a worked example.
-package changelog
+package cdc
 
 import (
 	"encoding/binary"
@@ -43,7 +43,7 @@ const (
 )
 
 // ErrBadRecord reports bytes that are no record.
-var ErrBadRecord = errors.New("changelog: malformed record")
+var ErrBadRecord = errors.New("cdc: malformed record")
 
 // Record is a record in decoded form. It shares memory with the encoding.
 type Record struct {

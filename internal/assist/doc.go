@@ -1,4 +1,4 @@
-// Package lend lets a processor that has nothing to do take over pieces of work
+// Package assist lets a processor that has nothing to do take over pieces of work
 // of a goroutine that will need their results soon: a scan's next blocks, the
 // values of a row that are to be decoded.
 //
@@ -23,7 +23,7 @@
 // comes, because everybody is at work, he tries it ever more rarely. Without a second
 // processor nothing is ever offered.
 //
-// An offer allocates nothing but, once, what a Loan needs to be waited for. It takes
+// An offer allocates nothing but, once, what a Task needs to be waited for. It takes
 // some 0.1 us while a helper is awake. Pieces of 5 to 50 us are of a good size.
 //
 // A piece that panics ends its owner's request, not the process: Collect panics for
@@ -31,4 +31,4 @@
 //
 // A piece must not wait for what its owner holds while he collects it, nor for
 // another piece.
-package lend
+package assist

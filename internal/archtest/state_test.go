@@ -1,4 +1,4 @@
-package tidy_test
+package archtest_test
 
 // This file looks for mutable state at package level: what several stores of
 // one process share has to be an object that is handed to each.

@@ -1,6 +1,6 @@
-package tidy_test
+package archtest_test
 
-// This file finds the repository and parses it, for the rules in tidy_test.go.
+// This file finds the repository and parses it, for the rules in archtest_test.go.
 
 import (
 	"go/ast"
