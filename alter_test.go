@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flagstone-db/flagstone/internal/commit"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -41,7 +42,7 @@ func (s *Store) waitsFor(table *Table, callers int32, key ...any) {
 	if err != nil {
 		panic(err)
 	}
-	for s.latches.stripes[stripeOf(rowHash(table.id, encoded))].waiting.Load() < callers {
+	for int32(s.latches.Of(commit.RowHash(table.id, encoded)).Waiting()) < callers {
 		runtime.Gosched()
 	}
 }
@@ -76,10 +77,10 @@ func TestNoWriterWaitsForAnAlterOrABeginThatWaits(t *testing.T) {
 	go alter(limited)
 	go begin(limited)
 	r.store.waitsFor(table, 2, "blocked", 0)
-	held := stripeOf(rowHash(table.id, must(table.encodeKey(nil, Key("blocked", 0)))))
-	for n := range 4 * latchStripes {
+	held := commit.StripeOf(commit.RowHash(table.id, must(table.encodeKey(nil, Key("blocked", 0)))))
+	for n := range 4 * commit.Stripes {
 		for _, to := range []*Table{table, other} {
-			if stripeOf(rowHash(to.id, must(to.encodeKey(nil, Key("q", n))))) != held {
+			if commit.StripeOf(commit.RowHash(to.id, must(to.encodeKey(nil, Key("q", n))))) != held {
 				wantError(t, "a put", to.Put(limited, Key("q", n), "c", startMillis, row.Integer(1)), nil)
 			}
 		}

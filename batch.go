@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/flagstone-db/flagstone/internal/commit"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -46,7 +47,7 @@ func (b *Batch) Row(t *Table, key []row.Value) *RowChange {
 	if r.init(t, key); r.err != nil {
 		return &r.RowChange
 	}
-	r.hash = rowHash(t.id, r.change.Key)
+	r.hash = commit.RowHash(t.id, r.change.Key)
 	first := b.byHash[r.hash]
 	for earlier := first; earlier != nil; earlier = earlier.next {
 		if earlier.table == t && bytes.Equal(earlier.change.Key, r.change.Key) {
@@ -124,7 +125,7 @@ func (s *Store) applyOnce(ctx context.Context, b *Batch) error {
 				return err
 			}
 			b.write.add(&r.RowChange)
-			b.stripes = append(b.stripes, stripeOf(r.hash))
+			b.stripes = append(b.stripes, commit.StripeOf(r.hash))
 		}
 	}
 	if len(b.stripes) == 0 {
@@ -132,10 +133,10 @@ func (s *Store) applyOnce(ctx context.Context, b *Batch) error {
 		return nil
 	}
 	var err error
-	if b.stripes, err = s.latches.lockAll(ctx, b.stripes); err != nil {
+	if b.stripes, err = s.latches.LockAll(ctx, b.stripes); err != nil {
 		return err
 	}
-	defer s.latches.unlockAll(b.stripes)
+	defer s.latches.UnlockAll(b.stripes)
 	for i := range b.write.entries {
 		from := b.write.entries[i].from
 		if err := s.transactions.admits(from.table, from.change.Key); err != nil {

@@ -169,10 +169,10 @@ func (s *Store) Checkpoint(ctx context.Context, dir string) error {
 // written before one moment, with its files pinned until release.
 func (s *Store) pinFlushed(ctx context.Context) (state *manifest.State, release func(), err error) {
 	// The catalogue too is that of the moment.
-	if err := s.tables.lock(ctx); err != nil {
+	if err := s.tables.Lock(ctx); err != nil {
 		return nil, nil, err
 	}
-	defer s.tables.unlock()
+	defer s.tables.Unlock()
 	s.flushGate.Lock()
 	defer s.flushGate.Unlock()
 	trees, endSeq := s.rotateAll()

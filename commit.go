@@ -31,6 +31,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/flagstone-db/flagstone/internal/commit"
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/jobs"
 	"github.com/flagstone-db/flagstone/internal/vfs"
@@ -56,7 +57,7 @@ type pipeline struct {
 	// large, under order, is a write that others let go first; nil if there is none.
 	large *largeWrite
 
-	publication publication
+	queue commit.Queue
 
 	// failed is the first error of the log or the manifest; nothing is
 	// acknowledged after it.
@@ -209,7 +210,7 @@ func (s *Store) commit(ctx context.Context, w *write, micros int64) error {
 
 // enqueueWithRoom is enqueue for a write for which the log had no room. No lock is held
 // while the disk is waited for, and small writes go on.
-func (s *Store) enqueueWithRoom(ctx context.Context, w *write) (ticket, error) {
+func (s *Store) enqueueWithRoom(ctx context.Context, w *write) (commit.Ticket, error) {
 	defer s.pipeline.letOthersGo(w)
 	for {
 		if err := s.pipeline.goFirst(ctx, w, s.opts.WALSegmentSize); err != nil {
@@ -267,7 +268,7 @@ func (p *pipeline) letOthersGo(w *write) {
 // enqueue is the stage "order": it gives out sequence numbers, appends to the
 // log's buffer, and reserves places in the memtables. When the changes are in
 // their places, applied must be called with the ticket.
-func (s *Store) enqueue(w *write) (ticket, error) {
+func (s *Store) enqueue(w *write) (commit.Ticket, error) {
 	p := &s.pipeline
 	p.order.Lock()
 	defer p.order.Unlock()
@@ -323,7 +324,7 @@ func (s *Store) enqueue(w *write) (ticket, error) {
 	if s.log.Segment() != p.bounded { // a segment may begin between two appends, too
 		s.boundLog()
 	}
-	return p.publication.push(lsn, p.nextSeq-1), nil
+	return p.queue.Push(lsn, p.nextSeq-1), nil
 }
 
 // logRefused is the error of a commit that the log did not take.
@@ -380,15 +381,15 @@ func (c *Commit) Wait(ctx context.Context) error {
 // was applied when it read is durable, and visible: who was told that a row
 // exists must then be able to read it.
 func (s *Store) refuse(refusal error) Commit {
-	lsn, seq := s.pipeline.publication.last()
+	lsn, seq := s.pipeline.queue.Last()
 	return Commit{store: s, lsn: lsn, seq: seq, refusal: refusal}
 }
 
 // await returns when everything up to a sequence number, whose record is lsn, is
 // durable (with SyncAlways) and visible.
 func (s *Store) await(ctx context.Context, lsn wal.LSN, seq uint64) error {
-	p := &s.pipeline.publication
-	if p.visible.Load() >= seq {
+	q := &s.pipeline.queue
+	if q.Visible() >= seq {
 		return nil
 	}
 	if s.opts.Sync == SyncAlways {
@@ -396,17 +397,17 @@ func (s *Store) await(ctx context.Context, lsn wal.LSN, seq uint64) error {
 		if err := s.log.SyncContext(ctx, lsn); err != nil {
 			return s.notSynced(ctx, err)
 		}
-		// Of a group one call publishes all.
-		if p.visible.Load() < seq {
-			p.publish(s.publishable())
+		// One call publishes the whole group.
+		if q.Visible() < seq {
+			q.Publish(s.publishable())
 		}
-		if p.visible.Load() >= seq {
+		if q.Visible() >= seq {
 			return nil
 		}
 	}
 	// A commit before this one is durable but not applied yet; whoever applies
 	// it publishes both, soon: nothing that is applied waits for anything.
-	if err := p.wait(ctx, seq); err != nil {
+	if err := q.Wait(ctx, seq); err != nil {
 		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 	}
 	return nil
@@ -430,7 +431,7 @@ func (s *Store) finishWrites() {
 			s.backgroundFailed("finishing writes", err, s.finishWrites)
 			return
 		}
-		s.pipeline.publication.publish(s.publishable())
+		s.pipeline.queue.Publish(s.publishable())
 	})
 }
 
@@ -444,7 +445,7 @@ func (s *Store) publishable() wal.LSN {
 
 // applied says that the changes of a commit are in the memtables. A later
 // commit may have made it durable already, and then waits for it to be applied.
-func (s *Store) applied(t ticket) { s.pipeline.publication.applied(t, s.publishable) }
+func (s *Store) applied(t commit.Ticket) { s.pipeline.queue.Applied(t, s.publishable) }
 
 // settle returns when every write below endSeq is visible; durable returns when it
 // is durable too. A flush waits for both: merges rely on it that all they see is
@@ -457,9 +458,9 @@ func (s *Store) settle(endSeq uint64) (durable func() error, err error) {
 			return nil, err
 		}
 	}
-	p := &s.pipeline.publication
-	p.publish(s.publishable())
-	if err := p.wait(context.Background(), p.lastBelow(endSeq)); err != nil {
+	q := &s.pipeline.queue
+	q.Publish(s.publishable())
+	if err := q.Wait(context.Background(), q.LastBelow(endSeq)); err != nil {
 		return nil, err
 	}
 	if s.opts.Sync == SyncAlways {

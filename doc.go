@@ -32,8 +32,10 @@
 //
 // # Rooms
 //
-// The root package owns the commit pipeline and the schedule of background
-// work. The rest lies below: package partition is one LSM tree, compaction and
-// manifest its shape, mvcc the rules, cdc the records of streams, wal, memtable and sstable the three places
-// where cells live, and row the kernel: values, keys, cells, mutations.
+// The root package orders writes and decides what is flushed and merged. Below it,
+// internal/commit makes commits visible in their order, internal/pressure holds writers
+// back, and internal/jobs runs background work. Package partition is one LSM tree,
+// compaction and manifest are its shape, mvcc has the rules, cdc the records of
+// streams; wal, memtable and sstable are the three places where cells live, and row is the
+// kernel: values, keys, cells, mutations.
 package flagstone

@@ -58,7 +58,7 @@ func TestAPutReturnsAtItsDeadlineWhileTheDeviceHangs(t *testing.T) {
 	}
 	patient := make(chan error, 1)
 	go func() { patient <- putContext(context.Background(), table, writers, "patient") }()
-	for r.store.pipeline.publication.waitingCommits() < writers+1 {
+	for r.store.pipeline.queue.Len() < writers+1 {
 		runtime.Gosched() // until all of them are on their way
 	}
 	cancel()
@@ -93,13 +93,6 @@ func TestAPutReturnsAtItsDeadlineWhileTheDeviceHangs(t *testing.T) {
 	if d := r.store.Metrics().LogWaiting; d != 0 {
 		t.Errorf("the metrics say that the log waits for %v", d)
 	}
-}
-
-// waitingCommits counts the commits that are not visible.
-func (p *publication) waitingCommits() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return int(p.tail - p.head)
 }
 
 // The next segment's file, and the log's full buffer, are waited for without a lock.

@@ -67,7 +67,7 @@ type TableMetrics struct {
 func (s *Store) Metrics() Metrics {
 	stats, rows, files := s.blocks.Stats(), s.rows.Stats(), s.files.Stats()
 	m := Metrics{
-		VisibleSequence: s.pipeline.publication.visible.Load(),
+		VisibleSequence: s.pipeline.queue.Visible(),
 		MemoryBudget:    s.opts.MemoryBudget,
 		CacheHits:       stats.Hits, CacheMisses: stats.Misses, CacheBytes: stats.Bytes + rows.Bytes, RowHits: rows.Hits,
 		OffHeapBytes: s.offheap.Stats().Mapped,

@@ -82,7 +82,7 @@ func (r *tries) observe(ctx context.Context, s *Store) error {
 	if err := all.Wait(ctx); err != nil {
 		return err
 	}
-	r.seen = s.pipeline.publication.visible.Load()
+	r.seen = s.pipeline.queue.Visible()
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/flagstone-db/flagstone/internal/commit"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -100,7 +101,7 @@ func counter(t *testing.T, table *Table, n int) int64 {
 }
 
 func stripeOfRow(table *Table, key ...any) uint32 {
-	return stripeOf(rowHash(table.id, must(table.encodeKey(nil, Key(key...)))))
+	return commit.StripeOf(commit.RowHash(table.id, must(table.encodeKey(nil, Key(key...)))))
 }
 
 func TestALongUpdateOfSeveralRowsSeesNoneOfThemChange(t *testing.T) {

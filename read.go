@@ -215,7 +215,7 @@ func (t *Table) view(sn *Snapshot, undurable bool) (mvcc.View, bool) {
 	}
 	seq := mvccLatest
 	if !undurable {
-		seq = t.store.pipeline.publication.visible.Load()
+		seq = t.store.pipeline.queue.Visible()
 	}
 	millis := int64(0)
 	if meta.Options.TTLSeconds != NeverExpires {

@@ -233,7 +233,7 @@ func (st *Stream) Read(ctx context.Context, pos StreamPosition, limits StreamLim
 		return StreamPage{}, err
 	}
 	s := st.table.store
-	upTo, now := s.pipeline.publication.visible.Load(), int64(0)
+	upTo, now := s.pipeline.queue.Visible(), int64(0)
 	var err error
 	if st.ageing(pos) {
 		upTo, now, err = s.barrier(ctx)

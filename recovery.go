@@ -41,7 +41,7 @@ func (s *Store) recover() error {
 		return err
 	}
 	s.pipeline.nextSeq, s.pipeline.lastMicros = r.lastSeq+1, r.lastMicros
-	s.pipeline.publication.init(r.lastSeq)
+	s.pipeline.queue.Init(r.lastSeq)
 	if result.Records > 0 {
 		s.opts.Logger.Info("log recovered", "records", result.Records, "bytes", result.Bytes, "applied", r.applied)
 	}

@@ -213,7 +213,7 @@ func (s *scan) initWithin(start, end []row.Value, opts *ScanOptions) (err error)
 	if err := tx.enter(s.ctx); err != nil {
 		return err
 	}
-	defer tx.mu.unlock()
+	defer tx.mu.Unlock()
 	if err := tx.ready(); err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ func (s *Store) Snapshot() (*Snapshot, error) {
 	// that misses this snapshot in its list read the list before, so all it
 	// merges was visible before, and lies at or below seq.
 	sn := &Snapshot{
-		store: s, seq: s.pipeline.publication.visible.Load(),
+		store: s, seq: s.pipeline.queue.Visible(),
 		millis: s.clock.NowMillis(), state: s.state(),
 	}
 	s.snapshots.open[sn] = struct{}{}

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/commit"
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/jobs"
 	"github.com/flagstone-db/flagstone/internal/offheap"
@@ -48,7 +49,7 @@ type Store struct {
 	issued      issueClock
 	stampsAhead atomic.Bool // far ahead of the wall clock, when it was last looked
 	purge       *purgeClock
-	latches     latches
+	latches     commit.Latches
 	pipeline    pipeline
 	snapshots   snapshots
 	// transactions are those that are open.
@@ -66,8 +67,8 @@ type Store struct {
 	flushGate sync.RWMutex
 
 	tables struct {
-		latch                           // held while a table is made, changed or dropped
-		current atomic.Pointer[catalog] // replaced as a whole
+		commit.Latch                         // held while a table is made, changed or dropped
+		current      atomic.Pointer[catalog] // replaced as a whole
 	}
 
 	// withinUpdate is the context of the functions of updates without another.
@@ -278,7 +279,7 @@ func (s *Store) prepare() {
 func (s *Store) commitEdit(e *manifest.Edit) (*manifest.State, error) {
 	// Times are read after the sequence number: every write up to it was
 	// stamped before.
-	if seq := s.pipeline.publication.visible.Load(); seq > 0 {
+	if seq := s.pipeline.queue.Visible(); seq > 0 {
 		e.SetLastSeq(seq)
 		e.AddSeqTime(seq, s.issued.last.Load())
 	}

@@ -151,12 +151,12 @@ func (s *Store) beginChange(ctx context.Context) (done func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.tables.lock(ctx); err != nil {
+	if err := s.tables.Lock(ctx); err != nil {
 		workDone()
 		return nil, err
 	}
 	return func() {
-		s.tables.unlock()
+		s.tables.Unlock()
 		workDone()
 	}, nil
 }
@@ -311,7 +311,7 @@ func (t *Table) Alter(ctx context.Context, change TableChange) error {
 		return err
 	}
 	if change.Options != nil || change.Stream != nil {
-		if err := s.latches.pass(ctx); err != nil {
+		if err := s.latches.Pass(ctx); err != nil {
 			return err
 		}
 	}

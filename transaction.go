@@ -20,6 +20,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/flagstone-db/flagstone/internal/commit"
 	"github.com/flagstone-db/flagstone/internal/share"
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/row"
@@ -51,7 +52,7 @@ type Transaction struct {
 	owner    share.User
 	ended    func()
 
-	mu        latch
+	mu        commit.Latch
 	written   *memtable.Memtable // by this transaction; nil before the first write
 	changes   []entry            // in order; a row may have several
 	limit     int64              // Max Versions by which their trims were worked out
@@ -116,10 +117,10 @@ func (t *Table) Begin(ctx context.Context, partition row.Value, opts Transaction
 	// Writers that did not see the lock hold latches still. When those are
 	// through and what they wrote can no longer be lost, the transaction reads
 	// what everybody reads.
-	err = s.latches.pass(ctx)
+	err = s.latches.Pass(ctx)
 	last := s.refuse(nil)
-	tx.mu.mutex.Lock()
-	defer tx.mu.unlock()
+	_ = tx.mu.Lock(context.Background()) // it returns an error only when the context ends
+	defer tx.mu.Unlock()
 	if err == nil {
 		err = last.Wait(ctx)
 	}
@@ -199,8 +200,8 @@ func (tx *Transaction) terminate(why error) {
 	if tx.running.Load() { // Update looks at asked when it is not any more
 		return
 	}
-	tx.mu.mutex.Lock() // an Update that takes it first sees asked, and runs nothing
-	defer tx.mu.unlock()
+	_ = tx.mu.Lock(context.Background()) // it returns an error only when the context ends // an Update that takes it first sees asked, and runs nothing
+	defer tx.mu.Unlock()
 	tx.heed()
 }
 
@@ -220,7 +221,7 @@ func (tx *Transaction) enter(ctx context.Context) error {
 	if ctx.Value(updateOf{tx.table.store}) == any(tx) {
 		return errWithinTransaction
 	}
-	return tx.mu.lock(ctx)
+	return tx.mu.Lock(ctx)
 }
 
 // Abort drops what the transaction has written. To abort one that has ended
@@ -256,7 +257,7 @@ func (tx *Transaction) Get(ctx context.Context, key []row.Value, opts ReadOption
 	if err := tx.enter(ctx); err != nil {
 		return nil, err
 	}
-	defer tx.mu.unlock()
+	defer tx.mu.Unlock()
 	if err := tx.ready(); err != nil {
 		return nil, err
 	}
@@ -301,7 +302,7 @@ func (tx *Transaction) UpdateRows(ctx context.Context, keys [][]row.Value, fn fu
 	defer func() {
 		tx.running.Store(false)
 		tx.heed()
-		tx.mu.unlock()
+		tx.mu.Unlock()
 	}()
 	if err := tx.ready(); err != nil {
 		return err
@@ -440,7 +441,7 @@ func (tx *Transaction) CommitAsync(ctx context.Context) (*Commit, error) {
 	if err := tx.enter(ctx); err != nil {
 		return nil, err
 	}
-	defer tx.mu.unlock()
+	defer tx.mu.Unlock()
 	if err := tx.usable(); err != nil {
 		return nil, err
 	}

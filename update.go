@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/flagstone-db/flagstone/internal/commit"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -174,11 +175,11 @@ func (t *Table) updateOnce(ctx context.Context, r *tries, u *update, key []row.V
 		}
 		refusal = r.run(u.rows[:], call)
 	}
-	latch := &s.latches.stripes[stripeOf(rowHash(t.id, tx.change.Key))]
-	if err := latch.lock(ctx); err != nil {
+	latch := s.latches.Of(commit.RowHash(t.id, tx.change.Key))
+	if err := latch.Lock(ctx); err != nil {
 		return err
 	}
-	defer latch.unlock()
+	defer latch.Unlock()
 	if err := s.transactions.admits(t, tx.change.Key); err != nil {
 		return err
 	}

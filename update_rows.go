@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 
+	"github.com/flagstone-db/flagstone/internal/commit"
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -43,7 +44,7 @@ func (t *Table) updateRowsOnce(ctx context.Context, r *tries, w *write, keys [][
 	stripes := make([]uint32, len(distinct))
 	for i, tx := range distinct {
 		tx.era = present
-		stripes[i] = stripeOf(rowHash(t.id, tx.change.Key))
+		stripes[i] = commit.StripeOf(commit.RowHash(t.id, tx.change.Key))
 	}
 	call := func() error { return fn(s.forUpdate(ctx, s), rows) }
 	var refusal error
@@ -53,10 +54,10 @@ func (t *Table) updateRowsOnce(ctx context.Context, r *tries, w *write, keys [][
 		}
 		refusal = r.run(distinct, call)
 	}
-	if stripes, err = s.latches.lockAll(ctx, stripes); err != nil {
+	if stripes, err = s.latches.LockAll(ctx, stripes); err != nil {
 		return err
 	}
-	defer s.latches.unlockAll(stripes)
+	defer s.latches.UnlockAll(stripes)
 	for _, tx := range distinct {
 		if err := s.transactions.admits(t, tx.change.Key); err != nil {
 			return err
@@ -91,7 +92,7 @@ next:
 			return nil, nil, tx.err
 		}
 		tx.written = written
-		hash := rowHash(t.id, tx.change.Key)
+		hash := commit.RowHash(t.id, tx.change.Key)
 		for _, earlier := range byHash[hash] {
 			if bytes.Equal(earlier.change.Key, tx.change.Key) {
 				rows[i] = earlier

@@ -1,4 +1,4 @@
-package flagstone
+package commit
 
 import (
 	"context"
@@ -10,31 +10,31 @@ import (
 )
 
 func TestALatchIsNotWaitedForBeyondTheContext(t *testing.T) {
-	var l latches
-	held, err := l.lockAll(context.Background(), []uint32{7, 3, 7})
+	var l Latches
+	held, err := l.LockAll(context.Background(), []uint32{7, 3, 7})
 	if err != nil || len(held) != 2 {
 		t.Fatalf("locked %v: %v", held, err)
 	}
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	for name, lock := range map[string]func() error{
-		"one":        func() error { return l.stripes[7].lock(ended) },
-		"several":    func() error { _, err := l.lockAll(ended, []uint32{1, 7}); return err },
-		"each a bit": func() error { return l.pass(ended) },
+		"one":        func() error { return l.stripes[7].Lock(ended) },
+		"several":    func() error { _, err := l.LockAll(ended, []uint32{1, 7}); return err },
+		"each a bit": func() error { return l.Pass(ended) },
 	} {
 		if err := lock(); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	l.unlockAll(held)
+	l.UnlockAll(held)
 	// What could not be locked as a whole was let go of in part.
-	if err := l.pass(ended); err != nil {
+	if err := l.Pass(ended); err != nil {
 		t.Errorf("each, once free: %v", err)
 	}
 }
 
 func TestALatchExcludesAndWakesWhoeverWaits(t *testing.T) {
-	var l latch
+	var l Latch
 	var total int // guarded by the latch
 	var all sync.WaitGroup
 	const rounds = 2000
@@ -46,12 +46,12 @@ func TestALatchExcludesAndWakesWhoeverWaits(t *testing.T) {
 		}
 		all.Go(func() {
 			for range rounds {
-				if err := l.lock(ctx); err != nil {
+				if err := l.Lock(ctx); err != nil {
 					t.Error(err)
 					return
 				}
 				total++
-				l.unlock()
+				l.Unlock()
 			}
 		})
 	}
@@ -59,8 +59,8 @@ func TestALatchExcludesAndWakesWhoeverWaits(t *testing.T) {
 	for range rounds {
 		ctx, cancel := context.WithCancel(context.Background())
 		all.Go(func() {
-			if l.lock(ctx) == nil {
-				l.unlock()
+			if l.Lock(ctx) == nil {
+				l.Unlock()
 			}
 		})
 		cancel()
@@ -74,7 +74,7 @@ func TestALatchExcludesAndWakesWhoeverWaits(t *testing.T) {
 // TestPassingLatchesWaitsForTheirHolders has one caller pass while others take the
 // latch in turn: each that held it when pass was called has let go when it returns.
 func TestPassingLatchesWaitsForTheirHolders(t *testing.T) {
-	var l latches
+	var l Latches
 	const rounds = 5000
 	var began, ended [4]atomic.Uint64 // of each holder, how often it held the latch
 	var stop atomic.Bool
@@ -82,14 +82,14 @@ func TestPassingLatchesWaitsForTheirHolders(t *testing.T) {
 	for i := range began {
 		all.Go(func() {
 			for !stop.Load() {
-				if err := l.stripes[5].lock(context.Background()); err != nil {
+				if err := l.stripes[5].Lock(context.Background()); err != nil {
 					t.Error(err)
 					return
 				}
 				began[i].Add(1)
 				runtime.Gosched()
 				ended[i].Add(1)
-				l.stripes[5].unlock()
+				l.stripes[5].Unlock()
 			}
 		})
 	}
@@ -98,7 +98,7 @@ func TestPassingLatchesWaitsForTheirHolders(t *testing.T) {
 		for i := range began {
 			held[i] = began[i].Load()
 		}
-		if err := l.pass(context.Background()); err != nil {
+		if err := l.Pass(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 		for i := range ended {

@@ -1,0 +1,175 @@
+package commit
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/flagstone-db/flagstone/wal"
+)
+
+// Queue holds the commits that have their sequence numbers and are not visible yet. They
+// become visible in the order of these numbers, each once it is applied and readers may
+// see it. Its methods are safe for concurrent use.
+type Queue struct {
+	visible atomic.Uint64
+
+	mu sync.Mutex
+	// ring holds the commits in sequence order: that of ticket t at t modulo
+	// its length, a power of two. Those from head on, below tail, are waiting.
+	ring       []pending
+	head, tail Ticket
+	waiters    []waiter
+}
+
+// Ticket numbers commits in the order of their sequence numbers.
+type Ticket uint64
+
+// pending is a commit that is not visible yet.
+type pending struct {
+	lsn     wal.LSN
+	seq     uint64 // the last one
+	applied bool
+}
+
+// waiter waits for a sequence number to become visible.
+type waiter struct {
+	seq  uint64
+	done chan struct{}
+}
+
+const firstRing = 64
+
+// Init empties the queue: everything up to a sequence number is visible. REQUIRES: no
+// other method is called before it.
+func (q *Queue) Init(visible uint64) {
+	q.ring = make([]pending, firstRing)
+	q.visible.Store(visible)
+}
+
+// Visible is the largest sequence number that readers see.
+func (q *Queue) Visible() uint64 { return q.visible.Load() }
+
+// Len is the number of commits in the queue.
+func (q *Queue) Len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return int(q.tail - q.head)
+}
+
+func (q *Queue) at(t Ticket) *pending { return &q.ring[uint64(t)&uint64(len(q.ring)-1)] }
+
+// Push adds a commit. Commits come in the order of their sequence numbers.
+func (q *Queue) Push(lsn wal.LSN, seq uint64) Ticket {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if int(q.tail-q.head) == len(q.ring) {
+		old := q.ring
+		q.ring = make([]pending, 2*len(old))
+		for t := q.head; t < q.tail; t++ {
+			*q.at(t) = old[uint64(t)&uint64(len(old)-1)]
+		}
+	}
+	t := q.tail
+	*q.at(t) = pending{lsn: lsn, seq: seq}
+	q.tail++
+	return t
+}
+
+// Last returns record and sequence number of the last commit that is not
+// visible, zeros if there is none.
+func (q *Queue) Last() (wal.LSN, uint64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.head == q.tail {
+		return 0, 0
+	}
+	c := q.at(q.tail - 1)
+	return c.lsn, c.seq
+}
+
+// LastBelow returns the last sequence number of the last commit before endSeq
+// that is not visible, 0 if there is none.
+func (q *Queue) LastBelow(endSeq uint64) uint64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for t := q.tail; t > q.head; t-- {
+		if c := q.at(t - 1); c.seq < endSeq {
+			return c.seq
+		}
+	}
+	return 0
+}
+
+// Applied says that a commit is in the memtables. upTo returns the last record
+// whose commit may be seen.
+func (q *Queue) Applied(t Ticket, upTo func() wal.LSN) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.at(t).applied = true
+	if t == q.head {
+		// upTo is called after the mark is set: a caller that makes a record durable from
+		// now on sees the mark.
+		q.advance(upTo())
+	}
+}
+
+// Publish makes the commits visible that are applied and may be seen.
+func (q *Queue) Publish(upTo wal.LSN) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.advance(upTo)
+}
+
+// advance moves the visible sequence number past every commit at the head of
+// the queue that is applied and whose record is at most upTo. REQUIRES: mu is
+// held.
+func (q *Queue) advance(upTo wal.LSN) {
+	head := q.head
+	for ; q.head < q.tail; q.head++ {
+		c := q.at(q.head)
+		if !c.applied || c.lsn > upTo {
+			break
+		}
+		q.visible.Store(c.seq)
+	}
+	if q.head == head || len(q.waiters) == 0 {
+		return
+	}
+	visible := q.visible.Load()
+	left := q.waiters[:0]
+	for _, w := range q.waiters {
+		if w.seq <= visible {
+			close(w.done)
+		} else {
+			left = append(left, w)
+		}
+	}
+	clear(q.waiters[len(left):])
+	q.waiters = left
+}
+
+// Wait returns when a sequence number is visible, or with the context's error.
+func (q *Queue) Wait(ctx context.Context, seq uint64) error {
+	if q.visible.Load() >= seq {
+		return nil
+	}
+	q.mu.Lock()
+	if q.visible.Load() >= seq {
+		q.mu.Unlock()
+		return nil
+	}
+	w := waiter{seq: seq, done: make(chan struct{})}
+	q.waiters = append(q.waiters, w)
+	q.mu.Unlock()
+	select {
+	case <-w.done:
+		return nil
+	case <-ctx.Done():
+		q.mu.Lock()
+		q.waiters = slices.DeleteFunc(q.waiters, func(other waiter) bool { return other.done == w.done })
+		q.mu.Unlock()
+		return ctx.Err()
+	}
+}
