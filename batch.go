@@ -137,8 +137,7 @@ func (s *Store) applyOnce(ctx context.Context, b *Batch) error {
 		return err
 	}
 	defer s.latches.UnlockAll(b.stripes)
-	for i := range b.write.entries {
-		from := b.write.entries[i].from
+	for _, from := range b.write.changes {
 		if err := s.transactions.admits(from.table, from.change.Key); err != nil {
 			return err
 		}

@@ -35,7 +35,6 @@ import (
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/jobs"
 	"github.com/flagstone-db/flagstone/internal/vfs"
-	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/row"
 	"github.com/flagstone-db/flagstone/wal"
@@ -88,92 +87,75 @@ type Commit struct {
 // write is a batch on its way through the pipeline, and the memory for the next
 // one.
 type write struct {
-	entries []entry
-	batch   row.Batch
-	micros  int64  // the time of the commit
-	commit  Commit // of the write, once it is ordered or refused
+	changes   []*RowChange // for Store.write, which makes the mutations of them
+	mutations []mutation
+	batch     row.Batch
+	micros    int64  // the time of the commit
+	commit    Commit // of the write, once it is ordered or refused
 }
 
-// entry is one row's change in a write.
-type entry struct {
-	from   *RowChange
-	change *row.Change // what is written: with trims, if from needs some
-	size   int64       // upper bound, in memtable bytes
-	tree   *partition.Tree
-	slot   partition.Slot
+// mutation is the change of one row in a write.
+type mutation struct {
+	change *row.Change
+	size   int64 // upper bound, in memtable bytes
+	// place finds the tree that the change goes to. Without one, the change is only in
+	// the log: for what is derived from the mutation before it.
+	place place
+	// derived follows from the mutation; nil: nothing does.
+	derived derived
 
-	// before is what columns held before the change, for the change log that
-	// beforeFor is; nil if there was nothing or nobody asks.
-	before    []byte
-	beforeFor *Table
-	// record goes into the change log of the table, if it has one. shard and
-	// recordSeq name its row: those of the change, or, of what columns held
-	// before, those of the change before, and then from is nil.
-	record    *record
-	shard     uint64
-	recordSeq uint64
+	tree        *partition.Tree
+	slot        partition.Slot
+	derivedSlot partition.Slot
+	// shard and seq are of the mutation that derived follows from: this one, or, without
+	// a place, the one before it.
+	shard, seq uint64
+}
+
+// place finds the tree of a change while its write is ordered. An error refuses the
+// write.
+type place interface {
+	tree() (*partition.Tree, error)
+}
+
+// derived is a change that follows from a mutation, in another tree. It has the
+// sequence number of the mutation and becomes visible with it. It is not in the log:
+// recovery derives it again.
+type derived interface {
+	tree() *partition.Tree
+	size() int64 // upper bound, in memtable bytes
+	// change returns what is applied, once the mutation has its sequence number and its
+	// time, in microseconds. shard is the tree of the mutation.
+	change(shard, seq uint64, micros int64) *row.Change
 }
 
 // add adds a change to a write.
-func (w *write) add(c *RowChange) { w.entries = append(w.entries, entry{from: c}) }
+func (w *write) add(c *RowChange) { w.changes = append(w.changes, c) }
 
 // reset empties the write, so that its memory holds nothing alive.
 func (w *write) reset() {
-	clear(w.entries)
-	w.entries = w.entries[:0]
+	clear(w.changes)
+	clear(w.mutations)
+	w.changes, w.mutations = w.changes[:0], w.mutations[:0]
 	w.batch.Reset()
 }
 
 // take returns the commit of a write whose memory is for the next one.
 func (w *write) take() *Commit { c := w.commit; return &c }
 
-// write orders and applies a write of changes of different rows, whose latches
-// the caller holds.
-func (s *Store) write(ctx context.Context, w *write) error {
-	micros := s.issued.nowMicros()
-	before := 0
-	for i := range w.entries {
-		e := &w.entries[i]
-		if err := e.prepare(micros / 1000); err != nil {
-			return err
-		}
-		// The log would refuse it in the end, with all of it in memory.
-		if before += len(e.before); before > wal.MaxRecordSize {
-			return fmt.Errorf("%w: table %q: what columns held before the changes exceeds %d bytes",
-				ErrInvalid, e.from.table.name, wal.MaxRecordSize)
-		}
-	}
-	return s.commit(ctx, w, micros)
-}
-
-// prepare checks a change that is made now and works out what is to be written.
-// REQUIRES: nobody else can change the row.
-func (e *entry) prepare(now int64) (err error) {
-	if err := e.from.check(now); err != nil {
-		return err
-	}
-	if e.change, err = e.from.withTrims(); err != nil {
-		return err
-	}
-	e.size = memtable.EstimateSize(e.change)
-	return e.readBefore()
-}
-
-// commit orders and applies prepared changes. Several of one row are applied one
-// after the other. They are dated micros, microseconds, or later.
+// commit orders and applies mutations. Several of one row are applied one after the
+// other. They are dated micros, in microseconds, or later. REQUIRES: no other writer can
+// change the rows.
 func (s *Store) commit(ctx context.Context, w *write, micros int64) error {
-	if err := w.addRecords(); err != nil {
-		return err
-	}
 	var size int64
-	for i := range w.entries {
-		e := &w.entries[i]
-		if err := w.batch.Add(e.change); err != nil {
-			return fmt.Errorf("%w: a change of table %d: %w", ErrInvalid, e.change.Table, err)
+	for i := range w.mutations {
+		m := &w.mutations[i]
+		if err := w.batch.Add(m.change); err != nil {
+			return fmt.Errorf("%w: a change of table %d: %w", ErrInvalid, m.change.Table, err)
 		}
-		size += e.size
-		if e.record != nil {
-			size += e.record.size
+		size += m.size
+		if m.derived != nil {
+			size += m.derived.size()
 		}
 	}
 	w.micros = micros
@@ -188,17 +170,17 @@ func (s *Store) commit(ctx context.Context, w *write, micros int64) error {
 		s.gate.Free(size, 0)
 		return err
 	}
-	first := w.commit.seq - uint64(len(w.entries)) + 1
+	first := w.commit.seq - uint64(len(w.mutations)) + 1
 	var spare, waiting int64
-	for i := range w.entries {
-		e := &w.entries[i]
-		if e.tree != nil {
-			unused, rotated := e.slot.Apply(first+uint64(i), e.change)
+	for i := range w.mutations {
+		m := &w.mutations[i]
+		if m.tree != nil {
+			unused, rotated := m.slot.Apply(first+uint64(i), m.change)
 			spare += unused
 			waiting += rotated
 		}
-		if e.record != nil {
-			unused, rotated := e.record.apply(e.shard, e.recordSeq, first+uint64(i), w.micros)
+		if m.derived != nil {
+			unused, rotated := m.derivedSlot.Apply(first+uint64(i), m.derived.change(m.shard, m.seq, w.micros))
 			spare += unused
 			waiting += rotated
 		}
@@ -279,23 +261,19 @@ func (s *Store) enqueue(w *write) (commit.Ticket, error) {
 		return 0, wal.ErrRoom
 	}
 	first := p.nextSeq
-	for i := range w.entries {
-		e := &w.entries[i]
-		if e.from == nil {
-			e.shard, e.recordSeq = w.entries[i-1].shard, w.entries[i-1].recordSeq
+	for i := range w.mutations {
+		m := &w.mutations[i]
+		if m.place == nil {
+			m.shard, m.seq = w.mutations[i-1].shard, w.mutations[i-1].seq
 			continue
 		}
-		table := e.from.table
-		if table.dropped.Load() {
-			return 0, fmt.Errorf("%w: it was dropped", ErrTableNotFound)
+		var err error
+		if m.tree, err = m.place.tree(); err != nil {
+			return 0, err
 		}
-		if table.era.Load() != e.from.era {
-			return 0, errAltered
-		}
-		e.tree = table.partitions().Find(e.change.Key)
-		e.shard, e.recordSeq = e.tree.ID(), first+uint64(i)
+		m.shard, m.seq = m.tree.ID(), first+uint64(i)
 	}
-	s.makeRoom(w.entries, first)
+	s.makeRoom(w.mutations, first)
 	// Read before the append: the log may begin a new segment at any time,
 	// and no place may claim a later segment than the one its record is in.
 	segment := s.log.Segment()
@@ -308,17 +286,17 @@ func (s *Store) enqueue(w *write) (commit.Ticket, error) {
 	if s.log.NeedsNext() {
 		s.schedulePreparation()
 	}
-	p.nextSeq += uint64(len(w.entries))
+	p.nextSeq += uint64(len(w.mutations))
 	p.lastMicros = w.micros
 	p.lastLSN = lsn
 	w.commit = Commit{store: s, lsn: lsn, seq: p.nextSeq - 1}
-	for i := range w.entries {
-		e := &w.entries[i]
-		if e.tree != nil {
-			e.slot = e.tree.Reserve(e.size, segment)
+	for i := range w.mutations {
+		m := &w.mutations[i]
+		if m.tree != nil {
+			m.slot = m.tree.Reserve(m.size, segment)
 		}
-		if e.record != nil {
-			e.record.slot = e.record.tree().Reserve(e.record.size, segment)
+		if m.derived != nil {
+			m.derivedSlot = m.derived.tree().Reserve(m.derived.size(), segment)
 		}
 	}
 	if s.log.Segment() != p.bounded { // a segment may begin between two appends, too
@@ -343,14 +321,17 @@ func (s *Store) logRefused(err error) error {
 // makeRoom rotates the memtables that have no room for what they are to take,
 // and, if all memtables together come near their budget, the largest. REQUIRES:
 // order is held.
-func (s *Store) makeRoom(entries []entry, nextSeq uint64) {
-	for i := range entries {
-		e := &entries[i]
-		if e.tree != nil && e.tree.Full(e.size) {
-			s.rotate(e.tree, nextSeq)
+func (s *Store) makeRoom(mutations []mutation, nextSeq uint64) {
+	for i := range mutations {
+		m := &mutations[i]
+		if m.tree != nil && m.tree.Full(m.size) {
+			s.rotate(m.tree, nextSeq)
 		}
-		if e.record != nil && e.record.tree().Full(e.record.size) {
-			s.rotate(e.record.tree(), nextSeq)
+		if m.derived == nil {
+			continue
+		}
+		if tree := m.derived.tree(); tree.Full(m.derived.size()) {
+			s.rotate(tree, nextSeq)
 		}
 	}
 	if s.gate.Crowded() {

@@ -33,7 +33,7 @@ func TestP07_ARefusalWaitsUntilItsCauseIsVisible(t *testing.T) {
 	if err := change.check(startMillis); err != nil {
 		t.Fatal(err)
 	}
-	w := write{entries: []entry{{from: &change, change: &change.change, size: 1000}}}
+	w := write{mutations: []mutation{{change: &change.change, size: 1000, place: &change}}}
 	if err := w.batch.Add(&change.change); err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestP07_ARefusalWaitsUntilItsCauseIsVisible(t *testing.T) {
 		got, _ := table.Get(ctx(), Key("p", 1), ReadOptions{})
 		t.Errorf("refused with %v, while readers see %v", err, got)
 	}
-	w.entries[0].slot.Apply(slow.seq, w.entries[0].change)
+	w.mutations[0].slot.Apply(slow.seq, w.mutations[0].change)
 	s.applied(ticket)
 	if err := refused.Wait(ctx()); !errors.Is(err, errExists) {
 		t.Errorf("the refusal is %v", err)

@@ -177,7 +177,7 @@ func (r *replay) apply(seq, segment uint64, micros int64) error {
 		rec = newRecord(log, c)
 		// Before the change is in its place: a memtable holds nothing of the
 		// sequence number that it is rotated at.
-		if err := r.makeRoom(rec.tree(), rec.size, seq); err != nil {
+		if err := r.makeRoom(rec.tree(), rec.size(), seq); err != nil {
 			return err
 		}
 	}
@@ -203,17 +203,17 @@ func (r *replay) before(log *Table, seq, segment uint64, micros int64) error {
 		return err
 	}
 	rec := newLogEntry(log, beforeCells, bytes)
-	if err := r.makeRoom(rec.tree(), rec.size, seq); err != nil {
+	if err := r.makeRoom(rec.tree(), rec.size(), seq); err != nil {
 		return err
 	}
 	r.insertRecord(rec, seq-1, seq, segment, micros)
 	return nil
 }
 
+// insertRecord inserts the record of the mutation seq, under the sequence number at.
 func (r *replay) insertRecord(rec *record, seq, at, segment uint64, micros int64) {
-	r.insert(rec.tree(), rec.size, at, segment, func(slot partition.Slot) int64 {
-		rec.slot = slot
-		spare, _ := rec.apply(r.shard, seq, at, micros)
+	r.insert(rec.tree(), rec.size(), at, segment, func(slot partition.Slot) int64 {
+		spare, _ := slot.Apply(at, rec.change(r.shard, seq, micros))
 		return spare
 	})
 }

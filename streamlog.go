@@ -64,17 +64,13 @@ func logRow(dst []byte, shard, seq uint64) []byte {
 // logTree is the tree of a change log, which has one.
 func (t *Table) logTree() *partition.Tree { return t.partitions().Trees()[0] }
 
-// record is a record on its way into a change log.
+// record is a record on its way into a change log: a derived mutation.
 type record struct {
 	log   *Table
 	kind  byte
 	bytes []byte // its encoding
-	size  int64  // upper bound, in memtable bytes
-	slot  partition.Slot
+	bound int64  // upper bound, in memtable bytes
 }
-
-// tree is where it goes.
-func (r *record) tree() *partition.Tree { return r.log.logTree() }
 
 // newRecord makes the record of a change.
 func newRecord(log *Table, c *row.Change) *record {
@@ -83,38 +79,41 @@ func newRecord(log *Table, c *row.Change) *record {
 
 func newLogEntry(log *Table, kind byte, bytes []byte) *record {
 	pieces := int64(len(bytes)/logPiece + 1)
-	return &record{log: log, kind: kind, bytes: bytes, size: pieces*recordPlace + int64(len(bytes))}
+	return &record{log: log, kind: kind, bytes: bytes, bound: pieces*recordPlace + int64(len(bytes))}
 }
 
-// change makes what is applied to the change log.
-func (r *record) change(shard, seq uint64, micros int64) (*row.Change, error) {
+func (r *record) tree() *partition.Tree { return r.log.logTree() }
+
+func (r *record) size() int64 { return r.bound }
+
+// change puts the record into the row of a mutation of a shard.
+func (r *record) change(shard, seq uint64, micros int64) *row.Change {
 	if r.kind == recordCells {
 		cdc.SetTime(r.bytes, micros)
 	}
 	c := &row.Change{Table: r.log.id, Key: logRow(nil, shard, seq)}
-	for i := 0; i == 0 || len(r.bytes) > 0; i++ {
-		n := min(len(r.bytes), logPiece)
-		if err := c.Put(pieceName(r.kind, i), max(micros/1000, 0), row.Binary(r.bytes[:n])); err != nil {
-			return nil, err
-		}
-		r.bytes = r.bytes[n:]
+	err := putPieces(c, r.kind, max(micros/1000, 0), r.bytes)
+	if err != nil {
+		panic(fmt.Sprintf("flagstone: a change record cannot be stored: %v", err)) // it is within every limit
 	}
-	return c, c.Normalize()
+	return c
+}
+
+// putPieces puts bytes into a change, in pieces; no bytes are one empty piece.
+func putPieces(c *row.Change, kind byte, version int64, bytes []byte) error {
+	for i := 0; i == 0 || len(bytes) > 0; i++ {
+		n := min(len(bytes), logPiece)
+		if err := c.Put(pieceName(kind, i), version, row.Binary(bytes[:n])); err != nil {
+			return err
+		}
+		bytes = bytes[n:]
+	}
+	return c.Normalize()
 }
 
 // pieceName is the column of a piece.
 func pieceName(kind byte, i int) string {
 	return string([]byte{kind, '0' + byte(i/10), '0' + byte(i%10)})
-}
-
-// apply puts the record into its place, as a mutation with the sequence number
-// at, in the row of the mutation seq.
-func (r *record) apply(shard, seq, at uint64, micros int64) (spare, waiting int64) {
-	c, err := r.change(shard, seq, micros)
-	if err != nil {
-		panic(fmt.Sprintf("flagstone: a change record cannot be stored: %v", err)) // it is within every limit
-	}
-	return r.slot.Apply(at, c)
 }
 
 // newLogMeta describes a new change log of a table, for the mutations above a
@@ -163,67 +162,27 @@ func (s *Store) dropEndedLogs() {
 }
 
 // readBefore reads what columns hold before a change, if its record is to tell.
-// It is logged as read: it cannot be found out again. REQUIRES: nobody else can
+// It is logged as read: it cannot be found out again. REQUIRES: no other writer can
 // change the row.
-func (e *entry) readBefore() error {
-	e.before, e.beforeFor = nil, e.from.table.log.Load()
-	if e.beforeFor == nil || len(e.beforeFor.before) == 0 {
+func (p *prepared) readBefore() error {
+	p.before, p.beforeFor = nil, p.from.table.log.Load()
+	if p.beforeFor == nil || len(p.beforeFor.before) == 0 {
 		return nil
 	}
-	opts := ReadOptions{Columns: e.beforeFor.before, MaxVersions: 1}
-	found, err := e.from.table.getEncoded(e.from.change.Key, &opts, e.from.written, true)
+	opts := ReadOptions{Columns: p.beforeFor.before, MaxVersions: 1}
+	found, err := p.from.table.getEncoded(p.from.change.Key, &opts, p.from.written, true)
 	if err != nil || found == nil || len(found.Cells) == 0 {
 		return err
 	}
-	e.before, err = cdc.AppendBefore(nil, found.Cells)
+	p.before, err = cdc.AppendBefore(nil, found.Cells)
 	return err
-}
-
-// addRecords makes the records of changes whose tables have a change log, and
-// puts what columns held before behind the changes. REQUIRES: no other writer can
-// change the rows.
-func (w *write) addRecords() error {
-	var all []entry // if there is more than what there was
-	for i := range w.entries {
-		e := &w.entries[i]
-		log := e.from.table.log.Load()
-		if log != nil {
-			e.record = newRecord(log, e.change)
-		}
-		tells := log != nil && len(e.before) > 0 && e.beforeFor == log
-		if all == nil && tells {
-			all = append(make([]entry, 0, 2*len(w.entries)), w.entries[:i]...)
-		}
-		if all != nil {
-			all = append(all, *e)
-		}
-		if !tells {
-			continue
-		}
-		before, err := beforeChange(log, e.before)
-		if err != nil {
-			return err
-		}
-		all = append(all, entry{change: before, record: newLogEntry(log, beforeCells, e.before)})
-	}
-	if all != nil {
-		w.entries = all
-	}
-	return nil
 }
 
 // beforeChange is the mutation in the batch that carries what columns held
 // before the mutation ahead of it.
 func beforeChange(log *Table, bytes []byte) (*row.Change, error) {
 	c := &row.Change{Table: log.id, Key: logRow(nil, 0, 0)}
-	for i := 0; len(bytes) > 0; i++ {
-		n := min(len(bytes), logPiece)
-		if err := c.Put(pieceName(beforeCells, i), 0, row.Binary(bytes[:n])); err != nil {
-			return nil, err
-		}
-		bytes = bytes[n:]
-	}
-	return c, c.Normalize()
+	return c, putPieces(c, beforeCells, 0, bytes)
 }
 
 // beforeBytes is the inverse of beforeChange.

@@ -54,7 +54,7 @@ type Transaction struct {
 
 	mu        commit.Latch
 	written   *memtable.Memtable // by this transaction; nil before the first write
-	changes   []entry            // in order; a row may have several
+	changes   []prepared         // in order; a row may have several
 	limit     int64              // Max Versions by which their trims were worked out
 	bytes     int64              // charged to the store for all that
 	deadline  time.Duration
@@ -341,15 +341,15 @@ func (tx *Transaction) add(rows []*RowTx) error {
 		if r.empty() {
 			continue
 		}
-		e := entry{from: &r.RowChange}
-		if err := e.prepare(now); err != nil {
+		p, err := r.prepare(now)
+		if err != nil {
 			return err
 		}
-		size += e.size + int64(r.change.Cap()) + changeBytes + int64(len(e.before))
+		size += p.size + int64(r.change.Cap()) + changeBytes + int64(len(p.before))
 		if size > s.transactions.limit { // not to be read on, then
 			return ErrTransactionMemory
 		}
-		added = append(added, e)
+		added = append(added, p)
 	}
 	if err := s.transactions.charge(tx, size); err != nil {
 		return err
@@ -365,7 +365,7 @@ func (tx *Transaction) add(rows []*RowTx) error {
 // change was made. REQUIRES: mu is held.
 func (tx *Transaction) otherStream() bool {
 	log := tx.table.log.Load()
-	return slices.ContainsFunc(tx.changes, func(e entry) bool { return e.beforeFor != log })
+	return slices.ContainsFunc(tx.changes, func(p prepared) bool { return p.beforeFor != log })
 }
 
 // workOutAgain works out the trims of all changes by another limit of versions:
@@ -396,24 +396,19 @@ func (tx *Transaction) prepareAgain() (err error) {
 		}
 	}()
 	written := memtable.New(memtable.Options{SlabSize: 1})
-	changes := make([]entry, len(tx.changes))
+	changes := make([]prepared, len(tx.changes))
 	for i := range tx.changes {
-		e := &changes[i]
-		e.from = tx.changes[i].from
-		e.from.written = written
-		if e.change, err = e.from.withTrims(); err != nil {
+		p, from := &changes[i], tx.changes[i].from
+		from.written = written
+		if err = from.workOut(p); err != nil {
 			return err
 		}
-		e.size = memtable.EstimateSize(e.change)
-		if err = e.readBefore(); err != nil {
-			return err
-		}
-		more := int64(len(e.before) - len(tx.changes[i].before))
+		more := int64(len(p.before) - len(tx.changes[i].before))
 		if err = l.charge(tx, more); err != nil {
 			return err
 		}
 		grown += more
-		written.Apply(ownSequence+uint64(i), e.change)
+		written.Apply(ownSequence+uint64(i), p.change)
 	}
 	tx.written, tx.changes = written, changes
 	return nil
@@ -485,10 +480,13 @@ func (tx *Transaction) applyOnce(ctx context.Context, w *write) error {
 			return err
 		}
 	}
+	w.reset()
 	for i := range tx.changes {
 		tx.changes[i].from.era = present
+		if err := w.addPrepared(&tx.changes[i]); err != nil {
+			return err
+		}
 	}
-	*w = write{entries: slices.Clone(tx.changes)} // it may fail, and be made again
 	s := tx.table.store
 	return s.commit(ctx, w, s.issued.nowMicros())
 }

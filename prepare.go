@@ -1,0 +1,98 @@
+package flagstone
+
+// What a change becomes before it is written: checked, with the trims that it needs,
+// and with what a stream tells of it. All of it reads the newest state of the row, which
+// no other writer can change meanwhile.
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/flagstone-db/flagstone/memtable"
+	"github.com/flagstone-db/flagstone/partition"
+	"github.com/flagstone-db/flagstone/row"
+	"github.com/flagstone-db/flagstone/wal"
+)
+
+// prepared is a change and what is to be written of it.
+type prepared struct {
+	from   *RowChange
+	change *row.Change // with trims, if from needs some
+	size   int64       // upper bound, in memtable bytes
+	// before is what columns held before the change, for the change log that beforeFor
+	// is; nil if it was nothing, or if no stream asks.
+	before    []byte
+	beforeFor *Table
+}
+
+// write orders and applies a write of changes of different rows, whose latches the
+// caller holds.
+func (s *Store) write(ctx context.Context, w *write) error {
+	micros, before := s.issued.nowMicros(), 0
+	for _, c := range w.changes {
+		p, err := c.prepare(micros / 1000)
+		if err != nil {
+			return err
+		}
+		// The log would refuse it in the end, with all of it in memory.
+		if before += len(p.before); before > wal.MaxRecordSize {
+			return fmt.Errorf("%w: table %q: what columns held before the changes exceeds %d bytes",
+				ErrInvalid, c.table.name, wal.MaxRecordSize)
+		}
+		if err := w.addPrepared(&p); err != nil {
+			return err
+		}
+	}
+	return s.commit(ctx, w, micros)
+}
+
+// prepare checks a change that is made now, in milliseconds, and works out what is to be
+// written. REQUIRES: no other writer can change the row.
+func (c *RowChange) prepare(now int64) (p prepared, err error) {
+	if err := c.check(now); err != nil {
+		return prepared{}, err
+	}
+	err = c.workOut(&p)
+	return p, err
+}
+
+// workOut is prepare for a change that has been checked.
+func (c *RowChange) workOut(p *prepared) (err error) {
+	p.from = c
+	if p.change, err = c.withTrims(); err != nil {
+		return err
+	}
+	p.size = memtable.EstimateSize(p.change)
+	return p.readBefore()
+}
+
+// addPrepared adds the mutation of a change, with the record of a stream, if the table
+// has one.
+func (w *write) addPrepared(p *prepared) error {
+	w.mutations = append(w.mutations, mutation{change: p.change, size: p.size, place: p.from})
+	log := p.from.table.log.Load()
+	if log == nil {
+		return nil
+	}
+	w.mutations[len(w.mutations)-1].derived = newRecord(log, p.change)
+	if len(p.before) == 0 || p.beforeFor != log {
+		return nil
+	}
+	before, err := beforeChange(log, p.before)
+	if err != nil {
+		return err
+	}
+	w.mutations = append(w.mutations, mutation{change: before, derived: newLogEntry(log, beforeCells, p.before)})
+	return nil
+}
+
+// tree is where the change goes, in the era that it was worked out in.
+func (c *RowChange) tree() (*partition.Tree, error) {
+	switch {
+	case c.table.dropped.Load():
+		return nil, fmt.Errorf("%w: it was dropped", ErrTableNotFound)
+	case c.table.era.Load() != c.era:
+		return nil, errAltered
+	}
+	return c.table.partitions().Find(c.change.Key), nil
+}
