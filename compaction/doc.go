@@ -1,5 +1,8 @@
 // Package compaction decides what to merge, and merges it.
 //
+// The package is open to read and promises importers nothing: programs use the root
+// package, and what is exported here changes whenever the engine needs it.
+//
 // The files of a partition lie in levels. Level 0 holds what was flushed, in
 // files that may overlap, ordered by age. Every deeper level is one sorted
 // sequence of files. Two invariants carry everything:

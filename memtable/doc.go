@@ -1,6 +1,9 @@
 // Package memtable holds the newest rows of a partition in memory, sorted, for
 // many concurrent readers and writers, until they are flushed to a table file.
 //
+// The package is open to read and promises importers nothing: programs use the root
+// package, and what is exported here changes whenever the engine needs it.
+//
 // # Shape
 //
 //	hash ─────────────┐ point reads and updates: two cache misses

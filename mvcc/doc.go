@@ -1,5 +1,8 @@
 // Package mvcc decides what is visible and what nobody can need any more.
 //
+// The package is open to read and promises importers nothing: programs use the root
+// package, and what is exported here changes whenever the engine needs it.
+//
 // A row is stored as cells in several runs (memtables, table files). Every
 // cell carries the sequence number of the mutation that wrote it. A View is a
 // moment of the store: a sequence number, the number of versions that the

@@ -3,6 +3,9 @@
 // levels of table files; it serves point reads and iterators over them, and it
 // flushes and compacts itself when its owner says so.
 //
+// The package is open to read and promises importers nothing: programs use the root
+// package, and what is exported here changes whenever the engine needs it.
+//
 // What a tree does not decide: the order of writes, durability and visibility
 // (the owner's commit pipeline), when background work runs (the owner's
 // scheduler), and what is visible (package mvcc).

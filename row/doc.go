@@ -1,6 +1,10 @@
 // Package row is the kernel of Flagstone: the values, keys, cells and
 // mutations that every other package speaks of, and their encodings.
 //
+// Programs that embed the engine name values, keys and cells by the types of this
+// package, as the root package's API does. Mutations, batches and all encodings are the
+// engine's: open to read, and not promised to importers.
+//
 // # The model
 //
 // A row is named by a primary key of one to four columns and holds any number

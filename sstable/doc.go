@@ -2,6 +2,9 @@
 // rows. It knows rows, files and the block cache, and nothing of levels,
 // visibility or other files.
 //
+// The package is open to read and promises importers nothing: programs use the root
+// package, and what is exported here changes whenever the engine needs it.
+//
 // A file is a sequence of blocks and a footer:
 //
 //	offset 0                                                       file size

@@ -3,6 +3,9 @@
 // tables that hold both, does not write the 2 MiB again. A cell of a table file
 // then holds a row.Reference instead of its value.
 //
+// The package is open to read and promises importers nothing: programs use the root
+// package, and what is exported here changes whenever the engine needs it.
+//
 // A value file is written once, by a flush or a compaction, and is immutable
 // from then on. It knows nothing of the tables that refer to it: which of its
 // values are still referred to is counted by package manifest, and a value file

@@ -2,6 +2,9 @@
 // returned, and come out again, in order, after a crash. It knows files and
 // frames, not what a record means.
 //
+// The package is open to read and promises importers nothing: programs use the root
+// package, and what is exported here changes whenever the engine needs it.
+//
 // A log is a run of segments, files numbered without gaps. A segment is a
 // header block followed by groups; a group is what one write carried, padded
 // to the block, so that a block that may hold acknowledged records is never

@@ -28,6 +28,8 @@ type commands struct {
 	Instance instanceCommand `cmd:"" help:"Make, list and delete instances and their access keys, also while a server runs."`
 	Advise   adviseCommand   `cmd:"" help:"Say whether a table's partition key concentrates size or load, and what would even it out."`
 	Version  versionCommand  `cmd:"" help:"Print the version."`
+
+	ShowVersion kong.VersionFlag `name:"version" help:"Print the version and exit."`
 }
 
 // console is where a command prints.
@@ -54,6 +56,7 @@ func run(ctx context.Context, args []string, c *console) int {
 		kong.Exit(func(status int) { exited = status }),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(c),
+		kong.Vars{"version": version()},
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 	)
 	if err != nil {

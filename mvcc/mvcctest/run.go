@@ -1,5 +1,3 @@
-// Package mvcctest offers runs of cells in memory, for tests of what reads and
-// merges runs.
 package mvcctest
 
 import (
