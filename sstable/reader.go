@@ -288,8 +288,8 @@ func (r *Reader) WalkIndex(low, high []byte, fn func(separator []byte, since int
 	return to - before
 }
 
-// Checksum reads the whole file and returns the xxhash64 of its bytes. Finish returned the
-// same as FileChecksum.
+// Checksum reads the whole file and returns the xxhash64 of its bytes, which Finish returned
+// as FileChecksum.
 func (r *Reader) Checksum() (uint64, error) {
 	var d xxhash.Digest
 	d.Reset()
