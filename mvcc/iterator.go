@@ -55,16 +55,16 @@ type Iterator interface {
 	Stretch(limit []byte, s *row.Stretch) bool
 	// Layers splits the row into an older part, which an Extent describes, and a
 	// newer part, over which it returns a cursor. It returns nil if the run cannot
-	// split the row so. Cells older than a delete-row of the older part at or below
+	// do so. Cells older than a delete-row of the older part at or below
 	// seq are in neither part. The cell cursor is unset afterwards.
 	Layers(seq uint64, e *row.Extent) (newer row.Cursor)
 	// Collect appends copies of the attribute cells that the projection wants. It
 	// cannot fail. REQUIRES: Extent, Stretch or Layers described the row; after
 	// Layers it collects the older part.
 	Collect(dst *row.Collector, p *row.Projection)
-	// CollectRows does the same for at most so many rows from the current one on, while
-	// dst has a budget; the first row is always added. A nil projection wants no
-	// column. It returns their number and stands on the last one. It cannot fail.
+	// CollectRows does the same for the current row and those after it: at most rows
+	// of them, while dst has a budget, but always the first. It returns their number
+	// and moves to the last one. A nil projection wants no column. It cannot fail.
 	// REQUIRES: Stretch described the rows.
 	CollectRows(dst *row.Chunk, rows int, p *row.Projection) int
 

@@ -5,8 +5,8 @@ package mvcc
 //
 // The newer runs are judged cell by cell. A list keeps what matters of them: puts that
 // nothing in these runs hides, and tombstones that hide something. Then the older
-// part is collected at once. Only in columns that have cells in the list are the two
-// judged together.
+// part is collected at once. The two are judged together only in columns that have
+// cells in the list.
 //
 // The list decides the same as the newer runs would. A cell that is dead in them
 // stays dead when cells are added: it is above the view, or the list has what hides it
@@ -181,8 +181,8 @@ func (r *RowReader) lay(dst *row.Collector, list []row.Cell) {
 	}
 }
 
-// replaces reports whether newer alone is shown of two cells of one column, of which
-// each would be shown by itself.
+// replaces reports whether newer is shown in place of older. Both are cells of one
+// column, and each would be shown without the other.
 func (r *RowReader) replaces(newer, older *row.Cell) bool {
 	return newer.Kind == row.KindPut && r.projection.Versions == 1 && newer.Version <= r.maxVersion &&
 		row.CompareCells(newer, older) < 0

@@ -269,7 +269,7 @@ type MergeIterator struct {
 	// heap holds indexes of runs: the run with the nearest row in the direction of
 	// travel first, runs at their end last. The runs that hold the current row are at
 	// its top: places lists their positions in the heap, parents before children.
-	// Only during a row movement is the heap out of order.
+	// The heap is out of order only during a row movement.
 	heap     []int
 	places   []int
 	holders  []int // the runs at these places, newest first

@@ -68,9 +68,9 @@ func oldestVersion(cutoff int64) int64 {
 
 // TrimForDelete says which trim must accompany a delete of single versions of one
 // column (rule 6). A full column may still have surplus versions on disk, unless they
-// were pruned. Without a trim, deleting a visible version would let a surplus one
-// move up, depending on whether it was pruned; the trim hides all of them. Deleting a
-// surplus version carries the trim too, in case the limit is raised later.
+// were pruned. If a visible version is deleted without a trim, a surplus one may move
+// up, depending on what was pruned; the trim hides all of them. A delete of a surplus
+// version carries the trim too, in case the limit is raised later.
 //
 // visible lists the versions that the column shows in the newest view, newest first.
 // deleted is the version to delete, and maxVersions is the table's limit. If ok, the

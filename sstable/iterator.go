@@ -93,8 +93,8 @@ type Iterator struct {
 
 // loaded is a block that an iterator holds, and memory for the next one.
 type loaded struct {
-	// The block's number in the index or -1, its parsed form, and its pin in the cache;
-	// nil if the block is the iterator's own.
+	// The block's number in the index or -1, its parsed form, and its pin in the cache
+	// (nil if the block is the iterator's own).
 	number int
 	block  *dataBlock
 	pin    *cache.Block[dataBlock]
@@ -420,8 +420,8 @@ func (it *Iterator) Cell() *row.Cell { return &it.cell }
 func (it *Iterator) Error() error { return it.err }
 
 // expectHead prefetches the head of the loaded block, because a search finds out only one
-// after the other which lines it needs. It needs few lines of a large head, so no more than
-// most bytes are prefetched.
+// after the other which lines it needs. It needs few lines of a large head, so at most 2 KiB
+// are prefetched.
 func (it *Iterator) expectHead() {
 	const most = 2 << 10
 	prefetch.Bytes(it.block.data[:min(len(it.block.data), most)])
