@@ -8,9 +8,9 @@ package mvcc
 //
 // # Puts
 //
-// A put is kept if and only if some view shows it. No later reader misses a dropped
-// put, since a reader is either one of the views or opens at the newest one. These
-// are the reasons for which a put is dropped:
+// A put is kept if and only if some view shows it. A later reader is one of the views,
+// or opens at the newest one. Whatever the reason for which a put is dropped, that
+// reader does not miss it:
 //
 //   - Hidden by a tombstone: see below.
 //   - Overwritten by a put or delete of the same version that the same views see.
@@ -21,7 +21,7 @@ package mvcc
 //     or a trim, that hides the smallest of them hides the put as well. A delete of
 //     one of them does so by its trim (TrimForDelete): the column was full then,
 //     because the limit in force was at most L, and what it showed lies above the
-//     put. So L is more than the limit of today: see Policy.MaxVersions. Raising
+//     put. So L is not just the limit of today: see Policy.MaxVersions. Raising
 //     the limit above L may show less than without pruning; rule 7 allows it.
 //   - Expired below the drop cutoff. No reader's cutoff is ever below that:
 //     see Policy.ExpiryCutoff.

@@ -24,9 +24,9 @@ type Cells interface {
 }
 
 // Selection is what a reader wants of a row; the zero Selection is all that the view
-// shows. The limits of the view apply first. Cells go in this order: expired versions,
-// all but the newest View.MaxVersions, those outside the time range, and all but the
-// newest MaxVersions.
+// shows. The limits of the view apply first. Cells are left out in this order: expired
+// versions, all but the newest View.MaxVersions, those outside the time range, and all
+// but the newest MaxVersions.
 type Selection struct {
 	// Columns are the wanted column names in ascending order; empty wants all.
 	Columns [][]byte
@@ -39,7 +39,7 @@ type Selection struct {
 	MinVersion, MaxVersionExcl int64
 	// NoCells asks only whether the row exists.
 	NoCells bool
-	// MaxBytes, if above 0, lets Collect stop in a row whose cells take more row.Cell.Memory.
+	// MaxBytes, if above 0, lets Collect stop in a row whose cells take more, by row.Cell.Memory.
 	MaxBytes int64
 	// MaxExamined, if above 0, lets Collect stop once it has looked at more cells.
 	MaxExamined int

@@ -215,7 +215,7 @@ func (s *scratch) decompress(dst []byte, kind Compression, body []byte) (bad str
 }
 
 // decodeSlack is how much memory should follow a segment. The S2 decoder copies a match
-// that overlaps itself byte by byte if it ends less than that before the end of the
+// that overlaps itself byte by byte if it ends less than so much before the end of the
 // memory: a segment of a kilobyte, with a last value that ends in a run of half of it,
 // took 1.1 us instead of 0.1.
 const (

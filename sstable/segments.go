@@ -15,7 +15,7 @@ var segmentSizes = [...]int{1 << 10, 2 << 10, 4 << 10}
 const (
 	// cutEvery: one of so many blocks is cut in several ways, to choose the size for all.
 	cutEvery = 32
-	// cutShare: segments may enlarge a block by one part in so many, compared with an uncut one.
+	// cutShare: segments may enlarge a block by one part in so many, compared with no cuts.
 	cutShare = 16
 )
 
