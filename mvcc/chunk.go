@@ -1,14 +1,14 @@
 package mvcc
 
-// Rows that are read several at once: see row.Chunk.
+// Reading several rows at once: see row.Chunk.
 
 import "github.com/flagstone-db/flagstone/row"
 
-// CollectRows adds visible rows with their selected cells to dst: the current
-// one, of which nothing was read so far, and those after it, as many as dst has a
-// budget for and the source knows well enough. It returns their number, and moves
-// the source to the last of them; 0 says that the current row is to be read by
-// itself. Begin the next row by NextRow. Examined does not count these rows.
+// CollectRows adds visible rows with their selected cells to dst, and returns their
+// number. It begins with the current row and goes on for as long as dst has a budget
+// and the source knows the rows well enough; the source then stands on the last of
+// them. 0 means that the current row must be read by itself. Begin the row after them
+// with NextRow. Examined does not count these rows. REQUIRES: the row is unread.
 func (r *RowReader) CollectRows(dst *row.Chunk) int {
 	if r.judged == unclear {
 		r.judgeMany()
@@ -25,7 +25,7 @@ func (r *RowReader) CollectRows(dst *row.Chunk) int {
 	return n
 }
 
-// CollectRows adds rows that Stretch described.
+// CollectRows adds rows that Stretch described, and returns their number.
 func (m *MergeIterator) CollectRows(dst *row.Chunk, rows int, p *row.Projection) int {
 	r := &m.runs[m.heap[0]]
 	n := r.it.CollectRows(dst, rows, p)
@@ -34,5 +34,5 @@ func (m *MergeIterator) CollectRows(dst *row.Chunk, rows int, p *row.Projection)
 	return n
 }
 
-// CollectRows returns 0: Stretch describes none.
+// CollectRows returns 0, since Stretch never describes rows here.
 func (m *RowMerge) CollectRows(*row.Chunk, int, *row.Projection) int { return 0 }

@@ -1,4 +1,4 @@
-// Package mvcc decides what is visible and what nobody can need any more.
+// Package mvcc decides what is visible, and what no reader can need any more.
 //
 // The package is open to read and promises importers nothing: programs use the root
 // package, and what is exported here changes whenever the engine needs it.
@@ -26,21 +26,21 @@
 //     its column with version at most V and sequence below s. A delete-version
 //     hides what is below it at exactly its version. Deletes act by sequence,
 //     never by version alone: a later write of an older version is visible.
-//  3. Of one (column, version) the highest sequence number wins.
+//  3. Among the cells of one (column, version) the highest sequence number wins.
 //  4. Of what remains, the M largest versions of a column are visible.
 //  5. Versions whose whole seconds lie before C are expired and invisible.
 //  6. What a view shows does not depend on whether anything was pruned.
-//  7. Raising M or the time to live may bring back what was invisible and not
-//     yet collected, never what was deleted or overwritten.
+//  7. Raising M or the time to live may bring back what was invisible and is not
+//     pruned yet, but never what was deleted or overwritten.
 //
-// A row exists in a view that sees a marker at or above d which is not
-// expired. A row with visible cells always exists, because every mutation that
-// puts cells leaves a marker of their largest version.
+// A row exists in a view that sees a marker at or above d that is not expired. A row
+// with visible cells always exists, because every mutation that puts cells leaves a
+// marker of their largest version.
 //
 // # Runs
 //
-// Of one row, a newer run holds only larger sequence numbers than an older
-// run. All of one mutation is in one run. Everything that Pruner proves rests
-// on this order, so compaction merges only neighbours: never a newer run of a
-// row without all older ones down to where the result is put.
+// A newer run holds only larger sequence numbers of a row than an older run, and all
+// cells of a mutation are in one run. All proofs of Pruner rest on this order. So
+// compaction merges only neighbours: a newer run of a row goes along only if all
+// older runs do, down to where the result is put.
 package mvcc

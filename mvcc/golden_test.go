@@ -1,8 +1,7 @@
 package mvcc_test
 
-// Golden cases of the rule-book: testdata/rules/*, one file per subject.
-// Rewrite the expected answers with go test ./mvcc -run Golden -rewrite, and
-// read the difference.
+// Golden cases of the rules: testdata/rules/*, one file per subject. To rewrite the
+// expected answers, run go test ./mvcc -run Golden -rewrite, and read the difference.
 //
 // Commands:
 //

@@ -1,7 +1,7 @@
 package mvcc_test
 
-// Random histories of one row, laid out in runs as the engine would, pruned
-// and merged at random, and compared with the oracle after every step.
+// Random histories of one row. Each is laid out in runs as the engine would do it,
+// pruned and merged at random, and compared with the oracle after every step.
 
 import (
 	"bytes"
@@ -23,26 +23,26 @@ const offsetSeconds = 3 // Max Version Offset of the histories
 
 type snapshot struct {
 	view   mvcc.View
-	answer string // what the engine showed when it was opened
+	answer string // what the engine showed when the view was opened
 }
 
-// history is one row's life. Times are small so that everything collides.
+// history is the life of one row. Times are small so that everything collides.
 type history struct {
 	t   testing.TB
 	rng *rand.Rand
 	log []string
 
-	// changing allows options to change. As long as the limit only falls, the
-	// oracle still determines the answers; with raising, it bounds them.
+	// changing lets the options change. While the limit only falls, the oracle
+	// determines the answers; once it was raised, the oracle only bounds them.
 	changing, raising bool
 
-	all       []row.Cell   // everything ever written
+	all       []row.Cell   // all cells ever written
 	memtable  []row.Cell   // newest run, not pruned yet
 	runs      [][]row.Cell // oldest first
 	snapshots []snapshot
 	written   []int64 // written[s-1] is the clock at which sequence s was assigned
 	limits    []int   // limits[s-1] is the limit at which it was made
-	now       int64   // milliseconds, never steps back; readers' clocks do
+	now       int64   // milliseconds; it never steps back, but the clocks of readers do
 	limit     int
 	ttl       int64
 	watermark int64
@@ -120,7 +120,7 @@ func (h *history) write() {
 		if slices.ContainsFunc(m.Cells, func(o row.Cell) bool {
 			return o.Version == c.Version && bytes.Equal(o.Column, c.Column)
 		}) {
-			continue // a mutation says one thing of a version
+			continue // a mutation has one cell per version
 		}
 		switch p := rng.IntN(20); {
 		case p < 12:
@@ -157,8 +157,8 @@ func (h *history) write() {
 	sortCells(h.memtable)
 }
 
-// anyVersion is within Max Version Offset of the clock, mostly whole seconds,
-// and never expired, as the front end would have it.
+// anyVersion is within Max Version Offset of the clock, mostly in whole seconds, and
+// never expired, as the front end requires.
 func (h *history) anyVersion() int64 {
 	first := max(0, h.now/1000-offsetSeconds, mvcc.CutoffAt(h.now, h.ttl), h.watermark)
 	v := (first + h.rng.Int64N(h.now/1000+offsetSeconds-first)) * 1000
@@ -168,7 +168,7 @@ func (h *history) anyVersion() int64 {
 	return v
 }
 
-// addTrim is the engine's duty of rule 6 when a version is deleted.
+// addTrim adds the trim of rule 6 when a version is deleted, as the engine must.
 func (h *history) addTrim(m *row.Mutation, del row.Cell) {
 	v := h.view()
 	v.Cutoff = h.watermark
@@ -196,7 +196,7 @@ func (h *history) closeSnapshot() {
 	}
 }
 
-// policy is what the engine would hand to a merge now. It raises the watermark.
+// policy is what the engine would give to a compaction now. It raises the watermark.
 func (h *history) policy(input []row.Cell) mvcc.Policy {
 	p := mvcc.Policy{ExpiryCutoff: h.watermark, MaxVersions: h.limit}
 	var largest uint64
@@ -350,7 +350,7 @@ func (h *history) check() {
 			h.failf("view %+v, selection %+v:\n got  %s\n want %s", v, sel, got, want)
 		}
 	}
-	// Had the options been raised now, surplus cells may show, nothing else.
+	// If the options were raised now, surplus cells may show, but nothing else.
 	raised := h.view()
 	raised.MaxVersions += h.rng.IntN(4)
 	if h.rng.IntN(2) == 0 {
@@ -359,7 +359,7 @@ func (h *history) check() {
 	h.checkNothingReturns(raised)
 }
 
-// checkNothingReturns demands that only cells that nothing ever hid show.
+// checkNothingReturns checks that all cells that show were never hidden.
 func (h *history) checkNothingReturns(v mvcc.View) {
 	got := h.read(v, mvcc.Selection{})
 	v.MaxVersions = 0
@@ -433,9 +433,9 @@ func envUint(t testing.TB, name string, def uint64) uint64 {
 	return n
 }
 
-// TestPruningChangesNoAnswer runs random histories. FLAGSTONE_SEED is the seed
-// of the first history, FLAGSTONE_HISTORIES their number; history i has seed
-// first+i, so a failing one is rerun alone by its own seed.
+// TestPruningChangesNoAnswer runs random histories. FLAGSTONE_SEED is the seed of the
+// first history, FLAGSTONE_HISTORIES their number. History i has seed first+i, so that
+// a failing one can be run alone.
 func TestPruningChangesNoAnswer(t *testing.T) {
 	first := envUint(t, "FLAGSTONE_SEED", rand.Uint64()%math.MaxUint32)
 	count := envUint(t, "FLAGSTONE_HISTORIES", 3000)

@@ -1,18 +1,18 @@
 package mvcc
 
-// Rows that one run holds as a whole, and of which newer runs hold a little: a
+// Reading a row that one run holds as a whole and newer runs hold a little of: a
 // row that was flushed and updated since.
 //
-// The newer runs are judged cell by cell, and what matters of them is kept in a
-// list: puts that nothing in these runs hides, and tombstones that hide something.
-// Then the older part is collected at once, and where a column has cells in the
-// list, and there only, the two are judged together.
+// The newer runs are judged cell by cell. A list keeps what matters of them: puts that
+// nothing in these runs hides, and tombstones that hide something. Then the older
+// part is collected at once. The two are judged together only in columns that have
+// cells in the list.
 //
-// The list decides as the newer runs would. What is dead in them stays dead if
-// cells are added: it is above the view, or hidden by what is in the list, or its
-// version has a newer cell that is. What lies in a column behind so many puts that
-// it is full stays behind them, since of what the older part holds only a
-// delete-row could hide these, and that is asked for (see underneath); another
+// The list decides the same as the newer runs would. A cell that is dead in them
+// stays dead when cells are added: it is above the view, or the list has what hides it
+// or overwrites it. A put that is surplus stays surplus: only a delete-row of the older
+// part could hide the puts before it, and underneath checks for that; a cell that
+// overwrites one of them takes its place.
 // cell of their version would take their place.
 
 import (
@@ -22,17 +22,17 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// keptCells bounds the working memory that is kept for other rows.
+// keptCells is how many cells of working memory a reader keeps for other rows.
 const keptCells = 4096
 
-// layers is working memory.
+// layers is the working memory of collectLayers.
 type layers struct {
-	newer  []row.Cell // what matters of the newer layer, in cell order
-	merged []row.Cell // of one column
+	newer  []row.Cell // what matters of the newer part, in cell order
+	merged []row.Cell // the cells of one column
 }
 
-// collectLayers is Collect of a row in two layers. It returns false if there are
-// none, or if the older one cannot be judged at once: then nothing has happened.
+// collectLayers is Collect for a row in two layers. ok is false, and dst is empty, if
+// the row has no layers, or if the older one cannot be judged at once.
 func (r *RowReader) collectLayers(dst *row.Collector) (exists, ok bool) {
 	older := &r.extent
 	newer := r.it.Layers(r.judge.seq, older)
@@ -48,7 +48,7 @@ func (r *RowReader) collectLayers(dst *row.Collector) (exists, ok bool) {
 	}
 	if newer.Error() != nil {
 		dst.Reset()
-		return false, true // r.cells, which failed, stays for Error to ask
+		return false, true // r.cells stays on the failed cursor, for Error
 	}
 	if !ok {
 		dst.Reset()
@@ -68,14 +68,14 @@ func (r *RowReader) collectLayers(dst *row.Collector) (exists, ok bool) {
 }
 
 // underneath judges the older layer after the row-level cells of the newer one.
-// shown says that of every column of it the newest cells would be shown if there
-// were no cells of that column in the newer layer; otherwise none is. It returns
-// false if neither can be said.
+// shown means that every column of the older layer shows its newest cells, if the
+// newer layer has none of that column; otherwise no cell of it is shown. ok is false
+// if neither can be said.
 func (r *RowReader) underneath(e *row.Extent) (shown, ok bool) {
 	j := &r.judge
 	if e.Deleted && e.DeleteSeq <= j.seq {
 		if j.deleted && j.deleteRow < e.DeleteSeq || j.exists && j.marker < e.DeleteSeq {
-			return false, false // it is not the older one
+			return false, false // this layer is not the older one
 		}
 		j.rowLevel(&row.Cell{Kind: row.KindDeleteRow, Seq: e.DeleteSeq})
 	}
@@ -91,12 +91,12 @@ func (r *RowReader) underneath(e *row.Extent) (shown, ok bool) {
 	return true, true
 }
 
-// listNewer lists what matters of the newer layer's wanted columns, with copies in
-// dst. It returns false if that cannot be laid over the older one.
+// listNewer lists what matters of the newer layer's wanted columns, and copies it to
+// dst. ok is false if the list cannot be laid over the older layer.
 func (r *RowReader) listNewer(dst *row.Collector, older *row.Extent, shown bool) (list []row.Cell, ok bool) {
 	list = r.layers.newer[:0]
 	left := r.sel.MaxBytes
-	// What a tombstone hides may have others behind it that Collect would leave out.
+	// Collect leaves out versions that would show if a tombstone hides newer ones.
 	cut := shown && r.projection.Cuts(older.Versions)
 	for r.at {
 		if r.exhausted() {
@@ -120,7 +120,7 @@ func (r *RowReader) listNewer(dst *row.Collector, older *row.Extent, shown bool)
 				r.given++
 			}
 			if left -= c.Memory(); r.sel.MaxBytes > 0 && left < 0 {
-				return nil, false // to be read cell by cell, and no further than that
+				return nil, false // such a row is read cell by cell, up to the limit
 			}
 			n := len(list)
 			list = append(list, *c)
@@ -139,10 +139,10 @@ func (r *RowReader) listNewer(dst *row.Collector, older *row.Extent, shown bool)
 	return list, true
 }
 
-// lay lays the listed cells over those of dst, which are of the older layer.
+// lay merges the listed cells into those of dst, which are of the older layer.
 func (r *RowReader) lay(dst *row.Collector, list []row.Cell) {
 	cells := dst.Cells
-	to, from := 0, 0 // cells before to are done, those before from are used
+	to, from := 0, 0 // cells before to are done, cells before from are used
 	for len(list) > 0 {
 		column := list[0].Column
 		n := 1
@@ -164,7 +164,7 @@ func (r *RowReader) lay(dst *row.Collector, list []row.Cell) {
 			continue
 		}
 		merged := r.mergeColumn(list[:n], cells[at:end])
-		if to+len(merged) > from { // room for all that is still to come
+		if to+len(merged) > from { // make room for all cells still to come
 			old := len(cells)
 			room := len(list)
 			dst.Extend(room)
@@ -181,15 +181,15 @@ func (r *RowReader) lay(dst *row.Collector, list []row.Cell) {
 	}
 }
 
-// replaces reports that of two cells of a column, both of which would be shown, the
-// newer alone is.
+// replaces reports whether newer is shown in place of older. Both are cells of one
+// column, and each would be shown without the other.
 func (r *RowReader) replaces(newer, older *row.Cell) bool {
 	return newer.Kind == row.KindPut && r.projection.Versions == 1 && newer.Version <= r.maxVersion &&
 		row.CompareCells(newer, older) < 0
 }
 
-// mergeColumn returns the cells of a column that are shown and wanted, of two
-// lists. The result is valid until the next call.
+// mergeColumn returns the shown and wanted cells of one column, from two lists. The
+// result is valid until the next call.
 func (r *RowReader) mergeColumn(newer, older []row.Cell) []row.Cell {
 	merged := r.layers.merged[:0]
 	r.judge.startColumn()

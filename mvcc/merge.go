@@ -1,7 +1,7 @@
 package mvcc
 
-// Merging runs. A row that one run alone holds, which is the common case,
-// streams through without a comparison of cells.
+// Merging runs. A row that only one run holds, which is the common case, passes
+// through without a comparison of cells.
 
 import (
 	"bytes"
@@ -11,21 +11,21 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// RowMerge merges the cells of one row that several runs hold: the light path
-// of a point read, which needs no heap of rows. It implements Cells.
+// RowMerge merges the cells of one row that several runs hold. Point reads use it,
+// since they need no heap of rows. It implements Cells.
 //
-// Equal cells of two runs yield one. The sources are in order, the newest first,
-// but only Layers relies on it: elsewhere sequence numbers decide what is newer.
+// Equal cells of two runs yield one. The sources are ordered newest first, but only
+// Layers and Describe rely on it: elsewhere sequence numbers decide what is newer.
 type RowMerge struct {
 	sources []Iterator
-	oldest  *row.Extent  // what the last source said to Extent, if it was asked
-	known   Iterator     // the source that was described
-	newer   *RowMerge    // of the sources before it
+	oldest  *row.Extent  // what Describe was given, of the last source
+	known   Iterator     // the source that Extent or Layers described
+	newer   *RowMerge    // merges the sources before known, for Layers
 	heap    []cellSource // min-heap in cell order, if there are several sources
-	// twins is set when a comparison found equal cells, which happens only if
-	// a run was stored twice. Sinking compares every new parent with its
-	// lesser child, so no equal pair gets to the top of the heap unnoticed.
-	// From then on each step in the row looks for copies to skip.
+	// twins is set when a comparison finds equal cells, which happens only if a run
+	// was stored twice. sink compares every new parent with its lesser child, so
+	// an equal pair is noticed before it gets to the top of the heap. From then on
+	// each step in the row looks for copies to skip.
 	twins bool
 	err   error
 }
@@ -35,16 +35,14 @@ type cellSource struct {
 	cell *row.Cell
 }
 
-// NewRowMerge merges sources that stand on the same row, the newest first. It
-// does not own them.
+// NewRowMerge merges sources that stand on the same row, newest first. It does not own them.
 func NewRowMerge(sources []Iterator) *RowMerge {
 	m := new(RowMerge)
 	m.Reset(sources)
 	return m
 }
 
-// Reset makes m merge other sources, which stand on the same row. The slice is
-// copied.
+// Reset makes m merge other sources, which stand on the same row. It copies the slice.
 func (m *RowMerge) Reset(sources []Iterator) {
 	m.sources = append(m.sources[:0], sources...)
 	m.heap, m.oldest, m.known, m.twins, m.err = m.heap[:0], nil, nil, false, nil
@@ -53,9 +51,9 @@ func (m *RowMerge) Reset(sources []Iterator) {
 	}
 }
 
-// Describe tells m what the last source said to Extent, so that it is not asked
-// again: the caller had to know. The extent must stay as it is until Reset.
-// REQUIRES: no other source deletes the row.
+// Describe passes on what the last source answered to Extent, which saves asking it
+// again. The extent must not change until Reset. REQUIRES: no other source deletes
+// the row.
 func (m *RowMerge) Describe(e *row.Extent) { m.oldest = e }
 
 // FirstCell positions on the first cell of the row.
@@ -119,7 +117,7 @@ func (m *RowMerge) Error() error {
 	return m.err
 }
 
-// Extent describes the row if one source alone holds it, and knows it.
+// Extent describes the row if there is one source, and it knows the row as a whole.
 func (m *RowMerge) Extent(e *row.Extent) bool {
 	if len(m.sources) != 1 {
 		return false
@@ -132,9 +130,9 @@ func (m *RowMerge) Extent(e *row.Extent) bool {
 	return m.known.Extent(e)
 }
 
-// Layers describes what the oldest source holds, or the newest one that deletes
-// the row at or below seq, since older ones do not matter then; and parts it from
-// those before it.
+// Layers describes the part of the oldest source, or of the newest one that deletes
+// the row at or below seq, since older ones do not matter then. It returns a cursor
+// over the sources before that one.
 func (m *RowMerge) Layers(seq uint64, e *row.Extent) row.Cursor {
 	if len(m.sources) == 1 {
 		m.known = m.sources[0]
@@ -153,7 +151,7 @@ func (m *RowMerge) Layers(seq uint64, e *row.Extent) row.Cursor {
 	return nil
 }
 
-// above returns a cursor over the sources before i, which was described.
+// above returns a cursor over the sources before i, and notes that i was described.
 func (m *RowMerge) above(i int) row.Cursor {
 	if m.newer == nil {
 		m.newer = new(RowMerge)
@@ -163,14 +161,14 @@ func (m *RowMerge) above(i int) row.Cursor {
 	return m.newer
 }
 
-// Stretch returns false: there is no next row.
+// Stretch returns false: a RowMerge has only one row.
 func (m *RowMerge) Stretch([]byte, *row.Stretch) bool { return false }
 
-// Collect appends what is wanted of the described source.
+// Collect appends the wanted cells of the described source.
 func (m *RowMerge) Collect(dst *row.Collector, p *row.Projection) { m.known.Collect(dst, p) }
 
-// admit takes a positioned source into the heap, or leaves out one that has no
-// cell there. It returns false if the source failed.
+// admit takes a positioned source into the heap, unless it has no cell there. It
+// returns false if the source failed.
 func (m *RowMerge) admit(it Iterator, ok bool) bool {
 	if ok {
 		m.heap = append(m.heap, cellSource{it, it.Cell()})
@@ -195,7 +193,7 @@ func (m *RowMerge) heapify() bool {
 	return len(m.heap) > 0
 }
 
-// stepTop moves the first source by one cell.
+// stepTop moves the source at the top of the heap by one cell.
 func (m *RowMerge) stepTop() bool {
 	top := &m.heap[0]
 	if top.it.NextCell() {
@@ -212,9 +210,9 @@ func (m *RowMerge) stepTop() bool {
 	return len(m.heap) > 0
 }
 
-// skipTwins moves all sources but the first past cells equal to the current
-// one. Whatever equals the root of a heap has only equal cells above it, so
-// looking at the root's children until neither is equal finds all.
+// skipTwins moves all sources but the first past cells equal to the current one. Only
+// equal cells lie above a cell that equals the root, so looking at the root's children
+// until neither is equal finds all of them.
 func (m *RowMerge) skipTwins() bool {
 	for i := 1; i < len(m.heap) && i <= 2; {
 		if row.CompareCells(m.heap[0].cell, m.heap[i].cell) != 0 {
@@ -268,16 +266,15 @@ func (m *RowMerge) before(a, b *cellSource) bool {
 // MergeIterator merges runs, forward and backward. It implements Iterator.
 type MergeIterator struct {
 	runs []run
-	// heap holds the indexes of runs, the nearest row in the direction of
-	// travel first. Runs at their end stay in it, after all others. The runs
-	// that hold the current row are at its top: places are their positions in
-	// the heap, parents before children, and they are out of order only
-	// while a row movement is under way.
+	// heap holds indexes of runs: the run with the nearest row in the direction of
+	// travel first, runs at their end last. The runs that hold the current row are at
+	// its top: places lists their positions in the heap, parents before children.
+	// The heap is out of order only during a row movement.
 	heap     []int
 	places   []int
-	holders  []int // the runs at these places, the newest first
+	holders  []int // the runs at these places, newest first
 	backward bool
-	stretch  int // so many rows to come are known to be of the first run alone
+	stretch  int // how many of the next rows are known to be of the first run alone
 	cells    RowMerge
 	key      []byte // scratch for changes of direction
 	err      error
@@ -287,12 +284,12 @@ var _ Iterator = (*MergeIterator)(nil)
 
 type run struct {
 	it  Iterator
-	key []byte // of its row, valid until its row cursor moves
+	key []byte // of its current row, valid until its row cursor moves
 	end bool
 }
 
-// NewMergeIterator merges runs, the newest first, and owns them: Close closes
-// them. An error of any run ends the iteration and is its error: a missing run
+// NewMergeIterator merges runs, newest first, and owns them: Close closes them. An
+// error of any run ends the iteration and becomes its error, since a missing run
 // would look like missing data.
 func NewMergeIterator(runs []Iterator) *MergeIterator {
 	m := new(MergeIterator)
@@ -300,8 +297,8 @@ func NewMergeIterator(runs []Iterator) *MergeIterator {
 	return m
 }
 
-// Reset makes a closed or zero iterator merge other runs, keeping its memory. The
-// slice is copied.
+// Reset makes a closed or zero iterator merge other runs, and keeps its memory. It
+// copies the slice.
 func (m *MergeIterator) Reset(runs []Iterator) {
 	m.runs, m.heap, m.places = m.runs[:0], m.heap[:0], m.places[:0]
 	for i, it := range runs {
@@ -334,8 +331,8 @@ func (m *MergeIterator) SeekRowBefore(key []byte) bool {
 // NextRow moves to the next row.
 func (m *MergeIterator) NextRow() bool {
 	if m.backward && len(m.places) > 0 && m.Error() == nil {
-		// The runs not on this row stand before it. The smallest key after
-		// it is the key and a zero byte.
+		// The other runs stand before this row. The smallest key after the row is its
+		// key with a zero byte appended.
 		m.key = append(append(m.key[:0], m.RowKey()...), 0)
 		return m.SeekRow(m.key)
 	}
@@ -354,10 +351,10 @@ func (m *MergeIterator) PrevRow() bool {
 // RowKey is the key of the current row.
 func (m *MergeIterator) RowKey() []byte { return m.runs[m.heap[0]].key }
 
-// ReadNewest appends to dst, in cell order, all cells of the current row that
-// the first of the runs holds which hold the row, if that run can tell them at
-// once and they are at most limit; otherwise it returns false. alone says that no
-// other run holds the row. It leaves the cell cursor unset.
+// ReadNewest appends all cells of the current row that its newest run holds, in cell
+// order. It returns false if the run cannot give them at once, or if they are more than
+// limit. alone means that no other run holds the row. The cell cursor is unset
+// afterwards.
 func (m *MergeIterator) ReadNewest(dst []row.Cell, limit int) (cells []row.Cell, alone, ok bool) {
 	whole, ok := m.runs[m.holders[0]].it.(interface {
 		ReadRow(dst []row.Cell, limit int) ([]row.Cell, bool)
@@ -369,8 +366,7 @@ func (m *MergeIterator) ReadNewest(dst []row.Cell, limit int) (cells []row.Cell,
 	return cells, len(m.places) == 1, ok
 }
 
-// NewestStored tells how the values that ReadNewest read last are stored, if the run
-// knows.
+// NewestStored tells how the values of the last ReadNewest are stored, if the run knows.
 func (m *MergeIterator) NewestStored() row.Stored {
 	if run, ok := m.runs[m.holders[0]].it.(interface{ Stored() row.Stored }); ok {
 		return run.Stored()
@@ -392,15 +388,15 @@ func (m *MergeIterator) NextCell() bool { return m.cells.NextCell() }
 // Cell is the current cell.
 func (m *MergeIterator) Cell() *row.Cell { return m.cells.Cell() }
 
-// Extent describes the row if one run alone holds it, and knows it.
+// Extent describes the row if only one run holds it, and knows it as a whole.
 func (m *MergeIterator) Extent(e *row.Extent) bool { return m.cells.Extent(e) }
 
 // Layers is as in RowMerge.
 func (m *MergeIterator) Layers(seq uint64, e *row.Extent) row.Cursor { return m.cells.Layers(seq, e) }
 
-// Stretch describes the row and those after it that one run alone holds, since
-// they lie below the rows at which all others stand. Until NextRow has left them
-// no keys are compared.
+// Stretch describes the current row and those after it, if only one run holds them:
+// they lie below the rows at which all other runs stand. NextRow compares no keys
+// until it leaves them.
 func (m *MergeIterator) Stretch(limit []byte, s *row.Stretch) bool {
 	if m.backward || len(m.places) != 1 || m.stretch > 0 {
 		return false
@@ -418,8 +414,7 @@ func (m *MergeIterator) Stretch(limit []byte, s *row.Stretch) bool {
 	return true
 }
 
-// Collect appends the wanted columns. REQUIRES: Extent or Stretch described the
-// row.
+// Collect appends the wanted cells. REQUIRES: Extent, Stretch or Layers described the row.
 func (m *MergeIterator) Collect(dst *row.Collector, p *row.Projection) { m.cells.Collect(dst, p) }
 
 // Error is the error that ended the last movement of either cursor.
@@ -457,7 +452,7 @@ func (m *MergeIterator) position(backward bool, move func(Iterator) bool) bool {
 	return m.gather()
 }
 
-// settle notes where a run stands after a movement; false if it failed.
+// settle notes where a run stands after a movement. It returns false if the run failed.
 func (m *MergeIterator) settle(r *run, ok bool) bool {
 	r.end = !ok
 	if ok {
@@ -472,8 +467,8 @@ func (m *MergeIterator) settle(r *run, ok bool) bool {
 	return true
 }
 
-// advance moves the runs of the current row on. After an error of either
-// cursor it stays where it is: a run that failed has no position.
+// advance moves the runs of the current row on. After an error of either cursor it
+// does nothing, because a run that failed has no position.
 func (m *MergeIterator) advance() bool {
 	if m.Error() != nil {
 		m.stretch = 0
@@ -484,7 +479,7 @@ func (m *MergeIterator) advance() bool {
 		r := &m.runs[m.heap[0]]
 		return m.settle(r, r.it.NextRow())
 	}
-	// Children before parents: sinking a place needs the heap below it whole.
+	// Children go before parents: sinking needs an ordered heap below the place.
 	for i := len(m.places) - 1; i >= 0; i-- {
 		r := &m.runs[m.heap[m.places[i]]]
 		var ok bool
@@ -522,7 +517,7 @@ func (m *MergeIterator) gather() bool {
 		m.holders = append(m.holders, m.heap[at])
 	}
 	if len(m.holders) > 1 {
-		slices.Sort(m.holders) // the newest first
+		slices.Sort(m.holders) // newest first
 	}
 	for _, i := range m.holders {
 		m.cells.sources = append(m.cells.sources, m.runs[i].it)

@@ -13,8 +13,7 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// randomRuns makes runs over few keys, and their merge. Some cells are in two
-// runs.
+// randomRuns makes runs over few keys, and their merge. Some cells are in two runs.
 func randomRuns(rng *rand.Rand) (runs []mvcctest.Run, merged mvcctest.Run) {
 	all := map[string][]row.Cell{}
 	seq := uint64(1)

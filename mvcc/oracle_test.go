@@ -1,8 +1,8 @@
 package mvcc_test
 
-// The naive oracle: the rules of the package comment, read literally over the
-// set of all cells ever written, with nothing pruned and no order assumed. It
-// shares no code with the package.
+// The naive oracle: it reads the rules of the package comment literally, over the set of
+// all cells ever written. It prunes nothing, assumes no order, and shares no code with
+// the package.
 
 import (
 	"bytes"
@@ -80,7 +80,7 @@ func sortCells(cells []row.Cell) {
 	sort.Slice(cells, func(i, j int) bool { return row.CompareCells(&cells[i], &cells[j]) < 0 })
 }
 
-// newestOf keeps the first n cells of each column of sorted cells.
+// newestOf keeps the first n cells of each column; cells are sorted.
 func newestOf(cells []row.Cell, n int) []row.Cell {
 	var kept []row.Cell
 	count := map[string]int{}

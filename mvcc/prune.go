@@ -2,70 +2,68 @@ package mvcc
 
 // Pruner: which cells of a row flush and compaction may leave out.
 //
-// It is shown the cells of one row of the merged input in cell order, and
-// answers for each at once, so it streams as readers do. It keeps one judge
-// per view. Let the stripe of a cell be the oldest view that sees it: cells of
-// one stripe are seen by exactly the same views.
+// Pruner is shown the cells of one merged row in cell order, and decides on each at
+// once, so it streams as readers do. It keeps one judge per view. The stripe of a cell
+// is the oldest view that sees it: all cells of a stripe are seen by the same views.
 //
 // # Puts
 //
-// A put is kept iff some view shows it. Why no later reader misses a dropped
-// one: readers open at the newest view or were among the views. Take a put
-// that was dropped because others come before it.
+// A put is kept if and only if some view shows it. A later reader is one of the views,
+// or opens at the newest one. Whatever the reason for which a put is dropped, that
+// reader does not miss it:
 //
 //   - Hidden by a tombstone: see below.
-//   - Overwritten, by a put or delete of the same version that the same views
-//     see. That one is kept and goes on hiding what is older; or it is dropped
-//     for a reason that holds for everything older of its version too.
-//   - Surplus: L larger versions, unhidden in every view that sees the put.
-//     They can be hidden only by mutations newer than the input. A delete of
-//     the row, of the column or a trim that hides the smallest of them hides
-//     the put as well. So does the delete of one of their versions, by its
-//     trim (TrimForDelete): the column was full then, since the limit in force
-//     was at most L, and what it showed lies above the put. So L is not the
-//     limit of today alone: see Policy.MaxVersions. Raising the limit above L
-//     may show less than if nothing was dropped, which rule 7 allows.
+//   - Overwritten by a put or delete of the same version that the same views see.
+//     That cell is kept and goes on hiding what is older, or it is dropped for a
+//     reason that holds for all older cells of its version too.
+//   - Surplus: L larger versions are unhidden in every view that sees the put. Only
+//     mutations newer than the input can hide them. A delete of the row or column,
+//     or a trim, that hides the smallest of them hides the put as well. A delete of
+//     one of them does so by its trim (TrimForDelete): the column was full then,
+//     because the limit in force was at most L, and what it showed lies above the
+//     put. So L is not just the limit of today: see Policy.MaxVersions. Raising
+//     the limit above L may show less than without pruning; rule 7 allows it.
 //   - Expired below the drop cutoff. No reader's cutoff is ever below that:
 //     see Policy.ExpiryCutoff.
 //
 // # The trim of a surplus put
 //
-// A dropped surplus put may have overwritten an older put of its version in a
-// lower run, or one that is kept for a snapshot; that one would show if M were
-// raised. So the first surplus put that is dropped from the newest view leaves
-// a trim in its place, at its own version (the tightest threshold that covers
-// it and all after it, and the one place where a trim is sure to be in order),
-// with sequence Q: the largest one among the cells that the newest view shows
-// in this column, or the put's own if that is larger.
+// A dropped surplus put may have overwritten an older put of its version, which is
+// in a lower run or is kept for a snapshot. That one would show if M were raised. So
+// the first surplus put that is dropped from the newest view leaves a trim at its own
+// version: this is the tightest threshold that covers the put and all after it, and
+// the only place where a trim is sure to be in order. The trim's sequence number Q is
+// the largest one among the cells of the column that the newest view shows, or the
+// put's own if that is larger.
 //
-//   - It harms no view: a view at or above Q sees all the L cells that the
-//     newest view shows, unhidden, so it shows nothing below them. For this
-//     all views count with one L.
-//   - It covers all that is stale: lower runs have only sequences below every
-//     sequence of this input. A put kept for a snapshot is shown by a view
-//     below Q (those above show nothing here), so its sequence is below Q.
-//   - One is enough for a column: what comes later is hidden by it, or its
-//     older cells are, by the same argument.
-//   - If a tombstone at or above Q hides this version already, none is needed.
+//   - It harms no view: a view at or above Q sees the L cells that the newest view
+//     shows, unhidden, so it shows nothing below them. For this, all views count
+//     with one L.
+//   - It covers all stale puts: lower runs have only sequences below those of this
+//     input. A put kept for a snapshot is shown by a view below Q (those above show
+//     nothing here), so its sequence is below Q.
+//   - One trim per column is enough. It hides what comes later, or the older cells
+//     of that, by the same argument.
+//   - No trim is needed if a tombstone at or above Q already hides this version.
 //
 // # Tombstones
 //
 // A tombstone is kept, except
 //
-//   - if a stronger one of the same stripe was judged before: every view that
-//     sees the weaker sees the stronger, which hides as much. The stronger is
-//     kept, or dropped for a reason that holds for the weaker too;
-//   - if all views see it and no older run can hold the row: what it hides in
-//     the input is dropped with it, and nothing else is left to hide;
+//   - if a stronger one of the same stripe was judged before: every view that sees
+//     the weaker sees the stronger, which hides as much. The stronger is kept, or
+//     dropped for a reason that holds for the weaker too;
+//   - if all views see it and no older run can hold the row: what it hides in the
+//     input is dropped with it, and nothing else is left to hide;
 //   - if its version is expired below the drop cutoff: so is all it hides;
-//   - if it is at or below Policy.TombstoneHorizon: so is all it hides. But
-//     permanent markers never expire, so a delete-row goes by this rule only
-//     if older runs are known to hold none, and no snapshot keeps one here.
+//   - if it is at or below Policy.TombstoneHorizon: so is all it hides. Permanent
+//     markers never expire, so for a delete-row this rule holds only if older runs
+//     are known to hold none, and no snapshot keeps one here.
 //
 // # Markers
 //
-// Per view the live marker that lasts longest is kept. In a view, live markers
-// stay live together until a newer delete-row hides all of them.
+// For each view the live marker that lasts longest is kept. Markers that are live in
+// a view stay live together, until a newer delete-row hides all of them.
 
 import (
 	"bytes"
@@ -75,7 +73,7 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// Below says what runs older than the input of a merge may hold of one row.
+// Below says what runs older than the input of a compaction may hold of one row.
 type Below uint8
 
 const (
@@ -87,32 +85,31 @@ const (
 	BelowNothing
 )
 
-// Policy is what flush and compaction must respect. It is fixed for one merge.
+// Policy is what a flush or compaction must respect. It does not change while one runs.
 type Policy struct {
-	// Views are the open snapshots in ascending order of Seq, then the newest
-	// view with Seq row.MaxSequence. REQUIRES: every view opened after this
-	// list was made sees every cell of the input (its Seq is at or above the
-	// largest one there), and so does not fall between two of its stripes.
+	// Views are the open snapshots in ascending order of Seq, then the newest view,
+	// with Seq row.MaxSequence. REQUIRES: the Seq of every view opened after this list
+	// was made is at or above the largest sequence number of the input. So it sees the
+	// whole input, and does not fall between two stripes.
 	Views []View
-	// MaxVersions is how many versions of a column are kept; at least as many
-	// as any of the views shows. REQUIRES: at least the largest limit of the
-	// table that was in force when any mutation of these rows was made that is
-	// newer than the input, or lies in a newer run. A delete of a version that
-	// was made under a larger limit counts on more versions below it. 0 means
-	// that this is not known, and keeps all.
+	// MaxVersions is how many versions of a column are kept; 0 keeps all, for a limit
+	// that is not known. It is at least as many as any of the views shows. REQUIRES:
+	// at least the largest limit that was in force when a mutation of these rows was
+	// made that is newer than the input or lies in a newer run. A delete of a version
+	// that was made under a larger limit counts on more versions below it.
 	MaxVersions int
-	// ExpiryCutoff is in seconds, NoExpiry for none. Versions below it
-	// may be dropped. REQUIRES: no reader's cutoff is below it, now or later;
-	// so the table's expiry watermark is raised to it in the manifest edit
-	// that installs the output, at the latest. It follows the bounded purge
-	// clock, not the wall clock. The cutoffs of Views can only lower it.
+	// ExpiryCutoff is in seconds, NoExpiry for none. Versions below it may be dropped.
+	// REQUIRES: no reader's cutoff is below it, now or later; so the version edit that
+	// installs the output raises the table's expiry watermark to it, at the latest. It
+	// follows the bounded purge clock, not the wall clock. Cutoffs of Views can only
+	// lower it.
 	ExpiryCutoff int64
-	// TombstoneHorizon is a sequence number; every put with a smaller one has
-	// a version that is expired below ExpiryCutoff. Zero if unknown.
+	// TombstoneHorizon is a sequence number. The version of every put with a smaller
+	// one is expired below ExpiryCutoff. 0 if unknown.
 	TombstoneHorizon uint64
 }
 
-// Pruner applies a Policy to rows, one after the other:
+// Pruner applies a Policy to rows, one row at a time:
 //
 //	p.StartRow(below)
 //	for each cell of the row, in cell order {
@@ -121,11 +118,10 @@ type Policy struct {
 //		if keep { write(cell) }
 //	}
 //
-// What is written is in cell order. Add allocates nothing once the column
-// buffer has grown.
+// What the caller writes is in cell order. Add allocates nothing once the column buffer has grown.
 type Pruner struct {
 	judges  []judge // ascending; the last is the newest view
-	oldest  int64   // smallest version that is not expired below the drop cutoff
+	oldest  int64   // smallest version that the drop cutoff does not expire
 	horizon uint64
 	below   Below
 
@@ -134,8 +130,8 @@ type Pruner struct {
 	newest uint64 // largest sequence shown by the newest view in this column
 	trim   row.Cell
 
-	// trimmed: a trim at version trimmedAt was kept in this column. If a put has
-	// the same version it is of the same mutation, for trims sort before puts.
+	// trimmed: a trim at version trimmedAt was kept in this column. A put of the same
+	// version is of the same mutation, because trims sort before puts.
 	trimmed   bool
 	trimmedAt int64
 }
@@ -161,10 +157,10 @@ func NewPruner(p Policy) *Pruner {
 		pr.judges = append(pr.judges, j)
 	}
 	if cutoff < p.ExpiryCutoff {
-		pr.horizon = 0 // it speaks of ExpiryCutoff; a view still shows older versions
+		pr.horizon = 0 // the horizon refers to ExpiryCutoff; a view still shows older versions
 	}
-	// One cutoff for all views: what they do not show by their own, higher
-	// ones may be shown again when the clock is put right.
+	// All views get one cutoff: what a view hides by its own, higher cutoff may show
+	// again when the clock is set back.
 	pr.oldest = oldestVersion(cutoff)
 	for i := range pr.judges {
 		pr.judges[i].max, pr.judges[i].oldest = limit, pr.oldest
@@ -180,16 +176,15 @@ func (p *Pruner) StartRow(below Below) {
 	}
 }
 
-// Plain judges all cells of a row at once, if it is a row as most are: at most
-// one delete-row, then at most one marker, then one put for each of several
-// columns, of which nothing is expired or hidden by another. All of those are
-// kept, in every view that sees them, with the exception of a delete-row that
-// has done its work: skip is 1 then, and 0 otherwise. For any other row ok is
-// false, and the cells are to be shown to Add, after StartRow, one by one.
+// Plain judges all cells of a row at once, if the row is of the usual kind: at most
+// one delete-row, then at most one marker, then one put each for several columns,
+// none of them expired or hidden. Then all cells are kept, except a delete-row that
+// has done its work: skip is 1 for that, and 0 otherwise. For any other row ok is
+// false, and the caller must show the cells to Add one by one, after StartRow.
 //
-// Unless alone is set, the input holds further cells of the row, all of them
-// older than these. They can only be left out unseen if a delete-row of these
-// hides them, in every view.
+// If alone is not set, the input holds further cells of the row, all older than these.
+// They are left out unseen, so Plain succeeds only if a delete-row among these cells
+// hides them in every view.
 func (p *Pruner) Plain(cells []row.Cell, alone bool, below Below) (skip int, ok bool) {
 	i, deleted := 0, uint64(0)
 	if len(cells) > 0 && cells[0].Kind == row.KindDeleteRow {
@@ -208,7 +203,7 @@ func (p *Pruner) Plain(cells []row.Cell, alone bool, below Below) (skip int, ok 
 		i++
 	}
 	if !alone || i == skip && i == len(cells) {
-		return 0, false // there is more to see, or nothing is left
+		return 0, false // there are more cells to judge, or none is left
 	}
 	var before []byte
 	for ; i < len(cells); i++ {
@@ -221,11 +216,11 @@ func (p *Pruner) Plain(cells []row.Cell, alone bool, below Below) (skip int, ok 
 	return skip, true
 }
 
-// Add judges the next cell of the row: whether to keep it, and a trim to be
-// written before it, if not nil. The trim is valid until the next call.
+// Add decides whether to keep the next cell of the row. If trim is not nil, the caller
+// writes it first. The trim is valid until the next call.
 func (p *Pruner) Add(c *row.Cell) (trim *row.Cell, keep bool) {
 	if c.Version < p.oldest {
-		return nil, false // whatever it is, and all that it hides
+		return nil, false // expired, and so is all that it hides
 	}
 	stripe := p.stripe(c.Seq)
 	if c.Kind.IsRowLevel() {
@@ -289,25 +284,23 @@ func (p *Pruner) rowLevel(c *row.Cell, stripe int) (keep bool) {
 	return keep
 }
 
-// bottom says that a tombstone of the stripe has done its work: every view
-// sees it, and nothing older lies below.
+// bottom reports whether a tombstone of the stripe has done its work: every view sees
+// it, and no older run holds the row.
 func (p *Pruner) bottom(stripe int) bool { return stripe == 0 && p.below == BelowNothing }
 
-// spent says that a tombstone within a column hides nothing that anybody could
-// see without it.
+// spent reports whether every view shows the same without this tombstone of a column.
 func (p *Pruner) spent(seq uint64, stripe int) bool {
 	return seq <= p.horizon || p.bottom(stripe)
 }
 
-// trimFor makes the trim that stands in for a dropped surplus put, nil if none
-// is needed.
+// trimFor makes the trim that replaces a dropped surplus put; nil if none is needed.
 func (p *Pruner) trimFor(c *row.Cell) *row.Cell {
 	if p.judges[len(p.judges)-1].floor >= p.newest {
 		return nil
 	}
 	if p.trimmed && p.trimmedAt == c.Version {
-		// The trim of the put's own mutation hides what it overwrote, and a
-		// second one would be out of order behind it.
+		// The trim of the put's own mutation hides what the put overwrote. A second
+		// trim would follow it out of order.
 		return nil
 	}
 	p.trim = row.Cell{Column: p.column, Version: c.Version, Seq: max(p.newest, c.Seq), Kind: row.KindTrim}

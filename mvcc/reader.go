@@ -1,8 +1,7 @@
 package mvcc
 
-// RowReader: what one view shows of one row. It streams: whatever the row
-// holds, it keeps one column name and a few numbers, and it seeks over what is
-// not asked for.
+// RowReader: what one view shows of one row. It streams: however large the row is, it
+// keeps one column name and a few numbers, and seeks over what is not asked for.
 
 import (
 	"bytes"
@@ -11,51 +10,49 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// Cells is the cell half of Iterator, where it is explained. RowMerge is one, and
-// so is every Iterator that stands on a row.
+// Cells is the cell half of Iterator; see there. RowMerge implements it, and so does
+// every Iterator.
 type Cells interface {
 	row.Cursor
 	Extent(e *row.Extent) bool
 	Stretch(limit []byte, s *row.Stretch) bool
 	Layers(seq uint64, e *row.Extent) (newer row.Cursor)
 	Collect(dst *row.Collector, p *row.Projection)
-	// CollectRows does this for as many rows that Stretch described as dst has a
-	// budget for, moves to the last of them, and returns their number.
+	// CollectRows is as in Iterator: it adds rows that Stretch described, for as long
+	// as dst has a budget.
 	CollectRows(dst *row.Chunk, rows int, p *row.Projection) int
 }
 
-// Selection is what a reader wants of a row. The zero Selection is all that
-// the view shows. The limits apply after those of the view: expired versions
-// go first, then all but the newest View.MaxVersions, then those outside the
-// time range, then all but the newest MaxVersions.
+// Selection is what a reader wants of a row; the zero Selection is all that the view
+// shows. The limits of the view apply first. Cells are left out in this order: expired
+// versions, all but the newest View.MaxVersions, those outside the time range, and all
+// but the newest MaxVersions.
 type Selection struct {
-	// Columns are the wanted column names in ascending order; empty is all.
+	// Columns are the wanted column names in ascending order; empty wants all.
 	Columns [][]byte
-	// Start and End bound the column names: Start <= name < End. Empty is
-	// unbounded.
+	// Start and End bound the column names: Start <= name < End. Empty is unbounded.
 	Start, End []byte
-	// MaxVersions is how many versions of a column are wanted; 0 is all.
+	// MaxVersions is how many versions of a column are wanted; 0 wants all.
 	MaxVersions int
 	// MinVersion and MaxVersionExcl bound versions in milliseconds:
 	// MinVersion <= version < MaxVersionExcl. MaxVersionExcl 0 is unbounded.
 	MinVersion, MaxVersionExcl int64
 	// NoCells asks only whether the row exists.
 	NoCells bool
-	// MaxBytes, if above 0, lets Collect stop in a row whose cells take more, by
-	// row.Cell.Memory.
+	// MaxBytes, if above 0, lets Collect stop in a row whose cells take more, by row.Cell.Memory.
 	MaxBytes int64
-	// MaxExamined, if above 0, lets Collect stop when it has looked at more cells.
+	// MaxExamined, if above 0, lets Collect stop once it has looked at more cells.
 	MaxExamined int
 }
 
-// All reports whether it is all that the view shows.
+// All reports whether the selection wants all that the view shows.
 func (s *Selection) All() bool {
 	return !s.NoCells && s.MaxVersions|int(s.MinVersion|s.MaxVersionExcl)|len(s.Columns)|len(s.Start)|len(s.End) == 0
 }
 
-// nearSteps is how many cells a reader walks before it seeks. What is wanted is
-// mostly the next cell; if it is not, there may be any number of versions before
-// it, and a seek costs about as much as three steps.
+// nearSteps is how many cells a reader walks before it seeks. The wanted cell is
+// mostly the next one; otherwise any number of versions may come before it. A seek
+// costs about as much as three steps.
 const nearSteps = 1
 
 // RowReader reads rows at one view. Use:
@@ -68,31 +65,30 @@ const nearSteps = 1
 //		if err := reader.Error(); err != nil { return err }
 //	}
 //
-// Check Error before taking false for an answer. A RowReader allocates nothing
-// once its column buffer has grown.
+// A false result may mean an error: check Error. A RowReader allocates nothing once
+// its column buffer has grown.
 type RowReader struct {
-	// Limit is the key below which rows are read ahead together; nil: none. It is
-	// set after Reset.
+	// Limit is the key below which rows are read ahead together; nil: none. Set it after Reset.
 	Limit []byte
 
 	it    Cells
-	all   row.Cursor // it: to convert it takes time
-	cells row.Cursor // what is walked: all, or while layers are read the newer one
+	all   row.Cursor // it, kept because converting it takes time
+	cells row.Cursor // what is walked: all, or the newer layer while layers are read
 	sel   Selection
 	judge judge
 
 	wantVersions int   // of the selection, per column
-	minVersion   int64 // below it nothing is wanted: expired or out of range
-	maxVersion   int64 // above it nothing is wanted
+	minVersion   int64 // no version below it is wanted: expired or out of range
+	maxVersion   int64 // no version above it is wanted
 
 	loaded   bool // row-level cells of this row are read
-	at       bool // it stands on a cell that is not used up
-	returned bool // ... except that NextCell returned it
+	at       bool // cells stands on a cell that is not done
+	returned bool // ... but NextCell has returned it
 	inColumn bool
-	given    int     // cells of the column returned
+	given    int     // how many cells of the column were returned
 	name     []byte  // the column's name and a zero byte: the smallest name after it
-	first    [1]byte // the smallest name that a column can have
-	wanted   int     // first of sel.Columns not passed
+	first    [1]byte // the smallest column name
+	wanted   int     // index of the first of sel.Columns that is not passed
 	examined int
 	together bool // see PutTogether
 	cut      bool // see Cut
@@ -100,8 +96,8 @@ type RowReader struct {
 	extent     row.Extent
 	stretch    row.Stretch
 	projection row.Projection // of sel, for Collect
-	judged     verdict        // of this row and, from NextRow to NextRow, of
-	granted    int            // so many more; unclear before there is one
+	judged     verdict        // of this row and, if it moves on by NextRow,
+	granted    int            // of so many more; unclear before it is known
 	layers     layers
 }
 
@@ -114,7 +110,7 @@ func NewReader(it Cells, view View, sel Selection) *RowReader {
 
 // Reset makes the reader read another source, at another view.
 func (r *RowReader) Reset(it Cells, view View, sel Selection) {
-	// Field by field: the working memory need not be cleared.
+	// Field by field, because the working memory need not be cleared.
 	r.it, r.all, r.sel, r.judge = it, it, sel, newJudge(view)
 	r.wantVersions, r.maxVersion, r.examined = sel.MaxVersions, math.MaxInt64, 0
 	p := &r.projection
@@ -132,9 +128,9 @@ func (r *RowReader) Reset(it Cells, view View, sel Selection) {
 	r.StartRow()
 }
 
-// NextRow begins the row to which the source moved by NextRow from the row that
-// the reader began before. It saves the judgement of rows that were judged with
-// others.
+// NextRow begins the row after the one that the reader began last. It keeps the
+// verdict of rows that were judged together. REQUIRES: the source moved there by
+// NextRow.
 func (r *RowReader) NextRow() {
 	if r.granted == 0 {
 		r.StartRow()
@@ -146,10 +142,9 @@ func (r *RowReader) NextRow() {
 	r.judge.startRow()
 }
 
-// judgeMany judges the row together with those that follow, if the source knows
-// them.
+// judgeMany judges this row together with those after it, if the source knows them.
 func (r *RowReader) judgeMany() {
-	s := &r.stretch // not of this function, which would allocate it
+	s := &r.stretch // in r, because a local one would be allocated
 	if !r.it.Stretch(r.Limit, s) {
 		return
 	}
@@ -169,8 +164,7 @@ func (r *RowReader) StartRow() {
 	r.loaded, r.at, r.returned, r.inColumn, r.wanted = false, false, false, false, 0
 }
 
-// Exists reports whether the row exists in the view. False with an Error says
-// nothing.
+// Exists reports whether the row exists in the view. Check Error if it is false.
 func (r *RowReader) Exists() bool {
 	if !r.loaded {
 		r.readRowLevel()
@@ -178,11 +172,11 @@ func (r *RowReader) Exists() bool {
 	return r.judge.exists
 }
 
-// NextCell moves to the next visible and selected cell of the row; false at
-// the end of the row or on an error.
+// NextCell moves to the next visible and selected cell of the row. It returns false at
+// the end of the row and on an error.
 func (r *RowReader) NextCell() bool {
-	// A row without a marker shows nothing (see the package comment), so the
-	// dead cells of a deleted row need not be walked.
+	// A row without a marker shows nothing (see the package comment), so the dead
+	// cells of a deleted row are not walked.
 	if !r.Exists() || r.sel.NoCells {
 		return false
 	}
@@ -215,13 +209,12 @@ func (r *RowReader) NextCell() bool {
 	return false
 }
 
-// Collect copies the visible and selected cells of the row to dst, which is
-// empty: what NextCell and Cell show, up to the first maxColumns columns (0: all).
-// It reports whether the row exists. Check Error. REQUIRES: nothing was read of
-// the row so far.
+// Collect copies the visible and selected cells of the row to dst: the same as
+// NextCell and Cell show, up to the first maxColumns columns (0: all). It reports
+// whether the row exists. Check Error. REQUIRES: the row is unread, and dst is empty.
 //
-// Of most rows the source knows enough for the rules to decide at once. Cell by
-// cell, a row of ten costs several times as much.
+// For most rows the source knows enough to decide at once. Reading cell by cell costs
+// several times as much, for a row of ten cells.
 func (r *RowReader) Collect(dst *row.Collector, maxColumns int) (exists bool) {
 	verdict := r.judgeWhole()
 	r.together, r.cut = verdict == unclear, false
@@ -241,7 +234,7 @@ func (r *RowReader) Collect(dst *row.Collector, maxColumns int) (exists bool) {
 		}
 		return true
 	}
-	if maxColumns == 0 && !r.sel.NoCells { // otherwise too much may be read
+	if maxColumns == 0 && !r.sel.NoCells { // otherwise the layers may read too much
 		if exists, ok := r.collectLayers(dst); ok {
 			return exists
 		}
@@ -277,7 +270,7 @@ func FirstColumns(cells []row.Cell, n int) []row.Cell {
 	return cells
 }
 
-// judgeWhole judges the row as a whole; unclear if that is not possible.
+// judgeWhole judges the row as a whole, and returns unclear if that is not possible.
 func (r *RowReader) judgeWhole() verdict {
 	if r.judged == unclear {
 		r.judgeMany()
@@ -299,7 +292,7 @@ func (r *RowReader) judgeWhole() verdict {
 	return v
 }
 
-// exhausted reports whether more was looked at than the selection allows.
+// exhausted reports whether the reader looked at more cells than the selection allows.
 func (r *RowReader) exhausted() bool {
 	return r.sel.MaxExamined > 0 && r.examined > r.sel.MaxExamined
 }
@@ -307,29 +300,28 @@ func (r *RowReader) exhausted() bool {
 // Cut reports whether Collect stopped at one of the bounds of the selection.
 func (r *RowReader) Cut() bool { return r.cut }
 
-// PutTogether reports whether Collect had more to do than to copy the cells of a
-// row that the source holds as a whole.
+// PutTogether reports whether Collect did more than copy cells of a row that the
+// source holds as a whole.
 func (r *RowReader) PutTogether() bool { return r.together }
 
 // Cell is the cell that NextCell moved to, valid until the next call.
 func (r *RowReader) Cell() *row.Cell { return r.cells.Cell() }
 
-// Error is the error that ended Exists or NextCell early, nil if they ended by
-// themselves.
+// Error is the error that ended Exists or NextCell early, if any.
 func (r *RowReader) Error() error { return r.cells.Error() }
 
-// Examined is the number of cells looked at since Reset, dead ones included,
-// for bounding the work of a scan.
+// Examined is how many cells were looked at since Reset, dead ones included. It bounds
+// the work of a scan.
 func (r *RowReader) Examined() int { return r.examined }
 
 func (r *RowReader) column() []byte { return r.name[:len(r.name)-1] }
 
-// readRowLevel judges the row-level cells, as few as decide the row, and moves
-// to the first attribute cell.
+// readRowLevel judges as few row-level cells as decide the row, and moves to the first
+// attribute cell.
 //
-// A row that was put 100,000 times has as many delete-rows and markers in its
-// memtable. Only the newest delete-row in the view counts, and the first
-// marker that it does not hide, so both walks end early and seek on.
+// A row that was put 100,000 times has as many delete-rows and markers in its memtable.
+// Only the newest delete-row in the view counts, and the first marker that it does not
+// hide. So the walk ends early in both kinds, and seeks on.
 func (r *RowReader) readRowLevel() {
 	r.loaded = true
 	r.at = r.cells.FirstCell()
@@ -340,11 +332,11 @@ func (r *RowReader) readRowLevel() {
 		case len(c.Column) != 0:
 			return
 		case c.Version < row.MaxVersion && (r.judge.exists || c.Version < r.judge.oldest):
-			// The row's fate is decided: this and all further markers are
-			// expired, or one that lasts longer was found.
+			// The row is decided: all further markers are expired, or one that lasts
+			// longer was found.
 			r.advanceTo(r.first[:], row.MaxVersion)
 		case c.Version == row.MaxVersion && r.judge.deleted && c.Seq < r.judge.deleteRow:
-			r.advanceTo(nil, row.MaxVersion-1) // only older ones to come: to the finite markers
+			r.advanceTo(nil, row.MaxVersion-1) // on to the finite markers: only older cells come before
 		default:
 			r.judge.rowLevel(c)
 			r.step()
@@ -352,7 +344,7 @@ func (r *RowReader) readRowLevel() {
 	}
 }
 
-// enterColumn begins the column if it is wanted; otherwise it moves on.
+// enterColumn begins the column if it is wanted, and otherwise moves on.
 func (r *RowReader) enterColumn(name []byte) bool {
 	r.inColumn = false
 	if len(r.sel.Columns) != 0 {
@@ -379,8 +371,8 @@ func (r *RowReader) enterColumn(name []byte) bool {
 	return true
 }
 
-// skipWanted passes the wanted columns below name, and name itself if through;
-// false if none is left.
+// skipWanted passes the wanted columns below name, and name itself if through. It
+// returns false if none is left.
 func (r *RowReader) skipWanted(name []byte, through bool) bool {
 	for ; r.wanted < len(r.sel.Columns); r.wanted++ {
 		c := bytes.Compare(r.sel.Columns[r.wanted], name)
@@ -391,8 +383,8 @@ func (r *RowReader) skipWanted(name []byte, through bool) bool {
 	return false
 }
 
-// pass moves on from a judged cell. Within a column there is no seeking: a
-// trim that matters further down may sit at any version.
+// pass moves on from a judged cell. It does not seek within a column, because a trim
+// that matters further down may stand at any version.
 func (r *RowReader) pass() {
 	if r.judge.full() || r.given >= r.wantVersions {
 		r.leaveColumn()
@@ -415,8 +407,8 @@ func (r *RowReader) leaveColumn() {
 	r.advanceTo(r.sel.Columns[r.wanted], row.MaxVersion)
 }
 
-// advanceTo moves from the current cell to the first one at or after (column,
-// version), which lies further on: by a few steps, then by a seek.
+// advanceTo moves from the current cell to the first one at or after (column, version),
+// which lies further on. It walks nearSteps cells, then it seeks.
 func (r *RowReader) advanceTo(column []byte, version int64) {
 	for range nearSteps {
 		if r.step(); !r.at {

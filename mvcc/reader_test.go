@@ -68,7 +68,7 @@ func TestASurplusOfVersionsIsSkipped(t *testing.T) {
 	if r.Examined() > 40 {
 		t.Errorf("examined %d cells", r.Examined())
 	}
-	// Expired versions end a column just so.
+	// Expired versions end a column in the same way.
 	r = mvcc.NewReader(positioned(cells), mvcc.View{Seq: 1, Cutoff: 10}, mvcc.Selection{})
 	if a := readAll(t, r); !a.exists || len(a.cells) != 2 {
 		t.Fatalf("got %v", a)

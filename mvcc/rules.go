@@ -1,13 +1,13 @@
 package mvcc
 
-// The rule-book (see the package comment) as code: one judge gives one view's
-// opinion of the cells of one row, which it is shown in cell order.
+// The visibility rules (see the package comment) as code. A judge decides for one
+// view, and is shown the cells of one row in cell order.
 //
-// Cell order makes a judge small. A trim sorts by its own threshold, so by the
-// time a version is judged every trim that could hide it has been seen, and
-// every trim seen has a threshold at or above it. "Is this cell hidden?" is
-// then one comparison with the largest sequence number of the delete-row and
-// the trims seen so far: the floor. No look-ahead, no list of trims.
+// Cell order keeps the judge small. Trims sort by their threshold, so when the judge
+// gets to a version it has seen every trim that could hide it, and each of those has
+// a threshold at or above the version. One comparison then tells whether a cell is
+// hidden: with the floor, the largest sequence number of the delete-row and the trims
+// seen so far. The judge needs no look-ahead and no list of trims.
 
 import (
 	"cmp"
@@ -20,24 +20,24 @@ import (
 // NoExpiry is the cutoff of a table whose data never expires.
 const NoExpiry int64 = math.MinInt64
 
-// View is a moment of a table as readers see it.
+// View is a moment of a table, as readers see it.
 type View struct {
-	// Seq is the largest sequence number seen; row.MaxSequence is "the newest".
+	// Seq is the largest sequence number that is seen; row.MaxSequence means all.
 	Seq uint64
 	// MaxVersions is how many versions of a column are shown; 0 shows all.
 	MaxVersions int
-	// Cutoff is in seconds: a version is expired when version/1000 < Cutoff.
-	// NoExpiry means that nothing expires. It is the larger of CutoffAt
-	// and the table's expiry watermark.
+	// Cutoff is in seconds: a version is expired when version/1000 < Cutoff, and
+	// NoExpiry means that nothing expires. Readers use the larger of CutoffAt and the
+	// table's expiry watermark.
 	Cutoff int64
 }
 
 // Oldest is the smallest version, in milliseconds, that is not expired.
 func (v View) Oldest() int64 { return oldestVersion(v.Cutoff) }
 
-// CutoffAt returns the cutoff in seconds at a clock reading in milliseconds
-// for a time to live in seconds; a negative one never expires anything
-// (NoExpiry). The arithmetic saturates.
+// CutoffAt returns the cutoff in seconds, from a clock reading in milliseconds and a
+// time to live in seconds. A negative time to live returns NoExpiry. The arithmetic
+// saturates.
 func CutoffAt(nowMillis, ttlSeconds int64) int64 {
 	if ttlSeconds < 0 {
 		return NoExpiry
@@ -52,10 +52,10 @@ func CutoffAt(nowMillis, ttlSeconds int64) int64 {
 	return now - ttlSeconds
 }
 
-// oldestVersion turns a cutoff in seconds into the smallest version, in
-// milliseconds, that is not expired. Versions are never negative, so
-// version/1000 < cutoff is the same as version < oldestVersion(cutoff). A
-// permanent marker (row.MaxVersion) is never below it.
+// oldestVersion returns the smallest version, in milliseconds, that a cutoff in
+// seconds does not expire. Versions are never negative, so version/1000 < cutoff is
+// the same as version < oldestVersion(cutoff). A permanent marker (row.MaxVersion)
+// is never below it.
 func oldestVersion(cutoff int64) int64 {
 	switch {
 	case cutoff <= 0:
@@ -66,21 +66,20 @@ func oldestVersion(cutoff int64) int64 {
 	return cutoff * 1000
 }
 
-// TrimForDelete says which trim must accompany a delete of single versions of
-// one column (rule 6). A column that shows its full number of versions may
-// still have surplus ones on disk, or not, if they were pruned. Deleting a
-// visible version would let a surplus one move up or not, by accident; the
-// trim hides all of them. Deleting a surplus version does the same once the
-// limit is raised, so it carries the trim too (which then does its work alone).
+// TrimForDelete says which trim must accompany a delete of single versions of one
+// column (rule 6). A full column may still have surplus versions on disk, unless they
+// were pruned. If a visible version is deleted without a trim, a surplus one may move
+// up, depending on what was pruned; the trim hides all of them. A delete of a surplus
+// version carries the trim too, in case the limit is raised later.
 //
-// visible are the versions that the column shows in the newest view, newest
-// first; deleted is the version to be deleted; maxVersions is the table's
-// limit. With ok, the mutation must carry a row.KindTrim cell with version
-// threshold, besides its delete. When several versions of a column are deleted
-// by one mutation, ask for each with the same visible: the answers agree.
+// visible lists the versions that the column shows in the newest view, newest first.
+// deleted is the version to delete, and maxVersions is the table's limit. If ok, the
+// mutation must carry, besides its delete, a row.KindTrim cell whose version is
+// threshold. If one mutation deletes several versions of a column, pass the same
+// visible for each: the answers agree.
 //
-// Take visible from a view whose cutoff is the table's expiry watermark, not
-// the clock's: then the decision does not depend on a clock that steps.
+// Take visible from a view whose cutoff is the table's expiry watermark. A cutoff
+// from the clock would make the decision depend on clock steps.
 func TrimForDelete(visible []int64, deleted int64, maxVersions int) (threshold int64, ok bool) {
 	if maxVersions <= 0 || len(visible) < maxVersions {
 		return 0, false // nothing is surplus
@@ -96,41 +95,40 @@ func TrimForDelete(visible []int64, deleted int64, maxVersions int) (threshold i
 
 func newestFirst(a, b int64) int { return cmp.Compare(b, a) }
 
-// verdict is a judge's opinion of one cell.
+// verdict is what a judge decides about one cell.
 type verdict uint8
 
 const (
-	// dead: the view does not see the cell, or it makes no difference to it.
+	// dead: the view does not see the cell, or the cell changes nothing for it.
 	dead verdict = iota
-	// visible: the view shows this put, or the row exists by this marker.
+	// visible: the view shows this put, or this marker makes the row exist.
 	visible
-	// surplus: a put that nothing hides, beyond the largest M versions.
+	// surplus: a put that nothing hides, but that is not among the M largest versions.
 	surplus
-	// hides: a tombstone that hides something from this view that no cell
-	// judged before hides already.
+	// hides: a tombstone that hides something that no earlier cell hides from this view.
 	hides
-	// unclear: what is known of a row does not decide it.
+	// unclear: what is known of a row is not enough to decide.
 	unclear
 )
 
-// judge applies the rules at one view. Expiry of attribute cells is left to
-// the caller, who must not show expired ones: where one expires all that
-// follow in the column do, so callers stop or skip there.
+// judge applies the rules at one view. It does not check the expiry of attribute
+// cells: the caller must not pass expired ones. Where one cell of a column is expired
+// the rest of the column is too, so callers stop or skip there.
 type judge struct {
 	seq    uint64
 	max    int   // versions shown per column
 	oldest int64 // smallest version not expired
 
-	// Of the row.
+	// State of the current row.
 	deleted   bool
 	deleteRow uint64 // the newest visible delete-row, if deleted
 	exists    bool
-	marker    uint64 // the sequence number of the marker that says so
+	marker    uint64 // the sequence number of the marker by which the row exists
 
-	// Of the column.
-	floor   uint64 // hidden below this sequence number: delete-row and trims
+	// State of the current column.
+	floor   uint64 // cells below this sequence number are hidden, by the delete-row or a trim
 	shown   int
-	decided bool  // version has a winner
+	decided bool  // version has its winner
 	version int64 // of the last put or delete-version judged
 }
 
@@ -147,20 +145,20 @@ func (j *judge) startRow() {
 	j.startColumn()
 }
 
-// startColumn begins a column; all row-level cells have been judged.
+// startColumn begins a column. REQUIRES: all row-level cells were judged.
 func (j *judge) startColumn() {
 	j.floor, j.shown, j.decided = j.deleteRow, 0, false
 }
 
-// full reports that the column shows all the versions it can.
+// full reports whether the column shows as many versions as it may.
 func (j *judge) full() bool { return j.shown >= j.max }
 
 // rowLevel judges a delete-row or a marker.
 //
-// Delete-rows come newest first, so the first one seen counts. Permanent
-// markers are interleaved with them by sequence number: when one is judged,
-// every delete-row that could hide it has been. Finite markers come after all
-// delete-rows, largest version first, so the first live one lasts longest.
+// Delete-rows come newest first, so only the first one that is seen counts. Permanent
+// markers sort among them by sequence number: every delete-row that could hide a
+// marker is judged before it. Finite markers follow all delete-rows, largest version
+// first, so the first live one lasts longest.
 func (j *judge) rowLevel(c *row.Cell) verdict {
 	switch {
 	case c.Seq > j.seq:
@@ -178,14 +176,14 @@ func (j *judge) rowLevel(c *row.Cell) verdict {
 	return visible
 }
 
-// attribute judges a cell of the current column that is not expired.
+// attribute judges a cell of the current column. REQUIRES: the cell is not expired.
 func (j *judge) attribute(c *row.Cell) verdict {
 	if c.Seq > j.seq {
 		return dead
 	}
 	if c.Kind == row.KindTrim {
 		if c.Seq <= j.floor {
-			return dead // what it hides is hidden
+			return dead // an earlier tombstone hides as much
 		}
 		j.floor = c.Seq
 		return hides
@@ -210,18 +208,15 @@ func (j *judge) attribute(c *row.Cell) verdict {
 	return visible
 }
 
-// whole judges a row of which only an extent is known: dead if it does not
-// exist, visible if it exists and every cell is shown, or unclear.
+// whole judges a row of which only an extent is known. The verdict is dead if the row
+// does not exist, visible if it exists and each column shows its newest cells, up to
+// the limit, or unclear.
 //
-// Visible means that of every column the newest cells are shown, as many as a
-// column may show.
-//
-// It says what judging cell by cell would: the row-level cells are a delete-row
-// and a marker at most. There is no trim, so the floor of every column is the
-// delete-row; no delete-version and no second cell of a version, so each put has
-// its version for itself, and those of a column come newest first. What remains
-// to ask of a put is its sequence number, against the view and the floor, and its
-// version, against expiry; all of them are asked at once by asking the outermost.
+// The verdict is the same as cell by cell. The row has at most one delete-row and one
+// marker. It has no trim, so the floor of every column is the delete-row. It has no
+// delete-version and no second cell of a version, so no put hides another. What
+// remains is to compare each put's sequence number with the view and the floor, and
+// its version with the expiry; comparing the outermost values does it for all puts.
 func (j *judge) whole(e *row.Extent) verdict {
 	floor := uint64(0)
 	if e.Deleted && e.DeleteSeq <= j.seq {
@@ -238,9 +233,9 @@ func (j *judge) whole(e *row.Extent) verdict {
 	return unclear
 }
 
-// stretch judges several rows: dead if none exists, visible if all do and of every
-// column the newest cells are shown, or unclear. A delete-row hides nothing of its
-// row, so it makes no difference here.
+// stretch judges several rows. The verdict is dead if none of them exists, visible if
+// all exist and each column shows its newest cells, up to the limit, or unclear. The
+// delete-row of such a row hides nothing in it, so it is not looked at.
 func (j *judge) stretch(s *row.Stretch) verdict {
 	switch {
 	case s.MinSeq > j.seq || s.MaxVersion < j.oldest && !s.Permanent:

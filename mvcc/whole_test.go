@@ -11,7 +11,7 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// readBoth reads a row cell by cell and as a whole, which must agree.
+// readBoth reads a row cell by cell and as a whole. Both must agree.
 func readBoth(t testing.TB, source mvcc.Cells, v mvcc.View, sel mvcc.Selection) answer {
 	t.Helper()
 	a := readAll(t, mvcc.NewReader(source, v, sel))
@@ -31,8 +31,8 @@ func readBoth(t testing.TB, source mvcc.Cells, v mvcc.View, sel mvcc.Selection) 
 	return a
 }
 
-// smallRow makes cells of a row of the kind that an Extent can describe, mostly,
-// with numbers so small that every order of them occurs.
+// smallRow makes cells of a row, mostly one that an Extent can describe. The numbers are
+// so small that every order of them occurs.
 func smallRow(rng *rand.Rand) (cells []row.Cell) {
 	seq := func() uint64 { return 1 + rng.Uint64N(4) }
 	if rng.IntN(2) == 0 {
@@ -107,7 +107,7 @@ func TestARowReadAsAWholeIsTheRowReadCellByCell(t *testing.T) {
 		sel := smallSelection(rng)
 		got := readBoth(t, it, v, sel)
 		if !it.Extent(new(row.Extent)) {
-			continue // cells that no history leaves, of which the oracle may think otherwise
+			continue // no history leaves such cells, and the oracle may differ on them
 		}
 		if want := selected(oracle(cells, v), sel); want.exists && got.String() != want.String() || got.exists != want.exists {
 			t.Fatalf("cells %s\nview %+v, selection %+v:\ngot  %s\nwant %s", list(cells), v, sel, got, want)
@@ -155,7 +155,7 @@ func BenchmarkCollectRowOfTenColumns(b *testing.B) {
 	}
 }
 
-// evenRow makes a row as one put leaves it.
+// evenRow makes a row as a single put leaves it.
 func evenRow(rng *rand.Rand, permanent bool) []row.Cell {
 	seq, version := 1+rng.Uint64N(4), rng.Int64N(5)*500
 	cells := []row.Cell{marker(version, seq)}
@@ -174,7 +174,7 @@ func evenRow(rng *rand.Rand, permanent bool) []row.Cell {
 	return cells
 }
 
-// stretchyRuns makes runs of rows most of which can be judged many at once.
+// stretchyRuns makes runs of rows, most of which can be judged many at once.
 func stretchyRuns(rng *rand.Rand) []mvcctest.Run {
 	runs := make([]mvcctest.Run, 1+rng.IntN(3))
 	permanent := rng.IntN(2) == 0
@@ -192,7 +192,7 @@ func stretchyRuns(rng *rand.Rand) []mvcctest.Run {
 				cells = smallRow(rng)
 			}
 			for j := range cells {
-				cells[j].Seq += uint64(4 * (len(runs) - 1 - i)) // newer than all of the runs below
+				cells[j].Seq += uint64(4 * (len(runs) - 1 - i)) // newer than in all the runs below
 			}
 			runs[i] = append(runs[i], mvcctest.Row{Key: fmt.Appendf(nil, "%03d", k), Cells: cells})
 		}
@@ -219,8 +219,8 @@ func TestRowsJudgedManyAtOnceAreTheRowsJudgedOneByOne(t *testing.T) {
 			manyReader.Limit = fmt.Appendf(nil, "%03d", rng.IntN(41))
 		}
 		var c row.Collector
-		// checkChunk compares rows that are read together, if they are, with those read
-		// one by one, of which the first is given. It reports whether there were any.
+		// checkChunk compares rows that are read together with those read one by one,
+		// of which it is given the first. It reports whether any were read together.
 		checkChunk := func(want answer) bool {
 			chunk.Budget = rng.IntN(12)
 			n := manyReader.CollectRows(&chunk)
@@ -283,7 +283,7 @@ func TestRowsJudgedManyAtOnceAreTheRowsJudgedOneByOne(t *testing.T) {
 				a, b = move()
 				continue
 			}
-			if rng.IntN(6) > 0 { // otherwise the row is passed over, or read below
+			if rng.IntN(6) > 0 { // otherwise the row is skipped, or read below
 				c.Reset()
 				got := answer{exists: manyReader.Collect(&c, 0), cells: c.Cells}
 				if err := manyReader.Error(); err != nil {
@@ -306,7 +306,7 @@ func TestRowsJudgedManyAtOnceAreTheRowsJudgedOneByOne(t *testing.T) {
 	}
 }
 
-// layeredRuns makes runs of one row, the newest first, each with numbers above
+// layeredRuns makes runs of one row, newest first. Each run has sequence numbers above
 // those of the next.
 func layeredRuns(rng *rand.Rand, n int) (runs [][]row.Cell) {
 	for i := range n {
@@ -368,7 +368,7 @@ func TestARowInLayersIsTheRowReadCellByCell(t *testing.T) {
 		} else {
 			other++
 		}
-		// A run that fails makes the answer an error, or makes no difference.
+		// If a run fails, the answer is an error, or is unaffected.
 		it := its[rng.IntN(len(its))]
 		it.FailAfter = it.Moves + 1 + rng.IntN(20)
 		r := mvcc.NewReader(mvcc.NewRowMerge(sources), v, sel)

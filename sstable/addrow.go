@@ -1,6 +1,6 @@
 package sstable
 
-// Rows that are added with all their cells at once.
+// Adding a row with all its cells at once.
 
 import (
 	"bytes"
@@ -9,14 +9,14 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// AddRow is StartRow and AddCell for all cells of a row, in cell order, if the
-// row fits a block and refers to no value file; otherwise it does nothing and
-// returns false. Errors are those of StartRow and AddCell.
+// AddRow does what StartRow and AddCell do for all cells of a row, in cell order, if the
+// row fits in a block and refers to no value file. Otherwise it does nothing and returns
+// false. Errors are those of StartRow and AddCell.
 //
-// stored is how an iterator over another table said that the values of just these
-// cells are stored there, or zero. If they get a segment for themselves here too, and
-// this table is compressed alike, it becomes that segment: merges need not compress
-// the values of wide rows again.
+// stored says how another table stores the values of exactly these cells; it is zero if
+// unknown. If the values get a segment of their own here too, and this table compresses
+// alike, those bytes become the segment. So a compaction need not compress the values of
+// wide rows again.
 func (w *Writer) AddRow(key []byte, cells []row.Cell, stored row.Stored) (bool, error) {
 	if w.err != nil {
 		return false, w.err
@@ -28,7 +28,7 @@ func (w *Writer) AddRow(key []byte, cells []row.Cell, stored row.Stored) (bool, 
 			return false, nil
 		}
 		need += len(c.Value)
-		if len(w.block.rows) == 0 { // those of the others have mostly the same names
+		if len(w.block.rows) == 0 { // later rows have mostly the same names
 			need += len(c.Column) + columnOverhead
 		}
 	}
@@ -67,7 +67,7 @@ func (w *Writer) AddRow(key []byte, cells []row.Cell, stored row.Stored) (bool, 
 	return true, nil
 }
 
-// checkLegal returns what is wrong with a cell by itself, or "".
+// checkLegal returns what is wrong with the cell by itself, or "".
 func checkLegal(c *row.Cell) string {
 	switch {
 	case !c.Kind.Valid() || c.Seq > row.MaxSequence:
@@ -101,7 +101,7 @@ func (w *Writer) checkKey(key []byte) error {
 	return nil
 }
 
-// startRow begins a row whose key was checked, after the row before was ended.
+// startRow begins a row. REQUIRES: the key was checked, and the row before was ended.
 func (w *Writer) startRow(key []byte) {
 	w.key = append(w.key[:0], key...)
 	w.inRow, w.rowHas = true, false

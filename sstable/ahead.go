@@ -1,23 +1,21 @@
 package sstable
 
-// Blocks that are loaded ahead. An iterator that goes from block to block lends
-// pieces of its work, a few blocks each, to a processor that is idle: to read them,
-// verify and decode heads and values, as it would itself. When it gets there it
-// takes a block over with all its memory and goes on with what it does with rows.
+// Loading blocks ahead. An iterator that goes from block to block offers pieces of its
+// work, a few blocks each, to an idle processor. A helper reads the blocks, verifies and
+// decodes their heads and values, as the iterator would. When the iterator gets there,
+// it takes over each block with all its memory, and goes on with the rows.
 //
 //	current block    piece             piece             piece
 //	  [ 7 ]          [ 8 9 10 11 ]     [ 12 13 14 15 ]   [ 16 17 18 19 ]
 //	                 done by a helper  a helper is at it  offered
 //
-// A piece that no helper has begun is the iterator's own again, and read as if it
-// had not been offered. If a helper is at the piece, the iterator does another in
-// the meantime. What could not be loaded ahead, for whatever reason, is loaded when
-// the iterator gets there: so an error is found where it belongs, and only if
-// somebody gets there.
+// If no helper has begun a piece, the iterator takes it back and reads its blocks as
+// usual. If a helper is at the piece, the iterator does another one in the meantime.
+// Blocks that could not be loaded ahead are loaded when the iterator gets there. So an
+// error appears at its own block, and only if the iterator gets there.
 //
-// How far ahead is bounded by how many blocks were read so far, so that little is in
-// vain where a range ends; and nothing is lent while blocks come from the cache as
-// they are.
+// The iterator looks no further ahead than it has read so far, so that little work is
+// wasted where a range ends. It offers nothing while blocks come from the cache.
 
 import (
 	"sync"
@@ -27,48 +25,48 @@ import (
 )
 
 const (
-	// Blocks in the page cache are lent by a few: 15 to 30 us of work.
+	// Sizes of pieces and look-ahead, for blocks in the page cache: a piece is 15 to 30 us of work.
 	pieceBlocks = 4
 	pieceBytes  = 64 << 10
 	aheadBlocks = 24
-	// Others in the size in which they are read.
+	// The same for other blocks. A piece is as large as a read.
 	coldBlocks = 32
 	coldAhead  = 2 * coldBlocks
 
 	maxPieces = aheadBlocks / 2
-	// wakeFrom is after how many blocks one behind the other a helper is woken: what
-	// that costs is as much as to load a few. One that is awake is used from the second
-	// on.
+	// wakeFrom is how many consecutive blocks an iterator loads before it wakes a helper:
+	// that costs as much as loading a few blocks. A helper that is awake is used from the
+	// second block on.
 	wakeFrom = 16
-	// A block of more stored bytes than that is not loaded ahead: it is enough work
-	// by itself, and nobody knows how large it gets.
+	// A block of more stored bytes is not loaded ahead. It is enough work by itself,
+	// and its raw size is not known.
 	maxAheadBlock = 256 << 10
 )
 
-// line is what an iterator has lent.
+// line is what an iterator has offered and not taken back.
 type line struct {
 	stream   assist.Stream
 	pieces   [maxPieces]*piece // a ring, in the order of blocks
 	first, n int
-	next     int // behind the blocks that were lent
-	end      int // behind the blocks that are wanted; 0: not known yet
-	reads    int // of the iterator, when it last looked ahead
+	next     int // number after the last block that was offered
+	end      int // number after the last wanted block; 0: not known yet
+	reads    int // reads of the iterator when it last looked ahead
 	lending  bool
 }
 
-// piece is blocks to be loaded ahead, one behind the other.
+// piece is consecutive blocks to load ahead.
 type piece struct {
 	assist.Task
-	loader Iterator // which does it
+	loader Iterator // does the work
 	from   int      // number of the first block
-	blocks []loaded // number -1: could not be loaded, or was not
-	values bool     // those of the blocks too
+	blocks []loaded // number -1: not loaded
+	values bool     // load the values of the blocks too
 	stop   atomic.Bool
-	ready  bool // it was collected, as it is
+	ready  bool // it was collected
 	broken bool // a panic ended it
 }
 
-// pieces are kept between uses: what is in their memory makes no difference.
+// pieces keeps memory between uses. Its content makes no difference.
 var pieces = sync.Pool{New: func() any { return new(piece) }}
 
 // Do loads the blocks: see assist.Work.
@@ -95,8 +93,8 @@ func (p *piece) Do() {
 	p.broken = false
 }
 
-// openAll makes the values of the loaded block be at hand: in the cache, if it has
-// room for them, and else in the iterator's memory.
+// openAll loads the values of the block: into the cache, if it has room for them, or
+// else into the iterator's memory.
 func (it *Iterator) openAll() {
 	b, r := it.block, it.r
 	k, missing := 0, false
@@ -123,8 +121,8 @@ func (it *Iterator) openAll() {
 	}
 }
 
-// lookAhead lends the loading of blocks behind block i, which is about to be loaded,
-// with their values or only their heads.
+// lookAhead offers the loading of blocks after block i, which is about to be loaded. With
+// values, a piece includes the values of its blocks, and otherwise only their heads.
 func (it *Iterator) lookAhead(i int, values bool) {
 	a := &it.line
 	if it.reads != a.reads {
@@ -157,8 +155,8 @@ func (it *Iterator) lookAhead(i int, values bool) {
 	}
 }
 
-// beyondWindow returns the first of the blocks from on that does not begin in what
-// the iterator has read already, or until.
+// beyondWindow returns the first of the blocks [from, until) that does not begin in the
+// window that the iterator has read, or until.
 func (it *Iterator) beyondWindow(from, until int) int {
 	for n := int64(len(it.window)); n > 0 && from < until; from++ {
 		if at, _ := it.r.index.blockRange(from); at < it.from || at >= it.from+n {
@@ -168,7 +166,7 @@ func (it *Iterator) beyondWindow(from, until int) int {
 	return from
 }
 
-// wantedEnd returns the number behind the last block that may hold wanted rows.
+// wantedEnd returns the number after the last block that may hold wanted rows.
 func (it *Iterator) wantedEnd() int {
 	x := &it.r.index
 	if it.opts.End == nil {
@@ -177,8 +175,8 @@ func (it *Iterator) wantedEnd() int {
 	return x.firstBlock(max(x.search(it.opts.End), 0) + 1)
 }
 
-// pieceEnd returns the end of a piece that begins with block from and goes up to
-// block to, but not over so many bytes; it is from if that block is too large.
+// pieceEnd returns the end of a piece that begins with block from, goes up to block to,
+// and has at most so many bytes. It is from if that block is too large.
 func (it *Iterator) pieceEnd(from, to int, bytes int64) int {
 	begin, _ := it.r.index.blockRange(from)
 	for i := from; i < to; i++ {
@@ -190,7 +188,7 @@ func (it *Iterator) pieceEnd(from, to int, bytes int64) int {
 	return to
 }
 
-// lendPiece offers the blocks [from, to).
+// lendPiece offers the blocks [from, to). It returns false if the offer was refused.
 func (it *Iterator) lendPiece(from, to int, values bool) bool {
 	a := &it.line
 	p := pieces.Get().(*piece)
@@ -205,7 +203,7 @@ func (it *Iterator) lendPiece(from, to int, values bool) bool {
 	}
 	l := &p.loader
 	l.r, l.opts = it.r, it.opts
-	l.opts.Memory = nil // a piece has its own
+	l.opts.Memory = nil // a piece has its own memory
 	l.first, l.reads, l.run, l.ahead = noScan, 0, 2, l.opts.ReadAhead
 	_, l.readEnd = it.r.index.blockRange(to - 1)
 	if !a.stream.Offer(&p.Task, p) {
@@ -219,7 +217,7 @@ func (it *Iterator) lendPiece(from, to int, values bool) bool {
 	return true
 }
 
-// give takes the memory of a piece that is collected back.
+// give frees what a collected piece holds, and keeps its memory for other pieces.
 func (p *piece) give(r *Reader) {
 	for i := range p.blocks {
 		b := &p.blocks[i]
@@ -230,7 +228,7 @@ func (p *piece) give(r *Reader) {
 		b.trim()
 		b.block, b.values, b.valueRow, b.valueRows = nil, nil, 0, 0
 	}
-	if p.broken { // nobody knows what is in its memory
+	if p.broken { // its memory is in an unknown state
 		if p.loader.pin != nil {
 			r.cached.Release(p.loader.pin)
 			p.loader.pin = nil
@@ -274,7 +272,7 @@ func (it *Iterator) fromLine(i int) bool {
 	return true
 }
 
-// doAnother does the first piece that waits for a helper; false if there is none.
+// doAnother does the first piece that waits for a helper. It returns false if there is none.
 func (it *Iterator) doAnother() bool {
 	a := &it.line
 	for n := range a.n {
@@ -292,8 +290,8 @@ func (it *Iterator) doAnother() bool {
 	return false
 }
 
-// lentFrom returns where piece n of the line begins in the file, up to which the
-// iterator may read by itself.
+// lentFrom returns the file offset where piece n of the line begins. The iterator reads
+// by itself only up to there.
 func (it *Iterator) lentFrom(n int) int64 {
 	a := &it.line
 	if n >= a.n {
@@ -303,7 +301,7 @@ func (it *Iterator) lentFrom(n int) int64 {
 	return from
 }
 
-// dropPiece gives back the first piece.
+// dropPiece removes the first piece of the line.
 func (it *Iterator) dropPiece() {
 	a := &it.line
 	p := a.pieces[a.first]
@@ -314,13 +312,13 @@ func (it *Iterator) dropPiece() {
 	it.readEnd = it.lentFrom(0)
 }
 
-// leaveLine gives up what was lent.
+// leaveLine takes back all pieces.
 func (it *Iterator) leaveLine() {
 	a := &it.line
 	if a.next == 0 {
 		return
 	}
-	for n := range a.n { // so that none is begun while another is waited for
+	for n := range a.n { // so that no helper begins one while Cancel waits for another
 		a.pieces[(a.first+n)%maxPieces].stop.Store(true)
 	}
 	for a.n > 0 {

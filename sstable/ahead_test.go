@@ -13,7 +13,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/offheap"
 )
 
-// sometimes helps with one piece in so many.
+// sometimes returns helpers that do about one piece in so many.
 func sometimes(t *testing.T, rng *rand.Rand, of int) *assist.Helpers {
 	h := assist.NewManual(func() bool { return rng.IntN(of) == 0 })
 	t.Cleanup(h.Close)
@@ -77,8 +77,8 @@ func firstError(r *Reader, opts IterOptions, limit int) (rows int, err error) {
 	return rows, it.Error()
 }
 
-// Whoever gets to damage meets it there, whether or not it was met ahead, and who
-// ends before does not.
+// Damage is reported at its own place, whether or not a helper found it ahead. A scan that
+// ends before that place succeeds.
 func TestDamageAheadIsMetByWhoGetsThere(t *testing.T) {
 	for _, compression := range compressions {
 		_, data := damageFile(t, compression)
@@ -102,7 +102,7 @@ func TestDamageAheadIsMetByWhoGetsThere(t *testing.T) {
 						t.Fatalf("byte %d: row %d: %v; without help row %d: %v", at, got, err, rows, want)
 					}
 					if got, err = firstError(helped, opts, rows); got != rows || err != nil {
-						// The movement to the row behind may be what fails.
+						// The movement to the next row may be what fails.
 						if got != rows || err.Error() != want.Error() {
 							t.Fatalf("byte %d: %v after %d of %d rows that are sound", at, err, got, rows)
 						}
@@ -123,12 +123,12 @@ func TestDamageAheadIsMetByWhoGetsThere(t *testing.T) {
 	}
 }
 
-// brokenFile cannot be read in some place, and knows how far it was read.
+// brokenFile cannot be read in some place, and records how far it was read.
 type brokenFile struct {
 	memFile
 	from, to int64
 	most     int64
-	begun    bool // what is read is counted
+	begun    bool // reads are counted from now on
 }
 
 var errBroken = errors.New("broken")
@@ -172,7 +172,7 @@ func TestReadErrorsAheadAreMetByWhoGetsThere(t *testing.T) {
 	}
 }
 
-// Neither what a range excludes nor much more than was read so far is read ahead.
+// Read-ahead stays within the range, and not much further ahead than was read so far.
 func TestLittleIsReadAheadInVain(t *testing.T) {
 	table := sortedBenchTable(3000)
 	f := &brokenFile{}
@@ -208,7 +208,7 @@ func TestLittleIsReadAheadInVain(t *testing.T) {
 	}
 }
 
-// Goroutines scan, stop somewhere and close, with helpers at work.
+// Many goroutines scan, stop somewhere and close, while helpers work.
 func TestScansWithHelpersInAStorm(t *testing.T) {
 	table := sortedBenchTable(2000)
 	var f memFile
@@ -249,7 +249,7 @@ func TestScansWithHelpersInAStorm(t *testing.T) {
 	}
 }
 
-// fileOf is a file whose reads may be concurrent.
+// fileOf is a file that allows concurrent reads.
 func fileOf(data []byte) *constFile { return &constFile{memFile{data: data}} }
 
 type constFile struct{ memFile }
@@ -258,7 +258,7 @@ func (f *constFile) ReadAt(p []byte, off int64) (int, error) {
 	return bytes.NewReader(f.data).ReadAt(p, off)
 }
 
-// checkFrom compares as many rows as the model has, from its first on.
+// checkFrom compares the rows from the model's first one on with the model.
 func (t modelTable) checkFrom(it *Iterator) error {
 	ok := it.SeekRow(t[0].key)
 	for i := range t {
@@ -300,13 +300,13 @@ func TestScansWithHelpersAllocateNothing(t *testing.T) {
 	if raced {
 		return
 	}
-	// The collector may take what is pooled.
+	// The garbage collector may empty the pools.
 	if n := testing.AllocsPerRun(20, scan); n > 30 {
 		t.Errorf("%v allocations for a scan of %d blocks", n, r.index.blocks)
 	}
 }
 
-// panickyFile has a place where reading it panics.
+// panickyFile panics when a certain place is read.
 type panickyFile struct {
 	brokenFile
 	armed bool
@@ -320,8 +320,8 @@ func (f *panickyFile) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// A panic of a helper is one of the scan that gets there, which can be closed; others
-// go on, and nothing stays pinned.
+// A panic of a helper reaches the scan that gets there, which can still be closed. Other
+// scans go on, and nothing stays pinned.
 func TestAPanicAheadIsOneOfWhoGetsThere(t *testing.T) {
 	table := sortedBenchTable(600)
 	for _, noFill := range []bool{false, true} {

@@ -11,7 +11,7 @@ import (
 
 func TestAChunkIsAskedForAtItsFirstMissAndNotSoonAgain(t *testing.T) {
 	var a around
-	a.missed(0, 1) // asks for nothing
+	a.missed(0, 1) // requests nothing
 	var asked []string
 	a.open(2*aroundBytes+100, func(offset, n int64) { asked = append(asked, fmt.Sprint(offset, n)) })
 	want := func(what ...string) {
@@ -28,7 +28,7 @@ func TestAChunkIsAskedForAtItsFirstMissAndNotSoonAgain(t *testing.T) {
 	want()
 	a.missed(2*aroundBytes+99, 7)
 	want(fmt.Sprint(2*aroundBytes, 100))
-	a.missed(3*aroundBytes, 7) // behind the data
+	a.missed(3*aroundBytes, 7) // after the data
 	want()
 	a.missed(1, aroundAgain)
 	want(fmt.Sprint(0, aroundBytes))
@@ -36,7 +36,7 @@ func TestAChunkIsAskedForAtItsFirstMissAndNotSoonAgain(t *testing.T) {
 	want()
 }
 
-// slowReads is a file whose reads move a clock.
+// slowReads is a file that moves a clock when it is read.
 type slowReads struct {
 	vfs.File
 	now  *time.Duration
@@ -50,8 +50,8 @@ func (f *slowReads) ReadAt(p []byte, off int64) (int, error) {
 
 func (f *slowReads) Map(size int64) (*vfs.Mapping, error) { return vfs.Map(f.File, size) }
 
-// Gets that wait for the device ask for what lies around, each chunk once; those that do
-// not wait, scans and merges do not.
+// Gets that wait for the device request what lies around, each chunk once. Gets that do not
+// wait, scans and compactions request nothing.
 func TestGetsThatMissThePageCacheAskForWhatLiesAround(t *testing.T) {
 	model := sortedBenchTable(4_000)
 	file := &memFile{}
@@ -84,7 +84,7 @@ func TestGetsThatMissThePageCacheAskForWhatLiesAround(t *testing.T) {
 		it := r.NewIterator(c.opts)
 		if c.scan {
 			it.SeekRowExact(model[1].key)
-			clear(asked) // for its first block
+			clear(asked) // the request for its first block
 			for range 3_000 {
 				it.NextRow()
 			}

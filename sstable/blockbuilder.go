@@ -8,20 +8,18 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// blockBuilder collects rows and encodes them as a data block. Its memory is
-// reused from block to block.
+// blockBuilder collects rows and encodes them as a data block. Blocks reuse its memory.
 type blockBuilder struct {
 	keys   []byte // full keys, one after the other
 	rows   []builderRow
 	cells  []builderCell
 	values []byte
-	stored []byte // of rows whose values are compressed already
-	away   uint64 // of all rows
+	stored []byte // values that another table has compressed, by row
+	away   uint64 // bytes in value files that all rows refer to
 
-	// The dictionary: names in the order in which they came, and their
-	// numbers in the order of the names. No Go map: a map would allocate a
-	// string per name, a million for a row of a million columns, and rows of
-	// a table mostly have the same few columns.
+	// The dictionary: names in order of arrival, and their numbers in order of the
+	// names. A Go map would allocate a string per name, a million for a row of a
+	// million columns. And rows of a table mostly have the same few columns.
 	names    []byte
 	nameEnds []int
 	sorted   []int
@@ -37,8 +35,8 @@ type builderRow struct {
 	cellEnd int
 	away    uint64 // bytes in value files that its cells refer to
 
-	// The values as another table stored them, if there is anything: a piece of
-	// stored, the form, and the one that was tried.
+	// The values as another table stored them, if known: a range of stored, the form,
+	// and the compression that was tried.
 	storedFrom, storedEnd int
 	form, tried           Compression
 }
@@ -53,15 +51,15 @@ type builderCell struct {
 	separate bool
 }
 
-// stamp is a (sequence number, version) of the block being encoded. The
-// version is open as long as only cells at MaxVersion use the stamp.
+// stamp is a (sequence number, version) of the block being encoded. The version is
+// open while only cells at MaxVersion use the stamp.
 type stamp struct {
 	seq     uint64
 	version int64
 	open    bool
 }
 
-// What a row and a cell add to the size estimate beside their bytes.
+// What a row, a cell and a column add to the size estimate, beside their bytes.
 const (
 	rowOverhead    = 16
 	cellOverhead   = 5
@@ -86,8 +84,8 @@ func (b *blockBuilder) addStored(s row.Stored) {
 	last.storedEnd = len(b.stored)
 }
 
-// storedRow returns the form and bytes in which another table stored the values of
-// row i, if it did with a compressor of this kind.
+// storedRow returns the form and bytes in which another table stored the values of row
+// i, if that table used this kind of compression.
 func (b *blockBuilder) storedRow(i int, kind Compression) (form Compression, body []byte) {
 	r := &b.rows[i]
 	if r.form == kind || r.form == CompressNone && r.tried == kind {
@@ -96,7 +94,7 @@ func (b *blockBuilder) storedRow(i int, kind Compression) (form Compression, bod
 	return 0, nil
 }
 
-// awayBytes is how many bytes in value files the first n rows refer to.
+// awayBytes returns how many bytes in value files the first n rows refer to.
 func (b *blockBuilder) awayBytes(n int) (away uint64) {
 	for i := range b.rows[:n] {
 		away += b.rows[i].away
@@ -116,7 +114,7 @@ func (b *blockBuilder) startRow(key []byte) {
 	b.guess = 0
 }
 
-// rowCells is the number of cells of the last row.
+// rowCells is how many cells the last row has.
 func (b *blockBuilder) rowCells() int { return len(b.cells) - b.cellStart(len(b.rows)-1) }
 
 func (b *blockBuilder) cellStart(i int) int {
@@ -160,13 +158,13 @@ func (b *blockBuilder) addCell(c *row.Cell) {
 	last := &b.rows[len(b.rows)-1]
 	last.cellEnd = len(b.cells)
 	if c.Separate {
-		ref, _ := row.ParseReference(c.Value) // the writer refuses a malformed one
+		ref, _ := row.ParseReference(c.Value) // the writer refuses malformed ones
 		last.away += uint64(ref.Stored)
 		b.away += uint64(ref.Stored)
 	}
 }
 
-// addCells adds cells, none of which refers to a value file, to the last row.
+// addCells adds cells to the last row. REQUIRES: none of them refers to a value file.
 func (b *blockBuilder) addCells(cells []row.Cell) {
 	size := 0
 	for i := range cells {
@@ -185,8 +183,8 @@ func (b *blockBuilder) addCells(cells []row.Cell) {
 	b.rows[len(b.rows)-1].cellEnd = len(b.cells)
 }
 
-// intern returns the dictionary number of a column name, adding it if it is
-// new. The guess, the number after the last one, is right for all rows with
+// intern returns the dictionary number of a column name, and adds the name if it is new.
+// It first tries the number after the last one, which is right for all rows that have
 // the columns of the first.
 func (b *blockBuilder) intern(name []byte) int {
 	if b.guess < len(b.nameEnds) && bytes.Equal(b.name(b.guess), name) {
@@ -233,8 +231,8 @@ func (b *blockBuilder) moveLastRow(next *blockBuilder) {
 	}
 }
 
-// rowLevel decides how the row-level cells at the head of row i are stored: as
-// flags, with the number of cells that these replace, or (0, 0) as cells.
+// rowLevel decides how the first, row-level cells of row i are stored. It returns flags
+// and the number of cells that they replace, or (0, 0) to store them as cells.
 func (b *blockBuilder) rowLevel(i int) (flags uint64, cells int) {
 	from := b.cellStart(i)
 	run := b.cells[from:b.rows[i].cellEnd]
@@ -262,9 +260,9 @@ func (b *blockBuilder) rowLevel(i int) (flags uint64, cells int) {
 	return flags | rowMarked, cells
 }
 
-// addStamp returns the number, from the row's first stamp on, of a stamp for
-// (seq, version). It looks at the first stamp and the newest few only, so that
-// a row of n stamps takes linear time; a stamp may therefore occur twice.
+// addStamp returns the number, counted from the row's first stamp, of a stamp for (seq,
+// version). It looks only at the first stamp and the newest few, so that a row of n
+// stamps takes linear time. So a stamp may occur twice.
 func (b *blockBuilder) addStamp(first int, seq uint64, version int64) uint64 {
 	const lookBack = 6
 	open := version == row.MaxVersion
@@ -313,8 +311,8 @@ var areEnds = [...]bool{
 	arrKeyEnd: true, arrCellEnd: true, arrNameEnd: true, arrValueEnd: true, arrRowEnd: true, arrPartEnd: true,
 }
 
-// valuesEnd is where the values of the first n rows end. Cells that became flags
-// have no values, so the values are in one piece.
+// valuesEnd is where the values of the first n rows end. Cells that became flags have no
+// values, so the values are contiguous.
 func (b *blockBuilder) valuesEnd(n int) int {
 	if n == 0 || b.rows[n-1].cellEnd == 0 {
 		return 0
@@ -322,15 +320,15 @@ func (b *blockBuilder) valuesEnd(n int) int {
 	return b.cells[b.rows[n-1].cellEnd-1].valueEnd
 }
 
-// cut divides the values of the first n rows into segments of about a size, and
-// returns the numbers of rows that lie before the end of each.
+// cut divides the values of the first n rows into segments of about the given size. It
+// returns, for each segment, the number of rows before its end.
 func (b *blockBuilder) cut(n, size int) []uint64 {
 	ends := b.arrays[arrRowEnd][:0]
 	size = max(size, b.valuesEnd(n)/maxSegments)
 	from := 0
 	for i := 1; i < n && len(ends) < maxSegments-1; i++ {
 		at, next := b.valuesEnd(i), b.valuesEnd(i+1)
-		if (at+next)/2-from > size { // nearer to it than with the next row
+		if (at+next)/2-from > size { // nearer to size than with the next row
 			ends = append(ends, uint64(i))
 			from = at
 		}
@@ -339,8 +337,8 @@ func (b *blockBuilder) cut(n, size int) []uint64 {
 	return b.arrays[arrRowEnd]
 }
 
-// encode appends the head of the block of the first n rows, which were cut into
-// segments that end, as stored, at parts.
+// encode appends the head of the block of the first n rows. parts says where each
+// segment ends, as stored.
 func (b *blockBuilder) encode(dst []byte, n int, continued, continues bool, parts []uint64) []byte {
 	a := &b.arrays
 	for i := range a[:arrRowEnd] {
@@ -397,7 +395,7 @@ func (b *blockBuilder) encode(dst []byte, n int, continued, continues bool, part
 	return dst
 }
 
-// ordered reports whether each of the n rows that were encoded has a cell of every
+// ordered reports whether each of the n encoded rows has exactly one cell of every
 // column, in order.
 func (b *blockBuilder) ordered(n int) bool {
 	columns := b.arrays[arrColumn]
@@ -412,7 +410,7 @@ func (b *blockBuilder) ordered(n int) bool {
 			}
 		}
 	}
-	// Each row has a run of all columns if each has as many cells.
+	// The columns repeat in full; rows match them if each has as many cells.
 	for i, end := range b.arrays[arrCellEnd] {
 		if end != uint64((i+1)*width) {
 			return false
@@ -421,8 +419,8 @@ func (b *blockBuilder) ordered(n int) bool {
 	return true
 }
 
-// rankColumns numbers the columns that the first n rows' cells name, in the
-// order of their names; the others get rank -1.
+// rankColumns numbers the columns of the first n rows' cells in the order of their names.
+// Other columns get rank -1.
 func (b *blockBuilder) rankColumns(n int, continued bool) {
 	b.ranks = b.ranks[:0]
 	for range b.nameEnds {
@@ -450,7 +448,7 @@ func (b *blockBuilder) rankColumns(n int, continued bool) {
 	}
 }
 
-// encodeRow fills the arrays of row i and its cells.
+// encodeRow fills the arrays of row i and of its cells.
 func (b *blockBuilder) encodeRow(i int, flagsAllowed bool) {
 	a := &b.arrays
 	from, first := b.cellStart(i), len(b.stamps)
@@ -480,8 +478,8 @@ func (b *blockBuilder) encodeRow(i int, flagsAllowed bool) {
 	a[arrRowFlags] = append(a[arrRowFlags], flags)
 }
 
-// encodeStamps fills the arrays of stamps. An open version is never read; it
-// repeats another, so that it does not widen the array.
+// encodeStamps fills the arrays of stamps. An open version is never read; it repeats
+// another version, so that it does not widen the array.
 func (b *blockBuilder) encodeStamps() {
 	a := &b.arrays
 	version := int64(0)

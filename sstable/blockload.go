@@ -1,7 +1,7 @@
 package sstable
 
-// How an iterator comes by its blocks: from the cache, or from the file, by
-// calls or through a mapping, into the cache or into memory of its own.
+// How an iterator gets its blocks: from the cache, or from the file, by calls or through
+// a mapping, into the cache or into its own memory.
 
 import (
 	"encoding/binary"
@@ -28,8 +28,8 @@ func (it *Iterator) unload() {
 	it.valueRow, it.valueRows, it.eager = 0, 0, false
 }
 
-// load makes block number i, of group g, the loaded one. On an error nothing is
-// loaded and the iterator is not on a row.
+// load makes block i, of group g, the loaded one. After an error no block is loaded and
+// the iterator is not on a row.
 func (it *Iterator) load(g, i int) bool {
 	if it.first < 0 {
 		it.first = i
@@ -64,7 +64,7 @@ func (it *Iterator) load(g, i int) bool {
 	return true
 }
 
-// fetch sets block, and pin, for number.
+// fetch sets block, and pin, to those of block number.
 func (it *Iterator) fetch() error {
 	if c := it.r.cached; c != nil {
 		if it.opts.NoCacheFill {
@@ -88,15 +88,15 @@ func (it *Iterator) fetch() error {
 	return it.readBlock(nil)
 }
 
-// filler is an iterator as the cache sees it, a name of its own so that callers
-// of iterators do not.
+// filler is an iterator as the cache sees it. It is a type of its own so that Iterator
+// does not export FillBlock.
 type filler Iterator
 
 // FillBlock reads the iterator's current block for the cache.
 func (f *filler) FillBlock(b *cache.Block[dataBlock]) error { return (*Iterator)(f).readBlock(b) }
 
-// readBlock reads the head of the iterator's current block, or all of it if it has
-// no segments, into b, or into its own block if b is nil.
+// readBlock reads the iterator's current block into b, or into the iterator's own block
+// if b is nil. If the block has segments, it decodes only the head.
 func (it *Iterator) readBlock(b *cache.Block[dataBlock]) error {
 	from, to := it.r.index.blockRange(it.number)
 	at := it.headFrom(from, to)
@@ -110,10 +110,9 @@ func (it *Iterator) readBlock(b *cache.Block[dataBlock]) error {
 	return nil
 }
 
-// headFrom returns where to begin to read the block [from, to) for its head. A call
-// reads all of the block, to save the next call; of a mapping only the head is
-// touched. Where the head begins is not verified here: the checksum of the head
-// covers it.
+// headFrom returns where a read of the block [from, to) for its head begins. A call reads
+// the whole block, to save the next call; a mapping is touched only at the head. The
+// head's length is not verified here, because the checksum of the head covers its place.
 func (it *Iterator) headFrom(from, to int64) int64 {
 	r := it.r
 	if r.footer.version < versionSegments || to-from < headLengthSize || !it.throughMapping(from, to) {
@@ -121,21 +120,20 @@ func (it *Iterator) headFrom(from, to int64) int64 {
 	}
 	var length [headLengthSize]byte
 	if r.mapping.ReadAt(length[:], to-headLengthSize) != nil {
-		return from // the access meets the error again
+		return from // access will report the error
 	}
 	return max(from, to-headLengthSize-int64(binary.LittleEndian.Uint32(length[:])))
 }
 
-// throughMapping says whether [from, to) is to be read through the mapping: there is
-// one, the last blocks were in the page cache, and the bytes are not at hand already.
+// throughMapping reports whether to read [from, to) through the mapping: there is one,
+// the last blocks were in the page cache, and the window does not have the bytes.
 func (it *Iterator) throughMapping(from, to int64) bool {
 	return it.r.mapping != nil && it.r.warmth.warm() && !it.inWindow(from, to)
 }
 
-// access returns the bytes [from, to) of the file, in memory of the iterator, by
-// whichever way to them is the faster now. If they are to be read by a call, it reads
-// on up to an offset. What changes in the file afterwards does not change the bytes:
-// the caller verifies them, and uses what it verified.
+// access returns the bytes [from, to) of the file in memory of the iterator, by the way
+// that is faster now. A call reads on up to upTo. Later changes of the file do not change
+// the bytes: the caller verifies them, and uses what it verified.
 func (it *Iterator) access(from, to, upTo int64) (stored []byte, err error) {
 	r := it.r
 	it.reads++
@@ -158,7 +156,7 @@ func (it *Iterator) access(from, to, upTo int64) (stored []byte, err error) {
 	return stored, err
 }
 
-// copyMapped makes the window the bytes [from, to), through the mapping.
+// copyMapped reads the bytes [from, to) through the mapping into the window.
 func (it *Iterator) copyMapped(from, to int64) ([]byte, error) {
 	it.window = nil
 	if it.mapped = true; it.opts.Believe {
@@ -174,15 +172,15 @@ func (it *Iterator) copyMapped(from, to int64) ([]byte, error) {
 	return b, nil
 }
 
-// damaged is the error about bytes that access returned, of the block at an offset.
+// damaged returns the error for wrong bytes that access returned, of the block at offset.
 // The next attempt reads the file again.
 func (it *Iterator) damaged(offset int64, what string) error {
 	it.window = nil
 	return it.r.corrupt(offset, what)
 }
 
-// take verifies the end of a block as stored, which has its head, or all of one
-// without segments, decodes and parses it. It returns what is wrong, or "".
+// take verifies, decodes and parses a stored head, which ends stored, or a whole block
+// without segments. It returns what is wrong, or "".
 func (it *Iterator) take(b *cache.Block[dataBlock], stored []byte, from int64) (bad string) {
 	head, at := stored, 0
 	if it.r.footer.version >= versionSegments {

@@ -8,12 +8,11 @@ package sstable
 //
 //	compressed form = raw length (4 bytes little endian), compressed bytes
 //
-// The checksum is xxhash64 over: stored bytes, type, unique id of the file (16
-// bytes), offset of the block in the file (8 bytes little endian). Id and
-// offset are not stored here; they bind the block to its place, so a block
-// that was swapped, misdirected or left over from another file fails as surely
-// as a damaged one. The id is in the footer rather than the file's number,
-// because files travel between stores.
+// The checksum is xxhash64 over: stored bytes, type, unique id of the file (16 bytes),
+// offset of the block in the file (8 bytes little endian). Id and offset are not stored
+// here. They bind the block to its place: a block that was swapped, misdirected or left
+// over from another file fails as surely as a damaged one. The id is the one in the
+// footer, not the file's number, because files move between stores.
 
 import (
 	"encoding/binary"
@@ -27,8 +26,7 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// Compression says how blocks are compressed. The numbers are the block types
-// of the format.
+// Compression says how blocks are compressed. The numbers are the block types of the format.
 type Compression uint8
 
 const (
@@ -53,27 +51,26 @@ func (c Compression) String() string {
 const (
 	trailerSize   = 1 + 8
 	rawLengthSize = 4
-	// maxBlockTrailers is what the stored parts of a data block take beside their
-	// raw bytes at most: what compression does not make smaller is stored raw.
+	// maxBlockTrailers is the most that the stored parts of a data block take beside
+	// their raw bytes. Parts that compression does not shrink are stored raw.
 	maxBlockTrailers = (1+maxSegments)*trailerSize + headLengthSize
 
 	// MaxBlockSize bounds WriterOptions.BlockSize.
 	MaxBlockSize = 1 << 20
-	// maxRawBlock bounds the raw length of a block: the largest value, or a
-	// block of whole rows, with names and directory.
+	// maxRawBlock bounds the raw length of a block: the largest value, or a block of
+	// whole rows, with names and directory.
 	maxRawBlock = row.MaxValueBytes + 4*MaxBlockSize
-	// maxRawSection bounds the raw length of the filter, the index and the
-	// properties.
+	// maxRawSection bounds the raw length of the filter, the index and the properties.
 	maxRawSection = 256 << 20
 )
 
-// placeSize is the length of what a checksum covers beside the block: id and offset.
+// placeSize is the length of the place that a checksum covers: id and offset.
 const placeSize = 16 + 8
 
-// blockChecksum computes the checksum of a block; stored ends with the type
-// byte. If there is room behind it, the place is written there for the moment: one
-// piece of a kilobyte takes 86 ns, and two pieces 98. REQUIRES: the caller alone
-// uses that memory.
+// blockChecksum computes the checksum of a block. stored ends with the type byte. If
+// there is room after it, the place is written there for a moment: hashing a kilobyte in
+// one piece takes 86 ns, and in two pieces 98. REQUIRES: no other goroutine uses that
+// memory.
 func blockChecksum(stored []byte, id *[16]byte, offset int64) uint64 {
 	var place [placeSize]byte
 	copy(place[:], id[:])
@@ -93,15 +90,14 @@ func blockChecksum(stored []byte, id *[16]byte, offset int64) uint64 {
 	return d.Sum64()
 }
 
-// compressor turns raw blocks into stored blocks. It belongs to one writer.
+// compressor turns raw blocks into stored blocks. Each writer has its own.
 type compressor struct {
 	kind Compression
 	zstd *zstd.Encoder
 }
 
-// appendStored appends block and trailer to dst. A block whose compressed form
-// does not save an eighth is stored raw: it would cost every reader the time
-// to decompress it, for nothing.
+// appendStored appends block and trailer to dst. If compression does not save an eighth,
+// the block is stored raw, so that readers need not decompress it for so little.
 func (c *compressor) appendStored(dst, raw []byte, id *[16]byte, offset int64) ([]byte, error) {
 	from := len(dst)
 	kind := c.kind
@@ -131,14 +127,13 @@ func (c *compressor) appendStored(dst, raw []byte, id *[16]byte, offset int64) (
 	return appendTrailer(dst, len(dst)-from, kind, id, offset), nil
 }
 
-// appendTrailer completes a stored block, whose n stored bytes end dst.
+// appendTrailer completes a stored block. Its n stored bytes are the end of dst.
 func appendTrailer(dst []byte, n int, kind Compression, id *[16]byte, offset int64) []byte {
 	dst = append(dst, byte(kind))
 	return binary.LittleEndian.AppendUint64(dst, blockChecksum(dst[len(dst)-n-1:], id, offset))
 }
 
-// checkStored verifies a stored block and splits it into type and stored
-// bytes. It returns what is wrong, or "".
+// checkStored verifies a stored block and splits it. bad is what is wrong, or "".
 func checkStored(stored []byte, id *[16]byte, offset int64) (kind Compression, body []byte, bad string) {
 	if len(stored) < trailerSize {
 		return 0, nil, "block shorter than its trailer"
@@ -150,7 +145,7 @@ func checkStored(stored []byte, id *[16]byte, offset int64) (kind Compression, b
 	return splitStored(stored)
 }
 
-// splitStored splits a stored block without verifying it.
+// splitStored splits a stored block into type and stored bytes, without verifying it.
 func splitStored(stored []byte) (kind Compression, body []byte, bad string) {
 	n := len(stored) - trailerSize
 	if n < 0 {
@@ -171,8 +166,8 @@ func partLength(kind Compression, body []byte) (n int, bad string) {
 	return rawLength(body, maxRawBlock)
 }
 
-// expand fills dst, whose length is the raw length, from the stored bytes of a
-// block. It returns what is wrong, or "".
+// expand fills dst from the stored bytes of a block. It returns what is wrong, or "".
+// REQUIRES: dst has the raw length.
 func (s *scratch) expand(dst []byte, kind Compression, body []byte) (bad string) {
 	if kind == CompressNone {
 		copy(dst, body)
@@ -181,8 +176,8 @@ func (s *scratch) expand(dst []byte, kind Compression, body []byte) (bad string)
 	return s.decompress(dst, kind, body)
 }
 
-// rawLength returns the raw length that a compressed block declares. It is
-// checked before anything is allocated for it.
+// rawLength returns the raw length that a compressed block declares. It checks the limit,
+// so that no caller allocates more.
 func rawLength(body []byte, limit int) (n int, bad string) {
 	if len(body) < rawLengthSize {
 		return 0, "compressed block cut short"
@@ -194,8 +189,8 @@ func rawLength(body []byte, limit int) (n int, bad string) {
 	return int(declared), ""
 }
 
-// decompress fills dst, whose length is the declared raw length, from a
-// compressed block. It returns what is wrong, or "".
+// decompress fills dst from a compressed block. It returns what is wrong, or "".
+// REQUIRES: dst has the declared raw length.
 func (s *scratch) decompress(dst []byte, kind Compression, body []byte) (bad string) {
 	switch kind {
 	case CompressS2:
@@ -219,19 +214,19 @@ func (s *scratch) decompress(dst []byte, kind Compression, body []byte) (bad str
 	return ""
 }
 
-// decodeSlack is what the memory for a segment should have beyond its end. The S2
-// decoder copies matches that overlap themselves byte by byte if they end less
-// than that before the end of its memory: a segment of a kilobyte whose last value
-// ends in a run of half of it took 1.1 us instead of 0.1.
+// decodeSlack is how much memory should follow a segment. The S2 decoder copies a match
+// that overlaps itself byte by byte if it ends less than so much before the end of the
+// memory: a segment of a kilobyte, with a last value that ends in a run of half of it,
+// took 1.1 us instead of 0.1.
 const (
 	decodeSlack = len(slack)
 	slack       = "beyond the end.\n"
 )
 
-// decodeS2 is decompress of an S2 block. If dst and body have room behind them, the
-// block goes on, for the moment, with a literal of as many bytes as the slack, so that
-// its last match ends before its end. In a damaged block the literal is found
-// elsewhere, if at all. REQUIRES: the caller alone uses the memory behind them.
+// decodeS2 is decompress for an S2 block. If dst and body have room after them, it extends
+// the block for a moment by a literal, slack, so that the last match ends before the end
+// of the memory. If slack does not come out at the end, the block is damaged. REQUIRES: no
+// other goroutine uses the memory after dst and body.
 func decodeS2(dst, body []byte) (bad string) {
 	const tag = byte(decodeSlack-1) << 2 // of the literal
 	n, end := len(dst), len(body)
@@ -248,7 +243,7 @@ func decodeS2(dst, body []byte) (bad string) {
 	dst, body = dst[:n+decodeSlack], body[:end+1+decodeSlack]
 	var length [binary.MaxVarintLen64]byte
 	size := binary.PutUvarint(length[:], uint64(len(dst)))
-	front := rawLengthSize + header - size // the declared raw length has room for it
+	front := rawLengthSize + header - size // the new length takes at most the bytes of the raw length
 	var before, behind [1 + decodeSlack]byte
 	copy(before[:size], body[front:])
 	copy(behind[:], body[end:])
@@ -264,24 +259,22 @@ func decodeS2(dst, body []byte) (bad string) {
 	return ""
 }
 
-// scratch is memory that reading a compressed block needs for a moment: the
-// stored bytes, and a zstd decoder, whose tables cost far more to make than a
-// block to decode.
+// scratch is memory for reading a compressed block: the stored bytes, and a zstd decoder,
+// whose tables cost far more to make than a block costs to decode.
 type scratch struct {
 	stored []byte
 	zstd   *zstd.Decoder
 }
 
-// scratches is the one piece of shared state of the package. It holds nothing
-// but working memory that has no content between uses, and pooling it per
-// reader would keep a decoder alive per open file.
+// scratches is shared state of the package. It holds only working memory, without content
+// between uses. A pool per reader would keep a decoder alive for each open file.
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
 func takeScratch() *scratch { return scratches.Get().(*scratch) }
 
 func (s *scratch) give() {
 	if cap(s.stored) > MaxBlockSize {
-		s.stored = nil // a rare large value must not stay in memory
+		s.stored = nil // do not keep the memory of a rare large value
 	}
 	scratches.Put(s)
 }

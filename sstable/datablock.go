@@ -1,8 +1,8 @@
 package sstable
 
-// A data block is a head, which says what there is and where, and the values, cut
-// between rows into segments that are compressed and verified each for itself. A
-// reader of one row decodes the head, which caches keep, and one segment.
+// A data block is a head, which says what the block holds and where, and the values. The
+// values are cut between rows into segments, each compressed and verified by itself. To
+// read one row, a reader decodes the head, which caches keep, and one segment.
 //
 //	segments   each a block (blocktrailer.go): the values of some rows
 //	head       a block, see below
@@ -39,40 +39,37 @@ package sstable
 //	padding   8 zero bytes
 //	strings   prefix, key suffixes, column names: to the head's end
 //
-// In files of versions 1 and 2 a data block is one block: a head without segments,
-// bit 2 and steps, and the values behind the names.
+// In files of versions 1 and 2 a data block is one block: a head without segments, bit 2
+// and steps, with the values after the names.
 //
-// A stamp is a (sequence number, version) that cells of a row share. Cells that
-// were written together share one, so a row that was put at once has one stamp
-// and its cells none of their own: the stamp array is then all zero and takes
-// no space.
+// A stamp is a (sequence number, version) that cells of a row share. Cells that were
+// written together share one. So a row that was put at once has one stamp, and its stamp
+// array is all zero and takes no space.
 //
-// Row-level cells. Nearly every row has a delete-row and a marker of one
-// mutation, or a marker alone; these take no cell but bits of rowFlags:
+// Row-level cells. Nearly every row has a delete-row and a marker of one mutation, or
+// only a marker. These are stored as bits of rowFlags, without a cell:
 //
 //	1  delete-row at the sequence number of the row's first stamp
 //	2  row marker at the sequence number and version of that stamp
 //	4  row marker at that sequence number, version MaxVersion
 //
-// They come before the row's other cells. Any other set of row-level cells is
-// stored as cells of the column with the empty name.
+// They come before the row's other cells. Any other set of row-level cells is stored as
+// cells of the column with the empty name.
 //
-// The version of a cell with kind bit 3 is MaxVersion whatever its stamp says;
-// so a delete-column does not widen the version array to eight bytes.
+// The version of a cell with kind bit 3 is MaxVersion, whatever its stamp says. So a
+// delete-column does not widen the version array to eight bytes.
 //
-// Invariants: keys rise strictly; column names rise strictly; the cells of a
-// row are in cell order; the empty column has row-level kinds only, and they no
-// other; only puts have types and values; ends do not fall and end exactly
-// where the strings end. parse checks what memory safety and termination need,
-// Reader.Verify the rest.
+// Invariants: keys rise strictly; column names rise strictly; the cells of a row are in
+// cell order; the empty column has all cells of row-level kinds and no others; only puts
+// have types and values; ends do not fall, and end exactly where the strings end. parse
+// checks what memory safety and termination need, Reader.Verify the rest.
 //
 // A worked example is in docs/format-sstable.md.
 //
-// Rejected: restart points in the row directory (they compress keys better,
-// but a row is then reached by decoding its neighbours, and a step back is a
-// rescan; the block's common prefix takes most of what there is to take), and
-// version and sequence deltas per cell (ten cells, one of them updated alone,
-// then pay eight bytes each; stamps pay one).
+// Rejected: restart points in the row directory (they compress keys better, but a row is
+// then reached by decoding its neighbours, and a step back is a rescan; the common prefix
+// of the block already takes most of the gain), and version and sequence deltas per cell
+// (if one of ten cells is updated alone, each pays eight bytes; with stamps it is one).
 
 import (
 	"bytes"
@@ -88,8 +85,7 @@ const (
 
 	maxSegments    = cache.MaxParts
 	headLengthSize = 4
-	// maxCells bounds the work of parsing: a builder counts more than a byte for
-	// each cell.
+	// maxCells bounds the work of parsing. A builder counts more than one byte for each cell.
 	maxCells = MaxBlockSize
 
 	rowDeleted       = 1 << 0
@@ -102,10 +98,10 @@ const (
 	kindTypeBits = 4
 )
 
-// dataBlock is a parsed data block: where its arrays are, and the head itself,
-// or all of the block in the versions before segments.
-// It is immutable and shared between iterators. In the cache it lies off the Go
-// heap: it must hold no pointer but into data.
+// dataBlock is a parsed data block: where its arrays are, and the head itself, or the
+// whole block in the versions before segments. It is immutable and shared between
+// iterators. In the cache it lies off the Go heap, so it must hold no pointer except
+// into data.
 type dataBlock struct {
 	data                         []byte
 	rows, stamps, columns, cells int
@@ -113,16 +109,15 @@ type dataBlock struct {
 
 	continued, continues, ordered bool
 
-	// Found out by checkPlain: all cells are puts below MaxVersion, no two of one
-	// column and version within a row; every row has all the columns, once; every
-	// row has one stamp; and, below, no row has more versions of a column than that.
+	// Set by checkPlain. plain: all cells are puts below MaxVersion, no two of one column
+	// and version in a row; versions bounds those of a column in a row. full: every row
+	// has every column, once. oneStamp: every row has one stamp.
 	plain, full, oneStamp bool
-	// And if so: every row has the same row flags, one of them that of a marker, and
-	// none was deleted after a cell of it was put. The bounds of the stamps are known
-	// then.
+	// even, in a plain block: all rows have the same row flags, with a marker, and no
+	// delete-row is newer than a put of its row. The bounds of the stamps are known.
 	even bool
 
-	// Where the parts of the strings begin; each ends where the next one begins.
+	// Where the parts of the strings begin. Each part ends where the next one begins.
 	prefixAt, keysAt, namesAt, valuesFrom uint32
 
 	keyEnd, cellEnd, stampEnd, rowFlags uints
@@ -136,8 +131,7 @@ type dataBlock struct {
 	minVersion, maxVersion int64
 }
 
-// prefix is what all row keys begin with, keys what follows in each, and names
-// those of the columns.
+// prefix is the beginning of all row keys, keys their suffixes, names the column names.
 func (b *dataBlock) prefix() []byte { return b.data[b.prefixAt:b.keysAt:b.keysAt] }
 func (b *dataBlock) keys() []byte   { return b.data[b.keysAt:b.namesAt:b.namesAt] }
 func (b *dataBlock) names() []byte  { return b.data[b.namesAt:b.valuesFrom:b.valuesFrom] }
@@ -150,7 +144,7 @@ func (b *dataBlock) columnOf(i int) uint64 {
 	return b.column.at(b.data, i)
 }
 
-// segmentOf is the segment that has the values of a row.
+// segmentOf returns the segment that has the values of a row.
 func (b *dataBlock) segmentOf(row int) (k int) {
 	for int(b.rowEnd.at(b.data, k)) <= row {
 		k++
@@ -158,13 +152,13 @@ func (b *dataBlock) segmentOf(row int) (k int) {
 	return k
 }
 
-// segmentRows returns the rows [from, to) whose values segment k has.
+// segmentRows returns the rows [from, to) whose values are in segment k.
 func (b *dataBlock) segmentRows(k int) (from, to int) {
 	return b.rowEnd.before(b.data, k), int(b.rowEnd.at(b.data, k))
 }
 
-// valuesBefore is where the values of a row begin; of the number of rows, where
-// all values end.
+// valuesBefore is where the values of a row begin. For row == b.rows it is where all
+// values end.
 func (b *dataBlock) valuesBefore(row int) int {
 	cells := b.cells
 	if row < b.rows {
@@ -181,7 +175,7 @@ func (b *dataBlock) rawSize() int {
 	return len(b.data) + b.valuesBefore(b.rows)
 }
 
-// hasEmptyColumn reports whether column 0 is that of explicit row-level cells.
+// hasEmptyColumn reports whether column 0 is the one of explicit row-level cells.
 func (b *dataBlock) hasEmptyColumn() bool { return b.columns > 0 && b.nameEnd.at(b.data, 0) == 0 }
 
 func (b *dataBlock) suffix(i int) []byte {
@@ -210,8 +204,8 @@ func (b *dataBlock) appendKey(dst []byte, i int) []byte {
 	return append(append(dst, b.prefix()...), b.suffix(i)...)
 }
 
-// searchRow returns the first row whose key is at least key, or b.rows, and
-// whether that row has exactly this key.
+// searchRow returns the first row whose key is at least key, or b.rows. exact means that
+// the row has this key.
 func (b *dataBlock) searchRow(key []byte) (i int, exact bool) {
 	prefix := b.prefix()
 	p := len(prefix)
@@ -238,9 +232,8 @@ func (b *dataBlock) searchRow(key []byte) (i int, exact bool) {
 	return low, false
 }
 
-// searchAfter returns the first row after row i whose key is at least key, or
-// b.rows. Rows near i are found by few comparisons. REQUIRES: the key of row i is
-// below key.
+// searchAfter returns the first row after row i whose key is at least key, or b.rows. Rows
+// near i take few comparisons. REQUIRES: the key of row i is below key.
 func (b *dataBlock) searchAfter(i int, key []byte) int {
 	prefix := b.prefix()
 	p := len(prefix)
@@ -267,8 +260,8 @@ func (b *dataBlock) searchAfter(i int, key []byte) int {
 	return low
 }
 
-// searchColumn returns the first column whose name is at least name, or
-// b.columns, and whether it is exactly this one.
+// searchColumn returns the first column whose name is at least name, or b.columns. exact
+// means that the column has this name.
 func (b *dataBlock) searchColumn(name []byte) (i int, exact bool) {
 	low, high := 0, b.columns
 	for low < high {
@@ -286,7 +279,7 @@ func (b *dataBlock) searchColumn(name []byte) (i int, exact bool) {
 	return low, false
 }
 
-// cellVersion is the version of cell i; first is its row's first stamp.
+// cellVersion is the version of cell i. first is the first stamp of its row.
 func (b *dataBlock) cellVersion(i, first int) int64 {
 	if b.kind.at(b.data, i)&kindAtMax != 0 {
 		return row.MaxVersion
@@ -294,9 +287,9 @@ func (b *dataBlock) cellVersion(i, first int) int64 {
 	return int64(b.version.at(b.data, first+int(b.stamp.at(b.data, i))))
 }
 
-// searchCell returns the first of the cells [low, high), of a row whose first
-// stamp is given, that is of a column above name, or of that column with a
-// version of at most version; high if there is none.
+// searchCell returns the first of the cells [low, high) of a row that is of a column above
+// name, or of column name with at most this version; high if there is none. first is the
+// first stamp of the row.
 func (b *dataBlock) searchCell(low, high, first int, name []byte, version int64) int {
 	n, exact := b.searchColumn(name)
 	column := uint64(n)
@@ -312,8 +305,8 @@ func (b *dataBlock) searchCell(low, high, first int, name []byte, version int64)
 	return low
 }
 
-// cell fills c with cell i of a row whose first stamp is given, but for the
-// value, of which it returns the place.
+// cell fills c with cell i of a row, and returns where its value is. It does not set the
+// value. first is the first stamp of the row.
 func (b *dataBlock) cell(c *row.Cell, i, first int) (from, to int) {
 	data := b.data
 	s := first + int(b.stamp.at(data, i))

@@ -1,6 +1,6 @@
-// Package sstable writes and reads table files: immutable, sorted runs of
-// rows. It knows rows, files and the block cache, and nothing of levels,
-// visibility or other files.
+// Package sstable writes and reads table files: immutable, sorted runs of rows. It
+// knows rows, files and the block cache. It knows nothing of levels, visibility or
+// other files.
 //
 // The package is open to read and promises importers nothing: programs use the root
 // package, and what is exported here changes whenever the engine needs it.
@@ -22,27 +22,25 @@
 //
 // # Rows are physical groups
 //
-// A row's key is stored, hashed and compared once, not once per cell. Inside a
-// block everything that has one value per row or per cell is an array of
-// integers whose width is chosen for the block (see uints.go), so that any
-// element is found by arithmetic: a row by binary search over the keys, a cell
-// by binary search over the column numbers of its row, a value by two entries
-// of an array, without decoding what comes before.
+// A row's key is stored, hashed and compared once, not once per cell. Inside a block,
+// everything that has one value per row or per cell is an array of integers, whose
+// width is chosen for the block (see uints.go). So any element is found by arithmetic,
+// without decoding what comes before: a row by binary search over the keys, a cell by
+// binary search over the column numbers of its row, a value by two array entries.
 //
 // # Long rows
 //
-// A block holds either whole rows, or a fragment of exactly one row. A row
-// that does not fit in a block has two or more blocks for itself, one after the
-// other; the index knows at which (column, version) each of them begins, so a
-// few columns of a row of a million cells are a few blocks away.
+// A block holds either whole rows, or a fragment of exactly one row. A row that does
+// not fit in a block takes two or more blocks, one after the other. The index has the
+// (column, version) at which each begins, so a reader of a few columns in a row of a
+// million cells needs only a few blocks.
 //
 // # Corruption
 //
-// What is read of the file, by a call or through a mapping, is copied to memory of
-// the reader; there its checksum is verified, whenever it is read, and the structure
-// when it is parsed. After that, iteration needs no checks, and no change of the file
-// is seen. (Scans may believe for a while that values are as they were when they were
-// verified: see verified.go. What goes to the cache never is.)
-// What fails either gives an error that matches ErrCorrupt and names the file
-// and the offset. It never gives a wrong or missing row.
+// Bytes of the file, from a call or a mapping, are copied to memory of the reader. There
+// the checksum is verified on every read, and the structure when a block is parsed.
+// After that, iteration needs no checks and sees no change of the file. (Scans may skip
+// the checksum of values that were verified lately: see verified.go. What goes to the
+// cache is always verified.) Bytes that fail give an error that matches ErrCorrupt and
+// names the file and the offset. They never give a wrong or missing row.
 package sstable

@@ -16,9 +16,9 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// BenchmarkLoadDropped loads blocks of a file of 110 MB that is not in the page
-// cache, each once before the cache is dropped again: the figure is per block,
-// with the device's latency in it. One reader, and eight.
+// BenchmarkLoadDropped loads blocks of a file of 110 MB that is not in the page cache, each
+// once before the cache is dropped again. The figure is per block and includes the device's
+// latency. It is measured with one reader and with eight.
 func BenchmarkLoadDropped(b *testing.B) {
 	f := &memFile{}
 	sortedBenchTable(100_000).write(b, f, WriterOptions{Compression: CompressNone})

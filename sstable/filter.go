@@ -6,9 +6,9 @@ package sstable
 //	lines    4 bytes little endian, at least 1
 //	words    8 words of 8 bytes little endian for each line
 //
-// A blocked bloom filter on the hashes of the row keys: a key sets all its bits
-// in one line of 512 bits, so a question costs one cache miss. With hash h
-// (xxhash64 of the row key), l lines and p probes:
+// A blocked bloom filter on the hashes of the row keys. A key sets all its bits in one
+// line of 512 bits, so a lookup costs one cache miss. With hash h (xxhash64 of the row
+// key), l lines and p probes:
 //
 //	line  = high 64 bits of the 128-bit product h * l
 //	x     = h * 9E3779B97F4A7C15 (mod 2^64)
@@ -16,23 +16,22 @@ package sstable
 //	        seventh probe x = (h xor h>>32) * D6E8FEB86659FD93
 //	bit   = bit (probe mod 64) of word (probe div 64) of the line
 //
-// Lines and probes are sized by EstimateParameters of bits-and-blooms, for the
-// rate that a classic filter has at the wanted bits per key.
+// Lines and probes are sized by EstimateParameters of bits-and-blooms, for the rate that a
+// classic filter has at the wanted bits per key.
 //
-// Measured: share of absent keys that pass, and of a filter of bits-and-blooms
-// of the same size (filter_test.go):
+// Measured share of absent keys that pass, compared with a filter of bits-and-blooms of
+// the same size (filter_test.go):
 //
 //	bits per key     6      8      10     12     16
 //	this filter      6.00%  2.31%  0.98%  0.46%  0.10%
 //	the library      5.76%  2.15%  0.80%  0.31%  0.05%
 //
-// A question takes 10 ns in cache whether the key is there or not, since all
-// probes are made without a branch; a loop that left at the first missing bit
-// took 14 and 25, because it leaves where no predictor expects it.
+// A lookup takes 10 ns in cache, whether the key is there or not, because all probes are
+// made without a branch. A loop that left at the first missing bit took 14 and 25 ns,
+// because the branch predictor cannot foresee where it leaves.
 //
-// Kept out: the library's probe scheme. It hashes the key again for every
-// file, divides by a run-time number per probe, and touches a cache line per
-// probe.
+// The library's probe scheme is not used. It hashes the key again for every file, divides
+// by a run-time number per probe, and touches a cache line per probe.
 
 import (
 	"encoding/binary"
@@ -52,8 +51,7 @@ const (
 	maxFilterLines   = (maxRawSection - filterHeaderSize) / lineBytes
 )
 
-// Hash is the hash of a row key that MayContain takes. A request computes it
-// once for all files.
+// Hash is the hash of a row key that MayContain takes. A request computes it once for all files.
 func Hash(rowKey []byte) uint64 { return xxhash.Sum64(rowKey) }
 
 func hashLine(h uint64, lines int) int {
@@ -71,8 +69,8 @@ type filter struct {
 	probes int
 }
 
-// mayContain reports whether a key with this hash may have been added. A
-// filter without lines is one that the file does not have.
+// mayContain reports whether a key with this hash may have been added. A filter without
+// lines stands for a file without a filter.
 func (f *filter) mayContain(h uint64) bool {
 	if f.lines == 0 {
 		return true
@@ -90,7 +88,7 @@ func (f *filter) mayContain(h uint64) bool {
 	return missing&1 == 0
 }
 
-// filterParameters returns lines and probes for n keys.
+// filterParameters returns the numbers of lines and probes for n keys.
 func filterParameters(n int, bitsPerKey float64) (lines, probes int) {
 	rate := math.Exp(-bitsPerKey * math.Ln2 * math.Ln2)
 	m, k := bloom.EstimateParameters(uint(n), rate)
@@ -123,9 +121,9 @@ func encodeFilter(hashes []uint64, bitsPerKey float64) []byte {
 	return dst
 }
 
-// parse makes f the parsed form of data, which it copies, and returns what is
-// wrong, or "". A filter that does not parse is an error of the file: to take
-// it for one that contains nothing would lose rows.
+// parse makes f the parsed form of data, which it copies. It returns what is wrong, or "".
+// A filter that does not parse is an error of the file: reading it as an empty filter
+// would lose rows.
 func (f *filter) parse(data []byte) (bad string) {
 	if len(data) < filterHeaderSize {
 		return "filter cut short"

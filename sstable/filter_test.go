@@ -9,10 +9,10 @@ import (
 	"github.com/bits-and-blooms/bloom/v3"
 )
 
-// TestTheFilterIsNearlyAsSelectiveAsTheLibrarysFilter compares the share of
-// absent keys that pass with that of a bits-and-blooms filter of the same size.
-// A key's bits lie in one line, lines fill unevenly, so the rate is a little
-// higher; the bounds are what was measured, with a margin.
+// TestTheFilterIsNearlyAsSelectiveAsTheLibrarysFilter compares the share of absent keys that
+// pass with that of a bits-and-blooms filter of the same size. The rate is a little higher,
+// because a key's bits lie in one line, and lines fill unevenly. The bounds are the measured
+// values with a margin.
 func TestTheFilterIsNearlyAsSelectiveAsTheLibrarysFilter(t *testing.T) {
 	const n = 50_000
 	for _, test := range []struct{ bitsPerKey, bound float64 }{

@@ -13,15 +13,15 @@ package sstable
 //	57      1   filter kind: 0 = none, 1 = blocked bloom
 //	58      2   zero
 //	60      4   format version: 1; 2, if cells refer to value files; 3, with blocks
-//	            of segments, which alone is written
+//	            of segments. Writers write only 3.
 //	64      8   xxhash64 of bytes 0..63
 //	72      8   magic "flagSST\n"
 //
 // Integers are little endian. Lengths are stored lengths, trailers included.
 //
-// Invariants: the four lengths and footerSize add up to the file size, so a
-// file that lost or gained bytes is refused; magic and version keep their
-// places in every later version, so that a newer one is recognised.
+// Invariants: the four lengths and footerSize add up to the file size, so a file that lost
+// or gained bytes is refused. Magic and version keep their places in all later versions,
+// so that a newer one is recognised.
 
 import (
 	"encoding/binary"
@@ -45,8 +45,8 @@ const (
 	filterBlockedBloom = 1
 )
 
-// ErrCorrupt is matched by every error that reports bytes which are not what
-// the writer wrote. The errors are *CorruptError values.
+// ErrCorrupt is matched by every error about bytes that are not what the writer wrote. The
+// errors are *CorruptError values.
 var ErrCorrupt = errors.New("sstable: corrupt table file")
 
 // ErrVersion reports a file written in a newer format than this package knows.
@@ -59,7 +59,7 @@ type CorruptError struct {
 	What   string
 }
 
-// Error names file, offset and what is wrong, never content.
+// Error names the file, the offset and what is wrong, but no content.
 func (e *CorruptError) Error() string {
 	return fmt.Sprintf("sstable: corrupt table file %s: offset %d: %s", e.File, e.Offset, e.What)
 }

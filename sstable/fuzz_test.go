@@ -31,8 +31,8 @@ func fuzzFiles(f *testing.F) [][]byte {
 	return files
 }
 
-// reseal makes the checksums of a damaged file right again, as far as its
-// footer leads to blocks, so that fuzzing gets past them.
+// reseal makes the checksums of a damaged file right again, as far as its footer leads to
+// blocks, so that the fuzzer gets past them.
 func reseal(data []byte) {
 	if len(data) < footerSize {
 		return
@@ -93,8 +93,7 @@ func sealSegments(block []byte, from int64, seal func(from, to int64)) {
 	}
 }
 
-// exercise moves an iterator in every way. The file may be anything; it must
-// neither panic nor run for ever.
+// exercise moves an iterator in every way. For any file, it must not panic, and it must end.
 func exercise(r *Reader) error {
 	it := r.NewIterator(IterOptions{ReadAhead: -1})
 	defer it.Close()

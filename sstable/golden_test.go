@@ -16,8 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata and the worked example in docs")
 
-// exampleTable is the table of the worked example: a row as PutRow leaves it,
-// one as updates leave it, and a row that does not fit in a block.
+// exampleTable is the table of the worked example: a row as PutRow leaves it, a row as updates
+// leave it, and a row that does not fit in a block.
 func exampleTable() modelTable {
 	text := func(column string, version int64, seq uint64, value string) row.Cell {
 		return row.Cell{Column: []byte(column), Version: version, Seq: seq, Kind: row.KindPut, Type: row.TypeString, Value: []byte(value)}
@@ -52,7 +52,7 @@ type dump struct {
 	at   int
 }
 
-// line shows the next n bytes, sixteen to a line, the first with what they are.
+// line shows the next n bytes, sixteen per line. The first line says what they are.
 func (d *dump) line(n int, what string) {
 	for end := d.at + n; ; what = "" {
 		part := d.file[d.at:min(d.at+16, end)]
@@ -214,8 +214,7 @@ func annotate(r *Reader, file []byte) string {
 	return strings.TrimPrefix(d.out.String(), "\n")
 }
 
-// readAll opens a file and reads all of it in every way; it returns the first
-// error.
+// readAll opens a file and reads all of it in every way. It returns the first error.
 func (t modelTable) readAll(f *memFile) error {
 	r, err := Open(f, ReaderOptions{FileName: "000001.sst"})
 	if err != nil {
@@ -264,9 +263,9 @@ func TestTheWorkedExampleOfTheDocumentIsWhatTheWriterWrites(t *testing.T) {
 	}
 }
 
-// goldenFiles are files of each format version, kept for ever as hexadecimal text.
-// An uncompressed one of the present version must also come out of the writer byte
-// by byte; what the compressors make of a block may change with their versions.
+// goldenFiles are files of each format version, kept for ever as hexadecimal text. The writer
+// must also reproduce an uncompressed one of the present version, byte by byte. Compressed
+// blocks may change with the versions of the compressors.
 var goldenFiles = []struct {
 	name  string // under testdata
 	model func() modelTable

@@ -18,29 +18,28 @@ package sstable
 //	padding   8 zero bytes
 //	strings   prefix, separator suffixes, columns: to the block's end
 //
-// A group is one block of whole rows, or the two or more blocks of one long
-// row. Its separator is the shortest string above every key of the group before
-// and at most its own first key; the separator of the first group is the
-// smallest key of the file. Data blocks are adjacent and begin at offset 0, so
-// their ends are all there is to know, and they are the cumulative sizes that
-// split points and size estimates need: these read the index and no data.
+// A group is one block of whole rows, or the two or more blocks of one long row. Its
+// separator is the shortest string above every key of the group before, and at most its
+// own first key. The separator of the first group is the smallest key of the file. Data
+// blocks are adjacent and begin at offset 0, so their ends say where they lie. The ends
+// are also the cumulative sizes that split points and size estimates need, so these read
+// only the index, no data.
 //
-// The second and later blocks of a long row have the column and version of
-// their first cell; the first block, and blocks of whole rows, have an empty
-// column and version 0. In a file without long rows those arrays are all zero
-// and take no space.
+// The second and later blocks of a long row have the column and version of their first
+// cell. The first block, and blocks of whole rows, have an empty column and version 0. In
+// a file without long rows those arrays are all zero and take no space.
 //
-// Values in value files count for sizes as those in blocks do, hence awayEnd.
+// Sizes count values in value files like those in blocks, hence awayEnd.
 //
-// Invariants: separators rise strictly; block ends rise strictly and end at
-// the data length; every group has a block.
+// Invariants: separators rise strictly; block ends rise strictly and end at the data
+// length; every group has a block.
 //
-// In memory, the first eight bytes of every separator suffix stand in an array
-// of their own, big endian, the lowest level of a tree: each level above has
-// every eighth number of the one below. A search reads one cache line of each,
-// most of which stay in the CPU's caches, and compares strings only among equals.
-// Among 8,192 groups of random keys, all in the caches, it takes 50 ns, and a
-// binary search of the lowest level 72, with more lines touched.
+// In memory, the first eight bytes of every separator suffix stand in an array of their
+// own, big endian. It is the lowest level of a tree: each level above has every eighth
+// number of the one below. A search reads one cache line of each level, most of them in
+// the CPU's caches, and compares strings only among equal numbers. Among 8,192 groups of
+// random keys, all in the caches, it takes 50 ns; a binary search of the lowest level
+// takes 72 and touches more lines.
 
 import (
 	"bytes"
@@ -61,11 +60,11 @@ type index struct {
 	awayEnd                  uints // all zero in index kind 1
 	prefix, separators, cols []byte
 	heads                    []uint64
-	upper                    [][]uint64 // the levels above, from the top
+	upper                    [][]uint64 // the levels above heads, from the top
 }
 
-// parse makes x the parsed form of data, which it keeps, for a file whose data
-// blocks take dataLength bytes. It returns what is wrong, or "".
+// parse makes x the parsed form of data, which it keeps. The data blocks of the file take
+// dataLength bytes. It returns what is wrong, or "".
 func (x *index) parse(data []byte, dataLength int64, kind byte) (bad string) {
 	c := cursor{data: data}
 	*x = index{data: data}
@@ -137,8 +136,8 @@ func (x *index) headsUpTo(h uint64) int {
 	return upTo(x.heads, at, h)
 }
 
-// upTo is from plus the number of the next elements, as many as there are in a
-// line, that are at most h. There is no branch in the loop to be mispredicted.
+// upTo returns from plus the number of the next elements, up to a cache line of them, that
+// are at most h. The loop has no branch that could be mispredicted.
 func upTo(level []uint64, from int, h uint64) int {
 	at := from
 	for _, v := range level[from:min(from+fanout, len(level))] {
@@ -149,8 +148,8 @@ func upTo(level []uint64, from int, h uint64) int {
 	return at
 }
 
-// check checks the order of everything. The index is small, so unlike a data
-// block it is checked in full when it is read.
+// check checks the order of everything, and returns what is wrong, or "". The index is
+// small, so unlike a data block it is checked in full when it is read.
 func (x *index) check(dataLength int64) string {
 	before, awayBefore := uint64(0), uint64(0)
 	for i := range x.blocks {
@@ -184,8 +183,8 @@ func (x *index) check(dataLength int64) string {
 	return ""
 }
 
-// firstBlock is the number of the first block of group g, and for g equal to
-// the number of groups the number of blocks.
+// firstBlock is the number of the first block of group g. For g == groups it is the number
+// of blocks.
 func (x *index) firstBlock(g int) int {
 	if g == x.groups {
 		return x.blocks
@@ -198,8 +197,7 @@ func (x *index) blockRange(i int) (from, to int64) {
 	return int64(x.blockEnd.before(x.data, i)), int64(x.blockEnd.at(x.data, i))
 }
 
-// sizeBefore is how many bytes all blocks before block i hold, the values that
-// they refer to included.
+// sizeBefore is how many bytes the blocks before block i and the values they refer to take.
 func (x *index) sizeBefore(i int) int64 {
 	if i == 0 {
 		return 0
@@ -211,8 +209,7 @@ func (x *index) suffix(g int) []byte {
 	return x.separators[x.sepEnd.before(x.data, g):x.sepEnd.at(x.data, g)]
 }
 
-// column is the column at which block i begins, if it is a later block of a
-// long row.
+// column is the column at which block i begins, if it is a later block of a long row.
 func (x *index) column(i int) []byte {
 	return x.cols[x.columnEnd.before(x.data, i):x.columnEnd.at(x.data, i)]
 }
@@ -232,8 +229,8 @@ func head(s []byte) uint64 {
 	return binary.BigEndian.Uint64(b[:])
 }
 
-// search returns the last group whose separator is at most key, the only one
-// that can hold it; -1 if key is below the smallest key.
+// search returns the last group whose separator is at most key, which is the only one that
+// can hold it. It returns -1 if key is below the smallest key.
 func (x *index) search(key []byte) int {
 	p := len(x.prefix)
 	if len(key) < p || !bytes.Equal(key[:p], x.prefix) {
@@ -248,7 +245,7 @@ func (x *index) search(key []byte) int {
 	if low == 0 || x.heads[low-1] != h {
 		return low - 1
 	}
-	// Among equal heads the strings decide. Equal heads are mostly one.
+	// Among equal heads the strings decide. Mostly there is only one.
 	if bytes.Compare(x.suffix(low-1), key) <= 0 {
 		return low - 1
 	}
@@ -269,9 +266,9 @@ func (x *index) search(key []byte) int {
 func (x *index) searchCell(g int, name []byte, version int64) int {
 	first := x.firstBlock(g)
 	low, high := first+1, x.firstBlock(g+1)
-	// low becomes the first block, after the group's first, that begins above
-	// the target. A block that begins in a tie begins above it: the block
-	// before may hold the first of the cells that are equal to it.
+	// low becomes the first block, after the group's first, that begins above the
+	// target. A block that begins in a tie counts as above: the block before may
+	// hold the first of the equal cells.
 	for low < high {
 		mid := int(uint(low+high) >> 1)
 		above := false
@@ -298,7 +295,7 @@ type indexBuilder struct {
 	away       uint64      // bytes in value files so far
 	columns    []byte
 	first      []byte // the first separator, and
-	last       []byte // the last: the common prefix of all is theirs
+	last       []byte // the last: all share their common prefix
 }
 
 const (
@@ -311,9 +308,8 @@ const (
 	idxAwayEnd
 )
 
-// addGroup begins a group whose first block is the next one. before is the
-// largest key of the group before, nil for the first group; key is the
-// smallest key of this one.
+// addGroup begins a group with the next block. before is the largest key of the group
+// before, nil for the first group; key is the smallest key of this group.
 func (x *indexBuilder) addGroup(before, key []byte) {
 	a := &x.arrays
 	if before != nil {
@@ -327,9 +323,9 @@ func (x *indexBuilder) addGroup(before, key []byte) {
 	a[idxSepEnd] = append(a[idxSepEnd], uint64(len(x.separators)))
 }
 
-// addBlock adds a block to the last group. column and version are those of the
-// first cell of a later block of a long row, and otherwise nil and 0. away is
-// how many bytes in value files it refers to.
+// addBlock adds a block to the last group. column and version are those of the first cell
+// if it is a later block of a long row, and otherwise nil and 0. away is how many bytes in
+// value files it refers to.
 func (x *indexBuilder) addBlock(end int64, column []byte, version int64, tie bool, away uint64) {
 	a := &x.arrays
 	x.columns = append(x.columns, column...)
@@ -385,12 +381,11 @@ func (x *indexBuilder) encode() []byte {
 	return append(dst, x.columns...)
 }
 
-// offset is where the data of group g begins in the file, values in value files
-// counted.
+// offset is where group g begins in the file, plus the values in value files before it.
 func (x *index) offset(g int) int64 { return x.sizeBefore(x.firstBlock(g)) }
 
-// groupFrom returns the first group, from low on, that begins at an offset or behind
-// it. It looks at guess first and then in steps that double.
+// groupFrom returns the first group, from low on, whose offset is at least offset. It looks
+// at guess first, and then in steps that double.
 func (x *index) groupFrom(low, guess int, offset int64) int {
 	if guess = max(guess, low); guess >= x.groups {
 		guess = x.groups - 1

@@ -42,8 +42,8 @@ func TestTheTreeOfHeadsCountsWhatABinarySearchCounts(t *testing.T) {
 	}
 }
 
-// BenchmarkHeads searches among the heads of 8,192 groups, a table of 64 MB, for
-// keys at random: through the tree, and by a binary search of the lowest level.
+// BenchmarkHeads searches for random keys among the heads of 8,192 groups, a table of 64 MB:
+// through the tree, and by a binary search of the lowest level.
 func BenchmarkHeads(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	heads := make([]uint64, 8192)
@@ -78,7 +78,7 @@ func BenchmarkHeads(b *testing.B) {
 	_ = sum
 }
 
-// groupFrom finds what a look at every group finds, whatever is guessed.
+// groupFrom finds the same group as a linear search, whatever the guess.
 func TestTheGroupAtAnOffsetIsFound(t *testing.T) {
 	f := &memFile{}
 	wordTable(200, true).write(t, f, WriterOptions{Compression: CompressS2, BlockSize: 2000})
@@ -101,8 +101,8 @@ func TestTheGroupAtAnOffsetIsFound(t *testing.T) {
 	}
 }
 
-// The places of a walk, and what lies between them, are those that a look at every
-// group finds, between any bounds.
+// A walk finds the same places, and the same sizes between them, as a linear search of the
+// groups, for any bounds.
 func TestAWalkFindsThePlacesBetweenItsBounds(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 1))

@@ -13,36 +13,33 @@ import (
 
 // IterOptions configure an iterator.
 type IterOptions struct {
-	// NoCacheFill keeps the blocks that the iterator reads out of the cache,
-	// so that a compaction does not evict what readers use. Blocks that are
-	// there already are used.
+	// NoCacheFill keeps blocks that the iterator reads out of the cache, so that a
+	// compaction does not evict what readers use. Blocks that are already there are used.
 	NoCacheFill bool
-	// Believe lets the iterator take values from a mapping without verifying them, if
-	// that was done lately: see ReaderOptions.VerifyInterval. What goes to the cache is
-	// verified also then.
+	// Believe lets the iterator skip the checksum of values from a mapping that were
+	// verified lately: see ReaderOptions.VerifyInterval. What goes to the cache is
+	// verified even then.
 	Believe bool
 	// KeepStored makes Stored tell how values are stored.
 	KeepStored bool
-	// ReadAhead is the most bytes read at once when blocks are read one after
-	// the other; 0 means DefaultReadAhead, negative none.
+	// ReadAhead is the most bytes that are read at once when blocks are read one after
+	// the other; 0 means DefaultReadAhead, and a negative value no read-ahead.
 	ReadAhead int
-	// Memory, if not nil, is where the memory for what is read ahead comes from: that
-	// of a merge of many files is worth to be kept off the Go heap.
+	// Memory, if not nil, has the memory for read-ahead. A compaction of many files
+	// needs so much that it should be off the Go heap.
 	Memory *offheap.Pool
-	// End bounds what is read or decoded ahead: rows at or above it are not wanted.
-	// nil: all are.
+	// End bounds read-ahead: rows at or above it are not wanted. nil: all rows are.
 	End []byte
 }
 
-// DefaultReadAhead is enough for the cost of a call not to matter.
+// DefaultReadAhead is so large that the cost of a call does not matter.
 const DefaultReadAhead = 256 << 10
 
 const firstReadAhead = 64 << 10
 
-// Iterator walks the rows of a file and the cells of the current row. It has
-// the methods of mvcc.Iterator, where they are explained. The current block is
-// pinned; keys, columns and values point into it or into the iterator, and are
-// valid until the cursor that they belong to moves.
+// Iterator walks the rows of a file and the cells of the current row. See mvcc.Iterator for
+// its methods. The current block is pinned. Keys, columns and values point into it or into
+// the iterator, and are valid until the cursor that they belong to moves.
 type Iterator struct {
 	r    *Reader
 	opts IterOptions
@@ -51,16 +48,16 @@ type Iterator struct {
 	loaded // the current block
 	line   line
 
-	// The row cursor: the row's group and its number in the block. Long rows
-	// are row 0 of every block of their group.
+	// The row cursor: the row's group and its number in the block. A long row is row 0
+	// of every block of its group.
 	onRow bool
 	group int
 	long  bool // the group is a long row
 	row   int
 	key   []byte
 
-	// The cell cursor. Row-level cells that are stored as flags are numbered
-	// down from low-1, so that -1 cells before low come first.
+	// The cell cursor. Row-level cells that are stored as flags have numbers below low,
+	// down from low-1.
 	onCell bool
 	at     int
 	low    int // first of the row's cells in the block
@@ -69,10 +66,10 @@ type Iterator struct {
 	flags  uint64
 	cell   row.Cell
 
-	stored row.Stored // what values was expanded from, if opts.KeepStored
-	eager  bool       // Stretch promised values: they move with the row
+	stored row.Stored // how ReadRow found the values stored, if opts.KeepStored
+	eager  bool       // Stretch promised values, so they are opened on each row movement
 
-	// What columns of the block the projection means that was asked for last.
+	// The columns of the block that the last projection wants.
 	projection             *row.Projection
 	change                 uint64
 	columns                []int // in ascending order, if it names columns
@@ -80,41 +77,41 @@ type Iterator struct {
 
 	// Reading.
 	scratch *scratch
-	held    []byte        // of opts.Memory
-	window  []byte        // stored bytes, in scratch or held, that were read last,
+	held    []byte        // memory from opts.Memory
+	window  []byte        // stored bytes that were read last, in scratch or held,
 	from    int64         // and where they lie in the file
 	run     int           // blocks loaded one after the other
-	ahead   int           // bytes to read ahead next,
+	ahead   int           // how many bytes to read ahead next,
 	readEnd int64         // and where that ends in the file
-	reads   int           // accesses to the file
-	mapped  bool          // the last one was through the mapping. If the iterator may believe:
+	reads   int           // how many accesses to the file
+	mapped  bool          // the last access was through the mapping. If opts.Believe:
 	began   time.Duration // when it began, on the clock of the reader's verifications,
-	lately  uint64        // and which segments of the block were verified lately then
-	first   int           // block of a scan forward: -1 if it is to be loaded, noScan if there is none
+	lately  uint64        // and which segments of the block had been verified lately
+	first   int           // first block of a forward scan: -1 before it is loaded, noScan without a scan
 	called  bool          // the scan read by calls
 }
 
-// loaded is a block as an iterator has it, and memory for the next.
+// loaded is a block that an iterator holds, and memory for the next one.
 type loaded struct {
-	// Number in the index or -1, parsed form, and its pin in the cache or nil if it
-	// is the iterator's own.
+	// The block's number in the index or -1, its parsed form, and its pin in the cache
+	// (nil if the block is the iterator's own).
 	number int
 	block  *dataBlock
 	pin    *cache.Block[dataBlock]
 
-	// The values of the segment that has the current row, if it is one of the rows
-	// [valueRow, valueRows): the first lies at valuesAt among those of the block.
+	// The values of the rows [valueRow, valueRows), mostly one segment. The first
+	// value lies at valuesAt among those of the block.
 	values              []byte
 	valuesAt            int
 	valueRow, valueRows int
-	shared              bool // values stay as they are while the block is loaded
+	shared              bool // values do not change while the block is loaded
 
-	own     *dataBlock // when there is no cache, or it must not be filled
-	buffer  []byte     // of own
-	segment []byte     // values that the cache does not keep
+	own     *dataBlock // used without a cache, or if the cache must not be filled
+	buffer  []byte     // memory of own
+	segment []byte     // memory for values that the cache does not keep
 }
 
-// trim gives rare large memory back.
+// trim frees memory that a rare large block needed.
 func (l *loaded) trim() {
 	if cap(l.buffer) > MaxBlockSize {
 		l.buffer = nil
@@ -131,9 +128,9 @@ func (r *Reader) NewIterator(opts IterOptions) *Iterator {
 	return it
 }
 
-// Init makes a closed or zero Iterator ready to read r, keeping its memory. A
-// caller that reads many files saves an allocation for each. REQUIRES: the
-// iterator is closed; one that is not loses its pin.
+// Init makes a closed or zero Iterator ready to read r, and keeps its memory. A caller that
+// reads many files saves an allocation for each. REQUIRES: the iterator is closed; an open
+// one would lose its pin.
 func (it *Iterator) Init(r *Reader, opts IterOptions) {
 	if opts.ReadAhead == 0 {
 		opts.ReadAhead = DefaultReadAhead
@@ -178,7 +175,7 @@ func (it *Iterator) SeekRow(key []byte) bool {
 	return it.enter(g+1, false)
 }
 
-// SeekRowExact positions on the row with this key; false if there is none.
+// SeekRowExact positions on the row with this key, and returns false if there is none.
 func (it *Iterator) SeekRowExact(key []byte) bool {
 	it.begin()
 	g := it.r.index.search(key)
@@ -236,8 +233,7 @@ func (it *Iterator) begin() {
 	it.onRow, it.onCell, it.err = false, false, nil
 }
 
-// enter positions on the first or last row of a group, if there is such a
-// group.
+// enter positions on the first or last row of group g, and returns false without such a group.
 func (it *Iterator) enter(g int, last bool) bool {
 	if g < 0 || g >= it.r.index.groups || !it.load(g, it.r.index.firstBlock(g)) {
 		it.onRow = false
@@ -298,9 +294,9 @@ func (it *Iterator) FirstCell() bool {
 	return it.setCell(it.low - it.flagged())
 }
 
-// ReadRow appends all cells of the current row to dst, in cell order, if the row
-// lies in one block and has no more than limit cells. Otherwise it returns false.
-// It unsets the cell cursor.
+// ReadRow appends all cells of the current row to dst, in cell order. It returns false if
+// the row lies in several blocks or has more than limit cells, or on an error. The cell
+// cursor is unset afterwards.
 func (it *Iterator) ReadRow(dst []row.Cell, limit int) ([]row.Cell, bool) {
 	it.onCell = false
 	if !it.onRow || it.long {
@@ -323,9 +319,9 @@ func (it *Iterator) ReadRow(dst []row.Cell, limit int) ([]row.Cell, bool) {
 	return dst, true
 }
 
-// Stored tells how the values of the row that ReadRow read last are stored: they were
-// verified. The zero value is the answer if they share a segment with those of
-// another row, or come from the cache.
+// Stored tells how the values of the row that ReadRow read last are stored. They were
+// verified. It returns the zero value if they share a segment with those of another row,
+// or come from the cache.
 func (it *Iterator) Stored() row.Stored {
 	if len(it.stored.Bytes) == 0 || it.valueRows-it.valueRow != 1 {
 		return row.Stored{}
@@ -333,7 +329,7 @@ func (it *Iterator) Stored() row.Stored {
 	return it.stored
 }
 
-// flagged is the number of row-level cells that are stored as flags.
+// flagged returns how many row-level cells of the row are stored as flags.
 func (it *Iterator) flagged() int {
 	switch it.flags {
 	case 0:
@@ -352,13 +348,13 @@ func (it *Iterator) NextCell() bool {
 	return it.setCell(it.at + 1)
 }
 
-// SeekCell positions on the first cell of the current row that is of a column
-// above column, or of this column with a version of at most version.
+// SeekCell positions on the first cell of the current row that is of a column above column,
+// or of this column with a version of at most version.
 func (it *Iterator) SeekCell(column []byte, version int64) bool {
 	if !it.onRow {
 		return false
 	}
-	if len(column) == 0 { // among the row-level cells, which are few
+	if len(column) == 0 { // row-level cells are few, so it walks
 		ok := it.FirstCell()
 		for ok && len(it.cell.Column) == 0 && it.cell.Version > version {
 			ok = it.NextCell()
@@ -376,7 +372,7 @@ func (it *Iterator) SeekCell(column []byte, version int64) bool {
 	return it.setCell(it.block.searchCell(it.low, it.high, it.stamp, column, version))
 }
 
-// setCell positions on cell `at` of the loaded block; its end stands for the
+// setCell positions on cell `at` of the loaded block. The end of the cells stands for the
 // first cell of the row's next block.
 func (it *Iterator) setCell(at int) bool {
 	if at >= it.high {
@@ -398,15 +394,14 @@ func (it *Iterator) setCell(at int) bool {
 	return true
 }
 
-// cellAt fills c with cell i of the row, whose values are there.
+// cellAt fills c with cell i of the row. REQUIRES: the row's values are open.
 func (it *Iterator) cellAt(c *row.Cell, i int) {
 	from, to := it.block.cell(c, i, it.stamp)
 	from, to = from-it.valuesAt, to-it.valuesAt
 	c.Value = it.values[from:to:to]
 }
 
-// flaggedCell makes the cell of a row flag: the last of them, or the first of
-// two.
+// flaggedCell makes the cell of a row flag: the last one, or the first of two.
 func (it *Iterator) flaggedCell(last bool) {
 	b := it.block
 	it.cell = row.Cell{Kind: row.KindDeleteRow, Version: row.MaxVersion, Seq: b.seq.at(b.data, it.stamp)}
@@ -424,17 +419,17 @@ func (it *Iterator) Cell() *row.Cell { return &it.cell }
 // Error is the error that ended the last movement.
 func (it *Iterator) Error() error { return it.err }
 
-// expectHead asks for the head of the loaded block: a search finds out one after the
-// other which of its lines it needs. Of something large it needs few, so no more than
-// so much is asked for.
+// expectHead prefetches the head of the loaded block, because a search finds out only one
+// after the other which lines it needs. It needs few lines of a large head, so at most 2 KiB
+// are prefetched.
 func (it *Iterator) expectHead() {
 	const most = 2 << 10
 	prefetch.Bytes(it.block.data[:min(len(it.block.data), most)])
 }
 
-// Close releases the pinned block and working memory. It returns nil: errors
-// are those of movements, which Error has. A caller who goes on to another file
-// after an error that it knows of must not meet the error again here.
+// Close releases the pinned block and working memory. It always returns nil, because Error
+// has the errors of movements. A caller that handles such an error and goes on to another
+// file must not get it again here.
 func (it *Iterator) Close() error {
 	it.endScan()
 	it.onRow, it.onCell = false, false
@@ -450,6 +445,6 @@ func (it *Iterator) Close() error {
 	}
 	it.loaded.trim()
 	it.opts.End = nil
-	it.r = nil // iterators are kept for use with other files, this one may go
+	it.r = nil // the iterator may be kept for other files while this one goes
 	return nil
 }

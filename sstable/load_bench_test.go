@@ -13,8 +13,8 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// BenchmarkLoadFromFile loads blocks far apart that are in no cache but the page
-// cache: through a mapping, or by calls.
+// BenchmarkLoadFromFile loads blocks far apart that are only in the page cache: through a
+// mapping, or by calls.
 func BenchmarkLoadFromFile(b *testing.B) {
 	for _, compression := range []Compression{CompressNone, CompressS2} {
 		f := &memFile{}
@@ -37,7 +37,7 @@ func BenchmarkLoadFromFile(b *testing.B) {
 				}
 				it := r.NewIterator(IterOptions{ReadAhead: -1})
 				g := 0
-				for range r.index.groups { // a page's first touch is not what is measured
+				for range r.index.groups { // the first touch of a page is not measured
 					it.enter(g, false)
 					g = (g + 1009) % r.index.groups
 				}

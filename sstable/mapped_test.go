@@ -15,8 +15,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// jumpyClock makes one access in ten a slow one, so that readers change between
-// mapping and calls.
+// jumpyClock makes one access in ten slow, so that readers change between mapping and calls.
 func jumpyClock(seed uint64) func() time.Duration {
 	var mu sync.Mutex
 	rng, now := rand.New(rand.NewPCG(seed, 5)), time.Duration(0)
@@ -62,8 +61,8 @@ func TestDamageIsFoundThroughAMapping(t *testing.T) {
 	}
 }
 
-// A file that becomes shorter while it is mapped is an error of the reads that
-// meet the missing part, for every compression, and of nothing else.
+// If a file is cut while it is mapped, exactly the reads of the missing part fail, with every
+// compression.
 func TestAPageThatCannotBeReadIsAnErrorOfTheRead(t *testing.T) {
 	for _, compression := range []Compression{CompressNone, CompressS2, CompressZstd} {
 		table := sortedBenchTable(2000)

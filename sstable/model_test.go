@@ -73,8 +73,7 @@ type modelRow struct {
 	cells []row.Cell
 }
 
-// modelTable is a table as plain data, its rows in key order: what a file is
-// compared with.
+// modelTable is a table as plain data, its rows in key order. Files are compared with it.
 type modelTable []modelRow
 
 func (t modelTable) seek(key []byte) int {
@@ -126,8 +125,8 @@ func openFile(tb testing.TB, f *memFile, c *BlockCache) *Reader {
 	return r
 }
 
-// randomCells makes the cells of one row: mostly what one PutRow leaves,
-// otherwise anything that is legal.
+// randomCells makes the cells of one row: mostly what one PutRow leaves, otherwise any legal
+// cells.
 func randomCells(rng *rand.Rand, columns, maxCells, maxValue int) []row.Cell {
 	base, version := rng.Uint64N(1<<40), int64(1_700_000_000_000+rng.Int64N(1_000_000))
 	value := func(c *row.Cell) {
@@ -202,8 +201,7 @@ func randomCells(rng *rand.Rand, columns, maxCells, maxValue int) []row.Cell {
 	return slices.CompactFunc(cells, func(a, b row.Cell) bool { return row.CompareCells(&a, &b) == 0 })
 }
 
-// randomTable makes rows with keys that share prefixes of any length; one row
-// in ten is long.
+// randomTable makes rows with keys that share prefixes of any length. One row in ten is long.
 func randomTable(rng *rand.Rand, rows, maxValue int) modelTable {
 	var t modelTable
 	seen := map[string]bool{}

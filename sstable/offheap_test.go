@@ -6,8 +6,8 @@ import (
 	"unsafe"
 )
 
-// A parsed block lies off the Go heap, in the cache, where the collector does
-// not look: whatever it points to must be its own data.
+// A parsed block in the cache lies off the Go heap, where the garbage collector does not
+// look. So it may only point into its own data.
 func TestAParsedBlockPointsNowhereButIntoItsData(t *testing.T) {
 	f := &memFile{}
 	sortedBenchTable(50).write(t, f, WriterOptions{})

@@ -1,12 +1,12 @@
 package sstable
 
-// How a data block is parsed: what memory safety and termination need is checked
-// once, so that nothing has to be checked afterwards.
+// Parsing a data block. The parser checks once what memory safety and termination need, so
+// that later reads need no checks.
 
 import "github.com/flagstone-db/flagstone/row"
 
-// parse makes b the parsed form of data, a block of version 1 or 2, which it
-// keeps, and returns what is wrong with it, or "".
+// parse makes b the parsed form of data, a block of version 1 or 2, and keeps data. It
+// returns what is wrong, or "".
 func (b *dataBlock) parse(data []byte) (bad string) {
 	c := cursor{data: data}
 	*b = dataBlock{data: data}
@@ -15,9 +15,9 @@ func (b *dataBlock) parse(data []byte) (bad string) {
 		c.fail("unknown block flags")
 	}
 	b.continued, b.continues = flags&blockContinued != 0, flags&blockContinues != 0
-	// Elements may take no bytes, so a count is not bounded by what follows; but
-	// rows differ in their keys, columns in their names, and cells with one
-	// column and stamp only in their kind. This bounds the work of parsing.
+	// Elements may take no bytes, so the bytes that follow do not bound a count. But
+	// rows differ in their keys, columns in their names, and cells of one column and
+	// stamp in their kind. This bounds the work of parsing.
 	limit := 8 * len(data)
 	b.rows = c.count(limit, "row count")
 	b.stamps = c.count(limit, "stamp count")
@@ -41,9 +41,8 @@ func (b *dataBlock) parse(data []byte) (bad string) {
 	return b.check(&c)
 }
 
-// parseHead makes b the parsed form of data, the head, of a block of version 3,
-// that was stored at an offset in the block; it keeps data. It returns what is
-// wrong, or "".
+// parseHead makes b the parsed form of data, the head of a block of version 3, and keeps
+// data. The head was stored at offset at in the block. It returns what is wrong, or "".
 func (b *dataBlock) parseHead(data []byte, at int) (bad string) {
 	c := cursor{data: data}
 	*b = dataBlock{data: data}
@@ -53,7 +52,7 @@ func (b *dataBlock) parseHead(data []byte, at int) (bad string) {
 	}
 	b.continued, b.continues = flags&blockContinued != 0, flags&blockContinues != 0
 	b.ordered = flags&blockOrdered != 0
-	limit := 8 * len(data) // as in parse; but cells differ in their values too
+	limit := 8 * len(data) // as in parse; but maxCells bounds the cells, which may differ only in their values
 	b.rows = c.count(limit, "row count")
 	b.stamps = c.count(limit, "stamp count")
 	b.columns = c.count(limit, "column count")
@@ -101,7 +100,7 @@ func (b *dataBlock) parseStrings(c *cursor, prefix int) {
 	b.valuesFrom = uint32(c.at)
 }
 
-// check checks that nothing is left over, rows and cells.
+// check checks rows and cells, and that no bytes are left over.
 func (b *dataBlock) check(c *cursor) (bad string) {
 	if c.rest() != 0 {
 		c.fail("bytes left over")
@@ -118,7 +117,7 @@ func (b *dataBlock) check(c *cursor) (bad string) {
 	return b.checkCells()
 }
 
-// checkSegments checks that every segment has a row and a place.
+// checkSegments checks that every segment has a row, and room for its trailer.
 func (b *dataBlock) checkSegments() (bad string) {
 	row, part := 0, 0
 	for k := range b.segments {
@@ -130,7 +129,7 @@ func (b *dataBlock) checkSegments() (bad string) {
 	return ""
 }
 
-// checkRows checks what belongs to rows.
+// checkRows checks the arrays of rows.
 func (b *dataBlock) checkRows() string {
 	if b.rows == 0 || b.rows > 1 && (b.continued || b.continues) {
 		return "wrong number of rows for the block's flags"
@@ -163,7 +162,7 @@ func (b *dataBlock) checkRows() string {
 	return ""
 }
 
-// checkCells checks what belongs to cells.
+// checkCells checks the arrays of cells, and the column names.
 func (b *dataBlock) checkCells() string {
 	if b.columns > 0 {
 		from := uint64(0)
@@ -219,8 +218,7 @@ func (b *dataBlock) checkCells() string {
 	return ""
 }
 
-// checkOrder checks that every row of an ordered block has as many cells as there
-// are columns.
+// checkOrder checks that each row of an ordered block has as many cells as there are columns.
 func (b *dataBlock) checkOrder() string {
 	if !b.ordered {
 		return ""

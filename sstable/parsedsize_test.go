@@ -7,10 +7,10 @@ import (
 	"github.com/flagstone-db/flagstone/internal/cache"
 )
 
-// The parsed form of a block and what the cache needs beside it are what a get waits
-// for, and most of what the cache keeps of a block whose values it has not.
+// A get waits for the parsed form of a block and what the cache needs beside it. They are
+// also most of what the cache keeps of a block without its values.
 func TestAParsedBlockTakesEightCacheLines(t *testing.T) {
-	// Where pointers are shorter it takes less.
+	// It takes less where pointers are shorter.
 	if n := unsafe.Sizeof(cache.Block[dataBlock]{}); n > 8*64 {
 		t.Errorf("%d bytes", n)
 	}

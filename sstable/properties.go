@@ -1,7 +1,6 @@
 package sstable
 
-// The properties block, before compression, integers as uvarints unless it
-// says otherwise:
+// The properties block, before compression. Integers are uvarints unless it says otherwise:
 //
 //	rows cells puts tombstones
 //	smallest seq, largest seq, newest tombstone seq
@@ -11,11 +10,11 @@ package sstable
 //	smallest key                          length, bytes
 //	largest key                           length, bytes
 //	from version 2 on:
-//	value files                           how many, in version 2 at least 1; then
-//	                                      of each, in ascending order of their
-//	                                      numbers: number, references, bytes
+//	value files                           count, in version 2 at least 1; then for
+//	                                      each, in ascending order of numbers:
+//	                                      number, references, bytes
 //
-// Nothing follows. Fields are added by a new format version.
+// Nothing follows. Only a new format version adds fields.
 
 import (
 	"bytes"
@@ -31,34 +30,32 @@ import (
 type Properties struct {
 	UniqueID [16]byte
 	FileSize int64 // bytes
-	// FileChecksum is the xxhash64 of all bytes of the file. Only Finish knows
-	// it; a file cannot hold its own.
+	// FileChecksum is the xxhash64 of the whole file. Only Finish sets it; it is not in the file.
 	FileChecksum uint64
 
 	Rows       uint64
-	Cells      uint64 // of all kinds, row-level ones included
+	Cells      uint64 // of all kinds, including row-level ones
 	Puts       uint64
 	Tombstones uint64 // cells whose Kind.IsTombstone
 
-	SmallestKey, LargestKey []byte // row keys, both in the file; nil without rows
-	// SmallestSeq and LargestSeq are the bounds of all cells' sequence numbers.
+	SmallestKey, LargestKey []byte // row keys in the file; nil without rows
+	// SmallestSeq and LargestSeq bound the sequence numbers of all cells.
 	SmallestSeq, LargestSeq uint64
-	// MinVersion and MaxVersion are the bounds of the versions of all cells but
-	// those at row.MaxVersion (delete-row, delete-column, never-expiring
-	// marker). Without any other cell MinVersion is math.MaxInt64 and
-	// MaxVersion math.MinInt64.
+	// MinVersion and MaxVersion bound the versions of all cells except those at
+	// row.MaxVersion (delete-row, delete-column, never-expiring marker). Without any
+	// other cell they are math.MaxInt64 and math.MinInt64.
 	MinVersion, MaxVersion int64
 	// Permanent says that some row has a marker that never expires.
 	Permanent bool
-	// NewestTombstone is the largest sequence number of a tombstone, 0 without.
+	// NewestTombstone is the largest sequence number of a tombstone, or 0 without one.
 	NewestTombstone uint64
 
 	DataBlocks uint64
 	RawBytes   uint64 // of data blocks before compression
 	KeyBytes   uint64 // of row keys
-	ValueBytes uint64 // of values in the blocks, references included
+	ValueBytes uint64 // of values in the blocks, including references
 
-	// ValueFiles are the value files that cells refer to, in ascending order.
+	// ValueFiles are the value files that cells refer to, in ascending order of numbers.
 	ValueFiles []ValueFile
 }
 
@@ -103,8 +100,8 @@ func (p *Properties) addCell(c *row.Cell) (bad string) {
 	return ""
 }
 
-// addReference counts a reference. Tables refer to few value files, and to the
-// same as just before.
+// addReference counts a reference. A search of the list is cheap, because a table refers to
+// few value files.
 func (p *Properties) addReference(ref *row.Reference) {
 	at, found := slices.BinarySearchFunc(p.ValueFiles, ref.File, func(f ValueFile, number uint64) int {
 		return cmp.Compare(f.Number, number)
@@ -144,8 +141,8 @@ func (p *Properties) encode() []byte {
 	return dst
 }
 
-// parse decodes the properties block of a file of that format version, and
-// returns what is wrong, or "".
+// parse decodes the properties block of a file of the given format version. It returns what
+// is wrong, or "".
 func (p *Properties) parse(data []byte, version uint32) (bad string) {
 	c := cursor{data: data}
 	for _, v := range []*uint64{&p.Rows, &p.Cells, &p.Puts, &p.Tombstones, &p.SmallestSeq, &p.LargestSeq, &p.NewestTombstone} {

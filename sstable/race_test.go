@@ -2,5 +2,5 @@
 
 package sstable
 
-// raced: the race detector makes sync.Pool forget at random.
+// raced is true because the race detector makes sync.Pool drop items at random.
 const raced = true

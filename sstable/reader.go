@@ -14,8 +14,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// BlockCache is a cache of decoded data blocks, for the files of all stores of a
-// process.
+// BlockCache is a cache of decoded data blocks, for the files of all stores of a process.
 type BlockCache = cache.Cache[dataBlock]
 
 // NewBlockCache makes a cache.
@@ -23,42 +22,42 @@ func NewBlockCache(opts cache.Options) *BlockCache { return cache.New[dataBlock]
 
 // ReaderOptions configure a reader.
 type ReaderOptions struct {
-	// Cache holds data blocks; without one every iterator reads for itself.
+	// Cache holds data blocks; without one every iterator reads them for itself.
 	Cache *BlockCache
 	// FileName names the file in errors.
 	FileName string
-	// Mapped maps the file, if it can be mapped. Blocks are then read through
-	// the mapping while they are in the page cache.
+	// Mapped maps the file, if that is possible. Blocks are then read through the
+	// mapping while they are in the page cache.
 	Mapped bool
-	// Elapsed is a monotonic clock, to judge by whether they are. Without it
-	// they are taken to be.
+	// Elapsed is a monotonic clock, which measures whether blocks are in the page cache.
+	// Without it the reader assumes that they are.
 	Elapsed func() time.Duration
-	// VerifyInterval is how long the verification of values that were read through the
-	// mapping is believed by iterators that may (IterOptions.Believe), from the
-	// beginning of the access that verified them, by Elapsed, which it needs. 0: not at
-	// all; nor if cells of the file refer to value files.
+	// VerifyInterval is how long iterators with IterOptions.Believe trust a verification
+	// of values that were read through the mapping. It counts, by Elapsed, from the
+	// beginning of the access that verified them. 0 means no trust; nor is there any
+	// without Elapsed, or if cells of the file refer to value files.
 	VerifyInterval time.Duration
-	// Helpers load blocks ahead of iterators that go from block to block; nil: none.
+	// Helpers load blocks ahead for iterators that go from block to block; nil: no helpers.
 	Helpers *assist.Helpers
-	// FileSize is the size in bytes that the file must have; 0 takes what it has.
+	// FileSize is the size in bytes that the file must have; 0 accepts any.
 	FileSize int64
-	// UniqueID is the id that the file must have; all zero takes any.
+	// UniqueID is the id that the file must have; all zero accepts any.
 	UniqueID [16]byte
 }
 
-// Reader reads one table file. Filter, index and properties stay in memory
-// until Close; data blocks come and go through the cache. Its methods are safe
-// for concurrent use; iterators are not.
+// Reader reads one table file. Filter, index and properties stay in memory until Close;
+// data blocks come and go through the cache. Its methods are safe for concurrent use, but
+// its iterators are not.
 type Reader struct {
 	file     vfs.File
 	name     string
-	mapping  *vfs.Mapping // nil: direct
+	mapping  *vfs.Mapping // nil: not mapped
 	warmth   warmth
 	around   around
 	reach    reach
 	verified verifications
 	align    int64
-	cached   *cache.File[dataBlock] // nil: without a cache
+	cached   *cache.File[dataBlock] // nil: no cache
 	helpers  *assist.Helpers
 	footer   footer
 	props    Properties
@@ -66,15 +65,15 @@ type Reader struct {
 	index    index
 	closed   atomic.Bool
 
-	compressed Compression // what the writer compressed by, if index or properties tell
+	compressed Compression // the writer's compression, if index or properties tell
 }
 
-// readUnit rounds the size of read buffers, so that they are reused.
+// readUnit is the unit to which the size of read buffers is rounded up, so that they are reused.
 const readUnit = 16 << 10
 
-// Open reads the parts of a table file that say where everything is, and
-// checks them. The reader owns f from then on; after an error it is still the
-// caller's. Errors are ErrCorrupt, ErrVersion and those of the file.
+// Open reads and checks the parts of a table file that say where everything is. On success
+// the reader owns f; after an error the caller still does. Errors are ErrCorrupt, ErrVersion
+// and those of the file.
 func Open(f vfs.File, opts ReaderOptions) (*Reader, error) {
 	r := &Reader{file: f, name: opts.FileName, align: int64(f.Alignment()), helpers: opts.Helpers}
 	size, err := f.Size()
@@ -91,15 +90,15 @@ func Open(f vfs.File, opts ReaderOptions) (*Reader, error) {
 		return nil, r.corrupt(size-footerSize, fmt.Sprintf("file has id %x, want %x", r.footer.uniqueID, opts.UniqueID))
 	}
 	if opts.Mapped {
-		// It fails where there are no mappings, or where they or the address
-		// space are used up: then calls have to do.
+		// Map fails on systems without mappings, or if mappings or address space are
+		// used up. Then the reader uses calls.
 		r.mapping, _ = vfs.Map(f, size)
 		r.warmth.elapsed = opts.Elapsed
 		if r.mapping != nil {
 			if opts.Elapsed != nil {
 				r.around.open(r.footer.dataLength, r.mapping.WillNeed)
 			}
-			if len(r.props.ValueFiles) == 0 { // a reference is never believed
+			if len(r.props.ValueFiles) == 0 { // a verification of references is not trusted
 				r.verified.open(opts.Elapsed, opts.VerifyInterval, r.index.blocks)
 			}
 		}
@@ -165,8 +164,7 @@ func (r *Reader) readTail(size int64) error {
 	return nil
 }
 
-// rawSection verifies and decompresses a block outside the data, in memory of
-// its own.
+// rawSection verifies and decompresses a block outside the data, into new memory.
 func (r *Reader) rawSection(stored []byte, offset int64) (raw []byte, bad string) {
 	kind, body, bad := checkStored(stored, &r.footer.uniqueID, offset)
 	if bad != "" {
@@ -186,9 +184,9 @@ func (r *Reader) rawSection(stored []byte, offset int64) (raw []byte, bad string
 	return raw, s.decompress(raw, kind, body)
 }
 
-// readRange reads n bytes at an offset into *buffer, which it replaces if it is
-// too small, and returns them. For a direct file it reads the whole blocks that
-// hold them. A file that ends too early is corrupt.
+// readRange reads n bytes at an offset into *buffer, and returns them. It replaces *buffer
+// if that is too small. For a direct file it reads all file system blocks that hold the
+// bytes. A file that ends too early is corrupt.
 func (r *Reader) readRange(buffer *[]byte, offset, n int64) ([]byte, error) {
 	from := offset / r.align * r.align
 	length := (offset + n - from + r.align - 1) / r.align * r.align
@@ -203,7 +201,7 @@ func (r *Reader) readRange(buffer *[]byte, offset, n int64) ([]byte, error) {
 	return b[offset-from : offset-from+n], nil
 }
 
-// resize makes the buffer one of n bytes, whatever they are, aligned for direct files.
+// resize makes *buffer n bytes long, with any content, aligned for direct files.
 func resize(buffer *[]byte, n int64) []byte {
 	if int64(cap(*buffer)) < n {
 		*buffer = vfs.AlignedBuffer(int(n+readUnit-1) / readUnit * readUnit)
@@ -214,14 +212,13 @@ func resize(buffer *[]byte, n int64) []byte {
 // Properties returns what the file holds. FileChecksum is 0; see Checksum.
 func (r *Reader) Properties() *Properties { return &r.props }
 
-// MayContain reports whether the file may hold the row whose key has this
-// hash (see Hash). False is certain. Without a filter it is always true.
+// MayContain reports whether the file may hold the row whose key has this hash (see Hash).
+// False is certain. Without a filter it is always true.
 func (r *Reader) MayContain(hash uint64) bool { return r.filter.mayContain(hash) }
 
-// OffsetOf estimates the number of bytes of data before the first row whose
-// key is at least key, as stored, values in value files included. It reads the
-// index alone. The estimate is
-// too small by less than one block, or the length of one long row.
+// OffsetOf estimates how many bytes of data, as stored, come before the first row whose key
+// is at least key. Values in value files count too. It reads only the index. The estimate
+// is too small by less than one block, or the length of one long row.
 func (r *Reader) OffsetOf(key []byte) int64 {
 	g := r.index.search(key)
 	if g < 0 {
@@ -233,30 +230,28 @@ func (r *Reader) OffsetOf(key []byte) int64 {
 	return r.index.sizeBefore(r.index.firstBlock(g))
 }
 
-// DataSize is the number of bytes of data, as stored, values in value files
-// included: what OffsetOf returns for a key above all rows.
+// DataSize is how many bytes of data the file has, as stored, including values in value
+// files. OffsetOf returns it for a key above all rows.
 func (r *Reader) DataSize() int64 { return r.index.sizeBefore(r.index.blocks) }
 
 // Mapped reports whether the file is mapped.
 func (r *Reader) Mapped() bool { return r.mapping != nil }
 
-// MemoryUsed is the number of bytes that filter, index and the places of blocks
-// in the cache take while the reader is open.
+// MemoryUsed is how many bytes the open reader takes: filter, index, places of blocks in the
+// cache, and the states of verifications and of chunks.
 func (r *Reader) MemoryUsed() int64 {
 	heads := len(r.index.heads) * 8 * fanout / (fanout - 1)
 	return int64(len(r.filter.words)*8 + len(r.index.data) + heads + r.index.blocks*16 + (len(r.verified.blocks)+len(r.around.chunks))*8)
 }
 
-// WalkIndex calls fn, in order, for places between the keys low and high where the
-// file can be cut, with what lies between each and the one before, in bytes as
-// stored, values in value files included. An empty low and a nil high are no bounds.
-// The first place is the first there is; the next lies, each time, at least as many
-// bytes on as fn returned, and below 0 is the end. The result is what lies behind
-// the last place, below high; of the blocks that hold a bound itself, all counts
-// that is there above low, and nothing that is there below high.
-// A separator is valid during the call only. It is a shortened key, not a key
-// of the file: bytes that sort above one row and not above the next, which may
-// end within a key column.
+// WalkIndex calls fn, in order, for places between the keys low and high where the file can
+// be cut. since is how many bytes lie between this place and the one before, as stored,
+// including values in value files. An empty low and a nil high are no bounds. The walk begins
+// at the first place there is. Each next place is at least as many bytes further as fn
+// returned; a negative result ends the walk. rest is how many bytes lie between the last
+// place and high. The block that holds low counts in full, the block that holds high not
+// at all. fn must not keep separator, which is not a key of the file, but a shortened key: it
+// sorts above one row and not above the next, and may end within a key column.
 func (r *Reader) WalkIndex(low, high []byte, fn func(separator []byte, since int64) (apart int64)) (rest int64) {
 	x := &r.index
 	g, end := max(x.search(low), 0), x.groups
@@ -285,7 +280,7 @@ func (r *Reader) WalkIndex(low, high []byte, fn func(separator []byte, since int
 			break
 		}
 		apart = min(apart, to-at+1)
-		// Groups are likely to be as large as they were since the place before.
+		// Assume that groups are as large as they were since the last place.
 		next := x.groupFrom(g+1, g+int(float64(apart)*taken/span), at+apart)
 		taken, span = float64(next-g), float64(x.offset(next)-at)
 		g = next
@@ -293,8 +288,8 @@ func (r *Reader) WalkIndex(low, high []byte, fn func(separator []byte, since int
 	return to - before
 }
 
-// Checksum reads the whole file and returns the xxhash64 of its bytes, which
-// is the FileChecksum that Finish returned.
+// Checksum reads the whole file and returns the xxhash64 of its bytes, which Finish returned
+// as FileChecksum.
 func (r *Reader) Checksum() (uint64, error) {
 	var d xxhash.Digest
 	d.Reset()
@@ -312,8 +307,8 @@ func (r *Reader) Checksum() (uint64, error) {
 	return d.Sum64(), nil
 }
 
-// Close closes the file and gives its blocks in the cache free. Iterators must
-// have been closed. A second Close does nothing.
+// Close closes the file and frees its blocks in the cache. A second Close does nothing.
+// REQUIRES: all iterators are closed.
 func (r *Reader) Close() error {
 	if r.closed.Swap(true) {
 		return nil

@@ -1,6 +1,6 @@
 package sstable
 
-// Cells whose values are in value files.
+// Tests of cells that have their values in value files.
 
 import (
 	"bytes"
@@ -66,8 +66,8 @@ func TestReferencesAreCounted(t *testing.T) {
 	}
 }
 
-// TestSizesCountValuesInValueFiles: an index entry stands for no more than a
-// few values, whatever a block has room for.
+// TestSizesCountValuesInValueFiles checks that an index entry stands for only a few values,
+// even if a block has room for more.
 func TestSizesCountValuesInValueFiles(t *testing.T) {
 	const rows, value = 300, 3 << 20
 	var model modelTable
@@ -135,8 +135,8 @@ func TestDamageOfAFileWithReferencesIsFound(t *testing.T) {
 	}
 }
 
-// TestVerifyComparesReferencesWithPropertiesAndIndex plants wrong counts with
-// right checksums.
+// TestVerifyComparesReferencesWithPropertiesAndIndex writes wrong counts under right
+// checksums.
 func TestVerifyComparesReferencesWithPropertiesAndIndex(t *testing.T) {
 	for what, spoil := range map[string]func(w *Writer){
 		"a reference too few": func(w *Writer) { w.props.ValueFiles[0].Values-- },

@@ -12,8 +12,8 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// walkRandomly moves an iterator and a position in the model alike, and
-// reports the first difference.
+// walkRandomly moves an iterator and a position in the model alike, and reports the first
+// difference.
 func (t modelTable) walkRandomly(rng *rand.Rand, it *Iterator, steps int) error {
 	at, on := 0, false
 	for range steps {

@@ -1,6 +1,6 @@
 package sstable
 
-// Rows that are read several at once: see row.Chunk.
+// Reading several rows at once: see row.Chunk.
 
 import (
 	"encoding/binary"
@@ -9,14 +9,14 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// CollectRows adds the current row and those after it, at most so many and as
-// many as dst has a budget for, and moves to the last of them. It returns their
-// number, at least 1. nil wants no columns. REQUIRES: Stretch described the rows.
+// CollectRows adds the current row and those after it: at most rows of them, while dst has a
+// budget. It moves to the last of them and returns their number, at least 1. A nil projection
+// wants no columns. REQUIRES: Stretch described the rows.
 //
-// What is the same for all rows of a block is looked up once: the widths of its
-// integers, the names of its columns. Names and values are not copied, as long as
-// they stay where they are until the iterator moves: those of a segment in memory
-// of the iterator's own do not if another segment is to follow in the chunk.
+// What all rows of a block have in common is looked up once: the widths of its integers, the
+// names of its columns. Names and values are borrowed, not copied, if they stay in place
+// until the iterator moves. Values in the iterator's own memory do not if the chunk goes on
+// with another segment.
 func (it *Iterator) CollectRows(dst *row.Chunk, rows int, p *row.Projection) int {
 	b := it.block
 	perRow := (b.rawSize() + b.rows - 1) / b.rows
@@ -62,17 +62,17 @@ func (it *Iterator) CollectRows(dst *row.Chunk, rows int, p *row.Projection) int
 	return to - from
 }
 
-// expectValues asks for the values of a chunk, at which its reader will look soon.
-// Those that were decoded just now are there.
+// expectValues prefetches the values of a chunk, which its reader will look at soon. Values
+// that were decoded just now are in the processor's caches already.
 func (it *Iterator) expectValues(values []byte) {
 	if it.shared {
 		prefetch.Bytes(values)
 	}
 }
 
-// moreValues opens the values of the current row of a chunk, those of the first
-// being open. If they cannot be read, the chunk ends before: the next movement
-// meets the error again.
+// moreValues opens the values of the current row of a chunk; those of the first row are open
+// already. If they cannot be read, the chunk ends before this row, and the next movement
+// gets the error again.
 func (it *Iterator) moreValues() bool {
 	if !it.openValues() {
 		it.err = nil
@@ -81,9 +81,9 @@ func (it *Iterator) moreValues() bool {
 	return true
 }
 
-// collectValues adds the cells of the rows [from, to), of one segment, of a block
-// whose rows differ in nothing but keys, values and a stamp each, as most do. What
-// is left to do is addAlike's, for the rows of all segments.
+// collectValues adds the cells of the rows [from, to) of one segment. The rows of the block
+// differ only in keys, values and one stamp each, as most do. addAlike does the rest, for the
+// rows of all segments.
 func (it *Iterator) collectValues(dst *row.Chunk, from, to int) {
 	b := it.block
 	data, columns := b.data, b.columns
@@ -114,8 +114,8 @@ func (it *Iterator) collectValues(dst *row.Chunk, from, to int) {
 	}
 }
 
-// addAlike adds to what collectValues did the names, if there are several, the
-// stamps, the keys, and the ends of the rows.
+// addAlike completes what collectValues added: stamps, keys, ends of rows, and names if the
+// block has several.
 func (b *dataBlock) addAlike(dst *row.Chunk, from, to int) {
 	data, columns := b.data, b.columns
 	cells := dst.Cells[len(dst.Cells)-(to-from)*columns:]
@@ -147,7 +147,7 @@ func (b *dataBlock) addAlike(dst *row.Chunk, from, to int) {
 		if width > 0 {
 			end += int(binary.LittleEndian.Uint64(data[off+(from+i)*width:]) & mask)
 		}
-		if short { // what is too much is written over by the suffix or the next key
+		if short { // the suffix or the next key overwrites what is too much
 			binary.LittleEndian.PutUint64(keys[filled:], word)
 		} else {
 			copy(keys[filled:], prefix)
@@ -168,8 +168,8 @@ func (b *dataBlock) addAlike(dst *row.Chunk, from, to int) {
 	}
 }
 
-// collectRows adds the rows [from, to) of an even block, of one segment, with all
-// their cells. It is Iterator.collect with a loop around it.
+// collectRows adds the rows [from, to) of an even block, of one segment, with all cells. It
+// is Iterator.collect in a loop over rows.
 func (it *Iterator) collectRows(dst *row.Chunk, from, to int) {
 	b := it.block
 	data := b.data
@@ -194,7 +194,7 @@ func (it *Iterator) collectRows(dst *row.Chunk, from, to int) {
 		key = keyTo
 		rowEnd := int(cellEnd.at(data, i))
 		dst.EndRow(ended + rowEnd)
-		first := i // of the row's stamps
+		first := i // the row's first stamp
 		if !b.oneStamp {
 			first = b.stampsBefore(i)
 		}
@@ -225,13 +225,13 @@ func (it *Iterator) collectRows(dst *row.Chunk, from, to int) {
 	}
 }
 
-// stride walks an array of integers, but for what is common to all of them.
+// stride walks an array of integers, without their base.
 type stride struct {
 	off, width int
 	mask       uint64
 }
 
-// next returns what the element has more than the base, and moves to the one behind.
+// next returns the current element less the base, and moves to the next one.
 func (s *stride) next(data []byte) uint64 {
 	x := binary.LittleEndian.Uint64(data[s.off:]) & s.mask
 	s.off += s.width

@@ -10,7 +10,7 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// evenTable is rows as puts of whole rows leave them, and a few of other kinds.
+// evenTable makes rows as puts of whole rows leave them, and a few others.
 func evenTable(rng *rand.Rand, rows int) modelTable {
 	model := randomTable(rng, rows, 31)
 	columns, permanent, deleted := 1+rng.IntN(12), rng.IntN(2) == 0, rng.IntN(2) == 0
@@ -42,7 +42,7 @@ func evenTable(rng *rand.Rand, rows int) modelTable {
 				cell.Separate, cell.Value = true, ref.Append(nil)
 			}
 			cells = append(cells, cell)
-			for several && rng.IntN(3) == 0 { // versions
+			for several && rng.IntN(3) == 0 { // more versions
 				cell.Version -= 1 + rng.Int64N(1000)
 				cell.Seq = 1 + rng.Uint64N(1000)
 				cells = append(cells, cell)
@@ -146,7 +146,7 @@ func TestRowsOfAChunkAreThoseOfTheTable(t *testing.T) {
 	}
 }
 
-// The figure is per row of one column of 100 bytes, all in the CPU's caches.
+// BenchmarkCollectRows measures per row of one column of 100 bytes, all in the CPU's caches.
 func BenchmarkCollectRows(b *testing.B) {
 	var model modelTable
 	for i := range 2_000 {

@@ -97,8 +97,8 @@ func TestASequentialScanReadsManyBlocksAtOnce(t *testing.T) {
 	}
 }
 
-// Scans learn from those before how far they go: then they need one call, and gets
-// and scans of a row go on to read no more than they need.
+// A file learns how far scans go. Then a scan needs one call, while gets and scans of one row
+// still read no more than they need.
 func TestAScanReadsAtOnceAsFarAsThoseBeforeWent(t *testing.T) {
 	model := sortedBenchTable(4_000)
 	f := &memFile{}
@@ -140,7 +140,7 @@ func TestAScanReadsAtOnceAsFarAsThoseBeforeWent(t *testing.T) {
 	if reads, n := scan(70, 1); reads != 1 || n > 3*DefaultBlockSize {
 		t.Fatalf("a scan of one row took %d reads of %d bytes", reads, n)
 	}
-	// One of all of it reads ahead farther and farther.
+	// A scan of the whole file reads ahead farther and farther.
 	if reads, _ := scan(0, len(model)); reads > int(r.DataSize()/firstReadAhead) {
 		t.Fatalf("%d reads of a file of %d bytes", reads, r.DataSize())
 	}

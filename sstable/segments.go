@@ -1,32 +1,32 @@
 package sstable
 
-// How the writer cuts the values of a block into segments. Small ones make gets
-// cheap: of a row of a kilobyte, half compressible and in the page cache alone,
-// three quarters of the time that segments of all of a block of 8 KiB take. But a
-// compressor finds less in them: text that takes 0.47 of its size in pieces of 8
-// KiB takes 0.54 in pieces of 4, 0.63 of 2 and 0.77 of 1. So the writer tries, once
-// in a while, what sizes cost, and takes the smallest that costs little.
+// How the writer cuts the values of a block into segments. Small segments make gets cheap: a
+// get of a row of a kilobyte, half compressible and only in the page cache, takes three
+// quarters of the time that it takes with one segment for a block of 8 KiB. But they
+// compress worse: text that takes 0.47 of its size in pieces of 8 KiB takes 0.54 in pieces of
+// 4, 0.63 of 2 and 0.77 of 1. So the writer tries now and then what each size costs, and
+// takes the smallest that costs little.
 
 import "encoding/binary"
 
-// segmentSizes are what the writer tries, in bytes before compression.
+// segmentSizes are the sizes that the writer tries, in bytes before compression.
 var segmentSizes = [...]int{1 << 10, 2 << 10, 4 << 10}
 
 const (
-	// cutEvery: of so many blocks one is cut in every way, to choose for all.
+	// cutEvery: one of so many blocks is cut in several ways, to choose the size for all.
 	cutEvery = 32
-	// cutShare: segments may add this share to what a block takes uncut.
+	// cutShare: segments may enlarge a block by one part in so many, compared with no cuts.
 	cutShare = 16
 )
 
-// cutter knows how to cut the next blocks.
+// cutter decides how to cut the next blocks.
 type cutter struct {
 	size   int // of a segment
-	blocks int // until the next trial
+	blocks int // how many until the next trial
 }
 
-// newCutter returns the cutter for a compression: one that finds nothing loses
-// nothing, and a dense one takes all values at once.
+// newCutter returns the cutter for a compression. Without compression small segments lose
+// nothing. With zstd, which is for density, all values go into one segment.
 func newCutter(c Compression) cutter {
 	if c == CompressZstd {
 		return cutter{size: maxRawBlock}
@@ -34,8 +34,7 @@ func newCutter(c Compression) cutter {
 	return cutter{size: segmentSizes[0]}
 }
 
-// tryCuts returns the size of the segments for the next block, of n rows, which it
-// finds by trial if that is due.
+// tryCuts returns the segment size for the next block, of n rows. It makes a trial if one is due.
 func (w *Writer) tryCuts(n int) (int, error) {
 	c := &w.cutter
 	if c.blocks > 0 || n == 1 {
@@ -60,8 +59,8 @@ func (w *Writer) tryCuts(n int) (int, error) {
 	return c.size, nil
 }
 
-// appendSegments begins a stored block with the segments of the first n rows, and
-// sets parts to where they end.
+// appendSegments begins a stored block with the segments of the first n rows, and sets parts
+// to where they end.
 func (w *Writer) appendSegments(n int) (err error) {
 	size := w.cutter.size
 	if w.opts.Compression == CompressS2 {
@@ -72,7 +71,7 @@ func (w *Writer) appendSegments(n int) (err error) {
 	return w.cutSegments(n, size)
 }
 
-// cutSegments is appendSegments with segments of about a size.
+// cutSegments is appendSegments for segments of about the given size.
 func (w *Writer) cutSegments(n, size int) (err error) {
 	b := w.block
 	w.stored, w.parts = w.stored[:0], w.parts[:0]
@@ -96,9 +95,9 @@ func (w *Writer) cutSegments(n, size int) (err error) {
 	return nil
 }
 
-// appendHead completes the stored block, of so many bytes before compression, with
-// its head, and writes it. A head is small and read more often than any segment, so
-// it is compressed only if it is no small part of the block.
+// appendHead completes the stored block, of raw bytes before compression, with its head, and
+// writes it. A head is read more often than any segment. So, except with zstd, it is
+// compressed only if it is at least a quarter of the block.
 func (w *Writer) appendHead(raw int) (err error) {
 	c, plain := &w.compressor, compressor{kind: CompressNone}
 	if len(w.raw) < raw/4 && c.kind != CompressZstd {

@@ -62,8 +62,8 @@ func TestSegmentsAreSmallWhereThatCostsLittle(t *testing.T) {
 	}
 }
 
-// Rows of several segments are read in any order, with caches of any size, by any
-// way, and give the same.
+// Rows of several segments read the same in any order, with caches of any size, and in
+// every way.
 func TestSegmentsAreReadFromCacheAndFileAlike(t *testing.T) {
 	table := wordTable(300, true)
 	for i := range table { // of all lengths, none included
@@ -99,7 +99,7 @@ func TestSegmentsAreReadFromCacheAndFileAlike(t *testing.T) {
 				if err := table.checkAll(its[0]); err != nil {
 					t.Fatal(err)
 				}
-				others := func() error { // whose blocks and segments take the place of those of a chunk
+				others := func() error { // they displace the blocks and segments of a chunk
 					for range 5 {
 						if err := table[rng.IntN(len(table))].get(r, its[0]); err != nil {
 							return err
@@ -113,7 +113,7 @@ func TestSegmentsAreReadFromCacheAndFileAlike(t *testing.T) {
 				for _, it := range its {
 					it.Close()
 				}
-				if s := c.Stats(); s.Bytes > capacity+DefaultBlockSize { // the last ones were pinned
+				if s := c.Stats(); s.Bytes > capacity+DefaultBlockSize { // the last blocks were pinned
 					t.Fatalf("%d bytes in a cache of %d", s.Bytes, capacity)
 				}
 				if err := r.Close(); err != nil {
@@ -128,8 +128,8 @@ func TestSegmentsAreReadFromCacheAndFileAlike(t *testing.T) {
 	}
 }
 
-// A merge that finds heads in the cache, because somebody looked for rows there,
-// reads the segments past it.
+// A compaction that finds heads in the cache, left there by gets, reads the segments without
+// filling the cache.
 func TestSegmentsReadPastTheCacheDoNotFillIt(t *testing.T) {
 	table, f := wordTable(300, true), &memFile{}
 	table.write(t, f, WriterOptions{Compression: CompressS2})
@@ -137,7 +137,7 @@ func TestSegmentsReadPastTheCacheDoNotFillIt(t *testing.T) {
 	r := openFile(t, f, c)
 	it := r.NewIterator(IterOptions{})
 	for i := range table {
-		if !it.SeekRowExact(table[i].key) { // needs the head alone
+		if !it.SeekRowExact(table[i].key) { // this needs only the head
 			t.Fatal(it.Error())
 		}
 	}
@@ -153,8 +153,7 @@ func TestSegmentsReadPastTheCacheDoNotFillIt(t *testing.T) {
 	}
 }
 
-// Rows that are read together end before a segment that is damaged, and the scan
-// with an error.
+// A chunk of rows ends before a damaged segment, and the scan ends with an error.
 func TestADamagedSegmentEndsAScanOfManyRowsAtOnce(t *testing.T) {
 	table, f := wordTable(40, true), &memFile{}
 	table.write(t, f, WriterOptions{Compression: CompressS2})
@@ -175,8 +174,8 @@ func TestADamagedSegmentEndsAScanOfManyRowsAtOnce(t *testing.T) {
 	}
 }
 
-// Segments that lie behind the current row's are read with it. Damage in one of them
-// is met at its rows, not before.
+// Segments after the current row's are read together with it. Damage in one of them is
+// reported at its own rows, not before.
 func TestDamageIsMetAtItsRows(t *testing.T) {
 	table, f := wordTable(21, true), &memFile{}
 	table.write(t, f, WriterOptions{Compression: CompressS2})
@@ -198,7 +197,7 @@ func TestDamageIsMetAtItsRows(t *testing.T) {
 	if all == 0 {
 		t.Error("no segments were read together")
 	}
-	for damaged := 0; damaged < 14; damaged++ { // the rows of the first two blocks
+	for damaged := 0; damaged < 14; damaged++ { // these are the rows of the first two blocks
 		number, k := damaged/7, damaged%7
 		if !it.First() || !it.SeekRow(table[damaged].key) {
 			t.Fatal(it.Error())
@@ -217,8 +216,8 @@ func TestDamageIsMetAtItsRows(t *testing.T) {
 	}
 }
 
-// checkStretches reads all rows by stretches. While it has a chunk of rows, it lets
-// others read.
+// checkStretches reads all rows by stretches. While it holds a chunk of rows, it lets other
+// iterators read.
 func (t modelTable) checkStretches(it *Iterator, others func() error) error {
 	i := 0
 	for ok := it.First(); ok; {
@@ -265,7 +264,7 @@ func (t modelTable) checkStretches(it *Iterator, others func() error) error {
 	return nil
 }
 
-// An S2 block is decoded with slack behind it as without, damaged or not.
+// An S2 block decodes with slack after it as without, damaged or not.
 func TestSlackBehindAnS2BlockChangesNothing(t *testing.T) {
 	rng := rand.New(rand.NewPCG(21, 22))
 	var s scratch

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestP19_ADeclaredLengthIsNotTrusted: what a block says that it unpacks to is allocated, so
-// it is bounded before.
+// TestP19_ADeclaredLengthIsNotTrusted checks that the raw length that a block declares is
+// bounded before that much memory is allocated.
 func TestP19_ADeclaredLengthIsNotTrusted(t *testing.T) {
 	for _, kind := range []Compression{CompressS2, CompressZstd} {
 		for declared, ok := range map[uint32]bool{0: true, maxRawBlock: true, maxRawBlock + 1: false, 1<<32 - 1: false} {

@@ -9,8 +9,8 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// TestStoredValuesAreTakenOver copies a table row by row, with the values as they
-// are stored. The copy must be the very file that compressing them again makes.
+// TestStoredValuesAreTakenOver copies a table row by row, with the values as they are stored.
+// The copy must be identical to a file for which they are compressed again.
 func TestStoredValuesAreTakenOver(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	noise := func(n int) []byte {
@@ -52,7 +52,7 @@ func TestStoredValuesAreTakenOver(t *testing.T) {
 			put("a", 5, 9, value), put("b", 5, 9, noise(rng.IntN(60))),
 		}
 		if i%10 == 0 {
-			cells = cells[1:2] // no values at all
+			cells = cells[1:2] // no values
 		}
 		rows = append(rows, modelRow{fmt.Appendf(nil, "\x20%06d", i), cells})
 	}
@@ -64,7 +64,7 @@ func TestStoredValuesAreTakenOver(t *testing.T) {
 			copied, anew := &memFile{}, &memFile{}
 			opts := WriterOptions{Compression: to, UniqueID: [16]byte{2}, FilterBitsPerKey: 10}
 			if n == 3 {
-				opts.BlockSize = 2100 // of one row each, mostly
+				opts.BlockSize = 2100 // mostly one row per block
 			}
 			with, without := NewWriter(copied, opts), NewWriter(anew, opts)
 			taken := 0
@@ -103,8 +103,8 @@ func TestStoredValuesAreTakenOver(t *testing.T) {
 	}
 }
 
-// TestStoredValuesAreNotCompressedAgain gives the writer stored values that are not
-// those of the cells, to see which it writes.
+// TestStoredValuesAreNotCompressedAgain gives the writer stored values that differ from those
+// of the cells, to see which of them it writes.
 func TestStoredValuesAreNotCompressedAgain(t *testing.T) {
 	value := bytes.Repeat([]byte("v"), 1000)
 	for compression, want := range map[Compression][]byte{

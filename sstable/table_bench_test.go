@@ -1,6 +1,6 @@
 package sstable
 
-// Benchmarks of what reads no value: whole files, and rows that are not there.
+// Benchmarks of work that reads no value: whole files, and absent rows.
 
 import "testing"
 
@@ -19,8 +19,8 @@ func BenchmarkVerify(b *testing.B) {
 	}
 }
 
-// BenchmarkGetOfAnAbsentRow asks for keys between those of the file: nearly all
-// end at the filter.
+// BenchmarkGetOfAnAbsentRow asks for keys between those of the file. The filter answers
+// nearly all of them.
 func BenchmarkGetOfAnAbsentRow(b *testing.B) {
 	t, r := benchReader(b, 50_000, CompressS2, 1<<30)
 	for i := range t {

@@ -1,7 +1,7 @@
 package sstable
 
-// Damage of every kind: whatever happens to a file's bytes, a reader gives the
-// right answer or an error that says which file is corrupt.
+// Damage of every kind. Whatever happens to the bytes of a file, a reader gives the right
+// answer, or an error that says which file is corrupt.
 
 import (
 	"bytes"
@@ -21,7 +21,7 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// long asks for the runs that take minutes.
+// long turns on the runs that take minutes.
 func long() bool { return os.Getenv("FLAGSTONE_LONG") != "" }
 
 const damagedName = "000007.sst"
@@ -55,8 +55,7 @@ func damageFile(t *testing.T, compression Compression) (modelTable, []byte) {
 	return table, f.data
 }
 
-// expected fails the test unless err is nil or names the damaged file as
-// corrupt.
+// expected fails the test unless err is nil or names the damaged file as corrupt.
 func expected(t *testing.T, what string, err error) {
 	t.Helper()
 	if err != nil && (!errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), damagedName)) {
@@ -75,8 +74,8 @@ func (r *modelRow) get(reader *Reader, it *Iterator) error {
 	return checkCells(it, it.FirstCell(), r.cells)
 }
 
-// readEveryWay reads a file in every way and returns the errors of corruption. A
-// wrong answer fails the test.
+// readEveryWay reads a file in every way and returns the errors of corruption. A wrong answer
+// fails the test.
 func (table modelTable) readEveryWay(t *testing.T, what string, data []byte) (opened bool, failed []error) {
 	t.Helper()
 	f := &memFile{data: data}
@@ -110,7 +109,7 @@ func TestAFlippedByteIsNoticedByWhoeverReadsIt(t *testing.T) {
 	}
 }
 
-// A byte of a segment is an error of the rows whose values lie there.
+// A damaged byte of a segment fails exactly the rows that have their values there.
 func TestAFlippedByteOfASegmentIsNoticedByItsRows(t *testing.T) {
 	for _, compression := range compressions {
 		table, f := segmentTable(), &memFile{}
@@ -127,7 +126,7 @@ func TestAFlippedByteOfASegmentIsNoticedByItsRows(t *testing.T) {
 	}
 }
 
-// flipEveryByte reads a file with each of its bytes damaged.
+// flipEveryByte damages each byte of a file in turn, and reads the file.
 func (table modelTable) flipEveryByte(t *testing.T, compression Compression, data []byte) {
 	intact := openFile(t, &memFile{data: data}, nil)
 	if intact.index.blocks == intact.index.groups || intact.index.groups < 4 {
@@ -156,9 +155,8 @@ func (table modelTable) flipEveryByte(t *testing.T, compression Compression, dat
 	}
 }
 
-// onlyItsRowsFail checks that damage of one data block is an error of the
-// whole scan and of the rows in that block, or that segment of it, and of no
-// others.
+// onlyItsRowsFail checks that damage of one data block fails the whole scan, and otherwise
+// only the rows in that block, or in the damaged segment of it.
 func (table modelTable) onlyItsRowsFail(t *testing.T, what string, r *Reader, at int64, failed []error) {
 	t.Helper()
 	if failed[0] == nil {
@@ -172,7 +170,7 @@ func (table modelTable) onlyItsRowsFail(t *testing.T, what string, r *Reader, at
 		_, to := r.index.blockRange(r.index.firstBlock(g+1) - 1)
 		inRow := at >= from && at < to
 		if inRow && it.SeekRowExact(table[i].key) && !it.long && at < from+int64(it.block.partEnd.at(it.block.data, it.block.segments-1)) {
-			k := it.block.segmentOf(it.row) // and at is not in the head
+			k := it.block.segmentOf(it.row) // at is not in the head
 			inRow = at >= from+int64(it.block.partEnd.before(it.block.data, k)) && at < from+int64(it.block.partEnd.at(it.block.data, k))
 		}
 		if inRow != (failed[1+i] != nil) {
@@ -205,7 +203,7 @@ func TestAFileThatLostOrGainedBytesIsRefused(t *testing.T) {
 	}
 }
 
-// A reader that is open when its file is cut finds blocks missing.
+// If a file is cut while a reader has it open, the reader finds blocks missing.
 func TestAFileCutAnywhereWhileOpenIsCorrupt(t *testing.T) {
 	table, data := damageFile(t, CompressS2)
 	for n := range data {
@@ -231,7 +229,7 @@ func TestAFileCutAnywhereWhileOpenIsCorrupt(t *testing.T) {
 	}
 }
 
-// equalLengths makes a file whose data blocks are all of one length.
+// equalLengths makes a file in which all data blocks have the same length.
 func equalLengths(t *testing.T, id byte) (modelTable, []byte) {
 	t.Helper()
 	var table modelTable
@@ -306,7 +304,7 @@ func TestAFooterIsRefusedUnlessEveryFieldIsRight(t *testing.T) {
 		{"negative lengths", 23, 0xFF, ErrCorrupt},
 		{"data too long", 22, 0x01, ErrCorrupt},
 		{"a shorter index", 32, data[len(data)-footerSize+32] - 1, ErrCorrupt},
-		{"another id", 0, 'T', ErrCorrupt}, // of which no block's checksum knows
+		{"another id", 0, 'T', ErrCorrupt}, // no block's checksum covers this id
 		{"no magic", 72, 'F', ErrCorrupt},
 	} {
 		damaged := bytes.Clone(data)
@@ -339,7 +337,7 @@ func TestAFileThatTheManifestDoesNotMeanIsRefused(t *testing.T) {
 
 var errPlanted = errors.New("planted")
 
-// badSector is a file of which the bytes [from, to) cannot be read.
+// badSector is a file in which the bytes [from, to) cannot be read.
 type badSector struct {
 	memFile
 	from, to int64
@@ -353,8 +351,8 @@ func (f *badSector) ReadAt(p []byte, off int64) (int, error) {
 	return f.memFile.ReadAt(p, off)
 }
 
-// Read-ahead must not carry the fault of one block over to its neighbours, and
-// the iterator must be of use again after it.
+// Read-ahead must not carry the fault of a block over to its neighbours, and the iterator
+// must be usable after it.
 func TestAPlaceThatCannotBeReadFailsItsRowsAndNoOthers(t *testing.T) {
 	table, data := damageFile(t, CompressS2)
 	for _, opts := range []IterOptions{{}, {NoCacheFill: true}, {ReadAhead: -1}} {
@@ -377,8 +375,7 @@ func TestAPlaceThatCannotBeReadFailsItsRowsAndNoOthers(t *testing.T) {
 	}
 }
 
-// scanAround scans a file with an unreadable byte and goes on behind the rows
-// of its block.
+// scanAround scans a file with an unreadable byte, and goes on after the rows of its block.
 func (table modelTable) scanAround(t *testing.T, r *Reader, opts IterOptions, at int64) {
 	t.Helper()
 	it := r.NewIterator(opts)
@@ -417,7 +414,7 @@ func (table modelTable) scanAround(t *testing.T, r *Reader, opts IterOptions, at
 	}
 }
 
-// shortReads returns half of what it is asked for.
+// shortReads returns half of the bytes that are requested.
 type shortReads struct {
 	memFile
 	err error
@@ -438,7 +435,7 @@ func TestAShortReadIsNeverTakenForAWholeOne(t *testing.T) {
 	}
 }
 
-// Index, filter and footer were read by Open, long ago perhaps.
+// Open may have read index, filter and footer long ago.
 func TestVerifyReadsAgainWhatOpenHasRead(t *testing.T) {
 	_, data := damageFile(t, CompressS2)
 	for at := range data {
@@ -473,7 +470,7 @@ func TestAClosedIteratorPinsNothing(t *testing.T) {
 	if err := it.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Close(); err != nil { // evicts, and recycles what is not pinned
+	if err := r.Close(); err != nil { // evicts blocks, and reuses the memory of those that are not pinned
 		t.Fatal(err)
 	}
 	if bytes.Equal(value, want) {

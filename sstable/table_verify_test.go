@@ -1,7 +1,7 @@
 package sstable
 
-// Damage that no checksum shows: files whose writer was wrong. Verify has to
-// find it. The writer is misled by changing its fields between calls.
+// Damage that no checksum shows: files of a wrong writer, which Verify has to find. The tests
+// mislead the writer by changing its fields between calls.
 
 import (
 	"bytes"
@@ -13,7 +13,7 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// misled writes rows of several blocks and a row of many, calling spoil before
+// misled writes rows of several blocks, and one row of many blocks. It calls spoil before
 // each row and cell; n counts the calls.
 func misled(t *testing.T, spoil func(w *Writer, n int)) *memFile {
 	t.Helper()
@@ -107,10 +107,10 @@ func TestVerifyFindsWhatNoChecksumShows(t *testing.T) {
 			w.hashes[3]++
 		}), "filter"},
 		{"a separator above its rows", atEnd(func(w *Writer) {
-			w.index.separators[len("a1bb")]++ // of group b2
+			w.index.separators[len("a1bb")]++ // the separator of group b2
 		}), "separator"},
 		{"a separator not above the rows before", atEnd(func(w *Writer) {
-			w.index.separators[len("a1bb")]-- // of group b2, behind b1
+			w.index.separators[len("a1bb")]-- // the separator of group b2, after b1
 		}), "separator"},
 		{"a fragment that begins at another column", atEnd(func(w *Writer) {
 			w.index.columns[0]++
@@ -144,8 +144,8 @@ func TestVerifyFindsWhatNoChecksumShows(t *testing.T) {
 		if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), damagedName) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", c.damage, err)
 		}
-		// Reading such a file gives wrong answers perhaps, but always an end. What
-		// index and blocks say about long rows is compared even then.
+		// A read of such a file may give wrong answers, but it ends. Even a plain read
+		// compares what index and blocks say about long rows.
 		it := r.NewIterator(IterOptions{})
 		for ok := it.First(); ok; ok = it.NextRow() {
 			for ok := it.FirstCell(); ok; ok = it.NextCell() {
@@ -254,9 +254,8 @@ func TestTheWriterRefusesWhatIsOutOfPlace(t *testing.T) {
 	}
 }
 
-// Whatever a block holds whose checksum is right, reading it ends, and without a
-// panic; and what Verify accepts can be written once more and then reads the
-// same.
+// If the checksum of a block is right, reading it ends without a panic, whatever it holds. What
+// Verify accepts can be written again, and then reads the same.
 func TestNoByteUnderARightChecksumMakesReadingPanic(t *testing.T) {
 	accepted := 0
 	tried, masks := compressions[:1], []byte{0x01, 0x10, 0xFF}
@@ -294,8 +293,8 @@ func TestNoByteUnderARightChecksumMakesReadingPanic(t *testing.T) {
 	}
 }
 
-// rewrite copies the rows of a file that Verify accepts to another one. It
-// fails if the writer refuses them or the copy differs.
+// rewrite copies the rows of a file that Verify accepts to another file. It fails if the
+// writer refuses them or the copy differs.
 func rewrite(t *testing.T, r *Reader) {
 	t.Helper()
 	it := r.NewIterator(IterOptions{})

@@ -8,29 +8,28 @@ package sstable
 //	base       = little endian
 //	deltas     = n times w bytes, little endian; element i is base + delta i
 //
-// The writer takes the smallest element as the base if that makes the deltas
-// narrower, and otherwise base 0. An array whose elements are all equal has
-// w = 0 and takes no space but its base; so what is common to a block (one
-// value type, no second timestamp) costs a few bytes for the whole block.
+// The writer takes the smallest element as the base if that makes the deltas narrower, and
+// otherwise base 0. An array whose elements are all equal has w = 0 and takes no space
+// but its base. So what a block has in common (one value type, no second timestamp) costs
+// a few bytes for the whole block.
 //
 // Example: 1000, 1003, 1250 -> 21 E803 00 03 FA
 //
-// Ends of parts that lie one behind the other, in data blocks of version 3 on:
+// Ends of parts that lie one after the other, in data blocks from version 3 on:
 //
 //	ends = step array
 //	step = uvarint, the length of the shortest part
 //
-// End i is (i+1)*step more than element i of the array. Where all parts are of
-// one length, the array is all zero and takes no space.
+// End i is (i+1)*step more than element i of the array. If all parts have one length, the
+// array is all zero and takes no space.
 //
 // Example: 14, 28, 42 -> 0E 00
 //
-// n is not stored; it follows from the counts in the block's header. All
-// arrays of a block are followed by arrayPad zero bytes, so that any element
-// may be loaded as eight bytes and masked: no branch depends on the width, but for
-// whether there is one.
-// (Rejected: widths 1, 2, 4, 8 only, which need a switch per load and more
-// space; bit packing, which needs shifts across words.)
+// n is not stored; it follows from the counts in the block's header. arrayPad zero bytes
+// follow the arrays of a block, so that any element can be loaded as eight bytes and
+// masked. Then the only branch is whether the width is 0. (Rejected: widths 1, 2, 4, 8
+// only, which need a switch per load and more space; bit packing, which needs shifts
+// across words.)
 
 import (
 	"encoding/binary"
@@ -38,16 +37,16 @@ import (
 	"math/bits"
 )
 
-// arrayPad zero bytes follow the last array of a block.
+// arrayPad is how many zero bytes follow the last array of a block.
 const arrayPad = 8
 
-// uints locates an array in a block's bytes. The parsed form of a block has many of
-// them and is what gets find in no processor cache, so they are small.
+// uints locates an array in a block's bytes. It is small, because a parsed block has many
+// of them, and gets find it in no processor cache.
 type uints struct {
 	base uint64
 	off  uint32 // of the first delta
-	// form is the width of a delta in its low bits, and above what an element has more
-	// than the one before, beside its delta.
+	// form has the width of a delta in its low bits. Above it is the step: what each
+	// element adds to the one before, beside the deltas.
 	form uint32
 }
 
@@ -56,17 +55,17 @@ const (
 	maxStep   = 1<<(32-widthBits) - 1
 )
 
-// No array of ends has a larger step.
+// The step of every array of ends fits in form.
 const _ = uint(maxStep - maxRawBlock)
 
 func (u *uints) width() int { return int(u.form & (1<<widthBits - 1)) }
 func (u *uints) step() int  { return int(u.form >> widthBits) }
 
-// mask has the bits of a delta. A shift by 64 gives 0, and so a mask of ones.
+// mask selects the bits of a delta. A shift by 64 gives 0, and so a mask of ones.
 func (u *uints) mask() uint64 { return 1<<(8*u.width()) - 1 }
 
-// at returns element i. REQUIRES: i is in range, data is the parsed block. Most
-// arrays of most blocks have no deltas: these do not wait for a line of data.
+// at returns element i. Most arrays of most blocks have no deltas, and then it does not
+// wait for a line of data. REQUIRES: i is in range, data is the parsed block.
 func (u *uints) at(data []byte, i int) uint64 {
 	x := u.base + uint64(i)*uint64(u.form>>widthBits)
 	if w := u.form & (1<<widthBits - 1); w != 0 {
@@ -75,8 +74,7 @@ func (u *uints) at(data []byte, i int) uint64 {
 	return x
 }
 
-// before returns element i-1 of an array of ends, which is where part i
-// begins: 0 for the first.
+// before returns element i-1 of an array of ends, or 0 for i = 0: it is where part i begins.
 func (u *uints) before(data []byte, i int) int {
 	if i == 0 {
 		return 0
@@ -121,7 +119,7 @@ func appendUints(dst []byte, values []uint64) []byte {
 	return dst
 }
 
-// appendEnds appends the encoding of ends, which it changes. They must not fall.
+// appendEnds appends the encoding of ends, and overwrites ends. REQUIRES: they do not fall.
 func appendEnds(dst []byte, ends []uint64) []byte {
 	step, before := uint64(math.MaxUint32), uint64(0)
 	for _, end := range ends {
@@ -145,8 +143,8 @@ func appendLittle(dst []byte, v uint64, n int) []byte {
 	return dst
 }
 
-// cursor reads a block's header and arrays. The first thing that is wrong is
-// kept in bad, and everything read afterwards is zero.
+// cursor reads a block's header and arrays. bad keeps the first thing that is wrong; all
+// reads after that return zero.
 type cursor struct {
 	data []byte
 	at   int
@@ -200,7 +198,7 @@ func (c *cursor) varint(what string) int64 {
 	return int64(v>>1) ^ -int64(v&1)
 }
 
-// bytes reads n bytes, sharing memory.
+// bytes reads n bytes, without copying them.
 func (c *cursor) bytes(n int, what string) []byte {
 	if c.bad != "" || n > c.rest() {
 		c.fail(what + " cut short")
@@ -231,8 +229,7 @@ func (c *cursor) uints(n int, what string) uints {
 	return u
 }
 
-// steps reads the head of an array of n ends that follow each other, and skips
-// its deltas. No end is more than limit.
+// steps reads the head of an array of n ends, and skips its deltas. limit bounds the step.
 func (c *cursor) steps(n, limit int, what string) uints {
 	step := c.count(limit, what)
 	if n == 0 && step != 0 {
@@ -253,8 +250,8 @@ func (c *cursor) pad() {
 	}
 }
 
-// ends checks an array of n ends, which must not fall, and returns the last,
-// which must not exceed limit.
+// ends checks an array of n ends and returns the last one. The ends must not fall, and the
+// last must not exceed limit.
 func (c *cursor) ends(u *uints, n, limit int, what string) int {
 	if c.bad != "" {
 		return 0
@@ -262,7 +259,7 @@ func (c *cursor) ends(u *uints, n, limit int, what string) int {
 	if n == 0 {
 		return 0
 	}
-	if u.width() == 0 { // n and step are so bounded that their product is no problem
+	if u.width() == 0 { // n and step are bounded, so their product does not overflow
 		last := u.base + uint64(n-1)*uint64(u.step())
 		if u.base > uint64(limit) || last > uint64(limit) {
 			c.fail(what + " out of order or range")

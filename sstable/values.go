@@ -1,13 +1,13 @@
 package sstable
 
-// The values of a data block lie in segments, which an iterator reads as its rows
-// need them: from the cache, where they are parts of the block, or from the file,
-// into the cache or into memory of its own.
+// Reading the values of a data block. They lie in segments, which an iterator reads when its
+// rows need them: from the cache, where they are parts of the block, or from the file, into
+// the cache or into its own memory.
 
 import "encoding/binary"
 
-// headOf returns the head of a data block with segments, as stored, and where it
-// begins in the block, or what is wrong.
+// headOf returns the head of a data block with segments, as stored, and its offset in the
+// block. bad is what is wrong, or "".
 func headOf(stored []byte) (head []byte, at int, bad string) {
 	n := len(stored) - headLengthSize
 	if n < 0 {
@@ -21,8 +21,8 @@ func headOf(stored []byte) (head []byte, at int, bad string) {
 	return stored[at:n], at, ""
 }
 
-// openValues makes values those of the current row. On an error it returns false,
-// and leaves the iterator on the row.
+// openValues sets values to those of the current row. On an error it returns false, and the
+// iterator stays on the row.
 func (it *Iterator) openValues() bool {
 	if it.row >= it.valueRow && it.row < it.valueRows {
 		return true
@@ -51,11 +51,10 @@ func (it *Iterator) openValues() bool {
 	return true
 }
 
-// readRest sets values to the segments from k on, if a reader who goes from row to
-// row is better off with all at once: they are not in the cache, which has no room
-// for them, and the file's mapping is at hand. It costs one access in place of
-// eight. If there is anything wrong with them it returns false: then they are read
-// one by one, for rows whose own segment is sound.
+// readRest sets values to those of the segments from k on, if one access for all is better
+// than up to eight: the file is mapped, the cache has no room for them, and segment k is not
+// in it. It returns false if not, or if anything is wrong with them. Then segments are read
+// one by one, so that rows of a sound segment can be read.
 func (it *Iterator) readRest(k int) bool {
 	r, b := it.r, it.block
 	if k == b.segments-1 || it.opts.KeepStored || r.mapping == nil ||
@@ -65,9 +64,9 @@ func (it *Iterator) readRest(k int) bool {
 	return it.expandRest(k)
 }
 
-// expandRest sets values to the segments from k on, in memory of the iterator, but
-// for what is wrong with them, or if they are empty: then it returns false.
-// REQUIRES: valuesAt is where segment k begins.
+// expandRest sets values to those of the segments from k on, in memory of the iterator. It
+// returns false if they are empty or anything is wrong with them. REQUIRES: valuesAt is where
+// segment k begins.
 func (it *Iterator) expandRest(k int) bool {
 	r, b := it.r, it.block
 	last := b.segments - 1
@@ -107,8 +106,7 @@ func (it *Iterator) ownSegment(n int) []byte {
 	return it.segment[:n]
 }
 
-// expandSegment fills dst with the values of a segment. It returns what is wrong,
-// or "".
+// expandSegment fills dst with the values of a segment. It returns what is wrong, or "".
 func (it *Iterator) expandSegment(dst []byte, kind Compression, body []byte) (bad string) {
 	length, bad := partLength(kind, body)
 	if bad == "" && length != len(dst) {
@@ -120,8 +118,8 @@ func (it *Iterator) expandSegment(dst []byte, kind Compression, body []byte) (ba
 	return bad
 }
 
-// readSegment sets values to segment k of the block, of n bytes. A segment that is
-// wanted after the one before is read by a call together with those behind it.
+// readSegment sets values to those of segment k, of n bytes. If the segment before was read
+// just before (inOrder), a call also reads the segments after it.
 func (it *Iterator) readSegment(k, n int, inOrder bool) error {
 	if it.pin != nil && n > 0 {
 		if it.values = it.pin.Part(k, n); it.values != nil {
@@ -160,9 +158,9 @@ func (it *Iterator) readSegment(k, n int, inOrder bool) error {
 	return err
 }
 
-// splitSegment splits segment k, as stored at an offset, after verifying it. It may be
-// believed instead, unless the cache is to keep it, if it came through the mapping and
-// was verified lately.
+// splitSegment verifies segment k, as stored at an offset, and splits it. If it came through
+// the mapping, was verified lately and does not go to the cache, an iterator that believes
+// skips the verification.
 func (it *Iterator) splitSegment(k int, stored []byte, offset int64, keep bool) (kind Compression, body []byte, bad string) {
 	mapped := it.mapped && it.opts.Believe
 	if mapped && !keep && it.lately>>k&1 != 0 {
@@ -175,8 +173,7 @@ func (it *Iterator) splitSegment(k int, stored []byte, offset int64, keep bool) 
 	return kind, body, bad
 }
 
-// takeSegment fills dst with the values of segment k, as stored at an offset. It
-// returns what is wrong, or "".
+// takeSegment fills dst with the values of stored segment k. It returns what is wrong, or "".
 func (it *Iterator) takeSegment(k int, dst, stored []byte, offset int64, keep bool) (bad string) {
 	kind, body, bad := it.splitSegment(k, stored, offset, keep)
 	if bad == "" {
@@ -184,7 +181,7 @@ func (it *Iterator) takeSegment(k int, dst, stored []byte, offset int64, keep bo
 	}
 	if it.opts.KeepStored && bad == "" {
 		if kind != CompressNone {
-			it.stored.Tried = uint8(kind) // a file has one
+			it.stored.Tried = uint8(kind) // a file has one compression
 		}
 		if it.valueRows-it.valueRow == 1 {
 			it.stored.Form, it.stored.Bytes = uint8(kind), append(it.stored.Bytes, body...)

@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// verifications says of each block of a mapped file which of its segments were
-// verified lately. Scans believe that for a while, if ReaderOptions.VerifyInterval
-// lets them: the checksum of values of a kilobyte takes a tenth to a quarter of what
-// a scan does with them. It is a matter of values alone: heads, which say what rows
-// and columns there are, are verified whenever they are read.
+// verifications notes which segments of each block of a mapped file were verified lately.
+// Scans trust that for a while, if ReaderOptions.VerifyInterval allows it: the checksum of
+// values of a kilobyte takes a tenth to a quarter of what a scan does with them. Only
+// values are trusted. Heads, which say what rows and columns there are, are verified
+// on every read.
 type verifications struct {
 	elapsed  func() time.Duration
 	interval time.Duration
-	// blocks has of each block a bit for each segment, in the low maxSegments bits, and
-	// above, plus one, the milliseconds on the clock when the first of these was
-	// verified. The others are younger, so none is believed for too long. nil: nothing
-	// is believed.
+	// blocks has one word per block. The low maxSegments bits have a bit for each
+	// segment. The bits above have, plus one, the time in milliseconds when the first of
+	// these was verified. The others were verified later, so none is trusted for too
+	// long. nil: nothing is trusted.
 	blocks []atomic.Uint64
 }
 
@@ -27,8 +27,7 @@ func (v *verifications) open(elapsed func() time.Duration, interval time.Duratio
 	}
 }
 
-// now is the time on the clock, for the calls below. It is to be asked before the
-// bytes are read.
+// now is the time on the clock, for lately and note. Call it before the bytes are read.
 func (v *verifications) now() time.Duration {
 	if v.blocks == nil {
 		return 0
@@ -36,9 +35,9 @@ func (v *verifications) now() time.Duration {
 	return v.elapsed()
 }
 
-// lately returns which segments of block i were verified less than the interval before
-// now, a bit for each. It is to be asked before the bytes are read: what is noted
-// afterwards says nothing of them.
+// lately returns a bit for each segment of block i that was verified less than the interval
+// before now. Call it before the bytes are read, because a verification after that says
+// nothing about these bytes.
 func (v *verifications) lately(i int, now time.Duration) (segments uint64) {
 	if v.blocks == nil {
 		return 0
@@ -49,8 +48,8 @@ func (v *verifications) lately(i int, now time.Duration) (segments uint64) {
 	return segments
 }
 
-// note keeps that segment k of block i was verified, by an access that began at now.
-// If two do so at once, one of them may be forgotten.
+// note notes that segment k of block i was verified, by an access that began at now. If two
+// calls race, one of them may be lost.
 func (v *verifications) note(i, k int, now time.Duration) {
 	if v.blocks == nil {
 		return

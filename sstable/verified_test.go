@@ -9,7 +9,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/cache"
 )
 
-// readAll touches every cell that it has.
+// readAll touches every cell of the file.
 func readAll(it *Iterator) error {
 	for ok := it.First(); ok; ok = it.NextRow() {
 		for ok := it.FirstCell(); ok; ok = it.NextCell() {
@@ -19,8 +19,8 @@ func readAll(it *Iterator) error {
 	return it.Error()
 }
 
-// believing is a mapped file of which iterators may believe values for an interval,
-// on a clock of its own.
+// believing is a mapped file, with a clock of its own, of which iterators may believe values
+// for an interval.
 type believing struct {
 	*Reader
 	t    *testing.T
@@ -54,8 +54,7 @@ func (b *believing) read(opts IterOptions) error {
 	return readAll(it)
 }
 
-// lastOf returns where the last byte of the head, or of the first segment, of a
-// block lies.
+// lastOf returns where the last byte of the head, or of the first segment, of a block lies.
 func (b *believing) lastOf(number int, head bool) int64 {
 	b.t.Helper()
 	begin, end := b.index.blockRange(number)
@@ -70,8 +69,8 @@ func (b *believing) lastOf(number int, head bool) int64 {
 	return begin + int64(it.block.partEnd.at(it.block.data, 0)) - trailerSize - 1
 }
 
-// Less than an interval after a verification a scan may believe values. Afterwards it
-// finds damage, and gets and merges, and readers that believe nothing, find it at once.
+// A scan may believe values for less than the interval after a verification. After that it
+// finds damage. Gets, compactions and readers that believe nothing find it at once.
 func TestScansBelieveValuesForTheIntervalAndOthersNever(t *testing.T) {
 	for _, interval := range []time.Duration{5 * time.Second, 0} {
 		b := openBelieving(t, sortedBenchTable(2000), interval, 0)
@@ -79,7 +78,7 @@ func TestScansBelieveValuesForTheIntervalAndOthersNever(t *testing.T) {
 			if err := b.read(IterOptions{Believe: true}); err != nil {
 				t.Fatal(err)
 			}
-			b.now += interval - 2*time.Millisecond // what is believed does not renew itself
+			b.now += interval - 2*time.Millisecond // belief does not renew the verification
 		}
 		b.now -= interval - 3*time.Millisecond
 		b.data[b.lastOf(3, false)] ^= 1
@@ -98,8 +97,8 @@ func TestScansBelieveValuesForTheIntervalAndOthersNever(t *testing.T) {
 	}
 }
 
-// However lately something was verified, it is verified again when it goes to the
-// cache: so damage stays no longer than it is in the file.
+// Values that go to the cache are verified again, however lately that was done. So damage
+// does not outlive its cause in the file.
 func TestNothingUnverifiedGoesToTheCache(t *testing.T) {
 	const number = 3
 	for _, head := range []bool{true, false} {
@@ -120,8 +119,8 @@ func TestNothingUnverifiedGoesToTheCache(t *testing.T) {
 	}
 }
 
-// Of two accesses that verify at once, the later may be noted first. What the earlier
-// verified is believed from its own beginning on.
+// If two accesses verify at once, the later may be noted first. Segments of the earlier one
+// count from its own beginning.
 func TestAVerificationIsBelievedFromTheBeginningOfItsAccess(t *testing.T) {
 	var v verifications
 	v.open(func() time.Duration { return 0 }, 10*time.Second, 1)
@@ -138,7 +137,7 @@ func TestAVerificationIsBelievedFromTheBeginningOfItsAccess(t *testing.T) {
 	}
 }
 
-// A verification that is noted after an access read its bytes is of other bytes.
+// A verification that is noted after an access has read its bytes says nothing about them.
 func TestAVerificationSaysNothingOfWhatWasReadBefore(t *testing.T) {
 	const number = 3
 	b := openBelieving(t, sortedBenchTable(2000), time.Hour, 0)
@@ -155,7 +154,7 @@ func TestAVerificationSaysNothingOfWhatWasReadBefore(t *testing.T) {
 	if err != nil || !it.mapped {
 		t.Fatal(it.mapped, err)
 	}
-	b.data[at] ^= 1 // the page was read from the device again, say
+	b.data[at] ^= 1 // as if the page was read from the device again
 	if err := b.read(IterOptions{Believe: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -164,8 +163,8 @@ func TestAVerificationSaysNothingOfWhatWasReadBefore(t *testing.T) {
 	}
 }
 
-// What access returns is the iterator's own: bytes that change in the file after they
-// were read, or while they are verified, are not those that are used.
+// The bytes that access returns are a copy. Later changes of the file, even while the bytes
+// are verified, do not reach it.
 func TestWhatIsVerifiedIsACopy(t *testing.T) {
 	f := &memFile{}
 	sortedBenchTable(2000).write(t, f, WriterOptions{})

@@ -8,15 +8,14 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// Verify reads the file once more from front to back, past the cache, and
-// checks all that can be checked: every checksum, the structure of every
-// block, the order of rows and cells, that index and filter lead to every row,
-// and that the properties say what is there. A file that passes holds what the
-// writer was given. Errors are those of Open and ErrCorrupt.
+// Verify reads the file once more from front to back, past the cache, and checks all that
+// can be checked: every checksum, the structure of every block, the order of rows and
+// cells, that index and filter lead to every row, and that the properties are true. A file
+// that passes holds what the writer was given. Errors are those of Open and ErrCorrupt.
 func (r *Reader) Verify() error { return r.VerifyReferences(nil) }
 
-// VerifyReferences is Verify, and calls check, if not nil, with every reference
-// to a value file; an error of it ends the walk.
+// VerifyReferences is Verify, and also calls check, if not nil, with every reference to a
+// value file. An error of check ends the walk and is returned.
 func (r *Reader) VerifyReferences(check func(row.Reference) error) error {
 	v := verifier{r: &Reader{file: r.file, name: r.name, align: r.align}, props: emptyProperties(), check: check}
 	if err := v.r.readTail(r.footer.fileSize); err != nil {
@@ -37,11 +36,11 @@ func (r *Reader) VerifyReferences(check func(row.Reference) error) error {
 	return v.totals()
 }
 
-// verifier carries what is known of the file so far.
+// verifier is what a walk of Verify has found so far.
 type verifier struct {
 	r     *Reader
 	it    Iterator
-	props Properties // counted, to be compared
+	props Properties // counted, to compare with those of the file
 	key   []byte     // of the newest row
 	last  row.Cell   // of the newest cell, its column copied
 	has   bool       // last is of the newest row
@@ -91,7 +90,7 @@ func (v *verifier) block(g, i int) error {
 	return nil
 }
 
-// row checks the key of the iterator's row, number n of block i.
+// row checks the key of row n of block i, on which the iterator stands.
 func (v *verifier) row(g, i, n int) error {
 	key, x := v.it.key, &v.r.index
 	if v.props.Rows > 0 && bytes.Compare(v.key, key) >= 0 {
@@ -153,7 +152,7 @@ func (v *verifier) cells(i int) error {
 	return nil
 }
 
-// referenceOf checks the reference of a cell, which addCell found well-formed.
+// referenceOf checks the reference of a cell. REQUIRES: addCell found it well-formed.
 func (v *verifier) referenceOf(c *row.Cell) error {
 	ref, err := row.ParseReference(c.Value)
 	if err != nil {
@@ -166,7 +165,7 @@ func (v *verifier) referenceOf(c *row.Cell) error {
 	return v.check(ref)
 }
 
-// totals compares what was counted with the properties.
+// totals compares the counts with the properties.
 func (v *verifier) totals() error {
 	want, got := &v.r.props, &v.props
 	if got.Rows > 0 {

@@ -5,16 +5,15 @@ import (
 	"time"
 )
 
-// warmth says whether a file's blocks lie in the page cache, judged by how long
-// the last ones took. While they do, a mapping is the faster way to them: it
-// saves a call and a copy, 0.7 of 1.8 us for a block of 5 KiB that is in no
-// processor cache. When they do not, it is the slower one: a block takes a fault
-// and a device access for each of its pages, or more than was asked for, and a
-// fault holds up the processor, of the Go scheduler's few, that it happens on.
-// One call reads a block at once, and a scan's by the window.
+// warmth tells whether a file's blocks lie in the page cache, by how long the last accesses
+// took. If they do, a mapping is faster: it saves a call and a copy, 0.7 of 1.8 us for a
+// block of 5 KiB that is in no processor cache. If they do not, calls are faster: one call
+// reads a whole block, and for a scan a whole window. Through a mapping, each page of a block
+// costs a fault and a device access, or the kernel reads more than was wanted; and a fault
+// blocks one of the few processors of the Go scheduler.
 //
-// One access in four is measured, which costs 0.1 us, and all while they go to calls.
-// A slow one sends the next ones to calls, until so many were fast.
+// One access in four is measured, which costs 0.1 us, and every one while calls are used. A
+// slow access sends the next ones to calls, until coldStreak of them were fast.
 type warmth struct {
 	elapsed func() time.Duration // nil: nothing is measured
 	cold    atomic.Int32
@@ -22,15 +21,15 @@ type warmth struct {
 
 const (
 	coldStreak = 32
-	// slowAccess is far above what a block takes from the page cache, and below
-	// what any device takes; a nanosecond is added for each so many bytes.
+	// slowAccess is far above what a block takes from the page cache, and below what
+	// any device takes. One nanosecond is added for every bytesPerNano bytes.
 	slowAccess   = 25 * time.Microsecond
 	bytesPerNano = 2
 )
 
 func (w *warmth) warm() bool { return w.cold.Load() == 0 }
 
-// begin begins an access to a block. It returns 0 if it is not to be measured.
+// begin begins an access to a block. It returns 0 if the access is not measured.
 func (w *warmth) begin(offset int64) time.Duration {
 	if w.elapsed == nil || offset>>12&3 != 0 && w.warm() {
 		return 0
@@ -38,8 +37,8 @@ func (w *warmth) begin(offset int64) time.Duration {
 	return w.elapsed()
 }
 
-// end ends an access to n bytes. It returns what time it is and whether the access
-// was slow, if it was measured.
+// end ends an access to n bytes. If the access was measured, it returns the time now and
+// whether the access was slow.
 func (w *warmth) end(began time.Duration, n int64) (now time.Duration, slow bool) {
 	if began == 0 {
 		return 0, false

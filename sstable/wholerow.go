@@ -1,7 +1,6 @@
 package sstable
 
-// Rows that are read as a whole: see row.Extent. What is needed to know of a
-// block for that is found out when it is parsed.
+// Reading rows as a whole: see row.Extent. Parsing a block finds out what this needs to know.
 
 import (
 	"encoding/binary"
@@ -9,10 +8,9 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// checkPlain checks the cells of a block in which all are puts below
-// MaxVersion, no two of one column and version within a row. It returns false for
-// any other block, damaged ones included. For most blocks it takes the place of
-// checkCells, at a quarter of the cost.
+// checkPlain checks the cells of a plain block: all are puts below MaxVersion, no two of one
+// column and version in a row. It returns false for any other block, including damaged ones.
+// For most blocks it replaces checkCells, at a quarter of the cost.
 func (b *dataBlock) checkPlain() bool {
 	b.plain, b.full, b.even, b.oneStamp = false, false, false, b.stamps == b.rows
 	data := b.data
@@ -26,7 +24,7 @@ func (b *dataBlock) checkPlain() bool {
 	}
 	column, mask := int(b.column.off), b.column.mask()
 	for i := range b.rows {
-		end, before := int(b.cellEnd.at(data, i)), uint64(0) // one more than the column before
+		end, before := int(b.cellEnd.at(data, i)), uint64(0) // before is one more than the column before
 		versions := 0
 		for ; at < end; at++ {
 			c := before
@@ -64,10 +62,10 @@ func (b *dataBlock) checkPlain() bool {
 	return true
 }
 
-// plainRow describes the cells [low, high) of a row of a block that is not plain,
-// whose first stamp is given, if they are as in a plain block. The delete-row and
-// the marker may be among them; those that are flags are not described. The cells
-// were checked when the block was parsed.
+// plainRow describes the cells [low, high) of a row of a block that is not plain, if they are
+// as in a plain block. first is the row's first stamp. A delete-row and a marker may be among
+// the cells; those that are flags are not described. REQUIRES: the block was checked when it
+// was parsed.
 func (b *dataBlock) plainRow(e *row.Extent, low, high, first int) bool {
 	e.Deleted, e.Marked, e.Versions = false, false, 0
 	puts := b.afterRowLevel(low, high)
@@ -101,7 +99,7 @@ func (b *dataBlock) plainRow(e *row.Extent, low, high, first int) bool {
 	return true
 }
 
-// afterRowLevel returns the first of the cells of a row that is not row-level.
+// afterRowLevel returns the first of a row's cells that is not row-level.
 func (b *dataBlock) afterRowLevel(low, high int) int {
 	if !b.plain && b.hasEmptyColumn() {
 		for low < high && b.columnOf(low) == 0 {
@@ -122,15 +120,14 @@ func (b *dataBlock) boundStamps() {
 	}
 }
 
-// wholeCells is the largest number of cells of a row, in a block that is not plain,
-// that are looked at to tell whether it can be described. A reader may want few of
-// them.
+// wholeCells is the most cells of a row that Extent examines, in a block that is not plain, to
+// tell whether it can describe the row. A reader may want only few of them.
 const wholeCells = 128
 
-// Layers returns nil: rows of a file are described as a whole, or not.
+// Layers returns nil: a row of a file is described as a whole, or not at all.
 func (it *Iterator) Layers(uint64, *row.Extent) row.Cursor { return nil }
 
-// plainKind reports whether a cell kind is that of a put below MaxVersion.
+// plainKind reports whether k is the kind of a put below MaxVersion.
 func plainKind(k uint64) bool {
 	kind := k & (kindMask | kindAtMax)
 	return k <= 0xFF && (kind == uint64(row.KindPut) || kind == kindSeparate) && row.Type(k>>kindTypeBits).IsAttributeType()
@@ -141,7 +138,7 @@ func (b *dataBlock) isReference(i int) bool {
 	return b.valueEnd.at(b.data, i)-uint64(b.valueEnd.before(b.data, i)) == row.ReferenceBytes
 }
 
-// Extent describes the current row, if it lies in one block and is plain.
+// Extent describes the current row, if it lies in one block and is as in a plain block.
 func (it *Iterator) Extent(e *row.Extent) bool {
 	if !it.onRow || it.long || !it.openValues() {
 		return false
@@ -176,8 +173,8 @@ func (it *Iterator) Extent(e *row.Extent) bool {
 	return true
 }
 
-// Stretch describes the current row and those after it in the block that lie
-// below the limit, if the block is even. REQUIRES: the row does.
+// Stretch describes the current row and those after it in the block that lie below limit, if
+// the block is even. REQUIRES: the current row lies below limit.
 func (it *Iterator) Stretch(limit []byte, s *row.Stretch) bool {
 	b := it.block
 	if !it.onRow || !b.even || it.long {
@@ -199,8 +196,7 @@ func (it *Iterator) Stretch(limit []byte, s *row.Stretch) bool {
 	return true
 }
 
-// Collect appends the wanted cells of the row. REQUIRES: Extent or Stretch
-// described it.
+// Collect appends the wanted cells of the row. REQUIRES: Extent or Stretch described it.
 func (it *Iterator) Collect(dst *row.Collector, p *row.Projection) {
 	it.openRow()
 	b, at := it.block, it.block.afterRowLevel(it.low, it.high)
@@ -230,7 +226,7 @@ func (it *Iterator) Collect(dst *row.Collector, p *row.Projection) {
 	}
 }
 
-// collectNewest collects of each column of the cells [from, to) the newest, as many
+// collectNewest collects the newest cells of each column among the cells [from, to), as many
 // as the projection wants.
 func (it *Iterator) collectNewest(dst *row.Collector, from, to int, p *row.Projection) {
 	b := it.block
@@ -239,7 +235,7 @@ func (it *Iterator) collectNewest(dst *row.Collector, from, to int, p *row.Proje
 		return
 	}
 	for from < to {
-		end := to // of the column
+		end := to // where the column ends
 		if column := b.columnOf(from); b.columnOf(to-1) != column {
 			end = it.cellOf(int(column)+1, from+1)
 		}
@@ -252,8 +248,7 @@ func (it *Iterator) collectNewest(dst *row.Collector, from, to int, p *row.Proje
 	}
 }
 
-// resolve finds out which columns of the block a projection means, unless that
-// is known.
+// resolve finds out which columns of the block a projection means, unless it knows already.
 func (it *Iterator) resolve(p *row.Projection) {
 	if it.projection == p && it.change == p.Change {
 		return
@@ -275,8 +270,8 @@ func (it *Iterator) resolve(p *row.Projection) {
 	}
 }
 
-// cellOf returns the first of the row's cells from at on whose column is at
-// least the given one, or the end of the cells.
+// cellOf returns the first of the row's cells, from at on, whose column is at least the given
+// one, or the end of the cells.
 func (it *Iterator) cellOf(column, at int) int {
 	b := it.block
 	if b.full {
@@ -294,8 +289,8 @@ func (it *Iterator) cellOf(column, at int) int {
 	return low
 }
 
-// collect appends copies of the cells [from, to), in bulk: the values lie one
-// behind the other, and so do the names of columns that follow each other.
+// collect appends copies of the cells [from, to) in bulk: the values are contiguous, and so
+// are the names of consecutive columns.
 func (it *Iterator) collect(dst *row.Collector, from, to int) {
 	if from >= to {
 		return
@@ -309,7 +304,7 @@ func (it *Iterator) collect(dst *row.Collector, from, to int) {
 	}
 	nameAt := b.nameEnd.before(data, first)
 	names := b.names()[nameAt:b.nameEnd.at(data, last)]
-	// A row with few of the columns of a block has each name copied for itself.
+	// If a row has few of the columns of a block, each name is copied by itself.
 	sparse := last-first > 2*(to-from)
 	if !sparse {
 		names = dst.Copy(names)
@@ -318,14 +313,13 @@ func (it *Iterator) collect(dst *row.Collector, from, to int) {
 		it.collectEven(dst.Extend(to-from), from, names, values)
 		return
 	}
-	// In the loop as little is loaded as can be: of columns that follow each other
-	// the end of one name is the beginning of the next, and what all cells of the
-	// block have in common is known before.
+	// The loop loads as little as it can. The end of a name is the beginning of the next
+	// column's name, and what all cells of the block have in common is loaded before.
 	nameEnd, valueEnd, stamps, kinds := b.nameEnd, b.valueEnd, b.stamp, b.kind
 	full, oneStamp, kind := b.full, b.oneStamp, kinds.base
 	seq, version := b.seq.at(data, it.stamp), int64(b.version.at(data, it.stamp))
 	value, nameFrom, nameTo := 0, 0, 0
-	column := first - 1 // of the cell before
+	column := first - 1 // column of the cell before
 	var name []byte
 	for i, cells := from, dst.Extend(to-from); i < to; i++ {
 		next := column + 1
@@ -360,10 +354,10 @@ func (it *Iterator) collect(dst *row.Collector, from, to int) {
 	}
 }
 
-// collectEven is the loop of collect for the most frequent kind of row: every row of
-// the block has one cell of every column, all of one stamp and kind. What finds an
-// element of an array (see uints) is kept in variables and moved on by additions:
-// that saves a get of ten columns a twentieth of its time (BenchmarkGetHot).
+// collectEven is the loop of collect for the most frequent kind of row: every row of the block
+// has one cell of every column, all of one stamp and kind. The offsets of array elements (see
+// uints) are kept in variables and advanced by additions, which saves a get of ten columns a
+// twentieth of its time (BenchmarkGetHot).
 func (it *Iterator) collectEven(cells []row.Cell, from int, names, values []byte) {
 	b, data := it.block, it.block.data
 	n, v := &b.nameEnd, &b.valueEnd

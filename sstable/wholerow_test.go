@@ -11,7 +11,7 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// extentOf is what an extent must say of cells; false if none can describe them.
+// extentOf is what an extent must say about cells. It returns false if none can describe them.
 func extentOf(cells []row.Cell) (e row.Extent, ok bool) {
 	versions := 0
 	for i := range cells {
@@ -41,14 +41,14 @@ func extentOf(cells []row.Cell) (e row.Extent, ok bool) {
 	return e, true
 }
 
-// checkWhole compares the extent of the current row, and what it collects, with
-// its cells. It reports whether there was an extent.
+// checkWhole compares the extent of the current row, and what it collects, with the row's
+// cells. It reports whether there was an extent.
 func checkWhole(it *Iterator, cells []row.Cell, p *row.Projection, dst *row.Collector) (described bool, err error) {
 	var e row.Extent
 	if !it.Extent(&e) {
 		return false, nil
 	}
-	it.low, it.high = 1, 0 // Collect may come without a call of Extent for this row
+	it.low, it.high = 1, 0 // Collect may be called for this row without Extent
 	want, ok := extentOf(cells)
 	if !ok {
 		return true, fmt.Errorf("extent of a row that has none")
@@ -68,7 +68,7 @@ func checkWhole(it *Iterator, cells []row.Cell, p *row.Projection, dst *row.Coll
 	if !wider || e != want {
 		return true, fmt.Errorf("extent %+v, want %+v", e, want)
 	}
-	used := dst.Extend(len(cells)) // whatever was collected before must not show
+	used := dst.Extend(len(cells)) // leftovers of an earlier row must not show
 	for i := range used {
 		used[i] = row.Cell{Kind: row.KindTrim, Type: row.TypeBinary, Seq: 1, Version: 1, Separate: true, Packed: true}
 	}
@@ -95,7 +95,7 @@ func checkWhole(it *Iterator, cells []row.Cell, p *row.Projection, dst *row.Coll
 	return true, nil
 }
 
-// checkStretch compares a stretch from row at of the model on with the rows.
+// checkStretch compares a stretch, from row at of the model on, with the rows.
 func checkStretch(it *Iterator, model modelTable, at int, rng *rand.Rand) error {
 	var limit []byte
 	if rng.IntN(2) == 0 && at+1 < len(model) {
@@ -157,8 +157,8 @@ func TestWholeRowsAreTheirCells(t *testing.T) {
 	for range 60 {
 		model := randomTable(rng, 60, 30)
 		if rng.IntN(2) == 0 {
-			// Only rows of one kind, so that their blocks are plain; all with the same
-			// columns, or each with some.
+			// Keep only rows that an extent describes, so that their blocks are plain, either
+			// all with the same columns or each with some of them.
 			same := randomCells(rng, 12, 8, 10)
 			model = slices.DeleteFunc(model, func(r modelRow) bool {
 				_, ok := extentOf(r.cells)
@@ -170,8 +170,8 @@ func TestWholeRowsAreTheirCells(t *testing.T) {
 				}
 			}
 			if i := rng.IntN(len(model) + 1); i < len(model) && rng.IntN(2) == 0 {
-				// One row with a second version of its last column, or a value of that
-				// version that was overwritten, or deleted in it or instead of it.
+				// Give one row a second version of its last column, or a value of that version
+				// that was overwritten, or a delete in it or instead of it.
 				cells := slices.Clip(model[i].cells)
 				if last := cells[len(cells)-1]; last.Kind == row.KindPut {
 					how := rng.IntN(4)
@@ -196,7 +196,7 @@ func TestWholeRowsAreTheirCells(t *testing.T) {
 			randomProjection(rng, &p, 14)
 			at := 0
 			for ok := it.First(); ok; ok = it.NextRow() {
-				if rng.IntN(4) == 0 { // rows of a block are not read in order only
+				if rng.IntN(4) == 0 { // read rows of a block out of order too
 					at = rng.IntN(len(model))
 					if !it.SeekRowExact(model[at].key) {
 						t.Fatal("not found", it.Error())
@@ -216,7 +216,7 @@ func TestWholeRowsAreTheirCells(t *testing.T) {
 				if err != nil {
 					t.Fatalf("row %q of %v, projection %q: %v", model[at].key, model[at].cells, p.Columns, err)
 				}
-				if rng.IntN(8) == 0 { // and go on cell by cell
+				if rng.IntN(8) == 0 { // go on cell by cell
 					if err := checkCells(it, it.FirstCell(), model[at].cells); err != nil {
 						t.Fatal(err)
 					}
@@ -266,8 +266,8 @@ func BenchmarkCollect(b *testing.B) {
 }
 
 func TestNamedColumnsOfAPlainRowBesideOneWithATombstone(t *testing.T) {
-	// Every row has all columns, in order, so the block keeps no column numbers; but
-	// for the tombstone of the second row not all cells are puts.
+	// Every row has all columns, in order, so the block has no column numbers. But the
+	// tombstone of the second row is no put.
 	var model modelTable
 	for i := range 3 {
 		r := modelRow{key: fmt.Appendf(nil, "row%d", i)}

@@ -1,35 +1,34 @@
 package sstable
 
-// How much of a file a call reads. What a call costs beside its bytes is what some
-// sixty kilobytes more would cost, and often more than what is done with them: so a scan
-// should need few of them, and a get should not pay for bytes that it does not need.
+// How much of a file a call reads. Beside its bytes, a call costs as much as some sixty
+// kilobytes more would, which is often more than the use of the bytes costs. So a scan should
+// need few calls, and a get should not pay for bytes that it does not need.
 //
-// A scan cannot say how far it will go: who wants a hundred rows stops when he has
-// them. But scans of one table are mostly alike. So a file keeps how many bytes the
-// last ones went through, and the first call of the next one reads as much. A scan
-// that goes on beyond reads ahead by windows that double.
+// A scan does not know how far it will go: its caller may stop after a hundred rows. But the
+// scans of a table are mostly alike. So the file remembers how many bytes the last ones
+// went through, and the first call of the next scan reads as much. If the scan goes on after
+// that, it reads ahead by windows that double.
 
 import (
 	"math/bits"
 	"sync/atomic"
 )
 
-// reach is how far scans of a file go, in bytes: few go further. It is the 80th
-// expectile of those that read the file by calls, as far as it can be had from one
-// number that moves with each.
+// reach estimates how far scans of a file go, in bytes; few go further. It approximates the
+// 80th expectile of the scans that read the file by calls, with one number that moves with
+// each scan.
 type reach struct{ bytes atomic.Int64 }
 
 const (
-	// Of the difference to what is expected a scan that went further adds a part, and
-	// one that did not takes a quarter of that part away.
+	// A scan that went further than expected adds a share of the difference, and one
+	// that went less far subtracts a quarter of that share.
 	reachUp, reachDown = 4, 16
-	// reachSlack: so much more than expected is read, as a share of it. Scans of as
-	// many rows differ by a block.
+	// reachSlack: so much more than expected is read, as a share of it, because scans of
+	// equally many rows differ by a block.
 	reachSlack = 8
 )
 
-// note takes in that a scan went through n bytes. Of two that do so at once one may
-// be forgotten.
+// note records that a scan went through n bytes. If two calls race, one may be lost.
 func (r *reach) note(n int64) {
 	expected := r.bytes.Load()
 	if n > expected {
@@ -40,22 +39,22 @@ func (r *reach) note(n int64) {
 	r.bytes.Store(expected)
 }
 
-// window is how many bytes the calls of a scan should have read after the first.
+// window is how many bytes the first call of a scan should read.
 func (r *reach) window() int64 {
 	n := r.bytes.Load()
 	return n + n/reachSlack
 }
 
-// beginScan begins a scan with the next block that is loaded: forward, and not of one
-// who reads everything anyway.
+// beginScan begins a forward scan at the next block that is loaded. NoCacheFill means that
+// everything is read anyway, which is no scan.
 func (it *Iterator) beginScan() {
 	if !it.opts.NoCacheFill {
 		it.first = -1
 	}
 }
 
-// endScan lets the file learn from the scan that ends, if there is one, and if it
-// needed calls: others say nothing of it.
+// endScan records how far the scan went, if there is one and it needed calls. Other scans
+// say nothing about calls.
 func (it *Iterator) endScan() {
 	if it.called && it.number >= it.first {
 		from, _ := it.r.index.blockRange(it.first)
@@ -68,7 +67,7 @@ func (it *Iterator) endScan() {
 // noScan is the first block of an iterator that does not scan.
 const noScan = int(^uint(0) >> 1)
 
-// expected is how many bytes from an offset on the scan is likely to need.
+// expected returns how many bytes from an offset on the scan is likely to need.
 func (it *Iterator) expected(from int64) int64 {
 	if it.first == noScan {
 		return 0
@@ -83,11 +82,10 @@ func (it *Iterator) inWindow(from, to int64) bool {
 	return from >= it.from && to <= it.from+int64(len(it.window))
 }
 
-// readWindow returns the bytes [from, to) of the file, from the window read
-// last or by reading up to an offset behind them, or as far as scans mostly go. It
-// reads ahead when blocks are wanted one after the
-// other: from the third on, doubling; at once if the cache is not to be filled,
-// since only a scan of everything does that.
+// readWindow returns the bytes [from, to) of the file, from the last window or by a new read.
+// A read goes up to upTo, or as far as scans mostly go. When blocks are read one after the
+// other, it reads ahead, doubling, from the third block on. If the cache must not be filled
+// it begins with the second, since only reads of everything do that.
 func (it *Iterator) readWindow(from, to, upTo int64) ([]byte, error) {
 	if it.inWindow(from, to) {
 		return it.window[from-it.from : to-it.from], nil
@@ -101,7 +99,7 @@ func (it *Iterator) readWindow(from, to, upTo int64) ([]byte, error) {
 	buffer := it.buffers(n)
 	window, err := it.r.readRange(buffer, from, n)
 	if err != nil && n > to-from {
-		// The place that cannot be read may lie in a block that nobody asked for.
+		// The unreadable place may lie in a block that was not asked for.
 		it.run, it.ahead = 0, 0
 		window, err = it.r.readRange(buffer, from, to-from)
 	}
@@ -113,8 +111,8 @@ func (it *Iterator) readWindow(from, to, upTo int64) ([]byte, error) {
 	return window[:to-from], nil
 }
 
-// buffers returns the memory for a window of n bytes: of opts.Memory, if there is
-// any, which then has room for it, and for the blocks that hold its ends.
+// buffers returns the memory for a window of n bytes. From opts.Memory, if set, it takes
+// room for a full window, and for the file system blocks that hold its ends.
 func (it *Iterator) buffers(n int64) *[]byte {
 	if it.opts.Memory == nil {
 		return &it.scratch.stored

@@ -10,40 +10,40 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// DefaultBlockSize is the raw size that data blocks aim at. It holds eight rows
-// of a kilobyte; larger blocks compress better and cost point reads more.
+// DefaultBlockSize is the target raw size of data blocks. It holds eight rows of a kilobyte;
+// larger blocks compress better, but point reads cost more.
 const DefaultBlockSize = 8 << 10
 
 // WriterOptions configure one file.
 type WriterOptions struct {
-	// BlockSize is the raw size in bytes that data blocks aim at, at most
-	// MaxBlockSize; 0 means DefaultBlockSize. A single larger cell still fits.
+	// BlockSize is the target raw size of data blocks in bytes, at most MaxBlockSize; 0
+	// means DefaultBlockSize. A single larger cell still fits.
 	BlockSize int
-	// Compression of data and index blocks. Blocks that it does not make
-	// smaller by an eighth are stored raw.
+	// Compression is that of data, index and properties blocks. Blocks that it does
+	// not make smaller by an eighth are stored raw.
 	Compression Compression
 	// FilterBitsPerKey sizes the bloom filter; 0 means no filter.
 	FilterBitsPerKey float64
-	// UniqueID names the file for ever. It must differ between any two files.
+	// UniqueID identifies the file for ever. It must differ between any two files.
 	UniqueID [16]byte
 }
 
-// ErrOrder reports rows or cells that were not added in order, or not legal.
+// ErrOrder reports rows or cells that were added out of order, or are not legal.
 var ErrOrder = errors.New("sstable: cell out of place")
 
-// maxBlockAway is how many bytes in value files the rows of a block refer to
-// before it is cut: sizes and split points are known by the block. Rows with a
-// value of 64 KiB fill a block before; the index grows by an entry per 8 MiB.
+// maxBlockAway bounds how many bytes in value files the rows of a block refer to, because
+// sizes and split points are known only per block. Rows with a value of 64 KiB fill a block
+// before that. The index grows by an entry per 8 MiB.
 const maxBlockAway = 8 << 20
 
-// Writer writes one table file. It is used by one goroutine. After an error
-// every call returns that error, and the file is to be removed.
+// Writer writes one table file. It is used by one goroutine. After an error every call
+// returns that error, and the caller must remove the file.
 type Writer struct {
 	opts       WriterOptions
 	out        *outfile.Writer
-	meant      outfile.Meant // once finished
+	meant      outfile.Meant // set by Finish
 	block      *blockBuilder
-	next       *blockBuilder // spare, swapped with block when a row moves on
+	next       *blockBuilder // spare, swapped with block when its last row moves to the next block
 	index      indexBuilder
 	hashes     []uint64
 	compressor compressor
@@ -64,8 +64,8 @@ type Writer struct {
 	rowHas    bool   // last is of the newest row
 }
 
-// NewWriter starts a table file in f, which must be empty. Mistakes in the
-// options are reported by the first call.
+// NewWriter starts a table file in f, which must be empty. The first call reports mistakes
+// in the options.
 func NewWriter(f vfs.File, opts WriterOptions) *Writer {
 	memory := writerMemories.Get().(*writerMemory)
 	w := &Writer{
@@ -96,8 +96,8 @@ func (w *Writer) fail(err error) error {
 	return w.err
 }
 
-// StartRow begins a row. Keys must rise strictly. Errors are ErrOrder for a
-// key out of place and errors of the file.
+// StartRow begins a row. Keys must rise strictly. Errors are ErrOrder for a key out of place,
+// and errors of the file.
 func (w *Writer) StartRow(key []byte) error {
 	if w.err != nil {
 		return w.err
@@ -112,9 +112,8 @@ func (w *Writer) StartRow(key []byte) error {
 	return nil
 }
 
-// AddCell adds a cell to the row begun last, in cell order. The cell's memory
-// is copied. Errors are ErrOrder for a cell out of place and errors of the
-// file.
+// AddCell adds a cell to the last row, in cell order. It copies the cell's memory. Errors
+// are ErrOrder for a cell out of place, and errors of the file.
 func (w *Writer) AddCell(c *row.Cell) error {
 	if w.err != nil {
 		return w.err
@@ -148,8 +147,8 @@ func (w *Writer) checkCell(c *row.Cell) string {
 	return checkLegal(c)
 }
 
-// makeRoom writes what fills the block: the rows before the newest one, and if
-// that is not enough, what there is of it as a fragment.
+// makeRoom writes the rows before the newest one. If that does not make room, it also writes
+// the newest row's cells, as a fragment.
 func (w *Writer) makeRoom(c *row.Cell, need int) error {
 	if n := len(w.block.rows); n > 1 {
 		w.block.moveLastRow(w.next)
@@ -171,8 +170,8 @@ func (w *Writer) makeRoom(c *row.Cell, need int) error {
 	return nil
 }
 
-// endRow completes the newest row. The rest of a long row goes out at once, so
-// that the next row begins in a block of its own.
+// endRow completes the newest row. The rest of a long row is written at once, so that the
+// next row begins in a block of its own.
 func (w *Writer) endRow() error {
 	if !w.inRow {
 		return nil
@@ -244,15 +243,14 @@ func (w *Writer) appendBlock(raw []byte, c *compressor) error {
 	return nil
 }
 
-// EstimatedSize is about the size in bytes that the file would have if it were
-// finished now.
+// EstimatedSize is about the size in bytes that the file would have if it were finished now.
 func (w *Writer) EstimatedSize() int64 {
 	filter := int64(float64(len(w.hashes)) * w.opts.FilterBitsPerKey / 8)
 	return w.out.Offset() + int64(w.block.size()) + int64(w.index.size()) + filter + footerSize
 }
 
-// Finish completes the file and hands all of it to the operating system; to
-// sync and close it is the caller's. The writer is of no use afterwards.
+// Finish completes the file and hands it to the operating system. The caller syncs and
+// closes it. The writer cannot be used afterwards.
 func (w *Writer) Finish() (Properties, error) {
 	if w.err != nil {
 		return Properties{}, w.err
@@ -269,7 +267,7 @@ func (w *Writer) Finish() (Properties, error) {
 	f := footer{uniqueID: w.opts.UniqueID, dataLength: w.out.Offset(), version: formatVersion}
 	if len(w.hashes) > 0 {
 		f.filterKind = filterBlockedBloom
-		uncompressed := compressor{kind: CompressNone} // its bits are random
+		uncompressed := compressor{kind: CompressNone} // the filter's bits are random
 		if err := w.appendBlock(encodeFilter(w.hashes, w.opts.FilterBitsPerKey), &uncompressed); err != nil {
 			return Properties{}, err
 		}
@@ -304,5 +302,5 @@ func (w *Writer) Finish() (Properties, error) {
 	return w.props, nil
 }
 
-// Meant is what should be in the file, to read it back. REQUIRES: Finish succeeded.
+// Meant describes the content that the file should have, to read it back. REQUIRES: Finish succeeded.
 func (w *Writer) Meant() outfile.Meant { return w.meant }

@@ -1,11 +1,11 @@
 package sstable
 
-// The working memory of writers. A flush makes several files of a few megabytes, and
-// what a writer grows to is as large as it was for the file before.
+// The working memory of writers. A flush makes several files of a few megabytes, and each
+// writer needs about as much memory as the one before.
 
 import "sync"
 
-// writerMemory is what a writer needs beside what it returns.
+// writerMemory is the memory that a writer needs beside its results.
 type writerMemory struct {
 	block, next *blockBuilder
 	index       indexBuilder
@@ -14,16 +14,15 @@ type writerMemory struct {
 	hashes      []uint64
 }
 
-// writerMemories keeps memory between writers. It is a cache of scratch memory only:
-// which of it a writer gets makes no difference.
+// writerMemories keeps memory between writers. It holds only scratch memory, so it does not
+// matter which piece a writer gets.
 var writerMemories = sync.Pool{New: func() any {
 	return &writerMemory{block: new(blockBuilder), next: new(blockBuilder)}
 }}
 
-// giveMemory lets other writers have this one's memory. REQUIRES: the file is
-// complete.
+// giveMemory passes the memory on to other writers. REQUIRES: the file is complete.
 func (w *Writer) giveMemory() {
-	const keep = 1 << 20 // that of rare large blocks must not stay
+	const keep = 1 << 20 // do not keep memory of rare large blocks
 	if w.block.memory()+w.next.memory()+cap(w.raw)+cap(w.stored)+8*cap(w.hashes)+40*cap(w.index.arrays[idxBlockEnd]) > keep {
 		return
 	}
@@ -37,7 +36,7 @@ func (w *Writer) giveMemory() {
 	w.raw, w.stored, w.parts, w.hashes = nil, nil, nil, nil
 }
 
-// memory is about how many bytes the builder keeps.
+// memory returns about how many bytes the builder keeps.
 func (b *blockBuilder) memory() int {
 	return cap(b.keys) + cap(b.values) + cap(b.stored) + cap(b.names) + 48*cap(b.cells) + 56*cap(b.rows) + 16*cap(b.nameEnds)
 }
