@@ -9,9 +9,8 @@ package ots
 // first value (microseconds since the epoch). So rows copied into another table keep their keys
 // and do not collide with new ones.
 //
-// Values of one partition key are generated and ordered in the log under one lock, so a client
-// that reads along a partition key never misses a row that appears below one it has already
-// seen.
+// Values of one partition key are generated and ordered in the log under one lock. So new rows
+// of a partition key appear in ascending order, and a client that reads along misses none.
 
 import (
 	"context"

@@ -29,8 +29,8 @@ type Limits struct {
 	EnforceThroughput bool
 	// InstanceUnits are the capacity units per second of an instance; 0: not limited.
 	InstanceUnits int64
-	// ReservedOnly refuses requests to a table that has used its reserved units of a second,
-	// instead of counting the rest as additional. It applies to tables with reserved units.
+	// ReservedOnly refuses requests to a table that has used up its reserved units of a second,
+	// if it has any. Otherwise the excess counts as additional.
 	ReservedOnly bool
 
 	// Rows.

@@ -46,8 +46,8 @@ type StreamRecord struct {
 	RowIndex  int32
 }
 
-// GetStreamRecordResponse is one page. Next is the iterator behind the records;
-// if there are none it is the one of the request, but for once in a while.
+// GetStreamRecordResponse is one page. Next is the iterator after the records. Without records
+// it is mostly that of the request, renewed from time to time so that it does not expire.
 type GetStreamRecordResponse struct {
 	Records  []StreamRecord
 	Next     string
