@@ -34,8 +34,8 @@ func withStore(dir, within string, opts flagstone.Options, use func(within strin
 	return errors.Join(use(within, store), store.Close())
 }
 
-// Copy copies the home in dir, which no process has open, to the directory into, which must not
-// exist or be empty: its stores by flagstone.Store.CopyTo, and its registry. beside copies
+// Copy copies the home in dir, which no process has open, to the directory into, which must be
+// empty or not exist: its stores by flagstone.Store.CopyTo, and its registry. beside copies
 // other files durably. The directory gets its name only when all is there. Copy calls copied
 // for each report.
 func Copy(ctx context.Context, dir, into string, beside func(into string) error, copied func(within string, report flagstone.CopyReport)) error {

@@ -43,7 +43,7 @@ type registry struct {
 type record struct {
 	Name string           `json:"name"`
 	Type ots.InstanceType `json:"type"`
-	// CreatedMillis is the creation time since the epoch; 0 if unknown.
+	// CreatedMillis is the creation time in milliseconds since the epoch; 0 if unknown.
 	CreatedMillis int64 `json:"created_millis"`
 	Keys          []Key `json:"keys,omitempty"`
 	// Deleting: its tables are being dropped, and it serves no requests.
@@ -117,7 +117,7 @@ func loadRegistry(dir string) (r *registry, found bool, err error) {
 	return r, true, nil
 }
 
-// save replaces the registry of a directory atomically.
+// save replaces the registry of a directory atomically and durably.
 func (r *registry) save(dir string) error {
 	temp := filepath.Join(dir, registryTemp)
 	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {

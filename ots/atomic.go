@@ -111,7 +111,7 @@ func (e *Engine) applyAtomic(ctx context.Context, t *table, s *session, pending 
 	}
 }
 
-// applyAll applies all changes at one clock value, under the latches of the rows.
+// applyAll applies all changes at one clock value, inside the function of an update.
 func (e *Engine) applyAll(ctx context.Context, pending []pendingWrite, rows []*flagstone.RowTx, taken *bool) error {
 	now := e.store.NowMillis()
 	*taken = false // the engine may run this function again

@@ -8,11 +8,11 @@
 // then the operation. In a batch, a failure of the first step refuses the whole request; a
 // later failure refuses single rows.
 //
-// A write looks at the row and at the clock inside the function that the engine runs under the
-// row's latch (write.go). So conditions and increments are atomic with the change, and versions
-// that the server assigns never decrease within a row. Filters are trees (filter.go), evaluated
-// on the cells of a scan (judge.go). The state that this layer keeps in memory can be rebuilt
-// from the store; generated keys are durable before a client gets them (generate.go).
+// A write looks at the row and at the clock inside a function that the engine runs as one step
+// with the change (write.go). So conditions and increments are atomic, and versions that the
+// server assigns never decrease within a row. Filters are trees (filter.go), evaluated on the
+// cells of a scan (judge.go). The state that this layer keeps in memory can be rebuilt from the
+// store; generated keys are durable before a client gets them (generate.go).
 //
 // Streams belong to the engine. This layer names them, and gives clients iterators that they
 // cannot forge (stream.go, streamrecord.go).

@@ -4,10 +4,10 @@ package ots
 //
 // A table has one counter, in memory. A durable ceiling in the table's annotations lies above
 // all values given out: it is raised by generatedBlock at a time, before the counter passes it.
-// After a restart the counter continues at the ceiling, so no value is given out twice,
-// whatever the clock does and even if its row was deleted. The clock is read only for a table's
-// first value (microseconds since the epoch). So rows copied into another table keep their keys
-// and do not collide with new ones.
+// After a restart the counter continues at the ceiling. So no value is given out twice, even if
+// the row with it was deleted, and whatever the clock does. The clock is read only for a
+// table's first value (microseconds since the epoch). So rows copied into another table keep
+// their keys and do not collide with new ones.
 //
 // Values of one partition key are generated and ordered in the log under one lock. So new rows
 // of a partition key appear in ascending order, and a client that reads along misses none.

@@ -178,8 +178,8 @@ func (t *table) details() *StreamDetails {
 	}
 }
 
-// ListStream returns the streams of a table in ascending order, or of all tables of the
-// instance if name is empty.
+// ListStream returns the stream of a table. If name is empty, it returns the streams of all
+// tables of the instance, in ascending order of table names.
 func (e *Engine) ListStream(_ context.Context, instance, name string) ([]StreamSummary, error) {
 	names := []string{name}
 	if name == "" {

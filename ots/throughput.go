@@ -62,7 +62,7 @@ const (
 )
 
 // admit refuses a request to a partition key that has used its units of this second, if that is
-// enforced. It includes admitTable.
+// enforced. It also refuses what admitTable refuses.
 func (e *Engine) admit(t *table, partition row.Value, use side) *Error {
 	if err := e.admitTable(t, use); err != nil {
 		return err

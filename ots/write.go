@@ -194,7 +194,7 @@ func (c *RowChange) increments() bool {
 	return slices.ContainsFunc(c.Row.Cells, func(cell Cell) bool { return cell.Op == OpIncrement })
 }
 
-// apply carries out the change at the given time, under the row's latch.
+// apply carries out the change at the given time, inside the function of an update.
 func (w *pendingWrite) apply(ctx context.Context, e *Engine, tx *flagstone.RowTx, nowMillis int64) error {
 	c := w.change
 	if err := w.table.checkWindow(c.Row.Cells, nowMillis); err != nil {

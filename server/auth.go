@@ -190,7 +190,7 @@ func (x *exchange) checkSignature() *ots.Error {
 }
 
 // parseDate reads YYYY-MM-DDTHH:MM:SS[.fraction]Z in UTC with up to 9 digits of fraction. It
-// ignores the fraction: the digits that the Go SDK sends there are not one.
+// ignores the fraction, since the digits that the Go SDK sends there are not a fraction.
 func parseDate(s string) (time.Time, bool) {
 	const layout = "2006-01-02T15:04:05"
 	if len(s) <= len(layout) {

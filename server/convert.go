@@ -9,9 +9,9 @@ import (
 	"github.com/flagstone-db/flagstone/server/plainbuffer"
 )
 
-// Conversions of the parts that several messages share, to and from the service's types. proto2
-// checks neither that strings are UTF-8 nor that enumeration numbers are known; messages that
-// break this are refused here.
+// This file converts the parts that several messages share, to and from the service's types.
+// proto2 checks neither that strings are UTF-8 nor that enumeration numbers are known, so both
+// are checked here.
 
 // checkTexts refuses strings that are not UTF-8.
 func checkTexts(texts ...string) error {

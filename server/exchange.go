@@ -122,8 +122,8 @@ func (x *exchange) run() (answer []byte, refusal *ots.Error) {
 	if refusal := x.authenticate(); refusal != nil {
 		return nil, refusal
 	}
-	// The sender is known. Only now the server keeps the connection and takes memory for the
-	// body.
+	// The sender is known: from here on the server keeps the connection and takes memory for
+	// the body.
 	user := share.User{Group: x.instance, Name: x.field(headerAccessKey)}
 	if conn := connOf(x.r); conn != nil && !x.s.connections.claim(conn, user) {
 		return nil, busy()

@@ -9,9 +9,9 @@ import (
 	"github.com/flagstone-db/flagstone/server/plainbuffer"
 )
 
-// Filters (PROTOCOL section 4) travel as bytes within messages: a Filter holds the bytes of the
-// message of its type, and a composite holds Filters. Decoding bounds the number of nodes, and
-// so the depth.
+// This file decodes filters (PROTOCOL section 4), which travel as bytes within messages: a
+// Filter holds the bytes of the message of its type, and a composite holds Filters. Decoding
+// bounds the number of nodes, and so the depth.
 
 // filters are the decoded filters of one request by their encoding. Equal filters become one
 // pointer, which the service compiles once.

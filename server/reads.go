@@ -11,7 +11,7 @@ import (
 	"github.com/flagstone-db/flagstone/server/plainbuffer"
 )
 
-// Operations that read rows (PROTOCOL 2.4 and 5).
+// This file holds the operations that read rows (PROTOCOL 2.4 and 5).
 
 func getRow(ctx context.Context, on target, m *otspb.GetRowRequest) (proto.Message, error) {
 	if err := checkTexts(*m.TableName); err != nil {
@@ -142,8 +142,8 @@ func getRange(ctx context.Context, on target, m *otspb.GetRangeRequest) (proto.M
 	}
 	answer := &otspb.GetRangeResponse{Consumed: consumed(res.Consumed), DataBlockType: otspb.DataBlockType_DBT_PLAIN_BUFFER.Enum()}
 	if m.GetDataBlockTypeHint() == otspb.DataBlockType_DBT_SIMPLE_ROW_MATRIX && len(res.Rows) > 0 {
-		// If each row has columns of its own, a matrix multiplies rows by columns; then it is
-		// not worth it.
+		// If each row has its own columns, most cells of a matrix are empty and only take
+		// space.
 		const worth = 2
 		var ok bool
 		if answer.Rows, ok = plainbuffer.AppendMatrix(nil, res.Rows, len(res.Rows[0].Key) == len(req.Start.Key), worth*rowsSize(res.Rows)); ok {

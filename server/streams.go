@@ -11,7 +11,7 @@ import (
 	"github.com/flagstone-db/flagstone/server/plainbuffer"
 )
 
-// Operations on streams (PROTOCOL 2.5, 8).
+// This file holds the operations on streams (PROTOCOL 2.5, 8).
 
 func listStream(ctx context.Context, on target, m *otspb.ListStreamRequest) (proto.Message, error) {
 	if err := checkTexts(m.GetTableName()); err != nil {

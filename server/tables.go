@@ -9,7 +9,7 @@ import (
 	"github.com/flagstone-db/flagstone/server/otspb"
 )
 
-// Operations on tables (PROTOCOL 2.3).
+// This file holds the operations on tables (PROTOCOL 2.3).
 
 func createTable(ctx context.Context, on target, m *otspb.CreateTableRequest) (proto.Message, error) {
 	meta := m.TableMeta

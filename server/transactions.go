@@ -10,7 +10,7 @@ import (
 	"github.com/flagstone-db/flagstone/server/plainbuffer"
 )
 
-// Local transactions (PROTOCOL 2.5 and 9).
+// This file holds local transactions (PROTOCOL 2.5 and 9).
 
 func startLocalTransaction(ctx context.Context, on target, m *otspb.StartLocalTransactionRequest) (proto.Message, error) {
 	if err := checkTexts(*m.TableName); err != nil {

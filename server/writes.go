@@ -11,7 +11,7 @@ import (
 	"github.com/flagstone-db/flagstone/server/plainbuffer"
 )
 
-// Operations that write rows (PROTOCOL 2.4 and 6).
+// This file holds the operations that write rows (PROTOCOL 2.4 and 6).
 
 func putRow(ctx context.Context, on target, m *otspb.PutRowRequest) (proto.Message, error) {
 	res, err := writeRow(ctx, on, ots.ChangePut, *m.TableName, m.Row, m.Condition, m.ReturnContent, m.TransactionId)

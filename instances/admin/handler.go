@@ -11,7 +11,7 @@
 //	DELETE /instances?instance=I&tables=yes    also if it has tables
 //	POST   /keys?instance=I                    a new access key
 //	DELETE /keys?instance=I&id=K
-//	GET    /report?instance=I&table=T&rows=N   what is to be said of its primary key
+//	GET    /report?instance=I&table=T&rows=N   a report on its primary key
 //
 // Names are in queries and bodies, never in paths: HTTP cleans paths, so a name like ".." would
 // make another request.

@@ -14,8 +14,8 @@ import (
 // not check what depends on a table (names, sizes, key types).
 
 // MaxCells is the largest number of cells, key cells included, in the rows of one request: a
-// little more than 200 rows of 1,024 columns. A cell takes eleven bytes on the wire and ten
-// times as many in memory.
+// little more than 200 rows of 1,024 columns. A cell takes at least eleven bytes on the wire
+// and ten times that in memory.
 const MaxCells = 210_000
 
 // RequestRows decodes the rows of one request and bounds their cells together. Rows share the
