@@ -9,12 +9,12 @@ import (
 	"github.com/flagstone-db/flagstone/ots"
 )
 
-// MaxSample bounds the rows that a report may be made of.
+// MaxSample bounds the number of sampled rows of a report.
 const MaxSample = 100_000
 
-// KeyReport judges the primary key of a table by about so many of its rows, and
-// by what requests to it have cost since the home was opened. Errors match
-// ErrNotFound or ErrInvalid, or are those of the store.
+// KeyReport judges the primary key of a table by a sample of about the given number of rows,
+// and by the cost of requests since the home was opened. Errors match ErrNotFound or
+// ErrInvalid, or are those of the store.
 func (h *Home) KeyReport(ctx context.Context, instance, table string, rows int) (*keydesign.Report, error) {
 	if rows < 1 || rows > MaxSample {
 		return nil, fmt.Errorf("%w: a sample of %d rows, want 1 to %d", ErrInvalid, rows, MaxSample)

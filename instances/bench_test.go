@@ -10,8 +10,8 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// BenchmarkTypes compares what the two types of instances cost to read from
-// blocks that no cache holds, and the space they take (B/row).
+// BenchmarkTypes compares the two instance types: the cost of reading blocks that are not
+// cached, and the space they take (B/row).
 func BenchmarkTypes(b *testing.B) {
 	h, err := Open(b.TempDir(), Options{Store: flagstone.Options{CacheSize: 64 << 10, Sync: flagstone.SyncNone}})
 	if err != nil {
@@ -50,7 +50,7 @@ func BenchmarkTypes(b *testing.B) {
 	}
 }
 
-// purchasesOf makes a table of rows with a text and a number, on disk.
+// purchasesOf makes a table on disk, whose rows have a text and a number.
 func purchasesOf(store *flagstone.Store, rows int) (*flagstone.Table, error) {
 	table, err := store.CreateTable(ctx, flagstone.TableSpec{Name: "bench/t", Key: []flagstone.KeyColumn{{Name: "k", Type: row.TypeInteger}}})
 	if err != nil {

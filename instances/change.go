@@ -1,7 +1,7 @@
 package instances
 
-// This file makes and deletes instances and their access keys. A change is in
-// the registry, durably, before it is acted upon, and requests see it at once.
+// This file creates and deletes instances and their access keys. A change is durable in the
+// registry before it takes effect, and then requests see it at once.
 
 import (
 	"context"
@@ -14,11 +14,11 @@ import (
 	"github.com/flagstone-db/flagstone/ots"
 )
 
-// KeysPerInstance is how many access keys an instance may have: two, so that a
-// new one can be handed out before the old one is taken away.
+// KeysPerInstance is the number of access keys that an instance may have: two, so that clients
+// can switch to a new key before the old one is removed.
 const KeysPerInstance = 2
 
-// Errors that callers tell apart.
+// Errors that callers distinguish.
 var (
 	ErrNotFound  = errors.New("not found")
 	ErrExists    = errors.New("exists already")
@@ -35,11 +35,11 @@ type Info struct {
 	Type          ots.InstanceType `json:"type"`
 	CreatedMillis int64            `json:"created_millis"`
 	Tables        int              `json:"tables"`
-	Bytes         int64            `json:"bytes"` // about what its tables take, in memory and on disk
+	Bytes         int64            `json:"bytes"` // approximate size of its tables, in memory and on disk
 	Keys          []KeyInfo        `json:"keys"`
 }
 
-// KeyInfo is what is shown of an access key.
+// KeyInfo is the public part of an access key.
 type KeyInfo struct {
 	ID            string `json:"id"`
 	CreatedMillis int64  `json:"created_millis"`
@@ -70,8 +70,8 @@ func (h *Home) List(ctx context.Context) ([]Info, error) {
 	return infos, nil
 }
 
-// Create makes an instance, which can be used when the call returns. Errors
-// match ErrInvalid, ErrExists or ErrQuota, or are those of the store.
+// Create makes an instance, which is usable when the call returns. Errors match ErrInvalid,
+// ErrExists or ErrQuota, or are those of the store.
 func (h *Home) Create(_ context.Context, name string, kind ots.InstanceType) error {
 	if err := ots.CheckInstanceName(name, h.opts.Limits); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
@@ -93,7 +93,7 @@ func (h *Home) Create(_ context.Context, name string, kind ots.InstanceType) err
 				return fmt.Errorf("%w: tables of an instance %q, of type %s; create it with that name and type to have them back", ErrExists, had, other)
 			}
 		}
-		if _, err := h.room(kind); err != nil { // before it is promised
+		if _, err := h.room(kind); err != nil { // fail before the registry lists the instance
 			return err
 		}
 		r.add(&record{Name: name, Type: kind, CreatedMillis: h.now()})
@@ -101,9 +101,9 @@ func (h *Home) Create(_ context.Context, name string, kind ots.InstanceType) err
 	}, func() error { return h.serve(h.registry.find(name)) })
 }
 
-// Delete removes an instance, its access keys and, if withTables is set, its
-// tables; else it must have none (ErrHasTables). Requests for it are refused
-// from the beginning of the deletion on.
+// Delete removes an instance, its access keys and, if withTables is set, its tables. Without
+// withTables it fails with ErrHasTables if there are any. Requests for the instance are refused
+// as soon as the deletion begins.
 func (h *Home) Delete(ctx context.Context, name string, withTables bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -132,15 +132,14 @@ func (h *Home) Delete(ctx context.Context, name string, withTables bool) error {
 	return h.finishDelete(ctx, marked)
 }
 
-// finishDelete drops the tables of an instance that is marked, and forgets it.
-// If that fails, it is tried again when the home is opened, or by Delete.
-// REQUIRES: mu is held.
+// finishDelete drops the tables of an instance that is marked as deleting, and removes its
+// record. After a failure, Open or Delete tries again. REQUIRES: mu is held.
 func (h *Home) finishDelete(ctx context.Context, in *record) error {
 	r, err := h.room(in.Type)
 	if err != nil {
 		return err
 	}
-	if r.engine == nil { // nothing else is of its type
+	if r.engine == nil { // no other instance has its type
 		if err := h.serve(&record{Name: in.Name, Type: in.Type}); err != nil {
 			return err
 		}
@@ -159,8 +158,8 @@ func (h *Home) finishDelete(ctx context.Context, in *record) error {
 	return nil
 }
 
-// AddKey makes an access key for an instance, which is good at once; it is the
-// only time that the secret is shown. Errors match ErrNotFound or ErrQuota.
+// AddKey makes an access key for an instance, which works at once. No later call returns the
+// secret. Errors match ErrNotFound or ErrQuota.
 func (h *Home) AddKey(_ context.Context, instance string) (Key, error) {
 	key := NewKey()
 	err := h.change(func(r *registry) error {
@@ -178,8 +177,8 @@ func (h *Home) AddKey(_ context.Context, instance string) (Key, error) {
 	return key, err
 }
 
-// RemoveKey takes an access key away: the next request that is signed with it
-// is refused. Errors match ErrNotFound.
+// RemoveKey removes an access key: the next request signed with it is refused. Errors match
+// ErrNotFound.
 func (h *Home) RemoveKey(_ context.Context, instance, id string) error {
 	return h.change(func(r *registry) error {
 		in, err := r.served(instance)
@@ -195,7 +194,7 @@ func (h *Home) RemoveKey(_ context.Context, instance, id string) error {
 	}, nil)
 }
 
-// NewKey makes an access key that cannot be guessed.
+// NewKey makes a random access key.
 func NewKey() Key {
 	return Key{ID: "flagstone" + rand.Text()[:12], Secret: rand.Text() + rand.Text()}
 }
@@ -209,7 +208,7 @@ func (r *registry) served(name string) (*record, error) {
 	return in, nil
 }
 
-// changeable returns why nothing can be changed. REQUIRES: mu is held.
+// changeable returns an error if nothing can be changed. REQUIRES: mu is held.
 func (h *Home) changeable() error {
 	switch {
 	case h.closed:
@@ -220,8 +219,8 @@ func (h *Home) changeable() error {
 	return nil
 }
 
-// change edits a copy of the registry, saves it, and lets requests see it after
-// then has done what it takes; then may be nil.
+// change edits a copy of the registry, saves it, and calls then, which may be nil. After that
+// it shows the change to requests.
 func (h *Home) change(edit func(*registry) error, then func() error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

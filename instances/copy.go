@@ -1,6 +1,7 @@
 package instances
 
-// Stores of a home that no process has open, one after the other.
+// This file opens and copies the stores of a home that no process has open, one after the
+// other.
 
 import (
 	"context"
@@ -12,15 +13,15 @@ import (
 	flagstone "github.com/flagstone-db/flagstone"
 )
 
-// EachStore opens the stores of a home, to be read only, and calls a function for
-// each, with its directory within that of the home.
+// EachStore opens the stores of a home read-only, and calls use for each, with its directory
+// relative to the home.
 func EachStore(dir string, use func(within string, store *flagstone.Store) error) error {
 	opts := flagstone.Options{ReadOnly: true}
 	if err := withStore(dir, ".", opts, use); err != nil {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(dir, CapacityDir)); err != nil {
-		return nil // there is none
+		return nil // no capacity store
 	}
 	return withStore(dir, CapacityDir, capacityOptions(opts), use)
 }
@@ -33,10 +34,10 @@ func withStore(dir, within string, opts flagstone.Options, use func(within strin
 	return errors.Join(use(within, store), store.Close())
 }
 
-// Copy copies the home in dir, which no process has open, into another directory,
-// which must not exist or be empty: its stores by flagstone.Store.CopyTo, and its
-// registry. beside adds what else belongs to it and makes it durable. Only when
-// all of it is there the directory has its name. copied is called with each report.
+// Copy copies the home in dir, which no process has open, to the directory into, which must be
+// empty or not exist: its stores by flagstone.Store.CopyTo, and its registry. beside copies
+// other files durably. The directory gets its name only when all is there. Copy calls copied
+// for each report.
 func Copy(ctx context.Context, dir, into string, beside func(into string) error, copied func(within string, report flagstone.CopyReport)) error {
 	if err := refuseInside(dir, into); err != nil {
 		return err
@@ -74,7 +75,7 @@ func Copy(ctx context.Context, dir, into string, beside func(into string) error,
 	})
 }
 
-// refuseInside gives ErrInvalid if into lies in dir, by whatever links.
+// refuseInside returns ErrInvalid if into lies in dir, also through links.
 func refuseInside(dir, into string) error {
 	home, err := os.Stat(dir)
 	if err != nil {

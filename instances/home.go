@@ -1,7 +1,7 @@
 package instances
 
-// This file opens the stores of a directory and finds instances and keys for
-// requests, which costs them no lock.
+// This file opens the stores of a directory, and looks up instances and keys for requests
+// without a lock.
 
 import (
 	"cmp"
@@ -21,39 +21,37 @@ import (
 )
 
 const (
-	// DefaultName is the instance that a new home has if no other is asked for.
+	// DefaultName is the instance of a new home if no other is given.
 	DefaultName = "demo"
-	// CapacityDir is the directory, within that of the home, of the store of
-	// capacity instances.
+	// CapacityDir is the directory of the capacity store, within that of the home.
 	CapacityDir = "capacity"
 
-	// MemoryShare and CacheShare are the parts of the memory budget and of the
-	// block cache that the store of capacity instances takes on top.
+	// MemoryShare and CacheShare are divisors: the capacity store takes these fractions of the
+	// memory budget and of the block cache in addition.
 	MemoryShare = 4
 	CacheShare  = 8
 )
 
 // Options configure a Home.
 type Options struct {
-	// Names of instances that are made, as high-performance ones, if they do not
-	// exist. A new home with none of them gets DefaultName.
+	// Names of instances to create if they do not exist, of type high-performance. A new home
+	// without names gets DefaultName.
 	Names []string
-	// Store is how the store of high-performance instances is opened; that of
-	// the capacity instances is derived from it. With ReadOnly, nothing is written.
+	// Store has the options of the high-performance store; those of the capacity store are
+	// derived from it. With ReadOnly, nothing is written.
 	Store flagstone.Options
-	// Limits of requests, and of the number of instances.
+	// Limits apply to requests, and to the number of instances.
 	Limits ots.Limits
 	// Logger receives events. Nil discards.
 	Logger *slog.Logger
 }
 
-// Home is an open directory of instances. Its methods are safe for concurrent
-// use.
+// Home is an open directory of instances. Its methods are safe for concurrent use.
 type Home struct {
 	dir  string
 	opts Options
 
-	mu       sync.Mutex // held while something changes
+	mu       sync.Mutex // held during changes
 	registry *registry
 	rooms    map[ots.InstanceType]*room
 	closed   bool
@@ -67,7 +65,7 @@ type room struct {
 	engine *ots.Engine // nil while there is no instance of the type
 }
 
-// view is what requests look things up in.
+// view is the lookup table of requests.
 type view struct {
 	instances map[string]served // by name, and by name in lower case
 	keys      map[string]InstanceKey
@@ -85,9 +83,8 @@ type InstanceKey struct {
 	Instance string
 }
 
-// Open opens the home in dir and makes one if there is none. Deletions of
-// instances that a crash interrupted are finished. Errors of the store are
-// those of flagstone.Open.
+// Open opens the home in dir, or makes one. It finishes deletions of instances that a crash
+// interrupted. Errors of the store are those of flagstone.Open.
 func Open(dir string, opts Options) (*Home, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -110,11 +107,11 @@ func Open(dir string, opts Options) (*Home, error) {
 func (h *Home) open() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	// The lock of this store is that of the whole home.
+	// The lock of this store protects the whole home.
 	if _, err := h.room(ots.HighPerformance); err != nil {
 		return err
 	}
-	// A store of capacity instances may hold tables that no instance has.
+	// The capacity store may hold tables of instances that are not registered.
 	if _, err := os.Stat(filepath.Join(h.dir, CapacityDir, "CURRENT")); err == nil {
 		if _, err := h.room(ots.Capacity); err != nil {
 			return err
@@ -140,7 +137,7 @@ func (h *Home) open() error {
 	return nil
 }
 
-// register loads the registry, with the instances that were asked for.
+// register loads the registry and adds the instances of Options.Names.
 func (h *Home) register() error {
 	r, found, err := loadRegistry(h.dir)
 	if err != nil {
@@ -176,10 +173,10 @@ func (r *registry) add(in *record) {
 	slices.SortFunc(r.Instances, func(a, b *record) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// now is the time of the store, which tests control.
+// now is the time of the store's clock, which tests control.
 func (h *Home) now() int64 { return h.rooms[ots.HighPerformance].store.WallMillis() }
 
-// room returns the store of a type, which it opens or makes. REQUIRES: mu is held.
+// room returns the store of a type, and opens or makes it if necessary. REQUIRES: mu is held.
 func (h *Home) room(kind ots.InstanceType) (*room, error) {
 	if r := h.rooms[kind]; r != nil {
 		return r, nil
@@ -197,8 +194,8 @@ func (h *Home) room(kind ots.InstanceType) (*room, error) {
 	return r, nil
 }
 
-// capacityOptions gives up memory and the speed of reads for space: blocks are
-// compressed harder, and fewer of them are kept uncompressed.
+// capacityOptions saves space at the cost of slower reads: blocks are compressed harder, and
+// the cache keeps fewer of them uncompressed.
 func capacityOptions(o flagstone.Options) flagstone.Options {
 	const mib = 1 << 20
 	if o.MemoryBudget == 0 {
@@ -213,7 +210,7 @@ func capacityOptions(o flagstone.Options) flagstone.Options {
 	return o
 }
 
-// serve lets an instance's store answer for it. REQUIRES: mu is held.
+// serve adds an instance to the engine of its type. REQUIRES: mu is held.
 func (h *Home) serve(in *record) error {
 	r, err := h.room(in.Type)
 	switch {
@@ -230,7 +227,7 @@ func (h *Home) serve(in *record) error {
 	return err
 }
 
-// publish makes the registry what requests see. REQUIRES: mu is held.
+// publish shows the registry to requests. REQUIRES: mu is held.
 func (h *Home) publish() {
 	v := &view{instances: make(map[string]served), keys: make(map[string]InstanceKey)}
 	for _, in := range h.registry.Instances {
@@ -249,8 +246,8 @@ func (h *Home) publish() {
 	h.view.Store(v)
 }
 
-// tablesOf returns the name of the instance that the store has tables of and that
-// is this one but for case, be it registered or not; "" if there is none.
+// tablesOf returns the name, equal except for case, of an instance that has tables in the
+// store, registered or not; "" if there is none.
 func (r *room) tablesOf(instance string) string {
 	for _, t := range r.store.Tables() {
 		if name, _, ok := strings.Cut(t.Name(), "/"); ok && strings.EqualFold(name, instance) {
@@ -260,8 +257,8 @@ func (r *room) tablesOf(instance string) string {
 	return ""
 }
 
-// reportStrays names instances that have tables and are not registered: they
-// were served by name before there was a registry, or the registry was lost.
+// reportStrays logs instances that have tables and are not registered: they date from before
+// the registry, or the registry was lost.
 func (h *Home) reportStrays() {
 	reported := map[string]bool{}
 	for kind, room := range h.rooms {
@@ -275,8 +272,8 @@ func (h *Home) reportStrays() {
 	}
 }
 
-// Service returns what serves an instance, and the instance's name as it was
-// made: case does not matter to find it.
+// Service returns the engine of an instance, and the instance's name as it was created. The
+// lookup ignores case.
 func (h *Home) Service(instance string) (engine *ots.Engine, name string, ok bool) {
 	v := h.view.Load()
 	in, ok := v.instances[instance]
@@ -286,18 +283,18 @@ func (h *Home) Service(instance string) (engine *ots.Engine, name string, ok boo
 	return in.engine, in.name, ok
 }
 
-// Key returns an access key by its id. Ids are no secrets.
+// Key returns an access key by its id. Ids are not secret.
 func (h *Home) Key(id string) (InstanceKey, bool) {
 	k, ok := h.view.Load().keys[id]
 	return k, ok
 }
 
-// Close closes the stores. It can be called again.
+// Close closes the stores. It may be called again.
 func (h *Home) Close() (err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.closed = true
-	// The one whose lock protects the registry goes last.
+	// The store whose lock protects the registry is closed last.
 	for _, kind := range []ots.InstanceType{ots.Capacity, ots.HighPerformance} {
 		if r := h.rooms[kind]; r != nil {
 			err = errors.Join(err, r.store.Close())

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var ctx = context.Background()
 
-// open opens a home that is closed at the test's end.
+// open opens a home and closes it at the end of the test.
 func open(t *testing.T, dir string, names ...string) *Home {
 	t.Helper()
 	h, err := Open(dir, Options{Names: names, Store: small()})
@@ -41,7 +41,7 @@ func small() flagstone.Options {
 	return flagstone.Options{CacheSize: 1 << 20, MemoryBudget: 8 << 20}
 }
 
-// makeTable makes a table of a key column k, through the service.
+// makeTable makes a table with a key column k, through the service.
 func makeTable(t *testing.T, h *Home, instance, table string) {
 	t.Helper()
 	engine, instance, ok := h.Service(instance)
@@ -229,8 +229,8 @@ func TestTwoKeysAreValidAtOnceAndNoThird(t *testing.T) {
 	}
 }
 
-// TestADeletionThatWasInterruptedIsFinished opens a home whose registry says
-// that an instance is being deleted, as a crash may leave it.
+// TestADeletionThatWasInterruptedIsFinished opens a home whose registry marks an instance as
+// being deleted, as after a crash.
 func TestADeletionThatWasInterruptedIsFinished(t *testing.T) {
 	for _, kind := range []ots.InstanceType{ots.HighPerformance, ots.Capacity} {
 		dir := t.TempDir()
@@ -280,8 +280,8 @@ func TestADeletedInstanceLeavesNothing(t *testing.T) {
 	wantShown(t, h, "two/high-performance/1/0")
 }
 
-// TestCapacityInstancesTakeLessSpace writes the same compressible rows to an
-// instance of each type.
+// TestCapacityInstancesTakeLessSpace writes the same compressible rows to an instance of each
+// type.
 func TestCapacityInstancesTakeLessSpace(t *testing.T) {
 	h := open(t, t.TempDir())
 	if err := h.Create(ctx, "archive", ots.Capacity); err != nil {

@@ -1,9 +1,8 @@
 package instances
 
-// This file reads and writes the registry, the file that remembers instances
-// and their access keys. Whoever has the store of the directory open, and with
-// it its lock, may write it; it is replaced as a whole. It holds secrets, so
-// only its owner may read it.
+// This file reads and writes the registry, the file of instances and their access keys. Only
+// the process that holds the lock of the directory's store may write it; it is replaced as a
+// whole. It holds secrets, so only its owner may read it.
 
 import (
 	"encoding/json"
@@ -25,15 +24,14 @@ const RegistryName = "instances"
 
 const (
 	registryTemp = RegistryName + ".tmp"
-	// registryVersion is the newest version that this code reads, and the one
-	// that it writes.
+	// registryVersion is the newest version that this code reads, and the one that it writes.
 	registryVersion = 1
 	registryMagic   = "flagstone-instances"
-	// maxRegistry is far above what the instances of an account take.
+	// maxRegistry is far above the size that the instances of an account need.
 	maxRegistry = 1 << 20
 )
 
-// ErrCorrupt reports a registry that cannot be believed.
+// ErrCorrupt reports a damaged registry.
 var ErrCorrupt = errors.New("the registry of instances is damaged")
 
 // registry is the content of the file.
@@ -45,10 +43,10 @@ type registry struct {
 type record struct {
 	Name string           `json:"name"`
 	Type ots.InstanceType `json:"type"`
-	// CreatedMillis is when it was made, since the epoch; 0 if that is not known.
+	// CreatedMillis is the creation time in milliseconds since the epoch; 0 if unknown.
 	CreatedMillis int64 `json:"created_millis"`
 	Keys          []Key `json:"keys,omitempty"`
-	// Deleting: its tables are being dropped, and it is nobody's any more.
+	// Deleting: its tables are being dropped, and it serves no requests.
 	Deleting bool `json:"deleting,omitempty"`
 }
 
@@ -59,8 +57,8 @@ type Key struct {
 	CreatedMillis int64  `json:"created_millis"`
 }
 
-// encode returns the bytes of the file: a line with name, version and checksum
-// of the rest, and the rest.
+// encode returns the bytes of the file: a line with name, version and checksum of the rest, and
+// the rest.
 func (r *registry) encode() []byte {
 	body, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -70,8 +68,8 @@ func (r *registry) encode() []byte {
 	return append(fmt.Appendf(nil, "%s %d %016x\n", registryMagic, registryVersion, xxhash.Sum64(body)), body...)
 }
 
-// decodeRegistry reads what encode wrote. Errors match ErrCorrupt, but for that
-// of a newer version.
+// decodeRegistry reads the output of encode. Errors match ErrCorrupt, except for a newer
+// version.
 func decodeRegistry(content []byte) (*registry, error) {
 	line, body, _ := strings.Cut(string(content), "\n")
 	var version int
@@ -103,8 +101,7 @@ func Verify(dir string) error {
 	return err
 }
 
-// loadRegistry reads the registry of a directory. found is false if there is
-// none.
+// loadRegistry reads the registry of a directory. found is false if there is none.
 func loadRegistry(dir string) (r *registry, found bool, err error) {
 	name := filepath.Join(dir, RegistryName)
 	content, err := vfs.ReadFile(vfs.OS(), name, maxRegistry)
@@ -120,8 +117,7 @@ func loadRegistry(dir string) (r *registry, found bool, err error) {
 	return r, true, nil
 }
 
-// save replaces the registry of a directory: at any moment there is the old one
-// or the new one.
+// save replaces the registry of a directory atomically and durably.
 func (r *registry) save(dir string) error {
 	temp := filepath.Join(dir, registryTemp)
 	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -142,8 +138,8 @@ func (r *registry) save(dir string) error {
 	return disk.SyncDir(dir)
 }
 
-// find returns the record of an instance, also of one that is being deleted. Case
-// does not matter, unless it tells two apart: earlier versions let both be made.
+// find returns the record of an instance, including one that is being deleted. It ignores case
+// unless two names differ only in case, which earlier versions allowed.
 func (r *registry) find(name string) (found *record) {
 	several := false
 	for _, in := range r.Instances {
@@ -161,8 +157,7 @@ func (r *registry) find(name string) (found *record) {
 	return found
 }
 
-// clone makes a copy to be changed, so that a change that cannot be saved has
-// not happened.
+// clone makes a copy to change, so that a change that cannot be saved has no effect.
 func (r *registry) clone() *registry {
 	c := &registry{Instances: make([]*record, len(r.Instances))}
 	for i, in := range r.Instances {

@@ -8,8 +8,8 @@ import (
 	flagstone "github.com/flagstone-db/flagstone"
 )
 
-// UpdateTable changes those properties of a table that the request names, and
-// returns the state that results.
+// UpdateTable changes the properties of a table that the request names, and returns the new
+// state.
 func (e *Engine) UpdateTable(ctx context.Context, instance string, req *UpdateTableRequest) (*TableDescription, error) {
 	if err := e.limits.checkUpdate(req); err != nil {
 		return nil, err
@@ -55,8 +55,8 @@ func (e *Engine) UpdateTable(ctx context.Context, instance string, req *UpdateTa
 	return t.describe(), nil
 }
 
-// adjustReserved changes the reserved throughput and notes when it rose or
-// fell; setting what is set already changes nothing.
+// adjustReserved changes the reserved throughput and records the time of a rise or a fall.
+// Setting the present values again changes nothing.
 func (e *Engine) adjustReserved(t *table, given *ReservedThroughput) *Error {
 	read, write := t.ReservedRead, t.ReservedWrite
 	set(&read, given.Read)

@@ -1,7 +1,7 @@
 package ots
 
-// This file applies atomic batches: the rows of a table entry that share a
-// partition key change together or not at all (PROTOCOL 6.7).
+// This file applies atomic batches: the rows of a table entry must share a partition key, and
+// change together or not at all (PROTOCOL 6.7).
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// startAtomic applies the changes of one table as a whole. If one cannot be
-// applied, all get its error.
+// startAtomic applies the changes of one table entry as a whole. If one fails, all get its
+// error.
 func (e *Engine) startAtomic(ctx context.Context, t *table, s *session, changes []RowChange, pending []pendingWrite) {
 	var bad *Error
 	for i := range changes {
@@ -55,7 +55,8 @@ func partitionText(v row.Value) string {
 	return v.String()
 }
 
-// applyAtomic completes the keys and applies the changes.
+// applyAtomic generates missing key values and applies the changes. It starts over with new
+// values if a generated key is taken.
 func (e *Engine) applyAtomic(ctx context.Context, t *table, s *session, pending []pendingWrite) (bad *Error) {
 	if s != nil {
 		var cancel func()
@@ -110,10 +111,10 @@ func (e *Engine) applyAtomic(ctx context.Context, t *table, s *session, pending 
 	}
 }
 
-// applyAll carries out all changes at one time, under the latches of the rows.
+// applyAll applies all changes at one clock value, inside the function of an update.
 func (e *Engine) applyAll(ctx context.Context, pending []pendingWrite, rows []*flagstone.RowTx, taken *bool) error {
 	now := e.store.NowMillis()
-	*taken = false // in an earlier run it may have been
+	*taken = false // the engine may run this function again
 	for i := range pending {
 		w := &pending[i]
 		if generatedColumn(w.change.Row.Key) >= 0 {

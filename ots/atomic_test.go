@@ -24,7 +24,7 @@ func (f *fixture) atomic(changes ...RowChange) []RowWriteResult {
 	return resp.Tables[0].Rows
 }
 
-// showRange shows the rows of table t.
+// showRange returns the rows of table t as text.
 func (f *fixture) showRange(key ...string) string {
 	f.tb.Helper()
 	req := GetRangeRequest{Selection: all()}
@@ -114,9 +114,9 @@ func TestGeneratedKeysOfAnAtomicBatch(t *testing.T) {
 	}
 }
 
-// TestTransfersBetweenRowsKeepTheSum: concurrent atomic batches take from one
-// row and give to another; no reader ever finds the sum changed, and a
-// condition keeps every row from falling below zero.
+// TestTransfersBetweenRowsKeepTheSum runs concurrent atomic batches that take from one row and
+// give to another. No reader may see a different sum, and a condition keeps every row from
+// falling below 0.
 func TestTransfersBetweenRowsKeepTheSum(t *testing.T) {
 	f := openFixture(t, Limits{})
 	f.create(tableRequest("t", "p", row.TypeString, "k", row.TypeInteger))

@@ -1,15 +1,15 @@
 package ots
 
-// This file holds what a table has in the protocol and not in the engine. The
-// engine keeps it with the table as opaque bytes; to this package they are
-// JSON, so that tools can show them:
+// This file holds the properties of a table that the protocol has and the engine does not. The
+// engine stores them with the table as opaque bytes. They are JSON, so that tools can show
+// them:
 //
 //	{"version":1,"reserved_read":0,"reserved_write":0,
 //	 "last_increase_time":1500000000,"allow_update":true}
 //
-// Invariants: a version above the known one is refused, since a field that is
-// not understood may change what the others mean; a table without annotations
-// (made through the engine, not through this protocol) has the defaults.
+// A newer version than the known one is refused, since an unknown field may change the meaning
+// of the others. A table without annotations (made through the engine directly) has the
+// defaults.
 
 import (
 	"bytes"
@@ -20,11 +20,11 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// attributesVersion is the newest version of the JSON that this code reads,
-// and the one that it writes.
+// attributesVersion is the newest version of the JSON that this code reads, and the one it
+// writes.
 const attributesVersion = 1
 
-// attributes of a table. Times are seconds since the epoch, 0 for never.
+// attributes are the properties of a table. Times are seconds since the epoch; 0 means never.
 type attributes struct {
 	Version          int                 `json:"version"`
 	Defined          []definedAttributes `json:"defined_columns,omitempty"`
@@ -37,8 +37,8 @@ type attributes struct {
 	BloomFilterType  *int32              `json:"bloom_filter_type,omitempty"`
 	BlockSize        *int32              `json:"block_size,omitempty"`
 	EnableLocalTxn   *bool               `json:"enable_local_txn,omitempty"`
-	// GeneratedCeiling is above every value that was generated for the
-	// auto-increment key column; see generate.go.
+	// GeneratedCeiling is above every value generated for the auto-increment column; see
+	// generate.go.
 	GeneratedCeiling int64 `json:"generated_ceiling,omitempty"`
 }
 
@@ -84,8 +84,8 @@ func (a *attributes) definedColumns() []DefinedColumn {
 	return columns
 }
 
-// cachedAttributes spares every request the decoding. It is right as long as
-// the table still has the bytes it was decoded from.
+// cachedAttributes spares requests the decoding. An entry is valid while the table still has
+// the bytes that it was decoded from.
 type cachedAttributes struct {
 	raw     []byte
 	decoded attributes

@@ -1,11 +1,9 @@
 package ots
 
-// This file writes batches: BatchWriteRow (PROTOCOL 6.7). A batch is a way to
-// send many row changes at once: each row succeeds or fails by itself. The
-// changes are applied first and then waited for together, so that a batch costs
-// about one sync of the log. Changes that read their rows are applied in
-// parallel, since each may have to wait for the disk; the others in the order
-// of the request. Atomic batches are in atomic.go.
+// This file writes batches: BatchWriteRow (PROTOCOL 6.7). Each row succeeds or fails by itself.
+// The batch applies all changes and then waits for them together, so it costs about one sync of
+// the log. Changes that read their rows are applied in parallel, since each may wait for the
+// disk; the others are applied in the order of the request. Atomic batches are in atomic.go.
 
 import (
 	"context"
@@ -74,8 +72,8 @@ func (e *Engine) BatchWriteRow(ctx context.Context, instance string, req *BatchW
 	return resp, nil
 }
 
-// inParallel has workers do 0 to n-1 and returns when all is done. Each worker
-// is made by its own call of worker. A few items are not worth a goroutine.
+// inParallel runs items 0 to n-1 on up to 8 goroutines and returns when all are done. Each
+// goroutine calls worker once for its own do. A few items are not worth a goroutine.
 func inParallel(n int, worker func() (do func(i int))) {
 	const (
 		workers   = 8
@@ -84,7 +82,7 @@ func inParallel(n int, worker func() (do func(i int))) {
 	var next atomic.Int64
 	var failed atomic.Pointer[any]
 	work := func() {
-		// A panic belongs to the caller, who may survive it.
+		// The panic is raised again in the caller, which may recover from it.
 		defer func() {
 			if p := recover(); p != nil {
 				failed.CompareAndSwap(nil, &p)
@@ -106,8 +104,7 @@ func inParallel(n int, worker func() (do func(i int))) {
 	}
 }
 
-// checkBatchWrite checks what is wrong with a batch whatever its tables are
-// like; that refuses all of it.
+// checkBatchWrite checks what does not depend on the tables. An error refuses the whole batch.
 func (l *Limits) checkBatchWrite(req *BatchWriteRowRequest) *Error {
 	if err := checkTransaction(req.TransactionID); err != nil {
 		return err
@@ -115,7 +112,7 @@ func (l *Limits) checkBatchWrite(req *BatchWriteRowRequest) *Error {
 	if len(req.Tables) == 0 {
 		return invalid("No row is specified in BatchWriteRow.")
 	}
-	if len(req.Tables) > l.BatchWriteRows { // each has a row, or is refused below
+	if len(req.Tables) > l.BatchWriteRows { // an entry has at least one row, or is refused below
 		return TooManyRows(l.BatchWriteRows)
 	}
 	rows, size := 0, int64(0)
@@ -159,8 +156,8 @@ func (l *Limits) checkBatchWrite(req *BatchWriteRowRequest) *Error {
 	return checkRepeatedRows(req, rows)
 }
 
-// compiled are the filters of one request that were checked, and what was made of
-// them: a decoder gives equal filters of a request as one, so each is compiled once.
+// compiled maps the checked filters of one request to their predicates. The decoder gives equal
+// filters of a request as one pointer, so each is compiled once.
 type compiled struct {
 	known        map[*Filter]*predicate
 	spent        *atomic.Int64 // steps of the request
@@ -171,8 +168,8 @@ func newCompiled() *compiled {
 	return &compiled{known: make(map[*Filter]*predicate), spent: new(atomic.Int64)}
 }
 
-// copyOf returns a copy of what was made of a filter, nil if that is not known. Each
-// user needs its own, to bind to a table, and shares the expressions.
+// copyOf returns a copy of the predicate of a filter, nil if there is none yet. Each user binds
+// its own copy to a table; the expressions are shared.
 func (c *compiled) copyOf(f *Filter) *predicate {
 	if f == nil || c.known[f] == nil {
 		return nil
@@ -181,8 +178,7 @@ func (c *compiled) copyOf(f *Filter) *predicate {
 	return &p
 }
 
-// keep notes what was made of a filter. All expressions of a request together are
-// bounded.
+// keep records the predicate of a filter. It bounds all expressions of a request together.
 func (c *compiled) keep(f *Filter, p *predicate) *Error {
 	if f == nil || c.known[f] != nil {
 		return nil
@@ -202,10 +198,9 @@ func (p predicate) clone() predicate {
 	return p
 }
 
-// checkRepeatedRows refuses a batch in which a row occurs more than once and
-// the outcome of one of its changes depends on it: it would depend on the
-// order in which a service applies them. Keys that are no key of any table are
-// left to the check against the schema.
+// checkRepeatedRows refuses a batch that changes a row more than once if one of these changes
+// depends on the row: the outcome would depend on the order in which a service applies them. A
+// key that no table can have is left to the check against the schema.
 func checkRepeatedRows(req *BatchWriteRowRequest, rows int) *Error {
 	before := make(map[string]*RowChange, rows)
 	for i := range req.Tables {
@@ -230,7 +225,7 @@ func checkRepeatedRows(req *BatchWriteRowRequest, rows int) *Error {
 	return nil
 }
 
-// mayRepeat returns why two changes may not change one row in one batch.
+// mayRepeat returns an error if two changes may not change the same row in one batch.
 func mayRepeat(a, b *RowChange) *Error {
 	switch {
 	case a.Existence != ExistenceIgnore || b.Existence != ExistenceIgnore:

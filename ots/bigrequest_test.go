@@ -7,7 +7,7 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// Requests of a size at which work that grows with its square takes minutes.
+// These tests send requests of a size at which quadratic work takes minutes.
 
 func TestAKeyOfManyColumnsIsRefusedBeforeItIsLookedAt(t *testing.T) {
 	f := openFixture(t, Limits{})
@@ -44,7 +44,7 @@ func TestIncrementsThatAreReturnedAreFoundAtOnce(t *testing.T) {
 	f.createPlain(1, -1)
 	const increments, versions = 1023, 1_000_000
 	change := updateOf(pk("r"))
-	for i := range versions { // all of one column
+	for i := range versions { // all versions of one column
 		change.Row.Cells = append(change.Row.Cells, deleteVersion("v", int64(i)))
 	}
 	change.Return = ReturnAfterModify
@@ -59,7 +59,7 @@ func TestIncrementsThatAreReturnedAreFoundAtOnce(t *testing.T) {
 	wantError(t, f.limits.checkChange(&change), CodeParameterInvalid, "Return column 'v' is not incremented by the request.")
 }
 
-// BenchmarkDeleteColumns grows as the number of deletes does.
+// BenchmarkDeleteColumns must grow linearly with the number of deletes.
 func BenchmarkDeleteColumns(b *testing.B) {
 	for _, deletes := range []int{2_000, 20_000, 200_000} {
 		b.Run(fmt.Sprint(deletes), func(b *testing.B) {

@@ -1,11 +1,11 @@
 package ots
 
-// This file finds the partition keys that requests cost most, without counting
-// all: the Space-Saving algorithm of Metwally, Agrawal and El Abbadi ("Efficient
-// computation of frequent and top-k elements in data streams", ICDT 2005). It
-// keeps a fixed number of counters; a key that has none takes over the smallest,
-// with its count. A key that has more than its share of a counter is never
-// missed, and no count is too large by more than the count that was taken over.
+// This file finds the partition keys that cost most, without a counter for each: the
+// Space-Saving algorithm of Metwally, Agrawal and El Abbadi ("Efficient computation of frequent
+// and top-k elements in data streams", ICDT 2005). It keeps a fixed number of counters; a key
+// without one takes over the smallest, with its count. A key with more than 1/busyCounters of
+// all units is never missed, and no count is too large by more than the count that was taken
+// over.
 
 import (
 	"context"
@@ -17,24 +17,24 @@ import (
 )
 
 const (
-	// busyCounters is how many keys of a table are counted.
+	// busyCounters is the number of keys per table that have a counter.
 	busyCounters = 64
-	// busyRate is how many requests there are for each that is counted.
+	// busyRate is the sampling rate: about one request in busyRate is counted.
 	busyRate = 8
 )
 
 // busyKeys are the busiest partition keys of a table.
 type busyKeys struct {
-	place map[uint64]int // of a key's hash among the counters
+	place map[uint64]int // index into list by the key's hash
 	list  []busyKey
-	total int64 // units of all keys that were counted
+	total int64 // of all counted requests
 }
 
 type busyKey struct {
 	hash  uint64
 	key   row.Value
 	units int64
-	taken int64 // of them, those of keys before it
+	taken int64 // the part of units that earlier keys of this counter left
 }
 
 // add counts the units of a request.
@@ -64,8 +64,8 @@ func (b *busyKeys) add(hash uint64, key row.Value, units int64) {
 	*over = busyKey{hash: hash, key: key.Clone(), units: over.units + units, taken: over.units}
 }
 
-// noteBusy counts one request of busyRate, chosen at random so that no rhythm
-// of requests hides any.
+// noteBusy counts about one request in busyRate. It picks at random, so that no periodic
+// pattern of requests escapes.
 func (e *Engine) noteBusy(t *table, partition row.Value, cost CapacityUnit) {
 	if rand.Uint32()%busyRate != 0 {
 		return
@@ -77,10 +77,9 @@ func (e *Engine) noteBusy(t *table, partition row.Value, cost CapacityUnit) {
 	m.busy.add(hash, partition, int64(cost.Read)+int64(cost.Write))
 }
 
-// KeyStatistics gathers what is to be known about the primary key of a table:
-// about so many rows that are spread over its bytes, and the partition keys that
-// requests have cost most since the service was opened. Counts of units are
-// lower bounds.
+// KeyStatistics describes the primary key of a table: about the given number of rows, spread
+// over the bytes of the table, and the partition keys that cost most since the service was
+// opened. Counts of units are lower bounds.
 func (e *Engine) KeyStatistics(ctx context.Context, instance, name string, rows int) (*keydesign.Statistics, error) {
 	t, bad := e.table(instance, name)
 	if bad != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// TestBusyKeysAreFoundAmongMany counts a key that has a fifth of all, one that
-// has a tenth, and a hundred thousand others.
+// TestBusyKeysAreFoundAmongMany sends a fifth of the requests to one key, a tenth to another,
+// and the rest to a hundred thousand others.
 func TestBusyKeysAreFoundAmongMany(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -69,7 +69,7 @@ func TestKeyStatisticsOfATable(t *testing.T) {
 	if len(st.Columns) != 2 || st.Columns[1].Name != "n" || len(st.Sample) < 500 || st.Bytes == 0 || st.LoadSince.UnixMilli() != startMillis {
 		t.Errorf("%d columns, %d rows, %d bytes, since %v", len(st.Columns), len(st.Sample), st.Bytes, st.LoadSince)
 	}
-	// An eighth of 4000 is counted, give or take 21 in two of three runs.
+	// An eighth of 4000 requests is counted, within 21 in two of three runs.
 	if st.LoadUnits < 2500 || st.LoadUnits > 5500 || len(st.Load) != 2 {
 		t.Errorf("%d units of %d keys", st.LoadUnits, len(st.Load))
 	}

@@ -8,8 +8,7 @@ import "math"
 // unitBytes is the size of one capacity unit.
 const unitBytes = 4096
 
-// units rounds a size in bytes up to capacity units; an operation costs at
-// least one.
+// units rounds a size in bytes up to capacity units, at least one.
 func units(bytes int64) int32 {
 	switch n := (bytes + unitBytes - 1) / unitBytes; {
 	case n < 1:
@@ -21,7 +20,7 @@ func units(bytes int64) int32 {
 	}
 }
 
-// keySize is the size of a primary key: names and values.
+// keySize is the size of a primary key in bytes: names and values.
 func keySize(key []KeyValue) int64 {
 	var size int64
 	for i := range key {
@@ -30,9 +29,8 @@ func keySize(key []KeyValue) int64 {
 	return size
 }
 
-// changeSize is the size of a row change: its key, the name of every cell, and
-// the values of those that have one. A deleted column or version counts its
-// name.
+// changeSize is the size of a row change in bytes: its key, and the name and value of every
+// cell. A deleted column or version has only a name.
 func changeSize(r *Row) int64 {
 	size := keySize(r.Key)
 	for i := range r.Cells {
@@ -44,8 +42,8 @@ func changeSize(r *Row) int64 {
 // readCost is what reading one row of the given size costs.
 func readCost(bytes int64) CapacityUnit { return CapacityUnit{Read: units(bytes)} }
 
-// writeCost is what one successful row change costs: its own size on the write
-// side, and the key on the read side if the row had to be looked at.
+// writeCost is the cost of one successful row change: its size on the write side, and its key
+// on the read side if the change has a condition.
 func writeCost(c *RowChange) CapacityUnit {
 	var cost CapacityUnit
 	if c.Type == ChangeDelete {
@@ -59,5 +57,5 @@ func writeCost(c *RowChange) CapacityUnit {
 	return cost
 }
 
-// refusedCost is what a change costs that its condition refused.
+// refusedCost is the cost of a change whose condition failed.
 func refusedCost() CapacityUnit { return CapacityUnit{Read: 1, Write: 1} }

@@ -9,7 +9,7 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// The figures of PROTOCOL 13.2 that official test suites assert.
+// This file tests the figures of PROTOCOL 13.2 that official test suites assert.
 
 func text(n int) string { return strings.Repeat("x", n) }
 

@@ -1,7 +1,7 @@
 package ots
 
-// This file bounds the work of judging rows, by counts: the time that a step
-// takes, at most, is known, and what a judgement may take is a number of steps.
+// This file bounds the work of judging rows against filters. It counts steps; a step has a
+// known maximum duration.
 
 import (
 	"context"
@@ -12,40 +12,40 @@ import (
 	flagstone "github.com/flagstone-db/flagstone"
 )
 
-// A step is what an instruction of a regular expression does for one byte of a
-// value, a look at one cell, or the comparison of compareBytes of a value: 100 ns at
-// most, see BenchmarkStepsOfExpressions.
+// A step is one instruction of a regular expression for one byte of a value, a look at one
+// cell, or the comparison of compareBytes of a value. It takes at most 100 ns, see
+// BenchmarkStepsOfExpressions.
 const (
-	// latchedSteps bound a condition that is judged under the latch of its row: 1.6
-	// ms. One that takes more is judged outside. With what is read there (2 ms at
-	// most), no condition holds a latch for 5 ms.
+	// latchedSteps bounds a condition that is judged under its row's latch: 1.6 ms. A longer
+	// one is judged outside the latch. Together with the read there (at most 2 ms), no
+	// condition holds a latch for 5 ms.
 	latchedSteps = 1 << 14
-	// rowSteps bound the judgement of one row, and requestSteps are when a request
-	// judges no further row: 3.4 s.
+	// rowSteps bounds the judgement of one row: 3.4 s. A request that has spent requestSteps
+	// judges no further row.
 	rowSteps     = 1 << 25
 	requestSteps = 1 << 25
-	// sliceSteps are between two looks at the context, 3.3 ms: others get the
-	// processor then, too.
+	// sliceSteps lie between two checks of the context, 3.3 ms. The request then also yields
+	// the processor.
 	sliceSteps = 1 << 15
 
 	compareBytes = 64
 )
 
-// errEffort says that a judgement takes more steps than it may.
+// errEffort says that judging a row takes more steps than allowed.
 var errEffort = errors.New("ots: the judgement of a row takes too many steps")
 
 func filterTooCostly() *Error {
 	return invalid("The filter takes too long for one row: the limit is %d instructions of regular expressions times bytes of values.", rowSteps)
 }
 
-// effort is what the judgement of one row takes.
+// effort counts the steps of judging one row.
 type effort struct {
 	ctx   context.Context
 	left  int64 // steps
 	slice int64 // steps since the last look at the context
 }
 
-// spend takes steps that are about to be made. Errors are errEffort and the context's.
+// spend takes steps before they are made. It returns errEffort or the context's error.
 func (w *effort) spend(steps int64) error {
 	if w.left -= steps; w.left < 0 {
 		return errEffort
@@ -60,15 +60,14 @@ func (w *effort) spend(steps int64) error {
 	return w.ctx.Err()
 }
 
-// expression is a regular expression and what it costs.
+// expression is a regular expression and its cost.
 type expression struct {
 	*regexp.Regexp
 	instructions int64
 	perByte      int64 // steps
 }
 
-// find returns the groups of the first match, nil if there is none. Errors are those
-// of spend.
+// find returns the groups of the first match, nil if there is none. Errors are those of spend.
 func (x *expression) find(text []byte, w *effort) ([]int, error) {
 	steps := x.perByte * int64(len(text)+1)
 	if steps <= sliceSteps {
@@ -82,7 +81,7 @@ func (x *expression) find(text []byte, w *effort) ([]int, error) {
 	return groups, r.err
 }
 
-// slicedText is a text that ends when the effort does.
+// slicedText reads a text, and ends it early when the steps are used up.
 type slicedText struct {
 	text    []byte
 	at      int
@@ -93,8 +92,8 @@ type slicedText struct {
 	err     error
 }
 
-// ReadRune reads the next character. The matcher takes any error for the end of the
-// text, so its caller has to look at err.
+// ReadRune reads the next character. The matcher takes any error as the end of the text, so its
+// caller must check err.
 func (r *slicedText) ReadRune() (c rune, size int, err error) {
 	if r.at >= r.paid && r.err == nil {
 		r.err = r.effort.spend(r.perByte * int64(r.slice))
@@ -110,13 +109,12 @@ func (r *slicedText) ReadRune() (c rune, size int, err error) {
 
 var errEndOfText = errors.New("ots: end of the text")
 
-// exhausted reports whether the request is to judge no further row by a predicate,
-// which may be nil.
+// exhausted reports whether the request has used up its steps. p may be nil.
 func (p *predicate) exhausted() bool {
 	return p != nil && p.spent != nil && p.spent.Load() >= requestSteps
 }
 
-// judge is passes within the bounds of one row and of the request.
+// judge calls passes within the bounds of one row and of the request.
 func (p *predicate) judge(ctx context.Context, r *flagstone.Row) (bool, error) {
 	if p.exhausted() {
 		return false, &Error{CodeServerBusy, "Server is busy."}

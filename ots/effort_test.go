@@ -16,13 +16,12 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// costly matches nothing, and takes hundreds of instructions for each byte of a text
-// of one letter.
+// costly matches nothing, and takes hundreds of instructions per byte of a text of one letter.
 func costly(column string) *Filter {
 	return where(column, CompareEqual, "x").or(cast(`(a?){150}b`, row.TypeString))
 }
 
-// judging reports whether the caller was called by a judgement of a row.
+// judging reports whether a judgement of a row is among its callers.
 func judging() bool {
 	var callers [32]uintptr
 	frames := runtime.CallersFrames(callers[:runtime.Callers(2, callers[:])])
@@ -37,7 +36,7 @@ func judging() bool {
 	}
 }
 
-// watched is a context that is told when a judgement looks at it.
+// watched is a context that calls looked when a judgement checks it.
 type watched struct {
 	context.Context
 	looked func()
@@ -55,15 +54,15 @@ func (f *fixture) writeWith(ctx context.Context, change RowChange) error {
 	return err
 }
 
-// limited is a context for what must not hang.
+// limited returns a context with a timeout, for calls that must not hang.
 func limited(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// TestALongConditionHoldsUpNoWriterOfItsRow writes the row, another one, and changes
-// the table while a condition is judged.
+// TestALongConditionHoldsUpNoWriterOfItsRow writes the same row and another one, and changes
+// the table, while a condition is judged.
 func TestALongConditionHoldsUpNoWriterOfItsRow(t *testing.T) {
 	for _, atomic := range []bool{false, true} {
 		f := openFixture(t, Limits{})
@@ -99,7 +98,7 @@ func TestALongConditionHoldsUpNoWriterOfItsRow(t *testing.T) {
 		if got := f.show(pk("r"), one); disturbed != 2 || got != `"r" | n@0=21` {
 			t.Errorf("disturbed %d times, the row is %s", disturbed, got)
 		}
-		ctx.looked = func() { // each time
+		ctx.looked = func() { // at each check
 			if looks++; looks%10 == 1 {
 				wantError(t, f.writeWith(limited(t), updateOf(pk("r"), cell("n", looks))), "", "")
 			}
@@ -108,9 +107,8 @@ func TestALongConditionHoldsUpNoWriterOfItsRow(t *testing.T) {
 	}
 }
 
-// TestAConditionTakesNoMoreThanItsStepsUnderTheLatch counts: what is judged under the
-// latch has no more steps than are allowed there, and of all rows of an atomic batch
-// together no more.
+// TestAConditionTakesNoMoreThanItsStepsUnderTheLatch counts the steps under the latch. All rows
+// of an atomic batch together may take no more than one row.
 func TestAConditionTakesNoMoreThanItsStepsUnderTheLatch(t *testing.T) {
 	p, bad := (&Limits{FilterNodes: 32, ColumnNameLength: 255, AttributeBytes: 1 << 21, FilterRegexBytes: 256}).checkFilter(costly("c"), false)
 	if bad != nil {
@@ -165,7 +163,7 @@ func TestTheStepsOfARowAndOfARequestAreBounded(t *testing.T) {
 	_, err = f.write(change)
 	wantError(t, err, CodeParameterInvalid, tooLong)
 
-	// Each of these takes a third of what a request may.
+	// Each of these takes a third of the steps of a request.
 	var keys []string
 	size := requestSteps / 3 / int(must(f.limits.checkTransfer(costly("text").Transfer)).perByte)
 	for i := range 6 {
@@ -175,7 +173,7 @@ func TestTheStepsOfARowAndOfARequestAreBounded(t *testing.T) {
 	gets := TableGets{Table: "t", Selection: filtered(joined(LogicalNot, costly("text")), "n")}
 	gets.ColumnsToGet = nil
 	other := gets
-	other.Filter = joined(LogicalNot, costly("text")) // an equal one
+	other.Filter = joined(LogicalNot, costly("text")) // an equal filter
 	for _, k := range keys {
 		gets.Rows = append(gets.Rows, Row{Key: pk(k)})
 	}
@@ -241,20 +239,20 @@ func TestExpressionsAreBoundedByWhatTheyCompileTo(t *testing.T) {
 	}
 	wantError(t, asErr(l.checkBatchWrite(req)), CodeParameterInvalid,
 		"The regexes in the ValueTransferRules of the request are too large: more than 100000 instructions.")
-	for i := range req.Tables[0].Changes { // one that is used by many counts once
+	for i := range req.Tables[0].Changes { // a filter used by many changes counts once
 		req.Tables[0].Changes[i].ColumnCondition = req.Tables[0].Changes[0].ColumnCondition
 	}
 	wantError(t, asErr(l.checkBatchWrite(req)), "", "")
 }
 
-// TestATextInSlicesMatchesAsAWhole compares the two ways to match.
+// TestATextInSlicesMatchesAsAWhole compares the two ways to match a text.
 func TestATextInSlicesMatchesAsAWhole(t *testing.T) {
 	l := Documented()
 	rapid.Check(t, func(t *rapid.T) {
 		regex := rapid.StringMatching(`(\^|\\b)?(a|ä|\.|\[a-c\]|\(a\|b\)|\(\?:ab\)|\\s|\(c\)\?|b\*|a\+\?|ö\{1,2\}){1,6}(\$|\\B)?`).Draw(t, "regex")
 		x, bad := l.checkTransfer(&ValueTransferRule{Regex: regex, Cast: row.TypeString})
 		if bad != nil {
-			return // a repetition of a repetition, for one
+			return // for example, a repetition of a repetition
 		}
 		text := []byte(rapid.StringMatching(`[abcäö \n]{0,40}`).Draw(t, "text"))
 		w := effort{ctx: context.Background(), left: rowSteps}
@@ -265,7 +263,7 @@ func TestATextInSlicesMatchesAsAWhole(t *testing.T) {
 	})
 }
 
-// BenchmarkStepsOfExpressions shows what a step takes.
+// BenchmarkStepsOfExpressions measures the time of one step.
 func BenchmarkStepsOfExpressions(b *testing.B) {
 	l := Documented()
 	text := []byte(strings.Repeat("a", 1<<17))

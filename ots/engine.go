@@ -1,9 +1,8 @@
 package ots
 
-// This file opens the service over a store, and finds a table of an instance in
-// the engine. The engine knows nothing of
-// instances; a table lives in it under the name "instance/table", and what the
-// engine has no notion of is kept with it as annotations (attributes.go).
+// This file opens the service over a store, and finds the tables of an instance. The engine
+// knows no instances: it stores a table under the name "instance/table". Properties that the
+// engine does not know are kept as annotations (attributes.go).
 
 import (
 	"hash/maphash"
@@ -15,22 +14,19 @@ import (
 
 // Options configure an Engine.
 type Options struct {
-	// Instances are the names of the instances to serve, 1 to
-	// Limits.Instances. An instance without tables takes nothing.
+	// Instances are the names of the instances to serve, 1 to Limits.Instances.
 	Instances []string
-	// Type of all these instances. Default HighPerformance.
+	// Type is the type of all these instances. Default HighPerformance.
 	Type InstanceType
-	// Limits to check requests against. The zero value stands for
-	// Documented().
+	// Limits to check requests against. The zero value means Documented().
 	Limits Limits
-	// Logger receives what clients are not told: the causes of internal
-	// errors. Default: none.
+	// Logger receives the causes of internal errors, which clients are not told. Default: none.
 	Logger *slog.Logger
 }
 
-// Engine is the Service over a store. What it keeps in memory can be made again
-// from the store, which is to have one Engine at a time: checks of tables, and
-// generated keys, rely on no other changing tables meanwhile.
+// Engine is the Service over a store. Its state in memory can be rebuilt from the store. A
+// store must have one Engine at a time: checks of tables and generated keys rely on no other
+// Engine changing tables.
 type Engine struct {
 	store        *flagstone.Store
 	limits       Limits
@@ -55,8 +51,8 @@ type Engine struct {
 
 var _ Service = (*Engine)(nil)
 
-// New returns the service over store, which stays the caller's to close. It
-// fails on instance names that are malformed, repeated, none or too many.
+// New returns the service over store, which the caller must close. It fails if an instance name
+// is malformed or repeated, or if there are none or too many.
 func New(store *flagstone.Store, opts Options) (*Engine, error) {
 	e := &Engine{
 		store:        store,
@@ -84,8 +80,7 @@ func New(store *flagstone.Store, opts Options) (*Engine, error) {
 	return e, nil
 }
 
-// table is a table as one request sees it: its key and options do not change
-// while the request runs.
+// table is a table as one request sees it: its key and options stay the same for the request.
 type table struct {
 	engine  *flagstone.Table
 	name    string // without the instance
@@ -98,8 +93,8 @@ type table struct {
 // storedName is the engine's name of a table. Neither part can hold a slash.
 func storedName(instance, name string) string { return instance + "/" + name }
 
-// table finds a table. The error is OTSObjectNotExist, or
-// OTSInternalServerError if its annotations cannot be read.
+// table finds a table. The error is OTSObjectNotExist, or OTSInternalServerError if the
+// annotations cannot be read.
 func (e *Engine) table(instance, name string) (*table, *Error) {
 	found, err := e.store.Table(storedName(instance, name))
 	if err != nil {

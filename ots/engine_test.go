@@ -13,8 +13,8 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// What all tests of the package share: an engine over a simulated disk, on a
-// clock that stands still until it is moved, and short ways to say requests.
+// This file holds what all tests of the package share: an engine over a simulated disk, with a
+// clock that moves only when told, and short forms of requests.
 
 const (
 	testInstance = "demo"
@@ -32,7 +32,7 @@ func openFixture(tb testing.TB, limits Limits) *fixture {
 	return openFixtureOver(tb, limits, flagstone.Options{})
 }
 
-// openFixtureOver opens the engine over a store with options of its own.
+// openFixtureOver opens the engine over a store with the given options.
 func openFixtureOver(tb testing.TB, limits Limits, opts flagstone.Options) *fixture {
 	tb.Helper()
 	manual := clock.NewManual(startMillis)
@@ -55,8 +55,8 @@ func openFixtureOver(tb testing.TB, limits Limits, opts flagstone.Options) *fixt
 
 func ptr[T any](v T) *T { return &v }
 
-// tableRequest is a request for a table with the key columns given as "name
-// type" pairs; it keeps one version for ever.
+// tableRequest is a request for a table whose key columns are "name type" pairs. The table
+// keeps one version forever.
 func tableRequest(name string, key ...any) *CreateTableRequest {
 	req := &CreateTableRequest{
 		Table:   name,
@@ -83,7 +83,7 @@ func (f *fixture) createPlain(maxVersions, ttl int32) {
 	f.create(req)
 }
 
-// keyOf makes a key of name, value pairs.
+// keyOf makes a key from name, value pairs.
 func keyOf(pairs ...any) []KeyValue {
 	var key []KeyValue
 	for i := 0; i < len(pairs); i += 2 {
@@ -116,10 +116,10 @@ func valueOf(v any) row.Value {
 
 func pk(v string) []KeyValue { return keyOf("pk", v) }
 
-// cell is a put with the version that the server gives.
+// cell is a put whose version the server sets.
 func cell(name string, v any) Cell { return Cell{Name: name, Value: valueOf(v)} }
 
-// cellAt is a put with a version of the client's.
+// cellAt is a put with a version set by the client.
 func cellAt(name string, v any, version int64) Cell {
 	return Cell{Name: name, Value: valueOf(v), Version: version, HasVersion: true}
 }
@@ -160,7 +160,7 @@ func (f *fixture) mustWrite(changes ...RowChange) {
 	}
 }
 
-// all selects every version of the columns named, or of all columns.
+// all selects every version of the given columns, or of all columns.
 func all(columns ...string) Selection {
 	return Selection{ColumnsToGet: columns, MaxVersions: ptr(int32(1 << 30))}
 }
@@ -169,7 +169,7 @@ func (f *fixture) get(key []KeyValue, sel Selection) (*ReadResult, error) {
 	return f.GetRow(context.Background(), testInstance, &GetRowRequest{Table: "t", Row: Row{Key: key}, Selection: sel})
 }
 
-// show reads a row of table t and formats it, see showRow.
+// show reads a row of table t and formats it with showRow.
 func (f *fixture) show(key []KeyValue, sel Selection) string {
 	f.tb.Helper()
 	res, err := f.get(key, sel)
@@ -179,8 +179,8 @@ func (f *fixture) show(key []KeyValue, sel Selection) string {
 	return showRow(res.Row)
 }
 
-// showRow formats a row as "k1,k2 | column@version=value ...", versions as the
-// difference to the start of the clock; "none" for no row.
+// showRow formats a row as "k1,k2 | column@version=value ...", with versions relative to the
+// start of the clock; "none" for no row.
 func showRow(r *Row) string {
 	if r == nil {
 		return "none"
@@ -196,7 +196,7 @@ func showRow(r *Row) string {
 	return s
 }
 
-// wantError checks code and message of an error; an empty code wants none.
+// wantError checks the code and message of an error; with an empty code there must be none.
 func wantError(tb testing.TB, err error, code, message string) {
 	tb.Helper()
 	if code == "" {

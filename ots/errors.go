@@ -1,13 +1,11 @@
 package ots
 
-// This file holds the errors of the protocol: a code that SDKs act upon and a
-// message that people and test suites read (PROTOCOL section 11). The HTTP
-// status that belongs to a code is the server's business.
+// This file holds the errors of the protocol: a code for SDKs and a message for people and test
+// suites (PROTOCOL section 11). The server maps codes to HTTP statuses.
 //
-// SDKs repeat a request by themselves when the code says that nothing was
-// applied, so such a code is only ever given when that is known to be true:
-// a write whose outcome is open answers OTSInternalServerError or OTSTimeout,
-// which clients repeat for reads only (PROTOCOL 1.8).
+// SDKs repeat a request if its code says that nothing was applied, so such a code is given only
+// when that is certain. A write with an unknown outcome gets OTSInternalServerError or
+// OTSTimeout, which clients repeat for reads only (PROTOCOL 1.8).
 
 import (
 	"context"
@@ -53,8 +51,8 @@ const (
 	CodeOperationThrottled          = "OTSOperationThrottled"
 )
 
-// Error is a refusal that goes to the client as it is: Code is one of the
-// constants above, Message never holds internals of the server.
+// Error is a refusal as the client gets it: Code is one of the constants above, Message never
+// holds internals of the server.
 type Error struct{ Code, Message string }
 
 // Error returns code and message.
@@ -69,13 +67,13 @@ func invalidPK(format string, args ...any) *Error {
 	return &Error{CodeInvalidPK, fmt.Sprintf(format, args...)}
 }
 
-// unsupported refuses a feature that this server does not have yet. Such a
-// request is never carried out with the feature left out.
+// unsupported refuses a feature that this server does not have yet. Such a request is never
+// carried out without the feature.
 func unsupported(feature string) *Error {
 	return invalid("%s not supported yet by this server.", feature)
 }
 
-// TooManyRows refuses a batch of more rows, or table entries, than most.
+// TooManyRows refuses a batch with more than most rows or table entries.
 func TooManyRows(most int) *Error {
 	return invalid("Rows count exceeds the upper limit: %d.", most)
 }
@@ -92,10 +90,9 @@ func internalError() *Error {
 	return &Error{CodeInternalServerError, "Internal server error."}
 }
 
-// asError makes the answer to a client from an error of the engine. applied
-// says that the change may have been applied, in which case no code that makes
-// clients repeat a write is given. What the client cannot act upon goes to the
-// log, not into the message.
+// asError turns an error of the engine into the answer for the client. If applied is set, the
+// change may have been applied, and no code is given that makes clients repeat a write. Causes
+// that a client cannot act upon go to the log, not into the message.
 func (e *Engine) asError(err error, operation, table string, applied bool) *Error {
 	var own *Error
 	switch {

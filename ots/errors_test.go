@@ -81,8 +81,8 @@ func TestARangeOfACancelledRequestTimesOut(t *testing.T) {
 	wantError(t, err, CodeTimeout, "Operation timeout.")
 }
 
-// TestTooManyOpenFilesIsAnsweredAsBusy: nothing was done, so clients may try again;
-// of a write that may have been applied that is not said.
+// TestTooManyOpenFilesIsAnsweredAsBusy checks that clients may try again, since nothing was
+// done. A write that may have been applied must get another code.
 func TestTooManyOpenFilesIsAnsweredAsBusy(t *testing.T) {
 	f := openFixture(t, Documented())
 	err := fmt.Errorf("%w: open 000001.sst", flagstone.ErrTooManyFiles)

@@ -1,8 +1,8 @@
 package ots
 
-// This file holds filters as requests carry them: trees of comparisons with
-// columns (PROTOCOL section 4). The same tree filters the rows of a read and
-// is the column condition of a write. How a row is judged is in judge.go.
+// This file holds the filters of requests: trees of comparisons with columns (PROTOCOL section
+// 4). A filter selects the rows of a read, or is the column condition of a write. judge.go
+// evaluates filters.
 
 import (
 	"regexp"
@@ -25,7 +25,7 @@ const (
 // Comparator says how a column is compared; the numbers are the protocol's.
 type Comparator uint8
 
-// Comparators. The last two ask for presence and compare nothing.
+// Comparators. The last two test presence and compare nothing.
 const (
 	CompareEqual        Comparator = 1
 	CompareNotEqual     Comparator = 2
@@ -47,37 +47,36 @@ const (
 	LogicalOr  LogicalOperator = 3
 )
 
-// MaxFilterNodes is the largest number of nodes of a filter, composites and
-// leaves together, in every edition of the limits: decoders may stop there.
+// MaxFilterNodes is the largest number of nodes of a filter, composites and leaves together, in
+// every edition of the limits. Decoders may stop there.
 const MaxFilterNodes = 32
 
-// Filter is a node of a filter tree; Type says which of its fields count.
+// Filter is a node of a filter tree; Type says which of its fields apply.
 type Filter struct {
 	Type FilterType
 
 	// FilterSingleColumn: the column compared with the value.
 	Comparator        Comparator
 	Column            string
-	Value             row.Value // TypeNone: none was given
+	Value             row.Value // TypeNone: not given
 	FilterIfMissing   bool      // a row without the column does not pass
-	LatestVersionOnly bool      // else any version that compares true will do
+	LatestVersionOnly bool      // else any version may match
 	Transfer          *ValueTransferRule
 
 	// FilterComposite.
 	Operator LogicalOperator
 	Subs     []*Filter
 
-	// FilterPagination: of the row's columns, by name, skip Offset and keep
-	// Limit.
+	// FilterPagination: skip the first Offset columns of the row, by name, and keep Limit.
 	Offset, Limit int32
 }
 
-// ValueTransferRule takes a part out of a string before it is compared: the
-// first group of the expression if it has one, else all that it matches.
+// ValueTransferRule extracts a part of a string for the comparison: the first group of the
+// expression if it has one, else the whole match.
 type ValueTransferRule struct {
 	Regex string
-	// Cast is what the part is turned into: integer, double or string. What
-	// does not turn compares false.
+	// Cast is the type to convert the part to: integer, double or string. If that fails, the
+	// comparison is false.
 	Cast row.Type
 }
 
@@ -86,9 +85,8 @@ func filterTooLarge(limit int) *Error {
 	return invalid("The count of filter exceeds the max: %d.", limit)
 }
 
-// checkFilter checks a filter and makes of it what rows are judged by; nil of
-// nil. A pagination is no judgement: it is allowed for reads only, and only by
-// itself.
+// checkFilter checks a filter and compiles it into a predicate; nil gives nil. A pagination is
+// allowed for reads only, and only as the whole filter.
 func (l *Limits) checkFilter(f *Filter, read bool) (*predicate, *Error) {
 	if f == nil {
 		return nil, nil
@@ -114,7 +112,7 @@ func (l *Limits) checkFilter(f *Filter, read bool) (*predicate, *Error) {
 	return &p, nil
 }
 
-// instructions are those of all expressions of a predicate.
+// instructions counts the instructions of all expressions of a predicate.
 func (p *predicate) instructions() (n int64) {
 	if p.part != nil {
 		n = p.part.instructions
@@ -125,7 +123,7 @@ func (p *predicate) instructions() (n int64) {
 	return n
 }
 
-// filterCheck counts while it descends; the count bounds the depth as well.
+// filterCheck counts nodes while it descends; the count also bounds the depth.
 type filterCheck struct {
 	limits     *Limits
 	nodes      int
@@ -199,10 +197,9 @@ func (l *Limits) checkComparison(f *Filter) (predicate, *Error) {
 	return p, err
 }
 
-// maxRegexInstructions bounds what an expression compiles to, and
-// maxRequestInstructions what all of a request do. Repetitions of repetitions make a
-// megabyte of a few characters; the largest expression of 256 bytes without counted
-// repetitions makes some hundred.
+// maxRegexInstructions bounds the compiled size of one expression, maxRequestInstructions that
+// of all expressions of a request. Nested repetitions turn a few characters into a megabyte;
+// without counted repetitions, 256 bytes make some hundred instructions at most.
 const (
 	maxRegexInstructions   = 1_000
 	maxRequestInstructions = 100_000
@@ -239,17 +236,17 @@ func (l *Limits) checkTransfer(rule *ValueTransferRule) (*expression, *Error) {
 	if err != nil {
 		return nil, refused
 	}
-	// The ends of all groups go along with each instruction.
+	// The matcher copies the ends of all groups along with each instruction.
 	const groupEnds = 16
 	return &expression{part, n, n * int64(1+program.NumCap/groupEnds)}, nil
 }
 
-// longestEstimate is what regexSize says of nothing that has less than
-// maxRegexInstructions: a range of characters counts for two, and is a part of one.
+// longestEstimate is above regexSize of every expression with fewer than maxRegexInstructions:
+// a range of characters counts as two here, and is a part of one instruction.
 const longestEstimate = 10 * maxRegexInstructions
 
-// regexSize is at least about how many instructions an expression compiles to, or
-// anything above longestEstimate. The parser bounds the depth.
+// regexSize estimates how many instructions an expression compiles to, roughly from above. It
+// stops counting above longestEstimate. The parser bounds the depth.
 func regexSize(re *syntax.Regexp) int {
 	size := 1 + len(re.Rune)
 	for _, sub := range re.Sub {

@@ -13,8 +13,7 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// where is a comparison with the newest version of a column, which a row
-// without the column does not pass.
+// where compares the newest version of a column. A row without the column does not pass.
 func where(column string, c Comparator, v any) *Filter {
 	return &Filter{Type: FilterSingleColumn, Column: column, Comparator: c, Value: valueOf(v), FilterIfMissing: true, LatestVersionOnly: true}
 }
@@ -45,8 +44,8 @@ func filtered(f *Filter, columns ...string) Selection {
 	return s
 }
 
-// filteredTable holds the row "r" with columns of every type, in two versions
-// where a column is named v.
+// filteredTable holds the row "r" with columns of every type; the column named v has two
+// versions.
 func filteredTable(t *testing.T) *fixture {
 	f := openFixture(t, Limits{})
 	f.createPlain(3, -1)
@@ -98,7 +97,7 @@ func TestComparisonsJudgeAsDocumented(t *testing.T) {
 		{where("text", eq, 42).or(cast(`n=`, row.TypeInteger)), false},   // the cast fails
 		{where("text", ne, 42).or(cast(`x`, row.TypeInteger)), false},    // no match
 		{where("text", ne, 42).or(cast(`n|(x)`, row.TypeString)), false}, // no group
-		{where("i", eq, 7).or(cast(`.*`, row.TypeInteger)), false},       // no string
+		{where("i", eq, 7).or(cast(`.*`, row.TypeInteger)), false},       // not a string
 		{where("absent", eq, 7).or(passMissing).or(cast(`.*`, row.TypeInteger)), true},
 
 		{joined(LogicalAnd, where("i", eq, 7), where("s", eq, "abc")), true},
@@ -113,7 +112,7 @@ func TestComparisonsJudgeAsDocumented(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%+v: passes %v, want %v", c.filter, got, c.want)
 		}
-		// A condition judges the same way.
+		// A condition must give the same result.
 		change := updateOf(pk("r"), cellAt("z", 1, startMillis))
 		change.ColumnCondition = c.filter
 		_, err := f.write(change)
@@ -171,7 +170,7 @@ func TestPaginationCountsColumnsByName(t *testing.T) {
 			t.Errorf("%+v: got %s, want %s", *c.sel.Filter, got, c.want)
 		}
 	}
-	// In a range, rows keep the memory of the scan.
+	// In a range, rows share the memory of the scan.
 	for i := range 200 {
 		f.mustWrite(putOf(pk(fmt.Sprintf("s%03d", i)), cellAt("a", i, startMillis), cellAt("b", i+1, startMillis), cellAt("c", i+2, startMillis)))
 	}
@@ -196,7 +195,7 @@ func TestFiltersAreCheckedWithTheServicesMessages(t *testing.T) {
 		}
 		return subs
 	}
-	negated := func(n int) *Filter { // n composites over a leaf
+	negated := func(n int) *Filter { // n composites above a leaf
 		f := leaf
 		for range n {
 			f = joined(LogicalNot, f)
@@ -306,8 +305,8 @@ func TestConditionsAreJudgedOnTheStoredRow(t *testing.T) {
 	}
 }
 
-// TestFilteredRowsCostAndCountAsScanned: rows that a filter drops are no rows
-// of the limit, but they fill pages and cost their size.
+// TestFilteredRowsCostAndCountAsScanned checks that rows dropped by a filter do not count for
+// the limit, but fill pages and cost their size.
 func TestFilteredRowsCostAndCountAsScanned(t *testing.T) {
 	f := openFixture(t, Limits{})
 	f.createPlain(1, -1)
@@ -342,7 +341,7 @@ func TestFilteredRowsCostAndCountAsScanned(t *testing.T) {
 			req.Start.Key = resp.Next
 		}
 	}
-	// Each row is 2+6 bytes of key and 1+8 of its cell.
+	// A row is 2+6 bytes of key and 1+8 of its cell.
 	const pageCost = (5000*17 + 4095) / 4096
 	found, pages, cost := scan(where("n", CompareLess, 0), 0)
 	if len(found) != 0 || pages != 2 || cost != 2*pageCost {
@@ -358,8 +357,8 @@ func TestFilteredRowsCostAndCountAsScanned(t *testing.T) {
 	}
 }
 
-// judgeNaively is the rule of PROTOCOL 4.2 and 4.3 in other words: over a map
-// of versions, newest first, without any of the code that it checks.
+// judgeNaively implements PROTOCOL 4.2 and 4.3 again, over a map of versions, newest first. It
+// shares no code with the code under test.
 func judgeNaively(f *Filter, columns map[string][]row.Value) bool {
 	if f.Type == FilterComposite {
 		n := 0
@@ -465,8 +464,8 @@ func TestAnyFilterTreeJudgesAsTheRulesSay(t *testing.T) {
 	})
 }
 
-// TestEqualFiltersOfABatchAreCompiledOnce: they share expressions, and nothing that
-// is bound to one table.
+// TestEqualFiltersOfABatchAreCompiledOnce checks that equal filters share expressions, but
+// nothing that is bound to one table.
 func TestEqualFiltersOfABatchAreCompiledOnce(t *testing.T) {
 	limits := Documented()
 	filter := &Filter{Type: FilterComposite, Operator: LogicalNot, Subs: []*Filter{{

@@ -2,18 +2,15 @@ package ots
 
 // This file generates the values of auto-increment key columns (PROTOCOL 6.6).
 //
-// A table has one counter. It is in memory, and what is durable is a ceiling
-// that no value has reached: it is raised in the table's annotations, by
-// generatedBlock at a time, before a value above the old one is given out. A
-// restart goes on at the ceiling, so a value is never given out twice, also if
-// the row that had it was deleted, and whatever the clock does. The clock is
-// asked once, where a table's first value comes from (microseconds since the
-// epoch): so rows that are copied into another table keep their keys and do not
-// stand in the way of new ones.
+// A table has one counter, in memory. A durable ceiling in the table's annotations lies above
+// all values given out: it is raised by generatedBlock at a time, before the counter passes it.
+// After a restart the counter continues at the ceiling. So no value is given out twice, even if
+// the row with it was deleted, and whatever the clock does. The clock is read only for a
+// table's first value (microseconds since the epoch). So rows copied into another table keep
+// their keys and do not collide with new ones.
 //
-// Values of one partition key are generated and ordered in the log under one
-// lock: who reads along a partition key never finds a row below one that he
-// has seen already.
+// Values of one partition key are generated and ordered in the log under one lock. So new rows
+// of a partition key appear in ascending order, and a client that reads along misses none.
 
 import (
 	"context"
@@ -27,16 +24,14 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// generatedBlock is how far the durable ceiling is raised at a time. A caller that
-// needs a value meanwhile waits for the manifest to be synced: once in 100,000 values
-// that is nothing, and a restart skips at most as many.
+// generatedBlock is the step of the durable ceiling. Once in 100,000 values a caller waits for
+// a sync of the manifest, and a restart skips at most as many values.
 const generatedBlock = 100_000
 
 // generators holds the counters of all tables.
 type generators struct {
 	tables sync.Map // table id -> *generator
-	// partitions order the generation within a partition key; two may share
-	// one.
+	// partitions order the generation within a partition key. Two keys may share a lock.
 	partitions [256]sync.Mutex
 }
 
@@ -47,7 +42,7 @@ type generator struct {
 	ceiling int64 // durable; values below it may be given out
 }
 
-// generatedColumn is the index of the placeholder in a key, or -1.
+// generatedColumn returns the index of the placeholder in a key, or -1.
 func generatedColumn(key []KeyValue) int {
 	return slices.IndexFunc(key, func(k KeyValue) bool { return k.AutoIncrement })
 }
@@ -60,11 +55,11 @@ func (e *Engine) lockPartition(t *table, partition row.Value) *sync.Mutex {
 	return lock
 }
 
-// errTaken says that a client has put a row under the key that was generated.
+// errTaken says that a client has already written a row under the generated key.
 var errTaken = errors.New("ots: the generated key is taken")
 
-// startGenerated applies a change of a row whose key it completes. The change
-// expects nothing of the row; what is looked up is that there is none.
+// startGenerated completes the key of a change and applies it. It tries the next value until no
+// row has the key.
 func (e *Engine) startGenerated(ctx context.Context, w *pendingWrite, column int) {
 	t := w.table
 	defer e.lockPartition(t, w.key[0].Value).Unlock()
@@ -83,15 +78,15 @@ func (e *Engine) startGenerated(ctx context.Context, w *pendingWrite, column int
 			}
 			return w.apply(ctx, e, tx, e.store.NowMillis())
 		})
-		if !taken { // otherwise what was noted is a refusal, and nobody is told
+		if !taken { // otherwise w holds errTaken, which clients must not see
 			return
 		}
 		w.commit, w.err = nil, nil
 	}
 }
 
-// generate returns the key with the next value in place of the placeholder.
-// REQUIRES: the partition's lock is held.
+// generate returns the key with the next value in place of the placeholder. REQUIRES: the
+// partition's lock is held.
 func (e *Engine) generate(ctx context.Context, t *table, key []KeyValue, column int) ([]KeyValue, *Error) {
 	counter, _ := e.generators.tables.LoadOrStore(t.info.ID, new(generator))
 	g := counter.(*generator)
@@ -108,7 +103,7 @@ func (e *Engine) generate(ctx context.Context, t *table, key []KeyValue, column 
 	return complete, nil
 }
 
-// raiseCeiling makes room for more values, durably. REQUIRES: g.mu is held.
+// raiseCeiling durably reserves the next block of values. REQUIRES: g.mu is held.
 func (e *Engine) raiseCeiling(ctx context.Context, t *table, g *generator) error {
 	e.tableOps.Lock()
 	defer e.tableOps.Unlock()

@@ -14,22 +14,21 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// generatedTable asks for table "t" with the key "pk", a string, and "id",
-// which is generated.
+// generatedTable requests table "t" with the key "pk", a string, and the generated column "id".
 func generatedTable() *CreateTableRequest {
 	req := tableRequest("t", "pk", row.TypeString, "id", row.TypeInteger)
 	req.PrimaryKey[1].AutoIncrement = true
 	return req
 }
 
-// auto is a key whose id is to be generated.
+// auto is a key whose id will be generated.
 func auto(partition string) []KeyValue {
 	return append(pk(partition), KeyValue{Name: "id", AutoIncrement: true})
 }
 
 func (c RowChange) returningKey() RowChange { c.Return = ReturnPK; return c }
 
-// id takes the generated value out of what a write returned.
+// id returns the generated value from the row that a write returned.
 func id(tb testing.TB, r *Row) int64 {
 	tb.Helper()
 	if r == nil || len(r.Key) != 2 || r.Key[1].Name != "id" || r.Key[1].Value.Type() != row.TypeInteger || len(r.Cells) > 0 {
@@ -72,8 +71,7 @@ func TestGeneratedKeysRise(t *testing.T) {
 	}
 }
 
-// TestAGeneratedKeyNeverMeetsARow: clients may put rows under keys of their
-// own.
+// TestAGeneratedKeyNeverMeetsARow has clients write rows under keys of their own choice.
 func TestAGeneratedKeyNeverMeetsARow(t *testing.T) {
 	f := openFixture(t, Limits{})
 	f.create(generatedTable())
@@ -149,9 +147,9 @@ func TestGeneratedKeysAreRefusedWhereTheyMeanNothing(t *testing.T) {
 	wantError(t, err, CodeParameterInvalid, "PKAutoIncr can't be used for read operations.")
 }
 
-// TestGeneratedKeysAreNeverRepeated kills the store at any moment, loses what
-// was not synced, turns the clock back, and goes on: a key that was returned
-// is there and is never returned again, and keys of a partition rise.
+// TestGeneratedKeysAreNeverRepeated kills the store at random moments, loses unsynced data,
+// sets the clock back, and goes on. A returned key must exist and never be returned again, and
+// the keys of a partition must rise.
 func TestGeneratedKeysAreNeverRepeated(t *testing.T) {
 	disk := vfs.NewSim(vfs.SimOptions{})
 	last := map[string]int64{}
@@ -187,7 +185,7 @@ func TestGeneratedKeysAreNeverRepeated(t *testing.T) {
 			}
 			manual.Advance(time.Millisecond)
 		}
-		if round == 5 { // as if so many had been generated already
+		if round == 5 { // as if that many had been generated already
 			counter, _ := f.generators.tables.Load(mustTable(t, f).info.ID)
 			g := counter.(*generator)
 			g.next = g.ceiling
@@ -198,7 +196,7 @@ func TestGeneratedKeysAreNeverRepeated(t *testing.T) {
 			}
 		}
 		next := disk.Crash(vfs.CrashPolicy(round%3), uint64(round))
-		_ = store.Close() // on the old disk, where nothing works any more
+		_ = store.Close() // on the old disk, where all operations fail
 		disk = next
 	}
 }
@@ -212,8 +210,8 @@ func mustTable(tb testing.TB, f *fixture) *table {
 	return found
 }
 
-// TestReadersNeverSeeAGeneratedKeyBelowOneTheyKnow: who reads along a
-// partition key, from the last row on, misses none.
+// TestReadersNeverSeeAGeneratedKeyBelowOneTheyKnow reads along a partition key, always from the
+// last row on, and must miss no row.
 func TestReadersNeverSeeAGeneratedKeyBelowOneTheyKnow(t *testing.T) {
 	f := openFixture(t, Limits{})
 	f.create(generatedTable())
@@ -267,8 +265,8 @@ func TestReadersNeverSeeAGeneratedKeyBelowOneTheyKnow(t *testing.T) {
 	}
 }
 
-// TestAKeyThatWasTakenInAnEarlierRunIsNotTakenInTheLast: a function that is run again
-// finds another row than before, and then its changes are made once.
+// TestAKeyThatWasTakenInAnEarlierRunIsNotTakenInTheLast runs the function of an update twice;
+// the second run finds another row, and the changes must be made once.
 func TestAKeyThatWasTakenInAnEarlierRunIsNotTakenInTheLast(t *testing.T) {
 	f := openFixture(t, Limits{})
 	if err := f.CreateTable(context.Background(), testInstance, generatedTable()); err != nil {

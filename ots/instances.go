@@ -1,8 +1,7 @@
 package ots
 
-// This file holds the instances of a service: their names, and what their type
-// allows. An instance is a name before the names of its tables; it takes nothing
-// until it has one.
+// This file holds the instances of a service: their names, and what their type allows. An
+// instance is a prefix of table names; without tables it uses no storage.
 
 import (
 	"context"
@@ -10,19 +9,18 @@ import (
 	"strings"
 )
 
-// InstanceType is what an instance is made for. All instances of one Engine have
-// the same; how the store under it is tuned for it is its owner's business.
+// InstanceType is the purpose of an instance. All instances of one Engine have the same type.
+// The owner of the store tunes it for the type.
 type InstanceType string
 
 const (
-	// HighPerformance is for small answers in little time. The default.
+	// HighPerformance is for small answers at low latency. It is the default.
 	HighPerformance InstanceType = "high-performance"
-	// Capacity is for much data that is read seldom. Its tables cannot reserve
-	// throughput.
+	// Capacity is for large data that is rarely read. Its tables cannot reserve throughput.
 	Capacity InstanceType = "capacity"
 )
 
-// CheckInstances returns what New would refuse about instance names.
+// CheckInstances returns the error that New would return for these instance names.
 func CheckInstances(names []string, limits Limits) error {
 	if n := len(names); n < 1 || n > limits.Instances {
 		return fmt.Errorf("%d instances, want 1 to %d", n, limits.Instances)
@@ -40,7 +38,7 @@ func CheckInstances(names []string, limits Limits) error {
 	return nil
 }
 
-// CheckInstanceName returns why an instance cannot have the name.
+// CheckInstanceName returns an error if no instance can have the name.
 func CheckInstanceName(name string, limits Limits) error {
 	if !limits.isInstanceName(name) {
 		return fmt.Errorf("instance name %q: want %d to %d letters, digits and hyphens, a letter first, no hyphen last",
@@ -57,8 +55,8 @@ func (e *Engine) HasInstance(instance string) bool {
 	return ok
 }
 
-// AddInstance serves one more instance. How many there are altogether is for
-// the caller to watch. It fails on a malformed name and on one that is served.
+// AddInstance serves one more instance. The caller limits their total number. It fails if the
+// name is malformed or already served.
 func (e *Engine) AddInstance(name string) error {
 	if err := CheckInstanceName(name, e.limits); err != nil {
 		return err
@@ -72,12 +70,11 @@ func (e *Engine) AddInstance(name string) error {
 	return nil
 }
 
-// RemoveInstance serves an instance no more and drops its tables; it may be one
-// that is not served. Requests that are under way may still find a table, and
-// fail or finish on it. If it fails, some tables may be left; it can be called
-// again.
+// RemoveInstance stops serving an instance and drops its tables; an instance that is not served
+// is fine too. Running requests may still find a table, and fail or finish on it. After an
+// error some tables may remain; the call can be repeated.
 func (e *Engine) RemoveInstance(ctx context.Context, name string) error {
-	e.tableOps.Lock() // no table is made meanwhile
+	e.tableOps.Lock() // no table is created meanwhile
 	defer e.tableOps.Unlock()
 	e.instancesMu.Lock()
 	delete(e.instances, name)
@@ -90,9 +87,8 @@ func (e *Engine) RemoveInstance(ctx context.Context, name string) error {
 	return nil
 }
 
-// forbidReserved refuses reserved throughput where the type of the instance
-// has none. The number is a parameter of a new table, and a change of an
-// existing one.
+// forbidReserved refuses reserved throughput on instances of type Capacity. change selects the
+// error: a new table has an invalid parameter, an existing one an update that is forbidden.
 func (e *Engine) forbidReserved(given *ReservedThroughput, change bool) *Error {
 	if e.instanceType != Capacity {
 		return nil
@@ -112,8 +108,8 @@ func (e *Engine) forbidReserved(given *ReservedThroughput, change bool) *Error {
 	return nil
 }
 
-// Usage returns how many tables an instance has, and about how many bytes they
-// take in memory and on disk.
+// Usage returns the number of tables of an instance, and about how many bytes they use in
+// memory and on disk.
 func (e *Engine) Usage(ctx context.Context, instance string) (tables int, bytes int64, err error) {
 	for _, name := range e.tableNames(instance) {
 		if err := ctx.Err(); err != nil {

@@ -1,8 +1,7 @@
 package ots
 
-// This file judges rows by filters: on the cells as a scan delivers them,
-// before anything is made of a row for the answer, so that a row that is
-// thrown away costs little more than being passed over.
+// This file evaluates filters on the cells of a scan, before a row is converted for the answer.
+// So a row that does not pass costs little more than a row that is skipped.
 
 import (
 	"bytes"
@@ -22,12 +21,12 @@ type predicate struct {
 	filter    *Filter
 	subs      []predicate
 	part      *expression   // of the value transfer rule
-	keyColumn int           // which key column a leaf compares; -1: an attribute
-	spent     *atomic.Int64 // steps of the request; of a root alone
+	keyColumn int           // index of the key column that a leaf compares; -1: an attribute
+	spent     *atomic.Int64 // steps of the request; set on roots only
 }
 
-// bind resolves the names of key columns: filters may name them, and see a
-// column of one version.
+// bind resolves the names of key columns. A filter may compare a key column like an attribute
+// with one version.
 func (p *predicate) bind(key []flagstone.KeyColumn) {
 	p.keyColumn = slices.IndexFunc(key, func(k flagstone.KeyColumn) bool { return k.Name == p.filter.Column })
 	for i := range p.subs {
@@ -35,8 +34,8 @@ func (p *predicate) bind(key []flagstone.KeyColumn) {
 	}
 }
 
-// attributes adds the attribute columns that a bound filter names to columns,
-// and tells whether the newest version of each is enough to judge a row.
+// attributes appends the attribute columns of a bound filter to columns, and reports whether
+// the newest version of each is enough to judge a row.
 func (p *predicate) attributes(columns []string) (_ []string, newest bool) {
 	newest = true
 	if p.filter.Type == FilterSingleColumn && p.keyColumn < 0 {
@@ -50,8 +49,8 @@ func (p *predicate) attributes(columns []string) (_ []string, newest bool) {
 	return columns, newest
 }
 
-// passes judges a row by its selected cells; a nil row is a missing one, in
-// which every column is absent. Errors are also those of effort.spend.
+// passes judges a row by its selected cells. In a nil row, a missing one, every column is
+// absent. Errors include those of effort.spend.
 func (p *predicate) passes(r *flagstone.Row, w *effort) (bool, error) {
 	if p.filter.Type == FilterSingleColumn {
 		return p.compares(r, w)
@@ -87,7 +86,7 @@ func (p *predicate) compares(r *flagstone.Row, w *effort) (bool, error) {
 	case p.keyColumn >= 0:
 		return p.holds(r.Key()[p.keyColumn], w)
 	}
-	// To find them took a step for each.
+	// Finding the cells took one step each.
 	if err := w.spend(int64(len(cells))); err != nil {
 		return false, err
 	}
@@ -116,8 +115,7 @@ func columnOf(cells []row.Cell, column string) []row.Cell {
 	return cells[from:to]
 }
 
-// holds compares one value. Values of different types compare false, whatever
-// the comparator.
+// holds compares one value. Values of different types never match, whatever the comparator.
 func (p *predicate) holds(v row.Value, w *effort) (bool, error) {
 	if p.part != nil {
 		var ok bool
@@ -150,10 +148,10 @@ func (p *predicate) ordered(v row.Value) bool {
 	case CompareLess:
 		return order < 0
 	}
-	return order <= 0 // CompareLessEqual: others were refused
+	return order <= 0 // CompareLessEqual: checkComparison refused all others
 }
 
-// transfer takes the part out of a string that the rule asks for.
+// transfer extracts the part of a string that the rule selects.
 func (p *predicate) transfer(v row.Value, w *effort) (_ row.Value, ok bool, err error) {
 	if v.Type() != row.TypeString {
 		return v, false, nil
@@ -199,8 +197,7 @@ func compareValues(a, b row.Value) int {
 	return bytes.Compare(a.Bytes(), b.Bytes())
 }
 
-// page returns the part of a row's cells that a pagination keeps: all selected
-// versions of its columns.
+// page returns the cells that a pagination keeps: all selected versions of its columns.
 func (f *Filter) page(cells []row.Cell) []row.Cell {
 	from := skipColumns(cells, int(f.Offset))
 	rest := cells[from:]

@@ -1,7 +1,7 @@
 package ots
 
-// This file checks primary keys: their values (which needs no table) and their
-// fit to a table's schema (PROTOCOL 5.5, 6.4).
+// This file checks primary keys: their values (no table needed) and their fit to a table's
+// schema (PROTOCOL 5.5, 6.4).
 
 import (
 	"bytes"
@@ -11,7 +11,7 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// keyUse says what a key is for, which decides what values it may hold.
+// keyUse is the purpose of a key, which decides the values it may hold.
 type keyUse int
 
 const (
@@ -75,9 +75,9 @@ func isKeyColumn(key []KeyValue, name string) bool {
 	return false
 }
 
-// matchKey checks a key against a table's schema: all columns, in order, by
-// name and type, and the placeholder for a generated value only where the
-// table generates one. Errors are OTSInvalidPK.
+// matchKey checks a key against a table's schema: all columns, in order, by name and type. The
+// placeholder for a generated value fits only an auto-increment column. Errors are
+// OTSInvalidPK.
 func matchKey(schema []flagstone.KeyColumn, key []KeyValue) *Error {
 	if len(key) != len(schema) {
 		return invalidPK("Validate PK size fail. Input: %d, Meta: %d.", len(key), len(schema))
@@ -120,8 +120,7 @@ func compareKeys(columns int, a, b []row.Value) (int, error) {
 	return bytes.Compare(x, y), nil
 }
 
-// nameKey names the values of a stored key. A tuple shorter than the schema
-// gives a prefix.
+// nameKey names the values of a stored key. A tuple shorter than the schema gives a prefix.
 func nameKey(schema []flagstone.KeyColumn, tuple []row.Value) []KeyValue {
 	key := make([]KeyValue, len(tuple))
 	for i := range tuple {

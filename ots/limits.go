@@ -1,10 +1,10 @@
 package ots
 
-// This file holds every number that the protocol limits something by
-// (PROTOCOL section 12), in the two editions that are in use.
+// This file holds every limit of the protocol (PROTOCOL section 12), in the two editions in
+// use.
 
-// Limits are the numbers that requests are checked against. A zero means "not
-// limited" where a field says so.
+// Limits are the numbers that requests are checked against. Zero means "not limited" where a
+// field says so.
 type Limits struct {
 	// Instances.
 	Instances            int // per account
@@ -17,27 +17,26 @@ type Limits struct {
 	KeyColumns            int
 	DefinedColumns        int
 	ReservedUnits         int32 // largest reserved throughput of a table, read or write
-	DefaultVersionOffset  int64 // seconds; what a table gets that names none
+	DefaultVersionOffset  int64 // seconds; for tables that do not set it
 	MaxVersionOffset      int64 // seconds
 	ThroughputInterval    int64 // seconds between two changes of reserved throughput; see EnforceRates
 	TableOperationsPerSec int   // see EnforceRates
-	// EnforceRates turns the two rate limits above on. They protect a shared
-	// service; against a local one they only make test suites wait.
+	// EnforceRates turns on the two rate limits above. They protect a shared service; on a
+	// local one they only make test suites wait.
 	EnforceRates bool
 
 	// EnforceThroughput turns on the limit of PartitionKeyUnits.
 	EnforceThroughput bool
-	// InstanceUnits are the capacity units per second of an instance; 0: not
-	// limited.
+	// InstanceUnits are the capacity units per second of an instance; 0: not limited.
 	InstanceUnits int64
-	// ReservedOnly refuses what exceeds the reserved units of a table in a
-	// second, where it has any, instead of counting it as additional.
+	// ReservedOnly refuses requests to a table that has used up its reserved units of a second,
+	// if it has any. Otherwise the excess counts as additional.
 	ReservedOnly bool
 
 	// Rows.
 	ColumnNameLength int // bytes, or characters with LooseColumnNames
-	// LooseColumnNames allows any printable UTF-8 in column names but a
-	// leading '#', instead of letters, digits and underscores only.
+	// LooseColumnNames allows all valid UTF-8 without control characters in column names,
+	// except for a leading '#', instead of letters, digits and underscores only.
 	LooseColumnNames bool
 	KeyColumnBytes   int // of one string or binary key column
 	AttributeBytes   int // of one string or binary attribute
@@ -45,41 +44,39 @@ type Limits struct {
 	WriteRowBytes    int // data of one PutRow or UpdateRow; 0: not limited
 	ColumnsToGet     int // distinct names
 
-	// DoubleIncrements allows atomic increments of DOUBLE columns by DOUBLE
-	// values.
+	// DoubleIncrements allows atomic increments of DOUBLE columns by DOUBLE values.
 	DoubleIncrements bool
 
-	// Batches and ranges. The rows of a batch bound its table entries as well.
+	// Batches and ranges. The row limit of a batch also bounds its table entries.
 	BatchGetRows    int
 	BatchWriteRows  int
 	BatchWriteBytes int
 	RangeRows       int // rows scanned for one page of GetRange
 	RangeBytes      int // bytes scanned for one page
-	// RangeCells bounds the cells looked at for one page, visible or not, so
-	// that a range full of deleted data answers with a page that says where
-	// to go on instead of timing out. It is this server's own number.
+	// RangeCells bounds the cells examined for one page, visible or not. So a range full of
+	// deleted data answers with a page and a position to continue from, instead of a timeout.
+	// It is this server's own limit.
 	RangeCells int64
-	// ReadRowBytes bounds one row that is read, by the memory that its selected
-	// cells take: names, values, and about a hundred bytes for each. A larger one
-	// is refused with OTSOutOfRowSizeLimit, and can be read in parts, by columns.
-	// 0: not limited.
+	// ReadRowBytes bounds the memory of one row that is read: the names and values of its
+	// selected cells, and about a hundred bytes for each. A larger row is refused with
+	// OTSOutOfRowSizeLimit; a client can read it in parts, by columns. 0: not limited.
 	ReadRowBytes int64
-	// BatchGetBytes bounds the answer of one BatchGetRow: rows beyond it are
-	// answered with OTSServerBusy, and SDKs ask again for just these.
+	// BatchGetBytes bounds the answer of one BatchGetRow: rows beyond it get OTSServerBusy, and
+	// SDKs ask again for just these.
 	BatchGetBytes int64
 
 	// Requests.
 	RequestBytes int // of an HTTP body
 
 	// Filters and conditions.
-	FilterConditions int // comparisons in one filter; 0: not limited by themselves
+	FilterConditions int // comparisons in one filter; 0: only FilterNodes limits
 	FilterNodes      int // comparisons and composites of one filter, at most MaxFilterNodes
 	FilterRegexBytes int // of a value transfer rule
 
 	// Streams, throughput, transactions.
 	StreamExpirationHours int32
-	// StreamRecords and StreamBytes (of keys, names and values) bound one answer
-	// of GetStreamRecord; they are this server's own numbers.
+	// StreamRecords and StreamBytes (of keys, names and values) bound one answer of
+	// GetStreamRecord. They are this server's own limits.
 	StreamRecords      int
 	StreamBytes        int64
 	PartitionKeyUnits  int64 // capacity units per second of one partition key; see EnforceThroughput
@@ -92,16 +89,14 @@ const (
 	megabyte = 1 << 20
 )
 
-// MaxBatchGetRows and MaxBatchWriteRows are the largest numbers of rows, and of
-// table entries, of batches in every edition of the limits: decoders may stop
-// there.
+// MaxBatchGetRows and MaxBatchWriteRows are the largest numbers of rows, and of table entries,
+// of batches in every edition of the limits. Decoders may stop there.
 const (
 	MaxBatchGetRows   = 100
 	MaxBatchWriteRows = 200
 )
 
-// Documented returns the limits of the documents that define the product. They
-// are the default.
+// Documented returns the limits of the documents that define the product, the default.
 func Documented() Limits {
 	return Limits{
 		Instances:            10,
@@ -148,8 +143,8 @@ func Documented() Limits {
 	}
 }
 
-// Current returns the limits of the service as its newer documentation and the
-// official SDK test suites show it.
+// Current returns the limits of the service as its newer documentation and the official SDK
+// test suites show them.
 func Current() Limits {
 	l := Documented()
 	l.ReservedUnits = 100000

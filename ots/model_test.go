@@ -13,8 +13,8 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// A model of one table, as simple as it can be: it keeps what is visible and
-// forgets at once what the table's Max Versions or a delete hides.
+// This file holds a model of one table, as simple as possible: it keeps the visible cells, and
+// forgets at once what Max Versions or a delete hides.
 
 type model struct {
 	maxVersions int
@@ -32,7 +32,7 @@ func (m *model) expired(version int64) bool {
 	return m.ttl >= 0 && version != row.MaxVersion && version/1000+m.ttl < m.now/1000
 }
 
-// forget drops what has expired and what Max Versions hides.
+// forget drops expired cells and those that Max Versions hides.
 func (m *model) forget() {
 	for key, r := range m.rows {
 		if m.expired(r.marker) {
@@ -105,7 +105,7 @@ func (m *model) apply(key string, c *RowChange) {
 	m.forget()
 }
 
-// refuses reports whether a change's conditions do not hold.
+// refuses reports whether a condition of a change fails.
 func (m *model) refuses(key string, c *RowChange) bool {
 	r := m.rows[key]
 	if c.Existence != ExistenceIgnore && (r != nil) != (c.Existence == ExistenceExpect) {
@@ -261,8 +261,8 @@ func TestAnyHistoryOfWritesReadsAsTheModelSays(t *testing.T) {
 	checkHistories(t, openFixture(t, Limits{}))
 }
 
-// The same with memtables so small that rows are spread over table files and
-// merged all the time.
+// This is the same test with memtables so small that rows are spread over table files and
+// compacted all the time.
 func TestAnyHistoryReadsAsTheModelSaysWhileDataIsFlushedAndMerged(t *testing.T) {
 	checkHistories(t, openFixtureOver(t, Limits{}, flagstone.Options{MemtableSize: 512, TableFileSize: 1024}))
 }

@@ -1,8 +1,7 @@
 package ots
 
-// This file reads ranges of rows in pages (PROTOCOL 5.6). A page is read from
-// one scan, hence from one moment; the next page is another request and another
-// moment.
+// This file reads ranges of rows in pages (PROTOCOL 5.6). One scan reads a page, so a page
+// shows one moment; the next page is another request and another moment.
 
 import (
 	"context"
@@ -81,7 +80,7 @@ func (e *Engine) GetRange(ctx context.Context, instance string, req *GetRangeReq
 	return resp, nil
 }
 
-// checkRange checks a range request, but for what depends on the table.
+// checkRange checks what does not depend on the table.
 func (l *Limits) checkRange(req *GetRangeRequest) (reading, *Error) {
 	if err := l.checkTableName(req.Table); err != nil {
 		return reading{}, err
@@ -107,8 +106,8 @@ func (l *Limits) checkRange(req *GetRangeRequest) (reading, *Error) {
 type rangePage struct {
 	projection
 	limits      *Limits
-	limit       int  // rows to return; 0: no limit of the client's
-	partialKeys bool // only the key columns that are listed: no row is without any (PROTOCOL 3.1)
+	limit       int  // 0: the client set no limit
+	partialKeys bool // return only the key columns that are listed, at least one (PROTOCOL 3.1)
 	names       interner
 	room        pageRoom
 
@@ -118,8 +117,8 @@ type rangePage struct {
 	next         []KeyValue
 }
 
-// readInRoom reads the page within the room of the request. A page whose first row
-// takes more than pages do has this row alone.
+// readInRoom reads the page within the room of the request. If the first row exceeds the limit
+// of a page, the page holds this row alone.
 func (p *rangePage) readInRoom(ctx context.Context, start, end []row.Value, backward bool) error {
 	room := RoomOf(ctx)
 	var err error
@@ -138,8 +137,8 @@ func (p *rangePage) readInRoom(ctx context.Context, start, end []row.Value, back
 	return err
 }
 
-// read fills the page. It ends where the client's limit, the limits of a page,
-// the room or the range does.
+// read fills the page. It ends at the client's limit, at the limits of a page, when the room is
+// used up, or at the end of the range.
 func (p *rangePage) read(ctx context.Context, start, end []row.Value, backward bool) error {
 	scan := p.session.source(p.table).Scan(ctx, start, end, flagstone.ScanOptions{
 		ReadOptions: p.options, Reverse: backward, MaxExamined: p.limits.RangeCells,
@@ -167,20 +166,19 @@ func (p *rangePage) read(ctx context.Context, start, end []row.Value, backward b
 		}
 	}
 	if err := scan.Err(); errors.Is(err, flagstone.ErrRowTooLarge) && p.scannedRows > 0 {
-		p.next = copyKey(nameKey(p.table.key, scan.Row().Key())) // it begins a page of its own
+		p.next = copyKey(nameKey(p.table.key, scan.Row().Key())) // the large row starts the next page
 		return scan.Close()
 	} else if err != nil {
 		return err
 	}
-	if key, paused := scan.Paused(); paused { // in the middle of rows that are gone
+	if key, paused := scan.Paused(); paused { // among deleted rows
 		p.next = copyKey(nameKey(p.table.key, key))
 	}
 	return scan.Close()
 }
 
-// full reports whether the page ends before a row of the given size. A page
-// always takes its first row, however large and however hard to find it is, so
-// that a client gets on.
+// full reports whether the page ends before a row of the given size. A page always takes its
+// first row, however large, so that a client makes progress.
 func (p *rangePage) full(size, examined int64) bool {
 	if p.scannedRows == 0 {
 		return false
@@ -191,8 +189,7 @@ func (p *rangePage) full(size, examined int64) bool {
 		examined >= p.limits.RangeCells
 }
 
-// add puts a row into the answer. The scan reuses the row's memory, so the
-// answer gets a copy.
+// add copies a row into the answer, since the scan reuses the row's memory.
 func (p *rangePage) add(found *flagstone.Row) error {
 	cells, err := p.cells(found, p.names)
 	if err != nil {
@@ -220,7 +217,7 @@ func (p *rangePage) add(found *flagstone.Row) error {
 	return nil
 }
 
-// copyValue moves a value's bytes to the end of buffer, which has room.
+// copyValue moves a value's bytes to the end of buffer, which must have room.
 func copyValue(v row.Value, buffer []byte) (row.Value, []byte) {
 	from := len(buffer)
 	switch v.Type() {

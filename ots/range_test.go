@@ -17,7 +17,7 @@ func (f *fixture) rangeOf(req GetRangeRequest) (*GetRangeResponse, error) {
 	return f.GetRange(context.Background(), testInstance, &req)
 }
 
-// pages reads a range page by page, the way clients do.
+// pages reads a range page by page, as clients do.
 func (f *fixture) pages(req GetRangeRequest) [][]Row {
 	f.tb.Helper()
 	var pages [][]Row
@@ -43,7 +43,7 @@ func everything() GetRangeRequest {
 	}
 }
 
-// fill writes n rows, the keys ascending, in batches.
+// fill writes n rows in batches, in ascending order of keys.
 func (f *fixture) fill(n int, cells func(i int) []Cell) {
 	f.tb.Helper()
 	var changes []RowChange
@@ -234,7 +234,7 @@ func TestARowLargerThanAPageIsAPageOfItsOwn(t *testing.T) {
 
 func TestAPageEndsAfterABoundedNumberOfCells(t *testing.T) {
 	limits := Documented()
-	limits.RangeCells = 20 // a row from which nothing is taken counts as one
+	limits.RangeCells = 20 // a row with no selected cells counts as one
 	f := openFixture(t, limits)
 	f.createPlain(1, -1)
 	f.fill(40, func(i int) []Cell { return []Cell{cell("a", i), cell("b", i), cell("c", i)} })
@@ -323,7 +323,7 @@ func TestRowsOfAPageKeepTheirValuesWhileTheScanGoesOn(t *testing.T) {
 	}
 }
 
-// modelRow is a row of the naive model that paging is compared with.
+// modelRow is a row of the naive model of paging.
 type modelRow struct {
 	encoded []byte
 	key     []row.Value

@@ -1,7 +1,7 @@
 package ots
 
-// This file reads single rows: GetRow and BatchGetRow, and the selection of
-// columns that GetRange shares with them (PROTOCOL section 5).
+// This file reads single rows: GetRow and BatchGetRow, and the column selection that GetRange
+// shares with them (PROTOCOL section 5).
 
 import (
 	"context"
@@ -22,11 +22,10 @@ type projection struct {
 	table   *table
 	session *session // the transaction that the read is part of, or nil
 	options flagstone.ReadOptions
-	// cellsOnly: only attributes were asked for, so a row without any of them
-	// is not returned.
+	// cellsOnly: the request names only attributes, so a row without any of them is not
+	// returned.
 	cellsOnly bool
-	// keyColumns[i] says whether key column i was named in columns_to_get;
-	// nil if nothing was.
+	// keyColumns[i] reports whether columns_to_get names key column i; nil if it names nothing.
 	keyColumns []bool
 	filter     *predicate // nil: none
 }
@@ -40,7 +39,7 @@ func (r reading) on(t *table, s *session) projection {
 	if r.columns != nil {
 		p.cellsOnly = true
 		p.keyColumns = make([]bool, len(t.key))
-		p.options.Columns = make([]string, 0, len(r.columns)) // none is not the same as nil, which is all
+		p.options.Columns = make([]string, 0, len(r.columns)) // empty means no columns, nil all
 		for _, name := range r.columns {
 			i := slices.IndexFunc(t.key, func(k flagstone.KeyColumn) bool { return k.Name == name })
 			if i < 0 {
@@ -57,7 +56,7 @@ func (r reading) on(t *table, s *session) projection {
 	return p
 }
 
-// size is what a row read counts in bytes: its key and its selected cells.
+// size is the size of a row in bytes, as reads are charged: its key and its selected cells.
 func (p *projection) size(r *flagstone.Row) int64 {
 	var size int64
 	for i, v := range r.Key() {
@@ -69,9 +68,8 @@ func (p *projection) size(r *flagstone.Row) int64 {
 	return size
 }
 
-// selects reports whether a row that exists belongs into the answer, and cuts
-// its cells to those that the filter lets through. The filter sees the cells
-// that are selected, and no others.
+// selects reports whether an existing row belongs into the answer, and drops the cells that a
+// pagination filter excludes. The filter sees the selected cells only.
 func (p *projection) selects(ctx context.Context, r *flagstone.Row) (bool, error) {
 	switch {
 	case p.cellsOnly && len(r.Cells) == 0:
@@ -79,7 +77,7 @@ func (p *projection) selects(ctx context.Context, r *flagstone.Row) (bool, error
 	case p.filter == nil:
 		return true, nil
 	case p.filter.filter.Type == FilterPagination:
-		r.Cells = append(r.Cells[:0], p.filter.filter.page(r.Cells)...) // a scan keeps the memory
+		r.Cells = append(r.Cells[:0], p.filter.filter.page(r.Cells)...) // in place, since a scan reuses the memory
 		return true, nil
 	}
 	return p.filter.judge(ctx, r)
@@ -107,13 +105,11 @@ func (p *projection) cells(r *flagstone.Row, names interner) ([]Cell, error) {
 	return cells, nil
 }
 
-// interner makes strings of column names, the same one for the same name: the
-// rows of an answer mostly have the same columns. A nil interner remembers
-// nothing, which is right for a single row.
+// interner makes strings of column names, one string per name: the rows of an answer mostly
+// have the same columns. A nil interner remembers nothing, which suits a single row.
 type interner map[string]string
 
-// maxInterned bounds what an interner remembers, for tables where every row
-// has columns of its own.
+// maxInterned bounds an interner, for tables where every row has columns of its own.
 const maxInterned = 1024
 
 func (n interner) name(column []byte) string {
@@ -170,7 +166,7 @@ func (e *Engine) GetRow(ctx context.Context, instance string, req *GetRowRequest
 	return &result, nil
 }
 
-// readRow reads one row whose key values have been checked, and counts the cost.
+// readRow reads one row, whose key values were checked, and charges the cost.
 func (e *Engine) readRow(ctx context.Context, p *projection, key *Row, names interner) (ReadResult, *Error) {
 	if err := matchKey(p.table.key, key.Key); err != nil {
 		return ReadResult{}, err
@@ -213,10 +209,9 @@ func (e *Engine) findRow(ctx context.Context, p *projection, key *Row, names int
 	}, nil
 }
 
-// BatchGetRow reads rows of several tables (PROTOCOL 5.7), the rows of a table
-// in parallel, since each may have to wait for the disk. What is wrong with
-// the request whatever the tables are like refuses all of it; the rest refuses
-// single rows.
+// BatchGetRow reads rows of several tables (PROTOCOL 5.7). It reads the rows of a table in
+// parallel, since each may wait for the disk. An error that does not depend on the tables
+// refuses the whole request; other errors refuse single rows.
 func (e *Engine) BatchGetRow(ctx context.Context, instance string, req *BatchGetRowRequest) (*BatchGetRowResponse, error) {
 	selections, bad := e.limits.checkBatchGet(req)
 	if bad != nil {
@@ -269,7 +264,7 @@ func (l *Limits) checkBatchGet(req *BatchGetRowRequest) ([]reading, *Error) {
 	if rows == 0 {
 		return nil, invalid("No row specified in the request of BatchGetRow.")
 	}
-	// Entries without rows are tolerated, and cost a selection each.
+	// Entries without rows are allowed; each costs a selection.
 	if rows > l.BatchGetRows || len(req.Tables) > l.BatchGetRows {
 		return nil, TooManyRows(l.BatchGetRows)
 	}
@@ -306,7 +301,7 @@ func (l *Limits) checkBatchGet(req *BatchGetRowRequest) ([]reading, *Error) {
 	return selections, nil
 }
 
-// size is about how many bytes a row takes in an answer.
+// size is about the size of a row in an answer, in bytes.
 func (r *RowReadResult) size() (size int64) {
 	if r.Row == nil {
 		return 0

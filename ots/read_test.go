@@ -82,7 +82,8 @@ func TestTheTablesMaxVersionsHideVersionsBeforeTheReadSelects(t *testing.T) {
 	}
 }
 
-// The table of PROTOCOL 5.3: is a row returned?
+// TestARowIsReturnedAsTheSelectionDemands goes through the table of PROTOCOL 5.3: is a row
+// returned?
 func TestARowIsReturnedAsTheSelectionDemands(t *testing.T) {
 	f := openFixture(t, Limits{})
 	f.create(tableRequest("t", "pk", row.TypeString, "id", row.TypeInteger))
@@ -165,7 +166,7 @@ func TestCellsComeByColumnThenNewestFirst(t *testing.T) {
 func TestMalformedReadsAreRefusedWithTheServicesMessages(t *testing.T) {
 	p := CodeParameterInvalid
 	columns := func(n int) []string {
-		names := []string{"c0", "c0"} // the same one twice counts once
+		names := []string{"c0", "c0"} // a repeated name counts once
 		for i := 1; i < n; i++ {
 			names = append(names, fmt.Sprintf("c%d", i))
 		}
@@ -211,7 +212,7 @@ func TestMalformedReadsAreRefusedWithTheServicesMessages(t *testing.T) {
 			_, err := f.GetRow(context.Background(), testInstance, &GetRowRequest{Table: "t", Row: c.row, Selection: c.sel})
 			wantError(t, err, c.code, c.message)
 			if c.code == CodeInvalidPK {
-				continue // refuses one row of a batch only
+				continue // a batch refuses only the row
 			}
 			_, err = f.BatchGetRow(context.Background(), testInstance, &BatchGetRowRequest{
 				Tables: []TableGets{{Table: "t", Rows: []Row{c.row}, Selection: c.sel}}})

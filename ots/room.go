@@ -1,8 +1,8 @@
 package ots
 
-// This file bounds the memory that answers take. What an answer will be is known
-// only when it has been read, so memory is taken first: little for a row that is
-// small, as most are, and more, for another attempt, if it turns out to be larger.
+// This file bounds the memory of answers. The size of an answer is known only after the read,
+// so a read first takes memory for a small row, as most are. If the row is larger, it takes
+// more and reads again.
 
 import (
 	"context"
@@ -11,27 +11,26 @@ import (
 	flagstone "github.com/flagstone-db/flagstone"
 )
 
-// Room is where requests get memory for their answers from. Its methods are safe
-// for concurrent use, and count bytes. The maker of the room gives back what is left
-// in it when the answer is gone.
+// Room is the memory budget of requests for their answers. Its methods are safe for concurrent
+// use, and count bytes. The maker of the room gives back the rest when the answer is gone.
 type Room interface {
-	// Take takes n and may wait for it. The error is for the client.
+	// Take takes n bytes and may wait for them. The error is for the client.
 	Take(ctx context.Context, n int64) error
-	// TryTake takes n, or returns false at once.
+	// TryTake takes n bytes, or returns false at once.
 	TryTake(n int64) bool
-	// Give gives back n of what was taken.
+	// Give gives back n of the bytes taken.
 	Give(n int64)
 }
 
 type roomKey struct{}
 
-// WithRoom returns a context for one request, whose answer takes its memory from
-// the room. Without one there is no bound.
+// WithRoom returns a context for one request, whose answer takes its memory from room. Without
+// a room there is no bound.
 func WithRoom(ctx context.Context, room Room) context.Context {
 	return context.WithValue(ctx, roomKey{}, room)
 }
 
-// RoomOf returns the room of a request; one without bounds if it has none.
+// RoomOf returns the room of a request, or one without bounds.
 func RoomOf(ctx context.Context) Room {
 	if room, ok := ctx.Value(roomKey{}).(Room); ok {
 		return room
@@ -45,12 +44,11 @@ func (boundless) Take(context.Context, int64) error { return nil }
 func (boundless) TryTake(int64) bool                { return true }
 func (boundless) Give(int64)                        {}
 
-// answerCopies is how often a row is in memory while an answer is made: as it was
-// read, as it is encoded, and in the message.
+// answerCopies is the number of copies of a row in memory while an answer is made: as read, as
+// encoded, and in the message.
 const answerCopies = 3
 
-// cellsMemory is what the cells of a row take, which is what
-// flagstone.ReadOptions.MaxBytes bounds.
+// cellsMemory is the memory of a row's cells, as flagstone.ReadOptions.MaxBytes counts it.
 func cellsMemory(r *flagstone.Row) (size int64) {
 	for i := range r.Cells {
 		size += r.Cells[i].Memory()
@@ -62,8 +60,8 @@ func rowTooLarge() *Error {
 	return &Error{CodeOutOfRowSizeLimit, "The total data size of columns in one row exceeded the limit."}
 }
 
-// get reads a row within the room of the request, in which it leaves taken what the
-// row takes. A row above Limits.ReadRowBytes is refused.
+// get reads a row within the room of the request, and keeps the row's memory taken. It refuses
+// a row above Limits.ReadRowBytes.
 func (p *projection) get(ctx context.Context, limits *Limits, key *Row) (*flagstone.Row, error) {
 	const small, medium = 64 * kilobyte, 4 * megabyte
 	room, opts := RoomOf(ctx), p.options
@@ -90,16 +88,16 @@ func (p *projection) get(ctx context.Context, limits *Limits, key *Row) (*flagst
 	return nil, rowTooLarge()
 }
 
-// pageRoom is the room that a page of a range has taken and not used. To begin with
-// there is enough for any one row.
+// pageRoom is the room that a page of a range has taken and not used. At the start it is enough
+// for any single row.
 type pageRoom struct {
 	Room
 	left int64
 }
 
-// has reports whether there is room for one more row, with what can be had at once.
+// has takes room for one more row, and reports whether that was possible without waiting.
 func (r *pageRoom) has(row *flagstone.Row) bool {
-	const step = 1 * megabyte // what more is taken at a time, at least
+	const step = 1 * megabyte // the least to take at a time
 	need := answerCopies * cellsMemory(row)
 	if need > r.left {
 		more := max(need-r.left, step)

@@ -12,7 +12,7 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// testRoom is a room of a fixed size, in which no caller waits.
+// testRoom is a room of a fixed size. Take never waits.
 type testRoom struct {
 	mu          sync.Mutex
 	left, least int64
@@ -47,7 +47,7 @@ func (r *testRoom) Give(n int64) {
 	r.left += n
 }
 
-// wideRow writes a row of so many columns of 1,000 bytes.
+// wideRow writes a row of the given number of columns of 1,000 bytes.
 func (f *fixture) wideRow(key string, columns int) {
 	for from := 0; from < columns; from += 500 {
 		change := putOf(pk(key))
@@ -92,7 +92,7 @@ func TestARowAboveTheBoundIsRefusedByEveryReadAndCanBeReadInParts(t *testing.T) 
 		t.Errorf("a part of the row: %v, %v, %v", g, b, r)
 	}
 
-	// A page ends before the row, and those behind it can be had.
+	// A page ends before the row, and a client can read the rows after it.
 	for _, backward := range []bool{false, true} {
 		req := &GetRangeRequest{Table: "t", Start: Row{Key: pk("a")}, End: Row{Key: pk("d")}, Selection: all(), Backward: backward}
 		if backward {
@@ -105,8 +105,8 @@ func TestARowAboveTheBoundIsRefusedByEveryReadAndCanBeReadInParts(t *testing.T) 
 	}
 }
 
-// TestPagesEndWhereThereIsNoRoomForMore: whatever room there is beyond what one row
-// needs, all rows come in the end, and no more is taken than there is.
+// TestPagesEndWhereThereIsNoRoomForMore checks that all rows arrive, however little room there
+// is beyond one row's need, and that no page takes more room than there is.
 func TestPagesEndWhereThereIsNoRoomForMore(t *testing.T) {
 	limits := Documented()
 	limits.ReadRowBytes = 300 << 10
@@ -160,7 +160,7 @@ func TestReadsTakeTheRoomThatTheyNeedAndGiveTheRestBack(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		key         string
-		least, most int64 // taken in the end
+		least, most int64 // taken at the end
 		peak        int64
 	}{
 		{"small", 3_000, 10_000, 3 * 64 << 10},
@@ -180,8 +180,7 @@ func TestReadsTakeTheRoomThatTheyNeedAndGiveTheRestBack(t *testing.T) {
 	}
 	wantError(t, get(newRoom(1<<20), "large"), CodeServerBusy, "Server is busy.")
 
-	// Of a batch those rows are answered for which there is room, and SDKs ask for
-	// the rest again.
+	// A batch answers the rows for which there is room, and SDKs ask for the rest again.
 	batch, err := f.BatchGetRow(WithRoom(context.Background(), newRoom(15<<20)), testInstance, &BatchGetRowRequest{Tables: []TableGets{{
 		Table: "t", Rows: []Row{{Key: pk("small")}, {Key: pk("large")}, {Key: pk("large")}}, Selection: all(),
 	}}})
@@ -193,7 +192,7 @@ func TestReadsTakeTheRoomThatTheyNeedAndGiveTheRestBack(t *testing.T) {
 	}
 }
 
-// testTurn counts how often it was taken and left.
+// testTurn counts how often the turn was taken and left.
 type testTurn struct{ taken, left atomic.Int64 }
 
 func (c *testTurn) Take(context.Context) error  { c.taken.Add(1); return nil }

@@ -1,7 +1,7 @@
 package ots
 
-// This file cuts tables into splits of about equal size, for programs that
-// read a table in parallel: ComputeSplitPointsBySize (PROTOCOL section 10).
+// This file cuts tables into splits of about equal size, for programs that read a table in
+// parallel: ComputeSplitPointsBySize (PROTOCOL section 10).
 
 import (
 	"context"
@@ -11,15 +11,14 @@ import (
 )
 
 const (
-	// defaultSplitUnit is what split sizes are multiples of if a request does
-	// not say otherwise.
+	// defaultSplitUnit is the unit of split sizes if a request names none.
 	defaultSplitUnit = 100 * megabyte
 	// minSplitUnit is the smallest unit that a request may name.
 	minSplitUnit = 1 * megabyte
 )
 
-// ComputeSplitPointsBySize returns keys that cut a table into splits of about
-// the size asked for.
+// ComputeSplitPointsBySize returns keys that cut a table into splits of about the requested
+// size.
 func (e *Engine) ComputeSplitPointsBySize(ctx context.Context, instance string, req *SplitPointsRequest) (*SplitPointsResponse, error) {
 	if err := e.limits.checkTableName(req.Table); err != nil {
 		return nil, err
@@ -50,8 +49,8 @@ func (e *Engine) ComputeSplitPointsBySize(ctx context.Context, instance string, 
 	return resp, nil
 }
 
-// splitSize returns the size of splits in bytes and the largest number of
-// points to return, 0 for no limit.
+// splitSize returns the size of splits in bytes and the largest number of points; 0 is no
+// limit.
 func splitSize(req *SplitPointsRequest) (size int64, limit int, bad *Error) {
 	unit := int64(defaultSplitUnit)
 	if req.UnitBytes != nil {
@@ -74,8 +73,8 @@ func splitSize(req *SplitPointsRequest) (size int64, limit int, bad *Error) {
 	return req.SplitSize * unit, limit, nil
 }
 
-// location names the place where the data of an instance lives. Clients use it
-// to send work for neighbouring splits to one place; here there is one.
+// location names the place of an instance's data. Clients use it to send work on neighbouring
+// splits to one place; here there is only one.
 func location(instance string) string {
 	sum := sha256.Sum256([]byte(instance))
 	return hex.EncodeToString(sum[:16])

@@ -1,8 +1,7 @@
 package ots
 
-// This file holds streams (PROTOCOL section 8): it enables and describes them.
-// Reading is in streamrecord.go. What a stream has in the protocol and not in
-// the engine is kept with it as JSON:
+// This file enables and describes streams (PROTOCOL section 8). streamrecord.go reads them.
+// Properties of a stream that the engine does not know are kept with it as JSON:
 //
 //	{"version":1,"key":"q83vEjRWeJASNFZ4kBI0Vg=="}
 
@@ -45,10 +44,10 @@ type StreamDescription struct {
 	StreamSummary
 	ExpirationHours int32
 	Shards          []StreamShard
-	NextShard       string // empty: there are no more
+	NextShard       string // empty: this is the last page
 }
 
-// StreamShard is one shard of a stream; parents are empty where there are none.
+// StreamShard is one shard of a stream; parents are empty if there are none.
 type StreamShard struct{ ID, Parent, ParentSibling string }
 
 // stream is a stream as one request sees it.
@@ -59,7 +58,7 @@ type stream struct {
 	streamAttributes
 }
 
-// streamAttributes are what the engine keeps as the stream's annotations.
+// streamAttributes are the stream's annotations in the engine.
 type streamAttributes struct {
 	Version int `json:"version"`
 	// Key authenticates the iterators of the stream.
@@ -71,8 +70,8 @@ const (
 	hourSeconds             = 3600
 )
 
-// streamChange is what a request asks of a table's stream; nil if nothing is to
-// be done. present is the stream that the table has.
+// streamChange translates the stream specification of a request; nil means no change. present
+// is the stream that the table has.
 func (e *Engine) streamChange(spec *StreamSpecification, present *StreamDetails) (*flagstone.StreamChange, *Error) {
 	switch {
 	case spec == nil, !spec.Enable && present == nil:
@@ -97,7 +96,7 @@ func (e *Engine) streamChange(spec *StreamSpecification, present *StreamDetails)
 	}}, nil
 }
 
-// checkStream checks the stream that a request asks for.
+// checkStream checks the stream specification of a request.
 func (l *Limits) checkStream(spec *StreamSpecification) *Error {
 	if spec == nil || !spec.Enable {
 		return nil
@@ -138,10 +137,10 @@ func (t *table) streamOf() (*stream, error) {
 		return nil, nil
 	}
 	s := &stream{table: t, read: read, info: read.Info()}
-	if s.info.ID == 0 { // disabled since
+	if s.info.ID == 0 { // disabled meanwhile
 		return nil, nil
 	}
-	if len(s.info.Annotations) > 0 { // not one that was made through the engine
+	if len(s.info.Annotations) > 0 { // empty if the stream was made through the engine
 		if err := json.Unmarshal(s.info.Annotations, &s.streamAttributes); err != nil {
 			return nil, fmt.Errorf("ots: annotations of the stream of table %q: %w", t.name, err)
 		}
@@ -153,7 +152,7 @@ func (t *table) streamOf() (*stream, error) {
 	return s, nil
 }
 
-// id names a stream for good: another one of a table of that name, or of another
+// id identifies a stream for good: another stream of a table of the same name, or of another
 // store, has another id.
 func (s *stream) id() string {
 	return fmt.Sprintf("%s_%d_%x", s.table.name, s.info.CreatedMillis*1000, s.info.ID)
@@ -163,7 +162,7 @@ func (s *stream) summary() StreamSummary {
 	return StreamSummary{StreamID: s.id(), Table: s.table.name, CreatedMicros: s.info.CreatedMillis * 1000}
 }
 
-// hours is the retention, rounded up.
+// hours is the retention, rounded up to hours.
 func (s *stream) hours() int32 {
 	return int32(min((s.info.RetentionSeconds+hourSeconds-1)/hourSeconds, math.MaxInt32))
 }
@@ -179,8 +178,8 @@ func (t *table) details() *StreamDetails {
 	}
 }
 
-// ListStream returns the streams of a table, or, with the empty name, of all
-// tables of the instance, ascending.
+// ListStream returns the stream of a table. If name is empty, it returns the streams of all
+// tables of the instance, in ascending order of table names.
 func (e *Engine) ListStream(_ context.Context, instance, name string) ([]StreamSummary, error) {
 	names := []string{name}
 	if name == "" {
@@ -212,11 +211,11 @@ func streamMissing() *Error {
 	return &Error{CodeObjectNotExist, "Requested stream does not exist."}
 }
 
-// stream finds a stream by its id. The error is OTSObjectNotExist, or
-// OTSInternalServerError if its annotations cannot be read.
+// stream finds a stream by its id. The error is OTSObjectNotExist, or OTSInternalServerError if
+// the annotations cannot be read.
 func (e *Engine) stream(instance, id string) (*stream, *Error) {
 	name := id
-	for range 2 { // the time and the number behind it
+	for range 2 { // cut off the number and the time
 		i := strings.LastIndexByte(name, '_')
 		if i < 0 {
 			return nil, streamMissing()
@@ -240,8 +239,7 @@ func (e *Engine) stream(instance, id string) (*stream, *Error) {
 	return s, nil
 }
 
-// DescribeStream describes a stream and lists its shards, in pages if the
-// request asks for pages.
+// DescribeStream describes a stream and lists its shards, in pages if the request sets a limit.
 func (e *Engine) DescribeStream(_ context.Context, instance string, req *DescribeStreamRequest) (*StreamDescription, error) {
 	if req.ShardLimit != nil && *req.ShardLimit <= 0 {
 		return nil, invalid("The shard limit must be greater than 0.")
@@ -281,7 +279,7 @@ func shardMissing() *Error {
 	return &Error{CodeObjectNotExist, "Requested stream shard does not exist."}
 }
 
-// shardID is what clients call a shard.
+// shardID is the name of a shard for clients.
 func shardID(id uint64) string { return fmt.Sprintf("%016x", id) }
 
 // shardNumber is the inverse of shardID.

@@ -14,7 +14,7 @@ import (
 
 const trimmedMessage = "Requested stream data is already trimmed or does not exist."
 
-// openStream is a fixture with a table t of one key column pk that has a stream.
+// openStream returns a fixture with a table t, of one key column pk, that has a stream.
 func openStream(t *testing.T, limits Limits, spec StreamSpecification) *fixture {
 	t.Helper()
 	f := openFixtureOver(t, limits, flagstone.Options{})
@@ -29,7 +29,7 @@ func openStream(t *testing.T, limits Limits, spec StreamSpecification) *fixture 
 	return f
 }
 
-// only returns the only stream of table t, and its only shard.
+// only returns the single stream of table t, and its single shard.
 func (f *fixture) only() (stream, shard string) {
 	f.tb.Helper()
 	streams, err := f.ListStream(context.Background(), testInstance, "t")
@@ -57,7 +57,7 @@ func (f *fixture) page(iterator string, limit *int32) (*GetStreamRecordResponse,
 	return f.GetStreamRecord(context.Background(), testInstance, &GetStreamRecordRequest{Iterator: iterator, Limit: limit})
 }
 
-// rest reads to the end.
+// rest reads all remaining records.
 func (f *fixture) rest(iterator string) (records []StreamRecord, next string) {
 	f.tb.Helper()
 	for {
@@ -73,7 +73,7 @@ func (f *fixture) rest(iterator string) (records []StreamRecord, next string) {
 	}
 }
 
-// told shows records, with versions relative to the start.
+// told formats records, with versions relative to the start.
 func told(records []StreamRecord) string {
 	var lines []string
 	for i := range records {
@@ -103,8 +103,8 @@ func told(records []StreamRecord) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestRecordsTellWhatRequestsDid: increments as puts, generated keys complete,
-// nothing of what was refused, all changes of batches and transactions.
+// TestRecordsTellWhatRequestsDid expects increments as puts, complete generated keys, no
+// refused changes, and all changes of batches and transactions.
 func TestRecordsTellWhatRequestsDid(t *testing.T) {
 	f := openStream(t, Limits{}, StreamSpecification{ColumnsToGet: []string{"n"}})
 	it := f.iteratorSince(nil)
@@ -202,8 +202,7 @@ func TestStreamsAreDescribed(t *testing.T) {
 	wantError(t, err, CodeObjectNotExist, "Requested stream does not exist.")
 }
 
-// TestStreamsAreEnabledAndDisabled as documented: another expiration needs a
-// stream of its own.
+// TestStreamsAreEnabledAndDisabled as documented: a different expiration needs a new stream.
 func TestStreamsAreEnabledAndDisabled(t *testing.T) {
 	for _, c := range []struct {
 		limits Limits
@@ -320,8 +319,8 @@ func TestIteratorsThatThisServerDidNotMakeAreRefused(t *testing.T) {
 	wantError(t, err, CodeTrimmedDataAccess, trimmedMessage)
 }
 
-// TestPagesOfStreamsAreBounded by the request, by number and by size, and cost
-// what they return.
+// TestPagesOfStreamsAreBounded by the request, by number and by size, and cost what they
+// return.
 func TestPagesOfStreamsAreBounded(t *testing.T) {
 	f := openStream(t, Limits{}, StreamSpecification{})
 	it := f.iteratorSince(nil)
@@ -354,8 +353,8 @@ func TestPagesOfStreamsAreBounded(t *testing.T) {
 	}
 }
 
-// TestStreamRecordsExpireByTheClock, and iterators are as good as the records
-// behind them; one at the end is renewed when it is used.
+// TestStreamRecordsExpireByTheClock checks that an iterator is valid as long as the records
+// after it, and that using one at the end renews it.
 func TestStreamRecordsExpireByTheClock(t *testing.T) {
 	f := openStream(t, Limits{}, StreamSpecification{ExpirationHours: ptr(int32(1))})
 	begin := f.iteratorSince(nil)

@@ -1,13 +1,12 @@
 package ots
 
-// This file reads streams: iterators, which are positions in a shard that
-// clients carry, and records. An iterator is opaque to them:
+// This file reads streams: iterators and records. An iterator is a position in a shard that the
+// client carries. Its content is opaque to clients:
 //
 //	base64url( version 1 | shard 8 | after 8 | as of 8 | stream id | mac 16 )
 //
-// with the integers in big endian. The mac is the beginning of an HMAC-SHA256
-// under a key that the stream has to itself, so an iterator is one that this
-// server gave out for this stream, whatever a client makes of it.
+// Integers are big endian. The mac is the beginning of an HMAC-SHA256 under a key of the
+// stream, so the server accepts only iterators that it gave out for this stream.
 
 import (
 	"context"
@@ -35,21 +34,20 @@ type GetStreamRecordRequest struct {
 	Table    *string // if given, it must be the stream's
 }
 
-// StreamRecord is one change of one row. Row has the operations of an update,
-// and the delete marker of a delete.
+// StreamRecord is one change of one row. Row has the operations of an update, or the delete
+// marker of a delete.
 type StreamRecord struct {
 	Type   ChangeType
 	Row    Row
-	Origin *Row // what the stream's columns_to_get held before; nil: nothing
-	// Epoch, Timestamp (microseconds) and RowIndex rise strictly, as a triple,
-	// within a shard.
+	Origin *Row // previous values of the stream's columns_to_get; nil: none
+	// The triple of Epoch, Timestamp (microseconds) and RowIndex rises strictly within a shard.
 	Epoch     int32
 	Timestamp int64
 	RowIndex  int32
 }
 
-// GetStreamRecordResponse is one page. Next is the iterator behind the records;
-// if there are none it is the one of the request, but for once in a while.
+// GetStreamRecordResponse is one page. Next is the iterator after the records. Without records
+// it is mostly that of the request, renewed from time to time so that it does not expire.
 type GetStreamRecordResponse struct {
 	Records  []StreamRecord
 	Next     string
@@ -108,10 +106,10 @@ func (e *Engine) openIterator(instance, iterator string) (*stream, flagstone.Str
 	return s, pos, nil
 }
 
-// GetShardIterator returns the iterator of the oldest record of a shard, or of
-// the first that is not older than a time.
+// GetShardIterator returns the iterator of the oldest record of a shard, or of the first record
+// that is not older than a timestamp.
 func (e *Engine) GetShardIterator(ctx context.Context, instance string, req *GetShardIteratorRequest) (string, error) {
-	if req.Token != "" { // none is ever given out
+	if req.Token != "" { // this server never gives out tokens
 		return "", invalid("The token is invalid.")
 	}
 	since := int64(0)
@@ -138,7 +136,7 @@ func (e *Engine) GetShardIterator(ctx context.Context, instance string, req *Get
 	return s.iterator(pos), nil
 }
 
-// GetStreamRecord returns the records behind an iterator.
+// GetStreamRecord returns the records after an iterator.
 func (e *Engine) GetStreamRecord(ctx context.Context, instance string, req *GetStreamRecordRequest) (*GetStreamRecordResponse, error) {
 	limits := flagstone.StreamLimits{Records: e.limits.StreamRecords, Bytes: e.limits.StreamBytes}
 	if req.Limit != nil {
@@ -187,9 +185,8 @@ func (e *Engine) GetStreamRecord(ctx context.Context, instance string, req *GetS
 	return resp, nil
 }
 
-// record translates a record. Its triple is made of the sequence number, which
-// rises strictly, and the time, which does not fall: the low 31 bits are the row
-// index and those above the epoch.
+// record translates a record. The sequence number rises strictly and the time does not fall:
+// the low 31 bits of the sequence number are the row index, the bits above are the epoch.
 func (s *stream) record(from *flagstone.StreamRecord) (StreamRecord, error) {
 	const indexBits = 31
 	r := StreamRecord{

@@ -1,8 +1,8 @@
 package ots
 
-// This file creates, changes, describes and deletes tables (PROTOCOL section
-// 7). Operations that change something run one at a time, so that a check
-// (quota, present value) and the change that follows it are one step.
+// This file creates, describes, lists and deletes tables (PROTOCOL section 7); altertable.go
+// changes them. Operations that change something run one at a time, so that a check (quota,
+// present value) and the change that follows are one step.
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// CreateTable makes a table, which can be used when the call returns.
+// CreateTable makes a table, which is usable when the call returns.
 func (e *Engine) CreateTable(ctx context.Context, instance string, req *CreateTableRequest) error {
 	if err := e.limits.checkCreate(req); err != nil {
 		return err
@@ -24,7 +24,7 @@ func (e *Engine) CreateTable(ctx context.Context, instance string, req *CreateTa
 	}
 	e.tableOps.Lock()
 	defer e.tableOps.Unlock()
-	if !e.HasInstance(instance) { // one that is being removed gets no more tables
+	if !e.HasInstance(instance) { // an instance that is being removed gets no more tables
 		return &Error{CodeAuthFailed, "The instance is not found."}
 	}
 	if err := e.admitTableOperation(); err != nil {
@@ -68,14 +68,14 @@ func (e *Engine) CreateTable(ctx context.Context, instance string, req *CreateTa
 	return nil
 }
 
-// set assigns a value that was given.
+// set assigns a value that is present.
 func set[T any](to *T, given *T) {
 	if given != nil {
 		*to = *given
 	}
 }
 
-// setEngineOptions carries over those options that the engine acts upon.
+// setEngineOptions copies the options that the engine implements.
 func setEngineOptions(to *flagstone.TableOptions, given *TableOptions) {
 	if given.TimeToLive != nil {
 		to.TTLSeconds = int64(*given.TimeToLive)
@@ -197,7 +197,7 @@ func (l *Limits) checkOptions(o *TableOptions) *Error {
 		if *offset < 0 || *offset > l.MaxVersionOffset {
 			return invalid("The maximum deviation must be in range [0, INT64_MAX/1000000].")
 		}
-		if *offset == 0 { // clients leave the field out for "the default"
+		if *offset == 0 { // clients leave the field out for the default
 			return invalid("The maximum deviation cannot be 0.")
 		}
 	}
@@ -220,8 +220,8 @@ func (l *Limits) checkReserved(r *ReservedThroughput) *Error {
 	return nil
 }
 
-// admitTableOperation applies the limit on table operations per second, if it
-// is on. REQUIRES: tableOps is held.
+// admitTableOperation applies the limit on table operations per second, if EnforceRates is set.
+// REQUIRES: tableOps is held.
 func (e *Engine) admitTableOperation() *Error {
 	if !e.limits.EnforceRates {
 		return nil
@@ -258,7 +258,7 @@ func (e *Engine) ListTable(_ context.Context, instance string) ([]string, error)
 	return e.tableNames(instance), nil
 }
 
-// DescribeTable returns all that is known of a table.
+// DescribeTable returns the full state of a table.
 func (e *Engine) DescribeTable(_ context.Context, instance, name string) (*TableDescription, error) {
 	if err := e.limits.checkTableName(name); err != nil {
 		return nil, err
@@ -301,8 +301,8 @@ func keySchema(key []flagstone.KeyColumn) []KeyColumn {
 	return schema
 }
 
-// clampInt32 fits the engine's 64 bits into the protocol's 32: tables that were
-// made through the engine may have larger numbers.
+// clampInt32 fits the engine's 64 bits into the protocol's 32: tables made through the engine
+// may have larger numbers.
 func clampInt32(v int64) int32 { return int32(min(max(v, -1), math.MaxInt32)) }
 
 // DeleteTable drops a table with its data.
@@ -321,7 +321,7 @@ func (e *Engine) DeleteTable(ctx context.Context, instance, name string) error {
 	return nil
 }
 
-// dropTable drops a table and all that is kept of it. REQUIRES: tableOps is held.
+// dropTable drops a table and its state in memory. REQUIRES: tableOps is held.
 func (e *Engine) dropTable(ctx context.Context, instance, name string) *Error {
 	t, err := e.table(instance, name)
 	if err != nil {

@@ -1,10 +1,9 @@
 package ots
 
-// This file counts what the requests to each table have cost (PROTOCOL 13.3):
-// in each second, consumption up to the table's reserved throughput is reserved,
-// and the rest is additional. That refuses nothing; what may, if the limits say
-// so, are the units of one partition key or of an instance per second, and the
-// reserved units of a table.
+// This file counts the cost of requests per table (PROTOCOL 13.3). In each second, consumption
+// up to the table's reserved throughput counts as reserved, the rest as additional. Counting
+// refuses nothing. If the limits say so, requests are refused by the units per second of a
+// partition key or of an instance, or by the reserved units of a table.
 
 import (
 	"hash/maphash"
@@ -14,32 +13,31 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// Throughput is what the requests to a table have cost since the service was
-// opened, in capacity units.
+// Throughput is the cost of the requests to a table since the service was opened, in capacity
+// units.
 type Throughput struct {
 	ReservedRead, ReservedWrite     int64
 	AdditionalRead, AdditionalWrite int64
 }
 
-// meter counts for one table.
+// meter counts the units of one table.
 type meter struct {
 	mu          sync.Mutex
-	second      int64 // the one that read and write belong to
-	read, write int64 // consumed in it
+	second      int64 // the second of read and write
+	read, write int64 // units used in that second
 	total       Throughput
 	busy        busyKeys
 }
 
-// partitionMeter counts the units of partition keys, and of instances, in the
-// present second.
+// partitionMeter counts the units of partition keys and of instances in the present second.
 type partitionMeter struct {
 	mu     sync.Mutex
 	second int64
 	used   map[partitionID]int64
 }
 
-// partitionID stands for a partition key. Two that have the same would share
-// their limit; with 64 bits of hash that does not happen.
+// partitionID identifies a partition key. Two keys with the same ID would share a limit; with
+// 64 bits of hash that does not happen.
 type partitionID struct{ table, hash uint64 }
 
 // partitionOf identifies a partition key.
@@ -55,7 +53,7 @@ func (e *Engine) partitionOf(t *table, key row.Value) partitionID {
 	return partitionID{t.info.ID, h.Sum64()}
 }
 
-// side is what a request uses, mainly.
+// side is the kind of units that a request mainly uses.
 type side int
 
 const (
@@ -63,8 +61,8 @@ const (
 	writes
 )
 
-// admit refuses a request to a partition key that has had its units in this
-// second, if that is enforced, and what admitTable refuses.
+// admit refuses a request to a partition key that has used its units of this second, if that is
+// enforced. It also refuses what admitTable refuses.
 func (e *Engine) admit(t *table, partition row.Value, use side) *Error {
 	if err := e.admitTable(t, use); err != nil {
 		return err
@@ -78,9 +76,8 @@ func (e *Engine) admit(t *table, partition row.Value, use side) *Error {
 	return nil
 }
 
-// admitTable refuses a request to a table that has used its reserved units of
-// this second, or to an instance that has used its own, as far as there are such
-// limits. A request that is admitted may cost more than what is left.
+// admitTable refuses a request to a table or an instance that has used its units of this
+// second, if there is such a limit. An admitted request may cost more than what is left.
 func (e *Engine) admitTable(t *table, use side) *Error {
 	if e.limits.InstanceUnits > 0 && e.pressure.add(e.instanceOf(t), e.store.WallMillis()/1000, 0) >= e.limits.InstanceUnits {
 		return &Error{CodeCapacityUnitExhausted, "Capacity unit is not enough."}
@@ -91,8 +88,8 @@ func (e *Engine) admitTable(t *table, use side) *Error {
 	return nil
 }
 
-// exhausted reports whether a side of a table has reserved units, and has used
-// them in this second.
+// exhausted reports whether a side of a table has reserved units and has used them in this
+// second.
 func (m *meter) exhausted(t *table, use side, second int64) bool {
 	reserved := int64(t.ReservedRead)
 	if use == writes {
@@ -107,15 +104,14 @@ func (m *meter) exhausted(t *table, use side, second int64) bool {
 	return reserved > 0 && m.second == counted(m.second, second) && used >= reserved
 }
 
-// instanceOf identifies the instance of a table among partition keys. No table
-// has the number 0.
+// instanceOf identifies the instance of a table among partition keys. No table has the ID 0.
 func (e *Engine) instanceOf(t *table) partitionID {
 	instance, _, _ := strings.Cut(t.info.Name, "/")
 	return partitionID{0, maphash.String(e.seed, instance)}
 }
 
-// counted is the second that units belong to: a request that read the clock just
-// before another has begun the next second counts in that, and does not end it.
+// counted returns the second in which units count. A request that read the clock just before
+// another request began the next second counts in the next, and does not end it.
 func counted(current, second int64) int64 {
 	if second == current-1 {
 		return current
@@ -123,7 +119,7 @@ func counted(current, second int64) int64 {
 	return second
 }
 
-// add counts units and returns those of the second.
+// add counts units and returns the total of the ID in this second.
 func (p *partitionMeter) add(id partitionID, second, units int64) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,7 +133,7 @@ func (p *partitionMeter) add(id partitionID, second, units int64) int64 {
 	return used
 }
 
-// chargeRow counts what a request to one partition key has cost.
+// chargeRow counts the cost of a request to one partition key.
 func (e *Engine) chargeRow(t *table, partition row.Value, cost CapacityUnit) {
 	e.charge(t, cost)
 	e.noteBusy(t, partition, cost)
@@ -155,7 +151,7 @@ func (e *Engine) meterOf(t *table) *meter {
 	return fresh.(*meter)
 }
 
-// charge counts what a request has cost a table.
+// charge counts the cost of a request to a table.
 func (e *Engine) charge(t *table, cost CapacityUnit) {
 	m, second := e.meterOf(t), e.store.WallMillis()/1000
 	if e.limits.InstanceUnits > 0 {
@@ -170,7 +166,7 @@ func (e *Engine) charge(t *table, cost CapacityUnit) {
 	split(&m.write, int64(cost.Write), int64(t.ReservedWrite), &m.total.ReservedWrite, &m.total.AdditionalWrite)
 }
 
-// split adds a cost to what was used in this second, and to the totals.
+// split adds a cost to the units used in this second, and to the totals.
 func split(used *int64, cost, limit int64, reserved, additional *int64) {
 	within := min(cost, max(limit-*used, 0))
 	*used += cost
@@ -178,7 +174,7 @@ func split(used *int64, cost, limit int64, reserved, additional *int64) {
 	*additional += cost - within
 }
 
-// Throughput returns what the requests to a table have cost.
+// Throughput returns the cost of the requests to a table so far.
 func (e *Engine) Throughput(instance, name string) (Throughput, error) {
 	t, bad := e.table(instance, name)
 	if bad != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// TestAPartitionKeyHasItsUnitsPerSecond: a request is refused once the second's
-// are used up, and not for another partition key, or in the next second, or if
-// nobody asked for it.
+// TestAPartitionKeyHasItsUnitsPerSecond checks that requests are refused when the units of the
+// second are used up, but not for another partition key, in the next second, or without
+// enforcement.
 func TestAPartitionKeyHasItsUnitsPerSecond(t *testing.T) {
 	limits := Documented()
 	limits.EnforceThroughput = true
@@ -123,8 +123,8 @@ func TestThroughputIsReservedUpToTheTablesUnitsPerSecond(t *testing.T) {
 	}
 }
 
-// TestAnInstanceHasItsUnitsPerSecond: of all tables together, and not those of
-// another instance.
+// TestAnInstanceHasItsUnitsPerSecond checks that all tables of an instance share its units, and
+// that other instances do not.
 func TestAnInstanceHasItsUnitsPerSecond(t *testing.T) {
 	limits := Documented()
 	limits.InstanceUnits = 5
@@ -162,7 +162,8 @@ func TestAnInstanceHasItsUnitsPerSecond(t *testing.T) {
 	}
 }
 
-// TestALateRequestDoesNotEndTheSecond: who has read the clock and is overtaken.
+// TestALateRequestDoesNotEndTheSecond: it read the clock, then a later request was counted
+// first.
 func TestALateRequestDoesNotEndTheSecond(t *testing.T) {
 	var p partitionMeter
 	id := partitionID{1, 1}
@@ -175,7 +176,7 @@ func TestALateRequestDoesNotEndTheSecond(t *testing.T) {
 	}
 }
 
-// TestReadingAStreamUsesTheUnitsOfItsInstance.
+// TestReadingAStreamUsesTheUnitsOfItsInstance reads a stream until the units are used up.
 func TestReadingAStreamUsesTheUnitsOfItsInstance(t *testing.T) {
 	limits := Documented()
 	limits.InstanceUnits = 3
@@ -192,8 +193,8 @@ func TestReadingAStreamUsesTheUnitsOfItsInstance(t *testing.T) {
 	}
 }
 
-// TestOnlyReservedUnitsAreServedIfSoAsked: each side by itself, and a side
-// without reserved units as before.
+// TestOnlyReservedUnitsAreServedIfSoAsked checks reads and writes separately. A side without
+// reserved units is not limited.
 func TestOnlyReservedUnitsAreServedIfSoAsked(t *testing.T) {
 	limits := Documented()
 	limits.ReservedOnly = true
@@ -210,7 +211,7 @@ func TestOnlyReservedUnitsAreServedIfSoAsked(t *testing.T) {
 	write := func() error { _, err := f.write(deleteOf(pk("x"))); return err }
 	ranged := func() error { _, err := f.rangeOf(everything()); return err }
 	const exhausted = "Remaining capacity unit is not enough."
-	for range 20 { // nothing is reserved
+	for range 20 { // this side has no reserved units
 		wantError(t, read(), "", "")
 		wantError(t, write(), "", "")
 	}

@@ -1,8 +1,8 @@
 package ots
 
-// This file holds local transactions (PROTOCOL section 9): the engine's
-// transactions under an id that requests name, with the bounds of the protocol
-// on time and size. A transaction is used by one request at a time.
+// This file holds local transactions (PROTOCOL section 9): transactions of the engine under an
+// id that requests name, with the protocol's limits on time and size. One request at a time may
+// use a transaction.
 
 import (
 	"context"
@@ -16,24 +16,24 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// StartTransactionRequest is PROTOCOL 2.5 StartLocalTransaction. Row is the key
-// and has the partition key alone; anything else in it is refused.
+// StartTransactionRequest is PROTOCOL 2.5 StartLocalTransaction. Row holds the partition key
+// and nothing else.
 type StartTransactionRequest struct {
 	Table string
 	Row   Row
 }
 
-// transactionIDBytes are random: nobody can guess the id of another's.
+// transactionIDBytes are random, so that a client cannot guess the id of another client.
 const transactionIDBytes = 16
 
 // session is a local transaction as requests see it.
 type session struct {
 	instance  string
-	table     *table // as it was at the start; its options may have changed
+	table     *table // as at the start; its options may have changed
 	partition row.Value
 	tx        *flagstone.Transaction
 
-	inUse   sync.Mutex // held by the request that uses it; others do not wait
+	inUse   sync.Mutex // held by the request that uses the transaction; others are refused at once
 	written int64      // data of the writes so far, in bytes
 }
 
@@ -41,7 +41,7 @@ func sessionMissing() *Error {
 	return &Error{CodeSessionNotExist, "Session not exist or may be timeout."}
 }
 
-// checkTransaction refuses what cannot be the id of a transaction. nil is none.
+// checkTransaction refuses a malformed transaction id. nil means no transaction.
 func checkTransaction(id *string) *Error {
 	if id == nil {
 		return nil
@@ -52,9 +52,9 @@ func checkTransaction(id *string) *Error {
 	return nil
 }
 
-// StartLocalTransaction begins a transaction of the rows of one partition key
-// and returns its id. It holds that partition key until it is committed or
-// aborted, or has lasted for Limits.TransactionSeconds.
+// StartLocalTransaction begins a transaction on the rows of one partition key and returns its
+// id. The transaction locks the partition key until commit, abort, or the end of
+// Limits.TransactionSeconds.
 func (e *Engine) StartLocalTransaction(ctx context.Context, instance string, req *StartTransactionRequest) (string, error) {
 	if err := e.limits.checkTableName(req.Table); err != nil {
 		return "", err
@@ -91,15 +91,15 @@ func (e *Engine) StartLocalTransaction(ctx context.Context, instance string, req
 		return "", e.asError(err, "start transaction", t.name, false)
 	}
 	e.sessions.Store(id, s)
-	if !s.tx.Open() { // it ended before it was there to be deleted
+	if !s.tx.Open() { // it may end before the id is stored
 		e.sessions.Delete(id)
 	}
 	e.chargeRow(t, s.partition, CapacityUnit{Write: 1})
 	return id, nil
 }
 
-// CommitTransaction applies what a transaction has written as a whole. When it
-// returns without an error that is durable.
+// CommitTransaction applies the writes of a transaction as a whole. They are durable when it
+// returns without an error.
 func (e *Engine) CommitTransaction(ctx context.Context, instance, id string) error {
 	s, bad := e.take(instance, &id)
 	if bad != nil {
@@ -117,7 +117,7 @@ func (e *Engine) CommitTransaction(ctx context.Context, instance, id string) err
 	return nil
 }
 
-// AbortTransaction drops what a transaction has written.
+// AbortTransaction drops the writes of a transaction.
 func (e *Engine) AbortTransaction(_ context.Context, instance, id string) error {
 	s, bad := e.take(instance, &id)
 	if bad != nil {
@@ -129,8 +129,8 @@ func (e *Engine) AbortTransaction(_ context.Context, instance, id string) error 
 	return nil
 }
 
-// take finds the transaction with an id and takes it for the request, which
-// leaves it in the end. No id gives no transaction, which may be left too.
+// take finds a transaction by its id and locks it for the request, which must call leave. A nil
+// id gives a nil session, on which leave does nothing.
 func (e *Engine) take(instance string, id *string) (*session, *Error) {
 	if id == nil {
 		return nil, nil
@@ -155,8 +155,8 @@ func (s *session) leave() {
 	}
 }
 
-// covers returns an error unless a key of a table belongs to the transaction. No
-// transaction covers everything.
+// covers returns an error unless the transaction covers a key of a table. A nil session covers
+// all.
 func (s *session) covers(t *table, key []KeyValue) *Error {
 	switch {
 	case s == nil:
@@ -164,7 +164,7 @@ func (s *session) covers(t *table, key []KeyValue) *Error {
 	case s.table.name != t.name:
 		return &Error{CodeDataOutOfRange, fmt.Sprintf(
 			"Data out of scope of transaction. Transaction Table:%s. Data Table:%s", s.table.name, t.name)}
-	case s.table.info.ID != t.info.ID: // deleted, and made again
+	case s.table.info.ID != t.info.ID: // deleted and created again
 		return sessionMissing()
 	case key[0].Value.Type() == s.partition.Type() && compareValues(key[0].Value, s.partition) == 0:
 		return nil
@@ -173,8 +173,7 @@ func (s *session) covers(t *table, key []KeyValue) *Error {
 		"Data out of scope of transaction. Transaction PartKey:%s. Data PartKey:%s", partitionText(s.partition), partitionText(key[0].Value)))}
 }
 
-// reserve counts the data of changes that are about to be written, and says how
-// to take that back if they are not.
+// reserve counts the data of changes before they are written. cancel takes that back.
 func (s *session) reserve(l *Limits, changes ...pendingWrite) (cancel func(), bad *Error) {
 	var size int64
 	for i := range changes {
@@ -194,7 +193,7 @@ type source interface {
 	Scan(ctx context.Context, start, end []row.Value, opts flagstone.ScanOptions) *flagstone.Rows
 }
 
-// source is where a request reads a table.
+// source returns what a request reads a table from.
 func (s *session) source(t *table) source {
 	if s == nil {
 		return t.engine

@@ -16,8 +16,7 @@ const (
 	conflict  = "Data is being modified by the other request."
 )
 
-// openTransactions is a fixture with a table t of the key (p, k), and one row
-// (a, 0).
+// openTransactions returns a fixture with a table t of the key (p, k), and one row (a, 0).
 func openTransactions(t *testing.T, opts flagstone.Options) *fixture {
 	t.Helper()
 	f := openFixtureOver(t, Limits{}, opts)
@@ -57,7 +56,7 @@ func (f *fixture) showIn(id *string, key []KeyValue) string {
 	return f.show(key, sel)
 }
 
-// rangeIn shows the keys of a range, or the error.
+// rangeIn returns the keys of a range, or the error, as text.
 func (f *fixture) rangeIn(id *string, start, end []KeyValue, backward bool) string {
 	f.tb.Helper()
 	req := &GetRangeRequest{Table: "t", Start: Row{Key: start}, End: Row{Key: end}, Backward: backward, Selection: all()}
@@ -130,7 +129,7 @@ func TestWhatATransactionWritesIsSeenByItselfAndThenByAll(t *testing.T) {
 		} else {
 			wantErrorOf(t, "commit", f.commit(id), "", "")
 			wantText(t, "committed range", f.rangeIn(nil, low, high, false), "0 1")
-			// Versions are those of the writes, not of the commit.
+			// Versions are from the time of the writes, not of the commit.
 			wantText(t, "committed row", f.showIn(nil, pk2("a", 0)), `"a",0 | c@5=5 d@5=1`)
 		}
 		wantErrorOf(t, "commit again", f.commit(id), CodeSessionNotExist, noSession)
@@ -276,7 +275,7 @@ func TestTransactionsAreCheckedAtTheirEdges(t *testing.T) {
 	err := f.CommitTransaction(t.Context(), "other", *id)
 	wantErrorOf(t, "of another instance", err, CodeSessionNotExist, noSession)
 
-	// While one request uses it.
+	// One request uses the transaction.
 	s, bad := f.take(testInstance, id)
 	if bad != nil {
 		t.Fatal(bad)
@@ -317,8 +316,8 @@ func TestATransactionLasts60Seconds(t *testing.T) {
 func TestATransactionTakesFourMegabytesOfWrites(t *testing.T) {
 	f := openTransactions(t, flagstone.Options{})
 	const limit = 4 << 20
-	// A row's size is 2 for the names of its key columns, 1 and 8 for their values,
-	// 1 for the column's name, and its value.
+	// A row's size is 2 for the names of its key columns, 1 and 8 for their values, 1 for the
+	// column's name, plus its value.
 	row := func(k, size int) RowChange { return putOf(pk2("a", k), cell("c", strings.Repeat("x", size-12))) }
 	id := f.mustStart("a")
 	wantErrorOf(t, "half", f.writeIn(id, row(1, limit/2)), "", "")
@@ -424,8 +423,8 @@ func TestAClosedStoreEndsTransactions(t *testing.T) {
 	wantErrorOf(t, "commit", f.commit(id), CodeSessionNotExist, noSession)
 }
 
-// TestTransactionsOfOneInstanceLeaveRoomForThoseOfOthers: they may not take all the
-// memory that there is for open transactions.
+// TestTransactionsOfOneInstanceLeaveRoomForThoseOfOthers checks that one instance cannot take
+// all the memory for open transactions.
 func TestTransactionsOfOneInstanceLeaveRoomForThoseOfOthers(t *testing.T) {
 	f := openFixture(t, Documented())
 	const other = "other"

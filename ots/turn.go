@@ -1,28 +1,26 @@
 package ots
 
-// This file says which requests compute much. Only so many of these run at once that
-// the processors are free for others within moments; those that take little, as most
-// do, wait for none of them.
+// This file limits how many expensive requests compute at the same time, so that processors are
+// soon free for others. Cheap requests, which are most, do not wait for expensive ones.
 
 import "context"
 
-// Turn is one request's part of the processors. Its methods are safe for concurrent
-// use.
+// Turn is one request's permission to compute. Its methods are safe for concurrent use.
 type Turn interface {
-	// Take waits for it, unless the request has it. The error is for the client.
+	// Take waits for the turn, unless the request has it. The error is for the client.
 	Take(ctx context.Context) error
-	// Yield lets others that wait for it have it, if the request has it, and then waits
-	// for it again. It is called now and then while the request computes.
+	// Yield passes the turn to requests that wait for it and takes it again, if the request has
+	// it. A request calls it regularly while it computes.
 	Yield(ctx context.Context) error
-	// Leave gives it back, if the request has it, and reports that.
+	// Leave gives the turn back, and reports whether the request had it.
 	Leave() bool
 }
 
 type turnKey struct{}
 
-// WithTurn returns a context for one request, which is to take its turn before it
-// computes much. Without one there is no bound. The maker of the turn takes it back
-// when the request is done.
+// WithTurn returns a context for one request, which takes its turn before an expensive
+// computation. Without a turn there is no bound. The maker of the turn takes it back when the
+// request is done.
 func WithTurn(ctx context.Context, turn Turn) context.Context {
 	return context.WithValue(ctx, turnKey{}, turn)
 }
@@ -41,12 +39,11 @@ func (always) Take(context.Context) error  { return nil }
 func (always) Yield(context.Context) error { return nil }
 func (always) Leave() bool                 { return false }
 
-// fewRows are so few that to read or to write them is little. With 50 µs for a row,
-// it is half a millisecond.
+// fewRows is the number of rows that are still cheap: half a millisecond, at 50 µs per row.
 const fewRows = 10
 
-// takeTurn takes the turn of a request for so many rows, judged by a predicate, which
-// may be nil, if that is much. REQUIRES: no latch is held.
+// takeTurn takes the turn if reading or writing that many rows, judged by p (may be nil), is
+// expensive. REQUIRES: no latch is held.
 func takeTurn(ctx context.Context, rows int, p *predicate) error {
 	if rows <= fewRows && (p == nil || p.instructions() == 0) {
 		return nil

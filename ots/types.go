@@ -6,10 +6,9 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// Service is the API that a protocol front end (package server) calls: one
-// method per operation of PROTOCOL sections 2.3 to 2.5. Every error that it
-// returns for a request is an *Error; rows that fail inside a batch carry
-// their own. Methods are safe for concurrent use.
+// Service is the API that a protocol front end (package server) calls: one method per operation
+// of PROTOCOL sections 2.3 to 2.5. Every error for a request is an *Error; rows that fail
+// inside a batch carry their own. Methods are safe for concurrent use.
 type Service interface {
 	CreateTable(ctx context.Context, instance string, req *CreateTableRequest) error
 	ListTable(ctx context.Context, instance string) ([]string, error)
@@ -25,12 +24,12 @@ type Service interface {
 	WriteRow(ctx context.Context, instance string, req *WriteRowRequest) (*WriteResult, error)
 	BatchWriteRow(ctx context.Context, instance string, req *BatchWriteRowRequest) (*BatchWriteRowResponse, error)
 
-	// StartLocalTransaction returns the id by which requests join the transaction.
+	// StartLocalTransaction returns the id that requests name to join the transaction.
 	StartLocalTransaction(ctx context.Context, instance string, req *StartTransactionRequest) (string, error)
 	CommitTransaction(ctx context.Context, instance, id string) error
 	AbortTransaction(ctx context.Context, instance, id string) error
 
-	// ListStream lists the streams of a table, or of all with the empty name.
+	// ListStream lists the streams of a table, or of all tables if the name is empty.
 	ListStream(ctx context.Context, instance, table string) ([]StreamSummary, error)
 	DescribeStream(ctx context.Context, instance string, req *DescribeStreamRequest) (*StreamDescription, error)
 	// GetShardIterator returns an opaque string.
@@ -38,37 +37,35 @@ type Service interface {
 	GetStreamRecord(ctx context.Context, instance string, req *GetStreamRecordRequest) (*GetStreamRecordResponse, error)
 }
 
-// CapacityUnit is what an operation cost (PROTOCOL section 13), in units of
-// 4096 bytes.
+// CapacityUnit is the cost of an operation (PROTOCOL section 13), in units of 4096 bytes.
 type CapacityUnit struct{ Read, Write int32 }
 
-// KeyColumn is one column of a table's primary key. A Type of row.TypeNone
-// stands for a type number that the protocol knows but keys may not have.
+// KeyColumn is one column of a table's primary key. Type is row.TypeNone for a type that the
+// protocol knows but keys may not have.
 type KeyColumn struct {
 	Name          string
 	Type          row.Type
 	AutoIncrement bool
 }
 
-// DefinedColumn is a predefined attribute column; it is stored and described,
-// and binds nothing.
+// DefinedColumn is a predefined attribute column. It is stored and described, and not enforced.
 type DefinedColumn struct {
 	Name string
 	Type row.Type
 }
 
-// TableOptions as they arrive: a nil field was not given.
+// TableOptions are the options of a request; a nil field was not given.
 type TableOptions struct {
 	TimeToLive       *int32 // seconds, -1 never
 	MaxVersions      *int32
 	MaxVersionOffset *int64 // seconds; deviation_cell_version_in_sec
 	AllowUpdate      *bool
 	UpdateFullRow    *bool
-	BloomFilterType  *int32 // accepted, described, without effect
+	BloomFilterType  *int32 // accepted and described, no effect
 	BlockSize        *int32 // the same
 }
 
-// ReservedThroughput in capacity units; a nil field was not given.
+// ReservedThroughput is in capacity units; a nil field was not given.
 type ReservedThroughput struct{ Read, Write *int32 }
 
 // StreamSpecification asks for a change stream.
@@ -117,7 +114,7 @@ type TableDescription struct {
 	LastDecreaseTime   int64 // seconds, 0: never
 	CreationTimeMicros int64
 	EnableLocalTxn     *bool
-	Stream             *StreamDetails // nil: it has none
+	Stream             *StreamDetails // nil: no stream
 }
 
 // SplitPointsRequest is PROTOCOL section 10.
@@ -128,8 +125,8 @@ type SplitPointsRequest struct {
 	PointLimit *int32
 }
 
-// SplitPointsResponse holds n-1 points for n splits. A point is a key prefix:
-// its missing trailing columns stand for the minimum.
+// SplitPointsResponse holds n-1 points for n splits. A point is a key prefix; its missing
+// columns stand for the minimum.
 type SplitPointsResponse struct {
 	PrimaryKey []KeyColumn
 	Points     [][]KeyValue
@@ -137,23 +134,22 @@ type SplitPointsResponse struct {
 	Consumed   CapacityUnit
 }
 
-// SplitLocation says where Repeat neighbouring splits live.
+// SplitLocation says where Repeat neighbouring splits are stored.
 type SplitLocation struct {
 	Location string // 32 hexadecimal characters
 	Repeat   int64
 }
 
-// KeyValue is one named primary-key column as it arrived or is sent. Besides
-// the key types, Value may be Min, Max (bounds) or, with AutoIncrement set,
-// nothing. A type that keys may not have arrives as it is and is refused.
+// KeyValue is one named primary-key column of a request or an answer. Besides the key types,
+// Value may be Min or Max (bounds), or none if AutoIncrement is set. A type that keys may not
+// have is kept, to be refused later.
 type KeyValue struct {
 	Name          string
 	Value         row.Value
 	AutoIncrement bool
 }
 
-// CellOp is the operation of a cell in a row change; the numbers are the
-// protocol's (PROTOCOL section 3.1).
+// CellOp is the operation of a cell in a row change; the numbers are the protocol's (3.1).
 type CellOp uint8
 
 // Cell operations.
@@ -174,14 +170,13 @@ type Cell struct {
 }
 
 // Row is a decoded row: of a request, with operations, or of a response.
-// KeyProblem and similar protocol-level faults are reported by the decoder.
 type Row struct {
 	Key          []KeyValue
 	Cells        []Cell
 	DeleteMarker bool
 }
 
-// RowExistence is what a write expects of the row (PROTOCOL section 4.6).
+// RowExistence is the condition of a write on the row's existence (PROTOCOL section 4.6).
 type RowExistence uint8
 
 // Row existence expectations; the numbers are the protocol's.
@@ -220,7 +215,7 @@ type RowChange struct {
 	Return          ReturnType
 	ReturnColumns   []string
 
-	condition *predicate // made of ColumnCondition when it is checked
+	condition *predicate // compiled from ColumnCondition by the check
 }
 
 // WriteRowRequest is PutRow, UpdateRow or DeleteRow.
@@ -233,7 +228,7 @@ type WriteRowRequest struct {
 // WriteResult is the outcome of one write.
 type WriteResult struct {
 	Consumed CapacityUnit
-	Row      *Row // what Return asked for; nil: nothing
+	Row      *Row // as Return asks; nil: nothing
 }
 
 // BatchWriteRowRequest is PROTOCOL 6.7.
@@ -264,10 +259,10 @@ type RowWriteResult struct {
 	Err *Error
 }
 
-// TimeRange as it arrived; nil fields were not given. Milliseconds.
+// TimeRange is in milliseconds; a nil field was not given.
 type TimeRange struct{ Start, End, Specific *int64 }
 
-// Selection is what GetRow, BatchGetRow and GetRange share.
+// Selection is the part that GetRow, BatchGetRow and GetRange share.
 type Selection struct {
 	ColumnsToGet  []string
 	MaxVersions   *int32
@@ -282,11 +277,11 @@ type Selection struct {
 // GetRowRequest is PROTOCOL 2.4 GetRow.
 type GetRowRequest struct {
 	Table string
-	Row   Row // the key; anything else in it is refused
+	Row   Row // the key and nothing else
 	Selection
 }
 
-// ReadResult is one row that was read; Row is nil if there is none.
+// ReadResult is the result of reading one row; Row is nil if there is none.
 type ReadResult struct {
 	Row      *Row
 	Consumed CapacityUnit

@@ -1,8 +1,7 @@
 package ots
 
-// This file checks what can be checked without looking at a table: names,
-// values, cells of a row change (PROTOCOL 6.4) and the selection of a read
-// (PROTOCOL 5.1, 5.3). What depends on a table's key is in keys.go.
+// This file holds the checks that need no table: names, values, cells of a row change (PROTOCOL
+// 6.4) and the selection of a read (PROTOCOL 5.1, 5.3). keys.go checks against a table's key.
 
 import (
 	"math"
@@ -14,8 +13,8 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// maxTimestamp is above every version that a client may name, in milliseconds:
-// the service counts microseconds inside.
+// maxTimestamp, in milliseconds, is above every version that a client may name: the service
+// counts microseconds internally.
 const maxTimestamp = math.MaxInt64 / 1000
 
 func isPlainName(name string, limit int) bool {
@@ -58,7 +57,7 @@ func (l *Limits) checkColumnName(name string) *Error {
 	return nil
 }
 
-// isInstanceName: letters, digits and hyphens, a letter first, no hyphen last.
+// isInstanceName accepts letters, digits and hyphens, a letter first, no hyphen last.
 func (l *Limits) isInstanceName(name string) bool {
 	if len(name) < l.InstanceNameMinBytes || len(name) > l.InstanceNameMaxBytes {
 		return false
@@ -75,7 +74,7 @@ func (l *Limits) isInstanceName(name string) bool {
 	return true
 }
 
-// printable keeps messages valid UTF-8: they travel in a protobuf string.
+// printable keeps messages valid UTF-8, since they travel in a protobuf string.
 func printable(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 // typeName is the service's name of a value type.
@@ -99,14 +98,14 @@ func typeName(t row.Type) string {
 	return "VT_NULL"
 }
 
-// checkChange checks a row change but for its key. A nil result says that the
-// change can be carried out on any table whose key it fits.
+// checkChange checks a row change except for its key. If it returns nil, the change is valid on
+// any table whose key it fits.
 func (l *Limits) checkChange(c *RowChange) *Error {
 	if c.Existence > ExistenceExpectNot {
 		return invalid("Invalid row-existence expectation: %d.", c.Existence)
 	}
 	var err *Error
-	if c.condition == nil || c.condition.filter != c.ColumnCondition { // not that of another row of the request
+	if c.condition == nil || c.condition.filter != c.ColumnCondition { // else it was compiled for another row of the request
 		if c.condition, err = l.checkFilter(c.ColumnCondition, false); err != nil {
 			return err
 		}
@@ -123,7 +122,7 @@ func (l *Limits) checkChange(c *RowChange) *Error {
 	return l.checkReturn(c)
 }
 
-// checkChangeShape checks what the type of a change allows it to hold.
+// checkChangeShape checks which parts the type of a change requires and allows.
 func (l *Limits) checkChangeShape(c *RowChange) *Error {
 	switch c.Type {
 	case ChangePut, ChangeUpdate:
@@ -175,7 +174,7 @@ func (l *Limits) checkChangeCells(c *RowChange) *Error {
 	return nil
 }
 
-// checkCell checks one cell of an update or put by its operation.
+// checkCell checks one cell of a put or update by its operation.
 func (l *Limits) checkCell(cell *Cell) *Error {
 	switch cell.Op {
 	case OpPut:
@@ -237,8 +236,8 @@ func (l *Limits) checkAttribute(name string, v row.Value) *Error {
 	return nil
 }
 
-// countColumns counts distinct column names. Fewer cells than the limit cannot
-// break it, so that the common case counts nothing.
+// countColumns counts distinct column names. It returns len(cells) if that is within the limit,
+// to keep the common case cheap.
 func countColumns(cells []Cell, limit int) int {
 	if len(cells) <= limit {
 		return len(cells)
@@ -250,8 +249,7 @@ func countColumns(cells []Cell, limit int) int {
 	return len(seen)
 }
 
-// checkIncrements refuses a change that increments a column and has another
-// operation on it.
+// checkIncrements refuses a change with an increment and another operation on the same column.
 func checkIncrements(c *RowChange) *Error {
 	if !c.increments() {
 		return nil
@@ -268,8 +266,8 @@ func checkIncrements(c *RowChange) *Error {
 	return nil
 }
 
-// checkReturn checks what a write shall return. RT_AFTER_MODIFY returns
-// incremented columns and nothing else.
+// checkReturn checks what a write should return. RT_AFTER_MODIFY returns only incremented
+// columns.
 func (l *Limits) checkReturn(c *RowChange) *Error {
 	if n := len(c.ReturnColumns); n > l.ColumnsPerWrite {
 		return invalid("The number of columns from the request exceeds the limit, limit count: %d, column count: %d.",
@@ -309,8 +307,8 @@ type reading struct {
 	filter  *predicate
 }
 
-// checkSelection checks the part of a read that is common to all reads.
-// versionMissing is the message for a read that says nothing of versions.
+// checkSelection checks the part that all reads share. versionMissing is the message for a read
+// without a version condition.
 func (l *Limits) checkSelection(s *Selection, versionMissing string) (reading, *Error) {
 	var r reading
 	switch {
@@ -351,8 +349,7 @@ func (l *Limits) checkSelection(s *Selection, versionMissing string) (reading, *
 	return r, bad
 }
 
-// checkVersions turns Max Versions and time range of a read into the engine's
-// terms (PROTOCOL 5.1).
+// checkVersions translates the version limit and time range of a read (PROTOCOL 5.1).
 func checkVersions(s *Selection, opts *flagstone.ReadOptions, missing string) *Error {
 	var times TimeRange
 	if s.TimeRange != nil {
@@ -388,8 +385,8 @@ func checkVersions(s *Selection, opts *flagstone.ReadOptions, missing string) *E
 		opts.MinVersion, opts.MaxVersion = t, t+1
 	}
 	if ranged {
-		// The end may be anything above the start: clients that mean "no end"
-		// send the largest integer they have.
+		// The end may be any number above the start: clients send the largest integer for "no
+		// end".
 		if *times.Start < 0 || *times.End < 0 {
 			return invalid("Timestamp must be in range [0, INT64_MAX/1000).")
 		}
@@ -401,8 +398,7 @@ func checkVersions(s *Selection, opts *flagstone.ReadOptions, missing string) *E
 	return nil
 }
 
-// distinct returns the names once each, in the order of their first
-// appearance; nil for none.
+// distinct returns each name once, in order of first appearance; nil for none.
 func distinct(names []string) []string {
 	if len(names) == 0 {
 		return nil

@@ -91,7 +91,7 @@ func TestMalformedWritesAreRefusedWithTheServicesMessages(t *testing.T) {
 			_, err := f.write(c.change)
 			wantError(t, err, c.code, c.message)
 			if c.code == CodeInvalidPK {
-				continue // refuses one row of a batch only
+				continue // a batch refuses only the row
 			}
 			_, err = f.BatchWriteRow(context.Background(), testInstance, &BatchWriteRowRequest{
 				Tables: []TableChanges{{Table: "t", Changes: []RowChange{putOf(pk("ok")), c.change}}},
@@ -127,7 +127,7 @@ func TestNamesAreCheckedAtTheirEdges(t *testing.T) {
 	wide := strings.Repeat("\u5b57", 255)
 	for _, c := range []struct {
 		name                     string
-		table, documented, loose bool // allowed as table name, column name, column name with the loose rule
+		table, documented, loose bool // allowed as table name, column name, column name under the loose rule
 	}{
 		{"a", true, true, true},
 		{"_", true, true, true},
@@ -245,7 +245,7 @@ func TestColumnsPerWriteAreLimitedAtTheirEdge(t *testing.T) {
 		_, err := f.write(putOf(pk("a"), cells...))
 		wantError(t, err, "", "")
 		_, err = f.write(updateOf(pk("a"), append(cells, cellAt("c0", 2, startMillis))...))
-		wantError(t, err, "", "") // another version is not another column
+		wantError(t, err, "", "") // versions of a column count as one column
 		_, err = f.write(putOf(pk("a"), append(cells, cell("more", 1))...))
 		wantError(t, err, CodeParameterInvalid,
 			"The number of attribute columns exceeds the limit, limit count: 1024, column count: 1025.")

@@ -1,10 +1,9 @@
 package ots
 
-// This file writes single rows: PutRow, UpdateRow, DeleteRow (PROTOCOL section
-// 6). Everything that depends on the row or on the time happens inside the
-// function that the engine runs while no other writer changes the row: check and write
-// are one step, and versions that the server assigns never decrease along the history
-// of a row. A write that expects nothing of the row reads nothing.
+// This file writes single rows: PutRow, UpdateRow, DeleteRow (PROTOCOL section 6). All that
+// depends on the row or on the time happens inside the function that the engine runs while no
+// other writer changes the row. So check and write are one step, and versions that the server
+// assigns never decrease along the history of a row. A write without a condition reads nothing.
 
 import (
 	"context"
@@ -16,7 +15,7 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// checkWrite checks a row change as far as it goes without a table.
+// checkWrite checks a row change as far as possible without a table.
 func (l *Limits) checkWrite(c *RowChange) *Error {
 	if err := l.checkKey(c.Row.Key, keyOfWrite); err != nil {
 		return err
@@ -24,8 +23,8 @@ func (l *Limits) checkWrite(c *RowChange) *Error {
 	return l.checkChange(c)
 }
 
-// checkChangeSize checks the size of a PutRow or UpdateRow of its own; the rows
-// of a batch are only limited together.
+// checkChangeSize checks the size of a single PutRow or UpdateRow. The rows of a batch have
+// only a common limit.
 func (l *Limits) checkChangeSize(c *RowChange) *Error {
 	if l.WriteRowBytes == 0 || c.Type == ChangeDelete {
 		return nil
@@ -41,8 +40,8 @@ func (l *Limits) checkChangeSize(c *RowChange) *Error {
 	return nil
 }
 
-// WriteRow carries out a PutRow, UpdateRow or DeleteRow. When it returns
-// without an error the change is durable.
+// WriteRow carries out a PutRow, UpdateRow or DeleteRow. The change is durable when it returns
+// without an error.
 func (e *Engine) WriteRow(ctx context.Context, instance string, req *WriteRowRequest) (*WriteResult, error) {
 	if err := e.limits.checkTableName(req.Table); err != nil {
 		return nil, err
@@ -76,20 +75,19 @@ func (e *Engine) WriteRow(ctx context.Context, instance string, req *WriteRowReq
 	return &result.WriteResult, nil
 }
 
-// pendingWrite is a row change that was applied and may not be durable yet, or
-// that failed.
+// pendingWrite is a row change that failed, or was applied and may not be durable yet.
 type pendingWrite struct {
 	table   *table
-	session *session // the transaction that it is part of, or nil
-	others  int      // how many are applied under the same latches
+	session *session // the transaction of the change, or nil
+	others  int      // number of other changes under the same latches
 	change  *RowChange
-	key     []KeyValue        // the change's, with the generated value in it
-	after   []Cell            // what increments made
-	commit  *flagstone.Commit // nil if it failed, or is part of a transaction
+	key     []KeyValue        // the change's key, with generated values
+	after   []Cell            // results of the increments
+	commit  *flagstone.Commit // nil if the change failed or is part of a transaction
 	err     *Error
 }
 
-// newWrite begins a change: it checks what depends on the table alone.
+// newWrite begins a change: it checks what depends only on the table.
 func (e *Engine) newWrite(t *table, s *session, c *RowChange) pendingWrite {
 	w := pendingWrite{table: t, session: s, change: c, key: c.Row.Key}
 	if w.err = matchKey(t.key, c.Row.Key); w.err == nil {
@@ -105,9 +103,8 @@ func (e *Engine) newWrite(t *table, s *session, c *RowChange) pendingWrite {
 	return w
 }
 
-// startWrite applies a change that was checked. Changes of one row that are
-// started one after the other are applied in that order. Every write that was
-// started must be finished.
+// startWrite applies a change that was checked. Changes of one row are applied in the order of
+// their calls. Every started write must be finished.
 func (e *Engine) startWrite(ctx context.Context, t *table, s *session, c *RowChange) (w pendingWrite) {
 	w = e.newWrite(t, s, c)
 	if w.err != nil {
@@ -134,8 +131,7 @@ func (e *Engine) startWrite(ctx context.Context, t *table, s *session, c *RowCha
 	return w
 }
 
-// update has the engine run a function on a row, in the transaction if there is
-// one, and notes how it took the change.
+// update runs fn on a row, in the transaction if there is one, and records the outcome.
 func (w *pendingWrite) update(ctx context.Context, e *Engine, key []row.Value, fn func(_ context.Context, tx *flagstone.RowTx) error) {
 	if w.session != nil {
 		w.started(e, nil, w.session.tx.Update(ctx, key, fn))
@@ -145,7 +141,7 @@ func (w *pendingWrite) update(ctx context.Context, e *Engine, key []row.Value, f
 	w.started(e, commit, err)
 }
 
-// started notes how the engine took a change.
+// started records the outcome of an update in the engine.
 func (w *pendingWrite) started(e *Engine, commit *flagstone.Commit, err error) {
 	if err != nil {
 		w.err = e.asError(err, "write row", w.table.name, false)
@@ -154,11 +150,11 @@ func (w *pendingWrite) started(e *Engine, commit *flagstone.Commit, err error) {
 	w.commit = commit
 }
 
-// finishWrite waits until a change is durable, unless it is part of a transaction,
-// and says what it cost.
+// finishWrite waits until a change is durable, unless it is part of a transaction, and charges
+// its cost.
 func (e *Engine) finishWrite(ctx context.Context, w *pendingWrite) RowWriteResult {
 	if w.err == nil && w.commit != nil {
-		turnOf(ctx).Leave() // others compute while this one waits for the disk
+		turnOf(ctx).Leave() // other requests compute while this one waits for the disk
 		if err := w.commit.Wait(ctx); err != nil {
 			w.err = e.asError(err, "write row", w.table.name, true)
 		}
@@ -188,8 +184,8 @@ func (e *Engine) finishWrite(ctx context.Context, w *pendingWrite) RowWriteResul
 	return result
 }
 
-// reads reports whether the outcome of a change depends on the row. Such a row
-// occurs only once in a batch.
+// reads reports whether the outcome of a change depends on the row. A batch has no other change
+// of such a row.
 func (c *RowChange) reads() bool {
 	return c.Existence != ExistenceIgnore || c.condition != nil || c.increments()
 }
@@ -198,7 +194,7 @@ func (c *RowChange) increments() bool {
 	return slices.ContainsFunc(c.Row.Cells, func(cell Cell) bool { return cell.Op == OpIncrement })
 }
 
-// apply carries out the change at the given time, under the row's latch.
+// apply carries out the change at the given time, inside the function of an update.
 func (w *pendingWrite) apply(ctx context.Context, e *Engine, tx *flagstone.RowTx, nowMillis int64) error {
 	c := w.change
 	if err := w.table.checkWindow(c.Row.Cells, nowMillis); err != nil {
@@ -223,8 +219,7 @@ func (w *pendingWrite) apply(ctx context.Context, e *Engine, tx *flagstone.RowTx
 	return nil
 }
 
-// examine reads what a change wants to know of its row, once and no more than
-// that: it checks the conditions and works out the increments.
+// examine reads the row of a change once: it checks the conditions and computes the increments.
 func (w *pendingWrite) examine(ctx context.Context, e *Engine, tx *flagstone.RowTx, nowMillis int64) error {
 	c := w.change
 	opts := flagstone.ReadOptions{Columns: []string{}, MaxVersions: 1, MaxBytes: e.limits.ReadRowBytes}
@@ -265,10 +260,9 @@ func (w *pendingWrite) examine(ctx context.Context, e *Engine, tx *flagstone.Row
 	return w.increment(found, nowMillis)
 }
 
-// increment works out the cells that the increments of a change put, in the
-// order of their columns. A version that lies ahead of the clock is replaced:
-// a newer value below it would be invisible, and the next increment would be
-// added to the wrong one.
+// increment computes the cells that the increments of a change put, in column order. It
+// replaces a version ahead of the clock: a new value below that version would be invisible, and
+// the next increment would add to the wrong value.
 func (w *pendingWrite) increment(found *flagstone.Row, nowMillis int64) error {
 	w.after = nil
 	for i := range w.change.Row.Cells {
@@ -303,7 +297,7 @@ func (w *pendingWrite) increment(found *flagstone.Row, nowMillis int64) error {
 	return nil
 }
 
-// add adds to the value of a column.
+// add returns the sum of a column's value and an increment.
 func add(column string, before, by row.Value) (row.Value, *Error) {
 	if before.Type() != by.Type() {
 		return row.Value{}, invalid("Column '%s' cannot be incremented: its type is %s, not %s.", column, typeName(before.Type()), typeName(by.Type()))
@@ -318,10 +312,9 @@ func add(column string, before, by row.Value) (row.Value, *Error) {
 	return row.Value{}, invalid("Column '%s' cannot be incremented: the sum exceeds the range of %s.", column, typeName(by.Type()))
 }
 
-// changeCells carries out the cells of a put or update but for increments.
-// Deletes of columns act on what the row held before, wherever they stand in
-// the request; of the other operations on one version of a column, the last
-// one wins.
+// changeCells carries out the cells of a put or update except increments. Deletes of columns
+// act on what the row held before, wherever they stand in the request. If other operations name
+// the same version of a column, the last one wins.
 func changeCells(tx *flagstone.RowTx, cells []Cell, nowMillis int64) {
 	for i := range cells {
 		if cells[i].Op == OpDeleteAllVersion {
@@ -342,10 +335,10 @@ func changeCells(tx *flagstone.RowTx, cells []Cell, nowMillis int64) {
 	}
 }
 
-// checkWindow checks the versions that the client chose, in whole seconds: not
-// older than Max Version Offset or time to live allow, and below now plus Max
-// Version Offset (PROTOCOL 6.3). What a shorter time to live, of earlier, has
-// expired for good cannot be written either: nobody would see it.
+// checkWindow checks the versions that the client chose, in whole seconds: at least the bound
+// of Max Version Offset and time to live, and below now plus Max Version Offset (PROTOCOL 6.3).
+// It also refuses versions that an earlier, shorter time to live has expired for good: no read
+// would return them.
 func (t *table) checkWindow(cells []Cell, nowMillis int64) error {
 	now := nowMillis / 1000
 	oldest := max(now-t.options.MaxVersionOffsetSeconds, t.info.ExpiryWatermark)

@@ -114,7 +114,7 @@ func TestVersionsOfTheServerAreItsClockAndTheSameForAllCells(t *testing.T) {
 	f.createPlain(10, -1)
 	f.clock.Advance(1234 * time.Millisecond)
 	f.mustWrite(updateOf(pk("a"), cell("c", 1), cell("d", 2), cellAt("e", 3, startMillis)))
-	f.clock.SetWall(startMillis) // a clock that steps back
+	f.clock.SetWall(startMillis) // the clock steps back
 	f.mustWrite(updateOf(pk("a"), cell("f", 4)))
 	if got, want := f.show(pk("a"), all()), `"a" | c@1234=1 d@1234=2 e@0=3 f@1234=4`; got != want {
 		t.Errorf("got %s, want %s", got, want)

@@ -9,7 +9,7 @@ import (
 	"github.com/flagstone-db/flagstone/server/signature"
 )
 
-// Headers of a request, in lower case, in which form they are signed.
+// Header names in lower case, the form in which they are signed.
 const (
 	headerPrefix       = "x-ots-"
 	headerDate         = "x-ots-date"
@@ -26,15 +26,15 @@ const (
 
 const (
 	apiVersion = "2015-12-31"
-	maxSkew    = 15 * 60 // seconds; what clients allow for answers, too
-	// maxSignDays is how far the day for which a key of version 4 was derived
-	// may lie from today: clients may keep such a key for some days.
+	maxSkew    = 15 * 60 // seconds; clients allow the same for answers
+	// maxSignDays is the largest distance in days between today and the day of a version 4 key:
+	// clients may keep such a key for some days.
 	maxSignDays = 7
 )
 
-// collectFields gathers all x-ots-* headers, known or not: they are all
-// signed. It looks up the sender's secret and verifies the signature, which
-// authenticate judges in its turn: the answer is signed only if the request was.
+// collectFields gathers all x-ots-* headers, known or not, since all are signed. It looks up
+// the sender's secret and verifies the signature. authenticate checks the result later: the
+// answer is signed only if the request was.
 func (x *exchange) collectFields() {
 	x.fields = make([]signature.Field, 0, 8)
 	for key, values := range x.r.Header {
@@ -56,8 +56,8 @@ func (x *exchange) collectFields() {
 	x.proven = x.verify() && x.duplicate == ""
 }
 
-// lowerName returns a header's name in lower case. Those that every request has
-// come in the spelling of net/http and cost no memory.
+// lowerName returns a header's name in lower case. It allocates nothing for the headers of
+// every request, which arrive in the spelling of net/http.
 func lowerName(key string) string {
 	switch key {
 	case "X-Ots-Date":
@@ -76,7 +76,7 @@ func lowerName(key string) string {
 	return strings.ToLower(key)
 }
 
-// field returns the value of an x-ots-* header; "" if it did not arrive.
+// field returns the value of an x-ots-* header, "" if it is missing.
 func (x *exchange) field(name string) string {
 	for i := range x.fields {
 		if x.fields[i].Name == name {
@@ -86,9 +86,8 @@ func (x *exchange) field(name string) string {
 	return ""
 }
 
-// authenticate decides whether the sender is who he says he is, and the
-// request recent. The body is bound to the signature by its MD5, which is
-// compared when the body was read.
+// authenticate checks the headers, the dates, the instance and the signature. The signature
+// covers the MD5 of the body, which readBody compares.
 func (x *exchange) authenticate() *ots.Error {
 	if refusal := x.checkHeaders(); refusal != nil {
 		return refusal
@@ -145,8 +144,8 @@ func (x *exchange) checkHeaders() *ots.Error {
 	return nil
 }
 
-// checkSignDate judges the day for which the key of a signature of version 4
-// was derived; version 2 has none.
+// checkSignDate checks the day for which a version 4 signing key was derived; version 2 has
+// none.
 func (x *exchange) checkSignDate() *ots.Error {
 	if x.field(signature.HeaderV2) != "" {
 		return nil
@@ -162,8 +161,8 @@ func (x *exchange) checkSignDate() *ots.Error {
 	return nil
 }
 
-// verify reports whether the signature is that of a key that exists. It does the
-// same work for one that does not.
+// verify reports whether a known key made the signature. It does the same work for an unknown
+// key.
 func (x *exchange) verify() bool {
 	secret := x.key.Secret
 	known := secret != ""
@@ -190,9 +189,8 @@ func (x *exchange) checkSignature() *ots.Error {
 	return nil
 }
 
-// parseDate reads YYYY-MM-DDTHH:MM:SS[.fraction]Z in UTC with up to 9 digits
-// of fraction. The fraction is not used: the Go SDK sends digits there that
-// are none.
+// parseDate reads YYYY-MM-DDTHH:MM:SS[.fraction]Z in UTC with up to 9 digits of fraction. It
+// ignores the fraction, since the digits that the Go SDK sends there are not a fraction.
 func parseDate(s string) (time.Time, bool) {
 	const layout = "2006-01-02T15:04:05"
 	if len(s) <= len(layout) {
@@ -227,8 +225,8 @@ func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
 func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
 
-// validInstanceName is the rule of PROTOCOL 12: 3 to 16 letters, digits and
-// hyphens, a letter first and no hyphen last.
+// validInstanceName is the rule of PROTOCOL 12: 3 to 16 letters, digits and hyphens, a letter
+// first and no hyphen last.
 func validInstanceName(name string) bool {
 	if len(name) < 3 || len(name) > 16 || !isLetter(name[0]) || name[len(name)-1] == '-' {
 		return false
@@ -241,5 +239,5 @@ func validInstanceName(name string) bool {
 	return true
 }
 
-// expectsContinue reports whether the client waits for leave to send its body.
+// expectsContinue reports whether the client waits for permission to send its body.
 func expectsContinue(r *http.Request) bool { return r.Header.Get("Expect") != "" }

@@ -13,13 +13,12 @@ import (
 	"github.com/flagstone-db/flagstone/ots"
 )
 
-// A mutation is a signed request that was changed, and the code with which it
-// must be refused.
+// mutation is a signed request with one change, and the code with which it must be refused.
 type mutation struct {
 	name string
 	d    *draft
 	code string
-	text string // how the message must begin; "" for any
+	text string // required beginning of the message; "" for any
 }
 
 const (
@@ -29,7 +28,7 @@ const (
 
 func good(t testing.TB) *draft { return newDraft("GetRow", marshal(t, getRowMessage())) }
 
-// mutations makes all of them, in groups.
+// mutations returns all mutations, in groups.
 func mutations(t testing.TB) []mutation {
 	var all []mutation
 	add := func(name string, d *draft, code, text string) {
@@ -48,7 +47,7 @@ func mutations(t testing.TB) []mutation {
 func mutateHeaders(signed func() *draft, add func(string, *draft, string, string)) {
 	for _, h := range signed().headers {
 		name, value := h[0], h[1]
-		// What a wrong value is called depends on the header.
+		// The code for a wrong value depends on the header.
 		code := authFailed
 		if name == "x-ots-date" || name == "x-ots-apiversion" {
 			code = invalidRequest
@@ -227,7 +226,7 @@ func mutateBodies(t testing.TB, signed func() *draft, add func(string, *draft, s
 		for i := range body {
 			body[i] = byte(rng.Uint32())
 		}
-		body[0] |= 7 // no wire type
+		body[0] |= 7 // an invalid wire type
 		add(fmt.Sprintf("%d random bytes", len(body)), newDraft("GetRow", body).sign(testSecret), invalidRequest, "Parse PBMessage from RawString failed.")
 	}
 	add("no body", newDraft("GetRow", nil).sign(testSecret), invalidRequest, "Parse PBMessage from RawString failed.")
@@ -271,8 +270,8 @@ func TestMutatedRequestsAreRefusedAndNeverReachTheService(t *testing.T) {
 	}
 }
 
-// checkResponseHeaders checks what every answer must carry (client traps 1 and
-// 2). The spelling of the names is checked in TestHeadersAreLowerCaseOnTheWire.
+// checkResponseHeaders checks the required headers of every answer (client traps 1 and 2).
+// TestHeadersAreLowerCaseOnTheWire checks the spelling of the names.
 func checkResponseHeaders(t *testing.T, name string, d *draft, r reply) {
 	t.Helper()
 	wantMD5 := (&draft{body: r.body}).setMD5().value("x-ots-contentmd5")
@@ -371,7 +370,7 @@ func TestSDKExamplesAreAccepted(t *testing.T) {
 
 func TestChecksComeInTheProtocolsOrder(t *testing.T) {
 	s, _ := newTestServer(t, nil)
-	// Each step takes back the fault that was reported last; the next must show.
+	// Each step repairs the fault that was reported last; the server must then report the next.
 	d := newDraft("Nothing", []byte{0xff}).set("x-ots-date", "yesterday").set("x-ots-instancename", "nowhere").
 		set("x-ots-accesskeyid", "nobody").set("x-ots-contentmd5", "wrong")
 	d.method = "PUT"
@@ -405,8 +404,8 @@ func TestChecksComeInTheProtocolsOrder(t *testing.T) {
 	}
 }
 
-// TestASlashBehindTheEndpointIsNoPartOfThePath: clients join the endpoint's URL
-// and the path, and sign the path alone.
+// TestASlashBehindTheEndpointIsNoPartOfThePath imitates clients that join the endpoint's URL
+// and the path, and sign only the path.
 func TestASlashBehindTheEndpointIsNoPartOfThePath(t *testing.T) {
 	s, _ := newTestServer(t, nil)
 	for _, slashes := range []string{"", "/", "//"} {
@@ -422,8 +421,8 @@ func TestASlashBehindTheEndpointIsNoPartOfThePath(t *testing.T) {
 	}
 }
 
-// TestTheServiceIsToldTheInstancesOwnName: requests may spell the name in another
-// case, and sign what they spell.
+// TestTheServiceIsToldTheInstancesOwnName sends the name in another case, and signs that
+// spelling.
 func TestTheServiceIsToldTheInstancesOwnName(t *testing.T) {
 	for _, only := range []string{"", testInstance} { // keys of the account and of the instance
 		s, fake := newTestServer(t, func(c *Config) {
@@ -437,8 +436,8 @@ func TestTheServiceIsToldTheInstancesOwnName(t *testing.T) {
 	}
 }
 
-// TestRefusalsToStrangersAreNotSignedWithTheSecret: such a signature lets a stranger
-// guess at the secret offline, having seen no request.
+// TestRefusalsToStrangersAreNotSignedWithTheSecret, since a stranger could use such a signature
+// to guess the secret offline, without having seen a request.
 func TestRefusalsToStrangersAreNotSignedWithTheSecret(t *testing.T) {
 	s, _ := newTestServer(t, nil)
 	for what, d := range map[string]*draft{
@@ -456,7 +455,7 @@ func TestRefusalsToStrangersAreNotSignedWithTheSecret(t *testing.T) {
 			t.Errorf("%s: status %d, authorization %q", what, r.status, got)
 		}
 	}
-	// The owner of the key gets a signed refusal, whatever is wrong.
+	// The owner of the key gets a signed refusal for every fault.
 	for what, d := range map[string]*draft{
 		"date":     good(t).set("x-ots-date", "2020-01-01T00:00:00Z").sign(testSecret),
 		"instance": good(t).set("x-ots-instancename", "nowhere").sign(testSecret),
@@ -471,8 +470,8 @@ func TestRefusalsToStrangersAreNotSignedWithTheSecret(t *testing.T) {
 	}
 }
 
-// TestTheVersionOfTheProtocolMattersOnlyToOperationsThatAreOffered: tunnels are of
-// another version, and not offered in any.
+// TestTheVersionOfTheProtocolMattersOnlyToOperationsThatAreOffered uses tunnels, which have
+// another version and are not offered.
 func TestTheVersionOfTheProtocolMattersOnlyToOperationsThatAreOffered(t *testing.T) {
 	s, _ := newTestServer(t, nil)
 	for path, want := range map[string]string{

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"compress/zlib"
 	"context"
-	"crypto/md5" // demanded by the protocol; the digest is signed
+	"crypto/md5" // required by the protocol; the digest is signed
 	"encoding/base64"
 	"errors"
 	"io"
@@ -18,10 +18,10 @@ import (
 	"github.com/flagstone-db/flagstone/ots"
 )
 
-// readBody reads the body, compares its MD5 with the signed header, and
-// uncompresses it. The result may share memory with buf. A length that is declared
-// costs nothing: memory is taken for what arrives, a little before, so that the
-// number of requests is bounded as well, and kept until the request is answered.
+// readBody reads the body, compares its MD5 with the signed header, and decompresses it. The
+// result may share memory with buf. Memory is charged for bytes that arrive, not for the
+// declared length, and bodyStep in advance, which also bounds the number of requests. It is
+// held until the request is answered.
 func (x *exchange) readBody(buf *bytes.Buffer) ([]byte, *ots.Error) {
 	ctx, cancel := context.WithTimeout(x.r.Context(), x.s.limits.RequestTimeout)
 	defer cancel()
@@ -29,8 +29,8 @@ func (x *exchange) readBody(buf *bytes.Buffer) ([]byte, *ots.Error) {
 		return nil, busy()
 	}
 	arriving := chargedReader{ctx: ctx, room: &x.body, paid: bodyStep}
-	// A declared length is believed only so far: memory grows with what
-	// really arrives.
+	// Allocate at most this much for a declared length; beyond it, memory grows with arriving
+	// data.
 	const believed = 64 << 10
 	if n := x.r.ContentLength; n > 0 {
 		buf.Grow(int(min(n, believed)) + bytes.MinRead)
@@ -57,9 +57,8 @@ func (x *exchange) readBody(buf *bytes.Buffer) ([]byte, *ots.Error) {
 	}
 }
 
-// contentMD5 is the digest of a body in the form of its header. It is worked out in
-// steps of 0.1 ms: in the midst of one the processor is nobody else's, and the whole
-// server stands still when the memory's collector waits for it.
+// contentMD5 is the digest of a body as its header has it. It works in steps of 0.1 ms: a step
+// cannot be preempted, and a garbage collection that waits for it stops the whole server.
 func contentMD5(body []byte) string {
 	const step = 64 << 10
 	digest := md5.New()
@@ -86,9 +85,8 @@ func bodyRefusal(err error) *ots.Error {
 	return refuse(ots.CodeParameterInvalid, "The request body is not complete.")
 }
 
-// inflate uncompresses a zlib stream that must have exactly the declared size,
-// which is held to the same limit as a body that is not compressed, and to the same
-// charge.
+// inflate decompresses a zlib stream that must have exactly the declared size. The size has the
+// same limit, and the same memory charge, as a plain body.
 func (x *exchange) inflate(arriving *chargedReader, compressed []byte) ([]byte, *ots.Error) {
 	broken := refuse(ots.CodeParameterInvalid, "Decompress request body failed.")
 	size, err := strconv.ParseUint(x.field(headerCompressSize), 10, 63)
@@ -102,8 +100,8 @@ func (x *exchange) inflate(arriving *chargedReader, compressed []byte) ([]byte, 
 	if err != nil {
 		return nil, broken
 	}
-	// One byte more than declared is asked for, to see that there is none and
-	// to have the stream's checksum verified.
+	// Read one byte more than declared, to detect extra data and to verify the stream's
+	// checksum.
 	arriving.Reader = io.LimitReader(z, int64(size)+1)
 	body, err := io.ReadAll(arriving)
 	if refusal := (*ots.Error)(nil); errors.As(err, &refusal) {
@@ -115,10 +113,10 @@ func (x *exchange) inflate(arriving *chargedReader, compressed []byte) ([]byte, 
 	return body, nil
 }
 
-// drain reads what is left of the body of a refused request, within bounds: many
-// clients read no answer before they have sent everything, and would find the
-// connection closed instead. It reports whether the body was read to its end. Of
-// strangers little is read, and not for long.
+// drain reads the rest of a refused request's body, within bounds: many clients read the answer
+// only after they have sent everything, and would find the connection closed instead. It
+// reports whether it reached the end of the body. From strangers it reads little, and not for
+// long.
 func (x *exchange) drain() bool {
 	const (
 		fromStrangers = 256 << 10
@@ -132,10 +130,10 @@ func (x *exchange) drain() bool {
 		return false
 	}
 	if !x.authentic && x.r.ContentLength != 0 {
-		// A writer that cannot set deadlines is a test's.
+		// Only the writers of tests cannot set deadlines.
 		_ = http.NewResponseController(x.w).SetReadDeadline(time.Now().Add(forStrangers))
 	}
-	// An error means that nobody listens any more.
+	// An error means that the client has gone.
 	n, err := io.CopyN(io.Discard, x.r.Body, most)
 	return err == io.EOF && n < most
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/flagstone-db/flagstone/server/plainbuffer"
 )
 
-// Pieces that several messages share, to and from the service's types. proto2
-// neither checks that strings are UTF-8 nor that numbers of enumerations are
-// known; both are faults of the message and refused as such.
+// This file converts the parts that several messages share, to and from the service's types.
+// proto2 checks neither that strings are UTF-8 nor that enumeration numbers are known, so both
+// are checked here.
 
 // checkTexts refuses strings that are not UTF-8.
 func checkTexts(texts ...string) error {
@@ -23,8 +23,7 @@ func checkTexts(texts ...string) error {
 	return nil
 }
 
-// checkEnum refuses a number that the enumeration does not have; names is what
-// the generated code knows of it.
+// checkEnum refuses a number that the enumeration lacks; names comes from the generated code.
 func checkEnum[E ~int32](names map[int32]string, value E) error {
 	if _, ok := names[int32(value)]; !ok {
 		return parseFailed()
@@ -41,8 +40,8 @@ func textOf(s *string) string {
 
 // ---- Rows -----------------------------------------------------------------
 
-// encodeRow returns the blob of a row that was read; zero bytes, and not nil,
-// if there is none, because the field is a required one.
+// encodeRow returns the blob of a row that was read. Without a row it returns an empty slice,
+// not nil, because the field is required.
 func encodeRow(r *ots.Row) []byte {
 	if r == nil {
 		return []byte{}
@@ -52,8 +51,7 @@ func encodeRow(r *ots.Row) []byte {
 	return plainbuffer.AppendResultRow(blob, r)
 }
 
-// encodeWritten returns the blob of the row that a write returns; nil if it
-// returns none.
+// encodeWritten returns the blob of the row that a write returns, or nil.
 func encodeWritten(r *ots.Row) []byte {
 	if r == nil {
 		return nil
@@ -67,8 +65,7 @@ func encodeKey(key []ots.KeyValue) []byte {
 
 // ---- Capacity -------------------------------------------------------------
 
-// capacity sets both fields always: clients read them without looking whether
-// they are there.
+// capacity always sets both fields: clients read them without checking for presence.
 func capacity(read, write int32) *otspb.CapacityUnit {
 	return &otspb.CapacityUnit{Read: &read, Write: &write}
 }
@@ -83,8 +80,8 @@ func reservedThroughput(t *otspb.ReservedThroughput) ots.ReservedThroughput {
 
 // ---- Schemas --------------------------------------------------------------
 
-// keyColumns converts the schema of a new table. A type that keys may not have
-// is passed on as row.TypeNone, for the service to refuse.
+// keyColumns converts the schema of a new table. A type that keys may not have becomes
+// row.TypeNone, which the service refuses.
 func keyColumns(schema []*otspb.PrimaryKeySchema) ([]ots.KeyColumn, error) {
 	columns := make([]ots.KeyColumn, 0, len(schema))
 	for _, s := range schema {

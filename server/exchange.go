@@ -28,20 +28,20 @@ type exchange struct {
 	w  http.ResponseWriter
 	r  *http.Request
 	at time.Time
-	id string // names the request in the answer and in the log
+	id string // identifies the request in the answer and in the log
 
 	path      string            // as signed
 	fields    []signature.Field // the x-ots-* headers, sorted
-	duplicate string            // a header that came more than once
-	key       AccessKey         // the sender's; without a secret if it is not known
-	proven    bool              // every header came once, and the signature is right
-	service   ots.Service       // of the instance that is asked
-	instance  string            // its canonical name: requests may spell it in another case
-	authentic bool              // the sender may ask this instance
+	duplicate string            // a header that occurred more than once
+	key       AccessKey         // the sender's; no secret if unknown
+	proven    bool              // every header occurred once, and the signature is right
+	service   ots.Service       // of the requested instance
+	instance  string            // its canonical name; requests may spell it in another case
+	authentic bool              // the sender may access this instance
 
-	body, answer room // what the request holds of the memory for bodies and for answers
-	turn         turn // and of the processors
-	place        room // and of the number of requests at once
+	body, answer room // memory that the request holds for its body and its answer
+	turn         turn // permission to compute
+	place        room // one of the requests allowed at once
 }
 
 // serveHTTP answers one request.
@@ -53,12 +53,12 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if s.cfg.Control != nil && strings.HasPrefix(r.URL.Path, control.Prefix) {
-		w.Header().Set("Connection", "close") // no request on it was signed
+		w.Header().Set("Connection", "close") // no request on this connection was signed
 		s.cfg.Control.ServeHTTP(w, r)
 		return
 	}
 	x := &exchange{s: s, w: w, r: r, at: s.cfg.Now(), id: newRequestID(), path: r.URL.EscapedPath()}
-	for strings.HasPrefix(x.path, "//") { // clients whose endpoint ends in a slash sign without it
+	for strings.HasPrefix(x.path, "//") { // clients whose endpoint ends in a slash sign the path without it
 		x.path = x.path[1:]
 	}
 	x.collectFields()
@@ -77,9 +77,9 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	x.logRequest(status, refusal)
 }
 
-// refuseStranger counts the refusals under way on a connection without any signed
-// request. HTTP/2 could have a hundred of them, each held up by a client that does
-// not read. When there are a few, further requests are not answered at all.
+// refuseStranger counts the refusals in progress on a connection without any signed request.
+// HTTP/2 could have a hundred, each blocked by a client that does not read. Above a few,
+// requests get no answer at all.
 func (x *exchange) refuseStranger() (done func()) {
 	const most = 4
 	conn := connOf(x.r)
@@ -93,7 +93,7 @@ func (x *exchange) refuseStranger() (done func()) {
 	return func() { conn.refusing.Add(-1) }
 }
 
-// release gives back what the request holds.
+// release gives back the resources of the request.
 func (x *exchange) release() {
 	x.body.keep(0)
 	x.answer.keep(0)
@@ -101,9 +101,9 @@ func (x *exchange) release() {
 	x.place.keep(0)
 }
 
-// run checks the request, performs it and returns the encoded answer. The
-// order of checks is the protocol's: a client that makes several mistakes is
-// told the first, and nobody learns more than his signature allows.
+// run checks the request, performs it and returns the encoded answer. The protocol sets the
+// order of checks: a client with several mistakes gets the first error, and no client learns
+// more than its signature allows.
 func (x *exchange) run() (answer []byte, refusal *ots.Error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -122,14 +122,14 @@ func (x *exchange) run() (answer []byte, refusal *ots.Error) {
 	if refusal := x.authenticate(); refusal != nil {
 		return nil, refusal
 	}
-	// The sender is known. Only now a connection is kept, and memory taken for the
-	// body.
+	// The sender is known: from here on the server keeps the connection and takes memory for
+	// the body.
 	user := share.User{Group: x.instance, Name: x.field(headerAccessKey)}
 	if conn := connOf(x.r); conn != nil && !x.s.connections.claim(conn, user) {
 		return nil, busy()
 	}
 	x.authentic = true
-	if x.place.pool, x.place.user = x.s.requests, user; !x.place.TryTake(1) { // a connection of HTTP/2 has many
+	if x.place.pool, x.place.user = x.s.requests, user; !x.place.TryTake(1) { // an HTTP/2 connection carries many requests
 		return nil, busy()
 	}
 	x.turn.pool, x.turn.user = x.s.turns, share.User{Name: user.Group + "/" + user.Name}
@@ -155,12 +155,13 @@ func (x *exchange) run() (answer []byte, refusal *ots.Error) {
 	if err != nil {
 		return nil, x.refusalOf(err)
 	}
-	// What the rows took is garbage now; the answer is held until it is written.
+	// The memory of the rows is garbage now; that of the answer is held until the answer is
+	// written.
 	x.answer.keep(int64(len(answer)))
 	return answer, nil
 }
 
-// target is what the operation works on.
+// target returns the service and instance that the operation works on.
 func (x *exchange) target() target {
 	t := target{service: x.service, instance: x.instance}
 	if injector := x.s.cfg.Faults; injector != nil {
@@ -172,9 +173,9 @@ func (x *exchange) target() target {
 	return t
 }
 
-// findOperation looks up what the path names. A query is not part of what is
-// signed, so a path with one names nothing. The version of the protocol matters
-// only to operations that are offered: others have versions of their own.
+// findOperation looks up the operation of the path. The signature does not cover a query, so a
+// path with a query names no operation. The protocol version is checked only for offered
+// operations: others have versions of their own.
 func (x *exchange) findOperation() (operation, *ots.Error) {
 	name := strings.TrimPrefix(x.path, "/")
 	if x.r.URL.RawQuery != "" || x.r.URL.ForceQuery {
@@ -192,8 +193,8 @@ func (x *exchange) findOperation() (operation, *ots.Error) {
 	return nil, refuse(ots.CodeParameterInvalid, "Unsupported operation: '%s'.", name)
 }
 
-// refusalOf makes an answer from an error of the service or of a conversion.
-// Texts that are not meant for clients go to the log.
+// refusalOf turns an error of the service or of a conversion into an answer. Texts that are not
+// meant for clients go to the log.
 func (x *exchange) refusalOf(err error) *ots.Error {
 	var refusal *ots.Error
 	if errors.As(err, &refusal) && refusal != nil {
@@ -219,7 +220,7 @@ func (x *exchange) logRequest(status int, refusal *ots.Error) {
 		"status", status, "code", code, "took", x.s.cfg.Now().Sub(x.at))
 }
 
-// newRequestID returns a random id in the form that the service uses.
+// newRequestID returns a random id in the service's format.
 func newRequestID() string {
 	var random [16]byte
 	_, _ = rand.Read(random[:]) // never fails

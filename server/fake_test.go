@@ -34,7 +34,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// What all tests use: the sender, the instance and the time.
+// The sender, the instance and the time of all tests.
 const (
 	testKey      = "akid"
 	testSecret   = "aksecret"
@@ -43,16 +43,16 @@ const (
 
 func testNow() time.Time { return time.Date(2026, 11, 21, 1, 34, 5, 500_000_000, time.UTC) }
 
-// fakeService counts calls and answers with what a test put in. Without that
-// it panics, as the nil Service within does.
+// fakeService counts calls and gives the answer that the test sets. Without one it panics,
+// through the embedded nil Service.
 type fakeService struct {
 	ots.Service
 	calls atomic.Int64
 
 	mu       sync.Mutex
-	request  any    // the last one
-	instance string // that DescribeTable was last asked about
-	response any    // for the next calls; an error, a func() any or a response
+	request  any    // of the last call
+	instance string // of the last DescribeTable
+	response any    // of the next calls: an error, a func() any or a response
 }
 
 func (f *fakeService) answer(response any) {
@@ -67,7 +67,7 @@ func (f *fakeService) lastRequest() any {
 	return f.request
 }
 
-// serve records a request and gives the answer for it.
+// serve records a request and returns its answer.
 func serve[R any](ctx context.Context, f *fakeService, request any) (r R, err error) {
 	f.calls.Add(1)
 	f.mu.Lock()
@@ -191,8 +191,7 @@ func newTestServer(t testing.TB, change func(*Config)) (*Server, *fakeService) {
 	return s, fake
 }
 
-// listen serves on a loopback port until the test ends, and checks that Serve
-// ends well.
+// listen serves on a loopback port until the test ends, and checks that Serve returns nil.
 func listen(t testing.TB, s *Server) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -204,7 +203,7 @@ func listen(t testing.TB, s *Server) string {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		s.Shutdown(ctx) // connections that a test left open are cut off
+		s.Shutdown(ctx) // closes connections that a test left open
 		if err := <-done; err != nil {
 			t.Errorf("Serve: %v", err)
 		}
@@ -212,11 +211,11 @@ func listen(t testing.TB, s *Server) string {
 	return l.Addr().String()
 }
 
-// draft is a request that is being made up. The tests sign with code of their
-// own, which shares nothing with the package signature.
+// draft is a request under construction. The tests sign with their own code, which shares
+// nothing with package signature.
 type draft struct {
 	method, path, host string
-	headers            [][2]string // in this order, spelled like this
+	headers            [][2]string // in this order and spelling
 	body               []byte
 	chunked            bool
 }
@@ -282,7 +281,7 @@ func (d *draft) sign(secret string) *draft {
 	return d.set("x-ots-signature", hmacSHA1(secret, d.text()))
 }
 
-// signedWith reports whether every header came once and the signature is right.
+// signedWith reports whether every header occurs once and the signature is right.
 func (d *draft) signedWith(secret string) bool {
 	seen := map[string]bool{}
 	for _, h := range d.headers {
@@ -300,7 +299,7 @@ func (d *draft) signedWith(secret string) bool {
 	return again.value("x-ots-signaturev4") == d.value("x-ots-signaturev4")
 }
 
-// signV4 signs with version 4; an empty date or region is not sent.
+// signV4 signs with version 4. It omits an empty date or region.
 func (d *draft) signV4(secret, date, region string) *draft {
 	d.drop("x-ots-signature").drop("x-ots-signaturev4")
 	if date != "" {
@@ -319,7 +318,7 @@ func (d *draft) signV4(secret, date, region string) *draft {
 	return d.set("x-ots-signaturev4", base64.StdEncoding.EncodeToString([]byte(mac(key, d.text()+"ots"))))
 }
 
-// text is what is signed.
+// text is the canonical text to sign.
 func (d *draft) text() string {
 	var lines []string
 	for _, h := range d.headers {
@@ -332,7 +331,7 @@ func (d *draft) text() string {
 	return path + "\nPOST\n\n" + strings.Join(lines, "")
 }
 
-// raw is the request as it goes over the wire.
+// raw is the request as bytes on the wire.
 func (d *draft) raw() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n", d.method, d.path, d.host)
@@ -347,7 +346,7 @@ func (d *draft) raw() []byte {
 	return b.Bytes()
 }
 
-// request is the same for an http.Handler.
+// request is the draft for an http.Handler.
 func (d *draft) request() *http.Request {
 	r := httptest.NewRequest(d.method, d.path, bytes.NewReader(d.body))
 	for _, h := range d.headers {
@@ -362,7 +361,7 @@ type reply struct {
 	body   []byte
 }
 
-// send sends raw bytes over a connection of its own and reads one answer.
+// send sends raw bytes over a new connection and reads one answer.
 func send(t testing.TB, addr, method string, raw []byte) reply {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
@@ -372,7 +371,7 @@ func send(t testing.TB, addr, method string, raw []byte) reply {
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(5 * time.Second))
 	sent := make(chan struct{})
-	go func() { // the server may answer before it has read everything
+	go func() { // the server may answer before it has read all
 		defer close(sent)
 		c.Write(raw)
 	}()
@@ -389,7 +388,7 @@ func send(t testing.TB, addr, method string, raw []byte) reply {
 	return reply{res.StatusCode, res.Header, body}
 }
 
-// handle has the handler answer.
+// handle passes the draft to the server's handler.
 func handle(s *Server, d *draft) reply {
 	w := httptest.NewRecorder()
 	s.Handler().ServeHTTP(w, d.request())
@@ -413,7 +412,7 @@ func call(t testing.TB, s *Server, op string, message, answer proto.Message) {
 	}
 }
 
-// callRefused does the same for an answer that must be a refusal.
+// callRefused sends a signed message, which must be refused.
 func callRefused(t testing.TB, s *Server, op string, message proto.Message) (status int, code, text string) {
 	t.Helper()
 	r := handle(s, newDraft(op, marshal(t, message)).sign(testSecret))
@@ -464,7 +463,7 @@ func getRowMessage() *otspb.GetRowRequest {
 	}
 }
 
-// captureLog returns a logger and what it wrote.
+// captureLog returns a logger and a function for its output.
 func captureLog() (*slog.Logger, func() string) {
 	var mu sync.Mutex
 	var buf bytes.Buffer

@@ -9,15 +9,15 @@ import (
 	"github.com/flagstone-db/flagstone/server/plainbuffer"
 )
 
-// Filters (PROTOCOL section 4) travel as bytes within messages: a Filter holds
-// the bytes of the message of its type, and a composite holds Filters. The
-// number of nodes is bounded while they are decoded, and with it the depth.
+// This file decodes filters (PROTOCOL section 4), which travel as bytes within messages: a
+// Filter holds the bytes of the message of its type, and a composite holds Filters. Decoding
+// bounds the number of nodes, and so the depth.
 
-// filters are those of one request by their encoding: equal ones become one, which
-// the service then compiles once.
+// filters are the decoded filters of one request by their encoding. Equal filters become one
+// pointer, which the service compiles once.
 type filters map[string]*ots.Filter
 
-// decode is decodeFilter once for each filter.
+// decode calls decodeFilter once for each different filter.
 func (known filters) decode(b []byte) (*ots.Filter, error) {
 	if f := known[string(b)]; f != nil {
 		return f, nil
@@ -38,7 +38,7 @@ func decodeFilter(b []byte) (*ots.Filter, error) {
 	if err := proto.Unmarshal(b, m); err != nil {
 		return nil, filterBroken()
 	}
-	left := &parts{messages: ots.MaxFilterNodes - 1} // this one is the first
+	left := &parts{messages: ots.MaxFilterNodes - 1} // this filter is the first node
 	return filterOf(m, left)
 }
 
@@ -46,7 +46,7 @@ func filterBroken() error {
 	return refuse(ots.CodeParameterInvalid, "Deserialize filter failed")
 }
 
-// filterOf decodes what a node holds. left says how many more nodes there may be.
+// filterOf decodes the content of a node. left bounds the number of further nodes.
 func filterOf(m *otspb.Filter, left *parts) (*ots.Filter, error) {
 	switch *m.Type {
 	case otspb.FilterType_FT_SINGLE_COLUMN_VALUE:
@@ -65,7 +65,7 @@ func filterOf(m *otspb.Filter, left *parts) (*ots.Filter, error) {
 
 func composite(b []byte, left *parts) (*ots.Filter, error) {
 	var m otspb.CompositeColumnValueFilter
-	// What a sub-filter holds is text to this message.
+	// For this message, the content of a sub-filter is one text.
 	level := parts{messages: left.messages, texts: ots.MaxFilterNodes}
 	if !level.count(m.ProtoReflect().Descriptor(), b) {
 		if level.messages < 0 {
@@ -77,7 +77,7 @@ func composite(b []byte, left *parts) (*ots.Filter, error) {
 	if proto.Unmarshal(b, &m) != nil || checkEnum(otspb.LogicalOperator_name, *m.Combinator) != nil {
 		return nil, filterBroken()
 	}
-	// The numbers of operators and comparators are the protocol's.
+	// ots.LogicalOperator and ots.Comparator have the numbers of the protocol.
 	f := &ots.Filter{Type: ots.FilterComposite, Operator: ots.LogicalOperator(*m.Combinator)}
 	for _, sub := range m.SubFilters {
 		decoded, err := filterOf(sub, left)
@@ -114,7 +114,7 @@ func singleColumn(b []byte) (*ots.Filter, error) {
 	return f, err
 }
 
-// valueTransfer converts a rule; without a cast the part stays a string.
+// valueTransfer converts a rule. Without a cast the part stays a string.
 func valueTransfer(m *otspb.ValueTransferRule) (*ots.ValueTransferRule, error) {
 	if err := checkTexts(*m.Regex); err != nil {
 		return nil, filterBroken()

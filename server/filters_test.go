@@ -13,7 +13,7 @@ import (
 	"github.com/flagstone-db/flagstone/server/otspb"
 )
 
-// filterBytes encodes a node of a type around the message of that type.
+// filterBytes encodes a filter node of type t around the message m.
 func filterBytes(t otspb.FilterType, m proto.Message) []byte {
 	inner, err := proto.Marshal(m)
 	if err != nil {
@@ -180,8 +180,8 @@ func FuzzFilter(f *testing.F) {
 	})
 }
 
-// TestABatchOfManyTableEntriesIsRefusedBeforeItsFiltersAreDecoded: an entry may be
-// without rows, and each has a filter.
+// TestABatchOfManyTableEntriesIsRefusedBeforeItsFiltersAreDecoded sends entries without rows,
+// each with a filter.
 func TestABatchOfManyTableEntriesIsRefusedBeforeItsFiltersAreDecoded(t *testing.T) {
 	s, fake := newTestServer(t, nil)
 	fake.answer(&ots.BatchGetRowResponse{})

@@ -14,8 +14,8 @@ import (
 	"github.com/flagstone-db/flagstone/server/otspb"
 )
 
-// FuzzRequest sends any body, rightly signed, to any operation. The service
-// answers everything with nothing, so only the server's own work is tried.
+// FuzzRequest sends any body, correctly signed, to any operation. The service refuses
+// everything, so the fuzzer tests only the server.
 func FuzzRequest(f *testing.F) {
 	f.Add(uint8(0), marshal(f, getRowMessage()))
 	f.Add(uint8(1), marshal(f, getRangeMessage()))
@@ -29,8 +29,8 @@ func FuzzRequest(f *testing.F) {
 		"UpdateTable", "DescribeTable", "DeleteTable", "ListTable", "ComputeSplitPointsBySize"}
 	logger, logged := captureLog()
 	s, fake := newTestServer(f, func(c *Config) { c.Logger = logger })
-	// The service refuses, since it has no answers that fit; what matters is
-	// that whatever gets to it was decoded without harm.
+	// The service refuses, since it has no fitting answers. The test is that decoding does no
+	// harm.
 	fake.answer(&ots.Error{Code: ots.CodeObjectNotExist, Message: "Requested table does not exist."})
 	f.Fuzz(func(t *testing.T, op uint8, body []byte) {
 		r := handle(s, newDraft(ops[int(op)%len(ops)], body).sign(testSecret))

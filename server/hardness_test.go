@@ -19,8 +19,8 @@ import (
 	"github.com/flagstone-db/flagstone/ots"
 )
 
-// Slow, lying, idle and broken clients (RELIABILITY P21), over raw
-// connections, with time-outs short enough for a test.
+// These tests imitate slow, lying, idle and broken clients (RELIABILITY P21) over raw
+// connections, with short timeouts.
 
 const shortly = 150 * time.Millisecond
 
@@ -43,8 +43,7 @@ func dial(t *testing.T, addr string) net.Conn {
 	return c
 }
 
-// wantClosed reads until the server closes the connection and returns what it
-// said before.
+// wantClosed reads until the server closes the connection, and returns the data before that.
 func wantClosed(t *testing.T, c net.Conn) string {
 	t.Helper()
 	said, err := io.ReadAll(c)
@@ -66,8 +65,8 @@ func TestSlowHeadersAreCutOff(t *testing.T) {
 	}
 }
 
-// TestTheTimeForHeadersBeginsWhenAConnectionIsAccepted: bytes that come late
-// gain no time, on a connection whose clock is the test's.
+// TestTheTimeForHeadersBeginsWhenAConnectionIsAccepted checks that late bytes do not extend the
+// time, on a connection with a test clock.
 func TestTheTimeForHeadersBeginsWhenAConnectionIsAccepted(t *testing.T) {
 	client, inner := net.Pipe()
 	defer client.Close()
@@ -104,8 +103,8 @@ type deadlines struct {
 
 func (d *deadlines) SetReadDeadline(t time.Time) error { d.last = t; return nil }
 
-// TestConnectionsOutliveTheTimeForHeaders: it bounds the first headers only,
-// of either version of HTTP.
+// TestConnectionsOutliveTheTimeForHeaders checks that the timeout bounds only the first
+// headers, in HTTP/1.1 and HTTP/2.
 func TestConnectionsOutliveTheTimeForHeaders(t *testing.T) {
 	s, fake := newTestServer(t, func(c *Config) { c.Limits = Limits{ReadHeaderTimeout: shortly} })
 	fake.answer(&ots.ReadResult{})
@@ -239,7 +238,7 @@ func TestEndlessBodyIsCutOffAtTheLimit(t *testing.T) {
 	}()
 	said := make([]byte, 12)
 	if _, err := io.ReadFull(c, said); err == nil && string(said) != "HTTP/1.1 413" {
-		t.Errorf("answer %q", said) // a client that never listens may miss it
+		t.Errorf("answer %q", said) // a client that never reads may miss it
 	}
 	<-stopped // the server has closed the connection
 	if fake.calls.Load() != 0 {
@@ -336,9 +335,9 @@ func TestConnectionsAboveTheCapWaitAndOthersGoOn(t *testing.T) {
 	fake.answer(&ots.ReadResult{})
 	addr := listen(t, s)
 	for range 10 {
-		dial(t, addr) // idle, more than may be open
+		dial(t, addr) // idle, and more than the limit
 	}
-	// The idle ones are cut off in turn, which makes room.
+	// The server closes the idle ones in turn to make room.
 	if r := send(t, addr, "POST", good(t).sign(testSecret).raw()); r.status != 200 {
 		t.Errorf("status %d", r.status)
 	}

@@ -14,20 +14,19 @@ import (
 	"github.com/flagstone-db/flagstone/internal/share"
 )
 
-// connections are the open ones. A connection is a stranger's until a request on it
-// was signed by a known key. Strangers have at most a quarter of all connections, and
-// a new one takes the place of the oldest that has kept the server waiting for a
-// moment altogether: a client that knows a key sends a request at once. Once a request
-// was signed, the connection counts for its key, which has a share of the other three
-// quarters. So neither strangers nor one key can keep others out.
+// connections are the open connections. A connection is a stranger until a known key has signed
+// a request on it. Strangers have at most a quarter of all connections. A new stranger replaces
+// the oldest one for which the server has waited for a moment in total: a client with a key
+// sends a request at once. A connection with a signed request counts for its key, which has a
+// share of the other three quarters. So neither strangers nor one key can keep others out.
 type connections struct {
 	keys   *share.Pool
-	most   int           // strangers
-	moment time.Duration // for which the server waits for each at least
-	freed  chan struct{} // holds an element when a stranger has gone
+	most   int           // of strangers
+	moment time.Duration // the least time that the server waits for each stranger
+	freed  chan struct{} // holds an element after a stranger has left
 
 	mu        sync.Mutex
-	strangers list.List // of *limitedConn, the oldest first
+	strangers list.List // of *limitedConn, oldest first
 }
 
 func newConnections(limit int, moment time.Duration) *connections {
@@ -37,8 +36,8 @@ func newConnections(limit int, moment time.Duration) *connections {
 	}
 }
 
-// admit takes a new connection among the strangers as soon as there is room for it.
-// It returns false if closed is.
+// admit adds a new connection to the strangers as soon as there is room. It returns false if
+// closed is closed.
 func (c *connections) admit(conn *limitedConn, closed <-chan struct{}) bool {
 	for !c.tryAdmit(conn) {
 		timer := time.NewTimer(max(c.moment/4, time.Millisecond))
@@ -54,8 +53,8 @@ func (c *connections) admit(conn *limitedConn, closed <-chan struct{}) bool {
 	return true
 }
 
-// tryAdmit admits a connection, in the place of a stranger if there are as many as
-// may be; false if none of them has to go.
+// tryAdmit admits a connection. If there are too many strangers it replaces one; it returns
+// false if none can be replaced.
 func (c *connections) tryAdmit(conn *limitedConn) bool {
 	c.mu.Lock()
 	now := time.Now()
@@ -72,14 +71,14 @@ func (c *connections) tryAdmit(conn *limitedConn) bool {
 	conn.stranger = c.strangers.PushBack(conn)
 	c.mu.Unlock()
 	if leaves != nil {
-		_ = leaves.Close() // its client finds out
+		_ = leaves.Close() // its client gets the error
 	}
 	return true
 }
 
-// silent returns the oldest stranger for which the server has waited for a moment,
-// be it in parts, between one byte and the next, and waits now: not one that has sent
-// something which the server has had no time for. REQUIRES: mu is held.
+// silent returns the oldest stranger that the server waits for now, and has waited for a moment
+// in total, possibly in parts between bytes. A stranger whose data the server has not processed
+// yet is not silent. REQUIRES: mu is held.
 func (c *connections) silent(now time.Time) *limitedConn {
 	for e := c.strangers.Front(); e != nil; e = e.Next() {
 		conn := e.Value.(*limitedConn)
@@ -104,7 +103,7 @@ func (c *connections) evict() {
 	}
 }
 
-// forget takes a connection from among the strangers. REQUIRES: mu is held.
+// forget removes a connection from the strangers. REQUIRES: mu is held.
 func (c *connections) forget(conn *limitedConn) {
 	c.strangers.Remove(conn.stranger)
 	conn.stranger = nil
@@ -114,16 +113,16 @@ func (c *connections) forget(conn *limitedConn) {
 	}
 }
 
-// claim says that a connection belongs to a key. It returns false if the key, or its
-// instance, has its share of connections; then the connection stays a stranger.
+// claim assigns a connection to a key. It returns false if the key, or its instance, has used
+// up its share of connections; the connection then stays a stranger.
 func (c *connections) claim(conn *limitedConn, user share.User) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case conn.user != share.User{}:
-		return true // the first key on it counts
+		return true // a connection counts for its first key
 	case conn.stranger == nil:
-		return true // it is closed, and its last request ends
+		return true // closed, and its last request is ending
 	case !c.keys.TryTake(user, 1):
 		return false
 	}
@@ -132,7 +131,7 @@ func (c *connections) claim(conn *limitedConn, user share.User) bool {
 	return true
 }
 
-// leave forgets a connection that is closed.
+// leave forgets a closed connection.
 func (c *connections) leave(conn *limitedConn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,8 +153,8 @@ type limitedListener struct {
 	closeOnce sync.Once
 }
 
-// Accept waits for a connection. When there are no descriptors left, strangers make
-// room for the next attempt, which net/http makes soon.
+// Accept waits for a connection. If there are no descriptors left, it closes all strangers to
+// make room for the next attempt, which net/http makes soon.
 func (l *limitedListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
@@ -178,28 +177,28 @@ func (l *limitedListener) Close() error {
 	return l.Listener.Close()
 }
 
-// limitedConn is a connection that counts until it is closed. It does not read
-// beyond a fixed time until its first request has begun: net/http, which looks for
-// the preface of HTTP/2 first, would let the time for headers run twice.
+// limitedConn is a connection that counts until it is closed. Until its first request begins,
+// no read lasts beyond a fixed time: net/http first looks for the HTTP/2 preface, and would
+// apply the header timeout twice.
 type limitedConn struct {
 	net.Conn
 	open     *connections
 	accepted time.Time
-	stranger *list.Element // its place among the strangers, if it is one; under open.mu
-	user     share.User    // what it counts for, if it is no stranger; under open.mu
-	reading  atomic.Int64  // since when the server waits for it to send, in nanoseconds; 0: it does not
-	waited   atomic.Int64  // how long it has waited before, in nanoseconds
-	refusing atomic.Int32  // requests of strangers on it that are being refused
+	stranger *list.Element // its place among the strangers; nil if it is none; under open.mu
+	user     share.User    // the key it counts for; empty for a stranger; under open.mu
+	reading  atomic.Int64  // start of the present wait for the client, in nanoseconds; 0: none
+	waited   atomic.Int64  // total of earlier waits, in nanoseconds
+	refusing atomic.Int32  // refusals of strangers in progress
 
 	closeOnce sync.Once
 
 	mu     sync.Mutex
-	first  time.Time // the end of the first headers at the latest
+	first  time.Time // latest end of the first headers
 	begun  bool
-	wanted time.Time // the deadline for reads that was set last
+	wanted time.Time // the read deadline that net/http set last
 }
 
-// Read reads, and notes that the server waits.
+// Read reads, and records how long the server waits.
 func (c *limitedConn) Read(b []byte) (int, error) {
 	since := time.Now().UnixNano()
 	c.reading.Store(since)
@@ -210,8 +209,7 @@ func (c *limitedConn) Read(b []byte) (int, error) {
 	return c.Conn.Read(b)
 }
 
-// SetReadDeadline sets the deadline, or an earlier one while nobody has asked
-// for anything.
+// SetReadDeadline sets the deadline, or an earlier one until the first request has begun.
 func (c *limitedConn) SetReadDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -222,18 +220,18 @@ func (c *limitedConn) SetReadDeadline(t time.Time) error {
 	return c.Conn.SetReadDeadline(t)
 }
 
-// begin lets deadlines be: the first headers are there.
+// begin applies the deadline of net/http: the first headers have arrived.
 func (c *limitedConn) begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.begun {
 		c.begun = true
-		_ = c.Conn.SetReadDeadline(c.wanted) // a connection that is gone says so when it is read
+		_ = c.Conn.SetReadDeadline(c.wanted) // reads report a closed connection
 	}
 }
 
-// connState is told by net/http what becomes of connections: they are active
-// when headers have arrived, or the preface of HTTP/2.
+// connState is called by net/http: a connection becomes active when headers, or the HTTP/2
+// preface, have arrived.
 func connState(c net.Conn, state http.ConnState) {
 	if limited, ok := c.(*limitedConn); ok && state == http.StateActive {
 		limited.begin()
@@ -242,12 +240,12 @@ func connState(c net.Conn, state http.ConnState) {
 
 type connKey struct{}
 
-// connContext lets requests find their connection.
+// connContext puts the connection into the context of its requests.
 func connContext(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// connOf returns the connection of a request, nil if it is not one of this server.
+// connOf returns the connection of a request, nil if another server accepted it.
 func connOf(r *http.Request) *limitedConn {
 	c, _ := r.Context().Value(connKey{}).(*limitedConn)
 	return c
@@ -260,8 +258,8 @@ func (c *limitedConn) Close() error {
 	return err
 }
 
-// CloseWrite closes the sending half, if the connection can. net/http uses it
-// so that the last answer is not lost to a reset.
+// CloseWrite closes the sending half, if possible. net/http calls it so that a reset does not
+// lose the last answer.
 func (c *limitedConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

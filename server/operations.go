@@ -16,16 +16,16 @@ import (
 type target struct {
 	service  ots.Service
 	instance string
-	// fault decides what goes wrong with a request for tables; nil: nothing.
+	// fault decides which fault to inject into a request for tables; nil: none.
 	fault func(tables []string) faults.Fault
 }
 
-// operation decodes the body of a request, has it done and returns the message
-// of the answer. Errors that are not *ots.Error are faults of the server.
+// operation decodes the body of a request, performs it and returns the answer message. Errors
+// other than *ots.Error are faults of the server.
 type operation func(ctx context.Context, on target, body []byte) (proto.Message, error)
 
-// typed makes an operation of a function on the decoded message. A body that
-// lacks a required field is refused here.
+// typed makes an operation from a function of the decoded message. It refuses a body that lacks
+// a required field.
 func typed[M any, P interface {
 	*M
 	proto.Message
@@ -46,7 +46,7 @@ func typed[M any, P interface {
 	}
 }
 
-// faulty runs a request, or does not, as a fault has it.
+// faulty runs a request with the faults that are injected into it.
 func (t target) faulty(ctx context.Context, request proto.Message, run func() (proto.Message, error)) (proto.Message, error) {
 	fault := t.fault(tablesOf(request.ProtoReflect()))
 	if fault.Delay > 0 {
@@ -69,8 +69,7 @@ func (t target) faulty(ctx context.Context, request proto.Message, run func() (p
 	return nil, fault.Err
 }
 
-// tablesOf returns the tables that a request names, by the names that the
-// protocol has for such fields.
+// tablesOf returns the tables that a request names, by the protocol's field names.
 func tablesOf(m protoreflect.Message) (tables []string) {
 	m.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
 		switch field.Name() {
@@ -88,18 +87,18 @@ func tablesOf(m protoreflect.Message) (tables []string) {
 	return tables
 }
 
-// parts are how many messages, and how many texts in lists, a message may hold.
-// An empty one takes two bytes on the wire and up to a hundred times as many in
-// memory, so the limit on bodies is not enough.
+// parts bound the sub-messages, and the strings and blobs, of a message. An empty one takes two
+// bytes on the wire and up to a hundred times as many in memory, so a limit on bodies is not
+// enough.
 type parts struct{ messages, texts int }
 
-// mostParts are above what the largest requests that the protocol allows have: a
-// few thousand messages, and 200 rows that name 1,024 columns each.
+// mostParts is above the largest requests that the protocol allows: a few thousand messages,
+// and 200 rows that name 1,024 columns each.
 func mostParts() parts { return parts{messages: 50_000, texts: 250_000} }
 
-// count takes the parts of an encoded message off p. It returns false if there
-// are too many, or if the encoding is broken. No message of a request contains
-// itself, so the depth is bounded.
+// count subtracts the parts of an encoded message from p. It returns false if there are too
+// many, or if the encoding is broken. No request message contains itself, so the depth is
+// bounded.
 func (p *parts) count(d protoreflect.MessageDescriptor, b []byte) bool {
 	for len(b) > 0 {
 		number, wire, n := protowire.ConsumeTag(b)
@@ -132,7 +131,7 @@ func (p *parts) count(d protoreflect.MessageDescriptor, b []byte) bool {
 	return true
 }
 
-// operations is the table of what this server offers, by name.
+// operations returns the operations that this server offers, by name.
 func operations() map[string]operation {
 	return map[string]operation{
 		"CreateTable":              typed(createTable),
@@ -162,9 +161,8 @@ func operations() map[string]operation {
 	}
 }
 
-// unofferedOperations are the other operations of the protocol. They are
-// refused like unknown ones, so that clients do not repeat them, and told
-// apart only for the sake of who reads the message.
+// unofferedOperations are the other operations of the protocol. They are refused like unknown
+// ones, so that clients do not repeat them; only the message differs.
 func unofferedOperations() map[string]bool {
 	names := [...]string{
 		"BulkImport", "BulkExport", "LoadTable", "UnloadTable",

@@ -39,8 +39,7 @@ func wantAnswer(t *testing.T, got, want proto.Message) {
 	}
 }
 
-// testFilter is the pagination of the protocol's examples, and testFilterBytes
-// how it travels.
+// testFilter is the pagination of the protocol's examples; testFilterBytes is its encoding.
 var (
 	testFilter      = &ots.Filter{Type: ots.FilterPagination, Offset: 1, Limit: 3}
 	testFilterBytes = []byte{0x08, 0x03, 0x12, 0x04, 0x08, 0x01, 0x10, 0x03}
@@ -155,7 +154,7 @@ func TestGetRangeCarriesEveryField(t *testing.T) {
 		t.Errorf("block type %v", answer.DataBlockType)
 	}
 	m.DataBlockTypeHint = otspb.DataBlockType_DBT_SIMPLE_ROW_MATRIX.Enum()
-	for _, whole := range []bool{true, false} { // whatever was asked for: what the keys are
+	for _, whole := range []bool{true, false} { // the flag follows the keys of the rows, not the request
 		if !whole {
 			rows = []ots.Row{{Key: rows[0].Key[:1], Cells: rows[0].Cells}}
 			fake.answer(&ots.GetRangeResponse{Rows: rows})
@@ -192,7 +191,7 @@ func TestWritesCarryEveryField(t *testing.T) {
 		{"DeleteRow", &otspb.DeleteRowRequest{TableName: ptr("t"), PrimaryKey: blob(deletion), Condition: condition, ReturnContent: content, TransactionId: ptr("x")}, ots.ChangeDelete, deletion},
 	}
 	for _, tt := range tests {
-		var answer otspb.PutRowResponse // all three look alike
+		var answer otspb.PutRowResponse // all three answers have the same form
 		call(t, s, tt.op, tt.message, &answer)
 		wantRequest(t, fake, &ots.WriteRowRequest{Table: "t", TransactionID: ptr("x"), Change: ots.RowChange{
 			Type: tt.kind, Row: tt.row, Existence: ots.ExistenceExpect, ColumnCondition: testFilter,
@@ -371,14 +370,14 @@ func TestSplitPointsAreKeyPrefixesAndRepeatIsZigZag(t *testing.T) {
 	if err != nil || len(answer.SplitPoints) != 1 || !reflect.DeepEqual(point.Key, key(row.String("m"))) || len(answer.Schema) != 2 {
 		t.Errorf("%v", &answer)
 	}
-	// Field 2 of a location: tag 10, then 2 zig-zag encoded, which is 4.
+	// Field 2 of a location: tag 10, then 2 as zigzag, which is 4.
 	if want := append(protowire.AppendString([]byte{0x0a}, strings.Repeat("0f", 16)), 0x10, 0x04); !strings.Contains(string(r.body), string(want)) {
 		t.Errorf("no %x in %x", want, r.body)
 	}
 }
 
-// TestAMatrixThatIsLargerThanTwiceThePlainFormIsNotMade: the size of a matrix is
-// rows times the union of their columns, which a request of 58 bytes may ask for.
+// TestAMatrixThatIsLargerThanTwiceThePlainFormIsNotMade: a matrix has the size of rows times
+// the union of their columns, and a request of 58 bytes may ask for it.
 func TestAMatrixThatIsLargerThanTwiceThePlainFormIsNotMade(t *testing.T) {
 	s, fake := newTestServer(t, nil)
 	rows := func(own bool) []ots.Row {

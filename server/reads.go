@@ -11,7 +11,7 @@ import (
 	"github.com/flagstone-db/flagstone/server/plainbuffer"
 )
 
-// Operations that read rows (PROTOCOL 2.4 and 5).
+// This file holds the operations that read rows (PROTOCOL 2.4 and 5).
 
 func getRow(ctx context.Context, on target, m *otspb.GetRowRequest) (proto.Message, error) {
 	if err := checkTexts(*m.TableName); err != nil {
@@ -55,7 +55,7 @@ func batchGetRow(ctx context.Context, on target, m *otspb.BatchGetRowRequest) (p
 			ColumnsToGet: t.ColumnsToGet, MaxVersions: t.MaxVersions, TimeRange: timeRange(t.TimeRange),
 			StartColumn: t.StartColumn, EndColumn: t.EndColumn,
 		}}
-		for _, token := range t.Token { // one per row; clients fill the list with empty ones
+		for _, token := range t.Token { // one per row; clients fill the list with empty tokens
 			if len(token) > 0 {
 				gets.Token = token
 			}
@@ -142,7 +142,8 @@ func getRange(ctx context.Context, on target, m *otspb.GetRangeRequest) (proto.M
 	}
 	answer := &otspb.GetRangeResponse{Consumed: consumed(res.Consumed), DataBlockType: otspb.DataBlockType_DBT_PLAIN_BUFFER.Enum()}
 	if m.GetDataBlockTypeHint() == otspb.DataBlockType_DBT_SIMPLE_ROW_MATRIX && len(res.Rows) > 0 {
-		// Rows with columns of their own make a matrix of their product.
+		// If each row has its own columns, most cells of a matrix are empty and only take
+		// space.
 		const worth = 2
 		var ok bool
 		if answer.Rows, ok = plainbuffer.AppendMatrix(nil, res.Rows, len(res.Rows[0].Key) == len(req.Start.Key), worth*rowsSize(res.Rows)); ok {
@@ -152,14 +153,14 @@ func getRange(ctx context.Context, on target, m *otspb.GetRangeRequest) (proto.M
 	if answer.Rows == nil {
 		answer.Rows = encodeRows(res.Rows)
 	}
-	if res.Next != nil { // at the end the field is absent, not empty
+	if res.Next != nil { // at the end the field must be absent, not empty
 		answer.NextStartPrimaryKey = encodeKey(res.Next)
 	}
 	return answer, nil
 }
 
-// encodeRows returns the rows of a range as one blob; zero bytes, and not nil,
-// if there are none.
+// encodeRows returns the rows of a range as one blob. Without rows it is an empty slice, not
+// nil.
 func encodeRows(rows []ots.Row) []byte {
 	if len(rows) == 0 {
 		return []byte{}

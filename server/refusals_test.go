@@ -163,8 +163,8 @@ func TestMessagesOfManySmallOnesAreRefusedBeforeTheyAreDecoded(t *testing.T) {
 	}
 }
 
-// TestListsOfManyTextsAreRefusedBeforeTheyAreDecoded: what 200 rows of 1,024
-// columns have is allowed, and not many more.
+// TestListsOfManyTextsAreRefusedBeforeTheyAreDecoded allows the texts of 200 rows of 1,024
+// columns, and not many more.
 func TestListsOfManyTextsAreRefusedBeforeTheyAreDecoded(t *testing.T) {
 	s, fake := newTestServer(t, nil)
 	fake.answer(&ots.ReadResult{})
@@ -319,8 +319,8 @@ func TestNoSecretIsLogged(t *testing.T) {
 	}
 }
 
-// TestUnofferedOperationsAreRefusedByName: clients do not repeat such a refusal,
-// and who reads it learns that the name was right.
+// TestUnofferedOperationsAreRefusedByName: clients do not repeat such a refusal, and the
+// message says that the name was right.
 func TestUnofferedOperationsAreRefusedByName(t *testing.T) {
 	s, fake := newTestServer(t, nil)
 	addr := listen(t, s)

@@ -15,15 +15,14 @@ import (
 	"github.com/flagstone-db/flagstone/server/signature"
 )
 
-// respond sends the answer with its headers, which are spelled in lower case
-// because some clients look for nothing else, and with its signature, which
-// some verify on refusals, too. A stranger gets none: it would be material to
-// guess the secret with. The last answer on a connection says so.
+// respond sends the answer. Header names are in lower case, since some clients look for nothing
+// else. The answer is signed, since some clients verify even refusals. A stranger gets no
+// signature, which would help to guess the secret. last announces the end of the connection.
 func (x *exchange) respond(status int, body []byte, last bool) {
-	const dateLayout = "2006-01-02T15:04:05.000000Z" // a fraction is demanded
+	const dateLayout = "2006-01-02T15:04:05.000000Z" // the protocol requires a fraction
 	digest := contentMD5(body)
 	x.turn.Leave()
-	values := [...]string{ // one piece of memory for what the header map holds
+	values := [...]string{ // one allocation for all header values
 		digest,
 		"protocol buffer",
 		x.s.cfg.Now().UTC().Format(dateLayout),
@@ -55,8 +54,8 @@ func (x *exchange) respond(status int, body []byte, last bool) {
 	x.write(body)
 }
 
-// write sends a body in parts. Each must be taken within a time of its own, so that a
-// client that does not read holds the memory of its answer no longer than that.
+// write sends a body in parts. The client must take each part within StallTimeout, which bounds
+// how long a client that does not read holds the memory of its answer.
 func (x *exchange) write(body []byte) {
 	const part = 64 << 10
 	controller := http.NewResponseController(x.w)
@@ -66,14 +65,14 @@ func (x *exchange) write(body []byte) {
 		if next.After(last) {
 			next = last
 		}
-		_ = controller.SetWriteDeadline(next) // a writer that cannot is a test's
+		_ = controller.SetWriteDeadline(next) // only writers of tests cannot
 		n := min(len(body), part)
 		if _, err := x.w.Write(body[:n]); err != nil {
 			return // the client has gone
 		}
 		if body = body[n:]; len(body) == 0 {
 			if !x.authentic {
-				_ = controller.Flush() // here, where it counts: see refuseStranger
+				_ = controller.Flush() // here, while the refusal counts: see refuseStranger
 			}
 			return
 		}
@@ -89,9 +88,8 @@ func encodeError(e *ots.Error) []byte {
 	return body
 }
 
-// errorMessage makes the message of a refusal. Texts may quote what a client
-// sent: they are cut to a decent length and made valid UTF-8, without which
-// some clients cannot read the message.
+// errorMessage makes the message of a refusal. Texts may quote the client's data: they are cut
+// to a bounded length and made valid UTF-8, which some clients need to read the message.
 func errorMessage(e *ots.Error) *otspb.Error {
 	const most = 1024
 	text := e.Message
@@ -118,7 +116,7 @@ func bodyTooLarge() *ots.Error {
 	return refuse(ots.CodeRequestBodyTooLarge, "The size of POST data is too large.")
 }
 
-// parseFailed refuses a body that is no message of the operation.
+// parseFailed refuses a body that does not decode as the operation's message.
 func parseFailed() *ots.Error {
 	return refuse(ots.CodeParameterInvalid, "Parse PBMessage from RawString failed.")
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/flagstone-db/flagstone/ots"
 )
 
-// room is what one request holds of memory that all share: of that for bodies, or
-// of that for answers. It is an ots.Room.
+// room is the part of a shared memory budget, for bodies or for answers, that one request
+// holds. It is an ots.Room.
 type room struct {
 	pool *share.Pool
 	user share.User
@@ -21,12 +21,12 @@ type room struct {
 	turn *turn // of the same request
 }
 
-// heldWait is how long a request waits for memory while it holds some: what it holds
-// may be what others wait for. One that holds none waits as long as it may run.
+// heldWait is how long a request that holds memory waits for more: others may wait for the
+// memory it holds. A request without memory waits until its timeout.
 const heldWait = 2 * time.Second
 
-// Take takes n bytes, and waits for them if others must give some back first. It waits
-// without the request's turn: requests that hold bytes may be waiting for a turn.
+// Take takes n bytes, and waits if others must give some back first. It gives up the request's
+// turn while it waits: requests that hold memory may be waiting for a turn.
 func (m *room) Take(ctx context.Context, n int64) error {
 	if m.turn.Leave() {
 		if err := m.take(ctx, n); err != nil {
@@ -53,7 +53,7 @@ func (m *room) take(ctx context.Context, n int64) error {
 	return nil
 }
 
-// TryTake takes n bytes if they are there.
+// TryTake takes n bytes if they are available.
 func (m *room) TryTake(n int64) bool {
 	ok := m.pool.TryTake(m.user, n)
 	if ok {
@@ -77,9 +77,9 @@ func (m *room) keep(n int64) {
 	}
 }
 
-// turn is one request's part of the processors. It is an ots.Turn. There is one less than
-// processors, and a key that is alone may have all: others wait until a request ends or
-// yields, and then each key is next once.
+// turn is one request's permission to compute, an ots.Turn. There is one turn less than
+// processors, and a key may have all of them if no other key waits. The others wait until a
+// request ends or yields; then each key gets its turn.
 type turn struct {
 	pool *share.Pool
 	user share.User
@@ -102,7 +102,7 @@ func (t *turn) Take(ctx context.Context) error {
 	return nil
 }
 
-// Leave gives it back, if the request has it, and reports that.
+// Leave gives the turn back, and reports whether the request had it.
 func (t *turn) Leave() (had bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -113,7 +113,7 @@ func (t *turn) Leave() (had bool) {
 	return had
 }
 
-// Yield lets others have the turn that wait for it.
+// Yield passes the turn to requests that wait, and takes it again after them.
 func (t *turn) Yield(ctx context.Context) error {
 	if t.pool.Waiting() == 0 || !t.Leave() {
 		runtime.Gosched()
@@ -124,15 +124,15 @@ func (t *turn) Yield(ctx context.Context) error {
 
 func busy() *ots.Error { return refuse(ots.CodeServerBusy, "Server is busy.") }
 
-// chargedReader takes memory for what is read, as it arrives.
+// chargedReader takes memory for data as it arrives.
 type chargedReader struct {
 	io.Reader
 	ctx  context.Context
 	room *room
-	paid int64 // not read yet
+	paid int64 // taken in advance and not read yet
 }
 
-// bodyStep is how much is taken at a time for a body.
+// bodyStep is the number of bytes taken at a time for a body.
 const bodyStep = 32 << 10
 
 func (r *chargedReader) Read(p []byte) (int, error) {

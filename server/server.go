@@ -1,8 +1,7 @@
-// Package server is the HTTP endpoint that speaks the OTS protocol, API
-// version 2015-12-31: POST /<Operation> with a protobuf body, signed by a
-// shared secret. It decides who is asking, decodes what is asked, has an
-// ots.Service do it, and encodes the answer. What a request means is the
-// service's business; the server judges only what belongs to the wire.
+// Package server is the HTTP endpoint for the OTS protocol, API version 2015-12-31: POST
+// /<Operation> with a protobuf body, signed with a shared secret. It identifies the sender,
+// decodes the request, calls an ots.Service, and encodes the answer. The server checks only the
+// wire format; the service decides what a request means.
 //
 //	server.go      configuration, time-outs, start and stop
 //	listener.go    the connections, and the keys they count for
@@ -15,8 +14,8 @@
 //	tables.go, reads.go, writes.go, streams.go, filters.go, convert.go
 //	               messages to and from the service's types
 //
-// Every request is bounded in size, memory and time before it is believed, and
-// nothing of a body is decoded, nor kept, before its sender is known.
+// Every request is bounded in size, memory and time before it is trusted. No body is decoded or
+// kept before its sender is known.
 package server
 
 import (
@@ -36,48 +35,45 @@ import (
 	"github.com/flagstone-db/flagstone/server/faults"
 )
 
-// Config says what a Server serves and to whom. Instances, Credentials and Now
-// are required.
+// Config configures a Server. Instances, Credentials and Now are required.
 type Config struct {
-	// Instances returns the service that an instance is part of, and the canonical
-	// spelling of its name, which a request may have in another case. Both it
-	// and Credentials are asked once for each request, and may answer otherwise
-	// from one request to the next.
+	// Instances returns the service of an instance and the canonical spelling of its name,
+	// which a request may have in another case. The server calls Instances and Credentials once
+	// per request; results may change between requests.
 	Instances func(name string) (service ots.Service, canonical string, ok bool)
 	// Credentials returns an access key by its id.
 	Credentials func(accessKeyID string) (AccessKey, bool)
 	// Now is the clock that dates answers and judges the age of requests.
 	Now func() time.Time
-	// Faults, if it is not nil, decides which requests fail for the sake of
-	// tests.
+	// Faults, if not nil, decides which requests fail, for tests.
 	Faults *faults.Injector
-	// Control, if it is not nil, serves paths that begin with control.Prefix,
-	// which are no operations and not signed; else these name nothing.
+	// Control, if not nil, serves the paths below control.Prefix, which are neither operations
+	// nor signed.
 	Control http.Handler
-	// Logger gets failures and, at debug level, every request; never secrets,
-	// bodies or signatures. Nil discards.
+	// Logger gets failures and, at debug level, every request; never secrets, bodies or
+	// signatures. Nil discards.
 	Logger *slog.Logger
 	Limits Limits
 }
 
-// AccessKey is what the server knows of an access key.
+// AccessKey is an access key.
 type AccessKey struct {
-	// Secret should be random and long: an attacker that sees a request or its
-	// answer can try secrets until one makes the signature.
+	// Secret should be random and long: an attacker with a request or its answer can test
+	// secrets against the signature offline.
 	Secret string
-	// Instance is the one that the key opens; empty if it opens every one.
+	// Instance is the instance that the key opens; empty means all.
 	Instance string
 }
 
-// Limits bound what clients can cost. A zero field takes its default.
+// Limits bound the resources that clients can use. A zero field takes its default.
 type Limits struct {
 	BodyBytes     int64 // of a request, as sent and uncompressed; 5 MiB
 	HeaderBytes   int   // of a request; 16 KiB
-	Connections   int   // open at once, a quarter of them without a signature so far; and requests of known keys at once; 4096
-	InFlightBytes int64 // of all request bodies being worked on, as far as they have arrived; 96 MiB
-	AnswerBytes   int64 // of memory for answers, from before a row is read to when it is written; 384 MiB
+	Connections   int   // open at once, at most a quarter without a signed request; also requests of known keys at once; 4096
+	InFlightBytes int64 // of all request bodies in progress, as far as they have arrived; 96 MiB
+	AnswerBytes   int64 // of memory for answers, from before the read until the answer is written; 384 MiB
 
-	StrangerMoment    time.Duration // for which the server waits for a first signature at least, before a new connection may take the place; 500 ms
+	StrangerMoment    time.Duration // the least time that the server waits for a first signature before a new connection may replace a stranger; 500 ms
 	ReadHeaderTimeout time.Duration // from accepting a connection, or the first byte of a later request, to the end of headers; 5 s
 	ReadTimeout       time.Duration // the same to the end of the body; 30 s
 	WriteTimeout      time.Duration // from the end of headers to the end of the answer; 90 s
@@ -128,10 +124,10 @@ type Server struct {
 	log        *slog.Logger
 	operations map[string]operation
 	unoffered  map[string]bool // operations of the protocol that are refused
-	dummy      string          // the secret that stands in for that of an unknown key
-	// What all requests share; a part for each instance, and in it for each key.
+	dummy      string          // stands in for the secret of an unknown key
+	// Shared by all requests, divided among instances, and within an instance among keys.
 	connections            *connections
-	requests               *share.Pool // at once
+	requests               *share.Pool // requests at once
 	bodies, answers, turns *share.Pool
 	stop                   context.CancelFunc // ends the context of all requests
 	buffers                sync.Pool          // of *bytes.Buffer
@@ -163,7 +159,7 @@ func New(cfg Config) (*Server, error) {
 	s.connections = newConnections(s.limits.Connections, s.limits.StrangerMoment)
 	s.bodies, s.answers = share.NewPool(s.limits.InFlightBytes), share.NewPool(s.limits.AnswerBytes)
 	s.requests = share.NewPool(int64(max(s.limits.Connections, 3)))
-	s.turns = share.NewPool(int64(max(1, runtime.GOMAXPROCS(0)-1))) // one hears of arrivals, and does what is little
+	s.turns = share.NewPool(int64(max(1, runtime.GOMAXPROCS(0)-1))) // the remaining processor accepts requests and does cheap work
 	const (
 		streamsPerConnection  = 100
 		receivedPerConnection = 256 << 10 // bytes of HTTP/2 bodies that no handler has read yet
@@ -182,10 +178,10 @@ func New(cfg Config) (*Server, error) {
 			MaxConcurrentStreams:          streamsPerConnection,
 			MaxReceiveBufferPerConnection: receivedPerConnection, MaxReceiveBufferPerStream: receivedPerConnection,
 		},
-		// An OPTIONS of everything would be answered without a signature.
+		// The default would answer "OPTIONS *" without a signature.
 		DisableGeneralOptionsHandler: true,
 		Protocols:                    new(http.Protocols),
-		// What net/http has to say is about broken clients.
+		// The messages of net/http are about broken clients.
 		ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
 	}
 	s.http.Protocols.SetHTTP1(true)
@@ -193,14 +189,12 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Handler returns the endpoint as an http.Handler, for servers that are not
-// this one. It brings the limits on bodies and on the time of the service,
-// not those on connections, headers and transfers.
+// Handler returns the endpoint as an http.Handler, for other servers. It enforces the limits on
+// bodies and on the time of the service, but not those on connections, headers and transfers.
 func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serveHTTP) }
 
-// Serve answers the requests of the listener's connections, HTTP/1.1 and
-// unencrypted HTTP/2, until Shutdown. It closes the listener and returns nil
-// after Shutdown, else why accepting failed.
+// Serve answers requests on the listener's connections, HTTP/1.1 and unencrypted HTTP/2, until
+// Shutdown. It closes the listener and returns nil after Shutdown, else the error of accepting.
 func (s *Server) Serve(l net.Listener) error {
 	err := s.http.Serve(&limitedListener{
 		Listener: l, open: s.connections, headers: s.limits.ReadHeaderTimeout, closed: make(chan struct{}),
@@ -211,11 +205,11 @@ func (s *Server) Serve(l net.Listener) error {
 	return err
 }
 
-// Shutdown stops accepting, lets running requests end, and cuts off those that
-// have not when ctx is done; the result is ctx's error then.
+// Shutdown stops accepting and lets running requests finish. When ctx is done it cuts off the
+// rest and returns ctx's error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	err := s.http.Shutdown(ctx)
-	s.stop() // requests that wait for memory
+	s.stop() // ends requests that wait for memory
 	if err != nil {
 		s.http.Close()
 	}

@@ -25,9 +25,9 @@ import (
 	"github.com/flagstone-db/flagstone/server/control"
 )
 
-// What one client, or a stranger, can do to the others.
+// These tests check what one client, or a stranger, can do to the others.
 
-// kept is a signed request on a connection that is to be kept.
+// kept is a signed request on a connection that should stay open.
 func kept(t *testing.T, keyID, secret, instance string) []byte {
 	d := good(t).set("x-ots-accesskeyid", keyID).set("x-ots-instancename", instance).sign(secret)
 	return bytes.Replace(d.raw(), []byte("Connection: close\r\n"), nil, 1)
@@ -62,8 +62,7 @@ func TestNoAnswerWithoutASignatureKeepsAConnection(t *testing.T) {
 	}
 }
 
-// TestStrangersDoNotKeepOthersOut: however many connections they open, and whatever
-// they ask for on them.
+// TestStrangersDoNotKeepOthersOut, however many connections they open and whatever they send.
 func TestStrangersDoNotKeepOthersOut(t *testing.T) {
 	s, fake := newTestServer(t, func(c *Config) {
 		c.Limits.Connections, c.Limits.StrangerMoment = 16, shortly/10
@@ -105,7 +104,7 @@ func TestAKeyThatHoldsConnectionsLeavesSomeToOthers(t *testing.T) {
 			t.Errorf("status %d, closed: %v", status, closed)
 		}
 	}
-	if refused != 20-4 { // a third of the twelve that are for keys
+	if refused != 20-4 { // a third of the twelve connections for keys
 		t.Errorf("%d connections were refused", refused)
 	}
 	for range 2 {
@@ -157,7 +156,7 @@ func TestAKeyThatFillsTheMemoryForBodiesLeavesSomeToOthers(t *testing.T) {
 	for range 8 {
 		raw := half.raw()
 		c := dial(t, addr)
-		go c.Write(raw[:len(raw)-1]) // until the server closes it
+		go c.Write(raw[:len(raw)-1]) // until the server closes the connection
 	}
 	for range 3 {
 		if status, _ := roundTrip(t, dial(t, addr), kept(t, "other", "othersecret", "another")); status != 200 {
@@ -166,8 +165,8 @@ func TestAKeyThatFillsTheMemoryForBodiesLeavesSomeToOthers(t *testing.T) {
 	}
 }
 
-// TestAnAnswerCountsUntilItIsWritten: a client that does not read holds its memory,
-// and not for long.
+// TestAnAnswerCountsUntilItIsWritten uses a client that does not read: it holds the memory of
+// its answer, but only for a short time.
 func TestAnAnswerCountsUntilItIsWritten(t *testing.T) {
 	const size, total = 24 << 20, 400 << 20
 	s, fake := newTestServer(t, func(c *Config) { c.Limits.AnswerBytes, c.Limits.StallTimeout = total, shortly })
@@ -184,19 +183,19 @@ func TestAnAnswerCountsUntilItIsWritten(t *testing.T) {
 	c := dial(t, listen(t, s))
 	c.(*net.TCPConn).SetReadBuffer(4 << 10)
 	c.Write(kept(t, testKey, testSecret, testInstance))
-	io.ReadFull(c, make([]byte, 12)) // the answer is on its way
+	io.ReadFull(c, make([]byte, 12)) // the server has begun to send the answer
 	<-room
 	if used := s.answers.Used(); used < size || used > 2*size {
 		t.Errorf("%d bytes are taken for an answer of %d", used, size)
 	}
-	// Half of everything can be had when nothing is taken.
+	// If nothing is taken, one group can take half.
 	if err := s.answers.Take(context.Background(), share.User{Group: "test"}, total/2); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestFewRefusalsOfAConnectionWaitForItsClient: of HTTP/2, a client that opens many
-// streams, and takes no answer, has most of them cut off.
+// TestFewRefusalsOfAConnectionWaitForItsClient opens many HTTP/2 streams and reads no answer;
+// the server must abort most of them.
 func TestFewRefusalsOfAConnectionWaitForItsClient(t *testing.T) {
 	s, _ := newTestServer(t, func(c *Config) { c.Limits.StallTimeout = 5 * shortly })
 	c := dial(t, listen(t, s))
@@ -211,7 +210,7 @@ func TestFewRefusalsOfAConnectionWaitForItsClient(t *testing.T) {
 	}
 	io.WriteString(c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"+frame(settings, 0, 0, "\x00\x04\x00\x00\x00\x00"))
 	var requests strings.Builder
-	for i := range streams { // POST http, a path, an authority
+	for i := range streams { // POST, http, a path, an authority
 		requests.WriteString(frame(headers, endStream|endHeaders, uint32(2*i+1), "\x83\x86\x04\x07/GetRow\x01\x01x"))
 	}
 	io.WriteString(c, requests.String())
@@ -234,8 +233,8 @@ func TestFewRefusalsOfAConnectionWaitForItsClient(t *testing.T) {
 	}
 }
 
-// TestAStrangerWhoSendsAByteNowAndThenKeepsNoPlace: what counts is for how long the
-// server has waited for it altogether.
+// TestAStrangerWhoSendsAByteNowAndThenKeepsNoPlace: the total time that the server has waited
+// counts.
 func TestAStrangerWhoSendsAByteNowAndThenKeepsNoPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const moment = 500 * time.Millisecond
@@ -268,8 +267,8 @@ func TestAStrangerWhoSendsAByteNowAndThenKeepsNoPlace(t *testing.T) {
 	})
 }
 
-// TestRequestsThatComputeMuchWaitForTheirTurn: and small ones do not; one that waits for
-// memory has no turn.
+// TestRequestsThatComputeMuchWaitForTheirTurn, and small ones do not. A request that waits for
+// memory holds no turn.
 func TestRequestsThatComputeMuchWaitForTheirTurn(t *testing.T) {
 	s, fake := newTestServer(t, func(c *Config) { c.Limits.RequestTimeout = shortly })
 	s.turns = share.NewPool(1)
@@ -304,8 +303,8 @@ func TestRequestsThatComputeMuchWaitForTheirTurn(t *testing.T) {
 	}
 }
 
-// TestWhoeverYieldsATurnLetsEachOtherKeyHaveItOnce: a key with many requests that wait
-// delays the next key by one of them.
+// TestWhoeverYieldsATurnLetsEachOtherKeyHaveItOnce: a key with many waiting requests delays the
+// next key by only one of them.
 func TestWhoeverYieldsATurnLetsEachOtherKeyHaveItOnce(t *testing.T) {
 	pool := share.NewPool(1)
 	greedy, modest := share.User{Name: "greedy"}, share.User{Name: "modest"}
@@ -342,8 +341,8 @@ func TestWhoeverYieldsATurnLetsEachOtherKeyHaveItOnce(t *testing.T) {
 	}
 }
 
-// TestAKeyThatHasManyRequestsAtOnceLeavesSomeToOthers: HTTP/2 has a hundred on each
-// connection, and each takes memory while it waits for anything.
+// TestAKeyThatHasManyRequestsAtOnceLeavesSomeToOthers: HTTP/2 allows a hundred requests per
+// connection, and each holds memory while it waits.
 func TestAKeyThatHasManyRequestsAtOnceLeavesSomeToOthers(t *testing.T) {
 	s, fake := newTestServer(t, func(c *Config) { c.Limits.Connections = 12 })
 	entered, leave := make(chan struct{}), make(chan struct{})

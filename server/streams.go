@@ -11,7 +11,7 @@ import (
 	"github.com/flagstone-db/flagstone/server/plainbuffer"
 )
 
-// Operations on streams (PROTOCOL 2.5, 8).
+// This file holds the operations on streams (PROTOCOL 2.5, 8).
 
 func listStream(ctx context.Context, on target, m *otspb.ListStreamRequest) (proto.Message, error) {
 	if err := checkTexts(m.GetTableName()); err != nil {
@@ -54,7 +54,7 @@ func describeStream(ctx context.Context, on target, m *otspb.DescribeStreamReque
 	return answer, nil
 }
 
-// given is a field that is left out if it is empty.
+// given returns nil for an empty string, so that the field is left out.
 func given(s string) *string {
 	if s == "" {
 		return nil
@@ -105,8 +105,7 @@ func getStreamRecord(ctx context.Context, on target, m *otspb.GetStreamRecordReq
 	return answer, nil
 }
 
-// asksForSysColumns reports whether the fields of a request that its message
-// does not know have return_sys_columns set.
+// asksForSysColumns reports whether the unknown fields of a request set return_sys_columns.
 func asksForSysColumns(unknown []byte) bool {
 	const returnSysColumns = 5
 	asks := false
@@ -147,7 +146,8 @@ func streamRecord(r *ots.StreamRecord) *otspb.GetStreamRecordResponse_StreamReco
 	return m
 }
 
-// streamDetails describes the stream of a table, nil if it has none.
+// streamDetails describes the stream of a table; without one, only EnableStream is set, to
+// false.
 func streamDetails(d *ots.StreamDetails) *otspb.StreamDetails {
 	if d == nil {
 		return &otspb.StreamDetails{EnableStream: new(bool)}

@@ -42,7 +42,7 @@ func TestStreamOperationsCarryEveryField(t *testing.T) {
 	wantAnswer(t, &begun, &otspb.GetShardIteratorResponse{ShardIterator: ptr("iterator")})
 }
 
-// TestStreamRecordsAreEncodedAsInTheProtocolsVectors: PB-12.
+// TestStreamRecordsAreEncodedAsInTheProtocolsVectors checks vector PB-12.
 func TestStreamRecordsAreEncodedAsInTheProtocolsVectors(t *testing.T) {
 	s, fake := newTestServer(t, nil)
 	k := []ots.KeyValue{{Name: "uid", Value: row.String("row1")}}

@@ -9,7 +9,7 @@ import (
 	"github.com/flagstone-db/flagstone/server/otspb"
 )
 
-// Operations on tables (PROTOCOL 2.3).
+// This file holds the operations on tables (PROTOCOL 2.3).
 
 func createTable(ctx context.Context, on target, m *otspb.CreateTableRequest) (proto.Message, error) {
 	meta := m.TableMeta
@@ -105,7 +105,7 @@ func updateTable(ctx context.Context, on target, m *otspb.UpdateTableRequest) (p
 	return &otspb.UpdateTableResponse{
 		ReservedThroughputDetails: throughputDetails(d),
 		TableOptions:              describedOptions(d),
-		StreamDetails:             streamDetails(d.Stream), // clients read it unasked
+		StreamDetails:             streamDetails(d.Stream), // clients read it even if they did not ask for it
 	}, nil
 }
 
@@ -171,7 +171,7 @@ func streamSpecification(m *otspb.StreamSpecification) (*ots.StreamSpecification
 	}, checkTexts(m.ColumnsToGet...)
 }
 
-// describedOptions gives every field that clients read without looking.
+// describedOptions sets every field that clients read without checking for presence.
 func describedOptions(d *ots.TableDescription) *otspb.TableOptions {
 	o := &otspb.TableOptions{
 		TimeToLive:                &d.TimeToLive,

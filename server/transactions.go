@@ -10,7 +10,7 @@ import (
 	"github.com/flagstone-db/flagstone/server/plainbuffer"
 )
 
-// Local transactions (PROTOCOL 2.5 and 9).
+// This file holds local transactions (PROTOCOL 2.5 and 9).
 
 func startLocalTransaction(ctx context.Context, on target, m *otspb.StartLocalTransactionRequest) (proto.Message, error) {
 	if err := checkTexts(*m.TableName); err != nil {
@@ -34,9 +34,8 @@ func commitTransaction(ctx context.Context, on target, m *otspb.CommitTransactio
 	return &otspb.CommitTransactionResponse{}, on.service.CommitTransaction(ctx, on.instance, *m.TransactionId)
 }
 
-// abortTransaction answers with the id, which the protocol's answer does not have:
-// the SDK for Node.js decodes it as if it were the request, and fails on an empty
-// one. Others pass over a field that they do not know.
+// abortTransaction answers with the id, unlike the protocol: the Node.js SDK decodes the answer
+// as if it were the request, and fails on an empty one. Other clients ignore an unknown field.
 func abortTransaction(ctx context.Context, on target, m *otspb.AbortTransactionRequest) (proto.Message, error) {
 	if err := checkTexts(*m.TransactionId); err != nil {
 		return nil, err

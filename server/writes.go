@@ -11,7 +11,7 @@ import (
 	"github.com/flagstone-db/flagstone/server/plainbuffer"
 )
 
-// Operations that write rows (PROTOCOL 2.4 and 6).
+// This file holds the operations that write rows (PROTOCOL 2.4 and 6).
 
 func putRow(ctx context.Context, on target, m *otspb.PutRowRequest) (proto.Message, error) {
 	res, err := writeRow(ctx, on, ots.ChangePut, *m.TableName, m.Row, m.Condition, m.ReturnContent, m.TransactionId)
@@ -37,8 +37,7 @@ func deleteRow(ctx context.Context, on target, m *otspb.DeleteRowRequest) (proto
 	return &otspb.DeleteRowResponse{Consumed: consumed(res.Consumed), Row: encodeWritten(res.Row)}, nil
 }
 
-// writeRow is what the three single-row writes have in common: all but the
-// names of their messages.
+// writeRow is the common part of the three single-row writes.
 func writeRow(ctx context.Context, on target, kind ots.ChangeType, table string, blob []byte,
 	condition *otspb.Condition, content *otspb.ReturnContent, transaction *string) (*ots.WriteResult, error) {
 	if err := checkTexts(table, textOf(transaction)); err != nil {
@@ -79,7 +78,7 @@ func batchWriteRow(ctx context.Context, on target, m *otspb.BatchWriteRowRequest
 				return nil, err
 			}
 			var err error
-			// The numbers of change types are the protocol's.
+			// ots.ChangeType has the numbers of the protocol.
 			if changes[j], err = rowChange(&rows, known, ots.ChangeType(*r.Type), r.RowChange, r.Condition, r.ReturnContent); err != nil {
 				return nil, err
 			}
@@ -119,8 +118,8 @@ func tableWritten(t *ots.TableWriteResults) *otspb.TableInBatchWriteRowResponse 
 	return table
 }
 
-// rowChange converts one write. The numbers of row expectations and return
-// types are the protocol's.
+// rowChange converts one write. ots.RowExistence and ots.ReturnType have the numbers of the
+// protocol.
 func rowChange(rows *plainbuffer.RequestRows, known filters, kind ots.ChangeType, blob []byte, condition *otspb.Condition, content *otspb.ReturnContent) (ots.RowChange, error) {
 	if err := checkEnum(otspb.RowExistenceExpectation_name, *condition.RowExistence); err != nil {
 		return ots.RowChange{}, err

@@ -25,7 +25,7 @@ func (clockCommand) Help() string {
 Times that were stamped while the clock was far ahead stay, and those stamped later are not below them. Once the clock is right, --into makes a copy that is rid of them: rows and tables as they are visible, with versions of now where they lie further ahead than the table allows; streams begin anew. The old directory is not changed. Serve the new one, and delete the old one when you are sure.`
 }
 
-// Run prints the clocks, and copies the stores if it is asked to.
+// Run prints the clocks, and copies the stores if --into is given.
 func (k *clockCommand) Run(ctx context.Context, c *console) error {
 	err := instances.EachStore(k.Dir, func(within string, store *flagstone.Store) error {
 		fmt.Fprintf(c.out, "%s: %s\n", filepath.Join(k.Dir, within), describeClock(store.Clock(), k.Into != ""))
@@ -40,8 +40,8 @@ func (k *clockCommand) Run(ctx context.Context, c *console) error {
 	return err
 }
 
-// describeClock says what a store makes of its clock, and the way back if versions are
-// stamped more than an hour ahead and it is not taken.
+// describeClock describes the clock of a store. If versions are stamped more than an hour ahead
+// and no copy is being made, it names the way back.
 func describeClock(k flagstone.ClockInfo, copying bool) string {
 	const hour = int64(time.Hour / time.Millisecond)
 	ahead, left := k.IssuedMillis-k.WallMillis, max(hour-k.Stood.Milliseconds(), 0)
@@ -63,9 +63,9 @@ func describeClock(k flagstone.ClockInfo, copying bool) string {
 	return said
 }
 
-// copy copies the stores, with what lies beside them.
+// copy copies the stores and the credentials file.
 func (k *clockCommand) copy(ctx context.Context, c *console) error {
-	// First: what cannot be copied is not found out in the end.
+	// Read this first, so that a file that cannot be copied fails before the long copy.
 	credentials, err := readSecret(filepath.Join(k.Dir, credentialsFile))
 	none := errors.Is(err, fs.ErrNotExist)
 	if err != nil && !none {

@@ -96,8 +96,8 @@ func TestClockRefusesToCopyIntoTheStoreItself(t *testing.T) {
 	}
 }
 
-// TestACopyThatIsStoppedIsNoStore: the copy of the first store is complete, that of
-// the second cannot be made.
+// TestACopyThatIsStoppedIsNoStore completes the copy of the first store; the copy of the second
+// fails.
 func TestACopyThatIsStoppedIsNoStore(t *testing.T) {
 	dir, into := t.TempDir(), filepath.Join(t.TempDir(), "copy")
 	makeAhead(t, dir)
@@ -114,7 +114,7 @@ func TestACopyThatIsStoppedIsNoStore(t *testing.T) {
 	if !errors.Is(err, stop) || exists(into) || exists(into+".partial") {
 		t.Errorf("stopped by %v; left: %v, %v", err, exists(into), exists(into+".partial"))
 	}
-	if err := os.Mkdir(into+".partial", 0o700); err != nil { // as a process that was killed
+	if err := os.Mkdir(into+".partial", 0o700); err != nil { // as left by a killed process
 		t.Fatal(err)
 	}
 	if status, _, errOut := command(t, "clock", "--dir", dir, "--into", into); status != 1 || !strings.Contains(errOut, "an unfinished copy: delete it") {

@@ -1,9 +1,8 @@
 package main
 
-// The access key of the account, which opens every instance: from the
-// environment or, if it is not set there, from a file in the store's directory,
-// which is made at the first start. Keys of single instances are in the
-// registry of package instances.
+// This file handles the account's access key, which opens every instance. It comes from the
+// environment or, if not set there, from a file in the store's directory, made at the first
+// start. Keys of single instances are in the registry of package instances.
 
 import (
 	"crypto/subtle"
@@ -34,7 +33,7 @@ type credentials struct {
 	id, secret string
 	// fresh: made by this process, to be shown once.
 	fresh bool
-	// from says where they come from: fromEnvironment or a file name.
+	// from is the origin: fromEnvironment or a file name.
 	from string
 }
 
@@ -55,7 +54,7 @@ func loadCredentials(dir string, getenv func(string) string) (credentials, error
 	return c, err
 }
 
-// readCredentials finds the credentials of a file.
+// readCredentials reads the credentials from a file.
 func readCredentials(name string) (credentials, error) {
 	content, err := readSecret(name)
 	if err != nil {
@@ -64,17 +63,17 @@ func readCredentials(name string) (credentials, error) {
 	return parseCredentials(name, string(content))
 }
 
-// makeCredentials writes a random pair to a file that only its owner reads.
+// makeCredentials writes a random pair to a file that only its owner can read.
 func makeCredentials(name string) (credentials, error) {
 	key := instances.NewKey()
 	c := credentials{id: key.ID, secret: key.Secret, fresh: true, from: name}
 	return c, writeSecret(name, []byte(credentialLines(c.id, c.secret)))
 }
 
-// readSecret reads a file, which must be a regular one and not too large.
+// readSecret reads a regular file of at most 64 KiB.
 func readSecret(name string) ([]byte, error) { return vfs.ReadFile(vfs.OS(), name, 64<<10) }
 
-// writeSecret makes a file that only its owner reads, and makes its content durable.
+// writeSecret makes a file that only its owner can read, durably.
 func writeSecret(name string, content []byte) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -88,7 +87,7 @@ func writeSecret(name string, content []byte) error {
 	return nil
 }
 
-// credentialLines is an access key as files and environments have it.
+// credentialLines formats an access key as in files and environments.
 func credentialLines(id, secret string) string {
 	return fmt.Sprintf("%s=%s\n%s=%s\n", envKeyID, id, envKeySecret, secret)
 }
@@ -110,8 +109,8 @@ func parseCredentials(name, content string) (credentials, error) {
 	return c, nil
 }
 
-// lookup returns the secret of an access key. Key ids are no secrets, but
-// comparing them in constant time costs nothing.
+// lookup returns the secret of an access key. Ids are not secret, but comparing them in
+// constant time costs nothing.
 func (c credentials) lookup(id string) (secret string, ok bool) {
 	if subtle.ConstantTimeCompare([]byte(id), []byte(c.id)) != 1 {
 		return "", false
@@ -119,7 +118,7 @@ func (c credentials) lookup(id string) (secret string, ok bool) {
 	return c.secret, true
 }
 
-// snippet is how a program of the user connects.
+// snippet shows how a program of the user connects.
 func (c credentials) snippet(url, instance string) string {
 	return fmt.Sprintf(`flagstone: made an access key, kept in %s and shown only now. With the Go SDK:
 
@@ -129,8 +128,8 @@ func (c credentials) snippet(url, instance string) string {
 `, c.from, url, instance, c.id, c.secret)
 }
 
-// weakness says why the secret is easily guessed, or is "". An attacker that sees one
-// request can try secrets without asking the server.
+// weakness says why the secret is easily guessed, or returns "". With one captured request, an
+// attacker can test secrets offline.
 func (c credentials) weakness() string {
 	const least = 16
 	known := []string{"secret", "password", "test", "admin", "example", "12345", "qwerty", "changeme", "accesskey", "aksecret"}
@@ -152,7 +151,7 @@ func (c credentials) weakness() string {
 	return ""
 }
 
-// warn logs what makes the access keys of a directory easy to come by.
+// warn logs weaknesses of the access keys of a directory.
 func (c credentials) warn(dir string, logger *slog.Logger) {
 	if why := c.weakness(); why != "" {
 		logger.Warn("the secret of the account's access key is easily guessed; use a random one", "id", c.id, "from", c.from, "because", why)
@@ -162,8 +161,8 @@ func (c credentials) warn(dir string, logger *slog.Logger) {
 			continue // not used
 		}
 		name := filepath.Join(dir, file)
-		st, err := os.Lstat(name)                                                                            // the mode of a link says nothing
-		if err == nil && st.Mode().IsRegular() && st.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows" { // which has other permissions
+		st, err := os.Lstat(name)                                                                            // not Stat: the mode of a link says nothing
+		if err == nil && st.Mode().IsRegular() && st.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows" { // Windows has other permissions
 			logger.Warn("others can read a file with secrets; take the permission away and change the secrets", "file", name, "mode", st.Mode().Perm())
 		}
 	}

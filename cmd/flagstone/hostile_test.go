@@ -32,16 +32,16 @@ import (
 	"github.com/flagstone-db/flagstone/server/signature"
 )
 
-// The test of hostile load: a server of its own process, with the default flags; the
-// attacks below against one instance of it, all at once; and a client of another
-// instance, to which nothing may be refused while the memory of the server stays
-// within the bound that docs/reliability.md states. It takes 15 seconds, or
-// FLAGSTONE_HOSTILE_SECONDS, and reports the latencies of that client:
+// This file tests hostile load: a server in its own process, with default flags; the attacks
+// below against one instance, all at the same time; and a client of another instance. The
+// server may refuse that client nothing, and its memory must stay within the bound of
+// docs/reliability.md. The test takes 15 seconds, or FLAGSTONE_HOSTILE_SECONDS, and reports the
+// latencies of that client:
 //
 //	FLAGSTONE_HOSTILE_SECONDS=60 go test -run TestHostileLoad -v ./cmd/flagstone
 
-// serverEnv makes the test's program the server, and besideEnv the client of another
-// instance: whoever attacks works elsewhere, too.
+// serverEnv makes the test binary the server, besideEnv the client of another instance. The
+// client has its own process, since attackers work on other machines, too.
 const (
 	serverEnv = "FLAGSTONE_TEST_SERVE"
 	besideEnv = "FLAGSTONE_TEST_BESIDE"
@@ -69,16 +69,15 @@ func TestMain(m *testing.M) {
 const (
 	hostileKey    = "hostile-test"
 	hostileSecret = "the secret of a server that lives for a test only"
-	// Instances: two are attacked, since what floods one would hold up what else is
-	// done to it.
+	// There are two attacked instances, since flooding one would delay the other attacks on it.
 	attacked, flooded, quiet = "attacked", "flooded", "quiet"
-	memoryBudget             = 256 << 20 // by default
+	memoryBudget             = 256 << 20 // the default
 	cacheSize                = 256 << 20
-	// memoryBound is docs/reliability.md's.
+	// memoryBound is the bound of docs/reliability.md.
 	memoryBound = (memoryBudget+cacheSize)*5/4 + 1280<<20
 )
 
-// child is a server in a process of its own.
+// child is a server in its own process.
 type child struct {
 	addr string
 	pid  int
@@ -111,8 +110,8 @@ func startServer(t *testing.T) child {
 	return child{addr: addr, pid: cmd.Process.Pid}
 }
 
-// resident is the memory of the server that is its own, in bytes: pages of mapped
-// files are the system's. Where the system does not say, it is 0.
+// resident is the memory of the server in bytes, without the pages of mapped files, which
+// belong to the system. It is 0 where the system does not report it.
 func (c child) resident() (bytes int64) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.pid))
 	if err != nil {
@@ -127,7 +126,7 @@ func (c child) resident() (bytes int64) {
 	return 0
 }
 
-// headers are those of a signed request.
+// headers returns the headers of a signed request.
 func headers(instance, op string, body []byte) http.Header {
 	sum := md5.Sum(body)
 	fields := []signature.Field{
@@ -154,8 +153,7 @@ func (c child) client(instance string) *client {
 	return &client{child: c, instance: instance, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
 }
 
-// do sends an encoded message and returns the body of the answer; a refusal is an
-// error.
+// do sends an encoded message and returns the body of the answer. A refusal is an error.
 func (c *client) do(ctx context.Context, op string, body []byte) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, "POST", "http://"+c.addr+"/"+op, bytes.NewReader(body))
 	if err != nil {
@@ -198,7 +196,7 @@ func must(t *testing.T, err error) {
 
 func ptr[T any](v T) *T { return &v }
 
-// keyRow is a row of a key, with cells.
+// keyRow encodes a row with a key and cells.
 func keyRow(key string, cells ...ots.Cell) []byte {
 	return plainbuffer.AppendRow(plainbuffer.AppendHeader(nil), &ots.Row{Key: []ots.KeyValue{{Name: "pk", Value: row.String(key)}}, Cells: cells}, nil)
 }
@@ -250,8 +248,8 @@ func expression(regex string) []byte {
 	return b
 }
 
-// prepare fills the tables that the attacks use: wide has a row of 80 MB and one of
-// 30 MB, own has rows of 250 columns of their own each, and text a long string.
+// prepare fills the tables of the attacks: wide has a row of 80 MB and one of 30 MB; own has
+// rows with 250 columns each that no other row has; text has a long string.
 func (c *client) prepare(t *testing.T, ctx context.Context) {
 	for _, table := range []string{"wide", "own", "text"} {
 		must(t, c.createTable(ctx, table))
@@ -283,8 +281,7 @@ func (c *client) prepare(t *testing.T, ctx context.Context) {
 	must(t, c.update(ctx, "text", "t", ots.Cell{Name: "text", Value: row.String(strings.Repeat("a", 100<<10))}))
 }
 
-// attack is one thing that is done again and again, by so many at once. Errors are
-// what it is there for.
+// attack is one action that several goroutines repeat. Errors are expected.
 type attack struct {
 	name string
 	many int
@@ -292,7 +289,7 @@ type attack struct {
 	once func(ctx context.Context, c *client)
 }
 
-// message makes an attack of a message that is encoded once.
+// message makes an attack from a message, which it encodes once.
 func message(op string, m proto.Message) func(context.Context, *client) {
 	body, err := proto.Marshal(m)
 	if err != nil {
@@ -301,8 +298,8 @@ func message(op string, m proto.Message) func(context.Context, *client) {
 	return repeated(op, body)
 }
 
-// repeated makes an attack of a body. It costs little of the processors that the test
-// and the server have together: it is signed once, and the answer is not kept.
+// repeated makes an attack from a body. It signs once and discards the answers, to cost little
+// of the processors that test and server share.
 func repeated(op string, body []byte) func(context.Context, *client) {
 	var once sync.Once
 	var signed http.Header
@@ -320,8 +317,8 @@ func repeated(op string, body []byte) func(context.Context, *client) {
 	}
 }
 
-// raw makes an attack of bytes on a connection of its own, of which nothing is read
-// until the server closes it, or for some seconds.
+// raw makes an attack that sends bytes on a new connection and reads nothing until the server
+// closes it, or for some seconds.
 func raw(bytesOf func(c *client) []byte) func(context.Context, *client) {
 	return func(ctx context.Context, c *client) {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", c.addr)
@@ -335,7 +332,7 @@ func raw(bytesOf func(c *client) []byte) func(context.Context, *client) {
 			return
 		}
 		conn.(*net.TCPConn).SetReadBuffer(4 << 10)
-		for range 100 { // a byte now and then
+		for range 100 { // one byte at a time
 			if _, err := conn.Read(make([]byte, 1)); err != nil {
 				return
 			}
@@ -348,7 +345,7 @@ func raw(bytesOf func(c *client) []byte) func(context.Context, *client) {
 	}
 }
 
-// request is a signed request as bytes, of which declared more may be said to come.
+// request encodes a signed request; declared may exceed the length of its body.
 func request(op string, m proto.Message, declared int) func(c *client) []byte {
 	body, err := proto.Marshal(m)
 	if err != nil {
@@ -362,7 +359,7 @@ func request(op string, m proto.Message, declared int) func(c *client) []byte {
 	}
 }
 
-// attacks is the table of what is done.
+// attacks returns all attacks.
 func attacks() []attack {
 	matrix := rangeOf("own")
 	matrix.DataBlockTypeHint = otspb.DataBlockType_DBT_SIMPLE_ROW_MATRIX.Enum()
@@ -389,7 +386,7 @@ func attacks() []attack {
 		deletes = append(deletes, ots.Cell{Name: fmt.Sprint("d", i), Op: ots.OpDeleteAllVersion})
 	}
 	garbage := make([]byte, 5_000_000)
-	var streams bytes.Buffer // of HTTP/2, with a window of nothing
+	var streams bytes.Buffer // HTTP/2 with a window of 0
 	streams.WriteString("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x04\x00\x00\x00\x00")
 	for i := range uint32(100) {
 		const post = "\x83\x86\x04\x07/GetRow\x01\x01x"
@@ -425,7 +422,7 @@ func attacks() []attack {
 	}
 }
 
-// latencies are those of a client's requests.
+// latencies are the latencies of a client's requests.
 type latencies struct {
 	mu   sync.Mutex
 	took []time.Duration
@@ -448,9 +445,8 @@ func (l *latencies) String() string {
 	return fmt.Sprintf("%d requests, p50 %v, p99 %v, longest %v", len(l.took), at(0.5), at(0.99), at(1))
 }
 
-// behave is what the other client does until the context ends: writes and reads of
-// small rows by few at once, now and then on a new connection. It reports what goes
-// wrong.
+// behave is the other client until the context ends: a few goroutines write and read small
+// rows, sometimes on a new connection. It reports errors.
 func (c *client) behave(ctx context.Context, seed uint64, l *latencies) error {
 	r := rand.New(rand.NewPCG(seed, 0))
 	table := "t"
@@ -460,7 +456,7 @@ func (c *client) behave(ctx context.Context, seed uint64, l *latencies) error {
 		key := fmt.Sprint("k", r.IntN(1000))
 		begun := time.Now()
 		var err error
-		// A request that was begun is finished.
+		// Finish a request that has begun.
 		switch whole := context.WithoutCancel(ctx); n % 4 {
 		case 0:
 			err = c.update(whole, table, key, ots.Cell{Name: "c", Value: row.String(strings.Repeat("v", 100))})
@@ -491,7 +487,7 @@ func (c *client) behave(ctx context.Context, seed uint64, l *latencies) error {
 	return nil
 }
 
-// behave has well-behaved clients work for a while and prints their latencies.
+// behave runs well-behaved clients for a while and prints their latencies.
 func (c child) behave(d time.Duration) error {
 	const clients = 4
 	ctx, cancel := context.WithTimeout(context.Background(), d)
@@ -511,7 +507,7 @@ func (c child) behave(d time.Duration) error {
 	return errors.Join(errs[:]...)
 }
 
-// load runs behave in a process of its own and returns what that prints.
+// load runs behave in its own process and returns its output.
 func (c child) load(t *testing.T, d time.Duration) string {
 	cmd := exec.Command(os.Args[0], c.addr, d.String())
 	cmd.Env = append(os.Environ(), besideEnv+"=1")
@@ -541,8 +537,8 @@ func TestHostileLoadOfOneInstanceIsBoundedAndRefusesNothingToAnother(t *testing.
 	must(t, server.client(quiet).createTable(ctx, "t"))
 	t.Logf("alone: %s; %d MiB resident", server.load(t, time.Duration(seconds)*time.Second/5), server.resident()>>20)
 
-	// Attacks by one key compete for its share: a third of them begins at a time, in
-	// turn, so that none is held up by the others all along.
+	// Attacks with the same key compete for its share. A third of them runs at a time, in turn,
+	// so that each makes progress.
 	const turns = 3
 	var turn atomic.Int64
 	var attackers, watch sync.WaitGroup
@@ -559,7 +555,7 @@ func TestHostileLoadOfOneInstanceIsBoundedAndRefusesNothingToAnother(t *testing.
 						counts[i].Add(1)
 					}
 					select {
-					case <-time.After(time.Duration(a.many) * time.Millisecond): // hosts are slower than loopback
+					case <-time.After(time.Duration(a.many) * time.Millisecond): // real hosts are slower than loopback
 					case <-ctx.Done():
 					}
 				}
@@ -570,7 +566,7 @@ func TestHostileLoadOfOneInstanceIsBoundedAndRefusesNothingToAnother(t *testing.
 	watch.Go(func() {
 		for n := int64(0); ctx.Err() == nil; n++ {
 			most = max(most, server.resident())
-			turn.Store(n / 75) // one and a half seconds
+			turn.Store(n / 75) // 1.5 seconds
 			select {
 			case <-time.After(20 * time.Millisecond):
 			case <-ctx.Done():

@@ -1,8 +1,8 @@
 package main
 
-// The commands that change instances and their access keys. If a server has the
-// store open, it is asked to do it, and requests see the change at once; if
-// none has, the store is opened for the while.
+// This file holds the commands that change instances and their access keys. A server that has
+// the store open performs them, and requests see the change at once. Without a server, the
+// command opens the store itself.
 
 import (
 	"context"
@@ -44,16 +44,16 @@ type at struct {
 	Dir string `default:"./flagstone-data" help:"Directory of the store." type:"path"`
 }
 
-// intent is what a command wants of a home.
+// intent is the kind of access that a command needs.
 type intent int
 
 const (
 	toRead   intent = iota // writes nothing
-	toChange               // a home that exists
-	toMake                 // also one that does not
+	toChange               // needs an existing home
+	toMake                 // makes the home if there is none
 )
 
-// open reaches the home, through the server that has it open if there is one.
+// open opens the home, or connects to the server that has it open.
 func (a *at) open(ctx context.Context, want intent) (admin.Admin, error) {
 	client, err := admin.Connect(ctx, a.Dir)
 	if err == nil {
@@ -113,7 +113,7 @@ type instanceCreateCommand struct {
 
 // Run makes an instance.
 func (k *instanceCreateCommand) Run(ctx context.Context, c *console) error {
-	// First: for a name that cannot be, no store is made.
+	// Check first, so that an invalid name makes no store.
 	if err := ots.CheckInstanceName(k.Name, ots.Current()); err != nil {
 		return err
 	}
@@ -153,11 +153,11 @@ type keyAddCommand struct {
 	File string `type:"path" placeholder:"FILE" help:"Write the key to this new file, which only its owner can read, instead of printing it."`
 }
 
-// Run makes a key and hands it over in the form that the environment has it.
+// Run makes a key and prints or writes it in the form of environment variables.
 func (k *keyAddCommand) Run(ctx context.Context, c *console) error {
 	return k.with(ctx, toChange, func(home admin.Admin) error {
 		var file *os.File
-		if k.File != "" { // first: a key that cannot be handed over is not made
+		if k.File != "" { // first, so that no key is made that cannot be written
 			var err error
 			if file, err = os.OpenFile(k.File, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
 				return err
@@ -212,7 +212,7 @@ type keyRemoveCommand struct {
 	ID   string `arg:"" name:"access-key-id" help:"The id of the key."`
 }
 
-// Run takes a key away.
+// Run removes a key.
 func (k *keyRemoveCommand) Run(ctx context.Context, c *console) error {
 	return k.with(ctx, toChange, func(home admin.Admin) error {
 		if err := home.RemoveKey(ctx, k.Name, k.ID); err != nil {

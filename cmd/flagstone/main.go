@@ -2,10 +2,10 @@
 //
 //	flagstone serve     a local Table Store endpoint over a store
 //	flagstone check     verifies every file of a store
-//	flagstone clock     says what a store makes of its clock, and is the way back from a wrong one
+//	flagstone clock     describes the clock of a store, and copies a store after a wrong clock
 //	flagstone instance  makes, lists and deletes instances and their access keys
-//	flagstone advise    says what is wrong with a table's primary key
-//	flagstone version   says what this binary is
+//	flagstone advise    finds problems of a table's primary key
+//	flagstone version   prints the version of this binary
 package main
 
 import (
@@ -44,8 +44,8 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], &console{out: os.Stdout, err: os.Stderr}))
 }
 
-// run executes a command line and returns the exit status: 0, 1 for a failure,
-// 2 for a command line that is not understood.
+// run executes a command line and returns the exit status: 0, 1 for a failure, 2 for an invalid
+// command line.
 func run(ctx context.Context, args []string, c *console) int {
 	var cli commands
 	exited := -1
@@ -63,7 +63,7 @@ func run(ctx context.Context, args []string, c *console) int {
 		panic("flagstone: the command line is declared wrongly: " + err.Error())
 	}
 	parsed, err := parser.Parse(args)
-	if exited >= 0 { // --help was asked for
+	if exited >= 0 { // --help was given
 		return exited
 	}
 	if err != nil {
@@ -77,13 +77,13 @@ func run(ctx context.Context, args []string, c *console) int {
 	return 0
 }
 
-// oneLine keeps a refusal to one line, whatever its parts.
+// oneLine joins the lines of an error.
 func oneLine(err error) string {
 	return strings.Join(strings.Fields(err.Error()), " ")
 }
 
-// unnamed takes the name of the package, which is that of the command, out of the
-// text of an error: the command says its name once, in front.
+// unnamed removes the package name, which is also the command's, from the text of an error: the
+// command prints its name once, in front.
 func unnamed(text string) string {
 	return strings.ReplaceAll(strings.TrimPrefix(text, "flagstone: "), ": flagstone: ", ": ")
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// command runs a command line to its end.
+// command runs a command line and returns its result.
 func command(t *testing.T, args ...string) (status int, out, errOut string) {
 	t.Helper()
 	var o, e bytes.Buffer
@@ -102,7 +102,7 @@ func TestCredentialsComeFromTheEnvironmentOrAFileThatIsMadeOnce(t *testing.T) {
 	}
 }
 
-// serving starts the serve command and returns its address, and what ends it.
+// serving starts the serve command and returns its address, and a function that stops it.
 func serving(t *testing.T, args ...string) (url string, stop func() int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

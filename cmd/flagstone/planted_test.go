@@ -47,7 +47,7 @@ func newHome(t *testing.T) string {
 	return dir
 }
 
-// snapshot describes every file and directory below one: mode, time and content.
+// snapshot describes every file and directory below dir: mode, time and content.
 func snapshot(t *testing.T, dir string) string {
 	t.Helper()
 	var b strings.Builder
@@ -75,7 +75,7 @@ func snapshot(t *testing.T, dir string) string {
 }
 
 func TestCommandsThatOnlyReadChangeNothing(t *testing.T) {
-	for _, locks := range []bool{true, false} { // a copy of a store may have none
+	for _, locks := range []bool{true, false} { // a copied store may have no lock files
 		dir := newHome(t)
 		if !locks {
 			for _, name := range []string{filepath.Join(dir, "LOCK"), filepath.Join(dir, instances.CapacityDir, "LOCK")} {
@@ -123,8 +123,8 @@ func TestCheckDoesNotWriteWhereALinkNamedLOCKLeads(t *testing.T) {
 	}
 }
 
-// TestFilesThatAreNotWhatTheyShouldBeAreRefused: each of them took all memory, or the
-// command waited for ever.
+// TestFilesThatAreNotWhatTheyShouldBeAreRefused plants files that once took all memory, or made
+// the command wait forever.
 func TestFilesThatAreNotWhatTheyShouldBeAreRefused(t *testing.T) {
 	plant := map[string]func(name string) error{
 		"link to an endless file": func(name string) error { return os.Symlink("/dev/zero", name) },
@@ -184,7 +184,7 @@ func TestFilesThatAreNotWhatTheyShouldBeAreRefused(t *testing.T) {
 	}
 }
 
-// TestSpareLogFilesThatAreNoneAreReported: serve does not start with them.
+// TestSpareLogFilesThatAreNoneAreReported checks files with which serve does not start.
 func TestSpareLogFilesThatAreNoneAreReported(t *testing.T) {
 	dir := newHome(t)
 	for name, plant := range map[string]func(name string) error{
@@ -284,7 +284,7 @@ func TestAnErrorNamesTheCommandOnceAndHintsAtWhatItIsAbout(t *testing.T) {
 	if err := store.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if said := serve(filepath.Join(dir, "CURRENT")); !strings.Contains(said, hint) { // no directory
+	if said := serve(filepath.Join(dir, "CURRENT")); !strings.Contains(said, hint) { // not a directory
 		t.Error(said)
 	}
 	registry := filepath.Join(dir, instances.RegistryName)

@@ -23,8 +23,8 @@ import (
 	"github.com/flagstone-db/flagstone/server/control"
 )
 
-// shutdownLimit is how long requests that are under way may take to finish
-// when the server is told to stop; closing the store comes on top.
+// shutdownLimit is how long running requests may take to finish when the server stops. Closing
+// the store takes additional time.
 const shutdownLimit = 5 * time.Second
 
 type serveCommand struct {
@@ -94,7 +94,7 @@ func (s *serveCommand) Run(ctx context.Context, c *console) (err error) {
 		return explain(err, s.Dir)
 	}
 	defer func() { err = errors.Join(err, home.Close()) }()
-	// Last of what can fail: a key that is made now is shown now.
+	// This comes last of what can fail: a new key must be shown now.
 	creds, err := loadCredentials(s.Dir, os.Getenv)
 	if err != nil {
 		return err
@@ -113,10 +113,10 @@ func (s *serveCommand) Run(ctx context.Context, c *console) (err error) {
 	return s.serve(ctx, handler, listener, logger)
 }
 
-// limitMemory makes the collector work harder when the process comes near what
-// requests under way should take (docs/reliability.md adds that up), and memtables
-// and caches where they are in its care. Without a limit, garbage as large as all
-// that is alive may gather before it is collected. GOMEMLIMIT overrules it.
+// limitMemory makes the collector work harder when the process approaches the memory that
+// running requests should need (docs/reliability.md adds it up), plus memtables and caches if
+// they are on the heap. Without a limit, as much garbage as live data may gather. GOMEMLIMIT
+// overrides it.
 func (s *serveCommand) limitMemory() {
 	const requests = 1 << 30
 	if os.Getenv("GOMEMLIMIT") != "" {
@@ -125,24 +125,24 @@ func (s *serveCommand) limitMemory() {
 	limit := int64(requests)
 	if !offheap.Apart {
 		memory, cache := int64(s.MemoryBudget), int64(s.CacheSize)
-		// With what capacity instances may take.
+		// Include the capacity store.
 		limit += memory + memory/instances.MemoryShare + cache + cache/instances.CacheShare
 	}
 	debug.SetMemoryLimit(limit)
 }
 
-// keepOneListening gives the runtime one processor more than it takes, the server's
-// turns to compute take the others: so one is there to hear of requests that arrive,
-// and for small ones, and the system divides its time between them by microseconds. When
-// all of the runtime's compute, it looks for arrivals after 10 ms. GOMAXPROCS overrules it.
+// keepOneListening gives the runtime one processor more than its default. Turns to compute use
+// the others, so one is free for arriving requests and small ones; the system switches between
+// them within microseconds. If all processors compute, the runtime notices arrivals only after
+// 10 ms. GOMAXPROCS overrides it.
 func keepOneListening() {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)
 	}
 }
 
-// connections is how many connections there may be with so many descriptors (0: no
-// limit): table files have most of them, and whatever else is opened needs some.
+// connections is the limit of connections for a number of descriptors (0: no limit). Table
+// files need most descriptors, and other files some.
 func connections(descriptors int) int {
 	const (
 		most     = 4096
@@ -158,7 +158,7 @@ func connections(descriptors int) int {
 func (s *serveCommand) logger(c *console) *slog.Logger {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(s.LogLevel)); err != nil {
-		level = slog.LevelInfo // the parser lets only known names through
+		level = slog.LevelInfo // the parser accepts known names only
 	}
 	return slog.New(slog.NewTextHandler(c.err, &slog.HandlerOptions{Level: level}))
 }
@@ -180,7 +180,7 @@ func (s *serveCommand) options(aids testAids, logger *slog.Logger) flagstone.Opt
 	return opts
 }
 
-// explain adds what to do to an error of opening dir, whose text names the file.
+// explain adds advice to an error of opening dir. The error's text names the file.
 func explain(err error, dir string) error {
 	switch {
 	case errors.Is(err, flagstone.ErrLocked):
@@ -223,15 +223,15 @@ func (s *serveCommand) newServer(home *instances.Home, creds credentials, aids t
 	})
 }
 
-// closeDoor ends administration, within limits.
+// closeDoor ends administration, within shutdownLimit.
 func closeDoor(door *admin.Door) error {
 	limited, cancel := context.WithTimeout(context.Background(), shutdownLimit)
 	defer cancel()
 	return door.Close(limited)
 }
 
-// announce prints the line that says the server is ready, the only one on
-// standard output, and how to connect if the access key is new.
+// announce prints the line that says the server is ready, the only one on standard output. If
+// the access key is new, it also prints how to connect.
 func (s *serveCommand) announce(c *console, addr net.Addr, creds credentials, logger *slog.Logger) {
 	url := "http://" + addr.String()
 	if tcp, ok := addr.(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {

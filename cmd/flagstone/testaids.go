@@ -8,7 +8,7 @@ import (
 	"github.com/flagstone-db/flagstone/server/faults"
 )
 
-// testAids are what tests of programs may do to a server; nil is off.
+// testAids are the controls that tests have over a server; nil is off.
 type testAids struct {
 	clock  *clock.Shifted
 	faults *faults.Injector
@@ -24,8 +24,8 @@ func (s *serveCommand) makeAids() (aids testAids) {
 	return aids
 }
 
-// checkAids refuses test aids where others than this machine could use them:
-// their requests are not signed.
+// checkAids refuses test aids on an address that other machines can reach, since their requests
+// are not signed.
 func (s *serveCommand) checkAids(addr net.Addr) error {
 	if !s.TestClock && !s.TestFaults {
 		return nil

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// opened makes a home with an open door, and a client of it.
+// opened makes a home with an open door, and a client of that door.
 func opened(t *testing.T) (dir string, home *instances.Home, client *Client) {
 	t.Helper()
 	ctx := context.Background()
@@ -111,7 +111,7 @@ func TestRefusalsKeepTheirKindAndText(t *testing.T) {
 			t.Errorf("%s: here %v, there %v, of no common kind", what, here, there)
 		}
 	}
-	// No refusal did anything.
+	// The refused requests changed nothing.
 	infos, err := home.List(ctx)
 	if err != nil || len(infos) != 1 || infos[0].Name != "demo" || len(infos[0].Keys) != 1 {
 		t.Errorf("left %+v, %v", infos, err)
@@ -164,7 +164,7 @@ func TestWhereNoServerIsNoneIsFound(t *testing.T) {
 		t.Errorf("no file: %v", err)
 	}
 	for what, text := range map[string]string{
-		"a killed server": `{"url":"http://127.0.0.1:1","token":"x"}`, // nobody listens on port 1
+		"a killed server": `{"url":"http://127.0.0.1:1","token":"x"}`, // no process listens on port 1
 		"half a file":     `{"url":`,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, FileName), []byte(text), 0o600); err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/flagstone-db/flagstone/ots"
 )
 
-// ErrNoServer says that no server has the home open, or none that answers.
+// ErrNoServer says that no server has the home open, or that it does not answer.
 var ErrNoServer = errors.New("no server answers")
 
 // Client changes a home that a server has open.
@@ -27,8 +27,7 @@ type Client struct {
 	http http.Client
 }
 
-// Connect finds the server of the home in dir. The error matches ErrNoServer if
-// there is none.
+// Connect finds the server of the home in dir. The error matches ErrNoServer if there is none.
 func Connect(ctx context.Context, dir string) (*Client, error) {
 	at, err := readAddress(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -38,9 +37,9 @@ func Connect(ctx context.Context, dir string) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{at: at}
-	// The door is on this machine, whatever proxy the environment names.
+	// The door is on this machine: use no proxy.
 	c.http.Transport = &http.Transport{Proxy: nil}
-	// It sends nobody elsewhere; who does is another program.
+	// The door never redirects; a program that does is another one.
 	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	limited, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -120,7 +119,7 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 	if resp.StatusCode == http.StatusUnauthorized {
 		return fmt.Errorf("%w: another program listens on %s", ErrNoServer, c.at.URL)
 	}
-	const most = 64 << 20 // no answer has as much
+	const most = 64 << 20 // more than any answer
 	decoder := json.NewDecoder(io.LimitReader(resp.Body, most))
 	if resp.StatusCode == http.StatusOK {
 		if out == nil {
@@ -138,7 +137,7 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 	return p.asError()
 }
 
-// remoteError is an error of the server: its text and its kind.
+// remoteError is an error from the server: its text and its kind.
 type remoteError struct {
 	text string
 	kind error

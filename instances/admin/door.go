@@ -1,8 +1,8 @@
 package admin
 
-// This file opens and finds the door. The file that names it is written when the
-// server is ready and removed when it stops; one that a killed server has left
-// behind leads nowhere, and its token opens nothing.
+// This file opens and finds the door. A server writes the file with its address when it is
+// ready, and removes the file when it stops. A file left by a killed server has a dead address
+// and a useless token.
 
 import (
 	"context"
@@ -22,12 +22,10 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// FileName is the name, in the directory of the home, of the file that says
-// where the door is.
+// FileName is the name, in the directory of the home, of the file with the door's address.
 const FileName = "admin"
 
-// maxConnections is how many there may be at once; those that ask for nothing end
-// after the time for reading.
+// maxConnections bounds concurrent connections; idle ones end after the read timeout.
 const maxConnections = 16
 
 // address is the content of that file.
@@ -36,14 +34,14 @@ type address struct {
 	Token string `json:"token"`
 }
 
-// Door is a server's side. Close it before the home.
+// Door is the server side. Close it before the home.
 type Door struct {
 	file   string
 	http   http.Server
 	served chan error
 }
 
-// Open offers the home in dir to other processes of its owner.
+// Open offers the home in dir to other processes of the same owner.
 func Open(dir string, home Admin) (*Door, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -59,7 +57,7 @@ func Open(dir string, home Admin) (*Door, error) {
 	return d, nil
 }
 
-// Close lets nobody in any more and waits, within ctx, for those who are.
+// Close stops accepting connections and waits, within ctx, for running requests.
 func (d *Door) Close(ctx context.Context) error {
 	err := os.Remove(d.file)
 	if stopped := d.http.Shutdown(ctx); stopped != nil {
@@ -90,8 +88,7 @@ func (a *address) write(name string) error {
 	return vfs.OS().Rename(temp, name)
 }
 
-// Verify returns why the file that says where the door of a home is, if there is
-// one, cannot be read.
+// Verify returns an error if the address file of a home exists and cannot be read.
 func Verify(dir string) error {
 	if _, err := readAddress(dir); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -99,8 +96,7 @@ func Verify(dir string) error {
 	return nil
 }
 
-// readAddress finds the door of a home. It matches fs.ErrNotExist if there is
-// none.
+// readAddress finds the door of a home. The error matches fs.ErrNotExist if there is none.
 func readAddress(dir string) (a address, err error) {
 	name := filepath.Join(dir, FileName)
 	text, err := vfs.ReadFile(vfs.OS(), name, 64<<10)

@@ -1,7 +1,6 @@
-// Package admin lets one process change the instances of a home that another
-// has open: a server opens the door, the command knocks. The door is a port of
-// the loopback interface, and whoever comes through it has read a file that only
-// the owner of the home can read.
+// Package admin lets one process change the instances of a home that another process has open:
+// the server opens a door, the command connects to it. The door is a port of the loopback
+// interface. A client needs a token from a file that only the owner of the home can read.
 //
 //	handler.go  what the door offers, as HTTP with JSON
 //	door.go     the listener and the file that names it
@@ -12,10 +11,10 @@
 //	DELETE /instances?instance=I&tables=yes    also if it has tables
 //	POST   /keys?instance=I                    a new access key
 //	DELETE /keys?instance=I&id=K
-//	GET    /report?instance=I&table=T&rows=N   what is to be said of its primary key
+//	GET    /report?instance=I&table=T&rows=N   a report on its primary key
 //
-// Names are in queries and bodies, never in paths: these are cleaned on the way,
-// and what a name like ".." leaves of one would be another request.
+// Names are in queries and bodies, never in paths: HTTP cleans paths, so a name like ".." would
+// make another request.
 package admin
 
 import (
@@ -31,8 +30,7 @@ import (
 	"github.com/flagstone-db/flagstone/ots"
 )
 
-// Admin is what can be done to a home, here (*instances.Home) or there
-// (*Client).
+// Admin is the set of operations on a home, local (*instances.Home) or remote (*Client).
 type Admin interface {
 	List(ctx context.Context) ([]instances.Info, error)
 	Create(ctx context.Context, name string, kind ots.InstanceType) error
@@ -43,7 +41,7 @@ type Admin interface {
 	Close() error
 }
 
-// kinds are the errors that a client can tell apart, by their name on the wire.
+// kinds are the errors that a client can distinguish, by their name on the wire.
 var kinds = []struct {
 	name   string
 	status int
@@ -62,13 +60,13 @@ type problem struct {
 	Error string `json:"error"`
 }
 
-// createBody is the body that asks for an instance.
+// createBody is the body of a request for a new instance.
 type createBody struct {
 	Name string           `json:"name"`
 	Type ots.InstanceType `json:"type"`
 }
 
-// newHandler serves a home to those who know the token.
+// newHandler serves a home to requests with the token.
 func newHandler(home Admin, token string) http.Handler {
 	mux := http.NewServeMux()
 	handle := func(pattern string, f func(r *http.Request) (any, error)) {
@@ -86,7 +84,7 @@ func newHandler(home Admin, token string) http.Handler {
 		return nil, home.Create(r.Context(), b.Name, b.Type)
 	})
 	handle("DELETE /instances", func(r *http.Request) (any, error) {
-		// What has begun is finished, whether or not somebody waits for it.
+		// Finish the deletion even if the client goes away.
 		ctx, q := context.WithoutCancel(r.Context()), r.URL.Query()
 		return nil, home.Delete(ctx, q.Get("instance"), q.Get("tables") == "yes")
 	})
@@ -108,7 +106,7 @@ func newHandler(home Admin, token string) http.Handler {
 	want := []byte("Bearer " + token)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), want) != 1 {
-			w.Header().Set("Connection", "close") // of which there are few
+			w.Header().Set("Connection", "close") // there are only maxConnections
 			http.Error(w, "no", http.StatusUnauthorized)
 			return
 		}
@@ -133,5 +131,5 @@ func answer(w http.ResponseWriter, r *http.Request, f func(*http.Request) (any, 
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(result) // if the client has gone, nobody needs to know
+	_ = json.NewEncoder(w).Encode(result) // an error means that the client has gone
 }

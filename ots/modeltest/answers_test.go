@@ -1,6 +1,6 @@
 package modeltest
 
-// What the model answers to reads.
+// This file answers reads from the model.
 
 import (
 	"cmp"
@@ -13,7 +13,7 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// plain turns a value into int64 or string.
+// plain converts a value to int64 or string.
 func plain(v row.Value) any {
 	if v.Type() == row.TypeInteger {
 		return v.Int64()
@@ -21,15 +21,15 @@ func plain(v row.Value) any {
 	return v.Text()
 }
 
-// A cell of an answer.
+// cell is one cell of an answer.
 type cell struct {
 	name    string
 	version int64
 	value   any
 }
 
-// everything is what conditions see of a row: all columns that have a cell, and
-// those of the key. Of a missing row they see nothing.
+// everything returns what conditions see of a row: the key columns and all columns with a cell.
+// A missing row has none.
 func (r *line) everything(key id) map[string][]any {
 	if r == nil {
 		return nil
@@ -43,7 +43,7 @@ func (r *line) everything(key id) map[string][]any {
 	return seen
 }
 
-// selected returns the cells of a row that exists which a read wants.
+// selected returns the cells of an existing row that a read selects.
 func (r *line) selected(sel *ots.Selection) []cell {
 	var cells []cell
 	for _, name := range slices.Sorted(maps.Keys(r.columns)) {
@@ -69,7 +69,7 @@ func (r *line) selected(sel *ots.Selection) []cell {
 	return cells
 }
 
-// answer is a row as a read shows it; "none" if it does not.
+// answer is a row as a read returns it; "none" if it returns none.
 func (l lines) answer(s *settings, key id, sel *ots.Selection) string {
 	r := l.find(s, key)
 	if r == nil {
@@ -110,7 +110,7 @@ func page(cells []cell, offset, limit int) (kept []cell) {
 	return kept
 }
 
-// passes judges what is seen of a row, versions of a column from the newest on.
+// passes evaluates a filter on the visible versions of columns, newest first.
 func passes(f *ots.Filter, seen map[string][]any) bool {
 	if f.Type == ots.FilterComposite {
 		first := passes(f.Subs[0], seen)
@@ -163,7 +163,7 @@ func holds(v any, how ots.Comparator, with any) bool {
 	return order <= 0
 }
 
-// text shows a row.
+// text formats a row of the model.
 func text(key id, cells []cell) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "(%s %d)", key.p, key.k)
@@ -176,7 +176,7 @@ func text(key id, cells []cell) string {
 	return b.String()
 }
 
-// shown shows a row as the service answered it.
+// shown formats a row of the service's answer.
 func shown(r *ots.Row) string {
 	if r == nil {
 		return "none"
@@ -190,7 +190,7 @@ func shown(r *ots.Row) string {
 
 func keyOf(key []ots.KeyValue) id { return id{key[0].Value.Text(), key[1].Value.Int64()} }
 
-// rangeAnswer is a page as the model shows it: its rows, and the key after it.
+// rangeAnswer is a page as the model returns it: its rows, and the next key.
 func (l lines) rangeAnswer(s *settings, from, to id, backward bool, limit int, sel *ots.Selection) string {
 	keys := slices.SortedFunc(maps.Keys(l), compareIDs)
 	if backward {

@@ -1,15 +1,14 @@
-// Package modeltest runs random requests against the OTS layer and, beside it,
-// against a model: maps of rows, columns and versions that say what the protocol
-// says, naively and at once. The two share no code that decides anything. The
-// model was written from docs/semantics.md and the protocol's rules.
+// Package modeltest runs random requests against the OTS layer and a model of it, and compares
+// the answers. The model consists of maps of rows, columns and versions, and applies the rules
+// naively and at once. The two share no decision code: the model was written from
+// docs/semantics.md and the protocol's rules.
 //
-// Requests are single writes of every kind (puts, updates, deletes, deletes of
-// columns and versions, increments, with versions of clients and conditions),
-// batches, atomic batches, local transactions, reads of rows and ranges with
-// every selection and filter, and changes of Max Versions, Time To Live and Max
-// Version Offset. The clock stands still but when a step moves it. The store
-// under it is so small that it flushes and merges all the time; now and then it
-// is flushed, merged, or opened anew, also after a power cut.
+// Requests are single writes of every kind (puts, updates, deletes, deletes of columns and
+// versions, increments, with client versions and conditions), batches, atomic batches, local
+// transactions, reads of rows and ranges with every selection and filter, and changes of Max
+// Versions, Time To Live and Max Version Offset. The clock moves only in steps. The store is so
+// small that it flushes and compacts all the time. Some steps flush, compact or reopen it, also
+// after a power cut.
 //
 // The package holds tests only:
 //
@@ -25,10 +24,9 @@
 //	FLAGSTONE_OTS_MODEL_OPS=5000000 go test -timeout 120m -v ./ots/modeltest
 //	FLAGSTONE_OTS_MODEL_SEED=42 go test -v ./ots/modeltest
 //
-// FLAGSTONE_OTS_MODEL_WORKERS is how many stores are tested at a time, 1 unless
-// set.
+// FLAGSTONE_OTS_MODEL_WORKERS is the number of stores tested in parallel, 1 by default.
 //
-// The seed is random unless it is set; it is printed with -v and in every
-// failure. Background work runs as the machine schedules it, so a seed repeats
-// the requests and not when data is flushed and merged.
+// The seed is random by default; the tests print it with -v and in every failure. The system
+// schedules background work, so a seed repeats the requests, but not the moments of flushes and
+// compactions.
 package modeltest

@@ -1,6 +1,6 @@
 package modeltest
 
-// The store under test, its clock and disk, and the steps of a run.
+// This file holds the store under test, its clock and disk, and the steps of a run.
 
 import (
 	"context"
@@ -22,19 +22,18 @@ import (
 const (
 	instance  = "model"
 	tableName = "t"
-	// startMillis is where the clock begins; no version is negative.
+	// startMillis is the start of the clock; no version is negative.
 	startMillis = 1_700_000_000_000
 	lifetime    = 60 * time.Second
 )
 
-// partitions and numbers make the keys of the rows: few, so that each has a
-// history.
+// partitions and numbers make the keys of the rows: few, so that each row gets a history.
 var (
 	partitions = []string{"", "a", "b"}
 	numbers    = []int64{-1, 0, 1, 7}
 )
 
-// machine is a service over a small store, and the model beside it.
+// machine is a service over a small store, and its model.
 type machine struct {
 	t      testing.TB
 	random *rand.Rand
@@ -47,14 +46,14 @@ type machine struct {
 	rows     lines
 	open     map[string]*transaction // by partition key
 	requests int                     // answered and compared
-	recent   []string                // the last steps, for a failure
+	recent   []string                // the last steps, for failure messages
 	counts   map[string]int          // of answers, by kind
 }
 
 // transaction is an open local transaction.
 type transaction struct {
 	id       string
-	rows     lines // of its partition key, as it sees them
+	rows     lines // of its partition key, as the transaction sees them
 	done     []deed
 	deadline time.Duration
 }
@@ -79,7 +78,7 @@ func newMachine(t testing.TB, seed uint64) *machine {
 	return m
 }
 
-// start opens the store, small as it is, and the service over it.
+// start opens the small store and the service over it.
 func (m *machine) start() {
 	var err error
 	m.store, err = flagstone.Open("/store", flagstone.Options{
@@ -97,7 +96,7 @@ func (m *machine) start() {
 	clear(m.open) // no transaction outlives its server
 }
 
-// stop closes the store in the end.
+// stop closes the store at the end.
 func (m *machine) stop() {
 	if err := m.store.Close(); err != nil {
 		m.t.Error(err)
@@ -109,7 +108,7 @@ func (m *machine) fail(format string, args ...any) {
 	m.t.Fatalf("request %d: %s\n%+v\nlast steps:\n%s", m.requests, fmt.Sprintf(format, args...), m.settings, strings.Join(m.recent, "\n"))
 }
 
-// note remembers a step.
+// note records a step.
 func (m *machine) note(format string, args ...any) {
 	const kept = 40
 	if len(m.recent) == kept {
@@ -118,7 +117,7 @@ func (m *machine) note(format string, args ...any) {
 	m.recent = append(m.recent, fmt.Sprintf("%d at %d: ", m.requests, m.now)+fmt.Sprintf(format, args...))
 }
 
-// steps are what a run consists of, and how often each is picked.
+// steps are the steps of a run, with the weights for choosing them.
 var steps = []struct {
 	weight int
 	do     func(*machine)
@@ -139,7 +138,7 @@ var steps = []struct {
 	{2, (*machine).losePower},
 }
 
-// step moves the clock and does something.
+// step moves the clock and performs a random step.
 func (m *machine) step() {
 	m.advance()
 	total := 0
@@ -155,7 +154,7 @@ func (m *machine) step() {
 	}
 }
 
-// advance moves the clock: mostly not at all, sometimes by minutes.
+// advance moves the clock: usually not at all, sometimes by minutes.
 func (m *machine) advance() {
 	var d time.Duration
 	switch m.random.IntN(100) {
@@ -176,7 +175,7 @@ func (m *machine) advance() {
 	}
 }
 
-// expect compares the code of an answer.
+// expect compares the error code of an answer.
 func (m *machine) expect(what string, err error, code string) {
 	m.t.Helper()
 	m.requests++
@@ -224,19 +223,18 @@ func (m *machine) reopen() {
 	m.compareAll()
 }
 
-// losePower keeps of what is not durable what it likes; nothing acknowledged is
-// missing afterwards.
+// losePower cuts the power: data that is not durable may be lost, acknowledged data may not.
 func (m *machine) losePower() {
 	m.note("lose power")
 	old := m.store
 	policies := []vfs.CrashPolicy{vfs.CrashLoseAll, vfs.CrashKeepAll, vfs.CrashPrefix, vfs.CrashSubset}
 	m.fs = m.fs.Crash(policies[m.random.IntN(len(policies))], m.random.Uint64())
-	old.Close() // its files are gone: only memory is let go
+	old.Close() // its files are gone: this only releases memory
 	m.start()
 	m.compareAll()
 }
 
-// compareAll reads every row with all that it shows.
+// compareAll reads every row with all its visible cells.
 func (m *machine) compareAll() {
 	for _, p := range partitions {
 		for _, k := range numbers {
@@ -249,10 +247,10 @@ func everything() ots.Selection { return ots.Selection{MaxVersions: ptr(int32(1 
 
 func ptr[T any](v T) *T { return &v }
 
-// pick returns one of several.
+// pick returns one of its arguments.
 func pick[T any](m *machine, from ...T) T { return from[m.random.IntN(len(from))] }
 
-// chance is true once in n times.
+// chance is true with probability 1/n.
 func (m *machine) chance(n int) bool { return m.random.IntN(n) == 0 }
 
 func (m *machine) key() id { return id{pick(m, partitions...), pick(m, numbers...)} }

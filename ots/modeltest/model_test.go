@@ -1,6 +1,6 @@
 package modeltest
 
-// What the rows of one table hold, and what a change does to them.
+// This file models the rows of one table, and the effects of changes.
 
 import (
 	"maps"
@@ -10,7 +10,7 @@ import (
 	"github.com/flagstone-db/flagstone/ots"
 )
 
-// id is the primary key of a row: partition key and one more column.
+// id is the primary key of a row: the partition key and one more column.
 type id struct {
 	p string
 	k int64
@@ -19,15 +19,15 @@ type id struct {
 // forever is the marker of a row that was put without attributes.
 const forever = math.MaxInt64
 
-// A line is one row: until when it exists, and its columns. It stays in the model
-// when it has expired, since a longer Time To Live may bring it back.
+// line is one row: the time until which it exists, and its columns. It stays in the model after
+// expiry, since a longer Time To Live may bring it back.
 type line struct {
-	marker  int64 // exists until this version expires
+	marker  int64 // the row exists until this version expires
 	columns map[string]*column
 }
 
-// A column has the versions that it shows and those that are surplus or expired:
-// these may be on disk still, or not, and only a change of options can tell.
+// column has visible versions, and surplus or expired ones. The latter may still be on disk;
+// only a change of options shows whether they are.
 type column struct {
 	shown map[int64]any // int64 or string, by version
 	lost  map[int64]any
@@ -39,9 +39,9 @@ type settings struct {
 	ttl      int64 // seconds, -1 never
 	offset   int64 // seconds
 	now      int64 // milliseconds
-	// floor is the expiry watermark in seconds, below which nothing is shown
-	// whatever the time to live. What a merge has made of it is only known when it
-	// is read; from a change of options on, only the time to live raises it.
+	// floor is the expiry watermark in seconds: no older version is visible, whatever the time
+	// to live. The model cannot know how compactions raise it, so it reads it after a change of
+	// options; from then on, only the time to live hides more.
 	floor int64
 }
 
@@ -71,14 +71,13 @@ func (l lines) clone(p string) lines {
 	return c
 }
 
-// replace takes the rows of one partition key from elsewhere.
+// replace replaces the rows of one partition key.
 func (l lines) replace(p string, by lines) {
 	maps.DeleteFunc(l, func(key id, _ *line) bool { return key.p == p })
 	maps.Copy(l, by)
 }
 
-// find returns a row if it exists, after losing what has expired of it and what
-// is surplus.
+// find returns a row if it exists, after dropping expired and surplus versions.
 func (l lines) find(s *settings, key id) *line {
 	r := l[key]
 	if r == nil {
@@ -93,7 +92,7 @@ func (l lines) find(s *settings, key id) *line {
 	return r
 }
 
-// newest returns versions from the newest to the oldest.
+// newest sorts versions from newest to oldest.
 func newest(cells map[int64]any) []int64 {
 	versions := slices.Sorted(maps.Keys(cells))
 	slices.Reverse(versions)
@@ -112,8 +111,8 @@ func (c *column) settle(s *settings) {
 	}
 }
 
-// errorOf is the code of the error that a change gets, "" for none. It says what
-// depends on the row and the time; a change that is malformed is not made.
+// errorOf is the error code of a change, "" for none. It covers the errors that depend on the
+// row and the time; the tests make no malformed changes.
 func (l lines) errorOf(s *settings, key id, c *ots.RowChange) string {
 	for _, cell := range c.Row.Cells {
 		if cell.Op == ots.OpPut && cell.HasVersion && !s.inWindow(cell.Version) {
@@ -141,9 +140,9 @@ func (l lines) errorOf(s *settings, key id, c *ots.RowChange) string {
 	return ""
 }
 
-// beyond reports whether a change without an error increments a column whose newest
-// version lies further ahead than a smaller offset allows by now: the sum would
-// take its place, where no version may be.
+// beyond reports whether a valid change increments a column whose newest version lies further
+// ahead than the offset, made smaller since, allows: the sum would replace it at a version that
+// is not allowed.
 func (l lines) beyond(s *settings, key id, c *ots.RowChange) bool {
 	r := l.find(s, key)
 	return r != nil && slices.ContainsFunc(c.Row.Cells, func(cell ots.Cell) bool {
@@ -158,11 +157,11 @@ func (s *settings) inWindow(version int64) bool {
 	return second >= now-s.offset && second >= s.floor && (s.ttl < 0 || second >= now-s.ttl) && second < now+s.offset
 }
 
-// sum is what an increment has made of a column.
+// sum is the result of an increment.
 type sum struct{ value, version int64 }
 
-// apply does what a change without an error does, and returns the sums of the
-// columns that it increments, by name.
+// apply applies a valid change, and returns the sums of the columns that it increments, by
+// name.
 func (l lines) apply(s *settings, key id, c *ots.RowChange) map[string]sum {
 	if c.Type != ots.ChangeUpdate {
 		delete(l, key)
@@ -211,8 +210,8 @@ func columnsOf(c *ots.RowChange) []string {
 	return slices.Compact(names)
 }
 
-// change does to a column what a change says of it. It returns the largest version
-// that is put, -1 if none is, and the sum that an increment makes.
+// change applies a change to one column. It returns the largest version put, -1 if none, and
+// the sum of an increment.
 func (c *column) change(s *settings, name string, change *ots.RowChange, existed bool) (last int64, made *sum) {
 	last = -1
 	for _, cell := range change.Row.Cells {
@@ -221,7 +220,7 @@ func (c *column) change(s *settings, name string, change *ots.RowChange, existed
 			clear(c.lost)
 		}
 	}
-	// A delete of a version of a full column takes along what is surplus.
+	// Deleting a version of a full column also deletes the surplus ones.
 	full, oldest := len(c.shown) >= s.versions, int64(-1)
 	if full {
 		oldest = slices.Min(slices.Collect(maps.Keys(c.shown)))

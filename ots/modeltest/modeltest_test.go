@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// episode is how many requests go to one store.
+// episode is the number of requests per store.
 const episode = 20_000
 
 // setting reads a number from the environment.
@@ -79,12 +79,12 @@ func TestTheEndpointAnswersAsTheModelDoes(t *testing.T) {
 	})
 }
 
-// liar is a service that gives a wrong answer now and then.
+// liar is a service that sometimes gives a wrong answer.
 type liar struct {
 	ots.Service
-	lie   func(r *ots.Row) bool // false if the row cannot be told wrongly
+	lie   func(r *ots.Row) bool // returns false if it cannot falsify the row
 	lied  bool
-	after int // rows told truly before
+	after int // number of correct rows before the lie
 }
 
 func (l *liar) GetRow(ctx context.Context, instance string, req *ots.GetRowRequest) (*ots.ReadResult, error) {
@@ -110,8 +110,7 @@ func (w *witness) Fatalf(format string, args ...any) {
 
 func (w *witness) Helper() {}
 
-// A model that is never contradicted could be one that looks at nothing: each of
-// these wrong answers has to be noticed.
+// TestTheModelNoticesWrongAnswers checks that the comparison finds each of these wrong answers.
 func TestTheModelNoticesWrongAnswers(t *testing.T) {
 	for what, lie := range map[string]func(r *ots.Row) bool{
 		"a cell is missing": func(r *ots.Row) bool {
@@ -145,7 +144,7 @@ func TestTheModelNoticesWrongAnswers(t *testing.T) {
 			defer m.stop()
 			l := &liar{lie: lie, after: 100}
 			for m.requests < episode {
-				if _, ok := m.Service.(*liar); !ok { // the store was opened anew
+				if _, ok := m.Service.(*liar); !ok { // the store was reopened
 					l.Service = m.Service
 					m.Service = l
 				}
@@ -159,7 +158,7 @@ func TestTheModelNoticesWrongAnswers(t *testing.T) {
 	}
 }
 
-// TestTheModelIsWhatTheRulesSay goes through a few rules by hand.
+// TestTheModelIsWhatTheRulesSay checks a few rules by hand.
 func TestTheModelIsWhatTheRulesSay(t *testing.T) {
 	s := &settings{versions: 2, ttl: -1, offset: 10, now: startMillis}
 	rows := lines{}

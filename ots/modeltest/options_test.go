@@ -1,8 +1,8 @@
 package modeltest
 
-// Steps that change options. Smaller limits hide at once. Larger ones may bring
-// back what was surplus or expired and is not collected, and nothing else; what
-// they do bring back is read at once and is certain from then on.
+// This file holds the steps that change options. Smaller limits hide versions at once. Larger
+// ones may bring back surplus or expired versions that are not collected yet, and no others.
+// The test reads such versions at once; from then on they are certain.
 
 import (
 	"context"
@@ -13,14 +13,14 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// A deed is what a transaction has done to a row, in values: what increments made,
-// and the versions that the clock gave.
+// deed is the effect of a transaction on a row, as values: the results of increments, and the
+// versions that the clock gave.
 type deed struct {
 	key    id
 	change ots.RowChange
 }
 
-// remember notes what a transaction has done.
+// remember records the effect of a transaction.
 func (m *machine) remember(tx *string, key id, c *ots.RowChange, sums map[string]sum) {
 	if tx == nil {
 		return
@@ -41,7 +41,7 @@ func (m *machine) remember(tx *string, key id, c *ots.RowChange, sums map[string
 	m.open[key.p].done = append(m.open[key.p].done, d)
 }
 
-// alter changes options. What open transactions have done acts by the new ones.
+// alter changes options. The new options apply to the changes of open transactions.
 func (m *machine) alter() {
 	for key := range m.rows {
 		m.rows.find(&m.settings, key)
@@ -84,8 +84,7 @@ func (m *machine) alter() {
 	}
 }
 
-// adopt reads a row after a change of options and takes over what the model left
-// open.
+// adopt reads a row after a change of options, and takes over what the model could not know.
 func (m *machine) adopt(key id, before *settings) {
 	sel := everything()
 	res, err := m.GetRow(context.Background(), instance, &ots.GetRowRequest{Table: tableName, Row: ots.Row{Key: key.encode()}, Selection: sel})
@@ -133,7 +132,7 @@ func (m *machine) adopt(key id, before *settings) {
 		if !maps.Equal(col.shown, found[name]) {
 			m.fail("row %v, column %s: shows %v; the model has %v", key, name, found[name], col.shown)
 		}
-		// What could be shown and is not has been collected.
+		// A version that could be visible and is not has been collected.
 		oldest := int64(-1)
 		if len(col.shown) == m.versions {
 			oldest = slices.Min(slices.Collect(maps.Keys(col.shown)))

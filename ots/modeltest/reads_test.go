@@ -1,6 +1,6 @@
 package modeltest
 
-// Steps that read.
+// This file holds the steps that read.
 
 import (
 	"context"
@@ -102,7 +102,7 @@ func (m *machine) batchGet() {
 	}
 }
 
-// getRange reads a range: of a partition key or of several.
+// getRange reads a range within one partition key or across several.
 func (m *machine) getRange() {
 	bound := func(p string) (id, []ots.KeyValue) {
 		key := id{p, pick(m, numbers...)}

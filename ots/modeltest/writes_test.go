@@ -1,6 +1,6 @@
 package modeltest
 
-// Steps that write: single rows, batches, transactions.
+// This file holds the steps that write: single rows, batches, transactions.
 
 import (
 	"context"
@@ -13,13 +13,13 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// columns are those that are written; absent never is.
+// columns are the columns that the steps write; absent is never written.
 var (
 	columns = []string{"c", "d", "n", "s"}
 	absent  = "zz"
 )
 
-// big is a value that does not stay in its row's block.
+// big is a value too large for its row's block.
 var big = strings.Repeat("a value that is compressed ", 1000)
 
 func (m *machine) value() row.Value {
@@ -34,14 +34,14 @@ func (m *machine) value() row.Value {
 	return row.String(pick(m, "", "x", "y", "zzz"))
 }
 
-// version is one near the clock, often one that others have had, sometimes one
-// that is not allowed.
+// version returns a version near the clock, often one used before, sometimes one that is not
+// allowed.
 func (m *machine) version() int64 {
 	const grid = 500
 	return (m.now/grid + int64(m.random.IntN(40)-24)) * grid
 }
 
-// change makes a random change of a row. It is well formed.
+// change makes a random, well-formed change of a row.
 func (m *machine) change(key id) ots.RowChange {
 	c := ots.RowChange{Row: ots.Row{Key: key.encode()}}
 	switch n := m.random.IntN(20); {
@@ -93,7 +93,7 @@ func (m *machine) fillUpdate(c *ots.RowChange) {
 	}
 }
 
-// describe shows a change.
+// describe formats a change.
 func describe(c *ots.RowChange) string {
 	s := fmt.Sprintf("%v %v expect %d", c.Type, keyOf(c.Row.Key), c.Existence)
 	for _, cell := range c.Row.Cells {
@@ -110,8 +110,8 @@ func describe(c *ots.RowChange) string {
 	return s
 }
 
-// target is where a request goes: to a transaction of the partition key, mostly,
-// if there is one.
+// target returns where a request goes: usually to the open transaction of the partition key, if
+// any.
 func (m *machine) target(p string) (tx *string, rows lines) {
 	if t := m.open[p]; t != nil && !m.chance(4) {
 		return &t.id, t.rows
@@ -119,7 +119,7 @@ func (m *machine) target(p string) (tx *string, rows lines) {
 	return nil, m.rows
 }
 
-// codeFor is the error that the model has for a write, "" for none.
+// codeFor is the error code that the model expects for a write, "" for none.
 func (m *machine) codeFor(tx *string, rows lines, key id, c *ots.RowChange) string {
 	if tx == nil && m.open[key.p] != nil {
 		return ots.CodeRowOperationConflict
@@ -133,8 +133,7 @@ func (m *machine) codeFor(tx *string, rows lines, key id, c *ots.RowChange) stri
 	return ""
 }
 
-// applied has the model do what was answered with success, and compares what the
-// answer holds.
+// applied applies a successful change to the model, and checks the content of the answer.
 func (m *machine) applied(tx *string, rows lines, key id, c *ots.RowChange, answer *ots.Row) {
 	sums := rows.apply(&m.settings, key, c)
 	m.remember(tx, key, c, sums)
@@ -165,7 +164,7 @@ func (m *machine) write() {
 	m.getRow(tx, rows, key, everything())
 }
 
-// changes makes changes of different rows, all of a partition key if one is given.
+// changes makes changes of different rows, all with partition key p if it is given.
 func (m *machine) changes(p *string) (keys []id, changes []ots.RowChange) {
 	for range 1 + m.random.IntN(4) {
 		key := m.key()
@@ -180,7 +179,7 @@ func (m *machine) changes(p *string) (keys []id, changes []ots.RowChange) {
 	return keys, changes
 }
 
-// batch writes rows that fare by themselves.
+// batch writes rows that succeed or fail by themselves.
 func (m *machine) batch() {
 	var only *string
 	var tx *string
@@ -206,8 +205,7 @@ func (m *machine) batch() {
 	}
 }
 
-// atomicBatch writes rows together: they fail with the error of the first that
-// does.
+// atomicBatch writes rows together: they all fail with the error of the first that fails.
 func (m *machine) atomicBatch() {
 	p := pick(m, partitions...)
 	tx, rows := m.target(p)
@@ -297,7 +295,7 @@ func (m *machine) finish(p string) {
 	}
 }
 
-// misuse names transactions that do not exist, or not for this row.
+// misuse names transactions that do not exist, or that do not cover the row.
 func (m *machine) misuse() {
 	name, want := strings.Repeat("0", 32), ots.CodeSessionNotExist
 	key := m.key()

@@ -1,7 +1,6 @@
-// Package control lets tests change a running server over HTTP: set its clock,
-// and make it fail. It is for servers that hold nothing but test data. Requests
-// are not signed, so they are only served if they come from this machine and
-// were meant for it.
+// Package control lets tests change a running server over HTTP: set its clock, and inject
+// faults. It is for servers that hold only test data. Requests are not signed, so the server
+// accepts them only from this machine, addressed to a loopback address.
 //
 //	GET    /flagstone/test/clock
 //	POST   /flagstone/test/clock    {"advance":"26h"} or {"set":"2030-01-01T00:00:00Z"} or {"reset":true}
@@ -25,11 +24,11 @@ import (
 	"github.com/flagstone-db/flagstone/server/faults"
 )
 
-// Prefix begins the paths of all requests for this package.
+// Prefix is the common prefix of this package's paths.
 const Prefix = "/flagstone/test/"
 
-// Handler serves the paths of what is not nil; the others are refused, with a
-// hint. It is to be mounted at Prefix.
+// Handler serves the paths of its arguments that are not nil, and refuses the others with a
+// hint. It must be mounted at Prefix.
 func Handler(wall *clock.Shifted, injector *faults.Injector) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc(Prefix, func(w http.ResponseWriter, r *http.Request) {
@@ -75,8 +74,8 @@ func only(methods string) http.HandlerFunc {
 	}
 }
 
-// local reports whether a request comes from this machine and was meant for it.
-// A browser that a foreign page sends here names the page's host, or its origin.
+// local reports whether a request comes from this machine and is addressed to it. A browser
+// sends the host, or the origin, of a foreign page that makes the request.
 func local(r *http.Request) bool {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil || !from.Addr().Unmap().IsLoopback() || r.Header.Get("Origin") != "" {
@@ -96,15 +95,15 @@ func local(r *http.Request) bool {
 func answer(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // if the client has gone, nobody needs to know
+	_ = json.NewEncoder(w).Encode(v) // an error means that the client has gone
 }
 
 func refuse(w http.ResponseWriter, status int, err error) {
 	answer(w, status, map[string]string{"error": err.Error()})
 }
 
-// read decodes a body into v. A field that is not known is a mistake, which in
-// a test would go unseen for long.
+// read decodes a body into v. It refuses unknown fields: such a mistake in a test would stay
+// unnoticed.
 func read(r *http.Request, v any) error {
 	d := json.NewDecoder(r.Body)
 	d.DisallowUnknownFields()
@@ -117,7 +116,7 @@ func read(r *http.Request, v any) error {
 
 type clockControl struct{ wall *clock.Shifted }
 
-// clockState is what the clock shows.
+// clockState is the state of the clock.
 type clockState struct {
 	Now    time.Time `json:"now"`
 	Millis int64     `json:"now_millis"`
@@ -129,8 +128,8 @@ func (c clockControl) get(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusOK, clockState{Now: time.UnixMilli(millis).UTC(), Millis: millis, Ahead: c.wall.Offset().String()})
 }
 
-// earliest and latest bound what the clock may be set to: versions are not
-// negative, and a store never forgets a time that was far ahead.
+// earliest and latest bound the clock: versions are not negative, and a store never forgets a
+// time that was far ahead.
 var (
 	earliest = time.Unix(0, 0).UTC()
 	latest   = time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -188,7 +187,7 @@ func (c clockControl) post(w http.ResponseWriter, r *http.Request) {
 
 type faultControl struct{ injector *faults.Injector }
 
-// fault is a rule as JSON has it.
+// fault is a rule in JSON.
 type fault struct {
 	Operation string   `json:"operation,omitempty"`
 	Instance  string   `json:"instance,omitempty"`
@@ -199,7 +198,7 @@ type fault struct {
 	Applied   bool     `json:"applied,omitempty"`
 	Rows      bool     `json:"rows,omitempty"`
 	Delay     string   `json:"delay,omitempty"`
-	// What has become of it; not to be given.
+	// Counters in answers; ignored in requests.
 	Matched *int `json:"matched,omitempty"`
 	Hit     *int `json:"hit,omitempty"`
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/flagstone-db/flagstone/server/faults"
 )
 
-// ask sends a request as from this machine, unless change makes it another.
+// ask sends a request from this machine; change may alter that.
 func ask(h http.Handler, method, path, body string, change func(*http.Request)) (int, string) {
 	r := httptest.NewRequest(method, "http://127.0.0.1:8087"+Prefix+path, strings.NewReader(body))
 	r.RemoteAddr = "127.0.0.1:40000"

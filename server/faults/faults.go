@@ -1,13 +1,11 @@
-// Package faults makes a server fail on request, so that programs can be tested
-// against what the service may answer on a bad day: busy, timed out, in
-// conflict, slow. Rules say which requests fail, and how.
+// Package faults makes a server fail on request, so that programs can be tested against the
+// faults of the service: busy, timeout, conflict, slow. Rules say which requests fail, and how.
 //
-//	faults.go  rules and whom they hit
+//	faults.go  rules and the requests they hit
 //	rows.go    rows of batches that fail by themselves
 //
-// A fault is answered in place of the request, which is then not carried out,
-// as the codes promise; only a rule that says so has the request carried out
-// first and its answer lost.
+// The server answers with the fault instead of performing the request, as the codes promise.
+// Only a rule with Applied performs the request first and then loses its answer.
 package faults
 
 import (
@@ -40,13 +38,13 @@ var messages = map[string]string{
 	ots.CodeRequestTimeout:        "Request timeout.",
 }
 
-// open are the codes that leave open whether the request was carried out. The
-// others promise that it was not, and clients repeat it by themselves.
+// open are the codes that leave it open whether the request was performed. The other codes
+// promise that it was not, and clients repeat it by themselves.
 var open = map[string]bool{
 	ots.CodeTimeout: true, ots.CodeInternalServerError: true, ots.CodeServerUnavailable: true,
 }
 
-// operations are those that rules may name: all that a server offers.
+// operations are the operations that rules may name: all that a server offers.
 var operations = [...]string{
 	"CreateTable", "ListTable", "DescribeTable", "UpdateTable", "DeleteTable", "ComputeSplitPointsBySize",
 	"GetRow", "GetRange", "BatchGetRow", "PutRow", "UpdateRow", "DeleteRow", "BatchWriteRow",
@@ -57,43 +55,41 @@ var operations = [...]string{
 // Rule says which requests fail, and how. Empty fields match everything.
 type Rule struct {
 	Operation string // such as PutRow, BatchWriteRow, CommitTransaction
-	Instance  string // in any case, as requests may name it
-	Table     string // a request of several tables matches with any of them
+	Instance  string // upper and lower case are the same
+	Table     string // matches a request if it names this table among others
 
-	// Code is the error to answer with. Empty: the request is carried out,
-	// after Delay.
+	// Code is the error of the answer. If empty, the request is performed after Delay.
 	Code string
-	// Rate is the part of matching requests that are hit, a millionth to 1.
-	// They are spread evenly: the first is, and of 0.25 every fourth after it.
+	// Rate is the fraction of matching requests to hit, a millionth to 1. Hits are spread
+	// evenly: with 0.25, the first match and every fourth after it.
 	Rate float64
-	// Times bounds how often the rule hits; 0 does not.
+	// Times bounds the number of hits; 0 means no bound.
 	Times int
-	// Applied has the request carried out before it is answered with the error,
-	// as if the answer had been lost. Only with codes that leave that open.
+	// Applied performs the request before the error is answered, as if the answer had been
+	// lost. It is allowed only for codes that leave that open.
 	Applied bool
-	// Rows hits rows of BatchGetRow and BatchWriteRow, each by itself, instead of
-	// requests.
+	// Rows hits single rows of BatchGetRow and BatchWriteRow instead of requests.
 	Rows bool
-	// Delay is waited before the answer.
+	// Delay is the time to wait before the answer.
 	Delay time.Duration
 }
 
-// Status is a rule with what has become of it.
+// Status is a rule with its counters.
 type Status struct {
 	Rule
 	Matched, Hit int // requests, or rows
 }
 
-// maxDelay is below the time after which a server cuts connections off.
+// maxDelay is below the time after which a server closes connections.
 const maxDelay = time.Minute
 
-// leastRate is the part in which turns are counted.
+// leastRate is the resolution of rates.
 const leastRate = 1e-6
 
-// maxRules bounds the work for each request.
+// maxRules bounds the work per request.
 const maxRules = 100
 
-// Check returns what is wrong with a rule.
+// Check returns the error in a rule, if any.
 func (r *Rule) Check() error {
 	switch {
 	case r.Code == "" && r.Delay == 0:
@@ -118,8 +114,8 @@ func (r *Rule) Check() error {
 	return nil
 }
 
-// Injector holds rules and decides who is hit. Its methods are safe for
-// concurrent use; the zero value has no rules.
+// Injector holds rules and decides which requests fail. Its methods are safe for concurrent
+// use; the zero value has no rules.
 type Injector struct {
 	mu    sync.Mutex
 	rules []*activeRule
@@ -127,11 +123,10 @@ type Injector struct {
 
 type activeRule struct {
 	Status
-	due float64 // at 1 the next match is hit
+	due float64 // at 1 the next match is a hit
 }
 
-// Add puts a rule behind those there are. The first rule that hits a request
-// decides.
+// Add appends a rule. The first rule that hits a request decides.
 func (in *Injector) Add(r Rule) error {
 	if err := r.Check(); err != nil {
 		return err
@@ -163,19 +158,19 @@ func (in *Injector) List() []Status {
 	return list
 }
 
-// Fault is what becomes of a request; the zero value is nothing.
+// Fault is the fault of one request; the zero value means none.
 type Fault struct {
 	Err     *ots.Error // nil: none
-	Applied bool       // carry it out first
+	Applied bool       // perform the request first
 	Delay   time.Duration
 }
 
-// Request decides about a request.
+// Request returns the fault of a request.
 func (in *Injector) Request(operation, instance string, tables []string) Fault {
 	return in.next(operation, instance, tables, false)
 }
 
-// next finds the first rule that hits.
+// next returns the fault of the first rule that hits.
 func (in *Injector) next(operation, instance string, tables []string, rows bool) Fault {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -207,8 +202,8 @@ func (r *activeRule) matches(operation, instance string, tables []string) bool {
 	return false
 }
 
-// hits counts a match and reports whether its turn has come. Turns are counted
-// in parts of a million, so that ten tenths are one.
+// hits counts a match and reports whether it is a hit. It rounds to millionths, so that ten
+// times 0.1 is exactly 1.
 func (r *activeRule) hits() bool {
 	r.Matched++
 	hit := r.due >= 1

@@ -11,7 +11,7 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// pattern asks n times and shows hits as x.
+// pattern calls Request n times and shows hits as x.
 func pattern(in *Injector, n int, operation, instance string, tables ...string) string {
 	var b strings.Builder
 	for range n {
@@ -27,7 +27,7 @@ func pattern(in *Injector, n int, operation, instance string, tables ...string) 
 func TestRulesHitWhatTheyName(t *testing.T) {
 	for _, c := range []struct {
 		rule Rule
-		want string // of PutRow to A, PutRow to B, GetRow of A, a batch of B and A, PutRow to A elsewhere
+		want string // of PutRow to A, PutRow to B, GetRow of A, a batch of B and A, PutRow to A in another instance
 	}{
 		{Rule{}, "xxxxx"},
 		{Rule{Operation: "PutRow"}, "xx..x"},
@@ -125,7 +125,7 @@ func TestRulesThatMakeNoSenseAreRefused(t *testing.T) {
 	}
 }
 
-// echo answers each row of a batch with its key, as cost.
+// echo answers each row of a batch with its key as the cost.
 type echo struct {
 	ots.Service
 	calls int
@@ -159,8 +159,8 @@ func (e *echo) BatchGetRow(_ context.Context, _ string, req *ots.BatchGetRowRequ
 	return resp, nil
 }
 
-// TestRowsOfABatchFailInTheirPlaces: whatever rows fail, every row is answered
-// once, in the order of the request, and only the others are carried out.
+// TestRowsOfABatchFailInTheirPlaces checks that every row is answered once, in the order of the
+// request, and that only rows without a fault are performed.
 func TestRowsOfABatchFailInTheirPlaces(t *testing.T) {
 	ctx := context.Background()
 	for _, c := range []struct {

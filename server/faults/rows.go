@@ -6,8 +6,8 @@ import (
 	"github.com/flagstone-db/flagstone/ots"
 )
 
-// Rows is a service of which single rows of batches fail. Atomic batches, whose
-// rows do not fare by themselves, are left alone.
+// Rows wraps a service so that single rows of batches fail. It leaves atomic batches alone,
+// since their rows cannot fail by themselves.
 func Rows(service ots.Service, in *Injector) ots.Service {
 	return &rowService{Service: service, injector: in}
 }
@@ -17,12 +17,12 @@ type rowService struct {
 	injector *Injector
 }
 
-// row decides about a row of a batch.
+// row returns the fault of one row of a batch.
 func (s *rowService) row(operation, instance, table string) *ots.Error {
 	return s.injector.next(operation, instance, []string{table}, true).Err
 }
 
-// BatchWriteRow leaves out the rows that are to fail.
+// BatchWriteRow performs the batch without the rows that should fail.
 func (s *rowService) BatchWriteRow(ctx context.Context, instance string, req *ots.BatchWriteRowRequest) (*ots.BatchWriteRowResponse, error) {
 	if req.Atomic {
 		return s.Service.BatchWriteRow(ctx, instance, req)
@@ -68,7 +68,7 @@ func (s *rowService) BatchWriteRow(ctx context.Context, instance string, req *ot
 	return resp, nil
 }
 
-// BatchGetRow leaves out the rows that are to fail.
+// BatchGetRow performs the batch without the rows that should fail.
 func (s *rowService) BatchGetRow(ctx context.Context, instance string, req *ots.BatchGetRowRequest) (*ots.BatchGetRowResponse, error) {
 	rest := *req
 	rest.Tables = nil
@@ -111,26 +111,25 @@ func (s *rowService) BatchGetRow(ctx context.Context, instance string, req *ots.
 	return resp, nil
 }
 
-// plan remembers which rows of a batch fail, and where the others are in the
-// batch without them.
+// plan records which rows of a batch fail, and the positions of the others in the reduced
+// batch.
 type plan struct {
 	rows    [][]rowPlan // by table entry
-	place   []int       // of a table entry among those that are left
+	place   []int       // position of a table entry in the reduced batch
 	left    int
 	failing bool
 }
 
 type rowPlan struct {
-	err   *ots.Error // nil: carried out
-	index int        // among the rows of its entry that are left
+	err   *ots.Error // nil: performed
+	index int        // position in the reduced table entry
 }
 
 func newPlan(tables int) *plan {
 	return &plan{rows: make([][]rowPlan, tables), place: make([]int, tables)}
 }
 
-// decide notes the next row of a table entry and reports whether it is carried
-// out.
+// decide records the next row of a table entry and reports whether it is performed.
 func (p *plan) decide(table int, err *ots.Error) bool {
 	if err != nil {
 		p.failing = true
@@ -147,7 +146,7 @@ func (p *plan) decide(table int, err *ots.Error) bool {
 	return true
 }
 
-// keep notes that rows of a table entry are left.
+// keep records that a table entry has rows to perform.
 func (p *plan) keep(table int) {
 	p.place[table] = p.left
 	p.left++

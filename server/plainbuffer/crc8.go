@@ -2,10 +2,10 @@ package plainbuffer
 
 import "encoding/binary"
 
-// The checksum of the format: CRC-8, polynomial 0x07, initial value 0, not
-// reflected, no final xor; of ASCII "123456789" it is F4. Values have up to 2
-// MiB and are checksummed on both ways, so eight bytes are folded in per step:
-// table k gives the effect of a byte that is followed by k others.
+// The checksum of the format: CRC-8, polynomial 0x07, initial value 0, not reflected, no final
+// xor; of ASCII "123456789" it is F4. Values of up to 2 MiB are checksummed in both directions,
+// so each step processes eight bytes: table k holds the effect of a byte that k other bytes
+// follow.
 
 const crcPolynomial = 0x07
 

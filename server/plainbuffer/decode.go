@@ -9,28 +9,25 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// The decoder reads bytes of strangers: every length is compared with what is
-// left before it is used, tags are accepted in the one legal order only, and
-// memory is taken in proportion to the input. What depends on a table (names,
-// sizes, which types a key may have) is not judged here.
+// The decoder reads untrusted bytes: it compares every length with the remaining input, accepts
+// tags only in the one legal order, and allocates memory in proportion to the input. It does
+// not check what depends on a table (names, sizes, key types).
 
-// MaxCells is how many cells the rows of one request may have together, those
-// of keys included: what 200 rows of 1,024 columns have, and some. A cell takes
-// eleven bytes on the wire and ten times as many in memory.
+// MaxCells is the largest number of cells, key cells included, in the rows of one request: a
+// little more than 200 rows of 1,024 columns. A cell takes at least eleven bytes on the wire
+// and ten times that in memory.
 const MaxCells = 210_000
 
-// RequestRows decodes the rows of one request: it bounds their cells together,
-// and rows share the names of columns that they have in the same places. The
-// zero value is ready.
+// RequestRows decodes the rows of one request and bounds their cells together. Rows share the
+// names of columns in the same positions. The zero value is ready.
 type RequestRows struct {
 	cells int        // of all rows
-	last  []ots.Cell // of the row before
+	last  []ots.Cell // of the previous row
 }
 
-// Row decodes a blob that holds a single row: every row field of a request.
-// Bytes after the row's checksum are ignored, because the Node.js SDK appends
-// some. Values share memory with the blob. Errors are *ots.Error with the
-// messages of PROTOCOL 11.2.
+// Row decodes a blob with a single row, as all row fields of requests are. It ignores bytes
+// after the row's checksum, because the Node.js SDK appends some. Values share memory with the
+// blob. Errors are *ots.Error with the messages of PROTOCOL 11.2.
 func (q *RequestRows) Row(blob []byte) (ots.Row, error) {
 	d := decoder{rest: blob, size: len(blob), part: partKey, limit: MaxCells - q.cells, last: q.last}
 	r, ext, err := d.blobRow()
@@ -45,12 +42,12 @@ func (q *RequestRows) Row(blob []byte) (ots.Row, error) {
 	return r, nil
 }
 
-// DecodeRow decodes the row of a request that has one.
+// DecodeRow decodes the row of a request with a single row.
 func DecodeRow(blob []byte) (ots.Row, error) { return new(RequestRows).Row(blob) }
 
-// DecodeRows decodes a blob of any number of rows, with nothing after the
-// last: the rows of a range, or a stream record with its extension. The
-// extensions are as many as the rows; nil where a row has none.
+// DecodeRows decodes a blob of any number of rows and nothing after them: the rows of a range,
+// or a stream record with its extension. It returns one extension per row, nil if the row has
+// none.
 func DecodeRows(blob []byte) ([]ots.Row, []*Extension, error) {
 	if len(blob) == 0 {
 		return nil, nil, nil
@@ -71,8 +68,8 @@ func DecodeRows(blob []byte) ([]ots.Row, []*Extension, error) {
 	}
 }
 
-// DecodeVariant decodes a bare value: type and payload, and nothing after it.
-// The placeholder of auto-increment columns is not one.
+// DecodeVariant decodes a bare value: type and payload, and nothing after it. It refuses the
+// placeholder of auto-increment columns.
 func DecodeVariant(b []byte) (row.Value, error) {
 	d := decoder{size: len(b)}
 	v, auto, err := d.variant(b, "")
@@ -82,19 +79,19 @@ func DecodeVariant(b []byte) (row.Value, error) {
 	return v, err
 }
 
-// Where a fault lies decides with which words it is reported.
+// The message of an error depends on the part of the row where it occurs.
 const (
 	partKey  = "Input encoded PK broken"
 	partCell = "Cell data broken"
 )
 
 type decoder struct {
-	rest []byte // what was not read yet
+	rest []byte // not read yet
 	size int    // of the whole input, for offsets in messages
 	part string
 
-	limit int        // cells of the row that is decoded
-	last  []ots.Cell // of the row before, whose names can be shared
+	limit int        // largest number of cells of this row
+	last  []ots.Cell // of the previous row, to share names
 }
 
 func (d *decoder) broken(format string, args ...any) error {
@@ -210,8 +207,8 @@ func tooManyCells() error {
 	return invalid("The number of cells in the request exceeds the limit, limit count: %d.", MaxCells)
 }
 
-// sameName returns the name of the cell before, or of the cell in the same
-// place of the row before, if it is this one; else "".
+// sameName returns the name of the previous cell, or of the cell in the same position of the
+// previous row, if it is equal to name; else "".
 func (d *decoder) sameName(cells []ots.Cell, name []byte) string {
 	if n := len(cells); n > 0 && cells[n-1].Name == string(name) {
 		return cells[n-1].Name
@@ -267,7 +264,7 @@ func (d *decoder) keyCell() (kv ots.KeyValue, crc byte, err error) {
 	return kv, crc, d.checksum(tagCellChecksum, "cell checksum", crc)
 }
 
-// dataCell reads a cell that comes after others of its row.
+// dataCell reads an attribute cell. before are the cells of the row so far.
 func (d *decoder) dataCell(before []ots.Cell) (c ots.Cell, crc byte, err error) {
 	name, crc, err := d.name()
 	if err != nil {
@@ -353,9 +350,8 @@ func (d *decoder) value(name string, crc byte) (row.Value, bool, byte, error) {
 	return v, auto, crcBytes(crc, b), err
 }
 
-// variant decodes type and payload, which must fill b. The second result tells
-// the auto-increment placeholder, which has no value. The column's name is for
-// messages.
+// variant decodes type and payload, which must fill b. auto reports the auto-increment
+// placeholder, which has no value. column is for messages.
 func (d *decoder) variant(b []byte, column string) (v row.Value, auto bool, err error) {
 	if len(b) == 0 {
 		return v, false, d.broken("value without a type")

@@ -12,8 +12,7 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// TestCellsOfARequestAreBounded counts the cells of all its rows, those of keys
-// included.
+// TestCellsOfARequestAreBounded counts the cells of all rows of a request, key cells included.
 func TestCellsOfARequestAreBounded(t *testing.T) {
 	rowOf := func(cells int) []byte {
 		r := ots.Row{Key: []ots.KeyValue{{Name: "k", Value: row.Integer(1)}}}
@@ -44,15 +43,15 @@ func TestCellsOfARequestAreBounded(t *testing.T) {
 		key.Key = append(key.Key, ots.KeyValue{Name: "k", Value: row.Integer(1)})
 	}
 	blob := AppendRow(AppendHeader(nil), &key, nil)
-	blob = append(blob[:len(blob)-2], tagCell) // what follows the fifth cell is not looked at
+	blob = append(blob[:len(blob)-2], tagCell) // the decoder must not look at data after the fifth cell
 	const wide = "OTSInvalidPK: Validate PK size fail. Input: more than 4, Meta: 4 at most."
 	if _, err := DecodeRow(blob); err == nil || err.Error() != wide {
 		t.Error(err)
 	}
 }
 
-// TestRowsOfARequestShareNames: two rows of the same hundred columns take the
-// memory of a hundred names, and a column in many versions that of one.
+// TestRowsOfARequestShareNames: two rows with the same hundred columns take the memory of a
+// hundred names, and a column with many versions that of one name.
 func TestRowsOfARequestShareNames(t *testing.T) {
 	r := ots.Row{Key: []ots.KeyValue{{Name: "k", Value: row.Integer(1)}}}
 	for i := range 100 {
@@ -100,8 +99,7 @@ func TestChecksumIsTheDocumentedCRC8(t *testing.T) {
 	}
 }
 
-// sealedRow makes a row of hand-made cells with the right row checksum, whatever
-// the cells are.
+// sealedRow makes a row of hand-made cells with a correct row checksum.
 func sealedRow(key []string, cells []string, tail string) []byte {
 	b := "\x75\x00\x00\x00\x01" + strings.Join(key, "")
 	if len(cells) > 0 {
@@ -119,7 +117,7 @@ func sealedRow(key []string, cells []string, tail string) []byte {
 	return append([]byte(b+tail), 0x09, crc)
 }
 
-// sealedCell makes a cell; variant and stamp may be empty, op 0 is none.
+// sealedCell makes a cell; variant and stamp may be empty, op 0 means none.
 func sealedCell(name, variant string, op byte, stamp string) string {
 	le32 := func(n int) string { return string([]byte{byte(n), byte(n >> 8), byte(n >> 16), byte(n >> 24)}) }
 	b := "\x03\x04" + le32(len(name)) + name
@@ -229,7 +227,7 @@ func TestEveryTruncationOfARowIsRefused(t *testing.T) {
 		rows, _, err := DecodeRows(b)
 		for n := range b {
 			cut, _, cutErr := DecodeRows(b[:n])
-			// A cut between two rows leaves a whole one.
+			// A cut between two rows leaves whole rows.
 			if n > 0 && cutErr == nil && len(cut) >= len(rows) && err == nil {
 				t.Errorf("%s cut to %d bytes decodes", v.ID, n)
 			}

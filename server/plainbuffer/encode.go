@@ -8,34 +8,32 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// AppendHeader appends the header that stands before the first row of a blob.
+// AppendHeader appends the header of a blob, which precedes its first row.
 func AppendHeader(dst []byte) []byte {
 	return binary.LittleEndian.AppendUint32(dst, header)
 }
 
-// AppendRow appends one row as requests and stream records hold it: each cell
-// with the value, operation and version that it has. Values of a type that the
-// format does not know are a fault of the caller and panic.
+// AppendRow appends one row in the form of requests and stream records: each cell with its
+// value, operation and version, as far as present. It panics on a value type that the format
+// lacks.
 func AppendRow(dst []byte, r *ots.Row, ext *Extension) []byte {
 	return appendRow(dst, r.Key, r.Cells, r.DeleteMarker, ext, false)
 }
 
-// AppendResultRow appends one row as answers hold it: every cell has a version
-// and none has an operation, which some clients cannot read there.
+// AppendResultRow appends one row in the form of answers: every cell has a version and no
+// operation, which some clients cannot read there.
 func AppendResultRow(dst []byte, r *ots.Row) []byte {
 	return appendRow(dst, r.Key, r.Cells, false, nil, true)
 }
 
-// AppendKey appends one row of key columns only: a split point, or where the
-// next page of a range begins.
+// AppendKey appends one row of key columns only: a split point, or the start of the next page.
 func AppendKey(dst []byte, key []ots.KeyValue) []byte {
 	return appendRow(dst, key, nil, false, nil, false)
 }
 
-// RowSize returns an upper bound of the size of the row's encoding, without
-// header and extension.
+// RowSize returns an upper bound of the encoded size of a row, without header and extension.
 func RowSize(r *ots.Row) int {
-	const perCell = 1 + 1 + 4 + 1 + 4 + 1 + 4 + 2 + 9 + 2 // everything but name and payload
+	const perCell = 1 + 1 + 4 + 1 + 4 + 1 + 4 + 2 + 9 + 2 // everything except name and payload
 	size := 1 + 1 + 1 + 2
 	for i := range r.Key {
 		size += perCell + len(r.Key[i].Name) + r.Key[i].Value.Size()
@@ -112,8 +110,7 @@ func appendKeyValue(dst []byte, crc byte, kv *ots.KeyValue) ([]byte, byte) {
 	return appendValue(dst, crc, kv.Value)
 }
 
-// appendValue appends tag, length and variant, and returns the checksum
-// continued with the variant.
+// appendValue appends tag, length and variant, and returns the checksum including the variant.
 func appendValue(dst []byte, crc byte, v row.Value) ([]byte, byte) {
 	dst = append(dst, tagCellValue, 0, 0, 0, 0)
 	at := len(dst)
@@ -122,8 +119,7 @@ func appendValue(dst []byte, crc byte, v row.Value) ([]byte, byte) {
 	return dst, crcBytes(crc, dst[at:])
 }
 
-// AppendVariant appends a bare value: type and payload, as filters and
-// matrices hold it.
+// AppendVariant appends a bare value, type and payload, as in filters and matrices.
 func AppendVariant(dst []byte, v row.Value) []byte {
 	switch v.Type() {
 	case row.TypeInteger:
@@ -148,7 +144,7 @@ func AppendVariant(dst []byte, v row.Value) []byte {
 	panic(fmt.Sprintf("plainbuffer: a value of type %s has no encoding", v.Type()))
 }
 
-// variantSize is how many bytes AppendVariant appends.
+// variantSize is the number of bytes that AppendVariant appends.
 func variantSize(v row.Value) int {
 	switch v.Type() {
 	case row.TypeMin, row.TypeMax:

@@ -79,10 +79,10 @@ const (
 	extensionSize = 1 + 4 + seqInfoSize   // 24
 )
 
-// Extension is where a stream record stands in the order of its stream; the
-// triple rises strictly within a shard.
+// Extension is the position of a stream record in its stream. The triple rises strictly within
+// a shard.
 type Extension struct {
-	Epoch     int32 // counts restarts
+	Epoch     int32 // as in ots.StreamRecord
 	Timestamp int64 // of the commit, microseconds
-	RowIndex  int32 // among the records of one timestamp
+	RowIndex  int32 // as in ots.StreamRecord
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/flagstone-db/flagstone/ots"
 )
 
-// The SimpleRowMatrix format, a denser form of the rows of a range that a
-// client may ask for; integers are little endian:
+// The SimpleRowMatrix format, a denser form of the rows of a range, which a client may request.
+// Integers are little endian:
 //
 //	matrix  = "SRM0" data_offset:int32 option_offset:int32 pk_count:int32 attr_count:int32
 //	          name* options row* 01 crc8       crc8 of every byte before it
@@ -16,9 +16,8 @@ import (
 //	options = 0A full:byte 03 row_count:int32  full is 1 if rows have their whole key
 //	row     = 02 variant*                      one for each name; 06 if absent
 //
-// The columns are the union over the rows of the block. Each cell is the
-// newest version of its column, without the version. Readers stop at option
-// 03, so it comes last.
+// The columns are the union over the rows of the block. Each cell is the newest version of its
+// column, without the version number. Readers stop at option 03, so it comes last.
 //
 // Worked example: the vector simple_row_matrix in testdata.
 
@@ -33,10 +32,9 @@ const (
 	optionsByteSize = 2 + 5
 )
 
-// AppendMatrix appends the rows as one block, unless it would have more than most
-// bytes: then it returns false, before it has taken memory for the block. Their
-// keys have the same columns; fullKeys tells whether these are all key columns of
-// the table.
+// AppendMatrix appends the rows as one block. If the block would exceed most bytes, it returns
+// false before it allocates memory for it. All rows must have the same key columns; fullKeys
+// says whether these are all key columns of the table.
 func AppendMatrix(dst []byte, rows []ots.Row, fullKeys bool, most int) ([]byte, bool) {
 	start := len(dst)
 	var keyNames []string
@@ -95,10 +93,10 @@ func appendMatrixRow(dst []byte, r *ots.Row, columns []string) []byte {
 	return dst
 }
 
-// matrixColumns returns the names of all cells, ascending, each once, and the size
-// of the block. It stops when that is above most: the size grows with every cell.
+// matrixColumns returns the names of all cells, ascending, each once, and the size of the
+// block. The size grows with every cell, so it stops above most.
 func matrixColumns(rows []ots.Row, keyNames []string, most int) (columns []string, size int) {
-	size = matrixHeaderSize + optionsByteSize + 2 + len(rows) // with the footer, and what begins each row
+	size = matrixHeaderSize + optionsByteSize + 2 + len(rows) // with the footer, and the first byte of each row
 	for _, name := range keyNames {
 		size += 2 + len(name)
 	}
@@ -112,7 +110,7 @@ func matrixColumns(rows []ots.Row, keyNames []string, most int) (columns []strin
 			if j > 0 && rows[i].Cells[j-1].Name == c.Name {
 				continue // an older version
 			}
-			size += variantSize(c.Value) - 1 // instead of the byte that says it is absent
+			size += variantSize(c.Value) - 1 // instead of the byte for an absent column
 			if _, ok := seen[c.Name]; !ok {
 				seen[c.Name] = struct{}{}
 				columns = append(columns, c.Name)

@@ -16,8 +16,7 @@ import (
 	"github.com/flagstone-db/flagstone/server/otspb"
 )
 
-// vector is one entry of testdata/plainbuffer_vectors.json: bytes, and what
-// they mean.
+// vector is one entry of testdata/plainbuffer_vectors.json: bytes and their meaning.
 type vector struct {
 	ID, Kind, Hex string
 	Length        int
@@ -71,7 +70,7 @@ func (c *vectorCell) value(t testing.TB) row.Value {
 	t.Helper()
 	text := string(c.Value)
 	if unquoted := ""; json.Unmarshal(c.Value, &unquoted) == nil {
-		text = unquoted // numbers beyond a double's range are quoted
+		text = unquoted // numbers that a double cannot hold are quoted
 	}
 	switch c.Type {
 	case "":
@@ -328,7 +327,7 @@ func checkMatrix(t *testing.T, v *vector, b []byte) {
 	if enc, ok := AppendMatrix([]byte("before"), rows, true, len(b)-1); ok || string(enc) != "before" {
 		t.Errorf("a block of %d bytes was made where %d are allowed", len(b), len(b)-1)
 	}
-	// Older versions of a column are left out.
+	// Older versions of a column must be left out.
 	rows[0].Cells = append(rows[0].Cells, ots.Cell{Name: "a", Value: row.Double(9)})
 	if enc, _ := AppendMatrix([]byte("before"), rows, true, len(b)); string(enc) != "before"+string(b) {
 		t.Errorf("with an older version:\n got %x\nwant %x", enc, b)

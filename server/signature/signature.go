@@ -1,6 +1,6 @@
-// Package signature computes and checks the signatures of the OTS protocol:
-// version 2, HMAC-SHA1 over a canonical text of the request or the answer, and,
-// of requests, version 4, HMAC-SHA256 with a key derived for a day and a region.
+// Package signature computes and checks the signatures of the OTS protocol: version 2,
+// HMAC-SHA1 over a canonical text of the request or the answer; and version 4, for requests
+// only, HMAC-SHA256 with a key derived for a day and a region.
 //
 //	request  = path "\n" "POST" "\n" "" "\n" field*     path: "/GetRow"
 //	response = field* path
@@ -10,9 +10,9 @@
 //	key      = base64( H(H(H(H("aliyun_v4" secret, date), region), "ots"), "aliyun_v4_request") )
 //	version4 = base64( H( key, request "ots" ) )        H(key, text) = HMAC-SHA256
 //
-// The fields of a request are all x-ots-* headers that arrived, with
-// lower-case names, but x-ots-signature and x-ots-signaturev4; the fields of a
-// response are all x-ots-* headers that are sent.
+// The fields of a request are all its x-ots-* headers, with lower-case names, except
+// x-ots-signature and x-ots-signaturev4. The fields of a response are all x-ots-* headers of
+// the answer.
 //
 // Worked example (secret "aksecret", id "akid", instance "myinst"):
 //
@@ -25,7 +25,7 @@ package signature
 import (
 	"cmp"
 	"crypto/hmac"
-	"crypto/sha1" // demanded by the protocol; HMAC-SHA1 does not rest on collision resistance
+	"crypto/sha1" // required by the protocol; HMAC-SHA1 does not depend on collision resistance
 	"crypto/sha256"
 	"encoding/base64"
 	"hash"
@@ -33,16 +33,16 @@ import (
 	"strings"
 )
 
-// The headers that carry a signature and are therefore not signed.
+// The headers that carry a signature. They are not signed.
 const (
 	HeaderV2 = "x-ots-signature"
 	HeaderV4 = "x-ots-signaturev4"
 )
 
-// Field is one header that is signed; its name is in lower case.
+// Field is one signed header; its name is in lower case.
 type Field struct{ Name, Value string }
 
-// Sort puts fields in the order in which they are signed.
+// Sort puts fields in the order of the canonical text.
 func Sort(fields []Field) {
 	slices.SortFunc(fields, func(a, b Field) int { return cmp.Compare(a.Name, b.Name) })
 }
@@ -54,9 +54,9 @@ func AppendRequest(dst []byte, path string, fields []Field) []byte {
 	return appendFields(dst, fields)
 }
 
-// AppendResponse appends the canonical text of the answer to a request to
-// path, with sorted fields. It never equals the text of a request, which
-// begins with a slash: answers cannot be used to have requests signed.
+// AppendResponse appends the canonical text of the answer to a request to path, with sorted
+// fields. It never equals the text of a request, which begins with a slash: so a client cannot
+// make the server sign a request.
 func AppendResponse(dst []byte, path string, fields []Field) []byte {
 	dst = appendFields(dst, fields)
 	return append(dst, path...)
@@ -80,15 +80,13 @@ func Sign(secret string, text []byte) string {
 	return base64.StdEncoding.EncodeToString(sum(sha1.New, secret, text))
 }
 
-// Verify reports whether got is the signature of a canonical text. It does the
-// same work whether got is malformed, wrong or right, and the comparison takes
-// the same time wherever a difference lies.
+// Verify reports whether got is the signature of a canonical text. Its time depends neither on
+// whether got is malformed, wrong or right, nor on the position of a difference.
 func Verify(secret string, text []byte, got string) bool {
 	return verify(sum(sha1.New, secret, text), got)
 }
 
-// KeyV4 derives the key that signatures of version 4 are made with, for a date
-// (yyyyMMdd) and a region.
+// KeyV4 derives the key of version 4 signatures for a date (yyyyMMdd) and a region.
 func KeyV4(secret, date, region string) string {
 	key := "aliyun_v4" + secret
 	for _, part := range [...]string{date, region, product, "aliyun_v4_request"} {
@@ -97,19 +95,19 @@ func KeyV4(secret, date, region string) string {
 	return base64.StdEncoding.EncodeToString([]byte(key))
 }
 
-// SignV4 returns the signature of version 4 of a canonical text.
+// SignV4 returns the version 4 signature of a canonical text.
 func SignV4(key string, text []byte) string {
 	return base64.StdEncoding.EncodeToString(sum(sha256.New, key, text, product))
 }
 
-// VerifyV4 is Verify for a signature of version 4.
+// VerifyV4 is Verify for version 4 signatures.
 func VerifyV4(key string, text []byte, got string) bool {
 	return verify(sum(sha256.New, key, text, product), got)
 }
 
-// verify compares a signature with what it must decode to.
+// verify compares a signature with the bytes that it must decode to.
 func verify(want []byte, got string) bool {
-	var decoded [sha256.Size + 2]byte // room for what 44 characters decode to at most
+	var decoded [sha256.Size + 2]byte // room for 44 decoded characters
 	n := 0
 	if len(got) == base64.StdEncoding.EncodedLen(len(want)) {
 		var err error
@@ -120,7 +118,7 @@ func verify(want []byte, got string) bool {
 	return hmac.Equal(decoded[:n], want)
 }
 
-// product is what version 4 calls this service; it also ends what is signed.
+// product is the name of this service in version 4; the signed text ends with it.
 const product = "ots"
 
 func sum(algorithm func() hash.Hash, key string, text []byte, more ...string) []byte {

@@ -22,8 +22,8 @@ func requestFields(id, instance, date, md5 string) []Field {
 	return fields
 }
 
-// TestRequestSignaturesEqualThoseOfTheSDKs holds what the official Go and
-// Node.js SDKs sent, and what the Go SDK's own test asserts.
+// TestRequestSignaturesEqualThoseOfTheSDKs uses requests of the official Go and Node.js SDKs,
+// and the values that the Go SDK's own test asserts.
 func TestRequestSignaturesEqualThoseOfTheSDKs(t *testing.T) {
 	tests := []struct{ id, secret, instance, path, date, md5, want string }{
 		{"akid", "aksecret", "myinst", "/ListTable", "2026-11-21T01:34:05.11211Z", emptyMD5, "hmKftDq57jwRRcC74L9iEVwG50o="},
@@ -45,8 +45,7 @@ func TestRequestSignaturesEqualThoseOfTheSDKs(t *testing.T) {
 	}
 }
 
-// TestSignaturesOfVersion4EqualThoseOfTheSDKs: the second is what the Go SDK's
-// own test asserts.
+// TestSignaturesOfVersion4EqualThoseOfTheSDKs takes its second case from the Go SDK's own test.
 func TestSignaturesOfVersion4EqualThoseOfTheSDKs(t *testing.T) {
 	for _, tt := range []struct{ id, secret, instance, at, date, region, key, want string }{
 		{"akid", "aksecret", "myinst", "2024-01-02T03:04:05.678Z", "20240102", "cn-hangzhou",
@@ -107,7 +106,7 @@ func TestMalformedSignaturesAreRefused(t *testing.T) {
 		"", "=", good[:27], good + "=", good[:26] + "==", good + "\n", " " + good, good[:10] + "\n" + good[10:],
 		good[:10] + "\n" + good[11:], strings.ToLower(good), good[:27] + "A", base64.StdEncoding.EncodeToString(raw[:19]),
 		base64.StdEncoding.EncodeToString(append(raw[:20:20], 0)), hex.EncodeToString(raw), strings.Repeat("A", 27) + "=",
-		good[:26] + string(good[26]+1) + "=", // the unused bits of the last character set
+		good[:26] + string(good[26]+1) + "=", // the unused bits of the last character are set
 	} {
 		if Verify("secret", text, bad) {
 			t.Errorf("%q accepted for %q", bad, good)
@@ -115,8 +114,8 @@ func TestMalformedSignaturesAreRefused(t *testing.T) {
 	}
 }
 
-// TestNoSignatureIsComparedInVariableTime reads the code: the only comparison
-// of byte strings is hmac.Equal, and no operator compares got or want.
+// TestNoSignatureIsComparedInVariableTime parses the code: hmac.Equal must be the only
+// comparison of byte strings, and no operator may compare got or want.
 func TestNoSignatureIsComparedInVariableTime(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "signature.go", nil, 0)
 	if err != nil {
