@@ -399,8 +399,8 @@ func TestBlocksAreTheSameAfterUnpadding(t *testing.T) {
 	}
 }
 
-// resign makes the checksums of what looks like frames right, so that the
-// fuzzer gets behind them.
+// resign corrects the checksums of anything that looks like a frame, so that the fuzzer gets past
+// them.
 func resign(b []byte, seed uint64) {
 	for off := BlockSize; off+frameHeaderSize <= len(b); {
 		size, reason := frameSize(b[off:])
