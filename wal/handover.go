@@ -12,8 +12,8 @@ const (
 	// threshold gains nothing: 64 MiB took 5-13 ms through the page cache in pieces of 128 KiB. A
 	// small one keeps the loss small when the process crashes.
 	writeThreshold = 128 << 10
-	// writeAnyway is how many bytes gather before a caller writes the group that was left to
-	// HandOver itself. It does not wait for a goroutine that has no processor to run on.
+	// writeAnyway is how many bytes gather before a caller itself writes a group that was left to
+	// HandOver. So it does not wait for a goroutine that has no processor to run on.
 	writeAnyway = 8 * writeThreshold
 )
 
@@ -24,7 +24,7 @@ func (w *Writer) passOn() error {
 	case w.err != nil || len(w.flying) > 0 || len(w.buf) < writeThreshold:
 	case w.opts.Gathered == nil:
 		w.lead(false)
-	case w.waiting.Load() == 0: // callers that wait would have to wait for one group after the other
+	case w.waiting.Load() == 0: // otherwise the waiting callers would wait for one group after another
 		g := w.detach(false)
 		w.flying = append(w.flying, g)
 		w.ready.Store(g)

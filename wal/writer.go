@@ -96,7 +96,7 @@ type segment struct {
 	head    seal  // where the next frame will be
 	durable int64 // synced up to here
 	raw     bool  // preallocated, but not written before
-	size    int64 // of the file: so much is preallocated
+	size    int64 // of the file, which is preallocated
 }
 
 // NewWriter starts a new segment behind what Recover found with the same
