@@ -1,7 +1,7 @@
 // Package cdc encodes the records of change data capture: what was done to one row, when, and, on
 // request, what some columns held before. It does not know tables, nor where records are kept.
-// The engine keeps each record in a row of a second table beside the changed one, whose files
-// bring checksums, expiry and recovery.
+// The engine keeps each record in its own row of a second table beside the changed one; the files
+// of that table bring checksums, expiry and recovery.
 //
 // A record is
 //
@@ -9,7 +9,7 @@
 //	time    8 bytes little endian: of the commit, microseconds since the epoch
 //	flags   1 byte: bit 0 delete-row, bit 1 put-row, others zero
 //	keyLen  uvarint, then the row key
-//	count   uvarint, then so many cells, as in a batch (see package row)
+//	count   uvarint, then that many cells, as in a batch (see package row)
 //
 // and what columns held before
 //

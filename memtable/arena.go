@@ -39,8 +39,9 @@ const (
 // link is the address of an allocation in the arena; 0 is nil.
 type link uint32
 
-// slabPage is one page of the slab directory. Its entries are atomic only for the race detector.
-// A reader gets a link by an atomic load, but outside the Go heap the detector does not see that.
+// slabPage is one page of the slab directory. Its entries are atomic only for the race detector:
+// the holder of a link got it by an atomic load, but outside the Go heap the detector does not
+// see that.
 type slabPage [1 << pageSlabBits]unsafe.Pointer
 
 type arena struct {
@@ -69,7 +70,7 @@ type slab struct {
 	base       unsafe.Pointer
 	first      link
 	size       int64
-	usedBefore int64        // bytes used in the slabs before this one
+	usedBefore int64        // bytes of the slabs before this one
 	reserved   int64        // bytes of this slab and the slabs before it
 	used       atomic.Int64 // grows beyond size when an allocation did not fit
 }
@@ -157,7 +158,7 @@ func (a *arena) addSlab(size int64) (link, unsafe.Pointer) {
 	return link(number << slabWordBits), base
 }
 
-// take allocates size bytes, aligned to a word, until free. REQUIRES: mu is held.
+// take allocates size bytes, aligned to a word. free returns them. REQUIRES: mu is held.
 func (a *arena) take(size int64) []uint64 {
 	if a.pool == nil {
 		return make([]uint64, size/wordSize)

@@ -47,7 +47,7 @@ type Batch struct {
 	pieces [][]byte
 }
 
-// largeCells are cells that belong into a batch's data at at.
+// largeCells are cells to insert into a batch's data at offset at.
 type largeCells struct {
 	at    int
 	cells []byte
@@ -66,7 +66,7 @@ func (b *Batch) Reset() {
 	b.pieces = b.pieces[:0]
 }
 
-// Cap returns the size of the memory that the batch keeps, in bytes.
+// Cap returns about the size of the memory that the batch keeps, in bytes.
 func (b *Batch) Cap() int { return cap(b.data) }
 
 // Empty reports whether no mutation was added.

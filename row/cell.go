@@ -62,8 +62,8 @@ const (
 	// version of delete-row cells, of column deletes, and of markers that
 	// never expire.
 	MaxVersion int64 = math.MaxInt64
-	// MaxSequence is above every sequence number that is ever assigned. It reads "the newest". It
-	// fits 56 bits, so that formats may pack it.
+	// MaxSequence is above every sequence number that is ever assigned. A read at it sees the
+	// newest cells. It fits 56 bits, so that formats may pack it.
 	MaxSequence uint64 = 1<<56 - 1
 	// MaxColumnBytes bounds the length of a column name.
 	MaxColumnBytes = 1024

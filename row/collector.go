@@ -29,9 +29,9 @@ type Extent struct {
 	Marked        bool
 	MarkerSeq     uint64
 	MarkerVersion int64
-	// All other cells are puts below MaxVersion, no two of one column and version. Versions
-	// bounds the versions of a column; the Min and Max fields bound the sequence numbers and
-	// versions of these cells. All bounds may be wider than needed.
+	// All other cells are puts below MaxVersion, no two of one column and version. No column has
+	// more than Versions of them; Min and Max bound their sequence numbers and versions. All
+	// bounds may be wider than needed.
 	Cells, Versions        int
 	MinSeq, MaxSeq         uint64
 	MinVersion, MaxVersion int64

@@ -147,7 +147,7 @@ func (r *Reader) verified(buffer *[]byte, ref row.Reference) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	value, bad, _ := record.unpack(&unpacking{buffer: buffer, helpers: r.helpers}) // the record is not mapped, so there is no error
+	value, bad, _ := record.unpack(&unpacking{buffer: buffer, helpers: r.helpers}) // not mapped: no error
 	if bad != "" {
 		return nil, r.corrupt(int64(ref.Offset), bad)
 	}

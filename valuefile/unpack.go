@@ -47,7 +47,7 @@ func (u *unpacking) pieces(p *pieces, raw int) (value []byte, bad string, err er
 	s.next.Store(0)
 	s.stream.Use(u.helpers)
 	s.stream.Offer(&s.loan, s)
-	// Deferred, so that a fault of the reader's own access also waits for the helper.
+	// Deferred, so that it waits for the helper even if the reader's own access faults.
 	defer func() {
 		s.stream.Collect(&s.loan)
 		if bad == "" {

@@ -91,7 +91,7 @@ func (w *Writer) Copy(r Record) (row.Reference, error) {
 	return w.add(head{raw: r.raw, kind: r.kind}, r.content[:covered], r.content[covered:])
 }
 
-// add writes a record, whose content is covered, which its checksum covers, followed by rest.
+// add writes a record. Its content is covered followed by rest; its checksum covers only covered.
 func (w *Writer) add(h head, covered, rest []byte) (row.Reference, error) {
 	if w.err != nil {
 		return row.Reference{}, w.err

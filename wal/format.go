@@ -44,15 +44,15 @@ package wal
 //	     0   8  records in the segment
 //	     8   8  chain
 //
-// The chain is a running checksum over frames: it starts at 0, and each frame,
-// padding included, makes it xxhash64(chain, checksum of the frame). A record
-// lies in a bundle, or is one full frame, or a first, any number of middle and
-// a last one; padding may lie between them. A group ends in padding unless it
-// fills its last block; zeros at the end of a bundle do as well.
+// The chain is a running checksum over frames: it starts at 0, and each frame, padding included,
+// makes it xxhash64(chain, checksum of the frame). A record is in a bundle, or is one full frame,
+// or a first, any number of middle and a last one; padding may come between them. A group ends in
+// padding unless it fills its last block; zeros at the end of a bundle serve as well.
 //
 // A separate frame costs a small record 32 bytes and up to 7 zeros: a fifth of an update of a
 // column of 100 bytes. In a bundle the record costs three.
 //
+// Invariants:
 //   - the checksum covers offset, segment number, store and the end of the previous
 //     segment (all in the seed), so stale, moved or foreign bytes do not pass;
 //   - durable offsets are multiples of the block, and lie at the start of a frame that

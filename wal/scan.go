@@ -75,8 +75,8 @@ func (r *segmentReader) corrupt(offset int64, format string, args ...any) error 
 	return &CorruptError{File: r.name, Offset: offset, Reason: fmt.Sprintf(format, args...)}
 }
 
-// bytes returns n bytes of the file at off, valid until the next call, or nil if the file ends
-// before. n is at most maxFrameSize.
+// bytes returns n bytes of the file at off, valid until the next call, or nil if the file is
+// shorter. n is at most maxFrameSize.
 func (r *segmentReader) bytes(off int64, n int) ([]byte, error) {
 	if off > r.size || int64(n) > r.size-off {
 		return nil, nil
@@ -217,7 +217,7 @@ func (s *scanner) judge(reason string) error {
 // nextBlock returns the first block boundary after off.
 func nextBlock(off int64) int64 { return off&^(BlockSize-1) + BlockSize }
 
-// take accepts a frame with a good checksum. An error in such a frame was written that way.
+// take accepts a frame with a good checksum: any other error in it is damage, not a torn tail.
 func (s *scanner) take(f frame) error {
 	off := s.at.offset
 	if off%BlockSize == 0 && !s.inRecord {

@@ -222,9 +222,9 @@ func (w *Writer) append(stream uint32, position uint64, payload [][]byte, wait b
 	return lsn, nil
 }
 
-// lockSoon takes mu. A goroutine that waits for it loses the processor, for a hundred
-// microseconds if others are busy. Other holders beside an Append keep mu for less than one, so
-// it is worth trying again for as long.
+// lockSoon takes mu. A goroutine that waits for mu loses the processor, for a hundred
+// microseconds if others are busy. Most holders keep mu for less than a microsecond, so it tries
+// 100 times first.
 func (w *Writer) lockSoon() {
 	for range 100 {
 		if w.mu.TryLock() {
