@@ -19,10 +19,10 @@ const (
 	headerSize = 1 + 8 + 1
 )
 
-// ErrBadRecord reports bytes that are no record.
+// ErrBadRecord reports bytes that are not a record.
 var ErrBadRecord = errors.New("cdc: malformed record")
 
-// Record is a record in decoded form. It shares memory with the encoding.
+// Record is a decoded record. It shares memory with the encoding.
 type Record struct {
 	Micros int64 // of the commit, since the epoch
 	// DeleteRow and PutRow are those of the mutation.
@@ -31,7 +31,7 @@ type Record struct {
 	Cells             []row.Cell
 }
 
-// Append appends the record of a change; SetTime is to give it its time.
+// Append appends the record of a change; the caller sets its time with SetTime.
 func Append(dst []byte, c *row.Change) []byte {
 	var flags byte
 	if c.DeleteRow {
@@ -46,7 +46,7 @@ func Append(dst []byte, c *row.Change) []byte {
 	return appendCells(dst, c.Cells())
 }
 
-// SetTime gives a record that Append made the time of its commit.
+// SetTime sets the commit time of a record that Append made.
 func SetTime(record []byte, micros int64) {
 	binary.LittleEndian.PutUint64(record[timeAt:], uint64(micros))
 }
@@ -84,7 +84,7 @@ func Decode(b []byte) (Record, error) {
 	return r, err
 }
 
-// AppendBefore appends what columns held before a change: puts in cell order.
+// AppendBefore appends the puts that columns held before a change. It sorts them into cell order.
 func AppendBefore(dst []byte, cells []row.Cell) ([]byte, error) {
 	var c row.Change
 	if err := c.Set(&row.Mutation{Key: []byte{0}, Cells: cells}); err != nil {
@@ -111,7 +111,7 @@ func checkFormat(f byte) error {
 	return nil
 }
 
-// decodeCells reads cells that nothing follows.
+// decodeCells reads cells up to the end of b.
 func decodeCells(b []byte) ([]row.Cell, error) {
 	count, n := binary.Uvarint(b)
 	const smallestCell = 4 // head, length, one byte of name, version

@@ -75,8 +75,8 @@ func TestARecordIsTheChangeThatItWasMadeOf(t *testing.T) {
 	})
 }
 
-// TestDamagedRecordsAreRefused cuts records short, makes them longer, and
-// changes their bytes: nothing panics, and what is not refused is a record.
+// TestDamagedRecordsAreRefused cuts records short, makes them longer, and changes their bytes:
+// nothing panics, and any bytes that are not refused are a record.
 func TestDamagedRecordsAreRefused(t *testing.T) {
 	good := cdc.Append(nil, change(t, put("a", 1, row.Integer(5)), put("b", 1, row.String("x"))))
 	for n := range good {

@@ -1,23 +1,20 @@
 package memtable
 
-// The arena: memory in slabs without pointers, handed out and never taken
-// back but as a whole. Slabs come from a pool outside of the Go heap: they do
-// not make the collector wait for twice their size, huge pages spare a random
-// insert some of its TLB misses, and those of a flushed memtable serve the next
-// one without a page fault.
+// The arena: memory in slabs without pointers, freed only as a whole. Slabs come from a pool
+// outside the Go heap: the collector does not wait for twice their size, huge pages save a random
+// insert some of its TLB misses, and the slabs of a flushed memtable serve the next one without a
+// page fault.
 //
 //	link (32 bits) = slab number (15 bits) | word in the slab (17 bits)
 //
-// A word is 8 bytes, so a link reaches the first 1 MiB of each of 32,768
-// slabs. Ordinary slabs are no larger. An allocation that is large for its
-// region gets a slab of its own, of any size, and lies at its beginning, which
-// is the only place a link must reach.
+// A word is 8 bytes, so a link reaches the first 1 MiB of each of 32,768 slabs. Ordinary slabs
+// are no larger. An allocation that is large for its region gets a slab of its own, of any size;
+// it begins at the start of that slab, which is the only place a link must reach.
 //
 // Link 0 is nil: there is no slab 0.
 //
-// Allocations of one kind share a region, which fills one slab after the
-// other. Slabs start small, because a store has thousands of memtables that
-// hold almost nothing, and grow with the region.
+// Allocations of one kind share a region, which fills one slab after the other. Slabs start
+// small, because a store has thousands of almost empty memtables, and grow with the region.
 
 import (
 	"sync"
@@ -34,23 +31,22 @@ const (
 	maxSlabs     = 1 << (32 - slabWordBits)
 	pageSlabBits = 7 // slabs per page of the slab directory, as a power of two
 	directoryLen = maxSlabs >> pageSlabBits
-	// oversizedShare is the share of a slab above which an allocation gets a
-	// slab of its own. It bounds what is lost at the end of a slab.
+	// oversizedShare is the limit: an allocation above this fraction of a slab gets a slab of its
+	// own. It bounds the waste at the end of a slab.
 	oversizedShare = 8
 )
 
 // link is the address of an allocation in the arena; 0 is nil.
 type link uint32
 
-// slabPage is one page of the slab directory. Its entries are atomic only for the
-// race detector, which does not see that whoever holds a link got it by an atomic
-// load, since that was outside of the Go heap.
+// slabPage is one page of the slab directory. Its entries are atomic only for the race detector:
+// the holder of a link got it by an atomic load, but outside the Go heap the detector does not
+// see that.
 type slabPage [1 << pageSlabBits]unsafe.Pointer
 
 type arena struct {
-	// directory finds a slab by its number in two loads. An entry is written
-	// before any link into its slab is published, so whoever holds a link may
-	// read its entry.
+	// directory finds a slab by its number in two loads. An entry is written before any link into
+	// its slab is published, so the holder of a link may read the entry.
 	directory [directoryLen]atomic.Pointer[slabPage]
 
 	reserved atomic.Int64 // bytes of all slabs
@@ -62,19 +58,19 @@ type arena struct {
 	taken [][]byte   // from the pool
 }
 
-// region is a sequence of slabs, of which the last is being filled.
+// region is a sequence of slabs; the last one is being filled.
 type region struct {
 	current   atomic.Pointer[slab]
 	oversized atomic.Int64 // bytes in slabs of their own
 	firstSize int
 }
 
-// slab is the part of a region that is being filled.
+// slab is the slab of a region that is being filled.
 type slab struct {
 	base       unsafe.Pointer
 	first      link
 	size       int64
-	usedBefore int64        // bytes used in the slabs before this one
+	usedBefore int64        // bytes of the slabs before this one
 	reserved   int64        // bytes of this slab and the slabs before it
 	used       atomic.Int64 // grows beyond size when an allocation did not fit
 }
@@ -104,9 +100,8 @@ func (a *arena) alloc(r *region, n int) (link, unsafe.Pointer) {
 	}
 }
 
-// isOversized reports whether size is too large for the slabs of r, of which s
-// is being filled. The slab that would come next counts too: otherwise a region
-// of large rows would never begin to fill one.
+// isOversized reports whether size is too large for the slabs of r; s is the one being filled.
+// The next slab counts too: otherwise a region of large rows would never begin to fill one.
 func (r *region) isOversized(s *slab, size int64) bool {
 	limit, have := int64(r.firstSize), r.oversized.Load()
 	if s != nil {
@@ -115,7 +110,7 @@ func (r *region) isOversized(s *slab, size int64) bool {
 	return size > max(limit, min(have/2, maxSlabSize))/oversizedShare
 }
 
-// allocOversized gives size bytes a slab of their own.
+// allocOversized allocates size bytes in a slab of their own.
 func (a *arena) allocOversized(r *region, size int64) (link, unsafe.Pointer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -124,8 +119,8 @@ func (a *arena) allocOversized(r *region, size int64) (link, unsafe.Pointer) {
 	return l, base
 }
 
-// grow replaces full, the current slab of r, by one as large as the region is
-// already, unless another writer did so meanwhile.
+// grow replaces full, the current slab of r, by one as large as the whole region, unless another
+// writer did so meanwhile.
 func (a *arena) grow(r *region, full *slab) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -145,7 +140,7 @@ func (a *arena) grow(r *region, full *slab) {
 	r.current.Store(next)
 }
 
-// addSlab makes a slab and enters it in the directory. REQUIRES: mu is held.
+// addSlab adds a slab to the directory. REQUIRES: mu is held.
 func (a *arena) addSlab(size int64) (link, unsafe.Pointer) {
 	number := a.slabs + 1
 	if number == maxSlabs {
@@ -163,8 +158,7 @@ func (a *arena) addSlab(size int64) (link, unsafe.Pointer) {
 	return link(number << slabWordBits), base
 }
 
-// take takes size bytes, aligned to a word, that free will give back. REQUIRES:
-// mu is held.
+// take allocates size bytes, aligned to a word. free returns them. REQUIRES: mu is held.
 func (a *arena) take(size int64) []uint64 {
 	if a.pool == nil {
 		return make([]uint64, size/wordSize)
@@ -174,7 +168,7 @@ func (a *arena) take(size int64) []uint64 {
 	return unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(b))), size/wordSize)
 }
 
-// free gives all memory back.
+// free returns all memory to the pool.
 func (a *arena) free() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -184,8 +178,7 @@ func (a *arena) free() {
 	a.taken = nil
 }
 
-// used returns the bytes that r has handed out, including what was lost at the
-// end of full slabs.
+// used returns the bytes that r has handed out, including the waste at the end of full slabs.
 func (r *region) used() int64 {
 	used := r.oversized.Load()
 	if s := r.current.Load(); s != nil {

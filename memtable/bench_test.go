@@ -16,8 +16,8 @@ import (
 
 const benchColumns, benchValue = 10, 100
 
-// benchKey makes a key of (string, integer), like those of real tables: a
-// common beginning, the difference at the end. Keys come in random order.
+// benchKey makes a key of (string, integer) like those of real tables: a common beginning and a
+// difference at the end. Keys come in random order.
 func benchKey(dst []byte, i uint64) []byte {
 	i *= 0x9E3779B97F4A7C15
 	dst = append(dst[:0], "\x20user"...)
@@ -28,7 +28,7 @@ func benchKey(dst []byte, i uint64) []byte {
 
 func benchMutation() *row.Change { return benchChange(0, benchColumns, 1_700_000_000_000) }
 
-// benchChange puts the columns from one on to another.
+// benchChange puts the columns from, from+1, ..., to-1.
 func benchChange(from, to int, version int64) *row.Change {
 	mut := &row.Mutation{Key: []byte("k"), DeleteRow: to-from == benchColumns}
 	value := make([]byte, benchValue)
@@ -38,7 +38,7 @@ func benchChange(from, to int, version int64) *row.Change {
 	return memtable.ChangeOf(mut)
 }
 
-// benchRows is what fills a memtable of 64 MiB with rows of 1 KB.
+// benchRows is the number of rows of 1 KB that fill a memtable of 64 MiB.
 const benchRows = 50_000
 
 func filled(rows int) *memtable.Memtable {
@@ -193,7 +193,7 @@ func BenchmarkIterate(b *testing.B) {
 	}
 }
 
-// BenchmarkSmallRow has rows of one column, whose packed part lies in the node.
+// BenchmarkSmallRow has rows of one column, whose packed part is in the node.
 func BenchmarkSmallRow(b *testing.B) {
 	pool := offheap.New(offheap.Options{})
 	mt := memtable.New(memtable.Options{Seed: 1, Memory: pool})
@@ -249,8 +249,7 @@ func BenchmarkSmallRow(b *testing.B) {
 	})
 }
 
-// BenchmarkWideRow updates columns of one row, as many as fill a memtable of 12 MiB
-// or 64 MiB.
+// BenchmarkWideRow updates as many columns of one row as fill a memtable of 12 MiB or 64 MiB.
 func BenchmarkWideRow(b *testing.B) {
 	pool := offheap.New(offheap.Options{})
 	defer pool.Close()

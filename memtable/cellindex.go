@@ -1,26 +1,23 @@
 package memtable
 
-// The index of a row: a skiplist of the cells of its second and later
-// mutations, in cell order (row.CompareCells).
+// The index of a row: a skiplist of the cells of its second and later mutations, in cell order
+// (row.CompareCells).
 //
 //	cell node = version seq valueLen columnLen head height (cellHeader bytes)
 //	            tower: height links
 //	            column value
 //	head      = 1 byte, see row.Cell.Head
 //
-// The head of the list is a node without a cell. In the place of a version it
-// keeps the live marker of the row: the best marker that the row holds, packed
-// or in its index, at or after its newest delete-row (or noMarker). Only the
-// writer of the row looks at it, and finds it where it must go anyway. Before
-// there is an index the live marker is that of the packed part. In the place of a
-// sequence number the head keeps that of the row's newest mutation, which is set
-// before the first cell of that mutation is inserted. In the places of lengths it
-// keeps the place tree of a row with many cells, see placetree.go.
+// The head of the list is a node without a cell; its fields have other uses:
+//   - version is the live marker of the row: the best marker that the row holds, packed or
+//     in its index, at or after its newest delete-row (or noMarker). Only the writer of the
+//     row reads it. A row without an index has the live marker of its packed part.
+//   - seq is that of the row's newest mutation, set before the first cell of it is inserted.
+//   - the lengths are the place tree of a row with many cells, see placetree.go.
 //
-// The head begins short, because most
-// rows see few updates, and is replaced by a copy with a taller tower when a
-// cell needs one: a reader that still descends from the old head finds all
-// cells that were there when it began.
+// The head begins short, because most rows see few updates. When a cell needs a taller tower, a
+// taller copy replaces the head. A reader that still descends from the old head finds all cells
+// that were there when it began.
 //
 // One goroutine writes a row at a time, so links are published by plain atomic
 // stores, from the bottom up.
@@ -54,14 +51,14 @@ func (n *cellNode) next(level int) *atomic.Uint32 {
 	return (*atomic.Uint32)(unsafe.Add(unsafe.Pointer(n), cellHeader+level*linkSize))
 }
 
-// newest is the sequence number that the head of a list keeps.
+// newest is the sequence number in the head of a list.
 func (n *cellNode) newest() *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&n.seq)) }
 
-// payload returns column and value, one behind the other.
+// payload returns the column followed by the value.
 func (n *cellNode) payload() []byte {
 	size := int(n.columnLen) + int(n.valueLen)
 	if size == 0 {
-		return nil // the address may lie behind the slab
+		return nil // the address may be past the end of the slab
 	}
 	at := unsafe.Add(unsafe.Pointer(n), cellHeader+int(n.height)*linkSize)
 	return unsafe.Slice((*byte)(at), size)
@@ -126,9 +123,9 @@ func (m *Memtable) liveMarker(n *rowNode) int64 {
 	return m.packedOf(n).marker
 }
 
-// indexWriter inserts the cells of one mutation, in cell order, into the index
-// of a row. It keeps its place: a cell is searched from the place of the cell
-// before it, upward and then down, so neighbours cost a few comparisons.
+// indexWriter inserts the cells of one mutation, in cell order, into the index of a row. It
+// searches each cell from the place of the cell before it, upward and then down, so neighbouring
+// cells cost a few comparisons.
 type indexWriter struct {
 	m        *Memtable
 	row      *rowNode
@@ -140,10 +137,10 @@ type indexWriter struct {
 	inserted int             // cells inserted so far
 	path     placePath       // in the place tree, if there is one
 	used     int64           // bytes taken so far, with towers of nominalHeight
-	random   uint64          // what the heights of their towers come from
+	random   uint64          // seeds the heights of their towers
 }
 
-// init begins a mutation at a sequence number.
+// init begins a mutation with sequence number seq.
 func (w *indexWriter) init(m *Memtable, n *rowNode, seq uint64) {
 	w.m, w.row, w.placed = m, n, false
 	head := link(n.index.Load())
@@ -151,7 +148,7 @@ func (w *indexWriter) init(m *Memtable, n *rowNode, seq uint64) {
 		m.cell(head).newest().Store(seq)
 	} else {
 		head = w.newHead(firstHeadHeight, m.packedOf(n).marker, seq)
-		w.used += 3 * int64(cellHeader+maxHeight*linkSize) // with those that will replace it
+		w.used += 3 * int64(cellHeader+maxHeight*linkSize) // with the two that may replace it
 		n.index.Store(uint32(head))
 	}
 	w.head = m.cell(head)
@@ -173,7 +170,7 @@ func (w *indexWriter) newHead(height int, liveMarker int64, newest uint64) link 
 	return l
 }
 
-// raise replaces the head by one of twice the height, or more.
+// raise replaces the head by one of at least twice the height.
 func (w *indexWriter) raise(height int) {
 	height = min(max(height, 2*w.height), maxHeight)
 	old := link(w.row.index.Load())
@@ -193,7 +190,7 @@ func (w *indexWriter) raise(height int) {
 	w.row.index.Store(uint32(head))
 }
 
-// insert adds a cell. REQUIRES: it sorts after those inserted before it.
+// insert adds a cell. REQUIRES: it sorts after the cells inserted before it.
 func (w *indexWriter) insert(c *row.Cell) {
 	height := towerHeight(mix64(w.random + uint64(w.inserted)))
 	w.inserted++
@@ -230,7 +227,7 @@ func (w *indexWriter) insert(c *row.Cell) {
 	}
 }
 
-// advance moves the place to that of c.
+// advance moves the place to c.
 func (w *indexWriter) advance(c *row.Cell) {
 	level, after := w.height, link(0)
 	if w.placed {
@@ -240,8 +237,8 @@ func (w *indexWriter) advance(c *row.Cell) {
 	w.descend(c, level, after)
 }
 
-// descend moves the place to that of c below a level; after is the cell at or after
-// c that was met last. REQUIRES: the place is not behind c.
+// descend moves the place to c in the levels below level; after is the last cell seen that is at
+// or after c. REQUIRES: the place is not behind c.
 func (w *indexWriter) descend(c *row.Cell, level int, after link) {
 	if level == 0 {
 		return
@@ -266,8 +263,8 @@ func (w *indexWriter) descend(c *row.Cell, level int, after link) {
 	}
 }
 
-// climb returns the lowest level whose next cell is not before c, and that
-// cell: from there on upward the place need not move.
+// climb returns the lowest level whose next cell is not before c, and that cell. The place is
+// right from that level upward.
 func (w *indexWriter) climb(c *row.Cell) (level int, after link) {
 	var before link
 	for ; level < w.height; level++ {

@@ -24,9 +24,8 @@ const (
 	testVersions = 50
 )
 
-// historyMutation is mutation i of a writer. It can be made again by whoever
-// wants to know what must be there. Each writer has rows of its own, which lie
-// between those of the others.
+// historyMutation is mutation i of a writer; a check can make it again. Each writer has its own
+// rows, which lie between those of the others.
 func historyMutation(writer, i int) (uint64, *row.Mutation) {
 	random := rand.New(rand.NewPCG(uint64(writer), uint64(i)))
 	seq := uint64(i*writers + writer + 1)
@@ -47,7 +46,7 @@ func historyMutation(writer, i int) (uint64, *row.Mutation) {
 	return seq, mut
 }
 
-// testValue is bound to its place, so that a mixed-up cell shows.
+// testValue depends on the cell's place, so that a mixed-up cell shows.
 func testValue(key, column []byte, version int64, seq uint64) []byte {
 	b := bytes.Clone(key)
 	b = append(b, column...)
@@ -213,8 +212,8 @@ func TestRowsInsertedAtOnePlaceByManyWritersAreAllThere(t *testing.T) {
 	}
 }
 
-// Writers of one row follow each other under a lock, as under the row's latch: each
-// goes on with the place tree of the one before, while readers read.
+// Writers of one row run one after the other under a lock, as under the row's latch: each
+// continues with the place tree of the writer before, while readers read.
 func TestAWideRowIsReadWhileItsWritersTakeTurns(t *testing.T) {
 	const mutations, columns = 4000, 700
 	mt := memtable.New(memtable.Options{SlabSize: 4 << 10, Seed: 3})

@@ -12,23 +12,20 @@
 //	                   │ │
 //	            packed ┘ └ index → cell → cell → nil   (skiplist of the row)
 //
-// A row is one node of a skiplist. The first mutation of a row is packed
-// behind it in one piece: a row that is written once costs one insertion and
-// is read sequentially. Later mutations of the row go, cell by cell, to an
-// index of its own, so that a row updated 100,000 times is still read in
-// O(log n). Readers merge the two. The writer of a row with many cells finds their
-// places by a tree of his own, see placetree.go.
+// A row is one node of a skiplist. The first mutation of a row is packed behind it in one piece:
+// a row that is written once costs one insertion and is read sequentially. Later mutations of the
+// row go, cell by cell, to the row's own index, so that a row updated 100,000 times is still read
+// in O(log n). Readers merge the two. The writer of a row with many cells finds their places with
+// a tree that readers do not use, see placetree.go.
 //
-// Everything lives in an arena of slabs that hold no pointers: the garbage
-// collector has nothing to scan in a memtable of any size. Links between nodes
-// are 32-bit arena addresses. Nothing is ever removed or moved; a memtable is
-// dropped as a whole.
+// All data is in an arena of slabs that hold no pointers: the garbage collector has nothing to
+// scan in a memtable of any size. Links between nodes are 32-bit arena addresses. Nothing is ever
+// removed or moved; a memtable is dropped as a whole.
 //
 // # Concurrency
 //
-// Writers of different rows and readers of anything run at the same time
-// without locks (growing the arena takes a short one). Writers of one row are
-// serialised by the caller, who holds the row latch, and come with rising
-// sequence numbers. Readers see cells of every sequence number; which of them
-// count is decided by package mvcc.
+// Writers of different rows and readers of any row run at the same time without locks (growing
+// the arena takes a short one). The caller serialises the writers of one row by the row latch;
+// their sequence numbers rise. Readers see cells of every sequence number; package mvcc decides
+// which of them are visible.
 package memtable

@@ -1,7 +1,6 @@
 package memtable
 
-// What the interface does not show: how much work a search does, how the
-// arena hands out memory.
+// White-box tests: how much work a search does, and how the arena hands out memory.
 
 import (
 	"fmt"
@@ -25,8 +24,8 @@ func ChangeOf(m *row.Mutation) *row.Change {
 	return c
 }
 
-// A skiplist that keeps a quarter per level compares 4 cells per level, with
-// 8.3 levels for 100,000 cells; the bounds leave room for bad luck.
+// A skiplist that keeps a quarter per level compares 4 cells per level, with 8.3 levels for
+// 100,000 cells; the bounds leave room for bad luck.
 const (
 	meanComparisons = 45
 	mostComparisons = 150

@@ -2,23 +2,22 @@ package memtable
 
 import "github.com/flagstone-db/flagstone/row"
 
-// Iterator walks the rows of a memtable in key order and the cells of the
-// current row in cell order. It is used by one goroutine at a time, beside any
-// number of writers. Rows and cells that are added behind its cursors appear;
-// whether those of a mutation that is being applied appear is left open, so a
-// reader ignores sequence numbers that were not visible when it began.
+// Iterator walks the rows of a memtable in key order and the cells of the current row in cell
+// order. One goroutine uses it at a time, beside any number of writers. It sees rows and cells
+// that are added behind its cursors. It may see some cells of a mutation that is being applied,
+// so a reader ignores sequence numbers that were not visible when it began.
 //
-// Keys, columns and values point into the memtable and stay valid until it is
-// freed, also after the iterator has moved. Errors do not occur.
+// Keys, columns and values point into the memtable and stay valid until it is freed, even after
+// the iterator has moved. There are no errors.
 //
-// The zero Iterator must be given a memtable by Init.
+// Call Init on a zero Iterator before use.
 type Iterator struct {
 	m    *Memtable
 	at   link     // current row
 	node *rowNode // its node; nil if there is no current row
 
-	// The cell cursor merges two: the smaller current cell of the two is the
-	// cell of the iterator. A cursor that is not live has no cell.
+	// The cell cursor merges two cursors: its cell is the smaller of their current cells. A
+	// cursor that is not live has no cell.
 	packed      packedCursor
 	packedLive  bool
 	indexed     link // node of the index, 0 at its end
@@ -31,11 +30,10 @@ type Iterator struct {
 // NewIterator makes an iterator that is not positioned.
 func (m *Memtable) NewIterator() *Iterator { return &Iterator{m: m} }
 
-// Init makes it an iterator over m that is not positioned, for callers that
-// keep iterators as values and use them again.
+// Init makes it an unpositioned iterator over m, for callers that reuse iterators as values.
 func (it *Iterator) Init(m *Memtable) { *it = Iterator{m: m} }
 
-// setRow makes l the current row; the head of the list and nil are none.
+// setRow makes l the current row; the head of the list and nil mean no row.
 func (it *Iterator) setRow(l link) bool {
 	it.hasCell = false
 	if l == 0 || l == it.m.head {
@@ -66,14 +64,14 @@ func (it *Iterator) SeekRowBefore(key []byte) bool {
 	return it.setRow(l)
 }
 
-// SeekRowExact positions on the row with this key, if it is there. It asks the
-// hash and is several times faster than SeekRow.
+// SeekRowExact positions on the row with this key, if it is there. It uses the hash and is
+// several times faster than SeekRow.
 func (it *Iterator) SeekRowExact(key []byte) bool {
 	l, _ := it.m.findRow(it.m.hash.of(key), key)
 	return it.setRow(l)
 }
 
-// Place is where a row is. It costs less than an iterator that stands there.
+// Place is the position of a row. It costs less than a positioned iterator.
 type Place struct {
 	m    *Memtable
 	at   link
@@ -87,11 +85,11 @@ func (m *Memtable) Find(key []byte) (p Place, ok bool) {
 	return p, p.node != nil
 }
 
-// InitAt is Init, and positions on the row at a place.
+// InitAt is Init followed by positioning on the row at p.
 func (it *Iterator) InitAt(p *Place) { *it = Iterator{m: p.m, at: p.at, node: p.node} }
 
-// NewestSeq is the sequence number of the row's newest mutation that left something
-// in the memtable. A mutation is counted before any cell of it appears.
+// NewestSeq is the sequence number of the row's newest mutation that added cells to the memtable.
+// It is set before any cell of that mutation appears.
 func (p *Place) NewestSeq() uint64 {
 	if head := link(p.node.index.Load()); head != 0 {
 		return p.m.cell(head).newest().Load()
@@ -126,10 +124,9 @@ func (it *Iterator) FirstCell() bool {
 	return it.choose()
 }
 
-// SeekCell positions on the first cell of the current row whose column is at
-// least column and, in that column, whose version is at most version.
-// Row-level cells have the empty column. Seeking forward is cheaper than
-// seeking back.
+// SeekCell positions on the first cell of the current row whose column is at least column and, in
+// that column, whose version is at most version. Row-level cells have the empty column. Seeking
+// forward is cheaper than seeking back.
 func (it *Iterator) SeekCell(column []byte, version int64) bool {
 	if it.node == nil {
 		return false
@@ -171,9 +168,8 @@ func (it *Iterator) Cell() *row.Cell {
 	return &it.packed.cell
 }
 
-// ReadRow appends all cells of the current row to dst, in cell order, if the row
-// is as it was first written: one mutation, of which it holds no more than limit
-// cells. Otherwise it returns false.
+// ReadRow appends all cells of the current row to dst, in cell order, if the row has only its
+// first mutation and that has no more than limit cells. Otherwise it returns false.
 func (it *Iterator) ReadRow(dst []row.Cell, limit int) ([]row.Cell, bool) {
 	if it.node == nil || it.node.index.Load() != 0 {
 		return dst, false
@@ -189,9 +185,8 @@ func (it *Iterator) ReadRow(dst []row.Cell, limit int) ([]row.Cell, bool) {
 	return dst, true
 }
 
-// Sample calls fn with the keys of about one row in apart, at most one in a
-// quarter of that, in ascending order, without looking at the others: they are
-// the rows whose towers in the skiplist are high. The key is valid until the
+// Sample calls fn with about one row key in apart, at most four times as many, in ascending
+// order. It visits only rows with high towers in the skiplist. The key is valid until the
 // memtable is freed.
 func (m *Memtable) Sample(apart int64, fn func(key []byte)) {
 	level := 0
@@ -212,7 +207,7 @@ func (it *Iterator) setIndexed(l link) {
 	}
 }
 
-// choose makes the smaller of the two current cells that of the iterator.
+// choose makes the smaller of the two current cells the iterator's cell.
 func (it *Iterator) choose() bool {
 	switch {
 	case it.indexed == 0:

@@ -10,38 +10,36 @@ import (
 
 // Options of a memtable. The zero Options are ready to use.
 type Options struct {
-	// SlabSize is the size in bytes of the first slab; later ones grow to
-	// 1 MiB. It is rounded up to a power of two from 4 KiB to 1 MiB; 0 means
-	// 64 KiB. Values that are large for a slab get one of their own.
+	// SlabSize is the size in bytes of the first slab; later ones grow to 1 MiB. It is rounded up
+	// to a power of two from 4 KiB to 1 MiB; 0 means 64 KiB. Values that are large for a slab get
+	// one of their own.
 	SlabSize int
-	// Seed feeds the heights of skiplist nodes: memtables with one seed and
-	// one history are alike. 0 means a random seed, which clients cannot
-	// guess.
+	// Seed determines the heights of skiplist nodes: memtables with the same seed and history are
+	// alike. 0 means a random seed, which clients cannot guess.
 	Seed uint64
-	// Memory is where the slabs come from; nil is the Go heap. With a pool,
-	// Free must be called in the end.
+	// Memory is the pool for the slabs; nil is the Go heap. With a pool, Free must be called at
+	// the end.
 	Memory *offheap.Pool
 }
 
 const (
 	defaultSlabSize = 64 << 10
 	minSlabSize     = 4 << 10
-	// nodeSlabShare is the part of SlabSize that the first slab of row nodes
-	// takes, which are small beside the cells.
+	// nodeSlabShare divides SlabSize into the size of the first slab of row nodes, which are
+	// small beside the cells.
 	nodeSlabShare = 4
-	// inlineLimit is the size up to which a packed part lies behind its row
-	// node. Larger parts lie apart, so that the nodes, which a descent
-	// visits, share fewer pages.
+	// inlineLimit is the size up to which a packed part is stored right behind its row node.
+	// Larger parts are allocated apart, so that the nodes, which a descent visits, share fewer
+	// pages.
 	//
-	// With 50,000 rows of 1.2 KB (best of 3, quiet machine, one pass): parts
-	// apart, an insertion took 1.0 us, a descent and read 1.3 us, a read
-	// through the hash 0.85 us; behind their nodes 1.2, 1.9 and 0.78 us. In
-	// five alternating runs on a loaded machine insertion by 8 writers was
-	// faster apart each time, the rest drowned in noise. With 300,000 rows of
-	// one 100-byte cell, loaded machine, parts behind their nodes made reads
-	// about twice and iteration about three times as fast.
+	// With 50,000 rows of 1.2 KB (best of 3, quiet machine, one pass): parts apart, an insertion
+	// took 1.0 us, a descent and read 1.3 us, a read through the hash 0.85 us; behind their nodes
+	// 1.2, 1.9 and 0.78 us. In five alternating runs on a loaded machine insertion by 8 writers
+	// was faster apart each time; the other differences were noise. With 300,000 rows of one
+	// 100-byte cell on a loaded machine, parts behind their nodes made reads about twice and
+	// iteration about three times as fast.
 	inlineLimit = 256
-	// nominalHeight is what Apply reckons for a tower; the mean is 1.33.
+	// nominalHeight is the tower height that Apply counts; the mean is 1.33.
 	nominalHeight = 2
 )
 
@@ -62,7 +60,7 @@ type Memtable struct {
 	largestSeq  atomic.Uint64
 }
 
-// New makes an empty memtable.
+// New returns an empty memtable.
 func New(opts Options) *Memtable {
 	slabSize := minSlabSize
 	if opts.SlabSize == 0 {
@@ -93,23 +91,20 @@ func New(opts Options) *Memtable {
 	return m
 }
 
-// Free gives the memory back. REQUIRES: nobody uses the memtable, or what an
-// iterator returned, any more.
+// Free returns the memory to the pool. REQUIRES: the memtable, and the memory that iterators
+// returned, are no longer in use.
 func (m *Memtable) Free() { m.arena.free() }
 
-// Apply adds a change, normalized, at a sequence number. Memory that the
-// change refers to is copied. Changes of different rows may be applied at
-// the same time; those of one row one after the other, with rising sequence
-// numbers. Readers may run at any time.
+// Apply adds a normalized change at a sequence number. It copies the memory that the change
+// refers to. Changes of different rows may be applied at the same time; those of one row must be
+// applied one after the other, with rising sequence numbers. Readers may run at any time.
 //
-// A row marker that tells no reader anything new is left out: if the row has
-// one at or after its newest delete-row, in this memtable, that expires in the
-// same second or later. A change that then leaves no cell adds nothing but
-// its sequence number.
+// Apply leaves out a row marker that changes nothing for any reader: one of a row whose live
+// marker in this memtable expires in the same second or later. A change without any other cell
+// then adds only its sequence number.
 //
-// It returns about the bytes that were added to Used, at most EstimateSize and
-// in the long run not less: with towers of nominalHeight, so that when a
-// memtable is full does not depend on chance.
+// The result is about the bytes added to Used, at most EstimateSize and in the long run not less.
+// It counts towers of nominalHeight, so that chance does not decide when a memtable is full.
 func (m *Memtable) Apply(seq uint64, c *row.Change) (used int64) {
 	m.noteSequence(seq)
 	marker, ok := c.Marker()
@@ -157,8 +152,8 @@ func (m *Memtable) insertRow(hash, seq uint64, c *row.Change, marker int64) (use
 	return roundUp(rowHeader+nominalHeight*linkSize+len(c.Key)) + roundUp(size) + wordSize + hashBytesPerRow
 }
 
-// link puts a filled node into the row list, from the place of the row that was
-// inserted last if it belongs right behind that.
+// link puts a filled node into the row list. If the node belongs right behind the row inserted
+// last, it starts from there.
 func (m *Memtable) link(l link, n *rowNode, key []byte) {
 	s := m.recent.Swap(nil)
 	if s == nil { // another writer has it
@@ -177,7 +172,7 @@ func (m *Memtable) link(l link, n *rowNode, key []byte) {
 	m.recent.Store(s)
 }
 
-// newRowNode takes memory for a row node and extra bytes behind its tower.
+// newRowNode allocates a row node and extra bytes behind its tower.
 func (m *Memtable) newRowNode(height, extra int) (link, *rowNode) {
 	l, p := m.arena.alloc(&m.nodes, rowHeader+height*linkSize+extra)
 	return l, (*rowNode)(p)
@@ -216,8 +211,8 @@ func (m *Memtable) updateRow(n *rowNode, seq uint64, change *row.Change, marker 
 	return w.used
 }
 
-// markerCovers reports whether a row with marker have looks, to every reader,
-// as if it also had the newer marker version.
+// markerCovers reports whether a row with the marker have looks the same to every reader as one
+// that also has the newer marker version.
 func markerCovers(have, version int64) bool {
 	const second = 1000 // versions are milliseconds, expiry compares seconds
 	switch {
@@ -239,9 +234,8 @@ func (m *Memtable) noteSequence(seq uint64) {
 	}
 }
 
-// EstimateSize returns an upper bound of the bytes that Apply adds to Used, but
-// for the end of a slab that may be lost and for the nodes of place trees, which
-// Apply reckons by the cell.
+// EstimateSize returns an upper bound of the bytes that Apply adds to Used. It leaves out the
+// waste at the end of a slab, and the nodes of place trees, which Apply counts by the cell.
 func EstimateSize(c *row.Change) int64 {
 	const (
 		node     = int64(rowHeader + maxHeight*linkSize + 2*wordSize + hashBytesPerRow)
@@ -258,8 +252,8 @@ func EstimateSize(c *row.Change) int64 {
 // Size returns the bytes of memory that the memtable has reserved.
 func (m *Memtable) Size() int64 { return m.arena.reserved.Load() + m.hash.bytes.Load() }
 
-// Used returns the bytes of memory that hold data, which is what more
-// mutations add to; see EstimateSize. Size grows in steps of a slab.
+// Used returns the bytes of memory that hold data; see EstimateSize. Size grows in steps of a
+// slab.
 func (m *Memtable) Used() int64 {
 	return m.nodes.used() + m.data.used() + m.rows.Load()*hashBytesPerRow
 }

@@ -178,7 +178,7 @@ func TestEstimateSizeBoundsWhatApplyUses(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 5))
 	mt := memtable.New(memtable.Options{SlabSize: 1 << 20, Seed: 5})
 	total, empty := int64(0), mt.Used()
-	inSlabs := int64(1 << 20 / 8) // not near the end of a slab, where some is lost
+	inSlabs := int64(1 << 20 / 8) // not near the end of a slab, where some space is wasted
 	for seq := uint64(1); mt.Used() < inSlabs; seq++ {
 		mut := randomMutation(random, randomKey(random))
 		before, bound := mt.Used(), memtable.EstimateSize(memtable.ChangeOf(mut))

@@ -1,7 +1,7 @@
 package memtable_test
 
-// The model: a map of rows, each a sorted slice of cells, that does by brute
-// force what a memtable does.
+// The model of the tests: a map of rows, each a sorted slice of cells, that does by brute force
+// what a memtable does.
 
 import (
 	"bytes"
@@ -24,7 +24,7 @@ type model struct {
 
 func newModel() *model { return &model{rows: map[string][]row.Cell{}} }
 
-// apply follows the words of the marker rule, looking at all cells of the row.
+// apply follows the text of the marker rule, looking at all cells of the row.
 func (m *model) apply(seq uint64, mut *row.Mutation) {
 	cells := m.rows[string(mut.Key)]
 	var added []row.Cell
@@ -89,7 +89,7 @@ type fataler interface {
 	Fatalf(format string, args ...any)
 }
 
-// checkRow compares the cells of the current row from the current cell on.
+// checkCells compares the cells of the current row from the current cell on.
 func checkCells(t fataler, it *memtable.Iterator, ok bool, want []row.Cell, what string) {
 	t.Helper()
 	for i := range want {
@@ -109,7 +109,7 @@ func checkCells(t fataler, it *memtable.Iterator, ok bool, want []row.Cell, what
 	}
 }
 
-// check compares everything that can be asked of a memtable with the model.
+// check compares every result of a memtable with the model.
 func (m *model) check(t fataler, mt *memtable.Memtable, random *rand.Rand) {
 	t.Helper()
 	keys := m.keys()
@@ -275,7 +275,7 @@ func randomMutation(random *rand.Rand, key []byte) *row.Mutation {
 }
 
 func TestMemtableAnswersLikeASortedMap(t *testing.T) {
-	// Slabs come with what earlier memtables left in them.
+	// Slabs contain the data of earlier memtables.
 	memory := offheap.New(offheap.Options{Mode: offheap.Poison})
 	defer func() {
 		if err := memory.Close(); err != nil {

@@ -9,12 +9,11 @@ package memtable
 //	cells     = encoded as in a batch, see row.CellList: in segments of
 //	            segmentCells, each of which can be read on its own
 //
-// All its cells have one sequence number. The row-level cells (delete-row, row
-// marker) are not among the cells but in the header.
+// All its cells have one sequence number. The row-level cells (delete-row, row marker) are in the
+// header, not among the cells.
 //
-// Rows may have thousands of columns with megabytes of value each. A search
-// halves over the segments and then reads the heads of at most segmentCells
-// cells; it touches no value.
+// Rows may have thousands of columns with megabytes of value each. A search bisects the segments
+// and then reads the heads of at most segmentCells cells; it touches no value.
 
 import (
 	"bytes"
@@ -29,7 +28,7 @@ const (
 	packedHeader = int(unsafe.Sizeof(packedPart{}))
 )
 
-// noMarker says that a row has no marker; existence versions are 0 or above.
+// noMarker means that a row has no marker; existence versions are 0 or above.
 const noMarker int64 = -1
 
 // packedPart is the header of a packed part.
@@ -50,7 +49,7 @@ func packedSize(cells *row.CellList) int {
 	return packedHeader + len(cells.Starts())*startSize + len(cells.Bytes())
 }
 
-// fill writes the part for a change into memory that was taken for it.
+// fill writes the part for a change into memory that was allocated for it.
 func (p *packedPart) fill(seq uint64, c *row.Change, marker int64) {
 	cells := c.Cells()
 	p.seq, p.marker = seq, marker
@@ -65,7 +64,7 @@ func (p *packedPart) fill(seq uint64, c *row.Change, marker int64) {
 	copy(p.encoded(), cells.Bytes())
 }
 
-// starts returns where the segments after the first begin.
+// starts returns the starts of the segments after the first.
 func (p *packedPart) starts() []int64 {
 	n := segmentsOf(int(p.cells)) - 1
 	if n <= 0 {
@@ -88,8 +87,8 @@ func (p *packedPart) segment(i int) []byte {
 	return p.encoded()[p.starts()[i-1]:]
 }
 
-// packedCursor walks the cells of a packed part. Its positions are
-// beforePacked, the two row-level cells, then the encoded cells.
+// packedCursor walks the cells of a packed part. Its positions are beforePacked, the two
+// row-level cells, then the encoded cells.
 type packedCursor struct {
 	part   *packedPart
 	pos    int
@@ -136,8 +135,8 @@ func (c *packedCursor) next() bool {
 
 // seek moves to the first cell at or after (column, version).
 func (c *packedCursor) seek(column []byte, version int64) bool {
-	// From where the cursor is, if that lies before the target and in its
-	// segment; else from the beginning of the segment.
+	// Start at the cursor if it is before the target and in the same segment; otherwise at the
+	// beginning of the segment.
 	if segment := c.part.findSegment(column, version); segment > 0 {
 		if at := firstEncoded + segment*segmentCells - 1; c.pos <= at || !isBefore(&c.cell, column, version) {
 			c.pos = at
@@ -156,8 +155,7 @@ func (c *packedCursor) seek(column []byte, version int64) bool {
 	return false
 }
 
-// findSegment returns the last segment that begins before (column, version),
-// 0 if none does.
+// findSegment returns the last segment that begins before (column, version), 0 if none does.
 func (p *packedPart) findSegment(column []byte, version int64) int {
 	low, high := 0, segmentsOf(int(p.cells))
 	var first row.Cell

@@ -1,21 +1,20 @@
 package memtable
 
-// The place tree of a row with many cells in its index: a B+-tree over these
-// cells that only the writer of the row uses, to find the place of the next one.
+// The place tree of a row with many cells in its index: a B+-tree over these cells. Only the
+// writer of the row uses it, to find the place of the next cell.
 //
 //	head of the index → root → ... → leaf: keys, links of cells, heights of towers
 //
-// A descent of the skiplist compares some four cells a level, each a cache miss in
-// the lower levels of a wide row. A node of the tree has eight bytes of each column
-// name beside the other, all of whose lines are asked for at once, so that a place
-// costs little more than the miss of its leaf and that of the cell before it. Only
-// cells whose eight bytes are the same are looked at.
+// A descent of the skiplist compares some four cells a level, each a cache miss in the lower
+// levels of a wide row. A node of the tree holds eight bytes of each column name, next to each
+// other, and loads all their lines at once. So finding a place costs little more than the misses
+// of its leaf and of the cell before it. A search reads only the cells whose eight bytes are
+// equal.
 //
-// Which eight bytes is up to the node: those behind what all columns between its
-// fences have in common, and so all that a descent leads here. Fences are the
-// separators to both sides, which are cells; cells are neither removed nor moved, so
-// a separator holds for ever. Nodes on the edge of the tree, which have one fence or
-// none, skip nothing.
+// Each node chooses the eight bytes: those behind the common prefix of all columns between its
+// fences, and so of all cells that a descent brings here. Fences are the separators to both
+// sides. They are cells, and cells are neither removed nor moved, so a separator stays valid.
+// Nodes on the edge of the tree, which have one fence or none, skip nothing.
 //
 // Readers use the skiplist. The tree is never locked or published.
 
@@ -32,17 +31,17 @@ const (
 	placeFanout   = 32
 	maxPlaceDepth = 8 // of half full nodes: 16^8 cells
 	noEntry       = placeFanout + 1
-	// placeTreeCells is how many cells an index has at least when its tree is made.
+	// placeTreeCells is the smallest number of cells for which a tree is made.
 	placeTreeCells = 64
-	// placeTreeHeight is the tower at which that is looked at: one cell in 256.
+	// placeTreeHeight is the tower height at which that is checked: one cell in 256.
 	placeTreeHeight = firstHeadHeight + 1
-	// placeBytes is what Apply reckons for a cell's entry. It is about 20 with
-	// nodes filled at random; the rest is for cells that were there before the tree.
+	// placeBytes is what Apply counts for a cell's entry. It is about 20 with nodes filled at
+	// random; the rest is for the cells that were there before the tree.
 	placeBytes = 24
 )
 
-// placeNode is a leaf, or the common part of inner nodes. Entry i of an inner node
-// leads to what is at or after cells[i], except that the first one has no bound.
+// placeNode is a leaf, or the common part of inner nodes. Entry i of an inner node leads to the
+// cells at or after cells[i]; the first entry has no lower bound.
 type placeNode struct {
 	count   uint8
 	last    uint8              // where the last entry was added, or noEntry
@@ -60,8 +59,8 @@ type placeInner struct {
 func (m *Memtable) placeNode(l link) *placeNode { return (*placeNode)(m.arena.at(l)) }
 func (n *placeNode) inner() *placeInner         { return (*placeInner)(unsafe.Pointer(n)) }
 
-// The head of an index keeps the root of the tree in the place of a value's length
-// and how many levels there are in that of a column's.
+// The head of an index keeps the root of the tree in the place of a value's length, and the
+// number of levels in the place of a column's length.
 
 func (n *cellNode) places() link { return link(n.valueLen) }
 
@@ -69,10 +68,9 @@ func (n *cellNode) setPlaces(root link, depth int) {
 	n.valueLen, n.columnLen = uint32(root), uint16(depth)
 }
 
-// placePath is where a descent has led: a node of each level, leaves first, and
-// the entry in it.
+// placePath is the result of a descent: a node of each level, leaves first, and the entry in it.
 type placePath struct {
-	// seated: the last cell of the mutation is at the path's entry of its leaf.
+	// seated means that the last cell of the mutation is at the path's entry of its leaf.
 	seated bool
 	steps  [maxPlaceDepth]placeStep
 }
@@ -82,8 +80,7 @@ type placeStep struct {
 	at   int
 }
 
-// columnKey returns the eight bytes of a column name after skip, as a number that
-// sorts like them.
+// columnKey returns the eight bytes of a column name after skip, as a number in the same order.
 func columnKey(column []byte, skip int) uint64 {
 	if len(column) >= skip+8 {
 		return binary.BigEndian.Uint64(column[skip:])
@@ -122,7 +119,7 @@ func (w *indexWriter) makePlaces() {
 	w.path.seated = false
 }
 
-// lastPlace makes the path the place behind all cells.
+// lastPlace moves the path behind all cells.
 func (w *indexWriter) lastPlace() {
 	n := w.m.placeNode(w.head.places())
 	for level := int(w.head.columnLen) - 1; level > 0; level-- {
@@ -144,8 +141,8 @@ func (w *indexWriter) newPlaceNode(level int) (link, *placeNode) {
 	return l, n
 }
 
-// placeBefore makes prev the last cells before c, as far as a tower of that height
-// needs them, and the path c's place.
+// placeBefore moves the path to c, and sets prev to the last cells before c, in as many levels as
+// a tower of that height needs.
 func (w *indexWriter) placeBefore(c *row.Cell, height int) {
 	if w.path.seated && w.follows(c) {
 		w.path.steps[0].at++
@@ -154,13 +151,13 @@ func (w *indexWriter) placeBefore(c *row.Cell, height int) {
 	}
 	n, at := w.path.steps[0].node, w.path.steps[0].at-1
 	w.prev[0] = link(w.row.index.Load())
-	if at >= 0 { // else c is before all others, see split
+	if at >= 0 { // else c is before all other cells, see split
 		w.prev[0] = n.cells[at]
 	}
 	if height == 1 {
 		return
 	}
-	// Few cells have a tower of four or more, and the one before is far away.
+	// Few cells have a tower of four or more, and the previous one is far away.
 	parent := w.path.steps[1]
 	if height > 3 {
 		at, parent.at = -1, 0
@@ -183,7 +180,7 @@ func (w *indexWriter) placeBefore(c *row.Cell, height int) {
 	}
 }
 
-// follows reports whether c belongs right behind the cell of the path.
+// follows reports whether c belongs right behind the path's cell.
 func (w *indexWriter) follows(c *row.Cell) bool {
 	n, at := w.path.steps[0].node, w.path.steps[0].at
 	before := n.cells[at]
@@ -197,7 +194,7 @@ func (w *indexWriter) follows(c *row.Cell) bool {
 	return columnKey(c.Column, skip) < n.keys[at+1]
 }
 
-// seekPlace makes the path the place of c.
+// seekPlace moves the path to the place of c.
 func (w *indexWriter) seekPlace(c *row.Cell) {
 	n := w.m.placeNode(w.head.places())
 	for level := int(w.head.columnLen) - 1; level > 0; level-- {
@@ -208,8 +205,8 @@ func (w *indexWriter) seekPlace(c *row.Cell) {
 	w.path.steps[0] = placeStep{n, w.entriesBefore(n, 0, c)}
 }
 
-// entriesBefore returns the number of entries of n before c. Those before from are
-// known to be.
+// entriesBefore returns the number of entries of n before c. The entries below from are known to
+// be before c.
 func (w *indexWriter) entriesBefore(n *placeNode, from int, c *row.Cell) int {
 	key := columnKey(c.Column, int(n.skip))
 	count := int(n.count)
@@ -220,8 +217,7 @@ func (w *indexWriter) entriesBefore(n *placeNode, from int, c *row.Cell) int {
 		before += less
 	}
 	at := int(before)
-	// Most cells are newer than all others of their column: the first comparison
-	// decides.
+	// Most cells are newer than all others of their column: the first comparison decides.
 	if at == count || n.keys[at] != key || w.isAtOrAfter(n.cells[at], c) {
 		return at
 	}
@@ -249,8 +245,8 @@ func (w *indexWriter) enter(l link, c *row.Cell, height int) {
 	n.heights[at] = uint8(height)
 }
 
-// addEntry makes room for an entry at the path's place in a level and fills what is
-// common to leaves and inner nodes. After a split the path leads nowhere.
+// addEntry makes room for an entry at the path's place in a level, and fills in the fields that
+// leaves and inner nodes share. A split makes the path invalid.
 func (w *indexWriter) addEntry(level int, cell link, column []byte) (*placeNode, int) {
 	n, at := w.path.steps[level].node, w.path.steps[level].at
 	if n.count == placeFanout {
@@ -271,17 +267,17 @@ func (w *indexWriter) addEntry(level int, cell link, column []byte) (*placeNode,
 	return n, at
 }
 
-// split divides the full node of the path in a level, where cell is to be entered,
-// and returns where to do that. It divides in the middle, but at the place itself if
-// the entry before it was added last, or the one behind it: cells that come in order
-// leave full nodes behind.
+// split divides the full node of the path in a level, where cell will be entered, and returns the
+// place for it. It divides in the middle, except when cells come in order. If the entry just
+// before or just behind the place was added last, it divides at the place: that leaves full nodes
+// behind.
 //
-// Those that come in falling order, as the versions of a column do, all go to the end
-// of the lower node. So that must not be almost full: then it is divided in the middle,
-// and nothing counts as added last to a node that the cell does not go to.
+// Cells in falling order, such as the versions of a column, all go to the end of the lower node.
+// So it divides at the place only if that leaves the lower node less than half full. It also
+// clears the last entry of the node, so that only a node that takes the cell has one.
 //
-// Only the first leaf gets a cell before all its others: every other leaf begins
-// with the cell that separates it from the one before.
+// Only the first leaf gets a cell before all its others: every other leaf begins with the cell
+// that separates it from the leaf before.
 func (w *indexWriter) split(level int, cell link) (*placeNode, int) {
 	n, at := w.path.steps[level].node, w.path.steps[level].at
 	lower, upper := w.fences(level)
@@ -313,7 +309,7 @@ func (w *indexWriter) split(level int, cell link) (*placeNode, int) {
 	return into, place
 }
 
-// addSibling enters a node behind the one of the path in its level.
+// addSibling enters a node behind the path's node in its level.
 func (w *indexWriter) addSibling(level int, l, separator link) {
 	depth := int(w.head.columnLen)
 	if level+1 == depth {
@@ -329,8 +325,8 @@ func (w *indexWriter) addSibling(level int, l, separator link) {
 	parent.inner().children[at] = l
 }
 
-// fences returns the separators to both sides of the path's node in a level, nil
-// where there is none.
+// fences returns the separators to both sides of the path's node in a level, nil where there is
+// none.
 func (w *indexWriter) fences(level int) (lower, upper link) {
 	for level++; level < int(w.head.columnLen); level++ {
 		n, at := w.path.steps[level].node, w.path.steps[level].at
@@ -344,10 +340,10 @@ func (w *indexWriter) fences(level int) (lower, upper link) {
 	return lower, upper
 }
 
-// narrow lets a node skip what its fences have in common, if half of the bytes in
-// its keys are the same in all of them.
+// narrow makes a node skip the common prefix of its fences, if half of the bytes are the same in
+// all of its keys.
 func (w *indexWriter) narrow(n *placeNode, level int, lower, upper link) {
-	first, count := min(level, 1), int(n.count) // the first key of an inner node means nothing
+	first, count := min(level, 1), int(n.count) // the first key of an inner node is not used
 	if lower == 0 || upper == 0 || count <= first || bits.LeadingZeros64(n.keys[first]^n.keys[count-1]) < 32 {
 		return
 	}

@@ -10,8 +10,7 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// checkIndex holds the index of a row, and its place tree, against the cells that
-// were inserted.
+// checkIndex compares the index of a row, and its place tree, with the cells that were inserted.
 func checkIndex(t *testing.T, m *Memtable, n *rowNode, want []row.Cell) {
 	t.Helper()
 	slices.SortFunc(want, func(a, b row.Cell) int { return row.CompareCells(&a, &b) })
@@ -131,8 +130,8 @@ func TestCellsOfAWideRowFindTheirPlaces(t *testing.T) {
 	}
 }
 
-// Newer versions go before older ones, so those of the column that a node ends with
-// or the next one begins with all come to the same place.
+// Newer versions go before older ones, so those of the column at the end of one node, or at the
+// start of the next, all come to the same place.
 func TestVersionsOfAColumnAnywhereInAWideRowFillTheirNodes(t *testing.T) {
 	const columns, updates, most = 3200, 2000, 2 * placeBytes
 	for hot := range columns {
@@ -161,8 +160,8 @@ func TestVersionsOfAColumnAnywhereInAWideRowFillTheirNodes(t *testing.T) {
 	}
 }
 
-// The cells of the lower levels of a skiplist are cache misses. The place tree
-// decides by what it holds itself.
+// The cells of the lower levels of a skiplist are cache misses. The place tree decides mostly
+// from its own keys.
 func TestTheOneCellOfAnUpdateOfAWideRowIsComparedWithFewOthers(t *testing.T) {
 	const cells = 50_000
 	m, n := indexOf(42)

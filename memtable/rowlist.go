@@ -7,17 +7,16 @@ package memtable
 //	           tower: height links, next row of each level
 //	           key
 //
-// The tower is cut to the height of the node. prev leads to some earlier row:
-// the predecessor, except while rows are being inserted between the two, and
-// then a reader walks on from there. It makes stepping backward cheap.
+// The tower has only the levels of its node. prev leads to some earlier row: the predecessor,
+// except while rows are being inserted between the two, and then a reader walks on from there. It
+// makes stepping backward cheap.
 //
 // A level holds a quarter of the nodes of the level below.
 //
-// The key lies right behind the tower, mostly in the cache line of the link
-// that led to it, so it is compared as bytes: the first eight of them are the
-// same in most keys of a table (a tag, the beginning of the partition key) and
-// keeping them as an integer would seldom decide. Nodes aligned to cache lines
-// made no difference that could be told from noise.
+// The key is right behind the tower, mostly in the cache line of the link that led to it, so it
+// is compared as bytes. The first eight bytes are the same in most keys of a table (a tag, the
+// beginning of the partition key); keeping them as an integer would seldom decide. Aligning nodes
+// to cache lines made no measurable difference.
 
 import (
 	"bytes"
@@ -27,7 +26,7 @@ import (
 )
 
 const (
-	// maxHeight serves 4^maxHeight nodes, 16 million.
+	// maxHeight is enough for 4^maxHeight nodes, 16 million.
 	maxHeight = 12
 	rowHeader = int(unsafe.Sizeof(rowNode{}))
 	linkSize  = 4
@@ -59,10 +58,10 @@ type rowSplice struct {
 	prev, next [maxHeight]link
 }
 
-// follows reports whether key belongs right behind the row at s.prev[0], as
-// each does when they come in order. If so, it makes s the place of the key for
-// a node of that height. A descent costs some ten cache misses, this none; a key
-// that comes at random pays a comparison or two with rows that were just touched.
+// follows reports whether key belongs right behind the row at s.prev[0], as keys in order do. If
+// so, it makes s the place of the key for a node of that height. A descent costs some ten cache
+// misses, this none; for a random key it costs a comparison or two with rows that were just
+// touched.
 func (m *Memtable) follows(key []byte, height int, s *rowSplice) bool {
 	for level := range height {
 		if s.prev[level] != m.head && bytes.Compare(m.row(s.prev[level]).key(), key) >= 0 {
@@ -105,8 +104,8 @@ func (m *Memtable) findAtLevel(key []byte, level int, prev, after link) (link, l
 		}
 		nextNode := m.row(next)
 		if level > 0 {
-			// Likely the row to be looked at next. To ask for its line now lets two
-			// cache misses go on at once: a tenth of the time of a small insertion.
+			// The next row is probably this one. Loading its line now overlaps two cache misses,
+			// which saves a tenth of the time of a small insertion.
 			if below := link(n.next(level - 1).Load()); below != 0 && below != next {
 				m.row(below).index.Load()
 			}
@@ -151,8 +150,7 @@ func (m *Memtable) findPredecessor(l link, n *rowNode) link {
 	}
 }
 
-// linkRow puts a filled node into the list at the place s of its key, which
-// may be out of date.
+// linkRow puts a filled node into the list at s, the place of its key, which may be out of date.
 func (m *Memtable) linkRow(l link, n *rowNode, key []byte, s *rowSplice) {
 	height := int(n.height)
 	for top := m.height.Load(); int(top) < height && !m.height.CompareAndSwap(top, uint32(height)); {
@@ -176,9 +174,8 @@ func (m *Memtable) linkRow(l link, n *rowNode, key []byte, s *rowSplice) {
 	}
 }
 
-// advancePrev lets the back link of next lead to the new row l with this key,
-// unless it already leads to a later row, inserted meanwhile. prev is the
-// predecessor of l.
+// advancePrev makes the back link of next lead to the new row l with this key, unless it already
+// leads to a later row, inserted meanwhile. prev is the predecessor of l.
 func (m *Memtable) advancePrev(next *rowNode, prev, l link, key []byte) {
 	for {
 		have := link(next.prev.Load())
@@ -196,7 +193,7 @@ func towerHeight(random uint64) int {
 	return min(1+bits.TrailingZeros64(random)/2, maxHeight)
 }
 
-// mix64 is the finalizer of SplitMix64: it makes random bits of a counter.
+// mix64 is the finalizer of SplitMix64: it turns a counter into random bits.
 func mix64(x uint64) uint64 {
 	x += 0x9E3779B97F4A7C15
 	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9

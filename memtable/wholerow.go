@@ -4,20 +4,19 @@ package memtable
 
 import "github.com/flagstone-db/flagstone/row"
 
-// wholeCells is the largest number of cells of a row that is read as a whole.
-// Its cells are decoded twice for that, each time at a fifth of the cost of a
-// step of the cell cursor and a judgement; of a wider row a reader may want to
-// seek to a few cells.
+// wholeCells is the largest number of cells of a row that is read as a whole. That decodes the
+// cells twice, each time at a fifth of the cost of a step of the cell cursor and a judgement. In
+// a wider row a reader may want to seek to a few cells.
 const wholeCells = 128
 
-// Extent describes the row if it has only its first mutation, of puts.
+// Extent describes the row if it has only its first mutation and describe accepts that.
 func (it *Iterator) Extent(e *row.Extent) bool {
 	it.hasCell = false
 	return it.node != nil && it.node.index.Load() == 0 && it.describe(e)
 }
 
-// Layers describes the first mutation of the row, if it is of puts, and returns a
-// cursor over the others.
+// Layers describes the first mutation of the row, if describe accepts it, and returns a cursor
+// over the cells of the later ones; nil if there are none.
 func (it *Iterator) Layers(_ uint64, e *row.Extent) (newer row.Cursor) {
 	it.hasCell = false
 	if it.node == nil || !it.describe(e) {
@@ -57,7 +56,8 @@ func (l *laterCells) SeekCell(column []byte, version int64) bool {
 	return l.to(at)
 }
 
-// describe makes e the extent of the row's first mutation, if it has one.
+// describe makes e the extent of the row's first mutation. It accepts at most wholeCells cells,
+// all puts, with no column twice at one version.
 func (it *Iterator) describe(e *row.Extent) bool {
 	p := it.m.packedOf(it.node)
 	if p.cells > wholeCells {
@@ -96,7 +96,7 @@ func (it *Iterator) describe(e *row.Extent) bool {
 	return true
 }
 
-// Stretch returns false: rows of a memtable are judged one by one.
+// Stretch returns false: the reader judges rows of a memtable one by one.
 func (it *Iterator) Stretch([]byte, *row.Stretch) bool { return false }
 
 // CollectRows returns 0: Stretch describes none.
@@ -105,8 +105,8 @@ func (it *Iterator) CollectRows(*row.Chunk, int, *row.Projection) int { return 0
 // Collect appends the wanted cells of the row's first mutation. REQUIRES: Extent
 // or Layers described it.
 //
-// If all are wanted, one copy of the encoded cells is made, and they are decoded
-// there. A second mutation that came since Extent is none of the reader's view.
+// If all are wanted, Collect copies the encoded cells once and decodes the copy. A second
+// mutation that arrived since Extent is not visible to the reader.
 func (it *Iterator) Collect(dst *row.Collector, wanted *row.Projection) {
 	p := it.m.packedOf(it.node)
 	if p.cells == 0 {
@@ -140,7 +140,7 @@ func (it *Iterator) Collect(dst *row.Collector, wanted *row.Projection) {
 	}
 }
 
-// startOf is where segment i begins among the encoded cells.
+// startOf returns the start of segment i among the encoded cells.
 func (p *packedPart) startOf(i int) int {
 	if i == 0 {
 		return 0

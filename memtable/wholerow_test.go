@@ -10,8 +10,8 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// checkWhole compares the extent of the current row, if it has one, and what it
-// collects with the row's cells.
+// checkWhole compares the extent of the current row, if it has one, and the cells it collects
+// with the row's cells.
 func checkWhole(t fataler, it *memtable.Iterator, cells []row.Cell, random *rand.Rand) {
 	t.Helper()
 	checkLayers(t, it, cells, random)
@@ -59,8 +59,7 @@ func checkWhole(t fataler, it *memtable.Iterator, cells []row.Cell, random *rand
 	}
 }
 
-// checkLayers compares the two layers of the current row, if it has two, with the
-// row's cells.
+// checkLayers compares the two layers of the current row, if it has two, with the row's cells.
 func checkLayers(t fataler, it *memtable.Iterator, cells []row.Cell, random *rand.Rand) {
 	t.Helper()
 	var e row.Extent

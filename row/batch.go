@@ -17,13 +17,13 @@ import (
 //	flags    = 1 byte: bit 0 delete-row, bit 1 put-row, others zero
 //	cell     = see CellList
 //
-// Formats 1 to 4 are still read. In 4 no value is packed in pieces (package
-// valuefile), in those before none is packed at all. The times of
-// 1 and 2 are milliseconds, and may fall a little from one batch to the next. In
-// format 1, versions counted from 0 only at the first cell of a mutation.
+// Formats 1 to 4 can still be read. In 4 no value is packed in pieces (package valuefile); in 1
+// to 3 no value is packed at all. The times of 1 and 2 are in milliseconds, and may fall a little
+// from one batch to the next. In format 1, versions count from 0 only at the first cell of a
+// mutation.
 //
-// Applying a batch reads nothing but these bytes. Mutation i of a batch gets
-// the sequence number of the batch plus i.
+// Applying a batch needs only these bytes. Mutation i of a batch gets the sequence number of the
+// batch plus i.
 
 const (
 	batchFormat     = 5
@@ -36,25 +36,25 @@ const (
 	flagPutRow    = 1 << 1
 )
 
-// Batch is an ordered list of mutations in encoded form. The zero Batch is
-// empty and ready to use; Reset makes a used one so again and keeps its memory.
+// Batch is an ordered list of mutations in encoded form. The zero Batch is empty and ready to
+// use; Reset empties a used one and keeps its memory.
 //
-// Small changes are copied into the batch. The cells of large ones stay where
-// they are, so they must not change until the batch is reset.
+// Small changes are copied into the batch. The cells of large ones are not, so they must not
+// change until the batch is reset.
 type Batch struct {
 	data   []byte
 	large  []largeCells
 	pieces [][]byte
 }
 
-// largeCells are to be inserted into a batch's data.
+// largeCells are cells to insert into a batch's data at offset at.
 type largeCells struct {
 	at    int
 	cells []byte
 }
 
-// copyLimit is the size up to which cells are copied into the batch: a copy of
-// so much costs less than the log's care for one more piece.
+// copyLimit is the size up to which cells are copied into the batch: such a copy costs less than
+// one more piece costs the log.
 const copyLimit = 256
 
 // Reset empties the batch.
@@ -66,7 +66,7 @@ func (b *Batch) Reset() {
 	b.pieces = b.pieces[:0]
 }
 
-// Cap is the size of the memory that the batch keeps, in bytes.
+// Cap returns about the size of the memory that the batch keeps, in bytes.
 func (b *Batch) Cap() int { return cap(b.data) }
 
 // Empty reports whether no mutation was added.
@@ -80,8 +80,8 @@ func (b *Batch) Len() int {
 	return int(binary.LittleEndian.Uint32(b.data[9:]))
 }
 
-// Add normalizes the change and appends it. Errors are ErrBadMutation, and
-// leave the batch as it was.
+// Add normalizes the change and appends it. Errors are ErrBadMutation, and leave the batch
+// unchanged.
 func (b *Batch) Add(c *Change) error {
 	if err := c.Normalize(); err != nil {
 		return err
@@ -111,15 +111,15 @@ func (b *Batch) Add(c *Change) error {
 	return nil
 }
 
-// SetTime stamps the batch with the time of its commit, in microseconds.
+// SetTime sets the time of the batch's commit, in microseconds.
 func (b *Batch) SetTime(micros int64) {
 	if len(b.data) >= batchHeaderSize {
 		binary.LittleEndian.PutUint64(b.data[1:], uint64(micros))
 	}
 }
 
-// Pieces returns the encoding, which is the concatenation of the pieces. It is
-// valid until the batch or a change in it is changed. An empty batch has none.
+// Pieces returns the encoding, which is the concatenation of the pieces. It is valid until the
+// batch or a change in it is changed. An empty batch has none.
 func (b *Batch) Pieces() [][]byte {
 	b.pieces = b.pieces[:0]
 	from := 0
@@ -140,8 +140,8 @@ type BatchReader struct {
 	count int
 	time  int64 // microseconds
 	old   bool  // the batch has format 1
-	plain bool  // it is of a format without packed values
-	cell  Cell  // the one that was read last
+	plain bool  // the batch has a format without packed values
+	cell  Cell  // the last one read
 }
 
 // NewBatchReader checks the header of an encoded batch. Errors are
@@ -169,13 +169,12 @@ func NewBatchReader(data []byte) (BatchReader, error) {
 // Count returns the number of mutations not yet read.
 func (r *BatchReader) Count() int { return r.count }
 
-// Time returns the time that the batch was stamped with, in microseconds.
+// Time returns the batch's commit time, in microseconds.
 func (r *BatchReader) Time() int64 { return r.time }
 
-// Next decodes the next mutation into c, reusing its memory; key and cells may
-// share memory with the batch. It returns false at the end of the batch. Errors
-// are ErrBadMutation: the batch is damaged or not one, and nothing of it may be
-// applied.
+// Next decodes the next mutation into c, reusing its memory; key and cells may share memory with
+// the batch. It returns false at the end of the batch. Errors are ErrBadMutation: the bytes are
+// damaged or not a batch, and the caller must apply nothing of them.
 func (r *BatchReader) Next(c *Change) (bool, error) {
 	if r.count == 0 {
 		if len(r.rest) != 0 {
@@ -210,13 +209,13 @@ func (r *BatchReader) Next(c *Change) (bool, error) {
 	return true, nil
 }
 
-// cells checks the cells at the beginning of b and makes them those of c.
+// cells checks the cells at the beginning of b and gives them to c.
 func (r *BatchReader) cells(c *Change, b []byte, count int) error {
 	c.cells = CellList{starts: c.cells.starts[:0]}
 	c.DropCells()
 	reader := NewCellReader(b)
 	if r.old && count > SegmentCells {
-		reader.left = count // and then its cells must be encoded anew
+		reader.left = count // renew then encodes the cells anew
 	}
 	for i := range count {
 		if i > 0 && i%SegmentCells == 0 {
@@ -251,7 +250,7 @@ func (r *BatchReader) cells(c *Change, b []byte, count int) error {
 	return nil
 }
 
-// renew encodes cells of the old format anew.
+// renew encodes cells of the old format in the current one.
 func (r *BatchReader) renew(c *Change) error {
 	cells := make([]Cell, c.cells.count)
 	reader := NewCellReader(c.cells.data)
@@ -263,6 +262,6 @@ func (r *BatchReader) renew(c *Change) error {
 	}
 	c.spare = nil
 	c.encode(cells)
-	c.spare = nil // the batch's memory
+	c.spare = nil // it is memory of the batch
 	return nil
 }

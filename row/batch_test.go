@@ -107,7 +107,7 @@ func TestAShortenedBatchIsRefusedAtEveryLength(t *testing.T) {
 }
 
 func TestDamagedBatchesAreRefused(t *testing.T) {
-	// encode writes cells as given, without the care of Batch.Add.
+	// encode writes cells as given, without the checks of Batch.Add.
 	encode := func(flags byte, cells ...Cell) []byte {
 		b := make([]byte, batchHeaderSize)
 		b[0] = batchFormat
@@ -175,7 +175,7 @@ func TestMutationsOfABatchShareItsMemory(t *testing.T) {
 	if err := c.Mutation(&m); err != nil {
 		t.Fatal(err)
 	}
-	// A slice of the batch must not let an append run into its neighbour.
+	// An append to a slice of the batch must not overwrite the bytes behind it.
 	for _, s := range [][]byte{m.Key, m.Cells[0].Column} {
 		if cap(s) != len(s) {
 			t.Errorf("%q has capacity %d", s, cap(s))

@@ -6,9 +6,8 @@ import (
 	"math"
 )
 
-// Kind says what a cell does. The numbers are part of the on-disk format and
-// of the cell order: at equal column, version and sequence number a smaller
-// kind sorts first.
+// Kind is what a cell does. The numbers are part of the on-disk format and of the cell order: at
+// equal column, version and sequence number a smaller kind sorts first.
 type Kind uint8
 
 const (
@@ -30,7 +29,7 @@ const (
 	KindPut Kind = 5
 )
 
-// String names the kind.
+// String returns the name of the kind.
 func (k Kind) String() string {
 	switch k {
 	case KindDeleteRow:
@@ -63,8 +62,8 @@ const (
 	// version of delete-row cells, of column deletes, and of markers that
 	// never expire.
 	MaxVersion int64 = math.MaxInt64
-	// MaxSequence is above every sequence number that is ever assigned. It
-	// reads "the newest" and fits 56 bits, so that formats may pack it.
+	// MaxSequence is above every sequence number that is ever assigned. A read at it sees the
+	// newest cells. It fits 56 bits, so that formats may pack it.
 	MaxSequence uint64 = 1<<56 - 1
 	// MaxColumnBytes bounds the length of a column name.
 	MaxColumnBytes = 1024
@@ -80,19 +79,17 @@ type Cell struct {
 	Seq     uint64
 	Kind    Kind
 	Type    Type // of the value; TypeNone unless Kind is KindPut
-	// Separate: the value is at home in a value file, and Value is an encoded
-	// Reference to it. Only puts, and only cells of table files.
+	// Separate means that the value is in a value file, and Value is an encoded Reference to it.
+	// Only for puts, and only in cells of table files.
 	Separate bool
-	// Packed: the value is compressed, see package valuefile, which knows how.
-	// Only puts of strings and binaries, and only cells of the log and of
-	// memtables.
+	// Packed means that package valuefile has compressed the value. Only for puts of strings and
+	// binaries, and only in the log, in memtables and in records of package cdc.
 	Packed bool
 	Value  []byte // payload, see Value.AppendPayload; empty unless KindPut
 }
 
-// Memory is what the cell takes in the memory of a reader, about, in bytes: its name
-// and its value, as it is when it was fetched, and the Cell itself. The value of a
-// packed cell may be larger than what it counts for.
+// Memory returns about how many bytes the cell takes in the memory of a reader: its name, its
+// value as fetched, and the Cell itself. It counts the packed length of a packed value.
 func (c *Cell) Memory() int64 {
 	const perCell = 96
 	size := perCell + int64(len(c.Column)+len(c.Value))

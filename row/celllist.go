@@ -17,19 +17,17 @@ import (
 //	          begin at any of them
 //	value   = only for puts
 //
-// Cells of one mutation mostly share a version, which then takes one byte. A
-// memtable takes the bytes of a new row as they are: a put is encoded once, as
-// its cells come, and from then on only copied.
+// Cells of one mutation mostly share a version, which then takes one byte. A memtable takes the
+// bytes of a new row as they are: a put is encoded once, when its cell is added, and only copied
+// after that.
 
-// SegmentCells is the number of cells from one place where reading can begin
-// to the next.
+// SegmentCells is the number of cells in a segment. Reading can begin at any segment.
 const SegmentCells = 16
 
 // kindPacked is the kind, in a head, of a put whose value is packed.
 const kindPacked Kind = 6
 
-// Head returns kind, value type and form of a cell in one byte, as encodings of
-// cells begin.
+// Head returns kind, value type and form of a cell in one byte, the first of its encoding.
 func (c *Cell) Head() byte { return headOf(c.Kind, c.Type, c.Packed) }
 
 func headOf(kind Kind, typ Type, packed bool) byte {
@@ -61,16 +59,16 @@ func (l *CellList) Len() int { return l.count }
 // Bytes returns the encoding, valid until the list is changed.
 func (l *CellList) Bytes() []byte { return l.data }
 
-// Starts returns where in Bytes the segments after the first begin.
+// Starts returns the offsets in Bytes of the segments after the first.
 func (l *CellList) Starts() []int { return l.starts }
 
-// Reader reads the list from its beginning.
+// Reader returns a reader at the beginning of the list.
 func (l *CellList) Reader() CellReader { return NewCellReader(l.data) }
 
 // reset empties the list and keeps its memory.
 func (l *CellList) reset() { *l = CellList{data: l.data[:0], starts: l.starts[:0]} }
 
-// begin appends all of a cell that stands before its value.
+// begin appends a cell up to its value.
 func begin[S string | []byte](l *CellList, column S, version int64, head byte) {
 	if l.count%SegmentCells == 0 {
 		if l.before = 0; l.count > 0 {
@@ -102,13 +100,12 @@ type CellReader struct {
 	left   int // cells to read before versions count from 0 again
 }
 
-// NewCellReader reads the cells encoded at the beginning of b, which is where a
-// list or a segment of one begins.
+// NewCellReader returns a reader of the cells encoded in b, which must begin where a list or a
+// segment of one begins.
 func NewCellReader(b []byte) CellReader { return CellReader{rest: b, left: SegmentCells} }
 
-// Next decodes the next cell into c, leaving its sequence number alone. It
-// returns ErrBadMutation if the bytes are no cell. The caller knows how many
-// cells there are.
+// Next decodes the next cell into c, except its sequence number. It returns ErrBadMutation if the
+// bytes are not a cell. The caller knows the number of cells.
 func (r *CellReader) Next(c *Cell) error {
 	if len(r.rest) == 0 {
 		return fmt.Errorf("%w: cell cut short", ErrBadMutation)

@@ -6,14 +6,12 @@ import (
 	"strings"
 )
 
-// Change is a mutation in encoded form: what the log carries and memtables
-// take. Its cells are encoded as they are added, so it keeps no memory of the
-// caller's. A Change whose memory is used again allocates nothing, as long as
-// its cells are added in order (columns ascending, versions of a column
-// descending); otherwise Normalize sorts them.
+// Change is a mutation in encoded form, as the log and memtables take it. It encodes cells as
+// they are added, so it keeps no memory of the caller. A reused Change allocates nothing, as long
+// as its cells are added in order (columns ascending, versions of a column descending); otherwise
+// Normalize sorts them.
 //
-// Key, Table, DeleteRow and PutRow mean what they mean in Mutation and are set
-// by the owner.
+// Key, Table, DeleteRow and PutRow mean the same as in Mutation; the owner sets them.
 type Change struct {
 	Table     uint64
 	Key       []byte
@@ -21,12 +19,12 @@ type Change struct {
 	PutRow    bool
 
 	cells    CellList
-	unsorted bool  // the cells are not in order, or some undo others
+	unsorted bool  // the cells are not in order, or some override others
 	newest   int64 // largest version of a put, -1 if there is none
 	oldest   int64 // smallest version of a put, MaxVersion if there is none
 	deletes  bool  // there may be a delete of a version
-	// dropped are columns whose first so many cells of the list are no more: they
-	// leave the list when it is sorted.
+	// dropped maps each dropped column to a length of the list: the column's cells before that
+	// are removed when the list is sorted.
 	dropped map[string]int
 
 	// The last cell, to compare the next one with.
@@ -34,7 +32,7 @@ type Change struct {
 	version int64
 	kind    Kind
 
-	scratch []Cell // to sort in
+	scratch []Cell // for sorting
 	spare   []byte
 }
 
@@ -54,27 +52,27 @@ func (c *Change) DropCells() {
 	c.dropped = nil
 }
 
-// Cap is about the size of the memory that the change keeps, in bytes.
+// Cap returns about the size of the memory that the change keeps, in bytes.
 func (c *Change) Cap() int { return cap(c.cells.data) + cap(c.spare) }
 
 // Cells returns the cells, in order once the change is normalized.
 func (c *Change) Cells() *CellList { return &c.cells }
 
-// Empty reports whether nothing is to be done.
+// Empty reports whether the change does nothing.
 func (c *Change) Empty() bool { return !c.DeleteRow && !c.PutRow && c.cells.count == 0 }
 
-// Newest returns the largest version that is put, -1 if there is none.
+// Newest returns the largest version of a put, -1 if there is none.
 func (c *Change) Newest() int64 { return c.newest }
 
-// Oldest returns the smallest version that is put, MaxVersion if there is none.
+// Oldest returns the smallest version of a put, MaxVersion if there is none.
 func (c *Change) Oldest() int64 { return c.oldest }
 
 // DeletesVersions reports whether a cell may be a delete of one version.
 func (c *Change) DeletesVersions() bool { return c.deletes }
 
-// Marker returns the version of the row marker that the mutation leaves, and
-// whether it leaves one: a row exists as long as its newest put could be
-// visible, or for ever if it was put without attributes.
+// Marker returns the version of the row marker that the mutation leaves, and whether it leaves
+// one: a row exists as long as its newest put could be visible, or for ever if it was put without
+// attributes.
 func (c *Change) Marker() (version int64, ok bool) {
 	switch {
 	case c.newest >= 0:
@@ -85,8 +83,8 @@ func (c *Change) Marker() (version int64, ok bool) {
 	return 0, false
 }
 
-// Put adds a cell with a value. The column and the value are copied. Errors
-// are ErrBadMutation, and leave the change as it was.
+// Put adds a cell with a value. It copies the column and the value. Errors are ErrBadMutation,
+// and leave the change unchanged.
 func (c *Change) Put(column string, version int64, v Value) error {
 	switch {
 	case !v.typ.IsAttributeType():
@@ -103,8 +101,7 @@ func (c *Change) Put(column string, version int64, v Value) error {
 	return nil
 }
 
-// PutPacked is Put of a string or binary whose packed form is at hand: see
-// Cell.Packed.
+// PutPacked is Put of a string or binary that the caller has in packed form: see Cell.Packed.
 func (c *Change) PutPacked(column string, version int64, typ Type, packed []byte) error {
 	cell := Cell{Column: []byte(column), Version: version, Kind: KindPut, Type: typ, Packed: true, Value: packed}
 	if err := cell.check(); err != nil {
@@ -116,8 +113,8 @@ func (c *Change) PutPacked(column string, version int64, typ Type, packed []byte
 	return nil
 }
 
-// Add adds a cell without a value: a trim or a delete of one version. Errors
-// are ErrBadMutation, and leave the change as it was.
+// Add adds a cell without a value: a trim or a delete of one version. Errors are ErrBadMutation,
+// and leave the change unchanged.
 func (c *Change) Add(column string, version int64, kind Kind) error {
 	if kind == KindPut {
 		return fmt.Errorf("%w: column %q: a put without a value", ErrBadMutation, column)
@@ -129,7 +126,7 @@ func (c *Change) Add(column string, version int64, kind Kind) error {
 	return nil
 }
 
-// DropColumn removes the cells of a column.
+// DropColumn removes the cells that a column has so far.
 func (c *Change) DropColumn(column string) {
 	n := c.cells.count
 	if n == 0 || !c.unsorted && string(c.lastColumn()) < column {
@@ -175,9 +172,8 @@ func uvarintSize(x uint64) int {
 	return n
 }
 
-// Normalize brings the cells into cell order, lets the last of several puts and
-// deletes of one (column, version) win, and checks what Put and Add did not.
-// Errors are ErrBadMutation.
+// Normalize sorts the cells, keeps the last of several puts and deletes of one (column, version),
+// and checks what Put and Add did not. Errors are ErrBadMutation.
 func (c *Change) Normalize() error {
 	if len(c.Key) == 0 || len(c.Key) > MaxKeyBytes {
 		return fmt.Errorf("%w: row key of %d bytes, want 1 to %d", ErrBadMutation, len(c.Key), MaxKeyBytes)
@@ -198,7 +194,7 @@ func (c *Change) Normalize() error {
 	return nil
 }
 
-// encode replaces the cells, which may lie in the memory of those there are.
+// encode replaces the cells. The new ones may point into the memory of the old ones.
 func (c *Change) encode(cells []Cell) {
 	old := c.cells.data
 	c.cells.data = c.spare
@@ -214,8 +210,7 @@ func (c *Change) encode(cells []Cell) {
 	c.spare = old[:0]
 }
 
-// Set makes the change that of a mutation, which it normalizes. Errors are
-// ErrBadMutation.
+// Set sets the change to a mutation, which it normalizes. Errors are ErrBadMutation.
 func (c *Change) Set(m *Mutation) error {
 	if err := m.Normalize(); err != nil {
 		return err

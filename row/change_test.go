@@ -9,10 +9,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestAChangeIsItsMutation adds the same cells to a Change and to a Mutation:
-// in whatever order they come, both normalize to the same.
+// TestAChangeIsItsMutation adds the same cells to a Change and to a Mutation: in any order, both
+// normalize to the same.
 func TestAChangeIsItsMutation(t *testing.T) {
-	var c Change // used again, as writers do
+	var c Change // reused, as writers do
 	rapid.Check(t, func(t *rapid.T) {
 		m := Mutation{Table: 3, Key: []byte{1, 2}}
 		c.Reset()
@@ -70,7 +70,7 @@ func TestAChangeIsItsMutation(t *testing.T) {
 	})
 }
 
-// checkStarts reads a list from each place where that can begin.
+// checkStarts reads a list from the start of each segment.
 func checkStarts(t *rapid.T, l *CellList, want []Cell) {
 	for i, start := range append([]int{0}, l.Starts()...) {
 		r := NewCellReader(l.Bytes()[start:])
@@ -88,8 +88,8 @@ func checkStarts(t *rapid.T, l *CellList, want []Cell) {
 	}
 }
 
-// TestAnOldBatchIsRead makes a batch of format 1, whose versions count from 0
-// only once for a mutation.
+// TestAnOldBatchIsRead makes a batch of format 1, whose versions count from 0 only once per
+// mutation.
 func TestAnOldBatchIsRead(t *testing.T) {
 	for _, n := range []int{0, 1, SegmentCells, SegmentCells + 1, 5 * SegmentCells} {
 		want := Mutation{Table: 1, Key: []byte{'k'}, PutRow: true}
@@ -133,7 +133,7 @@ func TestTimesOfOldBatchesAreMilliseconds(t *testing.T) {
 	}
 }
 
-// TestALargeChangeIsNotCopiedIntoTheBatch: its cells are a piece of their own.
+// TestALargeChangeIsNotCopiedIntoTheBatch: its cells are a separate piece.
 func TestALargeChangeIsNotCopiedIntoTheBatch(t *testing.T) {
 	var b Batch
 	var want []string
@@ -155,14 +155,14 @@ func TestALargeChangeIsNotCopiedIntoTheBatch(t *testing.T) {
 	}
 }
 
-// TestDroppingColumnsInAnyOrderIsLinear drops as many columns as a minute would
-// not be enough for if each drop decoded the cells that there are.
+// TestDroppingColumnsInAnyOrderIsLinear drops many columns. If each drop decoded all cells, this
+// would take more than a minute.
 func TestDroppingColumnsInAnyOrderIsLinear(t *testing.T) {
 	const columns = 100_000
 	c := Change{Key: []byte{1}}
 	name := func(i int) string { return fmt.Sprintf("c%06d", i) }
 	for _, times := range []string{"once", "again"} {
-		for i := columns; i > 0; i-- { // the other way around than they are kept
+		for i := columns; i > 0; i-- { // in the reverse of their order in the list
 			if err := c.Put(name(i), 1, Integer(1)); err != nil {
 				t.Fatal(err)
 			}
@@ -194,7 +194,7 @@ func TestAProjectionOfManyColumnsIsLinear(t *testing.T) {
 	}
 }
 
-// BenchmarkDropColumns grows as the number of columns does.
+// BenchmarkDropColumns takes time linear in the number of columns.
 func BenchmarkDropColumns(b *testing.B) {
 	for _, columns := range []int{1_000, 10_000, 100_000} {
 		b.Run(fmt.Sprint(columns), func(b *testing.B) {

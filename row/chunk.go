@@ -1,39 +1,36 @@
 package row
 
-// Rows that are read several at once, so that what a step through the layers
-// costs is paid once for all of them.
+// Reading several rows at once, so that they share the cost of a step through the layers.
 
 import "slices"
 
-// Chunk holds rows that were read together: their keys and cells, in memory of
-// its own, which it uses again after Reset. Names and values may lie where they were
-// read instead, in a block that the source keeps until it leaves it.
+// Chunk holds rows that were read together: their keys and cells, in its own memory, which it
+// reuses after Reset. Names and values may instead point into the block they were read from,
+// which the source keeps until it leaves the block.
 type Chunk struct {
-	// Collector has the cells of all rows, one row behind the other.
+	// Collector has the cells of all rows, one row after the other.
 	Collector
-	// Budget is about how many bytes of rows a reader adds at once, and at least
-	// one row.
+	// Budget is about how many bytes of rows a reader adds at once; it adds at least one row.
 	Budget int
 
 	keys []byte
 	ends []RowEnd
 }
 
-// KeySlack is how many bytes behind keys may be written, so that copies of a few
-// bytes can be stores of eight.
+// KeySlack is how many bytes may be written past the keys, so that copies of a few bytes can be
+// stores of eight.
 const KeySlack = 8
 
-// RowEnd is where a row of a chunk ends among all keys, in bytes, and among all
-// cells.
+// RowEnd is the end of a row of a chunk: in bytes of all keys, and in number of cells.
 type RowEnd struct{ Key, Cell uint32 }
 
-// Reset forgets the rows.
+// Reset removes all rows.
 func (c *Chunk) Reset() {
 	c.Collector.Reset()
 	c.keys, c.ends = c.keys[:0], c.ends[:0]
 }
 
-// Len is the number of rows.
+// Len returns the number of rows.
 func (c *Chunk) Len() int { return len(c.ends) }
 
 // Row returns the key and the cells of row i, which point into the chunk.
@@ -46,21 +43,20 @@ func (c *Chunk) Row(i int) (key []byte, cells []Cell) {
 	return c.keys[from.Key:to.Key:to.Key], c.Cells[from.Cell:to.Cell:to.Cell]
 }
 
-// AddKey begins a row, whose key is prefix and suffix together. Its cells are
-// what is collected until EndRow.
+// AddKey begins a row with the key prefix+suffix. Its cells are those collected until EndRow.
 func (c *Chunk) AddKey(prefix, suffix []byte) {
 	c.keys = append(append(c.keys, prefix...), suffix...)
 }
 
-// EndRow ends a row with the cells up to the given number, of those that are or
-// will be collected.
+// EndRow ends a row. cells is the number of cells of the chunk up to its end; some may be
+// collected later.
 func (c *Chunk) EndRow(cells int) {
 	c.ends = append(c.ends, RowEnd{uint32(len(c.keys)), uint32(cells)})
 }
 
-// AddRows begins n rows at once, whose keys have so many bytes together. The caller
-// fills the keys, one behind the other, and the ends, which count what was there
-// before: keyed bytes of keys. He may write KeySlack bytes more than that.
+// AddRows adds n rows at once, whose keys have the given number of bytes together. The caller
+// fills in the keys, one after the other, and the ends, which also count earlier rows: keyed is
+// the number of their key bytes. The caller may write KeySlack bytes past the keys.
 func (c *Chunk) AddRows(n, bytes int) (ends []RowEnd, keys []byte, keyed int) {
 	from := len(c.ends)
 	keyed = len(c.keys)
@@ -69,5 +65,5 @@ func (c *Chunk) AddRows(n, bytes int) (ends []RowEnd, keys []byte, keyed int) {
 	return c.ends[from:], c.keys[keyed : keyed+bytes+KeySlack], keyed
 }
 
-// Size is the memory that the chunk keeps, in bytes.
+// Size returns the memory that the chunk keeps, in bytes.
 func (c *Chunk) Size() int { return c.Collector.Size() + cap(c.keys) + 8*cap(c.ends) }

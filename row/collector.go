@@ -1,6 +1,6 @@
 package row
 
-// What runs hand over of a row as a whole, instead of cell by cell.
+// The types with which a run hands over whole rows, instead of cell by cell.
 
 import (
 	"bytes"
@@ -18,55 +18,52 @@ type Cursor interface {
 	Error() error
 }
 
-// Extent is what a run knows of one row without a look at each of its cells:
-// the row was written without deletes of single columns or versions, and nothing
-// of it was overwritten. Nearly all rows are like that, and the rules (see
-// package mvcc) then decide once for the whole row.
+// Extent describes one row of a run without a look at each of its cells: the row was written
+// without deletes of single columns or versions, and none of its cells was overwritten. Nearly
+// all rows are like that, and the rules (see package mvcc) then decide once for the whole row.
 type Extent struct {
 	// The row has a delete-row.
 	Deleted   bool
 	DeleteSeq uint64
-	// The row has a marker. It has no other row-level cells than these two.
+	// The row has a marker. These two are its only row-level cells.
 	Marked        bool
 	MarkerSeq     uint64
 	MarkerVersion int64
-	// All other cells are puts below MaxVersion, no two of one column and version.
-	// Sequence numbers and versions of all of them lie within these bounds, and no
-	// column has more than so many Versions; all of which may be wider than it
-	// needs to be.
+	// All other cells are puts below MaxVersion, no two of one column and version. No column has
+	// more than Versions of them; Min and Max bound their sequence numbers and versions. All
+	// bounds may be wider than needed.
 	Cells, Versions        int
 	MinSeq, MaxSeq         uint64
 	MinVersion, MaxVersion int64
 }
 
-// Stretch is what a run knows of several rows, one after the other: each of them
-// has a marker and the cells of an Extent, and if it has a delete-row, then at a
-// sequence number that is above none of the others'.
+// Stretch describes several consecutive rows of a run. Each has a marker and the cells of an
+// Extent. If it also has a delete-row, that hides none of its cells: its sequence number is above
+// none of theirs.
 type Stretch struct {
 	Rows                   int // the current row and those that follow
 	MinSeq, MaxSeq         uint64
-	MinVersion, MaxVersion int64 // of cells; and of the markers, unless
-	Permanent              bool  // these are at row.MaxVersion
+	MinVersion, MaxVersion int64 // of cells, and of markers unless Permanent
+	Permanent              bool  // the markers are at row.MaxVersion
 }
 
-// Projection says which columns are wanted, and how much of them: the zero
-// Projection is all.
+// Projection selects columns and versions: the zero Projection selects everything.
 type Projection struct {
-	Columns    [][]byte // in ascending order; empty is all
-	Start, End []byte   // bounds of the names, End excluded; empty is unbounded
-	Versions   int      // the newest so many of each column; 0 is all
-	// Change differs each time that the projection at this address changes, so
-	// that a run can remember which of its columns are meant.
+	Columns    [][]byte // in ascending order; empty: all
+	Start, End []byte   // bounds of the names, End excluded; empty: unbounded
+	Versions   int      // how many of the newest of each column; 0: all
+	// Change differs each time that the projection at this address changes, so that a run can
+	// cache which of its columns are selected.
 	Change uint64
 }
 
-// All reports whether all columns are wanted.
+// All reports whether all columns are selected.
 func (p *Projection) All() bool { return len(p.Columns)|len(p.Start)|len(p.End) == 0 }
 
-// Cuts reports whether not all is wanted of a column of so many versions.
+// Cuts reports whether the projection leaves out some of a column's versions.
 func (p *Projection) Cuts(versions int) bool { return p.Versions != 0 && versions > p.Versions }
 
-// Wants reports whether the column is wanted.
+// Wants reports whether the column is selected.
 func (p *Projection) Wants(name []byte) bool {
 	if bytes.Compare(name, p.Start) < 0 || len(p.End) > 0 && bytes.Compare(name, p.End) >= 0 {
 		return false
@@ -78,19 +75,18 @@ func (p *Projection) Wants(name []byte) bool {
 	return found
 }
 
-// Collector gathers cells in memory of its own, which it uses again after
-// Reset.
+// Collector gathers cells in its own memory, which it reuses after Reset.
 type Collector struct {
 	Cells []Cell
-	// Borrow makes Copy return what it is given: who sets it knows that this stays
-	// as it is as long as the cells are needed.
+	// Borrow makes Copy return its argument. REQUIRES: that memory does not change as long as the
+	// cells are needed.
 	Borrow bool
 
-	bytes []byte // what the cells point into
-	grown bool   // except those that point into what bytes was before it grew
+	bytes []byte // the memory that the cells point into
+	grown bool   // some cells point into an earlier bytes, from before it grew
 }
 
-// Reset forgets the cells.
+// Reset removes all cells.
 func (c *Collector) Reset() {
 	c.Cells, c.bytes, c.grown, c.Borrow = c.Cells[:0], c.bytes[:0], false, false
 }
@@ -119,9 +115,8 @@ func (c *Collector) Copy(b []byte) []byte {
 	return to
 }
 
-// Bytes returns n bytes of memory for cells to point into. Their content is
-// undefined. When the memory grows, cells that are there keep pointing into the
-// old one, which stays alive for them.
+// Bytes returns n bytes of memory for cells to point into. Their content is undefined. When the
+// memory grows, earlier cells keep pointing into the old memory, which stays alive for them.
 func (c *Collector) Bytes(n int) []byte {
 	from := len(c.bytes)
 	if cap(c.bytes)-from < n {
@@ -144,10 +139,9 @@ func (c *Collector) Extend(n int) []Cell {
 	return c.Cells[from:]
 }
 
-// CloneTo makes dst, which is empty, hold copies of key and of the cells that
-// share no memory with c; it takes one allocation if dst has room for the
-// cells. It returns the copy of the key, which lies in the same allocation but
-// is not dst's to use again.
+// CloneTo copies key and the cells to dst, which must be empty, so that they share no memory with
+// c. It takes one allocation if dst has room for the cells. It returns the copy of the key, which
+// is in the same allocation; dst does not reuse that part.
 func (c *Collector) CloneTo(dst *Collector, key []byte) []byte {
 	if c.grown {
 		return CopyCells(dst, c.Cells, key)
@@ -165,7 +159,7 @@ func (c *Collector) CloneTo(dst *Collector, key []byte) []byte {
 	return all[:n:n]
 }
 
-// CopyCells does what Collector.CloneTo does for cells that lie anywhere.
+// CopyCells is Collector.CloneTo for cells in any memory.
 func CopyCells(dst *Collector, cells []Cell, key []byte) []byte {
 	size := len(key)
 	for i := range cells {
@@ -180,8 +174,8 @@ func CopyCells(dst *Collector, cells []Cell, key []byte) []byte {
 	return key
 }
 
-// moved returns what b, which begins at from or later, is in a copy of the memory
-// there. What lies elsewhere, since the owner of a cell put it there, is copied.
+// moved returns the copy in to of b, which points into the memory at from. If b points elsewhere,
+// because the owner of a cell changed it, moved copies it.
 func moved(b []byte, from *byte, to []byte) []byte {
 	at := uintptr(unsafe.Pointer(unsafe.SliceData(b))) - uintptr(unsafe.Pointer(from))
 	if n := uintptr(len(b)); len(b) == 0 {
@@ -192,5 +186,5 @@ func moved(b []byte, from *byte, to []byte) []byte {
 	return bytes.Clone(b)
 }
 
-// Size is the memory that the collector keeps, in bytes.
+// Size returns the memory that the collector keeps, in bytes.
 func (c *Collector) Size() int { return cap(c.bytes) + cap(c.Cells)*int(unsafe.Sizeof(Cell{})) }

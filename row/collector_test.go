@@ -38,7 +38,7 @@ func TestCollectedCellsAndTheirClonesAreCopies(t *testing.T) {
 		key := c.CloneTo(&clone, []byte("key"))
 		foreign := c
 		if len(c.Cells) > 0 && rng.IntN(4) == 0 {
-			// A cell that its owner changed.
+			// A cell that its owner has changed.
 			foreign.Cells = append([]Cell(nil), c.Cells...)
 			foreign.Cells[0].Value = []byte("elsewhere")
 			clone = Collector{}
@@ -56,7 +56,7 @@ func TestCollectedCellsAndTheirClonesAreCopies(t *testing.T) {
 			if got := clone.Cells[i].String(); got != want[i] {
 				t.Fatalf("cell %d is %s, want %s", i, got, want[i])
 			}
-			_ = append(clone.Cells[i].Value, 'x') // must not reach the next
+			_ = append(clone.Cells[i].Value, 'x') // must not overwrite the next value
 			_ = append(clone.Cells[i].Column, 'x')
 		}
 	}

@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// The encodings of keys and batches are promises to files that exist. These
-// tests compare them with golden files, which `go test ./row -update` writes
-// anew, and with the worked examples of the documentation.
+// Format tests: the encodings of keys and batches must stay readable in existing files. They are
+// compared with golden files, which `go test ./row -update` writes anew, and with the worked
+// examples of the documentation.
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
@@ -105,7 +105,7 @@ func TestTheGoldenBatchEncodesAsEverAndDecodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	old := bytes.Clone(data)
-	old[0] = batchFormat - 1 // differs in what values are packed like
+	old[0] = batchFormat - 1 // differs in how values are packed
 	if _, same, err := readBatch(old); err != nil || strings.Join(same, "\n") != strings.Join(mutations, "\n") {
 		t.Errorf("as a batch of format 4: %v, %v", same, err)
 	}
@@ -131,8 +131,8 @@ func TestTheDocumentedExamplesAreTrue(t *testing.T) {
 	checkExample(t, string(doc), "key", mustKey(t, 3, String("a\x00"), Integer(-1), Binary([]byte{0})))
 }
 
-// checkExample finds the code block ```example NAME; the hexadecimal digits at
-// the beginnings of its lines, up to two spaces in a row, must make the bytes.
+// checkExample finds the code block ```example NAME. The hexadecimal digits at the beginnings of
+// its lines, up to two spaces in a row, must give the bytes.
 func checkExample(t *testing.T, doc, name string, want []byte) {
 	t.Helper()
 	_, block, found := strings.Cut(doc, "```example "+name+"\n")

@@ -9,17 +9,16 @@ package row
 //	bytes  = payload with 00 -> 00 FF, then 00 01; as the LAST column of the
 //	         schema: the raw payload, with nothing after it
 //
-// bytes.Compare on two encodings orders them as the tuples are ordered: column
-// by column, integers numerically with negative ones first, strings and
-// binaries bytewise with a shorter prefix first, minimum below and maximum
-// above everything. The tag depends on the type alone and is never FF, and a
-// terminator (00 01) sorts below every continuation of the same payload (00 FF
-// or a byte above 00), so the encoding of a partial tuple is a byte prefix of
-// the encodings of all its extensions, and bounds them.
+// bytes.Compare on two encodings orders them like the tuples: column by column, integers
+// numerically with negative ones first, strings and binaries bytewise with a shorter prefix
+// first, minimum below and maximum above everything. The tag depends on the type alone and is
+// never FF, and a terminator (00 01) sorts below every continuation of the same payload (00 FF or
+// a byte above 00), so the encoding of a partial tuple is a byte prefix of the encodings of all
+// its extensions, and bounds them.
 //
-// The raw last column saves the scan and the terminator for the common case of
-// a single string. It is right only because nothing is ever appended to a row
-// key and row keys are always stored with their length.
+// The raw last column saves the scan and the terminator for the common case of a single string.
+// It is correct only because nothing is ever appended to a row key and row keys are always stored
+// with their length.
 //
 // Worked example, schema (string, integer, binary), tuple ("a\x00", -1, 0x00):
 //
@@ -32,8 +31,8 @@ import (
 	"fmt"
 )
 
-// Limits of the key encoding. They are the engine's own bounds, chosen so that
-// the length of a row key always fits 16 bits; front ends usually allow less.
+// Limits of the key encoding. They are the engine's own bounds, chosen so that the length of a
+// row key always fits 16 bits; front ends usually allow less.
 const (
 	MaxKeyColumns     = 4
 	MaxKeyColumnBytes = 4096                                          // of one string or binary key column
@@ -54,14 +53,12 @@ const (
 	integerLength = 8
 )
 
-// ErrBadKey reports a tuple that cannot be a key, or bytes that are not the
-// encoding of one.
+// ErrBadKey reports a tuple that cannot be a key, or bytes that do not encode a key.
 var ErrBadKey = errors.New("row: malformed primary key")
 
-// AppendKey appends the encoding of the first len(tuple) columns of a key with
-// `columns` columns in all. A tuple shorter than the schema gives a bound: a
-// byte prefix of every key that begins with it. Min and Max are allowed
-// anywhere and give bounds as well. Errors are ErrBadKey.
+// AppendKey appends the encoding of the first len(tuple) columns of a key with `columns` columns
+// in all. A tuple shorter than the schema gives a bound: a byte prefix of every key that begins
+// with it. Min and Max are allowed anywhere and give bounds as well. Errors are ErrBadKey.
 func AppendKey(dst []byte, columns int, tuple ...Value) ([]byte, error) {
 	if columns < 1 || columns > MaxKeyColumns {
 		return dst, fmt.Errorf("%w: %d key columns, want 1 to %d", ErrBadKey, columns, MaxKeyColumns)
@@ -113,15 +110,14 @@ func appendEscaped(dst, data []byte) []byte {
 	}
 }
 
-// DecodeKey decodes a key, or a bound, of a schema with `columns` columns. The
-// values share memory with key where no unescaping was needed. Every encoding
-// that AppendKey can make decodes to the tuple it was made from, and nothing
-// else decodes. Errors are ErrBadKey.
+// DecodeKey decodes a key, or a bound, of a schema with `columns` columns. The values share
+// memory with key where no unescaping was needed. It decodes exactly the encodings that AppendKey
+// can make. Errors are ErrBadKey.
 func DecodeKey(key []byte, columns int) ([]Value, error) {
 	return DecodeKeyTo(make([]Value, 0, columns), key, columns)
 }
 
-// DecodeKeyTo is DecodeKey that appends to tuple, which must be empty.
+// DecodeKeyTo is DecodeKey, but appends to tuple, which must be empty.
 func DecodeKeyTo(tuple []Value, key []byte, columns int) ([]Value, error) {
 	var only Value
 	if columns == 1 && DecodeOnly(&only, key) {
@@ -141,8 +137,8 @@ func DecodeKeyTo(tuple []Value, key []byte, columns int) ([]Value, error) {
 	return tuple, nil
 }
 
-// DecodeOnly makes v the value of a key of one column, if that is a string or a
-// binary, as most are. Else it returns false, and DecodeKeyTo says more.
+// DecodeOnly decodes a key of one column into v, if that is a string or a binary, as most are.
+// Otherwise it returns false, and DecodeKeyTo decodes the key or returns the error.
 func DecodeOnly(v *Value, key []byte) bool {
 	if len(key) == 0 || len(key) > 1+MaxKeyColumnBytes {
 		return false
@@ -191,7 +187,7 @@ func decodeKeyColumn(b []byte, last bool) (v Value, n int, err error) {
 // unescape reads an escaped payload with its terminator and returns the
 // payload and the number of bytes read.
 func unescape(b []byte) (data []byte, n int, err error) {
-	shared := true // no zero byte met yet: data can share b's memory
+	shared := true // no zero byte so far: data can share b's memory
 	from := 0
 	for {
 		i := bytes.IndexByte(b[from:], escape)
@@ -221,10 +217,9 @@ func unescape(b []byte) (data []byte, n int, err error) {
 	}
 }
 
-// PartitionPrefix returns the part of a row key that encodes its first column,
-// the partition key. Keys with one prefix are never divided between two
-// partitions. The second result is false for bytes that are no key. A key with
-// a single column is its own prefix.
+// PartitionPrefix returns the part of a row key that encodes its first column, the partition key.
+// Keys with the same prefix are always in the same partition. The second result is false if the
+// bytes are not a key. A key with a single column is its own prefix.
 func PartitionPrefix(key []byte, columns int) ([]byte, bool) {
 	if len(key) == 0 {
 		return nil, false
@@ -236,10 +231,10 @@ func PartitionPrefix(key []byte, columns int) ([]byte, bool) {
 	return key[:n:n], true
 }
 
-// PartitionValueAt returns the partition-key value at which to cut a table near
-// bound: the first column of bound or, if bound is the shortened beginning of a
-// key, as index separators are, that beginning completed in the smallest way.
-// The second result is false if bound begins with no key column.
+// PartitionValueAt returns the partition-key value at which to split a table near bound. That is
+// the first column of bound. If bound is only the beginning of a key, as index separators are, it
+// is the smallest completion of that. The second result is false if bound does not begin with a
+// key column.
 func PartitionValueAt(bound []byte, columns int) (Value, bool) {
 	if len(bound) == 0 {
 		return Value{}, false
@@ -263,9 +258,8 @@ func PartitionValueAt(bound []byte, columns int) (Value, bool) {
 	return v, err == nil
 }
 
-// Successor returns the smallest byte string above every string that begins
-// with prefix, or nil if there is none (a prefix of FF bytes only, which no
-// key encoding has).
+// Successor returns the smallest byte string above every string that begins with prefix, or nil
+// if there is none (a prefix of FF bytes only, which no key encoding has).
 func Successor(prefix []byte) []byte {
 	for i := len(prefix) - 1; i >= 0; i-- {
 		if prefix[i] != 0xFF {

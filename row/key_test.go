@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// compareTuples orders tuples as the documentation says, without encoding
-// them. Where one is a prefix of the other, it reports 0.
+// compareTuples orders tuples as the documentation says, without encoding them. It returns 0 if
+// one is a prefix of the other.
 func compareTuples(a, b []Value) int {
 	for i := range min(len(a), len(b)) {
 		if c := compareColumn(a[i], b[i]); c != 0 {
@@ -34,7 +34,7 @@ func compareColumn(v, w Value) int {
 	return bytes.Compare(v.Bytes(), w.Bytes())
 }
 
-// drawBytes likes what is hard to encode: zeros, FF, shared prefixes, nothing.
+// drawBytes prefers bytes that are hard to encode: zeros, FF, shared prefixes, nothing.
 func drawBytes(t *rapid.T, label string) []byte {
 	return rapid.SliceOfN(rapid.SampledFrom([]byte{0x00, 0x01, 'a', 0xFE, 0xFF}), 0, 5).Draw(t, label)
 }
@@ -63,8 +63,8 @@ func drawTuple(t *rapid.T, schema []Type, label string) []Value {
 	return tuple
 }
 
-// drawNear draws a tuple that shares some first columns with another one, so
-// that the later columns decide.
+// drawNear draws a tuple that shares some first columns with another one, so that the later
+// columns decide.
 func drawNear(t *rapid.T, schema []Type, other []Value, label string) []Value {
 	shared := rapid.IntRange(0, len(schema)).Draw(t, label+" shared")
 	return append(append([]Value(nil), other[:shared]...), drawTuple(t, schema[shared:], label)...)

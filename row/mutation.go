@@ -7,20 +7,20 @@ import (
 	"slices"
 )
 
-// Mutation is all that one request does to one row. It is applied at one
-// sequence number; its own deletes hide only what is older, so a mutation with
-// DeleteRow and puts replaces the row. This is its decoded form; see Change.
+// Mutation is everything that one request does to one row. It is applied at one sequence number;
+// its own deletes hide only older cells, so a mutation with DeleteRow and puts replaces the row.
+// This is the decoded form; see Change.
 type Mutation struct {
 	Table uint64 // id of the table in the manifest
 	Key   []byte // encoded row key, see AppendKey
 
-	// DeleteRow hides everything the row held before.
+	// DeleteRow hides everything that the row held before.
 	DeleteRow bool
-	// PutRow says that the row exists afterwards although no cell is put.
-	// Mutations that put cells make the row exist anyway.
+	// PutRow makes the row exist afterwards although no cell is put. Mutations that put cells
+	// make the row exist anyway.
 	PutRow bool
-	// Cells are attribute cells: puts, trims, deletes of single versions.
-	// Their sequence number is ignored; it is the mutation's.
+	// Cells are attribute cells: puts, trims, deletes of single versions. Their sequence numbers
+	// are ignored; the mutation has its own.
 	Cells []Cell
 }
 
@@ -41,13 +41,12 @@ func (m *Mutation) Marker() (version int64, ok bool) {
 	return version, ok
 }
 
-// ErrBadMutation reports a mutation that breaks the rules of the model, or
-// bytes that are not the encoding of a batch.
+// ErrBadMutation reports a mutation that breaks the rules of the model, or bytes that do not
+// encode a batch.
 var ErrBadMutation = errors.New("row: malformed mutation")
 
-// Normalize sorts the cells into cell order, lets the last of several puts and
-// deletes of one (column, version) win, and checks the mutation against the
-// limits of the model. Errors are ErrBadMutation.
+// Normalize sorts the cells, keeps the last of several puts and deletes of one (column, version),
+// and checks the mutation against the limits of the model. Errors are ErrBadMutation.
 func (m *Mutation) Normalize() error {
 	if len(m.Key) == 0 || len(m.Key) > MaxKeyBytes {
 		return fmt.Errorf("%w: row key of %d bytes, want 1 to %d", ErrBadMutation, len(m.Key), MaxKeyBytes)
@@ -100,9 +99,8 @@ func (m *Mutation) Normalize() error {
 	return nil
 }
 
-// inOrder reports whether b may follow a in a normal mutation: it comes later
-// in cell order, and is not a second put or delete of a's (column, version),
-// of which one mutation has at most one.
+// inOrder reports whether b may follow a in a normal mutation: b comes later in cell order, and
+// they are not two puts or deletes of the same (column, version).
 func inOrder(a, b *Cell) bool {
 	if CompareCells(a, b) >= 0 {
 		return false
@@ -132,7 +130,7 @@ func (c *Cell) check() error {
 	return nil
 }
 
-// checkCell checks all of an attribute cell but its value.
+// checkCell checks an attribute cell except for its value.
 func checkCell[S string | []byte](column S, version int64, kind Kind) error {
 	switch {
 	case len(column) == 0 || len(column) > MaxColumnBytes:

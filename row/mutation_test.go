@@ -15,8 +15,7 @@ func put(column string, version int64, value Value) Cell {
 	return Cell{Column: []byte(column), Version: version, Kind: KindPut, Type: value.Type(), Value: value.AppendPayload(nil)}
 }
 
-// packedPut is a put whose value is said to be packed; this package never looks
-// into it.
+// packedPut is a put marked as packed; this package never looks into the value.
 func packedPut(column string) Cell {
 	c := put(column, 1, String("packed"))
 	c.Packed = true

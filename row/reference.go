@@ -5,22 +5,20 @@ import (
 	"fmt"
 )
 
-// Reference says where the value of a cell is that does not live beside the
-// cell: in a value file, see package valuefile. It holds what pruning, size
-// estimates and garbage accounting need to know of the value, so that none of
-// them reads it.
+// Reference is the place of a value that is not stored beside its cell but in a value file, see
+// package valuefile. It holds what pruning, size estimates and garbage accounting need, so that
+// none of them reads the value.
 type Reference struct {
 	File   uint64 // number of the value file, at least 1
-	Offset uint64 // of the value's record in the file
+	Offset uint64 // of the record in the file
 	Stored uint32 // length of the record, in bytes
 	Raw    uint32 // length of the value
-	// Checksum is that of the record. It binds the reference to the very record
-	// it was made for.
+	// Checksum is that of the record. It binds the reference to exactly that record.
 	Checksum uint64
 }
 
-// ReferenceBytes is the length of an encoded Reference. The length is fixed: a
-// block that holds references compresses what would have been saved.
+// ReferenceBytes is the length of an encoded Reference. The length is fixed: a block that holds
+// references compresses away what a variable length would save.
 const ReferenceBytes = 32
 
 // Append appends the encoding: the fields in their order, little endian.

@@ -8,13 +8,13 @@ import (
 	"strconv"
 )
 
-// Type says what a Value is. The numbers are part of the on-disk format.
+// Type is the type of a Value. The numbers are part of the on-disk format.
 type Type uint8
 
 // The five attribute types; String, Integer and Binary are also key types.
 // Min and Max exist only as bounds of key ranges.
 const (
-	TypeNone    Type = 0 // no value: what a tombstone carries
+	TypeNone    Type = 0 // no value, as in a tombstone
 	TypeInteger Type = 1
 	TypeDouble  Type = 2
 	TypeBoolean Type = 3
@@ -24,7 +24,7 @@ const (
 	TypeMax     Type = 15 // sorts above every key value
 )
 
-// String names the type as error messages and tools print it.
+// String returns the name of the type for error messages and tools.
 func (t Type) String() string {
 	switch t {
 	case TypeNone:
@@ -55,10 +55,9 @@ func (t Type) IsKeyType() bool {
 // IsAttributeType reports whether an attribute cell may have this type.
 func (t Type) IsAttributeType() bool { return t >= TypeInteger && t <= TypeBinary }
 
-// Value is one typed value: an attribute, a primary-key column, or a bound.
-// The zero Value has TypeNone. A Value is immutable; the byte slice of a
-// String or Binary is shared, not copied, by the functions of this package
-// unless they say otherwise.
+// Value is one typed value: an attribute, a primary-key column, or a bound. The zero Value has
+// TypeNone. A Value is immutable; the functions of this package share the byte slice of a String
+// or Binary, and do not copy it, unless they say otherwise.
 type Value struct {
 	typ  Type
 	bits uint64 // integer, double (IEEE-754 bits) or boolean (0 or 1)
@@ -79,7 +78,7 @@ func Boolean(v bool) Value {
 	return Value{typ: TypeBoolean}
 }
 
-// String makes a string value. That the bytes are UTF-8 is the caller's care.
+// String makes a string value. The caller must ensure that the bytes are UTF-8.
 func String(v string) Value { return Value{typ: TypeString, data: []byte(v)} }
 
 // StringBytes makes a string value from bytes, which it keeps.
@@ -123,8 +122,8 @@ func (v Value) Bytes() []byte { return v.data }
 // Text returns the bytes of a string or binary value as a string.
 func (v Value) Text() string { return string(v.data) }
 
-// Size is the size of the value in bytes as capacity accounting counts it:
-// 8 for integer and double, 1 for boolean, the length for string and binary.
+// Size returns the size of the value in bytes for capacity accounting: 8 for integer and double,
+// 1 for boolean, the length for string and binary.
 func (v Value) Size() int {
 	switch v.typ {
 	case TypeInteger, TypeDouble:
@@ -166,7 +165,7 @@ func (v Value) Equal(w Value) bool {
 	return v.typ == w.typ && v.bits == w.bits && string(v.data) == string(w.data)
 }
 
-// ErrBadValue reports stored bytes that are no value of the type they claim.
+// ErrBadValue reports stored bytes that are not a value of their declared type.
 var ErrBadValue = errors.New("row: malformed value")
 
 // AppendPayload appends the stored form of an attribute value: 8 bytes little
@@ -182,9 +181,8 @@ func (v Value) AppendPayload(dst []byte) []byte {
 	return append(dst, v.data...)
 }
 
-// PayloadValue is the inverse of AppendPayload. A string or binary value
-// shares the payload's memory. It returns ErrBadValue for a payload that the
-// type does not allow.
+// PayloadValue is the inverse of AppendPayload. A string or binary value shares the payload's
+// memory. It returns ErrBadValue for a payload that does not fit the type.
 func PayloadValue(t Type, payload []byte) (Value, error) {
 	switch t {
 	case TypeInteger, TypeDouble:

@@ -1,8 +1,7 @@
 package valuefile
 
-// The compressed form that values had until they were packed in pieces: one S2
-// block of the value and the guard behind it. It is read for ever, from files of
-// version 1 and from the logs of their time.
+// The old compressed form of values, from before pieces: one S2 block of the value and the guard
+// behind it. It must stay readable, in files of version 1 and in logs of that age.
 
 import (
 	"github.com/klauspost/compress/s2"
@@ -10,11 +9,11 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// guard follows the value in what is compressed. Without it the decoder copies a
-// run that reaches to the value's end byte by byte.
+// guard follows the value in the compressed bytes. Without it the decoder copies a run that
+// reaches to the value's end byte by byte.
 const guard = "\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f\x10"
 
-// blockLength returns the length of the value in a block, and what is wrong, or "".
+// blockLength returns the length of the value in a block; bad says what is wrong, or is "".
 func blockLength(block []byte) (raw int, bad string) {
 	n, err := s2.DecodedLen(block)
 	if err != nil || n < len(guard) || n-len(guard) > row.MaxValueBytes {
@@ -23,8 +22,8 @@ func blockLength(block []byte) (raw int, bad string) {
 	return n - len(guard), ""
 }
 
-// unpackBlock makes buffer hold the value of a block, raw bytes, and returns it and
-// what is wrong, or "".
+// unpackBlock unpacks the value of a block, raw bytes, into buffer; bad says what is wrong, or is
+// "".
 func unpackBlock(buffer *[]byte, raw int, block []byte) (value []byte, bad string) {
 	if n, bad := blockLength(block); bad != "" || n != raw {
 		return nil, "S2 record does not have its declared length"

@@ -1,15 +1,14 @@
-// Package valuefile writes and reads value files: where large values live, so
-// that rewriting the 8-byte column beside a value of 2 MiB, or merging the
-// tables that hold both, does not write the 2 MiB again. A cell of a table file
-// then holds a row.Reference instead of its value.
+// Package valuefile writes and reads value files, which hold large values. Rewriting the 8-byte
+// column beside a value of 2 MiB, or compacting the tables that hold both, then does not write
+// the 2 MiB again. A cell of a table file holds a row.Reference instead of its value.
 //
 // The package is open to read and promises importers nothing: programs use the root
 // package, and what is exported here changes whenever the engine needs it.
 //
-// A value file is written once, by a flush or a compaction, and is immutable
-// from then on. It knows nothing of the tables that refer to it: which of its
-// values are still referred to is counted by package manifest, and a value file
-// with too much garbage is emptied by the compactions that meet its references.
+// A flush or a compaction writes a value file once; it is immutable from then on. It knows
+// nothing of the tables that refer to it. Package manifest counts which of its values are still
+// referred to, and the compactions that meet references into a file with too much garbage move
+// its values.
 //
 // # The file
 //
@@ -34,21 +33,19 @@
 //	         56   8   xxhash64 of bytes 0..55
 //	         64   8   magic "flagVAL\n"
 //
-// Integers are little endian. A record's checksum is xxhash64 over: the first 12
-// bytes of its head, its content (of pieces the directory, which has checksums of
-// them), the unique id of the file (16 bytes), the offset of the record in the file
-// (8 bytes). Id and offset bind the record to
-// its place, as in table files. Records are adjacent and begin at offset 0.
+// Integers are little endian. A record's checksum is xxhash64 over: the first 12 bytes of its
+// head, its content (of pieces only the directory, which has checksums of them), the unique id of
+// the file (16 bytes), the offset of the record in the file (8 bytes). Id and offset bind the
+// record to its place, as in table files. Records are adjacent and begin at offset 0.
 //
-// Values are packed in pieces, see pieces.go. That costs a megabyte of text some
-// hundredths of its compression, and lets it be decoded, and verified, by as many
-// processors as have nothing else to do.
+// Values are packed in pieces, see pieces.go. That costs a megabyte of text some hundredths of
+// its compression, and lets idle processors help to decode and verify it.
 //
 // The hash of the heads covers, through their checksums, every byte of the file,
 // without hashing large values twice; the manifest keeps the footer's checksum,
 // which covers that hash.
 //
-// Rejected: an index in the file, by which a value could be moved without
-// touching the tables that refer to it. Every read would pay a lookup more, and
-// what moves a value here is a merge that writes its reference anyway.
+// Rejected: an index in the file, by which a value could be moved without touching the tables
+// that refer to it. Every read would pay for one more look-up, and only a compaction moves a
+// value, which writes its reference anyway.
 package valuefile

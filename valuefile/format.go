@@ -20,26 +20,26 @@ const (
 	kindBlock  = 1 // one S2 block, see block.go
 	kindPieces = 2 // see pieces.go
 
-	// maxStored bounds the content of a record: what is not smaller compressed
-	// is stored raw.
+	// maxStored bounds the content of a record: a value that compression does not shorten is
+	// stored raw.
 	maxStored = row.MaxValueBytes
 )
 
-// ErrCorrupt is matched by every error that reports bytes which are not what
-// the writer wrote. The errors are *CorruptError values.
+// ErrCorrupt matches every error about bytes that are not what the writer wrote. The errors are
+// *CorruptError values.
 var ErrCorrupt = errors.New("valuefile: corrupt value file")
 
 // ErrVersion reports a file written in a newer format than this package knows.
 var ErrVersion = errors.New("valuefile: value file of a newer format version")
 
-// CorruptError says where a file is corrupt.
+// CorruptError gives the place of damage in a file.
 type CorruptError struct {
 	File   string
 	Offset int64 // of the record or footer in the file
 	What   string
 }
 
-// Error names file, offset and what is wrong, never content.
+// Error names the file, the offset and what is wrong. It never shows content.
 func (e *CorruptError) Error() string {
 	return fmt.Sprintf("valuefile: corrupt value file %s: offset %d: %s", e.File, e.Offset, e.What)
 }
@@ -54,14 +54,14 @@ type head struct {
 	checksum    uint64
 }
 
-// put encodes the head but for its checksum.
+// put encodes the head without its checksum.
 func (h *head) put(b []byte) {
 	binary.LittleEndian.PutUint32(b, h.stored)
 	binary.LittleEndian.PutUint32(b[4:], h.raw)
 	binary.LittleEndian.PutUint32(b[8:], uint32(h.kind))
 }
 
-// parseHead decodes a head and returns what is wrong with it, or "".
+// parseHead decodes a head; bad says what is wrong, or is "".
 func parseHead(b []byte) (h head, bad string) {
 	h = head{
 		stored: binary.LittleEndian.Uint32(b), raw: binary.LittleEndian.Uint32(b[4:]),
@@ -80,8 +80,8 @@ func parseHead(b []byte) (h head, bad string) {
 	return h, ""
 }
 
-// covered is the part of a record's content that its own checksum covers: of
-// pieces the directory, which has those of the pieces.
+// covered returns the part of a record's content that its own checksum covers: for pieces only
+// the directory, which has their checksums.
 func (h *head) covered(content []byte) []byte {
 	if h.kind == kindPieces {
 		return content[:directorySize(content)]
@@ -89,7 +89,7 @@ func (h *head) covered(content []byte) []byte {
 	return content
 }
 
-// recordChecksum is the checksum of a record at its place.
+// recordChecksum returns the checksum of a record at its place.
 func recordChecksum(head, covered []byte, id *[16]byte, offset int64) uint64 {
 	var place [24]byte
 	copy(place[:], id[:])
@@ -102,8 +102,8 @@ func recordChecksum(head, covered []byte, id *[16]byte, offset int64) uint64 {
 	return d.Sum64()
 }
 
-// check verifies a record, head and content, that lies at offset, and decodes its
-// head. Of pieces it verifies the directory, and they are to be verified by it.
+// check verifies a record, head and content, at offset, and decodes its head. For pieces it
+// verifies the directory; the caller verifies the pieces by it.
 func check(record []byte, id *[16]byte, offset int64) (h head, bad string) {
 	if h, bad = parseHead(record); bad != "" {
 		return h, bad
@@ -117,7 +117,7 @@ func check(record []byte, id *[16]byte, offset int64) (h head, bad string) {
 	return h, ""
 }
 
-// resize makes the buffer one of n bytes, whatever they are.
+// resize returns the buffer with n bytes, whose content is undefined.
 func resize(buffer *[]byte, n int) []byte {
 	if cap(*buffer) < n {
 		*buffer = make([]byte, n)

@@ -22,12 +22,12 @@ const (
 	golden1  = "testdata/v1.hex" // of a version that is not written any more
 )
 
-// exampleValues are those of the document: one raw, one packed.
+// exampleValues are the values of the document: one raw, one packed.
 func exampleValues() [][]byte {
 	return [][]byte{[]byte("a large value"), bytes.Repeat([]byte("ab"), 40)}
 }
 
-// annotate describes every part of a file in the words of the document.
+// annotate describes every part of a file in the terms of the document.
 func annotate(s *stored, data []byte) string {
 	var b strings.Builder
 	line := func(from, to int, what string) {
@@ -107,7 +107,7 @@ func TestTheWorkedExampleOfTheDocumentIsWhatTheWriterWrites(t *testing.T) {
 	}
 }
 
-// TestTheGoldenFilesAreRead reads a file of each version, kept for ever.
+// TestTheGoldenFilesAreRead reads a file of each version; these files must stay readable.
 func TestTheGoldenFilesAreRead(t *testing.T) {
 	s := write(t, vfs.NewSim(vfs.SimOptions{}), testName, false, true, exampleValues()...)
 	if *update {
@@ -121,7 +121,7 @@ func TestTheGoldenFilesAreRead(t *testing.T) {
 	}
 }
 
-// goldenOfVersion1 makes of what is known of the example what version 1 made of it.
+// goldenOfVersion1 describes the example as version 1 wrote it.
 func goldenOfVersion1(s *stored) *stored {
 	old := *s
 	old.refs = slices.Clone(s.refs)

@@ -12,30 +12,30 @@ import (
 )
 
 const (
-	// coldStreak is how many reads go by calls after one that found its pages not
-	// in memory: through a mapping, each costs a fault and a device access, which
-	// hold up one of the Go scheduler's few processors.
+	// coldStreak is how many reads use calls after a read whose pages were not in memory. Through
+	// a mapping, each such read costs a fault and a device access, which hold up one of the Go
+	// scheduler's few processors.
 	coldStreak = 8
-	// slowAccess is far above what a value takes from the page cache, and below
-	// what any device takes; a nanosecond is added for each so many bytes.
+	// slowAccess is far above the time of a read from the page cache, and below that of any
+	// device. The limit is higher by a nanosecond for every bytesPerNano bytes.
 	slowAccess   = 25 * time.Microsecond
 	bytesPerNano = 2
 )
 
-// mapped is a value file as memory. Values are read through it while a verification
-// of them is believed: what changed in memory since is not noticed. All other reads
-// are calls, and what these copied is verified.
+// mapped is a value file in mapped memory. Values are read through the mapping only for an
+// interval after their verification; such reads do not detect later changes in memory. All other
+// reads are calls, and verify the copy.
 type mapped struct {
 	mapping  *vfs.Mapping // nil: not mapped
 	elapsed  func() time.Duration
-	interval time.Duration // that a verification is believed
-	cold     atomic.Int32  // reads to be done by calls
+	interval time.Duration // for which a verification is trusted
+	cold     atomic.Int32  // number of coming reads that use calls
 
 	mu       sync.Mutex
-	verified map[uint64]time.Duration // when, by offset of the record
+	verified map[uint64]time.Duration // time of verification, by offset of the record
 }
 
-// now is the time on the clock, for the calls below.
+// now returns the time, for believes and note.
 func (m *mapped) now() time.Duration {
 	if m.mapping == nil {
 		return 0
@@ -43,8 +43,8 @@ func (m *mapped) now() time.Duration {
 	return m.elapsed()
 }
 
-// believes reports whether the record at offset is to be read through the mapping:
-// it was verified less than the interval before now, and the last ones were in memory.
+// believes reports whether to read the record at offset through the mapping: it was verified less
+// than the interval before now, and recent reads were not slow.
 func (m *mapped) believes(offset uint64, now time.Duration) bool {
 	if m.mapping == nil {
 		return false
@@ -59,7 +59,7 @@ func (m *mapped) believes(offset uint64, now time.Duration) bool {
 	return ok && now-at < m.interval
 }
 
-// note keeps that a record was verified, by a read that began at now.
+// note records that a read that began at now verified a record.
 func (m *mapped) note(offset uint64, now time.Duration) {
 	if m.mapping == nil {
 		return
@@ -72,7 +72,7 @@ func (m *mapped) note(offset uint64, now time.Duration) {
 	m.verified[offset] = now
 }
 
-// believed is Value through the mapping, by a read that began at a time.
+// believed is Value through the mapping, for a read that began at began.
 func (r *Reader) believed(buffer *[]byte, ref row.Reference, began time.Duration) (value []byte, err error) {
 	if err := r.place(ref); err != nil {
 		return nil, err

@@ -12,9 +12,9 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// While a verification is believed, damage to a mapped value may go unseen. It is
-// found by the first read that begins an interval after the one that verified, and
-// by every read of a value that was not verified; and always if nothing is believed.
+// While a verification is trusted, damage to a mapped value may go unseen. The first read that
+// begins an interval after the verifying read finds it, and so does every read of a value that
+// was not verified. With no interval every read finds it.
 func TestAMappedValueIsVerifiedAgainAfterTheInterval(t *testing.T) {
 	for _, compress := range []bool{false, true} {
 		testVerifiedAgain(t, compress)
@@ -55,7 +55,7 @@ func testVerifiedAgain(t *testing.T, compress bool) {
 		if _, err := strict.Value(&buffer, s.refs[0]); err != nil {
 			t.Fatal(err)
 		}
-		now += believed - 1 // what is believed does not renew itself
+		now += believed - 1 // a trusted read does not renew the interval
 	}
 	for i := range s.refs { // both change on the device
 		f, err := s.fs.OpenReadWrite(s.name, vfs.OpenOptions{})

@@ -1,7 +1,6 @@
 package valuefile
 
-// This file makes and undoes the packed form of values, which they have from the
-// log on.
+// Packing and unpacking values. Values are in packed form from the log on.
 
 import (
 	"bytes"
@@ -14,26 +13,24 @@ import (
 )
 
 const (
-	// blockPiece is the length of what is compressed at once. A piece does not refer to
-	// those before it: sources and binaries of a megabyte took 1 to 4 % more in pieces of so
-	// much, JSON 22; in pieces of a quarter of it 4 to 13 and 49 %.
+	// blockPiece is the length that is compressed at once. A piece does not refer to earlier
+	// ones. In pieces of this length, sources and binaries of a megabyte took 1 to 4 % more
+	// space, JSON 22 %; in pieces of a quarter of it 4 to 13 % and 49 %.
 	blockPiece = 256 << 10
-	// runPiece is the length of the pieces of a long run, which takes a few
-	// microseconds.
+	// runPiece is the length of the pieces of a long run, each of which takes a few microseconds.
 	runPiece = 128 << 10
-	// shortestRun is the length from which a run has a piece of its own: what it cuts
-	// apart is compressed apart.
+	// shortestRun is the length from which a run is a piece of its own. The parts before and
+	// after such a run are compressed separately.
 	shortestRun = 16 << 10
-	// runProbe is the length of a run that is found by a look at its beginning.
+	// runProbe is how many bytes are checked to detect a run.
 	runProbe = 64
 )
 
-// Pack returns the packed form of a value, for Writer.AddPacked and Unpack; false
-// if it does not save an eighth. A value is packed once, before it is logged, and
-// takes this form wherever it goes. It lies in the buffer, which is grown as
-// needed.
+// Pack returns the packed form of a value, for Writer.AddPacked and Unpack; false if it does not
+// save an eighth. A value is packed once, before it is logged, and keeps this form everywhere.
+// The result is in the buffer, which is grown as needed.
 func Pack(buffer *[]byte, value []byte) (packed []byte, ok bool) {
-	var few [64]piece // mostly enough
+	var few [64]piece // enough for most values
 	plan := cut(few[:0], value)
 	directory := directoryHead + len(plan)*entrySize
 	dst := resize(buffer, directory+len(value)+len(plan)*blockOverhead+s2.MaxEncodedLen(blockPiece))
@@ -54,12 +51,11 @@ func Pack(buffer *[]byte, value []byte) (packed []byte, ok bool) {
 	return packed, len(packed) < len(value)-len(value)/8
 }
 
-// cut appends the pieces that a value is to be compressed in: runs, and what is
-// between them.
+// cut appends the pieces of a value: runs, and the parts between them.
 func cut(plan []piece, value []byte) []piece {
 	done := 0
 	add := func(to, length int, run bool) {
-		// Pieces of about the same length.
+		// Make pieces of about the same length.
 		for n := (to - done + length - 1) / length; n > 0; n-- {
 			end := done + (to-done)/n
 			plan = append(plan, piece{from: done, to: end, run: run})
@@ -79,8 +75,8 @@ func cut(plan []piece, value []byte) []piece {
 	return plan
 }
 
-// runAround returns the place around at, not before from, where value repeats one
-// byte. From at on it is at least runProbe bytes long, or not found.
+// runAround returns the run of one byte around at, not beginning before from. It finds only runs
+// that go on for at least runProbe bytes from at on.
 func runAround(value []byte, from, at int) (begin, end int) {
 	if at+runProbe >= len(value) || !bytes.Equal(value[at:at+runProbe], value[at+1:at+1+runProbe]) {
 		return at, at
@@ -101,15 +97,15 @@ func runAround(value []byte, from, at int) (begin, end int) {
 	return begin, end
 }
 
-// blockOverhead is the most that a block is longer than what it stands for, the
-// encoder's own overhead left aside: length and end.
+// blockOverhead is how many bytes a block may be longer than its data, besides the encoder's own
+// overhead: the length and the end.
 const blockOverhead = binary.MaxVarintLen32 + 1
 
 // appendBlock appends an S2 block of src, whose last element is a literal of
 // endLiteral bytes. REQUIRES: dst has room for the longest such block.
 func appendBlock(dst, src []byte) []byte {
-	// A block is a length and a sequence of elements. The encoder writes those of what
-	// is before the literal, with its length, which may be a byte shorter.
+	// A block is a length and a sequence of elements. The encoder writes the elements of the part
+	// before the literal, and its length, which may be a byte shorter than the full one.
 	literal := min(len(src), endLiteral)
 	body := src[:len(src)-literal]
 	var length [binary.MaxVarintLen32]byte
@@ -122,8 +118,7 @@ func appendBlock(dst, src []byte) []byte {
 	return append(append(dst[:end], byte(literal-1)<<2), src[len(body):]...)
 }
 
-// Unpack makes buffer hold the value that was packed, and returns it. Helpers, if
-// not nil, take a part of the work.
+// Unpack unpacks a value into buffer, and returns it. Helpers, if not nil, do a part of the work.
 func Unpack(buffer *[]byte, packed []byte, helpers *assist.Helpers) ([]byte, error) {
 	var value []byte
 	p, raw, bad := parsePacked(packed)
@@ -141,8 +136,8 @@ func Unpack(buffer *[]byte, packed []byte, helpers *assist.Helpers) ([]byte, err
 	return value, nil
 }
 
-// parsePacked returns the length of a value that has the packed form, its pieces
-// unless it is of the time before them, and what is wrong, or "".
+// parsePacked returns the length of a packed value and its pieces, which an old block does not
+// have; bad says what is wrong, or is "".
 func parsePacked(packed []byte) (p pieces, raw int, bad string) {
 	if len(packed) > 0 && packed[0] == 0 {
 		return parsePieces(packed)

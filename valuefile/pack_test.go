@@ -13,8 +13,7 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// shapes are values made of text, noise and runs, of lengths around those at which
-// they are cut.
+// shapes are values made of text, noise and runs, with lengths around those at which pieces end.
 func shapes(random *rand.Rand) [][]byte {
 	text := func(n int) []byte { return bytes.Repeat([]byte("some text that repeats, "), n/24+1)[:n] }
 	values := [][]byte{
@@ -44,7 +43,7 @@ func shapes(random *rand.Rand) [][]byte {
 	return values
 }
 
-// packBlock returns the form that packed values had before pieces.
+// packBlock returns the old packed form, from before pieces.
 func packBlock(value []byte) []byte {
 	return s2.Encode(nil, append(bytes.Clone(value), guard...))
 }
@@ -77,7 +76,7 @@ func TestWhatIsPackedIsUnpacked(t *testing.T) {
 	}
 }
 
-// TestRunsArePiecesOfTheirOwn, wherever they lie.
+// TestRunsArePiecesOfTheirOwn tries runs at many places.
 func TestRunsArePiecesOfTheirOwn(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
 	var buffer []byte
@@ -101,7 +100,7 @@ func TestRunsArePiecesOfTheirOwn(t *testing.T) {
 						runs += c.to - c.from
 					}
 				}
-				// A byte or so more or less at its ends does not matter.
+				// A few bytes more or less at its ends do not matter.
 				if at != len(value) || runs != length {
 					t.Errorf("run of %d behind %d and before %d: %d bytes of runs, %d of %d", length, before, after, runs, at, len(value))
 				}
@@ -118,8 +117,8 @@ func TestRunsArePiecesOfTheirOwn(t *testing.T) {
 	}
 }
 
-// TestAPackedValueIsStoredAsItIs: a value that was packed before is the record
-// that Add would have made of it.
+// TestAPackedValueIsStoredAsItIs: AddPacked of a packed value writes the record that Add would
+// write.
 func TestAPackedValueIsStoredAsItIs(t *testing.T) {
 	value := bytes.Repeat([]byte("packed once "), 1000)
 	var buffer []byte
@@ -156,8 +155,8 @@ func TestAPackedValueIsStoredAsItIs(t *testing.T) {
 	}
 }
 
-// TestValuesOfTheTimeBeforePiecesAreStoredAndCopied: a log of an older version has
-// them, and so have files.
+// TestValuesOfTheTimeBeforePiecesAreStoredAndCopied: logs and files of older versions contain
+// such values.
 func TestValuesOfTheTimeBeforePiecesAreStoredAndCopied(t *testing.T) {
 	value := bytes.Repeat([]byte("packed once "), 1000)
 	fs := vfs.NewSim(vfs.SimOptions{})
@@ -202,8 +201,8 @@ func TestValuesOfTheTimeBeforePiecesAreStoredAndCopied(t *testing.T) {
 	})
 }
 
-// TestADamagedPackedValueIsAnError, whatever is damaged: it is never handed out
-// with another length, nor does it take the program down.
+// TestADamagedPackedValueIsAnError for damage at any place: Unpack never returns another length,
+// and never panics.
 func TestADamagedPackedValueIsAnError(t *testing.T) {
 	random := rand.New(rand.NewPCG(9, 10))
 	value := bytes.Repeat([]byte("abcdefgh"), 20)
@@ -266,8 +265,7 @@ func TestADamagedPieceIsFound(t *testing.T) {
 	}
 }
 
-// FuzzUnpack takes any bytes for a packed value. Checksums are not asked for where
-// a value is unpacked from memory.
+// FuzzUnpack unpacks any bytes. Unpacking from memory checks no checksums.
 func FuzzUnpack(f *testing.F) {
 	var buffer []byte
 	for _, value := range [][]byte{bytes.Repeat([]byte("abc"), 30), make([]byte, shortestRun), append(make([]byte, shortestRun), "end"...)} {
@@ -277,7 +275,7 @@ func FuzzUnpack(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, packed []byte) {
 		if _, raw, bad := parsePacked(packed); bad == "" && raw > 1<<20 {
-			return // takes long
+			return // too slow
 		}
 		var buffer []byte
 		got, err := Unpack(&buffer, packed, nil)
@@ -290,7 +288,7 @@ func FuzzUnpack(f *testing.F) {
 	})
 }
 
-// FuzzPack packs any bytes, repeated so that there is something to pack.
+// FuzzPack packs any bytes, repeated so that they compress.
 func FuzzPack(f *testing.F) {
 	f.Add([]byte("abc"), uint16(30), byte(0), uint32(0))
 	f.Add([]byte("abc"), uint16(3), byte(0), uint32(3*shortestRun))

@@ -1,8 +1,7 @@
 package valuefile
 
-// The packed form of a value: pieces that are decoded, and verified, each for
-// itself, so that a processor that is idle can take some of them. A directory says
-// where they are.
+// The packed form of a value: pieces that are decoded and verified independently, so that an idle
+// processor can take some of them. A directory holds their places.
 //
 //	directory  0         1   (a block, see block.go, never begins with 0)
 //	           pieces    3   how many, at least 1
@@ -12,13 +11,12 @@ package valuefile
 //	             checksum 8  xxhash64 of its content; zero outside of value files
 //	contents   of the pieces, adjacent: an S2 block, or of a run its byte
 //
-// A run is one byte again and again: what is padded with zeros is read at the speed
-// of memory. S2 decodes it eight bytes at a time, and each eight wait for those
-// before.
+// A run is one repeated byte, so zero padding is read at the speed of memory. S2 decodes it eight
+// bytes at a time, and each eight wait for those before.
 //
-// The last bytes that an S2 block stands for are a literal of endLiteral bytes. A
-// copy that ends closer than ten bytes to the end of the memory that is decoded to
-// is done byte by byte, 1150 instead of 32 microseconds for a megabyte.
+// The last bytes of an S2 block are a literal of endLiteral bytes. S2 does a copy byte by byte if
+// it ends closer than ten bytes to the end of the destination: 1150 instead of 32 microseconds
+// for a megabyte.
 
 import (
 	"encoding/binary"
@@ -51,8 +49,8 @@ type piece struct {
 	content  []byte
 }
 
-// directorySize returns the size of the directory that content begins with, as far
-// as there is one.
+// directorySize returns the size of the directory at the start of content, at most all of
+// content.
 func directorySize(content []byte) int {
 	if len(content) < directoryHead {
 		return len(content)
@@ -61,8 +59,8 @@ func directorySize(content []byte) int {
 	return min(len(content), directoryHead+n*entrySize)
 }
 
-// parsePieces finds the pieces of a packed value and its length, and says what is
-// wrong, or "". Of the pieces themselves only the last is looked at.
+// parsePieces finds the pieces of a packed value and its length; bad says what is wrong, or is
+// "". It looks only at the last piece.
 func parsePieces(content []byte) (p pieces, raw int, bad string) {
 	size := directorySize(content)
 	if size < directoryHead+entrySize || content[0] != 0 || (size-directoryHead)%entrySize != 0 {
@@ -81,15 +79,14 @@ func parsePieces(content []byte) (p pieces, raw int, bad string) {
 
 func (p *pieces) len() int { return len(p.entries) / entrySize }
 
-// ends returns where piece i ends, in the value and in the contents, and whether it
-// is a run.
+// ends returns where piece i ends in the value and in the contents, and whether it is a run.
 func (p *pieces) ends(i int) (to, contentTo int, run bool) {
 	e := p.entries[i*entrySize:]
 	content := binary.LittleEndian.Uint32(e[4:])
 	return int(binary.LittleEndian.Uint32(e)), int(content >> 1), content&1 != 0
 }
 
-// piece returns a piece and what is wrong with its entry, or "".
+// piece returns piece i; bad says what is wrong with its entry, or is "".
 func (p *pieces) piece(i int) (c piece, bad string) {
 	from := 0
 	if i > 0 {
@@ -112,7 +109,7 @@ func (p *pieces) piece(i int) (c piece, bad string) {
 	return c, ""
 }
 
-// verify checks all pieces against their checksums, and says what is wrong, or "".
+// verify checks all pieces against their checksums; bad says what is wrong, or is "".
 func (p *pieces) verify() (bad string) {
 	for i := range p.len() {
 		if _, bad := p.verified(i); bad != "" {
@@ -122,7 +119,7 @@ func (p *pieces) verify() (bad string) {
 	return ""
 }
 
-// verified is piece with its checksum verified.
+// verified is piece, and also verifies the checksum.
 func (p *pieces) verified(i int) (c piece, bad string) {
 	if c, bad = p.piece(i); bad == "" && xxhash.Sum64(c.content) != c.checksum {
 		bad = "checksum of a piece does not match"
@@ -130,8 +127,8 @@ func (p *pieces) verified(i int) (c piece, bad string) {
 	return c, bad
 }
 
-// seal sets the checksums of the pieces in a directory, and says what is wrong with
-// them, or "".
+// seal sets the checksums of the pieces in a directory; bad says what is wrong with them, or is
+// "".
 func (p *pieces) seal(directory []byte) (bad string) {
 	for i := range p.len() {
 		c, bad := p.piece(i)
@@ -143,8 +140,8 @@ func (p *pieces) seal(directory []byte) (bad string) {
 	return ""
 }
 
-// unpack puts piece i where it belongs in the value, and verifies it before unless
-// its content is known to be right. It says what is wrong, or "".
+// unpack decodes piece i to its place in the value, and verifies it first unless known is true;
+// bad says what is wrong, or is "".
 func (p *pieces) unpack(i int, value []byte, known bool) (bad string) {
 	var c piece
 	if known {
@@ -173,7 +170,7 @@ func fill(dst []byte, c byte) {
 		clear(dst)
 		return
 	}
-	const first = 4096 // stays in the processor's first cache
+	const first = 4096 // stays in the L1 cache
 	n := min(len(dst), first)
 	for i := range dst[:n] {
 		dst[i] = c

@@ -14,38 +14,37 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// ReaderOptions say what is known of a file before it is opened.
+// ReaderOptions describe a file before it is opened.
 type ReaderOptions struct {
 	FileName string // for errors
-	// Want is what the manifest says of the file; another file is refused.
+	// Want is the file's entry in the manifest; Open refuses another file.
 	Want Info
-	// Mapped maps the file, if it can be mapped and VerifyInterval and Elapsed are set.
-	// Values that are believed are then read through the mapping while they are in the
-	// page cache.
+	// Mapped maps the file, if it can be mapped and VerifyInterval and Elapsed are set. Values
+	// verified within VerifyInterval are then read through the mapping while they are in the page
+	// cache.
 	Mapped bool
-	// VerifyInterval is how long the verification of a value is believed, from the
-	// beginning of the read that verified it. 0: every read verifies.
+	// VerifyInterval is how long the verification of a value is trusted, from the beginning of
+	// the read that verified it. 0: every read verifies.
 	VerifyInterval time.Duration
 	// Elapsed is a monotonic clock.
 	Elapsed func() time.Duration
-	// Helpers take a part of unpacking large values; nil: none.
+	// Helpers do a part of unpacking large values; nil: none.
 	Helpers *assist.Helpers
 }
 
-// Reader reads one value file. It is safe for concurrent use. It caches
-// nothing: a large value is read by one call, from the page cache if it is
-// there, and would drive hundreds of blocks out of the block cache.
+// Reader reads one value file. It is safe for concurrent use. It caches nothing: one call reads a
+// large value, from the page cache if it is there. In the block cache it would evict hundreds of
+// blocks.
 type Reader struct {
-	file   vfs.File
-	name   string
-	footer footer
-	mapped mapped
-	// helpers are those of ReaderOptions.
+	file    vfs.File
+	name    string
+	footer  footer
+	mapped  mapped
 	helpers *assist.Helpers
 }
 
-// Open opens a value file and takes over f, unless it returns an error. f must
-// not be direct: a value is read in place, into memory of the caller.
+// Open opens a value file and takes ownership of f, unless it returns an error. f must not be
+// direct: a value is read straight into memory of the caller.
 func Open(f vfs.File, opts ReaderOptions) (*Reader, error) {
 	r := &Reader{file: f, name: opts.FileName, helpers: opts.Helpers}
 	size, err := f.Size()
@@ -71,8 +70,8 @@ func Open(f vfs.File, opts ReaderOptions) (*Reader, error) {
 			info.UniqueID, opts.Want.UniqueID))
 	}
 	if opts.Mapped && opts.VerifyInterval > 0 && opts.Elapsed != nil {
-		// It fails where there are no mappings, or where they or the address space
-		// are used up: then values are read by calls.
+		// Map fails if the system has no mappings, or if they or the address space are used up.
+		// Values are then read by calls.
 		r.mapped.mapping, _ = vfs.Map(f, size)
 		r.mapped.elapsed, r.mapped.interval = opts.Elapsed, opts.VerifyInterval
 	}
@@ -103,8 +102,7 @@ func (r *Reader) readAt(b []byte, offset int64) error {
 	return fmt.Errorf("valuefile: read %s at %d: %w", r.name, offset, err)
 }
 
-// place checks that a reference lies inside the file, before anything is
-// allocated for it.
+// place checks that a reference lies inside the file, before memory is allocated for it.
 func (r *Reader) place(ref row.Reference) error {
 	end := uint64(r.footer.fileSize - footerSize)
 	if ref.Stored < headSize || ref.Raw > row.MaxValueBytes || ref.Stored > headSize+maxStored ||
@@ -114,7 +112,8 @@ func (r *Reader) place(ref row.Reference) error {
 	return nil
 }
 
-// matches says what is wrong if a record is not the one that ref was made for.
+// matches checks that a record is the one that ref was made for; bad says what is wrong, or is
+// "".
 func (h *head) matches(ref row.Reference) (bad string) {
 	if h.checksum != ref.Checksum || h.raw != ref.Raw || h.stored+headSize != ref.Stored {
 		return "record is not the one that is referred to"
@@ -122,8 +121,8 @@ func (h *head) matches(ref row.Reference) (bad string) {
 	return ""
 }
 
-// Value reads the value that ref refers to. buffer is its memory, grown as
-// needed; the value is valid until the next use of the buffer.
+// Value reads the value that ref refers to into buffer, which is grown as needed. The value is
+// valid until the next use of the buffer.
 func (r *Reader) Value(buffer *[]byte, ref row.Reference) ([]byte, error) {
 	now := r.mapped.now()
 	if r.mapped.believes(ref.Offset, now) {
@@ -136,9 +135,9 @@ func (r *Reader) Value(buffer *[]byte, ref row.Reference) ([]byte, error) {
 	return value, err
 }
 
-// verified is Value by a call: what it copied is verified before it is used.
+// verified is Value by a call; it verifies the copy.
 func (r *Reader) verified(buffer *[]byte, ref row.Reference) ([]byte, error) {
-	if ref.Stored == headSize+ref.Raw { // raw: read where it is wanted
+	if ref.Stored == headSize+ref.Raw { // raw: read straight into the caller's buffer
 		record, err := r.readRecord(buffer, ref)
 		return record.content, err
 	}
@@ -148,22 +147,22 @@ func (r *Reader) verified(buffer *[]byte, ref row.Reference) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	value, bad, _ := record.unpack(&unpacking{buffer: buffer, helpers: r.helpers}) // nothing of it is mapped
+	value, bad, _ := record.unpack(&unpacking{buffer: buffer, helpers: r.helpers}) // not mapped: no error
 	if bad != "" {
 		return nil, r.corrupt(int64(ref.Offset), bad)
 	}
 	return value, nil
 }
 
-// Record is a value as it is stored.
+// Record is a value in its stored form.
 type Record struct {
 	content []byte
 	raw     uint32
 	kind    byte
 }
 
-// unpack makes the buffer hold the value. It returns the value and what is wrong, or
-// "", or the error of a helper.
+// unpack unpacks the value into the buffer; bad says what is wrong, or is ""; err is the error of
+// a helper.
 func (r *Record) unpack(u *unpacking) (value []byte, bad string, err error) {
 	switch r.kind {
 	case kindBlock:
@@ -184,9 +183,8 @@ func (r *Record) unpack(u *unpacking) (value []byte, bad string, err error) {
 	return value, "", nil
 }
 
-// ReadRecord reads the record that ref refers to, verified, for Writer.Copy.
-// buffer is its memory, grown as needed; the record is valid until the next use
-// of the buffer.
+// ReadRecord reads and verifies the record that ref refers to, for Writer.Copy, into buffer,
+// which is grown as needed. The record is valid until the next use of the buffer.
 func (r *Reader) ReadRecord(buffer *[]byte, ref row.Reference) (Record, error) {
 	record, err := r.readRecord(buffer, ref)
 	if err != nil || record.kind != kindPieces {
@@ -215,7 +213,7 @@ func (r *Reader) readRecord(buffer *[]byte, ref row.Reference) (Record, error) {
 	return Record{content: record[headSize:], raw: h.raw, kind: h.kind}, nil
 }
 
-// read fills record from the place of ref, and verifies it but for pieces.
+// read reads the record of ref, and verifies it except for pieces.
 func (r *Reader) read(record []byte, ref row.Reference) (head, error) {
 	if err := r.readAt(record, int64(ref.Offset)); err != nil {
 		return head{}, err
@@ -230,9 +228,8 @@ func (r *Reader) read(record []byte, ref row.Reference) (head, error) {
 	return h, nil
 }
 
-// CheckReference verifies that ref leads to a record, by its head alone.
-// Together with Verify, which verifies all records, it proves that the value can
-// be read.
+// CheckReference verifies by the head alone that ref leads to a record. Together with Verify,
+// which verifies all records, it proves that the value can be read.
 func (r *Reader) CheckReference(ref row.Reference) error {
 	if err := r.place(ref); err != nil {
 		return err
@@ -251,9 +248,9 @@ func (r *Reader) CheckReference(ref row.Reference) error {
 	return nil
 }
 
-// Verify reads all of the file and checks every record, that they follow each
-// other without a gap, and that the footer says what is there. stopped, if not
-// nil, is asked before each record; an error ends the walk.
+// Verify reads the whole file and checks every record, that records follow each other without a
+// gap, and that the footer is right. It calls stopped, if not nil, before each record; an error
+// of that ends it.
 func (r *Reader) Verify(stopped func() error) error {
 	var buffer []byte
 	var heads xxhash.Digest
@@ -313,15 +310,15 @@ func (r *Reader) verifyRecord(buffer *[]byte, offset, end int64) (head, error) {
 	return h, nil
 }
 
-// scratch is memory that a compressed record needs for a moment.
+// scratch is temporary memory for a compressed record.
 type scratch struct{ record []byte }
 
-// scratches holds nothing but working memory that has no content between uses.
+// scratches holds only working memory, without content between uses.
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
 func (s *scratch) give() {
 	if cap(s.record) > 2<<20 {
-		s.record = nil // a rare larger value must not stay in memory
+		s.record = nil // a rare larger buffer must not stay in memory
 	}
 	scratches.Put(s)
 }

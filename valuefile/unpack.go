@@ -1,8 +1,7 @@
 package valuefile
 
-// This file unpacks values. A long one is unpacked by two: a processor that has
-// nothing to do takes pieces as the reader does, until there are none left. A
-// megabyte of text then takes 210 to 240 us instead of 430.
+// Unpacking values with helpers: an idle processor takes pieces of a long value as the reader
+// does, until there are none left. A megabyte of text then takes 210 to 240 us instead of 430.
 
 import (
 	"sync"
@@ -12,27 +11,27 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// shortestHelped is how much must have been compressed that help is asked for, which
-// takes a hundred microseconds and more to decode. Where most is only copied, as noise
-// and runs are, waiting for a helper that lost its processor costs more than helpers
-// save: a megabyte of which one half is zero took 28 us at the median and 32 at the
-// 90th percentile, with help on a busy machine 30 and 67, on an idle one 16.
+// shortestHelped is how many bytes of a value must be in compressed pieces for the reader to ask
+// for help: decoding them takes a hundred microseconds and more. If most of a value is only
+// copied, as noise and runs are, waiting for a helper that lost its processor costs more than
+// helpers save. A megabyte that is half zeros took 28 us at the median and 32 at the 90th
+// percentile; with help on a busy machine 30 and 67, on an idle one 16.
 const shortestHelped = 256 << 10
 
-// unpacking is a value that is unpacked.
+// unpacking describes how to unpack one value.
 type unpacking struct {
 	buffer *[]byte
 	known  bool // its pieces need not be verified
-	// helpers may take pieces; nil: none. If what is packed lies in a mapping, they
-	// access it on their own: a fault is one of the goroutine that meets it.
+	// helpers may take pieces; nil: none. If the packed value is in a mapping, each helper makes
+	// its own access: a fault concerns the goroutine that meets it.
 	helpers *assist.Helpers
 	mapping *vfs.Mapping
-	offset  int64 // of what is packed in the mapping,
-	size    int64 // and its length
+	offset  int64 // of the packed value in the mapping
+	size    int64 // of the packed value
 }
 
-// pieces makes the buffer hold the value of these pieces, raw bytes. It returns the
-// value, and what is wrong, or "", or the error of a helper.
+// pieces unpacks these pieces, raw bytes, into the buffer; bad says what is wrong, or is ""; err
+// is the error of a helper.
 func (u *unpacking) pieces(p *pieces, raw int) (value []byte, bad string, err error) {
 	value = resize(u.buffer, raw)
 	if u.helpers == nil || raw < shortestHelped || !p.slow() {
@@ -48,7 +47,7 @@ func (u *unpacking) pieces(p *pieces, raw int) (value []byte, bad string, err er
 	s.next.Store(0)
 	s.stream.Use(u.helpers)
 	s.stream.Offer(&s.loan, s)
-	// Also when the reader's own access meets a fault: nobody may be at it afterwards.
+	// Deferred, so that it waits for the helper even if the reader's own access faults.
 	defer func() {
 		s.stream.Collect(&s.loan)
 		if bad == "" {
@@ -60,7 +59,8 @@ func (u *unpacking) pieces(p *pieces, raw int) (value []byte, bad string, err er
 	return value, s.take(p), nil
 }
 
-// slow reports whether there are several pieces that take long to decode.
+// slow reports whether there are several pieces that take long to decode, of shortestHelped bytes
+// together.
 func (p *pieces) slow() bool {
 	pieces, sum := 0, 0
 	for i := range p.len() {
@@ -72,14 +72,14 @@ func (p *pieces) slow() bool {
 	return pieces > 1 && sum >= shortestHelped
 }
 
-// share is the work of unpacking one value, as far as it is shared.
+// share is the shared state of unpacking one value.
 type share struct {
 	unpacking
-	pieces pieces // not to be touched by a helper if they lie in a mapping
+	pieces pieces // a helper must not touch them if they are in a mapping
 	value  []byte
-	next   atomic.Int32 // piece to be unpacked
+	next   atomic.Int32 // next piece to unpack
 
-	// What a helper found wrong.
+	// The errors of the helper.
 	bad string
 	err error
 
@@ -87,10 +87,10 @@ type share struct {
 	stream assist.Stream
 }
 
-// shares holds working memory, and what was learned about whether helpers come.
+// shares holds working memory, and what the streams have learned about whether helpers come.
 var shares = sync.Pool{New: func() any { return new(share) }}
 
-// take unpacks pieces until none is left, and says what is wrong, or "".
+// take unpacks pieces until none is left; bad says what is wrong, or is "".
 func (s *share) take(p *pieces) (bad string) {
 	for {
 		i := int(s.next.Add(1)) - 1
@@ -103,7 +103,7 @@ func (s *share) take(p *pieces) (bad string) {
 	}
 }
 
-// Do is the helper's part.
+// Do runs in the helper.
 func (s *share) Do() {
 	if s.mapping == nil {
 		s.bad = s.take(&s.pieces)

@@ -24,7 +24,7 @@ func records(random *rand.Rand, n int) []byte {
 	return b[:n]
 }
 
-// helpedValues are unpacked with help, but for the last.
+// helpedValues are unpacked with help, except for the last.
 func helpedValues(random *rand.Rand) [][]byte {
 	return [][]byte{
 		records(random, shortestHelped+1), records(random, 4*blockPiece+7),
@@ -33,7 +33,7 @@ func helpedValues(random *rand.Rand) [][]byte {
 	}
 }
 
-// TestValuesAreTheSameWithHelp, whoever unpacks how much of them.
+// TestValuesAreTheSameWithHelp, however the pieces are divided.
 func TestValuesAreTheSameWithHelp(t *testing.T) {
 	random := rand.New(rand.NewPCG(13, 14))
 	values := helpedValues(random)
@@ -80,8 +80,7 @@ func TestValuesAreTheSameWithHelp(t *testing.T) {
 	}
 }
 
-// TestWhatAHelperFindsWrongIsAnErrorOfTheRead: damage, and pages that cannot be
-// read.
+// TestWhatAHelperFindsWrongIsAnErrorOfTheRead: damage, and pages that cannot be read.
 func TestWhatAHelperFindsWrongIsAnErrorOfTheRead(t *testing.T) {
 	shares = sync.Pool{New: shares.New} // nothing was learned yet
 	random := rand.New(rand.NewPCG(16, 17))
@@ -89,7 +88,7 @@ func TestWhatAHelperFindsWrongIsAnErrorOfTheRead(t *testing.T) {
 	fault := vfs.NewFault(vfs.NewSim(vfs.SimOptions{}), 1)
 	s := write(t, fault, testName, false, true, value)
 	good := s.content(t)
-	all := assist.NewManual(func() bool { return true }) // the helper is the first
+	all := assist.NewManual(func() bool { return true }) // the helper goes first
 	defer all.Close()
 	var buffer []byte
 	for _, s.mapped = range []bool{false, true} {
@@ -99,7 +98,7 @@ func TestWhatAHelperFindsWrongIsAnErrorOfTheRead(t *testing.T) {
 		}
 		r.helpers = all
 		if s.mapped {
-			if _, err := r.Value(&buffer, s.refs[0]); err != nil { // it is believed then
+			if _, err := r.Value(&buffer, s.refs[0]); err != nil { // from now on its verification is trusted
 				t.Fatal(err)
 			}
 			fault.Add(vfs.Rule{Ops: vfs.OpReadAt, Nth: 2, Action: vfs.FailWith(syscall.EIO)})
@@ -155,8 +154,8 @@ func BenchmarkReadDocument(b *testing.B) {
 	}
 }
 
-// TestAnEndBeyondTheLargestIntIsDamage: where int has 32 bits an end may be below
-// zero. Of two who unpack, the second takes the piece behind it.
+// TestAnEndBeyondTheLargestIntIsDamage: where int has 32 bits, an end may be negative. Of the two
+// unpackers, the second takes the next piece.
 func TestAnEndBeyondTheLargestIntIsDamage(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 19))
 	value := append(records(random, 3*blockPiece), make([]byte, 3*runPiece)...)

@@ -21,7 +21,7 @@ const testName = "/000007.val"
 
 var testID = [16]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}
 
-// stored is a file that was written and what is known of it.
+// stored is a written file and its expected content.
 type stored struct {
 	fs     vfs.FS
 	name   string
@@ -29,12 +29,12 @@ type stored struct {
 	refs   []row.Reference
 	info   Info
 
-	// How it is opened.
+	// How the file is opened.
 	mapped  bool
 	elapsed func() time.Duration // nil: time stands still
 }
 
-// believed is how long mapped values are believed in these tests.
+// believed is the verification interval of mapped values in these tests.
 const believed = time.Minute
 
 func write(t testing.TB, fs vfs.FS, name string, direct, compress bool, values ...[]byte) *stored {
@@ -81,8 +81,8 @@ func (s *stored) open() (*Reader, error) {
 	return r, err
 }
 
-// readAll reads everything back, values twice; it returns the first error, and fails the test
-// for an answer that is wrong.
+// readAll reads everything back, values twice. It returns the first error, and fails the test for
+// a wrong value.
 func (s *stored) readAll(t testing.TB) error {
 	t.Helper()
 	r, err := s.open()
@@ -297,7 +297,7 @@ func TestARecordOfAnotherPlaceOrFileIsRefused(t *testing.T) {
 	huge.Stored = 1<<32 - 1
 	refuse("a length beyond the file", huge)
 
-	// Two records change places: each is sound, and neither is where it belongs.
+	// Two records change places: each is sound, but neither is at its own place.
 	content := s.content(t)
 	swapped := append(append(bytes.Clone(content[29:58]), content[:29]...), content[58:]...)
 	s.replace(t, swapped)
@@ -393,7 +393,7 @@ func FuzzReader(f *testing.F) {
 		ref := row.Reference{File: 1, Offset: offset, Stored: length, Raw: raw}
 		if offset < uint64(len(data)) && len(data)-int(offset) >= headSize {
 			h, _ := parseHead(data[offset:])
-			ref.Checksum = h.checksum // so that fuzzing gets past it
+			ref.Checksum = h.checksum // so that the fuzzer gets past it
 		}
 		if v, err := r.Value(&buffer, ref); err == nil && len(v) != int(raw) {
 			t.Fatalf("%d bytes, want %d", len(v), raw)
@@ -403,8 +403,8 @@ func FuzzReader(f *testing.F) {
 	})
 }
 
-// reseal opens a file whose footer and first records get right checksums, so
-// that fuzzing gets past them.
+// reseal corrects the checksums of the footer and the first records and opens the file, so that
+// the fuzzer gets past them.
 func reseal(data []byte, file vfs.File) *Reader {
 	if len(data) < footerSize {
 		return nil

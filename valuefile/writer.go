@@ -16,23 +16,23 @@ import (
 type WriterOptions struct {
 	// Number is the file's number, which references to it carry.
 	Number uint64
-	// UniqueID names the file for ever. It must differ between any two files.
+	// UniqueID identifies the file. It must differ between any two files.
 	UniqueID [16]byte
-	// Compress values that it makes smaller by an eighth.
+	// Compress packs values if that saves an eighth.
 	Compress bool
 }
 
-// Info says what a finished file holds.
+// Info describes a finished file.
 type Info struct {
 	UniqueID [16]byte
 	Size     int64  // of the file in bytes
-	Checksum uint64 // that of the footer, which covers everything
+	Checksum uint64 // of the footer, which covers the whole file
 	Values   uint64
-	Bytes    uint64 // of all records: what the references to them add up to
+	Bytes    uint64 // of all records: the sum of Stored of all references
 }
 
-// Writer writes one value file. It is used by one goroutine. After an error
-// every call returns that error, and the file is to be removed.
+// Writer writes one value file. One goroutine uses it. After an error every call returns that
+// error, and the caller must remove the file.
 type Writer struct {
 	opts       WriterOptions
 	out        *outfile.Writer
@@ -66,7 +66,7 @@ func (w *Writer) Add(value []byte) (row.Reference, error) {
 	return w.add(h, value, nil)
 }
 
-// AddPacked stores a value in the form that Pack gave it, or an older version's.
+// AddPacked stores a value in packed form, from Pack or from an older version.
 func (w *Writer) AddPacked(packed []byte) (row.Reference, error) {
 	p, raw, bad := parsePacked(packed)
 	if bad != "" {
@@ -82,7 +82,7 @@ func (w *Writer) AddPacked(packed []byte) (row.Reference, error) {
 	return w.add(head{raw: uint32(raw), kind: kindPieces}, w.directory, p.contents)
 }
 
-// Copy stores a value as it is stored in another file.
+// Copy stores a record of another file as it is.
 func (w *Writer) Copy(r Record) (row.Reference, error) {
 	covered := len(r.content)
 	if r.kind == kindPieces {
@@ -91,7 +91,7 @@ func (w *Writer) Copy(r Record) (row.Reference, error) {
 	return w.add(head{raw: r.raw, kind: r.kind}, r.content[:covered], r.content[covered:])
 }
 
-// add writes a record. Its content is what its checksum covers, and the rest.
+// add writes a record. Its content is covered followed by rest; its checksum covers only covered.
 func (w *Writer) add(h head, covered, rest []byte) (row.Reference, error) {
 	if w.err != nil {
 		return row.Reference{}, w.err
@@ -126,11 +126,11 @@ func (w *Writer) fail(err error) error {
 	return w.err
 }
 
-// Size is the size of the file if it were finished now.
+// Size returns the size of the file if it were finished now.
 func (w *Writer) Size() int64 { return w.out.Offset() + footerSize }
 
-// Finish completes the file and hands all of it to the operating system; to
-// sync and close it is the caller's. The writer is of no use afterwards.
+// Finish completes the file and hands all of it to the operating system; the caller syncs and
+// closes it. The writer cannot be used afterwards.
 func (w *Writer) Finish() (Info, error) {
 	if w.err != nil {
 		return Info{}, w.err
@@ -153,5 +153,5 @@ func (w *Writer) Finish() (Info, error) {
 	}, nil
 }
 
-// Meant is what should be in the file, to read it back. REQUIRES: Finish succeeded.
+// Meant returns the expected content of the file, to read it back. REQUIRES: Finish succeeded.
 func (w *Writer) Meant() outfile.Meant { return w.meant }

@@ -1,19 +1,18 @@
 package wal
 
-// The buffers of groups. They lie outside of the Go heap if there is a pool: what
-// gathers while nobody comes to write it would else let the heap grow by twice as
-// much, and stay so large.
+// The buffers of groups. With a pool they lie outside the Go heap. Records that gather before
+// they are written would otherwise let the heap grow by twice as much, and stay that large.
 
 import "github.com/flagstone-db/flagstone/internal/vfs"
 
 const (
 	minBuffer = 64 << 10
-	// keptBuffer is the capacity up to which a buffer is kept for groups to come:
-	// that of a group that was handed over in time. Larger ones are rare.
+	// keptBuffer is the capacity up to which a buffer is kept for later groups. It fits a group
+	// that was handed over in time; larger groups are rare.
 	keptBuffer = 2 * writeThreshold
 )
 
-// newBuffer returns an empty buffer, aligned for direct I/O, of any content.
+// newBuffer returns an empty buffer, aligned for direct I/O. Its spare capacity is not cleared.
 func (w *Writer) newBuffer(size int) []byte {
 	if w.opts.Memory == nil {
 		return vfs.AlignedBuffer(size)[:0]
@@ -21,14 +20,14 @@ func (w *Writer) newBuffer(size int) []byte {
 	return w.opts.Memory.Alloc(size)[:0]
 }
 
-// freeBuffer takes a buffer back that is not used any more.
+// freeBuffer returns a buffer to the pool.
 func (w *Writer) freeBuffer(b []byte) {
 	if w.opts.Memory != nil {
 		w.opts.Memory.Free(b)
 	}
 }
 
-// takeBuffer returns an empty buffer for the group to come. Callers hold mu.
+// takeBuffer returns an empty buffer for the next group. Callers hold mu.
 func (w *Writer) takeBuffer() []byte {
 	if n := len(w.idle); n > 0 {
 		b := w.idle[n-1]
@@ -47,8 +46,8 @@ func (w *Writer) giveBuffer(b []byte) {
 	w.idle = append(w.idle, b)
 }
 
-// freeBuffers gives all memory back. Callers hold mu; nothing is on its way, and
-// nothing will be appended any more.
+// freeBuffers gives all memory back. Callers hold mu; no group is in flight, and nothing will be
+// appended any more.
 func (w *Writer) freeBuffers() {
 	for _, b := range append(w.idle, w.buf) {
 		w.freeBuffer(b)
@@ -67,7 +66,7 @@ func (w *Writer) reserve(n int) {
 	w.buf = larger
 }
 
-// extend makes the buffer n bytes longer and returns these, with any content.
+// extend makes the buffer n bytes longer and returns the new bytes, which are not cleared.
 func (w *Writer) extend(n int) []byte {
 	w.reserve(n)
 	start := len(w.buf)

@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// A small record of an unsynced log costs its own bytes and three: it shares its
-// frame with others, and what is written is full blocks, but for what a record
-// does not fit in.
+// A small record of an unsynced log costs its own bytes and three: it shares its frame with
+// others, and writes are whole blocks, except for the rest of a block that the next record does
+// not fit into.
 func TestSmallRecordsAreWrittenWithLittleAround(t *testing.T) {
 	opts := testOptions(newSim())
 	opts.SegmentSize, opts.Sync = 16<<20, false
@@ -38,8 +38,8 @@ func TestSmallRecordsAreWrittenWithLittleAround(t *testing.T) {
 	}
 }
 
-// Records share a frame only if they are of one stream and not too far from
-// each other; all come back.
+// Records share a frame only if they are of one stream and their positions are close. All records
+// come back.
 func TestStreamsAndDistantPositionsShareNoFrame(t *testing.T) {
 	opts := testOptions(newSim())
 	opts.SegmentSize = 1 << 20
@@ -65,7 +65,7 @@ func TestStreamsAndDistantPositionsShareNoFrame(t *testing.T) {
 	mustClose(t, w)
 }
 
-// A bundle with a good checksum that no writer makes is damage, and so is any in
+// A bundle that no writer makes is damage although its checksum is good, and so is any bundle in
 // a segment of version 1.
 func TestImpossibleBundlesAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -1,9 +1,8 @@
 package wal
 
-// Crashes at every call that changes something, under every policy of the
-// simulated disk, of the machine and of the process, and crashes while
-// recovering from those. The oracle is the list of records as appended and how
-// many of them were acknowledged.
+// Crash tests: a crash of the machine or the process at every call that changes something, under
+// every policy of the simulated disk, and crashes while recovering from those. The oracle is the
+// list of records as appended and how many of them were acknowledged.
 
 import (
 	"bytes"
@@ -17,14 +16,14 @@ import (
 
 var errDead = errors.New("the process died before this call")
 
-// changes are the calls before which a crash is tried: between two of them a
-// crash finds the same disk.
+// changes are the calls before which a crash is tried: between two of them the disk does not
+// change.
 var changes = map[string]bool{
 	"create": true, "write": true, "sync": true, "syncdata": true, "rename": true, "remove": true,
 	"syncdir": true, "truncate": true, "preallocate": true, "mkdir": true,
 }
 
-// crashRun is a workload on one disk and what it has done so far.
+// crashRun is a workload on one disk and its history.
 type crashRun struct {
 	oracle
 	segments   []uint64 // of each record of the oracle
@@ -43,9 +42,9 @@ func (r *crashRun) clone() *crashRun {
 	return &c
 }
 
-// check judges recovered records: a part of what was appended without a hole,
-// which begins no later than the first record that the owner still needs, and
-// ends no earlier than the last one that was acknowledged.
+// check judges recovered records: they must be a run of the appended ones without a hole. It must
+// begin no later than the first record that the owner still needs, and end no earlier than the
+// last acknowledged one.
 func (r *crashRun) check(got []entry) error {
 	needed := 0
 	for needed < len(r.records) && r.segments[needed] < r.min {
@@ -73,8 +72,7 @@ func (r *crashRun) check(got []entry) error {
 	return nil
 }
 
-// open recovers, checks, and starts a writer; then all that was recovered
-// counts as acknowledged.
+// open recovers, checks, and starts a writer; then all recovered records count as acknowledged.
 func (r *crashRun) open(opts Options) error {
 	var got []entry
 	var segments []uint64
@@ -122,7 +120,7 @@ func (r *crashRun) work(steps int) error {
 			size = maxPayload - 100 + r.rng.IntN(200) // one frame or two
 		}
 		var err error
-		r.segments = append(r.segments, r.w.Segment()+1) // until it is known
+		r.segments = append(r.segments, r.w.Segment()+1) // until Segment tells
 		lsn, err = r.append(r.w, r.generation, size)
 		if err == nil {
 			r.segments[len(r.segments)-1] = r.w.Segment()
@@ -154,7 +152,7 @@ func (r *crashRun) work(steps int) error {
 	return r.sync(r.w, lsn)
 }
 
-// crashTest counts what was tried.
+// crashTest counts the cases tried.
 type crashTest struct {
 	*testing.T
 	cases    int
@@ -169,8 +167,8 @@ func crashOptions(fsys vfs.FS, synced bool) Options {
 	return opts
 }
 
-// recoverFrom opens the log on the disk of a crashed machine or process, works
-// on, and tries power cuts at its calls, as deep as told.
+// recoverFrom opens the log on the disk of a crashed machine or process, works on, and tries
+// power cuts at its calls, up to the given depth.
 func (t *crashTest) recoverFrom(sim *vfs.Sim, r *crashRun, synced bool, what string, depth int) {
 	t.cases++
 	t.distinct[sim.Digest()] = true
@@ -201,9 +199,8 @@ func (t *crashTest) recoverFrom(sim *vfs.Sim, r *crashRun, synced bool, what str
 	}
 }
 
-// P1, P3, P4, P14: a power cut before each call of a workload, under each
-// policy, and again during each recovery, keeps all that was acknowledged and
-// leaves no hole.
+// P1, P3, P4, P14: a power cut before each call of a workload, under each policy, and again
+// during each recovery, loses no acknowledged record and leaves no hole.
 func TestP01_P03_P04_P14_PowerCutAtEveryCall(t *testing.T) {
 	c := &crashTest{T: t, distinct: map[uint64]bool{}}
 	for _, synced := range []bool{true, false} {
@@ -236,9 +233,9 @@ func TestP01_P03_P04_P14_PowerCutAtEveryCall(t *testing.T) {
 	t.Logf("%d crashes, %d of them nested, %d distinct disks", c.cases, c.nested, len(c.distinct))
 }
 
-// P1, P3, P4, P14: the process dies before each call of a workload; the next
-// one sees what was written but not synced, and meets power cuts at its calls.
-// What it delivered may be lost again, but only until NewWriter has returned.
+// P1, P3, P4, P14: the process dies before each call of a workload. The next process sees what
+// was written but not synced, and meets power cuts at its calls. Records that it delivered may be
+// lost again, but only until NewWriter has returned.
 func TestP01_P03_P04_P14_ProcessDeathAtEveryCallThenPowerCuts(t *testing.T) {
 	c := &crashTest{T: t, distinct: map[uint64]bool{}}
 	for _, synced := range []bool{true, false} {
@@ -271,7 +268,7 @@ func TestP01_P03_P04_P14_ProcessDeathAtEveryCallThenPowerCuts(t *testing.T) {
 	t.Logf("%d crashes, %d of them nested, %d distinct disks", c.cases, c.nested, len(c.distinct))
 }
 
-// run opens the log and works on it until something fails.
+// run opens the log and works on it until a call fails.
 func (r *crashRun) run(opts Options, steps int) error {
 	if err := r.open(opts); err != nil {
 		return err
@@ -279,9 +276,8 @@ func (r *crashRun) run(opts Options, steps int) error {
 	return r.work(steps)
 }
 
-// P14: dying again and again right after the start, with records that were
-// never synced, loses none that was delivered, and takes no more space each
-// time than a header and those records.
+// P14: dying repeatedly right after the start, with records that were never synced, loses no
+// delivered record, and each time takes no more space than a header and those records.
 func TestP14_CrashLoopLosesNothingAndLeaksNoSpace(t *testing.T) {
 	sim := newSim()
 	opts := crashOptions(sim, false)

@@ -1,7 +1,7 @@
 package wal
 
-// Damage (RELIABILITY T8): every byte, every length, and what else can happen
-// to the files of a log; and errors of every call of Recover and NewWriter.
+// Damage (RELIABILITY T8): every byte, every length, and other faults of the files of a log; and
+// errors of every call of Recover and NewWriter.
 
 import (
 	"encoding/binary"
@@ -20,7 +20,7 @@ import (
 type damagedLog struct {
 	sim       *vfs.Sim
 	o         oracle
-	ends      [4]int64 // by segment number, of what is part of the log
+	ends      [4]int64 // where the log ends in each segment, by number
 	lastGroup int64    // where the last group of the open segment begins
 	before    int      // records before that
 }
@@ -48,7 +48,7 @@ func newDamagedLog(t testing.TB) *damagedLog {
 	return l
 }
 
-// outcome is how a damaged log must read.
+// outcome is the expected result of reading a damaged log.
 type outcome int
 
 const (
@@ -76,8 +76,8 @@ func (l *damagedLog) expect(t testing.TB, sim *vfs.Sim, want outcome, what strin
 	}
 }
 
-// P4: whichever byte of the log is damaged, what was acknowledged is read or
-// the damage is reported; only the last group of an open log cannot be judged.
+// P4: if any byte of the log is damaged, acknowledged records are read or the damage is reported;
+// only the last group of an open log cannot be judged.
 func TestP04_EveryFlippedByte(t *testing.T) {
 	l := newDamagedLog(t)
 	cases := 0
@@ -120,8 +120,7 @@ func TestP04_EveryFlippedByte(t *testing.T) {
 	t.Logf("%d cases", cases)
 }
 
-// P4: whatever a file is cut to, what was acknowledged is read or the damage is
-// reported.
+// P4: if a file is cut to any length, acknowledged records are read or the damage is reported.
 func TestP04_EveryLength(t *testing.T) {
 	l := newDamagedLog(t)
 	cases := 0
@@ -218,8 +217,8 @@ func TestP04_ClosedLogIsCheckedToItsEnd(t *testing.T) {
 	}
 }
 
-// P4: a group that reached the disk before one ahead of it did is cut off with
-// it, unless it says that the one ahead was durable.
+// P4: a group that reached the disk before an earlier one is cut off with it, unless it says that
+// the earlier one was durable.
 func TestP04_LaterGroupDecidesBetweenTornAndDamaged(t *testing.T) {
 	for _, synced := range []bool{false, true} {
 		sim := newSim()
@@ -282,14 +281,14 @@ func TestSegmentsOfAnotherStoreAreRefused(t *testing.T) {
 	}
 }
 
-// patchHeader changes a header and makes its checksum right again.
+// patchHeader changes a header and corrects its checksum.
 func patchHeader(b []byte, fn func(b []byte)) []byte {
 	fn(b)
 	binary.LittleEndian.PutUint64(b[88:], xxhash.Sum64(b[:88]))
 	return b
 }
 
-// P22: an unknown version is refused by that name, not as damage.
+// P22: an unknown version is refused with ErrNewerFormat, not as damage.
 func TestP22_NewerFormatIsRefused(t *testing.T) {
 	l := newDamagedLog(t)
 	for n := uint64(1); n <= 3; n++ {
@@ -306,7 +305,7 @@ func TestP22_NewerFormatIsRefused(t *testing.T) {
 	}
 }
 
-// A header that is wrong in itself is refused even if its checksum is right.
+// A header with impossible fields is refused even if its checksum is right.
 func TestImpossibleHeadersAreRefused(t *testing.T) {
 	l := newDamagedLog(t)
 	for name, fn := range map[string]func(b []byte){
@@ -325,8 +324,8 @@ func TestImpossibleHeadersAreRefused(t *testing.T) {
 		"reserved":                 func(b []byte) { b[80] = 1 },
 	} {
 		sim := l.sim.Image(vfs.CrashKeepAll, 0)
-		// The last one: its frames, bound to the old header, are only a torn
-		// tail now, so that nothing but the header can be what is refused.
+		// Patch the last segment: its frames, bound to the old header, now count as a torn tail,
+		// so that only the header can be refused.
 		if err := sim.Edit(logFile(3), func(b []byte) []byte { return patchHeader(b, fn) }); err != nil {
 			t.Fatal(err)
 		}
@@ -334,7 +333,7 @@ func TestImpossibleHeadersAreRefused(t *testing.T) {
 	}
 }
 
-// Frames with a good checksum that no writer makes are damage, not a tail.
+// Frames that no writer makes are damage, not a tail, if their checksum is good.
 func TestImpossibleFramesAreRefused(t *testing.T) {
 	rec := func(kind frameType, stream uint32, position uint64) frame {
 		return frame{kind: kind, stream: stream, position: position, durable: BlockSize}
@@ -422,7 +421,7 @@ func TestErrorAtEveryCallOfOpening(t *testing.T) {
 	}
 }
 
-// An error of the callback ends recovery and comes back as it is.
+// An error of the callback ends recovery and is returned unchanged.
 func TestCallbackErrorEndsRecovery(t *testing.T) {
 	l := newDamagedLog(t)
 	stop := errors.New("stop")
@@ -438,9 +437,8 @@ func TestCallbackErrorEndsRecovery(t *testing.T) {
 	}
 }
 
-// P1, P10: records that the dead process had not synced, or whose sync failed,
-// may look written only as long as they are in memory. The next writer copies
-// them instead of building on them in place.
+// P1, P10: records that the dead process had not synced, or whose sync failed, may be in memory
+// only. The next writer copies them instead of building on them in place.
 func TestP01_P10_UnsyncedTailIsCopiedNotBuiltUpon(t *testing.T) {
 	sim := newSim()
 	opts := testOptions(sim)

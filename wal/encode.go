@@ -1,6 +1,6 @@
 package wal
 
-// Framing records into the buffer of the group to come.
+// Encoding records as frames in the buffer of the next group.
 
 import "encoding/binary"
 
@@ -27,8 +27,8 @@ func (w *Writer) encode(stream uint32, position uint64, payload pieces, n int) {
 		return
 	}
 	w.endBundle()
-	// All frames of the record and what pads the last block, or the buffer would
-	// grow, and be copied, again and again.
+	// Reserve for all frames of the record and the padding of the last block at once: the buffer
+	// would otherwise grow, and be copied, once per frame.
 	w.reserve(int(recordSize(n)) + frameHeaderSize)
 	for rest := n; rest > 0; {
 		size := min(rest, maxPayload)
@@ -47,8 +47,8 @@ func (w *Writer) encode(stream uint32, position uint64, payload pieces, n int) {
 	w.cur.head.records++
 }
 
-// bundle is the frame at the end of the buffer that small records join. Its
-// header is filled in when it ends.
+// bundle is the frame at the end of the buffer that small records join. endBundle fills in its
+// header.
 type bundle struct {
 	open   bool
 	start  int // in the buffer
@@ -57,8 +57,7 @@ type bundle struct {
 	last   uint64
 }
 
-// join adds a small record to the bundle at the end of the buffer, or to a new
-// one if there is none for it.
+// join adds a small record to the open bundle, or starts a new bundle.
 func (w *Writer) join(stream uint32, position uint64, payload pieces, n int) {
 	o := &w.bundle
 	if o.open && (stream != o.stream || position-o.last >= maxStep || len(w.buf)-o.start >= bundleSize) {
@@ -96,8 +95,7 @@ func (w *Writer) endBundle() {
 	w.complete(b, len(b)-frameHeaderSize, frame{kind: frameBundle, stream: o.stream, position: o.first})
 }
 
-// put adds one frame with the next n bytes of payload, and returns what is
-// left of that.
+// put adds one frame with the next n bytes of payload, and returns the rest of the payload.
 func (w *Writer) put(f frame, payload pieces, n int) pieces {
 	b := w.extend(paddedSize(n))
 	payload.read(b[frameHeaderSize : frameHeaderSize+n])
@@ -106,16 +104,16 @@ func (w *Writer) put(f frame, payload pieces, n int) pieces {
 	return payload
 }
 
-// complete fills in the header of the frame at the end of the buffer: its
-// extent is b, its payload and the zeros behind that are in place.
+// complete fills in the header of the frame b at the end of the buffer. The payload and the zeros
+// behind it are already in place.
 func (w *Writer) complete(b []byte, n int, f frame) {
 	f.durable = w.cur.durable
 	sum := putFrameHeader(b, n, f, w.cur.seed, w.cur.head.offset)
 	w.cur.head.add(int64(len(b)), sum)
 }
 
-// pad ends the last frame and fills the last block of the buffer. A padding frame
-// that does not fit into what is left of a block takes the next one as well.
+// pad ends the last frame and fills the last block of the buffer. If a padding frame does not fit
+// into the rest of a block, it takes the next block as well.
 func (w *Writer) pad() {
 	room := -len(w.buf) & (BlockSize - 1)
 	if w.bundle.open {
@@ -135,7 +133,7 @@ func (w *Writer) pad() {
 	w.complete(b, room-frameHeaderSize, frame{kind: framePadding})
 }
 
-// putTrailer adds the frame that ends a segment. All before it is durable.
+// putTrailer adds the frame that ends a segment. REQUIRES: everything before it is durable.
 func (w *Writer) putTrailer() {
 	at := w.cur.head
 	b := w.extend(paddedSize(trailerPayload))

@@ -12,21 +12,19 @@ var (
 	ErrCorrupt = errors.New("wal: corrupt")
 	// ErrClosed says that the writer was closed.
 	ErrClosed = errors.New("wal: closed")
-	// ErrFailed says that the writer met a write or sync error and takes no
-	// more records. The error is a *FailedError.
+	// ErrFailed says that the writer met a write or sync error and takes no more records. The
+	// error is a *FailedError.
 	ErrFailed = errors.New("wal: failed")
-	// ErrNewerFormat says that a segment was written by a later version of
-	// this program.
+	// ErrNewerFormat says that a later version of this program wrote the segment.
 	ErrNewerFormat = errors.New("wal: unknown newer format version")
 	// ErrWrongStore says that a segment belongs to another store.
 	ErrWrongStore = errors.New("wal: segment of another store")
 	// ErrTooLarge says that a record exceeds MaxRecordSize.
 	ErrTooLarge = errors.New("wal: record too large")
-	// ErrRoom says that there is no room for a record until the device has done
-	// something: see Writer.MakeRoom.
+	// ErrRoom says that there is no room for a record until a write or rotation has finished: see
+	// Writer.MakeRoom.
 	ErrRoom = errors.New("wal: no room yet")
-	// ErrPosition says that a record's position does not lie above the one
-	// before it in its stream.
+	// ErrPosition says that a record's position is not above the last one of its stream.
 	ErrPosition = errors.New("wal: position does not rise")
 )
 
@@ -37,7 +35,7 @@ type CorruptError struct {
 	Reason string
 }
 
-// Error gives file, offset and what was expected there, never content.
+// Error gives the file, the offset and what was expected there. It never shows content.
 func (e *CorruptError) Error() string {
 	return fmt.Sprintf("wal: corrupt: %s at offset %d: %s", e.File, e.Offset, e.Reason)
 }
@@ -45,13 +43,12 @@ func (e *CorruptError) Error() string {
 // Is makes errors.Is(err, ErrCorrupt) hold.
 func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }
 
-// FailedError is the first write or sync error of a writer, which every later
-// call returns. What the failed call left on the disk is unknown, and a later
-// sync that succeeds would prove nothing about it (the kernel may have dropped
-// the pages); only reopening the log finds out. It matches ErrFailed and what
-// its cause matches.
+// FailedError is the first write or sync error of a writer; every later call returns it. What the
+// failed call left on the disk is unknown, and a later sync that succeeds would prove nothing
+// about it (the kernel may have dropped the pages); only reopening the log finds out. It matches
+// ErrFailed and what its cause matches.
 type FailedError struct {
-	Op   string // what was being done
+	Op   string // the operation that failed
 	File string
 	Err  error
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// A failed read is reported as such, wherever in a log of several read windows
-// it happens: never as a torn tail, never as damage.
+// A failed read is reported as such, anywhere in a log of several read windows: never as a torn
+// tail, never as damage.
 func TestErrorAtEveryReadOfALongLog(t *testing.T) {
 	sim := newSim()
 	opts := testOptions(sim)
@@ -45,7 +45,7 @@ func TestErrorAtEveryReadOfALongLog(t *testing.T) {
 	mustClose(t, w)
 }
 
-// P10: errors of the writes that Append makes itself poison the writer too.
+// P10: errors of writes inside Append poison the writer too.
 func TestP10_FailedWriteInsideAppend(t *testing.T) {
 	for _, size := range []int{maxGroup + maxPayload, writeThreshold} {
 		broken := false
@@ -97,7 +97,7 @@ func TestOthersWaitForTheLeader(t *testing.T) {
 	<-entered
 	wg.Go(func() {
 		if _, err := w.Append(1, 1, make([]byte, 3*BlockSize)); err != nil && !errors.Is(err, ErrClosed) {
-			t.Error(err) // it needs a new segment
+			t.Error(err) // the record needs a new segment
 		}
 		mustClose(t, w)
 	})
@@ -108,8 +108,8 @@ func TestOthersWaitForTheLeader(t *testing.T) {
 	}
 }
 
-// A durable offset must be the start of a group, and a trailer must count
-// right, checksum or not.
+// A durable offset must be the start of a group, and a trailer must have the right counts, even
+// under a good checksum.
 func TestStampsAndTrailersMustFitWhatIsThere(t *testing.T) {
 	type part struct {
 		f    frame
@@ -141,8 +141,8 @@ func TestStampsAndTrailersMustFitWhatIsThere(t *testing.T) {
 	}
 }
 
-// A spare of a newer format is not touched but deleted; one whose size is no
-// multiple of the chunk is filled to its end.
+// A spare of a newer format is deleted and not reused; one whose size is no multiple of the chunk
+// is filled to its end.
 func TestSparesOfOddKinds(t *testing.T) {
 	sim := newSim()
 	opts := testOptions(sim)

@@ -1,6 +1,6 @@
 package wal
 
-// Two groups on their way at once.
+// Two groups in flight at once.
 
 import (
 	"errors"
@@ -12,9 +12,9 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// flights opens a log whose first group, of record 1, hangs at the given call
-// until release is closed, and begins a second one, of record 2, beside it. It
-// returns when nothing moves any more.
+// flights opens a log whose first group, of record 1, hangs at the given call until release is
+// closed, and begins a second one, of record 2, beside it. It returns when no goroutine makes
+// progress any more.
 func flights(t *testing.T, disk *vfs.Sim, at string, failure error) (w *Writer, fsys *hookFS, o *oracle, outcome []error, release chan struct{}, done *sync.WaitGroup) {
 	release = make(chan struct{})
 	held := false
@@ -74,8 +74,8 @@ func TestP07_TheSecondGroupIsDurableOnlyAfterTheFirst(t *testing.T) {
 	}
 }
 
-// TestP07_BufferedGroupsGoOneByOne: where direct I/O is refused, the kernel reports
-// a write that failed once, to whichever sync asks first.
+// TestP07_BufferedGroupsGoOneByOne: without direct I/O, the kernel reports a failed write once,
+// to the first sync.
 func TestP07_BufferedGroupsGoOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _, _, outcome, release, done := flights(t, vfs.NewSim(vfs.SimOptions{BlockSize: -1}), "syncdata", nil)

@@ -1,7 +1,7 @@
 package wal
 
-// The bytes of a segment. All integers are little-endian; docs/format-wal.md
-// has a worked example that a test checks.
+// The byte layout of a segment. All integers are little-endian; docs/format-wal.md has a worked
+// example that a test checks.
 //
 //	block 0     header
 //	block 1 ..  group, group, ..., group [, trailer group]
@@ -44,24 +44,22 @@ package wal
 //	     0   8  records in the segment
 //	     8   8  chain
 //
-// The chain is a running checksum over frames: it starts at 0, and each frame,
-// padding included, makes it xxhash64(chain, checksum of the frame). A record
-// lies in a bundle, or is one full frame, or a first, any number of middle and
-// a last one; padding may lie between them. A group ends in padding unless it
-// fills its last block; zeros at the end of a bundle do as well.
+// The chain is a running checksum over frames: it starts at 0, and each frame, padding included,
+// makes it xxhash64(chain, checksum of the frame). A record is in a bundle, or is one full frame,
+// or a first, any number of middle and a last one; padding may come between them. A group ends in
+// padding unless it fills its last block; zeros at the end of a bundle serve as well.
 //
-// A frame by itself would cost a small record 32 bytes and up to 7 zeros: a
-// fifth of an update of a column of 100 bytes. In a bundle it costs three.
+// A separate frame costs a small record 32 bytes and up to 7 zeros: a fifth of an update of a
+// column of 100 bytes. In a bundle the record costs three.
 //
 // Invariants:
-//   - the checksum covers offset, segment number, store and what came before
-//     the segment (all in the seed), so stale, moved or foreign bytes are bad;
-//   - durable offsets are multiples of the block, and lie at the start of a
-//     frame that does not continue a record;
-//   - two files that ever carried frames under one seed cannot exist: see
-//     newSegment and adoptSpares;
-//   - bytes 0 to 11 and 88 to 95 of the header mean the same in every later
-//     format version, so that an unknown one can be told from damage.
+//   - the checksum covers offset, segment number, store and the end of the previous
+//     segment (all in the seed), so stale, moved or foreign bytes do not pass;
+//   - durable offsets are multiples of the block, and lie at the start of a frame that
+//     does not continue a record;
+//   - no two files ever carry frames under the same seed: see newSegment and adoptSpares;
+//   - bytes 0 to 11 and 88 to 95 of the header mean the same in every later format
+//     version, so that an unknown version can be told from damage.
 
 import (
 	"encoding/binary"
@@ -71,7 +69,7 @@ import (
 )
 
 const (
-	// Version is the format version that is written. All from 1 on are read.
+	// Version is the format version that is written. All versions from 1 on can be read.
 	Version = 2
 	// BlockSize is the unit of writing: large enough for every device that
 	// vfs offers direct I/O on, and the page of the page cache.
@@ -82,20 +80,20 @@ const (
 	magic           = "FLAGWAL\n"
 	headerSize      = 96
 	frameHeaderSize = 32
-	// maxFrameSize bounds what a reader must hold and hash to judge a frame.
+	// maxFrameSize bounds what a reader must hold and hash to check one frame.
 	maxFrameSize   = 256 << 10
 	maxPayload     = maxFrameSize - frameHeaderSize
 	trailerPayload = 16
 
 	plainVersion = 1 // the last one without bundles
 
-	// maxBundled is the largest record that a bundle takes: of a larger one the
-	// frame is less than a five hundredth.
+	// maxBundled is the largest record that goes into a bundle. The frame of a larger record is
+	// less than a five hundredth of it.
 	maxBundled = 16 << 10
-	// bundleSize is what a bundle grows to. It is hashed at once, which holds up
-	// one writer: 16 KiB take a microsecond. And it is what a torn tail loses whole.
+	// bundleSize is the size at which a bundle ends. A bundle is hashed in one go, which delays
+	// one writer: 16 KiB take a microsecond. A torn tail loses a bundle as a whole.
 	bundleSize = 16 << 10
-	// maxStep bounds how far positions within a bundle lie apart, and so entryHeader.
+	// maxStep bounds the distance of two positions in a bundle, and so entryHeader.
 	maxStep     = 1 << 32
 	entryHeader = 8 // at most: a step of 5 bytes and a length of 3
 )
@@ -112,7 +110,7 @@ const (
 	frameBundle
 )
 
-// seal says where a segment ends, or stands for some point inside it.
+// seal is the end of a segment, or some point inside it.
 type seal struct {
 	offset  int64
 	records uint64 // that end at or before offset
@@ -135,7 +133,7 @@ type header struct {
 	number   uint64
 	previous uint64 // 0: none
 	sealed   seal   // of the previous segment
-	size     int64  // of this file at least
+	size     int64  // of this file, at least
 }
 
 // encode fills the first block of a segment and returns the segment's seed.
@@ -156,8 +154,8 @@ func (h *header) encode(block []byte) uint64 {
 	return seed
 }
 
-// decodeHeader reads a header and the segment's seed. The reason is not empty
-// if b is no header; the error matches ErrNewerFormat.
+// decodeHeader reads a header and the segment's seed. The reason is not empty if b is not a valid
+// header; a later version gives an error that matches ErrNewerFormat.
 func decodeHeader(b []byte) (h header, seed uint64, reason string, err error) {
 	switch {
 	case len(b) < headerSize:
@@ -208,11 +206,11 @@ type frame struct {
 	checksum uint64
 }
 
-// paddedSize is what a frame with n bytes of payload takes.
+// paddedSize is the size of a frame with n bytes of payload.
 func paddedSize(n int) int { return frameHeaderSize + (n+7)&^7 }
 
-// recordSize is what a record of n bytes takes at most, with the zeros that end
-// the bundle before it.
+// recordSize is the most that a record of n bytes takes, including the zeros that end the bundle
+// before it.
 func recordSize(n int) int64 {
 	if n <= maxBundled {
 		return 7 + int64(paddedSize(entryHeader+n))
@@ -225,9 +223,8 @@ func recordSize(n int) int64 {
 	return 7 + size
 }
 
-// putFrameHeader fills the header of the frame that begins at b[0] and ends
-// with b, whose payload of n bytes and zeros behind it are in place, and
-// returns the checksum.
+// putFrameHeader fills in the header of the frame b and returns the checksum. The payload of n
+// bytes and the zeros behind it are already in place.
 func putFrameHeader(b []byte, n int, f frame, seed uint64, offset int64) uint64 {
 	binary.LittleEndian.PutUint64(b[0:], seed^uint64(offset))
 	binary.LittleEndian.PutUint32(b[8:], uint32(n)|uint32(f.kind)<<24)
@@ -239,8 +236,8 @@ func putFrameHeader(b []byte, n int, f frame, seed uint64, offset int64) uint64 
 	return sum
 }
 
-// frameSize reads from a frame header how long the frame is. The reason is not
-// empty if no frame can look like that.
+// frameSize reads the length of a frame from its header. The reason is not empty if this cannot
+// be a frame header.
 func frameSize(head []byte) (size int, reason string) {
 	word := binary.LittleEndian.Uint32(head[8:])
 	n, kind := int(word&0xffffff), frameType(word>>24)
@@ -250,8 +247,8 @@ func frameSize(head []byte) (size int, reason string) {
 	return paddedSize(n), ""
 }
 
-// decodeFrame checks and decodes a frame; b is what frameSize says is its
-// extent. It uses the checksum field of b as scratch, and restores it.
+// decodeFrame checks and decodes the frame b, which is as long as frameSize said. It uses the
+// checksum field of b as scratch, and restores it.
 func decodeFrame(b []byte, seed uint64, offset int64) (f frame, reason string) {
 	f.checksum = binary.LittleEndian.Uint64(b)
 	binary.LittleEndian.PutUint64(b, seed^uint64(offset))

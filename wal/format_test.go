@@ -15,9 +15,8 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// goldenLog writes the log of testdata/v2 and of docs/format-wal.md: a first
-// segment with a group of two records, one of another, and a trailer, and a second
-// segment that was not closed.
+// goldenLog writes the log of testdata/v2 and of docs/format-wal.md: a first segment with a group
+// of two records, another of one, and a trailer, and a second segment that was not closed.
 func goldenLog(t testing.TB) *vfs.Sim {
 	sim := newSim()
 	opts := testOptions(sim)
@@ -44,8 +43,8 @@ func goldenLog(t testing.TB) *vfs.Sim {
 	return sim
 }
 
-// stored are the logs of testdata. Files there hold only what is not zero: lines
-// of offset and hexadecimal bytes.
+// stored are the logs of testdata. Its files hold only bytes that are not zero: lines of offset
+// and hexadecimal bytes.
 var stored = []struct {
 	name    string
 	size    int // of a segment
@@ -79,8 +78,8 @@ func texts(opts Options) (out []string, res RecoverResult, err error) {
 	return out, res, err
 }
 
-// P22: logs of every format version read as they did when the version was made,
-// damage in them is told from a torn tail, and they can be continued.
+// P22: logs of every format version read as they did when the version was made, damage in them is
+// told from a torn tail, and a writer can continue them.
 func TestP22_StoredLogsOfAllVersions(t *testing.T) {
 	for _, c := range stored {
 		sim := newSim()
@@ -137,7 +136,7 @@ func TestP22_StoredLogsOfAllVersions(t *testing.T) {
 	}
 }
 
-// The log is written byte by byte like the stored one of this version.
+// P22: the log is written byte for byte like the stored one of this version.
 func TestP22_LogIsWrittenAsStored(t *testing.T) {
 	sim := goldenLog(t)
 	for n := uint64(1); n <= 2; n++ {
@@ -254,12 +253,11 @@ func TestP04_FrameIsBoundToItsPlace(t *testing.T) {
 	}
 }
 
-// FuzzRecover gives any bytes as the groups of one segment behind a good
-// header, or as a whole file. Recovering must not panic; what it delivers it
-// delivers again, also after a writer has taken over. The bytes come in the form
-// that unpadBlocks gives them: an input of whole blocks is mostly zeros, and the
-// fuzzer, which shrinks what it finds interesting byte by byte, ran ten of these in
-// half a minute. Longer ones than mostPacked are left out for the same reason.
+// FuzzRecover uses any bytes as the groups of one segment behind a good header, or as a whole
+// file. Recovering must not panic, and must deliver the same records again, also after a writer
+// has taken over. The input is in the form of unpadBlocks: an input of whole blocks is mostly
+// zeros, and the fuzzer, which shrinks interesting inputs byte by byte, ran ten of them in half a
+// minute. Inputs longer than mostPacked are skipped for the same reason.
 func FuzzRecover(f *testing.F) {
 	sim := goldenLog(f)
 	for n := uint64(1); n <= 2; n++ {
@@ -324,8 +322,8 @@ func FuzzRecover(f *testing.F) {
 	})
 }
 
-// framesOf makes frames of the given kinds, which padding ends a block of, with
-// checksums that are still to be made.
+// framesOf makes frames of the given kinds, whose padding ends a block; resign makes the
+// checksums.
 func framesOf(kinds ...frameType) (content []byte) {
 	payload := []byte{1, 2, 'a', 'b', 3, 1, 'c', 0} // of a bundle: two records
 	for i, kind := range kinds {
@@ -347,14 +345,14 @@ func framesOf(kinds ...frameType) (content []byte) {
 	return content
 }
 
-// mostPacked is what the longest seed takes, and a little.
+// mostPacked is the length of the longest seed, and a little.
 const mostPacked = 384
 
 // lastBlock marks the length of a block that is not padded, and ends the file.
 const lastBlock = 1 << 15
 
-// unpadBlocks gives each block as its length without the zeros at its end, two bytes
-// little endian, and so many bytes.
+// unpadBlocks gives each block as its length without the zeros at its end, in two bytes little
+// endian, and that many bytes.
 func unpadBlocks(content []byte) (packed []byte) {
 	for len(content) >= BlockSize {
 		block := bytes.TrimRight(content[:BlockSize], "\x00")
@@ -401,8 +399,8 @@ func TestBlocksAreTheSameAfterUnpadding(t *testing.T) {
 	}
 }
 
-// resign makes the checksums of what looks like frames right, so that the
-// fuzzer gets behind them.
+// resign corrects the checksums of anything that looks like a frame, so that the fuzzer gets past
+// them.
 func resign(b []byte, seed uint64) {
 	for off := BlockSize; off+frameHeaderSize <= len(b); {
 		size, reason := frameSize(b[off:])

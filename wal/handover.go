@@ -1,31 +1,30 @@
 package wal
 
-// Handing the buffer of a log that is not synced to the operating system.
+// Handing a group to the operating system, for a log that is not synced.
 //
-// That takes 25 us for 128 KiB, which is why Append can leave it to others: of a
-// thousand rows of a kilobyte nine would have to wait for it. Append itself takes
-// the buffer out as a group, which is then the last one on its way, and whoever
-// comes first writes it: HandOver, or somebody who would have to wait for it. So
-// HandOver holds mu only to say that it is done.
+// That takes 25 us for 128 KiB, so Append can leave it to another goroutine: otherwise nine of a
+// thousand rows of a kilobyte would wait for it. Append takes the buffer out as a group, which is
+// then the last one in flight. The first caller to reach the group writes it: HandOver, or a
+// caller that would have to wait for the group. HandOver holds mu only to record the result.
 
 const (
-	// writeThreshold is what gathers before it is written although nobody is going
-	// to call Sync. A larger one gains nothing: 64 MiB took 5-13 ms through the page
-	// cache in pieces of 128 KiB, and the loss at a crash of the process stays small.
+	// writeThreshold is how many bytes gather before they are written without a Sync. A larger
+	// threshold gains nothing: 64 MiB took 5-13 ms through the page cache in pieces of 128 KiB. A
+	// small one keeps the loss small when the process crashes.
 	writeThreshold = 128 << 10
-	// writeAnyway is how many bytes gather before a caller writes the group left to
-	// others itself: it does not wait for a goroutine that has no processor to run on.
+	// writeAnyway is how many bytes gather before a caller itself writes a group that was left to
+	// HandOver. So it does not wait for a goroutine that has no processor to run on.
 	writeAnyway = 8 * writeThreshold
 )
 
-// passOn lets somebody write what has gathered, unless something is on its way, or
-// writes it if there is nobody. Callers hold mu; it may be released meanwhile.
+// passOn leaves the gathered records to HandOver, or writes them if there is no Gathered. It does
+// nothing while a group is in flight. Callers hold mu; it may be released meanwhile.
 func (w *Writer) passOn() error {
 	switch {
 	case w.err != nil || len(w.flying) > 0 || len(w.buf) < writeThreshold:
 	case w.opts.Gathered == nil:
 		w.lead(false)
-	case w.waiting.Load() == 0: // they would have to wait for one group after the other
+	case w.waiting.Load() == 0: // otherwise the waiting callers would wait for one group after another
 		g := w.detach(false)
 		w.flying = append(w.flying, g)
 		w.ready.Store(g)
@@ -34,8 +33,8 @@ func (w *Writer) passOn() error {
 	return w.err
 }
 
-// HandOver writes what has gathered if it is time to, and costs next to nothing
-// if not. Only a log that is not synced, and has a function Gathered, needs it.
+// HandOver writes the group that Append left to it, and costs next to nothing if there is none.
+// Only a log that is not synced, and has a function Gathered, needs it.
 func (w *Writer) HandOver() error {
 	g := w.ready.Swap(nil)
 	if g == nil {
@@ -47,8 +46,8 @@ func (w *Writer) HandOver() error {
 	return w.err
 }
 
-// take returns a group for the caller to fly: one that was left to others, or that
-// found no space, and that is not being written; nil if there is none. Callers hold mu.
+// take returns a group for the caller to fly: one that was left to HandOver, or one that found no
+// space and that no caller is writing; nil if there is none. Callers hold mu.
 func (w *Writer) take() *group {
 	if g := w.ready.Swap(nil); g != nil {
 		return g
@@ -76,8 +75,8 @@ func (w *Writer) carry() bool {
 	return true
 }
 
-// fly writes a group on its way. It is what a caller that cannot wait for the device
-// leaves to a goroutine.
+// fly writes a group in flight. A caller that cannot wait for the device starts it as a
+// goroutine.
 func (w *Writer) fly(g *group) {
 	w.transfer(g)
 	w.mu.Lock()
@@ -85,9 +84,9 @@ func (w *Writer) fly(g *group) {
 	w.land(g)
 }
 
-// awaitFlight returns when a group on its way has been written, or something else
-// has changed; or, when there is no space for one, the error that says so. Callers
-// hold mu; it is released meanwhile.
+// awaitFlight returns when a group in flight has been written, or the writer's state has changed
+// otherwise. If there is no space for a group, it returns the error that says so. Callers hold
+// mu; it is released meanwhile.
 func (w *Writer) awaitFlight() error {
 	if !w.carry() {
 		w.changed.Wait()
@@ -95,8 +94,8 @@ func (w *Writer) awaitFlight() error {
 	return w.full
 }
 
-// Flush hands everything appended so far to the operating system: it then
-// survives the death of the process, but not that of the machine.
+// Flush hands everything appended so far to the operating system: it then survives the death of
+// the process, but not that of the machine.
 func (w *Writer) Flush() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

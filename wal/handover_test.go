@@ -9,8 +9,8 @@ import (
 	"github.com/flagstone-db/flagstone/internal/offheap"
 )
 
-// handedOver makes a log whose appends leave writing to others, and counts how
-// often they ask for it.
+// handedOver makes a log whose appends leave writing to HandOver, and counts the calls of
+// Gathered.
 func handedOver(fail *bool) (opts Options, asked, written *int) {
 	asked, written = new(int), new(int)
 	opts = testOptions(hookFS{newSim(), func(op, _ string) error {
@@ -43,14 +43,14 @@ func TestWhatHasGatheredIsLeftToOthers(t *testing.T) {
 	if *asked != 1 || *written != 0 || len(w.buf) != 0 {
 		t.Fatalf("asked %d times, Append wrote %d times, %d bytes are left", *asked, *written, len(w.buf))
 	}
-	mustAppendOnly(t, w, &o, 10_000) // goes to the next group
+	mustAppendOnly(t, w, &o, 10_000) // joins the next group
 	if err := w.HandOver(); err != nil || *written != 1 || len(w.buf) < 10_000 {
 		t.Fatalf("wrote %d times, %d bytes are left, %v", *written, len(w.buf), err)
 	}
 	if err := w.HandOver(); err != nil || *written != 1 {
 		t.Errorf("wrote %d times, %v", *written, err)
 	}
-	// If no helper comes, Append writes in the end, before it takes more.
+	// If HandOver is not called, Append writes in the end, before it takes more.
 	for *written == 1 {
 		if len(w.buf) > writeAnyway+10_100 {
 			t.Fatalf("%d bytes wait", len(w.buf))
@@ -62,7 +62,7 @@ func TestWhatHasGatheredIsLeftToOthers(t *testing.T) {
 	if err := w.HandOver(); err != nil {
 		t.Errorf("hand-over of a closed log: %v", err)
 	}
-	again, _ := mustOpen(t, opts, 0, &o) // everything is there
+	again, _ := mustOpen(t, opts, 0, &o) // all records are there
 	mustClose(t, again)
 }
 
@@ -85,7 +85,7 @@ func TestAFailedHandOverPoisonsTheLog(t *testing.T) {
 	_ = w.Close()
 }
 
-// TestASyncDoesNotWaitForEver lets data come as fast as it is handed over.
+// TestASyncDoesNotWaitForEver appends data as fast as it is handed over.
 func TestASyncDoesNotWaitForEver(t *testing.T) {
 	var w *Writer
 	var o oracle
@@ -124,8 +124,8 @@ func TestASyncDoesNotWaitForEver(t *testing.T) {
 	mustClose(t, w)
 }
 
-// TestWhoWaitsWritesWhatWasLeftToOthers lets nobody come to write what gathered:
-// whatever has to wait for it does so itself.
+// TestWhoWaitsWritesWhatWasLeftToOthers never calls HandOver: a caller that has to wait for the
+// group writes it itself.
 func TestWhoWaitsWritesWhatWasLeftToOthers(t *testing.T) {
 	for name, wait := range map[string]func(w *Writer) error{
 		"sync":         func(w *Writer) error { return w.Sync(w.last) },

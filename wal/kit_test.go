@@ -1,8 +1,7 @@
 package wal
 
-// What the tests of this package share: a file system that calls back before
-// each change, a log with an oracle, and the rule by which a recovered log is
-// judged.
+// Helpers of this package's tests: a file system that calls back before each change, a log with
+// an oracle, and the rule by which a recovered log is judged.
 
 import (
 	"bytes"
@@ -30,8 +29,8 @@ func testOptions(fsys vfs.FS) Options {
 	return Options{FS: fsys, Dir: "wal", SegmentSize: 4 * BlockSize, Sync: true, StoreID: storeID}
 }
 
-// hookFS calls before ahead of each call that changes something or makes it
-// durable; its error is returned instead of making the call.
+// hookFS calls before ahead of each call that changes a file or makes a change durable. An error
+// of before is returned instead of making the call.
 type hookFS struct {
 	vfs.FS
 	before func(op, name string) error
@@ -170,21 +169,20 @@ func (f hookFile) Close() error {
 	return errors.Join(err, f.File.Close())
 }
 
-// entry is what the oracle remembers of a record.
+// entry is a record in the oracle.
 type entry struct {
 	stream   uint32
 	position uint64
 	payload  []byte
 }
 
-// oracle knows what a log must hold: some prefix of records, and of that at
-// least the first acked.
+// oracle knows what a log must hold: a prefix of records with at least the first acked of them.
 type oracle struct {
 	records []entry
 	acked   int
 }
 
-// next makes a record that no other generation of the test makes.
+// next makes a record that is unique to its generation.
 func (o *oracle) next(generation, size int) entry {
 	e := entry{stream: uint32(len(o.records) / 3 % 2), position: 1}
 	for i := len(o.records) - 1; i >= 0; i-- {
@@ -208,7 +206,7 @@ func testPayload(id uint64, size int) []byte {
 	return b
 }
 
-// recovered is Recover with the records kept.
+// recovered runs Recover and keeps the records.
 func recovered(opts Options, minSegment uint64) ([]entry, RecoverResult, error) {
 	var out []entry
 	res, err := Recover(opts, minSegment, func(r Record) error {
@@ -218,8 +216,8 @@ func recovered(opts Options, minSegment uint64) ([]entry, RecoverResult, error) 
 	return out, res, err
 }
 
-// check says what is wrong with a recovered log: it must be a prefix of what
-// was appended that holds all that was acknowledged.
+// check returns what is wrong with a recovered log: it must be a prefix of the appended records
+// that holds all acknowledged ones.
 func (o *oracle) check(got []entry) error {
 	if len(got) < o.acked || len(got) > len(o.records) {
 		return fmt.Errorf("recovered %d records; %d were acknowledged, %d appended", len(got), o.acked, len(o.records))
@@ -242,7 +240,7 @@ func (o *oracle) append(w *Writer, generation, size int) (LSN, error) {
 	return w.Append(e.stream, e.position, e.payload[:cut], nil, e.payload[cut:])
 }
 
-// sync syncs the log and raises what is acknowledged.
+// sync syncs the log and raises acked.
 func (o *oracle) sync(w *Writer, lsn LSN) error {
 	n := len(o.records)
 	if err := w.Sync(lsn); err != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// Segment n is the file NNNNNN.log, a file waiting to become a segment is
-// spare-NNNNNN.log; six digits, more if needed. The numbers of spares only
-// keep their names apart. Other files in the directory are left alone.
+// Segment n is the file NNNNNN.log, a file waiting to become a segment is spare-NNNNNN.log; six
+// digits, more if needed. The numbers of spares only keep their names apart. Other files in the
+// directory are left alone.
 const (
 	logSuffix   = ".log"
 	sparePrefix = "spare-"
@@ -20,7 +20,7 @@ const (
 func segmentName(number uint64) string { return fmt.Sprintf("%06d%s", number, logSuffix) }
 func spareName(number uint64) string   { return sparePrefix + segmentName(number) }
 
-// parseSegmentName is the inverse of segmentName; 0 is no number.
+// parseSegmentName is the inverse of segmentName; 0 is not a segment number.
 func parseSegmentName(name string) (uint64, bool) {
 	digits, ok := strings.CutSuffix(name, logSuffix)
 	if !ok {

@@ -15,39 +15,38 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// DefaultSegmentSize is large enough that rotation does not show, and small
-// enough that what an idle log keeps, its segment and two spares, is little
-// beside the tables: with 64 MiB a store of 60 MB took 260.
+// DefaultSegmentSize is large enough that rotation costs nothing measurable. It is small enough
+// that the files of an idle log, its segment and two spares, are little beside the tables: with
+// 64 MiB a store of 60 MB took 260 MB.
 const DefaultSegmentSize = 16 << 20
 
 // Options say where a log is and how it is written.
 type Options struct {
 	FS  vfs.FS
-	Dir string // made if absent
-	// SegmentSize in bytes, rounded up to blocks, at least 4 of them; 0 means
-	// DefaultSegmentSize. A segment grows beyond it for a record that is
-	// larger, and for what it takes over from a torn one.
+	Dir string // created if absent
+	// SegmentSize is in bytes, rounded up to blocks, at least 4 of them; 0 means
+	// DefaultSegmentSize. A segment grows beyond it for a larger record, and for the records that
+	// it takes over from a torn segment.
 	SegmentSize int64
-	// Sync says that callers will wait for Sync. It bypasses the page cache,
-	// which syncs faster; without it the log is written through the page cache
-	// whenever writeThreshold bytes have gathered, which is faster otherwise.
-	// Sync and Flush do what they say in both modes.
+	// Sync says that callers will wait for Sync. The log then bypasses the page cache, which
+	// syncs faster. Without it the log is written through the page cache whenever writeThreshold
+	// bytes have gathered, which is faster without syncs. Sync and Flush work in both modes.
 	Sync bool
-	// Gathered, if not nil, is called by an Append when that is so, for somebody
-	// else to call Writer.HandOver soon: else Append writes by itself. It must not
+	// Gathered, if not nil, is called when an Append or Rotate leaves a group for
+	// Writer.HandOver, which should be called soon; if nil, Append writes by itself. It must not
 	// wait for anything, nor call the Writer.
 	Gathered func()
-	// Memory is where the buffers of a Writer come from; nil is the Go heap.
+	// Memory is the pool for the buffers of a Writer; nil is the Go heap.
 	Memory *offheap.Pool
-	// StoreID is in every segment, so that those of another store are refused.
+	// StoreID is in every segment, so that segments of another store are refused.
 	StoreID [16]byte
-	// Newest is what the owner remembers of the end of the log, from Begun and from
-	// Writer.End; zero if nothing.
+	// Newest is the end of the log as the owner remembers it, from Begun and from Writer.End;
+	// zero if it remembers nothing.
 	Newest End
-	// Begun, if not nil, is called with the number of each segment as soon as it is
-	// part of the log, and before a record in it counts as durable. The owner is to
-	// remember it: then the loss of the file is noticed. No lock is held. An error
-	// fails the Writer, unless it says that there is no space: then it is tried again.
+	// Begun, if not nil, is called with the number of each segment as soon as the segment is part
+	// of the log, and before a record in it counts as durable. The owner must remember the
+	// number: this is how a lost file is noticed. No lock is held. An error fails the Writer,
+	// unless it says that there is no space: then Begun is called again later.
 	Begun func(segment uint64) error
 	// Elapsed is a monotonic clock, for Writer.Waiting; it may be nil.
 	Elapsed func() time.Duration
@@ -58,8 +57,8 @@ type Options struct {
 // End is where a log ends.
 type End struct {
 	Segment uint64 // the newest one; 0: not known
-	// Offset is where it ends, in bytes, if the log was closed in good order, else
-	// 0; Records and Chain are those up to there.
+	// Offset is the end in bytes if the log was closed in good order, else 0; Records and Chain
+	// count up to there.
 	Offset         int64
 	Records, Chain uint64
 }
@@ -67,7 +66,7 @@ type End struct {
 // seal is the end of the segment.
 func (e End) seal() seal { return seal{offset: e.Offset, records: e.Records, chain: e.Chain} }
 
-// withDefaults checks o and fills in what was left out.
+// withDefaults checks o and fills in defaults.
 func (o Options) withDefaults() (Options, error) {
 	if o.FS == nil || o.Dir == "" {
 		return o, errors.New("wal: no file system or directory given")
@@ -99,7 +98,7 @@ type TornTail struct {
 	Segment uint64
 	File    string
 	Offset  int64  // end of the last whole record or padding
-	Reason  string // what was found instead of a further record
+	Reason  string // what the reader found instead of the next record
 }
 
 // SegmentInfo describes a segment that is part of the log.
@@ -107,16 +106,16 @@ type SegmentInfo struct {
 	Number  uint64
 	Bytes   int64  // from the start of the file to the end of the last record
 	Records uint64 // including those taken over from a torn segment
-	// LastPosition is that of the last record of stream 0 in this segment or,
-	// if it has none, in those before it; 0 if there is none at all.
+	// LastPosition is the position of the last record of stream 0 in this segment or, if it has
+	// none, in the segments before it; 0 if there is none at all.
 	LastPosition uint64
 
-	raw bool // most of the file was never written: not worth to be a spare
+	raw bool // most of the file was never written: not worth keeping as a spare
 }
 
 // RecoverResult is what Recover found, and what NewWriter needs to go on.
 type RecoverResult struct {
-	NextSegment uint64 // above all there are
+	NextSegment uint64 // above all existing ones
 	Records     int
 	Bytes       int64         // of the segments read
 	Torn        *TornTail     // nil if the log is empty or was closed
@@ -127,15 +126,15 @@ type RecoverResult struct {
 	tail       *tail // nil if there is no segment
 }
 
-// Durable reports whether every record that Recover delivered is known to be on the
-// disk. Otherwise some may be in the page cache alone: nothing may be built on them
-// before NewWriter has carried them over.
+// Durable reports whether every record that Recover delivered is known to be on the disk.
+// Otherwise some may be in the page cache alone: callers must not build on them before NewWriter
+// has carried them over.
 func (res *RecoverResult) Durable() bool {
 	return res.tail == nil || res.tail.end.offset == res.tail.sealed.offset
 }
 
-// tail is the end of the last segment: its successor will seal it at sealed,
-// and carry over the records from there to end.
+// tail is the end of the last segment. Its successor seals it at sealed, and carries over the
+// records from there to end.
 type tail struct {
 	number uint64
 	sealed seal
@@ -145,16 +144,15 @@ type tail struct {
 
 // Recover reads the log and calls fn for each record in order.
 //
-// minSegment is the number of a segment that is known to exist (segments below
-// it are dead, whether still there or not), or 0 if none is known; a missing
-// segment is ErrCorrupt. It follows that a caller may record a minSegment only
-// once Writer.NewestOnDisk has reported that number or a larger one.
+// minSegment is the number of a segment that is known to exist, or 0 if none is known. Segments
+// below it are dead, whether their files still exist or not. A missing segment is ErrCorrupt, so
+// a caller may record a minSegment only once Writer.NewestOnDisk has reported that number or a
+// larger one.
 //
-// The end of the last segment may be torn, which Torn reports; everything else
-// that is not as written gives ErrCorrupt, ErrWrongStore or ErrNewerFormat, and
-// the result must not be used. An error of fn ends recovery and is returned as
-// it is. Recover changes no file. Memory: the largest record, a read buffer,
-// and 24 bytes for each group of one segment.
+// The end of the last segment may be torn, which Torn reports. Any other difference from what was
+// written gives ErrCorrupt, ErrWrongStore or ErrNewerFormat, and the result must not be used. An
+// error of fn ends recovery and is returned unchanged. Recover changes no file. Memory: the
+// largest record, a read buffer, and 24 bytes for each group of one segment.
 func Recover(opts Options, minSegment uint64, fn func(Record) error) (RecoverResult, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
@@ -183,8 +181,8 @@ func Recover(opts Options, minSegment uint64, fn func(Record) error) (RecoverRes
 	return res, nil
 }
 
-// liveSegments returns the numbers from minSegment on, which must have no gap and
-// include all that the owner knows of.
+// liveSegments returns the numbers from minSegment on. They must have no gap and include all
+// segments that the owner knows of.
 func liveSegments(opts *Options, numbers []uint64, minSegment uint64) ([]uint64, error) {
 	first, _ := slices.BinarySearch(numbers, minSegment)
 	numbers = numbers[first:]
@@ -200,8 +198,7 @@ func liveSegments(opts *Options, numbers []uint64, minSegment uint64) ([]uint64,
 	return numbers, nil
 }
 
-// scanAll reads all segments; each is read once its successor's header is
-// known.
+// scanAll reads all segments, each once its successor's header is known.
 func (res *RecoverResult) scanAll(opts *Options, numbers []uint64, fn func(Record) error) (err error) {
 	r, err := openSegment(opts, numbers[0], len(numbers) == 1)
 	if err != nil {

@@ -1,6 +1,6 @@
 package wal
 
-// Reading the frames of one segment, and the judgement over a bad one.
+// Reading the frames of one segment, and judging a bad frame.
 
 import (
 	"bytes"
@@ -13,27 +13,26 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// readChunk is how much of a segment is read at once; it holds a whole frame,
-// wherever in a block that begins.
+// readChunk is how much of a segment is read at once. It holds a whole frame, wherever in a block
+// the frame begins.
 const readChunk = 1 << 20
 
-// segmentReader gives frames of an open segment by offset.
+// segmentReader reads frames of an open segment by offset.
 type segmentReader struct {
 	file   vfs.File
 	name   string // path
 	size   int64
 	header header
 	seed   uint64
-	// window is the part of the file from windowOff on that is in memory.
+	// window is the part of the file in memory, beginning at windowOff.
 	window    []byte
 	windowOff int64
 	buf       []byte // backs window
 }
 
-// openSegment opens a segment for reading and checks its header. The last one is read
-// past the page cache where that can be done: the cache may hold pages that a sync
-// failed to write, and that count as clean. All of an older one was synced before its
-// successor began.
+// openSegment opens a segment for reading and checks its header. It reads the last segment past
+// the page cache where possible: the cache may hold pages that a sync failed to write and that
+// count as clean. Older segments were synced in full before their successors began.
 func openSegment(opts *Options, number uint64, last bool) (*segmentReader, error) {
 	name := filepath.Join(opts.Dir, segmentName(number))
 	f, err := opts.FS.Open(name, vfs.OpenOptions{Direct: last, Sequential: true})
@@ -52,8 +51,7 @@ func (r *segmentReader) init(store [16]byte, number uint64) error {
 	if r.size, err = r.file.Size(); err != nil {
 		return err
 	}
-	// Only a header that was read whole can be judged; what is missing at the
-	// end of a short file stays short.
+	// Only a whole header can be judged; decodeHeader rejects that of a shorter file.
 	block, err := r.bytes(0, int(min(headerSize, r.size)))
 	if err != nil {
 		return err
@@ -77,8 +75,8 @@ func (r *segmentReader) corrupt(offset int64, format string, args ...any) error 
 	return &CorruptError{File: r.name, Offset: offset, Reason: fmt.Sprintf(format, args...)}
 }
 
-// bytes returns n bytes of the file at off, valid until the next call, or nil
-// if the file ends before. n is at most maxFrameSize.
+// bytes returns n bytes of the file at off, valid until the next call, or nil if the file is
+// shorter. n is at most maxFrameSize.
 func (r *segmentReader) bytes(off int64, n int) ([]byte, error) {
 	if off > r.size || int64(n) > r.size-off {
 		return nil, nil
@@ -104,8 +102,8 @@ func (r *segmentReader) bytes(off int64, n int) ([]byte, error) {
 	return r.window[skip : skip+n], nil
 }
 
-// frameAt reads the frame at off. A reason that is not empty says why there is
-// none; err is a failed read.
+// frameAt reads the frame at off. A reason that is not empty says why there is no good frame; err
+// is a failed read.
 func (r *segmentReader) frameAt(off int64) (f frame, reason string, err error) {
 	head, err := r.bytes(off, frameHeaderSize)
 	if err != nil {
@@ -135,15 +133,15 @@ type scanner struct {
 	at seal // before the next frame
 	// end is the last point that no record spans.
 	end seal
-	// durable is the largest durable offset that a frame stated, as a point;
-	// marks are the later points at which a group may have begun, ascending.
+	// durable is the largest durable offset that a frame stated, as a seal; marks are the later
+	// points at which a group may have begun, ascending.
 	durable seal
 	marks   []seal
 	closed  bool // a trailer was read
 
 	positions map[uint32]uint64 // last of each stream, over all segments
 	inRecord  bool
-	record    Record // whose fragments are being gathered
+	record    Record // the record whose fragments are being gathered
 	gathered  []byte // their payloads
 	fn        func(Record) error
 }
@@ -152,7 +150,7 @@ func newScanner(r *segmentReader, from seal, positions map[uint32]uint64, fn fun
 	return &scanner{r: r, at: from, end: from, durable: from, positions: positions, fn: fn}
 }
 
-// scanSealed reads up to limit, where exactly that much must be found.
+// scanSealed reads up to limit, and fails unless the segment ends exactly there.
 func (s *scanner) scanSealed(limit seal) error {
 	for s.at.offset < limit.offset && !s.closed {
 		f, reason, err := s.r.frameAt(s.at.offset)
@@ -174,8 +172,8 @@ func (s *scanner) scanSealed(limit seal) error {
 	return nil
 }
 
-// scanOpen reads the last segment: up to its trailer (then the reason is
-// empty) or up to the torn tail.
+// scanOpen reads the last segment, up to its trailer (then the reason is empty) or up to the torn
+// tail.
 func (s *scanner) scanOpen() (reason string, err error) {
 	for !s.closed {
 		f, reason, err := s.r.frameAt(s.at.offset)
@@ -192,9 +190,9 @@ func (s *scanner) scanOpen() (reason string, err error) {
 	return "", nil
 }
 
-// judge tells a torn tail from damage: the frame at s.at is bad, for the given
-// reason. It is damage if any good frame behind it says that the place had
-// been durable. Groups begin at blocks, so good frames are looked for there.
+// judge decides whether the bad frame at s.at is a torn tail or damage. It is damage if a good
+// frame behind it says that the place had been durable. Groups begin at blocks, so judge looks
+// for good frames there.
 func (s *scanner) judge(reason string) error {
 	bad := s.at.offset
 	for off := nextBlock(bad); off < s.r.size; off = nextBlock(off) {
@@ -219,8 +217,7 @@ func (s *scanner) judge(reason string) error {
 // nextBlock returns the first block boundary after off.
 func nextBlock(off int64) int64 { return off&^(BlockSize-1) + BlockSize }
 
-// take accepts a frame with a good checksum: what is wrong with it was written
-// that way.
+// take accepts a frame with a good checksum: any other error in it is damage, not a torn tail.
 func (s *scanner) take(f frame) error {
 	off := s.at.offset
 	if off%BlockSize == 0 && !s.inRecord {
@@ -264,7 +261,7 @@ func (s *scanner) take(f frame) error {
 	return nil
 }
 
-// takeDurable notes a durable offset that a frame at s.at states.
+// takeDurable records the durable offset that the frame at s.at states.
 func (s *scanner) takeDurable(durable int64) error {
 	if durable < BlockSize || durable > s.at.offset || durable%BlockSize != 0 {
 		return s.r.corrupt(s.at.offset, "impossible durable offset %d", durable)
@@ -296,8 +293,7 @@ func (s *scanner) checkTrailer(f frame) error {
 	return nil
 }
 
-// takeBundle accepts a bundle, delivers its records, and returns how many there
-// are.
+// takeBundle accepts a bundle, delivers its records, and returns their number.
 func (s *scanner) takeBundle(f frame) (n uint64, err error) {
 	if s.r.header.version <= plainVersion {
 		return 0, s.r.corrupt(s.at.offset, "a bundle in a segment of format version %d", s.r.header.version)
@@ -325,8 +321,7 @@ func (s *scanner) takeBundle(f frame) (n uint64, err error) {
 	return n, nil
 }
 
-// takeFragment accepts a frame of a record, and delivers the record when it is
-// the last one.
+// takeFragment accepts a frame of a record, and delivers the record at its last frame.
 func (s *scanner) takeFragment(f frame) (ended bool, err error) {
 	off := s.at.offset
 	if begins := f.kind == frameFull || f.kind == frameFirst; begins {

@@ -13,12 +13,12 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// newSegment makes the first segment current: header -> sync -> records carried
-// over, if any -> sync -> rename -> sync of the directory. Only then may it take
-// records, and only from the rename on does the file count as part of the log.
+// newSegment makes the first segment of this writer current: header -> sync -> records carried
+// over, if any -> sync -> rename -> sync of the directory. From the rename on the file counts as
+// part of the log, and only after the last step may it take new records.
 //
-// The header is synced by itself before any frame follows, so that a file with
-// frames under some seed always shows that seed: adoptSpares relies on it.
+// The header is synced by itself before any frame follows, so that a file with frames under some
+// seed always shows that seed: adoptSpares relies on it.
 func (w *Writer) newSegment(from *spareFile, previous uint64, sealed seal, carry func() error) error {
 	header := w.begin(from, previous, sealed)
 	if op, file, err := run(from.headerSteps(header)); err != nil {
@@ -42,8 +42,8 @@ func (w *Writer) newSegment(from *spareFile, previous uint64, sealed seal, carry
 	return nil
 }
 
-// begin makes a spare the current segment, in memory alone, and returns its header.
-// Callers hold mu.
+// begin makes a spare the current segment, in memory only, and returns its header. Callers hold
+// mu.
 func (w *Writer) begin(from *spareFile, previous uint64, sealed seal) []byte {
 	w.cur = segment{
 		file: from.file, name: from.name, size: from.size, number: previous + 1, raw: from.raw,
@@ -57,14 +57,14 @@ func (w *Writer) begin(from *spareFile, previous uint64, sealed seal) []byte {
 	return block
 }
 
-// step is a call to the disk on the way from a spare to a segment.
+// step is one call to the disk on the way from a spare to a segment.
 type step struct {
 	op, file string // for errors
-	final    bool   // what it leaves behind if it fails is unknown, whatever the error
+	final    bool   // a failed call leaves an unknown state, whatever the error
 	do       func() error
 }
 
-// run carries out steps until one fails, and tells which.
+// run carries out steps, and names the one that failed.
 func run(steps []step) (op, file string, err error) {
 	for _, s := range steps {
 		if err := s.do(); err != nil {
@@ -74,7 +74,7 @@ func run(steps []step) (op, file string, err error) {
 	return "", "", nil
 }
 
-// headerSteps write and sync the header of the segment that a spare is to be.
+// headerSteps write and sync the header of the segment that a spare becomes.
 func (s *spareFile) headerSteps(header []byte) []step {
 	return []step{
 		{"write the header of", s.name, false, func() error { return writeAll(s.file, header, 0) }},
@@ -82,7 +82,7 @@ func (s *spareFile) headerSteps(header []byte) []step {
 	}
 }
 
-// joinSteps make a spare with a header a segment of the log, and open that.
+// joinSteps make a spare with a header a segment of the log, and open the segment.
 func (w *Writer) joinSteps(from *spareFile, number uint64, name string, f *vfs.File) []step {
 	return []step{
 		// Not every system can rename an open file.
@@ -111,19 +111,18 @@ func (w *Writer) joinSteps(from *spareFile, number uint64, name string, f *vfs.F
 //	preallocated            146-179 us   8-9 ms      139-158 us   54-72 ms
 //	and written before       95-118 us   4-5 ms       91-93 us    40-46 ms
 //
-// So direct if there is a sync for each group, buffered if not, and segments
-// that were written before whenever possible: recycled ones, and those that
-// PrepareNext made.
+// So I/O is direct if there is a sync for each group, and buffered if not. Segments are files
+// that were written before whenever possible: recycled ones, and those that PrepareNext filled.
 //
-// What is buffered is written back meanwhile: the sync at the end of a segment, before
-// which nothing of the next one is written, would else have all of it to write.
+// Buffered data is written back in the meantime. Otherwise the sync at the end of a segment,
+// which must finish before the next segment is written, would have to write all of it.
 func (w *Writer) access() vfs.OpenOptions {
 	return vfs.OpenOptions{Direct: w.opts.Sync, WriteBehind: !w.opts.Sync}
 }
 
-// end syncs the last segment, writes its trailer, which says of it what the header
-// of a successor says of any other, syncs that and closes the file. Callers hold mu
-// and have seen that nothing is on its way.
+// end syncs the last segment, writes and syncs its trailer, and closes the file. The trailer says
+// of the segment what the header of a successor would say. Callers hold mu and have seen that no
+// group is in flight.
 func (w *Writer) end() error {
 	if w.cur.durable != w.cur.head.offset {
 		if err := w.writeOut(true); err != nil {
@@ -145,9 +144,8 @@ func (w *Writer) end() error {
 	return nil
 }
 
-// Rotate starts a new segment unless the current one has no records, and
-// returns the number of the current one when that is on the disk. All records
-// appended before are then durable.
+// Rotate starts a new segment unless the current one has no records, and returns the number of
+// the current one once that is on the disk. All records appended before are then durable.
 func (w *Writer) Rotate() (uint64, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -169,8 +167,8 @@ func (w *Writer) Rotate() (uint64, error) {
 	return number, w.err
 }
 
-// readyToRotate returns when nothing is on its way, and the file of the next segment
-// is open if the current one has records. Callers hold mu; it is released meanwhile.
+// readyToRotate returns when no group is in flight, and the file of the next segment is open if
+// the current one has records. Callers hold mu; it is released meanwhile.
 func (w *Writer) readyToRotate() (err error) {
 	w.waiting.Add(1)
 	defer w.waiting.Add(-1)
@@ -189,8 +187,8 @@ func (w *Writer) readyToRotate() (err error) {
 	return err
 }
 
-// continueFrom starts the first segment of this writer, with the records that
-// the old last segment holds beyond its last stated durable offset.
+// continueFrom starts the first segment of this writer, with the records that the old last
+// segment holds beyond its last stated durable offset.
 func (w *Writer) continueFrom(from RecoverResult) error {
 	name, raw := w.takeSpare()
 	first, err := w.openSpare(name, raw)
@@ -211,8 +209,8 @@ func (w *Writer) continueFrom(from RecoverResult) error {
 	return nil
 }
 
-// carryOver copies records from the old last segment. What it reads must be
-// exactly what Recover delivered.
+// carryOver copies records from the old last segment. It must read exactly what Recover
+// delivered.
 func (w *Writer) carryOver(t *tail) (err error) {
 	if t.end.offset == t.sealed.offset {
 		return nil
@@ -236,15 +234,14 @@ func (w *Writer) carryOver(t *tail) (err error) {
 	return s.scanSealed(t.end)
 }
 
-// cutOff returns the space of a torn or empty segment behind its end, so that many
-// crashes, or many starts that fail later, do not each keep a whole segment's. It
-// is no loss if it fails.
+// cutOff frees the space of a torn or empty segment behind its end. Otherwise many crashes, or
+// many starts that fail later, would each keep a whole segment. A failure is only logged.
 func (w *Writer) cutOff(t *tail) {
 	name := filepath.Join(w.opts.Dir, segmentName(t.number))
 	f, err := w.opts.FS.OpenReadWrite(name, vfs.OpenOptions{})
 	if err == nil {
 		if err = f.Truncate(t.sealed.offset); err == nil {
-			err = f.Sync() // else the next crash gives the space back to the file
+			err = f.Sync() // otherwise a crash could give the space back to the file
 		}
 		if cerr := f.Close(); err == nil {
 			err = cerr
@@ -270,8 +267,7 @@ func (w *Writer) info() SegmentInfo {
 	}
 }
 
-// Segments returns the segments that are part of the log, the newest one on the
-// disk last.
+// Segments returns the segments that are part of the log, ending with the newest on the disk.
 func (w *Writer) Segments() []SegmentInfo {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -282,10 +278,9 @@ func (w *Writer) Segments() []SegmentInfo {
 	return append(slices.Clone(w.sealed), last)
 }
 
-// Release gives up the segments below minSegment, which the caller has
-// recorded durably as what it will pass to Recover. Their files become spares
-// or are deleted. An error leaves files behind that the next NewWriter finds;
-// the log itself is not affected.
+// Release gives up the segments below minSegment, which the caller has recorded durably as the
+// minSegment of its next Recover. Their files become spares or are deleted. An error leaves files
+// behind that the next NewWriter finds; the log itself is not affected.
 func (w *Writer) Release(minSegment uint64) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -308,7 +303,7 @@ func (w *Writer) Release(minSegment uint64) error {
 
 func (w *Writer) closeFile() {
 	if w.cur.file != nil {
-		w.cur.file.Close() // the writer has failed: nothing is lost by a second error
+		w.cur.file.Close() // the writer has failed: a second error adds nothing
 		w.cur.file = nil
 	}
 }

@@ -1,7 +1,7 @@
 package wal
 
-// A full disk (P11): what finds no space stays on its way and is tried again; a
-// record that there is no space for is refused before a byte is written.
+// A full disk (P11): a group that finds no space stays in flight and is tried again; a record
+// without space is refused before a byte is written.
 
 import (
 	"context"
@@ -42,7 +42,7 @@ func TestP11_ARecordLargerThanASegmentIsRefusedOnAFullDiskBeforeAByteIsWritten(t
 					t.Fatalf("%d blocks left, once there is space: %v", spare, err)
 				}
 			}
-			// What was taken is written without a further block but those of the next segment.
+			// Accepted records need no further block except those of the next segment.
 			if err := o.sync(w, lsn); err != nil {
 				t.Fatalf("%d blocks left, the record was taken: %v", spare, err)
 			}
@@ -53,8 +53,8 @@ func TestP11_ARecordLargerThanASegmentIsRefusedOnAFullDiskBeforeAByteIsWritten(t
 	}
 }
 
-// Each call that may find no space, of a group or on the way to the next segment,
-// finds none, once or for long. The writer goes on when there is space.
+// Each call that may find no space, of a group or of a rotation, finds none, once or for long.
+// The writer goes on when there is space.
 func TestP11_WhatFindsNoSpaceIsTriedAgain(t *testing.T) {
 	const space = vfs.OpCreate | vfs.OpWrites | vfs.OpPreallocate | vfs.OpRename
 	for _, apart := range []bool{false, true} {
@@ -128,7 +128,7 @@ func noSpaceAt(t *testing.T, rule vfs.Rule, synced, apart bool) (hit bool) {
 	return len(fault.Injected()) > 0
 }
 
-// A writer that found no space and is closed says so, and leaves no file open.
+// A writer that is closed after it found no space reports that, and leaves no file open.
 func TestP11_ClosingAWriterWithoutSpaceTellsAndLosesNothingThatWasDurable(t *testing.T) {
 	for nth := int64(1); nth < 30; nth++ {
 		sim := newSim()
@@ -159,7 +159,7 @@ func TestP11_ClosingAWriterWithoutSpaceTellsAndLosesNothingThatWasDurable(t *tes
 	}
 }
 
-// Each write that waits tries again: that there is no space is said once.
+// Each waiting write tries again, but the lack of space is logged once.
 func TestP11_ThatThereIsNoSpaceIsLoggedOnce(t *testing.T) {
 	fault := vfs.NewFault(newSim(), 1)
 	opts := testOptions(fault)

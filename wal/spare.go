@@ -1,8 +1,8 @@
 package wal
 
-// Spare files: preallocated, and once they have carried a segment also written
-// all over, so that a sync in them commits no metadata. Their names are not
-// those of segments, so whatever they hold is not part of the log.
+// Spare files. A spare is preallocated. Once it has carried a segment, or PrepareNext has filled
+// it with zeros, a sync in it commits no metadata. Spares are not named like segments, so their
+// content is not part of the log.
 
 import (
 	"errors"
@@ -13,8 +13,8 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// maxSpares is how many files are kept: one to go on with, one more for when
-// two segments are released at once.
+// maxSpares is how many files are kept: one for the next segment, and one more for when two
+// segments are released at once.
 const maxSpares = 2
 
 // prepareChunk is the piece in which PrepareNext writes zeros.
@@ -22,22 +22,21 @@ const prepareChunk = 1 << 20
 
 func (w *Writer) path(name string) string { return filepath.Join(w.opts.Dir, name) }
 
-// newSpareName returns a name that was never used since the writer began.
+// newSpareName returns a name that this writer has not used before.
 func (w *Writer) newSpareName() string {
 	w.nextSpare++
 	return spareName(w.nextSpare)
 }
 
-// adoptSpares finds the files that an earlier writer left: its spares, and
-// segments below minSegment. A file is not adopted, but its name removed, if it
+// adoptSpares takes over the files that an earlier writer left: its spares, and segments below
+// minSegment. It removes a file instead if there are maxSpares already, or if the file
 //
-//   - shows the header of a segment that is not dead: its content is the
-//     unfinished attempt to start that segment, and frames in it would be taken
-//     for good ones if the same number were tried in it again; or the file has
-//     two names, one of which is the segment, since renaming is not atomic
-//     everywhere;
-//   - shows the same header as another one, for the latter reason;
-//   - has not the size of a segment.
+//   - shows the header of a segment that is not dead. Its content is the unfinished attempt
+//     to start that segment: frames in it would look valid if the same number were tried in it
+//     again. Or the file has two names, one of which is the segment, since renaming is not
+//     atomic everywhere;
+//   - shows the same header as another file, for the latter reason;
+//   - does not have the size of a segment, or has a header of a newer format.
 func (w *Writer) adoptSpares(from RecoverResult) error {
 	found, err := list(w.opts.FS, w.opts.Dir)
 	if err != nil {
@@ -84,13 +83,12 @@ func (w *Writer) adoptSpares(from RecoverResult) error {
 	return w.opts.FS.SyncDir(w.opts.Dir)
 }
 
-// CheckSpares returns what keeps NewWriter from taking over the files of a log
-// that hold nothing any more: spares, and segments below minSegment. Recover does
-// not read them. It changes nothing.
+// CheckSpares returns the errors that would keep NewWriter from taking over the dead files of a
+// log: spares, and segments below minSegment. Recover does not read them. It changes nothing.
 func CheckSpares(opts Options, minSegment uint64) (problems []error) {
 	found, err := list(opts.FS, opts.Dir)
 	if err != nil {
-		return nil // Recover says so
+		return nil // Recover reports it
 	}
 	dead, _ := slices.BinarySearch(found.segments, max(minSegment, 1))
 	w := Writer{opts: opts}
@@ -105,8 +103,8 @@ func CheckSpares(opts Options, minSegment uint64) (problems []error) {
 	return slices.DeleteFunc(problems, func(err error) bool { return err == nil })
 }
 
-// inspect returns the segment number that a file's header shows, 0 if it has
-// none, and whether its size is that of a spare.
+// inspect returns the segment number in a file's header, or 0 if there is no valid one. ok is
+// false if the size is not that of a spare, or the format is newer.
 func (w *Writer) inspect(name string) (number uint64, ok bool, err error) {
 	f, err := w.opts.FS.Open(w.path(name), vfs.OpenOptions{})
 	if err != nil {
@@ -136,8 +134,8 @@ func (w *Writer) inspect(name string) (number uint64, ok bool, err error) {
 	return number, w.spareSize(size), nil
 }
 
-// spareSize reports whether a file of this size may serve as a segment: not
-// smaller than one, nor one that grew far beyond.
+// spareSize reports whether a file of this size may serve as a segment: it must not be smaller
+// than one, nor have grown far beyond.
 func (w *Writer) spareSize(size int64) bool {
 	return size >= w.opts.SegmentSize && size <= 2*w.opts.SegmentSize
 }
@@ -150,8 +148,8 @@ type spareFile struct {
 	raw  bool // preallocated, but not written before
 }
 
-// takeSpare takes a spare file, or the name for a new one, which is raw. Callers hold
-// mu.
+// takeSpare takes a spare file or, if there is none, the name for a new one, which is raw.
+// Callers hold mu.
 func (w *Writer) takeSpare() (name string, raw bool) {
 	if n := len(w.spares); n > 0 {
 		name, w.spares = w.spares[n-1], w.spares[:n-1]
@@ -160,8 +158,8 @@ func (w *Writer) takeSpare() (name string, raw bool) {
 	return w.newSpareName(), true
 }
 
-// openSpare opens a spare, or makes one: preallocated but not written, since a
-// caller is waiting. An error has changed nothing, and the writer goes on.
+// openSpare opens a spare, or creates one: preallocated but not written, since a caller is
+// waiting. An error has changed nothing, and the writer goes on.
 func (w *Writer) openSpare(base string, raw bool) (*spareFile, error) {
 	name := w.path(base)
 	if !raw {
@@ -190,8 +188,7 @@ func (w *Writer) openSpare(base string, raw bool) (*spareFile, error) {
 	return &spareFile{file: f, name: name, size: size, raw: true}, nil
 }
 
-// openNext opens the file that the next segment is going to be in. Callers hold mu;
-// it is released meanwhile.
+// openNext opens the file for the next segment. Callers hold mu; it is released meanwhile.
 func (w *Writer) openNext() error {
 	base, raw := w.takeSpare()
 	var next *spareFile
@@ -206,15 +203,15 @@ func (w *Writer) openNext() error {
 	return err
 }
 
-// grow makes the file of the current segment, which is empty, as large as a record
-// needs it that is larger than a segment. Callers hold mu and have seen that nothing
-// is on its way; it is released meanwhile. An error has changed nothing.
+// grow enlarges the file of the current segment, which is empty, for a record that is larger than
+// a segment. Callers hold mu and have seen that no group is in flight; mu is released meanwhile.
+// An error has changed nothing.
 func (w *Writer) grow(size int64) error {
 	f, before := w.cur.file, w.cur.size
 	err := w.apart(func() error {
 		err := f.Preallocate(size)
 		if err != nil {
-			// Some file systems keep what they found before they ran out.
+			// Some file systems keep what they allocated before they ran out.
 			err = errors.Join(err, f.Truncate(before))
 		}
 		return err
@@ -225,9 +222,8 @@ func (w *Writer) grow(size int64) error {
 	return err
 }
 
-// apart calls do, which makes room for the log on the disk, with mu released.
-// Meanwhile no other caller begins to, and the current segment stays the current
-// one. Callers hold mu.
+// apart calls do, which makes room for the log on the disk, with mu released. Meanwhile opening
+// is set: no other caller does the same or replaces the current segment. Callers hold mu.
 func (w *Writer) apart(do func() error) error {
 	w.opening = true
 	w.mu.Unlock()
@@ -240,12 +236,12 @@ func (w *Writer) apart(do func() error) error {
 	return err
 }
 
-// NeedsNext reports that there is no file to go on with, and that the current
-// segment is more than half full, or that syncs in it are slow because it was
-// not written before: PrepareNext is due. It never blocks.
+// NeedsNext reports that PrepareNext is due: there is no file for the next segment, and the
+// current segment is more than half full, or its syncs are slow because its file was not written
+// before. It never blocks.
 func (w *Writer) NeedsNext() bool { return w.due.Load() }
 
-// setDue brings due up to date. Callers hold mu.
+// setDue updates due. Callers hold mu.
 func (w *Writer) setDue() {
 	due := len(w.spares) == 0 && w.next == nil && !w.preparing && w.usable() == nil &&
 		(w.cur.head.offset > w.opts.SegmentSize/2 || w.cur.raw && w.opts.Sync && w.cur.head.records > 0)
@@ -254,14 +250,13 @@ func (w *Writer) setDue() {
 	}
 }
 
-// PrepareNext makes a spare file, unless there is one. It is meant for the
-// owner's background work, and blocks no other method but Close.
+// PrepareNext makes a spare file, unless there is one. It is meant for the owner's background
+// work, and blocks no other method but Close.
 //
-// It pays twice. Without it Append has to make the file when the segment is
-// full, and the syncs of that segment cost twice as much (see access). And
-// making a file is where a full disk shows: an error here leaves the writer as
-// it was, so that the owner can refuse new records in good time, and try again
-// when there is space, before anybody has to be refused in the middle.
+// It pays twice. Without it Append has to make the file when the segment is full, and the syncs
+// of that segment cost twice as much (see access). And a full disk shows here first: an error
+// leaves the writer as it was, so the owner can refuse new records early, and try again when
+// there is space, before a write fails half-way.
 func (w *Writer) PrepareNext() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -286,9 +281,9 @@ func (w *Writer) PrepareNext() error {
 	return err
 }
 
-// makeSpare makes a file for a segment. Where records are synced it is written
-// with zeros, so that no sync commits metadata; where they are not, zeros would
-// only double what the device has to write, and reserving the space is enough.
+// makeSpare makes a file for a segment. If records are synced it fills the file with zeros, so
+// that no sync commits metadata. If they are not, zeros would only double what the device has to
+// write, and reserving the space is enough.
 func (w *Writer) makeSpare(name string) error {
 	f, err := w.opts.FS.Create(name, w.access())
 	if err != nil {
@@ -330,8 +325,8 @@ func (w *Writer) retire(dead []SegmentInfo) error {
 	w.mu.Unlock()
 	spares, err := w.moveDead(dead, names)
 	w.mu.Lock()
-	// A spare is not used before its new name is durable: after a crash the
-	// old name could show what is then written.
+	// A spare is not used before its new name is durable: after a crash the file could have its
+	// old name again, with new content.
 	if err == nil {
 		w.spares = append(w.spares, spares...)
 	}
@@ -339,8 +334,8 @@ func (w *Writer) retire(dead []SegmentInfo) error {
 	return err
 }
 
-// moveDead renames files of dead segments to the given names as far as they
-// go, and deletes the others.
+// moveDead renames files of dead segments to the given names while there are any, and deletes the
+// others.
 func (w *Writer) moveDead(dead []SegmentInfo, names []string) (spares []string, err error) {
 	for _, s := range dead {
 		name := w.path(segmentName(s.Number))

@@ -57,8 +57,8 @@ func TestReleasedSegmentsAreReusedAndFew(t *testing.T) {
 	mustClose(t, w)
 }
 
-// P4: a recycled file is full of frames that were good once. None of them
-// parses, wherever the new log ends.
+// P4: a recycled file is full of frames that were once good. None of them is read as part of the
+// new log, wherever that ends.
 func TestP04_StaleFramesOfARecycledSegmentNeverParse(t *testing.T) {
 	sim := newSim()
 	opts := testOptions(sim)
@@ -172,8 +172,8 @@ func TestFilesOfAnotherSizeAreNotRecycled(t *testing.T) {
 	mustClose(t, w)
 }
 
-// A full disk shows when the next segment is prepared, harms nothing then, and
-// what is there goes on to take records.
+// A full disk shows when the next segment is prepared. It harms nothing then, and the current
+// segment goes on taking records.
 func TestP11_FullDiskShowsInPrepareNextAndHarmsNothing(t *testing.T) {
 	for _, failing := range []string{"create", "preallocate", "write", "sync", "close"} {
 		sim := newSim()
@@ -215,8 +215,8 @@ func TestP11_FullDiskShowsInPrepareNextAndHarmsNothing(t *testing.T) {
 	}
 }
 
-// A full disk that shows only when the next segment is needed refuses records,
-// and takes them again when there is space.
+// A full disk that shows only when the next segment is needed refuses records, and takes them
+// again when there is space.
 func TestP11_FullDiskInAppendRefusesAndKeepsWhatWasAcknowledged(t *testing.T) {
 	sim := vfs.NewSim(vfs.SimOptions{Capacity: 10 * BlockSize})
 	opts := testOptions(sim)
@@ -245,8 +245,8 @@ func TestP11_FullDiskInAppendRefusesAndKeepsWhatWasAcknowledged(t *testing.T) {
 	mustClose(t, w)
 }
 
-// P10: an error at any call of a rotation keeps what was acknowledged. From the
-// first one on that changes the present segment it poisons the writer.
+// P10: an error at any call of a rotation keeps acknowledged records. From the first call on that
+// changes the current segment it poisons the writer.
 func TestP10_ErrorAtEveryCallOfRotation(t *testing.T) {
 	for fail := 1; ; fail++ {
 		sim := newSim()
@@ -310,7 +310,7 @@ func TestP10_ErrorAtEveryCallOfRotation(t *testing.T) {
 	}
 }
 
-// An error in Release leaves the log alone; what it left is found later.
+// An error in Release does not affect the log; a later writer finds the files that it left.
 func TestErrorInReleaseLeavesTheLogAlone(t *testing.T) {
 	for _, failing := range []string{"stat", "rename", "remove", "syncdir"} {
 		t.Run(failing, func(t *testing.T) {

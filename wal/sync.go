@@ -2,20 +2,18 @@ package wal
 
 // Syncing: group commit by leader and follower.
 //
-// Records are framed straight into a buffer of the group to come. Sync makes
-// its caller wait until its record is durable: if the disk is free, the caller
-// becomes the leader, takes the buffer with all that has gathered in it, writes
-// it and syncs; those who come meanwhile fill another buffer, and the first of them
-// leads next. So a group is as large as the disk is slow, and there is neither a
-// goroutine nor a timer. A leader who is not alone first lets everybody run who
-// can: those whom the last group woke are then in this one.
+// Records are framed straight into the buffer of the next group. Sync makes its caller wait until
+// its record is durable. If the disk is free, the caller becomes the leader: it takes the buffer
+// with all that has gathered in it, writes it and syncs. Later callers fill another buffer, and
+// the first of them leads next. So the size of a group follows the latency of the disk, and no
+// goroutine or timer is needed. If other callers are waiting, a leader first yields the processor
+// once, so that the callers that the last group woke can join this one.
 //
-// Two groups may be on their way to the disk at once: a write of 12 KiB and a
-// sync take 106 us one after the other and 55 us each two at a time. They count
-// as durable in their order. After a crash the second may be there without the
-// first; its frames do not say that the first was durable, so the log ends
-// before both. Nobody is woken but those whose group is done, and the one who
-// may lead next.
+// Two groups may be in flight at once: a write of 12 KiB and a sync take 106 us one after the
+// other and 55 us each two at a time. They count as durable in their order. After a crash the
+// second may be there without the first; its frames do not say that the first was durable, so the
+// log ends before both. The end of a group wakes only the callers of that group and the next
+// leader.
 
 import (
 	"context"
@@ -23,20 +21,19 @@ import (
 	"runtime"
 )
 
-// maxFlying is how many groups are on their way at once. A third brought 47 us for
-// each, at 142 us from its own beginning to its end, and 16 callers nothing.
+// maxFlying is how many groups are in flight at once. With three, a group was done every 47 us,
+// but each took 142 us from its own beginning to its end, and 16 callers gained nothing.
 const maxFlying = 2
 
-// Sync returns when the record lsn, and so all before it, are durable, or with
-// the error that prevented it. A record that was durable before the writer
-// failed still is, and Sync says so. After an error that does not match ErrFailed, for
-// which there was no space, the record is still on its way, and the next Sync or
-// Append tries again.
+// Sync returns when the record lsn, and so all before it, are durable, or with the error that
+// prevented it. A record that was durable before the writer failed still is, and Sync says so. An
+// error that does not match ErrFailed means that there was no space: the record is still in
+// flight, and the next Sync or Append tries again.
 func (w *Writer) Sync(lsn LSN) error { return w.SyncContext(context.Background(), lsn) }
 
-// SyncContext is Sync for a caller that does not wait beyond the end of the context:
-// it then returns the context's error, and the record is still on its way. If the
-// context can end, goroutines call the system: one for each group, not each record.
+// SyncContext is Sync for a caller that waits no longer than the context: it then returns the
+// context's error, and the record is still in flight. If the context can end, goroutines call the
+// system: one for each group, not each record.
 func (w *Writer) SyncContext(ctx context.Context, lsn LSN) error {
 	if LSN(w.durable.Load()) >= lsn {
 		return nil
@@ -65,15 +62,15 @@ func (w *Writer) SyncContext(ctx context.Context, lsn LSN) error {
 	return nil
 }
 
-// noSpace returns why a group cannot be written for want of space, if that is so.
+// noSpace returns the error if a group cannot be written for want of space, else nil.
 func (w *Writer) noSpace() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.full
 }
 
-// giveUp ends a wait for what gather returned. The caller may have been the one to
-// lead: then it wakes the other waiters, and one of them leads.
+// giveUp ends a wait for the channels of gather. If the caller was the next leader, giveUp wakes
+// the other waiters, and one of them leads.
 func (w *Writer) giveUp(done, turn <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -82,9 +79,9 @@ func (w *Writer) giveUp(done, turn <-chan struct{}) {
 	}
 }
 
-// further does what its caller can do for the record lsn to become durable; apart
-// leaves calls to the system to goroutines. If there is nothing to do, it returns
-// what to wait for before trying again; turn may be nil.
+// further does what its caller can do to make the record lsn durable. With apart, it leaves calls
+// to the system to goroutines. If there is nothing to do, it returns the channels to wait for
+// before trying again; turn may be nil.
 func (w *Writer) further(lsn LSN, apart bool) (done, turn <-chan struct{}, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -118,9 +115,8 @@ func (w *Writer) further(lsn LSN, apart bool) (done, turn <-chan struct{}, err e
 	return done, nil, err
 }
 
-// see has a group flown: by the caller, and then err is why there is no space for it;
-// or by a goroutine, and then done is closed when that is over. Callers hold mu; it is
-// released meanwhile.
+// see writes a group in the caller; err then says why there is no space for it. With apart, a
+// goroutine writes it, and done is closed at the end. Callers hold mu; it is released meanwhile.
 func (w *Writer) see(g *group, apart bool) (done <-chan struct{}, err error) {
 	if apart {
 		if g.done == nil {
@@ -137,8 +133,8 @@ func (w *Writer) see(g *group, apart bool) (done <-chan struct{}, err error) {
 	return nil, w.full
 }
 
-// gather returns what is closed when the group to come is done. The first who waits
-// for it is the one to lead it: his turn is closed when it may begin. Callers hold mu.
+// gather returns done, which is closed when the next group is done. The first waiter is to lead
+// that group: it also gets turn, which is closed when it may begin. Callers hold mu.
 func (w *Writer) gather() (done, turn chan struct{}) {
 	if w.gathered == nil {
 		w.gathered = make(chan struct{})
@@ -150,11 +146,10 @@ func (w *Writer) gather() (done, turn chan struct{}) {
 	return w.gathered, turn
 }
 
-// invite lets those append who can run now, before the caller leads the group with the
-// record lsn, and reports whether he still is to lead. The last group has just
-// woken its callers; they would find this one gone, and, while its leader is in a call
-// to the system, no processor to run on until the runtime takes his away. Callers
-// hold mu; it is released meanwhile.
+// invite lets other goroutines append before the caller leads the group with the record lsn, and
+// reports whether the caller still has to lead. The last group has just woken its callers.
+// Without a yield they would miss this group: its leader is in a system call, and they get no
+// processor until the runtime takes the leader's away. Callers hold mu; it is released meanwhile.
 func (w *Writer) invite(lsn LSN) bool {
 	w.inviting = true
 	w.mu.Unlock()
@@ -164,8 +159,8 @@ func (w *Writer) invite(lsn LSN) bool {
 	if w.err == nil && LSN(w.durable.Load()) < lsn && w.flight(lsn) == nil && w.mayLead(true) {
 		return true
 	}
-	// Somebody wrote the record, to make room or to rotate. Those who came later
-	// rely on the caller.
+	// Another caller wrote the record, to make room or to rotate. Later callers rely on this one
+	// to lead, so wake them.
 	if w.gathered != nil {
 		close(w.gathered)
 		w.gathered, w.candidate = nil, nil
@@ -173,8 +168,8 @@ func (w *Writer) invite(lsn LSN) bool {
 	return false
 }
 
-// flight returns the group on its way whose end a record that is not durable has
-// to wait for, nil if there is none. Callers hold mu.
+// flight returns the group in flight that makes the record lsn durable, nil if there is none.
+// Callers hold mu.
 func (w *Writer) flight(lsn LSN) *group {
 	for _, g := range w.flying {
 		if lsn <= g.last {
@@ -184,10 +179,9 @@ func (w *Writer) flight(lsn LSN) *group {
 	return nil
 }
 
-// mayLead reports whether a group may begin to be written: alone, or one that
-// is synced beside another that is. Through the page cache they go one by one: the
-// kernel reports a write that failed to one of the syncs of a file, maybe not to
-// that of the group it belongs to. Callers hold mu.
+// mayLead reports whether a group may be written now: alone, or a synced one beside another
+// synced one. Groups through the page cache go one by one: the kernel reports a failed write to
+// one of the syncs of a file, which may not be that of the same group. Callers hold mu.
 func (w *Writer) mayLead(sync bool) bool {
 	switch len(w.flying) {
 	case 0:

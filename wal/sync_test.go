@@ -1,6 +1,6 @@
 package wal
 
-// Groups that many callers of Sync form.
+// Groups of many callers of Sync.
 
 import (
 	"math/rand/v2"
@@ -12,15 +12,15 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// TestWhoIsWokenByAGroupIsInTheNext: the leader comes back first, and would be
-// alone in the group he leads next.
+// TestWhoIsWokenByAGroupIsInTheNext: the leader returns first, and would be alone in the next
+// group that it leads.
 func TestWhoIsWokenByAGroupIsInTheNext(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const callers, each = 16, 50
 	// The file system has no direct I/O, so that groups go one by one.
 	opts := testOptions(hookFS{vfs.NewSim(vfs.SimOptions{BlockSize: -1}), func(op, _ string) error {
 		if op == "syncdata" {
-			runtime.Gosched() // a device takes its time
+			runtime.Gosched() // a device takes time
 		}
 		return nil
 	}})
@@ -41,8 +41,8 @@ func TestWhoIsWokenByAGroupIsInTheNext(t *testing.T) {
 	mustClose(t, w)
 }
 
-// TestALeaderWhoseRecordWasWrittenForgetsNobody: while he lets others join, the log
-// is rotated, which makes his record durable, and somebody comes who relies on him.
+// TestALeaderWhoseRecordWasWrittenForgetsNobody: while the leader lets others join, a rotation
+// makes its record durable, and a caller arrives that relies on the leader.
 func TestALeaderWhoseRecordWasWrittenForgetsNobody(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	met := 0
@@ -82,8 +82,8 @@ func TestALeaderWhoseRecordWasWrittenForgetsNobody(t *testing.T) {
 	}
 }
 
-// TestNobodyWaitsForALeaderThatIsNone syncs from many goroutines while the log is
-// rotated and flushed. Whoever is forgotten waits forever.
+// TestNobodyWaitsForALeaderThatIsNone syncs from many goroutines while the log is rotated and
+// flushed. A forgotten waiter would hang forever.
 func TestNobodyWaitsForALeaderThatIsNone(t *testing.T) {
 	for _, block := range []int{0, -1} {
 		for _, processors := range []int{1, 3} {

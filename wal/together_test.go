@@ -13,10 +13,10 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// TestHandingOverBesideEverythingElse appends while others hand over, sync, flush
-// and rotate, and while the log is closed, with memory that notices who writes to it
-// when it is free. A write may fail, or the power be cut: what a Sync vouched for is
-// there, and nothing is there that was not appended, or out of its order.
+// TestHandingOverBesideEverythingElse appends while other goroutines hand over, sync, flush and
+// rotate, and while the log is closed, with memory that detects writes after free. A write may
+// fail, or the power be cut: records that a Sync reported durable are there, and no record is
+// there that was not appended, or out of its order.
 func TestHandingOverBesideEverythingElse(t *testing.T) {
 	for seed := range uint64(6) {
 		handOverBesideEverything(t, seed, seed%3 == 1, seed%3 == 2)
@@ -51,14 +51,14 @@ func handOverBesideEverything(t *testing.T, seed uint64, failing, crashing bool)
 	w, _ := mustOpen(t, opts, 0, &oracle{})
 	broken.Store(failing)
 
-	// accept says whether an error is one that may come.
+	// accept reports whether an error is an expected one.
 	accept := func(what string, err error) {
 		if err != nil && !errors.Is(err, ErrClosed) && !(failing && errors.Is(err, ErrFailed)) {
 			t.Errorf("seed %d: %s: %v", seed, what, err)
 		}
 	}
 	var appending, others sync.WaitGroup
-	var durable [appenders]atomic.Uint64 // positions that a Sync vouched for
+	var durable [appenders]atomic.Uint64 // positions that a Sync reported durable
 	var appended [appenders]atomic.Uint64
 	var syncing atomic.Pointer[vfs.Sim] // image of a power cut
 	vouched := [appenders]uint64{}

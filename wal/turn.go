@@ -1,14 +1,13 @@
 package wal
 
-// From one segment to the next.
+// Rotation: from one segment to the next.
 //
-// That takes four syncs and a rename, milliseconds, and who appends does not wait
-// for them: he opens the next file, makes its header in memory, and frames what
-// follows for the new segment at once. The rest is the turn: what the last group of
-// the old segment has to do once it is written. That group is on its way like any
-// other, and whoever comes first writes it; no other group begins before it is done.
-// Until then the new segment is not part of the log: NewestOnDisk, Segments and
-// Release know the old one as the last, as recovery would.
+// A rotation takes four syncs and a rename, which is milliseconds, and an appender does not wait
+// for them. It opens the next file, makes the header in memory, and frames later records for the
+// new segment at once. The rest is the turn: what the last group of the old segment has to do
+// once it is written. That group is in flight like any other, and the first caller to reach it
+// writes it; no other group begins before it is done. Until then the new segment is not part of
+// the log: for NewestOnDisk, Segments and Release the old one is the last, as for recovery.
 
 import (
 	"path/filepath"
@@ -24,18 +23,18 @@ type turn struct {
 	trailer []byte
 	ended   SegmentInfo // the old segment
 
-	spare  *spareFile // becomes the next
+	spare  *spareFile // becomes the next segment
 	header []byte
 	number uint64
 	name   string   // path
-	next   vfs.File // nil until it is a segment
-	left   []step   // what is not done yet; nil before it begins
+	next   vfs.File // nil until the segment is opened
+	left   []step   // steps not done yet; nil before the turn begins
 }
 
-// rotate lets the next segment follow what was appended so far, and leaves the turn
-// to others if there are any. Its file was opened before: if there is no space for
-// that, nothing has happened, and the writer goes on when there is. Callers hold mu
-// and have seen that nothing is on its way; it may be released meanwhile.
+// rotate begins the next segment in memory, and leaves the turn to other callers if there are
+// any. The next file is already open, so a lack of space for it has shown before anything
+// changed. Callers hold mu and have seen that no group is in flight; mu may be released
+// meanwhile.
 func (w *Writer) rotate() error {
 	spare := w.next
 	w.next = nil
@@ -43,7 +42,7 @@ func (w *Writer) rotate() error {
 	sealed := w.cur.head
 	g.sync = w.cur.durable != sealed.offset
 	g.turn = &turn{old: w.cur.file, end: sealed.offset, ended: w.info(), spare: spare}
-	w.cur.durable = sealed.offset // it is when the trailer is written
+	w.cur.durable = sealed.offset // true by the time the trailer is written
 	w.putTrailer()
 	w.pad()
 	g.turn.trailer, w.buf = w.buf, w.takeBuffer()
@@ -55,14 +54,14 @@ func (w *Writer) rotate() error {
 	switch {
 	case w.opts.Gathered != nil:
 		w.opts.Gathered()
-	case !w.opts.Sync: // there is nobody else
+	case !w.opts.Sync: // no other caller will write the group
 		w.carry()
 	}
 	return w.err
 }
 
-// transfer carries out a group, or what is left of one that found no space. The
-// caller does not hold mu; the group is its own until it has landed.
+// transfer writes a group, or resumes one that found no space, turn included. The caller does not
+// hold mu; the group belongs to it until land.
 func (w *Writer) transfer(g *group) {
 	w.device.begin(w.opts.Elapsed)
 	defer w.device.end(w.opts.Elapsed)
@@ -90,8 +89,7 @@ func (w *Writer) transfer(g *group) {
 	}
 }
 
-// turnSteps end the old segment, all before whose end is durable, and make the spare
-// the next one.
+// turnSteps end the old segment, whose groups are all durable, and turn the spare into the next.
 func (w *Writer) turnSteps(t *turn, old string) []step {
 	return slices.Concat([]step{
 		{"write", old, false, func() error { return writeAll(t.old, t.trailer, t.end) }},
@@ -100,8 +98,8 @@ func (w *Writer) turnSteps(t *turn, old string) []step {
 	}, t.spare.headerSteps(t.header), w.joinSteps(t.spare, t.number, t.name, &t.next))
 }
 
-// abandon closes the files of a turn that is not going to end. The writer has failed:
-// nothing is lost by a second error.
+// abandon closes the files of a turn that will not end. The writer has failed: a second error
+// adds nothing.
 func (t *turn) abandon() {
 	_, _ = t.old.Close(), t.spare.file.Close()
 	if t.next != nil {
@@ -109,7 +107,7 @@ func (t *turn) abandon() {
 	}
 }
 
-// turned notes that the next segment is one. Callers hold mu.
+// turned makes the next segment part of the log. Callers hold mu.
 func (w *Writer) turned(t *turn) {
 	w.sealed = append(w.sealed, t.ended)
 	w.cur.file, w.cur.name = t.next, t.name

@@ -9,9 +9,8 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// P1, P3, P4: who appends waits for no step of a rotation. If the power is cut at
-// any of them, what was acknowledged is there, and so is the segment that counts as
-// the newest one.
+// P1, P3, P4: an append waits for no step of a rotation. If the power is cut at any of them,
+// acknowledged records are there, and so is the segment that counts as the newest one.
 func TestP01_P03_P04_AppendsGoOnBesideARotation(t *testing.T) {
 	for _, synced := range []bool{false, true} {
 		sim := newSim()
@@ -23,7 +22,7 @@ func TestP01_P03_P04_AppendsGoOnBesideARotation(t *testing.T) {
 			if !armed {
 				return nil
 			}
-			armed = false // of what the hook does itself
+			armed = false // the hook's own calls
 			defer func() { armed = true }()
 			steps = append(steps, op)
 			mustAppendOnly(t, w, &o, 100+len(steps))
@@ -59,7 +58,7 @@ func TestP01_P03_P04_AppendsGoOnBesideARotation(t *testing.T) {
 		}
 		mustAppend(t, w, &o, 0, 100, 200)
 		first, rotations := w.NewestOnDisk(), w.Stats().Rotations
-		for w.turning() == nil { // no Append takes a step of it
+		for w.turning() == nil { // until a rotation has begun, of which no Append takes a step
 			mustAppendOnly(t, w, &o, 3000)
 		}
 		if n := w.NewestOnDisk(); n != first || w.Segment() != first+1 {
@@ -89,8 +88,8 @@ func TestP01_P03_P04_AppendsGoOnBesideARotation(t *testing.T) {
 	}
 }
 
-// What gathers while nobody comes to end a segment is bounded, and the next
-// segment ends no sooner than it has begun.
+// The bytes that gather while no caller finishes a rotation are bounded, and the next segment
+// does not end before it has begun.
 func TestATurnThatNobodyComesForIsTakenByWhoHasToWait(t *testing.T) {
 	opts := testOptions(newSim())
 	opts.Sync, opts.SegmentSize = false, 0
@@ -108,8 +107,7 @@ func TestATurnThatNobodyComesForIsTakenByWhoHasToWait(t *testing.T) {
 	mustClose(t, again)
 }
 
-// P10: a record that was framed for a segment that never came to be is refused to
-// all who wait for it.
+// P10: when a rotation fails, all waiters of a record framed for the new segment get the error.
 func TestP10_AFailedTurnIsAFailureOfWhatFollowsIt(t *testing.T) {
 	broken := false
 	opts := testOptions(hookFS{newSim(), func(op, _ string) error {

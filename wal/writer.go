@@ -1,7 +1,6 @@
 package wal
 
-// Appending to the group to come, and writing groups. Who writes which is decided in
-// sync.go.
+// Appending to the next group, and writing groups. sync.go decides which caller writes which.
 
 import (
 	"context"
@@ -17,8 +16,8 @@ import (
 )
 
 const (
-	// maxGroup bounds what waits in memory: Append writes when it is reached.
-	// There is one buffer more than there are groups on their way.
+	// maxGroup bounds what waits in memory: Append writes when it is reached. There is one buffer
+	// more than there are groups in flight.
 	maxGroup = 4 << 20
 )
 
@@ -43,45 +42,44 @@ type Writer struct {
 
 	// due is set while NeedsNext is true.
 	due atomic.Bool
-	// ready is the last of flying, if it was left to others and nobody has begun to
-	// write it yet. Who takes it writes it.
+	// ready is the last of flying, if it was left to HandOver and no caller has begun to write
+	// it. The caller that takes it writes it.
 	ready atomic.Pointer[group]
 
 	mu sync.Mutex
-	// changed is broadcast when a group or preparing ends, and when err is set.
+	// changed is broadcast when a group, preparing or opening ends, and when err or full is set.
 	changed sync.Cond
 	err     error // *FailedError; sticky
-	// full is why a group could not be written for want of space. The group stays on its
-	// way, the next caller that waits for it tries again, and nothing is appended until
-	// then.
+	// full is why a group could not be written for want of space. The group stays in flight, the
+	// next caller that waits for it tries again, and nothing is appended until then.
 	full   error
 	closed bool
 	ended  End // set by a Close in good order
-	// flying are the groups that their leaders write without holding mu, in
-	// the order of their records. While there are any, nobody else may write,
-	// but for one more synced group beside another, or replace cur.
+	// flying are the groups being written without mu, in the order of their records. While there
+	// are any, no other caller may write, except one more synced group beside another, or replace
+	// cur.
 	flying    []*group
 	preparing bool // PrepareNext is at work
 	opening   bool // see apart
 	making    *making
-	// inviting is true while somebody who is about to lead lets others join him.
+	// inviting is true while a leader lets other callers join its group.
 	inviting bool
-	waiting  atomic.Int64 // calls of Sync and Rotate that are not done
+	waiting  atomic.Int64 // calls of Sync and Rotate under way
 
 	cur       segment
-	buf       []byte        // frames of the group to come; aligned; ends at cur.head
+	buf       []byte        // frames of the next group; aligned; ends at cur.head
 	bundle    bundle        // at the end of buf
-	gathered  chan struct{} // closed when that group is done; nil if nobody waits for it
-	candidate chan struct{} // closed when he who waits for it may lead that group; nil if nobody does
+	gathered  chan struct{} // closed when that group is done; nil without a waiter
+	candidate chan struct{} // closed when its waiter may lead that group; nil without one
 	idle      [][]byte      // buffers to be used again
-	groups    []*group      // the same
+	groups    []*group      // structs to be used again
 	last      LSN           // of the last record in buf
 	written   LSN           // handed to the operating system
 	positions map[uint32]*uint64
 	stream    uint32  // the one appended to last
 	position  *uint64 // its position; nil if it has none
 
-	next      *spareFile // to go on with; nil if it was not opened yet
+	next      *spareFile // for the next segment; nil if not opened yet
 	device    device
 	sealed    []SegmentInfo // older segments that were not released, ascending
 	spares    []string      // file names
@@ -98,7 +96,7 @@ type segment struct {
 	head    seal  // where the next frame will be
 	durable int64 // synced up to here
 	raw     bool  // preallocated, but not written before
-	size    int64 // of the file: so much is preallocated
+	size    int64 // of the file, which is preallocated
 }
 
 // NewWriter starts a new segment behind what Recover found with the same
@@ -136,7 +134,7 @@ func NewWriter(opts Options, from RecoverResult) (*Writer, error) {
 	return w, nil
 }
 
-// usable returns why no record can be taken. Callers hold mu.
+// usable returns why the writer takes no records, nil if it does. Callers hold mu.
 func (w *Writer) usable() error {
 	if w.err == nil && w.closed {
 		return ErrClosed
@@ -144,8 +142,7 @@ func (w *Writer) usable() error {
 	return w.err
 }
 
-// fail poisons the writer and returns the error that all calls return from now
-// on. Callers hold mu.
+// fail poisons the writer and returns the error that all later calls return. Callers hold mu.
 func (w *Writer) fail(op, file string, err error) error {
 	if w.err == nil {
 		w.err = &FailedError{Op: op, File: file, Err: err}
@@ -156,8 +153,8 @@ func (w *Writer) fail(op, file string, err error) error {
 	return w.err
 }
 
-// wakeGathered wakes the callers that wait for the next group: each looks itself at
-// what has become of it. Callers hold mu.
+// wakeGathered wakes the callers that wait for the next group; each checks its own record.
+// Callers hold mu.
 func (w *Writer) wakeGathered() {
 	w.changed.Broadcast()
 	if w.gathered != nil {
@@ -166,23 +163,22 @@ func (w *Writer) wakeGathered() {
 	}
 }
 
-// Append adds a record, the concatenation of payload, to the group to come,
-// and returns its LSN; Sync of that makes it durable. The payload is copied.
-// The position must lie above the last one of the stream, be it from before
-// Recover (else ErrPosition); streams are independent of each other.
+// Append adds a record, the concatenation of payload, to the next group, and returns its LSN;
+// Sync of that LSN makes it durable. The payload is copied. The position must be above the last
+// one of the stream, including positions from before Recover (else ErrPosition); streams are
+// independent of each other.
 //
-// Append is cheap unless the segment is full (then it opens the file of the next
-// one), or maxGroup bytes are waiting (then it waits for them to be written, or
-// writes them). For a record larger than a segment it reserves the space. If it
-// returns an error that matches ErrFailed, whether the record will be there
-// after reopening is unknown; after other errors it will not.
+// Append is cheap except in three cases. If the segment is full, it opens the file of the next
+// one. If maxGroup bytes are waiting, it waits for them to be written, or writes them. For a
+// record larger than a segment it reserves the space. After an error that matches ErrFailed, the
+// record may or may not be there after reopening; after other errors it will not be.
 func (w *Writer) Append(stream uint32, position uint64, payload ...[]byte) (LSN, error) {
 	return w.append(stream, position, payload, true)
 }
 
-// AppendNow is Append for a caller that holds locks: where Append would call the
-// system or wait for a caller that does, it returns ErrRoom and has done nothing.
-// MakeRoom then does that.
+// AppendNow is Append for a caller that holds locks. Where Append would call the system or wait
+// for a caller that does, AppendNow does nothing and returns ErrRoom. MakeRoom then makes the
+// room.
 func (w *Writer) AppendNow(stream uint32, position uint64, payload ...[]byte) (LSN, error) {
 	return w.append(stream, position, payload, false)
 }
@@ -216,8 +212,8 @@ func (w *Writer) append(stream uint32, position uint64, payload [][]byte, wait b
 	w.stats.Records++
 	w.setDue()
 	lsn := w.last
-	// Only when a further record would not fit into the last block: the rest of that
-	// is written in vain.
+	// Wait until the next record would not fit into the last block: padding would waste the rest
+	// of that block.
 	if !w.opts.Sync && len(w.buf) >= writeThreshold && -len(w.buf)&(BlockSize-1) < n+entryHeader {
 		if err := w.passOn(); err != nil {
 			return 0, err
@@ -226,9 +222,9 @@ func (w *Writer) append(stream uint32, position uint64, payload [][]byte, wait b
 	return lsn, nil
 }
 
-// lockSoon takes mu. Who has to wait for it loses the processor, for a hundred
-// microseconds if others are busy, and those who hold it beside an Append do so for
-// less than one: it is worth trying again and again for as long.
+// lockSoon takes mu. A goroutine that waits for mu loses the processor, for a hundred
+// microseconds if others are busy. Most holders keep mu for less than a microsecond, so it tries
+// 100 times first.
 func (w *Writer) lockSoon() {
 	for range 100 {
 		if w.mu.TryLock() {
@@ -244,8 +240,8 @@ type making struct {
 	err  error // once done
 }
 
-// MakeRoom waits until there is room for a record, after AppendNow had none. Errors
-// are those of Append, or the context's; others may take the room first.
+// MakeRoom waits until there is room for a record, after AppendNow found none. Errors are those
+// of Append, or the context's. Other callers may take the room first.
 func (w *Writer) MakeRoom(ctx context.Context, payload ...[]byte) error {
 	n := 0
 	for _, p := range payload {
@@ -258,7 +254,7 @@ func (w *Writer) MakeRoom(ctx context.Context, payload ...[]byte) error {
 	}
 	m := w.making
 	if m == nil {
-		// One goroutine for all waiting callers: the device may hang for long.
+		// One goroutine serves all waiting callers: the device may hang for long.
 		m = &making{done: make(chan struct{})}
 		w.making = m
 		go func() {
@@ -278,9 +274,9 @@ func (w *Writer) MakeRoom(ctx context.Context, payload ...[]byte) error {
 	}
 }
 
-// makeRoom makes sure that a record whose frames take size bytes may be encoded, and
-// that there is space for it on the disk. If it is not to wait, it returns ErrRoom
-// instead of waiting, writing or rotating. Callers hold mu; it is released meanwhile.
+// makeRoom makes sure that a record whose frames take size bytes may be encoded, and that the
+// disk has space for it. Without wait, it returns ErrRoom instead of waiting, writing or
+// rotating. Callers hold mu; it is released meanwhile.
 func (w *Writer) makeRoom(size int64, wait bool) error {
 	for {
 		if err := w.usable(); err != nil {
@@ -313,15 +309,15 @@ func (w *Writer) makeRoom(size int64, wait bool) error {
 	}
 }
 
-// endOf returns where the current segment ends with size more bytes, padding and
-// trailer included.
+// endOf returns where the current segment would end after size more bytes, padding and trailer
+// included.
 func (w *Writer) endOf(size int64) int64 {
 	return nextBlock(w.cur.head.offset+size+frameHeaderSize-1) + BlockSize
 }
 
-// fits reports whether the current segment takes size more bytes. An empty one
-// takes anything. One that was not written before ends as soon as there is one
-// that was: syncs in that are twice as fast.
+// fits reports whether the current segment takes size more bytes. An empty segment takes
+// anything. A segment whose file was not written before ends as soon as there is a file that was:
+// syncs in that are twice as fast.
 func (w *Writer) fits(size int64) bool {
 	written := len(w.spares) > 0 || w.next != nil && !w.next.raw
 	if w.cur.raw && w.opts.Sync && written && w.cur.head.records > 0 {
@@ -333,30 +329,30 @@ func (w *Writer) fits(size int64) bool {
 // DurableLSN returns the last record known to be durable. It never blocks.
 func (w *Writer) DurableLSN() LSN { return LSN(w.durable.Load()) }
 
-// Segment returns the number of the current segment. It never blocks. Called
-// by the one who appends, before anybody else does, it tells which segment the
-// record went to. That may not be on the disk yet, not even as a file.
+// Segment returns the number of the current segment. It never blocks. If the caller has just
+// appended, and no other caller has since, this is the segment of its record. That segment may
+// not be on the disk yet, not even as a file.
 func (w *Writer) Segment() uint64 { return w.number.Load() }
 
-// NewestOnDisk returns the number of the newest segment that is part of the log
-// whenever the machine stops. It never blocks.
+// NewestOnDisk returns the number of the newest segment that is sure to be part of the log after
+// a crash. It never blocks.
 func (w *Writer) NewestOnDisk() uint64 { return w.onDisk.Load() }
 
-// End returns where the log ends, if it was closed in good order; zero else.
+// End returns where the log ends if it was closed in good order, else zero.
 func (w *Writer) End() End {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.ended
 }
 
-// Stats returns what the writer has done so far.
+// Stats returns the counters so far.
 func (w *Writer) Stats() Stats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.stats
 }
 
-// group is a write on its way.
+// group is a write in flight.
 type group struct {
 	file vfs.File
 	name string
@@ -364,21 +360,21 @@ type group struct {
 	at   int64
 	last LSN
 	sync bool
-	done chan struct{} // closed when it is finished; nil if nobody waits for it
+	done chan struct{} // closed when it is finished; nil without a waiter
 	turn *turn         // what follows if it is the last group of its segment, else nil
 
-	written bool // and synced if it is to be; what follows may not be done
-	stalled bool // there was no space, and no caller tries again yet
+	written bool // and synced if sync is set; the turn may not be done
+	stalled bool // there was no space, and no caller is trying again yet
 
-	// What became of it, once it is over.
+	// The outcome, once over is set.
 	over  bool
 	op    string
 	final bool // see step
 	err   error
 }
 
-// detach pads the gathered frames and takes them out as a group. Callers hold
-// mu and know that it may be written.
+// detach pads the gathered frames and takes them out as a group. Callers hold mu and have checked
+// that the group may be written.
 func (w *Writer) detach(sync bool) *group {
 	w.pad()
 	var g *group
@@ -396,7 +392,7 @@ func (w *Writer) detach(sync bool) *group {
 	return g
 }
 
-// transfer writes the records of a group, and syncs them if it is to.
+// transfer writes the records of a group, and syncs them if sync is set.
 func (g *group) transfer() (op string, final bool, err error) {
 	if len(g.buf) > 0 {
 		if err := writeAll(g.file, g.buf, g.at); err != nil {
@@ -422,7 +418,7 @@ func (w *Writer) finish(g *group) {
 	switch {
 	case g.err != nil:
 		_ = w.fail(g.op, g.name, g.err) // kept in w.err
-	case w.err == nil: // else what came before it may be missing
+	case w.err == nil: // else records before it may be missing
 		w.written = g.last
 		w.stats.Bytes += uint64(len(g.buf))
 		if len(g.buf) > 0 {
@@ -454,23 +450,23 @@ func (w *Writer) finish(g *group) {
 	w.changed.Broadcast()
 }
 
-// lead writes what has gathered, with mu released. Callers hold mu, have seen
-// that they may, and look at err afterwards.
+// lead writes the gathered records, with mu released. Callers hold mu, have checked that they may
+// lead, and look at err afterwards.
 func (w *Writer) lead(sync bool) {
 	_, _ = w.see(w.launch(sync), false) // kept in w.full
 }
 
-// launch takes what has gathered out as a group on its way, for the caller to fly.
-// Callers hold mu and have seen that they may.
+// launch makes the gathered records a group in flight, for the caller to fly. Callers hold mu and
+// have checked that they may.
 func (w *Writer) launch(sync bool) *group {
 	g := w.detach(sync)
 	w.flying = append(w.flying, g)
 	return g
 }
 
-// land notes that a group was written, and finishes it once those before it are. One
-// that found no space stays on its way: to write the same bytes once more to the
-// same place is safe, while a sync that failed is final. Callers hold mu.
+// land records that a group was written, and finishes it once those before it are finished. A
+// group that found no space stays in flight: writing the same bytes to the same place again is
+// safe, while a failed sync is final. Callers hold mu.
 func (w *Writer) land(g *group) {
 	switch {
 	case g.err == nil:
@@ -486,11 +482,11 @@ func (w *Writer) land(g *group) {
 	w.over(g)
 }
 
-// stall leaves a group for later, and wakes all waiting callers. Callers hold mu.
+// stall keeps a group for later, and wakes all waiting callers. Callers hold mu.
 func (w *Writer) stall(g *group) {
 	known := w.full != nil
 	w.full = fmt.Errorf("wal: no space to %s %s: %w", g.op, g.name, g.err)
-	if !known { // it is tried again for as long as there is none
+	if !known { // log once, although every retry ends here
 		w.opts.Logger.Warn("no space for the log; writes wait for some", "error", w.full)
 	}
 	g.stalled = true
@@ -503,7 +499,7 @@ func (w *Writer) stall(g *group) {
 	w.wakeGathered()
 }
 
-// over finishes a group once those before it are. Callers hold mu.
+// over finishes a group once those before it are finished. Callers hold mu.
 func (w *Writer) over(g *group) {
 	g.over = true
 	for len(w.flying) > 0 && w.flying[0].over {
@@ -513,8 +509,8 @@ func (w *Writer) over(g *group) {
 	}
 }
 
-// writeOut is lead with mu held throughout, for when nothing may be appended
-// meanwhile. Callers have seen that nothing is on its way.
+// writeOut is lead without releasing mu, for when no caller may append meanwhile. Callers have
+// seen that no group is in flight.
 func (w *Writer) writeOut(sync bool) error {
 	g := w.detach(sync)
 	g.op, _, g.err = g.transfer()
@@ -522,9 +518,8 @@ func (w *Writer) writeOut(sync bool) error {
 	return w.err
 }
 
-// Close syncs what was appended, ends the log in good order and closes it. It
-// returns the error that the writer failed with, if any. Later calls return
-// nil.
+// Close syncs what was appended, ends the log in good order and closes it. It returns the error
+// that the writer failed with, if any. Later calls return nil.
 func (w *Writer) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -540,7 +535,7 @@ func (w *Writer) Close() error {
 	}
 	defer w.freeBuffers()
 	if w.next != nil {
-		_ = w.next.file.Close() // a spare again, which nothing was written to
+		_ = w.next.file.Close() // it stays a spare: nothing was written to it
 		w.next = nil
 	}
 	if w.err != nil {
@@ -550,8 +545,8 @@ func (w *Writer) Close() error {
 	return w.end()
 }
 
-// dropStalled ends the stalled groups if the writer has failed: no caller is going to
-// write them any more. Callers hold mu.
+// dropStalled ends the stalled groups if the writer has failed: no caller will write them any
+// more. Callers hold mu.
 func (w *Writer) dropStalled() {
 	for w.err != nil && len(w.flying) > 0 && w.flying[0].stalled {
 		g := w.flying[0]

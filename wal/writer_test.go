@@ -187,8 +187,8 @@ func TestP01_AcknowledgedMeansSyncedFileInASyncedDirectory(t *testing.T) {
 	mustClose(t, w)
 }
 
-// P1: no write ever touches a block that was written before, and none but
-// headers is not a whole number of blocks.
+// P1: no write ever touches a block that was written before, and every write except a header is a
+// whole number of blocks.
 func TestP01_NoBlockIsWrittenTwice(t *testing.T) {
 	sim := newSim()
 	seen := map[string]int64{} // end of what was written
@@ -219,7 +219,7 @@ func TestP01_NoBlockIsWrittenTwice(t *testing.T) {
 	mustClose(t, w)
 }
 
-// writeRecorder tells of each write.
+// writeRecorder reports each write.
 type writeRecorder struct {
 	vfs.FS
 	wrote func(name string, off int64, n int)
@@ -246,8 +246,8 @@ func (f recordedFile) WriteAt(p []byte, off int64) (int, error) {
 	return f.File.WriteAt(p, off)
 }
 
-// P10: after a failed write or sync nothing is acknowledged, everybody gets
-// the first error, and no further call reaches the disk.
+// P10: after a failed write or sync nothing is acknowledged, all callers get the first error, and
+// no further call reaches the disk.
 func TestP10_FailedWriteOrSyncPoisonsTheWriter(t *testing.T) {
 	for _, op := range []string{"write", "syncdata"} {
 		for _, cause := range []error{syscall.EIO, syscall.ENOSPC} {
@@ -366,8 +366,8 @@ func (f shortFile) WriteAt(p []byte, off int64) (int, error) {
 	return f.File.WriteAt(p, off)
 }
 
-// While the disk is busy with one group, all who come gather in the next: N
-// waiters behind one sync take one more sync, not N.
+// While the disk is busy with one group, all later callers gather in the next: N waiters behind
+// one sync take one more sync, not N.
 func TestWaitersBehindOneSyncShareTheNext(t *testing.T) {
 	const waiters = 50
 	entered, release := make(chan bool), make(chan bool)
@@ -418,8 +418,8 @@ func appendAndSync(t *testing.T, w *Writer, stream uint32, position uint64) {
 	}
 }
 
-// Many appenders, syncers, flushers, rotations, releases and preparations at
-// once: each stream comes back whole and in order.
+// Many appenders, syncers, flushers, rotations, releases and preparations run at once: each
+// stream comes back whole and in order.
 func TestConcurrentUseKeepsEachStreamWhole(t *testing.T) {
 	for _, synced := range []bool{true, false} {
 		t.Run(fmt.Sprint("sync=", synced), func(t *testing.T) {
@@ -478,8 +478,8 @@ func TestConcurrentUseKeepsEachStreamWhole(t *testing.T) {
 	}
 }
 
-// Memory is bounded: records that nobody syncs are written when maxGroup bytes
-// have gathered (in unsynced mode much earlier).
+// P18: records that are not synced are written when maxGroup bytes have gathered (much earlier in
+// unsynced mode).
 func TestP18_BuffersStayBounded(t *testing.T) {
 	for _, synced := range []bool{true, false} {
 		opts := testOptions(newSim())
@@ -508,8 +508,8 @@ func TestP18_BuffersStayBounded(t *testing.T) {
 	}
 }
 
-// Flush gives everything to the operating system: the death of the process
-// loses nothing, that of the machine may.
+// Flush gives everything to the operating system: it survives the death of the process, but may
+// be lost with the machine.
 func TestFlushedRecordsSurviveTheProcess(t *testing.T) {
 	sim := newSim()
 	opts := testOptions(sim)
