@@ -1,6 +1,6 @@
 package partition
 
-// Lists of anchors: how much data lies between which keys.
+// Anchors: how much data lies between which keys.
 
 import (
 	"bytes"
@@ -10,21 +10,20 @@ import (
 	"slices"
 )
 
-// Anchors says how much data lies where: about so many bytes between the anchor
-// before (in the same run) and the anchor's key, which is a row key or the
-// beginning of one. The zero value is an empty list.
+// Anchors says how data is spread over the keys: each anchor has a key, which is a row key or
+// the beginning of one, and the approximate number of bytes between the anchor before it (of the
+// same run) and that key. The zero value is an empty list.
 //
-// Lists of some thousand anchors are made and thrown away by every question for
-// split points. So there is no pointer in them for the garbage collector: the
-// keys stand in one buffer, and most comparisons look at eight bytes of a key
-// that stand beside the size.
+// Every request for split points makes lists of some thousand anchors and throws them away. So
+// the lists hold no pointers for the garbage collector: the keys stand in one buffer, and most
+// comparisons need only the eight bytes of the key that stand beside the size.
 type Anchors struct {
 	keys     []byte
 	list     []anchor
 	unsorted bool
 }
 
-// anchor is one of a list; its key is a piece of the list's buffer.
+// anchor is one entry of a list; its key is a piece of the list's buffer.
 type anchor struct {
 	head     uint64 // the key's first eight bytes, big endian, with zeros after its end
 	from, to int
@@ -79,8 +78,8 @@ func (a *Anchors) compare(x, y anchor) int {
 	return bytes.Compare(a.key(x), a.key(y))
 }
 
-// sort puts the anchors of several runs into one order; those of one run, or of
-// files that do not meet, are in order.
+// sort puts the anchors of several runs into one order. Anchors of one run, or of files that do
+// not overlap, are already in order.
 func (a *Anchors) sort() {
 	if a.unsorted {
 		slices.SortFunc(a.list, a.compare)

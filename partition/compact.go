@@ -15,33 +15,33 @@ import (
 // bottomLevel is the deepest level.
 const bottomLevel = manifest.NumLevels - 1
 
-// hotLevels are those whose files are likely to be read soon after they were
-// written; deeper ones are written past the page cache, which readers need.
+// hotLevels are the levels whose files are likely to be read soon after they were written.
+// Deeper levels are written past the page cache, to leave it to readers.
 const hotLevels = 2
 
-// bypassesPageCache reports whether nobody is about to read what a merge writes.
-// One that readers brought about is not of that kind at any level: they go on, and
-// would have to fetch from the device what was in memory before.
+// bypassesPageCache reports whether the output of a compaction is unlikely to be read soon. A
+// compaction that reads caused does not count at any level: the reads go on, and would have to
+// fetch from the device what was in memory before.
 func bypassesPageCache(c *compaction.Candidate) bool {
 	return c.OutputLevel >= hotLevels && c.Reason != compaction.ReasonReads
 }
 
-// Activity says how much is written to a tree, and so what it may be merged for
-// beyond what its shape asks for.
+// Activity says how busy a tree's writers are, and so what it may be compacted for beyond what
+// its shape asks for.
 type Activity int
 
 // The activities.
 const (
-	Busy  Activity = iota // for nothing
-	Quiet                 // for reads, if they have lost enough to what lies in level 0
-	Idle                  // for reads to come: it has been left alone for long
+	Busy  Activity = iota // nothing
+	Quiet                 // reads, if they have lost enough time to level 0
+	Idle                  // future reads: the tree has not been written for long
 )
 
-// Compact does the most urgent merge of the tree, if there is any that can run
-// beside those that run, and reports whether it did something. claimed, if not nil, is called when the merge is chosen
-// and before it is done: there may be a further one that can run beside it.
-// It does nothing while a CompactRange or a Drop runs or waits, which may take
-// long: other trees need the goroutine. Their caller asks again.
+// Compact does the most urgent compaction of the tree that can run beside those that run, and
+// reports whether it did one. claimed, if not nil, is called when the compaction is chosen and
+// before it is done: another one may run beside it. Compact does nothing while a CompactRange or
+// a Drop runs or waits, which may take long: other trees need the goroutine. The caller of
+// Compact tries again later.
 func (t *Tree) Compact(activity Activity, claimed func()) (did bool, err error) {
 	if !t.compacting.TryRLock() {
 		return false, nil
@@ -90,15 +90,15 @@ func (t *Tree) forget(c *compaction.Candidate) {
 	t.running.candidates = slices.DeleteFunc(t.running.candidates, func(r *compaction.Candidate) bool { return r == c })
 }
 
-// advance raises the table's expiry watermark before a merge of table files.
+// advance raises the table's expiry watermark before a compaction.
 func (t *Tree) advance() error {
 	return t.env.Advance(t.table, oldestVersion(t.Meta()))
 }
 
-// CompactRange merges what the table files hold of the keys from start to end,
-// nil for unbounded, into the deepest level, with whatever else lies in the same
-// files, and reports whether it did something, and whether there may be more to
-// do of what lay there when it was called. It waits for the merges that run.
+// CompactRange compacts the table files that hold keys from start to end (nil for unbounded)
+// into the deepest level, including whatever else lies in these files. did says that it did
+// something, and more that data which was there at the call may still be left to compact. It
+// waits for the compactions that run.
 func (t *Tree) CompactRange(start, end []byte) (did, more bool, err error) {
 	t.compacting.Lock()
 	defer t.compacting.Unlock()
@@ -114,7 +114,7 @@ func (t *Tree) CompactRange(start, end []byte) (did, more bool, err error) {
 	policy := t.env.Policy(t.table)
 	in := compaction.Input{Levels: levels, Config: t.env.Compaction, Policy: policy}
 	latest := policy.Views[len(policy.Views)-1].MaxVersions
-	// Written when the table kept more versions.
+	// The file was written when the table kept more versions.
 	surplus := func(f *manifest.FileMeta) bool { return t.env.MaxVersions(t.table, f.SmallestSeq) > latest }
 	if c := compaction.Shortcut(in, start, end, surplus); c != nil {
 		return true, true, t.run(v, c, policy, Kept{}, nil)
@@ -125,7 +125,7 @@ func (t *Tree) CompactRange(start, end []byte) (did, more bool, err error) {
 	}
 	kept := t.keep(&policy, min(c.NewerSeq(levels), memorySeq))
 	nothing := func([]byte) mvcc.Below { return mvcc.BelowNothing }
-	// It takes all there is; what is flushed meanwhile is not waited for.
+	// This takes all there is, and does not wait for what is flushed meanwhile.
 	return true, false, t.merge(v, c, upper, policy, kept, func() func([]byte) mvcc.Below { return nothing })
 }
 
@@ -140,10 +140,9 @@ func oldestVersion(meta *manifest.Partition) int64 {
 	return oldest
 }
 
-// pinVersion returns the present table files, pinned, and a sequence number at or
-// below that of everything in the memtables. A merge, which may take long, pins no
-// memtables: what is flushed meanwhile would stay in memory beside the next ones.
-// The caller ends the pin by unref.
+// pinVersion returns the present table files, pinned, and a sequence number at or below all
+// those in the memtables. A compaction may take long, so it pins no memtables: flushed ones
+// would stay in memory beside their successors. The caller ends the pin with unref.
 func (t *Tree) pinVersion() (v *version, memorySeq uint64) {
 	s := t.pin()
 	defer s.unref()
@@ -151,8 +150,8 @@ func (t *Tree) pinVersion() (v *version, memorySeq uint64) {
 	return s.version, s.memories[0].startSeq
 }
 
-// run does what a candidate asks for. below makes what compaction.Job.Below is,
-// for each part of the merge anew.
+// run does what a candidate asks for. below makes a new compaction.Job.Below for each part of
+// the compaction.
 func (t *Tree) run(v *version, c *compaction.Candidate, policy compaction.Policy, kept Kept, below func() func([]byte) mvcc.Below) error {
 	upper := make([][]*manifest.FileMeta, c.Level+1)
 	upper[c.Level] = c.Upper
@@ -174,8 +173,8 @@ func (t *Tree) run(v *version, c *compaction.Candidate, policy compaction.Policy
 	return nil
 }
 
-// merge merges the candidate's lower files and the upper files, given by level,
-// into the candidate's output level.
+// merge merges the candidate's lower files and the upper files, given by level, into the
+// candidate's output level.
 func (t *Tree) merge(v *version, c *compaction.Candidate, upper [][]*manifest.FileMeta, policy compaction.Policy, kept Kept, below func() func([]byte) mvcc.Below) error {
 	began := t.env.NowMillis()
 	parts, stats, err := t.mergeParts(v, c, upper, policy, below)
@@ -219,8 +218,8 @@ func (t *Tree) log(c *compaction.Candidate, what string, dropped uint64, took ti
 		"cells dropped", dropped, "took", took)
 }
 
-// inputs returns the runs of a merge, the newest first: each file of level 0 is
-// one, and so are the files of a deeper level together.
+// inputs returns the runs of a compaction, newest first. Each file of level 0 is a run; the
+// files of a deeper level are one run together.
 func (v *version) inputs(memory *offheap.Pool, upper [][]*manifest.FileMeta, c *compaction.Candidate) (runs []mvcc.Iterator) {
 	opts := sstable.IterOptions{NoCacheFill: true, KeepStored: true, Memory: memory}
 	add := func(level int, metas []*manifest.FileMeta) {
@@ -240,7 +239,7 @@ func (v *version) inputs(memory *offheap.Pool, upper [][]*manifest.FileMeta, c *
 	return runs
 }
 
-// files returns the pinned files of a level that metas name, in their order.
+// files returns the pinned files of a level that metas name, in the level's order.
 func (v *version) files(level int, metas []*manifest.FileMeta) (files []*tableFile) {
 	wanted := make(map[uint64]bool, len(metas))
 	for _, m := range metas {

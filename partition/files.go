@@ -1,8 +1,7 @@
 package partition
 
-// The table files of a store: each is opened once, on first use, shared by all
-// versions that refer to it, and handed to the owner for deletion when the
-// last of them is gone.
+// The table files of a store. Each is opened once, on first use, and shared by all versions that
+// refer to it. When the last of these is gone, the file is handed to the owner for deletion.
 
 import (
 	"fmt"
@@ -24,10 +23,10 @@ type Files struct {
 	opts     FilesOptions
 	open     openFiles
 	memory   int64             // of the machine
-	obsolete func(name string) // called once nothing refers to the file
+	obsolete func(name string) // called when the last reference to an obsolete file is gone
 
-	// Values says what the manifest knows of a live value file. Set before use
-	// where table files refer to any.
+	// Values says what the manifest knows of a live value file. It must be set before a table
+	// file that refers to value files is used.
 	Values func(number uint64) (usage manifest.ValueUsage, live bool)
 
 	mu struct {
@@ -43,40 +42,41 @@ type Files struct {
 type Access int
 
 const (
-	// AccessAuto maps files while all of the store take less than half of the
-	// machine's memory, and spares the page cache when they take far more than there is.
+	// AccessAuto maps files while the store's files take less than half of the machine's memory,
+	// and spares the page cache when the tables take more than twice that memory.
 	AccessAuto Access = iota
 	// AccessMapped maps every file.
 	AccessMapped
-	// AccessDirect reads by calls alone.
+	// AccessDirect reads by system calls only.
 	AccessDirect
 )
 
 const (
-	// mappedShare: tables are mapped while they take less than this part of memory.
+	// mappedShare: files are mapped while they take less than this part of the memory.
 	mappedShare = 2
-	// Reads spare the page cache (vfs.OpenOptions.Sparing) when tables take more than
-	// so many times the memory: then most of what is read once is not there the next time.
+	// sparingTables: reads spare the page cache (vfs.OpenOptions.Sparing) when the tables take
+	// more than this many times the memory. Most of what is read once has then left memory by
+	// the next read.
 	sparingTables = 2
 )
 
 // FilesOptions say how table files are opened.
 type FilesOptions struct {
-	// Cache holds blocks; nil: none.
+	// Cache holds blocks; nil means no cache.
 	Cache *sstable.BlockCache
-	// Access is mapped or not.
+	// Access says whether files are mapped.
 	Access Access
 	// Elapsed is a monotonic clock; see sstable.ReaderOptions.
 	Elapsed func() time.Duration
-	// VerifyInterval is that of sstable.ReaderOptions and valuefile.ReaderOptions.
+	// VerifyInterval is the option of that name of sstable and valuefile readers.
 	VerifyInterval time.Duration
-	// Helpers take over work of reads; nil: none.
+	// Helpers take over work of reads; nil means none.
 	Helpers *assist.Helpers
 }
 
-// NewFiles makes a registry. obsolete is called, from any goroutine and without
-// locks held, with the name, relative to dir, of each table or value file whose
-// last reference went away while it was marked obsolete; it is closed by then.
+// NewFiles makes a registry. When the last reference to a table or value file marked obsolete
+// goes away, the file is closed and obsolete is called with its name, relative to dir. It is
+// called from any goroutine, without locks held.
 func NewFiles(fs vfs.FS, dir string, opts FilesOptions, obsolete func(name string)) *Files {
 	f := &Files{dir: dir, opts: opts, memory: vfs.Memory(fs), obsolete: obsolete}
 	f.open.fs, f.open.limit = fs, fileLimit(vfs.FileLimit(fs))
@@ -93,7 +93,7 @@ type tableFile struct {
 	values []*valueFile
 	refs   atomic.Int64 // versions that hold it; guarded by files.mu when it reaches 0
 
-	// obsolete: the manifest does not refer to the file any more.
+	// obsolete is set when the manifest does not refer to the file any more.
 	obsolete atomic.Bool
 
 	open struct {
@@ -102,7 +102,7 @@ type tableFile struct {
 	}
 }
 
-// ref returns the file of that number with one more reference.
+// ref returns the table file that meta describes, with one more reference.
 func (f *Files) ref(meta *manifest.FileMeta) *tableFile {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -116,8 +116,8 @@ func (f *Files) ref(meta *manifest.FileMeta) *tableFile {
 	return t
 }
 
-// unref drops a reference. The last one closes the file and, if it is
-// obsolete, hands it over for deletion.
+// unref drops a reference. The last one closes the file and, if it is obsolete, hands it over
+// for deletion.
 func (t *tableFile) unref() {
 	f := t.files
 	var unused []*valueFile
@@ -176,8 +176,8 @@ func (f *Files) openReader(meta *manifest.FileMeta) (*sstable.Reader, error) {
 	})
 }
 
-// access says how a file that is opened now is to be read: through a mapping, or
-// by calls, which spare the page cache or not.
+// access says how to read a file that is opened now: through a mapping, or by system calls, with
+// or without sparing the page cache.
 func (f *Files) access() (mapped, sparing bool) {
 	if f.opts.Access != AccessAuto {
 		return f.opts.Access == AccessMapped, false
@@ -191,8 +191,8 @@ func (f *Files) access() (mapped, sparing bool) {
 	return bytes < f.memory/mappedShare, bytes > f.memory*sparingTables
 }
 
-// mappedValues reports whether a value file that is opened now is to be mapped:
-// what is mapped should fit in memory beside the tables, which are read more.
+// mappedValues reports whether to map a value file that is opened now: the mapped files should
+// fit in memory beside the tables, which are read more.
 func (f *Files) mappedValues() bool {
 	if f.opts.Access != AccessAuto {
 		return f.opts.Access == AccessMapped
@@ -202,8 +202,8 @@ func (f *Files) mappedValues() bool {
 	return f.memory == 0 || f.mu.bytes+f.mu.valueBytes < f.memory/mappedShare
 }
 
-// newReader makes the reader of an open file, and closes it if it is not the
-// file that meta describes: its size and its unique id are the manifest's.
+// newReader makes the reader of an open file. It closes the file if its size or unique id are
+// not those in the manifest.
 func newReader(file vfs.File, meta *manifest.FileMeta, opts sstable.ReaderOptions) (*sstable.Reader, error) {
 	opts.FileSize, opts.UniqueID = meta.Size, meta.UniqueID
 	r, err := sstable.Open(file, opts)
@@ -214,8 +214,8 @@ func newReader(file vfs.File, meta *manifest.FileMeta, opts sstable.ReaderOption
 	return r, nil
 }
 
-// OpenTable opens the table file that meta describes, of the store in dir, for
-// one who reads it once, past all caches.
+// OpenTable opens the table file that meta describes, of the store in dir, for a caller that
+// reads it once, without a block cache.
 func OpenTable(fs vfs.FS, dir string, meta *manifest.FileMeta) (*sstable.Reader, error) {
 	name := filepath.Join(dir, manifest.TableName(meta.Number))
 	file, err := fs.Open(name, vfs.OpenOptions{})
@@ -225,11 +225,11 @@ func OpenTable(fs vfs.FS, dir string, meta *manifest.FileMeta) (*sstable.Reader,
 	return newReader(file, meta, sstable.ReaderOptions{FileName: name})
 }
 
-// FilesStats is what the open table files take.
+// FilesStats is what the open table and value files take.
 type FilesStats struct {
 	Open        int   // descriptors
 	Readers     int   // files whose index and filter are in memory
-	ReaderBytes int64 // of these, and of their places in the cache
+	ReaderBytes int64 // of these readers, and of their places in the cache
 	Mapped      int   // of the readers
 }
 

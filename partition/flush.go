@@ -11,13 +11,12 @@ import (
 	"github.com/flagstone-db/flagstone/mvcc"
 )
 
-// Flush moves the memtables that wait, of those with an end of at most upTo,
-// into table files of level 0, and returns the bytes that had been reserved in
-// them; 0 if there are none. A memtable's end is the sequence number at which it
-// was rotated out. settle is called before anything is written, with the largest
-// end: it returns when every write below is visible, and durable does when it is
-// durable in the log as well, which may take its time while files are written:
-// they count once they are in the manifest. An error leaves the memtables waiting.
+// Flush writes the waiting memtables whose end is at most upTo to table files of level 0, and
+// returns the bytes that were reserved in them, 0 if there are none. A memtable's end is the
+// sequence number at which it was rotated out. Flush calls settle with the largest end before it
+// writes: settle returns when every write below that end is visible. durable then waits until
+// these writes are durable in the log too; it may run while files are written, since they count
+// only once the manifest names them. After an error the memtables still wait.
 func (t *Tree) Flush(upTo uint64, settle func(endSeq uint64) (durable func() error, err error)) (freed int64, err error) {
 	t.flushing.Lock()
 	defer t.flushing.Unlock()
@@ -60,8 +59,7 @@ func (t *Tree) Flush(upTo uint64, settle func(endSeq uint64) (durable func() err
 	return freed, nil
 }
 
-// writeFlush writes the table files of a flush. After an error the output is to be
-// discarded.
+// writeFlush writes the table files of a flush. After an error the caller discards the output.
 func (t *Tree) writeFlush(s *state, waiting []*memory, endSeq uint64) (*output, Kept, error) {
 	if err := t.env.Advance(t.table, 0); err != nil {
 		return newOutput(t.env, false), Kept{}, err
@@ -90,10 +88,10 @@ func (t *Tree) writeFlush(s *state, waiting []*memory, endSeq uint64) (*output, 
 	return out, kept, err
 }
 
-// belowMemory says what the table files may hold of a row: nothing, where none of
-// them reaches. So rows that come in the order of their keys lose their
-// delete-rows when they are flushed, and their files can go unread once all of
-// it is expired. It is asked in ascending order of keys.
+// belowMemory says what the table files may hold of a row: nothing, if no file's range covers
+// it. So rows that come in key order lose their delete-row tombstones when they are flushed, and
+// their files can be dropped unread once they are expired. The caller asks in ascending key
+// order.
 func (s *state) belowMemory() func(key []byte) mvcc.Below {
 	levels := &s.version.meta.Levels
 	rest := append(compaction.Runs(levels[0]), levels[1:]...)
@@ -110,23 +108,22 @@ func (s *state) belowMemory() func(key []byte) mvcc.Below {
 	}
 }
 
-// keep completes a policy with how many versions are to be kept, where
-// mutations from newerSeq on may lie in newer runs.
+// keep completes a policy with the number of versions to keep, given that mutations from
+// newerSeq on may lie in newer runs.
 func (t *Tree) keep(policy *compaction.Policy, newerSeq uint64) Kept {
 	policy.MaxVersions = t.env.MaxVersions(t.table, newerSeq)
 	return Kept{Versions: policy.MaxVersions, NewerSeq: newerSeq}
 }
 
-// commit makes the outcome of a merge durable and installs it: a version with
-// the files that the edit leaves, less the given number of memtables that
-// waited.
+// commit makes the outcome of a flush or compaction durable and installs it: a version with the
+// files that the edit leaves, without the first flushed memtables that waited.
 func (t *Tree) commit(e *manifest.Edit, kept Kept, out *output, flushed int) error {
 	t.commits.Lock()
 	defer t.commits.Unlock()
 	committed, err := t.env.Commit(t.table, kept, e)
 	if err != nil {
-		// A refused edit leaves the files without use. After a failed write
-		// nobody knows whether the manifest names them: they stay.
+		// A refused edit leaves the files unused. After a failed write the manifest may or may
+		// not name them, so they stay.
 		if errors.Is(err, ErrRefused) || errors.Is(err, ErrStale) {
 			out.discard()
 		}

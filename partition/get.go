@@ -1,6 +1,6 @@
 package partition
 
-// Point reads.
+// Point reads: Getter.
 
 import (
 	"bytes"
@@ -15,12 +15,11 @@ import (
 	"github.com/flagstone-db/flagstone/sstable"
 )
 
-// Getter is a point read under way, with its working memory, which it keeps
-// for reads to come.
+// Getter is a point read under way. It keeps its working memory for the next read.
 //
 //	g := tree.NewGetter()
 //	defer g.Close()
-//	view := ... // now that all that is visible is pinned
+//	view := ... // after the pin: everything visible is now pinned
 //	exists, err := g.Get(key, view, selection, cells, maxColumns)
 //
 // or, to look at one cell after the other,
@@ -28,25 +27,25 @@ import (
 //	reader, err := g.Seek(key, view, selection)
 //	... reader.Exists(), reader.NextCell() ...
 type Getter struct {
-	home    *getters // nil: the caller's
+	home    *getters // the pool it returns to; nil if the caller owns it
 	tree    *Tree
 	state   *state
-	stripe  uint32 // of pins, once
-	striped bool   // it has one
+	stripe  uint32 // of its pins, chosen once
+	striped bool   // whether stripe is chosen
 
-	above   *memtable.Memtable // the newest run, not of the tree; nil if there is none
+	above   *memtable.Memtable // the newest run, not part of the tree; nil if there is none
 	sources []mvcc.Iterator
 	merge   mvcc.RowMerge
 	reader  mvcc.RowReader
-	extent  row.Extent // of the last source,
-	known   bool       // if it has one
+	extent  row.Extent // of the last source
+	known   bool       // whether extent is known
 	cut     bool       // see Cut
 	moment  rowcache.Moment
 	wanted  rowcache.Wanted
 
-	found []memtable.Place // of the row in the memtables that have it, the newest first
+	found []memtable.Place // the row's places in the memtables that hold it, newest first
 
-	// Iterators, of which the first so many are in use.
+	// Iterators, of which the first usedMemories and usedTables are in use.
 	memories     []*memtable.Iterator
 	tables       []*sstable.Iterator
 	usedMemories int
@@ -70,29 +69,28 @@ func (p *getters) take() *Getter {
 
 func (p *getters) nextStripe() uint32 { return p.stripes.Add(1) % pinStripes }
 
-// NewGetter pins the tree as it is now and returns a point read, which is to
-// be closed.
+// NewGetter pins the tree as it is now and returns a point read, which the caller closes.
 func (t *Tree) NewGetter() *Getter {
 	g := t.env.getters.take()
 	g.Pin(t)
 	return g
 }
 
-// Pin makes a zero or unpinned Getter, of which the caller is the owner, a point read
-// of the tree as it is now, which ends by Unpin.
+// Pin makes a zero or unpinned Getter, which the caller owns, a point read of the tree as it is
+// now. The caller ends it with Unpin.
 func (g *Getter) Pin(t *Tree) {
-	if !g.striped || t.env.Stepped { // which one a pool has left depends on the moment
+	if !g.striped || t.env.Stepped { // a pool returns getters in an unpredictable order
 		g.stripe, g.striped = t.env.getters.nextStripe(), true
 	}
 	g.tree, g.state = t, t.pinStripe(g.stripe)
 }
 
-// Above lets the read take a memtable for the newest run: what a transaction has
-// written. nil is none.
+// Above adds a memtable as the newest run of the read: the writes of a transaction. nil adds
+// nothing.
 func (g *Getter) Above(m *memtable.Memtable) { g.above = m }
 
-// Get copies the visible and selected cells of one row, of its first maxColumns
-// columns (0: of all), to dst, which is empty. It reports whether the row exists.
+// Get copies the visible and selected cells of one row to dst, which is empty, and reports
+// whether the row exists. It stops after maxColumns columns; 0 means all.
 func (g *Getter) Get(key []byte, view mvcc.View, sel *mvcc.Selection, dst *row.Collector, maxColumns int) (exists bool, err error) {
 	hash := sstable.Hash(key)
 	g.cut = false
@@ -121,9 +119,9 @@ func (g *Getter) Get(key []byte, view mvcc.View, sel *mvcc.Selection, dst *row.C
 // Cut reports whether Get stopped at one of the bounds of its selection.
 func (g *Getter) Cut() bool { return g.cut }
 
-// Unchanged reports whether no mutation of the row with a sequence number above seq
-// was applied; false also if one may have left the memtables already. REQUIRES: none
-// is being applied.
+// Unchanged reports that no mutation of the row with a sequence number above seq was applied. It
+// returns false also if such a mutation may have left the memtables. REQUIRES: no mutation of
+// the row is being applied.
 func (t *Tree) Unchanged(key []byte, seq uint64) bool {
 	g := t.NewGetter()
 	defer g.Close()
@@ -134,8 +132,8 @@ func (t *Tree) Unchanged(key []byte, seq uint64) bool {
 	return seq+1 >= g.state.memories[0].startSeq
 }
 
-// Seek looks for one row. The reader is positioned on the row, valid until Close,
-// and finds an absent row as one that does not exist.
+// Seek positions a reader on one row. The reader is valid until Close; an absent row reads as
+// one that does not exist.
 func (g *Getter) Seek(key []byte, view mvcc.View, sel mvcc.Selection) (*mvcc.RowReader, error) {
 	g.findMemories(key)
 	if err := g.position(key, sstable.Hash(key), view, &sel); err != nil {
@@ -144,7 +142,7 @@ func (g *Getter) Seek(key []byte, view mvcc.View, sel mvcc.Selection) (*mvcc.Row
 	return &g.reader, nil
 }
 
-// position positions the reader on the row. REQUIRES: findMemories.
+// position positions the reader on the row. REQUIRES: findMemories was called.
 func (g *Getter) position(key []byte, hash uint64, view mvcc.View, sel *mvcc.Selection) error {
 	if err := g.collect(key, hash, view.Seq); err != nil {
 		return err
@@ -166,7 +164,7 @@ func (g *Getter) Close() {
 // Unpin releases the tree and what the read pinned.
 func (g *Getter) Unpin() {
 	for _, it := range g.tables[:g.usedTables] {
-		it.Close() // returns nil; errors are those of movements
+		it.Close() // always nil: reading reports the errors
 	}
 	for _, it := range g.memories[:g.usedMemories] {
 		it.Close()
@@ -184,7 +182,7 @@ func (g *Getter) Unpin() {
 	g.tree, g.state, g.above = nil, nil, nil
 }
 
-// findMemories finds the row in the memtables that hold it, the newest first.
+// findMemories finds the row in the memtables that hold it, newest first.
 func (g *Getter) findMemories(key []byte) {
 	if g.above != nil {
 		g.findMemory(g.above, key)
@@ -202,9 +200,8 @@ func (g *Getter) findMemory(m *memtable.Memtable, key []byte) {
 	}
 }
 
-// collect takes the row as a source from every run that holds it, from the newest
-// down to the first that deletes it at a sequence number up to seq: no older one
-// matters then.
+// collect adds a source for every run that holds the row, from the newest down to the first that
+// deletes it at a sequence number up to seq: older runs do not matter then.
 func (g *Getter) collect(key []byte, hash, seq uint64) error {
 	for i := range g.found {
 		if g.add(g.memoryIterator(&g.found[i]), seq) {
@@ -223,7 +220,7 @@ func (g *Getter) collect(key []byte, hash, seq uint64) error {
 				g.tree.lose(g.stripe, lost)
 				return err
 			}
-			// It would not have been asked, had it been merged with what lies below.
+			// A compaction with the runs below would have saved this lookup.
 			if n < s.version.recent && n+1 < len(s.version.runs) {
 				lost += lostToFilter
 				if len(g.sources) > found {
@@ -236,8 +233,8 @@ func (g *Getter) collect(key []byte, hash, seq uint64) error {
 	return nil
 }
 
-// collectFile adds the row as a table file holds it, if it does; done says that
-// older runs do not matter.
+// collectFile adds the row from a table file, if the file holds it. done says that older runs do
+// not matter.
 func (g *Getter) collectFile(f *tableFile, key []byte, hash, seq uint64) (done bool, err error) {
 	if bytes.Compare(key, f.meta.Smallest) < 0 || bytes.Compare(key, f.meta.Largest) > 0 {
 		return false, nil
@@ -274,8 +271,8 @@ func (g *Getter) tableIterator(r *sstable.Reader) *sstable.Iterator {
 	return it
 }
 
-// add takes a source that stands on the row. It reports whether the source
-// deletes the row at a sequence number up to seq.
+// add adds a source that stands on the row. It reports whether the source deletes the row at a
+// sequence number up to seq.
 func (g *Getter) add(it mvcc.Iterator, seq uint64) bool {
 	g.sources = append(g.sources, it)
 	e := &g.extent

@@ -8,10 +8,9 @@ import (
 	"github.com/flagstone-db/flagstone/sstable"
 )
 
-// levelIterator walks the files of one level, which do not overlap and are
-// ordered by key, as one run. It opens a file only when it gets there, so a
-// seek into a level of a thousand files costs one file. It has the shape of
-// mvcc.Iterator.
+// levelIterator walks the files of one level, which do not overlap and are in key order, as one
+// run. It opens a file only when it gets there, so a seek into a level of a thousand files opens
+// one. It has the shape of mvcc.Iterator.
 type levelIterator struct {
 	files []*tableFile
 	opts  sstable.IterOptions
@@ -32,7 +31,7 @@ func (l *levelIterator) init(files []*tableFile, opts sstable.IterOptions) {
 	l.files, l.opts, l.at, l.it, l.err = files, opts, -1, nil, nil
 }
 
-// use makes file i current; false if there is no such file or it fails to open.
+// use makes file i current. It returns false if there is no such file or opening fails.
 func (l *levelIterator) use(i int) bool {
 	if l.it != nil && l.at == i {
 		return true
@@ -54,7 +53,7 @@ func (l *levelIterator) use(i int) bool {
 	return true
 }
 
-// drop closes the current file's iterator; false if that fails.
+// drop closes the current file's iterator. It returns false if that fails.
 func (l *levelIterator) drop() bool {
 	if l.it == nil {
 		return true
@@ -67,7 +66,7 @@ func (l *levelIterator) drop() bool {
 	return l.err == nil
 }
 
-// settle returns ok, and keeps the error of the current file if there is one.
+// settle returns ok. If that is false, it keeps the current file's error.
 func (l *levelIterator) settle(ok bool) bool {
 	if !ok && l.it != nil {
 		l.err = l.it.Error()
@@ -145,12 +144,12 @@ func (l *levelIterator) SeekCell(column []byte, version int64) bool {
 	return l.settle(l.it.SeekCell(column, version))
 }
 
-// ReadRow reads the current row at once, if its file can.
+// ReadRow reads the whole current row, if the file's iterator can.
 func (l *levelIterator) ReadRow(dst []row.Cell, limit int) ([]row.Cell, bool) {
 	return l.it.ReadRow(dst, limit)
 }
 
-// Stored tells how the values that ReadRow read are stored.
+// Stored says how the values that ReadRow read are stored.
 func (l *levelIterator) Stored() row.Stored { return l.it.Stored() }
 
 func (l *levelIterator) Close() error {

@@ -1,23 +1,22 @@
 package partition
 
-// What reads lose to level 0: the time that they would have been faster by, had
-// its files been merged with what they lie over. It is what says whether such a
-// merge is worth its bytes; how much of it, package compaction knows.
+// The time that reads lose to level 0: how much faster they would be if its files were compacted
+// with the files below. Package compaction weighs it against the bytes of such a compaction.
 
 import "sync/atomic"
 
-// What reads lose, in nanoseconds: estimates for rows of a kilobyte.
+// The estimated losses of one read operation, in nanoseconds, for rows of a kilobyte.
 const (
-	lostToFilter = 80   // a get, to a file that does not hold its row
-	lostToRow    = 400  // and to one that holds a part of it
-	lostToSeek   = 1000 // a scan, to a run that it has to find its place in
-	lostToStep   = 150  // a scan, at each row, to runs that it compares
+	lostToFilter = 80   // a get checks a file that does not hold its row
+	lostToRow    = 400  // additionally, if the file holds a part of the row
+	lostToSeek   = 1000 // a scan seeks in one more run
+	lostToStep   = 150  // a scan compares more than one run, for each row
 )
 
-// lostNotice is how much reads lose between two calls of Env.Lost, by stripe.
+// lostNotice is how much time reads lose between two calls of Env.Lost, by stripe.
 const lostNotice = 1 << 22
 
-// lost is what reads have lost, in nanoseconds: in stripes, as pins are.
+// lost is the time that reads have lost, in nanoseconds, in stripes like those of pins.
 type lost [pinStripes]struct {
 	total atomic.Int64
 	_     [56]byte // the rest of a cache line
@@ -36,7 +35,7 @@ func (l *lost) reset() {
 	}
 }
 
-// lose notes that a read lost so many nanoseconds.
+// lose notes that a read lost that much time.
 func (t *Tree) lose(stripe uint32, nanos int) {
 	if nanos == 0 {
 		return

@@ -5,13 +5,13 @@ import (
 	"sort"
 )
 
-// Map is the ordered set of partitions of one table: their ranges cover the
-// key space exactly once. It is immutable; a split or a merge makes a new one.
+// Map is the ordered set of partitions of one table. Their ranges cover the key space exactly
+// once. It is immutable; a split or a merge of partitions makes a new one.
 type Map struct {
 	trees []*Tree // ascending by start
 }
 
-// NewMap makes a map of trees, which are given in ascending order.
+// NewMap makes a map of trees, given in ascending order.
 func NewMap(trees []*Tree) *Map { return &Map{trees: trees} }
 
 // Trees returns the partitions in ascending order. The slice is shared.

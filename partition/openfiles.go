@@ -1,9 +1,8 @@
 package partition
 
-// How many table and value files are open at once is bounded, since a process may
-// have only so many descriptors: what was not read for a while is closed, and
-// opened again, in the same way, when it is. Index and filter of the file stay in memory meanwhile, and a
-// mapping needs no descriptor.
+// A bound on the open table and value files, since a process may have only so many descriptors.
+// A file that was not read for a while is closed, and opened again with the same options when it
+// is read. Its index and filter stay in memory meanwhile, and a mapping needs no descriptor.
 
 import (
 	"errors"
@@ -15,13 +14,13 @@ import (
 )
 
 const (
-	// Of the descriptors that the process may have, so many are left to
-	// others: logs, files being written, the embedding program.
+	// reservedFiles descriptors of the process are left for other uses: logs, files being
+	// written, the embedding program.
 	reservedFiles = 64
 	fewestFiles   = 8
 )
 
-// fileLimit is how many descriptors open table files may have: three quarters of what the
+// fileLimit is how many descriptors table and value files may have: three quarters of what the
 // process may have beyond the reserve.
 func fileLimit(ofProcess int) int {
 	if ofProcess <= 0 {
@@ -30,7 +29,7 @@ func fileLimit(ofProcess int) int {
 	return max((ofProcess-reservedFiles)*3/4, fewestFiles)
 }
 
-// openFiles is the open files among the table files of a store.
+// openFiles is the set of open table and value files of a store.
 type openFiles struct {
 	fs    vfs.FS
 	limit int // of descriptors
@@ -41,20 +40,20 @@ type openFiles struct {
 	hand        int // of the clock that chooses what to close
 }
 
-// reopened is a table file, open for reading, or to be opened when it is read.
+// reopened is a table or value file, which is open or opened again when it is read.
 type reopened struct {
 	set         *openFiles
 	name        string
 	opts        vfs.OpenOptions
 	size, align int64
 
-	used atomic.Bool  // since the clock came by
+	used atomic.Bool  // since the clock hand last passed
 	mu   sync.RWMutex // held, shared, while the file is in use
 	file vfs.File     // nil: closed for now
 	done bool         // closed for ever
 }
 
-// file opens a file.
+// file opens a file and puts it into the set.
 func (o *openFiles) file(name string, opts vfs.OpenOptions) (*reopened, error) {
 	f := &reopened{set: o, name: name, opts: opts}
 	err := f.with(func(file vfs.File) (err error) {
@@ -68,7 +67,7 @@ func (o *openFiles) file(name string, opts vfs.OpenOptions) (*reopened, error) {
 	return f, nil
 }
 
-// with calls fn with the open file.
+// with calls fn with the open file. It opens the file first if it is closed.
 func (f *reopened) with(fn func(vfs.File) error) error {
 	for {
 		f.mu.RLock()
@@ -104,7 +103,7 @@ func (f *reopened) reopen() error {
 	}
 	f.file = file
 	f.used.Store(true)
-	if file.Alignment() == 1 { // where it is refused now, it must not come later
+	if file.Alignment() == 1 { // a file opened without direct reads must not get them later
 		f.opts.Direct, f.opts.Sparing = false, false
 	}
 	f.set.mu.Lock()
@@ -114,7 +113,7 @@ func (f *reopened) reopen() error {
 	return nil
 }
 
-// descriptors is how many the file has when it is open.
+// descriptors is how many descriptors the file has when it is open.
 func (f *reopened) descriptors() int {
 	if f.opts.Sparing {
 		return 2
@@ -122,8 +121,8 @@ func (f *reopened) descriptors() int {
 	return 1
 }
 
-// makeRoom closes files until one of so many descriptors may be opened. Those in use are passed
-// over: the limit leaves room for them.
+// makeRoom closes files until n descriptors may be opened. It skips files in use: the reserve
+// has room for them.
 func (o *openFiles) makeRoom(n int) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -152,7 +151,7 @@ func (o *openFiles) remove(i int) {
 	o.open = o.open[:last]
 }
 
-// count is the number of descriptors of open files.
+// count is the number of open descriptors.
 func (o *openFiles) count() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -198,7 +197,7 @@ func (f *reopened) Map(size int64) (m *vfs.Mapping, err error) {
 	return m, err
 }
 
-// Size implements vfs.File; table files do not change.
+// Size implements vfs.File. Table and value files do not change.
 func (f *reopened) Size() (int64, error) { return f.size, nil }
 
 // Alignment implements vfs.File.
@@ -208,7 +207,7 @@ func (f *reopened) readOnly(op string) error {
 	return &fs.PathError{Op: op, Path: f.name, Err: fs.ErrPermission}
 }
 
-// What writes is refused.
+// All writing methods fail.
 
 func (f *reopened) WriteAt([]byte, int64) (int, error) { return 0, f.readOnly("write") }
 func (f *reopened) Write([]byte) (int, error)          { return 0, f.readOnly("write") }

@@ -14,17 +14,17 @@ import (
 	"github.com/flagstone-db/flagstone/sstable"
 )
 
-// output makes the table files of one merge. Nothing refers to them until the
-// edit that adds them is committed; if it is not, discard deletes them.
+// output makes the table files of one compaction or flush. Nothing refers to them until the edit
+// that adds them is committed; if it is not, discard deletes them.
 type output struct {
 	env    *Env
-	direct bool // bypass the page cache: nobody is about to read the files
+	direct bool // bypass the page cache: the files are unlikely to be read soon
 	metas  []*manifest.FileMeta
 	made   []uint64 // numbers of all files that were begun
 	dirs   map[string]bool
 	values valueOutput
-	// readBack is of the file that was finished last, until its outcome is taken; nil:
-	// none.
+	// readBack waits for the read-back of the last finished file; nil if there is none, or its
+	// outcome was taken.
 	readBack func() error
 }
 
@@ -32,8 +32,8 @@ func newOutput(env *Env, direct bool) *output {
 	return &output{env: env, direct: direct, dirs: map[string]bool{}}
 }
 
-// joinOutputs makes one output of those of the parts of a merge, which come in
-// order of keys. Parts that never began are nil.
+// joinOutputs makes one output of the outputs of the parts, which are in key order. It skips nil
+// ones.
 func joinOutputs(env *Env, parts []*output) *output {
 	joined := newOutput(env, false)
 	for _, o := range parts {
@@ -49,7 +49,7 @@ func joinOutputs(env *Env, parts []*output) *output {
 	return joined
 }
 
-// written is how many bytes the output's files have.
+// written is the total size of the output's files, in bytes.
 func (o *output) written() int64 {
 	total := totalSize(o.metas)
 	for _, v := range o.values.metas {
@@ -106,9 +106,9 @@ func (o *output) addTo(e *manifest.Edit, table, partition uint64, level int) {
 	}
 }
 
-// verify reads a finished file back from the device, while the merge goes on with the
-// next one, and returns the outcome for the one before. Reading takes little of the
-// processor, and a device that writes and reads at once is kept busy by both.
+// verify starts reading a finished file back from the device and returns the outcome for the
+// file before it. The compaction goes on meanwhile: reading back takes little of the processor,
+// and keeps the device busy with reads and writes at once.
 func (o *output) verify(meant outfile.Meant, name string) error {
 	if !o.env.ReadBack {
 		return nil
@@ -118,7 +118,7 @@ func (o *output) verify(meant outfile.Meant, name string) error {
 	return err
 }
 
-// verified waits until no file is read back any more, and returns the outcome.
+// verified waits for the read-back under way, if there is one, and returns its outcome.
 func (o *output) verified() (err error) {
 	if o.readBack != nil {
 		err = o.readBack()
@@ -127,8 +127,8 @@ func (o *output) verified() (err error) {
 	return err
 }
 
-// end completes what is under way once the merge has ended, with err. Tables
-// end by themselves.
+// end completes the value file under way once the compaction has ended, with err. Table files
+// are finished by the compaction itself.
 func (o *output) end(err error) error {
 	if err != nil && o.values.writer != nil {
 		o.values.file.Close()
@@ -151,8 +151,8 @@ func (o *output) sync() error {
 	return nil
 }
 
-// discard deletes the files. What cannot be deleted is an orphan, which the
-// next Open removes.
+// discard deletes the files. A file that cannot be deleted is an orphan, which the next Open
+// removes.
 func (o *output) discard() {
 	for _, number := range o.made {
 		o.env.FS.Remove(filepath.Join(o.env.Dir, manifest.TableName(number)))
@@ -175,8 +175,8 @@ func (t *tableOutput) StartRow(key []byte) error { return t.writer.StartRow(key)
 func (t *tableOutput) EstimatedSize() int64      { return t.writer.EstimatedSize() }
 func (t *tableOutput) Abandon()                  { t.file.Close() }
 
-// AddRow adds a whole row unless one of its values is in a value file or should
-// be. The values may be taken as they are stored.
+// AddRow adds a whole row, and reports false if one of its values is in a value file or should
+// be. The values may be given as they are stored.
 func (t *tableOutput) AddRow(key []byte, cells []row.Cell, stored row.Stored) (bool, error) {
 	for i := range cells {
 		if !t.output.env.plain(&cells[i]) {
@@ -186,7 +186,7 @@ func (t *tableOutput) AddRow(key []byte, cells []row.Cell, stored row.Stored) (b
 	return t.writer.AddRow(key, cells, stored)
 }
 
-// AddCell adds a cell, whose value may go to a value file.
+// AddCell adds a cell; its value may go to a value file.
 func (t *tableOutput) AddCell(c *row.Cell) error {
 	if t.output.env.plain(c) {
 		return t.writer.AddCell(c)
@@ -198,8 +198,7 @@ func (t *tableOutput) AddCell(c *row.Cell) error {
 	return t.writer.AddCell(&moved)
 }
 
-// Finish completes, syncs and closes the file, notes what it holds, and lets it be read
-// back.
+// Finish completes, syncs and closes the file, notes its properties, and starts its read-back.
 func (t *tableOutput) Finish() error {
 	props, err := t.writer.Finish()
 	if err == nil {

@@ -1,7 +1,7 @@
 package partition
 
-// Parts of a large merge, or of a flush: disjoint ranges of keys, merged at once
-// where there are goroutines to spare, and installed by one edit.
+// Parts of a large compaction or flush: disjoint key ranges, merged in parallel where goroutines
+// are free, and installed by one edit.
 
 import (
 	"bytes"
@@ -15,30 +15,29 @@ import (
 )
 
 const (
-	// partShare of a table file is the least size of a part: smaller ones make
-	// smaller tables, for each part ends its own, and larger ones leave processors
-	// idle that a merge of a few flushes could use.
+	// partShare: a part has at least the size of a table file divided by this. Smaller parts
+	// make smaller tables, because each part ends its own; larger parts leave processors idle
+	// that a compaction of a few flushes could use.
 	partShare = 4
-	// maxParts bounds the parts of one merge. There are more than goroutines, so
-	// that those that are done first take a further one.
+	// maxParts bounds the parts of one compaction. There are more parts than goroutines, so that
+	// a goroutine that is done early takes another part.
 	maxParts = 16
-	// flushShare of a memtable is the least size of a part of a flush, and
-	// maxFlushParts bounds them: there are as many times more files. A writer puts
-	// rows in less time than one goroutine takes to flush them, and the last
-	// memtables are flushed while nobody writes: with parts, 100,000 rows of a
-	// kilobyte in batches were put and flushed in 0.45 to 0.5 s instead of 0.5 to
-	// 0.63 on two processors. Four parts were no faster than two.
+	// flushShare: a part of a flush has at least the size of a memtable divided by this.
+	// maxFlushParts bounds the parts, and with them the number of files. One goroutine flushes
+	// rows more slowly than a writer puts them, and the last memtables are flushed when no
+	// writes come: with parts, 100,000 rows of a kilobyte in batches were put and flushed in
+	// 0.45 to 0.5 s instead of 0.5 to 0.63 on two processors. Four parts were no faster than
+	// two.
 	flushShare    = 4
 	maxFlushParts = 2
-	// flushAnchors is how many keys memtables propose for each part of a flush.
+	// flushAnchors is how many keys the memtables propose for each part of a flush.
 	flushAnchors = 32
-	// partAnchors is how many keys each input file proposes for the ends of
-	// parts.
+	// partAnchors is how many keys each input file proposes as ends of parts.
 	partAnchors = 32
 )
 
-// mergeParts merges the files part by part and returns an output for each, in
-// order of keys. After an error the outputs are to be discarded.
+// mergeParts merges the files part by part and returns an output for each, in key order. After
+// an error the caller discards the outputs.
 func (t *Tree) mergeParts(v *version, c *compaction.Candidate, upper [][]*manifest.FileMeta, policy compaction.Policy, below func() func([]byte) mvcc.Below) ([]*output, compaction.Stats, error) {
 	ends, err := t.partEnds(v, c, upper)
 	if err != nil {
@@ -55,16 +54,16 @@ func (t *Tree) mergeParts(v *version, c *compaction.Candidate, upper [][]*manife
 	})
 }
 
-// parts is a merge that is divided.
+// parts is a compaction or flush that is divided.
 type parts struct {
-	ends   [][]byte              // the keys at which it is
-	job    func() compaction.Job // makes that of a part, but for its range and output
-	help   executor.Class        // of the goroutines that may help
+	ends   [][]byte              // the keys between the parts
+	job    func() compaction.Job // makes the job of a part, without its range and output
+	help   executor.Class        // the class of goroutines that may help
 	direct bool                  // see output
 }
 
-// runParts merges part by part and returns an output for each, in order of keys.
-// After an error the outputs are to be discarded.
+// runParts merges part by part and returns an output for each, in key order. After an error the
+// caller discards the outputs.
 func (t *Tree) runParts(p parts) ([]*output, compaction.Stats, error) {
 	outputs := make([]*output, len(p.ends)+1)
 	stats := make([]compaction.Stats, len(outputs))
@@ -98,7 +97,7 @@ func (t *Tree) runParts(p parts) ([]*output, compaction.Stats, error) {
 	var total compaction.Stats
 	var err error
 	for i := range stats {
-		// Only now: the part's last file was read back beside the parts after it.
+		// Not before: the part's last file was read back while the parts after it ran.
 		if failed := outputs[i].verified(); errs[i] == nil {
 			errs[i] = failed
 		}
@@ -110,8 +109,8 @@ func (t *Tree) runParts(p parts) ([]*output, compaction.Stats, error) {
 	return outputs, total, err
 }
 
-// share calls part for 0 to n-1, on this goroutine and on helpers that come in
-// time, of those for work of a class.
+// share calls part for 0 to n-1, on this goroutine and on helpers of the class that become free
+// in time.
 func (t *Tree) share(n int, class executor.Class, part func(i int)) {
 	var next atomic.Int64
 	work := func() {
@@ -122,7 +121,7 @@ func (t *Tree) share(n int, class executor.Class, part func(i int)) {
 	var helpers sync.WaitGroup
 	var late struct {
 		sync.Mutex
-		over bool // who comes now is not waited for
+		over bool // helpers that come now are not waited for, and return
 	}
 	help := func() {
 		late.Lock()
@@ -147,7 +146,7 @@ func (t *Tree) share(n int, class executor.Class, part func(i int)) {
 	helpers.Wait()
 }
 
-// partEnds returns the keys at which a merge is divided, none for a small one.
+// partEnds returns the keys at which a compaction is divided; none for a small one.
 func (t *Tree) partEnds(v *version, c *compaction.Candidate, upper [][]*manifest.FileMeta) ([][]byte, error) {
 	var total int64
 	for _, metas := range append(upper[:len(upper):len(upper)], c.Lower) {
@@ -177,8 +176,8 @@ func (t *Tree) partEnds(v *version, c *compaction.Candidate, upper [][]*manifest
 	return divide(&anchors, n), nil
 }
 
-// flushEnds returns the keys at which the flush of these memtables is divided, none
-// if they take little.
+// flushEnds returns the keys at which the flush of these memtables is divided; none if they are
+// small.
 func (t *Tree) flushEnds(waiting []*memory) [][]byte {
 	var total int64
 	for _, m := range waiting {
@@ -195,8 +194,7 @@ func (t *Tree) flushEnds(waiting []*memory) [][]byte {
 	return divide(&anchors, n)
 }
 
-// divide returns at most n-1 keys that divide anchors into pieces of about equal
-// size.
+// divide returns at most n-1 keys that divide anchors into pieces of about equal size.
 func divide(anchors *Anchors, n int64) (ends [][]byte) {
 	var total, passed int64
 	for _, size := range anchors.All() {

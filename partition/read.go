@@ -1,6 +1,6 @@
 package partition
 
-// Scans.
+// Scans: iterators over a tree.
 
 import (
 	"bytes"
@@ -11,19 +11,18 @@ import (
 	"github.com/flagstone-db/flagstone/sstable"
 )
 
-// Iterator walks the rows of a tree, all runs merged, as they were when it was
-// made: it has the shape of mvcc.Iterator. Rows outside the tree's range, which
-// files may hold, are passed over.
+// Iterator walks the rows of a tree as they were when it was made, with all runs merged. It has
+// the shape of mvcc.Iterator. It skips rows outside the tree's range, which files may hold.
 type Iterator struct {
 	mvcc.MergeIterator
 	tree   *Tree
 	state  *state
 	stripe uint32
-	extra  int // runs of level 0 that would not be there if it were merged
-	lost   int // to them, not charged yet
+	extra  int // runs of level 0 that a compaction would have merged away
+	lost   int // nanoseconds lost to them, not charged yet
 
-	// Working memory, for iterators to come: runs, of which the first so many are
-	// in use.
+	// Working memory, kept for the next iterator. The first usedLevels and usedMemories
+	// iterators are in use.
 	runs         []mvcc.Iterator
 	levels       []*levelIterator
 	memories     []*memtable.Iterator
@@ -31,8 +30,8 @@ type Iterator struct {
 	usedMemories int
 }
 
-// NewIterator pins the tree and returns an iterator over it, which is to be
-// closed; another may have it then.
+// NewIterator pins the tree and returns an iterator over it. The caller closes it; after that,
+// another caller may get the same iterator.
 func (t *Tree) NewIterator() *Iterator {
 	it, ok := t.env.iterators.Get().(*Iterator)
 	if !ok {
@@ -47,8 +46,8 @@ func (t *Tree) NewIterator() *Iterator {
 	return it
 }
 
-// Above adds a memtable, newer than all runs of the tree: what a transaction has
-// written. nil adds nothing. REQUIRES: the iterator was not positioned yet.
+// Above adds a memtable that is newer than all runs of the tree: the writes of a transaction.
+// nil adds nothing. REQUIRES: the iterator was not positioned yet.
 func (it *Iterator) Above(m *memtable.Memtable) {
 	if m == nil {
 		return
@@ -60,9 +59,9 @@ func (it *Iterator) Above(m *memtable.Memtable) {
 	it.Reset(it.runs)
 }
 
-// Until says that rows at or above end will not be asked for: nothing is to be read
-// ahead beyond it. REQUIRES: the iterator was not positioned yet; end stays as it is
-// until the iterator is closed.
+// Until says that the caller will not ask for rows at or above end, so there is no read-ahead
+// beyond it. REQUIRES: the iterator was not positioned yet; end is not changed until the
+// iterator is closed.
 func (it *Iterator) Until(end []byte) {
 	if it.tree.end != nil && bytes.Compare(it.tree.end, end) < 0 {
 		return
@@ -106,7 +105,7 @@ func (it *Iterator) addLevel(files []*tableFile) {
 	it.runs = append(it.runs, run)
 }
 
-// clip reports whether the merge stands on a row of the tree.
+// clip reports whether the iterator stands on a row of the tree.
 func (it *Iterator) clip(ok bool) bool { return ok && it.tree.Contains(it.RowKey()) }
 
 // First positions on the first row of the tree.
@@ -144,8 +143,8 @@ func (it *Iterator) NextRow() bool {
 	return it.MergeIterator.NextRow() && (it.tree.end == nil || bytes.Compare(it.RowKey(), it.tree.end) < 0)
 }
 
-// Stretch describes the row and those after it that belong to the tree: what lies
-// beyond its range is not to be read ahead.
+// Stretch describes the row and those after it in the tree, so that there is no read-ahead
+// beyond the tree's range.
 func (it *Iterator) Stretch(limit []byte, s *row.Stretch) bool {
 	if end := it.tree.end; end != nil && (limit == nil || bytes.Compare(end, limit) < 0) {
 		limit = end
@@ -159,7 +158,7 @@ func (it *Iterator) PrevRow() bool {
 	return it.MergeIterator.PrevRow() && bytes.Compare(it.RowKey(), it.tree.start) >= 0
 }
 
-// step notes what a movement lost to runs over each other.
+// step notes what a step lost because several runs lie over each other.
 func (it *Iterator) step() {
 	if it.extra > 0 {
 		it.lost += lostToStep

@@ -1,18 +1,17 @@
 package partition
 
-// Rows that are kept as a read found them: see package rowcache. Here is when a
-// read may use one, and keep one.
+// When a read may use a row of the row cache, and when it may keep one there: see package
+// rowcache.
 //
-// What a read finds is decided by the runs of the pinned state, of which only the
-// mutable memtable (and one that was just rotated out, until the writers that have
-// a place in it are done) still changes; and by the view. Mutations of one row are
-// applied in the order of their sequence numbers, and all that a view shows are
-// applied before there is such a view. So if the newest mutation of the row in the
-// memtables is the same as when the row was kept, there is none in between, and a
+// What a read finds is decided by its view and by the runs of the pinned state. Of these runs
+// only the mutable memtable still changes (and one that was just rotated out, until the writers
+// with a place in it are done). Mutations of one row are applied in the order of their sequence
+// numbers, and a view exists only once all that it shows is applied. So if the row's newest
+// mutation in the memtables is the same as when the row was kept, there is none in between: a
 // view that shows at least as much shows the same, apart from what has expired.
 //
-// A row is kept only if the view shows all that there is of it: the newest mutation
-// in the memtables, or, if these do not have the row, all that was ever flushed.
+// A row is kept only if the view shows all mutations of it: the newest one in the memtables or,
+// if the memtables do not have the row, all that was ever flushed.
 
 import (
 	"github.com/flagstone-db/flagstone/internal/rowcache"
@@ -20,8 +19,8 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// rowCache returns the cache of rows, or nil if it is of no use to a read at the
-// view, and notes the moment of the read. REQUIRES: findMemories.
+// rowCache returns the row cache, or nil if it is of no use to a read at the view, and notes the
+// moment of the read. REQUIRES: findMemories was called.
 func (g *Getter) rowCache(view *mvcc.View) *rowcache.Cache {
 	rows := g.tree.env.Rows
 	if rows == nil || g.above != nil {
@@ -36,7 +35,7 @@ func (g *Getter) rowCache(view *mvcc.View) *rowcache.Cache {
 	return rows
 }
 
-// recall gets the selected cells of the row from the cache, if they are there.
+// recall copies the selected cells of the row from the cache, if they are there.
 func (g *Getter) recall(rows *rowcache.Cache, key []byte, hash uint64, sel *mvcc.Selection, dst *row.Collector) bool {
 	w := &g.wanted
 	w.NoCells, w.MinVersion, w.MaxVersion = sel.NoCells, sel.MinVersion, row.MaxVersion
@@ -47,14 +46,15 @@ func (g *Getter) recall(rows *rowcache.Cache, key []byte, hash uint64, sel *mvcc
 	return rows.Get(hash^g.tree.id, key, &g.moment, w, dst)
 }
 
-// keep gives the cache a row that was read whole.
+// keep puts a row that was read whole into the cache.
 func (g *Getter) keep(rows *rowcache.Cache, key []byte, hash uint64, cells []row.Cell) {
 	m := &g.moment
 	complete := m.Seq >= g.state.memories[0].startSeq-1
 	if len(g.found) > 0 {
 		complete = m.Newest <= m.Seq
 	}
-	// The newest applied state is not that of a view that comes later.
+	// A read of the newest applied state, which has no view, keeps nothing: a later view may
+	// show less.
 	if complete && m.Seq < row.MaxSequence && len(cells) > 0 {
 		rows.Put(hash^g.tree.id, key, m, cells)
 	}

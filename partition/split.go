@@ -6,16 +6,15 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// AnchorShare is how many anchors of a run there are in a piece of the size that
-// the caller of Anchors has in mind.
+// AnchorShare is how many anchors a run has for each piece of the size that the caller of
+// Anchors wants.
 const AnchorShare = 16
 
-// Anchors describes how the tree's data is spread over its keys, from the
-// indexes of its table files: no data block is read. Table files count with their
-// stored, compressed size, values in value files included. Anchors of one
-// table file are apart bytes or one block from each other, whichever is more, so
-// that what this costs depends on the number of pieces and files, not on the
-// size of the data. Memtables are walked through, cell by cell.
+// Anchors describes how the tree's data is spread over its keys. It reads the indexes of the
+// table files and no data block. Table files count with their stored, compressed size, including
+// values in value files. Anchors of one table file are apart bytes or one block from each other,
+// whichever is more, so the cost depends on the number of pieces and files, not on the size of
+// the data. Memtables are walked cell by cell.
 func (t *Tree) Anchors(apart int64) (*Anchors, error) {
 	s := t.pin()
 	defer s.unref()
@@ -26,7 +25,7 @@ func (t *Tree) Anchors(apart int64) (*Anchors, error) {
 	return found, err
 }
 
-// anchorsOf is Anchors with estimates of the memtables.
+// anchorsOf is like Anchors, but estimates the memtables.
 func (t *Tree) anchorsOf(s *state, apart int64) (*Anchors, error) {
 	found, err := t.fileAnchors(s, apart)
 	for _, m := range s.memories {
@@ -55,10 +54,10 @@ func (t *Tree) fileAnchors(s *state, apart int64) (*Anchors, error) {
 	return found, nil
 }
 
-// maxAnchorsAhead bounds the anchors that room is made for at once.
+// maxAnchorsAhead bounds the anchors for which memory is allocated in advance.
 const maxAnchorsAhead = 1 << 12
 
-// addFile adds anchors that are at least apart bytes from each other.
+// addFile adds anchors of a file that are at least apart bytes from each other.
 func (t *Tree) addFile(to *Anchors, f *tableFile, apart int64) error {
 	r, err := f.reader()
 	if err != nil {
@@ -72,7 +71,7 @@ func (t *Tree) addFile(to *Anchors, f *tableFile, apart int64) error {
 	return nil
 }
 
-// add adds an anchor if it is the tree's: files of a tree that was divided can
+// add adds an anchor if its key is in the tree's range: files of a tree that was divided can
 // reach beyond it.
 func (t *Tree) add(to *Anchors, key []byte, size int64) {
 	if t.Contains(key) {
@@ -80,9 +79,8 @@ func (t *Tree) add(to *Anchors, key []byte, size int64) {
 	}
 }
 
-// addMemory adds anchors that are about apart bytes from each other, at random. A
-// memtable does not know how large its rows are, only how large they are on
-// average.
+// addMemory adds random anchors that are about apart bytes from each other. A memtable knows
+// only the average size of its rows.
 func (t *Tree) addMemory(to *Anchors, m *memory, apart int64) {
 	rows := int64(m.table.Rows())
 	if rows == 0 {
@@ -99,7 +97,7 @@ func (t *Tree) addMemory(to *Anchors, m *memory, apart int64) {
 	}
 }
 
-// weighMemory adds anchors that are about apart bytes from each other, each at the
+// weighMemory adds anchors that are about apart bytes from each other. An anchor's key is the
 // last row of its bytes.
 func (t *Tree) weighMemory(to *Anchors, m *memory, apart int64) {
 	var since, total int64
@@ -125,7 +123,7 @@ func (t *Tree) weighMemory(to *Anchors, m *memory, apart int64) {
 		to.Add(key, since)
 		total += since
 	}
-	// With what the memtable takes beside keys and values.
+	// The rest is what the memtable takes beside keys and values.
 	factor := max(float64(m.table.Used())/float64(max(total, 1)), 1)
 	weighed := to.list[first:]
 	for i := range weighed {
@@ -133,8 +131,7 @@ func (t *Tree) weighMemory(to *Anchors, m *memory, apart int64) {
 	}
 }
 
-// ScanSize is about how many bytes, and rows, a scan reads that fetches nothing from
-// value files.
+// ScanSize is about how many bytes and rows a scan reads, without value files.
 func (t *Tree) ScanSize() (size, rows int64) {
 	s := t.pin()
 	defer s.unref()
@@ -149,8 +146,7 @@ func (t *Tree) ScanSize() (size, rows int64) {
 	return size, rows
 }
 
-// ApproximateSize is about how many bytes the tree holds, in memory and on
-// disk.
+// ApproximateSize is about how many bytes the tree holds, in memory and on disk.
 func (t *Tree) ApproximateSize() (size int64) {
 	s := t.pin()
 	defer s.unref()
@@ -168,21 +164,20 @@ func (t *Tree) ApproximateSize() (size int64) {
 	return size
 }
 
-// Cutter divides what it is shown, tree by tree in the order of their keys, into
-// pieces of about a size. A piece ends at the first place shown at which it is large
-// enough, at a boundary between partition keys; so it is too large by at most what
-// lies between two places, and by one partition key.
+// Cutter divides data into pieces of about a given size. It is shown the places of all trees in
+// key order. A piece ends at the first place where it is large enough, at a boundary between
+// partition keys. So it is too large by at most the data between two places plus one partition
+// key.
 type Cutter struct {
 	columns    int
 	pieceBytes int64
 	limit      int
 	points     []row.Value
-	size       int64  // of the present piece
-	last, next []byte // encodings of the newest point and of one that may follow
+	size       int64  // of the piece under way
+	last, next []byte // encoded keys: the newest point's, and the buffer for the next
 }
 
-// NewCutter returns a cutter for keys of so many columns that finds at most limit
-// points.
+// NewCutter returns a cutter for keys of so many columns that finds at most limit points.
 func NewCutter(columns int, pieceBytes int64, limit int) *Cutter {
 	return &Cutter{columns: columns, pieceBytes: pieceBytes, limit: limit}
 }
@@ -190,8 +185,8 @@ func NewCutter(columns int, pieceBytes int64, limit int) *Cutter {
 // Points are the partition-key values between the pieces.
 func (c *Cutter) Points() []row.Value { return c.points }
 
-// show shows a place, and how much lies between it and the one before. The result is
-// how much may lie between it and the next, below 0 when there are enough points.
+// show shows the cutter a place, and how much data lies between it and the place before. apart
+// is how much data may lie between it and the next, and negative when there are enough points.
 func (c *Cutter) show(key []byte, since int64) (apart int64) {
 	if c.size += since; c.size >= c.pieceBytes && len(c.points) < c.limit {
 		if v, ok := row.PartitionValueAt(key, c.columns); ok {
@@ -208,13 +203,12 @@ func (c *Cutter) show(key []byte, since int64) (apart int64) {
 	return max(c.pieceBytes-c.size, c.share())
 }
 
-// share is what may be left out of account where it lies.
+// share is how much data may be counted without its exact place.
 func (c *Cutter) share() int64 { return c.pieceBytes / AnchorShare }
 
-// Cut shows the tree's data to a cutter. It reads what Anchors reads. If the table
-// files are one run, as those of a settled tree, and the memtables hold little, the
-// places are where pieces end, to a block, and a look at the index for each is
-// enough.
+// Cut shows the tree's data to a cutter. It reads what Anchors reads. If the table files are one
+// run, as in a settled tree, and the memtables hold little, then pieces end exactly to a block,
+// and each end costs one look at the index.
 func (t *Tree) Cut(c *Cutter) error {
 	s := t.pin()
 	defer s.unref()
@@ -245,8 +239,8 @@ func (t *Tree) Cut(c *Cutter) error {
 	return nil
 }
 
-// onlyRun returns the only run of files, if there is one and the memtables, which
-// take so many bytes, take less than a limit.
+// onlyRun returns the only run of files, and the bytes in the memtables, if there is one run and
+// the memtables take at most limit.
 func (s *state) onlyRun(limit int64) (run []*tableFile, memory int64, ok bool) {
 	for _, m := range s.memories {
 		if !m.table.Empty() {

@@ -14,36 +14,34 @@ import (
 type memory struct {
 	table *memtable.Memtable
 
-	// refs counts the states that hold the memtable. Its memory is given back
-	// when there is none any more.
+	// refs counts the states that hold the memtable. The last one frees its memory.
 	refs atomic.Int64
 
-	// writers counts the mutations that have a place reserved in the memtable
-	// and are not applied yet. It only rises while the memtable is mutable, so
-	// once it is rotated out, writers.Wait returns when its content is final.
+	// writers counts the mutations that have a place reserved in the memtable and are not
+	// applied yet. It rises only while the memtable is mutable, so after the rotation
+	// writers.Wait returns when the content is final.
 	writers sync.WaitGroup
 
-	// reserved is what the memtable takes, in bytes: of the mutations that are
-	// applied, and an upper bound of what was promised to the others. With
-	// rotatedBit, once the memtable is rotated out.
+	// reserved is the size of the memtable in bytes: of the applied mutations, plus the upper
+	// bounds promised to the others. rotatedBit is set in it once the memtable is rotated out.
 	reserved atomic.Int64
 
-	// segment is the log segment that held the end of the log when the first
-	// mutation was reserved: no older segment holds anything of this memtable.
-	// Written once, before that mutation is applied; 0 while empty.
+	// segment is the log segment at the end of the log when the first mutation was reserved: no
+	// older segment holds anything of this memtable. It is set once, before that mutation is
+	// applied, and 0 while the memtable is empty.
 	segment atomic.Uint64
 
 	// startSeq is at or below every sequence number in the memtable.
 	startSeq uint64
 
-	// endSeq is the first sequence number that is not in this memtable nor in
-	// an older one. Set when the memtable is rotated out.
+	// endSeq is the first sequence number above all those in this memtable and older ones. It is
+	// set when the memtable is rotated out.
 	endSeq uint64
 }
 
 const rotatedBit = 1 << 62
 
-// bytes is what the memtable takes or will take at most.
+// bytes is the upper bound of what the memtable takes.
 func (m *memory) bytes() int64 { return m.reserved.Load() &^ rotatedBit }
 
 // version is one immutable set of table files.
@@ -51,11 +49,11 @@ type version struct {
 	refs   atomic.Int64
 	meta   *manifest.Partition
 	levels [manifest.NumLevels][]*tableFile // parallel to meta.Levels
-	// runs are the levels as readers ask them, newest first: files of level 0 that
-	// do not meet are one, and so is each other level that has files. The files of
-	// a run are in order of keys.
+	// runs are the levels in the order in which readers read them, newest first. Files of level
+	// 0 that do not overlap are one run, and so is each other level that has files. The files of
+	// a run are in key order.
 	runs [][]*tableFile
-	// recent of them are level 0.
+	// recent is how many of the runs are of level 0.
 	recent int
 }
 
@@ -105,18 +103,17 @@ func (v *version) unref() {
 	}
 }
 
-// state is what a reader pins: memtables, oldest first, the last one mutable,
-// and a version. It lives until it was replaced and nobody pins it.
+// state is what a reader pins: a version, and memtables, oldest first, of which the last is
+// mutable. It lives until it is replaced and no reader pins it.
 type state struct {
-	id       uint64 // which no other state has had, for Env.Rows
+	id       uint64 // for Env.Rows: no other state has the same
 	memories []*memory
 	version  *version
 
-	// Pins are counted in stripes, so that readers on several processors do not
-	// take one cache line from each other twice per read; whoever pins unpins in
-	// the same stripe. A stripe that is seen at zero after the state was
-	// replaced stays so: a pin that comes too late finds that out and is undone
-	// before anything is read through it.
+	// Pins are counted in stripes, so that readers on several processors do not take one cache
+	// line from each other twice per read. A reader pins and unpins in the same stripe. A stripe
+	// that is at zero after the state was replaced stays there: a pin that comes too late sees
+	// the replacement and is undone before anything is read through it.
 	pins     [pinStripes]pinStripe
 	replaced atomic.Bool
 	released atomic.Bool
@@ -137,8 +134,8 @@ func newState(memories []*memory, v *version) *state {
 	return &state{memories: memories, version: v}
 }
 
-// without is the state after the given number of memtables were flushed. It
-// copies what is left: a part of s.memories would keep all of them alive.
+// without is the state after the first flushed memtables were flushed. It copies the rest, since
+// a subslice of s.memories would keep all of them alive.
 func (s *state) without(flushed int, v *version) *state {
 	return newState(slices.Clone(s.memories[flushed:]), v)
 }
@@ -160,12 +157,12 @@ func (s *state) retire() {
 	s.release()
 }
 
-// release lets go of version and memtables if nobody pins the state. REQUIRES: it was
+// release lets go of version and memtables if no reader pins the state. REQUIRES: it was
 // replaced.
 func (s *state) release() {
 	for i := range s.pins {
 		if s.pins[i].count.Load() != 0 {
-			return // whoever ends that pin comes here
+			return // the reader that ends that pin calls release
 		}
 	}
 	if s.released.CompareAndSwap(false, true) {
@@ -181,8 +178,7 @@ func (m *memory) unref() {
 	if m.refs.Add(-1) != 0 {
 		return
 	}
-	// A store that is closed, or a table that is dropped, may have writers that
-	// are about to be done.
+	// When a store is closed or a table is dropped, some writers may not be done yet.
 	m.writers.Wait()
 	m.table.Free()
 }
@@ -192,8 +188,7 @@ func (s *state) mutable() *memory { return s.memories[len(s.memories)-1] }
 // waiting returns the memtables that are to be flushed, oldest first.
 func (s *state) waiting() []*memory { return s.memories[:len(s.memories)-1] }
 
-// Pin keeps the table files of a tree, as they were at one moment, from being
-// deleted. It keeps no memtables.
+// Pin keeps the table files of a tree at one moment from being deleted. It keeps no memtables.
 type Pin struct{ version *version }
 
 // Pin pins the tree's present files.
@@ -208,9 +203,8 @@ func (p *Pin) Meta() *manifest.Partition { return p.version.meta }
 // Release lets go of the files.
 func (p *Pin) Release() { p.version.unref() }
 
-// markObsolete marks the files of the version that the next state of the
-// manifest does not name, for this partition or for one that shares them: they
-// are deleted when nobody reads them any more.
+// markObsolete marks the files of the version that next does not name, for this or another
+// partition. They are deleted when no reader uses them any more.
 func (v *version) markObsolete(next *manifest.State) {
 	for _, level := range v.levels {
 		for _, f := range level {

@@ -24,59 +24,56 @@ type Env struct {
 	Dir   string // of the store
 	Files *Files
 
-	// Memory is where memtables take theirs from; nil is the Go heap.
+	// Memory is where memtables take their memory from; nil means the Go heap.
 	Memory *offheap.Pool
-	// Rows caches rows that lie in several runs; nil: nothing does.
+	// Rows caches rows that lie in several runs; nil means no cache.
 	Rows *rowcache.Cache
 	// MemtableSize is the size, in bytes, at which a memtable is rotated out.
 	MemtableSize int64
 	// Table is the template for new table files; each gets its own UniqueID.
 	Table sstable.WriterOptions
-	// ValueThreshold is the length from which values go to value files; 0: none do.
+	// ValueThreshold is the length from which values go to value files; 0 means that none do.
 	ValueThreshold int
 	// UniqueID makes the identity of a new table or value file.
 	UniqueID func() [16]byte
 	// Compaction holds the sizes and triggers of the levels.
 	Compaction compaction.Config
-	// Lost is called, if it is not nil, now and then while reads of a tree lose time
-	// to what lies over each other: Compact may find it worth a merge. It must not
-	// wait for anything.
+	// Lost, if not nil, is called now and then while reads of a tree lose time to runs that lie
+	// over each other: Compact may find a compaction worth while. It must not block.
 	Lost func(t *Tree)
 	// Beside runs f while the caller does something else; wait returns its error.
 	Beside func(f func() error) (wait func() error)
-	// Stepped says that somebody steps by hand what runs when, for whom nothing is left
-	// to chance: neither when Lost is called nor how a flush is divided.
+	// Stepped says that a test or simulation steps background work by hand, so nothing may
+	// depend on chance: neither when Lost is called nor how a flush is divided.
 	Stepped bool
 
-	// ReadBack says that table and value files are read back from the device.
+	// ReadBack says that new table and value files are read back from the device.
 	ReadBack bool
 
 	// NextFile allocates a file number that was never used before.
 	NextFile func() uint64
-	// Commit makes the outcome of a merge durable in the manifest. It fails
-	// with ErrStale if the merge would have to keep more by now.
+	// Commit makes the outcome of a flush or compaction durable in the manifest. It fails with
+	// ErrStale if the table's options now require to keep more than kept.
 	Commit func(table uint64, kept Kept, e *manifest.Edit) (*manifest.State, error)
-	// Advance raises the table's expiry watermark to the present before a merge
-	// begins, if a version as old as that, in milliseconds, is expired.
+	// Advance raises the table's expiry watermark to the present before a flush or compaction,
+	// if the version oldest, in milliseconds, is expired.
 	Advance func(table uint64, oldest int64) error
-	// Policy says, at this moment, what merges of the table may drop: the
-	// views of the open snapshots and the latest one, the drop cutoff, and
-	// the tombstone horizon.
+	// Policy says what a compaction that begins now may drop: it has the views of the open
+	// snapshots and the latest view, the drop cutoff, and the tombstone horizon.
 	Policy func(table uint64) compaction.Policy
-	// MaxVersions is how many versions a merge must keep of each column of the
-	// table if mutations from seq on may lie in newer runs: see
-	// mvcc.Policy.MaxVersions.
+	// MaxVersions is how many versions of each column a compaction must keep if mutations from
+	// seq on may lie in newer runs: see mvcc.Policy.MaxVersions.
 	MaxVersions func(table, seq uint64) int
-	// Stopped is polled by long merges; a non-nil error ends them.
+	// Stopped is polled by long compactions; a non-nil error ends them.
 	Stopped func() error
-	// Helper asks for another goroutine, of those for work of a class, to run f, a
-	// part of a large merge or flush, as soon as one is free, which may be never; it
-	// reports whether there is hope. Nil: there is none.
+	// Helper asks for another goroutine of the class to run f, a part of a large compaction or
+	// flush, once one is free, which may be never. It reports whether there is hope; a nil
+	// Helper means there is none.
 	Helper func(class executor.Class, f func()) bool
 	// NowMillis is the wall clock, for the creation time of files.
 	NowMillis func() int64
 
-	// Work counts what flushes and compactions have done.
+	// Work counts what flushes and compactions did.
 	Work *Work
 
 	Logger *slog.Logger
@@ -85,36 +82,35 @@ type Env struct {
 	iterators sync.Pool // of *Iterator
 }
 
-// Work counts bytes of table files.
+// Work counts bytes of table files; Flushed and CompactedOut include value files.
 type Work struct {
-	Flushed                   atomic.Int64 // made of memtables
-	CompactedIn, CompactedOut atomic.Int64 // merged, and what they were merged into
-	Moved                     atomic.Int64 // gone to a deeper level as they are
-	Dropped                   atomic.Int64 // gone unread
+	Flushed                   atomic.Int64 // written from memtables
+	CompactedIn, CompactedOut atomic.Int64 // read and written by compactions
+	Moved                     atomic.Int64 // moved to a deeper level unchanged
+	Dropped                   atomic.Int64 // dropped unread
 
-	dirs sync.Map // directories of files that were made durable: a sync for each file would cost
+	dirs sync.Map // directories already made durable: doing it for each file would cost a sync
 }
 
-// ErrStale says that a merge has to be done again: since it began, the table's
-// options were changed to keep more than it kept.
+// ErrStale says that a compaction must be done again: since it began, the table's options were
+// changed to keep more than it kept.
 var ErrStale = errors.New("partition: the table's options changed during a merge")
 
-// errPartFailed ends the parts of a merge of which another part failed.
+// errPartFailed ends the other parts of a compaction or flush when one part failed.
 var errPartFailed = errors.New("partition: another part of the merge failed")
 
 // ErrRefused says that an edit was not made, for lack of space for instance.
 var ErrRefused = errors.New("partition: the manifest did not take the edit")
 
-// Kept says what a merge was careful to keep: so many versions of each column (0
-// is all), because mutations from NewerSeq on may lie in newer runs.
+// Kept says what a compaction kept on purpose: that many versions of each column (0 means all),
+// because mutations from NewerSeq on may lie in newer runs.
 type Kept struct {
 	Versions int
 	NewerSeq uint64
 }
 
-// Tree is one partition. Reads are safe for concurrent use with everything;
-// the write path (Reserve, Rotate) is serialised by the owner; one Flush runs at
-// a time, and any number of Compact.
+// Tree is one partition. Reads are safe for concurrent use with everything. The owner serialises
+// the write path (Reserve, Rotate). One Flush runs at a time, and any number of Compact calls.
 type Tree struct {
 	env     *Env
 	table   uint64
@@ -131,20 +127,20 @@ type Tree struct {
 	// microseconds only: Rotate takes it in the middle of a commit.
 	install sync.Mutex
 
-	// commits is held from the commit of an edit until the version it made is
-	// installed, so that versions follow each other as the manifest's states do.
+	// commits is held from the commit of an edit until its version is installed, so that
+	// versions are installed in the order of the manifest's states.
 	commits sync.Mutex
 
-	// flushing is held while a flush runs; compacting, shared, while a
-	// compaction runs, and alone by what must not meet one. dropped is set,
-	// under both, when the partition is gone.
+	// flushing is held during a flush. compacting is held shared during a compaction, and
+	// exclusively by CompactRange and Drop. dropped is set under both when the partition is
+	// gone.
 	flushing   sync.Mutex
 	compacting sync.RWMutex
 	dropped    bool
 
-	// running are the compactions under way. A compaction leaves the list when
-	// what it made is installed, or when it has failed: whoever pins the state
-	// under the lock sees the files of those that are not listed.
+	// running are the compactions under way. A compaction leaves the list when its output is
+	// installed, or when it failed. So a goroutine that pins the state under the lock sees the
+	// output of every successful compaction that is not listed.
 	running struct {
 		sync.Mutex
 		candidates []*compaction.Candidate
@@ -181,7 +177,7 @@ func (t *Tree) Contains(key []byte) bool {
 	return bytes.Compare(t.start, key) <= 0 && (t.end == nil || bytes.Compare(key, t.end) < 0)
 }
 
-// pin returns the current state, pinned; the caller ends that by unref.
+// pin returns the current state, pinned. The caller ends the pin with unref.
 func (t *Tree) pin() *state { return t.pinStripe(0) }
 
 // pinStripe returns the current state, pinned in a stripe.
@@ -193,8 +189,8 @@ func (t *Tree) pinStripe(stripe uint32) *state {
 	}
 }
 
-// tryPin pins a state that was the tree's a moment ago, and reports whether the pin
-// counts: if the state is still the tree's, it is replaced after the pin was taken.
+// tryPin pins a state that was the tree's a moment ago, and reports whether the pin counts. It
+// counts if the state is still the tree's, since the pin then precedes the replacement.
 func (t *Tree) tryPin(s *state, stripe uint32) bool {
 	s.pins[stripe].count.Add(1)
 	if t.state.Load() == s {
@@ -204,7 +200,7 @@ func (t *Tree) tryPin(s *state, stripe uint32) bool {
 	return false
 }
 
-// replace installs the state that change makes of the current one.
+// replace installs the state that change makes from the current one.
 func (t *Tree) replace(change func(old *state) *state) {
 	t.install.Lock()
 	defer t.install.Unlock()
@@ -221,20 +217,20 @@ func (t *Tree) setState(s *state) {
 	t.state.Store(s)
 }
 
-// A Slot is a place in a memtable that was promised to one mutation.
+// A Slot is a place in a memtable, reserved for one mutation.
 type Slot struct {
 	memory *memory
 	size   int64
 }
 
-// Apply inserts the change. Changes of one row must be applied one after the
-// other, in the order of their sequence numbers; the owner holds the row's
-// latch. It returns how many of the reserved bytes were not needed, and of these
-// how many had been counted as waiting to be flushed by then.
+// Apply inserts the change. Changes of one row must be applied one after the other, in the order
+// of their sequence numbers; the owner holds the row's latch. spare is how many of the reserved
+// bytes were not needed, and waiting is how many of these had been counted as waiting for a
+// flush.
 func (s Slot) Apply(seq uint64, c *row.Change) (spare, waiting int64) {
 	m := s.memory
 	spare = s.size - m.table.Apply(seq, c)
-	// Either Rotate finds the memtable smaller, or this finds it rotated out.
+	// Either Rotate sees the smaller size, or this call sees the rotation.
 	if m.reserved.Add(-spare)&rotatedBit != 0 {
 		waiting = spare
 	}
@@ -250,9 +246,9 @@ func (t *Tree) Full(size int64) bool {
 	return used > 0 && used+size > t.env.MemtableSize
 }
 
-// Reserve promises a mutation of at most size bytes its place in the mutable
-// memtable. segment is the log segment that will hold it. Calls of Reserve and
-// Rotate are serialised by the owner, in the order of sequence numbers.
+// Reserve reserves at most size bytes in the mutable memtable for a mutation. segment is the log
+// segment that will hold it. The owner serialises calls of Reserve and Rotate, in the order of
+// sequence numbers.
 func (t *Tree) Reserve(size int64, segment uint64) Slot {
 	m := t.state.Load().mutable()
 	m.writers.Add(1)
@@ -261,10 +257,9 @@ func (t *Tree) Reserve(size int64, segment uint64) Slot {
 	return Slot{m, size}
 }
 
-// Rotate puts a new memtable in place of the mutable one, which then waits to
-// be flushed. nextSeq is the first sequence number not yet given out. It
-// returns the bytes reserved in the memtable it moved, 0 if that was empty and
-// stayed.
+// Rotate replaces the mutable memtable with a new one; the old one then waits to be flushed.
+// nextSeq is the first sequence number not given out yet. It returns the bytes reserved in the
+// old memtable, or 0 if that was empty and stayed.
 func (t *Tree) Rotate(nextSeq uint64) int64 {
 	m := t.state.Load().mutable()
 	if m.bytes() == 0 {
@@ -280,8 +275,8 @@ func (t *Tree) Rotate(nextSeq uint64) int64 {
 	return moved
 }
 
-// MemoryBytes is what the tree's memtables may take: the bytes reserved by
-// writers, of the mutable memtable and of those that wait to be flushed.
+// MemoryBytes is how many bytes writers have reserved in the mutable memtable and in those that
+// wait to be flushed.
 func (t *Tree) MemoryBytes() (mutable, waiting int64) {
 	s := t.pin()
 	defer s.unref()
@@ -291,14 +286,14 @@ func (t *Tree) MemoryBytes() (mutable, waiting int64) {
 	return s.mutable().bytes(), waiting
 }
 
-// Written is how many bytes writers have reserved in the tree's memtables since
-// it was made.
+// Written is how many bytes writers have reserved in the tree's memtables since the tree was
+// made.
 func (t *Tree) Written() int64 {
 	return t.rotated.Load() + t.state.Load().mutable().bytes()
 }
 
-// OldestSegment is the oldest log segment that holds something not yet
-// flushed, or 0 if the memtables are empty.
+// OldestSegment is the oldest log segment that holds something not yet flushed, or 0 if the
+// memtables are empty.
 func (t *Tree) OldestSegment() uint64 {
 	s := t.pin()
 	defer s.unref()
@@ -310,8 +305,8 @@ func (t *Tree) OldestSegment() uint64 {
 	return 0
 }
 
-// MutableSegment is the oldest log segment that holds something of the mutable
-// memtable, or 0 if that is empty.
+// MutableSegment is the oldest log segment that holds something of the mutable memtable, or 0 if
+// that is empty.
 func (t *Tree) MutableSegment() uint64 { return t.state.Load().mutable().segment.Load() }
 
 // Meta is the partition's current manifest entry.
@@ -324,16 +319,15 @@ func (t *Tree) Meta() *manifest.Partition {
 // FlushedSeq is the sequence number up to which the table files are complete.
 func (t *Tree) FlushedSeq() uint64 { return t.Meta().FlushedSeq }
 
-// Drop runs commit, which removes the partition from the manifest, while no
-// flush or compaction runs; then it lets go of the files, which are deleted
-// when the last reader that pinned them is done. REQUIRES: no write will begin.
+// Drop runs commit, which removes the partition from the manifest, while no flush or compaction
+// runs. Then it lets go of the files, which are deleted when the last reader that pinned them is
+// done. REQUIRES: no write will begin.
 func (t *Tree) Drop(commit func() error) error {
 	t.flushing.Lock()
 	defer t.flushing.Unlock()
 	t.compacting.Lock()
 	defer t.compacting.Unlock()
-	// Writes that have their place already may still give back what they do not
-	// need of it.
+	// Writes that have a place may still give back bytes that they do not need.
 	for _, m := range t.state.Load().memories {
 		m.writers.Wait()
 	}
@@ -344,8 +338,7 @@ func (t *Tree) Drop(commit func() error) error {
 	return nil
 }
 
-// Close lets go of the tree's files. REQUIRES: no write, flush or compaction
-// runs or will begin.
+// Close lets go of the tree's files. REQUIRES: no write, flush or compaction runs or will begin.
 func (t *Tree) Close() { t.release(false) }
 
 func (t *Tree) release(obsolete bool) {
@@ -365,7 +358,7 @@ func (t *Tree) release(obsolete bool) {
 		meta.Levels = [manifest.NumLevels][]*manifest.FileMeta{}
 		v := newVersion(t.env.Files, &meta)
 		defer v.unref()
-		// On the Go heap: nobody frees this one.
+		// On the Go heap, because nothing frees this memtable.
 		empty := &memory{table: memtable.New(memtable.Options{SlabSize: 1})}
 		return newState([]*memory{empty}, v)
 	})

@@ -1,7 +1,7 @@
 package partition
 
-// The value files of a store. They are pinned through the table files that refer
-// to them: whoever has a version pinned can read every value of its cells.
+// The value files of a store. They are pinned through the table files that refer to them: a
+// reader with a pinned version can read every value of its cells.
 
 import (
 	"fmt"
@@ -20,7 +20,7 @@ type valueFile struct {
 	meta *manifest.ValueFile
 	refs int // registered table files that refer to it; guarded by Files.mu
 
-	// obsolete: the manifest does not hold the file any more.
+	// obsolete is set when the manifest does not hold the file any more.
 	obsolete atomic.Bool
 
 	open struct {
@@ -29,8 +29,8 @@ type valueFile struct {
 	}
 }
 
-// refValues returns the value files that a table file refers to, each with one
-// more reference. REQUIRES: f.mu is held, the table file is live.
+// refValues returns the value files that a table file refers to, and adds a reference to each.
+// REQUIRES: f.mu is held, the table file is live.
 func (f *Files) refValues(meta *manifest.FileMeta) (values []*valueFile) {
 	for _, use := range meta.Values {
 		v := f.mu.values[use.File]
@@ -49,8 +49,8 @@ func (f *Files) refValues(meta *manifest.FileMeta) (values []*valueFile) {
 	return values
 }
 
-// unrefValues drops references, and returns the files that nobody refers to any
-// more. REQUIRES: f.mu is held.
+// unrefValues drops references, and returns the files that have none left. REQUIRES: f.mu is
+// held.
 func (f *Files) unrefValues(values []*valueFile) (unused []*valueFile) {
 	for _, v := range values {
 		if v.refs--; v.refs == 0 {
@@ -62,8 +62,7 @@ func (f *Files) unrefValues(values []*valueFile) (unused []*valueFile) {
 	return unused
 }
 
-// release closes a file that nobody refers to any more and, if it is obsolete,
-// hands it over for deletion.
+// release closes a file without references and, if it is obsolete, hands it over for deletion.
 func (v *valueFile) release(f *Files) {
 	if r := v.open.reader.Swap(nil); r != nil {
 		r.Close()
@@ -73,9 +72,9 @@ func (v *valueFile) release(f *Files) {
 	}
 }
 
-// Value reads the value that the encoded reference of a cell refers to. buffer is
-// its memory, grown as needed; the value points into it. REQUIRES: the caller
-// has the cell's table file pinned.
+// Value reads the value that the encoded reference of a cell refers to. buffer holds the value's
+// memory, grown as needed; the value points into it. REQUIRES: the caller has pinned the cell's
+// table file.
 func (f *Files) Value(buffer *[]byte, reference []byte) ([]byte, error) {
 	ref, r, err := f.find(reference)
 	if err != nil {
@@ -84,7 +83,7 @@ func (f *Files) Value(buffer *[]byte, reference []byte) ([]byte, error) {
 	return r.Value(buffer, ref)
 }
 
-// Unpack is Value for a packed value that is at hand.
+// Unpack is like Value, for a packed value in memory.
 func (f *Files) Unpack(buffer *[]byte, packed []byte) ([]byte, error) {
 	return valuefile.Unpack(buffer, packed, f.opts.Helpers)
 }
@@ -99,8 +98,8 @@ func (f *Files) find(reference []byte) (row.Reference, *valuefile.Reader, error)
 	v := f.mu.values[ref.File]
 	f.mu.Unlock()
 	if v == nil {
-		// The table file that holds the reference is pinned, and does not list the
-		// value file in its properties.
+		// The pinned table file that holds the reference does not list the value file in its
+		// properties.
 		return ref, nil, &valuefile.CorruptError{
 			File: filepath.Join(f.dir, manifest.ValueName(ref.File)), Offset: int64(ref.Offset),
 			What: "a table file refers to it without saying so",
@@ -135,8 +134,8 @@ func (v *valueFile) reader(f *Files) (*valuefile.Reader, error) {
 	return r, nil
 }
 
-// OpenValues opens the value file that meta describes, of the store in dir, for
-// one who reads it once.
+// OpenValues opens the value file that meta describes, of the store in dir, for a caller that
+// reads it once.
 func OpenValues(fs vfs.FS, dir string, meta *manifest.ValueFile) (*valuefile.Reader, error) {
 	name := filepath.Join(dir, manifest.ValueName(meta.Number))
 	file, err := fs.Open(name, vfs.OpenOptions{})

@@ -1,7 +1,7 @@
 package partition
 
-// The value files of one merge: where large values go, and the values of files
-// that hold too much garbage.
+// The value files of one compaction or flush. They take large values, and the live values of
+// value files that hold too much garbage.
 
 import (
 	"errors"
@@ -17,16 +17,15 @@ import (
 )
 
 const (
-	// ValueThreshold is the size from which values go to value files. Rows of a
-	// value of 16 KiB and a small column are then put 1.6 times as fast, read no
-	// slower, and ten updates of every small column write 6 MB instead of 286, for
-	// 128 MB of rows (BenchmarkLarge in bench). From memory it would be so down to
-	// 4 KiB; but a scan of everything reads value files in pieces of one value, and
-	// from a device that costs a random access for each.
+	// ValueThreshold is the size from which values go to value files. Rows with a value of 16
+	// KiB and a small column are then put 1.6 times as fast and read no slower, and ten updates
+	// of every small column write 6 MB instead of 286, for 128 MB of rows (BenchmarkLarge in
+	// bench). In memory this holds down to 4 KiB. But a full scan reads value files one value at
+	// a time, and each value costs a random access on a device.
 	ValueThreshold = 16 << 10
-	// valueFileFactor is the size at which a value file is cut, in table files.
-	// Value files are written once, so only the number of files speaks against
-	// small ones, and a file that is all garbage goes without being read.
+	// valueFileFactor is the size at which a value file is cut, in table files. Small files cost
+	// only their number, since a value file is written once; and a file that is all garbage is
+	// deleted without being read.
 	valueFileFactor = 2
 )
 
@@ -35,18 +34,18 @@ type valueOutput struct {
 	metas []*manifest.ValueFile
 	made  []uint64 // numbers of all files that were begun
 
-	number uint64 // of the file under way
+	number uint64 // of the file being written
 	name   string
 	file   vfs.File
 	writer *valuefile.Writer // nil between files
 
-	stale     map[uint64]bool // by value file: whether it is to be emptied
-	buffer    []byte          // of a record that is moved, or a value that is unpacked
+	stale     map[uint64]bool // by value file: whether its live values are moved away
+	buffer    []byte          // for a record that is moved, or a value that is unpacked
 	reference []byte          // of the cell written last
 }
 
-// separates reports whether the value of a cell, which is not packed, is large
-// enough for a value file.
+// separates reports whether the value of a cell that is not packed is large enough for a value
+// file.
 func (env *Env) separates(c *row.Cell) bool {
 	return env.ValueThreshold > 0 && len(c.Value) >= env.ValueThreshold
 }
@@ -54,8 +53,8 @@ func (env *Env) separates(c *row.Cell) bool {
 // plain reports whether a cell goes into a table file as it is.
 func (env *Env) plain(c *row.Cell) bool { return !c.Separate && !c.Packed && !env.separates(c) }
 
-// cell gives the value of a cell the home that it should have: c, or a copy of c
-// that is valid until the next call.
+// cell puts the value of a cell where it belongs, in a table file or a value file. It returns c,
+// or a copy of c that is valid until the next call.
 func (o *output) cell(c *row.Cell) (row.Cell, error) {
 	v := &o.values
 	var ref row.Reference
@@ -115,8 +114,8 @@ func (o *output) cell(c *row.Cell) (row.Cell, error) {
 	return moved, nil
 }
 
-// isStale reports whether the value file holds so much garbage that it is worth
-// while to move what is alive. The answer stays the same for all of a merge.
+// isStale reports whether the value file holds so much garbage that its live values are worth
+// moving. The answer does not change during a compaction.
 func (o *output) isStale(number uint64) bool {
 	stale, known := o.values.stale[number]
 	if !known {
@@ -130,7 +129,7 @@ func (o *output) isStale(number uint64) bool {
 	return stale
 }
 
-// startValues makes sure that there is a value file to write to.
+// startValues begins a value file if none is being written.
 func (o *output) startValues() error {
 	v := &o.values
 	if v.writer != nil {
@@ -153,8 +152,8 @@ func (o *output) startValues() error {
 	return nil
 }
 
-// finishValues completes, syncs and closes the value file under way, if there is
-// one, and lets it be read back.
+// finishValues completes, syncs and closes the value file being written, if there is one, and
+// starts its read-back.
 func (o *output) finishValues() error {
 	v := &o.values
 	if v.writer == nil {
