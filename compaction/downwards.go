@@ -1,6 +1,6 @@
 package compaction
 
-// Merges that somebody asked for.
+// Manual compactions: those that a caller asks for by key range.
 
 import (
 	"bytes"
@@ -9,11 +9,11 @@ import (
 	"github.com/flagstone-db/flagstone/manifest"
 )
 
-// Shortcut returns what an edit alone does for a merge that somebody asked for of
-// the keys from start to end: to drop files of which everything is expired, or to
-// take a file to the last level as it is, if no other file meets it and nothing
-// in it may go; surplus says which files may hold more versions than are to be
-// kept. Nil if there is nothing of the kind.
+// Shortcut returns a candidate for a manual compaction of the keys from start to end that an
+// edit alone can do: it drops files in which everything is expired, or moves a file to the last
+// level unchanged, if no other file overlaps it and nothing in it can be dropped. surplus says
+// which files may hold more versions than are to be kept. It returns nil if there is no such
+// candidate.
 func Shortcut(in Input, start, end []byte, surplus func(*manifest.FileMeta) bool) *Candidate {
 	p := newPicker(in)
 	if c := p.expired(); c != nil {
@@ -35,7 +35,7 @@ func Shortcut(in Input, start, end []byte, surplus func(*manifest.FileMeta) bool
 	return nil
 }
 
-// onlyOne reports whether no other file meets the file's range.
+// onlyOne reports whether no other file overlaps the file's range.
 func (p *picker) onlyOne(f *manifest.FileMeta, r keyRange) bool {
 	for level, files := range p.Levels {
 		if level > 0 {
@@ -50,10 +50,10 @@ func (p *picker) onlyOne(f *manifest.FileMeta, r keyRange) bool {
 	return true
 }
 
-// Downwards returns the merge of all files that meet the keys from start to end,
-// nil for unbounded, into the last level, and its upper files by level; nil if
-// those keys lie in the last level alone. With a file come all deeper ones that
-// meet it, so nothing older is left where the output goes.
+// Downwards returns the compaction of all files that overlap the keys from start to end (nil for
+// unbounded) into the last level, and its upper files by level. It returns nil if only the last
+// level has those keys. Each file brings all deeper files that overlap it, so nothing older is
+// left above the output.
 func Downwards(levels *Levels, start, end []byte) (*Candidate, [][]*manifest.FileMeta) {
 	meets := func(f *manifest.FileMeta) bool {
 		return bytes.Compare(start, f.Largest) <= 0 && (end == nil || bytes.Compare(f.Smallest, end) < 0)

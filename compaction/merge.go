@@ -1,7 +1,7 @@
 package compaction
 
-// The merge loop: cells of the inputs in, what package mvcc keeps out, cut
-// into tables between rows. A flush is a merge of one memtable.
+// The merge loop: it reads the cells of the inputs, drops what package mvcc lets go, and cuts
+// the output into tables between rows. A flush is a merge of memtables.
 
 import (
 	"bytes"
@@ -23,9 +23,9 @@ type TableWriter interface {
 	StartRow(key []byte) error
 	// AddCell adds a cell to the row, in cell order. It copies what it keeps.
 	AddCell(c *row.Cell) error
-	// AddRow adds a row with all its cells, in cell order, unless it returns
-	// false: then nothing happened, and they are to be added one by one. stored
-	// is how another table keeps the values of just these cells.
+	// AddRow adds a row with all its cells, in cell order. If it returns false, nothing
+	// happened, and the caller adds the cells one by one. stored is how another table stores the
+	// values of just these cells.
 	AddRow(key []byte, cells []row.Cell, stored row.Stored) (bool, error)
 	// EstimatedSize is the size of the file so far, in bytes.
 	EstimatedSize() int64
@@ -40,38 +40,37 @@ type Policy = mvcc.Policy
 
 // Job is one merge.
 type Job struct {
-	// Inputs are the runs to merge, the newest first: of one row, each holds only
-	// larger sequence numbers than those after it. Run closes them.
+	// Inputs are the runs to merge, newest first: for each row, a run holds only larger sequence
+	// numbers than those after it. Run closes them.
 	Inputs []mvcc.Iterator
-	// Start and End bound the row keys that are merged, End excluded; nil is
-	// unbounded. Rows outside belong to other partitions.
+	// Start and End bound the row keys that are merged, End excluded; nil is unbounded. Rows
+	// outside belong to other partitions or parts.
 	Start, End []byte
 	Policy     Policy
-	// Below says what older runs may hold of a row; it is asked in ascending
-	// order of keys. Nil stands for mvcc.BelowAnything.
+	// Below says what older runs may hold of a row. It is called in ascending key order. Nil
+	// stands for mvcc.BelowAnything.
 	Below func(key []byte) mvcc.Below
 	// TargetSize is the size in bytes at which a table is cut; 0 never cuts.
 	TargetSize int64
-	// Grandparents are the files of the level below the output, in order of
-	// keys: a table that overlaps too many bytes of them is cut early, because
-	// compacting it will have to read them all.
+	// Grandparents are the files of the level below the output, in key order. A table that
+	// overlaps too many bytes of them is cut early, because compacting it will have to read them
+	// all.
 	Grandparents []*manifest.FileMeta
-	// Pieces, if not 0, cuts a table at so many bytes, and where it has passed as
-	// many of Grandparents, between two of them, and behind the last: for
-	// flushes. Merges of level 0 then take a part of the key range at a time,
-	// and several at once.
+	// Pieces, if not 0, is for flushes. It cuts a table at that many bytes, and between two of
+	// Grandparents where it has passed that many of their bytes, and behind the last.
+	// Compactions of level 0 can then take parts of the key range, several at once.
 	Pieces int64
 	Output Output
-	// Stopped, if not nil, is asked now and then; an error ends the merge.
+	// Stopped, if not nil, is called now and then; an error ends the merge.
 	Stopped func() error
 }
 
 // Stats counts what a merge did.
 type Stats struct {
 	RowsIn, RowsOut uint64
-	// CellsIn does not count cells that were left out without being looked at.
+	// CellsIn does not count cells that were skipped unread.
 	CellsIn, CellsOut uint64
-	// Trims of CellsOut stand in for dropped surplus cells.
+	// Trims is how many of CellsOut replace dropped surplus cells.
 	Trims  uint64
 	Tables int
 }
@@ -86,13 +85,12 @@ func (s *Stats) Add(o Stats) {
 	s.Tables += o.Tables
 }
 
-// stopInterval is how many cells, or rows that are taken at once, a merge handles
-// between two calls of Stopped: a tenth of a millisecond's work.
+// stopInterval is how many cells, or rows copied whole, a merge handles between two calls of
+// Stopped: a tenth of a millisecond's work.
 const stopInterval = 64
 
-// Run merges. It returns the first error of an input, the output or Stopped;
-// then the table under way was abandoned, and those finished before are the
-// caller's to delete.
+// Run does the job. It returns the first error of an input, the output or Stopped. After an
+// error the table under way is abandoned, and the caller deletes the finished ones.
 func Run(job Job) (Stats, error) {
 	m := merger{
 		job:    job,
@@ -122,8 +120,8 @@ type merger struct {
 	cells  []row.Cell // scratch: a row
 }
 
-// wholeRow is how many cells a row may have to be taken at once: those of larger
-// ones take longer than what is done for each row.
+// wholeRow is how many cells a row may have to be copied whole. In larger rows the cells take
+// longer than the work for each row.
 const wholeRow = 128
 
 func (m *merger) run() error {
@@ -184,10 +182,9 @@ func (m *merger) mergeRow(key []byte) error {
 	return m.it.Error()
 }
 
-// copyRow writes a row all at once, if the newest input that holds it holds
-// nothing of it that may go but a delete-row, and the others nothing that may
-// stay: they do not hold the row, or the delete-row hides it. Most rows of most
-// merges are such; it saves most of what is done for each cell.
+// copyRow writes a row whole, without looking at each cell. It does so if the newest input that
+// holds the row has nothing to drop but a delete-row, and no other input has anything to keep:
+// they do not hold the row, or the delete-row hides it. Most rows of most merges are such.
 func (m *merger) copyRow(key []byte, below mvcc.Below) (done bool, err error) {
 	cells, alone, ok := m.it.ReadNewest(m.cells[:0], wholeRow)
 	m.cells = cells
@@ -214,7 +211,7 @@ func (m *merger) tick() error {
 	if m.ticks++; m.ticks%stopInterval != 0 {
 		return nil
 	}
-	// A merge would keep its processor for ten milliseconds while a writer or a
+	// Without this, a merge would keep its processor for ten milliseconds while a writer or
 	// reader waits for it.
 	runtime.Gosched()
 	if m.job.Stopped == nil {
@@ -223,8 +220,8 @@ func (m *merger) tick() error {
 	return m.job.Stopped()
 }
 
-// write adds a cell of the row. The row begins with its first kept cell, so a
-// row of which nothing is left leaves no trace.
+// write adds a cell of the row. The row begins with its first kept cell, so a row without kept
+// cells leaves no trace.
 func (m *merger) write(key []byte, c *row.Cell) error {
 	if !m.inRow {
 		if err := m.startRow(key); err != nil {
@@ -244,8 +241,7 @@ func (m *merger) startRow(key []byte) error {
 	return m.table.StartRow(key)
 }
 
-// prepareTable ends the table if it should end before the row, and begins one if
-// there is none.
+// prepareTable ends the table if it should end before the row, and begins one if there is none.
 func (m *merger) prepareTable(key []byte) error {
 	if m.table != nil && m.cut.before(key, m.table.EstimatedSize()) {
 		if err := m.finishTable(); err != nil {
@@ -275,8 +271,8 @@ func (m *merger) finishTable() error {
 	return nil
 }
 
-// leastPiece is the smallest table, as a share of a piece of the level below,
-// that is cut off: files of a megabyte are not worth their descriptors.
+// leastPiece: a table is cut at a grandparent only if it has at least Pieces divided by this.
+// Files of a megabyte are not worth their descriptors.
 const leastPiece = 16
 
 // cutter decides between which rows a table ends.
@@ -307,8 +303,8 @@ func (c *cutter) before(key []byte, size int64) bool {
 	return false
 }
 
-// pass reports whether the row lies behind a grandparent that the one before it
-// did not lie behind.
+// pass reports whether the row lies behind a grandparent that the row before it did not lie
+// behind.
 func (c *cutter) pass(key []byte) (passed bool) {
 	for len(c.grandparents) > 0 && bytes.Compare(c.grandparents[0].Largest, key) < 0 {
 		c.overlap += c.grandparents[0].Size

@@ -1,6 +1,6 @@
 package compaction
 
-// Key ranges of files, and what lies below a merge.
+// Key ranges of files, and what the levels below a compaction may hold.
 
 import (
 	"bytes"
@@ -12,14 +12,14 @@ import (
 	"github.com/flagstone-db/flagstone/mvcc"
 )
 
-// Levels are the files of a partition as the manifest has them: level 0 from
-// the oldest to the newest, the others in order of keys.
+// Levels are the files of a partition as in the manifest: level 0 from the oldest to the newest,
+// the others in key order.
 type Levels = [manifest.NumLevels][]*manifest.FileMeta
 
 const lastLevel = manifest.NumLevels - 1
 
-// keyRange is a range of row keys, both ends included. Nil ends are empty:
-// no row key is.
+// keyRange is a range of row keys, both ends included. Nil ends mean an empty range, since no
+// row key is nil.
 type keyRange struct{ smallest, largest []byte }
 
 func (r *keyRange) extend(f *manifest.FileMeta) {
@@ -42,8 +42,8 @@ func rangeOf(files ...*manifest.FileMeta) (r keyRange) {
 	return r
 }
 
-// overlapping returns the files of a level below 0 that meet the range, which
-// are neighbours.
+// overlapping returns the files of a level deeper than 0 that overlap the range. They are
+// neighbours.
 func overlapping(files []*manifest.FileMeta, r keyRange) []*manifest.FileMeta {
 	from := sort.Search(len(files), func(i int) bool { return bytes.Compare(files[i].Largest, r.smallest) >= 0 })
 	to := from
@@ -53,8 +53,8 @@ func overlapping(files []*manifest.FileMeta, r keyRange) []*manifest.FileMeta {
 	return files[from:to:to]
 }
 
-// closure returns the files of level 0 that meet the range or each other
-// through it, in their order, and the range that they span together.
+// closure returns the files of level 0 that overlap the range, directly or through each other,
+// in their order, and the range that they span together.
 func closure(files []*manifest.FileMeta, r keyRange) ([]*manifest.FileMeta, keyRange) {
 	var taken []*manifest.FileMeta
 	for {
@@ -72,10 +72,9 @@ func closure(files []*manifest.FileMeta, r keyRange) ([]*manifest.FileMeta, keyR
 	}
 }
 
-// Runs divides files of level 0, given from the oldest to the newest, into runs
-// of files that do not meet: a reader takes each for one sorted sequence. Where
-// files of two runs meet, that of the later run is the newer one. The files of a
-// run are in order of keys.
+// Runs divides files of level 0, given from the oldest to the newest, into runs of files that do
+// not overlap, so that a reader can treat each run as one sorted sequence. Where files of two
+// runs overlap, the later run has the newer one. The files of a run are in key order.
 func Runs(files []*manifest.FileMeta) (runs [][]*manifest.FileMeta) {
 	depths := depths(files)
 	for i, f := range files {
@@ -90,9 +89,8 @@ func Runs(files []*manifest.FileMeta) (runs [][]*manifest.FileMeta) {
 	return runs
 }
 
-// depths returns the number of the run that each file of level 0 belongs to: one
-// above the highest of the older files that it meets. Quadratic in the number of
-// files, of which there are dozens.
+// depths returns the run number of each file of level 0: one above the highest of the older
+// files that it overlaps. It is quadratic in the number of files, of which there are dozens.
 func depths(files []*manifest.FileMeta) []int {
 	depths := make([]int, len(files))
 	for i, f := range files {
@@ -106,7 +104,7 @@ func depths(files []*manifest.FileMeta) []int {
 	return depths
 }
 
-// Depth is how many files of level 0 lie over each other at most.
+// Depth is the number of runs that files of level 0 form.
 func Depth(files []*manifest.FileMeta) int {
 	most := -1
 	for _, d := range depths(files) {
@@ -122,10 +120,10 @@ func size(files []*manifest.FileMeta) (total int64) {
 	return total
 }
 
-// Below returns what Job.Below needs for this candidate: whether files older
-// than its inputs may hold a row. levels are those that it was picked from.
-// Merges that run meanwhile cannot make the answer too small: nothing gets
-// below a merge but through its levels, where its inputs are all there is.
+// Below returns Job.Below for this candidate: whether files older than its inputs may hold a
+// row. levels are those that it was picked from. Compactions that run meanwhile cannot make the
+// answer too small: data gets below the output only through the candidate's levels, where its
+// inputs are all there is.
 func (c *Candidate) Below(levels *Levels) func(key []byte) mvcc.Below {
 	deeper := levels[c.OutputLevel+1:]
 	rest := make([][]*manifest.FileMeta, len(deeper))
@@ -148,17 +146,16 @@ func (c *Candidate) Below(levels *Levels) func(key []byte) mvcc.Below {
 	}
 }
 
-// NewerSeq returns the smallest sequence number in the table files that are
-// newer than the candidate's inputs and may share rows with them;
-// math.MaxUint64 if there are none. Together with those of the memtables it
-// tells which mutations a merge of these inputs has not seen: see
+// NewerSeq returns the smallest sequence number in table files that are newer than the
+// candidate's inputs and may share rows with them, or math.MaxUint64 if there are none. Together
+// with the memtables' it tells which mutations a compaction has not seen: see
 // mvcc.Policy.MaxVersions.
 func (c *Candidate) NewerSeq(levels *Levels) uint64 {
 	newer := uint64(math.MaxUint64)
 	inputs := c.numbers()
 	r := keyRange{c.Smallest, c.Largest}
-	// The files of Level that are not among the inputs count: those of the
-	// output level reach beyond the upper ones, to rows that others hold.
+	// Files of Level that are not inputs count: the lower inputs reach beyond the upper ones, to
+	// rows that such files hold.
 	for _, files := range levels[:c.OutputLevel] {
 		for _, f := range files {
 			if !inputs[f.Number] && r.meets(f.Smallest, f.Largest) {

@@ -2,18 +2,18 @@ package compaction
 
 // What to compact next, in order of urgency:
 //
-//  1. Expired files are dropped whole, unread: that frees space for nothing.
-//  2. The level that is furthest over its target gives a file (level 0: all
-//     that overlap) to the next. What meets nothing there is moved, not
-//     rewritten.
-//  3. While nobody writes much, level 0 is merged early if reads pay for it: they
-//     ask every file of it.
-//  4. Idle levels return space: files with many tombstones are pushed towards
-//     what those hide; files at the bottom of their key range are rewritten in
-//     place once enough of them is tombstones or expired.
+//   1. Expired files are dropped whole, unread: that frees space at no cost.
+//   2. The level furthest over its target gives a file (level 0: all files that
+//      overlap) to the next level. A file that overlaps nothing there is moved, not
+//      rewritten.
+//   3. While writes are few, level 0 is compacted early if reads lose enough to it:
+//      they look into every run of it.
+//   4. Idle levels return space. Files with many tombstones are pushed towards what
+//      these hide. Files at the bottom of their key range are rewritten in place once
+//      enough of their cells are tombstones or expired.
 //
-// Every choice makes progress: 2, 3 and pushes lead downwards, and a file that
-// was rewritten in place has nothing left of what it was chosen for.
+// Every choice makes progress: 2, 3 and pushes lead downwards, and a file rewritten in place
+// loses what it was chosen for.
 
 import (
 	"cmp"
@@ -30,30 +30,28 @@ type Reason string
 const (
 	ReasonExpired    Reason = "expired"    // everything in the files is expired
 	ReasonL0         Reason = "level 0"    // too many files in level 0
-	ReasonReads      Reason = "reads"      // reads ask many files, and nobody writes
+	ReasonReads      Reason = "reads"      // reads look into many files, and writes are few
 	ReasonSize       Reason = "size"       // a level is over its target
 	ReasonTombstones Reason = "tombstones" // many tombstones above what they hide
 	ReasonReclaim    Reason = "reclaim"    // space to regain at the bottom of the range
-	ReasonManual     Reason = "manual"     // somebody asked for it
+	ReasonManual     Reason = "manual"     // a caller asked for it
 )
 
 const (
-	// reclaimShare is the share of a file that must be reclaimable before it
-	// is rewritten in place: at a quarter, a rewrite writes three bytes for
-	// each that it frees.
+	// reclaimShare is the share of a file that must be reclaimable before it is rewritten in
+	// place. At a quarter, a rewrite writes three bytes for each that it frees.
 	reclaimShare = 0.25
-	// pushShare is the share of tombstones from which a file is pushed down
-	// before its level is over target. Deletes hide more than they take.
+	// pushShare is the share of tombstones from which a file is pushed down before its level is
+	// over target. Deletes hide more bytes than they take.
 	pushShare = 0.5
-	// idleRatio bounds what an idle store rewrites of the base level for each
-	// byte of a shallow level 0.
+	// idleRatio bounds how many bytes of the base level an idle store rewrites for each byte of
+	// a shallow level 0.
 	idleRatio = 4
-	// mergeCost is what it takes to merge a byte, in nanoseconds of one processor.
+	// mergeCost is the processor time it takes to merge a byte, in nanoseconds.
 	mergeCost = 5
-	// readerWeight is how much more a reader's time counts than that of a merge,
-	// for which nobody waits. With 1, reads would never lose more than twice what
-	// they could have, whatever is to come, and a reader would wait as long as the
-	// merge takes before it begins.
+	// readerWeight is how much more a reader's time counts than a compaction's, for which no
+	// request waits. With 1, reads would never lose more than twice what they could have,
+	// whatever comes, but would lose a whole compaction's time before it begins.
 	readerWeight = 8
 )
 
@@ -63,34 +61,34 @@ type Input struct {
 	Config Config
 	// Running are the candidates under way in this partition.
 	Running []*Candidate
-	// Policy is what a merge that began now could drop.
+	// Policy is what a compaction that begins now could drop.
 	Policy Policy
-	// Lost is how long reads took longer, in nanoseconds, for what lies in level 0,
-	// since that was last merged for their sake; 0 while somebody writes.
+	// Lost is the time, in nanoseconds, that reads lost to level 0 since it was last compacted
+	// for them; 0 while writes are frequent.
 	Lost int64
-	// Idle: the partition has been left alone for long.
+	// Idle says that the partition has not been written for long.
 	Idle bool
-	// Values says what the manifest knows of a live value file; nil if table
-	// files refer to none.
+	// Values says what the manifest knows of a live value file; nil if table files refer to
+	// none.
 	Values func(number uint64) (usage manifest.ValueUsage, live bool)
 }
 
-// Candidate is work to do: merge Upper and Lower into OutputLevel, unless Move
-// or Drop says that an edit is enough.
+// Candidate is a compaction to do: merge Upper and Lower into OutputLevel, unless Move or Drop
+// says that an edit is enough.
 type Candidate struct {
 	Reason             Reason
 	Score              float64 // urgency, comparable between partitions for equal reasons
 	Level, OutputLevel int
-	// Upper are files of Level, Lower those of OutputLevel that they meet.
+	// Upper are files of Level, Lower the files of OutputLevel that overlap them.
 	Upper, Lower []*manifest.FileMeta
-	// Move: Upper is one file that goes to OutputLevel unchanged.
+	// Move says that Upper is one file that goes to OutputLevel unchanged.
 	Move bool
-	// Drop: the files of Upper go away unread. The edit must raise the table's
+	// Drop says that the files of Upper go away unread. The edit must raise the table's
 	// watermark to Policy.ExpiryCutoff, as for a merge.
 	Drop bool
 	// Smallest and Largest are the first and the last row key of the inputs.
 	Smallest, Largest []byte
-	// Grandparents are the files below the output that the inputs meet.
+	// Grandparents are the files below the output level that overlap the inputs.
 	Grandparents []*manifest.FileMeta
 }
 
@@ -105,8 +103,8 @@ func (c *Candidate) numbers() map[uint64]bool {
 	return numbers
 }
 
-// Pick returns the most urgent candidate that can run beside those that are
-// running, or nil. It reads nothing but its input.
+// Pick returns the most urgent candidate that can run beside the running ones, or nil. It is a
+// pure function of its input.
 func Pick(in Input) *Candidate {
 	p := newPicker(in)
 	if c := p.expired(); c != nil {
@@ -127,7 +125,7 @@ type picker struct {
 	busy   map[uint64]bool // files of running candidates
 	oldest uint64          // sequence number of the oldest view
 	cutoff int64           // smallest version, in milliseconds, that no merge may drop as expired
-	// horizon as in Policy, 0 if a view's cutoff is below the policy's.
+	// as in Policy; 0 if a view's cutoff is below the policy's
 	horizon uint64
 }
 
@@ -153,12 +151,11 @@ func newPicker(in Input) *picker {
 	return p
 }
 
-// admit completes the candidate; nil if it cannot run beside those running,
-// which is so if they share a file. That is enough. The inputs of a merge form
-// one connected range, and at its output level they are all that meets its
-// upper ones; so another merge into that level either meets none of them, and
-// its output neither, or takes one of them. And a newer file of level 0 takes
-// along all older ones that it meets.
+// admit completes the candidate, or returns nil if it shares a file with a running one. Sharing
+// no file is enough. The inputs of a compaction form one connected range, and at its output
+// level they include all that overlaps the upper ones. So another compaction into that level
+// either overlaps none of them, and its output neither, or takes one of them. And a newer file
+// of level 0 brings all older ones that it overlaps.
 func (p *picker) admit(c *Candidate) *Candidate {
 	for _, f := range c.Files() {
 		if p.busy[f.Number] {
@@ -173,8 +170,8 @@ func (p *picker) admit(c *Candidate) *Candidate {
 	return c
 }
 
-// expired returns all files of one level that hold nothing but what is expired
-// for every reader, now and later.
+// expired returns all files of one level in which everything is expired for every reader, now
+// and later.
 func (p *picker) expired() *Candidate {
 	for level := lastLevel; level >= 0; level-- {
 		var files []*manifest.FileMeta
@@ -194,10 +191,10 @@ func (p *picker) expired() *Candidate {
 	return nil
 }
 
-// allExpired decides on the i-th file of a level. Its puts and finite markers
-// are below the cutoff. Its tombstones hide nothing if no older file may hold
-// its rows; otherwise what they hide is below the cutoff too, with one exception:
-// a delete-row may hide a marker that never expires in an older file.
+// allExpired decides on the i-th file of a level. Its puts and finite markers must be below the
+// cutoff. Its tombstones hide nothing if no older file may hold its rows. Otherwise what they
+// hide is below the cutoff too, with one exception: a delete-row may hide a marker in an older
+// file that never expires.
 func (p *picker) allExpired(level, i int) bool {
 	f := p.Levels[level][i]
 	if p.cutoff == 0 || f.Permanent || f.MaxVersion >= p.cutoff {
@@ -209,8 +206,8 @@ func (p *picker) allExpired(level, i int) bool {
 	return f.NewestTombstone <= p.horizon && !p.older(level, i, func(o *manifest.FileMeta) bool { return o.Permanent })
 }
 
-// older reports whether is holds for any file that may have older cells of
-// rows of the i-th file of a level.
+// older reports whether is holds for any file that may have older cells of rows of the i-th file
+// of a level.
 func (p *picker) older(level, i int, is func(*manifest.FileMeta) bool) bool {
 	r := rangeOf(p.Levels[level][i])
 	if level == 0 {
@@ -228,7 +225,7 @@ func (p *picker) older(level, i int, is func(*manifest.FileMeta) bool) bool {
 	return false
 }
 
-// overTarget serves the levels in order of their scores.
+// overTarget tries the levels in descending order of their scores.
 func (p *picker) overTarget() *Candidate {
 	type scored struct {
 		level int
@@ -250,10 +247,9 @@ func (p *picker) overTarget() *Candidate {
 	return nil
 }
 
-// forReads merges level 0 with what it lies over while nobody writes much, if
-// reads have lost enough to it; and in a partition that was left alone, where it
-// is deep, or shallow and not small beside what it would rewrite: whoever reads
-// next finds it done.
+// forReads compacts level 0 into the base while writes are few, if reads have lost enough to it.
+// In an idle partition it also does so if level 0 is deep, or shallow and not small beside what
+// would be rewritten, so that the next reader finds it done.
 func (p *picker) forReads() *Candidate {
 	if p.Lost <= 0 && !p.Idle {
 		return nil
@@ -267,9 +263,8 @@ func (p *picker) forReads() *Candidate {
 	})
 }
 
-// deepest returns, of the candidates of level 0 that are worth it, the one with
-// the most files over each other; among equals the one with the oldest file.
-// Each file belongs to one candidate.
+// deepest returns the deepest of the candidates of level 0 that are worth it; among equals the
+// one with the oldest file. Each file belongs to one candidate.
 func (p *picker) deepest(reason Reason, worth func(c *Candidate, depth int) bool) (best *Candidate) {
 	seen := make(map[uint64]bool)
 	for _, f := range p.Levels[0] {
@@ -294,8 +289,8 @@ func (p *picker) fromLevel(level int) *Candidate {
 	if level == 0 {
 		return p.deepest(ReasonL0, func(c *Candidate, depth int) bool { return true })
 	}
-	// The file that makes the next level rewrite least for what it brings. A
-	// tombstone counts double: with it goes what it hides.
+	// Take the file for which the next level rewrites least per byte brought. A tombstone counts
+	// double, because it takes along what it hides.
 	var best *Candidate
 	var bestCost float64
 	for _, f := range p.Levels[level] {
@@ -311,7 +306,7 @@ func (p *picker) fromLevel(level int) *Candidate {
 	return best
 }
 
-// down takes one file of a level below 0 to the next level.
+// down takes one file of a level deeper than 0 to the next level.
 func (p *picker) down(level int, f *manifest.FileMeta, reason Reason) *Candidate {
 	return p.into(&Candidate{
 		Reason: reason, Level: level, OutputLevel: level + 1,
@@ -320,10 +315,9 @@ func (p *picker) down(level int, f *manifest.FileMeta, reason Reason) *Candidate
 	})
 }
 
-// fromL0 takes a file of level 0 to the base, with all others of level 0 that
-// overlap it, directly or through each other. The older ones must come, or
-// they would lie above what is newer; the newer ones may, and are compacted on
-// the way.
+// fromL0 takes a file of level 0 to the base, with all others of level 0 that overlap it,
+// directly or through each other. The older ones must come, or they would lie above newer data.
+// The newer ones need not, but are compacted on the way.
 func (p *picker) fromL0(f *manifest.FileMeta, reason Reason) *Candidate {
 	base := p.shape.base
 	files, r := closure(p.Levels[0], rangeOf(f))
@@ -333,8 +327,8 @@ func (p *picker) fromL0(f *manifest.FileMeta, reason Reason) *Candidate {
 	})
 }
 
-// into admits a merge into a deeper level, and makes it a move if nothing is
-// there to merge with.
+// into admits a compaction into a deeper level, and makes it a move if there is nothing to merge
+// with.
 func (p *picker) into(c *Candidate) *Candidate {
 	if c = p.admit(c); c == nil {
 		return nil
@@ -347,7 +341,7 @@ func (p *picker) into(c *Candidate) *Candidate {
 	return c
 }
 
-// reclaim regains space where no level is over its target.
+// reclaim regains space when no level is over its target.
 func (p *picker) reclaim() *Candidate {
 	var best *Candidate
 	consider := func(c *Candidate, gain float64) {
@@ -384,10 +378,9 @@ func (p *picker) reclaim() *Candidate {
 
 func anyFile(*manifest.FileMeta) bool { return true }
 
-// reclaimable estimates which share of a file goes away if it is rewritten at
-// that level: what is expired, taking versions as evenly spread; and if
-// nothing lies deeper, its tombstones, once every view sees them all. After
-// the rewrite both are zero.
+// reclaimable estimates which share of a file goes away if it is rewritten at that level: what
+// is expired, taking versions as evenly spread, or, if nothing lies deeper, its tombstones once
+// every view sees them all. After the rewrite both are zero.
 func (p *picker) reclaimable(level int, f *manifest.FileMeta) float64 {
 	share := expiredShare(f, p.cutoff)
 	if f.NewestTombstone <= p.oldest && tombstoneShare(f) > share && p.atBottom(level, f) {
@@ -396,8 +389,8 @@ func (p *picker) reclaimable(level int, f *manifest.FileMeta) float64 {
 	return share
 }
 
-// Reclaimable estimates how many bytes of the files merges would free: what is
-// expired, and tombstones that nothing lies below.
+// Reclaimable estimates how many bytes of the files compactions would free: what is expired, and
+// tombstones with nothing below them.
 func Reclaimable(levels *Levels, policy Policy) int64 {
 	p := newPicker(Input{Levels: levels, Policy: policy})
 	var total float64
@@ -409,7 +402,7 @@ func Reclaimable(levels *Levels, policy Policy) int64 {
 	return int64(total)
 }
 
-// atBottom reports whether no deeper level meets the file.
+// atBottom reports whether no deeper level overlaps the file.
 func (p *picker) atBottom(level int, f *manifest.FileMeta) bool {
 	for deeper := level + 1; deeper <= lastLevel; deeper++ {
 		if len(overlapping(p.Levels[deeper], rangeOf(f))) > 0 {
@@ -430,10 +423,9 @@ func expiredShare(f *manifest.FileMeta, cutoff int64) float64 {
 	return float64(cutoff-f.MinVersion) / float64(f.MaxVersion-f.MinVersion+1)
 }
 
-// tombstoneShare is the share of a file's cells that are tombstones and look
-// as if they hid something. Every row that is put carries a delete-row and a
-// marker; that pair is how rows are written, not waste. What is neither put
-// nor tombstone is a marker.
+// tombstoneShare is the share of a file's cells that are tombstones and look as if they hid
+// something. Every row that is put carries a delete-row and a marker; such a pair hides nothing.
+// A cell that is neither put nor tombstone is a marker.
 func tombstoneShare(f *manifest.FileMeta) float64 {
 	if f.Cells == 0 || f.Puts+f.Tombstones > f.Cells {
 		return 0

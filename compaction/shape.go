@@ -2,26 +2,24 @@ package compaction
 
 // The shape of a partition: how large each level should be.
 //
-// Targets are derived from the last level upwards: each level is smaller than
-// the next by the multiplier, until one is small enough to take level 0
-// directly. That level is the base; those above it stay empty. So the last
-// level holds about nine tenths of the data whatever the size of the
-// partition, which bounds the space taken by what is dead, and a small
-// partition has only as many levels as it needs.
+// Targets are derived from the last level upwards. Each level is smaller than the next by the
+// multiplier, until one is small enough to take level 0 directly. That level is the base; the
+// levels above it stay empty. So the last level holds about nine tenths of the data in a
+// partition of any size, which bounds the space that dead data takes, and a small partition has
+// only as many levels as it needs.
 //
 // Worked example, multiplier 10, LevelBase 1 GiB, last level 6 with 30 GiB:
 // targets are 30 GiB at 6, 3 GiB at 5, 307 MiB at 4, which is at most
 // LevelBase: the base is level 4.
 //
-// Level 0 gathers L0Trigger flushes before it is merged into the base, which
-// then costs as many times its bytes as the base is larger; so LevelBase is four
-// times what level 0 holds. It was a quarter of that: then 280 MB of rows of a
-// kilobyte lay on two levels, and each byte was merged twice on its way down.
+// Level 0 gathers L0Trigger flushes before it is compacted into the base. That rewrites as many
+// times its bytes as the base is larger, so LevelBase is four times what level 0 holds. With a
+// quarter of that, 280 MB of rows of a kilobyte lay on two levels, and each byte was merged
+// twice on its way down.
 //
-// Before that, level 0 is merged for the sake of reads: while nobody writes much,
-// once reads have lost to it what a merge is worth; and when the partition has
-// been left alone for long, from IdleDepth files over each other on, if it is not
-// small beside what it meets.
+// Level 0 is compacted earlier for the sake of reads: while writes are few, once reads have lost
+// to it what a compaction is worth, and in an idle partition from a depth of IdleDepth on, if it
+// is not small beside what it overlaps.
 
 import (
 	"slices"
@@ -31,8 +29,8 @@ import (
 
 // Config says how a partition is shaped. Zero fields take the default.
 type Config struct {
-	L0Trigger     int   // files over each other in level 0 at which it is compacted, default 12
-	IdleDepth     int   // the same while the partition is left alone, default 2
+	L0Trigger     int   // depth of level 0 at which it is compacted, default 12
+	IdleDepth     int   // the same in an idle partition, default 2
 	L0Size        int64 // bytes in level 0 at which it is compacted, default 6 x TableFileSize
 	LevelBase     int64 // largest target of the base level in bytes, default 4 x L0Size
 	Multiplier    int64 // ratio of neighbouring levels, default 10
@@ -61,11 +59,11 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// maxOverlapFactor bounds, in multiples of the target size, what a table may
-// overlap in the level below its own.
+// maxOverlapFactor bounds the bytes that a table may overlap in the level below its own, in
+// multiples of the target size.
 const maxOverlapFactor = 10
 
-// Base returns the files of the level that level 0 is merged into.
+// Base returns the files of the level that level 0 is compacted into.
 func Base(levels *Levels, cfg Config) []*manifest.FileMeta {
 	s := newShape(levels, cfg.withDefaults())
 	return levels[s.base]
@@ -90,8 +88,8 @@ func newShape(levels *Levels, cfg Config) shape {
 			largest = max(largest, s.size[level])
 		}
 	}
-	// A level above the last may be the largest for a while; the last one is
-	// then on its way there.
+	// A level above the last may be the largest for a while; its data is then on its way to the
+	// last.
 	s.base = lastLevel
 	s.target[lastLevel] = max(largest, cfg.LevelBase)
 	for s.base > 1 && (s.target[s.base] > cfg.LevelBase || s.base > highest) {
@@ -101,13 +99,13 @@ func newShape(levels *Levels, cfg Config) shape {
 	return s
 }
 
-// score says how urgent it is to take something out of a level: from 1 on it
-// should be done. Bytes that a running merge takes out do not count.
+// score says how urgent it is to take something out of a level; from 1 on it should be done.
+// Bytes that running compactions take out do not count.
 func (s *shape) score(levels *Levels, level int, cfg Config, busy map[uint64]bool) float64 {
 	files := free(levels[level], busy)
 	if level == 0 {
-		// Large values count, though a merge does not rewrite them: those that were
-		// overwritten take space until it says so.
+		// Large values count, though a merge does not rewrite them: overwritten ones take space
+		// until a compaction drops their references.
 		return max(float64(Depth(files))/float64(cfg.L0Trigger), float64(size(files)+valueBytes(files))/float64(cfg.L0Size))
 	}
 	if level < s.base || level == lastLevel {
@@ -116,7 +114,7 @@ func (s *shape) score(levels *Levels, level int, cfg Config, busy map[uint64]boo
 	return float64(size(files)) / float64(s.target[level])
 }
 
-// free returns the files that no running merge takes.
+// free returns the files that no running compaction takes.
 func free(files []*manifest.FileMeta, busy map[uint64]bool) []*manifest.FileMeta {
 	if len(busy) == 0 {
 		return files
@@ -124,9 +122,9 @@ func free(files []*manifest.FileMeta, busy map[uint64]bool) []*manifest.FileMeta
 	return slices.DeleteFunc(slices.Clone(files), func(f *manifest.FileMeta) bool { return busy[f.Number] })
 }
 
-// Debt estimates, in bytes, how much merging it takes until every level is
-// within its target: what must be moved out of each level, with what it meets
-// in the next. Writers are slowed in proportion to it.
+// Debt estimates how many bytes compactions must process until every level is within its target:
+// what must leave each level, with what it overlaps in the next. It drives back-pressure on
+// writers.
 func Debt(levels *Levels, cfg Config) int64 {
 	cfg = cfg.withDefaults()
 	s := newShape(levels, cfg)
@@ -140,7 +138,7 @@ func Debt(levels *Levels, cfg Config) int64 {
 		if excess <= 0 {
 			break
 		}
-		// Each byte meets as many in the next level as that is larger.
+		// Each byte overlaps as many bytes of the next level as that is larger.
 		debt += excess + int64(float64(excess)*float64(s.size[level+1])/float64(s.size[level]+carried))
 		carried = excess
 	}

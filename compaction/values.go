@@ -2,16 +2,16 @@ package compaction
 
 import "github.com/flagstone-db/flagstone/manifest"
 
-// staleShare is the share of garbage from which a value file is emptied: at one
-// half, a byte is written for each that is freed, and value files take at most
-// twice what is alive. A file that is all garbage goes without either.
+// staleShare: a value file is emptied when its garbage is one staleShare-th of it. At one half,
+// a byte is written for each that is freed, and value files take at most twice their live bytes.
+// A file that is all garbage is deleted without a rewrite.
 const staleShare = 2
 
-// StaleValues reports whether so much of a value file is garbage that merges move
-// its live values to another one.
+// StaleValues reports whether so much of a value file is garbage that compactions move its live
+// values to another one.
 func StaleValues(u manifest.ValueUsage) bool { return staleShare*u.Garbage() >= u.Bytes }
 
-// valueBytes is how many bytes in value files the cells of the files refer to.
+// valueBytes is how many bytes in value files the files' cells refer to.
 func valueBytes(files []*manifest.FileMeta) (total int64) {
 	for _, f := range files {
 		for _, use := range f.Values {
@@ -21,9 +21,9 @@ func valueBytes(files []*manifest.FileMeta) (total int64) {
 	return total
 }
 
-// garbage estimates what a rewrite of the file frees in value files, and what it
-// costs beside the file: each stale value file is emptied by the rewrites of all
-// tables that refer to it, so each of these counts a part of its garbage.
+// garbage estimates what a rewrite of the file frees in value files, and what it costs beside
+// the file. A stale value file is emptied by the rewrites of all tables that refer to it, so
+// each table counts a part of its garbage.
 func (p *picker) garbage(f *manifest.FileMeta) (gain, cost float64) {
 	if p.Values == nil {
 		return 0, 0

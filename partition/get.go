@@ -58,8 +58,8 @@ type getters struct {
 	stripes atomic.Uint32
 }
 
-// take returns a getter. It goes back to the processor that it was on, mostly,
-// so one stripe of pins is used by one processor, mostly.
+// take returns a getter. The pool mostly returns a getter on the processor that put it there, so
+// mostly one processor uses one stripe of pins.
 func (p *getters) take() *Getter {
 	if g, ok := p.pool.Get().(*Getter); ok {
 		return g

@@ -53,8 +53,7 @@ func (g *Getter) keep(rows *rowcache.Cache, key []byte, hash uint64, cells []row
 	if len(g.found) > 0 {
 		complete = m.Newest <= m.Seq
 	}
-	// A read of the newest applied state, which has no view, keeps nothing: a later view may
-	// show less.
+	// A read at MaxSequence keeps nothing: a later view may show less than it did.
 	if complete && m.Seq < row.MaxSequence && len(cells) > 0 {
 		rows.Put(hash^g.tree.id, key, m, cells)
 	}

@@ -8,20 +8,20 @@ import (
 	"sync/atomic"
 )
 
-// Work is something to be done once.
+// Work is a piece of work to be done once.
 type Work interface{ Do() }
 
-// Task is the place of one piece of work at a time. The zero Task is ready. It
-// must not be copied, nor offered again before it is collected.
+// Task is the slot through which an owner offers one piece of work at a time. The zero Task is
+// ready. It must not be copied, nor offered again before it is collected.
 type Task struct {
 	state atomic.Uint32
 	work  Work
-	wake  chan struct{} // of an owner who waits; made when the first does
-	panic *Panic        // that ended the work
+	wake  chan struct{} // of an owner that waits; made at the first wait
+	panic *Panic        // from the work, if it panicked
 }
 
-// Panic is what Collect panics with if the work did so when a helper did it: it is
-// the owner's request that fails then, as if he had done it, and not the process.
+// Panic is what Collect panics with if the work panicked in a helper. So the owner's request
+// fails, as if the owner had done the work, and not the process.
 type Panic struct {
 	Value any
 	Stack []byte // of the helper
@@ -31,46 +31,45 @@ func (p *Panic) Error() string { return fmt.Sprintf("in lent work: %v\n%s", p.Va
 
 // States of a Task.
 const (
-	owned   uint32 = iota // nobody but the owner knows of it
-	offered               // whoever changes this has it
-	taken                 // a helper is at it,
-	awaited               // and the owner waits
+	owned   uint32 = iota // only the owner knows of it
+	offered               // the goroutine that changes this state gets the task
+	taken                 // a helper works on it
+	awaited               // a helper works on it, and the owner waits
 	done                  // by a helper
 )
 
-// queueLength bounds the offers that wait for a helper, those included that were
-// collected meanwhile and are passed over. More wait for nothing.
+// queueLength bounds the tasks that wait for a helper, including those already collected, which
+// helpers skip. A longer queue would not help.
 const queueLength = 64
 
-// linger is how often a helper looks for work before it ends, letting others have
-// the processor each time. With a processor of its own that takes some 50 us: about
-// what it costs to wake another, for the one who wakes and the one who waits.
+// linger is how often an idle helper looks for work before it ends; it yields the processor
+// after each look. On a processor of its own this takes some 50 us, about what waking another
+// costs the goroutine that wakes it and the one that waits.
 const linger = 256
 
-// Helpers are the goroutines that take over work. Methods are safe for concurrent
-// use. Nil is none.
+// Helpers are the goroutines that take over work. Methods are safe for concurrent use. A nil
+// *Helpers has no helpers.
 type Helpers struct {
 	limit    int
-	run      func()            // the method help, as a value that is made once
+	run      func()            // the method help as a func value, made once
 	offered  func(*Task, Work) // of NewStepped
-	returned func(*Task, bool) // likewise
+	returned func(*Task, bool) // of NewStepped
 
-	count atomic.Int32 // in the queue; changed under the mutex
+	count atomic.Int32 // tasks in the queue; changed under mu
 
 	mu    sync.Mutex
 	queue [queueLength]*Task
-	first int // in the queue
-	// helping is how many goroutines there are, and free how many of them are not at
-	// work. One that ends does so under the mutex, so no offer is missed.
+	first int // index of the queue's first task
+	// helping is how many helper goroutines there are, and free how many of them have no work. A
+	// helper ends under the mutex, so no offer is missed.
 	helping, free int
 	awake         atomic.Bool // helping is above 0
 	closed        bool
 	ended         sync.Cond
 }
 
-// New returns helpers of which at most so many are at work at once. For what
-// computes, one less than there are processors is a good limit: the owner of the
-// work has one.
+// New returns helpers of which at most limit work at once. For computing, a good limit is one
+// less than the number of processors: the owner of the work uses one.
 func New(limit int) *Helpers {
 	h := &Helpers{limit: limit}
 	h.run = h.help
@@ -78,8 +77,8 @@ func New(limit int) *Helpers {
 	return h
 }
 
-// NewManual returns helpers for tests that have one goroutine: what they do is done
-// before Offer returns, if judge says so for this piece, and never otherwise.
+// NewManual returns helpers for tests with one goroutine: a task that judge accepts is done
+// before Offer returns, and others never.
 func NewManual(judge func() bool) *Helpers {
 	return NewStepped(func(l *Task, _ Work) {
 		if judge() {
@@ -88,18 +87,17 @@ func NewManual(judge func() bool) *Helpers {
 	}, nil)
 }
 
-// NewStepped returns helpers for tests that decide when which piece is done: every
-// loan that is offered is shown to offered, and helped by Help alone, at once or as
-// much later as the test likes, until returned is told that its owner has it back, with
-// what Collect returns; false if it was cancelled. returned may be nil.
+// NewStepped returns helpers for tests that decide when each piece is done. Each offered task is
+// passed to offered; only Help does it, at once or later, until returned says that the owner has
+// it back. helped is what Collect returns, and false after Cancel. returned may be nil.
 func NewStepped(offered func(*Task, Work), returned func(l *Task, helped bool)) *Helpers {
 	h := New(1)
 	h.offered, h.returned = offered, returned
 	return h
 }
 
-// Close makes the helpers end, and returns when they have. What was offered and not
-// begun is left to its owners.
+// Close ends the helpers and returns when they have ended. Tasks offered and not begun are left
+// to their owners.
 func (h *Helpers) Close() {
 	if h == nil {
 		return
@@ -114,7 +112,7 @@ func (h *Helpers) Close() {
 	}
 }
 
-// offer queues a loan that is offered; false if that is of no use.
+// offer queues an offered task; it returns false if that is of no use.
 func (h *Helpers) offer(l *Task) bool {
 	if h.offered != nil {
 		h.offered(l, l.work)
@@ -137,9 +135,8 @@ func (h *Helpers) offer(l *Task) bool {
 	return true
 }
 
-// help does what is offered until nothing has been for a while. Between two pieces
-// it lets others have the processor: whoever became ready to run meanwhile has not
-// asked for a helper.
+// help does offered tasks until there have been none for a while. Between two tasks it yields
+// the processor to goroutines that became ready meanwhile.
 func (h *Helpers) help() {
 	for looks := 0; looks < linger || !h.leave(); looks++ {
 		if h.count.Load() > 0 {
@@ -153,7 +150,7 @@ func (h *Helpers) help() {
 	}
 }
 
-// take takes a loan from the queue, if there is one, to go to work.
+// take takes a task from the queue, if there is one, and counts the helper as working.
 func (h *Helpers) take() *Task {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -169,14 +166,14 @@ func (h *Helpers) take() *Task {
 	return l
 }
 
-// rest ends what take began.
+// rest counts the helper as free again.
 func (h *Helpers) rest() {
 	h.mu.Lock()
 	h.free++
 	h.mu.Unlock()
 }
 
-// leave ends a helper, unless something was offered at the last moment.
+// leave ends a helper, unless a task was offered at the last moment.
 func (h *Helpers) leave() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -190,8 +187,8 @@ func (h *Helpers) leave() bool {
 	return true
 }
 
-// Help does the work of a loan if it is still offered, and reports whether it did.
-// It may be offered for something else by now: that is as good.
+// Help does the work of a task if it is still offered, and reports whether it did. The task may
+// hold other work by now, which is done just as well.
 func (l *Task) Help() bool {
 	if !l.state.CompareAndSwap(offered, taken) {
 		return false
@@ -201,23 +198,23 @@ func (l *Task) Help() bool {
 			l.panic = &Panic{Value: p, Stack: debug.Stack()}
 		}
 		if l.state.Swap(done) == awaited {
-			l.wake <- struct{}{} // has room
+			l.wake <- struct{}{} // never blocks: wake has a buffer of one
 		}
 	}()
 	l.work.Do()
 	return true
 }
 
-// Underway reports whether a helper is at the work, so that Collect would wait. Who
-// has something else to do may do that first.
+// Underway reports whether a helper is doing the work, so that Collect would wait. The owner may
+// do something else first.
 func (l *Task) Underway() bool { return l.state.Load() == taken }
 
-// Waiting reports whether the work is offered and no helper has come yet.
+// Waiting reports whether the work is offered and no helper has taken it yet.
 func (l *Task) Waiting() bool { return l.state.Load() == offered }
 
-// collect makes the loan the owner's. It reports whether a helper did the work.
+// collect gives the task back to the owner. It reports whether a helper did the work.
 func (l *Task) collect() (helped bool) {
-	// A piece takes less than to sleep and be woken, mostly.
+	// A piece mostly takes less time than sleeping and being woken.
 	for looks := 0; looks < linger && l.Underway(); looks++ {
 		runtime.Gosched()
 	}

@@ -18,8 +18,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type work struct {
 	assist.Task
 	times atomic.Int32
-	begun chan struct{} // if not nil: closed when it begins,
-	hold  chan struct{} // which waits for this
+	begun chan struct{} // if not nil, Do closes it when it begins,
+	hold  chan struct{} // and then waits for this
 }
 
 func (w *work) Do() {
@@ -75,7 +75,7 @@ func TestWhatNoHelperBeganIsItsOwners(t *testing.T) {
 	if s.Collect(&other.Task) || other.times.Load() != 0 {
 		t.Error("somebody did it")
 	}
-	// It may be offered again, though it is in the queue twice then.
+	// It may be offered again, and is then in the queue twice.
 	s.Offer(&other.Task, other)
 	close(busy.hold)
 	for other.times.Load() == 0 {
@@ -153,7 +153,7 @@ func TestNobodyIsOfferedAnything(t *testing.T) {
 	}
 }
 
-// While no helper comes, offers become rare, and common again when one does.
+// While no helper comes, offers become rare; when one comes, they become common again.
 func TestOffersInVainBecomeRare(t *testing.T) {
 	come := false
 	h := assist.NewManual(func() bool { return come })
@@ -209,15 +209,15 @@ func TestOffersAllocateNothing(t *testing.T) {
 		}
 	}
 	for range 1000 {
-		each() // until every loan was waited for, maybe
+		each() // until every task was waited for, maybe
 	}
 	if n := testing.AllocsPerRun(1000, each); n >= 1 {
 		t.Errorf("%v allocations for 8 offers", n)
 	}
 }
 
-// Many owners offer, collect and cancel at random; everything is done once, or, if
-// it was cancelled, at most once and never afterwards.
+// Many owners offer, collect and cancel at random. Each piece is done once or, if it was
+// cancelled, at most once and never afterwards.
 func TestOwnersInAStorm(t *testing.T) {
 	for _, limit := range []int{1, 3} {
 		h := assist.New(limit)
@@ -299,7 +299,7 @@ func BenchmarkOffers(b *testing.B) {
 	}
 }
 
-// panics is work that does.
+// panics is work that panics.
 type panics struct{ assist.Task }
 
 func (*panics) Do() { panic("broken") }
@@ -307,7 +307,7 @@ func (*panics) Do() { panic("broken") }
 func TestAPanicIsTheOwners(t *testing.T) {
 	h, s := helpers(t, 1)
 	w := new(panics)
-	for range 3 { // the helper lives on
+	for range 3 { // the helper survives
 		s.Offer(&w.Task, w)
 		for w.Waiting() || w.Underway() {
 			runtime.Gosched()
@@ -325,7 +325,7 @@ func TestAPanicIsTheOwners(t *testing.T) {
 		}
 	}
 	s.Offer(&w.Task, w)
-	s.Cancel(&w.Task) // not wanted any more
+	s.Cancel(&w.Task) // not needed any more
 	sound := new(work)
 	s.Offer(&sound.Task, sound)
 	collect(s, sound)

@@ -1,34 +1,31 @@
-// Package assist lets a processor that has nothing to do take over pieces of work
-// of a goroutine that will need their results soon: a scan's next blocks, the
-// values of a row that are to be decoded.
+// Package assist lets an idle processor take over pieces of work of a goroutine that will need
+// their results soon, such as a scan's next blocks, or values of a row to be decoded.
 //
-// The owner of a piece offers it and goes on. When it needs the result it collects
-// the piece: then a helper has done it, or is at it and is waited for, or none came
-// and the owner does the work itself, as if it had never been offered. So nothing
-// is done twice, nobody waits for work that nobody has begun, and a piece that was
-// collected is not touched any more: who gives up collects what he has offered.
+// The owner of a piece offers it as a Task and goes on. When it needs the result it collects the
+// task. Either a helper has done the work, or a helper is doing it and the owner waits, or no
+// helper came and the owner does the work itself, as if it had never offered it. So nothing is
+// done twice, the owner never waits for work that has not begun, and no helper touches a task
+// after it was collected: an owner that gives up collects what it has offered.
 //
 //	           Offer            a helper comes
 //	  ┌─────────────────► offered ───────────► taken ──► done
 //	the owner's              │ Collect: false              │ Collect: true
 //	  ▲──────────────────────┴─────────────────────────────┘
 //
-// Helpers are goroutines that are started when there is work, no more of them than
-// a limit, and end when there was none for a moment. That moment is there because it
-// is dear to wake a processor that sleeps: in a virtual machine 15 to 40 us for the
-// one who wakes it, and 80 until it runs.
+// Helpers are goroutines that start when there is work, up to a limit, and end a moment after
+// the last work. The moment saves wake-ups: in a virtual machine, waking a sleeping processor
+// costs the goroutine that wakes it 15 to 40 us, and it takes 80 us until the processor runs.
 //
-// Nobody can ask the scheduler whether a processor is idle. So an owner learns it by
-// what becomes of his offers (Stream): while helpers come, he offers; when hardly any
-// comes, because everybody is at work, he tries it ever more rarely. Without a second
-// processor nothing is ever offered.
+// The scheduler does not say whether a processor is idle. An owner learns it from its offers
+// (Stream): while helpers come, it offers; when hardly any come, because all processors are
+// busy, it tries ever more rarely. Without a second processor it never offers.
 //
-// An offer allocates nothing but, once, what a Task needs to be waited for. It takes
-// some 0.1 us while a helper is awake. Pieces of 5 to 50 us are of a good size.
+// An offer allocates nothing, except once per Task what is needed to wait for it. It takes about
+// 0.1 us while a helper is awake. Pieces of 5 to 50 us are a good size.
 //
-// A piece that panics ends its owner's request, not the process: Collect panics for
-// it. One that is cancelled does not.
+// A piece that panics fails its owner's request, not the process: Collect panics with it, and
+// Cancel does not.
 //
-// A piece must not wait for what its owner holds while he collects it, nor for
-// another piece.
+// A piece must not wait for a lock that its owner holds while it collects, nor for another
+// piece.
 package assist

@@ -1,26 +1,25 @@
 package assist
 
-// Stream is a sequence of offers of one goroutine, who learns by it whether offering
-// is worth while. It is best kept for as long as the goroutine's other working
-// memory, beyond one sequence: what was learned holds for the next. The zero Stream
-// offers nothing until it is told to whom, by Use.
+// Stream is one goroutine's sequence of offers, from which it learns whether offering is worth
+// while. Keep it as long as the goroutine's other working memory, since what it learned holds
+// for the next scan or read too. The zero Stream offers nothing until Use is called.
 type Stream struct {
 	helpers *Helpers
-	unmet   int // offers in a row to which no helper came
-	pause   int // offers to leave out now,
-	pauses  int // of which there were so many, by powers of two, in a row
+	unmet   int // offers in a row that no helper took
+	pause   int // offers to leave out now
+	pauses  int // pauses in a row, up to maxPauses; each doubles the next
 }
 
 const (
-	// patience is how many offers in a row may be in vain: until a processor that
-	// slept is awake an owner may collect many.
+	// patience is how many offers in a row may be in vain: before a sleeping processor is awake,
+	// an owner may collect many tasks.
 	patience = 32
-	// firstPause doubles up to 2^maxPauses times it.
+	// firstPause is the first pause, in offers; it doubles up to maxPauses times.
 	firstPause = 64
 	maxPauses  = 6
 )
 
-// Use makes the stream offer to these helpers; nil to nobody.
+// Use makes the stream offer to these helpers; with nil it offers nothing.
 func (s *Stream) Use(h *Helpers) {
 	if h != nil && h.limit < 1 {
 		h = nil
@@ -28,17 +27,16 @@ func (s *Stream) Use(h *Helpers) {
 	s.helpers = h
 }
 
-// Helped reports whether there is anybody to offer to.
+// Helped reports whether the stream has helpers.
 func (s *Stream) Helped() bool { return s.helpers != nil }
 
-// Awake reports whether there is a helper at present, so that an offer wakes nobody.
+// Awake reports whether a helper is running, so that an offer need not wake one.
 func (s *Stream) Awake() bool {
 	return s.helpers != nil && (s.helpers.offered != nil || s.helpers.awake.Load())
 }
 
-// Willing reports whether the next offer will be made. It is for those to whom
-// preparing one is a cost. If it is false, that counts as an offer that was left
-// out.
+// Willing reports whether the next offer will be made, for callers to which preparing one is a
+// cost. If it is false, that counts as an offer left out.
 func (s *Stream) Willing() bool {
 	if s.helpers == nil {
 		return false
@@ -50,9 +48,9 @@ func (s *Stream) Willing() bool {
 	return true
 }
 
-// Offer offers work, which l holds until it is collected. It returns false if that
-// would be of no use now; then the work is the owner's, as after Collect, which need
-// not be called but may be. REQUIRES: l is not offered.
+// Offer offers work, which l holds until it is collected. It returns false if that is of no use
+// now: the owner does the work itself, and may call Collect but need not. REQUIRES: l is not
+// offered.
 func (s *Stream) Offer(l *Task, w Work) bool {
 	if !s.Willing() {
 		return false
@@ -61,7 +59,8 @@ func (s *Stream) Offer(l *Task, w Work) bool {
 	l.state.Store(offered)
 	if !s.helpers.offer(l) {
 		s.missed()
-		// A helper who met an older offer of the loan may have it: it is collected then.
+		// A helper that met an older offer of the task may have taken it: then the owner
+		// collects it.
 		if l.state.CompareAndSwap(offered, owned) {
 			l.work = nil
 			return false
@@ -70,9 +69,9 @@ func (s *Stream) Offer(l *Task, w Work) bool {
 	return true
 }
 
-// Collect ends an offer. It returns true if a helper has done the work, for which it
-// waits if it has begun, and false if the work is to be done by the caller, or not
-// at all. If the work panicked, so does Collect, with a Panic; the offer has ended.
+// Collect ends an offer. It returns true if a helper did the work, and waits for a helper that
+// has begun. It returns false if the caller must do the work. If the work panicked, the offer
+// has ended and Collect panics with a Panic.
 func (s *Stream) Collect(l *Task) (helped bool) {
 	if l.state.Load() == owned {
 		return false
@@ -90,8 +89,8 @@ func (s *Stream) Collect(l *Task) (helped bool) {
 	return helped
 }
 
-// Cancel is Collect for work that is not wanted any more. It says nothing about
-// whether helpers come.
+// Cancel is like Collect, for work that is not needed any more. It does not count for or against
+// offering.
 func (s *Stream) Cancel(l *Task) {
 	if l.state.Load() == owned {
 		return
@@ -100,7 +99,7 @@ func (s *Stream) Cancel(l *Task) {
 	s.tell(l, false)
 }
 
-// tell tells a test that a loan is its owner's again.
+// tell tells a test that a task is its owner's again.
 func (s *Stream) tell(l *Task, helped bool) {
 	if h := s.helpers; h != nil && h.returned != nil {
 		h.returned(l, helped)
