@@ -1,32 +1,29 @@
 // Package cache keeps decoded table blocks in memory off the Go heap, within a
 // budget of bytes, for all tables of a process.
 //
-// A file has a handle with one slot for each of its blocks: a hit is a look at
-// the slot and one atomic addition, without hash, lock or map. Get returns the
-// block pinned, filling it first if it is absent; concurrent Gets of one absent
-// block fill it once. A pinned block is never freed or reused before its last
-// Release.
+// A file has a handle with one slot for each of its blocks. A hit reads the slot and does one
+// atomic addition, without a hash, lock or map. Get returns the block pinned, and fills it first
+// if it is absent; concurrent Gets of an absent block fill it once. A pinned block is not freed
+// or reused before its last Release.
 //
 //	            Get/Lookup                 last Release
 //	absent ──► filling ──► resident ──► evicted ──► free
 //	              │ fill failed                        ▲
 //	              └────────────────────────────────────┘
 //
-// Absent blocks are dealt with by shards, chosen by a hash of file and number;
-// each has a mutex, a share of the budget and a clock. Eviction is a clock whose
-// blocks enter with credit zero and earn one for every hit, up to three: a block
-// that is touched once, by a scan, leaves at the hand's first visit, one in use
-// survives several.
+// Shards, chosen by a hash of file and block number, handle absent blocks. Each shard has a
+// mutex, a share of the budget and a clock. Blocks enter the clock with credit zero and earn one
+// for every hit, up to three. So a block that a scan touches once leaves at the hand's first
+// visit, and a block in use survives several.
 //
-// A block may have parts beside what it is filled with, which readers add as they
-// need them (AddPart). The hand takes parts away three visits before it takes the
-// block. A shard that is full takes parts that are cheap to make only of one use of
-// a block in eight (Wants): of uses at random hardly any would meet its part again, and blocks that
-// are used much soon come to the eighth. (Bimodal insertion: Qureshi and others,
-// Adaptive Insertion Policies for High Performance Caching, ISCA 2007.)
+// A block may have parts, which readers add as they need them (AddPart). The hand takes the
+// parts away three visits before it takes the block. A full shard accepts a part that is cheap
+// to make only at every eighth use of a block (Wants): of random uses hardly any would meet its
+// part again, and a hot block soon comes to its eighth use. (Bimodal insertion: Qureshi and
+// others, Adaptive Insertion Policies for High Performance Caching, ISCA 2007.)
 //
-// Measured, one look-up and release of 4,096 resident blocks in turn: 46 ns with
-// a striped lock and a Go map, 13 ns with slots.
+// Measured for a look-up and release of 4,096 resident blocks in turn: 46 ns with a striped lock
+// and a Go map, 13 ns with slots.
 package cache
 
 import (
@@ -39,11 +36,11 @@ import (
 
 // Options configure a cache.
 type Options struct {
-	// Capacity is the budget in bytes for resident blocks, everything that a
-	// block takes included. Pinned blocks may exceed it.
+	// Capacity is the budget in bytes for resident blocks, with everything they take. Pinned
+	// blocks may exceed it.
 	Capacity int64
-	// Shards is the number of shards, rounded up to a power of two. Zero
-	// chooses by the number of processors and the capacity.
+	// Shards is the number of shards, rounded up to a power of two. Zero chooses it by the
+	// number of processors and the capacity.
 	Shards int
 	// Memory is where blocks lie. Default: a pool of its own.
 	Memory *offheap.Pool
@@ -52,25 +49,25 @@ type Options struct {
 // Stats are counters since the cache was made, and its present content.
 type Stats struct {
 	Hits      uint64 // Gets that found the block, or joined its filling
-	Misses    uint64 // Gets that filled
+	Misses    uint64 // Gets that filled a block
 	Evictions uint64
 	Blocks    int64 // resident now
 	Bytes     int64 // charged for them
 	Capacity  int64
 }
 
-// Filler loads absent blocks. It is an interface rather than a function so
-// that a hit costs no closure.
+// Filler loads absent blocks. It is an interface and not a function so that a hit needs no
+// closure.
 type Filler[T any] interface {
-	// FillBlock takes a buffer with File.Allocate, fills it, and sets b.Value.
-	// It finds in b.Value what an earlier FillBlock, of any file, left there.
-	// An error is returned to every waiting Get, and nothing is kept.
+	// FillBlock takes a buffer with File.Allocate, fills it, and sets b.Value. b.Value first
+	// holds what an earlier FillBlock, of any file, left there. Every waiting Get returns its
+	// error, and then nothing is kept.
 	FillBlock(b *Block[T]) error
 }
 
-// Cache is a block cache. T is what a block is decoded to: it lies off the Go
-// heap, so it must hold no pointer to the heap; slices of the block's own
-// buffer are what it is made for. Methods are safe for concurrent use.
+// Cache is a block cache. T is the decoded form of a block. It lies off the Go heap, so it must
+// hold no pointers to the heap; it is meant to hold slices of the block's own buffer. Methods
+// are safe for concurrent use.
 type Cache[T any] struct {
 	shards   []shard[T]
 	mask     uint64
@@ -83,8 +80,8 @@ type Cache[T any] struct {
 const (
 	maxShards        = 256
 	minShardCapacity = 2 << 20
-	// oversize: a block larger than this share of its shard is handed out but
-	// not kept, since keeping it would empty the shard.
+	// oversizeShare: a block larger than this share of its shard is returned but not kept, since
+	// keeping it would empty the shard.
 	oversizeShare = 4
 )
 
@@ -98,8 +95,8 @@ func New[T any](opts Options) *Cache[T] {
 	}
 	want := opts.Shards
 	if want <= 0 {
-		// Two shards per processor still show up in tail latencies
-		// elsewhere (pebble); four do not.
+		// Two shards per processor still show in tail latencies (measured for pebble); four do
+		// not.
 		want = 4 * runtime.GOMAXPROCS(0)
 		for want > 1 && opts.Capacity/int64(want) < minShardCapacity {
 			want /= 2
@@ -127,7 +124,7 @@ func (c *Cache[T]) Stats() Stats {
 	return total
 }
 
-// Reserve takes bytes off the budget, for what its owner keeps elsewhere.
+// Reserve takes bytes off the budget, for memory that the cache's owner uses elsewhere.
 func (c *Cache[T]) Reserve(bytes int64) {
 	for i := range c.shards {
 		s := &c.shards[i]
@@ -138,9 +135,9 @@ func (c *Cache[T]) Reserve(bytes int64) {
 	}
 }
 
-// Close frees the memory of the cache. REQUIRES: every File is closed and every
-// block released. While a file is open, because somebody forgot to close a
-// reader, it does nothing, since that somebody would meet other memory.
+// Close frees the memory of the cache. REQUIRES: every File is closed and every block released.
+// While a file is open, because a reader was not closed, it does nothing, since that reader
+// would see other memory.
 func (c *Cache[T]) Close() {
 	if c.open.Load() > 0 {
 		return
@@ -165,8 +162,8 @@ type slot[T any] struct {
 	ahead atomic.Uintptr // linesOf the buffer of the last block that was here
 }
 
-// OpenFile returns a handle for a file of so many blocks. It takes 16 bytes for
-// each until Close.
+// OpenFile returns a handle for a file of so many blocks. It takes 16 bytes for each block until
+// Close.
 func (c *Cache[T]) OpenFile(blocks int) *File[T] {
 	f := &File[T]{cache: c, id: c.ids.Add(1)}
 	c.open.Add(1)
@@ -183,9 +180,8 @@ func (f *File[T]) shard(i int) *shard[T] {
 	return &f.cache.shards[(h>>32)&f.cache.mask]
 }
 
-// Get returns block i pinned; the caller must Release it. An absent block is
-// filled by fill; Gets that come meanwhile wait for that filling and share its
-// result. Errors are those of fill.
+// Get returns block i pinned; the caller must Release it. If the block is absent, fill fills it;
+// concurrent Gets wait and share the result. Errors are those of fill.
 func (f *File[T]) Get(i int, fill Filler[T]) (*Block[T], error) {
 	s := &f.slots[i]
 	if b := s.block.Load(); b != nil {
@@ -199,9 +195,9 @@ func (f *File[T]) Get(i int, fill Filler[T]) (*Block[T], error) {
 	return f.shard(i).load(s, fill)
 }
 
-// Lookup returns block i pinned if it is resident, and nil otherwise. It is for
-// those who read past the cache: it counts neither in the statistics nor as a
-// use of the block, whose file a merge may be about to replace.
+// Lookup returns block i pinned if it is resident, and nil otherwise. It is for readers that
+// bypass the cache: it counts neither in the statistics nor as a use of the block, whose file a
+// compaction may be about to replace.
 func (f *File[T]) Lookup(i int) *Block[T] {
 	s := &f.slots[i]
 	b := s.block.Load()
@@ -215,15 +211,15 @@ func (f *File[T]) Lookup(i int) *Block[T] {
 	return nil
 }
 
-// pin pins a block that was in the slot a moment ago, and reports whether it is there still:
-// then it was not evicted before the pin was taken, since eviction empties the slot first.
+// pin pins a block that was in the slot a moment ago, and reports whether it is still there. If
+// it is, it was not evicted before the pin, since eviction empties the slot first.
 func (s *slot[T]) pin(b *Block[T], n uint64) bool {
 	b.state.Add(n)
 	return s.block.Load() == b
 }
 
-// tooLate gives back a pin of a block that was not in its slot any more. It may be free
-// by now, or another's.
+// tooLate ends the pin of a block that was not in its slot any more. The block may be free by
+// now, or another slot's.
 func (f *File[T]) tooLate(b *Block[T]) {
 	if s := &f.cache.shards[b.shard]; b.unpin() {
 		s.mu.Lock()
@@ -234,12 +230,12 @@ func (f *File[T]) tooLate(b *Block[T]) {
 
 // Release ends one pin. The caller must not touch the block afterwards.
 func (f *File[T]) Release(b *Block[T]) {
-	if n := b.state.Add(^uint64(0)); n&pins-1 >= maxPins { // none, or less
+	if n := b.state.Add(^uint64(0)); n&pins-1 >= maxPins { // no pins left, or too many ends
 		f.cache.shards[b.shard].released(b, n)
 	}
 }
 
-// Allocate gives a FillBlock of this file the block's buffer. Its content is
+// Allocate gives FillBlock, for a block of this file, the block's buffer. Its content is
 // undefined.
 func (f *File[T]) Allocate(b *Block[T], n int) []byte {
 	if b.buffer != nil {
@@ -249,25 +245,24 @@ func (f *File[T]) Allocate(b *Block[T], n int) []byte {
 	return b.buffer
 }
 
-// Wants reports whether a part of n bytes that a reader needs of a block should
-// be added to it. Cheap says that it can be had again without the device.
+// Wants reports whether to add a part of n bytes, which a reader needs, to a block. cheap says
+// that the part can be made again without the device.
 func (f *File[T]) Wants(b *Block[T], n int, cheap bool) bool {
 	s := &f.cache.shards[b.shard]
 	return int64(n) <= s.capacity.Load()/oversizeShare && (!cheap || b.hits()%wantedUse == 0 || !s.full.Load())
 }
 
-// Full reports whether what is added to a block of the file takes the place of
-// something else.
+// Full reports whether an addition to the block displaces something else.
 func (f *File[T]) Full(b *Block[T]) bool { return f.cache.shards[b.shard].full.Load() }
 
-// NewPart gives memory for a part. It is to be passed to AddPart or FreePart.
+// NewPart returns memory for a part. The caller passes it to AddPart or FreePart.
 func (f *File[T]) NewPart(n int) []byte { return f.cache.memory.Alloc(n) }
 
-// FreePart takes back what NewPart gave.
+// FreePart takes back memory of NewPart.
 func (f *File[T]) FreePart(part []byte) { f.cache.memory.Free(part) }
 
-// AddPart makes a part, of at least one byte, part k of a pinned block, and
-// returns it; or if another was faster, that one's.
+// AddPart makes part, of at least one byte, part k of a pinned block and returns it. If the
+// block already has part k, it frees part and returns the block's.
 func (f *File[T]) AddPart(b *Block[T], k int, part []byte) []byte {
 	s := &f.cache.shards[b.shard]
 	s.mu.Lock()
@@ -285,7 +280,7 @@ func (f *File[T]) AddPart(b *Block[T], k int, part []byte) []byte {
 	return part
 }
 
-// Evict forgets a block. A pinned one lives on until its last Release.
+// Evict forgets block i. A pinned block lives on until its last Release.
 func (f *File[T]) Evict(i int) {
 	s := f.shard(i)
 	s.mu.Lock()

@@ -6,40 +6,39 @@ import (
 	"github.com/flagstone-db/flagstone/internal/prefetch"
 )
 
-// Who finds a block in its slot asks for all memory that he is about to look at: the
-// block, and the beginning of its buffer. Taking the pin holds back every later load
-// until the block's first line has come, and the block's lines say where the buffer
-// lies: he would wait for one after the other. It does not matter whether the block
-// was evicted meanwhile and its buffer freed.
+// On a hit, the reader prefetches every line it is about to touch: the block, and the beginning
+// of its buffer. Otherwise it would wait for one after the other: the pin holds back every later
+// load until the block's first line has come, and the block's lines say where the buffer is. It
+// does not matter if the block was evicted meanwhile and its buffer freed.
 
 const (
 	cacheLine = prefetch.Line
-	// aheadLines is how much of a buffer is asked for at most: of something large few
-	// lines are looked at.
+	// aheadLines bounds the lines of a buffer that are prefetched: readers look at few lines of
+	// a large one.
 	aheadLines = 16
 )
 
-// prefetch asks for the memory of a block.
+// prefetch prefetches the block.
 func (b *Block[T]) prefetch() {
 	prefetch.Range(uintptr(unsafe.Pointer(b)), int(unsafe.Offsetof(b.slot)))
 }
 
-// linesOf says where the beginning of a buffer lies, and in the bits that its first
-// line leaves, in how many lines.
+// linesOf returns the address of a buffer's first cache line, with the number of lines in the
+// low bits that this address leaves free.
 func linesOf(buffer []byte) uintptr {
 	at := uintptr(unsafe.Pointer(unsafe.SliceData(buffer)))
 	line := at &^ (cacheLine - 1)
 	return line | min((at-line+uintptr(len(buffer))+cacheLine-1)/cacheLine, aheadLines)
 }
 
-// prefetchLines asks for what linesOf said: an address that is no Go pointer, and may
-// be of memory that is gone.
+// prefetchLines prefetches the result of linesOf. The address is no Go pointer, and its memory
+// may be gone.
 func prefetchLines(lines uintptr) {
 	at := lines &^ (cacheLine - 1)
 	prefetch.Range(at, int(lines-at)*cacheLine)
 }
 
-// Expect says that block i will be asked for soon, if there is one.
+// Expect prefetches block i, if it is resident, for a Get that comes soon.
 func (f *File[T]) Expect(i int) {
 	if i < len(f.slots) {
 		s := &f.slots[i]

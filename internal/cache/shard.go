@@ -10,39 +10,39 @@ import (
 
 const (
 	maxCredit = 3
-	// stripCredit is what a block has whose parts were taken away: what it was filled
-	// with serves all its rows, and is the dearer to make.
+	// stripCredit is the credit of a block after its parts were taken away: its filling serves
+	// all its rows, and costs more to make.
 	stripCredit = 2
-	// wantedUse: of so many uses of a block one adds a part to a full shard.
+	// wantedUse: in a full shard, one of so many uses of a block adds a part.
 	wantedUse = 8
-	// slackShare: so much slack of the pool, as a share of the capacity, is
-	// let pass, and as many bytes: one span of each of many classes.
+	// The cache tolerates slack of the pool up to this share of the capacity plus slackFloor
+	// bytes, which is one span for each of many size classes.
 	slackShare = 16
 	slackFloor = 4 << 20
 	// fullShare: a shard is full if less than this share of it is unused.
 	fullShare = 16
 
-	// Blocks are made by so many bytes. One begins at a cache line, with its
-	// state and the beginning of its value.
+	// blocksBytes is the size of the arrays in which blocks are made. A block begins at a cache
+	// line, with its state and the beginning of its value.
 	blocksBytes = 128 << 10
 )
 
-// shard deals with absent blocks, for its share of the budget.
+// shard handles absent blocks, for its share of the budget.
 type shard[T any] struct {
 	mu       sync.Mutex
 	memory   *offheap.Pool
 	number   uint32
 	shards   int64       // of the cache
 	blocks   []*Block[T] // all, in use or free
-	arrays   [][]byte    // that they lie in
+	arrays   [][]byte    // the memory of blocks
 	free     []*Block[T]
 	hand     int // the clock's position in blocks
 	resident int
 	used     int64
-	capacity atomic.Int64 // it falls under the mutex
+	capacity atomic.Int64 // changed under the mutex
 	full     atomic.Bool
 
-	filling []*filling[T] // few: no more than there are readers
+	filling []*filling[T] // few: at most one per reader
 	idle    []*filling[T]
 
 	hits      uint64
@@ -60,13 +60,12 @@ type filling[T any] struct {
 	err     error
 }
 
-// stride is the distance of blocks in memory.
+// stride is the distance between blocks in memory.
 func stride[T any]() int {
 	return (int(unsafe.Sizeof(Block[T]{})) + cacheLine - 1) / cacheLine * cacheLine
 }
 
-// takeBlock returns a free block, without pins but those that are tried in
-// vain.
+// takeBlock returns a free block. It has no pins, except of readers that came too late.
 func (s *shard[T]) takeBlock() *Block[T] {
 	if len(s.free) == 0 {
 		size := stride[T]()
@@ -93,7 +92,7 @@ func (s *shard[T]) giveBlock(b *Block[T]) {
 	s.free = append(s.free, b)
 }
 
-// freeParts frees the parts of a block that nobody uses.
+// freeParts frees the parts of a block without readers.
 func (s *shard[T]) freeParts(b *Block[T]) {
 	if b.extra == 0 {
 		return
@@ -111,7 +110,7 @@ func (s *shard[T]) freeParts(b *Block[T]) {
 func (s *shard[T]) load(at *slot[T], f Filler[T]) (*Block[T], error) {
 	s.mu.Lock()
 	if b := at.block.Load(); b != nil { // filled meanwhile
-		b.state.Add(pinAndHit) // in time: only under this lock is it evicted
+		b.state.Add(pinAndHit) // in time: eviction needs this lock
 		s.mu.Unlock()
 		return b, nil
 	}
@@ -141,7 +140,7 @@ func (s *shard[T]) load(at *slot[T], f Filler[T]) (*Block[T], error) {
 	return s.fill(g, b, f)
 }
 
-// panicked is what those who waited for a filling get when it panicked.
+// panicked is the error of the Gets that waited for a filling that panicked.
 type panicked struct{}
 
 func (panicked) Error() string { return "cache: filling of a block panicked" }
@@ -193,10 +192,9 @@ func (s *shard[T]) admit(b *Block[T], at *slot[T]) {
 	s.evict()
 }
 
-// evict moves the hand until the shard is within its capacity. Pinned blocks
-// are passed over; the hand gives up after it has counted every block down to
-// zero once, when all that is left is pinned. When blocks change their sizes,
-// what the old size leaves behind in the pool counts as used.
+// evict moves the hand until the shard is within its capacity. It skips pinned blocks, and gives
+// up after counting every block down to zero once: then only pinned ones are left. Slack in the
+// pool, which changes of block sizes leave behind, counts as used.
 func (s *shard[T]) evict() {
 	capacity := s.capacity.Load()
 	limit := capacity - max(0, (s.memory.Slack()-slackFloor)/s.shards-capacity/slackShare)
@@ -227,13 +225,13 @@ func (s *shard[T]) evict() {
 	}
 }
 
-// strip takes a resident block's parts away. It evicts the block for that moment,
-// so that nobody has a pin or gets one.
+// strip takes a resident block's parts away. It evicts the block for that moment, so that no
+// reader has a pin or gets one.
 func (s *shard[T]) strip(b *Block[T]) {
 	at := b.slot
 	at.block.Store(nil)
 	s.used -= b.extra
-	if !b.unpin() { // somebody came: the block stays evicted
+	if !b.unpin() { // a reader came: the block stays evicted
 		s.forget(b)
 		return
 	}
@@ -250,8 +248,7 @@ func (s *shard[T]) look(b *Block[T]) {
 	s.hits += uint64(n)
 }
 
-// remove takes a resident block out of the shard. The slot goes first: see
-// File.tooLate.
+// remove takes a resident block out of the shard. It empties the slot first: see File.tooLate.
 func (s *shard[T]) remove(b *Block[T]) {
 	b.slot.block.Store(nil)
 	s.used -= b.extra
@@ -269,7 +266,7 @@ func (s *shard[T]) forget(b *Block[T]) {
 	b.slot, b.charge = nil, 0
 }
 
-// released deals with a block whose state became n without pins.
+// released handles a block whose state became n, without pins.
 func (s *shard[T]) released(b *Block[T], n uint64) {
 	if n&pins != 0 {
 		panic("cache: block released more often than pinned")

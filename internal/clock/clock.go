@@ -6,17 +6,15 @@ import "time"
 
 // Clock tells the time in the two ways the engine needs it.
 type Clock interface {
-	// NowMillis is the wall clock: milliseconds since the Unix epoch, UTC. It
-	// may step in either direction. Versions and expiry are measured by it;
-	// order and durability never are.
+	// NowMillis is the wall clock: milliseconds since the Unix epoch, UTC. It may step in either
+	// direction. Versions and expiry follow it; order and durability never do.
 	NowMillis() int64
 	// NowMicros is the same clock in microseconds. Commits are dated by it.
 	NowMicros() int64
 	// Elapsed is a monotonic reading since an arbitrary start. It bounds how
 	// fast purging of expired data may follow the wall clock, and paces work.
 	Elapsed() time.Duration
-	// AfterFunc calls f in its own goroutine once d has elapsed, unless the
-	// returned function is called before; that function reports whether it
-	// prevented the call.
+	// AfterFunc calls f in its own goroutine once d has elapsed, unless the caller calls stop
+	// before. stop reports whether it prevented the call.
 	AfterFunc(d time.Duration, f func()) (stop func() bool)
 }

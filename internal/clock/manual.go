@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// Manual is a clock that stands still until a test moves it. It is safe for
-// concurrent use.
+// Manual is a clock that moves only when a test moves it. It is safe for concurrent use.
 type Manual struct {
 	mu      sync.Mutex
 	wall    int64         // milliseconds since the epoch at elapsed == wallAt
@@ -21,8 +20,8 @@ type manualTimer struct {
 	f        func()
 }
 
-// NewManual returns a clock whose wall shows startMillis and whose monotonic
-// reading is zero.
+// NewManual returns a clock with its wall clock at startMillis and its monotonic reading at
+// zero.
 func NewManual(startMillis int64) *Manual { return &Manual{wall: startMillis} }
 
 // NowMillis returns the wall clock.
@@ -39,8 +38,8 @@ func (m *Manual) NowMicros() int64 {
 	return m.wall*1000 + (m.elapsed - m.wallAt).Microseconds()
 }
 
-// nowMillis derives the wall from the monotonic reading, so that many advances
-// of less than a millisecond add up.
+// nowMillis derives the wall clock from the monotonic reading, so that advances of less than a
+// millisecond add up.
 func (m *Manual) nowMillis() int64 { return m.wall + (m.elapsed - m.wallAt).Milliseconds() }
 
 // Elapsed returns the monotonic reading.
@@ -50,8 +49,8 @@ func (m *Manual) Elapsed() time.Duration {
 	return m.elapsed
 }
 
-// AfterFunc arranges for an Advance that reaches d from now to call f. A d of
-// zero or less is due at the next Advance, be it by zero.
+// AfterFunc lets the Advance that reaches d from now call f. If d is zero or less, the next
+// Advance does, even Advance(0).
 func (m *Manual) AfterFunc(d time.Duration, f func()) (stop func() bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -75,12 +74,11 @@ func (m *Manual) AfterFunc(d time.Duration, f func()) (stop func() bool) {
 	}
 }
 
-// Advance moves both clocks forward by d, which must not be negative. Timers
-// that come due fire in order, each at its own time and each in its own
-// goroutine, and Advance waits for one to return before it goes on: what a
-// timer does is therefore as reproducible as the calls of Advance. Timers that
-// these calls create fire too, if they come due by then. A function that waits
-// for a lock that the caller of Advance holds never returns.
+// Advance moves both clocks forward by d, which must not be negative. Due timers fire in order,
+// each at its own time and in its own goroutine, and Advance waits for each to return, so the
+// effects are as reproducible as the calls of Advance. Timers that these calls create fire too
+// if they are due by then. A function that waits for a lock that the caller of Advance holds
+// never returns.
 func (m *Manual) Advance(d time.Duration) {
 	if d < 0 {
 		panic("clock: the monotonic clock cannot go back; use SetWall to step the wall clock")
@@ -104,16 +102,16 @@ func (m *Manual) Advance(d time.Duration) {
 	m.mu.Unlock()
 }
 
-// SetWall steps the wall clock, forward or back, and leaves the monotonic
-// reading alone. No timer fires: timers follow the monotonic clock.
+// SetWall steps the wall clock, forward or back, but not the monotonic reading. No timer fires:
+// timers follow the monotonic clock.
 func (m *Manual) SetWall(millis int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.wall, m.wallAt = millis, m.elapsed
 }
 
-// Timers returns how many timers are waiting. A test that expects a component
-// to have stopped all of its own checks that it is zero.
+// Timers returns how many timers are waiting. A test can check that a stopped component has left
+// none.
 func (m *Manual) Timers() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

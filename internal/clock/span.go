@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Span is a duration in milliseconds for people to read: a number of the largest
-// unit that it has two of, rounded.
+// Span formats a duration in milliseconds for people: a rounded number of the largest unit of
+// which it has at least two.
 func Span(millis int64) string {
 	units := []struct {
 		name   string

@@ -11,8 +11,8 @@ func (system) NowMillis() int64 { return time.Now().UnixMilli() }
 
 func (system) NowMicros() int64 { return time.Now().UnixMicro() }
 
-// Elapsed uses the monotonic reading inside time.Time, which does not follow
-// steps of the wall clock.
+// Elapsed uses the monotonic reading in time.Time, which does not follow steps of the wall
+// clock.
 func (s system) Elapsed() time.Duration { return time.Since(s.start) }
 
 func (system) AfterFunc(d time.Duration, f func()) (stop func() bool) {

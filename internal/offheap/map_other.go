@@ -4,7 +4,7 @@ package offheap
 
 const canGuard = false
 
-// Apart says whether the memory is none of the collector's.
+// Apart says whether the memory is outside the garbage collector's reach.
 const Apart = false
 
 func mapMemory(n int) []byte { return make([]byte, n) }

@@ -8,11 +8,11 @@ import (
 
 const canGuard = true
 
-// Apart says whether the memory is none of the collector's.
+// Apart says whether the memory is outside the garbage collector's reach.
 const Apart = true
 
-// mapMemory maps n bytes. Where the kernel refuses (a limit on address space)
-// the heap has to do: it ends the process if it cannot either.
+// mapMemory maps n bytes. If the kernel refuses (a limit on address space) it takes them from
+// the heap, which ends the process if it cannot grow.
 func mapMemory(n int) []byte {
 	m, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
@@ -21,13 +21,12 @@ func mapMemory(n int) []byte {
 	return m
 }
 
-// unmapMemory undoes mapMemory and mapAligned. Package unix knows its mappings;
-// for memory of the heap it returns an error, and the collector takes it.
+// unmapMemory undoes mapMemory and mapAligned. For memory of the heap, package unix returns an
+// error, and the garbage collector takes it.
 func unmapMemory(m []byte) { _ = unix.Munmap(m) }
 
-// mapAligned maps n bytes that are aligned to n, a power of two. It returns
-// them and what is to be unmapped, which takes more address space but no more
-// memory.
+// mapAligned maps n bytes aligned to n, a power of two. It returns them and the mapping to
+// unmap, which takes more address space but no more memory.
 func mapAligned(n int) (aligned, mapped []byte) {
 	mapped = mapMemory(2 * n)
 	skip := int(-address(mapped) & uintptr(n-1))
@@ -36,7 +35,7 @@ func mapAligned(n int) (aligned, mapped []byte) {
 	return aligned, mapped
 }
 
-// mapGuarded maps n bytes that end where a page begins that cannot be touched.
+// mapGuarded maps n bytes that end at an inaccessible page.
 func mapGuarded(n int) (mapped, b []byte) {
 	page := unix.Getpagesize()
 	size := (n + page - 1) / page * page
@@ -45,8 +44,7 @@ func mapGuarded(n int) (mapped, b []byte) {
 	return mapped, mapped[size-n : size : size]
 }
 
-// guardMemory makes whole pages such that to touch them is a fault, and gives back what lies
-// in them.
+// guardMemory makes whole pages inaccessible and gives their memory back.
 func guardMemory(m []byte) {
 	_ = unix.Madvise(m, unix.MADV_DONTNEED) // a hint
 	if err := unix.Mprotect(m, unix.PROT_NONE); err != nil {

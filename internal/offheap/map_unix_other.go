@@ -2,5 +2,5 @@
 
 package offheap
 
-// adviseHuge does nothing: huge pages are Linux's.
+// adviseHuge does nothing: only Linux has this advice.
 func adviseHuge([]byte) {}

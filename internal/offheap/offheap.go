@@ -1,17 +1,16 @@
-// Package offheap hands out memory that the garbage collector neither scans nor
-// counts: the block cache, the arenas of memtables and large read buffers. What
-// lies there does not let the heap grow to twice its size between collections,
-// so that a budget in bytes is a budget in bytes.
+// Package offheap hands out memory that the garbage collector neither scans nor counts: for the
+// block cache, the arenas of memtables and large read buffers. On the heap, this memory would
+// let the heap grow to twice its size between collections; off the heap, a budget in bytes is
+// exact.
 //
 //	Pool ──► chunk, 2 MiB of anonymous memory, aligned to its size
 //	           └─► span, 64 KiB to 2 MiB: a power of two (buddies)
 //	                 └─► slots of one size class, or one large allocation
 //
-// Chunks are reused before they are unmapped, since the first touch of a page
-// costs more than filling it. Larger allocations than a chunk are mapped on
-// their own.
+// Chunks are reused before they are unmapped, since the first touch of a page costs more than
+// filling it. Allocations larger than a chunk are mapped on their own.
 //
-// Memory of a Pool must hold no Go pointers: the collector does not see them.
+// Memory of a Pool must hold no Go pointers, since the collector does not see them.
 package offheap
 
 import (
@@ -21,34 +20,34 @@ import (
 	"unsafe"
 )
 
-// Mode chooses what a pool does to find mistakes of its users. Tests set it.
+// Mode chooses how a pool finds its users' mistakes. Tests set it.
 type Mode int
 
 const (
-	// Plain does nothing but notice a Free of what is not allocated.
+	// Plain only notices a Free of memory that is not allocated.
 	Plain Mode = iota
-	// Poison overwrites what is freed, and looks at the next allocation
-	// whether somebody wrote there meanwhile.
+	// Poison overwrites freed memory, and checks at the next allocation that it was not written
+	// meanwhile.
 	Poison
-	// Guard maps every allocation on its own, ending at a page that cannot be
-	// touched. What is freed cannot be touched either, and its addresses are not used
-	// again before quarantine others were freed: a use after Free, or beyond the end, is a
-	// fault. Where memory cannot be mapped it is Poison.
+	// Guard maps every allocation on its own, ending at an inaccessible page. Freed memory
+	// becomes inaccessible too, and its addresses are not reused until quarantine others were
+	// freed. So a use after Free, or beyond the end, is a fault. Where memory cannot be mapped,
+	// Guard is Poison.
 	Guard
 )
 
 // Options configure a pool.
 type Options struct {
-	// Idle is how many bytes of free chunks are kept for reuse. Default 64 MiB;
-	// negative: none.
+	// Idle is how many bytes of free chunks are kept for reuse. Default 64 MiB; negative means
+	// none.
 	Idle int64
-	// Mode finds mistakes.
+	// Mode is how mistakes are found.
 	Mode Mode
 }
 
 const (
 	defaultIdle = 64 << 20
-	// quarantine is how many freed allocations a guarded pool keeps: the kernel bounds the
+	// quarantine is how many freed allocations a guarded pool keeps. The kernel bounds the
 	// mappings of a process (65,530 on Linux).
 	quarantine = 8 << 10
 )
@@ -69,7 +68,7 @@ type Pool struct {
 	mapped  int64
 	inUse   int64
 	allocs  int64
-	freed   [][]byte // in Guard, oldest first: mapped, and not to be touched
+	freed   [][]byte // in Guard, oldest first: still mapped, inaccessible
 }
 
 // allocation is memory that was mapped for one Alloc.
@@ -80,11 +79,11 @@ type allocation struct {
 
 // Stats is a pool's present content.
 type Stats struct {
-	// InUse is the bytes that are handed out, rounded up to size classes.
+	// InUse is the bytes handed out, rounded up to size classes.
 	InUse int64
 	// Mapped is the bytes that the pool has from the operating system.
 	Mapped int64
-	// Allocations that were not freed.
+	// Allocations is how many allocations were not freed.
 	Allocations int64
 }
 
@@ -102,8 +101,8 @@ func New(opts Options) *Pool {
 	return p
 }
 
-// Size is the number of bytes that Alloc(n) takes, which is the capacity of
-// what it returns: n rounded up by at most an eighth, small ones to 64 bytes.
+// Size is the capacity of what Alloc(n) returns: n rounded up by at most an eighth, or to 64
+// bytes if it is small.
 func Size(n int) int {
 	if c, ok := classOf(n); ok {
 		return classSize(c)
@@ -116,12 +115,12 @@ func Size(n int) int {
 	return (n + pageSize - 1) &^ (pageSize - 1)
 }
 
-// pageSize is a multiple of what any of the platforms calls a page, but not
-// always one: mapped memory is rounded by the kernel.
+// pageSize is the rounding of large allocations. Pages of the platform may be larger: the kernel
+// rounds mappings.
 const pageSize = 4 << 10
 
-// Alloc returns n bytes with the capacity Size(n). Their content is undefined.
-// Memory of a page or more, up to a power of two of pages, begins at a page.
+// Alloc returns n bytes with the capacity Size(n). Their content is undefined. If n is a power
+// of two and at least a page, they begin at a page boundary.
 func (p *Pool) Alloc(n int) []byte {
 	if n < 0 {
 		panic("offheap: negative size")
@@ -145,9 +144,8 @@ func (p *Pool) Alloc(n int) []byte {
 	return b[:n]
 }
 
-// Free takes back what Alloc returned; its length and capacity do not matter.
-// A nil slice is nothing. Freeing anything else, or twice, is a broken
-// invariant and panics.
+// Free takes back what Alloc returned; only its address matters. A slice without capacity is
+// ignored. Freeing anything else, or twice, is a broken invariant and panics.
 func (p *Pool) Free(b []byte) {
 	if cap(b) == 0 {
 		return
@@ -172,13 +170,13 @@ func (p *Pool) Stats() Stats {
 	return Stats{InUse: p.inUse, Mapped: p.mapped, Allocations: p.allocs}
 }
 
-// Slack is the number of bytes that the spans of size classes have beyond what
-// is in use: what a change of sizes leaves behind, until the last slot of a span
-// is free. Who bounds his memory by evicting adds it to what he uses.
+// Slack is how many bytes the spans of size classes have beyond what is in use. A change of
+// sizes leaves them behind until the last slot of a span is free. A user that bounds its memory
+// by evicting adds them to what it uses.
 func (p *Pool) Slack() int64 { return p.slack.Load() }
 
-// Close gives all free memory back, and returns an error that says how much was
-// not freed, which stays mapped: to unmap it could crash whoever uses it.
+// Close gives all free memory back. If some was not freed, it returns an error that says how
+// much; that stays mapped, because its users might crash otherwise.
 func (p *Pool) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -237,7 +235,7 @@ func poison(b []byte) {
 	}
 }
 
-// checkPoison looks for a write to memory that was free.
+// checkPoison panics if freed memory was written.
 func (p *Pool) checkPoison(b []byte) {
 	if p.mode != Poison {
 		return

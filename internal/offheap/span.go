@@ -1,8 +1,8 @@
 package offheap
 
-// Chunks, the spans that they are divided into, and the slots of spans. All of
-// it is guarded by the pool's mutex; what describes memory lies outside of it,
-// so that a user who writes beyond his own corrupts no book-keeping.
+// Chunks, the spans that they are divided into, and the slots of spans. The pool's mutex guards
+// all of it. The book-keeping lies outside the memory, so that a user that writes beyond its
+// allocation does not corrupt it.
 
 import (
 	"fmt"
@@ -17,13 +17,13 @@ const (
 	units     = chunkSize / unitSize
 	orders    = chunkBits - unitBits + 1
 
-	// Size classes, eight to each doubling: one wastes at most an eighth.
+	// Size classes, eight to each doubling, waste at most an eighth.
 	stepBits      = 3
 	smallestClass = 6  // 64 bytes
 	largestClass  = 18 // 256 KiB: eight slots to a chunk
 	classes       = (largestClass-smallestClass)<<stepBits + 1
-	// minSlots a span has at least: what a class that is hardly used takes is
-	// weighed against what is left over at the end of a span. See spanOrder.
+	// minSlots is the least number of slots in a span, except for powers of two (see spanOrder).
+	// It weighs the memory of a rarely used class against the rest at the end of a span.
 	minSlots = 8
 
 	freeSpan  = -2 // classes of spans that hold no slots
@@ -63,15 +63,15 @@ type chunk struct {
 // span is a part of a chunk, free or in use.
 type span struct {
 	chunk *chunk
-	unit  int // of its beginning
+	unit  int // index of its first unit
 	order int
 	class int // or freeSpan, wholeSpan
 
 	slots  int
-	unused []uint16 // slots
+	unused []uint16 // free slots
 	taken  []uint64 // bits of slots in use
 
-	next, prev *span // in the list that it is in
+	next, prev *span // in its list
 }
 
 func (s *span) memory() []byte {
@@ -103,7 +103,7 @@ func (l *spanList) remove(s *span) {
 	s.next, s.prev = nil, nil
 }
 
-// allocSpan takes a span of an order, dividing a larger one if need be.
+// allocSpan takes a span of the order, and divides a larger one if there is none.
 func (p *Pool) allocSpan(order, class int) *span {
 	at := order
 	for at < orders && p.free[at].head == nil {
@@ -178,10 +178,9 @@ func (p *Pool) trim(keep int64) {
 	}
 }
 
-// spanOrder is the order of the spans with slots of a size. A power of two
-// divides even the smallest that holds one: such sizes are mostly of things that
-// grow by doubling, of which few are alive at once, and with eight slots of
-// 256 KiB the only one would be a chunk.
+// spanOrder is the order of spans with slots of a size. A power of two divides even the smallest
+// span that holds it. Such sizes are mostly of things that grow by doubling, of which few are
+// alive at once; with eight slots to a span, a single one of 256 KiB would take a whole chunk.
 func spanOrder(size int) int {
 	if size&(size-1) == 0 {
 		return orderOf(size)
@@ -198,7 +197,7 @@ func (p *Pool) allocSlot(class int) []byte {
 		s.taken = make([]uint64, (s.slots+63)/64)
 		s.unused = make([]uint16, s.slots)
 		for i := range s.unused {
-			s.unused[i] = uint16(s.slots - 1 - i) // the first is used first
+			s.unused[i] = uint16(s.slots - 1 - i) // the first slot is used first
 		}
 		p.partial[class].push(s)
 		p.slack.Add(int64(spanSize(s.order)))
@@ -213,13 +212,13 @@ func (p *Pool) allocSlot(class int) []byte {
 	return s.memory()[i*size : (i+1)*size : (i+1)*size]
 }
 
-// freeIn frees what begins at an address of a chunk.
+// freeIn frees the allocation at an address of a chunk.
 func (p *Pool) freeIn(c *chunk, at uintptr) {
 	offset := int(at - address(c.memory))
 	unit := offset / unitSize
 	s := c.spans[unit]
 	for s == nil || s.unit+1<<s.order <= unit {
-		unit-- // every unit below belongs to the same span, or begins it
+		unit-- // a span covers every unit up to the next span
 		s = c.spans[unit]
 	}
 	offset -= s.unit * unitSize

@@ -1,10 +1,10 @@
-// Package outfile writes files from front to back, and reads them back. Table files,
-// value files and copies of them are made by it.
+// Package outfile writes files from front to back, and reads them back. Table files, value files
+// and copies of them are written with it.
 //
-// A write can be lost, go astray or change on its way without an error. So the
-// checksum of what is to be in the file is made of the bytes as they are handed in,
-// before they are copied or written, and after a sync the file is read back from the
-// device and compared with it: only then may anything rely on the file.
+// A write can be lost, go astray or change on its way without an error. So the writer makes the
+// checksum from the bytes as they are handed in, before they are copied or written. After a
+// sync, the file is read back from the device and compared with the checksum; nothing may rely
+// on the file before.
 package outfile
 
 import (
@@ -16,18 +16,18 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// chunk is how much is written and read back at a time, in bytes: large enough that
-// the cost of a call does not matter, and a multiple of every alignment.
+// chunk is how many bytes are written and read back at a time. It is large enough to hide the
+// cost of a call, and a multiple of every alignment.
 const chunk = 512 << 10
 
-// chunks keeps aligned memory of chunks between files. It has no content between uses.
+// chunks keeps aligned buffers of a chunk between files. They have no content between uses.
 var chunks = sync.Pool{New: func() any {
 	b := vfs.AlignedBuffer(chunk)
 	return &b
 }}
 
-// Writer gathers a file's bytes and writes them in aligned chunks, so that it serves
-// direct files as well. It is used by one goroutine. After an error the file is lost.
+// Writer gathers a file's bytes and writes them in aligned chunks, so it can write direct files
+// too. One goroutine uses it. After an error the file is lost.
 type Writer struct {
 	file   vfs.File
 	buffer *[]byte // a chunk
@@ -36,9 +36,9 @@ type Writer struct {
 	digest xxhash.Digest // of all bytes so far
 }
 
-// Meant is what should be in a finished file.
+// Meant is what a finished file should contain.
 type Meant struct {
-	// Size is that of the file in bytes.
+	// Size is the file's size in bytes.
 	Size int64
 	// sums are the checksums of the file up to the end of each chunk.
 	sums []uint64
@@ -59,7 +59,7 @@ func New(f vfs.File) *Writer {
 	return w
 }
 
-// Offset is that of the next byte in the file.
+// Offset is the file offset of the next byte.
 func (w *Writer) Offset() int64 { return w.meant.Size }
 
 // Write takes the next bytes of the file. Errors are those of the file.
@@ -73,7 +73,7 @@ func (w *Writer) Write(b []byte) (int, error) {
 func (w *Writer) append(b []byte) error {
 	w.note(b)
 	if w.file.Alignment() == 1 && len(b) >= chunk/2 {
-		// Much goes from its memory to the system without a copy.
+		// A large piece goes to the system without a copy.
 		if err := w.flush(w.used); err != nil {
 			return err
 		}
@@ -92,7 +92,7 @@ func (w *Writer) append(b []byte) error {
 	return nil
 }
 
-// note adds to what should be in the file.
+// note adds bytes to what the file should contain.
 func (w *Writer) note(b []byte) {
 	for len(b) > 0 {
 		n := min(len(b), chunk-int(w.meant.Size%chunk))
@@ -121,9 +121,9 @@ func (w *Writer) write(b []byte) error {
 	return nil
 }
 
-// Finish writes what is left; to sync and close the file is the caller's. A direct file
-// takes whole blocks only, so the last one is padded and the padding cut off again.
-// The writer is of no use afterwards. Errors are those of the file.
+// Finish writes the rest; the caller syncs and closes the file. A direct file takes whole blocks
+// only, so the last one is padded and the padding cut off again. The writer must not be used
+// afterwards. Errors are those of the file.
 func (w *Writer) Finish() (Meant, error) {
 	align := w.file.Alignment()
 	used, padded := w.used, (w.used+align-1)/align*align

@@ -11,15 +11,15 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// ErrNotWritten is matched by every error that reports bytes which do not read back
-// as they were written. The errors are *NotWrittenError values.
+// ErrNotWritten is matched by every error about bytes that do not read back as they were
+// written. These errors are *NotWrittenError values.
 var ErrNotWritten = errors.New("outfile: a file does not read back as it was written")
 
 // NotWrittenError says where a file is not what was written.
 type NotWrittenError struct {
 	File   string
-	Offset int64 // of a part of the file, in bytes
-	Length int64 // of that part: something in it is wrong
+	Offset int64 // of the wrong part of the file, in bytes
+	Length int64 // of that part; something in it is wrong
 	What   string
 }
 
@@ -32,9 +32,8 @@ func (e *NotWrittenError) Error() string {
 // Is reports whether target is ErrNotWritten.
 func (e *NotWrittenError) Is(target error) bool { return target == ErrNotWritten }
 
-// ReadBack reads the file of that name from the device and compares it with what should
-// be in it. REQUIRES: the file was synced. Errors match ErrNotWritten or are those of
-// the file system.
+// ReadBack reads the named file from the device and compares it with what it should contain.
+// REQUIRES: the file was synced. Errors match ErrNotWritten or are those of the file system.
 func (m *Meant) ReadBack(fsys vfs.FS, name string) error {
 	file, err := fsys.Open(name, vfs.OpenOptions{Uncached: true})
 	if err != nil {
@@ -69,8 +68,8 @@ func (m *Meant) compare(file vfs.File, name string) error {
 	return nil
 }
 
-// readAt reads n bytes at an offset into the buffer. Both are multiples of the
-// alignment, unless n reaches to the end of the file.
+// readAt reads n bytes at an offset into the buffer. Both are multiples of the alignment, unless
+// the n bytes end at the end of the file.
 func readAt(file vfs.File, name string, buffer []byte, offset, n int64) ([]byte, error) {
 	align := int64(file.Alignment())
 	got, err := file.ReadAt(buffer[:(n+align-1)/align*align], offset)
@@ -83,9 +82,9 @@ func readAt(file vfs.File, name string, buffer []byte, offset, n int64) ([]byte,
 	return nil, fmt.Errorf("outfile: read back: %w", err)
 }
 
-// ReadBackAt reads a part of a file from the device, and compares it with what was
-// written there. file is open uncached, offset a multiple of every alignment.
-// REQUIRES: the file was synced. Errors match ErrNotWritten or are those of the file.
+// ReadBackAt reads a part of a file from the device and compares it with what was written there.
+// file is open uncached; offset is a multiple of every alignment. REQUIRES: the file was synced.
+// Errors match ErrNotWritten or are those of the file.
 func ReadBackAt(file vfs.File, name string, offset int64, written []byte) error {
 	n := int64(len(written))
 	b, err := readAt(file, name, vfs.AlignedBuffer(len(written)+file.Alignment()), offset, n)

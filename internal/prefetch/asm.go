@@ -2,5 +2,5 @@
 
 package prefetch
 
-// Range asks for n bytes from an address on, which may be of no memory at all: see Bytes.
+// Range prefetches n bytes from an address on, which need not be mapped: see Bytes.
 func Range(at uintptr, n int)

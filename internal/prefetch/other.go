@@ -2,5 +2,5 @@
 
 package prefetch
 
-// Range asks for n bytes from an address on, which may be of no memory at all: see Bytes. Here it does nothing.
+// Range does nothing on this platform: see Bytes.
 func Range(at uintptr, n int) {}

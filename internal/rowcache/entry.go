@@ -6,13 +6,12 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// entry is the header of a row in the ring. Cells, key, and names and values
-// follow it.
+// entry is the header of a row in the ring. Cells, key, and names and values follow it.
 type entry struct {
 	Moment
 	minVersion                int64  // of the cells
-	size                      uint32 // of all
-	keyLen, cells, data, most uint32 // most: versions of a column
+	size                      uint32 // of the whole entry
+	keyLen, cells, data, most uint32 // most: the largest number of versions in a column
 }
 
 // cell is a row.Cell whose column and value lie among the names and values.
@@ -31,8 +30,8 @@ const (
 	cellSize  = int(unsafe.Sizeof(cell{}))
 )
 
-// sizeOf returns the bytes that a row takes in a ring, and how many of these are
-// names and values; false if it takes too much.
+// sizeOf returns how many bytes a row takes in a ring, and how many of these are names and
+// values. ok is false if the row is too large.
 func sizeOf(key []byte, cells []row.Cell, capacity int) (size, data int, ok bool) {
 	for i := range cells {
 		c := &cells[i]
@@ -47,10 +46,10 @@ func sizeOf(key []byte, cells []row.Cell, capacity int) (size, data int, ok bool
 	return size, data, size <= min(maxEntry, capacity)
 }
 
-// holds reports whether a reader at that moment finds what the entry has. It does
-// if it looks at the same runs, of which none has a newer mutation of the row, by
-// the same limit of versions, at the same or a later sequence number, and if no
-// cell that was shown has expired: those that were expired still are.
+// holds reports whether a reader at that moment finds what the entry has. It does if it looks at
+// the same runs, with the same newest mutation of the row, under the same limit of versions, at
+// the same or a later sequence number, and if no cell of the entry has expired. Cells that had
+// expired before are still expired.
 func (e *entry) holds(at *Moment) bool {
 	return e.State == at.State && e.Newest == at.Newest && e.MaxVersions == at.MaxVersions &&
 		at.Seq >= e.Seq && at.Oldest >= e.Oldest && at.Oldest <= e.minVersion
@@ -65,7 +64,7 @@ func (e *entry) key() []byte {
 	return unsafe.Slice((*byte)(at), e.keyLen)
 }
 
-// namesAndValues is where the cells point to.
+// namesAndValues is the memory that the cells point to.
 func (e *entry) namesAndValues() []byte {
 	at := unsafe.Add(unsafe.Pointer(e), entrySize+int(e.cells)*cellSize+int(e.keyLen))
 	return unsafe.Slice((*byte)(at), e.data)
@@ -97,7 +96,7 @@ func (e *entry) fill(key []byte, cells []row.Cell) {
 	}
 }
 
-// collect appends what is wanted of the row to dst.
+// collect appends the wanted cells of the row to dst.
 func (e *entry) collect(w *Wanted, dst *row.Collector) {
 	if w.NoCells {
 		return
@@ -111,7 +110,7 @@ func (e *entry) collect(w *Wanted, dst *row.Collector) {
 		}
 		return
 	}
-	versions := 0 // of the column, that are wanted
+	versions := 0 // wanted versions of the column
 	var c row.Cell
 	for i := range list {
 		list[i].read(&c, data)
@@ -127,7 +126,7 @@ func (e *entry) collect(w *Wanted, dst *row.Collector) {
 	}
 }
 
-// read makes to the cell, of names and values.
+// read sets a cell whose names and values are in data.
 func (c *cell) read(to *row.Cell, data []byte) {
 	name := int(c.name) + int(c.nameLen)
 	to.Column = data[c.name:name:name]

@@ -1,26 +1,23 @@
-// Package rowcache keeps rows as a reader found them whose reading took time:
-// rows that lie in several runs, or were updated in a memtable, and had to be put
-// together. A row that one run holds as a whole is none of them: the block cache
-// has it.
+// Package rowcache keeps rows whose reading took time, as a reader found them: rows that lie in
+// several runs or were updated in a memtable, and had to be put together. It does not keep rows
+// that one run holds as a whole: the block cache has those.
 //
-// What a reader finds depends on where it looks (the runs of a partition, which
-// change only with the partition's state), on the mutations of the row that came
-// since the last of these runs was closed, and on its view. A Moment names all of
-// that, so a cached row need not be told when something changes: it is found
-// again only by a reader for whom nothing has.
+// What a reader finds depends on the runs of the partition, which change only with its state; on
+// the row's mutations since the last of these runs was closed; and on the reader's view. A
+// Moment names all of that, so changes do not have to invalidate a cached row: only a reader for
+// which nothing changed finds it.
 //
-// A row lies in the ring of its shard, which is written round and round: the row
-// that is overwritten next is the one that was put there first. A row that is found
-// in the last quarter is written anew, so rows that are in use stay.
+// A row lies in the ring of its shard, which is overwritten in a circle, oldest row first. A row
+// that is found in the oldest quarter is written anew, so rows in use stay.
 //
-//	ring   the entries, one behind the other; none reaches over the end
+//	ring   the entries, one behind the other; none wraps around the end
 //	entry  header, cells, key, names and values
 //	slots  where the entries are: two places for each hash of a row
-//	seen   which rows were asked for and not found, so that a row is taken in only
-//	       when it is asked for again
+//	seen   rows that were read and not found, so that a row is taken in only
+//	       when it is read again
 //
-// All of it lies off the Go heap. Readers copy what they find, under the lock of
-// the shard, which takes them less than a tenth of a microsecond.
+// All of it lies off the Go heap. Readers copy what they find, under the lock of the shard, in
+// less than a tenth of a microsecond.
 package rowcache
 
 import (
@@ -34,11 +31,11 @@ import (
 
 const (
 	maxShards = 16
-	// minShard is the least size of one of several shards.
+	// minShard is the least size of a shard, if there are several.
 	minShard = 64 << 10
-	// maxEntry: beside the copying of a larger row its judging is small.
+	// maxEntry: for a larger row, copying takes much longer than putting it together.
 	maxEntry = 16 << 10
-	// slotShare: one slot for so many bytes, fewer than any row takes.
+	// slotShare: there is at least one slot for so many bytes of capacity.
 	slotShare = 256
 )
 
@@ -47,12 +44,12 @@ type Cache struct {
 	memory  *offheap.Pool
 	reserve func(bytes int64)
 	shards  []shard
-	inUse   atomic.Bool // there has been a row
+	inUse   atomic.Bool // whether there ever was a row
 	states  atomic.Uint64
 }
 
-// New makes a cache of so many bytes, all included. They are taken from memory
-// when the first rows come, and reserve is told how many.
+// New makes a cache of so many bytes in total. They are allocated when the first rows come, and
+// reserve is called with their number.
 func New(capacity int64, memory *offheap.Pool, reserve func(bytes int64)) *Cache {
 	n := 1
 	for n < maxShards && capacity/int64(2*n) >= minShard {
@@ -65,16 +62,16 @@ func New(capacity int64, memory *offheap.Pool, reserve func(bytes int64)) *Cache
 	return c
 }
 
-// NewState returns a name for a state of a partition: no other has it.
+// NewState returns a unique id for a state of a partition.
 func (c *Cache) NewState() uint64 { return c.states.Add(1) }
 
-// Stats are what was found since the cache was made, and its present size.
+// Stats are the hits since the cache was made, and its present size.
 type Stats struct {
 	Hits  uint64
 	Bytes int64 // taken from memory
 }
 
-// Stats sums over the shards.
+// Stats returns the sums over the shards.
 func (c *Cache) Stats() (total Stats) {
 	for i := range c.shards {
 		s := &c.shards[i]
@@ -86,8 +83,8 @@ func (c *Cache) Stats() (total Stats) {
 	return total
 }
 
-// Close gives the memory back. A store that is closed does not wait for its readers:
-// those that come later find nothing, and what they put is not kept.
+// Close gives the memory back. A store that is closed does not wait for its readers: later ones
+// find nothing, and what they put is not kept.
 func (c *Cache) Close() {
 	for i := range c.shards {
 		s := &c.shards[i]
@@ -102,26 +99,26 @@ func (c *Cache) Close() {
 // Moment is what the cells that a reader finds of a row depend on.
 type Moment struct {
 	State uint64 // of the partition; see NewState
-	// Newest is the sequence number of the row's newest mutation in the memtables
-	// of the state, 0 if they do not have the row.
+	// Newest is the sequence number of the row's newest mutation in the state's memtables, 0 if
+	// they do not have the row.
 	Newest uint64
-	// Seq, MaxVersions and Oldest are of the reader's view: what it sees, how many
+	// Seq, MaxVersions and Oldest are of the reader's view: its sequence number, its limit of
 	// versions of a column, and the smallest version that is not expired.
 	Seq         uint64
 	MaxVersions int
 	Oldest      int64
 }
 
-// Wanted is what a reader wants of a row: the cells that the projection wants of
-// those with versions from MinVersion to MaxVersion.
+// Wanted is what a reader wants of a row: the cells of the projection with versions from
+// MinVersion to MaxVersion.
 type Wanted struct {
 	row.Projection
 	MinVersion, MaxVersion int64
-	NoCells                bool // whether the row exists is all that is wanted
+	NoCells                bool // the reader only asks whether the row exists
 }
 
-// Get appends what is wanted of a row to dst, if the row is there. hash is of the
-// key.
+// Get appends the wanted cells of a row to dst, if the cache has the row. hash is of the key and
+// its partition.
 func (c *Cache) Get(hash uint64, key []byte, at *Moment, w *Wanted, dst *row.Collector) bool {
 	if !c.inUse.Load() {
 		return false
@@ -146,10 +143,9 @@ func (c *Cache) Get(hash uint64, key []byte, at *Moment, w *Wanted, dst *row.Col
 	return true
 }
 
-// Put notes that a reader put a row together: all cells that its view shows, and
-// at least one. Of a row that was noted before the cells are kept. REQUIRES: the
-// reader's view shows every mutation of the row that the state's files hold, and
-// those in its memtables up to at.Newest.
+// Put offers a row that a reader put together: all cells that its view shows, and at least one.
+// The cache keeps it if the row was offered before. REQUIRES: the reader's view shows every
+// mutation of the row in the state's files, and those in its memtables up to at.Newest.
 func (c *Cache) Put(hash uint64, key []byte, at *Moment, cells []row.Cell) {
 	s := c.shard(hash)
 	size, data, ok := sizeOf(key, cells, s.capacity)
@@ -178,11 +174,11 @@ func (c *Cache) Put(hash uint64, key []byte, at *Moment, cells []row.Cell) {
 	e.fill(key, cells)
 }
 
-// shard is chosen by bits of the hash that no shard uses for its slots.
+// shard chooses by bits of the hash that no shard uses for its slots.
 func (c *Cache) shard(hash uint64) *shard { return &c.shards[hash>>56&uint64(len(c.shards)-1)] }
 
-// make takes the memory of a shard; false if it is too small for anything, or the
-// cache is closed.
+// make allocates the memory of a shard. It returns false if the shard is too small for anything,
+// or the cache is closed.
 func (c *Cache) make(s *shard) bool {
 	if s.closed {
 		return false
@@ -216,14 +212,14 @@ type shard struct {
 	slots    []slot // a power of two
 	seen     []uint32
 	mask     uint64
-	head     uint64 // bytes that were written to the ring since it was made
+	head     uint64 // bytes written to the ring since it was made
 	hits     uint64
 	closed   bool
 	_        [64]byte // keeps neighbouring shards' locks off this cache line
 }
 
-// slot says where an entry is: one more than the bytes that were written to the
-// ring before it; 0 if there never was one.
+// slot says where an entry is: one more than the bytes written to the ring before it, or 0 if
+// there never was one.
 type slot struct{ hash, at uint64 }
 
 // alive reports whether the entry of a slot is not overwritten.
@@ -239,7 +235,7 @@ func (s *shard) find(hash uint64) int {
 	return -1
 }
 
-// victim returns the slot for a new entry: that of the older one of two.
+// victim returns the slot for a new entry: the older one of two.
 func (s *shard) victim(hash uint64) int {
 	i := hash & s.mask
 	if s.slots[i^1].at < s.slots[i].at {
@@ -252,8 +248,8 @@ func (s *shard) entry(at uint64) *entry {
 	return (*entry)(unsafe.Pointer(&s.ring[(at-1)%uint64(len(s.ring))]))
 }
 
-// place takes so many bytes, a multiple of eight, of the ring, and returns where
-// they are, as slots say it.
+// place takes size bytes, a multiple of eight, from the ring, and returns their position as
+// slot.at has it.
 func (s *shard) place(size int) (at uint64) {
 	n := uint64(len(s.ring))
 	if rest := n - s.head%n; rest < uint64(size) {
@@ -264,7 +260,7 @@ func (s *shard) place(size int) (at uint64) {
 	return at
 }
 
-// renew writes an entry that will be overwritten soon once more.
+// renew writes an entry once more if it will be overwritten soon.
 func (s *shard) renew(i int) {
 	l := &s.slots[i]
 	n := uint64(len(s.ring))
@@ -274,5 +270,5 @@ func (s *shard) renew(i int) {
 	from, size := (l.at-1)%n, uint64(s.entry(l.at).size)
 	l.at = s.place(int(size))
 	to := (l.at - 1) % n
-	copy(s.ring[to:to+size], s.ring[from:from+size]) // which may overlap
+	copy(s.ring[to:to+size], s.ring[from:from+size]) // the two may overlap
 }

@@ -1,12 +1,11 @@
-// Package share divides something scarce, such as memory or connections,
-// between users that compete for it, so that a user that takes all it can get
-// leaves enough for the others.
+// Package share divides something scarce, such as memory or connections, between competing
+// users, so that a user that takes all it can get leaves enough for the others.
 //
-// The rule needs no list of users and no configured parts: a user that takes must
-// leave as much as it then holds. With one greedy group, half of the whole stays
-// free; with k of them, each holds a k+1st part, and as much stays free for the
-// next one. Within a group the same rule divides what the group may take between
-// its users, so that a user that is alone in its group gets a third of the whole.
+// The rule needs no list of users and no configured parts: a group that takes must leave as much
+// as it then holds. With one greedy group, half of the whole stays free. With k greedy groups,
+// each holds a k+1st part, and as much stays free for the next. Within a group the same rule
+// divides the group's part between its users, so a user alone in its group gets a third of the
+// whole.
 package share
 
 import (
@@ -21,13 +20,13 @@ import (
 // groups. A user without a group competes with no other: it may take all there is.
 type User struct{ Group, Name string }
 
-// Pool is what is divided. Its methods are safe for concurrent use.
+// Pool is the amount that is divided. Its methods are safe for concurrent use.
 type Pool struct {
 	mu      sync.Mutex
 	total   int64
 	used    int64
 	groups  map[string]*group // those that hold something
-	waiting []*queue          // one for each user that waits
+	waiting []*queue          // one for each user with waiters
 }
 
 type group struct {
@@ -35,8 +34,8 @@ type group struct {
 	users map[string]int64
 }
 
-// queue is what waits of one user, in the order in which it came: never empty. What
-// is given back costs a look at each user, however much of it waits.
+// queue is the waiters of one user in the order in which they came; it is never empty. Give
+// looks at each waiting user, not at each waiter.
 type queue struct {
 	user    User
 	waiters list.List // of *waiter
@@ -44,7 +43,7 @@ type queue struct {
 
 type waiter struct {
 	n       int64
-	granted chan struct{} // closed, under mu, when it has what it waits for
+	granted chan struct{} // closed, under mu, when the waiter has its n
 }
 
 // NewPool returns a pool of the given amount.
@@ -77,8 +76,7 @@ func (p *Pool) take(u User, n int64) {
 	g.users[u.Name] += n
 }
 
-// TryTake takes n for a user, or returns false if that would be more than its
-// share.
+// TryTake takes n for a user, or returns false if the user's share does not allow it.
 func (p *Pool) TryTake(u User, n int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -89,9 +87,9 @@ func (p *Pool) TryTake(u User, n int64) bool {
 	return true
 }
 
-// Take takes n for a user and waits until that is within its share. A caller waits
-// behind earlier callers of the same user, and past those of all others. The error
-// is the context's. A waiting caller should not hold what another one waits for.
+// Take takes n for a user, and waits until the user's share allows it. A caller waits behind
+// earlier callers of the same user, but not behind those of others. The error is the context's.
+// A waiting caller should not hold what another one waits for.
 func (p *Pool) Take(ctx context.Context, u User, n int64) error {
 	p.mu.Lock()
 	q := p.queueOf(u)
@@ -120,11 +118,11 @@ func (p *Pool) Take(ctx context.Context, u User, n int64) error {
 	default:
 	}
 	q.waiters.Remove(place)
-	p.grant() // those behind it may be due
+	p.grant() // waiters behind it may be due
 	return ctx.Err()
 }
 
-// queueOf returns what waits of a user, nil if nothing does. REQUIRES: mu is held.
+// queueOf returns the queue of a user, or nil if it has no waiters. REQUIRES: mu is held.
 func (p *Pool) queueOf(u User) *queue {
 	if i := slices.IndexFunc(p.waiting, func(q *queue) bool { return q.user == u }); i >= 0 {
 		return p.waiting[i]
@@ -151,8 +149,8 @@ func (p *Pool) Give(u User, n int64) {
 	p.grant()
 }
 
-// grant lets those have their part whose turn has come, one of each user and then
-// the next, and forgets queues without any. REQUIRES: mu is held.
+// grant serves the waiters that are due, one of each user in turn, and forgets empty queues.
+// REQUIRES: mu is held.
 func (p *Pool) grant() {
 	for i := 0; i < len(p.waiting); {
 		q := p.waiting[i]
