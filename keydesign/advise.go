@@ -8,18 +8,18 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// Statistics is what advice is derived from.
+// Statistics is what Advise judges a key by.
 type Statistics struct {
 	Table   string
 	Columns []Column // of the primary key
-	Bytes   int64    // about what the table takes
-	// Sample are rows in the order of their keys, spread evenly over the bytes.
+	Bytes   int64    // the table's approximate size
+	// Sample holds rows in key order, spread evenly over the table's bytes.
 	Sample []Row
-	// Load is what requests to the busiest partition keys have cost; empty if
-	// nobody has counted.
+	// Load is what requests to the busiest partition keys have cost; empty if it was not
+	// counted.
 	Load []KeyLoad
-	// LoadUnits is what requests to all partition keys have cost, LoadSince when
-	// the counting began.
+	// LoadUnits is what requests to all partition keys have cost since LoadSince, when the
+	// counting began.
 	LoadUnits int64
 	LoadSince time.Time
 }
@@ -30,11 +30,11 @@ type Column struct {
 	Type row.Type
 }
 
-// Row is one of the sample.
+// Row is one row of the sample.
 type Row struct {
 	Key     []row.Value
-	Bytes   int64 // that it stands for
-	Version int64 // when it was written, milliseconds; 0 if that is not known
+	Bytes   int64 // that the row stands for
+	Version int64 // when it was written, in milliseconds; 0 if unknown
 }
 
 // KeyLoad is what requests to a partition key have cost, in capacity units.
@@ -43,15 +43,14 @@ type KeyLoad struct {
 	Units int64
 }
 
-// Numbers by which a key is judged.
+// Thresholds by which a key is judged.
 const (
-	// heavyShare is the part of a table above which one partition key is called
-	// heavy, and goodShare what proposals aim at.
+	// heavyShare is the share of a table above which a partition key is called heavy; proposals
+	// aim at goodShare.
 	heavyShare = 0.05
 	goodShare  = 0.01
-	// newestShare is the part of the sample that is called new; crowdedShare the
-	// part of it that, within a tenth of the key range, is called crowded. A
-	// tenth of the new rows would be there by chance.
+	// newestShare is the share of the sample that is called new. New rows are called crowded if
+	// crowdedShare of them lie within a tenth of the key range; by chance a tenth of them would.
 	newestShare  = 0.05
 	crowdedShare = 0.6
 	leastNewest  = 10
@@ -60,14 +59,14 @@ const (
 	// leastSample is the number of rows below which nothing is judged.
 	leastSample = 100
 
-	// What one partition key should have at most: Table Store advises 1 GB, since a
-	// partition, of 10 GB, is never divided within one.
+	// Limits of one partition key. Table Store advises 1 GB at most, since a partition, of 10
+	// GB, is never divided within a partition key.
 	maxKeyBytes    = 1 << 30
 	partitionBytes = 10 << 30
 	maxKeyUnits    = 10_000 // per second
 )
 
-// Report is what is known of a table's key.
+// Report is what Advise finds out about a table's key.
 type Report struct {
 	Table   string   `json:"table"`
 	Columns []string `json:"columns"`
@@ -75,8 +74,8 @@ type Report struct {
 	Sampled int      `json:"sampled"` // rows
 
 	Size      Spread     `json:"size"`
-	Load      *Spread    `json:"load,omitempty"`   // nil: not known
-	Newest    *Crowding  `json:"newest,omitempty"` // nil: not known
+	Load      *Spread    `json:"load,omitempty"`   // nil: unknown
+	Newest    *Crowding  `json:"newest,omitempty"` // nil: unknown
 	LoadUnits int64      `json:"load_units"`
 	LoadSince time.Time  `json:"load_since,omitzero"`
 	Proposals []Proposal `json:"proposals"`
@@ -85,22 +84,22 @@ type Report struct {
 // Spread says how something is spread over partition keys.
 type Spread struct {
 	Distinct int     `json:"distinct"` // partition keys in the sample, or counted
-	Top      []Share `json:"top"`      // the heaviest, in order
-	// Even is the number of partition keys of equal weight that would be as
-	// concentrated (the inverse of Simpson's index); 0 if that is not known.
+	Top      []Share `json:"top"`      // the heaviest, in descending order
+	// Even is the number of partition keys of equal weight that would be as concentrated (the
+	// inverse of Simpson's index); 0 if unknown.
 	Even  float64 `json:"even,omitempty"`
 	Heavy bool    `json:"heavy"`
-	// Large: a partition key has more bytes than it should have at most.
+	// Large says that a partition key has too many bytes.
 	Large bool `json:"large,omitempty"`
 }
 
-// Share is the part of one partition key.
+// Share is the share of one partition key.
 type Share struct {
 	Key  string  `json:"key"`
 	Part float64 `json:"part"`
 }
 
-// largest is the part of the heaviest partition key.
+// largest is the share of the heaviest partition key.
 func (s *Spread) largest() float64 {
 	if len(s.Top) == 0 {
 		return 0
@@ -110,8 +109,8 @@ func (s *Spread) largest() float64 {
 
 // Crowding says how the rows that were written last lie in the key range.
 type Crowding struct {
-	Rows int `json:"rows"` // of the sample, those written last
-	// InTenth is the part of them in that tenth of the range where most are.
+	Rows int `json:"rows"` // the rows of the sample that were written last
+	// InTenth is the share of them in that tenth of the range that has most of them.
 	InTenth float64 `json:"in_tenth"`
 	Crowded bool    `json:"crowded"`
 }
@@ -143,10 +142,10 @@ func Advise(st *Statistics) *Report {
 	return r
 }
 
-// topShares is how many of the heaviest partition keys are named.
+// topShares is how many of the heaviest partition keys a report names.
 const topShares = 5
 
-// spreadOf weighs the sample by the partition keys that name gives.
+// spreadOf weighs the sample by the partition keys that name returns.
 func spreadOf(sample []Row, name func(*Row) string) Spread {
 	weights := map[string]int64{}
 	var total int64
@@ -170,7 +169,7 @@ func spreadOf(sample []Row, name func(*Row) string) Spread {
 	return s
 }
 
-// loadOf is the spread of the load, of which only the busiest keys are known.
+// loadOf is the spread of the load; only the busiest keys are known.
 func loadOf(st *Statistics) *Spread {
 	s := &Spread{Distinct: len(st.Load), Top: []Share{}}
 	for _, l := range st.Load {
@@ -184,8 +183,8 @@ func loadOf(st *Statistics) *Spread {
 	return s
 }
 
-// crowdingOf looks for the new rows in the sample, in the order of keys that a
-// permutation of it gives. It is nil if there is nothing to tell new from old.
+// crowdingOf looks for the new rows in the sample, in the key order that a permutation of it
+// gives. It returns nil if new rows cannot be told from old ones.
 func crowdingOf(sample []Row, order []int) *Crowding {
 	versions := make([]int64, 0, len(sample))
 	for i := range sample {

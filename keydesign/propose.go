@@ -12,23 +12,23 @@ import (
 
 // Proposal is another partition key and what it would change.
 type Proposal struct {
-	// What is one sentence, Go the code that makes the key.
+	// What is one sentence. Go is the code that makes the key.
 	What string `json:"what"`
 	Go   string `json:"go"`
-	// Cost is what is lost by it.
+	// Cost is what the proposal loses.
 	Cost string `json:"cost"`
-	// Largest is the part of the heaviest partition key that the sample would
-	// have, Even as in Spread.
+	// Largest is the share of the heaviest partition key that the sample would have. Even is as
+	// in Spread.
 	Largest float64 `json:"largest"`
 	Even    float64 `json:"even"`
-	// Load is the part of the load of the busiest partition key, as far as the
-	// sample says how its rows would be divided; 0 if it does not.
+	// Load is the load share of the busiest partition key, if the sample shows how its rows
+	// would be divided; 0 otherwise.
 	Load float64 `json:"load,omitempty"`
-	// InTenth is as in Crowding; 0 if that is not known.
+	// InTenth is as in Crowding; 0 if unknown.
 	InTenth float64 `json:"in_tenth,omitempty"`
 }
 
-// propose fills in what would be better than the present key.
+// propose adds what would be better than the present key.
 func (r *Report) propose(st *Statistics) {
 	if r.Size.Heavy || r.Size.Large || r.Load != nil && r.Load.Heavy {
 		r.proposeSplice(st)
@@ -39,8 +39,8 @@ func (r *Report) propose(st *Statistics) {
 	}
 }
 
-// proposeSplice offers the shortest splice of leading columns that divides heavy
-// partition keys well enough, or else that of all columns.
+// proposeSplice proposes the shortest splice of leading columns that divides heavy partition
+// keys well enough, or else the splice of all columns.
 func (r *Report) proposeSplice(st *Statistics) {
 	for columns := 2; columns <= len(st.Columns); columns++ {
 		name := func(s *Row) string { return joined(s.Key[:columns]) }
@@ -71,8 +71,7 @@ func (r *Report) proposeSplice(st *Statistics) {
 	}
 }
 
-// proposeSalt offers prefixes, made of the rest of the key, that divide every
-// partition key.
+// proposeSalt proposes prefixes, made from the rest of the key, that divide every partition key.
 func (r *Report) proposeSalt(st *Statistics) {
 	if len(st.Columns) < 2 {
 		return
@@ -95,10 +94,10 @@ func (r *Report) proposeSalt(st *Statistics) {
 	r.Proposals = append(r.Proposals, p)
 }
 
-// proposeHash offers prefixes, made of the partition key, that keep those that
-// are written together apart.
+// proposeHash proposes prefixes, made from the partition key, that separate partition keys that
+// are written together.
 func (r *Report) proposeHash(st *Statistics) {
-	prefix, _ := NewPrefix(16) // a constant that is allowed
+	prefix, _ := NewPrefix(16) // 16 is a valid number
 	bucket := func(s *Row) int { return prefix.bucket(joined(s.Key[:1])) }
 	p := Proposal{
 		What:    fmt.Sprintf("put one of %d prefixes, a hash of %s, before it", prefix.buckets, st.Columns[0].Name),
@@ -113,7 +112,7 @@ func (r *Report) proposeHash(st *Statistics) {
 	r.Proposals = append(r.Proposals, p)
 }
 
-// crowd looks for the new rows in the order that prefixes would make.
+// crowd looks for the new rows in the key order that prefixes would make.
 func (p *Proposal) crowd(st *Statistics, bucket func(*Row) int) {
 	order := make([]int, len(st.Sample))
 	for i := range order {
@@ -127,9 +126,8 @@ func (p *Proposal) crowd(st *Statistics, bucket func(*Row) int) {
 	}
 }
 
-// loadAfter is the part of the load that the busiest of the new partition keys
-// would have, if the load of the busy keys of today is divided as their rows
-// are; 0 if too few of those are in the sample.
+// loadAfter is the load share of the busiest new partition key, if the load of today's busy keys
+// is divided as their rows are. It is 0 if the sample has too few of these rows.
 func (r *Report) loadAfter(st *Statistics, name func(*Row) string) (most float64) {
 	if r.Load == nil {
 		return 0
@@ -155,8 +153,8 @@ func (r *Report) loadAfter(st *Statistics, name func(*Row) string) (most float64
 	return most
 }
 
-// prefixFor is the smallest power of two of buckets, up to 256, that brings a
-// share down to what is good.
+// prefixFor uses the smallest power of two of buckets, up to 256, that brings a share down to
+// goodShare.
 func prefixFor(share float64) *Prefix {
 	buckets := 2
 	for buckets < 256 && share/float64(buckets) > goodShare {
@@ -169,7 +167,7 @@ func prefixFor(share float64) *Prefix {
 	return p
 }
 
-// joined tells tuples of values apart.
+// joined encodes a tuple of values so that different tuples differ.
 func joined(values []row.Value) string {
 	var b strings.Builder
 	for _, v := range values {
@@ -181,8 +179,8 @@ func joined(values []row.Value) string {
 	return b.String()
 }
 
-// spliceCode is how the first columns are spliced. It is not known how for
-// binary columns, and for texts that leave no room for a connector.
+// spliceCode is Go code that splices the first columns. ok is false for binary columns, and for
+// texts that leave no room for a connector.
 func spliceCode(st *Statistics, columns int) (code string, ok bool) {
 	var fields, texts []string
 	for i, c := range st.Columns[:columns] {
@@ -217,7 +215,7 @@ func integerField(st *Statistics, i int) string {
 	return fmt.Sprintf("keydesign.Unsigned(%q, %d)", name, min(width+2, 19))
 }
 
-// prefixCode is how a prefix is made of columns and put before one.
+// prefixCode is Go code that makes a prefix from columns and puts it before one.
 func prefixCode(p *Prefix, of []Column, before Column) string {
 	var names []string
 	for _, c := range of {

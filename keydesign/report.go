@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Text shows the report to people.
+// Text formats the report for people.
 func (r *Report) Text() string {
 	var b strings.Builder
 	say := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -75,7 +75,7 @@ func (r *Report) sayLoad(say func(string, ...any)) {
 
 func sayTop(say func(string, ...any), top []Share, amount func(part float64) string) {
 	for i, t := range top {
-		if i > 0 && t.Part < goodShare { // of a sample, that may be chance
+		if i > 0 && t.Part < goodShare { // in a sample, this may be chance
 			return
 		}
 		key := t.Key

@@ -12,12 +12,12 @@ import (
 var (
 	// ErrField reports a value that does not fit its field.
 	ErrField = errors.New("keydesign: value does not fit the field")
-	// ErrKey reports a string that is no key of the splice.
+	// ErrKey reports a string that is not a key of the splice.
 	ErrKey = errors.New("keydesign: not a key of this splice")
 )
 
-// DefaultConnector joins the parts of spliced keys. It sorts below letters,
-// digits, and most of what names hold.
+// DefaultConnector joins the parts of spliced keys. It sorts below letters, digits, and most
+// other characters of names.
 const DefaultConnector = ','
 
 type fieldKind int
@@ -35,31 +35,28 @@ type Field struct {
 	width int
 }
 
-// Text is a string of any length, in which every byte sorts above the
-// connector; so that "shop" and what follows it sorts before "shop-books". In
-// the last field anything is allowed.
+// Text is a string of any length in which every byte sorts above the connector, so that "shop"
+// and what follows it sorts before "shop-books". The last field may have any bytes.
 func Text(name string) Field { return Field{name: name, kind: kindText} }
 
-// Unsigned is a number from 0 that has at most so many decimal digits, 1 to 19.
-// It is padded with zeros, so that 9 sorts before 10. Choose the width for the
-// largest number there will ever be: it cannot be changed later.
+// Unsigned is a number from 0 with at most width decimal digits, 1 to 19. It is padded with
+// zeros, so that 9 sorts before 10. Choose a width for the largest number there will ever be: it
+// cannot be changed later.
 func Unsigned(name string, width int) Field {
 	return Field{name: name, kind: kindUnsigned, width: width}
 }
 
-// Integer is any int64. It takes 20 digits: 2^63 is added, so that negative
-// numbers sort first.
+// Integer is any int64. It takes 20 digits: 2^63 is added, so that negative numbers sort first.
 func Integer(name string) Field { return Field{name: name, kind: kindInteger, width: 20} }
 
-// Splice makes one string of several values. The strings sort, byte by byte, as
-// the tuples of values do, and can be taken apart again.
+// Splice makes one string from several values. The strings sort, byte by byte, like the tuples
+// of values, and can be split again.
 type Splice struct {
 	connector byte
 	fields    []Field
 }
 
-// NewSplice describes a spliced key. The connector must sort below digits and
-// letters, if there is more than one field.
+// NewSplice describes a spliced key. The connector must sort below digits and letters.
 func NewSplice(connector byte, fields ...Field) (*Splice, error) {
 	if len(fields) == 0 {
 		return nil, errors.New("keydesign: a splice needs fields")
@@ -75,9 +72,9 @@ func NewSplice(connector byte, fields ...Field) (*Splice, error) {
 	return &Splice{connector: connector, fields: append([]Field(nil), fields...)}, nil
 }
 
-// SafeConnector returns a connector for texts like the given ones: the largest
-// printable byte below all of theirs, and below digits. ok is false if there is
-// none.
+// SafeConnector returns a connector for texts like the given ones: DefaultConnector if all their
+// bytes sort above it, or else the largest byte below all of them. ok is false if none is
+// printable.
 func SafeConnector(texts ...string) (connector byte, ok bool) {
 	lowest := byte('0')
 	for _, t := range texts {
@@ -85,7 +82,7 @@ func SafeConnector(texts ...string) (connector byte, ok bool) {
 			lowest = min(lowest, t[i])
 		}
 	}
-	// Space is printable, and the first to be lost on the way.
+	// A space is printable, but easily lost.
 	if lowest <= '!' {
 		return 0, false
 	}
@@ -95,8 +92,8 @@ func SafeConnector(texts ...string) (connector byte, ok bool) {
 	return lowest - 1, true
 }
 
-// Join makes a key of one value for each field: string for Text, int or int64
-// for the others. Errors match ErrField.
+// Join makes a key from one value for each field: string for Text, int or int64 for the others.
+// Errors match ErrField.
 func (s *Splice) Join(values ...any) (string, error) {
 	if len(values) != len(s.fields) {
 		return "", fmt.Errorf("%w: %d values for %d fields", ErrField, len(values), len(s.fields))
@@ -104,8 +101,8 @@ func (s *Splice) Join(values ...any) (string, error) {
 	return s.join(values)
 }
 
-// Range returns the bounds, low inclusive and high exclusive, of the keys that
-// begin with the given values: one or more, and fewer than there are fields.
+// Range returns the bounds, low inclusive and high exclusive, of the keys that begin with the
+// given values: at least one, and fewer than there are fields.
 func (s *Splice) Range(values ...any) (low, high string, err error) {
 	if len(values) == 0 || len(values) >= len(s.fields) {
 		return "", "", fmt.Errorf("%w: %d values for a range over %d fields", ErrField, len(values), len(s.fields))
@@ -132,7 +129,7 @@ func (s *Splice) join(values []any) (string, error) {
 	return b.String(), nil
 }
 
-// part is how the value of a field looks in a key.
+// part is the form of a field's value in a key.
 func (s *Splice) part(i int, value any) (string, error) {
 	f := &s.fields[i]
 	if f.kind == kindText {
@@ -167,8 +164,8 @@ func (s *Splice) part(i int, value any) (string, error) {
 	return strings.Repeat("0", f.width-len(text)) + text, nil
 }
 
-// Split takes a key apart: a string for Text, an int64 for the others. Errors
-// match ErrKey.
+// Split splits a key into its values: a string for Text, an int64 for the others. Errors match
+// ErrKey.
 func (s *Splice) Split(key string) ([]any, error) {
 	parts := strings.SplitN(key, string([]byte{s.connector}), len(s.fields))
 	if len(parts) != len(s.fields) {

@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// Apply returns the state after the edit. It is a pure function: the receiver
-// and the edit are not modified, and the result depends on nothing else. An
-// edit that breaks a rule gives an error that matches ErrInvalidEdit.
+// Apply returns the state after the edit. It is a pure function and modifies neither the
+// receiver nor the edit. An edit that breaks a rule gives an error that matches ErrInvalidEdit.
 func (s *State) Apply(e *Edit) (*State, error) {
 	a := newApplier(s)
 	a.counters(e)
@@ -25,8 +24,7 @@ func (s *State) Apply(e *Edit) (*State, error) {
 	return a.finish()
 }
 
-// applier makes the next state: it copies what the edit touches, once, and
-// shares the rest.
+// applier makes the next state. It copies what the edit touches, once, and shares the rest.
 type applier struct {
 	before     *State
 	next       *State
@@ -34,7 +32,7 @@ type applier struct {
 	owners     indexEditor[owner]
 	tables     map[uint64]*Table     // copies, by id
 	partitions map[uint64]*Partition // copies, by id
-	levels     map[levelOf]bool      // of which the slice is a copy
+	levels     map[levelOf]bool      // levels whose slice is a copy
 	removed    map[uint64]*FileMeta  // files that lost their last reference
 	values     indexEditor[ValueUsage]
 	recounted  map[uint64]bool // value files whose usage changed
@@ -73,8 +71,8 @@ func (a *applier) finish() (*State, error) {
 	return a.next, nil
 }
 
-// counters only ever rise: two edits that were prepared at the same time may
-// be committed in either order.
+// counters raises the counters, which never fall: two edits prepared at the same time may be
+// committed in either order.
 func (a *applier) counters(e *Edit) {
 	a.next.NextFile = max(a.next.NextFile, e.nextFile)
 	a.next.MinLog = max(a.next.MinLog, e.minLog)
@@ -94,8 +92,8 @@ func (a *applier) counters(e *Edit) {
 	}
 }
 
-// withSeqTime returns the points with one more. A full list loses every other
-// point of its older half, so that old times become coarser.
+// withSeqTime returns the points with one more. A full list loses every other point of its older
+// half, so that old times become coarser.
 func withSeqTime(points []SeqTime, point SeqTime) []SeqTime {
 	n := len(points)
 	if n > 0 && (point.Seq <= points[n-1].Seq || point.Millis <= points[n-1].Millis) {
@@ -197,7 +195,7 @@ func (a *applier) reference(table uint64, f *FileMeta) error {
 	ref, live := a.files.get(f.Number)
 	known := ref.meta
 	if !live {
-		known = a.removed[f.Number] // moved, or its number used anew?
+		known = a.removed[f.Number] // moved, or its number used again?
 	}
 	switch {
 	case live && ref.table != table:
@@ -405,7 +403,7 @@ func (p *Partition) lists(number uint64) bool {
 	return false
 }
 
-// insertFile puts a file at its place in a level, which is the caller's own.
+// insertFile inserts a file into a level, which is a writable copy.
 func insertFile(p *Partition, level int, file *FileMeta) error {
 	compare := compareL0
 	if level > 0 {
@@ -457,9 +455,8 @@ func (a *applier) addPastLimits(e *Edit) error {
 	return nil
 }
 
-// withPastLimit adds a limit that ruled last. Smaller ones before it say
-// nothing more; if there are too many, the two oldest become one that covers
-// both.
+// withPastLimit adds the limit that was in force last. It covers smaller limits before it. If
+// there are too many, the two oldest are replaced by one that covers both.
 func withPastLimit(limits []PastLimit, limit PastLimit) []PastLimit {
 	var kept []PastLimit
 	for _, l := range limits {

@@ -6,26 +6,25 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// ChangeLog makes a table the change log of another one: it holds a record of
-// each mutation of that table with a sequence number above After and, once the
-// log has ended, at most Until. The log of a table is dropped with it.
+// ChangeLog makes a table the change log of another one. It holds a record of each mutation of
+// that table with a sequence number above After and, once the log has ended, at most Until. A
+// table is dropped together with its log.
 type ChangeLog struct {
 	Of           uint64 // id of the table whose changes it holds
 	After, Until uint64 // Until is 0 while the log goes on
-	// Before are columns whose values before a change belong to its record.
+	// Before are columns whose old values are part of a change's record.
 	Before []string
 }
 
 // maxBefore bounds the number of columns of ChangeLog.Before.
 const maxBefore = 1024
 
-// Holds reports whether the mutation of a sequence number belongs to the log.
+// Holds reports whether the mutation with this sequence number belongs to the log.
 func (l *ChangeLog) Holds(seq uint64) bool {
 	return seq > l.After && (l.Until == 0 || seq <= l.Until)
 }
 
-// OpenLog returns the change log of a table that has not ended, nil if there is
-// none.
+// OpenLog returns the change log of a table that has not ended, or nil.
 func (s *State) OpenLog(table uint64) *Table {
 	for _, t := range s.Tables {
 		if t.Log != nil && t.Log.Of == table && t.Log.Until == 0 {
@@ -35,8 +34,7 @@ func (s *State) OpenLog(table uint64) *Table {
 	return nil
 }
 
-// EndLog ends a change log: the mutations of its table above until do not belong
-// to it.
+// EndLog ends a change log: mutations of its table above until do not belong to it.
 func (e *Edit) EndLog(log, until uint64) { e.ended = append(e.ended, logEnd{log: log, until: until}) }
 
 type logEnd struct{ log, until uint64 }
@@ -63,8 +61,7 @@ func (a *applier) endLogs(e *Edit) error {
 	return nil
 }
 
-// checkLog checks what a change log says of itself and its table. A table that
-// is no change log passes.
+// checkLog checks the change log settings of a table, if it is a change log.
 func (a *applier) checkLog(t *Table) error {
 	l := t.Log
 	if l == nil {
@@ -92,7 +89,7 @@ func (a *applier) checkLog(t *Table) error {
 	return nil
 }
 
-// checkLogsOf makes sure that dropped tables left no change log behind.
+// checkLogsOf checks that dropped tables left no change log behind.
 func (a *applier) checkLogsOf(dropped []uint64) error {
 	for _, t := range a.next.Tables {
 		if t.Log != nil && slices.Contains(dropped, t.Log.Of) {

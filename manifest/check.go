@@ -11,12 +11,11 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// The rules that every State obeys. They are checked for what an edit touches
-// when it is applied, and for everything when a log is read: bytes with a
-// right checksum can still be the work of a faulty program.
+// The rules that every State obeys. Apply checks them for what an edit touches, and replay
+// checks everything: a faulty program can write wrong bytes with a right checksum.
 
-// ErrInvalidEdit reports an edit that breaks a rule of the catalogue. The
-// state is unchanged and the log goes on.
+// ErrInvalidEdit reports an edit that breaks a rule of the catalogue. The state is unchanged and
+// the log can still be used.
 var ErrInvalidEdit = errors.New("manifest: invalid edit")
 
 func invalid(format string, args ...any) error {
@@ -26,10 +25,10 @@ func invalid(format string, args ...any) error {
 // maxNumber bounds every number and id, so that none overflows.
 const maxNumber = row.MaxSequence
 
-// maxAnnotations bounds the opaque bytes of a front end.
+// maxAnnotations bounds a front end's annotations, in bytes.
 const maxAnnotations = 1 << 20
 
-// checkSchema checks what a table is without its partitions.
+// checkSchema checks a table without its partitions.
 func checkSchema(t *Table) error {
 	switch {
 	case t.ID == 0 || t.ID > maxNumber:
@@ -100,8 +99,8 @@ func checkProperties(table string, o TableOptions, annotations []byte) error {
 	return nil
 }
 
-// checkCover checks that partitions follow each other without gap or overlap,
-// from start to end, and are cut at partition-key boundaries only.
+// checkCover checks that partitions follow each other from start to end without gap or overlap,
+// and are cut only between partition keys.
 func checkCover(t *Table, partitions []*Partition, start, end []byte) error {
 	if len(partitions) == 0 {
 		return invalid("table %q: no partitions", t.Name)
@@ -131,8 +130,8 @@ func checkCover(t *Table, partitions []*Partition, start, end []byte) error {
 	return nil
 }
 
-// checkBoundary refuses a bound that would divide the keys of one partition
-// key: one that goes on behind its first column.
+// checkBoundary refuses a bound inside the rows of one partition key, that is, one with more
+// than the first column.
 func checkBoundary(t *Table, partition uint64, bound []byte) error {
 	if len(bound) > row.MaxKeyBytes {
 		return invalid("table %q: partition %d has a bound of %d bytes", t.Name, partition, len(bound))
@@ -144,7 +143,7 @@ func checkBoundary(t *Table, partition uint64, bound []byte) error {
 	return nil
 }
 
-// checkFile checks what a file says about itself.
+// checkFile checks a file's description by itself.
 func checkFile(f *FileMeta) error {
 	switch {
 	case f.Number == 0:
@@ -167,8 +166,7 @@ func checkFile(f *FileMeta) error {
 	return checkValues(f)
 }
 
-// checkNeighbours checks the order of two files that follow each other in a
-// level.
+// checkNeighbours checks the order of two neighbouring files of a level.
 func checkNeighbours(level int, f, g *FileMeta) error {
 	if level == 0 {
 		if compareL0(f, g) >= 0 {
@@ -191,8 +189,7 @@ func compareL0(f, g *FileMeta) int {
 	return compareUint(f.Number, g.Number)
 }
 
-// checkLevels checks the files of one partition against each other and
-// against its range.
+// checkLevels checks the files of one partition against each other and against its range.
 func checkLevels(p *Partition) error {
 	seen := map[uint64]bool{}
 	for level, files := range p.Levels {
@@ -224,9 +221,8 @@ func checkInside(p *Partition, f *FileMeta) error {
 	return nil
 }
 
-// checkReplacement checks that a split or merge neither loses nor brings back
-// a row: where an old and a new partition share keys, they list the same files
-// at the same levels.
+// checkReplacement checks that a split or merge of partitions neither loses nor brings back a
+// row: where an old and a new partition share keys, they list the same files at the same levels.
 func checkReplacement(old, replacement *Partition) error {
 	start, end := old.Start, old.End
 	if bytes.Compare(replacement.Start, start) > 0 {

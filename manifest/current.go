@@ -15,22 +15,22 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// CURRENT is one line of text that names the manifest that counts:
+// CURRENT is one line of text that names the valid manifest:
 //
 //	MANIFEST-000007 fb547ac225ac8043\n
 //
-// The digits are the xxhash64 of the name. The file is replaced as a whole, in
-// this order, so that at every instant it names a complete manifest:
+// The digits are the xxhash64 of the name. The file is replaced as a whole, in this order, so
+// that it names a complete manifest at every moment:
 //
 //	new manifest written, synced and read back -> directory synced -> CURRENT.tmp
 //	written, synced and read back -> renamed to CURRENT -> directory synced -> old
 //	one deleted
 //
-// The first sync of the directory keeps a power loss from preserving the
-// rename but not the name of the new manifest.
+// The first sync of the directory ensures that a power loss does not keep the rename but lose
+// the name of the new manifest.
 
-// ErrNotStore reports a directory that holds no store, or one whose creation
-// did not finish. It also matches fs.ErrNotExist.
+// ErrNotStore reports a directory without a store, or one whose creation did not finish. It also
+// matches fs.ErrNotExist.
 var ErrNotStore = errors.New("manifest: not a Flagstone store")
 
 // ErrExists reports a directory that already holds a store. It also matches
@@ -54,7 +54,7 @@ func parseCurrent(content string) (uint64, bool) {
 	return n, true
 }
 
-// readCurrent returns the number of the manifest that counts.
+// readCurrent returns the number of the manifest that CURRENT names.
 func readCurrent(fsys vfs.FS, dir string) (uint64, error) {
 	name := filepath.Join(dir, CurrentName)
 	f, err := fsys.Open(name, vfs.OpenOptions{})
@@ -77,8 +77,8 @@ func readCurrent(fsys vfs.FS, dir string) (uint64, error) {
 	return number, nil
 }
 
-// explainMissing tells a directory without a store from a store that lost its
-// CURRENT. Creation alone leaves at most the manifest numbered 1.
+// explainMissing distinguishes a directory without a store from a store that lost its CURRENT.
+// An unfinished creation leaves at most manifest 1.
 func explainMissing(fsys vfs.FS, dir string, cause error) error {
 	numbers, err := listManifests(fsys, dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -107,11 +107,11 @@ func listManifests(fsys vfs.FS, dir string) ([]uint64, error) {
 	return numbers, nil
 }
 
-// stageCurrent writes CURRENT.tmp, syncs it and reads it back. written tells whether an
-// error came from the sync.
+// stageCurrent writes CURRENT.tmp, syncs it and reads it back. written says that an error came
+// from the sync.
 //
-// A power cut in the middle of an earlier switch can leave CURRENT.tmp as a
-// second name of the file that is CURRENT. It is removed, not truncated.
+// A power cut during an earlier switch can leave CURRENT.tmp as a second name of CURRENT's file.
+// So it is removed, not truncated.
 func stageCurrent(fsys vfs.FS, dir string, number uint64) (written bool, err error) {
 	err = fsys.Remove(filepath.Join(dir, currentTempName))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -134,8 +134,8 @@ func stageCurrent(fsys vfs.FS, dir string, number uint64) (written bool, err err
 	return false, line.ReadBack(fsys, name)
 }
 
-// switchCurrent makes the staged CURRENT the one that counts. switched tells whether
-// an error came after it was renamed, that is, from the sync.
+// switchCurrent renames CURRENT.tmp to CURRENT. switched says that an error came after that,
+// from the sync.
 func switchCurrent(fsys vfs.FS, dir string) (switched bool, err error) {
 	if err := fsys.Rename(filepath.Join(dir, currentTempName), filepath.Join(dir, CurrentName)); err != nil {
 		return false, err

@@ -9,27 +9,27 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// ErrCorrupt reports bytes that are no manifest, or a damaged one. The error
-// names the file and the offset.
+// ErrCorrupt reports bytes that are not a manifest, or a damaged one. The error names the file
+// and the offset.
 var ErrCorrupt = errors.New("manifest: corrupt")
 
-// ErrNewer reports a file or a record that a newer version of Flagstone wrote
-// and that this one cannot read. Nothing was changed.
+// ErrNewer reports a file or record that a newer version of Flagstone wrote and this one cannot
+// read. Nothing was changed.
 var ErrNewer = errors.New("manifest: written by a newer version of Flagstone")
 
 func corrupt(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrCorrupt}, args...)...)
 }
 
-// message reads the fields of one message. The first error sticks and ends it.
+// message reads the fields of one message. The first error ends it and is kept.
 type message struct {
 	what string // for errors
 	rest []byte
-	last uint64 // tag read before
+	last uint64 // the tag read before
 	err  error
 }
 
-// payload begins to read the fields of a whole payload.
+// payload begins to read the fields of a payload.
 func payload(b []byte, what string) message {
 	m := message{what: what}
 	switch {
@@ -51,8 +51,8 @@ func (m *message) fail(format string, args ...any) {
 	}
 }
 
-// next reads a field. It returns false at the end and after an error. The
-// field's body must then be used up by one of the methods of field.
+// next reads a field. It returns false at the end and after an error. The caller must then read
+// the field's whole body with the methods of field.
 func (m *message) next() (field, bool) {
 	if m.err != nil || len(m.rest) == 0 {
 		return field{}, false
@@ -107,7 +107,7 @@ func (c *field) end() {
 	}
 }
 
-// uvarint reads a number from the body, which may go on.
+// uvarint reads a number from the body; more may follow.
 func (c *field) uvarint() uint64 {
 	v, n := binary.Uvarint(c.body)
 	if n <= 0 || n > 1 && c.body[n-1] == 0 {
@@ -144,7 +144,7 @@ func (c *field) uint() uint64 {
 
 func (c *field) int() int64 { return unzigzag(c.uint()) }
 
-// bytes copies a body, not empty.
+// bytes copies a body, which must not be empty.
 func (c *field) bytes() []byte {
 	c.once()
 	if len(c.body) == 0 {
@@ -153,7 +153,7 @@ func (c *field) bytes() []byte {
 	return bytes.Clone(c.body)
 }
 
-// fixed returns a body of a known length, not all zero.
+// fixed returns a body of a known length, which must not be all zeros.
 func (c *field) fixed(length int) []byte {
 	c.once()
 	if len(c.body) != length {
@@ -169,7 +169,7 @@ func (c *field) fixed(length int) []byte {
 	return c.body
 }
 
-// nested begins to read a message inside this one; join takes back its error.
+// nested begins to read a message inside this one; join takes over its error.
 func (c *field) nested(what string) message {
 	return message{what: what, rest: c.body}
 }
@@ -180,8 +180,8 @@ func (m *message) join(inner message) {
 	}
 }
 
-// DecodeEdit is the inverse of AppendEdit. Errors match ErrCorrupt or
-// ErrNewer. An edit that decodes may still be refused by Apply.
+// DecodeEdit is the inverse of AppendEdit. Errors match ErrCorrupt or ErrNewer. Apply may still
+// refuse the edit.
 func DecodeEdit(b []byte) (*Edit, error) {
 	m := payload(b, "edit")
 	e := &Edit{}
@@ -257,8 +257,8 @@ func (c *field) newestLog() LogEnd {
 	return end
 }
 
-// DecodeSnapshot is the inverse of AppendSnapshot, and checks the state
-// against all rules. Errors match ErrCorrupt or ErrNewer.
+// DecodeSnapshot is the inverse of AppendSnapshot, and checks the state against all rules.
+// Errors match ErrCorrupt or ErrNewer.
 func DecodeSnapshot(b []byte, storeID [16]byte) (*State, error) {
 	m := payload(b, "snapshot")
 	s := &State{StoreID: storeID}
@@ -334,7 +334,7 @@ func assemble(s *State, tables []*Table, values []valueAddition) (*State, error)
 	if err != nil {
 		return nil, corrupt("snapshot: %w", err)
 	}
-	// Adding tables raises the counters to what they must have been.
+	// Adding tables raises the counters to their least valid values.
 	if next.NextTable != s.NextTable || next.NextPartition != s.NextPartition || next.LastSeq != s.LastSeq {
 		return nil, corrupt("snapshot: counters below what is in use")
 	}

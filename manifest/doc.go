@@ -1,14 +1,13 @@
-// Package manifest keeps the catalogue of a store: which tables there are,
-// into which partitions their key space is cut, and which table files at which
-// levels make up each partition. It is a log of edits (see log.go for the
-// file, edit.go for the changes) over an immutable State.
+// Package manifest keeps the catalogue of a store: its tables, the partitions of each table's
+// key space, and the table files at each level of a partition. It is a log of edits (see log.go
+// for the file, edit.go for the changes) over an immutable State.
 //
 // The package is open to read and promises importers nothing: programs use the root
 // package, and what is exported here changes whenever the engine needs it.
 //
-// Reading order: state.go (what is known), edit.go and apply.go (how it
-// changes, and what is refused), encode.go and decode.go (its bytes), log.go
-// and replay.go (the file), current.go and names.go (the directory).
+// Reading order: state.go (the catalogue), edit.go and apply.go (how it changes, and what is
+// refused), encode.go and decode.go (its bytes), log.go and replay.go (the file), current.go and
+// names.go (the directory).
 //
 // The package knows files only by name and number; it never opens a table.
 package manifest

@@ -12,11 +12,10 @@ import (
 //	field   = tag length body
 //	tag     = uvarint; length = uvarint, of the body in bytes
 //
-// Tags ascend within a message; only those marked * may be repeated. A field
-// whose value is 0, false or empty is left out, unless marked +. Varints are as
-// in encoding/binary, in their shortest form: u is unsigned, s zig-zag. So
-// there is one encoding of each edit. A tag with bit 6 (0x40) set may be
-// skipped by a reader that does not know it; any other unknown tag is refused.
+// Tags ascend within a message; only those marked * may be repeated. A field whose value is 0,
+// false or empty is left out, unless marked +. Varints are as in encoding/binary, in their
+// shortest form: u is unsigned, s zig-zag. So each edit has one encoding. A reader may skip an
+// unknown tag with bit 6 (0x40) set; it refuses any other unknown tag.
 //
 //	edit       1 NextFile u   2 MinLog u   3 LastSeq u   4+ Issued s
 //	           5* seq time (seq u, millis s)   6* created table
@@ -264,8 +263,8 @@ func appendNewestLog(dst []byte, tag uint64, end LogEnd) []byte {
 	return appendNumbers(dst, tag, end.Segment, end.Offset, end.Records, end.Chain)
 }
 
-// AppendSnapshot appends the encoding of a whole state but for its StoreID,
-// which is in the header of the file.
+// AppendSnapshot appends the encoding of a state without its StoreID, which is in the file
+// header.
 func AppendSnapshot(dst []byte, s *State) []byte {
 	dst = append(dst, encodingFormat)
 	dst = appendUint(dst, stateNextFile, s.NextFile)
@@ -384,7 +383,7 @@ func appendValueFile(dst []byte, f *ValueFile) []byte {
 	return appendInt(dst, valueCreated, f.CreatedMillis)
 }
 
-// equal compares descriptions by what is stored of them.
+// equal compares the stored form of two descriptions.
 func (f *FileMeta) equal(g *FileMeta) bool {
 	return f == g || bytes.Equal(appendFile(nil, f), appendFile(nil, g))
 }

@@ -2,10 +2,10 @@ package manifest
 
 import "slices"
 
-// index is an immutable map from numbers to values. A change copies one page
-// of up to pageSpan entries and the list of pages, so that an edit costs
-// little in a store of a hundred thousand files. It is made for numbers that
-// are given out in ascending order, as those of files and partitions are.
+// index is an immutable map from numbers to values. A change copies the list of pages and one
+// page of up to pageSpan entries, so an edit costs little in a store of a hundred thousand
+// files. It is made for numbers given out in ascending order, like those of files and
+// partitions.
 type index[V any] struct {
 	pages []*page[V] // ascending by number, none empty
 	count int
@@ -15,7 +15,7 @@ type index[V any] struct {
 const pageSpan = 64
 
 type page[V any] struct {
-	number  uint64 // of the page: number of an entry / pageSpan
+	number  uint64 // of the page: an entry's number / pageSpan
 	entries []entry[V]
 }
 
@@ -49,11 +49,10 @@ func (x *index[V]) get(number uint64) (value V, ok bool) {
 	return x.pages[at].entries[slot].value, true
 }
 
-// indexEditor makes the next version of an index. It copies what it changes,
-// once.
+// indexEditor makes the next version of an index. It copies what it changes, once.
 type indexEditor[V any] struct {
 	index[V]
-	owned map[uint64]bool // pages that are this editor's own
+	owned map[uint64]bool // pages that this editor has copied
 }
 
 func (x index[V]) edit() indexEditor[V] {
@@ -96,7 +95,7 @@ func (e *indexEditor[V]) set(number uint64, value V) {
 	e.count++
 }
 
-// remove forgets a number.
+// remove removes a number.
 func (e *indexEditor[V]) remove(number uint64) {
 	at, found := e.find(number)
 	if !found {

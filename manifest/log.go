@@ -33,22 +33,22 @@ import (
 //	record checksum = xxhash64(number of the manifest, 8 bytes | store id |
 //	    offset of the record, 8 bytes | bytes 0 to 15 of the record | payload)
 //
-// Every version keeps the header's layout, so that a file of a newer one is
-// told from a damaged one.
+// Every version keeps the header's layout, so that a newer file is distinguished from a damaged
+// one.
 //
 // Invariants:
 //
-//   - Record 0, and no other, is a snapshot, and is synced before CURRENT names
-//     the file; if it is bad, the file is damaged.
-//   - A record is synced, and read back from the device, before the next is written,
-//     and before Commit returns.
-//     So only the last can be torn by a crash, and then it was not
-//     acknowledged: a bad record with no good one behind it is cut off, any
-//     other bad record is damage. A record starts in a block of its own, so
-//     that writing it rewrites no block that holds an acknowledged one.
-//   - A file is never appended to after it was read: Open begins a new one,
-//     whose snapshot holds all that was acknowledged. Close appends an end
-//     record. So damage to the last edit can pass for a torn one only after a
+//   - Record 0, and no other, is a snapshot. It is synced before CURRENT names the
+//     file; if it is bad, the file is damaged.
+//   - A record is synced, and read back from the device, before the next is written
+//     and before Commit returns. So a crash can tear only the last one, and then it
+//     was not acknowledged. A bad record without a good one behind it is cut off;
+//     any other bad record is damage. A record starts in a block of its own, so its
+//     write touches no block of an acknowledged one.
+//   - A file is not appended to after it was read: Open begins a new one, whose
+//     snapshot holds all that was acknowledged. Close appends an end record. So
+//     damage to the last edit can pass for a torn one only after a crash, and only
+//     for the edit that was last before it.
 //     crash, and only for the one edit that was last before it.
 
 const (
@@ -64,20 +64,20 @@ const (
 	kindEnd      = 3
 
 	firstManifest = 1
-	// reserveSize is by how much the file is extended at a time, so that most
-	// commits change no metadata and do not fail on a full disk.
+	// reserveSize is by how much the file is extended at a time, so that most commits change no
+	// metadata and do not fail on a full disk.
 	reserveSize = 16 * blockSize
 	// minRotateSize is the least size at which a new manifest is begun.
 	minRotateSize = 1 << 20
-	// rotateFactor is how often a manifest outgrows its snapshot before that.
+	// rotateFactor is how many times its snapshot's size a manifest reaches before that.
 	rotateFactor = 4
 
-	// maxRecordBytes bounds a record: a snapshot of a million files with short keys
-	// has a third of it. maxFileBytes follows: a manifest is replaced before it
-	// has grown that far.
+	// maxRecordBytes bounds a record: a snapshot of a million files with short keys takes a
+	// third of it. maxFileBytes follows, since a manifest is replaced before it grows that
+	// large.
 	maxRecordBytes = 1 << 30
 	maxFileBytes   = (rotateFactor + 2) * maxRecordBytes
-	// unverifiedBytes is how much is read at once of what may be no record.
+	// unverifiedBytes is how much is read at once before a checksum is verified.
 	unverifiedBytes = 1 << 20
 )
 
@@ -94,11 +94,11 @@ type Log struct {
 	state    atomic.Pointer[State]
 	nextFile atomic.Uint64
 
-	mu       sync.Mutex // held for a whole commit, which are one at a time
+	mu       sync.Mutex // held for a whole commit; commits run one at a time
 	file     vfs.File
-	device   vfs.File // the same file, to be read back
-	number   uint64   // of the manifest that counts
-	highest  uint64   // number of a manifest begun, successfully or not
+	device   vfs.File // the same file, for reading back
+	number   uint64   // of the manifest that CURRENT names
+	highest  uint64   // of any manifest begun, successfully or not
 	offset   int64    // where the next record goes
 	reserved int64    // the file's size
 	records  uint64
@@ -107,15 +107,14 @@ type Log struct {
 	closed   bool
 }
 
-// Create makes an empty store in dir, which is made if it does not exist.
-// Errors match ErrExists if it holds a store. A creation that a crash cut
-// short can be repeated.
+// Create makes an empty store in dir, and makes dir if it does not exist. Errors match ErrExists
+// if dir holds a store. A creation that a crash cut short can be repeated.
 func Create(fsys vfs.FS, dir string, storeID [16]byte) error {
 	return CreateFrom(fsys, dir, NewState(storeID))
 }
 
-// CreateFrom makes a store with a given state, whose table files are in place
-// and synced. See Create.
+// CreateFrom makes a store with a given state, whose table files are in place and synced. See
+// Create.
 func CreateFrom(fsys vfs.FS, dir string, s *State) error {
 	if err := vfs.MakeDir(fsys, "", dir); err != nil {
 		return fmt.Errorf("manifest: create %s: %w", dir, err)
@@ -168,7 +167,7 @@ func Open(fsys vfs.FS, dir string, logger *slog.Logger) (*Log, *State, error) {
 	return l, s, nil
 }
 
-// removeOthers deletes manifests that do not count any more.
+// removeOthers deletes manifests that are not the current one.
 func (l *Log) removeOthers(numbers []uint64) {
 	for _, n := range numbers {
 		if n == l.number {
@@ -184,14 +183,13 @@ func (l *Log) removeOthers(numbers []uint64) {
 // State returns the state after the last successful commit.
 func (l *Log) State() *State { return l.state.Load() }
 
-// NewFileNumber gives out the number of a new table file. Numbers given out
-// are durably used up by the next Commit, whatever it is; a file whose number
-// no commit has seen is not in the state, and its number may be given out
-// again after a crash (see RaiseFileNumber).
+// NewFileNumber returns the number of a new table or value file. The next Commit, of any edit,
+// makes the numbers used so far durably used. A number that no commit has seen is not in the
+// state, and may be used again after a crash (see RaiseFileNumber).
 func (l *Log) NewFileNumber() uint64 { return l.nextFile.Add(1) - 1 }
 
-// RaiseFileNumber makes NewFileNumber go on above n: to be called after Open
-// with the highest number found in the directory.
+// RaiseFileNumber makes NewFileNumber go on above n. The caller calls it after Open with the
+// highest number found in the directory.
 func (l *Log) RaiseFileNumber(n uint64) {
 	for {
 		next := l.nextFile.Load()
@@ -201,19 +199,19 @@ func (l *Log) RaiseFileNumber(n uint64) {
 	}
 }
 
-// Poisoned returns the error that ended the log, or nil. After it nobody knows
-// whether the last edit is on disk, so nothing is committed any more, and no
-// file that an edit made obsolete may be deleted, until the store is reopened.
+// Poisoned returns the error that ended the log, or nil. After it, the last edit may or may not
+// be on disk. So nothing is committed any more, and no file that an edit made obsolete may be
+// deleted, until the store is reopened.
 func (l *Log) Poisoned() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.poison
 }
 
-// Commit applies the edit, makes it durable and returns the new state. An edit
-// that breaks a rule (ErrInvalidEdit), or for which there was no space to reserve or
-// to write, is refused, and the log goes on; any other error poisons it: see
-// Poisoned. In both cases the state is that before the edit.
+// Commit applies the edit, makes it durable and returns the new state. It refuses an edit that
+// breaks a rule (ErrInvalidEdit) or for which there is no space, and the log can still be used.
+// Any other error poisons the log: see Poisoned. In both cases the state is that before the
+// edit.
 func (l *Log) Commit(e *Edit) (*State, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -241,8 +239,7 @@ func (l *Log) Commit(e *Edit) (*State, error) {
 	return next, nil
 }
 
-// append writes and syncs one record. buf holds the payload behind room for
-// the record's header.
+// append writes and syncs one record. buf has room for the record's header, then the payload.
 func (l *Log) append(kind uint32, buf []byte) error {
 	if len(buf)-recordHeaderSize > maxRecordBytes {
 		return invalid("edit of %d bytes", len(buf)-recordHeaderSize)
@@ -267,7 +264,7 @@ func (l *Log) append(kind uint32, buf []byte) error {
 	if err := l.file.SyncData(); err != nil {
 		return l.fail("sync", err)
 	}
-	// What the edit lets go may be deleted once it is there, so it must be.
+	// The files that the edit removes may be deleted now, so the record must be there.
 	if err := outfile.ReadBackAt(l.device, l.path(), l.offset, buf); err != nil {
 		return l.fail("read back", err)
 	}
@@ -276,8 +273,8 @@ func (l *Log) append(kind uint32, buf []byte) error {
 	return nil
 }
 
-// takeBack cuts off what a write left that found no space, so that no crash can show
-// an edit that was refused.
+// takeBack cuts off a record that was written in part for lack of space, so that no crash can
+// show an edit that was refused.
 func (l *Log) takeBack() error {
 	l.reserved = l.offset
 	return errors.Join(l.file.Truncate(l.offset), l.file.Sync())
@@ -292,8 +289,8 @@ func (l *Log) fail(call string, cause error) error {
 
 func (l *Log) path() string { return filepath.Join(l.dir, ManifestName(l.number)) }
 
-// rotateOrPutOff begins a new manifest. If that fails before anything of
-// consequence was done, on a full disk say, the old one is used for longer.
+// rotateOrPutOff begins a new manifest. If that fails without consequences, on a full disk for
+// instance, the old one is used for longer.
 func (l *Log) rotateOrPutOff() error {
 	old := l.number
 	harmless, err := l.rotate()
@@ -309,9 +306,8 @@ func (l *Log) rotateOrPutOff() error {
 	return l.fail("rotate", err)
 }
 
-// rotate begins a new manifest with a snapshot of the state and makes it the
-// one that counts. harmless says that after an error the old one still is and
-// can be appended to.
+// rotate begins a new manifest with a snapshot of the state and lets CURRENT name it. harmless
+// says that, after an error, CURRENT still names the old one and it can be appended to.
 func (l *Log) rotate() (harmless bool, err error) {
 	l.highest++
 	next, harmless, err := l.begin(l.highest, l.State())
@@ -322,7 +318,7 @@ func (l *Log) rotate() (harmless bool, err error) {
 		return !switched && vfs.IsNoSpace(err), fmt.Errorf("manifest: switch to %s: %w", ManifestName(l.highest), errors.Join(err, next.close()))
 	}
 	if l.file != nil {
-		// Its bytes do not count any more, and nor does an error.
+		// Its bytes are not needed any more, so its errors do not matter.
 		_ = begun{file: l.file, device: l.device}.close()
 	}
 	l.file, l.device, l.number, l.records = next.file, next.device, l.highest, 1
@@ -339,9 +335,9 @@ type begun struct {
 
 func (b begun) close() error { return errors.Join(b.file.Close(), b.device.Close()) }
 
-// begin writes a manifest with a snapshot, syncs it, reads it back and stages CURRENT. After
-// an error that is harmless nothing but needless files are left; a failed sync
-// is not harmless, since the device cannot be believed any more.
+// begin writes a manifest with a snapshot, syncs it, reads it back and stages CURRENT. A
+// harmless error leaves at most needless files. A failed sync is not harmless, since the device
+// cannot be trusted any more.
 func (l *Log) begin(number uint64, s *State) (next begun, harmless bool, err error) {
 	path := filepath.Join(l.dir, ManifestName(number))
 	buf := make([]byte, blockSize+recordHeaderSize)
@@ -389,8 +385,8 @@ func (l *Log) begin(number uint64, s *State) (next begun, harmless bool, err err
 	return next, true, nil
 }
 
-// Close appends an end record and closes the file. After it the State is still
-// there, but nothing can be committed.
+// Close appends an end record and closes the file. The State can still be read, but nothing can
+// be committed.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -405,8 +401,8 @@ func (l *Log) Close() error {
 	return errors.Join(err, begun{file: l.file, device: l.device}.close())
 }
 
-// place is where a record stands: what its checksum covers beside its bytes,
-// so that a record that strayed from elsewhere does not pass.
+// place is where a record stands. Its checksum covers the place too, so that a record that
+// strayed from elsewhere fails it.
 type place struct {
 	number  uint64
 	storeID [16]byte
@@ -436,7 +432,7 @@ func recordChecksum(record []byte, at place) uint64 {
 	return d.Sum64()
 }
 
-// recordSum is the checksum of a record as far as its header goes.
+// recordSum is the checksum of a record, begun with its place and header.
 func recordSum(header []byte, at place) *xxhash.Digest {
 	var prefix [32]byte
 	binary.LittleEndian.PutUint64(prefix[:], at.number)

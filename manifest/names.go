@@ -14,17 +14,16 @@ import (
 // The layout of a store's directory:
 //
 //	LOCK                 held while the store is open
-//	CURRENT              names the manifest that counts, see current.go
+//	CURRENT              names the manifest that is valid, see current.go
 //	MANIFEST-000007      the manifest, see log.go
 //	wal/                 segments of the log, named by package wal
 //	sst/00/000123.sst    table files, by number
 //	val/00/000124.val    value files, by number
 //
-// Numbers have at least six decimal digits, and no two files have the same. The
-// directory of a table or value file is
-// bits 8 to 15 of its number in two hexadecimal digits: 256 files in a row
-// share a directory, so that the outputs of one compaction need few directory
-// syncs, and no directory holds more than its share of a large store.
+// Numbers have at least six decimal digits, and no two files have the same. The directory of a
+// table or value file is bits 8 to 15 of its number in two hexadecimal digits. So 256
+// consecutive files share a directory, the outputs of one compaction need few directory syncs,
+// and no directory holds too much of a large store.
 const (
 	LockName    = "LOCK"
 	CurrentName = "CURRENT"
@@ -50,8 +49,7 @@ func ParseManifestName(name string) (n uint64, ok bool) {
 
 func shard(n uint64) string { return fmt.Sprintf("%02x", n>>8&0xFF) }
 
-// TableName returns the path of a table file, relative to the store's
-// directory.
+// TableName returns the path of a table file, relative to the store's directory.
 func TableName(n uint64) string {
 	return filepath.Join(TablesDir, shard(n), fmt.Sprintf("%06d%s", n, tableSuffix))
 }
@@ -61,10 +59,10 @@ func ValueName(n uint64) string {
 	return filepath.Join(ValuesDir, shard(n), fmt.Sprintf("%06d%s", n, valueSuffix))
 }
 
-// ParseTableName is the inverse of TableName. It also takes slashes.
+// ParseTableName is the inverse of TableName. It also accepts slashes.
 func ParseTableName(name string) (n uint64, ok bool) { return parseName(name, tableSuffix, TableName) }
 
-// ParseValueName is the inverse of ValueName. It also takes slashes.
+// ParseValueName is the inverse of ValueName. It also accepts slashes.
 func ParseValueName(name string) (n uint64, ok bool) { return parseName(name, valueSuffix, ValueName) }
 
 func parseName(name, suffix string, inverse func(uint64) string) (n uint64, ok bool) {
@@ -77,7 +75,7 @@ func parseName(name, suffix string, inverse func(uint64) string) (n uint64, ok b
 	return n, true
 }
 
-// parseNumber reads a number as %06d writes it, above 0.
+// parseNumber reads a number above 0 in the form of %06d.
 func parseNumber(digits string) (uint64, bool) {
 	n, err := strconv.ParseUint(digits, 10, 64)
 	if err != nil || n == 0 || n > maxNumber || fmt.Sprintf("%06d", n) != digits {
@@ -86,24 +84,22 @@ func parseNumber(digits string) (uint64, bool) {
 	return n, true
 }
 
-// Inventory compares the table and value files of a directory with those of a
-// state.
+// Inventory compares the table and value files of a directory with a state.
 type Inventory struct {
-	// Orphans are the paths, relative to the store's directory, of files that
-	// nothing refers to and that may be deleted: left by a flush or a compaction
-	// that did not come to its edit, or not yet deleted after it.
+	// Orphans are the paths, relative to the store's directory, of files that nothing refers to
+	// and that may be deleted: a flush or compaction failed before its edit, or did not delete
+	// them after it.
 	Orphans []string
 	// Missing are the paths of live files that do not exist.
 	Missing []string
-	// Highest is the largest number of a file found; file numbers must go on
-	// above it, see Log.RaiseFileNumber.
+	// Highest is the largest file number found. New file numbers must be above it, see
+	// Log.RaiseFileNumber.
 	Highest uint64
 }
 
-// TakeInventory lists the table and value files of a store. The listing function
-// returns the names in a directory that is given relative to the store's;
-// one that does not exist is taken as empty. Files with unknown names are left
-// alone, and so are files with numbers the state has never given out.
+// TakeInventory lists the table and value files of a store. list returns the names in a
+// directory, given relative to the store's; one that does not exist counts as empty. Files with
+// unknown names, or with numbers that the state has not given out, are ignored.
 func TakeInventory(s *State, list func(dir string) ([]string, error)) (Inventory, error) {
 	inv := inventory{state: s, list: list}
 	err := inv.take(TablesDir, ParseTableName, func(n uint64) bool { return s.File(n) != nil })
@@ -133,7 +129,7 @@ type inventory struct {
 	found map[uint64]bool // of the kind taken last
 }
 
-// take looks at the files of one kind.
+// take lists the files of one kind.
 func (inv *inventory) take(dir string, parse func(string) (uint64, bool), live func(uint64) bool) error {
 	inv.found = map[uint64]bool{}
 	shards, err := listOrNothing(inv.list, dir)

@@ -13,25 +13,25 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// Report tells how a manifest was read.
+// Report says how a manifest was read.
 type Report struct {
 	Name    string // path of the manifest
 	Number  uint64
 	Size    int64 // of the file in bytes
 	Records uint64
-	Closed  bool  // it ends with an end record: the log was closed in order
+	Closed  bool  // it ends with an end record: the log was closed properly
 	Torn    *Torn // nil, or the record that was cut off
 }
 
-// Torn is a last record that is incomplete or fails its checksum. It is taken
-// for an edit that a crash interrupted before it was acknowledged.
+// Torn is a last record that is incomplete or fails its checksum. It counts as an edit that a
+// crash interrupted before it was acknowledged.
 type Torn struct {
 	Offset int64
 	Bytes  int64 // from Offset to the end of the file
 }
 
-// Load reads the state of the store in dir and writes nothing. Errors match
-// ErrNotStore, ErrCorrupt or ErrNewer, or are those of the file system.
+// Load reads the state of the store in dir and writes nothing. Errors match ErrNotStore,
+// ErrCorrupt or ErrNewer, or are those of the file system.
 func Load(fsys vfs.FS, dir string) (*State, Report, error) {
 	number, err := readCurrent(fsys, dir)
 	if err != nil {
@@ -152,8 +152,8 @@ func (r *replayer) readHeader() error {
 	return nil
 }
 
-// read returns the record at an offset, header included, or nil if there is no
-// good one. Errors are those of the file.
+// read returns the record at an offset, with its header, or nil if there is no good one. Errors
+// are those of the file.
 func (r *replayer) read(offset int64) ([]byte, error) {
 	var header [recordHeaderSize]byte
 	left := r.Size - offset - recordHeaderSize
@@ -182,8 +182,8 @@ func (r *replayer) read(offset int64) ([]byte, error) {
 	return record, nil
 }
 
-// verify reports whether a record has the checksum that its header says. Memory for
-// the whole is taken only then: a damaged or crafted length may be of holes.
+// verify reports whether a record has its header's checksum. Memory for the whole record is
+// allocated only after that, since a damaged or crafted length may cover holes.
 func (r *replayer) verify(header []byte, offset, length int64) (bool, error) {
 	sum := recordSum(header, place{r.Number, r.storeID, offset})
 	buf := make([]byte, unverifiedBytes)
@@ -197,13 +197,13 @@ func (r *replayer) verify(header []byte, offset, length int64) (bool, error) {
 	return sum.Sum64() == binary.LittleEndian.Uint64(header[16:]), nil
 }
 
-// endsAt decides what a bad record is: the end of the file, or damage.
+// endsAt decides whether a bad record is the end of the file or damage.
 func (r *replayer) endsAt(offset int64) error {
 	if r.Records == 0 {
 		return r.damaged(offset, "the snapshot is incomplete or fails its checksum")
 	}
-	// Offset itself is read once more: a device that errs now and then must
-	// not pass for a torn record.
+	// This reads offset itself once more: an occasional read error of the device must not pass
+	// for a torn record.
 	for next := offset; next < r.Size; next += blockSize {
 		record, err := r.read(next)
 		if err != nil {
@@ -226,8 +226,7 @@ func (r *replayer) endsAt(offset int64) error {
 	return nil
 }
 
-// blankFrom reports whether the file holds only zeros from an offset on: space
-// that was reserved and not used.
+// blankFrom reports whether the file holds only zeros from an offset on, as reserved space does.
 func (r *replayer) blankFrom(offset int64) (bool, error) {
 	var block [blockSize]byte
 	for ; offset < r.Size; offset += blockSize {

@@ -1,5 +1,7 @@
 package manifest
 
+// The immutable State: tables, partitions and files at one moment.
+
 import (
 	"bytes"
 	"iter"
@@ -23,17 +25,16 @@ const (
 	MaxSeqTimes = 1024
 	// MaxPastLimits bounds Table.PastLimits.
 	MaxPastLimits = 8
-	// NoWatermark is the Watermark of a table from which nothing expired was
-	// ever dropped, and the IssuedMillis of a store whose clock never ran.
+	// NoWatermark is the Watermark of a table of which nothing was dropped as expired, and the
+	// IssuedMillis of a store whose clock never ran.
 	NoWatermark int64 = math.MinInt64
 	// NeverExpires is the TTLSeconds of a table whose cells do not expire.
 	NeverExpires int64 = -1
 )
 
-// State is everything the manifest knows at one moment. It is immutable:
-// Apply returns a new one that shares what did not change, so that a reader
-// may hold a State for as long as it likes. Callers must not modify anything
-// reachable from it.
+// State is everything the manifest knows at one moment. It is immutable: Apply returns a new
+// State that shares what did not change, so a reader may keep a State as long as it likes.
+// Callers must not modify anything reachable from it.
 type State struct {
 	StoreID [16]byte // made once, when the store is created
 	// NextFile, NextTable and NextPartition are above every number ever used.
@@ -42,19 +43,19 @@ type State struct {
 	NextPartition uint64
 	// MinLog is the first log segment that is still needed.
 	MinLog uint64
-	// NewestLog is what is known of the end of the log.
+	// NewestLog is what is known about the end of the log.
 	NewestLog LogEnd
-	// LastSeq is a floor for the last sequence number assigned: at least that
-	// of every file, flush and SeqTime.
+	// LastSeq is a floor for the last sequence number assigned: at least that of every file,
+	// flush and SeqTime.
 	LastSeq uint64
 	// IssuedMillis is a floor for the hybrid clock.
 	IssuedMillis int64
-	// Clock is the time that data may be dropped by.
+	// Clock decides what data may be dropped as expired.
 	Clock TrustedClock
-	// SeqTimes is a coarse map from sequence numbers to time, ascending in
-	// both; at most MaxSeqTimes points, the older the sparser.
+	// SeqTimes is a coarse map from sequence numbers to time, ascending in both, with at most
+	// MaxSeqTimes points. Older points are sparser.
 	SeqTimes []SeqTime
-	// Tables are in ascending order of their id.
+	// Tables are in ascending order of their ids.
 	Tables []*Table
 
 	byName []*Table       // ascending by name
@@ -63,23 +64,23 @@ type State struct {
 	values index[ValueUsage]
 }
 
-// LogEnd is what the store remembers of the end of its log, so that the loss of the
-// newest segment, or of what a closed one ends with, is noticed.
+// LogEnd is what the store remembers about the end of its log, so that it notices the loss of
+// the newest segment, or of the end of a closed one.
 type LogEnd struct {
-	Segment uint64 // the newest one that is known to be part of the log; 0: none
-	// Offset is where it ends, in bytes, if the log was closed in order, else 0;
-	// Records and Chain are how many records it has and the checksum over its frames.
+	Segment uint64 // the newest segment known to be part of the log; 0: none
+	// Offset is where the segment ends, in bytes, if the log was closed properly, else 0.
+	// Records and Chain are its number of records and the checksum over its frames.
 	Offset, Records, Chain uint64
 }
 
-// fileRef is what the index of live files knows of one.
+// fileRef is an entry of the index of live files.
 type fileRef struct {
 	meta  *FileMeta
 	table uint64
 	refs  int // partitions that refer to the file, at least 1
 }
 
-// owner says where a partition is found.
+// owner says where to find a partition.
 type owner struct {
 	table uint64
 	start []byte
@@ -92,14 +93,14 @@ type SeqTime struct {
 	Millis int64
 }
 
-// TrustedClock is the time that data may be dropped by, and the wall clock's
-// probation, if it is ahead of that time. All of it in milliseconds.
+// TrustedClock is the time by which data may be dropped, and the wall clock's probation, if that
+// clock is ahead. All values are in milliseconds.
 type TrustedClock struct {
-	// Millis is the trusted time since the epoch, where it begins. It falls when
+	// Millis is the trusted time since the epoch at which the probation begins. It falls when
 	// the wall clock does.
 	Millis int64
-	// Ahead is how far at least the wall clock has been ahead of Millis
-	// throughout its probation, 0 if there is none.
+	// Ahead is the least lead of the wall clock over Millis during its probation; 0 if there is
+	// none.
 	Ahead int64
 	// Stood is how long the store has run in that probation.
 	Stood int64
@@ -107,21 +108,21 @@ type TrustedClock struct {
 
 // Table is one table of the catalogue.
 type Table struct {
-	ID      uint64 // never used again, also after the table is dropped
+	ID      uint64 // never used again, even after the table is dropped
 	Name    string // 1 to MaxTableNameBytes bytes of UTF-8 without NUL
 	Key     []KeyColumn
 	Options TableOptions
-	// LargestOffset is the largest MaxVersionOffsetSeconds that the table
-	// ever had: what bounds the versions of cells written in the past.
+	// LargestOffset is the largest MaxVersionOffsetSeconds that the table ever had. It bounds
+	// the versions of cells written in the past.
 	LargestOffset int64
-	// Watermark is the largest expiry cutoff, in seconds, ever used to drop
-	// anything of this table; NoWatermark if nothing was dropped.
+	// Watermark is the largest expiry cutoff, in seconds, ever used to drop anything of this
+	// table; NoWatermark if nothing was dropped.
 	Watermark     int64
 	CreatedMillis int64
-	// PastLimits are larger limits of versions that the table had: falling in
-	// MaxVersions, rising in LastSeq; at most MaxPastLimits.
+	// PastLimits are larger limits of versions that the table had, falling in MaxVersions and
+	// rising in LastSeq; at most MaxPastLimits.
 	PastLimits []PastLimit
-	// Annotations belong to the front end; the engine only keeps them.
+	// Annotations belong to the front end; the engine only stores them.
 	Annotations []byte
 	// Log is set if the table is the change log of another one.
 	Log *ChangeLog
@@ -129,10 +130,10 @@ type Table struct {
 	Partitions []*Partition
 }
 
-// PastLimit says that mutations with sequence numbers up to LastSeq may have
-// been made while a table showed up to MaxVersions versions. Merges that such
-// mutations lie above keep as many: a delete of one version made under a larger
-// limit counts on more versions below it than the present limit shows.
+// PastLimit says that mutations with sequence numbers up to LastSeq may have been made while a
+// table showed up to MaxVersions versions. A compaction below such mutations keeps as many: a
+// delete of one version, made under a larger limit, counts on more versions below it than the
+// present limit shows.
 type PastLimit struct {
 	MaxVersions int64
 	LastSeq     uint64
@@ -155,18 +156,16 @@ type TableOptions struct {
 // Partition is one key range of a table, the unit of the LSM tree.
 type Partition struct {
 	ID uint64 // never used again
-	// Start and End bound the row keys, Start included, End excluded; nil is
-	// unbounded. No bound cuts through one partition-key value.
+	// Start and End bound the row keys, Start included, End excluded; nil is unbounded. No bound
+	// lies inside a partition-key value.
 	Start, End []byte
-	// Epoch rises whenever the range changes hands.
+	// Epoch rises with every split or merge of the range.
 	Epoch uint64
-	// FlushedSeq says that the partition's files hold all its writes up to
-	// this sequence number.
+	// FlushedSeq says that the partition's files hold all its writes up to this sequence number.
 	FlushedSeq uint64
-	// Levels hold the files: level 0 ascending by (LargestSeq, Number), every
-	// other level disjoint and ascending by key. A file that is shared with a
-	// neighbour after a split reaches beyond the partition: only its rows
-	// inside [Start, End) count.
+	// Levels hold the files: level 0 ascending by (LargestSeq, Number), every other level
+	// disjoint and ascending by key. A file that is shared with a neighbour after a split
+	// reaches beyond the partition; only its rows inside [Start, End) count.
 	Levels [NumLevels][]*FileMeta
 }
 
@@ -180,8 +179,8 @@ type FileMeta struct {
 	Smallest, Largest []byte
 	// SmallestSeq and LargestSeq bound the sequence numbers.
 	SmallestSeq, LargestSeq uint64
-	// MinVersion and MaxVersion bound the finite versions; Permanent says
-	// that there are row markers that never expire.
+	// MinVersion and MaxVersion bound the finite versions. Permanent says that there are row
+	// markers that never expire.
 	MinVersion, MaxVersion int64
 	Permanent              bool
 	// NewestTombstone is the largest sequence number of a tombstone, or 0.
@@ -193,15 +192,15 @@ type FileMeta struct {
 	Values []ValueUse
 }
 
-// ValueUse says how much of a value file the cells of one table file refer to.
+// ValueUse says how much of a value file one table file's cells refer to.
 type ValueUse struct {
 	File   uint64 // number of the value file
 	Values uint64
 	Bytes  uint64 // of their records
 }
 
-// ValueFile describes one value file. It lives as long as a live table file
-// refers to it: the edit that takes the last of them away removes it too.
+// ValueFile describes one value file. It lives as long as a live table file refers to it: the
+// edit that removes the last such table file removes it too.
 type ValueFile struct {
 	Number        uint64
 	UniqueID      [16]byte // stored in the file, part of its checksums
@@ -212,13 +211,13 @@ type ValueFile struct {
 	CreatedMillis int64
 }
 
-// ValueUsage is a value file and what of it is alive.
+// ValueUsage is a value file and how much of it is alive.
 type ValueUsage struct {
 	*ValueFile
 	Table uint64
 	Files int // live table files that refer to it
-	// Live is how many bytes these files refer to. After a split of a partition
-	// two files may refer to one value, so it may be too large, never too small.
+	// Live is how many bytes these files refer to. After a split of a partition two files may
+	// refer to one value, so it may be too large, never too small.
 	Live uint64
 }
 
@@ -257,8 +256,8 @@ func (s *State) TableByName(name string) *Table {
 	return s.byName[i]
 }
 
-// File returns the description of a live file: one that at least one
-// partition refers to. It returns nil for any other number.
+// File returns the description of a live file, to which at least one partition refers. It
+// returns nil for any other number.
 func (s *State) File(number uint64) *FileMeta {
 	ref, _ := s.files.get(number)
 	return ref.meta
@@ -286,9 +285,9 @@ func (s *State) ValueFiles() iter.Seq[ValueUsage] {
 // FileCount returns the number of live files, a shared file counted once.
 func (s *State) FileCount() int { return s.files.count }
 
-// SeqAtOrBefore returns a sequence number up to which every write was made at
-// or before the clock reading millis: the largest that was recorded, or 0. It
-// errs on the small side, since the record is coarse.
+// SeqAtOrBefore returns a sequence number up to which every write was made at or before the
+// clock reading millis: the largest recorded one, or 0. It errs on the small side, since the
+// record is coarse.
 func (s *State) SeqAtOrBefore(millis int64) uint64 {
 	i := sort.Search(len(s.SeqTimes), func(i int) bool { return s.SeqTimes[i].Millis > millis })
 	if i == 0 {

@@ -1,9 +1,7 @@
 package manifest
 
-// The accounting of value files: which table files refer to them, and how much
-// of them is alive. It is derived from the descriptions of table files, and so
-// cannot disagree with them: a value file is live exactly as long as a live table
-// file refers to it.
+// The accounting of value files: which table files refer to them, and how much of them is alive.
+// It is derived from the descriptions of table files, so it cannot disagree with them.
 
 import "slices"
 
@@ -57,8 +55,8 @@ func (a *applier) use(table uint64, f *FileMeta) error {
 	return nil
 }
 
-// unuse counts a table file that is not live any more, for now: an edit that
-// moves a file takes it away and brings it back.
+// unuse uncounts a table file that is not live any more. An edit that moves a file removes it
+// and adds it again.
 func (a *applier) unuse(f *FileMeta) {
 	for _, use := range f.Values {
 		u, _ := a.values.get(use.File)
@@ -69,7 +67,7 @@ func (a *applier) unuse(f *FileMeta) {
 	}
 }
 
-// dropValueFiles removes what the edit left without a table file, at its end.
+// dropValueFiles removes value files that the edit left without a table file. It runs last.
 func (a *applier) dropValueFiles() error {
 	for number := range a.recounted {
 		u, _ := a.values.get(number)
@@ -84,7 +82,7 @@ func (a *applier) dropValueFiles() error {
 	return nil
 }
 
-// checkValues checks what a table file says of value files.
+// checkValues checks what a table file says about value files.
 func checkValues(f *FileMeta) error {
 	if !slices.IsSortedFunc(f.Values, func(a, b ValueUse) int { return compareUint(a.File, b.File) }) {
 		return invalid("file %d: value files out of order", f.Number)

@@ -42,7 +42,7 @@ type Options struct {
 	// Shards is the number of shards, rounded up to a power of two. Zero chooses it by the
 	// number of processors and the capacity.
 	Shards int
-	// Memory is where blocks lie. Default: a pool of its own.
+	// Memory is where blocks lie. Default: a pool of the cache's own.
 	Memory *offheap.Pool
 }
 

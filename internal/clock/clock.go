@@ -11,8 +11,8 @@ type Clock interface {
 	NowMillis() int64
 	// NowMicros is the same clock in microseconds. Commits are dated by it.
 	NowMicros() int64
-	// Elapsed is a monotonic reading since an arbitrary start. It bounds how
-	// fast purging of expired data may follow the wall clock, and paces work.
+	// Elapsed is a monotonic reading since an arbitrary start. It paces work, and bounds how
+	// fast the purging of expired data may follow the wall clock.
 	Elapsed() time.Duration
 	// AfterFunc calls f in its own goroutine once d has elapsed, unless the caller calls stop
 	// before. stop reports whether it prevented the call.

@@ -15,9 +15,9 @@ import (
 	"sync"
 )
 
-// User is what takes: a user of a group. Groups compete with groups, and the users
-// of a group with each other. A user without a name competes only with other
-// groups. A user without a group competes with no other: it may take all there is.
+// User is a user of a group. Groups compete with groups, and the users of a group with each
+// other. A user without a name competes only with other groups. A user without a group does not
+// compete: it may take all there is.
 type User struct{ Group, Name string }
 
 // Pool is the amount that is divided. Its methods are safe for concurrent use.
