@@ -96,8 +96,8 @@ type SeqTime struct {
 // TrustedClock is the time by which data may be dropped, and the wall clock's probation, if that
 // clock is ahead. All values are in milliseconds.
 type TrustedClock struct {
-	// Millis is the trusted time since the epoch at which the probation begins. It falls when
-	// the wall clock does.
+	// Millis is the trusted time since the epoch. It begins at 0, and falls when the wall clock
+	// does.
 	Millis int64
 	// Ahead is the least lead of the wall clock over Millis during its probation; 0 if there is
 	// none.

@@ -10,11 +10,10 @@ import (
 // PartialSuffix ends the name of a directory that BuildDir has not finished.
 const PartialSuffix = ".partial"
 
-// BuildDir makes a directory, which must not exist or be empty, with what build puts
-// there and makes durable. Until all of it is there it has another name, which build
-// is called with: dir itself is complete or has nothing in it, whatever happens. After
-// an error what was built is removed. What a process that died has left matches
-// fs.ErrExist, and so does a directory that is not empty.
+// BuildDir makes a directory, which must not exist or be empty. build is called with another
+// name, under which it puts the content and makes it durable. So dir itself is complete or empty
+// at every moment. After an error BuildDir removes what was built. The error matches fs.ErrExist
+// if dir is not empty, or if a process that died left an unfinished directory.
 func BuildDir(fsys FS, dir string, build func(partial string) error) error {
 	names, err := fsys.List(dir)
 	empty := err == nil
@@ -35,7 +34,7 @@ func BuildDir(fsys FS, dir string, build func(partial string) error) error {
 	if err == nil {
 		err = fsys.SyncDir(partial)
 	}
-	if err == nil && empty { // not every system replaces it
+	if err == nil && empty { // not every system replaces an empty directory
 		err = fsys.RemoveDir(dir)
 	}
 	if err == nil {
@@ -50,7 +49,7 @@ func BuildDir(fsys FS, dir string, build func(partial string) error) error {
 	return fsys.SyncDir(filepath.Dir(partial))
 }
 
-// removeTree removes a directory with all that is in it.
+// removeTree removes a directory with all its content.
 func removeTree(fsys FS, dir string) error {
 	names, err := fsys.List(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -8,32 +8,31 @@ import (
 	"unsafe"
 )
 
-// ErrLocked is what Lock gives for a lock that is held, by this process or by
-// another one.
+// ErrLocked is what Lock returns for a lock that this or another process holds.
 var ErrLocked = errors.New("locked by another holder")
 
-// ErrNotRegular is what opening gives for a symbolic link, a pipe or a device.
+// ErrNotRegular is what opening returns for a symbolic link, a pipe or a device.
 var ErrNotRegular = errors.New("not a regular file")
 
-// ErrTooLarge is what ReadFile gives for a file of more bytes than it may have.
+// ErrTooLarge is what ReadFile returns for a file above its limit.
 var ErrTooLarge = errors.New("too large")
 
-// IsTooManyFiles reports whether err says that the process, or the machine, has as
-// many files open as it may.
+// IsTooManyFiles reports whether err says that the process, or the machine, has too many files
+// open.
 func IsTooManyFiles(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
-// IsNoSpace reports whether err says that a write found no room: the disk or
-// the quota is full, or the file would exceed the largest size allowed. Such an
-// error may go away when space is freed; every other write error is for good.
+// IsNoSpace reports whether err says that a write found no space: the disk or the quota is full,
+// or the file would exceed the largest size allowed. Such an error may go away when space is
+// freed; every other write error is permanent.
 func IsNoSpace(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) ||
 		errors.Is(err, syscall.EFBIG) || isPlatformNoSpace(err)
 }
 
-// pathError names the operation and the file in an error, as package os does.
-// A nil err stays nil, and an error that already names a file is left alone.
+// pathError adds the operation and the file name to an error, as package os does. A nil err
+// stays nil, and an error that already names a file is left alone.
 func pathError(op, name string, err error) error {
 	if err == nil {
 		return nil
@@ -45,7 +44,7 @@ func pathError(op, name string, err error) error {
 	return &fs.PathError{Op: op, Path: name, Err: err}
 }
 
-// linkError is pathError for the operations with two names.
+// linkError is like pathError, for operations with two names.
 func linkError(op, oldName, newName string, err error) error {
 	if err == nil {
 		return nil
@@ -53,14 +52,12 @@ func linkError(op, oldName, newName string, err error) error {
 	return &fs.PathError{Op: op, Path: oldName, Err: fmt.Errorf("to %s: %w", newName, err)}
 }
 
-// directAlignment is the block size of direct I/O: 4096 suits every device
-// with a logical block of 512 or 4096 bytes, and is the unit in which a page
-// cache and most flash devices work.
+// directAlignment is the block size of direct I/O. 4096 suits every device with logical blocks
+// of 512 or 4096 bytes, and is the unit of the page cache and most flash devices.
 const directAlignment = 4096
 
-// AlignedBuffer returns a zeroed buffer of the given length whose address is a
-// multiple of 4096 bytes, as direct I/O demands (see File.Alignment). The
-// length is the caller's business: it need not be a multiple.
+// AlignedBuffer returns a zeroed buffer whose address is a multiple of 4096 bytes, as direct I/O
+// demands (see File.Alignment). size need not be a multiple.
 func AlignedBuffer(size int) []byte {
 	b := make([]byte, size+directAlignment)
 	skip := 0
@@ -70,18 +67,17 @@ func AlignedBuffer(size int) []byte {
 	return b[skip : skip+size : skip+size]
 }
 
-// misalignment returns the address of b modulo align. The garbage collector
-// does not move heap objects, so the answer holds for the life of b; buffers
-// that might live on a stack are never passed to direct I/O unchecked.
+// misalignment returns the address of b modulo align. The garbage collector does not move heap
+// objects, so the answer holds for the life of b. Buffers that might be on a stack are never
+// passed to direct I/O unchecked.
 func misalignment(b []byte, align int) int {
 	return int(uintptr(unsafe.Pointer(unsafe.SliceData(b))) % uintptr(align))
 }
 
-// checkTransfer refuses what no implementation can do: a negative offset, and
-// on a file with an alignment above 1 an offset, length or address that is no
-// multiple of it. Doing it here makes the simulated and the real file system
-// refuse the same calls, and keeps the kernel's bare "invalid argument" out of
-// error texts.
+// checkTransfer refuses what no implementation can do: a negative offset, and an offset, length
+// or address that is not a multiple of the file's alignment. So the simulated and the real file
+// system refuse the same calls, and the error text says more than the kernel's "invalid
+// argument".
 func checkTransfer(op, name string, p []byte, off int64, align int) error {
 	if off < 0 {
 		return &fs.PathError{Op: op, Path: name, Err: fmt.Errorf("negative offset %d: %w", off, fs.ErrInvalid)}

@@ -1,7 +1,7 @@
 package vfs
 
-// This file wraps a file system so that chosen calls fail, in the ways in which
-// real disks do. fault_rule.go says which calls and how.
+// A file system that wraps another and makes chosen calls fail as real disks do. fault_rule.go
+// says which calls fail, and how.
 
 import (
 	"cmp"
@@ -15,9 +15,9 @@ import (
 	"sync/atomic"
 )
 
-// Fault passes calls on to another file system, counts them, and injects the
-// faults that its rules ask for. It is safe for concurrent use; which of two
-// concurrent calls a rule hits is up to the scheduler.
+// Fault passes calls on to another file system, counts them, and injects the faults that its
+// rules ask for. It is safe for concurrent use; the scheduler decides which of two concurrent
+// calls a rule hits.
 type Fault struct {
 	inner FS
 
@@ -40,15 +40,15 @@ type Call struct {
 	Length  int    // of transfers
 }
 
-// Observer sees calls, for instance to record them or to take images of a Sim
-// between them. Either function may be nil. They are called without locks, and
-// may call the file system that the Fault wraps, but not the Fault.
+// Observer sees calls, for instance to record them or to take images of a Sim between them.
+// Either function may be nil. They are called without locks. They may call the file system that
+// the Fault wraps, but not the Fault.
 type Observer struct {
 	Before func(Call)
 	After  func(Call, error)
 }
 
-// Injection is what the report of injected faults is grouped by.
+// Injection is the key by which the report groups injected faults.
 type Injection struct {
 	Op       Op
 	FileType string // "*.log" for 000042.log, "MANIFEST-*" for MANIFEST-000007
@@ -60,8 +60,8 @@ func NewFault(fsys FS, seed uint64) *Fault {
 	return &Fault{inner: fsys, rng: rand.New(rand.NewPCG(seed, 0)), injected: map[Injection]int64{}}
 }
 
-// Add puts a rule into force, after those that are. Of several rules that hit
-// one call the first acts; all of them count it as a match.
+// Add adds a rule after the present ones. If several rules hit a call, the first one acts; all
+// of them count it as a match.
 func (f *Fault) Add(r Rule) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -75,16 +75,15 @@ func (f *Fault) Clear() {
 	f.rules = nil
 }
 
-// Observe installs an observer in place of the one before.
+// Observe replaces the observer.
 func (f *Fault) Observe(o Observer) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.observer = o
 }
 
-// Calls returns how many calls of the given kinds were made so far. A test that
-// runs its workload once without rules learns what range the Nth of a rule for
-// the same kinds must run through.
+// Calls returns how many calls of the given kinds were made so far. A test can run its workload
+// once without rules, and then try each value of Nth up to this number.
 func (f *Fault) Calls(ops Op) int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -117,7 +116,7 @@ func (f *Fault) Injected() []InjectionCount {
 	return out
 }
 
-// begin counts a call and returns what is to be done to it.
+// begin counts a call and returns what to do with it.
 func (f *Fault) begin(c *Call) (verdict, Observer) {
 	f.mu.Lock()
 	v := verdict{}
@@ -158,11 +157,10 @@ func fileType(name string) string {
 	return base
 }
 
-// call makes a call that has no content: do is skipped, or its success denied,
-// as the rules say.
+// call makes a call that transfers no content. The rules may skip do, or deny its success.
 func (f *Fault) call(c Call, do func() error) error { return f.callOn(nil, c, do) }
 
-// callOn is call for a file whose sync may fail.
+// callOn is like call, for a file whose sync may fail.
 func (f *Fault) callOn(file *faultFile, c Call, do func() error) (err error) {
 	v, o := f.begin(&c)
 	switch v.kind {
@@ -170,7 +168,7 @@ func (f *Fault) callOn(file *faultFile, c Call, do func() error) (err error) {
 		err = pathError(c.Op.String(), c.Name, v.err)
 	case actFailSync:
 		err = pathError(c.Op.String(), c.Name, v.err)
-		// A directory (no file) loses nothing but what never was durable.
+		// A directory (no file) loses only what never was durable.
 		if file != nil {
 			file.failSync(v.model)
 		}
@@ -179,7 +177,7 @@ func (f *Fault) callOn(file *faultFile, c Call, do func() error) (err error) {
 			err = pathError(c.Op.String(), c.Name, v.err)
 		}
 	case actLose:
-		// Claimed and not done.
+		// It claims success without doing anything.
 	default:
 		err = do()
 	}
@@ -292,7 +290,7 @@ func (f *Fault) Usage(dir string) (u Usage, err error) {
 	return u, err
 }
 
-// simulated is a file whose faults can go deeper than its calls.
+// simulated is a file whose faults can reach below its calls, into the disk.
 type simulated interface {
 	failSync(model SyncFailure)
 	staleReadAt(p []byte, off int64) (int, error)
@@ -329,8 +327,8 @@ func (f *faultFile) Map(size int64) (*Mapping, error) {
 // WriteAt implements File.
 func (f *faultFile) WriteAt(p []byte, off int64) (int, error) { return f.write(OpWriteAt, p, off) }
 
-// Write implements File. It goes by offsets, so that a write that is lost still
-// moves the place where the next one goes.
+// Write implements File. It writes at offsets, so that a lost write still moves the offset of
+// the next one.
 func (f *faultFile) Write(p []byte) (int, error) {
 	off := f.appended.Load()
 	n, err := f.write(OpWrite, p, off)
@@ -348,7 +346,7 @@ func (f *faultFile) write(op Op, p []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// Alignment implements File. It is not a call to the disk.
+// Alignment implements File. It makes no call to the disk.
 func (f *faultFile) Alignment() int { return f.inner.Alignment() }
 
 // Truncate implements File.
@@ -371,8 +369,8 @@ func (f *faultFile) SyncData() error {
 	return f.fault.callOn(f, Call{Op: OpSyncData, Name: f.name}, f.inner.SyncData)
 }
 
-// failSync, staleReadAt and deviceWriteAt reach for the simulated file, through any
-// number of Faults; on a real file they do nothing, and read what is there.
+// failSync, staleReadAt and deviceWriteAt reach the simulated file through any number of Faults.
+// On a real file, failSync does nothing, and the others read and write as usual.
 
 func (f *faultFile) failSync(model SyncFailure) {
 	if inner, ok := f.inner.(simulated); ok {

@@ -1,6 +1,6 @@
 package vfs
 
-// This file is the rules of a Fault: which calls they hit, and what they do.
+// The rules of a Fault: which calls they hit, and what they do.
 
 import (
 	"errors"
@@ -58,7 +58,7 @@ const (
 // opKinds is the number of kinds.
 const opKinds = 22
 
-// index returns the place of a single kind.
+// index returns the index of a single kind.
 func (o Op) index() int { return bits.TrailingZeros32(uint32(o)) }
 
 // String names the kinds in the set.
@@ -75,37 +75,36 @@ func (o Op) String() string {
 	return strings.Join(parts, "|")
 }
 
-// Rule says which calls fail, and how. A call matches if it is of the right
-// kind, on the right file, and one to which the action applies (see
-// Action.Applies). The zero values make a rule that hits the first call that
-// matches, once.
+// Rule says which calls fail, and how. A call matches if it has the right kind and file, and the
+// action applies to it (see Action.Applies). With zero values, a rule hits the first matching
+// call, once.
 type Rule struct {
-	// Ops are the kinds of calls; 0 stands for all.
+	// Ops are the kinds of calls; 0 means all.
 	Ops Op
-	// Glob is a pattern of package path, for the base name of the file, or,
-	// with a slash in it, for the whole path with slashes. "" stands for all.
-	// A rename or link matches by either name.
+	// Glob is a pattern of package path. It is matched with the base name of the file or, if it
+	// has a slash, with the whole path with slashes. "" means all files. A rename or link
+	// matches by either name.
 	Glob string
-	// Nth is the first match that is hit, from 1; 0 stands for 1.
+	// Nth is the first match that is hit, from 1; 0 means 1.
 	Nth int64
-	// Times is how many calls are hit; 0 stands for 1, Forever for no end.
+	// Times is how many calls are hit; 0 means 1, Forever means all.
 	Times int64
-	// Probability is the chance of each match from the Nth on; 0 stands for 1.
+	// Probability is the chance of a hit for each match from the Nth on; 0 means 1.
 	Probability float64
 	// Action is what happens.
 	Action Action
 }
 
-// Forever as the Times of a rule makes a fault that stays.
+// Forever, as the Times of a rule, makes a permanent fault.
 const Forever = -1
 
-// activeRule is a rule with what happened to it.
+// activeRule is a rule with its counters.
 type activeRule struct {
 	Rule
 	matches, hitCount int64
 }
 
-// hits counts a call that matches and decides whether it is hit.
+// hits counts a call if it matches, and decides whether it is hit.
 func (r *activeRule) hits(c Call, rng *rand.Rand) bool {
 	if r.Ops != 0 && r.Ops&c.Op == 0 || r.Action.Applies()&c.Op == 0 || !r.matchesName(c) {
 		return false
@@ -140,7 +139,7 @@ func globMatches(glob, name string) bool {
 	return ok
 }
 
-// Action is what a rule does to a call; the functions below make them.
+// Action is what a rule does to a call. The functions below make actions.
 type Action struct {
 	kind    actionKind
 	err     error
@@ -167,56 +166,53 @@ const (
 	actHold
 )
 
-// FailWith makes the call fail with err, without any effect. A Close still
-// closes.
+// FailWith makes the call fail with err, without any effect. A Close still closes the file.
 func FailWith(err error) Action { return Action{kind: actFail, err: err} }
 
-// FailAfter makes the call take effect and then fail with err, so that the
-// caller cannot know.
+// FailAfter makes the call take effect and then fail with err, so that the caller cannot know
+// about the effect.
 func FailAfter(err error) Action { return Action{kind: actFailAfter, err: err} }
 
-// Short makes a read or write stop after n bytes, or at the length less one if
-// that is smaller, with err. (On a file with an alignment a write stops at the
-// block before.)
+// Short makes a read or write stop after n bytes, or one byte before its end if that is smaller,
+// with err. On a file with an alignment, a write stops at the block boundary before.
 func Short(n int64, err error) Action { return Action{kind: actShort, n: n, err: err} }
 
-// FlipBit inverts a random bit: of what a read returns (gone at the next read)
-// or of what a write stores.
+// FlipBit inverts a random bit: in what a read returns (only in this read) or in what a write
+// stores.
 func FlipBit() Action { return Action{kind: actFlip} }
 
-// Lose makes a write, a sync or a change of a directory claim success without
-// having been done.
+// Lose makes a write, a sync or a directory change claim success without being done.
 func Lose() Action { return Action{kind: actLose} }
 
-// Misdirect makes a read or write go to another offset of the file, by the
-// given distance (and not below zero).
+// Misdirect makes a read or write go to another offset of the file, by the given distance, but
+// not below zero.
 func Misdirect(distance int64) Action { return Action{kind: actMisdirect, n: distance} }
 
-// MisdirectTo makes a write go to the same offset of another file, which exists.
+// MisdirectTo makes a write go to the same offset of another, existing file.
 func MisdirectTo(name string) Action { return Action{kind: actMisdirectTo, name: name} }
 
-// OnDevice makes a Lose, FlipBit or Misdirect of a write happen in the device: programs
-// see what they wrote until the machine is started again, unless they read it uncached.
-// It works so on buffered files of a Sim; on others it is the action itself.
+// OnDevice makes a Lose, FlipBit or Misdirect of a write happen in the device: programs see what
+// they wrote until the machine restarts, unless they read uncached. This needs a buffered file
+// of a Sim; on other files the action happens as without OnDevice.
 func OnDevice(a Action) Action {
 	a.device = true
 	return a
 }
 
-// Stale makes a read return what was durable before the last writes. It works
-// on files of a Sim; other reads are left alone.
+// Stale makes a read return what was durable before the last writes. It works on files of a Sim,
+// and does nothing on others.
 func Stale() Action { return Action{kind: actStale} }
 
-// FailSync makes a sync fail with EIO. On a file of a Sim, the model says what
-// becomes of what was to be synced.
+// FailSync makes a sync fail with EIO. On a file of a Sim, the model says what happens to the
+// unsynced content.
 func FailSync(model SyncFailure) Action {
 	return Action{kind: actFailSync, model: model, err: syscall.EIO}
 }
 
-// Hold makes the call wait until the channel is closed: a device that hangs.
+// Hold makes the call wait until the channel is closed, like a device that hangs.
 func Hold(release <-chan struct{}) Action { return Action{kind: actHold, release: release} }
 
-// Applies returns the kinds of calls that the action can be done to.
+// Applies returns the kinds of calls to which the action applies.
 func (a Action) Applies() Op {
 	switch a.kind {
 	case actShort, actFlip, actMisdirect:
@@ -261,7 +257,7 @@ func (a Action) where() string {
 	return ""
 }
 
-// verdict is what is to be done to one call.
+// verdict is what to do with one call.
 type verdict struct {
 	Action
 	random uint64
@@ -279,7 +275,7 @@ func (v verdict) readAt(f *faultFile, p []byte, off int64) (int, error) {
 		}
 		return n, err
 	case actShort:
-		// Reading all and telling less keeps direct reads aligned.
+		// Reading all and reporting less keeps direct reads aligned.
 		n, err := f.inner.ReadAt(p, off)
 		if err != nil && err != io.EOF || n == 0 {
 			return n, err
@@ -317,7 +313,7 @@ func (v verdict) writeAt(f *faultFile, p []byte, off int64) (int, error) {
 		}
 		return done, err
 	case actFlip:
-		// A copy: the caller's buffer is not ours to change.
+		// This needs a copy: the caller owns the buffer.
 		stored := AlignedBuffer(len(p))
 		copy(stored, p)
 		flip(stored, v.random)
@@ -332,7 +328,8 @@ func (v verdict) writeAt(f *faultFile, p []byte, off int64) (int, error) {
 	return f.inner.WriteAt(p, off)
 }
 
-// store writes other bytes than p, or to another place, for a write of p at off.
+// store does a write of p at off in a wrong way: it writes stored at the offset at, or nothing
+// if stored is nil.
 func (v verdict) store(f *faultFile, p []byte, off int64, stored []byte, at int64) (int, error) {
 	if inner, ok := f.inner.(simulated); ok && v.device && f.inner.Alignment() == 1 {
 		return inner.deviceWriteAt(p, off, stored, at)

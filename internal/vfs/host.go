@@ -1,16 +1,15 @@
 package vfs
 
-// Host is what a file system may know about the machine that it is of. Zero
-// stands for unknown, or no limit.
+// Host is what a file system may know about its machine. Zero means unknown, or no limit.
 type Host interface {
 	// FileLimit is how many files this process may have open.
 	FileLimit() int
-	// Memory is the bytes of memory that this process may use: the machine's,
-	// or a limit below it.
+	// Memory is how many bytes of memory this process may use: the machine's memory, or a lower
+	// limit.
 	Memory() int64
 }
 
-// FileLimit is Host.FileLimit of a file system, 0 if it is no Host.
+// FileLimit is the Host.FileLimit of a file system, or 0 if it is no Host.
 func FileLimit(fs FS) int {
 	if h, ok := fs.(Host); ok {
 		return h.FileLimit()
@@ -18,7 +17,7 @@ func FileLimit(fs FS) int {
 	return 0
 }
 
-// Memory is Host.Memory of a file system, 0 if it is no Host.
+// Memory is the Host.Memory of a file system, or 0 if it is no Host.
 func Memory(fs FS) int64 {
 	if h, ok := fs.(Host); ok {
 		return h.Memory()

@@ -7,11 +7,10 @@ import (
 	"syscall"
 )
 
-// MakeDir makes a directory below base, and what is missing in between, and makes
-// all of these names durable. It syncs the parents of directories that exist as
-// well: the process that made them may have ended before it did so. An empty base
-// stands for the root. A parent that the process may not sync, or that its file
-// system cannot sync, is left to the process that made it.
+// MakeDir makes a directory below base, with missing parents, and makes all of these names
+// durable. It syncs the parents of existing directories too: the process that made them may have
+// ended before it did so. An empty base means the root. MakeDir skips a parent that the process
+// may not sync or the file system cannot sync.
 func MakeDir(fsys FS, base, dir string) error {
 	if err := fsys.MkdirAll(dir); err != nil {
 		return err
@@ -32,7 +31,7 @@ func MakeDir(fsys FS, base, dir string) error {
 	return nil
 }
 
-// cannotSync reports whether a sync was refused, rather than tried in vain.
+// cannotSync reports whether a sync was refused, and did not fail.
 func cannotSync(err error) bool {
 	return errors.Is(err, fs.ErrPermission) || errors.Is(err, errors.ErrUnsupported) ||
 		errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EROFS)

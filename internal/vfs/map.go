@@ -1,8 +1,8 @@
 package vfs
 
-// Files as memory. A read through a mapping costs no call into the kernel and
-// no copy while the page is in memory; where it cannot be read (an I/O error, a
-// file cut short) there is no error to return, the access itself fails.
+// Files as memory. A read through a mapping needs no system call and no copy while the page is
+// in memory. If the page cannot be read (an I/O error, a file cut short), no call returns an
+// error: the access itself faults.
 
 import (
 	"errors"
@@ -14,10 +14,10 @@ import (
 	"unsafe"
 )
 
-// Mapper is what a File may offer beside reading: its content as memory.
+// Mapper is a File that can also offer its content as memory.
 type Mapper interface {
-	// Map maps the first size bytes for reading. What is written to the file
-	// afterwards may be seen or not. The mapping outlives the File.
+	// Map maps the first size bytes for reading. Later writes to the file may be visible or not.
+	// The mapping outlives the File.
 	Map(size int64) (*Mapping, error)
 }
 
@@ -26,19 +26,17 @@ type Mapping struct {
 	name  string
 	data  []byte
 	unmap func([]byte) error // nil: memory of the heap
-	// want begins to read pages; nil: they are always there.
+	// want begins to read pages; nil if they are always in memory.
 	want func([]byte) error
-	// read stands for memory where files are simulated, so that they fail as
-	// they do when they are read.
+	// read replaces data for simulated files, so that accesses fail like reads.
 	read func(p []byte, off int64) (int, error)
 }
 
-// ErrFault is the error of an access to a page of a mapping that could not be
-// read.
+// ErrFault is the error of an access to a page of a mapping that could not be read.
 var ErrFault = errors.New("page cannot be read")
 
-// Map maps the first size bytes of a file. Files that cannot be mapped give
-// errors.ErrUnsupported.
+// Map maps the first size bytes of a file. It returns errors.ErrUnsupported for files that
+// cannot be mapped.
 func Map(f File, size int64) (*Mapping, error) {
 	m, ok := f.(Mapper)
 	if !ok || size <= 0 || int64(int(size)) != size {
@@ -47,14 +45,12 @@ func Map(f File, size int64) (*Mapping, error) {
 	return m.Map(size)
 }
 
-// NewMapping makes a mapping of bytes, for files that are not the operating
-// system's.
+// NewMapping makes a mapping of data, for files outside the operating system.
 func NewMapping(name string, data []byte) *Mapping { return &Mapping{name: name, data: data} }
 
-// Access calls fn with the n bytes of the mapping at an offset, and returns its
-// error, or ErrFault if a page of them cannot be read. fn must not keep them. It
-// is left in the middle on a fault, so it must hold no lock when it touches
-// them. REQUIRES: they are within the mapping.
+// Access calls fn with n bytes of the mapping at an offset. It returns fn's error, or ErrFault
+// if one of their pages cannot be read. fn must not keep the bytes. A fault aborts fn, so fn
+// must hold no lock while it reads them. REQUIRES: they are within the mapping.
 func (m *Mapping) Access(offset, n int64, fn func(data []byte) error) (err error) {
 	if m.read != nil {
 		p := make([]byte, n)
@@ -75,25 +71,24 @@ func (m *Mapping) Access(offset, n int64, fn func(data []byte) error) (err error
 	return fn(m.data[offset : offset+n : offset+n])
 }
 
-// ReadAt fills p with the bytes of the mapping at an offset. The error is ErrFault
-// if a page of them cannot be read. REQUIRES: they are within the mapping.
+// ReadAt fills p with the bytes of the mapping at an offset. The error is ErrFault if one of
+// their pages cannot be read. REQUIRES: they are within the mapping.
 func (m *Mapping) ReadAt(p []byte, offset int64) error {
 	return m.Access(offset, int64(len(p)), func(data []byte) error { copy(p, data); return nil })
 }
 
-// WillNeed begins to read the n bytes of the mapping at an offset into the page
-// cache, and does not wait for them. Where that cannot be had it does nothing.
-// REQUIRES: they are within the mapping.
+// WillNeed begins to read n bytes of the mapping at an offset into the page cache, without
+// waiting. It does nothing where that is not available. REQUIRES: they are within the mapping.
 func (m *Mapping) WillNeed(offset, n int64) {
 	if m.want == nil {
 		return
 	}
-	from := offset &^ int64(os.Getpagesize()-1) // which advice has to begin with
+	from := offset &^ int64(os.Getpagesize()-1) // the advice must begin at a page
 	_ = m.want(m.data[from : offset+n])
 }
 
-// fault makes an error of a panic if it is one of an access to the mapping, and
-// goes on panicking otherwise.
+// fault turns a panic into an error if an access to the mapping caused it, and panics again
+// otherwise.
 func (m *Mapping) fault(p any) error {
 	if f, ok := p.(interface{ Addr() uintptr }); ok && len(m.data) > 0 {
 		at := f.Addr() - uintptr(unsafe.Pointer(&m.data[0]))

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroupRoot is where control groups are found: those of version 2, and below
-// it, in a directory for memory, those of version 1.
+// cgroupRoot has the control groups of version 2 and, in its directory "memory", those of
+// version 1.
 const cgroupRoot = "/sys/fs/cgroup"
 
 func machineMemory() int64 {
@@ -29,8 +29,8 @@ func machineMemory() int64 {
 	return total
 }
 
-// groupMemory is the smallest memory limit of the process's control group and
-// those above it; groups is the content of /proc/self/cgroup. 0: no limit.
+// groupMemory is the smallest memory limit of the process's control group and its parents; 0
+// means no limit. groups is the content of /proc/self/cgroup.
 func groupMemory(root, groups string) int64 {
 	limit := int64(0)
 	for line := range strings.Lines(groups) {

@@ -1,8 +1,7 @@
 package vfs
 
-// This file is the real file system, as far as it is the same everywhere.
-// What differs lies in os_linux.go, os_darwin.go, os_unix.go and
-// os_windows.go, behind these functions:
+// The real file system, with the parts that all systems share. The other parts are in
+// os_linux.go, os_darwin.go, os_unix.go and os_windows.go, behind these functions:
 //
 //	plainFlags, dirFlags    the extra flags to open files and directories, see openFile
 //	openFlags(direct)       the extra flags of direct I/O; ok=false without it
@@ -30,7 +29,7 @@ import (
 	"sync/atomic"
 )
 
-// The store's files hold its users' data: only their owner may read them.
+// A store's files hold its users' data, so only the owner may read them.
 const (
 	filePerm = 0o600
 	dirPerm  = 0o700
@@ -57,9 +56,9 @@ func (osFS) OpenReadWrite(name string, opts OpenOptions) (File, error) {
 	return openOS(name, os.O_RDWR, opts)
 }
 
-// openFile opens a regular file, or makes one. A name in a store's directory may
-// have been planted there: a symbolic link is not followed, and a pipe is not waited
-// for. Links that lead to the directory are followed, since they are the owner's.
+// openFile opens a regular file, or makes one. An attacker may have planted a name in a store's
+// directory, so it does not follow a symbolic link or wait for a pipe. It follows links in the
+// path to the directory, since these are the owner's.
 func openFile(name string, flags int) (*os.File, error) {
 	f, err := os.OpenFile(name, flags|plainFlags, filePerm)
 	if err != nil {
@@ -71,14 +70,14 @@ func openFile(name string, flags int) (*os.File, error) {
 	st, err := f.Stat()
 	switch {
 	case err != nil:
-	case st.IsDir(): // which some systems let one open for reading
+	case st.IsDir(): // some systems allow to open one for reading
 		err = errIsDir
 	case !st.Mode().IsRegular():
 		err = notRegular(st)
 	default:
 		return f, nil
 	}
-	f.Close() // the error at hand is the one that matters
+	f.Close() // the first error is the one that matters
 	return nil, pathError("open", name, err)
 }
 
@@ -93,7 +92,7 @@ func notRegular(st fs.FileInfo) error {
 	return fmt.Errorf("%w, but %s", ErrNotRegular, kind)
 }
 
-// openOS opens name, with direct I/O if that is wanted and possible.
+// openOS opens name, with direct I/O if that is asked for and possible.
 func openOS(name string, flags int, opts OpenOptions) (File, error) {
 	readOnly := flags&os.O_RDWR == 0
 	if opts.Direct {
@@ -105,7 +104,7 @@ func openOS(name string, flags int, opts OpenOptions) (File, error) {
 					opts.WriteBehind = false
 					return newOSFile(f, name, readOnly, align, opts), nil
 				}
-				// Direct, but with a block larger than AlignedBuffer serves.
+				// Direct I/O needs a larger block than AlignedBuffer offers.
 				if err := f.Close(); err != nil {
 					return nil, pathError("close", name, err)
 				}
@@ -163,8 +162,8 @@ func (osFS) Link(oldName, newName string) error {
 	return linkError("link", oldName, newName, unwrapLink(os.Link(oldName, newName)))
 }
 
-// unwrapLink takes the cause out of an *os.LinkError, so that all errors of
-// this package have one shape.
+// unwrapLink takes the cause out of an *os.LinkError, so that all errors of this package have
+// the same form.
 func unwrapLink(err error) error {
 	var le *os.LinkError
 	if errors.As(err, &le) {
@@ -209,11 +208,10 @@ func (osFS) Usage(dir string) (Usage, error) {
 	return u, pathError("usage", dir, err)
 }
 
-// Lock locks an open file, so the lock ends with the process however it ends,
-// and a second open of the same file conflicts also within one process. The
-// file stays behind and is never deleted: deleting it would let a second
-// process lock a new file of the same name. Its content, the process id of the
-// last holder, serves error texts only.
+// Lock locks an open file. So the lock ends with the process in any case, and a second open of
+// the file conflicts within one process too. The file is never deleted: otherwise a second
+// process could lock a new file of the same name. Its content, the process id of the last
+// holder, only serves error texts.
 func (osFS) Lock(name string, mode LockMode) (io.Closer, error) {
 	f, err := takeLock(name, mode)
 	if err != nil {
@@ -222,9 +220,8 @@ func (osFS) Lock(name string, mode LockMode) (io.Closer, error) {
 	return &osLock{f: f, name: name}, nil
 }
 
-// takeLock makes no file for a reader. A reader that finds none locks the directory
-// instead, and looks again: a writer makes the file first, and then finds out
-// whether the directory is locked.
+// takeLock makes no file for a reader. A reader that finds none locks the directory instead, and
+// looks again: a writer makes the file first, and then checks whether the directory is locked.
 func takeLock(name string, mode LockMode) (f *os.File, err error) {
 	var dir *os.File
 	if f, err = openLock(name, mode); mode == LockToRead && errors.Is(err, fs.ErrNotExist) {
@@ -259,7 +256,7 @@ func openLock(name string, mode LockMode) (*os.File, error) {
 	if mode == LockToWrite {
 		return openFile(name, os.O_RDWR|os.O_CREATE)
 	}
-	// Some network file systems lock only what is open for writing.
+	// Some network file systems lock only files that are open for writing.
 	f, err := openFile(name, os.O_RDWR)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return openFile(name, os.O_RDONLY)
@@ -267,19 +264,19 @@ func openLock(name string, mode LockMode) (*os.File, error) {
 	return f, err
 }
 
-// noteHolder leaves the note. A file with other content belongs to another program,
-// under a second name, and stays as it is.
+// noteHolder writes the process id into the lock file. A file with other content belongs to
+// another program, under a second name, and is not changed.
 func noteHolder(f *os.File) {
 	if st, err := f.Stat(); err != nil || st.Size() > 0 && lockHolder(f) == "" {
 		return
 	}
-	// Failing to leave a note (a full disk) is no reason not to start.
+	// A note that cannot be written (on a full disk) does not prevent the start.
 	if f.Truncate(0) == nil {
 		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	}
 }
 
-// lockHolder reads the note that the holder of a lock left.
+// lockHolder reads the process id that the holder of a lock wrote.
 func lockHolder(f *os.File) string {
 	var buf [32]byte
 	n, _ := f.ReadAt(buf[:], 0)
@@ -295,7 +292,7 @@ type osLock struct {
 	name string
 }
 
-// Close releases the lock: closing the file does it on every system.
+// Close releases the lock; closing the file does so on every system.
 func (l *osLock) Close() error {
 	if l.f == nil {
 		return nil
@@ -310,13 +307,13 @@ type osFile struct {
 	name     string
 	readOnly bool
 	align    int
-	appended atomic.Int64 // where Write goes on
+	appended atomic.Int64 // offset of the next Write
 	behind   bool         // see OpenOptions.WriteBehind
 	uncached bool         // see OpenOptions.Uncached; not direct
-	held     atomic.Int64 // bytes written since it was last asked to write them back
+	held     atomic.Int64 // bytes written since the last write-back was started
 }
 
-// writeBehind is how many bytes gather before they are written back.
+// writeBehind is how many bytes are written before their write-back is started.
 const writeBehind = 1 << 20
 
 func (f *osFile) ReadAt(p []byte, off int64) (int, error) {
@@ -330,9 +327,8 @@ func (f *osFile) ReadAt(p []byte, off int64) (int, error) {
 	if err == nil || err == io.EOF {
 		return n, err
 	}
-	// A direct read that ends at the end of the file stops inside a block; the
-	// attempt to go on from there is misaligned, and some file systems say so
-	// instead of saying that the file has ended.
+	// A direct read that ends at the end of the file stops inside a block. The attempt to go on
+	// from there is misaligned, and some file systems report that and not the end of the file.
 	if f.align > 1 && n%f.align != 0 {
 		if st, serr := f.f.Stat(); serr == nil && off+int64(n) >= st.Size() {
 			return n, io.EOF
@@ -379,7 +375,7 @@ func (f *osFile) Truncate(size int64) error {
 	return pathError("truncate", f.name, f.f.Truncate(size))
 }
 
-// Preallocate never shrinks the file: a size below the current one leaves it.
+// Preallocate never shrinks the file: it ignores a size below the current one.
 func (f *osFile) Preallocate(size int64) error {
 	if err := f.writable("preallocate"); err != nil {
 		return err

@@ -7,20 +7,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errDirectRefused never comes: macOS has no direct open.
+// errDirectRefused never occurs: macOS has no direct open.
 const errDirectRefused = unix.EINVAL
 
 func openFlags() (int, bool) { return 0, false }
 
 func directAlign(*os.File) int { return 0 }
 
-// syncData is a full sync: package os asks for F_FULLFSYNC, the only call on
-// macOS that reaches beyond the device's cache.
+// syncData is a full sync: package os uses F_FULLFSYNC, the only call on macOS that reaches
+// beyond the device's cache.
 func syncData(f *os.File) error { return f.Sync() }
 
 func allocate(*os.File, int64) error { return errors.ErrUnsupported }
 
-// startWriteback is left to the system.
+// startWriteback does nothing: the system decides.
 func startWriteback(*os.File) {}
 
 func adviseSequential(f *os.File) {
@@ -37,7 +37,7 @@ func adviseRandom(f *os.File) {
 	})
 }
 
-// dropCached lets reads by f go past the cache, but for what is in it already.
+// dropCached lets reads through f bypass the cache, except for what it holds already.
 func dropCached(f *os.File, _, _ int64) {
 	_ = control(f, func(fd int) error {
 		_, err := unix.FcntlInt(uintptr(fd), unix.F_NOCACHE, 1)
@@ -53,5 +53,5 @@ func machineMemory() int64 {
 	return int64(n)
 }
 
-// openSparing opens name just for reading: nobody says what the system's cache has.
+// openSparing opens name as an ordinary file: the system does not say what its cache holds.
 func openSparing(name string, opts OpenOptions) (File, error) { return openOS(name, os.O_RDONLY, opts) }

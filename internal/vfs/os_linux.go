@@ -7,15 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errDirectRefused is what a file system without direct I/O answers to
-// O_DIRECT.
+// errDirectRefused is the answer of a file system without direct I/O to O_DIRECT.
 const errDirectRefused = unix.EINVAL
 
 func openFlags() (int, bool) { return unix.O_DIRECT, true }
 
-// directAlign asks the kernel what alignment the file demands (Linux 6.1 and
-// later say; older ones leave the default, which suits all usual devices).
-// Zero means more than this package's buffers offer.
+// directAlign asks the kernel which alignment the file demands. Linux 6.1 and later say; for
+// older ones it uses the default, which suits all usual devices. Zero means more than this
+// package's buffers offer.
 func directAlign(f *os.File) int {
 	var st unix.Statx_t
 	err := control(f, func(fd int) error {
@@ -30,8 +29,7 @@ func directAlign(f *os.File) int {
 	return directAlignment
 }
 
-// syncData is fdatasync: it commits the size and the extents when they
-// changed, and leaves out the times.
+// syncData is fdatasync: it commits size and extents if they changed, but not the times.
 func syncData(f *os.File) error { return control(f, unix.Fdatasync) }
 
 func allocate(f *os.File, size int64) error {
@@ -42,28 +40,26 @@ func allocate(f *os.File, size int64) error {
 	return err
 }
 
-// adviseSequential doubles the kernel's read-ahead. Failure changes nothing
-// but speed.
+// adviseSequential doubles the kernel's read-ahead. Failure only costs speed.
 func adviseSequential(f *os.File) {
 	_ = control(f, func(fd int) error { return unix.Fadvise(fd, 0, 0, unix.FADV_SEQUENTIAL) })
 }
 
-// adviseRandom switches it off.
+// adviseRandom switches the kernel's read-ahead off.
 func adviseRandom(f *os.File) {
 	_ = control(f, func(fd int) error { return unix.Fadvise(fd, 0, 0, unix.FADV_RANDOM) })
 }
 
-// dropCached gives back pages of the page cache that are clean, as those of a file are
-// that was synced. Pages that are mapped into a process stay.
+// dropCached drops clean pages from the page cache; the pages of a synced file are clean. Pages
+// mapped into a process stay.
 func dropCached(f *os.File, off, n int64) {
-	from := off &^ (int64(os.Getpagesize()) - 1) // the kernel keeps a page of which it is to drop a part
+	from := off &^ (int64(os.Getpagesize()) - 1) // the kernel does not drop a part of a page
 	to := off + n + int64(os.Getpagesize()) - 1
 	_ = control(f, func(fd int) error { return unix.Fadvise(fd, from, to-from, unix.FADV_DONTNEED) })
 }
 
-// startWriteback begins to write back all that the page cache has of the file, and
-// does not wait for it. Failure changes nothing but speed: a sync reports what could
-// not be written.
+// startWriteback starts to write back all dirty pages of the file, without waiting. Failure only
+// costs speed: a sync reports what could not be written.
 func startWriteback(f *os.File) {
 	_ = control(f, func(fd int) error { return unix.SyncFileRange(fd, 0, 0, unix.SYNC_FILE_RANGE_WRITE) })
 }

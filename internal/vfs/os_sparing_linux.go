@@ -8,31 +8,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sparingFile is a file opened with OpenOptions.Sparing: for reads past the page
-// cache, and once more for reads through it.
+// sparingFile is a file opened with OpenOptions.Sparing. It is open twice: for reads past the
+// page cache and for reads through it.
 //
-// Reading what the page cache does not have through it costs finding pages and giving
-// others back, half of the processor time of a read where memory is short (a control
-// group of 96 MiB, data of 400: 5 KiB at random), and it takes away what others, or
-// the same reader, would have found again. So only one such read in admitEvery goes
-// through it: of reads at random hardly any would meet its pages again, and what is read
-// often soon comes to its turn (bimodal insertion: Qureshi and others, Adaptive
+// A read through the page cache that misses it has to find pages and evict others. That takes
+// half of the processor time of a read where memory is short (a control group of 96 MiB, data of
+// 400, 5 KiB at random), and evicts pages that would have been read again. So only one such read
+// in admitEvery goes through the cache: of random reads hardly any would meet its pages again,
+// and what is read often soon gets its turn (bimodal insertion: Qureshi and others, Adaptive
 // Insertion Policies for High Performance Caching, ISCA 2007).
 type sparingFile struct {
 	*osFile // past the page cache
 	through *osFile
 	fd      uintptr // of through
 	size    int64
-	absent  atomic.Uint32 // reads of what was not in the page cache
+	absent  atomic.Uint32 // reads that missed the page cache
 }
 
-// admitEvery is measured with gets of a Zipf distribution (s = 1.05, data four times the
-// memory, some ten seconds in): of those that took no access to the device there were
-// 46 in a hundred with 1, 48 with 2, 49 with 4 and 48 with 8, which takes longest
-// to get there. The median was 57, 45, 32 and 37 us.
+// admitEvery was measured with gets of a Zipf distribution (s = 1.05, data four times the
+// memory, after some ten seconds). With 1, 2, 4 and 8, the gets without an access to the device
+// were 46, 48, 49 and 48 in a hundred, and 8 takes longest to get there. The median was 57, 45,
+// 32 and 37 us.
 const admitEvery = 4
 
-// openSparing opens name for reading that spares the page cache, or just for reading.
+// openSparing opens name for reads that spare the page cache, or as an ordinary file.
 func openSparing(name string, opts OpenOptions) (File, error) {
 	opts.Direct = true
 	past, err := openOS(name, os.O_RDONLY, opts)
@@ -47,8 +46,8 @@ func openSparing(name string, opts OpenOptions) (File, error) {
 	}
 	f := &sparingFile{osFile: past.(*osFile), through: through.(*osFile)}
 	f.fd = f.through.f.Fd()
-	// Nothing is written, so a whole page need not be: of a block of 5 KiB at random
-	// two fifths less are read with sectors of 512 bytes, which takes a tenth less time.
+	// The file is only read, so the alignment may be smaller than a page: of a random block of 5
+	// KiB, sectors of 512 bytes read two fifths less, which takes a tenth less time.
 	f.align = readAlign(f.osFile.f)
 	f.size, err = f.Size()
 	if err == nil {
@@ -61,7 +60,7 @@ func openSparing(name string, opts OpenOptions) (File, error) {
 	return f, nil
 }
 
-// ReadAt reads through the page cache what is there, and its share of what is not.
+// ReadAt reads through the page cache what is there, and one in admitEvery of the other reads.
 func (f *sparingFile) ReadAt(p []byte, off int64) (int, error) {
 	if err := checkTransfer("read", f.name, p, off, f.align); err != nil {
 		return 0, err
@@ -83,8 +82,8 @@ func (f *sparingFile) hasCached(off, n int64) bool {
 // Close closes both.
 func (f *sparingFile) Close() error { return errors.Join(f.osFile.Close(), f.through.Close()) }
 
-// isCached reports whether all pages of a range of an open file are in the page
-// cache. Errors say that the kernel does not tell: cachestat(2) is of Linux 6.5.
+// isCached reports whether all pages of a range of an open file are in the page cache. An error
+// means that the kernel does not say: cachestat(2) needs Linux 6.5.
 func isCached(fd uintptr, offset, n int64) (bool, error) {
 	page := int64(os.Getpagesize())
 	from, to := offset/page, (offset+n+page-1)/page
@@ -93,7 +92,7 @@ func isCached(fd uintptr, offset, n int64) (bool, error) {
 	return err == nil && found.Cache >= uint64(to-from), err
 }
 
-// readAlign is the least that direct reads of a file demand of offsets, lengths and
+// readAlign is the least alignment that direct reads of a file demand of offsets, lengths and
 // addresses, or directAlignment if the kernel does not say.
 func readAlign(f *os.File) int {
 	var st unix.Statx_t

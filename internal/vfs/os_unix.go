@@ -2,7 +2,7 @@
 
 package vfs
 
-// What Linux and macOS have in common.
+// The parts that Linux and macOS share.
 
 import (
 	"errors"
@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Causes that the simulated file system shares with the real one.
+// Error causes that the simulated file system shares with the real one.
 const (
 	errIsDir    = unix.EISDIR
 	errNotDir   = unix.ENOTDIR
@@ -25,11 +25,11 @@ const (
 	dirFlags   = unix.O_DIRECTORY
 )
 
-// isPlatformNoSpace has nothing to add to what IsNoSpace checks.
+// isPlatformNoSpace adds nothing: IsNoSpace checks all of them.
 func isPlatformNoSpace(error) bool { return false }
 
-// control runs fn with the file's descriptor, which stays open meanwhile, and
-// repeats it while a signal interrupts it.
+// control calls fn with the file's descriptor, which stays open meanwhile, and again while a
+// signal interrupts it.
 func control(f *os.File, fn func(fd int) error) error {
 	conn, err := f.SyscallConn()
 	if err != nil {
@@ -45,7 +45,7 @@ func control(f *os.File, fn func(fd int) error) error {
 		}
 	})
 	if err != nil {
-		return fs.ErrClosed // the one reason why Control does not call
+		return fs.ErrClosed // the only reason why Control does not call
 	}
 	return inner
 }
@@ -76,9 +76,9 @@ func syncDir(dir string) error {
 	return errors.Join(err, f.Close())
 }
 
-// lockFile uses flock: it belongs to the open file, not to the process, so it
-// conflicts with every other open of the same file, and (unlike fcntl locks)
-// does not vanish when some other descriptor of the file is closed.
+// lockFile uses flock. That lock belongs to the open file, not to the process. So it conflicts
+// with every other open of the file, and, unlike fcntl locks, is kept when another descriptor of
+// the file is closed.
 func lockFile(f *os.File) error {
 	err := control(f, func(fd int) error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
 	if err == unix.EWOULDBLOCK {
@@ -87,7 +87,8 @@ func lockFile(f *os.File) error {
 	return err
 }
 
-// lockDir leaves out file systems that lock no directories, some of the network.
+// lockDir returns nil, nil on file systems that do not lock directories, such as some network
+// ones.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.OpenFile(dir, os.O_RDONLY|dirFlags, 0)
 	if err != nil {

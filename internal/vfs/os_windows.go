@@ -7,17 +7,17 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Causes that the simulated file system shares with the real one.
+// Error causes that the simulated file system shares with the real one.
 const (
 	errIsDir    = windows.Errno(windows.ERROR_DIRECTORY_NOT_SUPPORTED)
 	errNotDir   = windows.Errno(windows.ERROR_DIRECTORY)
 	errNotEmpty = windows.Errno(windows.ERROR_DIR_NOT_EMPTY)
 )
 
-// Links, which few users may make here, are followed.
+// Links are followed; few users may make them on Windows.
 const plainFlags, dirFlags = 0, 0
 
-// errDirectRefused never comes: files are opened buffered.
+// errDirectRefused never occurs: files are opened buffered.
 const errDirectRefused = windows.Errno(windows.ERROR_INVALID_PARAMETER)
 
 func isPlatformNoSpace(err error) bool {
@@ -32,17 +32,17 @@ func syncData(f *os.File) error { return f.Sync() }
 
 func allocate(*os.File, int64) error { return errors.ErrUnsupported }
 
-// startWriteback is left to the system.
+// startWriteback does nothing: the system decides.
 func startWriteback(*os.File) {}
 
 func adviseSequential(*os.File) {}
 func adviseRandom(*os.File)     {}
 
-// dropCached cannot be done: what is read may come from the system's cache.
+// dropCached does nothing on Windows: reads may come from the system's cache.
 func dropCached(*os.File, int64, int64) {}
 
-// syncDir cannot be done on Windows, where NTFS logs directory changes in
-// order. It still reports a directory that does not exist.
+// syncDir cannot sync on Windows, where NTFS logs directory changes in order. It still reports a
+// directory that does not exist.
 func syncDir(dir string) error {
 	st, err := os.Stat(dir)
 	if err == nil && !st.IsDir() {
@@ -51,8 +51,8 @@ func syncDir(dir string) error {
 	return err
 }
 
-// lockFile locks one byte far beyond the content, since a locked region cannot
-// be read by others and the content names the holder.
+// lockFile locks one byte far beyond the content: other processes cannot read a locked region,
+// and the content names the holder.
 func lockFile(f *os.File) error {
 	const flags = windows.LOCKFILE_EXCLUSIVE_LOCK | windows.LOCKFILE_FAIL_IMMEDIATELY
 	at := &windows.Overlapped{OffsetHigh: 1 << 30}
@@ -63,7 +63,7 @@ func lockFile(f *os.File) error {
 	return err
 }
 
-// lockDir: directories cannot be locked.
+// lockDir does nothing: directories cannot be locked.
 func lockDir(string) (*os.File, error) { return nil, nil }
 
 func diskUsage(dir string) (Usage, error) {
@@ -78,10 +78,10 @@ func diskUsage(dir string) (Usage, error) {
 	return Usage{Total: total, Available: available}, nil
 }
 
-// fileLimit: handles are limited by memory alone.
+// fileLimit is unknown: only memory limits handles.
 func fileLimit() int { return 0 }
 
 func machineMemory() int64 { return 0 }
 
-// openSparing opens name just for reading: nobody says what the system's cache has.
+// openSparing opens name as an ordinary file: the system does not say what its cache holds.
 func openSparing(name string, opts OpenOptions) (File, error) { return openOS(name, os.O_RDONLY, opts) }

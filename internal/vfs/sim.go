@@ -1,8 +1,8 @@
 package vfs
 
-// This file is the simulated file system as its callers see it. sim_inode.go
-// holds what is pending on one file, sim_crash.go what a power cut leaves of
-// it, sim_file.go the open files, sim_content.go the bytes.
+// The simulated file system as its callers see it. sim_inode.go holds what is pending on one
+// file, sim_crash.go what a power cut leaves of it, sim_file.go the open files, sim_content.go
+// the bytes.
 
 import (
 	"errors"
@@ -16,38 +16,35 @@ import (
 	"syscall"
 )
 
-// ErrCrashed is what every call on a Sim and on its open files gives once it
-// was crashed or killed: a dead program does not go on writing.
+// ErrCrashed is what every call on a Sim and its open files returns after a crash or kill: a
+// dead program writes nothing more.
 var ErrCrashed = errors.New("simulated machine has crashed")
 
 // SimOptions describe a simulated machine.
 type SimOptions struct {
-	// BlockSize is the alignment that direct I/O demands, a power of two from
-	// 512 to 4096; 0 stands for 4096. A negative value means that there is no
-	// direct I/O: files that ask for it are buffered.
+	// BlockSize is the alignment that direct I/O demands, a power of two from 512 to 4096; 0
+	// means 4096. A negative value means no direct I/O: files that ask for it are buffered.
 	BlockSize int
-	// Capacity is the size of the disk in bytes, in units of 4096; 0 means
-	// without bound. Content takes space page by page, names take none.
+	// Capacity is the size of the disk in bytes, in units of 4096; 0 means unbounded. Content
+	// takes space page by page, names take none.
 	Capacity int64
-	// EntriesWithFiles makes a Sync of any file sync all directories too, as a
-	// journal such as that of ext4 does. By default a name is durable only
-	// after SyncDir, which is all that POSIX promises.
+	// EntriesWithFiles makes a Sync of any file sync all directories too, as a journal like that
+	// of ext4 does. By default a name is durable only after SyncDir, which is all that POSIX
+	// promises.
 	EntriesWithFiles bool
 }
 
-// Sim is a file system in memory that knows which of its bytes and names a
-// power cut would lose. It is safe for concurrent use. The root directory
-// exists; relative names are relative to it.
+// Sim is a file system in memory that knows which bytes and names a power cut would lose. It is
+// safe for concurrent use. The root directory exists; relative names are relative to it.
 type Sim struct {
 	opts SimOptions
 	disk *disk
 }
 
-// disk is the state of a simulated file system. It outlives the Sim when the
-// process is killed.
+// disk is the state of a simulated file system. It outlives the Sim when the process is killed.
 type disk struct {
 	mu       sync.RWMutex
-	running  *Sim // whose calls are served; nil after a power cut
+	running  *Sim // the Sim whose calls are served; nil after a power cut
 	root     *inode
 	seq      uint64 // operations so far
 	nodes    uint64 // inodes so far
@@ -94,7 +91,7 @@ func (d *disk) next() uint64 {
 	return d.seq
 }
 
-// enter begins a call that may change something; the caller defers the unlock.
+// enter begins a call that may change something. The caller defers the unlock.
 func (s *Sim) enter(op, name string) error {
 	s.disk.mu.Lock()
 	return s.checkRunning(op, name)
@@ -113,7 +110,7 @@ func (s *Sim) checkRunning(op, name string) error {
 	return nil
 }
 
-// find returns what name stands for.
+// find returns the inode of name.
 func (d *disk) find(name string) (*inode, error) {
 	rest := strings.TrimPrefix(filepath.ToSlash(filepath.Clean(name)), "/")
 	n := d.root
@@ -130,8 +127,8 @@ func (d *disk) find(name string) (*inode, error) {
 	return n, nil
 }
 
-// findEntry returns the directory that holds name, the last part of name, and
-// what it stands for, nil if nothing.
+// findEntry returns the directory that holds name, the last part of name, and its inode, or nil
+// if there is none.
 func (d *disk) findEntry(name string) (dir *inode, base string, n *inode, err error) {
 	clean := filepath.Clean(name)
 	base = filepath.Base(clean)
@@ -232,8 +229,7 @@ func (s *Sim) remove(op, name string, wantDir bool) error {
 	return nil
 }
 
-// unlinked notes that a file has lost a name, and frees its space when nothing
-// holds it any more.
+// unlinked notes that a file has lost a name, and frees its space after the last one.
 func (d *disk) unlinked(n *inode) {
 	n.links--
 	d.release(n)
@@ -281,7 +277,7 @@ func (d *disk) rename(oldName, newName string) error {
 	if from == to {
 		to.change(entryOp{seq: d.next(), kind: entryMove, name: oldBase, to: newBase, node: n})
 	} else {
-		// Two directories: each is made durable by itself.
+		// Each of the two directories becomes durable by itself.
 		to.change(entryOp{seq: d.next(), kind: entryLink, name: newBase, node: n})
 		from.change(entryOp{seq: d.next(), kind: entryUnlink, name: oldBase})
 	}
@@ -291,7 +287,7 @@ func (d *disk) rename(oldName, newName string) error {
 	return nil
 }
 
-// contains reports whether dir is n or lies below it.
+// contains reports whether dir is n or below it.
 func contains(n, dir *inode) bool {
 	if n == dir {
 		return true
@@ -464,7 +460,7 @@ func (l *simLock) Close() error {
 	return nil
 }
 
-// unboundedDisk is the size that a disk without bound claims to have.
+// unboundedDisk is the size that an unbounded disk reports.
 const unboundedDisk = 1 << 44
 
 // Usage implements FS.
@@ -484,7 +480,7 @@ func (s *Sim) Usage(dir string) (Usage, error) {
 	return Usage{Total: uint64(d.capacity * pageSize), Available: uint64(d.free() * pageSize)}, nil
 }
 
-// free returns how many pages may still be taken.
+// free returns how many pages can still be allocated.
 func (d *disk) free() int64 {
 	if d.capacity <= 0 {
 		return unboundedDisk
@@ -492,8 +488,8 @@ func (d *disk) free() int64 {
 	return max(d.capacity-d.used, 0)
 }
 
-// SetCapacity changes the size of the disk, in bytes; 0 means without bound. A
-// size below what is in use leaves the content alone and refuses any more.
+// SetCapacity changes the size of the disk, in bytes; 0 means unbounded. A size below what is in
+// use keeps the content and refuses more.
 func (s *Sim) SetCapacity(bytes int64) {
 	s.disk.mu.Lock()
 	defer s.disk.mu.Unlock()
@@ -501,8 +497,8 @@ func (s *Sim) SetCapacity(bytes int64) {
 	s.disk.capacity = capacityPages(bytes)
 }
 
-// capacityPages turns a capacity in bytes into pages, without making a bound
-// below one page into none.
+// capacityPages converts a capacity in bytes to pages. A bound below one page becomes one page,
+// not none.
 func capacityPages(bytes int64) int64 {
 	if bytes <= 0 {
 		return 0
@@ -510,8 +506,8 @@ func capacityPages(bytes int64) int64 {
 	return max(bytes/pageSize, 1)
 }
 
-// OpenFiles returns the names, sorted, under which files are open that have not
-// been closed: a test that expects none finds what leaks.
+// OpenFiles returns the sorted names of the files that are open. A test that expects none finds
+// leaks.
 func (s *Sim) OpenFiles() []string {
 	s.disk.mu.RLock()
 	defer s.disk.mu.RUnlock()
@@ -523,5 +519,5 @@ func (s *Sim) OpenFiles() []string {
 	return names
 }
 
-// errNoSpace is what a full simulated disk answers.
+// errNoSpace is the error of a full simulated disk.
 const errNoSpace = syscall.ENOSPC

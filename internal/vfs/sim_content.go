@@ -2,31 +2,29 @@ package vfs
 
 import "bytes"
 
-// This file holds the bytes of simulated files: arrays of pages of which
-// copies cost one pointer per page. What a program sees, what is on the disk,
-// and the images after crashes all share the pages in which they agree.
+// The bytes of simulated files: arrays of pages, of which a copy costs one pointer per page.
+// What a program sees, what is on the disk, and the images after crashes share their equal
+// pages.
 
-// pageSize is the unit in which the simulated page cache and disk hold
-// content, and in which space is accounted.
+// pageSize is the unit in which the simulated page cache and disk hold content and count space.
 const pageSize = 4096
 
-// page is shared once frozen: then it is never written again, and a write to
-// its place makes a new one.
+// page may be shared once it is frozen: then it is never written again, and a write to its place
+// makes a new page.
 type page struct {
 	frozen bool
 	data   [pageSize]byte
 }
 
-// reservedPage stands for space that is taken and all zero: preallocated, or
-// filled with zeros, which is how logs are prepared and would otherwise take as
-// much memory here as it takes disk there. It is frozen, hence never changed.
+// reservedPage stands for allocated space that is all zero: preallocated, or filled with zeros,
+// as logs are prepared. Real pages would take as much memory as disk. It is frozen, so it never
+// changes.
 var reservedPage = &page{frozen: true}
 
-// content is the bytes of one file in one state. Beyond size, and where a page
-// is nil (a hole), all is zero.
+// content is the bytes of one file in one state. Beyond size, and where a page is nil (a hole),
+// the content is zero.
 //
-// Invariants: the pages do not reach beyond size by a whole page; the bytes of
-// the last page beyond size are zero.
+// Invariants: no whole page lies beyond size; the bytes of the last page beyond size are zero.
 type content struct {
 	size  int64
 	pages []*page
@@ -35,7 +33,7 @@ type content struct {
 // pagesFor returns how many pages size bytes take.
 func pagesFor(size int64) int { return int((size + pageSize - 1) / pageSize) }
 
-// readAt copies what lies at off into p and returns how many bytes there were.
+// readAt copies the bytes at off into p and returns how many there were.
 func (c *content) readAt(p []byte, off int64) int {
 	if off >= c.size {
 		return 0
@@ -54,7 +52,7 @@ func (c *content) readAt(p []byte, off int64) int {
 	return len(p)
 }
 
-// writeAt stores p at off, and grows the content if need be.
+// writeAt stores p at off, and grows the content if necessary.
 func (c *content) writeAt(p []byte, off int64) {
 	if len(p) == 0 {
 		return
@@ -74,7 +72,7 @@ func (c *content) writeAt(p []byte, off int64) {
 	}
 }
 
-// allZero reports whether p holds nothing but zeros.
+// allZero reports whether p holds only zeros.
 func allZero(p []byte) bool {
 	for len(p) > pageSize {
 		if !bytes.Equal(p[:pageSize], reservedPage.data[:]) {
@@ -85,8 +83,7 @@ func allZero(p []byte) bool {
 	return bytes.Equal(p, reservedPage.data[:len(p)])
 }
 
-// writable returns page i for writing: a new one for a hole, a copy of one
-// that is shared.
+// writable returns page i for writing: a new page for a hole, a copy of a shared page.
 func (c *content) writable(i int) *page {
 	c.cover(i + 1)
 	switch pg := c.pages[i]; {
@@ -105,10 +102,10 @@ func (c *content) cover(n int) {
 	}
 }
 
-// resize sets the size; what is cut off is gone, what is added is zero.
+// resize sets the size. Bytes beyond it are gone; added bytes are zero.
 func (c *content) resize(size int64) {
 	if n := pagesFor(size); n < len(c.pages) {
-		clear(c.pages[n:]) // do not hold on to what was cut off
+		clear(c.pages[n:]) // release the pages that were cut off
 		c.pages = c.pages[:n]
 	}
 	if rest := int(size % pageSize); rest != 0 && size < c.size {
@@ -119,7 +116,7 @@ func (c *content) resize(size int64) {
 	c.size = size
 }
 
-// reserve takes space for [0, size), and grows the content to that.
+// reserve allocates space for [0, size), and grows the content to it.
 func (c *content) reserve(size int64) {
 	c.size = max(c.size, size)
 	c.cover(pagesFor(size))
@@ -130,7 +127,7 @@ func (c *content) reserve(size int64) {
 	}
 }
 
-// sharePages makes pages [from, to) of c those of src, frozen in both.
+// sharePages makes pages [from, to) of c those of src, and freezes them.
 func (c *content) sharePages(src *content, from, to int) {
 	c.cover(min(to, len(src.pages)))
 	for i := from; i < min(to, len(c.pages)); i++ {
@@ -138,9 +135,8 @@ func (c *content) sharePages(src *content, from, to int) {
 			c.pages[i] = nil
 			continue
 		}
-		// Testing first: disks that share a page have different locks, and a
-		// page that is shared already must not be written, not even with the
-		// same value.
+		// This checks first: disks that share a page have different locks, and a shared page
+		// must not be written, not even with the same value.
 		if !src.pages[i].frozen {
 			src.pages[i].frozen = true
 		}

@@ -1,11 +1,10 @@
 package vfs
 
-// This file decides what a power cut leaves on the simulated disk.
+// What a power cut leaves on the simulated disk.
 //
-// Each file has its durable content and the operations since its last sync;
-// each directory has its durable entries and the operations since its last
-// SyncDir. A policy says which pending operations reach the disk. Operations
-// that do are carried out in their order, on the durable state.
+// Each file has its durable content and the operations since its last sync; each directory has
+// its durable entries and the operations since its last SyncDir. A policy says which pending
+// operations reach the disk. These are replayed in their order on the durable state.
 
 import (
 	"cmp"
@@ -13,7 +12,7 @@ import (
 	"slices"
 )
 
-// CrashPolicy says what a power cut makes of operations that were not synced.
+// CrashPolicy says what a power cut does to operations that were not synced.
 type CrashPolicy int
 
 const (
@@ -21,17 +20,16 @@ const (
 	CrashLoseAll CrashPolicy = iota
 	// CrashKeepAll keeps all of them.
 	CrashKeepAll
-	// CrashPrefix keeps the first few, in order: by the seed either up to one
-	// moment for the whole disk, or up to a moment of its own for each file and
-	// each directory.
+	// CrashPrefix keeps the first few, in order. The seed chooses whether they end at one moment
+	// for the whole disk, or at a moment of its own for each file and directory.
 	CrashPrefix
-	// CrashSubset keeps or loses each 512-byte sector of each write and each
-	// directory operation by itself. A rename within a directory leaves the old
-	// name, the new name or both.
+	// CrashSubset decides separately for each 512-byte sector of each write and each directory
+	// operation whether it is kept. A rename within a directory leaves the old name, the new
+	// name or both.
 	CrashSubset
-	// CrashSizeFirst keeps directory operations and sizes but not the content:
-	// what a file has grown by holds zeros, garbage, or old blocks of other
-	// files. (ext4 with data=writeback, XFS after a crash at the wrong moment.)
+	// CrashSizeFirst keeps directory operations and sizes but not the content: the part by which
+	// a file has grown holds zeros, garbage, or old blocks of other files. (ext4 with
+	// data=writeback, XFS after a crash at the wrong moment.)
 	CrashSizeFirst
 	// CrashMetaFirst keeps directory operations and no content: a renamed file
 	// is empty. (Delayed allocation.)
@@ -56,13 +54,12 @@ func CrashPolicies() []CrashPolicy {
 	return all
 }
 
-// sectorSize is what a device writes whole or not at all.
+// sectorSize is the unit that a device writes atomically.
 const sectorSize = 512
 
-// Crash cuts the power: s and its open files give ErrCrashed from now on, and
-// the result is the machine after it was started again. It may be called
-// several times, with other policies and seeds, for other outcomes of the same
-// power cut.
+// Crash cuts the power: s and its open files return ErrCrashed from now on, and the result is
+// the machine after a restart. It may be called several times, with other policies and seeds,
+// for other outcomes of the same power cut.
 func (s *Sim) Crash(policy CrashPolicy, seed uint64) *Sim {
 	s.disk.mu.Lock()
 	defer s.disk.mu.Unlock()
@@ -70,18 +67,17 @@ func (s *Sim) Crash(policy CrashPolicy, seed uint64) *Sim {
 	return s.disk.image(policy, seed).start(s.opts)
 }
 
-// Image returns what Crash would, and lets s go on: a workload that runs once
-// can be crashed at each of its calls.
+// Image returns what Crash would, and lets s go on. So a workload that runs once can be crashed
+// at each of its calls.
 func (s *Sim) Image(policy CrashPolicy, seed uint64) *Sim {
 	s.disk.mu.Lock()
 	defer s.disk.mu.Unlock()
 	return s.disk.image(policy, seed).start(s.opts)
 }
 
-// Kill ends the process but not the machine: s and its open files give
-// ErrCrashed from now on, and the result is the same disk as the next process
-// sees it, without locks, everything written still visible, and what was not
-// synced still not durable.
+// Kill ends the process but not the machine: s and its open files return ErrCrashed from now on.
+// The result is the same disk as the next process sees it: without locks, with everything
+// written visible, and with unsynced writes still not durable.
 func (s *Sim) Kill() *Sim {
 	d := s.disk
 	d.mu.Lock()
@@ -96,17 +92,17 @@ func (s *Sim) Kill() *Sim {
 	return d.start(s.opts)
 }
 
-// crash is one power cut in the making.
+// crash is one power cut that is being computed.
 type crash struct {
 	policy CrashPolicy
 	seed   uint64
-	cut    uint64            // of CrashPrefix: the first operation that is lost; 0: each inode its own
+	cut    uint64            // of CrashPrefix: the first operation that is lost; 0: another one for each inode
 	nodes  []*inode          // all that the old disk knows, by id
-	images map[*inode]*inode // what becomes of them
-	stale  []*page           // blocks that may turn up in other files
+	images map[*inode]*inode // their state after the crash
+	stale  []*page           // blocks that may show up in other files
 }
 
-// image makes the disk after a power cut. The disk is locked.
+// image makes the disk after a power cut. REQUIRES: the disk is locked.
 func (d *disk) image(policy CrashPolicy, seed uint64) *disk {
 	c := &crash{policy: policy, seed: seed, images: map[*inode]*inode{}}
 	c.collect(d.root)
@@ -128,8 +124,7 @@ func (d *disk) image(policy CrashPolicy, seed uint64) *disk {
 	return after
 }
 
-// collect finds all inodes that have a name, had one at the last sync, or may
-// get one back.
+// collect finds all inodes that have a name, had one at the last sync, or may get one back.
 func (c *crash) collect(n *inode) {
 	if n == nil || c.images[n] != nil {
 		return
@@ -151,7 +146,7 @@ func (c *crash) collect(n *inode) {
 	}
 }
 
-// prepare gathers what a policy needs of the whole disk.
+// prepare gathers what a policy needs from the whole disk.
 func (c *crash) prepare() {
 	rng := rand.New(rand.NewPCG(c.seed, 0))
 	switch c.policy {
@@ -199,8 +194,8 @@ func (c *crash) survivingContent(n *inode, rng *rand.Rand) content {
 	case CrashLoseAll, CrashMetaFirst:
 		return out
 	case CrashKeepAll, CrashDataFirst:
-		// Replaying, not copying what is visible: after a failed sync that
-		// dropped pages, what is visible is not what would be written.
+		// These replay the operations and do not copy what is visible: after a failed sync that
+		// dropped pages, the visible content is not what would be written.
 	case CrashPrefix:
 		ops = ops[:kept(c, ops, func(op dataOp) uint64 { return op.seq }, rng)]
 	case CrashSubset:
@@ -249,8 +244,8 @@ func (c *crash) replaySectors(n *inode, op dataOp, out *content, rng *rand.Rand)
 	}
 }
 
-// growOnly gives a file its last size, and fills what it was to hold beyond its
-// durable size with anything but that.
+// growOnly gives a file its last size, and fills the part beyond its durable size with other
+// bytes than those written.
 func (c *crash) growOnly(n *inode, out *content, rng *rand.Rand) {
 	for _, op := range n.pending {
 		if op.kind == dataResize && op.off < out.size || op.kind == dataReserve {
@@ -275,7 +270,7 @@ func (c *crash) growOnly(n *inode, out *content, rng *rand.Rand) {
 	out.resize(n.visible.size)
 }
 
-// fillBlock makes a block that a file system may hand out unwritten.
+// fillBlock makes a block that a file system may return for unwritten content.
 func (c *crash) fillBlock(block *[pageSize]byte, rng *rand.Rand) {
 	switch choice := rng.IntN(3); {
 	case choice == 1:
@@ -289,7 +284,7 @@ func (c *crash) fillBlock(block *[pageSize]byte, rng *rand.Rand) {
 	}
 }
 
-// survivingEntries fills in what a directory holds after the crash.
+// survivingEntries sets the entries of a directory after the crash.
 func (c *crash) survivingEntries(n, image *inode, rng *rand.Rand) {
 	entries := make(map[string]*inode, len(n.durableEntries))
 	for name, child := range n.durableEntries {
@@ -314,8 +309,8 @@ func (c *crash) survivingEntries(n, image *inode, rng *rand.Rand) {
 	}
 }
 
-// someEntries picks operations at random. A rename may leave both names, but
-// never neither: the link is made before the old name goes.
+// someEntries picks operations at random. A rename may leave both names, but never neither: the
+// new name is linked before the old one goes.
 func someEntries(ops []entryOp, rng *rand.Rand) []entryOp {
 	var out []entryOp
 	for _, op := range ops {
@@ -330,7 +325,7 @@ func someEntries(ops []entryOp, rng *rand.Rand) []entryOp {
 	return out
 }
 
-// count sets the links of what can be reached and adds up the space it takes.
+// count sets the links of all reachable inodes, and adds up their space.
 func (d *disk) count(dir *inode) {
 	for _, child := range dir.entries {
 		child.links++

@@ -1,6 +1,6 @@
 package vfs
 
-// This file is the open files of the simulated file system.
+// The open files of the simulated file system.
 
 import (
 	"fmt"
@@ -21,7 +21,7 @@ type simFile struct {
 	appended atomic.Int64
 }
 
-// open makes an open file; the disk is locked.
+// open makes an open file. REQUIRES: the disk is locked.
 func (s *Sim) open(n *inode, name string, readOnly bool, opts OpenOptions) *simFile {
 	f := &simFile{sim: s, node: n, name: name, readOnly: readOnly, align: 1}
 	f.uncached = opts.Uncached && readOnly
@@ -36,7 +36,7 @@ func (s *Sim) open(n *inode, name string, readOnly bool, opts OpenOptions) *simF
 	return f
 }
 
-// check refuses calls on a closed file or a dead machine; the disk is locked.
+// check refuses calls on a closed file or a dead machine. REQUIRES: the disk is locked.
 func (f *simFile) check(op string) error {
 	if err := f.sim.checkRunning(op, f.name); err != nil {
 		return err
@@ -81,8 +81,8 @@ func (f *simFile) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// deviceWriteAt is a write that the device gets wrong: it stores other bytes than p,
-// elsewhere, or none. Programs see p until the page cache is lost.
+// deviceWriteAt is a write that the device gets wrong: it stores other bytes than p, elsewhere,
+// or none. Programs see p until the page cache is lost.
 func (f *simFile) deviceWriteAt(p []byte, off int64, stored []byte, at int64) (int, error) {
 	d := f.sim.disk
 	d.mu.Lock()
@@ -104,7 +104,7 @@ func (f *simFile) WriteAt(p []byte, off int64) (int, error) {
 	return f.writeAt(p, off)
 }
 
-// writeAt is WriteAt; the disk is locked.
+// writeAt is WriteAt. REQUIRES: the disk is locked.
 func (f *simFile) writeAt(p []byte, off int64) (int, error) {
 	d := f.sim.disk
 	if err := f.checkWrite("write"); err != nil {
@@ -130,8 +130,7 @@ func (f *simFile) writeAt(p []byte, off int64) (int, error) {
 	return len(p), err
 }
 
-// fitting returns how many of size bytes at off can be written before the disk
-// is full.
+// fitting returns how many of size bytes at off can be written before the disk is full.
 func (f *simFile) fitting(off, size int64) int64 {
 	free, end := f.sim.disk.free(), off
 	for end < off+size {
@@ -195,8 +194,8 @@ func (f *simFile) Preallocate(size int64) error {
 // Sync implements File.
 func (f *simFile) Sync() error { return f.sync("sync") }
 
-// SyncData implements File. The simulated files have no metadata but the size,
-// which a data sync must make durable too, or what was appended is lost.
+// SyncData implements File. The only metadata of simulated files is the size. A data sync must
+// make it durable too, or appended bytes are lost.
 func (f *simFile) SyncData() error { return f.sync("syncdata") }
 
 func (f *simFile) sync(op string) error {
@@ -213,7 +212,7 @@ func (f *simFile) sync(op string) error {
 	return nil
 }
 
-// syncTree makes the entries of a directory and of all below it durable.
+// syncTree makes the entries of a directory and of all directories below it durable.
 func (n *inode) syncTree() {
 	n.syncEntries()
 	for _, child := range n.entries {
@@ -248,20 +247,20 @@ func (f *simFile) Close() error {
 	return nil
 }
 
-// SyncFailure says what a failed sync leaves behind, by the file systems whose
-// behaviour was studied (Rebello et al., ATC'20). In both, the next sync
-// succeeds: the pages count as clean.
+// SyncFailure says what a failed sync leaves behind, named after the file systems that were
+// studied (Rebello et al., ATC'20). In both, the next sync succeeds, because the pages count as
+// clean.
 type SyncFailure int
 
 const (
-	// SyncFailureExt4 keeps the content readable although it is not on the
-	// disk, as ext4 and XFS do.
+	// SyncFailureExt4 keeps the content readable although it is not on the disk, as ext4 and XFS
+	// do.
 	SyncFailureExt4 SyncFailure = iota
-	// SyncFailureBtrfs puts the content back to what it was at the last sync.
+	// SyncFailureBtrfs resets the content to that of the last sync.
 	SyncFailureBtrfs
 )
 
-// staleReadAt reads what was on the disk before the writes that are pending.
+// staleReadAt reads what was on the disk before the pending writes.
 func (f *simFile) staleReadAt(p []byte, off int64) (int, error) {
 	f.sim.disk.mu.RLock()
 	defer f.sim.disk.mu.RUnlock()
@@ -275,8 +274,7 @@ func (f *simFile) staleReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// failSync does to the file what a failed sync does; the caller makes up the
-// error.
+// failSync does to the file what a failed sync does; the caller returns the error.
 func (f *simFile) failSync(model SyncFailure) {
 	d := f.sim.disk
 	d.mu.Lock()
@@ -294,8 +292,7 @@ func (f *simFile) failSync(model SyncFailure) {
 	n.forget()
 }
 
-// Map implements Mapper. What is read is the file's content at that time, also
-// after Close.
+// Map implements Mapper. Reads return the file's content at that time, even after Close.
 func (f *simFile) Map(int64) (*Mapping, error) {
 	f.sim.disk.mu.RLock()
 	defer f.sim.disk.mu.RUnlock()

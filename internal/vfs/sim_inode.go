@@ -1,9 +1,9 @@
 package vfs
 
-// This file is what the simulated disk knows of one file or directory: what
-// programs see, what is durable, and the operations that lie between.
+// What the simulated disk knows about one file or directory: what programs see, what is durable,
+// and the operations between the two.
 
-// inode is a file or a directory, apart from its names.
+// inode is a file or a directory, without its names.
 type inode struct {
 	id    uint64 // rises with creation: a deterministic order for crashes
 	links int    // names that programs see
@@ -14,8 +14,8 @@ type inode struct {
 	durable content
 	pending []dataOp
 	log     []byte // the bytes of pending writes, one after the other
-	// unwritten says that a sync failed and left pages that are visible, not
-	// durable, and not pending either.
+	// unwritten says that a failed sync left pages that are visible, but neither durable nor
+	// pending.
 	unwritten bool
 
 	// Of a directory; nil maps mark a file.
@@ -28,16 +28,16 @@ func (n *inode) isDir() bool { return n.entries != nil }
 
 // dataOp is a change of a file's content since its last sync.
 type dataOp struct {
-	seq  uint64 // its place among all operations on the disk
+	seq  uint64 // its number among all operations on the disk
 	kind dataKind
-	off  int64 // where a write starts; the new size; the end of what is reserved
+	off  int64 // where a write starts; the new size; the end of the reserved space
 	at   int   // where its bytes start in the log; allZeros if they are not there
 	size int   // how many there are
 	// device says that the disk gets these bytes, and programs see others.
 	device bool
 }
 
-// allZeros as the place of a write's bytes says that all of them are zero.
+// allZeros, as the place of a write's bytes, says that all of them are zero.
 const allZeros = -1
 
 type dataKind uint8
@@ -60,9 +60,9 @@ type entryOp struct {
 type entryKind uint8
 
 const (
-	entryLink   entryKind = iota // name now stands for node
-	entryUnlink                  // name is gone
-	entryMove                    // name is gone and to now stands for node, at once
+	entryLink   entryKind = iota // name now refers to node
+	entryUnlink                  // name is removed
+	entryMove                    // name is removed and to refers to node, atomically
 )
 
 // write changes what programs see, and remembers the change.
@@ -77,8 +77,8 @@ func (n *inode) write(seq uint64, p []byte, off int64) {
 	n.pending = append(n.pending, op)
 }
 
-// readPast turns what the page cache holds of the file from off on into what a read
-// past it finds: dirty pages are written first, clean ones are those on the disk.
+// readPast turns the cached content of the file from off on into what a direct read finds: dirty
+// pages are written first, clean pages are those on the disk.
 func (n *inode) readPast(p []byte, off int64) {
 	if !n.unwritten {
 		return
@@ -104,19 +104,19 @@ func (n *inode) dirty(page int64) bool {
 	return false
 }
 
-// resize likewise.
+// resize changes the visible size, and remembers the change.
 func (n *inode) resize(seq uint64, size int64) {
 	n.visible.resize(size)
 	n.pending = append(n.pending, dataOp{seq: seq, kind: dataResize, off: size})
 }
 
-// reserve likewise.
+// reserve reserves visible space, and remembers the change.
 func (n *inode) reserve(seq uint64, size int64) {
 	n.visible.reserve(size)
 	n.pending = append(n.pending, dataOp{seq: seq, kind: dataReserve, off: size})
 }
 
-// bytesOf returns what a pending write wrote.
+// bytesOf returns the bytes of a pending write.
 func (n *inode) bytesOf(op dataOp) []byte {
 	if op.at == allZeros {
 		return make([]byte, op.size)
@@ -124,7 +124,7 @@ func (n *inode) bytesOf(op dataOp) []byte {
 	return n.log[op.at : op.at+op.size]
 }
 
-// keptLog is how large a buffer for pending bytes a file keeps across syncs.
+// keptLog is the largest buffer for pending bytes that a file keeps across syncs.
 const keptLog = 1 << 20
 
 // forget drops the pending operations.
@@ -136,19 +136,19 @@ func (n *inode) forget() {
 	}
 }
 
-// sync makes the content durable, in time proportional to what is pending: the
-// pages that were written become shared between both states.
+// sync makes the content durable, in time proportional to what is pending: written pages become
+// shared between both states.
 func (n *inode) sync() {
 	for _, op := range n.pending {
 		if op.kind == dataResize && op.off < n.durable.size {
-			n.durable.resize(op.off) // what was cut off must not come back as the file grows again
+			n.durable.resize(op.off) // bytes cut off must not come back when the file grows again
 		}
 	}
 	n.durable.resize(n.visible.size)
 	for _, op := range n.pending {
 		switch {
 		case op.device:
-			// What strays beyond the end is lost: it does not make the file longer.
+			// Stray bytes beyond the end are lost: they do not make the file longer.
 			bytes := n.bytesOf(op)
 			n.durable.writeAt(bytes[:min(max(n.durable.size-op.off, 0), int64(len(bytes)))], op.off)
 		case op.kind == dataWrite:
@@ -176,7 +176,7 @@ func (op entryOp) apply(entries map[string]*inode) {
 	case entryUnlink:
 		delete(entries, op.name)
 	case entryMove:
-		// An older operation may be lost: only what is still there can go.
+		// An older operation may be lost, so the old name may be another file's.
 		if entries[op.name] == op.node {
 			delete(entries, op.name)
 		}
@@ -201,7 +201,7 @@ func (n *inode) newPages(off, end int64) int64 {
 	return count
 }
 
-// pagesFrom returns how many pages the file holds from page i on.
+// pagesFrom returns how many pages the file has from page i on.
 func (n *inode) pagesFrom(i int) int64 {
 	count := int64(0)
 	for ; i < len(n.visible.pages); i++ {

@@ -1,7 +1,7 @@
 package vfs
 
-// This file is what tests do to a simulated disk behind the back of the program
-// under test: look at it, compare it, and damage it.
+// Functions by which tests inspect, compare and damage a simulated disk, unnoticed by the
+// program under test.
 
 import (
 	"encoding/binary"
@@ -14,8 +14,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Files returns the paths of all files, sorted, with slashes and without a
-// leading one.
+// Files returns the sorted paths of all files, with slashes and without a leading one.
 func (s *Sim) Files() []string {
 	s.disk.mu.RLock()
 	defer s.disk.mu.RUnlock()
@@ -61,9 +60,9 @@ func (n *inode) bytes() []byte {
 	return b
 }
 
-// Edit replaces the content of a file with what fn makes of a copy of it, at
-// once for programs and on the disk: it is damage, not an operation. Whatever
-// was pending on the file has reached the disk before.
+// Edit replaces the content of a file with what fn makes of a copy of it, both for programs and
+// on the disk. It is damage, not an operation: what was pending on the file counts as written
+// before.
 func (s *Sim) Edit(name string, fn func([]byte) []byte) error {
 	d := s.disk
 	d.mu.Lock()
@@ -103,7 +102,7 @@ func (s *Sim) FlipByte(name string, off int64, mask byte) error {
 	return nil
 }
 
-// Cut shortens a file to size bytes, or fills it up with zeros, as Edit does.
+// Cut shortens a file to size bytes, or extends it with zeros, as Edit does.
 func (s *Sim) Cut(name string, size int64) error {
 	d := s.disk
 	d.mu.Lock()
@@ -118,8 +117,8 @@ func (s *Sim) Cut(name string, size int64) error {
 	return nil
 }
 
-// Digest returns a hash of all names and contents that programs see, by which
-// crash tests count how many different disks they have seen.
+// Digest returns a hash of all names and contents that programs see. Crash tests count by it how
+// many different disks they have seen.
 func (s *Sim) Digest() uint64 {
 	s.disk.mu.RLock()
 	defer s.disk.mu.RUnlock()

@@ -1,10 +1,10 @@
-// Package vfs is the engine's only door to files, so that tests can fail,
-// delay, tear and lose what a real disk can. No engine package but this one
-// touches package os or golang.org/x/sys.
+// Package vfs is the engine's only door to files, so that tests can fail, delay, tear and lose
+// what a real disk can. No other engine package imports os, and only internal/offheap also
+// imports golang.org/x/sys.
 //
-// Implementations: OS (real files, buffered or direct), Sim (in memory; keeps
-// apart what was written and what was synced, and can be crashed), and Fault
-// (wraps any of them and injects errors).
+// Implementations: OS (real files, buffered or direct), Sim (in memory; distinguishes what was
+// written from what was synced, and can be crashed), and Fault (wraps any of them and injects
+// errors).
 //
 // Names are paths made with path/filepath. Errors are *PathError values
 // (io/fs) that match fs.ErrNotExist and friends with errors.Is.
@@ -17,22 +17,22 @@ import (
 
 // FS is what the engine needs of a file system.
 type FS interface {
-	// Create makes a file for reading and writing; a file of that name is
-	// truncated. The new directory entry is durable only after SyncDir.
+	// Create makes a file for reading and writing; an existing file is truncated. The new
+	// directory entry is durable only after SyncDir.
 	Create(name string, opts OpenOptions) (File, error)
 	// Open opens an existing file for reading.
 	Open(name string, opts OpenOptions) (File, error)
 	// OpenReadWrite opens an existing file for reading and writing.
 	OpenReadWrite(name string, opts OpenOptions) (File, error)
-	// Remove deletes a file. Rename replaces newName if it exists. Link makes
-	// a second name for a file. All three are durable only after SyncDir.
+	// Remove deletes a file. Rename replaces newName if it exists. Link makes a second name for
+	// a file. All three are durable only after SyncDir.
 	Remove(name string) error
 	Rename(oldName, newName string) error
 	Link(oldName, newName string) error
 	// RemoveDir deletes an empty directory.
 	RemoveDir(dir string) error
-	// MkdirAll makes a directory and its parents. Each is durable only after
-	// SyncDir of the one that holds it; MakeDir does both.
+	// MkdirAll makes a directory and its parents. Each is durable only after SyncDir of its
+	// parent; MakeDir does both.
 	MkdirAll(dir string) error
 	// List returns the names, not paths, in a directory, sorted.
 	List(dir string) ([]string, error)
@@ -40,9 +40,9 @@ type FS interface {
 	Stat(name string) (Info, error)
 	// SyncDir makes the directory's entries durable.
 	SyncDir(dir string) error
-	// Lock takes an exclusive lock that ends with the process or with Close.
-	// A lock that is held, by this process or another, gives ErrLocked. LockToWrite
-	// makes the file; LockToRead writes nothing.
+	// Lock takes an exclusive lock that ends with the process or with Close. It returns
+	// ErrLocked if this or another process holds the lock. LockToWrite makes the file;
+	// LockToRead writes nothing.
 	Lock(name string, mode LockMode) (io.Closer, error)
 	// Usage returns the space of the file system that holds dir.
 	Usage(dir string) (Usage, error)
@@ -50,29 +50,27 @@ type FS interface {
 
 // OpenOptions choose how a file is accessed.
 type OpenOptions struct {
-	// Direct asks for I/O that bypasses the page cache. Where the platform or
-	// the file system does not offer it, the file is opened buffered; see
-	// File.Alignment.
+	// Direct asks for I/O that bypasses the page cache. Where the platform or file system does
+	// not offer it, the file is opened buffered; see File.Alignment.
 	Direct bool
-	// Sparing asks for reads that leave the page cache to what is read often: what it
-	// has is read from there, and of what it does not have most is read past it, as
-	// with Direct. It is for files that far exceed memory. Where the platform or the file
-	// system does not offer it, the file is opened buffered; see File.Alignment.
+	// Sparing asks for reads that leave the page cache to what is read often. What the cache
+	// holds is read from it; most of the rest is read past it, as with Direct. It is for files
+	// that far exceed memory. Where the platform or file system does not offer it, the file is
+	// opened buffered; see File.Alignment.
 	Sparing bool
-	// Uncached asks for reads of what the device holds, of what was synced: with direct
-	// I/O, as with Direct, or, where there is none, after the system was asked to drop
-	// what the page cache has of the file. It is for files that are open for reading.
+	// Uncached asks for reads of what the device holds, that is, what was synced. They use
+	// direct I/O or, where there is none, ask the system to drop the file's pages from the page
+	// cache first. It is for files open for reading.
 	Uncached bool
-	// Sequential hints that the file will be read from front to back, Random that
-	// the caller knows best how much to read at once: nothing is read ahead.
+	// Sequential hints that the file will be read from front to back. Random hints that the
+	// caller knows how much to read at once: there is no read-ahead.
 	Sequential, Random bool
-	// WriteBehind hints that what is written should be on its way to the device
-	// before somebody asks for a Sync, which then takes less long. It says nothing
-	// about what is durable.
+	// WriteBehind hints that writes should be on their way to the device before a Sync, which
+	// then takes less time. It says nothing about what is durable.
 	WriteBehind bool
 }
 
-// LockMode says what a lock is taken for. Whatever it is, there is one holder.
+// LockMode says what a lock is taken for. Every mode is exclusive.
 type LockMode int
 
 const (
@@ -80,8 +78,7 @@ const (
 	LockToWrite
 )
 
-// ReadFile returns the content of a file of at most the given number of bytes. A
-// larger one gives ErrTooLarge.
+// ReadFile returns the content of a file of at most most bytes. A larger one gives ErrTooLarge.
 func ReadFile(fsys FS, name string, most int64) ([]byte, error) {
 	f, err := fsys.Open(name, OpenOptions{})
 	if err != nil {
@@ -115,13 +112,13 @@ type Usage struct {
 	Available uint64 // to this process
 }
 
-// File is an open file. Reads and writes at an offset are safe for concurrent
-// use; the appending Write is not.
+// File is an open file. Reads and writes at an offset are safe for concurrent use; the appending
+// Write is not.
 type File interface {
-	// ReadAt and WriteAt behave as in package io. On a file with an Alignment
-	// above 1, offsets, lengths and buffer addresses must be multiples of it
-	// (AlignedBuffer makes such buffers), else they fail with fs.ErrInvalid;
-	// a read at the end of the file may return fewer bytes with io.EOF.
+	// ReadAt and WriteAt behave as in package io. On a file with an Alignment above 1, offsets,
+	// lengths and buffer addresses must be multiples of it (AlignedBuffer makes such buffers),
+	// or they fail with fs.ErrInvalid. A read at the end of the file may return fewer bytes with
+	// io.EOF.
 	io.ReaderAt
 	io.WriterAt
 	// Write appends at the end of what Write has written, starting at 0.
@@ -130,14 +127,13 @@ type File interface {
 	Alignment() int
 	// Truncate sets the size.
 	Truncate(size int64) error
-	// Preallocate reserves space for [0, size) and sets the size if it is
-	// smaller; where space cannot be reserved it sets the size alone. On some
-	// file systems (ext4) the first write to reserved space still commits
-	// metadata; only space that was written before does not.
+	// Preallocate reserves space for [0, size) and sets the size if it is smaller. Where space
+	// cannot be reserved it only sets the size. On some file systems (ext4) the first write to
+	// reserved space still commits metadata; only space that was written before does not.
 	Preallocate(size int64) error
-	// Sync makes content and metadata durable; SyncData the content and what
-	// is needed to read it back. After an error nothing may be assumed about
-	// what is durable, and no later call on this file is to be believed.
+	// Sync makes content and metadata durable; SyncData makes durable the content and what is
+	// needed to read it back. After an error the caller may assume nothing about what is
+	// durable, and must not trust later calls on this file.
 	Sync() error
 	SyncData() error
 	// Size returns the current size.
