@@ -14,9 +14,9 @@ func TestDownwardsLeavesNothingOlderBehind(t *testing.T) {
 	levels[4] = []*manifest.FileMeta{file(4, "e", "h"), file(5, "i", "k"), file(6, "s", "z")}
 	levels[6] = []*manifest.FileMeta{file(7, "a", "b"), file(8, "g", "m"), file(9, "n", "o"), file(10, "t", "u")}
 	for _, c := range []struct{ start, end, want string }{
-		{"a", "b", "[1 2 4] [7 8]"}, // 2 meets 1, 4 meets 2, 8 meets 4
+		{"a", "b", "[1 2 4] [7 8]"}, // 2 overlaps 1, 4 overlaps 2, 8 overlaps 4
 		{"i", "j", "[5] [8]"},
-		{"n", "o", "nothing"}, // lies in the last level alone
+		{"n", "o", "nothing"}, // only in the last level
 		{"q", "q0", "[3] []"},
 		{"l", "", "[3 6] [8 9 10]"},
 		{"", "", "[1 2 3 4 5 6] [7 8 9 10]"},

@@ -20,7 +20,7 @@ func newestOnly() mvcc.Policy {
 	}
 }
 
-// rows makes a run of n rows of one marker and one put at a sequence number.
+// rows makes a run of n rows with a marker and a put at a sequence number.
 func rows(from, n int, seq uint64) (run mvcctest.Run) {
 	for i := from; i < from+n; i++ {
 		run = append(run, mvcctest.Row{Key: fmt.Appendf(nil, "r%04d", i), Cells: []row.Cell{
@@ -205,7 +205,7 @@ func TestEveryErrorEndsTheMergeAndAbandonsTheTable(t *testing.T) {
 		}
 		made := len(out.done)
 		if out.open != nil && len(out.open.run) > 0 {
-			made++ // the last one begun
+			made++ // the last one that was begun
 		}
 		if !errors.Is(err, errOutput) || out.abandoned > 1 {
 			t.Fatalf("call %d: %v, %d tables abandoned of %d", failAt, err, out.abandoned, made)

@@ -1,8 +1,8 @@
 package compaction_test
 
-// A partition in memory: random writes, flushes and compactions, chosen by
-// Pick and done by Run, several at once, against a copy in which nothing was
-// ever pruned. Tables are mvcctest runs; the manifest is an array of levels.
+// A model of a partition in memory: random writes, flushes and compactions, chosen by Pick and
+// done by Run, several at once, against a copy that never prunes. Tables are mvcctest runs; the
+// manifest is an array of levels.
 
 import (
 	"bytes"
@@ -23,7 +23,7 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// tables is an Output that keeps what it is given.
+// tables is an Output that keeps the tables it is given.
 type tables struct {
 	done      []mvcctest.Run
 	open      *table
@@ -60,7 +60,7 @@ func (t *table) AddCell(c *row.Cell) error {
 	return nil
 }
 
-// AddRow refuses rows of three cells, as a table may refuse any.
+// AddRow refuses rows of three cells, since a table may refuse any row.
 func (t *table) AddRow(key []byte, cells []row.Cell, _ row.Stored) (bool, error) {
 	if len(cells) == 3 {
 		return false, nil
@@ -118,7 +118,7 @@ func describe(number uint64, run mvcctest.Run) *manifest.FileMeta {
 	return f
 }
 
-// job is a merge that has been done but not installed.
+// job is a compaction that is done but not installed.
 type job struct {
 	candidate *compaction.Candidate
 	output    []mvcctest.Run
@@ -143,7 +143,7 @@ type model struct {
 	snapshots []snapshot
 	written   []int64 // clock of each sequence number
 	limits    []int   // limit at each sequence number
-	flushed   uint64  // sequence numbers above are in the memtable
+	flushed   uint64  // larger sequence numbers are in the memtable
 	now       int64
 	keys      int
 	limit     int
@@ -193,8 +193,7 @@ func (m *model) nextSeq() uint64 {
 	return uint64(len(m.written))
 }
 
-// deleteVersion deletes the newest visible version of column a, or the second
-// newest, with the trim that goes with it.
+// deleteVersion deletes the newest or second newest visible version of column a, with its trim.
 func (m *model) deleteVersion(key string) (cells []row.Cell) {
 	var visible []int64
 	v := m.view()
@@ -342,7 +341,7 @@ func (m *model) flush() {
 	m.logf("flush to %v", m.install(0, out.done))
 }
 
-// belowMemory says whether a table file reaches a row.
+// belowMemory says whether any table file may hold a row.
 func (m *model) belowMemory() func(key []byte) mvcc.Below {
 	levels := m.levels
 	return func(key []byte) mvcc.Below {
@@ -357,8 +356,7 @@ func (m *model) belowMemory() func(key []byte) mvcc.Below {
 	}
 }
 
-// compactRange merges a range of keys down to the last level, as somebody may ask
-// for once no other merge runs.
+// compactRange does a manual compaction of a key range to the last level, once no other runs.
 func (m *model) compactRange() {
 	for len(m.running) > 0 {
 		m.finish(0)
@@ -395,7 +393,7 @@ func (m *model) compactRange() {
 	m.failf("a merge of a range does not end")
 }
 
-// merge does a merge of several levels at once.
+// merge does a compaction of several levels at once.
 func (m *model) merge(c *compaction.Candidate, upper [][]*manifest.FileMeta, p mvcc.Policy) {
 	m.logf("merge %s", describeCandidate(c))
 	var inputs []mvcc.Iterator
@@ -423,8 +421,8 @@ func (m *model) merge(c *compaction.Candidate, upper [][]*manifest.FileMeta, p m
 	m.logf("merged to %v", m.install(c.OutputLevel, out.done))
 }
 
-// compact picks a candidate and does its work, but leaves installing it for
-// later; false if there is nothing to pick.
+// compact picks a candidate and does its work, but does not install it. It returns false if
+// there is nothing to pick.
 func (m *model) compact() bool {
 	p := m.policy()
 	in := compaction.Input{Levels: &m.levels, Config: m.cfg, Policy: p, Lost: m.rng.Int64N(2) * m.rng.Int64N(4000), Idle: m.rng.IntN(4) == 0}
@@ -629,7 +627,7 @@ func (m *model) step() {
 	}
 }
 
-// settle runs compactions until nothing is left to do.
+// settle runs compactions until there is nothing left to do.
 func (m *model) settle() {
 	for range 10_000 {
 		for len(m.running) > 0 {
@@ -654,8 +652,8 @@ func envUint(t testing.TB, name string, def uint64) uint64 {
 	return n
 }
 
-// TestCompactionsKeepAnswersAndOrder drives random partitions. FLAGSTONE_SEED
-// is the seed of the first, FLAGSTONE_HISTORIES their number.
+// TestCompactionsKeepAnswersAndOrder drives random partitions. FLAGSTONE_SEED is the first one's
+// seed, FLAGSTONE_HISTORIES their number.
 func TestCompactionsKeepAnswersAndOrder(t *testing.T) {
 	first := envUint(t, "FLAGSTONE_SEED", rand.Uint64()%math.MaxUint32)
 	count := envUint(t, "FLAGSTONE_HISTORIES", 30)
@@ -670,8 +668,7 @@ func TestCompactionsKeepAnswersAndOrder(t *testing.T) {
 		}
 		m.settle()
 		m.check()
-		// Once all is deleted or expired and no snapshot is open, nothing may
-		// be left, whatever level it lies at.
+		// Once all is deleted or expired and no snapshot is open, no level may hold anything.
 		m.snapshots = nil
 		for key := range m.all {
 			c := row.Cell{Version: row.MaxVersion, Seq: m.nextSeq(), Kind: row.KindDeleteRow}

@@ -1,7 +1,6 @@
 package compaction_test
 
-// Golden choices: testdata/pick/*. Rewrite with -rewrite and read the
-// difference.
+// Golden choices in testdata/pick/*. Rewrite them with -rewrite and read the difference.
 //
 //	define   a file per line: level number smallest-largest, then any of
 //	         size= seq=lo-hi versions=lo-hi cells= puts= tombstones= newest=
@@ -123,7 +122,7 @@ func file(number uint64, smallest, largest string) *manifest.FileMeta {
 
 func TestBelowKnowsWhatOlderFilesMayHold(t *testing.T) {
 	var levels compaction.Levels
-	levels[3] = []*manifest.FileMeta{file(9, "a", "z")} // the output's own level does not count
+	levels[3] = []*manifest.FileMeta{file(9, "a", "z")} // the output level itself does not count
 	levels[4] = []*manifest.FileMeta{file(1, "b", "d"), file(2, "h", "h")}
 	levels[6] = []*manifest.FileMeta{file(3, "c", "c"), file(4, "e", "g")}
 	levels[6][0].Permanent = true
@@ -161,7 +160,7 @@ func TestNewerSeqLooksAtNewerFilesThatMayShareRows(t *testing.T) {
 		{compaction.Candidate{Level: 2, OutputLevel: 3, Upper: levels[2][1:], Smallest: []byte("p"), Largest: []byte("q")}, math.MaxUint64},
 		// The lower file reaches to rows that another file of level 2 holds.
 		{compaction.Candidate{Level: 2, OutputLevel: 3, Upper: levels[2][:1], Lower: levels[3], Smallest: []byte("a"), Largest: []byte("z")}, 10},
-		// In place: what is above, not what is below.
+		// In place: newer levels count, older ones do not.
 		{compaction.Candidate{Level: 4, OutputLevel: 4, Upper: levels[4], Smallest: []byte("a"), Largest: []byte("z")}, 5},
 		{compaction.Candidate{Level: 0, OutputLevel: 1, Upper: levels[0][1:], Smallest: []byte("a"), Largest: []byte("c")}, math.MaxUint64},
 	} {

@@ -10,8 +10,8 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// valuesInput has two table files at the bottom, of 100 bytes each, that refer to
-// value files 10 and 11, of 1000 bytes each.
+// valuesInput has two table files of 100 bytes in the last level, which refer to value files 10
+// and 11 of 1000 bytes.
 func valuesInput(live10, live11 uint64, first, second []manifest.ValueUse) compaction.Input {
 	file := func(number uint64, smallest, largest string, uses []manifest.ValueUse) *manifest.FileMeta {
 		return &manifest.FileMeta{
@@ -70,8 +70,8 @@ func TestGarbageInValueFilesIsPicked(t *testing.T) {
 	}
 }
 
-// TestLargeValuesFillLevel0: level 0 is merged after as many flushed bytes as
-// without value files, so that what they overwrote is returned.
+// TestLargeValuesFillLevel0: level 0 is compacted after as many flushed bytes as without value
+// files, so that overwritten values return their space.
 func TestLargeValuesFillLevel0(t *testing.T) {
 	in := valuesInput(1000, 1000, nil, nil)
 	f := *in.Levels[6][0]

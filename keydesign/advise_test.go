@@ -13,8 +13,8 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// orders is a table of 2000 sampled rows keyed by till and order, of which the
-// first till has a part; orders rise with time.
+// orders is a table of 2000 sampled rows keyed by till and order. The first till has a share of
+// them; orders rise with time.
 func orders(part float64) *Statistics {
 	st := &Statistics{
 		Table: "orders", Bytes: 2000 << 20,
@@ -65,14 +65,14 @@ func TestAHeavyPartitionKeyIsFoundAndDivided(t *testing.T) {
 	}
 }
 
-// TestAPartitionKeyOfAGigabyteIsWarnedOf, however small a part of its table it is.
+// TestAPartitionKeyOfAGigabyteIsWarnedOf, even if it is a small share of its table.
 func TestAPartitionKeyOfAGigabyteIsWarnedOf(t *testing.T) {
 	for _, c := range []struct {
 		table int64
 		large bool
 	}{{20 << 30, false}, {40 << 30, true}} {
 		st := orders(0.04)
-		st.Bytes = c.table // of which the first till has 0.0375
+		st.Bytes = c.table // the first till has 0.0375 of it
 		r := Advise(st)
 		text := r.Text()
 		if r.Size.Heavy || r.Size.Large != c.large || (len(r.Proposals) > 0) != c.large || strings.Contains(text, "Size: TOO LARGE") != c.large {
@@ -91,7 +91,7 @@ func TestAnEvenTableIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestASpliceTakesNoMoreColumnsThanItNeeds and leaves binary columns alone.
+// TestASpliceTakesNoMoreColumnsThanItNeeds also checks that binary columns are not spliced.
 func TestASpliceTakesNoMoreColumnsThanItNeeds(t *testing.T) {
 	st := orders(0.5)
 	st.Columns = []Column{{"Till", row.TypeInteger}, {"Day", row.TypeString}, {"Order", row.TypeInteger}}
@@ -133,7 +133,7 @@ func TestAHashOfOnePartitionKeyIsNoProposal(t *testing.T) {
 	}
 }
 
-// TestRowsThatAreWrittenSideBySideAreFound keys rows by time.
+// TestRowsThatAreWrittenSideBySideAreFound uses rows keyed by time.
 func TestRowsThatAreWrittenSideBySideAreFound(t *testing.T) {
 	st := &Statistics{Table: "log", Bytes: 1 << 30, Columns: []Column{{"At", row.TypeInteger}}}
 	for i := range int64(1000) {

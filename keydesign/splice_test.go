@@ -20,8 +20,8 @@ func splice(t testing.TB, connector byte, fields ...Field) *Splice {
 	return s
 }
 
-// TestSplicedKeysSortAsTheirPartsAndComeApart over random tuples, with the
-// bounds of Range.
+// TestSplicedKeysSortAsTheirPartsAndComeApart uses random tuples, and checks the bounds of
+// Range.
 func TestSplicedKeysSortAsTheirPartsAndComeApart(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -133,7 +133,7 @@ func TestASafeConnectorSortsBelowAllTexts(t *testing.T) {
 	}
 }
 
-// TestPrefixesAreWhatTheyWere: keys are made of them.
+// TestPrefixesAreWhatTheyWere: stored keys contain them.
 func TestPrefixesAreWhatTheyWere(t *testing.T) {
 	for _, c := range []struct {
 		buckets    int
@@ -167,7 +167,7 @@ func TestPrefixesSpreadNeighboursOverAllBuckets(t *testing.T) {
 	if len(all) != 100 || all[0] != "00" || all[99] != "99" || len(count) != 100 {
 		t.Errorf("%d prefixes of %v", len(count), all)
 	}
-	for _, prefix := range all { // 1000 each; chance alone makes 31 more or fewer
+	for _, prefix := range all { // 1000 each, give or take 31 by chance
 		if n := count[prefix]; n < 800 || n > 1200 {
 			t.Errorf("prefix %s has %d", prefix, n)
 		}

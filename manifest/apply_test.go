@@ -62,7 +62,7 @@ func TestApplyBuildsTheStateStepByStep(t *testing.T) {
 			t.Errorf("user %d is in partition %d, want %d", user, got, want)
 		}
 	}
-	// The shared file lives until the second child lets go of it.
+	// The shared file lives until the second child deletes it.
 	var left, right Edit
 	left.DeleteFile(2, 6, 3)
 	right.DeleteFile(3, 6, 3)
@@ -308,7 +308,7 @@ func TestAMergeIsRefusedWhileOneSideHasCompactedASharedFileAway(t *testing.T) {
 		e.ReplacePartitions(1, []uint64{2, 3}, []*Partition{p})
 		return &e
 	}
-	// File 3 reaches into the left half, from which file 4 has replaced it.
+	// File 3 reaches into the left half, where file 4 has replaced it.
 	for _, files := range [][]*FileMeta{{s.File(4), s.File(3)}, {s.File(3)}, {s.File(4)}} {
 		if _, err := s.Apply(merge(files...)); !errors.Is(err, ErrInvalidEdit) {
 			t.Errorf("merge of %d files: error %v", len(files), err)
@@ -358,8 +358,8 @@ func TestTheLastSequenceNumberCoversFilesFlushesAndTimes(t *testing.T) {
 	}
 }
 
-// For each sequence number, the past limits must name at least the largest
-// limit of versions that may have ruled when it was written.
+// TestPastLimitsCoverEveryLimitThatWasLowered: for each sequence number, the past limits must
+// name at least the largest limit of versions that may have been in force when it was written.
 func TestPastLimitsCoverEveryLimitThatWasLowered(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := mustApply(t, NewState(testStore), smallEdits()[:1]...)
@@ -396,7 +396,7 @@ func TestSeqAtOrBeforeNeverCoversALaterWrite(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 		s := NewState(testStore)
-		written := []int64{0} // by sequence number: when
+		written := []int64{0} // the time of each sequence number
 		clock := int64(0)
 		for range rapid.IntRange(1, 3000).Draw(t, "points") {
 			for range rng.IntN(3) {
@@ -440,8 +440,8 @@ func TestSeqTimesThatDoNotRiseAreDropped(t *testing.T) {
 	}
 }
 
-// A state is shared by readers: whatever is applied to it, it stays as it was;
-// and a state that was built by edits equals its snapshot, read back.
+// TestStatesAreImmutableAndSurviveTheirEncoding: readers share a state, so no edit may change
+// it. A state that was built by edits equals its decoded snapshot.
 func TestStatesAreImmutableAndSurviveTheirEncoding(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestATableHasOneChangeLogAtATime: one is made, ends, is dropped, and the next
-// is made, also before the first is dropped.
+// TestATableHasOneChangeLogAtATime makes, ends and drops a log, and makes the next, before the
+// first is dropped too.
 func TestATableHasOneChangeLogAtATime(t *testing.T) {
 	s := mustApply(t, NewState(testStore), smallEdits()[:1]...)
 	logOfTable1 := func(id, after uint64) *Edit {

@@ -10,13 +10,12 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// scenario runs creation, commits, a rotation, a close and a reopening, and
-// stops at the first error, as a program does that is out of luck. It keeps
-// book of what was acknowledged.
+// scenario runs creation, commits, a rotation, a close and a reopening, and stops at the first
+// error. It records what was acknowledged.
 type scenario struct {
 	created      bool
 	acknowledged string // image of the state, once created
-	inFlight     string // image of the state if the call that runs should succeed
+	inFlight     string // image of the state if the present call succeeds
 }
 
 func (c *scenario) run(fsys vfs.FS) error {
@@ -65,8 +64,8 @@ func (c *scenario) run(fsys vfs.FS) error {
 // errBroken marks an error that no fault excuses.
 var errBroken = errors.New("broken")
 
-// checkRecovered opens what a crash left. Exactly one state is right: what was
-// acknowledged, or that with the edit that was being committed.
+// checkRecovered opens what a crash left. Exactly one state is right: the acknowledged one, or
+// that with the edit that was being committed.
 func (c *scenario) checkRecovered(fsys vfs.FS) error {
 	s, _, err := Load(fsys, testDir)
 	if errors.Is(err, ErrNotStore) && !c.created {
@@ -81,7 +80,7 @@ func (c *scenario) checkRecovered(fsys vfs.FS) error {
 	if got := image(s); got != c.acknowledged && got != c.inFlight {
 		return errors.New("recovered a state that is neither the acknowledged one nor that in flight")
 	}
-	// What is read must stay, whatever happens next: open, commit, power cut.
+	// The state that was read must stay through an open, a commit and a power cut.
 	l, s, err := Open(fsys, testDir, nil)
 	if err != nil {
 		return err
@@ -101,7 +100,8 @@ func (c *scenario) checkRecovered(fsys vfs.FS) error {
 	return nil
 }
 
-// P13: at every instant there is exactly one recoverable version.
+// TestP13ACrashAtAnyCallLosesNothingAcknowledged: at every moment there is one recoverable
+// version.
 func TestP13ACrashAtAnyCallLosesNothingAcknowledged(t *testing.T) {
 	for _, journal := range []bool{false, true} {
 		sim := vfs.NewSim(vfs.SimOptions{EntriesWithFiles: journal})
@@ -126,7 +126,7 @@ func TestP13ACrashAtAnyCallLosesNothingAcknowledged(t *testing.T) {
 					}
 				}
 			}
-			// A new acknowledgement makes old images wrong.
+			// A new acknowledgement invalidates old images.
 			clear(images)
 		}
 		fault.Observe(vfs.Observer{
@@ -151,8 +151,8 @@ func TestP13ACrashAtAnyCallLosesNothingAcknowledged(t *testing.T) {
 	}
 }
 
-// P10: whatever call fails, nothing that was acknowledged is lost, whether the
-// machine goes on or loses power then.
+// TestP10AFailureOfAnyCallLosesNothingAcknowledged: the failing call may be any, and the machine
+// may go on or lose power after it.
 func TestP10AFailureOfAnyCallLosesNothingAcknowledged(t *testing.T) {
 	count := vfs.NewFault(vfs.NewSim(vfs.SimOptions{}), 1)
 	if err := (&scenario{}).run(count); err != nil {

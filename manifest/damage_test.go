@@ -17,8 +17,8 @@ func resealHeader(b []byte) {
 	binary.LittleEndian.PutUint64(b[40:], xxhash.Sum64(b[:40]))
 }
 
-// damagedStore is a small store with a snapshot and edits, closed in order or
-// left as a crash would.
+// damagedStore is a small store with a snapshot and edits, closed properly or left as by a
+// crash.
 type damagedStore struct {
 	sim      *vfs.Sim
 	manifest string
@@ -55,7 +55,7 @@ func newDamagedStore(t *testing.T, closed bool) *damagedStore {
 
 func (d *damagedStore) right() string { return d.before[len(d.before)-1] }
 
-// load reads the store with other bytes in one of its files.
+// load reads the store after replacing the content of one file.
 func (d *damagedStore) load(t *testing.T, name string, content []byte) (string, Report, error) {
 	t.Helper()
 	if err := d.sim.Edit(name, func([]byte) []byte { return content }); err != nil {
@@ -68,8 +68,8 @@ func (d *damagedStore) load(t *testing.T, name string, content []byte) (string, 
 	return image(s), report, err
 }
 
-// recordAt returns the index of the record whose bytes, header or payload,
-// hold this offset, or -1 for the file's header and for padding.
+// recordAt returns the index of the record whose header or payload holds this offset, or -1 for
+// the file's header and padding.
 func (d *damagedStore) recordAt(offset int) int {
 	at := blockSize
 	for i := range d.before {
@@ -82,16 +82,16 @@ func (d *damagedStore) recordAt(offset int) int {
 	return -1
 }
 
-// Every byte of the manifest and of CURRENT is damaged in several ways. The
-// store then opens with the right state or not at all, with one exception that
-// the format documents: the last edit of a log that was not closed.
+// TestP13EveryDamagedByteIsNoticedOrHarmless damages every byte of the manifest and of CURRENT
+// in several ways. The store opens with the right state or not at all, except, as the format
+// documents, for the last edit of a log that was not closed.
 func TestP13EveryDamagedByteIsNoticedOrHarmless(t *testing.T) {
 	for _, closed := range []bool{true, false} {
 		d := newDamagedStore(t, closed)
 		last := len(d.before) - 1
 		refused := 0
 		for offset := range d.content {
-			// Padding is not read; one byte of each run of it is enough.
+			// Padding is not read, so one byte of each run of it is enough.
 			if d.recordAt(offset) < 0 && offset >= headerSize && offset%512 != 511 {
 				continue
 			}
@@ -138,8 +138,8 @@ func TestP13EveryDamagedByteOfCurrentIsNoticed(t *testing.T) {
 	}
 }
 
-// A manifest that was cut off by hand cannot be told from one whose last
-// records were never written: the state is then an earlier one, never another.
+// TestAShortenedManifestGivesAnEarlierStateOrAnError: a manifest cut short looks like one whose
+// last records were never written. So its state is an earlier one, never another.
 func TestAShortenedManifestGivesAnEarlierStateOrAnError(t *testing.T) {
 	d := newDamagedStore(t, true)
 	for size := 0; size <= len(d.content); size++ {
@@ -153,7 +153,7 @@ func TestAShortenedManifestGivesAnEarlierStateOrAnError(t *testing.T) {
 			}
 			continue
 		}
-		complete := 0 // records that lie before the cut
+		complete := 0 // records before the cut
 		for i := range d.before {
 			end := blockSize
 			for d.recordAt(end) != i {
@@ -172,8 +172,8 @@ func TestAShortenedManifestGivesAnEarlierStateOrAnError(t *testing.T) {
 	}
 }
 
-// Blocks that are right in themselves but stand in the wrong place, or are of
-// another file, are refused: lost, doubled and misdirected writes.
+// TestBlocksInTheWrongPlaceAreNoticed: valid blocks in the wrong place or file are refused, as
+// left by lost, doubled and misdirected writes.
 func TestBlocksInTheWrongPlaceAreNoticed(t *testing.T) {
 	d := newDamagedStore(t, true)
 	block := func(b []byte, i int) []byte { return b[i*blockSize : (i+1)*blockSize] }
@@ -332,8 +332,8 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// pack leaves out the zeros at the ends of blocks, so that the fuzzer has less
-// to change in vain: each block becomes its length in 2 bytes and its bytes.
+// pack removes the zeros at the ends of blocks, so that the fuzzer does not change them in vain:
+// each block becomes its length in 2 bytes and its bytes.
 func pack(b []byte) []byte {
 	var packed []byte
 	for ; len(b) > 0; b = b[blockSize:] {
@@ -356,8 +356,8 @@ func unpack(packed []byte) []byte {
 	return b
 }
 
-// resealAll gives the header and the record at each block a right checksum, so
-// that the fuzzer gets past them.
+// resealAll gives the header and the record at each block a right checksum, so that the fuzzer
+// gets past these.
 func resealAll(b []byte) []byte {
 	b = append([]byte(nil), b...)
 	if len(b) < blockSize {

@@ -14,8 +14,7 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// drawEdit draws an edit of any content: one that has an encoding, whether or
-// not it can be applied to anything.
+// drawEdit draws an edit with any content that can be encoded, valid or not.
 func drawEdit(t *rapid.T) *Edit {
 	e := &Edit{
 		nextFile: rapid.Uint64().Draw(t, "next file"),
@@ -66,7 +65,7 @@ func drawClock(t *rapid.T) TrustedClock {
 	}
 }
 
-// drawBytes draws nil rather than an empty slice, as decoding does.
+// drawBytes draws nil instead of an empty slice, as decoding does.
 func drawBytes(t *rapid.T) []byte {
 	if b := rapid.SliceOfN(rapid.Byte(), 0, 4).Draw(t, "bytes"); len(b) > 0 {
 		return b
@@ -164,8 +163,8 @@ func TestEditsReadBackAsTheyWereMade(t *testing.T) {
 	})
 }
 
-// A field added to one of these types must be added to the encoding, and to
-// the drawing functions above.
+// TestEveryFieldIsEncoded: a field added to one of these types must be added to the encoding and
+// to the drawing functions above.
 func TestEveryFieldIsEncoded(t *testing.T) {
 	for _, c := range []struct {
 		v    any
@@ -327,7 +326,7 @@ func FuzzDecodeEdit(f *testing.F) {
 			}
 			return
 		}
-		// There is one encoding of each edit, up to fields that were skipped.
+		// Each edit has one encoding, apart from fields that were skipped.
 		again := AppendEdit(nil, e)
 		if len(again) >= len(b) && !bytes.Equal(again, b) {
 			t.Fatalf("%x reads as an edit that is written as %x", b, again)

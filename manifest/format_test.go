@@ -12,13 +12,13 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// The manifest is a promise to stores that exist. These tests compare it with
-// golden files, which `go test ./manifest -update` writes anew, and with the
-// worked examples of the documentation.
+// Tests that the format does not change for existing stores. They compare it with golden files,
+// which `go test ./manifest -update` rewrites, and with the worked examples of the
+// documentation.
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// golden returns a golden file, after writing it if asked to.
+// golden returns a golden file, and writes it first if asked to.
 func golden(t *testing.T, name string, got []byte) []byte {
 	t.Helper()
 	path := filepath.Join("testdata", name)
@@ -53,8 +53,8 @@ func TestTheGoldenStoreIsWrittenAsEverAndOpens(t *testing.T) {
 	}
 }
 
-// TestTheGoldenStoreWithAClockOpens: the fields of the trusted clock, in edits
-// and in the snapshot that the next Open makes of them.
+// TestTheGoldenStoreWithAClockOpens checks the fields of the trusted clock, in edits and in the
+// snapshot that the next Open makes of them.
 func TestTheGoldenStoreWithAClockOpens(t *testing.T) {
 	sim := vfs.NewSim(vfs.SimOptions{})
 	l := newStore(t, sim)
@@ -116,8 +116,8 @@ func TestTheDocumentedExamplesAreTrue(t *testing.T) {
 	}
 }
 
-// checkExample finds the code block ```example NAME; the hexadecimal digits at
-// the beginnings of its lines, up to two spaces in a row, must make the bytes.
+// checkExample finds the code block ```example NAME. The hexadecimal digits at the beginnings of
+// its lines, up to two spaces in a row, must give the bytes.
 func checkExample(t *testing.T, doc, name string, want []byte) {
 	t.Helper()
 	_, block, found := strings.Cut(doc, "```example "+name+"\n")

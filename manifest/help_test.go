@@ -9,13 +9,12 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// What the tests of this package share: small states, and a generator of
-// valid edits.
+// Helpers of this package's tests: small states, and a generator of valid edits.
 
 var testStore = [16]byte{'t', 'e', 's', 't', ' ', 's', 't', 'o', 'r', 'e', 1, 2, 3, 4, 5, 6}
 
-// testKey is a row key of the tables that testTable makes. With a negative
-// second number it is the bound of a partition key.
+// testKey is a row key of the tables that testTable makes or, if the second number is negative,
+// the bound of a partition key.
 func testKey(user, item int) []byte {
 	tuple := []row.Value{row.String(fmt.Sprintf("user%03d", user))}
 	if item >= 0 {
@@ -40,7 +39,7 @@ func testTable(id, partition uint64, name string) *Table {
 	}
 }
 
-// testFile describes a file with the keys of users from first to last.
+// testFile describes a file with the keys of users first to last.
 func testFile(number uint64, first, last int, seq uint64) *FileMeta {
 	return &FileMeta{
 		Number: number, UniqueID: [16]byte{1, byte(number), byte(number >> 8)}, Size: 8192 + int64(number), Checksum: number * 0x9E3779B97F4A7C15,
@@ -51,8 +50,8 @@ func testFile(number uint64, first, last int, seq uint64) *FileMeta {
 	}
 }
 
-// smallEdits builds a state step by step: a table, flushed files, a
-// compaction, a split. They are also what the golden file holds.
+// smallEdits builds a state step by step: a table, flushed files, a compaction, a split. The
+// golden file holds them too.
 func smallEdits() []*Edit {
 	var create, flush, compact, split Edit
 	create.CreateTable(testTable(1, 1, "orders"))
@@ -81,7 +80,7 @@ func smallEdits() []*Edit {
 	return []*Edit{&create, &flush, &compact, &split}
 }
 
-// clockEdit is of a wall clock that is a day ahead, and has been for four minutes.
+// clockEdit has a wall clock that has been a day ahead for four minutes.
 func clockEdit() *Edit {
 	var e Edit
 	e.SetClock(TrustedClock{Millis: 1_700_000_000_500, Ahead: 86_400_000, Stood: 240_000})
@@ -99,7 +98,7 @@ func mustApply(t interface{ Fatalf(string, ...any) }, s *State, edits ...*Edit) 
 	return s
 }
 
-// image is a state as bytes, for comparisons.
+// image is the encoding of a state, for comparisons.
 func image(s *State) string {
 	if s == nil {
 		return "nothing"
@@ -163,8 +162,8 @@ func randomFile(rng *rand.Rand, s *State, p *Partition) *FileMeta {
 	}
 }
 
-// randomCompaction merges all files of a partition into one at a deep level,
-// or moves one down.
+// randomCompaction compacts all files of a partition into one at a deep level, or moves one
+// down.
 func randomCompaction(rng *rand.Rand, s *State, t *Table, p *Partition, e *Edit) {
 	if files := p.Levels[6]; len(files) > 0 && len(p.Levels[5]) == 0 && rng.IntN(2) == 0 {
 		e.AddFile(p.ID, 5, files[0])
@@ -189,8 +188,8 @@ func testValueFile(number uint64) *ValueFile {
 	}
 }
 
-// randomValues lets a file that an edit adds refer to value files of its table,
-// and to a new one.
+// randomValues lets a file that an edit adds refer to value files of its table, and to a new
+// one.
 func randomValues(rng *rand.Rand, s *State, t *Table, f *FileMeta, e *Edit) {
 	for u := range s.ValueFiles() {
 		if u.Table == t.ID && len(f.Values) < 3 && rng.IntN(2) == 0 {

@@ -10,8 +10,8 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// TestALengthThatIsOfHolesTakesNoMemory: a sparse manifest costs a few blocks on the
-// disk, and a record in it may claim to be as long as the file.
+// TestALengthThatIsOfHolesTakesNoMemory: a sparse manifest takes a few blocks of the disk, and a
+// record in it may claim to be as long as the file.
 func TestALengthThatIsOfHolesTakesNoMemory(t *testing.T) {
 	const size, length, mostBytes = 1 << 30, 900 << 20, 64 << 20
 	dir := t.TempDir()
@@ -46,7 +46,7 @@ func TestALengthThatIsOfHolesTakesNoMemory(t *testing.T) {
 	if taken := after.TotalAlloc - before.TotalAlloc; taken > mostBytes {
 		t.Errorf("%d bytes of memory were taken, want %d at most", taken, int64(mostBytes))
 	}
-	// Longer than any manifest becomes, it is not read at all.
+	// A file longer than any manifest can be is not read at all.
 	if err := f.Truncate(maxFileBytes + 1); err != nil {
 		t.Fatal(err)
 	}

@@ -247,8 +247,8 @@ func TestAFailedWriteOrSyncPoisonsTheLog(t *testing.T) {
 	}
 }
 
-// A full disk is no reason to poison: space is reserved before a record is
-// written, so that nothing of it is on disk (P11).
+// TestAFullDiskRefusesEditsAndTakesThemAgainOnceThereIsSpace: a full disk does not poison the
+// log, since space is reserved before a record is written, so nothing of it is on disk (P11).
 func TestAFullDiskRefusesEditsAndTakesThemAgainOnceThereIsSpace(t *testing.T) {
 	sim := vfs.NewSim(vfs.SimOptions{})
 	l := newStore(t, sim)

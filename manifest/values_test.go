@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// valueEdit adds table file number at level 0 of partition 1, which refers to
-// value files.
+// valueEdit adds table file number, which refers to value files, at level 0 of partition 1.
 func valueEdit(number uint64, seq uint64, uses ...ValueUse) *Edit {
 	f := testFile(number, 1, 9, seq)
 	f.Values = uses
@@ -19,8 +18,8 @@ func valueEdit(number uint64, seq uint64, uses ...ValueUse) *Edit {
 	return e
 }
 
-// valueState has table files 1 and 2, which refer to value file 5, and 2 alone
-// to value file 6.
+// valueState has table files 1 and 2, which refer to value file 5; 2 also refers to value file
+// 6.
 func valueState(t *testing.T) *State {
 	create := smallEdits()[0]
 	first := valueEdit(1, 1, ValueUse{5, 2, 400})

@@ -95,7 +95,7 @@ func TestALevelIsWalkedAsOneRun(t *testing.T) {
 		for _, f := range files {
 			f.unref()
 		}
-		if open := r.disk.OpenFiles(); len(open) > 2 { // the manifest, twice
+		if open := r.disk.OpenFiles(); len(open) > 2 { // the manifest is open twice
 			t.Errorf("seed %d: open files: %v", seed, open)
 		}
 	}
@@ -137,7 +137,7 @@ func TestAnErrorInALevelIsNotItsEnd(t *testing.T) {
 		return n, l.Error()
 	}
 	for nth := int64(1); nth <= 5; nth++ {
-		for _, f := range files { // opened anew
+		for _, f := range files { // opened again
 			if reader := f.open.reader.Swap(nil); reader != nil {
 				reader.Close()
 			}
@@ -147,14 +147,14 @@ func TestAnErrorInALevelIsNotItsEnd(t *testing.T) {
 		if n, err := walk(nth%2 == 0); int64(n) != 2*(nth-1) || !errors.Is(err, syscall.EMFILE) {
 			t.Errorf("open %d fails: %d rows, %v", nth, n, err)
 		}
-		// The next attempt finds the file again: nothing of the failure stays.
+		// The next attempt finds the file again: the failure leaves no trace.
 		if n, err := walk(nth%2 == 1); n != 10 || err != nil {
 			t.Errorf("after a failure that passed: %d rows, %v", n, err)
 		}
 	}
 }
 
-// split gives two trees the files of one, clipped by their bounds.
+// split makes two trees that share the files of one, clipped by their bounds.
 func (r *rig) split(at []byte) (left, right *Tree) {
 	r.t.Helper()
 	old := r.tree.Meta()
@@ -181,8 +181,8 @@ func (r *rig) split(at []byte) (left, right *Tree) {
 	return trees[0], trees[1]
 }
 
-// TestRowsBeyondAPartitionAreNotReadAhead: the rows of a block that are read
-// together end where the partition does.
+// TestRowsBeyondAPartitionAreNotReadAhead: rows of a block that are read together end at the
+// partition's end.
 func TestRowsBeyondAPartitionAreNotReadAhead(t *testing.T) {
 	r := newRig(t)
 	for i := range 100 {
@@ -200,8 +200,8 @@ func TestRowsBeyondAPartitionAreNotReadAhead(t *testing.T) {
 	}
 }
 
-// TestFilesThatReachBeyondAPartitionAreClipped shares files between two
-// partitions, as a split does, and reads, compacts and closes both.
+// TestFilesThatReachBeyondAPartitionAreClipped shares files between two partitions, as a split
+// does, and reads, compacts and closes both.
 func TestFilesThatReachBeyondAPartitionAreClipped(t *testing.T) {
 	r := newRig(t)
 	for round := range 3 {
@@ -245,7 +245,7 @@ func TestFilesThatReachBeyondAPartitionAreClipped(t *testing.T) {
 	if len(r.obsolete.numbers) > 0 {
 		t.Errorf("files that the right partition needs were let go: %v", r.obsolete.numbers)
 	}
-	// Closing and opening the right one lets nothing go that the manifest names.
+	// Closing and reopening the right one deletes nothing that the manifest names.
 	right.Close()
 	if len(r.obsolete.numbers) > 0 {
 		t.Fatalf("files that the manifest names were let go: %v", r.obsolete.numbers)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestScansLoseOnlyToLevel0: to the runs that would not be there if it were merged,
-// and so nothing in a tree without files, or with one.
+// TestScansLoseOnlyToLevel0: scans lose time to the runs that a compaction would merge away, and
+// none in a tree with at most one file.
 func TestScansLoseOnlyToLevel0(t *testing.T) {
 	r := newRig(t)
 	for files := range 4 {
@@ -22,7 +22,7 @@ func TestScansLoseOnlyToLevel0(t *testing.T) {
 			t.Errorf("a scan of %d rows in %d files lost %d ns", rows, files, lost)
 		}
 		r.put(key("p", files), "c", 1, fmt.Sprint(files))
-		r.put(key("p", 9), "c", 1, fmt.Sprint(files)) // so that the files lie over each other
+		r.put(key("p", 9), "c", 1, fmt.Sprint(files)) // so that the files overlap
 		r.flush()
 	}
 }

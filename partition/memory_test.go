@@ -12,8 +12,8 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// A flush must let go of the memtables it flushed at once, not when the next
-// one is rotated out.
+// TestFlushedMemtablesAreNotKeptAlive: a flush must free its memtables at once, not at the next
+// rotation.
 func TestFlushedMemtablesAreNotKeptAlive(t *testing.T) {
 	v := newVersion(NewFiles(vfs.NewSim(vfs.SimOptions{}), "/", FilesOptions{}, func(string) {}), &manifest.Partition{})
 	flushed := new(Env).newMemory(1)
@@ -28,9 +28,8 @@ func TestFlushedMemtablesAreNotKeptAlive(t *testing.T) {
 	runtime.KeepAlive(next)
 }
 
-// TestBytesNotNeededAreGivenBackOnce applies mutations while their memtable is
-// rotated out: what Rotate moved, less what Apply then gave back of it, is what
-// the flush frees.
+// TestBytesNotNeededAreGivenBackOnce applies mutations while their memtable is rotated out: the
+// flush frees what Rotate moved, less what Apply gave back of it.
 func TestBytesNotNeededAreGivenBackOnce(t *testing.T) {
 	r := newRig(t)
 	for round := range 50 {

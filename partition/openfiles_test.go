@@ -11,7 +11,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// content of the file of a number.
+// numbered is the content of the file with a number.
 func numbered(i int) string { return fmt.Sprintf("content of file %06d", i) }
 
 func openNumbered(t *testing.T, limit, n int) (*vfs.Sim, *openFiles, []*reopened) {
@@ -54,7 +54,7 @@ func TestP18_FewFilesAreOpenHoweverManyAreRead(t *testing.T) {
 					t.Errorf("file %d: %q, %v", i, b, err)
 					return
 				}
-				// Each of the readers may be opening one beyond the limit.
+				// Each reader may be opening one file beyond the limit.
 				if n := len(sim.OpenFiles()); n > limit+readers {
 					t.Errorf("%d files are open", n)
 					return

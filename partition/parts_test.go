@@ -1,6 +1,6 @@
 package partition
 
-// Flushes that are divided by keys.
+// Tests of flushes that are divided by keys.
 
 import (
 	"errors"
@@ -70,7 +70,7 @@ func TestAFlushOfWhichAPartFailsLeavesNothingBehind(t *testing.T) {
 	rows := fillMemtable(r, 0)
 	r.rotate(r.tree)
 	broken := errors.New("broken")
-	// The first part is complete by then.
+	// The first part is complete by now.
 	r.fault.Add(vfs.Rule{Ops: vfs.OpCreate, Glob: "000002.sst", Action: vfs.FailWith(broken)})
 	if _, err := r.tree.Flush(row.MaxSequence, settled); !errors.Is(err, broken) {
 		t.Fatalf("flush: %v, want that a file could not be created", err)

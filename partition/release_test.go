@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// TestAnchorsOutliveTheMemtable flushes the memtable that anchors were taken of:
-// its memory is used for other things then.
+// TestAnchorsOutliveTheMemtable flushes the memtable from which anchors were taken; its memory
+// is then used for other things.
 func TestAnchorsOutliveTheMemtable(t *testing.T) {
-	r := newRig(t) // its pool overwrites what is freed
+	r := newRig(t) // its pool overwrites freed memory
 	for n := range 1000 {
 		r.putRow(key("p", n), "c", 1, "v")
 	}
@@ -47,7 +47,7 @@ func TestATreeThatIsGoneTakesNoMemory(t *testing.T) {
 	}
 }
 
-// TestAMergeKeepsNoMemtables flushes while a merge is under way.
+// TestAMergeKeepsNoMemtables flushes during a compaction.
 func TestAMergeKeepsNoMemtables(t *testing.T) {
 	r := newRig(t)
 	for range 2 {
@@ -77,7 +77,7 @@ func TestAMergeKeepsNoMemtables(t *testing.T) {
 	}
 }
 
-// TestAPinKeepsNoMemtables: a checkpoint that has to copy files takes long.
+// TestAPinKeepsNoMemtables: a checkpoint may take long to copy files.
 func TestAPinKeepsNoMemtables(t *testing.T) {
 	r := newRig(t)
 	for n := range 1000 {

@@ -1,7 +1,7 @@
 package partition
 
-// What the tests of this package share: a tree over a simulated disk and a real
-// manifest, with the test as its owner.
+// The rig of this package's tests: a tree over a simulated disk and a real manifest, owned by
+// the test.
 
 import (
 	"encoding/binary"
@@ -35,9 +35,9 @@ type rig struct {
 	env   *Env
 	tree  *Tree // of the first partition
 
-	seq      uint64 // last one given out
+	seq      uint64 // the last one given out
 	views    []mvcc.View
-	commit   func(e *manifest.Edit) error // asked before each commit
+	commit   func(e *manifest.Edit) error // called before each commit
 	obsolete struct {
 		sync.Mutex
 		numbers []uint64 // of table files
@@ -122,8 +122,7 @@ func key(pk string, n int) []byte {
 	return b
 }
 
-// apply writes a mutation at the next sequence number to a tree, with the log
-// at that segment.
+// apply writes a mutation at the next sequence number to a tree, with the log at that segment.
 func (r *rig) apply(t *Tree, m *row.Mutation, segment uint64) {
 	r.t.Helper()
 	c := new(row.Change)
@@ -154,12 +153,12 @@ func putCell(column string, version int64, value string) row.Cell {
 	}
 }
 
-// rotate lets the memtable of a tree wait.
+// rotate rotates a tree's memtable out.
 func (r *rig) rotate(t *Tree) int64 { return t.Rotate(r.seq + 1) }
 
 func settled(uint64) (durable func() error, err error) { return func() error { return nil }, nil }
 
-// flush moves everything to a table file.
+// flush writes all memtables to table files.
 func (r *rig) flush() {
 	r.t.Helper()
 	r.rotate(r.tree)
@@ -199,8 +198,8 @@ func text(c *row.Cell) string {
 	return fmt.Sprintf(" %s@%d=%s", c.Column, c.Version, v.Text())
 }
 
-// scan reads all rows of a tree as they were at a sequence number, upwards as many
-// at once as can be.
+// scan reads all rows of a tree as they were at a sequence number; upwards it reads as many at
+// once as possible.
 func scan(t *Tree, seq uint64, backward bool) (keys []string, rows map[string]string, err error) {
 	it := t.NewIterator()
 	rows = map[string]string{}

@@ -12,8 +12,8 @@ import (
 	"github.com/flagstone-db/flagstone/sstable"
 )
 
-// spread writes rows of one size, uncompressed, over several runs. It returns how
-// many rows each partition key has, in order.
+// spread writes rows of one size, uncompressed, over several runs. It returns the number of rows
+// of each partition key, in order.
 func spread(r *rig, rng *rand.Rand, partitions, runs int) (names []string, rows []int) {
 	const value = 180
 	for p := range partitions {
@@ -73,7 +73,7 @@ func TestCutPointsDivideWithinTheirBound(t *testing.T) {
 		for _, piece := range []int64{300, 2000, 10_000, 1 << 30} {
 			points := cut(anchors, 2, piece, math.MaxInt)
 			checkPieces(t, fmt.Sprintf("seed %d, pieces of %d", seed, piece), names, rows, points, piece, total, int64(runs)*largest)
-			// Coarse anchors: each run may add one, of a share of a piece or a block.
+			// Coarse anchors: each run may add one anchor, of a share of a piece or a block.
 			coarse, err := r.tree.Anchors(piece / AnchorShare)
 			must(t, err)
 			files := int64(len(r.tree.Meta().Levels[0]))
@@ -109,10 +109,10 @@ func TestCutPointsDivideWithinTheirBound(t *testing.T) {
 	}
 }
 
-// checkPieces compares pieces with what a full scan finds in them: rows of one
-// size, total bytes in all. slack is an anchor of each run: by so much and one
-// partition key a piece may be too large. Single pieces may be small, as large
-// partition keys are not divided, but there are not more than there can be.
+// checkPieces compares pieces with what a full scan finds in them: rows of one size, total bytes
+// in all. A piece may be too large by slack, which is an anchor of each run, and one partition
+// key. Single pieces may be small, since large partition keys are not divided, but there are not
+// too many pieces.
 func checkPieces(t *testing.T, what string, names []string, rows []int, points []row.Value, piece, total, slack int64) {
 	t.Helper()
 	all := 0
@@ -189,7 +189,7 @@ func TestAnchorsOfMemtablesCountToo(t *testing.T) {
 	}
 }
 
-// TestCutPointsOfAnything feeds anchors with keys cut at any byte.
+// TestCutPointsOfAnything uses anchors whose keys end at any byte.
 func TestCutPointsOfAnything(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
 	for range 2000 {

@@ -11,7 +11,7 @@ import (
 func TestAReplacedStateLivesUntilItsLastPin(t *testing.T) {
 	tree := &Tree{env: &Env{}}
 	first := &version{meta: &manifest.Partition{}}
-	first.refs.Store(1) // of the test, so that it is only counted
+	first.refs.Store(1) // a reference of the test, so that nothing is freed
 	tree.state.Store(newState(nil, first))
 	second := &version{meta: &manifest.Partition{}}
 	second.refs.Store(1)
@@ -31,8 +31,8 @@ func TestAReplacedStateLivesUntilItsLastPin(t *testing.T) {
 	}
 }
 
-// TestAPinThatComesTooLateDoesNotCount replaces the state after a reader has looked for it and
-// before it pins what it saw: files and memtables of that may be gone.
+// TestAPinThatComesTooLateDoesNotCount replaces the state after a reader has loaded it and
+// before the reader pins it: its files and memtables may be gone.
 func TestAPinThatComesTooLateDoesNotCount(t *testing.T) {
 	r := newRig(t)
 	r.put(key("p", 1), "c", 1, "v")
@@ -85,7 +85,7 @@ func TestStatesAreReleasedOnceUnderConcurrentPins(t *testing.T) {
 	for i, v := range versions {
 		want := int64(1)
 		if i == states-1 {
-			want = 2 // the tree's
+			want = 2 // the tree's references
 		}
 		if n := v.refs.Load(); n != want {
 			t.Errorf("version %d has %d references, want %d", i, n, want)

@@ -36,14 +36,14 @@ func TestGetAsksNoRunBelowOneThatDeletesTheRow(t *testing.T) {
 	if n := opened() - before; n != 1 {
 		t.Errorf("%d files were opened, want the one with the newest PutRow", n)
 	}
-	// A reader that does not see the delete has to look further.
+	// A reader that does not see the delete must read older runs.
 	if got, err := get(r.tree, k, second-1); err != nil || got != "row c@1=first d@1=more" {
 		t.Errorf("before it: %q, %v", got, err)
 	}
 	if got, err := get(r.tree, k, first-1); err != nil || got != "row c@1=first" {
 		t.Errorf("before that: %q, %v", got, err)
 	}
-	// The delete may be in the memtable: then no file counts.
+	// The delete may be in the memtable: then the read needs no file.
 	r.apply(r.tree, &row.Mutation{Table: testTable, Key: k, DeleteRow: true}, 1)
 	before = r.fault.Calls(vfs.OpOpen | vfs.OpReadAt)
 	if got, err := get(r.tree, k, row.MaxSequence); err != nil || got != "absent" {
@@ -79,7 +79,7 @@ type history struct {
 	mutations []row.Mutation // by sequence number, from 1
 }
 
-// at tells how a row looks at a sequence number.
+// at prints a row as it was at a sequence number.
 func (h *history) at(k []byte, seq uint64) string {
 	exists, columns := false, map[string]map[int64]string{}
 	for i := range h.mutations[:min(seq, uint64(len(h.mutations)))] {
@@ -119,8 +119,8 @@ func (h *history) at(k []byte, seq uint64) string {
 	return s
 }
 
-// TestP05_ReadsDoNotDependOnFlushesAndCompactions compares random histories with
-// the naive reader, at moments that views keep open.
+// TestP05_ReadsDoNotDependOnFlushesAndCompactions compares random histories with the naive
+// reader, at moments that views keep open.
 func TestP05_ReadsDoNotDependOnFlushesAndCompactions(t *testing.T) {
 	for seed := range uint64(12) {
 		r := newRig(t)
@@ -199,7 +199,7 @@ func TestP05_ReadsDoNotDependOnFlushesAndCompactions(t *testing.T) {
 		must(t, err)
 		check()
 		r.tree.Close()
-		if open := r.disk.OpenFiles(); len(open) > 2 { // the manifest, twice
+		if open := r.disk.OpenFiles(); len(open) > 2 { // the manifest is open twice
 			t.Errorf("seed %d: open files: %v", seed, open)
 		}
 	}
@@ -343,7 +343,7 @@ func TestAFlushThatFailsLosesNothing(t *testing.T) {
 			if keys, _, err := scan(r.tree, row.MaxSequence, true); err != nil || len(keys) != 20 {
 				t.Errorf("%d rows, %v", len(keys), err)
 			}
-			if open := r.disk.OpenFiles(); len(open) > 3 { // the manifest, twice, and the table
+			if open := r.disk.OpenFiles(); len(open) > 3 { // the manifest, which is open twice, and the table
 				t.Errorf("open files: %v", open)
 			}
 		})
@@ -353,7 +353,7 @@ func TestAFlushThatFailsLosesNothing(t *testing.T) {
 func TestP09_AReadErrorIsNoEndAndNoAbsence(t *testing.T) {
 	r := newRig(t)
 	for i := range 200 {
-		n := i * 37 % 200 // so that the files lie over each other
+		n := i * 37 % 200 // so that the files overlap
 		r.put(key("a", n), "c", 1, fmt.Sprintf("%050d", n))
 		if i%50 == 49 {
 			r.flush()
@@ -377,7 +377,7 @@ func TestP09_AReadErrorIsNoEndAndNoAbsence(t *testing.T) {
 		}
 		tree.Close()
 	}
-	// So it is for merges: they fail, and their inputs stay.
+	// The same holds for compactions: they fail, and their inputs stay.
 	r.fault.Clear()
 	r.env.Files = NewFiles(r.fault, testDir, FilesOptions{}, func(name string) { t.Errorf("%s is let go", name) })
 	tree := NewTree(r.env, testTable, 2, r.tree.Meta())
@@ -452,8 +452,8 @@ func TestObsoleteFilesAreHandedOverOnceWhenNobodyReadsThem(t *testing.T) {
 	}
 }
 
-// TestAFileOfSeveralVersionsOutlivesAllOfThem: readers pinned two versions that
-// share files, and the newer one is let go of first.
+// TestAFileOfSeveralVersionsOutlivesAllOfThem: readers pin two versions that share files, and
+// release the newer one first.
 func TestAFileOfSeveralVersionsOutlivesAllOfThem(t *testing.T) {
 	r := newRig(t)
 	for n := range 20 {
@@ -522,8 +522,8 @@ func TestDropLetsGoOfFilesAndOfWhatWaits(t *testing.T) {
 	}
 }
 
-// TestVersionsFollowEachOtherAsTheManifestDoes runs flushes and compactions
-// beside each other, with readers.
+// TestVersionsFollowEachOtherAsTheManifestDoes runs flushes, compactions and readers at the same
+// time.
 func TestVersionsFollowEachOtherAsTheManifestDoes(t *testing.T) {
 	r := newRig(t)
 	const rounds = 60
@@ -556,7 +556,7 @@ func TestVersionsFollowEachOtherAsTheManifestDoes(t *testing.T) {
 		}
 		return err
 	})
-	busy(func() error { // what a pin holds is what its version names
+	busy(func() error { // a pin holds what its version names
 		p := r.tree.Pin()
 		defer p.Release()
 		for level, metas := range p.Meta().Levels {
@@ -586,7 +586,7 @@ func TestVersionsFollowEachOtherAsTheManifestDoes(t *testing.T) {
 			t.Errorf("row %d is %q, want %q", n, got, want)
 		}
 	}
-	// Every file on the disk is named by the manifest, or was handed over.
+	// The manifest names every file on the disk, or the file was handed over.
 	for _, n := range r.obsolete.numbers {
 		r.disk.Remove(testDir + "/" + manifest.TableName(n))
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/cache"
 )
 
-// part adds a part full of one letter to a block, or finds it there.
+// part adds a part filled with one letter to a block, or finds it there.
 func part(f *file, b *block, k, n int, letter byte) []byte {
 	if p := b.Part(k, n); p != nil {
 		return p
@@ -56,7 +56,8 @@ func TestPartsLeaveBeforeTheirBlock(t *testing.T) {
 	}
 }
 
-// A block that is only expected is not pinned, filled or counted as used.
+// TestExpectingABlockIsNoUseOfIt: a block that is only expected is not pinned, filled or counted
+// as used.
 func TestExpectingABlockIsNoUseOfIt(t *testing.T) {
 	c := newCache(t, cache.Options{Capacity: 1 << 20, Shards: 1})
 	f := c.openFile(t, 2)
@@ -66,7 +67,7 @@ func TestExpectingABlockIsNoUseOfIt(t *testing.T) {
 	}
 	f.Release(b)
 	before := c.Stats()
-	for i := range 3 { // there is no third one
+	for i := range 3 { // there is no third block
 		f.Expect(i)
 	}
 	if s := c.Stats(); s != before {
@@ -148,8 +149,8 @@ func TestAFullCacheWantsPartsOfOneUseInEight(t *testing.T) {
 	}
 }
 
-// Readers that add and read parts while the clock takes them away never see
-// another's bytes.
+// TestPartsInAStorm: readers that add and read parts while the clock takes them away never see
+// other bytes.
 func TestPartsInAStorm(t *testing.T) {
 	c := newCache(t, cache.Options{Capacity: 128 << 10, Shards: 1})
 	f := c.openFile(t, 64)

@@ -14,8 +14,8 @@ func (w word) FillBlock(b *Block[[0]byte]) error {
 	return nil
 }
 
-// TestAPinThatComesTooLateDoesNotCount evicts a block after a reader has looked at its slot
-// and before it pins what it saw there: the block is free then, or another one's.
+// TestAPinThatComesTooLateDoesNotCount evicts a block after a reader has loaded its slot and
+// before the reader pins the block, which is then free or another slot's.
 func TestAPinThatComesTooLateDoesNotCount(t *testing.T) {
 	memory := offheap.New(offheap.Options{Mode: offheap.Poison})
 	c := New[[0]byte](Options{Capacity: 1 << 20, Shards: 1, Memory: memory})

@@ -21,7 +21,7 @@ func TestTheLinesOfABufferAreTold(t *testing.T) {
 	}
 }
 
-// The buffer of a block that was evicted may be anywhere, unmapped memory included.
+// TestMemoryThatIsGoneMayBeAskedFor: an evicted block's buffer may even be unmapped.
 func TestMemoryThatIsGoneMayBeAskedFor(t *testing.T) {
 	pool := offheap.New(offheap.Options{Mode: offheap.Guard})
 	buffer := pool.Alloc(700)
@@ -34,7 +34,7 @@ func TestMemoryThatIsGoneMayBeAskedFor(t *testing.T) {
 	}
 }
 
-// What a block's slot says of the buffer is what the next Get asks for.
+// TestASlotSaysWhereTheBufferOfItsBlockLies: the next Get prefetches what the slot says.
 func TestASlotSaysWhereTheBufferOfItsBlockLies(t *testing.T) {
 	c := New[[]byte](Options{Capacity: 1 << 20, Shards: 1})
 	f := c.OpenFile(2)

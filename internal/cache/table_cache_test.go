@@ -13,7 +13,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/offheap"
 )
 
-// decoded is what the tests make of a block.
+// decoded is the decoded form of a block in these tests.
 type decoded struct{ data []byte }
 
 type (
@@ -22,14 +22,14 @@ type (
 	block  = cache.Block[decoded]
 )
 
-// made is a cache whose memory is looked after.
+// made is a cache with its pool, which the test checks at the end.
 type made struct {
 	*blocks
 	memory *offheap.Pool
 }
 
-// newCache makes a cache that poisons what it frees. At the end of the test
-// everything must have been freed.
+// newCache makes a cache that poisons what it frees. At the end of the test everything must be
+// freed.
 func newCache(t *testing.T, opts cache.Options) made {
 	opts.Memory = offheap.New(offheap.Options{Mode: offheap.Poison})
 	c := made{cache.New[decoded](opts), opts.Memory}
@@ -52,7 +52,7 @@ func (c made) openFile(t *testing.T, n int) *file {
 	return f
 }
 
-// load is a filler whose block of n bytes is full of one letter.
+// load is a filler that fills a block of n bytes with one letter.
 type load struct {
 	n      int
 	letter byte
@@ -139,8 +139,7 @@ func TestResidentBlocksStayWithinTheCapacity(t *testing.T) {
 		if s.Evictions == 0 || s.Blocks == 0 || s.Bytes < capacity/2 || s.Capacity != capacity {
 			t.Fatalf("%+v", s)
 		}
-		// What is charged is what is taken: beside the blocks there are the
-		// slots, and the blocks of each shard that are free.
+		// The charge is what is allocated, except for slots and free blocks of each shard.
 		if m := c.memory.Stats(); m.InUse > s.Bytes+5000*16+int64(shards)*(128<<10) {
 			t.Fatalf("%d bytes in use for %d charged", m.InUse, s.Bytes)
 		}
@@ -169,8 +168,8 @@ func TestWhatIsReservedIsTakenOffTheCapacity(t *testing.T) {
 	}
 }
 
-// TestMappedMemoryStaysNearTheCapacity changes the sizes of blocks from one
-// pass to the next: what one size leaves behind must serve the other.
+// TestMappedMemoryStaysNearTheCapacity changes the sizes of blocks from one pass to the next:
+// memory that one size leaves must serve the other.
 func TestMappedMemoryStaysNearTheCapacity(t *testing.T) {
 	const capacity = 64 << 20
 	c := newCache(t, cache.Options{Capacity: capacity})
@@ -185,8 +184,8 @@ func TestMappedMemoryStaysNearTheCapacity(t *testing.T) {
 	}
 }
 
-// What is in use survives a scan: blocks that were touched twice outlive any
-// number of blocks that are touched once.
+// TestAScanDoesNotEvictWhatIsInUse: blocks that were touched twice outlive any number of blocks
+// that are touched once.
 func TestAScanDoesNotEvictWhatIsInUse(t *testing.T) {
 	c := newCache(t, cache.Options{Capacity: 1 << 20, Shards: 1})
 	f, hot := c.openFile(t, 6000), &load{n: 4000, letter: 'h'}
@@ -230,7 +229,7 @@ func TestAPinnedBlockIsNeitherFreedNorOverwritten(t *testing.T) {
 	f.Release(pinned)
 }
 
-// A test that goes on using a block after Release must see that it does.
+// TestPoisonShowsUseAfterRelease: a test that uses a block after Release must notice it.
 func TestPoisonShowsUseAfterRelease(t *testing.T) {
 	c := newCache(t, cache.Options{Capacity: 1 << 20, Shards: 1})
 	f := c.openFile(t, 1)
@@ -317,8 +316,7 @@ func TestAnErrorIsReturnedAndNotKept(t *testing.T) {
 	get(t, f, 0, l)
 }
 
-// waiting starts n Gets of a block while it is being filled, and returns what
-// they got once the filling ends.
+// waiting starts n Gets of a block while it is being filled, and returns their results.
 func waiting(t *testing.T, c made, n int, l *load) []error {
 	t.Helper()
 	l.file = c.openFile(t, 1)
@@ -412,9 +410,9 @@ func (p *panicking) FillBlock(*block) error {
 	panic("planted")
 }
 
-// Many goroutines read few blocks through a cache that holds a part of them,
-// some evict. Poison turns a block that is recycled too early into a wrong
-// letter, and the end of the test finds what was not freed.
+// TestConcurrentUseNeverShowsAnotherBlock: many goroutines read few blocks through a cache that
+// holds a part of them; some evict. Poison turns a block recycled too early into a wrong letter,
+// and the end of the test finds memory that was not freed.
 func TestConcurrentUseNeverShowsAnotherBlock(t *testing.T) {
 	c := newCache(t, cache.Options{Capacity: 300_000, Shards: 2})
 	f := c.openFile(t, 200)

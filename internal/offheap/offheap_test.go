@@ -40,8 +40,8 @@ func TestSizesWasteAtMostAnEighth(t *testing.T) {
 	}
 }
 
-// TestAllocationsNeverOverlap allocates and frees at random; every allocation
-// is full of its own number whenever it is looked at.
+// TestAllocationsNeverOverlap allocates and frees at random. Every allocation is filled with its
+// own number, which is checked often.
 func TestAllocationsNeverOverlap(t *testing.T) {
 	for name, mode := range modes {
 		t.Run(name, func(t *testing.T) {
@@ -135,8 +135,8 @@ func TestPoisonFindsWritesAfterFree(t *testing.T) {
 	}
 }
 
-// TestGuardedMemoryIsNotUsedAgainSoon touches what was freed after the same size was allocated
-// anew many times.
+// TestGuardedMemoryIsNotUsedAgainSoon touches freed memory after the same size was allocated
+// many times.
 func TestGuardedMemoryIsNotUsedAgainSoon(t *testing.T) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	p := offheap.New(offheap.Options{Mode: offheap.Guard})
@@ -178,8 +178,7 @@ func TestMemoryIsReusedBeforeItIsMapped(t *testing.T) {
 	}
 }
 
-// TestWhatGrowsByDoublingTakesLittleMore allocates what a small memtable does:
-// each size once.
+// TestWhatGrowsByDoublingTakesLittleMore allocates each size once, as a small memtable does.
 func TestWhatGrowsByDoublingTakesLittleMore(t *testing.T) {
 	p := offheap.New(offheap.Options{})
 	var all [][]byte

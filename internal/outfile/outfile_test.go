@@ -18,7 +18,7 @@ import (
 
 const chunk = 512 << 10
 
-// write makes a synced file of pieces of random bytes, and returns these.
+// write makes a synced file from pieces of random bytes, and returns its content.
 func write(t *testing.T, fsys vfs.FS, name string, direct bool, pieces ...int) (content []byte, meant outfile.Meant) {
 	t.Helper()
 	f, err := fsys.Create(name, vfs.OpenOptions{Direct: direct})
@@ -38,7 +38,7 @@ func write(t *testing.T, fsys vfs.FS, name string, direct bool, pieces ...int) (
 		if w.Offset() != int64(len(content)) {
 			t.Fatalf("offset %d after %d bytes", w.Offset(), len(content))
 		}
-		clear(b) // it was copied, or written
+		clear(b) // it was copied or written
 	}
 	meant, err = w.Finish()
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
@@ -47,7 +47,7 @@ func write(t *testing.T, fsys vfs.FS, name string, direct bool, pieces ...int) (
 	return content, meant
 }
 
-// sizes are the pieces that files are written in.
+// sizes are the pieces in which files are written.
 var sizes = [][]int{
 	nil, {0}, {1}, {4096}, {4095, 2}, {chunk}, {chunk - 1, 1}, {chunk + 1}, {chunk / 2, chunk/2 - 1, 7},
 	{100, 3*chunk + 5, 100}, {chunk, chunk, chunk}, {300_000, 300_000, 300_000, 1},
@@ -123,8 +123,8 @@ func TestEveryPartOfAFileThatChangedIsFoundAndNamed(t *testing.T) {
 	}
 }
 
-// TestWhatIsMeantIsWhatWasHandedIn: a chunk that changes between the copy and the
-// system's is noticed.
+// TestWhatIsMeantIsWhatWasHandedIn: a chunk that changes between the copy and the write is
+// noticed.
 func TestWhatIsMeantIsWhatWasHandedIn(t *testing.T) {
 	for _, size := range []int{100, chunk / 2, 2 * chunk} {
 		sim := vfs.NewSim(vfs.SimOptions{})

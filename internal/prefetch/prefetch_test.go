@@ -2,8 +2,7 @@ package prefetch
 
 import "testing"
 
-// Nothing is to be seen of a hint but that it does no harm: not to what it names, and
-// not where nothing is.
+// TestAHintDoesNoHarm: a hint has no visible effect on its memory, and none where no memory is.
 func TestAHintDoesNoHarm(t *testing.T) {
 	b := make([]byte, 1000)
 	for i := range b {
@@ -17,7 +16,7 @@ func TestAHintDoesNoHarm(t *testing.T) {
 			t.Fatalf("byte %d is %d", i, b[i])
 		}
 	}
-	Range(1<<12, 10*Line) // mapped nowhere
+	Range(1<<12, 10*Line) // not mapped
 }
 
 func BenchmarkBytes(b *testing.B) {

@@ -13,8 +13,8 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// newCache makes a cache that must have given everything back in the end, and
-// have taken what it said and no more than its capacity and an eighth.
+// newCache makes a cache that must free everything in the end, and take as much as it reported
+// and at most its capacity and an eighth.
 func newCache(t testing.TB, capacity int64) *rowcache.Cache {
 	memory := offheap.New(offheap.Options{Mode: offheap.Guard})
 	var reserved int64
@@ -110,7 +110,7 @@ func TestARowIsFoundOnlyWhileNothingHasChanged(t *testing.T) {
 	}
 }
 
-// selected is what Wanted means, a cell at a time.
+// selected applies a Wanted cell by cell.
 func selected(cells []row.Cell, w *rowcache.Wanted) (out []row.Cell) {
 	n := 0
 	for i, c := range cells {
@@ -166,8 +166,8 @@ func TestSelections(t *testing.T) {
 	}
 }
 
-// TestRowsComeAndGo puts and gets rows of all sizes in caches of all sizes: what is
-// found is what was put last.
+// TestRowsComeAndGo puts and gets rows of all sizes in caches of all sizes: each Get finds the
+// last Put.
 func TestRowsComeAndGo(t *testing.T) {
 	for _, capacity := range []int64{0, 1, 300, 512, 2 << 10, 10 << 10, 100 << 10, 1 << 20} {
 		t.Run(fmt.Sprint(capacity), func(t *testing.T) {
@@ -177,7 +177,7 @@ func TestRowsComeAndGo(t *testing.T) {
 			found := 0
 			for n := range 30_000 {
 				i := uint64(rng.ExpFloat64() * 30)
-				hash := i * 0x9E3779B97F4A7C15 >> uint(i%3*20) // some with zeros in front
+				hash := i * 0x9E3779B97F4A7C15 >> uint(i%3*20) // some begin with zeros
 				key := binary.BigEndian.AppendUint64(nil, i)
 				var got row.Collector
 				if c.Get(hash, key, &moment, &everything, &got) {
@@ -197,7 +197,7 @@ func TestRowsComeAndGo(t *testing.T) {
 						continue // noted, or too large
 					}
 					if last[i] = cells; !equal(now.Cells, cells) {
-						// Too large for it, so what was there is there.
+						// The row was too large for the cache, so the older one is still there.
 						if last[i] = got.Cells; !equal(now.Cells, got.Cells) {
 							t.Fatalf("operation %d, row %d: got %v, neither what was there nor what was put", n, i, now.Cells)
 						}
@@ -211,8 +211,7 @@ func TestRowsComeAndGo(t *testing.T) {
 	}
 }
 
-// TestRowsInUseStay: of rows that are asked for again and again beside a stream of
-// others that are not.
+// TestRowsInUseStay reads some rows again and again beside a stream of rows that are read once.
 func TestRowsInUseStay(t *testing.T) {
 	c := newCache(t, 100<<10)
 	cells := cellsOf(10, 1, string(make([]byte, 100)))

@@ -9,8 +9,7 @@ import (
 	"testing/synctest"
 )
 
-// greed has a user take one by one until it may not any more, and returns how
-// many that were.
+// greed takes one by one for a user until it may take no more, and returns how many it took.
 func greed(p *Pool, u User) (n int64) {
 	for p.TryTake(u, 1) {
 		n++
@@ -23,7 +22,7 @@ func TestAGreedyUserLeavesEnoughForTheOthers(t *testing.T) {
 	if n := greed(p, User{"a", "k"}); n != 400 {
 		t.Errorf("alone it got %d of 1200", n)
 	}
-	// The second key of the instance, and another instance, get their part at once.
+	// The second key of the instance, and another instance, get their share at once.
 	if n := greed(p, User{"a", "l"}); n < 100 {
 		t.Errorf("another key of the instance got %d", n)
 	}
@@ -46,8 +45,8 @@ func TestGreedyGroupsEndUpWithEqualParts(t *testing.T) {
 	const groups, total = 5, 6000
 	p := NewPool(total)
 	held := make([]int64, groups)
-	// One after the other they take all they can get; each gives back a part of
-	// what it holds, whenever it is its turn, and takes what it can get instead.
+	// The users take turns. Each gives back a part of what it holds, and then takes all it can
+	// get.
 	for turn := range 100 * groups {
 		i := turn % groups
 		u := User{fmt.Sprint(i), "k"}
@@ -58,7 +57,7 @@ func TestGreedyGroupsEndUpWithEqualParts(t *testing.T) {
 		held[i] += greed(p, u)
 	}
 	for i, n := range held {
-		// One user alone in its group holds x where x = total - groups*x - x.
+		// A user alone in its group holds x where x = total - groups*x - x.
 		if want := int64(total / (groups + 2)); n < want/2 || n > 2*want {
 			t.Errorf("group %d holds %d of %d, want about %d (all: %v)", i, n, total, want, held)
 		}
@@ -98,7 +97,7 @@ func TestWaitersGetWhatIsGivenBackInTheirTurn(t *testing.T) {
 			synctest.Wait()
 		}
 		wait("large", a, 40)
-		wait("small", a, 1) // may not overtake its own
+		wait("small", a, 1) // may not overtake the same user's requests
 		if len(order) != 0 {
 			t.Errorf("%s did not wait", <-order)
 		}
@@ -145,8 +144,8 @@ func TestACancelledWaiterLetsThoseBehindItPass(t *testing.T) {
 	})
 }
 
-// TestWhatIsGivenBackCostsALookAtEachUser: one that has thousands of requests wait
-// does not hold up the others.
+// TestWhatIsGivenBackCostsALookAtEachUser: a user with thousands of waiting requests does not
+// delay the others.
 func TestWhatIsGivenBackCostsALookAtEachUser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewPool(100)
@@ -168,7 +167,7 @@ func TestWhatIsGivenBackCostsALookAtEachUser(t *testing.T) {
 	})
 }
 
-// BenchmarkTakeAndGiveBesideManyWaiters: of another user.
+// BenchmarkTakeAndGiveBesideManyWaiters has the waiters of another user.
 func BenchmarkTakeAndGiveBesideManyWaiters(b *testing.B) {
 	p := NewPool(1 << 30)
 	u, other := User{"a", "k"}, User{"b", "k"}

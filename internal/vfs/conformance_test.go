@@ -1,8 +1,7 @@
 package vfs_test
 
-// This file is one suite of what every file system of this package must do,
-// run on each of them: the real one in a temporary directory, the simulated
-// one, and a Fault without rules around either.
+// The conformance suite of this package's file systems: the real one in a temporary directory,
+// the simulated one, and a Fault without rules around each.
 
 import (
 	"bytes"
@@ -134,7 +133,7 @@ func fileCases() []conformance {
 		}},
 		{"a removed file can still be used by who has it open", func(t *testing.T, fsys vfs.FS, dir string) {
 			if runtime.GOOS == "windows" {
-				return // there an open file cannot be removed
+				return // Windows cannot remove an open file
 			}
 			name := filepath.Join(dir, "a")
 			f := create(t, fsys, name)
@@ -323,7 +322,7 @@ func directCase(t *testing.T, fsys vfs.FS, dir string) {
 			_, err = f.ReadAt(vfs.AlignedBuffer(n + 1)[1:], 0)
 			wantError(t, err, fs.ErrInvalid)
 		}
-		// As often as it takes to go every way there is.
+		// Often enough to go every way there is.
 		for range 20 {
 			got := vfs.AlignedBuffer(16384)
 			n, err := f.ReadAt(got, 0)
@@ -435,7 +434,7 @@ func directoryCases() []conformance {
 	}
 }
 
-// The helpers below fail the test on any error that is not asked for.
+// The helpers below fail the test on any unexpected error.
 
 func must(t testing.TB, err error) {
 	t.Helper()
@@ -457,7 +456,7 @@ func wantError(t *testing.T, err, want error) {
 	wantPathError(t, err)
 }
 
-// wantPathError checks the promise that every error names its file.
+// wantPathError checks that the error names its file.
 func wantPathError(t *testing.T, err error) {
 	t.Helper()
 	var pe *fs.PathError
@@ -480,7 +479,7 @@ func write(t testing.TB, f vfs.File, s string) {
 	}
 }
 
-// put makes a file of that content, neither synced nor its name.
+// put makes a file with that content; neither the content nor the name is synced.
 func put(t testing.TB, fsys vfs.FS, name, content string) {
 	t.Helper()
 	f := create(t, fsys, name)

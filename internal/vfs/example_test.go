@@ -7,8 +7,8 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// replaceFile writes a file such that a reader finds the old or the new
-// content, whenever the power fails. With syncDir false it forgets a step.
+// replaceFile writes a file such that a reader finds the old or the new content, whenever the
+// power fails. With syncDir false it omits a step.
 func replaceFile(fsys vfs.FS, name, content string, syncDir bool) error {
 	f, err := fsys.Create(name+".tmp", vfs.OpenOptions{})
 	if err != nil {
@@ -25,8 +25,7 @@ func replaceFile(fsys vfs.FS, name, content string, syncDir bool) error {
 	return fsys.SyncDir(".")
 }
 
-// A test of crashes makes the change, cuts the power in all ways that the
-// policies know, and looks at what is left.
+// A crash test makes the change, cuts the power under every policy, and looks at what is left.
 func ExampleSim_Crash() {
 	for _, syncDir := range []bool{true, false} {
 		sim := vfs.NewSim(vfs.SimOptions{})

@@ -14,8 +14,8 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// faulty returns a Fault around a Sim that holds the durable file "f.log" with
-// the given content, open.
+// faulty returns a Fault around a Sim with the durable file "f.log" of the given content, which
+// it also returns open.
 func faulty(t testing.TB, content string) (*vfs.Fault, *vfs.Sim, vfs.File) {
 	t.Helper()
 	sim := vfs.NewSim(vfs.SimOptions{})
@@ -141,7 +141,7 @@ func TestFaultFailsEveryKindOfCall(t *testing.T) {
 				}
 				changes := c.op&vfs.OpMutating&^vfs.OpSyncs != 0 && action.String() == "fail after: "+syscall.EIO.Error()
 				if c.op == vfs.OpMkdirAll || c.op == vfs.OpRemoveDir {
-					changes = false // the digest knows files only
+					changes = false // the digest covers files only
 				}
 				if c.op != vfs.OpLock && (sim.Digest() != before) != changes {
 					t.Errorf("disk changed: %v; want %v", !changes, changes)
@@ -230,8 +230,8 @@ func TestFaultLosesAndMisdirectsWithoutSayingSo(t *testing.T) {
 	wantContent(t, sim.Crash(vfs.CrashLoseAll, 1), "f.log", "0123456789")
 }
 
-// TestAWriteThatTheDeviceGetsWrongIsSeenByUncachedReadsAlone: the page cache has what
-// was written, until the machine is started again.
+// TestAWriteThatTheDeviceGetsWrongIsSeenByUncachedReadsAlone: the page cache has what was
+// written until the machine restarts.
 func TestAWriteThatTheDeviceGetsWrongIsSeenByUncachedReadsAlone(t *testing.T) {
 	for _, c := range []struct {
 		action vfs.Action
@@ -394,7 +394,7 @@ func TestFaultReportsWhatItInjected(t *testing.T) {
 	must(t, err)
 }
 
-// TestFaultEnumeratesAWorkload shows how error tests walk through all calls.
+// TestFaultEnumeratesAWorkload shows how error tests go through all calls.
 func TestFaultEnumeratesAWorkload(t *testing.T) {
 	workload := func(fsys vfs.FS) error {
 		f, err := fsys.Create("tmp", vfs.OpenOptions{})
@@ -427,8 +427,8 @@ func TestFaultEnumeratesAWorkload(t *testing.T) {
 	}
 }
 
-// After a failed sync as on ext4 the page cache holds what the disk does not: a
-// read past it tells.
+// TestSimDirectReadsSeeThroughPagesThatAFailedSyncLeft: after a failed sync as on ext4, the page
+// cache holds what the disk does not, and a direct read shows it.
 func TestSimDirectReadsSeeThroughPagesThatAFailedSyncLeft(t *testing.T) {
 	sim := vfs.NewSim(vfs.SimOptions{})
 	fault := vfs.NewFault(sim, 1)

@@ -8,8 +8,8 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// TestADirectoryIsThereAfterAPowerCutOnceItsParentsAreSynced: the directory alone is
-// not, and what lies in it goes with it, however well that was synced.
+// TestADirectoryIsThereAfterAPowerCutOnceItsParentsAreSynced: without that, the directory is
+// lost with all its content, even if that was synced.
 func TestADirectoryIsThereAfterAPowerCutOnceItsParentsAreSynced(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -42,9 +42,8 @@ func TestAMappingBringsWhatIsNeededIntoThePageCache(t *testing.T) {
 	must(t, m.Close())
 }
 
-// allocatedBytes returns the space that a file takes on the disk; ok is false
-// where the file system does not reserve space (those that compress or copy on
-// write answer in their own way).
+// allocatedBytes returns the space that a file takes on the disk. ok is false if the file system
+// does not reserve space; those that compress or copy on write report other numbers.
 func allocatedBytes(t *testing.T, name string) (size int64, ok bool) {
 	t.Helper()
 	const ext, xfs, tmpfs = 0xEF53, 0x58465342, 0x01021994

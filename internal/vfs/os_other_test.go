@@ -4,5 +4,5 @@ package vfs_test
 
 import "testing"
 
-// allocatedBytes knows nothing here: space is not reserved on these systems.
+// allocatedBytes is unknown: these systems do not reserve space.
 func allocatedBytes(*testing.T, string) (size int64, ok bool) { return 0, false }

@@ -16,8 +16,8 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// lockDirVariable makes this test program a process that takes a lock, says
-// so, and waits to be killed.
+// lockDirVariable makes this test program a process that takes a lock, reports it, and waits to
+// be killed.
 const lockDirVariable = "FLAGSTONE_TEST_LOCK_DIR"
 
 func TestMain(m *testing.M) {
@@ -27,7 +27,8 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		fmt.Println("locked")
-		// Until the parent's end of the pipe is closed, at the latest by its death.
+		// This returns when the parent's end of the pipe is closed, at the latest when the
+		// parent dies.
 		_, _ = os.Stdin.Read(make([]byte, 1))
 		os.Exit(0)
 	}
@@ -69,7 +70,7 @@ func TestP15_TheLockOfAKilledProcessIsFreeAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	holder := startHolder(t, dir)
 	must(t, holder.Process.Kill())
-	_ = holder.Wait() // it was killed: that is the error
+	_ = holder.Wait() // returns an error, since it was killed
 	lock, err := vfs.OS().Lock(filepath.Join(dir, "LOCK"), vfs.LockToWrite)
 	must(t, err)
 	mustClose(t, lock)
@@ -118,7 +119,7 @@ func TestAlignedBuffersAreAlignedAndOfTheLengthAskedFor(t *testing.T) {
 	}
 }
 
-// TestOSPreallocateReservesSpace checks that it is more than a size, where the
+// TestOSPreallocateReservesSpace checks that Preallocate does more than set the size, where the
 // file system offers that.
 func TestOSPreallocateReservesSpace(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "f")

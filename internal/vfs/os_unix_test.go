@@ -12,8 +12,8 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// TestOnlyRegularFilesAreOpened: what a name in a store's directory leads to may have
-// been planted there.
+// TestOnlyRegularFilesAreOpened: an attacker may have planted what a name in a store's directory
+// leads to.
 func TestOnlyRegularFilesAreOpened(t *testing.T) {
 	dir := t.TempDir()
 	precious := filepath.Join(dir, "precious")
@@ -85,7 +85,7 @@ func TestFilesAndFoldersAreTheirOwnersAlone(t *testing.T) {
 			t.Errorf("%s has mode %v, want %v", name, st.Mode().Perm(), want)
 		}
 	}
-	// Those of earlier versions are used as they are until they are restricted.
+	// Files of earlier versions keep their permissions until they are restricted.
 	must(t, os.Chmod(filepath.Join(dir, "f"), 0o640))
 	f, err := vfs.OS().OpenReadWrite(filepath.Join(dir, "f"), vfs.OpenOptions{})
 	must(t, err)
@@ -110,15 +110,15 @@ func TestWhatOthersMayReadIsRestrictedButNotThroughALink(t *testing.T) {
 	}
 	must(t, vfs.Restrict(vfs.OS(), dir))
 	must(t, vfs.Restrict(vfs.OS(), file))
-	must(t, vfs.Restrict(vfs.OS(), link)) // leads to what only its owner may use
+	must(t, vfs.Restrict(vfs.OS(), link)) // leads to a file that only its owner may use
 	if mode(dir) != 0o700 || mode(file) != 0o600 {
 		t.Errorf("modes %v and %v", mode(dir), mode(file))
 	}
 	wantError(t, vfs.Restrict(vfs.OS(), filepath.Join(root, "absent")), fs.ErrNotExist)
 }
 
-// TestALockLeavesContentAloneThatIsNoNote: a second name of a file is no link that
-// could be told apart.
+// TestALockLeavesContentAloneThatIsNoNote: a second name of a file cannot be told from its
+// first.
 func TestALockLeavesContentAloneThatIsNoNote(t *testing.T) {
 	dir := t.TempDir()
 	precious, name := filepath.Join(dir, "precious"), filepath.Join(dir, "LOCK")

@@ -1,6 +1,6 @@
 package vfs_test
 
-// This file tests what each policy leaves after a power cut.
+// Tests of what each policy leaves after a power cut.
 
 import (
 	"bytes"
@@ -65,8 +65,8 @@ func TestSimCrashesOfOneMomentDoNotInfluenceEachOther(t *testing.T) {
 	wantList(t, two, ".")
 }
 
-// scene is a disk with something of everything: a durable file with pending
-// changes, a file whose name was never synced, a rename and a removal pending.
+// scene is a disk with a bit of everything: a durable file with pending changes, a file whose
+// name was never synced, a pending rename and a pending removal.
 func scene(t testing.TB) *vfs.Sim {
 	sim := vfs.NewSim(vfs.SimOptions{})
 	must(t, vfs.MakeDir(sim, "", "d"))
@@ -148,7 +148,7 @@ func TestSimCrashBySizeFirstKeepsSizesAndInventsContent(t *testing.T) {
 	}
 }
 
-// outcomes returns what the seeds make of a scene, and how often.
+// outcomes returns how often the seeds turn a scene into each outcome.
 func outcomes(t testing.TB, make func(testing.TB) *vfs.Sim, policy vfs.CrashPolicy, seeds uint64) map[string]int {
 	out := map[string]int{}
 	for seed := range seeds {
@@ -239,7 +239,7 @@ func TestSimKillKeepsThePageCacheAndDropsTheLocks(t *testing.T) {
 	lock, err := next.Lock("d/LOCK", vfs.LockToWrite)
 	must(t, err)
 	must(t, lock.Close())
-	// What the dead process did not sync is still not durable.
+	// Writes that the dead process did not sync are still not durable.
 	if got := show(t, next.Crash(vfs.CrashLoseAll, 1)); strings.Contains(got, "PENDING") || strings.Contains(got, "new=") {
 		t.Errorf("became durable by dying: %s", got)
 	}

@@ -32,7 +32,7 @@ func TestSimRefusesEverythingAfterTheCrash(t *testing.T) {
 	must(t, lock.Close())
 }
 
-// callEverything makes every call of the interfaces and returns what each says.
+// callEverything makes every call of the interfaces and returns their errors.
 func callEverything(fsys vfs.FS, f vfs.File, lock io.Closer) []error {
 	errs := []error{
 		fsys.Remove("a"), fsys.RemoveDir("a"), fsys.Rename("a", "b"), fsys.Link("a", "b"), fsys.MkdirAll("d"),
@@ -65,7 +65,7 @@ func TestSimHoldsPreparedLogsInLittleMemory(t *testing.T) {
 		}
 		must(t, f.Sync())
 	})
-	if allocs > 1000 { // one page each would be 16384
+	if allocs > 1000 { // one for each page would be 16384
 		t.Errorf("%v allocations for a file of zeros", allocs)
 	}
 	if u, err := sim.Usage("."); err != nil || u.Total-u.Available != 64<<20 {
@@ -113,11 +113,11 @@ func TestSimFullDiskTakesWhatFitsAndGivesItBack(t *testing.T) {
 		t.Errorf("writing into reserved space: %v", err)
 	}
 	must(t, sim.Remove("g"))
-	wantAvailable(t, sim, 0) // still open
+	wantAvailable(t, sim, 0) // the file is still open
 	mustClose(t, g)
 	wantAvailable(t, sim, 3*4096)
 	sim.SetCapacity(100)
-	wantAvailable(t, sim, 0) // less than a page is one page, and that is taken
+	wantAvailable(t, sim, 0) // less than a page counts as one page, which is taken
 	if err := f.Preallocate(2 * 4096); !vfs.IsNoSpace(err) {
 		t.Errorf("error %v; want no space", err)
 	}
@@ -170,8 +170,8 @@ func TestSimDigestTellsDisksApart(t *testing.T) {
 	}
 }
 
-// TestSimAgreesWithBytesInMemory compares content, durable content and the
-// outcome of crashes with the plainest possible model: two byte slices.
+// TestSimAgreesWithBytesInMemory compares content, durable content and outcomes of crashes with
+// the simplest model: two byte slices.
 func TestSimAgreesWithBytesInMemory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		sim := vfs.NewSim(vfs.SimOptions{})
@@ -189,7 +189,7 @@ func TestSimAgreesWithBytesInMemory(t *testing.T) {
 			switch rapid.IntRange(0, 5).Draw(t, "operation") {
 			case 0, 1:
 				off, size := rapid.IntRange(0, 20_000).Draw(t, "off"), rapid.IntRange(0, 9000).Draw(t, "size")
-				// Zeros often: they are stored in a way of their own.
+				// Many zeros, because Sim stores them in a special way.
 				p := bytes.Repeat([]byte{max(rapid.Byte().Draw(t, "byte"), 128) - 128}, size)
 				if _, err := f.WriteAt(p, int64(off)); err != nil {
 					t.Fatal(err)
@@ -251,7 +251,7 @@ func compareImages(t *rapid.T, sim *vfs.Sim, visible, durable []byte) {
 	}
 }
 
-// usedBy returns the space that pages which are not all zero take.
+// usedBy returns the space of the pages that are not all zero.
 func usedBy(b []byte) uint64 {
 	used := uint64(0)
 	for page := range slices.Chunk(b, 4096) {
@@ -262,8 +262,8 @@ func usedBy(b []byte) uint64 {
 	return used
 }
 
-// FuzzSimSurvivesAnySequence feeds operations and a crash from arbitrary bytes:
-// nothing panics, accounts stay non-negative, and what was synced is there.
+// FuzzSimSurvivesAnySequence takes operations and a crash from arbitrary bytes: nothing panics,
+// accounts stay non-negative, and synced bytes are there.
 func FuzzSimSurvivesAnySequence(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, uint8(3), uint64(1))
 	f.Add([]byte("create, write, sync, rename, crash"), uint8(2), uint64(2))
@@ -287,8 +287,8 @@ func FuzzSimSurvivesAnySequence(f *testing.F) {
 	})
 }
 
-// runScripted does one operation; its errors are what a full disk and missing
-// files give, and do not matter here.
+// runScripted does one operation. Its errors come from a full disk and missing files, and do not
+// matter here.
 func runScripted(sim *vfs.Sim, op byte, name, other string, n int64) {
 	switch op % 8 {
 	case 0:
@@ -310,7 +310,7 @@ func runScripted(sim *vfs.Sim, op byte, name, other string, n int64) {
 		}
 		switch op % 8 {
 		case 5:
-			// Leave room for the file that the test itself writes.
+			// This leaves room for the file that the test itself writes.
 			if u, err := sim.Usage("."); err == nil && u.Available > 16*4096 {
 				_, _ = f.WriteAt(make([]byte, n), n)
 			}
@@ -361,8 +361,8 @@ func BenchmarkSimReadAt(b *testing.B) {
 	}
 }
 
-// TestSimServesWritersReadersAndCrashesAtOnce is for the race detector: disks
-// made by crashes share pages with the disk they come from.
+// TestSimServesWritersReadersAndCrashesAtOnce is for the race detector: disks after crashes
+// share pages with the disk they come from.
 func TestSimServesWritersReadersAndCrashesAtOnce(t *testing.T) {
 	sim := vfs.NewSim(vfs.SimOptions{})
 	var all sync.WaitGroup
