@@ -52,8 +52,8 @@ func (p *picker) onlyOne(f *manifest.FileMeta, r keyRange) bool {
 
 // Downwards returns the compaction of all files that overlap the keys from start to end (nil for
 // unbounded) into the last level, and its upper files by level. It returns nil if only the last
-// level has those keys. Each file brings all deeper files that overlap it, so nothing older is
-// left above the output.
+// level has those keys. Each file brings all deeper files that overlap it, so the output is the
+// oldest data of its range.
 func Downwards(levels *Levels, start, end []byte) (*Candidate, [][]*manifest.FileMeta) {
 	meets := func(f *manifest.FileMeta) bool {
 		return bytes.Compare(start, f.Largest) <= 0 && (end == nil || bytes.Compare(f.Smallest, end) < 0)

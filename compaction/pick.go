@@ -124,7 +124,7 @@ type picker struct {
 	shape  shape
 	busy   map[uint64]bool // files of running candidates
 	oldest uint64          // sequence number of the oldest view
-	cutoff int64           // smallest version, in milliseconds, that no merge may drop as expired
+	cutoff int64           // smallest version, in milliseconds, that may not be dropped as expired
 	// as in Policy; 0 if a view's cutoff is below the policy's
 	horizon uint64
 }

@@ -7,7 +7,7 @@ package compaction_test
 //	         permanent. Level 0 from the oldest to the newest. The
 //	         configuration: trigger 4 or 1000 bytes, base 1000, multiplier 10, file size 100.
 //	pick     picks and puts the candidate among the running ones: cutoff= (in
-//	         seconds) horizon= oldest= (the oldest view) idle (nobody writes)
+//	         seconds) horizon= oldest= (the oldest view) idle (no writes)
 //	done     forgets the running ones
 //	debt     the debt in bytes
 

@@ -14,7 +14,7 @@ package compaction
 //
 // Level 0 gathers L0Trigger flushes before it is compacted into the base. That rewrites as many
 // times its bytes as the base is larger, so LevelBase is four times what level 0 holds. With a
-// quarter of that, 280 MB of rows of a kilobyte lay on two levels, and each byte was merged
+// quarter of that, 280 MB of rows of a kilobyte lay on two levels, and each byte was rewritten
 // twice on its way down.
 //
 // Level 0 is compacted earlier for the sake of reads: while writes are few, once reads have lost

@@ -42,8 +42,9 @@ type Files struct {
 type Access int
 
 const (
-	// AccessAuto maps files while the store's files take less than half of the machine's memory,
-	// and spares the page cache when the tables take more than twice that memory.
+	// AccessAuto maps table files while these take less than half of the machine's memory, and
+	// value files while both kinds do. Reads spare the page cache when tables take over twice
+	// the memory.
 	AccessAuto Access = iota
 	// AccessMapped maps every file.
 	AccessMapped

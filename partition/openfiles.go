@@ -121,8 +121,8 @@ func (f *reopened) descriptors() int {
 	return 1
 }
 
-// makeRoom closes files until n descriptors may be opened. It skips files in use: the reserve
-// has room for them.
+// makeRoom closes files until n descriptors may be opened. It skips files in use: the process
+// may have more descriptors than the limit.
 func (o *openFiles) makeRoom(n int) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -185,7 +185,7 @@ func (m *memory) unref() {
 
 func (s *state) mutable() *memory { return s.memories[len(s.memories)-1] }
 
-// waiting returns the memtables that are to be flushed, oldest first.
+// waiting returns the memtables that wait to be flushed, oldest first.
 func (s *state) waiting() []*memory { return s.memories[:len(s.memories)-1] }
 
 // Pin keeps the table files of a tree at one moment from being deleted. It keeps no memtables.

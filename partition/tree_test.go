@@ -343,7 +343,7 @@ func TestAFlushThatFailsLosesNothing(t *testing.T) {
 			if keys, _, err := scan(r.tree, row.MaxSequence, true); err != nil || len(keys) != 20 {
 				t.Errorf("%d rows, %v", len(keys), err)
 			}
-			if open := r.disk.OpenFiles(); len(open) > 3 { // the manifest, which is open twice, and the table
+			if open := r.disk.OpenFiles(); len(open) > 3 { // the manifest, twice, and the table
 				t.Errorf("open files: %v", open)
 			}
 		})

@@ -4,7 +4,7 @@ package clock
 
 import "time"
 
-// Clock tells the time in the two ways the engine needs it.
+// Clock tells the time in the ways that the engine needs.
 type Clock interface {
 	// NowMillis is the wall clock: milliseconds since the Unix epoch, UTC. It may step in either
 	// direction. Versions and expiry follow it; order and durability never do.

@@ -8,7 +8,7 @@
 // which nothing changed finds it.
 //
 // A row lies in the ring of its shard, which is overwritten in a circle, oldest row first. A row
-// that is found in the oldest quarter is written anew, so rows in use stay.
+// that is found in the oldest quarter is written again, so rows in use stay.
 //
 //	ring   the entries, one behind the other; none wraps around the end
 //	entry  header, cells, key, names and values

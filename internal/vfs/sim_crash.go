@@ -96,7 +96,7 @@ func (s *Sim) Kill() *Sim {
 type crash struct {
 	policy CrashPolicy
 	seed   uint64
-	cut    uint64            // of CrashPrefix: the first operation that is lost; 0: another one for each inode
+	cut    uint64            // of CrashPrefix: the first lost operation; 0: one for each inode
 	nodes  []*inode          // all that the old disk knows, by id
 	images map[*inode]*inode // their state after the crash
 	stale  []*page           // blocks that may show up in other files
