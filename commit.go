@@ -138,6 +138,7 @@ func (w *write) reset() {
 	clear(w.mutations)
 	w.changes, w.mutations = w.changes[:0], w.mutations[:0]
 	w.batch.Reset()
+	w.commit = Commit{}
 }
 
 // take returns the commit of a write whose memory is for the next one.

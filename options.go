@@ -219,7 +219,7 @@ type Seams struct {
 // least that keeps a long compaction from delaying a short one.
 func newPool() executor.Executor {
 	return executor.NewPool([executor.Classes]int{
-		executor.Flush: 2, executor.Compaction: 2, executor.Log: 1, executor.Cleanup: 1,
+		executor.Flush: 2, executor.Compaction: 2, executor.Log: 4, executor.Cleanup: 1,
 	})
 }
 

@@ -448,7 +448,7 @@ func (tx *Transaction) CommitAsync(ctx context.Context) (*Commit, error) {
 		return nil, err
 	}
 	tx.finish(errTransactionOver("committed"))
-	return &w.commit, nil
+	return w.take(), nil
 }
 
 // apply sends the changes through the pipeline. REQUIRES: mu is held.

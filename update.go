@@ -118,13 +118,11 @@ func (t *Table) Update(ctx context.Context, key []row.Value, fn func(ctx context
 // durable yet.
 func (t *Table) UpdateAsync(ctx context.Context, key []row.Value, fn func(ctx context.Context, tx *RowTx) error) (*Commit, error) {
 	u := takeUpdate()
-	err := t.update(ctx, u, key, fn)
-	commit := u.write.take()
-	u.give()
-	if err != nil {
+	defer u.give()
+	if err := t.update(ctx, u, key, fn); err != nil {
 		return nil, err
 	}
-	return commit, nil
+	return u.write.take(), nil
 }
 
 // Put sets one column of a row: an Update with one Put, for tables that are

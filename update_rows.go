@@ -25,7 +25,7 @@ func (t *Table) UpdateRowsAsync(ctx context.Context, keys [][]row.Value, fn func
 		case err != nil:
 			return nil, err
 		default:
-			return &w.commit, nil
+			return w.take(), nil
 		}
 	}
 }

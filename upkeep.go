@@ -155,7 +155,7 @@ func (s *Store) waitForJobs(ctx context.Context, classes ...executor.Class) erro
 		if !busy {
 			return s.gate.Failure()
 		}
-		if err := s.jobs.Await(ctx, ended); err != nil {
+		if err := s.jobs.Await(ctx, ended, nil); err != nil {
 			return err
 		}
 	}
@@ -186,8 +186,8 @@ type pressureEnv struct{ *Store }
 
 func (e pressureEnv) Writable() error { return e.writable() }
 
-func (e pressureEnv) Await(ctx context.Context, event <-chan struct{}) error {
-	return e.jobs.Await(ctx, event)
+func (e pressureEnv) Await(ctx context.Context, event, other <-chan struct{}) error {
+	return e.jobs.Await(ctx, event, other)
 }
 
 func (e pressureEnv) FlushLargest() {

@@ -47,26 +47,28 @@ func (l *Latch) Lock(ctx context.Context) error {
 	case ctx.Done() == nil:
 		l.mutex.Lock()
 	default:
-		return l.wait(ctx, func(uint64) bool { return l.mutex.TryLock() })
+		l.await()
+		defer l.waiting.Add(-1)
+		return l.waitUntil(ctx, l.mutex.TryLock)
 	}
 	return nil
 }
 
-// wait returns nil once ready does, which is asked whenever the latch was let go
-// of, or the context's error. ready gets what passed was in the beginning.
-func (l *Latch) wait(ctx context.Context, ready func(passed uint64) bool) error {
-	freed := l.freed.Load()
-	if freed == nil {
+// await counts a caller that waits, so that the holder of the latch sees it.
+func (l *Latch) await() {
+	if l.freed.Load() == nil {
 		made := make(chan struct{}, 1)
 		l.freed.CompareAndSwap(nil, &made)
-		freed = l.freed.Load()
 	}
-	// Counted before the next attempt, so the holder of the latch sees it.
 	l.waiting.Add(1)
-	defer l.waiting.Add(-1)
-	for passed := l.passed.Load(); !ready(passed); {
+}
+
+// waitUntil returns nil once ready does, which is called whenever the latch was let go
+// of, or the context's error. REQUIRES: await was called.
+func (l *Latch) waitUntil(ctx context.Context, ready func() bool) error {
+	for !ready() {
 		select {
-		case <-*freed:
+		case <-*l.freed.Load():
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -131,19 +133,35 @@ func (l *Latches) UnlockAll(stripes []uint32) {
 }
 
 // Pass returns nil when every latch that was held when it was called has been let
-// go of. It holds none while it waits, and waits for at most one later holder of
-// each. An error is the context's.
+// go of. It holds none while it waits, and does not wait for later holders. An
+// error is the context's.
 func (l *Latches) Pass(ctx context.Context) error {
+	type held struct {
+		latch  *Latch
+		passed uint64
+	}
+	var all []held
+	leave := func(h held) {
+		h.latch.waiting.Add(-1)
+		h.latch.wake() // the signal that was taken may have been for a caller that wants the latch
+	}
 	for i := range l.stripes {
 		s := &l.stripes[i]
 		if s.free() {
 			continue
 		}
-		err := s.wait(ctx, func(passed uint64) bool { return s.passed.Load() != passed || s.free() })
-		s.wake() // what woke it was meant for those that want the latch
+		s.await() // before passed is read, so that the holder counts itself
+		all = append(all, held{s, s.passed.Load()})
+	}
+	for n, h := range all {
+		err := h.latch.waitUntil(ctx, func() bool { return h.latch.passed.Load() != h.passed || h.latch.free() })
 		if err != nil {
+			for _, rest := range all[n:] {
+				leave(rest)
+			}
 			return err
 		}
+		leave(h)
 	}
 	return nil
 }

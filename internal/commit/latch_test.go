@@ -110,3 +110,38 @@ func TestPassingLatchesWaitsForTheirHolders(t *testing.T) {
 	stop.Store(true)
 	all.Wait()
 }
+
+// TestPassingWaitsForPresentHoldersOnly has every latch held, and taken by a second
+// holder as soon as the first has let go: nothing waits for the second ones.
+func TestPassingWaitsForPresentHoldersOnly(t *testing.T) {
+	var l Latches
+	var all []uint32
+	for i := range uint32(Stripes) {
+		all = append(all, i)
+	}
+	if _, err := l.LockAll(context.Background(), all); err != nil {
+		t.Fatal(err)
+	}
+	passed := make(chan error)
+	go func() { passed <- l.Pass(context.Background()) }()
+	for _, i := range all {
+		for l.stripes[i].Waiting() == 0 {
+			runtime.Gosched()
+		}
+	}
+	for _, i := range all {
+		l.stripes[i].Unlock()
+		if err := l.stripes[i].Lock(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-passed; err != nil {
+		t.Error(err)
+	}
+	l.UnlockAll(all)
+	for i := range l.stripes {
+		if n := l.stripes[i].Waiting(); n != 0 {
+			t.Fatalf("%d callers are counted as waiting for latch %d", n, i)
+		}
+	}
+}

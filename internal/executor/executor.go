@@ -42,9 +42,9 @@ type Executor interface {
 	// caller must call wait.
 	Beside(f func() error) (wait func() error)
 	// Await returns when one of the channels is closed or has an element, or with the
-	// context's error when that ends. An executor whose jobs do not run by themselves
+	// context's error when that ends. Channels may be nil. An executor whose jobs do not run by themselves
 	// runs one instead, and returns ErrIdle if none is queued.
-	Await(ctx context.Context, event, end <-chan struct{}) error
+	Await(ctx context.Context, event, other, end <-chan struct{}) error
 	// Close drops queued jobs and returns when running ones have ended.
 	Close()
 }

@@ -44,8 +44,8 @@ type Env interface {
 	Writable() error
 	// FlushLargest has the largest memtable flushed.
 	FlushLargest()
-	// Await waits for an event, as jobs.Jobs.Await does.
-	Await(ctx context.Context, event <-chan struct{}) error
+	// Await waits for one of two events, as jobs.Jobs.Await does.
+	Await(ctx context.Context, event, other <-chan struct{}) error
 }
 
 // Gate holds writers back. Its methods are safe for concurrent use.
@@ -101,7 +101,7 @@ func (g *Gate) Pass(ctx context.Context) error {
 		if err != nil || !stop {
 			return err
 		}
-		switch err := g.await(ctx, room); {
+		switch err := g.await(ctx, room, nil); {
 		case errors.Is(err, executor.ErrIdle):
 			return nil // nothing will make more room
 		case err != nil:
@@ -148,16 +148,16 @@ func (g *Gate) pay(ctx context.Context) error {
 	paid := make(chan struct{})
 	stop := g.clock.AfterFunc(owed, func() { close(paid) })
 	defer stop()
-	if err := g.await(ctx, paid); !errors.Is(err, executor.ErrIdle) {
+	if err := g.await(ctx, paid, nil); !errors.Is(err, executor.ErrIdle) {
 		return err
 	}
 	return nil
 }
 
 // await is Env.Await, and counts the time.
-func (g *Gate) await(ctx context.Context, event <-chan struct{}) error {
+func (g *Gate) await(ctx context.Context, event, other <-chan struct{}) error {
 	began := g.clock.Elapsed()
-	err := g.env.Await(ctx, event)
+	err := g.env.Await(ctx, event, other)
 	g.stalled.Add(int64(g.clock.Elapsed() - began))
 	return err
 }
@@ -186,8 +186,9 @@ func (g *Gate) Reserve(ctx context.Context, bytes int64) error {
 		}
 		// All there is may be promised to writers that have not applied their writes yet,
 		// so that there was nothing to flush: look again soon.
-		stop := g.clock.AfterFunc(lookAgainAfter, g.memory.wake)
-		err := g.await(ctx, room)
+		soon := make(chan struct{})
+		stop := g.clock.AfterFunc(lookAgainAfter, func() { close(soon) })
+		err := g.await(ctx, room, soon)
 		stop()
 		switch {
 		case errors.Is(err, executor.ErrIdle):

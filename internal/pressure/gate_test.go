@@ -21,7 +21,7 @@ type store struct {
 
 func (s *store) Writable() error { return s.refusal }
 func (s *store) FlushLargest()   { s.flushes++ }
-func (s *store) Await(ctx context.Context, _ <-chan struct{}) error {
+func (s *store) Await(ctx context.Context, _, _ <-chan struct{}) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
