@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/flagstone-db/flagstone/internal/commit"
+	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -213,5 +214,48 @@ func TestWritersAndAlterationsOfOneTable(t *testing.T) {
 		if v, _ := found.Value("n"); v.Int64() != want {
 			t.Errorf("%s: %d writes, %d are there", key, want, v.Int64())
 		}
+	}
+}
+
+// TestATransactionWorksOutItsTrimsInOneEra has a transaction delete a version while an
+// alteration that lowers Max Versions is in the manifest and has not taken effect, and
+// Max Versions raised again before the transaction commits.
+func TestATransactionWorksOutItsTrimsInOneEra(t *testing.T) {
+	r := newRig(t, Options{})
+	three := DefaultTableOptions()
+	three.MaxVersions = 3
+	table := r.table("t", three)
+	for v := range int64(3) {
+		put(t, table, "p", 1, "c", startMillis+v, "v")
+	}
+	tx, err := table.Begin(ctx(), row.String("p"), TransactionOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := three
+	one.MaxVersions = 1
+	begin := table.endEra()
+	var e manifest.Edit
+	e.AlterTable(table.id, one, nil)
+	e.AddPastLimit(table.id, three.MaxVersions, r.store.lastSeq())
+	if _, err := r.store.commitEdit(&e); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Update(ctx(), Key("p", 1), func(_ context.Context, row *RowTx) error {
+		row.DeleteVersion("c", startMillis+2)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	begin()
+	if err := table.Alter(ctx(), TableChange{Options: &three}); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(ctx()); err != nil {
+		t.Fatal(err)
+	}
+	found, err := table.Get(ctx(), Key("p", 1), ReadOptions{})
+	if err != nil || found == nil || len(found.Cells) != 2 {
+		t.Errorf("%v, %v; want the two versions that were not deleted", found, err)
 	}
 }

@@ -55,7 +55,7 @@ type Transaction struct {
 	mu        commit.Latch
 	written   *memtable.Memtable // by this transaction; nil before the first write
 	changes   []prepared         // in order; a row may have several
-	limit     int64              // Max Versions by which their trims were worked out
+	era       *era               // of the table, in which they were worked out
 	bytes     int64              // charged to the store for all that
 	deadline  time.Duration
 	stopTimer func() bool
@@ -105,7 +105,7 @@ func (t *Table) Begin(ctx context.Context, partition row.Value, opts Transaction
 		return nil, err
 	}
 	tx := &Transaction{
-		table: t, prefix: prefix, end: row.Successor(prefix), lifetime: opts.Lifetime, limit: t.maxVersions(),
+		table: t, prefix: prefix, end: row.Successor(prefix), lifetime: opts.Lifetime, era: t.era.Load(),
 		owner: share.User{Group: opts.Owner},
 	}
 	if t.columns == 1 { // the prefix is the key, and another key may begin with it
@@ -142,14 +142,6 @@ func (t *Table) Begin(ctx context.Context, partition row.Value, opts Transaction
 	return tx, nil
 }
 
-// maxVersions is the table's present limit, 0 if it was dropped.
-func (t *Table) maxVersions() int64 {
-	if t.dropped.Load() {
-		return 0
-	}
-	return t.era.Load().options.MaxVersions
-}
-
 // usable returns nil or the reason why the transaction cannot go on. REQUIRES:
 // mu is held.
 func (tx *Transaction) usable() error {
@@ -173,8 +165,8 @@ func (tx *Transaction) ready() error {
 	if err := tx.usable(); err != nil {
 		return err
 	}
-	if limit := tx.table.maxVersions(); limit != tx.limit {
-		return tx.workOutAgain(limit)
+	if present := tx.table.era.Load(); present != tx.era {
+		return tx.workOutAgain(present)
 	}
 	return nil
 }
@@ -322,17 +314,18 @@ func (tx *Transaction) UpdateRows(ctx context.Context, keys [][]row.Value, fn fu
 	if err := fn(s.forUpdate(ctx, tx), rows); err != nil {
 		return err
 	}
-	if err := tx.ready(); err != nil {
-		return err
-	}
-	for _, r := range distinct {
-		r.written = tx.written // options may have changed, just now
-	}
 	return tx.add(distinct)
 }
 
-// add appends changes and lets the transaction see them. REQUIRES: mu is held.
+// add appends changes and lets the transaction see them. If the table is altered
+// meanwhile, it begins again. REQUIRES: mu is held.
 func (tx *Transaction) add(rows []*RowTx) error {
+	if err := tx.ready(); err != nil {
+		return err
+	}
+	for _, r := range rows {
+		r.written = tx.written // other than it was, if all was worked out again
+	}
 	s := tx.table.store
 	now := s.issued.now()
 	from, size := len(tx.changes), int64(0)
@@ -351,6 +344,9 @@ func (tx *Transaction) add(rows []*RowTx) error {
 		}
 		added = append(added, p)
 	}
+	if tx.table.era.Load() != tx.era {
+		return tx.add(rows)
+	}
 	if err := s.transactions.charge(tx, size); err != nil {
 		return err
 	}
@@ -368,10 +364,11 @@ func (tx *Transaction) otherStream() bool {
 	return slices.ContainsFunc(tx.changes, func(p prepared) bool { return p.beforeFor != log })
 }
 
-// workOutAgain works out the trims of all changes by another limit of versions:
-// a merge may have dropped by that limit what the trims relied on; and what
-// columns held before, for another stream. REQUIRES: mu is held.
-func (tx *Transaction) workOutAgain(limit int64) error {
+// workOutAgain works out in another era the trims of all changes, since a compaction
+// may have dropped by its limit of versions what they relied on, and what columns held
+// before, for its stream. What was worked out between two eras is worked out again
+// when the next one has begun. REQUIRES: mu is held.
+func (tx *Transaction) workOutAgain(present *era) error {
 	again := tx.otherStream()
 	for i := range tx.changes {
 		again = again || tx.changes[i].from.change.DeletesVersions()
@@ -381,7 +378,7 @@ func (tx *Transaction) workOutAgain(limit int64) error {
 			return err
 		}
 	}
-	tx.limit = limit
+	tx.era = present
 	return nil
 }
 
@@ -475,8 +472,8 @@ func (tx *Transaction) applyOnce(ctx context.Context, w *write) error {
 	if err != nil {
 		return err
 	}
-	if limit := tx.table.maxVersions(); limit != tx.limit || tx.otherStream() {
-		if err := tx.workOutAgain(limit); err != nil {
+	if present != tx.era {
+		if err := tx.workOutAgain(present); err != nil {
 			return err
 		}
 	}
