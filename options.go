@@ -167,7 +167,7 @@ func NewShared(cacheSize int64) *Shared {
 }
 
 func newShared(cacheSize int64, workers executor.Executor, memory *offheap.Pool) *Shared {
-	s := &Shared{memory: memory, executor: workers, helpers: assist.New(runtime.GOMAXPROCS(0) - 1)}
+	s := &Shared{memory: memory, executor: workers, helpers: assist.New(min(runtime.GOMAXPROCS(0), runtime.NumCPU()) - 1)}
 	s.cache = sstable.NewBlockCache(cache.Options{Capacity: cacheSize, Memory: s.memory})
 	s.rows = rowcache.New(cacheSize/rowShare, s.memory, s.cache.Reserve)
 	return s
@@ -197,8 +197,8 @@ type Seams struct {
 	// Memory is where memtables, blocks and buffers lie, if Options.Shared is nil. Close
 	// closes it.
 	Memory *offheap.Pool
-	// Helpers take over work of reads. An executor that is stepped by hand has none
-	// unless it is given some: they would make a history depend on the moment.
+	// Helpers take over work of reads. A store whose Executor is given has none, unless
+	// it is given some: they would make a history depend on the moment.
 	Helpers *assist.Helpers
 	// UniqueID makes the identities of files, of which no two may be the same, not
 	// even of two stores. What a block takes in a file depends on it now and then, by a

@@ -58,7 +58,8 @@ func (e *Engine) BatchWriteRow(ctx context.Context, instance string, req *BatchW
 			}
 		}
 	}
-	inParallel(len(readers), func() func(int) {
+	judged := slices.IndexFunc(readers, func(w *pendingWrite) bool { return w.change.condition.costly() }) >= 0
+	inParallel(len(readers), judged, func() func(int) {
 		return func(i int) { *readers[i] = e.startWrite(ctx, readers[i].table, nil, readers[i].change) }
 	})
 	resp := &BatchWriteRowResponse{Tables: make([]TableWriteResults, len(req.Tables))}
@@ -74,7 +75,7 @@ func (e *Engine) BatchWriteRow(ctx context.Context, instance string, req *BatchW
 
 // inParallel runs items 0 to n-1 on up to 8 goroutines and returns when all are done. Each
 // goroutine calls worker once for its own do. A few items are not worth a goroutine.
-func inParallel(n int, worker func() (do func(i int))) {
+func inParallel(n int, alone bool, worker func() (do func(i int))) {
 	const (
 		workers   = 8
 		perWorker = 4
@@ -95,7 +96,9 @@ func inParallel(n int, worker func() (do func(i int))) {
 	}
 	var others sync.WaitGroup
 	for range min(workers, n/perWorker) - 1 {
-		others.Go(work)
+		if !alone {
+			others.Go(work)
+		}
 	}
 	work()
 	others.Wait()

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"regexp"
+	"runtime"
 	"unicode/utf8"
 
 	flagstone "github.com/flagstone-db/flagstone"
@@ -54,9 +55,7 @@ func (w *effort) spend(steps int64) error {
 		return nil
 	}
 	w.slice = 0
-	if err := turnOf(w.ctx).Yield(w.ctx); err != nil {
-		return err
-	}
+	runtime.Gosched()
 	return w.ctx.Err()
 }
 

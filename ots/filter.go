@@ -112,6 +112,9 @@ func (l *Limits) checkFilter(f *Filter, read bool) (*predicate, *Error) {
 	return &p, nil
 }
 
+// costly reports whether a predicate, which may be nil, has a regular expression.
+func (p *predicate) costly() bool { return p != nil && p.instructions() > 0 }
+
 // instructions counts the instructions of all expressions of a predicate.
 func (p *predicate) instructions() (n int64) {
 	if p.part != nil {

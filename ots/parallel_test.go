@@ -8,7 +8,7 @@ import (
 func TestWorkIsDoneOnceEachAndItsPanicsAreTheCallers(t *testing.T) {
 	for _, n := range []int{0, 1, 3, 4, 8, 31, 200} {
 		done := make([]atomic.Int32, n)
-		inParallel(n, func() func(int) { return func(i int) { done[i].Add(1) } })
+		inParallel(n, false, func() func(int) { return func(i int) { done[i].Add(1) } })
 		for i := range done {
 			if done[i].Load() != 1 {
 				t.Errorf("item %d of %d was done %d times", i, n, done[i].Load())
@@ -16,7 +16,7 @@ func TestWorkIsDoneOnceEachAndItsPanicsAreTheCallers(t *testing.T) {
 		}
 		caught := func() (p any) {
 			defer func() { p = recover() }()
-			inParallel(n, func() func(int) {
+			inParallel(n, false, func() func(int) {
 				return func(i int) {
 					if i == n-1 {
 						panic("broken")

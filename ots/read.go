@@ -240,7 +240,7 @@ func (e *Engine) BatchGetRow(ctx context.Context, instance string, req *BatchGet
 			continue
 		}
 		p := selections[i].on(t, nil)
-		inParallel(len(gets.Rows), func() func(int) {
+		inParallel(len(gets.Rows), p.filter.costly(), func() func(int) {
 			names := interner{}
 			return func(j int) {
 				if size.Load() > e.limits.BatchGetBytes {

@@ -195,9 +195,8 @@ func TestReadsTakeTheRoomThatTheyNeedAndGiveTheRestBack(t *testing.T) {
 // testTurn counts how often the turn was taken and left.
 type testTurn struct{ taken, left atomic.Int64 }
 
-func (c *testTurn) Take(context.Context) error  { c.taken.Add(1); return nil }
-func (c *testTurn) Yield(context.Context) error { return nil }
-func (c *testTurn) Leave() bool                 { c.left.Add(1); return true }
+func (c *testTurn) Take(context.Context) error { c.taken.Add(1); return nil }
+func (c *testTurn) Leave() bool                { c.left.Add(1); return true }
 
 func TestRequestsThatComputeMuchTakeTheirTurnAndSmallOnesDoNot(t *testing.T) {
 	f := openFixture(t, Documented())

@@ -9,9 +9,6 @@ import "context"
 type Turn interface {
 	// Take waits for the turn, unless the request has it. The error is for the client.
 	Take(ctx context.Context) error
-	// Yield passes the turn to requests that wait for it and takes it again, if the request has
-	// it. A request calls it regularly while it computes.
-	Yield(ctx context.Context) error
 	// Leave gives the turn back, and reports whether the request had it.
 	Leave() bool
 }
@@ -35,9 +32,8 @@ func turnOf(ctx context.Context) Turn {
 
 type always struct{}
 
-func (always) Take(context.Context) error  { return nil }
-func (always) Yield(context.Context) error { return nil }
-func (always) Leave() bool                 { return false }
+func (always) Take(context.Context) error { return nil }
+func (always) Leave() bool                { return false }
 
 // fewRows is the number of rows that are still cheap: half a millisecond, at 50 µs per row.
 const fewRows = 10
@@ -45,7 +41,7 @@ const fewRows = 10
 // takeTurn takes the turn if reading or writing that many rows, judged by p (may be nil), is
 // expensive. REQUIRES: no latch is held.
 func takeTurn(ctx context.Context, rows int, p *predicate) error {
-	if rows <= fewRows && (p == nil || p.instructions() == 0) {
+	if rows <= fewRows && !p.costly() {
 		return nil
 	}
 	return turnOf(ctx).Take(ctx)

@@ -132,7 +132,7 @@ func (x *exchange) run() (answer []byte, refusal *ots.Error) {
 	if x.place.pool, x.place.user = x.s.requests, user; !x.place.TryTake(1) { // an HTTP/2 connection carries many requests
 		return nil, busy()
 	}
-	x.turn.pool, x.turn.user = x.s.turns, share.User{Name: user.Group + "/" + user.Name}
+	x.turn.pool, x.turn.user = x.s.turns, user
 	x.body.pool, x.body.user, x.body.turn = x.s.bodies, user, &x.turn
 	x.answer.pool, x.answer.user, x.answer.turn = x.s.answers, user, &x.turn
 	buf := x.s.takeBuffer()

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"io"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -77,9 +76,7 @@ func (m *room) keep(n int64) {
 	}
 }
 
-// turn is one request's permission to compute, an ots.Turn. There is one turn less than
-// processors, and a key may have all of them if no other key waits. The others wait until a
-// request ends or yields; then each key gets its turn.
+// turn is one request's permission to compute, an ots.Turn.
 type turn struct {
 	pool *share.Pool
 	user share.User
@@ -87,6 +84,10 @@ type turn struct {
 	mu   sync.Mutex
 	held bool
 }
+
+// processorTurns is the number of turns per processor. A key that is alone gets a third of
+// the turns: one per processor.
+const processorTurns = 3
 
 // Take waits for the turn, unless the request has it.
 func (t *turn) Take(ctx context.Context) error {
@@ -111,15 +112,6 @@ func (t *turn) Leave() (had bool) {
 		t.held = false
 	}
 	return had
-}
-
-// Yield passes the turn to requests that wait, and takes it again after them.
-func (t *turn) Yield(ctx context.Context) error {
-	if t.pool.Waiting() == 0 || !t.Leave() {
-		runtime.Gosched()
-		return nil
-	}
-	return t.Take(ctx)
 }
 
 func busy() *ots.Error { return refuse(ots.CodeServerBusy, "Server is busy.") }

@@ -159,7 +159,7 @@ func New(cfg Config) (*Server, error) {
 	s.connections = newConnections(s.limits.Connections, s.limits.StrangerMoment)
 	s.bodies, s.answers = share.NewPool(s.limits.InFlightBytes), share.NewPool(s.limits.AnswerBytes)
 	s.requests = share.NewPool(int64(max(s.limits.Connections, 3)))
-	s.turns = share.NewPool(int64(max(1, runtime.GOMAXPROCS(0)-1))) // the remaining processor accepts requests and does cheap work
+	s.turns = share.NewPool(int64(processorTurns * min(runtime.GOMAXPROCS(0), runtime.NumCPU())))
 	const (
 		streamsPerConnection  = 100
 		receivedPerConnection = 256 << 10 // bytes of HTTP/2 bodies that no handler has read yet

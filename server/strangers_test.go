@@ -5,16 +5,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"runtime"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -267,13 +263,13 @@ func TestAStrangerWhoSendsAByteNowAndThenKeepsNoPlace(t *testing.T) {
 	})
 }
 
-// TestRequestsThatComputeMuchWaitForTheirTurn, and small ones do not. A request that waits for
-// memory holds no turn.
+// TestRequestsThatComputeMuchWaitForTheirTurn, while those of another instance and small ones
+// do not wait for them. A request that waits for memory holds no turn.
 func TestRequestsThatComputeMuchWaitForTheirTurn(t *testing.T) {
 	s, fake := newTestServer(t, func(c *Config) { c.Limits.RequestTimeout = shortly })
-	s.turns = share.NewPool(1)
+	s.turns = share.NewPool(3)
 	large := func() *draft { return newDraft("GetRow", make([]byte, 100<<10)) }
-	mine := share.User{Name: testInstance + "/" + testKey}
+	mine := share.User{Group: testInstance, Name: testKey}
 	if !s.turns.TryTake(mine, 1) {
 		t.Fatal("no turn")
 	}
@@ -283,6 +279,9 @@ func TestRequestsThatComputeMuchWaitForTheirTurn(t *testing.T) {
 	fake.answer(&ots.ReadResult{})
 	if r := handle(s, good(t).sign(testSecret)); r.status != 200 {
 		t.Errorf("a small request: status %d", r.status)
+	}
+	if r := handle(s, large().set("x-ots-accesskeyid", "other").set("x-ots-instancename", "another").sign("othersecret")); r.status == 503 {
+		t.Errorf("a large request of another instance: status %d", r.status)
 	}
 	s.turns.Give(mine, 1)
 	if r := handle(s, large().sign(testSecret)); r.status == 503 {
@@ -300,44 +299,6 @@ func TestRequestsThatComputeMuchWaitForTheirTurn(t *testing.T) {
 	cancel()
 	if err := answer.Take(ended, 100); err == nil || s.turns.Used() != 0 {
 		t.Errorf("%v; %d turns while it waited for memory", err, s.turns.Used())
-	}
-}
-
-// TestWhoeverYieldsATurnLetsEachOtherKeyHaveItOnce: a key with many waiting requests delays the
-// next key by only one of them.
-func TestWhoeverYieldsATurnLetsEachOtherKeyHaveItOnce(t *testing.T) {
-	pool := share.NewPool(1)
-	greedy, modest := share.User{Name: "greedy"}, share.User{Name: "modest"}
-	first := &turn{pool: pool, user: greedy}
-	if err := errors.Join(first.Take(t.Context()), first.Yield(t.Context())); err != nil {
-		t.Fatal(err)
-	}
-	var order []string // guarded by the turn
-	var all sync.WaitGroup
-	enter := func(u share.User, waiting int) {
-		all.Go(func() {
-			mine := &turn{pool: pool, user: u}
-			if err := mine.Take(t.Context()); err != nil {
-				t.Error(err)
-			}
-			order = append(order, u.Name)
-			mine.Leave()
-		})
-		for pool.Waiting() < waiting {
-			runtime.Gosched()
-		}
-	}
-	enter(greedy, 1)
-	enter(greedy, 2)
-	enter(modest, 3)
-	if err := first.Yield(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	order = append(order, "first")
-	first.Leave()
-	all.Wait()
-	if want := []string{"greedy", "modest", "greedy", "first"}; !slices.Equal(order, want) {
-		t.Errorf("%v, want %v", order, want)
 	}
 }
 

@@ -278,7 +278,7 @@ func (c *client) prepare(t *testing.T, ctx context.Context) {
 		}
 		must(t, c.call(ctx, "BatchWriteRow", &otspb.BatchWriteRowRequest{Tables: []*otspb.TableInBatchWriteRowRequest{batch}}, &otspb.BatchWriteRowResponse{}))
 	}
-	must(t, c.update(ctx, "text", "t", ots.Cell{Name: "text", Value: row.String(strings.Repeat("a", 100<<10))}))
+	must(t, c.update(ctx, "text", "t", ots.Cell{Name: "text", Value: row.String(strings.Repeat("a", 36<<10))}))
 }
 
 // attack is one action that several goroutines repeat. Errors are expected.
@@ -359,12 +359,23 @@ func request(op string, m proto.Message, declared int) func(c *client) []byte {
 	}
 }
 
+// slowRange reads a row by an expression that takes about as long as one may.
+func slowRange() *otspb.GetRangeRequest {
+	slow := rangeOf("text")
+	slow.Filter = expression("(a{1,40}){1,10}b")
+	return slow
+}
+
 // attacks returns all attacks.
 func attacks() []attack {
 	matrix := rangeOf("own")
 	matrix.DataBlockTypeHint = otspb.DataBlockType_DBT_SIMPLE_ROW_MATRIX.Enum()
-	slow := rangeOf("text")
-	slow.Filter = expression("(a{1,100}){1,10}b")
+	slow := slowRange()
+	judged := &otspb.TableInBatchGetRowRequest{TableName: ptr("text"), MaxVersions: ptr(int32(1)), Filter: slow.Filter}
+	for range 100 {
+		judged.PrimaryKey = append(judged.PrimaryKey, keyRow("t"))
+	}
+	filtered := &otspb.BatchGetRowRequest{Tables: []*otspb.TableInBatchGetRowRequest{judged}}
 	condition := &otspb.UpdateRowRequest{
 		TableName: ptr("text"), RowChange: keyRow("t", ots.Cell{Name: "n", Value: row.Integer(1)}),
 		Condition: &otspb.Condition{RowExistence: otspb.RowExistenceExpectation_IGNORE.Enum(), ColumnCondition: slow.Filter},
@@ -397,6 +408,7 @@ func attacks() []attack {
 	var session atomic.Int64
 	return []attack{
 		{"expressions in filters", 30, attacked, message("GetRange", slow)},
+		{"expressions in batches", 30, attacked, message("BatchGetRow", filtered)},
 		{"expressions in conditions", 30, attacked, message("UpdateRow", condition)},
 		{"matrices of own columns", 2, attacked, message("GetRange", matrix)},
 		{"table entries", 2, attacked, message("BatchGetRow", entries)},
@@ -535,6 +547,7 @@ func TestHostileLoadOfOneInstanceIsBoundedAndRefusesNothingToAnother(t *testing.
 		server.client(instance).prepare(t, ctx)
 	}
 	must(t, server.client(quiet).createTable(ctx, "t"))
+	must(t, server.client(attacked).call(ctx, "GetRange", slowRange(), &otspb.GetRangeResponse{})) // it is not refused
 	t.Logf("alone: %s; %d MiB resident", server.load(t, time.Duration(seconds)*time.Second/5), server.resident()>>20)
 
 	// Attacks with the same key compete for its share. A third of them runs at a time, in turn,

@@ -131,13 +131,13 @@ func (s *serveCommand) limitMemory() {
 	debug.SetMemoryLimit(limit)
 }
 
-// keepOneListening gives the runtime one processor more than its default. Turns to compute use
-// the others, so one is free for arriving requests and small ones; the system switches between
-// them within microseconds. If all processors compute, the runtime notices arrivals only after
-// 10 ms. GOMAXPROCS overrides it.
+// keepOneListening gives the runtime one processor more than the machine has. While expensive
+// requests of one key keep the others busy, it notices arriving requests and does small ones;
+// without it the runtime looks for arrivals only every 10 ms. It does nothing if GOMAXPROCS is
+// set, or if a limit of the control group leaves fewer processors.
 func keepOneListening() {
-	if os.Getenv("GOMAXPROCS") == "" {
-		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)
+	if n := runtime.GOMAXPROCS(0); n == runtime.NumCPU() && os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(n + 1)
 	}
 }
 

@@ -172,16 +172,6 @@ func (p *Pool) grant() {
 	}
 }
 
-// Waiting is how many callers wait.
-func (p *Pool) Waiting() (n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, q := range p.waiting {
-		n += q.waiters.Len()
-	}
-	return n
-}
-
 // Used is how much is taken altogether.
 func (p *Pool) Used() int64 {
 	p.mu.Lock()
