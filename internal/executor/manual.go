@@ -94,7 +94,8 @@ func (m *Manual) Await(ctx context.Context, _, _ <-chan struct{}) error {
 }
 
 // RunAll runs jobs in the order they were queued until none is left, including those that the
-// jobs themselves queue. It returns how many ran.
+// jobs themselves queue. It returns how many ran, and does not return while jobs go on queueing
+// jobs.
 func (m *Manual) RunAll() int {
 	n := 0
 	for m.Step(0) {
