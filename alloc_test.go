@@ -1,6 +1,6 @@
 package flagstone
 
-// What a write costs the garbage collector: nothing, once its memory is warm.
+// Allocations of writes: none, once their memory is in the pools.
 
 import (
 	"context"
@@ -70,7 +70,7 @@ func TestAWriteAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestABatchIsUsedAgain: nothing of an earlier use shows.
+// TestABatchIsUsedAgain checks that a batch shows nothing of an earlier use.
 func TestABatchIsUsedAgain(t *testing.T) {
 	r := newRig(t, Options{})
 	table := r.table("t", TableOptions{})

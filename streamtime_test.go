@@ -10,9 +10,8 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// TestRecordsExpire reads with a clock that is moved: what has expired is
-// refused to those who have not read it, and gone for those who begin anew;
-// those who have read everything never fall behind.
+// TestRecordsExpire moves the clock: a reader that has not read expired records gets an error, a
+// new reader does not see them, and a reader that has read everything never falls behind.
 func TestRecordsExpire(t *testing.T) {
 	r := newRig(t, Options{})
 	table := r.streamed("t", StreamSpec{RetentionSeconds: 3600})
@@ -57,7 +56,7 @@ func TestRecordsExpire(t *testing.T) {
 	}
 	r.clock.Advance(2 * time.Hour)
 	r.exec.RunAll()
-	r.clock.Advance(2 * time.Hour) // its jump must prove itself
+	r.clock.Advance(2 * time.Hour) // a jump is believed only after a probation
 	r.exec.RunAll()
 	if err := r.store.Compact(ctx()); err != nil {
 		t.Fatal(err)
