@@ -63,7 +63,7 @@ func TestAWriteAllocatesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
-		// What the memtable and the log's buffer take comes to less than one for each write.
+		// The memtable and the log's buffer allocate less than once for each write.
 		if allocs != 0 && !poolsForget {
 			t.Errorf("%s allocates %v times", name, allocs)
 		}

@@ -1,6 +1,6 @@
 package flagstone
 
-// What Wait promises: refusals, asynchronous writes, writers that are held back.
+// The promises of Wait: refusals, asynchronous writes, writers that are held back.
 
 import (
 	"context"

@@ -1,8 +1,8 @@
 package flagstone
 
-// What crash_test.go and fault_test.go run: a scripted workload over the whole
-// life of a store, and an oracle, a naive map, that knows what the store must
-// hold after each step. The oracle shares no code with the engine.
+// The workload of crash_test.go and fault_test.go: a script over the whole life of a store, and
+// an oracle, a naive map, that knows what the store must hold after each step. The oracle shares
+// no code with the engine.
 
 import (
 	"context"

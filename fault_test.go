@@ -152,7 +152,7 @@ func (v *victim) outcome(err error) bool {
 	if v.refused++; v.refused > 2 && v.once {
 		v.t.Fatalf("%s, step %q: one fault, and errors without end: %v", v.label, v.step, err)
 	}
-	// What failed in the background is tried again, and writes are taken again.
+	// Background work that failed is tried again, and writes are accepted again.
 	v.clock.Advance(retryAfter)
 	v.exec.RunAll()
 	return true
@@ -579,8 +579,8 @@ func TestP08_SwappedTableFilesAreNoticed(t *testing.T) {
 	}
 }
 
-// TestP18_WritersAreToldWhenCompactionsFail: level 0 fills up because a file
-// cannot be read. Writers get an error in the end; they do not wait for ever.
+// TestP18_WritersAreToldWhenCompactionsFail: level 0 fills up because a file cannot be read.
+// Writers get an error at last; they do not wait for ever.
 func TestP18_WritersAreToldWhenCompactionsFail(t *testing.T) {
 	var table *Table
 	r, _, name := fileOfRows(t, 100)

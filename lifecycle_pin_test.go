@@ -183,7 +183,7 @@ func TestReadsUnderWayFinishWhenTheirTableIsDropped(t *testing.T) {
 		t.Errorf("a scan under way found %d rows, %v", n, begun.Err())
 	}
 	begun.Close()
-	// What was not under way must not pass for an empty table.
+	// A scan that had not begun to read must not find an empty table.
 	if early.Next() {
 		t.Error("a scan of a dropped table finds a row")
 	}

@@ -122,7 +122,7 @@ func TestP16_AClockThatStandsByItsTimePurges(t *testing.T) {
 	if mark := table.Info().ExpiryWatermark; mark < (right+tenYears)/1000-7200 {
 		t.Errorf("the watermark is %d", mark)
 	}
-	// What was purged does not come back in part either.
+	// Purged data does not come back in part either.
 	r.clock.SetWall(right)
 	if n := count(t, table, ScanOptions{}); n != 0 {
 		t.Errorf("%d rows are visible", n)

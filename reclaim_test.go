@@ -128,7 +128,8 @@ func TestSurplusVersionsGoWhenTheStoreRests(t *testing.T) {
 			t.Fatal(err)
 		}
 		settle(t, r)
-		// What is kept, and a flush that is too small beside it to be merged yet.
+		// The versions that are kept, and a flush that is too small beside them to be compacted
+		// yet.
 		if left, most := tableBytes(r), keep*cells*220*5/4+64<<10; left > most {
 			t.Errorf("%d versions kept: %d bytes are left, want at most %d", keep, left, most)
 		}

@@ -55,8 +55,8 @@ func (s *Store) recover() error {
 // process that wrote it may have died with records in the page cache only; after a failed sync
 // they may be in pages that no later sync writes. If replay flushed half of such a batch to a
 // table file, that half could survive a crash alone. So records that are not known to be on the
-// disk are first written to a new segment. If there are none, recover begins the new segment at
-// its end.
+// disk are first written to a new segment. If there are none, recover begins the new segment
+// last, after all else in it that can fail.
 func (s *Store) carryOver(opts *wal.Options, known uint64) error {
 	if s.opts.ReadOnly {
 		return nil

@@ -50,7 +50,7 @@ func TestRecordsExpire(t *testing.T) {
 	if records, _ = readStream(t, st, idle, StreamLimits{}); len(records) != 1 {
 		t.Errorf("%d records after a long rest", len(records))
 	}
-	// What has expired is given back.
+	// The space of expired records is reclaimed.
 	if err := r.store.Flush(ctx()); err != nil {
 		t.Fatal(err)
 	}
@@ -114,9 +114,9 @@ func TestAStreamBeginsWhereItIsAsked(t *testing.T) {
 	}
 }
 
-// TestWhatAStreamCosts writes the same to a table without a stream and to one
-// with: the log takes the same bytes, the files of the change log are written
-// once, and are not written again by merges.
+// TestWhatAStreamCosts writes the same to a table without a stream and to one with: the log takes
+// the same bytes, the files of the change log are written once, and compactions do not write them
+// again.
 func TestWhatAStreamCosts(t *testing.T) {
 	type cost struct{ log, flushed, merged int64 }
 	write := func(spec *StreamSpec) (c cost, tables []TableMetrics) {

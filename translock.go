@@ -1,6 +1,6 @@
 package flagstone
 
-// What transactions hold: their partition keys, and memory. A writer that holds its latches
+// The partition keys and the memory that open transactions hold. A writer that holds its latches
 // checks whether a transaction holds the partition key of its row. While there is no transaction,
 // the check is one atomic load.
 

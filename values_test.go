@@ -430,7 +430,7 @@ func TestP13_AMissingValueFileIsRefusedByName(t *testing.T) {
 		t.Fatal(err)
 	}
 	name := valueFiles(r.fs)[0]
-	// What nothing refers to is removed, once its number was given out.
+	// A file to which nothing refers is removed, once its number was assigned.
 	stray, err := r.fs.Create("/store/"+manifest.ValueName(1), vfs.OpenOptions{})
 	if err != nil {
 		t.Fatal(err)

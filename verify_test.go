@@ -134,8 +134,8 @@ func (f *flipped) files() (names []string) {
 	return names
 }
 
-// eachByte calls fn for each byte of table and value files with a function that flips
-// a bit of it; for one byte in eleven if tests are to be short.
+// eachByte calls fn for each byte of table and value files with a function that flips a bit of
+// it; for one byte in eleven in short tests.
 func (f *flipped) eachByte(fn func(what string, flip func())) {
 	f.t.Helper()
 	step := 1
@@ -161,8 +161,8 @@ func (f *flipped) eachByte(fn func(what string, flip func())) {
 	}
 }
 
-// shorter is how often a test of one goroutine does something, n times unless tests are
-// to be short, as they are with the race detector.
+// shorter is how often a test of one goroutine does something, n times unless tests are short, as
+// they are with the race detector.
 func shorter(n int) int {
 	if testing.Short() {
 		return n / 8

@@ -30,9 +30,9 @@ func (c *hookedClock) NowMillis() int64 {
 	return c.Manual.NowMillis()
 }
 
-// A merge that is about to raise the expiry watermark reads the table's Time To Live; before it
-// raises it, the Time To Live is raised, and a reader sees what that brings back. The reader must
-// go on seeing it.
+// A compaction that is about to raise the expiry watermark reads the table's Time To Live; before
+// it raises it, the Time To Live is raised, and a reader sees what that brings back. The reader
+// must go on seeing it.
 func TestP03_WhatALongerTimeToLiveBringsBackStays(t *testing.T) {
 	c := &hookedClock{Manual: clock.NewManual(startMillis)}
 	s, err := Open("/store", Options{Seams: Seams{FS: vfs.NewSim(vfs.SimOptions{}), Clock: c, Executor: executor.NewManual()}})
