@@ -1,6 +1,6 @@
 package flagstone
 
-// What a write costs the garbage collector: nothing, once its memory is warm.
+// Allocations of writes: none, once their memory is in the pools.
 
 import (
 	"context"
@@ -63,14 +63,14 @@ func TestAWriteAllocatesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
-		// What the memtable and the log's buffer take comes to less than one for each write.
+		// The memtable and the log's buffer allocate less than once for each write.
 		if allocs != 0 && !poolsForget {
 			t.Errorf("%s allocates %v times", name, allocs)
 		}
 	}
 }
 
-// TestABatchIsUsedAgain: nothing of an earlier use shows.
+// TestABatchIsUsedAgain checks that a batch shows nothing of an earlier use.
 func TestABatchIsUsedAgain(t *testing.T) {
 	r := newRig(t, Options{})
 	table := r.table("t", TableOptions{})

@@ -37,7 +37,7 @@ func blocked(t *testing.T, table *Table, fn func(ctx context.Context, tx *RowTx)
 	}
 }
 
-// waitsFor returns when so many callers wait for the latch of a row.
+// waitsFor returns when n callers wait for the latch of a row.
 func (s *Store) waitsFor(table *Table, callers int32, key ...any) {
 	encoded, err := table.encodeKey(nil, Key(key...))
 	if err != nil {
@@ -48,8 +48,8 @@ func (s *Store) waitsFor(table *Table, callers int32, key ...any) {
 	}
 }
 
-// TestNoWriterWaitsForAnAlterOrABeginThatWaits has an update hold one latch, and
-// writes to rows of all the others.
+// TestNoWriterWaitsForAnAlterOrABeginThatWaits holds one latch with an update, and writes to rows
+// of all others.
 func TestNoWriterWaitsForAnAlterOrABeginThatWaits(t *testing.T) {
 	r := newRig(t, Options{})
 	table, other := r.table("t", TableOptions{}), r.table("other", TableOptions{})
@@ -100,8 +100,8 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// TestAnUpdateRunsAgainIfItsTableIsAlteredMeanwhile: what it reads and how it
-// deletes are those of the options under which it is written.
+// TestAnUpdateRunsAgainIfItsTableIsAlteredMeanwhile checks that an update reads and deletes by
+// the options under which it is written.
 func TestAnUpdateRunsAgainIfItsTableIsAlteredMeanwhile(t *testing.T) {
 	r := newRig(t, Options{})
 	table := r.table("t", TableOptions{MaxVersions: 1})
@@ -129,8 +129,8 @@ func TestAnUpdateRunsAgainIfItsTableIsAlteredMeanwhile(t *testing.T) {
 	}
 }
 
-// TestWritersAndAlterationsOfOneTable has all kinds of writers go on while the
-// limit of versions and the stream change all the time.
+// TestWritersAndAlterationsOfOneTable runs all kinds of writers while the limit of versions and
+// the stream change all the time.
 func TestWritersAndAlterationsOfOneTable(t *testing.T) {
 	r := newRig(t, Options{})
 	table := r.table("t", TableOptions{MaxVersions: 2})

@@ -1,7 +1,7 @@
 package flagstone
 
-// Background work: what is flushed and compacted when, how writers are held
-// back, and how the log and obsolete files are cleared away.
+// Background work: when trees are flushed and compacted, how the log is prepared and released,
+// and how obsolete files are deleted.
 
 import (
 	"errors"
@@ -20,21 +20,19 @@ import (
 )
 
 const (
-	// retryAfter is how long to wait after a flush or a compaction failed for
-	// lack of space or another reason that may pass.
+	// retryAfter is how long to wait before a failed flush or compaction is tried again: the disk
+	// may have space by then.
 	retryAfter = 2 * time.Second
-	// idlePeriod is how often trees that nobody writes to are looked at, for
-	// data that has expired; and how long nobody has written to those that are
-	// merged although nobody reads them.
+	// idlePeriod is how often trees without writes are checked for expired data, and how long a
+	// tree has no writes before it counts as idle.
 	idlePeriod = time.Minute
-	// logFactor bounds the log, and with it the time that recovery takes: a
-	// memtable is flushed, however small, before the log behind it exceeds so
-	// many times the memory budget.
+	// logFactor bounds the log, and with it the time of a recovery: a memtable of any size is
+	// flushed before the log behind it exceeds this multiple of the memory budget.
 	logFactor = 2
-	// handOver is how often an unsynced log gives its buffer to the system.
+	// handOver is how often a log without sync hands its buffer to the system.
 	handOver = 100 * time.Millisecond
-	// hangsAfter is how long a call of the log may take before the store says that
-	// the device does not answer.
+	// hangsAfter is how long a call of the log may take before the store logs that the device
+	// does not answer.
 	hangsAfter = time.Second
 )
 
@@ -51,11 +49,11 @@ func (s *Store) start() {
 			s.scheduleCompaction(tree)
 		}
 	}
-	// Each run begins a segment: short ones gather many that hold next to nothing.
+	// Each run of the store begins a segment: many short runs leave many nearly empty ones.
 	s.pipeline.order.Lock()
 	s.boundLog()
 	s.pipeline.order.Unlock()
-	if err := s.releaseLog(); err != nil { // not needed yet, and tried again
+	if err := s.releaseLog(); err != nil { // the next flush tries again
 		s.opts.Logger.Warn("cannot release the log of earlier runs", "error", err)
 	}
 	s.jobs.After(idlePeriod, s.lookAtIdle)
@@ -64,14 +62,14 @@ func (s *Store) start() {
 	}
 }
 
-// logGathered hands over the log's buffer as soon as a goroutine is free; see
-// wal.Options. While all processors are busy that may take long; then flushes and
-// merges do it as they go, see partition.Env.Stopped.
+// logGathered hands over the log's buffer as soon as a goroutine is free; see wal.Options. While
+// all processors are busy that may take long; then flushes and compactions hand it over as they
+// go, see partition.Env.Stopped.
 func (s *Store) logGathered() {
 	s.jobs.Submit(jobs.Kind{Class: executor.Log, Name: "hand over the log"}, s.carryLog)
 }
 
-// carryLog hands over the log's buffer if it is time to.
+// carryLog hands over the log's buffer if enough has gathered.
 func (s *Store) carryLog() {
 	if s.log == nil {
 		return // still recovering
@@ -79,8 +77,7 @@ func (s *Store) carryLog() {
 	_ = s.afterLog(s.log.HandOver()) // the next write finds out
 }
 
-// lookAtIdle lets every tree look for expired data, also those that nobody
-// writes to, and finds out which these are.
+// lookAtIdle lets every tree look for expired data, and notes which trees have no writes.
 func (s *Store) lookAtIdle() {
 	trees := s.trees()
 	s.upkeep.noteIdle(trees)
@@ -94,8 +91,8 @@ func (s *Store) lookAtIdle() {
 	}
 }
 
-// saveClock makes durable what was found out of the clock. Without it, a store
-// that runs for minutes at a time would never get through a probation.
+// saveClock makes durable what was found out of the clock. Without it, a store that runs for
+// minutes at a time would never complete a probation.
 func (s *Store) saveClock() {
 	if s.pipeline.failed.Load() != nil {
 		return
@@ -105,7 +102,7 @@ func (s *Store) saveClock() {
 	}
 }
 
-// handOverLog bounds what an unsynced store loses when the process is killed.
+// handOverLog bounds what a store without sync loses when the process is killed.
 func (s *Store) handOverLog() {
 	s.jobs.Submit(jobs.Kind{Class: executor.Cleanup, Name: "log hand-over"}, func() {
 		_ = s.afterLog(s.log.Flush()) // the next write finds out
@@ -113,15 +110,15 @@ func (s *Store) handOverLog() {
 	s.jobs.After(handOver, s.handOverLog)
 }
 
-// watchDevice checks, after a while, whether the syncs of now are done. It costs next to
-// nothing while a check is due anyway.
+// watchDevice schedules a check that the present syncs return. While a check is already due it
+// costs one atomic load.
 func (s *Store) watchDevice() {
 	if !s.upkeep.watching.Load() && s.upkeep.watching.CompareAndSwap(false, true) {
 		s.jobs.After(hangsAfter, s.lookAtDevice)
 	}
 }
 
-// lookAtDevice says so when the device does not answer, and when it does again.
+// lookAtDevice logs when the device stops answering, and when it answers again.
 func (s *Store) lookAtDevice() {
 	s.upkeep.watching.Store(false)
 	waiting := s.log.Waiting()
@@ -138,10 +135,10 @@ func (s *Store) lookAtDevice() {
 	}
 }
 
-// schedulePreparation makes the next log segment ready before it is needed. So
-// a disk that is full is noticed while there is still room in the present one:
-// writes are refused until there is space, and nothing is lost. Every write asks
-// for it until it has begun, so asking again costs next to nothing.
+// schedulePreparation prepares the next log segment before it is needed. So a full disk is
+// noticed while the present segment still has room: writes are refused until there is space, and
+// nothing is lost. Every write calls it until the preparation has begun, so a repeated call costs
+// one atomic operation.
 func (s *Store) schedulePreparation() {
 	if !s.upkeep.preparing.CompareAndSwap(false, true) {
 		return
@@ -156,7 +153,7 @@ func (s *Store) schedulePreparation() {
 	})
 }
 
-// noteFiles notes how far compactions of a tree are behind, if they are.
+// noteFiles tells the gate how far the compactions of a tree are behind.
 func (s *Store) noteFiles(tree *partition.Tree) {
 	s.gate.NoteTree(tree, func() (depth int, debt float64) {
 		levels := &tree.Meta().Levels
@@ -165,7 +162,7 @@ func (s *Store) noteFiles(tree *partition.Tree) {
 	})
 }
 
-// largestMemtable returns the tree whose mutable memtable takes most.
+// largestMemtable returns the tree with the largest mutable memtable.
 func (s *Store) largestMemtable() (largest *partition.Tree) {
 	var most int64 = -1
 	for _, t := range s.allTables() {
@@ -186,8 +183,8 @@ func (s *Store) scheduleFlush(tree *partition.Tree) {
 	})
 }
 
-// flushTree flushes everything that waits when it begins, releases what the log
-// does not need to keep any more, and lets the tree compact itself.
+// flushTree flushes the memtables that wait when it begins, releases the log segments that are no
+// longer needed, and lets the tree compact itself.
 func (s *Store) flushTree(tree *partition.Tree) error {
 	s.flushGate.RLock()
 	defer s.flushGate.RUnlock()
@@ -200,9 +197,9 @@ func (s *Store) flushTree(tree *partition.Tree) error {
 	return s.releaseLog()
 }
 
-// flushUpTo flushes the memtables of a tree that wait now and were rotated out at
-// sequence numbers up to upTo. What is rotated out meanwhile has a job of its own:
-// writers who keep the disk busy would hold up for ever what comes after.
+// flushUpTo flushes the memtables of a tree that wait now and were rotated at sequence numbers up
+// to upTo. A memtable that is rotated meanwhile has a job of its own: otherwise busy writers
+// could keep this call from ever returning.
 func (s *Store) flushUpTo(tree *partition.Tree, upTo uint64) error {
 	for {
 		began := s.clock.Elapsed()
@@ -223,10 +220,9 @@ func (s *Store) flushUpTo(tree *partition.Tree, upTo uint64) error {
 	}
 }
 
-// boundLog lets the memtables be flushed that hold back too much of the log: of
-// idle tables, or of writes that take more log than memory, as small ones do. It
-// is called whenever the log begins a new segment, also by Open. REQUIRES: order
-// is held.
+// boundLog rotates the memtables that hold back too much of the log: those of idle tables, or of
+// writes that take more log than memory, as small ones do. It is called whenever the log begins a
+// new segment, and by Open. REQUIRES: order is held.
 func (s *Store) boundLog() {
 	current := s.log.Segment()
 	s.pipeline.bounded = current
@@ -240,9 +236,8 @@ func (s *Store) boundLog() {
 	}
 }
 
-// releaseLog lets go of the log segments that hold nothing unflushed. The
-// manifest learns of it first: a segment that it counts on and that is missing
-// is damage.
+// releaseLog releases the log segments that hold nothing unflushed. The manifest is changed
+// first: if a segment that it needs is missing, the store is damaged.
 func (s *Store) releaseLog() error {
 	oldest := oldestNeeded(s.log.NewestOnDisk, func(yield func(oldest uint64) bool) {
 		for _, t := range s.catalog().byID {
@@ -264,12 +259,12 @@ func (s *Store) releaseLog() error {
 	return s.log.Release(oldest)
 }
 
-// oldestNeeded is the oldest log segment that is needed still: newest gives the newest one
-// that is on the disk, trees, for one tree after the other, the oldest one that holds
-// something of its memtables, or 0.
+// oldestNeeded is the oldest log segment that is still needed. newest returns the newest one on
+// the disk; trees yields, for each tree, the oldest one that holds something of its memtables, or
+// 0.
 //
-// The newest segment is read before the trees: what is written while they are looked at
-// goes to that one or a later one, which the manifest must not name before it is on the disk.
+// newest is called before the trees are read: what is written meanwhile goes to that segment or a
+// later one, and the manifest must not name a segment before it is on the disk.
 func oldestNeeded(newest func() uint64, trees iter.Seq[uint64]) uint64 {
 	oldest := newest()
 	for segment := range trees {
@@ -280,16 +275,16 @@ func oldestNeeded(newest func() uint64, trees iter.Seq[uint64]) uint64 {
 	return oldest
 }
 
-// maxCompactions bounds the merges of one tree that run at once.
+// maxCompactions bounds the compactions of one tree that run at once.
 const maxCompactions = 8
 
-// compactions are the names of the jobs that merge one tree.
+// compactions are the names of the jobs that compact one tree.
 var compactions = [maxCompactions]string{
 	"compaction", "compaction 2", "compaction 3", "compaction 4", "compaction 5", "compaction 6", "compaction 7", "compaction 8",
 }
 
-// scheduleCompaction lets a tree do what is due. Once a merge is chosen, the
-// next is looked for by a job beside it.
+// scheduleCompaction schedules the compactions of a tree that are due. Once a job has chosen one,
+// another job beside it looks for the next.
 func (s *Store) scheduleCompaction(tree *partition.Tree) { s.scheduleNthCompaction(tree, 0) }
 
 func (s *Store) scheduleNthCompaction(tree *partition.Tree, n int) {
@@ -325,11 +320,11 @@ func (s *Store) backgroundFailed(what string, err error, again func()) {
 	}
 }
 
-// scheduleRemoval deletes a table or value file, whose name is relative to the
-// store's directory, that nothing refers to any more.
+// scheduleRemoval schedules the deletion of a table or value file to which nothing refers any
+// more. name is relative to the store's directory.
 func (s *Store) scheduleRemoval(name string) {
-	// After a failed write of the manifest nobody knows which files it names
-	// on disk. What is not deleted here is an orphan at the next Open.
+	// After a failed write of the manifest it is unknown which files it names on disk. A file
+	// that is kept here is an orphan at the next Open.
 	if s.pipeline.failed.Load() != nil {
 		return
 	}
@@ -341,9 +336,8 @@ func (s *Store) scheduleRemoval(name string) {
 	})
 }
 
-// clearFiles deletes the files that an earlier process left behind: made for
-// an edit that was never committed, or obsolete and not yet deleted. A file
-// that is missing is damage.
+// clearFiles deletes the files that an earlier process left behind: those of an edit that was
+// never committed, and obsolete ones. A missing file is an error.
 func (s *Store) clearFiles() error {
 	inventory, err := manifest.TakeInventory(s.state(), func(dir string) ([]string, error) {
 		return s.fs.List(filepath.Join(s.dir, dir))

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestP04_ASegmentThatIsWrittenWhileTreesAreLookedAtIsNeeded writes to a tree after it was
-// looked at, and begins a new segment of the log, before the next tree is looked at.
+// TestP04_ASegmentThatIsWrittenWhileTreesAreLookedAtIsNeeded writes to a tree after it was read,
+// and begins a new log segment, before the next tree is read.
 func TestP04_ASegmentThatIsWrittenWhileTreesAreLookedAtIsNeeded(t *testing.T) {
 	for _, c := range []struct {
 		trees []uint64 // the oldest segment of each

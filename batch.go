@@ -10,13 +10,12 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// Batch is a list of changes of any rows and tables that is applied as a
-// whole: after a crash, and for every reader, all of it is there or nothing.
-// A Batch is used by one goroutine at a time. Used again after Reset, it
-// allocates nothing.
+// Batch is a list of changes of any rows and tables that is applied as a whole: after a crash,
+// and for every reader, all of it is there or nothing. One goroutine uses a Batch at a time.
+// After Reset it is used again without allocations.
 type Batch struct {
 	store   *Store
-	rows    []*batchRow // beyond its length: rows to be used again
+	rows    []*batchRow // beyond its length: rows to use again
 	byHash  map[uint64]*batchRow
 	stripes []uint32
 	write   write
@@ -34,8 +33,8 @@ func (s *Store) NewBatch() *Batch {
 	return &Batch{store: s, byHash: make(map[uint64]*batchRow)}
 }
 
-// Row returns the change of a row in this batch. Asking for the same row again
-// returns the same change: its calls act one after the other.
+// Row returns the change of a row in this batch, the same one for the same row: its calls act one
+// after the other.
 func (b *Batch) Row(t *Table, key []row.Value) *RowChange {
 	n := len(b.rows)
 	if n == cap(b.rows) || b.rows[:n+1][n] == nil {
@@ -76,10 +75,10 @@ func (b *Batch) Reset() {
 	b.write.reset()
 }
 
-// Apply writes a batch. When it returns nil the batch is durable (with
-// SyncAlways) and visible to every later read; on an error nothing of it was
-// written, except after ErrOutcomeUnknown, when it may still become durable and
-// visible, and after ErrPoisoned, when that is unknown until the store is opened again.
+// Apply writes a batch. When it returns nil the batch is durable (with SyncAlways) and visible to
+// every later read. On an error nothing of it was written, with two exceptions: after
+// ErrOutcomeUnknown it may still become durable and visible, and after ErrPoisoned that is
+// unknown until the store is opened again.
 func (s *Store) Apply(ctx context.Context, b *Batch) error {
 	if err := s.apply(ctx, b); err != nil {
 		return err
@@ -87,9 +86,8 @@ func (s *Store) Apply(ctx context.Context, b *Batch) error {
 	return b.write.commit.Wait(ctx)
 }
 
-// ApplyAsync is Apply without the wait for durability. The batch is ordered
-// before every write that is begun later; Commit.Wait must be called. The batch
-// may be used again at once.
+// ApplyAsync is Apply without the wait for durability. The batch is ordered before every write
+// that begins later; the caller must call Commit.Wait. The batch may be used again at once.
 func (s *Store) ApplyAsync(ctx context.Context, b *Batch) (*Commit, error) {
 	if err := s.apply(ctx, b); err != nil {
 		return nil, err

@@ -9,7 +9,7 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// Changes of a size at which work that grows with its square takes minutes.
+// Changes so large that quadratic work would take minutes.
 
 func TestMistakesThatDeletesUndoAreLinear(t *testing.T) {
 	r := newRig(t, Options{})
@@ -52,8 +52,8 @@ func TestDeletesOfVersionsThatAreNotThereAreLinear(t *testing.T) {
 	}
 }
 
-// TestWhatManyRowsHeldBeforeIsLinear changes rows of a table whose stream tells
-// what columns held before.
+// TestWhatManyRowsHeldBeforeIsLinear changes rows of a table whose stream records what columns
+// held before.
 func TestWhatManyRowsHeldBeforeIsLinear(t *testing.T) {
 	const rows = 100_000
 	r := newRig(t, Options{})

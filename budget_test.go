@@ -46,8 +46,7 @@ func TestP18_ManyLargeWritesAtOnceKeepTheMemoryBudget(t *testing.T) {
 	if err := s.Flush(ctx); err != nil {
 		t.Fatal(err)
 	}
-	// A job may have flushed what Flush found flushed, and accounts for it when it
-	// ends.
+	// A job may have flushed instead of Flush, and frees the memory when it ends.
 	if err := s.Settle(ctx); err != nil {
 		t.Fatal(err)
 	}

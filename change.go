@@ -11,33 +11,30 @@ import (
 	"github.com/flagstone-db/flagstone/valuefile"
 )
 
-// RowChange gathers what is to be done to one row, all of it at once: what a
-// later call undoes was never done. So a put that a later call deletes does not
-// bring the row into being.
+// RowChange gathers the operations on one row, which are applied together. What a later call
+// undoes has no effect: a put that a later call deletes does not create the row.
 //
-// What is put is copied: columns and values may be used otherwise as soon as
-// the call returns. Columns that are put in ascending order are cheapest.
+// Put copies columns and values, so the caller may use their memory again as soon as it returns.
+// Columns put in ascending order are cheapest.
 type RowChange struct {
 	table  *Table
 	change row.Change
 	era    *era // of the table, when the change was worked out
-	// written is what the transaction has written that the change is part of; nil
-	// if it is part of none.
+	// written is what the change's transaction has written; nil if it has none.
 	written *memtable.Memtable
 	err     error // the first mistake that nothing undoes
-	// bad is, of each column with mistakes that a delete of the row or of the column
-	// undoes, the first one.
+	// bad is the first mistake of each column; a delete of the row or of the column undoes it.
 	bad      map[string]badCell
 	mistakes int // noted so far
 }
 
 // badCell is a cell that was refused.
 type badCell struct {
-	order int // among the mistakes
+	order int // the number of the mistake
 	err   error
 }
 
-// init begins the change of a row, in memory that may have been used.
+// init begins the change of a row, in memory that may have been used before.
 func (c *RowChange) init(t *Table, key []row.Value) {
 	c.change.Reset()
 	c.bad = nil
@@ -45,8 +42,8 @@ func (c *RowChange) init(t *Table, key []row.Value) {
 	c.change.Key, c.err = t.encodeKey(c.change.Key, key)
 }
 
-// PutRow replaces the row: what it held before is deleted, and it exists
-// afterwards, also if nothing is put into it.
+// PutRow replaces the row: what it held is deleted, and it exists afterwards even if nothing is
+// put into it.
 func (c *RowChange) PutRow() {
 	c.DeleteRow()
 	c.change.PutRow = true
@@ -59,10 +56,10 @@ func (c *RowChange) DeleteRow() {
 	c.bad = nil
 }
 
-// Put sets a column's value at a version, in milliseconds (Store.NowMillis is
-// the usual one). In a table with a Time To Live, one that would be within a year
-// of now if it were in seconds is refused (ErrVersionOutOfRange) if it is expired. Other versions of the column stay, as far as the table's Max
-// Versions lets them. The row exists afterwards.
+// Put sets a column's value at a version in milliseconds, usually Store.NowMillis. In a table
+// with a Time To Live, an expired version that, taken as seconds, lies within a year of now is
+// refused (ErrVersionOutOfRange). Other versions of the column stay, within the table's Max
+// Versions. The row exists afterwards.
 func (c *RowChange) Put(column string, version int64, v row.Value) {
 	if !v.Type().IsAttributeType() {
 		if c.err == nil {
@@ -86,15 +83,14 @@ func (c *RowChange) DeleteVersion(column string, version int64) {
 	c.note(column, c.change.Add(column, version, row.KindDeleteVersion))
 }
 
-// DeleteColumn deletes a column with all its versions. The row goes on
-// existing.
+// DeleteColumn deletes a column with all its versions. The row still exists afterwards.
 func (c *RowChange) DeleteColumn(column string) {
 	delete(c.bad, column)
 	c.change.DropColumn(column)
 	c.note(column, c.change.Add(column, row.MaxVersion, row.KindTrim))
 }
 
-// note keeps the mistakes.
+// note keeps the first mistake of a column.
 func (c *RowChange) note(column string, err error) {
 	if err == nil {
 		return
@@ -120,13 +116,12 @@ func (c *RowChange) firstBad() error {
 	return first.err
 }
 
-// empty reports whether nothing is to be done, and no mistake was made.
+// empty reports whether the change does nothing and has no mistake.
 func (c *RowChange) empty() bool { return c.err == nil && len(c.bad) == 0 && c.change.Empty() }
 
-// check returns the first mistake: of the calls made, of the model's limits, a
-// version beyond the table's Max Version Offset, or one that is expired because
-// it is in seconds. Afterwards the change is
-// normalized.
+// check returns the first mistake: of a call, beyond the model's limits, a version beyond the
+// table's Max Version Offset, or one that is expired because it is in seconds. If there is none,
+// the change is normalized afterwards.
 func (c *RowChange) check(nowMillis int64) error {
 	if c.err != nil {
 		return c.err
@@ -160,8 +155,7 @@ func (c *RowChange) check(nowMillis int64) error {
 	})
 }
 
-// aboutNow is how far from the clock, in milliseconds, a version that is taken
-// for seconds may lie.
+// aboutNow is how far from the clock, in milliseconds, a version taken as seconds may lie.
 const aboutNow = 365 * 24 * 3600 * 1000
 
 // eachPut calls a function for each put until it returns an error.
@@ -181,7 +175,7 @@ func (c *RowChange) eachPut(check func(cell *row.Cell) error) error {
 	return nil
 }
 
-// versionLimit is the first version that a put made now may not have.
+// versionLimit is the smallest version that is too high for a put made now.
 func versionLimit(nowMillis, offsetSeconds int64) int64 {
 	if offsetSeconds > (row.MaxVersion-nowMillis)/1000 {
 		return math.MaxInt64
@@ -189,16 +183,15 @@ func versionLimit(nowMillis, offsetSeconds int64) int64 {
 	return nowMillis + offsetSeconds*1000
 }
 
-// withTrims returns the change that is to be written: the one gathered, or a
-// copy of it with the trims that deletes of single versions need (rule 6 of the
-// rule-book): a column that shows its full number of versions may have surplus
-// ones on disk, or may have had them pruned; a trim hides them, so that what
-// moves up does not depend on which. It is computed here, under the latch, and
-// travels in the batch; the change itself stays as it is, since a batch that
-// fails may be applied again. REQUIRES: check returned nil.
+// withTrims returns the change to write: the one gathered, or a copy with the trims that deletes
+// of single versions need (rule 6 of the rule-book). A column that shows its full number of
+// versions may have surplus ones on disk, or they may have been pruned. A trim hides them, so
+// that the version that becomes visible does not depend on that. The trim is part of the batch.
+// The gathered change stays as it is, since a batch that fails may be applied again. REQUIRES:
+// check returned nil, and no other writer can change the row.
 func (c *RowChange) withTrims() (*row.Change, error) {
 	if c.change.DeleteRow || !c.change.DeletesVersions() {
-		return &c.change, nil // after a DeleteRow, everything older is hidden anyway
+		return &c.change, nil // a DeleteRow hides everything older anyway
 	}
 	var m row.Mutation
 	if err := c.change.Mutation(&m); err != nil {
@@ -240,7 +233,7 @@ func (c *RowChange) addTrim(m *row.Mutation, cells []row.Cell) error {
 			m.Cells = append(m.Cells, row.Cell{
 				Column: cells[i].Column, Version: threshold, Kind: row.KindTrim,
 			})
-			return nil // one per column: the answers agree
+			return nil // one per column: all deletes give the same trim
 		}
 	}
 	return nil

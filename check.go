@@ -20,7 +20,7 @@ import (
 type CheckReport struct {
 	Tables     int
 	TableFiles int
-	Rows       uint64 // of all table files; a row in two of them counts twice
+	Rows       uint64 // of all table files; a row in two files counts twice
 	Cells      uint64
 	FileBytes  int64 // of the table files
 	ValueFiles int
@@ -28,21 +28,19 @@ type CheckReport struct {
 	ValueBytes int64  // of the value files
 	LogRecords int
 	LogBytes   int64
-	// Orphans are files that nothing refers to, which a crash left behind. They
-	// do no harm and are deleted when the store is opened next.
+	// Orphans are files left behind by a crash, to which nothing refers. They do no harm, and the
+	// next Open deletes them.
 	Orphans []string
-	// Problems are what is wrong: each error names the file and, where it is
-	// known, the offset.
+	// Problems are the damage found: each error names the file and, where it is known, the
+	// offset.
 	Problems []error
 }
 
-// Check verifies every byte of the store in dir, which nobody may have open, and
-// changes nothing: the manifest, every block of every table file with its
-// order, its bounds and its counts, every value of every value file and that each
-// reference leads to one, and the log. The error is that the check
-// could not be made: the store is open (ErrLocked), or its manifest cannot be
-// read; what is wrong with the rest is in the report. progress, if not nil, is
-// called before each file.
+// Check verifies every byte of the store in dir and changes nothing. The store must not be open.
+// Check verifies the manifest, every block of every table file with its order, bounds and counts,
+// every value of every value file, that each reference leads to a value, and the log. An error
+// says that the check could not be made: the store is open (ErrLocked), or its manifest cannot be
+// read. The report has all other damage. progress, if not nil, is called before each file.
 func Check(ctx context.Context, dir string, seams Seams, progress func(file string)) (report CheckReport, err error) {
 	opts, err := Options{Seams: seams, ReadOnly: true}.withDefaults()
 	if err != nil {
@@ -206,9 +204,9 @@ func (c *checker) values() error {
 // maxOpenValues bounds the value files that are open to follow references.
 const maxOpenValues = 64
 
-// reference verifies that a cell's reference leads to a record of a value file;
-// the records themselves are verified by values. A value file that is missing
-// or cannot be opened was reported there.
+// reference verifies that a cell's reference leads to a record of a value file. values verifies
+// the records themselves, and reports value files that cannot be opened; inventory reports
+// missing ones.
 func (c *checker) reference(ref row.Reference) error {
 	r, ok := c.open[ref.File]
 	if !ok {
@@ -238,8 +236,8 @@ func (c *checker) closeValues() {
 	c.open = nil
 }
 
-// log reads the log and decodes every record, and looks at the files that wait to
-// become part of it.
+// log reads the log and decodes every record, and checks the spare files that wait to become
+// segments.
 func (c *checker) log() {
 	c.progress(c.store.logDir())
 	opts := wal.Options{FS: c.store.fs, Dir: c.store.logDir(), StoreID: c.store.frozen.StoreID, Newest: newestLog(c.store.frozen)}

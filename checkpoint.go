@@ -16,8 +16,8 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// Flush moves everything that was written so far from memory and log to table
-// files, and makes it durable.
+// Flush moves everything that was written so far from memory and log to table files, and makes it
+// durable.
 func (s *Store) Flush(ctx context.Context) error {
 	done, err := s.beginWork()
 	if err != nil {
@@ -40,9 +40,9 @@ func (s *Store) flush(ctx context.Context) error {
 	return s.describe(s.releaseLog())
 }
 
-// rotateAll rotates the memtables of all trees at one sequence number, the
-// first that is in none of them, and returns it and the trees. Their flushes are
-// scheduled too: the caller may not come to all of them.
+// rotateAll rotates the memtables of all trees at one sequence number, the first that is in none
+// of them, and returns it and the trees. It also schedules their flushes, since the caller may
+// stop before it has flushed all.
 func (s *Store) rotateAll() (trees []*partition.Tree, endSeq uint64) {
 	s.pipeline.order.Lock()
 	defer s.pipeline.order.Unlock()
@@ -56,8 +56,8 @@ func (s *Store) rotateAll() (trees []*partition.Tree, endSeq uint64) {
 	return trees, endSeq
 }
 
-// Compact flushes, and merges every tree down to one level. It takes as long as
-// rewriting the store; ctx ends it between two merges.
+// Compact flushes, and compacts every tree down to one level. It takes as long as rewriting the
+// store; ctx ends it between two compactions.
 func (s *Store) Compact(ctx context.Context) error {
 	done, err := s.beginWork()
 	if err != nil {
@@ -75,10 +75,9 @@ func (s *Store) Compact(ctx context.Context) error {
 	return nil
 }
 
-// Compact flushes, and merges what the table files hold of the keys from start to
-// end down to one level, with whatever lies in the same files; end is excluded.
-// Either may be the beginning of a key, with row.Min and row.Max in it, or nil,
-// which is unbounded. ctx ends it between two merges.
+// Compact flushes, and compacts the table files that hold keys from start to end down to one
+// level; end is excluded. Either may be a prefix of a key's values, with row.Min and row.Max in
+// it, or nil, which is unbounded. ctx ends it between two compactions.
 func (t *Table) Compact(ctx context.Context, start, end []row.Value) error {
 	s := t.store
 	done, err := s.beginWork()
@@ -106,12 +105,12 @@ func (t *Table) Compact(ctx context.Context, start, end []row.Value) error {
 	return s.compactTrees(ctx, t.partitions().Between(from, to), from, to)
 }
 
-// compactTrees merges the keys from start to end of trees down to one level.
+// compactTrees compacts the keys from start to end of trees down to one level.
 func (s *Store) compactTrees(ctx context.Context, trees []*partition.Tree, start, end []byte) error {
 	for _, tree := range trees {
 		err := s.compactTree(ctx, tree, start, end)
 		s.noteFiles(tree)
-		s.scheduleCompaction(tree) // which did nothing meanwhile
+		s.scheduleCompaction(tree) // background compactions of the tree did nothing meanwhile
 		if err != nil {
 			return err
 		}
@@ -136,9 +135,9 @@ func (s *Store) compactTree(ctx context.Context, tree *partition.Tree, start, en
 	return nil
 }
 
-// Checkpoint makes dir, which must not exist or be empty, a store that holds
-// what this one holds at this moment. Table and value files are linked, not copied, where
-// the file system can; writes go on meanwhile.
+// Checkpoint makes dir a store that holds what this one holds now. dir must be empty or not
+// exist. Table and value files are linked if the file system can, else copied; writes go on
+// meanwhile.
 func (s *Store) Checkpoint(ctx context.Context, dir string) error {
 	if err := s.mayChange(ctx); err != nil {
 		return err
@@ -168,7 +167,7 @@ func (s *Store) Checkpoint(ctx context.Context, dir string) error {
 // pinFlushed flushes everything and returns a state that holds exactly what was
 // written before one moment, with its files pinned until release.
 func (s *Store) pinFlushed(ctx context.Context) (state *manifest.State, release func(), err error) {
-	// The catalogue too is that of the moment.
+	// No table is made, changed or dropped meanwhile.
 	if err := s.tables.Lock(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -177,7 +176,7 @@ func (s *Store) pinFlushed(ctx context.Context) (state *manifest.State, release 
 	defer s.flushGate.Unlock()
 	trees, endSeq := s.rotateAll()
 	for _, tree := range trees {
-		// What is rotated out meanwhile lies behind the moment.
+		// Memtables rotated after endSeq belong to later writes.
 		if err := s.flushUpTo(tree, endSeq); err != nil {
 			return nil, nil, err
 		}
@@ -187,13 +186,12 @@ func (s *Store) pinFlushed(ctx context.Context) (state *manifest.State, release 
 		if release, ok := pinVersions(trees, state); ok {
 			return state, release, nil
 		}
-		// A compaction changed a tree in between: it will not do so for ever.
+		// A compaction changed a tree in between; try again.
 	}
 	return nil, nil, ctx.Err()
 }
 
-// pinVersions pins the trees; ok says that what they pin is what the state
-// describes.
+// pinVersions pins the trees; ok says that the pinned files are those of the state.
 func pinVersions(trees []*partition.Tree, state *manifest.State) (release func(), ok bool) {
 	var pins []*partition.Pin
 	release = func() {
@@ -253,7 +251,7 @@ func (s *Store) linkFiles(ctx context.Context, state *manifest.State, dir string
 	return nil
 }
 
-// linkFile links one file, or copies it where links are not to be had.
+// linkFile links one file, or copies it if the link fails.
 func (s *Store) linkFile(name, dir string) error {
 	from, to := filepath.Join(s.dir, name), filepath.Join(dir, name)
 	if err := s.fs.MkdirAll(filepath.Dir(to)); err != nil {
@@ -265,8 +263,8 @@ func (s *Store) linkFile(name, dir string) error {
 	if s.fs.Link(from, to) == nil {
 		return nil
 	}
-	// A link may be reported as failed and have been made all the same: then a
-	// copy would be written into the original.
+	// A link that is reported as failed may still have been made: then the copy would overwrite
+	// the original.
 	if err := s.fs.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -1,9 +1,8 @@
 package flagstone
 
-// Histories of the wall clock: wrong ahead, wrong behind, more than once, across
-// restarts and crashes, with writes meanwhile. What they may destroy is nothing
-// that is unexpired by the right clock, as long as no wrong reading ahead stands
-// for a whole probation.
+// Histories of the wall clock: wrong ahead, wrong behind, more than once, across restarts and
+// crashes, with writes meanwhile. They must not destroy anything that is unexpired by the right
+// clock, unless a wrong reading ahead stands for a whole probation.
 
 import (
 	"fmt"
@@ -18,7 +17,7 @@ import (
 
 const historyTTL = 7 * 24 * time.Hour
 
-// history is a store whose wall clock is off by what the test says.
+// history is a store with a wall clock that the test sets wrong.
 type history struct {
 	*rig
 	random *rand.Rand
@@ -56,7 +55,7 @@ func (h *history) run(d time.Duration) {
 	switch {
 	case h.off > 0:
 		h.wrong += d
-	case d >= idlePeriod: // it was looked at, and that was saved
+	case d >= idlePeriod: // the clock was read, and the reading was saved
 		h.wrong = 0
 	}
 }
@@ -157,7 +156,7 @@ func TestP16_NoHistoryOfAWrongClockDestroysAnythingUnexpired(t *testing.T) {
 			h.step()
 			h.check()
 		}
-		// It comes to an end: the clock is right, and what is expired goes.
+		// At the end the clock is right, and expired data is dropped.
 		h.setOff(0)
 		for range 2*probation/(3*time.Minute) + 4 {
 			h.run(3*time.Minute + time.Second)
@@ -208,8 +207,7 @@ func TestP16_SmallJumpsDoNotAddUp(t *testing.T) {
 			h.run(2 * time.Minute)
 		}
 		h.compact()
-		// Within each probation the wall has been so far ahead all along: that
-		// much is believed, and no more.
+		// The store believes the least that the wall clock was ahead throughout each probation.
 		if ahead := h.store.purge.look().Millis - h.right; time.Duration(ahead)*time.Millisecond > h.off-24*50*time.Minute {
 			t.Fatalf("day %d: the trusted time is %v ahead, the wall %v", day, time.Duration(ahead)*time.Millisecond, h.off)
 		}
@@ -255,8 +253,7 @@ func TestP16_AProbationGoesOnAcrossRestartsAndJumpsWithinIt(t *testing.T) {
 	}
 }
 
-// A manifest of an earlier version says nothing of a trusted time, and the time
-// it says was issued may have been wrong.
+// A manifest of an earlier version has no trusted time, and its issued time may be wrong.
 func TestP16_AManifestWithoutATrustedTimeIsNotBelieved(t *testing.T) {
 	h := filled(t)
 	h.store.issued.raise(h.right + tenYears)

@@ -14,14 +14,14 @@ package flagstone
 //	         sequence order; from here on readers see it
 //	return
 //
-// A batch is visible only when it is durable (with SyncAlways), so no reader
-// sees what a crash could take back. A read-modify-write reads what is applied
-// but perhaps not durable: its own record comes later in the same log, so if
-// it survives, what it read survives. Only an answer that writes nothing, a
-// refusal, could leak such a state; it waits until that is durable.
+// With SyncAlways a batch is visible only when it is durable, so no reader sees what a crash
+// could take back. A read-modify-write may read what is applied but not yet durable: its own
+// record comes later in the same log, so if it survives, what it read survives. Only a refusal,
+// an answer that writes nothing, could leak such a state; so it waits until that state is
+// durable.
 //
-// A batch decides nothing when it is applied: versions and trims are in its
-// bytes. Nothing enters a memtable whose place in the log was refused.
+// Applying a batch decides nothing: versions and trims are in its bytes. A batch that the log
+// refused never enters a memtable.
 
 import (
 	"context"
@@ -48,12 +48,12 @@ type pipeline struct {
 	// order guards the stage of that name.
 	order   sync.Mutex
 	nextSeq uint64 // under order
-	// lastMicros, under order, is at least the time of every commit: they do
-	// not fall from one sequence number to the next.
+	// lastMicros, under order, is at least the time of every commit: times do not fall from one
+	// sequence number to the next.
 	lastMicros int64
 	lastLSN    wal.LSN // under order: of the last record appended
 	bounded    uint64  // under order: the log's segment when boundLog was called last
-	// large, under order, is a write that others let go first; nil if there is none.
+	// large, under order, is a large write that goes before all others; nil if there is none.
 	large *largeWrite
 
 	queue commit.Queue
@@ -63,14 +63,14 @@ type pipeline struct {
 	failed atomic.Pointer[error]
 }
 
-// largeBytes is the size of a record for which the log may have no room for as long as
-// others write: it needs most of a segment, or of the log's buffer.
+// largeBytes is the size from which a record may find no room in the log while smaller writes go
+// on: it needs most of a segment, or of the log's buffer.
 const largeBytes = 1 << 20
 
 // largeWrite is a large write for which the log had no room.
 type largeWrite struct {
 	write *write
-	done  chan struct{} // closed when it has its place, or was given up
+	done  chan struct{} // closed when the write has its place or was given up
 }
 
 // Commit is a write on its way to durability.
@@ -80,14 +80,14 @@ type Commit struct {
 	// write, or, if it writes nothing, of what it depends on.
 	lsn wal.LSN
 	seq uint64
-	// refusal is what Wait returns once all that is durable and visible.
+	// refusal is what Wait returns once lsn is durable and seq is visible.
 	refusal error
 }
 
 // write is a batch on its way through the pipeline, and the memory for the next
 // one.
 type write struct {
-	changes   []*RowChange // for Store.write, which makes the mutations of them
+	changes   []*RowChange // for Store.write, which turns them into mutations
 	mutations []mutation
 	batch     row.Batch
 	micros    int64  // the time of the commit
@@ -98,17 +98,17 @@ type write struct {
 type mutation struct {
 	change *row.Change
 	size   int64 // upper bound, in memtable bytes
-	// place finds the tree that the change goes to. Without one, the change is only in
-	// the log: for what is derived from the mutation before it.
+	// place finds the tree of the change. If it is nil, the change is only in the log, for what
+	// is derived from the mutation before it.
 	place place
-	// derived follows from the mutation; nil: nothing does.
+	// derived follows from the mutation; nil if nothing does.
 	derived derived
 
 	tree        *partition.Tree
 	slot        partition.Slot
 	derivedSlot partition.Slot
-	// shard and seq are of the mutation that derived follows from: this one, or, without
-	// a place, the one before it.
+	// shard and seq belong to the mutation that derived follows from: this one, or the one before
+	// it if place is nil.
 	shard, seq uint64
 }
 
@@ -141,12 +141,12 @@ func (w *write) reset() {
 	w.commit = Commit{}
 }
 
-// take returns the commit of a write whose memory is for the next one.
+// take returns a copy of the commit, so that the write's memory can serve the next one.
 func (w *write) take() *Commit { c := w.commit; return &c }
 
-// commit orders and applies mutations. Several of one row are applied one after the
-// other. They are dated micros, in microseconds, or later. REQUIRES: no other writer can
-// change the rows.
+// commit orders and applies mutations. Several mutations of one row are applied one after the
+// other. The time of the commit is micros, in microseconds, or later. REQUIRES: no other writer
+// can change the rows.
 func (s *Store) commit(ctx context.Context, w *write, micros int64) error {
 	var size int64
 	for i := range w.mutations {
@@ -191,8 +191,8 @@ func (s *Store) commit(ctx context.Context, w *write, micros int64) error {
 	return nil
 }
 
-// enqueueWithRoom is enqueue for a write for which the log had no room. No lock is held
-// while the disk is waited for, and small writes go on.
+// enqueueWithRoom is enqueue for a write that found no room in the log. It holds no lock while it
+// waits for the disk, so small writes go on.
 func (s *Store) enqueueWithRoom(ctx context.Context, w *write) (commit.Ticket, error) {
 	defer s.pipeline.letOthersGo(w)
 	for {
@@ -213,8 +213,8 @@ func (s *Store) enqueueWithRoom(ctx context.Context, w *write) (commit.Ticket, e
 	}
 }
 
-// goFirst waits until no large write has to go first, and makes w that write if it is
-// large itself: else those that go on would take the room made for it, again and again.
+// goFirst waits until no other large write goes first. If w is large itself, it then goes first:
+// otherwise other writes would take the room made for it, again and again.
 func (p *pipeline) goFirst(ctx context.Context, w *write, segment int64) error {
 	var size int64
 	for _, b := range w.batch.Pieces() {
@@ -248,9 +248,9 @@ func (p *pipeline) letOthersGo(w *write) {
 	}
 }
 
-// enqueue is the stage "order": it gives out sequence numbers, appends to the
-// log's buffer, and reserves places in the memtables. When the changes are in
-// their places, applied must be called with the ticket.
+// enqueue is the stage "order": it assigns sequence numbers, appends to the log's buffer, and
+// reserves places in the memtables. The caller applies the changes and then calls applied with
+// the ticket.
 func (s *Store) enqueue(w *write) (commit.Ticket, error) {
 	p := &s.pipeline
 	p.order.Lock()
@@ -275,8 +275,8 @@ func (s *Store) enqueue(w *write) (commit.Ticket, error) {
 		m.shard, m.seq = m.tree.ID(), first+uint64(i)
 	}
 	s.makeRoom(w.mutations, first)
-	// Read before the append: the log may begin a new segment at any time,
-	// and no place may claim a later segment than the one its record is in.
+	// Read before the append: the log may begin a new segment at any time, and no place may name
+	// a later segment than that of its record.
 	segment := s.log.Segment()
 	w.micros = max(w.micros, p.lastMicros)
 	w.batch.SetTime(w.micros)
@@ -300,13 +300,13 @@ func (s *Store) enqueue(w *write) (commit.Ticket, error) {
 			m.derivedSlot = m.derived.tree().Reserve(m.derived.size(), segment)
 		}
 	}
-	if s.log.Segment() != p.bounded { // a segment may begin between two appends, too
+	if s.log.Segment() != p.bounded { // a segment may also begin between two appends
 		s.boundLog()
 	}
 	return p.queue.Push(lsn, p.nextSeq-1), nil
 }
 
-// logRefused is the error of a commit that the log did not take.
+// logRefused maps the error of a log that refused a commit.
 func (s *Store) logRefused(err error) error {
 	switch {
 	case errors.Is(err, wal.ErrTooLarge):
@@ -319,9 +319,8 @@ func (s *Store) logRefused(err error) error {
 	return s.describe(err) // no space: nothing happened
 }
 
-// makeRoom rotates the memtables that have no room for what they are to take,
-// and, if all memtables together come near their budget, the largest. REQUIRES:
-// order is held.
+// makeRoom rotates the memtables that have no room for the mutations, and the largest memtable if
+// all together come near their budget. REQUIRES: order is held.
 func (s *Store) makeRoom(mutations []mutation, nextSeq uint64) {
 	for i := range mutations {
 		m := &mutations[i]
@@ -340,7 +339,7 @@ func (s *Store) makeRoom(mutations []mutation, nextSeq uint64) {
 	}
 }
 
-// rotate lets a tree's memtable be flushed. REQUIRES: order is held.
+// rotate rotates a tree's memtable and schedules its flush. REQUIRES: order is held.
 func (s *Store) rotate(t *partition.Tree, nextSeq uint64) {
 	if moved := t.Rotate(nextSeq); moved > 0 {
 		s.gate.Rotated(moved)
@@ -348,9 +347,9 @@ func (s *Store) rotate(t *partition.Tree, nextSeq uint64) {
 	}
 }
 
-// Wait returns when the write is durable (with SyncAlways) and visible to
-// every later read, or when that failed. When the context ends first, the error
-// matches ErrOutcomeUnknown: the write may still become durable.
+// Wait returns when the write is durable (with SyncAlways) and visible to every later read, or
+// when that failed. If the context ends first, the error matches ErrOutcomeUnknown: the write may
+// still become durable.
 func (c *Commit) Wait(ctx context.Context) error {
 	if err := c.store.await(ctx, c.lsn, c.seq); err != nil {
 		return err
@@ -358,17 +357,16 @@ func (c *Commit) Wait(ctx context.Context) error {
 	return c.refusal
 }
 
-// refuse makes the commit of a read-modify-write that wrote nothing: Wait
-// returns the refusal (nil for a change without effect) once everything that
-// was applied when it read is durable, and visible: who was told that a row
-// exists must then be able to read it.
+// refuse makes the commit of a read-modify-write that wrote nothing. Its Wait returns the refusal
+// (nil for a change without effect) once everything that was applied when it read is durable and
+// visible: a caller that is told that a row exists must be able to read it.
 func (s *Store) refuse(refusal error) Commit {
 	lsn, seq := s.pipeline.queue.Last()
 	return Commit{store: s, lsn: lsn, seq: seq, refusal: refusal}
 }
 
-// await returns when everything up to a sequence number, whose record is lsn, is
-// durable (with SyncAlways) and visible.
+// await returns when everything up to seq, whose record is lsn, is durable (with SyncAlways) and
+// visible.
 func (s *Store) await(ctx context.Context, lsn wal.LSN, seq uint64) error {
 	q := &s.pipeline.queue
 	if q.Visible() >= seq {
@@ -387,16 +385,16 @@ func (s *Store) await(ctx context.Context, lsn wal.LSN, seq uint64) error {
 			return nil
 		}
 	}
-	// A commit before this one is durable but not applied yet; whoever applies
-	// it publishes both, soon: nothing that is applied waits for anything.
+	// An earlier commit is durable but not applied yet. Its writer will publish both, and soon:
+	// applying waits for nothing.
 	if err := q.Wait(ctx, seq); err != nil {
 		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 	}
 	return nil
 }
 
-// notSynced is the error of a commit whose record is not durable. If it may still
-// become so, a background job sees to that.
+// notSynced is the error of a commit whose record is not durable. If it can still become durable,
+// a background job finishes it.
 func (s *Store) notSynced(ctx context.Context, err error) error {
 	if errors.Is(err, wal.ErrFailed) || !vfs.IsNoSpace(err) && (ctx.Err() == nil || !errors.Is(err, ctx.Err())) {
 		return s.poison(err)
@@ -405,8 +403,7 @@ func (s *Store) notSynced(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", ErrOutcomeUnknown, s.describe(err))
 }
 
-// finishWrites makes what is in the log durable and visible, for callers that have
-// given up.
+// finishWrites makes what is in the log durable and visible, after its callers have given up.
 func (s *Store) finishWrites() {
 	s.jobs.Submit(jobs.Kind{Class: executor.Cleanup, Name: "finish writes"}, func() {
 		if err := s.syncLog(); err != nil {
@@ -425,15 +422,14 @@ func (s *Store) publishable() wal.LSN {
 	return math.MaxUint64
 }
 
-// applied says that the changes of a commit are in the memtables. A later
-// commit may have made it durable already, and then waits for it to be applied.
+// applied notes that the changes of a commit are in the memtables. A later commit may already
+// have made it durable and wait for this.
 func (s *Store) applied(t commit.Ticket) { s.pipeline.queue.Applied(t, s.publishable) }
 
-// settle returns when every write below endSeq is visible; durable returns when it
-// is durable too. A flush waits for both: merges rely on it that all they see is
-// visible (see Store.Snapshot), and a table file that is in the manifest must not
-// hold what the log could still lose. With SyncNone the log is synced while the
-// files are written.
+// settle returns when every write below endSeq is visible; durable returns when it is durable
+// too. A flush waits for both: compactions rely on seeing only visible writes (see
+// Store.Snapshot), and a table file in the manifest must not hold what the log could still lose.
+// With SyncNone the log is synced while the files are written.
 func (s *Store) settle(endSeq uint64) (durable func() error, err error) {
 	if s.opts.Sync == SyncAlways {
 		if err := s.syncLog(); err != nil {
@@ -451,7 +447,7 @@ func (s *Store) settle(endSeq uint64) (durable func() error, err error) {
 	return s.executor.Beside(s.syncLog), nil
 }
 
-// syncLog makes everything durable that is in the log's buffer.
+// syncLog makes everything in the log's buffer durable.
 func (s *Store) syncLog() error {
 	s.pipeline.order.Lock()
 	lsn := s.pipeline.lastLSN
@@ -459,8 +455,8 @@ func (s *Store) syncLog() error {
 	return s.afterLog(s.log.Sync(lsn))
 }
 
-// afterLog is the error of a call of the log that failed. What found no space can be
-// done later; everything else is final.
+// afterLog maps the error of a call of the log. A call that found no space can be repeated later;
+// any other error poisons the store.
 func (s *Store) afterLog(err error) error {
 	if err == nil || vfs.IsNoSpace(err) && !errors.Is(err, wal.ErrFailed) {
 		return s.describe(err)

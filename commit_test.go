@@ -1,6 +1,6 @@
 package flagstone
 
-// What Wait promises: refusals, asynchronous writes, writers that are held back.
+// The promises of Wait: refusals, asynchronous writes, writers that are held back.
 
 import (
 	"context"
@@ -18,10 +18,9 @@ import (
 	"github.com/flagstone-db/flagstone/wal"
 )
 
-// TestP07_ARefusalWaitsUntilItsCauseIsVisible holds a write between the log and
-// the memtable. A later write of another row is in place, but cannot be
-// published; a condition on that row is refused because of it. The refusal must
-// not get out before the row can be read.
+// TestP07_ARefusalWaitsUntilItsCauseIsVisible holds a write between the log and the memtable. A
+// later write of another row is in place, but cannot be published; a condition on that row is
+// refused because of it. The refusal must not return before the row can be read.
 func TestP07_ARefusalWaitsUntilItsCauseIsVisible(t *testing.T) {
 	r := newRig(t, Options{})
 	table := r.table("t", TableOptions{})
@@ -78,8 +77,8 @@ func TestP07_ARefusalWaitsUntilItsCauseIsVisible(t *testing.T) {
 
 var errExists = errors.New("the row exists")
 
-// TestP07_ARefusalFailsWithItsCause: the write that caused it cannot be made
-// durable, so nobody may learn of it.
+// TestP07_ARefusalFailsWithItsCause: the write that caused the refusal cannot be made durable, so
+// no caller may learn of it.
 func TestP07_ARefusalFailsWithItsCause(t *testing.T) {
 	r, fault := faultRig(t, Options{})
 	table := r.table("t", TableOptions{})
@@ -111,8 +110,8 @@ func TestP07_ARefusalFailsWithItsCause(t *testing.T) {
 	fault.Clear()
 }
 
-// TestAsynchronousWritesKeepTheirOrder begins many writes of one row and waits
-// for them in any order: each sees the ones before, and the last one counts.
+// TestAsynchronousWritesKeepTheirOrder begins many writes of one row and waits for them in any
+// order: each sees the earlier ones, and the last one stays.
 func TestAsynchronousWritesKeepTheirOrder(t *testing.T) {
 	r := newRig(t, Options{MemtableSize: 2 << 10, MemoryBudget: 64 << 10, WALSegmentSize: 16 << 10})
 	table := r.table("t", TableOptions{})
@@ -206,10 +205,10 @@ func TestP18_AWriterThatWaitsCanBeCalledOff(t *testing.T) {
 	}
 }
 
-// TestP13_TheManifestNamesNoSegmentThatIsStillToCome: a record may be framed for a
-// segment whose file nobody has made yet, and no memtable may know of it yet. Log
-// that is let go of meanwhile ends before that segment: if the power is cut then,
-// the one that the manifest counts on is there.
+// TestP13_TheManifestNamesNoSegmentThatIsStillToCome: a record may be framed for a segment whose
+// file does not exist yet, before any memtable refers to that segment. A release of the log at
+// that moment must end before that segment: if the power is cut then, the segment that the
+// manifest needs exists.
 func TestP13_TheManifestNamesNoSegmentThatIsStillToCome(t *testing.T) {
 	r := newRig(t, Options{WALSegmentSize: 16 << 10})
 	s := r.store

@@ -1,6 +1,6 @@
 package flagstone
 
-// What a caller asked for ends, although others go on writing.
+// Flush, Compact and the like end although others go on writing.
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// whileTablesAreMade calls f, on another goroutine, before each table file is made
-// but those that f itself makes. It returns how often.
+// whileTablesAreMade calls f on another goroutine before each table file is made, except the
+// files that f makes. It returns how often.
 func whileTablesAreMade(fault *vfs.Fault, f func(n int)) (times *int) {
 	times = new(int)
 	inside := false
@@ -79,8 +79,8 @@ func TestFlushEndsWhileOthersWrite(t *testing.T) {
 	}
 }
 
-// TestATreeThatIsMergedWholeHoldsNobodyUp: jobs of its own do not wait for it, and
-// are done afterwards.
+// TestATreeThatIsMergedWholeHoldsNobodyUp: the tree's own jobs do not wait for the compaction,
+// and run afterwards.
 func TestATreeThatIsMergedWholeHoldsNobodyUp(t *testing.T) {
 	r, fault := faultRig(t, Options{})
 	table := r.table("t", TableOptions{MaxVersions: 1})

@@ -1,9 +1,8 @@
 package flagstone
 
-// Many goroutines on one store with tiny memtables and real background work.
-// What must hold is checked by what is read, meanwhile and afterwards: no row is
-// torn, no batch is seen in part, no increment is lost, nothing is seen and then
-// gone, memory stays within its budget.
+// Many goroutines on one store with tiny memtables and real background work. Readers check,
+// meanwhile and afterwards, that no row is torn, no batch is seen in part, no increment is lost,
+// nothing that was seen disappears, and memory stays within its budget.
 
 import (
 	"bytes"
@@ -251,7 +250,7 @@ func (l *load) counter(n int) (int64, error) {
 	return v.Int64(), nil
 }
 
-// watchCounters: what was acknowledged is seen, what was seen does not go back.
+// watchCounters checks that acknowledged increments are seen and that counters do not go back.
 func (l *load) watchCounters() {
 	var last [counters]int64
 	l.until(func(i int) bool {
@@ -350,7 +349,7 @@ func (l *load) read(i int) bool {
 	return !l.failed("get", err) && (r == nil || l.checkWide(r))
 }
 
-// administrate does what operators do.
+// administrate runs operators' calls, such as flushes and compactions.
 func (l *load) administrate(i int) bool {
 	switch i % 9 {
 	case 0, 4:
@@ -373,7 +372,7 @@ func (l *load) administrate(i int) bool {
 	}
 }
 
-// checkpoint makes a checkpoint and looks whether it is one moment.
+// checkpoint makes a checkpoint and checks that it shows one moment.
 func (l *load) checkpoint(i int) bool {
 	dir := filepath.Join(filepath.Dir(l.dir), fmt.Sprint("checkpoint", i))
 	if l.failed("checkpoint", l.store.Checkpoint(ctx(), dir)) {
@@ -468,7 +467,7 @@ func TestP02_P06_P07_ManyClientsOnARealDisk(t *testing.T) {
 	l.checkCounters()
 }
 
-// TestP01_PowerLossUnderLoad cuts the power while everybody is at work.
+// TestP01_PowerLossUnderLoad cuts the power while all workers run.
 func TestP01_PowerLossUnderLoad(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	for round, policy := range vfs.CrashPolicies() {
@@ -509,8 +508,8 @@ func TestP01_PowerLossUnderLoad(t *testing.T) {
 	}
 }
 
-// TestP01_NothingIsVisibleBeforeItIsDurable begins a write while the log is being
-// synced for another one: that sync does not carry it.
+// TestP01_NothingIsVisibleBeforeItIsDurable begins a write while the log is being synced for
+// another one: that sync does not cover it.
 func TestP01_NothingIsVisibleBeforeItIsDurable(t *testing.T) {
 	r, fault := faultRig(t, Options{})
 	table := r.table("t", TableOptions{})

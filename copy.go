@@ -1,9 +1,8 @@
 package flagstone
 
-// Copying a store row by row into a new one: the way back from a clock that was
-// far ahead. What is issued never goes back, and neither do watermarks, the map
-// from sequence numbers to times and the times of streams; a new store has none
-// of it.
+// Copying a store row by row into a new one, to recover from a clock that was far ahead. Issued
+// times never go back, and neither do watermarks, the map from sequence numbers to times and the
+// times of streams; a new store has none of these.
 
 import (
 	"context"
@@ -19,23 +18,22 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// ClockInfo says what a store makes of its clock. Times are milliseconds since
-// the epoch.
+// ClockInfo describes the clocks of a store. Times are milliseconds since the epoch.
 type ClockInfo struct {
 	WallMillis int64
-	// IssuedMillis is the last time that versions were stamped with: what
-	// NowMillis does not go below.
+	// IssuedMillis is the last time that versions were stamped with; NowMillis does not go below
+	// it.
 	IssuedMillis int64
-	// TrustedMillis is the time that expired data is dropped by. Until a reading
-	// of the wall clock is believed (Believed) it counts from the epoch.
+	// TrustedMillis is the time by which expired data is dropped. Until a reading of the wall
+	// clock is believed (Believed) it counts from the epoch.
 	TrustedMillis int64
 	Believed      bool
-	// Stood is how long the store has run while the wall clock was ahead of
-	// TrustedMillis; after an hour it is believed.
+	// Stood is how long the store has run while the wall clock was ahead of TrustedMillis; after
+	// an hour the wall clock is believed.
 	Stood time.Duration
 }
 
-// Clock says what the store makes of its clock.
+// Clock returns the present readings of the store's clocks.
 func (s *Store) Clock() ClockInfo {
 	now := s.purge.look()
 	return ClockInfo{
@@ -44,32 +42,29 @@ func (s *Store) Clock() ClockInfo {
 	}
 }
 
-// CopyReport says what CopyTo copied.
+// CopyReport counts what CopyTo copied.
 type CopyReport struct {
 	Tables, Rows, Cells int
-	// Restamped counts the cells whose version lay further ahead of the clock than
-	// the table's Max Version Offset allows: they have one of the copy's time.
+	// Restamped counts the cells whose version lay further ahead of the clock than the table's
+	// Max Version Offset allows: the copy gives them its own time.
 	Restamped int
 }
 
 const (
 	copyBytes = 1 << 20 // of values in a batch
-	// copyAhead is how far ahead of the wall clock, in milliseconds, a version can
-	// make the copy's NowMillis begin, so that what is stamped by it is not hidden
-	// below that version.
+	// copyAhead is how far ahead of the wall clock, in milliseconds, a copied version can move
+	// the copy's NowMillis, so that later writes are not hidden below that version.
 	copyAhead = 24 * 3600 * 1000
 )
 
-// CopyTo makes dir, which must not exist or be empty, a new store with the tables
-// of this one and what is visible of their rows at this moment, and closes it. The
-// new store begins with the wall clock as it is now, and that is what it is for: a
-// clock that was far ahead, and is right again, has left its mark on the old
-// one. Versions that the table's Max Version Offset does not allow now become those
-// of now, in their order. Streams begin anew, with another id and without a
-// record. beside, if not nil, adds what else belongs to the directory and makes it
-// durable. Until all is there, the directory has the name of dir with ".partial"
-// appended, and only that is left if the process dies. After an error dir holds
-// nothing, unless only the last sync of its name failed.
+// CopyTo makes dir, which must be empty or not exist, a new store with the tables of this one and
+// what is now visible of their rows, and closes it. The new store begins with the present wall
+// clock, which is its purpose: a clock that was far ahead and is right again still affects the
+// old store. Versions that the table's Max Version Offset does not allow now become those of now,
+// in their order. Streams begin anew, with another id and without records. beside, if not nil,
+// adds what else belongs to the directory and makes it durable. Until all is there, the directory
+// has the name of dir with ".partial" appended, and only that is left if the process dies. After
+// an error dir holds nothing, unless only the last sync of its name failed.
 func (s *Store) CopyTo(ctx context.Context, dir string, beside func(dir string) error) (report CopyReport, err error) {
 	if err := s.mayChange(ctx); err != nil {
 		return report, err
@@ -90,7 +85,7 @@ func (s *Store) CopyTo(ctx context.Context, dir string, beside func(dir string) 
 	return report, err
 }
 
-// within reports whether a name is that of dir or lies in it.
+// within reports whether name is dir or lies in it.
 func within(dir, name string) bool {
 	absolute := func(name string) string {
 		if abs, err := filepath.Abs(name); err == nil {
@@ -102,7 +97,7 @@ func within(dir, name string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// copyTo is CopyTo, into a directory that is empty.
+// copyTo is CopyTo into an empty directory.
 func (s *Store) copyTo(ctx context.Context, dir string) (report CopyReport, err error) {
 	at, err := s.Snapshot()
 	if err != nil {
@@ -110,7 +105,7 @@ func (s *Store) copyTo(ctx context.Context, dir string) (report CopyReport, err 
 	}
 	defer at.Close()
 	opts := s.opts
-	opts.ReadOnly, opts.Sync, opts.Shared = false, SyncNone, nil // flushed in the end
+	opts.ReadOnly, opts.Sync, opts.Shared = false, SyncNone, nil // flushed at the end
 	to, err := Open(dir, opts)
 	if err != nil {
 		return report, err
@@ -139,7 +134,7 @@ type copier struct {
 func (c *copier) table(ctx context.Context, t *Table) error {
 	spec := t.Info().TableSpec
 	stream := spec.Stream
-	spec.Stream = nil // the copy is no change
+	spec.Stream = nil // enabled after the copy, which must not be recorded
 	made, err := c.to.CreateTable(ctx, spec)
 	if err != nil {
 		return err
@@ -193,14 +188,15 @@ func (c *copier) row(ctx context.Context, t, made *Table, r *Row) error {
 	return nil
 }
 
-// marker makes a row exist for ever if it does, and as long as one of now if it
-// has no cell. Both are changes apart from those of its cells.
+// marker keeps rows in existence that their copied cells would not: a row that never expires
+// stays so, and a row without cells lives as long as one written now. It applies these changes
+// apart from those of the cells.
 func (c *copier) marker(ctx context.Context, t, made *Table, r *Row, forever bool) error {
 	if !forever {
 		g := t.partitions().Find(r.rowKey).NewGetter()
 		defer g.Close()
 		var err error
-		view := mvcc.View{Seq: c.at.seq, MaxVersions: 1, Cutoff: math.MaxInt64} // of what never expires
+		view := mvcc.View{Seq: c.at.seq, MaxVersions: 1, Cutoff: math.MaxInt64} // shows only what never expires
 		if forever, err = g.Get(r.rowKey, view, &mvcc.Selection{NoCells: true}, new(row.Collector), 0); err != nil {
 			return err
 		}
@@ -221,12 +217,11 @@ func (c *copier) marker(ctx context.Context, t, made *Table, r *Row, forever boo
 	return c.apply(ctx)
 }
 
-// restamp replaces the versions that the table does not allow now, and counts
-// them.
+// restamp replaces the versions that the table does not allow now, and counts them.
 func (c *copier) restamp(t *Table, cells []row.Cell) (restamped int) {
 	now := c.to.WallMillis()
 	limit := versionLimit(now, t.meta().Options.MaxVersionOffsetSeconds)
-	newest := int64(0) // of those that NowMillis is not to fall below
+	newest := int64(0) // NowMillis must not fall below it
 	for from := 0; from < len(cells); {
 		to, beyond := from, 0
 		for ; to < len(cells) && string(cells[to].Column) == string(cells[from].Column); to++ {
@@ -238,7 +233,7 @@ func (c *copier) restamp(t *Table, cells []row.Cell) (restamped int) {
 		if from+beyond < to {
 			lowest = max(lowest, cells[from+beyond].Version+1)
 		}
-		for i := range beyond { // versions fall
+		for i := range beyond { // versions are in descending order
 			cells[from+i].Version = lowest + int64(beyond-1-i)
 			newest = max(newest, cells[from+i].Version)
 		}

@@ -30,10 +30,9 @@ func copied(r *rig) (*rig, CopyReport) {
 	return c, report
 }
 
-// TestP16_ACopyLeavesAWrongClockBehind: a clock was ten years ahead for so long
-// that it was believed. In the copy, what is stamped by the right clock is seen,
-// expires and is trimmed in time, and what was stamped by the wrong one does
-// not hide it.
+// TestP16_ACopyLeavesAWrongClockBehind: a clock was ten years ahead for so long that it was
+// believed. In the copy, cells stamped by the right clock are seen, expire and are trimmed in
+// time, and cells stamped by the wrong one do not hide them.
 func TestP16_ACopyLeavesAWrongClockBehind(t *testing.T) {
 	r := newRig(t, Options{})
 	lasts := r.table("lasts", TableOptions{MaxVersions: 2})
@@ -141,8 +140,8 @@ func TestACopyHasTheRowsAsTheyWere(t *testing.T) {
 	wantError(t, "into a store", err, ErrInvalid)
 }
 
-// TestACopyIsCompleteOrNotThere: at every sync of the copy the power fails, and what is
-// left under its name is a store with all rows, or none.
+// TestACopyIsCompleteOrNotThere cuts the power at every sync of the copy: its name then has a
+// store with all rows, or no store.
 func TestACopyIsCompleteOrNotThere(t *testing.T) {
 	r := newRig(t, Options{})
 	for _, name := range []string{"a", "b"} {

@@ -1,11 +1,10 @@
 package flagstone
 
-// Crash at every call (T2): the workload of crash_workload_test.go runs once,
-// and at each call that changes the disk pictures are taken of what a power cut
-// at that moment could leave. Each picture is opened and must show one of the
-// states that the oracle allows: everything acknowledged (P1), batches whole
-// (P2), without sync a prefix of the history (P3), every file that is named and
-// no other (P13), also if recovery is cut short again and again (P14).
+// Crash at every call (T2): the workload of crash_workload_test.go runs once, and at each call
+// that changes the disk it takes pictures of what a power cut at that moment could leave. Each
+// picture is opened and must show one of the states that the oracle allows: everything
+// acknowledged (P1), batches whole (P2), without sync a prefix of the history (P3), every file
+// that the manifest names and no other (P13), also if recovery is cut short repeatedly (P14).
 //
 // The quick version takes a few pictures at each call. FLAGSTONE_CRASH_FULL=n
 // takes all, of n workloads (one makes about 50,000 pictures in ten minutes).
@@ -128,9 +127,9 @@ func (c *crasher) shoot(s *script, disk *vfs.Sim, call vfs.Call) {
 	}
 }
 
-// failure is a panic that says what is wrong with a picture. Pictures are judged
-// in the middle of calls of the engine, which a test must not end by
-// runtime.Goexit, as t.Fatal does: its locks would be left as they are.
+// failure is a panic that says what is wrong with a picture. Pictures are judged inside calls of
+// the engine. A test must not end these by runtime.Goexit, as t.Fatal does: the engine's locks
+// would stay held.
 type failure string
 
 func (c *crasher) fatalf(format string, args ...any) { panic(failure(fmt.Sprintf(format, args...))) }
@@ -150,8 +149,7 @@ func (c *crasher) guard(do func()) {
 	do()
 }
 
-// judge opens a picture, unless the same was judged before, or one was found to
-// be wrong.
+// judge opens a picture, unless an equal one was judged before or a wrong one was found.
 func (c *crasher) judge(s *script, disk *vfs.Sim, label string, depth int) {
 	if !c.failed {
 		c.guard(func() { c.look(s, disk, label, depth) })
@@ -221,7 +219,7 @@ func (c *crasher) recover(s *script, disk *vfs.Sim, label string, depth int) *sc
 	return r
 }
 
-// goOn writes on after a recovery, loses power again, and looks once more.
+// goOn writes more after a recovery, loses power again, and checks once more.
 func (c *crasher) goOn(r *script, disk *vfs.Sim, label string) {
 	r.work(6)
 	whole := c.pictures%8 == 0
@@ -244,18 +242,17 @@ func (c *crasher) goOn(r *script, disk *vfs.Sim, label string) {
 	r.closeAtEnd()
 }
 
-// checkFiles compares the files of an open store with its manifest: all that
-// are named are there, and nothing is left over.
+// checkFiles compares the files of an open store with its manifest: none is missing and none is
+// left over.
 func (c *crasher) checkFiles(r *script, disk *vfs.Sim, tolerated map[string]bool, label string) {
 	for _, problem := range strayFiles(r.store, disk, tolerated) {
 		c.fatalf("%s: after recovery: %s", label, problem)
 	}
 }
 
-// filesAboveNext returns the table files with numbers that the manifest has not
-// given out yet, as far as it knows: begun shortly before the crash. They are
-// left alone until an edit has used up their numbers, and removed by the Open
-// after that.
+// filesAboveNext returns the table files with numbers that the manifest has not recorded as used:
+// they were begun shortly before the crash. They stay until an edit has used up their numbers,
+// and the next Open after that removes them.
 func filesAboveNext(disk *vfs.Sim) map[string]bool {
 	above := map[string]bool{}
 	state, _, err := manifest.Load(disk, scriptDir)
@@ -275,8 +272,8 @@ func filesAboveNext(disk *vfs.Sim) map[string]bool {
 	return above
 }
 
-// strayFiles lists what is wrong with the files of a store whose background
-// work is done, but for what is tolerated.
+// strayFiles lists what is wrong, and not tolerated, with the files of a store whose background
+// work is done.
 func strayFiles(s *Store, disk *vfs.Sim, tolerated map[string]bool) (problems []string) {
 	inventory, err := manifest.TakeInventory(s.state(), func(dir string) ([]string, error) {
 		return disk.List(filepath.Join(s.dir, dir))
@@ -325,8 +322,8 @@ func strayFiles(s *Store, disk *vfs.Sim, tolerated map[string]bool) (problems []
 	return problems
 }
 
-// checkBackup opens the checkpoint that the workload makes: once it was
-// acknowledged it is there, whole; before that, whole or no store at all.
+// checkBackup opens the checkpoint that the workload makes: once acknowledged it is complete;
+// before, it is complete or no store at all.
 func (c *crasher) checkBackup(s *script, disk *vfs.Sim, label string) {
 	if s.saved == 0 && s.step != "checkpoint" || c.pictures%8 != 0 && s.step != "checkpoint" {
 		return
@@ -352,9 +349,9 @@ func (c *crasher) checkBackup(s *script, disk *vfs.Sim, label string) {
 	}
 }
 
-// TestP14_WhatRecoveryShowsOutlivesThePowerLossAfterIt kills the process with
-// what it wrote still in the page cache only. What is then recovered, and shown
-// to readers, must be there after the machine loses power as well.
+// TestP14_WhatRecoveryShowsOutlivesThePowerLossAfterIt kills the process while its writes are
+// only in the page cache. What recovery then shows to readers must still be there after the
+// machine loses power as well.
 func TestP14_WhatRecoveryShowsOutlivesThePowerLossAfterIt(t *testing.T) {
 	const stride = 19
 	for _, sync := range []SyncMode{SyncAlways, SyncNone} {
@@ -373,8 +370,8 @@ func TestP14_WhatRecoveryShowsOutlivesThePowerLossAfterIt(t *testing.T) {
 	}
 }
 
-// killAt kills the workload at one call. It returns what the store shows after
-// it was opened again; false if the workload makes fewer calls.
+// killAt kills the workload at one call. It returns what the store shows when it is opened again;
+// false if the workload makes fewer calls.
 func killAt(t *testing.T, sync SyncMode, at int) (text string, ok bool) {
 	disk := vfs.NewSim(vfs.SimOptions{})
 	fault := vfs.NewFault(disk, 1)

@@ -1,8 +1,8 @@
 package flagstone
 
-// What crash_test.go and fault_test.go run: a scripted workload over the whole
-// life of a store, and an oracle, a naive map, that knows what the store must
-// hold after each step. The oracle shares no code with the engine.
+// The workload of crash_test.go and fault_test.go: a script over the whole life of a store, and
+// an oracle, a naive map, that knows what the store must hold after each step. The oracle shares
+// no code with the engine.
 
 import (
 	"context"
@@ -72,8 +72,8 @@ func (r oracleRow) clone() oracleRow {
 	return c
 }
 
-// trim forgets what lies beyond the table's limit. Doing it at each write is
-// right as long as no limit is raised.
+// trim forgets versions beyond the table's limit. Trimming at each write is right as long as no
+// limit is raised.
 func (t *oracleTable) trim() {
 	for _, r := range t.rows {
 		for column, versions := range r {
@@ -89,7 +89,7 @@ func (t *oracleTable) trim() {
 	}
 }
 
-// text is the canonical form of a state, by which states are compared.
+// text is the canonical form of a state; states are compared by it.
 func (o *oracle) text() string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(o.tables)) {
@@ -184,7 +184,7 @@ type script struct {
 	version int64
 	step    string
 
-	// outcome judges the error of a step, and says whether to go on.
+	// outcome judges the error of a step, and reports whether to go on.
 	outcome func(err error) bool
 }
 
@@ -256,7 +256,7 @@ func (s *script) table(name string) *Table {
 	return t
 }
 
-// nextVersion is a new version for cells; the clock goes on with it.
+// nextVersion is a new version for cells; it also advances the clock.
 func (s *script) nextVersion() int64 {
 	s.version++
 	s.clock.Advance(1e6)
@@ -297,8 +297,7 @@ func (s *script) drop(name string) bool {
 	})
 }
 
-// lacks reports that a table could not be made earlier: steps that need it are
-// left out.
+// lacks reports that a table could not be made earlier: then the script skips steps that need it.
 func (s *script) lacks(name string) bool { return s.now().tables[name] == nil }
 
 func (s *script) alter(name string, maxVersions int64, notes string) bool {
@@ -517,7 +516,7 @@ func (s *script) scan() bool {
 	return true
 }
 
-// run runs the whole workload, until a step says to stop.
+// run runs the whole workload, or until a step stops it.
 func (s *script) run() bool {
 	s.step = "open"
 	if err := s.open(); err != nil {
@@ -537,7 +536,7 @@ func (s *script) closeAtEnd() bool {
 	return s.barrier(s.store.Close())
 }
 
-// work makes changes of all kinds, and lets background work get on between.
+// work makes changes of all kinds, and runs background work between them.
 func (s *script) work(changes int) bool {
 	for range changes {
 		var ok bool

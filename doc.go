@@ -17,25 +17,23 @@
 //	})
 //	person, err := table.Get(ctx, flagstone.Key("alice"), flagstone.ReadOptions{})
 //
-// A table may have a stream, which tells every change of its rows, in order and
-// once: see StreamSpec and Stream.
+// A table may have a stream, a change feed that returns every change of its rows once and in
+// order: see StreamSpec and Stream.
 //
 // # Promises
 //
-// Writes are atomic: a mutation of a row is seen whole or not at all, and so is
-// a Batch over any rows and tables. A write that was acknowledged is durable
-// (Options.Sync) and visible to every later read; nothing is visible before it
-// is durable. Operations on one row are linearizable. A scan, or all reads
-// through one Snapshot, see one moment. Answers never depend on when a flush or
-// a compaction ran. What is visible, expired or deleted is decided by the
-// rule-book in package mvcc, which docs/semantics.md tells in prose.
+// Writes are atomic: a mutation of a row is seen whole or not at all, and so is a Batch over any
+// rows and tables. A write that was acknowledged is durable (Options.Sync) and visible to every
+// later read; nothing is visible before it is durable. Operations on one row are linearizable. A
+// scan, or all reads through one Snapshot, see one moment. Answers never depend on when a flush
+// or a compaction ran. The rule-book in package mvcc decides what is visible, expired or deleted;
+// docs/semantics.md explains it.
 //
 // # Rooms
 //
-// The root package orders writes and decides what is flushed and merged. Below it,
-// internal/commit makes commits visible in their order, internal/pressure holds writers
-// back, and internal/jobs runs background work. Package partition is one LSM tree,
-// compaction and manifest are its shape, mvcc has the rules, cdc the records of
-// streams; wal, memtable and sstable are the three places where cells live, and row is the
-// kernel: values, keys, cells, mutations.
+// The root package orders writes and decides what is flushed and compacted. Below it,
+// internal/commit makes commits visible in order, internal/pressure holds writers back, and
+// internal/jobs runs background work. Package partition is one LSM tree; compaction and manifest
+// are its shape, mvcc has the rules, cdc the records of streams. Cells live in wal, memtable and
+// sstable. Package row is the kernel: values, keys, cells, mutations.
 package flagstone

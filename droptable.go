@@ -1,7 +1,7 @@
 package flagstone
 
-// Dropping tables: with their change logs, by one edit, once nothing is under way
-// that would write to them.
+// Dropping tables: one edit drops them with their change logs, once no write to them is in
+// progress.
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 	"github.com/flagstone-db/flagstone/partition"
 )
 
-// DropTable removes a table and its data. Reads that are under way finish;
-// files are deleted when nothing reads them.
+// DropTable removes a table and its data. A scan that has begun to read finishes; a get in
+// progress may fail with ErrTableNotFound. Files are deleted when nothing reads them.
 func (s *Store) DropTable(ctx context.Context, name string) error {
 	done, err := s.beginChange(ctx)
 	if err != nil {
@@ -26,8 +26,7 @@ func (s *Store) DropTable(ctx context.Context, name string) error {
 	return s.dropTables(append(s.catalog().logsOf(t.id), t))
 }
 
-// dropTables removes tables by one edit. REQUIRES: tables is held, or the store
-// is being opened.
+// dropTables removes tables by one edit. REQUIRES: tables is held, or the store is being opened.
 func (s *Store) dropTables(tables []*Table) error {
 	s.retire(tables, true)
 	var trees []*partition.Tree
@@ -37,7 +36,7 @@ func (s *Store) dropTables(tables []*Table) error {
 	if err := s.dropTrees(tables, trees); err != nil {
 		s.retire(tables, false)
 		for _, tree := range trees {
-			s.scheduleCompaction(tree) // what was due meanwhile
+			s.scheduleCompaction(tree) // compactions that became due meanwhile
 		}
 		return err
 	}
@@ -50,10 +49,9 @@ func (s *Store) dropTables(tables []*Table) error {
 	return nil
 }
 
-// retire lets no write to tables begin any more, and waits for those that have
-// a place in the log. The tables stay in the catalogue until the drop is
-// durable: until then the log must keep what it has of them. For a drop that
-// failed, it takes that back.
+// retire stops writes to tables from taking a place in the log, or, if dropped is false, allows
+// them again after a drop that failed. The tables stay in the catalogue until the drop is
+// durable: until then the log must keep their records.
 func (s *Store) retire(tables []*Table, dropped bool) {
 	s.pipeline.order.Lock()
 	defer s.pipeline.order.Unlock()
@@ -62,11 +60,11 @@ func (s *Store) retire(tables []*Table, dropped bool) {
 	}
 }
 
-// dropTrees stops the background work of all trees of some tables, commits the
-// drop, and lets go of the files.
+// dropTrees stops the background work of all trees of some tables, commits the drop, and releases
+// the files.
 func (s *Store) dropTrees(tables []*Table, trees []*partition.Tree) error {
 	if len(trees) == 0 {
-		// Without sync, the drop would outlive earlier writes to other tables.
+		// Without this sync, the drop could survive earlier writes to other tables.
 		if err := s.syncLog(); err != nil {
 			return err
 		}
@@ -93,7 +91,7 @@ func (s *Store) dropTrees(tables []*Table, trees []*partition.Tree) error {
 		return err
 	}
 	s.gate.Free(mutable+waiting, waiting)
-	s.gate.NoteFlush(nil) // it may have been this tree's; if not, the next attempt says so
+	s.gate.NoteFlush(nil) // the failure may have been this tree's; if not, the next flush reports it again
 	s.noteFiles(tree)
 	return nil
 }

@@ -5,22 +5,23 @@ import (
 	"errors"
 )
 
-// era is a time in which a table's options and its stream stay as they are. What
-// a write reads, and works out by them, it does in one era, and it takes its place
-// in the log in the same one or does all of it again. So an alteration waits for
-// no writer when it takes effect, and holds up none but those of its own table,
-// for as long as it takes to commit it.
+// era is a time in which a table's options and its stream stay as they are. A write reads and
+// works out everything in one era. It takes its place in the log in the same era, or begins
+// again. So an alteration waits for no writer when it takes effect, and while it is committed it
+// holds up only the writers of its own table.
 type era struct {
 	options TableOptions
-	// next is nil in an era. Between two it is closed when the next one has begun.
+	// next is nil in an era. Between two eras it is a channel that is closed when the next one
+	// begins.
 	next chan struct{}
 }
 
-// errAltered says that a write is to be worked out again. Callers never see it.
+// errAltered says that a write must be worked out again. It is never returned to users of the
+// package.
 var errAltered = errors.New("flagstone: the table was altered meanwhile")
 
-// present returns the era of the table. While an alteration is committed it waits
-// for the next one; an error is the context's.
+// present returns the era of the table. While an alteration is being committed it waits for the
+// next era; an error is the context's.
 func (t *Table) present(ctx context.Context) (*era, error) {
 	for {
 		e := t.era.Load()

@@ -2,9 +2,9 @@ package flagstone
 
 import "errors"
 
-// Errors that callers can match with errors.Is. Errors that a Store returns
-// wrap one of these, or the error of the context, or that of a function the
-// caller passed in; their text names the table, the row, or the file and offset.
+// Errors that callers can match with errors.Is. Errors of a Store wrap one of these, or the error
+// of the context, of the file system, or of a function the caller passed in; their text names the
+// table, the row, or the file and offset.
 var (
 	// ErrClosed: the store, snapshot or iterator was closed.
 	ErrClosed = errors.New("flagstone: closed")
@@ -22,7 +22,7 @@ var (
 	ErrStreamExists = errors.New("flagstone: the table has a stream")
 	// ErrStreamTrimmed: records that were to be read may have expired.
 	ErrStreamTrimmed = errors.New("flagstone: records of the stream have expired")
-	// ErrInvalid: an argument that is never right, whatever the store holds.
+	// ErrInvalid: an argument that is wrong whatever the store holds.
 	ErrInvalid = errors.New("flagstone: invalid argument")
 	// ErrVersionOutOfRange: a cell's version lies at or above the time of the
 	// write plus the table's Max Version Offset, or is expired because it is in
@@ -31,31 +31,30 @@ var (
 	// ErrCorrupt: bytes on disk are not what was written. The text names the
 	// file and, where it is known, the offset.
 	ErrCorrupt = errors.New("flagstone: corrupt")
-	// ErrPoisoned: a write or sync of the log or the manifest failed, so what
-	// is durable is unknown. Reads go on, writes fail; close the store, see to
-	// the disk, and open it again.
+	// ErrPoisoned: a write or sync of the log or the manifest failed, so what is durable is
+	// unknown. Reads go on, writes fail; close the store, repair the disk, and open it again.
 	ErrPoisoned = errors.New("flagstone: store is poisoned by a failed write")
 	// ErrNoSpace: the disk is full. Nothing was lost; writes are accepted
 	// again once there is space.
 	ErrNoSpace = errors.New("flagstone: no space left on the disk")
-	// ErrTooManyFiles: the process, or the machine, has as many files and
-	// connections open as it may. Nothing was lost; it may be tried again.
+	// ErrTooManyFiles: the process or the machine has reached its limit of open files and
+	// connections. Nothing was lost; the call may be tried again.
 	ErrTooManyFiles = errors.New("flagstone: too many open files")
-	// ErrOutcomeUnknown: the caller's deadline passed, or there was no space, while a
-	// write was on its way to the disk. It may still become durable and visible, as a
-	// whole; after a restart it has, or never will. Errors match the context's too.
+	// ErrOutcomeUnknown: the caller's deadline passed, or there was no space, while a write was
+	// on its way to the disk. It may still become durable and visible, as a whole; after a
+	// restart that is decided. If the deadline passed, the error also matches the context's.
 	ErrOutcomeUnknown = errors.New("flagstone: the outcome of the write is unknown")
-	// ErrLocked: another process, or another Store of this one, has it open.
+	// ErrLocked: another process, or another Store of this process, has the store open.
 	ErrLocked = errors.New("flagstone: the store is in use")
-	// ErrConflict: a transaction holds the partition key, or the rows changed each
-	// time that a long update had read them. Nothing was written; the write may be
-	// tried again, in the first case when that transaction has ended.
+	// ErrConflict: a transaction holds the partition key, or other writers changed the rows
+	// during each attempt of a long update. Nothing was written; the write may be tried again, in
+	// the first case when that transaction has ended.
 	ErrConflict = errors.New("flagstone: conflict with another writer")
 	// ErrTransactionEnded: the transaction was committed or aborted, or has
 	// outlived its Lifetime.
 	ErrTransactionEnded = errors.New("flagstone: the transaction has ended")
-	// ErrTransactionMemory: open transactions together hold as much as they may,
-	// a quarter of Options.MemoryBudget, or those of one owner its share of it.
+	// ErrTransactionMemory: open transactions together hold a quarter of Options.MemoryBudget, or
+	// those of one owner hold its share of that.
 	ErrTransactionMemory = errors.New("flagstone: open transactions hold too much memory")
 	// ErrOutOfPartition: a row of another partition key than the transaction's.
 	ErrOutOfPartition = errors.New("flagstone: a row outside of the transaction's partition key")

@@ -137,7 +137,7 @@ func check(err error) {
 	}
 }
 
-// A stream tells what was done to a table. A consumer keeps its position.
+// A stream returns the changes of a table. A consumer keeps its position.
 func ExampleTable_Stream() {
 	dir, err := os.MkdirTemp("", "flagstone")
 	check(err)

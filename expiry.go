@@ -10,9 +10,8 @@ import (
 	"github.com/flagstone-db/flagstone/manifest"
 )
 
-// issueClock hands out the times that writes are stamped with. It follows the
-// wall clock and never goes back, also across restarts: its last reading is
-// recovered from the log and the manifest.
+// issueClock returns the times that writes are stamped with. It follows the wall clock and never
+// goes back, even across restarts: its last reading is recovered from the log and the manifest.
 type issueClock struct {
 	clock clock.Clock
 	last  atomic.Int64
@@ -32,8 +31,8 @@ func (c *issueClock) now() int64 {
 	}
 }
 
-// nowMicros is now in microseconds. Who reads the same millisecond twice may see
-// it go back by less than one.
+// nowMicros is now in microseconds. Within one millisecond a reading may be lower than an earlier
+// one.
 func (c *issueClock) nowMicros() int64 {
 	wall := c.clock.NowMicros()
 	c.raise(wall / 1000)
@@ -56,47 +55,44 @@ func (c *issueClock) raise(millis int64) {
 	}
 }
 
-// purgeClock is the time by which expired data may be dropped for good: the
-// trusted time. Only running time moves it, measured by the monotonic clock; it
-// does not follow the wall clock ahead, by however little. A wall clock that is
-// ahead of it is on probation: what it has been ahead by, at every look
-// throughout an hour of running time, is then believed. If the wall clock is
-// behind, the trusted time falls to it at once, and a probation ends. So data is
-// dropped by a time only if the wall clock has stood by that time for an hour.
+// purgeClock is the trusted time, by which expired data may be dropped for good. It moves with
+// running time, measured by the monotonic clock, and does not follow the wall clock ahead. A wall
+// clock that is ahead of it is on probation: after an hour of running time, the least that it was
+// ahead at every look is believed. If the wall clock is behind, the trusted time falls to it at
+// once, and the probation ends. So data is dropped by a time only if the wall clock has shown at
+// least that time for an hour.
 //
-// All of it is part of the manifest: a probation goes on when the store is
-// opened again, and the time while it was closed, which was not measured, is
-// believed after an hour of running time, in however many pieces. A manifest
-// without it begins with the epoch, and so with a probation.
+// The manifest holds this state, so a probation goes on when the store is opened again. The time
+// while the store was closed was not measured; it is believed after an hour of running time in
+// total. A manifest without this state begins with the epoch, and so with a probation.
 type purgeClock struct {
 	clock  clock.Clock
 	logger *slog.Logger
 
-	// saving is held while an edit with a reading is committed: the newest
-	// reading is to be committed last.
+	// saving is held while an edit with a reading is committed, so that the newest reading is
+	// committed last.
 	saving sync.Mutex
 
 	mu    sync.Mutex
 	now   manifest.TrustedClock
 	seen  time.Duration // monotonic reading that now belongs to
-	ahead int64         // of the wall clock, when it was seen last
-	moved int64         // milliseconds that the time moved by without running, not saved
+	ahead int64         // how far the wall clock was ahead at the last look
+	moved int64         // milliseconds of jumps, not of running time, that are not saved
 	saved manifest.TrustedClock
 }
 
 const (
-	// probation is how long the store has to run while the wall clock stands by
-	// a reading.
+	// probation is how long the store has to run before a wall clock that is ahead is believed.
 	probation = time.Hour
-	// worthSaving is the difference that is worth an edit of its own.
+	// worthSaving is the least difference for which the clock gets an edit of its own.
 	worthSaving = int64(time.Minute / time.Millisecond)
-	// mostUnseen is the most that counts as running time between two looks: a
-	// reading counts only while it is looked at. A look is due every idlePeriod.
+	// mostUnseen is the most that the time between two looks adds to a probation, since the wall
+	// clock is not observed between them. A look is due every idlePeriod.
 	mostUnseen = int64(2 * idlePeriod / time.Millisecond)
-	// worthLogging is how far ahead a clock is logged.
+	// worthLogging is how far ahead a clock must be to be logged.
 	worthLogging = int64(time.Hour / time.Millisecond)
-	// leastBelieved is below every reading that was believed, unless the clock is
-	// wrong (the year 2000): a trusted time below it is running time alone.
+	// leastBelieved is the year 2000. A trusted time below it consists of running time alone: no
+	// reading of the wall clock was believed, unless that clock was wrong.
 	leastBelieved = 946_684_800_000
 )
 
@@ -115,14 +111,14 @@ func newPurgeClock(c clock.Clock, saved manifest.TrustedClock, logger *slog.Logg
 
 // look brings the trusted time up to date and returns it.
 func (p *purgeClock) look() manifest.TrustedClock {
-	// The wall is read last: a pause in between makes it look further ahead,
-	// which nothing is dropped by, rather than set back.
+	// The wall clock is read last: a pause in between then makes it look ahead, which drops
+	// nothing, rather than set back.
 	elapsed := p.clock.Elapsed()
 	wall := p.clock.NowMillis()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now, passed := &p.now, (elapsed - p.seen).Milliseconds()
-	if passed < 0 { // another look was faster
+	if passed < 0 { // a concurrent look has read the clock later
 		return p.now
 	}
 	p.seen += time.Duration(passed) * time.Millisecond
@@ -170,8 +166,7 @@ func (p *purgeClock) commit(save func(manifest.TrustedClock) error) error {
 	return nil
 }
 
-// unsaved reports whether a crash would lose more than worthSaving of what was
-// found out.
+// unsaved reports whether a crash would lose at least worthSaving of the clock's progress.
 func (p *purgeClock) unsaved() bool {
 	now := p.look()
 	p.mu.Lock()
@@ -180,8 +175,8 @@ func (p *purgeClock) unsaved() bool {
 	return p.moved >= worthSaving || p.saved.Ahead-now.Ahead >= worthSaving || now.Ahead >= worthSaving && stood >= worthSaving
 }
 
-// warnOfStamps says once when versions begin to be stamped far ahead of the wall
-// clock, which was wrong or is.
+// warnOfStamps logs once when versions begin to be stamped far ahead of the wall clock: it was
+// wrong or is wrong now.
 func (s *Store) warnOfStamps() {
 	ahead := s.issued.last.Load() - s.clock.NowMillis()
 	if far := ahead >= worthLogging; s.stampsAhead.Swap(far) != far && far {

@@ -1,11 +1,10 @@
 package flagstone
 
-// An error at every call (T1): the workload of crash_workload_test.go runs
-// again and again, each time with a fault at another call. Whatever fails, the
-// store must not panic, hang or lie: a read is right or an error, a refused
-// write left nothing (P2, P9), after a failed write of the log or the manifest
-// every write is refused until the store is opened again (P10), and then all
-// that was acknowledged is there (P1).
+// An error at every call (T1): the workload of crash_workload_test.go runs repeatedly, each time
+// with a fault at another call. The store must never panic, hang or return a wrong answer: a read
+// is right or an error, a refused write leaves nothing (P2, P9), after a failed write of the log
+// or the manifest every write is refused until the store is opened again (P10), and then all that
+// was acknowledged is there (P1).
 //
 // FLAGSTONE_FAULT_FULL=1 visits every call; the quick version some.
 
@@ -153,7 +152,7 @@ func (v *victim) outcome(err error) bool {
 	if v.refused++; v.refused > 2 && v.once {
 		v.t.Fatalf("%s, step %q: one fault, and errors without end: %v", v.label, v.step, err)
 	}
-	// What failed in the background is tried again, and writes are taken again.
+	// Background work that failed is tried again, and writes are accepted again.
 	v.clock.Advance(retryAfter)
 	v.exec.RunAll()
 	return true
@@ -245,13 +244,12 @@ func (v *victim) checkDisk() {
 	}
 }
 
-// TestP10_APoisonedStoreDeletesNothing: nobody knows which files the manifest on
-// the disk names.
+// TestP10_APoisonedStoreDeletesNothing: it is unknown which files the manifest on the disk names.
 func TestP10_APoisonedStoreDeletesNothing(t *testing.T) {
 	r, fault := faultRig(t, Options{})
 	table := r.table("t", TableOptions{})
 	for range 3 {
-		for i := range 3 { // files that lie over each other: others would not be merged
+		for i := range 3 { // files that overlap: others would not be merged
 			put(t, table, "p", i, "c", startMillis, "v")
 		}
 		if err := r.store.Flush(ctx()); err != nil {
@@ -268,7 +266,7 @@ func TestP10_APoisonedStoreDeletesNothing(t *testing.T) {
 	before := tableFiles(r.fs)
 	fault.Add(vfs.Rule{Glob: "MANIFEST-*", Ops: vfs.OpSyncs, Action: vfs.FailSync(vfs.SyncFailureExt4)})
 	wantError(t, "Alter", table.Alter(ctx(), TableChange{Annotations: []byte("x")}), ErrPoisoned)
-	rows.Close() // lets go of the inputs of the merge
+	rows.Close() // releases the inputs of the compaction
 	r.exec.RunAll()
 	if after := tableFiles(r.fs); len(before) != 4 || !slices.Equal(before, after) {
 		t.Errorf("there were %v, now there are %v", before, after)
@@ -337,10 +335,9 @@ func (v *victim) whenFull(err error) bool {
 	return true
 }
 
-// TestP11_AFullDiskDoesNotPoison: with background work in time, a full disk is
-// noticed before the log needs the space that is not there. Writes are refused,
-// reads go on, a restart on the full disk can read, and once there is space
-// writes go on without one.
+// TestP11_AFullDiskDoesNotPoison: if background work runs in time, a full disk is noticed before
+// the log needs the space. Writes are refused, reads go on, a restart on the full disk can read,
+// and once there is space writes go on without a restart.
 func TestP11_AFullDiskDoesNotPoison(t *testing.T) {
 	for blocks := int64(24); blocks < 90; blocks += 3 {
 		r := newRig(t, Options{MemtableSize: 3 << 10, MemoryBudget: 24 << 10, TableFileSize: 4 << 10, WALSegmentSize: 16 << 10})
@@ -451,7 +448,7 @@ func TestP09_ADamagedBlockFailsItsRowsAndNoOthers(t *testing.T) {
 				}
 			}
 		}
-		// A scan says so, and does not end early as if that were all.
+		// A scan returns the error instead of ending early.
 		n, scan := 0, table.Scan(ctx(), nil, nil, ScanOptions{})
 		for scan.Next() {
 			n++
@@ -460,7 +457,7 @@ func TestP09_ADamagedBlockFailsItsRowsAndNoOthers(t *testing.T) {
 			t.Errorf("byte %d: a scan found %d rows and %v", at, n, scan.Err())
 		}
 		scan.Close()
-		// A merge of it fails, and keeps what it has.
+		// A compaction of it fails, and keeps its data.
 		if bad > 0 && bad < rows {
 			whole++
 			put(t, table, "p", rows/2, "c", startMillis, fmt.Sprint(rows/2, "0123")) // what lies over it cannot pass it by
@@ -582,8 +579,8 @@ func TestP08_SwappedTableFilesAreNoticed(t *testing.T) {
 	}
 }
 
-// TestP18_WritersAreToldWhenCompactionsFail: level 0 fills up because a file
-// cannot be read. Writers get an error in the end; they do not wait for ever.
+// TestP18_WritersAreToldWhenCompactionsFail: level 0 fills up because a file cannot be read.
+// Writers get an error at last; they do not wait for ever.
 func TestP18_WritersAreToldWhenCompactionsFail(t *testing.T) {
 	var table *Table
 	r, _, name := fileOfRows(t, 100)

@@ -20,8 +20,8 @@ import (
 	"github.com/flagstone-db/flagstone/wal"
 )
 
-// hang makes the calls hang that a rule hits, until release is called. reached is
-// closed at the first.
+// hang makes the calls that match a rule hang until release is called. reached is closed at the
+// first one.
 func hang(fault *vfs.Fault, rule vfs.Rule) (reached <-chan struct{}, release func()) {
 	held, first := make(chan struct{}), make(chan struct{})
 	rule.Times, rule.Action = vfs.Forever, vfs.Hold(held)
@@ -95,7 +95,7 @@ func TestAPutReturnsAtItsDeadlineWhileTheDeviceHangs(t *testing.T) {
 	}
 }
 
-// The next segment's file, and the log's full buffer, are waited for without a lock.
+// Writers wait for the next segment's file and for the log's full buffer without a lock.
 func TestAPutReturnsAtItsDeadlineWhileTheLogCannotGrow(t *testing.T) {
 	for _, rule := range []vfs.Rule{
 		{Ops: vfs.OpSyncData, Glob: "0*.log"},
@@ -291,7 +291,7 @@ func TestAWriteThatWaitsForRoomWhileTheStoreIsClosedSaysThatItIsClosed(t *testin
 	}()
 	<-reached
 	go func() { closed <- r.store.Close() }()
-	// While the device hangs the log has no room for a large record, until Close closes it.
+	// While the device hangs, the log has no room for a large record, until Close closes the log.
 	for {
 		_, err := r.store.log.AppendNow(0, 1, make([]byte, 128<<10))
 		if errors.Is(err, wal.ErrClosed) {

@@ -1,7 +1,7 @@
 package flagstone
 
-// What readers, snapshots and checkpoints hold on to, what dropping a table
-// lets go of, and what a change that failed leaves behind.
+// What readers, snapshots and checkpoints keep, what dropping a table releases, and what a failed
+// change leaves behind.
 
 import (
 	"context"
@@ -183,7 +183,7 @@ func TestReadsUnderWayFinishWhenTheirTableIsDropped(t *testing.T) {
 		t.Errorf("a scan under way found %d rows, %v", n, begun.Err())
 	}
 	begun.Close()
-	// What was not under way must not pass for an empty table.
+	// A scan that had not begun to read must not find an empty table.
 	if early.Next() {
 		t.Error("a scan of a dropped table finds a row")
 	}
@@ -225,8 +225,8 @@ func TestReadsUnderWayFinishWhenTheirTableIsDropped(t *testing.T) {
 	}
 }
 
-// TestADropThatFailsLeavesTheTable: a full disk refuses the edit. The table must
-// go on working, and nothing of it may be lost, also what is only in the log.
+// TestADropThatFailsLeavesTheTable: a full disk refuses the edit. The table must go on working
+// and lose nothing, not even what is only in the log.
 func TestADropThatFailsLeavesTheTable(t *testing.T) {
 	r, fault := faultRig(t, Options{WALSegmentSize: 16 << 10})
 	table, other := r.table("t", TableOptions{}), r.table("other", TableOptions{})
@@ -388,9 +388,9 @@ func TestADeleteOfAVersionInADroppedTableIsRefused(t *testing.T) {
 	wantError(t, "withTrims", err, ErrTableNotFound)
 }
 
-// TestP02_ACheckpointIsOneMoment writes batches over two tables while a
-// checkpoint is made, at the worst time: after the moment was chosen and before
-// the files are written, with memtables so small that they are rotated.
+// TestP02_ACheckpointIsOneMoment writes batches over two tables while a checkpoint is made, at
+// the worst time: after the moment was chosen and before the files are written, with memtables so
+// small that they are rotated.
 func TestP02_ACheckpointIsOneMoment(t *testing.T) {
 	r, fault := faultRig(t, Options{MemtableSize: 1 << 10, MemoryBudget: 1 << 20})
 	a, b := r.table("a", TableOptions{}), r.table("b", TableOptions{})
@@ -480,8 +480,7 @@ func TestP11_ARefusedFlushLeavesNoFiles(t *testing.T) {
 	}
 }
 
-// TestABatchThatFailedMayBeAppliedAgain: what one attempt decided must not
-// weigh on the next.
+// TestABatchThatFailedMayBeAppliedAgain: what one attempt decided must not affect the next.
 func TestABatchThatFailedMayBeAppliedAgain(t *testing.T) {
 	r := newRig(t, Options{})
 	table := r.table("t", TableOptions{MaxVersions: 2, MaxVersionOffsetSeconds: 10})
@@ -530,9 +529,9 @@ func TestP14_AnIdleTableDoesNotHoldTheLog(t *testing.T) {
 	}
 }
 
-// TestACheckpointNeverWritesToTheOriginal: where files cannot be linked they are
-// copied. A link may be reported as failed and have been made, as over a network;
-// then the copy must not be written through it.
+// TestACheckpointNeverWritesToTheOriginal: files that cannot be linked are copied. A link that is
+// reported as failed may have been made, as over a network; then the copy must not be written
+// through it.
 func TestACheckpointNeverWritesToTheOriginal(t *testing.T) {
 	for what, action := range map[string]vfs.Action{
 		"not linked":           vfs.FailWith(syscall.ENOTSUP),

@@ -1,7 +1,7 @@
 package flagstone
 
-// The life of a store: opening, locking, reading only, closing, and what every
-// method says afterwards.
+// The life of a store: opening, locking, reading only, closing, and what every method returns
+// afterwards.
 
 import (
 	"context"
@@ -301,7 +301,7 @@ func TestEveryMethodOfAClosedStoreSaysSo(t *testing.T) {
 	early.Close()
 	_, err = table.SplitPoints(ctx(), 100, 0)
 	wantError(t, "SplitPoints", err, ErrClosed)
-	// A scan that was under way may finish, as it holds on to what it needs.
+	// A scan in progress may finish, since it keeps what it needs.
 	for begun.Next() {
 	}
 	if begun.Err() != nil && !errors.Is(begun.Err(), ErrClosed) {

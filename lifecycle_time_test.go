@@ -1,7 +1,6 @@
 package flagstone
 
-// Time: what clocks that step, expiry and changes of the limits may do to data,
-// and what they may not.
+// Time: effects of stepping clocks, expiry and changed limits on data.
 
 import (
 	"context"
@@ -123,7 +122,7 @@ func TestP16_AClockThatStandsByItsTimePurges(t *testing.T) {
 	if mark := table.Info().ExpiryWatermark; mark < (right+tenYears)/1000-7200 {
 		t.Errorf("the watermark is %d", mark)
 	}
-	// What was purged does not come back in part either.
+	// Purged data does not come back in part either.
 	r.clock.SetWall(right)
 	if n := count(t, table, ScanOptions{}); n != 0 {
 		t.Errorf("%d rows are visible", n)
@@ -255,8 +254,7 @@ func TestTombstonesGoOnceWhatTheyHideIsExpired(t *testing.T) {
 	if h := horizon(); h != 0 {
 		t.Errorf("the horizon is %d before the largest version can have expired", h)
 	}
-	// A longer offset in between moves the horizon away for all that was and
-	// will be written.
+	// A longer offset in between lowers the horizon for all writes before and after.
 	if err := table.Alter(ctx(), TableChange{Options: &TableOptions{TTLSeconds: 3600, MaxVersionOffsetSeconds: 1200}}); err != nil {
 		t.Fatal(err)
 	}
@@ -348,7 +346,7 @@ func TestAVersionInSecondsIsRefusedWhereItWouldBeExpired(t *testing.T) {
 			put(t, table, "p", 1, "c", version, "x")
 		}
 	}
-	// What is plainly old is as it ever was, and so is a delete.
+	// Clearly old versions are accepted as before, and so is a delete.
 	for _, version := range []int64{0, 7, now - year - 2, now + year + 2, startMillis - year*1000} {
 		put(t, expires, "p", 3, "c", version, "x")
 	}
@@ -357,11 +355,10 @@ func TestAVersionInSecondsIsRefusedWhereItWouldBeExpired(t *testing.T) {
 	}
 }
 
-// TestP05_LimitsThatChangeBringNothingBackThatWasDeleted goes through all ways
-// to lower and raise Max Versions around a delete of a version, with merges at
-// every place in between: what shows at the end never depends on the merges in
-// more than this: that raising a limit may show what was surplus and is not
-// collected yet.
+// TestP05_LimitsThatChangeBringNothingBackThatWasDeleted goes through all ways to lower and raise
+// Max Versions around a delete of a version, with compactions at every place in between. The
+// result depends on the compactions in one way only: raising a limit may show surplus versions
+// that are not dropped yet.
 func TestP05_LimitsThatChangeBringNothingBackThatWasDeleted(t *testing.T) {
 	type step struct {
 		name string
@@ -438,8 +435,8 @@ func TestP05_LimitsThatChangeBringNothingBackThatWasDeleted(t *testing.T) {
 	}
 }
 
-// TestPastLimitsAreKeptAsLongAsTheyCount: merges below a delete that was made
-// under a larger limit keep as many versions as that limit showed.
+// TestPastLimitsAreKeptAsLongAsTheyCount: compactions below a delete that was made under a larger
+// limit keep as many versions as that limit showed.
 func TestPastLimitsAreKeptAsLongAsTheyCount(t *testing.T) {
 	r := newRig(t, Options{})
 	table := r.table("t", TableOptions{MaxVersions: 3})
@@ -475,8 +472,8 @@ func TestPastLimitsAreKeptAsLongAsTheyCount(t *testing.T) {
 	}
 }
 
-// TestP06_AClockSetBackDuringAMergeChangesNoSnapshot: the merge began when the
-// rows were expired; the snapshot is opened when they are not.
+// TestP06_AClockSetBackDuringAMergeChangesNoSnapshot: the compaction begins while the rows are
+// expired; the snapshot is opened when they are not.
 func TestP06_AClockSetBackDuringAMergeChangesNoSnapshot(t *testing.T) {
 	r, fault := faultRig(t, Options{})
 	table := r.table("t", TableOptions{TTLSeconds: 3600})

@@ -14,29 +14,29 @@ type Metrics struct {
 	MemoryBudget    int64
 	LogSegment      uint64 // number of the segment being written
 	OldestSegment   uint64 // number of the oldest segment still needed
-	// LogWaiting is for how long writes or syncs of the log have been under way
-	// without one of them returning: a device that hangs.
+	// LogWaiting is how long writes or syncs of the log have been in progress without one of them
+	// returning. A large value means a device that hangs.
 	LogWaiting    time.Duration
 	OpenSnapshots int
 	CacheHits     uint64
 	CacheMisses   uint64
 	CacheBytes    int64  // of blocks and rows
-	RowHits       uint64 // gets of rows in several runs that found them put together; also of stores that share the cache
-	OffHeapBytes  int64  // memory off the Go heap, cached blocks above all; also of stores that share it
+	RowHits       uint64 // gets that found a row of several runs in the row cache; includes stores that share the cache
+	OffHeapBytes  int64  // memory off the Go heap, mostly cached blocks; includes stores that share it
 	OpenFiles     int    // descriptors of table files
 	MappedFiles   int    // table files that are mapped
-	IndexBytes    int64  // indexes and filters of table files, which are beside the cache
+	IndexBytes    int64  // indexes and filters of table files, which are not part of the cache
 	Poisoned      bool
 
-	// What the background has done since the store was opened.
+	// What background work has done since the store was opened.
 	LogBytes     int64         // written to the log, framing included
 	FlushedBytes int64         // of table files made of memtables
 	CompactedIn  int64         // of table files merged
 	CompactedOut int64         // of table files that they were merged into
-	MovedBytes   int64         // of table files that went to a deeper level as they are
-	DroppedBytes int64         // of table files that went away unread, all expired
-	Stalled      time.Duration // by which writers were held back, all together
-	// Pressure is how hard writers are held back now: not at all at 0, and at 1 they wait.
+	MovedBytes   int64         // of table files moved to a deeper level unchanged
+	DroppedBytes int64         // of table files dropped unread because all was expired
+	Stalled      time.Duration // total time that writers were held back
+	// Pressure is the back-pressure on writers, from 0 (none) to 1 (they wait).
 	Pressure float64
 
 	Tables []TableMetrics
@@ -50,16 +50,16 @@ type TableMetrics struct {
 	Bytes      [manifest.NumLevels]int64 // by level
 	Rows       uint64                    // of all files; a row in two files counts twice
 	Cells      uint64                    // the same
-	// ValueFiles hold large values, ValueBytes all together, of which no table file
-	// refers to ValueGarbage.
+	// ValueFiles hold large values, ValueBytes in total; no table file refers to ValueGarbage of
+	// these bytes.
 	ValueFiles   int
 	ValueBytes   int64
 	ValueGarbage int64
-	// Debt is about how many bytes of merging it takes until every level is
-	// within its target. Writers are slowed in proportion to it.
+	// Debt is about how many bytes compactions have to merge until every level is within its
+	// target. Writers are slowed in proportion to it.
 	Debt int64
-	// Reclaimable is about how many bytes merges would free: expired data,
-	// tombstones, and garbage in value files.
+	// Reclaimable is about how many bytes compactions would free: expired data, tombstones, and
+	// garbage in value files.
 	Reclaimable int64
 }
 

@@ -20,24 +20,23 @@ import (
 	"github.com/flagstone-db/flagstone/wal"
 )
 
-// SyncMode says what an acknowledged write has survived.
+// SyncMode says when a write is acknowledged, and so what can be lost.
 type SyncMode int
 
 const (
 	// SyncAlways acknowledges a write when it is durable. The default.
 	SyncAlways SyncMode = iota
-	// SyncNone acknowledges a write when it is in the log's buffer. After a
-	// crash the store holds a prefix of the writes. When only the process dies,
-	// only writes of the last 100 ms may be missing, and of these those whose
-	// log was not handed to the system yet, as happens as soon as 128 KiB have
-	// gathered (and at 5 MiB at the latest, if the system is slow to take it).
-	// When the machine dies, those since the last Flush, or change of a table's
-	// options or of the set of tables, may be missing.
+	// SyncNone acknowledges a write when it is in the log's buffer. After a crash the store holds
+	// a prefix of the writes. If only the process dies, only writes of the last 100 ms may be
+	// missing, if their log was not handed to the system yet. The store hands it over as soon as
+	// 128 KiB have gathered, and at 5 MiB at the latest if the system is slow to take it. If the
+	// machine dies, all writes since the last Flush, or since the last change of the set of
+	// tables or of a table's options, may be missing.
 	SyncNone
 )
 
-// Compression says how blocks of table files are compressed. A block that does
-// not become smaller by an eighth is stored as it is.
+// Compression says how blocks of table files are compressed. A block that does not shrink by an
+// eighth is stored uncompressed.
 type Compression int
 
 const (
@@ -49,7 +48,7 @@ const (
 	CompressionNone
 )
 
-// table is the compression as package sstable numbers it.
+// table maps the compression to that of package sstable.
 func (c Compression) table() sstable.Compression {
 	switch c {
 	case CompressionZstd:
@@ -64,11 +63,10 @@ func (c Compression) table() sstable.Compression {
 type TableReads int
 
 const (
-	// TableReadsAuto maps table files while all of the store take less than
-	// half of the memory that the process may use. The default. Blocks that are
-	// not in the page cache are read by calls also then. If the files take more
-	// than twice that memory, most of what the page cache does not have is read
-	// past it, which leaves it to what is read often.
+	// TableReadsAuto maps table files while all files of the store take less than half of the
+	// memory that the process may use. The default. Even then, blocks that are not in the page
+	// cache are read by calls. If the files take more than twice that memory, most reads of
+	// blocks that are not in the page cache bypass it, which leaves it to frequently read blocks.
 	TableReadsAuto TableReads = iota
 	// TableReadsMapped maps every table file.
 	TableReadsMapped
@@ -76,7 +74,7 @@ const (
 	TableReadsDirect
 )
 
-// access is the choice as package partition names it.
+// access maps the choice to that of package partition.
 func (r TableReads) access() partition.Access {
 	switch r {
 	case TableReadsMapped:
@@ -87,14 +85,13 @@ func (r TableReads) access() partition.Access {
 	return partition.AccessAuto
 }
 
-// Options configure a Store. The zero value is a good start. Sizes are bytes;
-// zero picks the default, and very small values are legal (they make small
-// stores with many levels, which tests like).
+// Options configure a Store. The zero value is a good start. Sizes are bytes; zero picks the
+// default. Very small values are legal: they make small stores with many levels, for tests.
 type Options struct {
 	// Sync says when a write is acknowledged.
 	Sync SyncMode
-	// MemoryBudget bounds the memtables of all tables together, those that are
-	// being flushed included. Default 256 MiB.
+	// MemoryBudget bounds the memtables of all tables together, including those being flushed.
+	// Default 256 MiB.
 	MemoryBudget int64
 	// MemtableSize is the size at which one partition's memtable is flushed.
 	// Default 64 MiB, at most a quarter of MemoryBudget and 2 GiB.
@@ -103,38 +100,36 @@ type Options struct {
 	TableFileSize int64
 	// WALSegmentSize is the size of log segments. Default 16 MiB.
 	WALSegmentSize int64
-	// PartitionSplitSize is the size at which a partition is to be split.
-	// Default 10 GiB. Partitions are not split yet.
+	// PartitionSplitSize is the size at which a partition will be split. Default 10 GiB.
+	// Partitions are not split yet.
 	PartitionSplitSize int64
-	// CacheSize bounds the cache of decompressed blocks, and of rows that lie in
-	// several runs, which take up to a sixteenth of it. Default 256 MiB.
+	// CacheSize bounds the cache of decompressed blocks and of rows that lie in several runs;
+	// these rows take up to a sixteenth of it. Default 256 MiB.
 	CacheSize int64
 	// TableReads says how table files are read. Default TableReadsAuto.
 	TableReads TableReads
-	// VerifyInterval is how long the verification of a value that is read through a
-	// mapping is believed. A read that begins less than the interval after the
-	// beginning of one that verified the value may return it as the mapping has it by
-	// then, without verifying it: scans so for values in table files, and all reads for
-	// values in value files, which have 16 KiB and more. Any later read verifies.
-	// Negative: nothing is believed, every read verifies what it uses. 0 stands for
-	// DefaultVerifyInterval. All else is verified whenever it is read from a file: keys,
-	// columns, what is deleted, values that a get reads, what goes to a cache. Indexes
-	// and filters are verified when a file is opened, and stay in memory. So whatever the
-	// interval is, no row or column is wrongly absent.
+	// VerifyInterval is how long a value that was verified in a mapped file counts as verified. A
+	// read that begins less than the interval after the beginning of one that verified the value
+	// may return what the mapping holds without verifying it. This holds for scans of values in
+	// table files, and for all reads of values in value files, which have 16 KiB and more. Any
+	// later read verifies. If negative, every read verifies what it uses. 0 stands for
+	// DefaultVerifyInterval. All else is verified whenever it is read from a file: keys, columns,
+	// deletes, values that a get reads, and what goes to a cache. Indexes and filters are
+	// verified when a file is opened, and stay in memory. So with any interval, no row or column
+	// is wrongly absent.
 	VerifyInterval time.Duration
-	// Compression of table blocks. Default CompressionS2. Large values, which are
-	// not in blocks, are compressed by S2, unless it is CompressionNone.
+	// Compression of table blocks. Default CompressionS2. Large values, which are not in blocks,
+	// are compressed by S2 unless Compression is CompressionNone.
 	Compression Compression
-	// ReadBack reads every table and value file of a flush or merge back from the device
-	// and compares it with what was meant to be in it, before the log or the files that it
-	// replaces are let go. If it differs, the flush or merge fails with ErrCorrupt and is
-	// tried again later. Without it the device is believed, and a write that it lost or
-	// changed is found by the next reader. It makes a merge take a fifth longer, and a
-	// flush of large values more than twice as long (BENCHMARKS.md). The manifest and
-	// the files that a checkpoint copies are always read back.
+	// ReadBack reads every table and value file of a flush or compaction back from the device and
+	// compares it with what was written, before the log or the replaced files are released. If it
+	// differs, the flush or compaction fails with ErrCorrupt and is tried again later. Without
+	// ReadBack, a write that the device lost or changed is found only by the next reader. A
+	// compaction takes a fifth longer, and a flush of large values more than twice as long
+	// (BENCHMARKS.md). The manifest and the files that a checkpoint copies are always read back.
 	ReadBack bool
-	// ReadOnly opens the store without writing to it: the log is read into
-	// memory, nothing is flushed, and writes fail with ErrReadOnly.
+	// ReadOnly opens the store without writing to it: the log is read into memory, nothing is
+	// flushed, and writes fail with ErrReadOnly.
 	ReadOnly bool
 	// Logger receives events. Default: none.
 	Logger *slog.Logger
@@ -145,9 +140,8 @@ type Options struct {
 	Seams Seams
 }
 
-// Shared is what the stores of one process may share: memory off the Go heap,
-// the block cache in it, the goroutines of background work, and those that help
-// reads. Close it after the last store.
+// Shared is what the stores of one process may share: memory off the Go heap, the block cache in
+// it, and the goroutines that do background work and help reads. Close it after the last store.
 type Shared struct {
 	memory   *offheap.Pool
 	cache    *sstable.BlockCache
@@ -156,8 +150,8 @@ type Shared struct {
 	helpers  *assist.Helpers
 }
 
-// rowShare is the share of the block cache's size that rows may take of it which
-// lie in several runs and are read again and again.
+// rowShare divides CacheSize: cached rows that lie in several runs and are read repeatedly may
+// take that part.
 const rowShare = 16
 
 // NewShared makes what stores may share: a block cache of cacheSize bytes, and
@@ -197,35 +191,33 @@ type Seams struct {
 	// Memory is where memtables, blocks and buffers lie, if Options.Shared is nil. Close
 	// closes it.
 	Memory *offheap.Pool
-	// Helpers take over work of reads. A store whose Executor is given has none, unless
-	// it is given some: they would make a history depend on the moment.
+	// Helpers take over work of reads. With an Executor there are none unless set here: they
+	// would make a history depend on timing.
 	Helpers *assist.Helpers
-	// UniqueID makes the identities of files, of which no two may be the same, not
-	// even of two stores. What a block takes in a file depends on it now and then, by a
-	// byte: checksums are made with it, and references to values have checksums.
+	// UniqueID makes the identities of files. No two files may have the same identity, not even
+	// in different stores. Block sizes can differ by a byte with the identity: checksums depend
+	// on it, and references to values contain checksums.
 	UniqueID func() [16]byte
 	// ValueThreshold is the length from which values go to value files; 0 stands
 	// for the default, a negative number for none.
 	ValueThreshold int
-	// BlockSize is the size that blocks of tables aim at, in bytes; 0 stands for the
-	// default.
+	// BlockSize is the target size of table blocks, in bytes; 0 stands for the default.
 	BlockSize int
-	// Levels replaces the shape of the trees, as far as its fields are set.
+	// Levels replaces the default shape of the trees where its fields are set.
 	Levels compaction.Config
 }
 
-// newPool makes the goroutines that background work runs on: one flush and one
-// compaction at a time per two cores would starve neither; two of each is the
-// least that keeps a long compaction from delaying a short one.
+// newPool makes the pool for background work. Two compactions at once are the least that keeps a
+// long one from delaying a short one; the same holds for flushes.
 func newPool() executor.Executor {
 	return executor.NewPool([executor.Classes]int{
 		executor.Flush: 2, executor.Compaction: 2, executor.Log: 4, executor.Cleanup: 1,
 	})
 }
 
-// DefaultVerifyInterval is Options.VerifyInterval where that is 0. To verify at every
-// access takes a scan a tenth to a quarter more of the processor, and a read of a large
-// value twice as much and more: BENCHMARKS.md has the figures.
+// DefaultVerifyInterval replaces an Options.VerifyInterval of 0. Verifying at every access costs
+// a scan a tenth to a quarter more processor time, and a read of a large value at least twice as
+// much: BENCHMARKS.md has the figures.
 const DefaultVerifyInterval = 10 * time.Second
 
 const (
@@ -233,8 +225,7 @@ const (
 	gib = 1 << 30
 )
 
-// withDefaults fills in what was left open and checks the rest. Errors are
-// ErrInvalid.
+// withDefaults replaces zero options by defaults and checks the rest. Errors are ErrInvalid.
 func (o Options) withDefaults() (Options, error) {
 	defaults := []struct {
 		name  string
@@ -265,7 +256,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.TableReads < 0 || o.TableReads > TableReadsDirect {
 		return o, fmt.Errorf("%w: Options.TableReads is %d", ErrInvalid, o.TableReads)
 	}
-	// A memtable ends at 4 GiB, see package memtable, and one write may exceed the size.
+	// A memtable holds at most 4 GiB (package memtable), and one write may exceed MemtableSize.
 	o.MemtableSize = min(o.MemtableSize, max(o.MemoryBudget/4, 1), 2*gib)
 	if o.VerifyInterval == 0 {
 		o.VerifyInterval = DefaultVerifyInterval

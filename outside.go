@@ -1,11 +1,11 @@
 package flagstone
 
-// Updates whose function takes long. As long as the function runs under the latch
-// of its row, other writers of the row wait, and those of a thousandth of all other
-// rows. So what it may read there is bounded; and when it reads more, or says
-// that it takes long (RowTx.Unlatch), it is run again without the latch, on what
-// every reader sees. Its changes are written if no write of the row was ordered
-// since, which the row's newest sequence number tells; otherwise it runs again.
+// Updates whose function takes long. While the function runs under the latch of its row, other
+// writers of the row wait, and so do writers of a thousandth of all other rows. So the latch
+// allows only bounded reads. A function that reads more, or says that it takes long
+// (RowTx.Unlatch), runs again without the latch, on what every reader sees. Its changes are
+// written if the row's newest sequence number shows that no write of the row was ordered since;
+// otherwise it runs again.
 
 import (
 	"context"
@@ -14,25 +14,24 @@ import (
 )
 
 const (
-	// latchedCells and latchedBytes bound what reads under a latch look at, and take
-	// in memory (ReadOptions.MaxBytes), one of each row of the update. A cell that is
-	// looked at costs about 0.1 µs, a byte that is copied or unpacked 1 ns: 2 ms
-	// together.
+	// latchedCells and latchedBytes bound what reads under a latch examine, and what they take in
+	// memory (ReadOptions.MaxBytes), if each row of the update is read once. Examining a cell
+	// costs about 0.1 µs, copying or unpacking a byte 1 ns: 2 ms together.
 	latchedCells = 8 << 10
 	latchedBytes = 1 << 20
-	// outsideAttempts is how often a function runs without the latch, while others
-	// write to its rows each time, before the update is refused.
+	// outsideAttempts is how often a function runs without the latch before the update is refused
+	// because other writers changed its rows each time.
 	outsideAttempts = 5
 )
 
-// errLong says that the function of an update is to be run again, without latches.
+// errLong says that the function of an update must run again, without latches.
 var errLong = errors.New("flagstone: the function of an update takes long, and is to be run again; return this error")
 
-// Unlatch is to be called before the function of an update does what takes more
-// than about a millisecond. An error is for the function to return: it is then run
-// again, from its beginning, and does not hold up other writers, which may change the
-// row meanwhile. If they do, it runs once more; if they do each time, the update
-// fails with ErrConflict. In a transaction the function holds up no other writer anyway.
+// Unlatch is for the function of an update to call before work that takes more than about a
+// millisecond. The function must return the error of Unlatch: it then runs again from its
+// beginning without holding up other writers. If they change the row meanwhile, it runs once
+// more; if they do so each time, the update fails with ErrConflict. In a transaction the function
+// holds up no other writer anyway.
 func (tx *RowTx) Unlatch() error {
 	if tx.latched == 0 {
 		return nil
@@ -57,12 +56,12 @@ func (tx *RowTx) getLatched(opts ReadOptions) (*Row, error) {
 
 // tries counts how often an update was tried.
 type tries struct {
-	outside int    // the function is run without latches for so many times now
-	seen    uint64 // a sequence number up to which it sees everything
+	outside int    // runs of the function without latches, the present one included
+	seen    uint64 // the function sees everything up to this sequence number
 }
 
-// again reports whether an update that ended with err is to be tried again. If not,
-// the error is for the caller.
+// again reports whether to try an update again that ended with err. If not, the error is for the
+// caller.
 func (r *tries) again(t *Table, err error) (bool, error) {
 	switch {
 	case err == nil || errors.Is(err, errAltered):
@@ -76,7 +75,7 @@ func (r *tries) again(t *Table, err error) (bool, error) {
 	return true, nil
 }
 
-// observe has what is read without latches from now on be all that was applied.
+// observe waits until all that was applied is visible, so that reads without latches see it.
 func (r *tries) observe(ctx context.Context, s *Store) error {
 	all := s.refuse(nil)
 	if err := all.Wait(ctx); err != nil {
@@ -86,8 +85,8 @@ func (r *tries) observe(ctx context.Context, s *Store) error {
 	return nil
 }
 
-// run runs the function of an update of these rows, errLong if it is to be run
-// outside. REQUIRES: their latches are held, unless it is run outside already.
+// run runs the function of an update of these rows. It returns errLong if the function must run
+// without latches. REQUIRES: the latches are held, unless outside is above 0.
 func (r *tries) run(rows []*RowTx, fn func() error) error {
 	latched := len(rows)
 	if r.outside > 0 {
@@ -98,15 +97,15 @@ func (r *tries) run(rows []*RowTx, fn func() error) error {
 	}
 	err := fn()
 	for _, tx := range rows {
-		if tx.long { // whatever the function made of it
+		if tx.long { // even if the function returned another error, or none
 			return errLong
 		}
 	}
 	return err
 }
 
-// unchanged returns nil if what the function has seen of the rows is the newest
-// state still. REQUIRES: their latches are held, and no transaction holds them.
+// unchanged returns nil if what the function has seen of the rows is still the newest state.
+// REQUIRES: their latches are held, and no transaction holds them.
 func (r *tries) unchanged(rows []*RowTx) error {
 	for _, tx := range rows {
 		if !tx.table.partitions().Find(tx.change.Key).Unchanged(tx.change.Key, r.seen) {

@@ -11,8 +11,8 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// add is the function of an update that takes long: it adds one to a counter, and
-// does something while no latch is held.
+// add is the function of an update that takes long: it adds one to a counter, and calls a
+// function while no latch is held.
 func add(t *testing.T, meanwhile func(run int)) func(ctx context.Context, tx *RowTx) error {
 	runs := 0
 	return func(_ context.Context, tx *RowTx) error {
@@ -174,7 +174,7 @@ func TestALargeReadOfAnUpdateIsMadeWithoutTheLatch(t *testing.T) {
 				found, err := tx.Get(ReadOptions{})
 				if err != nil {
 					latched++
-					return nil // it runs again whatever it returns
+					return nil // the function runs again even if it returns no error
 				}
 				if got, err := table.Get(ctx(), Key("p", 1), ReadOptions{}); err != nil || len(found.Cells) != len(got.Cells) {
 					t.Errorf("%s: %d cells, want %d: %v", name, len(found.Cells), len(got.Cells), err)
@@ -192,7 +192,7 @@ func TestALargeReadOfAnUpdateIsMadeWithoutTheLatch(t *testing.T) {
 			}
 		}
 	}
-	// A bound of the function's own is its own business.
+	// A read that exceeds the function's own bound fails, and does not run again.
 	r := newRig(t, Options{})
 	table := r.table("t", TableOptions{})
 	put(t, table, "p", 1, "c", 1, "xyz")

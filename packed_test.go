@@ -1,7 +1,6 @@
 package flagstone
 
-// Values that are packed before they are logged, as a caller of the store sees
-// them: not at all.
+// Values that are packed before they are logged: callers of the store see them unpacked.
 
 import (
 	"context"

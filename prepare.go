@@ -1,8 +1,8 @@
 package flagstone
 
-// What a change becomes before it is written: checked, with the trims that it needs,
-// and with what a stream tells of it. All of it reads the newest state of the row, which
-// no other writer can change meanwhile.
+// Preparing a change to be written: it is checked, gets the trims it needs, and what a stream
+// records of it. All of this reads the newest state of the row, which no other writer can change
+// meanwhile.
 
 import (
 	"context"
@@ -14,19 +14,19 @@ import (
 	"github.com/flagstone-db/flagstone/wal"
 )
 
-// prepared is a change and what is to be written of it.
+// prepared is a change and what it writes.
 type prepared struct {
 	from   *RowChange
 	change *row.Change // with trims, if from needs some
 	size   int64       // upper bound, in memtable bytes
-	// before is what columns held before the change, for the change log that beforeFor
-	// is; nil if it was nothing, or if no stream asks.
+	// before is what columns held before the change, for the change log beforeFor; nil if they
+	// held nothing or no stream records it.
 	before    []byte
 	beforeFor *Table
 }
 
-// write orders and applies a write of changes of different rows, whose latches the
-// caller holds.
+// write prepares, orders and applies a write. REQUIRES: its changes are of different rows, and
+// the caller holds their latches.
 func (s *Store) write(ctx context.Context, w *write) error {
 	micros, before := s.issued.nowMicros(), 0
 	for _, c := range w.changes {
@@ -34,7 +34,7 @@ func (s *Store) write(ctx context.Context, w *write) error {
 		if err != nil {
 			return err
 		}
-		// The log would refuse it in the end, with all of it in memory.
+		// The log would refuse it too, but only with all of it in memory.
 		if before += len(p.before); before > wal.MaxRecordSize {
 			return fmt.Errorf("%w: table %q: what columns held before the changes exceeds %d bytes",
 				ErrInvalid, c.table.name, wal.MaxRecordSize)
@@ -46,8 +46,8 @@ func (s *Store) write(ctx context.Context, w *write) error {
 	return s.commit(ctx, w, micros)
 }
 
-// prepare checks a change that is made now, in milliseconds, and works out what is to be
-// written. REQUIRES: no other writer can change the row.
+// prepare checks a change made at now, in milliseconds, and works out what it writes. REQUIRES:
+// no other writer can change the row.
 func (c *RowChange) prepare(now int64) (p prepared, err error) {
 	if err := c.check(now); err != nil {
 		return prepared{}, err
@@ -66,8 +66,7 @@ func (c *RowChange) workOut(p *prepared) (err error) {
 	return p.readBefore()
 }
 
-// addPrepared adds the mutation of a change, with the record of a stream, if the table
-// has one.
+// addPrepared adds the mutation of a change, and its stream record if the table has a stream.
 func (w *write) addPrepared(p *prepared) error {
 	w.mutations = append(w.mutations, mutation{change: p.change, size: p.size, place: p.from})
 	log := p.from.table.log.Load()
@@ -86,7 +85,8 @@ func (w *write) addPrepared(p *prepared) error {
 	return nil
 }
 
-// tree is where the change goes, in the era that it was worked out in.
+// tree finds the tree of the change. It fails if the table's era is not the one in which the
+// change was worked out.
 func (c *RowChange) tree() (*partition.Tree, error) {
 	switch {
 	case c.table.dropped.Load():

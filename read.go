@@ -14,18 +14,17 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// ReadOptions say what a read wants of a row. The zero value is everything that
-// is visible now. The limits apply in this order: the table's Time To Live and
-// Max Versions, the time range, MaxVersions, MaxColumns.
+// ReadOptions say what a read returns of a row. The zero value selects everything that is visible
+// now. The limits apply in this order: the table's Time To Live and Max Versions, the time range,
+// MaxVersions, MaxColumns.
 type ReadOptions struct {
 	// Columns are the wanted columns; nil is all.
 	Columns []string
 	// StartColumn (inclusive) and EndColumn (exclusive) bound the column
 	// names; empty is unbounded.
 	StartColumn, EndColumn string
-	// MaxColumns is the number of columns wanted, the first ones of those that
-	// have a cell to show; 0 is no limit. With StartColumn it pages through wide
-	// rows.
+	// MaxColumns is how many columns with a selected cell are returned, the first ones; 0 is no
+	// limit. With StartColumn it pages through wide rows.
 	MaxColumns int
 	// MaxVersions is the number of newest versions wanted of each column; 0 is
 	// all that the table keeps.
@@ -33,22 +32,21 @@ type ReadOptions struct {
 	// MinVersion (inclusive) and MaxVersion (exclusive) bound the versions, in
 	// milliseconds; a MaxVersion of 0 is unbounded.
 	MinVersion, MaxVersion int64
-	// MaxBytes is the memory that the selected cells of one row may take, in bytes:
-	// their names, their values, and about a hundred bytes for each. A read of a
-	// larger row fails with ErrRowTooLarge before much more than that is taken. 0
-	// is no limit.
+	// MaxBytes is the memory that the selected cells of one row may take, in bytes: names,
+	// values, and about a hundred bytes for each cell. A read of a larger row fails with
+	// ErrRowTooLarge before it takes much more than that. 0 is no limit.
 	MaxBytes int64
 	// Snapshot is the moment to read at; nil is now.
 	Snapshot *Snapshot
 
 	existsOnly bool // no cells are wanted
-	// maxExamined, if above 0, has the read of a row fail with ErrRowTooLarge when
-	// about so many cells were looked at.
+	// maxExamined, if above 0, makes the read of a row fail with ErrRowTooLarge after about so
+	// many cells.
 	maxExamined int
 }
 
-// selection translates the options. The column names go to the columns, which
-// are used again, and share the memory of the options. Errors are ErrInvalid.
+// selection translates the options. It uses the memory of columns for the list of names; the
+// names share the memory of the options. Errors are ErrInvalid.
 func (o *ReadOptions) selection(columns *[][]byte) (mvcc.Selection, error) {
 	sel := mvcc.Selection{
 		Start: nameBytes(o.StartColumn), End: nameBytes(o.EndColumn),
@@ -79,7 +77,7 @@ func (o *ReadOptions) selection(columns *[][]byte) (mvcc.Selection, error) {
 	return sel, nil
 }
 
-// nameBytes returns the bytes of a name, which nobody may change.
+// nameBytes returns the bytes of a name, which must not be changed.
 func nameBytes(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
 
 // lookup is the working memory of a read of one row.
@@ -90,11 +88,10 @@ type lookup struct {
 	row     Row
 }
 
-// lookups keeps working memory between reads: which one a read gets makes no
-// difference.
+// lookups keeps working memory between reads: which piece a read gets makes no difference.
 var lookups = sync.Pool{New: func() any { return new(lookup) }}
 
-// give takes working memory back, unless a rare large row grew it.
+// give returns working memory to lookups, without the row if a large one grew it.
 func (l *lookup) give() {
 	const keep = 1 << 20
 	if l.row.collector.Size() > keep {
@@ -106,9 +103,8 @@ func (l *lookup) give() {
 	lookups.Put(l)
 }
 
-// Get reads one row. The result is nil if the row does not exist, and Row.Value
-// of that finds nothing; a row that exists without a selected cell is returned
-// with no Cells.
+// Get reads one row. The result is nil if the row does not exist, and Row.Value may be called on
+// nil; a row that exists without a selected cell has no Cells.
 func (t *Table) Get(ctx context.Context, key []row.Value, opts ReadOptions) (*Row, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -122,9 +118,9 @@ func (t *Table) Get(ctx context.Context, key []row.Value, opts ReadOptions) (*Ro
 	return l.row.detach(), nil
 }
 
-// GetInto is Get into a row whose memory is used again, so that a caller who
-// reads many rows, one after the other, has no memory allocated for each. It
-// reports whether the row exists; if not, r has no Cells.
+// GetInto is Get into a row whose memory is used again, so that a caller that reads many rows one
+// after the other allocates nothing for each. It reports whether the row exists; if not, r has no
+// Cells.
 func (t *Table) GetInto(ctx context.Context, key []row.Value, opts ReadOptions, r *Row) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
@@ -136,8 +132,7 @@ func (t *Table) GetInto(ctx context.Context, key []row.Value, opts ReadOptions, 
 
 func (t *Table) getInto(key []row.Value, opts *ReadOptions, l *lookup, r *Row) (bool, error) {
 	var err error
-	// Not in the row's memory: the caller may have made the key of the one that
-	// the row has.
+	// Not in the row's memory: key may share the memory of r's present key.
 	if l.key, err = t.encodeKey(l.key[:0], key); err != nil {
 		return false, err
 	}
@@ -147,8 +142,8 @@ func (t *Table) getInto(key []row.Value, opts *ReadOptions, l *lookup, r *Row) (
 	return t.readRow(r, opts, l, false, nil)
 }
 
-// getEncoded reads a row by its encoded key at the newest visible state, or, with
-// undurable, at the newest applied state, and what a transaction has written above it, if not nil.
+// getEncoded reads a row by its encoded key at the newest visible state, or, with undurable, at
+// the newest applied state. written, if not nil, is what a transaction has written above it.
 func (t *Table) getEncoded(key []byte, opts *ReadOptions, written *memtable.Memtable, undurable bool) (*Row, error) {
 	l := lookups.Get().(*lookup)
 	defer l.give()
@@ -162,9 +157,9 @@ func (t *Table) getEncoded(key []byte, opts *ReadOptions, written *memtable.Memt
 	return l.row.detach(), nil
 }
 
-// readRow reads the cells of the row whose key r has, at the options' snapshot,
-// at the newest visible state, or, with undurable, at the newest applied state,
-// above which lies what a transaction has written, if not nil.
+// readRow reads the cells of the row whose key r has. It reads at the options' snapshot, else at
+// the newest visible state, or, with undurable, at the newest applied state. written, if not nil,
+// is what a transaction has written above it.
 func (t *Table) readRow(r *Row, opts *ReadOptions, l *lookup, undurable bool, written *memtable.Memtable) (exists bool, err error) {
 	sel, err := opts.selection(&l.columns)
 	if err != nil {
@@ -180,9 +175,8 @@ func (t *Table) readRow(r *Row, opts *ReadOptions, l *lookup, undurable bool, wr
 	g := &l.getter
 	g.Pin(t.partitions().Find(r.rowKey))
 	defer g.Unpin()
-	// The view is taken once the tree is pinned: the pinned state then holds
-	// all that was visible before, and the watermark read afterwards covers
-	// every drop that it has been through.
+	// The view is taken once the tree is pinned: then the pinned state holds all that is visible
+	// in the view, and the watermark covers everything that was dropped from that state.
 	view, known := t.view(opts.Snapshot, undurable)
 	if !known {
 		return false, fmt.Errorf("%w: %q", ErrTableNotFound, t.name)
@@ -202,9 +196,8 @@ func (t *Table) readRow(r *Row, opts *ReadOptions, l *lookup, undurable bool, wr
 	return exists, t.gone()
 }
 
-// view is what a read sees of the table: that of the snapshot, the newest
-// visible state, or, with undurable, the newest applied state. It is false if
-// the table is not there.
+// view is what a read sees of the table: the snapshot's view, the newest visible state, or, with
+// undurable, the newest applied state. It is false if the table is not there.
 func (t *Table) view(sn *Snapshot, undurable bool) (mvcc.View, bool) {
 	if sn != nil {
 		return sn.view(t.id)
@@ -224,10 +217,10 @@ func (t *Table) view(sn *Snapshot, undurable bool) (mvcc.View, bool) {
 	return viewOf(meta, seq, millis), true
 }
 
-// visibleVersions returns the versions of a column that the newest applied
-// state shows, and what a transaction has written above it, newest first, and
-// the table's limit of versions. Cells that a reader's clock hides but that are
-// not beyond the expiry watermark count: the answer does not depend on the clock.
+// visibleVersions returns the versions of a column in the newest applied state and in written
+// above it, newest first, and the table's limit of versions. It counts cells that a reader's
+// clock hides but that are not beyond the expiry watermark, so the answer does not depend on the
+// clock.
 func (t *Table) visibleVersions(key, column []byte, written *memtable.Memtable) (versions []int64, limit int, err error) {
 	meta := t.meta()
 	if meta == nil {
@@ -248,8 +241,8 @@ func (t *Table) visibleVersions(key, column []byte, written *memtable.Memtable) 
 	return versions, limit, t.store.describe(err)
 }
 
-// gone returns why a tree that was just pinned may have been empty: the store
-// was closed, or the table dropped. An absent row must not be taken from it.
+// gone returns why a tree that was just pinned may have been empty: the store was closed, or the
+// table dropped. Then a row that was not found may still exist.
 func (t *Table) gone() error {
 	switch {
 	case t.store.closed.Load():

@@ -1,8 +1,8 @@
 package flagstone
 
-// P8: what a flush, a merge, a checkpoint or the manifest wrote is read back from the
-// device before what it replaces is let go. A write that was lost, changed or led
-// astray makes the call fail; nothing else happens to the store.
+// P8: what a flush, a compaction, a checkpoint or the manifest wrote is read back from the device
+// before what it replaces is released. A write that was lost, changed or misdirected makes the
+// call fail; the store is otherwise unaffected.
 
 import (
 	"errors"
@@ -18,10 +18,10 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// strayFile is where writes go astray to.
+// strayFile receives misdirected writes.
 const strayFile = "/stray"
 
-// badWrites are the ways in which a device gets a write wrong and says nothing.
+// badWrites are the ways in which a device gets a write wrong without an error.
 var badWrites = []vfs.Action{
 	vfs.Lose(), vfs.FlipBit(), vfs.Misdirect(4096), vfs.MisdirectTo(strayFile),
 	vfs.OnDevice(vfs.Lose()), vfs.OnDevice(vfs.FlipBit()), vfs.OnDevice(vfs.Misdirect(4096)),
@@ -153,8 +153,8 @@ func everyBadWrite(t *testing.T, glob string, prepare, do func(b *badWrite) erro
 	return runs
 }
 
-// refused judges a call that a bad write made fail: it says why, leaves nothing
-// behind, and can be repeated.
+// refused judges a call that failed because of a bad write: its error says why, it leaves nothing
+// behind, and it can be repeated.
 func refused(again func(b *badWrite) error) func(b *badWrite, err error) {
 	return func(b *badWrite, err error) {
 		b.exec.RunAll() // obsolete files go
@@ -200,8 +200,8 @@ func TestP08_ABadWriteOfAFlushMakesItFailAndTheLogStays(t *testing.T) {
 	}
 }
 
-// TestP08_ABadWriteOfTheManifestEndsItAndNothingIsLetGo: the edit that would let go of
-// the inputs of a merge, and of the log behind a flush.
+// TestP08_ABadWriteOfTheManifestEndsItAndNothingIsLetGo: the edit would release the inputs of a
+// compaction, or the log behind a flush.
 func TestP08_ABadWriteOfTheManifestEndsItAndNothingIsLetGo(t *testing.T) {
 	for _, do := range []func(b *badWrite) error{flush, compact} {
 		runs := everyBadWrite(t, "MANIFEST-*", nothing, do, func(b *badWrite, err error) {
@@ -323,7 +323,7 @@ func TestP08_ABadWriteIsFoundBesideTheMergeThatGoesOn(t *testing.T) {
 	}
 }
 
-// TestABadWriteThatIsBelieved: without reading back, a merge is as good as the device.
+// TestABadWriteThatIsBelieved: without reading back, a compaction trusts the device.
 func TestABadWriteThatIsBelieved(t *testing.T) {
 	made := newBadWrite(t, 0, nil)
 	b := newBadWrite(t, 0, made.fs)

@@ -39,8 +39,8 @@ func boundedReads(t *testing.T, table *Table, n int, most int64) map[string]func
 	}
 }
 
-// TestARowIsReadWithinItsBoundOrNotAtAll: of rows in memory, in files, in both, of
-// values beside their cells, apart from them, and packed; to the byte.
+// TestARowIsReadWithinItsBoundOrNotAtAll checks the bound to the byte: for rows in memory, in
+// files and in both, with values in their cells, in value files, and packed.
 func TestARowIsReadWithinItsBoundOrNotAtAll(t *testing.T) {
 	r := newRig(t, Options{MemtableSize: 64 << 20, MemoryBudget: 256 << 20})
 	table := r.table("t", TableOptions{MaxVersions: 3})
@@ -85,7 +85,7 @@ func TestARowIsReadWithinItsBoundOrNotAtAll(t *testing.T) {
 			for i := range whole.Cells {
 				size += whole.Cells[i].Memory()
 			}
-			// What is packed counts before it is unpacked as well.
+			// Packed values also count before they are unpacked.
 			for how, read := range boundedReads(t, table, n, 2*size+1) {
 				if got, err := read(); err != nil || cells(got) != cells(whole) {
 					t.Errorf("%s: row %d by %s: %v", where, n, how, err)

@@ -24,12 +24,12 @@ type StreamInfo struct {
 	CreatedMillis int64
 }
 
-// StreamShard is a part of a stream that has an order of its own: the changes
-// of one partition of the table.
+// StreamShard is a part of a stream with its own order: the changes of one partition of the
+// table.
 type StreamShard struct {
 	ID uint64
-	// Parents are the shards that this one came from, when a partition was split
-	// (one) or two were merged (two). Partitions are not split or merged yet.
+	// Parents are the shards that this one came from: one if a partition was split, two if two
+	// were merged. Partitions are not split or merged yet.
 	Parents []uint64
 }
 
@@ -54,28 +54,27 @@ type StreamRecord struct {
 	Micros int64
 	Action StreamAction
 	Key    []row.Value
-	// Cells are what was done, in the order in which it acts: columns ascending;
-	// of one column, first its delete as a whole (row.KindTrim), then single
-	// versions, descending, that were put or deleted (row.KindDeleteVersion).
-	// A put without cells leaves a row without columns.
+	// Cells are the operations in the order in which they act: columns ascending; in a column,
+	// first its delete as a whole (row.KindTrim), then the single versions, descending, that were
+	// put or deleted (row.KindDeleteVersion). A StreamPut without cells leaves a row without
+	// columns.
 	Cells []row.Cell
-	// Before are the newest values, before the change, of the columns that
-	// StreamSpec.Before names.
+	// Before are the newest values of the columns StreamSpec.Before, as they were before the
+	// change.
 	Before []row.Cell
 }
 
-// StreamPosition is a place between two records of a shard. It may be kept, also
-// across restarts.
+// StreamPosition is a place between two records of a shard. It stays valid across restarts.
 type StreamPosition struct {
 	Shard uint64
 	After uint64 // the next record has a larger sequence number
-	// AsOf is a time, in microseconds since the epoch, that no record after the
-	// position was committed before. While it lies within the retention of the
-	// stream, nothing after the position has expired.
+	// AsOf is a time in microseconds since the epoch: every record after the position was
+	// committed at this time or later. While it lies within the retention of the stream, nothing
+	// after the position has expired.
 	AsOf int64
 }
 
-// StreamLimits bound what one Read returns; zeros do not.
+// StreamLimits bound what one Read returns; 0 is no limit.
 type StreamLimits struct {
 	Records int
 	Bytes   int64 // of keys, names and values; the last record may exceed it
@@ -85,7 +84,7 @@ type StreamLimits struct {
 type StreamPage struct {
 	Records []StreamRecord
 	Next    StreamPosition // behind the last of them
-	// More says that there were further records behind them.
+	// More says that further records follow.
 	More bool
 }
 
@@ -122,7 +121,7 @@ func (st *Stream) Shards() []StreamShard {
 	return shards
 }
 
-// check returns why the stream cannot be read.
+// check returns why a shard of the stream cannot be read.
 func (st *Stream) check(shard uint64) error {
 	if st.table.log.Load() != st.log || st.table.dropped.Load() {
 		return fmt.Errorf("%w: of table %q", ErrStreamNotFound, st.table.name)
@@ -141,9 +140,8 @@ func (st *Stream) Oldest(ctx context.Context, shard uint64) (StreamPosition, err
 	return st.Since(ctx, shard, 0)
 }
 
-// Since is the position before the first record of a shard that was committed at
-// a time or later, in microseconds since the epoch. For a time to come it is the
-// present end.
+// Since is the position before the first record of a shard that was committed at micros, in
+// microseconds since the epoch, or later. For a time in the future it is the present end.
 func (st *Stream) Since(ctx context.Context, shard uint64, micros int64) (StreamPosition, error) {
 	if err := ctx.Err(); err != nil {
 		return StreamPosition{}, err
@@ -151,7 +149,7 @@ func (st *Stream) Since(ctx context.Context, shard uint64, micros int64) (Stream
 	if err := st.check(shard); err != nil {
 		return StreamPosition{}, err
 	}
-	// What is committed from now on is not older than now.
+	// Later commits have times of now or later.
 	last, now, err := st.table.store.barrier(ctx)
 	if err != nil {
 		return StreamPosition{}, err
@@ -170,9 +168,9 @@ func (st *Stream) Since(ctx context.Context, shard uint64, micros int64) (Stream
 	return StreamPosition{Shard: shard, After: found.Sequence - 1, AsOf: found.Micros}, nil
 }
 
-// firstSince returns the first record up to a sequence number that was committed
-// at a time or later, nil if there is none. Times do not fall with rising
-// sequence numbers: the first record from the middle on tells where to look on.
+// firstSince returns the first record up to the sequence number last that was committed at micros
+// or later, nil if there is none. It is a binary search, since times do not fall with rising
+// sequence numbers.
 func (st *Stream) firstSince(ctx context.Context, shard uint64, micros int64, last uint64) (*StreamRecord, error) {
 	first, err := st.first(ctx, shard, 0, last)
 	if err != nil || first == nil || first.Micros >= micros {
@@ -194,8 +192,7 @@ func (st *Stream) firstSince(ctx context.Context, shard uint64, micros int64, la
 	return st.first(ctx, shard, from-1, last)
 }
 
-// first returns the first record after a sequence number, up to another one, nil
-// if there is none.
+// first returns the first record with after < sequence number <= upTo, nil if there is none.
 func (st *Stream) first(ctx context.Context, shard, after, upTo uint64) (*StreamRecord, error) {
 	rows := st.scan(ctx, shard, after, upTo)
 	defer rows.Close()
@@ -205,7 +202,7 @@ func (st *Stream) first(ctx context.Context, shard, after, upTo uint64) (*Stream
 	return st.record(rows.Row())
 }
 
-// describe makes the error of a change log that of its stream.
+// describe maps the error of a change log to that of its stream.
 func (st *Stream) describe(err error) error {
 	if errors.Is(err, ErrTableNotFound) {
 		return fmt.Errorf("%w: of table %q: it was disabled", ErrStreamNotFound, st.table.name)
@@ -213,18 +210,16 @@ func (st *Stream) describe(err error) error {
 	return err
 }
 
-// scan walks over the rows of the records after a sequence number, up to another
-// one.
+// scan scans the rows of the records with after < sequence number <= upTo.
 func (st *Stream) scan(ctx context.Context, shard, after, upTo uint64) *Rows {
 	key := func(seq uint64) []row.Value { return []row.Value{row.Integer(int64(shard)), row.Integer(int64(seq))} }
 	return st.log.Scan(ctx, key(after+1), key(upTo+1), ScanOptions{})
 }
 
-// Read returns the records behind a position. What it returns is durable, also
-// in a store that does not sync. Errors match ErrStreamTrimmed if the position is
-// older than the stream's retention, or lies ahead of a store that was restored
-// from a checkpoint. Whoever has read everything and reads again before half of the
-// retention is over gets positions that stay within it.
+// Read returns the records after a position. What it returns is durable, also with SyncNone.
+// Errors match ErrStreamTrimmed if the position is older than the stream's retention, or lies
+// ahead of a store that was restored from a checkpoint. A reader that has read everything keeps a
+// valid position if it reads again each time before half of the retention is over.
 func (st *Stream) Read(ctx context.Context, pos StreamPosition, limits StreamLimits) (StreamPage, error) {
 	if err := ctx.Err(); err != nil {
 		return StreamPage{}, err
@@ -243,7 +238,7 @@ func (st *Stream) Read(ctx context.Context, pos StreamPosition, limits StreamLim
 	if err != nil {
 		return StreamPage{}, err
 	}
-	if pos.After > upTo && !s.opts.ReadOnly { // every position that a store gave out is of its past
+	if pos.After > upTo && !s.opts.ReadOnly { // a store returns only positions of its past
 		return StreamPage{}, fmt.Errorf("%w: table %q, position after %d, the last sequence number is %d: the store is an older copy",
 			ErrStreamTrimmed, st.table.name, pos.After, upTo)
 	}
@@ -258,7 +253,7 @@ func (st *Stream) Read(ctx context.Context, pos StreamPosition, limits StreamLim
 	return page, st.check(pos.Shard)
 }
 
-// ageing reports whether half of the time is over that a position is good for.
+// ageing reports whether half of the retention has passed since the position's AsOf.
 func (st *Stream) ageing(pos StreamPosition) bool {
 	s := st.table.store
 	return (s.clock.NowMillis()-pos.AsOf/1000)/500 >= st.Info().RetentionSeconds
@@ -268,7 +263,7 @@ func (st *Stream) read(ctx context.Context, pos StreamPosition, limits StreamLim
 	page := StreamPage{Next: pos}
 	rows := st.scan(ctx, pos.Shard, pos.After, max(upTo, pos.After))
 	defer rows.Close()
-	// By the clock and the watermark that the scan itself goes by.
+	// Checked against the cutoff of the scan itself, of the same clock and watermark.
 	if rows.Err() == nil && pos.AsOf/1_000_000 < rows.view.Cutoff {
 		return StreamPage{}, fmt.Errorf("%w: table %q, position as of %d, oldest second is %d",
 			ErrStreamTrimmed, st.table.name, pos.AsOf, rows.view.Cutoff)
@@ -320,7 +315,7 @@ func (st *Stream) record(from *Row) (*StreamRecord, error) {
 	wrote := false
 	for _, c := range decoded.Cells {
 		if c.Kind == row.KindTrim && c.Version != row.MaxVersion {
-			continue // the store's own: hides versions beyond the table's limit
+			continue // added by the store to hide versions beyond the table's limit
 		}
 		wrote = wrote || c.Kind == row.KindPut
 		if c.Packed {
@@ -343,8 +338,7 @@ func (st *Stream) record(from *Row) (*StreamRecord, error) {
 	return r, nil
 }
 
-// Bytes is the size of a record: of its key, the names and the values of its
-// cells.
+// Bytes is the size of a record: of its key, and of the names and values of its cells.
 func (r *StreamRecord) Bytes() (n int64) {
 	for _, v := range r.Key {
 		n += int64(v.Size())

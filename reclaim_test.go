@@ -1,6 +1,6 @@
 package flagstone
 
-// Space comes back by itself: how much is rewritten for it.
+// Reclaiming space without a call: how much compactions rewrite for it.
 
 import (
 	"context"
@@ -58,10 +58,9 @@ func inOrder(n int) []int {
 	return keys
 }
 
-// TestExpiryInOrderOfKeysRewritesAlmostNothing: 70% of rows that came in the
-// order of their keys expire. Their files go unread, tombstones of PutRow
-// included, although the version offset would let a tombstone of that age hide
-// something.
+// TestExpiryInOrderOfKeysRewritesAlmostNothing: 70% of rows written in key order expire. Their
+// files are dropped unread, including tombstones of PutRow, although by the version offset a
+// tombstone of that age could still hide something.
 func TestExpiryInOrderOfKeysRewritesAlmostNothing(t *testing.T) {
 	r := newRig(t, Options{MemtableSize: 32 << 10, TableFileSize: 32 << 10, Compression: CompressionNone})
 	believeClock(r.clock)
@@ -87,8 +86,8 @@ func TestExpiryInOrderOfKeysRewritesAlmostNothing(t *testing.T) {
 	}
 }
 
-// TestExpiryAtRandomRewritesWhatStays: the same among keys in random order. What
-// expired is reclaimed, and no more is written than stays.
+// TestExpiryAtRandomRewritesWhatStays: the same with keys in random order. Expired rows are
+// reclaimed, and no more is written than stays.
 func TestExpiryAtRandomRewritesWhatStays(t *testing.T) {
 	r := newRig(t, Options{MemtableSize: 32 << 10, TableFileSize: 32 << 10, Compression: CompressionNone})
 	believeClock(r.clock)
@@ -129,15 +128,16 @@ func TestSurplusVersionsGoWhenTheStoreRests(t *testing.T) {
 			t.Fatal(err)
 		}
 		settle(t, r)
-		// What is kept, and a flush that is too small beside it to be merged yet.
+		// The versions that are kept, and a flush that is too small beside them to be compacted
+		// yet.
 		if left, most := tableBytes(r), keep*cells*220*5/4+64<<10; left > most {
 			t.Errorf("%d versions kept: %d bytes are left, want at most %d", keep, left, most)
 		}
 	}
 }
 
-// TestCompactDropsVersionsThatAreNotKeptAnyMore: from a file that nothing meets
-// too, which could go down as it is.
+// TestCompactDropsVersionsThatAreNotKeptAnyMore: also from a file that overlaps no other, and
+// could move down unchanged.
 func TestCompactDropsVersionsThatAreNotKeptAnyMore(t *testing.T) {
 	r := newRig(t, Options{Compression: CompressionNone})
 	table := r.table("t", TableOptions{MaxVersions: 10})
@@ -163,9 +163,8 @@ func TestCompactDropsVersionsThatAreNotKeptAnyMore(t *testing.T) {
 	}
 }
 
-// TestLevel0IsMergedForWhoeverReads: what a few flushes leave in level 0 stays
-// there until reads have lost more to it than a merge is worth, by gets or by
-// scans, or until nobody has written for a minute.
+// TestLevel0IsMergedForWhoeverReads: a few flushes stay in level 0 until gets or scans have lost
+// more to them than a compaction costs, or until there were no writes for a minute.
 func TestLevel0IsMergedForWhoeverReads(t *testing.T) {
 	const rows = 200
 	get := func(t *testing.T, table *Table) {
@@ -224,8 +223,8 @@ func TestLevel0IsMergedForWhoeverReads(t *testing.T) {
 	}
 }
 
-// TestReadsOfAReadOnlyStoreAskForNoMerge: it may not change a file, however much
-// its reads lose to level 0.
+// TestReadsOfAReadOnlyStoreAskForNoMerge: the store must not change a file, however much its
+// reads lose to level 0.
 func TestReadsOfAReadOnlyStoreAskForNoMerge(t *testing.T) {
 	r := newRig(t, Options{MemtableSize: 1 << 20, MemoryBudget: 4 << 20})
 	table := r.table("t", TableOptions{})

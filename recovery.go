@@ -12,10 +12,9 @@ import (
 	"github.com/flagstone-db/flagstone/wal"
 )
 
-// recover rebuilds the memtables from the log and begins a new segment of it. What
-// the partitions' files hold already is skipped, mutation by mutation, so
-// replay may begin anywhere below what is missing, and may be repeated: a crash
-// during recovery changes nothing. Memory stays in its budget: a memtable that
+// recover rebuilds the memtables from the log and begins a new log segment. It skips every
+// mutation that the partitions' files hold, so replay may begin anywhere below what is missing,
+// and may be repeated after a crash during recovery. Memory stays in its budget: a memtable that
 // fills up is flushed before replay goes on.
 func (s *Store) recover() error {
 	state := s.state()
@@ -52,12 +51,12 @@ func (s *Store) recover() error {
 	return err
 }
 
-// carryOver checks the log and makes all of it durable, before anything of it is
-// used. The process that wrote it may have died with records in the page cache
-// only, after a sync that failed even in pages that no later sync writes. What is
-// flushed to a table from there could outlive the other half of its batch. So what
-// is not known to be on the disk is written to a new segment first; if there is
-// nothing like that, the segment can wait until Open cannot fail any more.
+// carryOver checks the log and makes all of it durable, before anything of it is used. The
+// process that wrote it may have died with records in the page cache only; after a failed sync
+// they may be in pages that no later sync writes. If replay flushed half of such a batch to a
+// table file, that half could survive a crash alone. So records that are not known to be on the
+// disk are first written to a new segment. If there are none, recover begins the new segment
+// last, after all else in it that can fail.
 func (s *Store) carryOver(opts *wal.Options, known uint64) error {
 	if s.opts.ReadOnly {
 		return nil
@@ -69,15 +68,15 @@ func (s *Store) carryOver(opts *wal.Options, known uint64) error {
 	if s.log, err = wal.NewWriter(*opts, found); err != nil {
 		return err
 	}
-	opts.Logger = nil // what there is to say about the log was said
+	opts.Logger = nil // the first pass has logged everything about the log
 	opts.Newest = newestLog(s.state())
 	return nil
 }
 
 func (s *Store) logDir() string { return filepath.Join(s.dir, manifest.WALDir) }
 
-// knownSegment is the log segment that must exist, 0 if none was ever recorded:
-// a store that has just been made may have crashed before its first segment.
+// knownSegment is the log segment that must exist, 0 if none was ever recorded: a new store may
+// have crashed before its first segment.
 func knownSegment(state *manifest.State) uint64 {
 	if state.MinLog <= 1 {
 		return 0
@@ -99,7 +98,7 @@ func (s *Store) logBegun(segment uint64) error {
 	return err
 }
 
-// closeLog ends the log, and notes in the manifest where it ends, and the clock.
+// closeLog closes the log, and records its end and the clock in the manifest.
 func (s *Store) closeLog() error {
 	if err := s.log.Close(); err != nil || s.pipeline.failed.Load() != nil {
 		return err
@@ -117,16 +116,15 @@ func (s *Store) closeLog() error {
 type replay struct {
 	store   *Store
 	lastSeq uint64
-	// lastMicros is at least the time of every commit before.
+	// lastMicros is at least the time of every commit replayed.
 	lastMicros int64
 	applied    int // mutations
 	change     row.Change
-	// shard is the partition of the mutation before.
+	// shard is the partition of the latest mutation.
 	shard uint64
 }
 
-// record applies one record: a batch whose first sequence number is the
-// record's position.
+// record applies one record: a batch whose first sequence number is the record's position.
 func (r *replay) record(rec wal.Record) error {
 	if rec.Stream != stream {
 		return fmt.Errorf("%w: log segment %d, offset %d: unknown stream %d", ErrCorrupt, rec.Segment, rec.Offset, rec.Stream)
@@ -156,8 +154,8 @@ func (r *replay) batch(batch *row.BatchReader, rec wal.Record) error {
 	}
 }
 
-// apply inserts the change unless its table is gone or its partition's files
-// hold it, and its record into the change log of the table, if it has one.
+// apply inserts the change unless its table is gone or its partition's files hold it. It also
+// inserts the record into the table's change log, if there is one.
 func (r *replay) apply(seq, segment uint64, micros int64) error {
 	c := &r.change
 	table := r.store.catalog().byID[c.Table]
@@ -175,8 +173,7 @@ func (r *replay) apply(seq, segment uint64, micros int64) error {
 	var rec *record
 	if log := table.log.Load(); log != nil && seq > log.logAfter {
 		rec = newRecord(log, c)
-		// Before the change is in its place: a memtable holds nothing of the
-		// sequence number that it is rotated at.
+		// Before the change is inserted: a memtable that is rotated at seq must not hold seq.
 		if err := r.makeRoom(rec.tree(), rec.size(), seq); err != nil {
 			return err
 		}
@@ -191,8 +188,7 @@ func (r *replay) apply(seq, segment uint64, micros int64) error {
 	return nil
 }
 
-// before inserts what columns held before the mutation seq-1, if the change log
-// goes on.
+// before inserts what columns held before the mutation seq-1, unless the change log has ended.
 func (r *replay) before(log *Table, seq, segment uint64, micros int64) error {
 	of := r.store.catalog().byID[log.logOf]
 	if of == nil || of.log.Load() != log || seq <= log.logAfter {
@@ -218,8 +214,7 @@ func (r *replay) insertRecord(rec *record, seq, at, segment uint64, micros int64
 	})
 }
 
-// makeRoom flushes a memtable if there is no room for a mutation of at most size
-// bytes that is to be inserted.
+// makeRoom flushes a memtable if there is no room for a mutation of at most size bytes.
 func (r *replay) makeRoom(tree *partition.Tree, size int64, seq uint64) error {
 	s := r.store
 	if seq <= tree.FlushedSeq() || s.opts.ReadOnly {
@@ -237,8 +232,7 @@ func (r *replay) makeRoom(tree *partition.Tree, size int64, seq uint64) error {
 	return err
 }
 
-// insert has a mutation of at most size bytes applied to a tree, unless its files
-// hold it.
+// insert applies a mutation of at most size bytes to a tree, unless the tree's files hold it.
 func (r *replay) insert(tree *partition.Tree, size int64, seq, segment uint64, apply func(partition.Slot) (spare int64)) {
 	if seq <= tree.FlushedSeq() {
 		return

@@ -1,10 +1,9 @@
 package flagstone
 
-// Recovery after a failed sync (P2, P3, P10). A sync fails, the process dies, and
-// the next one finds pages that it can read and that may never reach the disk:
-// another sync proves nothing. Power is cut at every call of that recovery that
-// changes the disk, and again in the recovery from that. Each picture must hold
-// all that was acknowledged, and every batch whole.
+// Recovery after a failed sync (P2, P3, P10). A sync fails and the process dies. The next process
+// can read pages that may never reach the disk: another sync proves nothing. Power is cut at
+// every call of that recovery that changes the disk, and again in the recovery from that. Each
+// picture must hold all that was acknowledged, and no partial batch.
 //
 // The quick version judges some 500 pictures. FLAGSTONE_RECOVERY_IMAGES=n goes on
 // until n different disks were judged.
@@ -132,8 +131,8 @@ func (f failedSync) recover(c *crasher, s *script, disk *vfs.Sim) {
 	r2.closeAtEnd()
 }
 
-// crowd begins many batches before it waits for any, so that one group of the log
-// carries them, and much is lost with it. Some are larger than a segment of the log.
+// crowd begins many batches before it waits for any, so that one group of the log carries them
+// and much is lost with it. Some are larger than a log segment.
 func (s *script) crowd(batches int) bool {
 	s.step = "crowd"
 	type begun struct {
@@ -177,7 +176,7 @@ func (s *script) crowd(batches int) bool {
 	return failure == nil || s.outcome(failure)
 }
 
-// noise returns text that compression leaves as large as it is, nearly.
+// noise returns text that hardly compresses.
 func noise(rng *rand.Rand, size int) string {
 	const digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"
 	b := make([]byte, size)

@@ -12,8 +12,8 @@ import (
 // cells, columns ascending, within a column versions descending. It shares no
 // memory with the store, unless it is the current one of a scan: see Rows.Row.
 //
-// A nil Row is a row that does not exist: its methods may be called, and find
-// nothing. Its Cells may not be asked for.
+// A nil Row is a row that does not exist: its methods may be called and find nothing; its field
+// Cells must not be read.
 type Row struct {
 	// Cells hold column, version and value (see row.PayloadValue or
 	// Row.Value). A row that exists may have none.
@@ -36,8 +36,7 @@ func (r *Row) Key() []row.Value {
 	return r.key
 }
 
-// Value returns the newest value of a column; false if the column is absent, as
-// all columns of a nil Row are.
+// Value returns the newest value of a column; false if the column is absent or the Row is nil.
 func (r *Row) Value(column string) (row.Value, bool) {
 	if r == nil {
 		return row.Value{}, false
@@ -52,27 +51,26 @@ func (r *Row) Value(column string) (row.Value, bool) {
 	return v, err == nil
 }
 
-// Clone returns a copy that shares no memory with r, for rows of a scan that are
-// to outlive the next step. That of a nil Row is nil.
+// Clone returns a copy that shares no memory with r, for rows of a scan that are used after the
+// next step. The copy of a nil Row is nil.
 func (r *Row) Clone() *Row {
 	if r == nil {
 		return nil
 	}
 	c, from := newRow(len(r.Cells)), r.collector
-	from.Cells = r.Cells // whose owner may have left some out
+	from.Cells = r.Cells // may be fewer than the collector's
 	if r.shown {
 		c.rowKey = row.CopyCells(&c.collector, r.Cells, r.rowKey)
 	} else {
 		c.rowKey = from.CloneTo(&c.collector, r.rowKey)
 	}
 	c.Cells = c.collector.Cells
-	// It decoded before.
+	// The key has been decoded before, so there is no error.
 	c.key, _ = row.DecodeKeyTo(c.keyStore[:0], c.rowKey, len(r.key))
 	return c
 }
 
-// newRow makes a row with memory for n cells. A row of few cells, and its
-// cells, are one allocation.
+// newRow makes a row with memory for n cells. A row of at most 20 cells is one allocation.
 func newRow(n int) *Row {
 	switch {
 	case n <= 1:
@@ -109,8 +107,8 @@ func newRow(n int) *Row {
 	return r
 }
 
-// reset empties the row for a new key, which it copies, and keeps its memory. A
-// key that does not decode is damage that no checksum found.
+// reset empties the row for a new key, which it copies, and keeps its memory. A key that does not
+// decode is damage that no checksum found.
 func (r *Row) reset(key []byte, columns int) (err error) {
 	r.ownKey = append(r.ownKey[:0], key...)
 	r.collector.Reset()
@@ -118,7 +116,7 @@ func (r *Row) reset(key []byte, columns int) (err error) {
 	return r.decodeKey(columns)
 }
 
-// release empties the row, whose memory other rows may have.
+// release empties the row, so that other rows can use its memory.
 func (r *Row) release() {
 	r.collector.Reset()
 	r.rowKey, r.Cells, r.key, r.shown = nil, nil, nil, false
@@ -127,8 +125,7 @@ func (r *Row) release() {
 	}
 }
 
-// show makes the row that of a key and cells in the memory of a chunk. Errors are
-// those of reset.
+// show sets the row to a key and cells in the memory of a chunk. Errors are those of reset.
 func (r *Row) show(key []byte, cells []row.Cell, columns int) error {
 	r.rowKey, r.Cells, r.shown = key, cells, true
 	if columns == 1 && row.DecodeOnly(&r.keyStore[0], key) {
@@ -145,9 +142,8 @@ func (r *Row) decodeKey(columns int) (err error) {
 	return nil
 }
 
-// read takes the cells of the row that a reader stands on, of the first
-// maxColumns columns (0: of all). It reports whether the row exists; false with
-// an error of the reader says nothing.
+// read collects the cells of the reader's current row, of the first maxColumns columns (0: all).
+// It reports whether the row exists; if the reader has an error, false means nothing.
 func (r *Row) read(reader *mvcc.RowReader, maxColumns int) bool {
 	exists := reader.Collect(&r.collector, maxColumns)
 	r.Cells = r.collector.Cells

@@ -11,8 +11,8 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// getHot reads a row three times, so that it is in the cache of rows if it may be,
-// and says what the last read found.
+// getHot reads a row three times, so that the row cache holds it if it may, and returns what the
+// last read found.
 func getHot(t *testing.T, table *Table, n int, opts ReadOptions) string {
 	t.Helper()
 	var into Row
@@ -91,8 +91,8 @@ func TestWhatChangesARowReachesItsReaders(t *testing.T) {
 	changed("a delete of the row")
 }
 
-// TestARowOfASnapshotIsNotTakenForThePresent: what a snapshot shows of a row is not
-// all that was flushed of it.
+// TestARowOfASnapshotIsNotTakenForThePresent: a snapshot does not show all that was flushed of a
+// row.
 func TestARowOfASnapshotIsNotTakenForThePresent(t *testing.T) {
 	r := newRig(t, Options{})
 	table := r.table("t", TableOptions{MaxVersions: 1})
@@ -124,9 +124,8 @@ func TestARowOfASnapshotIsNotTakenForThePresent(t *testing.T) {
 	}
 }
 
-// TestReadersSeeWhatWasAcknowledged has rows updated, flushed and merged while
-// others read them again and again: nobody sees less than was acknowledged before,
-// or than he saw himself.
+// TestReadersSeeWhatWasAcknowledged updates, flushes and compacts rows while readers read them
+// repeatedly: no reader sees less than was acknowledged before its read, or than it saw before.
 func TestReadersSeeWhatWasAcknowledged(t *testing.T) {
 	store, err := Open("/store", Options{
 		MemtableSize: 32 << 10, MemoryBudget: 256 << 10, CacheSize: 1 << 20, Sync: SyncNone, Seams: Seams{FS: vfs.NewSim(vfs.SimOptions{})},

@@ -12,28 +12,27 @@ import (
 	"github.com/flagstone-db/flagstone/sstable"
 )
 
-// SampledRow is a row that stands for those around it.
+// SampledRow is a row that represents the rows around it.
 type SampledRow struct {
 	Key     []row.Value
-	Bytes   int64 // about how many of the table's it stands for, in memory, table files and value files
+	Bytes   int64 // about how many of the table's bytes it represents, in memory, table files and value files
 	Version int64 // the newest version of its first columns, in milliseconds; 0 if it has no cell
 
 	rowKey []byte
 }
 
 const (
-	// sampledColumns are how many columns of a row are looked at for its version.
+	// sampledColumns is how many columns of a row are read for its version.
 	sampledColumns = 8
-	// sampledScan is how many times more than a sample reads of a large table a scan
-	// may read, if that finds all rows.
+	// sampledScan is how many times as much as a sample of a large table a scan may read, if it
+	// finds all rows.
 	sampledScan = 16
 )
 
-// Sample returns about n rows, or all if the table has fewer, that are spread
-// evenly over its bytes, in the order of their keys. It costs a scan of the table
-// while that is smaller than n blocks, or than 16n if it has no more than 2n rows;
-// beyond, it reads no more than the rows of a block for each that it returns. It reads no
-// value file.
+// Sample returns about n rows, or all if the table has fewer, spread evenly over its bytes, in
+// key order. It scans a table that is smaller than n blocks, or smaller than 16n blocks if it has
+// at most 2n rows. For a larger table it reads at most the rows of one block for each row that it
+// returns. It reads no value file.
 func (t *Table) Sample(ctx context.Context, n int) ([]SampledRow, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("%w: a sample of %d rows", ErrInvalid, n)
@@ -59,8 +58,8 @@ func (t *Table) Sample(ctx context.Context, n int) ([]SampledRow, error) {
 	return t.sampleAt(ctx, n, size, snapshot)
 }
 
-// scanSizes scans for the keys, versions and sizes of rows: what is in value files
-// stays there. columns is ScanOptions.MaxColumns.
+// scanSizes scans the keys, versions and sizes of rows without reading value files. columns is
+// ScanOptions.MaxColumns.
 func (t *Table) scanSizes(ctx context.Context, snapshot *Snapshot, columns int, opts ScanOptions) *Rows {
 	opts.Snapshot, opts.MaxColumns = snapshot, columns
 	rows := t.Scan(ctx, nil, nil, opts)
@@ -68,8 +67,8 @@ func (t *Table) scanSizes(ctx context.Context, snapshot *Snapshot, columns int, 
 	return rows
 }
 
-// sampleAll scans the table. Of every row, or every pair, four... it keeps one,
-// which a large row is more likely to be.
+// sampleAll scans the table. It keeps one of every 1, 2, 4, ... rows, and a large row with higher
+// probability.
 func (t *Table) sampleAll(ctx context.Context, n int, size int64, snapshot *Snapshot) ([]SampledRow, error) {
 	rng := rand.New(rand.NewPCG(1, 2)) // the same table has the same sample
 	join := func(a, b SampledRow) SampledRow {
@@ -82,7 +81,7 @@ func (t *Table) sampleAll(ctx context.Context, n int, size int64, snapshot *Snap
 	}
 	var sample []SampledRow
 	var total int64
-	stride, joined := 1, 0 // rows that one is kept of, rows that the last one stands for
+	stride, joined := 1, 0 // rows that one kept row represents, and those that the last one represents so far
 	rows := t.scanSizes(ctx, snapshot, 0, ScanOptions{})
 	defer rows.Close()
 	for rows.Next() {
@@ -111,15 +110,14 @@ func (t *Table) sampleAll(ctx context.Context, n int, size int64, snapshot *Snap
 	return sample, nil
 }
 
-// scale makes weights that add up to sum add up to about size.
+// scale scales weights that add up to sum, so that they add up to about size.
 func scale(sample []SampledRow, sum, size int64) {
 	for i := range sample {
 		sample[i].Bytes = max(int64(float64(sample[i].Bytes)*float64(size)/float64(sum)), 1)
 	}
 }
 
-// sampleAt reads the row at, or before, each place that lies apart bytes behind
-// the one before.
+// sampleAt reads the row at, or before, places at equal distances of about size/n bytes.
 func (t *Table) sampleAt(ctx context.Context, n int, size int64, snapshot *Snapshot) (sample []SampledRow, err error) {
 	var anchors partition.Anchors
 	apart := max(size/int64(n), 1)
@@ -131,8 +129,8 @@ func (t *Table) sampleAt(ctx context.Context, n int, size int64, snapshot *Snaps
 		}
 		anchors.Append(found)
 	}
-	// A place of large rows is one, however many bytes they have: what it has beyond
-	// apart must not be missing elsewhere.
+	// Large rows around an anchor make one place, however many bytes they have. Their bytes
+	// beyond apart must not increase the distance elsewhere.
 	for range 4 {
 		var spread int64
 		for _, bytes := range anchors.All() {
@@ -154,7 +152,7 @@ func (t *Table) sampleAt(ctx context.Context, n int, size int64, snapshot *Snaps
 			since = 0
 		}
 	}
-	// Where several runs lie over each other, a row can come up twice.
+	// Where several runs overlap, a row can be found twice.
 	slices.SortStableFunc(sample, func(a, b SampledRow) int { return bytes.Compare(a.rowKey, b.rowKey) })
 	distinct := sample[:0]
 	for _, s := range sample {
@@ -167,12 +165,12 @@ func (t *Table) sampleAt(ctx context.Context, n int, size int64, snapshot *Snaps
 	return distinct, nil
 }
 
-// sampleBefore finds the row at a place, or before it, which stands for the bytes
-// since the last one. Where these are many, the rows are large, or their values are:
-// then it looks at all rows that the bytes are of. They are few, since no place lies
-// between them: those of a block, or one in memory.
+// sampleBefore finds the row at a place, or before it, which represents the bytes since the last
+// place. If these are many, rows or values are large: then it reads all rows that these bytes
+// belong to. They are few, since no anchor lies between them: the rows of a block, or one row in
+// memory.
 func (t *Table) sampleBefore(ctx context.Context, place []byte, since, apart int64, many bool, snapshot *Snapshot) (sample []SampledRow, err error) {
-	const patience = 10_000 // cells of deleted rows, where a place is given up
+	const patience = 10_000 // cells of deleted rows after which a place is given up
 	columns := sampledColumns
 	if many {
 		columns = 0
@@ -180,7 +178,7 @@ func (t *Table) sampleBefore(ctx context.Context, place []byte, since, apart int
 	rows := t.scanSizes(ctx, snapshot, columns, ScanOptions{Reverse: true, MaxExamined: patience})
 	defer rows.Close()
 	rows.high = append(slices.Clone(place), 0) // the smallest string above it
-	var total, left int64                      // of all rows, of those that no sampled one stands for
+	var total, left int64                      // of all rows, of those that no sampled row represents
 	for total < since && rows.Next() {
 		s := sampled(rows.Row())
 		if !many {
@@ -207,7 +205,7 @@ func sampled(r *Row) SampledRow {
 		s.Version = max(s.Version, c.Version)
 		s.Bytes += int64(len(c.Column) + len(c.Value))
 		if c.Separate {
-			if ref, err := row.ParseReference(c.Value); err == nil { // else a read of the value fails
+			if ref, err := row.ParseReference(c.Value); err == nil { // else reading the value reports it
 				s.Bytes += int64(ref.Stored)
 			}
 		}

@@ -120,8 +120,8 @@ func TestASampleOfLittleOrNothing(t *testing.T) {
 	}
 }
 
-// TestLargeValuesWeighWhatTheyTake: sixty rows of 256 KiB under one key have
-// nearly all of the bytes, wherever these are, and however many small rows there are.
+// TestLargeValuesWeighWhatTheyTake: sixty rows of 256 KiB under one key have nearly all of the
+// bytes, wherever the values lie and however many small rows there are.
 func TestLargeValuesWeighWhatTheyTake(t *testing.T) {
 	ctx := context.Background()
 	for _, c := range []struct {
@@ -183,8 +183,8 @@ func TestLargeValuesWeighWhatTheyTake(t *testing.T) {
 	}
 }
 
-// TestARowStandsForThoseAroundItTheRatherTheLargerItIs: each row has a key of its own, so
-// that a small one that stood for a large one beside it would be blamed for its bytes.
+// TestARowStandsForThoseAroundItTheRatherTheLargerItIs: each row has its own partition key, so a
+// small row that represents a large neighbour would be charged with its bytes.
 func TestARowStandsForThoseAroundItTheRatherTheLargerItIs(t *testing.T) {
 	store, table := sampledTable(t)
 	value := row.String(strings.Repeat("x", 64<<10))

@@ -1,8 +1,8 @@
 package flagstone
 
-// Scans. A scan reads rows several at once where a run alone holds them, and hands
-// them out one by one. Their keys are copied; their values stay where they are, in a
-// block that is pinned until the scan has handed out all of these rows.
+// Scans. Where a single run holds the next rows, a scan reads several at once, a chunk, and
+// returns them one by one. It copies their keys; their values stay in the block, which is pinned
+// until the scan has returned the whole chunk.
 
 import (
 	"bytes"
@@ -16,20 +16,20 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// ScanOptions say what a scan wants.
+// ScanOptions say what a scan reads.
 type ScanOptions struct {
 	ReadOptions
 	// Reverse walks downwards: from start, inclusive, to end, exclusive, with
 	// start above end.
 	Reverse bool
-	// MaxExamined, if above 0, pauses the scan after about so many cells, if
-	// they belong to rows that do not exist: see Rows.Paused. It bounds what a
-	// page over deleted or expired data costs.
+	// MaxExamined, if above 0, pauses the scan at a row that does not exist once about so many
+	// cells were examined: see Rows.Paused. It bounds the cost of a page over deleted or expired
+	// data.
 	MaxExamined int64
 }
 
-// Rows iterates over the rows of a scan. It sees one moment, however long it
-// runs; close it. It is used by one goroutine at a time.
+// Rows iterates over the rows of a scan. It sees one moment, however long it runs. One goroutine
+// uses it at a time, and must close it.
 //
 //	rows := table.Scan(ctx, start, end, flagstone.ScanOptions{})
 //	defer rows.Close()
@@ -42,7 +42,7 @@ type Rows struct {
 
 	paused   []row.Value
 	err      error
-	examined int64 // of rows that were handed out, and by readers of trees that are done
+	examined int64 // of rows that were returned, and by readers of trees that are done
 }
 
 // scan is a scan under way. Its memory serves other scans when it is closed.
@@ -51,7 +51,7 @@ type scan struct {
 	table    *Table
 	snapshot *Snapshot
 	own      bool         // the snapshot ends with the scan
-	within   *Transaction // that the scan is part of; nil if of none
+	within   *Transaction // the scan's transaction; nil if it has none
 	view     mvcc.View
 	sel      mvcc.Selection
 	reverse  bool
@@ -64,12 +64,12 @@ type scan struct {
 	trees     []*partition.Tree // not yet visited, in the order of the scan
 	it        *partition.Iterator
 	before    bool // it is not positioned yet
-	next      int  // of the chunk, the first row that was not handed out
+	next      int  // the first row of the chunk that was not returned
 
 	scanMemory
 }
 
-// scanMemory is what a scan leaves to the next one.
+// scanMemory is memory that later scans use again.
 type scanMemory struct {
 	reader  mvcc.RowReader
 	chunk   row.Chunk
@@ -78,18 +78,18 @@ type scanMemory struct {
 	bounds  [2][]byte
 }
 
-// Chunks begin small, since the caller may want few rows, and grow up to what
-// stays in the CPU's first cache.
+// Sizes of chunks, in bytes. They begin small, since the caller may want few rows, and grow to
+// what fits the CPU's first-level cache.
 const (
 	firstChunk = 1 << 10
 	chunkGrows = 4
 	maxChunk   = 16 << 10
 )
 
-// scans keeps memory between scans: which one a scan gets makes no difference.
+// scans keeps memory between scans: which piece a scan gets makes no difference.
 var scans = sync.Pool{New: func() any { return new(scan) }}
 
-// give takes the memory back, unless rare large rows grew it.
+// give returns the memory to scans, without chunk and row if large rows grew them.
 func (s *scan) give() {
 	const keep = 1 << 20
 	if s.chunk.Size()+s.row.collector.Size() > keep {
@@ -104,10 +104,9 @@ func (s *scan) give() {
 	scans.Put(s)
 }
 
-// Scan iterates over the rows from start, inclusive, to end, exclusive, in key
-// order, or downwards with Reverse. A bound is a key, or the beginning of one,
-// and may hold row.Min and row.Max; an empty one is unbounded. Mistakes are
-// reported by Rows.Err.
+// Scan iterates over the rows from start, inclusive, to end, exclusive, in key order, or
+// downwards with Reverse. A bound is a key or a prefix of its values, and may hold row.Min and
+// row.Max; an empty one is unbounded. Rows.Err reports errors.
 func (t *Table) Scan(ctx context.Context, start, end []row.Value, opts ScanOptions) *Rows {
 	r := t.newRows(ctx, &opts)
 	if err := r.init(start, end, &opts); err != nil {
@@ -116,7 +115,7 @@ func (t *Table) Scan(ctx context.Context, start, end []row.Value, opts ScanOptio
 	return r
 }
 
-// newRows makes a scan that has not begun.
+// newRows makes a scan that is not initialised.
 func (t *Table) newRows(ctx context.Context, opts *ScanOptions) *Rows {
 	s := scans.Get().(*scan)
 	s.ctx, s.table, s.snapshot = ctx, t, opts.Snapshot
@@ -161,8 +160,8 @@ func (s *scan) init(start, end []row.Value, opts *ScanOptions) (err error) {
 	return nil
 }
 
-// pinOnly begins a scan of one tree. It takes its view as a point read does, and
-// needs no snapshot to keep anything alive: what it pins is all it will read.
+// pinOnly begins a scan of one tree. It takes its view as a point read does, and needs no
+// snapshot, because it pins everything that it will read.
 func (s *scan) pinOnly(tree *partition.Tree) error {
 	t := s.table
 	if s.it = tree.NewIterator(); s.within != nil {
@@ -220,8 +219,8 @@ func (s *scan) initWithin(start, end []row.Value, opts *ScanOptions) (err error)
 	return s.pinOnly(t.partitions().Find(tx.prefix))
 }
 
-// over returns why what was read in a transaction must not be taken for an answer:
-// what came after the transaction may be in it.
+// over returns why what was read must not be returned, nil if it may be: after a transaction has
+// ended, its scan may see later writes.
 func (s *scan) over() error {
 	if s.within == nil {
 		return nil
@@ -232,7 +231,7 @@ func (s *scan) over() error {
 	return s.table.gone()
 }
 
-// startReader makes the reader read the iterator.
+// startReader resets the reader to read the iterator.
 func (s *scan) startReader() {
 	s.reader.Reset(s.it, s.view, s.sel)
 	s.reader.Limit = s.high
@@ -241,8 +240,8 @@ func (s *scan) startReader() {
 	}
 }
 
-// encodeBounds encodes the bounds as low <= key < high. A reverse scan includes
-// start and excludes end, so both move up by the least possible step.
+// encodeBounds encodes the bounds as low <= key < high. A reverse scan includes start and
+// excludes end, so both bounds move up to the next possible key.
 func (s *scan) encodeBounds(start, end []row.Value) error {
 	for i, bound := range [][]row.Value{start, end} {
 		b, err := s.table.encodeBound(s.bounds[i][:0], bound)
@@ -290,7 +289,7 @@ func (r *Rows) Next() bool {
 	return r.takeRow()
 }
 
-// readChunk reads the current row and those that can be read with it.
+// readChunk reads the current row and the rows that can be read with it into the chunk.
 func (r *Rows) readChunk() bool {
 	s := r.scan
 	s.next = 0
@@ -302,7 +301,7 @@ func (r *Rows) readChunk() bool {
 	return true
 }
 
-// takeRow hands out the next row of the chunk.
+// takeRow makes the next row of the chunk the current one.
 func (r *Rows) takeRow() bool {
 	if err := r.over(); err != nil {
 		r.fail(err)
@@ -329,7 +328,7 @@ func (r *Rows) takeRow() bool {
 	return true
 }
 
-// readOne reads the current row by itself; not ok if that fails.
+// readOne reads the current row alone. ok is false if that fails.
 func (r *Rows) readOne() (exists, ok bool) {
 	if err := r.row.reset(r.it.RowKey(), r.table.columns); err != nil {
 		r.fail(err)
@@ -352,7 +351,7 @@ func (r *Rows) pause() {
 	if !r.advance() {
 		return
 	}
-	// A copy, which stays when the scan is closed.
+	// A copy, since it is used after the scan is closed.
 	key, err := row.DecodeKey(bytes.Clone(r.it.RowKey()), r.table.columns)
 	if err != nil {
 		r.fail(fmt.Errorf("%w: stored row key %x: %w", ErrCorrupt, r.it.RowKey(), err))
@@ -361,12 +360,11 @@ func (r *Rows) pause() {
 	r.paused = key
 }
 
-// Paused reports whether the scan ended because of ScanOptions.MaxExamined, and
-// the key at which to go on: the inclusive start of another scan.
+// Paused reports whether the scan ended because of ScanOptions.MaxExamined, and the key at which
+// another scan goes on, as its inclusive start.
 func (r *Rows) Paused() ([]row.Value, bool) { return r.paused, r.paused != nil }
 
-// advance moves to the next physical row in range, whether it exists in the
-// view or not.
+// advance moves to the next physical row in range, visible or not.
 func (r *Rows) advance() bool {
 	if err := r.ctx.Err(); err != nil {
 		r.fail(err)
@@ -395,7 +393,7 @@ func (r *Rows) advance() bool {
 			}
 			ok = r.seek()
 		case r.reverse:
-			ok = r.it.PrevRow() // rows are judged one by one: see Cells.Stretch
+			ok = r.it.PrevRow() // row by row: see Cells.Stretch
 		default:
 			ok = r.it.NextRow()
 		}
@@ -433,7 +431,7 @@ func (r *Rows) leaveTree() {
 	r.it = nil
 }
 
-// fail ends the scan with an error, if it is one.
+// fail ends the scan if err is not nil.
 func (r *Rows) fail(err error) {
 	if err == nil {
 		return
@@ -444,10 +442,9 @@ func (r *Rows) fail(err error) {
 	}
 }
 
-// Row is the current row, valid until the next call of Next or Close: its values may
-// lie in memory of the store, where they must not be changed. When the scan ended
-// with ErrRowTooLarge, it has the key of the row that is. What is to outlive
-// that is copied: see Row.Clone.
+// Row is the current row, valid until the next call of Next or Close; Row.Clone makes a copy that
+// stays. Its values may lie in memory of the store and must not be changed. When the scan ended
+// with ErrRowTooLarge, it has the key of the row that is too large.
 func (r *Rows) Row() *Row {
 	if r.scan == nil {
 		return new(Row)
@@ -455,11 +452,11 @@ func (r *Rows) Row() *Row {
 	return &r.scan.row
 }
 
-// Err is the error that ended the scan, nil at its plain end.
+// Err is the error that ended the scan, nil if there was none.
 func (r *Rows) Err() error { return r.err }
 
-// Examined is the number of cells looked at so far, visible or not. A caller
-// that answers in pages uses it to end a page over dead data.
+// Examined is the number of cells examined so far, visible or not. A caller that answers in pages
+// uses it to end a page over dead data.
 func (r *Rows) Examined() int64 {
 	if r.scan == nil || r.it == nil {
 		return r.examined
@@ -467,7 +464,7 @@ func (r *Rows) Examined() int64 {
 	return r.examined + int64(r.reader.Examined())
 }
 
-// Close ends the scan and lets go of what it pins.
+// Close ends the scan and releases what it pins.
 func (r *Rows) Close() error {
 	s := r.scan
 	if s == nil {

@@ -89,8 +89,7 @@ func TestAClosedScanHasNoRow(t *testing.T) {
 	}
 }
 
-// TestScansEndWhereTheirRangeDoes: also where rows are read ahead together, and
-// with a limit of columns.
+// TestScansEndWhereTheirRangeDoes: also if rows are read in chunks, and with a limit of columns.
 func TestScansEndWhereTheirRangeDoes(t *testing.T) {
 	_, table := scanned(t, 300)
 	for from := 0; from < 300; from += 7 {

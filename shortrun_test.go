@@ -1,6 +1,6 @@
 package flagstone
 
-// What is left behind by a store that is opened for little, again and again.
+// What many short runs of a store leave behind.
 
 import (
 	"testing"
@@ -9,8 +9,8 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// TestShortRunsDoNotPileUpTheLog opens a store again and again for one row: each
-// run begins a segment of the log.
+// TestShortRunsDoNotPileUpTheLog opens a store many times for one row: each run begins a log
+// segment.
 func TestShortRunsDoNotPileUpTheLog(t *testing.T) {
 	const budget, segment, runs = 1 << 20, 256 << 10, 40
 	fsys := vfs.NewSim(vfs.SimOptions{})

@@ -12,9 +12,9 @@ import (
 	"github.com/flagstone-db/flagstone/mvcc"
 )
 
-// Snapshot is one moment of a store: a sequence number, a clock reading, and
-// the options that the tables had. What is read through it never changes while
-// it is open, and it keeps alive what it can see, so close it.
+// Snapshot is one moment of a store: a sequence number, a clock reading, and the options that the
+// tables had. Reads through it always see the same. It keeps what it sees from being dropped
+// until it is closed.
 type Snapshot struct {
 	store  *Store
 	seq    uint64
@@ -36,9 +36,9 @@ func (s *Store) Snapshot() (*Snapshot, error) {
 	}
 	s.snapshots.Lock()
 	defer s.snapshots.Unlock()
-	// The sequence number is read under the lock that policy takes: a merge
-	// that misses this snapshot in its list read the list before, so all it
-	// merges was visible before, and lies at or below seq.
+	// The sequence number is read under the lock that policy takes: a compaction whose list
+	// misses this snapshot read the list before, so all it merges was visible before, and lies at
+	// or below seq.
 	sn := &Snapshot{
 		store: s, seq: s.pipeline.queue.Visible(),
 		millis: s.clock.NowMillis(), state: s.state(),
@@ -47,7 +47,7 @@ func (s *Store) Snapshot() (*Snapshot, error) {
 	return sn, nil
 }
 
-// Close lets go of what the snapshot keeps alive. It may be called twice.
+// Close releases what the snapshot keeps. It may be called twice.
 func (sn *Snapshot) Close() {
 	if sn.closed.Swap(true) {
 		return
@@ -57,8 +57,7 @@ func (sn *Snapshot) Close() {
 	delete(sn.store.snapshots.open, sn)
 }
 
-// usable returns nil or the reason why a store cannot read at the snapshot,
-// which may be nil.
+// usable returns nil, or why a store cannot read at the snapshot, which may be nil.
 func (sn *Snapshot) usable(s *Store) error {
 	switch {
 	case sn == nil:
@@ -91,12 +90,12 @@ func viewOf(meta *manifest.Table, seq uint64, millis int64) mvcc.View {
 	}
 }
 
-// advanceExpiry raises the table's expiry watermark to the present cutoff of the
-// purge clock, before a merge begins to drop by it: whoever opens a view from
-// then on, whatever becomes of the clock and of the table's options meanwhile,
-// sees nothing that the merge takes for expired. oldest is the smallest version
-// that the merge will meet. No options change meanwhile: what a longer Time To Live
-// has brought back must not go by a shorter one that was read before.
+// advanceExpiry raises the table's expiry watermark to the present cutoff of the purge clock,
+// before a compaction begins to drop by it. A view that is opened from then on shows nothing that
+// the compaction takes for expired, even if the clock or the table's options change. oldest is
+// the smallest version that the compaction will read. The lock keeps the options from changing:
+// what a longer Time To Live brings back must not be dropped by a shorter one that was read
+// before.
 func (s *Store) advanceExpiry(table uint64, oldest int64) error {
 	s.merges.RLock()
 	defer s.merges.RUnlock()
@@ -108,7 +107,7 @@ func (s *Store) advanceExpiry(table uint64, oldest int64) error {
 	if cutoff <= meta.Watermark || oldest/1000 >= cutoff {
 		return nil
 	}
-	// Should the wall clock be set back, what is stamped then must not be expired.
+	// If the wall clock is set back, new cells must not be stamped with an expired time.
 	s.issued.raise(cutoff * 1000)
 	var e manifest.Edit
 	e.SetWatermark(table, cutoff)
@@ -116,17 +115,17 @@ func (s *Store) advanceExpiry(table uint64, oldest int64) error {
 	return err
 }
 
-// policy says what a merge of the table may drop at this moment: what the open
-// snapshots and the newest view do not show, expired below the watermark.
+// policy says what a compaction of the table may drop now: what neither the open snapshots nor
+// the newest view show, and what is expired below the watermark.
 //
-// Cells expire for readers by the wall clock, and are dropped by the purge
-// clock, which the wall clock may be ahead of.
+// Cells expire for readers by the wall clock. They are dropped by the purge clock, which may be
+// behind the wall clock.
 func (s *Store) policy(table uint64) mvcc.Policy {
 	s.snapshots.Lock()
 	defer s.snapshots.Unlock()
 	state := s.state()
 	meta := state.Table(table)
-	if meta == nil { // being dropped: the merge's edit will be refused
+	if meta == nil { // dropped: the compaction's edit will be refused
 		return mvcc.Policy{Views: []mvcc.View{{Seq: mvccLatest, Cutoff: mvcc.NoExpiry}}, ExpiryCutoff: mvcc.NoExpiry}
 	}
 	latest := mvcc.View{Seq: mvccLatest, MaxVersions: int(meta.Options.MaxVersions), Cutoff: meta.Watermark}
@@ -144,8 +143,8 @@ func (s *Store) policy(table uint64) mvcc.Policy {
 	}
 }
 
-// mostVersions is the largest number of versions that a view of the table shows:
-// the present one or that of an open snapshot.
+// mostVersions is the largest Max Versions among the present view of the table and its open
+// snapshots.
 func (s *Store) mostVersions(meta *manifest.Table) int {
 	s.snapshots.Lock()
 	defer s.snapshots.Unlock()
@@ -158,9 +157,9 @@ func (s *Store) mostVersions(meta *manifest.Table) int {
 	return most
 }
 
-// tombstoneHorizon is a sequence number up to which every put of the table has
-// a version that is expired at the cutoff: a write made at w has only versions
-// below w plus the Max Version Offset, the largest that the table ever had.
+// tombstoneHorizon is a sequence number up to which every put of the table is expired at the
+// cutoff: a write at time w has only versions below w plus the largest Max Version Offset that
+// the table ever had.
 func tombstoneHorizon(state *manifest.State, meta *manifest.Table, cutoff int64) uint64 {
 	const maxSeconds = math.MaxInt64 / 1000
 	if cutoff <= 0 || cutoff > maxSeconds || meta.LargestOffset > cutoff {

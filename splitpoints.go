@@ -9,15 +9,14 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// SplitPoints returns keys that divide the table into pieces of about
-// splitBytes each: n points make n+1 pieces. A point holds a value of the first
-// key column only, the partition key, which is never divided between two
-// pieces. limit bounds the number of points; 0 is no bound.
+// SplitPoints returns keys that divide the table into pieces of about splitBytes each: n points
+// make n+1 pieces. A point holds a value of the first key column only, the partition key, which
+// is never divided between two pieces. limit bounds the number of points; 0 is no limit.
 //
-// The answer comes from the indexes of the table files and estimates of the
-// memtables; no data is read. Sizes are those on disk, compressed. A piece can
-// be too large by a sixteenth of splitBytes, or a block if that is more, of each
-// table file that overlaps its end, and by one partition key.
+// The answer comes from the indexes of the table files and estimates of the memtables; no data is
+// read. Sizes are those on disk, compressed. For each table file that overlaps its end, a piece
+// can be too large by a sixteenth of splitBytes, or by a block if that is more; it can also be
+// too large by one partition key.
 func (t *Table) SplitPoints(ctx context.Context, splitBytes int64, limit int) ([][]row.Value, error) {
 	if splitBytes < 1 || limit < 0 {
 		return nil, fmt.Errorf("%w: split points of %d bytes, at most %d", ErrInvalid, splitBytes, limit)

@@ -44,26 +44,26 @@ type Store struct {
 	env      *partition.Env
 
 	executor executor.Executor
-	own      *Shared // to be closed with the store; nil if it was handed in
+	own      *Shared // closed with the store; nil if Options.Shared was set
 
 	issued      issueClock
-	stampsAhead atomic.Bool // far ahead of the wall clock, when it was last looked
+	stampsAhead atomic.Bool // the last check found issued far ahead of the wall clock
 	purge       *purgeClock
 	latches     commit.Latches
 	pipeline    pipeline
 	snapshots   snapshots
-	// transactions are those that are open.
+	// transactions are the open ones.
 	transactions transactions
 	gate         *pressure.Gate
 	jobs         *jobs.Jobs
 	upkeep       upkeep
 
-	// merges is held, shared, while the outcome of a merge is committed; a
-	// change of table options takes it alone.
+	// merges is held, shared, while the outcome of a compaction is committed; a change of table
+	// options takes it exclusively.
 	merges sync.RWMutex
 
-	// flushGate is held, shared, while a tree is flushed; a checkpoint takes
-	// it alone, so that no tree's files run ahead of its moment.
+	// flushGate is held, shared, while a tree is flushed; a checkpoint takes it exclusively, so
+	// that no table file holds later writes than the checkpoint.
 	flushGate sync.RWMutex
 
 	tables struct {
@@ -71,17 +71,17 @@ type Store struct {
 		current      atomic.Pointer[catalog] // replaced as a whole
 	}
 
-	// withinUpdate is the context of the functions of updates without another.
+	// withinUpdate is the context of update functions whose caller passed context.Background.
 	withinUpdate context.Context
 
 	closed atomic.Bool
 }
 
-// Open opens the store in dir and makes one if there is none. When it returns,
-// everything that was acknowledged before is readable. Errors match ErrLocked,
-// ErrCorrupt, ErrNotStore, ErrInvalid, or those of the file system. Where there are
-// permissions, those that an earlier version gave to others are taken away; dir
-// itself keeps its own, and what is in it and not the store's.
+// Open opens the store in dir and makes one if there is none. When it returns, everything that
+// was acknowledged before is readable. Errors match ErrLocked, ErrCorrupt, ErrNotStore,
+// ErrInvalid, or those of the file system. Where files have permissions, Open takes away those
+// that an earlier version gave to other users on the store's files; dir itself and other files in
+// it keep theirs.
 func Open(dir string, opts Options) (*Store, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
@@ -117,8 +117,7 @@ func (s *Store) open() error {
 	return nil
 }
 
-// openFiles takes the lock, before anything else is read, and opens or makes
-// the manifest.
+// openFiles takes the lock before it reads anything else, and opens or makes the manifest.
 func (s *Store) openFiles() (err error) {
 	if s.opts.ReadOnly {
 		if _, err := s.fs.Stat(filepath.Join(s.dir, manifest.CurrentName)); err != nil {
@@ -155,9 +154,8 @@ func (s *Store) openFiles() (err error) {
 	return err
 }
 
-// refuseForeign makes sure that a directory without a store holds nothing that
-// only a store has: then CURRENT was lost, and making a new store would be the
-// end of the old one.
+// refuseForeign returns an error if a directory without a CURRENT file holds files that only a
+// store has: then CURRENT was lost, and a new store would destroy the old one.
 func (s *Store) refuseForeign() error {
 	for _, name := range []string{manifest.WALDir, manifest.TablesDir, manifest.ValuesDir} {
 		names, err := s.fs.List(filepath.Join(s.dir, name))
@@ -169,9 +167,9 @@ func (s *Store) refuseForeign() error {
 	return nil
 }
 
-// tighten takes permissions from others than the owner that earlier versions gave.
-// The directories of the store shut out others from all below, so their files keep
-// theirs; dir is the user's, and may hold what is to be read.
+// tighten takes away the permissions that earlier versions gave to users other than the owner.
+// The store's directories shut out other users, so the files in them keep their permissions; dir
+// belongs to the user, and may hold files for others to read.
 func (s *Store) tighten() {
 	names, err := s.fs.List(s.dir)
 	for _, name := range names {
@@ -189,7 +187,7 @@ func (s *Store) tighten() {
 	}
 }
 
-// state is the manifest's state: what tables, partitions and files there are.
+// state is the manifest's state: the tables, partitions and files.
 func (s *Store) state() *manifest.State {
 	if s.manifest == nil {
 		return s.frozen
@@ -228,8 +226,8 @@ func (s *Store) share() {
 	s.files.Values = func(number uint64) (manifest.ValueUsage, bool) { return s.state().ValueFile(number) }
 }
 
-// filterBits is the size of the bloom filters, in bits for each row: one row in
-// a hundred that a file does not hold is looked for in vain.
+// filterBits is the size of the bloom filters, in bits per row. It lets one of a hundred lookups
+// of absent rows through.
 const filterBits = 10
 
 func (s *Store) prepare() {
@@ -277,8 +275,7 @@ func (s *Store) prepare() {
 // commitEdit makes an edit durable. A failure to write it poisons the store;
 // an edit that the manifest refuses leaves everything as it was.
 func (s *Store) commitEdit(e *manifest.Edit) (*manifest.State, error) {
-	// Times are read after the sequence number: every write up to it was
-	// stamped before.
+	// Times are read after the sequence number: every write up to it has its time already.
 	if seq := s.pipeline.queue.Visible(); seq > 0 {
 		e.SetLastSeq(seq)
 		e.AddSeqTime(seq, s.issued.last.Load())
@@ -302,11 +299,11 @@ func (s *Store) commitEdit(e *manifest.Edit) (*manifest.State, error) {
 	return nil, s.describe(err)
 }
 
-// describe maps the errors of lower floors to those of this package.
+// describe maps the errors of lower packages to those of this one.
 func (s *Store) describe(err error) error {
 	as := func(kind error) error {
 		if errors.Is(err, kind) {
-			return err // it was described where it came up
+			return err // described already
 		}
 		return fmt.Errorf("%w: %w", kind, err)
 	}
@@ -330,17 +327,17 @@ func (s *Store) describe(err error) error {
 	return err
 }
 
-// NowMillis is the time to stamp cells with: the wall clock in milliseconds,
-// except that it never goes back, not even across restarts.
+// NowMillis is the time to stamp cells with: the wall clock in milliseconds, but it never goes
+// back, not even across restarts.
 func (s *Store) NowMillis() int64 { return s.issued.now() }
 
-// WallMillis is the wall clock in milliseconds: what expiry is measured by.
+// WallMillis is the wall clock in milliseconds, by which cells expire for readers.
 func (s *Store) WallMillis() int64 { return s.clock.NowMillis() }
 
-// Close makes everything that was written durable and closes the store. Writes
-// that are under way fail or finish, transactions are aborted; scans and snapshots must have been closed.
+// Close makes everything that was written durable and closes the store. Writes in progress fail
+// or finish, and transactions are aborted. REQUIRES: scans and snapshots are closed.
 func (s *Store) Close() error {
-	s.pipeline.order.Lock() // no write is half way into the log
+	s.pipeline.order.Lock() // no write is between its checks and the log
 	closed := s.closed.Swap(true)
 	s.pipeline.order.Unlock()
 	if closed {
@@ -357,8 +354,7 @@ func (s *Store) Close() error {
 	return errors.Join(err, s.releaseAll())
 }
 
-// releaseAll closes whatever is open, in the order that nothing is used after
-// it is closed.
+// releaseAll closes what is open, in an order in which nothing is used after it is closed.
 func (s *Store) releaseAll() error {
 	var errs []error
 	if s.own != nil {
@@ -385,7 +381,7 @@ func (s *Store) releaseAll() error {
 		errs = append(errs, s.lock.Close())
 	}
 	if s.own != nil {
-		// Scans that are still open keep theirs: it is no failure of the store.
+		// Open scans keep their memory: that is no failure of the store.
 		if err := s.own.release(); err != nil {
 			s.opts.Logger.Warn("memory was not given back", "error", err)
 		}

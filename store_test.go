@@ -59,7 +59,7 @@ func (r *rig) crash(policy vfs.CrashPolicy, seed uint64) {
 	r.t.Helper()
 	old := r.store
 	r.fs = r.fs.Crash(policy, seed)
-	old.Close() // its files are gone: only memory is let go
+	old.Close() // its files are gone: this only frees memory
 	r.open()
 }
 

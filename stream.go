@@ -1,8 +1,7 @@
 package flagstone
 
-// Streams: what was done to a table, record by record, in the order of the
-// commits. This file enables and disables them; readstream.go reads them, and
-// streamlog.go says how they are kept.
+// Streams are the change feeds of tables: one record for each change, in commit order. This file
+// enables and disables them, readstream.go reads them, and streamlog.go stores them.
 
 import (
 	"fmt"
@@ -12,21 +11,19 @@ import (
 
 // StreamSpec says what stream of changes a table is to have.
 type StreamSpec struct {
-	// RetentionSeconds is how long after its commit a record can be read, at
-	// least 1.
+	// RetentionSeconds is how long after its commit a record can be read, at least 1.
 	RetentionSeconds int64
-	// Before are columns, at most 1024, whose newest values before a change are
-	// recorded with it. That costs a read of the row for each change.
+	// Before are at most 1024 columns. Their newest values before a change are recorded with it,
+	// which costs a read of the row for each change.
 	Before []string
-	// Annotations are kept for a front end, which alone knows what they mean.
+	// Annotations are bytes that the store keeps for a front end and does not read.
 	Annotations []byte
 }
 
 // StreamChange enables or disables the stream of a table.
 type StreamChange struct {
-	// Enable makes a stream, of the changes from then on; a table that has one
-	// refuses it (ErrStreamExists). Nil disables the stream, if there is one:
-	// its records are gone at once.
+	// Enable makes a stream of the changes from then on; it is ErrStreamExists if the table has
+	// one. Nil disables the stream, if there is one: its records are gone at once.
 	Enable *StreamSpec
 }
 
@@ -69,17 +66,17 @@ func (t *Table) checkStream(change *StreamChange) error {
 	return nil
 }
 
-// alterStream adds a change of the table's stream to an edit. install is to be
-// called with the state that results. REQUIRES: tables is held, it is between two
-// eras of the table, and its mutations up to lastSeq have their places.
+// alterStream adds a change of the table's stream to an edit. The caller must call install with
+// the resulting state. REQUIRES: tables is held, the table is between two eras, and its mutations
+// up to lastSeq have their places.
 func (s *Store) alterStream(e *manifest.Edit, t *Table, change *StreamChange, lastSeq uint64) (install func(*manifest.State)) {
 	log := t.log.Load()
 	switch {
 	case change == nil, change.Enable == nil && log == nil:
 		return func(*manifest.State) {}
 	case change.Enable == nil:
-		// Dropping waits for merges, which is nothing to hold the latches for.
-		// Once it has ended, no record is missed.
+		// The change log ends now and is dropped in the next era: dropping waits for compactions,
+		// and writers should not wait for these.
 		e.EndLog(log.id, lastSeq)
 		return func(*manifest.State) { t.log.Store(nil) }
 	}

@@ -267,10 +267,9 @@ func TestStreamsComeAndGo(t *testing.T) {
 	wantError(t, "a name of the store's own", err, ErrInvalid)
 }
 
-// TestPowerIsLostWhileAStreamIsChanged cuts the power before each call that
-// changes the disk while a stream is enabled, written to and disabled. What is
-// there afterwards is a stream that tells every write since it was enabled, or
-// none.
+// TestPowerIsLostWhileAStreamIsChanged cuts the power before each call that changes the disk
+// while a stream is enabled, written to and disabled. Afterwards there is a stream with every
+// write since it was enabled, or no stream.
 func TestPowerIsLostWhileAStreamIsChanged(t *testing.T) {
 	for calls := 0; ; calls++ {
 		r, fault := faultRig(t, Options{})
@@ -340,9 +339,8 @@ func TestPowerIsLostWhileAStreamIsChanged(t *testing.T) {
 	}
 }
 
-// TestManyWritersOneStream writes rows of many goroutines, and reads the stream
-// meanwhile: each write is there once, those of a row in their order, and what
-// was read early is what is read late.
+// TestManyWritersOneStream writes rows on many goroutines and reads the stream meanwhile: each
+// write is there once, those of a row in order, and early and late reads agree.
 func TestManyWritersOneStream(t *testing.T) {
 	for _, sync := range []SyncMode{SyncAlways, SyncNone} {
 		store, err := Open(t.TempDir(), Options{Sync: sync, MemtableSize: 64 << 10})
@@ -401,7 +399,7 @@ func manyWriters(t *testing.T, table *Table) {
 	}
 }
 
-// TestWhatAStreamHandsOutIsDurable: also in a store that does not sync.
+// TestWhatAStreamHandsOutIsDurable: also with SyncNone.
 func TestWhatAStreamHandsOutIsDurable(t *testing.T) {
 	r := newRig(t, Options{Sync: SyncNone})
 	table := r.streamed("t", StreamSpec{})
@@ -417,8 +415,8 @@ func TestWhatAStreamHandsOutIsDurable(t *testing.T) {
 	}
 }
 
-// TestAPositionAheadOfARestoredStoreIsRefused: what is written after a restore must
-// not be passed over by who has read further in the store that was lost.
+// TestAPositionAheadOfARestoredStoreIsRefused: a reader that read further in the lost store must
+// not skip writes after the restore.
 func TestAPositionAheadOfARestoredStoreIsRefused(t *testing.T) {
 	r := newRig(t, Options{})
 	table := r.streamed("t", StreamSpec{})

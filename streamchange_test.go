@@ -12,9 +12,9 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// TestStreamsChangeUnderWriters enables and disables a stream, and drops the
-// table in the end, while others write and read: each stream has, of each writer,
-// all that it wrote between two moments, in order and once.
+// TestStreamsChangeUnderWriters enables and disables a stream, and at last drops the table, while
+// others write and read: each stream has all that each writer wrote between two moments, in order
+// and once.
 func TestStreamsChangeUnderWriters(t *testing.T) {
 	store, err := Open(t.TempDir(), Options{Sync: SyncNone, MemtableSize: 32 << 10, TableFileSize: 32 << 10, WALSegmentSize: 64 << 10})
 	if err != nil {

@@ -1,19 +1,15 @@
 package flagstone
 
-// Change logs, the writing side. The change log of a table is a table of its
-// own, which callers do not see: one row for each mutation of the table, under
-// (shard, sequence number), with the record of the mutation in its cells. What a
-// commit does to a table with a stream goes to the log file once; the record is
-// derived from it when the mutation is applied, in the pipeline and again at
-// recovery, from nothing but the batch and the change log's entry in the
-// manifest. So a record is there exactly if its mutation is: both have one
-// sequence number, become visible together, and are replayed up to what the
-// files of each tree hold. Records expire as cells do, by the version they are
-// given: the time of their commit.
+// Change logs, the writing side. The change log of a table is a hidden table with one row for
+// each mutation of the table, under (shard, sequence number), whose cells hold the record of the
+// mutation. A commit writes the mutation to the log file only once. The record is derived when
+// the mutation is applied, in the pipeline and again at recovery, from the batch and the change
+// log's entry in the manifest alone. So a record exists exactly if its mutation does: both have
+// one sequence number, become visible together, and are replayed unless the files of their trees
+// hold them. Records expire as cells do, by their version, which is the time of their commit.
 //
-// A shard is a partition of the table. Partitions are not split yet. When they
-// are, the change log has to be flushed before: a record that is derived again
-// at recovery must find the shard it had.
+// A shard is a partition of the table. Partitions are not split yet. A split will have to flush
+// the change log first: a record that is derived again at recovery must get the shard it had.
 
 import (
 	"context"
@@ -30,25 +26,24 @@ import (
 // logKey is the schema of change logs.
 var logKey = []KeyColumn{{Name: "shard", Type: row.TypeInteger}, {Name: "sequence", Type: row.TypeInteger}}
 
-// Kinds of what the row of a record holds, one letter each. A value may be long:
-// so pieces of it follow each other in columns r00, r01, ...
+// Kinds of values in the row of a record, one letter each. A value may be long, so its pieces are
+// in columns r00, r01, ...
 const (
 	recordCells = 'r' // the record
 	beforeCells = 'b' // what columns held before
 )
 
-// logPiece is the length of a piece. What a batch can hold has less than 100.
+// logPiece is the length of a piece. A value that fits a batch has less than 100 pieces.
 const logPiece = 4 << 20
 
-// recordPlace is an upper bound of what a piece of a record takes in a memtable,
-// without its bytes.
+// recordPlace is an upper bound of the memtable bytes that a piece takes besides its content.
 var recordPlace = func() int64 {
 	var c row.Change
 	c.Key = logRow(nil, 0, 0)
 	if err := c.Put(pieceName(recordCells, 0), row.MaxVersion-1, row.Binary(nil)); err != nil {
 		panic(err) // it is a cell like any other
 	}
-	const lengths = 16 // of a long value instead of none, and what rounding up adds
+	const lengths = 16 // a long value's length takes more than an empty one's, and sizes are rounded up
 	return memtable.EstimateSize(&c) + lengths
 }()
 
@@ -61,7 +56,7 @@ func logRow(dst []byte, shard, seq uint64) []byte {
 	return key
 }
 
-// logTree is the tree of a change log, which has one.
+// logTree is the only tree of a change log.
 func (t *Table) logTree() *partition.Tree { return t.partitions().Trees()[0] }
 
 // record is a record on its way into a change log: a derived mutation.
@@ -86,7 +81,7 @@ func (r *record) tree() *partition.Tree { return r.log.logTree() }
 
 func (r *record) size() int64 { return r.bound }
 
-// change puts the record into the row of a mutation of a shard.
+// change makes the change log's row of the mutation seq of a shard.
 func (r *record) change(shard, seq uint64, micros int64) *row.Change {
 	if r.kind == recordCells {
 		cdc.SetTime(r.bytes, micros)
@@ -99,7 +94,7 @@ func (r *record) change(shard, seq uint64, micros int64) *row.Change {
 	return c
 }
 
-// putPieces puts bytes into a change, in pieces; no bytes are one empty piece.
+// putPieces puts bytes into a change, in pieces; empty bytes are one empty piece.
 func putPieces(c *row.Change, kind byte, version int64, bytes []byte) error {
 	for i := 0; i == 0 || len(bytes) > 0; i++ {
 		n := min(len(bytes), logPiece)
@@ -147,9 +142,8 @@ func (c *catalog) logsOf(table uint64) (logs []*Table) {
 	return logs
 }
 
-// dropEndedLogs drops the change logs that have ended, which nobody can read any
-// more. What cannot be dropped now is at the next Open. REQUIRES: tables is held,
-// or the store is being opened.
+// dropEndedLogs drops the change logs that have ended and cannot be read any more. If a drop
+// fails, the next Open repeats it. REQUIRES: tables is held, or the store is being opened.
 func (s *Store) dropEndedLogs() {
 	for _, t := range s.catalog().byID {
 		if meta := t.meta(); meta == nil || meta.Log == nil || meta.Log.Until == 0 {
@@ -161,9 +155,9 @@ func (s *Store) dropEndedLogs() {
 	}
 }
 
-// readBefore reads what columns hold before a change, if its record is to tell.
-// It is logged as read: it cannot be found out again. REQUIRES: no other writer can
-// change the row.
+// readBefore reads what columns hold before a change, if the stream records that. It goes into
+// the log, because recovery could not read it again. REQUIRES: no other writer can change the
+// row.
 func (p *prepared) readBefore() error {
 	p.before, p.beforeFor = nil, p.from.table.log.Load()
 	if p.beforeFor == nil || len(p.beforeFor.before) == 0 {
@@ -178,8 +172,8 @@ func (p *prepared) readBefore() error {
 	return err
 }
 
-// beforeChange is the mutation in the batch that carries what columns held
-// before the mutation ahead of it.
+// beforeChange is the mutation in a batch that carries what columns held before the preceding
+// mutation.
 func beforeChange(log *Table, bytes []byte) (*row.Change, error) {
 	c := &row.Change{Table: log.id, Key: logRow(nil, 0, 0)}
 	return c, putPieces(c, beforeCells, 0, bytes)
@@ -198,8 +192,8 @@ func beforeBytes(c *row.Change) ([]byte, error) {
 	return bytes, nil
 }
 
-// barrier returns a sequence number up to which everything is durable and
-// visible, and a time that no later commit is before.
+// barrier returns a sequence number up to which everything is durable and visible, and a time in
+// microseconds; no later commit has an earlier time.
 func (s *Store) barrier(ctx context.Context) (seq uint64, micros int64, err error) {
 	p := &s.pipeline
 	p.order.Lock()
@@ -215,8 +209,8 @@ func (s *Store) barrier(ctx context.Context) (seq uint64, micros int64, err erro
 	return seq, micros, s.syncVisible()
 }
 
-// syncVisible makes durable what is visible: a record that was handed out must
-// not be gone after a crash.
+// syncVisible makes durable what is visible: a crash must not lose a record that was returned to
+// a reader.
 func (s *Store) syncVisible() error {
 	if s.opts.Sync == SyncAlways || s.opts.ReadOnly {
 		return nil

@@ -10,9 +10,8 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// TestRecordsExpire reads with a clock that is moved: what has expired is
-// refused to those who have not read it, and gone for those who begin anew;
-// those who have read everything never fall behind.
+// TestRecordsExpire moves the clock: a reader that has not read expired records gets an error, a
+// new reader does not see them, and a reader that has read everything never falls behind.
 func TestRecordsExpire(t *testing.T) {
 	r := newRig(t, Options{})
 	table := r.streamed("t", StreamSpec{RetentionSeconds: 3600})
@@ -51,13 +50,13 @@ func TestRecordsExpire(t *testing.T) {
 	if records, _ = readStream(t, st, idle, StreamLimits{}); len(records) != 1 {
 		t.Errorf("%d records after a long rest", len(records))
 	}
-	// What has expired is given back.
+	// The space of expired records is reclaimed.
 	if err := r.store.Flush(ctx()); err != nil {
 		t.Fatal(err)
 	}
 	r.clock.Advance(2 * time.Hour)
 	r.exec.RunAll()
-	r.clock.Advance(2 * time.Hour) // its jump must prove itself
+	r.clock.Advance(2 * time.Hour) // a jump is believed only after a probation
 	r.exec.RunAll()
 	if err := r.store.Compact(ctx()); err != nil {
 		t.Fatal(err)
@@ -115,9 +114,9 @@ func TestAStreamBeginsWhereItIsAsked(t *testing.T) {
 	}
 }
 
-// TestWhatAStreamCosts writes the same to a table without a stream and to one
-// with: the log takes the same bytes, the files of the change log are written
-// once, and are not written again by merges.
+// TestWhatAStreamCosts writes the same to a table without a stream and to one with: the log takes
+// the same bytes, the files of the change log are written once, and compactions do not write them
+// again.
 func TestWhatAStreamCosts(t *testing.T) {
 	type cost struct{ log, flushed, merged int64 }
 	write := func(spec *StreamSpec) (c cost, tables []TableMetrics) {

@@ -27,8 +27,8 @@ type TableOptions = manifest.TableOptions
 // NeverExpires is the TTLSeconds of a table whose cells do not expire.
 const NeverExpires = manifest.NeverExpires
 
-// DefaultTableOptions returns what TableSpec.Options stands for where it is zero:
-// one version that is kept for ever, and versions up to a day ahead of the clock.
+// DefaultTableOptions returns the options that replace zero fields: one version that is kept for
+// ever, and versions up to a day ahead of the clock.
 func DefaultTableOptions() TableOptions {
 	return TableOptions{MaxVersions: 1, TTLSeconds: NeverExpires, MaxVersionOffsetSeconds: 86400}
 }
@@ -37,12 +37,12 @@ func DefaultTableOptions() TableOptions {
 type TableSpec struct {
 	// Name is 1 to 512 bytes of UTF-8 without NUL.
 	Name string
-	// Key has one to four columns. The first is the partition key: rows with
-	// the same value of it always live together.
+	// Key has one to four columns. The first is the partition key: rows with the same value of it
+	// always lie in one partition.
 	Key []KeyColumn
 	// Options; fields that are zero get those of DefaultTableOptions.
 	Options TableOptions
-	// Annotations are kept for a front end, which alone knows what they mean.
+	// Annotations are bytes that the store keeps for a front end and does not read.
 	Annotations []byte
 	// Stream, if not nil, gives the table a stream of its changes.
 	Stream *StreamSpec
@@ -53,9 +53,9 @@ type TableInfo struct {
 	TableSpec
 	ID            uint64
 	CreatedMillis int64
-	// ExpiryWatermark is the cutoff, in seconds, below which expired data may
-	// have been dropped for good: raising Time To Live brings back nothing
-	// older. math.MinInt64 if nothing was dropped.
+	// ExpiryWatermark is the time, in seconds, below which expired data may have been dropped for
+	// good: a longer Time To Live brings back nothing older. math.MinInt64 if nothing was
+	// dropped.
 	ExpiryWatermark int64
 	Partitions      int
 }
@@ -76,8 +76,8 @@ type Table struct {
 	// log is the change log that takes the records of the table's mutations,
 	// nil if there is none; it changes between two eras.
 	log atomic.Pointer[Table]
-	// logOf is the table that this one is a change log of, 0 if it is none;
-	// logAfter and before are as in the manifest.
+	// logOf is the table whose change log this is, 0 if it is no change log; logAfter and before
+	// are as in the manifest.
 	logOf, logAfter uint64
 	before          []string
 }
@@ -108,7 +108,7 @@ func (s *Store) loadCatalog(state *manifest.State) {
 	s.tables.current.Store(c)
 }
 
-// add adds a table. Change logs have no name that callers could ask for.
+// add adds a table. Change logs are not found by name.
 func (c *catalog) add(t *Table) {
 	c.byID[t.id] = t
 	if t.logOf == 0 {
@@ -141,8 +141,8 @@ func (s *Store) change(edit func(c *catalog)) {
 	s.tables.current.Store(c)
 }
 
-// beginChange begins a change of the catalogue: there is one at a time, for which
-// ctx waits, and Close waits for it. done must be called in the end.
+// beginChange begins a change of the catalogue. It waits, within ctx, until no other change is in
+// progress; Close waits for the change. The caller must call done at the end.
 func (s *Store) beginChange(ctx context.Context) (done func(), err error) {
 	if err := s.mayChange(ctx); err != nil {
 		return nil, err
@@ -182,7 +182,7 @@ func (s *Store) CreateTable(ctx context.Context, spec TableSpec) (*Table, error)
 	if err := spec.Stream.check(); err != nil {
 		return nil, fmt.Errorf("table %q: %w", spec.Name, err)
 	}
-	// Without sync, a change of the catalogue would outlive earlier writes.
+	// Without this sync, a change of the catalogue could survive earlier writes.
 	if err := s.syncLog(); err != nil {
 		return nil, err
 	}
@@ -218,7 +218,7 @@ func (s *Store) CreateTable(ctx context.Context, spec TableSpec) (*Table, error)
 	return t, nil
 }
 
-// fillOptions puts defaults where options were left zero and checks the rest.
+// fillOptions replaces zero options by the defaults and checks the rest.
 func fillOptions(o TableOptions) (TableOptions, error) {
 	if o.MaxVersions == 0 {
 		o.MaxVersions = DefaultTableOptions().MaxVersions
@@ -289,22 +289,20 @@ func (t *Table) Info() TableInfo {
 	}
 }
 
-// TableChange says what Alter changes, all of it at once; nil fields stay as
-// they are.
+// TableChange says what Alter changes in one step; nil fields stay as they are.
 type TableChange struct {
 	Options     *TableOptions
 	Annotations []byte
 	Stream      *StreamChange
 }
 
-// Alter changes a table's options or annotations. Lower limits take effect for
-// readers at once; higher ones may bring back versions that were hidden and are
-// not collected yet, and never what was deleted or overwritten. Open snapshots
-// keep the options they were made with.
+// Alter changes a table's options, annotations or stream. Lower limits take effect for readers at
+// once; higher ones may bring back versions that were hidden and are not dropped yet, but never
+// what was deleted or overwritten. Open snapshots keep the options they were made with.
 //
-// A change of options or of the stream first waits for the updates that run, of
-// all tables, and holds up none while it does; an error of ctx says that it was
-// not made. Updates of the table that have begun meanwhile run again.
+// A change of options or of the stream first waits for the running updates of all tables, without
+// holding up others. After an error of ctx nothing was changed. Updates of the table that began
+// meanwhile run again.
 func (t *Table) Alter(ctx context.Context, change TableChange) error {
 	s := t.store
 	if err := s.mayChange(ctx); err != nil {
@@ -349,19 +347,18 @@ func (t *Table) alter(ctx context.Context, change TableChange) error {
 	return nil
 }
 
-// commitAlteration changes options between two eras of the table and while no
-// merge is being installed: a write decides its trims by the options it reads, and
-// a merge what to drop, and both must be done under the options that are in force
-// when they take effect. The sequence number up to which the old options ruled
-// becomes part of the manifest, see versionsToKeep.
+// commitAlteration changes options between two eras of the table and while no compaction is being
+// installed. A write chooses its trims by the options it reads, and a compaction what to drop;
+// these options must be in force when the write or compaction takes effect. The manifest gets the
+// sequence number up to which the old options were in force, see versionsToKeep.
 func (s *Store) commitAlteration(t *Table, options TableOptions, annotations []byte, stream *StreamChange) error {
 	s.merges.Lock()
 	defer s.merges.Unlock()
-	if options != t.meta().Options || stream != nil { // annotations are nothing to writers
+	if options != t.meta().Options || stream != nil { // writers do not read annotations
 		defer t.endEra()()
 	}
 	lastSeq := s.lastSeq()
-	// Without sync, the new options would outlive earlier writes.
+	// Without this sync, the new options could survive earlier writes.
 	if err := s.syncLog(); err != nil {
 		return err
 	}
@@ -381,17 +378,16 @@ func (s *Store) commitAlteration(t *Table, options TableOptions, annotations []b
 	return err
 }
 
-// lastSeq is the last sequence number that was given out.
+// lastSeq is the last sequence number that was assigned.
 func (s *Store) lastSeq() uint64 {
 	s.pipeline.order.Lock()
 	defer s.pipeline.order.Unlock()
 	return s.pipeline.nextSeq - 1
 }
 
-// versionsToKeep is how many versions of a column a merge must keep if
-// mutations from seq on may lie in newer runs. A delete of one version that was
-// made under a larger limit counts on more versions below it than the present
-// limit shows.
+// versionsToKeep is how many versions of a column a compaction must keep if mutations from seq on
+// may lie in newer runs. A delete of one version that was made under a larger limit relies on
+// more versions below it than the present limit shows.
 func (s *Store) versionsToKeep(table, seq uint64) int {
 	meta := s.state().Table(table)
 	if meta == nil {
@@ -406,9 +402,9 @@ func (s *Store) versionsToKeep(table, seq uint64) int {
 	return int(keep)
 }
 
-// commitMerge commits the outcome of a merge unless it would have to keep more
-// versions by now than it did: the limit was raised, if only for a while, and a
-// delete was made or a snapshot opened under it.
+// commitMerge commits the outcome of a compaction, unless it would now have to keep more versions
+// than it did: the limit was raised, perhaps for a short time, and a delete was made or a
+// snapshot opened under it.
 func (s *Store) commitMerge(table uint64, kept partition.Kept, e *manifest.Edit) (*manifest.State, error) {
 	s.merges.RLock()
 	defer s.merges.RUnlock()
@@ -436,8 +432,8 @@ func (t *Table) encodeKey(dst []byte, key []row.Value) ([]byte, error) {
 	return t.encodeBound(dst, key)
 }
 
-// encodeBound encodes a bound: a key, or the beginning of one, in which any
-// value may be row.Min or row.Max.
+// encodeBound encodes a bound: a key or a prefix of its values, in which any value may be row.Min
+// or row.Max.
 func (t *Table) encodeBound(dst []byte, key []row.Value) ([]byte, error) {
 	for i, v := range key {
 		if i < t.columns && v.Type().IsKeyType() && v.Type() != t.key[i].Type {
@@ -452,8 +448,8 @@ func (t *Table) encodeBound(dst []byte, key []row.Value) ([]byte, error) {
 	return b, nil
 }
 
-// Key makes a primary key of Go values: string, []byte, int, int64 or
-// row.Value. It panics on any other type, which is a bug of the caller.
+// Key makes a primary key of Go values: string, []byte, int, int64 or row.Value. It panics on any
+// other type.
 func Key(values ...any) []row.Value {
 	key := make([]row.Value, len(values))
 	for i, v := range values {

@@ -3,13 +3,11 @@ package flagstone
 // Transactions of one partition key: changes that are gathered over several
 // calls, seen meanwhile by the transaction alone, and applied as one batch.
 //
-// What a transaction has written lies in a memtable of its own, under sequence
-// numbers above all that are given out, and its reads merge that memtable with
-// the tree as they merge any runs: so the rule-book decides what it sees of its
-// own writes. Nothing of it is in the log before it is committed, so a crash
-// leaves all of it or nothing. While it is open it holds its partition key
-// (translock.go): nobody else writes there, so the newest state is the one that
-// it has been reading all along.
+// The writes of a transaction lie in a memtable of its own, under sequence numbers above all that
+// the store assigns. Its reads merge that memtable with the tree like any other run, so the
+// rule-book decides what it sees of its own writes. Nothing of it is in the log before the
+// commit, so a crash leaves all of it or nothing. An open transaction holds its partition key
+// (translock.go): no other writer changes those rows, so all its reads see the same state.
 
 import (
 	"bytes"
@@ -26,28 +24,27 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// TransactionOptions say how long a transaction may last.
+// TransactionOptions are the limits and the owner of a transaction.
 type TransactionOptions struct {
-	// Lifetime is the time after which an open transaction is aborted, by the
-	// monotonic clock; 0 is never.
+	// Lifetime is the time, by the monotonic clock, after which an open transaction is aborted; 0
+	// is never.
 	Lifetime time.Duration
-	// Owner, if not empty, names what the transaction counts for. Open transactions of one
-	// owner leave as much of the memory of transactions as they take: see
+	// Owner, if not empty, names the account of the transaction's memory. Open transactions of
+	// one owner leave as much of the memory of transactions free as they take: see
 	// ErrTransactionMemory.
 	Owner string
-	// Ended, if not nil, is called once, when the transaction is over for
-	// whatever reason. It must not use the transaction.
+	// Ended, if not nil, is called once when the transaction has ended for any reason. It must
+	// not use the transaction.
 	Ended func()
 }
 
-// Transaction reads and changes the rows of one partition key. Until it is
-// committed or aborted nobody else can write to rows of that partition key:
-// ErrConflict. Others read them as they were before. Its methods may be called
-// by several goroutines; they act one after the other.
+// Transaction reads and changes the rows of one partition key. Until it is committed or aborted,
+// other writes to these rows fail with ErrConflict, and other reads see the rows as they were
+// before. Several goroutines may call its methods, which run one after the other.
 type Transaction struct {
 	table    *Table
 	prefix   []byte // the partition key, encoded
-	end      []byte // above all its rows
+	end      []byte // above the keys of all its rows
 	lifetime time.Duration
 	owner    share.User
 	ended    func()
@@ -60,18 +57,18 @@ type Transaction struct {
 	deadline  time.Duration
 	stopTimer func() bool
 	over      atomic.Pointer[error] // why it has ended
-	// asked is why it is to end, which whoever holds mu sees to; running is set while
-	// mu is held for a function of Update, which nothing waits for that ends it.
+	// asked is why it has to end; the holder of mu ends it. running is set while mu is held for a
+	// function of Update: terminate does not wait for that function.
 	asked   atomic.Pointer[error]
 	running atomic.Bool
 }
 
 const (
-	// ownSequence is the sequence number of a transaction's first change as it
-	// sees it: above every real one, below row.MaxSequence.
+	// ownSequence is the sequence number of a transaction's first change in its own memtable:
+	// above every real one, below row.MaxSequence.
 	ownSequence = row.MaxSequence/2 + 1
-	// transactionBytes and changeBytes are what a transaction, and each change of
-	// it, counts besides its data and what columns held before.
+	// transactionBytes and changeBytes are charged for a transaction and for each of its changes,
+	// besides the data and what columns held before.
 	transactionBytes = 4 << 10
 	changeBytes      = 512
 )
@@ -81,11 +78,10 @@ func errTransactionOver(how string) error {
 	return fmt.Errorf("%w: it was %s", ErrTransactionEnded, how)
 }
 
-// Begin begins a transaction of the rows whose first key column has a value.
-// ErrConflict says that another one holds that partition key. It must be
-// committed or aborted. Begin waits, within ctx, for all functions of Table.Update
-// and its like that run when it is called and hold up others, of whatever rows:
-// one that takes long should use RowTx.Unlatch.
+// Begin begins a transaction of the rows whose first key column has a value. ErrConflict says
+// that another transaction holds that partition key. The caller must commit or abort it. Begin
+// waits, within ctx, for all functions of updates of any rows that hold latches when it is
+// called: a function that takes long should use RowTx.Unlatch.
 func (t *Table) Begin(ctx context.Context, partition row.Value, opts TransactionOptions) (*Transaction, error) {
 	s := t.store
 	if !partition.Type().IsKeyType() || opts.Lifetime < 0 {
@@ -108,26 +104,25 @@ func (t *Table) Begin(ctx context.Context, partition row.Value, opts Transaction
 		table: t, prefix: prefix, end: row.Successor(prefix), lifetime: opts.Lifetime, era: t.era.Load(),
 		owner: share.User{Group: opts.Owner},
 	}
-	if t.columns == 1 { // the prefix is the key, and another key may begin with it
+	if t.columns == 1 { // the prefix is the whole key, and another key may begin with it
 		tx.end = append(bytes.Clone(prefix), 0)
 	}
 	if err := s.transactions.begin(tx); err != nil {
 		return nil, err
 	}
-	// Writers that did not see the lock hold latches still. When those are
-	// through and what they wrote can no longer be lost, the transaction reads
-	// what everybody reads.
+	// Writers that did not see the lock still hold latches. Once these writers are done and what
+	// they wrote is durable, the transaction sees what every reader sees.
 	err = s.latches.Pass(ctx)
 	last := s.refuse(nil)
-	_ = tx.mu.Lock(context.Background()) // it returns an error only when the context ends
+	_ = tx.mu.Lock(context.Background()) // never fails with this context
 	defer tx.mu.Unlock()
 	if err == nil {
 		err = last.Wait(ctx)
 	}
-	if err == nil && s.closed.Load() { // Close may not have seen it
+	if err == nil && s.closed.Load() { // Close may not have seen tx
 		err = ErrClosed
 	}
-	if over := tx.over.Load(); over != nil { // Close has
+	if over := tx.over.Load(); over != nil { // Close has seen tx
 		return nil, *over
 	}
 	if err != nil {
@@ -159,8 +154,8 @@ func (tx *Transaction) usable() error {
 	return nil
 }
 
-// ready is usable, and lets the transaction see what its deletes of versions do
-// under the table's present options. REQUIRES: mu is held.
+// ready is usable, and works out the changes again if the table's limit of versions has changed.
+// REQUIRES: mu is held.
 func (tx *Transaction) ready() error {
 	if err := tx.usable(); err != nil {
 		return err
@@ -171,8 +166,8 @@ func (tx *Transaction) ready() error {
 	return nil
 }
 
-// finish ends the transaction and lets go of everything. REQUIRES: mu is held,
-// and it has not ended.
+// finish ends the transaction and releases everything. REQUIRES: mu is held, and it has not
+// ended.
 func (tx *Transaction) finish(why error) {
 	tx.over.Store(&why)
 	tx.table.store.transactions.end(tx)
@@ -185,27 +180,26 @@ func (tx *Transaction) finish(why error) {
 	}
 }
 
-// terminate ends the transaction unless it has ended. It does not wait for a
-// function of Update, which it may be called by: Update ends it then.
+// terminate ends the transaction unless it has ended. It does not wait for a function of Update,
+// which may be its caller: then Update ends the transaction.
 func (tx *Transaction) terminate(why error) {
 	tx.asked.CompareAndSwap(nil, &why)
-	if tx.running.Load() { // Update looks at asked when it is not any more
+	if tx.running.Load() { // Update looks at asked after it has reset running
 		return
 	}
-	_ = tx.mu.Lock(context.Background()) // it returns an error only when the context ends // an Update that takes it first sees asked, and runs nothing
+	_ = tx.mu.Lock(context.Background()) // never fails with this context; an Update that locks mu first sees asked, and runs nothing
 	defer tx.mu.Unlock()
 	tx.heed()
 }
 
-// heed ends the transaction if it is to end. REQUIRES: mu is held.
+// heed ends the transaction if asked is set. REQUIRES: mu is held.
 func (tx *Transaction) heed() {
 	if why := tx.asked.Load(); why != nil && tx.over.Load() == nil {
 		tx.finish(*why)
 	}
 }
 
-// enter takes the transaction's lock, to be given back by mu.unlock, unless the
-// context ends first or is that of the function that the lock is held for.
+// enter locks mu, unless the context ends first or belongs to the function for which mu is held.
 func (tx *Transaction) enter(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -216,16 +210,16 @@ func (tx *Transaction) enter(ctx context.Context) error {
 	return tx.mu.Lock(ctx)
 }
 
-// Abort drops what the transaction has written. To abort one that has ended
-// does nothing. While a function of Update runs, which may call it, Abort marks
-// the transaction as ended and returns: when the function has, Update lets go of
-// the partition key and returns ErrTransactionEnded, or the error of the function.
+// Abort drops what the transaction has written. On a transaction that has ended it does nothing.
+// A function of Update may call it. While such a function runs, Abort marks the transaction as
+// ended and returns; when the function has returned, Update releases the partition key and
+// returns ErrTransactionEnded, or the error of the function.
 func (tx *Transaction) Abort() { tx.terminate(errTransactionOver("aborted")) }
 
 // Open reports whether the transaction has not ended.
 func (tx *Transaction) Open() bool { return tx.over.Load() == nil && tx.asked.Load() == nil }
 
-// holds returns an error unless the key is one of the transaction's partition.
+// holds returns an error unless the key has the transaction's partition key.
 func (tx *Transaction) holds(key []byte) error {
 	if bytes.Compare(key, tx.prefix) < 0 || bytes.Compare(key, tx.end) >= 0 {
 		return fmt.Errorf("%w: table %q", ErrOutOfPartition, tx.table.name)
@@ -256,10 +250,9 @@ func (tx *Transaction) Get(ctx context.Context, key []row.Value, opts ReadOption
 	return tx.table.getEncoded(encoded, &opts, tx.written, true)
 }
 
-// Scan is Table.Scan in the transaction: it sees what the transaction had
-// written when the scan began, and perhaps what it writes meanwhile. It ends
-// with the transaction. Bounds lie within the partition key; an empty one stands
-// for its end.
+// Scan is Table.Scan in the transaction: it sees what the transaction had written when the scan
+// began, and perhaps what it writes meanwhile. It ends with the transaction. Bounds must lie
+// within the partition key; an empty bound is the start or end of its rows.
 func (tx *Transaction) Scan(ctx context.Context, start, end []row.Value, opts ScanOptions) *Rows {
 	t := tx.table
 	rows := t.newRows(ctx, &opts)
@@ -270,12 +263,11 @@ func (tx *Transaction) Scan(ctx context.Context, start, end []row.Value, opts Sc
 	return rows
 }
 
-// Update is Table.Update in the transaction: the change is seen by the
-// transaction at once, and by others when it is committed. An error leaves the
-// transaction as it was, and open, unless it is ErrTransactionEnded. The function
-// reads through RowTx.Get: the transaction waits for it, so other calls of the
-// transaction with its context are refused (ErrInvalid), also when the function has
-// returned.
+// Update is Table.Update in the transaction: the transaction sees the change at once, others see
+// it after the commit. An error leaves the transaction unchanged and open, unless it is
+// ErrTransactionEnded. The function must read through RowTx.Get: other calls of the transaction
+// with its context are refused (ErrInvalid), since the transaction waits for the function. They
+// stay refused after the function has returned.
 func (tx *Transaction) Update(ctx context.Context, key []row.Value, fn func(ctx context.Context, tx *RowTx) error) error {
 	return tx.UpdateRows(ctx, [][]row.Value{key}, func(ctx context.Context, rows []*RowTx) error { return fn(ctx, rows[0]) })
 }
@@ -339,7 +331,7 @@ func (tx *Transaction) add(rows []*RowTx) error {
 			return err
 		}
 		size += p.size + int64(r.change.Cap()) + changeBytes + int64(len(p.before))
-		if size > s.transactions.limit { // not to be read on, then
+		if size > s.transactions.limit { // prepare no more of them
 			return ErrTransactionMemory
 		}
 		added = append(added, p)
@@ -357,17 +349,17 @@ func (tx *Transaction) add(rows []*RowTx) error {
 	return nil
 }
 
-// otherStream reports whether the table's stream was enabled or disabled since a
-// change was made. REQUIRES: mu is held.
+// otherStream reports whether the table's stream was enabled or disabled after a change was made.
+// REQUIRES: mu is held.
 func (tx *Transaction) otherStream() bool {
 	log := tx.table.log.Load()
 	return slices.ContainsFunc(tx.changes, func(p prepared) bool { return p.beforeFor != log })
 }
 
-// workOutAgain works out in another era the trims of all changes, since a compaction
-// may have dropped by its limit of versions what they relied on, and what columns held
-// before, for its stream. What was worked out between two eras is worked out again
-// when the next one has begun. REQUIRES: mu is held.
+// workOutAgain works out all changes again if another era of the table affects them: under its
+// limit of versions a compaction may have dropped versions on which the trims rely, and its
+// stream may record other columns. Between two eras the result is good only until the next one
+// begins. REQUIRES: mu is held.
 func (tx *Transaction) workOutAgain(present *era) error {
 	again := tx.otherStream()
 	for i := range tx.changes {
@@ -382,8 +374,8 @@ func (tx *Transaction) workOutAgain(present *era) error {
 	return nil
 }
 
-// prepareAgain works out all changes anew, and takes memory for what they hold
-// now; an error leaves them as they were. REQUIRES: mu is held.
+// prepareAgain works out all changes again, and takes the memory they need now; an error leaves
+// them as they were. REQUIRES: mu is held.
 func (tx *Transaction) prepareAgain() (err error) {
 	l := &tx.table.store.transactions
 	grown := int64(0)
@@ -411,11 +403,11 @@ func (tx *Transaction) prepareAgain() (err error) {
 	return nil
 }
 
-// Commit applies what the transaction has written as one batch. When it returns
-// nil all of it is durable (with SyncAlways) and visible to every later read.
-// ErrTransactionEnded says that nothing was written; so do other errors, after
-// which the transaction is open still and may be committed again or aborted. Not
-// so ErrPoisoned and ErrOutcomeUnknown: then it has ended, and may have been written.
+// Commit applies what the transaction has written as one batch. When it returns nil, all of it is
+// durable (with SyncAlways) and visible to every later read. After ErrPoisoned or
+// ErrOutcomeUnknown the transaction has ended, and its writes may be durable. After any other
+// error nothing was written; unless it is ErrTransactionEnded, ErrTableNotFound or ErrClosed, the
+// transaction is still open and may be committed again or aborted.
 func (tx *Transaction) Commit(ctx context.Context) error {
 	c, err := tx.CommitAsync(ctx)
 	if err != nil {
@@ -424,8 +416,8 @@ func (tx *Transaction) Commit(ctx context.Context) error {
 	return c.Wait(ctx)
 }
 
-// CommitAsync is Commit without the wait for durability; Commit.Wait must be
-// called. With a nil error the transaction has ended.
+// CommitAsync is Commit without the wait for durability; the caller must call Commit.Wait. With a
+// nil error the transaction has ended.
 func (tx *Transaction) CommitAsync(ctx context.Context) (*Commit, error) {
 	if err := tx.table.store.mayChange(ctx); err != nil {
 		return nil, err
@@ -465,8 +457,8 @@ func (tx *Transaction) apply(ctx context.Context, w *write) error {
 	}
 }
 
-// applyOnce is apply in one era of the table. It takes no latches: no other writer
-// changes rows of the partition key.
+// applyOnce is apply in one era of the table. It takes no latches: no other writer can change
+// rows of the partition key.
 func (tx *Transaction) applyOnce(ctx context.Context, w *write) error {
 	present, err := tx.table.present(ctx)
 	if err != nil {

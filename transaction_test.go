@@ -353,9 +353,8 @@ func TestAFailedUpdateLeavesTheTransactionAsItWas(t *testing.T) {
 	want(t, "the row without cells", show(t, table, "p", 2), "")
 }
 
-// Deleting a version of a full column must not bring back a surplus one,
-// whatever the limit was when the transaction wrote, and whether or not a merge
-// has dropped it.
+// Deleting a version of a full column must not bring back a surplus one, for any limit at the
+// time of the transaction's write, and whether or not a compaction has dropped it.
 func TestTrimsOfATransactionAreThoseOfTheOptionsAtItsCommit(t *testing.T) {
 	for _, merged := range []bool{false, true} {
 		r := newRig(t, Options{})
@@ -554,7 +553,7 @@ func TestWhatColumnsHeldBeforeCountsAsMemory(t *testing.T) {
 	wantError(t, "a change too many", err, ErrTransactionMemory)
 	wantError(t, "the commit", tx.Commit(ctx()), nil)
 
-	// A stream that begins while the transaction is open wants them of all changes.
+	// A stream that begins while the transaction is open needs these values for all changes.
 	wantError(t, "disable", table.Alter(ctx(), TableChange{Stream: &StreamChange{}}), nil)
 	tx = begin(t, table, "p", TransactionOptions{})
 	for range 15 {

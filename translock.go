@@ -1,8 +1,8 @@
 package flagstone
 
-// What transactions hold: their partition keys, and memory. A writer asks, with
-// its latches taken, whether a transaction holds the partition key of its row;
-// while there is no transaction that is one atomic load.
+// The partition keys and the memory that open transactions hold. A writer that holds its latches
+// checks whether a transaction holds the partition key of its row. While there is no transaction,
+// the check is one atomic load.
 
 import (
 	"encoding/binary"
@@ -14,13 +14,13 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// transactionShare is the part of Options.MemoryBudget that open transactions
-// may take together, on top of it.
+// transactionShare divides Options.MemoryBudget: open transactions together may take that part,
+// in addition to the budget.
 const transactionShare = 4
 
 // transactions are the open transactions of a store.
 type transactions struct {
-	open  atomic.Int64 // how many there are, or are about to begin
+	open  atomic.Int64 // number of transactions, those in Begin included
 	mu    sync.RWMutex
 	held  map[string]*Transaction // by heldName
 	bytes *share.Pool             // between owners
@@ -55,7 +55,7 @@ func (l *transactions) begin(tx *Transaction) error {
 	return nil
 }
 
-// charge takes memory for a transaction, or gives it back if bytes are below 0.
+// charge takes memory for a transaction, or gives it back if bytes is below 0.
 func (l *transactions) charge(tx *Transaction, bytes int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,9 +88,8 @@ func (l *transactions) all() []*Transaction {
 	return list
 }
 
-// admits returns ErrConflict if a transaction holds the partition key of a row.
-// REQUIRES: the row's latch is held, and goes on being held until what is to be
-// written is applied.
+// admits returns ErrConflict if a transaction holds the partition key of a row. REQUIRES: the
+// caller holds the row's latch, and keeps it until its write is applied.
 func (l *transactions) admits(t *Table, key []byte) error {
 	if l.open.Load() == 0 {
 		return nil

@@ -89,7 +89,7 @@ func judgeDamaged(t *testing.T, s *script, disk *vfs.Sim, name, label string) (r
 	return false
 }
 
-// endedStore makes a store and ends it in one of the ways there are.
+// endedStore makes a store and ends it in one of several ways.
 func endedStore(t *testing.T, seed uint64, rng *rand.Rand) (*vfs.Sim, *script) {
 	disk := vfs.NewSim(vfs.SimOptions{})
 	s := randomStore(t, disk, seed, rng)

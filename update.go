@@ -13,20 +13,19 @@ import (
 // applied, durable or not.
 const mvccLatest = row.MaxSequence
 
-// RowTx is a read-modify-write of one row: what Update's function reads
-// through it is the newest state of the row, and nothing can change the row
-// until the changes made through it are in place. It must not be used after
-// that function has returned.
+// RowTx is a read-modify-write of one row. Update's function reads the newest state of the row
+// through it, and nothing else can change the row until the changes made through it are in place.
+// It must not be used after that function has returned.
 type RowTx struct {
 	RowChange
 
-	latched int  // of how many rows, this one among them, others wait for the function
-	outside bool // it runs without latches, and not in a transaction
-	long    bool // it is to be run outside
+	latched int  // number of rows, this one included, whose latches the function holds
+	outside bool // the function runs without latches, and not in a transaction
+	long    bool // the function must run again without latches
 }
 
-// Get reads the row as it is before this change; nil if it does not exist.
-// ReadOptions.Snapshot must be nil.
+// Get reads the row as it was before this change; nil if it did not exist. ReadOptions.Snapshot
+// must be nil.
 func (tx *RowTx) Get(opts ReadOptions) (*Row, error) {
 	if tx.err != nil {
 		return nil, tx.err
@@ -40,11 +39,11 @@ func (tx *RowTx) Get(opts ReadOptions) (*Row, error) {
 	return tx.table.getEncoded(tx.change.Key, &opts, tx.written, !tx.outside)
 }
 
-// updateOf marks a context as that of an update's function.
+// updateOf marks the context of an update's function.
 type updateOf struct{ store *Store }
 
-// forUpdate makes the context of a function that runs while owner, the store or a
-// transaction, is held for it.
+// forUpdate makes the context of a function that runs while owner, the store or a transaction,
+// waits for it.
 func (s *Store) forUpdate(ctx context.Context, owner any) context.Context {
 	if owner == s && ctx == context.Background() {
 		return s.withinUpdate
@@ -52,8 +51,8 @@ func (s *Store) forUpdate(ctx context.Context, owner any) context.Context {
 	return context.WithValue(ctx, updateOf{s}, owner)
 }
 
-// mayChange returns why a context cannot be used to change the store: it has
-// ended, or is that of an update's function, for which the change may wait.
+// mayChange returns why a context cannot be used to change the store: it has ended, or it belongs
+// to an update's function, which the change might wait for.
 func (s *Store) mayChange(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -64,8 +63,8 @@ func (s *Store) mayChange(ctx context.Context) error {
 	return nil
 }
 
-// throttle holds a writer back while the store is behind. Errors are those of mayChange
-// and of pressure.Gate.Pass.
+// throttle holds a writer back while the store is behind. Errors are those of mayChange and
+// pressure.Gate.Pass.
 func (s *Store) throttle(ctx context.Context) error {
 	if err := s.mayChange(ctx); err != nil {
 		return err
@@ -73,7 +72,7 @@ func (s *Store) throttle(ctx context.Context) error {
 	return s.gate.Pass(ctx)
 }
 
-// errWithinUpdate refuses what would wait for itself.
+// errWithinUpdate refuses a call that would wait for itself.
 var errWithinUpdate = fmt.Errorf("%w: the function of an update cannot use its context to change the store: "+
 	"change the row through its RowTx, and everything else before or after the update", ErrInvalid)
 
@@ -81,7 +80,7 @@ var errWithinUpdate = fmt.Errorf("%w: the function of an update cannot use its c
 var errWithinTransaction = fmt.Errorf("%w: the function of a transaction's update cannot use its context for other calls of the transaction, "+
 	"which waits for it: read the row with RowTx.Get, and everything else before or after the update", ErrInvalid)
 
-// errSnapshotWithin refuses a read of the newest state, at another one.
+// errSnapshotWithin refuses a snapshot where reads see the newest state.
 var errSnapshotWithin = fmt.Errorf("%w: a read in an update or a transaction cannot use a snapshot", ErrInvalid)
 
 // Exists reports whether the row exists.
@@ -90,17 +89,17 @@ func (tx *RowTx) Exists() (bool, error) {
 	return r != nil, err
 }
 
-// Update changes one row. fn reads, if it needs to, and says what is to be
-// done; it runs while no other change of the row, nor of some other rows, can
-// begin: once, or, if the table was altered meanwhile, again; and again without
-// holding up others if it reads more than a megabyte or asks for that, see
-// RowTx.Unlatch. An error of fn is returned and nothing is written. When Update returns nil the change is durable
-// (with SyncAlways) and visible to every later read. An fn that reads nothing is a
-// blind write: it costs no read, and with context.Background it allocates nothing.
+// Update changes one row. fn reads the row if it needs to, and says what to change. While fn
+// runs, no other change of the row, nor of some other rows, can begin. fn runs again if the table
+// was altered meanwhile, and without holding up others if it reads more than a megabyte or calls
+// RowTx.Unlatch. If fn returns an error, Update returns it and writes nothing. When Update
+// returns nil the change is durable (with SyncAlways) and visible to every later read. An fn that
+// reads nothing is a blind write: it costs no read, and with context.Background it allocates
+// nothing.
 //
-// What fn gets is ctx, marked: whatever would change the store is refused with it
-// (ErrInvalid), since it would wait for fn to return; it stays refused when fn has
-// returned. Made with another context it waits for that one's end.
+// fn gets ctx, marked: calls that would change the store are refused with it (ErrInvalid), since
+// they would wait for fn to return, and stay refused after fn has returned. With another context
+// such a call waits until that context ends.
 func (t *Table) Update(ctx context.Context, key []row.Value, fn func(ctx context.Context, tx *RowTx) error) error {
 	u := takeUpdate()
 	err := t.update(ctx, u, key, fn)
@@ -112,10 +111,9 @@ func (t *Table) Update(ctx context.Context, key []row.Value, fn func(ctx context
 	return commit.Wait(ctx)
 }
 
-// UpdateAsync is Update without the wait for durability. The change is ordered
-// before every write that is begun later; Commit.Wait must be called. The error
-// of an fn that refused is returned by Wait, since what it read may not be
-// durable yet.
+// UpdateAsync is Update without the wait for durability. The change is ordered before every write
+// that begins later; the caller must call Commit.Wait. Wait returns the error of an fn that
+// refused, since what fn read may not be durable yet.
 func (t *Table) UpdateAsync(ctx context.Context, key []row.Value, fn func(ctx context.Context, tx *RowTx) error) (*Commit, error) {
 	u := takeUpdate()
 	defer u.give()
@@ -125,8 +123,8 @@ func (t *Table) UpdateAsync(ctx context.Context, key []row.Value, fn func(ctx co
 	return u.write.take(), nil
 }
 
-// Put sets one column of a row: an Update with one Put, for tables that are
-// used as maps from keys to values.
+// Put sets one column of a row: an Update with one Put, for tables used as maps from keys to
+// values.
 func (t *Table) Put(ctx context.Context, key []row.Value, column string, version int64, v row.Value) error {
 	return t.Update(ctx, key, func(_ context.Context, tx *RowTx) error {
 		tx.Put(column, version, v)
@@ -204,8 +202,8 @@ type update struct {
 	write write
 }
 
-// updates keeps that memory between calls. It is a cache of scratch memory
-// only: which of it a call gets makes no difference.
+// updates keeps that memory between calls. It is scratch memory: which piece a call gets makes no
+// difference.
 var updates = sync.Pool{New: func() any { return new(update) }}
 
 func takeUpdate() *update { return updates.Get().(*update) }

@@ -9,10 +9,9 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// UpdateRowsAsync is UpdateAsync for several rows of a table, which change
-// together or not at all. fn gets a RowTx for each key, in their order, the
-// same one for the same key; none of the rows can change until its own changes
-// are in place.
+// UpdateRowsAsync is UpdateAsync for several rows of a table, which change together or not at
+// all. fn gets a RowTx for each key, in the order of keys, and the same one for equal keys. No
+// other writer can change the rows until the changes of fn are in place.
 func (t *Table) UpdateRowsAsync(ctx context.Context, keys [][]row.Value, fn func(ctx context.Context, rows []*RowTx) error) (*Commit, error) {
 	if err := t.store.throttle(ctx); err != nil {
 		return nil, err
@@ -78,9 +77,8 @@ func (t *Table) updateRowsOnce(ctx context.Context, r *tries, w *write, keys [][
 	return s.writeRows(ctx, w, distinct)
 }
 
-// rowsOf makes a RowTx for each key, the same one for the same key, and lists
-// each once. written is what the transaction has written that they are part of,
-// if they are.
+// rowsOf makes a RowTx for each key, the same one for equal keys; distinct lists each once.
+// written is what their transaction has written, nil if they are part of none.
 func (t *Table) rowsOf(keys [][]row.Value, written *memtable.Memtable) (rows, distinct []*RowTx, err error) {
 	rows = make([]*RowTx, len(keys))
 	distinct = make([]*RowTx, 0, len(keys))

@@ -11,8 +11,8 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// changes are all calls that change a store, by name. They concern the row
-// ("p", 1) where they concern a row; tx is a transaction of another one.
+// changes are all calls that change a store, by name. Those that change a row change ("p", 1); tx
+// is a transaction of another row.
 func changes(r *rig, table *Table, tx *Transaction) map[string]func(ctx context.Context) error {
 	put := func(_ context.Context, tx *RowTx) error { tx.Put("c", startMillis, row.String("x")); return nil }
 	batch := func() *Batch {
@@ -164,7 +164,7 @@ func TestTheFunctionOfAnUpdateIsRefusedChangesWithItsContext(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		// Reads are not refused, nor is what another store is to do.
+		// Reads are not refused, nor are changes of another store.
 		other := newRig(t, Options{})
 		err := table.Update(outer, Key("p", 1), func(ctx context.Context, _ *RowTx) error {
 			for name, read := range reads(table, tx) {

@@ -1,7 +1,6 @@
 package flagstone
 
-// What is known about the trees between two jobs: to which of them somebody writes. And
-// what background work asks of the store, and callers of background work.
+// Which trees are being written to, and how callers and the pressure gate use background work.
 
 import (
 	"context"
@@ -19,29 +18,26 @@ type upkeep struct {
 	// preparing is set from the request for the next log segment until its
 	// preparation begins.
 	preparing atomic.Bool
-	// watching is set while a check is due whether the device answers; hangs is
-	// what the last check found.
+	// watching is set while a check of the device is due; hangs is the result of the last check.
 	watching, hangs atomic.Bool
 
 	mu sync.Mutex
 	// watched holds the trees that are written to; the others are quiet.
 	watched map[*partition.Tree]*watch
-	// seen is what had been written to each tree when idle ones were last looked
-	// for, and idle holds those that nothing had been written to since the time
-	// before, nor flushed since.
+	// seen is what had been written to each tree when noteIdle last ran. idle holds the trees
+	// without writes between its last two runs, and without a flush since.
 	seen map[*partition.Tree]int64
 	idle map[*partition.Tree]bool
 }
 
-// isQuiet reports whether little has been written to the tree lately.
+// isQuiet reports whether the tree is not watched: little has been written to it lately.
 func (u *upkeep) isQuiet(tree *partition.Tree) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.watched[tree] == nil
 }
 
-// noteIdle finds, of these trees, those that nothing was written to since it was
-// called before.
+// noteIdle finds the trees that had no writes since its previous call.
 func (u *upkeep) noteIdle(trees []*partition.Tree) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -72,16 +68,16 @@ func (u *upkeep) activity(tree *partition.Tree) partition.Activity {
 const (
 	// quietPeriod is how long a tree is watched before it counts as quiet.
 	quietPeriod = 500 * time.Millisecond
-	// quietShare is the share of a memtable that a quiet tree takes in less
-	// than in one such period.
+	// quietShare divides MemtableSize: a tree that takes at most that much in a quietPeriod is
+	// quiet.
 	quietShare = 16
 )
 
-// watch is of a tree that was written to lately.
-type watch struct{ written int64 } // when it was last looked at
+// watch belongs to a tree that was written to lately.
+type watch struct{ written int64 } // Tree.Written at the last look
 
-// watch looks, until the tree is quiet, whether anybody still writes to it; then
-// it lets it do what can wait till then.
+// watch observes writes to the tree until it is quiet; then the tree does the work that waited
+// for this.
 func (s *Store) watch(tree *partition.Tree) {
 	w := &watch{tree.Written()}
 	s.upkeep.mu.Lock()
@@ -103,7 +99,7 @@ func (s *Store) lookAgain(tree *partition.Tree, w *watch) {
 	if !current {
 		return
 	}
-	before := w.written // this timer alone has it
+	before := w.written // only this timer uses it
 	w.written = tree.Written()
 	if w.written-before <= s.opts.MemtableSize/quietShare {
 		s.rest(tree)
@@ -112,7 +108,7 @@ func (s *Store) lookAgain(tree *partition.Tree, w *watch) {
 	s.jobs.After(quietPeriod, func() { s.lookAgain(tree, w) })
 }
 
-// rest lets a tree do what waits until nobody writes to it.
+// rest makes a tree quiet and lets it do the work that waited for this.
 func (s *Store) rest(tree *partition.Tree) {
 	s.upkeep.mu.Lock()
 	delete(s.upkeep.watched, tree)
@@ -120,13 +116,12 @@ func (s *Store) rest(tree *partition.Tree) {
 	s.scheduleCompaction(tree)
 }
 
-// Settle returns when every memtable that waits to be flushed is flushed and no
-// compaction is due any more, with the reason if that cannot be reached for
-// now. The memtables being written stay as they are: see Flush. While others
-// write it may wait for long.
+// Settle returns when no memtable waits to be flushed and no compaction is due. An error says why
+// that cannot be reached now. Settle leaves the mutable memtables as they are: see Flush. While
+// other goroutines write it may wait for long.
 func (s *Store) Settle(ctx context.Context) error {
-	// What waits until nothing is written is done once all is flushed: a merge that
-	// begins before would have to be done again.
+	// Trees count as quiet only once all is flushed: a compaction that begins before would have
+	// to be done again.
 	for {
 		if err := s.waitForJobs(ctx, executor.Flush); err != nil {
 			return err
@@ -144,8 +139,8 @@ func (s *Store) Settle(ctx context.Context) error {
 	}
 }
 
-// waitForJobs returns when no job of these classes is queued or running, with the
-// reason if one of them could not be done.
+// waitForJobs returns when no job of these classes is queued or running. It returns the error of
+// flushes and compactions that failed.
 func (s *Store) waitForJobs(ctx context.Context, classes ...executor.Class) error {
 	for {
 		if err := s.writable(); err != nil {
@@ -169,8 +164,8 @@ func (s *Store) trees() (trees []*partition.Tree) {
 	return trees
 }
 
-// beginWork begins what a caller asked for that changes files, unless the store
-// takes no writes. Close waits for it. done must be called in the end.
+// beginWork begins work of a caller that changes files, unless the store takes no writes. Close
+// waits for the work. The caller must call done at the end.
 func (s *Store) beginWork() (done func(), err error) {
 	if err := s.writable(); err != nil {
 		return nil, err
@@ -181,7 +176,7 @@ func (s *Store) beginWork() (done func(), err error) {
 	return s.jobs.End, nil
 }
 
-// pressureEnv is what the gate asks of the store.
+// pressureEnv implements pressure.Env.
 type pressureEnv struct{ *Store }
 
 func (e pressureEnv) Writable() error { return e.writable() }
@@ -198,8 +193,7 @@ func (e pressureEnv) FlushLargest() {
 	}
 }
 
-// steppedByHand reports whether the executor is a test's, which decides what runs
-// and when.
+// steppedByHand reports whether the executor is one that a test steps.
 func (s *Store) steppedByHand() bool {
 	_, manual := s.opts.Seams.Executor.(*executor.Manual)
 	return manual

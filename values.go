@@ -8,15 +8,15 @@ import (
 	"github.com/flagstone-db/flagstone/partition"
 )
 
-// packFrom is the length from which values put into the table are packed: those
-// that will go to value files, whose form they then have from the log on, so that
-// log, memtable and flush have the less to write and to hold.
+// packFrom is the length from which values put into the table are packed: those that will go to
+// value files. They have the packed form from the log on, so log, memtable and flush write and
+// hold less.
 func (t *Table) packFrom() int {
 	threshold := t.store.opts.valueThreshold()
 	if threshold == 0 || t.store.opts.Compression == CompressionNone {
 		return math.MaxInt
 	}
-	// Of what is short, no more is saved than the search for it costs.
+	// Packing a shorter value costs more than it saves.
 	return max(threshold, shortestPacked)
 }
 
@@ -25,7 +25,7 @@ const shortestPacked = 64
 // packing is memory for the packed form of a value, until it is copied.
 type packing struct{ buffer []byte }
 
-// packings holds nothing but memory that has no content between uses.
+// packings keeps scratch memory between uses.
 var packings = sync.Pool{New: func() any { return new(packing) }}
 
 func (p *packing) give() {
@@ -35,15 +35,15 @@ func (p *packing) give() {
 	packings.Put(p)
 }
 
-// fetched are the values of a row that came from value files or were unpacked, each
-// in memory of its own: a value of a megabyte is not to be copied when the row's
-// other memory grows. A row that is used again, in a scan for one, uses the memory again.
+// fetched are the values of a row that came from value files or were unpacked. Each has memory of
+// its own, so that a value of a megabyte is not copied when the row's other memory grows. A row
+// that is used again, as in a scan, uses this memory again.
 type fetched struct {
 	buffers [][]byte
-	cells   []int // whose values are in the buffers
+	cells   []int // indexes of the cells whose values are in the buffers
 }
 
-// complete reports whether no cell stands for a value that is elsewhere.
+// complete reports whether every cell holds its plain value.
 func (r *Row) complete() bool {
 	for i := range r.Cells {
 		if r.Cells[i].Separate || r.Cells[i].Packed {
@@ -53,10 +53,10 @@ func (r *Row) complete() bool {
 	return true
 }
 
-// fetch replaces the references and the packed values among the row's cells by the
-// values that they stand for. Only what the caller gets is read, so a projection that leaves large
-// values out never touches value files. If the cells take more than most bytes (0: any number),
-// the error is ErrRowTooLarge. REQUIRES: what the cells were read from is pinned.
+// fetch replaces references and packed values among the row's cells by the plain values. It reads
+// only selected cells, so a projection without large values never touches value files. If the
+// cells take more than most bytes (0: no limit), the error is ErrRowTooLarge. REQUIRES: what the
+// cells were read from is pinned.
 func (r *Row) fetch(files *partition.Files, most int64) error {
 	size, err := r.memory(most)
 	if err != nil {
@@ -83,7 +83,7 @@ func (r *Row) fetch(files *partition.Files, most int64) error {
 		if err != nil {
 			return err
 		}
-		if c.Packed { // of others it is known before
+		if c.Packed { // memory has counted the others
 			if size += int64(len(value)); most > 0 && size > most {
 				return r.tooLarge(most)
 			}
@@ -94,8 +94,8 @@ func (r *Row) fetch(files *partition.Files, most int64) error {
 	return nil
 }
 
-// memory is what the cells take, or will when they are fetched; 0 if most, which it is
-// held to, is none.
+// memory is what the cells take once they are fetched, except packed ones' unpacked values. If
+// that is more than most the error is ErrRowTooLarge. If most is 0, memory is 0.
 func (r *Row) memory(most int64) (size int64, err error) {
 	if most == 0 {
 		return 0, nil
@@ -110,12 +110,11 @@ func (r *Row) memory(most int64) (size int64, err error) {
 }
 
 func (r *Row) tooLarge(most int64) error {
-	r.fetched = fetched{} // not to be kept for other rows
+	r.fetched = fetched{} // other rows must not keep this memory
 	return fmt.Errorf("%w: more than %d bytes in row %x", ErrRowTooLarge, most, r.rowKey)
 }
 
-// detach is Clone for a row that is not used any more: the values from value
-// files go over to the copy.
+// detach is Clone for a row that is not used any more: the copy takes over the fetched values.
 func (r *Row) detach() *Row {
 	f := &r.fetched
 	if len(f.cells) == 0 {

@@ -142,7 +142,7 @@ func TestGarbageInValueFilesIsReturned(t *testing.T) {
 	if err := r.store.Compact(ctx()); err != nil {
 		t.Fatal(err)
 	}
-	// Nobody writes any more: what is left to reclaim is found by itself.
+	// Without further writes, the store finds the remaining garbage by itself.
 	for range 3 {
 		r.clock.Advance(idlePeriod)
 		r.exec.RunAll()
@@ -358,8 +358,8 @@ func TestP08_ADamagedValueFailsItsReadersAndNoOthers(t *testing.T) {
 			t.Fatalf("the other column of the damaged row: %v", err)
 		}
 	}
-	// A merge that leaves the value where it is does not mind; one that would have
-	// to move it fails, and loses nothing.
+	// A compaction that leaves the value in its file succeeds; one that would have to move it
+	// fails, and loses nothing.
 	if err := r.store.Compact(ctx()); err != nil {
 		t.Fatal(err)
 	}
@@ -430,7 +430,7 @@ func TestP13_AMissingValueFileIsRefusedByName(t *testing.T) {
 		t.Fatal(err)
 	}
 	name := valueFiles(r.fs)[0]
-	// What nothing refers to is removed, once its number was given out.
+	// A file to which nothing refers is removed, once its number was assigned.
 	stray, err := r.fs.Create("/store/"+manifest.ValueName(1), vfs.OpenOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -572,8 +572,8 @@ func TestExpiredValuesAreReturnedUnread(t *testing.T) {
 	}
 }
 
-// TestCheckFollowsReferences: a reference that leads to no record, or to another
-// than it was made for, is found although table and value file are each sound.
+// TestCheckFollowsReferences: a reference that leads to no record, or to a wrong one, is found
+// although table and value file are each sound.
 func TestCheckFollowsReferences(t *testing.T) {
 	r := valueRig(t)
 	fill(t, r, r.table("t", TableOptions{MaxVersions: 1}), 10, 0)

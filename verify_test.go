@@ -1,7 +1,7 @@
 package flagstone
 
-// P8, P9: a store answers right or with an error, whatever happens to the bytes of
-// its files while it is served from them.
+// P8, P9: a store answers right or with an error, even if bytes of its files change while it
+// reads them.
 
 import (
 	"errors"
@@ -15,8 +15,7 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// flipped is a small store whose files are damaged while it is served, and what it
-// answered before.
+// flipped is a small store whose files are damaged while it is open, and its earlier answers.
 type flipped struct {
 	*rig
 	table *Table
@@ -108,7 +107,7 @@ func (f *flipped) read() (rows, scan []string, err error) {
 	return rows, scan, err
 }
 
-// check says which answer of read is neither right nor an error, if there is one.
+// check returns an answer of read that is neither right nor an error, if there is one.
 func (f *flipped) check(rows, scan []string) (wrong string) {
 	for i, got := range rows {
 		if got != "error" && got != f.rows[i] {
@@ -135,8 +134,8 @@ func (f *flipped) files() (names []string) {
 	return names
 }
 
-// eachByte calls fn for each byte of table and value files with a function that flips
-// a bit of it; for one byte in eleven if tests are to be short.
+// eachByte calls fn for each byte of table and value files with a function that flips a bit of
+// it; for one byte in eleven in short tests.
 func (f *flipped) eachByte(fn func(what string, flip func())) {
 	f.t.Helper()
 	step := 1
@@ -162,8 +161,8 @@ func (f *flipped) eachByte(fn func(what string, flip func())) {
 	}
 }
 
-// shorter is how often a test of one goroutine does something, n times unless tests are
-// to be short, as they are with the race detector.
+// shorter is how often a test of one goroutine does something, n times unless tests are short, as
+// they are with the race detector.
 func shorter(n int) int {
 	if testing.Short() {
 		return n / 8

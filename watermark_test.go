@@ -30,9 +30,9 @@ func (c *hookedClock) NowMillis() int64 {
 	return c.Manual.NowMillis()
 }
 
-// A merge that is about to raise the expiry watermark reads the table's Time To
-// Live; before it raises it, the Time To Live is raised, and a reader sees what
-// that brings back. It must go on seeing it.
+// A compaction that is about to raise the expiry watermark reads the table's Time To Live; before
+// it raises it, the Time To Live is raised, and a reader sees what that brings back. The reader
+// must go on seeing it.
 func TestP03_WhatALongerTimeToLiveBringsBackStays(t *testing.T) {
 	c := &hookedClock{Manual: clock.NewManual(startMillis)}
 	s, err := Open("/store", Options{Seams: Seams{FS: vfs.NewSim(vfs.SimOptions{}), Clock: c, Executor: executor.NewManual()}})
@@ -75,10 +75,9 @@ func TestP03_WhatALongerTimeToLiveBringsBackStays(t *testing.T) {
 	want(t, "after all", show(t, table, "p", 1), <-brought)
 }
 
-// The wall clock is wrong for so long that the purge clock believes it, and nobody
-// writes meanwhile; a merge raises the watermark. Once the clock is put right,
-// versions by the store's clock are not below the watermark: they would be
-// acknowledged and never be shown.
+// The wall clock is wrong for so long that the purge clock believes it, and there are no writes
+// meanwhile; a compaction raises the watermark. Once the clock is right again, versions by the
+// store's clock must not be below the watermark: they would be acknowledged and never be shown.
 func TestP03_WritesAfterAClockThatWasAheadAreShown(t *testing.T) {
 	r := newRig(t, Options{})
 	table := r.table("t", TableOptions{TTLSeconds: 1000})

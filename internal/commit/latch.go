@@ -9,12 +9,11 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Latches order the writers of a row. A writer holds the latch of every row it
-// touches from before it reads (if it does) until its mutations are in the log
-// buffer and in the memtables, but not while they are synced: a hot row is
-// limited by the CPU, not by the disk.
+// Latches order the writers of a row. A writer takes the latch of every row it touches before it
+// reads, and holds it until its mutations are in the log buffer and the memtables. It does not
+// hold it during the sync: the CPU limits a hot row, not the disk.
 //
-// Latches are striped: two rows may share one, which only makes them wait.
+// Latches are striped: two rows may share one, which only makes their writers wait.
 type Latches struct {
 	stripes [Stripes]Latch
 }
@@ -25,22 +24,21 @@ const Stripes = 1024
 // RowHash is a hash of a row of a table.
 func RowHash(table uint64, key []byte) uint64 { return xxhash.Sum64(key) ^ table*0x9E3779B97F4A7C15 }
 
-// StripeOf is the latch of the rows with a hash.
+// StripeOf is the index of the latch of the rows with a hash.
 func StripeOf(hash uint64) uint32 { return uint32(hash % Stripes) }
 
 // Latch is a mutex that a caller stops waiting for when its context ends.
 type Latch struct {
 	mutex sync.Mutex
-	// waiting counts the callers that wait with a context that can end. One that
-	// unlocks leaves an element in freed for them, which holds one.
+	// waiting counts the callers that wait with a context that can end. Unlock leaves an element
+	// for them in freed, which has room for one.
 	waiting atomic.Int32
 	freed   atomic.Pointer[chan struct{}] // nil until a caller waits
-	// passed counts those that held it, and saw that callers waited.
+	// passed counts the holders that unlocked the latch while callers waited.
 	passed atomic.Uint64
 }
 
-// Lock returns the context's error if that ends first; then the latch is not
-// held.
+// Lock takes the latch. If the context ends first, it returns its error without the latch.
 func (l *Latch) Lock(ctx context.Context) error {
 	switch {
 	case l.mutex.TryLock():
@@ -79,7 +77,7 @@ func (l *Latch) waitUntil(ctx context.Context, ready func() bool) error {
 // Unlock lets the next caller have the latch.
 func (l *Latch) Unlock() {
 	if l.waiting.Load() > 0 {
-		l.passed.Add(1) // while it is held: a later holder must not be taken for this one
+		l.passed.Add(1) // before unlocking: a later holder must not be taken for this one
 	}
 	l.mutex.Unlock()
 	l.wake()
@@ -94,25 +92,24 @@ func (l *Latch) free() bool {
 	return true
 }
 
-// wake has one of those that wait look again.
+// wake lets one of the waiting callers look again.
 func (l *Latch) wake() {
 	if l.waiting.Load() > 0 {
 		select {
 		case *l.freed.Load() <- struct{}{}:
-		default: // the one that is there wakes a waiter
+		default: // the element already there wakes a waiter
 		}
 	}
 }
 
-// Waiting is how many callers wait for the latch with a context that can end.
+// Waiting is the number of callers that wait with a context that can end.
 func (l *Latch) Waiting() int { return int(l.waiting.Load()) }
 
 // Of is the latch of the rows with a hash.
 func (l *Latches) Of(hash uint64) *Latch { return &l.stripes[StripeOf(hash)] }
 
-// LockAll locks a set of stripes in ascending order, so that two batches never
-// wait for each other, and returns the set without repeats, for UnlockAll. On
-// an error, the context's, none is locked.
+// LockAll locks a set of stripes in ascending order, so that two batches never deadlock, and
+// returns the set without repeats, for UnlockAll. On an error, the context's, none is locked.
 func (l *Latches) LockAll(ctx context.Context, stripes []uint32) ([]uint32, error) {
 	slices.Sort(stripes)
 	stripes = slices.Compact(stripes)
@@ -132,9 +129,8 @@ func (l *Latches) UnlockAll(stripes []uint32) {
 	}
 }
 
-// Pass returns nil when every latch that was held when it was called has been let
-// go of. It holds none while it waits, and does not wait for later holders. An
-// error is the context's.
+// Pass returns nil when every latch that was held at the call has been unlocked since. It holds
+// no latch while it waits, and does not wait for later holders. An error is the context's.
 func (l *Latches) Pass(ctx context.Context) error {
 	type held struct {
 		latch  *Latch

@@ -27,7 +27,7 @@ func TestALatchIsNotWaitedForBeyondTheContext(t *testing.T) {
 		}
 	}
 	l.UnlockAll(held)
-	// What could not be locked as a whole was let go of in part.
+	// A LockAll that failed has unlocked what it had locked.
 	if err := l.Pass(ended); err != nil {
 		t.Errorf("each, once free: %v", err)
 	}
@@ -71,8 +71,8 @@ func TestALatchExcludesAndWakesWhoeverWaits(t *testing.T) {
 	}
 }
 
-// TestPassingLatchesWaitsForTheirHolders has one caller pass while others take the
-// latch in turn: each that held it when pass was called has let go when it returns.
+// TestPassingLatchesWaitsForTheirHolders calls Pass while others take the latch in turn: each
+// caller that held it at the call has unlocked it when Pass returns.
 func TestPassingLatchesWaitsForTheirHolders(t *testing.T) {
 	var l Latches
 	const rounds = 5000

@@ -9,15 +9,15 @@ import (
 	"github.com/flagstone-db/flagstone/wal"
 )
 
-// Queue holds the commits that have their sequence numbers and are not visible yet. They
-// become visible in the order of these numbers, each once it is applied and readers may
-// see it. Its methods are safe for concurrent use.
+// Queue holds the commits that have their sequence numbers and are not visible yet. They become
+// visible in sequence order, each once it is applied and readers may see it. Its methods are safe
+// for concurrent use.
 type Queue struct {
 	visible atomic.Uint64
 
 	mu sync.Mutex
-	// ring holds the commits in sequence order: that of ticket t at t modulo
-	// its length, a power of two. Those from head on, below tail, are waiting.
+	// ring holds the commits in sequence order: ticket t is at t modulo its length, a power of
+	// two. Tickets from head to below tail are waiting.
 	ring       []pending
 	head, tail Ticket
 	waiters    []waiter
@@ -41,8 +41,8 @@ type waiter struct {
 
 const firstRing = 64
 
-// Init empties the queue: everything up to a sequence number is visible. REQUIRES: no
-// other method is called before it.
+// Init empties the queue; everything up to the sequence number visible is visible. REQUIRES: no
+// other method was called before.
 func (q *Queue) Init(visible uint64) {
 	q.ring = make([]pending, firstRing)
 	q.visible.Store(visible)
@@ -60,7 +60,7 @@ func (q *Queue) Len() int {
 
 func (q *Queue) at(t Ticket) *pending { return &q.ring[uint64(t)&uint64(len(q.ring)-1)] }
 
-// Push adds a commit. Commits come in the order of their sequence numbers.
+// Push adds a commit. REQUIRES: commits come in the order of their sequence numbers.
 func (q *Queue) Push(lsn wal.LSN, seq uint64) Ticket {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -77,8 +77,8 @@ func (q *Queue) Push(lsn wal.LSN, seq uint64) Ticket {
 	return t
 }
 
-// Last returns record and sequence number of the last commit that is not
-// visible, zeros if there is none.
+// Last returns the record and the sequence number of the last commit that is not visible, zeros
+// if there is none.
 func (q *Queue) Last() (wal.LSN, uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -102,20 +102,20 @@ func (q *Queue) LastBelow(endSeq uint64) uint64 {
 	return 0
 }
 
-// Applied says that a commit is in the memtables. upTo returns the last record
-// whose commit may be seen.
+// Applied notes that a commit is in the memtables. upTo returns the last record whose commit may
+// be seen.
 func (q *Queue) Applied(t Ticket, upTo func() wal.LSN) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.at(t).applied = true
 	if t == q.head {
-		// upTo is called after the mark is set: a caller that makes a record durable from
-		// now on sees the mark.
+		// upTo is called after the mark is set: a writer that makes a record durable from now on
+		// sees the mark.
 		q.advance(upTo())
 	}
 }
 
-// Publish makes the commits visible that are applied and may be seen.
+// Publish makes visible the commits up to the record upTo that are applied.
 func (q *Queue) Publish(upTo wal.LSN) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

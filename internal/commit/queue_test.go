@@ -69,8 +69,8 @@ func TestAWaitEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestEveryWaiterSeesItsCommit has commits applied in any order by many goroutines, and
-// made durable by another one, through a ring that has to grow.
+// TestEveryWaiterSeesItsCommit: many goroutines apply commits in any order, another one makes
+// them durable, and the ring has to grow.
 func TestEveryWaiterSeesItsCommit(t *testing.T) {
 	const commits = 4 * firstRing
 	seed := rand.Uint64()

@@ -1,6 +1,6 @@
-// Package executor runs the engine's background work: flushes, compactions,
-// clean-up. Production uses goroutines; tests use an executor that they step
-// by hand, which makes a history with background work reproducible from a seed.
+// Package executor runs the engine's background work: flushes, compactions, clean-up. Production
+// uses goroutines; tests step an executor by hand, which makes a history with background work
+// reproducible from a seed.
 package executor
 
 import (
@@ -8,8 +8,7 @@ import (
 	"errors"
 )
 
-// Class orders work by urgency: each class has its own bound on how much of it
-// runs at once.
+// Class is a class of work: each has its own bound on how much of it runs at once.
 type Class int
 
 const (
@@ -35,19 +34,19 @@ type Executor interface {
 	// several may run at once. Go never blocks and never runs the job on the
 	// caller's stack. After Close it drops the job and returns false.
 	Go(class Class, name string, job func()) bool
-	// Spare is Go for a part of a job that is running, which does that part itself if
-	// no goroutine becomes free. It returns false if none ever will.
+	// Spare is Go for a part of a running job, which does that part itself if no goroutine
+	// becomes free. It returns false if none ever will.
 	Spare(class Class, name string, part func()) bool
 	// Beside runs f while the caller does something else; wait returns its error. The
 	// caller must call wait.
 	Beside(f func() error) (wait func() error)
 	// Await returns when one of the channels is closed or has an element, or with the
-	// context's error when that ends. Channels may be nil. An executor whose jobs do not run by themselves
+	// context's error. Channels may be nil. An executor whose jobs do not run by themselves
 	// runs one instead, and returns ErrIdle if none is queued.
 	Await(ctx context.Context, event, other, end <-chan struct{}) error
 	// Close drops queued jobs and returns when running ones have ended.
 	Close()
 }
 
-// ErrIdle says that nothing is left to be done that a caller could wait for.
+// ErrIdle says that no work is left that a caller could wait for.
 var ErrIdle = errors.New("executor: no job is queued")

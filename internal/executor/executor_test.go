@@ -24,7 +24,8 @@ func TestMain(m *testing.M) {
 	if os.Getenv(panicVariable) != "" {
 		pool := newPool(1, 1, 1)
 		pool.Go(executor.Flush, "bug", func() { panic("a bug in a job") })
-		// Not Close, which might drop the job: whoever recovers it frees us.
+		// Not Close, which might drop the job. If the panic were recovered, the next job would
+		// end the process.
 		pool.Go(executor.Flush, "next", func() { os.Exit(0) })
 		select {}
 	}

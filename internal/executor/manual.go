@@ -6,13 +6,12 @@ import (
 	"sync"
 )
 
-// Manual queues jobs and runs one only when a test says so, on the stack of
-// the test. With one goroutine calling everything, a run is a function of the
-// choices that the test makes.
+// Manual queues jobs and runs one only when a test says so, on the stack of the test. If one
+// goroutine calls everything, a run is a function of the choices that the test makes.
 type Manual struct {
 	mu      sync.Mutex
 	ended   sync.Cond
-	queue   []job // of all classes, in the order they were queued
+	queue   []job // of all classes, the oldest first
 	running int
 	closed  bool
 }
@@ -41,7 +40,7 @@ func (m *Manual) Go(class Class, name string, run func()) bool {
 	return true
 }
 
-// Pending lists the queued jobs, the one that was queued first at index 0.
+// Pending lists the queued jobs, the oldest first.
 func (m *Manual) Pending() []JobInfo {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -52,10 +51,10 @@ func (m *Manual) Pending() []JobInfo {
 	return infos
 }
 
-// Step runs job i of Pending and returns when it has ended; it returns false
-// if there is no such job. A test that picks i at random explores orders in
-// which the jobs could have run: also within a class, where several run at
-// once and may end in any order. A job may queue further jobs.
+// Step runs job i of Pending and returns when it has ended; it returns false if there is no such
+// job. A test that picks i at random explores the orders in which the jobs could have run, also
+// within a class, where several run at once and may end in any order. A job may queue further
+// jobs.
 func (m *Manual) Step(i int) bool {
 	m.mu.Lock()
 	if i < 0 || i >= len(m.queue) {
@@ -79,8 +78,8 @@ func (m *Manual) Step(i int) bool {
 // Spare implements Executor: no goroutine is spare.
 func (m *Manual) Spare(Class, string, func()) bool { return false }
 
-// Beside implements Executor. f runs as late as it may: that is the order in which it
-// is most likely to be missed.
+// Beside implements Executor. f runs as late as possible: that order is the most likely to show a
+// caller that forgets to wait.
 func (m *Manual) Beside(f func() error) (wait func() error) { return f }
 
 // Await implements Executor: it runs the job that was queued first.
@@ -94,9 +93,9 @@ func (m *Manual) Await(ctx context.Context, _, _, _ <-chan struct{}) error {
 	return nil
 }
 
-// RunAll runs jobs in the order they were queued until none is left, those
-// included that the jobs themselves queue. It returns how many ran. Jobs that
-// queue each other for ever make it run for ever.
+// RunAll runs jobs in the order they were queued until none is left, including those that the
+// jobs themselves queue. It returns how many ran, and does not return while jobs go on queueing
+// jobs.
 func (m *Manual) RunAll() int {
 	n := 0
 	for m.Step(0) {

@@ -13,9 +13,9 @@ type job struct {
 	run   func()
 }
 
-// Pool runs jobs on goroutines: at most a fixed number of each class at once,
-// and none while there is nothing to do. A job that panics ends the process: a
-// panic is a bug, and a store that goes on after one may spread it to disk.
+// Pool runs jobs on goroutines: at most a fixed number of each class at once, and none while
+// there is nothing to do. A job that panics ends the process: a store that goes on after such a
+// bug may spread it to disk.
 type Pool struct {
 	mu      sync.Mutex
 	ended   sync.Cond // signalled when a worker ends
@@ -46,8 +46,7 @@ func (p *Pool) Go(class Class, name string, run func()) bool {
 		return false
 	}
 	p.queues[class] = append(p.queues[class], job{class, name, run})
-	// Workers take from the queue in order, so that starting one for the job
-	// just queued starts the oldest that waits.
+	// Workers take jobs in order: a worker started now runs the oldest waiting job.
 	if p.running[class] < p.limits[class] {
 		p.running[class]++
 		go p.work(class)
@@ -55,13 +54,13 @@ func (p *Pool) Go(class Class, name string, run func()) bool {
 	return true
 }
 
-// work runs jobs of one class until there are none. It defers nothing, so that
-// a panic of a job reaches the runtime as it is.
+// work runs jobs of one class until there are none. It defers nothing, so that a job's panic
+// reaches the runtime unchanged.
 func (p *Pool) work(class Class) {
 	p.mu.Lock()
 	for len(p.queues[class]) > 0 {
 		next := p.queues[class][0]
-		p.queues[class][0] = job{} // let go of what the job captured
+		p.queues[class][0] = job{} // release what the job captured
 		p.queues[class] = p.queues[class][1:]
 		p.mu.Unlock()
 		next.run()

@@ -1,5 +1,5 @@
-// Package jobs runs the background jobs of a store: at most one of a kind at a time
-// for each tree, timers, and an orderly end. It does not know what the jobs do.
+// Package jobs runs the background jobs and timers of a store, at most one job of a kind at a
+// time for each tree, and ends them in order. It does not know what the jobs do.
 package jobs
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/flagstone-db/flagstone/internal/executor"
 )
 
-// Jobs are the background jobs of one store, and other work that the end of the store
-// has to wait for. Its methods are safe for concurrent use.
+// Jobs are the background jobs of one store, and other work that closing the store waits for. Its
+// methods are safe for concurrent use.
 type Jobs struct {
 	executor executor.Executor
 	clock    clock.Clock
@@ -23,7 +23,7 @@ type Jobs struct {
 	stopped bool
 	running int
 	kinds   map[Kind]*state
-	ended   chan struct{} // closed and replaced by nil when a job has ended; nil until asked for
+	ended   chan struct{} // closed and set to nil when a job has ended; made by Busy
 	timers  map[*timer]struct{}
 
 	end chan struct{} // closed by Stop
@@ -39,7 +39,7 @@ type Kind struct {
 // state is that of a job that is queued or running.
 type state struct {
 	running bool
-	again   bool // it was submitted again after it began to run
+	again   bool // submitted again while it ran
 }
 
 type timer struct{ stop func() bool }
@@ -51,9 +51,9 @@ func New(e executor.Executor, c clock.Clock) *Jobs {
 	return j
 }
 
-// Submit queues a job, unless one of its kind is queued already. If one of its kind is
-// running, that one runs once more when it has ended: a second one beside it would
-// only keep a worker waiting. After Stop it does nothing.
+// Submit queues a job, unless one of its kind is queued already. If one of its kind is running,
+// that one runs again when it has ended: a second one beside it would only keep a worker waiting.
+// After Stop it does nothing.
 func (j *Jobs) Submit(kind Kind, job func()) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -94,8 +94,7 @@ func (j *Jobs) run(kind Kind, job func()) {
 	}
 }
 
-// Go queues a job that may be dropped, as often as it is asked for. After Stop it does
-// nothing.
+// Go queues a job that Stop may drop. Every call queues one. After Stop it does nothing.
 func (j *Jobs) Go(class executor.Class, name string, job func()) {
 	if !j.Stopped() {
 		j.executor.Go(class, name, job)
@@ -123,8 +122,8 @@ func (j *Jobs) Await(ctx context.Context, event, other <-chan struct{}) error {
 	return j.executor.Await(ctx, event, other, j.end)
 }
 
-// Begin counts work that Wait is to wait for. It returns false after Stop; otherwise
-// End must be called.
+// Begin counts work that Wait waits for. It returns false after Stop; otherwise the caller must
+// call End.
 func (j *Jobs) Begin() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -164,8 +163,7 @@ func (j *Jobs) After(d time.Duration, f func()) {
 	})
 }
 
-// Stop lets no job begin any more, stops the timers and wakes whatever awaits
-// something. It must be called once.
+// Stop lets no further job begin, stops the timers and ends every Await. It must be called once.
 func (j *Jobs) Stop() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -184,8 +182,8 @@ func (j *Jobs) Stopped() bool {
 	return j.stopped
 }
 
-// Wait returns when nothing runs that Begin has counted. REQUIRES: Stop was called, or
-// nothing was ever submitted.
+// Wait returns when all work that Begin counted has ended. REQUIRES: Stop was called, or nothing
+// was ever submitted.
 func (j *Jobs) Wait() {
 	j.mu.Lock()
 	defer j.mu.Unlock()

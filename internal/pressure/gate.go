@@ -1,11 +1,11 @@
-// Package pressure decides when a writer may go on. Memtables stay within their
-// budget and level 0 stays shallow; writers are slowed in proportion to the work that
-// is left undone, long before they would have to be stopped.
+// Package pressure applies back-pressure to writers. It keeps memtables within their budget and
+// level 0 shallow. It slows writers in proportion to the work left undone, long before it would
+// have to stop them.
 //
-// A writer passes the gate before it takes its latches (Pass), and reserves memory after
-// it has them (Reserve). The pressure is 0 while the store keeps up and 1 where
-// writers would have to be stopped: by memtables that fill their budget, by files
-// over each other in level 0, or by the bytes that compactions have yet to merge.
+// A writer passes the gate before it takes its latches (Pass), and reserves memory after it has
+// them (Reserve). The pressure is 0 while the store keeps up and 1 where writers must stop:
+// because memtables fill their budget, too many files overlap in level 0, or compactions have too
+// many bytes yet to merge.
 package pressure
 
 import (
@@ -22,16 +22,15 @@ import (
 )
 
 const (
-	// SlowdownDepth and stopDepth are how many files may lie over each other in level 0
-	// before writers are slowed and stopped.
+	// SlowdownDepth and stopDepth are how many files may overlap in level 0 before writers are
+	// slowed and stopped.
 	SlowdownDepth = 16
 	stopDepth     = 40
 	// memoryStart is the share of the memory budget from which writers are slowed: a
 	// memtable that is being filled and one that is being flushed take half of it.
 	memoryStart = 0.625
-	// debtStart and debtStop are what compactions have yet to merge, in multiples of the
-	// largest base level, from which writers are slowed, and at which they are as good
-	// as stopped.
+	// debtStart and debtStop are the bytes that compactions have yet to merge, in multiples of
+	// the largest base level, from which writers are slowed, and at which they nearly stop.
 	debtStart, debtStop = 4, 16
 	// lookAgainAfter is how long a writer waits for memory before it looks again.
 	lookAgainAfter = time.Millisecond
@@ -42,7 +41,7 @@ const (
 type Env interface {
 	// Writable returns nil, or why no write is accepted.
 	Writable() error
-	// FlushLargest has the largest memtable flushed.
+	// FlushLargest rotates the largest memtable, to be flushed.
 	FlushLargest()
 	// Await waits for one of two events, as jobs.Jobs.Await does.
 	Await(ctx context.Context, event, other <-chan struct{}) error
@@ -56,8 +55,7 @@ type Gate struct {
 	debt    debt
 	stalled atomic.Int64 // nanoseconds that writers have waited
 
-	// trouble says that noLog is set or that trees is not empty: a writer has to look
-	// closer.
+	// trouble says that noLog is set or trees is not empty, so a writer must take mu and look.
 	trouble atomic.Bool
 
 	mu    sync.Mutex
@@ -70,7 +68,7 @@ type Gate struct {
 
 // backlog is how far the compactions of a tree are behind.
 type backlog struct {
-	depth    int // files over each other in level 0
+	depth    int // files that overlap in level 0
 	pressure float64
 }
 
@@ -81,9 +79,9 @@ func NewGate(env Env, c clock.Clock, budget int64) *Gate {
 	return g
 }
 
-// Pass holds a writer back for the time that writers owe, and while memtables are over
-// their budget or a level 0 is too deep. Errors are the context's, those of
-// Env.Writable, or why flushes or compactions do not get on.
+// Pass holds a writer back for the time that writers owe, and while memtables are over their
+// budget or a level 0 is too deep. Errors are those of the context and of Env.Writable, and the
+// failures of the log, of flushes and of compactions.
 func (g *Gate) Pass(ctx context.Context) error {
 	if err := g.pay(ctx); err != nil {
 		return err
@@ -110,8 +108,7 @@ func (g *Gate) Pass(ctx context.Context) error {
 	}
 }
 
-// obstacle reports whether a writer has to wait. An error says that waiting would be in
-// vain.
+// obstacle reports whether a writer has to wait. An error says that waiting would not help.
 func (g *Gate) obstacle(full bool) (stop bool, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -139,7 +136,7 @@ func (g *Gate) stuckError() error {
 	return fmt.Errorf("memtables are full and cannot be flushed: %w", g.stuck)
 }
 
-// pay lets a writer sleep for what writers owe.
+// pay makes a writer sleep for what writers owe.
 func (g *Gate) pay(ctx context.Context) error {
 	owed := g.debt.take()
 	if owed == 0 {
@@ -162,10 +159,10 @@ func (g *Gate) await(ctx context.Context, event, other <-chan struct{}) error {
 	return err
 }
 
-// Reserve waits until there is memory for a write, and takes it. The write is to be
-// applied next, or the memory freed. Pass lets writers wait before they take latches;
-// Reserve makes the budget hold, however many pass at once. Flushes need no latch, so
-// a writer may wait here while it holds some.
+// Reserve waits until there is memory for a write, and takes it. The caller then applies the
+// write (Applied), or frees the memory (Free). Pass lets writers wait before they take latches;
+// Reserve keeps the budget, however many writers pass at once. Flushes need no latch, so a writer
+// may wait here while it holds latches.
 func (g *Gate) Reserve(ctx context.Context, bytes int64) error {
 	for {
 		if g.memory.reserve(bytes) {
@@ -184,8 +181,8 @@ func (g *Gate) Reserve(ctx context.Context, bytes int64) error {
 		if g.memory.waiting.Load() <= 0 {
 			g.env.FlushLargest()
 		}
-		// All there is may be promised to writers that have not applied their writes yet,
-		// so that there was nothing to flush: look again soon.
+		// All memory may be reserved by writers that have not applied their writes yet. Then
+		// there was nothing to flush: look again soon.
 		soon := make(chan struct{})
 		stop := g.clock.AfterFunc(lookAgainAfter, func() { close(soon) })
 		err := g.await(ctx, room, soon)
@@ -199,45 +196,42 @@ func (g *Gate) Reserve(ctx context.Context, bytes int64) error {
 	}
 }
 
-// Applied ends a write for which so many bytes were reserved. It gives back those that it
-// did not use; waiting of these were in memtables that wait to be flushed by now.
+// Applied ends a write that reserved so many bytes, and gives back the unused ones; waiting of
+// these were in memtables that wait to be flushed by now.
 func (g *Gate) Applied(reserved, unused, waiting int64) {
 	g.memory.free(unused, waiting)
 	g.debt.charge(reserved-unused, g.memory.pressure())
 }
 
-// Add takes memory that no writer can be asked to wait for: of the log's records, at
-// recovery.
+// Add takes memory without waiting, for log records at recovery.
 func (g *Gate) Add(bytes int64) { g.memory.total.Add(bytes) }
 
 // Rotated notes that a memtable of so many bytes waits to be flushed.
 func (g *Gate) Rotated(bytes int64) { g.memory.waiting.Add(bytes) }
 
-// Free gives memory back; waiting of the bytes were in memtables that waited to be
-// flushed.
+// Free gives memory back; waiting of the bytes were in memtables that waited to be flushed.
 func (g *Gate) Free(bytes, waiting int64) { g.memory.free(bytes, waiting) }
 
-// Crowded reports whether mutable memtables take so much of the budget that one is to be
+// Crowded reports whether mutable memtables take so much of the budget that one should be
 // flushed.
 func (g *Gate) Crowded() bool { return g.memory.crowded() }
 
-// Bytes is what all memtables take, and how much of that waits to be flushed.
+// Bytes is the memory of all memtables, and how much of it waits to be flushed.
 func (g *Gate) Bytes() (total, waiting int64) { return g.memory.total.Load(), g.memory.waiting.Load() }
 
-// Pressure is how hard writers are held back by memory and files: not at all at 0, and at
-// 1 they are stopped.
+// Pressure is the pressure of memory and files on writers, from 0 (none) to 1 (they stop).
 func (g *Gate) Pressure() float64 { return min(max(g.memory.pressure(), g.debt.ofFiles(), 0), 1) }
 
-// Stalled is how long writers have waited, added up.
+// Stalled is the total time that writers have waited.
 func (g *Gate) Stalled() time.Duration { return time.Duration(g.stalled.Load()) }
 
-// Flushed notes how long the flush of so many bytes took.
+// Flushed notes how long a flush took.
 func (g *Gate) Flushed(bytes int64, took time.Duration) { g.debt.flushed(bytes, took) }
 
 // Wake lets writers that are held back look again.
 func (g *Gate) Wake() { g.memory.wake() }
 
-// NoteLog keeps why there is no room for more log; nil: there is room.
+// NoteLog keeps why there is no room for more log; nil if there is room.
 func (g *Gate) NoteLog(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -245,7 +239,7 @@ func (g *Gate) NoteLog(err error) {
 	g.noteTrouble()
 }
 
-// NoteFlush keeps why the last flush failed; nil: it did not.
+// NoteFlush keeps why the last flush failed; nil if it did not.
 func (g *Gate) NoteFlush(err error) {
 	g.mu.Lock()
 	g.stuck = err
@@ -265,10 +259,9 @@ func (g *Gate) Stuck() error {
 	return g.stuckError()
 }
 
-// NoteTree keeps how far the compactions of a tree are behind: look returns how many
-// files lie over each other in level 0, and how many bytes are yet to be merged, in
-// multiples of the largest base level. It is called under a lock, so that the last
-// caller has the newest figures.
+// NoteTree keeps how far the compactions of a tree are behind. look returns how many files
+// overlap in level 0, and how many bytes are yet to be merged, in multiples of the largest base
+// level. NoteTree calls it under a lock, so that the last caller has the newest figures.
 func (g *Gate) NoteTree(tree any, look func() (depth int, debt float64)) {
 	g.mu.Lock()
 	depth, debt := look()
@@ -291,7 +284,7 @@ func (g *Gate) NoteTree(tree any, look func() (depth int, debt float64)) {
 	g.Wake()
 }
 
-// NoteCompaction keeps why the last compaction of a tree failed; nil: it did not.
+// NoteCompaction keeps why the last compaction of a tree failed; nil if it did not.
 func (g *Gate) NoteCompaction(tree any, err error) {
 	g.mu.Lock()
 	if err == nil {

@@ -11,8 +11,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/executor"
 )
 
-// store is an environment of a gate that does, while a writer waits, what the test has
-// queued.
+// store is the Env of a gate. While a writer waits, it runs what the test has queued.
 type store struct {
 	refusal error
 	flushes int

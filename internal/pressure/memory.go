@@ -5,20 +5,20 @@ import (
 	"sync/atomic"
 )
 
-// memory accounts for the memtables of all tables against their budget. While no
-// writer has to wait, all of it is atomic additions.
+// memory accounts for the memtables of all tables against their budget. It takes its lock only
+// when a writer has to wait.
 type memory struct {
 	budget  int64
 	total   atomic.Int64 // reserved, in bytes
-	waiting atomic.Int64 // of that, in memtables that wait to be flushed
+	waiting atomic.Int64 // of total, in memtables that wait to be flushed
 
 	sleeping atomic.Bool // a writer may be waiting for room
 	mu       sync.Mutex
 	room     chan struct{} // closed and replaced when memory is freed
 }
 
-// reserve takes memory for a write, if there is enough. A write that is larger than
-// the whole budget is let in alone.
+// reserve takes memory for a write, if there is enough. A write larger than the whole budget is
+// admitted when it is alone.
 func (m *memory) reserve(bytes int64) bool {
 	for {
 		total := m.total.Load()
@@ -31,8 +31,8 @@ func (m *memory) reserve(bytes int64) bool {
 	}
 }
 
-// sleep returns a channel that is closed when it is worth looking again. A caller
-// looks once more after it has asked for the channel, and then waits.
+// sleep returns a channel that is closed when memory may have become free. The caller looks once
+// more after it has the channel, and then waits.
 func (m *memory) sleep() <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -61,18 +61,18 @@ func (m *memory) wake() {
 	m.room = make(chan struct{})
 }
 
-// pressure is that of memory on writers.
+// pressure is the pressure of memory on writers.
 func (m *memory) pressure() float64 {
 	if m.waiting.Load() <= 0 {
-		return 0 // slowing writers down would get nothing flushed
+		return 0 // nothing is being flushed, so slowing writers would not help
 	}
 	return (float64(m.total.Load())/float64(m.budget) - memoryStart) / (1 - memoryStart)
 }
 
-// crowded reports whether the mutable memtables take more than half of the budget;
-// the other half is for those that are being flushed.
+// crowded reports whether the mutable memtables take more than half of the budget; the other half
+// is for memtables being flushed.
 func (m *memory) crowded() bool { return m.total.Load()-m.waiting.Load() > m.budget/2 }
 
-// full reports whether writers have to wait. There is always room in a store whose
-// memtables are all mutable: nothing would ever make more.
+// full reports whether writers have to wait. They never wait while all memtables are mutable:
+// then no flush would make room.
 func (m *memory) full() bool { return m.total.Load() >= m.budget && m.waiting.Load() > 0 }
