@@ -23,8 +23,9 @@
 // # Promises
 //
 // Writes are atomic: a mutation of a row is seen whole or not at all, and so is a Batch over any
-// rows and tables. A write that was acknowledged is durable (Options.Sync) and visible to every
-// later read; nothing is visible before it is durable. Operations on one row are linearizable. A
+// rows and tables. With SyncAlways, the default, a write is acknowledged and visible only once it
+// is durable; with SyncNone it is both before that, and a crash keeps a prefix of the writes. An
+// acknowledged write is visible to every later read. Operations on one row are linearizable. A
 // scan, or all reads through one Snapshot, see one moment. Answers never depend on when a flush
 // or a compaction ran. The rule-book in package mvcc decides what is visible, expired or deleted;
 // docs/semantics.md explains it.

@@ -7,8 +7,8 @@ import (
 
 // era is a time in which a table's options and its stream stay as they are. A write reads and
 // works out everything in one era. It takes its place in the log in the same era, or begins
-// again. So an alteration waits for no writer when it takes effect, and while it is committed it
-// holds up only the writers of its own table.
+// again. So an alteration holds up no writer while it waits, and while it is committed only the
+// writers of its own table.
 type era struct {
 	options TableOptions
 	// next is nil in an era. Between two eras it is a channel that is closed when the next one

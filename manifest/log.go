@@ -49,7 +49,6 @@ import (
 //     snapshot holds all that was acknowledged. Close appends an end record. So
 //     damage to the last edit can pass for a torn one only after a crash, and only
 //     for the edit that was last before it.
-//     crash, and only for the one edit that was last before it.
 
 const (
 	headerMagic   = "flagmani"

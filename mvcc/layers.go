@@ -13,7 +13,6 @@ package mvcc
 // or overwrites it. A put that is surplus stays surplus: only a delete-row of the older
 // part could hide the puts before it, and underneath checks for that; a cell that
 // overwrites one of them takes its place.
-// cell of their version would take their place.
 
 import (
 	"bytes"

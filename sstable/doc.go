@@ -37,10 +37,10 @@
 //
 // # Corruption
 //
-// Bytes of the file, from a call or a mapping, are copied to memory of the reader. There
-// the checksum is verified on every read, and the structure when a block is parsed.
-// After that, iteration needs no checks and sees no change of the file. (Scans may skip
-// the checksum of values that were verified lately: see verified.go. What goes to the
-// cache is always verified.) Bytes that fail give an error that matches ErrCorrupt and
+// Bytes of the file, from a call or a mapping, are copied to memory of the reader. Block
+// heads, values that a get reads, and what goes to the cache are verified whenever they are
+// read from the file; a scan may trust values that were verified within the interval (see
+// verified.go). The structure is checked when a block is parsed; after that, iteration needs no
+// checks and sees no change of the file. Bytes that fail give an error that matches ErrCorrupt and
 // names the file and the offset. They never give a wrong or missing row.
 package sstable

@@ -9,9 +9,10 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Latches order the writers of a row. A writer takes the latch of every row it touches before it
-// reads, and holds it until its mutations are in the log buffer and the memtables. It does not
-// hold it during the sync: the CPU limits a hot row, not the disk.
+// Latches order the writers of a row. A write outside of transactions holds the latches of its rows
+// while it is worked out and until its mutations are in the log buffer and the memtables. It does
+// not hold them during the sync: the CPU limits a hot row, not the disk. A long update reads before
+// it takes them, and then checks that nothing has changed.
 //
 // Latches are striped: two rows may share one, which only makes their writers wait.
 type Latches struct {
