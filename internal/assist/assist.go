@@ -27,7 +27,9 @@ type Panic struct {
 	Stack []byte // of the helper
 }
 
-func (p *Panic) Error() string { return fmt.Sprintf("in work that a helper did: %v\n%s", p.Value, p.Stack) }
+func (p *Panic) Error() string {
+	return fmt.Sprintf("in work that a helper did: %v\n%s", p.Value, p.Stack)
+}
 
 // States of a Task.
 const (
