@@ -74,7 +74,8 @@ func (e *Engine) BatchWriteRow(ctx context.Context, instance string, req *BatchW
 }
 
 // inParallel runs items 0 to n-1 on up to 8 goroutines and returns when all are done. Each
-// goroutine calls worker once for its own do. A few items are not worth a goroutine.
+// goroutine calls worker once for its own do. A few items are not worth a goroutine;
+// alone, for items that are expensive to judge, keeps to the one goroutine of its turn.
 func inParallel(n int, alone bool, worker func() (do func(i int))) {
 	const (
 		workers   = 8
@@ -95,8 +96,8 @@ func inParallel(n int, alone bool, worker func() (do func(i int))) {
 		}
 	}
 	var others sync.WaitGroup
-	for range min(workers, n/perWorker) - 1 {
-		if !alone {
+	if !alone {
+		for range min(workers, n/perWorker) - 1 {
 			others.Go(work)
 		}
 	}

@@ -96,7 +96,9 @@ func (j *Jobs) run(kind Kind, job func()) {
 
 // Go queues a job that Stop may drop. Every call queues one. After Stop it does nothing.
 func (j *Jobs) Go(class executor.Class, name string, job func()) {
-	if !j.Stopped() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !j.stopped {
 		j.executor.Go(class, name, job)
 	}
 }
@@ -173,13 +175,6 @@ func (j *Jobs) Stop() {
 	}
 	j.timers = nil
 	close(j.end)
-}
-
-// Stopped reports whether Stop was called.
-func (j *Jobs) Stopped() bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.stopped
 }
 
 // Wait returns when all work that Begin counted has ended. REQUIRES: Stop was called, or nothing
