@@ -160,7 +160,10 @@ func (s *Store) commit(ctx context.Context, w *write, micros int64) error {
 		}
 	}
 	w.micros = micros
-	if err := s.gate.Reserve(ctx, size); err != nil {
+	switch err := s.gate.Reserve(ctx, size); {
+	case errors.Is(err, executor.ErrIdle):
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	case err != nil:
 		return err
 	}
 	t, err := s.enqueue(w)
