@@ -84,9 +84,18 @@ func (m *machine) poisoned(f fault) {
 	}
 }
 
-// injected is how many calls failed since the store was opened.
-func (m *machine) injected() (n int64) {
-	for _, i := range m.faults.Injected() {
+// injected is how many calls of the store failed since it was opened. Those of helpers do not
+// count: the store makes such a call again itself.
+func (m *machine) injected() int64 {
+	n := injectedBy(m.faults)
+	if m.helpers != nil {
+		n -= m.helpers.failed[m.faults]
+	}
+	return n
+}
+
+func injectedBy(faults *vfs.Fault) (n int64) {
+	for _, i := range faults.Injected() {
 		n += i.Count
 	}
 	return n

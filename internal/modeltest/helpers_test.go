@@ -35,10 +35,11 @@ type helpers struct {
 	later   int                     // and so many later, or never
 	kind    map[*assist.Task]string // those that are lent
 	waiting []*assist.Task          // those of them that are for later
+	failed  map[*vfs.Fault]int64    // calls of helpers that were made to fail
 }
 
 func newHelpers(m *machine) *helpers {
-	h := &helpers{m: m, source: rand.NewPCG(m.seed, uint64(crc32.ChecksumIEEE([]byte(m.cfg.name)))), kind: map[*assist.Task]string{}}
+	h := &helpers{m: m, source: rand.NewPCG(m.seed, uint64(crc32.ChecksumIEEE([]byte(m.cfg.name)))), kind: map[*assist.Task]string{}, failed: map[*vfs.Fault]int64{}}
 	h.rng = rand.New(h.source)
 	h.soon = h.rng.IntN(11)
 	h.later = h.rng.IntN(11 - h.soon)
@@ -77,16 +78,12 @@ func (h *helpers) help(l *assist.Task) {
 		faults.Add(vfs.Rule{
 			Ops: vfs.OpReadAt, Glob: "*.sst", Nth: 1 + h.rng.Int64N(3), Times: 1 + h.rng.Int64N(2), Action: vfs.FailWith(syscall.EIO),
 		})
-		injected := func() (n int64) {
-			for _, i := range faults.Injected() {
-				n += i.Count
-			}
-			return n
-		}
-		before := injected()
+		before := injectedBy(faults)
 		defer func() {
 			faults.Clear()
-			h.m.seen["read errors of helpers"] += int(injected() - before)
+			failed := injectedBy(faults) - before
+			h.failed[faults] += failed
+			h.m.seen["read errors of helpers"] += int(failed)
 		}()
 	}
 	l.Help()
