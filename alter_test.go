@@ -237,7 +237,7 @@ func TestATransactionWorksOutItsTrimsInOneEra(t *testing.T) {
 	begin := table.endEra()
 	var e manifest.Edit
 	e.AlterTable(table.id, one, nil)
-	e.AddPastLimit(table.id, three.MaxVersions, r.store.lastSeq())
+	e.AddPastLimit(table.id, three.MaxVersions, r.store.pipeline.LastSeq())
 	if _, err := r.store.commitEdit(&e); err != nil {
 		t.Fatal(err)
 	}

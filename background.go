@@ -20,20 +20,12 @@ import (
 )
 
 const (
-	// retryAfter is how long to wait before a failed flush or compaction is tried again: the disk
-	// may have space by then.
-	retryAfter = 2 * time.Second
 	// idlePeriod is how often trees without writes are checked for expired data, and how long a
 	// tree has no writes before it counts as idle.
 	idlePeriod = time.Minute
 	// logFactor bounds the log, and with it the time of a recovery: a memtable of any size is
 	// flushed before the log behind it exceeds this multiple of the memory budget.
 	logFactor = 2
-	// handOver is how often a log without sync hands its buffer to the system.
-	handOver = 100 * time.Millisecond
-	// hangsAfter is how long a call of the log may take before the store logs that the device
-	// does not answer.
-	hangsAfter = time.Second
 )
 
 // start begins the periodic work of an open store.
@@ -49,32 +41,10 @@ func (s *Store) start() {
 			s.scheduleCompaction(tree)
 		}
 	}
-	// Each run of the store begins a segment: many short runs leave many nearly empty ones.
-	s.pipeline.order.Lock()
-	s.boundLog()
-	s.pipeline.order.Unlock()
 	if err := s.releaseLog(); err != nil { // the next flush tries again
 		s.opts.Logger.Warn("cannot release the log of earlier runs", "error", err)
 	}
 	s.jobs.After(idlePeriod, s.lookAtIdle)
-	if s.opts.Sync == SyncNone {
-		s.jobs.After(handOver, s.handOverLog)
-	}
-}
-
-// logGathered hands over the log's buffer as soon as a goroutine is free; see wal.Options. While
-// all processors are busy that may take long; then flushes and compactions hand it over as they
-// go, see partition.Env.Stopped.
-func (s *Store) logGathered() {
-	s.jobs.Submit(jobs.Kind{Class: executor.Log, Name: "hand over the log"}, s.carryLog)
-}
-
-// carryLog hands over the log's buffer if enough has gathered.
-func (s *Store) carryLog() {
-	if s.log == nil {
-		return // still recovering
-	}
-	_ = s.afterLog(s.log.HandOver()) // the next write finds out
 }
 
 // lookAtIdle lets every tree look for expired data, and notes which trees have no writes.
@@ -93,64 +63,14 @@ func (s *Store) lookAtIdle() {
 
 // saveClock makes durable what was found out of the clock. Without it, a store that runs for
 // minutes at a time would never complete a probation.
-func (s *Store) saveClock() {
-	if s.pipeline.failed.Load() != nil {
-		return
+func (s *Store) saveClock() error {
+	if s.pipeline.Failed() != nil {
+		return nil
 	}
 	if _, err := s.commitEdit(new(manifest.Edit)); err != nil {
 		s.opts.Logger.Warn("cannot save what was found out of the clock", "error", err)
 	}
-}
-
-// handOverLog bounds what a store without sync loses when the process is killed.
-func (s *Store) handOverLog() {
-	s.jobs.Submit(jobs.Kind{Class: executor.Cleanup, Name: "log hand-over"}, func() {
-		_ = s.afterLog(s.log.Flush()) // the next write finds out
-	})
-	s.jobs.After(handOver, s.handOverLog)
-}
-
-// watchDevice schedules a check that the present syncs return. While a check is already due it
-// costs one atomic load.
-func (s *Store) watchDevice() {
-	if !s.upkeep.watching.Load() && s.upkeep.watching.CompareAndSwap(false, true) {
-		s.jobs.After(hangsAfter, s.lookAtDevice)
-	}
-}
-
-// lookAtDevice logs when the device stops answering, and when it answers again.
-func (s *Store) lookAtDevice() {
-	s.upkeep.watching.Store(false)
-	waiting := s.log.Waiting()
-	hangs := waiting >= hangsAfter
-	if s.upkeep.hangs.Swap(hangs) != hangs {
-		if hangs {
-			s.opts.Logger.Warn("the device does not answer: a write or sync of the log is under way", "for", waiting)
-		} else {
-			s.opts.Logger.Warn("the device answers again")
-		}
-	}
-	if waiting > 0 {
-		s.watchDevice()
-	}
-}
-
-// schedulePreparation prepares the next log segment before it is needed. So a full disk is
-// noticed while the present segment still has room: writes are refused until there is space, and
-// nothing is lost. Every write calls it until the preparation has begun, so a repeated call costs
-// one atomic operation.
-func (s *Store) schedulePreparation() {
-	if !s.upkeep.preparing.CompareAndSwap(false, true) {
-		return
-	}
-	s.jobs.Submit(jobs.Kind{Class: executor.Cleanup, Name: "prepare log segment"}, func() {
-		s.upkeep.preparing.Store(false)
-		err := s.log.PrepareNext()
-		s.gate.NoteLog(s.describe(err))
-		if err != nil {
-			s.backgroundFailed("preparing the next log segment", err, s.schedulePreparation)
-		}
-	})
+	return nil
 }
 
 // noteFiles tells the gate how far the compactions of a tree are behind.
@@ -162,25 +82,8 @@ func (s *Store) noteFiles(tree *partition.Tree) {
 	})
 }
 
-// largestMemtable returns the tree with the largest mutable memtable.
-func (s *Store) largestMemtable() (largest *partition.Tree) {
-	var most int64 = -1
-	for _, t := range s.allTables() {
-		for _, tree := range t.partitions().Trees() {
-			if mutable, _ := tree.MemoryBytes(); mutable > most {
-				largest, most = tree, mutable
-			}
-		}
-	}
-	return largest
-}
-
 func (s *Store) scheduleFlush(tree *partition.Tree) {
-	s.jobs.Submit(jobs.Kind{Class: executor.Flush, Of: tree, Name: "flush"}, func() {
-		if err := s.flushTree(tree); err != nil {
-			s.backgroundFailed("flush", err, func() { s.scheduleFlush(tree) })
-		}
-	})
+	s.jobs.Submit(jobs.Kind{Class: executor.Flush, Of: tree, Name: "flush"}, func() error { return s.flushTree(tree) })
 }
 
 // flushTree flushes the memtables that wait when it begins, releases the log segments that are no
@@ -203,36 +106,20 @@ func (s *Store) flushTree(tree *partition.Tree) error {
 func (s *Store) flushUpTo(tree *partition.Tree, upTo uint64) error {
 	for {
 		began := s.clock.Elapsed()
-		freed, err := tree.Flush(upTo, s.settle)
+		freed, err := tree.Flush(upTo, func(endSeq uint64) (func() error, error) { return s.pipeline.Settle(endSeq, s.executor.Beside) })
 		s.gate.Flushed(freed, s.clock.Elapsed()-began)
 		s.gate.Free(freed, freed)
 		if errors.Is(err, partition.ErrStale) {
 			continue
 		}
 		if err != nil {
-			s.gate.NoteFlush(s.describe(err))
+			s.gate.NoteFlush(err)
 			return err
 		}
 		if freed > 0 {
 			s.gate.NoteFlush(nil)
 		}
 		return nil
-	}
-}
-
-// boundLog rotates the memtables that hold back too much of the log: those of idle tables, or of
-// writes that take more log than memory, as small ones do. It is called whenever the log begins a
-// new segment, and by Open. REQUIRES: order is held.
-func (s *Store) boundLog() {
-	current := s.log.Segment()
-	s.pipeline.bounded = current
-	for _, t := range s.allTables() {
-		for _, tree := range t.partitions().Trees() {
-			segment := tree.MutableSegment()
-			if segment != 0 && int64(current-segment)*s.opts.WALSegmentSize > logFactor*s.opts.MemoryBudget {
-				s.rotate(tree, s.pipeline.nextSeq)
-			}
-		}
 	}
 }
 
@@ -288,36 +175,32 @@ var compactions = [maxCompactions]string{
 func (s *Store) scheduleCompaction(tree *partition.Tree) { s.scheduleNthCompaction(tree, 0) }
 
 func (s *Store) scheduleNthCompaction(tree *partition.Tree, n int) {
-	again := func() { s.scheduleNthCompaction(tree, n) }
-	s.jobs.Submit(jobs.Kind{Class: executor.Compaction, Of: tree, Name: compactions[n]}, func() {
+	s.jobs.Submit(jobs.Kind{Class: executor.Compaction, Of: tree, Name: compactions[n]}, func() error {
 		did, err := tree.Compact(s.upkeep.activity(tree), func() {
 			if n+1 < maxCompactions {
 				s.scheduleNthCompaction(tree, n+1)
 			}
 		})
-		switch {
-		case errors.Is(err, partition.ErrStale):
-			again()
-			return
-		case err != nil:
-			s.backgroundFailed("compaction", err, again)
-		case did:
-			s.noteFiles(tree)
-			again()
+		if errors.Is(err, partition.ErrStale) {
+			s.scheduleNthCompaction(tree, n)
+			return nil
 		}
-		s.gate.NoteCompaction(tree, s.describe(err))
+		if did && err == nil {
+			s.noteFiles(tree)
+			s.scheduleNthCompaction(tree, n)
+		}
+		s.gate.NoteCompaction(tree, err)
+		return err
 	})
 }
 
-// backgroundFailed logs a failure and, if it may pass, tries again later.
-func (s *Store) backgroundFailed(what string, err error, again func()) {
+// jobFailed logs that a job failed, and reports whether it may succeed later.
+func (s *Store) jobFailed(job string, err error) (again bool) {
 	if errors.Is(err, ErrClosed) || s.closed.Load() {
-		return
+		return false
 	}
-	s.opts.Logger.Error(what+" failed", "error", err)
-	if s.pipeline.failed.Load() == nil {
-		s.jobs.After(retryAfter, again)
-	}
+	s.opts.Logger.Error(job+" failed", "error", err)
+	return s.pipeline.Failed() == nil
 }
 
 // scheduleRemoval schedules the deletion of a table or value file to which nothing refers any
@@ -325,7 +208,7 @@ func (s *Store) backgroundFailed(what string, err error, again func()) {
 func (s *Store) scheduleRemoval(name string) {
 	// After a failed write of the manifest it is unknown which files it names on disk. A file
 	// that is kept here is an orphan at the next Open.
-	if s.pipeline.failed.Load() != nil {
+	if s.pipeline.Failed() != nil {
 		return
 	}
 	s.jobs.Go(executor.Cleanup, "remove obsolete file", func() {

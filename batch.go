@@ -83,7 +83,8 @@ func (s *Store) Apply(ctx context.Context, b *Batch) error {
 	if err := s.apply(ctx, b); err != nil {
 		return err
 	}
-	return b.write.commit.Wait(ctx)
+	written := b.write.out.Commit()
+	return s.describe(written.Wait(ctx))
 }
 
 // ApplyAsync is Apply without the wait for durability. The batch is ordered before every write
@@ -92,7 +93,7 @@ func (s *Store) ApplyAsync(ctx context.Context, b *Batch) (*Commit, error) {
 	if err := s.apply(ctx, b); err != nil {
 		return nil, err
 	}
-	return b.write.take(), nil
+	return b.write.take(s), nil
 }
 
 func (s *Store) apply(ctx context.Context, b *Batch) error {
@@ -127,7 +128,7 @@ func (s *Store) applyOnce(ctx context.Context, b *Batch) error {
 		}
 	}
 	if len(b.stripes) == 0 {
-		b.write.commit = s.refuse(nil)
+		b.write.refuse(s, nil)
 		return nil
 	}
 	var err error

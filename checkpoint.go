@@ -28,7 +28,7 @@ func (s *Store) Flush(ctx context.Context) error {
 }
 
 func (s *Store) flush(ctx context.Context) error {
-	trees, _ := s.rotateAll()
+	trees, _ := s.pipeline.Rotate()
 	for _, tree := range trees {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -38,22 +38,6 @@ func (s *Store) flush(ctx context.Context) error {
 		}
 	}
 	return s.describe(s.releaseLog())
-}
-
-// rotateAll rotates the memtables of all trees at one sequence number, the first that is in none
-// of them, and returns it and the trees. It also schedules their flushes, since the caller may
-// stop before it has flushed all.
-func (s *Store) rotateAll() (trees []*partition.Tree, endSeq uint64) {
-	s.pipeline.order.Lock()
-	defer s.pipeline.order.Unlock()
-	endSeq = s.pipeline.nextSeq
-	for _, t := range s.allTables() {
-		for _, tree := range t.partitions().Trees() {
-			s.rotate(tree, endSeq)
-			trees = append(trees, tree)
-		}
-	}
-	return trees, endSeq
 }
 
 // Compact flushes, and compacts every tree down to one level. It takes as long as rewriting the
@@ -174,7 +158,7 @@ func (s *Store) pinFlushed(ctx context.Context) (state *manifest.State, release 
 	defer s.tables.Unlock()
 	s.flushGate.Lock()
 	defer s.flushGate.Unlock()
-	trees, endSeq := s.rotateAll()
+	trees, endSeq := s.pipeline.Rotate()
 	for _, tree := range trees {
 		// Memtables rotated after endSeq belong to later writes.
 		if err := s.flushUpTo(tree, endSeq); err != nil {

@@ -13,7 +13,9 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/flagstone-db/flagstone/internal/commit"
 	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/row"
 	"github.com/flagstone-db/flagstone/wal"
 )
@@ -32,15 +34,12 @@ func TestP07_ARefusalWaitsUntilItsCauseIsVisible(t *testing.T) {
 	if err := change.check(startMillis); err != nil {
 		t.Fatal(err)
 	}
-	w := write{mutations: []mutation{{change: &change.change, size: 1000, place: &change}}}
-	if err := w.batch.Add(&change.change); err != nil {
-		t.Fatal(err)
-	}
-	ticket, err := s.enqueue(&w)
-	if err != nil {
-		t.Fatal(err)
-	}
-	slow := w.take()
+	held := &heldBack{tree: table.partitions().Trees()[0], change: &change.change, reached: make(chan struct{}), release: make(chan struct{})}
+	var w commit.Write
+	w.Add(&change.change, 1000, (*placed)(&change), held)
+	applied := make(chan error)
+	go func() { applied <- s.pipeline.Write(ctx(), &w, startMillis*1000) }()
+	<-held.reached
 	insert := func(_ context.Context, tx *RowTx) error {
 		if exists, err := tx.Exists(); err != nil || exists {
 			return errors.Join(err, errExists)
@@ -62,8 +61,11 @@ func TestP07_ARefusalWaitsUntilItsCauseIsVisible(t *testing.T) {
 		got, _ := table.Get(ctx(), Key("p", 1), ReadOptions{})
 		t.Errorf("refused with %v, while readers see %v", err, got)
 	}
-	w.mutations[0].slot.Apply(slow.seq, w.mutations[0].change)
-	s.applied(ticket)
+	close(held.release)
+	if err := <-applied; err != nil {
+		t.Fatal(err)
+	}
+	slow := w.Commit()
 	if err := refused.Wait(ctx()); !errors.Is(err, errExists) {
 		t.Errorf("the refusal is %v", err)
 	}
@@ -73,6 +75,23 @@ func TestP07_ARefusalWaitsUntilItsCauseIsVisible(t *testing.T) {
 	if err := errors.Join(done.Wait(ctx()), slow.Wait(ctx())); err != nil {
 		t.Error(err)
 	}
+}
+
+// heldBack derives a change from a write and holds the write back before it is applied as a whole.
+type heldBack struct {
+	tree             *partition.Tree
+	change           *row.Change
+	reached, release chan struct{}
+}
+
+func (h *heldBack) Tree() *partition.Tree { return h.tree }
+
+func (h *heldBack) Size() int64 { return 1000 }
+
+func (h *heldBack) Change(uint64, uint64, int64) *row.Change {
+	close(h.reached)
+	<-h.release
+	return h.change
 }
 
 var errExists = errors.New("the row exists")
@@ -154,6 +173,27 @@ func TestAsynchronousWritesKeepTheirOrder(t *testing.T) {
 	}
 }
 
+// TestWhatIsDurableIsVisible: a write that no caller waits for is made durable by the drop of its
+// table. Later writes could not become visible before it.
+func TestWhatIsDurableIsVisible(t *testing.T) {
+	r := newRig(t, Options{})
+	kept, dropped := r.table("kept", TableOptions{}), r.table("dropped", TableOptions{})
+	put(t, kept, "p", 1, "c", startMillis, "v")
+	before := r.store.Metrics().VisibleSequence
+	if _, err := dropped.UpdateAsync(ctx(), Key("p", 1), func(_ context.Context, tx *RowTx) error { tx.PutRow(); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.store.DropTable(ctx(), "dropped"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.store.Flush(ctx()); err != nil {
+		t.Fatal(err)
+	}
+	if visible := r.store.Metrics().VisibleSequence; visible != before+1 {
+		t.Errorf("%d is visible, want %d", visible, before+1)
+	}
+}
+
 // TestP18_AWriterThatWaitsCanBeCalledOff: memtables are full, the disk hangs,
 // and a writer's context ends.
 func TestP18_AWriterThatWaitsCanBeCalledOff(t *testing.T) {
@@ -214,7 +254,7 @@ func TestP13_TheManifestNamesNoSegmentThatIsStillToCome(t *testing.T) {
 	s := r.store
 	before := s.log.NewestOnDisk()
 	for position := uint64(1); s.log.Segment() == s.log.NewestOnDisk(); position++ {
-		lsn, err := s.log.Append(stream, position, make([]byte, 3000))
+		lsn, err := s.log.Append(commit.LogStream, position, make([]byte, 3000))
 		if err == nil && position == 1 {
 			err = s.log.Sync(lsn)
 		}

@@ -53,11 +53,11 @@ func (s *Store) dropTables(tables []*Table) error {
 // them again after a drop that failed. The tables stay in the catalogue until the drop is
 // durable: until then the log must keep their records.
 func (s *Store) retire(tables []*Table, dropped bool) {
-	s.pipeline.order.Lock()
-	defer s.pipeline.order.Unlock()
-	for _, t := range tables {
-		t.dropped.Store(dropped)
-	}
+	s.pipeline.Between(func() {
+		for _, t := range tables {
+			t.dropped.Store(dropped)
+		}
+	})
 }
 
 // dropTrees stops the background work of all trees of some tables, commits the drop, and releases
@@ -65,7 +65,7 @@ func (s *Store) retire(tables []*Table, dropped bool) {
 func (s *Store) dropTrees(tables []*Table, trees []*partition.Tree) error {
 	if len(trees) == 0 {
 		// Without this sync, the drop could survive earlier writes to other tables.
-		if err := s.syncLog(); err != nil {
+		if err := s.sync(); err != nil {
 			return err
 		}
 		var e manifest.Edit

@@ -40,9 +40,7 @@ func (t *Table) present(ctx context.Context) (*era, error) {
 // begin is called. REQUIRES: tables is held.
 func (t *Table) endEra() (begin func()) {
 	gap := &era{options: t.meta().Options, next: make(chan struct{})}
-	t.store.pipeline.order.Lock()
-	defer t.store.pipeline.order.Unlock()
-	t.era.Store(gap)
+	t.store.pipeline.Between(func() { t.era.Store(gap) })
 	return func() {
 		t.era.Store(&era{options: t.meta().Options})
 		close(gap.next)

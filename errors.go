@@ -1,6 +1,10 @@
 package flagstone
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/flagstone-db/flagstone/internal/commit"
+)
 
 // Errors that callers can match with errors.Is. Errors of a Store wrap one of these, or the error
 // of the context, of the file system, or of a function the caller passed in; their text names the
@@ -33,7 +37,7 @@ var (
 	ErrCorrupt = errors.New("flagstone: corrupt")
 	// ErrPoisoned: a write or sync of the log or the manifest failed, so what is durable is
 	// unknown. Reads go on, writes fail; close the store, repair the disk, and open it again.
-	ErrPoisoned = errors.New("flagstone: store is poisoned by a failed write")
+	ErrPoisoned = commit.ErrPoisoned
 	// ErrNoSpace: the disk is full. Nothing was lost; writes are accepted
 	// again once there is space.
 	ErrNoSpace = errors.New("flagstone: no space left on the disk")
@@ -43,7 +47,7 @@ var (
 	// ErrOutcomeUnknown: the caller's deadline passed, or there was no space, while a write was
 	// on its way to the disk. It may still become durable and visible, as a whole; after a
 	// restart that is decided. If the deadline passed, the error also matches the context's.
-	ErrOutcomeUnknown = errors.New("flagstone: the outcome of the write is unknown")
+	ErrOutcomeUnknown = commit.ErrOutcomeUnknown
 	// ErrLocked: another process, or another Store of this process, has the store open.
 	ErrLocked = errors.New("flagstone: the store is in use")
 	// ErrConflict: a transaction holds the partition key, or other writers changed the rows

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/jobs"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -153,7 +154,7 @@ func (v *victim) outcome(err error) bool {
 		v.t.Fatalf("%s, step %q: one fault, and errors without end: %v", v.label, v.step, err)
 	}
 	// Background work that failed is tried again, and writes are accepted again.
-	v.clock.Advance(retryAfter)
+	v.clock.Advance(jobs.RetryAfter)
 	v.exec.RunAll()
 	return true
 }
@@ -177,7 +178,7 @@ func (v *victim) checkPoisoned() {
 	if !v.store.Metrics().Poisoned {
 		v.t.Errorf("%s: the metrics do not say that the store is poisoned", v.label)
 	}
-	v.clock.Advance(3 * retryAfter)
+	v.clock.Advance(3 * jobs.RetryAfter)
 	v.exec.RunAll()
 	v.checkReads()
 }
@@ -326,7 +327,7 @@ func (v *victim) whenFull(err error) bool {
 	}
 	v.checkReads()
 	v.disk.SetCapacity(0)
-	v.clock.Advance(retryAfter)
+	v.clock.Advance(jobs.RetryAfter)
 	v.exec.RunAll()
 	v.script.outcome = func(err error) bool {
 		v.t.Fatalf("%s, step %q: once there was space again: %v", v.label, v.step, err)
@@ -386,7 +387,7 @@ func TestP11_AFullDiskDoesNotPoison(t *testing.T) {
 			t.Errorf("%d blocks: a restart to write: %v", blocks, err)
 		}
 		r.fs.SetCapacity(0)
-		r.clock.Advance(retryAfter)
+		r.clock.Advance(jobs.RetryAfter)
 		r.exec.RunAll()
 		put(t, table, "p", acked, "c", startMillis, "more")
 		acked++

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flagstone-db/flagstone/internal/jobs"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 	"github.com/flagstone-db/flagstone/wal"
@@ -58,7 +59,7 @@ func TestAPutReturnsAtItsDeadlineWhileTheDeviceHangs(t *testing.T) {
 	}
 	patient := make(chan error, 1)
 	go func() { patient <- putContext(context.Background(), table, writers, "patient") }()
-	for r.store.pipeline.queue.Len() < writers+1 {
+	for r.store.pipeline.LastSeq()-r.store.pipeline.Visible() < writers+1 {
 		runtime.Gosched() // until all of them are on their way
 	}
 	cancel()
@@ -144,6 +145,7 @@ func TestTheStoreSaysThatTheDeviceHangsAndThatItAnswersAgain(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- putContext(context.Background(), table, 1, "v") }()
 	<-reached
+	const hangsAfter = time.Second // see internal/commit
 	r.clock.Advance(hangsAfter / 2)
 	if strings.Contains(log.String(), "does not answer") {
 		t.Error("it says so too early")
@@ -206,7 +208,7 @@ func TestP11_ABatchLargerThanALogSegmentOnAFullDisk(t *testing.T) {
 				t.Fatalf("%d blocks left: the refused row is %.40q", blocks, got)
 			}
 			r.fs.SetCapacity(0)
-			r.clock.Advance(retryAfter)
+			r.clock.Advance(jobs.RetryAfter)
 			r.exec.RunAll()
 			if err := putContext(ctx(), table, 2, large); err != nil {
 				t.Fatalf("%d blocks left, with space again: %v", blocks, err)
@@ -240,7 +242,7 @@ func TestALargeWriteGoesBeforeThoseThatCameLater(t *testing.T) {
 		if err != nil {
 			return 0, err
 		}
-		return c.seq, nil
+		return c.of.Seq(), nil
 	}
 	type outcome struct {
 		seq uint64

@@ -16,6 +16,7 @@ import (
 
 	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/jobs"
 	"github.com/flagstone-db/flagstone/internal/pressure"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
@@ -468,7 +469,7 @@ func TestP11_ARefusedFlushLeavesNoFiles(t *testing.T) {
 	wantError(t, "Flush", err, ErrNoSpace)
 	for range 5 {
 		wantError(t, "Flush", r.store.Flush(ctx()), ErrNoSpace)
-		r.clock.Advance(retryAfter)
+		r.clock.Advance(jobs.RetryAfter)
 		r.exec.RunAll()
 	}
 	if problems := strayFiles(r.store, r.fs, nil); len(problems) > 0 {

@@ -67,13 +67,13 @@ type TableMetrics struct {
 func (s *Store) Metrics() Metrics {
 	stats, rows, files := s.blocks.Stats(), s.rows.Stats(), s.files.Stats()
 	m := Metrics{
-		VisibleSequence: s.pipeline.queue.Visible(),
+		VisibleSequence: s.pipeline.Visible(),
 		MemoryBudget:    s.opts.MemoryBudget,
 		CacheHits:       stats.Hits, CacheMisses: stats.Misses, CacheBytes: stats.Bytes + rows.Bytes, RowHits: rows.Hits,
 		OffHeapBytes: s.offheap.Stats().Mapped,
 		OpenFiles:    files.Open, MappedFiles: files.Mapped, IndexBytes: files.ReaderBytes,
 		OldestSegment: s.state().MinLog,
-		Poisoned:      s.pipeline.failed.Load() != nil,
+		Poisoned:      s.pipeline.Failed() != nil,
 	}
 	m.MemoryBytes, _ = s.gate.Bytes()
 	m.Pressure = s.gate.Pressure()

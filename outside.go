@@ -77,11 +77,11 @@ func (r *tries) again(t *Table, err error) (bool, error) {
 
 // observe waits until all that was applied is visible, so that reads without latches see it.
 func (r *tries) observe(ctx context.Context, s *Store) error {
-	all := s.refuse(nil)
+	all := s.pipeline.Refuse(nil)
 	if err := all.Wait(ctx); err != nil {
-		return err
+		return s.describe(err)
 	}
-	r.seen = s.pipeline.queue.Visible()
+	r.seen = s.pipeline.Visible()
 	return nil
 }
 

@@ -43,7 +43,7 @@ func (s *Store) write(ctx context.Context, w *write) error {
 			return err
 		}
 	}
-	return s.commit(ctx, w, micros)
+	return s.describe(s.pipeline.Write(ctx, &w.out, micros))
 }
 
 // prepare checks a change made at now, in milliseconds, and works out what it writes. REQUIRES:
@@ -68,12 +68,12 @@ func (c *RowChange) workOut(p *prepared) (err error) {
 
 // addPrepared adds the mutation of a change, and its stream record if the table has a stream.
 func (w *write) addPrepared(p *prepared) error {
-	w.mutations = append(w.mutations, mutation{change: p.change, size: p.size, place: p.from})
 	log := p.from.table.log.Load()
 	if log == nil {
+		w.out.Add(p.change, p.size, (*placed)(p.from), nil)
 		return nil
 	}
-	w.mutations[len(w.mutations)-1].derived = newRecord(log, p.change)
+	w.out.Add(p.change, p.size, (*placed)(p.from), newRecord(log, p.change))
 	if len(p.before) == 0 || p.beforeFor != log {
 		return nil
 	}
@@ -81,13 +81,16 @@ func (w *write) addPrepared(p *prepared) error {
 	if err != nil {
 		return err
 	}
-	w.mutations = append(w.mutations, mutation{change: before, derived: newLogEntry(log, beforeCells, p.before)})
+	w.out.Add(before, 0, nil, newLogEntry(log, beforeCells, p.before))
 	return nil
 }
 
-// tree finds the tree of the change. It fails if the table's era is not the one in which the
+// placed is a change that finds its place in the log.
+type placed RowChange
+
+// Tree finds the tree of the change. It fails if the table's era is not the one in which the
 // change was worked out.
-func (c *RowChange) tree() (*partition.Tree, error) {
+func (c *placed) Tree() (*partition.Tree, error) {
 	switch {
 	case c.table.dropped.Load():
 		return nil, fmt.Errorf("%w: it was dropped", ErrTableNotFound)

@@ -208,7 +208,7 @@ func (t *Table) view(sn *Snapshot, undurable bool) (mvcc.View, bool) {
 	}
 	seq := mvccLatest
 	if !undurable {
-		seq = t.store.pipeline.queue.Visible()
+		seq = t.store.pipeline.Visible()
 	}
 	millis := int64(0)
 	if meta.Options.TTLSeconds != NeverExpires {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/flagstone-db/flagstone/internal/clock"
 	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/jobs"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
@@ -213,7 +214,7 @@ func TestP08_ABadWriteOfTheManifestEndsItAndNothingIsLetGo(t *testing.T) {
 			if !errors.Is(err, ErrPoisoned) || !strings.Contains(err.Error(), "does not read back") {
 				b.t.Fatalf("the call returned %v", err)
 			}
-			b.clock.Advance(retryAfter)
+			b.clock.Advance(jobs.RetryAfter)
 			b.exec.RunAll()
 			b.intact("after the bad write")
 			b.store.Close()

@@ -150,7 +150,7 @@ func (st *Stream) Since(ctx context.Context, shard uint64, micros int64) (Stream
 		return StreamPosition{}, err
 	}
 	// Later commits have times of now or later.
-	last, now, err := st.table.store.barrier(ctx)
+	last, now, err := st.barrier(ctx)
 	if err != nil {
 		return StreamPosition{}, err
 	}
@@ -228,12 +228,12 @@ func (st *Stream) Read(ctx context.Context, pos StreamPosition, limits StreamLim
 		return StreamPage{}, err
 	}
 	s := st.table.store
-	upTo, now := s.pipeline.queue.Visible(), int64(0)
+	upTo, now := s.pipeline.Visible(), int64(0)
 	var err error
 	if st.ageing(pos) {
-		upTo, now, err = s.barrier(ctx)
+		upTo, now, err = st.barrier(ctx)
 	} else {
-		err = s.syncVisible()
+		err = s.describe(s.pipeline.SyncVisible())
 	}
 	if err != nil {
 		return StreamPage{}, err
@@ -251,6 +251,14 @@ func (st *Stream) Read(ctx context.Context, pos StreamPosition, limits StreamLim
 		page.Next.After = max(page.Next.After, upTo)
 	}
 	return page, st.check(pos.Shard)
+}
+
+// barrier returns the last sequence number, once everything up to it is durable and visible, and a
+// time in microseconds; no later commit has an earlier time.
+func (st *Stream) barrier(ctx context.Context) (seq uint64, micros int64, err error) {
+	s := st.table.store
+	seq, micros, err = s.pipeline.Barrier(ctx, s.issued.nowMicros())
+	return seq, micros, s.describe(err)
 }
 
 // ageing reports whether half of the retention has passed since the position's AsOf.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/flagstone-db/flagstone/internal/commit"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/partition"
@@ -29,7 +30,7 @@ func (s *Store) recover() error {
 		Newest: newestLog(state), Begun: s.logBegun, Elapsed: s.clock.Elapsed,
 	}
 	if s.opts.Sync == SyncNone && !s.steppedByHand() { // the log has goroutines of its own then
-		opts.Gathered = s.logGathered
+		opts.Gathered = s.pipeline.HandOverSoon
 	}
 	if err := s.carryOver(&opts, knownSegment(state)); err != nil {
 		return err
@@ -39,16 +40,16 @@ func (s *Store) recover() error {
 	if err != nil {
 		return err
 	}
-	s.pipeline.nextSeq, s.pipeline.lastMicros = r.lastSeq+1, r.lastMicros
-	s.pipeline.queue.Init(r.lastSeq)
 	if result.Records > 0 {
 		s.opts.Logger.Info("log recovered", "records", result.Records, "bytes", result.Bytes, "applied", r.applied)
 	}
-	if s.opts.ReadOnly || s.log != nil {
-		return nil
+	if !s.opts.ReadOnly && s.log == nil {
+		if s.log, err = wal.NewWriter(opts, result); err != nil {
+			return err
+		}
 	}
-	s.log, err = wal.NewWriter(opts, result)
-	return err
+	s.pipeline.Start(s.log, r.lastSeq, r.lastMicros)
+	return nil
 }
 
 // carryOver checks the log and makes all of it durable, before anything of it is used. The
@@ -100,7 +101,7 @@ func (s *Store) logBegun(segment uint64) error {
 
 // closeLog closes the log, and records its end and the clock in the manifest.
 func (s *Store) closeLog() error {
-	if err := s.log.Close(); err != nil || s.pipeline.failed.Load() != nil {
+	if err := s.log.Close(); err != nil || s.pipeline.Failed() != nil {
 		return err
 	}
 	end := s.log.End()
@@ -126,7 +127,7 @@ type replay struct {
 
 // record applies one record: a batch whose first sequence number is the record's position.
 func (r *replay) record(rec wal.Record) error {
-	if rec.Stream != stream {
+	if rec.Stream != commit.LogStream {
 		return fmt.Errorf("%w: log segment %d, offset %d: unknown stream %d", ErrCorrupt, rec.Segment, rec.Offset, rec.Stream)
 	}
 	batch, err := row.NewBatchReader(rec.Payload)
@@ -174,7 +175,7 @@ func (r *replay) apply(seq, segment uint64, micros int64) error {
 	if log := table.log.Load(); log != nil && seq > log.logAfter {
 		rec = newRecord(log, c)
 		// Before the change is inserted: a memtable that is rotated at seq must not hold seq.
-		if err := r.makeRoom(rec.tree(), rec.size(), seq); err != nil {
+		if err := r.makeRoom(rec.Tree(), rec.Size(), seq); err != nil {
 			return err
 		}
 	}
@@ -199,7 +200,7 @@ func (r *replay) before(log *Table, seq, segment uint64, micros int64) error {
 		return err
 	}
 	rec := newLogEntry(log, beforeCells, bytes)
-	if err := r.makeRoom(rec.tree(), rec.size(), seq); err != nil {
+	if err := r.makeRoom(rec.Tree(), rec.Size(), seq); err != nil {
 		return err
 	}
 	r.insertRecord(rec, seq-1, seq, segment, micros)
@@ -208,8 +209,8 @@ func (r *replay) before(log *Table, seq, segment uint64, micros int64) error {
 
 // insertRecord inserts the record of the mutation seq, under the sequence number at.
 func (r *replay) insertRecord(rec *record, seq, at, segment uint64, micros int64) {
-	r.insert(rec.tree(), rec.size(), at, segment, func(slot partition.Slot) int64 {
-		spare, _ := slot.Apply(at, rec.change(r.shard, seq, micros))
+	r.insert(rec.Tree(), rec.Size(), at, segment, func(slot partition.Slot) int64 {
+		spare, _ := slot.Apply(at, rec.Change(r.shard, seq, micros))
 		return spare
 	})
 }
@@ -224,7 +225,7 @@ func (r *replay) makeRoom(tree *partition.Tree, size int64, seq uint64) error {
 		if !s.gate.Crowded() {
 			return nil
 		}
-		tree = s.largestMemtable()
+		tree = commit.Largest(s.trees())
 	}
 	s.gate.Rotated(tree.Rotate(seq))
 	freed, err := tree.Flush(row.MaxSequence, func(uint64) (func() error, error) { return func() error { return nil }, nil })

@@ -40,7 +40,7 @@ func (s *Store) Snapshot() (*Snapshot, error) {
 	// misses this snapshot read the list before, so all it merges was visible before, and lies at
 	// or below seq.
 	sn := &Snapshot{
-		store: s, seq: s.pipeline.queue.Visible(),
+		store: s, seq: s.pipeline.Visible(),
 		millis: s.clock.NowMillis(), state: s.state(),
 	}
 	s.snapshots.open[sn] = struct{}{}

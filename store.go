@@ -50,7 +50,7 @@ type Store struct {
 	stampsAhead atomic.Bool // the last check found issued far ahead of the wall clock
 	purge       *purgeClock
 	latches     commit.Latches
-	pipeline    pipeline
+	pipeline    *commit.Pipeline
 	snapshots   snapshots
 	// transactions are the open ones.
 	transactions transactions
@@ -234,8 +234,11 @@ func (s *Store) prepare() {
 	s.issued.clock = s.clock
 	s.purge = newPurgeClock(s.clock, s.state().Clock, s.opts.Logger)
 	s.snapshots.open = make(map[*Snapshot]struct{})
-	s.jobs = jobs.New(s.executor, s.clock)
+	s.jobs = jobs.New(s.executor, s.clock, s.jobFailed)
 	s.gate = pressure.NewGate(pressureEnv{s}, s.clock, s.opts.MemoryBudget)
+	s.pipeline = commit.New(pipelineEnv{s}, s.gate, s.jobs, commit.Options{
+		Sync: s.opts.Sync == SyncAlways, SegmentSize: s.opts.WALSegmentSize, LogBound: logFactor * s.opts.MemoryBudget, Logger: s.opts.Logger,
+	})
 	s.transactions.init(s.opts.MemoryBudget)
 	s.upkeep.watched = make(map[*partition.Tree]*watch)
 	s.env = &partition.Env{
@@ -257,7 +260,7 @@ func (s *Store) prepare() {
 			if s.closed.Load() {
 				return ErrClosed
 			}
-			s.carryLog()
+			s.pipeline.HandOver()
 			return nil
 		},
 		Helper: func(class executor.Class, f func()) bool {
@@ -276,7 +279,7 @@ func (s *Store) prepare() {
 // an edit that the manifest refuses leaves everything as it was.
 func (s *Store) commitEdit(e *manifest.Edit) (*manifest.State, error) {
 	// Times are read after the sequence number: every write up to it has its time already.
-	if seq := s.pipeline.queue.Visible(); seq > 0 {
+	if seq := s.pipeline.Visible(); seq > 0 {
 		e.SetLastSeq(seq)
 		e.AddSeqTime(seq, s.issued.last.Load())
 	}
@@ -294,7 +297,7 @@ func (s *Store) commitEdit(e *manifest.Edit) (*manifest.State, error) {
 		if !vfs.IsNoSpace(err) { // ErrNoSpace would promise that writes go on
 			err = s.describe(err)
 		}
-		return nil, s.poison(err)
+		return nil, s.pipeline.Fail(err)
 	}
 	return nil, s.describe(err)
 }
@@ -310,8 +313,10 @@ func (s *Store) describe(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, ErrLocked):
+	case errors.Is(err, ErrLocked), errors.Is(err, ErrPoisoned):
 		return err
+	case errors.Is(err, commit.ErrTooLarge):
+		return as(ErrInvalid)
 	case errors.Is(err, vfs.ErrLocked):
 		return fmt.Errorf("%w: %s is open in another process or in this one: %w", ErrLocked, s.dir, err)
 	case errors.Is(err, wal.ErrCorrupt), errors.Is(err, sstable.ErrCorrupt), errors.Is(err, manifest.ErrCorrupt),
@@ -327,6 +332,9 @@ func (s *Store) describe(err error) error {
 	return err
 }
 
+// sync makes everything that was written durable.
+func (s *Store) sync() error { return s.describe(s.pipeline.Sync()) }
+
 // NowMillis is the time to stamp cells with: the wall clock in milliseconds, but it never goes
 // back, not even across restarts.
 func (s *Store) NowMillis() int64 { return s.issued.now() }
@@ -337,15 +345,14 @@ func (s *Store) WallMillis() int64 { return s.clock.NowMillis() }
 // Close makes everything that was written durable and closes the store. Writes in progress fail
 // or finish, and transactions are aborted. REQUIRES: scans and snapshots are closed.
 func (s *Store) Close() error {
-	s.pipeline.order.Lock() // no write is between its checks and the log
-	closed := s.closed.Swap(true)
-	s.pipeline.order.Unlock()
+	var closed bool
+	s.pipeline.Between(func() { closed = s.closed.Swap(true) })
 	if closed {
 		return nil
 	}
 	var err error
-	if s.log != nil && s.pipeline.failed.Load() == nil {
-		err = s.syncLog()
+	if s.log != nil && s.pipeline.Failed() == nil {
+		err = s.sync()
 	}
 	s.jobs.Stop()
 	for _, tx := range s.transactions.all() {

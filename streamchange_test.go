@@ -51,7 +51,7 @@ func TestStreamsChangeUnderWriters(t *testing.T) {
 		done := make(chan int)
 		go func() { done <- follow(t, st, pos) }()
 		for range 3 {
-			if _, _, err := store.barrier(ctx()); err != nil {
+			if _, _, err := st.barrier(ctx()); err != nil {
 				t.Error(err)
 			}
 		}

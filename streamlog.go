@@ -12,7 +12,6 @@ package flagstone
 // the change log first: a record that is derived again at recovery must get the shard it had.
 
 import (
-	"context"
 	"fmt"
 	"slices"
 
@@ -77,12 +76,12 @@ func newLogEntry(log *Table, kind byte, bytes []byte) *record {
 	return &record{log: log, kind: kind, bytes: bytes, bound: pieces*recordPlace + int64(len(bytes))}
 }
 
-func (r *record) tree() *partition.Tree { return r.log.logTree() }
+func (r *record) Tree() *partition.Tree { return r.log.logTree() }
 
-func (r *record) size() int64 { return r.bound }
+func (r *record) Size() int64 { return r.bound }
 
-// change makes the change log's row of the mutation seq of a shard.
-func (r *record) change(shard, seq uint64, micros int64) *row.Change {
+// Change makes the change log's row of the mutation seq of a shard.
+func (r *record) Change(shard, seq uint64, micros int64) *row.Change {
 	if r.kind == recordCells {
 		cdc.SetTime(r.bytes, micros)
 	}
@@ -190,30 +189,4 @@ func beforeBytes(c *row.Change) ([]byte, error) {
 		bytes = append(bytes, m.Cells[i].Value...)
 	}
 	return bytes, nil
-}
-
-// barrier returns a sequence number up to which everything is durable and visible, and a time in
-// microseconds; no later commit has an earlier time.
-func (s *Store) barrier(ctx context.Context) (seq uint64, micros int64, err error) {
-	p := &s.pipeline
-	p.order.Lock()
-	if !s.opts.ReadOnly {
-		p.lastMicros = max(p.lastMicros, s.issued.nowMicros())
-	}
-	seq, micros = p.nextSeq-1, p.lastMicros
-	lsn := p.lastLSN
-	p.order.Unlock()
-	if err := s.await(ctx, lsn, seq); err != nil {
-		return 0, 0, err
-	}
-	return seq, micros, s.syncVisible()
-}
-
-// syncVisible makes durable what is visible: a crash must not lose a record that was returned to
-// a reader.
-func (s *Store) syncVisible() error {
-	if s.opts.Sync == SyncAlways || s.opts.ReadOnly {
-		return nil
-	}
-	return s.syncLog()
 }

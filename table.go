@@ -183,7 +183,7 @@ func (s *Store) CreateTable(ctx context.Context, spec TableSpec) (*Table, error)
 		return nil, fmt.Errorf("table %q: %w", spec.Name, err)
 	}
 	// Without this sync, a change of the catalogue could survive earlier writes.
-	if err := s.syncLog(); err != nil {
+	if err := s.sync(); err != nil {
 		return nil, err
 	}
 	state := s.state()
@@ -197,7 +197,7 @@ func (s *Store) CreateTable(ctx context.Context, spec TableSpec) (*Table, error)
 	var e manifest.Edit
 	e.CreateTable(meta)
 	if spec.Stream != nil {
-		e.CreateTable(newLogMeta(meta.ID+1, state.NextPartition+1, meta.ID, s.lastSeq(), spec.Stream, meta.CreatedMillis))
+		e.CreateTable(newLogMeta(meta.ID+1, state.NextPartition+1, meta.ID, s.pipeline.LastSeq(), spec.Stream, meta.CreatedMillis))
 	}
 	if state, err = s.commitEdit(&e); err != nil {
 		if errors.Is(err, manifest.ErrInvalidEdit) {
@@ -357,9 +357,9 @@ func (s *Store) commitAlteration(t *Table, options TableOptions, annotations []b
 	if options != t.meta().Options || stream != nil { // writers do not read annotations
 		defer t.endEra()()
 	}
-	lastSeq := s.lastSeq()
+	lastSeq := s.pipeline.LastSeq()
 	// Without this sync, the new options could survive earlier writes.
-	if err := s.syncLog(); err != nil {
+	if err := s.sync(); err != nil {
 		return err
 	}
 	var e manifest.Edit
@@ -376,13 +376,6 @@ func (s *Store) commitAlteration(t *Table, options TableOptions, annotations []b
 		err = fmt.Errorf("%w: table %q: %w", ErrInvalid, t.name, err)
 	}
 	return err
-}
-
-// lastSeq is the last sequence number that was assigned.
-func (s *Store) lastSeq() uint64 {
-	s.pipeline.order.Lock()
-	defer s.pipeline.order.Unlock()
-	return s.pipeline.nextSeq - 1
 }
 
 // versionsToKeep is how many versions of a column a compaction must keep if mutations from seq on

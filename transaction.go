@@ -92,7 +92,7 @@ func (t *Table) Begin(ctx context.Context, partition row.Value, opts Transaction
 		err = s.mayChange(ctx)
 	}
 	if err == nil {
-		err = s.writable()
+		err = s.pipeline.Writable()
 	}
 	if err == nil {
 		err = t.gone()
@@ -113,11 +113,11 @@ func (t *Table) Begin(ctx context.Context, partition row.Value, opts Transaction
 	// Writers that did not see the lock still hold latches. Once these writers are done and what
 	// they wrote is durable, the transaction sees what every reader sees.
 	err = s.latches.Pass(ctx)
-	last := s.refuse(nil)
+	last := s.pipeline.Refuse(nil)
 	_ = tx.mu.Lock(context.Background()) // never fails with this context
 	defer tx.mu.Unlock()
 	if err == nil {
-		err = last.Wait(ctx)
+		err = s.describe(last.Wait(ctx))
 	}
 	if err == nil && s.closed.Load() { // Close may not have seen tx
 		err = ErrClosed
@@ -437,14 +437,14 @@ func (tx *Transaction) CommitAsync(ctx context.Context) (*Commit, error) {
 		return nil, err
 	}
 	tx.finish(errTransactionOver("committed"))
-	return w.take(), nil
+	return w.take(tx.table.store), nil
 }
 
 // apply sends the changes through the pipeline. REQUIRES: mu is held.
 func (tx *Transaction) apply(ctx context.Context, w *write) error {
 	s := tx.table.store
 	if len(tx.changes) == 0 {
-		w.commit = s.refuse(nil)
+		w.refuse(s, nil)
 		return nil
 	}
 	if err := s.throttle(ctx); err != nil {
@@ -477,5 +477,5 @@ func (tx *Transaction) applyOnce(ctx context.Context, w *write) error {
 		}
 	}
 	s := tx.table.store
-	return s.commit(ctx, w, s.issued.nowMicros())
+	return s.describe(s.pipeline.Write(ctx, &w.out, s.issued.nowMicros()))
 }

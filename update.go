@@ -69,7 +69,7 @@ func (s *Store) throttle(ctx context.Context) error {
 	if err := s.mayChange(ctx); err != nil {
 		return err
 	}
-	return s.gate.Pass(ctx)
+	return s.describe(s.gate.Pass(ctx))
 }
 
 // errWithinUpdate refuses a call that would wait for itself.
@@ -103,12 +103,12 @@ func (tx *RowTx) Exists() (bool, error) {
 func (t *Table) Update(ctx context.Context, key []row.Value, fn func(ctx context.Context, tx *RowTx) error) error {
 	u := takeUpdate()
 	err := t.update(ctx, u, key, fn)
-	commit := u.write.commit
+	written := u.write.out.Commit()
 	u.give() // log and memtables have copies
 	if err != nil {
 		return err
 	}
-	return commit.Wait(ctx)
+	return t.store.describe(written.Wait(ctx))
 }
 
 // UpdateAsync is Update without the wait for durability. The change is ordered before every write
@@ -120,7 +120,7 @@ func (t *Table) UpdateAsync(ctx context.Context, key []row.Value, fn func(ctx co
 	if err := t.update(ctx, u, key, fn); err != nil {
 		return nil, err
 	}
-	return u.write.take(), nil
+	return u.write.take(t.store), nil
 }
 
 // Put sets one column of a row: an Update with one Put, for tables used as maps from keys to
@@ -188,7 +188,7 @@ func (t *Table) updateOnce(ctx context.Context, r *tries, u *update, key []row.V
 	case refusal == errLong:
 		return errLong
 	case refusal != nil || tx.empty():
-		u.write.commit = s.refuse(refusal)
+		u.write.refuse(s, refusal)
 		return nil
 	}
 	u.write.add(&tx.RowChange)

@@ -24,7 +24,7 @@ func (t *Table) UpdateRowsAsync(ctx context.Context, keys [][]row.Value, fn func
 		case err != nil:
 			return nil, err
 		default:
-			return w.take(), nil
+			return w.take(t.store), nil
 		}
 	}
 }
@@ -71,7 +71,7 @@ func (t *Table) updateRowsOnce(ctx context.Context, r *tries, w *write, keys [][
 	case refusal == errLong:
 		return errLong
 	case refusal != nil:
-		w.commit = s.refuse(refusal)
+		w.refuse(s, refusal)
 		return nil
 	}
 	return s.writeRows(ctx, w, distinct)
@@ -113,7 +113,7 @@ func (s *Store) writeRows(ctx context.Context, w *write, distinct []*RowTx) erro
 		}
 	}
 	if changes == 0 {
-		w.commit = s.refuse(nil)
+		w.refuse(s, nil)
 		return nil
 	}
 	return s.write(ctx, w)

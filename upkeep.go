@@ -6,7 +6,6 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/flagstone-db/flagstone/internal/executor"
@@ -15,12 +14,6 @@ import (
 
 // upkeep is what the background work of a store remembers.
 type upkeep struct {
-	// preparing is set from the request for the next log segment until its
-	// preparation begins.
-	preparing atomic.Bool
-	// watching is set while a check of the device is due; hangs is the result of the last check.
-	watching, hangs atomic.Bool
-
 	mu sync.Mutex
 	// watched holds the trees that are written to; the others are quiet.
 	watched map[*partition.Tree]*watch
@@ -143,12 +136,12 @@ func (s *Store) Settle(ctx context.Context) error {
 // flushes and compactions that failed.
 func (s *Store) waitForJobs(ctx context.Context, classes ...executor.Class) error {
 	for {
-		if err := s.writable(); err != nil {
+		if err := s.pipeline.Writable(); err != nil {
 			return err
 		}
 		busy, ended := s.jobs.Busy(classes...)
 		if !busy {
-			return s.gate.Failure()
+			return s.describe(s.gate.Failure())
 		}
 		if err := s.jobs.Await(ctx, ended, nil); err != nil {
 			return err
@@ -167,7 +160,7 @@ func (s *Store) trees() (trees []*partition.Tree) {
 // beginWork begins work of a caller that changes files, unless the store takes no writes. Close
 // waits for the work. The caller must call done at the end.
 func (s *Store) beginWork() (done func(), err error) {
-	if err := s.writable(); err != nil {
+	if err := s.pipeline.Writable(); err != nil {
 		return nil, err
 	}
 	if !s.jobs.Begin() {
@@ -179,19 +172,13 @@ func (s *Store) beginWork() (done func(), err error) {
 // pressureEnv implements pressure.Env.
 type pressureEnv struct{ *Store }
 
-func (e pressureEnv) Writable() error { return e.writable() }
+func (e pressureEnv) Writable() error { return e.pipeline.Writable() }
 
 func (e pressureEnv) Await(ctx context.Context, event, other <-chan struct{}) error {
 	return e.jobs.Await(ctx, event, other)
 }
 
-func (e pressureEnv) FlushLargest() {
-	e.pipeline.order.Lock()
-	defer e.pipeline.order.Unlock()
-	if t := e.largestMemtable(); t != nil && e.writable() == nil {
-		e.rotate(t, e.pipeline.nextSeq)
-	}
-}
+func (e pressureEnv) FlushLargest() { e.pipeline.RotateLargest() }
 
 // steppedByHand reports whether the executor is one that a test steps.
 func (s *Store) steppedByHand() bool {

@@ -9,22 +9,22 @@ import (
 	"github.com/flagstone-db/flagstone/wal"
 )
 
-// Queue holds the commits that have their sequence numbers and are not visible yet. They become
+// queue holds the commits that have their sequence numbers and are not visible yet. They become
 // visible in sequence order, each once it is applied and readers may see it. Its methods are safe
 // for concurrent use.
-type Queue struct {
-	visible atomic.Uint64
+type queue struct {
+	visible atomic.Uint64 // the largest sequence number that readers see
 
 	mu sync.Mutex
 	// ring holds the commits in sequence order: ticket t is at t modulo its length, a power of
 	// two. Tickets from head to below tail are waiting.
 	ring       []pending
-	head, tail Ticket
+	head, tail ticket
 	waiters    []waiter
 }
 
-// Ticket numbers commits in the order of their sequence numbers.
-type Ticket uint64
+// ticket numbers commits in the order of their sequence numbers.
+type ticket uint64
 
 // pending is a commit that is not visible yet.
 type pending struct {
@@ -41,27 +41,17 @@ type waiter struct {
 
 const firstRing = 64
 
-// Init empties the queue; everything up to the sequence number visible is visible. REQUIRES: no
+// init empties the queue: everything up to the sequence number visible is visible. REQUIRES: no
 // other method was called before.
-func (q *Queue) Init(visible uint64) {
+func (q *queue) init(visible uint64) {
 	q.ring = make([]pending, firstRing)
 	q.visible.Store(visible)
 }
 
-// Visible is the largest sequence number that readers see.
-func (q *Queue) Visible() uint64 { return q.visible.Load() }
+func (q *queue) at(t ticket) *pending { return &q.ring[uint64(t)&uint64(len(q.ring)-1)] }
 
-// Len is the number of commits in the queue.
-func (q *Queue) Len() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return int(q.tail - q.head)
-}
-
-func (q *Queue) at(t Ticket) *pending { return &q.ring[uint64(t)&uint64(len(q.ring)-1)] }
-
-// Push adds a commit. REQUIRES: commits come in the order of their sequence numbers.
-func (q *Queue) Push(lsn wal.LSN, seq uint64) Ticket {
+// push adds a commit. REQUIRES: commits come in the order of their sequence numbers.
+func (q *queue) push(lsn wal.LSN, seq uint64) ticket {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if int(q.tail-q.head) == len(q.ring) {
@@ -77,9 +67,9 @@ func (q *Queue) Push(lsn wal.LSN, seq uint64) Ticket {
 	return t
 }
 
-// Last returns the record and the sequence number of the last commit that is not visible, zeros
+// last returns the record and the sequence number of the last commit that is not visible, zeros
 // if there is none.
-func (q *Queue) Last() (wal.LSN, uint64) {
+func (q *queue) last() (wal.LSN, uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.head == q.tail {
@@ -89,9 +79,9 @@ func (q *Queue) Last() (wal.LSN, uint64) {
 	return c.lsn, c.seq
 }
 
-// LastBelow returns the last sequence number of the last commit before endSeq
+// lastBelow returns the last sequence number of the last commit before endSeq
 // that is not visible, 0 if there is none.
-func (q *Queue) LastBelow(endSeq uint64) uint64 {
+func (q *queue) lastBelow(endSeq uint64) uint64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for t := q.tail; t > q.head; t-- {
@@ -102,9 +92,9 @@ func (q *Queue) LastBelow(endSeq uint64) uint64 {
 	return 0
 }
 
-// Applied notes that a commit is in the memtables. upTo returns the last record whose commit may
+// applied notes that a commit is in the memtables. upTo returns the last record whose commit may
 // be seen.
-func (q *Queue) Applied(t Ticket, upTo func() wal.LSN) {
+func (q *queue) applied(t ticket, upTo func() wal.LSN) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.at(t).applied = true
@@ -115,8 +105,8 @@ func (q *Queue) Applied(t Ticket, upTo func() wal.LSN) {
 	}
 }
 
-// Publish makes visible the commits up to the record upTo that are applied.
-func (q *Queue) Publish(upTo wal.LSN) {
+// publish makes visible the commits up to the record upTo that are applied.
+func (q *queue) publish(upTo wal.LSN) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.advance(upTo)
@@ -125,7 +115,7 @@ func (q *Queue) Publish(upTo wal.LSN) {
 // advance moves the visible sequence number past every commit at the head of
 // the queue that is applied and whose record is at most upTo. REQUIRES: mu is
 // held.
-func (q *Queue) advance(upTo wal.LSN) {
+func (q *queue) advance(upTo wal.LSN) {
 	head := q.head
 	for ; q.head < q.tail; q.head++ {
 		c := q.at(q.head)
@@ -150,8 +140,8 @@ func (q *Queue) advance(upTo wal.LSN) {
 	q.waiters = left
 }
 
-// Wait returns when a sequence number is visible, or with the context's error.
-func (q *Queue) Wait(ctx context.Context, seq uint64) error {
+// wait returns when a sequence number is visible, or with the context's error.
+func (q *queue) wait(ctx context.Context, seq uint64) error {
 	if q.visible.Load() >= seq {
 		return nil
 	}

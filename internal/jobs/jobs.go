@@ -17,6 +17,7 @@ import (
 type Jobs struct {
 	executor executor.Executor
 	clock    clock.Clock
+	failed   func(name string, err error) (again bool)
 
 	mu      sync.Mutex
 	idle    sync.Cond // signalled when running falls to zero
@@ -44,9 +45,14 @@ type state struct {
 
 type timer struct{ stop func() bool }
 
-// New returns an empty set of jobs.
-func New(e executor.Executor, c clock.Clock) *Jobs {
-	j := &Jobs{executor: e, clock: c, kinds: make(map[Kind]*state), timers: make(map[*timer]struct{}), end: make(chan struct{})}
+// RetryAfter is how long a job that failed waits before it runs again: the disk may have space by
+// then.
+const RetryAfter = 2 * time.Second
+
+// New returns an empty set of jobs. failed is told of every job that failed, and says whether to
+// run it again after RetryAfter.
+func New(e executor.Executor, c clock.Clock, failed func(name string, err error) (again bool)) *Jobs {
+	j := &Jobs{executor: e, clock: c, failed: failed, kinds: make(map[Kind]*state), timers: make(map[*timer]struct{}), end: make(chan struct{})}
 	j.idle.L = &j.mu
 	return j
 }
@@ -54,7 +60,7 @@ func New(e executor.Executor, c clock.Clock) *Jobs {
 // Submit queues a job, unless one of its kind is queued already. If one of its kind is running,
 // that one runs again when it has ended: a second one beside it would only keep a worker waiting.
 // After Stop it does nothing.
-func (j *Jobs) Submit(kind Kind, job func()) {
+func (j *Jobs) Submit(kind Kind, job func() error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	switch queued := j.kinds[kind]; {
@@ -67,12 +73,12 @@ func (j *Jobs) Submit(kind Kind, job func()) {
 }
 
 // queue hands a job to the executor. REQUIRES: mu is held.
-func (j *Jobs) queue(kind Kind, job func()) {
+func (j *Jobs) queue(kind Kind, job func() error) {
 	j.kinds[kind] = &state{}
 	j.executor.Go(kind.Class, kind.Name, func() { j.run(kind, job) })
 }
 
-func (j *Jobs) run(kind Kind, job func()) {
+func (j *Jobs) run(kind Kind, job func() error) {
 	if !j.Begin() {
 		return
 	}
@@ -80,7 +86,9 @@ func (j *Jobs) run(kind Kind, job func()) {
 	j.mu.Lock()
 	j.kinds[kind].running = true
 	j.mu.Unlock()
-	job()
+	if err := job(); err != nil && j.failed(kind.Name, err) {
+		j.After(RetryAfter, func() { j.Submit(kind, job) })
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	again := j.kinds[kind].again

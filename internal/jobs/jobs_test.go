@@ -14,15 +14,17 @@ import (
 
 func newJobs() (*jobs.Jobs, *executor.Manual, *clock.Manual) {
 	e, c := executor.NewManual(), clock.NewManual(0)
-	return jobs.New(e, c), e, c
+	return jobs.New(e, c, func(string, error) bool { return false }), e, c
 }
+
+func nothing() error { return nil }
 
 func TestOneJobOfAKindIsQueuedAtATime(t *testing.T) {
 	j, e, _ := newJobs()
 	a, b := new(int), new(int) // what jobs work on
 	var ran []string
 	submit := func(of *int, name string) {
-		j.Submit(jobs.Kind{Class: executor.Flush, Of: of, Name: name}, func() { ran = append(ran, name) })
+		j.Submit(jobs.Kind{Class: executor.Flush, Of: of, Name: name}, func() error { ran = append(ran, name); return nil })
 	}
 	for range 3 {
 		submit(a, "flush")
@@ -44,8 +46,8 @@ func TestAJobThatIsSubmittedWhileItRunsRunsOnceMore(t *testing.T) {
 	j, e, _ := newJobs()
 	kind := jobs.Kind{Class: executor.Compaction, Name: "merge"}
 	ran := 0
-	var job func()
-	job = func() {
+	var job func() error
+	job = func() error {
 		if ran++; ran == 1 {
 			j.Submit(kind, job)
 			j.Submit(kind, job)
@@ -53,6 +55,7 @@ func TestAJobThatIsSubmittedWhileItRunsRunsOnceMore(t *testing.T) {
 				t.Errorf("%d jobs are queued beside the one that runs", n)
 			}
 		}
+		return nil
 	}
 	j.Submit(kind, job)
 	e.RunAll()
@@ -63,11 +66,11 @@ func TestAJobThatIsSubmittedWhileItRunsRunsOnceMore(t *testing.T) {
 
 func TestBusyUntilTheLastJobOfItsClassesHasEnded(t *testing.T) {
 	j, e, _ := newJobs()
-	j.Submit(jobs.Kind{Class: executor.Cleanup, Name: "remove"}, func() {})
+	j.Submit(jobs.Kind{Class: executor.Cleanup, Name: "remove"}, nothing)
 	if busy, _ := j.Busy(executor.Flush, executor.Compaction); busy {
 		t.Error("busy with a job of another class")
 	}
-	j.Submit(jobs.Kind{Class: executor.Flush, Name: "flush"}, func() {})
+	j.Submit(jobs.Kind{Class: executor.Flush, Name: "flush"}, nothing)
 	busy, ended := j.Busy(executor.Flush)
 	if !busy {
 		t.Error("not busy with a queued job")
@@ -86,14 +89,15 @@ func TestBusyUntilTheLastJobOfItsClassesHasEnded(t *testing.T) {
 func TestNothingBeginsAfterStop(t *testing.T) {
 	j, e, c := newJobs()
 	fail := func() { t.Error("it ran") }
+	failing := func() error { fail(); return nil }
 	kind := jobs.Kind{Class: executor.Flush, Name: "flush"}
-	j.Submit(kind, fail)
+	j.Submit(kind, failing)
 	j.After(time.Second, fail)
 	if !j.Begin() {
 		t.Fatal("nothing may begin before Stop")
 	}
 	j.Stop()
-	j.Submit(jobs.Kind{Class: executor.Flush, Name: "another"}, fail)
+	j.Submit(jobs.Kind{Class: executor.Flush, Name: "another"}, failing)
 	j.Go(executor.Cleanup, "remove", fail)
 	j.After(time.Second, fail)
 	if j.Begin() {
@@ -110,6 +114,27 @@ func TestNothingBeginsAfterStop(t *testing.T) {
 	<-waited
 }
 
+func TestAJobThatFailedRunsAgainLater(t *testing.T) {
+	e, c := executor.NewManual(), clock.NewManual(0)
+	lasting := errors.New("lasting")
+	var failures []string
+	j := jobs.New(e, c, func(name string, err error) bool {
+		failures = append(failures, name+" "+err.Error())
+		return err != lasting
+	})
+	outcomes := []error{errors.New("passing"), nil}
+	ran := 0
+	j.Submit(jobs.Kind{Class: executor.Flush, Name: "flush"}, func() error { ran++; return outcomes[ran-1] })
+	j.Submit(jobs.Kind{Class: executor.Cleanup, Name: "remove"}, func() error { return lasting })
+	for range 3 {
+		e.RunAll()
+		c.Advance(jobs.RetryAfter)
+	}
+	if want := []string{"flush passing", "remove lasting"}; ran != 2 || !slices.Equal(failures, want) {
+		t.Errorf("it ran %d times, failures %q, want %q", ran, failures, want)
+	}
+}
+
 func TestTimersRunOnce(t *testing.T) {
 	j, _, c := newJobs()
 	done := make(chan struct{}, 2)
@@ -122,7 +147,7 @@ func TestTimersRunOnce(t *testing.T) {
 func TestStopEndsAWait(t *testing.T) {
 	e := executor.NewPool([executor.Classes]int{1, 1, 1, 1})
 	defer e.Close()
-	j := jobs.New(e, clock.System())
+	j := jobs.New(e, clock.System(), nil)
 	result := make(chan error)
 	go func() { result <- j.Await(context.Background(), nil, nil) }()
 	j.Stop()
@@ -131,7 +156,7 @@ func TestStopEndsAWait(t *testing.T) {
 	}
 	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()
-	never := jobs.New(e, clock.System())
+	never := jobs.New(e, clock.System(), nil)
 	if err := never.Await(cancelled, nil, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("a context that has ended: %v", err)
 	}

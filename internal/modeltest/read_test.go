@@ -131,21 +131,21 @@ func (m *machine) getterAt(r *mrow, mo *moment) func(flagstone.ReadOptions) (*fl
 	}
 }
 
-// checkGet reads a row and compares.
-func (m *machine) checkGet(r *mrow, v *view, opts flagstone.ReadOptions, get func(flagstone.ReadOptions) (*flagstone.Row, error)) {
+// checkGet reads a row and compares; false if it could not be read.
+func (m *machine) checkGet(r *mrow, v *view, opts flagstone.ReadOptions, get func(flagstone.ReadOptions) (*flagstone.Row, error)) bool {
 	a := r.answer(*v)
 	plain := isPlain(&opts)
 	if plain || !a.exact() {
 		got, err := get(flagstone.ReadOptions{})
 		if m.excused(err) {
-			return
+			return false
 		}
 		if err != nil {
 			m.failRow(r, v, nil, "get: %v", err)
 		}
 		findings := m.match(r, v, got)
 		if plain {
-			return
+			return true
 		}
 		// What was found out holds for a second read of the same moment, also
 		// where a write that is not visible yet has made it uncertain again.
@@ -155,12 +155,13 @@ func (m *machine) checkGet(r *mrow, v *view, opts flagstone.ReadOptions, get fun
 	}
 	got, err := get(opts)
 	if m.excused(err) {
-		return
+		return false
 	}
 	if err != nil {
 		m.failRow(r, v, nil, "get: %v", err)
 	}
 	m.matchSelected(r, v, &a, &opts, got)
+	return true
 }
 
 func isPlain(o *flagstone.ReadOptions) bool {
@@ -387,10 +388,9 @@ func (m *machine) advance(s *scan) bool {
 	}
 	a := want.answer(s.at)
 	if !a.exact() {
-		if s.table.dropped {
+		if s.table.dropped || !m.checkGet(want, &s.at, flagstone.ReadOptions{}, m.getterAt(want, s.moment)) {
 			return true // it cannot be read again
 		}
-		m.checkGet(want, &s.at, flagstone.ReadOptions{}, m.getterAt(want, s.moment))
 		a = want.answer(s.at)
 	}
 	m.matchSelected(want, &s.at, &a, &s.opts.ReadOptions, got)

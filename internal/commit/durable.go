@@ -1,0 +1,109 @@
+package commit
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/flagstone-db/flagstone/wal"
+)
+
+// Refuse makes the commit of a write that changes nothing. Its Wait returns refusal (nil for a
+// change without effect) once everything that is applied now is durable and visible: a caller that
+// is told that a row exists must be able to read it.
+func (p *Pipeline) Refuse(refusal error) Commit {
+	lsn, seq := p.queue.last()
+	return Commit{pipeline: p, lsn: lsn, seq: seq, refusal: refusal}
+}
+
+// await returns when everything up to seq, whose record is lsn, is durable (with Options.Sync)
+// and visible.
+func (p *Pipeline) await(ctx context.Context, lsn wal.LSN, seq uint64) error {
+	if p.Visible() >= seq {
+		return nil
+	}
+	if p.opts.Sync {
+		p.watchDevice()
+		if err := p.log.SyncContext(ctx, lsn); err != nil {
+			return p.notSynced(ctx, err)
+		}
+		// One call publishes the whole group.
+		if p.Visible() < seq {
+			p.queue.publish(p.publishable())
+		}
+		if p.Visible() >= seq {
+			return nil
+		}
+	}
+	// An earlier commit is durable but not applied yet. Its writer will publish both, and soon:
+	// applying waits for nothing.
+	if err := p.queue.wait(ctx, seq); err != nil {
+		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+	}
+	return nil
+}
+
+// publishable is the last log record whose commit readers may see.
+func (p *Pipeline) publishable() wal.LSN {
+	if p.opts.Sync {
+		return p.log.DurableLSN()
+	}
+	return math.MaxUint64
+}
+
+// Sync makes every write that was ordered durable, and visible once it is applied. An error either
+// matches ErrPoisoned or says that the disk is full; then Sync may be called again later.
+func (p *Pipeline) Sync() error {
+	p.order.Lock()
+	lsn := p.lastLSN
+	p.order.Unlock()
+	if err := p.logged(p.log.Sync(lsn)); err != nil {
+		return err
+	}
+	p.queue.publish(p.publishable()) // the writer may not be waiting
+	return nil
+}
+
+// SyncVisible makes durable what is visible: a crash must not lose what was returned to a reader
+// who will act on it later.
+func (p *Pipeline) SyncVisible() error {
+	if p.opts.Sync || p.log == nil {
+		return nil
+	}
+	return p.Sync()
+}
+
+// Barrier returns the last sequence number, once everything up to it is durable and visible, and
+// a time in microseconds, at least micros; no later commit has an earlier time.
+func (p *Pipeline) Barrier(ctx context.Context, micros int64) (seq uint64, at int64, err error) {
+	p.order.Lock()
+	if p.log != nil {
+		p.lastMicros = max(p.lastMicros, micros)
+	}
+	seq, at = p.nextSeq-1, p.lastMicros
+	lsn := p.lastLSN
+	p.order.Unlock()
+	if err := p.await(ctx, lsn, seq); err != nil {
+		return 0, 0, err
+	}
+	return seq, at, p.SyncVisible()
+}
+
+// Settle returns when every write below endSeq is visible; durable returns when it is durable
+// too. A flush waits for both: compactions rely on seeing only visible writes, and a table file
+// in the manifest must not hold what the log could still lose. Without Options.Sync the log is
+// synced beside, as executor.Executor.Beside does, while the files are written.
+func (p *Pipeline) Settle(endSeq uint64, beside func(func() error) (wait func() error)) (durable func() error, err error) {
+	if p.opts.Sync {
+		if err := p.Sync(); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.queue.wait(context.Background(), p.queue.lastBelow(endSeq)); err != nil {
+		return nil, err
+	}
+	if p.opts.Sync {
+		return func() error { return nil }, nil
+	}
+	return beside(p.Sync), nil
+}

@@ -1,0 +1,248 @@
+package commit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/jobs"
+	"github.com/flagstone-db/flagstone/internal/pressure"
+	"github.com/flagstone-db/flagstone/partition"
+	"github.com/flagstone-db/flagstone/wal"
+)
+
+// LogStream is the log stream of the pipeline's records. The position of a record is the first
+// sequence number of its write.
+const LogStream = 0
+
+// Pipeline is the way of all writes of a store. Its methods are safe for concurrent use.
+type Pipeline struct {
+	env  Env
+	gate *pressure.Gate
+	opts Options
+	log  *wal.Writer // nil before Start, and in a store that takes no writes
+	keeper
+
+	// order guards the stage of that name.
+	order   sync.Mutex
+	nextSeq uint64 // under order
+	// lastMicros, under order, is at least the time of every commit: times do not fall from one
+	// sequence number to the next.
+	lastMicros int64
+	lastLSN    wal.LSN // under order: of the last record appended
+	bounded    uint64  // under order: the log's segment when boundLog was called last
+	// large, under order, is a large write that goes before all others; nil if there is none.
+	large *largeWrite
+
+	queue queue
+
+	failed atomic.Pointer[error] // of Fail
+}
+
+// Env is what the pipeline needs of its store.
+type Env interface {
+	// Refuses returns why the store takes no writes; nil if it takes them.
+	Refuses() error
+	// Trees returns the trees of all tables.
+	Trees() []*partition.Tree
+	// FlushDue tells the store that a memtable of the tree waits to be flushed. It must not block.
+	FlushDue(t *partition.Tree)
+}
+
+// Options are the settings of a pipeline.
+type Options struct {
+	// Sync makes a commit visible only once it is durable. Without it, a commit is visible once
+	// it is applied, and a crash keeps a prefix of the commits.
+	Sync bool
+	// SegmentSize is the size of the log's segments, in bytes.
+	SegmentSize int64
+	// LogBound bounds the log, in bytes, and with it the time of a recovery: a memtable of any
+	// size is flushed before the log behind it exceeds this.
+	LogBound int64
+	Logger   *slog.Logger
+}
+
+// New returns a pipeline that takes writes after Start. Background work of the log is done by
+// jobs.
+func New(env Env, gate *pressure.Gate, jobs *jobs.Jobs, opts Options) *Pipeline {
+	return &Pipeline{env: env, gate: gate, opts: opts, keeper: keeper{jobs: jobs}}
+}
+
+// Start begins with what was recovered: everything up to the sequence number lastSeq is durable
+// and visible, and was committed at lastMicros, in microseconds, or before. The log is nil if the
+// store takes no writes.
+func (p *Pipeline) Start(log *wal.Writer, lastSeq uint64, lastMicros int64) {
+	p.log, p.nextSeq, p.lastMicros = log, lastSeq+1, lastMicros
+	p.queue.init(lastSeq)
+	if log == nil {
+		return
+	}
+	p.order.Lock()
+	p.boundLog() // each run of a store begins a segment: many short runs leave many nearly empty ones
+	p.order.Unlock()
+	if !p.opts.Sync {
+		p.jobs.After(handOverPeriod, p.handOver)
+	}
+}
+
+// Visible is the largest sequence number that readers see.
+func (p *Pipeline) Visible() uint64 { return p.queue.visible.Load() }
+
+// LastSeq is the last sequence number that was given to a mutation.
+func (p *Pipeline) LastSeq() uint64 {
+	p.order.Lock()
+	defer p.order.Unlock()
+	return p.nextSeq - 1
+}
+
+// Between calls f while no write takes a place in the log: every write is ordered either before f
+// or after it. f must not block.
+func (p *Pipeline) Between(f func()) {
+	p.order.Lock()
+	defer p.order.Unlock()
+	f()
+}
+
+// Write orders and applies a write; the caller then waits for its Commit. The time of the commit
+// is micros, in microseconds, or later. After an error the write has had no effect. Errors are
+// those of Writable, of pressure.Gate.Reserve, of a Place, ErrTooLarge, the context's, or say
+// that the disk is full. REQUIRES: no other writer can change the rows.
+func (p *Pipeline) Write(ctx context.Context, w *Write, micros int64) error {
+	size, err := w.encode()
+	if err != nil {
+		return err
+	}
+	w.micros = micros
+	switch err := p.gate.Reserve(ctx, size); {
+	case errors.Is(err, executor.ErrIdle):
+		return fmt.Errorf("%w: %w", ErrTooLarge, err)
+	case err != nil:
+		return err
+	}
+	t, err := p.enqueue(w)
+	if errors.Is(err, wal.ErrRoom) {
+		t, err = p.enqueueWithRoom(ctx, w)
+	}
+	if err != nil {
+		p.gate.Free(size, 0)
+		return err
+	}
+	spare, waiting := w.apply()
+	p.gate.Applied(size, spare, waiting)
+	// A later commit may already have made this one durable, and wait for it to be applied.
+	p.queue.applied(t, p.publishable)
+	return nil
+}
+
+// enqueue is the stage "order": it assigns sequence numbers, appends to the log's buffer, and
+// reserves places in the memtables. The caller applies the mutations and then notes the ticket as
+// applied.
+func (p *Pipeline) enqueue(w *Write) (ticket, error) {
+	p.order.Lock()
+	defer p.order.Unlock()
+	if err := p.Writable(); err != nil {
+		return 0, err
+	}
+	if p.large != nil && p.large.write != w {
+		return 0, wal.ErrRoom
+	}
+	first := p.nextSeq
+	if err := w.find(first); err != nil {
+		return 0, err
+	}
+	p.makeRoom(w.mutations)
+	// Read before the append: the log may begin a new segment at any time, and no place may name
+	// a later segment than that of its record.
+	segment := p.log.Segment()
+	w.micros = max(w.micros, p.lastMicros)
+	w.batch.SetTime(w.micros)
+	lsn, err := p.log.AppendNow(LogStream, first, w.batch.Pieces()...)
+	if err != nil {
+		return 0, p.refused(err)
+	}
+	if p.log.NeedsNext() {
+		p.prepareNext()
+	}
+	p.nextSeq += uint64(len(w.mutations))
+	p.lastMicros, p.lastLSN = w.micros, lsn
+	w.commit = Commit{pipeline: p, lsn: lsn, seq: p.nextSeq - 1}
+	w.reserve(segment)
+	if p.log.Segment() != p.bounded { // a segment may also begin between two appends
+		p.boundLog()
+	}
+	return p.queue.push(lsn, p.nextSeq-1), nil
+}
+
+// Large writes. A record that is large finds no room in the log while smaller writes go on, unless
+// these wait for it.
+
+// largeBytes is the size from which a record is large: it needs most of a segment, or of the
+// log's buffer.
+const largeBytes = 1 << 20
+
+// largeWrite is a large write for which the log had no room.
+type largeWrite struct {
+	write *Write
+	done  chan struct{} // closed when the write has its place or was given up
+}
+
+// enqueueWithRoom is enqueue for a write that found no room in the log. It holds no lock while it
+// waits for the disk, so small writes go on.
+func (p *Pipeline) enqueueWithRoom(ctx context.Context, w *Write) (ticket, error) {
+	defer p.letOthersGo(w)
+	for {
+		if err := p.goFirst(ctx, w); err != nil {
+			return 0, err
+		}
+		err := p.log.MakeRoom(ctx, w.batch.Pieces()...)
+		switch {
+		case err == nil:
+		case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+			return 0, err
+		default:
+			return 0, p.refused(err)
+		}
+		if t, err := p.enqueue(w); !errors.Is(err, wal.ErrRoom) {
+			return t, err
+		}
+	}
+}
+
+// goFirst waits until no other large write goes first. If w is large itself, it then goes first:
+// otherwise other writes would take the room made for it, again and again.
+func (p *Pipeline) goFirst(ctx context.Context, w *Write) error {
+	var size int64
+	for _, b := range w.batch.Pieces() {
+		size += int64(len(b))
+	}
+	for {
+		p.order.Lock()
+		first := p.large
+		if first == nil && size > min(largeBytes, p.opts.SegmentSize/4) {
+			p.large = &largeWrite{w, make(chan struct{})}
+		}
+		p.order.Unlock()
+		if first == nil || first.write == w {
+			return nil
+		}
+		select {
+		case <-first.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// letOthersGo ends what goFirst began.
+func (p *Pipeline) letOthersGo(w *Write) {
+	p.order.Lock()
+	defer p.order.Unlock()
+	if p.large != nil && p.large.write == w {
+		close(p.large.done)
+		p.large = nil
+	}
+}

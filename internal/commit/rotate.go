@@ -1,0 +1,79 @@
+package commit
+
+import "github.com/flagstone-db/flagstone/partition"
+
+// Rotation of memtables: when one is replaced by an empty one, and waits to be flushed.
+
+// makeRoom rotates the memtables that have no room for the mutations, and the largest memtable if
+// all together come near their budget. REQUIRES: order is held.
+func (p *Pipeline) makeRoom(mutations []mutation) {
+	for i := range mutations {
+		m := &mutations[i]
+		if m.tree != nil && m.tree.Full(m.size) {
+			p.rotate(m.tree)
+		}
+		if m.derived == nil {
+			continue
+		}
+		if tree := m.derived.Tree(); tree.Full(m.derived.Size()) {
+			p.rotate(tree)
+		}
+	}
+	if p.gate.Crowded() {
+		p.rotate(Largest(p.env.Trees()))
+	}
+}
+
+// rotate rotates a tree's memtable. REQUIRES: order is held.
+func (p *Pipeline) rotate(t *partition.Tree) {
+	if moved := t.Rotate(p.nextSeq); moved > 0 {
+		p.gate.Rotated(moved)
+		p.env.FlushDue(t)
+	}
+}
+
+// Rotate rotates the memtables of all trees at one sequence number, the first that is in none of
+// them, and returns it and the trees.
+func (p *Pipeline) Rotate() (trees []*partition.Tree, endSeq uint64) {
+	p.order.Lock()
+	defer p.order.Unlock()
+	trees = p.env.Trees()
+	for _, tree := range trees {
+		p.rotate(tree)
+	}
+	return trees, p.nextSeq
+}
+
+// RotateLargest rotates the largest memtable, unless no write is accepted any more.
+func (p *Pipeline) RotateLargest() {
+	p.order.Lock()
+	defer p.order.Unlock()
+	if t := Largest(p.env.Trees()); t != nil && p.Writable() == nil {
+		p.rotate(t)
+	}
+}
+
+// boundLog rotates the memtables that hold back too much of the log: those of idle tables, or of
+// writes that take more log than memory, as small ones do. It is called whenever the log begins a
+// new segment. REQUIRES: order is held.
+func (p *Pipeline) boundLog() {
+	current := p.log.Segment()
+	p.bounded = current
+	for _, tree := range p.env.Trees() {
+		segment := tree.MutableSegment()
+		if segment != 0 && int64(current-segment)*p.opts.SegmentSize > p.opts.LogBound {
+			p.rotate(tree)
+		}
+	}
+}
+
+// Largest returns the tree with the largest mutable memtable, nil of no trees.
+func Largest(trees []*partition.Tree) (largest *partition.Tree) {
+	var most int64 = -1
+	for _, tree := range trees {
+		if mutable, _ := tree.MemoryBytes(); mutable > most {
+			largest, most = tree, mutable
+		}
+	}
+	return largest
+}
