@@ -1,60 +1,39 @@
 package flagstone
 
-// Background work: when trees are flushed and compacted, how the log is prepared and released,
-// and how obsolete files are deleted.
+// Background work, and what the rooms that do it need of the store.
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"iter"
 	"path/filepath"
-	"time"
 
-	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/jobs"
+	"github.com/flagstone-db/flagstone/internal/upkeep"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/partition"
-	"github.com/flagstone-db/flagstone/row"
 )
 
-const (
-	// idlePeriod is how often trees without writes are checked for expired data, and how long a
-	// tree has no writes before it counts as idle.
-	idlePeriod = time.Minute
-	// logFactor bounds the log, and with it the time of a recovery: a memtable of any size is
-	// flushed before the log behind it exceeds this multiple of the memory budget.
-	logFactor = 2
-)
+// logFactor bounds the log, and with it the time of a recovery: a memtable of any size is flushed
+// before the log behind it exceeds this multiple of the memory budget.
+const logFactor = 2
 
-// start begins the periodic work of an open store.
+// start begins the background work of an open store.
 func (s *Store) start() {
 	s.warnOfStamps()
 	if s.opts.ReadOnly {
 		return
 	}
 	s.dropEndedLogs()
-	for _, t := range s.allTables() {
-		for _, tree := range t.partitions().Trees() {
-			s.noteFiles(tree)
-			s.scheduleCompaction(tree)
-		}
-	}
-	if err := s.releaseLog(); err != nil { // the next flush tries again
-		s.opts.Logger.Warn("cannot release the log of earlier runs", "error", err)
-	}
-	s.jobs.After(idlePeriod, s.lookAtIdle)
+	s.upkeep.Start(s.log)
+	s.jobs.After(upkeep.IdlePeriod, s.lookAtClocks)
 }
 
-// lookAtIdle lets every tree look for expired data, and notes which trees have no writes.
-func (s *Store) lookAtIdle() {
-	trees := s.trees()
-	s.upkeep.noteIdle(trees)
-	for _, tree := range trees {
-		s.scheduleCompaction(tree)
-	}
-	s.jobs.After(idlePeriod, s.lookAtIdle)
+// lookAtClocks observes the wall clock from time to time.
+func (s *Store) lookAtClocks() {
+	s.jobs.After(upkeep.IdlePeriod, s.lookAtClocks)
 	s.warnOfStamps()
 	if s.purge.unsaved() {
 		s.jobs.Submit(jobs.Kind{Class: executor.Cleanup, Name: "save the clock"}, s.saveClock)
@@ -73,125 +52,21 @@ func (s *Store) saveClock() error {
 	return nil
 }
 
-// noteFiles tells the gate how far the compactions of a tree are behind.
-func (s *Store) noteFiles(tree *partition.Tree) {
-	s.gate.NoteTree(tree, func() (depth int, debt float64) {
-		levels := &tree.Meta().Levels
-		base := compaction.LargestBase(s.env.Compaction)
-		return compaction.Depth(levels[0]), float64(compaction.Debt(levels, s.env.Compaction)) / float64(base)
-	})
-}
+// Settle returns when no memtable waits to be flushed and no compaction is due. An error says why
+// that cannot be reached now. Settle leaves the mutable memtables as they are: see Flush. While
+// other goroutines write it may wait for long.
+func (s *Store) Settle(ctx context.Context) error { return s.describe(s.upkeep.Settle(ctx)) }
 
-func (s *Store) scheduleFlush(tree *partition.Tree) {
-	s.jobs.Submit(jobs.Kind{Class: executor.Flush, Of: tree, Name: "flush"}, func() error { return s.flushTree(tree) })
-}
-
-// flushTree flushes the memtables that wait when it begins, releases the log segments that are no
-// longer needed, and lets the tree compact itself.
-func (s *Store) flushTree(tree *partition.Tree) error {
-	s.flushGate.RLock()
-	defer s.flushGate.RUnlock()
-	if err := s.flushUpTo(tree, row.MaxSequence); err != nil {
-		return err
+// beginWork begins work of a caller that changes files, unless the store takes no writes. Close
+// waits for the work. The caller must call done at the end.
+func (s *Store) beginWork() (done func(), err error) {
+	if err := s.pipeline.Writable(); err != nil {
+		return nil, err
 	}
-	s.noteFiles(tree)
-	s.watch(tree)
-	s.scheduleCompaction(tree)
-	return s.releaseLog()
-}
-
-// flushUpTo flushes the memtables of a tree that wait now and were rotated at sequence numbers up
-// to upTo. A memtable that is rotated meanwhile has a job of its own: otherwise busy writers
-// could keep this call from ever returning.
-func (s *Store) flushUpTo(tree *partition.Tree, upTo uint64) error {
-	for {
-		began := s.clock.Elapsed()
-		freed, err := tree.Flush(upTo, func(endSeq uint64) (func() error, error) { return s.pipeline.Settle(endSeq, s.executor.Beside) })
-		s.gate.Flushed(freed, s.clock.Elapsed()-began)
-		s.gate.Free(freed, freed)
-		if errors.Is(err, partition.ErrStale) {
-			continue
-		}
-		if err != nil {
-			s.gate.NoteFlush(err)
-			return err
-		}
-		if freed > 0 {
-			s.gate.NoteFlush(nil)
-		}
-		return nil
+	if !s.jobs.Begin() {
+		return nil, ErrClosed
 	}
-}
-
-// releaseLog releases the log segments that hold nothing unflushed. The manifest is changed
-// first: if a segment that it needs is missing, the store is damaged.
-func (s *Store) releaseLog() error {
-	oldest := oldestNeeded(s.log.NewestOnDisk, func(yield func(oldest uint64) bool) {
-		for _, t := range s.catalog().byID {
-			for _, tree := range t.partitions().Trees() {
-				if !yield(tree.OldestSegment()) {
-					return
-				}
-			}
-		}
-	})
-	if oldest <= s.state().MinLog {
-		return nil
-	}
-	var e manifest.Edit
-	e.SetMinLog(oldest)
-	if _, err := s.commitEdit(&e); err != nil {
-		return err
-	}
-	return s.log.Release(oldest)
-}
-
-// oldestNeeded is the oldest log segment that is still needed. newest returns the newest one on
-// the disk; trees yields, for each tree, the oldest one that holds something of its memtables, or
-// 0.
-//
-// newest is called before the trees are read: what is written meanwhile goes to that segment or a
-// later one, and the manifest must not name a segment before it is on the disk.
-func oldestNeeded(newest func() uint64, trees iter.Seq[uint64]) uint64 {
-	oldest := newest()
-	for segment := range trees {
-		if segment != 0 {
-			oldest = min(oldest, segment)
-		}
-	}
-	return oldest
-}
-
-// maxCompactions bounds the compactions of one tree that run at once.
-const maxCompactions = 8
-
-// compactions are the names of the jobs that compact one tree.
-var compactions = [maxCompactions]string{
-	"compaction", "compaction 2", "compaction 3", "compaction 4", "compaction 5", "compaction 6", "compaction 7", "compaction 8",
-}
-
-// scheduleCompaction schedules the compactions of a tree that are due. Once a job has chosen one,
-// another job beside it looks for the next.
-func (s *Store) scheduleCompaction(tree *partition.Tree) { s.scheduleNthCompaction(tree, 0) }
-
-func (s *Store) scheduleNthCompaction(tree *partition.Tree, n int) {
-	s.jobs.Submit(jobs.Kind{Class: executor.Compaction, Of: tree, Name: compactions[n]}, func() error {
-		did, err := tree.Compact(s.upkeep.activity(tree), func() {
-			if n+1 < maxCompactions {
-				s.scheduleNthCompaction(tree, n+1)
-			}
-		})
-		if errors.Is(err, partition.ErrStale) {
-			s.scheduleNthCompaction(tree, n)
-			return nil
-		}
-		if did && err == nil {
-			s.noteFiles(tree)
-			s.scheduleNthCompaction(tree, n)
-		}
-		s.gate.NoteCompaction(tree, err)
-		return err
-	})
+	return s.jobs.End, nil
 }
 
 // jobFailed logs that a job failed, and reports whether it may succeed later.
@@ -243,4 +118,61 @@ func (s *Store) clearFiles() error {
 		s.opts.Logger.Info("orphan removed", "file", name)
 	}
 	return nil
+}
+
+// trees returns the trees of all tables, and with dropping also those of tables that are being
+// dropped.
+func (s *Store) trees(dropping bool) (trees []*partition.Tree) {
+	for _, t := range s.tablesBut(func(t *Table) bool { return !dropping && t.dropped.Load() }) {
+		trees = append(trees, t.partitions().Trees()...)
+	}
+	return trees
+}
+
+// pressureEnv implements pressure.Env.
+type pressureEnv struct{ *Store }
+
+func (e pressureEnv) Writable() error { return e.pipeline.Writable() }
+
+func (e pressureEnv) Await(ctx context.Context, event, other <-chan struct{}) error {
+	return e.jobs.Await(ctx, event, other)
+}
+
+func (e pressureEnv) FlushLargest() { e.pipeline.RotateLargest() }
+
+// pipelineEnv implements commit.Env.
+type pipelineEnv struct{ *Store }
+
+func (e pipelineEnv) Refuses() error {
+	if e.closed.Load() {
+		return ErrClosed
+	}
+	if e.opts.ReadOnly {
+		return ErrReadOnly
+	}
+	return nil
+}
+
+func (e pipelineEnv) Trees() []*partition.Tree { return e.trees(false) }
+
+func (e pipelineEnv) FlushDue(t *partition.Tree) { e.upkeep.FlushDue(t) }
+
+// upkeepEnv implements upkeep.Env.
+type upkeepEnv struct{ *Store }
+
+func (e upkeepEnv) Trees() []*partition.Tree { return e.trees(false) }
+
+func (e upkeepEnv) LogTrees() []*partition.Tree { return e.trees(true) }
+
+func (e upkeepEnv) MinLog() uint64 { return e.state().MinLog }
+
+func (e upkeepEnv) Commit(edit *manifest.Edit) error {
+	_, err := e.commitEdit(edit)
+	return err
+}
+
+// steppedByHand reports whether the executor is one that a test steps.
+func (s *Store) steppedByHand() bool {
+	_, manual := s.opts.Seams.Executor.(*executor.Manual)
+	return manual
 }

@@ -24,20 +24,7 @@ func (s *Store) Flush(ctx context.Context) error {
 		return err
 	}
 	defer done()
-	return s.flush(ctx)
-}
-
-func (s *Store) flush(ctx context.Context) error {
-	trees, _ := s.pipeline.Rotate()
-	for _, tree := range trees {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := s.flushTree(tree); err != nil {
-			return s.describe(err)
-		}
-	}
-	return s.describe(s.releaseLog())
+	return s.describe(s.upkeep.Flush(ctx))
 }
 
 // Compact flushes, and compacts every tree down to one level. It takes as long as rewriting the
@@ -48,15 +35,10 @@ func (s *Store) Compact(ctx context.Context) error {
 		return err
 	}
 	defer done()
-	if err := s.flush(ctx); err != nil {
-		return err
+	if err := s.upkeep.Flush(ctx); err != nil {
+		return s.describe(err)
 	}
-	for _, t := range s.allTables() {
-		if err := s.compactTrees(ctx, t.partitions().Trees(), nil, nil); err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.describe(s.upkeep.Compact(ctx, s.trees(false), nil, nil))
 }
 
 // Compact flushes, and compacts the table files that hold keys from start to end down to one
@@ -83,40 +65,10 @@ func (t *Table) Compact(ctx context.Context, start, end []row.Value) error {
 	if err := t.gone(); err != nil {
 		return err
 	}
-	if err := s.flush(ctx); err != nil {
-		return err
+	if err := s.upkeep.Flush(ctx); err != nil {
+		return s.describe(err)
 	}
-	return s.compactTrees(ctx, t.partitions().Between(from, to), from, to)
-}
-
-// compactTrees compacts the keys from start to end of trees down to one level.
-func (s *Store) compactTrees(ctx context.Context, trees []*partition.Tree, start, end []byte) error {
-	for _, tree := range trees {
-		err := s.compactTree(ctx, tree, start, end)
-		s.noteFiles(tree)
-		s.scheduleCompaction(tree) // background compactions of the tree did nothing meanwhile
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *Store) compactTree(ctx context.Context, tree *partition.Tree, start, end []byte) error {
-	for more := true; more; {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		_, again, err := tree.CompactRange(start, end)
-		if errors.Is(err, partition.ErrStale) {
-			continue
-		}
-		if err != nil {
-			return s.describe(err)
-		}
-		more = again
-	}
-	return nil
+	return s.describe(s.upkeep.Compact(ctx, t.partitions().Between(from, to), from, to))
 }
 
 // Checkpoint makes dir a store that holds what this one holds now. dir must be empty or not
@@ -156,23 +108,18 @@ func (s *Store) pinFlushed(ctx context.Context) (state *manifest.State, release 
 		return nil, nil, err
 	}
 	defer s.tables.Unlock()
-	s.flushGate.Lock()
-	defer s.flushGate.Unlock()
-	trees, endSeq := s.pipeline.Rotate()
-	for _, tree := range trees {
-		// Memtables rotated after endSeq belong to later writes.
-		if err := s.flushUpTo(tree, endSeq); err != nil {
-			return nil, nil, err
+	err = s.upkeep.AtOneMoment(func(trees []*partition.Tree) error {
+		for ctx.Err() == nil {
+			ok := false
+			state = s.state()
+			if release, ok = pinVersions(trees, state); ok {
+				return nil
+			}
+			// A compaction changed a tree in between; try again.
 		}
-	}
-	for ctx.Err() == nil {
-		state = s.state()
-		if release, ok := pinVersions(trees, state); ok {
-			return state, release, nil
-		}
-		// A compaction changed a tree in between; try again.
-	}
-	return nil, nil, ctx.Err()
+		return ctx.Err()
+	})
+	return state, release, err
 }
 
 // pinVersions pins the trees; ok says that the pinned files are those of the state.

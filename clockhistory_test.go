@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flagstone-db/flagstone/internal/upkeep"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 )
@@ -55,7 +56,7 @@ func (h *history) run(d time.Duration) {
 	switch {
 	case h.off > 0:
 		h.wrong += d
-	case d >= idlePeriod: // the clock was read, and the reading was saved
+	case d >= upkeep.IdlePeriod: // the clock was read, and the reading was saved
 		h.wrong = 0
 	}
 }
@@ -97,7 +98,7 @@ func (h *history) compact() {
 
 // step does something at random.
 func (h *history) step() {
-	const left = probation - 2*idlePeriod
+	const left = probation - 2*upkeep.IdlePeriod
 	switch h.random.IntN(12) {
 	case 0, 1:
 		jumps := []time.Duration{time.Minute, 40 * time.Minute, 26 * time.Hour, 400 * 24 * time.Hour, tenYears * time.Millisecond}
@@ -120,7 +121,7 @@ func (h *history) step() {
 		d := time.Duration(h.random.Int64N(int64(30 * time.Minute)))
 		if h.off > 0 && h.wrong+d > left {
 			h.setOff(0)
-			d = idlePeriod
+			d = upkeep.IdlePeriod
 		}
 		h.run(d)
 	}
@@ -164,7 +165,7 @@ func TestP16_NoHistoryOfAWrongClockDestroysAnythingUnexpired(t *testing.T) {
 			h.check()
 		}
 		h.between(historyTTL)
-		h.run(2*probation + 2*idlePeriod)
+		h.run(2*probation + 2*upkeep.IdlePeriod)
 		h.compact()
 		if files := tableFiles(h.fs); len(files) > 0 {
 			t.Fatalf("seed %d: expired rows stay: %v: %v", seed+uint64(run), files, h.done)
@@ -182,7 +183,7 @@ func filled(t *testing.T) *history {
 	if err := h.store.Flush(ctx()); err != nil {
 		t.Fatal(err)
 	}
-	h.run(probation + idlePeriod) // the clock is believed
+	h.run(probation + upkeep.IdlePeriod) // the clock is believed
 	return h
 }
 

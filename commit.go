@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/flagstone-db/flagstone/internal/commit"
-	"github.com/flagstone-db/flagstone/partition"
 )
 
 // Commit is a write on its way to durability.
@@ -39,20 +38,3 @@ func (w *write) take(s *Store) *Commit { return &Commit{s, w.out.Commit()} }
 
 // refuse makes the write one that changes nothing; see commit.Pipeline.Refuse.
 func (w *write) refuse(s *Store, refusal error) { w.out.Refused(s.pipeline.Refuse(refusal)) }
-
-// pipelineEnv implements commit.Env.
-type pipelineEnv struct{ *Store }
-
-func (e pipelineEnv) Refuses() error {
-	if e.closed.Load() {
-		return ErrClosed
-	}
-	if e.opts.ReadOnly {
-		return ErrReadOnly
-	}
-	return nil
-}
-
-func (e pipelineEnv) Trees() []*partition.Tree { return e.trees() }
-
-func (e pipelineEnv) FlushDue(t *partition.Tree) { e.scheduleFlush(t) }

@@ -263,7 +263,7 @@ func TestP13_TheManifestNamesNoSegmentThatIsStillToCome(t *testing.T) {
 		}
 	}
 	for step, end := range []func() error{func() error { return nil }, func() error { _, err := s.log.Rotate(); return err }} {
-		if err := errors.Join(end(), s.releaseLog()); err != nil {
+		if err := errors.Join(end(), s.Flush(ctx())); err != nil {
 			t.Fatal(err)
 		}
 		first := s.state().MinLog

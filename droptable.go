@@ -36,7 +36,7 @@ func (s *Store) dropTables(tables []*Table) error {
 	if err := s.dropTrees(tables, trees); err != nil {
 		s.retire(tables, false)
 		for _, tree := range trees {
-			s.scheduleCompaction(tree) // compactions that became due meanwhile
+			s.upkeep.CompactionDue(tree) // compactions that became due meanwhile
 		}
 		return err
 	}
@@ -92,6 +92,6 @@ func (s *Store) dropTrees(tables []*Table, trees []*partition.Tree) error {
 	}
 	s.gate.Free(mutable+waiting, waiting)
 	s.gate.NoteFlush(nil) // the failure may have been this tree's; if not, the next flush reports it again
-	s.noteFiles(tree)
+	s.upkeep.NoteFiles(tree)
 	return nil
 }

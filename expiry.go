@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/upkeep"
 	"github.com/flagstone-db/flagstone/manifest"
 )
 
@@ -87,8 +88,8 @@ const (
 	// worthSaving is the least difference for which the clock gets an edit of its own.
 	worthSaving = int64(time.Minute / time.Millisecond)
 	// mostUnseen is the most that the time between two looks adds to a probation, since the wall
-	// clock is not observed between them. A look is due every idlePeriod.
-	mostUnseen = int64(2 * idlePeriod / time.Millisecond)
+	// clock is not observed between them. A look is due every upkeep.IdlePeriod.
+	mostUnseen = int64(2 * upkeep.IdlePeriod / time.Millisecond)
 	// worthLogging is how far ahead a clock must be to be logged.
 	worthLogging = int64(time.Hour / time.Millisecond)
 	// leastBelieved is the year 2000. A trusted time below it consists of running time alone: no

@@ -17,6 +17,7 @@ import (
 
 	"github.com/flagstone-db/flagstone/internal/clock"
 	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/upkeep"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/row"
@@ -217,7 +218,7 @@ func checkReadOnly(t *testing.T, fsys *vfs.Sim, want string) {
 	for what, err := range writesOf(store, "t") {
 		wantError(t, what, err, ErrReadOnly)
 	}
-	man.Advance(2 * idlePeriod)
+	man.Advance(2 * upkeep.IdlePeriod)
 	if err := store.Close(); err != nil {
 		t.Fatal(err)
 	}

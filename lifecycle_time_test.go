@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flagstone-db/flagstone/internal/upkeep"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/row"
@@ -212,7 +213,7 @@ func TestAnOpenSnapshotKeepsWhatExpires(t *testing.T) {
 		t.Errorf("%d rows now and %d in the snapshot, want 0 and 30", n, old)
 	}
 	sn.Close()
-	r.clock.Advance(2 * idlePeriod)
+	r.clock.Advance(2 * upkeep.IdlePeriod)
 	r.exec.RunAll()
 	if files := tableFiles(r.fs); len(files) > 0 {
 		t.Errorf("left over: %v", files)
@@ -269,7 +270,7 @@ func TestTombstonesGoOnceWhatTheyHideIsExpired(t *testing.T) {
 	if h := horizon(); h != 40 {
 		t.Errorf("the horizon is %d, want 40", h)
 	}
-	r.clock.Advance(2 * idlePeriod)
+	r.clock.Advance(2 * upkeep.IdlePeriod)
 	r.exec.RunAll()
 	if files := tableFiles(r.fs); len(files) > 0 {
 		t.Errorf("left over: %v", files)

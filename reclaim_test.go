@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/flagstone-db/flagstone/compaction"
+	"github.com/flagstone-db/flagstone/internal/upkeep"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -101,7 +102,9 @@ func TestExpiryAtRandomRewritesWhatStays(t *testing.T) {
 	if reclaimable := r.store.Metrics().Tables[0].Reclaimable; reclaimable != 0 {
 		t.Errorf("%d bytes are reclaimable before the watermark was raised", reclaimable)
 	}
-	r.store.lookAtIdle()
+	for _, tree := range table.partitions().Trees() {
+		r.store.upkeep.CompactionDue(tree)
+	}
 	settle(t, r)
 	after, left := r.store.Metrics(), tableBytes(r)
 	if left > loaded*35/100 {
@@ -200,12 +203,12 @@ func TestLevel0IsMergedForWhoeverReads(t *testing.T) {
 				t.Fatalf("level 0 is %d deep after three flushes", got)
 			}
 			if read == nil {
-				r.clock.Advance(idlePeriod) // the first look does not know since when
+				r.clock.Advance(upkeep.IdlePeriod) // the first look does not know since when
 				r.exec.RunAll()
 				if got := depth(); got != 3 {
 					t.Fatalf("level 0 is %d deep although nobody read", got)
 				}
-				r.clock.Advance(idlePeriod)
+				r.clock.Advance(upkeep.IdlePeriod)
 				r.exec.RunAll()
 			} else {
 				for reads := 0; len(r.exec.Pending()) == 0; reads++ {

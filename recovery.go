@@ -225,7 +225,7 @@ func (r *replay) makeRoom(tree *partition.Tree, size int64, seq uint64) error {
 		if !s.gate.Crowded() {
 			return nil
 		}
-		tree = commit.Largest(s.trees())
+		tree = commit.Largest(s.trees(false))
 	}
 	s.gate.Rotated(tree.Rotate(seq))
 	freed, err := tree.Flush(row.MaxSequence, func(uint64) (func() error, error) { return func() error { return nil }, nil })

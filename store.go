@@ -18,6 +18,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/outfile"
 	"github.com/flagstone-db/flagstone/internal/pressure"
 	"github.com/flagstone-db/flagstone/internal/rowcache"
+	"github.com/flagstone-db/flagstone/internal/upkeep"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/partition"
@@ -56,15 +57,11 @@ type Store struct {
 	transactions transactions
 	gate         *pressure.Gate
 	jobs         *jobs.Jobs
-	upkeep       upkeep
+	upkeep       *upkeep.Upkeep
 
 	// merges is held, shared, while the outcome of a compaction is committed; a change of table
 	// options takes it exclusively.
 	merges sync.RWMutex
-
-	// flushGate is held, shared, while a tree is flushed; a checkpoint takes it exclusively, so
-	// that no table file holds later writes than the checkpoint.
-	flushGate sync.RWMutex
 
 	tables struct {
 		commit.Latch                         // held while a table is made, changed or dropped
@@ -240,7 +237,9 @@ func (s *Store) prepare() {
 		Sync: s.opts.Sync == SyncAlways, SegmentSize: s.opts.WALSegmentSize, LogBound: logFactor * s.opts.MemoryBudget, Logger: s.opts.Logger,
 	})
 	s.transactions.init(s.opts.MemoryBudget)
-	s.upkeep.watched = make(map[*partition.Tree]*watch)
+	s.upkeep = upkeep.New(upkeep.Parts{
+		Env: upkeepEnv{s}, Pipeline: s.pipeline, Gate: s.gate, Jobs: s.jobs, Executor: s.executor, Clock: s.clock,
+	}, upkeep.Options{MemtableSize: s.opts.MemtableSize, Compaction: s.opts.levels(), Logger: s.opts.Logger})
 	s.env = &partition.Env{
 		Work: &partition.Work{},
 		FS:   s.fs, Dir: s.dir, Files: s.files,
@@ -270,7 +269,7 @@ func (s *Store) prepare() {
 		Logger:    s.opts.Logger,
 	}
 	if !s.opts.ReadOnly {
-		s.env.Lost = s.scheduleCompaction
+		s.env.Lost = s.upkeep.CompactionDue
 	}
 	s.loadCatalog(s.state())
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -254,18 +255,12 @@ func (s *Store) Table(name string) (*Table, error) {
 
 // Tables returns all tables, ordered by name.
 func (s *Store) Tables() []*Table {
-	return slices.DeleteFunc(s.allTables(), func(t *Table) bool { return t.logOf != 0 })
+	return s.tablesBut(func(t *Table) bool { return t.logOf != 0 || t.dropped.Load() })
 }
 
-// allTables is Tables with the change logs.
-func (s *Store) allTables() []*Table {
-	c := s.catalog()
-	tables := make([]*Table, 0, len(c.byID))
-	for _, t := range c.byID {
-		if !t.dropped.Load() {
-			tables = append(tables, t)
-		}
-	}
+// tablesBut returns the tables and change logs that are not left out, ordered by name.
+func (s *Store) tablesBut(leftOut func(*Table) bool) []*Table {
+	tables := slices.DeleteFunc(slices.Collect(maps.Values(s.catalog().byID)), leftOut)
 	slices.SortFunc(tables, func(a, b *Table) int { return strings.Compare(a.name, b.name) })
 	return tables
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/flagstone-db/flagstone/internal/upkeep"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/partition"
@@ -144,7 +145,7 @@ func TestGarbageInValueFilesIsReturned(t *testing.T) {
 	}
 	// Without further writes, the store finds the remaining garbage by itself.
 	for range 3 {
-		r.clock.Advance(idlePeriod)
+		r.clock.Advance(upkeep.IdlePeriod)
 		r.exec.RunAll()
 	}
 	m := r.store.Metrics().Tables[0]
@@ -404,7 +405,7 @@ func TestP08_ADamagedValueThatIsMovedFailsTheMerge(t *testing.T) {
 	if err := r.store.Compact(ctx()); err != nil { // now most of the file is garbage
 		t.Fatal(err)
 	}
-	r.clock.Advance(idlePeriod)
+	r.clock.Advance(upkeep.IdlePeriod)
 	r.exec.RunAll() // and the rest should be moved
 	if !slices.Contains(valueFiles(r.fs), name) {
 		t.Fatalf("%s is gone, with values that could not be moved", name)
@@ -564,7 +565,7 @@ func TestExpiredValuesAreReturnedUnread(t *testing.T) {
 		}
 	}})
 	for range 90 { // the clock has to stand for an hour
-		r.clock.Advance(idlePeriod)
+		r.clock.Advance(upkeep.IdlePeriod)
 		r.exec.RunAll()
 	}
 	if left := valueFiles(r.fs); len(left) > 0 || reads > 0 {

@@ -1,4 +1,4 @@
-package flagstone
+package upkeep
 
 import (
 	"slices"
