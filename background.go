@@ -64,7 +64,7 @@ func (s *Store) start() {
 
 // logGathered hands over the log's buffer as soon as a goroutine is free; see wal.Options. While
 // all processors are busy that may take long; then flushes and compactions hand it over as they
-// go, see partition.Env.Stopped.
+// go, see treeEnv.Yield.
 func (s *Store) logGathered() {
 	s.jobs.Submit(jobs.Kind{Class: executor.Log, Name: "hand over the log"}, s.carryLog)
 }
@@ -318,22 +318,6 @@ func (s *Store) backgroundFailed(what string, err error, again func()) {
 	if s.pipeline.failed.Load() == nil {
 		s.jobs.After(retryAfter, again)
 	}
-}
-
-// scheduleRemoval schedules the deletion of a table or value file to which nothing refers any
-// more. name is relative to the store's directory.
-func (s *Store) scheduleRemoval(name string) {
-	// After a failed write of the manifest it is unknown which files it names on disk. A file
-	// that is kept here is an orphan at the next Open.
-	if s.pipeline.failed.Load() != nil {
-		return
-	}
-	s.jobs.Go(executor.Cleanup, "remove obsolete file", func() {
-		name := filepath.Join(s.dir, name)
-		if err := s.fs.Remove(name); err != nil && !s.closed.Load() {
-			s.opts.Logger.Warn("cannot remove obsolete file", "file", name, "error", err)
-		}
-	})
 }
 
 // clearFiles deletes the files that an earlier process left behind: those of an edit that was
