@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flagstone-db/flagstone/compaction"
+	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/offheap"
 	"github.com/flagstone-db/flagstone/internal/tablefiles"
 	"github.com/flagstone-db/flagstone/manifest"
@@ -173,7 +174,19 @@ func (t *Tree) run(v *version, c *compaction.Candidate, policy compaction.Policy
 // candidate's output level.
 func (t *Tree) merge(v *version, c *compaction.Candidate, upper [][]*manifest.FileMeta, policy compaction.Policy, kept Kept, below func() func([]byte) mvcc.Below) error {
 	began := t.env.Clock.NowMillis()
-	out, stats, err := t.mergeParts(v, c, upper, policy, below)
+	ends, err := t.partEnds(v, c, upper)
+	if err != nil {
+		return err
+	}
+	out, stats, err := t.runParts(parts{
+		ends: ends, help: executor.Compaction, direct: bypassesPageCache(c),
+		job: func() compaction.Job {
+			return compaction.Job{
+				Inputs: v.inputs(t.env.Memory, upper, c), Policy: policy, Below: below(),
+				TargetSize: t.env.Compaction.TableFileSize, Grandparents: c.Grandparents,
+			}
+		},
+	})
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/manifest"
-	"github.com/flagstone-db/flagstone/mvcc"
 )
 
 // errPartFailed ends the other parts of a compaction or flush when one part failed.
@@ -39,23 +38,6 @@ const (
 	// partAnchors is how many keys each input file proposes as ends of parts.
 	partAnchors = 32
 )
-
-// mergeParts merges the files part by part.
-func (t *Tree) mergeParts(v *version, c *compaction.Candidate, upper [][]*manifest.FileMeta, policy compaction.Policy, below func() func([]byte) mvcc.Below) (*output, compaction.Stats, error) {
-	ends, err := t.partEnds(v, c, upper)
-	if err != nil {
-		return nil, compaction.Stats{}, err
-	}
-	return t.runParts(parts{
-		ends: ends, help: executor.Compaction, direct: bypassesPageCache(c),
-		job: func() compaction.Job {
-			return compaction.Job{
-				Inputs: v.inputs(t.env.Memory, upper, c), Policy: policy, Below: below(),
-				TargetSize: t.env.Compaction.TableFileSize, Grandparents: c.Grandparents,
-			}
-		},
-	})
-}
 
 // parts is a compaction or flush that is divided.
 type parts struct {

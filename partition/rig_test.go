@@ -42,6 +42,7 @@ type rig struct {
 	views    []mvcc.View
 	commit   func(e *manifest.Edit) error // called before each commit
 	yield    func()                       // called by merges
+	noticed  int                          // calls of ReadsLose
 	obsolete struct {
 		sync.Mutex
 		numbers []uint64 // of table files
@@ -128,7 +129,7 @@ func (r *rig) Yield() {
 	}
 }
 
-func (r *rig) ReadsLose(*Tree) {}
+func (r *rig) ReadsLose(*Tree) { r.noticed++ }
 
 func (r *rig) Obsolete(name string) {
 	r.obsolete.Lock()
