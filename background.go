@@ -78,22 +78,6 @@ func (s *Store) jobFailed(job string, err error) (again bool) {
 	return s.pipeline.Failed() == nil
 }
 
-// scheduleRemoval schedules the deletion of a table or value file to which nothing refers any
-// more. name is relative to the store's directory.
-func (s *Store) scheduleRemoval(name string) {
-	// After a failed write of the manifest it is unknown which files it names on disk. A file
-	// that is kept here is an orphan at the next Open.
-	if s.pipeline.Failed() != nil {
-		return
-	}
-	s.jobs.Go(executor.Cleanup, "remove obsolete file", func() {
-		name := filepath.Join(s.dir, name)
-		if err := s.fs.Remove(name); err != nil && !s.closed.Load() {
-			s.opts.Logger.Warn("cannot remove obsolete file", "file", name, "error", err)
-		}
-	})
-}
-
 // clearFiles deletes the files that an earlier process left behind: those of an edit that was
 // never committed, and obsolete ones. A missing file is an error.
 func (s *Store) clearFiles() error {

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/flagstone-db/flagstone/internal/tablefiles"
 	"github.com/flagstone-db/flagstone/manifest"
-	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/row"
 	"github.com/flagstone-db/flagstone/sstable"
 	"github.com/flagstone-db/flagstone/valuefile"
@@ -136,7 +136,7 @@ func (c *checker) table(f *manifest.FileMeta) error {
 		return nil // missing: reported already
 	}
 	c.progress(name)
-	r, err := partition.OpenTable(c.store.fs, c.store.dir, f)
+	r, err := tablefiles.OpenTable(c.store.fs, c.store.dir, f)
 	if err != nil {
 		return err
 	}
@@ -184,7 +184,7 @@ func (c *checker) values() error {
 			continue // missing: reported already
 		}
 		c.progress(name)
-		r, err := partition.OpenValues(c.store.fs, c.store.dir, v.ValueFile)
+		r, err := tablefiles.OpenValues(c.store.fs, c.store.dir, v.ValueFile)
 		if err == nil {
 			c.report.ValueFiles++
 			c.report.Values += v.Values
@@ -218,7 +218,7 @@ func (c *checker) reference(ref row.Reference) error {
 			c.closeValues()
 			c.open = map[uint64]*valuefile.Reader{}
 		}
-		r, _ = partition.OpenValues(c.store.fs, c.store.dir, v.ValueFile)
+		r, _ = tablefiles.OpenValues(c.store.fs, c.store.dir, v.ValueFile)
 		c.open[ref.File] = r
 	}
 	if r == nil {

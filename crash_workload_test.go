@@ -6,12 +6,14 @@ package flagstone
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/flagstone-db/flagstone/internal/clock"
 	"github.com/flagstone-db/flagstone/internal/executor"
@@ -176,6 +178,7 @@ type script struct {
 	opts  Options
 	store *Store
 	rng   *rand.Rand
+	ids   atomic.Uint64 // made by random
 
 	states  []*oracle
 	acked   int  // index of the state that holds all that was acknowledged
@@ -189,11 +192,21 @@ type script struct {
 }
 
 func newScript(fs vfs.FS, opts Options, seed uint64) *script {
-	return &script{
+	s := &script{
 		fs: fs, opts: opts, clock: clock.NewManual(startMillis), version: startMillis,
 		rng: rand.New(rand.NewPCG(seed, 7)), states: []*oracle{newOracle()},
 		outcome: func(error) bool { return false },
 	}
+	s.ids.Store(seed << 32)
+	return s
+}
+
+// random makes identities. The seeds of memtables, which are their first halves, are the same in
+// every run; the second halves keep files of different runs apart.
+func (s *script) random() (id [16]byte) {
+	binary.LittleEndian.PutUint64(id[:], s.ids.Add(1))
+	binary.LittleEndian.PutUint64(id[8:], rand.Uint64())
+	return id
 }
 
 func (s *script) now() *oracle { return s.states[len(s.states)-1] }
@@ -208,7 +221,7 @@ func (s *script) open() (err error) {
 
 func (s *script) seams() Seams {
 	s.exec = executor.NewManual()
-	return Seams{FS: s.fs, Clock: s.clock, Executor: s.exec, ValueThreshold: s.opts.Seams.ValueThreshold}
+	return Seams{FS: s.fs, Clock: s.clock, Executor: s.exec, Random: s.random, ValueThreshold: s.opts.Seams.ValueThreshold}
 }
 
 // attempt announces the state after a change, makes the change, and settles

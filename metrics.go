@@ -82,7 +82,7 @@ func (s *Store) Metrics() Metrics {
 		m.LogWaiting = s.log.Waiting()
 		m.LogBytes = int64(s.log.Stats().Bytes)
 	}
-	work := s.env.Work
+	work := &s.env.Work
 	m.FlushedBytes, m.CompactedIn, m.CompactedOut = work.Flushed.Load(), work.CompactedIn.Load(), work.CompactedOut.Load()
 	m.MovedBytes, m.DroppedBytes = work.Moved.Load(), work.Dropped.Load()
 	m.Stalled = s.gate.Stalled()
@@ -109,7 +109,7 @@ func (s *Store) tableMetrics(state *manifest.State, t *manifest.Table) TableMetr
 		}
 	}
 	m.Reclaimable = m.ValueGarbage
-	policy := s.policy(t.ID)
+	policy := treeEnv{s}.Policy(t.ID)
 	for _, p := range t.Partitions {
 		m.Debt += compaction.Debt(&p.Levels, s.env.Compaction)
 		m.Reclaimable += compaction.Reclaimable(&p.Levels, policy)

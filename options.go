@@ -14,6 +14,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/offheap"
 	"github.com/flagstone-db/flagstone/internal/rowcache"
+	"github.com/flagstone-db/flagstone/internal/tablefiles"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/sstable"
@@ -67,23 +68,12 @@ const (
 	// memory that the process may use. The default. Even then, blocks that are not in the page
 	// cache are read by calls. If the files take more than twice that memory, most reads of
 	// blocks that are not in the page cache bypass it, which leaves it to frequently read blocks.
-	TableReadsAuto TableReads = iota
+	TableReadsAuto = TableReads(tablefiles.AccessAuto)
 	// TableReadsMapped maps every table file.
-	TableReadsMapped
+	TableReadsMapped = TableReads(tablefiles.AccessMapped)
 	// TableReadsDirect reads by calls alone.
-	TableReadsDirect
+	TableReadsDirect = TableReads(tablefiles.AccessDirect)
 )
-
-// access maps the choice to that of package partition.
-func (r TableReads) access() partition.Access {
-	switch r {
-	case TableReadsMapped:
-		return partition.AccessMapped
-	case TableReadsDirect:
-		return partition.AccessDirect
-	}
-	return partition.AccessAuto
-}
 
 // Options configure a Store. The zero value is a good start. Sizes are bytes; zero picks the
 // default. Very small values are legal: they make small stores with many levels, for tests.
@@ -194,10 +184,11 @@ type Seams struct {
 	// Helpers take over work of reads. With an Executor there are none unless set here: they
 	// would make a history depend on timing.
 	Helpers *assist.Helpers
-	// UniqueID makes the identities of files. No two files may have the same identity, not even
-	// in different stores. Block sizes can differ by a byte with the identity: checksums depend
-	// on it, and references to values contain checksums.
-	UniqueID func() [16]byte
+	// Random makes random bytes: the identities of files, and the seeds of memtables, which
+	// clients must not guess. No two calls may return the same, not even in different stores.
+	// Block sizes can differ by a byte with the identity: checksums depend on it, and references
+	// to values contain checksums.
+	Random func() [16]byte
 	// ValueThreshold is the length from which values go to value files; 0 stands
 	// for the default, a negative number for none.
 	ValueThreshold int
@@ -270,8 +261,8 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Seams.Clock == nil {
 		o.Seams.Clock = clock.System()
 	}
-	if o.Seams.UniqueID == nil {
-		o.Seams.UniqueID = func() (id [16]byte) {
+	if o.Seams.Random == nil {
+		o.Seams.Random = func() (id [16]byte) {
 			rand.Read(id[:])
 			return id
 		}

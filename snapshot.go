@@ -1,10 +1,7 @@
 package flagstone
 
 import (
-	"cmp"
 	"fmt"
-	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -88,82 +85,4 @@ func viewOf(meta *manifest.Table, seq uint64, millis int64) mvcc.View {
 		MaxVersions: int(meta.Options.MaxVersions),
 		Cutoff:      max(cutoff, meta.Watermark),
 	}
-}
-
-// advanceExpiry raises the table's expiry watermark to the present cutoff of the purge clock,
-// before a compaction begins to drop by it. A view that is opened from then on shows nothing that
-// the compaction takes for expired, even if the clock or the table's options change. oldest is
-// the smallest version that the compaction will read. The lock keeps the options from changing:
-// what a longer Time To Live brings back must not be dropped by a shorter one that was read
-// before.
-func (s *Store) advanceExpiry(table uint64, oldest int64) error {
-	s.merges.RLock()
-	defer s.merges.RUnlock()
-	meta := s.state().Table(table)
-	if meta == nil {
-		return nil
-	}
-	cutoff := mvcc.CutoffAt(s.purge.look().Millis, meta.Options.TTLSeconds)
-	if cutoff <= meta.Watermark || oldest/1000 >= cutoff {
-		return nil
-	}
-	// If the wall clock is set back, new cells must not be stamped with an expired time.
-	s.issued.raise(cutoff * 1000)
-	var e manifest.Edit
-	e.SetWatermark(table, cutoff)
-	_, err := s.commitEdit(&e)
-	return err
-}
-
-// policy says what a compaction of the table may drop now: what neither the open snapshots nor
-// the newest view show, and what is expired below the watermark.
-//
-// Cells expire for readers by the wall clock. They are dropped by the purge clock, which may be
-// behind the wall clock.
-func (s *Store) policy(table uint64) mvcc.Policy {
-	s.snapshots.Lock()
-	defer s.snapshots.Unlock()
-	state := s.state()
-	meta := state.Table(table)
-	if meta == nil { // dropped: the compaction's edit will be refused
-		return mvcc.Policy{Views: []mvcc.View{{Seq: mvccLatest, Cutoff: mvcc.NoExpiry}}, ExpiryCutoff: mvcc.NoExpiry}
-	}
-	latest := mvcc.View{Seq: mvccLatest, MaxVersions: int(meta.Options.MaxVersions), Cutoff: meta.Watermark}
-	views := make([]mvcc.View, 0, len(s.snapshots.open)+1)
-	for sn := range s.snapshots.open {
-		if v, ok := sn.view(table); ok {
-			views = append(views, v)
-		}
-	}
-	slices.SortFunc(views, func(a, b mvcc.View) int { return cmp.Compare(a.Seq, b.Seq) })
-	return mvcc.Policy{
-		Views:            append(views, latest),
-		ExpiryCutoff:     meta.Watermark,
-		TombstoneHorizon: tombstoneHorizon(state, meta, meta.Watermark),
-	}
-}
-
-// mostVersions is the largest Max Versions among the present view of the table and its open
-// snapshots.
-func (s *Store) mostVersions(meta *manifest.Table) int {
-	s.snapshots.Lock()
-	defer s.snapshots.Unlock()
-	most := int(meta.Options.MaxVersions)
-	for sn := range s.snapshots.open {
-		if v, ok := sn.view(meta.ID); ok {
-			most = max(most, v.MaxVersions)
-		}
-	}
-	return most
-}
-
-// tombstoneHorizon is a sequence number up to which every put of the table is expired at the
-// cutoff: a write at time w has only versions below w plus the largest Max Version Offset that
-// the table ever had.
-func tombstoneHorizon(state *manifest.State, meta *manifest.Table, cutoff int64) uint64 {
-	const maxSeconds = math.MaxInt64 / 1000
-	if cutoff <= 0 || cutoff > maxSeconds || meta.LargestOffset > cutoff {
-		return 0
-	}
-	return state.SeqAtOrBefore((cutoff - meta.LargestOffset) * 1000)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/outfile"
 	"github.com/flagstone-db/flagstone/internal/pressure"
 	"github.com/flagstone-db/flagstone/internal/rowcache"
+	"github.com/flagstone-db/flagstone/internal/tablefiles"
 	"github.com/flagstone-db/flagstone/internal/upkeep"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
@@ -41,7 +42,7 @@ type Store struct {
 	offheap  *offheap.Pool
 	blocks   *sstable.BlockCache
 	rows     *rowcache.Cache
-	files    *partition.Files
+	files    *tablefiles.Registry
 	env      *partition.Env
 
 	executor executor.Executor
@@ -216,11 +217,10 @@ func (s *Store) share() {
 		helpers = shared.helpers
 	}
 	s.offheap, s.blocks, s.rows = shared.memory, shared.cache, shared.rows
-	s.files = partition.NewFiles(s.fs, s.dir, partition.FilesOptions{
-		Cache: shared.cache, Access: s.opts.TableReads.access(), Elapsed: s.clock.Elapsed, Helpers: helpers,
+	s.files = tablefiles.New(s.fs, s.dir, tablefiles.Options{
+		Cache: shared.cache, Access: tablefiles.Access(s.opts.TableReads), Elapsed: s.clock.Elapsed, Helpers: helpers,
 		VerifyInterval: max(s.opts.VerifyInterval, 0),
-	}, s.scheduleRemoval)
-	s.files.Values = func(number uint64) (manifest.ValueUsage, bool) { return s.state().ValueFile(number) }
+	}, treeEnv{s})
 }
 
 // filterBits is the size of the bloom filters, in bits per row. It lets one of a hundred lookups
@@ -241,35 +241,17 @@ func (s *Store) prepare() {
 		Env: upkeepEnv{s}, Pipeline: s.pipeline, Gate: s.gate, Jobs: s.jobs, Executor: s.executor, Clock: s.clock,
 	}, upkeep.Options{MemtableSize: s.opts.MemtableSize, Compaction: s.opts.levels(), Logger: s.opts.Logger})
 	s.env = &partition.Env{
-		Work: &partition.Work{},
-		FS:   s.fs, Dir: s.dir, Files: s.files,
-		Memory: s.offheap, Rows: s.rows, MemtableSize: s.opts.MemtableSize, ValueThreshold: s.opts.valueThreshold(),
-		Table:       sstable.WriterOptions{Compression: s.opts.Compression.table(), BlockSize: s.opts.Seams.BlockSize, FilterBitsPerKey: filterBits},
-		UniqueID:    s.opts.Seams.UniqueID,
-		Compaction:  s.opts.levels(),
-		Beside:      s.executor.Beside,
-		Stepped:     s.steppedByHand(),
-		ReadBack:    s.opts.ReadBack,
-		NextFile:    func() uint64 { return s.manifest.NewFileNumber() },
-		Commit:      s.commitMerge,
-		Advance:     s.advanceExpiry,
-		Policy:      s.policy,
-		MaxVersions: s.versionsToKeep,
-		Stopped: func() error {
-			if s.closed.Load() {
-				return ErrClosed
-			}
-			s.pipeline.HandOver()
-			return nil
+		Settings: partition.Settings{
+			MemtableSize:   s.opts.MemtableSize,
+			Table:          sstable.WriterOptions{Compression: s.opts.Compression.table(), BlockSize: s.opts.Seams.BlockSize, FilterBitsPerKey: filterBits},
+			ValueThreshold: s.opts.valueThreshold(),
+			Compaction:     s.opts.levels(),
+			ReadBack:       s.opts.ReadBack,
 		},
-		Helper: func(class executor.Class, f func()) bool {
-			return s.executor.Spare(class, "part of a "+class.String(), f)
-		},
-		NowMillis: s.clock.NowMillis,
-		Logger:    s.opts.Logger,
-	}
-	if !s.opts.ReadOnly {
-		s.env.Lost = s.upkeep.CompactionDue
+		FS: s.fs, Dir: s.dir, Clock: s.clock, Files: s.files,
+		Memory: s.offheap, Rows: s.rows, Random: s.opts.Seams.Random,
+		Manifest: treeEnv{s}, Retention: treeEnv{s}, Scheduler: treeEnv{s}, Executor: s.executor,
+		Logger: s.opts.Logger,
 	}
 	s.loadCatalog(s.state())
 }

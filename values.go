@@ -5,7 +5,7 @@ import (
 	"math"
 	"sync"
 
-	"github.com/flagstone-db/flagstone/partition"
+	"github.com/flagstone-db/flagstone/internal/tablefiles"
 )
 
 // packFrom is the length from which values put into the table are packed: those that will go to
@@ -57,7 +57,7 @@ func (r *Row) complete() bool {
 // only selected cells, so a projection without large values never touches value files. If the
 // cells take more than most bytes (0: no limit), the error is ErrRowTooLarge. REQUIRES: what the
 // cells were read from is pinned.
-func (r *Row) fetch(files *partition.Files, most int64) error {
+func (r *Row) fetch(files *tablefiles.Registry, most int64) error {
 	size, err := r.memory(most)
 	if err != nil {
 		return err

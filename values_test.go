@@ -12,10 +12,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/flagstone-db/flagstone/internal/tablefiles"
 	"github.com/flagstone-db/flagstone/internal/upkeep"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
-	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -594,7 +594,7 @@ func TestCheckFollowsReferences(t *testing.T) {
 	defer c.closeValues()
 	var good []row.Reference
 	for _, f := range s.frozen.Tables[0].Partitions[0].Levels[0] {
-		table, err := partition.OpenTable(s.fs, s.dir, f)
+		table, err := tablefiles.OpenTable(s.fs, s.dir, f)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -69,7 +69,7 @@ func TestP03_WhatALongerTimeToLiveBringsBackStays(t *testing.T) {
 		}
 	}
 	c.mu.Unlock()
-	if err := s.advanceExpiry(table.id, start); err != nil {
+	if err := (treeEnv{s}).Advance(table.id, start); err != nil {
 		t.Fatal(err)
 	}
 	want(t, "after all", show(t, table, "p", 1), <-brought)

@@ -61,8 +61,10 @@ type Job struct {
 	// Compactions of level 0 can then take parts of the key range, several at once.
 	Pieces int64
 	Output Output
-	// Stopped, if not nil, is called now and then; an error ends the merge.
-	Stopped func() error
+	// Cancelled and Yield, if not nil, are called one after the other now and then. An error of
+	// Cancelled ends the merge; Yield lets the owner do more urgent work on this goroutine.
+	Cancelled func() error
+	Yield     func()
 }
 
 // Stats counts what a merge did.
@@ -86,10 +88,10 @@ func (s *Stats) Add(o Stats) {
 }
 
 // stopInterval is how many cells, or rows copied whole, a merge handles between two calls of
-// Stopped: a tenth of a millisecond's work.
+// Cancelled: a tenth of a millisecond's work.
 const stopInterval = 64
 
-// Run does the job. It returns the first error of an input, the output or Stopped. After an
+// Run does the job. It returns the first error of an input, the output or Cancelled. After an
 // error the table under way is abandoned, and the caller deletes the finished ones.
 func Run(job Job) (Stats, error) {
 	m := merger{
@@ -214,10 +216,15 @@ func (m *merger) tick() error {
 	// Without this, a merge would keep its processor for ten milliseconds while a writer or
 	// reader waits for it.
 	runtime.Gosched()
-	if m.job.Stopped == nil {
-		return nil
+	if m.job.Cancelled != nil {
+		if err := m.job.Cancelled(); err != nil {
+			return err
+		}
 	}
-	return m.job.Stopped()
+	if m.job.Yield != nil {
+		m.job.Yield()
+	}
+	return nil
 }
 
 // write adds a cell of the row. The row begins with its first kept cell, so a row without kept

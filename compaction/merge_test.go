@@ -233,10 +233,28 @@ func TestALongMergeCanBeStopped(t *testing.T) {
 	out := &tables{}
 	_, err := compaction.Run(compaction.Job{
 		Inputs: []mvcc.Iterator{rows(0, 5000, 1).NewIterator()}, Policy: newestOnly(), Output: out,
-		Stopped: func() error { return stop },
+		Cancelled: func() error { return stop },
 	})
 	if !errors.Is(err, stop) || out.abandoned != 1 || len(out.open.run) > 64 {
 		t.Errorf("%v after %d rows, %d tables abandoned", err, len(out.open.run), out.abandoned)
+	}
+}
+
+func TestALongMergeYieldsUntilItIsCancelled(t *testing.T) {
+	stop := errors.New("stopped")
+	asked, yielded := 0, 0
+	_, err := compaction.Run(compaction.Job{
+		Inputs: []mvcc.Iterator{rows(0, 5000, 1).NewIterator()}, Policy: newestOnly(), Output: &tables{},
+		Cancelled: func() error {
+			if asked++; asked > 3 {
+				return stop
+			}
+			return nil
+		},
+		Yield: func() { yielded++ },
+	})
+	if !errors.Is(err, stop) || asked != 4 || yielded != 3 {
+		t.Errorf("%v: asked %d times, yielded %d times", err, asked, yielded)
 	}
 }
 

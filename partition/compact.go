@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/flagstone-db/flagstone/compaction"
+	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/offheap"
+	"github.com/flagstone-db/flagstone/internal/tablefiles"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/sstable"
@@ -50,17 +52,17 @@ func (t *Tree) Compact(activity Activity, claimed func()) (did bool, err error) 
 	if t.dropped {
 		return false, nil
 	}
-	if err := t.advance(); err != nil {
+	if err := t.env.Retention.Advance(t.table, oldestVersion(t.Meta())); err != nil {
 		return false, err
 	}
 	t.running.Lock()
 	v, memorySeq := t.pinVersion()
 	defer v.unref()
-	policy := t.env.Policy(t.table)
+	policy := t.env.Retention.Policy(t.table)
 	levels := &v.meta.Levels
 	in := compaction.Input{
 		Levels: levels, Config: t.env.Compaction, Policy: policy, Running: t.running.candidates,
-		Idle: activity == Idle, Values: t.env.Files.Values,
+		Idle: activity == Idle, Values: t.env.Manifest.ValueFile,
 	}
 	if activity != Busy {
 		in.Lost = t.lost.total()
@@ -90,11 +92,6 @@ func (t *Tree) forget(c *compaction.Candidate) {
 	t.running.candidates = slices.DeleteFunc(t.running.candidates, func(r *compaction.Candidate) bool { return r == c })
 }
 
-// advance raises the table's expiry watermark before a compaction.
-func (t *Tree) advance() error {
-	return t.env.Advance(t.table, oldestVersion(t.Meta()))
-}
-
 // CompactRange compacts the table files that hold keys from start to end (nil for unbounded)
 // into the deepest level, including whatever else lies in these files. did says that it did
 // something, and more that data which was there at the call may still be left to compact. It
@@ -108,14 +105,14 @@ func (t *Tree) CompactRange(start, end []byte) (did, more bool, err error) {
 	v, memorySeq := t.pinVersion()
 	defer v.unref()
 	levels := &v.meta.Levels
-	if err := t.env.Advance(t.table, oldestVersion(v.meta)); err != nil {
+	if err := t.env.Retention.Advance(t.table, oldestVersion(v.meta)); err != nil {
 		return false, false, err
 	}
-	policy := t.env.Policy(t.table)
+	policy := t.env.Retention.Policy(t.table)
 	in := compaction.Input{Levels: levels, Config: t.env.Compaction, Policy: policy}
 	latest := policy.Views[len(policy.Views)-1].MaxVersions
 	// The file was written when the table kept more versions.
-	surplus := func(f *manifest.FileMeta) bool { return t.env.MaxVersions(t.table, f.SmallestSeq) > latest }
+	surplus := func(f *manifest.FileMeta) bool { return t.env.Retention.MaxVersions(t.table, f.SmallestSeq) > latest }
 	if c := compaction.Shortcut(in, start, end, surplus); c != nil {
 		return true, true, t.run(v, c, policy, Kept{}, nil)
 	}
@@ -176,14 +173,21 @@ func (t *Tree) run(v *version, c *compaction.Candidate, policy compaction.Policy
 // merge merges the candidate's lower files and the upper files, given by level, into the
 // candidate's output level.
 func (t *Tree) merge(v *version, c *compaction.Candidate, upper [][]*manifest.FileMeta, policy compaction.Policy, kept Kept, below func() func([]byte) mvcc.Below) error {
-	began := t.env.NowMillis()
-	parts, stats, err := t.mergeParts(v, c, upper, policy, below)
-	out := joinOutputs(t.env, parts)
-	if err == nil {
-		err = out.sync()
-	}
+	began := t.env.Clock.NowMillis()
+	ends, err := t.partEnds(v, c, upper)
 	if err != nil {
-		out.discard()
+		return err
+	}
+	out, stats, err := t.runParts(parts{
+		ends: ends, help: executor.Compaction, direct: bypassesPageCache(c),
+		job: func() compaction.Job {
+			return compaction.Job{
+				Inputs: v.inputs(t.env.Memory, upper, c), Policy: policy, Below: below(),
+				TargetSize: t.env.Compaction.TableFileSize, Grandparents: c.Grandparents,
+			}
+		},
+	})
+	if err != nil {
 		return err
 	}
 	var e manifest.Edit
@@ -200,7 +204,7 @@ func (t *Tree) merge(v *version, c *compaction.Candidate, upper [][]*manifest.Fi
 	}
 	t.env.Work.CompactedIn.Add(totalSize(c.Lower))
 	t.env.Work.CompactedOut.Add(out.written())
-	t.log(c, "compacted", stats.CellsIn-stats.CellsOut, time.Duration(t.env.NowMillis()-began)*time.Millisecond)
+	t.log(c, "compacted", stats.CellsIn-stats.CellsOut, time.Duration(t.env.Clock.NowMillis()-began)*time.Millisecond)
 	return nil
 }
 
@@ -240,13 +244,13 @@ func (v *version) inputs(memory *offheap.Pool, upper [][]*manifest.FileMeta, c *
 }
 
 // files returns the pinned files of a level that metas name, in the level's order.
-func (v *version) files(level int, metas []*manifest.FileMeta) (files []*tableFile) {
+func (v *version) files(level int, metas []*manifest.FileMeta) (files []*tablefiles.File) {
 	wanted := make(map[uint64]bool, len(metas))
 	for _, m := range metas {
 		wanted[m.Number] = true
 	}
 	for _, f := range v.levels[level] {
-		if wanted[f.meta.Number] {
+		if wanted[f.Meta.Number] {
 			files = append(files, f)
 		}
 	}

@@ -6,13 +6,13 @@
 // package, and what is exported here changes whenever the engine needs it.
 //
 // A tree does not decide the order of writes, their durability and visibility (the owner's
-// commit pipeline), when background work runs (the owner's scheduler), or what a view shows
-// (package mvcc).
+// commit pipeline), when background work runs (Scheduler), what must be kept (Retention), or what
+// a view shows (package mvcc). Env is all that it asks of its owner.
 //
 // # Lifetimes
 //
 // A reader pins a state: a list of memtables, and a version, which is a set of table files.
 // States are immutable and reference counted. A flush or a compaction installs a new state after
-// the manifest holds its files. A file that no version refers to any more is handed to the owner
-// to be deleted.
+// the manifest holds its files. Package tablefiles counts the references to files, and tells the
+// owner which ones may be deleted.
 package partition

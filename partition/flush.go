@@ -42,11 +42,11 @@ func (t *Tree) Flush(upTo uint64, settle func(endSeq uint64) (durable func() err
 		return 0, err
 	}
 	out, kept, err := t.writeFlush(s, waiting, endSeq)
-	if lost := durable(); err == nil {
+	if lost := durable(); lost != nil && err == nil {
+		out.discard()
 		err = lost
 	}
 	if err != nil {
-		out.discard()
 		return 0, err
 	}
 	var e manifest.Edit
@@ -59,14 +59,14 @@ func (t *Tree) Flush(upTo uint64, settle func(endSeq uint64) (durable func() err
 	return freed, nil
 }
 
-// writeFlush writes the table files of a flush. After an error the caller discards the output.
+// writeFlush writes the table files of a flush.
 func (t *Tree) writeFlush(s *state, waiting []*memory, endSeq uint64) (*output, Kept, error) {
-	if err := t.env.Advance(t.table, 0); err != nil {
-		return newOutput(t.env, false), Kept{}, err
+	if err := t.env.Retention.Advance(t.table, 0); err != nil {
+		return nil, Kept{}, err
 	}
-	policy := t.env.Policy(t.table)
+	policy := t.env.Retention.Policy(t.table)
 	kept := t.keep(&policy, endSeq)
-	outputs, _, err := t.runParts(parts{
+	out, _, err := t.runParts(parts{
 		ends: t.flushEnds(waiting), help: executor.Flush,
 		direct: false, // what was just written is likely to be read
 		job: func() compaction.Job {
@@ -81,10 +81,6 @@ func (t *Tree) writeFlush(s *state, waiting []*memory, endSeq uint64) (*output, 
 			}
 		},
 	})
-	out := joinOutputs(t.env, outputs)
-	if err == nil {
-		err = out.sync()
-	}
 	return out, kept, err
 }
 
@@ -111,7 +107,7 @@ func (s *state) belowMemory() func(key []byte) mvcc.Below {
 // keep completes a policy with the number of versions to keep, given that mutations from
 // newerSeq on may lie in newer runs.
 func (t *Tree) keep(policy *compaction.Policy, newerSeq uint64) Kept {
-	policy.MaxVersions = t.env.MaxVersions(t.table, newerSeq)
+	policy.MaxVersions = t.env.Retention.MaxVersions(t.table, newerSeq)
 	return Kept{Versions: policy.MaxVersions, NewerSeq: newerSeq}
 }
 
@@ -120,7 +116,7 @@ func (t *Tree) keep(policy *compaction.Policy, newerSeq uint64) Kept {
 func (t *Tree) commit(e *manifest.Edit, kept Kept, out *output, flushed int) error {
 	t.commits.Lock()
 	defer t.commits.Unlock()
-	committed, err := t.env.Commit(t.table, kept, e)
+	committed, err := t.env.Manifest.Commit(t.table, kept, e)
 	if err != nil {
 		// A refused edit leaves the files unused. After a failed write the manifest may or may
 		// not name them, so they stay.
@@ -131,7 +127,6 @@ func (t *Tree) commit(e *manifest.Edit, kept Kept, out *output, flushed int) err
 	}
 	_, meta := committed.Partition(t.id)
 	v := newVersion(t.env.Files, meta)
-	defer v.unref()
 	t.replace(func(old *state) *state {
 		old.version.markObsolete(committed)
 		return old.without(flushed, v)

@@ -5,10 +5,9 @@ package partition
 import (
 	"bytes"
 	"sort"
-	"sync"
-	"sync/atomic"
 
 	"github.com/flagstone-db/flagstone/internal/rowcache"
+	"github.com/flagstone-db/flagstone/internal/tablefiles"
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/row"
@@ -27,12 +26,7 @@ import (
 //	reader, err := g.Seek(key, view, selection)
 //	... reader.Exists(), reader.NextCell() ...
 type Getter struct {
-	home    *getters // the pool it returns to; nil if the caller owns it
-	tree    *Tree
-	state   *state
-	stripe  uint32 // of its pins, chosen once
-	striped bool   // whether stripe is chosen
-
+	pinned
 	above   *memtable.Memtable // the newest run, not part of the tree; nil if there is none
 	sources []mvcc.Iterator
 	merge   mvcc.RowMerge
@@ -45,45 +39,60 @@ type Getter struct {
 
 	found []memtable.Place // the row's places in the memtables that hold it, newest first
 
-	// Iterators, of which the first usedMemories and usedTables are in use.
-	memories     []*memtable.Iterator
-	tables       []*sstable.Iterator
-	usedMemories int
-	usedTables   int
+	memories reused[memtable.Iterator]
+	tables   reused[sstable.Iterator]
 }
 
-// getters keeps getters between reads.
-type getters struct {
-	pool    sync.Pool
-	stripes atomic.Uint32
+// pinned is a reader's pin of a tree.
+type pinned struct {
+	tree  *Tree
+	state *state
+	// stripe is that of all its pins, 0 before the first one. Pools mostly return a reader on the
+	// processor that put it there, so mostly one processor uses one stripe.
+	stripe uint32
 }
 
-// take returns a getter. The pool mostly returns a getter on the processor that put it there, so
-// mostly one processor uses one stripe of pins.
-func (p *getters) take() *Getter {
-	if g, ok := p.pool.Get().(*Getter); ok {
-		return g
+// pin pins the tree as it is now. unpin ends the pin.
+func (p *pinned) pin(t *Tree) {
+	if p.stripe == 0 {
+		p.stripe = t.env.stripes.Add(1)
 	}
-	return &Getter{home: p}
+	p.tree, p.state = t, t.pinStripe(p.stripe)
 }
 
-func (p *getters) nextStripe() uint32 { return p.stripes.Add(1) % pinStripes }
+func (p *pinned) unpin() {
+	p.state.unpin(p.stripe)
+	p.tree, p.state = nil, nil
+}
+
+// reused keeps values for the next use. The first used ones are in use.
+type reused[T any] struct {
+	values []*T
+	used   int
+}
+
+// take returns a value that is not in use: a zero one, or as its last user left it.
+func (r *reused[T]) take() *T {
+	if r.used == len(r.values) {
+		r.values = append(r.values, new(T))
+	}
+	r.used++
+	return r.values[r.used-1]
+}
 
 // NewGetter pins the tree as it is now and returns a point read, which the caller closes.
 func (t *Tree) NewGetter() *Getter {
-	g := t.env.getters.take()
-	g.Pin(t)
+	g, ok := t.env.getters.Get().(*Getter)
+	if !ok {
+		g = new(Getter)
+	}
+	g.pin(t)
 	return g
 }
 
 // Pin makes a zero or unpinned Getter, which the caller owns, a point read of the tree as it is
 // now. The caller ends it with Unpin.
-func (g *Getter) Pin(t *Tree) {
-	if !g.striped || t.env.Stepped { // a pool returns getters in an unpredictable order
-		g.stripe, g.striped = t.env.getters.nextStripe(), true
-	}
-	g.tree, g.state = t, t.pinStripe(g.stripe)
-}
+func (g *Getter) Pin(t *Tree) { g.pin(t) }
 
 // Above adds a memtable as the newest run of the read: the writes of a transaction. nil adds
 // nothing.
@@ -157,19 +166,20 @@ func (g *Getter) position(key []byte, hash uint64, view mvcc.View, sel *mvcc.Sel
 
 // Close releases the tree and what the read pinned, and the getter.
 func (g *Getter) Close() {
+	home := &g.tree.env.getters
 	g.Unpin()
-	g.home.pool.Put(g)
+	home.Put(g)
 }
 
 // Unpin releases the tree and what the read pinned.
 func (g *Getter) Unpin() {
-	for _, it := range g.tables[:g.usedTables] {
+	for _, it := range g.tables.values[:g.tables.used] {
 		it.Close() // always nil: reading reports the errors
 	}
-	for _, it := range g.memories[:g.usedMemories] {
+	for _, it := range g.memories.values[:g.memories.used] {
 		it.Close()
 	}
-	g.usedTables, g.usedMemories = 0, 0
+	g.tables.used, g.memories.used = 0, 0
 	if len(g.found) > 0 {
 		clear(g.found)
 		g.found = g.found[:0]
@@ -178,8 +188,8 @@ func (g *Getter) Unpin() {
 		g.sources, g.known = g.sources[:0], false
 		g.merge.Reset(nil)
 	}
-	g.state.unpin(g.stripe)
-	g.tree, g.state, g.above = nil, nil, nil
+	g.above = nil
+	g.unpin()
 }
 
 // findMemories finds the row in the memtables that hold it, newest first.
@@ -204,7 +214,9 @@ func (g *Getter) findMemory(m *memtable.Memtable, key []byte) {
 // deletes it at a sequence number up to seq: older runs do not matter then.
 func (g *Getter) collect(key []byte, hash, seq uint64) error {
 	for i := range g.found {
-		if g.add(g.memoryIterator(&g.found[i]), seq) {
+		it := g.memories.take()
+		it.InitAt(&g.found[i])
+		if g.add(it, seq) {
 			return nil
 		}
 	}
@@ -212,12 +224,12 @@ func (g *Getter) collect(key []byte, hash, seq uint64) error {
 	lost := 0
 	for n, files := range s.version.runs {
 		i := sort.Search(len(files), func(i int) bool {
-			return bytes.Compare(files[i].meta.Largest, key) >= 0
+			return bytes.Compare(files[i].Meta.Largest, key) >= 0
 		})
 		if i < len(files) {
 			found := len(g.sources)
 			if done, err := g.collectFile(files[i], key, hash, seq); done || err != nil {
-				g.tree.lose(g.stripe, lost)
+				g.tree.lose(hash, lost)
 				return err
 			}
 			// A compaction with the runs below would have saved this lookup.
@@ -229,46 +241,27 @@ func (g *Getter) collect(key []byte, hash, seq uint64) error {
 			}
 		}
 	}
-	g.tree.lose(g.stripe, lost)
+	g.tree.lose(hash, lost)
 	return nil
 }
 
 // collectFile adds the row from a table file, if the file holds it. done says that older runs do
 // not matter.
-func (g *Getter) collectFile(f *tableFile, key []byte, hash, seq uint64) (done bool, err error) {
-	if bytes.Compare(key, f.meta.Smallest) < 0 || bytes.Compare(key, f.meta.Largest) > 0 {
+func (g *Getter) collectFile(f *tablefiles.File, key []byte, hash, seq uint64) (done bool, err error) {
+	if bytes.Compare(key, f.Meta.Smallest) < 0 || bytes.Compare(key, f.Meta.Largest) > 0 {
 		return false, nil
 	}
-	r, err := f.reader()
+	r, err := f.Reader()
 	if err != nil || !r.MayContain(hash) {
 		return false, err
 	}
-	it := g.tableIterator(r)
+	it := g.tables.take()
+	it.Init(r, sstable.IterOptions{})
 	if !it.SeekRowExact(key) {
 		return false, it.Error()
 	}
 	done = g.add(it, seq)
 	return done, it.Error()
-}
-
-func (g *Getter) memoryIterator(p *memtable.Place) *memtable.Iterator {
-	if g.usedMemories == len(g.memories) {
-		g.memories = append(g.memories, new(memtable.Iterator))
-	}
-	it := g.memories[g.usedMemories]
-	g.usedMemories++
-	it.InitAt(p)
-	return it
-}
-
-func (g *Getter) tableIterator(r *sstable.Reader) *sstable.Iterator {
-	if g.usedTables == len(g.tables) {
-		g.tables = append(g.tables, new(sstable.Iterator))
-	}
-	it := g.tables[g.usedTables]
-	g.usedTables++
-	it.Init(r, sstable.IterOptions{})
-	return it
 }
 
 // add adds a source that stands on the row. It reports whether the source deletes the row at a

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"sort"
 
+	"github.com/flagstone-db/flagstone/internal/tablefiles"
 	"github.com/flagstone-db/flagstone/row"
 	"github.com/flagstone-db/flagstone/sstable"
 )
@@ -12,7 +13,7 @@ import (
 // run. It opens a file only when it gets there, so a seek into a level of a thousand files opens
 // one. It has the shape of mvcc.Iterator.
 type levelIterator struct {
-	files []*tableFile
+	files []*tablefiles.File
 	opts  sstable.IterOptions
 	at    int               // index of the current file; len(files) or -1 when exhausted
 	it    *sstable.Iterator // over the current file; nil if there is none
@@ -20,14 +21,14 @@ type levelIterator struct {
 	table sstable.Iterator // what it points to
 }
 
-func newLevelIterator(files []*tableFile, opts sstable.IterOptions) *levelIterator {
+func newLevelIterator(files []*tablefiles.File, opts sstable.IterOptions) *levelIterator {
 	l := new(levelIterator)
 	l.init(files, opts)
 	return l
 }
 
 // init makes a closed or zero iterator ready, keeping its memory.
-func (l *levelIterator) init(files []*tableFile, opts sstable.IterOptions) {
+func (l *levelIterator) init(files []*tablefiles.File, opts sstable.IterOptions) {
 	l.files, l.opts, l.at, l.it, l.err = files, opts, -1, nil, nil
 }
 
@@ -43,7 +44,7 @@ func (l *levelIterator) use(i int) bool {
 	if i < 0 || i >= len(l.files) {
 		return false
 	}
-	r, err := l.files[i].reader()
+	r, err := l.files[i].Reader()
 	if err != nil {
 		l.err = err
 		return false
@@ -87,7 +88,7 @@ func (l *levelIterator) Last() bool {
 func (l *levelIterator) SeekRow(key []byte) bool {
 	l.err = nil
 	i := sort.Search(len(l.files), func(i int) bool {
-		return bytes.Compare(l.files[i].meta.Largest, key) >= 0
+		return bytes.Compare(l.files[i].Meta.Largest, key) >= 0
 	})
 	if !l.use(i) {
 		return false
@@ -101,7 +102,7 @@ func (l *levelIterator) SeekRow(key []byte) bool {
 func (l *levelIterator) SeekRowBefore(key []byte) bool {
 	l.err = nil
 	i := sort.Search(len(l.files), func(i int) bool {
-		return bytes.Compare(l.files[i].meta.Smallest, key) >= 0
+		return bytes.Compare(l.files[i].Meta.Smallest, key) >= 0
 	}) - 1
 	if !l.use(i) {
 		return false

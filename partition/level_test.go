@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/flagstone-db/flagstone/internal/tablefiles"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/row"
@@ -39,7 +40,7 @@ func TestALevelIsWalkedAsOneRun(t *testing.T) {
 		r := newRig(t)
 		rng := rand.New(rand.NewPCG(seed, 2))
 		var keys [][]byte
-		var files []*tableFile
+		var files []*tablefiles.File
 		n := 0
 		for range rng.IntN(6) {
 			from := len(keys)
@@ -47,7 +48,7 @@ func TestALevelIsWalkedAsOneRun(t *testing.T) {
 				n += 1 + rng.IntN(3)
 				keys = append(keys, key("a", n))
 			}
-			files = append(files, r.env.Files.ref(r.writeFile(keys[from:])))
+			files = append(files, r.env.Files.Ref(r.writeFile(keys[from:])))
 		}
 		l := newLevelIterator(files, sstable.IterOptions{})
 		at := -1 // position in keys; -1 and len(keys) are none
@@ -93,7 +94,7 @@ func TestALevelIsWalkedAsOneRun(t *testing.T) {
 		}
 		must(t, l.Close())
 		for _, f := range files {
-			f.unref()
+			f.Unref()
 		}
 		if open := r.disk.OpenFiles(); len(open) > 2 { // the manifest is open twice
 			t.Errorf("seed %d: open files: %v", seed, open)
@@ -103,9 +104,9 @@ func TestALevelIsWalkedAsOneRun(t *testing.T) {
 
 func TestASeekIntoALevelOpensOneFile(t *testing.T) {
 	r := newRig(t)
-	var files []*tableFile
+	var files []*tablefiles.File
 	for f := range 50 {
-		files = append(files, r.env.Files.ref(r.writeFile([][]byte{key("a", 10*f), key("a", 10*f+5)})))
+		files = append(files, r.env.Files.Ref(r.writeFile([][]byte{key("a", 10*f), key("a", 10*f+5)})))
 	}
 	l := newLevelIterator(files, sstable.IterOptions{})
 	defer l.Close()
@@ -120,9 +121,9 @@ func TestASeekIntoALevelOpensOneFile(t *testing.T) {
 
 func TestAnErrorInALevelIsNotItsEnd(t *testing.T) {
 	r := newRig(t)
-	var files []*tableFile
+	var files []*tablefiles.File
 	for f := range 5 {
-		files = append(files, r.env.Files.ref(r.writeFile([][]byte{key("a", 10*f), key("a", 10*f+5)})))
+		files = append(files, r.env.Files.Ref(r.writeFile([][]byte{key("a", 10*f), key("a", 10*f+5)})))
 	}
 	walk := func(backward bool) (n int, err error) {
 		l := newLevelIterator(files, sstable.IterOptions{})
@@ -137,10 +138,9 @@ func TestAnErrorInALevelIsNotItsEnd(t *testing.T) {
 		return n, l.Error()
 	}
 	for nth := int64(1); nth <= 5; nth++ {
-		for _, f := range files { // opened again
-			if reader := f.open.reader.Swap(nil); reader != nil {
-				reader.Close()
-			}
+		for i, f := range files { // opened again
+			f.Unref()
+			files[i] = r.env.Files.Ref(f.Meta)
 		}
 		r.fault.Clear()
 		r.fault.Add(vfs.Rule{Ops: vfs.OpOpen, Nth: nth, Action: vfs.FailWith(syscall.EMFILE)})

@@ -13,10 +13,13 @@ const (
 	lostToStep   = 150  // a scan compares more than one run, for each row
 )
 
-// lostNotice is how much time reads lose between two calls of Env.Lost, by stripe.
+// lostNotice is how much time reads lose between two calls of Scheduler.ReadsLose, by stripe.
 const lostNotice = 1 << 22
 
-// lost is the time that reads have lost, in nanoseconds, in stripes like those of pins.
+// lost is the time that reads have lost, in nanoseconds. It is counted in stripes, so that gets on
+// several processors do not take one cache line from each other. The stripe of a get follows from
+// its key: then the reads alone decide when ReadsLose is called, and not what a processor did
+// before. Scans lose at least a microsecond each, and share the first stripe.
 type lost [pinStripes]struct {
 	total atomic.Int64
 	_     [56]byte // the rest of a cache line
@@ -35,13 +38,13 @@ func (l *lost) reset() {
 	}
 }
 
-// lose notes that a read lost that much time.
-func (t *Tree) lose(stripe uint32, nanos int) {
+// lose notes that a read lost that much time. hash chooses the stripe.
+func (t *Tree) lose(hash uint64, nanos int) {
 	if nanos == 0 {
 		return
 	}
-	total := t.lost[stripe].total.Add(int64(nanos))
-	if t.env.Lost != nil && total/lostNotice != (total-int64(nanos))/lostNotice {
-		t.env.Lost(t)
+	total := t.lost[hash%pinStripes].total.Add(int64(nanos))
+	if total/lostNotice != (total-int64(nanos))/lostNotice {
+		t.env.Scheduler.ReadsLose(t)
 	}
 }

@@ -2,7 +2,11 @@ package partition
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+
+	"github.com/flagstone-db/flagstone/mvcc"
+	"github.com/flagstone-db/flagstone/row"
 )
 
 // TestScansLoseOnlyToLevel0: scans lose time to the runs that a compaction would merge away, and
@@ -24,5 +28,40 @@ func TestScansLoseOnlyToLevel0(t *testing.T) {
 		r.put(key("p", files), "c", 1, fmt.Sprint(files))
 		r.put(key("p", 9), "c", 1, fmt.Sprint(files)) // so that the files overlap
 		r.flush()
+	}
+}
+
+// TestTheReadsAloneDecideWhenATreeIsNoticed does the same gets once with one Getter and once with
+// many, as a pool returns them: they pin the tree in different stripes.
+func TestTheReadsAloneDecideWhenATreeIsNoticed(t *testing.T) {
+	const keys, gets = 3, 40_000
+	noticed := func(getters int) (at []int) {
+		r := newRig(t)
+		for range 2 {
+			for n := range keys {
+				r.put(key("p", n), "c", 1, "v")
+			}
+			r.flush()
+		}
+		several := make([]Getter, getters)
+		dst := new(row.Collector)
+		for i := range gets {
+			g, before := &several[i%getters], r.noticed
+			g.Pin(r.tree)
+			dst.Reset()
+			view := mvcc.View{Seq: row.MaxSequence, Cutoff: mvcc.NoExpiry}
+			exists, err := g.Get(key("p", i%7%keys), view, &mvcc.Selection{}, dst, 0)
+			if g.Unpin(); err != nil || !exists {
+				t.Fatal(exists, err)
+			}
+			if r.noticed > before {
+				at = append(at, i)
+			}
+		}
+		return at
+	}
+	one, many := noticed(1), noticed(5)
+	if len(one) < 2 || !slices.Equal(one, many) {
+		t.Errorf("noticed at the gets %v with one getter, %v with several", one, many)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"weak"
 
-	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -15,10 +14,11 @@ import (
 // TestFlushedMemtablesAreNotKeptAlive: a flush must free its memtables at once, not at the next
 // rotation.
 func TestFlushedMemtablesAreNotKeptAlive(t *testing.T) {
-	v := newVersion(NewFiles(vfs.NewSim(vfs.SimOptions{}), "/", FilesOptions{}, func(string) {}), &manifest.Partition{})
-	flushed := new(Env).newMemory(1)
+	v := newVersion(nil, &manifest.Partition{})
+	env := &Env{Random: counter()}
+	flushed := env.newMemory(1)
 	gone := weak.Make(flushed.table)
-	old := newState([]*memory{flushed, new(Env).newMemory(2)}, v)
+	old := newState([]*memory{flushed, env.newMemory(2)}, v)
 	next := old.without(1, v)
 	old, flushed = nil, nil
 	runtime.GC()

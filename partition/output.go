@@ -32,21 +32,13 @@ func newOutput(env *Env, direct bool) *output {
 	return &output{env: env, direct: direct, dirs: map[string]bool{}}
 }
 
-// joinOutputs makes one output of the outputs of the parts, which are in key order. It skips nil
-// ones.
-func joinOutputs(env *Env, parts []*output) *output {
-	joined := newOutput(env, false)
-	for _, o := range parts {
-		if o == nil {
-			continue
-		}
-		joined.metas = append(joined.metas, o.metas...)
-		joined.made = append(joined.made, o.made...)
-		joined.values.metas = append(joined.values.metas, o.values.metas...)
-		joined.values.made = append(joined.values.made, o.values.made...)
-		maps.Copy(joined.dirs, o.dirs)
-	}
-	return joined
+// join adds the files of a part.
+func (o *output) join(part *output) {
+	o.metas = append(o.metas, part.metas...)
+	o.made = append(o.made, part.made...)
+	o.values.metas = append(o.values.metas, part.values.metas...)
+	o.values.made = append(o.values.made, part.values.made...)
+	maps.Copy(o.dirs, part.dirs)
 }
 
 // written is the total size of the output's files, in bytes.
@@ -67,7 +59,7 @@ func totalSize(metas []*manifest.FileMeta) (total int64) {
 
 // NewTable begins a table file.
 func (o *output) NewTable() (compaction.TableWriter, error) {
-	number := o.env.NextFile()
+	number := o.env.Manifest.NextFile()
 	name := filepath.Join(o.env.Dir, manifest.TableName(number))
 	if err := o.makeDir(filepath.Dir(name)); err != nil {
 		return nil, err
@@ -78,19 +70,16 @@ func (o *output) NewTable() (compaction.TableWriter, error) {
 		return nil, fmt.Errorf("create table file: %w", err)
 	}
 	opts := o.env.Table
-	opts.UniqueID = o.env.UniqueID()
+	opts.UniqueID = o.env.Random()
 	return &tableOutput{output: o, number: number, name: name, file: file, writer: sstable.NewWriter(file, opts)}, nil
 }
 
 func (o *output) makeDir(dir string) error {
-	if o.dirs[dir] {
-		return nil
-	}
-	if _, made := o.env.Work.dirs.Load(dir); !made {
+	if _, made := o.env.dirs.Load(dir); !made {
 		if err := vfs.MakeDir(o.env.FS, o.env.Dir, dir); err != nil {
 			return fmt.Errorf("make directory for table files: %w", err)
 		}
-		o.env.Work.dirs.Store(dir, true)
+		o.env.dirs.Store(dir, true)
 	}
 	o.dirs[dir] = true
 	return nil
@@ -114,7 +103,7 @@ func (o *output) verify(meant outfile.Meant, name string) error {
 		return nil
 	}
 	err := o.verified()
-	o.readBack = o.env.Beside(func() error { return meant.ReadBack(o.env.FS, name) })
+	o.readBack = o.env.Executor.Beside(func() error { return meant.ReadBack(o.env.FS, name) })
 	return err
 }
 
@@ -219,7 +208,7 @@ func (t *tableOutput) Finish() error {
 		MinVersion: props.MinVersion, MaxVersion: props.MaxVersion, Permanent: props.Permanent,
 		NewestTombstone: props.NewestTombstone,
 		Rows:            props.Rows, Cells: props.Cells, Puts: props.Puts, Tombstones: props.Tombstones,
-		CreatedMillis: t.output.env.NowMillis(), Values: values,
+		CreatedMillis: t.output.env.Clock.NowMillis(), Values: values,
 	})
 	return t.output.verify(t.writer.Meant(), t.name)
 }

@@ -5,14 +5,17 @@ package partition
 
 import (
 	"bytes"
+	"errors"
 	"sync"
 	"sync/atomic"
 
 	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/manifest"
-	"github.com/flagstone-db/flagstone/mvcc"
 )
+
+// errPartFailed ends the other parts of a compaction or flush when one part failed.
+var errPartFailed = errors.New("partition: another part of the merge failed")
 
 const (
 	// partShare: a part has at least the size of a table file divided by this. Smaller parts
@@ -36,24 +39,6 @@ const (
 	partAnchors = 32
 )
 
-// mergeParts merges the files part by part and returns an output for each, in key order. After
-// an error the caller discards the outputs.
-func (t *Tree) mergeParts(v *version, c *compaction.Candidate, upper [][]*manifest.FileMeta, policy compaction.Policy, below func() func([]byte) mvcc.Below) ([]*output, compaction.Stats, error) {
-	ends, err := t.partEnds(v, c, upper)
-	if err != nil {
-		return nil, compaction.Stats{}, err
-	}
-	return t.runParts(parts{
-		ends: ends, help: executor.Compaction, direct: bypassesPageCache(c),
-		job: func() compaction.Job {
-			return compaction.Job{
-				Inputs: v.inputs(t.env.Memory, upper, c), Policy: policy, Below: below(),
-				TargetSize: t.env.Compaction.TableFileSize, Grandparents: c.Grandparents,
-			}
-		},
-	})
-}
-
 // parts is a compaction or flush that is divided.
 type parts struct {
 	ends   [][]byte              // the keys between the parts
@@ -62,25 +47,23 @@ type parts struct {
 	direct bool                  // see output
 }
 
-// runParts merges part by part and returns an output for each, in key order. After an error the
-// caller discards the outputs.
-func (t *Tree) runParts(p parts) ([]*output, compaction.Stats, error) {
+// runParts merges part by part and returns the files of all parts, in key order and with durable
+// names. After an error it leaves no files.
+func (t *Tree) runParts(p parts) (*output, compaction.Stats, error) {
 	outputs := make([]*output, len(p.ends)+1)
 	stats := make([]compaction.Stats, len(outputs))
 	errs := make([]error, len(outputs))
 	var failed atomic.Bool
-	stopped := func() error {
+	cancelled := func() error {
 		if failed.Load() {
 			return errPartFailed
 		}
-		if t.env.Stopped == nil {
-			return nil
-		}
-		return t.env.Stopped()
+		return t.env.Scheduler.Cancelled()
 	}
 	t.share(len(outputs), p.help, func(i int) {
 		job := p.job()
-		job.Start, job.End, job.Stopped = t.start, t.end, stopped
+		job.Start, job.End = t.start, t.end
+		job.Cancelled, job.Yield = cancelled, t.env.Scheduler.Yield
 		if i > 0 {
 			job.Start = p.ends[i-1]
 		}
@@ -94,19 +77,28 @@ func (t *Tree) runParts(p parts) ([]*output, compaction.Stats, error) {
 			failed.Store(true)
 		}
 	})
+	joined := newOutput(t.env, p.direct)
 	var total compaction.Stats
 	var err error
-	for i := range stats {
+	for i, o := range outputs {
 		// Not before: the part's last file was read back while the parts after it ran.
-		if failed := outputs[i].verified(); errs[i] == nil {
+		if failed := o.verified(); errs[i] == nil {
 			errs[i] = failed
 		}
 		total.Add(stats[i])
 		if errs[i] != nil && (err == nil || err == errPartFailed) {
 			err = errs[i]
 		}
+		joined.join(o)
 	}
-	return outputs, total, err
+	if err == nil {
+		err = joined.sync()
+	}
+	if err != nil {
+		joined.discard()
+		return nil, total, err
+	}
+	return joined, total, nil
 }
 
 // share calls part for 0 to n-1, on this goroutine and on helpers of the class that become free
@@ -135,7 +127,7 @@ func (t *Tree) share(n int, class executor.Class, part func(i int)) {
 		work()
 	}
 	for range n - 1 {
-		if t.env.Helper == nil || !t.env.Helper(class, help) {
+		if !t.env.Executor.Spare(class, "part of a "+class.String(), help) {
 			break
 		}
 	}
@@ -159,7 +151,7 @@ func (t *Tree) partEnds(v *version, c *compaction.Candidate, upper [][]*manifest
 	var anchors Anchors
 	add := func(level int, metas []*manifest.FileMeta) error {
 		for _, f := range v.files(level, metas) {
-			if err := t.addFile(&anchors, f, f.meta.Size/partAnchors); err != nil {
+			if err := t.addFile(&anchors, f, f.Meta.Size/partAnchors); err != nil {
 				return err
 			}
 		}

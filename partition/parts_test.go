@@ -26,28 +26,36 @@ func fillMemtable(r *rig, generation int) (rows int) {
 	}
 }
 
+// spareGoroutines is an executor with goroutines for all parts, and counts them by class.
+type spareGoroutines struct {
+	Executor
+	helpers sync.WaitGroup
+	asked   map[executor.Class]int
+}
+
+func (s *spareGoroutines) Spare(class executor.Class, _ string, part func()) bool {
+	if s.asked == nil {
+		s.asked = map[executor.Class]int{}
+	}
+	s.asked[class]++
+	s.helpers.Go(part)
+	return true
+}
+
 func TestAFlushIsDividedByKeysAmongGoroutinesThatAreFree(t *testing.T) {
 	r := newRig(t)
 	r.env.MemtableSize = 64 << 10
 	r.env.Compaction.TableFileSize = 1 << 20
-	var helpers sync.WaitGroup
-	asked := 0
-	r.env.Helper = func(class executor.Class, f func()) bool {
-		if class != executor.Flush {
-			t.Errorf("asked for a goroutine for %s", class)
-		}
-		asked++
-		helpers.Go(f)
-		return true
-	}
+	spare := &spareGoroutines{}
+	r.env.Executor = spare
 	rows := 0
 	for generation := range 2 {
 		rows = fillMemtable(r, generation)
 		r.flush()
-		helpers.Wait()
+		spare.helpers.Wait()
 	}
-	if asked == 0 {
-		t.Error("nobody was asked to help")
+	if spare.asked[executor.Flush] == 0 || len(spare.asked) != 1 {
+		t.Errorf("asked for goroutines by class: %v", spare.asked)
 	}
 	s := r.tree.pin()
 	defer s.unref()

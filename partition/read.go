@@ -15,19 +15,14 @@ import (
 // the shape of mvcc.Iterator. It skips rows outside the tree's range, which files may hold.
 type Iterator struct {
 	mvcc.MergeIterator
-	tree   *Tree
-	state  *state
-	stripe uint32
-	extra  int // runs of level 0 that a compaction would have merged away
-	lost   int // nanoseconds lost to them, not charged yet
+	pinned
+	extra int // runs of level 0 that a compaction would have merged away
+	lost  int // nanoseconds lost to them, not charged yet
 
-	// Working memory, kept for the next iterator. The first usedLevels and usedMemories
-	// iterators are in use.
-	runs         []mvcc.Iterator
-	levels       []*levelIterator
-	memories     []*memtable.Iterator
-	usedLevels   int
-	usedMemories int
+	// Working memory, kept for the next iterator.
+	runs     []mvcc.Iterator
+	levels   reused[levelIterator]
+	memories reused[memtable.Iterator]
 }
 
 // NewIterator pins the tree and returns an iterator over it. The caller closes it; after that,
@@ -37,10 +32,7 @@ func (t *Tree) NewIterator() *Iterator {
 	if !ok {
 		it = new(Iterator)
 	}
-	if !ok || t.env.Stepped {
-		it.stripe = t.env.getters.nextStripe()
-	}
-	it.tree, it.state = t, t.pinStripe(it.stripe)
+	it.pin(t)
 	it.collectRuns()
 	it.Reset(it.runs)
 	return it
@@ -66,7 +58,7 @@ func (it *Iterator) Until(end []byte) {
 	if it.tree.end != nil && bytes.Compare(it.tree.end, end) < 0 {
 		return
 	}
-	for _, level := range it.levels[:it.usedLevels] {
+	for _, level := range it.levels.values[:it.levels.used] {
 		level.opts.End = end
 	}
 }
@@ -80,28 +72,16 @@ func (it *Iterator) collectRuns() {
 		}
 	}
 	for _, files := range s.version.runs {
-		it.addLevel(files)
+		run := it.levels.take()
+		run.init(files, sstable.IterOptions{End: it.tree.end, Believe: true})
+		it.runs = append(it.runs, run)
 	}
 	it.extra = min(s.version.recent, max(len(s.version.runs)-1, 0))
 }
 
 func (it *Iterator) addMemory(m *memtable.Memtable) {
-	if it.usedMemories == len(it.memories) {
-		it.memories = append(it.memories, new(memtable.Iterator))
-	}
-	run := it.memories[it.usedMemories]
-	it.usedMemories++
+	run := it.memories.take()
 	run.Init(m)
-	it.runs = append(it.runs, run)
-}
-
-func (it *Iterator) addLevel(files []*tableFile) {
-	if it.usedLevels == len(it.levels) {
-		it.levels = append(it.levels, new(levelIterator))
-	}
-	run := it.levels[it.usedLevels]
-	it.usedLevels++
-	run.init(files, sstable.IterOptions{End: it.tree.end, Believe: true})
 	it.runs = append(it.runs, run)
 }
 
@@ -171,12 +151,11 @@ func (it *Iterator) Close() error {
 		return nil
 	}
 	err := it.MergeIterator.Close()
-	it.tree.lose(it.stripe, it.lost)
+	it.tree.lose(0, it.lost)
 	it.lost = 0
-	it.runs, it.usedLevels, it.usedMemories = it.runs[:0], 0, 0
-	it.state.unpin(it.stripe)
+	it.runs, it.levels.used, it.memories.used = it.runs[:0], 0, 0
 	home := &it.tree.env.iterators
-	it.tree, it.state = nil, nil
+	it.unpin()
 	home.Put(it)
 	return err
 }

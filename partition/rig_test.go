@@ -13,7 +13,10 @@ import (
 
 	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/internal/cache"
+	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/offheap"
+	"github.com/flagstone-db/flagstone/internal/tablefiles"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/memtable"
@@ -38,6 +41,8 @@ type rig struct {
 	seq      uint64 // the last one given out
 	views    []mvcc.View
 	commit   func(e *manifest.Edit) error // called before each commit
+	yield    func()                       // called by merges
+	noticed  int                          // calls of ReadsLose
 	obsolete struct {
 		sync.Mutex
 		numbers []uint64 // of table files
@@ -53,45 +58,19 @@ func newRig(t testing.TB) *rig {
 	var err error
 	r.log, _, err = manifest.Open(r.disk, testDir, nil)
 	must(t, err)
-	var unique atomic.Uint64
 	r.env = &Env{
-		Memory: offheap.New(offheap.Options{Mode: offheap.Poison}),
-		Work:   new(Work),
-		FS:     r.fault, Dir: testDir, MemtableSize: 1 << 20,
-		Table: sstable.WriterOptions{BlockSize: 256, FilterBitsPerKey: 10},
-		UniqueID: func() (id [16]byte) {
-			binary.BigEndian.PutUint64(id[:], unique.Add(1))
-			return id
+		Settings: Settings{
+			MemtableSize: 1 << 20,
+			Table:        sstable.WriterOptions{BlockSize: 256, FilterBitsPerKey: 10},
+			Compaction:   compaction.Config{TableFileSize: 4 << 10},
 		},
-		Compaction: compaction.Config{TableFileSize: 4 << 10},
-		NextFile:   r.log.NewFileNumber,
-		Commit: func(_ uint64, _ Kept, e *manifest.Edit) (*manifest.State, error) {
-			if r.commit != nil {
-				if err := r.commit(e); err != nil {
-					return nil, err
-				}
-			}
-			return r.log.Commit(e)
-		},
-		Advance: func(uint64, int64) error { return nil },
-		Policy: func(uint64) compaction.Policy {
-			latest := mvcc.View{Seq: row.MaxSequence, Cutoff: mvcc.NoExpiry}
-			return compaction.Policy{Views: append(append([]mvcc.View(nil), r.views...), latest), ExpiryCutoff: mvcc.NoExpiry}
-		},
-		MaxVersions: func(uint64, uint64) int { return 0 },
-		NowMillis:   func() int64 { return 1 },
-		Logger:      slog.New(slog.DiscardHandler),
+		FS: r.fault, Dir: testDir, Clock: clock.NewManual(1),
+		Memory:   offheap.New(offheap.Options{Mode: offheap.Poison}),
+		Random:   counter(),
+		Manifest: r, Retention: r, Scheduler: r, Executor: executor.NewManual(),
+		Logger: slog.New(slog.DiscardHandler),
 	}
-	r.env.Files = NewFiles(r.fault, testDir, FilesOptions{Cache: sstable.NewBlockCache(cache.Options{Capacity: 64 << 10})}, func(name string) {
-		r.obsolete.Lock()
-		defer r.obsolete.Unlock()
-		if number, ok := manifest.ParseTableName(name); ok {
-			r.obsolete.numbers = append(r.obsolete.numbers, number)
-		} else {
-			r.obsolete.values = append(r.obsolete.values, name)
-		}
-	})
-	r.env.Files.Values = func(number uint64) (manifest.ValueUsage, bool) { return r.log.State().ValueFile(number) }
+	r.env.Files = tablefiles.New(r.fault, testDir, tablefiles.Options{Cache: sstable.NewBlockCache(cache.Options{Capacity: 64 << 10})}, r)
 	var e manifest.Edit
 	e.CreateTable(&manifest.Table{
 		ID: testTable, Name: "t",
@@ -105,6 +84,61 @@ func newRig(t testing.TB) *rig {
 	must(t, err)
 	r.tree = NewTree(r.env, testTable, 2, state.Table(testTable).Partitions[0])
 	return r
+}
+
+// counter makes identities that count upwards.
+func counter() func() [16]byte {
+	var n atomic.Uint64
+	return func() (id [16]byte) {
+		binary.BigEndian.PutUint64(id[:], n.Add(1))
+		return id
+	}
+}
+
+// The rig is what its trees ask, and the owner of their files.
+
+func (r *rig) NextFile() uint64 { return r.log.NewFileNumber() }
+
+func (r *rig) ValueFile(number uint64) (manifest.ValueUsage, bool) {
+	return r.log.State().ValueFile(number)
+}
+
+func (r *rig) Commit(_ uint64, _ Kept, e *manifest.Edit) (*manifest.State, error) {
+	if r.commit != nil {
+		if err := r.commit(e); err != nil {
+			return nil, err
+		}
+	}
+	return r.log.Commit(e)
+}
+
+func (r *rig) Advance(uint64, int64) error { return nil }
+
+func (r *rig) Policy(uint64) compaction.Policy {
+	latest := mvcc.View{Seq: row.MaxSequence, Cutoff: mvcc.NoExpiry}
+	return compaction.Policy{Views: append(append([]mvcc.View(nil), r.views...), latest), ExpiryCutoff: mvcc.NoExpiry}
+}
+
+func (r *rig) MaxVersions(_, _ uint64) int { return 0 }
+
+func (r *rig) Cancelled() error { return nil }
+
+func (r *rig) Yield() {
+	if r.yield != nil {
+		r.yield()
+	}
+}
+
+func (r *rig) ReadsLose(*Tree) { r.noticed++ }
+
+func (r *rig) Obsolete(name string) {
+	r.obsolete.Lock()
+	defer r.obsolete.Unlock()
+	if number, ok := manifest.ParseTableName(name); ok {
+		r.obsolete.numbers = append(r.obsolete.numbers, number)
+	} else {
+		r.obsolete.values = append(r.obsolete.values, name)
+	}
 }
 
 func must(t testing.TB, err error) {

@@ -3,6 +3,7 @@ package partition
 import (
 	"bytes"
 
+	"github.com/flagstone-db/flagstone/internal/tablefiles"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -39,8 +40,8 @@ func (t *Tree) fileAnchors(s *state, apart int64) (*Anchors, error) {
 	count, keyBytes := 0, 0
 	for _, level := range s.version.levels {
 		for _, f := range level {
-			count += int(f.meta.Size/max(apart, 1)) + 2
-			keyBytes = max(keyBytes, min(len(f.meta.Largest), 64))
+			count += int(f.Meta.Size/max(apart, 1)) + 2
+			keyBytes = max(keyBytes, min(len(f.Meta.Largest), 64))
 		}
 	}
 	found.grow(min(count, maxAnchorsAhead), keyBytes)
@@ -58,8 +59,8 @@ func (t *Tree) fileAnchors(s *state, apart int64) (*Anchors, error) {
 const maxAnchorsAhead = 1 << 12
 
 // addFile adds anchors of a file that are at least apart bytes from each other.
-func (t *Tree) addFile(to *Anchors, f *tableFile, apart int64) error {
-	r, err := f.reader()
+func (t *Tree) addFile(to *Anchors, f *tablefiles.File, apart int64) error {
+	r, err := f.Reader()
 	if err != nil {
 		return err
 	}
@@ -67,7 +68,7 @@ func (t *Tree) addFile(to *Anchors, f *tableFile, apart int64) error {
 		to.Add(key, since)
 		return apart
 	})
-	t.add(to, f.meta.Largest, rest)
+	t.add(to, f.Meta.Largest, rest)
 	return nil
 }
 
@@ -229,7 +230,7 @@ func (t *Tree) Cut(c *Cutter) error {
 		if len(c.points) >= c.limit {
 			return nil
 		}
-		r, err := f.reader()
+		r, err := f.Reader()
 		if err != nil {
 			return err
 		}
@@ -241,7 +242,7 @@ func (t *Tree) Cut(c *Cutter) error {
 
 // onlyRun returns the only run of files, and the bytes in the memtables, if there is one run and
 // the memtables take at most limit.
-func (s *state) onlyRun(limit int64) (run []*tableFile, memory int64, ok bool) {
+func (s *state) onlyRun(limit int64) (run []*tablefiles.File, memory int64, ok bool) {
 	for _, m := range s.memories {
 		if !m.table.Empty() {
 			memory += m.table.Used()

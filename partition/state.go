@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/flagstone-db/flagstone/compaction"
+	"github.com/flagstone-db/flagstone/internal/tablefiles"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/memtable"
 )
@@ -48,35 +49,35 @@ func (m *memory) bytes() int64 { return m.reserved.Load() &^ rotatedBit }
 type version struct {
 	refs   atomic.Int64
 	meta   *manifest.Partition
-	levels [manifest.NumLevels][]*tableFile // parallel to meta.Levels
+	levels [manifest.NumLevels][]*tablefiles.File // parallel to meta.Levels
 	// runs are the levels in the order in which readers read them, newest first. Files of level
 	// 0 that do not overlap are one run, and so is each other level that has files. The files of
 	// a run are in key order.
-	runs [][]*tableFile
+	runs [][]*tablefiles.File
 	// recent is how many of the runs are of level 0.
 	recent int
 }
 
-// newVersion takes a reference to every file that meta names.
-func newVersion(files *Files, meta *manifest.Partition) *version {
+// newVersion takes a reference to every file that meta names. The first state that holds the
+// version takes the first reference to it.
+func newVersion(files *tablefiles.Registry, meta *manifest.Partition) *version {
 	v := &version{meta: meta}
-	v.refs.Store(1)
 	for level, metas := range meta.Levels {
 		for _, m := range metas {
-			v.levels[level] = append(v.levels[level], files.ref(m))
+			v.levels[level] = append(v.levels[level], files.Ref(m))
 		}
 	}
 	v.runs = v.findRuns()
 	return v
 }
 
-func (v *version) findRuns() (runs [][]*tableFile) {
-	recent := make(map[*manifest.FileMeta]*tableFile, len(v.levels[0]))
+func (v *version) findRuns() (runs [][]*tablefiles.File) {
+	recent := make(map[*manifest.FileMeta]*tablefiles.File, len(v.levels[0]))
 	for i, m := range v.meta.Levels[0] {
 		recent[m] = v.levels[0][i]
 	}
 	for _, metas := range compaction.Runs(v.meta.Levels[0]) {
-		run := make([]*tableFile, len(metas))
+		run := make([]*tablefiles.File, len(metas))
 		for i, m := range metas {
 			run[i] = recent[m]
 		}
@@ -98,7 +99,7 @@ func (v *version) unref() {
 	}
 	for _, level := range v.levels {
 		for _, f := range level {
-			f.unref()
+			f.Unref()
 		}
 	}
 }
@@ -142,7 +143,7 @@ func (s *state) without(flushed int, v *version) *state {
 
 // unpin ends a pin in a stripe.
 func (s *state) unpin(stripe uint32) {
-	s.pins[stripe].count.Add(-1)
+	s.pins[stripe%pinStripes].count.Add(-1)
 	if s.replaced.Load() {
 		s.release()
 	}
@@ -208,14 +209,7 @@ func (p *Pin) Release() { p.version.unref() }
 func (v *version) markObsolete(next *manifest.State) {
 	for _, level := range v.levels {
 		for _, f := range level {
-			if next.File(f.meta.Number) == nil {
-				f.obsolete.Store(true)
-			}
-			for _, v := range f.values {
-				if _, live := next.ValueFile(v.meta.Number); !live {
-					v.obsolete.Store(true)
-				}
-			}
+			f.MarkObsolete(next)
 		}
 	}
 }

@@ -2,112 +2,14 @@ package partition
 
 import (
 	"bytes"
-	"errors"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 
 	"github.com/flagstone-db/flagstone/compaction"
-	"github.com/flagstone-db/flagstone/internal/executor"
-	"github.com/flagstone-db/flagstone/internal/offheap"
-	"github.com/flagstone-db/flagstone/internal/rowcache"
-	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/row"
-	"github.com/flagstone-db/flagstone/sstable"
 )
-
-// Env is what the trees of a store share, and what their owner does for them.
-type Env struct {
-	FS    vfs.FS
-	Dir   string // of the store
-	Files *Files
-
-	// Memory is where memtables take their memory from; nil means the Go heap.
-	Memory *offheap.Pool
-	// Rows caches rows that lie in several runs; nil means no cache.
-	Rows *rowcache.Cache
-	// MemtableSize is the size, in bytes, at which a memtable is rotated out.
-	MemtableSize int64
-	// Table is the template for new table files; each gets its own UniqueID.
-	Table sstable.WriterOptions
-	// ValueThreshold is the length from which values go to value files; 0 means that none do.
-	ValueThreshold int
-	// UniqueID makes the identity of a new table or value file.
-	UniqueID func() [16]byte
-	// Compaction holds the sizes and triggers of the levels.
-	Compaction compaction.Config
-	// Lost, if not nil, is called now and then while reads of a tree lose time to runs that lie
-	// over each other: Compact may find a compaction worth while. It must not block.
-	Lost func(t *Tree)
-	// Beside runs f while the caller does something else; wait returns its error.
-	Beside func(f func() error) (wait func() error)
-	// Stepped says that a test or simulation steps background work by hand, so nothing may
-	// depend on chance: neither when Lost is called nor how a flush is divided.
-	Stepped bool
-
-	// ReadBack says that new table and value files are read back from the device.
-	ReadBack bool
-
-	// NextFile allocates a file number that was never used before.
-	NextFile func() uint64
-	// Commit makes the outcome of a flush or compaction durable in the manifest. It fails with
-	// ErrStale if the table's options now require to keep more than kept.
-	Commit func(table uint64, kept Kept, e *manifest.Edit) (*manifest.State, error)
-	// Advance raises the table's expiry watermark to the present before a flush or compaction,
-	// if the version oldest, in milliseconds, is expired.
-	Advance func(table uint64, oldest int64) error
-	// Policy says what a compaction that begins now may drop: it has the views of the open
-	// snapshots and the latest view, the drop cutoff, and the tombstone horizon.
-	Policy func(table uint64) compaction.Policy
-	// MaxVersions is how many versions of each column a compaction must keep if mutations from
-	// seq on may lie in newer runs: see mvcc.Policy.MaxVersions.
-	MaxVersions func(table, seq uint64) int
-	// Stopped is polled by long compactions; a non-nil error ends them.
-	Stopped func() error
-	// Helper asks for another goroutine of the class to run f, a part of a large compaction or
-	// flush, once one is free, which may be never. It reports whether there is hope; a nil
-	// Helper means there is none.
-	Helper func(class executor.Class, f func()) bool
-	// NowMillis is the wall clock, for the creation time of files.
-	NowMillis func() int64
-
-	// Work counts what flushes and compactions did.
-	Work *Work
-
-	Logger *slog.Logger
-
-	getters   getters
-	iterators sync.Pool // of *Iterator
-}
-
-// Work counts bytes of table files; Flushed and CompactedOut include value files.
-type Work struct {
-	Flushed                   atomic.Int64 // written from memtables
-	CompactedIn, CompactedOut atomic.Int64 // read and written by compactions
-	Moved                     atomic.Int64 // moved to a deeper level unchanged
-	Dropped                   atomic.Int64 // dropped unread
-
-	dirs sync.Map // directories already made durable: doing it for each file would cost a sync
-}
-
-// ErrStale says that a compaction must be done again: since it began, the table's options were
-// changed to keep more than it kept.
-var ErrStale = errors.New("partition: the table's options changed during a merge")
-
-// errPartFailed ends the other parts of a compaction or flush when one part failed.
-var errPartFailed = errors.New("partition: another part of the merge failed")
-
-// ErrRefused says that an edit was not made, for lack of space for instance.
-var ErrRefused = errors.New("partition: the manifest did not take the edit")
-
-// Kept says what a compaction kept on purpose: that many versions of each column (0 means all),
-// because mutations from NewerSeq on may lie in newer runs.
-type Kept struct {
-	Versions int
-	NewerSeq uint64
-}
 
 // Tree is one partition. Reads are safe for concurrent use with everything. The owner serialises
 // the write path (Reserve, Rotate). One Flush runs at a time, and any number of Compact calls.
@@ -154,19 +56,8 @@ func NewTree(env *Env, table uint64, columns int, meta *manifest.Partition) *Tre
 		env: env, table: table, columns: columns,
 		id: meta.ID, start: meta.Start, end: meta.End,
 	}
-	v := newVersion(env.Files, meta)
-	t.setState(newState([]*memory{env.newMemory(meta.FlushedSeq + 1)}, v))
-	v.unref() // the state holds it now
+	t.setState(newState([]*memory{env.newMemory(meta.FlushedSeq + 1)}, newVersion(env.Files, meta)))
 	return t
-}
-
-// newMemory makes an empty memtable for sequence numbers from startSeq on.
-func (env *Env) newMemory(startSeq uint64) *memory {
-	opts := memtable.Options{Memory: env.Memory}
-	if env.Stepped {
-		opts.Seed = startSeq + 1 // a flush divides the keys by the heights of towers
-	}
-	return &memory{table: memtable.New(opts), startSeq: startSeq}
 }
 
 // ID is the partition's id in the manifest.
@@ -192,7 +83,7 @@ func (t *Tree) pinStripe(stripe uint32) *state {
 // tryPin pins a state that was the tree's a moment ago, and reports whether the pin counts. It
 // counts if the state is still the tree's, since the pin then precedes the replacement.
 func (t *Tree) tryPin(s *state, stripe uint32) bool {
-	s.pins[stripe].count.Add(1)
+	s.pins[stripe%pinStripes].count.Add(1)
 	if t.state.Load() == s {
 		return true
 	}
@@ -334,32 +225,19 @@ func (t *Tree) Drop(commit func() error) error {
 	if err := commit(); err != nil {
 		return err
 	}
-	t.release(true)
+	t.state.Load().version.markObsolete(new(manifest.State)) // which names no file
+	t.Close()
 	return nil
 }
 
 // Close lets go of the tree's files. REQUIRES: no write, flush or compaction runs or will begin.
-func (t *Tree) Close() { t.release(false) }
-
-func (t *Tree) release(obsolete bool) {
+func (t *Tree) Close() {
 	t.dropped = true
 	t.replace(func(old *state) *state {
-		if obsolete {
-			for _, level := range old.version.levels {
-				for _, f := range level {
-					f.obsolete.Store(true)
-					for _, v := range f.values {
-						v.obsolete.Store(true)
-					}
-				}
-			}
-		}
 		meta := *old.version.meta
 		meta.Levels = [manifest.NumLevels][]*manifest.FileMeta{}
-		v := newVersion(t.env.Files, &meta)
-		defer v.unref()
 		// On the Go heap, because nothing frees this memtable.
 		empty := &memory{table: memtable.New(memtable.Options{SlabSize: 1})}
-		return newState([]*memory{empty}, v)
+		return newState([]*memory{empty}, newVersion(t.env.Files, &meta))
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/flagstone-db/flagstone/internal/tablefiles"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/memtable"
@@ -361,7 +362,7 @@ func TestP09_AReadErrorIsNoEndAndNoAbsence(t *testing.T) {
 	}
 	for nth := int64(1); nth < 40; nth++ {
 		r.fault.Clear()
-		r.env.Files = NewFiles(r.fault, testDir, FilesOptions{}, func(string) {})
+		r.env.Files = tablefiles.New(r.fault, testDir, tablefiles.Options{}, r)
 		tree := NewTree(r.env, testTable, 2, r.tree.Meta())
 		r.fault.Add(vfs.Rule{Ops: vfs.OpReadAt | vfs.OpOpen | vfs.OpSize, Nth: nth, Action: vfs.FailWith(syscall.EIO)})
 		keys, _, err := scan(tree, row.MaxSequence, nth%2 == 0)
@@ -379,7 +380,7 @@ func TestP09_AReadErrorIsNoEndAndNoAbsence(t *testing.T) {
 	}
 	// The same holds for compactions: they fail, and their inputs stay.
 	r.fault.Clear()
-	r.env.Files = NewFiles(r.fault, testDir, FilesOptions{}, func(name string) { t.Errorf("%s is let go", name) })
+	r.env.Files = tablefiles.New(r.fault, testDir, tablefiles.Options{}, r)
 	tree := NewTree(r.env, testTable, 2, r.tree.Meta())
 	before := len(r.live())
 	r.fault.Add(vfs.Rule{Ops: vfs.OpReadAt, Nth: 2, Times: vfs.Forever, Action: vfs.FailWith(syscall.EIO)})
@@ -394,6 +395,9 @@ func TestP09_AReadErrorIsNoEndAndNoAbsence(t *testing.T) {
 		t.Errorf("%d rows, %v", len(keys), err)
 	}
 	tree.Close()
+	if len(r.obsolete.numbers) > 0 {
+		t.Errorf("files %d were let go", r.obsolete.numbers)
+	}
 }
 
 func TestObsoleteFilesAreHandedOverOnceWhenNobodyReadsThem(t *testing.T) {

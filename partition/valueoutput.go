@@ -57,28 +57,11 @@ func (env *Env) plain(c *row.Cell) bool { return !c.Separate && !c.Packed && !en
 // or a copy of c that is valid until the next call.
 func (o *output) cell(c *row.Cell) (row.Cell, error) {
 	v := &o.values
-	var ref row.Reference
+	var old, ref row.Reference
+	var err error
 	switch {
 	case c.Separate:
-		old, err := row.ParseReference(c.Value)
-		if err != nil {
-			return *c, err
-		}
-		if !o.isStale(old.File) {
-			return *c, nil
-		}
-		_, r, err := o.env.Files.find(c.Value)
-		if err != nil {
-			return *c, err
-		}
-		record, err := r.ReadRecord(&v.buffer, old)
-		if err != nil {
-			return *c, err
-		}
-		if err := o.startValues(); err != nil {
-			return *c, err
-		}
-		if ref, err = v.writer.Copy(record); err != nil {
+		if old, err = row.ParseReference(c.Value); err != nil || !o.isStale(old.File) {
 			return *c, err
 		}
 	case c.Packed && o.env.ValueThreshold <= 0: // the log is of a store that had value files
@@ -86,24 +69,25 @@ func (o *output) cell(c *row.Cell) (row.Cell, error) {
 		unpacked := *c
 		unpacked.Packed, unpacked.Value = false, value
 		return unpacked, err
-	case c.Packed:
-		if err := o.startValues(); err != nil {
-			return *c, err
-		}
-		var err error
-		if ref, err = v.writer.AddPacked(c.Value); err != nil {
-			return *c, err
-		}
-	case o.env.separates(c):
-		if err := o.startValues(); err != nil {
-			return *c, err
-		}
-		var err error
-		if ref, err = v.writer.Add(c.Value); err != nil {
-			return *c, err
-		}
-	default:
+	case !c.Packed && !o.env.separates(c):
 		return *c, nil
+	}
+	if err := o.startValues(); err != nil {
+		return *c, err
+	}
+	switch {
+	case c.Separate:
+		var record valuefile.Record
+		if record, err = o.env.Files.Record(&v.buffer, old); err == nil {
+			ref, err = v.writer.Copy(record)
+		}
+	case c.Packed:
+		ref, err = v.writer.AddPacked(c.Value)
+	default:
+		ref, err = v.writer.Add(c.Value)
+	}
+	if err != nil {
+		return *c, err
 	}
 	v.reference = ref.Append(v.reference[:0])
 	moved := *c
@@ -119,7 +103,7 @@ func (o *output) cell(c *row.Cell) (row.Cell, error) {
 func (o *output) isStale(number uint64) bool {
 	stale, known := o.values.stale[number]
 	if !known {
-		usage, live := o.env.Files.Values(number)
+		usage, live := o.env.Manifest.ValueFile(number)
 		stale = live && compaction.StaleValues(usage)
 		if o.values.stale == nil {
 			o.values.stale = map[uint64]bool{}
@@ -135,7 +119,7 @@ func (o *output) startValues() error {
 	if v.writer != nil {
 		return nil
 	}
-	v.number = o.env.NextFile()
+	v.number = o.env.Manifest.NextFile()
 	v.name = filepath.Join(o.env.Dir, manifest.ValueName(v.number))
 	if err := o.makeDir(filepath.Dir(v.name)); err != nil {
 		return err
@@ -147,7 +131,7 @@ func (o *output) startValues() error {
 	}
 	v.file = file
 	v.writer = valuefile.NewWriter(file, valuefile.WriterOptions{
-		Number: v.number, UniqueID: o.env.UniqueID(), Compress: o.env.Table.Compression != sstable.CompressNone,
+		Number: v.number, UniqueID: o.env.Random(), Compress: o.env.Table.Compression != sstable.CompressNone,
 	})
 	return nil
 }
@@ -170,7 +154,7 @@ func (o *output) finishValues() error {
 	}
 	v.metas = append(v.metas, &manifest.ValueFile{
 		Number: v.number, UniqueID: info.UniqueID, Size: info.Size, Checksum: info.Checksum,
-		Values: info.Values, Bytes: info.Bytes, CreatedMillis: o.env.NowMillis(),
+		Values: info.Values, Bytes: info.Bytes, CreatedMillis: o.env.Clock.NowMillis(),
 	})
 	return o.verify(writer.Meant(), v.name)
 }

@@ -20,7 +20,7 @@ var floors = map[string]int{
 	"keydesign": 1, "cdc": 1,
 	"wal": 1, "memtable": 1, "sstable": 1, "valuefile": 1, "internal/rowcache": 1,
 	"mvcc":     2,
-	"manifest": 3, "compaction": 3,
+	"manifest": 3, "compaction": 3, "internal/tablefiles": 3,
 	"partition":     4,
 	"internal/jobs": 5, "internal/pressure": 5, // beside each other
 	"internal/commit": 6,
@@ -36,7 +36,7 @@ var floors = map[string]int{
 var workshops = []string{"bench", "fuzz", "docs", "examples", "tools"}
 
 // sameFloor are imports allowed between rooms of one floor.
-var sameFloor = map[[2]string]bool{{"compaction", "manifest"}: true}
+var sameFloor = map[[2]string]bool{{"compaction", "manifest"}: true, {"internal/tablefiles", "manifest"}: true}
 
 // engineFloor is the highest floor of the engine.
 const engineFloor = 8
@@ -343,6 +343,11 @@ func TestTheRulesFindWhatTheyForbid(t *testing.T) {
 		{"upkeep's import of the API", "internal/upkeep/a.go", `import "` + modulePath + `"`, checkLayers, 1},
 		{"the pipeline's import of pressure", "internal/commit/a.go", `import "` + modulePath + `/internal/pressure"`, checkLayers, 0},
 		{"the pipeline's import of the log", "internal/commit/a.go", `import "` + modulePath + `/wal"`, checkLayers, 0},
+		{"the open files' import of a tree", "internal/tablefiles/a.go", `import "` + modulePath + `/partition"`, checkLayers, 1},
+		{"the open files' import of merges", "internal/tablefiles/a.go", `import "` + modulePath + `/compaction"`, checkLayers, 1},
+		{"the open files' import of the manifest", "internal/tablefiles/a.go", `import "` + modulePath + `/manifest"`, checkLayers, 0},
+		{"the manifest's import of the open files", "manifest/a.go", `import "` + modulePath + `/internal/tablefiles"`, checkLayers, 1},
+		{"a tree's import of the open files", "partition/a.go", `import "` + modulePath + `/internal/tablefiles"`, checkLayers, 0},
 		{"the root's import", "a.go", `import "` + modulePath + `/partition"`, checkLayers, 0},
 		{"the sideways import allowed", "compaction/a.go", `import "` + modulePath + `/manifest"`, checkLayers, 0},
 		{"its reverse", "manifest/a.go", `import "` + modulePath + `/compaction"`, checkLayers, 1},

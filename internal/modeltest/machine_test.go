@@ -172,7 +172,7 @@ func (m *machine) storeOptions(exec executor.Executor) flagstone.Options {
 	}
 	// They go on where the last opening left off, so that what a crash left behind has
 	// another one than what comes after it.
-	o.Seams.UniqueID = func() (id [16]byte) {
+	o.Seams.Random = func() (id [16]byte) {
 		binary.LittleEndian.PutUint64(id[:], m.ids.Uint64())
 		binary.LittleEndian.PutUint64(id[8:], m.ids.Uint64())
 		return id

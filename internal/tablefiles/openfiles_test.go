@@ -1,4 +1,4 @@
-package partition
+package tablefiles
 
 import (
 	"errors"
@@ -35,7 +35,7 @@ func openNumbered(t *testing.T, limit, n int) (*vfs.Sim, *openFiles, []*reopened
 		if err != nil {
 			t.Fatal(err)
 		}
-		files = append(files, f)
+		files = append(files, f.(*reopened))
 	}
 	return sim, o, files
 }

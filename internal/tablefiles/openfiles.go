@@ -1,4 +1,4 @@
-package partition
+package tablefiles
 
 // A bound on the open table and value files, since a process may have only so many descriptors.
 // A file that was not read for a while is closed, and opened again with the same options when it
@@ -54,7 +54,7 @@ type reopened struct {
 }
 
 // file opens a file and puts it into the set.
-func (o *openFiles) file(name string, opts vfs.OpenOptions) (*reopened, error) {
+func (o *openFiles) file(name string, opts vfs.OpenOptions) (vfs.File, error) {
 	f := &reopened{set: o, name: name, opts: opts}
 	err := f.with(func(file vfs.File) (err error) {
 		f.size, err = file.Size()

@@ -1,0 +1,356 @@
+package commit
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"testing"
+
+	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/jobs"
+	"github.com/flagstone-db/flagstone/internal/pressure"
+	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/memtable"
+	"github.com/flagstone-db/flagstone/mvcc"
+	"github.com/flagstone-db/flagstone/partition"
+	"github.com/flagstone-db/flagstone/row"
+	"github.com/flagstone-db/flagstone/wal"
+)
+
+// rig is a pipeline over a log on a simulated disk and two trees without files, whose store is
+// the test.
+type rig struct {
+	*Pipeline
+	t       *testing.T
+	faults  *vfs.Fault
+	exec    *executor.Manual
+	gate    *pressure.Gate
+	trees   []*partition.Tree
+	refusal error
+	due     []*partition.Tree // flushes that are due
+}
+
+const (
+	testBudget  = 1 << 20
+	testSegment = 64 << 10
+)
+
+func newRig(t *testing.T, sync bool) *rig {
+	t.Helper()
+	r := &rig{t: t, exec: executor.NewManual(), faults: vfs.NewFault(vfs.NewSim(vfs.SimOptions{}), 1)}
+	env := &partition.Env{
+		Settings: partition.Settings{MemtableSize: 8 << 10},
+		Random:   func() [16]byte { return [16]byte{1} },
+	}
+	for id := range uint64(2) {
+		r.trees = append(r.trees, partition.NewTree(env, 1, 1, &manifest.Partition{ID: 7 + id}))
+	}
+	c := clock.NewManual(0)
+	r.gate = pressure.NewGate(gateEnv{r}, c, testBudget)
+	background := jobs.New(r.exec, c, func(string, error) bool { return true })
+	r.Pipeline = New(storeEnv{r}, r.gate, background, Options{
+		Sync: sync, SegmentSize: testSegment, LogBound: 4 * testSegment, Logger: slog.New(slog.DiscardHandler),
+	})
+	opts := wal.Options{FS: r.faults, Dir: "/log", SegmentSize: testSegment, Sync: sync}
+	found, err := wal.Recover(opts, 0, nil)
+	must(t, err)
+	log, err := wal.NewWriter(opts, found)
+	must(t, err)
+	t.Cleanup(func() {
+		background.Stop()
+		_ = log.Close() // it has failed in some tests
+	})
+	r.Start(log, 10, 1000)
+	return r
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// storeEnv is what the pipeline needs of its store.
+type storeEnv struct{ *rig }
+
+func (e storeEnv) Refuses() error                { return e.refusal }
+func (e storeEnv) Trees() []*partition.Tree      { return e.trees }
+func (e storeEnv) FlushDue(tree *partition.Tree) { e.due = append(e.due, tree) }
+
+// gateEnv is what the gate needs of it.
+type gateEnv struct{ *rig }
+
+func (e gateEnv) Writable() error { return e.refusal }
+func (e gateEnv) FlushLargest()   { e.RotateLargest() }
+func (e gateEnv) Await(ctx context.Context, event, other <-chan struct{}) error {
+	return e.exec.Await(ctx, event, other, nil)
+}
+
+// change is the change of one column of a row.
+func (r *rig) change(key, value string) *row.Change {
+	r.t.Helper()
+	c := &row.Change{Table: 1, Key: rowKey(key)}
+	must(r.t, c.Put("c", 1, row.String(value)))
+	must(r.t, c.Normalize())
+	return c
+}
+
+func rowKey(key string) []byte {
+	b, err := row.AppendKey(nil, 1, row.String(key))
+	if err != nil {
+		panic(err) // a short string is a key
+	}
+	return b
+}
+
+// in places changes in a tree, or fails.
+type in struct {
+	tree *partition.Tree
+	err  error
+}
+
+func (p in) Tree() (*partition.Tree, error) { return p.tree, p.err }
+
+// note is a derived change that remembers what it was derived from.
+type note struct {
+	tree   *partition.Tree
+	change *row.Change
+	before func()
+
+	shard, seq uint64
+	micros     int64
+}
+
+func (n *note) Tree() *partition.Tree { return n.tree }
+func (n *note) Size() int64           { return memtable.EstimateSize(n.change) }
+func (n *note) Change(shard, seq uint64, micros int64) *row.Change {
+	n.shard, n.seq, n.micros = shard, seq, micros
+	if n.before != nil {
+		n.before()
+	}
+	return n.change
+}
+
+// write writes one change to the first tree.
+func (r *rig) write(key, value string) (Commit, error) {
+	r.t.Helper()
+	var w Write
+	c := r.change(key, value)
+	w.Add(c, memtable.EstimateSize(c), in{tree: r.trees[0]}, nil)
+	err := r.Write(r.t.Context(), &w, 2000)
+	return w.Commit(), err
+}
+
+// sees reports whether a reader at a sequence number sees a row in a tree.
+func (r *rig) sees(tree *partition.Tree, key string, seq uint64) bool {
+	r.t.Helper()
+	g := tree.NewGetter()
+	defer g.Close()
+	var cells row.Collector
+	exists, err := g.Get(rowKey(key), mvcc.View{Seq: seq, MaxVersions: 1, Cutoff: mvcc.NoExpiry}, &mvcc.Selection{}, &cells, 0)
+	must(r.t, err)
+	return exists
+}
+
+func TestAWriteIsVisibleOnceItIsDurable(t *testing.T) {
+	for _, sync := range []bool{true, false} {
+		r := newRig(t, sync)
+		c, err := r.write("a", "v")
+		must(t, err)
+		if visible := r.Visible(); (visible == 11) == sync || r.LastSeq() != 11 {
+			t.Errorf("sync %v: %d is visible before the sync, the last one is %d", sync, visible, r.LastSeq())
+		}
+		must(t, c.Wait(t.Context()))
+		if r.Visible() != 11 || c.Seq() != 11 || !r.sees(r.trees[0], "a", r.Visible()) {
+			t.Errorf("sync %v: %d is visible, the write is %d", sync, r.Visible(), c.Seq())
+		}
+		if bytes, _ := r.gate.Bytes(); bytes <= 0 || bytes > testBudget/2 {
+			t.Errorf("sync %v: the write takes %d bytes", sync, bytes)
+		}
+	}
+}
+
+func TestSyncPublishesWhatNoWriterWaitsFor(t *testing.T) {
+	r := newRig(t, true)
+	_, err := r.write("a", "v")
+	must(t, err)
+	must(t, r.Sync())
+	if r.Visible() != 11 {
+		t.Errorf("%d is visible", r.Visible())
+	}
+}
+
+func TestARefusedWriteLeavesNothing(t *testing.T) {
+	r := newRig(t, true)
+	refusal := errors.New("altered")
+	var w Write
+	c := r.change("a", "v")
+	w.Add(c, memtable.EstimateSize(c), in{tree: r.trees[0]}, nil)
+	w.Add(r.change("b", "v"), 100, in{err: refusal}, nil)
+	if err := r.Write(t.Context(), &w, 0); err != refusal {
+		t.Errorf("a place that refuses: %v", err)
+	}
+	r.refusal = errors.New("closed")
+	if _, err := r.write("a", "v"); err != r.refusal {
+		t.Errorf("a store that refuses: %v", err)
+	}
+	r.refusal = nil
+	w.Reset()
+	w.Add(r.change("a", "v"), 2*testBudget, in{tree: r.trees[0]}, nil)
+	if err := r.Write(t.Context(), &w, 0); err != nil {
+		t.Errorf("a write above the budget, alone: %v", err)
+	}
+	large := w.Commit()
+	must(t, large.Wait(t.Context()))
+	bytes, _ := r.gate.Bytes()
+	if r.LastSeq() != 11 || r.sees(r.trees[0], "b", row.MaxSequence) || bytes > testBudget/2 {
+		t.Errorf("the last sequence number is %d, memtables take %d bytes", r.LastSeq(), bytes)
+	}
+}
+
+func TestARefusalWaitsForWhatItSaw(t *testing.T) {
+	r := newRig(t, true)
+	_, err := r.write("a", "v")
+	must(t, err)
+	exists := errors.New("it exists")
+	c := r.Refuse(exists)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.Wait(ended); !errors.Is(err, ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) {
+		t.Errorf("a refusal before its cause is durable: %v", err)
+	}
+	if err := c.Wait(t.Context()); err != exists || r.Visible() != 11 {
+		t.Errorf("%v, and %d is visible", err, r.Visible())
+	}
+}
+
+func TestWhatIsDerivedKnowsItsMutation(t *testing.T) {
+	r := newRig(t, true)
+	first := &note{tree: r.trees[1], change: r.change("of a", "v")}
+	second := &note{tree: r.trees[1], change: r.change("more of a", "v")}
+	var w Write
+	c := r.change("a", "v")
+	w.Add(c, memtable.EstimateSize(c), in{tree: r.trees[0]}, first)
+	w.Add(r.change("in the log only", "v"), 0, nil, second)
+	must(t, r.Write(t.Context(), &w, 2000))
+	written := w.Commit()
+	must(t, written.Wait(t.Context()))
+	for _, n := range []*note{first, second} {
+		if n.shard != 7 || n.seq != 11 || n.micros != 2000 {
+			t.Errorf("derived from mutation %d of tree %d at %d", n.seq, n.shard, n.micros)
+		}
+	}
+	if r.LastSeq() != 12 || !r.sees(r.trees[1], "of a", 11) || r.sees(r.trees[1], "more of a", 11) || !r.sees(r.trees[1], "more of a", 12) {
+		t.Error("derived changes do not have the sequence numbers of their mutations")
+	}
+	if r.sees(r.trees[0], "in the log only", row.MaxSequence) {
+		t.Error("a change without a place is in a tree")
+	}
+}
+
+// TestLaterCommitsWaitForEarlierOnes holds a write back while it is applied: a later one is
+// durable, but not visible before it.
+func TestLaterCommitsWaitForEarlierOnes(t *testing.T) {
+	r := newRig(t, true)
+	reached, release := make(chan struct{}), make(chan struct{})
+	n := &note{tree: r.trees[1], change: r.change("of slow", "v"), before: func() { close(reached); <-release }}
+	applied := make(chan error)
+	go func() {
+		var w Write
+		w.Add(r.change("slow", "v"), 1000, in{tree: r.trees[0]}, n)
+		applied <- r.Write(context.Background(), &w, 0)
+	}()
+	<-reached
+	fast, err := r.write("fast", "v")
+	must(t, err)
+	must(t, r.Sync())
+	if r.Visible() != 10 {
+		t.Errorf("%d is visible before the first write is applied", r.Visible())
+	}
+	close(release)
+	must(t, <-applied)
+	must(t, fast.Wait(t.Context()))
+	if r.Visible() != 12 {
+		t.Errorf("%d is visible", r.Visible())
+	}
+}
+
+func TestAFailedSyncPoisons(t *testing.T) {
+	r := newRig(t, true)
+	r.faults.Add(vfs.Rule{Ops: vfs.OpSyncs, Times: vfs.Forever, Action: vfs.FailSync(vfs.SyncFailureExt4)})
+	c, err := r.write("a", "v")
+	must(t, err)
+	if err := c.Wait(t.Context()); !errors.Is(err, ErrPoisoned) {
+		t.Errorf("the write: %v", err)
+	}
+	if r.Visible() != 10 {
+		t.Errorf("%d is visible", r.Visible())
+	}
+	if _, err := r.write("b", "v"); !errors.Is(err, ErrPoisoned) || !errors.Is(r.Failed(), ErrPoisoned) {
+		t.Errorf("a later write: %v", err)
+	}
+	if err := r.Sync(); !errors.Is(err, ErrPoisoned) {
+		t.Errorf("a later sync: %v", err)
+	}
+}
+
+func TestFullMemtablesAreRotated(t *testing.T) {
+	r := newRig(t, false)
+	for len(r.due) == 0 {
+		_, err := r.write("a", string(make([]byte, 1000)))
+		must(t, err)
+		if r.LastSeq() > 30 {
+			t.Fatal("no memtable is full")
+		}
+	}
+	_, waiting := r.gate.Bytes()
+	if _, own := r.trees[0].MemoryBytes(); r.due[0] != r.trees[0] || waiting != own || waiting == 0 {
+		t.Errorf("%d bytes wait to be flushed, the tree says %d", waiting, own)
+	}
+	trees, endSeq := r.Rotate()
+	if !slices.Equal(trees, r.trees) || endSeq != r.LastSeq()+1 || len(r.due) != 2 {
+		t.Errorf("rotated %d trees at %d, %d flushes are due", len(trees), endSeq, len(r.due))
+	}
+}
+
+// TestTheLogIsBounded writes little to one tree, which keeps the log, and much to the other.
+func TestTheLogIsBounded(t *testing.T) {
+	r := newRig(t, false)
+	var w Write
+	c := r.change("little", "v")
+	w.Add(c, memtable.EstimateSize(c), in{tree: r.trees[1]}, nil)
+	must(t, r.Write(t.Context(), &w, 0))
+	for !slices.Contains(r.due, r.trees[1]) {
+		_, err := r.write("much", string(make([]byte, 4000)))
+		must(t, err)
+		if r.log.Segment() > 10 {
+			t.Fatalf("the log is at segment %d, and nothing bounds it", r.log.Segment())
+		}
+		if total, waiting := r.gate.Bytes(); total > testBudget/2 { // as a flush does
+			r.gate.Free(waiting, waiting)
+		}
+	}
+}
+
+func TestTimesDoNotFall(t *testing.T) {
+	r := newRig(t, true)
+	_, at, err := r.Barrier(t.Context(), 5000)
+	if err != nil || at != 5000 {
+		t.Fatalf("a barrier at %d: %v", at, err)
+	}
+	n := &note{tree: r.trees[1], change: r.change("of a", "v")}
+	var w Write
+	w.Add(r.change("a", "v"), 1000, in{tree: r.trees[0]}, n)
+	must(t, r.Write(t.Context(), &w, 2000))
+	if n.micros != 5000 {
+		t.Errorf("a write after the barrier is at %d", n.micros)
+	}
+	seq, at, err := r.Barrier(t.Context(), 4000)
+	if err != nil || seq != 11 || at != 5000 || r.Visible() != 11 {
+		t.Errorf("a barrier at %d and %d, with %d visible: %v", seq, at, r.Visible(), err)
+	}
+}

@@ -1,0 +1,264 @@
+package tablefiles
+
+import (
+	"fmt"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/flagstone-db/flagstone/internal/assist"
+	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/sstable"
+)
+
+// Owner is what a registry asks of the store that owns the files.
+type Owner interface {
+	// ValueFile returns what the manifest knows of a live value file; false for any other
+	// number. It is called with the registry's lock held.
+	ValueFile(number uint64) (usage manifest.ValueUsage, live bool)
+	// Obsolete is told the name, relative to the store's directory, of a table or value file to
+	// which neither the manifest nor a reader refers any more. It is called from any goroutine,
+	// without locks held.
+	Obsolete(name string)
+}
+
+// Registry is the set of referenced table and value files of one store. It is safe for
+// concurrent use.
+type Registry struct {
+	dir    string // of the store
+	opts   Options
+	owner  Owner
+	open   openFiles
+	memory int64 // of the machine
+
+	mu struct {
+		sync.Mutex
+		tables     map[uint64]*File
+		values     map[uint64]*valueFile
+		bytes      int64 // of all table files
+		valueBytes int64 // of all value files
+	}
+}
+
+// Access says how files are read.
+type Access int
+
+const (
+	// AccessAuto maps table files while these take less than half of the machine's memory, and
+	// value files while both kinds do. Reads spare the page cache when tables take over twice
+	// the memory.
+	AccessAuto Access = iota
+	// AccessMapped maps every file.
+	AccessMapped
+	// AccessDirect reads by system calls only.
+	AccessDirect
+)
+
+const (
+	// mappedShare: files are mapped while they take less than this part of the memory.
+	mappedShare = 2
+	// sparingTables: reads spare the page cache (vfs.OpenOptions.Sparing) when the tables take
+	// more than this many times the memory. Most of what is read once has then left memory by
+	// the next read.
+	sparingTables = 2
+)
+
+// Options say how files are opened.
+type Options struct {
+	// Cache holds blocks; nil means no cache.
+	Cache *sstable.BlockCache
+	// Access says whether files are mapped.
+	Access Access
+	// Elapsed is a monotonic clock; see sstable.ReaderOptions.
+	Elapsed func() time.Duration
+	// VerifyInterval is the option of that name of sstable and valuefile readers.
+	VerifyInterval time.Duration
+	// Helpers take over work of reads; nil means none.
+	Helpers *assist.Helpers
+}
+
+// New returns the registry of the store in dir.
+func New(fs vfs.FS, dir string, opts Options, owner Owner) *Registry {
+	reg := &Registry{dir: dir, opts: opts, owner: owner, memory: vfs.Memory(fs)}
+	reg.open.fs, reg.open.limit = fs, fileLimit(vfs.FileLimit(fs))
+	reg.mu.tables = make(map[uint64]*File)
+	reg.mu.values = make(map[uint64]*valueFile)
+	return reg
+}
+
+// File is a referenced table file.
+type File struct {
+	Meta *manifest.FileMeta // not changed
+
+	registry *Registry
+	values   []*valueFile // to which its cells refer
+	refs     int          // guarded by registry.mu
+	obsolete atomic.Bool  // the manifest does not name it any more
+	lazy     lazy[sstable.Reader]
+}
+
+// lazy holds the reader of a file from the first use on.
+type lazy[R any] struct {
+	opening sync.Mutex
+	reader  atomic.Pointer[R]
+}
+
+// get returns the reader, and calls open first if there is none.
+func (l *lazy[R]) get(open func() (*R, error)) (*R, error) {
+	l.opening.Lock()
+	defer l.opening.Unlock()
+	if r := l.reader.Load(); r != nil {
+		return r, nil
+	}
+	r, err := open()
+	if err == nil {
+		l.reader.Store(r)
+	}
+	return r, err
+}
+
+// Ref returns the table file that meta describes, with one more reference, which the caller ends
+// with Unref. It does not open the file. It panics if the table file refers to a value file that
+// is not live.
+func (reg *Registry) Ref(meta *manifest.FileMeta) *File {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	f := reg.mu.tables[meta.Number]
+	if f == nil {
+		f = &File{Meta: meta, registry: reg, values: reg.refValues(meta)}
+		reg.mu.tables[meta.Number] = f
+		reg.mu.bytes += meta.Size
+	}
+	f.refs++
+	return f
+}
+
+// Unref drops a reference. The last one closes the file and the value files that no other table
+// file refers to, and hands the obsolete ones among them to the owner.
+func (f *File) Unref() {
+	reg := f.registry
+	reg.mu.Lock()
+	f.refs--
+	last := f.refs == 0
+	var unused []*valueFile
+	if last {
+		delete(reg.mu.tables, f.Meta.Number)
+		reg.mu.bytes -= f.Meta.Size
+		unused = reg.unrefValues(f.values)
+	}
+	reg.mu.Unlock()
+	if !last {
+		return
+	}
+	if r := f.lazy.reader.Swap(nil); r != nil {
+		r.Close()
+	}
+	if f.obsolete.Load() {
+		reg.owner.Obsolete(manifest.TableName(f.Meta.Number))
+	}
+	for _, v := range unused {
+		v.release(reg.owner)
+	}
+}
+
+// MarkObsolete notes which of the file and its value files the state does not name. They are
+// handed to the owner when nothing refers to them any more.
+func (f *File) MarkObsolete(s *manifest.State) {
+	if s.File(f.Meta.Number) == nil {
+		f.obsolete.Store(true)
+	}
+	for _, v := range f.values {
+		if _, live := s.ValueFile(v.meta.Number); !live {
+			v.obsolete.Store(true)
+		}
+	}
+}
+
+// Reader returns the reader of the file, which it opens on the first call. The reader is valid
+// while the caller holds a reference. Errors name the file.
+func (f *File) Reader() (*sstable.Reader, error) {
+	if r := f.lazy.reader.Load(); r != nil {
+		return r, nil
+	}
+	return f.openReader()
+}
+
+func (f *File) openReader() (*sstable.Reader, error) {
+	return f.lazy.get(func() (*sstable.Reader, error) {
+		reg := f.registry
+		mapped, sparing := reg.access(false)
+		return openTable(reg.open.file, vfs.OpenOptions{Random: true, Sparing: sparing}, reg.dir, f.Meta, sstable.ReaderOptions{
+			Cache: reg.opts.Cache, Mapped: mapped, VerifyInterval: reg.opts.VerifyInterval,
+			Elapsed: reg.opts.Elapsed, Helpers: reg.opts.Helpers,
+		})
+	})
+}
+
+// access says how to read a file that is opened now: through a mapping, or by system calls, with
+// or without sparing the page cache. Value files are mapped only if all files fit in memory
+// beside the tables, which are read more.
+func (reg *Registry) access(values bool) (mapped, sparing bool) {
+	switch {
+	case reg.opts.Access != AccessAuto:
+		return reg.opts.Access == AccessMapped, false
+	case reg.memory == 0:
+		return true, false
+	}
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	bytes := reg.mu.bytes
+	if values {
+		bytes += reg.mu.valueBytes
+	}
+	return bytes < reg.memory/mappedShare, reg.mu.bytes > reg.memory*sparingTables
+}
+
+// OpenTable opens the table file that meta describes, of the store in dir, for a caller that
+// reads it once, without a block cache. Errors name the file.
+func OpenTable(fs vfs.FS, dir string, meta *manifest.FileMeta) (*sstable.Reader, error) {
+	return openTable(fs.Open, vfs.OpenOptions{}, dir, meta, sstable.ReaderOptions{})
+}
+
+// opener opens a file.
+type opener func(name string, opts vfs.OpenOptions) (vfs.File, error)
+
+// openTable opens a table file. It fails if size or unique id are not those in the manifest.
+func openTable(open opener, how vfs.OpenOptions, dir string, meta *manifest.FileMeta, opts sstable.ReaderOptions) (*sstable.Reader, error) {
+	opts.FileName = filepath.Join(dir, manifest.TableName(meta.Number))
+	opts.FileSize, opts.UniqueID = meta.Size, meta.UniqueID
+	file, err := open(opts.FileName, how)
+	if err != nil {
+		return nil, fmt.Errorf("open table file %s: %w", opts.FileName, err)
+	}
+	r, err := sstable.Open(file, opts)
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// Stats is what the open table and value files take.
+type Stats struct {
+	Open        int   // descriptors
+	ReaderBytes int64 // of indexes and filters of table files, and of their places in the cache
+	Mapped      int   // table files
+}
+
+// Stats returns what the open files take now.
+func (reg *Registry) Stats() Stats {
+	s := Stats{Open: reg.open.count()}
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	for _, f := range reg.mu.tables {
+		if r := f.lazy.reader.Load(); r != nil {
+			s.ReaderBytes += r.MemoryUsed()
+			if r.Mapped() {
+				s.Mapped++
+			}
+		}
+	}
+	return s
+}

@@ -1,0 +1,139 @@
+package tablefiles
+
+import (
+	"fmt"
+	"path/filepath"
+	"sync/atomic"
+
+	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/row"
+	"github.com/flagstone-db/flagstone/valuefile"
+)
+
+// valueFile is a value file to which table files refer.
+type valueFile struct {
+	meta     *manifest.ValueFile
+	refs     int         // of table files; guarded by Registry.mu
+	obsolete atomic.Bool // the manifest does not name it any more
+	lazy     lazy[valuefile.Reader]
+}
+
+// refValues returns the value files that a table file refers to, and adds a reference to each.
+// REQUIRES: reg.mu is held, the table file is live.
+func (reg *Registry) refValues(meta *manifest.FileMeta) (values []*valueFile) {
+	for _, use := range meta.Values {
+		v := reg.mu.values[use.File]
+		if v == nil {
+			usage, live := reg.owner.ValueFile(use.File)
+			if !live {
+				panic(fmt.Sprintf("tablefiles: table file %d refers to value file %d, which is not live", meta.Number, use.File))
+			}
+			v = &valueFile{meta: usage.ValueFile}
+			reg.mu.values[use.File] = v
+			reg.mu.valueBytes += v.meta.Size
+		}
+		v.refs++
+		values = append(values, v)
+	}
+	return values
+}
+
+// unrefValues drops references, and returns the files that have none left. REQUIRES: reg.mu is
+// held.
+func (reg *Registry) unrefValues(values []*valueFile) (unused []*valueFile) {
+	for _, v := range values {
+		if v.refs--; v.refs == 0 {
+			delete(reg.mu.values, v.meta.Number)
+			reg.mu.valueBytes -= v.meta.Size
+			unused = append(unused, v)
+		}
+	}
+	return unused
+}
+
+// release closes a file without references and, if it is obsolete, hands it to the owner.
+func (v *valueFile) release(owner Owner) {
+	if r := v.lazy.reader.Swap(nil); r != nil {
+		r.Close()
+	}
+	if v.obsolete.Load() {
+		owner.Obsolete(manifest.ValueName(v.meta.Number))
+	}
+}
+
+// Value reads the value that the encoded reference of a cell refers to. buffer holds the value's
+// memory, grown as needed; the value points into it. Errors name the value file. REQUIRES: the
+// caller holds a reference to the cell's table file.
+func (reg *Registry) Value(buffer *[]byte, reference []byte) ([]byte, error) {
+	ref, err := row.ParseReference(reference)
+	if err != nil {
+		return nil, err
+	}
+	r, err := reg.valueReader(ref)
+	if err != nil {
+		return nil, err
+	}
+	return r.Value(buffer, ref)
+}
+
+// Record is like Value, but returns the value as it is stored, for valuefile.Writer.Copy.
+func (reg *Registry) Record(buffer *[]byte, ref row.Reference) (valuefile.Record, error) {
+	r, err := reg.valueReader(ref)
+	if err != nil {
+		return valuefile.Record{}, err
+	}
+	return r.ReadRecord(buffer, ref)
+}
+
+// Unpack is like Value, for a packed value in memory.
+func (reg *Registry) Unpack(buffer *[]byte, packed []byte) ([]byte, error) {
+	return valuefile.Unpack(buffer, packed, reg.opts.Helpers)
+}
+
+// valueReader returns the reader of the file that a reference names, which it opens on first use.
+func (reg *Registry) valueReader(ref row.Reference) (*valuefile.Reader, error) {
+	reg.mu.Lock()
+	v := reg.mu.values[ref.File]
+	reg.mu.Unlock()
+	if v == nil {
+		// The table file that holds the reference does not list the value file in its properties.
+		return nil, &valuefile.CorruptError{
+			File: filepath.Join(reg.dir, manifest.ValueName(ref.File)), Offset: int64(ref.Offset),
+			What: "a table file refers to it without saying so",
+		}
+	}
+	if r := v.lazy.reader.Load(); r != nil {
+		return r, nil
+	}
+	return v.lazy.get(func() (*valuefile.Reader, error) {
+		mapped, _ := reg.access(true)
+		return openValues(reg.open.file, vfs.OpenOptions{Random: true}, reg.dir, v.meta, valuefile.ReaderOptions{
+			Mapped: mapped, VerifyInterval: reg.opts.VerifyInterval, Elapsed: reg.opts.Elapsed, Helpers: reg.opts.Helpers,
+		})
+	})
+}
+
+// OpenValues opens the value file that meta describes, of the store in dir, for a caller that
+// reads it once. Errors name the file.
+func OpenValues(fs vfs.FS, dir string, meta *manifest.ValueFile) (*valuefile.Reader, error) {
+	return openValues(fs.Open, vfs.OpenOptions{}, dir, meta, valuefile.ReaderOptions{})
+}
+
+// openValues opens a value file. It fails if that is not the file that meta describes.
+func openValues(open opener, how vfs.OpenOptions, dir string, meta *manifest.ValueFile, opts valuefile.ReaderOptions) (*valuefile.Reader, error) {
+	opts.FileName = filepath.Join(dir, manifest.ValueName(meta.Number))
+	opts.Want = valuefile.Info{
+		UniqueID: meta.UniqueID, Size: meta.Size, Checksum: meta.Checksum, Values: meta.Values, Bytes: meta.Bytes,
+	}
+	file, err := open(opts.FileName, how)
+	if err != nil {
+		return nil, fmt.Errorf("open value file %s: %w", opts.FileName, err)
+	}
+	r, err := valuefile.Open(file, opts)
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return r, nil
+}

@@ -1,0 +1,163 @@
+package flagstone
+
+// What trees and the registry of their files ask of the store.
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+
+	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/mvcc"
+	"github.com/flagstone-db/flagstone/partition"
+)
+
+// treeEnv implements partition.Manifest, partition.Retention, partition.Scheduler and
+// tablefiles.Owner.
+type treeEnv struct{ *Store }
+
+func (s treeEnv) NextFile() uint64 { return s.manifest.NewFileNumber() }
+
+func (s treeEnv) ValueFile(number uint64) (manifest.ValueUsage, bool) {
+	return s.state().ValueFile(number)
+}
+
+func (s treeEnv) Cancelled() error {
+	if s.closed.Load() {
+		return ErrClosed
+	}
+	return nil
+}
+
+func (s treeEnv) Yield() { s.pipeline.HandOver() }
+
+func (s treeEnv) ReadsLose(tree *partition.Tree) {
+	if !s.opts.ReadOnly {
+		s.upkeep.CompactionDue(tree)
+	}
+}
+
+// Commit commits the outcome of a compaction, unless it would now have to keep more versions
+// than it did: the limit was raised, perhaps for a short time, and a delete was made or a
+// snapshot opened under it.
+func (s treeEnv) Commit(table uint64, kept partition.Kept, e *manifest.Edit) (*manifest.State, error) {
+	s.merges.RLock()
+	defer s.merges.RUnlock()
+	if kept.Versions > 0 && s.MaxVersions(table, kept.NewerSeq) > kept.Versions {
+		return nil, partition.ErrStale
+	}
+	state, err := s.commitEdit(e)
+	if err != nil && !errors.Is(err, ErrPoisoned) {
+		err = fmt.Errorf("%w: %w", partition.ErrRefused, err)
+	}
+	return state, err
+}
+
+// Obsolete schedules the deletion of a table or value file to which nothing refers any more. name
+// is relative to the store's directory.
+func (s treeEnv) Obsolete(name string) {
+	// After a failed write of the manifest it is unknown which files it names on disk. A file
+	// that is kept here is an orphan at the next Open.
+	if s.pipeline.Failed() != nil {
+		return
+	}
+	s.jobs.Go(executor.Cleanup, "remove obsolete file", func() {
+		name := filepath.Join(s.dir, name)
+		if err := s.fs.Remove(name); err != nil && !s.closed.Load() {
+			s.opts.Logger.Warn("cannot remove obsolete file", "file", name, "error", err)
+		}
+	})
+}
+
+// Advance raises the table's expiry watermark to the present cutoff of the purge clock, before a
+// compaction begins to drop by it. A view that is opened from then on shows nothing that
+// the compaction takes for expired, even if the clock or the table's options change. oldest is
+// the smallest version that the compaction will read. The lock keeps the options from changing:
+// what a longer Time To Live brings back must not be dropped by a shorter one that was read
+// before.
+func (s treeEnv) Advance(table uint64, oldest int64) error {
+	s.merges.RLock()
+	defer s.merges.RUnlock()
+	meta := s.state().Table(table)
+	if meta == nil {
+		return nil
+	}
+	cutoff := mvcc.CutoffAt(s.purge.look().Millis, meta.Options.TTLSeconds)
+	if cutoff <= meta.Watermark || oldest/1000 >= cutoff {
+		return nil
+	}
+	// If the wall clock is set back, new cells must not be stamped with an expired time.
+	s.issued.raise(cutoff * 1000)
+	var e manifest.Edit
+	e.SetWatermark(table, cutoff)
+	_, err := s.commitEdit(&e)
+	return err
+}
+
+// Policy says what a compaction of the table may drop now: what neither the open snapshots nor
+// the newest view show, and what is expired below the watermark.
+//
+// Cells expire for readers by the wall clock. They are dropped by the purge clock, which may be
+// behind the wall clock.
+func (s treeEnv) Policy(table uint64) mvcc.Policy {
+	s.snapshots.Lock()
+	defer s.snapshots.Unlock()
+	state := s.state()
+	meta := state.Table(table)
+	if meta == nil { // dropped: the compaction's edit will be refused
+		return mvcc.Policy{Views: []mvcc.View{{Seq: mvccLatest, Cutoff: mvcc.NoExpiry}}, ExpiryCutoff: mvcc.NoExpiry}
+	}
+	latest := mvcc.View{Seq: mvccLatest, MaxVersions: int(meta.Options.MaxVersions), Cutoff: meta.Watermark}
+	views := make([]mvcc.View, 0, len(s.snapshots.open)+1)
+	for sn := range s.snapshots.open {
+		if v, ok := sn.view(table); ok {
+			views = append(views, v)
+		}
+	}
+	slices.SortFunc(views, func(a, b mvcc.View) int { return cmp.Compare(a.Seq, b.Seq) })
+	return mvcc.Policy{
+		Views:            append(views, latest),
+		ExpiryCutoff:     meta.Watermark,
+		TombstoneHorizon: tombstoneHorizon(state, meta, meta.Watermark),
+	}
+}
+
+// MaxVersions is how many versions of a column a compaction must keep if mutations from seq on may
+// lie in newer runs: the largest Max Versions that the table, an open snapshot, or a delete from
+// seq on has. A delete of one version that was made under a larger limit relies on more versions
+// below it than the present limit shows.
+func (s treeEnv) MaxVersions(table, seq uint64) int {
+	meta := s.state().Table(table)
+	if meta == nil {
+		return 0
+	}
+	keep := int64(meta.Options.MaxVersions)
+	s.snapshots.Lock()
+	defer s.snapshots.Unlock()
+	for sn := range s.snapshots.open {
+		if v, ok := sn.view(table); ok {
+			keep = max(keep, int64(v.MaxVersions))
+		}
+	}
+	for _, past := range meta.PastLimits {
+		if past.LastSeq >= seq {
+			keep = max(keep, past.MaxVersions)
+		}
+	}
+	return int(keep)
+}
+
+// tombstoneHorizon is a sequence number up to which every put of the table is expired at the
+// cutoff: a write at time w has only versions below w plus the largest Max Version Offset that
+// the table ever had.
+func tombstoneHorizon(state *manifest.State, meta *manifest.Table, cutoff int64) uint64 {
+	const maxSeconds = math.MaxInt64 / 1000
+	if cutoff <= 0 || cutoff > maxSeconds || meta.LargestOffset > cutoff {
+		return 0
+	}
+	return state.SeqAtOrBefore((cutoff - meta.LargestOffset) * 1000)
+}
