@@ -14,6 +14,7 @@ import (
 	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/jobs"
+	"github.com/flagstone-db/flagstone/internal/storeclock"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/row"
@@ -25,7 +26,7 @@ const (
 	retryAfter = 2 * time.Second
 	// idlePeriod is how often trees without writes are checked for expired data, and how long a
 	// tree has no writes before it counts as idle.
-	idlePeriod = time.Minute
+	idlePeriod = storeclock.LookPeriod
 	// logFactor bounds the log, and with it the time of a recovery: a memtable of any size is
 	// flushed before the log behind it exceeds this multiple of the memory budget.
 	logFactor = 2
@@ -38,7 +39,7 @@ const (
 
 // start begins the periodic work of an open store.
 func (s *Store) start() {
-	s.warnOfStamps()
+	s.issued.WarnIfAhead(s.opts.Logger, s.dir)
 	if s.opts.ReadOnly {
 		return
 	}
@@ -85,8 +86,8 @@ func (s *Store) lookAtIdle() {
 		s.scheduleCompaction(tree)
 	}
 	s.jobs.After(idlePeriod, s.lookAtIdle)
-	s.warnOfStamps()
-	if s.purge.unsaved() {
+	s.issued.WarnIfAhead(s.opts.Logger, s.dir)
+	if s.trusted.Unsaved() {
 		s.jobs.Submit(jobs.Kind{Class: executor.Cleanup, Name: "save the clock"}, s.saveClock)
 	}
 }

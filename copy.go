@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/flagstone-db/flagstone/internal/storeclock"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/row"
@@ -35,10 +36,10 @@ type ClockInfo struct {
 
 // Clock returns the present readings of the store's clocks.
 func (s *Store) Clock() ClockInfo {
-	now := s.purge.look()
+	now := s.trusted.Look()
 	return ClockInfo{
-		WallMillis: s.clock.NowMillis(), IssuedMillis: s.issued.last.Load(),
-		TrustedMillis: now.Millis, Believed: now.Millis >= leastBelieved, Stood: time.Duration(now.Stood) * time.Millisecond,
+		WallMillis: s.clock.NowMillis(), IssuedMillis: s.issued.Last(),
+		TrustedMillis: now.Millis, Believed: storeclock.Believed(now), Stood: time.Duration(now.Stood) * time.Millisecond,
 	}
 }
 
@@ -243,6 +244,6 @@ func (c *copier) restamp(t *Table, cells []row.Cell) (restamped int) {
 		restamped += beyond
 		from = to
 	}
-	c.to.issued.raise(newest)
+	c.to.issued.Raise(newest)
 	return restamped
 }

@@ -28,7 +28,7 @@ type prepared struct {
 // write prepares, orders and applies a write. REQUIRES: its changes are of different rows, and
 // the caller holds their latches.
 func (s *Store) write(ctx context.Context, w *write) error {
-	micros, before := s.issued.nowMicros(), 0
+	micros, before := s.issued.Micros(), 0
 	for _, c := range w.changes {
 		p, err := c.prepare(micros / 1000)
 		if err != nil {

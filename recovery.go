@@ -18,7 +18,7 @@ import (
 // fills up is flushed before replay goes on.
 func (s *Store) recover() error {
 	state := s.state()
-	s.issued.raise(state.IssuedMillis)
+	s.issued.Raise(state.IssuedMillis)
 	if err := s.clearFiles(); err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (s *Store) recover() error {
 	if err := s.carryOver(&opts, knownSegment(state)); err != nil {
 		return err
 	}
-	r := replay{store: s, lastSeq: state.LastSeq, lastMicros: endOfMilli(s.issued.last.Load())}
+	r := replay{store: s, lastSeq: state.LastSeq, lastMicros: s.issued.LastMicros()}
 	result, err := wal.Recover(opts, knownSegment(state), r.record)
 	if err != nil {
 		return err
@@ -132,7 +132,7 @@ func (r *replay) record(rec wal.Record) error {
 	batch, err := row.NewBatchReader(rec.Payload)
 	if err == nil {
 		r.lastMicros = max(r.lastMicros, batch.Time())
-		r.store.issued.raise(batch.Time() / 1000)
+		r.store.issued.Raise(batch.Time() / 1000)
 		err = r.batch(&batch, rec)
 	}
 	if errors.Is(err, row.ErrBadMutation) {

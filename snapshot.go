@@ -103,12 +103,12 @@ func (s *Store) advanceExpiry(table uint64, oldest int64) error {
 	if meta == nil {
 		return nil
 	}
-	cutoff := mvcc.CutoffAt(s.purge.look().Millis, meta.Options.TTLSeconds)
+	cutoff := mvcc.CutoffAt(s.trusted.Look().Millis, meta.Options.TTLSeconds)
 	if cutoff <= meta.Watermark || oldest/1000 >= cutoff {
 		return nil
 	}
 	// If the wall clock is set back, new cells must not be stamped with an expired time.
-	s.issued.raise(cutoff * 1000)
+	s.issued.Raise(cutoff * 1000)
 	var e manifest.Edit
 	e.SetWatermark(table, cutoff)
 	_, err := s.commitEdit(&e)

@@ -18,6 +18,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/outfile"
 	"github.com/flagstone-db/flagstone/internal/pressure"
 	"github.com/flagstone-db/flagstone/internal/rowcache"
+	"github.com/flagstone-db/flagstone/internal/storeclock"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/partition"
@@ -46,12 +47,11 @@ type Store struct {
 	executor executor.Executor
 	own      *Shared // closed with the store; nil if Options.Shared was set
 
-	issued      issueClock
-	stampsAhead atomic.Bool // the last check found issued far ahead of the wall clock
-	purge       *purgeClock
-	latches     commit.Latches
-	pipeline    pipeline
-	snapshots   snapshots
+	issued    *storeclock.Issued
+	trusted   *storeclock.Trusted
+	latches   commit.Latches
+	pipeline  pipeline
+	snapshots snapshots
 	// transactions are the open ones.
 	transactions transactions
 	gate         *pressure.Gate
@@ -231,8 +231,8 @@ func (s *Store) share() {
 const filterBits = 10
 
 func (s *Store) prepare() {
-	s.issued.clock = s.clock
-	s.purge = newPurgeClock(s.clock, s.state().Clock, s.opts.Logger)
+	s.issued = storeclock.NewIssued(s.clock)
+	s.trusted = storeclock.NewTrusted(s.clock, s.state().Clock, s.opts.Logger)
 	s.snapshots.open = make(map[*Snapshot]struct{})
 	s.jobs = jobs.New(s.executor, s.clock)
 	s.gate = pressure.NewGate(pressureEnv{s}, s.clock, s.opts.MemoryBudget)
@@ -278,11 +278,11 @@ func (s *Store) commitEdit(e *manifest.Edit) (*manifest.State, error) {
 	// Times are read after the sequence number: every write up to it has its time already.
 	if seq := s.pipeline.queue.Visible(); seq > 0 {
 		e.SetLastSeq(seq)
-		e.AddSeqTime(seq, s.issued.last.Load())
+		e.AddSeqTime(seq, s.issued.Last())
 	}
-	e.SetIssued(s.issued.last.Load())
+	e.SetIssued(s.issued.Last())
 	var state *manifest.State
-	err := s.purge.commit(func(now manifest.TrustedClock) (err error) {
+	err := s.trusted.Save(func(now manifest.TrustedClock) (err error) {
 		e.SetClock(now)
 		state, err = s.manifest.Commit(e)
 		return err
@@ -329,7 +329,7 @@ func (s *Store) describe(err error) error {
 
 // NowMillis is the time to stamp cells with: the wall clock in milliseconds, but it never goes
 // back, not even across restarts.
-func (s *Store) NowMillis() int64 { return s.issued.now() }
+func (s *Store) NowMillis() int64 { return s.issued.Millis() }
 
 // WallMillis is the wall clock in milliseconds, by which cells expire for readers.
 func (s *Store) WallMillis() int64 { return s.clock.NowMillis() }

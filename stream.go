@@ -81,7 +81,7 @@ func (s *Store) alterStream(e *manifest.Edit, t *Table, change *StreamChange, la
 		return func(*manifest.State) { t.log.Store(nil) }
 	}
 	state := s.state()
-	meta := newLogMeta(state.NextTable, state.NextPartition, t.id, lastSeq, change.Enable, s.issued.now())
+	meta := newLogMeta(state.NextTable, state.NextPartition, t.id, lastSeq, change.Enable, s.issued.Millis())
 	e.CreateTable(meta)
 	return func(state *manifest.State) {
 		log := s.newTable(state.Table(meta.ID))

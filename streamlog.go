@@ -198,7 +198,7 @@ func (s *Store) barrier(ctx context.Context) (seq uint64, micros int64, err erro
 	p := &s.pipeline
 	p.order.Lock()
 	if !s.opts.ReadOnly {
-		p.lastMicros = max(p.lastMicros, s.issued.nowMicros())
+		p.lastMicros = max(p.lastMicros, s.issued.Micros())
 	}
 	seq, micros = p.nextSeq-1, p.lastMicros
 	lsn := p.lastLSN

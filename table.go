@@ -190,7 +190,7 @@ func (s *Store) CreateTable(ctx context.Context, spec TableSpec) (*Table, error)
 	meta := &manifest.Table{
 		ID: state.NextTable, Name: spec.Name, Key: slices.Clone(spec.Key),
 		Options: options, LargestOffset: options.MaxVersionOffsetSeconds,
-		Watermark: manifest.NoWatermark, CreatedMillis: s.issued.now(),
+		Watermark: manifest.NoWatermark, CreatedMillis: s.issued.Millis(),
 		Annotations: slices.Clone(spec.Annotations),
 		Partitions:  []*manifest.Partition{{ID: state.NextPartition}},
 	}

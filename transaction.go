@@ -319,7 +319,7 @@ func (tx *Transaction) add(rows []*RowTx) error {
 		r.written = tx.written // other than it was, if all was worked out again
 	}
 	s := tx.table.store
-	now := s.issued.now()
+	now := s.issued.Millis()
 	from, size := len(tx.changes), int64(0)
 	added := tx.changes
 	for _, r := range rows {
@@ -477,5 +477,5 @@ func (tx *Transaction) applyOnce(ctx context.Context, w *write) error {
 		}
 	}
 	s := tx.table.store
-	return s.commit(ctx, w, s.issued.nowMicros())
+	return s.commit(ctx, w, s.issued.Micros())
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/flagstone-db/flagstone/internal/clock"
 	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/storeclock"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
@@ -88,7 +89,7 @@ func TestP03_WritesAfterAClockThatWasAheadAreShown(t *testing.T) {
 	right := r.clock.NowMillis()
 	r.clock.SetWall(right + 24*3600*1000)
 	for range 2 { // it has to stand
-		r.clock.Advance(probation)
+		r.clock.Advance(storeclock.Probation)
 		r.exec.RunAll()
 	}
 	if table.Info().ExpiryWatermark < startMillis/1000 {
