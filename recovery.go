@@ -26,16 +26,16 @@ func (s *Store) recover() error {
 		FS: s.fs, Dir: s.logDir(),
 		SegmentSize: s.opts.WALSegmentSize, Sync: s.opts.Sync == SyncAlways,
 		StoreID: state.StoreID, Logger: s.opts.Logger, Memory: s.offheap,
-		Newest: newestLog(state), Begun: s.logBegun, Elapsed: s.clock.Elapsed,
+		Newest: wal.End(state.NewestLog), Begun: s.logBegun, Elapsed: s.clock.Elapsed,
 	}
 	if s.opts.Sync == SyncNone && !s.steppedByHand() { // the log has goroutines of its own then
 		opts.Gathered = s.logGathered
 	}
-	if err := s.carryOver(&opts, knownSegment(state)); err != nil {
+	if err := s.carryOver(&opts, state.KnownSegment()); err != nil {
 		return err
 	}
 	r := replay{store: s, lastSeq: state.LastSeq, lastMicros: s.issued.LastMicros()}
-	result, err := wal.Recover(opts, knownSegment(state), r.record)
+	result, err := wal.Recover(opts, state.KnownSegment(), r.record)
 	if err != nil {
 		return err
 	}
@@ -69,26 +69,11 @@ func (s *Store) carryOver(opts *wal.Options, known uint64) error {
 		return err
 	}
 	opts.Logger = nil // the first pass has logged everything about the log
-	opts.Newest = newestLog(s.state())
+	opts.Newest = wal.End(s.state().NewestLog)
 	return nil
 }
 
 func (s *Store) logDir() string { return filepath.Join(s.dir, manifest.WALDir) }
-
-// knownSegment is the log segment that must exist, 0 if none was ever recorded: a new store may
-// have crashed before its first segment.
-func knownSegment(state *manifest.State) uint64 {
-	if state.MinLog <= 1 {
-		return 0
-	}
-	return state.MinLog
-}
-
-// newestLog is what the manifest knows of the end of the log.
-func newestLog(state *manifest.State) wal.End {
-	end := state.NewestLog
-	return wal.End{Segment: end.Segment, Offset: int64(end.Offset), Records: end.Records, Chain: end.Chain}
-}
 
 // logBegun names a segment in the manifest, before anything in it is acknowledged.
 func (s *Store) logBegun(segment uint64) error {
@@ -103,11 +88,8 @@ func (s *Store) closeLog() error {
 	if err := s.log.Close(); err != nil || s.pipeline.failed.Load() != nil {
 		return err
 	}
-	end := s.log.End()
 	var e manifest.Edit
-	e.SetNewestLog(manifest.LogEnd{
-		Segment: end.Segment, Offset: uint64(end.Offset), Records: end.Records, Chain: end.Chain,
-	})
+	e.SetNewestLog(manifest.LogEnd(s.log.End()))
 	_, err := s.commitEdit(&e)
 	return err
 }
