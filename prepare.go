@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/flagstone-db/flagstone/cdc"
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/row"
@@ -73,15 +74,15 @@ func (w *write) addPrepared(p *prepared) error {
 	if log == nil {
 		return nil
 	}
-	w.mutations[len(w.mutations)-1].derived = newRecord(log, p.change)
+	w.mutations[len(w.mutations)-1].derived = &record{log, cdc.NewRecord(p.change)}
 	if len(p.before) == 0 || p.beforeFor != log {
 		return nil
 	}
-	before, err := beforeChange(log, p.before)
+	before, err := cdc.Carry(log.id, p.before)
 	if err != nil {
 		return err
 	}
-	w.mutations = append(w.mutations, mutation{change: before, derived: newLogEntry(log, beforeCells, p.before)})
+	w.mutations = append(w.mutations, mutation{change: before, derived: &record{log, cdc.NewBefore(p.before)}})
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/flagstone-db/flagstone/cdc"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/partition"
@@ -154,7 +155,7 @@ func (r *replay) apply(seq, segment uint64, micros int64) error {
 	}
 	var rec *record
 	if log := table.log.Load(); log != nil && seq > log.logAfter {
-		rec = newRecord(log, c)
+		rec = &record{log, cdc.NewRecord(c)}
 		// Before the change is inserted: a memtable that is rotated at seq must not hold seq.
 		if err := r.makeRoom(rec.tree(), rec.size(), seq); err != nil {
 			return err
@@ -176,11 +177,11 @@ func (r *replay) before(log *Table, seq, segment uint64, micros int64) error {
 	if of == nil || of.log.Load() != log || seq <= log.logAfter {
 		return nil
 	}
-	bytes, err := beforeBytes(&r.change)
+	bytes, err := cdc.Carried(&r.change)
 	if err != nil {
 		return err
 	}
-	rec := newLogEntry(log, beforeCells, bytes)
+	rec := &record{log, cdc.NewBefore(bytes)}
 	if err := r.makeRoom(rec.tree(), rec.size(), seq); err != nil {
 		return err
 	}

@@ -1,7 +1,8 @@
 package flagstone
 
 // Streams are the change feeds of tables: one record for each change, in commit order. This file
-// enables and disables them, readstream.go reads them, and streamlog.go stores them.
+// enables and disables them, readstream.go reads them, and streamlog.go applies what package cdc
+// derives.
 
 import (
 	"fmt"

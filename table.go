@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/flagstone-db/flagstone/cdc"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/row"
@@ -172,7 +173,7 @@ func (s *Store) CreateTable(ctx context.Context, spec TableSpec) (*Table, error)
 	if s.catalog().byName[spec.Name] != nil {
 		return nil, fmt.Errorf("%w: %q", ErrTableExists, spec.Name)
 	}
-	if strings.HasPrefix(spec.Name, hiddenPrefix) {
+	if strings.HasPrefix(spec.Name, cdc.HiddenPrefix) {
 		return nil, fmt.Errorf("%w: table name %q: such names are the store's own", ErrInvalid, spec.Name)
 	}
 	options, err := fillOptions(spec.Options)

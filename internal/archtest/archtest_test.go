@@ -17,11 +17,11 @@ import (
 // A package imports only packages of lower floors, or of its own room.
 var floors = map[string]int{
 	"row": 0, "internal": 0,
-	"keydesign": 1, "cdc": 1,
-	"wal": 1, "memtable": 1, "sstable": 1, "valuefile": 1, "internal/rowcache": 1,
+	"keydesign": 1,
+	"wal":       1, "memtable": 1, "sstable": 1, "valuefile": 1, "internal/rowcache": 1,
 	"mvcc":     2,
 	"manifest": 3, "compaction": 3,
-	"partition": 4, "internal/storeclock": 4,
+	"partition": 4, "internal/storeclock": 4, "cdc": 4,
 	"internal/jobs": 5, "internal/pressure": 5, "internal/commit": 5, "internal/check": 5, // below the API, and beside each other
 	".":      6,
 	"ots":    7,
@@ -336,6 +336,7 @@ func TestTheRulesFindWhatTheyForbid(t *testing.T) {
 		{"an import of the root", "partition/a.go", `import "` + modulePath + `"`, checkLayers, 1},
 		{"the pipeline's import of the API", "internal/commit/a.go", `import "` + modulePath + `"`, checkLayers, 1},
 		{"pressure's import of jobs", "internal/pressure/a.go", `import "` + modulePath + `/internal/jobs"`, checkLayers, 1},
+		{"the change feed's import of a tree", "cdc/a.go", `import "` + modulePath + `/partition"`, checkLayers, 1},
 		{"the clocks' import of a tree", "internal/storeclock/a.go", `import "` + modulePath + `/partition"`, checkLayers, 1},
 		{"the check's import of the API", "internal/check/a.go", `import "` + modulePath + `"`, checkLayers, 1},
 		{"the pipeline's import of the log", "internal/commit/a.go", `import "` + modulePath + `/wal"`, checkLayers, 0},
