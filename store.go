@@ -18,7 +18,9 @@ import (
 	"github.com/flagstone-db/flagstone/internal/outfile"
 	"github.com/flagstone-db/flagstone/internal/pressure"
 	"github.com/flagstone-db/flagstone/internal/rowcache"
+	"github.com/flagstone-db/flagstone/internal/share"
 	"github.com/flagstone-db/flagstone/internal/storeclock"
+	"github.com/flagstone-db/flagstone/internal/txn"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/partition"
@@ -47,16 +49,16 @@ type Store struct {
 	executor executor.Executor
 	own      *Shared // closed with the store; nil if Options.Shared was set
 
-	issued    *storeclock.Issued
-	trusted   *storeclock.Trusted
-	latches   commit.Latches
-	pipeline  pipeline
-	snapshots snapshots
-	// transactions are the open ones.
-	transactions transactions
-	gate         *pressure.Gate
-	jobs         *jobs.Jobs
-	upkeep       upkeep
+	issued            *storeclock.Issued
+	trusted           *storeclock.Trusted
+	latches           commit.Latches
+	pipeline          pipeline
+	snapshots         snapshots
+	transactions      *txn.Keys[*Transaction]
+	transactionMemory *share.Pool // of open transactions
+	gate              *pressure.Gate
+	jobs              *jobs.Jobs
+	upkeep            upkeep
 
 	// merges is held, shared, while the outcome of a compaction is committed; a change of table
 	// options takes it exclusively.
@@ -236,7 +238,8 @@ func (s *Store) prepare() {
 	s.snapshots.open = make(map[*Snapshot]struct{})
 	s.jobs = jobs.New(s.executor, s.clock)
 	s.gate = pressure.NewGate(pressureEnv{s}, s.clock, s.opts.MemoryBudget)
-	s.transactions.init(s.opts.MemoryBudget)
+	s.transactionMemory = share.NewPool(max(s.opts.MemoryBudget/transactionShare, transactionBytes))
+	s.transactions = txn.NewKeys[*Transaction](s.transactionMemory)
 	s.upkeep.watched = make(map[*partition.Tree]*watch)
 	s.env = &partition.Env{
 		Work: &partition.Work{},
@@ -348,7 +351,7 @@ func (s *Store) Close() error {
 		err = s.syncLog()
 	}
 	s.jobs.Stop()
-	for _, tx := range s.transactions.all() {
+	for _, tx := range s.transactions.All() {
 		tx.terminate(ErrClosed)
 	}
 	return errors.Join(err, s.releaseAll())

@@ -176,7 +176,7 @@ func (t *Table) updateOnce(ctx context.Context, r *tries, u *update, key []row.V
 		return err
 	}
 	defer latch.Unlock()
-	if err := s.transactions.admits(t, tx.change.Key); err != nil {
+	if err := t.admits(tx.change.Key); err != nil {
 		return err
 	}
 	if r.outside == 0 {
