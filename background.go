@@ -164,17 +164,7 @@ func (s *Store) noteFiles(tree *partition.Tree) {
 }
 
 // largestMemtable returns the tree with the largest mutable memtable.
-func (s *Store) largestMemtable() (largest *partition.Tree) {
-	var most int64 = -1
-	for _, t := range s.allTables() {
-		for _, tree := range t.partitions().Trees() {
-			if mutable, _ := tree.MemoryBytes(); mutable > most {
-				largest, most = tree, mutable
-			}
-		}
-	}
-	return largest
-}
+func (s *Store) largestMemtable() *partition.Tree { return partition.Largest(s.trees()) }
 
 func (s *Store) scheduleFlush(tree *partition.Tree) {
 	s.jobs.Submit(jobs.Kind{Class: executor.Flush, Of: tree, Name: "flush"}, func() {

@@ -22,7 +22,7 @@ var floors = map[string]int{
 	"mvcc":     2,
 	"manifest": 3, "compaction": 3,
 	"partition": 4, "internal/storeclock": 4, "cdc": 4,
-	"internal/jobs": 5, "internal/pressure": 5, "internal/commit": 5, "internal/check": 5, "internal/txn": 5, // below the API, and beside each other
+	"internal/jobs": 5, "internal/pressure": 5, "internal/commit": 5, "internal/check": 5, "internal/txn": 5, "internal/recovery": 5, // below the API, and beside each other
 	".":      6,
 	"ots":    7,
 	"server": 8, "instances": 8,
@@ -340,6 +340,7 @@ func TestTheRulesFindWhatTheyForbid(t *testing.T) {
 		{"the clocks' import of a tree", "internal/storeclock/a.go", `import "` + modulePath + `/partition"`, checkLayers, 1},
 		{"the check's import of the API", "internal/check/a.go", `import "` + modulePath + `"`, checkLayers, 1},
 		{"a transaction's import of the API", "internal/txn/a.go", `import "` + modulePath + `"`, checkLayers, 1},
+		{"recovery's import of the pipeline", "internal/recovery/a.go", `import "` + modulePath + `/internal/commit"`, checkLayers, 1},
 		{"the pipeline's import of the log", "internal/commit/a.go", `import "` + modulePath + `/wal"`, checkLayers, 0},
 		{"the root's import", "a.go", `import "` + modulePath + `/partition"`, checkLayers, 0},
 		{"the sideways import allowed", "compaction/a.go", `import "` + modulePath + `/manifest"`, checkLayers, 0},
