@@ -68,10 +68,8 @@ func (c *RowChange) Put(column string, version int64, v row.Value) {
 		return
 	}
 	if n := v.Size(); n >= c.table.packFrom() && n <= row.MaxValueBytes {
-		s := packings.Get().(*packing)
-		defer s.give()
-		if packed, ok := valuefile.Pack(&s.buffer, v.Bytes()); ok {
-			c.note(column, c.change.PutPacked(column, version, v.Type(), packed))
+		put := func(packed []byte) { c.note(column, c.change.PutPacked(column, version, v.Type(), packed)) }
+		if valuefile.PackTo(v.Bytes(), put) {
 			return
 		}
 	}

@@ -18,7 +18,7 @@ import (
 var floors = map[string]int{
 	"row": 0, "internal": 0,
 	"keydesign": 1,
-	"wal":       1, "memtable": 1, "sstable": 1, "valuefile": 1, "internal/rowcache": 1, "internal/sample": 1,
+	"wal":       1, "memtable": 1, "sstable": 1, "valuefile": 1, "internal/rowcache": 1, "internal/sample": 1, "internal/valuefetch": 1,
 	"mvcc":     2,
 	"manifest": 3, "compaction": 3,
 	"partition": 4, "internal/storeclock": 4, "cdc": 4,
@@ -337,6 +337,7 @@ func TestTheRulesFindWhatTheyForbid(t *testing.T) {
 		{"the pipeline's import of the API", "internal/commit/a.go", `import "` + modulePath + `"`, checkLayers, 1},
 		{"pressure's import of jobs", "internal/pressure/a.go", `import "` + modulePath + `/internal/jobs"`, checkLayers, 1},
 		{"the change feed's import of a tree", "cdc/a.go", `import "` + modulePath + `/partition"`, checkLayers, 1},
+		{"fetching's import of a value file", "internal/valuefetch/a.go", `import "` + modulePath + `/valuefile"`, checkLayers, 1},
 		{"a sample's import of a table file", "internal/sample/a.go", `import "` + modulePath + `/sstable"`, checkLayers, 1},
 		{"the clocks' import of a tree", "internal/storeclock/a.go", `import "` + modulePath + `/partition"`, checkLayers, 1},
 		{"the check's import of the API", "internal/check/a.go", `import "` + modulePath + `"`, checkLayers, 1},
