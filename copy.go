@@ -197,7 +197,7 @@ func (c *copier) marker(ctx context.Context, t, made *Table, r *Row, forever boo
 		g := t.partitions().Find(r.rowKey).NewGetter()
 		defer g.Close()
 		var err error
-		view := mvcc.View{Seq: c.at.seq, MaxVersions: 1, Cutoff: math.MaxInt64} // shows only what never expires
+		view := mvcc.View{Seq: c.at.moment.Seq, MaxVersions: 1, Cutoff: math.MaxInt64} // shows only what never expires
 		if forever, err = g.Get(r.rowKey, view, &mvcc.Selection{NoCells: true}, new(row.Collector), 0); err != nil {
 			return err
 		}

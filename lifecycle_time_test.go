@@ -245,7 +245,7 @@ func TestTombstonesGoOnceWhatTheyHideIsExpired(t *testing.T) {
 		if err := r.store.advanceExpiry(table.id, 0); err != nil {
 			t.Fatal(err)
 		}
-		return r.store.policy(table.id).TombstoneHorizon
+		return r.store.views.Policy(table.id).TombstoneHorizon
 	}
 	if h := horizon(); h != 0 {
 		t.Errorf("the horizon is %d right after the write", h)
@@ -458,7 +458,7 @@ func TestPastLimitsAreKeptAsLongAsTheyCount(t *testing.T) {
 		t.Fatalf("past limits are %+v", limits)
 	}
 	for seq, want := range map[uint64]int{1: 3, 4: 3, 5: 1} {
-		if got := r.store.versionsToKeep(table.id, seq); got != want {
+		if got := r.store.views.MaxVersions(table.id, seq); got != want {
 			t.Errorf("from sequence number %d on %d versions are kept, want %d", seq, got, want)
 		}
 	}

@@ -150,7 +150,7 @@ func (s *scan) init(start, end []row.Value, opts *ScanOptions) (err error) {
 		return err
 	}
 	known := false
-	if s.view, known = s.snapshot.view(t.id); !known || t.dropped.Load() {
+	if s.view, known = s.snapshot.moment.View(t.id); !known || t.dropped.Load() {
 		return fmt.Errorf("%w: %q", ErrTableNotFound, t.name)
 	}
 	s.trees = trees

@@ -22,6 +22,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/storeclock"
 	"github.com/flagstone-db/flagstone/internal/txn"
 	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/internal/views"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/sstable"
@@ -53,7 +54,7 @@ type Store struct {
 	trusted           *storeclock.Trusted
 	latches           commit.Latches
 	pipeline          pipeline
-	snapshots         snapshots
+	views             *views.Set
 	transactions      *txn.Keys[*Transaction]
 	transactionMemory *share.Pool // of open transactions
 	gate              *pressure.Gate
@@ -235,7 +236,7 @@ const filterBits = 10
 func (s *Store) prepare() {
 	s.issued = storeclock.NewIssued(s.clock)
 	s.trusted = storeclock.NewTrusted(s.clock, s.state().Clock, s.opts.Logger)
-	s.snapshots.open = make(map[*Snapshot]struct{})
+	s.views = views.NewSet(s.state)
 	s.jobs = jobs.New(s.executor, s.clock)
 	s.gate = pressure.NewGate(pressureEnv{s}, s.clock, s.opts.MemoryBudget)
 	s.transactionMemory = share.NewPool(max(s.opts.MemoryBudget/transactionShare, transactionBytes))
@@ -254,8 +255,8 @@ func (s *Store) prepare() {
 		NextFile:    func() uint64 { return s.manifest.NewFileNumber() },
 		Commit:      s.commitMerge,
 		Advance:     s.advanceExpiry,
-		Policy:      s.policy,
-		MaxVersions: s.versionsToKeep,
+		Policy:      s.views.Policy,
+		MaxVersions: s.views.MaxVersions,
 		Stopped: func() error {
 			if s.closed.Load() {
 				return ErrClosed

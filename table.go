@@ -351,7 +351,7 @@ func (t *Table) alter(ctx context.Context, change TableChange) error {
 // commitAlteration changes options between two eras of the table and while no compaction is being
 // installed. A write chooses its trims by the options it reads, and a compaction what to drop;
 // these options must be in force when the write or compaction takes effect. The manifest gets the
-// sequence number up to which the old options were in force, see versionsToKeep.
+// sequence number up to which the old options were in force, see views.Set.MaxVersions.
 func (s *Store) commitAlteration(t *Table, options TableOptions, annotations []byte, stream *StreamChange) error {
 	s.merges.Lock()
 	defer s.merges.Unlock()
@@ -386,30 +386,13 @@ func (s *Store) lastSeq() uint64 {
 	return s.pipeline.nextSeq - 1
 }
 
-// versionsToKeep is how many versions of a column a compaction must keep if mutations from seq on
-// may lie in newer runs. A delete of one version that was made under a larger limit relies on
-// more versions below it than the present limit shows.
-func (s *Store) versionsToKeep(table, seq uint64) int {
-	meta := s.state().Table(table)
-	if meta == nil {
-		return 0
-	}
-	keep := int64(s.mostVersions(meta))
-	for _, past := range meta.PastLimits {
-		if past.LastSeq >= seq {
-			keep = max(keep, past.MaxVersions)
-		}
-	}
-	return int(keep)
-}
-
 // commitMerge commits the outcome of a compaction, unless it would now have to keep more versions
 // than it did: the limit was raised, perhaps for a short time, and a delete was made or a
 // snapshot opened under it.
 func (s *Store) commitMerge(table uint64, kept partition.Kept, e *manifest.Edit) (*manifest.State, error) {
 	s.merges.RLock()
 	defer s.merges.RUnlock()
-	if kept.Versions > 0 && s.versionsToKeep(table, kept.NewerSeq) > kept.Versions {
+	if kept.Versions > 0 && s.views.MaxVersions(table, kept.NewerSeq) > kept.Versions {
 		return nil, partition.ErrStale
 	}
 	state, err := s.commitEdit(e)
