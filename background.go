@@ -11,7 +11,7 @@ import (
 
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/jobs"
-	"github.com/flagstone-db/flagstone/internal/upkeep"
+	"github.com/flagstone-db/flagstone/internal/storeclock"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/partition"
 )
@@ -22,20 +22,20 @@ const logFactor = 2
 
 // start begins the background work of an open store.
 func (s *Store) start() {
-	s.warnOfStamps()
+	s.issued.WarnIfAhead(s.opts.Logger, s.dir)
 	if s.opts.ReadOnly {
 		return
 	}
 	s.dropEndedLogs()
 	s.upkeep.Start(s.log)
-	s.jobs.After(upkeep.IdlePeriod, s.lookAtClocks)
+	s.jobs.After(storeclock.LookPeriod, s.lookAtClocks)
 }
 
 // lookAtClocks observes the wall clock from time to time.
 func (s *Store) lookAtClocks() {
-	s.jobs.After(upkeep.IdlePeriod, s.lookAtClocks)
-	s.warnOfStamps()
-	if s.purge.unsaved() {
+	s.jobs.After(storeclock.LookPeriod, s.lookAtClocks)
+	s.issued.WarnIfAhead(s.opts.Logger, s.dir)
+	if s.trusted.Unsaved() {
 		s.jobs.Submit(jobs.Kind{Class: executor.Cleanup, Name: "save the clock"}, s.saveClock)
 	}
 }

@@ -137,7 +137,7 @@ func (s *Store) applyOnce(ctx context.Context, b *Batch) error {
 	}
 	defer s.latches.UnlockAll(b.stripes)
 	for _, from := range b.write.changes {
-		if err := s.transactions.admits(from.table, from.change.Key); err != nil {
+		if err := from.table.admits(from.change.Key); err != nil {
 			return err
 		}
 	}

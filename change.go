@@ -68,10 +68,8 @@ func (c *RowChange) Put(column string, version int64, v row.Value) {
 		return
 	}
 	if n := v.Size(); n >= c.table.packFrom() && n <= row.MaxValueBytes {
-		s := packings.Get().(*packing)
-		defer s.give()
-		if packed, ok := valuefile.Pack(&s.buffer, v.Bytes()); ok {
-			c.note(column, c.change.PutPacked(column, version, v.Type(), packed))
+		put := func(packed []byte) { c.note(column, c.change.PutPacked(column, version, v.Type(), packed)) }
+		if valuefile.PackTo(v.Bytes(), put) {
 			return
 		}
 	}
@@ -142,8 +140,14 @@ func (c *RowChange) check(nowMillis int64) error {
 		return nil
 	}
 	expired := mvcc.CutoffAt(nowMillis, options.TTLSeconds)
-	return c.eachPut(func(cell *row.Cell) error {
+	var m row.Mutation
+	if err := c.change.Mutation(&m); err != nil {
+		return err
+	}
+	for i := range m.Cells {
+		cell := &m.Cells[i]
 		switch v := cell.Version; {
+		case cell.Kind != row.KindPut:
 		case v >= limit:
 			return fmt.Errorf("%w: table %q, column %q: version %d, now is %d and the offset %d s",
 				ErrVersionOutOfRange, c.table.name, cell.Column, v, nowMillis, offset)
@@ -151,29 +155,12 @@ func (c *RowChange) check(nowMillis int64) error {
 			return fmt.Errorf("%w: table %q, column %q: version %d is expired, and looks like seconds: versions are in milliseconds (%d000?)",
 				ErrVersionOutOfRange, c.table.name, cell.Column, v, v)
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // aboutNow is how far from the clock, in milliseconds, a version taken as seconds may lie.
 const aboutNow = 365 * 24 * 3600 * 1000
-
-// eachPut calls a function for each put until it returns an error.
-func (c *RowChange) eachPut(check func(cell *row.Cell) error) error {
-	var m row.Mutation
-	if err := c.change.Mutation(&m); err != nil {
-		return err
-	}
-	for i := range m.Cells {
-		if m.Cells[i].Kind != row.KindPut {
-			continue
-		}
-		if err := check(&m.Cells[i]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // versionLimit is the smallest version that is too high for a put made now.
 func versionLimit(nowMillis, offsetSeconds int64) int64 {
@@ -184,11 +171,9 @@ func versionLimit(nowMillis, offsetSeconds int64) int64 {
 }
 
 // withTrims returns the change to write: the one gathered, or a copy with the trims that deletes
-// of single versions need (rule 6 of the rule-book). A column that shows its full number of
-// versions may have surplus ones on disk, or they may have been pruned. A trim hides them, so
-// that the version that becomes visible does not depend on that. The trim is part of the batch.
-// The gathered change stays as it is, since a batch that fails may be applied again. REQUIRES:
-// check returned nil, and no other writer can change the row.
+// of single versions need (rule 6 of the rule-book). The gathered change stays as it is, since a
+// batch that fails may be applied again. REQUIRES: check returned nil, and no other writer can
+// change the row.
 func (c *RowChange) withTrims() (*row.Change, error) {
 	if c.change.DeleteRow || !c.change.DeletesVersions() {
 		return &c.change, nil // a DeleteRow hides everything older anyway
@@ -197,44 +182,15 @@ func (c *RowChange) withTrims() (*row.Change, error) {
 	if err := c.change.Mutation(&m); err != nil {
 		return nil, err
 	}
-	cells := m.Cells
-	for from := 0; from < len(cells); {
-		to := from + 1
-		for to < len(cells) && string(cells[to].Column) == string(cells[from].Column) {
-			to++
-		}
-		if err := c.addTrim(&m, cells[from:to]); err != nil {
-			return nil, err
-		}
-		from = to
+	err := mvcc.AddTrims(&m, func(column []byte) ([]int64, int, error) {
+		return c.table.visibleVersions(m.Key, column, c.written)
+	})
+	if err != nil {
+		return nil, err
 	}
 	trimmed := new(row.Change)
 	if err := trimmed.Set(&m); err != nil {
 		return nil, fmt.Errorf("%w: table %q: %w", ErrInvalid, c.table.name, err)
 	}
 	return trimmed, nil
-}
-
-// addTrim adds the trim that the deletes among the cells of one column need.
-func (c *RowChange) addTrim(m *row.Mutation, cells []row.Cell) error {
-	var visible []int64
-	maxVersions := 0
-	for i := range cells {
-		if cells[i].Kind != row.KindDeleteVersion {
-			continue
-		}
-		if visible == nil {
-			var err error
-			if visible, maxVersions, err = c.table.visibleVersions(m.Key, cells[i].Column, c.written); err != nil {
-				return err
-			}
-		}
-		if threshold, ok := mvcc.TrimForDelete(visible, cells[i].Version, maxVersions); ok {
-			m.Cells = append(m.Cells, row.Cell{
-				Column: cells[i].Column, Version: threshold, Kind: row.KindTrim,
-			})
-			return nil // one per column: all deletes give the same trim
-		}
-	}
-	return nil
 }

@@ -1,19 +1,9 @@
 package flagstone
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"fmt"
-	"path/filepath"
-	"slices"
 
-	"github.com/flagstone-db/flagstone/internal/tablefiles"
-	"github.com/flagstone-db/flagstone/manifest"
-	"github.com/flagstone-db/flagstone/row"
-	"github.com/flagstone-db/flagstone/sstable"
-	"github.com/flagstone-db/flagstone/valuefile"
-	"github.com/flagstone-db/flagstone/wal"
+	"github.com/flagstone-db/flagstone/internal/check"
 )
 
 // CheckReport is what Check found.
@@ -41,10 +31,10 @@ type CheckReport struct {
 // every value of every value file, that each reference leads to a value, and the log. An error
 // says that the check could not be made: the store is open (ErrLocked), or its manifest cannot be
 // read. The report has all other damage. progress, if not nil, is called before each file.
-func Check(ctx context.Context, dir string, seams Seams, progress func(file string)) (report CheckReport, err error) {
+func Check(ctx context.Context, dir string, seams Seams, progress func(file string)) (CheckReport, error) {
 	opts, err := Options{Seams: seams, ReadOnly: true}.withDefaults()
 	if err != nil {
-		return report, err
+		return CheckReport{}, err
 	}
 	s := &Store{dir: dir, opts: opts, fs: opts.Seams.FS, clock: opts.Seams.Clock}
 	defer func() {
@@ -53,213 +43,11 @@ func Check(ctx context.Context, dir string, seams Seams, progress func(file stri
 		}
 	}()
 	if err := s.openFiles(); err != nil {
-		return report, s.describe(err)
+		return CheckReport{}, s.describe(err)
 	}
-	c := checker{store: s, ctx: ctx, report: &report, progress: progress}
-	if progress == nil {
-		c.progress = func(string) {}
+	report, err := check.Run(ctx, check.Store{FS: s.fs, Dir: dir, State: s.frozen, Corrupt: ErrCorrupt}, progress)
+	for i := range report.Problems {
+		report.Problems[i] = s.describe(report.Problems[i])
 	}
-	if err := c.inventory(); err != nil {
-		return report, err
-	}
-	if err := c.values(); err != nil {
-		return report, err
-	}
-	err = c.tables()
-	c.closeValues()
-	if err != nil {
-		return report, err
-	}
-	c.log()
-	return report, ctx.Err()
-}
-
-type checker struct {
-	store    *Store
-	ctx      context.Context
-	report   *CheckReport
-	progress func(file string)
-
-	open map[uint64]*valuefile.Reader // by number, to follow references
-}
-
-func (c *checker) problem(err error) {
-	c.report.Problems = append(c.report.Problems, c.store.describe(err))
-}
-
-// inventory compares the directory with the manifest.
-func (c *checker) inventory() error {
-	inventory, err := manifest.TakeInventory(c.store.frozen, func(dir string) ([]string, error) {
-		return c.store.fs.List(filepath.Join(c.store.dir, dir))
-	})
-	if err != nil {
-		return c.store.describe(err)
-	}
-	c.report.Orphans = inventory.Orphans
-	for _, name := range inventory.Missing {
-		c.problem(fmt.Errorf("%w: file %s is missing", ErrCorrupt, filepath.Join(c.store.dir, name)))
-	}
-	return nil
-}
-
-// tables verifies every table file once.
-func (c *checker) tables() error {
-	seen := map[uint64]bool{}
-	for _, t := range c.store.frozen.Tables {
-		if t.Log == nil {
-			c.report.Tables++
-		}
-		for _, p := range t.Partitions {
-			for _, level := range p.Levels {
-				for _, f := range level {
-					if err := c.ctx.Err(); err != nil {
-						return err
-					}
-					if seen[f.Number] {
-						continue
-					}
-					seen[f.Number] = true
-					if err := c.table(f); err != nil {
-						c.problem(err)
-					}
-				}
-			}
-		}
-	}
-	return nil
-}
-
-// table verifies a table file against itself and against the manifest.
-func (c *checker) table(f *manifest.FileMeta) error {
-	name := filepath.Join(c.store.dir, manifest.TableName(f.Number))
-	if _, err := c.store.fs.Stat(name); err != nil {
-		return nil // missing: reported already
-	}
-	c.progress(name)
-	r, err := tablefiles.OpenTable(c.store.fs, c.store.dir, f)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	c.report.TableFiles++
-	c.report.FileBytes += f.Size
-	if err := r.VerifyReferences(c.reference); err != nil {
-		return err
-	}
-	sum, err := r.Checksum()
-	if err != nil {
-		return err
-	}
-	if sum != f.Checksum {
-		return fmt.Errorf("%w: table file %s: the checksum of the whole file is not the manifest's", ErrCorrupt, name)
-	}
-	if p := r.Properties(); !agree(p, f) {
-		return fmt.Errorf("%w: table file %s: it does not hold what the manifest says", ErrCorrupt, name)
-	}
-	c.report.Rows += f.Rows
-	c.report.Cells += f.Cells
-	return nil
-}
-
-// agree reports whether a file's properties are what the manifest says.
-func agree(p *sstable.Properties, f *manifest.FileMeta) bool {
-	return p.Rows == f.Rows && p.Cells == f.Cells && p.Puts == f.Puts && p.Tombstones == f.Tombstones &&
-		bytes.Equal(p.SmallestKey, f.Smallest) && bytes.Equal(p.LargestKey, f.Largest) &&
-		p.SmallestSeq == f.SmallestSeq && p.LargestSeq == f.LargestSeq &&
-		p.MinVersion == f.MinVersion && p.MaxVersion == f.MaxVersion &&
-		p.Permanent == f.Permanent && p.NewestTombstone == f.NewestTombstone &&
-		slices.EqualFunc(p.ValueFiles, f.Values, func(v sstable.ValueFile, use manifest.ValueUse) bool {
-			return v.Number == use.File && v.Values == use.Values && v.Bytes == use.Bytes
-		})
-}
-
-// values verifies every value file.
-func (c *checker) values() error {
-	for v := range c.store.frozen.ValueFiles() {
-		if err := c.ctx.Err(); err != nil {
-			return err
-		}
-		name := filepath.Join(c.store.dir, manifest.ValueName(v.Number))
-		if _, err := c.store.fs.Stat(name); err != nil {
-			continue // missing: reported already
-		}
-		c.progress(name)
-		r, err := tablefiles.OpenValues(c.store.fs, c.store.dir, v.ValueFile)
-		if err == nil {
-			c.report.ValueFiles++
-			c.report.Values += v.Values
-			c.report.ValueBytes += v.Size
-			err = errors.Join(r.Verify(c.ctx.Err), r.Close())
-		}
-		if c.ctx.Err() != nil {
-			return c.ctx.Err()
-		}
-		if err != nil {
-			c.problem(err)
-		}
-	}
-	return nil
-}
-
-// maxOpenValues bounds the value files that are open to follow references.
-const maxOpenValues = 64
-
-// reference verifies that a cell's reference leads to a record of a value file. values verifies
-// the records themselves, and reports value files that cannot be opened; inventory reports
-// missing ones.
-func (c *checker) reference(ref row.Reference) error {
-	r, ok := c.open[ref.File]
-	if !ok {
-		v, live := c.store.frozen.ValueFile(ref.File)
-		if !live {
-			return nil // the table file does not hold what the manifest says
-		}
-		if len(c.open) >= maxOpenValues || c.open == nil {
-			c.closeValues()
-			c.open = map[uint64]*valuefile.Reader{}
-		}
-		r, _ = tablefiles.OpenValues(c.store.fs, c.store.dir, v.ValueFile)
-		c.open[ref.File] = r
-	}
-	if r == nil {
-		return nil
-	}
-	return r.CheckReference(ref)
-}
-
-func (c *checker) closeValues() {
-	for _, r := range c.open {
-		if r != nil {
-			r.Close()
-		}
-	}
-	c.open = nil
-}
-
-// log reads the log and decodes every record, and checks the spare files that wait to become
-// segments.
-func (c *checker) log() {
-	c.progress(c.store.logDir())
-	opts := wal.Options{FS: c.store.fs, Dir: c.store.logDir(), StoreID: c.store.frozen.StoreID, Newest: newestLog(c.store.frozen)}
-	var change row.Change
-	result, err := wal.Recover(opts, knownSegment(c.store.frozen), func(rec wal.Record) error {
-		if err := c.ctx.Err(); err != nil {
-			return err
-		}
-		batch, err := row.NewBatchReader(rec.Payload)
-		for more := err == nil; more && err == nil; {
-			more, err = batch.Next(&change)
-		}
-		if err != nil {
-			return fmt.Errorf("%w: log segment %d, offset %d: %w", ErrCorrupt, rec.Segment, rec.Offset, err)
-		}
-		return nil
-	})
-	if err != nil && c.ctx.Err() == nil {
-		c.problem(err)
-	}
-	for _, err := range wal.CheckSpares(opts, knownSegment(c.store.frozen)) {
-		c.problem(err)
-	}
-	c.report.LogRecords, c.report.LogBytes = result.Records, result.Bytes
+	return CheckReport(report), s.describe(err)
 }

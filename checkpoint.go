@@ -3,14 +3,8 @@ package flagstone
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"path/filepath"
 
-	"github.com/flagstone-db/flagstone/internal/outfile"
-	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/row"
@@ -91,7 +85,7 @@ func (s *Store) Checkpoint(ctx context.Context, dir string) error {
 		return s.describe(err)
 	}
 	defer release()
-	if err := s.linkFiles(ctx, state, dir); err != nil {
+	if err := manifest.LinkFiles(ctx, s.fs, s.dir, dir, state); err != nil {
 		return s.describe(err)
 	}
 	copied := *state
@@ -140,94 +134,4 @@ func pinVersions(trees []*partition.Tree, state *manifest.State) (release func()
 		}
 	}
 	return release, true
-}
-
-// linkFiles puts the table and value files of a state into another directory.
-func (s *Store) linkFiles(ctx context.Context, state *manifest.State, dir string) error {
-	dirs := map[string]bool{dir: true}
-	for _, t := range state.Tables {
-		for _, p := range t.Partitions {
-			for _, level := range p.Levels {
-				for _, f := range level {
-					if err := ctx.Err(); err != nil {
-						return err
-					}
-					name := manifest.TableName(f.Number)
-					dirs[filepath.Dir(filepath.Join(dir, name))] = true
-					if err := s.linkFile(name, dir); err != nil {
-						return err
-					}
-				}
-			}
-		}
-	}
-	for v := range state.ValueFiles() {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		name := manifest.ValueName(v.Number)
-		dirs[filepath.Dir(filepath.Join(dir, name))] = true
-		if err := s.linkFile(name, dir); err != nil {
-			return err
-		}
-	}
-	for d := range dirs {
-		if err := vfs.MakeDir(s.fs, dir, d); err != nil {
-			return err
-		}
-		if err := s.fs.SyncDir(d); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// linkFile links one file, or copies it if the link fails.
-func (s *Store) linkFile(name, dir string) error {
-	from, to := filepath.Join(s.dir, name), filepath.Join(dir, name)
-	if err := s.fs.MkdirAll(filepath.Dir(to)); err != nil {
-		return err
-	}
-	if _, err := s.fs.Stat(to); err == nil {
-		return nil // shared by two partitions
-	}
-	if s.fs.Link(from, to) == nil {
-		return nil
-	}
-	// A link that is reported as failed may still have been made: then the copy would overwrite
-	// the original.
-	if err := s.fs.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return copyFile(s.fs, from, to)
-}
-
-// copyFile copies a file, syncs the copy and reads it back.
-func copyFile(fsys vfs.FS, from, to string) (err error) {
-	in, err := fsys.Open(from, vfs.OpenOptions{Sequential: true})
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := fsys.Create(to, vfs.OpenOptions{})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, out.Close()) }()
-	size, err := in.Size()
-	if err != nil {
-		return err
-	}
-	w := outfile.New(out)
-	if _, err := io.Copy(w, io.NewSectionReader(in, 0, size)); err != nil {
-		return err
-	}
-	copied, err := w.Finish()
-	if err == nil {
-		err = out.Sync()
-	}
-	if err != nil {
-		return err
-	}
-	return copied.ReadBack(fsys, to)
 }

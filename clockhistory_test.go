@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flagstone-db/flagstone/internal/upkeep"
+	"github.com/flagstone-db/flagstone/internal/storeclock"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 )
@@ -56,7 +56,7 @@ func (h *history) run(d time.Duration) {
 	switch {
 	case h.off > 0:
 		h.wrong += d
-	case d >= upkeep.IdlePeriod: // the clock was read, and the reading was saved
+	case d >= storeclock.LookPeriod: // the clock was read, and the reading was saved
 		h.wrong = 0
 	}
 }
@@ -98,7 +98,7 @@ func (h *history) compact() {
 
 // step does something at random.
 func (h *history) step() {
-	const left = probation - 2*upkeep.IdlePeriod
+	const left = storeclock.Probation - 2*storeclock.LookPeriod
 	switch h.random.IntN(12) {
 	case 0, 1:
 		jumps := []time.Duration{time.Minute, 40 * time.Minute, 26 * time.Hour, 400 * 24 * time.Hour, tenYears * time.Millisecond}
@@ -121,7 +121,7 @@ func (h *history) step() {
 		d := time.Duration(h.random.Int64N(int64(30 * time.Minute)))
 		if h.off > 0 && h.wrong+d > left {
 			h.setOff(0)
-			d = upkeep.IdlePeriod
+			d = storeclock.LookPeriod
 		}
 		h.run(d)
 	}
@@ -159,13 +159,13 @@ func TestP16_NoHistoryOfAWrongClockDestroysAnythingUnexpired(t *testing.T) {
 		}
 		// At the end the clock is right, and expired data is dropped.
 		h.setOff(0)
-		for range 2*probation/(3*time.Minute) + 4 {
+		for range 2*storeclock.Probation/(3*time.Minute) + 4 {
 			h.run(3*time.Minute + time.Second)
 			h.restart(h.random.IntN(2) == 0, time.Hour)
 			h.check()
 		}
 		h.between(historyTTL)
-		h.run(2*probation + 2*upkeep.IdlePeriod)
+		h.run(2*storeclock.Probation + 2*storeclock.LookPeriod)
 		h.compact()
 		if files := tableFiles(h.fs); len(files) > 0 {
 			t.Fatalf("seed %d: expired rows stay: %v: %v", seed+uint64(run), files, h.done)
@@ -183,7 +183,7 @@ func filled(t *testing.T) *history {
 	if err := h.store.Flush(ctx()); err != nil {
 		t.Fatal(err)
 	}
-	h.run(probation + upkeep.IdlePeriod) // the clock is believed
+	h.run(storeclock.Probation + storeclock.LookPeriod) // the clock is believed
 	return h
 }
 
@@ -209,7 +209,7 @@ func TestP16_SmallJumpsDoNotAddUp(t *testing.T) {
 		}
 		h.compact()
 		// The store believes the least that the wall clock was ahead throughout each probation.
-		if ahead := h.store.purge.look().Millis - h.right; time.Duration(ahead)*time.Millisecond > h.off-24*50*time.Minute {
+		if ahead := h.store.trusted.Look().Millis - h.right; time.Duration(ahead)*time.Millisecond > h.off-24*50*time.Minute {
 			t.Fatalf("day %d: the trusted time is %v ahead, the wall %v", day, time.Duration(ahead)*time.Millisecond, h.off)
 		}
 	}
@@ -219,7 +219,7 @@ func TestP16_SmallJumpsDoNotAddUp(t *testing.T) {
 		h.setOff(h.off + 50*time.Minute)
 		h.run(30 * time.Second)
 	}
-	if ahead := h.store.purge.look().Millis - h.right; ahead > 0 {
+	if ahead := h.store.trusted.Look().Millis - h.right; ahead > 0 {
 		t.Errorf("the trusted time is %d ms ahead", ahead)
 	}
 }
@@ -257,7 +257,7 @@ func TestP16_AProbationGoesOnAcrossRestartsAndJumpsWithinIt(t *testing.T) {
 // A manifest of an earlier version has no trusted time, and its issued time may be wrong.
 func TestP16_AManifestWithoutATrustedTimeIsNotBelieved(t *testing.T) {
 	h := filled(t)
-	h.store.issued.raise(h.right + tenYears)
+	h.store.issued.Raise(h.right + tenYears)
 	if err := h.store.Flush(ctx()); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/flagstone-db/flagstone/internal/storeclock"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/row"
@@ -35,10 +36,10 @@ type ClockInfo struct {
 
 // Clock returns the present readings of the store's clocks.
 func (s *Store) Clock() ClockInfo {
-	now := s.purge.look()
+	now := s.trusted.Look()
 	return ClockInfo{
-		WallMillis: s.clock.NowMillis(), IssuedMillis: s.issued.last.Load(),
-		TrustedMillis: now.Millis, Believed: now.Millis >= leastBelieved, Stood: time.Duration(now.Stood) * time.Millisecond,
+		WallMillis: s.clock.NowMillis(), IssuedMillis: s.issued.Last(),
+		TrustedMillis: now.Millis, Believed: storeclock.Believed(now), Stood: time.Duration(now.Stood) * time.Millisecond,
 	}
 }
 
@@ -196,7 +197,7 @@ func (c *copier) marker(ctx context.Context, t, made *Table, r *Row, forever boo
 		g := t.partitions().Find(r.rowKey).NewGetter()
 		defer g.Close()
 		var err error
-		view := mvcc.View{Seq: c.at.seq, MaxVersions: 1, Cutoff: math.MaxInt64} // shows only what never expires
+		view := mvcc.View{Seq: c.at.moment.Seq, MaxVersions: 1, Cutoff: math.MaxInt64} // shows only what never expires
 		if forever, err = g.Get(r.rowKey, view, &mvcc.Selection{NoCells: true}, new(row.Collector), 0); err != nil {
 			return err
 		}
@@ -243,6 +244,6 @@ func (c *copier) restamp(t *Table, cells []row.Cell) (restamped int) {
 		restamped += beyond
 		from = to
 	}
-	c.to.issued.raise(newest)
+	c.to.issued.Raise(newest)
 	return restamped
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/storeclock"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/row"
@@ -51,10 +52,10 @@ func TestP16_ACopyLeavesAWrongClockBehind(t *testing.T) {
 	if err := r.store.Flush(ctx()); err != nil {
 		t.Fatal(err)
 	}
-	r.clock.Advance(2 * probation)
+	r.clock.Advance(2 * storeclock.Probation)
 	r.exec.RunAll()
 	put(t, expires, "p", 1, "c", r.store.NowMillis(), "wrong")
-	right += 3000 + 2*probation.Milliseconds()
+	right += 3000 + 2*storeclock.Probation.Milliseconds()
 	r.clock.SetWall(right)
 	if ahead := r.store.NowMillis() - right; ahead < tenYears-10_000 || expires.Info().ExpiryWatermark < right/1000 {
 		t.Fatalf("the clock did not do its worst: %d ahead, watermark %d", ahead, expires.Info().ExpiryWatermark)

@@ -33,8 +33,11 @@
 // # Rooms
 //
 // The root package orders writes and decides what is flushed and compacted. Below it,
-// internal/commit makes commits visible in order, internal/pressure holds writers back, and
-// internal/jobs runs background work. Package partition is one LSM tree; compaction and manifest
-// are its shape, internal/tablefiles has its open files, mvcc has the rules, cdc the records of
-// streams. Cells live in wal, memtable and sstable. Package row is the kernel: values, keys, cells, mutations.
+// internal/commit makes commits visible in order, internal/pressure holds writers back,
+// internal/jobs runs background work, internal/txn has what transactions hold, internal/recovery
+// replays the log, and internal/check verifies a closed store. Package internal/views decides what
+// readers see and compactions keep, internal/storeclock tells the time, cdc has the records of
+// streams. Package partition is one LSM tree; compaction and manifest are its shape, mvcc has the
+// rules. Cells live in wal, memtable and sstable. Package row is the kernel: values, keys, cells,
+// mutations.
 package flagstone

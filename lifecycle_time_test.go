@@ -246,7 +246,7 @@ func TestTombstonesGoOnceWhatTheyHideIsExpired(t *testing.T) {
 		if err := (treeEnv{r.store}).Advance(table.id, 0); err != nil {
 			t.Fatal(err)
 		}
-		return treeEnv{r.store}.Policy(table.id).TombstoneHorizon
+		return r.store.views.Policy(table.id).TombstoneHorizon
 	}
 	if h := horizon(); h != 0 {
 		t.Errorf("the horizon is %d right after the write", h)
@@ -459,7 +459,7 @@ func TestPastLimitsAreKeptAsLongAsTheyCount(t *testing.T) {
 		t.Fatalf("past limits are %+v", limits)
 	}
 	for seq, want := range map[uint64]int{1: 3, 4: 3, 5: 1} {
-		if got := (treeEnv{r.store}).MaxVersions(table.id, seq); got != want {
+		if got := r.store.views.MaxVersions(table.id, seq); got != want {
 			t.Errorf("from sequence number %d on %d versions are kept, want %d", seq, got, want)
 		}
 	}

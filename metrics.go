@@ -86,9 +86,7 @@ func (s *Store) Metrics() Metrics {
 	m.FlushedBytes, m.CompactedIn, m.CompactedOut = work.Flushed.Load(), work.CompactedIn.Load(), work.CompactedOut.Load()
 	m.MovedBytes, m.DroppedBytes = work.Moved.Load(), work.Dropped.Load()
 	m.Stalled = s.gate.Stalled()
-	s.snapshots.Lock()
-	m.OpenSnapshots = len(s.snapshots.open)
-	s.snapshots.Unlock()
+	m.OpenSnapshots = s.views.Len()
 	state := s.state()
 	for _, t := range state.Tables {
 		m.Tables = append(m.Tables, s.tableMetrics(state, t))
@@ -109,7 +107,7 @@ func (s *Store) tableMetrics(state *manifest.State, t *manifest.Table) TableMetr
 		}
 	}
 	m.Reclaimable = m.ValueGarbage
-	policy := treeEnv{s}.Policy(t.ID)
+	policy := s.views.Policy(t.ID)
 	for _, p := range t.Partitions {
 		m.Debt += compaction.Debt(&p.Levels, s.env.Compaction)
 		m.Reclaimable += compaction.Reclaimable(&p.Levels, policy)

@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/flagstone-db/flagstone/cdc"
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/row"
@@ -28,7 +29,7 @@ type prepared struct {
 // write prepares, orders and applies a write. REQUIRES: its changes are of different rows, and
 // the caller holds their latches.
 func (s *Store) write(ctx context.Context, w *write) error {
-	micros, before := s.issued.nowMicros(), 0
+	micros, before := s.issued.Micros(), 0
 	for _, c := range w.changes {
 		p, err := c.prepare(micros / 1000)
 		if err != nil {
@@ -73,15 +74,15 @@ func (w *write) addPrepared(p *prepared) error {
 		w.out.Add(p.change, p.size, (*placed)(p.from), nil)
 		return nil
 	}
-	w.out.Add(p.change, p.size, (*placed)(p.from), newRecord(log, p.change))
+	w.out.Add(p.change, p.size, (*placed)(p.from), &record{log, cdc.NewRecord(p.change)})
 	if len(p.before) == 0 || p.beforeFor != log {
 		return nil
 	}
-	before, err := beforeChange(log, p.before)
+	before, err := cdc.Carry(log.id, p.before)
 	if err != nil {
 		return err
 	}
-	w.out.Add(before, 0, nil, newLogEntry(log, beforeCells, p.before))
+	w.out.Add(before, 0, nil, &record{log, cdc.NewBefore(p.before)})
 	return nil
 }
 

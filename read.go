@@ -8,6 +8,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/flagstone-db/flagstone/internal/views"
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/partition"
@@ -200,13 +201,13 @@ func (t *Table) readRow(r *Row, opts *ReadOptions, l *lookup, undurable bool, wr
 // undurable, the newest applied state. It is false if the table is not there.
 func (t *Table) view(sn *Snapshot, undurable bool) (mvcc.View, bool) {
 	if sn != nil {
-		return sn.view(t.id)
+		return sn.moment.View(t.id)
 	}
 	meta := t.meta()
 	if meta == nil {
 		return mvcc.View{}, false
 	}
-	seq := mvccLatest
+	seq := uint64(views.Latest)
 	if !undurable {
 		seq = t.store.pipeline.Visible()
 	}
@@ -214,7 +215,7 @@ func (t *Table) view(sn *Snapshot, undurable bool) (mvcc.View, bool) {
 	if meta.Options.TTLSeconds != NeverExpires {
 		millis = t.store.clock.NowMillis() // costs a fifth of the get of a column
 	}
-	return viewOf(meta, seq, millis), true
+	return views.Of(meta, seq, millis), true
 }
 
 // visibleVersions returns the versions of a column in the newest applied state and in written
@@ -229,7 +230,7 @@ func (t *Table) visibleVersions(key, column []byte, written *memtable.Memtable) 
 	versions, limit = []int64{}, int(meta.Options.MaxVersions)
 	g := t.partitions().Find(key).NewGetter()
 	defer g.Close()
-	view := mvcc.View{Seq: mvccLatest, MaxVersions: limit, Cutoff: meta.Watermark}
+	view := mvcc.View{Seq: views.Latest, MaxVersions: limit, Cutoff: meta.Watermark}
 	g.Above(written)
 	reader, err := g.Seek(key, view, mvcc.Selection{Columns: [][]byte{column}})
 	if err == nil {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/flagstone-db/flagstone/cdc"
 	"github.com/flagstone-db/flagstone/row"
-	"github.com/flagstone-db/flagstone/valuefile"
 )
 
 // Stream is the stream of changes of a table. It stays valid until the stream is
@@ -38,11 +37,11 @@ type StreamAction int
 
 const (
 	// StreamPut replaced the row: it holds the cells of the record and no others.
-	StreamPut StreamAction = iota + 1
+	StreamPut = StreamAction(cdc.Put)
 	// StreamUpdate changed the columns that the record names.
-	StreamUpdate
+	StreamUpdate = StreamAction(cdc.Update)
 	// StreamDelete deleted the row.
-	StreamDelete
+	StreamDelete = StreamAction(cdc.Delete)
 )
 
 // StreamRecord is one change of one row.
@@ -158,7 +157,7 @@ func (st *Stream) Since(ctx context.Context, shard uint64, micros int64) (Stream
 	if micros > now {
 		return end, nil
 	}
-	found, err := st.firstSince(ctx, shard, micros, last)
+	found, err := cdc.FirstSince(micros, last, func(after uint64) (*cdc.Row, error) { return st.first(ctx, shard, after, last) })
 	if err == nil {
 		err = st.check(shard)
 	}
@@ -168,38 +167,14 @@ func (st *Stream) Since(ctx context.Context, shard uint64, micros int64) (Stream
 	return StreamPosition{Shard: shard, After: found.Sequence - 1, AsOf: found.Micros}, nil
 }
 
-// firstSince returns the first record up to the sequence number last that was committed at micros
-// or later, nil if there is none. It is a binary search, since times do not fall with rising
-// sequence numbers.
-func (st *Stream) firstSince(ctx context.Context, shard uint64, micros int64, last uint64) (*StreamRecord, error) {
-	first, err := st.first(ctx, shard, 0, last)
-	if err != nil || first == nil || first.Micros >= micros {
-		return first, err
-	}
-	from, to := first.Sequence+1, last+1
-	for from < to {
-		middle := from + (to-from)/2
-		r, err := st.first(ctx, shard, middle-1, last)
-		switch {
-		case err != nil:
-			return nil, err
-		case r != nil && r.Micros < micros:
-			from = r.Sequence + 1
-		default:
-			to = middle
-		}
-	}
-	return st.first(ctx, shard, from-1, last)
-}
-
-// first returns the first record with after < sequence number <= upTo, nil if there is none.
-func (st *Stream) first(ctx context.Context, shard, after, upTo uint64) (*StreamRecord, error) {
+// first returns the first row with after < sequence number <= upTo, nil if there is none.
+func (st *Stream) first(ctx context.Context, shard, after, upTo uint64) (*cdc.Row, error) {
 	rows := st.scan(ctx, shard, after, upTo)
 	defer rows.Close()
 	if !rows.Next() {
 		return nil, st.describe(rows.Err())
 	}
-	return st.record(rows.Row())
+	return st.decode(rows.Row())
 }
 
 // describe maps the error of a change log to that of its stream.
@@ -212,8 +187,7 @@ func (st *Stream) describe(err error) error {
 
 // scan scans the rows of the records with after < sequence number <= upTo.
 func (st *Stream) scan(ctx context.Context, shard, after, upTo uint64) *Rows {
-	key := func(seq uint64) []row.Value { return []row.Value{row.Integer(int64(shard)), row.Integer(int64(seq))} }
-	return st.log.Scan(ctx, key(after+1), key(upTo+1), ScanOptions{})
+	return st.log.Scan(ctx, cdc.Key(shard, after+1), cdc.Key(shard, upTo+1), ScanOptions{})
 }
 
 // Read returns the records after a position. What it returns is durable, also with SyncNone.
@@ -257,7 +231,7 @@ func (st *Stream) Read(ctx context.Context, pos StreamPosition, limits StreamLim
 // time in microseconds; no later commit has an earlier time.
 func (st *Stream) barrier(ctx context.Context) (seq uint64, micros int64, err error) {
 	s := st.table.store
-	seq, micros, err = s.pipeline.Barrier(ctx, s.issued.nowMicros())
+	seq, micros, err = s.pipeline.Barrier(ctx, s.issued.Micros())
 	return seq, micros, s.describe(err)
 }
 
@@ -282,68 +256,29 @@ func (st *Stream) read(ctx context.Context, pos StreamPosition, limits StreamLim
 			page.More = true
 			return page, nil
 		}
-		r, err := st.record(rows.Row())
+		found, err := st.decode(rows.Row())
 		if err != nil {
 			return StreamPage{}, err
 		}
-		page.Records = append(page.Records, *r)
+		r := StreamRecord{
+			Sequence: found.Sequence, Micros: found.Micros, Action: StreamAction(found.Action),
+			Key: found.Key, Cells: found.Cells, Before: found.Before,
+		}
+		page.Records = append(page.Records, r)
 		page.Next.After, page.Next.AsOf = r.Sequence, r.Micros
 		size += r.Bytes()
 	}
 	return page, st.describe(rows.Err())
 }
 
-// record decodes a row of the change log.
-func (st *Stream) record(from *Row) (*StreamRecord, error) {
-	seq := uint64(from.Key()[1].Int64())
-	var pieces, before []byte
-	for i := range from.Cells {
-		switch from.Cells[i].Column[0] {
-		case recordCells:
-			pieces = append(pieces, from.Cells[i].Value...)
-		case beforeCells:
-			before = append(before, from.Cells[i].Value...)
-		}
-	}
-	r := &StreamRecord{Sequence: seq}
-	decoded, err := cdc.Decode(pieces)
-	if err == nil && before != nil {
-		r.Before, err = cdc.DecodeBefore(before)
-	}
-	if err == nil {
-		r.Key, err = row.DecodeKey(decoded.Key, st.table.columns)
-	}
-	corrupt := func(err error) error {
-		return fmt.Errorf("%w: change log %d of table %q, sequence number %d: %w", ErrCorrupt, st.log.id, st.table.name, seq, err)
-	}
+// decode reads a row of the change log.
+func (st *Stream) decode(from *Row) (*cdc.Row, error) {
+	r, err := cdc.ReadRow(from.Key(), from.Cells, st.table.columns)
 	if err != nil {
-		return nil, corrupt(err)
+		return nil, fmt.Errorf("%w: change log %d of table %q, sequence number %d: %w",
+			ErrCorrupt, st.log.id, st.table.name, from.Key()[1].Int64(), err)
 	}
-	r.Micros = decoded.Micros
-	wrote := false
-	for _, c := range decoded.Cells {
-		if c.Kind == row.KindTrim && c.Version != row.MaxVersion {
-			continue // added by the store to hide versions beyond the table's limit
-		}
-		wrote = wrote || c.Kind == row.KindPut
-		if c.Packed {
-			var buffer []byte
-			if c.Value, err = valuefile.Unpack(&buffer, c.Value, nil); err != nil {
-				return nil, corrupt(err)
-			}
-			c.Packed = false
-		}
-		r.Cells = append(r.Cells, c)
-	}
-	switch {
-	case !decoded.DeleteRow:
-		r.Action = StreamUpdate
-	case decoded.PutRow || wrote:
-		r.Action = StreamPut
-	default:
-		r.Action = StreamDelete
-	}
-	return r, nil
+	return &r, nil
 }
 
 // Bytes is the size of a record: of its key, and of the names and values of its cells.

@@ -1,25 +1,18 @@
 package flagstone
 
 import (
-	"errors"
-	"fmt"
 	"path/filepath"
 
-	"github.com/flagstone-db/flagstone/internal/commit"
+	"github.com/flagstone-db/flagstone/internal/recovery"
 	"github.com/flagstone-db/flagstone/manifest"
-	"github.com/flagstone-db/flagstone/memtable"
-	"github.com/flagstone-db/flagstone/partition"
-	"github.com/flagstone-db/flagstone/row"
 	"github.com/flagstone-db/flagstone/wal"
 )
 
-// recover rebuilds the memtables from the log and begins a new log segment. It skips every
-// mutation that the partitions' files hold, so replay may begin anywhere below what is missing,
-// and may be repeated after a crash during recovery. Memory stays in its budget: a memtable that
-// fills up is flushed before replay goes on.
+// recover rebuilds the memtables from the log and begins a new log segment. A crash during
+// recovery does no harm: see recovery.Replay.
 func (s *Store) recover() error {
 	state := s.state()
-	s.issued.raise(state.IssuedMillis)
+	s.issued.Raise(state.IssuedMillis)
 	if err := s.clearFiles(); err != nil {
 		return err
 	}
@@ -27,29 +20,50 @@ func (s *Store) recover() error {
 		FS: s.fs, Dir: s.logDir(),
 		SegmentSize: s.opts.WALSegmentSize, Sync: s.opts.Sync == SyncAlways,
 		StoreID: state.StoreID, Logger: s.opts.Logger, Memory: s.offheap,
-		Newest: newestLog(state), Begun: s.logBegun, Elapsed: s.clock.Elapsed,
+		Newest: wal.End(state.NewestLog), Begun: s.logBegun, Elapsed: s.clock.Elapsed,
 	}
 	if s.opts.Sync == SyncNone && !s.steppedByHand() { // the log has goroutines of its own then
 		opts.Gathered = s.pipeline.HandOverSoon
 	}
-	if err := s.carryOver(&opts, knownSegment(state)); err != nil {
+	if err := s.carryOver(&opts, state.KnownSegment()); err != nil {
 		return err
 	}
-	r := replay{store: s, lastSeq: state.LastSeq, lastMicros: endOfMilli(s.issued.last.Load())}
-	result, err := wal.Recover(opts, knownSegment(state), r.record)
+	r := recovery.Replay{
+		Tables: s.catalog().replayed(), Trees: s.trees(false), Memory: s.gate, Issued: s.issued, ReadOnly: s.opts.ReadOnly,
+		Corrupt: ErrCorrupt, LastSeq: state.LastSeq, LastMicros: s.issued.LastMicros(),
+	}
+	result, err := wal.Recover(opts, state.KnownSegment(), r.Record)
 	if err != nil {
 		return err
 	}
 	if result.Records > 0 {
-		s.opts.Logger.Info("log recovered", "records", result.Records, "bytes", result.Bytes, "applied", r.applied)
+		s.opts.Logger.Info("log recovered", "records", result.Records, "bytes", result.Bytes, "applied", r.Applied)
 	}
 	if !s.opts.ReadOnly && s.log == nil {
 		if s.log, err = wal.NewWriter(opts, result); err != nil {
 			return err
 		}
 	}
-	s.pipeline.Start(s.log, r.lastSeq, r.lastMicros)
+	s.pipeline.Start(s.log, r.LastSeq, r.LastMicros)
 	return nil
+}
+
+// replayed describes the tables to which a replay applies mutations. A change log that has ended
+// takes none.
+func (c *catalog) replayed() map[uint64]recovery.Table {
+	tables := map[uint64]recovery.Table{}
+	for _, t := range c.byID {
+		if t.logOf != 0 {
+			continue
+		}
+		table := recovery.Table{Trees: t.partitions()}
+		if log := t.log.Load(); log != nil {
+			table.Log = &recovery.Log{ID: log.id, After: log.logAfter, Tree: log.logTree()}
+			tables[log.id] = recovery.Table{Log: table.Log}
+		}
+		tables[t.id] = table
+	}
+	return tables
 }
 
 // carryOver checks the log and makes all of it durable, before anything of it is used. The
@@ -70,26 +84,11 @@ func (s *Store) carryOver(opts *wal.Options, known uint64) error {
 		return err
 	}
 	opts.Logger = nil // the first pass has logged everything about the log
-	opts.Newest = newestLog(s.state())
+	opts.Newest = wal.End(s.state().NewestLog)
 	return nil
 }
 
 func (s *Store) logDir() string { return filepath.Join(s.dir, manifest.WALDir) }
-
-// knownSegment is the log segment that must exist, 0 if none was ever recorded: a new store may
-// have crashed before its first segment.
-func knownSegment(state *manifest.State) uint64 {
-	if state.MinLog <= 1 {
-		return 0
-	}
-	return state.MinLog
-}
-
-// newestLog is what the manifest knows of the end of the log.
-func newestLog(state *manifest.State) wal.End {
-	end := state.NewestLog
-	return wal.End{Segment: end.Segment, Offset: int64(end.Offset), Records: end.Records, Chain: end.Chain}
-}
 
 // logBegun names a segment in the manifest, before anything in it is acknowledged.
 func (s *Store) logBegun(segment uint64) error {
@@ -104,140 +103,8 @@ func (s *Store) closeLog() error {
 	if err := s.log.Close(); err != nil || s.pipeline.Failed() != nil {
 		return err
 	}
-	end := s.log.End()
 	var e manifest.Edit
-	e.SetNewestLog(manifest.LogEnd{
-		Segment: end.Segment, Offset: uint64(end.Offset), Records: end.Records, Chain: end.Chain,
-	})
+	e.SetNewestLog(manifest.LogEnd(s.log.End()))
 	_, err := s.commitEdit(&e)
 	return err
-}
-
-// replay applies recovered records.
-type replay struct {
-	store   *Store
-	lastSeq uint64
-	// lastMicros is at least the time of every commit replayed.
-	lastMicros int64
-	applied    int // mutations
-	change     row.Change
-	// shard is the partition of the latest mutation.
-	shard uint64
-}
-
-// record applies one record: a batch whose first sequence number is the record's position.
-func (r *replay) record(rec wal.Record) error {
-	if rec.Stream != commit.LogStream {
-		return fmt.Errorf("%w: log segment %d, offset %d: unknown stream %d", ErrCorrupt, rec.Segment, rec.Offset, rec.Stream)
-	}
-	batch, err := row.NewBatchReader(rec.Payload)
-	if err == nil {
-		r.lastMicros = max(r.lastMicros, batch.Time())
-		r.store.issued.raise(batch.Time() / 1000)
-		err = r.batch(&batch, rec)
-	}
-	if errors.Is(err, row.ErrBadMutation) {
-		err = fmt.Errorf("%w: log segment %d, offset %d: %w", ErrCorrupt, rec.Segment, rec.Offset, err)
-	}
-	return err
-}
-
-func (r *replay) batch(batch *row.BatchReader, rec wal.Record) error {
-	for seq := rec.Position; ; seq++ {
-		more, err := batch.Next(&r.change)
-		if err != nil || !more {
-			return err
-		}
-		r.lastSeq = max(r.lastSeq, seq)
-		if err := r.apply(seq, rec.Segment, batch.Time()); err != nil {
-			return err
-		}
-	}
-}
-
-// apply inserts the change unless its table is gone or its partition's files hold it. It also
-// inserts the record into the table's change log, if there is one.
-func (r *replay) apply(seq, segment uint64, micros int64) error {
-	c := &r.change
-	table := r.store.catalog().byID[c.Table]
-	if table == nil {
-		return nil
-	}
-	if table.logOf != 0 {
-		return r.before(table, seq, segment, micros)
-	}
-	tree, size := table.partitions().Find(c.Key), memtable.EstimateSize(c)
-	r.shard = tree.ID()
-	if err := r.makeRoom(tree, size, seq); err != nil {
-		return err
-	}
-	var rec *record
-	if log := table.log.Load(); log != nil && seq > log.logAfter {
-		rec = newRecord(log, c)
-		// Before the change is inserted: a memtable that is rotated at seq must not hold seq.
-		if err := r.makeRoom(rec.Tree(), rec.Size(), seq); err != nil {
-			return err
-		}
-	}
-	r.insert(tree, size, seq, segment, func(slot partition.Slot) int64 {
-		spare, _ := slot.Apply(seq, c)
-		return spare
-	})
-	if rec != nil {
-		r.insertRecord(rec, seq, seq, segment, micros)
-	}
-	return nil
-}
-
-// before inserts what columns held before the mutation seq-1, unless the change log has ended.
-func (r *replay) before(log *Table, seq, segment uint64, micros int64) error {
-	of := r.store.catalog().byID[log.logOf]
-	if of == nil || of.log.Load() != log || seq <= log.logAfter {
-		return nil
-	}
-	bytes, err := beforeBytes(&r.change)
-	if err != nil {
-		return err
-	}
-	rec := newLogEntry(log, beforeCells, bytes)
-	if err := r.makeRoom(rec.Tree(), rec.Size(), seq); err != nil {
-		return err
-	}
-	r.insertRecord(rec, seq-1, seq, segment, micros)
-	return nil
-}
-
-// insertRecord inserts the record of the mutation seq, under the sequence number at.
-func (r *replay) insertRecord(rec *record, seq, at, segment uint64, micros int64) {
-	r.insert(rec.Tree(), rec.Size(), at, segment, func(slot partition.Slot) int64 {
-		spare, _ := slot.Apply(at, rec.Change(r.shard, seq, micros))
-		return spare
-	})
-}
-
-// makeRoom flushes a memtable if there is no room for a mutation of at most size bytes.
-func (r *replay) makeRoom(tree *partition.Tree, size int64, seq uint64) error {
-	s := r.store
-	if seq <= tree.FlushedSeq() || s.opts.ReadOnly {
-		return nil
-	}
-	if !tree.Full(size) {
-		if !s.gate.Crowded() {
-			return nil
-		}
-		tree = commit.Largest(s.trees(false))
-	}
-	s.gate.Rotated(tree.Rotate(seq))
-	freed, err := tree.Flush(row.MaxSequence, func(uint64) (func() error, error) { return func() error { return nil }, nil })
-	s.gate.Free(freed, freed)
-	return err
-}
-
-// insert applies a mutation of at most size bytes to a tree, unless the tree's files hold it.
-func (r *replay) insert(tree *partition.Tree, size int64, seq, segment uint64, apply func(partition.Slot) (spare int64)) {
-	if seq <= tree.FlushedSeq() {
-		return
-	}
-	r.store.gate.Add(size - apply(tree.Reserve(size, segment)))
-	r.applied++
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sort"
 
+	"github.com/flagstone-db/flagstone/internal/valuefetch"
 	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -25,7 +26,7 @@ type Row struct {
 	ownKey    []byte        // of rowKey, and
 	collector row.Collector // of Cells, unless
 	shown     bool          // they belong to a scan's chunk
-	fetched   fetched
+	fetched   valuefetch.Values
 }
 
 // Key returns the primary key, one value per key column; nil of a nil Row.
@@ -120,9 +121,7 @@ func (r *Row) reset(key []byte, columns int) (err error) {
 func (r *Row) release() {
 	r.collector.Reset()
 	r.rowKey, r.Cells, r.key, r.shown = nil, nil, nil, false
-	if len(r.fetched.buffers) > 0 {
-		r.fetched = fetched{} // large values
-	}
+	r.fetched.Release()
 }
 
 // show sets the row to a key and cells in the memory of a chunk. Errors are those of reset.

@@ -1,12 +1,12 @@
 package flagstone
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"math/rand/v2"
+	"iter"
 	"slices"
 
+	"github.com/flagstone-db/flagstone/internal/sample"
 	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/row"
 	"github.com/flagstone-db/flagstone/sstable"
@@ -17,8 +17,6 @@ type SampledRow struct {
 	Key     []row.Value
 	Bytes   int64 // about how many of the table's bytes it represents, in memory, table files and value files
 	Version int64 // the newest version of its first columns, in milliseconds; 0 if it has no cell
-
-	rowKey []byte
 }
 
 const (
@@ -42,20 +40,32 @@ func (t *Table) Sample(ctx context.Context, n int) ([]SampledRow, error) {
 		return nil, err
 	}
 	defer snapshot.Close()
-	var size, scanned, rows int64
+	var size, scanned, count int64
 	for _, tree := range t.partitions().Trees() {
 		size += tree.ApproximateSize()
-		bytes, count := tree.ScanSize()
-		scanned, rows = scanned+bytes, rows+count
+		bytes, rows := tree.ScanSize()
+		scanned, count = scanned+bytes, count+rows
 	}
 	if err := t.gone(); err != nil {
 		return nil, err
 	}
 	blocks := int64(n) * sstable.DefaultBlockSize
-	if scanned < blocks || rows <= 2*int64(n) && scanned < sampledScan*blocks {
-		return t.sampleAll(ctx, n, size, snapshot)
+	read := t.sampleAt
+	if scanned < blocks || count <= 2*int64(n) && scanned < sampledScan*blocks {
+		read = t.sampleAll
 	}
-	return t.sampleAt(ctx, n, size, snapshot)
+	found, err := read(ctx, n, size, snapshot)
+	if err != nil {
+		return nil, err
+	}
+	rows := make([]SampledRow, len(found))
+	for i, r := range found {
+		rows[i] = SampledRow{Bytes: r.Bytes, Version: r.Version}
+		if rows[i].Key, err = row.DecodeKey(r.Key, t.columns); err != nil {
+			return nil, fmt.Errorf("%w: stored row key %x: %w", ErrCorrupt, r.Key, err)
+		}
+	}
+	return rows, nil
 }
 
 // scanSizes scans the keys, versions and sizes of rows without reading value files. columns is
@@ -67,61 +77,17 @@ func (t *Table) scanSizes(ctx context.Context, snapshot *Snapshot, columns int, 
 	return rows
 }
 
-// sampleAll scans the table. It keeps one of every 1, 2, 4, ... rows, and a large row with higher
-// probability.
-func (t *Table) sampleAll(ctx context.Context, n int, size int64, snapshot *Snapshot) ([]SampledRow, error) {
-	rng := rand.New(rand.NewPCG(1, 2)) // the same table has the same sample
-	join := func(a, b SampledRow) SampledRow {
-		kept, sum := a, a.Bytes+b.Bytes
-		if rng.Int64N(sum) < b.Bytes {
-			kept = b
-		}
-		kept.Bytes = sum
-		return kept
-	}
-	var sample []SampledRow
-	var total int64
-	stride, joined := 1, 0 // rows that one kept row represents, and those that the last one represents so far
+// sampleAll scans the table.
+func (t *Table) sampleAll(ctx context.Context, n int, size int64, snapshot *Snapshot) ([]sample.Row, error) {
 	rows := t.scanSizes(ctx, snapshot, 0, ScanOptions{})
 	defer rows.Close()
-	for rows.Next() {
-		s := sampled(rows.Row())
-		total += s.Bytes
-		if last := len(sample) - 1; joined > 0 {
-			sample[last] = join(sample[last], s)
-		} else {
-			sample = append(sample, s)
-		}
-		if joined++; joined < stride {
-			continue
-		}
-		joined = 0
-		if len(sample) == 2*n {
-			for i := range n {
-				sample[i] = join(sample[2*i], sample[2*i+1])
-			}
-			sample, stride = sample[:n], 2*stride
-		}
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	scale(sample, total, size)
-	return sample, nil
+	return sample.OfAll(rows.sizes(), n, size), rows.Err()
 }
 
-// scale scales weights that add up to sum, so that they add up to about size.
-func scale(sample []SampledRow, sum, size int64) {
-	for i := range sample {
-		sample[i].Bytes = max(int64(float64(sample[i].Bytes)*float64(size)/float64(sum)), 1)
-	}
-}
-
-// sampleAt reads the row at, or before, places at equal distances of about size/n bytes.
-func (t *Table) sampleAt(ctx context.Context, n int, size int64, snapshot *Snapshot) (sample []SampledRow, err error) {
+// sampleAt reads the rows at, or before, places at equal distances.
+func (t *Table) sampleAt(ctx context.Context, n int, size int64, snapshot *Snapshot) ([]sample.Row, error) {
 	var anchors partition.Anchors
-	apart := max(size/int64(n), 1)
-	step := apart / partition.AnchorShare
+	step := max(size/int64(n), 1) / partition.AnchorShare
 	for _, tree := range t.partitions().Trees() {
 		found, err := tree.Anchors(step)
 		if err != nil {
@@ -129,86 +95,23 @@ func (t *Table) sampleAt(ctx context.Context, n int, size int64, snapshot *Snaps
 		}
 		anchors.Append(found)
 	}
-	// Large rows around an anchor make one place, however many bytes they have. Their bytes
-	// beyond apart must not increase the distance elsewhere.
-	for range 4 {
-		var spread int64
-		for _, bytes := range anchors.All() {
-			spread += min(bytes, apart)
+	return sample.At(anchors.All(), n, size, step, func(place []byte, since, apart int64, many bool) ([]sample.Row, error) {
+		const patience = 10_000 // cells of deleted rows after which a place is given up
+		columns := sampledColumns
+		if many {
+			columns = 0
 		}
-		apart = max(spread/int64(n), 1)
-	}
-	var since int64
-	for key, bytes := range anchors.All() {
-		if since += bytes; since < apart {
-			continue
-		}
-		found, err := t.sampleBefore(ctx, key, since, apart, since >= 2*max(apart, step), snapshot)
-		if err != nil {
-			return nil, err
-		}
-		if len(found) > 0 {
-			sample = append(sample, found...)
-			since = 0
-		}
-	}
-	// Where several runs overlap, a row can be found twice.
-	slices.SortStableFunc(sample, func(a, b SampledRow) int { return bytes.Compare(a.rowKey, b.rowKey) })
-	distinct := sample[:0]
-	for _, s := range sample {
-		if last := len(distinct) - 1; last >= 0 && bytes.Equal(distinct[last].rowKey, s.rowKey) {
-			distinct[last].Bytes += s.Bytes
-			continue
-		}
-		distinct = append(distinct, s)
-	}
-	return distinct, nil
+		rows := t.scanSizes(ctx, snapshot, columns, ScanOptions{Reverse: true, MaxExamined: patience})
+		defer rows.Close()
+		rows.high = append(slices.Clone(place), 0) // the smallest string above it
+		return sample.Before(rows.sizes(), since, apart, many), rows.Err()
+	})
 }
 
-// sampleBefore finds the row at a place, or before it, which represents the bytes since the last
-// place. If these are many, rows or values are large: then it reads all rows that these bytes
-// belong to. They are few, since no anchor lies between them: the rows of a block, or one row in
-// memory.
-func (t *Table) sampleBefore(ctx context.Context, place []byte, since, apart int64, many bool, snapshot *Snapshot) (sample []SampledRow, err error) {
-	const patience = 10_000 // cells of deleted rows after which a place is given up
-	columns := sampledColumns
-	if many {
-		columns = 0
-	}
-	rows := t.scanSizes(ctx, snapshot, columns, ScanOptions{Reverse: true, MaxExamined: patience})
-	defer rows.Close()
-	rows.high = append(slices.Clone(place), 0) // the smallest string above it
-	var total, left int64                      // of all rows, of those that no sampled row represents
-	for total < since && rows.Next() {
-		s := sampled(rows.Row())
-		if !many {
-			s.Bytes = since
-			return []SampledRow{s}, nil
-		}
-		total, left = total+s.Bytes, left+s.Bytes
-		if left >= apart || len(sample) == 0 {
-			s.Bytes, left = left, 0
-			sample = append(sample, s)
+// sizes walks the rows of a scan as rows of a sample.
+func (r *Rows) sizes() iter.Seq[sample.Row] {
+	return func(yield func(sample.Row) bool) {
+		for r.Next() && yield(sample.Of(r.Row().rowKey, r.Row().Cells)) {
 		}
 	}
-	scale(sample, max(total-left, 1), since)
-	return sample, rows.Err()
-}
-
-func sampled(r *Row) SampledRow {
-	s := SampledRow{rowKey: slices.Clone(r.rowKey), Bytes: int64(len(r.rowKey))}
-	for _, v := range r.Key() {
-		s.Key = append(s.Key, v.Clone())
-	}
-	for i := range r.Cells {
-		c := &r.Cells[i]
-		s.Version = max(s.Version, c.Version)
-		s.Bytes += int64(len(c.Column) + len(c.Value))
-		if c.Separate {
-			if ref, err := row.ParseReference(c.Value); err == nil { // else reading the value reports it
-				s.Bytes += int64(ref.Stored)
-			}
-		}
-	}
-	return s
 }

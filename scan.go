@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/flagstone-db/flagstone/internal/valuefetch"
 	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/row"
@@ -149,7 +150,7 @@ func (s *scan) init(start, end []row.Value, opts *ScanOptions) (err error) {
 		return err
 	}
 	known := false
-	if s.view, known = s.snapshot.view(t.id); !known || t.dropped.Load() {
+	if s.view, known = s.snapshot.moment.View(t.id); !known || t.dropped.Load() {
 		return fmt.Errorf("%w: %q", ErrTableNotFound, t.name)
 	}
 	s.trees = trees
@@ -317,8 +318,8 @@ func (r *Rows) takeRow() bool {
 		r.fail(err)
 		return false
 	}
-	if r.unfetched || r.sel.MaxBytes == 0 && r.row.complete() {
-		r.row.fetched.cells = r.row.fetched.cells[:0]
+	if r.unfetched || r.sel.MaxBytes == 0 && valuefetch.Plain(r.row.Cells) {
+		r.row.fetched.Forget()
 		return true
 	}
 	if err := r.row.fetch(r.table.store.files, r.sel.MaxBytes); err != nil {

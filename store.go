@@ -18,9 +18,13 @@ import (
 	"github.com/flagstone-db/flagstone/internal/outfile"
 	"github.com/flagstone-db/flagstone/internal/pressure"
 	"github.com/flagstone-db/flagstone/internal/rowcache"
+	"github.com/flagstone-db/flagstone/internal/share"
+	"github.com/flagstone-db/flagstone/internal/storeclock"
 	"github.com/flagstone-db/flagstone/internal/tablefiles"
+	"github.com/flagstone-db/flagstone/internal/txn"
 	"github.com/flagstone-db/flagstone/internal/upkeep"
 	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/internal/views"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/sstable"
@@ -48,17 +52,16 @@ type Store struct {
 	executor executor.Executor
 	own      *Shared // closed with the store; nil if Options.Shared was set
 
-	issued      issueClock
-	stampsAhead atomic.Bool // the last check found issued far ahead of the wall clock
-	purge       *purgeClock
-	latches     commit.Latches
-	pipeline    *commit.Pipeline
-	snapshots   snapshots
-	// transactions are the open ones.
-	transactions transactions
-	gate         *pressure.Gate
-	jobs         *jobs.Jobs
-	upkeep       *upkeep.Upkeep
+	issued            *storeclock.Issued
+	trusted           *storeclock.Trusted
+	latches           commit.Latches
+	pipeline          *commit.Pipeline
+	views             *views.Set
+	transactions      *txn.Keys[*Transaction]
+	transactionMemory *share.Pool // of open transactions
+	gate              *pressure.Gate
+	jobs              *jobs.Jobs
+	upkeep            *upkeep.Upkeep
 
 	// merges is held, shared, while the outcome of a compaction is committed; a change of table
 	// options takes it exclusively.
@@ -228,15 +231,16 @@ func (s *Store) share() {
 const filterBits = 10
 
 func (s *Store) prepare() {
-	s.issued.clock = s.clock
-	s.purge = newPurgeClock(s.clock, s.state().Clock, s.opts.Logger)
-	s.snapshots.open = make(map[*Snapshot]struct{})
+	s.issued = storeclock.NewIssued(s.clock)
+	s.trusted = storeclock.NewTrusted(s.clock, s.state().Clock, s.opts.Logger)
+	s.views = views.NewSet(s.state)
+	s.transactionMemory = share.NewPool(max(s.opts.MemoryBudget/transactionShare, transactionBytes))
+	s.transactions = txn.NewKeys[*Transaction](s.transactionMemory)
 	s.jobs = jobs.New(s.executor, s.clock, s.jobFailed)
 	s.gate = pressure.NewGate(pressureEnv{s}, s.clock, s.opts.MemoryBudget)
 	s.pipeline = commit.New(pipelineEnv{s}, s.gate, s.jobs, commit.Options{
 		Sync: s.opts.Sync == SyncAlways, SegmentSize: s.opts.WALSegmentSize, LogBound: logFactor * s.opts.MemoryBudget, Logger: s.opts.Logger,
 	})
-	s.transactions.init(s.opts.MemoryBudget)
 	s.upkeep = upkeep.New(upkeep.Parts{
 		Env: upkeepEnv{s}, Pipeline: s.pipeline, Gate: s.gate, Jobs: s.jobs, Executor: s.executor, Clock: s.clock,
 	}, upkeep.Options{MemtableSize: s.opts.MemtableSize, Compaction: s.opts.levels(), Logger: s.opts.Logger})
@@ -262,11 +266,11 @@ func (s *Store) commitEdit(e *manifest.Edit) (*manifest.State, error) {
 	// Times are read after the sequence number: every write up to it has its time already.
 	if seq := s.pipeline.Visible(); seq > 0 {
 		e.SetLastSeq(seq)
-		e.AddSeqTime(seq, s.issued.last.Load())
+		e.AddSeqTime(seq, s.issued.Last())
 	}
-	e.SetIssued(s.issued.last.Load())
+	e.SetIssued(s.issued.Last())
 	var state *manifest.State
-	err := s.purge.commit(func(now manifest.TrustedClock) (err error) {
+	err := s.trusted.Save(func(now manifest.TrustedClock) (err error) {
 		e.SetClock(now)
 		state, err = s.manifest.Commit(e)
 		return err
@@ -318,7 +322,7 @@ func (s *Store) sync() error { return s.describe(s.pipeline.Sync()) }
 
 // NowMillis is the time to stamp cells with: the wall clock in milliseconds, but it never goes
 // back, not even across restarts.
-func (s *Store) NowMillis() int64 { return s.issued.now() }
+func (s *Store) NowMillis() int64 { return s.issued.Millis() }
 
 // WallMillis is the wall clock in milliseconds, by which cells expire for readers.
 func (s *Store) WallMillis() int64 { return s.clock.NowMillis() }
@@ -336,7 +340,7 @@ func (s *Store) Close() error {
 		err = s.sync()
 	}
 	s.jobs.Stop()
-	for _, tx := range s.transactions.all() {
+	for _, tx := range s.transactions.All() {
 		tx.terminate(ErrClosed)
 	}
 	return errors.Join(err, s.releaseAll())

@@ -8,6 +8,7 @@ import (
 
 	"github.com/flagstone-db/flagstone/internal/clock"
 	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/storeclock"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -65,7 +66,7 @@ func (r *rig) crash(policy vfs.CrashPolicy, seed uint64) {
 
 // believeClock lets a store run until it believes its clock: a new one drops
 // nothing as expired before.
-func believeClock(c *clock.Manual) { c.Advance(probation) }
+func believeClock(c *clock.Manual) { c.Advance(storeclock.Probation) }
 
 func (r *rig) table(name string, options TableOptions) *Table {
 	r.t.Helper()

@@ -1,7 +1,8 @@
 package flagstone
 
 // Streams are the change feeds of tables: one record for each change, in commit order. This file
-// enables and disables them, readstream.go reads them, and streamlog.go stores them.
+// enables and disables them, readstream.go reads them, and streamlog.go applies what package cdc
+// derives.
 
 import (
 	"fmt"
@@ -81,7 +82,7 @@ func (s *Store) alterStream(e *manifest.Edit, t *Table, change *StreamChange, la
 		return func(*manifest.State) { t.log.Store(nil) }
 	}
 	state := s.state()
-	meta := newLogMeta(state.NextTable, state.NextPartition, t.id, lastSeq, change.Enable, s.issued.now())
+	meta := newLogMeta(state.NextTable, state.NextPartition, t.id, lastSeq, change.Enable, s.issued.Millis())
 	e.CreateTable(meta)
 	return func(state *manifest.State) {
 		log := s.newTable(state.Table(meta.ID))

@@ -121,10 +121,10 @@ func TestADamagedPackedValueOfARecordIsReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	from := Row{
-		Cells: []row.Cell{{Column: []byte{recordCells}, Value: cdc.Append(nil, &c)}},
+		Cells: []row.Cell{{Column: []byte("r00"), Value: cdc.Append(nil, &c)}},
 		key:   []row.Value{row.Integer(0), row.Integer(7)},
 	}
-	if _, err := st.record(&from); !isErr(err, ErrCorrupt) || !strings.Contains(err.Error(), "sequence number 7") {
+	if _, err := st.decode(&from); !isErr(err, ErrCorrupt) || !strings.Contains(err.Error(), "sequence number 7") {
 		t.Errorf("%v", err)
 	}
 }

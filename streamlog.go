@@ -1,135 +1,36 @@
 package flagstone
 
-// Change logs, the writing side. The change log of a table is a hidden table with one row for
-// each mutation of the table, under (shard, sequence number), whose cells hold the record of the
-// mutation. A commit writes the mutation to the log file only once. The record is derived when
-// the mutation is applied, in the pipeline and again at recovery, from the batch and the change
-// log's entry in the manifest alone. So a record exists exactly if its mutation does: both have
-// one sequence number, become visible together, and are replayed unless the files of their trees
-// hold them. Records expire as cells do, by their version, which is the time of their commit.
-//
-// A shard is a partition of the table. Partitions are not split yet. A split will have to flush
-// the change log first: a record that is derived again at recovery must get the shard it had.
+// Change logs, the writing side: what package cdc derives from a mutation is applied to the tree
+// of the change log.
 
 import (
-	"fmt"
-	"slices"
-
 	"github.com/flagstone-db/flagstone/cdc"
 	"github.com/flagstone-db/flagstone/manifest"
-	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// logKey is the schema of change logs.
-var logKey = []KeyColumn{{Name: "shard", Type: row.TypeInteger}, {Name: "sequence", Type: row.TypeInteger}}
-
-// Kinds of values in the row of a record, one letter each. A value may be long, so its pieces are
-// in columns r00, r01, ...
-const (
-	recordCells = 'r' // the record
-	beforeCells = 'b' // what columns held before
-)
-
-// logPiece is the length of a piece. A value that fits a batch has less than 100 pieces.
-const logPiece = 4 << 20
-
-// recordPlace is an upper bound of the memtable bytes that a piece takes besides its content.
-var recordPlace = func() int64 {
-	var c row.Change
-	c.Key = logRow(nil, 0, 0)
-	if err := c.Put(pieceName(recordCells, 0), row.MaxVersion-1, row.Binary(nil)); err != nil {
-		panic(err) // it is a cell like any other
-	}
-	const lengths = 16 // a long value's length takes more than an empty one's, and sizes are rounded up
-	return memtable.EstimateSize(&c) + lengths
-}()
-
-// logRow encodes the key of a record's row.
-func logRow(dst []byte, shard, seq uint64) []byte {
-	key, err := row.AppendKey(dst, len(logKey), row.Integer(int64(shard)), row.Integer(int64(seq)))
-	if err != nil {
-		panic(fmt.Sprintf("flagstone: the key of a change record does not encode: %v", err))
-	}
-	return key
-}
-
 // logTree is the only tree of a change log.
 func (t *Table) logTree() *partition.Tree { return t.partitions().Trees()[0] }
 
-// record is a record on its way into a change log: a derived mutation.
+// record is an entry on its way into a change log: a derived mutation.
 type record struct {
-	log   *Table
-	kind  byte
-	bytes []byte // its encoding
-	bound int64  // upper bound, in memtable bytes
-}
-
-// newRecord makes the record of a change.
-func newRecord(log *Table, c *row.Change) *record {
-	return newLogEntry(log, recordCells, cdc.Append(nil, c))
-}
-
-func newLogEntry(log *Table, kind byte, bytes []byte) *record {
-	pieces := int64(len(bytes)/logPiece + 1)
-	return &record{log: log, kind: kind, bytes: bytes, bound: pieces*recordPlace + int64(len(bytes))}
+	log *Table
+	cdc.Entry
 }
 
 func (r *record) Tree() *partition.Tree { return r.log.logTree() }
 
-func (r *record) Size() int64 { return r.bound }
-
 // Change makes the change log's row of the mutation seq of a shard.
 func (r *record) Change(shard, seq uint64, micros int64) *row.Change {
-	if r.kind == recordCells {
-		cdc.SetTime(r.bytes, micros)
-	}
-	c := &row.Change{Table: r.log.id, Key: logRow(nil, shard, seq)}
-	err := putPieces(c, r.kind, max(micros/1000, 0), r.bytes)
-	if err != nil {
-		panic(fmt.Sprintf("flagstone: a change record cannot be stored: %v", err)) // it is within every limit
-	}
-	return c
+	return r.Entry.Change(r.log.id, shard, seq, micros)
 }
 
-// putPieces puts bytes into a change, in pieces; empty bytes are one empty piece.
-func putPieces(c *row.Change, kind byte, version int64, bytes []byte) error {
-	for i := 0; i == 0 || len(bytes) > 0; i++ {
-		n := min(len(bytes), logPiece)
-		if err := c.Put(pieceName(kind, i), version, row.Binary(bytes[:n])); err != nil {
-			return err
-		}
-		bytes = bytes[n:]
-	}
-	return c.Normalize()
-}
-
-// pieceName is the column of a piece.
-func pieceName(kind byte, i int) string {
-	return string([]byte{kind, '0' + byte(i/10), '0' + byte(i%10)})
-}
-
-// newLogMeta describes a new change log of a table, for the mutations above a
-// sequence number.
+// newLogMeta describes a new change log of a table, for the mutations above a sequence number.
 func newLogMeta(id, partitionID, of, after uint64, spec *StreamSpec, millis int64) *manifest.Table {
-	return &manifest.Table{
-		ID: id, Name: fmt.Sprintf("%schange log %d", hiddenPrefix, id), Key: slices.Clone(logKey),
-		Options: TableOptions{
-			MaxVersions: 1, TTLSeconds: spec.RetentionSeconds,
-			MaxVersionOffsetSeconds: DefaultTableOptions().MaxVersionOffsetSeconds,
-		},
-		LargestOffset: DefaultTableOptions().MaxVersionOffsetSeconds,
-		Watermark:     manifest.NoWatermark, CreatedMillis: millis,
-		Annotations: slices.Clone(spec.Annotations),
-		Log:         &manifest.ChangeLog{Of: of, After: after, Before: slices.Clone(spec.Before)},
-		Partitions:  []*manifest.Partition{{ID: partitionID, FlushedSeq: after}},
-	}
+	log := manifest.ChangeLog{Of: of, After: after, Before: spec.Before}
+	return cdc.NewTable(id, partitionID, log, spec.RetentionSeconds, millis, spec.Annotations)
 }
-
-// hiddenPrefix begins the names of tables that callers do not see. No other
-// table may have such a name.
-const hiddenPrefix = "\x01"
 
 // logsOf returns the change logs of a table.
 func (c *catalog) logsOf(table uint64) (logs []*Table) {
@@ -169,24 +70,4 @@ func (p *prepared) readBefore() error {
 	}
 	p.before, err = cdc.AppendBefore(nil, found.Cells)
 	return err
-}
-
-// beforeChange is the mutation in a batch that carries what columns held before the preceding
-// mutation.
-func beforeChange(log *Table, bytes []byte) (*row.Change, error) {
-	c := &row.Change{Table: log.id, Key: logRow(nil, 0, 0)}
-	return c, putPieces(c, beforeCells, 0, bytes)
-}
-
-// beforeBytes is the inverse of beforeChange.
-func beforeBytes(c *row.Change) ([]byte, error) {
-	var m row.Mutation
-	if err := c.Mutation(&m); err != nil {
-		return nil, err
-	}
-	var bytes []byte
-	for i := range m.Cells {
-		bytes = append(bytes, m.Cells[i].Value...)
-	}
-	return bytes, nil
 }

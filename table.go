@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/flagstone-db/flagstone/cdc"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/row"
@@ -173,7 +174,7 @@ func (s *Store) CreateTable(ctx context.Context, spec TableSpec) (*Table, error)
 	if s.catalog().byName[spec.Name] != nil {
 		return nil, fmt.Errorf("%w: %q", ErrTableExists, spec.Name)
 	}
-	if strings.HasPrefix(spec.Name, hiddenPrefix) {
+	if strings.HasPrefix(spec.Name, cdc.HiddenPrefix) {
 		return nil, fmt.Errorf("%w: table name %q: such names are the store's own", ErrInvalid, spec.Name)
 	}
 	options, err := fillOptions(spec.Options)
@@ -191,7 +192,7 @@ func (s *Store) CreateTable(ctx context.Context, spec TableSpec) (*Table, error)
 	meta := &manifest.Table{
 		ID: state.NextTable, Name: spec.Name, Key: slices.Clone(spec.Key),
 		Options: options, LargestOffset: options.MaxVersionOffsetSeconds,
-		Watermark: manifest.NoWatermark, CreatedMillis: s.issued.now(),
+		Watermark: manifest.NoWatermark, CreatedMillis: s.issued.Millis(),
 		Annotations: slices.Clone(spec.Annotations),
 		Partitions:  []*manifest.Partition{{ID: state.NextPartition}},
 	}
@@ -345,7 +346,7 @@ func (t *Table) alter(ctx context.Context, change TableChange) error {
 // commitAlteration changes options between two eras of the table and while no compaction is being
 // installed. A write chooses its trims by the options it reads, and a compaction what to drop;
 // these options must be in force when the write or compaction takes effect. The manifest gets the
-// sequence number up to which the old options were in force, see treeEnv.MaxVersions.
+// sequence number up to which the old options were in force, see views.Set.MaxVersions.
 func (s *Store) commitAlteration(t *Table, options TableOptions, annotations []byte, stream *StreamChange) error {
 	s.merges.Lock()
 	defer s.merges.Unlock()

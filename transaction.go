@@ -7,7 +7,7 @@ package flagstone
 // the store assigns. Its reads merge that memtable with the tree like any other run, so the
 // rule-book decides what it sees of its own writes. Nothing of it is in the log before the
 // commit, so a crash leaves all of it or nothing. An open transaction holds its partition key
-// (translock.go): no other writer changes those rows, so all its reads see the same state.
+// (internal/txn): no other writer changes those rows, so all its reads see the same state.
 
 import (
 	"bytes"
@@ -20,6 +20,7 @@ import (
 
 	"github.com/flagstone-db/flagstone/internal/commit"
 	"github.com/flagstone-db/flagstone/internal/share"
+	"github.com/flagstone-db/flagstone/internal/txn"
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -46,14 +47,13 @@ type Transaction struct {
 	prefix   []byte // the partition key, encoded
 	end      []byte // above the keys of all its rows
 	lifetime time.Duration
-	owner    share.User
+	hold     *txn.Hold[*Transaction]
 	ended    func()
 
 	mu        commit.Latch
 	written   *memtable.Memtable // by this transaction; nil before the first write
 	changes   []prepared         // in order; a row may have several
 	era       *era               // of the table, in which they were worked out
-	bytes     int64              // charged to the store for all that
 	deadline  time.Duration
 	stopTimer func() bool
 	over      atomic.Pointer[error] // why it has ended
@@ -64,6 +64,9 @@ type Transaction struct {
 }
 
 const (
+	// transactionShare divides Options.MemoryBudget: open transactions together may take that
+	// part, in addition to the budget.
+	transactionShare = 4
 	// ownSequence is the sequence number of a transaction's first change in its own memtable:
 	// above every real one, below row.MaxSequence.
 	ownSequence = row.MaxSequence/2 + 1
@@ -102,13 +105,15 @@ func (t *Table) Begin(ctx context.Context, partition row.Value, opts Transaction
 	}
 	tx := &Transaction{
 		table: t, prefix: prefix, end: row.Successor(prefix), lifetime: opts.Lifetime, era: t.era.Load(),
-		owner: share.User{Group: opts.Owner},
 	}
 	if t.columns == 1 { // the prefix is the whole key, and another key may begin with it
 		tx.end = append(bytes.Clone(prefix), 0)
 	}
-	if err := s.transactions.begin(tx); err != nil {
-		return nil, err
+	tx.hold = s.transactions.Hold(tx, t.id, prefix, share.User{Group: opts.Owner})
+	if err := tx.hold.Take(transactionBytes); errors.Is(err, txn.ErrHeld) {
+		return nil, t.conflict()
+	} else if err != nil {
+		return nil, ErrTransactionMemory
 	}
 	// Writers that did not see the lock still hold latches. Once these writers are done and what
 	// they wrote is durable, the transaction sees what every reader sees.
@@ -135,6 +140,19 @@ func (t *Table) Begin(ctx context.Context, partition row.Value, opts Transaction
 		tx.stopTimer = s.clock.AfterFunc(tx.lifetime, func() { tx.terminate(errTransactionOver("not ended in time")) })
 	}
 	return tx, nil
+}
+
+// admits returns ErrConflict if a transaction holds the partition key of a row. REQUIRES: the
+// caller holds the row's latch, and keeps it until its write is applied.
+func (t *Table) admits(key []byte) error {
+	if t.store.transactions.Admits(t.id, key, t.columns) {
+		return nil
+	}
+	return t.conflict()
+}
+
+func (t *Table) conflict() error {
+	return fmt.Errorf("%w: a transaction of table %q holds the partition key", ErrConflict, t.name)
 }
 
 // usable returns nil or the reason why the transaction cannot go on. REQUIRES:
@@ -170,8 +188,8 @@ func (tx *Transaction) ready() error {
 // ended.
 func (tx *Transaction) finish(why error) {
 	tx.over.Store(&why)
-	tx.table.store.transactions.end(tx)
-	tx.written, tx.changes, tx.bytes = nil, nil, 0
+	tx.hold.Release()
+	tx.written, tx.changes = nil, nil
 	if tx.stopTimer != nil {
 		tx.stopTimer()
 	}
@@ -319,7 +337,7 @@ func (tx *Transaction) add(rows []*RowTx) error {
 		r.written = tx.written // other than it was, if all was worked out again
 	}
 	s := tx.table.store
-	now := s.issued.now()
+	now := s.issued.Millis()
 	from, size := len(tx.changes), int64(0)
 	added := tx.changes
 	for _, r := range rows {
@@ -331,7 +349,7 @@ func (tx *Transaction) add(rows []*RowTx) error {
 			return err
 		}
 		size += p.size + int64(r.change.Cap()) + changeBytes + int64(len(p.before))
-		if size > s.transactions.limit { // prepare no more of them
+		if size > s.transactionMemory.Total() { // prepare no more of them
 			return ErrTransactionMemory
 		}
 		added = append(added, p)
@@ -339,8 +357,8 @@ func (tx *Transaction) add(rows []*RowTx) error {
 	if tx.table.era.Load() != tx.era {
 		return tx.add(rows)
 	}
-	if err := s.transactions.charge(tx, size); err != nil {
-		return err
+	if tx.hold.Charge(size) != nil {
+		return ErrTransactionMemory
 	}
 	tx.changes = added
 	for i := from; i < len(added); i++ {
@@ -377,11 +395,10 @@ func (tx *Transaction) workOutAgain(present *era) error {
 // prepareAgain works out all changes again, and takes the memory they need now; an error leaves
 // them as they were. REQUIRES: mu is held.
 func (tx *Transaction) prepareAgain() (err error) {
-	l := &tx.table.store.transactions
 	grown := int64(0)
 	defer func() {
 		if err != nil {
-			l.charge(tx, -grown)
+			tx.hold.Charge(-grown)
 		}
 	}()
 	written := memtable.New(memtable.Options{SlabSize: 1})
@@ -393,8 +410,8 @@ func (tx *Transaction) prepareAgain() (err error) {
 			return err
 		}
 		more := int64(len(p.before) - len(tx.changes[i].before))
-		if err = l.charge(tx, more); err != nil {
-			return err
+		if tx.hold.Charge(more) != nil {
+			return ErrTransactionMemory
 		}
 		grown += more
 		written.Apply(ownSequence+uint64(i), p.change)
@@ -477,5 +494,5 @@ func (tx *Transaction) applyOnce(ctx context.Context, w *write) error {
 		}
 	}
 	s := tx.table.store
-	return s.describe(s.pipeline.Write(ctx, &w.out, s.issued.nowMicros()))
+	return s.describe(s.pipeline.Write(ctx, &w.out, s.issued.Micros()))
 }

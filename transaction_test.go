@@ -311,9 +311,8 @@ func TestWhatOpenTransactionsHoldIsBounded(t *testing.T) {
 	for _, tx := range open {
 		tx.Abort()
 	}
-	want(t, "bytes held in the end", r.store.transactions.bytes.Used(), int64(0))
-	want(t, "held in the end", len(r.store.transactions.held), 0)
-	want(t, "open in the end", r.store.transactions.open.Load(), int64(0))
+	want(t, "bytes held in the end", r.store.transactionMemory.Used(), int64(0))
+	want(t, "held in the end", len(r.store.transactions.All()), 0)
 }
 
 func TestAFailedUpdateLeavesTheTransactionAsItWas(t *testing.T) {
@@ -392,7 +391,7 @@ func TestATransactionEndsWithItsTableAndItsStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantError(t, "commit without the table", tx.Commit(ctx()), ErrTableNotFound)
-	want(t, "open", r.store.transactions.open.Load(), int64(0))
+	want(t, "open", len(r.store.transactions.All()), 0)
 	_, err := table.Begin(ctx(), row.String("p"), TransactionOptions{})
 	wantError(t, "begin without the table", err, ErrTableNotFound)
 
@@ -546,7 +545,7 @@ func TestWhatColumnsHeldBeforeCountsAsMemory(t *testing.T) {
 	var err error
 	for changes := 0; err == nil; changes++ {
 		if changes == 10 {
-			t.Fatalf("%d changes hold %d bytes, of at most %d", changes, r.store.transactions.bytes.Used(), r.store.transactions.limit)
+			t.Fatalf("%d changes hold %d bytes, of at most %d", changes, r.store.transactionMemory.Used(), r.store.transactionMemory.Total())
 		}
 		err = tx.Update(ctx(), Key("p", 1), func(_ context.Context, r *RowTx) error { r.Put("c", startMillis, row.Integer(1)); return nil })
 	}
@@ -563,7 +562,7 @@ func TestWhatColumnsHeldBeforeCountsAsMemory(t *testing.T) {
 	wantError(t, "enable", table.Alter(ctx(), TableChange{Stream: &StreamChange{Enable: spec}}), nil)
 	wantError(t, "the commit of too many", tx.Commit(ctx()), ErrTransactionMemory)
 	tx.Abort()
-	want(t, "bytes held in the end", r.store.transactions.bytes.Used(), int64(0))
+	want(t, "bytes held in the end", r.store.transactionMemory.Used(), int64(0))
 }
 
 func TestATransactionThatEndsInItsFunctionIsLetGoOfAfterIt(t *testing.T) {

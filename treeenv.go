@@ -3,12 +3,9 @@ package flagstone
 // What trees and the registry of their files ask of the store.
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"math"
 	"path/filepath"
-	"slices"
 
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/manifest"
@@ -47,7 +44,7 @@ func (s treeEnv) ReadsLose(tree *partition.Tree) {
 func (s treeEnv) Commit(table uint64, kept partition.Kept, e *manifest.Edit) (*manifest.State, error) {
 	s.merges.RLock()
 	defer s.merges.RUnlock()
-	if kept.Versions > 0 && s.MaxVersions(table, kept.NewerSeq) > kept.Versions {
+	if kept.Versions > 0 && s.views.MaxVersions(table, kept.NewerSeq) > kept.Versions {
 		return nil, partition.ErrStale
 	}
 	state, err := s.commitEdit(e)
@@ -73,7 +70,7 @@ func (s treeEnv) Obsolete(name string) {
 	})
 }
 
-// Advance raises the table's expiry watermark to the present cutoff of the purge clock, before a
+// Advance raises the table's expiry watermark to the present cutoff of the trusted clock, before a
 // compaction begins to drop by it. A view that is opened from then on shows nothing that
 // the compaction takes for expired, even if the clock or the table's options change. oldest is
 // the smallest version that the compaction will read. The lock keeps the options from changing:
@@ -86,78 +83,18 @@ func (s treeEnv) Advance(table uint64, oldest int64) error {
 	if meta == nil {
 		return nil
 	}
-	cutoff := mvcc.CutoffAt(s.purge.look().Millis, meta.Options.TTLSeconds)
+	cutoff := mvcc.CutoffAt(s.trusted.Look().Millis, meta.Options.TTLSeconds)
 	if cutoff <= meta.Watermark || oldest/1000 >= cutoff {
 		return nil
 	}
 	// If the wall clock is set back, new cells must not be stamped with an expired time.
-	s.issued.raise(cutoff * 1000)
+	s.issued.Raise(cutoff * 1000)
 	var e manifest.Edit
 	e.SetWatermark(table, cutoff)
 	_, err := s.commitEdit(&e)
 	return err
 }
 
-// Policy says what a compaction of the table may drop now: what neither the open snapshots nor
-// the newest view show, and what is expired below the watermark.
-//
-// Cells expire for readers by the wall clock. They are dropped by the purge clock, which may be
-// behind the wall clock.
-func (s treeEnv) Policy(table uint64) mvcc.Policy {
-	s.snapshots.Lock()
-	defer s.snapshots.Unlock()
-	state := s.state()
-	meta := state.Table(table)
-	if meta == nil { // dropped: the compaction's edit will be refused
-		return mvcc.Policy{Views: []mvcc.View{{Seq: mvccLatest, Cutoff: mvcc.NoExpiry}}, ExpiryCutoff: mvcc.NoExpiry}
-	}
-	latest := mvcc.View{Seq: mvccLatest, MaxVersions: int(meta.Options.MaxVersions), Cutoff: meta.Watermark}
-	views := make([]mvcc.View, 0, len(s.snapshots.open)+1)
-	for sn := range s.snapshots.open {
-		if v, ok := sn.view(table); ok {
-			views = append(views, v)
-		}
-	}
-	slices.SortFunc(views, func(a, b mvcc.View) int { return cmp.Compare(a.Seq, b.Seq) })
-	return mvcc.Policy{
-		Views:            append(views, latest),
-		ExpiryCutoff:     meta.Watermark,
-		TombstoneHorizon: tombstoneHorizon(state, meta, meta.Watermark),
-	}
-}
+func (s treeEnv) Policy(table uint64) mvcc.Policy { return s.views.Policy(table) }
 
-// MaxVersions is how many versions of a column a compaction must keep if mutations from seq on may
-// lie in newer runs: the largest Max Versions that the table, an open snapshot, or a delete from
-// seq on has. A delete of one version that was made under a larger limit relies on more versions
-// below it than the present limit shows.
-func (s treeEnv) MaxVersions(table, seq uint64) int {
-	meta := s.state().Table(table)
-	if meta == nil {
-		return 0
-	}
-	keep := int64(meta.Options.MaxVersions)
-	s.snapshots.Lock()
-	defer s.snapshots.Unlock()
-	for sn := range s.snapshots.open {
-		if v, ok := sn.view(table); ok {
-			keep = max(keep, int64(v.MaxVersions))
-		}
-	}
-	for _, past := range meta.PastLimits {
-		if past.LastSeq >= seq {
-			keep = max(keep, past.MaxVersions)
-		}
-	}
-	return int(keep)
-}
-
-// tombstoneHorizon is a sequence number up to which every put of the table is expired at the
-// cutoff: a write at time w has only versions below w plus the largest Max Version Offset that
-// the table ever had.
-func tombstoneHorizon(state *manifest.State, meta *manifest.Table, cutoff int64) uint64 {
-	const maxSeconds = math.MaxInt64 / 1000
-	if cutoff <= 0 || cutoff > maxSeconds || meta.LargestOffset > cutoff {
-		return 0
-	}
-	return state.SeqAtOrBefore((cutoff - meta.LargestOffset) * 1000)
-}
+func (s treeEnv) MaxVersions(table, seq uint64) int { return s.views.MaxVersions(table, seq) }

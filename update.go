@@ -9,10 +9,6 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// mvccLatest is the sequence number at which a reader sees everything that is
-// applied, durable or not.
-const mvccLatest = row.MaxSequence
-
 // RowTx is a read-modify-write of one row. Update's function reads the newest state of the row
 // through it, and nothing else can change the row until the changes made through it are in place.
 // It must not be used after that function has returned.
@@ -176,7 +172,7 @@ func (t *Table) updateOnce(ctx context.Context, r *tries, u *update, key []row.V
 		return err
 	}
 	defer latch.Unlock()
-	if err := s.transactions.admits(t, tx.change.Key); err != nil {
+	if err := t.admits(tx.change.Key); err != nil {
 		return err
 	}
 	if r.outside == 0 {

@@ -58,7 +58,7 @@ func (t *Table) updateRowsOnce(ctx context.Context, r *tries, w *write, keys [][
 	}
 	defer s.latches.UnlockAll(stripes)
 	for _, tx := range distinct {
-		if err := s.transactions.admits(t, tx.change.Key); err != nil {
+		if err := t.admits(tx.change.Key); err != nil {
 			return err
 		}
 	}

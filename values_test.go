@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/flagstone-db/flagstone/internal/tablefiles"
 	"github.com/flagstone-db/flagstone/internal/upkeep"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
@@ -570,52 +569,5 @@ func TestExpiredValuesAreReturnedUnread(t *testing.T) {
 	}
 	if left := valueFiles(r.fs); len(left) > 0 || reads > 0 {
 		t.Fatalf("value files %v are left, %d reads", left, reads)
-	}
-}
-
-// TestCheckFollowsReferences: a reference that leads to no record, or to a wrong one, is found
-// although table and value file are each sound.
-func TestCheckFollowsReferences(t *testing.T) {
-	r := valueRig(t)
-	fill(t, r, r.table("t", TableOptions{MaxVersions: 1}), 10, 0)
-	if err := r.store.Close(); err != nil {
-		t.Fatal(err)
-	}
-	opts, err := Options{Seams: Seams{FS: r.fs}, ReadOnly: true}.withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &Store{dir: "/store", opts: opts, fs: r.fs}
-	if err := s.openFiles(); err != nil {
-		t.Fatal(err)
-	}
-	defer s.lock.Close()
-	c := checker{store: s, ctx: ctx(), report: &CheckReport{}, progress: func(string) {}}
-	defer c.closeValues()
-	var good []row.Reference
-	for _, f := range s.frozen.Tables[0].Partitions[0].Levels[0] {
-		table, err := tablefiles.OpenTable(s.fs, s.dir, f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = table.VerifyReferences(func(ref row.Reference) error { good = append(good, ref); return c.reference(ref) })
-		if err = errors.Join(err, table.Close()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if len(good) != 10 {
-		t.Fatalf("%d references", len(good))
-	}
-	for what, spoil := range map[string]func(ref *row.Reference){
-		"no record there":       func(ref *row.Reference) { ref.Offset++ },
-		"another record":        func(ref *row.Reference) { ref.Offset = good[1].Offset },
-		"another length":        func(ref *row.Reference) { ref.Raw-- },
-		"beyond the file's end": func(ref *row.Reference) { ref.Offset += 1 << 30 },
-	} {
-		ref := good[0]
-		spoil(&ref)
-		if err := c.reference(ref); !errors.Is(s.describe(err), ErrCorrupt) {
-			t.Errorf("%s: %v", what, err)
-		}
 	}
 }

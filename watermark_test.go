@@ -9,6 +9,7 @@ import (
 
 	"github.com/flagstone-db/flagstone/internal/clock"
 	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/storeclock"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
@@ -75,7 +76,7 @@ func TestP03_WhatALongerTimeToLiveBringsBackStays(t *testing.T) {
 	want(t, "after all", show(t, table, "p", 1), <-brought)
 }
 
-// The wall clock is wrong for so long that the purge clock believes it, and there are no writes
+// The wall clock is wrong for so long that the trusted clock believes it, and there are no writes
 // meanwhile; a compaction raises the watermark. Once the clock is right again, versions by the
 // store's clock must not be below the watermark: they would be acknowledged and never be shown.
 func TestP03_WritesAfterAClockThatWasAheadAreShown(t *testing.T) {
@@ -88,7 +89,7 @@ func TestP03_WritesAfterAClockThatWasAheadAreShown(t *testing.T) {
 	right := r.clock.NowMillis()
 	r.clock.SetWall(right + 24*3600*1000)
 	for range 2 { // it has to stand
-		r.clock.Advance(probation)
+		r.clock.Advance(storeclock.Probation)
 		r.exec.RunAll()
 	}
 	if table.Info().ExpiryWatermark < startMillis/1000 {

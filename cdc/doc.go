@@ -1,7 +1,17 @@
-// Package cdc encodes the records of change data capture: what was done to one row, when, and, on
-// request, what some columns held before. It does not know tables, nor where records are kept.
-// The engine keeps each record in its own row of a second table beside the changed one; the files
-// of that table bring checksums, expiry and recovery.
+// Package cdc is change data capture: it derives the record of a change of one row, stores it as a
+// row, and reads it. A record says what was done, when, and, on request, what some columns held
+// before.
+//
+// The change log of a table is a second, hidden table with one row for each mutation of the first,
+// under (shard, sequence number). Its files bring checksums, expiry and recovery. A commit writes a
+// mutation to the log file only once: the row of the change log is derived when the mutation is
+// applied, in the pipeline and again at recovery, from the batch and the change log's entry in the
+// manifest alone. So a record exists exactly if its mutation does: both have one sequence number,
+// become visible together, and are replayed unless the files of their trees hold them. Records
+// expire as cells do, by their version, which is the time of their commit.
+//
+// A shard is a partition of the table. Partitions are not split yet. A split will have to flush the
+// change log first: a record that is derived again at recovery must get the shard it had.
 //
 // The package is open to read and promises importers nothing: programs use the root
 // package, and what is exported here changes whenever the engine needs it.

@@ -249,7 +249,7 @@ func DecodeEdit(b []byte) (*Edit, error) {
 
 func (c *field) newestLog() LogEnd {
 	c.once()
-	end := LogEnd{Segment: c.uvarint(), Offset: c.uvarint(), Records: c.uvarint(), Chain: c.uvarint()}
+	end := LogEnd{Segment: c.uvarint(), Offset: int64(c.uvarint()), Records: c.uvarint(), Chain: c.uvarint()}
 	c.end()
 	if end.Segment == 0 {
 		c.m.fail("field %d names no log segment", c.tag)

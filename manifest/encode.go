@@ -260,7 +260,7 @@ func appendNewestLog(dst []byte, tag uint64, end LogEnd) []byte {
 	if end == (LogEnd{}) {
 		return dst
 	}
-	return appendNumbers(dst, tag, end.Segment, end.Offset, end.Records, end.Chain)
+	return appendNumbers(dst, tag, end.Segment, uint64(end.Offset), end.Records, end.Chain)
 }
 
 // AppendSnapshot appends the encoding of a state without its StoreID, which is in the file

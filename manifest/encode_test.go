@@ -24,7 +24,7 @@ func drawEdit(t *rapid.T) *Edit {
 	if rapid.Bool().Draw(t, "has newest log") {
 		u := rapid.Uint64()
 		e.SetNewestLog(LogEnd{
-			Segment: rapid.Uint64Min(1).Draw(t, "segment"), Offset: u.Draw(t, "end"),
+			Segment: rapid.Uint64Min(1).Draw(t, "segment"), Offset: int64(u.Draw(t, "end")),
 			Records: u.Draw(t, "records"), Chain: u.Draw(t, "chain"),
 		})
 	}

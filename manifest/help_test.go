@@ -114,7 +114,7 @@ func randomEdit(rng *rand.Rand, s *State) *Edit {
 		e.SetLastSeq(s.LastSeq + rng.Uint64N(5))
 		e.SetIssued(rng.Int64N(1000))
 		e.SetMinLog(s.MinLog + rng.Uint64N(2))
-		e.SetNewestLog(LogEnd{Segment: max(s.NewestLog.Segment+rng.Uint64N(2), 1), Offset: rng.Uint64N(2), Chain: rng.Uint64()})
+		e.SetNewestLog(LogEnd{Segment: max(s.NewestLog.Segment+rng.Uint64N(2), 1), Offset: int64(rng.Uint64N(2)), Chain: rng.Uint64()})
 		e.AddSeqTime(s.LastSeq+1, rng.Int64N(1_000_000))
 		e.SetClock(TrustedClock{Millis: rng.Int64N(1000), Ahead: rng.Int64N(2), Stood: rng.Int64N(2)})
 	}

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +10,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/flagstone-db/flagstone/internal/outfile"
+	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
 // The layout of a store's directory:
@@ -174,4 +178,41 @@ func listOrNothing(list func(string) ([]string, error), dir string) ([]string, e
 		return nil, nil
 	}
 	return names, err
+}
+
+// LinkFiles puts the table and value files of a state from one directory into another, for
+// CreateFrom. It copies those that cannot be linked. It ends early with ctx.
+func LinkFiles(ctx context.Context, fsys vfs.FS, from, to string, s *State) error {
+	var names []string
+	for _, p := range s.files.pages {
+		for _, e := range p.entries {
+			names = append(names, TableName(e.number))
+		}
+	}
+	for u := range s.ValueFiles() {
+		names = append(names, ValueName(u.Number))
+	}
+	dirs := map[string]bool{to: true}
+	for _, name := range names {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		dir := filepath.Dir(filepath.Join(to, name))
+		dirs[dir] = true
+		if err := fsys.MkdirAll(dir); err != nil {
+			return err
+		}
+		if err := outfile.Link(fsys, filepath.Join(from, name), filepath.Join(to, name)); err != nil {
+			return err
+		}
+	}
+	for dir := range dirs {
+		if err := vfs.MakeDir(fsys, to, dir); err != nil {
+			return err
+		}
+		if err := fsys.SyncDir(dir); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -70,7 +70,17 @@ type LogEnd struct {
 	Segment uint64 // the newest segment known to be part of the log; 0: none
 	// Offset is where the segment ends, in bytes, if the log was closed properly, else 0.
 	// Records and Chain are its number of records and the checksum over its frames.
-	Offset, Records, Chain uint64
+	Offset         int64
+	Records, Chain uint64
+}
+
+// KnownSegment is the log segment that must exist, 0 if none was ever recorded: a new store may
+// have crashed before its first segment.
+func (s *State) KnownSegment() uint64 {
+	if s.MinLog <= 1 {
+		return 0
+	}
+	return s.MinLog
 }
 
 // fileRef is an entry of the index of live files.

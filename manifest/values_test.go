@@ -1,12 +1,16 @@
 package manifest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+
+	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
 // valueEdit adds table file number, which refers to value files, at level 0 of partition 1.
@@ -160,5 +164,47 @@ func TestTheInventoryKnowsValueFiles(t *testing.T) {
 	}
 	if !slices.Equal(inv.Orphans, []string{ValueName(3)}) || !slices.Equal(inv.Missing, []string{ValueName(6)}) || inv.Highest != 300 {
 		t.Fatalf("%+v", inv)
+	}
+}
+
+func TestTheFilesOfAStateAreLinked(t *testing.T) {
+	s := valueState(t)
+	fsys := vfs.NewSim(vfs.SimOptions{})
+	names := []string{TableName(1), TableName(2), ValueName(5), ValueName(6)}
+	for _, name := range append(names, TableName(3)) { // nothing refers to the last one
+		full := filepath.Join("store", name)
+		if err := fsys.MkdirAll(filepath.Dir(full)); err != nil {
+			t.Fatal(err)
+		}
+		f, err := fsys.Create(full, vfs.OpenOptions{})
+		if err == nil {
+			_, err = f.Write([]byte(name))
+		}
+		if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := vfs.MakeDir(fsys, "", "copy")
+	if err = errors.Join(err, LinkFiles(t.Context(), fsys, "store", "copy", s)); err != nil {
+		t.Fatal(err)
+	}
+	fsys = fsys.Crash(vfs.CrashLoseAll, 1) // links are durable
+	var copied []string
+	for _, name := range fsys.Files() {
+		if rest, ok := strings.CutPrefix(strings.TrimPrefix(name, "/"), "copy/"); ok {
+			content, err := fsys.ReadFile(name)
+			if err != nil || string(content) != filepath.FromSlash(rest) {
+				t.Errorf("%s holds %q, %v", name, content, err)
+			}
+			copied = append(copied, filepath.FromSlash(rest))
+		}
+	}
+	if slices.Sort(copied); !slices.Equal(copied, names) {
+		t.Errorf("copied %q, want %q", copied, names)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := LinkFiles(ctx, fsys, "store", "again", s); !errors.Is(err, context.Canceled) {
+		t.Errorf("with a cancelled context: %v", err)
 	}
 }

@@ -101,7 +101,7 @@ type Policy struct {
 	// ExpiryCutoff is in seconds, NoExpiry for none. Versions below it may be dropped.
 	// REQUIRES: no reader's cutoff is below it, now or later; so the version edit that
 	// installs the output raises the table's expiry watermark to it, at the latest. It
-	// follows the bounded purge clock, not the wall clock. Cutoffs of Views can only
+	// follows the trusted clock, not the wall clock. Cutoffs of Views can only
 	// lower it.
 	ExpiryCutoff int64
 	// TombstoneHorizon is a sequence number. The version of every put with a smaller

@@ -51,6 +51,18 @@ func Pack(buffer *[]byte, value []byte) (packed []byte, ok bool) {
 	return packed, len(packed) < len(value)-len(value)/8
 }
 
+// PackTo calls use with the packed form of a value, in memory that use must not keep. It reports
+// whether it did: see Pack.
+func PackTo(value []byte, use func(packed []byte)) bool {
+	s := scratches.Get().(*scratch)
+	defer s.give()
+	packed, ok := Pack(&s.record, value)
+	if ok {
+		use(packed)
+	}
+	return ok
+}
+
 // cut appends the pieces of a value: runs, and the parts between them.
 func cut(plan []piece, value []byte) []piece {
 	done := 0

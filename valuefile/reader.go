@@ -310,14 +310,14 @@ func (r *Reader) verifyRecord(buffer *[]byte, offset, end int64) (head, error) {
 	return h, nil
 }
 
-// scratch is temporary memory for a compressed record.
+// scratch is temporary memory for a compressed record or a packed value.
 type scratch struct{ record []byte }
 
 // scratches holds only working memory, without content between uses.
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
 func (s *scratch) give() {
-	if cap(s.record) > 2<<20 {
+	if cap(s.record) > 4<<20 {
 		s.record = nil // a rare larger buffer must not stay in memory
 	}
 	scratches.Put(s)

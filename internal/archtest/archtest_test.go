@@ -17,12 +17,12 @@ import (
 // A package imports only packages of lower floors, or of its own room.
 var floors = map[string]int{
 	"row": 0, "internal": 0,
-	"keydesign": 1, "cdc": 1,
-	"wal": 1, "memtable": 1, "sstable": 1, "valuefile": 1, "internal/rowcache": 1,
+	"keydesign": 1,
+	"wal":       1, "memtable": 1, "sstable": 1, "valuefile": 1, "internal/rowcache": 1, "internal/sample": 1, "internal/valuefetch": 1,
 	"mvcc":     2,
 	"manifest": 3, "compaction": 3, "internal/tablefiles": 3,
-	"partition":     4,
-	"internal/jobs": 5, "internal/pressure": 5, // beside each other
+	"partition": 4, "internal/storeclock": 4, "internal/views": 4, "cdc": 4,
+	"internal/jobs": 5, "internal/pressure": 5, "internal/check": 5, "internal/txn": 5, "internal/recovery": 5, // beside each other
 	"internal/commit": 6,
 	"internal/upkeep": 7,
 	".":               8,
@@ -342,6 +342,14 @@ func TestTheRulesFindWhatTheyForbid(t *testing.T) {
 		{"the pipeline's import of upkeep", "internal/commit/a.go", `import "` + modulePath + `/internal/upkeep"`, checkLayers, 1},
 		{"upkeep's import of the API", "internal/upkeep/a.go", `import "` + modulePath + `"`, checkLayers, 1},
 		{"the pipeline's import of pressure", "internal/commit/a.go", `import "` + modulePath + `/internal/pressure"`, checkLayers, 0},
+		{"the change feed's import of a tree", "cdc/a.go", `import "` + modulePath + `/partition"`, checkLayers, 1},
+		{"fetching's import of a value file", "internal/valuefetch/a.go", `import "` + modulePath + `/valuefile"`, checkLayers, 1},
+		{"a sample's import of a table file", "internal/sample/a.go", `import "` + modulePath + `/sstable"`, checkLayers, 1},
+		{"the views' import of a tree", "internal/views/a.go", `import "` + modulePath + `/partition"`, checkLayers, 1},
+		{"the clocks' import of a tree", "internal/storeclock/a.go", `import "` + modulePath + `/partition"`, checkLayers, 1},
+		{"the check's import of the API", "internal/check/a.go", `import "` + modulePath + `"`, checkLayers, 1},
+		{"a transaction's import of the API", "internal/txn/a.go", `import "` + modulePath + `"`, checkLayers, 1},
+		{"recovery's import of the pipeline", "internal/recovery/a.go", `import "` + modulePath + `/internal/commit"`, checkLayers, 1},
 		{"the pipeline's import of the log", "internal/commit/a.go", `import "` + modulePath + `/wal"`, checkLayers, 0},
 		{"the open files' import of a tree", "internal/tablefiles/a.go", `import "` + modulePath + `/partition"`, checkLayers, 1},
 		{"the open files' import of merges", "internal/tablefiles/a.go", `import "` + modulePath + `/compaction"`, checkLayers, 1},

@@ -20,7 +20,7 @@ func (p *Pipeline) makeRoom(mutations []mutation) {
 		}
 	}
 	if p.gate.Crowded() {
-		p.rotate(Largest(p.env.Trees()))
+		p.rotate(partition.Largest(p.env.Trees()))
 	}
 }
 
@@ -48,7 +48,7 @@ func (p *Pipeline) Rotate() (trees []*partition.Tree, endSeq uint64) {
 func (p *Pipeline) RotateLargest() {
 	p.order.Lock()
 	defer p.order.Unlock()
-	if t := Largest(p.env.Trees()); t != nil && p.Writable() == nil {
+	if t := partition.Largest(p.env.Trees()); t != nil && p.Writable() == nil {
 		p.rotate(t)
 	}
 }
@@ -65,15 +65,4 @@ func (p *Pipeline) boundLog() {
 			p.rotate(tree)
 		}
 	}
-}
-
-// Largest returns the tree with the largest mutable memtable, nil of no trees.
-func Largest(trees []*partition.Tree) (largest *partition.Tree) {
-	var most int64 = -1
-	for _, tree := range trees {
-		if mutable, _ := tree.MemoryBytes(); mutable > most {
-			largest, most = tree, mutable
-		}
-	}
-	return largest
 }

@@ -175,3 +175,48 @@ func TestWritesThatFailAreReported(t *testing.T) {
 		f.Close()
 	}
 }
+
+// TestALinkNeverWritesToTheOriginal: a file that cannot be linked is copied. A link that is
+// reported as failed may have been made, as over a network; then the copy is not written through it.
+func TestALinkNeverWritesToTheOriginal(t *testing.T) {
+	for what, action := range map[string]vfs.Action{
+		"linked": {}, "not linked": vfs.FailWith(syscall.ENOTSUP), "linked, and an error": vfs.FailAfter(syscall.EIO),
+	} {
+		sim := vfs.NewSim(vfs.SimOptions{})
+		fault := vfs.NewFault(sim, 1)
+		content, _ := write(t, fault, "original", false, chunk, 5000)
+		if what != "linked" {
+			fault.Add(vfs.Rule{Ops: vfs.OpLink, Action: action})
+		}
+		fault.Observe(vfs.Observer{After: func(c vfs.Call, _ error) {
+			if now, err := sim.ReadFile("original"); err != nil || !bytes.Equal(now, content) {
+				t.Errorf("%s: after %v %s the original has %d bytes, %v", what, c.Op, c.Name, len(now), err)
+			}
+		}})
+		if err := outfile.Link(fault, "original", "second"); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if got, err := sim.ReadFile("second"); err != nil || !bytes.Equal(got, content) {
+			t.Errorf("%s: the second file has %d bytes, %v", what, len(got), err)
+		}
+	}
+}
+
+func TestABadCopyIsFound(t *testing.T) {
+	for _, c := range []struct {
+		op     vfs.Op
+		action vfs.Action
+		want   error
+	}{
+		{vfs.OpWrite, vfs.FlipBit(), outfile.ErrNotWritten}, {vfs.OpSync, vfs.FailWith(syscall.EIO), syscall.EIO},
+		{vfs.OpCreate, vfs.FailWith(syscall.ENOSPC), syscall.ENOSPC}, {vfs.OpClose, vfs.FailWith(syscall.EIO), syscall.EIO},
+	} {
+		fault := vfs.NewFault(vfs.NewSim(vfs.SimOptions{}), 1)
+		write(t, fault, "original", false, 5000)
+		fault.Add(vfs.Rule{Ops: vfs.OpLink, Action: vfs.FailWith(syscall.EPERM)})
+		fault.Add(vfs.Rule{Glob: "second", Ops: c.op, Action: c.action})
+		if err := outfile.Link(fault, "original", "second"); !errors.Is(err, c.want) {
+			t.Errorf("%v: %v, want %v", c.op, err, c.want)
+		}
+	}
+}

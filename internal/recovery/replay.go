@@ -1,0 +1,173 @@
+// Package recovery replays a log: it applies the records that wal.Recover delivers to the memtables
+// of the trees, and derives the rows of change logs again.
+package recovery
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/flagstone-db/flagstone/cdc"
+	"github.com/flagstone-db/flagstone/internal/storeclock"
+	"github.com/flagstone-db/flagstone/memtable"
+	"github.com/flagstone-db/flagstone/partition"
+	"github.com/flagstone-db/flagstone/row"
+	"github.com/flagstone-db/flagstone/wal"
+)
+
+// Replay applies recovered records. It skips every mutation that the files of its tree hold, so it
+// may begin anywhere below what is missing, and may be repeated. Memory stays in its budget: a
+// memtable that fills up is flushed before replay goes on.
+type Replay struct {
+	Tables map[uint64]Table  // by id, change logs included
+	Trees  []*partition.Tree // of all tables
+	Memory Memory
+	Issued *storeclock.Issued // raised to the times of commits
+	// ReadOnly says that nothing is flushed.
+	ReadOnly bool
+	// Corrupt is matched by errors about records that no writer has written.
+	Corrupt error
+
+	LastSeq uint64 // at least every sequence number replayed
+	// LastMicros is at least the time of every commit replayed.
+	LastMicros int64
+	Applied    int // mutations
+
+	change row.Change
+	// shard is the partition of the latest mutation.
+	shard uint64
+}
+
+// Table is a table to which mutations are applied.
+type Table struct {
+	// Trees are its partitions; nil for a change log, whose mutations in the log carry what
+	// columns held before.
+	Trees *partition.Map
+	// Log is the open change log of the table, or the one that it is; nil if there is none.
+	Log *Log
+}
+
+// Log is an open change log.
+type Log struct {
+	ID    uint64
+	After uint64 // it has a record of each mutation with a larger sequence number
+	Tree  *partition.Tree
+}
+
+// Memory is the memory budget of memtables.
+type Memory interface {
+	Add(bytes int64)
+	// Crowded reports whether a memtable should be flushed although none is full.
+	Crowded() bool
+	// Rotated notes that a memtable of so many bytes waits to be flushed.
+	Rotated(bytes int64)
+	// Free gives memory back; waiting of the bytes were waiting to be flushed.
+	Free(bytes, waiting int64)
+}
+
+// ownStream is the log stream of the records that Record knows.
+const ownStream = 0
+
+// Record applies one record: a batch whose first sequence number is the record's position. Errors
+// match Corrupt, or are those of a flush.
+func (r *Replay) Record(rec wal.Record) error {
+	if rec.Stream != ownStream {
+		return fmt.Errorf("%w: log segment %d, offset %d: unknown stream %d", r.Corrupt, rec.Segment, rec.Offset, rec.Stream)
+	}
+	batch, err := row.NewBatchReader(rec.Payload)
+	if err == nil {
+		r.LastMicros = max(r.LastMicros, batch.Time())
+		r.Issued.Raise(batch.Time() / 1000)
+		err = r.batch(&batch, rec)
+	}
+	if errors.Is(err, row.ErrBadMutation) {
+		err = fmt.Errorf("%w: log segment %d, offset %d: %w", r.Corrupt, rec.Segment, rec.Offset, err)
+	}
+	return err
+}
+
+func (r *Replay) batch(batch *row.BatchReader, rec wal.Record) error {
+	for seq := rec.Position; ; seq++ {
+		more, err := batch.Next(&r.change)
+		if err != nil || !more {
+			return err
+		}
+		r.LastSeq = max(r.LastSeq, seq)
+		if err := r.apply(seq, rec.Segment, batch.Time()); err != nil {
+			return err
+		}
+	}
+}
+
+// apply inserts the change unless its table is gone or its tree's files hold it. It also inserts
+// the record into the table's change log, if there is one.
+func (r *Replay) apply(seq, segment uint64, micros int64) error {
+	c := &r.change
+	table, live := r.Tables[c.Table]
+	switch {
+	case !live:
+		return nil
+	case table.Trees == nil:
+		return r.before(table.Log, seq, segment, micros)
+	}
+	tree, size := table.Trees.Find(c.Key), memtable.EstimateSize(c)
+	r.shard = tree.ID()
+	if err := r.makeRoom(tree, size, seq); err != nil {
+		return err
+	}
+	if table.Log == nil || seq <= table.Log.After {
+		r.insert(tree, c, size, seq, segment)
+		return nil
+	}
+	record := cdc.NewRecord(c)
+	// Before the change is inserted: a memtable that is rotated at seq must not hold seq.
+	if err := r.makeRoom(table.Log.Tree, record.Size(), seq); err != nil {
+		return err
+	}
+	r.insert(tree, c, size, seq, segment)
+	r.insert(table.Log.Tree, record.Change(table.Log.ID, r.shard, seq, micros), record.Size(), seq, segment)
+	return nil
+}
+
+// before inserts what columns held before the mutation seq-1, unless the change log has ended.
+func (r *Replay) before(log *Log, seq, segment uint64, micros int64) error {
+	if log == nil || seq <= log.After {
+		return nil
+	}
+	carried, err := cdc.Carried(&r.change)
+	if err != nil {
+		return err
+	}
+	entry := cdc.NewBefore(carried)
+	if err := r.makeRoom(log.Tree, entry.Size(), seq); err != nil {
+		return err
+	}
+	r.insert(log.Tree, entry.Change(log.ID, r.shard, seq-1, micros), entry.Size(), seq, segment)
+	return nil
+}
+
+// makeRoom flushes a memtable if there is no room for a mutation of at most size bytes.
+func (r *Replay) makeRoom(tree *partition.Tree, size int64, seq uint64) error {
+	if seq <= tree.FlushedSeq() || r.ReadOnly {
+		return nil
+	}
+	if !tree.Full(size) {
+		if !r.Memory.Crowded() {
+			return nil
+		}
+		tree = partition.Largest(r.Trees)
+	}
+	r.Memory.Rotated(tree.Rotate(seq))
+	freed, err := tree.Flush(row.MaxSequence, func(uint64) (func() error, error) { return func() error { return nil }, nil })
+	r.Memory.Free(freed, freed)
+	return err
+}
+
+// insert applies a mutation of at most size bytes to a tree, unless the tree's files hold it.
+func (r *Replay) insert(tree *partition.Tree, c *row.Change, size int64, seq, segment uint64) {
+	if seq <= tree.FlushedSeq() {
+		return
+	}
+	spare, _ := tree.Reserve(size, segment).Apply(seq, c)
+	r.Memory.Add(size - spare)
+	r.Applied++
+}
