@@ -120,10 +120,11 @@ func TestADamagedPackedValueOfARecordIsReported(t *testing.T) {
 	if err := errors.Join(err, c.PutPacked("c", 1, row.TypeBinary, []byte("no packed value"))); err != nil {
 		t.Fatal(err)
 	}
-	from := Row{
-		Cells: []row.Cell{{Column: []byte("r00"), Value: cdc.Append(nil, &c)}},
-		key:   []row.Value{row.Integer(0), row.Integer(7)},
+	var m row.Mutation
+	if err := cdc.NewRecord(&c).Change(st.log.id, 0, 7, 0).Mutation(&m); err != nil {
+		t.Fatal(err)
 	}
+	from := Row{Cells: m.Cells, key: cdc.Key(0, 7)}
 	if _, err := st.decode(&from); !isErr(err, ErrCorrupt) || !strings.Contains(err.Error(), "sequence number 7") {
 		t.Errorf("%v", err)
 	}

@@ -19,11 +19,11 @@ const (
 	headerSize = 1 + 8 + 1
 )
 
-// ErrBadRecord reports bytes that are not a record.
-var ErrBadRecord = errors.New("cdc: malformed record")
+// errBadRecord reports bytes that are not a record.
+var errBadRecord = errors.New("cdc: malformed record")
 
-// Record is a decoded record. It shares memory with the encoding.
-type Record struct {
+// record is a decoded record. It shares memory with the encoding.
+type record struct {
 	Micros int64 // of the commit, since the epoch
 	// DeleteRow and PutRow are those of the mutation.
 	DeleteRow, PutRow bool
@@ -31,8 +31,8 @@ type Record struct {
 	Cells             []row.Cell
 }
 
-// Append appends the record of a change; the caller sets its time with SetTime.
-func Append(dst []byte, c *row.Change) []byte {
+// appendRecord appends the record of a change; the caller sets its time with setTime.
+func appendRecord(dst []byte, c *row.Change) []byte {
 	var flags byte
 	if c.DeleteRow {
 		flags |= flagDeleteRow
@@ -46,9 +46,9 @@ func Append(dst []byte, c *row.Change) []byte {
 	return appendCells(dst, c.Cells())
 }
 
-// SetTime sets the commit time of a record that Append made.
-func SetTime(record []byte, micros int64) {
-	binary.LittleEndian.PutUint64(record[timeAt:], uint64(micros))
+// setTime sets the commit time of a record that appendRecord made.
+func setTime(b []byte, micros int64) {
+	binary.LittleEndian.PutUint64(b[timeAt:], uint64(micros))
 }
 
 func appendCells(dst []byte, cells *row.CellList) []byte {
@@ -56,26 +56,26 @@ func appendCells(dst []byte, cells *row.CellList) []byte {
 	return append(dst, cells.Bytes()...)
 }
 
-// Decode reads a record. Errors are ErrBadRecord.
-func Decode(b []byte) (Record, error) {
+// decode reads a record. Errors are errBadRecord.
+func decode(b []byte) (record, error) {
 	if len(b) < headerSize {
-		return Record{}, fmt.Errorf("%w: %d bytes", ErrBadRecord, len(b))
+		return record{}, fmt.Errorf("%w: %d bytes", errBadRecord, len(b))
 	}
 	if err := checkFormat(b[0]); err != nil {
-		return Record{}, err
+		return record{}, err
 	}
 	flags := b[headerSize-1]
 	if flags&^(flagDeleteRow|flagPutRow) != 0 {
-		return Record{}, fmt.Errorf("%w: unknown flags %#02x", ErrBadRecord, flags)
+		return record{}, fmt.Errorf("%w: unknown flags %#02x", errBadRecord, flags)
 	}
-	r := Record{
+	r := record{
 		Micros:    int64(binary.LittleEndian.Uint64(b[timeAt:])),
 		DeleteRow: flags&flagDeleteRow != 0, PutRow: flags&flagPutRow != 0,
 	}
 	b = b[headerSize:]
 	length, n := binary.Uvarint(b)
 	if n <= 0 || length == 0 || length > row.MaxKeyBytes || length > uint64(len(b)-n) {
-		return Record{}, fmt.Errorf("%w: row key cut short", ErrBadRecord)
+		return record{}, fmt.Errorf("%w: row key cut short", errBadRecord)
 	}
 	end := n + int(length)
 	r.Key = b[n:end:end]
@@ -93,10 +93,10 @@ func AppendBefore(dst []byte, cells []row.Cell) ([]byte, error) {
 	return appendCells(append(dst, format), c.Cells()), nil
 }
 
-// DecodeBefore reads what AppendBefore wrote. Errors are ErrBadRecord.
-func DecodeBefore(b []byte) ([]row.Cell, error) {
+// decodeBefore reads what AppendBefore wrote. Errors are errBadRecord.
+func decodeBefore(b []byte) ([]row.Cell, error) {
 	if len(b) == 0 {
-		return nil, fmt.Errorf("%w: no bytes", ErrBadRecord)
+		return nil, fmt.Errorf("%w: no bytes", errBadRecord)
 	}
 	if err := checkFormat(b[0]); err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func DecodeBefore(b []byte) ([]row.Cell, error) {
 
 func checkFormat(f byte) error {
 	if f < oldFormat || f > format {
-		return fmt.Errorf("%w: format %d, this version reads up to %d", ErrBadRecord, f, format)
+		return fmt.Errorf("%w: format %d, this version reads up to %d", errBadRecord, f, format)
 	}
 	return nil
 }
@@ -116,17 +116,17 @@ func decodeCells(b []byte) ([]row.Cell, error) {
 	count, n := binary.Uvarint(b)
 	const smallestCell = 4 // head, length, one byte of name, version
 	if n <= 0 || count > uint64(len(b)-n)/smallestCell {
-		return nil, fmt.Errorf("%w: %d cells in %d bytes", ErrBadRecord, count, len(b))
+		return nil, fmt.Errorf("%w: %d cells in %d bytes", errBadRecord, count, len(b))
 	}
 	cells := make([]row.Cell, count)
 	r := row.NewCellReader(b[n:])
 	for i := range cells {
 		if err := r.Next(&cells[i]); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrBadRecord, err)
+			return nil, fmt.Errorf("%w: %w", errBadRecord, err)
 		}
 	}
 	if len(r.Rest()) > 0 {
-		return nil, fmt.Errorf("%w: %d bytes after the last cell", ErrBadRecord, len(r.Rest()))
+		return nil, fmt.Errorf("%w: %d bytes after the last cell", errBadRecord, len(r.Rest()))
 	}
 	return cells, nil
 }

@@ -1,4 +1,4 @@
-package cdc_test
+package cdc
 
 import (
 	"encoding/hex"
@@ -10,7 +10,6 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/flagstone-db/flagstone/cdc"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -56,20 +55,20 @@ func TestARecordIsTheChangeThatItWasMadeOf(t *testing.T) {
 		c := change(t, cells...)
 		c.DeleteRow, c.PutRow = rapid.Bool().Draw(t, "delete"), rapid.Bool().Draw(t, "put")
 		micros := rapid.Int64().Draw(t, "time")
-		b := cdc.Append(nil, c)
-		cdc.SetTime(b, micros)
-		r, err := cdc.Decode(b)
+		b := appendRecord(nil, c)
+		setTime(b, micros)
+		r, err := decode(b)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if r.Micros != micros || r.DeleteRow != c.DeleteRow || r.PutRow != c.PutRow || string(r.Key) != string(c.Key) || show(r.Cells) != show(cells) {
 			t.Fatalf("got %+v, want the change of %s", r, show(cells))
 		}
-		before, err := cdc.AppendBefore(nil, cells)
+		before, err := AppendBefore(nil, cells)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := cdc.DecodeBefore(before); err != nil || show(got) != show(cells) {
+		if got, err := decodeBefore(before); err != nil || show(got) != show(cells) {
 			t.Fatalf("before: %s, %v, want %s", show(got), err, show(cells))
 		}
 	})
@@ -78,27 +77,27 @@ func TestARecordIsTheChangeThatItWasMadeOf(t *testing.T) {
 // TestDamagedRecordsAreRefused cuts records short, makes them longer, and changes their bytes:
 // nothing panics, and any bytes that are not refused are a record.
 func TestDamagedRecordsAreRefused(t *testing.T) {
-	good := cdc.Append(nil, change(t, put("a", 1, row.Integer(5)), put("b", 1, row.String("x"))))
+	good := appendRecord(nil, change(t, put("a", 1, row.Integer(5)), put("b", 1, row.String("x"))))
 	for n := range good {
-		if _, err := cdc.Decode(good[:n]); !errors.Is(err, cdc.ErrBadRecord) {
+		if _, err := decode(good[:n]); !errors.Is(err, errBadRecord) {
 			t.Errorf("the first %d bytes: %v", n, err)
 		}
 	}
-	if _, err := cdc.Decode(append(good[:len(good):len(good)], 0)); !errors.Is(err, cdc.ErrBadRecord) {
+	if _, err := decode(append(good[:len(good):len(good)], 0)); !errors.Is(err, errBadRecord) {
 		t.Errorf("one byte more: %v", err)
 	}
 	for i := range good {
 		for _, bit := range []byte{1, 0x80, 0xFF} {
 			bad := []byte(string(good))
 			bad[i] ^= bit
-			if _, err := cdc.Decode(bad); err != nil && !errors.Is(err, cdc.ErrBadRecord) {
+			if _, err := decode(bad); err != nil && !errors.Is(err, errBadRecord) {
 				t.Errorf("byte %d: %v", i, err)
 			}
-			cdc.DecodeBefore(bad)
+			decodeBefore(bad)
 		}
 	}
 	for _, b := range [][]byte{nil, {3, 0}, {0, 0}, {1}, {1, 200}, {1, 1}, {2, 1}} {
-		if _, err := cdc.DecodeBefore(b); !errors.Is(err, cdc.ErrBadRecord) {
+		if _, err := decodeBefore(b); !errors.Is(err, errBadRecord) {
 			t.Errorf("%x: %v", b, err)
 		}
 	}
@@ -111,8 +110,8 @@ func TestTheDocumentedRecordIsTrue(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := change(t, put("n", 1000, row.Integer(5)), row.Cell{Column: []byte("o"), Version: row.MaxVersion, Kind: row.KindTrim})
-	record := cdc.Append(nil, c)
-	cdc.SetTime(record, 1_000_001)
+	record := appendRecord(nil, c)
+	setTime(record, 1_000_001)
 	_, block, found := strings.Cut(string(doc), "```example record\n")
 	block, _, closed := strings.Cut(block, "```")
 	if !found || !closed {

@@ -76,7 +76,7 @@ type Entry struct {
 }
 
 // NewRecord makes the record of a change.
-func NewRecord(c *row.Change) Entry { return Entry{recordCells, Append(nil, c)} }
+func NewRecord(c *row.Change) Entry { return Entry{recordCells, appendRecord(nil, c)} }
 
 // NewBefore makes the entry of what columns held before, from the bytes of AppendBefore.
 func NewBefore(before []byte) Entry { return Entry{beforeCells, before} }
@@ -91,7 +91,7 @@ func (e Entry) Size() int64 {
 // a shard, which was committed at micros.
 func (e Entry) Change(log, shard, seq uint64, micros int64) *row.Change {
 	if e.kind == recordCells {
-		SetTime(e.bytes, micros)
+		setTime(e.bytes, micros)
 	}
 	c := &row.Change{Table: log, Key: rowKey(shard, seq)}
 	if err := putPieces(c, e.kind, max(micros/1000, 0), e.bytes); err != nil {
@@ -161,18 +161,18 @@ type Row struct {
 // of the changed table. Any error is damage.
 func ReadRow(key []row.Value, cells []row.Cell, columns int) (r Row, err error) {
 	r.Sequence = uint64(key[1].Int64())
-	var record, before []byte
+	var pieces, before []byte
 	for i := range cells {
 		switch cells[i].Column[0] {
 		case recordCells:
-			record = append(record, cells[i].Value...)
+			pieces = append(pieces, cells[i].Value...)
 		case beforeCells:
 			before = append(before, cells[i].Value...)
 		}
 	}
-	decoded, err := Decode(record)
+	decoded, err := decode(pieces)
 	if err == nil && before != nil {
-		r.Before, err = DecodeBefore(before)
+		r.Before, err = decodeBefore(before)
 	}
 	if err == nil {
 		r.Key, err = row.DecodeKey(decoded.Key, columns)

@@ -1,4 +1,4 @@
-package cdc_test
+package cdc
 
 import (
 	"bytes"
@@ -8,7 +8,6 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/flagstone-db/flagstone/cdc"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/row"
@@ -28,7 +27,7 @@ func cellsOf(t interface{ Fatal(...any) }, c *row.Change) []row.Cell {
 func stored(t interface {
 	Fatal(...any)
 	Fatalf(string, ...any)
-}, shard, seq uint64, micros int64, entries ...cdc.Entry) (cells []row.Cell) {
+}, shard, seq uint64, micros int64, entries ...Entry) (cells []row.Cell) {
 	for _, e := range entries {
 		c := e.Change(7, shard, seq, micros)
 		if size := memtable.EstimateSize(c); size > e.Size() {
@@ -87,25 +86,25 @@ func TestARowOfTheLogSaysWhatTheChangeDid(t *testing.T) {
 			t.Fatal(err)
 		}
 		seq, micros := rapid.Uint64Range(1, 1<<40).Draw(t, "seq"), rapid.Int64Range(-5, 1<<50).Draw(t, "time")
-		entries := []cdc.Entry{cdc.NewRecord(c)}
+		entries := []Entry{NewRecord(c)}
 		before := []row.Cell{put("a", 1, row.Integer(7))}
 		if rapid.Bool().Draw(t, "before") {
-			b, err := cdc.AppendBefore(nil, before)
+			b, err := AppendBefore(nil, before)
 			if err != nil {
 				t.Fatal(err)
 			}
-			entries = append(entries, cdc.NewBefore(b))
+			entries = append(entries, NewBefore(b))
 		} else {
 			before = nil
 		}
-		r, err := cdc.ReadRow(cdc.Key(2, seq), stored(t, 2, seq, micros, entries...), 2)
+		r, err := ReadRow(Key(2, seq), stored(t, 2, seq, micros, entries...), 2)
 		if err != nil {
 			t.Fatal(err)
 		}
-		action := cdc.Update
+		action := Update
 		if c.DeleteRow {
-			if action = cdc.Delete; c.PutRow || wrote {
-				action = cdc.Put
+			if action = Delete; c.PutRow || wrote {
+				action = Put
 			}
 		}
 		if r.Sequence != seq || r.Micros != micros || r.Action != action || r.Key[0].Text() != "k" || r.Key[1].Int64() != 5 ||
@@ -119,7 +118,7 @@ func TestARowOfTheLogSaysWhatTheChangeDid(t *testing.T) {
 func TestALongRecordIsStoredInPieces(t *testing.T) {
 	for _, size := range []int{0, 1, 1 << 20, 4<<20 - 1, 4 << 20, 4<<20 + 1, 9 << 20} {
 		before := bytes.Repeat([]byte("x"), size)
-		cells := stored(t, 1, 1, 5000, cdc.NewBefore(before))
+		cells := stored(t, 1, 1, 5000, NewBefore(before))
 		if want := max((size+4<<20-1)/(4<<20), 1); len(cells) != want {
 			t.Fatalf("%d bytes are in %d pieces, want %d", size, len(cells), want)
 		}
@@ -130,11 +129,11 @@ func TestALongRecordIsStoredInPieces(t *testing.T) {
 			}
 			joined = append(joined, c.Value...)
 		}
-		carrier, err := cdc.Carry(7, before)
+		carrier, err := Carry(7, before)
 		if err != nil {
 			t.Fatal(err)
 		}
-		carried, err := cdc.Carried(carrier)
+		carried, err := Carried(carrier)
 		if err != nil || !bytes.Equal(carried, before) || !bytes.Equal(joined, before) {
 			t.Errorf("%d bytes: %d are carried, %d stored, %v", size, len(carried), len(joined), err)
 		}
@@ -150,11 +149,11 @@ func TestADamagedRowIsReported(t *testing.T) {
 	if err := c.PutPacked("c", 1, row.TypeBinary, []byte("no packed value")); err != nil {
 		t.Fatal(err)
 	}
-	good := cdc.Append(nil, change(t, put("a", 1, row.Integer(5))))
+	good := appendRecord(nil, change(t, put("a", 1, row.Integer(5))))
 	for what, cells := range map[string][]row.Cell{
 		"no cells":                  nil,
 		"a record cut short":        {put("r00", 1, row.Binary(good[:len(good)-1]))},
-		"a packed value":            {put("r00", 1, row.Binary(cdc.Append(nil, &c)))},
+		"a packed value":            {put("r00", 1, row.Binary(appendRecord(nil, &c)))},
 		"what the columns held":     {put("b00", 1, row.Binary([]byte{9})), put("r00", 1, row.Binary(good))},
 		"a key of too few columns":  {put("r00", 1, row.Binary(good))},
 		"only what the columns had": {put("b00", 1, row.Binary([]byte{2, 0}))},
@@ -163,7 +162,7 @@ func TestADamagedRowIsReported(t *testing.T) {
 		if strings.Contains(what, "too few") {
 			columns = 2
 		}
-		if _, err := cdc.ReadRow(cdc.Key(0, 7), cells, columns); err == nil {
+		if _, err := ReadRow(Key(0, 7), cells, columns); err == nil {
 			t.Errorf("%s: no error", what)
 		}
 	}
@@ -172,18 +171,18 @@ func TestADamagedRowIsReported(t *testing.T) {
 func TestTheFirstRowSinceATimeIsFound(t *testing.T) {
 	failure := errors.New("damage")
 	rapid.Check(t, func(t *rapid.T) {
-		var rows []cdc.Row
+		var rows []Row
 		seq, micros := uint64(0), int64(100)
 		for range rapid.IntRange(0, 30).Draw(t, "rows") {
 			seq += rapid.Uint64Range(1, 10).Draw(t, "seq")
 			micros += rapid.Int64Range(0, 3).Draw(t, "time")
-			rows = append(rows, cdc.Row{Sequence: seq, Micros: micros})
+			rows = append(rows, Row{Sequence: seq, Micros: micros})
 		}
 		last := seq + rapid.Uint64Range(0, 5).Draw(t, "behind")
 		since := rapid.Int64Range(95, 200).Draw(t, "since")
 		fail := rapid.IntRange(-20, 5).Draw(t, "fail")
 		calls := 0
-		got, err := cdc.FirstSince(since, last, func(after uint64) (*cdc.Row, error) {
+		got, err := FirstSince(since, last, func(after uint64) (*Row, error) {
 			if calls++; calls == fail {
 				return nil, failure
 			}
@@ -200,7 +199,7 @@ func TestTheFirstRowSinceATimeIsFound(t *testing.T) {
 			}
 			return
 		}
-		var want *cdc.Row
+		var want *Row
 		for i := range rows {
 			if want == nil && rows[i].Micros >= since {
 				want = &rows[i]
@@ -214,9 +213,9 @@ func TestTheFirstRowSinceATimeIsFound(t *testing.T) {
 
 func TestTheTableOfALogIsHidden(t *testing.T) {
 	before := []string{"c"}
-	table := cdc.NewTable(9, 4, manifest.ChangeLog{Of: 8, After: 100, Before: before}, 3600, 5000, []byte("note"))
+	table := NewTable(9, 4, manifest.ChangeLog{Of: 8, After: 100, Before: before}, 3600, 5000, []byte("note"))
 	before[0] = "changed"
-	if !strings.HasPrefix(table.Name, cdc.HiddenPrefix) || table.ID != 9 || table.Log.Of != 8 || table.Log.Before[0] != "c" ||
+	if !strings.HasPrefix(table.Name, HiddenPrefix) || table.ID != 9 || table.Log.Of != 8 || table.Log.Before[0] != "c" ||
 		table.Partitions[0].ID != 4 || table.Partitions[0].FlushedSeq != 100 || table.Options.TTLSeconds != 3600 || table.CreatedMillis != 5000 {
 		t.Errorf("%+v", table)
 	}
