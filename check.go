@@ -40,10 +40,11 @@ type CheckReport struct {
 // Check verifies the manifest, every block of every table file with its order, bounds and counts,
 // every value of every value file, that each reference leads to a value, and the log. An error
 // says that the check could not be made: the store is open (ErrLocked), or its manifest cannot be
-// read. The report has all other damage. progress, if not nil, is called before each file.
-func Check(ctx context.Context, dir string, seams Seams, progress func(file string)) (report CheckReport, err error) {
-	opts, err := Options{Seams: seams, ReadOnly: true}.withDefaults()
-	if err != nil {
+// read. The report has all other damage. progress, if not nil, is called before each file. opts
+// are as for Open; ReadOnly is implied.
+func Check(ctx context.Context, dir string, opts Options, progress func(file string)) (report CheckReport, err error) {
+	opts.ReadOnly = true
+	if opts, err = opts.withDefaults(); err != nil {
 		return report, err
 	}
 	s := &Store{dir: dir, opts: opts, fs: opts.Seams.FS, clock: opts.Seams.Clock}

@@ -1,7 +1,6 @@
 package flagstone
 
 import (
-	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -10,11 +9,10 @@ import (
 	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/internal/assist"
 	"github.com/flagstone-db/flagstone/internal/cache"
-	"github.com/flagstone-db/flagstone/internal/clock"
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/offheap"
 	"github.com/flagstone-db/flagstone/internal/rowcache"
-	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/internal/seams"
 	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/sstable"
 	"github.com/flagstone-db/flagstone/wal"
@@ -136,8 +134,9 @@ type Options struct {
 	// Shared holds what several stores of one process have in common. Default:
 	// this store has its own.
 	Shared *Shared
-	// Seams replaces the file system, the clock and the executor in tests.
-	Seams Seams
+	// Seams is closed to programs that embed the store, and its fields may change at any time. The
+	// tests and tools of this repository replace files, time and background work with it.
+	Seams seams.Seams
 }
 
 // Shared is what the stores of one process may share: memory off the Go heap, the block cache in
@@ -180,31 +179,6 @@ func (s *Shared) release() error {
 	s.rows.Close()
 	s.cache.Close()
 	return s.memory.Close()
-}
-
-// Seams are the doors to the machine: nil fields stand for the real ones. The
-// types are internal; programs that embed Flagstone leave them alone.
-type Seams struct {
-	FS       vfs.FS
-	Clock    clock.Clock
-	Executor executor.Executor
-	// Memory is where memtables, blocks and buffers lie, if Options.Shared is nil. Close
-	// closes it.
-	Memory *offheap.Pool
-	// Helpers take over work of reads. With an Executor there are none unless set here: they
-	// would make a history depend on timing.
-	Helpers *assist.Helpers
-	// UniqueID makes the identities of files. No two files may have the same identity, not even
-	// in different stores. Block sizes can differ by a byte with the identity: checksums depend
-	// on it, and references to values contain checksums.
-	UniqueID func() [16]byte
-	// ValueThreshold is the length from which values go to value files; 0 stands
-	// for the default, a negative number for none.
-	ValueThreshold int
-	// BlockSize is the target size of table blocks, in bytes; 0 stands for the default.
-	BlockSize int
-	// Levels replaces the default shape of the trees where its fields are set.
-	Levels compaction.Config
 }
 
 // newPool makes the pool for background work. Two compactions at once are the least that keeps a
@@ -264,18 +238,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.Seams.FS == nil {
-		o.Seams.FS = vfs.OS()
-	}
-	if o.Seams.Clock == nil {
-		o.Seams.Clock = clock.System()
-	}
-	if o.Seams.UniqueID == nil {
-		o.Seams.UniqueID = func() (id [16]byte) {
-			rand.Read(id[:])
-			return id
-		}
-	}
+	o.Seams.SetDefaults()
 	return o, nil
 }
 

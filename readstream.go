@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"sort"
 
 	"github.com/flagstone-db/flagstone/cdc"
@@ -253,6 +254,30 @@ func (st *Stream) Read(ctx context.Context, pos StreamPosition, limits StreamLim
 	return page, st.check(pos.Shard)
 }
 
+// Records returns the records after a position for a loop, up to the present end. It moves pos
+// past each record when the loop comes back for the next one, and at the end as Read does. So a
+// loop that ends early reads its last record again if it is repeated from pos. An error comes
+// last, with a nil record; errors are those of Read.
+func (st *Stream) Records(ctx context.Context, pos *StreamPosition) iter.Seq2[*StreamRecord, error] {
+	return func(yield func(*StreamRecord, error) bool) {
+		for more := true; more; {
+			page, err := st.Read(ctx, *pos, StreamLimits{Records: 1000, Bytes: mib})
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for i := range page.Records {
+				r := &page.Records[i]
+				if !yield(r, nil) {
+					return
+				}
+				pos.After, pos.AsOf = r.Sequence, r.Micros
+			}
+			*pos, more = page.Next, page.More
+		}
+	}
+}
+
 // ageing reports whether half of the retention has passed since the position's AsOf.
 func (st *Stream) ageing(pos StreamPosition) bool {
 	s := st.table.store
@@ -269,12 +294,15 @@ func (st *Stream) read(ctx context.Context, pos StreamPosition, limits StreamLim
 			ErrStreamTrimmed, st.table.name, pos.AsOf, rows.view.Cutoff)
 	}
 	var size int64
-	for rows.Next() {
+	for from, err := range rows.All() {
+		if err != nil {
+			return StreamPage{}, st.describe(err)
+		}
 		if n := len(page.Records); n > 0 && (limits.Records > 0 && n >= limits.Records || limits.Bytes > 0 && size >= limits.Bytes) {
 			page.More = true
 			return page, nil
 		}
-		r, err := st.record(rows.Row())
+		r, err := st.record(from)
 		if err != nil {
 			return StreamPage{}, err
 		}
@@ -282,19 +310,19 @@ func (st *Stream) read(ctx context.Context, pos StreamPosition, limits StreamLim
 		page.Next.After, page.Next.AsOf = r.Sequence, r.Micros
 		size += r.Bytes()
 	}
-	return page, st.describe(rows.Err())
+	return page, nil
 }
 
 // record decodes a row of the change log.
 func (st *Stream) record(from *Row) (*StreamRecord, error) {
 	seq := uint64(from.Key()[1].Int64())
 	var pieces, before []byte
-	for i := range from.Cells {
-		switch from.Cells[i].Column[0] {
+	for i := range from.cells {
+		switch from.cells[i].Column[0] {
 		case recordCells:
-			pieces = append(pieces, from.Cells[i].Value...)
+			pieces = append(pieces, from.cells[i].Value...)
 		case beforeCells:
-			before = append(before, from.Cells[i].Value...)
+			before = append(before, from.cells[i].Value...)
 		}
 	}
 	r := &StreamRecord{Sequence: seq}

@@ -82,10 +82,11 @@ func (t *Table) sampleAll(ctx context.Context, n int, size int64, snapshot *Snap
 	var sample []SampledRow
 	var total int64
 	stride, joined := 1, 0 // rows that one kept row represents, and those that the last one represents so far
-	rows := t.scanSizes(ctx, snapshot, 0, ScanOptions{})
-	defer rows.Close()
-	for rows.Next() {
-		s := sampled(rows.Row())
+	for r, err := range t.scanSizes(ctx, snapshot, 0, ScanOptions{}).All() {
+		if err != nil {
+			return nil, err
+		}
+		s := sampled(r)
 		total += s.Bytes
 		if last := len(sample) - 1; joined > 0 {
 			sample[last] = join(sample[last], s)
@@ -102,9 +103,6 @@ func (t *Table) sampleAll(ctx context.Context, n int, size int64, snapshot *Snap
 			}
 			sample, stride = sample[:n], 2*stride
 		}
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
 	}
 	scale(sample, total, size)
 	return sample, nil
@@ -200,8 +198,8 @@ func sampled(r *Row) SampledRow {
 	for _, v := range r.Key() {
 		s.Key = append(s.Key, v.Clone())
 	}
-	for i := range r.Cells {
-		c := &r.Cells[i]
+	for i := range r.cells {
+		c := &r.cells[i]
 		s.Version = max(s.Version, c.Version)
 		s.Bytes += int64(len(c.Column) + len(c.Value))
 		if c.Separate {

@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"sync"
 
@@ -28,15 +29,18 @@ type ScanOptions struct {
 	MaxExamined int64
 }
 
-// Rows iterates over the rows of a scan. It sees one moment, however long it runs. One goroutine
-// uses it at a time, and must close it.
+// Rows are the rows of a scan, which sees one moment, however long it runs. A loop over All reads
+// them:
 //
-//	rows := table.Scan(ctx, start, end, flagstone.ScanOptions{})
-//	defer rows.Close()
-//	for rows.Next() {
-//		use(rows.Row())
+//	for r, err := range table.Scan(ctx, start, end, flagstone.ScanOptions{}).All() {
+//		if err != nil {
+//			return err
+//		}
+//		fmt.Println(r)
 //	}
-//	if err := rows.Err(); err != nil { ... }
+//
+// Next, Row, Err and Close are the steps of that loop, for callers that read several scans side
+// by side. One goroutine uses Rows at a time.
 type Rows struct {
 	*scan // nil once closed
 
@@ -106,7 +110,7 @@ func (s *scan) give() {
 
 // Scan iterates over the rows from start, inclusive, to end, exclusive, in key order, or
 // downwards with Reverse. A bound is a key or a prefix of its values, and may hold row.Min and
-// row.Max; an empty one is unbounded. Rows.Err reports errors.
+// row.Max; an empty one is unbounded. The caller must close the rows, as Rows.All does.
 func (t *Table) Scan(ctx context.Context, start, end []row.Value, opts ScanOptions) *Rows {
 	r := t.newRows(ctx, &opts)
 	if err := r.init(start, end, &opts); err != nil {
@@ -262,6 +266,23 @@ func (s *scan) encodeBounds(start, end []row.Value) error {
 		s.high = nil
 	}
 	return nil
+}
+
+// All returns the rows for a loop, and closes the scan at the end of the loop, however it ends. A
+// row is valid until the next one: Row.Clone makes a copy that stays. An error comes last, with a
+// row that does not exist. Paused and Examined may be called after the loop.
+func (r *Rows) All() iter.Seq2[*Row, error] {
+	return func(yield func(*Row, error) bool) {
+		defer r.Close()
+		for r.Next() {
+			if !yield(r.Row(), nil) {
+				return
+			}
+		}
+		if r.err != nil {
+			yield(nil, r.err)
+		}
+	}
 }
 
 // Next moves to the next row; false at the end and on an error, see Err.
@@ -447,7 +468,7 @@ func (r *Rows) fail(err error) {
 // with ErrRowTooLarge, it has the key of the row that is too large.
 func (r *Rows) Row() *Row {
 	if r.scan == nil {
-		return new(Row)
+		return nil
 	}
 	return &r.scan.row
 }

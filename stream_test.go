@@ -168,7 +168,7 @@ func TestAStreamTellsWhatWasDone(t *testing.T) {
 }
 
 func checkStoreIn(r *rig, dir string) (CheckReport, error) {
-	return Check(ctx(), dir, Seams{FS: r.fs, Clock: r.clock}, nil)
+	return Check(ctx(), dir, Options{Seams: Seams{FS: r.fs, Clock: r.clock}}, nil)
 }
 
 // TestLargeRecordsArePieced writes values that do not fit one cell together.

@@ -121,7 +121,7 @@ func TestADamagedPackedValueOfARecordIsReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	from := Row{
-		Cells: []row.Cell{{Column: []byte{recordCells}, Value: cdc.Append(nil, &c)}},
+		cells: []row.Cell{{Column: []byte{recordCells}, Value: cdc.Append(nil, &c)}},
 		key:   []row.Value{row.Integer(0), row.Integer(7)},
 	}
 	if _, err := st.record(&from); !isErr(err, ErrCorrupt) || !strings.Contains(err.Error(), "sequence number 7") {

@@ -24,7 +24,7 @@ import (
 )
 
 // logKey is the schema of change logs.
-var logKey = []KeyColumn{{Name: "shard", Type: row.TypeInteger}, {Name: "sequence", Type: row.TypeInteger}}
+var logKey = []manifest.KeyColumn{{Name: "shard", Type: row.TypeInteger}, {Name: "sequence", Type: row.TypeInteger}}
 
 // Kinds of values in the row of a record, one letter each. A value may be long, so its pieces are
 // in columns r00, r01, ...
@@ -116,7 +116,7 @@ func pieceName(kind byte, i int) string {
 func newLogMeta(id, partitionID, of, after uint64, spec *StreamSpec, millis int64) *manifest.Table {
 	return &manifest.Table{
 		ID: id, Name: fmt.Sprintf("%schange log %d", hiddenPrefix, id), Key: slices.Clone(logKey),
-		Options: TableOptions{
+		Options: manifest.TableOptions{
 			MaxVersions: 1, TTLSeconds: spec.RetentionSeconds,
 			MaxVersionOffsetSeconds: DefaultTableOptions().MaxVersionOffsetSeconds,
 		},
@@ -165,10 +165,10 @@ func (p *prepared) readBefore() error {
 	}
 	opts := ReadOptions{Columns: p.beforeFor.before, MaxVersions: 1}
 	found, err := p.from.table.getEncoded(p.from.change.Key, &opts, p.from.written, true)
-	if err != nil || found == nil || len(found.Cells) == 0 {
+	if err != nil || len(found.Cells()) == 0 {
 		return err
 	}
-	p.before, err = cdc.AppendBefore(nil, found.Cells)
+	p.before, err = cdc.AppendBefore(nil, found.Cells())
 	return err
 }
 

@@ -13,19 +13,28 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// KeyColumn is one column of a table's primary key: its name, its type
-// (integer, string or binary), and whether front ends generate its values.
-type KeyColumn = manifest.KeyColumn
-
-// TableOptions are the properties of a table that can change while it runs:
-// MaxVersions (versions kept per column, at least 1), TTLSeconds (how long
-// after its version a cell lives; NeverExpires for ever), and
-// MaxVersionOffsetSeconds (how far above the time of the write a version may
-// lie). Fields that TableSpec.Options leaves zero are those of DefaultTableOptions.
-type TableOptions = manifest.TableOptions
+// KeyColumn is one column of a table's primary key.
+type KeyColumn struct {
+	Name string
+	Type row.Type // integer, string or binary
+	// AutoIncrement says that front ends generate the column's values. The store does not.
+	AutoIncrement bool
+}
 
 // NeverExpires is the TTLSeconds of a table whose cells do not expire.
-const NeverExpires = manifest.NeverExpires
+const NeverExpires int64 = -1
+
+// TableOptions are the properties of a table that can change while it runs. Fields that
+// TableSpec.Options leaves zero are those of DefaultTableOptions.
+type TableOptions struct {
+	// MaxVersions is how many versions of a column are kept, at least 1.
+	MaxVersions int64
+	// TTLSeconds, the Time To Live, is how long after its version a cell lives; NeverExpires is
+	// for ever.
+	TTLSeconds int64
+	// MaxVersionOffsetSeconds is how far above the time of the write a version may lie, at least 1.
+	MaxVersionOffsetSeconds int64
+}
 
 // DefaultTableOptions returns the options that replace zero fields: one version that is kept for
 // ever, and versions up to a day ahead of the clock.
@@ -67,7 +76,7 @@ type Table struct {
 	id      uint64
 	name    string
 	columns int
-	key     []KeyColumn
+	key     []manifest.KeyColumn
 	parts   atomic.Pointer[partition.Map]
 	dropped atomic.Bool
 
@@ -188,11 +197,14 @@ func (s *Store) CreateTable(ctx context.Context, spec TableSpec) (*Table, error)
 	}
 	state := s.state()
 	meta := &manifest.Table{
-		ID: state.NextTable, Name: spec.Name, Key: slices.Clone(spec.Key),
+		ID: state.NextTable, Name: spec.Name,
 		Options: options, LargestOffset: options.MaxVersionOffsetSeconds,
 		Watermark: manifest.NoWatermark, CreatedMillis: s.issued.now(),
 		Annotations: slices.Clone(spec.Annotations),
 		Partitions:  []*manifest.Partition{{ID: state.NextPartition}},
+	}
+	for _, k := range spec.Key {
+		meta.Key = append(meta.Key, manifest.KeyColumn(k))
 	}
 	var e manifest.Edit
 	e.CreateTable(meta)
@@ -219,7 +231,7 @@ func (s *Store) CreateTable(ctx context.Context, spec TableSpec) (*Table, error)
 }
 
 // fillOptions replaces zero options by the defaults and checks the rest.
-func fillOptions(o TableOptions) (TableOptions, error) {
+func fillOptions(o TableOptions) (filled manifest.TableOptions, err error) {
 	if o.MaxVersions == 0 {
 		o.MaxVersions = DefaultTableOptions().MaxVersions
 	}
@@ -231,13 +243,13 @@ func fillOptions(o TableOptions) (TableOptions, error) {
 	}
 	switch {
 	case o.MaxVersions < 1:
-		return o, fmt.Errorf("%w: MaxVersions is %d, want at least 1", ErrInvalid, o.MaxVersions)
+		return filled, fmt.Errorf("%w: MaxVersions is %d, want at least 1", ErrInvalid, o.MaxVersions)
 	case o.TTLSeconds < 1 && o.TTLSeconds != NeverExpires:
-		return o, fmt.Errorf("%w: TTLSeconds is %d, want at least 1 or NeverExpires", ErrInvalid, o.TTLSeconds)
+		return filled, fmt.Errorf("%w: TTLSeconds is %d, want at least 1 or NeverExpires", ErrInvalid, o.TTLSeconds)
 	case o.MaxVersionOffsetSeconds < 1:
-		return o, fmt.Errorf("%w: MaxVersionOffsetSeconds is %d, want at least 1", ErrInvalid, o.MaxVersionOffsetSeconds)
+		return filled, fmt.Errorf("%w: MaxVersionOffsetSeconds is %d, want at least 1", ErrInvalid, o.MaxVersionOffsetSeconds)
 	}
-	return o, nil
+	return manifest.TableOptions(o), nil
 }
 
 // Table returns the table of that name, or ErrTableNotFound.
@@ -279,9 +291,13 @@ func (t *Table) Info() TableInfo {
 	if meta == nil {
 		return TableInfo{}
 	}
+	key := make([]KeyColumn, len(meta.Key))
+	for i, k := range meta.Key {
+		key[i] = KeyColumn(k)
+	}
 	return TableInfo{
 		TableSpec: TableSpec{
-			Name: meta.Name, Key: slices.Clone(meta.Key), Options: meta.Options,
+			Name: meta.Name, Key: key, Options: TableOptions(meta.Options),
 			Annotations: slices.Clone(meta.Annotations), Stream: t.streamSpec(),
 		},
 		ID: meta.ID, CreatedMillis: meta.CreatedMillis,
@@ -351,7 +367,7 @@ func (t *Table) alter(ctx context.Context, change TableChange) error {
 // installed. A write chooses its trims by the options it reads, and a compaction what to drop;
 // these options must be in force when the write or compaction takes effect. The manifest gets the
 // sequence number up to which the old options were in force, see versionsToKeep.
-func (s *Store) commitAlteration(t *Table, options TableOptions, annotations []byte, stream *StreamChange) error {
+func (s *Store) commitAlteration(t *Table, options manifest.TableOptions, annotations []byte, stream *StreamChange) error {
 	s.merges.Lock()
 	defer s.merges.Unlock()
 	if options != t.meta().Options || stream != nil { // writers do not read annotations

@@ -45,8 +45,8 @@ type fetched struct {
 
 // complete reports whether every cell holds its plain value.
 func (r *Row) complete() bool {
-	for i := range r.Cells {
-		if r.Cells[i].Separate || r.Cells[i].Packed {
+	for i := range r.cells {
+		if r.cells[i].Separate || r.cells[i].Packed {
 			return false
 		}
 	}
@@ -64,8 +64,8 @@ func (r *Row) fetch(files *partition.Files, most int64) error {
 	}
 	f := &r.fetched
 	f.cells = f.cells[:0]
-	for i := range r.Cells {
-		c := &r.Cells[i]
+	for i := range r.cells {
+		c := &r.cells[i]
 		if !c.Separate && !c.Packed {
 			continue
 		}
@@ -100,8 +100,8 @@ func (r *Row) memory(most int64) (size int64, err error) {
 	if most == 0 {
 		return 0, nil
 	}
-	for i := range r.Cells {
-		size += r.Cells[i].Memory()
+	for i := range r.cells {
+		size += r.cells[i].Memory()
 	}
 	if size > most {
 		return 0, r.tooLarge(most)
@@ -122,11 +122,11 @@ func (r *Row) detach() *Row {
 	}
 	values := make([][]byte, len(f.cells))
 	for n, i := range f.cells {
-		values[n], r.Cells[i].Value = r.Cells[i].Value, nil
+		values[n], r.cells[i].Value = r.cells[i].Value, nil
 	}
 	c := r.Clone()
 	for n, i := range f.cells {
-		c.Cells[i].Value = values[n]
+		c.cells[i].Value = values[n]
 	}
 	*f = fetched{}
 	return c

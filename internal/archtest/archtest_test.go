@@ -21,7 +21,7 @@ var floors = map[string]int{
 	"wal": 1, "memtable": 1, "sstable": 1, "valuefile": 1, "internal/rowcache": 1,
 	"mvcc":     2,
 	"manifest": 3, "compaction": 3,
-	"partition":     4,
+	"partition": 4, "internal/seams": 4,
 	"internal/jobs": 5, "internal/pressure": 5, "internal/commit": 5, // below the API, and beside each other
 	".":      6,
 	"ots":    7,
