@@ -222,7 +222,7 @@ func TestWritersAndAlterationsOfOneTable(t *testing.T) {
 // Max Versions raised again before the transaction commits.
 func TestATransactionWorksOutItsTrimsInOneEra(t *testing.T) {
 	r := newRig(t, Options{})
-	three := DefaultTableOptions()
+	three := TableOptions{TTLSeconds: NeverExpires, MaxVersionOffsetSeconds: defaultOffset}
 	three.MaxVersions = 3
 	table := r.table("t", three)
 	for v := range int64(3) {

@@ -110,8 +110,9 @@ type Options struct {
 	// read that begins less than the interval after the beginning of one that verified the value
 	// may return what the mapping holds without verifying it. This holds for scans of values in
 	// table files, and for all reads of values in value files, which have 16 KiB and more. Any
-	// later read verifies. If negative, every read verifies what it uses. 0 stands for
-	// DefaultVerifyInterval. All else is verified whenever it is read from a file: keys, columns,
+	// later read verifies. If negative, every read verifies what it uses. 0 stands for 10 seconds:
+	// verifying at every access costs a scan a tenth to a quarter more processor time, and a read
+	// of a large value at least twice as much (BENCHMARKS.md). All else is verified whenever it is read from a file: keys, columns,
 	// deletes, values that a get reads, and what goes to a cache. Indexes and filters are
 	// verified when a file is opened, and stay in memory. So with any interval, no row or column
 	// is wrongly absent.
@@ -189,11 +190,6 @@ func newPool() executor.Executor {
 	})
 }
 
-// DefaultVerifyInterval replaces an Options.VerifyInterval of 0. Verifying at every access costs
-// a scan a tenth to a quarter more processor time, and a read of a large value at least twice as
-// much: BENCHMARKS.md has the figures.
-const DefaultVerifyInterval = 10 * time.Second
-
 const (
 	mib = 1 << 20
 	gib = 1 << 30
@@ -233,7 +229,7 @@ func (o Options) withDefaults() (Options, error) {
 	// A memtable holds at most 4 GiB (package memtable), and one write may exceed MemtableSize.
 	o.MemtableSize = min(o.MemtableSize, max(o.MemoryBudget/4, 1), 2*gib)
 	if o.VerifyInterval == 0 {
-		o.VerifyInterval = DefaultVerifyInterval
+		o.VerifyInterval = 10 * time.Second
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

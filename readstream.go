@@ -308,7 +308,7 @@ func (st *Stream) read(ctx context.Context, pos StreamPosition, limits StreamLim
 		}
 		page.Records = append(page.Records, *r)
 		page.Next.After, page.Next.AsOf = r.Sequence, r.Micros
-		size += r.Bytes()
+		size += r.size()
 	}
 	return page, nil
 }
@@ -366,8 +366,8 @@ func (st *Stream) record(from *Row) (*StreamRecord, error) {
 	return r, nil
 }
 
-// Bytes is the size of a record: of its key, and of the names and values of its cells.
-func (r *StreamRecord) Bytes() (n int64) {
+// size is the size of a record in bytes: of its key, and of the names and values of its cells.
+func (r *StreamRecord) size() (n int64) {
 	for _, v := range r.Key {
 		n += int64(v.Size())
 	}

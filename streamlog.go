@@ -118,9 +118,9 @@ func newLogMeta(id, partitionID, of, after uint64, spec *StreamSpec, millis int6
 		ID: id, Name: fmt.Sprintf("%schange log %d", hiddenPrefix, id), Key: slices.Clone(logKey),
 		Options: manifest.TableOptions{
 			MaxVersions: 1, TTLSeconds: spec.RetentionSeconds,
-			MaxVersionOffsetSeconds: DefaultTableOptions().MaxVersionOffsetSeconds,
+			MaxVersionOffsetSeconds: defaultOffset,
 		},
-		LargestOffset: DefaultTableOptions().MaxVersionOffsetSeconds,
+		LargestOffset: defaultOffset,
 		Watermark:     manifest.NoWatermark, CreatedMillis: millis,
 		Annotations: slices.Clone(spec.Annotations),
 		Log:         &manifest.ChangeLog{Of: of, After: after, Before: slices.Clone(spec.Before)},

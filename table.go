@@ -24,23 +24,21 @@ type KeyColumn struct {
 // NeverExpires is the TTLSeconds of a table whose cells do not expire.
 const NeverExpires int64 = -1
 
-// TableOptions are the properties of a table that can change while it runs. Fields that
-// TableSpec.Options leaves zero are those of DefaultTableOptions.
+// TableOptions are the properties of a table that can change while it runs. Zero fields stand for
+// the defaults.
 type TableOptions struct {
-	// MaxVersions is how many versions of a column are kept, at least 1.
+	// MaxVersions is how many versions of a column are kept. Default 1.
 	MaxVersions int64
-	// TTLSeconds, the Time To Live, is how long after its version a cell lives; NeverExpires is
-	// for ever.
+	// TTLSeconds, the Time To Live, is how long after its version a cell lives. Default
+	// NeverExpires.
 	TTLSeconds int64
-	// MaxVersionOffsetSeconds is how far above the time of the write a version may lie, at least 1.
+	// MaxVersionOffsetSeconds is how far above the time of the write a version may lie. Default a
+	// day.
 	MaxVersionOffsetSeconds int64
 }
 
-// DefaultTableOptions returns the options that replace zero fields: one version that is kept for
-// ever, and versions up to a day ahead of the clock.
-func DefaultTableOptions() TableOptions {
-	return TableOptions{MaxVersions: 1, TTLSeconds: NeverExpires, MaxVersionOffsetSeconds: 86400}
-}
+// defaultOffset is the default of MaxVersionOffsetSeconds.
+const defaultOffset = 24 * 3600
 
 // TableSpec describes a table to be made.
 type TableSpec struct {
@@ -48,8 +46,7 @@ type TableSpec struct {
 	Name string
 	// Key has one to four columns. The first is the partition key: rows with the same value of it
 	// always lie in one partition.
-	Key []KeyColumn
-	// Options; fields that are zero get those of DefaultTableOptions.
+	Key     []KeyColumn
 	Options TableOptions
 	// Annotations are bytes that the store keeps for a front end and does not read.
 	Annotations []byte
@@ -233,13 +230,13 @@ func (s *Store) CreateTable(ctx context.Context, spec TableSpec) (*Table, error)
 // fillOptions replaces zero options by the defaults and checks the rest.
 func fillOptions(o TableOptions) (filled manifest.TableOptions, err error) {
 	if o.MaxVersions == 0 {
-		o.MaxVersions = DefaultTableOptions().MaxVersions
+		o.MaxVersions = 1
 	}
 	if o.TTLSeconds == 0 {
-		o.TTLSeconds = DefaultTableOptions().TTLSeconds
+		o.TTLSeconds = NeverExpires
 	}
 	if o.MaxVersionOffsetSeconds == 0 {
-		o.MaxVersionOffsetSeconds = DefaultTableOptions().MaxVersionOffsetSeconds
+		o.MaxVersionOffsetSeconds = defaultOffset
 	}
 	switch {
 	case o.MaxVersions < 1:

@@ -14,7 +14,7 @@ import (
 )
 
 func TestTheEndOfTheLogIsThatOfTheNewestSegment(t *testing.T) {
-	s := NewState([16]byte{1})
+	s := newState([16]byte{1})
 	set := func(end LogEnd) {
 		var e Edit
 		e.SetNewestLog(end)
@@ -30,7 +30,7 @@ func TestTheEndOfTheLogIsThatOfTheNewestSegment(t *testing.T) {
 	if s.NewestLog != (LogEnd{Segment: 4}) {
 		t.Errorf("a newer segment did not: %+v", s.NewestLog)
 	}
-	again, err := DecodeSnapshot(AppendSnapshot(nil, s), s.StoreID)
+	again, err := decodeSnapshot(appendSnapshot(nil, s), s.StoreID)
 	if err != nil || again.NewestLog != s.NewestLog {
 		t.Errorf("read back: %+v, %v", again, err)
 	}
@@ -38,9 +38,9 @@ func TestTheEndOfTheLogIsThatOfTheNewestSegment(t *testing.T) {
 
 func TestApplyBuildsTheStateStepByStep(t *testing.T) {
 	edits := smallEdits()
-	s := mustApply(t, NewState(testStore), edits[:2]...)
+	s := mustApply(t, newState(testStore), edits[:2]...)
 	table, p := s.Partition(1)
-	if table != s.Table(1) || table != s.TableByName("orders") || p != table.PartitionFor(testKey(7, 7)) {
+	if table != s.Table(1) || table != s.TableByName("orders") || p != table.partitionFor(testKey(7, 7)) {
 		t.Fatal("the ways to the partition differ")
 	}
 	if len(p.Levels[0]) != 2 || p.FlushedSeq != 20 || s.LastSeq != 25 || s.MinLog != 3 || s.NextFile != 10 {
@@ -58,7 +58,7 @@ func TestApplyBuildsTheStateStepByStep(t *testing.T) {
 		t.Error("the split partition is still there")
 	}
 	for user, want := range map[int]uint64{0: 2, 39: 2, 40: 3, 99: 3} {
-		if got := table.PartitionFor(testKey(user, 0)).ID; got != want {
+		if got := table.partitionFor(testKey(user, 0)).ID; got != want {
 			t.Errorf("user %d is in partition %d, want %d", user, got, want)
 		}
 	}
@@ -142,7 +142,7 @@ var violations = []struct {
 	{"past limits that do not fall", withTable(func(x *Table) { x.PastLimits = []PastLimit{{5, 1}, {5, 2}} }), "out of order"},
 	{"past limits that do not rise", withTable(func(x *Table) { x.PastLimits = []PastLimit{{5, 2}, {4, 2}} }), "out of order"},
 	{"too many past limits", withTable(func(x *Table) {
-		for i := range MaxPastLimits + 1 {
+		for i := range maxPastLimits + 1 {
 			x.PastLimits = append(x.PastLimits, PastLimit{MaxVersions: int64(100 - i), LastSeq: uint64(i)})
 		}
 	}), "9 past limits"},
@@ -274,7 +274,7 @@ func withSplit(change func(left, right *Partition)) func(*Edit) {
 }
 
 func TestApplyRefusesEveryViolation(t *testing.T) {
-	s := mustApply(t, NewState(testStore), smallEdits()[:2]...)
+	s := mustApply(t, newState(testStore), smallEdits()[:2]...)
 	before := image(s)
 	for _, c := range violations {
 		var e Edit
@@ -295,7 +295,7 @@ func TestApplyRefusesEveryViolation(t *testing.T) {
 }
 
 func TestAMergeIsRefusedWhileOneSideHasCompactedASharedFileAway(t *testing.T) {
-	s := mustApply(t, NewState(testStore), smallEdits()...)
+	s := mustApply(t, newState(testStore), smallEdits()...)
 	var trimmed Edit
 	trimmed.DeleteFile(2, 6, 3)
 	trimmed.AddFile(2, 6, testFile(4, 0, 39, 11))
@@ -325,9 +325,9 @@ func TestAMergeIsRefusedWhileOneSideHasCompactedASharedFileAway(t *testing.T) {
 }
 
 func TestCountersNeverFall(t *testing.T) {
-	s := mustApply(t, NewState(testStore), smallEdits()...)
+	s := mustApply(t, newState(testStore), smallEdits()...)
 	var e Edit
-	e.SetNextFile(1)
+	e.setNextFile(1)
 	e.SetLastSeq(1)
 	e.SetMinLog(1)
 	e.SetIssued(1)
@@ -343,7 +343,7 @@ func TestCountersNeverFall(t *testing.T) {
 }
 
 func TestTheLastSequenceNumberCoversFilesFlushesAndTimes(t *testing.T) {
-	s := mustApply(t, NewState(testStore), smallEdits()[:1]...)
+	s := mustApply(t, newState(testStore), smallEdits()[:1]...)
 	var file, flush, time Edit
 	file.AddFile(1, 0, testFile(1, 0, 1, 91))
 	flush.SetFlushed(1, 150)
@@ -362,7 +362,7 @@ func TestTheLastSequenceNumberCoversFilesFlushesAndTimes(t *testing.T) {
 // name at least the largest limit of versions that may have been in force when it was written.
 func TestPastLimitsCoverEveryLimitThatWasLowered(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := mustApply(t, NewState(testStore), smallEdits()[:1]...)
+		s := mustApply(t, newState(testStore), smallEdits()[:1]...)
 		var added []PastLimit
 		for range rapid.IntRange(1, 20).Draw(t, "limits") {
 			p := PastLimit{
@@ -395,7 +395,7 @@ func TestPastLimitsCoverEveryLimitThatWasLowered(t *testing.T) {
 func TestSeqAtOrBeforeNeverCoversALaterWrite(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
-		s := NewState(testStore)
+		s := newState(testStore)
 		written := []int64{0} // the time of each sequence number
 		clock := int64(0)
 		for range rapid.IntRange(1, 3000).Draw(t, "points") {
@@ -429,7 +429,7 @@ func TestSeqTimesThatDoNotRiseAreDropped(t *testing.T) {
 	for _, p := range []SeqTime{{10, 100}, {10, 110}, {11, 100}, {9, 120}, {12, 90}, {20, 200}} {
 		e.AddSeqTime(p.Seq, p.Millis)
 	}
-	s := mustApply(t, NewState(testStore), &e)
+	s := mustApply(t, newState(testStore), &e)
 	if want := []SeqTime{{10, 100}, {20, 200}}; !slices.Equal(s.SeqTimes, want) {
 		t.Errorf("points %v, want %v", s.SeqTimes, want)
 	}
@@ -445,12 +445,12 @@ func TestSeqTimesThatDoNotRiseAreDropped(t *testing.T) {
 func TestStatesAreImmutableAndSurviveTheirEncoding(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
-		s := NewState(testStore)
+		s := newState(testStore)
 		var states []*State
 		var images []string
 		for range rapid.IntRange(1, 60).Draw(t, "edits") {
 			e := randomEdit(rng, s)
-			again, err := DecodeEdit(AppendEdit(nil, e))
+			again, err := decodeEdit(appendEdit(nil, e))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -466,7 +466,7 @@ func TestStatesAreImmutableAndSurviveTheirEncoding(t *testing.T) {
 				t.Fatalf("state %d was changed by later edits", i)
 			}
 		}
-		read, err := DecodeSnapshot(AppendSnapshot(nil, s), s.StoreID)
+		read, err := decodeSnapshot(appendSnapshot(nil, s), s.StoreID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -527,7 +527,7 @@ func checkIndexes(t *rapid.T, s *State) {
 }
 
 func TestUnknownNumbersAreNotFound(t *testing.T) {
-	s := mustApply(t, NewState(testStore), smallEdits()...)
+	s := mustApply(t, newState(testStore), smallEdits()...)
 	for _, n := range []uint64{0, 1, 64, 1 << 40} {
 		if n != 1 && s.Table(n) != nil || s.File(n) != nil {
 			t.Errorf("%d is found", n)

@@ -19,7 +19,7 @@ type scenario struct {
 }
 
 func (c *scenario) run(fsys vfs.FS) error {
-	empty := image(NewState(testStore))
+	empty := image(newState(testStore))
 	c.inFlight = empty
 	if err := Create(fsys, testDir, testStore); err != nil {
 		return err
@@ -43,7 +43,7 @@ func (c *scenario) run(fsys vfs.FS) error {
 			if i == 5 {
 				l.rotateAt = 0 // the next commit rotates first
 			}
-			e.SetNextFile(l.nextFile.Load())
+			e.setNextFile(l.nextFile.Load())
 			next, err := l.State().Apply(e)
 			if err != nil {
 				return fmt.Errorf("%w: %w", errBroken, errors.Join(err, l.Close()))

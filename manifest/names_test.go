@@ -11,8 +11,8 @@ import (
 
 func TestNamesParseBackAndNothingElseDoes(t *testing.T) {
 	for _, n := range []uint64{1, 42, 255, 256, 123456, 65536, 1234567, maxNumber} {
-		if got, ok := ParseManifestName(ManifestName(n)); !ok || got != n {
-			t.Errorf("%s parses as %d, %v", ManifestName(n), got, ok)
+		if got, ok := ParseManifestName(manifestName(n)); !ok || got != n {
+			t.Errorf("%s parses as %d, %v", manifestName(n), got, ok)
 		}
 		if got, ok := ParseTableName(TableName(n)); !ok || got != n {
 			t.Errorf("%s parses as %d, %v", TableName(n), got, ok)
@@ -44,7 +44,7 @@ func TestNamesParseBackAndNothingElseDoes(t *testing.T) {
 }
 
 func TestTheInventoryDeletesOnlyWhatItKnows(t *testing.T) {
-	s := mustApply(t, NewState(testStore), smallEdits()...) // file 3 is live, the next is 10
+	s := mustApply(t, newState(testStore), smallEdits()...) // file 3 is live, the next is 10
 	files := map[string][]string{
 		"sst":    {"00", "01", "0a", "0A", "lost+found", "100", "x.sst"},
 		"sst/00": {"000001.sst", "000002.sst", "000003.sst", "000009.sst", "000010.sst", "000400.sst", "notes.txt", "000004.sst.bak"},
@@ -71,7 +71,7 @@ func TestTheInventoryDeletesOnlyWhatItKnows(t *testing.T) {
 		t.Errorf("inventory %+v, %v: file 3 is missing", inv, err)
 	}
 	clear(files)
-	if inv, err = TakeInventory(NewState(testStore), list); err != nil || len(inv.Orphans)+len(inv.Missing) != 0 || inv.Highest != 0 {
+	if inv, err = TakeInventory(newState(testStore), list); err != nil || len(inv.Orphans)+len(inv.Missing) != 0 || inv.Highest != 0 {
 		t.Errorf("empty directory: %+v, %v", inv, err)
 	}
 	boom := errors.New("boom")

@@ -17,14 +17,14 @@ import (
 const NumLevels = 7
 
 const (
-	// MaxTableNameBytes bounds the name of a table; front ends allow less.
-	MaxTableNameBytes = 512
-	// MaxKeyColumnNameBytes bounds the name of a primary-key column.
-	MaxKeyColumnNameBytes = 512
+	// maxTableNameBytes bounds the name of a table; front ends allow less.
+	maxTableNameBytes = 512
+	// maxKeyColumnNameBytes bounds the name of a primary-key column.
+	maxKeyColumnNameBytes = 512
 	// MaxSeqTimes bounds State.SeqTimes.
 	MaxSeqTimes = 1024
-	// MaxPastLimits bounds Table.PastLimits.
-	MaxPastLimits = 8
+	// maxPastLimits bounds Table.PastLimits.
+	maxPastLimits = 8
 	// NoWatermark is the Watermark of a table of which nothing was dropped as expired, and the
 	// IssuedMillis of a store whose clock never ran.
 	NoWatermark int64 = math.MinInt64
@@ -109,7 +109,7 @@ type TrustedClock struct {
 // Table is one table of the catalogue.
 type Table struct {
 	ID      uint64 // never used again, even after the table is dropped
-	Name    string // 1 to MaxTableNameBytes bytes of UTF-8 without NUL
+	Name    string // 1 to maxTableNameBytes bytes of UTF-8 without NUL
 	Key     []KeyColumn
 	Options TableOptions
 	// LargestOffset is the largest MaxVersionOffsetSeconds that the table ever had. It bounds
@@ -120,7 +120,7 @@ type Table struct {
 	Watermark     int64
 	CreatedMillis int64
 	// PastLimits are larger limits of versions that the table had, falling in MaxVersions and
-	// rising in LastSeq; at most MaxPastLimits.
+	// rising in LastSeq; at most maxPastLimits.
 	PastLimits []PastLimit
 	// Annotations belong to the front end; the engine only stores them.
 	Annotations []byte
@@ -224,8 +224,8 @@ type ValueUsage struct {
 // Garbage is how many bytes of records no live table file refers to.
 func (u ValueUsage) Garbage() uint64 { return u.Bytes - min(u.Live, u.Bytes) }
 
-// NewState returns the state of a store that holds nothing.
-func NewState(storeID [16]byte) *State {
+// newState returns the state of a store that holds nothing.
+func newState(storeID [16]byte) *State {
 	return &State{
 		StoreID: storeID, NextFile: 1, NextTable: 1, NextPartition: 1,
 		MinLog: 1, IssuedMillis: NoWatermark,
@@ -245,15 +245,6 @@ func (s *State) tableIndex(id uint64) (int, bool) {
 	return slices.BinarySearchFunc(s.Tables, id, func(t *Table, id uint64) int {
 		return compareUint(t.ID, id)
 	})
-}
-
-// TableByName returns the table with this name, or nil.
-func (s *State) TableByName(name string) *Table {
-	i, ok := s.nameIndex(name)
-	if !ok {
-		return nil
-	}
-	return s.byName[i]
 }
 
 // File returns the description of a live file, to which at least one partition refers. It
@@ -303,11 +294,11 @@ func (s *State) Partition(id uint64) (*Table, *Partition) {
 		return nil, nil
 	}
 	t := s.Table(where.table)
-	return t, t.PartitionFor(where.start)
+	return t, t.partitionFor(where.start)
 }
 
-// PartitionFor returns the partition whose range holds the row key.
-func (t *Table) PartitionFor(key []byte) *Partition {
+// partitionFor returns the partition whose range holds the row key.
+func (t *Table) partitionFor(key []byte) *Partition {
 	return t.Partitions[t.partitionIndex(key)]
 }
 

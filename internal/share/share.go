@@ -178,6 +178,3 @@ func (p *Pool) Used() int64 {
 	defer p.mu.Unlock()
 	return p.used
 }
-
-// Total is the amount that is divided.
-func (p *Pool) Total() int64 { return p.total }
