@@ -58,10 +58,9 @@ func (c *RowChange) DeleteRow() {
 	c.bad = nil
 }
 
-// Now, as the version of a put, stands for the time of the write: Store.NowMillis when Put is
-// called in an update or a transaction, and when a Batch is first applied. So it lies above the
-// versions that earlier writes of the row got in this way, or is equal to the last of them, and
-// what is written later is newer.
+// Now, as the version of a put, stands for the time of the write, as Store.NowMillis gives it: when
+// Put is called in an update or a transaction, when a Batch is first applied. So no earlier write
+// with Now hides it.
 const Now = row.Unstamped
 
 // Put sets a column's value at a version: Now, or a time in milliseconds. In a table with a Time
