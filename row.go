@@ -97,9 +97,9 @@ func (r *Row) String() string {
 }
 
 // Clone returns a copy that shares no memory with r, for rows of a scan that are used after the
-// next step. The copy of a nil Row is nil.
+// next step. The copy of a row that does not exist is nil.
 func (r *Row) Clone() *Row {
-	if r == nil {
+	if !r.Exists() {
 		return nil
 	}
 	c, from := newRow(len(r.cells)), r.collector

@@ -24,7 +24,7 @@ func TestAnAbsentRowMayBeAskedAnything(t *testing.T) {
 	}
 	rows := table.Scan(ctx(), nil, nil, ScanOptions{})
 	rows.Close()
-	for i, r := range []*Row{nil, found, &into, rows.Row(), found.Clone()} {
+	for i, r := range []*Row{nil, found, &into, rows.Row(), found.Clone(), into.Clone()} {
 		if _, ok := r.Value("a"); ok || r.Exists() || r.Key() != nil || len(r.Cells()) > 0 || fmt.Sprint(r) != "(no row)" ||
 			r.Text("a") != "" || r.Bytes("a") != nil || r.Int64("a") != 0 || r.Float64("a") != 0 || r.Bool("a") {
 			t.Errorf("row %d: %v", i, r)

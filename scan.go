@@ -112,30 +112,32 @@ func (s *scan) give() {
 // downwards with Reverse. A bound is a key or a prefix of its values, and may hold row.Min and
 // row.Max; an empty one is unbounded. The caller must close the rows, as Rows.All does.
 func (t *Table) Scan(ctx context.Context, start, end []row.Value, opts ScanOptions) *Rows {
-	r := t.newRows(ctx, &opts)
-	if err := r.init(start, end, &opts); err != nil {
-		r.err = t.store.describe(err)
-	}
-	return r
+	return t.scan(ctx, nil, start, end, &opts)
 }
 
-// newRows makes a scan that is not initialised.
-func (t *Table) newRows(ctx context.Context, opts *ScanOptions) *Rows {
+// scan is Scan, in a transaction if within is not nil.
+func (t *Table) scan(ctx context.Context, within *Transaction, start, end []row.Value, opts *ScanOptions) *Rows {
 	s := scans.Get().(*scan)
-	s.ctx, s.table, s.snapshot = ctx, t, opts.Snapshot
+	s.ctx, s.table, s.snapshot, s.within = ctx, t, opts.Snapshot, within
 	s.reverse, s.patience, s.maxColumns = opts.Reverse, opts.MaxExamined, opts.MaxColumns
 	s.chunk.Budget = firstChunk
-	return &Rows{scan: s}
+	return &Rows{scan: s, err: t.store.describe(s.init(start, end, &opts.ReadOptions))}
 }
 
-func (s *scan) init(start, end []row.Value, opts *ScanOptions) (err error) {
-	t := s.table
+func (s *scan) init(start, end []row.Value, opts *ReadOptions) (err error) {
+	if s.within != nil && s.snapshot != nil {
+		return errSnapshotWithin
+	}
 	if s.sel, err = opts.selection(&s.columns); err != nil {
 		return err
 	}
 	if err = s.encodeBounds(start, end); err != nil {
 		return err
 	}
+	if s.within != nil {
+		return s.pinWithin(start, end)
+	}
+	t := s.table
 	if err := s.snapshot.usable(t.store); err != nil {
 		return err
 	}
@@ -188,20 +190,11 @@ func (s *scan) pinOnly(tree *partition.Tree) error {
 	return nil
 }
 
-// initWithin is init for a scan in a transaction. It reads one tree, that of the
-// partition key, at the newest applied state, as the transaction's other reads do.
-func (s *scan) initWithin(start, end []row.Value, opts *ScanOptions) (err error) {
+// pinWithin begins a scan in a transaction. It reads one tree, that of the partition key, at the
+// newest applied state, as the transaction's other reads do.
+func (s *scan) pinWithin(start, end []row.Value) error {
 	t, tx := s.table, s.within
-	if opts.Snapshot != nil {
-		return errSnapshotWithin
-	}
-	if s.sel, err = opts.selection(&s.columns); err != nil {
-		return err
-	}
-	if err = s.encodeBounds(start, end); err != nil {
-		return err
-	}
-	if opts.Reverse {
+	if s.reverse {
 		start, end = end, start
 	}
 	if len(start) == 0 {

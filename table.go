@@ -1,6 +1,7 @@
 package flagstone
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -229,15 +230,8 @@ func (s *Store) CreateTable(ctx context.Context, spec TableSpec) (*Table, error)
 
 // fillOptions replaces zero options by the defaults and checks the rest.
 func fillOptions(o TableOptions) (filled manifest.TableOptions, err error) {
-	if o.MaxVersions == 0 {
-		o.MaxVersions = 1
-	}
-	if o.TTLSeconds == 0 {
-		o.TTLSeconds = NeverExpires
-	}
-	if o.MaxVersionOffsetSeconds == 0 {
-		o.MaxVersionOffsetSeconds = defaultOffset
-	}
+	o.MaxVersions, o.TTLSeconds = cmp.Or(o.MaxVersions, 1), cmp.Or(o.TTLSeconds, NeverExpires)
+	o.MaxVersionOffsetSeconds = cmp.Or(o.MaxVersionOffsetSeconds, defaultOffset)
 	switch {
 	case o.MaxVersions < 1:
 		return filled, fmt.Errorf("%w: MaxVersions is %d, want at least 1", ErrInvalid, o.MaxVersions)
