@@ -112,7 +112,7 @@ func TestAnUpdateRunsAgainIfItsTableIsAlteredMeanwhile(t *testing.T) {
 	release := blocked(t, table, func(_ context.Context, tx *RowTx) error {
 		found, err := tx.Get(ReadOptions{})
 		if err == nil {
-			seen = append(seen, len(found.Cells))
+			seen = append(seen, len(found.Cells()))
 			tx.DeleteVersion("c", startMillis+2)
 		}
 		return err
@@ -222,7 +222,7 @@ func TestWritersAndAlterationsOfOneTable(t *testing.T) {
 // Max Versions raised again before the transaction commits.
 func TestATransactionWorksOutItsTrimsInOneEra(t *testing.T) {
 	r := newRig(t, Options{})
-	three := DefaultTableOptions()
+	three := TableOptions{TTLSeconds: NeverExpires, MaxVersionOffsetSeconds: defaultOffset}
 	three.MaxVersions = 3
 	table := r.table("t", three)
 	for v := range int64(3) {
@@ -232,7 +232,7 @@ func TestATransactionWorksOutItsTrimsInOneEra(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	one := three
+	one := manifest.TableOptions(three)
 	one.MaxVersions = 1
 	begin := table.endEra()
 	var e manifest.Edit
@@ -255,7 +255,7 @@ func TestATransactionWorksOutItsTrimsInOneEra(t *testing.T) {
 		t.Fatal(err)
 	}
 	found, err := table.Get(ctx(), Key("p", 1), ReadOptions{})
-	if err != nil || found == nil || len(found.Cells) != 2 {
+	if err != nil || found == nil || len(found.Cells()) != 2 {
 		t.Errorf("%v, %v; want the two versions that were not deleted", found, err)
 	}
 }

@@ -43,6 +43,7 @@ func (b *Batch) Row(t *Table, key []row.Value) *RowChange {
 		b.rows = b.rows[:n+1]
 	}
 	r := b.rows[n]
+	r.unlatched = true
 	if r.init(t, key); r.err != nil {
 		return &r.RowChange
 	}

@@ -61,7 +61,7 @@ func TestAWriteLargerThanTheMemoryBudgetIsLetInAlone(t *testing.T) {
 	for i := range 3 {
 		put(t, table, "p", i, "c", startMillis, string(make([]byte, 200<<10)))
 	}
-	if r, err := table.Get(context.Background(), Key("p", 1), ReadOptions{}); err != nil || len(r.Cells[0].Value) != 200<<10 {
+	if r, err := table.Get(context.Background(), Key("p", 1), ReadOptions{}); err != nil || len(r.Cells()[0].Value) != 200<<10 {
 		t.Errorf("%v, %v", r, err)
 	}
 }

@@ -20,6 +20,8 @@ type RowChange struct {
 	table  *Table
 	change row.Change
 	era    *era // of the table, when the change was worked out
+	// unlatched: the change is gathered while other writers may change the row.
+	unlatched bool
 	// written is what the change's transaction has written; nil if it has none.
 	written *memtable.Memtable
 	err     error // the first mistake that nothing undoes
@@ -56,8 +58,13 @@ func (c *RowChange) DeleteRow() {
 	c.bad = nil
 }
 
-// Put sets a column's value at a version in milliseconds, usually Store.NowMillis. In a table
-// with a Time To Live, an expired version that, taken as seconds, lies within a year of now is
+// Now, as the version of a put, stands for the time of the write, as Store.NowMillis gives it: when
+// Put is called in an update or a transaction, when a Batch is first applied. So no earlier write
+// with Now hides it.
+const Now = row.Unstamped
+
+// Put sets a column's value at a version: Now, or a time in milliseconds. In a table with a Time
+// To Live, an expired version that, taken as seconds, lies within a year of now is
 // refused (ErrVersionOutOfRange). Other versions of the column stay, within the table's Max
 // Versions. The row exists afterwards.
 func (c *RowChange) Put(column string, version int64, v row.Value) {
@@ -66,6 +73,9 @@ func (c *RowChange) Put(column string, version int64, v row.Value) {
 			c.err = fmt.Errorf("%w: table %q, column %q: %s is no attribute value", ErrInvalid, c.table.name, column, v.Type())
 		}
 		return
+	}
+	if version == Now && !c.unlatched {
+		version = c.table.store.issued.Millis()
 	}
 	if n := v.Size(); n >= c.table.packFrom() && n <= row.MaxValueBytes {
 		put := func(packed []byte) { c.note(column, c.change.PutPacked(column, version, v.Type(), packed)) }
@@ -127,7 +137,11 @@ func (c *RowChange) check(nowMillis int64) error {
 	if len(c.bad) > 0 {
 		return fmt.Errorf("%w: table %q: %w", ErrInvalid, c.table.name, c.firstBad())
 	}
-	if err := c.change.Normalize(); err != nil {
+	err := c.change.Stamp(nowMillis)
+	if err == nil {
+		err = c.change.Normalize()
+	}
+	if err != nil {
 		return fmt.Errorf("%w: table %q: %w", ErrInvalid, c.table.name, err)
 	}
 	if c.table.dropped.Load() {

@@ -30,9 +30,11 @@ type CheckReport struct {
 // Check verifies the manifest, every block of every table file with its order, bounds and counts,
 // every value of every value file, that each reference leads to a value, and the log. An error
 // says that the check could not be made: the store is open (ErrLocked), or its manifest cannot be
-// read. The report has all other damage. progress, if not nil, is called before each file.
-func Check(ctx context.Context, dir string, seams Seams, progress func(file string)) (CheckReport, error) {
-	opts, err := Options{Seams: seams, ReadOnly: true}.withDefaults()
+// read. The report has all other damage. progress, if not nil, is called before each file. opts
+// are as for Open; ReadOnly is implied.
+func Check(ctx context.Context, dir string, opts Options, progress func(file string)) (CheckReport, error) {
+	opts.ReadOnly = true
+	opts, err := opts.withDefaults()
 	if err != nil {
 		return CheckReport{}, err
 	}

@@ -283,10 +283,10 @@ func (l *load) widen(worker int) {
 			}
 			columns, version := map[string]string{}, int64(1)
 			if r != nil {
-				for j := range r.Cells {
-					v, _ := row.PayloadValue(r.Cells[j].Type, r.Cells[j].Value)
-					columns[string(r.Cells[j].Column)] = v.Text()
-					version = max(version, r.Cells[j].Version+1)
+				for j := range r.Cells() {
+					v, _ := row.PayloadValue(r.Cells()[j].Type, r.Cells()[j].Value)
+					columns[string(r.Cells()[j].Column)] = v.Text()
+					version = max(version, r.Cells()[j].Version+1)
 				}
 			}
 			switch {
@@ -321,9 +321,9 @@ func checksum(columns map[string]string) string {
 
 func (l *load) checkWide(r *Row) bool {
 	columns := map[string]string{}
-	for i := range r.Cells {
-		if name := string(r.Cells[i].Column); columns[name] == "" { // the newest
-			v, _ := row.PayloadValue(r.Cells[i].Type, r.Cells[i].Value)
+	for i := range r.Cells() {
+		if name := string(r.Cells()[i].Column); columns[name] == "" { // the newest
+			v, _ := row.PayloadValue(r.Cells()[i].Type, r.Cells()[i].Value)
 			columns[name] = v.Text()
 		}
 	}
@@ -442,7 +442,7 @@ func TestP02_P06_P07_ManyClientsOnASimulatedDisk(t *testing.T) {
 	if open := fsys.OpenFiles(); len(open) > 0 {
 		t.Errorf("open files: %v", open)
 	}
-	report, err := Check(ctx(), l.dir, l.seams, nil)
+	report, err := Check(ctx(), l.dir, Options{Seams: l.seams}, nil)
 	if err != nil || len(report.Problems) > 0 {
 		t.Fatalf("check: %v %v", err, report.Problems)
 	}

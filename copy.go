@@ -141,15 +141,13 @@ func (c *copier) table(ctx context.Context, t *Table) error {
 		return err
 	}
 	c.report.Tables++
-	rows := t.Scan(ctx, nil, nil, ScanOptions{ReadOptions: ReadOptions{Snapshot: c.at}})
-	defer rows.Close()
-	for rows.Next() {
-		if err := c.row(ctx, t, made, rows.Row()); err != nil {
+	for r, err := range t.Scan(ctx, nil, nil, ScanOptions{ReadOptions: ReadOptions{Snapshot: c.at}}).All() {
+		if err == nil {
+			err = c.row(ctx, t, made, r)
+		}
+		if err != nil {
 			return fmt.Errorf("copy table %q: %w", spec.Name, err)
 		}
-	}
-	if err := rows.Err(); err != nil {
-		return err
 	}
 	if err := c.apply(ctx); err != nil || stream == nil {
 		return err
@@ -166,14 +164,14 @@ func (c *copier) apply(ctx context.Context) error {
 func (c *copier) row(ctx context.Context, t, made *Table, r *Row) error {
 	c.report.Rows++
 	forever := t.meta().Options.TTLSeconds == NeverExpires
-	if !forever || len(r.Cells) == 0 {
+	if !forever || len(r.cells) == 0 {
 		if err := c.marker(ctx, t, made, r, forever); err != nil {
 			return err
 		}
 	}
-	c.report.Restamped += c.restamp(made, r.Cells)
-	for i := range r.Cells {
-		cell := &r.Cells[i]
+	c.report.Restamped += c.restamp(made, r.cells)
+	for i := range r.cells {
+		cell := &r.cells[i]
 		v, err := row.PayloadValue(cell.Type, cell.Value)
 		if err != nil {
 			return err
@@ -206,7 +204,7 @@ func (c *copier) marker(ctx context.Context, t, made *Table, r *Row, forever boo
 	switch {
 	case forever:
 		change.PutRow()
-	case len(r.Cells) > 0:
+	case len(r.cells) > 0:
 		return nil
 	default:
 		change.Put("-", c.to.NowMillis(), row.Integer(0))

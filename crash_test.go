@@ -236,7 +236,7 @@ func (c *crasher) goOn(r *script, disk *vfs.Sim, label string) {
 		c.checkFiles(r2, again, nil, label)
 	}
 	r2.closeAtEnd()
-	if report, err := Check(context.Background(), scriptDir, Seams{FS: again}, nil); err != nil || len(report.Problems) > 0 {
+	if report, err := Check(context.Background(), scriptDir, Options{Seams: Seams{FS: again}}, nil); err != nil || len(report.Problems) > 0 {
 		c.fatalf("%s: check after all: %v %v", label, err, report.Problems)
 	}
 	r.closeAtEnd()

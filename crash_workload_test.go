@@ -144,8 +144,8 @@ func readAll(s *Store) (string, error) {
 		for rows.Next() {
 			r := rows.Row()
 			fmt.Fprintf(&b, "%s:", scriptRowName(r))
-			for i := range r.Cells {
-				c := &r.Cells[i]
+			for i := range r.Cells() {
+				c := &r.Cells()[i]
 				v, err := row.PayloadValue(c.Type, c.Value)
 				if err != nil {
 					rows.Close()

@@ -12,10 +12,12 @@
 //		Key:  []flagstone.KeyColumn{{Name: "id", Type: row.TypeString}},
 //	})
 //	err = table.Update(ctx, flagstone.Key("alice"), func(_ context.Context, tx *flagstone.RowTx) error {
-//		tx.Put("city", store.NowMillis(), row.String("Vienna"))
+//		tx.Put("city", flagstone.Now, row.String("Vienna"))
 //		return nil
 //	})
-//	person, err := table.Get(ctx, flagstone.Key("alice"), flagstone.ReadOptions{})
+//	alice, err := table.Get(ctx, flagstone.Key("alice"), flagstone.ReadOptions{})
+//	fmt.Println(alice.Exists(), alice.Text("city"), alice) // true Vienna ["alice"] city="Vienna"
+//	for r, err := range table.Scan(ctx, nil, nil, flagstone.ScanOptions{}).All() { ... }
 //
 // A table may have a stream, a change feed that returns every change of its rows once and in
 // order: see StreamSpec and Stream.
@@ -39,5 +41,5 @@
 // readers see and compactions keep, internal/storeclock tells the time, cdc has the records of
 // streams. Package partition is one LSM tree; compaction and manifest are its shape, mvcc has the
 // rules. Cells live in wal, memtable and sstable. Package row is the kernel: values, keys, cells,
-// mutations.
+// mutations; its values are part of the API.
 package flagstone

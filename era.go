@@ -3,6 +3,8 @@ package flagstone
 import (
 	"context"
 	"errors"
+
+	"github.com/flagstone-db/flagstone/manifest"
 )
 
 // era is a time in which a table's options and its stream stay as they are. A write reads and
@@ -10,7 +12,7 @@ import (
 // again. So an alteration holds up no writer while it waits, and while it is committed only the
 // writers of its own table.
 type era struct {
-	options TableOptions
+	options manifest.TableOptions
 	// next is nil in an era. Between two eras it is a channel that is closed when the next one
 	// begins.
 	next chan struct{}

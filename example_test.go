@@ -27,15 +27,22 @@ func Example() {
 	})
 	check(err)
 	err = people.Update(ctx, flagstone.Key("alice"), func(_ context.Context, tx *flagstone.RowTx) error {
-		tx.Put("city", store.NowMillis(), row.String("Vienna"))
+		tx.Put("city", flagstone.Now, row.String("Vienna"))
+		tx.Put("age", flagstone.Now, row.Integer(30))
 		return nil
 	})
 	check(err)
 	alice, err := people.Get(ctx, flagstone.Key("alice"), flagstone.ReadOptions{})
 	check(err)
-	city, _ := alice.Value("city")
-	fmt.Println(city.Text())
-	// Output: Vienna
+	fmt.Println(alice)
+	fmt.Println(alice.Text("city"), alice.Int64("age"))
+	bob, err := people.Get(ctx, flagstone.Key("bob"), flagstone.ReadOptions{})
+	check(err)
+	fmt.Println(bob.Exists(), bob.Int64("age"))
+	// Output:
+	// ["alice"] age=30 city="Vienna"
+	// Vienna 30
+	// false 0
 }
 
 // A read-modify-write: nothing can change the row between the read and the
@@ -46,22 +53,18 @@ func ExampleTable_Update() {
 	ctx := context.Background()
 	for range 3 {
 		err := table.Update(ctx, flagstone.Key("visits"), func(_ context.Context, tx *flagstone.RowTx) error {
-			var n int64
-			if r, err := tx.Get(flagstone.ReadOptions{Columns: []string{"n"}, MaxVersions: 1}); err != nil {
+			r, err := tx.Get(flagstone.ReadOptions{Columns: []string{"n"}, MaxVersions: 1})
+			if err != nil {
 				return err
-			} else if r != nil {
-				v, _ := r.Value("n")
-				n = v.Int64()
 			}
-			tx.Put("n", store.NowMillis(), row.Integer(n+1))
+			tx.Put("n", flagstone.Now, row.Integer(r.Int64("n")+1)) // an absent column is 0
 			return nil
 		})
 		check(err)
 	}
 	r, err := table.Get(ctx, flagstone.Key("visits"), flagstone.ReadOptions{})
 	check(err)
-	n, _ := r.Value("n")
-	fmt.Println(n)
+	fmt.Println(r.Int64("n"))
 	// Output: 3
 }
 
@@ -72,18 +75,14 @@ func ExampleStore_Apply() {
 	ctx := context.Background()
 
 	b := store.NewBatch()
-	now := store.NowMillis()
-	b.Row(table, flagstone.Key("a")).Put("balance", now, row.Integer(-10))
-	b.Row(table, flagstone.Key("b")).Put("balance", now, row.Integer(10))
+	b.Row(table, flagstone.Key("a")).Put("balance", flagstone.Now, row.Integer(-10))
+	b.Row(table, flagstone.Key("b")).Put("balance", flagstone.Now, row.Integer(10))
 	check(store.Apply(ctx, b))
 
-	rows := table.Scan(ctx, nil, nil, flagstone.ScanOptions{})
-	defer rows.Close()
-	for rows.Next() {
-		balance, _ := rows.Row().Value("balance")
-		fmt.Println(rows.Row().Key()[0].Text(), balance)
+	for r, err := range table.Scan(ctx, nil, nil, flagstone.ScanOptions{}).All() {
+		check(err)
+		fmt.Println(r.Key()[0].Text(), r.Int64("balance"))
 	}
-	check(rows.Err())
 	// Output:
 	// a -10
 	// b 10
@@ -100,7 +99,7 @@ func ExampleTable_Begin() {
 	check(err)
 	defer tx.Abort() // does nothing once it is committed
 	deposit := func(_ context.Context, r *flagstone.RowTx) error {
-		r.Put("balance", store.NowMillis(), row.Integer(10))
+		r.Put("balance", flagstone.Now, row.Integer(10))
 		return nil
 	}
 	check(tx.Update(ctx, flagstone.Key("account"), deposit))
@@ -108,15 +107,15 @@ func ExampleTable_Begin() {
 
 	r, err := tx.Get(ctx, flagstone.Key("account"), flagstone.ReadOptions{})
 	check(err)
-	fmt.Println(r.Value("balance"))
+	fmt.Println(r.Int64("balance"))
 	r, err = table.Get(ctx, flagstone.Key("account"), flagstone.ReadOptions{}) // what others see
 	check(err)
-	fmt.Println(r == nil)
+	fmt.Println(r.Exists())
 	check(tx.Commit(ctx))
 	// Output:
 	// true
-	// 10 true
-	// true
+	// 10
+	// false
 }
 
 func exampleTable() (*flagstone.Store, *flagstone.Table) {
@@ -152,20 +151,16 @@ func ExampleTable_Stream() {
 		Stream: &flagstone.StreamSpec{RetentionSeconds: 24 * 3600},
 	})
 	check(err)
-	check(people.Put(ctx, flagstone.Key("alice"), "city", store.NowMillis(), row.String("Vienna")))
+	check(people.Put(ctx, flagstone.Key("alice"), "city", flagstone.Now, row.String("Vienna")))
 	check(people.Delete(ctx, flagstone.Key("alice")))
 
 	stream := people.Stream()
 	for _, shard := range stream.Shards() {
 		position, err := stream.Oldest(ctx, shard.ID)
 		check(err)
-		for more := true; more; {
-			page, err := stream.Read(ctx, position, flagstone.StreamLimits{Records: 100})
+		for r, err := range stream.Records(ctx, &position) {
 			check(err)
-			for _, r := range page.Records {
-				fmt.Println(r.Action == flagstone.StreamDelete, r.Key[0].Text(), len(r.Cells))
-			}
-			position, more = page.Next, page.More
+			fmt.Println(r.Action == flagstone.StreamDelete, r.Key[0].Text(), len(r.Cells))
 		}
 	}
 	// Output:

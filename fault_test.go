@@ -236,7 +236,7 @@ func (v *victim) reopenOn(disk *vfs.Sim) (text string) {
 
 // checkDisk verifies every byte of a closed store.
 func (v *victim) checkDisk() {
-	report, err := Check(ctx(), scriptDir, Seams{FS: v.disk}, nil)
+	report, err := Check(ctx(), scriptDir, Options{Seams: Seams{FS: v.disk}}, nil)
 	if err != nil || len(report.Problems) > 0 {
 		v.t.Fatalf("%s: check: %v %v", v.label, err, report.Problems)
 	}

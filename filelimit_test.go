@@ -41,7 +41,7 @@ func TestP18_AStoreOfManyFilesKeepsFewOpen(t *testing.T) {
 			}
 			for i := range 3 * rows {
 				r, err := table.Get(ctx(), Key("p", i*7919%rows), ReadOptions{})
-				if err != nil || r == nil || len(r.Cells) == 0 {
+				if err != nil || r == nil || len(r.Cells()) == 0 {
 					t.Fatalf("row %d: %v, %v", i, r, err)
 				}
 			}

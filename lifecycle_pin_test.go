@@ -563,7 +563,7 @@ func TestACheckpointNeverWritesToTheOriginal(t *testing.T) {
 			t.Fatalf("%s: %v", what, err)
 		}
 		fault.Observe(vfs.Observer{})
-		report, err := Check(ctx(), "/copy", Seams{FS: r.fs}, nil)
+		report, err := Check(ctx(), "/copy", Options{Seams: Seams{FS: r.fs}}, nil)
 		if err != nil || len(report.Problems) > 0 || report.Rows != 50 {
 			t.Errorf("%s: the copy has %d rows, %v, %v", what, report.Rows, err, report.Problems)
 		}

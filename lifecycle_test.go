@@ -95,7 +95,7 @@ func TestP15_AStoreIsOpenedOnceAtATime(t *testing.T) {
 					t.Errorf("the error does not name the store: %v", err)
 				}
 			}
-			if _, err := Check(ctx(), dir, seams, nil); !errors.Is(err, ErrLocked) {
+			if _, err := Check(ctx(), dir, Options{Seams: seams}, nil); !errors.Is(err, ErrLocked) {
 				t.Errorf("Check of an open store: %v", err)
 			}
 			if err := first.Close(); err != nil {
@@ -573,7 +573,7 @@ func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
 		if open := fsys.OpenFiles(); len(open) > 0 {
 			t.Errorf("open files: %v", open)
 		}
-		report, err := Check(ctx(), "/store", Seams{FS: fsys}, nil)
+		report, err := Check(ctx(), "/store", Options{Seams: Seams{FS: fsys}}, nil)
 		if err != nil || len(report.Problems) > 0 {
 			t.Fatalf("check: %v %v", err, report.Problems)
 		}

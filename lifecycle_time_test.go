@@ -53,7 +53,7 @@ func TestP16_TimesGivenOutNeverGoBack(t *testing.T) {
 		}
 		table = r.table("t", TableOptions{})
 		got, err := table.Get(ctx(), Key("p", 1), ReadOptions{MaxVersions: 1})
-		if err != nil || len(got.Cells) != 1 || got.Cells[0].Version != last {
+		if err != nil || len(got.Cells()) != 1 || got.Cells()[0].Version != last {
 			t.Fatalf("step %d: the newest version is %v, want %d (%v)", i, got, last, err)
 		}
 	}

@@ -46,10 +46,10 @@ type Metrics struct {
 type TableMetrics struct {
 	Name       string
 	Partitions int
-	Files      [manifest.NumLevels]int   // by level
-	Bytes      [manifest.NumLevels]int64 // by level
-	Rows       uint64                    // of all files; a row in two files counts twice
-	Cells      uint64                    // the same
+	Files      []int   // by level
+	Bytes      []int64 // by level
+	Rows       uint64  // of all files; a row in two files counts twice
+	Cells      uint64  // the same
 	// ValueFiles hold large values, ValueBytes in total; no table file refers to ValueGarbage of
 	// these bytes.
 	ValueFiles   int
@@ -95,7 +95,10 @@ func (s *Store) Metrics() Metrics {
 }
 
 func (s *Store) tableMetrics(state *manifest.State, t *manifest.Table) TableMetrics {
-	m := TableMetrics{Name: t.Name, Partitions: len(t.Partitions)}
+	m := TableMetrics{
+		Name: t.Name, Partitions: len(t.Partitions),
+		Files: make([]int, manifest.NumLevels), Bytes: make([]int64, manifest.NumLevels),
+	}
 	if t.Log != nil {
 		m.Name = state.Table(t.Log.Of).Name + " (stream)"
 	}

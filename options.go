@@ -1,7 +1,6 @@
 package flagstone
 
 import (
-	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -10,12 +9,11 @@ import (
 	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/internal/assist"
 	"github.com/flagstone-db/flagstone/internal/cache"
-	"github.com/flagstone-db/flagstone/internal/clock"
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/offheap"
 	"github.com/flagstone-db/flagstone/internal/rowcache"
+	"github.com/flagstone-db/flagstone/internal/seams"
 	"github.com/flagstone-db/flagstone/internal/tablefiles"
-	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/sstable"
 	"github.com/flagstone-db/flagstone/wal"
@@ -102,8 +100,9 @@ type Options struct {
 	// read that begins less than the interval after the beginning of one that verified the value
 	// may return what the mapping holds without verifying it. This holds for scans of values in
 	// table files, and for all reads of values in value files, which have 16 KiB and more. Any
-	// later read verifies. If negative, every read verifies what it uses. 0 stands for
-	// DefaultVerifyInterval. All else is verified whenever it is read from a file: keys, columns,
+	// later read verifies. If negative, every read verifies what it uses. 0 stands for 10 seconds:
+	// verifying at every access costs a scan a tenth to a quarter more processor time, and a read
+	// of a large value at least twice as much (BENCHMARKS.md). All else is verified whenever it is read from a file: keys, columns,
 	// deletes, values that a get reads, and what goes to a cache. Indexes and filters are
 	// verified when a file is opened, and stay in memory. So with any interval, no row or column
 	// is wrongly absent.
@@ -126,8 +125,9 @@ type Options struct {
 	// Shared holds what several stores of one process have in common. Default:
 	// this store has its own.
 	Shared *Shared
-	// Seams replaces the file system, the clock and the executor in tests.
-	Seams Seams
+	// Seams is closed to programs that embed the store, and its fields may change at any time. The
+	// tests and tools of this repository replace files, time and background work with it.
+	Seams seams.Seams
 }
 
 // Shared is what the stores of one process may share: memory off the Go heap, the block cache in
@@ -172,32 +172,6 @@ func (s *Shared) release() error {
 	return s.memory.Close()
 }
 
-// Seams are the doors to the machine: nil fields stand for the real ones. The
-// types are internal; programs that embed Flagstone leave them alone.
-type Seams struct {
-	FS       vfs.FS
-	Clock    clock.Clock
-	Executor executor.Executor
-	// Memory is where memtables, blocks and buffers lie, if Options.Shared is nil. Close
-	// closes it.
-	Memory *offheap.Pool
-	// Helpers take over work of reads. With an Executor there are none unless set here: they
-	// would make a history depend on timing.
-	Helpers *assist.Helpers
-	// Random makes random bytes: the identities of files, and the seeds of memtables, which
-	// clients must not guess. No two calls may return the same, not even in different stores.
-	// Block sizes can differ by a byte with the identity: checksums depend on it, and references
-	// to values contain checksums.
-	Random func() [16]byte
-	// ValueThreshold is the length from which values go to value files; 0 stands
-	// for the default, a negative number for none.
-	ValueThreshold int
-	// BlockSize is the target size of table blocks, in bytes; 0 stands for the default.
-	BlockSize int
-	// Levels replaces the default shape of the trees where its fields are set.
-	Levels compaction.Config
-}
-
 // newPool makes the pool for background work. Two compactions at once are the least that keeps a
 // long one from delaying a short one; the same holds for flushes.
 func newPool() executor.Executor {
@@ -205,11 +179,6 @@ func newPool() executor.Executor {
 		executor.Flush: 2, executor.Compaction: 2, executor.Log: 4, executor.Cleanup: 1,
 	})
 }
-
-// DefaultVerifyInterval replaces an Options.VerifyInterval of 0. Verifying at every access costs
-// a scan a tenth to a quarter more processor time, and a read of a large value at least twice as
-// much: BENCHMARKS.md has the figures.
-const DefaultVerifyInterval = 10 * time.Second
 
 const (
 	mib = 1 << 20
@@ -250,23 +219,12 @@ func (o Options) withDefaults() (Options, error) {
 	// A memtable holds at most 4 GiB (package memtable), and one write may exceed MemtableSize.
 	o.MemtableSize = min(o.MemtableSize, max(o.MemoryBudget/4, 1), 2*gib)
 	if o.VerifyInterval == 0 {
-		o.VerifyInterval = DefaultVerifyInterval
+		o.VerifyInterval = 10 * time.Second
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.Seams.FS == nil {
-		o.Seams.FS = vfs.OS()
-	}
-	if o.Seams.Clock == nil {
-		o.Seams.Clock = clock.System()
-	}
-	if o.Seams.Random == nil {
-		o.Seams.Random = func() (id [16]byte) {
-			rand.Read(id[:])
-			return id
-		}
-	}
+	o.Seams.SetDefaults()
 	return o, nil
 }
 

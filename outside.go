@@ -93,7 +93,7 @@ func (r *tries) run(rows []*RowTx, fn func() error) error {
 		latched = 0
 	}
 	for _, tx := range rows {
-		tx.latched, tx.outside, tx.long = latched, r.outside > 0, false
+		tx.latched, tx.unlatched, tx.long = latched, r.outside > 0, false
 	}
 	err := fn()
 	for _, tx := range rows {

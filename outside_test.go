@@ -176,8 +176,8 @@ func TestALargeReadOfAnUpdateIsMadeWithoutTheLatch(t *testing.T) {
 					latched++
 					return nil // the function runs again even if it returns no error
 				}
-				if got, err := table.Get(ctx(), Key("p", 1), ReadOptions{}); err != nil || len(found.Cells) != len(got.Cells) {
-					t.Errorf("%s: %d cells, want %d: %v", name, len(found.Cells), len(got.Cells), err)
+				if got, err := table.Get(ctx(), Key("p", 1), ReadOptions{}); err != nil || len(found.Cells()) != len(got.Cells()) {
+					t.Errorf("%s: %d cells, want %d: %v", name, len(found.Cells()), len(got.Cells()), err)
 				}
 				return nil
 			}), nil)

@@ -87,7 +87,7 @@ func TestAPackedValueIsUpdatedAndCompared(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := table.Get(ctx(), Key("p", 1), ReadOptions{})
-	if err != nil || len(got.Cells) != 2 {
+	if err != nil || len(got.Cells()) != 2 {
 		t.Fatal(got, err)
 	}
 	c, _ := got.Value("c")

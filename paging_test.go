@@ -50,8 +50,8 @@ func TestWideRowsAreReadInPages(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(page.Cells) > 2*limit {
-				t.Fatalf("limit %d: a page of %d cells", limit, len(page.Cells))
+			if len(page.Cells()) > 2*limit {
+				t.Fatalf("limit %d: a page of %d cells", limit, len(page.Cells()))
 			}
 			got = appendNames(got, page)
 			rows := table.Scan(ctx(), nil, nil, ScanOptions{ReadOptions: opts})
@@ -61,10 +61,10 @@ func TestWideRowsAreReadInPages(t *testing.T) {
 			if err := rows.Close(); err != nil {
 				t.Fatal(err)
 			}
-			if len(page.Cells) == 0 {
+			if len(page.Cells()) == 0 {
 				break
 			}
-			from = string(page.Cells[len(page.Cells)-1].Column) + "\x00"
+			from = string(page.Cells()[len(page.Cells())-1].Column) + "\x00"
 		}
 		if !slices.Equal(got, want) || !slices.Equal(scanned, want) {
 			t.Errorf("limit %d: pages show %v, scanned %v; want %v", limit, got, scanned, want)
@@ -75,7 +75,7 @@ func TestWideRowsAreReadInPages(t *testing.T) {
 }
 
 func appendNames(names []string, r *Row) []string {
-	for _, c := range r.Cells {
+	for _, c := range r.Cells() {
 		names = append(names, string(c.Column))
 	}
 	return names

@@ -104,8 +104,7 @@ func (l *lookup) give() {
 	lookups.Put(l)
 }
 
-// Get reads one row. The result is nil if the row does not exist, and Row.Value may be called on
-// nil; a row that exists without a selected cell has no Cells.
+// Get reads one row. A row that does not exist is no error: see Row.Exists.
 func (t *Table) Get(ctx context.Context, key []row.Value, opts ReadOptions) (*Row, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -120,15 +119,18 @@ func (t *Table) Get(ctx context.Context, key []row.Value, opts ReadOptions) (*Ro
 }
 
 // GetInto is Get into a row whose memory is used again, so that a caller that reads many rows one
-// after the other allocates nothing for each. It reports whether the row exists; if not, r has no
-// Cells.
+// after the other allocates nothing for each. It reports whether the row exists.
 func (t *Table) GetInto(ctx context.Context, key []row.Value, opts ReadOptions, r *Row) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
 	l := lookups.Get().(*lookup)
 	defer l.give()
-	return t.getInto(key, &opts, l, r)
+	found, err := t.getInto(key, &opts, l, r)
+	if !found {
+		r.key, r.cells = nil, nil
+	}
+	return found, err
 }
 
 func (t *Table) getInto(key []row.Value, opts *ReadOptions, l *lookup, r *Row) (bool, error) {
@@ -184,7 +186,7 @@ func (t *Table) readRow(r *Row, opts *ReadOptions, l *lookup, undurable bool, wr
 	}
 	g.Above(written)
 	exists, err = g.Get(r.rowKey, view, &sel, &r.collector, opts.MaxColumns)
-	r.Cells = r.collector.Cells
+	r.cells = r.collector.Cells
 	if err == nil && g.Cut() {
 		err = r.tooLarge(sel.MaxBytes)
 	}

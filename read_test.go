@@ -164,8 +164,8 @@ func TestGetIntoSaysWhetherARowExists(t *testing.T) {
 	var into Row
 	for n, want := range []bool{false, true, false} {
 		ok, err := table.GetInto(context.Background(), Key("p", n), ReadOptions{}, &into)
-		if err != nil || ok != want || len(into.Cells) > 0 != want {
-			t.Errorf("row %d: %v, %v, %d cells", n, ok, err, len(into.Cells))
+		if err != nil || ok != want || len(into.Cells()) > 0 != want {
+			t.Errorf("row %d: %v, %v, %d cells", n, ok, err, len(into.Cells()))
 		}
 	}
 	if _, err := table.GetInto(context.Background(), Key("p"), ReadOptions{}, &into); err == nil {

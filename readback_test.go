@@ -116,7 +116,7 @@ func (b *badWrite) intact(when string) {
 	if err := store.Close(); err != nil {
 		b.t.Fatalf("%s, after a power loss: %v", when, err)
 	}
-	report, err := Check(ctx(), "/store", Seams{FS: image}, nil)
+	report, err := Check(ctx(), "/store", Options{Seams: Seams{FS: image}}, nil)
 	if err != nil || len(report.Problems) > 0 {
 		b.t.Fatalf("%s, after a power loss: check: %v %v", when, err, report.Problems)
 	}
@@ -272,7 +272,7 @@ func TestP08_ABadWriteOfACheckpointMakesItFail(t *testing.T) {
 				return
 			}
 			b.fs = b.fs.Image(vfs.CrashLoseAll, 1) // it does not matter
-			report, err := Check(ctx(), "/backup", Seams{FS: b.fs}, nil)
+			report, err := Check(ctx(), "/backup", Options{Seams: Seams{FS: b.fs}}, nil)
 			if err != nil || len(report.Problems) > 0 {
 				b.t.Fatalf("the copy has %v %v", err, report.Problems)
 			}

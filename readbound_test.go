@@ -82,8 +82,8 @@ func TestARowIsReadWithinItsBoundOrNotAtAll(t *testing.T) {
 				t.Fatal(err)
 			}
 			size := int64(0)
-			for i := range whole.Cells {
-				size += whole.Cells[i].Memory()
+			for i := range whole.Cells() {
+				size += whole.Cells()[i].Memory()
 			}
 			// Packed values also count before they are unpacked.
 			for how, read := range boundedReads(t, table, n, 2*size+1) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"sort"
 
 	"github.com/flagstone-db/flagstone/cdc"
@@ -227,6 +228,30 @@ func (st *Stream) Read(ctx context.Context, pos StreamPosition, limits StreamLim
 	return page, st.check(pos.Shard)
 }
 
+// Records returns the records after a position for a loop, up to the present end. It moves pos
+// past each record when the loop comes back for the next one, and at the end as Read does. So a
+// loop that ends early reads its last record again if it is repeated from pos. An error comes
+// last, with a nil record; errors are those of Read.
+func (st *Stream) Records(ctx context.Context, pos *StreamPosition) iter.Seq2[*StreamRecord, error] {
+	return func(yield func(*StreamRecord, error) bool) {
+		for more := true; more; {
+			page, err := st.Read(ctx, *pos, StreamLimits{Records: 1000, Bytes: mib})
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for i := range page.Records {
+				r := &page.Records[i]
+				if !yield(r, nil) {
+					return
+				}
+				pos.After, pos.AsOf = r.Sequence, r.Micros
+			}
+			*pos, more = page.Next, page.More
+		}
+	}
+}
+
 // barrier returns the last sequence number, once everything up to it is durable and visible, and a
 // time in microseconds; no later commit has an earlier time.
 func (st *Stream) barrier(ctx context.Context) (seq uint64, micros int64, err error) {
@@ -251,12 +276,15 @@ func (st *Stream) read(ctx context.Context, pos StreamPosition, limits StreamLim
 			ErrStreamTrimmed, st.table.name, pos.AsOf, rows.view.Cutoff)
 	}
 	var size int64
-	for rows.Next() {
+	for from, err := range rows.All() {
+		if err != nil {
+			return StreamPage{}, st.describe(err)
+		}
 		if n := len(page.Records); n > 0 && (limits.Records > 0 && n >= limits.Records || limits.Bytes > 0 && size >= limits.Bytes) {
 			page.More = true
 			return page, nil
 		}
-		found, err := st.decode(rows.Row())
+		found, err := st.decode(from)
 		if err != nil {
 			return StreamPage{}, err
 		}
@@ -266,14 +294,14 @@ func (st *Stream) read(ctx context.Context, pos StreamPosition, limits StreamLim
 		}
 		page.Records = append(page.Records, r)
 		page.Next.After, page.Next.AsOf = r.Sequence, r.Micros
-		size += r.Bytes()
+		size += r.size()
 	}
-	return page, st.describe(rows.Err())
+	return page, nil
 }
 
 // decode reads a row of the change log.
 func (st *Stream) decode(from *Row) (*cdc.Row, error) {
-	r, err := cdc.ReadRow(from.Key(), from.Cells, st.table.columns)
+	r, err := cdc.ReadRow(from.Key(), from.cells, st.table.columns)
 	if err != nil {
 		return nil, fmt.Errorf("%w: change log %d of table %q, sequence number %d: %w",
 			ErrCorrupt, st.log.id, st.table.name, from.Key()[1].Int64(), err)
@@ -281,8 +309,8 @@ func (st *Stream) decode(from *Row) (*cdc.Row, error) {
 	return &r, nil
 }
 
-// Bytes is the size of a record: of its key, and of the names and values of its cells.
-func (r *StreamRecord) Bytes() (n int64) {
+// size is the size of a record in bytes: of its key, and of the names and values of its cells.
+func (r *StreamRecord) size() (n int64) {
 	for _, v := range r.Key {
 		n += int64(v.Size())
 	}

@@ -1,35 +1,36 @@
 package flagstone
 
 import (
+	"bytes"
 	"fmt"
 	"sort"
+	"strings"
 
 	"github.com/flagstone-db/flagstone/internal/valuefetch"
 	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// Row is a row as a read found it: its primary key and the selected visible
-// cells, columns ascending, within a column versions descending. It shares no
+// Row is a row as a read found it: its primary key and the selected visible cells. It shares no
 // memory with the store, unless it is the current one of a scan: see Rows.Row.
 //
-// A nil Row is a row that does not exist: its methods may be called and find nothing; its field
-// Cells must not be read.
+// A row that does not exist is a nil Row, or after GetInto one without a key. All methods may be
+// called on it, and find nothing.
 type Row struct {
-	// Cells hold column, version and value (see row.PayloadValue or
-	// Row.Value). A row that exists may have none.
-	Cells []row.Cell
-
+	cells     []row.Cell
 	rowKey    []byte // the encoded key
 	key       []row.Value
 	keyStore  [row.MaxKeyColumns]row.Value
 	ownKey    []byte        // of rowKey, and
-	collector row.Collector // of Cells, unless
+	collector row.Collector // of cells, unless
 	shown     bool          // they belong to a scan's chunk
 	fetched   valuefetch.Values
 }
 
-// Key returns the primary key, one value per key column; nil of a nil Row.
+// Exists reports whether the row exists.
+func (r *Row) Exists() bool { return len(r.Key()) > 0 }
+
+// Key returns the primary key, one value per key column; nil if the row does not exist.
 func (r *Row) Key() []row.Value {
 	if r == nil {
 		return nil
@@ -37,35 +38,79 @@ func (r *Row) Key() []row.Value {
 	return r.key
 }
 
-// Value returns the newest value of a column; false if the column is absent or the Row is nil.
-func (r *Row) Value(column string) (row.Value, bool) {
-	if r == nil {
-		return row.Value{}, false
-	}
-	i := sort.Search(len(r.Cells), func(i int) bool {
-		return string(r.Cells[i].Column) >= column
-	})
-	if i == len(r.Cells) || string(r.Cells[i].Column) != column {
-		return row.Value{}, false
-	}
-	v, err := row.PayloadValue(r.Cells[i].Type, r.Cells[i].Value)
-	return v, err == nil
-}
-
-// Clone returns a copy that shares no memory with r, for rows of a scan that are used after the
-// next step. The copy of a nil Row is nil.
-func (r *Row) Clone() *Row {
+// Cells returns the selected cells, columns ascending, within a column versions descending. A row
+// that exists may have none. Each holds column, version, and the value in stored form: see
+// row.PayloadValue. The slice must not be changed.
+func (r *Row) Cells() []row.Cell {
 	if r == nil {
 		return nil
 	}
-	c, from := newRow(len(r.Cells)), r.collector
-	from.Cells = r.Cells // may be fewer than the collector's
+	return r.cells
+}
+
+// Value returns the newest selected value of a column; false if there is none.
+func (r *Row) Value(column string) (row.Value, bool) {
+	cells := r.Cells()
+	i := sort.Search(len(cells), func(i int) bool { return string(cells[i].Column) >= column })
+	if i == len(cells) || string(cells[i].Column) != column {
+		return row.Value{}, false
+	}
+	v, err := row.PayloadValue(cells[i].Type, cells[i].Value)
+	return v, err == nil
+}
+
+// value is Value with the zero Value for a column without one.
+func (r *Row) value(column string) row.Value { v, _ := r.Value(column); return v }
+
+// Text returns the newest value of a column as a string; empty unless it is a string or binary.
+func (r *Row) Text(column string) string { return r.value(column).Text() }
+
+// Bytes is Text without a copy: the bytes have the lifetime of the row, and must not be changed.
+func (r *Row) Bytes(column string) []byte { return r.value(column).Bytes() }
+
+// Int64 returns the newest value of a column; 0 unless it is an integer.
+func (r *Row) Int64(column string) int64 { return r.value(column).Int64() }
+
+// Float64 returns the newest value of a column; 0 unless it is a double.
+func (r *Row) Float64(column string) float64 { return r.value(column).Float64() }
+
+// Bool returns the newest value of a column; false unless it is a boolean.
+func (r *Row) Bool(column string) bool { return r.value(column).Bool() }
+
+// String formats the row for people, as in ["alice" 7] age=30 city="Vienna". Where a column has
+// several selected versions, each value is followed by its version, as in city="Vienna"@2000.
+func (r *Row) String() string {
+	if !r.Exists() {
+		return "(no row)"
+	}
+	var b strings.Builder
+	fmt.Fprint(&b, r.key)
+	same := func(i, j int) bool { return j < len(r.cells) && bytes.Equal(r.cells[i].Column, r.cells[j].Column) }
+	for i := range r.cells {
+		c := &r.cells[i]
+		v, _ := row.PayloadValue(c.Type, c.Value)
+		fmt.Fprintf(&b, " %s=%s", c.Column, v)
+		if same(i, i+1) || i > 0 && same(i-1, i) {
+			fmt.Fprintf(&b, "@%d", c.Version)
+		}
+	}
+	return b.String()
+}
+
+// Clone returns a copy that shares no memory with r, for rows of a scan that are used after the
+// next step. The copy of a row that does not exist is nil.
+func (r *Row) Clone() *Row {
+	if !r.Exists() {
+		return nil
+	}
+	c, from := newRow(len(r.cells)), r.collector
+	from.Cells = r.cells // may be fewer than the collector's
 	if r.shown {
-		c.rowKey = row.CopyCells(&c.collector, r.Cells, r.rowKey)
+		c.rowKey = row.CopyCells(&c.collector, r.cells, r.rowKey)
 	} else {
 		c.rowKey = from.CloneTo(&c.collector, r.rowKey)
 	}
-	c.Cells = c.collector.Cells
+	c.cells = c.collector.Cells
 	// The key has been decoded before, so there is no error.
 	c.key, _ = row.DecodeKeyTo(c.keyStore[:0], c.rowKey, len(r.key))
 	return c
@@ -113,20 +158,20 @@ func newRow(n int) *Row {
 func (r *Row) reset(key []byte, columns int) (err error) {
 	r.ownKey = append(r.ownKey[:0], key...)
 	r.collector.Reset()
-	r.rowKey, r.Cells, r.shown = r.ownKey, nil, false
+	r.rowKey, r.cells, r.shown = r.ownKey, nil, false
 	return r.decodeKey(columns)
 }
 
 // release empties the row, so that other rows can use its memory.
 func (r *Row) release() {
 	r.collector.Reset()
-	r.rowKey, r.Cells, r.key, r.shown = nil, nil, nil, false
+	r.rowKey, r.cells, r.key, r.shown = nil, nil, nil, false
 	r.fetched.Release()
 }
 
 // show sets the row to a key and cells in the memory of a chunk. Errors are those of reset.
 func (r *Row) show(key []byte, cells []row.Cell, columns int) error {
-	r.rowKey, r.Cells, r.shown = key, cells, true
+	r.rowKey, r.cells, r.shown = key, cells, true
 	if columns == 1 && row.DecodeOnly(&r.keyStore[0], key) {
 		r.key = r.keyStore[:1]
 		return nil
@@ -145,6 +190,6 @@ func (r *Row) decodeKey(columns int) (err error) {
 // It reports whether the row exists; if the reader has an error, false means nothing.
 func (r *Row) read(reader *mvcc.RowReader, maxColumns int) bool {
 	exists := reader.Collect(&r.collector, maxColumns)
-	r.Cells = r.collector.Cells
+	r.cells = r.collector.Cells
 	return exists
 }

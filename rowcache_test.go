@@ -168,15 +168,15 @@ func TestReadersSeeWhatWasAcknowledged(t *testing.T) {
 			for i := 0; !done.Load(); i++ {
 				n := i % rows
 				least := max(seen[n], acknowledged[n].Load())
-				if ok, err := table.GetInto(ctx(), Key("p", n), ReadOptions{}, &r); err != nil || !ok || len(r.Cells) != 8 {
+				if ok, err := table.GetInto(ctx(), Key("p", n), ReadOptions{}, &r); err != nil || !ok || len(r.Cells()) != 8 {
 					t.Errorf("row %d: %v, %v, %s", n, ok, err, cells(&r))
 					return
 				}
-				if a, b := r.Cells[3].Version, r.Cells[5].Version; a != b || a < least {
+				if a, b := r.Cells()[3].Version, r.Cells()[5].Version; a != b || a < least {
 					t.Errorf("row %d: columns of updates %d and %d after %d", n, a, b, least)
 					return
 				}
-				seen[n] = r.Cells[3].Version
+				seen[n] = r.Cells()[3].Version
 			}
 		})
 	}

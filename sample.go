@@ -111,7 +111,7 @@ func (t *Table) sampleAt(ctx context.Context, n int, size int64, snapshot *Snaps
 // sizes walks the rows of a scan as rows of a sample.
 func (r *Rows) sizes() iter.Seq[sample.Row] {
 	return func(yield func(sample.Row) bool) {
-		for r.Next() && yield(sample.Of(r.Row().rowKey, r.Row().Cells)) {
+		for r.Next() && yield(sample.Of(r.Row().rowKey, r.Row().cells)) {
 		}
 	}
 }

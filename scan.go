@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"sync"
 
@@ -29,15 +30,18 @@ type ScanOptions struct {
 	MaxExamined int64
 }
 
-// Rows iterates over the rows of a scan. It sees one moment, however long it runs. One goroutine
-// uses it at a time, and must close it.
+// Rows are the rows of a scan, which sees one moment, however long it runs. A loop over All reads
+// them:
 //
-//	rows := table.Scan(ctx, start, end, flagstone.ScanOptions{})
-//	defer rows.Close()
-//	for rows.Next() {
-//		use(rows.Row())
+//	for r, err := range table.Scan(ctx, start, end, flagstone.ScanOptions{}).All() {
+//		if err != nil {
+//			return err
+//		}
+//		fmt.Println(r)
 //	}
-//	if err := rows.Err(); err != nil { ... }
+//
+// Next, Row, Err and Close are the steps of that loop, for callers that read several scans side
+// by side. One goroutine uses Rows at a time.
 type Rows struct {
 	*scan // nil once closed
 
@@ -107,32 +111,34 @@ func (s *scan) give() {
 
 // Scan iterates over the rows from start, inclusive, to end, exclusive, in key order, or
 // downwards with Reverse. A bound is a key or a prefix of its values, and may hold row.Min and
-// row.Max; an empty one is unbounded. Rows.Err reports errors.
+// row.Max; an empty one is unbounded. The caller must close the rows, as Rows.All does.
 func (t *Table) Scan(ctx context.Context, start, end []row.Value, opts ScanOptions) *Rows {
-	r := t.newRows(ctx, &opts)
-	if err := r.init(start, end, &opts); err != nil {
-		r.err = t.store.describe(err)
-	}
-	return r
+	return t.scan(ctx, nil, start, end, &opts)
 }
 
-// newRows makes a scan that is not initialised.
-func (t *Table) newRows(ctx context.Context, opts *ScanOptions) *Rows {
+// scan is Scan, in a transaction if within is not nil.
+func (t *Table) scan(ctx context.Context, within *Transaction, start, end []row.Value, opts *ScanOptions) *Rows {
 	s := scans.Get().(*scan)
-	s.ctx, s.table, s.snapshot = ctx, t, opts.Snapshot
+	s.ctx, s.table, s.snapshot, s.within = ctx, t, opts.Snapshot, within
 	s.reverse, s.patience, s.maxColumns = opts.Reverse, opts.MaxExamined, opts.MaxColumns
 	s.chunk.Budget = firstChunk
-	return &Rows{scan: s}
+	return &Rows{scan: s, err: t.store.describe(s.init(start, end, &opts.ReadOptions))}
 }
 
-func (s *scan) init(start, end []row.Value, opts *ScanOptions) (err error) {
-	t := s.table
+func (s *scan) init(start, end []row.Value, opts *ReadOptions) (err error) {
+	if s.within != nil && s.snapshot != nil {
+		return errSnapshotWithin
+	}
 	if s.sel, err = opts.selection(&s.columns); err != nil {
 		return err
 	}
 	if err = s.encodeBounds(start, end); err != nil {
 		return err
 	}
+	if s.within != nil {
+		return s.pinWithin(start, end)
+	}
+	t := s.table
 	if err := s.snapshot.usable(t.store); err != nil {
 		return err
 	}
@@ -185,20 +191,11 @@ func (s *scan) pinOnly(tree *partition.Tree) error {
 	return nil
 }
 
-// initWithin is init for a scan in a transaction. It reads one tree, that of the
-// partition key, at the newest applied state, as the transaction's other reads do.
-func (s *scan) initWithin(start, end []row.Value, opts *ScanOptions) (err error) {
+// pinWithin begins a scan in a transaction. It reads one tree, that of the partition key, at the
+// newest applied state, as the transaction's other reads do.
+func (s *scan) pinWithin(start, end []row.Value) error {
 	t, tx := s.table, s.within
-	if opts.Snapshot != nil {
-		return errSnapshotWithin
-	}
-	if s.sel, err = opts.selection(&s.columns); err != nil {
-		return err
-	}
-	if err = s.encodeBounds(start, end); err != nil {
-		return err
-	}
-	if opts.Reverse {
+	if s.reverse {
 		start, end = end, start
 	}
 	if len(start) == 0 {
@@ -265,6 +262,23 @@ func (s *scan) encodeBounds(start, end []row.Value) error {
 	return nil
 }
 
+// All returns the rows for a loop, and closes the scan at the end of the loop, however it ends. A
+// row is valid until the next one: Row.Clone makes a copy that stays. An error comes last, with a
+// row that does not exist. Paused and Examined may be called after the loop.
+func (r *Rows) All() iter.Seq2[*Row, error] {
+	return func(yield func(*Row, error) bool) {
+		defer r.Close()
+		for r.Next() {
+			if !yield(r.Row(), nil) {
+				return
+			}
+		}
+		if r.err != nil {
+			yield(nil, r.err)
+		}
+	}
+}
+
 // Next moves to the next row; false at the end and on an error, see Err.
 func (r *Rows) Next() bool {
 	if r.scan == nil {
@@ -318,7 +332,7 @@ func (r *Rows) takeRow() bool {
 		r.fail(err)
 		return false
 	}
-	if r.unfetched || r.sel.MaxBytes == 0 && valuefetch.Plain(r.row.Cells) {
+	if r.unfetched || r.sel.MaxBytes == 0 && valuefetch.Plain(r.row.cells) {
 		r.row.fetched.Forget()
 		return true
 	}
@@ -448,7 +462,7 @@ func (r *Rows) fail(err error) {
 // with ErrRowTooLarge, it has the key of the row that is too large.
 func (r *Rows) Row() *Row {
 	if r.scan == nil {
-		return new(Row)
+		return nil
 	}
 	return &r.scan.row
 }

@@ -68,7 +68,7 @@ func TestAClosedScanHasNoRow(t *testing.T) {
 		if err := rows.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if rows.Next() || rows.Err() != nil || len(current.Cells) > 0 || len(current.Key()) > 0 || rows.Close() != nil {
+		if rows.Next() || rows.Err() != nil || len(current.Cells()) > 0 || len(current.Key()) > 0 || rows.Close() != nil {
 			t.Errorf("a closed scan goes on: %v, %v", current, rows.Err())
 		}
 		other := table.Scan(ctx(), Key("k00100"), nil, ScanOptions{})
@@ -100,8 +100,8 @@ func TestScansEndWhereTheirRangeDoes(t *testing.T) {
 			var got []string
 			for rows.Next() {
 				r := rows.Row()
-				if len(r.Cells) != 1+from%2 {
-					t.Fatalf("%d cells", len(r.Cells))
+				if len(r.Cells()) != 1+from%2 {
+					t.Fatalf("%d cells", len(r.Cells()))
 				}
 				got = append(got, r.Key()[0].Text())
 			}

@@ -8,10 +8,14 @@ import (
 
 	"github.com/flagstone-db/flagstone/internal/clock"
 	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/seams"
 	"github.com/flagstone-db/flagstone/internal/storeclock"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
+
+// Seams is a short name for the tests of this package.
+type Seams = seams.Seams
 
 // rig is a store on a simulated disk, with a clock and an executor that the
 // test steps by hand.
@@ -109,8 +113,8 @@ func show(t *testing.T, table *Table, pk string, n int) string {
 
 func cells(r *Row) string {
 	s := ""
-	for i := range r.Cells {
-		c := &r.Cells[i]
+	for i := range r.Cells() {
+		c := &r.Cells()[i]
 		v, err := row.PayloadValue(c.Type, c.Value)
 		if err != nil {
 			return err.Error()

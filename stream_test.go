@@ -2,6 +2,7 @@ package flagstone
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -66,6 +67,47 @@ func showRecord(r *StreamRecord) string {
 		fmt.Fprintf(&b, " before %s", strings.ReplaceAll(r.Before[i].String(), "#0", ""))
 	}
 	return b.String()
+}
+
+// TestALoopOverAStreamGoesOnFromItsPosition: where it ended early, with its last record again.
+func TestALoopOverAStreamGoesOnFromItsPosition(t *testing.T) {
+	r := newRig(t, Options{})
+	table := r.streamed("t", StreamSpec{})
+	const records = 2500 // several pages
+	b := r.store.NewBatch()
+	for n := range records {
+		b.Row(table, Key("p", n)).Put("c", Now, row.Integer(1))
+	}
+	if err := r.store.Apply(ctx(), b); err != nil {
+		t.Fatal(err)
+	}
+	st := table.Stream()
+	pos, next := oldest(t, st), 0
+	for _, end := range []int{0, 999, 1000, 1001, records, records} {
+		for record, err := range st.Records(ctx(), &pos) {
+			if err != nil || record.Key[1].Int64() != int64(next) {
+				t.Fatalf("record %d: %v, %v", next, record, err)
+			}
+			if next == end {
+				break
+			}
+			next++
+		}
+		if next != end {
+			t.Fatalf("ended at record %d; want %d", next, end)
+		}
+	}
+	if _, end := readStream(t, st, pos, StreamLimits{}); pos.After != end.After || pos.AsOf != end.AsOf {
+		t.Errorf("at the end the position is %+v; want %+v", pos, end)
+	}
+	if err := table.Alter(ctx(), TableChange{Stream: &StreamChange{}}); err != nil {
+		t.Fatal(err)
+	}
+	for record, err := range st.Records(ctx(), &pos) {
+		if !errors.Is(err, ErrStreamNotFound) || record != nil {
+			t.Errorf("of a disabled stream: %v, %v", record, err)
+		}
+	}
 }
 
 func change(t *testing.T, table *Table, n int, change func(tx *RowTx)) {
@@ -168,7 +210,7 @@ func TestAStreamTellsWhatWasDone(t *testing.T) {
 }
 
 func checkStoreIn(r *rig, dir string) (CheckReport, error) {
-	return Check(ctx(), dir, Seams{FS: r.fs, Clock: r.clock}, nil)
+	return Check(ctx(), dir, Options{Seams: Seams{FS: r.fs, Clock: r.clock}}, nil)
 }
 
 // TestLargeRecordsArePieced writes values that do not fit one cell together.

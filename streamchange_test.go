@@ -124,7 +124,7 @@ func TestADamagedPackedValueOfARecordIsReported(t *testing.T) {
 	if err := cdc.NewRecord(&c).Change(st.log.id, 0, 7, 0).Mutation(&m); err != nil {
 		t.Fatal(err)
 	}
-	from := Row{Cells: m.Cells, key: cdc.Key(0, 7)}
+	from := Row{cells: m.Cells, key: cdc.Key(0, 7)}
 	if _, err := st.decode(&from); !isErr(err, ErrCorrupt) || !strings.Contains(err.Error(), "sequence number 7") {
 		t.Errorf("%v", err)
 	}

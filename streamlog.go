@@ -65,9 +65,9 @@ func (p *prepared) readBefore() error {
 	}
 	opts := ReadOptions{Columns: p.beforeFor.before, MaxVersions: 1}
 	found, err := p.from.table.getEncoded(p.from.change.Key, &opts, p.from.written, true)
-	if err != nil || found == nil || len(found.Cells) == 0 {
+	if err != nil || len(found.Cells()) == 0 {
 		return err
 	}
-	p.before, err = cdc.AppendBefore(nil, found.Cells)
+	p.before, err = cdc.AppendBefore(nil, found.Cells())
 	return err
 }

@@ -19,7 +19,7 @@ func dump(t *testing.T, table *Table) string {
 	defer rows.Close()
 	var b strings.Builder
 	for rows.Next() {
-		fmt.Fprintf(&b, "%v %s\n", rows.Row().Key(), digest(rows.Row().Cells))
+		fmt.Fprintf(&b, "%v %s\n", rows.Row().Key(), digest(rows.Row().Cells()))
 	}
 	if err := rows.Err(); err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func readPartition(t *testing.T, from interface {
 	defer rows.Close()
 	var scanned, got strings.Builder
 	for rows.Next() {
-		fmt.Fprintf(&scanned, "%v %s\n", rows.Row().Key(), digest(rows.Row().Cells))
+		fmt.Fprintf(&scanned, "%v %s\n", rows.Row().Key(), digest(rows.Row().Cells()))
 	}
 	if err := rows.Err(); err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func readPartition(t *testing.T, from interface {
 			t.Fatal(err)
 		}
 		if found != nil {
-			fmt.Fprintf(&got, "%v %s\n", found.Key(), digest(found.Cells))
+			fmt.Fprintf(&got, "%v %s\n", found.Key(), digest(found.Cells()))
 		}
 	}
 	if scanned.String() != got.String() {
@@ -152,7 +152,7 @@ func reproduce(t *testing.T, seed uint64) {
 				}
 				before := ""
 				if found != nil {
-					before = digest(found.Cells)
+					before = digest(found.Cells())
 				}
 				if got := digest(rec.Before); got != before {
 					t.Fatalf("seed %d: record %d: before %s, want %s", seed, rec.Sequence, got, before)

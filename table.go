@@ -1,6 +1,7 @@
 package flagstone
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,25 +16,32 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// KeyColumn is one column of a table's primary key: its name, its type
-// (integer, string or binary), and whether front ends generate its values.
-type KeyColumn = manifest.KeyColumn
-
-// TableOptions are the properties of a table that can change while it runs:
-// MaxVersions (versions kept per column, at least 1), TTLSeconds (how long
-// after its version a cell lives; NeverExpires for ever), and
-// MaxVersionOffsetSeconds (how far above the time of the write a version may
-// lie). Fields that TableSpec.Options leaves zero are those of DefaultTableOptions.
-type TableOptions = manifest.TableOptions
+// KeyColumn is one column of a table's primary key.
+type KeyColumn struct {
+	Name string
+	Type row.Type // integer, string or binary
+	// AutoIncrement says that front ends generate the column's values. The store does not.
+	AutoIncrement bool
+}
 
 // NeverExpires is the TTLSeconds of a table whose cells do not expire.
-const NeverExpires = manifest.NeverExpires
+const NeverExpires int64 = -1
 
-// DefaultTableOptions returns the options that replace zero fields: one version that is kept for
-// ever, and versions up to a day ahead of the clock.
-func DefaultTableOptions() TableOptions {
-	return TableOptions{MaxVersions: 1, TTLSeconds: NeverExpires, MaxVersionOffsetSeconds: 86400}
+// TableOptions are the properties of a table that can change while it runs. Zero fields stand for
+// the defaults.
+type TableOptions struct {
+	// MaxVersions is how many versions of a column are kept. Default 1.
+	MaxVersions int64
+	// TTLSeconds, the Time To Live, is how long after its version a cell lives. Default
+	// NeverExpires.
+	TTLSeconds int64
+	// MaxVersionOffsetSeconds is how far above the time of the write a version may lie. Default a
+	// day.
+	MaxVersionOffsetSeconds int64
 }
+
+// defaultOffset is the default of MaxVersionOffsetSeconds.
+const defaultOffset = 24 * 3600
 
 // TableSpec describes a table to be made.
 type TableSpec struct {
@@ -41,8 +49,7 @@ type TableSpec struct {
 	Name string
 	// Key has one to four columns. The first is the partition key: rows with the same value of it
 	// always lie in one partition.
-	Key []KeyColumn
-	// Options; fields that are zero get those of DefaultTableOptions.
+	Key     []KeyColumn
 	Options TableOptions
 	// Annotations are bytes that the store keeps for a front end and does not read.
 	Annotations []byte
@@ -69,7 +76,7 @@ type Table struct {
 	id      uint64
 	name    string
 	columns int
-	key     []KeyColumn
+	key     []manifest.KeyColumn
 	parts   atomic.Pointer[partition.Map]
 	dropped atomic.Bool
 
@@ -190,11 +197,14 @@ func (s *Store) CreateTable(ctx context.Context, spec TableSpec) (*Table, error)
 	}
 	state := s.state()
 	meta := &manifest.Table{
-		ID: state.NextTable, Name: spec.Name, Key: slices.Clone(spec.Key),
+		ID: state.NextTable, Name: spec.Name,
 		Options: options, LargestOffset: options.MaxVersionOffsetSeconds,
 		Watermark: manifest.NoWatermark, CreatedMillis: s.issued.Millis(),
 		Annotations: slices.Clone(spec.Annotations),
 		Partitions:  []*manifest.Partition{{ID: state.NextPartition}},
+	}
+	for _, k := range spec.Key {
+		meta.Key = append(meta.Key, manifest.KeyColumn(k))
 	}
 	var e manifest.Edit
 	e.CreateTable(meta)
@@ -221,25 +231,18 @@ func (s *Store) CreateTable(ctx context.Context, spec TableSpec) (*Table, error)
 }
 
 // fillOptions replaces zero options by the defaults and checks the rest.
-func fillOptions(o TableOptions) (TableOptions, error) {
-	if o.MaxVersions == 0 {
-		o.MaxVersions = DefaultTableOptions().MaxVersions
-	}
-	if o.TTLSeconds == 0 {
-		o.TTLSeconds = DefaultTableOptions().TTLSeconds
-	}
-	if o.MaxVersionOffsetSeconds == 0 {
-		o.MaxVersionOffsetSeconds = DefaultTableOptions().MaxVersionOffsetSeconds
-	}
+func fillOptions(o TableOptions) (filled manifest.TableOptions, err error) {
+	o.MaxVersions, o.TTLSeconds = cmp.Or(o.MaxVersions, 1), cmp.Or(o.TTLSeconds, NeverExpires)
+	o.MaxVersionOffsetSeconds = cmp.Or(o.MaxVersionOffsetSeconds, defaultOffset)
 	switch {
 	case o.MaxVersions < 1:
-		return o, fmt.Errorf("%w: MaxVersions is %d, want at least 1", ErrInvalid, o.MaxVersions)
+		return filled, fmt.Errorf("%w: MaxVersions is %d, want at least 1", ErrInvalid, o.MaxVersions)
 	case o.TTLSeconds < 1 && o.TTLSeconds != NeverExpires:
-		return o, fmt.Errorf("%w: TTLSeconds is %d, want at least 1 or NeverExpires", ErrInvalid, o.TTLSeconds)
+		return filled, fmt.Errorf("%w: TTLSeconds is %d, want at least 1 or NeverExpires", ErrInvalid, o.TTLSeconds)
 	case o.MaxVersionOffsetSeconds < 1:
-		return o, fmt.Errorf("%w: MaxVersionOffsetSeconds is %d, want at least 1", ErrInvalid, o.MaxVersionOffsetSeconds)
+		return filled, fmt.Errorf("%w: MaxVersionOffsetSeconds is %d, want at least 1", ErrInvalid, o.MaxVersionOffsetSeconds)
 	}
-	return o, nil
+	return manifest.TableOptions(o), nil
 }
 
 // Table returns the table of that name, or ErrTableNotFound.
@@ -275,9 +278,13 @@ func (t *Table) Info() TableInfo {
 	if meta == nil {
 		return TableInfo{}
 	}
+	key := make([]KeyColumn, len(meta.Key))
+	for i, k := range meta.Key {
+		key[i] = KeyColumn(k)
+	}
 	return TableInfo{
 		TableSpec: TableSpec{
-			Name: meta.Name, Key: slices.Clone(meta.Key), Options: meta.Options,
+			Name: meta.Name, Key: key, Options: TableOptions(meta.Options),
 			Annotations: slices.Clone(meta.Annotations), Stream: t.streamSpec(),
 		},
 		ID: meta.ID, CreatedMillis: meta.CreatedMillis,
@@ -347,7 +354,7 @@ func (t *Table) alter(ctx context.Context, change TableChange) error {
 // installed. A write chooses its trims by the options it reads, and a compaction what to drop;
 // these options must be in force when the write or compaction takes effect. The manifest gets the
 // sequence number up to which the old options were in force, see views.Set.MaxVersions.
-func (s *Store) commitAlteration(t *Table, options TableOptions, annotations []byte, stream *StreamChange) error {
+func (s *Store) commitAlteration(t *Table, options manifest.TableOptions, annotations []byte, stream *StreamChange) error {
 	s.merges.Lock()
 	defer s.merges.Unlock()
 	if options != t.meta().Options || stream != nil { // writers do not read annotations

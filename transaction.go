@@ -272,13 +272,7 @@ func (tx *Transaction) Get(ctx context.Context, key []row.Value, opts ReadOption
 // began, and perhaps what it writes meanwhile. It ends with the transaction. Bounds must lie
 // within the partition key; an empty bound is the start or end of its rows.
 func (tx *Transaction) Scan(ctx context.Context, start, end []row.Value, opts ScanOptions) *Rows {
-	t := tx.table
-	rows := t.newRows(ctx, &opts)
-	rows.within = tx
-	if err := rows.initWithin(start, end, &opts); err != nil {
-		rows.err = t.store.describe(err)
-	}
-	return rows
+	return tx.table.scan(ctx, tx, start, end, &opts)
 }
 
 // Update is Table.Update in the transaction: the transaction sees the change at once, others see

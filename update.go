@@ -16,12 +16,10 @@ type RowTx struct {
 	RowChange
 
 	latched int  // number of rows, this one included, whose latches the function holds
-	outside bool // the function runs without latches, and not in a transaction
 	long    bool // the function must run again without latches
 }
 
-// Get reads the row as it was before this change; nil if it did not exist. ReadOptions.Snapshot
-// must be nil.
+// Get reads the row as it was before this change. ReadOptions.Snapshot must be nil.
 func (tx *RowTx) Get(opts ReadOptions) (*Row, error) {
 	if tx.err != nil {
 		return nil, tx.err
@@ -32,7 +30,7 @@ func (tx *RowTx) Get(opts ReadOptions) (*Row, error) {
 	if tx.latched > 0 {
 		return tx.getLatched(opts)
 	}
-	return tx.table.getEncoded(tx.change.Key, &opts, tx.written, !tx.outside)
+	return tx.table.getEncoded(tx.change.Key, &opts, tx.written, !tx.unlatched)
 }
 
 // updateOf marks the context of an update's function.
@@ -82,7 +80,7 @@ var errSnapshotWithin = fmt.Errorf("%w: a read in an update or a transaction can
 // Exists reports whether the row exists.
 func (tx *RowTx) Exists() (bool, error) {
 	r, err := tx.Get(ReadOptions{existsOnly: true})
-	return r != nil, err
+	return r.Exists(), err
 }
 
 // Update changes one row. fn reads the row if it needs to, and says what to change. While fn

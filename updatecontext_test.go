@@ -45,7 +45,7 @@ func changes(r *rig, table *Table, tx *Transaction) map[string]func(ctx context.
 			return table.Alter(ctx, TableChange{Options: &TableOptions{MaxVersions: 2}})
 		},
 		"CreateTable": func(ctx context.Context) error {
-			_, err := r.store.CreateTable(ctx, TableSpec{Name: "made", Key: table.key})
+			_, err := r.store.CreateTable(ctx, TableSpec{Name: "made", Key: table.Info().Key})
 			return err
 		},
 		"DropTable":  func(ctx context.Context) error { return r.store.DropTable(ctx, "t") },

@@ -26,7 +26,7 @@ const shortestPacked = 64
 // fetch makes the values of the row's cells plain; see valuefetch.Values.Fetch. If the cells take
 // more than most bytes (0: no limit), the error is ErrRowTooLarge.
 func (r *Row) fetch(files *tablefiles.Registry, most int64) error {
-	err := r.fetched.Fetch(r.Cells, files, most)
+	err := r.fetched.Fetch(r.cells, files, most)
 	if errors.Is(err, valuefetch.ErrTooLarge) {
 		return r.tooLarge(most)
 	}
@@ -40,8 +40,8 @@ func (r *Row) tooLarge(most int64) error {
 
 // detach is Clone for a row that is not used any more: the copy takes over the fetched values.
 func (r *Row) detach() *Row {
-	values := r.fetched.TakeOut(r.Cells)
+	values := r.fetched.TakeOut(r.cells)
 	c := r.Clone()
-	r.fetched.PutInto(c.Cells, values)
+	r.fetched.PutInto(c.cells, values)
 	return c
 }

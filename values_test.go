@@ -91,7 +91,7 @@ func checkStore(t *testing.T, r *rig) CheckReport {
 	if err := r.store.Close(); err != nil {
 		t.Fatal(err)
 	}
-	report, err := Check(ctx(), "/store", Seams{FS: r.fs}, nil)
+	report, err := Check(ctx(), "/store", Options{Seams: Seams{FS: r.fs}}, nil)
 	if err != nil || len(report.Problems) > 0 {
 		t.Fatal(err, report.Problems)
 	}
@@ -249,7 +249,7 @@ func TestAProjectionDoesNotReadValueFiles(t *testing.T) {
 	}})
 	for i := range rows {
 		got, err := table.Get(ctx(), Key("p", i), ReadOptions{Columns: []string{"small"}})
-		if err != nil || len(got.Cells) != 1 {
+		if err != nil || len(got.Cells()) != 1 {
 			t.Fatal(err)
 		}
 	}
@@ -354,7 +354,7 @@ func TestP08_ADamagedValueFailsItsReadersAndNoOthers(t *testing.T) {
 		if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), fmt.Sprint("offset ", 3*(valueSize+20))) {
 			t.Fatalf("the damaged row: %v", err)
 		}
-		if got, err := table.Get(ctx(), Key("p", i), ReadOptions{Columns: []string{"small"}}); err != nil || len(got.Cells) != 1 {
+		if got, err := table.Get(ctx(), Key("p", i), ReadOptions{Columns: []string{"small"}}); err != nil || len(got.Cells()) != 1 {
 			t.Fatalf("the other column of the damaged row: %v", err)
 		}
 	}
@@ -366,7 +366,7 @@ func TestP08_ADamagedValueFailsItsReadersAndNoOthers(t *testing.T) {
 	if err := r.store.Close(); err != nil {
 		t.Fatal(err)
 	}
-	report, err := Check(ctx(), "/store", Seams{FS: r.fs}, nil)
+	report, err := Check(ctx(), "/store", Options{Seams: Seams{FS: r.fs}}, nil)
 	if err != nil || len(report.Problems) != 1 || !strings.Contains(report.Problems[0].Error(), name) ||
 		!strings.Contains(report.Problems[0].Error(), fmt.Sprint("offset ", 3*(valueSize+20))) {
 		t.Fatal(err, report.Problems)
@@ -410,7 +410,7 @@ func TestP08_ADamagedValueThatIsMovedFailsTheMerge(t *testing.T) {
 		t.Fatalf("%s is gone, with values that could not be moved", name)
 	}
 	for i := range 3 {
-		if got, err := table.Get(ctx(), Key("p", i), ReadOptions{}); err != nil || len(got.Cells) != 2 {
+		if got, err := table.Get(ctx(), Key("p", i), ReadOptions{}); err != nil || len(got.Cells()) != 2 {
 			t.Fatalf("row %d: %v", i, err)
 		}
 	}
@@ -449,7 +449,7 @@ func TestP13_AMissingValueFileIsRefusedByName(t *testing.T) {
 	if _, err := Open("/store", Options{Seams: Seams{FS: r.fs}}); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), filepath.Base(name)) {
 		t.Fatal(err)
 	}
-	report, err := Check(ctx(), "/store", Seams{FS: r.fs}, nil)
+	report, err := Check(ctx(), "/store", Options{Seams: Seams{FS: r.fs}}, nil)
 	if err != nil || len(report.Problems) != 1 || !strings.Contains(report.Problems[0].Error(), filepath.Base(name)) {
 		t.Fatal(err, report.Problems)
 	}
@@ -476,7 +476,7 @@ func TestACheckpointTakesValueFilesAlong(t *testing.T) {
 		}
 		r.exec.RunAll()
 	}
-	report, err := Check(ctx(), "/copy", Seams{FS: r.fs}, nil)
+	report, err := Check(ctx(), "/copy", Options{Seams: Seams{FS: r.fs}}, nil)
 	if err != nil || len(report.Problems) > 0 || report.Values != rows {
 		t.Fatal(err, report)
 	}

@@ -188,7 +188,7 @@ func BenchmarkRangeSmall(b *testing.B) {
 				key[0] = row.StringBytes(smallKey(buffer[:0], rng.Uint64N(smallRows)))
 				rows := s.table.Scan(context.Background(), key, nil, flagstone.ScanOptions{})
 				for n := 0; n < length && rows.Next(); n++ {
-					copied = append(copied[:0], rows.Row().Cells[0].Value...)
+					copied = append(copied[:0], rows.Row().Cells()[0].Value...)
 				}
 				if err := rows.Err(); err != nil {
 					b.Fatal(err)

@@ -111,7 +111,7 @@ func BenchmarkLargeGet(b *testing.B) {
 		b.ResetTimer()
 		for range b.N {
 			found, err := f.table.GetInto(context.Background(), key(uint64(rng.IntN(rows))), flagstone.ReadOptions{}, &r)
-			if err != nil || !found || len(r.Cells) != 2 {
+			if err != nil || !found || len(r.Cells()) != 2 {
 				b.Fatal(found, err)
 			}
 		}

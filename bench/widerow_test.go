@@ -37,10 +37,10 @@ func BenchmarkReadWideRow(b *testing.B) {
 		if err != nil || !ok {
 			b.Fatal(ok, err)
 		}
-		if len(r.Cells) < 1000 {
+		if len(r.Cells()) < 1000 {
 			return ""
 		}
-		return string(append(r.Cells[len(r.Cells)-1].Column, 0))
+		return string(append(r.Cells()[len(r.Cells())-1].Column, 0))
 	}
 	var r flagstone.Row
 	for from := page(&r, ""); from != ""; {
@@ -52,8 +52,8 @@ func BenchmarkReadWideRow(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			columns[0] = name(rng.IntN(wide))
-			if ok, err := f.table.GetInto(ctx, key, flagstone.ReadOptions{Columns: columns}, &r); err != nil || !ok || len(r.Cells) != 1 {
-				b.Fatal(ok, err, len(r.Cells))
+			if ok, err := f.table.GetInto(ctx, key, flagstone.ReadOptions{Columns: columns}, &r); err != nil || !ok || len(r.Cells()) != 1 {
+				b.Fatal(ok, err, len(r.Cells()))
 			}
 		}
 	})
@@ -62,7 +62,7 @@ func BenchmarkReadWideRow(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			from = page(&r, from)
-			columns += len(r.Cells)
+			columns += len(r.Cells())
 		}
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(columns), "ns/column")
 	})

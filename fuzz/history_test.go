@@ -11,6 +11,7 @@ import (
 	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/internal/clock"
 	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/seams"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -98,7 +99,7 @@ func (h *history) open() {
 	h.exec = executor.NewManual()
 	store, err := flagstone.Open("/store", flagstone.Options{
 		MemtableSize: 1 << 10, TableFileSize: 2 << 10, WALSegmentSize: 16 << 10, MemoryBudget: 64 << 10,
-		Seams: flagstone.Seams{FS: h.fs, Clock: clock.NewManual(now), Executor: h.exec, ValueThreshold: h.threshold},
+		Seams: seams.Seams{FS: h.fs, Clock: clock.NewManual(now), Executor: h.exec, ValueThreshold: h.threshold},
 	})
 	if err != nil {
 		h.t.Fatalf("open: %v", err)
@@ -261,8 +262,8 @@ func (m model) row(k byte) string {
 
 func show(r *flagstone.Row) string {
 	var cells []string
-	for i := range r.Cells {
-		c := &r.Cells[i]
+	for i := range r.Cells() {
+		c := &r.Cells()[i]
 		v, err := row.PayloadValue(c.Type, c.Value)
 		if err != nil {
 			return err.Error()

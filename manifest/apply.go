@@ -468,7 +468,7 @@ func withPastLimit(limits []PastLimit, limit PastLimit) []PastLimit {
 	if n := len(kept); n == 0 || kept[n-1].LastSeq < limit.LastSeq {
 		kept = append(kept, limit)
 	}
-	if len(kept) > MaxPastLimits {
+	if len(kept) > maxPastLimits {
 		kept[1].MaxVersions = kept[0].MaxVersions
 		kept = kept[1:]
 	}

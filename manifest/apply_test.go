@@ -30,7 +30,7 @@ func TestTheEndOfTheLogIsThatOfTheNewestSegment(t *testing.T) {
 	if s.NewestLog != (LogEnd{Segment: 4}) {
 		t.Errorf("a newer segment did not: %+v", s.NewestLog)
 	}
-	again, err := DecodeSnapshot(AppendSnapshot(nil, s), s.StoreID)
+	again, err := decodeSnapshot(appendSnapshot(nil, s), s.StoreID)
 	if err != nil || again.NewestLog != s.NewestLog {
 		t.Errorf("read back: %+v, %v", again, err)
 	}
@@ -40,7 +40,7 @@ func TestApplyBuildsTheStateStepByStep(t *testing.T) {
 	edits := smallEdits()
 	s := mustApply(t, NewState(testStore), edits[:2]...)
 	table, p := s.Partition(1)
-	if table != s.Table(1) || table != s.TableByName("orders") || p != table.PartitionFor(testKey(7, 7)) {
+	if table != s.Table(1) || table != s.TableByName("orders") || p != table.partitionFor(testKey(7, 7)) {
 		t.Fatal("the ways to the partition differ")
 	}
 	if len(p.Levels[0]) != 2 || p.FlushedSeq != 20 || s.LastSeq != 25 || s.MinLog != 3 || s.NextFile != 10 {
@@ -58,7 +58,7 @@ func TestApplyBuildsTheStateStepByStep(t *testing.T) {
 		t.Error("the split partition is still there")
 	}
 	for user, want := range map[int]uint64{0: 2, 39: 2, 40: 3, 99: 3} {
-		if got := table.PartitionFor(testKey(user, 0)).ID; got != want {
+		if got := table.partitionFor(testKey(user, 0)).ID; got != want {
 			t.Errorf("user %d is in partition %d, want %d", user, got, want)
 		}
 	}
@@ -142,7 +142,7 @@ var violations = []struct {
 	{"past limits that do not fall", withTable(func(x *Table) { x.PastLimits = []PastLimit{{5, 1}, {5, 2}} }), "out of order"},
 	{"past limits that do not rise", withTable(func(x *Table) { x.PastLimits = []PastLimit{{5, 2}, {4, 2}} }), "out of order"},
 	{"too many past limits", withTable(func(x *Table) {
-		for i := range MaxPastLimits + 1 {
+		for i := range maxPastLimits + 1 {
 			x.PastLimits = append(x.PastLimits, PastLimit{MaxVersions: int64(100 - i), LastSeq: uint64(i)})
 		}
 	}), "9 past limits"},
@@ -327,7 +327,7 @@ func TestAMergeIsRefusedWhileOneSideHasCompactedASharedFileAway(t *testing.T) {
 func TestCountersNeverFall(t *testing.T) {
 	s := mustApply(t, NewState(testStore), smallEdits()...)
 	var e Edit
-	e.SetNextFile(1)
+	e.setNextFile(1)
 	e.SetLastSeq(1)
 	e.SetMinLog(1)
 	e.SetIssued(1)
@@ -450,7 +450,7 @@ func TestStatesAreImmutableAndSurviveTheirEncoding(t *testing.T) {
 		var images []string
 		for range rapid.IntRange(1, 60).Draw(t, "edits") {
 			e := randomEdit(rng, s)
-			again, err := DecodeEdit(AppendEdit(nil, e))
+			again, err := decodeEdit(appendEdit(nil, e))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -466,7 +466,7 @@ func TestStatesAreImmutableAndSurviveTheirEncoding(t *testing.T) {
 				t.Fatalf("state %d was changed by later edits", i)
 			}
 		}
-		read, err := DecodeSnapshot(AppendSnapshot(nil, s), s.StoreID)
+		read, err := decodeSnapshot(appendSnapshot(nil, s), s.StoreID)
 		if err != nil {
 			t.Fatal(err)
 		}

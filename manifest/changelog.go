@@ -19,13 +19,8 @@ type ChangeLog struct {
 // maxBefore bounds the number of columns of ChangeLog.Before.
 const maxBefore = 1024
 
-// Holds reports whether the mutation with this sequence number belongs to the log.
-func (l *ChangeLog) Holds(seq uint64) bool {
-	return seq > l.After && (l.Until == 0 || seq <= l.Until)
-}
-
-// OpenLog returns the change log of a table that has not ended, or nil.
-func (s *State) OpenLog(table uint64) *Table {
+// openLog returns the change log of a table that has not ended, or nil.
+func (s *State) openLog(table uint64) *Table {
 	for _, t := range s.Tables {
 		if t.Log != nil && t.Log.Of == table && t.Log.Until == 0 {
 			return t
@@ -83,7 +78,7 @@ func (a *applier) checkLog(t *Table) error {
 			return invalid("change log %d with a column name of %d bytes", t.ID, len(c))
 		}
 	}
-	if other := a.next.OpenLog(l.Of); l.Until == 0 && other != nil && other.ID != t.ID {
+	if other := a.next.openLog(l.Of); l.Until == 0 && other != nil && other.ID != t.ID {
 		return invalid("table %d has two change logs, %d and %d", l.Of, other.ID, t.ID)
 	}
 	return nil

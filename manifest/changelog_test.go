@@ -17,13 +17,13 @@ func TestATableHasOneChangeLogAtATime(t *testing.T) {
 		return &e
 	}
 	s = mustApply(t, s, logOfTable1(9, 100))
-	if l := s.OpenLog(1); l == nil || l.ID != 9 {
+	if l := s.openLog(1); l == nil || l.ID != 9 {
 		t.Fatalf("the open log is %+v", l)
 	}
 	var end Edit
 	end.EndLog(9, 120)
 	s = mustApply(t, s, &end)
-	if l := s.OpenLog(1); l != nil || s.LastSeq != 120 {
+	if l := s.openLog(1); l != nil || s.LastSeq != 120 {
 		t.Fatalf("the open log is %+v, the last sequence number %d", l, s.LastSeq)
 	}
 	if _, err := s.Apply(&end); err == nil {
@@ -37,8 +37,8 @@ func TestATableHasOneChangeLogAtATime(t *testing.T) {
 			t.Errorf("%d is in the logs: %v, want %v", seq, got, want)
 		}
 	}
-	again, err := DecodeSnapshot(AppendSnapshot(nil, s), testStore)
-	if err != nil || !reflect.DeepEqual(again.Table(9).Log, s.Table(9).Log) || again.OpenLog(1).ID != 10 {
+	again, err := decodeSnapshot(appendSnapshot(nil, s), testStore)
+	if err != nil || !reflect.DeepEqual(again.Table(9).Log, s.Table(9).Log) || again.openLog(1).ID != 10 {
 		t.Errorf("read back: %+v, %v", again, err)
 	}
 	var drop Edit

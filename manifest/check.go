@@ -33,8 +33,8 @@ func checkSchema(t *Table) error {
 	switch {
 	case t.ID == 0 || t.ID > maxNumber:
 		return invalid("table %q has id %d", t.Name, t.ID)
-	case len(t.Name) == 0 || len(t.Name) > MaxTableNameBytes:
-		return invalid("table %d has a name of %d bytes, want 1 to %d", t.ID, len(t.Name), MaxTableNameBytes)
+	case len(t.Name) == 0 || len(t.Name) > maxTableNameBytes:
+		return invalid("table %d has a name of %d bytes, want 1 to %d", t.ID, len(t.Name), maxTableNameBytes)
 	case !utf8.ValidString(t.Name) || strings.IndexByte(t.Name, 0) >= 0:
 		return invalid("table %d: the name %q is not UTF-8 without NUL", t.ID, t.Name)
 	case len(t.Key) < 1 || len(t.Key) > row.MaxKeyColumns:
@@ -42,9 +42,9 @@ func checkSchema(t *Table) error {
 	}
 	for i, c := range t.Key {
 		switch {
-		case len(c.Name) == 0 || len(c.Name) > MaxKeyColumnNameBytes || !utf8.ValidString(c.Name):
+		case len(c.Name) == 0 || len(c.Name) > maxKeyColumnNameBytes || !utf8.ValidString(c.Name):
 			return invalid("table %q: key column %d has a name of %d bytes, want 1 to %d of UTF-8",
-				t.Name, i+1, len(c.Name), MaxKeyColumnNameBytes)
+				t.Name, i+1, len(c.Name), maxKeyColumnNameBytes)
 		case !c.Type.IsKeyType():
 			return invalid("table %q: key column %q has type %s", t.Name, c.Name, c.Type)
 		case c.AutoIncrement && (i == 0 || c.Type != row.TypeInteger):
@@ -70,8 +70,8 @@ func checkSchema(t *Table) error {
 }
 
 func checkPastLimits(t *Table) error {
-	if len(t.PastLimits) > MaxPastLimits {
-		return invalid("table %q: %d past limits, at most %d", t.Name, len(t.PastLimits), MaxPastLimits)
+	if len(t.PastLimits) > maxPastLimits {
+		return invalid("table %q: %d past limits, at most %d", t.Name, len(t.PastLimits), maxPastLimits)
 	}
 	for i, l := range t.PastLimits {
 		if l.MaxVersions < 1 || l.LastSeq > maxNumber {

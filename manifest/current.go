@@ -33,9 +33,9 @@ import (
 // matches fs.ErrNotExist.
 var ErrNotStore = errors.New("manifest: not a Flagstone store")
 
-// ErrExists reports a directory that already holds a store. It also matches
+// errExists reports a directory that already holds a store. It also matches
 // fs.ErrExist.
-var ErrExists = errors.New("manifest: there is a store already")
+var errExists = errors.New("manifest: there is a store already")
 
 // maxCurrentBytes is above the length of every valid CURRENT.
 const maxCurrentBytes = 64
@@ -86,7 +86,7 @@ func explainMissing(fsys vfs.FS, dir string, cause error) error {
 	}
 	for _, n := range numbers {
 		if n != firstManifest {
-			return corrupt("%s holds %s, but no %s", dir, ManifestName(n), CurrentName)
+			return corrupt("%s holds %s, but no %s", dir, manifestName(n), CurrentName)
 		}
 	}
 	return fmt.Errorf("%w: %s: %w", ErrNotStore, dir, cause)
@@ -123,7 +123,7 @@ func stageCurrent(fsys vfs.FS, dir string, number uint64) (written bool, err err
 		return false, err
 	}
 	w := outfile.New(f)
-	_, err = w.Write([]byte(currentLine(ManifestName(number))))
+	_, err = w.Write([]byte(currentLine(manifestName(number))))
 	line, unwritten := w.Finish()
 	if err = errors.Join(err, unwritten); err != nil {
 		return false, errors.Join(err, f.Close())

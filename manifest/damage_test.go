@@ -36,7 +36,7 @@ func newDamagedStore(t *testing.T, closed bool) *damagedStore {
 		commit(t, l, e)
 		d.before = append(d.before, image(l.State()))
 	}
-	d.manifest = filepath.Join(testDir, ManifestName(2))
+	d.manifest = filepath.Join(testDir, manifestName(2))
 	if closed {
 		closeLog(t, l)
 	} else {
@@ -62,7 +62,7 @@ func (d *damagedStore) load(t *testing.T, name string, content []byte) (string, 
 		t.Fatal(err)
 	}
 	s, report, err := Load(d.sim, testDir)
-	if err != nil && (s != nil || !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewer)) {
+	if err != nil && (s != nil || !errors.Is(err, ErrCorrupt) && !errors.Is(err, errNewer)) {
 		t.Fatalf("state %v, error %v", s, err)
 	}
 	return image(s), report, err
@@ -227,14 +227,14 @@ func TestRecordsThatAreWrongInThemselvesAreRefused(t *testing.T) {
 		content []byte
 		want    error
 	}{
-		{"an edit that cannot be applied", appendRecord(d.content, next, kindEdit, index, AppendEdit(nil, &again)), ErrCorrupt},
+		{"an edit that cannot be applied", appendRecord(d.content, next, kindEdit, index, appendEdit(nil, &again)), ErrCorrupt},
 		{"an edit that cannot be decoded", appendRecord(d.content, next, kindEdit, index, []byte{0}), ErrCorrupt},
-		{"an edit of a newer version", appendRecord(d.content, next, kindEdit, index, []byte{2}), ErrNewer},
-		{"a second snapshot", appendRecord(d.content, next, kindSnapshot, index, AppendSnapshot(nil, NewState(testStore))), ErrCorrupt},
-		{"an unknown kind", appendRecord(d.content, next, 4, index, nil), ErrNewer},
-		{"a wrong index", appendRecord(d.content, next, kindEdit, index+1, AppendEdit(nil, &Edit{})), ErrCorrupt},
-		{"a record behind the end", appendRecord(end, next+1, kindEdit, index+1, AppendEdit(nil, &Edit{})), ErrCorrupt},
-		{"an edit in place of the snapshot", appendRecord(d.content, 1, kindEdit, 0, AppendEdit(nil, &Edit{})), ErrCorrupt},
+		{"an edit of a newer version", appendRecord(d.content, next, kindEdit, index, []byte{2}), errNewer},
+		{"a second snapshot", appendRecord(d.content, next, kindSnapshot, index, appendSnapshot(nil, NewState(testStore))), ErrCorrupt},
+		{"an unknown kind", appendRecord(d.content, next, 4, index, nil), errNewer},
+		{"a wrong index", appendRecord(d.content, next, kindEdit, index+1, appendEdit(nil, &Edit{})), ErrCorrupt},
+		{"a record behind the end", appendRecord(end, next+1, kindEdit, index+1, appendEdit(nil, &Edit{})), ErrCorrupt},
+		{"an edit in place of the snapshot", appendRecord(d.content, 1, kindEdit, 0, appendEdit(nil, &Edit{})), ErrCorrupt},
 		{"no records", d.content[:blockSize], ErrCorrupt},
 	} {
 		if _, _, err := d.load(t, d.manifest, c.content); !errors.Is(err, c.want) {
@@ -249,7 +249,7 @@ func TestRecordsThatAreWrongInThemselvesAreRefused(t *testing.T) {
 func TestATornLastRecordIsCutAndReported(t *testing.T) {
 	d := newDamagedStore(t, false)
 	next := 2 + len(smallEdits())
-	whole := appendRecord(d.content, next, kindEdit, uint64(next-1), AppendEdit(nil, smallEdits()[1]))
+	whole := appendRecord(d.content, next, kindEdit, uint64(next-1), appendEdit(nil, smallEdits()[1]))
 	for size := next*blockSize + 1; size < len(whole); size += 7 {
 		got, report, err := d.load(t, d.manifest, whole[:size])
 		if err != nil || got != d.right() {
@@ -288,14 +288,14 @@ func FuzzOpen(f *testing.F) {
 	l := newStore(f, sim)
 	commit(f, l, smallEdits()...)
 	closeLog(f, l)
-	manifest := filepath.Join(testDir, ManifestName(2))
+	manifest := filepath.Join(testDir, manifestName(2))
 	content, err := sim.ReadFile(manifest)
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add([]byte(currentLine(ManifestName(2))), pack(content), false)
-	f.Add([]byte(currentLine(ManifestName(2))), pack(content[:3*blockSize]), true)
-	f.Add([]byte(currentLine(ManifestName(3))), []byte{}, true)
+	f.Add([]byte(currentLine(manifestName(2))), pack(content), false)
+	f.Add([]byte(currentLine(manifestName(2))), pack(content[:3*blockSize]), true)
+	f.Add([]byte(currentLine(manifestName(3))), []byte{}, true)
 	f.Fuzz(func(t *testing.T, current, packed []byte, seal bool) {
 		manifest := unpack(packed)
 		if seal {
@@ -305,7 +305,7 @@ func FuzzOpen(f *testing.F) {
 		if err := vfs.MakeDir(sim, "", testDir); err != nil {
 			t.Fatal(err)
 		}
-		for name, b := range map[string][]byte{CurrentName: current, ManifestName(2): manifest} {
+		for name, b := range map[string][]byte{CurrentName: current, manifestName(2): manifest} {
 			file, err := sim.Create(filepath.Join(testDir, name), vfs.OpenOptions{})
 			if err != nil {
 				t.Fatal(err)
@@ -319,7 +319,7 @@ func FuzzOpen(f *testing.F) {
 		}
 		l, s, err := Open(sim, testDir, nil)
 		if err != nil {
-			if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewer) {
+			if !errors.Is(err, ErrCorrupt) && !errors.Is(err, errNewer) {
 				t.Fatalf("error %v", err)
 			}
 			return

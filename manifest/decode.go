@@ -13,9 +13,9 @@ import (
 // and the offset.
 var ErrCorrupt = errors.New("manifest: corrupt")
 
-// ErrNewer reports a file or record that a newer version of Flagstone wrote and this one cannot
+// errNewer reports a file or record that a newer version of Flagstone wrote and this one cannot
 // read. Nothing was changed.
-var ErrNewer = errors.New("manifest: written by a newer version of Flagstone")
+var errNewer = errors.New("manifest: written by a newer version of Flagstone")
 
 func corrupt(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrCorrupt}, args...)...)
@@ -36,7 +36,7 @@ func payload(b []byte, what string) message {
 	case len(b) == 0:
 		m.err = corrupt("%s without a format", what)
 	case b[0] > encodingFormat:
-		m.err = fmt.Errorf("%w: %s of format %d, this version reads %d", ErrNewer, what, b[0], encodingFormat)
+		m.err = fmt.Errorf("%w: %s of format %d, this version reads %d", errNewer, what, b[0], encodingFormat)
 	case b[0] != encodingFormat:
 		m.err = corrupt("%s of format %d", what, b[0])
 	default:
@@ -89,7 +89,7 @@ type field struct {
 // unknown handles a tag that this version does not know.
 func (c *field) unknown() {
 	if c.tag&ignorableBit == 0 && c.m.err == nil {
-		c.m.err = fmt.Errorf("%w: %s has a field %d", ErrNewer, c.m.what, c.tag)
+		c.m.err = fmt.Errorf("%w: %s has a field %d", errNewer, c.m.what, c.tag)
 	}
 }
 
@@ -180,9 +180,9 @@ func (m *message) join(inner message) {
 	}
 }
 
-// DecodeEdit is the inverse of AppendEdit. Errors match ErrCorrupt or ErrNewer. Apply may still
+// decodeEdit is the inverse of appendEdit. Errors match ErrCorrupt or errNewer. Apply may still
 // refuse the edit.
-func DecodeEdit(b []byte) (*Edit, error) {
+func decodeEdit(b []byte) (*Edit, error) {
 	m := payload(b, "edit")
 	e := &Edit{}
 	for c, ok := m.next(); ok; c, ok = m.next() {
@@ -257,9 +257,9 @@ func (c *field) newestLog() LogEnd {
 	return end
 }
 
-// DecodeSnapshot is the inverse of AppendSnapshot, and checks the state against all rules.
-// Errors match ErrCorrupt or ErrNewer.
-func DecodeSnapshot(b []byte, storeID [16]byte) (*State, error) {
+// decodeSnapshot is the inverse of appendSnapshot, and checks the state against all rules.
+// Errors match ErrCorrupt or errNewer.
+func decodeSnapshot(b []byte, storeID [16]byte) (*State, error) {
 	m := payload(b, "snapshot")
 	s := &State{StoreID: storeID}
 	var tables []*Table

@@ -76,9 +76,9 @@ type pastLimit struct {
 	limit PastLimit
 }
 
-// SetNextFile raises the next file number to at least n. Commit does so itself for numbers from
+// setNextFile raises the next file number to at least n. Commit does so itself for numbers from
 // Log.NewFileNumber.
-func (e *Edit) SetNextFile(n uint64) { e.nextFile = max(e.nextFile, n) }
+func (e *Edit) setNextFile(n uint64) { e.nextFile = max(e.nextFile, n) }
 
 // SetMinLog says that log segments below n are not needed any more. The largest n ever given
 // counts.

@@ -195,8 +195,8 @@ func appendNumbers(dst []byte, tag uint64, values ...uint64) []byte {
 func zigzag(v int64) uint64   { return uint64(v)<<1 ^ uint64(v>>63) }
 func unzigzag(v uint64) int64 { return int64(v>>1) ^ -int64(v&1) }
 
-// AppendEdit appends the encoding of an edit.
-func AppendEdit(dst []byte, e *Edit) []byte {
+// appendEdit appends the encoding of an edit.
+func appendEdit(dst []byte, e *Edit) []byte {
 	dst = append(dst, encodingFormat)
 	dst = appendUint(dst, editNextFile, e.nextFile)
 	dst = appendUint(dst, editMinLog, e.minLog)
@@ -263,9 +263,9 @@ func appendNewestLog(dst []byte, tag uint64, end LogEnd) []byte {
 	return appendNumbers(dst, tag, end.Segment, uint64(end.Offset), end.Records, end.Chain)
 }
 
-// AppendSnapshot appends the encoding of a state without its StoreID, which is in the file
+// appendSnapshot appends the encoding of a state without its StoreID, which is in the file
 // header.
-func AppendSnapshot(dst []byte, s *State) []byte {
+func appendSnapshot(dst []byte, s *State) []byte {
 	dst = append(dst, encodingFormat)
 	dst = appendUint(dst, stateNextFile, s.NextFile)
 	dst = appendUint(dst, stateNextTable, s.NextTable)

@@ -152,8 +152,8 @@ func drawValueFile(t *rapid.T) *ValueFile {
 func TestEditsReadBackAsTheyWereMade(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := drawEdit(t)
-		b := AppendEdit(nil, e)
-		got, err := DecodeEdit(b)
+		b := appendEdit(nil, e)
+		got, err := decodeEdit(b)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -198,12 +198,12 @@ func TestDamagedEditsAreRefused(t *testing.T) {
 	}{
 		{"nothing", nil, ErrCorrupt},
 		{"format 0", []byte{0}, ErrCorrupt},
-		{"format 2", []byte{2}, ErrNewer},
-		{"unknown field", join(format, rawField(63)), ErrNewer},
-		{"unknown field of a table", tableWith(rawField(63)), ErrNewer},
-		{"unknown field of a file", fileWith(rawField(63)), ErrNewer},
-		{"unknown field of a partition", tableWith(rawField(tablePartition, rawField(63)...)), ErrNewer},
-		{"unknown field of a replacement", join(format, rawField(editReplaced, rawField(63)...)), ErrNewer},
+		{"format 2", []byte{2}, errNewer},
+		{"unknown field", join(format, rawField(63)), errNewer},
+		{"unknown field of a table", tableWith(rawField(63)), errNewer},
+		{"unknown field of a file", fileWith(rawField(63)), errNewer},
+		{"unknown field of a partition", tableWith(rawField(tablePartition, rawField(63)...)), errNewer},
+		{"unknown field of a replacement", join(format, rawField(editReplaced, rawField(63)...)), errNewer},
 		{"tag 0", join(format, rawField(0)), ErrCorrupt},
 		{"tags descend", join(format, rawField(editLastSeq, 1), rawField(editMinLog, 1)), ErrCorrupt},
 		{"one field twice", join(format, rawField(editMinLog, 1), rawField(editMinLog, 1)), ErrCorrupt},
@@ -236,7 +236,7 @@ func TestDamagedEditsAreRefused(t *testing.T) {
 		{"short checksum", fileWith(rawField(fileChecksum, 1)), ErrCorrupt},
 		{"permanent 2", fileWith(rawField(filePermanent, 2)), ErrCorrupt},
 	} {
-		if e, err := DecodeEdit(c.data); !errors.Is(err, c.want) {
+		if e, err := decodeEdit(c.data); !errors.Is(err, c.want) {
 			t.Errorf("%s: edit %+v, error %v, want %v", c.name, e, err, c.want)
 		}
 	}
@@ -248,7 +248,7 @@ func TestIgnorableFieldsAreSkippedEverywhere(t *testing.T) {
 	table := join(rawField(tableOptions, 2, 1, 0), rawField(tablePartition, unknown...), unknown)
 	b := join([]byte{encodingFormat}, rawField(editMinLog, 7), rawField(editCreated, table...), rawField(editReplaced, unknown...),
 		rawField(editAdded, file...), unknown, unknown)
-	e, err := DecodeEdit(b)
+	e, err := decodeEdit(b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +288,7 @@ func TestSnapshotsThatBreakARuleAreRefused(t *testing.T) {
 	} {
 		s := *good
 		c.change(&s)
-		_, err := DecodeSnapshot(AppendSnapshot(nil, &s), s.StoreID)
+		_, err := decodeSnapshot(appendSnapshot(nil, &s), s.StoreID)
 		if c.want == "" && err == nil {
 			continue
 		}
@@ -296,43 +296,43 @@ func TestSnapshotsThatBreakARuleAreRefused(t *testing.T) {
 			t.Errorf("%s: error %v", c.name, err)
 		}
 	}
-	if _, err := DecodeSnapshot(join(AppendSnapshot(nil, good), rawField(stateClock, 0, 0, 0)), testStore); !errors.Is(err, ErrCorrupt) {
+	if _, err := decodeSnapshot(join(appendSnapshot(nil, good), rawField(stateClock, 0, 0, 0)), testStore); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("a clock that says nothing: error %v", err)
 	}
-	if _, err := DecodeSnapshot(join(AppendSnapshot(nil, good), rawField(63)), testStore); !errors.Is(err, ErrNewer) {
+	if _, err := decodeSnapshot(join(appendSnapshot(nil, good), rawField(63)), testStore); !errors.Is(err, errNewer) {
 		t.Errorf("unknown field: error %v", err)
 	}
 }
 
 func FuzzDecodeEdit(f *testing.F) {
 	for _, e := range smallEdits() {
-		f.Add(AppendEdit(nil, e))
+		f.Add(appendEdit(nil, e))
 	}
 	base := mustApply(f, NewState(testStore), smallEdits()...)
-	f.Add(AppendSnapshot(nil, base))
+	f.Add(appendSnapshot(nil, base))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if s, err := DecodeSnapshot(b, testStore); err == nil {
-			again, err := DecodeSnapshot(AppendSnapshot(nil, s), testStore)
+		if s, err := decodeSnapshot(b, testStore); err == nil {
+			again, err := decodeSnapshot(appendSnapshot(nil, s), testStore)
 			if err != nil || image(again) != image(s) {
 				t.Fatalf("snapshot %x changes when it is written again: %v", b, err)
 			}
-		} else if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewer) {
+		} else if !errors.Is(err, ErrCorrupt) && !errors.Is(err, errNewer) {
 			t.Fatalf("error %v", err)
 		}
-		e, err := DecodeEdit(b)
+		e, err := decodeEdit(b)
 		if err != nil {
-			if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewer) {
+			if !errors.Is(err, ErrCorrupt) && !errors.Is(err, errNewer) {
 				t.Fatalf("error %v", err)
 			}
 			return
 		}
 		// Each edit has one encoding, apart from fields that were skipped.
-		again := AppendEdit(nil, e)
+		again := appendEdit(nil, e)
 		if len(again) >= len(b) && !bytes.Equal(again, b) {
 			t.Fatalf("%x reads as an edit that is written as %x", b, again)
 		}
 		if next, err := base.Apply(e); err == nil {
-			if _, err := DecodeSnapshot(AppendSnapshot(nil, next), testStore); err != nil {
+			if _, err := decodeSnapshot(appendSnapshot(nil, next), testStore); err != nil {
 				t.Fatalf("an edit was applied whose result cannot be read back: %v", err)
 			}
 		} else if !errors.Is(err, ErrInvalidEdit) {

@@ -39,7 +39,7 @@ func golden(t *testing.T, name string, got []byte) []byte {
 
 func TestTheGoldenStoreIsWrittenAsEverAndOpens(t *testing.T) {
 	d := newDamagedStore(t, true)
-	for name, got := range map[string][]byte{ManifestName(2): d.content, CurrentName: d.current} {
+	for name, got := range map[string][]byte{manifestName(2): d.content, CurrentName: d.current} {
 		if want := golden(t, filepath.Join("store-1", name), got); !bytes.Equal(got, want) {
 			t.Errorf("the format of %s has changed\ngot:\n%s\nwant:\n%s", name, hex.Dump(got), hex.Dump(want))
 		}
@@ -63,7 +63,7 @@ func TestTheGoldenStoreWithAClockOpens(t *testing.T) {
 	}
 	closeLog(t, l)
 	closeLog(t, openStore(t, sim))
-	for _, name := range []string{ManifestName(3), CurrentName} {
+	for _, name := range []string{manifestName(3), CurrentName} {
 		got, err := sim.ReadFile(filepath.Join(testDir, name))
 		if err != nil {
 			t.Fatal(err)
@@ -92,7 +92,7 @@ func TestTheDocumentedExamplesAreTrue(t *testing.T) {
 	e.SetMinLog(5)
 	commit(t, l, &e)
 	closeLog(t, l)
-	content, err := sim.ReadFile(filepath.Join(testDir, ManifestName(2)))
+	content, err := sim.ReadFile(filepath.Join(testDir, manifestName(2)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,16 +101,16 @@ func TestTheDocumentedExamplesAreTrue(t *testing.T) {
 		at := (1 + i) * blockSize
 		checkExample(t, doc, name, content[at:at+recordHeaderSize+int(content[at])])
 	}
-	checkExample(t, doc, "clock", AppendEdit(nil, clockEdit()))
+	checkExample(t, doc, "clock", appendEdit(nil, clockEdit()))
 	var f Edit
 	f.AddFile(1, 0, testFile(7, 1, 2, 100))
-	checkExample(t, doc, "file", AppendEdit(nil, &f))
+	checkExample(t, doc, "file", appendEdit(nil, &f))
 	var begun, closed Edit
 	begun.SetNewestLog(LogEnd{Segment: 5})
 	closed.SetNewestLog(LogEnd{Segment: 5, Offset: 3 * 4096, Records: 300, Chain: 0xFF})
-	checkExample(t, doc, "log begun", AppendEdit(nil, &begun))
-	checkExample(t, doc, "log closed", AppendEdit(nil, &closed))
-	current := strings.TrimSuffix(currentLine(ManifestName(7)), "\n")
+	checkExample(t, doc, "log begun", appendEdit(nil, &begun))
+	checkExample(t, doc, "log closed", appendEdit(nil, &closed))
+	current := strings.TrimSuffix(currentLine(manifestName(7)), "\n")
 	if !strings.Contains(doc, current) {
 		t.Errorf("CURRENT is %q, the documentation says something else", current)
 	}

@@ -56,7 +56,7 @@ func smallEdits() []*Edit {
 	var create, flush, compact, split Edit
 	create.CreateTable(testTable(1, 1, "orders"))
 	create.SetIssued(1_700_000_000_500)
-	create.SetNextFile(10)
+	create.setNextFile(10)
 
 	flush.AddFile(1, 0, testFile(1, 0, 50, 1))
 	flush.AddFile(1, 0, testFile(2, 10, 90, 11))
@@ -103,13 +103,13 @@ func image(s *State) string {
 	if s == nil {
 		return "nothing"
 	}
-	return string(AppendSnapshot(slices.Clone(s.StoreID[:]), s))
+	return string(appendSnapshot(slices.Clone(s.StoreID[:]), s))
 }
 
 // randomEdit returns a valid edit of some kind. It may be empty.
 func randomEdit(rng *rand.Rand, s *State) *Edit {
 	e := &Edit{}
-	e.SetNextFile(s.NextFile + 3)
+	e.setNextFile(s.NextFile + 3)
 	if rng.IntN(3) == 0 {
 		e.SetLastSeq(s.LastSeq + rng.Uint64N(5))
 		e.SetIssued(rng.Int64N(1000))
@@ -234,4 +234,18 @@ func randomMerge(s *State, t *Table, e *Edit) {
 	}
 	slices.SortFunc(merged.Levels[0], compareL0)
 	e.ReplacePartitions(t.ID, []uint64{a.ID, b.ID}, []*Partition{merged})
+}
+
+// Holds reports whether the mutation with this sequence number belongs to the log.
+func (l *ChangeLog) Holds(seq uint64) bool {
+	return seq > l.After && (l.Until == 0 || seq <= l.Until)
+}
+
+// TableByName returns the table with this name, or nil.
+func (s *State) TableByName(name string) *Table {
+	i, ok := s.nameIndex(name)
+	if !ok {
+		return nil
+	}
+	return s.byName[i]
 }

@@ -22,7 +22,7 @@ func TestALengthThatIsOfHolesTakesNoMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, ManifestName(report.Number)), os.O_RDWR, 0)
+	f, err := os.OpenFile(filepath.Join(dir, manifestName(report.Number)), os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -80,8 +80,8 @@ const (
 	unverifiedBytes = 1 << 20
 )
 
-// ErrClosed reports the use of a Log after Close.
-var ErrClosed = errors.New("manifest: log is closed")
+// errClosed reports the use of a Log after Close.
+var errClosed = errors.New("manifest: log is closed")
 
 // Log is the open manifest of a store. Its methods are safe for concurrent
 // use. The caller holds the store's lock.
@@ -106,7 +106,7 @@ type Log struct {
 	closed   bool
 }
 
-// Create makes an empty store in dir, and makes dir if it does not exist. Errors match ErrExists
+// Create makes an empty store in dir, and makes dir if it does not exist. Errors match errExists
 // if dir holds a store. A creation that a crash cut short can be repeated.
 func Create(fsys vfs.FS, dir string, storeID [16]byte) error {
 	return CreateFrom(fsys, dir, NewState(storeID))
@@ -121,7 +121,7 @@ func CreateFrom(fsys vfs.FS, dir string, s *State) error {
 	_, err := readCurrent(fsys, dir)
 	switch {
 	case err == nil:
-		return fmt.Errorf("%w: %s: %w", ErrExists, dir, fs.ErrExist)
+		return fmt.Errorf("%w: %s: %w", errExists, dir, fs.ErrExist)
 	case !errors.Is(err, ErrNotStore):
 		return err
 	}
@@ -138,7 +138,7 @@ func CreateFrom(fsys vfs.FS, dir string, s *State) error {
 }
 
 // Open reads the manifest of the store in dir and begins a new one. Errors
-// match ErrNotStore, ErrCorrupt, ErrNewer, or are those of the file system.
+// match ErrNotStore, ErrCorrupt, errNewer, or are those of the file system.
 // A nil logger is silent.
 func Open(fsys vfs.FS, dir string, logger *slog.Logger) (*Log, *State, error) {
 	if logger == nil {
@@ -172,7 +172,7 @@ func (l *Log) removeOthers(numbers []uint64) {
 		if n == l.number {
 			continue
 		}
-		name := filepath.Join(l.dir, ManifestName(n))
+		name := filepath.Join(l.dir, manifestName(n))
 		if err := l.fs.Remove(name); err != nil {
 			l.logger.Warn("manifest: an old manifest cannot be deleted", "file", name, "error", err)
 		}
@@ -218,9 +218,9 @@ func (l *Log) Commit(e *Edit) (*State, error) {
 	case l.poison != nil:
 		return nil, l.poison
 	case l.closed:
-		return nil, ErrClosed
+		return nil, errClosed
 	}
-	e.SetNextFile(l.nextFile.Load())
+	e.setNextFile(l.nextFile.Load())
 	next, err := l.State().Apply(e)
 	if err != nil {
 		return nil, err
@@ -230,7 +230,7 @@ func (l *Log) Commit(e *Edit) (*State, error) {
 			return nil, err
 		}
 	}
-	if err := l.append(kindEdit, AppendEdit(make([]byte, recordHeaderSize), e)); err != nil {
+	if err := l.append(kindEdit, appendEdit(make([]byte, recordHeaderSize), e)); err != nil {
 		return nil, err
 	}
 	l.RaiseFileNumber(next.NextFile - 1)
@@ -286,7 +286,7 @@ func (l *Log) fail(call string, cause error) error {
 	return l.poison
 }
 
-func (l *Log) path() string { return filepath.Join(l.dir, ManifestName(l.number)) }
+func (l *Log) path() string { return filepath.Join(l.dir, manifestName(l.number)) }
 
 // rotateOrPutOff begins a new manifest. If that fails without consequences, on a full disk for
 // instance, the old one is used for longer.
@@ -311,10 +311,10 @@ func (l *Log) rotate() (harmless bool, err error) {
 	l.highest++
 	next, harmless, err := l.begin(l.highest, l.State())
 	if err != nil {
-		return harmless, fmt.Errorf("manifest: begin %s: %w", ManifestName(l.highest), err)
+		return harmless, fmt.Errorf("manifest: begin %s: %w", manifestName(l.highest), err)
 	}
 	if switched, err := switchCurrent(l.fs, l.dir); err != nil {
-		return !switched && vfs.IsNoSpace(err), fmt.Errorf("manifest: switch to %s: %w", ManifestName(l.highest), errors.Join(err, next.close()))
+		return !switched && vfs.IsNoSpace(err), fmt.Errorf("manifest: switch to %s: %w", manifestName(l.highest), errors.Join(err, next.close()))
 	}
 	if l.file != nil {
 		// Its bytes are not needed any more, so its errors do not matter.
@@ -338,10 +338,10 @@ func (b begun) close() error { return errors.Join(b.file.Close(), b.device.Close
 // harmless error leaves at most needless files. A failed sync is not harmless, since the device
 // cannot be trusted any more.
 func (l *Log) begin(number uint64, s *State) (next begun, harmless bool, err error) {
-	path := filepath.Join(l.dir, ManifestName(number))
+	path := filepath.Join(l.dir, manifestName(number))
 	buf := make([]byte, blockSize+recordHeaderSize)
 	putHeader(buf, number, s.StoreID)
-	buf = AppendSnapshot(buf, s)
+	buf = appendSnapshot(buf, s)
 	if len(buf) > maxRecordBytes {
 		return begun{}, true, invalid("snapshot of %d bytes", len(buf))
 	}

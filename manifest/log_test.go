@@ -127,10 +127,10 @@ func TestADirectoryWithoutAStoreIsToldFromADamagedOne(t *testing.T) {
 
 	closeLog(t, newStore(t, sim))
 	good, err := sim.ReadFile(current)
-	if err != nil || string(good) != currentLine(ManifestName(2)) {
+	if err != nil || string(good) != currentLine(manifestName(2)) {
 		t.Fatalf("CURRENT is %q, %v", good, err)
 	}
-	if err := Create(sim, testDir, testStore); !errors.Is(err, ErrExists) || !errors.Is(err, fs.ErrExist) {
+	if err := Create(sim, testDir, testStore); !errors.Is(err, errExists) || !errors.Is(err, fs.ErrExist) {
 		t.Errorf("Create over a store: %v", err)
 	}
 	for _, c := range []string{"", "MANIFEST-000002\n", "MANIFEST-000002 0000000000000000\n",
@@ -141,11 +141,11 @@ func TestADirectoryWithoutAStoreIsToldFromADamagedOne(t *testing.T) {
 		write(c)
 		check(fmt.Sprintf("CURRENT %.40q", c), ErrCorrupt, CurrentName)
 	}
-	write(currentLine(ManifestName(9)))
+	write(currentLine(manifestName(9)))
 	check("missing manifest", ErrCorrupt, "names MANIFEST-000009, which does not exist")
 	write(string(good))
 
-	name := filepath.Join(testDir, ManifestName(2))
+	name := filepath.Join(testDir, manifestName(2))
 	raise := func(at int) {
 		t.Helper()
 		if err := sim.Edit(name, func(b []byte) []byte {
@@ -157,9 +157,9 @@ func TestADirectoryWithoutAStoreIsToldFromADamagedOne(t *testing.T) {
 		}
 	}
 	raise(8)
-	check("newer version", ErrNewer, "format version 2")
+	check("newer version", errNewer, "format version 2")
 	raise(12)
-	check("unknown flag", ErrNewer, "flags")
+	check("unknown flag", errNewer, "flags")
 
 	if err := sim.Remove(current); err != nil {
 		t.Fatal(err)
@@ -224,7 +224,7 @@ func TestAFailedWriteOrSyncPoisonsTheLog(t *testing.T) {
 			good := image(l.State())
 			fault.Add(rule)
 			_, first := l.Commit(edits[1])
-			if first == nil || errors.Is(first, ErrInvalidEdit) || !strings.Contains(first.Error(), ManifestName(2)) {
+			if first == nil || errors.Is(first, ErrInvalidEdit) || !strings.Contains(first.Error(), manifestName(2)) {
 				t.Fatalf("error %v", first)
 			}
 			if _, again := l.Commit(edits[1]); again != first || l.Poisoned() != first {
@@ -297,7 +297,7 @@ func TestALongLogIsRotatedAndTheOldOneDeleted(t *testing.T) {
 				t.Fatalf("after a rotation: %v", err)
 			}
 		}
-		if info, err := sim.Stat(filepath.Join(testDir, ManifestName(last))); err != nil || info.Size > 3*minRotateSize {
+		if info, err := sim.Stat(filepath.Join(testDir, manifestName(last))); err != nil || info.Size > 3*minRotateSize {
 			t.Fatalf("manifest of %d bytes, %v", info.Size, err)
 		}
 	}
@@ -412,7 +412,7 @@ func TestFileNumbersAreGivenOutOnceAlsoAcrossReopening(t *testing.T) {
 		t.Errorf("after raising: %d", n)
 	}
 	var e Edit
-	e.SetNextFile(2000)
+	e.setNextFile(2000)
 	commit(t, l, &e)
 	if n := l.NewFileNumber(); n != 2000 {
 		t.Errorf("after an edit that raised it: %d", n)
@@ -424,7 +424,7 @@ func TestAClosedLogRefusesEdits(t *testing.T) {
 	l := newStore(t, vfs.NewSim(vfs.SimOptions{}))
 	closeLog(t, l)
 	closeLog(t, l)
-	if _, err := l.Commit(&Edit{}); !errors.Is(err, ErrClosed) {
+	if _, err := l.Commit(&Edit{}); !errors.Is(err, errClosed) {
 		t.Errorf("error %v", err)
 	}
 	if l.State() == nil || l.Poisoned() != nil {
@@ -451,7 +451,7 @@ func BenchmarkCommit(b *testing.B) {
 			l := newStore(b, vfs.NewSim(vfs.SimOptions{}))
 			var create Edit
 			create.CreateTable(testTable(1, 1, "orders"))
-			create.SetNextFile(uint64(files) + 10)
+			create.setNextFile(uint64(files) + 10)
 			for i := range files {
 				f := testFile(uint64(i+1), 0, 0, 1)
 				f.Smallest, f.Largest = testKey(i/1000, i%1000), testKey(i/1000, i%1000)
@@ -474,17 +474,17 @@ func BenchmarkCommit(b *testing.B) {
 func BenchmarkDecodeSnapshotOf10000Files(b *testing.B) {
 	var create Edit
 	create.CreateTable(testTable(1, 1, "orders"))
-	create.SetNextFile(20_000)
+	create.setNextFile(20_000)
 	for i := range 10_000 {
 		f := testFile(uint64(i+1), 0, 0, 1)
 		f.Smallest, f.Largest = testKey(i/1000, i%1000), testKey(i/1000, i%1000)
 		create.AddFile(1, 6, f)
 	}
-	snapshot := AppendSnapshot(nil, mustApply(b, NewState(testStore), &create))
+	snapshot := appendSnapshot(nil, mustApply(b, NewState(testStore), &create))
 	b.SetBytes(int64(len(snapshot)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := DecodeSnapshot(snapshot, testStore); err != nil {
+		if _, err := decodeSnapshot(snapshot, testStore); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -41,10 +41,10 @@ const (
 	valueSuffix     = ".val"
 )
 
-// ManifestName returns the name of a manifest in the store's directory.
-func ManifestName(n uint64) string { return fmt.Sprintf("%s%06d", manifestPrefix, n) }
+// manifestName returns the name of a manifest in the store's directory.
+func manifestName(n uint64) string { return fmt.Sprintf("%s%06d", manifestPrefix, n) }
 
-// ParseManifestName is the inverse of ManifestName.
+// ParseManifestName is the inverse of manifestName.
 func ParseManifestName(name string) (n uint64, ok bool) {
 	digits, found := strings.CutPrefix(name, manifestPrefix)
 	n, ok = parseNumber(digits)

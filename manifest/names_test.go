@@ -11,8 +11,8 @@ import (
 
 func TestNamesParseBackAndNothingElseDoes(t *testing.T) {
 	for _, n := range []uint64{1, 42, 255, 256, 123456, 65536, 1234567, maxNumber} {
-		if got, ok := ParseManifestName(ManifestName(n)); !ok || got != n {
-			t.Errorf("%s parses as %d, %v", ManifestName(n), got, ok)
+		if got, ok := ParseManifestName(manifestName(n)); !ok || got != n {
+			t.Errorf("%s parses as %d, %v", manifestName(n), got, ok)
 		}
 		if got, ok := ParseTableName(TableName(n)); !ok || got != n {
 			t.Errorf("%s parses as %d, %v", TableName(n), got, ok)

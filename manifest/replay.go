@@ -31,17 +31,17 @@ type Torn struct {
 }
 
 // Load reads the state of the store in dir and writes nothing. Errors match ErrNotStore,
-// ErrCorrupt or ErrNewer, or are those of the file system.
+// ErrCorrupt or errNewer, or are those of the file system.
 func Load(fsys vfs.FS, dir string) (*State, Report, error) {
 	number, err := readCurrent(fsys, dir)
 	if err != nil {
 		return nil, Report{}, err
 	}
-	r := &replayer{Report: Report{Name: filepath.Join(dir, ManifestName(number)), Number: number}}
+	r := &replayer{Report: Report{Name: filepath.Join(dir, manifestName(number)), Number: number}}
 	r.file, err = fsys.Open(r.Name, vfs.OpenOptions{Sequential: true})
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, r.Report, corrupt("%s names %s, which does not exist: %w",
-			filepath.Join(dir, CurrentName), ManifestName(number), err)
+			filepath.Join(dir, CurrentName), manifestName(number), err)
 	}
 	if err != nil {
 		return nil, r.Report, fmt.Errorf("manifest: open %s: %w", r.Name, err)
@@ -107,9 +107,9 @@ func (r *replayer) step(s *State, record []byte) (*State, error) {
 	case (kind == kindSnapshot) != (s == nil):
 		return nil, corrupt("record %d is of kind %d", index, kind)
 	case kind == kindSnapshot:
-		return DecodeSnapshot(body, r.storeID)
+		return decodeSnapshot(body, r.storeID)
 	case kind == kindEdit:
-		e, err := DecodeEdit(body)
+		e, err := decodeEdit(body)
 		if err != nil {
 			return nil, err
 		}
@@ -122,7 +122,7 @@ func (r *replayer) step(s *State, record []byte) (*State, error) {
 		r.Closed = true
 		return s, nil
 	}
-	return nil, fmt.Errorf("%w: record %d is of kind %d", ErrNewer, index, kind)
+	return nil, fmt.Errorf("%w: record %d is of kind %d", errNewer, index, kind)
 }
 
 func (r *replayer) readHeader() error {
@@ -145,7 +145,7 @@ func (r *replayer) readHeader() error {
 		return r.damaged(0, "this is manifest %d", number)
 	case version > formatVersion || flags != 0:
 		return fmt.Errorf("%w: %s has format version %d and flags %#x, this version reads %d and 0",
-			ErrNewer, r.Name, version, flags, formatVersion)
+			errNewer, r.Name, version, flags, formatVersion)
 	case version != formatVersion:
 		return r.damaged(0, "format version %d", version)
 	}

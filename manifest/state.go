@@ -17,14 +17,14 @@ import (
 const NumLevels = 7
 
 const (
-	// MaxTableNameBytes bounds the name of a table; front ends allow less.
-	MaxTableNameBytes = 512
-	// MaxKeyColumnNameBytes bounds the name of a primary-key column.
-	MaxKeyColumnNameBytes = 512
+	// maxTableNameBytes bounds the name of a table; front ends allow less.
+	maxTableNameBytes = 512
+	// maxKeyColumnNameBytes bounds the name of a primary-key column.
+	maxKeyColumnNameBytes = 512
 	// MaxSeqTimes bounds State.SeqTimes.
 	MaxSeqTimes = 1024
-	// MaxPastLimits bounds Table.PastLimits.
-	MaxPastLimits = 8
+	// maxPastLimits bounds Table.PastLimits.
+	maxPastLimits = 8
 	// NoWatermark is the Watermark of a table of which nothing was dropped as expired, and the
 	// IssuedMillis of a store whose clock never ran.
 	NoWatermark int64 = math.MinInt64
@@ -119,7 +119,7 @@ type TrustedClock struct {
 // Table is one table of the catalogue.
 type Table struct {
 	ID      uint64 // never used again, even after the table is dropped
-	Name    string // 1 to MaxTableNameBytes bytes of UTF-8 without NUL
+	Name    string // 1 to maxTableNameBytes bytes of UTF-8 without NUL
 	Key     []KeyColumn
 	Options TableOptions
 	// LargestOffset is the largest MaxVersionOffsetSeconds that the table ever had. It bounds
@@ -130,7 +130,7 @@ type Table struct {
 	Watermark     int64
 	CreatedMillis int64
 	// PastLimits are larger limits of versions that the table had, falling in MaxVersions and
-	// rising in LastSeq; at most MaxPastLimits.
+	// rising in LastSeq; at most maxPastLimits.
 	PastLimits []PastLimit
 	// Annotations belong to the front end; the engine only stores them.
 	Annotations []byte
@@ -257,15 +257,6 @@ func (s *State) tableIndex(id uint64) (int, bool) {
 	})
 }
 
-// TableByName returns the table with this name, or nil.
-func (s *State) TableByName(name string) *Table {
-	i, ok := s.nameIndex(name)
-	if !ok {
-		return nil
-	}
-	return s.byName[i]
-}
-
 // File returns the description of a live file, to which at least one partition refers. It
 // returns nil for any other number.
 func (s *State) File(number uint64) *FileMeta {
@@ -313,11 +304,11 @@ func (s *State) Partition(id uint64) (*Table, *Partition) {
 		return nil, nil
 	}
 	t := s.Table(where.table)
-	return t, t.PartitionFor(where.start)
+	return t, t.partitionFor(where.start)
 }
 
-// PartitionFor returns the partition whose range holds the row key.
-func (t *Table) PartitionFor(key []byte) *Partition {
+// partitionFor returns the partition whose range holds the row key.
+func (t *Table) partitionFor(key []byte) *Partition {
 	return t.Partitions[t.partitionIndex(key)]
 }
 

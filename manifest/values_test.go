@@ -131,17 +131,17 @@ func TestValueFilesAreRefusedUnlessTheyFit(t *testing.T) {
 
 func TestASnapshotWithoutAReferenceToAValueFileIsCorrupt(t *testing.T) {
 	s := valueState(t)
-	encoded := AppendSnapshot(nil, s)
-	if read, err := DecodeSnapshot(encoded, testStore); err != nil || image(read) != image(s) {
+	encoded := appendSnapshot(nil, s)
+	if read, err := decodeSnapshot(encoded, testStore); err != nil || image(read) != image(s) {
 		t.Fatal(err)
 	}
 	v := testValueFile(8)
 	extra := appendField(encoded, stateValueFile, appendValueFile([]byte{1}, v))
-	if _, err := DecodeSnapshot(extra, testStore); !errors.Is(err, ErrCorrupt) {
+	if _, err := decodeSnapshot(extra, testStore); !errors.Is(err, ErrCorrupt) {
 		t.Fatal(err)
 	}
 	disorder := appendField(encoded, stateValueFile, appendValueFile([]byte{1}, testValueFile(5)))
-	if _, err := DecodeSnapshot(disorder, testStore); !errors.Is(err, ErrCorrupt) {
+	if _, err := decodeSnapshot(disorder, testStore); !errors.Is(err, ErrCorrupt) {
 		t.Fatal(err)
 	}
 }

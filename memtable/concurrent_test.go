@@ -173,9 +173,6 @@ func TestReadersSeeAllAcknowledgedMutationsWhileOthersWrite(t *testing.T) {
 		}
 	}
 	m.check(t, mt, rand.New(rand.NewPCG(1, 2)))
-	if mt.SmallestSeq() != 1 || mt.LargestSeq() != writers*perWriter {
-		t.Errorf("sequence range %d to %d, want 1 to %d", mt.SmallestSeq(), mt.LargestSeq(), writers*perWriter)
-	}
 }
 
 func TestRowsInsertedAtOnePlaceByManyWritersAreAllThere(t *testing.T) {

@@ -54,10 +54,8 @@ type Memtable struct {
 	recent atomic.Pointer[rowSplice] // where a row was inserted last; nil while in use
 	seed   uint64
 
-	rows        atomic.Int64
-	cells       atomic.Int64
-	smallestSeq atomic.Uint64
-	largestSeq  atomic.Uint64
+	rows  atomic.Int64
+	cells atomic.Int64
 }
 
 // New returns an empty memtable.
@@ -77,7 +75,6 @@ func New(opts Options) *Memtable {
 	m.data.firstSize = slabSize
 	m.arena.pool = opts.Memory
 	m.hash.init(&m.arena)
-	m.smallestSeq.Store(row.MaxSequence)
 	var p *rowNode
 	m.head, p = m.newRowNode(maxHeight, 0)
 	p.height = maxHeight
@@ -106,7 +103,6 @@ func (m *Memtable) Free() { m.arena.free() }
 // The result is about the bytes added to Used, at most EstimateSize and in the long run not less.
 // It counts towers of nominalHeight, so that chance does not decide when a memtable is full.
 func (m *Memtable) Apply(seq uint64, c *row.Change) (used int64) {
-	m.noteSequence(seq)
 	marker, ok := c.Marker()
 	if !ok {
 		marker = noMarker
@@ -224,16 +220,6 @@ func markerCovers(have, version int64) bool {
 	return have/second >= version/second
 }
 
-// noteSequence widens the range of sequence numbers to seq.
-func (m *Memtable) noteSequence(seq uint64) {
-	for have := m.largestSeq.Load(); seq > have && !m.largestSeq.CompareAndSwap(have, seq); {
-		have = m.largestSeq.Load()
-	}
-	for have := m.smallestSeq.Load(); seq < have && !m.smallestSeq.CompareAndSwap(have, seq); {
-		have = m.smallestSeq.Load()
-	}
-}
-
 // EstimateSize returns an upper bound of the bytes that Apply adds to Used. It leaves out the
 // waste at the end of a slab, and the nodes of place trees, which Apply counts by the cell.
 func EstimateSize(c *row.Change) int64 {
@@ -266,10 +252,3 @@ func (m *Memtable) Cells() int64 { return m.cells.Load() }
 
 // Empty reports whether there are no rows.
 func (m *Memtable) Empty() bool { return m.rows.Load() == 0 }
-
-// LargestSeq returns the largest sequence number that was applied, 0 if none.
-func (m *Memtable) LargestSeq() uint64 { return m.largestSeq.Load() }
-
-// SmallestSeq returns the smallest sequence number that was applied,
-// row.MaxSequence if none.
-func (m *Memtable) SmallestSeq() uint64 { return m.smallestSeq.Load() }

@@ -13,6 +13,8 @@ import (
 	"pgregory.net/rapid"
 
 	flagstone "github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/internal/seams"
+	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -122,14 +124,38 @@ func TestAConditionTakesNoMoreThanItsStepsUnderTheLatch(t *testing.T) {
 			t.Errorf("%d bytes of %d instructions: %v", n, p.part.instructions, err)
 		}
 	}
-	cells := flagstone.Row{Cells: make([]row.Cell, latchedSteps+1)}
-	for i := range cells.Cells {
-		cells.Cells[i] = row.Cell{Column: []byte("c"), Type: row.TypeInteger, Value: make([]byte, 8), Kind: row.KindPut}
-	}
+	cells := rowOfVersions(t, latchedSteps+1)
 	all := predicate{filter: where("c", CompareEqual, 1).or(anyVersion), keyColumn: -1}
-	if _, err := all.passes(&cells, &effort{ctx: context.Background(), left: latchedSteps}); !errors.Is(err, errEffort) {
+	if _, err := all.passes(cells, &effort{ctx: context.Background(), left: latchedSteps}); !errors.Is(err, errEffort) {
 		t.Errorf("more cells than steps: %v", err)
 	}
+}
+
+// rowOfVersions is a row with n versions of the column c, all of them 0.
+func rowOfVersions(t *testing.T, n int64) *flagstone.Row {
+	t.Helper()
+	ctx, key := context.Background(), flagstone.Key("a")
+	store, err := flagstone.Open("/store", flagstone.Options{Seams: seams.Seams{FS: vfs.NewSim(vfs.SimOptions{})}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	table, err := store.CreateTable(ctx, flagstone.TableSpec{
+		Name: "t", Key: []flagstone.KeyColumn{{Name: "id", Type: row.TypeString}}, Options: flagstone.TableOptions{MaxVersions: n},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch := store.NewBatch()
+	for version := range n {
+		batch.Row(table, key).Put("c", version, row.Integer(0))
+	}
+	err = store.Apply(ctx, batch)
+	r, err2 := table.Get(ctx, key, flagstone.ReadOptions{})
+	if err != nil || err2 != nil || int64(len(r.Cells())) != n {
+		t.Fatalf("%v, %v, %d versions", err, err2, len(r.Cells()))
+	}
+	return r
 }
 
 func TestAJudgementEndsWithItsContext(t *testing.T) {

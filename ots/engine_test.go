@@ -9,6 +9,7 @@ import (
 
 	flagstone "github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/seams"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -36,7 +37,7 @@ func openFixture(tb testing.TB, limits Limits) *fixture {
 func openFixtureOver(tb testing.TB, limits Limits, opts flagstone.Options) *fixture {
 	tb.Helper()
 	manual := clock.NewManual(startMillis)
-	opts.Seams = flagstone.Seams{FS: vfs.NewSim(vfs.SimOptions{}), Clock: manual}
+	opts.Seams = seams.Seams{FS: vfs.NewSim(vfs.SimOptions{}), Clock: manual}
 	store, err := flagstone.Open("/store", opts)
 	if err != nil {
 		tb.Fatal(err)

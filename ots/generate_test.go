@@ -10,6 +10,7 @@ import (
 
 	flagstone "github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/seams"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -155,7 +156,7 @@ func TestGeneratedKeysAreNeverRepeated(t *testing.T) {
 	last := map[string]int64{}
 	for round := range 12 {
 		manual := clock.NewManual(startMillis - int64(round)*1_000_000)
-		store, err := flagstone.Open("/store", flagstone.Options{Seams: flagstone.Seams{FS: disk, Clock: manual}})
+		store, err := flagstone.Open("/store", flagstone.Options{Seams: seams.Seams{FS: disk, Clock: manual}})
 		if err != nil {
 			t.Fatal(err)
 		}

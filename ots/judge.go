@@ -49,7 +49,7 @@ func (p *predicate) attributes(columns []string) (_ []string, newest bool) {
 	return columns, newest
 }
 
-// passes judges a row by its selected cells. In a nil row, a missing one, every column is
+// passes judges a row by its selected cells. In a row that does not exist every column is
 // absent. Errors include those of effort.spend.
 func (p *predicate) passes(r *flagstone.Row, w *effort) (bool, error) {
 	if p.filter.Type == FilterSingleColumn {
@@ -73,9 +73,9 @@ func (p *predicate) passes(r *flagstone.Row, w *effort) (bool, error) {
 func (p *predicate) compares(r *flagstone.Row, w *effort) (bool, error) {
 	f := p.filter
 	var cells []row.Cell
-	present := r != nil
+	present := r.Exists()
 	if present && p.keyColumn < 0 {
-		cells = columnOf(r.Cells, f.Column)
+		cells = columnOf(r.Cells(), f.Column)
 		present = len(cells) > 0
 	}
 	switch {

@@ -151,15 +151,15 @@ func (p *rangePage) read(ctx context.Context, start, end []row.Value, backward b
 			p.next = copyKey(nameKey(p.table.key, found.Key()))
 			return scan.Close()
 		}
-		selected, err := p.selects(ctx, found)
-		if err == nil && selected && !p.room.has(found) {
+		selected, ok, err := p.selects(ctx, found)
+		if err == nil && ok && !p.room.has(selected) {
 			p.next = copyKey(nameKey(p.table.key, found.Key()))
 			return scan.Close()
 		}
 		p.scannedRows++
 		p.scannedBytes += size
-		if err == nil && selected {
-			err = p.add(found)
+		if err == nil && ok {
+			err = p.add(found, selected)
 		}
 		if err != nil {
 			return err
@@ -190,8 +190,8 @@ func (p *rangePage) full(size, examined int64) bool {
 }
 
 // add copies a row into the answer, since the scan reuses the row's memory.
-func (p *rangePage) add(found *flagstone.Row) error {
-	cells, err := p.cells(found, p.names)
+func (p *rangePage) add(found *flagstone.Row, selected []row.Cell) error {
+	cells, err := convert(selected, p.names)
 	if err != nil {
 		return err
 	}

@@ -62,35 +62,36 @@ func (p *projection) size(r *flagstone.Row) int64 {
 	for i, v := range r.Key() {
 		size += int64(len(p.table.key[i].Name) + v.Size())
 	}
-	for i := range r.Cells {
-		size += int64(len(r.Cells[i].Column) + len(r.Cells[i].Value))
+	for _, c := range r.Cells() {
+		size += int64(len(c.Column) + len(c.Value))
 	}
 	return size
 }
 
-// selects reports whether an existing row belongs into the answer, and drops the cells that a
-// pagination filter excludes. The filter sees the selected cells only.
-func (p *projection) selects(ctx context.Context, r *flagstone.Row) (bool, error) {
+// selects reports whether an existing row belongs into the answer, and which of its cells. The
+// filter sees the selected cells only.
+func (p *projection) selects(ctx context.Context, r *flagstone.Row) (_ []row.Cell, ok bool, err error) {
+	cells := r.Cells()
 	switch {
-	case p.cellsOnly && len(r.Cells) == 0:
-		return false, nil
+	case p.cellsOnly && len(cells) == 0:
+		return nil, false, nil
 	case p.filter == nil:
-		return true, nil
+		return cells, true, nil
 	case p.filter.filter.Type == FilterPagination:
-		r.Cells = append(r.Cells[:0], p.filter.filter.page(r.Cells)...) // in place, since a scan reuses the memory
-		return true, nil
+		return p.filter.filter.page(cells), true, nil
 	}
-	return p.filter.judge(ctx, r)
+	ok, err = p.filter.judge(ctx, r)
+	return cells, ok, err
 }
 
-// cells converts the selected cells. Their values share r's memory.
-func (p *projection) cells(r *flagstone.Row, names interner) ([]Cell, error) {
-	if len(r.Cells) == 0 {
+// convert makes the cells of an answer. Their values share memory with the selected ones.
+func convert(selected []row.Cell, names interner) ([]Cell, error) {
+	if len(selected) == 0 {
 		return nil, nil
 	}
-	cells := make([]Cell, len(r.Cells))
-	for i := range r.Cells {
-		c := &r.Cells[i]
+	cells := make([]Cell, len(selected))
+	for i := range selected {
+		c := &selected[i]
 		v, err := row.PayloadValue(c.Type, c.Value)
 		if err != nil {
 			return nil, err
@@ -187,21 +188,21 @@ func (e *Engine) findRow(ctx context.Context, p *projection, key *Row, names int
 	if err != nil {
 		return ReadResult{}, e.asError(err, "get row", p.table.name, false)
 	}
-	if found == nil {
+	if !found.Exists() {
 		return ReadResult{Consumed: readCost(0)}, nil
 	}
 	size := p.size(found)
-	selected, err := p.selects(ctx, found)
+	selected, ok, err := p.selects(ctx, found)
 	var cells []Cell
-	if selected {
-		cells, err = p.cells(found, names)
+	if ok {
+		cells, err = convert(selected, names)
 	}
 	switch {
 	case err != nil:
 		return ReadResult{}, e.asError(err, "get row", p.table.name, false)
-	case !selected && p.filter != nil:
+	case !ok && p.filter != nil:
 		return ReadResult{Consumed: readCost(0)}, nil
-	case !selected:
+	case !ok:
 		return ReadResult{Consumed: readCost(size)}, nil
 	}
 	return ReadResult{

@@ -9,6 +9,7 @@ import (
 	"errors"
 
 	flagstone "github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/row"
 )
 
 // Room is the memory budget of requests for their answers. Its methods are safe for concurrent
@@ -48,10 +49,10 @@ func (boundless) Give(int64)                        {}
 // encoded, and in the message.
 const answerCopies = 3
 
-// cellsMemory is the memory of a row's cells, as flagstone.ReadOptions.MaxBytes counts it.
-func cellsMemory(r *flagstone.Row) (size int64) {
-	for i := range r.Cells {
-		size += r.Cells[i].Memory()
+// cellsMemory is the memory of cells, as flagstone.ReadOptions.MaxBytes counts it.
+func cellsMemory(cells []row.Cell) (size int64) {
+	for i := range cells {
+		size += cells[i].Memory()
 	}
 	return size
 }
@@ -76,8 +77,8 @@ func (p *projection) get(ctx context.Context, limits *Limits, key *Row) (*flagst
 			return nil, err
 		}
 		found, err := p.session.source(p.table).Get(ctx, keyTuple(key.Key), opts)
-		if err == nil && found != nil {
-			room.Give(answerCopies * (opts.MaxBytes - cellsMemory(found)))
+		if err == nil && found.Exists() {
+			room.Give(answerCopies * (opts.MaxBytes - cellsMemory(found.Cells())))
 			return found, nil
 		}
 		room.Give(answerCopies * opts.MaxBytes)
@@ -95,10 +96,10 @@ type pageRoom struct {
 	left int64
 }
 
-// has takes room for one more row, and reports whether that was possible without waiting.
-func (r *pageRoom) has(row *flagstone.Row) bool {
+// has takes room for the cells of one more row, and reports whether that was possible without waiting.
+func (r *pageRoom) has(cells []row.Cell) bool {
 	const step = 1 * megabyte // the least to take at a time
-	need := answerCopies * cellsMemory(row)
+	need := answerCopies * cellsMemory(cells)
 	if need > r.left {
 		more := max(need-r.left, step)
 		if !r.TryTake(more) {

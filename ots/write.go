@@ -239,7 +239,7 @@ func (w *pendingWrite) examine(ctx context.Context, e *Engine, tx *flagstone.Row
 	if err != nil {
 		return err
 	}
-	if c.Existence != ExistenceIgnore && (found != nil) != (c.Existence == ExistenceExpect) {
+	if c.Existence != ExistenceIgnore && found.Exists() != (c.Existence == ExistenceExpect) {
 		return conditionFailed()
 	}
 	if c.condition != nil {
@@ -271,11 +271,7 @@ func (w *pendingWrite) increment(found *flagstone.Row, nowMillis int64) error {
 			continue
 		}
 		sum, version := cell.Value, nowMillis
-		var present []row.Cell
-		if found != nil {
-			present = columnOf(found.Cells, cell.Name)
-		}
-		if len(present) > 0 {
+		if present := columnOf(found.Cells(), cell.Name); len(present) > 0 {
 			before, err := row.PayloadValue(present[0].Type, present[0].Value)
 			if err != nil {
 				return err

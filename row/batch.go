@@ -66,12 +66,6 @@ func (b *Batch) Reset() {
 	b.pieces = b.pieces[:0]
 }
 
-// Cap returns about the size of the memory that the batch keeps, in bytes.
-func (b *Batch) Cap() int { return cap(b.data) }
-
-// Empty reports whether no mutation was added.
-func (b *Batch) Empty() bool { return len(b.data) <= batchHeaderSize }
-
 // Len returns the number of mutations.
 func (b *Batch) Len() int {
 	if len(b.data) < batchHeaderSize {

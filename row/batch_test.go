@@ -318,3 +318,6 @@ func TestAddingAndReadingAllocateNothingOnceWarm(t *testing.T) {
 		t.Errorf("%g allocations", allocs)
 	}
 }
+
+// Empty reports whether no mutation was added.
+func (b *Batch) Empty() bool { return len(b.data) <= batchHeaderSize }

@@ -3,6 +3,7 @@ package row
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"strings"
 )
 
@@ -23,6 +24,8 @@ type Change struct {
 	newest   int64 // largest version of a put, -1 if there is none
 	oldest   int64 // smallest version of a put, MaxVersion if there is none
 	deletes  bool  // there may be a delete of a version
+	// unstamped: there may be a put at the version Unstamped.
+	unstamped bool
 	// dropped maps each dropped column to a length of the list: the column's cells before that
 	// are removed when the list is sorted.
 	dropped map[string]int
@@ -49,7 +52,7 @@ func (c *Change) Reset() {
 func (c *Change) DropCells() {
 	c.cells.reset()
 	c.unsorted, c.newest, c.oldest, c.deletes = false, -1, MaxVersion, false
-	c.dropped = nil
+	c.dropped, c.unstamped = nil, false
 }
 
 // Cap returns about the size of the memory that the change keeps, in bytes.
@@ -83,8 +86,38 @@ func (c *Change) Marker() (version int64, ok bool) {
 	return 0, false
 }
 
-// Put adds a cell with a value. It copies the column and the value. Errors are ErrBadMutation,
-// and leave the change unchanged.
+// Unstamped, as the version of a put, stands for a version that Change.Stamp decides.
+const Unstamped int64 = math.MinInt64
+
+// stampable returns a version to check in the place of one that may be Unstamped.
+func (c *Change) stampable(version int64) int64 {
+	if version == Unstamped {
+		c.unstamped = true
+		return 0
+	}
+	return version
+}
+
+// Stamp gives the puts at the version Unstamped their version.
+func (c *Change) Stamp(version int64) error {
+	if !c.unstamped {
+		return nil
+	}
+	m := Mutation{Cells: c.scratch[:0]}
+	if err := c.Mutation(&m); err != nil {
+		return err
+	}
+	for i := range m.Cells {
+		if m.Cells[i].Version == Unstamped {
+			m.Cells[i].Version = version
+		}
+	}
+	c.replace(m.Cells)
+	return nil
+}
+
+// Put adds a cell with a value, whose version may be Unstamped. It copies the column and the
+// value. Errors are ErrBadMutation, and leave the change unchanged.
 func (c *Change) Put(column string, version int64, v Value) error {
 	switch {
 	case !v.typ.IsAttributeType():
@@ -92,7 +125,7 @@ func (c *Change) Put(column string, version int64, v Value) error {
 	case len(v.data) > MaxValueBytes:
 		return tooLarge(column, len(v.data))
 	}
-	if err := checkCell(column, version, KindPut); err != nil {
+	if err := checkCell(column, c.stampable(version), KindPut); err != nil {
 		return err
 	}
 	start(c, column, version, KindPut, headOf(KindPut, v.typ, false))
@@ -103,7 +136,7 @@ func (c *Change) Put(column string, version int64, v Value) error {
 
 // PutPacked is Put of a string or binary that the caller has in packed form: see Cell.Packed.
 func (c *Change) PutPacked(column string, version int64, typ Type, packed []byte) error {
-	cell := Cell{Column: []byte(column), Version: version, Kind: KindPut, Type: typ, Packed: true, Value: packed}
+	cell := Cell{Column: []byte(column), Version: c.stampable(version), Kind: KindPut, Type: typ, Packed: true, Value: packed}
 	if err := cell.check(); err != nil {
 		return err
 	}
@@ -188,10 +221,15 @@ func (c *Change) Normalize() error {
 	if err := m.Normalize(); err != nil {
 		return err
 	}
-	c.encode(m.Cells)
-	clear(m.Cells)
-	c.scratch = m.Cells[:0]
+	c.replace(m.Cells)
 	return nil
+}
+
+// replace replaces the cells by those in scratch memory.
+func (c *Change) replace(cells []Cell) {
+	c.encode(cells)
+	clear(cells)
+	c.scratch = cells[:0]
 }
 
 // encode replaces the cells. The new ones may point into the memory of the old ones.

@@ -3,6 +3,7 @@ package row
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -67,6 +68,54 @@ func TestAChangeIsItsMutation(t *testing.T) {
 			t.Fatalf("marker %d, %v, want %d, %v", version, ok, wantVersion, wantMarker)
 		}
 		checkStarts(t, c.Cells(), m.Cells)
+	})
+}
+
+// TestAStampedChangeIsOneWithThatVersion adds the same cells to two changes: to one at the version
+// Unstamped, to the other at the version that it gets afterwards.
+func TestAStampedChangeIsOneWithThatVersion(t *testing.T) {
+	var stamped, plain Change // reused, as writers do
+	rapid.Check(t, func(t *rapid.T) {
+		version := int64(rapid.IntRange(0, 5).Draw(t, "version"))
+		for _, c := range []*Change{&stamped, &plain} {
+			c.Reset()
+			c.Key = append(c.Key, 1)
+		}
+		for range rapid.IntRange(0, 60).Draw(t, "cells") {
+			cell := drawCell(t, "cell")
+			drop := rapid.IntRange(0, 20).Draw(t, "what") == 0
+			add := func(c *Change, version int64) (err error) {
+				switch {
+				case drop:
+					c.DropColumn(string(cell.Column))
+				case cell.Packed:
+					err = c.PutPacked(string(cell.Column), version, cell.Type, cell.Value)
+				case cell.Kind == KindPut:
+					v, _ := PayloadValue(cell.Type, cell.Value)
+					err = c.Put(string(cell.Column), version, v)
+				default:
+					err = c.Add(string(cell.Column), cell.Version, cell.Kind)
+				}
+				return err
+			}
+			before, after := cell.Version, cell.Version
+			if rapid.Bool().Draw(t, "unstamped") {
+				before, after = Unstamped, version
+			}
+			if err := errors.Join(add(&stamped, before), add(&plain, after)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(stamped.Stamp(version), stamped.Normalize(), plain.Normalize()); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(stamped.Cells().Bytes(), plain.Cells().Bytes()) || stamped.Newest() != plain.Newest() || stamped.Oldest() != plain.Oldest() {
+			t.Fatalf("%x, newest %d, oldest %d\nwant %x, newest %d, oldest %d", stamped.Cells().Bytes(), stamped.Newest(), stamped.Oldest(),
+				plain.Cells().Bytes(), plain.Newest(), plain.Oldest())
+		}
+		if err := plain.Stamp(version + 1); err != nil || !bytes.Equal(stamped.Cells().Bytes(), plain.Cells().Bytes()) {
+			t.Fatalf("a second stamp: %v", err)
+		}
 	})
 }
 

@@ -1,9 +1,9 @@
 // Package row is the data model of Flagstone: the values, keys, cells and mutations that all
 // other packages use, and their encodings.
 //
-// Programs that embed the engine name values, keys and cells by the types of this
-// package, as the root package's API does. Mutations, batches and all encodings are the
-// engine's: open to read, and not promised to importers.
+// Value, Type, Cell and Kind, with their constructors, bounds and PayloadValue, are part of the API
+// of the engine: programs that embed it write them in keys and puts, and find them in rows. All
+// else, mutations, batches and encodings, is open to read, and not promised to importers.
 //
 // # The model
 //

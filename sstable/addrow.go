@@ -54,7 +54,7 @@ func (w *Writer) AddRow(key []byte, cells []row.Cell, stored row.Stored) (bool, 
 			bad = "not in cell order"
 		}
 		if bad != "" {
-			return false, w.fail(fmt.Errorf("%w: row key %x: %s: %s", ErrOrder, w.key, c.Kind, bad))
+			return false, w.fail(fmt.Errorf("%w: row key %x: %s: %s", errOrder, w.key, c.Kind, bad))
 		}
 		w.props.addCell(c)
 	}
@@ -93,10 +93,10 @@ func checkLegal(c *row.Cell) string {
 // checkKey checks that a row with this key may come next.
 func (w *Writer) checkKey(key []byte) error {
 	if len(key) == 0 || len(key) > row.MaxKeyBytes {
-		return w.fail(fmt.Errorf("%w: row key of %d bytes", ErrOrder, len(key)))
+		return w.fail(fmt.Errorf("%w: row key of %d bytes", errOrder, len(key)))
 	}
 	if w.props.Rows > 0 && bytes.Compare(key, w.key) <= 0 {
-		return w.fail(fmt.Errorf("%w: row key %x after %x", ErrOrder, key, w.key))
+		return w.fail(fmt.Errorf("%w: row key %x after %x", errOrder, key, w.key))
 	}
 	return nil
 }

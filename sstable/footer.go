@@ -49,8 +49,8 @@ const (
 // errors are *CorruptError values.
 var ErrCorrupt = errors.New("sstable: corrupt table file")
 
-// ErrVersion reports a file written in a newer format than this package knows.
-var ErrVersion = errors.New("sstable: table file of a newer format version")
+// errVersion reports a file written in a newer format than this package knows.
+var errVersion = errors.New("sstable: table file of a newer format version")
 
 // CorruptError says where a file is corrupt.
 type CorruptError struct {
@@ -105,7 +105,7 @@ func parseFooter(b []byte, file string, fileSize int64) (footer, error) {
 	}
 	if v := binary.LittleEndian.Uint32(b[60:]); v > formatVersion {
 		return footer{}, fmt.Errorf("%w: %s has version %d, this program reads up to %d",
-			ErrVersion, file, v, formatVersion)
+			errVersion, file, v, formatVersion)
 	} else if v == 0 {
 		return bad("unknown format version 0")
 	}

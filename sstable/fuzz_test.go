@@ -145,7 +145,7 @@ func FuzzReader(f *testing.F) {
 		}
 		r, err := Open(&memFile{data: data}, ReaderOptions{FileName: "f"})
 		if err != nil {
-			if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrVersion) {
+			if !errors.Is(err, ErrCorrupt) && !errors.Is(err, errVersion) {
 				t.Fatal(err)
 			}
 			return

@@ -126,9 +126,9 @@ func TestAWalkFindsThePlacesBetweenItsBounds(t *testing.T) {
 	for range 5_000 {
 		low, high, apart := bound(), bound(), int64(0)
 		if rng.IntN(2) == 0 {
-			apart = rng.Int64N(2 * r.DataSize())
+			apart = rng.Int64N(2 * r.dataSize())
 		}
-		before, to := r.OffsetOf(low), r.DataSize()
+		before, to := r.OffsetOf(low), r.dataSize()
 		if high != nil {
 			to = max(r.OffsetOf(high), before)
 		}

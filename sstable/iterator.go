@@ -23,7 +23,7 @@ type IterOptions struct {
 	// KeepStored makes Stored tell how values are stored.
 	KeepStored bool
 	// ReadAhead is the most bytes that are read at once when blocks are read one after
-	// the other; 0 means DefaultReadAhead, and a negative value no read-ahead.
+	// the other; 0 means defaultReadAhead, and a negative value no read-ahead.
 	ReadAhead int
 	// Memory, if not nil, has the memory for read-ahead. A compaction of many files
 	// needs so much that it should be off the Go heap.
@@ -32,8 +32,8 @@ type IterOptions struct {
 	End []byte
 }
 
-// DefaultReadAhead is so large that the cost of a call does not matter.
-const DefaultReadAhead = 256 << 10
+// defaultReadAhead is so large that the cost of a call does not matter.
+const defaultReadAhead = 256 << 10
 
 const firstReadAhead = 64 << 10
 
@@ -113,10 +113,10 @@ type loaded struct {
 
 // trim frees memory that a rare large block needed.
 func (l *loaded) trim() {
-	if cap(l.buffer) > MaxBlockSize {
+	if cap(l.buffer) > maxBlockSize {
 		l.buffer = nil
 	}
-	if cap(l.segment) > MaxBlockSize {
+	if cap(l.segment) > maxBlockSize {
 		l.segment = nil
 	}
 }
@@ -133,7 +133,7 @@ func (r *Reader) NewIterator(opts IterOptions) *Iterator {
 // one would lose its pin.
 func (it *Iterator) Init(r *Reader, opts IterOptions) {
 	if opts.ReadAhead == 0 {
-		opts.ReadAhead = DefaultReadAhead
+		opts.ReadAhead = defaultReadAhead
 	}
 	*it = Iterator{r: r, opts: opts, key: it.key[:0], columns: it.columns[:0],
 		loaded:  loaded{number: -1, own: it.own, buffer: it.buffer, segment: it.segment},

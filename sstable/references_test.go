@@ -82,7 +82,7 @@ func TestSizesCountValuesInValueFiles(t *testing.T) {
 	if err := r.Verify(); err != nil {
 		t.Fatal(err)
 	}
-	if total := r.DataSize(); total < rows*value || total > rows*value+1<<16 {
+	if total := r.dataSize(); total < rows*value || total > rows*value+1<<16 {
 		t.Fatalf("size %d, want a little more than %d", total, rows*value)
 	}
 	for i := range model {
@@ -113,7 +113,7 @@ func TestTheWriterRefusesMalformedReferences(t *testing.T) {
 		if err := w.StartRow([]byte("\x20a")); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.AddCell(&c); !errors.Is(err, ErrOrder) {
+		if err := w.AddCell(&c); !errors.Is(err, errOrder) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -129,7 +129,7 @@ func TestDamageOfAFileWithReferencesIsFound(t *testing.T) {
 		if err == nil {
 			err = r.Verify()
 		}
-		if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrVersion) {
+		if !errors.Is(err, ErrCorrupt) && !errors.Is(err, errVersion) {
 			t.Fatalf("byte %d: %v", i, err)
 		}
 	}

@@ -179,7 +179,7 @@ func TestAnEmptyFileHasNoRows(t *testing.T) {
 	if err := r.Verify(); err != nil {
 		t.Fatal(err)
 	}
-	if r.OffsetOf([]byte("a")) != 0 || r.DataSize() != 0 {
+	if r.OffsetOf([]byte("a")) != 0 || r.dataSize() != 0 {
 		t.Fatal("an empty file has data")
 	}
 }

@@ -291,8 +291,8 @@ func TestAFooterIsRefusedUnlessEveryFieldIsRight(t *testing.T) {
 		value  byte
 		refuse error
 	}{
-		{"the next version", 60, formatVersion + 1, ErrVersion},
-		{"a version far ahead", 63, 1, ErrVersion},
+		{"the next version", 60, formatVersion + 1, errVersion},
+		{"a version far ahead", 63, 1, errVersion},
 		{"version 0", 60, 0, ErrCorrupt},
 		{"an unknown index", 56, 3, ErrCorrupt},
 		{"an index without bytes of values in a version with them", 56, 1, ErrCorrupt},
@@ -311,7 +311,7 @@ func TestAFooterIsRefusedUnlessEveryFieldIsRight(t *testing.T) {
 		damaged[len(data)-footerSize+c.at] = c.value
 		_, err := Open(&memFile{data: resealFooter(damaged)}, ReaderOptions{FileName: damagedName})
 		if !errors.Is(err, c.refuse) || !strings.Contains(fmt.Sprint(err), damagedName) ||
-			errors.Is(err, ErrCorrupt) == errors.Is(err, ErrVersion) {
+			errors.Is(err, ErrCorrupt) == errors.Is(err, errVersion) {
 			t.Errorf("%s: %v, want %v", c.what, err, c.refuse)
 		}
 	}

@@ -235,18 +235,18 @@ func TestTheWriterRefusesWhatIsOutOfPlace(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := add(w)
-		if !errors.Is(err, ErrOrder) {
+		if !errors.Is(err, errOrder) {
 			t.Errorf("%s: %v", what, err)
 		}
 		if what == "a cell before any row" {
 			continue
 		}
-		if _, again := w.Finish(); !errors.Is(again, ErrOrder) {
+		if _, again := w.Finish(); !errors.Is(again, errOrder) {
 			t.Errorf("%s: Finish after the error: %v", what, again)
 		}
 	}
 	for _, opts := range []WriterOptions{
-		{BlockSize: -1}, {BlockSize: MaxBlockSize + 1}, {Compression: 3}, {FilterBitsPerKey: -1}, {FilterBitsPerKey: 65},
+		{BlockSize: -1}, {BlockSize: maxBlockSize + 1}, {Compression: 3}, {FilterBitsPerKey: -1}, {FilterBitsPerKey: 65},
 	} {
 		if err := NewWriter(&memFile{}, opts).StartRow([]byte("k")); err == nil {
 			t.Errorf("options %+v are accepted", opts)
@@ -271,7 +271,7 @@ func TestNoByteUnderARightChecksumMakesReadingPanic(t *testing.T) {
 				reseal(damaged)
 				r, err := Open(&memFile{data: damaged}, ReaderOptions{FileName: damagedName})
 				if err != nil {
-					if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrVersion) {
+					if !errors.Is(err, ErrCorrupt) && !errors.Is(err, errVersion) {
 						t.Fatalf("byte %d ^ %#x: %v", at, mask, err)
 					}
 					continue

@@ -59,7 +59,7 @@ func (it *Iterator) endScan() {
 	if it.called && it.number >= it.first {
 		from, _ := it.r.index.blockRange(it.first)
 		_, to := it.r.index.blockRange(it.number)
-		it.r.reach.note(min(to-from, DefaultReadAhead))
+		it.r.reach.note(min(to-from, defaultReadAhead))
 	}
 	it.first, it.called = noScan, false
 }

@@ -16,7 +16,7 @@ const DefaultBlockSize = 8 << 10
 
 // WriterOptions configure one file.
 type WriterOptions struct {
-	// BlockSize is the target raw size of data blocks in bytes, at most MaxBlockSize; 0
+	// BlockSize is the target raw size of data blocks in bytes, at most maxBlockSize; 0
 	// means DefaultBlockSize. A single larger cell still fits.
 	BlockSize int
 	// Compression is that of data, index and properties blocks. Blocks that it does
@@ -28,8 +28,8 @@ type WriterOptions struct {
 	UniqueID [16]byte
 }
 
-// ErrOrder reports rows or cells that were added out of order, or are not legal.
-var ErrOrder = errors.New("sstable: cell out of place")
+// errOrder reports rows or cells that were added out of order, or are not legal.
+var errOrder = errors.New("sstable: cell out of place")
 
 // maxBlockAway bounds how many bytes in value files the rows of a block refer to, because
 // sizes and split points are known only per block. Rows with a value of 64 KiB fill a block
@@ -78,8 +78,8 @@ func NewWriter(f vfs.File, opts WriterOptions) *Writer {
 		w.opts.BlockSize = DefaultBlockSize
 	}
 	switch {
-	case w.opts.BlockSize < 0 || w.opts.BlockSize > MaxBlockSize:
-		w.err = fmt.Errorf("sstable: block size %d, want 1 to %d", opts.BlockSize, MaxBlockSize)
+	case w.opts.BlockSize < 0 || w.opts.BlockSize > maxBlockSize:
+		w.err = fmt.Errorf("sstable: block size %d, want 1 to %d", opts.BlockSize, maxBlockSize)
 	case opts.Compression > CompressZstd:
 		w.err = fmt.Errorf("sstable: unknown %s", opts.Compression)
 	case opts.FilterBitsPerKey < 0 || opts.FilterBitsPerKey > 64:
@@ -96,7 +96,7 @@ func (w *Writer) fail(err error) error {
 	return w.err
 }
 
-// StartRow begins a row. Keys must rise strictly. Errors are ErrOrder for a key out of place,
+// StartRow begins a row. Keys must rise strictly. Errors are errOrder for a key out of place,
 // and errors of the file.
 func (w *Writer) StartRow(key []byte) error {
 	if w.err != nil {
@@ -113,13 +113,13 @@ func (w *Writer) StartRow(key []byte) error {
 }
 
 // AddCell adds a cell to the last row, in cell order. It copies the cell's memory. Errors
-// are ErrOrder for a cell out of place, and errors of the file.
+// are errOrder for a cell out of place, and errors of the file.
 func (w *Writer) AddCell(c *row.Cell) error {
 	if w.err != nil {
 		return w.err
 	}
 	if bad := w.checkCell(c); bad != "" {
-		return w.fail(fmt.Errorf("%w: row key %x: %s: %s", ErrOrder, w.key, c.Kind, bad))
+		return w.fail(fmt.Errorf("%w: row key %x: %s: %s", errOrder, w.key, c.Kind, bad))
 	}
 	need := cellOverhead + len(c.Value)
 	if w.block.size()+need > w.opts.BlockSize && (len(w.block.rows) > 1 || w.block.rowCells() > 0) {
@@ -129,7 +129,7 @@ func (w *Writer) AddCell(c *row.Cell) error {
 	}
 	w.block.addCell(c)
 	if bad := w.props.addCell(c); bad != "" {
-		return w.fail(fmt.Errorf("%w: row key %x: %s", ErrOrder, w.key, bad))
+		return w.fail(fmt.Errorf("%w: row key %x: %s", errOrder, w.key, bad))
 	}
 	w.column = append(w.column[:0], c.Column...)
 	w.last = row.Cell{Column: w.column, Version: c.Version, Seq: c.Seq, Kind: c.Kind}
@@ -178,7 +178,7 @@ func (w *Writer) endRow() error {
 	}
 	w.inRow = false
 	if !w.rowHas {
-		return w.fail(fmt.Errorf("%w: row key %x has no cells", ErrOrder, w.key))
+		return w.fail(fmt.Errorf("%w: row key %x has no cells", errOrder, w.key))
 	}
 	if w.fragments == 0 && w.block.size() < w.opts.BlockSize && w.block.away < maxBlockAway {
 		return nil

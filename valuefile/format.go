@@ -29,8 +29,8 @@ const (
 // *CorruptError values.
 var ErrCorrupt = errors.New("valuefile: corrupt value file")
 
-// ErrVersion reports a file written in a newer format than this package knows.
-var ErrVersion = errors.New("valuefile: value file of a newer format version")
+// errVersion reports a file written in a newer format than this package knows.
+var errVersion = errors.New("valuefile: value file of a newer format version")
 
 // CorruptError gives the place of damage in a file.
 type CorruptError struct {
@@ -161,7 +161,7 @@ func parseFooter(b []byte, file string, fileSize int64) (footer, error) {
 		return bad("footer checksum does not match")
 	}
 	if v := binary.LittleEndian.Uint32(b[48:]); v > formatVersion {
-		return footer{}, fmt.Errorf("%w: %s has version %d, this program reads up to %d", ErrVersion, file, v, formatVersion)
+		return footer{}, fmt.Errorf("%w: %s has version %d, this program reads up to %d", errVersion, file, v, formatVersion)
 	} else if v == 0 {
 		return bad(fmt.Sprintf("unknown format version %d", v))
 	}

@@ -246,7 +246,7 @@ func TestEveryFlippedBitIsFound(t *testing.T) {
 			bad[i] ^= 1 << bit
 			s.replace(t, bad)
 			err := s.readAll(t)
-			if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrVersion) {
+			if !errors.Is(err, ErrCorrupt) && !errors.Is(err, errVersion) {
 				t.Fatalf("byte %d, bit %d: %v", i, bit, err)
 			}
 			if !strings.Contains(err.Error(), testName) || errors.Is(err, ErrCorrupt) && !strings.Contains(err.Error(), "offset ") {
@@ -325,7 +325,7 @@ func TestANewerVersionIsRefused(t *testing.T) {
 	end[48]++
 	binary.LittleEndian.PutUint64(end[56:], xxhash.Sum64(end[:56]))
 	s.replace(t, content)
-	if _, err := s.open(); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), testName) {
+	if _, err := s.open(); !errors.Is(err, errVersion) || !strings.Contains(err.Error(), testName) {
 		t.Fatal(err)
 	}
 }

@@ -90,10 +90,10 @@ func TestImpossibleBundlesAreRefused(t *testing.T) {
 		mustOpen(t, testOptions(sim), 0, &oracle{})
 		if err := sim.Edit(logFile(1), func(b []byte) []byte {
 			b = patchHeader(b, func(b []byte) { b[8] = c.version })
-			copy(b[BlockSize+frameHeaderSize:], c.payload)
+			copy(b[blockSize+frameHeaderSize:], c.payload)
 			size := (len(c.payload) + 7) &^ 7
-			f := frame{kind: frameBundle, position: c.position, durable: BlockSize}
-			putFrameHeader(b[BlockSize:BlockSize+paddedSize(size)], size, f, binary.LittleEndian.Uint64(b[88:]), BlockSize)
+			f := frame{kind: frameBundle, position: c.position, durable: blockSize}
+			putFrameHeader(b[blockSize:blockSize+paddedSize(size)], size, f, binary.LittleEndian.Uint64(b[88:]), blockSize)
 			return b
 		}); err != nil {
 			t.Fatal(err)

@@ -115,7 +115,7 @@ func (r *crashRun) work(steps int) error {
 		size := r.rng.IntN(900)
 		switch r.rng.IntN(60) {
 		case 0, 2, 3:
-			size = 3*BlockSize + r.rng.IntN(BlockSize)
+			size = 3*blockSize + r.rng.IntN(blockSize)
 		case 1:
 			size = maxPayload - 100 + r.rng.IntN(200) // one frame or two
 		}
@@ -163,7 +163,7 @@ type crashTest struct {
 func crashOptions(fsys vfs.FS, synced bool) Options {
 	opts := testOptions(fsys)
 	opts.Sync = synced
-	opts.SegmentSize = 6 * BlockSize
+	opts.SegmentSize = 6 * blockSize
 	return opts
 }
 
@@ -314,7 +314,7 @@ func TestP14_CrashLoopLosesNothingAndLeaksNoSpace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if bytes := used.Total - used.Available; bytes > uint64(2*opts.SegmentSize+50*BlockSize) {
+	if bytes := used.Total - used.Available; bytes > uint64(2*opts.SegmentSize+50*blockSize) {
 		t.Errorf("%d bytes in use after 50 starts", bytes)
 	}
 	if err := r.w.Release(r.w.Segment()); err != nil {

@@ -95,7 +95,7 @@ func TestP04_EveryFlippedByte(t *testing.T) {
 			switch {
 			case at < headerSize:
 				want = refused
-			case at < BlockSize || at >= l.ends[n]:
+			case at < blockSize || at >= l.ends[n]:
 			case n == 3 && at >= l.lastGroup:
 				want = torn
 			default:
@@ -130,7 +130,7 @@ func TestP04_EveryLength(t *testing.T) {
 			t.Fatal(err)
 		}
 		for size := int64(len(content)) - 1; size >= 0; size-- {
-			if !long && size%8 != 0 && size%BlockSize != BlockSize-1 && size%BlockSize != 1 {
+			if !long && size%8 != 0 && size%blockSize != blockSize-1 && size%blockSize != 1 {
 				continue
 			}
 			cases++
@@ -160,20 +160,20 @@ func TestP04_BlocksAndFilesOutOfPlace(t *testing.T) {
 		}
 	}
 	for n := uint64(1); n <= 3; n++ {
-		for at := int64(0); at < l.ends[n]; at += BlockSize {
+		for at := int64(0); at < l.ends[n]; at += blockSize {
 			want := refused
 			if n == 3 && at >= l.lastGroup {
 				want = torn
 			}
 			sim := l.sim.Image(vfs.CrashKeepAll, 0)
-			edit(sim, n, func(b []byte) []byte { clear(b[at : at+BlockSize]); return b })
+			edit(sim, n, func(b []byte) []byte { clear(b[at : at+blockSize]); return b })
 			l.expect(t, sim, want, fmt.Sprintf("segment %d without block %d", n, at))
-			for other := int64(0); other < l.ends[n]; other += BlockSize {
+			for other := int64(0); other < l.ends[n]; other += blockSize {
 				if other == at {
 					continue
 				}
 				sim := l.sim.Image(vfs.CrashKeepAll, 0)
-				edit(sim, n, func(b []byte) []byte { copy(b[at:at+BlockSize], b[other:]); return b })
+				edit(sim, n, func(b []byte) []byte { copy(b[at:at+blockSize], b[other:]); return b })
 				l.expect(t, sim, want, fmt.Sprintf("segment %d, block %d in place of %d", n, other, at))
 			}
 		}
@@ -204,7 +204,7 @@ func TestP04_ClosedLogIsCheckedToItsEnd(t *testing.T) {
 	w, _ := mustOpen(t, testOptions(sim), 0, &o)
 	mustAppend(t, w, &o, 0, 100, 50)
 	mustClose(t, w)
-	for at := int64(BlockSize); at < w.cur.head.offset; at++ {
+	for at := int64(blockSize); at < w.cur.head.offset; at++ {
 		if err := sim.FlipByte(logFile(1), at, 0x10); err != nil {
 			t.Fatal(err)
 		}
@@ -276,7 +276,7 @@ func TestSegmentsOfAnotherStoreAreRefused(t *testing.T) {
 	l := newDamagedLog(t)
 	opts := testOptions(l.sim)
 	opts.StoreID[3]++
-	if _, _, err := recovered(opts, 0); !errors.Is(err, ErrWrongStore) || !strings.Contains(err.Error(), "000001.log") {
+	if _, _, err := recovered(opts, 0); !errors.Is(err, errWrongStore) || !strings.Contains(err.Error(), "000001.log") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -288,18 +288,18 @@ func patchHeader(b []byte, fn func(b []byte)) []byte {
 	return b
 }
 
-// P22: an unknown version is refused with ErrNewerFormat, not as damage.
+// P22: an unknown version is refused with errNewerFormat, not as damage.
 func TestP22_NewerFormatIsRefused(t *testing.T) {
 	l := newDamagedLog(t)
 	for n := uint64(1); n <= 3; n++ {
 		sim := l.sim.Image(vfs.CrashKeepAll, 0)
 		if err := sim.Edit(logFile(n), func(b []byte) []byte {
-			return patchHeader(b, func(b []byte) { b[8] = Version + 1 })
+			return patchHeader(b, func(b []byte) { b[8] = formatVersion + 1 })
 		}); err != nil {
 			t.Fatal(err)
 		}
 		_, _, err := recovered(testOptions(sim), 0)
-		if !errors.Is(err, ErrNewerFormat) || errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), segmentName(n)) {
+		if !errors.Is(err, errNewerFormat) || errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), segmentName(n)) {
 			t.Errorf("segment %d: %v", n, err)
 		}
 	}
@@ -336,7 +336,7 @@ func TestImpossibleHeadersAreRefused(t *testing.T) {
 // Frames that no writer makes are damage, not a tail, if their checksum is good.
 func TestImpossibleFramesAreRefused(t *testing.T) {
 	rec := func(kind frameType, stream uint32, position uint64) frame {
-		return frame{kind: kind, stream: stream, position: position, durable: BlockSize}
+		return frame{kind: kind, stream: stream, position: position, durable: blockSize}
 	}
 	for name, frames := range map[string][]frame{
 		"middle without first":   {rec(frameMiddle, 1, 1)},
@@ -350,15 +350,15 @@ func TestImpossibleFramesAreRefused(t *testing.T) {
 		"padding with a stream":  {rec(framePadding, 1, 0)},
 		"padding inside a block": {rec(framePadding, 0, 0)},
 		"short trailer":          {rec(frameTrailer, 0, 0)},
-		"durable before itself":  {{kind: frameFull, durable: 2 * BlockSize}},
-		"durable not at a block": {{kind: frameFull, durable: BlockSize + 8}},
+		"durable before itself":  {{kind: frameFull, durable: 2 * blockSize}},
+		"durable not at a block": {{kind: frameFull, durable: blockSize + 8}},
 		"durable zero":           {{kind: frameFull}},
-		"durable below zero":     {{kind: frameFull, durable: -BlockSize}},
+		"durable below zero":     {{kind: frameFull, durable: -blockSize}},
 	} {
 		sim := newSim()
 		w, _ := mustOpen(t, testOptions(sim), 0, &oracle{})
 		if err := sim.Edit(logFile(1), func(b []byte) []byte {
-			at := int64(BlockSize)
+			at := int64(blockSize)
 			for _, f := range frames {
 				size := int64(paddedSize(8))
 				putFrameHeader(b[at:at+size], 8, f, w.cur.seed, at)
@@ -456,7 +456,7 @@ func TestP01_P10_UnsyncedTailIsCopiedNotBuiltUpon(t *testing.T) {
 	if len(o.records) != 2 {
 		t.Fatalf("the next process sees %d records", len(o.records))
 	}
-	if info, err := sim.Stat(logFile(1)); err != nil || info.Size != 2*BlockSize {
+	if info, err := sim.Stat(logFile(1)); err != nil || info.Size != 2*blockSize {
 		t.Errorf("the torn segment has %d bytes: %v", info.Size, err)
 	}
 	opts.FS = sim.Crash(vfs.CrashLoseAll, 0)

@@ -115,7 +115,7 @@ func (w *Writer) complete(b []byte, n int, f frame) {
 // pad ends the last frame and fills the last block of the buffer. If a padding frame does not fit
 // into the rest of a block, it takes the next block as well.
 func (w *Writer) pad() {
-	room := -len(w.buf) & (BlockSize - 1)
+	room := -len(w.buf) & (blockSize - 1)
 	if w.bundle.open {
 		clear(w.extend(room))
 		w.cur.head.offset += int64(room)
@@ -126,7 +126,7 @@ func (w *Writer) pad() {
 		return
 	}
 	if room < frameHeaderSize {
-		room += BlockSize
+		room += blockSize
 	}
 	b := w.extend(room)
 	clear(b[frameHeaderSize:])

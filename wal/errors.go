@@ -15,17 +15,17 @@ var (
 	// ErrFailed says that the writer met a write or sync error and takes no more records. The
 	// error is a *FailedError.
 	ErrFailed = errors.New("wal: failed")
-	// ErrNewerFormat says that a later version of this program wrote the segment.
-	ErrNewerFormat = errors.New("wal: unknown newer format version")
-	// ErrWrongStore says that a segment belongs to another store.
-	ErrWrongStore = errors.New("wal: segment of another store")
+	// errNewerFormat says that a later version of this program wrote the segment.
+	errNewerFormat = errors.New("wal: unknown newer format version")
+	// errWrongStore says that a segment belongs to another store.
+	errWrongStore = errors.New("wal: segment of another store")
 	// ErrTooLarge says that a record exceeds MaxRecordSize.
 	ErrTooLarge = errors.New("wal: record too large")
 	// ErrRoom says that there is no room for a record until a write or rotation has finished: see
 	// Writer.MakeRoom.
 	ErrRoom = errors.New("wal: no room yet")
-	// ErrPosition says that a record's position is not above the last one of its stream.
-	ErrPosition = errors.New("wal: position does not rise")
+	// errPosition says that a record's position is not above the last one of its stream.
+	errPosition = errors.New("wal: position does not rise")
 )
 
 // CorruptError names the place of damage. It matches ErrCorrupt.

@@ -83,7 +83,7 @@ func TestOthersWaitForTheLeader(t *testing.T) {
 		return nil
 	}})
 	w, _ := mustOpen(t, opts, 0, &oracle{})
-	lsn, err := w.Append(0, 1, make([]byte, 3*BlockSize))
+	lsn, err := w.Append(0, 1, make([]byte, 3*blockSize))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestOthersWaitForTheLeader(t *testing.T) {
 	})
 	<-entered
 	wg.Go(func() {
-		if _, err := w.Append(1, 1, make([]byte, 3*BlockSize)); err != nil && !errors.Is(err, ErrClosed) {
+		if _, err := w.Append(1, 1, make([]byte, 3*blockSize)); err != nil && !errors.Is(err, ErrClosed) {
 			t.Error(err) // the record needs a new segment
 		}
 		mustClose(t, w)
@@ -115,17 +115,17 @@ func TestStampsAndTrailersMustFitWhatIsThere(t *testing.T) {
 		f    frame
 		size int // of the payload
 	}
-	record := frame{kind: frameFull, position: 1, durable: BlockSize}
+	record := frame{kind: frameFull, position: 1, durable: blockSize}
 	for name, parts := range map[string][]part{
-		"durable offset inside a frame": {{record, 2 * BlockSize},
-			{frame{kind: frameFull, position: 2, durable: 2 * BlockSize}, 8}},
-		"trailer counts too few": {{record, BlockSize - frameHeaderSize},
-			{frame{kind: frameTrailer, durable: 2 * BlockSize}, trailerPayload}},
+		"durable offset inside a frame": {{record, 2 * blockSize},
+			{frame{kind: frameFull, position: 2, durable: 2 * blockSize}, 8}},
+		"trailer counts too few": {{record, blockSize - frameHeaderSize},
+			{frame{kind: frameTrailer, durable: 2 * blockSize}, trailerPayload}},
 	} {
 		sim := newSim()
 		w, _ := mustOpen(t, testOptions(sim), 0, &oracle{})
 		if err := sim.Edit(logFile(1), func(b []byte) []byte {
-			at := int64(BlockSize)
+			at := int64(blockSize)
 			for _, p := range parts {
 				end := at + int64(paddedSize(p.size))
 				putFrameHeader(b[at:end], p.size, p.f, w.cur.seed, at)
@@ -146,7 +146,7 @@ func TestStampsAndTrailersMustFitWhatIsThere(t *testing.T) {
 func TestSparesOfOddKinds(t *testing.T) {
 	sim := newSim()
 	opts := testOptions(sim)
-	opts.SegmentSize = prepareChunk + 3*BlockSize
+	opts.SegmentSize = prepareChunk + 3*blockSize
 	w, _ := mustOpen(t, opts, 0, &oracle{})
 	if err := w.PrepareNext(); err != nil {
 		t.Fatal(err)
@@ -156,9 +156,9 @@ func TestSparesOfOddKinds(t *testing.T) {
 		t.Fatalf("%d bytes, %v", info.Size, err)
 	}
 	mustClose(t, w)
-	block := vfs.AlignedBuffer(BlockSize)
-	(&header{number: 1, size: BlockSize}).encode(block)
-	patchHeader(block, func(b []byte) { binary.LittleEndian.PutUint32(b[8:], Version+1) })
+	block := vfs.AlignedBuffer(blockSize)
+	(&header{number: 1, size: blockSize}).encode(block)
+	patchHeader(block, func(b []byte) { binary.LittleEndian.PutUint32(b[8:], formatVersion+1) })
 	if err := sim.Edit("wal/"+name, func(b []byte) []byte { copy(b, block); return b }); err != nil {
 		t.Fatal(err)
 	}

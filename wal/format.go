@@ -69,11 +69,11 @@ import (
 )
 
 const (
-	// Version is the format version that is written. All versions from 1 on can be read.
-	Version = 2
-	// BlockSize is the unit of writing: large enough for every device that
+	// formatVersion is the format version that is written. All versions from 1 on can be read.
+	formatVersion = 2
+	// blockSize is the unit of writing: large enough for every device that
 	// vfs offers direct I/O on, and the page of the page cache.
-	BlockSize = 4096
+	blockSize = 4096
 	// MaxRecordSize bounds the payload of one record.
 	MaxRecordSize = 256 << 20
 
@@ -138,10 +138,10 @@ type header struct {
 
 // encode fills the first block of a segment and returns the segment's seed.
 func (h *header) encode(block []byte) uint64 {
-	clear(block[:BlockSize])
+	clear(block[:blockSize])
 	copy(block, magic)
 	binary.LittleEndian.PutUint32(block[8:], h.version)
-	binary.LittleEndian.PutUint32(block[12:], BlockSize)
+	binary.LittleEndian.PutUint32(block[12:], blockSize)
 	copy(block[16:32], h.store[:])
 	binary.LittleEndian.PutUint64(block[32:], h.number)
 	binary.LittleEndian.PutUint64(block[40:], h.previous)
@@ -155,7 +155,7 @@ func (h *header) encode(block []byte) uint64 {
 }
 
 // decodeHeader reads a header and the segment's seed. The reason is not empty if b is not a valid
-// header; a later version gives an error that matches ErrNewerFormat.
+// header; a later version gives an error that matches errNewerFormat.
 func decodeHeader(b []byte) (h header, seed uint64, reason string, err error) {
 	switch {
 	case len(b) < headerSize:
@@ -167,12 +167,12 @@ func decodeHeader(b []byte) (h header, seed uint64, reason string, err error) {
 	if xxhash.Sum64(b[:88]) != seed {
 		return h, 0, "the checksum of the segment header does not match", nil
 	}
-	if h.version = binary.LittleEndian.Uint32(b[8:]); h.version > Version {
-		return h, 0, "", fmt.Errorf("%w %d, this program knows up to %d", ErrNewerFormat, h.version, Version)
+	if h.version = binary.LittleEndian.Uint32(b[8:]); h.version > formatVersion {
+		return h, 0, "", fmt.Errorf("%w %d, this program knows up to %d", errNewerFormat, h.version, formatVersion)
 	} else if h.version == 0 {
 		return h, 0, "the format version is 0", nil
 	}
-	if binary.LittleEndian.Uint32(b[12:]) != BlockSize {
+	if binary.LittleEndian.Uint32(b[12:]) != blockSize {
 		return h, 0, "the block size is not 4096", nil
 	}
 	copy(h.store[:], b[16:32])
@@ -185,11 +185,11 @@ func decodeHeader(b []byte) (h header, seed uint64, reason string, err error) {
 	switch {
 	case binary.LittleEndian.Uint64(b[80:]) != 0:
 		reason = "reserved bytes of the segment header are not zero"
-	case h.size < BlockSize:
+	case h.size < blockSize:
 		reason = "the segment header states an impossible file size"
 	case h.previous == 0 && h.sealed != seal{}:
 		reason = "the segment header seals a segment that it does not name"
-	case h.previous != 0 && (h.sealed.offset < BlockSize || h.sealed.offset%BlockSize != 0):
+	case h.previous != 0 && (h.sealed.offset < blockSize || h.sealed.offset%blockSize != 0):
 		reason = "the segment header seals its predecessor at an impossible offset"
 	}
 	return h, seed, reason, nil

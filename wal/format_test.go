@@ -53,10 +53,10 @@ var stored = []struct {
 	end     int64 // of the last segment
 	group   int64 // where its last group begins
 }{
-	{"v1", 4 * BlockSize, 2, []string{"0 1 hello", "0 2 write-ahead log", "7 100 another stream"}, 2 * BlockSize, BlockSize},
-	{"v1-pieces", 128 * BlockSize, 1, []string{"0 10 small", "0 11 " + strings.Repeat("\x00", 262122), "0 12 after it", "0 13 unsynced"},
-		68 * BlockSize, 67 * BlockSize},
-	{"v2", 4 * BlockSize, 2, []string{"0 1 hello", "0 2 write-ahead log", "0 5 is durable", "7 100 another stream"}, 2 * BlockSize, BlockSize},
+	{"v1", 4 * blockSize, 2, []string{"0 1 hello", "0 2 write-ahead log", "7 100 another stream"}, 2 * blockSize, blockSize},
+	{"v1-pieces", 128 * blockSize, 1, []string{"0 10 small", "0 11 " + strings.Repeat("\x00", 262122), "0 12 after it", "0 13 unsynced"},
+		68 * blockSize, 67 * blockSize},
+	{"v2", 4 * blockSize, 2, []string{"0 1 hello", "0 2 write-ahead log", "0 5 is durable", "7 100 another stream"}, 2 * blockSize, blockSize},
 }
 
 // storedSegment reads a segment of testdata.
@@ -107,7 +107,7 @@ func TestP22_StoredLogsOfAllVersions(t *testing.T) {
 			t.Errorf("%s: torn %+v", c.name, res.Torn)
 		}
 		content := storedSegment(t, c.name, c.last, c.size)
-		for at := int64(BlockSize); at < c.end; at++ {
+		for at := int64(blockSize); at < c.end; at++ {
 			if content[at] == 0 && at%509 != 0 {
 				continue
 			}
@@ -144,7 +144,7 @@ func TestP22_LogIsWrittenAsStored(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		name := fmt.Sprintf("v%d", Version)
+		name := fmt.Sprintf("v%d", formatVersion)
 		if *update {
 			golden := filepath.Join("testdata", name, segmentName(n)+".hex")
 			if err := os.MkdirAll(filepath.Dir(golden), 0o755); err != nil {
@@ -203,10 +203,10 @@ func TestFormatDocumentShowsWhatIsWritten(t *testing.T) {
 }
 
 func TestHeaderRoundTrip(t *testing.T) {
-	block := vfs.AlignedBuffer(BlockSize)
+	block := vfs.AlignedBuffer(blockSize)
 	for _, h := range []header{
-		{version: 1, number: 1, size: BlockSize},
-		{version: Version, store: storeID, number: 1 << 60, previous: 1<<60 - 1, size: 1 << 40, sealed: seal{1 << 30, 77, 1<<64 - 1}},
+		{version: 1, number: 1, size: blockSize},
+		{version: formatVersion, store: storeID, number: 1 << 60, previous: 1<<60 - 1, size: 1 << 40, sealed: seal{1 << 30, 77, 1<<64 - 1}},
 	} {
 		seed := h.encode(block)
 		got, gotSeed, reason, err := decodeHeader(block)
@@ -226,9 +226,9 @@ func TestP04_FrameIsBoundToItsPlace(t *testing.T) {
 	const seed, offset = 0x1234567890abcdef, 8192
 	b := make([]byte, paddedSize(21))
 	copy(b[frameHeaderSize:], "twenty-one bytes long")
-	sum := putFrameHeader(b, 21, frame{kind: frameFull, stream: 3, position: 9, durable: BlockSize}, seed, offset)
+	sum := putFrameHeader(b, 21, frame{kind: frameFull, stream: 3, position: 9, durable: blockSize}, seed, offset)
 	f, reason := decodeFrame(b, seed, offset)
-	if reason != "" || f.kind != frameFull || f.stream != 3 || f.position != 9 || f.durable != BlockSize ||
+	if reason != "" || f.kind != frameFull || f.stream != 3 || f.position != 9 || f.durable != blockSize ||
 		string(f.payload) != "twenty-one bytes long" || f.checksum != sum || f.size != int64(len(b)) {
 		t.Fatalf("%+v, %q", f, reason)
 	}
@@ -266,8 +266,8 @@ func FuzzRecover(f *testing.F) {
 			f.Fatal(err)
 		}
 		f.Add(unpadBlocks(content), false)
-		f.Add(unpadBlocks(content[BlockSize:]), true)
-		f.Add(unpadBlocks(content[BlockSize:BlockSize+100]), true)
+		f.Add(unpadBlocks(content[blockSize:]), true)
+		f.Add(unpadBlocks(content[blockSize:blockSize+100]), true)
 	}
 	f.Add(unpadBlocks(framesOf(frameFirst, frameMiddle, frameLast, framePadding)), true)
 	f.Add(unpadBlocks(framesOf(frameBundle, frameFull, framePadding, frameBundle)), true)
@@ -284,9 +284,9 @@ func FuzzRecover(f *testing.F) {
 			if !framed {
 				return content
 			}
-			b = append(b[:BlockSize], content...)
+			b = append(b[:blockSize], content...)
 			resign(b, w.cur.seed)
-			return append(b, make([]byte, max(0, 4*BlockSize-len(b)))...)
+			return append(b, make([]byte, max(0, 4*blockSize-len(b)))...)
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -294,7 +294,7 @@ func FuzzRecover(f *testing.F) {
 		opts.FS = sim
 		first, res, err := recovered(opts, 0)
 		if err != nil {
-			if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerFormat) && !errors.Is(err, ErrWrongStore) {
+			if !errors.Is(err, ErrCorrupt) && !errors.Is(err, errNewerFormat) && !errors.Is(err, errWrongStore) {
 				t.Fatalf("unclassified error %v", err)
 			}
 			return
@@ -327,11 +327,11 @@ func FuzzRecover(f *testing.F) {
 func framesOf(kinds ...frameType) (content []byte) {
 	payload := []byte{1, 2, 'a', 'b', 3, 1, 'c', 0} // of a bundle: two records
 	for i, kind := range kinds {
-		of := frame{kind: kind, stream: 1, position: uint64(i + 1), durable: BlockSize}
+		of := frame{kind: kind, stream: 1, position: uint64(i + 1), durable: blockSize}
 		n := len(payload)
 		switch {
 		case kind == framePadding:
-			of.stream, of.position, n = 0, 0, BlockSize-len(content)-frameHeaderSize
+			of.stream, of.position, n = 0, 0, blockSize-len(content)-frameHeaderSize
 		case kind == frameMiddle || kind == frameLast:
 			of.position = 1
 		}
@@ -354,11 +354,11 @@ const lastBlock = 1 << 15
 // unpadBlocks gives each block as its length without the zeros at its end, in two bytes little
 // endian, and that many bytes.
 func unpadBlocks(content []byte) (packed []byte) {
-	for len(content) >= BlockSize {
-		block := bytes.TrimRight(content[:BlockSize], "\x00")
+	for len(content) >= blockSize {
+		block := bytes.TrimRight(content[:blockSize], "\x00")
 		packed = binary.LittleEndian.AppendUint16(packed, uint16(len(block)))
 		packed = append(packed, block...)
-		content = content[BlockSize:]
+		content = content[blockSize:]
 	}
 	if len(content) > 0 {
 		packed = binary.LittleEndian.AppendUint16(packed, uint16(len(content))|lastBlock)
@@ -372,12 +372,12 @@ func padBlocks(packed []byte) (content []byte) {
 	for len(packed) >= 2 {
 		length := binary.LittleEndian.Uint16(packed)
 		packed = packed[2:]
-		n := min(int(length&^lastBlock)%(BlockSize+1), len(packed))
+		n := min(int(length&^lastBlock)%(blockSize+1), len(packed))
 		content = append(content, packed[:n]...)
 		if length&lastBlock != 0 {
 			break
 		}
-		content = append(content, make([]byte, BlockSize-n)...)
+		content = append(content, make([]byte, blockSize-n)...)
 		packed = packed[n:]
 	}
 	return content
@@ -390,7 +390,7 @@ func TestBlocksAreTheSameAfterUnpadding(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, size := range []int{len(content), BlockSize + 100, BlockSize, 100, 0} {
+		for _, size := range []int{len(content), blockSize + 100, blockSize, 100, 0} {
 			packed := unpadBlocks(content[:size])
 			if got := padBlocks(packed); !bytes.Equal(got, content[:size]) || len(packed) > mostPacked {
 				t.Errorf("segment %d: %d bytes became %d bytes, and these %d", n, size, len(packed), len(got))
@@ -402,7 +402,7 @@ func TestBlocksAreTheSameAfterUnpadding(t *testing.T) {
 // resign corrects the checksums of anything that looks like a frame, so that the fuzzer gets past
 // them.
 func resign(b []byte, seed uint64) {
-	for off := BlockSize; off+frameHeaderSize <= len(b); {
+	for off := blockSize; off+frameHeaderSize <= len(b); {
 		size, reason := frameSize(b[off:])
 		if reason != "" || size > len(b)-off {
 			return

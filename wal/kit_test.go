@@ -26,7 +26,7 @@ var (
 var storeID = [16]byte{'f', 'l', 'a', 'g', 's', 't', 'o', 'n', 'e', ' ', 't', 'e', 's', 't', ' ', '1'}
 
 func testOptions(fsys vfs.FS) Options {
-	return Options{FS: fsys, Dir: "wal", SegmentSize: 4 * BlockSize, Sync: true, StoreID: storeID}
+	return Options{FS: fsys, Dir: "wal", SegmentSize: 4 * blockSize, Sync: true, StoreID: storeID}
 }
 
 // hookFS calls before ahead of each call that changes a file or makes a change durable. An error

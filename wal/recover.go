@@ -77,7 +77,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.SegmentSize == 0 {
 		o.SegmentSize = DefaultSegmentSize
 	}
-	o.SegmentSize = max(nextBlock(o.SegmentSize-1), 4*BlockSize)
+	o.SegmentSize = max(nextBlock(o.SegmentSize-1), 4*blockSize)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -150,7 +150,7 @@ type tail struct {
 // larger one.
 //
 // The end of the last segment may be torn, which Torn reports. Any other difference from what was
-// written gives ErrCorrupt, ErrWrongStore or ErrNewerFormat, and the result must not be used. An
+// written gives ErrCorrupt, errWrongStore or errNewerFormat, and the result must not be used. An
 // error of fn ends recovery and is returned unchanged. Recover changes no file. Memory: the
 // largest record, a read buffer, and 24 bytes for each group of one segment.
 func Recover(opts Options, minSegment uint64, fn func(Record) error) (RecoverResult, error) {
@@ -233,7 +233,7 @@ func (res *RecoverResult) scanAll(opts *Options, numbers []uint64, fn func(Recor
 
 // scanSegment reads one segment; next is nil for the last one.
 func (res *RecoverResult) scanSegment(r, next *segmentReader, known End, fn func(Record) error) error {
-	s := newScanner(r, seal{offset: BlockSize}, res.positions, fn)
+	s := newScanner(r, seal{offset: blockSize}, res.positions, fn)
 	if next != nil {
 		if next.header.previous != r.header.number {
 			return next.corrupt(40, "the header names segment %d as the one before", next.header.previous)

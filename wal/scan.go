@@ -63,7 +63,7 @@ func (r *segmentReader) init(store [16]byte, number uint64) error {
 	case reason != "":
 		return r.corrupt(0, "%s", reason)
 	case h.store != store:
-		return fmt.Errorf("%w: %s has store id %x, expected %x", ErrWrongStore, r.name, h.store, store)
+		return fmt.Errorf("%w: %s has store id %x, expected %x", errWrongStore, r.name, h.store, store)
 	case h.number != number:
 		return r.corrupt(32, "the header says segment %d", h.number)
 	}
@@ -84,7 +84,7 @@ func (r *segmentReader) bytes(off int64, n int) ([]byte, error) {
 	if at := off - r.windowOff; at >= 0 && at+int64(n) <= int64(len(r.window)) {
 		return r.window[at : at+int64(n)], nil
 	}
-	start := off &^ (BlockSize - 1) // whole blocks, as direct I/O demands
+	start := off &^ (blockSize - 1) // whole blocks, as direct I/O demands
 	skip := int(off - start)
 	want := int(min(readChunk, nextBlock(r.size-1)-start))
 	if len(r.buf) < want {
@@ -215,12 +215,12 @@ func (s *scanner) judge(reason string) error {
 }
 
 // nextBlock returns the first block boundary after off.
-func nextBlock(off int64) int64 { return off&^(BlockSize-1) + BlockSize }
+func nextBlock(off int64) int64 { return off&^(blockSize-1) + blockSize }
 
 // take accepts a frame with a good checksum: any other error in it is damage, not a torn tail.
 func (s *scanner) take(f frame) error {
 	off := s.at.offset
-	if off%BlockSize == 0 && !s.inRecord {
+	if off%blockSize == 0 && !s.inRecord {
 		s.marks = append(s.marks, s.at)
 	}
 	if err := s.takeDurable(f.durable); err != nil {
@@ -230,7 +230,7 @@ func (s *scanner) take(f frame) error {
 	next.add(f.size, f.checksum)
 	switch f.kind {
 	case framePadding:
-		if f.stream != 0 || f.position != 0 || next.offset%BlockSize != 0 {
+		if f.stream != 0 || f.position != 0 || next.offset%blockSize != 0 {
 			return s.r.corrupt(off, "malformed padding")
 		}
 	case frameTrailer:
@@ -263,7 +263,7 @@ func (s *scanner) take(f frame) error {
 
 // takeDurable records the durable offset that the frame at s.at states.
 func (s *scanner) takeDurable(durable int64) error {
-	if durable < BlockSize || durable > s.at.offset || durable%BlockSize != 0 {
+	if durable < blockSize || durable > s.at.offset || durable%blockSize != 0 {
 		return s.r.corrupt(s.at.offset, "impossible durable offset %d", durable)
 	}
 	if durable <= s.durable.offset {

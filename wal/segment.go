@@ -47,12 +47,12 @@ func (w *Writer) newSegment(from *spareFile, previous uint64, sealed seal, carry
 func (w *Writer) begin(from *spareFile, previous uint64, sealed seal) []byte {
 	w.cur = segment{
 		file: from.file, name: from.name, size: from.size, number: previous + 1, raw: from.raw,
-		head: seal{offset: BlockSize}, durable: BlockSize,
+		head: seal{offset: blockSize}, durable: blockSize,
 	}
 	w.number.Store(w.cur.number)
 	w.setDue()
-	h := header{version: Version, store: w.opts.StoreID, number: w.cur.number, previous: previous, sealed: sealed, size: from.size}
-	block := vfs.AlignedBuffer(BlockSize)
+	h := header{version: formatVersion, store: w.opts.StoreID, number: w.cur.number, previous: previous, sealed: sealed, size: from.size}
+	block := vfs.AlignedBuffer(blockSize)
 	w.cur.seed = h.encode(block)
 	return block
 }
@@ -265,17 +265,6 @@ func (w *Writer) info() SegmentInfo {
 		Number: w.cur.number, Bytes: w.cur.head.offset, Records: w.cur.head.records, LastPosition: last,
 		raw: w.cur.raw && w.cur.head.offset < w.opts.SegmentSize/2,
 	}
-}
-
-// Segments returns the segments that are part of the log, ending with the newest on the disk.
-func (w *Writer) Segments() []SegmentInfo {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	last := w.info()
-	if t := w.turning(); t != nil {
-		last = t.ended
-	}
-	return append(slices.Clone(w.sealed), last)
 }
 
 // Release gives up the segments below minSegment, which the caller has recorded durably as the

@@ -16,9 +16,9 @@ import (
 )
 
 func TestP11_ARecordLargerThanASegmentIsRefusedOnAFullDiskBeforeAByteIsWritten(t *testing.T) {
-	const record = 40 * BlockSize
+	const record = 40 * blockSize
 	for _, synced := range []bool{true, false} {
-		for spare := int64(0); spare < record/BlockSize+12; spare++ {
+		for spare := int64(0); spare < record/blockSize+12; spare++ {
 			sim := newSim()
 			opts := testOptions(sim)
 			opts.Sync = synced
@@ -29,7 +29,7 @@ func TestP11_ARecordLargerThanASegmentIsRefusedOnAFullDiskBeforeAByteIsWritten(t
 			if err != nil {
 				t.Fatal(err)
 			}
-			sim.SetCapacity(int64(used.Total-used.Available) + spare*BlockSize)
+			sim.SetCapacity(int64(used.Total-used.Available) + spare*blockSize)
 			before := len(o.records)
 			lsn, err := o.append(w, 0, record)
 			if err != nil {
@@ -92,7 +92,7 @@ func noSpaceAt(t *testing.T, rule vfs.Rule, synced, apart bool) (hit bool) {
 	w, _ := mustOpen(t, opts, 0, &o)
 	fault.Add(rule)
 	for i := range 30 {
-		size := []int{3000, 9 * BlockSize}[i%8/7]
+		size := []int{3000, 9 * blockSize}[i%8/7]
 		before := len(o.records)
 		lsn, err := o.append(w, 0, size)
 		if err == nil {

@@ -62,7 +62,7 @@ func TestReleasedSegmentsAreReusedAndFew(t *testing.T) {
 func TestP04_StaleFramesOfARecycledSegmentNeverParse(t *testing.T) {
 	sim := newSim()
 	opts := testOptions(sim)
-	opts.SegmentSize = 8 * BlockSize
+	opts.SegmentSize = 8 * blockSize
 	w, _ := mustOpen(t, opts, 0, &oracle{})
 	position := uint64(0)
 	add := func(sync bool) {
@@ -98,7 +98,7 @@ func TestP04_StaleFramesOfARecycledSegmentNeverParse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if tail := content[len(content)-BlockSize:]; !slices.ContainsFunc(tail, func(b byte) bool { return b != 0 }) {
+	if tail := content[len(content)-blockSize:]; !slices.ContainsFunc(tail, func(b byte) bool { return b != 0 }) {
 		t.Error("the file was not recycled: the test proves nothing")
 	}
 	mustClose(t, w)
@@ -218,7 +218,7 @@ func TestP11_FullDiskShowsInPrepareNextAndHarmsNothing(t *testing.T) {
 // A full disk that shows only when the next segment is needed refuses records, and takes them
 // again when there is space.
 func TestP11_FullDiskInAppendRefusesAndKeepsWhatWasAcknowledged(t *testing.T) {
-	sim := vfs.NewSim(vfs.SimOptions{Capacity: 10 * BlockSize})
+	sim := vfs.NewSim(vfs.SimOptions{Capacity: 10 * blockSize})
 	opts := testOptions(sim)
 	var o oracle
 	w, _ := mustOpen(t, opts, 0, &o)

@@ -48,7 +48,7 @@ func TestP01_P03_P04_AppendsGoOnBesideARotation(t *testing.T) {
 			}
 			return nil
 		}})
-		opts.Sync, opts.SegmentSize = synced, 16*BlockSize
+		opts.Sync, opts.SegmentSize = synced, 16*blockSize
 		if !synced {
 			opts.Gathered = func() {}
 		}

@@ -165,7 +165,7 @@ func (w *Writer) wakeGathered() {
 
 // Append adds a record, the concatenation of payload, to the next group, and returns its LSN;
 // Sync of that LSN makes it durable. The payload is copied. The position must be above the last
-// one of the stream, including positions from before Recover (else ErrPosition); streams are
+// one of the stream, including positions from before Recover (else errPosition); streams are
 // independent of each other.
 //
 // Append is cheap except in three cases. If the segment is full, it opens the file of the next
@@ -200,7 +200,7 @@ func (w *Writer) append(stream uint32, position uint64, payload [][]byte, wait b
 		w.stream, w.position = stream, w.positions[stream]
 	}
 	if w.position != nil && position <= *w.position {
-		return 0, fmt.Errorf("%w: position %d of stream %d follows %d", ErrPosition, position, stream, *w.position)
+		return 0, fmt.Errorf("%w: position %d of stream %d follows %d", errPosition, position, stream, *w.position)
 	}
 	w.encode(stream, position, pieces{list: payload}, n)
 	if w.position == nil {
@@ -214,7 +214,7 @@ func (w *Writer) append(stream uint32, position uint64, payload [][]byte, wait b
 	lsn := w.last
 	// Wait until the next record would not fit into the last block: padding would waste the rest
 	// of that block.
-	if !w.opts.Sync && len(w.buf) >= writeThreshold && -len(w.buf)&(BlockSize-1) < n+entryHeader {
+	if !w.opts.Sync && len(w.buf) >= writeThreshold && -len(w.buf)&(blockSize-1) < n+entryHeader {
 		if err := w.passOn(); err != nil {
 			return 0, err
 		}
@@ -312,7 +312,7 @@ func (w *Writer) makeRoom(size int64, wait bool) error {
 // endOf returns where the current segment would end after size more bytes, padding and trailer
 // included.
 func (w *Writer) endOf(size int64) int64 {
-	return nextBlock(w.cur.head.offset+size+frameHeaderSize-1) + BlockSize
+	return nextBlock(w.cur.head.offset+size+frameHeaderSize-1) + blockSize
 }
 
 // fits reports whether the current segment takes size more bytes. An empty segment takes
@@ -323,7 +323,7 @@ func (w *Writer) fits(size int64) bool {
 	if w.cur.raw && w.opts.Sync && written && w.cur.head.records > 0 {
 		return false
 	}
-	return w.endOf(size) <= w.opts.SegmentSize || w.cur.head.offset == BlockSize
+	return w.endOf(size) <= w.opts.SegmentSize || w.cur.head.offset == blockSize
 }
 
 // DurableLSN returns the last record known to be durable. It never blocks.

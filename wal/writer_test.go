@@ -20,7 +20,7 @@ import (
 func TestRecordsOfAllSizesComeBackInOrder(t *testing.T) {
 	sizes := []int{0, 1, 7, 8, 9, 100, 4064, 4063, 4096, 10000, maxPayload - 1, maxPayload, maxPayload + 1,
 		2 * maxPayload, 2*maxPayload + 5, maxGroup - 100, maxGroup, maxGroup + 1, 9<<20 + 3, 3}
-	for _, segmentSize := range []int64{0, 1, 4 * BlockSize, 1 << 20} {
+	for _, segmentSize := range []int64{0, 1, 4 * blockSize, 1 << 20} {
 		for _, synced := range []bool{false, true} {
 			t.Run(fmt.Sprintf("segment=%d sync=%v", segmentSize, synced), func(t *testing.T) {
 				sim := newSim()
@@ -50,9 +50,9 @@ func TestAnyGapBeforeTheEndOfABlockIsPadded(t *testing.T) {
 	opts.SegmentSize = 8 << 20
 	var o oracle
 	w, _ := mustOpen(t, opts, 0, &o)
-	for size := BlockSize - frameHeaderSize - 64; size <= BlockSize-frameHeaderSize; size++ {
+	for size := blockSize - frameHeaderSize - 64; size <= blockSize-frameHeaderSize; size++ {
 		mustAppend(t, w, &o, 0, size)
-		if w.cur.head.offset%BlockSize != 0 || w.cur.durable != w.cur.head.offset {
+		if w.cur.head.offset%blockSize != 0 || w.cur.durable != w.cur.head.offset {
 			t.Fatalf("after a record of %d bytes: %+v", size, w.cur)
 		}
 	}
@@ -105,10 +105,10 @@ func TestPositionsMustRiseWithinAStreamAlsoAfterRecovery(t *testing.T) {
 		}
 	}
 	appendAt(0, 5, nil)
-	appendAt(0, 5, ErrPosition)
-	appendAt(0, 4, ErrPosition)
+	appendAt(0, 5, errPosition)
+	appendAt(0, 4, errPosition)
 	appendAt(9, 0, nil)
-	appendAt(9, 0, ErrPosition)
+	appendAt(9, 0, errPosition)
 	appendAt(0, 7, nil)
 	mustClose(t, w)
 	res, err := Recover(opts, 0, func(Record) error { return nil })
@@ -118,8 +118,8 @@ func TestPositionsMustRiseWithinAStreamAlsoAfterRecovery(t *testing.T) {
 	if w, err = NewWriter(opts, res); err != nil {
 		t.Fatal(err)
 	}
-	appendAt(0, 7, ErrPosition)
-	appendAt(9, 0, ErrPosition)
+	appendAt(0, 7, errPosition)
+	appendAt(9, 0, errPosition)
 	appendAt(9, 1, nil)
 	appendAt(0, 8, nil)
 	mustClose(t, w)
@@ -193,7 +193,7 @@ func TestP01_NoBlockIsWrittenTwice(t *testing.T) {
 	sim := newSim()
 	seen := map[string]int64{} // end of what was written
 	rec := writeRecorder{FS: sim, wrote: func(name string, off int64, n int) {
-		if off%BlockSize != 0 || n%BlockSize != 0 {
+		if off%blockSize != 0 || n%blockSize != 0 {
 			t.Errorf("%s: write of %d bytes at %d", name, n, off)
 		}
 		if off < seen[name] {
@@ -494,7 +494,7 @@ func TestP18_BuffersStayBounded(t *testing.T) {
 			for _, b := range w.idle {
 				held += cap(b)
 			}
-			if held > (1+maxFlying)*maxGroup+4*BlockSize {
+			if held > (1+maxFlying)*maxGroup+4*blockSize {
 				t.Fatalf("sync=%v: buffers hold %d bytes", synced, held)
 			}
 		}
@@ -544,8 +544,8 @@ func TestRotateGivesARecordFreeSegment(t *testing.T) {
 	}
 	mustAppend(t, w, &o, 0, 10)
 	want := []SegmentInfo{
-		{Number: 1, Bytes: BlockSize * 2, Records: 1, LastPosition: 1},
-		{Number: 2, Bytes: BlockSize * 2, Records: 1, LastPosition: 3},
+		{Number: 1, Bytes: blockSize * 2, Records: 1, LastPosition: 1},
+		{Number: 2, Bytes: blockSize * 2, Records: 1, LastPosition: 3},
 	}
 	if got := w.Segments(); !slices.Equal(got, want) {
 		t.Errorf("segments %+v, want %+v", got, want)
@@ -599,4 +599,15 @@ func TestTornTailIsLoggedOnce(t *testing.T) {
 	if got := text.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "000001.log") {
 		t.Errorf("logged: %s", got)
 	}
+}
+
+// Segments returns the segments that are part of the log, ending with the newest on the disk.
+func (w *Writer) Segments() []SegmentInfo {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	last := w.info()
+	if t := w.turning(); t != nil {
+		last = t.ended
+	}
+	return append(slices.Clone(w.sealed), last)
 }

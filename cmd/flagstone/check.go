@@ -69,7 +69,7 @@ func exists(name string) bool {
 // check prints and counts the problems of one store.
 func (k *checkCommand) check(ctx context.Context, c *console, dir string) (problems int, err error) {
 	files := 0
-	report, err := flagstone.Check(ctx, dir, flagstone.Seams{}, func(file string) {
+	report, err := flagstone.Check(ctx, dir, flagstone.Options{}, func(file string) {
 		if files++; !k.Quiet {
 			fmt.Fprintf(c.err, "checking %s\n", file)
 		}

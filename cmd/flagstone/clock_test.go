@@ -12,6 +12,7 @@ import (
 	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/instances"
 	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/seams"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -20,7 +21,7 @@ func makeAhead(t *testing.T, dir string) {
 	t.Helper()
 	ahead := clock.NewShifted(clock.System())
 	ahead.Advance(10 * 365 * 24 * time.Hour)
-	store, err := flagstone.Open(dir, flagstone.Options{Seams: flagstone.Seams{Clock: ahead}})
+	store, err := flagstone.Open(dir, flagstone.Options{Seams: seams.Seams{Clock: ahead}})
 	if err != nil {
 		t.Fatal(err)
 	}

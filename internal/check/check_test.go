@@ -61,7 +61,7 @@ func newStore(t *testing.T) (Store, *vfs.Sim) {
 		Watermark: manifest.NoWatermark, LargestOffset: 86400, Partitions: []*manifest.Partition{{ID: 1}},
 	})
 	values, file := writeFiles(t, fs)
-	e.SetNextFile(valueNumber + 1)
+	log.RaiseFileNumber(valueNumber)
 	e.AddValueFile(1, values)
 	e.AddFile(1, 0, file)
 	e.SetFlushed(1, rows)

@@ -103,7 +103,7 @@ func (m *machine) observeShape(before flagstone.Metrics, job executor.JobInfo) {
 		if i < len(before.Tables) && after.Tables[i].ValueFiles < before.Tables[i].ValueFiles {
 			m.seen["value files gone"]++
 		}
-		if i < len(before.Tables) && after.Tables[i].Files != before.Tables[i].Files {
+		if i < len(before.Tables) && !slices.Equal(after.Tables[i].Files, before.Tables[i].Files) {
 			m.seen[job.Class.String()+"s that changed files"]++
 		}
 	}

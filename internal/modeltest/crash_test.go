@@ -287,7 +287,7 @@ func (m *machine) narrowSurvivors(t *mtable, points []uint64, possible []bool) {
 			if !same {
 				v.at = points[p]
 				a := r.answer(v)
-				_, err = a.explain(got[i])
+				_, err = a.explain(got[i].Exists(), got[i].Cells())
 			}
 			possible[p] = possible[p] && err == nil
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/internal/clock"
 	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/seams"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -21,7 +22,7 @@ import (
 func newTable(t *testing.T, fs vfs.FS, wall clock.Clock, options flagstone.TableOptions) (*flagstone.Store, *flagstone.Table) {
 	t.Helper()
 	store, err := flagstone.Open(storeDir, flagstone.Options{
-		Seams: flagstone.Seams{FS: fs, Clock: wall, Executor: executor.NewManual()},
+		Seams: seams.Seams{FS: fs, Clock: wall, Executor: executor.NewManual()},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +63,7 @@ func duringFlush(t *testing.T, options flagstone.TableOptions, pass time.Duratio
 		if got == nil {
 			return 0
 		}
-		return len(got.Cells)
+		return len(got.Cells())
 	}
 	before := 0
 	faults.Observe(vfs.Observer{Before: func(c vfs.Call) {
@@ -168,7 +169,7 @@ func TestASurplusPutBesideATrimOfItsOwnMutationCanBeFlushed(t *testing.T) {
 // next CURRENT must not be written into the file of the one that counts.
 func TestACurrentThatARenameLeftWithTwoNamesSurvivesTheNextCrash(t *testing.T) {
 	opened := func(fs vfs.FS) error {
-		store, err := flagstone.Open(storeDir, flagstone.Options{Seams: flagstone.Seams{
+		store, err := flagstone.Open(storeDir, flagstone.Options{Seams: seams.Seams{
 			FS: fs, Clock: clock.NewManual(startMillis), Executor: executor.NewManual(),
 		}})
 		if err != nil {

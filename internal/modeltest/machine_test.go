@@ -376,8 +376,8 @@ func (m *machine) describeRow(r *mrow, v *view, got *flagstone.Row) string {
 	}
 	if got != nil {
 		b.WriteString("\tgot:")
-		for i := range got.Cells {
-			fmt.Fprintf(&b, " %s", showCell(&got.Cells[i]))
+		for i := range got.Cells() {
+			fmt.Fprintf(&b, " %s", showCell(&got.Cells()[i]))
 		}
 		b.WriteString("\n")
 	} else {

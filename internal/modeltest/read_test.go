@@ -173,7 +173,7 @@ func isPlain(o *flagstone.ReadOptions) bool {
 func (m *machine) match(r *mrow, v *view, got *flagstone.Row) []finding {
 	m.note(got)
 	a := r.answer(*v)
-	findings, err := a.explain(got)
+	findings, err := a.explain(got.Exists(), got.Cells())
 	if err == nil && got != nil && compareTuples(got.Key(), r.key) != 0 {
 		err = fmt.Errorf("got the row of %s", showKey(got.Key()))
 	}
@@ -205,14 +205,14 @@ func (m *machine) matchSelected(r *mrow, v *view, a *answer, opts *flagstone.Rea
 		return
 	}
 	want := a.cells(opts)
-	for i := range max(len(want), len(got.Cells)) {
+	for i := range max(len(want), len(got.Cells())) {
 		switch {
-		case i >= len(got.Cells):
+		case i >= len(got.Cells()):
 			m.failRow(r, v, got, "%q version %d is missing, reading %s", want[i].column, want[i].version, showOptions(opts))
 		case i >= len(want):
-			m.failRow(r, v, got, "got %s, which should not be there, reading %s", showCell(&got.Cells[i]), showOptions(opts))
+			m.failRow(r, v, got, "got %s, which should not be there, reading %s", showCell(&got.Cells()[i]), showOptions(opts))
 		}
-		g, w := &got.Cells[i], want[i]
+		g, w := &got.Cells()[i], want[i]
 		if string(g.Column) != w.column || g.Version != w.version {
 			m.failRow(r, v, got, "got %s, want %q version %d, reading %s", showCell(g), w.column, w.version, showOptions(opts))
 		}
@@ -248,8 +248,8 @@ func (m *machine) note(got *flagstone.Row) {
 		return
 	}
 	text := showKey(got.Key())
-	for i := range got.Cells {
-		text += " " + showCell(&got.Cells[i])
+	for i := range got.Cells() {
+		text += " " + showCell(&got.Cells()[i])
 	}
 	m.trace(text)
 }

@@ -91,16 +91,14 @@ type finding struct {
 }
 
 // explain checks that a row, read without any selection, is a possible answer,
-// and returns what that says about uncertain puts. A nil row is one that does
-// not exist.
-func (a *answer) explain(got *flagstone.Row) ([]finding, error) {
-	if got == nil || !a.exists {
-		if (got != nil) != a.exists {
-			return nil, fmt.Errorf("the row exists: got %v, want %v", got != nil, a.exists)
-		}
+// and returns what that says about uncertain puts.
+func (a *answer) explain(exists bool, rest []row.Cell) ([]finding, error) {
+	if exists != a.exists {
+		return nil, fmt.Errorf("the row exists: got %v, want %v", exists, a.exists)
+	}
+	if !exists {
 		return nil, nil
 	}
-	rest := got.Cells
 	var findings []finding
 	for i := range a.columns {
 		c := &a.columns[i]

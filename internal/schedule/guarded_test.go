@@ -11,6 +11,7 @@ import (
 	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/internal/offheap"
+	"github.com/flagstone-db/flagstone/internal/seams"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -25,7 +26,7 @@ func TestReadersTouchNothingThatWasFreed(t *testing.T) {
 			MemtableSize: 4 << 10, MemoryBudget: 64 << 10, TableFileSize: 8 << 10, WALSegmentSize: 64 << 10, CacheSize: 24 << 10,
 			TableReads: reads,
 		}
-		o.Seams = flagstone.Seams{
+		o.Seams = seams.Seams{
 			FS: vfs.NewSim(vfs.SimOptions{}), Memory: offheap.New(offheap.Options{Mode: offheap.Guard}),
 			BlockSize: 400, ValueThreshold: 200, Levels: compaction.Config{L0Trigger: 2, LevelBase: 16 << 10},
 		}
@@ -39,8 +40,8 @@ func TestReadersTouchNothingThatWasFreed(t *testing.T) {
 			return fmt.Sprint(n, "@", version, strings.Repeat("x", int(version%300)))
 		}
 		check := func(r *flagstone.Row) {
-			for i := range r.Cells {
-				c := &r.Cells[i]
+			for i := range r.Cells() {
+				c := &r.Cells()[i]
 				if want := value(int(r.Key()[0].Int64()), c.Version-startMillis); string(c.Value) != want {
 					t.Errorf("row %v has %.40q, want %.40q", r.Key(), c.Value, want)
 				}

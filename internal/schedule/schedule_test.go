@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/internal/seams"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -150,7 +151,7 @@ func TestACheckpointHoldsNothingThatWasWrittenLater(t *testing.T) {
 	write.wait()
 	flush.wait()
 
-	copied, err := flagstone.Open("/disk/copy", flagstone.Options{ReadOnly: true, Seams: flagstone.Seams{FS: r.disk, Clock: r.clock, Executor: r.exec}})
+	copied, err := flagstone.Open("/disk/copy", flagstone.Options{ReadOnly: true, Seams: seams.Seams{FS: r.disk, Clock: r.clock, Executor: r.exec}})
 	must(t, err)
 	defer copied.Close()
 	var got []string

@@ -151,7 +151,7 @@ func show(t *testing.T, r *flagstone.Row, err error) string {
 		return "absent"
 	}
 	var b strings.Builder
-	for _, c := range r.Cells {
+	for _, c := range r.Cells() {
 		fmt.Fprintf(&b, "%d=%s ", c.Version, c.Value)
 	}
 	return strings.TrimSpace(b.String())

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// PartialSuffix ends the name of a directory that BuildDir has not finished.
-const PartialSuffix = ".partial"
+// partialSuffix ends the name of a directory that BuildDir has not finished.
+const partialSuffix = ".partial"
 
 // BuildDir makes a directory, which must not exist or be empty. build is called with another
 // name, under which it puts the content and makes it durable. So dir itself is complete or empty
@@ -23,7 +23,7 @@ func BuildDir(fsys FS, dir string, build func(partial string) error) error {
 	if len(names) > 0 {
 		return pathError("make", dir, fmt.Errorf("%w: it is not empty", fs.ErrExist))
 	}
-	partial := filepath.Clean(dir) + PartialSuffix
+	partial := filepath.Clean(dir) + partialSuffix
 	if _, err := fsys.Stat(partial); err == nil {
 		return pathError("make", partial, fmt.Errorf("%w: an unfinished copy: delete it", fs.ErrExist))
 	}

@@ -14,6 +14,7 @@ import (
 
 	flagstone "github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/seams"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/ots"
 	"github.com/flagstone-db/flagstone/row"
@@ -83,7 +84,7 @@ func (m *machine) start() {
 	var err error
 	m.store, err = flagstone.Open("/store", flagstone.Options{
 		MemtableSize: 16 << 10, TableFileSize: 16 << 10, WALSegmentSize: 64 << 10, CacheSize: 1 << 20,
-		Seams: flagstone.Seams{FS: m.fs, Clock: m.clock},
+		Seams: seams.Seams{FS: m.fs, Clock: m.clock},
 	})
 	if err == nil {
 		m.Service, err = ots.New(m.store, ots.Options{

@@ -234,8 +234,9 @@ func shared(name []byte) string { return unsafe.String(unsafe.SliceData(name), l
 // take makes r the contents of into: the engine has copied its bytes.
 func take(into *rowstore.Row, key []byte, r *flagstone.Row) {
 	into.Reset(key)
-	for i := range r.Cells {
-		c := &r.Cells[i]
+	cells := r.Cells()
+	for i := range cells {
+		c := &cells[i]
 		into.Cells = append(into.Cells, rowstore.Cell{Column: c.Column, Version: c.Version, Value: c.Value})
 	}
 }
@@ -264,7 +265,7 @@ func (s *session) Scan(start, end []byte, q rowstore.Query, limit int, visit fun
 	rows := s.store.table.Scan(context.Background(), from, to, flagstone.ScanOptions{ReadOptions: s.options(q)})
 	for n := 0; rows.Next(); {
 		r := rows.Row()
-		if len(r.Cells) == 0 {
+		if len(r.Cells()) == 0 {
 			continue
 		}
 		// The rows of a scan point into blocks: the bytes are copied here, as in
@@ -280,14 +281,14 @@ func (s *session) Scan(start, end []byte, q rowstore.Query, limit int, visit fun
 // copyRow makes into a copy of a row, in one piece of memory.
 func copyRow(into *rowstore.Row, r *flagstone.Row) {
 	into.Reset(r.Key()[0].Bytes())
-	size := 0
-	for i := range r.Cells {
-		size += len(r.Cells[i].Column) + len(r.Cells[i].Value)
+	size, from := 0, r.Cells()
+	for i := range from {
+		size += len(from[i].Column) + len(from[i].Value)
 	}
 	memory := into.Bytes(size)
-	cells := slices.Grow(into.Cells, len(r.Cells))[:len(r.Cells)]
-	for i := range r.Cells {
-		c, to := &r.Cells[i], &cells[i]
+	cells := slices.Grow(into.Cells, len(from))[:len(from)]
+	for i := range from {
+		c, to := &from[i], &cells[i]
 		n := copy(memory, c.Column)
 		m := n + copy(memory[n:], c.Value)
 		to.Column, to.Version, to.Value = memory[:n:n], c.Version, memory[n:m:m]
