@@ -109,6 +109,16 @@ func (c *change) fold() {
 	c.mutation = mu
 }
 
+// stamp gives the puts at flagstone.Now, which were just made, their version.
+func (c *change) stamp(now int64) {
+	for i := range c.calls {
+		if call := &c.calls[i]; call.kind == callPut && call.version == flagstone.Now {
+			call.version = now
+		}
+	}
+	c.fold()
+}
+
 func (mu *mutation) column(name string) *columnChange {
 	for i := range mu.columns {
 		if mu.columns[i].name == name {

@@ -240,7 +240,7 @@ func (m *machine) version(r *mrow) int64 {
 		reach := []int64{2_000, 20_000, 200_000, 2_000_000}[m.rng.IntN(4)]
 		return max(0, min(now, ahead-1)+m.rng.Int64N(1+min(max(ahead-1-now, 0), reach)))
 	}
-	return []int64{-1, math.MinInt64, math.MaxInt64}[m.rng.IntN(3)]
+	return []int64{-1, flagstone.Now, math.MaxInt64}[m.rng.IntN(3)]
 }
 
 // value makes a value that no other put has, where its type allows.

@@ -252,7 +252,7 @@ func (m *machine) wrote(changes []*change, err error, commit *flagstone.Commit) 
 	now := m.store.NowMillis()
 	var want error
 	for _, c := range changes {
-		if want == nil {
+		if c.stamp(now); want == nil {
 			want = c.refusal(firstRefused(now, c.row.table.options.MaxVersionOffsetSeconds))
 		}
 	}
