@@ -167,6 +167,12 @@ func (b *dataBlock) valuesBefore(row int) int {
 	return b.valueEnd.before(b.data, cells)
 }
 
+// segmentLength is how many bytes the values in segment k take.
+func (b *dataBlock) segmentLength(k int) int {
+	from, to := b.segmentRows(k)
+	return b.valuesBefore(to) - b.valuesBefore(from)
+}
+
 // rawSize is the number of bytes before compression.
 func (b *dataBlock) rawSize() int {
 	if b.segments == 0 {

@@ -57,7 +57,7 @@ func reseal(data []byte) {
 		}
 		at += length
 	}
-	r := &Reader{file: &memFile{data: data}, align: 1}
+	r := &Reader{fileBytes: fileBytes{file: &memFile{data: data}, align: 1}}
 	if r.readTail(int64(len(data))) != nil {
 		return
 	}
@@ -168,7 +168,7 @@ func FuzzBlock(f *testing.F) {
 				if !it.load(g, i) {
 					f.Fatal(it.Error())
 				}
-				f.Add(bytes.Clone(it.block.data), int(it.block.partEnd.at(it.block.data, it.block.segments-1)))
+				f.Add(bytes.Clone(it.blocks.block.data), int(it.blocks.block.partEnd.at(it.blocks.block.data, it.blocks.block.segments-1)))
 			}
 		}
 	}
@@ -228,7 +228,7 @@ func oldBlocks(tb testing.TB) (blocks [][]byte) {
 			if !it.load(i, r.index.firstBlock(i)) {
 				tb.Fatal(it.Error())
 			}
-			blocks = append(blocks, bytes.Clone(it.block.data))
+			blocks = append(blocks, bytes.Clone(it.blocks.block.data))
 		}
 	}
 	return blocks

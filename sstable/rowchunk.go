@@ -18,7 +18,7 @@ import (
 // until the iterator moves. Values in the iterator's own memory do not if the chunk goes on
 // with another segment.
 func (it *Iterator) CollectRows(dst *row.Chunk, rows int, p *row.Projection) int {
-	b := it.block
+	l, b := &it.blocks.loadedBlock, it.blocks.block
 	perRow := (b.rawSize() + b.rows - 1) / b.rows
 	rows = max(min(rows, dst.Budget/perRow), 1)
 	from := it.row
@@ -34,14 +34,14 @@ func (it *Iterator) CollectRows(dst *row.Chunk, rows int, p *row.Projection) int
 	all := p.All() && !p.Cuts(b.versions)
 	alike := all && b.full && b.oneStamp && b.kind.width() == 0
 	for it.row < to && it.moreValues() {
-		end := min(to, it.valueRows)
-		dst.Borrow = it.shared || end == to
+		end := min(to, l.valueRows)
+		dst.Borrow = l.shared || end == to
 		switch {
 		case alike:
-			it.collectValues(dst, it.row, end)
+			l.collectValues(dst, it.row, end)
 			it.row = end
 		case all:
-			it.collectRows(dst, it.row, end)
+			l.collectRows(dst, it.row, end)
 			it.row = end
 		default:
 			for ; it.row < end; it.row++ {
@@ -52,8 +52,8 @@ func (it *Iterator) CollectRows(dst *row.Chunk, rows int, p *row.Projection) int
 		}
 	}
 	dst.Borrow = false
-	if to = it.row; to == b.rows && it.pin != nil {
-		it.r.cached.Expect(it.number + 1)
+	if to = it.row; to == b.rows {
+		it.blocks.expectNext()
 	}
 	if alike {
 		b.addAlike(dst, from, to)
@@ -64,8 +64,8 @@ func (it *Iterator) CollectRows(dst *row.Chunk, rows int, p *row.Projection) int
 
 // expectValues prefetches the values of a chunk, which its reader will look at soon. Values
 // that were decoded just now are in the processor's caches already.
-func (it *Iterator) expectValues(values []byte) {
-	if it.shared {
+func (l *loadedBlock) expectValues(values []byte) {
+	if l.shared {
 		prefetch.Bytes(values)
 	}
 }
@@ -84,8 +84,8 @@ func (it *Iterator) moreValues() bool {
 // collectValues adds the cells of the rows [from, to) of one segment. The rows of the block
 // differ only in keys, values and one stamp each, as most do. addAlike does the rest, for the
 // rows of all segments.
-func (it *Iterator) collectValues(dst *row.Chunk, from, to int) {
-	b := it.block
+func (l *loadedBlock) collectValues(dst *row.Chunk, from, to int) {
+	b := l.block
 	data, columns := b.data, b.columns
 	at := from * columns
 	cells := dst.Extend(to*columns - at)
@@ -94,8 +94,8 @@ func (it *Iterator) collectValues(dst *row.Chunk, from, to int) {
 	}
 	ends := b.valueEnd
 	valueFrom := ends.before(data, at)
-	values := dst.Copy(it.values[valueFrom-it.valuesAt : int(ends.at(data, to*columns-1))-it.valuesAt])
-	it.expectValues(values)
+	values := dst.Copy(l.values[valueFrom-l.valuesAt : int(ends.at(data, to*columns-1))-l.valuesAt])
+	l.expectValues(values)
 	all := row.Cell{
 		Column: b.name(0), Kind: row.KindPut, Type: row.Type(b.kind.base >> kindTypeBits), Separate: b.kind.base&kindMask == kindSeparate,
 	}
@@ -169,9 +169,9 @@ func (b *dataBlock) addAlike(dst *row.Chunk, from, to int) {
 }
 
 // collectRows adds the rows [from, to) of an even block, of one segment, with all cells. It
-// is Iterator.collect in a loop over rows.
-func (it *Iterator) collectRows(dst *row.Chunk, from, to int) {
-	b := it.block
+// is loadedBlock.collect in a loop over rows.
+func (l *loadedBlock) collectRows(dst *row.Chunk, from, to int) {
+	b := l.block
 	data := b.data
 	at, end := b.cellsBefore(from), b.cellsEnd(to-1)
 	valueFrom := b.valueEnd.before(data, at)
@@ -179,8 +179,8 @@ func (it *Iterator) collectRows(dst *row.Chunk, from, to int) {
 	if end > at {
 		valuesEnd = int(b.valueEnd.at(data, end-1))
 	}
-	values := dst.Copy(it.values[valueFrom-it.valuesAt : valuesEnd-it.valuesAt])
-	it.expectValues(values)
+	values := dst.Copy(l.values[valueFrom-l.valuesAt : valuesEnd-l.valuesAt])
+	l.expectValues(values)
 	ended := len(dst.Cells) - at
 	cells := dst.Extend(end - at)
 	prefix, suffixes := b.prefix(), b.keys()

@@ -169,9 +169,9 @@ func (table modelTable) onlyItsRowsFail(t *testing.T, what string, r *Reader, at
 		from, _ := r.index.blockRange(r.index.firstBlock(g))
 		_, to := r.index.blockRange(r.index.firstBlock(g+1) - 1)
 		inRow := at >= from && at < to
-		if inRow && it.SeekRowExact(table[i].key) && !it.long && at < from+int64(it.block.partEnd.at(it.block.data, it.block.segments-1)) {
-			k := it.block.segmentOf(it.row) // at is not in the head
-			inRow = at >= from+int64(it.block.partEnd.before(it.block.data, k)) && at < from+int64(it.block.partEnd.at(it.block.data, k))
+		if inRow && it.SeekRowExact(table[i].key) && !it.long && at < from+int64(it.blocks.block.partEnd.at(it.blocks.block.data, it.blocks.block.segments-1)) {
+			k := it.blocks.block.segmentOf(it.row) // at is not in the head
+			inRow = at >= from+int64(it.blocks.block.partEnd.before(it.blocks.block.data, k)) && at < from+int64(it.blocks.block.partEnd.at(it.blocks.block.data, k))
 		}
 		if inRow != (failed[1+i] != nil) {
 			t.Fatalf("%s: row %q in [%d, %d): %v", what, table[i].key, from, to, failed[1+i])

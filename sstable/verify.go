@@ -17,7 +17,7 @@ func (r *Reader) Verify() error { return r.VerifyReferences(nil) }
 // VerifyReferences is Verify, and also calls check, if not nil, with every reference to a
 // value file. An error of check ends the walk and is returned.
 func (r *Reader) VerifyReferences(check func(row.Reference) error) error {
-	v := verifier{r: &Reader{file: r.file, name: r.name, align: r.align}, props: emptyProperties(), check: check}
+	v := verifier{r: &Reader{fileBytes: fileBytes{file: r.file, name: r.name, align: r.align}}, props: emptyProperties(), check: check}
 	if err := v.r.readTail(r.footer.fileSize); err != nil {
 		return err
 	}
@@ -56,11 +56,10 @@ func (v *verifier) bad(i int, what string) error {
 
 func (v *verifier) block(g, i int) error {
 	it := &v.it
-	it.begin()
 	if !it.load(g, i) {
 		return it.err
 	}
-	b := it.block
+	b := it.blocks.block
 	v.props.DataBlocks++
 	v.props.RawBytes += uint64(b.rawSize())
 	v.away = 0
@@ -130,7 +129,7 @@ func (v *verifier) cells(i int) error {
 		if c.Seq > row.MaxSequence || c.Kind == row.KindDeleteRow && c.Version != row.MaxVersion {
 			return v.bad(i, "sequence number too large, or delete-row with a version")
 		}
-		if at == first && it.block.continued {
+		if at == first && it.blocks.block.continued {
 			tie := c.Version == v.last.Version && bytes.Equal(c.Column, v.last.Column)
 			if !bytes.Equal(x.column(i), c.Column) || int64(x.version.at(x.data, i)) != c.Version ||
 				(x.tie.at(x.data, i) != 0) != tie {
