@@ -196,13 +196,14 @@ func (b *blockReader) readBlock(c *cache.Block[dataBlock]) error {
 // segments. stored begins at offset from in the block. It returns what is wrong, or "".
 func (b *blockReader) take(c *cache.Block[dataBlock], stored []byte, from int64) (bad string) {
 	begin, _ := b.r.index.blockRange(b.number)
-	segments := b.r.footer.version >= versionSegments
-	if segments {
-		head, at, bad := headOf(stored)
+	at := wholeBlock
+	if b.r.footer.version >= versionSegments {
+		head, behind, bad := headOf(stored)
 		if bad != "" {
 			return bad
 		}
-		stored, from = head, from+int64(at)
+		stored, from = head, from+int64(behind)
+		at = int(from)
 	}
 	kind, body, bad := checkStored(stored, &b.r.footer.uniqueID, begin+from)
 	if bad != "" {
@@ -223,10 +224,7 @@ func (b *blockReader) take(c *cache.Block[dataBlock], stored []byte, from int64)
 	if bad := b.bytes.scratch.expand(data, kind, body); bad != "" {
 		return bad
 	}
-	if !segments {
-		return block.parse(data)
-	}
-	return block.parseHead(data, int(from))
+	return block.parse(data, at)
 }
 
 // close ends the movement, and releases the block and working memory.

@@ -37,13 +37,8 @@ const (
 
 // String names the compression.
 func (c Compression) String() string {
-	switch c {
-	case CompressNone:
-		return "none"
-	case CompressS2:
-		return "s2"
-	case CompressZstd:
-		return "zstd"
+	if c <= CompressZstd {
+		return [...]string{"none", "s2", "zstd"}[c]
 	}
 	return fmt.Sprintf("compression(%d)", uint8(c))
 }

@@ -85,7 +85,7 @@ func sealSegments(block []byte, from int64, seal func(from, to int64)) {
 	}
 	raw, s, b := make([]byte, n), takeScratch(), dataBlock{}
 	defer s.give()
-	if s.expand(raw, kind, body) != "" || b.parseHead(raw, at) != "" {
+	if s.expand(raw, kind, body) != "" || b.parse(raw, at) != "" {
 		return
 	}
 	for k := range b.segments {
@@ -179,9 +179,9 @@ func FuzzBlock(f *testing.F) {
 		var b dataBlock
 		bad := ""
 		if at < 0 {
-			bad = b.parse(data)
+			bad = b.parse(data, wholeBlock)
 		} else {
-			bad = b.parseHead(data, at)
+			bad = b.parse(data, at)
 		}
 		if bad != "" {
 			return

@@ -103,7 +103,7 @@ func (d *dump) dataBlock(end int) {
 	head, at, bad := headOf(d.file[d.at:end])
 	var b dataBlock
 	if bad == "" {
-		bad = b.parseHead(head[:len(head)-trailerSize], at)
+		bad = b.parse(head[:len(head)-trailerSize], at)
 	}
 	if bad != "" {
 		panic(bad)

@@ -96,44 +96,45 @@ func (it *Iterator) Last() bool {
 
 // SeekRow positions on the first row whose key is at least key.
 func (it *Iterator) SeekRow(key []byte) bool {
-	it.begin(scan)
-	g := it.r.index.search(key)
-	if g < 0 {
-		return it.enter(0, false)
-	}
-	if !it.load(g, it.r.index.firstBlock(g)) {
+	g, i, _ := it.find(key, scan)
+	switch {
+	case it.err != nil:
 		return false
+	case g < 0 || i == it.blocks.block.rows:
+		return it.enter(g+1, false)
 	}
-	it.blocks.expectHead()
-	if i, _ := it.blocks.block.searchRow(key); i < it.blocks.block.rows {
-		return it.setRow(g, i)
-	}
-	return it.enter(g+1, false)
+	return it.setRow(g, i)
 }
 
 // SeekRowExact positions on the row with this key, and returns false if there is none.
 func (it *Iterator) SeekRowExact(key []byte) bool {
-	it.begin(point)
-	g := it.r.index.search(key)
-	if g < 0 || !it.load(g, it.r.index.firstBlock(g)) {
-		return false
-	}
-	it.blocks.expectHead()
-	i, exact := it.blocks.block.searchRow(key)
+	g, i, exact := it.find(key, point)
 	return exact && it.setRow(g, i)
 }
 
 // SeekRowBefore positions on the last row whose key is below key.
 func (it *Iterator) SeekRowBefore(key []byte) bool {
-	it.begin(point)
-	g := it.r.index.search(key)
-	if g < 0 || !it.load(g, it.r.index.firstBlock(g)) {
+	g, i, _ := it.find(key, point)
+	switch {
+	case it.err != nil || g < 0:
 		return false
+	case i == 0:
+		return it.enter(g-1, true)
 	}
-	if i, _ := it.blocks.block.searchRow(key); i > 0 {
-		return it.setRow(g, i-1)
+	return it.setRow(g, i-1)
+}
+
+// find loads the only block in which a row with this key can begin, that of group g, and
+// returns the first row of the block at or above key, or the number of rows. exact means that
+// the row has this key. g is -1, and no block is loaded, if the key is below all rows.
+func (it *Iterator) find(key []byte, p pattern) (g, i int, exact bool) {
+	it.begin(p)
+	if g = it.r.index.search(key); g < 0 || !it.load(g, it.r.index.firstBlock(g)) {
+		return g, 0, false
 	}
-	return it.enter(g-1, true)
+	it.blocks.expectHead()
+	i, exact = it.blocks.block.searchRow(key)
+	return g, i, exact
 }
 
 // NextRow moves to the next row.

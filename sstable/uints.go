@@ -146,9 +146,10 @@ func appendLittle(dst []byte, v uint64, n int) []byte {
 // cursor reads a block's header and arrays. bad keeps the first thing that is wrong; all
 // reads after that return zero.
 type cursor struct {
-	data []byte
-	at   int
-	bad  string
+	data    []byte
+	at      int
+	bad     string
+	noSteps bool // arrays of ends have no step: see steps
 }
 
 func (c *cursor) fail(what string) {
@@ -231,6 +232,9 @@ func (c *cursor) uints(n int, what string) uints {
 
 // steps reads the head of an array of n ends, and skips its deltas. limit bounds the step.
 func (c *cursor) steps(n, limit int, what string) uints {
+	if c.noSteps {
+		return c.uints(n, what)
+	}
 	step := c.count(limit, what)
 	if n == 0 && step != 0 {
 		c.fail(what + " without parts")
