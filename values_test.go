@@ -597,7 +597,7 @@ func TestCheckFollowsReferences(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = table.VerifyReferences(func(ref row.Reference) error { good = append(good, ref); return c.reference(ref) })
+		err = table.Verify(func(ref row.Reference) error { good = append(good, ref); return c.reference(ref) })
 		if err = errors.Join(err, table.Close()); err != nil {
 			t.Fatal(err)
 		}

@@ -111,7 +111,7 @@ func exercise(r *Reader) error {
 		it.SeekCell([]byte("c1"), 1_700_000_000_000)
 		it.SeekCell(nil, 0)
 		r.MayContain(Hash(key))
-		r.OffsetOf(key)
+		r.offsetOf(key)
 	}
 	err := it.Error()
 	for ok := it.Last(); ok; ok = it.PrevRow() {
@@ -153,7 +153,7 @@ func FuzzReader(f *testing.F) {
 		if err := exercise(r); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Verify(); err != nil && !errors.Is(err, ErrCorrupt) {
+		if err := r.Verify(nil); err != nil && !errors.Is(err, ErrCorrupt) {
 			t.Fatal(err)
 		}
 	})

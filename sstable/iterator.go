@@ -2,6 +2,7 @@ package sstable
 
 import (
 	"bytes"
+	"math/bits"
 
 	"github.com/flagstone-db/flagstone/internal/offheap"
 	"github.com/flagstone-db/flagstone/row"
@@ -193,10 +194,13 @@ func (it *Iterator) load(g, i int) bool {
 		(b.continued != (i > x.firstBlock(g)) || b.continues != (i+1 < x.firstBlock(g+1))) {
 		it.err = it.blocks.refuse("block and index differ about where a long row begins or ends")
 	}
-	if it.err != nil {
-		it.onRow, it.onCell = false, false
-	}
-	return it.err == nil
+	return it.err == nil || it.stop()
+}
+
+// stop leaves the row after an error, and returns false.
+func (it *Iterator) stop() bool {
+	it.onRow, it.onCell = false, false
+	return false
 }
 
 // setRow positions on a row of the loaded block.
@@ -239,16 +243,11 @@ func (it *Iterator) toBlock(i int) bool {
 		}
 		if !bytes.Equal(it.key, it.blocks.block.prefix()) {
 			it.err = it.blocks.refuse("fragment of another row")
-			it.onRow, it.onCell = false, false
-			return false
+			return it.stop()
 		}
 	}
 	it.openRow()
-	if !it.openValues() {
-		it.onRow, it.onCell = false, false
-		return false
-	}
-	return true
+	return it.openValues() || it.stop()
 }
 
 // FirstCell positions on the first cell of the current row.
@@ -260,16 +259,8 @@ func (it *Iterator) FirstCell() bool {
 	return it.setCell(it.low - it.flagged())
 }
 
-// flagged returns how many row-level cells of the row are stored as flags.
-func (it *Iterator) flagged() int {
-	switch it.flags {
-	case 0:
-		return 0
-	case rowDeleted | rowMarked, rowDeleted | rowMarkedForever:
-		return 2
-	}
-	return 1
-}
+// flagged returns how many row-level cells of the row are stored as flags, a bit for each.
+func (it *Iterator) flagged() int { return bits.OnesCount64(it.flags) }
 
 // NextCell moves to the next cell of the current row.
 func (it *Iterator) NextCell() bool {

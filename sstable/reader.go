@@ -176,24 +176,6 @@ func (r *Reader) Properties() *Properties { return &r.props }
 // False is certain. Without a filter it is always true.
 func (r *Reader) MayContain(hash uint64) bool { return r.filter.mayContain(hash) }
 
-// OffsetOf estimates how many bytes of data, as stored, come before the first row whose key
-// is at least key. Values in value files count too. It reads only the index. The estimate
-// is too small by less than one block, or the length of one long row.
-func (r *Reader) OffsetOf(key []byte) int64 {
-	g := r.index.search(key)
-	if g < 0 {
-		return 0
-	}
-	if g == r.index.groups-1 && string(key) > string(r.props.LargestKey) {
-		return r.DataSize()
-	}
-	return r.index.sizeBefore(r.index.firstBlock(g))
-}
-
-// DataSize is how many bytes of data the file has, as stored, including values in value
-// files. OffsetOf returns it for a key above all rows.
-func (r *Reader) DataSize() int64 { return r.index.sizeBefore(r.index.blocks) }
-
 // Mapped reports whether the file is mapped.
 func (r *Reader) Mapped() bool { return r.mapping != nil }
 

@@ -58,7 +58,7 @@ func (b *dataBlock) checkPlain() bool {
 	b.even = b.rowFlags.width() == 0 && b.rowFlags.base&(rowMarked|rowMarkedForever) != 0 &&
 		(b.oneStamp || b.rowFlags.base&rowDeleted == 0)
 	if b.even {
-		b.boundStamps()
+		b.minSeq, b.maxSeq, b.minVersion, b.maxVersion = b.stampBounds(0, b.stamps)
 	}
 	return true
 }
@@ -110,15 +110,16 @@ func (b *dataBlock) afterRowLevel(low, high int) int {
 	return low
 }
 
-// boundStamps finds the bounds of all stamps.
-func (b *dataBlock) boundStamps() {
-	b.minSeq, b.maxSeq = b.seq.at(b.data, 0), b.seq.at(b.data, 0)
-	b.minVersion, b.maxVersion = int64(b.version.at(b.data, 0)), int64(b.version.at(b.data, 0))
-	for i := range b.stamps {
+// stampBounds returns the bounds of the stamps [from, to).
+func (b *dataBlock) stampBounds(from, to int) (minSeq, maxSeq uint64, minVersion, maxVersion int64) {
+	minSeq, minVersion = b.seq.at(b.data, from), int64(b.version.at(b.data, from))
+	maxSeq, maxVersion = minSeq, minVersion
+	for i := from + 1; i < to; i++ {
 		seq, version := b.seq.at(b.data, i), int64(b.version.at(b.data, i))
-		b.minSeq, b.maxSeq = min(b.minSeq, seq), max(b.maxSeq, seq)
-		b.minVersion, b.maxVersion = min(b.minVersion, version), max(b.maxVersion, version)
+		minSeq, maxSeq = min(minSeq, seq), max(maxSeq, seq)
+		minVersion, maxVersion = min(minVersion, version), max(maxVersion, version)
 	}
+	return minSeq, maxSeq, minVersion, maxVersion
 }
 
 // wholeCells is the most cells of a row that Extent examines, in a block that is not plain, to
@@ -160,13 +161,8 @@ func (it *Iterator) Extent(e *row.Extent) bool {
 		}
 	}
 	e.MinSeq, e.MaxSeq, e.MinVersion, e.MaxVersion = seq, seq, version, version
-	if b.oneStamp {
-		return true
-	}
-	for i, end := it.stamp+1, b.stampsEnd(it.row); i < end; i++ {
-		seq, version := b.seq.at(data, i), int64(b.version.at(data, i))
-		e.MinSeq, e.MaxSeq = min(e.MinSeq, seq), max(e.MaxSeq, seq)
-		e.MinVersion, e.MaxVersion = min(e.MinVersion, version), max(e.MaxVersion, version)
+	if !b.oneStamp {
+		e.MinSeq, e.MaxSeq, e.MinVersion, e.MaxVersion = b.stampBounds(it.stamp, b.stampsEnd(it.row))
 	}
 	return true
 }
