@@ -206,19 +206,10 @@ func (it *Iterator) Collect(dst *row.Collector, p *row.Projection) {
 		l.collectNewest(dst, c, at, b.cellOf(c, w.end, at), p)
 		return
 	}
-	once := b.plain && b.versions == 1
 	for _, column := range w.chosen {
-		if at = b.cellOf(c, column, at); at == it.high {
-			return
-		}
-		if b.full || b.columnOf(at) == uint64(column) {
-			end := at + 1
-			if !once {
-				end = b.cellOf(c, column+1, end)
-			}
-			l.collectNewest(dst, c, at, end, p)
-			at = end
-		}
+		from := b.cellOf(c, column, at)
+		at = b.cellOf(c, column+1, from)
+		l.collectNewest(dst, c, from, at, p)
 	}
 }
 
@@ -356,44 +347,58 @@ func (l *loadedBlock) collect(dst *row.Collector, r *rowCells, from, to int) {
 		b.collectEven(dst.Extend(to-from), r, from, names, values)
 		return
 	}
-	// The loop loads as little as it can. The end of a name is the beginning of the next
-	// column's name, and what all cells of the block have in common is loaded before.
+	copyNames := dst
+	if !sparse {
+		copyNames = nil
+	}
+	b.fill(dst.Extend(to-from), from, r.stamp, first-1, names, nameAt, values, at, copyNames)
+}
+
+// fill makes cells of those of a row from cell at on. stamp is the first stamp of the row.
+// column is the column before that of the first cell, if the block is full, or any before that.
+// names has the names from nameAt on, values the values from valueAt on. copyNames, if not nil,
+// copies each name.
+//
+// The loop loads as little as it can. The end of a name is the beginning of the next column's
+// name, and what all cells of the block have in common is loaded before.
+func (b *dataBlock) fill(cells []row.Cell, at, stamp, column int, names []byte, nameAt int, values []byte, valueAt int, copyNames *row.Collector) {
+	data := b.data
 	nameEnd, valueEnd, stamps, kinds := b.nameEnd, b.valueEnd, b.stamp, b.kind
 	full, oneStamp, kind := b.full, b.oneStamp, kinds.base
-	seq, version := b.seq.at(data, r.stamp), int64(b.version.at(data, r.stamp))
-	value, nameFrom, nameTo := 0, 0, 0
-	column := first - 1 // column of the cell before
+	seq, version := b.seq.at(data, stamp), int64(b.version.at(data, stamp))
+	value, nameFrom, nameTo := valueEnd.before(data, at)-valueAt, 0, 0
 	var name []byte
-	for i, cells := from, dst.Extend(to-from); i < to; i++ {
+	for i := range cells {
 		next := column + 1
 		if !full {
-			next = int(b.columnOf(i))
+			next = int(b.columnOf(at))
 		}
-		if next != column || i == from {
+		if next != column || i == 0 {
 			if nameFrom = nameTo; next != column+1 {
 				nameFrom = nameEnd.before(data, next) - nameAt
 			}
 			nameTo = int(nameEnd.at(data, next)) - nameAt
 			name = names[nameFrom:nameTo:nameTo]
-			if sparse {
-				name = dst.Copy(name)
+			if copyNames != nil {
+				name = copyNames.Copy(name)
 			}
 			column = next
 		}
 		if !oneStamp {
-			s := r.stamp + int(stamps.at(data, i))
+			s := stamp + int(stamps.at(data, at))
 			seq, version = b.seq.at(data, s), int64(b.version.at(data, s))
 		}
 		if kinds.width() != 0 {
-			kind = kinds.at(data, i)
+			kind = kinds.at(data, at)
 		}
-		end := int(valueEnd.at(data, i)) - at
-		c := &cells[i-from]
+		end := int(valueEnd.at(data, at)) - valueAt
+		c := &cells[i]
 		c.Column, c.Value = name, values[value:end:end]
 		c.Version, c.Seq = version, seq
 		c.Kind, c.Type = row.KindPut, row.Type(kind>>kindTypeBits)
 		c.Separate, c.Packed = kind&kindMask == kindSeparate, false
 		value = end
+		at++
 	}
 }
 

@@ -122,10 +122,15 @@ func (w *Writer) AddCell(c *row.Cell) error {
 	if bad := w.props.addCell(c); bad != "" {
 		return w.fail(fmt.Errorf("%w: row key %x: %s", ErrOrder, w.key, bad))
 	}
+	w.noteLast(c)
+	return nil
+}
+
+// noteLast notes the newest cell of the row.
+func (w *Writer) noteLast(c *row.Cell) {
 	w.column = append(w.column[:0], c.Column...)
 	w.last = row.Cell{Column: w.column, Version: c.Version, Seq: c.Seq, Kind: c.Kind}
 	w.rowHas = true
-	return nil
 }
 
 func (w *Writer) checkCell(c *row.Cell) string {
