@@ -209,7 +209,7 @@ func (b *blockReader) take(c *cache.Block[dataBlock], stored []byte, from int64)
 	if bad != "" {
 		return bad
 	}
-	n, bad := partLength(kind, body)
+	n, bad := rawLength(kind, body, maxRawBlock)
 	if bad != "" {
 		return bad
 	}

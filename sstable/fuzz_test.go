@@ -79,7 +79,7 @@ func sealSegments(block []byte, from int64, seal func(from, to int64)) {
 	}
 	seal(from+int64(at), from+int64(at+len(head)))
 	kind, body, _ := splitStored(head)
-	n, bad := partLength(kind, body)
+	n, bad := rawLength(kind, body, maxRawBlock)
 	if bad != "" || n > 1<<20 {
 		return
 	}

@@ -155,18 +155,17 @@ func (r *Reader) rawSection(stored []byte, offset int64) (raw []byte, bad string
 	if bad != "" {
 		return nil, bad
 	}
-	if kind == CompressNone {
-		return append(make([]byte, 0, len(body)), body...), ""
+	if kind != CompressNone {
+		r.compressed = kind
 	}
-	r.compressed = kind
-	n, bad := rawLength(body, maxRawSection)
+	n, bad := rawLength(kind, body, maxRawSection)
 	if bad != "" {
 		return nil, bad
 	}
 	s := takeScratch()
 	defer s.give()
 	raw = make([]byte, n)
-	return raw, s.decompress(raw, kind, body)
+	return raw, s.expand(raw, kind, body)
 }
 
 // Properties returns what the file holds. FileChecksum is 0; see Checksum.

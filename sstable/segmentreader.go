@@ -182,7 +182,7 @@ func (b *blockReader) split(k int, stored []byte, offset int64, keep bool) (kind
 
 // expand fills dst with the values of a segment. It returns what is wrong, or "".
 func (b *blockReader) expand(dst []byte, kind Compression, body []byte) (bad string) {
-	length, bad := partLength(kind, body)
+	length, bad := rawLength(kind, body, maxRawBlock)
 	if bad == "" && length != len(dst) {
 		bad = "segment does not have the length of its values"
 	}
