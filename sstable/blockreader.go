@@ -116,10 +116,8 @@ func (b *blockReader) load(i int) error {
 	if b.number == i {
 		return nil
 	}
-	if b.number >= 0 && i == b.number+1 {
-		b.bytes.run++
-	} else {
-		b.bytes.run, b.bytes.ahead = 0, 0
+	next := b.number >= 0 && i == b.number+1
+	if b.bytes.enter(next); !next {
 		b.ahead.leave(b)
 	}
 	opened := b.valueRows > 0

@@ -156,6 +156,14 @@ func (b *byteReader) seek(p pattern, to int64) {
 	}
 }
 
+// enter says that the reader goes to a block, which is the next one after the last or not.
+func (b *byteReader) enter(next bool) {
+	b.run++
+	if !next {
+		b.run, b.ahead = 0, 0
+	}
+}
+
 // read returns the bytes [from, to) of the file in memory of b, by the way that is faster now.
 // They stay until the next call. A call of the file reads on up to upTo. Later changes of the
 // file do not change the bytes: the caller verifies them, and uses what it verified.

@@ -117,3 +117,40 @@ func TestGetsThatMissThePageCacheAskForWhatLiesAround(t *testing.T) {
 		}
 	}
 }
+
+func TestColdFilesAreReadByCallsAndWarmOnesThroughTheMapping(t *testing.T) {
+	now := time.Duration(1)
+	w := residency{elapsed: func() time.Duration { return now }}
+	access := func(took time.Duration) {
+		began := w.begin(0)
+		now += took
+		w.end(began, 5000)
+	}
+	access(10 * time.Microsecond)
+	if !w.resident() {
+		t.Fatal("cold after a fast access")
+	}
+	if w.begin(1<<12) != 0 {
+		t.Fatal("every access is measured")
+	}
+	access(100 * time.Microsecond)
+	for i := range missStreak {
+		if w.resident() {
+			t.Fatalf("warm after %d fast accesses", i)
+		}
+		access(3 * time.Microsecond)
+	}
+	if !w.resident() {
+		t.Fatal("cold for ever")
+	}
+	access(100 * time.Microsecond)
+	for range 3 * missStreak {
+		access(100 * time.Microsecond)
+		if w.resident() {
+			t.Fatal("warm though nothing is")
+		}
+	}
+	if w.begin(1<<12) == 0 {
+		t.Fatal("not every access is measured while the file is cold")
+	}
+}
