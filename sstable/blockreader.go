@@ -99,6 +99,9 @@ func (b *blockReader) open(r *Reader, opts IterOptions) {
 	b.ahead.stream.Use(r.helpers)
 }
 
+// index says which blocks there are.
+func (b *blockReader) index() *index { return &b.r.index }
+
 // seek begins a new movement through the file, which the next load begins.
 func (b *blockReader) seek(p pattern) {
 	to := int64(0)

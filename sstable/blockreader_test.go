@@ -34,7 +34,8 @@ func readThrough(r *Reader, opts IterOptions, p pattern) error {
 func TestAFlippedBitIsFoundInEachWayOfReading(t *testing.T) {
 	table, f := wordTable(30, true), &memFile{}
 	table.write(t, f, WriterOptions{Compression: CompressS2, BlockSize: 3000})
-	helpers := assist.NewManual(func() bool { return true })
+	pieces := 0
+	helpers := assist.NewManual(func() bool { pieces++; return true })
 	defer helpers.Close()
 	hour := func() time.Duration { return time.Hour }
 	for _, reader := range []ReaderOptions{
@@ -63,6 +64,9 @@ func TestAFlippedBitIsFoundInEachWayOfReading(t *testing.T) {
 			}
 		}
 	}
+	if pieces == 0 {
+		t.Error("nothing was loaded ahead")
+	}
 }
 
 // checkFlippedBits flips bits of each block of a file, one at a time. read must find each of
@@ -76,7 +80,10 @@ func checkFlippedBits(t *testing.T, name string, f *memFile, opts ReaderOptions,
 		}
 		blocks = min(r.index.blocks, 4)
 		from, to := r.index.blockRange(i)
-		for at := from + int64(i); at < to; at += 97 {
+		for at := from + int64(i); at < to; at += 13 {
+			if at < to-200 { // the head is less than that
+				at += 97
+			}
 			if opts.Cache != nil {
 				for n := range r.index.blocks {
 					r.cached.Evict(n)

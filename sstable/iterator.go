@@ -36,7 +36,6 @@ type IterOptions struct {
 // The iterator is a cursor: its block reader gets the blocks. What reads whole rows, or several
 // at once, is in wholerow.go and rowchunk.go.
 type Iterator struct {
-	r      *Reader
 	blocks blockReader
 	err    error
 
@@ -79,7 +78,7 @@ func (r *Reader) NewIterator(opts IterOptions) *Iterator {
 // one would lose its pin.
 func (it *Iterator) Init(r *Reader, opts IterOptions) {
 	it.blocks.open(r, opts)
-	it.r, it.err, it.key, it.onRow, it.onCell = r, nil, it.key[:0], false, false
+	it.err, it.key, it.onRow, it.onCell = nil, it.key[:0], false, false
 	it.columns.projection = nil
 }
 
@@ -92,7 +91,7 @@ func (it *Iterator) First() bool {
 // Last positions on the last row.
 func (it *Iterator) Last() bool {
 	it.begin(point)
-	return it.enter(it.r.index.groups-1, true)
+	return it.enter(it.blocks.index().groups-1, true)
 }
 
 // SeekRow positions on the first row whose key is at least key.
@@ -130,7 +129,7 @@ func (it *Iterator) SeekRowBefore(key []byte) bool {
 // the row has this key. g is -1, and no block is loaded, if the key is below all rows.
 func (it *Iterator) find(key []byte, p pattern) (g, i int, exact bool) {
 	it.begin(p)
-	if g = it.r.index.search(key); g < 0 || !it.load(g, it.r.index.firstBlock(g)) {
+	if g = it.blocks.index().search(key); g < 0 || !it.load(g, it.blocks.index().firstBlock(g)) {
 		return g, 0, false
 	}
 	it.blocks.expectHead()
@@ -173,7 +172,7 @@ func (it *Iterator) begin(p pattern) {
 
 // enter positions on the first or last row of group g, and returns false without such a group.
 func (it *Iterator) enter(g int, last bool) bool {
-	if g < 0 || g >= it.r.index.groups || !it.load(g, it.r.index.firstBlock(g)) {
+	if g < 0 || g >= it.blocks.index().groups || !it.load(g, it.blocks.index().firstBlock(g)) {
 		it.onRow = false
 		return false
 	}
@@ -190,7 +189,7 @@ func (it *Iterator) enter(g int, last bool) bool {
 func (it *Iterator) load(g, i int) bool {
 	it.eager = false
 	it.err = it.blocks.load(i)
-	if b, x := it.blocks.block, &it.r.index; it.err == nil &&
+	if b, x := it.blocks.block, it.blocks.index(); it.err == nil &&
 		(b.continued != (i > x.firstBlock(g)) || b.continues != (i+1 < x.firstBlock(g+1))) {
 		it.err = it.blocks.refuse("block and index differ about where a long row begins or ends")
 	}
@@ -252,7 +251,7 @@ func (it *Iterator) toBlock(i int) bool {
 
 // FirstCell positions on the first cell of the current row.
 func (it *Iterator) FirstCell() bool {
-	if !it.onRow || !it.toBlock(it.r.index.firstBlock(it.group)) {
+	if !it.onRow || !it.toBlock(it.blocks.index().firstBlock(it.group)) {
 		return false
 	}
 	it.onCell = true
@@ -285,7 +284,7 @@ func (it *Iterator) SeekCell(column []byte, version int64) bool {
 	}
 	number := it.blocks.number
 	if it.long {
-		number = it.r.index.searchCell(it.group, column, version)
+		number = it.blocks.index().searchCell(it.group, column, version)
 	}
 	if !it.toBlock(number) {
 		return false
@@ -347,6 +346,5 @@ func (it *Iterator) Error() error { return it.err }
 func (it *Iterator) Close() error {
 	it.onRow, it.onCell = false, false
 	it.blocks.close()
-	it.r = nil // the iterator may be kept for other files while this one goes
 	return nil
 }

@@ -109,7 +109,7 @@ func (a *readAhead) offer(b *blockReader, i int, values bool) {
 	}
 	blocks, ahead, bytes := pieceBlocks, aheadBlocks, int64(pieceBytes)
 	if b.r.mapping == nil || !b.r.residency.resident() {
-		blocks, ahead, bytes = coldBlocks, coldAhead, int64(max(b.opts.ReadAhead, 1))
+		blocks, ahead, bytes = coldBlocks, coldAhead, int64(max(b.bytes.most, 1))
 	}
 	size := max(min((run+1)/2, blocks), 2)
 	until := min(i+1+min(run+1, ahead), a.end)
