@@ -257,10 +257,7 @@ func (c *cursor) pad() {
 // ends checks an array of n ends and returns the last one. The ends must not fall, and the
 // last must not exceed limit.
 func (c *cursor) ends(u *uints, n, limit int, what string) int {
-	if c.bad != "" {
-		return 0
-	}
-	if n == 0 {
+	if c.bad != "" || n == 0 {
 		return 0
 	}
 	if u.width() == 0 { // n and step are bounded, so their product does not overflow
