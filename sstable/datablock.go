@@ -184,14 +184,15 @@ func (b *dataBlock) rawSize() int {
 // hasEmptyColumn reports whether column 0 is the one of explicit row-level cells.
 func (b *dataBlock) hasEmptyColumn() bool { return b.columns > 0 && b.nameEnd.at(b.data, 0) == 0 }
 
-// part is string i of those that begin at an offset of the data. ends says where each ends.
-func (b *dataBlock) part(ends *uints, at uint32, i int) []byte {
-	from, to := int(at)+ends.before(b.data, i), int(at)+int(ends.at(b.data, i))
-	return b.data[from:to:to]
+func (b *dataBlock) suffix(i int) []byte {
+	from, to := b.keyEnd.before(b.data, i), int(b.keyEnd.at(b.data, i))
+	return b.data[int(b.keysAt)+from : int(b.keysAt)+to]
 }
 
-func (b *dataBlock) suffix(i int) []byte { return b.part(&b.keyEnd, b.keysAt, i) }
-func (b *dataBlock) name(i int) []byte   { return b.part(&b.nameEnd, b.namesAt, i) }
+func (b *dataBlock) name(i int) []byte {
+	from, to := int(b.namesAt)+b.nameEnd.before(b.data, i), int(b.namesAt)+int(b.nameEnd.at(b.data, i))
+	return b.data[from:to:to]
+}
 
 func (b *dataBlock) cellsBefore(i int) int { return b.cellEnd.before(b.data, i) }
 func (b *dataBlock) cellsEnd(i int) int    { return int(b.cellEnd.at(b.data, i)) }
@@ -259,9 +260,10 @@ func (b *dataBlock) searchColumn(name []byte) (i int, exact bool) {
 // search returns the first of the strings [low, high) that is at least s, or high. exact means
 // that it is s. The strings begin at an offset of the data, and ends says where each ends.
 func (b *dataBlock) search(ends *uints, at uint32, low, high int, s []byte) (i int, exact bool) {
+	from := b.data[at:]
 	for low < high {
 		mid := int(uint(low+high) >> 1)
-		c := bytes.Compare(b.part(ends, at, mid), s)
+		c := bytes.Compare(from[ends.before(b.data, mid):ends.at(b.data, mid)], s)
 		if c == 0 {
 			return mid, true
 		}

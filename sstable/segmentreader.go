@@ -152,15 +152,18 @@ func (b *blockReader) readSegments(k, end, last int, dst []byte, keep bool) erro
 		return err
 	}
 	for at := from; k <= end; k++ {
-		n := d.segmentLength(k)
-		kind, body, bad := b.split(k, stored[at-from:ends(k)-from], at, keep)
+		to, n := ends(k), len(dst) // the last one takes the rest
+		if k < end {
+			n = d.segmentLength(k)
+		}
+		kind, body, bad := b.split(k, stored[at-from:to-from], at, keep)
 		if bad == "" {
 			bad = b.expand(dst[:n], kind, body)
 		}
 		if bad != "" {
 			return b.bytes.damaged(begin, bad)
 		}
-		at, dst = ends(k), dst[n:]
+		at, dst = to, dst[n:]
 	}
 	return nil
 }
