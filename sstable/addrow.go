@@ -60,10 +60,7 @@ func (w *Writer) AddRow(key []byte, cells []row.Cell, stored row.Stored) (bool, 
 	}
 	w.block.addCells(cells)
 	w.block.addStored(stored)
-	w.rowHas = true
-	last := &cells[len(cells)-1]
-	w.column = append(w.column[:0], last.Column...)
-	w.last = row.Cell{Column: w.column, Version: last.Version, Seq: last.Seq, Kind: last.Kind}
+	w.noteLast(&cells[len(cells)-1])
 	return true, nil
 }
 

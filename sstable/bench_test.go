@@ -131,7 +131,7 @@ func BenchmarkIterate(b *testing.B) {
 			b.ReportAllocs()
 			reader, opts := r, IterOptions{}
 			if mode == "uncached" {
-				uncached := &Reader{file: r.file, name: r.name, align: r.align, footer: r.footer, props: r.props, index: r.index}
+				uncached := &Reader{fileBytes: fileBytes{file: r.file, name: r.name, align: r.align, footer: r.footer}, props: r.props, index: r.index}
 				reader, opts.NoCacheFill = uncached, true
 			}
 			it := reader.NewIterator(opts)

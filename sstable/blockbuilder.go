@@ -164,7 +164,7 @@ func (b *blockBuilder) addCell(c *row.Cell) {
 	}
 }
 
-// addCells adds cells to the last row. REQUIRES: none of them refers to a value file.
+// addCells adds cells to the last row.
 func (b *blockBuilder) addCells(cells []row.Cell) {
 	size := 0
 	for i := range cells {
@@ -173,14 +173,8 @@ func (b *blockBuilder) addCells(cells []row.Cell) {
 	b.values = slices.Grow(b.values, size)
 	b.cells = slices.Grow(b.cells, len(cells))
 	for i := range cells {
-		c := &cells[i]
-		b.values = append(b.values, c.Value...)
-		b.cells = append(b.cells, builderCell{
-			version: c.Version, seq: c.Seq, column: b.intern(c.Column),
-			valueEnd: len(b.values), kind: c.Kind, typ: c.Type,
-		})
+		b.addCell(&cells[i])
 	}
-	b.rows[len(b.rows)-1].cellEnd = len(b.cells)
 }
 
 // intern returns the dictionary number of a column name, and adds the name if it is new.

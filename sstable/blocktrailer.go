@@ -37,13 +37,8 @@ const (
 
 // String names the compression.
 func (c Compression) String() string {
-	switch c {
-	case CompressNone:
-		return "none"
-	case CompressS2:
-		return "s2"
-	case CompressZstd:
-		return "zstd"
+	if c <= CompressZstd {
+		return [...]string{"none", "s2", "zstd"}[c]
 	}
 	return fmt.Sprintf("compression(%d)", uint8(c))
 }
@@ -158,27 +153,12 @@ func splitStored(stored []byte) (kind Compression, body []byte, bad string) {
 	return kind, body, ""
 }
 
-// partLength returns the raw length of a part of a data block.
-func partLength(kind Compression, body []byte) (n int, bad string) {
+// rawLength returns the raw length of the stored bytes of a block, of at most limit. So no
+// caller allocates more than that for what a block declares.
+func rawLength(kind Compression, body []byte, limit int) (n int, bad string) {
 	if kind == CompressNone {
 		return len(body), ""
 	}
-	return rawLength(body, maxRawBlock)
-}
-
-// expand fills dst from the stored bytes of a block. It returns what is wrong, or "".
-// REQUIRES: dst has the raw length.
-func (s *scratch) expand(dst []byte, kind Compression, body []byte) (bad string) {
-	if kind == CompressNone {
-		copy(dst, body)
-		return ""
-	}
-	return s.decompress(dst, kind, body)
-}
-
-// rawLength returns the raw length that a compressed block declares. It checks the limit,
-// so that no caller allocates more.
-func rawLength(body []byte, limit int) (n int, bad string) {
 	if len(body) < rawLengthSize {
 		return 0, "compressed block cut short"
 	}
@@ -189,10 +169,12 @@ func rawLength(body []byte, limit int) (n int, bad string) {
 	return int(declared), ""
 }
 
-// decompress fills dst from a compressed block. It returns what is wrong, or "".
-// REQUIRES: dst has the declared raw length.
-func (s *scratch) decompress(dst []byte, kind Compression, body []byte) (bad string) {
+// expand fills dst from the stored bytes of a block. It returns what is wrong, or "".
+// REQUIRES: dst has the raw length.
+func (s *scratch) expand(dst []byte, kind Compression, body []byte) (bad string) {
 	switch kind {
+	case CompressNone:
+		copy(dst, body)
 	case CompressS2:
 		return decodeS2(dst, body)
 	case CompressZstd:
@@ -208,8 +190,6 @@ func (s *scratch) decompress(dst []byte, kind Compression, body []byte) (bad str
 		if err != nil || len(out) != len(dst) {
 			return "zstd block does not decompress to its declared length"
 		}
-	default:
-		return "block type is no compression"
 	}
 	return ""
 }
@@ -223,7 +203,7 @@ const (
 	slack       = "beyond the end.\n"
 )
 
-// decodeS2 is decompress for an S2 block. If dst and body have room after them, it extends
+// decodeS2 is expand for an S2 block. If dst and body have room after them, it extends
 // the block for a moment by a literal, slack, so that the last match ends before the end
 // of the memory. If slack does not come out at the end, the block is damaged. REQUIRES: no
 // other goroutine uses the memory after dst and body.

@@ -167,6 +167,12 @@ func (b *dataBlock) valuesBefore(row int) int {
 	return b.valueEnd.before(b.data, cells)
 }
 
+// segmentLength is how many bytes the values in segment k take.
+func (b *dataBlock) segmentLength(k int) int {
+	from, to := b.segmentRows(k)
+	return b.valuesBefore(to) - b.valuesBefore(from)
+}
+
 // rawSize is the number of bytes before compression.
 func (b *dataBlock) rawSize() int {
 	if b.segments == 0 {
@@ -204,69 +210,60 @@ func (b *dataBlock) appendKey(dst []byte, i int) []byte {
 	return append(append(dst, b.prefix()...), b.suffix(i)...)
 }
 
+// behindPrefix returns the key without the prefix of the block's keys. If the key has another
+// prefix, order says on which side of all keys of the block it sorts: -1 before, 1 after them.
+func (b *dataBlock) behindPrefix(key []byte) (suffix []byte, order int) {
+	prefix := b.prefix()
+	if p := len(prefix); len(key) >= p && bytes.Equal(key[:p], prefix) {
+		return key[p:], 0
+	}
+	return nil, bytes.Compare(key, prefix)
+}
+
 // searchRow returns the first row whose key is at least key, or b.rows. exact means that
 // the row has this key.
 func (b *dataBlock) searchRow(key []byte) (i int, exact bool) {
-	prefix := b.prefix()
-	p := len(prefix)
-	if len(key) < p || !bytes.Equal(key[:p], prefix) {
-		if bytes.Compare(key, prefix) < 0 {
-			return 0, false
-		}
+	suffix, order := b.behindPrefix(key)
+	if order > 0 {
 		return b.rows, false
+	} else if order < 0 {
+		return 0, false
 	}
-	key = key[p:]
-	low, high := 0, b.rows
-	for low < high {
-		mid := int(uint(low+high) >> 1)
-		c := bytes.Compare(b.suffix(mid), key)
-		if c == 0 {
-			return mid, true
-		}
-		if c < 0 {
-			low = mid + 1
-		} else {
-			high = mid
-		}
-	}
-	return low, false
+	return b.search(&b.keyEnd, b.keysAt, 0, b.rows, suffix)
 }
 
 // searchAfter returns the first row after row i whose key is at least key, or b.rows. Rows
 // near i take few comparisons. REQUIRES: the key of row i is below key.
 func (b *dataBlock) searchAfter(i int, key []byte) int {
-	prefix := b.prefix()
-	p := len(prefix)
-	if len(key) < p || !bytes.Equal(key[:p], prefix) {
+	suffix, order := b.behindPrefix(key)
+	if order != 0 {
 		return b.rows
 	}
-	key = key[p:]
 	low, high := i+1, b.rows
 	for step := 1; low+step <= high; step *= 2 {
-		if bytes.Compare(b.suffix(low+step-1), key) >= 0 {
+		if bytes.Compare(b.suffix(low+step-1), suffix) >= 0 {
 			high = low + step - 1
 			break
 		}
 		low += step
 	}
-	for low < high {
-		mid := int(uint(low+high) >> 1)
-		if bytes.Compare(b.suffix(mid), key) < 0 {
-			low = mid + 1
-		} else {
-			high = mid
-		}
-	}
-	return low
+	i, _ = b.search(&b.keyEnd, b.keysAt, low, high, suffix)
+	return i
 }
 
 // searchColumn returns the first column whose name is at least name, or b.columns. exact
 // means that the column has this name.
 func (b *dataBlock) searchColumn(name []byte) (i int, exact bool) {
-	low, high := 0, b.columns
+	return b.search(&b.nameEnd, b.namesAt, 0, b.columns, name)
+}
+
+// search returns the first of the strings [low, high) that is at least s, or high. exact means
+// that it is s. The strings begin at an offset of the data, and ends says where each ends.
+func (b *dataBlock) search(ends *uints, at uint32, low, high int, s []byte) (i int, exact bool) {
+	from := b.data[at:]
 	for low < high {
 		mid := int(uint(low+high) >> 1)
-		c := bytes.Compare(b.name(mid), name)
+		c := bytes.Compare(from[ends.before(b.data, mid):ends.at(b.data, mid)], s)
 		if c == 0 {
 			return mid, true
 		}

@@ -35,6 +35,21 @@
 // (column, version) at which each begins, so a reader of a few columns in a row of a
 // million cells needs only a few blocks.
 //
+// # Reading
+//
+//	Iterator      the cursor: rows and cells                 iterator.go
+//	              whole rows, and several at once            wholerow.go, rowchunk.go
+//	blockReader   "give me this block, I read like this"     blockreader.go
+//	              and the values of these rows               segmentreader.go
+//	              blocks that helpers load ahead             readahead.go
+//	              what need not be verified again            verified.go
+//	byteReader    ranges of the file, windows, the mapping   bytereader.go
+//	              what the page cache has                    pagecache.go
+//
+// The iterator tells its block reader whether it scans, and whether what it reads is wanted
+// again (IterOptions). The block reader decides what comes from the cache, goes there, is
+// verified and read ahead.
+//
 // # Corruption
 //
 // Bytes of the file, from a call or a mapping, are copied to memory of the reader. Block

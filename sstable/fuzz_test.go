@@ -57,7 +57,7 @@ func reseal(data []byte) {
 		}
 		at += length
 	}
-	r := &Reader{file: &memFile{data: data}, align: 1}
+	r := &Reader{fileBytes: fileBytes{file: &memFile{data: data}, align: 1}}
 	if r.readTail(int64(len(data))) != nil {
 		return
 	}
@@ -79,13 +79,13 @@ func sealSegments(block []byte, from int64, seal func(from, to int64)) {
 	}
 	seal(from+int64(at), from+int64(at+len(head)))
 	kind, body, _ := splitStored(head)
-	n, bad := partLength(kind, body)
+	n, bad := rawLength(kind, body, maxRawBlock)
 	if bad != "" || n > 1<<20 {
 		return
 	}
 	raw, s, b := make([]byte, n), takeScratch(), dataBlock{}
 	defer s.give()
-	if s.expand(raw, kind, body) != "" || b.parseHead(raw, at) != "" {
+	if s.expand(raw, kind, body) != "" || b.parse(raw, at) != "" {
 		return
 	}
 	for k := range b.segments {
@@ -111,7 +111,7 @@ func exercise(r *Reader) error {
 		it.SeekCell([]byte("c1"), 1_700_000_000_000)
 		it.SeekCell(nil, 0)
 		r.MayContain(Hash(key))
-		r.OffsetOf(key)
+		r.offsetOf(key)
 	}
 	err := it.Error()
 	for ok := it.Last(); ok; ok = it.PrevRow() {
@@ -153,7 +153,7 @@ func FuzzReader(f *testing.F) {
 		if err := exercise(r); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Verify(); err != nil && !errors.Is(err, ErrCorrupt) {
+		if err := r.Verify(nil); err != nil && !errors.Is(err, ErrCorrupt) {
 			t.Fatal(err)
 		}
 	})
@@ -168,7 +168,7 @@ func FuzzBlock(f *testing.F) {
 				if !it.load(g, i) {
 					f.Fatal(it.Error())
 				}
-				f.Add(bytes.Clone(it.block.data), int(it.block.partEnd.at(it.block.data, it.block.segments-1)))
+				f.Add(bytes.Clone(it.blocks.block.data), int(it.blocks.block.partEnd.at(it.blocks.block.data, it.blocks.block.segments-1)))
 			}
 		}
 	}
@@ -179,9 +179,9 @@ func FuzzBlock(f *testing.F) {
 		var b dataBlock
 		bad := ""
 		if at < 0 {
-			bad = b.parse(data)
+			bad = b.parse(data, wholeBlock)
 		} else {
-			bad = b.parseHead(data, at)
+			bad = b.parse(data, at)
 		}
 		if bad != "" {
 			return
@@ -228,7 +228,7 @@ func oldBlocks(tb testing.TB) (blocks [][]byte) {
 			if !it.load(i, r.index.firstBlock(i)) {
 				tb.Fatal(it.Error())
 			}
-			blocks = append(blocks, bytes.Clone(it.block.data))
+			blocks = append(blocks, bytes.Clone(it.blocks.block.data))
 		}
 	}
 	return blocks

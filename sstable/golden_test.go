@@ -103,7 +103,7 @@ func (d *dump) dataBlock(end int) {
 	head, at, bad := headOf(d.file[d.at:end])
 	var b dataBlock
 	if bad == "" {
-		bad = b.parseHead(head[:len(head)-trailerSize], at)
+		bad = b.parse(head[:len(head)-trailerSize], at)
 	}
 	if bad != "" {
 		panic(bad)
@@ -239,7 +239,7 @@ func TestTheWorkedExampleOfTheDocumentIsWhatTheWriterWrites(t *testing.T) {
 	f := &memFile{}
 	exampleTable().write(t, f, exampleOptions)
 	r := openFile(t, f, nil)
-	if err := r.Verify(); err != nil {
+	if err := r.Verify(nil); err != nil {
 		t.Fatal(err)
 	}
 	example := "```\n" + annotate(r, f.data) + "```\n"
@@ -339,7 +339,7 @@ func TestFilesOfEveryVersionStayReadable(t *testing.T) {
 		if err := g.model().readAll(&memFile{data: golden}); err != nil {
 			t.Errorf("%s: %v", g.name, err)
 		}
-		if err := openFile(t, &memFile{data: golden}, nil).Verify(); err != nil {
+		if err := openFile(t, &memFile{data: golden}, nil).Verify(nil); err != nil {
 			t.Errorf("%s: %v", g.name, err)
 		}
 	}

@@ -249,43 +249,21 @@ func (x *index) search(key []byte) int {
 	if bytes.Compare(x.suffix(low-1), key) <= 0 {
 		return low - 1
 	}
-	low, high := 0, low-1
-	for low < high {
-		mid := int(uint(low+high) >> 1)
-		if x.heads[mid] < h || bytes.Compare(x.suffix(mid), key) <= 0 {
-			low = mid + 1
-		} else {
-			high = mid
-		}
-	}
-	return low - 1
+	return sort.Search(low-1, func(g int) bool { return x.heads[g] >= h && bytes.Compare(x.suffix(g), key) > 0 }) - 1
 }
 
 // searchCell returns the block of group g in which the search for the first
 // cell at or after (name, version) must begin.
 func (x *index) searchCell(g int, name []byte, version int64) int {
+	// This is the block before the first one, after the group's first, that begins above the
+	// target. A block that begins in a tie counts as above: the block before may hold the
+	// first of the equal cells.
 	first := x.firstBlock(g)
-	low, high := first+1, x.firstBlock(g+1)
-	// low becomes the first block, after the group's first, that begins above the
-	// target. A block that begins in a tie counts as above: the block before may
-	// hold the first of the equal cells.
-	for low < high {
-		mid := int(uint(low+high) >> 1)
-		above := false
-		switch c := bytes.Compare(x.column(mid), name); {
-		case c > 0:
-			above = true
-		case c == 0:
-			v := int64(x.version.at(x.data, mid))
-			above = v < version || v == version && x.tie.at(x.data, mid) != 0
-		}
-		if above {
-			high = mid
-		} else {
-			low = mid + 1
-		}
-	}
-	return low - 1
+	return first + sort.Search(x.firstBlock(g+1)-first-1, func(i int) bool {
+		i += first + 1
+		c, v := bytes.Compare(x.column(i), name), int64(x.version.at(x.data, i))
+		return c > 0 || c == 0 && (v < version || v == version && x.tie.at(x.data, i) != 0)
+	})
 }
 
 // indexBuilder collects the index while blocks are written.
@@ -387,34 +365,20 @@ func (x *index) offset(g int) int64 { return x.sizeBefore(x.firstBlock(g)) }
 // groupFrom returns the first group, from low on, whose offset is at least offset. It looks
 // at guess first, and then in steps that double.
 func (x *index) groupFrom(low, guess int, offset int64) int {
-	if guess = max(guess, low); guess >= x.groups {
-		guess = x.groups - 1
-	}
 	high := x.groups
-	if low >= high {
-		return high
-	}
-	if x.offset(guess) >= offset {
-		for step := 1; ; step *= 2 {
-			high = guess
-			if guess = high - step; guess < low {
-				break
-			}
-			if x.offset(guess) < offset {
-				low = guess + 1
-				break
-			}
-		}
-	} else {
-		for step := 1; ; step *= 2 {
+	guess = min(max(guess, low), high-1)
+	up := guess >= low && x.offset(guess) < offset
+	for step := 1; guess >= low && guess < high; step *= 2 {
+		below := x.offset(guess) < offset
+		if below {
 			low = guess + 1
-			if guess += step; guess >= high {
-				break
-			}
-			if x.offset(guess) >= offset {
-				high = guess
-				break
-			}
+			guess += step
+		} else {
+			high = guess
+			guess -= step
+		}
+		if below != up {
+			break
 		}
 	}
 	return low + sort.Search(high-low, func(i int) bool { return x.offset(low+i) >= offset })

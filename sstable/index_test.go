@@ -128,9 +128,9 @@ func TestAWalkFindsThePlacesBetweenItsBounds(t *testing.T) {
 		if rng.IntN(2) == 0 {
 			apart = rng.Int64N(2 * r.dataSize())
 		}
-		before, to := r.OffsetOf(low), r.dataSize()
+		before, to := r.offsetOf(low), r.dataSize()
 		if high != nil {
-			to = max(r.OffsetOf(high), before)
+			to = max(r.offsetOf(high), before)
 		}
 		g, next := 0, int64(0)
 		rest := r.WalkIndex(low, high, func(separator []byte, since int64) int64 {

@@ -15,8 +15,8 @@ func TestAParsedBlockPointsNowhereButIntoItsData(t *testing.T) {
 	it := r.NewIterator(IterOptions{})
 	defer it.Close()
 	for ok := it.First(); ok; ok = it.NextRow() {
-		b := reflect.ValueOf(it.block).Elem()
-		pointsInto(t, "dataBlock", b, it.block.data)
+		b := reflect.ValueOf(it.blocks.block).Elem()
+		pointsInto(t, "dataBlock", b, it.blocks.block.data)
 	}
 	if it.Error() != nil {
 		t.Fatal(it.Error())

@@ -5,59 +5,35 @@ package sstable
 
 import "github.com/flagstone-db/flagstone/row"
 
-// parse makes b the parsed form of data, a block of version 1 or 2, and keeps data. It
-// returns what is wrong, or "".
-func (b *dataBlock) parse(data []byte) (bad string) {
-	c := cursor{data: data}
-	*b = dataBlock{data: data}
-	flags := c.byte("flags")
-	if flags&^(blockContinued|blockContinues) != 0 {
-		c.fail("unknown block flags")
-	}
-	b.continued, b.continues = flags&blockContinued != 0, flags&blockContinues != 0
-	// Elements may take no bytes, so the bytes that follow do not bound a count. But
-	// rows differ in their keys, columns in their names, and cells of one column and
-	// stamp in their kind. This bounds the work of parsing.
-	limit := 8 * len(data)
-	b.rows = c.count(limit, "row count")
-	b.stamps = c.count(limit, "stamp count")
-	b.columns = c.count(limit, "column count")
-	b.cells = c.count(limit, "cell count")
-	prefix := c.count(row.MaxKeyBytes, "key prefix")
-	b.keyEnd = c.uints(b.rows, "key ends")
-	b.cellEnd = c.uints(b.rows, "cell ends")
-	b.stampEnd = c.uints(b.rows, "stamp ends")
-	b.rowFlags = c.uints(b.rows, "row flags")
-	b.seq = c.uints(b.stamps, "sequence numbers")
-	b.version = c.uints(b.stamps, "versions")
-	b.nameEnd = c.uints(b.columns, "name ends")
-	b.column = c.uints(b.cells, "cell columns")
-	b.stamp = c.uints(b.cells, "cell stamps")
-	b.kind = c.uints(b.cells, "cell kinds")
-	b.valueEnd = c.uints(b.cells, "value ends")
-	c.pad()
-	b.parseStrings(&c, prefix)
-	c.bytes(c.ends(&b.valueEnd, b.cells, c.rest(), "value ends"), "values")
-	return b.check(&c)
-}
+// wholeBlock is where the head of a block without segments was stored: there is none.
+const wholeBlock = -1
 
-// parseHead makes b the parsed form of data, the head of a block of version 3, and keeps
-// data. The head was stored at offset at in the block. It returns what is wrong, or "".
-func (b *dataBlock) parseHead(data []byte, at int) (bad string) {
-	c := cursor{data: data}
+// parse makes b the parsed form of data, and keeps data: of a head, which was stored at offset
+// at in its block, or of a block of version 1 or 2. It returns what is wrong, or "".
+func (b *dataBlock) parse(data []byte, at int) (bad string) {
+	whole := at == wholeBlock
+	c := cursor{data: data, noSteps: whole}
 	*b = dataBlock{data: data}
 	flags := c.byte("flags")
-	if flags&^(blockContinued|blockContinues|blockOrdered) != 0 {
+	if flags&^(blockContinued|blockContinues|blockOrdered) != 0 || whole && flags&blockOrdered != 0 {
 		c.fail("unknown block flags")
 	}
 	b.continued, b.continues = flags&blockContinued != 0, flags&blockContinues != 0
 	b.ordered = flags&blockOrdered != 0
-	limit := 8 * len(data) // as in parse; but maxCells bounds the cells, which may differ only in their values
+	// Elements may take no bytes, so the bytes that follow do not bound a count. But
+	// rows differ in their keys, columns in their names, and cells of one column and
+	// stamp in their kind. This bounds the work of parsing. The cells of a head may
+	// differ only in their values, which are elsewhere.
+	limit := 8 * len(data)
 	b.rows = c.count(limit, "row count")
 	b.stamps = c.count(limit, "stamp count")
 	b.columns = c.count(limit, "column count")
-	b.cells = c.count(maxCells, "cell count")
-	b.segments = c.count(min(maxSegments, b.rows), "segment count")
+	if whole {
+		b.cells = c.count(limit, "cell count")
+	} else {
+		b.cells = c.count(maxCells, "cell count")
+		b.segments = c.count(min(maxSegments, b.rows), "segment count")
+	}
 	prefix := c.count(row.MaxKeyBytes, "key prefix")
 	b.keyEnd = c.steps(b.rows, len(data), "key ends")
 	b.cellEnd = c.steps(b.rows, b.cells, "cell ends")
@@ -74,10 +50,16 @@ func (b *dataBlock) parseHead(data []byte, at int) (bad string) {
 	b.stamp = c.uints(b.cells, "cell stamps")
 	b.kind = c.uints(b.cells, "cell kinds")
 	b.valueEnd = c.steps(b.cells, maxRawBlock, "value ends")
-	b.rowEnd = c.steps(b.segments, b.rows, "segment rows")
-	b.partEnd = c.steps(b.segments, at, "segment ends")
+	if !whole {
+		b.rowEnd = c.steps(b.segments, b.rows, "segment rows")
+		b.partEnd = c.steps(b.segments, at, "segment ends")
+	}
 	c.pad()
 	b.parseStrings(&c, prefix)
+	if whole {
+		c.bytes(c.ends(&b.valueEnd, b.cells, c.rest(), "value ends"), "values")
+		return b.check(&c)
+	}
 	c.ends(&b.valueEnd, b.cells, maxRawBlock, "value ends")
 	if c.ends(&b.rowEnd, b.segments, b.rows, "segment rows") != b.rows ||
 		c.ends(&b.partEnd, b.segments, at, "segment ends") != at {

@@ -113,10 +113,29 @@ func (p *Properties) addReference(ref *row.Reference) {
 	p.ValueFiles[at].Bytes += uint64(ref.Stored)
 }
 
+// count is one of the properties that are plain numbers.
+type count struct {
+	what  string
+	value *uint64
+}
+
+// counts returns the properties that are plain numbers, in the order of the format: those
+// before the versions, and those after the flags.
+func (p *Properties) counts() (cells, sizes []count) {
+	return []count{
+			{"rows", &p.Rows}, {"cells", &p.Cells}, {"puts", &p.Puts}, {"tombstones", &p.Tombstones},
+			{"smallest sequence number", &p.SmallestSeq}, {"largest sequence number", &p.LargestSeq},
+			{"newest tombstone", &p.NewestTombstone},
+		}, []count{
+			{"data blocks", &p.DataBlocks}, {"raw bytes", &p.RawBytes}, {"key bytes", &p.KeyBytes}, {"value bytes", &p.ValueBytes},
+		}
+}
+
 func (p *Properties) encode() []byte {
 	var dst []byte
-	for _, v := range []uint64{p.Rows, p.Cells, p.Puts, p.Tombstones, p.SmallestSeq, p.LargestSeq, p.NewestTombstone} {
-		dst = binary.AppendUvarint(dst, v)
+	cells, sizes := p.counts()
+	for _, c := range cells {
+		dst = binary.AppendUvarint(dst, *c.value)
 	}
 	dst = binary.AppendVarint(dst, p.MinVersion)
 	dst = binary.AppendVarint(dst, p.MaxVersion)
@@ -125,8 +144,8 @@ func (p *Properties) encode() []byte {
 		flags = 1
 	}
 	dst = append(dst, flags)
-	for _, v := range []uint64{p.DataBlocks, p.RawBytes, p.KeyBytes, p.ValueBytes} {
-		dst = binary.AppendUvarint(dst, v)
+	for _, c := range sizes {
+		dst = binary.AppendUvarint(dst, *c.value)
 	}
 	for _, key := range [][]byte{p.SmallestKey, p.LargestKey} {
 		dst = binary.AppendUvarint(dst, uint64(len(key)))
@@ -145,8 +164,9 @@ func (p *Properties) encode() []byte {
 // is wrong, or "".
 func (p *Properties) parse(data []byte, version uint32) (bad string) {
 	c := cursor{data: data}
-	for _, v := range []*uint64{&p.Rows, &p.Cells, &p.Puts, &p.Tombstones, &p.SmallestSeq, &p.LargestSeq, &p.NewestTombstone} {
-		*v = c.uvarint("count")
+	cells, sizes := p.counts()
+	for _, n := range cells {
+		*n.value = c.uvarint(n.what)
 	}
 	p.MinVersion = c.varint("smallest version")
 	p.MaxVersion = c.varint("largest version")
@@ -155,8 +175,8 @@ func (p *Properties) parse(data []byte, version uint32) (bad string) {
 	if flags > 1 {
 		c.fail("unknown flags")
 	}
-	for _, v := range []*uint64{&p.DataBlocks, &p.RawBytes, &p.KeyBytes, &p.ValueBytes} {
-		*v = c.uvarint("size")
+	for _, n := range sizes {
+		*n.value = c.uvarint(n.what)
 	}
 	for _, key := range []*[]byte{&p.SmallestKey, &p.LargestKey} {
 		if n := c.count(row.MaxKeyBytes, "key length"); n > 0 {

@@ -3,7 +3,6 @@ package sstable
 import (
 	"errors"
 	"fmt"
-	"io"
 	"sync/atomic"
 	"time"
 
@@ -49,17 +48,10 @@ type ReaderOptions struct {
 // data blocks come and go through the cache. Its methods are safe for concurrent use, but
 // its iterators are not.
 type Reader struct {
-	file     vfs.File
-	name     string
-	mapping  *vfs.Mapping // nil: not mapped
-	warmth   warmth
-	around   around
-	reach    reach
+	fileBytes
 	verified verifications
-	align    int64
 	cached   *cache.File[dataBlock] // nil: no cache
 	helpers  *assist.Helpers
-	footer   footer
 	props    Properties
 	filter   filter
 	index    index
@@ -68,14 +60,11 @@ type Reader struct {
 	compressed Compression // the writer's compression, if index or properties tell
 }
 
-// readUnit is the unit to which the size of read buffers is rounded up, so that they are reused.
-const readUnit = 16 << 10
-
 // Open reads and checks the parts of a table file that say where everything is. On success
 // the reader owns f; after an error the caller still does. Errors are ErrCorrupt, errVersion
 // and those of the file.
 func Open(f vfs.File, opts ReaderOptions) (*Reader, error) {
-	r := &Reader{file: f, name: opts.FileName, align: int64(f.Alignment()), helpers: opts.Helpers}
+	r := &Reader{fileBytes: fileBytes{file: f, name: opts.FileName, align: int64(f.Alignment())}, helpers: opts.Helpers}
 	size, err := f.Size()
 	if err != nil {
 		return nil, fmt.Errorf("sstable: size of %s: %w", r.name, err)
@@ -93,10 +82,10 @@ func Open(f vfs.File, opts ReaderOptions) (*Reader, error) {
 		// Map fails on systems without mappings, or if mappings or address space are
 		// used up. Then the reader uses calls.
 		r.mapping, _ = vfs.Map(f, size)
-		r.warmth.elapsed = opts.Elapsed
+		r.residency.elapsed = opts.Elapsed
 		if r.mapping != nil {
 			if opts.Elapsed != nil {
-				r.around.open(r.footer.dataLength, r.mapping.WillNeed)
+				r.prefetch.open(r.footer.dataLength, r.mapping.WillNeed)
 			}
 			if len(r.props.ValueFiles) == 0 { // a verification of references is not trusted
 				r.verified.open(opts.Elapsed, opts.VerifyInterval, r.index.blocks)
@@ -107,10 +96,6 @@ func Open(f vfs.File, opts ReaderOptions) (*Reader, error) {
 		r.cached = opts.Cache.OpenFile(r.index.blocks)
 	}
 	return r, nil
-}
-
-func (r *Reader) corrupt(offset int64, what string) error {
-	return &CorruptError{File: r.name, Offset: offset, What: what}
 }
 
 // readTail reads and parses footer, filter, index and properties.
@@ -170,43 +155,17 @@ func (r *Reader) rawSection(stored []byte, offset int64) (raw []byte, bad string
 	if bad != "" {
 		return nil, bad
 	}
-	if kind == CompressNone {
-		return append(make([]byte, 0, len(body)), body...), ""
+	if kind != CompressNone {
+		r.compressed = kind
 	}
-	r.compressed = kind
-	n, bad := rawLength(body, maxRawSection)
+	n, bad := rawLength(kind, body, maxRawSection)
 	if bad != "" {
 		return nil, bad
 	}
 	s := takeScratch()
 	defer s.give()
 	raw = make([]byte, n)
-	return raw, s.decompress(raw, kind, body)
-}
-
-// readRange reads n bytes at an offset into *buffer, and returns them. It replaces *buffer
-// if that is too small. For a direct file it reads all file system blocks that hold the
-// bytes. A file that ends too early is corrupt.
-func (r *Reader) readRange(buffer *[]byte, offset, n int64) ([]byte, error) {
-	from := offset / r.align * r.align
-	length := (offset + n - from + r.align - 1) / r.align * r.align
-	b := resize(buffer, length)
-	got, err := r.file.ReadAt(b, from)
-	if int64(got) < offset+n-from {
-		if err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return nil, r.corrupt(offset, fmt.Sprintf("file ends %d bytes too early", offset+n-from-int64(got)))
-		}
-		return nil, fmt.Errorf("sstable: read %s at offset %d: %w", r.name, offset, err)
-	}
-	return b[offset-from : offset-from+n], nil
-}
-
-// resize makes *buffer n bytes long, with any content, aligned for direct files.
-func resize(buffer *[]byte, n int64) []byte {
-	if int64(cap(*buffer)) < n {
-		*buffer = vfs.AlignedBuffer(int(n+readUnit-1) / readUnit * readUnit)
-	}
-	return (*buffer)[:n]
+	return raw, s.expand(raw, kind, body)
 }
 
 // Properties returns what the file holds. FileChecksum is 0; see Checksum.
@@ -216,10 +175,6 @@ func (r *Reader) Properties() *Properties { return &r.props }
 // False is certain. Without a filter it is always true.
 func (r *Reader) MayContain(hash uint64) bool { return r.filter.mayContain(hash) }
 
-// dataSize is how many bytes of data the file has, as stored, including values in value
-// files.
-func (r *Reader) dataSize() int64 { return r.index.sizeBefore(r.index.blocks) }
-
 // Mapped reports whether the file is mapped.
 func (r *Reader) Mapped() bool { return r.mapping != nil }
 
@@ -227,7 +182,7 @@ func (r *Reader) Mapped() bool { return r.mapping != nil }
 // cache, and the states of verifications and of chunks.
 func (r *Reader) MemoryUsed() int64 {
 	heads := len(r.index.heads) * 8 * fanout / (fanout - 1)
-	return int64(len(r.filter.words)*8 + len(r.index.data) + heads + r.index.blocks*16 + (len(r.verified.blocks)+len(r.around.chunks))*8)
+	return int64(len(r.filter.words)*8 + len(r.index.data) + heads + r.index.blocks*16 + (len(r.verified.blocks)+len(r.prefetch.chunks))*8)
 }
 
 // WalkIndex calls fn, in order, for places between the keys low and high where the file can

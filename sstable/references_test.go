@@ -54,14 +54,14 @@ func TestReferencesAreCounted(t *testing.T) {
 		t.Fatalf("read %+v, want %+v", r.Properties().ValueFiles, want)
 	}
 	count := map[uint64]uint64{}
-	if err := r.VerifyReferences(func(ref row.Reference) error { count[ref.File]++; return nil }); err != nil {
+	if err := r.Verify(func(ref row.Reference) error { count[ref.File]++; return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if count[3] != 3 || count[4] != 3 || count[9] != 10 {
 		t.Fatal(count)
 	}
 	stop := errors.New("stop")
-	if err := r.VerifyReferences(func(row.Reference) error { return stop }); !errors.Is(err, stop) {
+	if err := r.Verify(func(row.Reference) error { return stop }); !errors.Is(err, stop) {
 		t.Fatal(err)
 	}
 }
@@ -79,14 +79,14 @@ func TestSizesCountValuesInValueFiles(t *testing.T) {
 	f := &memFile{}
 	model.write(t, f, WriterOptions{})
 	r := openFile(t, f, nil)
-	if err := r.Verify(); err != nil {
+	if err := r.Verify(nil); err != nil {
 		t.Fatal(err)
 	}
 	if total := r.dataSize(); total < rows*value || total > rows*value+1<<16 {
 		t.Fatalf("size %d, want a little more than %d", total, rows*value)
 	}
 	for i := range model {
-		at, want := r.OffsetOf(model[i].key), int64(i)*value
+		at, want := r.offsetOf(model[i].key), int64(i)*value
 		if at > want+1<<16 || at < want-maxBlockAway-value {
 			t.Fatalf("row %d at %d, want about %d", i, at, want)
 		}
@@ -127,7 +127,7 @@ func TestDamageOfAFileWithReferencesIsFound(t *testing.T) {
 		bad.data[i] ^= 0x10
 		r, err := Open(bad, ReaderOptions{FileName: damagedName})
 		if err == nil {
-			err = r.Verify()
+			err = r.Verify(nil)
 		}
 		if !errors.Is(err, ErrCorrupt) && !errors.Is(err, errVersion) {
 			t.Fatalf("byte %d: %v", i, err)
@@ -161,7 +161,7 @@ func TestVerifyComparesReferencesWithPropertiesAndIndex(t *testing.T) {
 		if _, err := w.Finish(); err != nil {
 			t.Fatal(err)
 		}
-		if err := openFile(t, f, nil).Verify(); !errors.Is(err, ErrCorrupt) {
+		if err := openFile(t, f, nil).Verify(nil); !errors.Is(err, ErrCorrupt) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

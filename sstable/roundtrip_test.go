@@ -127,7 +127,7 @@ func TestAFileAnswersAsThePlainModelDoes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Verify(); err != nil {
+		if err := r.Verify(nil); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		it := r.NewIterator(IterOptions{NoCacheFill: rng.IntN(2) == 0})
@@ -176,10 +176,10 @@ func TestAnEmptyFileHasNoRows(t *testing.T) {
 	if err := it.Error(); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Verify(); err != nil {
+	if err := r.Verify(nil); err != nil {
 		t.Fatal(err)
 	}
-	if r.OffsetOf([]byte("a")) != 0 || r.dataSize() != 0 {
+	if r.offsetOf([]byte("a")) != 0 || r.dataSize() != 0 {
 		t.Fatal("an empty file has data")
 	}
 }
@@ -209,7 +209,7 @@ func TestALargeValueHasABlockForItself(t *testing.T) {
 		if err := model.checkAll(it); err != nil {
 			t.Fatalf("%s: %v", compression, err)
 		}
-		if err := r.Verify(); err != nil {
+		if err := r.Verify(nil); err != nil {
 			t.Fatalf("%s: %v", compression, err)
 		}
 		if err := it.Close(); err != nil {
@@ -295,7 +295,7 @@ func TestADirectFileIsWrittenAndReadInWholeBlocks(t *testing.T) {
 	if err := it.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Verify(); err != nil {
+	if err := r.Verify(nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Close(); err != nil {

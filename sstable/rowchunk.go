@@ -18,7 +18,7 @@ import (
 // until the iterator moves. Values in the iterator's own memory do not if the chunk goes on
 // with another segment.
 func (it *Iterator) CollectRows(dst *row.Chunk, rows int, p *row.Projection) int {
-	b := it.block
+	l, b := &it.blocks.loadedBlock, it.blocks.block
 	perRow := (b.rawSize() + b.rows - 1) / b.rows
 	rows = max(min(rows, dst.Budget/perRow), 1)
 	from := it.row
@@ -33,15 +33,15 @@ func (it *Iterator) CollectRows(dst *row.Chunk, rows int, p *row.Projection) int
 	}
 	all := p.All() && !p.Cuts(b.versions)
 	alike := all && b.full && b.oneStamp && b.kind.width() == 0
-	for it.row < to && it.moreValues() {
-		end := min(to, it.valueRows)
-		dst.Borrow = it.shared || end == to
+	for it.row < to && it.openValues() {
+		end := min(to, l.valueRows)
+		dst.Borrow = l.shared || end == to
 		switch {
 		case alike:
-			it.collectValues(dst, it.row, end)
+			l.collectValues(dst, it.row, end)
 			it.row = end
 		case all:
-			it.collectRows(dst, it.row, end)
+			l.collectRows(dst, it.row, end)
 			it.row = end
 		default:
 			for ; it.row < end; it.row++ {
@@ -51,9 +51,12 @@ func (it *Iterator) CollectRows(dst *row.Chunk, rows int, p *row.Projection) int
 			}
 		}
 	}
+	// If values cannot be read, the chunk ends before their row, and the next movement gets
+	// the error again. Those of the first row are open already.
+	it.err = nil
 	dst.Borrow = false
-	if to = it.row; to == b.rows && it.pin != nil {
-		it.r.cached.Expect(it.number + 1)
+	if to = it.row; to == b.rows {
+		it.blocks.expectNext()
 	}
 	if alike {
 		b.addAlike(dst, from, to)
@@ -64,28 +67,17 @@ func (it *Iterator) CollectRows(dst *row.Chunk, rows int, p *row.Projection) int
 
 // expectValues prefetches the values of a chunk, which its reader will look at soon. Values
 // that were decoded just now are in the processor's caches already.
-func (it *Iterator) expectValues(values []byte) {
-	if it.shared {
+func (l *loadedBlock) expectValues(values []byte) {
+	if l.shared {
 		prefetch.Bytes(values)
 	}
-}
-
-// moreValues opens the values of the current row of a chunk; those of the first row are open
-// already. If they cannot be read, the chunk ends before this row, and the next movement
-// gets the error again.
-func (it *Iterator) moreValues() bool {
-	if !it.openValues() {
-		it.err = nil
-		return false
-	}
-	return true
 }
 
 // collectValues adds the cells of the rows [from, to) of one segment. The rows of the block
 // differ only in keys, values and one stamp each, as most do. addAlike does the rest, for the
 // rows of all segments.
-func (it *Iterator) collectValues(dst *row.Chunk, from, to int) {
-	b := it.block
+func (l *loadedBlock) collectValues(dst *row.Chunk, from, to int) {
+	b := l.block
 	data, columns := b.data, b.columns
 	at := from * columns
 	cells := dst.Extend(to*columns - at)
@@ -94,8 +86,8 @@ func (it *Iterator) collectValues(dst *row.Chunk, from, to int) {
 	}
 	ends := b.valueEnd
 	valueFrom := ends.before(data, at)
-	values := dst.Copy(it.values[valueFrom-it.valuesAt : int(ends.at(data, to*columns-1))-it.valuesAt])
-	it.expectValues(values)
+	values := dst.Copy(l.values[valueFrom-l.valuesAt : int(ends.at(data, to*columns-1))-l.valuesAt])
+	l.expectValues(values)
 	all := row.Cell{
 		Column: b.name(0), Kind: row.KindPut, Type: row.Type(b.kind.base >> kindTypeBits), Separate: b.kind.base&kindMask == kindSeparate,
 	}
@@ -168,60 +160,22 @@ func (b *dataBlock) addAlike(dst *row.Chunk, from, to int) {
 	}
 }
 
-// collectRows adds the rows [from, to) of an even block, of one segment, with all cells. It
-// is Iterator.collect in a loop over rows.
-func (it *Iterator) collectRows(dst *row.Chunk, from, to int) {
-	b := it.block
+// collectRows adds the rows [from, to) of an even block, of one segment, with all cells.
+func (l *loadedBlock) collectRows(dst *row.Chunk, from, to int) {
+	b := l.block
 	data := b.data
 	at, end := b.cellsBefore(from), b.cellsEnd(to-1)
-	valueFrom := b.valueEnd.before(data, at)
-	valuesEnd := valueFrom
-	if end > at {
-		valuesEnd = int(b.valueEnd.at(data, end-1))
-	}
-	values := dst.Copy(it.values[valueFrom-it.valuesAt : valuesEnd-it.valuesAt])
-	it.expectValues(values)
+	valueAt := b.valueEnd.before(data, at)
+	values := dst.Copy(l.values[valueAt-l.valuesAt : b.valueEnd.before(data, end)-l.valuesAt])
+	l.expectValues(values)
 	ended := len(dst.Cells) - at
 	cells := dst.Extend(end - at)
-	prefix, suffixes := b.prefix(), b.keys()
-	keyEnd, cellEnd, seqs, versions := b.keyEnd, b.cellEnd, b.seq, b.version
-	columns, kinds, valueEnd := b.column, b.kind, b.valueEnd
-	var name []byte
-	key, value, named := b.keyEnd.before(data, from), 0, -1
 	for i := from; i < to; i++ {
-		keyTo := int(keyEnd.at(data, i))
-		dst.AddKey(prefix, suffixes[key:keyTo])
-		key = keyTo
-		rowEnd := int(cellEnd.at(data, i))
-		dst.EndRow(ended + rowEnd)
-		first := i // the row's first stamp
-		if !b.oneStamp {
-			first = b.stampsBefore(i)
-		}
-		seq, version := seqs.at(data, first), int64(versions.at(data, first))
-		for n, cellsOf := 0, rowEnd-at; n < cellsOf; n++ {
-			c := &cells[0]
-			cells = cells[1:]
-			column := n
-			if !b.full {
-				column = int(columns.at(data, at))
-			}
-			if column != named {
-				name, named = b.name(column), column
-			}
-			if !b.oneStamp {
-				s := first + int(b.stamp.at(data, at))
-				seq, version = seqs.at(data, s), int64(versions.at(data, s))
-			}
-			valueTo := int(valueEnd.at(data, at)) - valueFrom
-			kind := kinds.at(data, at)
-			c.Column, c.Value = name, values[value:valueTo:valueTo]
-			c.Version, c.Seq = version, seq
-			c.Kind, c.Type = row.KindPut, row.Type(kind>>kindTypeBits)
-			c.Separate, c.Packed = kind&kindMask == kindSeparate, false
-			value = valueTo
-			at++
-		}
+		dst.AddKey(b.prefix(), b.suffix(i))
+		end := b.cellsEnd(i)
+		dst.EndRow(ended + end)
+		b.fill(cells[:end-at], at, b.stampsBefore(i), -1, b.names(), 0, values, valueAt, nil)
+		cells, at = cells[end-at:], end
 	}
 }
 

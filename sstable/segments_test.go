@@ -55,8 +55,8 @@ func TestSegmentsAreSmallWhereThatCostsLittle(t *testing.T) {
 		if !it.First() {
 			t.Fatal(it.Error())
 		}
-		if it.block.rows != 7 || it.block.segments != c.segments {
-			t.Errorf("%v, noise %t: %d rows in %d segments, want 7 in %d", c.compression, c.noise, it.block.rows, it.block.segments, c.segments)
+		if it.blocks.block.rows != 7 || it.blocks.block.segments != c.segments {
+			t.Errorf("%v, noise %t: %d rows in %d segments, want 7 in %d", c.compression, c.noise, it.blocks.block.rows, it.blocks.block.segments, c.segments)
 		}
 		it.Close()
 	}
@@ -93,7 +93,7 @@ func TestSegmentsAreReadFromCacheAndFileAlike(t *testing.T) {
 					}
 					if rng.IntN(20) == 0 {
 						it.Close()
-						it.Init(r, IterOptions{NoCacheFill: it.opts.NoCacheFill})
+						it.Init(r, IterOptions{NoCacheFill: it.blocks.opts.NoCacheFill})
 					}
 				}
 				if err := table.checkAll(its[0]); err != nil {
@@ -190,7 +190,7 @@ func TestDamageIsMetAtItsRows(t *testing.T) {
 		if !it.FirstCell() || !it.NextCell() {
 			t.Fatal(it.Error())
 		}
-		if it.valueRows-it.valueRow > 1 {
+		if it.blocks.valueRows-it.blocks.valueRow > 1 {
 			all++
 		}
 	}
@@ -203,7 +203,7 @@ func TestDamageIsMetAtItsRows(t *testing.T) {
 			t.Fatal(it.Error())
 		}
 		begin, _ := r.index.blockRange(number)
-		at := begin + int64(it.block.partEnd.at(it.block.data, k)) - trailerSize
+		at := begin + int64(it.blocks.block.partEnd.at(it.blocks.block.data, k)) - trailerSize
 		f.data[at] ^= 1
 		i := 0
 		for ok := it.First(); ok && it.FirstCell() && it.NextCell(); ok = it.NextRow() {
@@ -287,7 +287,7 @@ func TestSlackBehindAnS2BlockChangesNothing(t *testing.T) {
 			body[rawLengthSize+rng.IntN(len(body)-rawLengthSize)] ^= 1 << rng.IntN(8)
 		}
 		tight, wide := make([]byte, len(raw)), make([]byte, len(raw), len(raw)+decodeSlack)
-		a, b := s.decompress(tight, CompressS2, body), s.decompress(wide, CompressS2, body)
+		a, b := s.expand(tight, CompressS2, body), s.expand(wide, CompressS2, body)
 		if a == "" && b == "" && !bytes.Equal(tight, wide) || (a == "") != (b == "") {
 			t.Fatalf("%d bytes: %q without, %q with slack", len(raw), a, b)
 		}

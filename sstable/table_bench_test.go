@@ -11,7 +11,7 @@ func BenchmarkVerify(b *testing.B) {
 			b.SetBytes(r.footer.fileSize)
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := r.Verify(); err != nil {
+				if err := r.Verify(nil); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -169,9 +169,9 @@ func (table modelTable) onlyItsRowsFail(t *testing.T, what string, r *Reader, at
 		from, _ := r.index.blockRange(r.index.firstBlock(g))
 		_, to := r.index.blockRange(r.index.firstBlock(g+1) - 1)
 		inRow := at >= from && at < to
-		if inRow && it.SeekRowExact(table[i].key) && !it.long && at < from+int64(it.block.partEnd.at(it.block.data, it.block.segments-1)) {
-			k := it.block.segmentOf(it.row) // at is not in the head
-			inRow = at >= from+int64(it.block.partEnd.before(it.block.data, k)) && at < from+int64(it.block.partEnd.at(it.block.data, k))
+		if inRow && it.SeekRowExact(table[i].key) && !it.long && at < from+int64(it.blocks.block.partEnd.at(it.blocks.block.data, it.blocks.block.segments-1)) {
+			k := it.blocks.block.segmentOf(it.row) // at is not in the head
+			inRow = at >= from+int64(it.blocks.block.partEnd.before(it.blocks.block.data, k)) && at < from+int64(it.blocks.block.partEnd.at(it.blocks.block.data, k))
 		}
 		if inRow != (failed[1+i] != nil) {
 			t.Fatalf("%s: row %q in [%d, %d): %v", what, table[i].key, from, to, failed[1+i])
@@ -219,7 +219,7 @@ func TestAFileCutAnywhereWhileOpenIsCorrupt(t *testing.T) {
 		if (err != nil) != (int64(n) < r.footer.dataLength) {
 			t.Fatalf("cut to %d bytes: %v", n, err)
 		}
-		if err := r.Verify(); !errors.Is(err, ErrCorrupt) {
+		if err := r.Verify(nil); !errors.Is(err, ErrCorrupt) {
 			t.Fatalf("cut to %d bytes: Verify: %v", n, err)
 		}
 		if _, err := r.Checksum(); !errors.Is(err, ErrCorrupt) {
@@ -364,7 +364,7 @@ func TestAPlaceThatCannotBeReadFailsItsRowsAndNoOthers(t *testing.T) {
 					t.Fatal(err)
 				}
 				table.scanAround(t, r, opts, at)
-				if err := r.Verify(); !errors.Is(err, errPlanted) || errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), damagedName) {
+				if err := r.Verify(nil); !errors.Is(err, errPlanted) || errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), damagedName) {
 					t.Fatalf("Verify: %v", err)
 				}
 				if err := r.Close(); err != nil {
@@ -447,7 +447,7 @@ func TestVerifyReadsAgainWhatOpenHasRead(t *testing.T) {
 		}
 		it.Close()
 		f.data[at] ^= 0x10
-		if err := r.Verify(); !errors.Is(err, ErrCorrupt) {
+		if err := r.Verify(nil); !errors.Is(err, ErrCorrupt) {
 			t.Fatalf("byte %d: %v", at, err)
 		}
 		if sum, err := r.Checksum(); err != nil || sum == xxhash.Sum64(data) {

@@ -140,7 +140,7 @@ func TestVerifyFindsWhatNoChecksumShows(t *testing.T) {
 			t.Errorf("%s: Open: %v", c.damage, err)
 			continue
 		}
-		err = r.Verify()
+		err = r.Verify(nil)
 		if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), damagedName) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", c.damage, err)
 		}
@@ -159,7 +159,7 @@ func TestVerifyFindsWhatNoChecksumShows(t *testing.T) {
 		}
 		it.Close()
 	}
-	if err := openFile(t, misled(t, func(*Writer, int) {}), nil).Verify(); err != nil {
+	if err := openFile(t, misled(t, func(*Writer, int) {}), nil).Verify(nil); err != nil {
 		t.Errorf("the file without damage: %v", err)
 	}
 }
@@ -183,12 +183,12 @@ func TestVerifyComparesEveryProperty(t *testing.T) {
 		"ValueBytes":      func(p *Properties) { p.ValueBytes++ },
 	} {
 		f := misled(t, atEnd(func(w *Writer) { spoil(&w.props) }))
-		if err := openFile(t, f, nil).Verify(); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "properties") {
+		if err := openFile(t, f, nil).Verify(nil); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "properties") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	f := misled(t, atEnd(func(w *Writer) { w.key = []byte("d3") }))
-	if err := openFile(t, f, nil).Verify(); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "properties") {
+	if err := openFile(t, f, nil).Verify(nil); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "properties") {
 		t.Errorf("LargestKey: %v", err)
 	}
 }
@@ -279,7 +279,7 @@ func TestNoByteUnderARightChecksumMakesReadingPanic(t *testing.T) {
 				if err := exercise(r); err != nil {
 					t.Fatalf("byte %d ^ %#x: %v", at, mask, err)
 				}
-				if err := r.Verify(); err == nil {
+				if err := r.Verify(nil); err == nil {
 					accepted++
 					rewrite(t, r)
 				} else if !errors.Is(err, ErrCorrupt) {

@@ -146,9 +146,10 @@ func appendLittle(dst []byte, v uint64, n int) []byte {
 // cursor reads a block's header and arrays. bad keeps the first thing that is wrong; all
 // reads after that return zero.
 type cursor struct {
-	data []byte
-	at   int
-	bad  string
+	data    []byte
+	at      int
+	bad     string
+	noSteps bool // arrays of ends have no step: see steps
 }
 
 func (c *cursor) fail(what string) {
@@ -231,6 +232,9 @@ func (c *cursor) uints(n int, what string) uints {
 
 // steps reads the head of an array of n ends, and skips its deltas. limit bounds the step.
 func (c *cursor) steps(n, limit int, what string) uints {
+	if c.noSteps {
+		return c.uints(n, what)
+	}
 	step := c.count(limit, what)
 	if n == 0 && step != 0 {
 		c.fail(what + " without parts")
@@ -253,10 +257,7 @@ func (c *cursor) pad() {
 // ends checks an array of n ends and returns the last one. The ends must not fall, and the
 // last must not exceed limit.
 func (c *cursor) ends(u *uints, n, limit int, what string) int {
-	if c.bad != "" {
-		return 0
-	}
-	if n == 0 {
+	if c.bad != "" || n == 0 {
 		return 0
 	}
 	if u.width() == 0 { // n and step are bounded, so their product does not overflow

@@ -66,7 +66,7 @@ func (b *believing) lastOf(number int, head bool) int64 {
 	if !it.load(number, number) {
 		b.t.Fatal(it.Error())
 	}
-	return begin + int64(it.block.partEnd.at(it.block.data, 0)) - trailerSize - 1
+	return begin + int64(it.blocks.block.partEnd.at(it.blocks.block.data, 0)) - trailerSize - 1
 }
 
 // A scan may believe values for less than the interval after a verification. After that it
@@ -150,15 +150,15 @@ func TestAVerificationSaysNothingOfWhatWasReadBefore(t *testing.T) {
 	from, _ := b.index.blockRange(number)
 	to := at + 1 + trailerSize
 	b.data[at] ^= 1
-	stored, err := it.access(from, to, to)
-	if err != nil || !it.mapped {
-		t.Fatal(it.mapped, err)
+	stored, err := it.blocks.bytes.read(from, to, to)
+	if err != nil || !it.blocks.bytes.mapped {
+		t.Fatal(it.blocks.bytes.mapped, err)
 	}
 	b.data[at] ^= 1 // as if the page was read from the device again
 	if err := b.read(IterOptions{Believe: true}); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, bad := it.splitSegment(0, stored, from, false); bad == "" {
+	if _, _, bad := it.blocks.split(0, stored, from, false); bad == "" {
 		t.Error("bytes are believed that were never verified")
 	}
 }
@@ -176,9 +176,9 @@ func TestWhatIsVerifiedIsACopy(t *testing.T) {
 	it := r.NewIterator(IterOptions{})
 	defer it.Close()
 	from, to := r.index.blockRange(3)
-	stored, err := it.access(from, to, to)
-	if err != nil || !it.mapped {
-		t.Fatal(it.mapped, err)
+	stored, err := it.blocks.bytes.read(from, to, to)
+	if err != nil || !it.blocks.bytes.mapped {
+		t.Fatal(it.blocks.bytes.mapped, err)
 	}
 	want := bytes.Clone(f.data[from:to])
 	clear(f.data[from:to])

@@ -11,13 +11,11 @@ import (
 // Verify reads the file once more from front to back, past the cache, and checks all that
 // can be checked: every checksum, the structure of every block, the order of rows and
 // cells, that index and filter lead to every row, and that the properties are true. A file
-// that passes holds what the writer was given. Errors are those of Open and ErrCorrupt.
-func (r *Reader) Verify() error { return r.VerifyReferences(nil) }
-
-// VerifyReferences is Verify, and also calls check, if not nil, with every reference to a
-// value file. An error of check ends the walk and is returned.
-func (r *Reader) VerifyReferences(check func(row.Reference) error) error {
-	v := verifier{r: &Reader{file: r.file, name: r.name, align: r.align}, props: emptyProperties(), check: check}
+// that passes holds what the writer was given. Verify calls check, if not nil, with every
+// reference to a value file. An error of check ends the walk and is returned. Other errors are
+// those of Open and ErrCorrupt.
+func (r *Reader) Verify(check func(row.Reference) error) error {
+	v := verifier{r: &Reader{fileBytes: fileBytes{file: r.file, name: r.name, align: r.align}}, props: emptyProperties(), check: check}
 	if err := v.r.readTail(r.footer.fileSize); err != nil {
 		return err
 	}
@@ -46,7 +44,7 @@ type verifier struct {
 	has   bool       // last is of the newest row
 
 	away  uint64                    // bytes in value files that the block refers to
-	check func(row.Reference) error // see VerifyReferences
+	check func(row.Reference) error // see Verify
 }
 
 func (v *verifier) bad(i int, what string) error {
@@ -56,11 +54,10 @@ func (v *verifier) bad(i int, what string) error {
 
 func (v *verifier) block(g, i int) error {
 	it := &v.it
-	it.begin()
 	if !it.load(g, i) {
 		return it.err
 	}
-	b := it.block
+	b := it.blocks.block
 	v.props.DataBlocks++
 	v.props.RawBytes += uint64(b.rawSize())
 	v.away = 0
@@ -130,7 +127,7 @@ func (v *verifier) cells(i int) error {
 		if c.Seq > row.MaxSequence || c.Kind == row.KindDeleteRow && c.Version != row.MaxVersion {
 			return v.bad(i, "sequence number too large, or delete-row with a version")
 		}
-		if at == first && it.block.continued {
+		if at == first && it.blocks.block.continued {
 			tie := c.Version == v.last.Version && bytes.Equal(c.Column, v.last.Column)
 			if !bytes.Equal(x.column(i), c.Column) || int64(x.version.at(x.data, i)) != c.Version ||
 				(x.tie.at(x.data, i) != 0) != tie {
@@ -172,27 +169,17 @@ func (v *verifier) totals() error {
 		got.LargestKey = v.key
 	}
 	offset := v.r.footer.dataLength + v.r.footer.filterLength + v.r.footer.indexLength
-	for _, p := range []struct {
-		what      string
-		want, got uint64
-	}{
-		{"rows", want.Rows, got.Rows},
-		{"cells", want.Cells, got.Cells},
-		{"puts", want.Puts, got.Puts},
-		{"tombstones", want.Tombstones, got.Tombstones},
-		{"smallest sequence number", want.SmallestSeq, got.SmallestSeq},
-		{"largest sequence number", want.LargestSeq, got.LargestSeq},
-		{"newest tombstone", want.NewestTombstone, got.NewestTombstone},
-		{"smallest version", uint64(want.MinVersion), uint64(got.MinVersion)},
-		{"largest version", uint64(want.MaxVersion), uint64(got.MaxVersion)},
-		{"data blocks", want.DataBlocks, got.DataBlocks},
-		{"raw bytes", want.RawBytes, got.RawBytes},
-		{"key bytes", want.KeyBytes, got.KeyBytes},
-		{"value bytes", want.ValueBytes, got.ValueBytes},
-	} {
-		if p.want != p.got {
-			return v.r.corrupt(offset, fmt.Sprintf("properties say %d %s, the data has %d", p.want, p.what, p.got))
+	wantCells, wantSizes := want.counts()
+	gotCells, gotSizes := got.counts()
+	wants, gots := append(wantCells, wantSizes...), append(gotCells, gotSizes...)
+	for i, want := range wants {
+		if *want.value != *gots[i].value {
+			return v.r.corrupt(offset, fmt.Sprintf("properties say %d %s, the data has %d", *want.value, want.what, *gots[i].value))
 		}
+	}
+	if want.MinVersion != got.MinVersion || want.MaxVersion != got.MaxVersion {
+		return v.r.corrupt(offset, fmt.Sprintf("properties say versions from %d to %d, the data has %d to %d",
+			want.MinVersion, want.MaxVersion, got.MinVersion, got.MaxVersion))
 	}
 	if !slices.Equal(want.ValueFiles, got.ValueFiles) {
 		return v.r.corrupt(offset, "properties and data differ in the value files that cells refer to")

@@ -4,6 +4,7 @@ package sstable
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -57,7 +58,7 @@ func (b *dataBlock) checkPlain() bool {
 	b.even = b.rowFlags.width() == 0 && b.rowFlags.base&(rowMarked|rowMarkedForever) != 0 &&
 		(b.oneStamp || b.rowFlags.base&rowDeleted == 0)
 	if b.even {
-		b.boundStamps()
+		b.minSeq, b.maxSeq, b.minVersion, b.maxVersion = b.stampBounds(0, b.stamps)
 	}
 	return true
 }
@@ -109,23 +110,21 @@ func (b *dataBlock) afterRowLevel(low, high int) int {
 	return low
 }
 
-// boundStamps finds the bounds of all stamps.
-func (b *dataBlock) boundStamps() {
-	b.minSeq, b.maxSeq = b.seq.at(b.data, 0), b.seq.at(b.data, 0)
-	b.minVersion, b.maxVersion = int64(b.version.at(b.data, 0)), int64(b.version.at(b.data, 0))
-	for i := range b.stamps {
+// stampBounds returns the bounds of the stamps [from, to).
+func (b *dataBlock) stampBounds(from, to int) (minSeq, maxSeq uint64, minVersion, maxVersion int64) {
+	minSeq, minVersion = b.seq.at(b.data, from), int64(b.version.at(b.data, from))
+	maxSeq, maxVersion = minSeq, minVersion
+	for i := from + 1; i < to; i++ {
 		seq, version := b.seq.at(b.data, i), int64(b.version.at(b.data, i))
-		b.minSeq, b.maxSeq = min(b.minSeq, seq), max(b.maxSeq, seq)
-		b.minVersion, b.maxVersion = min(b.minVersion, version), max(b.maxVersion, version)
+		minSeq, maxSeq = min(minSeq, seq), max(maxSeq, seq)
+		minVersion, maxVersion = min(minVersion, version), max(maxVersion, version)
 	}
+	return minSeq, maxSeq, minVersion, maxVersion
 }
 
 // wholeCells is the most cells of a row that Extent examines, in a block that is not plain, to
 // tell whether it can describe the row. A reader may want only few of them.
 const wholeCells = 128
-
-// Layers returns nil: a row of a file is described as a whole, or not at all.
-func (it *Iterator) Layers(uint64, *row.Extent) row.Cursor { return nil }
 
 // plainKind reports whether k is the kind of a put below MaxVersion.
 func plainKind(k uint64) bool {
@@ -145,7 +144,7 @@ func (it *Iterator) Extent(e *row.Extent) bool {
 	}
 	it.onCell = false
 	it.openRow()
-	b, data := it.block, it.block.data
+	b, data := it.blocks.block, it.blocks.block.data
 	e.Cells, e.Versions = it.high-it.low, b.versions
 	if !b.plain && (e.Cells > wholeCells || !b.plainRow(e, it.low, it.high, it.stamp)) {
 		return false
@@ -162,13 +161,8 @@ func (it *Iterator) Extent(e *row.Extent) bool {
 		}
 	}
 	e.MinSeq, e.MaxSeq, e.MinVersion, e.MaxVersion = seq, seq, version, version
-	if b.oneStamp {
-		return true
-	}
-	for i, end := it.stamp+1, b.stampsEnd(it.row); i < end; i++ {
-		seq, version := b.seq.at(data, i), int64(b.version.at(data, i))
-		e.MinSeq, e.MaxSeq = min(e.MinSeq, seq), max(e.MaxSeq, seq)
-		e.MinVersion, e.MaxVersion = min(e.MinVersion, version), max(e.MaxVersion, version)
+	if !b.oneStamp {
+		e.MinSeq, e.MaxSeq, e.MinVersion, e.MaxVersion = b.stampBounds(it.stamp, b.stampsEnd(it.row))
 	}
 	return true
 }
@@ -176,7 +170,7 @@ func (it *Iterator) Extent(e *row.Extent) bool {
 // Stretch describes the current row and those after it in the block that lie below limit, if
 // the block is even. REQUIRES: the current row lies below limit.
 func (it *Iterator) Stretch(limit []byte, s *row.Stretch) bool {
-	b := it.block
+	b := it.blocks.block
 	if !it.onRow || !b.even || it.long {
 		return false
 	}
@@ -199,85 +193,125 @@ func (it *Iterator) Stretch(limit []byte, s *row.Stretch) bool {
 // Collect appends the wanted cells of the row. REQUIRES: Extent or Stretch described it.
 func (it *Iterator) Collect(dst *row.Collector, p *row.Projection) {
 	it.openRow()
-	b, at := it.block, it.block.afterRowLevel(it.low, it.high)
+	l, c := &it.blocks.loadedBlock, &it.rowCells
+	b, at := l.block, l.block.afterRowLevel(it.low, it.high)
 	if p.All() {
-		it.collectNewest(dst, at, it.high, p)
+		l.collectNewest(dst, c, at, it.high, p)
 		return
 	}
-	it.resolve(p)
+	w := &it.columns
+	w.resolve(l, p)
 	if len(p.Columns) == 0 {
-		at = it.cellOf(it.firstColumn, at)
-		it.collectNewest(dst, at, it.cellOf(it.endColumn, at), p)
+		at = b.cellOf(c, w.first, at)
+		l.collectNewest(dst, c, at, b.cellOf(c, w.end, at), p)
 		return
 	}
-	once := b.plain && b.versions == 1
-	for _, column := range it.columns {
-		if at = it.cellOf(column, at); at == it.high {
-			return
-		}
-		if b.full || b.columnOf(at) == uint64(column) {
-			end := at + 1
-			if !once {
-				end = it.cellOf(column+1, end)
-			}
-			it.collectNewest(dst, at, end, p)
-			at = end
-		}
+	for _, column := range w.chosen {
+		from := b.cellOf(c, column, at)
+		at = b.cellOf(c, column+1, from)
+		l.collectNewest(dst, c, from, at, p)
 	}
+}
+
+// Layers returns nil: a row of a file is described as a whole, or not at all.
+func (it *Iterator) Layers(uint64, *row.Extent) row.Cursor { return nil }
+
+// ReadRow appends all cells of the current row to dst, in cell order. It returns false if
+// the row lies in several blocks or has more than limit cells, or on an error. The cell
+// cursor is unset afterwards.
+func (it *Iterator) ReadRow(dst []row.Cell, limit int) ([]row.Cell, bool) {
+	it.onCell = false
+	if !it.onRow || it.long {
+		return dst, false
+	}
+	it.openRow()
+	flagged := it.flagged()
+	if it.high-it.low+flagged > limit || !it.openValues() {
+		return dst, false
+	}
+	for ; flagged > 0; flagged-- {
+		it.flaggedCell(flagged == 1)
+		dst = append(dst, it.cell)
+	}
+	n := len(dst)
+	dst = slices.Grow(dst, it.high-it.low)[:n+it.high-it.low]
+	for i := it.low; i < it.high; i++ {
+		it.cellAt(&dst[n+i-it.low], i)
+	}
+	return dst, true
+}
+
+// Stored tells how the values of the row that ReadRow read last are stored. They were
+// verified. It returns the zero value if they share a segment with those of another row,
+// or come from the cache.
+func (it *Iterator) Stored() row.Stored {
+	b := &it.blocks
+	if len(b.stored.Bytes) == 0 || b.valueRows-b.valueRow != 1 {
+		return row.Stored{}
+	}
+	return b.stored
 }
 
 // collectNewest collects the newest cells of each column among the cells [from, to), as many
 // as the projection wants.
-func (it *Iterator) collectNewest(dst *row.Collector, from, to int, p *row.Projection) {
-	b := it.block
+func (l *loadedBlock) collectNewest(dst *row.Collector, c *rowCells, from, to int, p *row.Projection) {
+	b := l.block
 	if b.plain && !p.Cuts(b.versions) {
-		it.collect(dst, from, to)
+		l.collect(dst, c, from, to)
 		return
 	}
 	for from < to {
 		end := to // where the column ends
 		if column := b.columnOf(from); b.columnOf(to-1) != column {
-			end = it.cellOf(int(column)+1, from+1)
+			end = b.cellOf(c, int(column)+1, from+1)
 		}
+		wanted := end
 		if p.Cuts(end - from) {
-			it.collect(dst, from, from+p.Versions)
-		} else {
-			it.collect(dst, from, end)
+			wanted = from + p.Versions
 		}
+		l.collect(dst, c, from, wanted)
 		from = end
 	}
 }
 
-// resolve finds out which columns of the block a projection means, unless it knows already.
-func (it *Iterator) resolve(p *row.Projection) {
-	if it.projection == p && it.change == p.Change {
+// wantedColumns are the columns of a block that a projection wants.
+type wantedColumns struct {
+	projection *row.Projection // at its change, for the block with this number
+	change     uint64
+	number     int
+	chosen     []int // in ascending order, if the projection names columns
+	first, end int   // bounds of the others
+}
+
+// resolve finds out which columns of a block a projection wants, unless it knows already.
+func (w *wantedColumns) resolve(l *loadedBlock, p *row.Projection) {
+	if w.projection == p && w.change == p.Change && w.number == l.number {
 		return
 	}
-	it.projection, it.change = p, p.Change
-	b := it.block
-	it.firstColumn, it.endColumn = 0, b.columns
+	w.projection, w.change, w.number = p, p.Change, l.number
+	b := l.block
+	w.first, w.end = 0, b.columns
 	if len(p.Start) > 0 {
-		it.firstColumn, _ = b.searchColumn(p.Start)
+		w.first, _ = b.searchColumn(p.Start)
 	}
 	if len(p.End) > 0 {
-		it.endColumn, _ = b.searchColumn(p.End)
+		w.end, _ = b.searchColumn(p.End)
 	}
-	it.columns = it.columns[:0]
+	w.chosen = w.chosen[:0]
 	for _, name := range p.Columns {
-		if i, ok := b.searchColumn(name); ok && i >= it.firstColumn && i < it.endColumn {
-			it.columns = append(it.columns, i)
+		if i, ok := b.searchColumn(name); ok && i >= w.first && i < w.end {
+			w.chosen = append(w.chosen, i)
 		}
 	}
 }
 
-// cellOf returns the first of the row's cells, from at on, whose column is at least the given
+// cellOf returns the first of a row's cells, from at on, whose column is at least the given
 // one, or the end of the cells.
-func (it *Iterator) cellOf(column, at int) int {
-	b := it.block
+func (b *dataBlock) cellOf(c *rowCells, column, at int) int {
 	if b.full {
-		return min(it.low+column, it.high)
+		return min(c.low+column, c.high)
 	}
-	low, high := at, it.high
+	low, high := at, c.high
 	for low < high {
 		mid := int(uint(low+high) >> 1)
 		if b.columnOf(mid) < uint64(column) {
@@ -291,93 +325,70 @@ func (it *Iterator) cellOf(column, at int) int {
 
 // collect appends copies of the cells [from, to) in bulk: the values are contiguous, and so
 // are the names of consecutive columns.
-func (it *Iterator) collect(dst *row.Collector, from, to int) {
+func (l *loadedBlock) collect(dst *row.Collector, r *rowCells, from, to int) {
 	if from >= to {
 		return
 	}
-	b, data := it.block, it.block.data
+	b, data := l.block, l.block.data
 	at := b.valueEnd.before(data, from)
-	values := dst.Copy(it.values[at-it.valuesAt : int(b.valueEnd.at(data, to-1))-it.valuesAt])
-	first, last := from-it.low, to-1-it.low
+	values := dst.Copy(l.values[at-l.valuesAt : int(b.valueEnd.at(data, to-1))-l.valuesAt])
+	first, last := from-r.low, to-1-r.low
 	if !b.full {
 		first, last = int(b.columnOf(from)), int(b.columnOf(to-1))
 	}
 	nameAt := b.nameEnd.before(data, first)
 	names := b.names()[nameAt:b.nameEnd.at(data, last)]
-	// If a row has few of the columns of a block, each name is copied by itself.
-	sparse := last-first > 2*(to-from)
-	if !sparse {
-		names = dst.Copy(names)
+	copyNames := dst // if a row has few of the columns of a block, each name is copied by itself
+	if last-first <= 2*(to-from) {
+		names, copyNames = dst.Copy(names), nil
 	}
-	if b.full && b.oneStamp && b.kind.width() == 0 {
-		it.collectEven(dst.Extend(to-from), from, names, values)
-		return
-	}
-	// The loop loads as little as it can. The end of a name is the beginning of the next
-	// column's name, and what all cells of the block have in common is loaded before.
+	b.fill(dst.Extend(to-from), from, r.stamp, first-1, names, nameAt, values, at, copyNames)
+}
+
+// fill makes cells of those of a row from cell at on. stamp is the first stamp of the row.
+// column is the column before that of the first cell, if the block is full, or any before that.
+// names has the names from nameAt on, values the values from valueAt on. copyNames, if not nil,
+// copies each name.
+//
+// The loop loads as little as it can. The end of a name is the beginning of the next column's
+// name, and what all cells of the block have in common is loaded before.
+func (b *dataBlock) fill(cells []row.Cell, at, stamp, column int, names []byte, nameAt int, values []byte, valueAt int, copyNames *row.Collector) {
+	data := b.data
 	nameEnd, valueEnd, stamps, kinds := b.nameEnd, b.valueEnd, b.stamp, b.kind
 	full, oneStamp, kind := b.full, b.oneStamp, kinds.base
-	seq, version := b.seq.at(data, it.stamp), int64(b.version.at(data, it.stamp))
-	value, nameFrom, nameTo := 0, 0, 0
-	column := first - 1 // column of the cell before
+	seq, version := b.seq.at(data, stamp), int64(b.version.at(data, stamp))
+	value, nameFrom, nameTo := valueEnd.before(data, at)-valueAt, 0, 0
 	var name []byte
-	for i, cells := from, dst.Extend(to-from); i < to; i++ {
+	for i := range cells {
 		next := column + 1
 		if !full {
-			next = int(b.columnOf(i))
+			next = int(b.columnOf(at))
 		}
-		if next != column || i == from {
+		if next != column || i == 0 {
 			if nameFrom = nameTo; next != column+1 {
 				nameFrom = nameEnd.before(data, next) - nameAt
 			}
 			nameTo = int(nameEnd.at(data, next)) - nameAt
 			name = names[nameFrom:nameTo:nameTo]
-			if sparse {
-				name = dst.Copy(name)
+			if copyNames != nil {
+				name = copyNames.Copy(name)
 			}
 			column = next
 		}
 		if !oneStamp {
-			s := it.stamp + int(stamps.at(data, i))
+			s := stamp + int(stamps.at(data, at))
 			seq, version = b.seq.at(data, s), int64(b.version.at(data, s))
 		}
 		if kinds.width() != 0 {
-			kind = kinds.at(data, i)
+			kind = kinds.at(data, at)
 		}
-		end := int(valueEnd.at(data, i)) - at
-		c := &cells[i-from]
+		end := int(valueEnd.at(data, at)) - valueAt
+		c := &cells[i]
 		c.Column, c.Value = name, values[value:end:end]
 		c.Version, c.Seq = version, seq
 		c.Kind, c.Type = row.KindPut, row.Type(kind>>kindTypeBits)
 		c.Separate, c.Packed = kind&kindMask == kindSeparate, false
 		value = end
-	}
-}
-
-// collectEven is the loop of collect for the most frequent kind of row: every row of the block
-// has one cell of every column, all of one stamp and kind. The offsets of array elements (see
-// uints) are kept in variables and advanced by additions, which saves a get of ten columns a
-// twentieth of its time (BenchmarkGetHot).
-func (it *Iterator) collectEven(cells []row.Cell, from int, names, values []byte) {
-	b, data := it.block, it.block.data
-	n, v := &b.nameEnd, &b.valueEnd
-	first := from - it.low
-	nameAt, nameWidth, nameStep, nameMask := int(n.off)+first*n.width(), n.width(), n.step(), n.mask()
-	valueAt, valueWidth, valueStep, valueMask := int(v.off)+from*v.width(), v.width(), v.step(), v.mask()
-	nameBase := int(n.base) + first*nameStep - n.before(data, first)
-	valueBase := int(v.base) + from*valueStep - v.before(data, from)
-	seq, version := b.seq.at(data, it.stamp), int64(b.version.at(data, it.stamp))
-	typ, separate := row.Type(b.kind.base>>kindTypeBits), b.kind.base&kindMask == kindSeparate
-	name, value := 0, 0
-	for i := range cells {
-		nameEnd := nameBase + int(binary.LittleEndian.Uint64(data[nameAt:])&nameMask)
-		valueEnd := valueBase + int(binary.LittleEndian.Uint64(data[valueAt:])&valueMask)
-		c := &cells[i]
-		c.Column, c.Value = names[name:nameEnd:nameEnd], values[value:valueEnd:valueEnd]
-		c.Version, c.Seq = version, seq
-		c.Kind, c.Type, c.Separate, c.Packed = row.KindPut, typ, separate, false
-		name, value = nameEnd, valueEnd
-		nameAt, nameBase = nameAt+nameWidth, nameBase+nameStep
-		valueAt, valueBase = valueAt+valueWidth, valueBase+valueStep
+		at++
 	}
 }

@@ -39,17 +39,11 @@ const maxBlockAway = 8 << 20
 // Writer writes one table file. It is used by one goroutine. After an error every call
 // returns that error, and the caller must remove the file.
 type Writer struct {
+	*writerMemory
 	opts       WriterOptions
 	out        *outfile.Writer
 	meant      outfile.Meant // set by Finish
-	block      *blockBuilder
-	next       *blockBuilder // spare, swapped with block when its last row moves to the next block
-	index      indexBuilder
-	hashes     []uint64
 	compressor compressor
-	raw        []byte   // scratch: a raw head
-	stored     []byte   // scratch: a stored block
-	parts      []uint64 // scratch: where the segments of stored end
 	cutter     cutter
 	props      Properties
 	err        error
@@ -67,12 +61,9 @@ type Writer struct {
 // NewWriter starts a table file in f, which must be empty. The first call reports mistakes
 // in the options.
 func NewWriter(f vfs.File, opts WriterOptions) *Writer {
-	memory := writerMemories.Get().(*writerMemory)
 	w := &Writer{
-		opts: opts, out: outfile.New(f), block: memory.block, next: memory.next, index: memory.index,
-		raw: memory.raw[:0], stored: memory.stored[:0], parts: memory.parts[:0], hashes: memory.hashes[:0],
-		props: emptyProperties(), compressor: compressor{kind: opts.Compression},
-		cutter: newCutter(opts.Compression),
+		writerMemory: writerMemories.Get().(*writerMemory), opts: opts, out: outfile.New(f), props: emptyProperties(),
+		compressor: compressor{kind: opts.Compression}, cutter: newCutter(opts.Compression),
 	}
 	if w.opts.BlockSize == 0 {
 		w.opts.BlockSize = DefaultBlockSize
@@ -131,10 +122,15 @@ func (w *Writer) AddCell(c *row.Cell) error {
 	if bad := w.props.addCell(c); bad != "" {
 		return w.fail(fmt.Errorf("%w: row key %x: %s", errOrder, w.key, bad))
 	}
+	w.noteLast(c)
+	return nil
+}
+
+// noteLast notes the newest cell of the row.
+func (w *Writer) noteLast(c *row.Cell) {
 	w.column = append(w.column[:0], c.Column...)
 	w.last = row.Cell{Column: w.column, Version: c.Version, Seq: c.Seq, Kind: c.Kind}
 	w.rowHas = true
-	return nil
 }
 
 func (w *Writer) checkCell(c *row.Cell) string {
@@ -230,17 +226,17 @@ func (w *Writer) emit(n int, continued, continues bool) error {
 	return nil
 }
 
-// appendBlock compresses a block and writes it with its trailer.
-func (w *Writer) appendBlock(raw []byte, c *compressor) error {
+// appendBlock compresses a block and writes it with its trailer. It returns the length of both.
+func (w *Writer) appendBlock(raw []byte, c *compressor) (int64, error) {
 	stored, err := c.appendStored(w.stored[:0], raw, &w.opts.UniqueID, w.out.Offset())
 	if err != nil {
-		return w.fail(err)
+		return 0, w.fail(err)
 	}
 	w.stored = stored
 	if _, err := w.out.Write(stored); err != nil {
-		return w.fail(err)
+		return 0, w.fail(err)
 	}
-	return nil
+	return int64(len(stored)), nil
 }
 
 // EstimatedSize is about the size in bytes that the file would have if it were finished now.
@@ -264,32 +260,27 @@ func (w *Writer) Finish() (Properties, error) {
 	if w.props.Rows > 0 {
 		w.props.LargestKey = bytes.Clone(w.key)
 	}
-	f := footer{uniqueID: w.opts.UniqueID, dataLength: w.out.Offset(), version: formatVersion}
+	f := footer{uniqueID: w.opts.UniqueID, dataLength: w.out.Offset(), version: formatVersion, indexKind: indexWithValues}
+	var err error
 	if len(w.hashes) > 0 {
 		f.filterKind = filterBlockedBloom
 		uncompressed := compressor{kind: CompressNone} // the filter's bits are random
-		if err := w.appendBlock(encodeFilter(w.hashes, w.opts.FilterBitsPerKey), &uncompressed); err != nil {
+		if f.filterLength, err = w.appendBlock(encodeFilter(w.hashes, w.opts.FilterBitsPerKey), &uncompressed); err != nil {
 			return Properties{}, err
 		}
-		f.filterLength = w.out.Offset() - f.dataLength
 	}
-	from := w.out.Offset()
 	encoded := w.index.encode()
 	if len(encoded) > maxRawSection {
 		return Properties{}, w.fail(fmt.Errorf("sstable: index of %d bytes, at most %d", len(encoded), maxRawSection))
 	}
-	if err := w.appendBlock(encoded, &w.compressor); err != nil {
+	if f.indexLength, err = w.appendBlock(encoded, &w.compressor); err != nil {
 		return Properties{}, err
 	}
-	f.indexLength, f.indexKind = w.out.Offset()-from, indexWithValues
-	from = w.out.Offset()
-	if err := w.appendBlock(w.props.encode(), &w.compressor); err != nil {
+	if f.propertiesLength, err = w.appendBlock(w.props.encode(), &w.compressor); err != nil {
 		return Properties{}, err
 	}
-	f.propertiesLength = w.out.Offset() - from
 	f.fileSize = w.out.Offset() + footerSize
-	_, err := w.out.Write(f.append(nil))
-	if err == nil {
+	if _, err = w.out.Write(f.append(nil)); err == nil {
 		w.meant, err = w.out.Finish()
 	}
 	if err != nil {
@@ -297,7 +288,8 @@ func (w *Writer) Finish() (Properties, error) {
 	}
 	w.props.FileSize = w.meant.Size
 	w.props.FileChecksum = w.meant.Checksum()
-	w.giveMemory()
+	w.give()
+	w.writerMemory = nil
 	w.err = errors.New("sstable: writer is finished")
 	return w.props, nil
 }

@@ -7,11 +7,13 @@ import "sync"
 
 // writerMemory is the memory that a writer needs beside its results.
 type writerMemory struct {
-	block, next *blockBuilder
-	index       indexBuilder
-	raw, stored []byte
-	parts       []uint64
-	hashes      []uint64
+	block  *blockBuilder
+	next   *blockBuilder // spare, swapped with block when its last row moves to the next block
+	index  indexBuilder
+	hashes []uint64
+	raw    []byte   // scratch: a raw head
+	stored []byte   // scratch: a stored block
+	parts  []uint64 // scratch: where the segments of stored end
 }
 
 // writerMemories keeps memory between writers. It holds only scratch memory, so it does not
@@ -20,20 +22,17 @@ var writerMemories = sync.Pool{New: func() any {
 	return &writerMemory{block: new(blockBuilder), next: new(blockBuilder)}
 }}
 
-// giveMemory passes the memory on to other writers. REQUIRES: the file is complete.
-func (w *Writer) giveMemory() {
+// give passes the memory on to other writers. REQUIRES: the file is complete.
+func (m *writerMemory) give() {
 	const keep = 1 << 20 // do not keep memory of rare large blocks
-	if w.block.memory()+w.next.memory()+cap(w.raw)+cap(w.stored)+8*cap(w.hashes)+40*cap(w.index.arrays[idxBlockEnd]) > keep {
+	if m.block.memory()+m.next.memory()+cap(m.raw)+cap(m.stored)+8*cap(m.hashes)+40*cap(m.index.arrays[idxBlockEnd]) > keep {
 		return
 	}
-	w.block.reset()
-	w.next.reset()
-	w.index.reset()
-	writerMemories.Put(&writerMemory{
-		block: w.block, next: w.next, index: w.index, raw: w.raw, stored: w.stored, parts: w.parts, hashes: w.hashes,
-	})
-	w.block, w.next, w.index = nil, nil, indexBuilder{}
-	w.raw, w.stored, w.parts, w.hashes = nil, nil, nil, nil
+	m.block.reset()
+	m.next.reset()
+	m.index.reset()
+	m.hashes = m.hashes[:0]
+	writerMemories.Put(m)
 }
 
 // memory returns about how many bytes the builder keeps.

@@ -135,7 +135,7 @@ func (c *checker) table(f *manifest.FileMeta) error {
 	defer r.Close()
 	c.report.TableFiles++
 	c.report.FileBytes += f.Size
-	if err := r.VerifyReferences(c.reference); err != nil {
+	if err := r.Verify(c.reference); err != nil {
 		return err
 	}
 	sum, err := r.Checksum()

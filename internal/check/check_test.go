@@ -245,7 +245,7 @@ func TestReferencesAreFollowed(t *testing.T) {
 	var good []row.Reference
 	r, err := tablefiles.OpenTable(s.FS, s.Dir, s.State.Tables[0].Partitions[0].Levels[0][0])
 	must(t, err)
-	must(t, r.VerifyReferences(func(ref row.Reference) error { good = append(good, ref); return c.reference(ref) }))
+	must(t, r.Verify(func(ref row.Reference) error { good = append(good, ref); return c.reference(ref) }))
 	must(t, r.Close())
 	if len(good) != rows {
 		t.Fatalf("%d references", len(good))

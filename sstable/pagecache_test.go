@@ -10,10 +10,10 @@ import (
 )
 
 func TestAChunkIsAskedForAtItsFirstMissAndNotSoonAgain(t *testing.T) {
-	var a around
+	var a missPrefetch
 	a.missed(0, 1) // requests nothing
 	var asked []string
-	a.open(2*aroundBytes+100, func(offset, n int64) { asked = append(asked, fmt.Sprint(offset, n)) })
+	a.open(2*chunkBytes+100, func(offset, n int64) { asked = append(asked, fmt.Sprint(offset, n)) })
 	want := func(what ...string) {
 		t.Helper()
 		if fmt.Sprint(asked) != fmt.Sprint(what) {
@@ -22,17 +22,17 @@ func TestAChunkIsAskedForAtItsFirstMissAndNotSoonAgain(t *testing.T) {
 		asked = nil
 	}
 	a.missed(5000, 0)
-	want(fmt.Sprint(0, aroundBytes))
+	want(fmt.Sprint(0, chunkBytes))
 	a.missed(0, 1)
-	a.missed(aroundBytes-1, aroundAgain-1)
+	a.missed(chunkBytes-1, askAgain-1)
 	want()
-	a.missed(2*aroundBytes+99, 7)
-	want(fmt.Sprint(2*aroundBytes, 100))
-	a.missed(3*aroundBytes, 7) // after the data
+	a.missed(2*chunkBytes+99, 7)
+	want(fmt.Sprint(2*chunkBytes, 100))
+	a.missed(3*chunkBytes, 7) // after the data
 	want()
-	a.missed(1, aroundAgain)
-	want(fmt.Sprint(0, aroundBytes))
-	a.missed(1, aroundAgain+1)
+	a.missed(1, askAgain)
+	want(fmt.Sprint(0, chunkBytes))
+	a.missed(1, askAgain+1)
 	want()
 }
 
@@ -78,9 +78,9 @@ func TestGetsThatMissThePageCacheAskForWhatLiesAround(t *testing.T) {
 			t.Fatal(err)
 		}
 		slow.took = c.took
-		r.warmth.cold.Store(coldStreak)
+		r.residency.misses.Store(missStreak)
 		asked := map[int64]int{}
-		r.around.open(r.footer.dataLength, func(offset, _ int64) { asked[offset]++ })
+		r.prefetch.open(r.footer.dataLength, func(offset, _ int64) { asked[offset]++ })
 		it := r.NewIterator(c.opts)
 		if c.scan {
 			it.SeekRowExact(model[1].key)
@@ -91,7 +91,7 @@ func TestGetsThatMissThePageCacheAskForWhatLiesAround(t *testing.T) {
 			delete(asked, 0)
 		}
 		for i := 0; i < len(model) && !c.scan; i += 7 {
-			r.warmth.cold.Store(coldStreak)
+			r.residency.misses.Store(missStreak)
 			if !it.SeekRowExact(model[i*1009%len(model)].key) {
 				t.Fatal(it.Error())
 			}
@@ -100,7 +100,7 @@ func TestGetsThatMissThePageCacheAskForWhatLiesAround(t *testing.T) {
 			t.Fatal(it.Error())
 		}
 		it.Close()
-		chunks := int((r.footer.dataLength + aroundBytes - 1) / aroundBytes)
+		chunks := int((r.footer.dataLength + chunkBytes - 1) / chunkBytes)
 		if chunks < 3 {
 			t.Fatalf("%d chunks", chunks)
 		}
@@ -115,5 +115,42 @@ func TestGetsThatMissThePageCacheAskForWhatLiesAround(t *testing.T) {
 		if err := r.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+func TestColdFilesAreReadByCallsAndWarmOnesThroughTheMapping(t *testing.T) {
+	now := time.Duration(1)
+	w := residency{elapsed: func() time.Duration { return now }}
+	access := func(took time.Duration) {
+		began := w.begin(0)
+		now += took
+		w.end(began, 5000)
+	}
+	access(10 * time.Microsecond)
+	if !w.resident() {
+		t.Fatal("cold after a fast access")
+	}
+	if w.begin(1<<12) != 0 {
+		t.Fatal("every access is measured")
+	}
+	access(100 * time.Microsecond)
+	for i := range missStreak {
+		if w.resident() {
+			t.Fatalf("warm after %d fast accesses", i)
+		}
+		access(3 * time.Microsecond)
+	}
+	if !w.resident() {
+		t.Fatal("cold for ever")
+	}
+	access(100 * time.Microsecond)
+	for range 3 * missStreak {
+		access(100 * time.Microsecond)
+		if w.resident() {
+			t.Fatal("warm though nothing is")
+		}
+	}
+	if w.begin(1<<12) == 0 {
+		t.Fatal("not every access is measured while the file is cold")
 	}
 }

@@ -1,0 +1,239 @@
+package sstable
+
+// How an iterator gets its blocks: from the cache, from a helper that loaded them ahead, or
+// from the file, into the cache or into its own memory.
+
+import (
+	"time"
+
+	"github.com/flagstone-db/flagstone/internal/cache"
+	"github.com/flagstone-db/flagstone/internal/prefetch"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// blockReader gives its owner one block of a file at a time, and the values of the rows that
+// the owner is at. The owner says how it goes through the file (seek), and asks for blocks
+// (load) and values (openValues). What is cached, verified, and read ahead is decided here.
+type blockReader struct {
+	loadedBlock
+	r     *Reader
+	opts  IterOptions
+	bytes byteReader
+	ahead readAhead
+
+	began  time.Duration // when the last access to values began, on the clock of r.verified,
+	lately uint64        // and which segments of the block had been verified lately
+	stored row.Stored    // how the values that were opened last are stored, if opts.KeepStored
+}
+
+// loadedBlock is a block that a reader holds, and memory for the next one.
+type loadedBlock struct {
+	// The block's number in the index or -1, its parsed form, and its pin in the cache
+	// (nil if the block is the reader's own).
+	number int
+	block  *dataBlock
+	pin    *cache.Block[dataBlock]
+
+	// The values of the rows [valueRow, valueRows), mostly one segment. The first
+	// value lies at valuesAt among those of the block.
+	values              []byte
+	valuesAt            int
+	valueRow, valueRows int
+	shared              bool // values do not change while the block is loaded
+
+	own     *dataBlock // used without a cache, or if the cache must not be filled
+	buffer  []byte     // memory of own
+	segment []byte     // memory for values that the cache does not keep
+}
+
+// release ends the pin and forgets the block. It keeps memory, but not that of a rare large
+// block.
+func (l *loadedBlock) release(r *Reader) {
+	if l.pin != nil {
+		r.cached.Release(l.pin)
+		l.pin = nil
+	}
+	l.block, l.number = nil, -1
+	l.values, l.valueRow, l.valueRows = nil, 0, 0
+}
+
+// trim frees memory that a rare large block needed.
+func (l *loadedBlock) trim() {
+	if cap(l.buffer) > maxBlockSize {
+		l.buffer = nil
+	}
+	if cap(l.segment) > maxBlockSize {
+		l.segment = nil
+	}
+}
+
+// expectHead prefetches the head of the block, because a search finds out only one after the
+// other which lines it needs. It needs few lines of a large head, so at most 2 KiB are
+// prefetched.
+func (l *loadedBlock) expectHead() {
+	const most = 2 << 10
+	prefetch.Bytes(l.block.data[:min(len(l.block.data), most)])
+}
+
+// expectNext prefetches the next block, if it is in the cache like this one.
+func (b *blockReader) expectNext() {
+	if b.pin != nil {
+		b.r.cached.Expect(b.number + 1)
+	}
+}
+
+// open makes a closed or zero reader ready, and keeps its memory.
+func (b *blockReader) open(r *Reader, opts IterOptions) {
+	if opts.ReadAhead == 0 {
+		opts.ReadAhead = DefaultReadAhead
+	}
+	*b = blockReader{r: r, opts: opts,
+		loadedBlock: loadedBlock{number: -1, own: b.own, buffer: b.buffer, segment: b.segment},
+		bytes:       byteReader{f: &r.fileBytes, memory: opts.Memory, most: opts.ReadAhead, began: noScan, end: r.footer.dataLength},
+		ahead:       readAhead{stream: b.ahead.stream},
+		stored:      row.Stored{Bytes: b.stored.Bytes[:0], Tried: uint8(r.compressed)},
+	}
+	if opts.NoCacheFill {
+		b.bytes.pattern = merge
+	}
+	b.ahead.stream.Use(r.helpers)
+}
+
+// index says which blocks there are.
+func (b *blockReader) index() *index { return &b.r.index }
+
+// seek begins a new movement through the file, which the next load begins.
+func (b *blockReader) seek(p pattern) {
+	to := int64(0)
+	if b.bytes.called && b.number >= 0 {
+		_, to = b.r.index.blockRange(b.number)
+	}
+	b.bytes.seek(p, to)
+}
+
+// load makes block i the loaded one. After an error none is.
+func (b *blockReader) load(i int) error {
+	if b.bytes.began == unknown {
+		b.bytes.began, _ = b.r.index.blockRange(i)
+	}
+	if b.number == i {
+		return nil
+	}
+	next := b.number >= 0 && i == b.number+1
+	if b.bytes.enter(next); !next {
+		b.ahead.leave(b)
+	}
+	opened := b.valueRows > 0
+	b.release(b.r)
+	if b.bytes.run > 0 && b.ahead.stream.Helped() {
+		b.ahead.offer(b, i, opened)
+	}
+	if b.ahead.n > 0 && b.ahead.take(b, i) {
+		return nil
+	}
+	b.number = i
+	err := b.fetch()
+	if err != nil {
+		b.number, b.block = -1, nil
+	}
+	return err
+}
+
+// refuse forgets the loaded block, and returns the error that says what is wrong with it.
+func (b *blockReader) refuse(what string) error {
+	from, _ := b.r.index.blockRange(b.number)
+	b.release(b.r)
+	return b.r.corrupt(from, what)
+}
+
+// fetch sets block, and pin, to those of block number.
+func (b *blockReader) fetch() (err error) {
+	if c := b.r.cached; c != nil {
+		if b.bytes.pattern == merge {
+			b.pin = c.Lookup(b.number)
+		} else if b.pin, err = c.Get(b.number, (*filler)(b)); err != nil {
+			return err
+		}
+		if b.pin != nil {
+			b.block = &b.pin.Value
+			return nil
+		}
+	}
+	if b.own == nil {
+		b.own = new(dataBlock)
+	}
+	b.block = b.own
+	return b.readBlock(nil)
+}
+
+// filler is a block reader as the cache sees it.
+type filler blockReader
+
+// FillBlock reads the reader's current block for the cache.
+func (f *filler) FillBlock(c *cache.Block[dataBlock]) error { return (*blockReader)(f).readBlock(c) }
+
+// readBlock reads the current block into c, or into the reader's own block if c is nil. If the
+// block has segments, it decodes only the head. A call reads the whole block, to save the next
+// call; a mapping is touched only at the head. The head's length is not verified here, because
+// the checksum of the head covers its place.
+func (b *blockReader) readBlock(c *cache.Block[dataBlock]) error {
+	from, to := b.r.index.blockRange(b.number)
+	at := from
+	var length [headLengthSize]byte
+	if b.r.footer.version >= versionSegments && to-from >= headLengthSize && b.bytes.peek(length[:], from, to) {
+		at = max(from, to-headLengthSize-int64(headLength(length[:])))
+	}
+	stored, err := b.bytes.read(at, to, to)
+	if err != nil {
+		return err
+	}
+	if bad := b.take(c, stored, at-from); bad != "" {
+		return b.bytes.damaged(from, bad)
+	}
+	return nil
+}
+
+// take verifies, decodes and parses a stored head, which ends stored, or a whole block without
+// segments. stored begins at offset from in the block. It returns what is wrong, or "".
+func (b *blockReader) take(c *cache.Block[dataBlock], stored []byte, from int64) (bad string) {
+	begin, _ := b.r.index.blockRange(b.number)
+	at := wholeBlock
+	if b.r.footer.version >= versionSegments {
+		head, behind, bad := headOf(stored)
+		if bad != "" {
+			return bad
+		}
+		stored, from = head, from+int64(behind)
+		at = int(from)
+	}
+	kind, body, bad := checkStored(stored, &b.r.footer.uniqueID, begin+from)
+	if bad != "" {
+		return bad
+	}
+	n, bad := rawLength(kind, body, maxRawBlock)
+	if bad != "" {
+		return bad
+	}
+	block, data := b.own, b.buffer
+	if c != nil {
+		block, data = &c.Value, b.r.cached.Allocate(c, n)
+	} else if cap(data) < n {
+		data = make([]byte, n)
+		b.buffer = data
+	}
+	data = data[:n]
+	if bad := b.bytes.scratch.expand(data, kind, body); bad != "" {
+		return bad
+	}
+	return block.parse(data, at)
+}
+
+// close ends the movement, and releases the block and working memory.
+func (b *blockReader) close() {
+	b.seek(point)
+	b.ahead.leave(b)
+	b.release(b.r)
+	b.bytes.free()
+	b.trim()
+	b.opts, b.r, b.bytes.f = IterOptions{}, nil, nil // b may be kept for other files while this one goes
+}
