@@ -28,7 +28,7 @@ func (s *Store) recover() error {
 		StoreID: state.StoreID, Logger: s.opts.Logger, Memory: s.offheap,
 		Newest: newestLog(state), Begun: s.logBegun, Elapsed: s.clock.Elapsed,
 	}
-	if s.opts.Sync == SyncNone && !s.steppedByHand() { // the log has goroutines of its own then
+	if s.opts.Sync == SyncNone {
 		opts.Gathered = s.logGathered
 	}
 	if err := s.carryOver(&opts, knownSegment(state)); err != nil {

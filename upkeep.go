@@ -192,9 +192,3 @@ func (e pressureEnv) FlushLargest() {
 		e.rotate(t, e.pipeline.nextSeq)
 	}
 }
-
-// steppedByHand reports whether the executor is one that a test steps.
-func (s *Store) steppedByHand() bool {
-	_, manual := s.opts.Seams.Executor.(*executor.Manual)
-	return manual
-}
