@@ -36,5 +36,6 @@
 // internal/commit makes commits visible in order, internal/pressure holds writers back, and
 // internal/jobs runs background work. Package partition is one LSM tree; compaction and manifest
 // are its shape, internal/tablefiles has its open files, mvcc has the rules, cdc the records of
-// streams. Cells live in wal, memtable and sstable. Package row is the kernel: values, keys, cells, mutations.
+// streams. Cells live in wal, memtable and sstable. Package row is the kernel: values, keys,
+// cells, mutations.
 package flagstone
