@@ -154,9 +154,3 @@ func (e upkeepEnv) Commit(edit *manifest.Edit) error {
 	_, err := e.commitEdit(edit)
 	return err
 }
-
-// steppedByHand reports whether the executor is one that a test steps.
-func (s *Store) steppedByHand() bool {
-	_, manual := s.opts.Seams.Executor.(*executor.Manual)
-	return manual
-}

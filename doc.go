@@ -35,11 +35,12 @@
 // # Rooms
 //
 // The root package orders writes and decides what is flushed and compacted. Below it,
-// internal/commit makes commits visible in order, internal/pressure holds writers back,
-// internal/jobs runs background work, internal/txn has what transactions hold, internal/recovery
-// replays the log, and internal/check verifies a closed store. Package internal/views decides what
-// readers see and compactions keep, internal/storeclock tells the time, cdc has the records of
-// streams. Package partition is one LSM tree; compaction and manifest are its shape, mvcc has the
+// internal/upkeep decides what is flushed and compacted when, internal/commit makes writes durable
+// and visible in one order, internal/pressure holds writers back, and internal/jobs runs background
+// work. internal/txn has what transactions hold, internal/recovery replays the log, internal/check
+// verifies a closed store. internal/views decides what readers see and compactions keep,
+// internal/storeclock tells the time, cdc has the records of streams. Package partition is one LSM
+// tree; compaction and manifest are its shape, internal/tablefiles has its open files, mvcc has the
 // rules. Cells live in wal, memtable and sstable. Package row is the kernel: values, keys, cells,
 // mutations; its values are part of the API.
 package flagstone

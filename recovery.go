@@ -22,7 +22,7 @@ func (s *Store) recover() error {
 		StoreID: state.StoreID, Logger: s.opts.Logger, Memory: s.offheap,
 		Newest: wal.End(state.NewestLog), Begun: s.logBegun, Elapsed: s.clock.Elapsed,
 	}
-	if s.opts.Sync == SyncNone && !s.steppedByHand() { // the log has goroutines of its own then
+	if s.opts.Sync == SyncNone {
 		opts.Gathered = s.pipeline.HandOverSoon
 	}
 	if err := s.carryOver(&opts, state.KnownSegment()); err != nil {

@@ -268,7 +268,7 @@ func checkCoverage(t *testing.T, cfg config, seen map[string]int) {
 // at other moments when a machine is busy.
 func TestASeedDecidesEverything(t *testing.T) {
 	for _, cfg := range configs() {
-		if cfg.name == "default" || cfg.name == "unsynced" {
+		if cfg.name == "default" {
 			continue
 		}
 		t.Run(cfg.name, func(t *testing.T) {
