@@ -34,7 +34,7 @@
 //
 // # Rooms
 //
-// The root package orders writes and decides what is flushed and compacted. Below it,
+// The root package is the API, and wires the rooms below it:
 // internal/upkeep decides what is flushed and compacted when, internal/commit makes writes durable
 // and visible in one order, internal/pressure holds writers back, and internal/jobs runs background
 // work. internal/txn has what transactions hold, internal/recovery replays the log, internal/check
