@@ -84,8 +84,7 @@ func (s *Store) Apply(ctx context.Context, b *Batch) error {
 	if err := s.apply(ctx, b); err != nil {
 		return err
 	}
-	written := b.write.out.Commit()
-	return s.describe(written.Wait(ctx))
+	return s.wait(ctx, b.write.out.Commit())
 }
 
 // ApplyAsync is Apply without the wait for durability. The batch is ordered before every write

@@ -20,8 +20,12 @@ type RowChange struct {
 	table  *Table
 	change row.Change
 	era    *era // of the table, when the change was worked out
-	// unlatched: the change is gathered while other writers may change the row.
+	// unlatched: the change is gathered while other writers may change the row. So puts at Now get
+	// their version in check, which puts it into stamped, a copy of change. Otherwise they get now,
+	// the time of the first of them; 0 before that.
 	unlatched bool
+	stamped   *row.Change
+	now       int64
 	// written is what the change's transaction has written; nil if it has none.
 	written *memtable.Memtable
 	err     error // the first mistake that nothing undoes
@@ -39,7 +43,7 @@ type badCell struct {
 // init begins the change of a row, in memory that may have been used before.
 func (c *RowChange) init(t *Table, key []row.Value) {
 	c.change.Reset()
-	c.bad = nil
+	c.bad, c.stamped, c.now = nil, nil, 0
 	c.table, c.change.Table, c.written = t, t.id, nil
 	c.change.Key, c.err = t.encodeKey(c.change.Key, key)
 }
@@ -58,10 +62,13 @@ func (c *RowChange) DeleteRow() {
 	c.bad = nil
 }
 
-// Now, as the version of a put, stands for the time of the write, as Store.NowMillis gives it: when
-// Put is called in an update or a transaction, when a Batch is first applied. So no earlier write
-// with Now hides it.
-const Now = row.Unstamped
+// Now, as the version of a put, stands for the time of the write, as Store.NowMillis gives it while
+// no other writer can change the row: no earlier write with Now hides it. All rows of a batch have
+// one time, and so have all puts of an update to a row. A batch that is applied once more after it
+// was written keeps its time.
+const Now int64 = math.MinInt64
+
+var _ = [1]int{}[Now-row.Unstamped] // they are the same
 
 // Put sets a column's value at a version: Now, or a time in milliseconds. In a table with a Time
 // To Live, an expired version that, taken as seconds, lies within a year of now is
@@ -75,7 +82,10 @@ func (c *RowChange) Put(column string, version int64, v row.Value) {
 		return
 	}
 	if version == Now && !c.unlatched {
-		version = c.table.store.issued.Millis()
+		if c.now == 0 {
+			c.now = c.table.store.issued.Millis()
+		}
+		version = c.now
 	}
 	if n := v.Size(); n >= c.table.packFrom() && n <= row.MaxValueBytes {
 		put := func(packed []byte) { c.note(column, c.change.PutPacked(column, version, v.Type(), packed)) }
@@ -129,7 +139,7 @@ func (c *RowChange) empty() bool { return c.err == nil && len(c.bad) == 0 && c.c
 
 // check returns the first mistake: of a call, beyond the model's limits, a version beyond the
 // table's Max Version Offset, or one that is expired because it is in seconds. If there is none,
-// the change is normalized afterwards.
+// the change, or stamped, is normalized afterwards.
 func (c *RowChange) check(nowMillis int64) error {
 	if c.err != nil {
 		return c.err
@@ -137,12 +147,15 @@ func (c *RowChange) check(nowMillis int64) error {
 	if len(c.bad) > 0 {
 		return fmt.Errorf("%w: table %q: %w", ErrInvalid, c.table.name, c.firstBad())
 	}
-	err := c.change.Stamp(nowMillis)
+	change, err := c.change.Stamped(nowMillis)
 	if err == nil {
-		err = c.change.Normalize()
+		err = change.Normalize()
 	}
 	if err != nil {
 		return fmt.Errorf("%w: table %q: %w", ErrInvalid, c.table.name, err)
+	}
+	if c.stamped = nil; change != &c.change {
+		c.stamped = change
 	}
 	if c.table.dropped.Load() {
 		return fmt.Errorf("%w: %q was dropped", ErrTableNotFound, c.table.name)
@@ -150,12 +163,12 @@ func (c *RowChange) check(nowMillis int64) error {
 	options := &c.table.era.Load().options
 	offset := options.MaxVersionOffsetSeconds
 	limit := versionLimit(nowMillis, offset)
-	if c.change.Newest() < limit && (options.TTLSeconds == NeverExpires || c.change.Oldest() > (nowMillis+aboutNow)/1000) {
+	if change.Newest() < limit && (options.TTLSeconds == NeverExpires || change.Oldest() > (nowMillis+aboutNow)/1000) {
 		return nil
 	}
 	expired := mvcc.CutoffAt(nowMillis, options.TTLSeconds)
 	var m row.Mutation
-	if err := c.change.Mutation(&m); err != nil {
+	if err := change.Mutation(&m); err != nil {
 		return err
 	}
 	for i := range m.Cells {
@@ -189,11 +202,15 @@ func versionLimit(nowMillis, offsetSeconds int64) int64 {
 // batch that fails may be applied again. REQUIRES: check returned nil, and no other writer can
 // change the row.
 func (c *RowChange) withTrims() (*row.Change, error) {
-	if c.change.DeleteRow || !c.change.DeletesVersions() {
-		return &c.change, nil // a DeleteRow hides everything older anyway
+	change := &c.change
+	if c.stamped != nil {
+		change = c.stamped
+	}
+	if change.DeleteRow || !change.DeletesVersions() {
+		return change, nil // a DeleteRow hides everything older anyway
 	}
 	var m row.Mutation
-	if err := c.change.Mutation(&m); err != nil {
+	if err := change.Mutation(&m); err != nil {
 		return nil, err
 	}
 	err := mvcc.AddTrims(&m, func(column []byte) ([]int64, int, error) {

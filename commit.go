@@ -15,7 +15,16 @@ type Commit struct {
 // Wait returns when the write is durable (with SyncAlways) and visible to every later read, or
 // when that failed. If the context ends first, the error matches ErrOutcomeUnknown: the write may
 // still become durable.
-func (c *Commit) Wait(ctx context.Context) error { return c.store.describe(c.of.Wait(ctx)) }
+func (c *Commit) Wait(ctx context.Context) error { return c.store.wait(ctx, c.of) }
+
+// wait waits for a commit. A refusal is an error of the caller's function, and returned as it is.
+func (s *Store) wait(ctx context.Context, c commit.Commit) error {
+	refusal, err := c.Wait(ctx)
+	if err != nil {
+		return s.describe(err)
+	}
+	return refusal
+}
 
 // write is a set of changes on its way through the pipeline, and the memory for the next one.
 type write struct {

@@ -6,9 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"runtime"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -65,14 +67,13 @@ func TestP07_ARefusalWaitsUntilItsCauseIsVisible(t *testing.T) {
 	if err := <-applied; err != nil {
 		t.Fatal(err)
 	}
-	slow := w.Commit()
 	if err := refused.Wait(ctx()); !errors.Is(err, errExists) {
 		t.Errorf("the refusal is %v", err)
 	}
 	if got := show(t, table, "p", 1); got == "absent" {
 		t.Error("the row that caused a refusal is not visible")
 	}
-	if err := errors.Join(done.Wait(ctx()), slow.Wait(ctx())); err != nil {
+	if err := errors.Join(done.Wait(ctx()), s.wait(ctx(), w.Commit())); err != nil {
 		t.Error(err)
 	}
 }
@@ -186,11 +187,39 @@ func TestWhatIsDurableIsVisible(t *testing.T) {
 	if err := r.store.DropTable(ctx(), "dropped"); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.store.Flush(ctx()); err != nil {
-		t.Fatal(err)
-	}
 	if visible := r.store.Metrics().VisibleSequence; visible != before+1 {
 		t.Errorf("%d is visible, want %d", visible, before+1)
+	}
+}
+
+// TestAnErrorOfTheFunctionIsReturnedAsItIs: it may look like one of the store.
+func TestAnErrorOfTheFunctionIsReturnedAsItIs(t *testing.T) {
+	r := newRig(t, Options{})
+	table := r.table("t", TableOptions{})
+	mine := &fs.PathError{Op: "write", Path: "/a/file/of/the/caller", Err: syscall.ENOSPC}
+	refuse := func(context.Context, *RowTx) error { return mine }
+	if err := table.Update(ctx(), Key("p", 1), refuse); err != error(mine) {
+		t.Errorf("an update: %v", err)
+	}
+	c, err := table.UpdateAsync(ctx(), Key("p", 1), refuse)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Wait(ctx()); err != error(mine) {
+		t.Errorf("an update that is waited for later: %v", err)
+	}
+}
+
+// TestSettleNamesEveryKindOfFailure: a flush and a compaction failed for different reasons.
+func TestSettleNamesEveryKindOfFailure(t *testing.T) {
+	r := newRig(t, Options{})
+	tree := r.table("t", TableOptions{}).partitions().Trees()[0]
+	r.store.gate.NoteFlush(&fs.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC})
+	r.store.gate.NoteCompaction(tree, fmt.Errorf("y: %w", wal.ErrCorrupt))
+	defer r.store.gate.NoteFlush(nil)
+	defer r.store.gate.NoteCompaction(tree, nil)
+	if err := r.store.Settle(ctx()); !errors.Is(err, ErrNoSpace) || !errors.Is(err, ErrCorrupt) {
+		t.Errorf("%v", err)
 	}
 }
 

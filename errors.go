@@ -27,7 +27,7 @@ var (
 	// ErrStreamTrimmed: records that were to be read may have expired.
 	ErrStreamTrimmed = errors.New("flagstone: records of the stream have expired")
 	// ErrInvalid: an argument that is wrong whatever the store holds.
-	ErrInvalid = errors.New("flagstone: invalid argument")
+	ErrInvalid = commit.ErrInvalid
 	// ErrVersionOutOfRange: a cell's version lies at or above the time of the
 	// write plus the table's Max Version Offset, or is expired because it is in
 	// seconds instead of milliseconds.

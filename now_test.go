@@ -3,6 +3,7 @@ package flagstone
 import (
 	"context"
 	"errors"
+	"math"
 	"testing"
 	"time"
 
@@ -107,5 +108,63 @@ func TestNowIsNoVersionToDelete(t *testing.T) {
 	})
 	if !errors.Is(err, ErrInvalid) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestABatchThatFailedIsStampedAnew: nothing of it was written, so a write that comes before the
+// next attempt must not hide it, and all its rows have one version.
+func TestABatchThatFailedIsStampedAnew(t *testing.T) {
+	r := newRig(t, Options{})
+	table := r.table("t", TableOptions{MaxVersions: 1, TTLSeconds: 3600})
+	b := r.store.NewBatch()
+	b.Row(table, Key("a", 1)).Put("c", Now, row.String("batch"))
+	b.Row(table, Key("b", 1)).Put("c", math.MaxInt64-1, row.String("too far ahead"))
+	wantError(t, "the first attempt", r.store.Apply(ctx(), b), ErrVersionOutOfRange)
+	r.clock.Advance(time.Minute)
+	put(t, table, "a", 1, "c", Now, "other")
+	b.Row(table, Key("b", 1)).DeleteColumn("c")
+	b.Row(table, Key("b", 1)).Put("c", Now, row.String("batch"))
+	r.clock.Advance(2 * time.Hour)
+	if err := r.store.Apply(ctx(), b); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"a", "b"} {
+		got, err := table.Get(ctx(), Key(key, 1), ReadOptions{})
+		if err != nil || got.Text("c") != "batch" || got.Cells()[0].Version != r.clock.NowMillis() {
+			t.Errorf("row %s holds %v at %d: %v", key, got, r.clock.NowMillis(), err)
+		}
+	}
+}
+
+// TestNowIsOneTimeInAnUpdate: how long the function takes, and whether it holds latches, makes no
+// difference.
+func TestNowIsOneTimeInAnUpdate(t *testing.T) {
+	r := newRig(t, Options{})
+	table := r.table("t", TableOptions{MaxVersions: 10})
+	change := func(tx *RowTx) {
+		tx.Put("c", Now, row.Integer(1))
+		r.clock.Advance(time.Second)
+		tx.Put("c", Now, row.Integer(2))
+		tx.Put("d", Now, row.Integer(3))
+	}
+	err := table.Update(ctx(), Key("latched", 1), func(_ context.Context, tx *RowTx) error { change(tx); return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = table.Update(ctx(), Key("unlatched", 1), func(_ context.Context, tx *RowTx) error {
+		if err := tx.Unlatch(); err != nil {
+			return err
+		}
+		change(tx)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"latched", "unlatched"} {
+		got, err := table.Get(ctx(), Key(key, 1), ReadOptions{})
+		if cells := got.Cells(); err != nil || len(cells) != 2 || cells[0].Version != cells[1].Version || got.Int64("c") != 2 {
+			t.Errorf("%s: %v: %v", key, got, err)
+		}
 	}
 }

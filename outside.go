@@ -77,9 +77,8 @@ func (r *tries) again(t *Table, err error) (bool, error) {
 
 // observe waits until all that was applied is visible, so that reads without latches see it.
 func (r *tries) observe(ctx context.Context, s *Store) error {
-	all := s.pipeline.Refuse(nil)
-	if err := all.Wait(ctx); err != nil {
-		return s.describe(err)
+	if err := s.wait(ctx, s.pipeline.Refuse(nil)); err != nil {
+		return err
 	}
 	r.seen = s.pipeline.Visible()
 	return nil

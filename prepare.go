@@ -44,7 +44,15 @@ func (s *Store) write(ctx context.Context, w *write) error {
 			return err
 		}
 	}
-	return s.describe(s.pipeline.Write(ctx, &w.out, micros))
+	if err := s.pipeline.Write(ctx, &w.out, micros); err != nil {
+		return s.describe(err)
+	}
+	for _, c := range w.changes {
+		if c.stamped != nil {
+			c.change = *c.stamped // if it is written once more, it is the same write
+		}
+	}
+	return nil
 }
 
 // prepare checks a change made at now, in milliseconds, and works out what it writes. REQUIRES:

@@ -36,15 +36,19 @@ func (s *Store) recover() error {
 	if err != nil {
 		return err
 	}
+	s.pipeline.Recovered(r.LastSeq, r.LastMicros)
 	if result.Records > 0 {
 		s.opts.Logger.Info("log recovered", "records", result.Records, "bytes", result.Bytes, "applied", r.Applied)
 	}
-	if !s.opts.ReadOnly && s.log == nil {
+	if s.opts.ReadOnly {
+		return nil
+	}
+	if s.log == nil {
 		if s.log, err = wal.NewWriter(opts, result); err != nil {
 			return err
 		}
 	}
-	s.pipeline.Start(s.log, r.LastSeq, r.LastMicros)
+	s.pipeline.Start(s.log)
 	return nil
 }
 

@@ -289,32 +289,32 @@ func (s *Store) commitEdit(e *manifest.Edit) (*manifest.State, error) {
 
 // describe maps the errors of lower packages to those of this one.
 func (s *Store) describe(err error) error {
-	as := func(kind error) error {
-		if errors.Is(err, kind) {
-			return err // described already
-		}
-		return fmt.Errorf("%w: %w", kind, err)
-	}
 	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, ErrLocked), errors.Is(err, ErrPoisoned):
+	case err == nil, errors.Is(err, ErrLocked), errors.Is(err, ErrPoisoned):
 		return err
-	case errors.Is(err, commit.ErrTooLarge):
-		return as(ErrInvalid)
 	case errors.Is(err, vfs.ErrLocked):
 		return fmt.Errorf("%w: %s is open in another process or in this one: %w", ErrLocked, s.dir, err)
-	case errors.Is(err, wal.ErrCorrupt), errors.Is(err, sstable.ErrCorrupt), errors.Is(err, manifest.ErrCorrupt),
-		errors.Is(err, valuefile.ErrCorrupt), errors.Is(err, outfile.ErrNotWritten):
-		return as(ErrCorrupt)
-	case errors.Is(err, manifest.ErrNotStore):
-		return as(ErrNotStore)
-	case vfs.IsTooManyFiles(err):
-		return as(ErrTooManyFiles)
-	case vfs.IsNoSpace(err):
-		return as(ErrNoSpace)
+	}
+	for _, d := range descriptions {
+		if !errors.Is(err, d.as) && d.of(err) {
+			err = fmt.Errorf("%w: %w", d.as, err)
+		}
 	}
 	return err
+}
+
+// descriptions are the errors of this package for those of lower ones. An error can have several.
+var descriptions = []struct {
+	as error
+	of func(error) bool
+}{
+	{ErrNoSpace, vfs.IsNoSpace},
+	{ErrTooManyFiles, vfs.IsTooManyFiles},
+	{ErrNotStore, func(err error) bool { return errors.Is(err, manifest.ErrNotStore) }},
+	{ErrCorrupt, func(err error) bool {
+		return errors.Is(err, wal.ErrCorrupt) || errors.Is(err, sstable.ErrCorrupt) || errors.Is(err, manifest.ErrCorrupt) ||
+			errors.Is(err, valuefile.ErrCorrupt) || errors.Is(err, outfile.ErrNotWritten)
+	}},
 }
 
 // sync makes everything that was written durable.

@@ -122,7 +122,7 @@ func (t *Table) Begin(ctx context.Context, partition row.Value, opts Transaction
 	_ = tx.mu.Lock(context.Background()) // never fails with this context
 	defer tx.mu.Unlock()
 	if err == nil {
-		err = s.describe(last.Wait(ctx))
+		err = s.wait(ctx, last)
 	}
 	if err == nil && s.closed.Load() { // Close may not have seen tx
 		err = ErrClosed

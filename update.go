@@ -102,7 +102,7 @@ func (t *Table) Update(ctx context.Context, key []row.Value, fn func(ctx context
 	if err != nil {
 		return err
 	}
-	return t.store.describe(written.Wait(ctx))
+	return t.store.wait(ctx, written)
 }
 
 // UpdateAsync is Update without the wait for durability. The change is ordered before every write

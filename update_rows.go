@@ -83,13 +83,14 @@ func (t *Table) rowsOf(keys [][]row.Value, written *memtable.Memtable) (rows, di
 	rows = make([]*RowTx, len(keys))
 	distinct = make([]*RowTx, 0, len(keys))
 	byHash := make(map[uint64][]*RowTx, len(keys))
+	now := t.store.issued.Millis()
 next:
 	for i, key := range keys {
 		tx := new(RowTx)
 		if tx.init(t, key); tx.err != nil {
 			return nil, nil, tx.err
 		}
-		tx.written = written
+		tx.written, tx.now = written, now
 		hash := commit.RowHash(t.id, tx.change.Key)
 		for _, earlier := range byHash[hash] {
 			if bytes.Equal(earlier.change.Key, tx.change.Key) {

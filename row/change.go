@@ -86,7 +86,7 @@ func (c *Change) Marker() (version int64, ok bool) {
 	return 0, false
 }
 
-// Unstamped, as the version of a put, stands for a version that Change.Stamp decides.
+// Unstamped, as the version of a put, stands for a version that Change.Stamped decides.
 const Unstamped int64 = math.MinInt64
 
 // stampable returns a version to check in the place of one that may be Unstamped.
@@ -98,22 +98,24 @@ func (c *Change) stampable(version int64) int64 {
 	return version
 }
 
-// Stamp gives the puts at the version Unstamped their version.
-func (c *Change) Stamp(version int64) error {
+// Stamped returns the change itself, or, if puts have the version Unstamped, a copy in which they
+// have another. The copy shares the key.
+func (c *Change) Stamped(version int64) (*Change, error) {
 	if !c.unstamped {
-		return nil
+		return c, nil
 	}
-	m := Mutation{Cells: c.scratch[:0]}
+	var m Mutation
 	if err := c.Mutation(&m); err != nil {
-		return err
+		return nil, err
 	}
 	for i := range m.Cells {
 		if m.Cells[i].Version == Unstamped {
 			m.Cells[i].Version = version
 		}
 	}
-	c.replace(m.Cells)
-	return nil
+	stamped := &Change{Table: c.Table, Key: c.Key, DeleteRow: c.DeleteRow, PutRow: c.PutRow}
+	stamped.encode(m.Cells)
+	return stamped, nil
 }
 
 // Put adds a cell with a value, whose version may be Unstamped. It copies the column and the

@@ -74,7 +74,8 @@ func (p *Pipeline) SyncVisible() error {
 }
 
 // Barrier returns the last sequence number, once everything up to it is durable and visible, and
-// a time in microseconds, at least micros; no later commit has an earlier time.
+// a time in microseconds; no later commit has an earlier time. The time is at least micros, unless
+// the store takes no writes.
 func (p *Pipeline) Barrier(ctx context.Context, micros int64) (seq uint64, at int64, err error) {
 	p.order.Lock()
 	if p.log != nil {

@@ -16,8 +16,8 @@ var (
 	// ErrOutcomeUnknown: the caller's deadline passed, or there was no space, while a write was
 	// on its way to the disk. It may still become durable and visible, as a whole.
 	ErrOutcomeUnknown = errors.New("flagstone: the outcome of the write is unknown")
-	// ErrTooLarge: a write that the log or the memory budget can never take.
-	ErrTooLarge = errors.New("flagstone: the write is too large")
+	// ErrInvalid: a write that can never be taken: it exceeds the log or the memory budget.
+	ErrInvalid = errors.New("flagstone: invalid argument")
 )
 
 // Fail records the first error of the log or the manifest and returns the error that every write
@@ -51,7 +51,7 @@ func (p *Pipeline) Writable() error {
 func (p *Pipeline) refused(err error) error {
 	switch {
 	case errors.Is(err, wal.ErrTooLarge):
-		return fmt.Errorf("%w: %w", ErrTooLarge, err)
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	case errors.Is(err, wal.ErrFailed):
 		return p.Fail(err)
 	case errors.Is(err, wal.ErrClosed):

@@ -24,7 +24,7 @@ type Pipeline struct {
 	env  Env
 	gate *pressure.Gate
 	opts Options
-	log  *wal.Writer // nil before Start, and in a store that takes no writes
+	log  *wal.Writer // nil before Start
 	keeper
 
 	// order guards the stage of that name.
@@ -66,24 +66,22 @@ type Options struct {
 	Logger   *slog.Logger
 }
 
-// New returns a pipeline that takes writes after Start. Background work of the log is done by
+// New returns a pipeline that takes no writes before Start. Background work of the log is done by
 // jobs.
 func New(env Env, gate *pressure.Gate, jobs *jobs.Jobs, opts Options) *Pipeline {
 	return &Pipeline{env: env, gate: gate, opts: opts, keeper: keeper{jobs: jobs}}
 }
 
-// Start begins with what was recovered: everything up to the sequence number lastSeq is durable
-// and visible, and was committed at lastMicros, in microseconds, or before. The log is nil if the
-// store takes no writes.
-func (p *Pipeline) Start(log *wal.Writer, lastSeq uint64, lastMicros int64) {
-	p.log, p.nextSeq, p.lastMicros = log, lastSeq+1, lastMicros
+// Recovered tells the pipeline what was recovered: everything up to the sequence number lastSeq is
+// durable and visible, and was committed at lastMicros, in microseconds, or before.
+func (p *Pipeline) Recovered(lastSeq uint64, lastMicros int64) {
+	p.nextSeq, p.lastMicros = lastSeq+1, lastMicros
 	p.queue.init(lastSeq)
-	if log == nil {
-		return
-	}
-	p.order.Lock()
-	p.boundLog() // each run of a store begins a segment: many short runs leave many nearly empty ones
-	p.order.Unlock()
+}
+
+// Start begins to take writes. REQUIRES: Recovered was called.
+func (p *Pipeline) Start(log *wal.Writer) {
+	p.log = log
 	if !p.opts.Sync {
 		p.jobs.After(handOverPeriod, p.handOver)
 	}
@@ -109,7 +107,7 @@ func (p *Pipeline) Between(f func()) {
 
 // Write orders and applies a write; the caller then waits for its Commit. The time of the commit
 // is micros, in microseconds, or later. After an error the write has had no effect. Errors are
-// those of Writable, of pressure.Gate.Reserve, of a Place, ErrTooLarge, the context's, or say
+// those of Writable, of pressure.Gate.Reserve, of a Place, ErrInvalid, the context's, or say
 // that the disk is full. REQUIRES: no other writer can change the rows.
 func (p *Pipeline) Write(ctx context.Context, w *Write, micros int64) error {
 	size, err := w.encode()
@@ -119,7 +117,7 @@ func (p *Pipeline) Write(ctx context.Context, w *Write, micros int64) error {
 	w.micros = micros
 	switch err := p.gate.Reserve(ctx, size); {
 	case errors.Is(err, executor.ErrIdle):
-		return fmt.Errorf("%w: %w", ErrTooLarge, err)
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	case err != nil:
 		return err
 	}

@@ -63,7 +63,8 @@ func newRig(t *testing.T, sync bool) *rig {
 		background.Stop()
 		_ = log.Close() // it has failed in some tests
 	})
-	r.Start(log, 10, 1000)
+	r.Recovered(10, 1000)
+	r.Start(log)
 	return r
 }
 
@@ -145,6 +146,13 @@ func (r *rig) write(key, value string) (Commit, error) {
 	return w.Commit(), err
 }
 
+// await waits for a write.
+func (r *rig) await(c Commit) {
+	r.t.Helper()
+	refusal, err := c.Wait(r.t.Context())
+	must(r.t, errors.Join(refusal, err))
+}
+
 // sees reports whether a reader at a sequence number sees a row in a tree.
 func (r *rig) sees(tree *partition.Tree, key string, seq uint64) bool {
 	r.t.Helper()
@@ -164,7 +172,7 @@ func TestAWriteIsVisibleOnceItIsDurable(t *testing.T) {
 		if visible := r.Visible(); (visible == 11) == sync || r.LastSeq() != 11 {
 			t.Errorf("sync %v: %d is visible before the sync, the last one is %d", sync, visible, r.LastSeq())
 		}
-		must(t, c.Wait(t.Context()))
+		r.await(c)
 		if r.Visible() != 11 || c.Seq() != 11 || !r.sees(r.trees[0], "a", r.Visible()) {
 			t.Errorf("sync %v: %d is visible, the write is %d", sync, r.Visible(), c.Seq())
 		}
@@ -205,7 +213,7 @@ func TestARefusedWriteLeavesNothing(t *testing.T) {
 		t.Errorf("a write above the budget, alone: %v", err)
 	}
 	large := w.Commit()
-	must(t, large.Wait(t.Context()))
+	r.await(large)
 	bytes, _ := r.gate.Bytes()
 	if r.LastSeq() != 11 || r.sees(r.trees[0], "b", row.MaxSequence) || bytes > testBudget/2 {
 		t.Errorf("the last sequence number is %d, memtables take %d bytes", r.LastSeq(), bytes)
@@ -220,11 +228,11 @@ func TestARefusalWaitsForWhatItSaw(t *testing.T) {
 	c := r.Refuse(exists)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := c.Wait(ended); !errors.Is(err, ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) {
+	if _, err := c.Wait(ended); !errors.Is(err, ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) {
 		t.Errorf("a refusal before its cause is durable: %v", err)
 	}
-	if err := c.Wait(t.Context()); err != exists || r.Visible() != 11 {
-		t.Errorf("%v, and %d is visible", err, r.Visible())
+	if refusal, err := c.Wait(t.Context()); err != nil || refusal != exists || r.Visible() != 11 {
+		t.Errorf("%v, %v, and %d is visible", refusal, err, r.Visible())
 	}
 }
 
@@ -238,7 +246,7 @@ func TestWhatIsDerivedKnowsItsMutation(t *testing.T) {
 	w.Add(r.change("in the log only", "v"), 0, nil, second)
 	must(t, r.Write(t.Context(), &w, 2000))
 	written := w.Commit()
-	must(t, written.Wait(t.Context()))
+	r.await(written)
 	for _, n := range []*note{first, second} {
 		if n.shard != 7 || n.seq != 11 || n.micros != 2000 {
 			t.Errorf("derived from mutation %d of tree %d at %d", n.seq, n.shard, n.micros)
@@ -273,7 +281,7 @@ func TestLaterCommitsWaitForEarlierOnes(t *testing.T) {
 	}
 	close(release)
 	must(t, <-applied)
-	must(t, fast.Wait(t.Context()))
+	r.await(fast)
 	if r.Visible() != 12 {
 		t.Errorf("%d is visible", r.Visible())
 	}
@@ -284,7 +292,7 @@ func TestAFailedSyncPoisons(t *testing.T) {
 	r.faults.Add(vfs.Rule{Ops: vfs.OpSyncs, Times: vfs.Forever, Action: vfs.FailSync(vfs.SyncFailureExt4)})
 	c, err := r.write("a", "v")
 	must(t, err)
-	if err := c.Wait(t.Context()); !errors.Is(err, ErrPoisoned) {
+	if _, err := c.Wait(t.Context()); !errors.Is(err, ErrPoisoned) {
 		t.Errorf("the write: %v", err)
 	}
 	if r.Visible() != 10 {

@@ -53,9 +53,16 @@ func (p *Pipeline) RotateLargest() {
 	}
 }
 
-// boundLog rotates the memtables that hold back too much of the log: those of idle tables, or of
-// writes that take more log than memory, as small ones do. It is called whenever the log begins a
-// new segment. REQUIRES: order is held.
+// BoundLog rotates the memtables that hold back too much of the log. The store calls it when it was
+// opened: each run begins a segment, and many short runs leave many nearly empty ones.
+func (p *Pipeline) BoundLog() {
+	p.order.Lock()
+	defer p.order.Unlock()
+	p.boundLog()
+}
+
+// boundLog is BoundLog whenever the log begins a new segment. It finds the memtables of idle
+// tables, or of writes that take more log than memory, as small ones do. REQUIRES: order is held.
 func (p *Pipeline) boundLog() {
 	current := p.log.Segment()
 	p.bounded = current

@@ -77,7 +77,7 @@ func (w *Write) encode() (size int64, err error) {
 	for i := range w.mutations {
 		m := &w.mutations[i]
 		if err := w.batch.Add(m.change); err != nil {
-			return 0, fmt.Errorf("%w: a change of table %d: %w", ErrTooLarge, m.change.Table, err)
+			return 0, fmt.Errorf("%w: a change of table %d: %w", ErrInvalid, m.change.Table, err)
 		}
 		size += m.size
 		if m.derived != nil {
@@ -142,10 +142,9 @@ type Commit struct {
 	pipeline *Pipeline
 	// lsn and seq are the last log record and the last sequence number of the write, or, if it
 	// writes nothing, of what it depends on.
-	lsn wal.LSN
-	seq uint64
-	// refusal is what Wait returns once lsn is durable and seq is visible.
-	refusal error
+	lsn     wal.LSN
+	seq     uint64
+	refusal error // of Pipeline.Refuse
 }
 
 // Seq is the last sequence number of the write.
@@ -153,10 +152,10 @@ func (c *Commit) Seq() uint64 { return c.seq }
 
 // Wait returns when the write is durable (with Options.Sync) and visible to every later read, or
 // when that failed. If the context ends first, the error matches ErrOutcomeUnknown: the write may
-// still become durable.
-func (c *Commit) Wait(ctx context.Context) error {
+// still become durable. refusal is that of Pipeline.Refuse, if there is no error.
+func (c *Commit) Wait(ctx context.Context) (refusal, err error) {
 	if err := c.pipeline.await(ctx, c.lsn, c.seq); err != nil {
-		return err
+		return nil, err
 	}
-	return c.refusal
+	return c.refusal, nil
 }

@@ -71,13 +71,14 @@ func New(parts Parts, opts Options) *Upkeep {
 	return &Upkeep{Parts: parts, opts: opts, quiet: newQuiet()}
 }
 
-// Start begins the background work of an open store.
+// Start begins the background work of an open store. REQUIRES: no flush was due before.
 func (u *Upkeep) Start(log *wal.Writer) {
 	u.log = log
 	for _, tree := range u.Env.Trees() {
 		u.NoteFiles(tree)
 		u.CompactionDue(tree)
 	}
+	u.Pipeline.BoundLog()                  // flushes need the log from here on
 	if err := u.releaseLog(); err != nil { // the next flush tries again
 		u.opts.Logger.Warn("cannot release the log of earlier runs", "error", err)
 	}

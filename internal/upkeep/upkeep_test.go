@@ -90,7 +90,8 @@ func newRig(t *testing.T) *rig {
 	must(t, err)
 	log, err := wal.NewWriter(opts, found)
 	must(t, err)
-	pipeline.Start(log, 0, 0)
+	pipeline.Recovered(0, 0)
+	pipeline.Start(log)
 	r.Start(log)
 	t.Cleanup(func() {
 		background.Stop()
@@ -180,7 +181,8 @@ func (r *rig) write(n int) {
 		w.Add(c, memtable.EstimateSize(c), place{r.tree}, nil)
 		must(r.t, r.Pipeline.Write(r.t.Context(), &w, 0))
 		written := w.Commit()
-		must(r.t, written.Wait(r.t.Context()))
+		_, err = written.Wait(r.t.Context())
+		must(r.t, err)
 	}
 }
 
