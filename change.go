@@ -68,7 +68,7 @@ func (c *RowChange) DeleteRow() {
 // was written keeps its time.
 const Now int64 = math.MinInt64
 
-var _ = [1]int{}[Now-row.Unstamped] // they are the same
+const _, _ = uint(Now - row.Unstamped), uint(row.Unstamped - Now) // they are the same
 
 // Put sets a column's value at a version: Now, or a time in milliseconds. In a table with a Time
 // To Live, an expired version that, taken as seconds, lies within a year of now is

@@ -66,12 +66,15 @@ const (
 	// memory that the process may use. The default. Even then, blocks that are not in the page
 	// cache are read by calls. If the files take more than twice that memory, most reads of
 	// blocks that are not in the page cache bypass it, which leaves it to frequently read blocks.
-	TableReadsAuto = TableReads(tablefiles.AccessAuto)
+	TableReadsAuto TableReads = iota
 	// TableReadsMapped maps every table file.
-	TableReadsMapped = TableReads(tablefiles.AccessMapped)
+	TableReadsMapped
 	// TableReadsDirect reads by calls alone.
-	TableReadsDirect = TableReads(tablefiles.AccessDirect)
+	TableReadsDirect
 )
+
+// They are those of package tablefiles.
+const _, _ = uint(TableReadsDirect - TableReads(tablefiles.AccessDirect)), uint(TableReads(tablefiles.AccessDirect) - TableReadsDirect)
 
 // Options configure a Store. The zero value is a good start. Sizes are bytes; zero picks the
 // default. Very small values are legal: they make small stores with many levels, for tests.

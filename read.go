@@ -120,13 +120,12 @@ func (t *Table) Get(ctx context.Context, key []row.Value, opts ReadOptions) (*Ro
 
 // GetInto is Get into a row whose memory is used again, so that a caller that reads many rows one
 // after the other allocates nothing for each. It reports whether the row exists.
-func (t *Table) GetInto(ctx context.Context, key []row.Value, opts ReadOptions, r *Row) (bool, error) {
-	if err := ctx.Err(); err != nil {
-		return false, err
+func (t *Table) GetInto(ctx context.Context, key []row.Value, opts ReadOptions, r *Row) (found bool, err error) {
+	if err = ctx.Err(); err == nil {
+		l := lookups.Get().(*lookup)
+		defer l.give()
+		found, err = t.getInto(key, &opts, l, r)
 	}
-	l := lookups.Get().(*lookup)
-	defer l.give()
-	found, err := t.getInto(key, &opts, l, r)
 	if !found {
 		r.key, r.cells = nil, nil
 	}

@@ -38,12 +38,15 @@ type StreamAction int
 
 const (
 	// StreamPut replaced the row: it holds the cells of the record and no others.
-	StreamPut = StreamAction(cdc.Put)
+	StreamPut StreamAction = iota + 1
 	// StreamUpdate changed the columns that the record names.
-	StreamUpdate = StreamAction(cdc.Update)
+	StreamUpdate
 	// StreamDelete deleted the row.
-	StreamDelete = StreamAction(cdc.Delete)
+	StreamDelete
 )
+
+// They are those of package cdc.
+const _, _ = uint(StreamDelete - StreamAction(cdc.Delete)), uint(StreamAction(cdc.Delete) - StreamDelete)
 
 // StreamRecord is one change of one row.
 type StreamRecord struct {

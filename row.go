@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"fmt"
 	"sort"
+	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/flagstone-db/flagstone/internal/valuefetch"
 	"github.com/flagstone-db/flagstone/mvcc"
@@ -77,8 +79,16 @@ func (r *Row) Float64(column string) float64 { return r.value(column).Float64() 
 // Bool returns the newest value of a column; false unless it is a boolean.
 func (r *Row) Bool(column string) bool { return r.value(column).Bool() }
 
+// Bounds of what String prints, in bytes.
+const (
+	printedValue = 256
+	printedRow   = 16 << 10
+)
+
 // String formats the row for people, as in ["alice" 7] age=30 city="Vienna". Where a column has
-// several selected versions, each value is followed by its version, as in city="Vienna"@2000.
+// several selected versions, each value is followed by its version, as in city="Vienna"@2000. Names
+// of columns that are not plain words are quoted. Long values are cut, and so are rows of more than
+// 16 KiB.
 func (r *Row) String() string {
 	if !r.Exists() {
 		return "(no row)"
@@ -87,9 +97,23 @@ func (r *Row) String() string {
 	fmt.Fprint(&b, r.key)
 	same := func(i, j int) bool { return j < len(r.cells) && bytes.Equal(r.cells[i].Column, r.cells[j].Column) }
 	for i := range r.cells {
+		if b.Len() > printedRow {
+			fmt.Fprintf(&b, " ... (%d more cells)", len(r.cells)-i)
+			break
+		}
 		c := &r.cells[i]
-		v, _ := row.PayloadValue(c.Type, c.Value)
-		fmt.Fprintf(&b, " %s=%s", c.Column, v)
+		name := string(c.Column)
+		if strings.ContainsFunc(name, func(r rune) bool { return r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+			name = strconv.Quote(name)
+		}
+		fmt.Fprintf(&b, " %s=", name)
+		if n := len(c.Value); n > printedValue {
+			v, _ := row.PayloadValue(c.Type, c.Value[:printedValue])
+			fmt.Fprintf(&b, "%s... (%d bytes)", v, n)
+		} else {
+			v, _ := row.PayloadValue(c.Type, c.Value)
+			fmt.Fprint(&b, v)
+		}
 		if same(i, i+1) || i > 0 && same(i-1, i) {
 			fmt.Fprintf(&b, "@%d", c.Version)
 		}

@@ -1,8 +1,10 @@
 package flagstone
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/flagstone-db/flagstone/row"
@@ -22,6 +24,14 @@ func TestAnAbsentRowMayBeAskedAnything(t *testing.T) {
 			t.Errorf("GetInto of %s: %v, %v, exists is %v", key, exists, err, into.Exists())
 		}
 	}
+	if _, err := table.GetInto(ctx(), Key("k00000"), ReadOptions{}, &into); err != nil || !into.Exists() {
+		t.Fatalf("%v: %v", &into, err)
+	}
+	ended, cancel := context.WithCancel(ctx())
+	cancel()
+	if exists, err := table.GetInto(ended, Key("absent"), ReadOptions{}, &into); exists || !errors.Is(err, context.Canceled) {
+		t.Errorf("GetInto with a context that has ended: %v, %v", exists, err)
+	}
 	rows := table.Scan(ctx(), nil, nil, ScanOptions{})
 	rows.Close()
 	for i, r := range []*Row{nil, found, &into, rows.Row(), found.Clone(), into.Clone()} {
@@ -29,6 +39,59 @@ func TestAnAbsentRowMayBeAskedAnything(t *testing.T) {
 			r.Text("a") != "" || r.Bytes("a") != nil || r.Int64("a") != 0 || r.Float64("a") != 0 || r.Bool("a") {
 			t.Errorf("row %d: %v", i, r)
 		}
+	}
+}
+
+// TestALoopOverAScanRunsOnce: what looks like the end of the table must be it.
+func TestALoopOverAScanRunsOnce(t *testing.T) {
+	_, table := scanned(t, 10)
+	for _, steps := range []int{1, 100} {
+		rows := table.Scan(ctx(), nil, nil, ScanOptions{})
+		n := 0
+		for _, err := range rows.All() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n++; n == steps {
+				break
+			}
+		}
+		for r, err := range rows.All() {
+			if r.Exists() || err != ErrClosed {
+				t.Errorf("a second loop, after %d rows: %v, %v", n, r, err)
+			}
+			n = -1
+		}
+		if n != -1 {
+			t.Errorf("a second loop, after %d rows, ends without an error", n)
+		}
+	}
+}
+
+// TestAPrintedRowIsShortAndSafe: columns and values are the clients'.
+func TestAPrintedRowIsShortAndSafe(t *testing.T) {
+	r := newRig(t, Options{})
+	table := r.table("t", TableOptions{})
+	err := table.Update(ctx(), Key("p", 1), func(_ context.Context, tx *RowTx) error {
+		tx.Put("a\n\x1b[2J x=1", Now, row.Integer(7))
+		tx.Put("binary", Now, row.Binary(make([]byte, 1<<20)))
+		tx.Put("text", Now, row.String(strings.Repeat("é", 1<<20)))
+		for i := range 5000 {
+			tx.Put(fmt.Sprintf("z%04d", i), Now, row.Integer(int64(i)))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := table.Get(ctx(), Key("p", 1), ReadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := got.String()
+	if len(text) > 20<<10 || strings.ContainsAny(text, "\n\x1b") || !strings.HasPrefix(text, `["p" 1] "a\n\x1b[2J x=1"=7 binary=`) ||
+		!strings.Contains(text, "... (2097152 bytes) z0000=0") || !strings.HasSuffix(text, " more cells)") {
+		t.Errorf("%d bytes: %.300q ... %q", len(text), text, text[len(text)-60:])
 	}
 }
 

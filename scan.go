@@ -262,11 +262,16 @@ func (s *scan) encodeBounds(start, end []row.Value) error {
 	return nil
 }
 
-// All returns the rows for a loop, and closes the scan at the end of the loop, however it ends. A
+// All returns the rows for one loop, and closes the scan at the end of the loop, however it ends. A
 // row is valid until the next one: Row.Clone makes a copy that stays. An error comes last, with a
-// row that does not exist. Paused and Examined may be called after the loop.
+// row that does not exist; it is ErrClosed in a second loop. Paused and Examined may be called
+// after the loop.
 func (r *Rows) All() iter.Seq2[*Row, error] {
 	return func(yield func(*Row, error) bool) {
+		if r.scan == nil && r.err == nil {
+			yield(nil, ErrClosed)
+			return
+		}
 		defer r.Close()
 		for r.Next() {
 			if !yield(r.Row(), nil) {

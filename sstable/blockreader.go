@@ -85,7 +85,7 @@ func (b *blockReader) expectNext() {
 // open makes a closed or zero reader ready, and keeps its memory.
 func (b *blockReader) open(r *Reader, opts IterOptions) {
 	if opts.ReadAhead == 0 {
-		opts.ReadAhead = DefaultReadAhead
+		opts.ReadAhead = defaultReadAhead
 	}
 	*b = blockReader{r: r, opts: opts,
 		loadedBlock: loadedBlock{number: -1, own: b.own, buffer: b.buffer, segment: b.segment},

@@ -23,8 +23,8 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// DefaultReadAhead is so large that the cost of a call does not matter.
-const DefaultReadAhead = 256 << 10
+// defaultReadAhead is so large that the cost of a call does not matter.
+const defaultReadAhead = 256 << 10
 
 const (
 	firstReadAhead = 64 << 10
@@ -145,7 +145,7 @@ const (
 // or nowhere if to is 0.
 func (b *byteReader) seek(p pattern, to int64) {
 	if b.called && to > b.began {
-		b.f.scanned.note(min(to-b.began, DefaultReadAhead))
+		b.f.scanned.note(min(to-b.began, defaultReadAhead))
 	}
 	b.began, b.called = noScan, false
 	if b.pattern != merge {

@@ -104,15 +104,15 @@ func TestWhatIsReadDependsOnTheWayThroughTheFile(t *testing.T) {
 		blocks    []int
 		want      []string
 	}{
-		{"gets", point, DefaultReadAhead, []int{7, 3, 50, 3}, []string{"7+1", "3+1", "50+1", "3+1"}},
-		{"the same block again", point, DefaultReadAhead, []int{7, 7}, []string{"7+1"}},
-		{"a reverse scan", point, DefaultReadAhead, backward(4, 8), []string{"7+1", "6+1", "5+1", "4+1"}},
-		{"a scan", scan, DefaultReadAhead, upward(0, 90), []string{"0+1", "1+1", "2+16", "18+32", "50+50"}},
-		{"a scan that stops soon", scan, DefaultReadAhead, upward(0, 2), []string{"0+1", "1+1"}},
-		{"a merge", merge, DefaultReadAhead, upward(0, 90), []string{"0+1", "1+16", "17+32", "49+51"}},
+		{"gets", point, defaultReadAhead, []int{7, 3, 50, 3}, []string{"7+1", "3+1", "50+1", "3+1"}},
+		{"the same block again", point, defaultReadAhead, []int{7, 7}, []string{"7+1"}},
+		{"a reverse scan", point, defaultReadAhead, backward(4, 8), []string{"7+1", "6+1", "5+1", "4+1"}},
+		{"a scan", scan, defaultReadAhead, upward(0, 90), []string{"0+1", "1+1", "2+16", "18+32", "50+50"}},
+		{"a scan that stops soon", scan, defaultReadAhead, upward(0, 2), []string{"0+1", "1+1"}},
+		{"a merge", merge, defaultReadAhead, upward(0, 90), []string{"0+1", "1+16", "17+32", "49+51"}},
 		{"a merge with a smaller limit", merge, 10 * blockBytes, upward(0, 31), []string{"0+1", "1+10", "11+10", "21+10"}},
 		{"a merge without read-ahead", merge, -1, upward(0, 4), []string{"0+1", "1+1", "2+1", "3+1"}},
-		{"the end of the file", merge, DefaultReadAhead, upward(95, 100), []string{"95+1", "96+4"}},
+		{"the end of the file", merge, defaultReadAhead, upward(95, 100), []string{"95+1", "96+4"}},
 	} {
 		w := walk(&recordingFile{blocks: 100}, point, c.readAhead)
 		w.pattern = c.pattern
@@ -124,7 +124,7 @@ func TestWhatIsReadDependsOnTheWayThroughTheFile(t *testing.T) {
 
 // A scan reads at first as far as those before it mostly went, and no further than its bound.
 func TestAScanBeginsWithTheLengthOfThoseBefore(t *testing.T) {
-	w := walk(&recordingFile{blocks: 1000}, point, DefaultReadAhead)
+	w := walk(&recordingFile{blocks: 1000}, point, defaultReadAhead)
 	for range 40 {
 		w.begin(scan)
 		if _, err := w.reads(upward(100, 116)...); err != nil {
@@ -151,7 +151,7 @@ func TestAScanBeginsWithTheLengthOfThoseBefore(t *testing.T) {
 
 // What cannot be read ahead does not spoil what was asked for.
 func TestAnUnreadablePlaceAheadIsNotMetBeforeItsBlock(t *testing.T) {
-	w := walk(&recordingFile{blocks: 100, broken: 9}, merge, DefaultReadAhead)
+	w := walk(&recordingFile{blocks: 100, broken: 9}, merge, defaultReadAhead)
 	w.want(t, "up to it", upward(6, 9), "6+1", "7+16", "7+1", "8+16", "8+1")
 	if _, err := w.reads(9); !errors.Is(err, errBroken) {
 		t.Error(err)
@@ -167,7 +167,7 @@ func TestABlockIsReadThroughTheMappingWhileThePageCacheHasIt(t *testing.T) {
 			now += time.Millisecond
 		}
 	}
-	w := walk(f, point, DefaultReadAhead)
+	w := walk(f, point, defaultReadAhead)
 	w.f.mapping, _ = f.Map(w.f.footer.dataLength)
 	w.f.residency.elapsed = func() time.Duration { return now }
 	var asked []int64
@@ -205,7 +205,7 @@ func TestABlockIsReadThroughTheMappingWhileThePageCacheHasIt(t *testing.T) {
 // Windows in memory of a pool are given back.
 func TestWindowsCanLieOffTheHeap(t *testing.T) {
 	memory := offheap.New(offheap.Options{Mode: offheap.Poison})
-	w := walk(&recordingFile{blocks: 100}, merge, DefaultReadAhead)
+	w := walk(&recordingFile{blocks: 100}, merge, defaultReadAhead)
 	w.memory = memory
 	w.want(t, "a merge", upward(0, 90), "0+1", "1+16", "17+32", "49+51")
 	w.free()

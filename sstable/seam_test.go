@@ -201,17 +201,3 @@ type quietFile struct{ *memFile }
 func (f quietFile) ReadAt(p []byte, off int64) (int, error) {
 	return bytes.NewReader(f.data).ReadAt(p, off)
 }
-
-// OffsetOf estimates how many bytes of data, as stored, come before the first row whose key
-// is at least key. Values in value files count too. It reads only the index. The estimate
-// is too small by less than one block, or the length of one long row.
-func (r *Reader) OffsetOf(key []byte) int64 {
-	g := r.index.search(key)
-	if g < 0 {
-		return 0
-	}
-	if g == r.index.groups-1 && string(key) > string(r.props.LargestKey) {
-		return r.dataSize()
-	}
-	return r.index.sizeBefore(r.index.firstBlock(g))
-}

@@ -206,9 +206,18 @@ func (it *Iterator) Collect(dst *row.Collector, p *row.Projection) {
 		l.collectNewest(dst, c, at, b.cellOf(c, w.end, at), p)
 		return
 	}
+	once := b.plain && b.versions == 1
 	for _, column := range w.chosen {
-		from := b.cellOf(c, column, at)
-		at = b.cellOf(c, column+1, from)
+		if at = b.cellOf(c, column, at); at == it.high {
+			return
+		}
+		if !b.full && b.columnOf(at) != uint64(column) {
+			continue
+		}
+		from := at
+		if at++; !once {
+			at = b.cellOf(c, column+1, at)
+		}
 		l.collectNewest(dst, c, from, at, p)
 	}
 }

@@ -1,6 +1,7 @@
 package views_test
 
 import (
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -101,6 +102,30 @@ func TestAPolicyKeepsWhatSnapshotsSee(t *testing.T) {
 	}
 	if got := set.Policy(77); len(got.Views) != 1 || got.ExpiryCutoff != mvcc.NoExpiry {
 		t.Errorf("a table that was dropped has %+v", got)
+	}
+}
+
+// TestAPolicyWaitsForAPin: a compaction that asks while the moment is being read must keep what the
+// moment shows.
+func TestAPolicyWaitsForAPin(t *testing.T) {
+	s := newStore(t)
+	set := views.NewSet(func() *manifest.State { return s.state })
+	s.create(1, options(2, manifest.NeverExpires))
+	asked, policy := make(chan struct{}), make(chan mvcc.Policy, 1)
+	var m views.Moment
+	set.Pin(&m, func() views.Moment {
+		go func() {
+			close(asked)
+			policy <- set.Policy(1)
+		}()
+		<-asked
+		for range 1000 { // time to get an answer too early
+			runtime.Gosched()
+		}
+		return views.Moment{Seq: 5, State: s.state}
+	})
+	if got := <-policy; len(got.Views) != 2 || got.Views[0].Seq != 5 {
+		t.Errorf("%+v", got.Views)
 	}
 }
 
