@@ -5,9 +5,6 @@ package flagstone
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io/fs"
-	"path/filepath"
 
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/jobs"
@@ -31,25 +28,17 @@ func (s *Store) start() {
 	s.jobs.After(storeclock.LookPeriod, s.lookAtClocks)
 }
 
-// lookAtClocks observes the wall clock from time to time.
+// lookAtClocks observes the wall clock from time to time. What it finds out is made durable: without
+// that, a store that runs for minutes at a time would never complete a probation.
 func (s *Store) lookAtClocks() {
 	s.jobs.After(storeclock.LookPeriod, s.lookAtClocks)
 	s.issued.WarnIfAhead(s.opts.Logger, s.dir)
 	if s.trusted.Unsaved() {
-		s.jobs.Submit(jobs.Kind{Class: executor.Cleanup, Name: "save the clock"}, s.saveClock)
+		s.jobs.Submit(jobs.Kind{Class: executor.Cleanup, Name: "saving the clock"}, func() error {
+			_, err := s.commitEdit(new(manifest.Edit))
+			return err
+		})
 	}
-}
-
-// saveClock makes durable what was found out of the clock. Without it, a store that runs for
-// minutes at a time would never complete a probation.
-func (s *Store) saveClock() error {
-	if s.pipeline.Failed() != nil {
-		return nil
-	}
-	if _, err := s.commitEdit(new(manifest.Edit)); err != nil {
-		s.opts.Logger.Warn("cannot save what was found out of the clock", "error", err)
-	}
-	return nil
 }
 
 // Settle returns when no memtable waits to be flushed and no compaction is due. An error says why
@@ -78,41 +67,6 @@ func (s *Store) jobFailed(job string, err error) (again bool) {
 	return s.pipeline.Failed() == nil
 }
 
-// clearFiles deletes the files that an earlier process left behind: those of an edit that was
-// never committed, and obsolete ones. A missing file is an error.
-func (s *Store) clearFiles() error {
-	inventory, err := manifest.TakeInventory(s.state(), func(dir string) ([]string, error) {
-		return s.fs.List(filepath.Join(s.dir, dir))
-	})
-	if err != nil {
-		return err
-	}
-	if len(inventory.Missing) > 0 {
-		return fmt.Errorf("%w: file %s is missing; restore it from a copy of the store",
-			ErrCorrupt, filepath.Join(s.dir, inventory.Missing[0]))
-	}
-	if s.opts.ReadOnly {
-		return nil
-	}
-	s.manifest.RaiseFileNumber(inventory.Highest)
-	for _, name := range inventory.Orphans {
-		if err := s.fs.Remove(filepath.Join(s.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		s.opts.Logger.Info("orphan removed", "file", name)
-	}
-	return nil
-}
-
-// trees returns the trees of all tables, and with dropping also those of tables that are being
-// dropped.
-func (s *Store) trees(dropping bool) (trees []*partition.Tree) {
-	for _, t := range s.tablesBut(func(t *Table) bool { return !dropping && t.dropped.Load() }) {
-		trees = append(trees, t.partitions().Trees()...)
-	}
-	return trees
-}
-
 // pressureEnv implements pressure.Env.
 type pressureEnv struct{ *Store }
 
@@ -137,16 +91,16 @@ func (e pipelineEnv) Refuses() error {
 	return nil
 }
 
-func (e pipelineEnv) Trees() []*partition.Tree { return e.trees(false) }
+func (e pipelineEnv) Trees() []*partition.Tree { return e.tables.trees(false) }
 
 func (e pipelineEnv) FlushDue(t *partition.Tree) { e.upkeep.FlushDue(t) }
 
 // upkeepEnv implements upkeep.Env.
 type upkeepEnv struct{ *Store }
 
-func (e upkeepEnv) Trees() []*partition.Tree { return e.trees(false) }
+func (e upkeepEnv) Trees() []*partition.Tree { return e.tables.trees(false) }
 
-func (e upkeepEnv) LogTrees() []*partition.Tree { return e.trees(true) }
+func (e upkeepEnv) LogTrees() []*partition.Tree { return e.tables.trees(true) }
 
 func (e upkeepEnv) MinLog() uint64 { return e.state().MinLog }
 

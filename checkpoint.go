@@ -32,7 +32,7 @@ func (s *Store) Compact(ctx context.Context) error {
 	if err := s.upkeep.Flush(ctx); err != nil {
 		return s.describe(err)
 	}
-	return s.describe(s.upkeep.Compact(ctx, s.trees(false), nil, nil))
+	return s.describe(s.upkeep.Compact(ctx, s.tables.trees(false), nil, nil))
 }
 
 // Compact flushes, and compacts the table files that hold keys from start to end down to one

@@ -299,7 +299,7 @@ func TestP13_TheManifestNamesNoSegmentThatIsStillToCome(t *testing.T) {
 		if step == 0 && first != before || step == 1 && first <= before {
 			t.Errorf("step %d: the manifest counts on segment %d, before it was %d", step, first, before)
 		}
-		opts := wal.Options{FS: r.fs.Image(vfs.CrashLoseAll, 0), Dir: s.logDir(), StoreID: s.state().StoreID}
+		opts := wal.Options{FS: r.fs.Image(vfs.CrashLoseAll, 0), Dir: "/store/wal", StoreID: s.state().StoreID}
 		if _, err := wal.Recover(opts, first, func(wal.Record) error { return nil }); err != nil {
 			t.Errorf("step %d: %v", step, err)
 		}

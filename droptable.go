@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/flagstone-db/flagstone/internal/commit"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/partition"
 )
@@ -19,28 +20,28 @@ func (s *Store) DropTable(ctx context.Context, name string) error {
 		return err
 	}
 	defer done()
-	t := s.catalog().byName[name]
+	t := s.tables.current.Load().byName[name]
 	if t == nil {
 		return fmt.Errorf("%w: %q", ErrTableNotFound, name)
 	}
-	return s.dropTables(append(s.catalog().logsOf(t.id), t))
+	return s.dropTables(append(s.tables.current.Load().logsOf(t.id), t))
 }
 
 // dropTables removes tables by one edit. REQUIRES: tables is held, or the store is being opened.
 func (s *Store) dropTables(tables []*Table) error {
-	s.retire(tables, true)
+	retire(s.pipeline, tables, true)
 	var trees []*partition.Tree
 	for _, t := range tables {
 		trees = append(trees, t.partitions().Trees()...)
 	}
 	if err := s.dropTrees(tables, trees); err != nil {
-		s.retire(tables, false)
+		retire(s.pipeline, tables, false)
 		for _, tree := range trees {
 			s.upkeep.CompactionDue(tree) // compactions that became due meanwhile
 		}
 		return err
 	}
-	s.change(func(c *catalog) {
+	s.tables.change(func(c *catalog) {
 		for _, t := range tables {
 			delete(c.byID, t.id)
 			delete(c.byName, t.name)
@@ -52,8 +53,8 @@ func (s *Store) dropTables(tables []*Table) error {
 // retire stops writes to tables from taking a place in the log, or, if dropped is false, allows
 // them again after a drop that failed. The tables stay in the catalogue until the drop is
 // durable: until then the log must keep their records.
-func (s *Store) retire(tables []*Table, dropped bool) {
-	s.pipeline.Between(func() {
+func retire(p *commit.Pipeline, tables []*Table, dropped bool) {
+	p.Between(func() {
 		for _, t := range tables {
 			t.dropped.Store(dropped)
 		}

@@ -276,8 +276,8 @@ func TestTheLogIsKeptWhileADropMayStillFail(t *testing.T) {
 	tree := table.partitions().Trees()[0]
 	err := tree.Drop(func() error {
 		s := r.store
-		s.retire([]*Table{table}, true)
-		defer s.retire([]*Table{table}, false)
+		retire(s.pipeline, []*Table{table}, true)
+		defer retire(s.pipeline, []*Table{table}, false)
 		if err := s.Flush(context.Background()); err != nil {
 			t.Error(err)
 		}

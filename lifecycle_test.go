@@ -242,7 +242,7 @@ func writesOf(store *Store, name string) map[string]error {
 	errs["Compact"] = store.Compact(ctx())
 	errs["Checkpoint"] = store.Checkpoint(ctx(), "/copy")
 	errs["Apply of nothing"] = store.Apply(ctx(), store.NewBatch())
-	if table := store.catalog().byName[name]; table != nil {
+	if table := store.tables.current.Load().byName[name]; table != nil {
 		change := func(_ context.Context, tx *RowTx) error { tx.PutRow(); return nil }
 		b := store.NewBatch()
 		b.Row(table, Key("p", 1)).PutRow()

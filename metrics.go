@@ -5,6 +5,7 @@ import (
 
 	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/mvcc"
 )
 
 // Metrics is a picture of a store at one moment. Sizes are bytes.
@@ -89,12 +90,12 @@ func (s *Store) Metrics() Metrics {
 	m.OpenSnapshots = s.views.Len()
 	state := s.state()
 	for _, t := range state.Tables {
-		m.Tables = append(m.Tables, s.tableMetrics(state, t))
+		m.Tables = append(m.Tables, tableMetrics(state, t, s.views.Policy(t.ID), s.env.Compaction))
 	}
 	return m
 }
 
-func (s *Store) tableMetrics(state *manifest.State, t *manifest.Table) TableMetrics {
+func tableMetrics(state *manifest.State, t *manifest.Table, policy mvcc.Policy, shape compaction.Config) TableMetrics {
 	m := TableMetrics{
 		Name: t.Name, Partitions: len(t.Partitions),
 		Files: make([]int, manifest.NumLevels), Bytes: make([]int64, manifest.NumLevels),
@@ -110,9 +111,8 @@ func (s *Store) tableMetrics(state *manifest.State, t *manifest.Table) TableMetr
 		}
 	}
 	m.Reclaimable = m.ValueGarbage
-	policy := s.views.Policy(t.ID)
 	for _, p := range t.Partitions {
-		m.Debt += compaction.Debt(&p.Levels, s.env.Compaction)
+		m.Debt += compaction.Debt(&p.Levels, shape)
 		m.Reclaimable += compaction.Reclaimable(&p.Levels, policy)
 		for level, files := range p.Levels {
 			for _, f := range files {

@@ -13,11 +13,21 @@ import (
 func (s *Store) recover() error {
 	state := s.state()
 	s.issued.Raise(state.IssuedMillis)
-	if err := s.clearFiles(); err != nil {
-		return err
+	if s.opts.ReadOnly {
+		if _, err := manifest.CheckFiles(s.fs, s.dir, state); err != nil {
+			return err
+		}
+	} else {
+		removed, err := s.manifest.ClearFiles()
+		for _, name := range removed {
+			s.opts.Logger.Info("orphan removed", "file", name)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	opts := wal.Options{
-		FS: s.fs, Dir: s.logDir(),
+		FS: s.fs, Dir: filepath.Join(s.dir, manifest.WALDir),
 		SegmentSize: s.opts.WALSegmentSize, Sync: s.opts.Sync == SyncAlways,
 		StoreID: state.StoreID, Logger: s.opts.Logger, Memory: s.offheap,
 		Newest: wal.End(state.NewestLog), Begun: s.logBegun, Elapsed: s.clock.Elapsed,
@@ -29,7 +39,7 @@ func (s *Store) recover() error {
 		return err
 	}
 	r := recovery.Replay{
-		Tables: s.catalog().replayed(), Trees: s.trees(false), Memory: s.gate, Issued: s.issued, ReadOnly: s.opts.ReadOnly,
+		Tables: s.tables.current.Load().replayed(), Trees: s.tables.trees(false), Memory: s.gate, Issued: s.issued, ReadOnly: s.opts.ReadOnly,
 		Corrupt: ErrCorrupt, LastSeq: state.LastSeq, LastMicros: s.issued.LastMicros(),
 	}
 	result, err := wal.Recover(opts, state.KnownSegment(), r.Record)
@@ -91,8 +101,6 @@ func (s *Store) carryOver(opts *wal.Options, known uint64) error {
 	opts.Newest = wal.End(s.state().NewestLog)
 	return nil
 }
-
-func (s *Store) logDir() string { return filepath.Join(s.dir, manifest.WALDir) }
 
 // logBegun names a segment in the manifest, before anything in it is acknowledged.
 func (s *Store) logBegun(segment uint64) error {

@@ -67,10 +67,7 @@ type Store struct {
 	// options takes it exclusively.
 	merges sync.RWMutex
 
-	tables struct {
-		commit.Latch                         // held while a table is made, changed or dropped
-		current      atomic.Pointer[catalog] // replaced as a whole
-	}
+	tables tables
 
 	// withinUpdate is the context of update functions whose caller passed context.Background.
 	withinUpdate context.Context
@@ -107,7 +104,9 @@ func (s *Store) open() error {
 		return err
 	}
 	if !s.opts.ReadOnly {
-		s.tighten()
+		if err := manifest.Tighten(s.fs, s.dir); err != nil {
+			s.opts.Logger.Warn("others may have access to files of the store; take their permissions away", "dir", s.dir, "error", err)
+		}
 	}
 	s.share()
 	s.prepare()
@@ -143,7 +142,7 @@ func (s *Store) openFiles() (err error) {
 	if !errors.Is(err, manifest.ErrNotStore) {
 		return err
 	}
-	if err := s.refuseForeign(); err != nil {
+	if err := manifest.RefuseForeign(s.fs, s.dir); err != nil {
 		return err
 	}
 	var id [16]byte
@@ -153,39 +152,6 @@ func (s *Store) openFiles() (err error) {
 	}
 	s.manifest, _, err = manifest.Open(s.fs, s.dir, s.opts.Logger)
 	return err
-}
-
-// refuseForeign returns an error if a directory without a CURRENT file holds files that only a
-// store has: then CURRENT was lost, and a new store would destroy the old one.
-func (s *Store) refuseForeign() error {
-	for _, name := range []string{manifest.WALDir, manifest.TablesDir, manifest.ValuesDir} {
-		names, err := s.fs.List(filepath.Join(s.dir, name))
-		if err == nil && len(names) > 0 {
-			return fmt.Errorf("%w: %s has no %s file but files in %s; restore %s from a copy, or move %s away to begin anew",
-				ErrNotStore, s.dir, manifest.CurrentName, name, manifest.CurrentName, name)
-		}
-	}
-	return nil
-}
-
-// tighten takes away the permissions that earlier versions gave to users other than the owner.
-// The store's directories shut out other users, so the files in them keep their permissions; dir
-// belongs to the user, and may hold files for others to read.
-func (s *Store) tighten() {
-	names, err := s.fs.List(s.dir)
-	for _, name := range names {
-		_, own := manifest.ParseManifestName(name)
-		switch name {
-		case manifest.LockName, manifest.CurrentName, manifest.WALDir, manifest.TablesDir, manifest.ValuesDir:
-			own = true
-		}
-		if own {
-			err = errors.Join(err, vfs.Restrict(s.fs, filepath.Join(s.dir, name)))
-		}
-	}
-	if err != nil {
-		s.opts.Logger.Warn("others may have access to files of the store; take their permissions away", "dir", s.dir, "error", err)
-	}
 }
 
 // state is the manifest's state: the tables, partitions and files.
@@ -257,7 +223,7 @@ func (s *Store) prepare() {
 		Manifest: treeEnv{s}, Retention: treeEnv{s}, Scheduler: treeEnv{s}, Executor: s.executor,
 		Logger: s.opts.Logger,
 	}
-	s.loadCatalog(s.state())
+	s.tables.load(s, s.state())
 }
 
 // commitEdit makes an edit durable. A failure to write it poisons the store;

@@ -70,8 +70,8 @@ func (t *Table) checkStream(change *StreamChange) error {
 // alterStream adds a change of the table's stream to an edit. The caller must call install with
 // the resulting state. REQUIRES: tables is held, the table is between two eras, and its mutations
 // up to lastSeq have their places.
-func (s *Store) alterStream(e *manifest.Edit, t *Table, change *StreamChange, lastSeq uint64) (install func(*manifest.State)) {
-	log := t.log.Load()
+func (t *Table) alterStream(e *manifest.Edit, change *StreamChange, lastSeq uint64) (install func(*manifest.State)) {
+	s, log := t.store, t.log.Load()
 	switch {
 	case change == nil, change.Enable == nil && log == nil:
 		return func(*manifest.State) {}
@@ -85,8 +85,8 @@ func (s *Store) alterStream(e *manifest.Edit, t *Table, change *StreamChange, la
 	meta := newLogMeta(state.NextTable, state.NextPartition, t.id, lastSeq, change.Enable, s.issued.Millis())
 	e.CreateTable(meta)
 	return func(state *manifest.State) {
-		log := s.newTable(state.Table(meta.ID))
-		s.change(func(c *catalog) { c.add(log) })
+		log := newTable(s, state.Table(meta.ID))
+		s.tables.change(func(c *catalog) { c.add(log) })
 		t.log.Store(log)
 	}
 }

@@ -32,20 +32,10 @@ func newLogMeta(id, partitionID, of, after uint64, spec *StreamSpec, millis int6
 	return cdc.NewTable(id, partitionID, log, spec.RetentionSeconds, millis, spec.Annotations)
 }
 
-// logsOf returns the change logs of a table.
-func (c *catalog) logsOf(table uint64) (logs []*Table) {
-	for _, t := range c.byID {
-		if t.logOf == table {
-			logs = append(logs, t)
-		}
-	}
-	return logs
-}
-
 // dropEndedLogs drops the change logs that have ended and cannot be read any more. If a drop
 // fails, the next Open repeats it. REQUIRES: tables is held, or the store is being opened.
 func (s *Store) dropEndedLogs() {
-	for _, t := range s.catalog().byID {
+	for _, t := range s.tables.current.Load().byID {
 		if meta := t.meta(); meta == nil || meta.Log == nil || meta.Log.Until == 0 {
 			continue
 		}

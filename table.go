@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -91,64 +90,10 @@ type Table struct {
 	before          []string
 }
 
-// catalog is the set of tables at one moment.
-type catalog struct {
-	byID   map[uint64]*Table
-	byName map[string]*Table
-}
-
-func (s *Store) catalog() *catalog { return s.tables.current.Load() }
-
 func (t *Table) partitions() *partition.Map { return t.parts.Load() }
 
 // meta is the table's entry in the manifest, nil if it was dropped.
 func (t *Table) meta() *manifest.Table { return t.store.state().Table(t.id) }
-
-// loadCatalog makes the tables and their trees from the manifest.
-func (s *Store) loadCatalog(state *manifest.State) {
-	c := &catalog{byID: map[uint64]*Table{}, byName: map[string]*Table{}}
-	for _, meta := range state.Tables { // a change log comes after its table
-		t := s.newTable(meta)
-		c.add(t)
-		if t.logOf != 0 && meta.Log.Until == 0 {
-			c.byID[t.logOf].log.Store(t)
-		}
-	}
-	s.tables.current.Store(c)
-}
-
-// add adds a table. Change logs are not found by name.
-func (c *catalog) add(t *Table) {
-	c.byID[t.id] = t
-	if t.logOf == 0 {
-		c.byName[t.name] = t
-	}
-}
-
-func (s *Store) newTable(meta *manifest.Table) *Table {
-	t := &Table{store: s, id: meta.ID, name: meta.Name, columns: len(meta.Key), key: meta.Key}
-	trees := make([]*partition.Tree, 0, len(meta.Partitions))
-	for _, p := range meta.Partitions {
-		trees = append(trees, partition.NewTree(s.env, meta.ID, len(meta.Key), p))
-	}
-	t.parts.Store(partition.NewMap(trees))
-	t.era.Store(&era{options: meta.Options})
-	if l := meta.Log; l != nil {
-		t.logOf, t.logAfter, t.before = l.Of, l.After, l.Before
-	}
-	return t
-}
-
-// change replaces the catalogue by a changed copy. REQUIRES: tables is held.
-func (s *Store) change(edit func(c *catalog)) {
-	old := s.catalog()
-	c := &catalog{byID: make(map[uint64]*Table), byName: make(map[string]*Table)}
-	for _, t := range old.byID {
-		c.add(t)
-	}
-	edit(c)
-	s.tables.current.Store(c)
-}
 
 // beginChange begins a change of the catalogue. It waits, within ctx, until no other change is in
 // progress; Close waits for the change. The caller must call done at the end.
@@ -178,7 +123,7 @@ func (s *Store) CreateTable(ctx context.Context, spec TableSpec) (*Table, error)
 		return nil, err
 	}
 	defer done()
-	if s.catalog().byName[spec.Name] != nil {
+	if s.tables.current.Load().byName[spec.Name] != nil {
 		return nil, fmt.Errorf("%w: %q", ErrTableExists, spec.Name)
 	}
 	if strings.HasPrefix(spec.Name, cdc.HiddenPrefix) {
@@ -217,11 +162,11 @@ func (s *Store) CreateTable(ctx context.Context, spec TableSpec) (*Table, error)
 		}
 		return nil, err
 	}
-	t := s.newTable(state.Table(meta.ID))
-	s.change(func(c *catalog) {
+	t := newTable(s, state.Table(meta.ID))
+	s.tables.change(func(c *catalog) {
 		c.add(t)
 		if spec.Stream != nil {
-			log := s.newTable(state.Table(meta.ID + 1))
+			log := newTable(s, state.Table(meta.ID+1))
 			t.log.Store(log)
 			c.add(log)
 		}
@@ -250,7 +195,7 @@ func (s *Store) Table(name string) (*Table, error) {
 	if s.closed.Load() {
 		return nil, ErrClosed
 	}
-	t := s.catalog().byName[name]
+	t := s.tables.current.Load().byName[name]
 	if t == nil || t.dropped.Load() {
 		return nil, fmt.Errorf("%w: %q", ErrTableNotFound, name)
 	}
@@ -259,14 +204,7 @@ func (s *Store) Table(name string) (*Table, error) {
 
 // Tables returns all tables, ordered by name.
 func (s *Store) Tables() []*Table {
-	return s.tablesBut(func(t *Table) bool { return t.logOf != 0 || t.dropped.Load() })
-}
-
-// tablesBut returns the tables and change logs that are not left out, ordered by name.
-func (s *Store) tablesBut(leftOut func(*Table) bool) []*Table {
-	tables := slices.DeleteFunc(slices.Collect(maps.Values(s.catalog().byID)), leftOut)
-	slices.SortFunc(tables, func(a, b *Table) int { return strings.Compare(a.name, b.name) })
-	return tables
+	return s.tables.but(func(t *Table) bool { return t.logOf != 0 || t.dropped.Load() })
 }
 
 // Name returns the table's name.
@@ -343,7 +281,7 @@ func (t *Table) alter(ctx context.Context, change TableChange) error {
 	if err := t.checkStream(change.Stream); err != nil {
 		return err
 	}
-	if err := s.commitAlteration(t, options, annotations, change.Stream); err != nil {
+	if err := t.commitAlteration(options, annotations, change.Stream); err != nil {
 		return err
 	}
 	s.dropEndedLogs()
@@ -354,7 +292,8 @@ func (t *Table) alter(ctx context.Context, change TableChange) error {
 // installed. A write chooses its trims by the options it reads, and a compaction what to drop;
 // these options must be in force when the write or compaction takes effect. The manifest gets the
 // sequence number up to which the old options were in force, see views.Set.MaxVersions.
-func (s *Store) commitAlteration(t *Table, options manifest.TableOptions, annotations []byte, stream *StreamChange) error {
+func (t *Table) commitAlteration(options manifest.TableOptions, annotations []byte, stream *StreamChange) error {
+	s := t.store
 	s.merges.Lock()
 	defer s.merges.Unlock()
 	if options != t.meta().Options || stream != nil { // writers do not read annotations
@@ -370,7 +309,7 @@ func (s *Store) commitAlteration(t *Table, options manifest.TableOptions, annota
 	if before := s.state().Table(t.id).Options.MaxVersions; options.MaxVersions < before {
 		e.AddPastLimit(t.id, before, lastSeq)
 	}
-	install := s.alterStream(&e, t, stream, lastSeq)
+	install := t.alterStream(&e, stream, lastSeq)
 	state, err := s.commitEdit(&e)
 	switch {
 	case err == nil:

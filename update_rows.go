@@ -74,7 +74,7 @@ func (t *Table) updateRowsOnce(ctx context.Context, r *tries, w *write, keys [][
 		w.refuse(s, refusal)
 		return nil
 	}
-	return s.writeRows(ctx, w, distinct)
+	return t.writeRows(ctx, w, distinct)
 }
 
 // rowsOf makes a RowTx for each key, the same one for equal keys; distinct lists each once.
@@ -105,7 +105,8 @@ next:
 }
 
 // writeRows writes the changes of rows whose latches are held.
-func (s *Store) writeRows(ctx context.Context, w *write, distinct []*RowTx) error {
+func (t *Table) writeRows(ctx context.Context, w *write, distinct []*RowTx) error {
+	s := t.store
 	changes := 0
 	for _, tx := range distinct {
 		if !tx.empty() {

@@ -1,0 +1,101 @@
+package flagstone
+
+// Which tables there are.
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/flagstone-db/flagstone/internal/commit"
+	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/partition"
+)
+
+// tables are the tables of a store, with their change logs.
+type tables struct {
+	commit.Latch                         // held while a table is made, changed or dropped
+	current      atomic.Pointer[catalog] // replaced as a whole
+}
+
+// catalog is the set of tables at one moment.
+type catalog struct {
+	byID   map[uint64]*Table
+	byName map[string]*Table
+}
+
+func newCatalog() *catalog {
+	return &catalog{byID: make(map[uint64]*Table), byName: make(map[string]*Table)}
+}
+
+// add adds a table. Change logs are not found by name.
+func (c *catalog) add(t *Table) {
+	c.byID[t.id] = t
+	if t.logOf == 0 {
+		c.byName[t.name] = t
+	}
+}
+
+// logsOf returns the change logs of a table.
+func (c *catalog) logsOf(table uint64) (logs []*Table) {
+	for _, t := range c.byID {
+		if t.logOf == table {
+			logs = append(logs, t)
+		}
+	}
+	return logs
+}
+
+// load makes the tables and their trees from the manifest.
+func (all *tables) load(s *Store, state *manifest.State) {
+	c := newCatalog()
+	for _, meta := range state.Tables { // a change log comes after its table
+		t := newTable(s, meta)
+		c.add(t)
+		if t.logOf != 0 && meta.Log.Until == 0 {
+			c.byID[t.logOf].log.Store(t)
+		}
+	}
+	all.current.Store(c)
+}
+
+// change replaces the catalogue by a changed copy. REQUIRES: the latch is held.
+func (all *tables) change(edit func(c *catalog)) {
+	c := newCatalog()
+	for _, t := range all.current.Load().byID {
+		c.add(t)
+	}
+	edit(c)
+	all.current.Store(c)
+}
+
+// but returns the tables and change logs that are not left out, ordered by name.
+func (all *tables) but(leftOut func(*Table) bool) []*Table {
+	list := slices.DeleteFunc(slices.Collect(maps.Values(all.current.Load().byID)), leftOut)
+	slices.SortFunc(list, func(a, b *Table) int { return strings.Compare(a.name, b.name) })
+	return list
+}
+
+// trees returns the trees of all tables, and with dropping also those of tables that are being
+// dropped.
+func (all *tables) trees(dropping bool) (trees []*partition.Tree) {
+	for _, t := range all.but(func(t *Table) bool { return !dropping && t.dropped.Load() }) {
+		trees = append(trees, t.partitions().Trees()...)
+	}
+	return trees
+}
+
+func newTable(s *Store, meta *manifest.Table) *Table {
+	t := &Table{store: s, id: meta.ID, name: meta.Name, columns: len(meta.Key), key: meta.Key}
+	trees := make([]*partition.Tree, 0, len(meta.Partitions))
+	for _, p := range meta.Partitions {
+		trees = append(trees, partition.NewTree(s.env, meta.ID, len(meta.Key), p))
+	}
+	t.parts.Store(partition.NewMap(trees))
+	t.era.Store(&era{options: meta.Options})
+	if l := meta.Log; l != nil {
+		t.logOf, t.logAfter, t.before = l.Of, l.After, l.Before
+	}
+	return t
+}
