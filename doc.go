@@ -41,6 +41,6 @@
 // verifies a closed store. internal/views decides what readers see and compactions keep,
 // internal/storeclock tells the time, cdc has the records of streams. Package partition is one LSM
 // tree; compaction and manifest are its shape, internal/tablefiles has its open files, mvcc has the
-// rules. Cells live in wal, memtable and sstable. Package row is the kernel: values, keys, cells,
+// rules. Cells live in wal, memtable, sstable and valuefile. Package row is the kernel: values, keys, cells,
 // mutations; its values are part of the API.
 package flagstone

@@ -62,9 +62,9 @@ func (c Compression) table() sstable.Compression {
 type TableReads int
 
 const (
-	// TableReadsAuto maps table files while all files of the store take less than half of the
-	// memory that the process may use. The default. Even then, blocks that are not in the page
-	// cache are read by calls. If the files take more than twice that memory, most reads of
+	// TableReadsAuto maps table files while those of the store take less than half of the memory
+	// that the process may use. The default. Even then, blocks that are not in the page cache are
+	// read by calls. If the files take more than twice that memory, most reads of
 	// blocks that are not in the page cache bypass it, which leaves it to frequently read blocks.
 	TableReadsAuto TableReads = iota
 	// TableReadsMapped maps every table file.

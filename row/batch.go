@@ -36,6 +36,10 @@ const (
 	flagPutRow    = 1 << 1
 )
 
+// LogStream is the log stream of batches. The position of a batch's record is its first sequence
+// number.
+const LogStream = 0
+
 // Batch is an ordered list of mutations in encoded form. The zero Batch is empty and ready to
 // use; Reset empties a used one and keeps its memory.
 //

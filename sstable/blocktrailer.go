@@ -31,8 +31,8 @@ type Compression uint8
 
 const (
 	CompressNone Compression = 0
-	CompressS2   Compression = 1 // fast: hot levels
-	CompressZstd Compression = 2 // dense: the last level
+	CompressS2   Compression = 1 // fast
+	CompressZstd Compression = 2 // dense
 )
 
 // String names the compression.

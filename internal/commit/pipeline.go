@@ -12,12 +12,9 @@ import (
 	"github.com/flagstone-db/flagstone/internal/jobs"
 	"github.com/flagstone-db/flagstone/internal/pressure"
 	"github.com/flagstone-db/flagstone/partition"
+	"github.com/flagstone-db/flagstone/row"
 	"github.com/flagstone-db/flagstone/wal"
 )
-
-// LogStream is the log stream of the pipeline's records. The position of a record is the first
-// sequence number of its write.
-const LogStream = 0
 
 // Pipeline is the way of all writes of a store. Its methods are safe for concurrent use.
 type Pipeline struct {
@@ -158,7 +155,7 @@ func (p *Pipeline) enqueue(w *Write) (ticket, error) {
 	segment := p.log.Segment()
 	w.micros = max(w.micros, p.lastMicros)
 	w.batch.SetTime(w.micros)
-	lsn, err := p.log.AppendNow(LogStream, first, w.batch.Pieces()...)
+	lsn, err := p.log.AppendNow(row.LogStream, first, w.batch.Pieces()...)
 	if err != nil {
 		return 0, p.refused(err)
 	}

@@ -18,7 +18,7 @@ const (
 	Compaction
 	// Log hands the log's buffer to the system.
 	Log
-	// Cleanup deletes obsolete files.
+	// Cleanup is everything else: deleting obsolete files, preparing log segments.
 	Cleanup
 
 	// Classes is the number of classes.

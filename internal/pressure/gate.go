@@ -3,9 +3,9 @@
 // have to stop them.
 //
 // A writer passes the gate before it takes its latches (Pass), and reserves memory after it has
-// them (Reserve). The pressure is 0 while the store keeps up and 1 where writers must stop:
-// because memtables fill their budget, too many files overlap in level 0, or compactions have too
-// many bytes yet to merge.
+// them (Reserve). The pressure is 0 while the store keeps up, and 1 where writers stop, because
+// memtables fill their budget or too many files overlap in level 0, or nearly stop, because
+// compactions have too many bytes yet to merge.
 package pressure
 
 import (

@@ -64,13 +64,10 @@ type Memory interface {
 	Free(bytes, waiting int64)
 }
 
-// ownStream is the log stream of the records that Record knows.
-const ownStream = 0
-
 // Record applies one record: a batch whose first sequence number is the record's position. Errors
 // match Corrupt, or are those of a flush.
 func (r *Replay) Record(rec wal.Record) error {
-	if rec.Stream != ownStream {
+	if rec.Stream != row.LogStream {
 		return fmt.Errorf("%w: log segment %d, offset %d: unknown stream %d", r.Corrupt, rec.Segment, rec.Offset, rec.Stream)
 	}
 	batch, err := row.NewBatchReader(rec.Payload)
