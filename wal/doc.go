@@ -12,7 +12,7 @@
 //	sync.go      Sync: group commit by leader and follower
 //	handover.go  handing groups to the operating system when there is no Sync
 //	segment.go   the life of a segment: spare -> current -> sealed -> spare
-//	turn.go      rotation from one segment to the next, while appends go on
+//	rotation.go  rotation from one segment to the next, while appends go on
 //	device.go    how long the disk has not answered
 //	spare.go     the files waiting to become segments
 //	recover.go   reading a log after a crash

@@ -190,5 +190,5 @@ func (w *Writer) mayLead(sync bool) bool {
 		return false
 	}
 	g := w.flying[0]
-	return sync && g.sync && g.turn == nil && g.file.Alignment() > 1
+	return sync && g.sync && g.rotation == nil && g.file.Alignment() > 1
 }

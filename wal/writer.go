@@ -354,16 +354,16 @@ func (w *Writer) Stats() Stats {
 
 // group is a write in flight.
 type group struct {
-	file vfs.File
-	name string
-	buf  []byte
-	at   int64
-	last LSN
-	sync bool
-	done chan struct{} // closed when it is finished; nil without a waiter
-	turn *turn         // what follows if it is the last group of its segment, else nil
+	file     vfs.File
+	name     string
+	buf      []byte
+	at       int64
+	last     LSN
+	sync     bool
+	done     chan struct{} // closed when it is finished; nil without a waiter
+	rotation *rotation     // what follows if it is the last group of its segment, else nil
 
-	written bool // and synced if sync is set; the turn may not be done
+	written bool // and synced if sync is set; the rotation may not be done
 	stalled bool // there was no space, and no caller is trying again yet
 
 	// The outcome, once over is set.
@@ -428,8 +428,8 @@ func (w *Writer) finish(g *group) {
 			w.stats.Syncs++
 			w.durable.Store(uint64(g.last))
 		}
-		if g.turn != nil {
-			w.turned(g.turn)
+		if g.rotation != nil {
+			w.rotated(g.rotation)
 		} else if g.sync {
 			w.cur.durable = g.at + int64(len(g.buf))
 		}
@@ -442,8 +442,8 @@ func (w *Writer) finish(g *group) {
 		close(g.done)
 	}
 	w.giveBuffer(g.buf)
-	if g.turn != nil {
-		w.giveBuffer(g.turn.trailer)
+	if g.rotation != nil {
+		w.giveBuffer(g.rotation.trailer)
 	}
 	*g = group{}
 	w.groups = append(w.groups, g)
@@ -476,8 +476,8 @@ func (w *Writer) land(g *group) {
 	case !g.final && w.err == nil && vfs.IsNoSpace(g.err):
 		w.stall(g)
 		return
-	case g.turn != nil:
-		g.turn.abandon()
+	case g.rotation != nil:
+		g.rotation.abandon()
 	}
 	w.over(g)
 }
@@ -551,8 +551,8 @@ func (w *Writer) dropStalled() {
 	for w.err != nil && len(w.flying) > 0 && w.flying[0].stalled {
 		g := w.flying[0]
 		g.stalled, g.err = false, w.err
-		if g.turn != nil {
-			g.turn.abandon()
+		if g.rotation != nil {
+			g.rotation.abandon()
 		}
 		w.over(g)
 	}

@@ -606,7 +606,7 @@ func (w *Writer) Segments() []SegmentInfo {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	last := w.info()
-	if t := w.turning(); t != nil {
+	if t := w.rotating(); t != nil {
 		last = t.ended
 	}
 	return append(slices.Clone(w.sealed), last)

@@ -58,7 +58,7 @@ func TestP01_P03_P04_AppendsGoOnBesideARotation(t *testing.T) {
 		}
 		mustAppend(t, w, &o, 0, 100, 200)
 		first, rotations := w.NewestOnDisk(), w.Stats().Rotations
-		for w.turning() == nil { // until a rotation has begun, of which no Append takes a step
+		for w.rotating() == nil { // until a rotation has begun, of which no Append takes a step
 			mustAppendOnly(t, w, &o, 3000)
 		}
 		if n := w.NewestOnDisk(); n != first || w.Segment() != first+1 {
@@ -119,7 +119,7 @@ func TestP10_AFailedTurnIsAFailureOfWhatFollowsIt(t *testing.T) {
 	var o oracle
 	w, _ := mustOpen(t, opts, 0, &o)
 	lsn := mustAppendOnly(t, w, &o, 3000)
-	for w.turning() == nil {
+	for w.rotating() == nil {
 		mustAppendOnly(t, w, &o, 3000)
 	}
 	broken = true
