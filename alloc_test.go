@@ -26,17 +26,26 @@ func TestAWriteAllocatesNothing(t *testing.T) {
 	}
 	value := make([]byte, 100)
 	n := int64(0)
+	version := int64(startMillis)
 	put := func(c *RowChange) {
 		c.PutRow()
 		for i, column := range columns {
 			if i%2 == 0 {
-				c.Put(column, startMillis, row.Binary(value))
+				c.Put(column, version, row.Binary(value))
 			} else {
-				c.Put(column, startMillis, row.Integer(n))
+				c.Put(column, version, row.Integer(n))
 			}
 		}
 	}
 	batch := store.NewBatch()
+	apply := func() error {
+		batch.Reset()
+		for range 10 {
+			n++
+			put(batch.Row(table, []row.Value{row.Integer(n % 10_000)}))
+		}
+		return store.Apply(ctx(), batch)
+	}
 	for name, write := range map[string]func() error{
 		"Update": func() error {
 			return table.Update(ctx(), []row.Value{row.Integer(n)}, func(_ context.Context, tx *RowTx) error {
@@ -48,13 +57,11 @@ func TestAWriteAllocatesNothing(t *testing.T) {
 			return table.Put(ctx(), []row.Value{row.Integer(n)}, "c", startMillis, row.Binary(value))
 		},
 		"Delete": func() error { return table.Delete(ctx(), []row.Value{row.Integer(n)}) },
-		"Apply": func() error {
-			batch.Reset()
-			for range 10 {
-				n++
-				put(batch.Row(table, []row.Value{row.Integer(n % 10_000)}))
-			}
-			return store.Apply(ctx(), batch)
+		"Apply":  apply,
+		"Apply, with versions of now": func() error {
+			version = Now
+			defer func() { version = startMillis }()
+			return apply()
 		},
 	} {
 		allocs := testing.AllocsPerRun(2000, func() {

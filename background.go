@@ -35,6 +35,9 @@ func (s *Store) lookAtClocks() {
 	s.issued.WarnIfAhead(s.opts.Logger, s.dir)
 	if s.trusted.Unsaved() {
 		s.jobs.Submit(jobs.Kind{Class: executor.Cleanup, Name: "saving the clock"}, func() error {
+			if s.pipeline.Failed() != nil {
+				return nil // nothing is written any more
+			}
 			_, err := s.commitEdit(new(manifest.Edit))
 			return err
 		})

@@ -65,9 +65,8 @@ func (b *Batch) Len() int { return len(b.rows) }
 // Reset empties the batch and keeps its memory for the next use. The changes
 // that Row returned must not be used any more.
 func (b *Batch) Reset() {
-	const keep = 1 << 20 // a rare large change must not stay in memory
 	for i, r := range b.rows {
-		if r.change.Cap() > keep {
+		if r.large() {
 			b.rows[i] = nil
 		}
 	}

@@ -21,11 +21,11 @@ type RowChange struct {
 	change row.Change
 	era    *era // of the table, when the change was worked out
 	// unlatched: the change is gathered while other writers may change the row. So puts at Now get
-	// their version in check, which puts it into stamped, a copy of change. Otherwise they get now,
-	// the time of the first of them; 0 before that.
-	unlatched bool
-	stamped   *row.Change
-	now       int64
+	// their version in check: then stamped is set, and copy is change with that version. Otherwise
+	// they get now, the time of the first of them; 0 before that.
+	unlatched, stamped bool
+	copy               *row.Change // nil before it is needed
+	now                int64
 	// written is what the change's transaction has written; nil if it has none.
 	written *memtable.Memtable
 	err     error // the first mistake that nothing undoes
@@ -43,7 +43,7 @@ type badCell struct {
 // init begins the change of a row, in memory that may have been used before.
 func (c *RowChange) init(t *Table, key []row.Value) {
 	c.change.Reset()
-	c.bad, c.stamped, c.now = nil, nil, 0
+	c.bad, c.stamped, c.now = nil, false, 0
 	c.table, c.change.Table, c.written = t, t.id, nil
 	c.change.Key, c.err = t.encodeKey(c.change.Key, key)
 }
@@ -139,7 +139,7 @@ func (c *RowChange) empty() bool { return c.err == nil && len(c.bad) == 0 && c.c
 
 // check returns the first mistake: of a call, beyond the model's limits, a version beyond the
 // table's Max Version Offset, or one that is expired because it is in seconds. If there is none,
-// the change, or stamped, is normalized afterwards.
+// the change to write is normalized afterwards: see current.
 func (c *RowChange) check(nowMillis int64) error {
 	if c.err != nil {
 		return c.err
@@ -147,15 +147,13 @@ func (c *RowChange) check(nowMillis int64) error {
 	if len(c.bad) > 0 {
 		return fmt.Errorf("%w: table %q: %w", ErrInvalid, c.table.name, c.firstBad())
 	}
-	change, err := c.change.Stamped(nowMillis)
+	err := c.stamp(nowMillis)
+	change := c.current()
 	if err == nil {
 		err = change.Normalize()
 	}
 	if err != nil {
 		return fmt.Errorf("%w: table %q: %w", ErrInvalid, c.table.name, err)
-	}
-	if c.stamped = nil; change != &c.change {
-		c.stamped = change
 	}
 	if c.table.dropped.Load() {
 		return fmt.Errorf("%w: %q was dropped", ErrTableNotFound, c.table.name)
@@ -186,6 +184,39 @@ func (c *RowChange) check(nowMillis int64) error {
 	return nil
 }
 
+// stamp gives puts at Now their version, in a copy: if this attempt writes nothing, the next one has
+// another time.
+func (c *RowChange) stamp(now int64) error {
+	if c.stamped = c.change.Unstamped(); !c.stamped {
+		return nil
+	}
+	if c.copy == nil {
+		c.copy = new(row.Change)
+	}
+	return c.change.StampTo(c.copy, now)
+}
+
+// current is the change that was gathered, with the versions of this attempt.
+func (c *RowChange) current() *row.Change {
+	if c.stamped {
+		return c.copy
+	}
+	return &c.change
+}
+
+// keepStamp makes the versions of this attempt those of every later one, which is the same write.
+func (c *RowChange) keepStamp() {
+	if c.stamped {
+		c.change, *c.copy, c.stamped = *c.copy, c.change, false
+	}
+}
+
+// large reports whether the change has more memory than should be kept for the next one.
+func (c *RowChange) large() bool {
+	const keep = 1 << 20
+	return c.change.Cap() > keep || c.copy != nil && c.copy.Cap() > keep
+}
+
 // aboutNow is how far from the clock, in milliseconds, a version taken as seconds may lie.
 const aboutNow = 365 * 24 * 3600 * 1000
 
@@ -202,10 +233,7 @@ func versionLimit(nowMillis, offsetSeconds int64) int64 {
 // batch that fails may be applied again. REQUIRES: check returned nil, and no other writer can
 // change the row.
 func (c *RowChange) withTrims() (*row.Change, error) {
-	change := &c.change
-	if c.stamped != nil {
-		change = c.stamped
-	}
+	change := c.current()
 	if change.DeleteRow || !change.DeletesVersions() {
 		return change, nil // a DeleteRow hides everything older anyway
 	}

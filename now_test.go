@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"math"
+	"runtime"
 	"testing"
 	"time"
 
+	"github.com/flagstone-db/flagstone/internal/commit"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -167,4 +169,53 @@ func TestNowIsOneTimeInAnUpdate(t *testing.T) {
 			t.Errorf("%s: %v: %v", key, got, err)
 		}
 	}
+}
+
+// TestNowIsNotReadBeforeTheLatches: an update of several rows waits for a writer of one of them,
+// whose versions are later than the wait began. It is ordered after that writer, and hides it.
+func TestNowIsNotReadBeforeTheLatches(t *testing.T) {
+	r := newRig(t, Options{})
+	table := r.table("t", TableOptions{})
+	waits, cancel := context.WithCancel(ctx()) // so that latches count it
+	defer cancel()
+	latch := r.store.latches.Of(commit.RowHash(table.id, rowKey(t, table, "a")))
+	second := make(chan error, 1)
+	err := table.Update(ctx(), Key("a", 1), func(_ context.Context, tx *RowTx) error {
+		go func() {
+			c, err := table.UpdateRowsAsync(waits, [][]row.Value{Key("a", 1), Key("b", 1)}, func(_ context.Context, rows []*RowTx) error {
+				for _, tx := range rows {
+					tx.Put("c", Now, row.String("second"))
+					r.clock.Advance(time.Second)
+				}
+				return nil
+			})
+			if err == nil {
+				err = c.Wait(ctx())
+			}
+			second <- err
+		}()
+		for latch.Waiting() == 0 {
+			runtime.Gosched()
+		}
+		r.clock.Advance(time.Minute)
+		tx.Put("c", Now, row.String("first"))
+		return nil
+	})
+	if err := errors.Join(err, <-second); err != nil {
+		t.Fatal(err)
+	}
+	a, b := versions(t, table, "a"), versions(t, table, "b")
+	got, err := table.Get(ctx(), Key("a", 1), ReadOptions{})
+	if err != nil || got.Text("c") != "second" || len(b) != 1 || a[0] != b[0] {
+		t.Errorf("row a holds %v, versions %d and %d: %v", got, a, b, err)
+	}
+}
+
+func rowKey(t *testing.T, table *Table, pk string) []byte {
+	t.Helper()
+	key, err := table.encodeKey(nil, Key(pk, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
 }

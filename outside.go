@@ -94,6 +94,7 @@ func (r *tries) run(rows []*RowTx, fn func() error) error {
 	for _, tx := range rows {
 		tx.latched, tx.unlatched, tx.long = latched, r.outside > 0, false
 	}
+	shareNow(rows)
 	err := fn()
 	for _, tx := range rows {
 		if tx.long { // even if the function returned another error, or none

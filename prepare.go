@@ -48,9 +48,7 @@ func (s *Store) write(ctx context.Context, w *write) error {
 		return s.describe(err)
 	}
 	for _, c := range w.changes {
-		if c.stamped != nil {
-			c.change = *c.stamped // if it is written once more, it is the same write
-		}
+		c.keepStamp()
 	}
 	return nil
 }

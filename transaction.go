@@ -315,6 +315,7 @@ func (tx *Transaction) UpdateRows(ctx context.Context, keys [][]row.Value, fn fu
 			return err
 		}
 	}
+	shareNow(distinct)
 	if err := fn(s.forUpdate(ctx, tx), rows); err != nil {
 		return err
 	}

@@ -203,8 +203,7 @@ var updates = sync.Pool{New: func() any { return new(update) }}
 func takeUpdate() *update { return updates.Get().(*update) }
 
 func (u *update) give() {
-	const keep = 1 << 20 // a rare large change must not stay in memory
-	if u.tx.change.Cap() > keep {
+	if u.tx.large() {
 		return
 	}
 	u.write.reset()

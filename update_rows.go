@@ -83,14 +83,13 @@ func (t *Table) rowsOf(keys [][]row.Value, written *memtable.Memtable) (rows, di
 	rows = make([]*RowTx, len(keys))
 	distinct = make([]*RowTx, 0, len(keys))
 	byHash := make(map[uint64][]*RowTx, len(keys))
-	now := t.store.issued.Millis()
 next:
 	for i, key := range keys {
 		tx := new(RowTx)
 		if tx.init(t, key); tx.err != nil {
 			return nil, nil, tx.err
 		}
-		tx.written, tx.now = written, now
+		tx.written = written
 		hash := commit.RowHash(t.id, tx.change.Key)
 		for _, earlier := range byHash[hash] {
 			if bytes.Equal(earlier.change.Key, tx.change.Key) {
@@ -102,6 +101,18 @@ next:
 		rows[i], distinct = tx, append(distinct, tx)
 	}
 	return rows, distinct, nil
+}
+
+// shareNow gives puts at Now into several rows one time. REQUIRES: no other writer can change the
+// rows.
+func shareNow(rows []*RowTx) {
+	if len(rows) < 2 {
+		return // it reads the clock when it needs the time
+	}
+	now := rows[0].table.store.issued.Millis()
+	for _, tx := range rows {
+		tx.now = now
+	}
 }
 
 // writeRows writes the changes of rows whose latches are held.

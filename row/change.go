@@ -86,7 +86,7 @@ func (c *Change) Marker() (version int64, ok bool) {
 	return 0, false
 }
 
-// Unstamped, as the version of a put, stands for a version that Change.Stamped decides.
+// Unstamped, as the version of a put, stands for a version that Change.StampTo decides.
 const Unstamped int64 = math.MinInt64
 
 // stampable returns a version to check in the place of one that may be Unstamped.
@@ -98,24 +98,26 @@ func (c *Change) stampable(version int64) int64 {
 	return version
 }
 
-// Stamped returns the change itself, or, if puts have the version Unstamped, a copy in which they
-// have another. The copy shares the key.
-func (c *Change) Stamped(version int64) (*Change, error) {
-	if !c.unstamped {
-		return c, nil
-	}
-	var m Mutation
+// Unstamped reports whether puts may have the version Unstamped.
+func (c *Change) Unstamped() bool { return c.unstamped }
+
+// StampTo makes dst the change with another version for puts at Unstamped. dst shares the key, and
+// uses its own memory again.
+func (c *Change) StampTo(dst *Change, version int64) error {
+	m := Mutation{Cells: c.scratch[:0]}
 	if err := c.Mutation(&m); err != nil {
-		return nil, err
+		return err
 	}
 	for i := range m.Cells {
 		if m.Cells[i].Version == Unstamped {
 			m.Cells[i].Version = version
 		}
 	}
-	stamped := &Change{Table: c.Table, Key: c.Key, DeleteRow: c.DeleteRow, PutRow: c.PutRow}
-	stamped.encode(m.Cells)
-	return stamped, nil
+	dst.Table, dst.Key, dst.DeleteRow, dst.PutRow = c.Table, c.Key, c.DeleteRow, c.PutRow
+	dst.encode(m.Cells)
+	clear(m.Cells)
+	c.scratch = m.Cells[:0]
+	return nil
 }
 
 // Put adds a cell with a value, whose version may be Unstamped. It copies the column and the

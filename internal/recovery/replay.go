@@ -53,6 +53,11 @@ type Log struct {
 	Tree  *partition.Tree
 }
 
+// lacks reports whether what a mutation adds to the change log, which may be nil, is not in its files.
+func (l *Log) lacks(seq uint64) bool {
+	return l != nil && seq > max(l.After, l.Tree.FlushedSeq())
+}
+
 // Memory is the memory budget of memtables.
 type Memory interface {
 	Add(bytes int64)
@@ -111,7 +116,7 @@ func (r *Replay) apply(seq, segment uint64, micros int64) error {
 	if err := r.makeRoom(tree, size, seq); err != nil {
 		return err
 	}
-	if table.Log == nil || seq <= table.Log.After {
+	if !table.Log.lacks(seq) {
 		r.insert(tree, c, size, seq, segment)
 		return nil
 	}
@@ -127,7 +132,7 @@ func (r *Replay) apply(seq, segment uint64, micros int64) error {
 
 // before inserts what columns held before the mutation seq-1, unless the change log has ended.
 func (r *Replay) before(log *Log, seq, segment uint64, micros int64) error {
-	if log == nil || seq <= log.After {
+	if !log.lacks(seq) {
 		return nil
 	}
 	carried, err := cdc.Carried(&r.change)

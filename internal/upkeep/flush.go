@@ -16,11 +16,16 @@ import (
 
 // FlushDue schedules the flush of a tree.
 func (u *Upkeep) FlushDue(tree *partition.Tree) {
-	u.Jobs.Submit(jobs.Kind{Class: executor.Flush, Of: tree, Name: "flush"}, func() error { return u.flushTree(tree) })
+	u.Jobs.Submit(jobs.Kind{Class: executor.Flush, Of: tree, Name: "flush"}, func() error {
+		if err := u.flushTree(tree); err != nil {
+			return err
+		}
+		return u.releaseLog()
+	})
 }
 
-// flushTree flushes the memtables that wait when it begins, releases the log segments that are no
-// longer needed, and lets the tree compact itself.
+// flushTree flushes the memtables that wait when it begins, and lets the tree compact itself. The
+// caller then releases the log.
 func (u *Upkeep) flushTree(tree *partition.Tree) error {
 	u.flushing.RLock()
 	defer u.flushing.RUnlock()
@@ -30,7 +35,7 @@ func (u *Upkeep) flushTree(tree *partition.Tree) error {
 	u.NoteFiles(tree)
 	u.watch(tree)
 	u.CompactionDue(tree)
-	return u.releaseLog()
+	return nil
 }
 
 // flushUpTo flushes the memtables of a tree that wait now and were rotated at sequence numbers up
