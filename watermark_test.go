@@ -34,7 +34,7 @@ func (c *hookedClock) NowMillis() int64 {
 // A compaction that is about to raise the expiry watermark reads the table's Time To Live; before
 // it raises it, the Time To Live is raised, and a reader sees what that brings back. The reader
 // must go on seeing it.
-func TestP03_WhatALongerTimeToLiveBringsBackStays(t *testing.T) {
+func TestWhatALongerTimeToLiveBringsBackStays(t *testing.T) {
 	c := &hookedClock{Manual: clock.NewManual(startMillis)}
 	s, err := Open("/store", Options{Seams: Seams{FS: vfs.NewSim(vfs.SimOptions{}), Clock: c, Executor: executor.NewManual()}})
 	if err != nil {
@@ -79,7 +79,7 @@ func TestP03_WhatALongerTimeToLiveBringsBackStays(t *testing.T) {
 // The wall clock is wrong for so long that the trusted clock believes it, and there are no writes
 // meanwhile; a compaction raises the watermark. Once the clock is right again, versions by the
 // store's clock must not be below the watermark: they would be acknowledged and never be shown.
-func TestP03_WritesAfterAClockThatWasAheadAreShown(t *testing.T) {
+func TestP16_WritesAfterAClockThatWasAheadAreShown(t *testing.T) {
 	r := newRig(t, Options{})
 	table := r.table("t", TableOptions{TTLSeconds: 1000})
 	put(t, table, "p", 1, "c", startMillis, "old")

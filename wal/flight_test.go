@@ -54,7 +54,7 @@ func flights(t *testing.T, disk *vfs.Sim, at string, failure error) (w *Writer, 
 	return w, fsys, o, outcome, release, done
 }
 
-func TestP07_TheSecondGroupIsDurableOnlyAfterTheFirst(t *testing.T) {
+func TestP01_TheSecondGroupIsDurableOnlyAfterTheFirst(t *testing.T) {
 	for _, at := range []string{"write", "syncdata"} {
 		synctest.Test(t, func(t *testing.T) {
 			w, _, _, outcome, release, done := flights(t, newSim(), at, nil)
@@ -74,9 +74,9 @@ func TestP07_TheSecondGroupIsDurableOnlyAfterTheFirst(t *testing.T) {
 	}
 }
 
-// TestP07_BufferedGroupsGoOneByOne: without direct I/O, the kernel reports a failed write once,
+// TestP10_BufferedGroupsGoOneByOne: without direct I/O, the kernel reports a failed write once,
 // to the first sync.
-func TestP07_BufferedGroupsGoOneByOne(t *testing.T) {
+func TestP10_BufferedGroupsGoOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _, _, outcome, release, done := flights(t, vfs.NewSim(vfs.SimOptions{BlockSize: -1}), "syncdata", nil)
 		if len(w.flying) != 1 {
@@ -91,9 +91,9 @@ func TestP07_BufferedGroupsGoOneByOne(t *testing.T) {
 	})
 }
 
-// TestP14_ASecondGroupWithoutTheFirstIsNoDamage: the machine stops when the
+// TestP04_ASecondGroupWithoutTheFirstIsNoDamage: the machine stops when the
 // second group is on the disk and the first is not.
-func TestP14_ASecondGroupWithoutTheFirstIsNoDamage(t *testing.T) {
+func TestP04_ASecondGroupWithoutTheFirstIsNoDamage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, fsys, _, _, release, done := flights(t, newSim(), "write", nil)
 		crashed := fsys.FS.(*vfs.Sim).Image(vfs.CrashLoseAll, 0)
@@ -115,7 +115,7 @@ func TestP14_ASecondGroupWithoutTheFirstIsNoDamage(t *testing.T) {
 	})
 }
 
-func TestP08_AFailureOfTheFirstGroupIsOneOfTheSecond(t *testing.T) {
+func TestP10_AFailureOfTheFirstGroupIsOneOfTheSecond(t *testing.T) {
 	for _, at := range []string{"write", "syncdata"} {
 		synctest.Test(t, func(t *testing.T) {
 			w, _, _, outcome, release, done := flights(t, newSim(), at, syscall.EIO)
