@@ -137,7 +137,7 @@ func (r *crashRun) work(steps int) error {
 				err = r.w.PrepareNext()
 			case 7:
 				if all := r.w.Segments(); len(all) > 2 {
-					r.min = all[r.rng.IntN(len(all))].Number
+					r.min = all[r.rng.IntN(len(all))]
 					err = r.w.Release(r.min)
 				}
 			}

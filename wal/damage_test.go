@@ -32,7 +32,7 @@ func newDamagedLog(t testing.TB) *damagedLog {
 	w, _ := mustOpen(t, opts, 0, &l.o)
 	for n := uint64(1); ; {
 		mustAppend(t, w, &l.o, 0, 700, 30)
-		l.ends[n] = w.cur.head.offset
+		l.ends[n] = w.cur.head.Offset
 		if _, err := w.Rotate(); err != nil {
 			t.Fatal(err)
 		}
@@ -41,9 +41,9 @@ func newDamagedLog(t testing.TB) *damagedLog {
 		}
 	}
 	mustAppend(t, w, &l.o, 0, 500, 60)
-	l.before, l.lastGroup = len(l.o.records), w.cur.head.offset
+	l.before, l.lastGroup = len(l.o.records), w.cur.head.Offset
 	mustAppend(t, w, &l.o, 0, 300, 10, 200)
-	l.ends[3] = w.cur.head.offset
+	l.ends[3] = w.cur.head.Offset
 	l.sim = l.sim.Crash(vfs.CrashKeepAll, 0)
 	return l
 }
@@ -63,8 +63,7 @@ func (l *damagedLog) expect(t testing.TB, sim *vfs.Sim, want outcome, what strin
 	ok := true
 	switch want {
 	case refused:
-		var c *CorruptError
-		ok = errors.Is(err, ErrCorrupt) && errors.As(err, &c) && c.File != ""
+		ok = errors.Is(err, ErrCorrupt) && strings.Contains(err.Error(), ".log at offset ")
 	case whole:
 		ok = err == nil && len(got) == len(l.o.records) && l.o.check(got) == nil
 	case torn:
@@ -204,7 +203,7 @@ func TestP04_ClosedLogIsCheckedToItsEnd(t *testing.T) {
 	w, _ := mustOpen(t, testOptions(sim), 0, &o)
 	mustAppend(t, w, &o, 0, 100, 50)
 	mustClose(t, w)
-	for at := int64(blockSize); at < w.cur.head.offset; at++ {
+	for at := int64(blockSize); at < w.cur.head.Offset; at++ {
 		if err := sim.FlipByte(logFile(1), at, 0x10); err != nil {
 			t.Fatal(err)
 		}
@@ -228,7 +227,7 @@ func TestP04_LaterGroupDecidesBetweenTornAndDamaged(t *testing.T) {
 		w, _ := mustOpen(t, opts, 0, &o)
 		starts := []int64{}
 		for range 3 {
-			starts = append(starts, w.cur.head.offset)
+			starts = append(starts, w.cur.head.Offset)
 			mustAppendOnly(t, w, &o, 5000)
 			if err := w.Flush(); err != nil {
 				t.Fatal(err)
@@ -244,8 +243,7 @@ func TestP04_LaterGroupDecidesBetweenTornAndDamaged(t *testing.T) {
 		}
 		got, res, err := recovered(opts, 0)
 		if synced {
-			var c *CorruptError
-			if !errors.As(err, &c) || c.Offset != starts[1] || c.File != logFile(1) {
+			if place := fmt.Sprintf(": %s at offset %d: ", logFile(1), starts[1]); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), place) {
 				t.Errorf("synced: %v", err)
 			}
 		} else if err != nil || len(got) != 1 || res.Torn == nil || res.Torn.Offset != starts[1] {
@@ -460,7 +458,16 @@ func TestP01_P10_UnsyncedTailIsCopiedNotBuiltUpon(t *testing.T) {
 		t.Errorf("the torn segment has %d bytes: %v", info.Size, err)
 	}
 	opts.FS = sim.Crash(vfs.CrashLoseAll, 0)
-	if _, res := mustOpen(t, opts, 0, &o); len(o.records) != 2 || res.Segments[0].Records != 1 {
-		t.Errorf("after a power cut %d records, %+v", len(o.records), res.Segments)
+	first := 0 // records of the torn segment
+	if _, err := Recover(opts, 0, func(r Record) error {
+		if r.Segment == 1 {
+			first++
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if mustOpen(t, opts, 0, &o); len(o.records) != 2 || first != 1 {
+		t.Errorf("after a power cut %d records, %d of them in the first segment", len(o.records), first)
 	}
 }

@@ -44,7 +44,7 @@ func (w *Writer) encode(stream uint32, position uint64, payload pieces, n int) {
 		payload = w.put(frame{kind: kind, stream: stream, position: position}, payload, size)
 		rest -= size
 	}
-	w.cur.head.records++
+	w.cur.head.Records++
 }
 
 // bundle is the frame at the end of the buffer that small records join. endBundle fills in its
@@ -78,8 +78,8 @@ func (w *Writer) join(stream uint32, position uint64, payload pieces, n int) {
 	b := w.extend(k + n)
 	copy(b, head[:k])
 	payload.read(b[k:])
-	w.cur.head.offset += int64(len(w.buf) - start)
-	w.cur.head.records++
+	w.cur.head.Offset += int64(len(w.buf) - start)
+	w.cur.head.Records++
 }
 
 // endBundle completes the bundle at the end of the buffer, if there is one.
@@ -89,7 +89,7 @@ func (w *Writer) endBundle() {
 		return
 	}
 	o.open = false
-	w.cur.head.offset -= int64(len(w.buf) - o.start) // complete adds it
+	w.cur.head.Offset -= int64(len(w.buf) - o.start) // complete adds it
 	clear(w.extend(-len(w.buf) & 7))
 	b := w.buf[o.start:]
 	w.complete(b, len(b)-frameHeaderSize, frame{kind: frameBundle, stream: o.stream, position: o.first})
@@ -108,7 +108,7 @@ func (w *Writer) put(f frame, payload pieces, n int) pieces {
 // behind it are already in place.
 func (w *Writer) complete(b []byte, n int, f frame) {
 	f.durable = w.cur.durable
-	sum := putFrameHeader(b, n, f, w.cur.seed, w.cur.head.offset)
+	sum := putFrameHeader(b, n, f, w.cur.seed, w.cur.head.Offset)
 	w.cur.head.add(int64(len(b)), sum)
 }
 
@@ -118,7 +118,7 @@ func (w *Writer) pad() {
 	room := -len(w.buf) & (blockSize - 1)
 	if w.bundle.open {
 		clear(w.extend(room))
-		w.cur.head.offset += int64(room)
+		w.cur.head.Offset += int64(room)
 		w.endBundle()
 		return
 	}
@@ -137,7 +137,7 @@ func (w *Writer) pad() {
 func (w *Writer) putTrailer() {
 	at := w.cur.head
 	b := w.extend(paddedSize(trailerPayload))
-	binary.LittleEndian.PutUint64(b[frameHeaderSize:], at.records)
-	binary.LittleEndian.PutUint64(b[frameHeaderSize+8:], at.chain)
+	binary.LittleEndian.PutUint64(b[frameHeaderSize:], at.Records)
+	binary.LittleEndian.PutUint64(b[frameHeaderSize+8:], at.Chain)
 	w.complete(b, trailerPayload, frame{kind: frameTrailer})
 }

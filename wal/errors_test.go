@@ -157,7 +157,7 @@ func TestSparesOfOddKinds(t *testing.T) {
 	}
 	mustClose(t, w)
 	block := vfs.AlignedBuffer(blockSize)
-	(&header{number: 1, size: blockSize}).encode(block)
+	(&header{Number: 1, Size: blockSize}).encode(block)
 	patchHeader(block, func(b []byte) { binary.LittleEndian.PutUint32(b[8:], formatVersion+1) })
 	if err := sim.Edit("wal/"+name, func(b []byte) []byte { copy(b, block); return b }); err != nil {
 		t.Fatal(err)

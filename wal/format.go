@@ -112,87 +112,83 @@ const (
 
 // seal is the end of a segment, or some point inside it.
 type seal struct {
-	offset  int64
-	records uint64 // that end at or before offset
-	chain   uint64 // over the frames before offset
+	Offset  int64
+	Records uint64 // that end at or before Offset
+	Chain   uint64 // over the frames before Offset
 }
 
 // add moves s past a frame.
 func (s *seal) add(size int64, checksum uint64) {
 	var b [16]byte
-	binary.LittleEndian.PutUint64(b[0:], s.chain)
+	binary.LittleEndian.PutUint64(b[0:], s.Chain)
 	binary.LittleEndian.PutUint64(b[8:], checksum)
-	s.chain = xxhash.Sum64(b[:])
-	s.offset += size
+	s.Chain = xxhash.Sum64(b[:])
+	s.Offset += size
 }
 
-// header is the first block of a segment.
+// header is the first block of a segment, up to its checksum: its fields are those of the file, in
+// their order.
 type header struct {
-	version  uint32
-	store    [16]byte
-	number   uint64
-	previous uint64 // 0: none
-	sealed   seal   // of the previous segment
-	size     int64  // of this file, at least
+	Magic    [8]byte
+	Version  uint32
+	Block    uint32 // blockSize
+	Store    [16]byte
+	Number   uint64
+	Previous uint64 // 0: none
+	Sealed   seal   // of the previous segment
+	Size     int64  // of this file, at least
+	Reserved uint64
 }
 
 // encode fills the first block of a segment and returns the segment's seed.
 func (h *header) encode(block []byte) uint64 {
+	copy(h.Magic[:], magic)
+	h.Block = blockSize
 	clear(block[:blockSize])
-	copy(block, magic)
-	binary.LittleEndian.PutUint32(block[8:], h.version)
-	binary.LittleEndian.PutUint32(block[12:], blockSize)
-	copy(block[16:32], h.store[:])
-	binary.LittleEndian.PutUint64(block[32:], h.number)
-	binary.LittleEndian.PutUint64(block[40:], h.previous)
-	binary.LittleEndian.PutUint64(block[48:], uint64(h.sealed.offset))
-	binary.LittleEndian.PutUint64(block[56:], h.sealed.records)
-	binary.LittleEndian.PutUint64(block[64:], h.sealed.chain)
-	binary.LittleEndian.PutUint64(block[72:], uint64(h.size))
+	_, _ = binary.Encode(block, binary.LittleEndian, h) // fails only for a shorter block
 	seed := xxhash.Sum64(block[:88])
 	binary.LittleEndian.PutUint64(block[88:], seed)
 	return seed
 }
 
-// decodeHeader reads a header and the segment's seed. The reason is not empty if b is not a valid
-// header; a later version gives an error that matches errNewerFormat.
-func decodeHeader(b []byte) (h header, seed uint64, reason string, err error) {
+// bad is why bytes that were read are not what the format says.
+type bad string
+
+func (b bad) Error() string { return string(b) }
+
+// decodeHeader reads a header and the segment's seed. The error is bad or, for a later version,
+// matches errNewerFormat.
+func decodeHeader(b []byte) (h header, seed uint64, err error) {
 	switch {
 	case len(b) < headerSize:
-		return h, 0, "the file is shorter than a segment header", nil
+		return h, 0, bad("the file is shorter than a segment header")
 	case string(b[:8]) != magic:
-		return h, 0, "the segment header does not start with the magic number", nil
+		return h, 0, bad("the segment header does not start with the magic number")
 	}
-	seed = binary.LittleEndian.Uint64(b[88:])
-	if xxhash.Sum64(b[:88]) != seed {
-		return h, 0, "the checksum of the segment header does not match", nil
+	if seed = binary.LittleEndian.Uint64(b[88:]); xxhash.Sum64(b[:88]) != seed {
+		return h, 0, bad("the checksum of the segment header does not match")
 	}
-	if h.version = binary.LittleEndian.Uint32(b[8:]); h.version > formatVersion {
-		return h, 0, "", fmt.Errorf("%w %d, this program knows up to %d", errNewerFormat, h.version, formatVersion)
-	} else if h.version == 0 {
-		return h, 0, "the format version is 0", nil
-	}
-	if binary.LittleEndian.Uint32(b[12:]) != blockSize {
-		return h, 0, "the block size is not 4096", nil
-	}
-	copy(h.store[:], b[16:32])
-	h.number = binary.LittleEndian.Uint64(b[32:])
-	h.previous = binary.LittleEndian.Uint64(b[40:])
-	h.sealed.offset = int64(binary.LittleEndian.Uint64(b[48:]))
-	h.sealed.records = binary.LittleEndian.Uint64(b[56:])
-	h.sealed.chain = binary.LittleEndian.Uint64(b[64:])
-	h.size = int64(binary.LittleEndian.Uint64(b[72:]))
+	_, _ = binary.Decode(b, binary.LittleEndian, &h) // fails only for fewer bytes
 	switch {
-	case binary.LittleEndian.Uint64(b[80:]) != 0:
-		reason = "reserved bytes of the segment header are not zero"
-	case h.size < blockSize:
-		reason = "the segment header states an impossible file size"
-	case h.previous == 0 && h.sealed != seal{}:
-		reason = "the segment header seals a segment that it does not name"
-	case h.previous != 0 && (h.sealed.offset < blockSize || h.sealed.offset%blockSize != 0):
-		reason = "the segment header seals its predecessor at an impossible offset"
+	case h.Version > formatVersion:
+		err = fmt.Errorf("%w %d, this program knows up to %d", errNewerFormat, h.Version, formatVersion)
+	case h.Version == 0:
+		err = bad("the format version is 0")
+	case h.Block != blockSize:
+		err = bad("the block size is not 4096")
+	case h.Reserved != 0:
+		err = bad("reserved bytes of the segment header are not zero")
+	case h.Size < blockSize:
+		err = bad("the segment header states an impossible file size")
+	case h.Previous == 0 && h.Sealed != seal{}:
+		err = bad("the segment header seals a segment that it does not name")
+	case h.Previous != 0 && (h.Sealed.Offset < blockSize || h.Sealed.Offset%blockSize != 0):
+		err = bad("the segment header seals its predecessor at an impossible offset")
 	}
-	return h, seed, reason, nil
+	if err != nil {
+		return header{}, 0, err
+	}
+	return h, seed, nil
 }
 
 // frame is one decoded frame; the payload aliases the reader's buffer.
@@ -236,33 +232,33 @@ func putFrameHeader(b []byte, n int, f frame, seed uint64, offset int64) uint64 
 	return sum
 }
 
-// frameSize reads the length of a frame from its header. The reason is not empty if this cannot
-// be a frame header.
-func frameSize(head []byte) (size int, reason string) {
+// frameSize reads the length of a frame from its header; the error is bad if this cannot be one.
+func frameSize(head []byte) (int, error) {
 	word := binary.LittleEndian.Uint32(head[8:])
 	n, kind := int(word&0xffffff), frameType(word>>24)
 	if kind < frameFull || kind > frameBundle || n > maxPayload {
-		return 0, "there is no frame header"
+		return 0, bad("there is no frame header")
 	}
-	return paddedSize(n), ""
+	return paddedSize(n), nil
 }
 
-// decodeFrame checks and decodes the frame b, which is as long as frameSize said. It uses the
-// checksum field of b as scratch, and restores it.
-func decodeFrame(b []byte, seed uint64, offset int64) (f frame, reason string) {
-	f.checksum = binary.LittleEndian.Uint64(b)
+// decodeFrame decodes the frame b, which is as long as frameSize said; the error is bad if its
+// checksum does not match. It uses the checksum field of b as scratch, and restores it.
+func decodeFrame(b []byte, seed uint64, offset int64) (frame, error) {
+	checksum := binary.LittleEndian.Uint64(b)
 	binary.LittleEndian.PutUint64(b, seed^uint64(offset))
 	sum := xxhash.Sum64(b)
-	binary.LittleEndian.PutUint64(b, f.checksum)
-	if sum != f.checksum {
-		return frame{}, "the checksum of the frame does not match"
+	binary.LittleEndian.PutUint64(b, checksum)
+	if sum != checksum {
+		return frame{}, bad("the checksum of the frame does not match")
 	}
 	word := binary.LittleEndian.Uint32(b[8:])
-	f.kind = frameType(word >> 24)
-	f.stream = binary.LittleEndian.Uint32(b[12:])
-	f.position = binary.LittleEndian.Uint64(b[16:])
-	f.durable = int64(binary.LittleEndian.Uint64(b[24:]))
-	f.payload = b[frameHeaderSize : frameHeaderSize+int(word&0xffffff)]
-	f.size = int64(len(b))
-	return f, ""
+	return frame{
+		kind:     frameType(word >> 24),
+		stream:   binary.LittleEndian.Uint32(b[12:]),
+		position: binary.LittleEndian.Uint64(b[16:]),
+		durable:  int64(binary.LittleEndian.Uint64(b[24:])),
+		payload:  b[frameHeaderSize : frameHeaderSize+int(word&0xffffff)],
+		size:     int64(len(b)), checksum: checksum,
+	}, nil
 }

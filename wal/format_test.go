@@ -205,16 +205,17 @@ func TestFormatDocumentShowsWhatIsWritten(t *testing.T) {
 func TestHeaderRoundTrip(t *testing.T) {
 	block := vfs.AlignedBuffer(blockSize)
 	for _, h := range []header{
-		{version: 1, number: 1, size: blockSize},
-		{version: formatVersion, store: storeID, number: 1 << 60, previous: 1<<60 - 1, size: 1 << 40, sealed: seal{1 << 30, 77, 1<<64 - 1}},
+		{Version: 1, Number: 1, Size: blockSize},
+		{Version: formatVersion, Store: storeID, Number: 1 << 60, Previous: 1<<60 - 1, Size: 1 << 40, Sealed: seal{1 << 30, 77, 1<<64 - 1}},
 	} {
 		seed := h.encode(block)
-		got, gotSeed, reason, err := decodeHeader(block)
-		if got != h || gotSeed != seed || reason != "" || err != nil {
-			t.Errorf("%+v became %+v, %q, %v", h, got, reason, err)
+		got, gotSeed, err := decodeHeader(block)
+		if got != h || gotSeed != seed || err != nil {
+			t.Errorf("%+v became %+v, %v", h, got, err)
 		}
 		for n := range headerSize {
-			if _, _, reason, err := decodeHeader(block[:n]); reason == "" || err != nil {
+			var why bad
+			if _, _, err := decodeHeader(block[:n]); !errors.As(err, &why) {
 				t.Errorf("%d bytes pass for a header: %v", n, err)
 			}
 		}
@@ -227,24 +228,24 @@ func TestP04_FrameIsBoundToItsPlace(t *testing.T) {
 	b := make([]byte, paddedSize(21))
 	copy(b[frameHeaderSize:], "twenty-one bytes long")
 	sum := putFrameHeader(b, 21, frame{kind: frameFull, stream: 3, position: 9, durable: blockSize}, seed, offset)
-	f, reason := decodeFrame(b, seed, offset)
-	if reason != "" || f.kind != frameFull || f.stream != 3 || f.position != 9 || f.durable != blockSize ||
+	f, err := decodeFrame(b, seed, offset)
+	if err != nil || f.kind != frameFull || f.stream != 3 || f.position != 9 || f.durable != blockSize ||
 		string(f.payload) != "twenty-one bytes long" || f.checksum != sum || f.size != int64(len(b)) {
-		t.Fatalf("%+v, %q", f, reason)
+		t.Fatalf("%+v, %v", f, err)
 	}
 	if binary.LittleEndian.Uint64(b) != sum {
 		t.Error("decoding changed the bytes")
 	}
 	for _, other := range []struct{ seed, offset uint64 }{{seed + 1, offset}, {seed, offset + 8}, {seed, 0}, {0, offset}} {
-		if _, reason := decodeFrame(b, other.seed, int64(other.offset)); reason == "" {
+		if _, err := decodeFrame(b, other.seed, int64(other.offset)); err == nil {
 			t.Errorf("the frame passes at %+v", other)
 		}
 	}
 	for i := range b {
 		for bit := range 8 {
 			b[i] ^= 1 << bit
-			if size, why := frameSize(b); why == "" && size == len(b) {
-				if _, reason := decodeFrame(b, seed, offset); reason == "" {
+			if size, err := frameSize(b); err == nil && size == len(b) {
+				if _, err := decodeFrame(b, seed, offset); err == nil {
 					t.Errorf("byte %d bit %d", i, bit)
 				}
 			}
@@ -403,8 +404,8 @@ func TestBlocksAreTheSameAfterUnpadding(t *testing.T) {
 // them.
 func resign(b []byte, seed uint64) {
 	for off := blockSize; off+frameHeaderSize <= len(b); {
-		size, reason := frameSize(b[off:])
-		if reason != "" || size > len(b)-off {
+		size, err := frameSize(b[off:])
+		if err != nil || size > len(b)-off {
 			return
 		}
 		f, _ := decodeFrame(b[off:off+size], 0, 0)

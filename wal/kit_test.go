@@ -293,3 +293,68 @@ func mustClose(t testing.TB, w *Writer) {
 func newSim() *vfs.Sim { return vfs.NewSim(vfs.SimOptions{}) }
 
 func logFile(number uint64) string { return filepath.Join("wal", segmentName(number)) }
+
+// Segments returns the segments that are part of the log, ending with the newest on the disk.
+func (w *Writer) Segments() (numbers []uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.sealed {
+		numbers = append(numbers, s.number)
+	}
+	last := w.cur.number
+	if t := w.rotating(); t != nil {
+		last = t.ended.number
+	}
+	return append(numbers, last)
+}
+
+// rotating returns the rotation under way, nil if there is none. Callers hold mu.
+func (w *Writer) rotating() *rotation {
+	if len(w.flying) == 0 {
+		return nil
+	}
+	return w.flying[0].rotation
+}
+
+// Rotate starts a new segment unless the current one has no records, and returns the number of
+// the current one once that is on the disk. All records appended before are then durable.
+func (w *Writer) Rotate() (uint64, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.readyToRotate(); err != nil {
+		return 0, err
+	}
+	if w.cur.head.Records == 0 {
+		return w.cur.number, nil
+	}
+	if err := w.rotate(); err != nil {
+		return 0, err
+	}
+	number := w.cur.number
+	for w.onDisk.Load() < number && w.err == nil {
+		if err := w.awaitFlight(); err != nil {
+			return 0, err
+		}
+	}
+	return number, w.err
+}
+
+// readyToRotate returns when no group is in flight, and the file of the next segment is open if
+// the current one has records. Callers hold mu; it is released meanwhile.
+func (w *Writer) readyToRotate() (err error) {
+	w.waiting.Add(1)
+	defer w.waiting.Add(-1)
+	for err == nil {
+		err = w.usable()
+		switch {
+		case err != nil:
+		case len(w.flying) > 0 || w.opening:
+			err = w.awaitFlight()
+		case w.next == nil && w.cur.head.Records > 0:
+			err = w.openNext()
+		default:
+			return nil
+		}
+	}
+	return err
+}

@@ -36,6 +36,20 @@ type listing struct {
 	spares   []uint64 // ascending
 }
 
+// dead returns the names of the files that hold nothing of a log that begins at minSegment: spares,
+// and segments below it.
+func (l listing) dead(minSegment uint64) (names []string) {
+	for _, n := range l.spares {
+		names = append(names, spareName(n))
+	}
+	for _, n := range l.segments {
+		if n < minSegment {
+			names = append(names, segmentName(n))
+		}
+	}
+	return names
+}
+
 func list(fsys vfs.FS, dir string) (listing, error) {
 	var l listing
 	names, err := fsys.List(dir)

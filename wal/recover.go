@@ -63,9 +63,6 @@ type End struct {
 	Records, Chain uint64
 }
 
-// seal is the end of the segment.
-func (e End) seal() seal { return seal{offset: e.Offset, records: e.Records, chain: e.Chain} }
-
 // withDefaults checks o and fills in defaults.
 func (o Options) withDefaults() (Options, error) {
 	if o.FS == nil || o.Dir == "" {
@@ -80,6 +77,12 @@ func (o Options) withDefaults() (Options, error) {
 	o.SegmentSize = max(nextBlock(o.SegmentSize-1), 4*blockSize)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Begun == nil {
+		o.Begun = func(uint64) error { return nil }
+	}
+	if o.Elapsed == nil {
+		o.Elapsed = func() time.Duration { return 0 }
 	}
 	return o, nil
 }
@@ -101,26 +104,14 @@ type TornTail struct {
 	Reason  string // what the reader found instead of the next record
 }
 
-// SegmentInfo describes a segment that is part of the log.
-type SegmentInfo struct {
-	Number  uint64
-	Bytes   int64  // from the start of the file to the end of the last record
-	Records uint64 // including those taken over from a torn segment
-	// LastPosition is the position of the last record of stream 0 in this segment or, if it has
-	// none, in the segments before it; 0 if there is none at all.
-	LastPosition uint64
-
-	raw bool // most of the file was never written: not worth keeping as a spare
-}
-
 // RecoverResult is what Recover found, and what NewWriter needs to go on.
 type RecoverResult struct {
 	NextSegment uint64 // above all existing ones
 	Records     int
-	Bytes       int64         // of the segments read
-	Torn        *TornTail     // nil if the log is empty or was closed
-	Segments    []SegmentInfo // ascending
+	Bytes       int64     // of the segments read
+	Torn        *TornTail // nil if the log is empty or was closed
 
+	segments   []uint64 // ascending
 	minSegment uint64
 	positions  map[uint32]uint64
 	tail       *tail // nil if there is no segment
@@ -130,7 +121,7 @@ type RecoverResult struct {
 // Otherwise some may be in the page cache alone: callers must not build on them before NewWriter
 // has carried them over.
 func (res *RecoverResult) Durable() bool {
-	return res.tail == nil || res.tail.end.offset == res.tail.sealed.offset
+	return res.tail == nil || res.tail.end.Offset == res.tail.sealed.Offset
 }
 
 // tail is the end of the last segment. Its successor seals it at sealed, and carries over the
@@ -166,12 +157,12 @@ func Recover(opts Options, minSegment uint64, fn func(Record) error) (RecoverRes
 	if err != nil {
 		return RecoverResult{}, err
 	}
-	res := RecoverResult{NextSegment: 1, minSegment: minSegment, positions: map[uint32]uint64{}}
+	res := RecoverResult{NextSegment: 1, segments: numbers, minSegment: minSegment, positions: map[uint32]uint64{}}
 	if len(numbers) == 0 {
 		return res, nil
 	}
 	res.NextSegment = numbers[len(numbers)-1] + 1
-	if err := res.scanAll(&opts, numbers, fn); err != nil {
+	if err := res.scanAll(&opts, fn); err != nil {
 		return RecoverResult{}, err
 	}
 	if res.Torn != nil {
@@ -186,81 +177,67 @@ func Recover(opts Options, minSegment uint64, fn func(Record) error) (RecoverRes
 func liveSegments(opts *Options, numbers []uint64, minSegment uint64) ([]uint64, error) {
 	first, _ := slices.BinarySearch(numbers, minSegment)
 	numbers = numbers[first:]
-	newest := max(minSegment, opts.Newest.Segment)
-	if n := len(numbers); n > 0 {
-		newest = max(newest, numbers[n-1])
-	}
-	for want := max(minSegment, 1); want <= newest; want++ {
-		if i := int(want - max(minSegment, 1)); i >= len(numbers) || numbers[i] != want {
-			return nil, &CorruptError{File: filepath.Join(opts.Dir, segmentName(want)), Reason: "the segment is missing"}
+	want, known := max(minSegment, 1), max(minSegment, opts.Newest.Segment)
+	for i := 0; i < len(numbers) || want <= known; i++ {
+		if i >= len(numbers) || numbers[i] != want {
+			return nil, corrupt(filepath.Join(opts.Dir, segmentName(want)), 0, "the segment is missing")
 		}
+		want++
 	}
 	return numbers, nil
 }
 
 // scanAll reads all segments, each once its successor's header is known.
-func (res *RecoverResult) scanAll(opts *Options, numbers []uint64, fn func(Record) error) (err error) {
-	r, err := openSegment(opts, numbers[0], len(numbers) == 1)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if cerr := r.file.Close(); err == nil {
-			err = cerr
-		}
-	}()
-	for i := range numbers {
+func (res *RecoverResult) scanAll(opts *Options, fn func(Record) error) error {
+	last := len(res.segments) - 1
+	r, err := openSegment(opts, res.segments[0], last == 0)
+	for i := 0; r != nil && err == nil; i++ {
 		var next *segmentReader
-		if i+1 < len(numbers) {
-			if next, err = openSegment(opts, numbers[i+1], i+2 == len(numbers)); err != nil {
-				return err
-			}
+		if i < last {
+			next, err = openSegment(opts, res.segments[i+1], i+1 == last)
 		}
-		err := res.scanSegment(r, next, opts.Newest, fn)
+		if err == nil {
+			err = res.scanSegment(r, next, opts.Newest, fn)
+		}
+		r.close(&err)
 		if next != nil {
 			next.buf = r.buf
-			if cerr := r.file.Close(); err == nil {
-				err = cerr
+			if err != nil {
+				next.close(&err)
 			}
-			r = next
 		}
-		if err != nil {
-			return err
-		}
+		r = next
 	}
-	return nil
+	return err
 }
 
 // scanSegment reads one segment; next is nil for the last one.
 func (res *RecoverResult) scanSegment(r, next *segmentReader, known End, fn func(Record) error) error {
-	s := newScanner(r, seal{offset: blockSize}, res.positions, fn)
+	s := newScanner(r, seal{Offset: blockSize}, res.positions, fn)
 	if next != nil {
-		if next.header.previous != r.header.number {
-			return next.corrupt(40, "the header names segment %d as the one before", next.header.previous)
+		if next.header.Previous != r.header.Number {
+			return next.corrupt(40, "the header names segment %d as the one before", next.header.Previous)
 		}
-		if err := s.scanSealed(next.header.sealed); err != nil {
+		if err := s.scanSealed(next.header.Sealed); err != nil {
 			return err
 		}
-	} else if r.size < r.header.size {
-		return r.corrupt(r.size, "the last segment is shorter than %d bytes, its size when it began", r.header.size)
+	} else if r.size < r.header.Size {
+		return r.corrupt(r.size, "the last segment is shorter than %d bytes, its size when it began", r.header.Size)
 	} else {
 		reason, err := s.scanOpen()
 		if err != nil {
 			return err
 		}
-		res.tail = &tail{number: r.header.number, sealed: s.durable, end: s.end, torn: !s.closed}
+		res.tail = &tail{number: r.header.Number, sealed: s.durable, end: s.end, torn: !s.closed}
 		if !s.closed {
-			res.Torn = &TornTail{Segment: r.header.number, File: r.name, Offset: s.end.offset, Reason: reason}
+			res.Torn = &TornTail{Segment: r.header.Number, File: r.name, Offset: s.end.Offset, Reason: string(reason)}
 		}
 	}
-	if known.Segment == r.header.number && known.Offset != 0 && s.end != known.seal() {
-		return r.corrupt(s.end.offset, "found %d records and chain %016x, but the log was closed with %d and %016x at offset %d",
-			s.end.records, s.end.chain, known.Records, known.Chain, known.Offset)
+	if known.Segment == r.header.Number && known.Offset != 0 && s.end != (seal{known.Offset, known.Records, known.Chain}) {
+		return r.corrupt(s.end.Offset, "found %d records and chain %016x, but the log was closed with %d and %016x at offset %d",
+			s.end.Records, s.end.Chain, known.Records, known.Chain, known.Offset)
 	}
-	res.Records += int(s.end.records)
-	res.Bytes += s.end.offset
-	res.Segments = append(res.Segments, SegmentInfo{
-		Number: r.header.number, Bytes: s.end.offset, Records: s.end.records, LastPosition: res.positions[0],
-	})
+	res.Records += int(s.end.Records)
+	res.Bytes += s.end.Offset
 	return nil
 }

@@ -27,8 +27,8 @@ func TestP01_P03_P04_AppendsGoOnBesideARotation(t *testing.T) {
 			steps = append(steps, op)
 			mustAppendOnly(t, w, &o, 100+len(steps))
 			newest := w.NewestOnDisk()
-			if all := w.Segments(); all[len(all)-1].Number != newest {
-				t.Errorf("before %s %s: the newest segment is %d, the last one %d", op, name, newest, all[len(all)-1].Number)
+			if all := w.Segments(); all[len(all)-1] != newest {
+				t.Errorf("before %s %s: the newest segment is %d, the last one %d", op, name, newest, all[len(all)-1])
 			}
 			if err := w.Release(newest + 1); err == nil {
 				t.Errorf("before %s %s: segment %d was released", op, name, newest)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"path/filepath"
 
 	"github.com/flagstone-db/flagstone/internal/vfs"
@@ -24,6 +25,7 @@ type segmentReader struct {
 	size   int64
 	header header
 	seed   uint64
+	unfit  error // of decodeHeader; header is zero then
 	// window is the part of the file in memory, beginning at windowOff.
 	window    []byte
 	windowOff int64
@@ -34,45 +36,53 @@ type segmentReader struct {
 // the page cache where possible: the cache may hold pages that a sync failed to write and that
 // count as clean. Older segments were synced in full before their successors began.
 func openSegment(opts *Options, number uint64, last bool) (*segmentReader, error) {
-	name := filepath.Join(opts.Dir, segmentName(number))
-	f, err := opts.FS.Open(name, vfs.OpenOptions{Direct: last, Sequential: true})
+	r, err := openFile(opts, segmentName(number), vfs.OpenOptions{Direct: last, Sequential: true})
 	if err != nil {
 		return nil, err
 	}
-	r := &segmentReader{file: f, name: name}
-	if err := r.init(opts.StoreID, number); err != nil {
-		return nil, errors.Join(err, f.Close())
+	switch why, isBad := r.unfit.(bad); {
+	case isBad:
+		err = r.corrupt(0, "%s", why)
+	case r.unfit != nil:
+		err = fmt.Errorf("%s: %w", r.name, r.unfit)
+	case r.header.Store != opts.StoreID:
+		err = fmt.Errorf("%w: %s has store id %x, expected %x", errWrongStore, r.name, r.header.Store, opts.StoreID)
+	case r.header.Number != number:
+		err = r.corrupt(32, "the header says segment %d", r.header.Number)
+	}
+	if err != nil {
+		return nil, errors.Join(err, r.file.Close())
 	}
 	return r, nil
 }
 
-func (r *segmentReader) init(store [16]byte, number uint64) error {
-	var err error
-	if r.size, err = r.file.Size(); err != nil {
-		return err
+// openFile opens a segment or a spare and reads its header, whatever that says.
+func openFile(opts *Options, base string, how vfs.OpenOptions) (r *segmentReader, err error) {
+	r = &segmentReader{name: filepath.Join(opts.Dir, base)}
+	if r.file, err = opts.FS.Open(r.name, how); err != nil {
+		return nil, err
 	}
-	// Only a whole header can be judged; decodeHeader rejects that of a shorter file.
-	block, err := r.bytes(0, int(min(headerSize, r.size)))
+	var block []byte
+	if r.size, err = r.file.Size(); err == nil {
+		// Only a whole header can be judged; decodeHeader rejects that of a shorter file.
+		block, err = r.bytes(0, int(min(headerSize, r.size)))
+	}
 	if err != nil {
-		return err
+		return nil, errors.Join(err, r.file.Close())
 	}
-	h, seed, reason, err := decodeHeader(block)
-	switch {
-	case err != nil:
-		return fmt.Errorf("%s: %w", r.name, err)
-	case reason != "":
-		return r.corrupt(0, "%s", reason)
-	case h.store != store:
-		return fmt.Errorf("%w: %s has store id %x, expected %x", errWrongStore, r.name, h.store, store)
-	case h.number != number:
-		return r.corrupt(32, "the header says segment %d", h.number)
-	}
-	r.header, r.seed = h, seed
-	return nil
+	r.header, r.seed, r.unfit = decodeHeader(block)
+	return r, nil
 }
 
 func (r *segmentReader) corrupt(offset int64, format string, args ...any) error {
-	return &CorruptError{File: r.name, Offset: offset, Reason: fmt.Sprintf(format, args...)}
+	return corrupt(r.name, offset, fmt.Sprintf(format, args...))
+}
+
+// close closes the file, and keeps the first error.
+func (r *segmentReader) close(err *error) {
+	if cerr := r.file.Close(); *err == nil {
+		*err = cerr
+	}
 }
 
 // bytes returns n bytes of the file at off, valid until the next call, or nil if the file is
@@ -102,29 +112,28 @@ func (r *segmentReader) bytes(off int64, n int) ([]byte, error) {
 	return r.window[skip : skip+n], nil
 }
 
-// frameAt reads the frame at off. A reason that is not empty says why there is no good frame; err
-// is a failed read.
-func (r *segmentReader) frameAt(off int64) (f frame, reason string, err error) {
+// frameAt reads the frame at off. The error is bad if there is no good frame; any other one is of
+// a failed read.
+func (r *segmentReader) frameAt(off int64) (frame, error) {
 	head, err := r.bytes(off, frameHeaderSize)
 	if err != nil {
-		return f, "", err
+		return frame{}, err
 	}
 	if head == nil {
-		return f, "the file ends", nil
+		return frame{}, bad("the file ends")
 	}
-	size, reason := frameSize(head)
-	if reason != "" {
-		return f, reason, nil
+	size, err := frameSize(head)
+	if err != nil {
+		return frame{}, err
 	}
 	b, err := r.bytes(off, size)
 	if err != nil {
-		return f, "", err
+		return frame{}, err
 	}
 	if b == nil {
-		return f, "the file ends inside a frame", nil
+		return frame{}, bad("the file ends inside a frame")
 	}
-	f, reason = decodeFrame(b, r.seed, off)
-	return f, reason, nil
+	return decodeFrame(b, r.seed, off)
 }
 
 // scanner walks the frames of one segment.
@@ -150,66 +159,65 @@ func newScanner(r *segmentReader, from seal, positions map[uint32]uint64, fn fun
 	return &scanner{r: r, at: from, end: from, durable: from, positions: positions, fn: fn}
 }
 
-// scanSealed reads up to limit, and fails unless the segment ends exactly there.
-func (s *scanner) scanSealed(limit seal) error {
-	for s.at.offset < limit.offset && !s.closed {
-		f, reason, err := s.r.frameAt(s.at.offset)
+// corrupt is the error of damage in the frame at s.at.
+func (s *scanner) corrupt(format string, args ...any) error {
+	return s.r.corrupt(s.at.Offset, format, args...)
+}
+
+// scan takes frames up to limit or the trailer. The error is bad if there is no good frame.
+func (s *scanner) scan(limit int64) error {
+	for s.at.Offset < limit && !s.closed {
+		f, err := s.r.frameAt(s.at.Offset)
+		if err == nil {
+			err = s.take(f)
+		}
 		if err != nil {
 			return err
 		}
-		if reason != "" {
-			return s.r.corrupt(s.at.offset, "%s, but the segment ends at %d", reason, limit.offset)
-		}
-		if err := s.take(f); err != nil {
-			return err
-		}
-	}
-	if s.inRecord || s.at != limit {
-		return s.r.corrupt(s.at.offset,
-			"found %d records and chain %016x, expected %d and %016x at offset %d",
-			s.at.records, s.at.chain, limit.records, limit.chain, limit.offset)
 	}
 	return nil
 }
 
-// scanOpen reads the last segment, up to its trailer (then the reason is empty) or up to the torn
-// tail.
-func (s *scanner) scanOpen() (reason string, err error) {
-	for !s.closed {
-		f, reason, err := s.r.frameAt(s.at.offset)
-		if err != nil {
-			return "", err
-		}
-		if reason != "" {
-			return reason, s.judge(reason)
-		}
-		if err := s.take(f); err != nil {
-			return "", err
-		}
+// scanSealed reads up to limit, and fails unless the segment ends exactly there.
+func (s *scanner) scanSealed(limit seal) error {
+	err := s.scan(limit.Offset)
+	if why, isBad := err.(bad); isBad {
+		return s.corrupt("%s, but the segment ends at %d", why, limit.Offset)
 	}
-	return "", nil
+	if err == nil && (s.inRecord || s.at != limit) {
+		return s.corrupt("found %d records and chain %016x, expected %d and %016x at offset %d",
+			s.at.Records, s.at.Chain, limit.Records, limit.Chain, limit.Offset)
+	}
+	return err
+}
+
+// scanOpen reads the last segment, up to its trailer or up to the torn tail, of which it returns
+// what is bad there.
+func (s *scanner) scanOpen() (torn bad, err error) {
+	err = s.scan(math.MaxInt64)
+	if why, isBad := err.(bad); isBad {
+		return why, s.judge(why)
+	}
+	return "", err
 }
 
 // judge decides whether the bad frame at s.at is a torn tail or damage. It is damage if a good
 // frame behind it says that the place had been durable. Groups begin at blocks, so judge looks
 // for good frames there.
-func (s *scanner) judge(reason string) error {
-	bad := s.at.offset
-	for off := nextBlock(bad); off < s.r.size; off = nextBlock(off) {
-		for {
-			f, why, err := s.r.frameAt(off)
-			if err != nil {
-				return err
-			}
-			if why != "" {
-				break
-			}
-			if f.durable > bad {
-				return s.r.corrupt(bad, "%s, but the frame at %d says that %d bytes were durable",
-					reason, off, f.durable)
-			}
-			off += f.size
+func (s *scanner) judge(why bad) error {
+	for off := nextBlock(s.at.Offset); off < s.r.size; {
+		f, err := s.r.frameAt(off)
+		if _, isBad := err.(bad); isBad {
+			off = nextBlock(off)
+			continue
 		}
+		if err != nil {
+			return err
+		}
+		if f.durable > s.at.Offset {
+			return s.corrupt("%s, but the frame at %d says that %d bytes were durable", why, off, f.durable)
+		}
+		off += f.size
 	}
 	return nil
 }
@@ -219,8 +227,7 @@ func nextBlock(off int64) int64 { return off&^(blockSize-1) + blockSize }
 
 // take accepts a frame with a good checksum: any other error in it is damage, not a torn tail.
 func (s *scanner) take(f frame) error {
-	off := s.at.offset
-	if off%blockSize == 0 && !s.inRecord {
+	if s.at.Offset%blockSize == 0 && !s.inRecord {
 		s.marks = append(s.marks, s.at)
 	}
 	if err := s.takeDurable(f.durable); err != nil {
@@ -228,32 +235,25 @@ func (s *scanner) take(f frame) error {
 	}
 	next := s.at
 	next.add(f.size, f.checksum)
+	var records uint64
+	var err error
 	switch f.kind {
 	case framePadding:
-		if f.stream != 0 || f.position != 0 || next.offset%blockSize != 0 {
-			return s.r.corrupt(off, "malformed padding")
+		if f.stream != 0 || f.position != 0 || next.Offset%blockSize != 0 {
+			err = s.corrupt("malformed padding")
 		}
 	case frameTrailer:
-		if err := s.checkTrailer(f); err != nil {
-			return err
-		}
 		s.closed = true
-		return nil // the trailer's place is the end
+		return s.checkTrailer(f) // the trailer's place is the end
 	case frameBundle:
-		n, err := s.takeBundle(f)
-		if err != nil {
-			return err
-		}
-		next.records += n
+		records, err = s.takeBundle(f)
 	default:
-		ended, err := s.takeFragment(f)
-		if err != nil {
-			return err
-		}
-		if ended {
-			next.records++
-		}
+		records, err = s.takeFragment(f)
 	}
+	if err != nil {
+		return err
+	}
+	next.Records += records
 	s.at = next
 	if !s.inRecord {
 		s.end = next
@@ -263,92 +263,88 @@ func (s *scanner) take(f frame) error {
 
 // takeDurable records the durable offset that the frame at s.at states.
 func (s *scanner) takeDurable(durable int64) error {
-	if durable < blockSize || durable > s.at.offset || durable%blockSize != 0 {
-		return s.r.corrupt(s.at.offset, "impossible durable offset %d", durable)
+	if durable < blockSize || durable > s.at.Offset || durable%blockSize != 0 {
+		return s.corrupt("impossible durable offset %d", durable)
 	}
-	if durable <= s.durable.offset {
+	if durable <= s.durable.Offset {
 		return nil
 	}
-	for len(s.marks) > 0 && s.marks[0].offset < durable {
+	for len(s.marks) > 0 && s.marks[0].Offset < durable {
 		s.marks = s.marks[1:]
 	}
-	if len(s.marks) == 0 || s.marks[0].offset != durable {
-		return s.r.corrupt(s.at.offset, "durable offset %d is not where a group begins", durable)
+	if len(s.marks) == 0 || s.marks[0].Offset != durable {
+		return s.corrupt("durable offset %d is not where a group begins", durable)
 	}
 	s.durable = s.marks[0]
 	return nil
 }
 
 func (s *scanner) checkTrailer(f frame) error {
-	off := s.at.offset
-	if f.stream != 0 || f.position != 0 || len(f.payload) != trailerPayload || f.durable != off || s.inRecord {
-		return s.r.corrupt(off, "malformed trailer")
+	if f.stream != 0 || f.position != 0 || len(f.payload) != trailerPayload || f.durable != s.at.Offset || s.inRecord {
+		return s.corrupt("malformed trailer")
 	}
 	records := binary.LittleEndian.Uint64(f.payload)
 	chain := binary.LittleEndian.Uint64(f.payload[8:])
-	if records != s.at.records || chain != s.at.chain {
-		return s.r.corrupt(off, "found %d records and chain %016x, the trailer says %d and %016x",
-			s.at.records, s.at.chain, records, chain)
+	if records != s.at.Records || chain != s.at.Chain {
+		return s.corrupt("found %d records and chain %016x, the trailer says %d and %016x",
+			s.at.Records, s.at.Chain, records, chain)
 	}
 	return nil
 }
 
 // takeBundle accepts a bundle, delivers its records, and returns their number.
 func (s *scanner) takeBundle(f frame) (n uint64, err error) {
-	if s.r.header.version <= plainVersion {
-		return 0, s.r.corrupt(s.at.offset, "a bundle in a segment of format version %d", s.r.header.version)
+	if s.r.header.Version <= plainVersion {
+		return 0, s.corrupt("a bundle in a segment of format version %d", s.r.header.Version)
 	}
 	rest, record := f.payload, frame{kind: frameFull, stream: f.stream, position: f.position}
-	for len(rest) > 0 && rest[0] != 0 {
+	for ; len(rest) > 0 && rest[0] != 0; n++ {
 		step, k := binary.Uvarint(rest)
 		if k <= 0 || step == 0 || n == 0 && step != 1 || record.position+(step-1) < record.position {
-			return 0, s.r.corrupt(s.at.offset, "malformed position of record %d of a bundle", n)
+			return 0, s.corrupt("malformed position of record %d of a bundle", n)
 		}
 		size, l := binary.Uvarint(rest[k:])
 		if l <= 0 || size > uint64(len(rest)-k-l) {
-			return 0, s.r.corrupt(s.at.offset, "malformed length of record %d of a bundle", n)
+			return 0, s.corrupt("malformed length of record %d of a bundle", n)
 		}
 		record.position += step - 1
 		record.payload, rest = rest[k+l:k+l+int(size)], rest[k+l+int(size):]
 		if _, err := s.takeFragment(record); err != nil {
 			return 0, err
 		}
-		n++
 	}
 	if n == 0 || len(bytes.TrimLeft(rest, "\x00")) > 0 {
-		return 0, s.r.corrupt(s.at.offset, "malformed end of a bundle of %d records", n)
+		return 0, s.corrupt("malformed end of a bundle of %d records", n)
 	}
 	return n, nil
 }
 
-// takeFragment accepts a frame of a record, and delivers the record at its last frame.
-func (s *scanner) takeFragment(f frame) (ended bool, err error) {
-	off := s.at.offset
-	if begins := f.kind == frameFull || f.kind == frameFirst; begins {
+// takeFragment accepts a frame of a record, delivers the record at its last frame, and returns how
+// many records ended.
+func (s *scanner) takeFragment(f frame) (ended uint64, err error) {
+	if f.kind == frameFull || f.kind == frameFirst {
 		if s.inRecord {
-			return false, s.r.corrupt(off, "a record begins inside another one")
+			return 0, s.corrupt("a record begins inside another one")
 		}
 		if last, ok := s.positions[f.stream]; ok && f.position <= last {
-			return false, s.r.corrupt(off, "position %d of stream %d follows position %d", f.position, f.stream, last)
+			return 0, s.corrupt("position %d of stream %d follows position %d", f.position, f.stream, last)
 		}
-		s.record = Record{Stream: f.stream, Position: f.position, Segment: s.r.header.number, Offset: off, Payload: f.payload}
+		s.record = Record{Stream: f.stream, Position: f.position, Segment: s.r.header.Number, Offset: s.at.Offset, Payload: f.payload}
+		s.gathered = s.gathered[:0]
 	} else if !s.inRecord || f.stream != s.record.Stream || f.position != s.record.Position {
-		return false, s.r.corrupt(off, "a fragment does not belong to the record before it")
+		return 0, s.corrupt("a fragment does not belong to the record before it")
 	}
 	if f.kind != frameFull {
-		if f.kind == frameFirst {
-			s.gathered = s.gathered[:0]
-		}
 		if len(f.payload) > MaxRecordSize-len(s.gathered) {
-			return false, s.r.corrupt(off, "a record exceeds %d bytes", MaxRecordSize)
+			return 0, s.corrupt("a record exceeds %d bytes", MaxRecordSize)
 		}
 		s.gathered = append(s.gathered, f.payload...)
 		s.record.Payload = s.gathered
 	}
 	s.inRecord = f.kind == frameFirst || f.kind == frameMiddle
 	if s.inRecord {
-		return false, nil
+		return 0, nil
 	}
 	s.positions[f.stream] = f.position
-	return true, s.fn(s.record)
+	return 1, s.fn(s.record)
 }

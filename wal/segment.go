@@ -5,27 +5,39 @@ package wal
 // become a spare again.
 
 import (
-	"cmp"
+	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// newSegment makes the first segment of this writer current: header -> sync -> records carried
+// sealedSegment is a segment that has a successor and was not released.
+type sealedSegment struct {
+	number uint64
+	raw    bool // most of the file was never written: not worth keeping as a spare
+}
+
+// continueFrom makes the first segment of this writer current: header -> sync -> records carried
 // over, if any -> sync -> rename -> sync of the directory. From the rename on the file counts as
 // part of the log, and only after the last step may it take new records.
 //
 // The header is synced by itself before any frame follows, so that a file with frames under some
 // seed always shows that seed: adoptSpares relies on it.
-func (w *Writer) newSegment(from *spareFile, previous uint64, sealed seal, carry func() error) error {
-	header := w.begin(from, previous, sealed)
-	if op, file, err := run(from.headerSteps(header)); err != nil {
-		return w.fail(op, file, err)
+func (w *Writer) continueFrom(from RecoverResult) error {
+	first, err := w.openSpare(w.takeSpare())
+	if err != nil {
+		return err
 	}
-	if carry != nil {
-		if err := carry(); err != nil {
+	t := tail{number: from.NextSegment - 1} // of an empty log
+	if from.tail != nil {
+		t = *from.tail
+	}
+	if err := w.run(first.headerSteps(w.begin(first, t.number, t.sealed))); err != nil {
+		return err
+	}
+	if t.end.Offset != t.sealed.Offset {
+		if err := w.carryOver(t); err != nil {
 			return err
 		}
 		if err := w.writeOut(true); err != nil {
@@ -33,12 +45,14 @@ func (w *Writer) newSegment(from *spareFile, previous uint64, sealed seal, carry
 		}
 	}
 	w.cur.file = nil
-	name := filepath.Join(w.opts.Dir, segmentName(w.cur.number))
-	if op, file, err := run(w.joinSteps(from, w.cur.number, name, &w.cur.file)); err != nil {
-		return w.fail(op, file, err)
+	w.cur.name = w.path(segmentName(w.cur.number))
+	if err := w.run(w.joinSteps(first, &w.cur.file)); err != nil {
+		return err
 	}
-	w.cur.name = name
 	w.onDisk.Store(w.cur.number)
+	if from.tail != nil && (t.torn || t.sealed.Records == 0) {
+		w.cutOff(t)
+	}
 	return nil
 }
 
@@ -47,11 +61,11 @@ func (w *Writer) newSegment(from *spareFile, previous uint64, sealed seal, carry
 func (w *Writer) begin(from *spareFile, previous uint64, sealed seal) []byte {
 	w.cur = segment{
 		file: from.file, name: from.name, size: from.size, number: previous + 1, raw: from.raw,
-		head: seal{offset: blockSize}, durable: blockSize,
+		head: seal{Offset: blockSize}, durable: blockSize,
 	}
 	w.number.Store(w.cur.number)
 	w.setDue()
-	h := header{version: formatVersion, store: w.opts.StoreID, number: w.cur.number, previous: previous, sealed: sealed, size: from.size}
+	h := header{Version: formatVersion, Store: w.opts.StoreID, Number: w.cur.number, Previous: previous, Sealed: sealed, Size: from.size}
 	block := vfs.AlignedBuffer(blockSize)
 	w.cur.seed = h.encode(block)
 	return block
@@ -64,14 +78,14 @@ type step struct {
 	do       func() error
 }
 
-// run carries out steps, and names the one that failed.
-func run(steps []step) (op, file string, err error) {
+// run carries out the steps that make the first segment.
+func (w *Writer) run(steps []step) error {
 	for _, s := range steps {
 		if err := s.do(); err != nil {
-			return s.op, s.file, err
+			return w.fail(s.op, s.file, err)
 		}
 	}
-	return "", "", nil
+	return nil
 }
 
 // headerSteps write and sync the header of the segment that a spare becomes.
@@ -82,8 +96,9 @@ func (s *spareFile) headerSteps(header []byte) []step {
 	}
 }
 
-// joinSteps make a spare with a header a segment of the log, and open the segment.
-func (w *Writer) joinSteps(from *spareFile, number uint64, name string, f *vfs.File) []step {
+// joinSteps make a spare with a header the current segment of the log, and open it as f.
+func (w *Writer) joinSteps(from *spareFile, f *vfs.File) []step {
+	number, name := w.cur.number, w.cur.name
 	return []step{
 		// Not every system can rename an open file.
 		{"close", from.name, true, from.file.Close},
@@ -93,12 +108,7 @@ func (w *Writer) joinSteps(from *spareFile, number uint64, name string, f *vfs.F
 			*f, err = w.opts.FS.OpenReadWrite(name, w.access())
 			return err
 		}},
-		{"have noted the beginning of", name, false, func() error {
-			if w.opts.Begun == nil {
-				return nil
-			}
-			return w.opts.Begun(number)
-		}},
+		{"have noted the beginning of", name, false, func() error { return w.opts.Begun(number) }},
 	}
 }
 
@@ -124,7 +134,7 @@ func (w *Writer) access() vfs.OpenOptions {
 // of the segment what the header of a successor would say. Callers hold mu and have seen that no
 // group is in flight.
 func (w *Writer) end() error {
-	if w.cur.durable != w.cur.head.offset {
+	if w.cur.durable != w.cur.head.Offset {
 		if err := w.writeOut(true); err != nil {
 			return err
 		}
@@ -140,90 +150,17 @@ func (w *Writer) end() error {
 	if err := f.Close(); err != nil {
 		return w.fail("close", w.cur.name, err)
 	}
-	w.ended = End{Segment: w.cur.number, Offset: at.offset, Records: at.records, Chain: at.chain}
+	w.ended = End{w.cur.number, at.Offset, at.Records, at.Chain}
 	return nil
 }
 
-// Rotate starts a new segment unless the current one has no records, and returns the number of
-// the current one once that is on the disk. All records appended before are then durable.
-func (w *Writer) Rotate() (uint64, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if err := w.readyToRotate(); err != nil {
-		return 0, err
-	}
-	if w.cur.head.records == 0 {
-		return w.cur.number, nil
-	}
-	if err := w.rotate(); err != nil {
-		return 0, err
-	}
-	number := w.cur.number
-	for w.onDisk.Load() < number && w.err == nil {
-		if err := w.awaitFlight(); err != nil {
-			return 0, err
-		}
-	}
-	return number, w.err
-}
-
-// readyToRotate returns when no group is in flight, and the file of the next segment is open if
-// the current one has records. Callers hold mu; it is released meanwhile.
-func (w *Writer) readyToRotate() (err error) {
-	w.waiting.Add(1)
-	defer w.waiting.Add(-1)
-	for err == nil {
-		err = w.usable()
-		switch {
-		case err != nil:
-		case len(w.flying) > 0 || w.opening:
-			err = w.awaitFlight()
-		case w.next == nil && w.cur.head.records > 0:
-			err = w.openNext()
-		default:
-			return nil
-		}
-	}
-	return err
-}
-
-// continueFrom starts the first segment of this writer, with the records that the old last
-// segment holds beyond its last stated durable offset.
-func (w *Writer) continueFrom(from RecoverResult) error {
-	name, raw := w.takeSpare()
-	first, err := w.openSpare(name, raw)
-	if err != nil {
-		return err
-	}
-	t := from.tail
-	if t == nil {
-		return w.newSegment(first, from.NextSegment-1, seal{}, nil)
-	}
-	err = w.newSegment(first, t.number, t.sealed, func() error { return w.carryOver(t) })
-	if err != nil {
-		return err
-	}
-	if t.torn || t.sealed.records == 0 {
-		w.cutOff(t)
-	}
-	return nil
-}
-
-// carryOver copies records from the old last segment. It must read exactly what Recover
-// delivered.
-func (w *Writer) carryOver(t *tail) (err error) {
-	if t.end.offset == t.sealed.offset {
-		return nil
-	}
+// carryOver copies the records that the old last segment holds beyond its last stated durable
+// offset. It must read exactly what Recover delivered.
+func (w *Writer) carryOver(t tail) error {
 	r, err := openSegment(&w.opts, t.number, true)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if cerr := r.file.Close(); err == nil {
-			err = cerr
-		}
-	}()
 	s := newScanner(r, t.sealed, map[uint32]uint64{}, func(rec Record) error {
 		w.encode(rec.Stream, rec.Position, pieces{list: [][]byte{rec.Payload}}, len(rec.Payload))
 		if len(w.buf) < maxGroup {
@@ -231,39 +168,25 @@ func (w *Writer) carryOver(t *tail) (err error) {
 		}
 		return w.writeOut(false)
 	})
-	return s.scanSealed(t.end)
+	err = s.scanSealed(t.end)
+	r.close(&err)
+	return err
 }
 
 // cutOff frees the space of a torn or empty segment behind its end. Otherwise many crashes, or
 // many starts that fail later, would each keep a whole segment. A failure is only logged.
-func (w *Writer) cutOff(t *tail) {
-	name := filepath.Join(w.opts.Dir, segmentName(t.number))
+func (w *Writer) cutOff(t tail) {
+	name := w.path(segmentName(t.number))
 	f, err := w.opts.FS.OpenReadWrite(name, vfs.OpenOptions{})
 	if err == nil {
-		if err = f.Truncate(t.sealed.offset); err == nil {
+		err = f.Truncate(t.sealed.Offset)
+		if err == nil {
 			err = f.Sync() // otherwise a crash could give the space back to the file
 		}
-		if cerr := f.Close(); err == nil {
-			err = cerr
-		}
+		err = errors.Join(err, f.Close())
 	}
 	if err != nil {
 		w.opts.Logger.Warn("could not cut a segment", "file", name, "error", err)
-	}
-	if i := slices.IndexFunc(w.sealed, func(s SegmentInfo) bool { return s.Number == t.number }); i >= 0 {
-		w.sealed[i].Bytes, w.sealed[i].Records = t.sealed.offset, t.sealed.records
-	}
-}
-
-// info describes the current segment.
-func (w *Writer) info() SegmentInfo {
-	var last uint64
-	if p := w.positions[0]; p != nil {
-		last = *p
-	}
-	return SegmentInfo{
-		Number: w.cur.number, Bytes: w.cur.head.offset, Records: w.cur.head.records, LastPosition: last,
-		raw: w.cur.raw && w.cur.head.offset < w.opts.SegmentSize/2,
 	}
 }
 
@@ -279,15 +202,25 @@ func (w *Writer) Release(minSegment uint64) error {
 	if newest := w.onDisk.Load(); minSegment > newest {
 		return fmt.Errorf("wal: release up to segment %d, the newest one is %d", minSegment, newest)
 	}
-	keep, _ := slices.BinarySearchFunc(w.sealed, minSegment, func(s SegmentInfo, n uint64) int {
-		return cmp.Compare(s.Number, n)
-	})
-	if keep == 0 {
+	n := 0
+	for n < len(w.sealed) && w.sealed[n].number < minSegment {
+		n++
+	}
+	if n == 0 {
 		return nil
 	}
-	dead := slices.Clone(w.sealed[:keep])
-	w.sealed = slices.Delete(w.sealed, 0, keep)
-	return w.retire(dead)
+	dead, room := slices.Clone(w.sealed[:n]), maxSpares-len(w.spares)
+	w.sealed = slices.Delete(w.sealed, 0, n)
+	w.mu.Unlock()
+	spares, err := w.recycle(dead, room)
+	w.mu.Lock()
+	// A spare is not used before its new name is durable: after a crash the file could have its
+	// old name again, with new content.
+	if err == nil {
+		w.spares = append(w.spares, spares...)
+	}
+	w.setDue()
+	return err
 }
 
 func (w *Writer) closeFile() {

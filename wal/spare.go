@@ -6,9 +6,8 @@ package wal
 
 import (
 	"errors"
-	"io"
 	"path/filepath"
-	"slices"
+	"strings"
 
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
@@ -23,10 +22,7 @@ const prepareChunk = 1 << 20
 func (w *Writer) path(name string) string { return filepath.Join(w.opts.Dir, name) }
 
 // newSpareName returns a name that this writer has not used before.
-func (w *Writer) newSpareName() string {
-	w.nextSpare++
-	return spareName(w.nextSpare)
-}
+func (w *Writer) newSpareName() string { return spareName(w.lastSpare.Add(1)) }
 
 // adoptSpares takes over the files that an earlier writer left: its spares, and segments below
 // minSegment. It removes a file instead if there are maxSpares already, or if the file
@@ -43,20 +39,13 @@ func (w *Writer) adoptSpares(from RecoverResult) error {
 		return err
 	}
 	if n := len(found.spares); n > 0 {
-		w.nextSpare = found.spares[n-1]
-	}
-	var names []string
-	for _, n := range found.spares {
-		names = append(names, spareName(n))
+		w.lastSpare.Store(found.spares[n-1])
 	}
 	live := max(from.minSegment, 1)
-	dead, _ := slices.BinarySearch(found.segments, live)
-	for _, n := range found.segments[:dead] {
-		names = append(names, segmentName(n))
-	}
+	names := found.dead(live)
 	seen := map[uint64]bool{}
-	for i, name := range names {
-		number, ok, err := w.inspect(name)
+	for _, name := range names {
+		number, ok, err := inspect(&w.opts, name)
 		if err != nil {
 			return err
 		}
@@ -66,7 +55,7 @@ func (w *Writer) adoptSpares(from RecoverResult) error {
 		switch {
 		case !ok:
 			err = w.opts.FS.Remove(w.path(name))
-		case i >= len(found.spares):
+		case !strings.HasPrefix(name, sparePrefix):
 			spare = w.newSpareName()
 			err = w.opts.FS.Rename(w.path(name), w.path(spare))
 		}
@@ -90,54 +79,29 @@ func CheckSpares(opts Options, minSegment uint64) (problems []error) {
 	if err != nil {
 		return nil // Recover reports it
 	}
-	dead, _ := slices.BinarySearch(found.segments, max(minSegment, 1))
-	w := Writer{opts: opts}
-	for _, n := range found.spares {
-		_, _, err := w.inspect(spareName(n))
-		problems = append(problems, err)
+	for _, name := range found.dead(minSegment) {
+		if _, _, err := inspect(&opts, name); err != nil {
+			problems = append(problems, err)
+		}
 	}
-	for _, n := range found.segments[:dead] {
-		_, _, err := w.inspect(segmentName(n))
-		problems = append(problems, err)
-	}
-	return slices.DeleteFunc(problems, func(err error) bool { return err == nil })
+	return problems
 }
 
 // inspect returns the segment number in a file's header, or 0 if there is no valid one. ok is
 // false if the size is not that of a spare, or the format is newer.
-func (w *Writer) inspect(name string) (number uint64, ok bool, err error) {
-	f, err := w.opts.FS.Open(w.path(name), vfs.OpenOptions{})
+func inspect(opts *Options, name string) (number uint64, ok bool, err error) {
+	r, err := openFile(opts, name, vfs.OpenOptions{})
 	if err != nil {
 		return 0, false, err
 	}
-	defer func() {
-		if cerr := f.Close(); err == nil {
-			err = cerr
-		}
-	}()
-	size, err := f.Size()
-	if err != nil {
-		return 0, false, err
-	}
-	var block [headerSize]byte
-	n, err := f.ReadAt(block[:], 0)
-	if err != nil && err != io.EOF {
-		return 0, false, err
-	}
-	h, _, reason, verr := decodeHeader(block[:n])
-	if verr != nil {
-		return 0, false, nil
-	}
-	if reason == "" {
-		number = h.number
-	}
-	return number, w.spareSize(size), nil
+	r.close(&err)
+	return r.header.Number, opts.spareSize(r.size) && !errors.Is(r.unfit, errNewerFormat), err
 }
 
 // spareSize reports whether a file of this size may serve as a segment: it must not be smaller
 // than one, nor have grown far beyond.
-func (w *Writer) spareSize(size int64) bool {
-	return size >= w.opts.SegmentSize && size <= 2*w.opts.SegmentSize
+func (o *Options) spareSize(size int64) bool {
+	return size >= o.SegmentSize && size <= 2*o.SegmentSize
 }
 
 // spareFile is a file that is about to become a segment.
@@ -158,34 +122,26 @@ func (w *Writer) takeSpare() (name string, raw bool) {
 	return w.newSpareName(), true
 }
 
-// openSpare opens a spare, or creates one: preallocated but not written, since a caller is
-// waiting. An error has changed nothing, and the writer goes on.
+// openSpare opens a spare. A raw one it makes first, and leaves it raw, since a caller is waiting.
+// An error has changed nothing, and the writer goes on.
 func (w *Writer) openSpare(base string, raw bool) (*spareFile, error) {
-	name := w.path(base)
-	if !raw {
-		f, err := w.opts.FS.OpenReadWrite(name, w.access())
-		if err != nil {
+	s := &spareFile{name: w.path(base), raw: raw}
+	if raw {
+		if err := w.makeSpare(s.name, false); err != nil {
 			return nil, err
 		}
-		size, err := f.Size()
-		if err != nil {
-			return nil, errors.Join(err, f.Close())
+	}
+	var err error
+	if s.file, err = w.opts.FS.OpenReadWrite(s.name, w.access()); err == nil {
+		if s.size, err = s.file.Size(); err == nil {
+			return s, nil
 		}
-		return &spareFile{file: f, name: name, size: size}, nil
+		err = errors.Join(err, s.file.Close())
 	}
-	f, err := w.opts.FS.Create(name, w.access())
-	if err != nil {
-		return nil, err
+	if raw {
+		err = errors.Join(err, w.opts.FS.Remove(s.name))
 	}
-	err = f.Preallocate(w.opts.SegmentSize)
-	var size int64
-	if err == nil {
-		size, err = f.Size()
-	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close(), w.opts.FS.Remove(name))
-	}
-	return &spareFile{file: f, name: name, size: size, raw: true}, nil
+	return nil, err
 }
 
 // openNext opens the file for the next segment. Callers hold mu; it is released meanwhile.
@@ -227,9 +183,9 @@ func (w *Writer) grow(size int64) error {
 func (w *Writer) apart(do func() error) error {
 	w.opening = true
 	w.mu.Unlock()
-	w.device.begin(w.opts.Elapsed)
+	w.device.begin()
 	err := do()
-	w.device.end(w.opts.Elapsed)
+	w.device.end()
 	w.mu.Lock()
 	w.opening = false
 	w.changed.Broadcast()
@@ -243,12 +199,15 @@ func (w *Writer) NeedsNext() bool { return w.due.Load() }
 
 // setDue updates due. Callers hold mu.
 func (w *Writer) setDue() {
-	due := len(w.spares) == 0 && w.next == nil && !w.preparing && w.usable() == nil &&
-		(w.cur.head.offset > w.opts.SegmentSize/2 || w.cur.raw && w.opts.Sync && w.cur.head.records > 0)
+	due := !w.prepared() && w.usable() == nil &&
+		(w.cur.head.Offset > w.opts.SegmentSize/2 || w.cur.raw && w.opts.Sync && w.cur.head.Records > 0)
 	if due != w.due.Load() {
 		w.due.Store(due)
 	}
 }
+
+// prepared reports whether there is a file for the next segment, or will be soon. Callers hold mu.
+func (w *Writer) prepared() bool { return len(w.spares) > 0 || w.next != nil || w.preparing }
 
 // PrepareNext makes a spare file, unless there is one. It is meant for the owner's background
 // work, and blocks no other method but Close.
@@ -260,17 +219,14 @@ func (w *Writer) setDue() {
 func (w *Writer) PrepareNext() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := w.usable(); err != nil {
+	if err := w.usable(); err != nil || w.prepared() {
 		return err
-	}
-	if len(w.spares) > 0 || w.next != nil || w.preparing {
-		return nil
 	}
 	name := w.newSpareName()
 	w.preparing = true
 	w.setDue()
 	w.mu.Unlock()
-	err := w.makeSpare(w.path(name))
+	err := w.makeSpare(w.path(name), w.opts.Sync)
 	w.mu.Lock()
 	w.preparing = false
 	w.changed.Broadcast()
@@ -281,69 +237,44 @@ func (w *Writer) PrepareNext() error {
 	return err
 }
 
-// makeSpare makes a file for a segment. If records are synced it fills the file with zeros, so
-// that no sync commits metadata. If they are not, zeros would only double what the device has to
-// write, and reserving the space is enough.
-func (w *Writer) makeSpare(name string) error {
+// makeSpare makes a file for a segment. With fill, which is for a log that is synced, it fills the
+// file with zeros, so that no sync commits metadata. Without syncs, zeros would only double what
+// the device has to write, and reserving the space is enough.
+func (w *Writer) makeSpare(name string, fill bool) error {
 	f, err := w.opts.FS.Create(name, w.access())
 	if err != nil {
 		return err
 	}
-	fill := func() error {
-		if err := f.Preallocate(w.opts.SegmentSize); err != nil {
-			return err
-		}
-		if !w.opts.Sync {
-			return nil
-		}
-		zeros := vfs.AlignedBuffer(int(min(prepareChunk, w.opts.SegmentSize)))
-		for off := int64(0); off < w.opts.SegmentSize; off += int64(len(zeros)) {
-			if rest := w.opts.SegmentSize - off; rest < int64(len(zeros)) {
-				zeros = zeros[:rest]
-			}
-			if _, err := f.WriteAt(zeros, off); err != nil {
-				return err
-			}
-		}
-		return f.Sync()
+	err = f.Preallocate(w.opts.SegmentSize)
+	if err == nil && fill {
+		err = fillWithZeros(f, w.opts.SegmentSize)
 	}
-	err = errors.Join(fill(), f.Close())
-	if err != nil {
+	if err = errors.Join(err, f.Close()); err != nil {
 		err = errors.Join(err, w.opts.FS.Remove(name))
 	}
 	return err
 }
 
-// retire turns the files of dead segments into spares or deletes them. Callers
-// hold mu; it is released meanwhile.
-func (w *Writer) retire(dead []SegmentInfo) error {
-	room := maxSpares - len(w.spares)
-	names := make([]string, min(max(room, 0), len(dead)))
-	for i := range names {
-		names[i] = w.newSpareName()
+func fillWithZeros(f vfs.File, size int64) error {
+	zeros := vfs.AlignedBuffer(int(min(prepareChunk, size)))
+	for off := int64(0); off < size; off += int64(len(zeros)) {
+		zeros = zeros[:min(int64(len(zeros)), size-off)]
+		if _, err := f.WriteAt(zeros, off); err != nil {
+			return err
+		}
 	}
-	w.mu.Unlock()
-	spares, err := w.moveDead(dead, names)
-	w.mu.Lock()
-	// A spare is not used before its new name is durable: after a crash the file could have its
-	// old name again, with new content.
-	if err == nil {
-		w.spares = append(w.spares, spares...)
-	}
-	w.setDue()
-	return err
+	return f.Sync()
 }
 
-// moveDead renames files of dead segments to the given names while there are any, and deletes the
+// recycle turns files of dead segments into spares while there is room for one, and deletes the
 // others.
-func (w *Writer) moveDead(dead []SegmentInfo, names []string) (spares []string, err error) {
+func (w *Writer) recycle(dead []sealedSegment, room int) (spares []string, err error) {
 	for _, s := range dead {
-		name := w.path(segmentName(s.Number))
+		name := w.path(segmentName(s.number))
 		info, err := w.opts.FS.Stat(name)
-		if err == nil && len(spares) < len(names) && !s.raw && w.spareSize(info.Size) {
-			spare := names[len(spares)]
-			spares = append(spares, spare)
-			err = w.opts.FS.Rename(name, w.path(spare))
+		if err == nil && len(spares) < room && !s.raw && w.opts.spareSize(info.Size) {
+			spares = append(spares, w.newSpareName())
+			err = w.opts.FS.Rename(name, w.path(spares[len(spares)-1]))
 		} else if err == nil {
 			err = w.opts.FS.Remove(name)
 		}

@@ -49,7 +49,7 @@ type Writer struct {
 	mu sync.Mutex
 	// changed is broadcast when a group, preparing or opening ends, and when err or full is set.
 	changed sync.Cond
-	err     error // *FailedError; sticky
+	err     error // matches ErrFailed; sticky
 	// full is why a group could not be written for want of space. The group stays in flight, the
 	// next caller that waits for it tries again, and nothing is appended until then.
 	full   error
@@ -81,9 +81,9 @@ type Writer struct {
 
 	next      *spareFile // for the next segment; nil if not opened yet
 	device    device
-	sealed    []SegmentInfo // older segments that were not released, ascending
-	spares    []string      // file names
-	nextSpare uint64
+	sealed    []sealedSegment // ascending
+	spares    []string        // file names
+	lastSpare atomic.Uint64   // number
 	stats     Stats
 }
 
@@ -109,10 +109,10 @@ func NewWriter(opts Options, from RecoverResult) (*Writer, error) {
 	if from.NextSegment == 0 {
 		return nil, errors.New("wal: NewWriter needs the result of Recover")
 	}
-	w := &Writer{
-		opts:      opts,
-		positions: make(map[uint32]*uint64),
-		sealed:    append([]SegmentInfo(nil), from.Segments...),
+	w := &Writer{opts: opts, positions: make(map[uint32]*uint64)}
+	w.device.elapsed = opts.Elapsed
+	for _, n := range from.segments {
+		w.sealed = append(w.sealed, sealedSegment{number: n})
 	}
 	for stream, position := range from.positions {
 		w.positions[stream] = &position
@@ -145,7 +145,7 @@ func (w *Writer) usable() error {
 // fail poisons the writer and returns the error that all later calls return. Callers hold mu.
 func (w *Writer) fail(op, file string, err error) error {
 	if w.err == nil {
-		w.err = &FailedError{Op: op, File: file, Err: err}
+		w.err = fmt.Errorf("%w to %s %s, reopen to go on: %w", ErrFailed, op, file, err)
 		w.opts.Logger.Error("log failed; it takes no more records", "error", w.err)
 	}
 	w.setDue()
@@ -312,7 +312,7 @@ func (w *Writer) makeRoom(size int64, wait bool) error {
 // endOf returns where the current segment would end after size more bytes, padding and trailer
 // included.
 func (w *Writer) endOf(size int64) int64 {
-	return nextBlock(w.cur.head.offset+size+frameHeaderSize-1) + blockSize
+	return nextBlock(w.cur.head.Offset+size+frameHeaderSize-1) + blockSize
 }
 
 // fits reports whether the current segment takes size more bytes. An empty segment takes
@@ -320,10 +320,10 @@ func (w *Writer) endOf(size int64) int64 {
 // syncs in that are twice as fast.
 func (w *Writer) fits(size int64) bool {
 	written := len(w.spares) > 0 || w.next != nil && !w.next.raw
-	if w.cur.raw && w.opts.Sync && written && w.cur.head.records > 0 {
+	if w.cur.raw && w.opts.Sync && written && w.cur.head.Records > 0 {
 		return false
 	}
-	return w.endOf(size) <= w.opts.SegmentSize || w.cur.head.offset == blockSize
+	return w.endOf(size) <= w.opts.SegmentSize || w.cur.head.Offset == blockSize
 }
 
 // DurableLSN returns the last record known to be durable. It never blocks.
@@ -385,7 +385,7 @@ func (w *Writer) detach(sync bool) *group {
 	}
 	*g = group{
 		file: w.cur.file, name: w.cur.name, buf: w.buf, done: w.gathered,
-		at: w.cur.head.offset - int64(len(w.buf)), last: w.last, sync: sync,
+		at: w.cur.head.Offset - int64(len(w.buf)), last: w.last, sync: sync,
 	}
 	w.gathered, w.candidate = nil, nil
 	w.buf = w.takeBuffer()

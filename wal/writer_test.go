@@ -52,7 +52,7 @@ func TestAnyGapBeforeTheEndOfABlockIsPadded(t *testing.T) {
 	w, _ := mustOpen(t, opts, 0, &o)
 	for size := blockSize - frameHeaderSize - 64; size <= blockSize-frameHeaderSize; size++ {
 		mustAppend(t, w, &o, 0, size)
-		if w.cur.head.offset%blockSize != 0 || w.cur.durable != w.cur.head.offset {
+		if w.cur.head.Offset%blockSize != 0 || w.cur.durable != w.cur.head.Offset {
 			t.Fatalf("after a record of %d bytes: %+v", size, w.cur)
 		}
 	}
@@ -76,9 +76,9 @@ func TestRecordSizeBoundsWhatEncodeTakes(t *testing.T) {
 			if joins {
 				mustAppendOnly(t, w, &o, 3)
 			}
-			before := w.cur.head.offset
+			before := w.cur.head.Offset
 			mustAppendOnly(t, w, &o, n)
-			if took := w.cur.head.offset - before; took > recordSize(n) || !joins && took < recordSize(n)-20 {
+			if took := w.cur.head.Offset - before; took > recordSize(n) || !joins && took < recordSize(n)-20 {
 				t.Errorf("a record of %d bytes took %d, recordSize says %d", n, took, recordSize(n))
 			}
 		}
@@ -467,7 +467,7 @@ func TestConcurrentUseKeepsEachStreamWhole(t *testing.T) {
 			mustClose(t, w)
 			got, res, err := recovered(opts, 0)
 			if err != nil || len(got) != streams*records {
-				t.Fatalf("%d records of %d in %d segments: %v", len(got), streams*records, len(res.Segments), err)
+				t.Fatalf("%d records of %d in %d segments: %v", len(got), streams*records, len(res.segments), err)
 			}
 			for _, e := range got {
 				if !bytes.Equal(e.payload, testPayload(e.position, int(e.position%500))) {
@@ -543,14 +543,16 @@ func TestRotateGivesARecordFreeSegment(t *testing.T) {
 		t.Fatalf("rotation: %d, %v, segment %d, durable %d", n, err, w.Segment(), w.DurableLSN())
 	}
 	mustAppend(t, w, &o, 0, 10)
-	want := []SegmentInfo{
-		{Number: 1, Bytes: blockSize * 2, Records: 1, LastPosition: 1},
-		{Number: 2, Bytes: blockSize * 2, Records: 1, LastPosition: 3},
-	}
-	if got := w.Segments(); !slices.Equal(got, want) {
-		t.Errorf("segments %+v, want %+v", got, want)
+	if got := w.Segments(); !slices.Equal(got, []uint64{1, 2}) {
+		t.Errorf("segments %v", got)
 	}
 	mustClose(t, w)
+	type place struct{ position, segment uint64 }
+	var got []place
+	res, err := Recover(opts, 0, func(r Record) error { got = append(got, place{r.Position, r.Segment}); return nil })
+	if want := []place{{1, 1}, {3, 2}}; err != nil || !slices.Equal(got, want) || res.Bytes != 2*2*blockSize {
+		t.Errorf("%+v in %d bytes, want %+v: %v", got, res.Bytes, want, err)
+	}
 }
 
 func TestOptionsAreChecked(t *testing.T) {
@@ -568,8 +570,9 @@ func TestOptionsAreChecked(t *testing.T) {
 }
 
 func TestErrorsNameFileAndOperation(t *testing.T) {
-	failed := &FailedError{Op: "sync", File: "wal/000007.log", Err: io.ErrShortWrite}
-	damaged := &CorruptError{File: "wal/000007.log", Offset: 8192, Reason: "the checksum does not match"}
+	w, _ := mustOpen(t, testOptions(newSim()), 0, &oracle{})
+	failed := w.fail("sync", "wal/000007.log", io.ErrShortWrite)
+	damaged := corrupt("wal/000007.log", 8192, "the checksum does not match")
 	for err, want := range map[error]string{
 		failed:  "wal: failed to sync wal/000007.log, reopen to go on: short write",
 		damaged: "wal: corrupt: wal/000007.log at offset 8192: the checksum does not match",
@@ -599,15 +602,4 @@ func TestTornTailIsLoggedOnce(t *testing.T) {
 	if got := text.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "000001.log") {
 		t.Errorf("logged: %s", got)
 	}
-}
-
-// Segments returns the segments that are part of the log, ending with the newest on the disk.
-func (w *Writer) Segments() []SegmentInfo {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	last := w.info()
-	if t := w.rotating(); t != nil {
-		last = t.ended
-	}
-	return append(slices.Clone(w.sealed), last)
 }
