@@ -81,7 +81,7 @@ func (s *Store) Metrics() Metrics {
 	if s.log != nil {
 		m.LogSegment = s.log.Segment()
 		m.LogWaiting = s.log.Waiting()
-		m.LogBytes = int64(s.log.Stats().Bytes)
+		m.LogBytes = int64(s.log.Bytes())
 	}
 	work := &s.env.Work
 	m.FlushedBytes, m.CompactedIn, m.CompactedOut = work.Flushed.Load(), work.CompactedIn.Load(), work.CompactedOut.Load()

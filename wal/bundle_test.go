@@ -29,7 +29,7 @@ func TestSmallRecordsAreWrittenWithLittleAround(t *testing.T) {
 	if err := w.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	if bytes := w.Stats().Bytes; bytes > n*(size+3)*1006/1000 {
+	if bytes := w.Bytes(); bytes > n*(size+3)*1006/1000 {
 		t.Errorf("%d records of %d bytes made %d written ones", n, size, bytes)
 	}
 	mustClose(t, w)

@@ -135,9 +135,7 @@ func (w *Writer) pad() {
 
 // putTrailer adds the frame that ends a segment. REQUIRES: everything before it is durable.
 func (w *Writer) putTrailer() {
-	at := w.cur.head
-	b := w.extend(paddedSize(trailerPayload))
-	binary.LittleEndian.PutUint64(b[frameHeaderSize:], at.Records)
-	binary.LittleEndian.PutUint64(b[frameHeaderSize+8:], at.Chain)
-	w.complete(b, trailerPayload, frame{kind: frameTrailer})
+	payload := binary.LittleEndian.AppendUint64(nil, w.cur.head.Records)
+	payload = binary.LittleEndian.AppendUint64(payload, w.cur.head.Chain)
+	w.put(frame{kind: frameTrailer}, pieces{list: [][]byte{payload}}, trailerPayload)
 }

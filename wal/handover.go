@@ -23,11 +23,9 @@ func (w *Writer) passOn() error {
 	switch {
 	case w.err != nil || len(w.flying) > 0 || len(w.buf) < writeThreshold:
 	case w.opts.Gathered == nil:
-		w.lead(false)
+		w.lead()
 	case w.waiting.Load() == 0: // otherwise the waiting callers would wait for one group after another
-		g := w.detach(false)
-		w.flying = append(w.flying, g)
-		w.ready.Store(g)
+		w.ready.Store(w.launch(false))
 		w.opts.Gathered()
 	}
 	return w.err
@@ -108,7 +106,7 @@ func (w *Writer) Flush() error {
 				return err
 			}
 		default:
-			w.lead(false)
+			w.lead()
 		}
 	}
 	return nil

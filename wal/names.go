@@ -57,12 +57,12 @@ func list(fsys vfs.FS, dir string) (listing, error) {
 		return l, err
 	}
 	for _, name := range names {
-		if n, ok := parseSegmentName(name); ok {
+		base, spare := strings.CutPrefix(name, sparePrefix)
+		switch n, ok := parseSegmentName(base); {
+		case ok && spare:
+			l.spares = append(l.spares, n)
+		case ok:
 			l.segments = append(l.segments, n)
-		} else if rest, ok := strings.CutPrefix(name, sparePrefix); ok {
-			if n, ok := parseSegmentName(rest); ok {
-				l.spares = append(l.spares, n)
-			}
 		}
 	}
 	slices.Sort(l.segments)

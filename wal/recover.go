@@ -130,7 +130,6 @@ type tail struct {
 	number uint64
 	sealed seal
 	end    seal
-	torn   bool
 }
 
 // Recover reads the log and calls fn for each record in order.
@@ -228,7 +227,7 @@ func (res *RecoverResult) scanSegment(r, next *segmentReader, known End, fn func
 		if err != nil {
 			return err
 		}
-		res.tail = &tail{number: r.header.Number, sealed: s.durable, end: s.end, torn: !s.closed}
+		res.tail = &tail{number: r.header.Number, sealed: s.durable, end: s.end}
 		if !s.closed {
 			res.Torn = &TornTail{Segment: r.header.Number, File: r.name, Offset: s.end.Offset, Reason: string(reason)}
 		}

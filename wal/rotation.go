@@ -21,9 +21,9 @@ type rotation struct {
 	trailer []byte
 	ended   sealedSegment // the old segment
 
-	spare *spareFile // becomes the next segment
-	next  vfs.File   // nil until the segment is opened
-	left  []step     // steps not done yet
+	spare *segmentFile // becomes the next segment
+	next  vfs.File     // nil until the segment is opened
+	left  []step       // steps not done yet
 }
 
 // rotate begins the next segment in memory, and leaves the rotation to other callers if there are
@@ -31,7 +31,7 @@ type rotation struct {
 // changed. Callers hold mu and have seen that no group is in flight; mu may be released
 // meanwhile.
 func (w *Writer) rotate() error {
-	g := w.detach(true)
+	g := w.launch(true)
 	old, sealed := w.cur, w.cur.head
 	g.sync = old.durable != sealed.Offset
 	w.cur.durable = sealed.Offset // true by the time the trailer is written
@@ -50,7 +50,6 @@ func (w *Writer) rotate() error {
 		{"close", old.name, true, t.old.Close},
 	}, t.spare.headerSteps(header), w.joinSteps(t.spare, &t.next))
 	g.rotation = t
-	w.flying = append(w.flying, g)
 	w.ready.Store(g)
 	switch {
 	case w.opts.Gathered != nil:
@@ -96,8 +95,5 @@ func (w *Writer) rotated(t *rotation) {
 	w.sealed = append(w.sealed, t.ended)
 	w.cur.file = t.next
 	w.onDisk.Store(w.cur.number)
-	w.stats.Rotations++
-	w.stats.Bytes += uint64(len(t.trailer))
-	w.stats.Writes++
-	w.stats.Syncs++
+	w.bytes.Add(uint64(len(t.trailer)))
 }

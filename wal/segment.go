@@ -50,7 +50,7 @@ func (w *Writer) continueFrom(from RecoverResult) error {
 		return err
 	}
 	w.onDisk.Store(w.cur.number)
-	if from.tail != nil && (t.torn || t.sealed.Records == 0) {
+	if from.tail != nil && (from.Torn != nil || t.sealed.Records == 0) {
 		w.cutOff(t)
 	}
 	return nil
@@ -58,11 +58,8 @@ func (w *Writer) continueFrom(from RecoverResult) error {
 
 // begin makes a spare the current segment, in memory only, and returns its header. Callers hold
 // mu.
-func (w *Writer) begin(from *spareFile, previous uint64, sealed seal) []byte {
-	w.cur = segment{
-		file: from.file, name: from.name, size: from.size, number: previous + 1, raw: from.raw,
-		head: seal{Offset: blockSize}, durable: blockSize,
-	}
+func (w *Writer) begin(from *segmentFile, previous uint64, sealed seal) []byte {
+	w.cur = segment{segmentFile: *from, number: previous + 1, head: seal{Offset: blockSize}, durable: blockSize}
 	w.number.Store(w.cur.number)
 	w.setDue()
 	h := header{Version: formatVersion, Store: w.opts.StoreID, Number: w.cur.number, Previous: previous, Sealed: sealed, Size: from.size}
@@ -89,7 +86,7 @@ func (w *Writer) run(steps []step) error {
 }
 
 // headerSteps write and sync the header of the segment that a spare becomes.
-func (s *spareFile) headerSteps(header []byte) []step {
+func (s *segmentFile) headerSteps(header []byte) []step {
 	return []step{
 		{"write the header of", s.name, false, func() error { return writeAll(s.file, header, 0) }},
 		{"sync the header of", s.name, true, s.file.Sync},
@@ -97,7 +94,7 @@ func (s *spareFile) headerSteps(header []byte) []step {
 }
 
 // joinSteps make a spare with a header the current segment of the log, and open it as f.
-func (w *Writer) joinSteps(from *spareFile, f *vfs.File) []step {
+func (w *Writer) joinSteps(from *segmentFile, f *vfs.File) []step {
 	number, name := w.cur.number, w.cur.name
 	return []step{
 		// Not every system can rename an open file.
@@ -145,9 +142,7 @@ func (w *Writer) end() error {
 		return err
 	}
 	w.cur.head = at
-	f := w.cur.file
-	w.cur.file = nil
-	if err := f.Close(); err != nil {
+	if err := w.cur.close(); err != nil {
 		return w.fail("close", w.cur.name, err)
 	}
 	w.ended = End{w.cur.number, at.Offset, at.Records, at.Chain}
@@ -221,11 +216,4 @@ func (w *Writer) Release(minSegment uint64) error {
 	}
 	w.setDue()
 	return err
-}
-
-func (w *Writer) closeFile() {
-	if w.cur.file != nil {
-		w.cur.file.Close() // the writer has failed: a second error adds nothing
-		w.cur.file = nil
-	}
 }

@@ -104,12 +104,21 @@ func (o *Options) spareSize(size int64) bool {
 	return size >= o.SegmentSize && size <= 2*o.SegmentSize
 }
 
-// spareFile is a file that is about to become a segment.
-type spareFile struct {
+// segmentFile is a file that is a segment, or is about to become one.
+type segmentFile struct {
 	file vfs.File
 	name string // path
-	size int64
-	raw  bool // preallocated, but not written before
+	size int64  // preallocated
+	raw  bool   // not written before
+}
+
+// close closes the file if it is open.
+func (f *segmentFile) close() (err error) {
+	if f.file != nil {
+		err = f.file.Close()
+		f.file = nil
+	}
+	return err
 }
 
 // takeSpare takes a spare file or, if there is none, the name for a new one, which is raw.
@@ -124,8 +133,8 @@ func (w *Writer) takeSpare() (name string, raw bool) {
 
 // openSpare opens a spare. A raw one it makes first, and leaves it raw, since a caller is waiting.
 // An error has changed nothing, and the writer goes on.
-func (w *Writer) openSpare(base string, raw bool) (*spareFile, error) {
-	s := &spareFile{name: w.path(base), raw: raw}
+func (w *Writer) openSpare(base string, raw bool) (*segmentFile, error) {
+	s := &segmentFile{name: w.path(base), raw: raw}
 	if raw {
 		if err := w.makeSpare(s.name, false); err != nil {
 			return nil, err
@@ -147,7 +156,7 @@ func (w *Writer) openSpare(base string, raw bool) (*spareFile, error) {
 // openNext opens the file for the next segment. Callers hold mu; it is released meanwhile.
 func (w *Writer) openNext() error {
 	base, raw := w.takeSpare()
-	var next *spareFile
+	var next *segmentFile
 	err := w.apart(func() (err error) {
 		next, err = w.openSpare(base, raw)
 		return err

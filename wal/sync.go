@@ -100,10 +100,7 @@ func (w *Writer) further(lsn LSN, apart bool) (done, turn <-chan struct{}, err e
 	}
 	switch g := w.flight(lsn); {
 	case g != nil:
-		if g.done == nil {
-			g.done = make(chan struct{})
-		}
-		return g.done, nil, nil
+		return g.wait(), nil, nil
 	case w.full != nil:
 		return nil, nil, w.full
 	case w.inviting || !w.mayLead(true):
@@ -119,10 +116,7 @@ func (w *Writer) further(lsn LSN, apart bool) (done, turn <-chan struct{}, err e
 // goroutine writes it, and done is closed at the end. Callers hold mu; it is released meanwhile.
 func (w *Writer) see(g *group, apart bool) (done <-chan struct{}, err error) {
 	if apart {
-		if g.done == nil {
-			g.done = make(chan struct{})
-		}
-		done = g.done
+		done = g.wait()
 		go w.fly(g)
 		return done, nil
 	}
@@ -131,6 +125,14 @@ func (w *Writer) see(g *group, apart bool) (done <-chan struct{}, err error) {
 	w.mu.Lock()
 	w.land(g)
 	return nil, w.full
+}
+
+// wait returns the channel that is closed when the group is done. Callers hold the writer's mu.
+func (g *group) wait() <-chan struct{} {
+	if g.done == nil {
+		g.done = make(chan struct{})
+	}
+	return g.done
 }
 
 // gather returns done, which is closed when the next group is done. The first waiter is to lead
@@ -161,10 +163,7 @@ func (w *Writer) invite(lsn LSN) bool {
 	}
 	// Another caller wrote the record, to make room or to rotate. Later callers rely on this one
 	// to lead, so wake them.
-	if w.gathered != nil {
-		close(w.gathered)
-		w.gathered, w.candidate = nil, nil
-	}
+	w.wakeGathered()
 	return false
 }
 

@@ -24,21 +24,13 @@ const (
 // LSN counts the records appended to one Writer, from 1 on.
 type LSN uint64
 
-// Stats counts what a writer has done.
-type Stats struct {
-	Records   uint64 // appended
-	Bytes     uint64 // written, framing and padding included
-	Writes    uint64
-	Syncs     uint64 // of groups; those of new segments are not counted
-	Rotations uint64
-}
-
 // Writer appends to a log. Its methods are safe for concurrent use.
 type Writer struct {
 	opts    Options
 	durable atomic.Uint64 // LSN
 	number  atomic.Uint64 // of the current segment
 	onDisk  atomic.Uint64 // of the newest segment that is on the disk
+	bytes   atomic.Uint64 // see Bytes
 
 	// due is set while NeedsNext is true.
 	due atomic.Bool
@@ -79,24 +71,20 @@ type Writer struct {
 	stream    uint32  // the one appended to last
 	position  *uint64 // its position; nil if it has none
 
-	next      *spareFile // for the next segment; nil if not opened yet
+	next      *segmentFile // for the next segment; nil if not opened yet
 	device    device
 	sealed    []sealedSegment // ascending
 	spares    []string        // file names
 	lastSpare atomic.Uint64   // number
-	stats     Stats
 }
 
 // segment is the current one.
 type segment struct {
-	file    vfs.File
-	name    string // path
+	segmentFile
 	number  uint64
 	seed    uint64
 	head    seal  // where the next frame will be
 	durable int64 // synced up to here
-	raw     bool  // preallocated, but not written before
-	size    int64 // of the file, which is preallocated
 }
 
 // NewWriter starts a new segment behind what Recover found with the same
@@ -127,7 +115,7 @@ func NewWriter(opts Options, from RecoverResult) (*Writer, error) {
 	}
 	w.buf = w.newBuffer(minBuffer)
 	if err := w.continueFrom(from); err != nil {
-		w.closeFile()
+		_ = w.cur.close() // the first error tells more
 		w.freeBuffers()
 		return nil, err
 	}
@@ -209,7 +197,6 @@ func (w *Writer) append(stream uint32, position uint64, payload [][]byte, wait b
 	}
 	*w.position = position
 	w.last++
-	w.stats.Records++
 	w.setDue()
 	lsn := w.last
 	// Wait until the next record would not fit into the last block: padding would waste the rest
@@ -301,7 +288,7 @@ func (w *Writer) makeRoom(size int64, wait bool) error {
 		case large:
 			err = w.grow(w.endOf(size))
 		default:
-			w.lead(false)
+			w.lead()
 		}
 		if err != nil {
 			return err
@@ -345,12 +332,8 @@ func (w *Writer) End() End {
 	return w.ended
 }
 
-// Stats returns the counters so far.
-func (w *Writer) Stats() Stats {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.stats
-}
+// Bytes returns how many bytes were written, framing and padding included. It never blocks.
+func (w *Writer) Bytes() uint64 { return w.bytes.Load() }
 
 // group is a write in flight.
 type group struct {
@@ -420,12 +403,8 @@ func (w *Writer) finish(g *group) {
 		_ = w.fail(g.op, g.name, g.err) // kept in w.err
 	case w.err == nil: // else records before it may be missing
 		w.written = g.last
-		w.stats.Bytes += uint64(len(g.buf))
-		if len(g.buf) > 0 {
-			w.stats.Writes++
-		}
+		w.bytes.Add(uint64(len(g.buf)))
 		if g.sync {
-			w.stats.Syncs++
 			w.durable.Store(uint64(g.last))
 		}
 		if g.rotation != nil {
@@ -450,10 +429,10 @@ func (w *Writer) finish(g *group) {
 	w.changed.Broadcast()
 }
 
-// lead writes the gathered records, with mu released. Callers hold mu, have checked that they may
-// lead, and look at err afterwards.
-func (w *Writer) lead(sync bool) {
-	_, _ = w.see(w.launch(sync), false) // kept in w.full
+// lead writes the gathered records without a sync, with mu released. Callers hold mu, have checked
+// that they may lead, and look at err afterwards.
+func (w *Writer) lead() {
+	_, _ = w.see(w.launch(false), false) // kept in w.full
 }
 
 // launch makes the gathered records a group in flight, for the caller to fly. Callers hold mu and
@@ -539,7 +518,7 @@ func (w *Writer) Close() error {
 		w.next = nil
 	}
 	if w.err != nil {
-		w.closeFile()
+		_ = w.cur.close() // a second error adds nothing
 		return w.err
 	}
 	return w.end()
