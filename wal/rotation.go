@@ -60,22 +60,11 @@ func (w *Writer) rotate() error {
 	return w.err
 }
 
-// transfer writes a group, or resumes one that found no space, with its rotation. The caller does not
-// hold mu; the group belongs to it until land.
-func (w *Writer) transfer(g *group) {
-	w.device.begin()
-	defer w.device.end()
-	g.err = nil
-	if !g.written {
-		if g.op, g.final, g.err = g.transfer(); g.err != nil {
-			return
-		}
-		g.written = true
-	}
-	for t := g.rotation; t != nil && len(t.left) > 0; t.left = t.left[1:] {
-		s := t.left[0]
-		if err := s.do(); err != nil {
-			g.op, g.name, g.final, g.err = s.op, s.file, s.final, err
+// run carries out the steps that are left, as calls of the group g.
+func (t *rotation) run(g *group) {
+	for ; len(t.left) > 0; t.left = t.left[1:] {
+		g.call = t.left[0]
+		if g.err = g.call.do(); g.err != nil {
 			return
 		}
 	}

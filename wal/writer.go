@@ -349,11 +349,9 @@ type group struct {
 	written bool // and synced if sync is set; the rotation may not be done
 	stalled bool // there was no space, and no caller is trying again yet
 
-	// The outcome, once over is set.
-	over  bool
-	op    string
-	final bool // see step
-	err   error
+	call step  // the last one that was begun; its do is unset for a write or sync of the records
+	err  error // of call
+	over bool  // err is the outcome
 }
 
 // detach pads the gathered frames and takes them out as a group. Callers hold mu and have checked
@@ -375,17 +373,23 @@ func (w *Writer) detach(sync bool) *group {
 	return g
 }
 
-// transfer writes the records of a group, and syncs them if sync is set.
-func (g *group) transfer() (op string, final bool, err error) {
-	if len(g.buf) > 0 {
-		if err := writeAll(g.file, g.buf, g.at); err != nil {
-			return "write", false, err
-		}
+// transfer writes the records of a group, and syncs them if sync is set. It then carries out the
+// group's rotation. A group that found no space goes on where it stopped. The caller need not hold
+// mu: the group belongs to it until land.
+func (w *Writer) transfer(g *group) {
+	w.device.begin()
+	defer w.device.end()
+	g.err = nil
+	if !g.written && len(g.buf) > 0 {
+		g.call, g.err = step{op: "write", file: g.name}, writeAll(g.file, g.buf, g.at)
 	}
-	if g.sync {
-		return "sync", true, g.file.SyncData()
+	if !g.written && g.sync && g.err == nil {
+		g.call, g.err = step{op: "sync", file: g.name, final: true}, g.file.SyncData()
 	}
-	return "", false, nil
+	g.written = g.err == nil
+	if g.rotation != nil && g.written {
+		g.rotation.run(g)
+	}
 }
 
 func writeAll(f vfs.File, b []byte, at int64) error {
@@ -400,7 +404,7 @@ func writeAll(f vfs.File, b []byte, at int64) error {
 func (w *Writer) finish(g *group) {
 	switch {
 	case g.err != nil:
-		_ = w.fail(g.op, g.name, g.err) // kept in w.err
+		_ = w.fail(g.call.op, g.call.file, g.err) // kept in w.err
 	case w.err == nil: // else records before it may be missing
 		w.written = g.last
 		w.bytes.Add(uint64(len(g.buf)))
@@ -452,7 +456,7 @@ func (w *Writer) land(g *group) {
 		if !slices.ContainsFunc(w.flying, func(g *group) bool { return g.stalled }) {
 			w.full = nil
 		}
-	case !g.final && w.err == nil && vfs.IsNoSpace(g.err):
+	case !g.call.final && w.err == nil && vfs.IsNoSpace(g.err):
 		w.stall(g)
 		return
 	case g.rotation != nil:
@@ -464,7 +468,7 @@ func (w *Writer) land(g *group) {
 // stall keeps a group for later, and wakes all waiting callers. Callers hold mu.
 func (w *Writer) stall(g *group) {
 	known := w.full != nil
-	w.full = fmt.Errorf("wal: no space to %s %s: %w", g.op, g.name, g.err)
+	w.full = fmt.Errorf("wal: no space to %s %s: %w", g.call.op, g.call.file, g.err)
 	if !known { // log once, although every retry ends here
 		w.opts.Logger.Warn("no space for the log; writes wait for some", "error", w.full)
 	}
@@ -492,7 +496,7 @@ func (w *Writer) over(g *group) {
 // seen that no group is in flight.
 func (w *Writer) writeOut(sync bool) error {
 	g := w.detach(sync)
-	g.op, _, g.err = g.transfer()
+	w.transfer(g)
 	w.finish(g)
 	return w.err
 }
