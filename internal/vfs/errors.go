@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"syscall"
 	"unsafe"
 )
@@ -44,10 +45,15 @@ func pathError(op, name string, err error) error {
 	return &fs.PathError{Op: op, Path: name, Err: err}
 }
 
-// linkError is like pathError, for operations with two names.
+// linkError is like pathError, for operations with two names. It takes the cause out of an
+// *os.LinkError, so that all errors of this package have the same form.
 func linkError(op, oldName, newName string, err error) error {
 	if err == nil {
 		return nil
+	}
+	var le *os.LinkError
+	if errors.As(err, &le) {
+		err = le.Err
 	}
 	return &fs.PathError{Op: op, Path: oldName, Err: fmt.Errorf("to %s: %w", newName, err)}
 }

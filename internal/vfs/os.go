@@ -94,82 +94,70 @@ func notRegular(st fs.FileInfo) error {
 
 // openOS opens name, with direct I/O if that is asked for and possible.
 func openOS(name string, flags int, opts OpenOptions) (File, error) {
-	readOnly := flags&os.O_RDWR == 0
-	if opts.Direct {
-		if extra, ok := openFlags(); ok {
-			f, err := openFile(name, flags|extra)
-			switch {
-			case err == nil:
-				if align := directAlign(f); align > 0 {
-					opts.WriteBehind = false
-					return newOSFile(f, name, readOnly, align, opts), nil
-				}
-				// Direct I/O needs a larger block than AlignedBuffer offers.
-				if err := f.Close(); err != nil {
-					return nil, pathError("close", name, err)
-				}
-			case !errors.Is(err, errDirectRefused):
-				return nil, pathError("open", name, err)
-			}
-		}
-	}
-	f, err := openFile(name, flags)
+	f, align, err := openAligned(name, flags, opts.Direct)
 	if err != nil {
 		return nil, pathError("open", name, err)
 	}
+	buffered := align == 1
 	switch {
-	case opts.Uncached: // see ReadAt
+	case !buffered || opts.Uncached: // see ReadAt
 	case opts.Sequential:
 		adviseSequential(f)
 	case opts.Random:
 		adviseRandom(f)
 	}
-	return newOSFile(f, name, readOnly, 1, opts), nil
+	return &osFile{
+		f: f, name: name, readOnly: flags&os.O_RDWR == 0, align: align,
+		behind: opts.WriteBehind && buffered, uncached: opts.Uncached && buffered,
+	}, nil
 }
 
-func newOSFile(f *os.File, name string, readOnly bool, align int, opts OpenOptions) File {
-	return &osFile{f: f, name: name, readOnly: readOnly, align: align, behind: opts.WriteBehind, uncached: opts.Uncached && align == 1}
+// openAligned opens name for openOS, and returns the alignment that the file demands: 1 without
+// direct I/O.
+func openAligned(name string, flags int, direct bool) (f *os.File, align int, err error) {
+	if extra, ok := openFlags(); direct && ok {
+		f, err := openFile(name, flags|extra)
+		if err != nil && !errors.Is(err, errDirectRefused) {
+			return nil, 0, err
+		}
+		if err == nil {
+			if align := directAlign(f); align > 0 {
+				return f, align, nil
+			}
+			// Direct I/O needs a larger block than AlignedBuffer offers.
+			if err := f.Close(); err != nil {
+				return nil, 0, pathError("close", name, err)
+			}
+		}
+	}
+	f, err = openFile(name, flags)
+	return f, 1, err
 }
 
-func (osFS) Remove(name string) error {
-	// os.Remove deletes empty directories too; this method does not.
+func (osFS) Remove(name string) error   { return remove("remove", name, false) }
+func (osFS) RemoveDir(dir string) error { return remove("removedir", dir, true) }
+
+// remove deletes a file or an empty directory; os.Remove would delete either.
+func remove(op, name string, dir bool) error {
 	st, err := os.Lstat(name)
-	if err != nil {
-		return pathError("remove", name, err)
+	switch {
+	case err != nil:
+	case st.IsDir() && !dir:
+		err = errIsDir
+	case !st.IsDir() && dir:
+		err = errNotDir
+	default:
+		err = os.Remove(name)
 	}
-	if st.IsDir() {
-		return &fs.PathError{Op: "remove", Path: name, Err: errIsDir}
-	}
-	return pathError("remove", name, os.Remove(name))
-}
-
-func (osFS) RemoveDir(dir string) error {
-	st, err := os.Lstat(dir)
-	if err != nil {
-		return pathError("removedir", dir, err)
-	}
-	if !st.IsDir() {
-		return &fs.PathError{Op: "removedir", Path: dir, Err: errNotDir}
-	}
-	return pathError("removedir", dir, os.Remove(dir))
+	return pathError(op, name, err)
 }
 
 func (osFS) Rename(oldName, newName string) error {
-	return linkError("rename", oldName, newName, unwrapLink(os.Rename(oldName, newName)))
+	return linkError("rename", oldName, newName, os.Rename(oldName, newName))
 }
 
 func (osFS) Link(oldName, newName string) error {
-	return linkError("link", oldName, newName, unwrapLink(os.Link(oldName, newName)))
-}
-
-// unwrapLink takes the cause out of an *os.LinkError, so that all errors of this package have
-// the same form.
-func unwrapLink(err error) error {
-	var le *os.LinkError
-	if errors.As(err, &le) {
-		return le.Err
-	}
-	return err
+	return linkError("link", oldName, newName, os.Link(oldName, newName))
 }
 
 func (osFS) MkdirAll(dir string) error { return pathError("mkdir", dir, os.MkdirAll(dir, dirPerm)) }
@@ -180,10 +168,7 @@ func (osFS) List(dir string) ([]string, error) {
 		return nil, pathError("list", dir, err)
 	}
 	names, err := f.Readdirnames(-1)
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
+	if err = errors.Join(err, f.Close()); err != nil {
 		return nil, pathError("list", dir, err)
 	}
 	slices.Sort(names)

@@ -12,21 +12,26 @@ const errDirectRefused = unix.EINVAL
 
 func openFlags() (int, bool) { return unix.O_DIRECT, true }
 
-// directAlign asks the kernel which alignment the file demands. Linux 6.1 and later say; for
-// older ones it uses the default, which suits all usual devices. Zero means more than this
-// package's buffers offer.
+// directAlign uses the default if the kernel does not say which alignment the file demands: the
+// default suits all usual devices. Zero means more than this package's buffers offer.
 func directAlign(f *os.File) int {
+	if leastAlign(f) > directAlignment {
+		return 0
+	}
+	return directAlignment
+}
+
+// leastAlign asks the kernel which alignment direct I/O on the file demands of offsets, lengths and
+// addresses. Linux 6.1 and later say; 0 means unknown.
+func leastAlign(f *os.File) int {
 	var st unix.Statx_t
 	err := control(f, func(fd int) error {
 		return unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_DIOALIGN, &st)
 	})
 	if err != nil || st.Mask&unix.STATX_DIOALIGN == 0 || st.Dio_offset_align == 0 {
-		return directAlignment
-	}
-	if st.Dio_offset_align > directAlignment || st.Dio_mem_align > directAlignment {
 		return 0
 	}
-	return directAlignment
+	return int(max(st.Dio_offset_align, st.Dio_mem_align))
 }
 
 // syncData is fdatasync: it commits size and extents if they changed, but not the times.

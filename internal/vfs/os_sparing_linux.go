@@ -95,13 +95,8 @@ func isCached(fd uintptr, offset, n int64) (bool, error) {
 // readAlign is the least alignment that direct reads of a file demand of offsets, lengths and
 // addresses, or directAlignment if the kernel does not say.
 func readAlign(f *os.File) int {
-	var st unix.Statx_t
-	err := control(f, func(fd int) error {
-		return unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_DIOALIGN, &st)
-	})
-	n := int(max(st.Dio_offset_align, st.Dio_mem_align))
-	if err != nil || st.Mask&unix.STATX_DIOALIGN == 0 || n < 512 || directAlignment%n != 0 {
-		return directAlignment
+	if n := leastAlign(f); n >= 512 && directAlignment%n == 0 {
+		return n
 	}
-	return n
+	return directAlignment
 }
