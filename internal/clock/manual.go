@@ -28,7 +28,8 @@ func NewManual(startMillis int64) *Manual { return &Manual{wall: startMillis} }
 func (m *Manual) NowMillis() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.nowMillis()
+	// Derived from the monotonic reading, so that advances of less than a millisecond add up.
+	return m.wall + (m.elapsed - m.wallAt).Milliseconds()
 }
 
 // NowMicros returns the wall clock in microseconds.
@@ -37,10 +38,6 @@ func (m *Manual) NowMicros() int64 {
 	defer m.mu.Unlock()
 	return m.wall*1000 + (m.elapsed - m.wallAt).Microseconds()
 }
-
-// nowMillis derives the wall clock from the monotonic reading, so that advances of less than a
-// millisecond add up.
-func (m *Manual) nowMillis() int64 { return m.wall + (m.elapsed - m.wallAt).Milliseconds() }
 
 // Elapsed returns the monotonic reading.
 func (m *Manual) Elapsed() time.Duration {

@@ -12,7 +12,7 @@ import (
 // change without effect) once everything that is applied now is durable and visible: a caller that
 // is told that a row exists must be able to read it.
 func (p *Pipeline) Refuse(refusal error) Commit {
-	lsn, seq := p.queue.last()
+	lsn, seq := p.queue.lastBelow(math.MaxUint64)
 	return Commit{pipeline: p, lsn: lsn, seq: seq, refusal: refusal}
 }
 
@@ -100,7 +100,8 @@ func (p *Pipeline) Settle(endSeq uint64, beside func(func() error) (wait func() 
 			return nil, err
 		}
 	}
-	if err := p.queue.wait(context.Background(), p.queue.lastBelow(endSeq)); err != nil {
+	_, last := p.queue.lastBelow(endSeq)
+	if err := p.queue.wait(context.Background(), last); err != nil {
 		return nil, err
 	}
 	if p.opts.Sync {

@@ -41,8 +41,8 @@ func (p *Pipeline) Failed() error {
 
 // Writable returns nil, or the reason why no write is accepted.
 func (p *Pipeline) Writable() error {
-	if err := p.failed.Load(); err != nil {
-		return *err
+	if err := p.Failed(); err != nil {
+		return err
 	}
 	return p.env.Refuses()
 }

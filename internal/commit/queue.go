@@ -67,29 +67,17 @@ func (q *queue) push(lsn wal.LSN, seq uint64) ticket {
 	return t
 }
 
-// last returns the record and the sequence number of the last commit that is not visible, zeros
-// if there is none.
-func (q *queue) last() (wal.LSN, uint64) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.head == q.tail {
-		return 0, 0
-	}
-	c := q.at(q.tail - 1)
-	return c.lsn, c.seq
-}
-
-// lastBelow returns the last sequence number of the last commit before endSeq
-// that is not visible, 0 if there is none.
-func (q *queue) lastBelow(endSeq uint64) uint64 {
+// lastBelow returns the record and the last sequence number of the last commit before endSeq that
+// is not visible, zeros if there is none.
+func (q *queue) lastBelow(endSeq uint64) (wal.LSN, uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for t := q.tail; t > q.head; t-- {
 		if c := q.at(t - 1); c.seq < endSeq {
-			return c.seq
+			return c.lsn, c.seq
 		}
 	}
-	return 0
+	return 0, 0
 }
 
 // applied notes that a commit is in the memtables. upTo returns the last record whose commit may
@@ -128,16 +116,13 @@ func (q *queue) advance(upTo wal.LSN) {
 		return
 	}
 	visible := q.visible.Load()
-	left := q.waiters[:0]
-	for _, w := range q.waiters {
-		if w.seq <= visible {
-			close(w.done)
-		} else {
-			left = append(left, w)
+	q.waiters = slices.DeleteFunc(q.waiters, func(w waiter) bool {
+		if w.seq > visible {
+			return false
 		}
-	}
-	clear(q.waiters[len(left):])
-	q.waiters = left
+		close(w.done)
+		return true
+	})
 }
 
 // wait returns when a sequence number is visible, or with the context's error.

@@ -33,11 +33,11 @@ func TestCommitsBecomeVisibleInTheirOrder(t *testing.T) {
 	if q.visible.Load() != 12 {
 		t.Errorf("%d is visible, want 12: the second commit is not durable", q.visible.Load())
 	}
-	if lsn, seq := q.last(); lsn != 2 || seq != 15 {
+	if lsn, seq := q.lastBelow(math.MaxUint64); lsn != 2 || seq != 15 {
 		t.Errorf("the last commit is record %d, %d", lsn, seq)
 	}
 	q.publish(2)
-	if lsn, seq := q.last(); q.visible.Load() != 15 || q.length() != 0 || lsn != 0 || seq != 0 {
+	if lsn, seq := q.lastBelow(math.MaxUint64); q.visible.Load() != 15 || q.length() != 0 || lsn != 0 || seq != 0 {
 		t.Errorf("%d is visible, %d wait, last are %d, %d", q.visible.Load(), q.length(), lsn, seq)
 	}
 }
@@ -48,7 +48,7 @@ func TestTheLastCommitBelowASequenceNumber(t *testing.T) {
 		q.push(wal.LSN(i+1), 10*(i+1))
 	}
 	for below, want := range map[uint64]uint64{10: 0, 11: 10, 30: 20, math.MaxUint64: 30} {
-		if got := q.lastBelow(below); got != want {
+		if _, got := q.lastBelow(below); got != want {
 			t.Errorf("below %d: %d, want %d", below, got, want)
 		}
 	}

@@ -9,11 +9,11 @@ import (
 // Manual queues jobs and runs one only when a test says so, on the stack of the test. If one
 // goroutine calls everything, a run is a function of the choices that the test makes.
 type Manual struct {
-	mu      sync.Mutex
-	ended   sync.Cond
-	queue   []job // of all classes, the oldest first
-	running int
-	closed  bool
+	running sync.WaitGroup
+
+	mu     sync.Mutex
+	queue  []job // of all classes, the oldest first
+	closed bool
 }
 
 // JobInfo describes a queued job.
@@ -23,11 +23,7 @@ type JobInfo struct {
 }
 
 // NewManual returns an executor with an empty queue.
-func NewManual() *Manual {
-	m := &Manual{}
-	m.ended.L = &m.mu
-	return m
-}
+func NewManual() *Manual { return &Manual{} }
 
 // Go implements Executor.
 func (m *Manual) Go(class Class, name string, run func()) bool {
@@ -63,14 +59,9 @@ func (m *Manual) Step(i int) bool {
 	}
 	next := m.queue[i]
 	m.queue = slices.Delete(m.queue, i, i+1)
-	m.running++
+	m.running.Add(1)
 	m.mu.Unlock()
-	defer func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.running--
-		m.ended.Broadcast()
-	}()
+	defer m.running.Done()
 	next.run()
 	return true
 }
@@ -107,10 +98,8 @@ func (m *Manual) RunAll() int {
 // Close implements Executor. A job must not call it: it would wait for itself.
 func (m *Manual) Close() {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.closed = true
 	m.queue = nil
-	for m.running > 0 {
-		m.ended.Wait()
-	}
+	m.mu.Unlock()
+	m.running.Wait()
 }

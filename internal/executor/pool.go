@@ -17,8 +17,9 @@ type job struct {
 // there is nothing to do. A job that panics ends the process: a store that goes on after such a
 // bug may spread it to disk.
 type Pool struct {
+	workers sync.WaitGroup
+
 	mu      sync.Mutex
-	ended   sync.Cond // signalled when a worker ends
 	limits  [Classes]int
 	running [Classes]int
 	queues  [Classes][]job
@@ -33,9 +34,7 @@ func NewPool(limits [Classes]int) *Pool {
 			panic(fmt.Sprintf("executor: limit %d for class %s; it must be at least 1", n, Class(c)))
 		}
 	}
-	p := &Pool{limits: limits}
-	p.ended.L = &p.mu
-	return p
+	return &Pool{limits: limits}
 }
 
 // Go implements Executor.
@@ -49,6 +48,7 @@ func (p *Pool) Go(class Class, name string, run func()) bool {
 	// Workers take jobs in order: a worker started now runs the oldest waiting job.
 	if p.running[class] < p.limits[class] {
 		p.running[class]++
+		p.workers.Add(1)
 		go p.work(class)
 	}
 	return true
@@ -68,8 +68,8 @@ func (p *Pool) work(class Class) {
 	}
 	p.queues[class] = nil
 	p.running[class]--
-	p.ended.Broadcast()
 	p.mu.Unlock()
+	p.workers.Done()
 }
 
 // Spare implements Executor.
@@ -97,12 +97,8 @@ func (p *Pool) Await(ctx context.Context, event, other, end <-chan struct{}) err
 // Close implements Executor. A job must not call it: it would wait for itself.
 func (p *Pool) Close() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.closed = true
-	for c := range p.queues {
-		p.queues[c] = nil
-	}
-	for p.running != [Classes]int{} {
-		p.ended.Wait()
-	}
+	clear(p.queues[:])
+	p.mu.Unlock()
+	p.workers.Wait()
 }

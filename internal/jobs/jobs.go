@@ -19,10 +19,10 @@ type Jobs struct {
 	clock    clock.Clock
 	failed   func(name string, err error) (again bool)
 
+	running sync.WaitGroup // what Begin counts
+
 	mu      sync.Mutex
-	idle    sync.Cond // signalled when running falls to zero
 	stopped bool
-	running int
 	kinds   map[Kind]*state
 	ended   chan struct{} // closed and set to nil when a job has ended; made by Busy
 	timers  map[*timer]struct{}
@@ -52,9 +52,7 @@ const RetryAfter = 2 * time.Second
 // New returns an empty set of jobs. failed is told of every job that failed, and says whether to
 // run it again after RetryAfter.
 func New(e executor.Executor, c clock.Clock, failed func(name string, err error) (again bool)) *Jobs {
-	j := &Jobs{executor: e, clock: c, failed: failed, kinds: make(map[Kind]*state), timers: make(map[*timer]struct{}), end: make(chan struct{})}
-	j.idle.L = &j.mu
-	return j
+	return &Jobs{executor: e, clock: c, failed: failed, kinds: make(map[Kind]*state), timers: make(map[*timer]struct{}), end: make(chan struct{})}
 }
 
 // Submit queues a job, unless one of its kind is queued already. If one of its kind is running,
@@ -137,21 +135,14 @@ func (j *Jobs) Await(ctx context.Context, event, other <-chan struct{}) error {
 func (j *Jobs) Begin() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.stopped {
-		return false
+	if !j.stopped {
+		j.running.Add(1)
 	}
-	j.running++
-	return true
+	return !j.stopped
 }
 
 // End ends what Begin began.
-func (j *Jobs) End() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.running--; j.running == 0 {
-		j.idle.Broadcast()
-	}
-}
+func (j *Jobs) End() { j.running.Done() }
 
 // After calls f once d has elapsed, unless Stop is called before.
 func (j *Jobs) After(d time.Duration, f func()) {
@@ -187,10 +178,4 @@ func (j *Jobs) Stop() {
 
 // Wait returns when all work that Begin counted has ended. REQUIRES: Stop was called, or nothing
 // was ever submitted.
-func (j *Jobs) Wait() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for j.running > 0 {
-		j.idle.Wait()
-	}
-}
+func (j *Jobs) Wait() { j.running.Wait() }

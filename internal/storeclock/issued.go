@@ -20,16 +20,8 @@ func NewIssued(c clock.Clock) *Issued { return &Issued{clock: c} }
 
 // Millis returns the wall clock or the last reading, whichever is later.
 func (c *Issued) Millis() int64 {
-	wall := c.clock.NowMillis()
-	for {
-		last := c.last.Load()
-		if wall <= last {
-			return last
-		}
-		if c.last.CompareAndSwap(last, wall) {
-			return wall
-		}
-	}
+	c.Raise(c.clock.NowMillis())
+	return c.last.Load()
 }
 
 // Micros is Millis in microseconds. Within one millisecond a reading may be lower than an earlier

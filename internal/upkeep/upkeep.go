@@ -151,20 +151,15 @@ func (u *Upkeep) Compact(ctx context.Context, trees []*partition.Tree, start, en
 }
 
 func compact(ctx context.Context, tree *partition.Tree, start, end []byte) error {
-	for more := true; more; {
+	for {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		_, again, err := tree.CompactRange(start, end)
-		if errors.Is(err, partition.ErrStale) {
-			continue
-		}
-		if err != nil {
+		_, more, err := tree.CompactRange(start, end)
+		if !errors.Is(err, partition.ErrStale) && (err != nil || !more) {
 			return err
 		}
-		more = again
 	}
-	return nil
 }
 
 // Settle returns when no memtable waits to be flushed and no compaction is due. An error says why
