@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -67,9 +68,7 @@ type Writer struct {
 	groups    []*group      // structs to be used again
 	last      LSN           // of the last record in buf
 	written   LSN           // handed to the operating system
-	positions map[uint32]*uint64
-	stream    uint32  // the one appended to last
-	position  *uint64 // its position; nil if it has none
+	positions map[uint32]uint64 // last of each stream
 
 	next      *segmentFile // for the next segment; nil if not opened yet
 	device    device
@@ -94,18 +93,14 @@ func NewWriter(opts Options, from RecoverResult) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if from.NextSegment == 0 {
+	if from.positions == nil {
 		return nil, errors.New("wal: NewWriter needs the result of Recover")
 	}
-	w := &Writer{opts: opts, positions: make(map[uint32]*uint64)}
+	w := &Writer{opts: opts, positions: maps.Clone(from.positions)}
 	w.device.elapsed = opts.Elapsed
 	for _, n := range from.segments {
 		w.sealed = append(w.sealed, sealedSegment{number: n})
 	}
-	for stream, position := range from.positions {
-		w.positions[stream] = &position
-	}
-	w.position = w.positions[w.stream]
 	w.changed.L = &w.mu
 	if err := vfs.MakeDir(opts.FS, filepath.Dir(opts.Dir), opts.Dir); err != nil {
 		return nil, err
@@ -184,18 +179,11 @@ func (w *Writer) append(stream uint32, position uint64, payload [][]byte, wait b
 	if err := w.makeRoom(recordSize(n), wait); err != nil {
 		return 0, err
 	}
-	if stream != w.stream {
-		w.stream, w.position = stream, w.positions[stream]
-	}
-	if w.position != nil && position <= *w.position {
-		return 0, fmt.Errorf("%w: position %d of stream %d follows %d", errPosition, position, stream, *w.position)
+	if last, ok := w.positions[stream]; ok && position <= last {
+		return 0, fmt.Errorf("%w: position %d of stream %d follows %d", errPosition, position, stream, last)
 	}
 	w.encode(stream, position, pieces{list: payload}, n)
-	if w.position == nil {
-		w.position = new(uint64)
-		w.positions[stream] = w.position
-	}
-	*w.position = position
+	w.positions[stream] = position
 	w.last++
 	w.setDue()
 	lsn := w.last
