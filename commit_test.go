@@ -283,7 +283,13 @@ func TestP13_TheManifestNamesNoSegmentThatIsStillToCome(t *testing.T) {
 	s := r.store
 	before := s.log.NewestOnDisk()
 	for position := uint64(1); s.log.Segment() == s.log.NewestOnDisk(); position++ {
-		lsn, err := s.log.Append(row.LogStream, position, make([]byte, 3000))
+		record := make([]byte, 3000)
+		lsn, err := s.log.AppendNow(row.LogStream, position, record)
+		if errors.Is(err, wal.ErrRoom) {
+			if err = s.log.MakeRoom(ctx(), record); err == nil {
+				lsn, err = s.log.AppendNow(row.LogStream, position, record)
+			}
+		}
 		if err == nil && position == 1 {
 			err = s.log.Sync(lsn)
 		}

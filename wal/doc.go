@@ -8,7 +8,7 @@
 // followed by groups. A group is what one write carries, padded to whole blocks, so that a block
 // that may hold acknowledged records is never written a second time. format.go gives the layout.
 //
-//	writer.go    Append: filling the next group, and writing it
+//	writer.go    AppendNow: filling the next group, and writing it
 //	sync.go      Sync: group commit by leader and follower
 //	handover.go  handing groups to the operating system when there is no Sync
 //	segment.go   the life of a segment: spare -> current -> sealed -> spare

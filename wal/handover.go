@@ -2,8 +2,8 @@ package wal
 
 // Handing a group to the operating system, for a log that is not synced.
 //
-// That takes 25 us for 128 KiB, so Append can leave it to another goroutine: otherwise nine of a
-// thousand rows of a kilobyte would wait for it. Append takes the buffer out as a group, which is
+// That takes 25 us for 128 KiB, so AppendNow can leave it to another goroutine: otherwise nine of a
+// thousand rows of a kilobyte would wait for it. It takes the buffer out as a group, which is
 // then the last one in flight. The first caller to reach the group writes it: HandOver, or a
 // caller that would have to wait for the group. HandOver holds mu only to record the result.
 
@@ -31,7 +31,7 @@ func (w *Writer) passOn() error {
 	return w.err
 }
 
-// HandOver writes the group that Append left to it, and costs next to nothing if there is none.
+// HandOver writes the group that was left to it, and costs next to nothing if there is none.
 // Only a log that is not synced, and has a function Gathered, needs it.
 func (w *Writer) HandOver() error {
 	g := w.ready.Swap(nil)

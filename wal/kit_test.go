@@ -5,6 +5,7 @@ package wal
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"flag"
@@ -357,4 +358,17 @@ func (w *Writer) readyToRotate() (err error) {
 		}
 	}
 	return err
+}
+
+// Append is AppendNow, and makes the room that it does not find.
+func (w *Writer) Append(stream uint32, position uint64, payload ...[]byte) (LSN, error) {
+	for {
+		lsn, err := w.AppendNow(stream, position, payload...)
+		if err != ErrRoom {
+			return lsn, err
+		}
+		if err := w.MakeRoom(context.Background(), payload...); err != nil {
+			return 0, err
+		}
+	}
 }

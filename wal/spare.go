@@ -221,7 +221,7 @@ func (w *Writer) prepared() bool { return len(w.spares) > 0 || w.next != nil || 
 // PrepareNext makes a spare file, unless there is one. It is meant for the owner's background
 // work, and blocks no other method but Close.
 //
-// It pays twice. Without it Append has to make the file when the segment is full, and the syncs
+// It pays twice. Without it MakeRoom has to make the file when the segment is full, and the syncs
 // of that segment cost twice as much (see access). And a full disk shows here first: an error
 // leaves the writer as it was, so the owner can refuse new records early, and try again when
 // there is space, before a write fails half-way.

@@ -28,7 +28,7 @@ const maxFlying = 2
 // Sync returns when the record lsn, and so all before it, are durable, or with the error that
 // prevented it. A record that was durable before the writer failed still is, and Sync says so. An
 // error that does not match ErrFailed means that there was no space: the record is still in
-// flight, and the next Sync or Append tries again.
+// flight, and the next Sync or MakeRoom tries again.
 func (w *Writer) Sync(lsn LSN) error { return w.SyncContext(context.Background(), lsn) }
 
 // SyncContext is Sync for a caller that waits no longer than the context: it then returns the

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// maxGroup bounds what waits in memory: Append writes when it is reached. There is one buffer
+	// maxGroup bounds what waits in memory: MakeRoom writes when it is reached. There is one buffer
 	// more than there are groups in flight.
 	maxGroup = 4 << 20
 )
@@ -146,27 +146,16 @@ func (w *Writer) wakeGathered() {
 	}
 }
 
-// Append adds a record, the concatenation of payload, to the next group, and returns its LSN;
+// AppendNow adds a record, the concatenation of payload, to the next group, and returns its LSN;
 // Sync of that LSN makes it durable. The payload is copied. The position must be above the last
 // one of the stream, including positions from before Recover (else errPosition); streams are
 // independent of each other.
 //
-// Append is cheap except in three cases. If the segment is full, it opens the file of the next
-// one. If maxGroup bytes are waiting, it waits for them to be written, or writes them. For a
-// record larger than a segment it reserves the space. After an error that matches ErrFailed, the
-// record may or may not be there after reopening; after other errors it will not be.
-func (w *Writer) Append(stream uint32, position uint64, payload ...[]byte) (LSN, error) {
-	return w.append(stream, position, payload, true)
-}
-
-// AppendNow is Append for a caller that holds locks. Where Append would call the system or wait
-// for a caller that does, AppendNow does nothing and returns ErrRoom. MakeRoom then makes the
-// room.
+// The caller may hold locks. Where AppendNow would have to call the system, or wait for a caller
+// that does, it does nothing and returns ErrRoom. MakeRoom then makes the room. After an error that
+// matches ErrFailed, the record may or may not be there after reopening; after other errors it will
+// not be.
 func (w *Writer) AppendNow(stream uint32, position uint64, payload ...[]byte) (LSN, error) {
-	return w.append(stream, position, payload, false)
-}
-
-func (w *Writer) append(stream uint32, position uint64, payload [][]byte, wait bool) (LSN, error) {
 	n := 0
 	for _, p := range payload {
 		if len(p) > MaxRecordSize-n {
@@ -176,7 +165,7 @@ func (w *Writer) append(stream uint32, position uint64, payload [][]byte, wait b
 	}
 	w.lockSoon()
 	defer w.mu.Unlock()
-	if err := w.makeRoom(recordSize(n), wait); err != nil {
+	if err := w.makeRoom(recordSize(n), false); err != nil {
 		return 0, err
 	}
 	if last, ok := w.positions[stream]; ok && position <= last {
@@ -215,8 +204,11 @@ type making struct {
 	err  error // once done
 }
 
-// MakeRoom waits until there is room for a record, after AppendNow found none. Errors are those
-// of Append, or the context's. Other callers may take the room first.
+// MakeRoom waits until there is room for a record, after AppendNow found none. If the segment is
+// full, it opens the file of the next one. If maxGroup bytes are waiting, it waits for them to be
+// written, or writes them. For a record larger than a segment it reserves the space. Errors match
+// ErrFailed or ErrClosed, say that there is no space, or are the context's. Other callers may take
+// the room first.
 func (w *Writer) MakeRoom(ctx context.Context, payload ...[]byte) error {
 	n := 0
 	for _, p := range payload {

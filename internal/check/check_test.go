@@ -129,7 +129,7 @@ func writeLog(t *testing.T, fs vfs.FS) wal.End {
 	must(t, c.Normalize())
 	var b row.Batch
 	must(t, b.Add(&c))
-	_, err = w.Append(0, rows+1, b.Pieces()...)
+	_, err = w.AppendNow(0, rows+1, b.Pieces()...)
 	must(t, err)
 	must(t, w.Close())
 	return w.End()
