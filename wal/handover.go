@@ -2,7 +2,7 @@ package wal
 
 // Handing a group to the operating system, for a log that is not synced.
 //
-// That takes 25 us for 128 KiB, so AppendNow can leave it to another goroutine: otherwise nine of a
+// That takes 25 us for 128 KiB, so AppendNow leaves it to another goroutine: otherwise nine of a
 // thousand rows of a kilobyte would wait for it. It takes the buffer out as a group, which is
 // then the last one in flight. The first caller to reach the group writes it: HandOver, or a
 // caller that would have to wait for the group. HandOver holds mu only to record the result.
@@ -17,22 +17,28 @@ const (
 	writeAnyway = 8 * writeThreshold
 )
 
-// passOn leaves the gathered records to HandOver, or writes them if there is no Gathered. It does
-// nothing while a group is in flight. Callers hold mu; it may be released meanwhile.
-func (w *Writer) passOn() error {
-	switch {
-	case w.err != nil || len(w.flying) > 0 || len(w.buf) < writeThreshold:
-	case w.opts.Gathered == nil:
-		w.lead()
-	case w.waiting.Load() == 0: // otherwise the waiting callers would wait for one group after another
-		w.ready.Store(w.launch(false))
+// passOn leaves the gathered records to HandOver if they are enough. It does nothing while a group
+// is in flight, or if callers wait, which would then wait for one group after another. Callers hold
+// mu.
+func (w *Writer) passOn(n int) {
+	// Wait until the next record, of n bytes like the last one, would not fit into the last block:
+	// padding would waste the rest of that block.
+	enough := len(w.buf) >= writeThreshold && -len(w.buf)&(blockSize-1) < n+entryHeader
+	if enough && len(w.flying) == 0 && w.waiting.Load() == 0 {
+		w.leave(w.launch(false))
+	}
+}
+
+// leave lets HandOver, or the next caller that waits, write a group in flight. Callers hold mu.
+func (w *Writer) leave(g *group) {
+	w.ready.Store(g)
+	if w.opts.Gathered != nil {
 		w.opts.Gathered()
 	}
-	return w.err
 }
 
 // HandOver writes the group that was left to it, and costs next to nothing if there is none.
-// Only a log that is not synced, and has a function Gathered, needs it.
+// Only a log that is not synced needs it.
 func (w *Writer) HandOver() error {
 	g := w.ready.Swap(nil)
 	if g == nil {

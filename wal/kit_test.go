@@ -328,9 +328,7 @@ func (w *Writer) Rotate() (uint64, error) {
 	if w.cur.head.Records == 0 {
 		return w.cur.number, nil
 	}
-	if err := w.rotate(); err != nil {
-		return 0, err
-	}
+	w.rotate()
 	number := w.cur.number
 	for w.onDisk.Load() < number && w.err == nil {
 		if err := w.awaitFlight(); err != nil {
@@ -360,10 +358,14 @@ func (w *Writer) readyToRotate() (err error) {
 	return err
 }
 
-// Append is AppendNow, and makes the room that it does not find.
+// Append is AppendNow, and makes the room that it does not find. It hands over what was left to
+// HandOver, unless Options.Gathered does.
 func (w *Writer) Append(stream uint32, position uint64, payload ...[]byte) (LSN, error) {
 	for {
 		lsn, err := w.AppendNow(stream, position, payload...)
+		if err == nil && !w.opts.Sync && w.opts.Gathered == nil {
+			err = w.HandOver()
+		}
 		if err != ErrRoom {
 			return lsn, err
 		}

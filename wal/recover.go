@@ -33,8 +33,8 @@ type Options struct {
 	// bytes have gathered, which is faster without syncs. Sync and Flush work in both modes.
 	Sync bool
 	// Gathered, if not nil, is called when a group or the end of a segment is left for
-	// Writer.HandOver, which should be called soon; if nil, AppendNow writes by itself. It must not
-	// wait for anything, nor call the Writer.
+	// Writer.HandOver, which should be called soon. It must not wait for anything, nor call the
+	// Writer.
 	Gathered func()
 	// Memory is the pool for the buffers of a Writer; nil is the Go heap.
 	Memory *offheap.Pool

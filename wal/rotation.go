@@ -26,11 +26,9 @@ type rotation struct {
 	left  []step       // steps not done yet
 }
 
-// rotate begins the next segment in memory, and leaves the rotation to other callers if there are
-// any. The next file is already open, so a lack of space for it has shown before anything
-// changed. Callers hold mu and have seen that no group is in flight; mu may be released
-// meanwhile.
-func (w *Writer) rotate() error {
+// rotate begins the next segment in memory, and leaves the rotation to other callers. The next file is already open, so a lack of space for it has shown before anything
+// changed. Callers hold mu and have seen that no group is in flight.
+func (w *Writer) rotate() {
 	g := w.launch(true)
 	old, sealed := w.cur, w.cur.head
 	g.sync = old.durable != sealed.Offset
@@ -50,14 +48,7 @@ func (w *Writer) rotate() error {
 		{"close", old.name, true, t.old.Close},
 	}, t.spare.headerSteps(header), w.joinSteps(t.spare, &t.next))
 	g.rotation = t
-	w.ready.Store(g)
-	switch {
-	case w.opts.Gathered != nil:
-		w.opts.Gathered()
-	case !w.opts.Sync: // no other caller will write the group
-		w.carry()
-	}
-	return w.err
+	w.leave(g)
 }
 
 // run carries out the steps that are left, as calls of the group g.

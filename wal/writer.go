@@ -60,14 +60,14 @@ type Writer struct {
 	waiting  atomic.Int64 // calls of Sync and Rotate under way
 
 	cur       segment
-	buf       []byte        // frames of the next group; aligned; ends at cur.head
-	bundle    bundle        // at the end of buf
-	gathered  chan struct{} // closed when that group is done; nil without a waiter
-	candidate chan struct{} // closed when its waiter may lead that group; nil without one
-	idle      [][]byte      // buffers to be used again
-	groups    []*group      // structs to be used again
-	last      LSN           // of the last record in buf
-	written   LSN           // handed to the operating system
+	buf       []byte            // frames of the next group; aligned; ends at cur.head
+	bundle    bundle            // at the end of buf
+	gathered  chan struct{}     // closed when that group is done; nil without a waiter
+	candidate chan struct{}     // closed when its waiter may lead that group; nil without one
+	idle      [][]byte          // buffers to be used again
+	groups    []*group          // structs to be used again
+	last      LSN               // of the last record in buf
+	written   LSN               // handed to the operating system
 	positions map[uint32]uint64 // last of each stream
 
 	next      *segmentFile // for the next segment; nil if not opened yet
@@ -175,15 +175,10 @@ func (w *Writer) AppendNow(stream uint32, position uint64, payload ...[]byte) (L
 	w.positions[stream] = position
 	w.last++
 	w.setDue()
-	lsn := w.last
-	// Wait until the next record would not fit into the last block: padding would waste the rest
-	// of that block.
-	if !w.opts.Sync && len(w.buf) >= writeThreshold && -len(w.buf)&(blockSize-1) < n+entryHeader {
-		if err := w.passOn(); err != nil {
-			return 0, err
-		}
+	if !w.opts.Sync {
+		w.passOn(n)
 	}
-	return lsn, nil
+	return w.last, nil
 }
 
 // lockSoon takes mu. A goroutine that waits for mu loses the processor, for a hundred
@@ -264,7 +259,7 @@ func (w *Writer) makeRoom(size int64, wait bool) error {
 		case full && w.next == nil:
 			err = w.openNext()
 		case full:
-			err = w.rotate()
+			w.rotate()
 		case large:
 			err = w.grow(w.endOf(size))
 		default:
