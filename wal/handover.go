@@ -68,17 +68,6 @@ func (w *Writer) take() *group {
 	return nil
 }
 
-// carry writes the group that take returns, and reports whether there was one.
-// Callers hold mu; it is released meanwhile.
-func (w *Writer) carry() bool {
-	g := w.take()
-	if g == nil {
-		return false
-	}
-	_, _ = w.see(g, false) // kept in w.full
-	return true
-}
-
 // fly writes a group in flight. A caller that cannot wait for the device starts it as a
 // goroutine.
 func (w *Writer) fly(g *group) {
@@ -92,9 +81,11 @@ func (w *Writer) fly(g *group) {
 // otherwise. If there is no space for a group, it returns the error that says so. Callers hold
 // mu; it is released meanwhile.
 func (w *Writer) awaitFlight() error {
-	if !w.carry() {
-		w.changed.Wait()
+	if g := w.take(); g != nil {
+		_, err := w.see(g, false)
+		return err
 	}
+	w.changed.Wait()
 	return w.full
 }
 
@@ -104,15 +95,16 @@ func (w *Writer) Flush() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for lsn := w.last; w.written < lsn; {
+		err := w.err
 		switch {
-		case w.err != nil:
-			return w.err
+		case err != nil:
 		case len(w.flying) > 0:
-			if err := w.awaitFlight(); err != nil {
-				return err
-			}
+			err = w.awaitFlight()
 		default:
-			w.lead()
+			_, err = w.see(w.launch(false), false)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil

@@ -114,23 +114,15 @@ type RecoverResult struct {
 	segments   []uint64 // ascending
 	minSegment uint64
 	positions  map[uint32]uint64
-	tail       *tail // nil if there is no segment
+	// The successor of the last segment seals it at sealed, and carries over the records from
+	// there to end.
+	sealed, end seal
 }
 
 // Durable reports whether every record that Recover delivered is known to be on the disk.
 // Otherwise some may be in the page cache alone: callers must not build on them before NewWriter
 // has carried them over.
-func (res *RecoverResult) Durable() bool {
-	return res.tail == nil || res.tail.end.Offset == res.tail.sealed.Offset
-}
-
-// tail is the end of the last segment. Its successor seals it at sealed, and carries over the
-// records from there to end.
-type tail struct {
-	number uint64
-	sealed seal
-	end    seal
-}
+func (res *RecoverResult) Durable() bool { return res.end.Offset == res.sealed.Offset }
 
 // Recover reads the log and calls fn for each record in order.
 //
@@ -227,7 +219,7 @@ func (res *RecoverResult) scanSegment(r, next *segmentReader, known End, fn func
 		if err != nil {
 			return err
 		}
-		res.tail = &tail{number: r.header.Number, sealed: s.durable, end: s.end}
+		res.sealed, res.end = s.durable, s.end
 		if !s.closed {
 			res.Torn = &TornTail{Segment: r.header.Number, File: r.name, Offset: s.end.Offset, Reason: string(reason)}
 		}

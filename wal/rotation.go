@@ -26,8 +26,9 @@ type rotation struct {
 	left  []step       // steps not done yet
 }
 
-// rotate begins the next segment in memory, and leaves the rotation to other callers. The next file is already open, so a lack of space for it has shown before anything
-// changed. Callers hold mu and have seen that no group is in flight.
+// rotate begins the next segment in memory, and leaves the rotation to other callers. The next
+// file is already open, so a lack of space for it has shown before anything changed. Callers hold
+// mu and have seen that no group is in flight.
 func (w *Writer) rotate() {
 	g := w.launch(true)
 	old, sealed := w.cur, w.cur.head

@@ -29,15 +29,11 @@ func (w *Writer) continueFrom(from RecoverResult) error {
 	if err != nil {
 		return err
 	}
-	t := tail{number: from.NextSegment - 1} // of an empty log
-	if from.tail != nil {
-		t = *from.tail
-	}
-	if err := w.run(first.headerSteps(w.begin(first, t.number, t.sealed))); err != nil {
+	if err := w.run(first.headerSteps(w.begin(first, from.NextSegment-1, from.sealed))); err != nil {
 		return err
 	}
-	if t.end.Offset != t.sealed.Offset {
-		if err := w.carryOver(t); err != nil {
+	if !from.Durable() {
+		if err := w.carryOver(from); err != nil {
 			return err
 		}
 		if err := w.writeOut(true); err != nil {
@@ -50,8 +46,8 @@ func (w *Writer) continueFrom(from RecoverResult) error {
 		return err
 	}
 	w.onDisk.Store(w.cur.number)
-	if from.tail != nil && (from.Torn != nil || t.sealed.Records == 0) {
-		w.cutOff(t)
+	if len(from.segments) > 0 && (from.Torn != nil || from.sealed.Records == 0) {
+		w.cutOff(from.NextSegment-1, from.sealed.Offset)
 	}
 	return nil
 }
@@ -151,30 +147,30 @@ func (w *Writer) end() error {
 
 // carryOver copies the records that the old last segment holds beyond its last stated durable
 // offset. It must read exactly what Recover delivered.
-func (w *Writer) carryOver(t tail) error {
-	r, err := openSegment(&w.opts, t.number, true)
+func (w *Writer) carryOver(from RecoverResult) error {
+	r, err := openSegment(&w.opts, from.NextSegment-1, true)
 	if err != nil {
 		return err
 	}
-	s := newScanner(r, t.sealed, map[uint32]uint64{}, func(rec Record) error {
+	s := newScanner(r, from.sealed, map[uint32]uint64{}, func(rec Record) error {
 		w.encode(rec.Stream, rec.Position, pieces{list: [][]byte{rec.Payload}}, len(rec.Payload))
 		if len(w.buf) < maxGroup {
 			return nil
 		}
 		return w.writeOut(false)
 	})
-	err = s.scanSealed(t.end)
+	err = s.scanSealed(from.end)
 	r.close(&err)
 	return err
 }
 
 // cutOff frees the space of a torn or empty segment behind its end. Otherwise many crashes, or
 // many starts that fail later, would each keep a whole segment. A failure is only logged.
-func (w *Writer) cutOff(t tail) {
-	name := w.path(segmentName(t.number))
+func (w *Writer) cutOff(number uint64, end int64) {
+	name := w.path(segmentName(number))
 	f, err := w.opts.FS.OpenReadWrite(name, vfs.OpenOptions{})
 	if err == nil {
-		err = f.Truncate(t.sealed.Offset)
+		err = f.Truncate(end)
 		if err == nil {
 			err = f.Sync() // otherwise a crash could give the space back to the file
 		}

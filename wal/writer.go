@@ -263,7 +263,7 @@ func (w *Writer) makeRoom(size int64, wait bool) error {
 		case large:
 			err = w.grow(w.endOf(size))
 		default:
-			w.lead()
+			_, err = w.see(w.launch(false), false)
 		}
 		if err != nil {
 			return err
@@ -408,12 +408,6 @@ func (w *Writer) finish(g *group) {
 	w.changed.Broadcast()
 }
 
-// lead writes the gathered records without a sync, with mu released. Callers hold mu, have checked
-// that they may lead, and look at err afterwards.
-func (w *Writer) lead() {
-	_, _ = w.see(w.launch(false), false) // kept in w.full
-}
-
 // launch makes the gathered records a group in flight, for the caller to fly. Callers hold mu and
 // have checked that they may.
 func (w *Writer) launch(sync bool) *group {
@@ -467,7 +461,7 @@ func (w *Writer) over(g *group) {
 	}
 }
 
-// writeOut is lead without releasing mu, for when no caller may append meanwhile. Callers have
+// writeOut writes the gathered records without releasing mu, for when no caller may append meanwhile. Callers have
 // seen that no group is in flight.
 func (w *Writer) writeOut(sync bool) error {
 	g := w.detach(sync)
