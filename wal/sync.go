@@ -103,7 +103,7 @@ func (w *Writer) further(lsn LSN, apart bool) (done, turn <-chan struct{}, err e
 		return g.wait(), nil, nil
 	case w.full != nil:
 		return nil, nil, w.full
-	case w.inviting || !w.mayLead(true):
+	case w.inviting || !w.mayLead():
 		done, turn = w.gather()
 		return done, turn, nil
 	case w.waiting.Load() == 1 || w.invite(lsn):
@@ -158,7 +158,7 @@ func (w *Writer) invite(lsn LSN) bool {
 	runtime.Gosched()
 	w.mu.Lock()
 	w.inviting = false
-	if w.err == nil && LSN(w.durable.Load()) < lsn && w.flight(lsn) == nil && w.mayLead(true) {
+	if w.err == nil && LSN(w.durable.Load()) < lsn && w.flight(lsn) == nil && w.mayLead() {
 		return true
 	}
 	// Another caller wrote the record, to make room or to rotate. Later callers rely on this one
@@ -178,10 +178,10 @@ func (w *Writer) flight(lsn LSN) *group {
 	return nil
 }
 
-// mayLead reports whether a group may be written now: alone, or a synced one beside another
-// synced one. Groups through the page cache go one by one: the kernel reports a failed write to
-// one of the syncs of a file, which may not be that of the same group. Callers hold mu.
-func (w *Writer) mayLead(sync bool) bool {
+// mayLead reports whether a synced group may be written now: alone, or beside another synced one.
+// Groups through the page cache go one by one: the kernel reports a failed write to one of the syncs
+// of a file, which may not be that of the same group. Callers hold mu.
+func (w *Writer) mayLead() bool {
 	switch len(w.flying) {
 	case 0:
 		return true
@@ -189,5 +189,5 @@ func (w *Writer) mayLead(sync bool) bool {
 		return false
 	}
 	g := w.flying[0]
-	return sync && g.sync && g.rotation == nil && g.file.Alignment() > 1
+	return g.sync && g.rotation == nil && g.file.Alignment() > 1
 }

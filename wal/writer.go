@@ -16,11 +16,9 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-const (
-	// maxGroup bounds what waits in memory: MakeRoom writes when it is reached. There is one buffer
-	// more than there are groups in flight.
-	maxGroup = 4 << 20
-)
+// maxGroup bounds what waits in memory: MakeRoom writes when it is reached. There is one buffer
+// more than there are groups in flight.
+const maxGroup = 4 << 20
 
 // LSN counts the records appended to one Writer, from 1 on.
 type LSN uint64
@@ -379,6 +377,9 @@ func writeAll(f vfs.File, b []byte, at int64) error {
 func (w *Writer) finish(g *group) {
 	switch {
 	case g.err != nil:
+		if g.rotation != nil {
+			g.rotation.abandon()
+		}
 		_ = w.fail(g.call.op, g.call.file, g.err) // kept in w.err
 	case w.err == nil: // else records before it may be missing
 		w.written = g.last
@@ -391,7 +392,7 @@ func (w *Writer) finish(g *group) {
 		} else if g.sync {
 			w.cur.durable = g.at + int64(len(g.buf))
 		}
-		if w.candidate != nil && !w.inviting && w.mayLead(true) {
+		if w.candidate != nil && !w.inviting && w.mayLead() {
 			close(w.candidate)
 			w.candidate = nil
 		}
@@ -428,8 +429,6 @@ func (w *Writer) land(g *group) {
 	case !g.call.final && w.err == nil && vfs.IsNoSpace(g.err):
 		w.stall(g)
 		return
-	case g.rotation != nil:
-		g.rotation.abandon()
 	}
 	w.over(g)
 }
@@ -461,8 +460,8 @@ func (w *Writer) over(g *group) {
 	}
 }
 
-// writeOut writes the gathered records without releasing mu, for when no caller may append meanwhile. Callers have
-// seen that no group is in flight.
+// writeOut writes the gathered records without releasing mu, for when no caller may append
+// meanwhile. Callers have seen that no group is in flight.
 func (w *Writer) writeOut(sync bool) error {
 	g := w.detach(sync)
 	w.transfer(g)
@@ -503,9 +502,6 @@ func (w *Writer) dropStalled() {
 	for w.err != nil && len(w.flying) > 0 && w.flying[0].stalled {
 		g := w.flying[0]
 		g.stalled, g.err = false, w.err
-		if g.rotation != nil {
-			g.rotation.abandon()
-		}
 		w.over(g)
 	}
 }
