@@ -118,8 +118,9 @@ type merger struct {
 	table  TableWriter // nil between tables
 	stats  Stats
 	ticks  int
-	inRow  bool       // the current row was begun in table
-	cells  []row.Cell // scratch: a row
+	inRow  bool          // the current row was begun in table
+	cells  row.Collector // scratch: a row
+	extent row.Extent    // scratch: what is known of the row
 }
 
 // wholeRow is how many cells a row may have to be copied whole. In larger rows the cells take
@@ -188,24 +189,36 @@ func (m *merger) mergeRow(key []byte) error {
 // holds the row has nothing to drop but a delete-row, and no other input has anything to keep:
 // they do not hold the row, or the delete-row hides it. Most rows of most merges are such.
 func (m *merger) copyRow(key []byte, below mvcc.Below) (done bool, err error) {
-	cells, alone, ok := m.it.ReadNewest(m.cells[:0], wholeRow)
-	m.cells = cells
-	if !ok {
+	newest, alone := m.it.Newest()
+	e := &m.extent
+	if !newest.Extent(e) || e.Cells > wholeRow {
 		return false, nil
 	}
-	skip, ok := m.pruner.Plain(cells, alone, below)
+	spent, ok := m.pruner.Plain(e, alone, below)
 	if !ok {
 		return false, nil
 	}
 	if err := m.prepareTable(key); err != nil {
 		return false, err
 	}
-	if ok, err := m.table.AddRow(key, cells[skip:], m.it.NewestStored()); !ok || err != nil {
+	m.cells.Reset()
+	m.cells.Borrow = true
+	e.AddRowLevel(&m.cells)
+	newest.Collect(&m.cells, &row.Projection{})
+	kept := m.cells.Cells
+	if spent {
+		kept = kept[1:]
+	}
+	var stored row.Stored
+	if table, ok := newest.(interface{ Stored() row.Stored }); ok {
+		stored = table.Stored()
+	}
+	if ok, err := m.table.AddRow(key, kept, stored); !ok || err != nil {
 		return false, err
 	}
 	m.stats.RowsOut++
-	m.stats.CellsIn += uint64(len(cells))
-	m.stats.CellsOut += uint64(len(cells) - skip)
+	m.stats.CellsIn += uint64(len(m.cells.Cells))
+	m.stats.CellsOut += uint64(len(kept))
 	return true, nil
 }
 

@@ -161,23 +161,6 @@ func (it *Iterator) Cell() *row.Cell {
 	return &it.packed.cell
 }
 
-// ReadRow appends all cells of the current row to dst, in cell order, if the row has only its
-// first mutation and that has no more than limit cells. Otherwise it returns false.
-func (it *Iterator) ReadRow(dst []row.Cell, limit int) ([]row.Cell, bool) {
-	if it.node == nil || it.node.index.Load() != 0 {
-		return dst, false
-	}
-	p := it.m.packedOf(it.node)
-	if int(p.cells) > limit {
-		return dst, false
-	}
-	c := packedCursor{part: p, pos: beforePacked}
-	for c.next() {
-		dst = append(dst, c.cell)
-	}
-	return dst, true
-}
-
 // Sample calls fn with about one row key in apart, at most four times as many, in ascending
 // order. It visits only rows with high towers in the skiplist. The key is valid until the
 // memtable is freed.

@@ -351,27 +351,9 @@ func (m *MergeIterator) PrevRow() bool {
 // RowKey is the key of the current row.
 func (m *MergeIterator) RowKey() []byte { return m.runs[m.heap[0]].key }
 
-// ReadNewest appends all cells of the current row that its newest run holds, in cell
-// order. It returns false if the run cannot give them at once, or if they are more than
-// limit. alone means that no other run holds the row. The cell cursor is unset
-// afterwards.
-func (m *MergeIterator) ReadNewest(dst []row.Cell, limit int) (cells []row.Cell, alone, ok bool) {
-	whole, ok := m.runs[m.holders[0]].it.(interface {
-		ReadRow(dst []row.Cell, limit int) ([]row.Cell, bool)
-	})
-	if !ok {
-		return dst, false, false
-	}
-	cells, ok = whole.ReadRow(dst, limit)
-	return cells, len(m.places) == 1, ok
-}
-
-// NewestStored tells how the values of the last ReadNewest are stored, if the run knows.
-func (m *MergeIterator) NewestStored() row.Stored {
-	if run, ok := m.runs[m.holders[0]].it.(interface{ Stored() row.Stored }); ok {
-		return run.Stored()
-	}
-	return row.Stored{}
+// Newest returns the newest run that holds the current row. alone means that no other run holds it.
+func (m *MergeIterator) Newest() (run Iterator, alone bool) {
+	return m.runs[m.holders[0]].it, len(m.places) == 1
 }
 
 // FirstCell positions on the first cell of the row.

@@ -145,12 +145,7 @@ func (l *levelIterator) SeekCell(column []byte, version int64) bool {
 	return l.settle(l.it.SeekCell(column, version))
 }
 
-// ReadRow reads the whole current row, if the file's iterator can.
-func (l *levelIterator) ReadRow(dst []row.Cell, limit int) ([]row.Cell, bool) {
-	return l.it.ReadRow(dst, limit)
-}
-
-// Stored says how the values that ReadRow read are stored.
+// Stored says how the values of the row that Extent described last are stored.
 func (l *levelIterator) Stored() row.Stored { return l.it.Stored() }
 
 func (l *levelIterator) Close() error {

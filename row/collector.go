@@ -37,6 +37,16 @@ type Extent struct {
 	MinVersion, MaxVersion int64
 }
 
+// AddRowLevel adds the row-level cells to a collector, in cell order.
+func (e *Extent) AddRowLevel(dst *Collector) {
+	if e.Deleted {
+		dst.Extend(1)[0] = Cell{Kind: KindDeleteRow, Version: MaxVersion, Seq: e.DeleteSeq}
+	}
+	if e.Marked {
+		dst.Extend(1)[0] = Cell{Kind: KindRowMarker, Version: e.MarkerVersion, Seq: e.MarkerSeq}
+	}
+}
+
 // Stretch describes several consecutive rows of a run. Each has a marker and the cells of an
 // Extent. If it also has a delete-row, that hides none of its cells: its sequence number is above
 // none of theirs.

@@ -68,9 +68,9 @@ func TestStoredValuesAreTakenOver(t *testing.T) {
 			}
 			with, without := NewWriter(copied, opts), NewWriter(anew, opts)
 			taken := 0
-			var cells []row.Cell
 			for ok := it.First(); ok; ok = it.NextRow() {
-				if cells, ok = it.ReadRow(cells[:0], 100); !ok {
+				cells, ok := readRow(it)
+				if !ok {
 					t.Fatal("a row that cannot be read at once", it.Error())
 				}
 				stored := it.Stored()
@@ -133,14 +133,25 @@ func TestStoredValuesAreNotCompressedAgain(t *testing.T) {
 	}
 }
 
+// readRow returns all cells of the current row, if it can be read at once.
+func readRow(it *Iterator) (cells []row.Cell, ok bool) {
+	var e row.Extent
+	if !it.Extent(&e) {
+		return nil, false
+	}
+	var dst row.Collector
+	e.AddRowLevel(&dst)
+	it.Collect(&dst, &row.Projection{})
+	return dst.Cells, true
+}
+
 func checkModel(t *testing.T, f *memFile, rows modelTable) {
 	t.Helper()
 	it := openFile(t, f, nil).NewIterator(IterOptions{})
 	defer it.Close()
 	i := 0
-	var cells []row.Cell
 	for ok := it.First(); ok; ok = it.NextRow() {
-		cells, _ = it.ReadRow(cells[:0], 100)
+		cells, _ := readRow(it)
 		if i >= len(rows) || !bytes.Equal(it.RowKey(), rows[i].key) || len(cells) != len(rows[i].cells) {
 			t.Fatalf("row %d differs", i)
 		}

@@ -4,7 +4,6 @@ package sstable
 
 import (
 	"encoding/binary"
-	"slices"
 
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -225,32 +224,7 @@ func (it *Iterator) Collect(dst *row.Collector, p *row.Projection) {
 // Layers returns nil: a row of a file is described as a whole, or not at all.
 func (it *Iterator) Layers(uint64, *row.Extent) row.Cursor { return nil }
 
-// ReadRow appends all cells of the current row to dst, in cell order. It returns false if
-// the row lies in several blocks or has more than limit cells, or on an error. The cell
-// cursor is unset afterwards.
-func (it *Iterator) ReadRow(dst []row.Cell, limit int) ([]row.Cell, bool) {
-	it.onCell = false
-	if !it.onRow || it.long {
-		return dst, false
-	}
-	it.openRow()
-	flagged := it.flagged()
-	if it.high-it.low+flagged > limit || !it.openValues() {
-		return dst, false
-	}
-	for ; flagged > 0; flagged-- {
-		it.flaggedCell(flagged == 1)
-		dst = append(dst, it.cell)
-	}
-	n := len(dst)
-	dst = slices.Grow(dst, it.high-it.low)[:n+it.high-it.low]
-	for i := it.low; i < it.high; i++ {
-		it.cellAt(&dst[n+i-it.low], i)
-	}
-	return dst, true
-}
-
-// Stored tells how the values of the row that ReadRow read last are stored. They were
+// Stored tells how the values of the row that Extent described last are stored. They were
 // verified. It returns the zero value if they share a segment with those of another row,
 // or come from the cache.
 func (it *Iterator) Stored() row.Stored {
