@@ -24,7 +24,7 @@ type Iterator struct {
 	indexedCell row.Cell
 	onIndexed   bool // the current cell is that of the index
 	hasCell     bool
-	later       laterCells // of Layers
+	later       laterCells // of Extent
 }
 
 // NewIterator makes an iterator that is not positioned.

@@ -9,25 +9,22 @@ import "github.com/flagstone-db/flagstone/row"
 // a wider row a reader may want to seek to a few cells.
 const wholeCells = 128
 
-// Extent describes the row if it has only its first mutation and describe accepts that.
-func (it *Iterator) Extent(e *row.Extent) bool {
+// Extent describes the row if it has only its first mutation and describe accepts that, or
+// else, as a layer, that mutation.
+func (it *Iterator) Extent(ask row.Ask, e *row.Extent) bool {
 	it.hasCell = false
-	return it.node != nil && it.node.index.Load() == 0 && it.describe(e)
-}
-
-// Layers describes the first mutation of the row, if describe accepts it, and returns a cursor
-// over the cells of the later ones; nil if there are none.
-func (it *Iterator) Layers(_ uint64, e *row.Extent) (newer row.Cursor) {
-	it.hasCell = false
-	if it.node == nil || !it.describe(e) {
-		return nil
+	if it.node == nil {
+		return false
 	}
 	head := link(it.node.index.Load())
-	if head == 0 {
-		return nil // a case for Extent
+	if head != 0 && !ask.Layers || !it.describe(e) {
+		return false
 	}
-	it.later = laterCells{m: it.m, head: head}
-	return &it.later
+	if head != 0 {
+		it.later = laterCells{m: it.m, head: head}
+		e.Newer = &it.later
+	}
+	return true
 }
 
 // laterCells walks the cells of a row that came after its first mutation.
@@ -96,14 +93,8 @@ func (it *Iterator) describe(e *row.Extent) bool {
 	return true
 }
 
-// Stretch returns false: the reader judges rows of a memtable one by one.
-func (it *Iterator) Stretch([]byte, *row.Stretch) bool { return false }
-
-// CollectRows returns 0: Stretch describes none.
-func (it *Iterator) CollectRows(*row.Chunk, int, *row.Projection) int { return 0 }
-
 // Collect appends the wanted cells of the row's first mutation. REQUIRES: Extent
-// or Layers described it.
+// described it.
 //
 // If all are wanted, Collect copies the encoded cells once and decodes the copy. A second
 // mutation that arrived since Extent is not visible to the reader.

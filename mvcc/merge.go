@@ -12,15 +12,15 @@ import (
 )
 
 // RowMerge merges the cells of one row that several runs hold. Point reads use it,
-// since they need no heap of rows. It implements Cells.
+// since they need no heap of rows. It implements WholeRows.
 //
 // Equal cells of two runs yield one. The sources are ordered newest first, but only
-// Layers and Describe rely on it: elsewhere sequence numbers decide what is newer.
+// Extent and Describe rely on it: elsewhere sequence numbers decide what is newer.
 type RowMerge struct {
 	sources []Iterator
 	oldest  *row.Extent  // what Describe was given, of the last source
-	known   Iterator     // the source that Extent or Layers described
-	newer   *RowMerge    // merges the sources before known, for Layers
+	known   WholeRows    // the source that Extent described
+	newer   *RowMerge    // merges the sources before known
 	heap    []cellSource // min-heap in cell order, if there are several sources
 	// twins is set when a comparison finds equal cells, which happens only if a run
 	// was stored twice. sink compares every new parent with its lesser child, so
@@ -117,52 +117,48 @@ func (m *RowMerge) Error() error {
 	return m.err
 }
 
-// Extent describes the row if there is one source, and it knows the row as a whole.
-func (m *RowMerge) Extent(e *row.Extent) bool {
-	if len(m.sources) != 1 {
+// Extent describes the row if there is one source, and it knows the row as a whole. Of several
+// sources it describes, as a layer, the oldest, or the newest that deletes the row at or below
+// ask.Seq, since older ones do not matter then.
+func (m *RowMerge) Extent(ask row.Ask, e *row.Extent) bool {
+	last := len(m.sources) - 1
+	switch {
+	case last == 0 && m.oldest == nil:
+		return m.describe(0, ask, e)
+	case last == 0 || ask.Layers && m.oldest != nil:
+		m.known, _ = m.sources[last].(WholeRows)
+		*e = *m.oldest
+		m.layOver(last, e)
+		return true
+	case !ask.Layers:
 		return false
 	}
-	m.known = m.sources[0]
-	if m.oldest != nil {
-		*e = *m.oldest
-		return true
-	}
-	return m.known.Extent(e)
-}
-
-// Layers describes the part of the oldest source, or of the newest one that deletes
-// the row at or below seq, since older ones do not matter then. It returns a cursor
-// over the sources before that one.
-func (m *RowMerge) Layers(seq uint64, e *row.Extent) row.Cursor {
-	if len(m.sources) == 1 {
-		m.known = m.sources[0]
-		return m.known.Layers(seq, e)
-	}
-	last := len(m.sources) - 1
-	if last > 0 && m.oldest != nil {
-		*e = *m.oldest
-		return m.above(last)
-	}
-	for i, it := range m.sources {
-		if it.Extent(e) && (i == last || e.Deleted && e.DeleteSeq <= seq) {
-			return m.above(i)
+	for i := range m.sources {
+		if m.describe(i, row.Ask{}, e) && (i == last || e.Deleted && e.DeleteSeq <= ask.Seq) {
+			m.layOver(i, e)
+			return true
 		}
 	}
-	return nil
+	return false
 }
 
-// above returns a cursor over the sources before i, and notes that i was described.
-func (m *RowMerge) above(i int) row.Cursor {
+// describe asks source i, and notes that it was asked.
+func (m *RowMerge) describe(i int, ask row.Ask, e *row.Extent) (ok bool) {
+	m.known, ok = m.sources[i].(WholeRows)
+	return ok && m.known.Extent(ask, e)
+}
+
+// layOver adds to the extent of source i the sources before it.
+func (m *RowMerge) layOver(i int, e *row.Extent) {
+	if i == 0 {
+		return
+	}
 	if m.newer == nil {
 		m.newer = new(RowMerge)
 	}
 	m.newer.Reset(m.sources[:i])
-	m.known = m.sources[i]
-	return m.newer
+	e.Newer = m.newer
 }
-
-// Stretch returns false: a RowMerge has only one row.
-func (m *RowMerge) Stretch([]byte, *row.Stretch) bool { return false }
 
 // Collect appends the wanted cells of the described source.
 func (m *RowMerge) Collect(dst *row.Collector, p *row.Projection) { m.known.Collect(dst, p) }
@@ -280,7 +276,10 @@ type MergeIterator struct {
 	err      error
 }
 
-var _ Iterator = (*MergeIterator)(nil)
+var _ interface {
+	Iterator
+	ManyRows
+} = (*MergeIterator)(nil)
 
 type run struct {
 	it  Iterator
@@ -351,9 +350,11 @@ func (m *MergeIterator) PrevRow() bool {
 // RowKey is the key of the current row.
 func (m *MergeIterator) RowKey() []byte { return m.runs[m.heap[0]].key }
 
-// Newest returns the newest run that holds the current row. alone means that no other run holds it.
-func (m *MergeIterator) Newest() (run Iterator, alone bool) {
-	return m.runs[m.holders[0]].it, len(m.places) == 1
+// Newest returns the newest run that holds the current row, nil if it does not hand over whole
+// rows. alone means that no other run holds the row.
+func (m *MergeIterator) Newest() (run WholeRows, alone bool) {
+	run, _ = m.runs[m.holders[0]].it.(WholeRows)
+	return run, len(m.places) == 1
 }
 
 // FirstCell positions on the first cell of the row.
@@ -370,33 +371,23 @@ func (m *MergeIterator) NextCell() bool { return m.cells.NextCell() }
 // Cell is the current cell.
 func (m *MergeIterator) Cell() *row.Cell { return m.cells.Cell() }
 
-// Extent describes the row if only one run holds it, and knows it as a whole.
-func (m *MergeIterator) Extent(e *row.Extent) bool { return m.cells.Extent(e) }
-
-// Layers is as in RowMerge.
-func (m *MergeIterator) Layers(seq uint64, e *row.Extent) row.Cursor { return m.cells.Layers(seq, e) }
-
-// Stretch describes the current row and those after it, if only one run holds them:
-// they lie below the rows at which all other runs stand. NextRow compares no keys
-// until it leaves them.
-func (m *MergeIterator) Stretch(limit []byte, s *row.Stretch) bool {
-	if m.backward || len(m.places) != 1 || m.stretch > 0 {
-		return false
-	}
-	for i := 1; i < len(m.heap) && i <= 2; i++ {
-		if r := &m.runs[m.heap[i]]; !r.end && (limit == nil || bytes.Compare(r.key, limit) < 0) {
-			limit = r.key
+// Extent is as in RowMerge. It describes several rows only if one run holds them: they lie below
+// the rows at which all other runs stand. NextRow compares no keys until it leaves them.
+func (m *MergeIterator) Extent(ask row.Ask, e *row.Extent) bool {
+	ask.Rows = ask.Rows && !m.backward && len(m.places) == 1 && m.stretch == 0
+	for i := 1; ask.Rows && i < len(m.heap) && i <= 2; i++ {
+		if r := &m.runs[m.heap[i]]; !r.end && (ask.Limit == nil || bytes.Compare(r.key, ask.Limit) < 0) {
+			ask.Limit = r.key
 		}
 	}
-	only := m.runs[m.heap[0]].it
-	if !only.Stretch(limit, s) {
-		return false
+	ok := m.cells.Extent(ask, e)
+	if ok && e.Rows > 0 {
+		m.stretch = e.Rows - 1
 	}
-	m.cells.known, m.stretch = only, s.Rows-1
-	return true
+	return ok
 }
 
-// Collect appends the wanted cells. REQUIRES: Extent, Stretch or Layers described the row.
+// Collect appends the wanted cells. REQUIRES: Extent described the row.
 func (m *MergeIterator) Collect(dst *row.Collector, p *row.Projection) { m.cells.Collect(dst, p) }
 
 // Error is the error that ended the last movement of either cursor.

@@ -133,9 +133,7 @@ func (l *levelIterator) NextCell() bool  { return l.settle(l.it.NextCell()) }
 func (l *levelIterator) Cell() *row.Cell { return l.it.Cell() }
 func (l *levelIterator) Error() error    { return l.err }
 
-func (l *levelIterator) Extent(e *row.Extent) bool                     { return l.it.Extent(e) }
-func (l *levelIterator) Stretch(limit []byte, s *row.Stretch) bool     { return l.it.Stretch(limit, s) }
-func (l *levelIterator) Layers(seq uint64, e *row.Extent) row.Cursor   { return l.it.Layers(seq, e) }
+func (l *levelIterator) Extent(ask row.Ask, e *row.Extent) bool        { return l.it.Extent(ask, e) }
 func (l *levelIterator) Collect(dst *row.Collector, p *row.Projection) { l.it.Collect(dst, p) }
 func (l *levelIterator) CollectRows(dst *row.Chunk, rows int, p *row.Projection) int {
 	return l.it.CollectRows(dst, rows, p)

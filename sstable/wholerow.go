@@ -136,12 +136,18 @@ func (b *dataBlock) isReference(i int) bool {
 	return b.valueEnd.at(b.data, i)-uint64(b.valueEnd.before(b.data, i)) == row.ReferenceBytes
 }
 
-// Extent describes the current row, if it lies in one block and is as in a plain block.
-func (it *Iterator) Extent(e *row.Extent) bool {
+// Extent describes the current row, if it lies in one block and is as in a plain block, and
+// with it the rows after it in the block, if the block is even.
+func (it *Iterator) Extent(ask row.Ask, e *row.Extent) bool {
 	if !it.onRow || it.long || !it.openValues() {
 		return false
 	}
 	it.onCell = false
+	e.Rows, e.Newer = 0, nil
+	if ask.Rows && it.blocks.block.even {
+		it.describeMany(ask.Limit, e)
+		return true
+	}
 	it.openRow()
 	b, data := it.blocks.block, it.blocks.block.data
 	e.Cells, e.Versions = it.high-it.low, b.versions
@@ -166,30 +172,25 @@ func (it *Iterator) Extent(e *row.Extent) bool {
 	return true
 }
 
-// Stretch describes the current row and those after it in the block that lie below limit, if
-// the block is even. REQUIRES: the current row lies below limit.
-func (it *Iterator) Stretch(limit []byte, s *row.Stretch) bool {
+// describeMany describes the current row and those after it in an even block that lie below
+// limit.
+func (it *Iterator) describeMany(limit []byte, e *row.Extent) {
 	b := it.blocks.block
-	if !it.onRow || !b.even || it.long {
-		return false
-	}
-	it.onCell = false
 	end := b.rows
 	if limit != nil {
 		end = b.searchAfter(it.row, limit)
 	}
-	if !it.openValues() {
-		return false
-	}
 	it.eager = true
-	*s = row.Stretch{
-		Rows: end - it.row, MinSeq: b.minSeq, MaxSeq: b.maxSeq, MinVersion: b.minVersion, MaxVersion: b.maxVersion,
-		Permanent: b.rowFlags.base&rowMarkedForever != 0,
+	*e = row.Extent{
+		Rows: end - it.row, Marked: true, MarkerSeq: b.minSeq, MarkerVersion: b.maxVersion, Versions: b.versions,
+		MinSeq: b.minSeq, MaxSeq: b.maxSeq, MinVersion: b.minVersion, MaxVersion: b.maxVersion,
 	}
-	return true
+	if b.rowFlags.base&rowMarkedForever != 0 {
+		e.MarkerVersion = row.MaxVersion
+	}
 }
 
-// Collect appends the wanted cells of the row. REQUIRES: Extent or Stretch described it.
+// Collect appends the wanted cells of the row. REQUIRES: Extent described it.
 func (it *Iterator) Collect(dst *row.Collector, p *row.Projection) {
 	it.openRow()
 	l, c := &it.blocks.loadedBlock, &it.rowCells
@@ -220,9 +221,6 @@ func (it *Iterator) Collect(dst *row.Collector, p *row.Projection) {
 		l.collectNewest(dst, c, from, at, p)
 	}
 }
-
-// Layers returns nil: a row of a file is described as a whole, or not at all.
-func (it *Iterator) Layers(uint64, *row.Extent) row.Cursor { return nil }
 
 // Stored tells how the values of the row that Extent described last are stored. They were
 // verified. It returns the zero value if they share a segment with those of another row,
