@@ -323,10 +323,6 @@ func (l *loadedBlock) collect(dst *row.Collector, r *rowCells, from, to int) {
 	if last-first <= 2*(to-from) {
 		names, copyNames = dst.Copy(names), nil
 	}
-	if b.full && b.oneStamp && b.kind.width() == 0 {
-		b.collectEven(dst.Extend(to-from), r, from, names, values)
-		return
-	}
 	b.fill(dst.Extend(to-from), from, r.stamp, first-1, names, nameAt, values, at, copyNames)
 }
 
@@ -375,33 +371,5 @@ func (b *dataBlock) fill(cells []row.Cell, at, stamp, column int, names []byte, 
 		c.Separate, c.Packed = kind&kindMask == kindSeparate, false
 		value = end
 		at++
-	}
-}
-
-// collectEven is the loop of collect for the most frequent kind of row: every row of the block
-// has one cell of every column, all of one stamp and kind. The offsets of array elements (see
-// uints) are kept in variables and advanced by additions, which saves a get of ten columns a
-// twentieth of its time (BenchmarkGetHot).
-func (b *dataBlock) collectEven(cells []row.Cell, r *rowCells, from int, names, values []byte) {
-	data := b.data
-	n, v := &b.nameEnd, &b.valueEnd
-	first := from - r.low
-	nameAt, nameWidth, nameStep, nameMask := int(n.off)+first*n.width(), n.width(), n.step(), n.mask()
-	valueAt, valueWidth, valueStep, valueMask := int(v.off)+from*v.width(), v.width(), v.step(), v.mask()
-	nameBase := int(n.base) + first*nameStep - n.before(data, first)
-	valueBase := int(v.base) + from*valueStep - v.before(data, from)
-	seq, version := b.seq.at(data, r.stamp), int64(b.version.at(data, r.stamp))
-	typ, separate := row.Type(b.kind.base>>kindTypeBits), b.kind.base&kindMask == kindSeparate
-	name, value := 0, 0
-	for i := range cells {
-		nameEnd := nameBase + int(binary.LittleEndian.Uint64(data[nameAt:])&nameMask)
-		valueEnd := valueBase + int(binary.LittleEndian.Uint64(data[valueAt:])&valueMask)
-		c := &cells[i]
-		c.Column, c.Value = names[name:nameEnd:nameEnd], values[value:valueEnd:valueEnd]
-		c.Version, c.Seq = version, seq
-		c.Kind, c.Type, c.Separate, c.Packed = row.KindPut, typ, separate, false
-		name, value = nameEnd, valueEnd
-		nameAt, nameBase = nameAt+nameWidth, nameBase+nameStep
-		valueAt, valueBase = valueAt+valueWidth, valueBase+valueStep
 	}
 }
