@@ -203,7 +203,7 @@ func BenchmarkVerifiedGet(b *testing.B) {
 // readWhole reads the cells of the current row, and returns false if that is not possible at once.
 func readWhole(it *sstable.Iterator, cells *row.Collector) bool {
 	var e row.Extent
-	if !it.Extent(row.Ask{}, &e) {
+	if _, ok := it.Extent(row.Ask{}, &e); !ok {
 		return false
 	}
 	cells.Reset()

@@ -191,7 +191,10 @@ func (m *merger) mergeRow(key []byte) error {
 func (m *merger) copyRow(key []byte, below mvcc.Below) (done bool, err error) {
 	newest, alone := m.it.Newest()
 	e := &m.extent
-	if newest == nil || !newest.Extent(row.Ask{}, e) || e.Cells > wholeRow {
+	if newest == nil {
+		return false, nil
+	}
+	if _, ok := newest.Extent(row.Ask{}, e); !ok || e.Cells > wholeRow {
 		return false, nil
 	}
 	spent, ok := m.pruner.Plain(e, alone, below)

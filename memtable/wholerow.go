@@ -11,20 +11,20 @@ const wholeCells = 128
 
 // Extent describes the row if it has only its first mutation and describe accepts that, or
 // else, as a layer, that mutation.
-func (it *Iterator) Extent(ask row.Ask, e *row.Extent) bool {
+func (it *Iterator) Extent(ask row.Ask, e *row.Extent) (newer row.Cursor, ok bool) {
 	it.hasCell = false
 	if it.node == nil {
-		return false
+		return nil, false
 	}
 	head := link(it.node.index.Load())
 	if head != 0 && !ask.Layers || !it.describe(e) {
-		return false
+		return nil, false
 	}
-	if head != 0 {
-		it.later = laterCells{m: it.m, head: head}
-		e.Newer = &it.later
+	if head == 0 {
+		return nil, true
 	}
-	return true
+	it.later = laterCells{m: it.m, head: head}
+	return &it.later, true
 }
 
 // laterCells walks the cells of a row that came after its first mutation.

@@ -56,9 +56,10 @@ type Iterator interface {
 // cell by cell, which costs a fraction of it.
 type WholeRows interface {
 	// Extent describes the current row as a whole, or more or less than that if ask allows it. It
-	// returns false if the run does not know the row well enough. The cell cursor is unset
-	// afterwards. REQUIRES: the row is below ask.Limit.
-	Extent(ask row.Ask, e *row.Extent) bool
+	// returns false if the run does not know the row well enough. newer is nil, or has the cells
+	// that a layer leaves out. The cell cursor is unset afterwards. REQUIRES: the row is below
+	// ask.Limit.
+	Extent(ask row.Ask, e *row.Extent) (newer row.Cursor, ok bool)
 	// Collect appends copies of the attribute cells that the projection wants, of what Extent
 	// described. It cannot fail. If Extent described several rows, NextRow moves through them,
 	// cannot fail before it leaves them, and Collect may be called for each.

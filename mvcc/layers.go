@@ -34,7 +34,7 @@ type layers struct {
 // the extent describes no layer, or if the older one cannot be judged at once.
 func (r *RowReader) collectLayers(dst *row.Collector) (exists, ok bool) {
 	older := &r.extent
-	newer := older.Newer
+	newer := r.newer
 	if newer == nil || r.sel.MaxExamined > 0 && older.Cells > r.sel.MaxExamined {
 		return false, false
 	}

@@ -120,7 +120,7 @@ func (m *RowMerge) Error() error {
 // Extent describes the row if there is one source, and it knows the row as a whole. Of several
 // sources it describes, as a layer, the oldest, or the newest that deletes the row at or below
 // ask.Seq, since older ones do not matter then.
-func (m *RowMerge) Extent(ask row.Ask, e *row.Extent) bool {
+func (m *RowMerge) Extent(ask row.Ask, e *row.Extent) (newer row.Cursor, ok bool) {
 	last := len(m.sources) - 1
 	switch {
 	case last == 0 && m.oldest == nil:
@@ -128,36 +128,36 @@ func (m *RowMerge) Extent(ask row.Ask, e *row.Extent) bool {
 	case last == 0 || ask.Layers && m.oldest != nil:
 		m.known, _ = m.sources[last].(WholeRows)
 		*e = *m.oldest
-		m.layOver(last, e)
-		return true
+		return m.above(last), true
 	case !ask.Layers:
-		return false
+		return nil, false
 	}
 	for i := range m.sources {
-		if m.describe(i, row.Ask{}, e) && (i == last || e.Deleted && e.DeleteSeq <= ask.Seq) {
-			m.layOver(i, e)
-			return true
+		if _, ok := m.describe(i, row.Ask{}, e); ok && (i == last || e.Deleted && e.DeleteSeq <= ask.Seq) {
+			return m.above(i), true
 		}
 	}
-	return false
+	return nil, false
 }
 
 // describe asks source i, and notes that it was asked.
-func (m *RowMerge) describe(i int, ask row.Ask, e *row.Extent) (ok bool) {
-	m.known, ok = m.sources[i].(WholeRows)
-	return ok && m.known.Extent(ask, e)
+func (m *RowMerge) describe(i int, ask row.Ask, e *row.Extent) (newer row.Cursor, ok bool) {
+	if m.known, ok = m.sources[i].(WholeRows); !ok {
+		return nil, false
+	}
+	return m.known.Extent(ask, e)
 }
 
-// layOver adds to the extent of source i the sources before it.
-func (m *RowMerge) layOver(i int, e *row.Extent) {
+// above returns a cursor over the sources before source i, nil if there are none.
+func (m *RowMerge) above(i int) row.Cursor {
 	if i == 0 {
-		return
+		return nil
 	}
 	if m.newer == nil {
 		m.newer = new(RowMerge)
 	}
 	m.newer.Reset(m.sources[:i])
-	e.Newer = m.newer
+	return m.newer
 }
 
 // Collect appends the wanted cells of the described source.
@@ -373,18 +373,17 @@ func (m *MergeIterator) Cell() *row.Cell { return m.cells.Cell() }
 
 // Extent is as in RowMerge. It describes several rows only if one run holds them: they lie below
 // the rows at which all other runs stand. NextRow compares no keys until it leaves them.
-func (m *MergeIterator) Extent(ask row.Ask, e *row.Extent) bool {
+func (m *MergeIterator) Extent(ask row.Ask, e *row.Extent) (newer row.Cursor, ok bool) {
 	ask.Rows = ask.Rows && !m.backward && len(m.places) == 1 && m.stretch == 0
 	for i := 1; ask.Rows && i < len(m.heap) && i <= 2; i++ {
 		if r := &m.runs[m.heap[i]]; !r.end && (ask.Limit == nil || bytes.Compare(r.key, ask.Limit) < 0) {
 			ask.Limit = r.key
 		}
 	}
-	ok := m.cells.Extent(ask, e)
-	if ok && e.Rows > 0 {
+	if newer, ok = m.cells.Extent(ask, e); ok && e.Rows > 0 {
 		m.stretch = e.Rows - 1
 	}
-	return ok
+	return newer, ok
 }
 
 // Collect appends the wanted cells. REQUIRES: Extent described the row.

@@ -84,6 +84,7 @@ type RowReader struct {
 	many       int     // rows that are judged together and can be collected: this one and those after it; 0: none
 	judged     verdict // of this row, and of those
 	extent     row.Extent
+	newer      row.Cursor     // what the extent leaves out of the row, if it describes a layer
 	projection row.Projection // of sel, for Collect
 	layers     layers
 }
@@ -253,17 +254,18 @@ func (r *RowReader) judgeWhole() verdict {
 		return r.judged
 	}
 	e := &r.extent
-	r.asked, r.judged, e.Newer = true, unclear, nil
 	ask := row.Ask{Rows: true, Limit: r.Limit, Layers: true, Seq: r.judge.seq}
-	for r.whole.Extent(ask, e) && e.Newer == nil {
+	for r.asked, r.judged = true, unclear; r.judged == unclear; ask.Rows = false {
+		var ok bool
+		if r.newer, ok = r.whole.Extent(ask, e); !ok || r.newer != nil {
+			break
+		}
 		if r.judged = r.judge.whole(e); r.judged == visible && !r.takes(e) {
 			r.judged = unclear
 		}
-		if r.judged != unclear || e.Rows == 0 {
-			r.many = e.Rows
+		if r.many = e.Rows; r.many == 0 {
 			break
 		}
-		ask.Rows = false
 	}
 	return r.judged
 }

@@ -275,7 +275,7 @@ type source interface {
 func (g *Getter) add(it source, seq uint64) bool {
 	g.sources = append(g.sources, it)
 	e := &g.extent
-	if g.known = it.Extent(row.Ask{}, e); g.known {
+	if _, g.known = it.Extent(row.Ask{}, e); g.known {
 		return e.Deleted && e.DeleteSeq <= seq
 	}
 	if !it.FirstCell() {

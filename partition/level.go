@@ -133,7 +133,9 @@ func (l *levelIterator) NextCell() bool  { return l.settle(l.it.NextCell()) }
 func (l *levelIterator) Cell() *row.Cell { return l.it.Cell() }
 func (l *levelIterator) Error() error    { return l.err }
 
-func (l *levelIterator) Extent(ask row.Ask, e *row.Extent) bool        { return l.it.Extent(ask, e) }
+func (l *levelIterator) Extent(ask row.Ask, e *row.Extent) (row.Cursor, bool) {
+	return l.it.Extent(ask, e)
+}
 func (l *levelIterator) Collect(dst *row.Collector, p *row.Projection) { l.it.Collect(dst, p) }
 func (l *levelIterator) CollectRows(dst *row.Chunk, rows int, p *row.Projection) int {
 	return l.it.CollectRows(dst, rows, p)

@@ -124,7 +124,7 @@ func (it *Iterator) NextRow() bool {
 }
 
 // Extent is as in mvcc.MergeIterator, without rows outside of the tree's range.
-func (it *Iterator) Extent(ask row.Ask, e *row.Extent) bool {
+func (it *Iterator) Extent(ask row.Ask, e *row.Extent) (newer row.Cursor, ok bool) {
 	if end := it.tree.end; end != nil && (ask.Limit == nil || bytes.Compare(end, ask.Limit) < 0) {
 		ask.Limit = end
 	}

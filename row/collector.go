@@ -28,10 +28,6 @@ type Extent struct {
 	// MarkerSeq is the smallest and MarkerVersion the largest of their markers, the bounds below
 	// hold for markers too, except the versions of permanent ones, and Cells says nothing.
 	Rows int
-	// Newer, if not nil, has the cells of the row that the extent does not describe. It describes
-	// an older part of the row: all cells with sequence numbers below those of the newer part.
-	// Cells below a delete-row of the older part are in neither part: see Ask.
-	Newer Cursor
 	// The row has a delete-row.
 	Deleted   bool
 	DeleteSeq uint64
@@ -52,8 +48,9 @@ type Ask struct {
 	// Rows allows several rows, all below Limit; nil is no limit.
 	Rows  bool
 	Limit []byte
-	// Layers allows to describe only an older part of the row. Cells older than a delete-row of
-	// the older part at or below Seq may be left out of both parts.
+	// Layers allows to describe only an older part of the row, and to return a cursor over the
+	// newer part, whose sequence numbers are all larger. Cells older than a delete-row of the older
+	// part at or below Seq may be in neither part.
 	Layers bool
 	Seq    uint64
 }

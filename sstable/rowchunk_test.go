@@ -103,7 +103,7 @@ func TestRowsOfAChunkAreThoseOfTheTable(t *testing.T) {
 					limit = model[at+1+rng.IntN(min(40, len(model)-at-1))].key
 				}
 				var s row.Extent
-				if it.Extent(row.Ask{Rows: true, Limit: limit}, &s) && s.Rows > 0 {
+				if _, ok := it.Extent(row.Ask{Rows: true, Limit: limit}, &s); ok && s.Rows > 0 {
 					dst.Budget = rng.IntN(1 << rng.IntN(15))
 					most := 1 + rng.IntN(s.Rows)
 					n := it.CollectRows(&dst, most, p)
@@ -176,7 +176,8 @@ func BenchmarkCollectRows(b *testing.B) {
 		if !it.NextRow() {
 			it.First()
 		}
-		if chunk.Reset(); it.Extent(row.Ask{Rows: true}, &s) && s.Rows > 0 {
+		chunk.Reset()
+		if _, ok := it.Extent(row.Ask{Rows: true}, &s); ok && s.Rows > 0 {
 			n = it.CollectRows(&chunk, s.Rows, &p) - 1
 		}
 	}

@@ -223,8 +223,8 @@ func (t modelTable) checkStretches(it *Iterator, others func() error) error {
 	for ok := it.First(); ok; {
 		var s row.Extent
 		var e row.Extent
-		if !it.Extent(row.Ask{Rows: true}, &s) || s.Rows == 0 {
-			if !it.Extent(row.Ask{}, &e) {
+		if _, ok := it.Extent(row.Ask{Rows: true}, &s); !ok || s.Rows == 0 {
+			if _, ok := it.Extent(row.Ask{}, &e); !ok {
 				return fmt.Errorf("row %d: no extent: %w", i, orEnd(it.Error()))
 			}
 			s.Rows = 1

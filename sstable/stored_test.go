@@ -136,7 +136,7 @@ func TestStoredValuesAreNotCompressedAgain(t *testing.T) {
 // readRow returns all cells of the current row, if it can be read at once.
 func readRow(it *Iterator) (cells []row.Cell, ok bool) {
 	var e row.Extent
-	if !it.Extent(row.Ask{}, &e) {
+	if _, ok := it.Extent(row.Ask{}, &e); !ok {
 		return nil, false
 	}
 	var dst row.Collector

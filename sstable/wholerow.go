@@ -138,26 +138,26 @@ func (b *dataBlock) isReference(i int) bool {
 
 // Extent describes the current row, if it lies in one block and is as in a plain block, and
 // with it the rows after it in the block, if the block is even.
-func (it *Iterator) Extent(ask row.Ask, e *row.Extent) bool {
+func (it *Iterator) Extent(ask row.Ask, e *row.Extent) (newer row.Cursor, ok bool) {
 	if !it.onRow || it.long || !it.openValues() {
-		return false
+		return nil, false
 	}
 	it.onCell = false
-	e.Rows, e.Newer = 0, nil
+	e.Rows = 0
 	if ask.Rows && it.blocks.block.even {
 		it.describeMany(ask.Limit, e)
-		return true
+		return nil, true
 	}
 	it.openRow()
 	b, data := it.blocks.block, it.blocks.block.data
 	e.Cells, e.Versions = it.high-it.low, b.versions
 	if !b.plain && (e.Cells > wholeCells || !b.plainRow(e, it.low, it.high, it.stamp)) {
-		return false
+		return nil, false
 	}
 	seq, version := b.seq.at(data, it.stamp), int64(b.version.at(data, it.stamp))
 	if b.plain || it.flags != 0 {
 		if e.Cells < it.high-it.low {
-			return false // row-level cells besides the flags
+			return nil, false // row-level cells besides the flags
 		}
 		e.Deleted, e.DeleteSeq = it.flags&rowDeleted != 0, seq
 		e.Marked, e.MarkerSeq, e.MarkerVersion = it.flags&(rowMarked|rowMarkedForever) != 0, seq, version
@@ -169,7 +169,7 @@ func (it *Iterator) Extent(ask row.Ask, e *row.Extent) bool {
 	if !b.oneStamp {
 		e.MinSeq, e.MaxSeq, e.MinVersion, e.MaxVersion = b.stampBounds(it.stamp, b.stampsEnd(it.row))
 	}
-	return true
+	return nil, true
 }
 
 // describeMany describes the current row and those after it in an even block that lie below

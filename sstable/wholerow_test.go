@@ -45,7 +45,7 @@ func extentOf(cells []row.Cell) (e row.Extent, ok bool) {
 // cells. It reports whether there was an extent.
 func checkWhole(it *Iterator, cells []row.Cell, p *row.Projection, dst *row.Collector) (described bool, err error) {
 	var e row.Extent
-	if !it.Extent(row.Ask{}, &e) {
+	if _, ok := it.Extent(row.Ask{}, &e); !ok {
 		return false, nil
 	}
 	it.low, it.high = 1, 0 // Collect may be called for this row without Extent
@@ -102,7 +102,7 @@ func checkMany(it *Iterator, model modelTable, at int, rng *rand.Rand) error {
 		ask.Limit = model[at+1+rng.IntN(min(5, len(model)-at-1))].key
 	}
 	var s row.Extent
-	if !it.Extent(ask, &s) || s.Rows == 0 {
+	if _, ok := it.Extent(ask, &s); !ok || s.Rows == 0 {
 		return nil
 	}
 	permanent := s.MarkerVersion == row.MaxVersion
@@ -252,7 +252,7 @@ func BenchmarkCollect(b *testing.B) {
 					it.First()
 				}
 				dst.Reset()
-				if !it.Extent(row.Ask{}, &e) {
+				if _, ok := it.Extent(row.Ask{}, &e); !ok {
 					b.Fatal("no extent")
 				}
 				it.Collect(&dst, &p)

@@ -175,22 +175,24 @@ func (it *Iterator) Close() error {
 
 // Extent describes the row whenever an Extent can. If it is asked for more, it describes now
 // many rows, now the row, and now a layer of it.
-func (it *Iterator) Extent(ask row.Ask, e *row.Extent) bool {
+func (it *Iterator) Extent(ask row.Ask, e *row.Extent) (newer row.Cursor, ok bool) {
 	it.onRow()
 	it.cellAt, it.older = -1, it.run[it.at].Cells
 	switch {
 	case ask.Rows && it.describeMany(ask.Limit, e):
-		return true
+		return nil, true
 	case it.describe(e):
-		return true
+		return nil, true
+	case ask.Layers:
+		return it.describeLayer(e)
 	}
-	return ask.Layers && it.describeLayer(e)
+	return nil, false
 }
 
 // describeLayer parts the row at a sequence number that changes from call to call.
-func (it *Iterator) describeLayer(e *row.Extent) bool {
+func (it *Iterator) describeLayer(e *row.Extent) (newer row.Cursor, ok bool) {
 	it.older = nil
-	var newer []row.Cell
+	var later []row.Cell
 	var lowest, highest uint64 = row.MaxSequence, 0
 	for _, c := range it.run[it.at].Cells {
 		lowest, highest = min(lowest, c.Seq), max(highest, c.Seq)
@@ -200,19 +202,18 @@ func (it *Iterator) describeLayer(e *row.Extent) bool {
 		if c.Seq <= split {
 			it.older = append(it.older, c)
 		} else {
-			newer = append(newer, c)
+			later = append(later, c)
 		}
 	}
-	if it.Moves++; len(newer) == 0 || !it.describe(e) {
-		return false
+	if it.Moves++; len(later) == 0 || !it.describe(e) {
+		return nil, false
 	}
-	cursor := Run{{Cells: newer}}.NewIterator()
+	cursor := Run{{Cells: later}}.NewIterator()
 	cursor.First()
 	if it.FailAfter > 0 {
 		cursor.FailAfter = max(1, it.FailAfter-it.Moves)
 	}
-	e.Newer = cursor
-	return true
+	return cursor, true
 }
 
 func (it *Iterator) describe(e *row.Extent) bool {
@@ -257,7 +258,7 @@ func (it *Iterator) describeMany(limit []byte, all *row.Extent) bool {
 		}
 		one := Iterator{run: it.run, at: at}
 		var e row.Extent
-		if !one.Extent(row.Ask{}, &e) || !e.Marked || e.Deleted && (e.DeleteSeq > e.MarkerSeq || e.Cells > 0 && e.DeleteSeq > e.MinSeq) {
+		if _, ok := one.Extent(row.Ask{}, &e); !ok || !e.Marked || e.Deleted && (e.DeleteSeq > e.MarkerSeq || e.Cells > 0 && e.DeleteSeq > e.MinSeq) {
 			break
 		}
 		permanent := e.MarkerVersion == row.MaxVersion
