@@ -131,7 +131,7 @@ func (r *RowReader) NextRow() {
 
 // StartRow begins the row that the source is positioned on.
 func (r *RowReader) StartRow() {
-	r.asked, r.many = false, 0
+	r.asked, r.judged, r.many, r.newer = false, unclear, 0, nil
 	r.startRow()
 }
 
@@ -255,7 +255,7 @@ func (r *RowReader) judgeWhole() verdict {
 	}
 	e := &r.extent
 	ask := row.Ask{Rows: true, Limit: r.Limit, Layers: true, Seq: r.judge.seq}
-	for r.asked, r.judged = true, unclear; r.judged == unclear; ask.Rows = false {
+	for r.asked = true; r.judged == unclear; ask.Rows = false {
 		var ok bool
 		if r.newer, ok = r.whole.Extent(ask, e); !ok || r.newer != nil {
 			break
