@@ -23,10 +23,8 @@ type TableWriter interface {
 	StartRow(key []byte) error
 	// AddCell adds a cell to the row, in cell order. It copies what it keeps.
 	AddCell(c *row.Cell) error
-	// AddRow adds a row with all its cells, in cell order. If it returns false, nothing
-	// happened, and the caller adds the cells one by one. stored is how another table stores the
-	// values of just these cells.
-	AddRow(key []byte, cells []row.Cell, stored row.Stored) (bool, error)
+	// NoteStored says how another table stores the values of exactly the cells of the last row.
+	NoteStored(s row.Stored)
 	// EstimatedSize is the size of the file so far, in bytes.
 	EstimatedSize() int64
 	// Finish completes the table.
@@ -201,27 +199,23 @@ func (m *merger) copyRow(key []byte, below mvcc.Below) (done bool, err error) {
 	if !ok {
 		return false, nil
 	}
-	if err := m.prepareTable(key); err != nil {
-		return false, err
-	}
 	m.cells.Reset()
 	m.cells.Borrow = true
 	e.AddRowLevel(&m.cells)
 	newest.Collect(&m.cells, &row.Projection{})
+	m.stats.CellsIn += uint64(len(m.cells.Cells))
 	kept := m.cells.Cells
 	if spent {
 		kept = kept[1:]
 	}
-	var stored row.Stored
+	for i := range kept {
+		if err := m.write(key, &kept[i]); err != nil {
+			return false, err
+		}
+	}
 	if table, ok := newest.(interface{ Stored() row.Stored }); ok {
-		stored = table.Stored()
+		m.table.NoteStored(table.Stored())
 	}
-	if ok, err := m.table.AddRow(key, kept, stored); !ok || err != nil {
-		return false, err
-	}
-	m.stats.RowsOut++
-	m.stats.CellsIn += uint64(len(m.cells.Cells))
-	m.stats.CellsOut += uint64(len(kept))
 	return true, nil
 }
 

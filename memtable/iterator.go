@@ -24,6 +24,7 @@ type Iterator struct {
 	indexedCell row.Cell
 	onIndexed   bool // the current cell is that of the index
 	hasCell     bool
+	cells       []row.Cell // of the first mutation, decoded by Extent
 	later       laterCells // of Extent
 }
 
@@ -31,7 +32,7 @@ type Iterator struct {
 func (m *Memtable) NewIterator() *Iterator { return &Iterator{m: m} }
 
 // Init makes it an unpositioned iterator over m, for callers that reuse iterators as values.
-func (it *Iterator) Init(m *Memtable) { *it = Iterator{m: m} }
+func (it *Iterator) Init(m *Memtable) { *it = Iterator{m: m, cells: it.cells} }
 
 // setRow makes l the current row; the head of the list and nil mean no row.
 func (it *Iterator) setRow(l link) bool {
@@ -79,7 +80,9 @@ func (m *Memtable) Find(key []byte) (p Place, ok bool) {
 }
 
 // InitAt is Init followed by positioning on the row at p.
-func (it *Iterator) InitAt(p *Place) { *it = Iterator{m: p.m, at: p.at, node: p.node} }
+func (it *Iterator) InitAt(p *Place) {
+	*it = Iterator{m: p.m, at: p.at, node: p.node, cells: it.cells}
+}
 
 // NewestSeq is the sequence number of the row's newest mutation that added cells to the memtable.
 // It is set before any cell of that mutation appears.

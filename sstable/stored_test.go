@@ -78,8 +78,8 @@ func TestStoredValuesAreTakenOver(t *testing.T) {
 					taken++
 				}
 				for w, s := range map[*Writer]row.Stored{with: stored, without: {}} {
-					if ok, err := w.AddRow(it.RowKey(), cells, s); !ok || err != nil {
-						t.Fatal(ok, err)
+					if err := addRow(w, it.RowKey(), cells, s); err != nil {
+						t.Fatal(err)
 					}
 				}
 			}
@@ -116,8 +116,8 @@ func TestStoredValuesAreNotCompressedAgain(t *testing.T) {
 		w := NewWriter(f, WriterOptions{Compression: compression, UniqueID: testID})
 		w.cutter.blocks = 1 // no trial
 		for i := range 3 {
-			if ok, err := w.AddRow(fmt.Appendf(nil, "\x20%d", i), []row.Cell{put("a", 5, 9, value)}, other); !ok || err != nil {
-				t.Fatal(ok, err)
+			if err := addRow(w, fmt.Appendf(nil, "\x20%d", i), []row.Cell{put("a", 5, 9, value)}, other); err != nil {
+				t.Fatal(err)
 			}
 		}
 		if _, err := w.Finish(); err != nil {
@@ -131,6 +131,17 @@ func TestStoredValuesAreNotCompressedAgain(t *testing.T) {
 		}
 		it.Close()
 	}
+}
+
+func addRow(w *Writer, key []byte, cells []row.Cell, stored row.Stored) error {
+	err := w.StartRow(key)
+	for i := range cells {
+		if err == nil {
+			err = w.AddCell(&cells[i])
+		}
+	}
+	w.NoteStored(stored)
+	return err
 }
 
 // readRow returns all cells of the current row, if it can be read at once.
