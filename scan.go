@@ -413,7 +413,7 @@ func (r *Rows) advance() bool {
 			}
 			ok = r.seek()
 		case r.reverse:
-			ok = r.it.PrevRow() // row by row: see Cells.Stretch
+			ok = r.it.PrevRow() // row by row: a run describes only rows that follow
 		default:
 			ok = r.it.NextRow()
 		}

@@ -181,16 +181,13 @@ func BenchmarkVerifiedGet(b *testing.B) {
 			get := func(believe bool) func() cost {
 				rng := rand.New(rand.NewPCG(rand.Uint64(), 4))
 				var it sstable.Iterator
-				var cells []row.Cell
+				var cells row.Collector
 				return func() cost {
 					return costOf(verifySlice, func() int {
 						f := files[rng.IntN(len(files))]
 						it.Init(f.reader, sstable.IterOptions{Believe: believe})
 						ok := it.SeekRowExact(f.keys[rng.IntN(len(f.keys))])
-						if ok {
-							cells, ok = it.ReadRow(cells[:0], 2*columns)
-						}
-						if !ok {
+						if !ok || !readWhole(&it, &cells) {
 							b.Fatal(it.Error())
 						}
 						it.Close()
@@ -201,6 +198,18 @@ func BenchmarkVerifiedGet(b *testing.B) {
 			inTurns(b, get(true), get(false))
 		})
 	}
+}
+
+// readWhole reads the cells of the current row, and returns false if that is not possible at once.
+func readWhole(it *sstable.Iterator, cells *row.Collector) bool {
+	var e row.Extent
+	if _, ok := it.Extent(row.Ask{}, &e); !ok {
+		return false
+	}
+	cells.Reset()
+	cells.Borrow = true
+	it.Collect(cells, &row.Projection{})
+	return true
 }
 
 // tableFile is a table file and the keys of its rows.
@@ -233,12 +242,12 @@ func openTables(b *testing.B, dir string) (files []tableFile) {
 		b.Cleanup(func() { r.Close() })
 		t := tableFile{reader: r}
 		it := r.NewIterator(sstable.IterOptions{Believe: true})
-		var cells []row.Cell
+		var cells row.Collector
 		for range 3 {
 			t.keys = t.keys[:0]
 			for ok := it.First(); ok; ok = it.NextRow() {
 				t.keys = append(t.keys, bytes.Clone(it.RowKey()))
-				cells, _ = it.ReadRow(cells[:0], 2*columns)
+				readWhole(it, &cells)
 			}
 		}
 		if err := it.Error(); err != nil {

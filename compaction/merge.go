@@ -23,10 +23,8 @@ type TableWriter interface {
 	StartRow(key []byte) error
 	// AddCell adds a cell to the row, in cell order. It copies what it keeps.
 	AddCell(c *row.Cell) error
-	// AddRow adds a row with all its cells, in cell order. If it returns false, nothing
-	// happened, and the caller adds the cells one by one. stored is how another table stores the
-	// values of just these cells.
-	AddRow(key []byte, cells []row.Cell, stored row.Stored) (bool, error)
+	// NoteStored says how another table stores the values of exactly the cells of the last row.
+	NoteStored(s row.Stored)
 	// EstimatedSize is the size of the file so far, in bytes.
 	EstimatedSize() int64
 	// Finish completes the table.
@@ -118,8 +116,9 @@ type merger struct {
 	table  TableWriter // nil between tables
 	stats  Stats
 	ticks  int
-	inRow  bool       // the current row was begun in table
-	cells  []row.Cell // scratch: a row
+	inRow  bool          // the current row was begun in table
+	cells  row.Collector // scratch: a row
+	extent row.Extent    // scratch: what is known of the row
 }
 
 // wholeRow is how many cells a row may have to be copied whole. In larger rows the cells take
@@ -188,24 +187,35 @@ func (m *merger) mergeRow(key []byte) error {
 // holds the row has nothing to drop but a delete-row, and no other input has anything to keep:
 // they do not hold the row, or the delete-row hides it. Most rows of most merges are such.
 func (m *merger) copyRow(key []byte, below mvcc.Below) (done bool, err error) {
-	cells, alone, ok := m.it.ReadNewest(m.cells[:0], wholeRow)
-	m.cells = cells
+	newest, alone := m.it.Newest()
+	e := &m.extent
+	if newest == nil {
+		return false, nil
+	}
+	if _, ok := newest.Extent(row.Ask{}, e); !ok || e.Cells > wholeRow {
+		return false, nil
+	}
+	spent, ok := m.pruner.Plain(e, alone, below)
 	if !ok {
 		return false, nil
 	}
-	skip, ok := m.pruner.Plain(cells, alone, below)
-	if !ok {
-		return false, nil
+	m.cells.Reset()
+	m.cells.Borrow = true
+	e.AddRowLevel(&m.cells)
+	newest.Collect(&m.cells, &row.Projection{})
+	m.stats.CellsIn += uint64(len(m.cells.Cells))
+	kept := m.cells.Cells
+	if spent {
+		kept = kept[1:]
 	}
-	if err := m.prepareTable(key); err != nil {
-		return false, err
+	for i := range kept {
+		if err := m.write(key, &kept[i]); err != nil {
+			return false, err
+		}
 	}
-	if ok, err := m.table.AddRow(key, cells[skip:], m.it.NewestStored()); !ok || err != nil {
-		return false, err
+	if table, ok := newest.(interface{ Stored() row.Stored }); ok {
+		m.table.NoteStored(table.Stored())
 	}
-	m.stats.RowsOut++
-	m.stats.CellsIn += uint64(len(cells))
-	m.stats.CellsOut += uint64(len(cells) - skip)
 	return true, nil
 }
 

@@ -173,13 +173,6 @@ func (t *failingTable) StartRow(key []byte) error {
 
 func (t *failingTable) AddCell(c *row.Cell) error { return errors.Join(t.f.step(), t.table.AddCell(c)) }
 
-func (t *failingTable) AddRow(key []byte, cells []row.Cell, stored row.Stored) (bool, error) {
-	if err := t.f.step(); err != nil {
-		return false, err
-	}
-	return t.table.AddRow(key, cells, stored)
-}
-
 func (t *failingTable) Finish() error {
 	if err := t.f.step(); err != nil {
 		return err
@@ -281,13 +274,13 @@ func BenchmarkMergeFourRuns(b *testing.B) {
 
 type discard struct{}
 
-func (d discard) NewTable() (compaction.TableWriter, error)         { return d, nil }
-func (discard) StartRow([]byte) error                               { return nil }
-func (discard) AddRow([]byte, []row.Cell, row.Stored) (bool, error) { return true, nil }
-func (discard) AddCell(*row.Cell) error                             { return nil }
-func (discard) EstimatedSize() int64                                { return 0 }
-func (discard) Finish() error                                       { return nil }
-func (discard) Abandon()                                            {}
+func (d discard) NewTable() (compaction.TableWriter, error) { return d, nil }
+func (discard) StartRow([]byte) error                       { return nil }
+func (discard) NoteStored(row.Stored)                       {}
+func (discard) AddCell(*row.Cell) error                     { return nil }
+func (discard) EstimatedSize() int64                        { return 0 }
+func (discard) Finish() error                               { return nil }
+func (discard) Abandon()                                    {}
 
 func TestFlushesLeaveTrimsAndCountThem(t *testing.T) {
 	run := mvcctest.Run{{Key: []byte("k"), Cells: []row.Cell{

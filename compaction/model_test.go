@@ -60,21 +60,7 @@ func (t *table) AddCell(c *row.Cell) error {
 	return nil
 }
 
-// AddRow refuses rows of three cells, since a table may refuse any row.
-func (t *table) AddRow(key []byte, cells []row.Cell, _ row.Stored) (bool, error) {
-	if len(cells) == 3 {
-		return false, nil
-	}
-	if err := t.StartRow(key); err != nil {
-		return false, err
-	}
-	for i := range cells {
-		if err := t.AddCell(&cells[i]); err != nil {
-			return false, err
-		}
-	}
-	return true, nil
-}
+func (t *table) NoteStored(row.Stored) {}
 
 func (t *table) EstimatedSize() int64 { return t.size }
 

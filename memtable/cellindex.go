@@ -13,7 +13,6 @@ package memtable
 //     in its index, at or after its newest delete-row (or noMarker). Only the writer of the
 //     row reads it. A row without an index has the live marker of its packed part.
 //   - seq is that of the row's newest mutation, set before the first cell of it is inserted.
-//   - the lengths are the place tree of a row with many cells, see placetree.go.
 //
 // The head begins short, because most rows see few updates. When a cell needs a taller tower, a
 // taller copy replaces the head. A reader that still descends from the old head finds all cells
@@ -135,7 +134,6 @@ type indexWriter struct {
 	prev     [maxHeight]link // last cell before the place, at each level
 	compared int             // cells compared so far
 	inserted int             // cells inserted so far
-	path     placePath       // in the place tree, if there is one
 	used     int64           // bytes taken so far, with towers of nominalHeight
 	random   uint64          // seeds the heights of their towers
 }
@@ -162,7 +160,6 @@ func (w *indexWriter) newHead(height int, liveMarker int64, newest uint64) link 
 	l, p := w.m.arena.alloc(&w.m.data, cellHeader+height*linkSize)
 	n := (*cellNode)(p)
 	n.height, n.version = uint8(height), liveMarker
-	n.setPlaces(0, 0)
 	n.newest().Store(newest)
 	for level := range height {
 		n.next(level).Store(0)
@@ -176,7 +173,6 @@ func (w *indexWriter) raise(height int) {
 	old := link(w.row.index.Load())
 	head := w.newHead(height, w.head.version, w.head.newest().Load())
 	node := w.m.cell(head)
-	node.setPlaces(w.head.places(), int(w.head.columnLen))
 	for level := range w.height {
 		node.next(level).Store(w.head.next(level).Load())
 		if w.prev[level] == old {
@@ -197,15 +193,7 @@ func (w *indexWriter) insert(c *row.Cell) {
 	if height > w.height {
 		w.raise(height)
 	}
-	if height >= placeTreeHeight && w.head.places() == 0 {
-		w.makePlaces()
-	}
-	inTree := w.head.places() != 0
-	if inTree {
-		w.placeBefore(c, height)
-	} else {
-		w.advance(c)
-	}
+	w.advance(c)
 	size := cellHeader + height*linkSize + len(c.Column) + len(c.Value)
 	l, p := w.m.arena.alloc(&w.m.data, size)
 	w.used += wordSize + roundUp(size+(nominalHeight-height)*linkSize)
@@ -220,10 +208,6 @@ func (w *indexWriter) insert(c *row.Cell) {
 		n.next(level).Store(before.Load())
 		before.Store(uint32(l))
 		w.prev[level] = l
-	}
-	if inTree {
-		w.enter(l, c, height)
-		w.used += placeBytes
 	}
 }
 

@@ -210,7 +210,7 @@ func TestRowsInsertedAtOnePlaceByManyWritersAreAllThere(t *testing.T) {
 }
 
 // Writers of one row run one after the other under a lock, as under the row's latch: each
-// continues with the place tree of the writer before, while readers read.
+// continues with the index of the writer before, while readers read.
 func TestAWideRowIsReadWhileItsWritersTakeTurns(t *testing.T) {
 	const mutations, columns = 4000, 700
 	mt := memtable.New(memtable.Options{SlabSize: 4 << 10, Seed: 3})

@@ -15,8 +15,7 @@
 // A row is one node of a skiplist. The first mutation of a row is packed behind it in one piece:
 // a row that is written once costs one insertion and is read sequentially. Later mutations of the
 // row go, cell by cell, to the row's own index, so that a row updated 100,000 times is still read
-// in O(log n). Readers merge the two. The writer of a row with many cells finds their places with
-// a tree that readers do not use, see placetree.go.
+// in O(log n). Readers merge the two.
 //
 // All data is in an arena of slabs that hold no pointers: the garbage collector has nothing to
 // scan in a memtable of any size. Links between nodes are 32-bit arena addresses. Nothing is ever

@@ -24,14 +24,15 @@ type Iterator struct {
 	indexedCell row.Cell
 	onIndexed   bool // the current cell is that of the index
 	hasCell     bool
-	later       laterCells // of Layers
+	cells       []row.Cell // of the first mutation, decoded by Extent
+	later       laterCells // of Extent
 }
 
 // NewIterator makes an iterator that is not positioned.
 func (m *Memtable) NewIterator() *Iterator { return &Iterator{m: m} }
 
 // Init makes it an unpositioned iterator over m, for callers that reuse iterators as values.
-func (it *Iterator) Init(m *Memtable) { *it = Iterator{m: m} }
+func (it *Iterator) Init(m *Memtable) { *it = Iterator{m: m, cells: it.cells} }
 
 // setRow makes l the current row; the head of the list and nil mean no row.
 func (it *Iterator) setRow(l link) bool {
@@ -79,7 +80,9 @@ func (m *Memtable) Find(key []byte) (p Place, ok bool) {
 }
 
 // InitAt is Init followed by positioning on the row at p.
-func (it *Iterator) InitAt(p *Place) { *it = Iterator{m: p.m, at: p.at, node: p.node} }
+func (it *Iterator) InitAt(p *Place) {
+	*it = Iterator{m: p.m, at: p.at, node: p.node, cells: it.cells}
+}
 
 // NewestSeq is the sequence number of the row's newest mutation that added cells to the memtable.
 // It is set before any cell of that mutation appears.
@@ -159,23 +162,6 @@ func (it *Iterator) Cell() *row.Cell {
 		return &it.indexedCell
 	}
 	return &it.packed.cell
-}
-
-// ReadRow appends all cells of the current row to dst, in cell order, if the row has only its
-// first mutation and that has no more than limit cells. Otherwise it returns false.
-func (it *Iterator) ReadRow(dst []row.Cell, limit int) ([]row.Cell, bool) {
-	if it.node == nil || it.node.index.Load() != 0 {
-		return dst, false
-	}
-	p := it.m.packedOf(it.node)
-	if int(p.cells) > limit {
-		return dst, false
-	}
-	c := packedCursor{part: p, pos: beforePacked}
-	for c.next() {
-		dst = append(dst, c.cell)
-	}
-	return dst, true
 }
 
 // Sample calls fn with about one row key in apart, at most four times as many, in ascending

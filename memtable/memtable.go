@@ -221,7 +221,7 @@ func markerCovers(have, version int64) bool {
 }
 
 // EstimateSize returns an upper bound of the bytes that Apply adds to Used. It leaves out the
-// waste at the end of a slab, and the nodes of place trees, which Apply counts by the cell.
+// waste at the end of a slab.
 func EstimateSize(c *row.Change) int64 {
 	const (
 		node     = int64(rowHeader + maxHeight*linkSize + 2*wordSize + hashBytesPerRow)

@@ -2,32 +2,33 @@ package memtable
 
 // Rows that are read as a whole: see row.Extent.
 
-import "github.com/flagstone-db/flagstone/row"
+import (
+	"math"
+	"slices"
 
-// wholeCells is the largest number of cells of a row that is read as a whole. That decodes the
-// cells twice, each time at a fifth of the cost of a step of the cell cursor and a judgement. In
-// a wider row a reader may want to seek to a few cells.
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// wholeCells is the largest number of cells of a row that is read as a whole. In a wider row a
+// reader may want to seek to a few cells.
 const wholeCells = 128
 
-// Extent describes the row if it has only its first mutation and describe accepts that.
-func (it *Iterator) Extent(e *row.Extent) bool {
+// Extent describes the row if it has only its first mutation and describe accepts that, or
+// else, as a layer, that mutation.
+func (it *Iterator) Extent(ask row.Ask, e *row.Extent) (newer row.Cursor, ok bool) {
 	it.hasCell = false
-	return it.node != nil && it.node.index.Load() == 0 && it.describe(e)
-}
-
-// Layers describes the first mutation of the row, if describe accepts it, and returns a cursor
-// over the cells of the later ones; nil if there are none.
-func (it *Iterator) Layers(_ uint64, e *row.Extent) (newer row.Cursor) {
-	it.hasCell = false
-	if it.node == nil || !it.describe(e) {
-		return nil
+	if it.node == nil {
+		return nil, false
 	}
 	head := link(it.node.index.Load())
+	if head != 0 && !ask.Layers || !it.describe(e) {
+		return nil, false
+	}
 	if head == 0 {
-		return nil // a case for Extent
+		return nil, true
 	}
 	it.later = laterCells{m: it.m, head: head}
-	return &it.later
+	return &it.later, true
 }
 
 // laterCells walks the cells of a row that came after its first mutation.
@@ -56,8 +57,8 @@ func (l *laterCells) SeekCell(column []byte, version int64) bool {
 	return l.to(at)
 }
 
-// describe makes e the extent of the row's first mutation. It accepts at most wholeCells cells,
-// all puts, with no column twice at one version.
+// describe decodes the cells of the row's first mutation and makes e their extent. It accepts at
+// most wholeCells cells, all puts, with no column twice at one version.
 func (it *Iterator) describe(e *row.Extent) bool {
 	p := it.m.packedOf(it.node)
 	if p.cells > wholeCells {
@@ -65,29 +66,24 @@ func (it *Iterator) describe(e *row.Extent) bool {
 	}
 	*e = row.Extent{
 		Deleted: p.deleteRow, DeleteSeq: p.seq, Marked: p.marker != noMarker, MarkerSeq: p.seq, MarkerVersion: p.marker,
-		Cells: int(p.cells), Versions: 1, MinSeq: p.seq, MaxSeq: p.seq,
+		Cells: int(p.cells), Versions: 1, MinSeq: p.seq, MaxSeq: p.seq, MinVersion: math.MaxInt64, MaxVersion: math.MinInt64,
 	}
-	if p.cells == 0 {
-		return true
-	}
-	var c row.Cell
+	it.cells = slices.Grow(it.cells[:0], e.Cells)[:e.Cells]
 	var reader row.CellReader
-	encoded := p.encoded()
 	versions := 1
-	for i := range int(p.cells) {
+	for i := range it.cells {
 		if i%segmentCells == 0 {
-			reader = row.NewCellReader(encoded[p.startOf(i/segmentCells):])
+			reader = row.NewCellReader(p.segment(i / segmentCells))
 		}
-		column, version := c.Column, c.Version
-		mustDecode(&reader, &c)
+		c := &it.cells[i]
+		mustDecode(&reader, c)
+		c.Seq = p.seq
 		if c.Kind != row.KindPut {
 			return false
 		}
-		if i == 0 {
-			e.MinVersion, e.MaxVersion = c.Version, c.Version
-		} else if string(column) != string(c.Column) {
+		if i == 0 || string(it.cells[i-1].Column) != string(c.Column) {
 			versions = 1
-		} else if versions++; version == c.Version {
+		} else if versions++; it.cells[i-1].Version == c.Version {
 			return false
 		}
 		e.Versions = max(e.Versions, versions)
@@ -96,54 +92,21 @@ func (it *Iterator) describe(e *row.Extent) bool {
 	return true
 }
 
-// Stretch returns false: the reader judges rows of a memtable one by one.
-func (it *Iterator) Stretch([]byte, *row.Stretch) bool { return false }
-
-// CollectRows returns 0: Stretch describes none.
-func (it *Iterator) CollectRows(*row.Chunk, int, *row.Projection) int { return 0 }
-
 // Collect appends the wanted cells of the row's first mutation. REQUIRES: Extent
-// or Layers described it.
-//
-// If all are wanted, Collect copies the encoded cells once and decodes the copy. A second
-// mutation that arrived since Extent is not visible to the reader.
+// described it.
 func (it *Iterator) Collect(dst *row.Collector, wanted *row.Projection) {
-	p := it.m.packedOf(it.node)
-	if p.cells == 0 {
+	versions, all := 0, wanted.All()
+	if all && wanted.Versions == 0 && dst.Borrow {
+		copy(dst.Extend(len(it.cells)), it.cells)
 		return
 	}
-	encoded, all := p.encoded(), wanted.All()
-	if all {
-		encoded = dst.Copy(encoded)
-	}
-	var c row.Cell
-	var reader row.CellReader
-	versions := 0
-	for i := range int(p.cells) {
-		if i%segmentCells == 0 {
-			reader = row.NewCellReader(encoded[p.startOf(i/segmentCells):])
-		}
-		before := c.Column
-		mustDecode(&reader, &c)
-		if versions++; i > 0 && string(before) != string(c.Column) {
+	for i := range it.cells {
+		c := &it.cells[i]
+		if versions++; i > 0 && string(it.cells[i-1].Column) != string(c.Column) {
 			versions = 1
 		}
-		if wanted.Cuts(versions) {
-			continue
-		}
-		c.Seq = p.seq
-		if all {
-			dst.Extend(1)[0] = c
-		} else if wanted.Wants(c.Column) {
-			dst.Add(&c)
+		if !wanted.Cuts(versions) && (all || wanted.Wants(c.Column)) {
+			dst.Add(c)
 		}
 	}
-}
-
-// startOf returns the start of segment i among the encoded cells.
-func (p *packedPart) startOf(i int) int {
-	if i == 0 {
-		return 0
-	}
-	return int(p.starts()[i-1])
 }

@@ -16,7 +16,7 @@ func checkWhole(t fataler, it *memtable.Iterator, cells []row.Cell, random *rand
 	t.Helper()
 	checkLayers(t, it, cells, random)
 	var e row.Extent
-	if !it.Extent(&e) {
+	if _, ok := it.Extent(row.Ask{}, &e); !ok {
 		return
 	}
 	p := row.Projection{Versions: random.IntN(3)}
@@ -63,7 +63,7 @@ func checkWhole(t fataler, it *memtable.Iterator, cells []row.Cell, random *rand
 func checkLayers(t fataler, it *memtable.Iterator, cells []row.Cell, random *rand.Rand) {
 	t.Helper()
 	var e row.Extent
-	newer := it.Layers(row.MaxSequence, &e)
+	newer, _ := it.Extent(row.Ask{Layers: true, Seq: row.MaxSequence}, &e)
 	if newer == nil {
 		return
 	}
@@ -107,11 +107,14 @@ func TestRowsOfOneMutationAreKnownAsAWhole(t *testing.T) {
 		m.Apply(7, change(t, mut))
 		it := m.NewIterator()
 		var e row.Extent
-		if !it.First() || it.Extent(&e) != (cells <= 128) || cells <= 128 && e.Cells != cells {
+		if !it.First() {
+			t.Fatal("no row")
+		}
+		if _, ok := it.Extent(row.Ask{}, &e); ok != (cells <= 128) || ok && e.Cells != cells {
 			t.Fatalf("%d cells: %+v", cells, e)
 		}
 		m.Apply(8, change(t, &row.Mutation{Key: []byte("k"), Cells: []row.Cell{{Column: []byte("x"), Version: 1, Kind: row.KindPut, Type: row.TypeString}}}))
-		if it.Extent(&e) {
+		if _, ok := it.Extent(row.Ask{}, &e); ok {
 			t.Fatal("a row of two mutations is known as a whole")
 		}
 	}

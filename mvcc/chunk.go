@@ -10,29 +10,23 @@ import "github.com/flagstone-db/flagstone/row"
 // them. 0 means that the current row must be read by itself. Begin the row after them
 // with NextRow. Examined does not count these rows. REQUIRES: the row is unread.
 func (r *RowReader) CollectRows(dst *row.Chunk) int {
-	if r.judged == unclear {
-		r.judgeMany()
-	}
-	if r.judged != visible {
+	if r.judgeWhole() != visible || r.many == 0 {
 		return 0
 	}
 	p := &r.projection
 	if r.sel.NoCells {
 		p = nil
 	}
-	n := r.it.CollectRows(dst, r.granted+1, p)
-	r.granted -= n - 1
+	n := r.whole.(ManyRows).CollectRows(dst, r.many, p)
+	r.many -= n - 1
 	return n
 }
 
-// CollectRows adds rows that Stretch described, and returns their number.
+// CollectRows adds rows that Extent described, and returns their number.
 func (m *MergeIterator) CollectRows(dst *row.Chunk, rows int, p *row.Projection) int {
 	r := &m.runs[m.heap[0]]
-	n := r.it.CollectRows(dst, rows, p)
+	n := r.it.(ManyRows).CollectRows(dst, rows, p)
 	r.key = r.it.RowKey()
 	m.stretch -= n - 1
 	return n
 }
-
-// CollectRows returns 0, since Stretch never describes rows here.
-func (m *RowMerge) CollectRows(*row.Chunk, int, *row.Projection) int { return 0 }

@@ -46,30 +46,32 @@ type Iterator interface {
 	// Cell is the current cell, valid until either cursor moves.
 	Cell() *row.Cell
 
-	// Extent describes the current row as a whole, if the run knows that an Extent
-	// can describe it. The cell cursor is unset afterwards.
-	Extent(e *row.Extent) bool
-	// Stretch describes the current row and rows after it, all below limit (nil: no
-	// limit), if the run knows them well enough. NextRow then moves through them,
-	// and cannot fail before it leaves them. REQUIRES: the row is below the limit.
-	Stretch(limit []byte, s *row.Stretch) bool
-	// Layers splits the row into an older part, which an Extent describes, and a
-	// newer part, over which it returns a cursor. It returns nil if the run cannot
-	// do so. Cells older than a delete-row of the older part at or below
-	// seq are in neither part. The cell cursor is unset afterwards.
-	Layers(seq uint64, e *row.Extent) (newer row.Cursor)
-	// Collect appends copies of the attribute cells that the projection wants. It
-	// cannot fail. REQUIRES: Extent, Stretch or Layers described the row; after
-	// Layers it collects the older part.
-	Collect(dst *row.Collector, p *row.Projection)
-	// CollectRows does the same for the current row and those after it: at most rows
-	// of them, while dst has a budget, but always the first. It returns their number
-	// and moves to the last one. A nil projection wants no column. It cannot fail.
-	// REQUIRES: Stretch described the rows.
-	CollectRows(dst *row.Chunk, rows int, p *row.Projection) int
-
 	// Error is the error that ended the last movement; nil at a plain end.
 	Error() error
 	// Close releases what the iterator pins.
 	Close() error
+}
+
+// WholeRows is what a run may implement beside Iterator: it hands over rows whole instead of
+// cell by cell, which costs a fraction of it.
+type WholeRows interface {
+	// Extent describes the current row as a whole, or more or less than that if ask allows it. It
+	// returns false if the run does not know the row well enough. newer is nil, or has the cells
+	// that a layer leaves out. The cell cursor is unset afterwards. REQUIRES: the row is below
+	// ask.Limit.
+	Extent(ask row.Ask, e *row.Extent) (newer row.Cursor, ok bool)
+	// Collect appends copies of the attribute cells that the projection wants, of what Extent
+	// described. It cannot fail. If Extent described several rows, NextRow moves through them,
+	// cannot fail before it leaves them, and Collect may be called for each.
+	Collect(dst *row.Collector, p *row.Projection)
+}
+
+// ManyRows is what a run implements whose Extents describe several rows.
+type ManyRows interface {
+	WholeRows
+	// CollectRows does what Collect does for the current row and those after it, with their keys:
+	// at most rows of them, while dst has a budget, but always the first. It returns their number
+	// and moves to the last one. A nil projection wants no column. It cannot fail. REQUIRES:
+	// Extent described the rows.
+	CollectRows(dst *row.Chunk, rows int, p *row.Projection) int
 }

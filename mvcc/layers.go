@@ -31,10 +31,10 @@ type layers struct {
 }
 
 // collectLayers is Collect for a row in two layers. ok is false, and dst is empty, if
-// the row has no layers, or if the older one cannot be judged at once.
+// the extent describes no layer, or if the older one cannot be judged at once.
 func (r *RowReader) collectLayers(dst *row.Collector) (exists, ok bool) {
 	older := &r.extent
-	newer := r.it.Layers(r.judge.seq, older)
+	newer := r.newer
 	if newer == nil || r.sel.MaxExamined > 0 && older.Cells > r.sel.MaxExamined {
 		return false, false
 	}
@@ -59,7 +59,7 @@ func (r *RowReader) collectLayers(dst *row.Collector) (exists, ok bool) {
 		return false, true
 	}
 	if shown {
-		r.it.Collect(dst, &r.projection)
+		r.whole.Collect(dst, &r.projection)
 		r.examined += len(dst.Cells)
 	}
 	r.lay(dst, list)

@@ -12,15 +12,15 @@ import (
 )
 
 // RowMerge merges the cells of one row that several runs hold. Point reads use it,
-// since they need no heap of rows. It implements Cells.
+// since they need no heap of rows. It implements WholeRows.
 //
 // Equal cells of two runs yield one. The sources are ordered newest first, but only
-// Layers and Describe rely on it: elsewhere sequence numbers decide what is newer.
+// Extent and Describe rely on it: elsewhere sequence numbers decide what is newer.
 type RowMerge struct {
 	sources []Iterator
 	oldest  *row.Extent  // what Describe was given, of the last source
-	known   Iterator     // the source that Extent or Layers described
-	newer   *RowMerge    // merges the sources before known, for Layers
+	known   WholeRows    // the source that Extent described
+	newer   *RowMerge    // merges the sources before known
 	heap    []cellSource // min-heap in cell order, if there are several sources
 	// twins is set when a comparison finds equal cells, which happens only if a run
 	// was stored twice. sink compares every new parent with its lesser child, so
@@ -117,52 +117,48 @@ func (m *RowMerge) Error() error {
 	return m.err
 }
 
-// Extent describes the row if there is one source, and it knows the row as a whole.
-func (m *RowMerge) Extent(e *row.Extent) bool {
-	if len(m.sources) != 1 {
-		return false
-	}
-	m.known = m.sources[0]
-	if m.oldest != nil {
-		*e = *m.oldest
-		return true
-	}
-	return m.known.Extent(e)
-}
-
-// Layers describes the part of the oldest source, or of the newest one that deletes
-// the row at or below seq, since older ones do not matter then. It returns a cursor
-// over the sources before that one.
-func (m *RowMerge) Layers(seq uint64, e *row.Extent) row.Cursor {
-	if len(m.sources) == 1 {
-		m.known = m.sources[0]
-		return m.known.Layers(seq, e)
-	}
+// Extent describes the row if there is one source, and it knows the row as a whole. Of several
+// sources it describes, as a layer, the oldest, or the newest that deletes the row at or below
+// ask.Seq, since older ones do not matter then.
+func (m *RowMerge) Extent(ask row.Ask, e *row.Extent) (newer row.Cursor, ok bool) {
 	last := len(m.sources) - 1
-	if last > 0 && m.oldest != nil {
+	switch {
+	case last == 0 && m.oldest == nil:
+		return m.describe(0, ask, e)
+	case last == 0 || ask.Layers && m.oldest != nil:
+		m.known, _ = m.sources[last].(WholeRows)
 		*e = *m.oldest
-		return m.above(last)
+		return m.above(last), true
+	case !ask.Layers:
+		return nil, false
 	}
-	for i, it := range m.sources {
-		if it.Extent(e) && (i == last || e.Deleted && e.DeleteSeq <= seq) {
-			return m.above(i)
+	for i := range m.sources {
+		if _, ok := m.describe(i, row.Ask{}, e); ok && (i == last || e.Deleted && e.DeleteSeq <= ask.Seq) {
+			return m.above(i), true
 		}
 	}
-	return nil
+	return nil, false
 }
 
-// above returns a cursor over the sources before i, and notes that i was described.
+// describe asks source i, and notes that it was asked.
+func (m *RowMerge) describe(i int, ask row.Ask, e *row.Extent) (newer row.Cursor, ok bool) {
+	if m.known, ok = m.sources[i].(WholeRows); !ok {
+		return nil, false
+	}
+	return m.known.Extent(ask, e)
+}
+
+// above returns a cursor over the sources before source i, nil if there are none.
 func (m *RowMerge) above(i int) row.Cursor {
+	if i == 0 {
+		return nil
+	}
 	if m.newer == nil {
 		m.newer = new(RowMerge)
 	}
 	m.newer.Reset(m.sources[:i])
-	m.known = m.sources[i]
 	return m.newer
 }
-
-// Stretch returns false: a RowMerge has only one row.
-func (m *RowMerge) Stretch([]byte, *row.Stretch) bool { return false }
 
 // Collect appends the wanted cells of the described source.
 func (m *RowMerge) Collect(dst *row.Collector, p *row.Projection) { m.known.Collect(dst, p) }
@@ -280,7 +276,10 @@ type MergeIterator struct {
 	err      error
 }
 
-var _ Iterator = (*MergeIterator)(nil)
+var _ interface {
+	Iterator
+	ManyRows
+} = (*MergeIterator)(nil)
 
 type run struct {
 	it  Iterator
@@ -351,27 +350,11 @@ func (m *MergeIterator) PrevRow() bool {
 // RowKey is the key of the current row.
 func (m *MergeIterator) RowKey() []byte { return m.runs[m.heap[0]].key }
 
-// ReadNewest appends all cells of the current row that its newest run holds, in cell
-// order. It returns false if the run cannot give them at once, or if they are more than
-// limit. alone means that no other run holds the row. The cell cursor is unset
-// afterwards.
-func (m *MergeIterator) ReadNewest(dst []row.Cell, limit int) (cells []row.Cell, alone, ok bool) {
-	whole, ok := m.runs[m.holders[0]].it.(interface {
-		ReadRow(dst []row.Cell, limit int) ([]row.Cell, bool)
-	})
-	if !ok {
-		return dst, false, false
-	}
-	cells, ok = whole.ReadRow(dst, limit)
-	return cells, len(m.places) == 1, ok
-}
-
-// NewestStored tells how the values of the last ReadNewest are stored, if the run knows.
-func (m *MergeIterator) NewestStored() row.Stored {
-	if run, ok := m.runs[m.holders[0]].it.(interface{ Stored() row.Stored }); ok {
-		return run.Stored()
-	}
-	return row.Stored{}
+// Newest returns the newest run that holds the current row, nil if it does not hand over whole
+// rows. alone means that no other run holds the row.
+func (m *MergeIterator) Newest() (run WholeRows, alone bool) {
+	run, _ = m.runs[m.holders[0]].it.(WholeRows)
+	return run, len(m.places) == 1
 }
 
 // FirstCell positions on the first cell of the row.
@@ -388,33 +371,22 @@ func (m *MergeIterator) NextCell() bool { return m.cells.NextCell() }
 // Cell is the current cell.
 func (m *MergeIterator) Cell() *row.Cell { return m.cells.Cell() }
 
-// Extent describes the row if only one run holds it, and knows it as a whole.
-func (m *MergeIterator) Extent(e *row.Extent) bool { return m.cells.Extent(e) }
-
-// Layers is as in RowMerge.
-func (m *MergeIterator) Layers(seq uint64, e *row.Extent) row.Cursor { return m.cells.Layers(seq, e) }
-
-// Stretch describes the current row and those after it, if only one run holds them:
-// they lie below the rows at which all other runs stand. NextRow compares no keys
-// until it leaves them.
-func (m *MergeIterator) Stretch(limit []byte, s *row.Stretch) bool {
-	if m.backward || len(m.places) != 1 || m.stretch > 0 {
-		return false
-	}
-	for i := 1; i < len(m.heap) && i <= 2; i++ {
-		if r := &m.runs[m.heap[i]]; !r.end && (limit == nil || bytes.Compare(r.key, limit) < 0) {
-			limit = r.key
+// Extent is as in RowMerge. It describes several rows only if one run holds them: they lie below
+// the rows at which all other runs stand. NextRow compares no keys until it leaves them.
+func (m *MergeIterator) Extent(ask row.Ask, e *row.Extent) (newer row.Cursor, ok bool) {
+	ask.Rows = ask.Rows && !m.backward && len(m.places) == 1 && m.stretch == 0
+	for i := 1; ask.Rows && i < len(m.heap) && i <= 2; i++ {
+		if r := &m.runs[m.heap[i]]; !r.end && (ask.Limit == nil || bytes.Compare(r.key, ask.Limit) < 0) {
+			ask.Limit = r.key
 		}
 	}
-	only := m.runs[m.heap[0]].it
-	if !only.Stretch(limit, s) {
-		return false
+	if newer, ok = m.cells.Extent(ask, e); ok && e.Rows > 0 {
+		m.stretch = e.Rows - 1
 	}
-	m.cells.known, m.stretch = only, s.Rows-1
-	return true
+	return newer, ok
 }
 
-// Collect appends the wanted cells. REQUIRES: Extent, Stretch or Layers described the row.
+// Collect appends the wanted cells. REQUIRES: Extent described the row.
 func (m *MergeIterator) Collect(dst *row.Collector, p *row.Projection) { m.cells.Collect(dst, p) }
 
 // Error is the error that ended the last movement of either cursor.

@@ -176,44 +176,33 @@ func (p *Pruner) StartRow(below Below) {
 	}
 }
 
-// Plain judges all cells of a row at once, if the row is of the usual kind: at most
-// one delete-row, then at most one marker, then one put each for several columns,
-// none of them expired or hidden. Then all cells are kept, except a delete-row that
-// has done its work: skip is 1 for that, and 0 otherwise. For any other row ok is
-// false, and the caller must show the cells to Add one by one, after StartRow.
+// Plain judges a row as a whole. It succeeds if every view would keep what the newest view shows
+// of the row, and that is all cells but perhaps the delete-row: spent says that the delete-row has
+// done its work. If ok is false, the caller must show the cells to Add one by one, after StartRow.
 //
 // If alone is not set, the input holds further cells of the row, all older than these.
 // They are left out unseen, so Plain succeeds only if a delete-row among these cells
 // hides them in every view.
-func (p *Pruner) Plain(cells []row.Cell, alone bool, below Below) (skip int, ok bool) {
-	i, deleted := 0, uint64(0)
-	if len(cells) > 0 && cells[0].Kind == row.KindDeleteRow {
-		deleted = cells[0].Seq
+//
+// The verdict is the same as cell by cell: the newest view sees every cell. Of the cells of an
+// extent none is hidden, if none is older than the delete-row, and none is surplus, if no column
+// has more versions than are kept.
+func (p *Pruner) Plain(e *row.Extent, alone bool, below Below) (spent, ok bool) {
+	deleted := uint64(0)
+	if e.Deleted {
+		deleted = e.DeleteSeq
 		stripe := p.stripe(deleted)
 		alone = alone || stripe == 0
-		if stripe == 0 && (below == BelowNothing || deleted <= p.horizon && below >= BelowExpiring) {
-			skip = 1
-		}
-		i = 1
+		spent = p.bottom(stripe, below) || p.expired(deleted, stripe, below)
 	}
-	if i < len(cells) && cells[i].Kind == row.KindRowMarker {
-		if cells[i].Seq < deleted || cells[i].Version < p.oldest {
-			return 0, false
-		}
-		i++
+	switch {
+	case !alone || e.Cells == 0 && !e.Marked && (spent || !e.Deleted): // more to judge, or nothing left
+	case e.Marked && (e.MarkerSeq < deleted || e.MarkerVersion < p.oldest):
+	case e.Cells > 0 && (e.MinSeq < deleted || e.MinVersion < p.oldest || e.Versions > p.judges[0].max):
+	default:
+		return spent, true
 	}
-	if !alone || i == skip && i == len(cells) {
-		return 0, false // there are more cells to judge, or none is left
-	}
-	var before []byte
-	for ; i < len(cells); i++ {
-		c := &cells[i]
-		if c.Kind != row.KindPut || c.Version < p.oldest || c.Seq < deleted || bytes.Compare(before, c.Column) >= 0 {
-			return 0, false
-		}
-		before = c.Column
-	}
-	return skip, true
+	return false, false
 }
 
 // Add decides whether to keep the next cell of the row. If trim is not nil, the caller
@@ -273,8 +262,7 @@ func (p *Pruner) rowLevel(c *row.Cell, stripe int) (keep bool) {
 		for i := stripe + 1; i < len(p.judges); i++ {
 			p.judges[i].rowLevel(c)
 		}
-		expired := stripe == 0 && c.Seq <= p.horizon && p.below >= BelowExpiring
-		return needed && !expired && !p.bottom(stripe)
+		return needed && !p.expired(c.Seq, stripe, p.below) && !p.bottom(stripe, p.below)
 	}
 	for i := stripe; i < len(p.judges); i++ {
 		if p.judges[i].rowLevel(c) == visible {
@@ -286,11 +274,16 @@ func (p *Pruner) rowLevel(c *row.Cell, stripe int) (keep bool) {
 
 // bottom reports whether a tombstone of the stripe has done its work: every view sees
 // it, and no older run holds the row.
-func (p *Pruner) bottom(stripe int) bool { return stripe == 0 && p.below == BelowNothing }
+func (p *Pruner) bottom(stripe int, below Below) bool { return stripe == 0 && below == BelowNothing }
+
+// expired reports whether a delete-row has done its work because all that it hides is expired.
+func (p *Pruner) expired(seq uint64, stripe int, below Below) bool {
+	return stripe == 0 && seq <= p.horizon && below >= BelowExpiring
+}
 
 // spent reports whether every view shows the same without this tombstone of a column.
 func (p *Pruner) spent(seq uint64, stripe int) bool {
-	return seq <= p.horizon || p.bottom(stripe)
+	return seq <= p.horizon || p.bottom(stripe, p.below)
 }
 
 // trimFor makes the trim that replaces a dropped surplus put; nil if none is needed.

@@ -10,19 +10,6 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// Cells is the cell half of Iterator; see there. RowMerge implements it, and so does
-// every Iterator.
-type Cells interface {
-	row.Cursor
-	Extent(e *row.Extent) bool
-	Stretch(limit []byte, s *row.Stretch) bool
-	Layers(seq uint64, e *row.Extent) (newer row.Cursor)
-	Collect(dst *row.Collector, p *row.Projection)
-	// CollectRows is as in Iterator: it adds rows that Stretch described, for as long
-	// as dst has a budget.
-	CollectRows(dst *row.Chunk, rows int, p *row.Projection) int
-}
-
 // Selection is what a reader wants of a row; the zero Selection is all that the view
 // shows. The limits of the view apply first. Cells are left out in this order: expired
 // versions, all but the newest View.MaxVersions, those outside the time range, and all
@@ -71,8 +58,8 @@ type RowReader struct {
 	// Limit is the key below which rows are read ahead together; nil: none. Set it after Reset.
 	Limit []byte
 
-	it    Cells
-	all   row.Cursor // it, kept because converting it takes time
+	all   row.Cursor // the source
+	whole WholeRows  // the same, nil if it does not hand over whole rows
 	cells row.Cursor // what is walked: all, or the newer layer while layers are read
 	sel   Selection
 	judge judge
@@ -93,25 +80,27 @@ type RowReader struct {
 	together bool // see PutTogether
 	cut      bool // see Cut
 
+	asked      bool    // judged and extent are what the source said of this row
+	many       int     // rows that are judged together and can be collected: this one and those after it; 0: none
+	judged     verdict // of this row, and of those
 	extent     row.Extent
-	stretch    row.Stretch
+	newer      row.Cursor     // what the extent leaves out of the row, if it describes a layer
 	projection row.Projection // of sel, for Collect
-	judged     verdict        // of this row and, if it moves on by NextRow,
-	granted    int            // of so many more; unclear before it is known
 	layers     layers
 }
 
 // NewReader makes a reader of the rows that it is positioned on.
-func NewReader(it Cells, view View, sel Selection) *RowReader {
+func NewReader(it row.Cursor, view View, sel Selection) *RowReader {
 	r := new(RowReader)
 	r.Reset(it, view, sel)
 	return r
 }
 
 // Reset makes the reader read another source, at another view.
-func (r *RowReader) Reset(it Cells, view View, sel Selection) {
+func (r *RowReader) Reset(it row.Cursor, view View, sel Selection) {
 	// Field by field, because the working memory need not be cleared.
-	r.it, r.all, r.sel, r.judge = it, it, sel, newJudge(view)
+	r.all, r.sel, r.judge = it, sel, newJudge(view)
+	r.whole, _ = it.(WholeRows)
 	r.wantVersions, r.maxVersion, r.examined = sel.MaxVersions, math.MaxInt64, 0
 	p := &r.projection
 	p.Columns, p.Start, p.End = sel.Columns, sel.Start, sel.End
@@ -132,34 +121,22 @@ func (r *RowReader) Reset(it Cells, view View, sel Selection) {
 // verdict of rows that were judged together. REQUIRES: the source moved there by
 // NextRow.
 func (r *RowReader) NextRow() {
-	if r.granted == 0 {
+	if r.many <= 1 {
 		r.StartRow()
 		return
 	}
-	r.granted--
-	r.cells = r.all
-	r.loaded, r.at, r.returned, r.inColumn, r.wanted = false, false, false, false, 0
-	r.judge.startRow()
-}
-
-// judgeMany judges this row together with those after it, if the source knows them.
-func (r *RowReader) judgeMany() {
-	s := &r.stretch // in r, because a local one would be allocated
-	if !r.it.Stretch(r.Limit, s) {
-		return
-	}
-	r.judged = r.judge.stretch(s)
-	if r.judged == visible && (s.MinVersion < r.sel.MinVersion || s.MaxVersion > r.maxVersion) {
-		r.judged = unclear
-	}
-	if r.judged != unclear {
-		r.granted = s.Rows - 1
-	}
+	r.many--
+	r.startRow()
 }
 
 // StartRow begins the row that the source is positioned on.
 func (r *RowReader) StartRow() {
-	r.judged, r.granted, r.cells = unclear, 0, r.all
+	r.asked, r.judged, r.many, r.newer = false, unclear, 0, nil
+	r.startRow()
+}
+
+func (r *RowReader) startRow() {
+	r.cells = r.all
 	r.judge.startRow()
 	r.loaded, r.at, r.returned, r.inColumn, r.wanted = false, false, false, false, 0
 }
@@ -226,7 +203,7 @@ func (r *RowReader) Collect(dst *row.Collector, maxColumns int) (exists bool) {
 	case visible:
 		r.loaded, r.at, r.judge.exists = true, false, true
 		if !r.sel.NoCells {
-			r.it.Collect(dst, &r.projection)
+			r.whole.Collect(dst, &r.projection)
 		}
 		r.examined += 1 + len(dst.Cells)
 		if maxColumns > 0 {
@@ -270,26 +247,33 @@ func FirstColumns(cells []row.Cell, n int) []row.Cell {
 	return cells
 }
 
-// judgeWhole judges the row as a whole, and returns unclear if that is not possible.
+// judgeWhole judges the row as a whole, together with those after it if the source knows them. It
+// returns unclear if that is not possible; then the extent may still describe a layer of the row.
 func (r *RowReader) judgeWhole() verdict {
-	if r.judged == unclear {
-		r.judgeMany()
-	}
-	if r.judged != unclear {
+	if r.asked || r.whole == nil {
 		return r.judged
 	}
 	e := &r.extent
-	if !r.it.Extent(e) {
-		return unclear
+	ask := row.Ask{Rows: true, Limit: r.Limit, Layers: true, Seq: r.judge.seq}
+	for r.asked = true; r.judged == unclear; ask.Rows = false {
+		var ok bool
+		if r.newer, ok = r.whole.Extent(ask, e); !ok || r.newer != nil {
+			break
+		}
+		if r.judged = r.judge.whole(e); r.judged == visible && !r.takes(e) {
+			r.judged = unclear
+		}
+		if r.many = e.Rows; r.many == 0 {
+			break
+		}
 	}
-	v := r.judge.whole(e)
-	if v == visible && !r.sel.NoCells && r.sel.MaxExamined > 0 && e.Cells > r.sel.MaxExamined {
-		return unclear
-	}
-	if v == visible && e.Cells > 0 && !r.sel.NoCells && (e.MinVersion < r.sel.MinVersion || e.MaxVersion > r.maxVersion) {
-		return unclear
-	}
-	return v
+	return r.judged
+}
+
+// takes reports whether the selection takes the cells of an extent as the view shows them.
+func (r *RowReader) takes(e *row.Extent) bool {
+	return r.sel.NoCells || e.Cells == 0 && e.Rows == 0 ||
+		(r.sel.MaxExamined <= 0 || e.Cells <= r.sel.MaxExamined) && e.MinVersion >= r.sel.MinVersion && e.MaxVersion <= r.maxVersion
 }
 
 // exhausted reports whether the reader looked at more cells than the selection allows.

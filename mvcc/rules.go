@@ -217,6 +217,9 @@ func (j *judge) attribute(c *row.Cell) verdict {
 // delete-version and no second cell of a version, so no put hides another. What
 // remains is to compare each put's sequence number with the view and the floor, and
 // its version with the expiry; comparing the outermost values does it for all puts.
+//
+// Of several rows, the verdict is dead if none of them exists, since no marker is seen or
+// alive, and visible if all bounds allow it for each.
 func (j *judge) whole(e *row.Extent) verdict {
 	floor := uint64(0)
 	if e.Deleted && e.DeleteSeq <= j.seq {
@@ -225,22 +228,9 @@ func (j *judge) whole(e *row.Extent) verdict {
 	switch {
 	case !e.Marked || e.MarkerSeq > j.seq || e.MarkerSeq < floor || e.MarkerVersion < j.oldest:
 		return dead
-	case e.Cells == 0:
+	case e.Cells == 0 && e.Rows == 0:
 		return visible
 	case e.MaxSeq <= j.seq && e.MinSeq >= floor && e.MinVersion >= j.oldest:
-		return visible
-	}
-	return unclear
-}
-
-// stretch judges several rows. The verdict is dead if none of them exists, visible if
-// all exist and each column shows its newest cells, up to the limit, or unclear. The
-// delete-row of such a row hides nothing in it, so it is not looked at.
-func (j *judge) stretch(s *row.Stretch) verdict {
-	switch {
-	case s.MinSeq > j.seq || s.MaxVersion < j.oldest && !s.Permanent:
-		return dead
-	case s.MaxSeq <= j.seq && s.MinVersion >= j.oldest:
 		return visible
 	}
 	return unclear

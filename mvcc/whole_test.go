@@ -1,6 +1,7 @@
 package mvcc_test
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -12,7 +13,7 @@ import (
 )
 
 // readBoth reads a row cell by cell and as a whole. Both must agree.
-func readBoth(t testing.TB, source mvcc.Cells, v mvcc.View, sel mvcc.Selection) answer {
+func readBoth(t testing.TB, source row.Cursor, v mvcc.View, sel mvcc.Selection) answer {
 	t.Helper()
 	a := readAll(t, mvcc.NewReader(source, v, sel))
 	r := mvcc.NewReader(source, v, sel)
@@ -106,7 +107,7 @@ func TestARowReadAsAWholeIsTheRowReadCellByCell(t *testing.T) {
 		}
 		sel := smallSelection(rng)
 		got := readBoth(t, it, v, sel)
-		if !it.Extent(new(row.Extent)) {
+		if _, ok := it.Extent(row.Ask{}, new(row.Extent)); !ok {
 			continue // no history leaves such cells, and the oracle may differ on them
 		}
 		if want := selected(oracle(cells, v), sel); want.exists && got.String() != want.String() || got.exists != want.exists {
@@ -383,5 +384,60 @@ func TestARowInLayersIsTheRowReadCellByCell(t *testing.T) {
 	}
 	if laid < 5_000 || other < 5_000 || failed < 1_000 {
 		t.Errorf("%d rows were read in layers, %d were not, %d reads failed: the test tests little", laid, other, failed)
+	}
+}
+
+// TestARowCopiedWholeIsTheRowPrunedCellByCell: what Plain accepts is kept by Add, and Add drops
+// the older cells of other inputs that Plain leaves out.
+func TestARowCopiedWholeIsTheRowPrunedCellByCell(t *testing.T) {
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 1))
+	t.Logf("seed %d", seed)
+	alone, covering, spentRows := 0, 0, 0
+	for range 200_000 {
+		cells := smallRow(rng)
+		var older []row.Cell
+		if rng.IntN(2) == 0 {
+			older = smallRow(rng)
+			for i := range cells {
+				cells[i].Seq += 8
+			}
+		}
+		var e row.Extent
+		if _, ok := positioned(cells).Extent(row.Ask{}, &e); !ok {
+			continue
+		}
+		policy := mvcc.Policy{MaxVersions: rng.IntN(3), ExpiryCutoff: mvcc.NoExpiry, TombstoneHorizon: uint64(rng.IntN(2) * rng.IntN(14))}
+		if rng.IntN(2) == 0 {
+			policy.ExpiryCutoff = rng.Int64N(4)
+		}
+		for range rng.IntN(3) {
+			policy.Views = append(policy.Views, mvcc.View{Seq: 1 + rng.Uint64N(14), MaxVersions: policy.MaxVersions, Cutoff: policy.ExpiryCutoff})
+		}
+		slices.SortFunc(policy.Views, func(a, b mvcc.View) int { return cmp.Compare(a.Seq, b.Seq) })
+		policy.Views = append(policy.Views, mvcc.View{Seq: row.MaxSequence, MaxVersions: policy.MaxVersions, Cutoff: policy.ExpiryCutoff})
+		below := mvcc.Below(rng.IntN(3))
+		spent, ok := mvcc.NewPruner(policy).Plain(&e, len(older) == 0, below)
+		if !ok {
+			continue
+		}
+		kept := cells
+		if spent {
+			kept = kept[1:]
+			spentRows++
+		}
+		if len(older) == 0 {
+			alone++
+		} else {
+			covering++
+		}
+		all := append(slices.Clone(cells), older...)
+		sortCells(all)
+		if got, want := list(kept), list(prune(t, policy, below, all)); got != want {
+			t.Fatalf("%s\nolder %s\npolicy %+v, below %d:\ncopied  %s\npruned %s", list(cells), list(older), policy, below, got, want)
+		}
+	}
+	if alone < 5_000 || covering < 200 || spentRows < 200 {
+		t.Errorf("%d rows copied alone, %d over older cells, %d without their delete-row: the test tests little", alone, covering, spentRows)
 	}
 }

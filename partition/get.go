@@ -264,12 +264,18 @@ func (g *Getter) collectFile(f *tablefiles.File, key []byte, hash, seq uint64) (
 	return done, it.Error()
 }
 
+// source is a run that may hold the row.
+type source interface {
+	mvcc.Iterator
+	mvcc.WholeRows
+}
+
 // add adds a source that stands on the row. It reports whether the source deletes the row at a
 // sequence number up to seq.
-func (g *Getter) add(it mvcc.Iterator, seq uint64) bool {
+func (g *Getter) add(it source, seq uint64) bool {
 	g.sources = append(g.sources, it)
 	e := &g.extent
-	if g.known = it.Extent(e); g.known {
+	if _, g.known = it.Extent(row.Ask{}, e); g.known {
 		return e.Deleted && e.DeleteSeq <= seq
 	}
 	if !it.FirstCell() {

@@ -133,9 +133,9 @@ func (l *levelIterator) NextCell() bool  { return l.settle(l.it.NextCell()) }
 func (l *levelIterator) Cell() *row.Cell { return l.it.Cell() }
 func (l *levelIterator) Error() error    { return l.err }
 
-func (l *levelIterator) Extent(e *row.Extent) bool                     { return l.it.Extent(e) }
-func (l *levelIterator) Stretch(limit []byte, s *row.Stretch) bool     { return l.it.Stretch(limit, s) }
-func (l *levelIterator) Layers(seq uint64, e *row.Extent) row.Cursor   { return l.it.Layers(seq, e) }
+func (l *levelIterator) Extent(ask row.Ask, e *row.Extent) (row.Cursor, bool) {
+	return l.it.Extent(ask, e)
+}
 func (l *levelIterator) Collect(dst *row.Collector, p *row.Projection) { l.it.Collect(dst, p) }
 func (l *levelIterator) CollectRows(dst *row.Chunk, rows int, p *row.Projection) int {
 	return l.it.CollectRows(dst, rows, p)
@@ -145,12 +145,7 @@ func (l *levelIterator) SeekCell(column []byte, version int64) bool {
 	return l.settle(l.it.SeekCell(column, version))
 }
 
-// ReadRow reads the whole current row, if the file's iterator can.
-func (l *levelIterator) ReadRow(dst []row.Cell, limit int) ([]row.Cell, bool) {
-	return l.it.ReadRow(dst, limit)
-}
-
-// Stored says how the values that ReadRow read are stored.
+// Stored says how the values of the row that Extent described last are stored.
 func (l *levelIterator) Stored() row.Stored { return l.it.Stored() }
 
 func (l *levelIterator) Close() error {

@@ -158,21 +158,24 @@ type tableOutput struct {
 	name   string
 	file   vfs.File
 	writer *sstable.Writer
+	moved  bool // a value of the row may be in a value file
 }
 
-func (t *tableOutput) StartRow(key []byte) error { return t.writer.StartRow(key) }
-func (t *tableOutput) EstimatedSize() int64      { return t.writer.EstimatedSize() }
-func (t *tableOutput) Abandon()                  { t.file.Close() }
+func (t *tableOutput) EstimatedSize() int64 { return t.writer.EstimatedSize() }
+func (t *tableOutput) Abandon()             { t.file.Close() }
 
-// AddRow adds a whole row, and reports false if one of its values is in a value file or should
-// be. The values may be given as they are stored.
-func (t *tableOutput) AddRow(key []byte, cells []row.Cell, stored row.Stored) (bool, error) {
-	for i := range cells {
-		if !t.output.env.plain(&cells[i]) {
-			return false, nil
-		}
+// StartRow begins a row.
+func (t *tableOutput) StartRow(key []byte) error {
+	t.moved = false
+	return t.writer.StartRow(key)
+}
+
+// NoteStored says how another table stores the values of the last row. It says nothing of values
+// that are in value files or go there.
+func (t *tableOutput) NoteStored(s row.Stored) {
+	if !t.moved {
+		t.writer.NoteStored(s)
 	}
-	return t.writer.AddRow(key, cells, stored)
 }
 
 // AddCell adds a cell; its value may go to a value file.
@@ -180,6 +183,7 @@ func (t *tableOutput) AddCell(c *row.Cell) error {
 	if t.output.env.plain(c) {
 		return t.writer.AddCell(c)
 	}
+	t.moved = true
 	moved, err := t.output.cell(c)
 	if err != nil {
 		return err

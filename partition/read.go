@@ -123,13 +123,12 @@ func (it *Iterator) NextRow() bool {
 	return it.MergeIterator.NextRow() && (it.tree.end == nil || bytes.Compare(it.RowKey(), it.tree.end) < 0)
 }
 
-// Stretch describes the row and those after it in the tree, so that there is no read-ahead
-// beyond the tree's range.
-func (it *Iterator) Stretch(limit []byte, s *row.Stretch) bool {
-	if end := it.tree.end; end != nil && (limit == nil || bytes.Compare(end, limit) < 0) {
-		limit = end
+// Extent is as in mvcc.MergeIterator, without rows outside of the tree's range.
+func (it *Iterator) Extent(ask row.Ask, e *row.Extent) (newer row.Cursor, ok bool) {
+	if end := it.tree.end; end != nil && (ask.Limit == nil || bytes.Compare(end, ask.Limit) < 0) {
+		ask.Limit = end
 	}
-	return it.MergeIterator.Stretch(limit, s)
+	return it.MergeIterator.Extent(ask, e)
 }
 
 // PrevRow moves to the previous row of the tree.

@@ -18,10 +18,16 @@ type Cursor interface {
 	Error() error
 }
 
-// Extent describes one row of a run without a look at each of its cells: the row was written
-// without deletes of single columns or versions, and none of its cells was overwritten. Nearly
-// all rows are like that, and the rules (see package mvcc) then decide once for the whole row.
+// Extent describes a row of a run, or a part of it, without a look at each of its cells: it was
+// written without deletes of single columns or versions, and none of its cells was overwritten.
+// Nearly all rows are like that, and the rules (see package mvcc) then decide once for the whole
+// row.
 type Extent struct {
+	// Rows, if not 0, says that the extent describes so many rows, the current one and those after
+	// it. Each has a marker, and no delete-row that hides one of its cells or its marker. Then
+	// MarkerSeq is the smallest and MarkerVersion the largest of their markers, the bounds below
+	// hold for markers too, except the versions of permanent ones, and Cells says nothing.
+	Rows int
 	// The row has a delete-row.
 	Deleted   bool
 	DeleteSeq uint64
@@ -37,14 +43,26 @@ type Extent struct {
 	MinVersion, MaxVersion int64
 }
 
-// Stretch describes several consecutive rows of a run. Each has a marker and the cells of an
-// Extent. If it also has a delete-row, that hides none of its cells: its sequence number is above
-// none of theirs.
-type Stretch struct {
-	Rows                   int // the current row and those that follow
-	MinSeq, MaxSeq         uint64
-	MinVersion, MaxVersion int64 // of cells, and of markers unless Permanent
-	Permanent              bool  // the markers are at row.MaxVersion
+// Ask says what more than the current row as a whole an Extent may describe.
+type Ask struct {
+	// Rows allows several rows, all below Limit; nil is no limit.
+	Rows  bool
+	Limit []byte
+	// Layers allows to describe only an older part of the row, and to return a cursor over the
+	// newer part, whose sequence numbers are all larger. Cells older than a delete-row of the older
+	// part at or below Seq may be in neither part.
+	Layers bool
+	Seq    uint64
+}
+
+// AddRowLevel adds the row-level cells to a collector, in cell order.
+func (e *Extent) AddRowLevel(dst *Collector) {
+	if e.Deleted {
+		dst.Extend(1)[0] = Cell{Kind: KindDeleteRow, Version: MaxVersion, Seq: e.DeleteSeq}
+	}
+	if e.Marked {
+		dst.Extend(1)[0] = Cell{Kind: KindRowMarker, Version: e.MarkerVersion, Seq: e.MarkerSeq}
+	}
 }
 
 // Projection selects columns and versions: the zero Projection selects everything.

@@ -3,7 +3,6 @@ package sstable
 import (
 	"bytes"
 	"encoding/binary"
-	"slices"
 
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -74,9 +73,6 @@ func (b *blockBuilder) reset() {
 
 // addStored notes how another table stored the values of the last row.
 func (b *blockBuilder) addStored(s row.Stored) {
-	if len(s.Bytes) == 0 {
-		return
-	}
 	last := &b.rows[len(b.rows)-1]
 	last.form, last.tried = Compression(s.Form), Compression(s.Tried)
 	last.storedFrom = len(b.stored)
@@ -161,19 +157,6 @@ func (b *blockBuilder) addCell(c *row.Cell) {
 		ref, _ := row.ParseReference(c.Value) // the writer refuses malformed ones
 		last.away += uint64(ref.Stored)
 		b.away += uint64(ref.Stored)
-	}
-}
-
-// addCells adds cells to the last row.
-func (b *blockBuilder) addCells(cells []row.Cell) {
-	size := 0
-	for i := range cells {
-		size += len(cells[i].Value)
-	}
-	b.values = slices.Grow(b.values, size)
-	b.cells = slices.Grow(b.cells, len(cells))
-	for i := range cells {
-		b.addCell(&cells[i])
 	}
 }
 

@@ -201,7 +201,7 @@ func (b *byteReader) peek(p []byte, from, to int64) bool {
 // copyMapped reads the bytes [from, to) through the mapping into the window.
 func (b *byteReader) copyMapped(from, to int64) ([]byte, error) {
 	b.window, b.mapped = nil, true
-	stored := resize(&b.scratch.stored, to-from+placeSize)[:to-from]
+	stored := resize(&b.scratch.stored, to-from)
 	if err := b.f.mapping.ReadAt(stored, from); err != nil {
 		return nil, fmt.Errorf("sstable: block at offset %d: %w", from, err)
 	}

@@ -104,7 +104,7 @@ func exercise(r *Reader) error {
 		for ok := it.FirstCell(); ok; ok = it.NextCell() {
 			_ = it.Cell().String()
 		}
-		if it.Extent(new(row.Extent)) {
+		if _, ok := it.Extent(row.Ask{}, new(row.Extent)); ok {
 			it.Collect(new(row.Collector), &row.Projection{})
 			it.Collect(new(row.Collector), &row.Projection{Columns: [][]byte{[]byte("c1"), []byte("c2")}, End: []byte("c3")})
 		}

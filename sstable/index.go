@@ -35,16 +35,11 @@ package sstable
 // length; every group has a block.
 //
 // In memory, the first eight bytes of every separator suffix stand in an array of their
-// own, big endian. It is the lowest level of a tree: each level above has every eighth
-// number of the one below. A search reads one cache line of each level, most of them in
-// the CPU's caches, and compares strings only among equal numbers. Among 8,192 groups of
-// random keys, all in the caches, it takes 50 ns; a binary search of the lowest level
-// takes 72 and touches more lines.
+// own, big endian. A search looks into this array, and compares strings only among equal numbers.
 
 import (
 	"bytes"
 	"encoding/binary"
-	"slices"
 	"sort"
 
 	"github.com/flagstone-db/flagstone/row"
@@ -60,7 +55,6 @@ type index struct {
 	awayEnd                  uints // all zero in index kind 1
 	prefix, separators, cols []byte
 	heads                    []uint64
-	upper                    [][]uint64 // the levels above heads, from the top
 }
 
 // parse makes x the parsed form of data, which it keeps. The data blocks of the file take
@@ -103,49 +97,7 @@ func (x *index) parse(data []byte, dataLength int64, kind byte) (bad string) {
 	for g := range x.heads {
 		x.heads[g] = head(x.suffix(g))
 	}
-	x.upper = upperLevels(x.heads)
 	return ""
-}
-
-// fanout is the number of heads in a cache line.
-const fanout = 8
-
-// upperLevels returns the levels above an array, from the top.
-func upperLevels(below []uint64) (levels [][]uint64) {
-	for len(below) > fanout {
-		level := make([]uint64, 0, (len(below)+fanout-1)/fanout)
-		for i := 0; i < len(below); i += fanout {
-			level = append(level, below[i])
-		}
-		levels = append(levels, level)
-		below = level
-	}
-	slices.Reverse(levels)
-	return levels
-}
-
-// headsUpTo is the number of heads that are at most h.
-func (x *index) headsUpTo(h uint64) int {
-	at := 0
-	for _, level := range x.upper {
-		if at = upTo(level, at, h); at == 0 {
-			return 0
-		}
-		at = (at - 1) * fanout
-	}
-	return upTo(x.heads, at, h)
-}
-
-// upTo returns from plus the number of the next elements, up to a cache line of them, that
-// are at most h. The loop has no branch that could be mispredicted.
-func upTo(level []uint64, from int, h uint64) int {
-	at := from
-	for _, v := range level[from:min(from+fanout, len(level))] {
-		if v <= h {
-			at++
-		}
-	}
-	return at
 }
 
 // check checks the order of everything, and returns what is wrong, or "". The index is
@@ -241,7 +193,7 @@ func (x *index) search(key []byte) int {
 	}
 	key = key[p:]
 	h := head(key)
-	low := x.headsUpTo(h) // the first group whose head is above h
+	low := sort.Search(len(x.heads), func(g int) bool { return x.heads[g] > h }) // the first group whose head is above h
 	if low == 0 || x.heads[low-1] != h {
 		return low - 1
 	}
@@ -362,24 +314,7 @@ func (x *indexBuilder) encode() []byte {
 // offset is where group g begins in the file, plus the values in value files before it.
 func (x *index) offset(g int) int64 { return x.sizeBefore(x.firstBlock(g)) }
 
-// groupFrom returns the first group, from low on, whose offset is at least offset. It looks
-// at guess first, and then in steps that double.
-func (x *index) groupFrom(low, guess int, offset int64) int {
-	high := x.groups
-	guess = min(max(guess, low), high-1)
-	up := guess >= low && x.offset(guess) < offset
-	for step := 1; guess >= low && guess < high; step *= 2 {
-		below := x.offset(guess) < offset
-		if below {
-			low = guess + 1
-			guess += step
-		} else {
-			high = guess
-			guess -= step
-		}
-		if below != up {
-			break
-		}
-	}
-	return low + sort.Search(high-low, func(i int) bool { return x.offset(low+i) >= offset })
+// groupFrom returns the first group, from low on, whose offset is at least offset.
+func (x *index) groupFrom(low int, offset int64) int {
+	return low + sort.Search(x.groups-low, func(i int) bool { return x.offset(low+i) >= offset })
 }

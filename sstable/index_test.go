@@ -2,83 +2,11 @@ package sstable
 
 import (
 	"bytes"
-	"math"
 	"math/rand/v2"
-	"slices"
-	"sort"
 	"testing"
 )
 
-func TestTheTreeOfHeadsCountsWhatABinarySearchCounts(t *testing.T) {
-	seed := rand.Uint64()
-	rng := rand.New(rand.NewPCG(seed, 1))
-	t.Logf("seed %d", seed)
-	for range 400 {
-		n := rng.IntN(1 + rng.IntN(2_000))
-		heads := make([]uint64, n)
-		limit := uint64(math.MaxUint64)
-		if rng.IntN(2) == 0 {
-			limit = uint64(1 + n) // many are equal
-		}
-		for i := range heads {
-			heads[i] = rng.Uint64N(limit)
-		}
-		slices.Sort(heads)
-		x := index{heads: heads, upper: upperLevels(heads)}
-		ask := []uint64{0, 1, math.MaxUint64, limit}
-		for range 50 {
-			ask = append(ask, rng.Uint64N(limit))
-			if n > 0 {
-				h := heads[rng.IntN(n)]
-				ask = append(ask, h, h-1, h+1)
-			}
-		}
-		for _, h := range ask {
-			want := sort.Search(n, func(i int) bool { return heads[i] > h })
-			if got := x.headsUpTo(h); got != want {
-				t.Fatalf("%d of %d heads are at most %#x, want %d", got, n, h, want)
-			}
-		}
-	}
-}
-
-// BenchmarkHeads searches for random keys among the heads of 8,192 groups, a table of 64 MB:
-// through the tree, and by a binary search of the lowest level.
-func BenchmarkHeads(b *testing.B) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	heads := make([]uint64, 8192)
-	for i := range heads {
-		heads[i] = rng.Uint64()
-	}
-	slices.Sort(heads)
-	x := index{heads: heads, upper: upperLevels(heads)}
-	keys := make([]uint64, 1<<14)
-	for i := range keys {
-		keys[i] = rng.Uint64()
-	}
-	sum := 0
-	b.Run("tree", func(b *testing.B) {
-		for i := 0; b.Loop(); i++ {
-			sum += x.headsUpTo(keys[i%len(keys)])
-		}
-	})
-	b.Run("binary", func(b *testing.B) {
-		for i := 0; b.Loop(); i++ {
-			h, low, high := keys[i%len(keys)], 0, len(heads)
-			for low < high {
-				if mid := int(uint(low+high) >> 1); heads[mid] <= h {
-					low = mid + 1
-				} else {
-					high = mid
-				}
-			}
-			sum += low
-		}
-	})
-	_ = sum
-}
-
-// groupFrom finds the same group as a linear search, whatever the guess.
+// groupFrom finds the same group as a linear search.
 func TestTheGroupAtAnOffsetIsFound(t *testing.T) {
 	f := &memFile{}
 	wordTable(200, true).write(t, f, WriterOptions{Compression: CompressS2, BlockSize: 2000})
@@ -94,9 +22,8 @@ func TestTheGroupAtAnOffsetIsFound(t *testing.T) {
 		for want < x.groups && x.offset(want) < offset {
 			want++
 		}
-		guess := low - 2 + rng.IntN(x.groups)
-		if got := x.groupFrom(low, guess, offset); got != want {
-			t.Fatalf("from %d with guess %d to %d: %d, want %d", low, guess, offset, got, want)
+		if got := x.groupFrom(low, offset); got != want {
+			t.Fatalf("from %d to %d: %d, want %d", low, offset, got, want)
 		}
 	}
 }

@@ -46,7 +46,7 @@ type Iterator struct {
 	long  bool // the group is a long row
 	row   int
 	key   []byte
-	eager bool // each movement to a row of the block opens its values, for Stretch
+	eager bool // each movement to a row of the block opens its values, for Extent
 
 	// The cell cursor. Row-level cells that are stored as flags have numbers below low,
 	// down from low-1.

@@ -181,8 +181,8 @@ func (r *Reader) Mapped() bool { return r.mapping != nil }
 // MemoryUsed is how many bytes the open reader takes: filter, index, places of blocks in the
 // cache, and the states of verifications and of chunks.
 func (r *Reader) MemoryUsed() int64 {
-	heads := len(r.index.heads) * 8 * fanout / (fanout - 1)
-	return int64(len(r.filter.words)*8 + len(r.index.data) + heads + r.index.blocks*16 + (len(r.verified.blocks)+len(r.prefetch.chunks))*8)
+	words := len(r.filter.words) + len(r.index.heads) + 2*r.index.blocks + len(r.verified.blocks) + len(r.prefetch.chunks)
+	return int64(len(r.index.data) + 8*words)
 }
 
 // WalkIndex calls fn, in order, for places between the keys low and high where the file can
@@ -204,7 +204,7 @@ func (r *Reader) WalkIndex(low, high []byte, fn func(separator []byte, since int
 	if g >= end || string(low) > string(r.props.LargestKey) {
 		return 0
 	}
-	before, taken, span := x.offset(g), float64(end-g), float64(max(to-x.offset(g), 1))
+	before := x.offset(g)
 	separator := x.appendSeparator(nil, g)
 	if string(separator) < string(low) {
 		g++
@@ -220,11 +220,7 @@ func (r *Reader) WalkIndex(low, high []byte, fn func(separator []byte, since int
 		if apart < 0 {
 			break
 		}
-		apart = min(apart, to-at+1)
-		// Assume that groups are as large as they were since the last place.
-		next := x.groupFrom(g+1, g+int(float64(apart)*taken/span), at+apart)
-		taken, span = float64(next-g), float64(x.offset(next)-at)
-		g = next
+		g = x.groupFrom(g+1, at+min(apart, to-at+1))
 	}
 	return to - before
 }

@@ -11,7 +11,7 @@ import (
 
 // CollectRows adds the current row and those after it: at most rows of them, while dst has a
 // budget. It moves to the last of them and returns their number, at least 1. A nil projection
-// wants no columns. REQUIRES: Stretch described the rows.
+// wants no columns. REQUIRES: Extent described the rows.
 //
 // What all rows of a block have in common is looked up once: the widths of its integers, the
 // names of its columns. Names and values are borrowed, not copied, if they stay in place

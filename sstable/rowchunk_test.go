@@ -102,8 +102,8 @@ func TestRowsOfAChunkAreThoseOfTheTable(t *testing.T) {
 				if rng.IntN(3) == 0 && at+1 < len(model) {
 					limit = model[at+1+rng.IntN(min(40, len(model)-at-1))].key
 				}
-				var s row.Stretch
-				if it.Stretch(limit, &s) {
+				var s row.Extent
+				if _, ok := it.Extent(row.Ask{Rows: true, Limit: limit}, &s); ok && s.Rows > 0 {
 					dst.Budget = rng.IntN(1 << rng.IntN(15))
 					most := 1 + rng.IntN(s.Rows)
 					n := it.CollectRows(&dst, most, p)
@@ -162,7 +162,7 @@ func BenchmarkCollectRows(b *testing.B) {
 	defer r.Close()
 	it := r.NewIterator(IterOptions{})
 	defer it.Close()
-	var s row.Stretch
+	var s row.Extent
 	var p row.Projection
 	chunk := row.Chunk{Budget: 16 << 10}
 	it.First()
@@ -176,7 +176,8 @@ func BenchmarkCollectRows(b *testing.B) {
 		if !it.NextRow() {
 			it.First()
 		}
-		if chunk.Reset(); it.Stretch(nil, &s) {
+		chunk.Reset()
+		if _, ok := it.Extent(row.Ask{Rows: true}, &s); ok && s.Rows > 0 {
 			n = it.CollectRows(&chunk, s.Rows, &p) - 1
 		}
 	}

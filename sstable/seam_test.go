@@ -127,7 +127,7 @@ func TestAScanReadsAtOnceAsFarAsThoseBeforeWent(t *testing.T) {
 		it := r.NewIterator(IterOptions{})
 		defer it.Close()
 		for ok := it.SeekRow(model[from].key); ok && rows > 0; ok = it.NextRow() {
-			if _, all := it.ReadRow(nil, 100); !all || !bytes.Equal(it.RowKey(), model[from].key) {
+			if _, all := readRow(it); !all || !bytes.Equal(it.RowKey(), model[from].key) {
 				t.Fatalf("row %d", from)
 			}
 			from, rows = from+1, rows-1

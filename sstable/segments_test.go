@@ -216,15 +216,15 @@ func TestDamageIsMetAtItsRows(t *testing.T) {
 	}
 }
 
-// checkStretches reads all rows by stretches. While it holds a chunk of rows, it lets other
+// checkStretches reads all rows, many at once. While it holds a chunk of rows, it lets other
 // iterators read.
 func (t modelTable) checkStretches(it *Iterator, others func() error) error {
 	i := 0
 	for ok := it.First(); ok; {
-		var s row.Stretch
+		var s row.Extent
 		var e row.Extent
-		if !it.Stretch(nil, &s) {
-			if !it.Extent(&e) {
+		if _, ok := it.Extent(row.Ask{Rows: true}, &s); !ok || s.Rows == 0 {
+			if _, ok := it.Extent(row.Ask{}, &e); !ok {
 				return fmt.Errorf("row %d: no extent: %w", i, orEnd(it.Error()))
 			}
 			s.Rows = 1

@@ -4,7 +4,6 @@ package sstable
 
 import (
 	"encoding/binary"
-	"slices"
 
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -137,22 +136,28 @@ func (b *dataBlock) isReference(i int) bool {
 	return b.valueEnd.at(b.data, i)-uint64(b.valueEnd.before(b.data, i)) == row.ReferenceBytes
 }
 
-// Extent describes the current row, if it lies in one block and is as in a plain block.
-func (it *Iterator) Extent(e *row.Extent) bool {
+// Extent describes the current row, if it lies in one block and is as in a plain block, and
+// with it the rows after it in the block, if the block is even.
+func (it *Iterator) Extent(ask row.Ask, e *row.Extent) (newer row.Cursor, ok bool) {
 	if !it.onRow || it.long || !it.openValues() {
-		return false
+		return nil, false
 	}
 	it.onCell = false
+	e.Rows = 0
+	if ask.Rows && it.blocks.block.even {
+		it.describeMany(ask.Limit, e)
+		return nil, true
+	}
 	it.openRow()
 	b, data := it.blocks.block, it.blocks.block.data
 	e.Cells, e.Versions = it.high-it.low, b.versions
 	if !b.plain && (e.Cells > wholeCells || !b.plainRow(e, it.low, it.high, it.stamp)) {
-		return false
+		return nil, false
 	}
 	seq, version := b.seq.at(data, it.stamp), int64(b.version.at(data, it.stamp))
 	if b.plain || it.flags != 0 {
 		if e.Cells < it.high-it.low {
-			return false // row-level cells besides the flags
+			return nil, false // row-level cells besides the flags
 		}
 		e.Deleted, e.DeleteSeq = it.flags&rowDeleted != 0, seq
 		e.Marked, e.MarkerSeq, e.MarkerVersion = it.flags&(rowMarked|rowMarkedForever) != 0, seq, version
@@ -164,33 +169,28 @@ func (it *Iterator) Extent(e *row.Extent) bool {
 	if !b.oneStamp {
 		e.MinSeq, e.MaxSeq, e.MinVersion, e.MaxVersion = b.stampBounds(it.stamp, b.stampsEnd(it.row))
 	}
-	return true
+	return nil, true
 }
 
-// Stretch describes the current row and those after it in the block that lie below limit, if
-// the block is even. REQUIRES: the current row lies below limit.
-func (it *Iterator) Stretch(limit []byte, s *row.Stretch) bool {
+// describeMany describes the current row and those after it in an even block that lie below
+// limit.
+func (it *Iterator) describeMany(limit []byte, e *row.Extent) {
 	b := it.blocks.block
-	if !it.onRow || !b.even || it.long {
-		return false
-	}
-	it.onCell = false
 	end := b.rows
 	if limit != nil {
 		end = b.searchAfter(it.row, limit)
 	}
-	if !it.openValues() {
-		return false
-	}
 	it.eager = true
-	*s = row.Stretch{
-		Rows: end - it.row, MinSeq: b.minSeq, MaxSeq: b.maxSeq, MinVersion: b.minVersion, MaxVersion: b.maxVersion,
-		Permanent: b.rowFlags.base&rowMarkedForever != 0,
+	*e = row.Extent{
+		Rows: end - it.row, Marked: true, MarkerSeq: b.minSeq, MarkerVersion: b.maxVersion, Versions: b.versions,
+		MinSeq: b.minSeq, MaxSeq: b.maxSeq, MinVersion: b.minVersion, MaxVersion: b.maxVersion,
 	}
-	return true
+	if b.rowFlags.base&rowMarkedForever != 0 {
+		e.MarkerVersion = row.MaxVersion
+	}
 }
 
-// Collect appends the wanted cells of the row. REQUIRES: Extent or Stretch described it.
+// Collect appends the wanted cells of the row. REQUIRES: Extent described it.
 func (it *Iterator) Collect(dst *row.Collector, p *row.Projection) {
 	it.openRow()
 	l, c := &it.blocks.loadedBlock, &it.rowCells
@@ -222,35 +222,7 @@ func (it *Iterator) Collect(dst *row.Collector, p *row.Projection) {
 	}
 }
 
-// Layers returns nil: a row of a file is described as a whole, or not at all.
-func (it *Iterator) Layers(uint64, *row.Extent) row.Cursor { return nil }
-
-// ReadRow appends all cells of the current row to dst, in cell order. It returns false if
-// the row lies in several blocks or has more than limit cells, or on an error. The cell
-// cursor is unset afterwards.
-func (it *Iterator) ReadRow(dst []row.Cell, limit int) ([]row.Cell, bool) {
-	it.onCell = false
-	if !it.onRow || it.long {
-		return dst, false
-	}
-	it.openRow()
-	flagged := it.flagged()
-	if it.high-it.low+flagged > limit || !it.openValues() {
-		return dst, false
-	}
-	for ; flagged > 0; flagged-- {
-		it.flaggedCell(flagged == 1)
-		dst = append(dst, it.cell)
-	}
-	n := len(dst)
-	dst = slices.Grow(dst, it.high-it.low)[:n+it.high-it.low]
-	for i := it.low; i < it.high; i++ {
-		it.cellAt(&dst[n+i-it.low], i)
-	}
-	return dst, true
-}
-
-// Stored tells how the values of the row that ReadRow read last are stored. They were
+// Stored tells how the values of the row that Extent described last are stored. They were
 // verified. It returns the zero value if they share a segment with those of another row,
 // or come from the cache.
 func (it *Iterator) Stored() row.Stored {
@@ -351,10 +323,6 @@ func (l *loadedBlock) collect(dst *row.Collector, r *rowCells, from, to int) {
 	if last-first <= 2*(to-from) {
 		names, copyNames = dst.Copy(names), nil
 	}
-	if b.full && b.oneStamp && b.kind.width() == 0 {
-		b.collectEven(dst.Extend(to-from), r, from, names, values)
-		return
-	}
 	b.fill(dst.Extend(to-from), from, r.stamp, first-1, names, nameAt, values, at, copyNames)
 }
 
@@ -403,33 +371,5 @@ func (b *dataBlock) fill(cells []row.Cell, at, stamp, column int, names []byte, 
 		c.Separate, c.Packed = kind&kindMask == kindSeparate, false
 		value = end
 		at++
-	}
-}
-
-// collectEven is the loop of collect for the most frequent kind of row: every row of the block
-// has one cell of every column, all of one stamp and kind. The offsets of array elements (see
-// uints) are kept in variables and advanced by additions, which saves a get of ten columns a
-// twentieth of its time (BenchmarkGetHot).
-func (b *dataBlock) collectEven(cells []row.Cell, r *rowCells, from int, names, values []byte) {
-	data := b.data
-	n, v := &b.nameEnd, &b.valueEnd
-	first := from - r.low
-	nameAt, nameWidth, nameStep, nameMask := int(n.off)+first*n.width(), n.width(), n.step(), n.mask()
-	valueAt, valueWidth, valueStep, valueMask := int(v.off)+from*v.width(), v.width(), v.step(), v.mask()
-	nameBase := int(n.base) + first*nameStep - n.before(data, first)
-	valueBase := int(v.base) + from*valueStep - v.before(data, from)
-	seq, version := b.seq.at(data, r.stamp), int64(b.version.at(data, r.stamp))
-	typ, separate := row.Type(b.kind.base>>kindTypeBits), b.kind.base&kindMask == kindSeparate
-	name, value := 0, 0
-	for i := range cells {
-		nameEnd := nameBase + int(binary.LittleEndian.Uint64(data[nameAt:])&nameMask)
-		valueEnd := valueBase + int(binary.LittleEndian.Uint64(data[valueAt:])&valueMask)
-		c := &cells[i]
-		c.Column, c.Value = names[name:nameEnd:nameEnd], values[value:valueEnd:valueEnd]
-		c.Version, c.Seq = version, seq
-		c.Kind, c.Type, c.Separate, c.Packed = row.KindPut, typ, separate, false
-		name, value = nameEnd, valueEnd
-		nameAt, nameBase = nameAt+nameWidth, nameBase+nameStep
-		valueAt, valueBase = valueAt+valueWidth, valueBase+valueStep
 	}
 }

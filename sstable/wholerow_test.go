@@ -45,7 +45,7 @@ func extentOf(cells []row.Cell) (e row.Extent, ok bool) {
 // cells. It reports whether there was an extent.
 func checkWhole(it *Iterator, cells []row.Cell, p *row.Projection, dst *row.Collector) (described bool, err error) {
 	var e row.Extent
-	if !it.Extent(&e) {
+	if _, ok := it.Extent(row.Ask{}, &e); !ok {
 		return false, nil
 	}
 	it.low, it.high = 1, 0 // Collect may be called for this row without Extent
@@ -95,26 +95,24 @@ func checkWhole(it *Iterator, cells []row.Cell, p *row.Projection, dst *row.Coll
 	return true, nil
 }
 
-// checkStretch compares a stretch, from row at of the model on, with the rows.
-func checkStretch(it *Iterator, model modelTable, at int, rng *rand.Rand) error {
-	var limit []byte
+// checkMany compares an extent of many rows, from row at of the model on, with the rows.
+func checkMany(it *Iterator, model modelTable, at int, rng *rand.Rand) error {
+	ask := row.Ask{Rows: true}
 	if rng.IntN(2) == 0 && at+1 < len(model) {
-		limit = model[at+1+rng.IntN(min(5, len(model)-at-1))].key
+		ask.Limit = model[at+1+rng.IntN(min(5, len(model)-at-1))].key
 	}
-	var s row.Stretch
-	if !it.Stretch(limit, &s) {
+	var s row.Extent
+	if _, ok := it.Extent(ask, &s); !ok || s.Rows == 0 {
 		return nil
 	}
-	if s.Rows < 1 {
-		return fmt.Errorf("a stretch of %d rows", s.Rows)
-	}
+	permanent := s.MarkerVersion == row.MaxVersion
 	for _, r := range model[at : at+s.Rows] {
 		e, ok := extentOf(r.cells)
-		if limit != nil && bytes.Compare(r.key, limit) >= 0 {
-			return fmt.Errorf("%q is in a stretch below %q", r.key, limit)
+		if ask.Limit != nil && bytes.Compare(r.key, ask.Limit) >= 0 {
+			return fmt.Errorf("%q is described with rows below %q", r.key, ask.Limit)
 		}
-		if !e.Marked || (e.MarkerVersion == row.MaxVersion) != s.Permanent || e.MarkerSeq < s.MinSeq || e.MarkerSeq > s.MaxSeq ||
-			!s.Permanent && (e.MarkerVersion < s.MinVersion || e.MarkerVersion > s.MaxVersion) {
+		if !e.Marked || (e.MarkerVersion == row.MaxVersion) != permanent || e.MarkerSeq < s.MarkerSeq || e.MarkerSeq > s.MaxSeq ||
+			!permanent && (e.MarkerVersion < s.MinVersion || e.MarkerVersion > s.MarkerVersion) {
 			return fmt.Errorf("row-level cells of %q do not go with %+v", r.key, s)
 		}
 		if e.Cells == 0 {
@@ -209,7 +207,7 @@ func TestWholeRowsAreTheirCells(t *testing.T) {
 					dst = row.Collector{}
 				}
 				dst.Reset()
-				if err := checkStretch(it, model, at, rng); err != nil {
+				if err := checkMany(it, model, at, rng); err != nil {
 					t.Fatalf("row %q: %v", model[at].key, err)
 				}
 				known, err := checkWhole(it, model[at].cells, &p, &dst)
@@ -254,7 +252,7 @@ func BenchmarkCollect(b *testing.B) {
 					it.First()
 				}
 				dst.Reset()
-				if !it.Extent(&e) {
+				if _, ok := it.Extent(row.Ask{}, &e); !ok {
 					b.Fatal("no extent")
 				}
 				it.Collect(&dst, &p)

@@ -99,7 +99,17 @@ func (w *Writer) StartRow(key []byte) error {
 	if err := w.endRow(); err != nil {
 		return err
 	}
-	w.startRow(key)
+	w.key = append(w.key[:0], key...)
+	w.inRow, w.rowHas = true, false
+	w.block.startRow(key)
+	if w.opts.FilterBitsPerKey > 0 {
+		w.hashes = append(w.hashes, Hash(key))
+	}
+	if w.props.Rows == 0 {
+		w.props.SmallestKey = bytes.Clone(key)
+	}
+	w.props.Rows++
+	w.props.KeyBytes += uint64(len(key))
 	return nil
 }
 
@@ -122,15 +132,20 @@ func (w *Writer) AddCell(c *row.Cell) error {
 	if bad := w.props.addCell(c); bad != "" {
 		return w.fail(fmt.Errorf("%w: row key %x: %s", errOrder, w.key, bad))
 	}
-	w.noteLast(c)
+	w.column = append(w.column[:0], c.Column...)
+	w.last.Column, w.last.Version, w.last.Seq, w.last.Kind = w.column, c.Version, c.Seq, c.Kind
+	w.rowHas = true
 	return nil
 }
 
-// noteLast notes the newest cell of the row.
-func (w *Writer) noteLast(c *row.Cell) {
-	w.column = append(w.column[:0], c.Column...)
-	w.last = row.Cell{Column: w.column, Version: c.Version, Seq: c.Seq, Kind: c.Kind}
-	w.rowHas = true
+// NoteStored says how another table stores the values of exactly the cells of the last row, which
+// is complete. If the values get a segment of their own here too, and this table compresses
+// alike, those bytes become the segment. So a compaction need not compress the values of
+// wide rows again.
+func (w *Writer) NoteStored(s row.Stored) {
+	if w.err == nil && w.fragments == 0 && len(s.Bytes) > 0 {
+		w.block.addStored(s)
+	}
 }
 
 func (w *Writer) checkCell(c *row.Cell) string {

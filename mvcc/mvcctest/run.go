@@ -137,21 +137,6 @@ func (it *Iterator) RowKey() []byte { it.onRow(); return it.key }
 // FirstCell positions on the first cell of the row.
 func (it *Iterator) FirstCell() bool { it.onRow(); return it.toCell(0) }
 
-// ReadRow appends copies of the row's cells to dst, in about half of all cases
-// and never if movements are to fail; a caller must be able to do without.
-func (it *Iterator) ReadRow(dst []row.Cell, limit int) ([]row.Cell, bool) {
-	it.onRow()
-	cells := it.run[it.at].Cells
-	if it.FailAfter > 0 || len(cells) > limit || it.Moves%2 == 0 {
-		return dst, false
-	}
-	it.cellAt = -1
-	for _, c := range cells {
-		dst = append(dst, c.Clone())
-	}
-	return dst, true
-}
-
 // SeekCell positions on the first cell at or after (column, version).
 func (it *Iterator) SeekCell(column []byte, version int64) bool {
 	it.onRow()
@@ -188,18 +173,26 @@ func (it *Iterator) Close() error {
 	return nil
 }
 
-// Extent describes the row whenever an Extent can.
-func (it *Iterator) Extent(e *row.Extent) bool {
+// Extent describes the row whenever an Extent can. If it is asked for more, it describes now
+// many rows, now the row, and now a layer of it.
+func (it *Iterator) Extent(ask row.Ask, e *row.Extent) (newer row.Cursor, ok bool) {
 	it.onRow()
 	it.cellAt, it.older = -1, it.run[it.at].Cells
-	return it.describe(e)
+	switch {
+	case ask.Rows && it.describeMany(ask.Limit, e):
+		return nil, true
+	case it.describe(e):
+		return nil, true
+	case ask.Layers:
+		return it.describeLayer(e)
+	}
+	return nil, false
 }
 
-// Layers parts the row at a sequence number that changes from call to call.
-func (it *Iterator) Layers(_ uint64, e *row.Extent) row.Cursor {
-	it.onRow()
-	it.cellAt, it.older = -1, nil
-	var newer []row.Cell
+// describeLayer parts the row at a sequence number that changes from call to call.
+func (it *Iterator) describeLayer(e *row.Extent) (newer row.Cursor, ok bool) {
+	it.older = nil
+	var later []row.Cell
 	var lowest, highest uint64 = row.MaxSequence, 0
 	for _, c := range it.run[it.at].Cells {
 		lowest, highest = min(lowest, c.Seq), max(highest, c.Seq)
@@ -209,18 +202,18 @@ func (it *Iterator) Layers(_ uint64, e *row.Extent) row.Cursor {
 		if c.Seq <= split {
 			it.older = append(it.older, c)
 		} else {
-			newer = append(newer, c)
+			later = append(later, c)
 		}
 	}
-	if it.Moves++; len(newer) == 0 || !it.describe(e) {
-		return nil
+	if it.Moves++; len(later) == 0 || !it.describe(e) {
+		return nil, false
 	}
-	cursor := Run{{Cells: newer}}.NewIterator()
+	cursor := Run{{Cells: later}}.NewIterator()
 	cursor.First()
 	if it.FailAfter > 0 {
 		cursor.FailAfter = max(1, it.FailAfter-it.Moves)
 	}
-	return cursor
+	return cursor, true
 }
 
 func (it *Iterator) describe(e *row.Extent) bool {
@@ -256,17 +249,16 @@ func (it *Iterator) describe(e *row.Extent) bool {
 	return true
 }
 
-// Stretch describes as many rows as a Stretch can.
-func (it *Iterator) Stretch(limit []byte, s *row.Stretch) bool {
-	it.onRow()
-	*s = row.Stretch{}
+// describeMany describes as many rows as an Extent can.
+func (it *Iterator) describeMany(limit []byte, all *row.Extent) bool {
+	*all = row.Extent{Marked: true}
 	for at := it.at; at < len(it.run); at++ {
 		if limit != nil && bytes.Compare(it.run[at].Key, limit) >= 0 {
 			break
 		}
 		one := Iterator{run: it.run, at: at}
 		var e row.Extent
-		if !one.Extent(&e) || !e.Marked || e.Deleted && (e.DeleteSeq > e.MarkerSeq || e.Cells > 0 && e.DeleteSeq > e.MinSeq) {
+		if _, ok := one.Extent(row.Ask{}, &e); !ok || !e.Marked || e.Deleted && (e.DeleteSeq > e.MarkerSeq || e.Cells > 0 && e.DeleteSeq > e.MinSeq) {
 			break
 		}
 		permanent := e.MarkerVersion == row.MaxVersion
@@ -277,19 +269,19 @@ func (it *Iterator) Stretch(limit []byte, s *row.Stretch) bool {
 		if !permanent {
 			e.MinVersion, e.MaxVersion = min(e.MinVersion, e.MarkerVersion), max(e.MaxVersion, e.MarkerVersion)
 		}
-		if s.Rows == 0 {
-			*s = row.Stretch{
-				MinSeq: e.MinSeq, MaxSeq: e.MaxSeq, MinVersion: e.MinVersion, MaxVersion: e.MaxVersion, Permanent: permanent,
-			}
-		} else if permanent != s.Permanent {
+		if all.Rows == 0 {
+			e.Rows, e.Deleted, e.Cells = 1, false, 0
+			*all = e
+			continue
+		} else if permanent != (all.MarkerVersion == row.MaxVersion) {
 			break
 		}
-		s.Rows++
-		s.MinSeq, s.MaxSeq = min(s.MinSeq, e.MinSeq), max(s.MaxSeq, e.MaxSeq)
-		s.MinVersion, s.MaxVersion = min(s.MinVersion, e.MinVersion), max(s.MaxVersion, e.MaxVersion)
+		all.Rows++
+		all.MarkerSeq, all.MarkerVersion = min(all.MarkerSeq, e.MarkerSeq), max(all.MarkerVersion, e.MarkerVersion)
+		all.MinSeq, all.MaxSeq = min(all.MinSeq, e.MinSeq), max(all.MaxSeq, e.MaxSeq)
+		all.MinVersion, all.MaxVersion = min(all.MinVersion, e.MinVersion), max(all.MaxVersion, e.MaxVersion)
 	}
-	it.cellAt, it.older = -1, it.run[it.at].Cells
-	return s.Rows > 0
+	return all.Rows > 0
 }
 
 // CollectRows takes about as many rows as the budget has bytes.

@@ -10,7 +10,7 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// checkIndex compares the index of a row, and its place tree, with the cells that were inserted.
+// checkIndex compares the index of a row with the cells that were inserted.
 func checkIndex(t *testing.T, m *Memtable, n *rowNode, want []row.Cell) {
 	t.Helper()
 	slices.SortFunc(want, func(a, b row.Cell) int { return row.CompareCells(&a, &b) })
@@ -37,28 +37,6 @@ func checkIndex(t *testing.T, m *Memtable, n *rowNode, want []row.Cell) {
 			}
 			above[level] = above[level][1:]
 		}
-	}
-	if head.places() == 0 {
-		return
-	}
-	var cells []link
-	var walk func(at link, level int)
-	walk = func(at link, level int) {
-		p := m.placeNode(at)
-		for i := range int(p.count) {
-			if level > 0 {
-				walk(p.inner().children[i], level-1)
-				continue
-			}
-			cells = append(cells, p.cells[i])
-			if height := p.heights[i]; height != m.cell(p.cells[i]).height {
-				t.Errorf("the tree takes a tower of %d for one of %d", m.cell(p.cells[i]).height, height)
-			}
-		}
-	}
-	walk(head.places(), int(head.columnLen)-1)
-	if !slices.Equal(cells, lists[0]) {
-		t.Fatalf("the tree has %d cells, not the %d of the list in their order", len(cells), len(lists[0]))
 	}
 }
 
@@ -121,60 +99,8 @@ func TestCellsOfAWideRowFindTheirPlaces(t *testing.T) {
 					}
 					all = append(all, cells...)
 				}
-				if m.cell(link(n.index.Load())).places() == 0 {
-					t.Fatal("there is no tree")
-				}
 				checkIndex(t, m, n, all)
 			})
 		}
-	}
-}
-
-// Newer versions go before older ones, so those of the column at the end of one node, or at the
-// start of the next, all come to the same place.
-func TestVersionsOfAColumnAnywhereInAWideRowFillTheirNodes(t *testing.T) {
-	const columns, updates, most = 3200, 2000, 2 * placeBytes
-	for hot := range columns {
-		if hot > 70 && hot < columns-3 {
-			continue
-		}
-		m, n := indexOf(42)
-		seq := uint64(1)
-		put := func(column int) int64 {
-			seq++
-			w := indexWriter{random: mix64(seq)}
-			w.init(m, n, seq)
-			w.insert(&row.Cell{Column: fmt.Appendf(nil, "column%07d", column), Version: int64(seq), Seq: seq, Kind: row.KindPut})
-			return w.used
-		}
-		for i := range columns {
-			put(i)
-		}
-		before, reckoned := m.data.used(), int64(0)
-		for range updates {
-			reckoned += put(hot)
-		}
-		if more := (m.data.used() - before - reckoned) / updates; more > most-placeBytes {
-			t.Errorf("%d bytes of nodes for each version of column %d, want at most %d", more+placeBytes, hot, most)
-		}
-	}
-}
-
-// The cells of the lower levels of a skiplist are cache misses. The place tree decides mostly
-// from its own keys.
-func TestTheOneCellOfAnUpdateOfAWideRowIsComparedWithFewOthers(t *testing.T) {
-	const cells = 50_000
-	m, n := indexOf(42)
-	compared := 0
-	for i := range cells {
-		w := indexWriter{random: mix64(uint64(i))}
-		w.init(m, n, uint64(i+2))
-		w.insert(&row.Cell{Column: fmt.Appendf(nil, "column%07d", mix64(uint64(i))%200_000), Version: int64(i), Seq: uint64(i + 2), Kind: row.KindPut})
-		compared += w.compared
-	}
-	if mean := float64(compared) / cells; mean > 10 {
-		t.Errorf("%.1f comparisons for each cell, want at most 10", mean)
-	} else {
-		t.Logf("%.1f comparisons for each cell", mean)
 	}
 }

@@ -1,0 +1,44 @@
+package sstable
+
+// What is checked of rows and cells that are added to a table file.
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// checkLegal returns what is wrong with the cell by itself, or "".
+func checkLegal(c *row.Cell) string {
+	switch {
+	case !c.Kind.Valid() || c.Seq > row.MaxSequence:
+		return "unknown kind or sequence number too large"
+	case len(c.Column) > row.MaxColumnBytes || len(c.Value) > row.MaxValueBytes:
+		return "column or value too long"
+	case c.Kind.IsRowLevel() != (len(c.Column) == 0):
+		return "kind does not go with its column"
+	case c.Kind == row.KindDeleteRow && c.Version != row.MaxVersion:
+		return "version is not MaxVersion"
+	case c.Kind != row.KindPut && (c.Type != row.TypeNone || len(c.Value) != 0):
+		return "has a value"
+	case c.Kind == row.KindPut && !c.Type.IsAttributeType():
+		return "value of a type that is no attribute type"
+	case c.Separate && (c.Kind != row.KindPut || len(c.Value) != row.ReferenceBytes):
+		return "reference that is none, or of a cell that is no put"
+	case c.Packed:
+		return "is packed"
+	}
+	return ""
+}
+
+// checkKey checks that a row with this key may come next.
+func (w *Writer) checkKey(key []byte) error {
+	if len(key) == 0 || len(key) > row.MaxKeyBytes {
+		return w.fail(fmt.Errorf("%w: row key of %d bytes", errOrder, len(key)))
+	}
+	if w.props.Rows > 0 && bytes.Compare(key, w.key) <= 0 {
+		return w.fail(fmt.Errorf("%w: row key %x after %x", errOrder, key, w.key))
+	}
+	return nil
+}
