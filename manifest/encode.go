@@ -113,18 +113,14 @@ func (s *snapshot) assemble() (*State, error) {
 		if i > 0 && v.file.Number <= s.values[i-1].file.Number {
 			return nil, corrupt("snapshot: value file %d after value file %d", v.file.Number, s.values[i-1].file.Number)
 		}
-		if err := a.addValueFile(v.table, v.file); err != nil {
-			return nil, corrupt("snapshot: %w", err)
-		}
 	}
+	each(a, s.values, a.addValueFile)
 	for i, t := range tables {
 		if i > 0 && t.ID <= tables[i-1].ID {
 			return nil, corrupt("snapshot: table %d after table %d", t.ID, tables[i-1].ID)
 		}
-		if err := a.addTable(t); err != nil {
-			return nil, corrupt("snapshot: %w", err)
-		}
 	}
+	each(a, tables, a.addTable)
 	next, err := a.finish()
 	if err != nil {
 		return nil, corrupt("snapshot: %w", err)

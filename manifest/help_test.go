@@ -243,9 +243,10 @@ func (l *ChangeLog) Holds(seq uint64) bool {
 
 // TableByName returns the table with this name, or nil.
 func (s *State) TableByName(name string) *Table {
-	i, ok := s.nameIndex(name)
-	if !ok {
-		return nil
+	for _, t := range s.Tables {
+		if t.Name == name {
+			return t
+		}
 	}
-	return s.byName[i]
+	return nil
 }

@@ -1,6 +1,9 @@
 package manifest
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // index is an immutable map from numbers to values. A change copies the list of pages and one
 // page of up to pageSpan entries, so an edit costs little in a store of a hundred thousand
@@ -26,13 +29,13 @@ type entry[V any] struct {
 
 func (x *index[V]) find(number uint64) (at int, found bool) {
 	return slices.BinarySearchFunc(x.pages, number/pageSpan, func(p *page[V], n uint64) int {
-		return compareUint(p.number, n)
+		return cmp.Compare(p.number, n)
 	})
 }
 
 func (p *page[V]) find(number uint64) (slot int, found bool) {
 	return slices.BinarySearchFunc(p.entries, number, func(e entry[V], n uint64) int {
-		return compareUint(e.number, n)
+		return cmp.Compare(e.number, n)
 	})
 }
 

@@ -4,6 +4,7 @@ package manifest
 
 import (
 	"bytes"
+	"cmp"
 	"iter"
 	"math"
 	"slices"
@@ -58,7 +59,6 @@ type State struct {
 	// Tables are in ascending order of their ids.
 	Tables []*Table
 
-	byName []*Table       // ascending by name
 	files  index[fileRef] // by file number
 	owners index[owner]   // by partition id
 	values index[ValueUsage]
@@ -253,7 +253,7 @@ func (s *State) Table(id uint64) *Table {
 
 func (s *State) tableIndex(id uint64) (int, bool) {
 	return slices.BinarySearchFunc(s.Tables, id, func(t *Table, id uint64) int {
-		return compareUint(t.ID, id)
+		return cmp.Compare(t.ID, id)
 	})
 }
 
@@ -328,14 +328,4 @@ func (p *Partition) Contains(key []byte) bool {
 // range from smallest to largest.
 func (p *Partition) Overlaps(smallest, largest []byte) bool {
 	return bytes.Compare(p.Start, largest) <= 0 && (len(p.End) == 0 || bytes.Compare(smallest, p.End) < 0)
-}
-
-func compareUint(a, b uint64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
