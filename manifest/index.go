@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 )
 
@@ -50,6 +51,19 @@ func (x *index[V]) get(number uint64) (value V, ok bool) {
 		return value, false
 	}
 	return x.pages[at].entries[slot].value, true
+}
+
+// all walks the values in ascending order of their numbers.
+func (x *index[V]) all() iter.Seq[V] {
+	return func(yield func(V) bool) {
+		for _, p := range x.pages {
+			for _, e := range p.entries {
+				if !yield(e.value) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // indexEditor makes the next version of an index. It copies what it changes, once.

@@ -94,16 +94,31 @@ type Log struct {
 	nextFile atomic.Uint64
 
 	mu       sync.Mutex // held for a whole commit; commits run one at a time
-	file     vfs.File
-	device   vfs.File // the same file, for reading back
-	number   uint64   // of the manifest that CURRENT names
-	highest  uint64   // of any manifest begun, successfully or not
-	offset   int64    // where the next record goes
-	reserved int64    // the file's size
-	records  uint64
+	output              // the manifest that CURRENT names
+	highest  uint64     // of any manifest begun, successfully or not
 	rotateAt int64
 	poison   error
 	closed   bool
+}
+
+// output is a manifest that is written.
+type output struct {
+	file     vfs.File
+	device   vfs.File // the same file, for reading back
+	number   uint64
+	offset   int64 // where the next record goes
+	reserved int64 // the file's size
+	records  uint64
+}
+
+// close closes what is open.
+func (o *output) close() (err error) {
+	for _, f := range []vfs.File{o.file, o.device} {
+		if f != nil {
+			err = errors.Join(err, f.Close())
+		}
+	}
+	return err
 }
 
 // Create makes an empty store in dir, and makes dir if it does not exist. Errors match errExists
@@ -156,7 +171,7 @@ func Open(fsys vfs.FS, dir string, logger *slog.Logger) (*Log, *State, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	l := &Log{fs: fsys, dir: dir, logger: logger, number: report.Number, highest: slices.Max(numbers)}
+	l := &Log{fs: fsys, dir: dir, logger: logger, highest: slices.Max(numbers)}
 	l.state.Store(s)
 	l.nextFile.Store(s.NextFile)
 	if _, err := l.rotate(); err != nil {
@@ -316,49 +331,33 @@ func (l *Log) rotate() (harmless bool, err error) {
 	if switched, err := switchCurrent(l.fs, l.dir); err != nil {
 		return !switched && vfs.IsNoSpace(err), fmt.Errorf("manifest: switch to %s: %w", manifestName(l.highest), errors.Join(err, next.close()))
 	}
-	if l.file != nil {
-		// Its bytes are not needed any more, so its errors do not matter.
-		_ = begun{file: l.file, device: l.device}.close()
-	}
-	l.file, l.device, l.number, l.records = next.file, next.device, l.highest, 1
-	l.offset, l.reserved = next.size, next.size
-	l.rotateAt = max(minRotateSize, rotateFactor*next.size)
+	_ = l.output.close() // its bytes are not needed any more, so its errors do not matter
+	l.output = next
+	l.rotateAt = max(minRotateSize, rotateFactor*next.offset)
 	return true, nil
 }
-
-// begun is a new manifest that CURRENT does not name yet.
-type begun struct {
-	file, device vfs.File
-	size         int64
-}
-
-func (b begun) close() error { return errors.Join(b.file.Close(), b.device.Close()) }
 
 // begin writes a manifest with a snapshot, syncs it, reads it back and stages CURRENT. A
 // harmless error leaves at most needless files. A failed sync is not harmless, since the device
 // cannot be trusted any more.
-func (l *Log) begin(number uint64, s *State) (next begun, harmless bool, err error) {
+func (l *Log) begin(number uint64, s *State) (next output, harmless bool, err error) {
 	path := filepath.Join(l.dir, manifestName(number))
 	buf := make([]byte, blockSize+recordHeaderSize)
 	putHeader(buf, number, s.StoreID)
 	buf = appendSnapshot(buf, s)
 	if len(buf) > maxRecordBytes {
-		return begun{}, true, invalid("snapshot of %d bytes", len(buf))
+		return output{}, true, invalid("snapshot of %d bytes", len(buf))
 	}
 	sealRecord(buf[blockSize:], kindSnapshot, 0, place{number, s.StoreID, blockSize})
 	size := roundUp(int64(len(buf)))
 
 	f, err := l.fs.Create(path, vfs.OpenOptions{})
 	if err != nil {
-		return begun{}, true, err
+		return output{}, true, err
 	}
-	next = begun{file: f, size: size}
-	abandon := func(harmless bool, err error) (begun, bool, error) {
-		err = errors.Join(err, f.Close())
-		if next.device != nil {
-			err = errors.Join(err, next.device.Close())
-		}
-		return begun{}, harmless, errors.Join(err, l.fs.Remove(path))
+	next = output{file: f, number: number, offset: size, reserved: size, records: 1}
+	abandon := func(harmless bool, err error) (output, bool, error) {
+		return output{}, harmless, errors.Join(err, next.close(), l.fs.Remove(path))
 	}
 	if err := f.Preallocate(size); err != nil {
 		return abandon(true, err)
@@ -397,7 +396,7 @@ func (l *Log) Close() error {
 	if l.poison == nil {
 		err = l.append(kindEnd, make([]byte, recordHeaderSize))
 	}
-	return errors.Join(err, begun{file: l.file, device: l.device}.close())
+	return errors.Join(err, l.output.close())
 }
 
 // place is where a record stands. Its checksum covers the place too, so that a record that

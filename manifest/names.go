@@ -45,11 +45,7 @@ const (
 func manifestName(n uint64) string { return fmt.Sprintf("%s%06d", manifestPrefix, n) }
 
 // ParseManifestName is the inverse of manifestName.
-func ParseManifestName(name string) (n uint64, ok bool) {
-	digits, found := strings.CutPrefix(name, manifestPrefix)
-	n, ok = parseNumber(digits)
-	return n, found && ok
-}
+func ParseManifestName(name string) (n uint64, ok bool) { return parseName(name, manifestName) }
 
 func shard(n uint64) string { return fmt.Sprintf("%02x", n>>8&0xFF) }
 
@@ -64,28 +60,17 @@ func ValueName(n uint64) string {
 }
 
 // ParseTableName is the inverse of TableName. It also accepts slashes.
-func ParseTableName(name string) (n uint64, ok bool) { return parseName(name, tableSuffix, TableName) }
+func ParseTableName(name string) (n uint64, ok bool) { return parseName(name, TableName) }
 
 // ParseValueName is the inverse of ValueName. It also accepts slashes.
-func ParseValueName(name string) (n uint64, ok bool) { return parseName(name, valueSuffix, ValueName) }
+func ParseValueName(name string) (n uint64, ok bool) { return parseName(name, ValueName) }
 
-func parseName(name, suffix string, inverse func(uint64) string) (n uint64, ok bool) {
+// parseName returns the number for which inverse gives the name.
+func parseName(name string, inverse func(uint64) string) (n uint64, ok bool) {
 	slashed := filepath.ToSlash(name)
-	digits, found := strings.CutSuffix(path.Base(slashed), suffix)
-	n, ok = parseNumber(digits)
-	if !found || !ok || slashed != filepath.ToSlash(inverse(n)) {
-		return 0, false
-	}
-	return n, true
-}
-
-// parseNumber reads a number above 0 in the form of %06d.
-func parseNumber(digits string) (uint64, bool) {
+	digits, _, _ := strings.Cut(strings.TrimPrefix(path.Base(slashed), manifestPrefix), ".")
 	n, err := strconv.ParseUint(digits, 10, 64)
-	if err != nil || n == 0 || n > maxNumber || fmt.Sprintf("%06d", n) != digits {
-		return 0, false
-	}
-	return n, true
+	return n, err == nil && n > 0 && n <= maxNumber && slashed == filepath.ToSlash(inverse(n))
 }
 
 // Inventory compares the table and value files of a directory with a state.
@@ -104,96 +89,77 @@ type Inventory struct {
 // TakeInventory lists the table and value files of a store. list returns the names in a
 // directory, given relative to the store's; one that does not exist counts as empty. Files with
 // unknown names, or with numbers that the state has not given out, are ignored.
-func TakeInventory(s *State, list func(dir string) ([]string, error)) (Inventory, error) {
-	inv := inventory{state: s, list: list}
-	err := inv.take(TablesDir, ParseTableName, func(n uint64) bool { return s.File(n) != nil })
-	if err != nil {
-		return inv.Inventory, err
+func TakeInventory(s *State, list func(dir string) ([]string, error)) (inv Inventory, err error) {
+	live := s.fileNames()
+	found := make(map[string]bool, len(live))
+	for _, name := range live {
+		found[name] = false
 	}
-	for _, p := range s.files.pages {
-		for _, e := range p.entries {
-			inv.require(TableName(e.number), e.number)
-		}
-	}
-	err = inv.take(ValuesDir, ParseValueName, func(n uint64) bool { _, live := s.ValueFile(n); return live })
-	if err != nil {
-		return inv.Inventory, err
-	}
-	for u := range s.ValueFiles() {
-		inv.require(ValueName(u.Number), u.Number)
-	}
-	slices.Sort(inv.Orphans)
-	return inv.Inventory, nil
-}
-
-type inventory struct {
-	Inventory
-	state *State
-	list  func(dir string) ([]string, error)
-	found map[uint64]bool // of the kind taken last
-}
-
-// take lists the files of one kind.
-func (inv *inventory) take(dir string, parse func(string) (uint64, bool), live func(uint64) bool) error {
-	inv.found = map[uint64]bool{}
-	shards, err := listOrNothing(inv.list, dir)
-	if err != nil {
-		return err
-	}
-	for _, name := range shards {
-		if v, err := strconv.ParseUint(name, 16, 8); err != nil || shard(v<<8) != name {
-			continue
-		}
-		names, err := listOrNothing(inv.list, filepath.Join(dir, name))
+	for _, kind := range []struct {
+		dir   string
+		parse func(name string) (uint64, bool)
+	}{{TablesDir, ParseTableName}, {ValuesDir, ParseValueName}} {
+		paths, err := listShards(list, kind.dir)
 		if err != nil {
-			return err
+			return inv, err
 		}
-		for _, file := range names {
-			path := filepath.Join(dir, name, file)
-			n, ok := parse(path)
+		for _, path := range paths {
+			n, ok := kind.parse(path)
 			if !ok {
 				continue
 			}
 			inv.Highest = max(inv.Highest, n)
-			switch {
-			case live(n):
-				inv.found[n] = true
-			case n < inv.state.NextFile:
+			if _, live := found[path]; live {
+				found[path] = true
+			} else if n < s.NextFile {
 				inv.Orphans = append(inv.Orphans, path)
 			}
 		}
 	}
-	return nil
+	slices.Sort(inv.Orphans)
+	inv.Missing = slices.DeleteFunc(live, func(name string) bool { return found[name] })
+	return inv, nil
 }
 
-func (inv *inventory) require(path string, number uint64) {
-	if !inv.found[number] {
-		inv.Missing = append(inv.Missing, path)
+// fileNames returns the paths of the live table files and then of the live value files, relative
+// to the store's directory.
+func (s *State) fileNames() []string {
+	var names []string
+	for f := range s.files.all() {
+		names = append(names, TableName(f.meta.Number))
 	}
+	for u := range s.ValueFiles() {
+		names = append(names, ValueName(u.Number))
+	}
+	return names
 }
 
-func listOrNothing(list func(string) ([]string, error), dir string) ([]string, error) {
-	names, err := list(dir)
+// listShards returns the paths of the files in the numbered directories of a directory.
+func listShards(list func(dir string) ([]string, error), dir string) (paths []string, err error) {
+	shards, err := list(dir)
+	for _, name := range shards {
+		if v, err := strconv.ParseUint(name, 16, 8); err != nil || shard(v<<8) != name {
+			continue
+		}
+		files, err := list(filepath.Join(dir, name))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		for _, file := range files {
+			paths = append(paths, filepath.Join(dir, name, file))
+		}
+	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		err = nil
 	}
-	return names, err
+	return paths, err
 }
 
 // LinkFiles puts the table and value files of a state from one directory into another, for
 // CreateFrom. It copies those that cannot be linked. It ends early with ctx.
 func LinkFiles(ctx context.Context, fsys vfs.FS, from, to string, s *State) error {
-	var names []string
-	for _, p := range s.files.pages {
-		for _, e := range p.entries {
-			names = append(names, TableName(e.number))
-		}
-	}
-	for u := range s.ValueFiles() {
-		names = append(names, ValueName(u.Number))
-	}
 	dirs := map[string]bool{to: true}
-	for _, name := range names {
+	for _, name := range s.fileNames() {
 		if err := ctx.Err(); err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -130,7 +131,7 @@ func (r *replayer) readHeader() error {
 	if r.Size < blockSize {
 		return r.damaged(0, "file of %d bytes", r.Size)
 	}
-	if err := r.readAt(b[:], 0); err != nil {
+	if _, err := r.ReadAt(b[:], 0); err != nil {
 		return err
 	}
 	copy(r.storeID[:], b[16:32])
@@ -160,7 +161,7 @@ func (r *replayer) read(offset int64) ([]byte, error) {
 	if left < 0 {
 		return nil, nil
 	}
-	if err := r.readAt(header[:], offset); err != nil {
+	if _, err := r.ReadAt(header[:], offset); err != nil {
 		return nil, err
 	}
 	length := int64(binary.LittleEndian.Uint32(header[:]))
@@ -173,7 +174,7 @@ func (r *replayer) read(offset int64) ([]byte, error) {
 		}
 	}
 	record := make([]byte, recordHeaderSize+length)
-	if err := r.readAt(record, offset); err != nil {
+	if _, err := r.ReadAt(record, offset); err != nil {
 		return nil, err
 	}
 	if recordChecksum(record, place{r.Number, r.storeID, offset}) != binary.LittleEndian.Uint64(record[16:]) {
@@ -186,15 +187,8 @@ func (r *replayer) read(offset int64) ([]byte, error) {
 // allocated only after that, since a damaged or crafted length may cover holes.
 func (r *replayer) verify(header []byte, offset, length int64) (bool, error) {
 	sum := recordSum(header, place{r.Number, r.storeID, offset})
-	buf := make([]byte, unverifiedBytes)
-	for at, end := offset+recordHeaderSize, offset+recordHeaderSize+length; at < end; at += int64(len(buf)) {
-		buf = buf[:min(int64(len(buf)), end-at)]
-		if err := r.readAt(buf, at); err != nil {
-			return false, err
-		}
-		_, _ = sum.Write(buf) // never fails
-	}
-	return sum.Sum64() == binary.LittleEndian.Uint64(header[16:]), nil
+	_, err := io.Copy(sum, io.NewSectionReader(r, offset+recordHeaderSize, length))
+	return sum.Sum64() == binary.LittleEndian.Uint64(header[16:]), err
 }
 
 // endsAt decides whether a bad record is the end of the file or damage.
@@ -231,26 +225,26 @@ func (r *replayer) blankFrom(offset int64) (bool, error) {
 	var block [blockSize]byte
 	for ; offset < r.Size; offset += blockSize {
 		b := block[:min(blockSize, r.Size-offset)]
-		if err := r.readAt(b, offset); err != nil {
+		if _, err := r.ReadAt(b, offset); err != nil {
 			return false, err
 		}
-		for _, v := range b {
-			if v != 0 {
-				return false, nil
-			}
+		if bytes.Count(b, []byte{0}) < len(b) {
+			return false, nil
 		}
 	}
 	return true, nil
 }
 
-func (r *replayer) readAt(b []byte, offset int64) error {
-	if n, err := r.file.ReadAt(b, offset); n < len(b) {
-		if err == nil || err == io.EOF {
-			err = io.ErrUnexpectedEOF
-		}
-		return fmt.Errorf("manifest: read %s at offset %d: %w", r.Name, offset, err)
+// ReadAt reads all of b. Errors name the file and the offset.
+func (r *replayer) ReadAt(b []byte, offset int64) (int, error) {
+	n, err := r.file.ReadAt(b, offset)
+	if n == len(b) {
+		return n, nil
 	}
-	return nil
+	if err == nil || err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, fmt.Errorf("manifest: read %s at offset %d: %w", r.Name, offset, err)
 }
 
 func (r *replayer) damaged(offset int64, format string, args ...any) error {

@@ -271,17 +271,7 @@ func (s *State) ValueFile(number uint64) (ValueUsage, bool) {
 }
 
 // ValueFiles walks the live value files in ascending order of their numbers.
-func (s *State) ValueFiles() iter.Seq[ValueUsage] {
-	return func(yield func(ValueUsage) bool) {
-		for _, p := range s.values.pages {
-			for _, e := range p.entries {
-				if !yield(e.value) {
-					return
-				}
-			}
-		}
-	}
-}
+func (s *State) ValueFiles() iter.Seq[ValueUsage] { return s.values.all() }
 
 // FileCount returns the number of live files, a shared file counted once.
 func (s *State) FileCount() int { return s.files.count }
