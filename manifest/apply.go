@@ -42,18 +42,18 @@ type applier struct {
 	err        error // of the first step that failed
 	files      indexEditor[fileRef]
 	owners     indexEditor[owner]
-	tables     map[uint64]*Table     // copies, by id
-	partitions map[uint64]*Partition // copies, by id
-	levels     map[levelOf]bool      // levels whose slice is a copy
-	removed    map[uint64]*FileMeta  // files that lost their last reference
+	tables     map[uint64]*Table // copies, by id
+	partitions map[uint64]*partitionCopy
+	removed    map[uint64]*FileMeta // files that lost their last reference
 	values     indexEditor[ValueUsage]
 	recounted  map[uint64]bool // value files whose usage changed
 	names      map[string]bool // of all tables, once one was added
 }
 
-type levelOf struct {
-	partition uint64
-	level     int
+// partitionCopy is a partition that may be written, and of its levels those that are copies too.
+type partitionCopy struct {
+	*Partition
+	levels [NumLevels]bool
 }
 
 func newApplier(s *State) *applier {
@@ -62,8 +62,7 @@ func newApplier(s *State) *applier {
 	return &applier{
 		before: s, next: &next, files: s.files.edit(), owners: s.owners.edit(),
 		tables:     map[uint64]*Table{},
-		partitions: map[uint64]*Partition{},
-		levels:     map[levelOf]bool{},
+		partitions: map[uint64]*partitionCopy{},
 		removed:    map[uint64]*FileMeta{},
 		values:     s.values.edit(),
 		recounted:  map[uint64]bool{},
@@ -76,10 +75,9 @@ func (a *applier) finish() (*State, error) {
 		return nil, a.err
 	}
 	a.next.files, a.next.owners, a.next.values = a.files.index, a.owners.index, a.values.index
-	for _, n := range []uint64{a.next.LastSeq, a.next.NextFile, a.next.NextTable, a.next.NextPartition, a.next.MinLog, a.next.NewestLog.Segment} {
-		if n > maxNumber {
-			return nil, invalid("number %d is above the largest, %d", n, uint64(maxNumber))
-		}
+	n := max(a.next.LastSeq, a.next.NextFile, a.next.NextTable, a.next.NextPartition, a.next.MinLog, a.next.NewestLog.Segment)
+	if n > maxNumber {
+		return nil, invalid("number %d is above the largest, %d", n, uint64(maxNumber))
 	}
 	return a.next, nil
 }
@@ -143,17 +141,13 @@ func (a *applier) checkNew(partitions []*Partition) error {
 	return nil
 }
 
-// addTable adds a table with its partitions and their files.
+// addTable adds a table, with an id above those of all others, its partitions and their files.
 func (a *applier) addTable(t *Table) error {
 	if err := checkSchema(t); err != nil {
 		return err
 	}
 	if err := checkCover(t, t.Partitions, nil, nil); err != nil {
 		return err
-	}
-	at, exists := a.next.tableIndex(t.ID)
-	if exists {
-		return invalid("table id %d twice", t.ID)
 	}
 	if a.names == nil {
 		a.names = map[string]bool{}
@@ -165,7 +159,7 @@ func (a *applier) addTable(t *Table) error {
 		return invalid("table %q exists", t.Name)
 	}
 	a.names[t.Name] = true
-	a.next.Tables = slices.Insert(a.next.Tables, at, t)
+	a.next.Tables = append(a.next.Tables, t)
 	a.next.NextTable = max(a.next.NextTable, t.ID+1)
 	a.tables[t.ID] = t
 	if t.Log != nil {
@@ -173,26 +167,21 @@ func (a *applier) addTable(t *Table) error {
 			return err
 		}
 	}
-	for _, p := range t.Partitions {
-		if err := a.addPartition(t, p); err != nil {
-			return err
-		}
-	}
-	return nil
+	return a.addPartitions(t, t.Partitions)
 }
 
-func (a *applier) addPartition(t *Table, p *Partition) error {
-	if _, exists := a.owners.get(p.ID); exists {
-		return invalid("partition id %d twice", p.ID)
-	}
-	if err := checkLevels(p); err != nil {
-		return err
-	}
-	a.owners.set(p.ID, owner{table: t.ID, start: p.Start})
-	a.next.NextPartition = max(a.next.NextPartition, p.ID+1)
-	a.next.LastSeq = max(a.next.LastSeq, p.FlushedSeq)
-	for _, files := range p.Levels {
-		for _, f := range files {
+func (a *applier) addPartitions(t *Table, partitions []*Partition) error {
+	for _, p := range partitions {
+		if _, exists := a.owners.get(p.ID); exists {
+			return invalid("partition id %d twice", p.ID)
+		}
+		if err := checkLevels(p); err != nil {
+			return err
+		}
+		a.owners.set(p.ID, owner{table: t.ID, start: p.Start})
+		a.next.NextPartition = max(a.next.NextPartition, p.ID+1)
+		a.next.LastSeq = max(a.next.LastSeq, p.FlushedSeq)
+		for _, f := range slices.Concat(p.Levels[:]...) {
 			if err := a.reference(t.ID, f); err != nil {
 				return err
 			}
@@ -202,10 +191,8 @@ func (a *applier) addPartition(t *Table, p *Partition) error {
 }
 
 func (a *applier) removePartition(p *Partition) {
-	for _, files := range p.Levels {
-		for _, f := range files {
-			a.release(f.Number)
-		}
+	for _, f := range slices.Concat(p.Levels[:]...) {
+		a.release(f.Number)
 	}
 	a.owners.remove(p.ID)
 }
@@ -262,7 +249,7 @@ func (a *applier) table(id uint64) (*Table, error) {
 }
 
 // partition returns the writable copy of a partition.
-func (a *applier) partition(id uint64) (*Partition, error) {
+func (a *applier) partition(id uint64) (*partitionCopy, error) {
 	if p := a.partitions[id]; p != nil {
 		return p, nil
 	}
@@ -277,8 +264,8 @@ func (a *applier) partition(id uint64) (*Partition, error) {
 	at := t.partitionIndex(where.start)
 	p := *t.Partitions[at]
 	t.Partitions = slices.Clone(t.Partitions)
-	t.Partitions[at], a.partitions[id] = &p, &p
-	return &p, nil
+	t.Partitions[at], a.partitions[id] = &p, &partitionCopy{Partition: &p}
+	return a.partitions[id], nil
 }
 
 // level returns the partition with a writable copy of one level.
@@ -290,11 +277,11 @@ func (a *applier) level(id uint64, level int) (*Partition, error) {
 	if err != nil {
 		return nil, err
 	}
-	if at := (levelOf{id, level}); !a.levels[at] {
-		a.levels[at] = true
+	if !p.levels[level] {
+		p.levels[level] = true
 		p.Levels[level] = slices.Clone(p.Levels[level])
 	}
-	return p, nil
+	return p.Partition, nil
 }
 
 func (a *applier) alterTable(c alteration) error {
@@ -308,14 +295,14 @@ func (a *applier) alterTable(c alteration) error {
 }
 
 func (a *applier) dropTable(id uint64) error {
-	at, ok := a.next.tableIndex(id)
-	if !ok {
-		return invalid("there is no table with id %d", id)
+	t, err := a.table(id)
+	if err != nil {
+		return err
 	}
-	for _, p := range a.next.Tables[at].Partitions {
+	for _, p := range t.Partitions {
 		a.removePartition(p)
 	}
-	a.next.Tables = slices.Delete(a.next.Tables, at, at+1)
+	a.next.Tables = slices.DeleteFunc(a.next.Tables, func(other *Table) bool { return other == t })
 	delete(a.tables, id)
 	return nil
 }
@@ -345,10 +332,8 @@ func (a *applier) replacePartitions(r *replacement) error {
 		}
 	}
 	t.Partitions = slices.Concat(t.Partitions[:at], r.new, t.Partitions[end:])
-	for _, p := range r.new {
-		if err := a.addPartition(t, p); err != nil {
-			return err
-		}
+	if err := a.addPartitions(t, r.new); err != nil {
+		return err
 	}
 	for _, p := range old {
 		a.removePartition(p)

@@ -197,14 +197,7 @@ func checkLevels(p *Partition) error {
 // checkReplacement checks that a split or merge of partitions neither loses nor brings back a
 // row: where an old and a new partition share keys, they list the same files at the same levels.
 func checkReplacement(old, replacement *Partition) error {
-	start, end := old.Start, old.End
-	if bytes.Compare(replacement.Start, start) > 0 {
-		start = replacement.Start
-	}
-	if len(end) == 0 || len(replacement.End) != 0 && bytes.Compare(replacement.End, end) < 0 {
-		end = replacement.End
-	}
-	if len(end) != 0 && bytes.Compare(start, end) >= 0 {
+	if !endsAbove(old.End, replacement.Start) || !endsAbove(replacement.End, old.Start) {
 		return nil // they share no keys
 	}
 	if replacement.Epoch <= old.Epoch {
@@ -214,10 +207,10 @@ func checkReplacement(old, replacement *Partition) error {
 		return invalid("partition %d claims to be flushed up to %d, it replaces %d, flushed up to %d",
 			replacement.ID, replacement.FlushedSeq, old.ID, old.FlushedSeq)
 	}
-	shared := &Partition{Start: start, End: end}
 	for level := range old.Levels {
-		was := filesIn(shared, old.Levels[level])
-		is := filesIn(shared, replacement.Levels[level])
+		// A file with keys of both partitions has keys of what they share.
+		was := filesIn(replacement, old.Levels[level])
+		is := filesIn(old, replacement.Levels[level])
 		if !slices.EqualFunc(was, is, func(f, g *FileMeta) bool { return f.Number == g.Number }) {
 			return invalid("level %d: partitions %d and %d share keys, but list different files for them",
 				level, old.ID, replacement.ID)

@@ -96,12 +96,14 @@ func (c *codec) field(tag uint64, present bool, body func()) bool {
 		return found
 	}
 	if present {
+		c.bytes = append(binary.AppendUvarint(c.bytes, tag), 0)
 		start := len(c.bytes)
 		body()
-		var header [2 * binary.MaxVarintLen64]byte
-		h := binary.AppendUvarint(header[:0], tag)
-		h = binary.AppendUvarint(h, uint64(len(c.bytes)-start))
-		c.bytes = slices.Insert(c.bytes, start, h...)
+		length := uint64(len(c.bytes) - start)
+		c.bytes[start-1] = byte(length)
+		if length >= 0x80 { // it takes more than one byte
+			c.bytes = slices.Replace(c.bytes, start-1, start, binary.AppendUvarint(nil, length)...)
+		}
 	}
 	return present
 }
@@ -198,15 +200,11 @@ func (c *codec) int(tag uint64, v *int64) { value(c, tag, v, func() { c.signed(v
 
 // flag is a field of the number 1.
 func (c *codec) flag(tag uint64, v *bool) {
-	var n uint64
-	if *v {
-		n = 1
+	n := uint64(1)
+	if c.field(tag, *v, func() { c.unsigned(&n) }) && c.decoding {
+		*v = true
 	}
-	c.uint(tag, &n)
-	if c.decoding {
-		*v = n == 1
-	}
-	if n > 1 {
+	if n != 1 {
 		c.fail("field %d is not 1", tag)
 	}
 }
@@ -217,10 +215,11 @@ func (c *codec) uniqueID(tag uint64, id *[16]byte) { value(c, tag, id, func() { 
 // checksum is a field of 8 bytes, little endian.
 func (c *codec) checksum(tag uint64, sum *uint64) {
 	value(c, tag, sum, func() {
-		b := binary.LittleEndian.AppendUint64(nil, *sum)
-		c.fixed(b)
+		var b [8]byte
+		binary.LittleEndian.PutUint64(b[:], *sum)
+		c.fixed(b[:])
 		if c.decoding {
-			*sum = binary.LittleEndian.Uint64(b)
+			*sum = binary.LittleEndian.Uint64(b[:])
 		}
 	})
 }

@@ -92,31 +92,17 @@ func listManifests(fsys vfs.FS, dir string) ([]uint64, error) {
 	return numbers, nil
 }
 
-// stageCurrent writes CURRENT.tmp, syncs it and reads it back. written says that an error came
+// stageCurrent writes CURRENT.tmp, syncs it and reads it back. unsynced says that an error came
 // from the sync.
 //
 // A power cut during an earlier switch can leave CURRENT.tmp as a second name of CURRENT's file.
 // So it is removed, not truncated.
-func stageCurrent(fsys vfs.FS, dir string, number uint64) (written bool, err error) {
-	err = fsys.Remove(filepath.Join(dir, currentTempName))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false, err
-	}
+func stageCurrent(fsys vfs.FS, dir string, number uint64) (unsynced bool, err error) {
 	name := filepath.Join(dir, currentTempName)
-	f, err := fsys.Create(name, vfs.OpenOptions{})
-	if err != nil {
+	if err := fsys.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
-	w := outfile.New(f)
-	_, err = w.Write([]byte(currentLine(manifestName(number))))
-	line, unwritten := w.Finish()
-	if err = errors.Join(err, unwritten); err != nil {
-		return false, errors.Join(err, f.Close())
-	}
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		return true, err
-	}
-	return false, line.ReadBack(fsys, name)
+	return outfile.WriteFile(fsys, name, strings.NewReader(currentLine(manifestName(number))))
 }
 
 // switchCurrent renames CURRENT.tmp to CURRENT. switched says that an error came after that,

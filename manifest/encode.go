@@ -2,12 +2,14 @@ package manifest
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 
 	"github.com/flagstone-db/flagstone/row"
 )
 
 // The fields of edits and snapshots, with their tags. docs/format-manifest.md says what they
-// mean. See codec.go for the form of a field, and for how a list of fields encodes and decodes.
+// mean, codec.go has the form of a field and what drives the lists in both directions.
 //
 // Worked example: an edit that raises LastSeq to 300 and drops table 7:
 //
@@ -76,7 +78,11 @@ func decodeSnapshot(b []byte, storeID [16]byte) (*State, error) {
 	if err := decode(b, "snapshot", x.fields); err != nil {
 		return nil, err
 	}
-	return x.assemble()
+	s, err := x.assemble()
+	if err != nil {
+		return nil, corrupt("snapshot: %w", err)
+	}
+	return s, nil
 }
 
 func (s *snapshot) fields(c *codec) {
@@ -97,37 +103,37 @@ func (s *snapshot) fields(c *codec) {
 func (s *snapshot) assemble() (*State, error) {
 	for i, p := range s.SeqTimes {
 		if i > 0 && (p.Seq <= s.SeqTimes[i-1].Seq || p.Millis <= s.SeqTimes[i-1].Millis) || p.Seq > s.LastSeq {
-			return nil, corrupt("snapshot: point %d of the map from sequence numbers to time is out of order", i)
+			return nil, fmt.Errorf("point %d of the map from sequence numbers to time is out of order", i)
 		}
 	}
-	if s.NextFile == 0 || s.NextTable == 0 || s.NextPartition == 0 {
-		return nil, corrupt("snapshot: a counter is missing")
+	for i := 1; i < len(s.values); i++ {
+		if last, next := s.values[i-1].file.Number, s.values[i].file.Number; next <= last {
+			return nil, fmt.Errorf("value file %d after value file %d", next, last)
+		}
 	}
-	if len(s.SeqTimes) > MaxSeqTimes {
-		return nil, corrupt("snapshot: %d points of sequence numbers and time", len(s.SeqTimes))
+	for i := 1; i < len(s.Tables); i++ {
+		if last, next := s.Tables[i-1].ID, s.Tables[i].ID; next <= last {
+			return nil, fmt.Errorf("table %d after table %d", next, last)
+		}
+	}
+	switch {
+	case s.NextFile == 0 || s.NextTable == 0 || s.NextPartition == 0:
+		return nil, errors.New("a counter is missing")
+	case len(s.SeqTimes) > MaxSeqTimes:
+		return nil, fmt.Errorf("%d points of sequence numbers and time", len(s.SeqTimes))
 	}
 	tables := s.Tables
 	s.Tables = nil
 	a := newApplier(s.State)
-	for i, v := range s.values {
-		if i > 0 && v.file.Number <= s.values[i-1].file.Number {
-			return nil, corrupt("snapshot: value file %d after value file %d", v.file.Number, s.values[i-1].file.Number)
-		}
-	}
 	each(a, s.values, a.addValueFile)
-	for i, t := range tables {
-		if i > 0 && t.ID <= tables[i-1].ID {
-			return nil, corrupt("snapshot: table %d after table %d", t.ID, tables[i-1].ID)
-		}
-	}
 	each(a, tables, a.addTable)
 	next, err := a.finish()
 	if err != nil {
-		return nil, corrupt("snapshot: %w", err)
+		return nil, err
 	}
 	// Adding tables raises the counters to their least valid values.
 	if next.NextTable != s.NextTable || next.NextPartition != s.NextPartition || next.LastSeq != s.LastSeq {
-		return nil, corrupt("snapshot: counters below what is in use")
+		return nil, errors.New("counters below what is in use")
 	}
 	return next, nil
 }

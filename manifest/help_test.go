@@ -250,3 +250,9 @@ func (s *State) TableByName(name string) *Table {
 	}
 	return nil
 }
+
+// partitionFor returns the partition whose range holds the row key.
+func (t *Table) partitionFor(key []byte) *Partition { return t.Partitions[t.partitionIndex(key)] }
+
+// fileCount returns the number of live files, a shared file counted once.
+func (s *State) fileCount() int { return len(slices.Collect(s.files.all())) }

@@ -140,13 +140,10 @@ func CreateFrom(fsys vfs.FS, dir string, s *State) error {
 	case !errors.Is(err, ErrNotStore):
 		return err
 	}
-	l := &Log{fs: fsys, dir: dir}
-	next, _, err := l.begin(firstManifest, s)
-	if err == nil {
-		_, err = switchCurrent(fsys, dir)
-		err = errors.Join(err, next.close())
-	}
-	if err != nil {
+	l := &Log{fs: fsys, dir: dir, highest: firstManifest - 1}
+	l.state.Store(s)
+	_, err = l.rotate()
+	if err = errors.Join(err, l.output.close()); err != nil {
 		return fmt.Errorf("manifest: create %s: %w", dir, err)
 	}
 	return nil
@@ -270,8 +267,10 @@ func (l *Log) append(kind uint32, buf []byte) error {
 		if !vfs.IsNoSpace(err) {
 			return l.fail("write", err)
 		}
-		if uerr := l.takeBack(); uerr != nil {
-			return l.fail("take back a record from", errors.Join(err, uerr))
+		// What was written is cut off, so that no crash can show an edit that was refused.
+		l.reserved = l.offset
+		if uncut := errors.Join(l.file.Truncate(l.offset), l.file.Sync()); uncut != nil {
+			return l.fail("take back a record from", errors.Join(err, uncut))
 		}
 		return fmt.Errorf("manifest: no space for an edit in %s: %w", l.path(), err)
 	}
@@ -285,13 +284,6 @@ func (l *Log) append(kind uint32, buf []byte) error {
 	l.records++
 	l.offset += roundUp(int64(len(buf)))
 	return nil
-}
-
-// takeBack cuts off a record that was written in part for lack of space, so that no crash can
-// show an edit that was refused.
-func (l *Log) takeBack() error {
-	l.reserved = l.offset
-	return errors.Join(l.file.Truncate(l.offset), l.file.Sync())
 }
 
 // fail poisons the log.
@@ -329,7 +321,8 @@ func (l *Log) rotate() (harmless bool, err error) {
 		return harmless, fmt.Errorf("manifest: begin %s: %w", manifestName(l.highest), err)
 	}
 	if switched, err := switchCurrent(l.fs, l.dir); err != nil {
-		return !switched && vfs.IsNoSpace(err), fmt.Errorf("manifest: switch to %s: %w", manifestName(l.highest), errors.Join(err, next.close()))
+		err = errors.Join(err, next.close())
+		return !switched && vfs.IsNoSpace(err), fmt.Errorf("manifest: switch to %s: %w", manifestName(l.highest), err)
 	}
 	_ = l.output.close() // its bytes are not needed any more, so its errors do not matter
 	l.output = next
@@ -377,8 +370,8 @@ func (l *Log) begin(number uint64, s *State) (next output, harmless bool, err er
 	if err := l.fs.SyncDir(l.dir); err != nil {
 		return abandon(false, err)
 	}
-	if written, err := stageCurrent(l.fs, l.dir, number); err != nil {
-		return abandon(!written, err)
+	if unsynced, err := stageCurrent(l.fs, l.dir, number); err != nil {
+		return abandon(!unsynced, err)
 	}
 	return next, true, nil
 }
@@ -421,17 +414,11 @@ func sealRecord(record []byte, kind uint32, index uint64, at place) {
 	binary.LittleEndian.PutUint32(record, uint32(len(record)-recordHeaderSize))
 	binary.LittleEndian.PutUint32(record[4:], kind)
 	binary.LittleEndian.PutUint64(record[8:], index)
-	binary.LittleEndian.PutUint64(record[16:], recordChecksum(record, at))
+	binary.LittleEndian.PutUint64(record[16:], recordSum(record, record[recordHeaderSize:], at).Sum64())
 }
 
-func recordChecksum(record []byte, at place) uint64 {
-	d := recordSum(record, at)
-	_, _ = d.Write(record[recordHeaderSize:]) // never fails
-	return d.Sum64()
-}
-
-// recordSum is the checksum of a record, begun with its place and header.
-func recordSum(header []byte, at place) *xxhash.Digest {
+// recordSum is the checksum of a record: of its place, its header and what is given of the payload.
+func recordSum(header, payload []byte, at place) *xxhash.Digest {
 	var prefix [32]byte
 	binary.LittleEndian.PutUint64(prefix[:], at.number)
 	copy(prefix[8:], at.storeID[:])
@@ -440,6 +427,7 @@ func recordSum(header []byte, at place) *xxhash.Digest {
 	// Writing to a Digest never fails.
 	_, _ = d.Write(prefix[:])
 	_, _ = d.Write(header[:16])
+	_, _ = d.Write(payload)
 	return d
 }
 

@@ -95,25 +95,23 @@ func TakeInventory(s *State, list func(dir string) ([]string, error)) (inv Inven
 	for _, name := range live {
 		found[name] = false
 	}
-	for _, kind := range []struct {
-		dir   string
-		parse func(name string) (uint64, bool)
-	}{{TablesDir, ParseTableName}, {ValuesDir, ParseValueName}} {
-		paths, err := listShards(list, kind.dir)
-		if err != nil {
-			return inv, err
+	paths, err := listFiles(list, TablesDir, ValuesDir)
+	if err != nil {
+		return inv, err
+	}
+	for _, path := range paths {
+		n, known := ParseTableName(path)
+		if !known {
+			n, known = ParseValueName(path)
 		}
-		for _, path := range paths {
-			n, ok := kind.parse(path)
-			if !ok {
-				continue
-			}
-			inv.Highest = max(inv.Highest, n)
-			if _, live := found[path]; live {
-				found[path] = true
-			} else if n < s.NextFile {
-				inv.Orphans = append(inv.Orphans, path)
-			}
+		if !known {
+			continue
+		}
+		inv.Highest = max(inv.Highest, n)
+		if _, live := found[path]; live {
+			found[path] = true
+		} else if n < s.NextFile {
+			inv.Orphans = append(inv.Orphans, path)
 		}
 	}
 	slices.Sort(inv.Orphans)
@@ -134,25 +132,27 @@ func (s *State) fileNames() []string {
 	return names
 }
 
-// listShards returns the paths of the files in the numbered directories of a directory.
-func listShards(list func(dir string) ([]string, error), dir string) (paths []string, err error) {
-	shards, err := list(dir)
-	for _, name := range shards {
-		if v, err := strconv.ParseUint(name, 16, 8); err != nil || shard(v<<8) != name {
-			continue
-		}
-		files, err := list(filepath.Join(dir, name))
+// listFiles returns the paths of all files in the numbered directories of these directories.
+func listFiles(list func(dir string) ([]string, error), dirs ...string) (paths []string, err error) {
+	for _, dir := range dirs {
+		shards, err := list(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
-		for _, file := range files {
-			paths = append(paths, filepath.Join(dir, name, file))
+		for _, name := range shards {
+			if v, err := strconv.ParseUint(name, 16, 8); err != nil || shard(v<<8) != name {
+				continue
+			}
+			files, err := list(filepath.Join(dir, name))
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, err
+			}
+			for _, file := range files {
+				paths = append(paths, filepath.Join(dir, name, file))
+			}
 		}
 	}
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	return paths, err
+	return paths, nil
 }
 
 // LinkFiles puts the table and value files of a state from one directory into another, for
@@ -173,10 +173,7 @@ func LinkFiles(ctx context.Context, fsys vfs.FS, from, to string, s *State) erro
 		}
 	}
 	for dir := range dirs {
-		if err := vfs.MakeDir(fsys, to, dir); err != nil {
-			return err
-		}
-		if err := fsys.SyncDir(dir); err != nil {
+		if err := errors.Join(vfs.MakeDir(fsys, to, dir), fsys.SyncDir(dir)); err != nil {
 			return err
 		}
 	}
