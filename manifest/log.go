@@ -76,7 +76,7 @@ const (
 	// large.
 	maxRecordBytes = 1 << 30
 	maxFileBytes   = (rotateFactor + 2) * maxRecordBytes
-	// unverifiedBytes is how much is read at once before a checksum is verified.
+	// unverifiedBytes is the longest record that is read into memory before its checksum is verified.
 	unverifiedBytes = 1 << 20
 )
 
