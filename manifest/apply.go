@@ -2,9 +2,8 @@ package manifest
 
 import (
 	"bytes"
-	"fmt"
+	"maps"
 	"slices"
-	"strings"
 )
 
 // Apply returns the state after the edit. It is a pure function and modifies neither the
@@ -12,46 +11,58 @@ import (
 func (s *State) Apply(e *Edit) (*State, error) {
 	a := newApplier(s)
 	a.counters(e)
-	for _, step := range []func(*Edit) error{
-		a.addValueFiles, a.createTables, a.alterTables, a.dropTables, a.replacePartitions,
-		a.deleteFiles, a.addFiles, a.setFlushed, a.raiseWatermarks,
-		a.addPastLimits, a.endLogs,
-	} {
-		if err := step(e); err != nil {
-			return nil, err
+	each(a, e.values, a.addValueFile)
+	each(a, e.created, a.createTable)
+	each(a, e.altered, a.alterTable)
+	each(a, e.dropped, a.dropTable)
+	each(a, e.dropped, a.checkDropped)
+	each(a, e.replaced, a.replacePartitions)
+	each(a, e.deleted, a.deleteFile)
+	each(a, e.added, a.addFile)
+	each(a, e.flushed, a.setFlushed)
+	each(a, e.watermarks, a.raiseWatermark)
+	each(a, e.pastLimits, a.addPastLimit)
+	each(a, e.ended, a.endLog)
+	return a.finish()
+}
+
+// each takes one step for each item, until one fails.
+func each[T any](a *applier, items []T, step func(T) error) {
+	for _, item := range items {
+		if a.err == nil {
+			a.err = step(item)
 		}
 	}
-	return a.finish()
 }
 
 // applier makes the next state. It copies what the edit touches, once, and shares the rest.
 type applier struct {
 	before     *State
 	next       *State
+	err        error // of the first step that failed
 	files      indexEditor[fileRef]
 	owners     indexEditor[owner]
-	tables     map[uint64]*Table     // copies, by id
-	partitions map[uint64]*Partition // copies, by id
-	levels     map[levelOf]bool      // levels whose slice is a copy
-	removed    map[uint64]*FileMeta  // files that lost their last reference
+	tables     map[uint64]*Table // copies, by id
+	partitions map[uint64]*partitionCopy
+	removed    map[uint64]*FileMeta // files that lost their last reference
 	values     indexEditor[ValueUsage]
 	recounted  map[uint64]bool // value files whose usage changed
+	names      map[string]bool // of all tables, once one was added
 }
 
-type levelOf struct {
-	partition uint64
-	level     int
+// partitionCopy is a partition that may be written, and of its levels those that are copies too.
+type partitionCopy struct {
+	*Partition
+	levels [NumLevels]bool
 }
 
 func newApplier(s *State) *applier {
 	next := *s
 	next.Tables = slices.Clone(s.Tables)
-	next.byName = slices.Clone(s.byName)
 	return &applier{
 		before: s, next: &next, files: s.files.edit(), owners: s.owners.edit(),
 		tables:     map[uint64]*Table{},
-		partitions: map[uint64]*Partition{},
-		levels:     map[levelOf]bool{},
+		partitions: map[uint64]*partitionCopy{},
 		removed:    map[uint64]*FileMeta{},
 		values:     s.values.edit(),
 		recounted:  map[uint64]bool{},
@@ -59,14 +70,14 @@ func newApplier(s *State) *applier {
 }
 
 func (a *applier) finish() (*State, error) {
-	if err := a.dropValueFiles(); err != nil {
-		return nil, err
+	each(a, slices.Sorted(maps.Keys(a.recounted)), a.dropUnused)
+	if a.err != nil {
+		return nil, a.err
 	}
 	a.next.files, a.next.owners, a.next.values = a.files.index, a.owners.index, a.values.index
-	for _, n := range []uint64{a.next.LastSeq, a.next.NextFile, a.next.NextTable, a.next.NextPartition, a.next.MinLog, a.next.NewestLog.Segment} {
-		if n > maxNumber {
-			return nil, invalid("number %d is above the largest, %d", n, uint64(maxNumber))
-		}
+	n := max(a.next.LastSeq, a.next.NextFile, a.next.NextTable, a.next.NextPartition, a.next.MinLog, a.next.NewestLog.Segment)
+	if n > maxNumber {
+		return nil, invalid("number %d is above the largest, %d", n, uint64(maxNumber))
 	}
 	return a.next, nil
 }
@@ -108,26 +119,29 @@ func withSeqTime(points []SeqTime, point SeqTime) []SeqTime {
 	return append(kept, point)
 }
 
-func (a *applier) createTables(e *Edit) error {
-	for _, t := range e.created {
-		if t.ID < a.next.NextTable {
-			return invalid("table id %d was used, the next is %d", t.ID, a.next.NextTable)
-		}
-		for _, p := range t.Partitions {
-			if p.ID < a.next.NextPartition {
-				return invalid("partition id %d was used, the next is %d", p.ID, a.next.NextPartition)
-			}
-		}
-		created := *t
-		created.LargestOffset = max(t.LargestOffset, t.Options.MaxVersionOffsetSeconds)
-		if err := a.addTable(&created); err != nil {
-			return err
+func (a *applier) createTable(t *Table) error {
+	if t.ID < a.next.NextTable {
+		return invalid("table id %d was used, the next is %d", t.ID, a.next.NextTable)
+	}
+	if err := a.checkNew(t.Partitions); err != nil {
+		return err
+	}
+	created := *t
+	created.LargestOffset = max(t.LargestOffset, t.Options.MaxVersionOffsetSeconds)
+	return a.addTable(&created)
+}
+
+// checkNew refuses partitions with ids that were used.
+func (a *applier) checkNew(partitions []*Partition) error {
+	for _, p := range partitions {
+		if p.ID < a.next.NextPartition {
+			return invalid("partition id %d was used, the next is %d", p.ID, a.next.NextPartition)
 		}
 	}
 	return nil
 }
 
-// addTable adds a table with its partitions and their files.
+// addTable adds a table, with an id above those of all others, its partitions and their files.
 func (a *applier) addTable(t *Table) error {
 	if err := checkSchema(t); err != nil {
 		return err
@@ -135,41 +149,39 @@ func (a *applier) addTable(t *Table) error {
 	if err := checkCover(t, t.Partitions, nil, nil); err != nil {
 		return err
 	}
-	at, exists := a.next.tableIndex(t.ID)
-	if exists {
-		return invalid("table id %d twice", t.ID)
+	if a.names == nil {
+		a.names = map[string]bool{}
+		for _, other := range a.next.Tables {
+			a.names[other.Name] = true
+		}
 	}
-	name, exists := a.next.nameIndex(t.Name)
-	if exists {
+	if a.names[t.Name] {
 		return invalid("table %q exists", t.Name)
 	}
-	a.next.Tables = slices.Insert(a.next.Tables, at, t)
-	a.next.byName = slices.Insert(a.next.byName, name, t)
+	a.names[t.Name] = true
+	a.next.Tables = append(a.next.Tables, t)
 	a.next.NextTable = max(a.next.NextTable, t.ID+1)
 	a.tables[t.ID] = t
-	if err := a.checkLog(t); err != nil {
-		return err
-	}
-	for _, p := range t.Partitions {
-		if err := a.addPartition(t, p); err != nil {
+	if t.Log != nil {
+		if err := a.checkLog(t); err != nil {
 			return err
 		}
 	}
-	return nil
+	return a.addPartitions(t, t.Partitions)
 }
 
-func (a *applier) addPartition(t *Table, p *Partition) error {
-	if _, exists := a.owners.get(p.ID); exists {
-		return invalid("partition id %d twice", p.ID)
-	}
-	if err := checkLevels(p); err != nil {
-		return err
-	}
-	a.owners.set(p.ID, owner{table: t.ID, start: p.Start})
-	a.next.NextPartition = max(a.next.NextPartition, p.ID+1)
-	a.next.LastSeq = max(a.next.LastSeq, p.FlushedSeq)
-	for _, files := range p.Levels {
-		for _, f := range files {
+func (a *applier) addPartitions(t *Table, partitions []*Partition) error {
+	for _, p := range partitions {
+		if _, exists := a.owners.get(p.ID); exists {
+			return invalid("partition id %d twice", p.ID)
+		}
+		if err := checkLevels(p); err != nil {
+			return err
+		}
+		a.owners.set(p.ID, owner{table: t.ID, start: p.Start})
+		a.next.NextPartition = max(a.next.NextPartition, p.ID+1)
+		a.next.LastSeq = max(a.next.LastSeq, p.FlushedSeq)
+		for _, f := range slices.Concat(p.Levels[:]...) {
 			if err := a.reference(t.ID, f); err != nil {
 				return err
 			}
@@ -179,10 +191,8 @@ func (a *applier) addPartition(t *Table, p *Partition) error {
 }
 
 func (a *applier) removePartition(p *Partition) {
-	for _, files := range p.Levels {
-		for _, f := range files {
-			a.release(f.Number)
-		}
+	for _, f := range slices.Concat(p.Levels[:]...) {
+		a.release(f.Number)
 	}
 	a.owners.remove(p.ID)
 }
@@ -234,13 +244,12 @@ func (a *applier) table(id uint64) (*Table, error) {
 		return nil, invalid("there is no table with id %d", id)
 	}
 	t := *a.next.Tables[at]
-	name, _ := a.next.nameIndex(t.Name)
-	a.next.Tables[at], a.next.byName[name], a.tables[id] = &t, &t, &t
+	a.next.Tables[at], a.tables[id] = &t, &t
 	return &t, nil
 }
 
 // partition returns the writable copy of a partition.
-func (a *applier) partition(id uint64) (*Partition, error) {
+func (a *applier) partition(id uint64) (*partitionCopy, error) {
 	if p := a.partitions[id]; p != nil {
 		return p, nil
 	}
@@ -255,8 +264,8 @@ func (a *applier) partition(id uint64) (*Partition, error) {
 	at := t.partitionIndex(where.start)
 	p := *t.Partitions[at]
 	t.Partitions = slices.Clone(t.Partitions)
-	t.Partitions[at], a.partitions[id] = &p, &p
-	return &p, nil
+	t.Partitions[at], a.partitions[id] = &p, &partitionCopy{Partition: &p}
+	return a.partitions[id], nil
 }
 
 // level returns the partition with a writable copy of one level.
@@ -268,130 +277,108 @@ func (a *applier) level(id uint64, level int) (*Partition, error) {
 	if err != nil {
 		return nil, err
 	}
-	if at := (levelOf{id, level}); !a.levels[at] {
-		a.levels[at] = true
+	if !p.levels[level] {
+		p.levels[level] = true
 		p.Levels[level] = slices.Clone(p.Levels[level])
 	}
-	return p, nil
+	return p.Partition, nil
 }
 
-func (a *applier) alterTables(e *Edit) error {
-	for _, c := range e.altered {
-		t, err := a.table(c.table)
-		if err != nil {
-			return err
-		}
-		if err := checkProperties(t.Name, c.options, c.annotations); err != nil {
-			return err
-		}
-		t.Options, t.Annotations = c.options, c.annotations
-		t.LargestOffset = max(t.LargestOffset, c.options.MaxVersionOffsetSeconds)
+func (a *applier) alterTable(c alteration) error {
+	t, err := a.table(c.table)
+	if err != nil {
+		return err
 	}
+	t.Options, t.Annotations = c.options, c.annotations
+	t.LargestOffset = max(t.LargestOffset, c.options.MaxVersionOffsetSeconds)
+	return checkProperties(t)
+}
+
+func (a *applier) dropTable(id uint64) error {
+	t, err := a.table(id)
+	if err != nil {
+		return err
+	}
+	for _, p := range t.Partitions {
+		a.removePartition(p)
+	}
+	a.next.Tables = slices.DeleteFunc(a.next.Tables, func(other *Table) bool { return other == t })
+	delete(a.tables, id)
 	return nil
 }
 
-func (a *applier) dropTables(e *Edit) error {
-	for _, id := range e.dropped {
-		at, ok := a.next.tableIndex(id)
-		if !ok {
-			return invalid("there is no table with id %d", id)
-		}
-		t := a.next.Tables[at]
-		name, _ := a.next.nameIndex(t.Name)
-		a.next.Tables = slices.Delete(a.next.Tables, at, at+1)
-		a.next.byName = slices.Delete(a.next.byName, name, name+1)
-		delete(a.tables, id)
-		for _, p := range t.Partitions {
-			a.removePartition(p)
-		}
+func (a *applier) replacePartitions(r *replacement) error {
+	t, err := a.table(r.table)
+	if err != nil {
+		return err
 	}
-	return a.checkLogsOf(e.dropped)
-}
-
-func (a *applier) replacePartitions(e *Edit) error {
-	for _, r := range e.replaced {
-		t, err := a.table(r.table)
-		if err != nil {
-			return err
-		}
-		at := slices.IndexFunc(t.Partitions, func(p *Partition) bool { return len(r.old) > 0 && p.ID == r.old[0] })
-		if at < 0 || len(r.old) > len(t.Partitions)-at {
-			return invalid("table %q has no neighbouring partitions %v", t.Name, r.old)
-		}
-		old := slices.Clone(t.Partitions[at : at+len(r.old)])
-		for i, p := range old {
-			if p.ID != r.old[i] {
-				return invalid("table %q has no neighbouring partitions %v", t.Name, r.old)
-			}
-		}
-		if err := checkCover(t, r.new, old[0].Start, old[len(old)-1].End); err != nil {
-			return err
-		}
-		next := a.next.NextPartition
-		for _, p := range r.new {
-			if p.ID < next {
-				return invalid("partition id %d was used, the next is %d", p.ID, next)
-			}
-			for _, o := range old {
-				if err := checkReplacement(o, p); err != nil {
-					return err
-				}
-			}
-		}
-		t.Partitions = slices.Replace(slices.Clone(t.Partitions), at, at+len(old), r.new...)
-		for _, p := range r.new {
-			if err := a.addPartition(t, p); err != nil {
+	at := slices.IndexFunc(t.Partitions, func(p *Partition) bool { return slices.Contains(r.old, p.ID) })
+	end := min(at+len(r.old), len(t.Partitions))
+	if at < 0 || !slices.EqualFunc(t.Partitions[at:end], r.old, func(p *Partition, id uint64) bool { return p.ID == id }) {
+		return invalid("table %q has no neighbouring partitions %v", t.Name, r.old)
+	}
+	old := t.Partitions[at:end]
+	if err := checkCover(t, r.new, old[0].Start, old[len(old)-1].End); err != nil {
+		return err
+	}
+	if err := a.checkNew(r.new); err != nil {
+		return err
+	}
+	for _, p := range r.new {
+		for _, o := range old {
+			if err := checkReplacement(o, p); err != nil {
 				return err
 			}
 		}
-		for _, p := range old {
-			a.removePartition(p)
-		}
+	}
+	t.Partitions = slices.Concat(t.Partitions[:at], r.new, t.Partitions[end:])
+	if err := a.addPartitions(t, r.new); err != nil {
+		return err
+	}
+	for _, p := range old {
+		a.removePartition(p)
 	}
 	return nil
 }
 
-func (a *applier) deleteFiles(e *Edit) error {
-	for _, d := range e.deleted {
-		p, err := a.level(d.partition, d.level)
-		if err != nil {
-			return err
-		}
-		files := p.Levels[d.level]
-		at := slices.IndexFunc(files, func(f *FileMeta) bool { return f.Number == d.number })
-		if at < 0 {
-			return invalid("partition %d has no file %d at level %d", d.partition, d.number, d.level)
-		}
-		p.Levels[d.level] = slices.Delete(files, at, at+1)
-		a.release(d.number)
+func (a *applier) deleteFile(d deletion) error {
+	p, err := a.level(d.partition, d.level)
+	if err != nil {
+		return err
 	}
+	files := p.Levels[d.level]
+	at := slices.IndexFunc(files, func(f *FileMeta) bool { return f.Number == d.number })
+	if at < 0 {
+		return invalid("partition %d has no file %d at level %d", d.partition, d.number, d.level)
+	}
+	p.Levels[d.level] = slices.Delete(files, at, at+1)
+	a.release(d.number)
 	return nil
 }
 
-func (a *applier) addFiles(e *Edit) error {
-	for _, d := range e.added {
-		p, err := a.level(d.partition, d.level)
-		if err != nil {
-			return err
-		}
-		if err := checkFile(d.file); err != nil {
-			return err
-		}
-		if err := checkInside(p, d.file); err != nil {
-			return err
-		}
-		if _, live := a.files.get(d.file.Number); live && p.lists(d.file.Number) {
-			return invalid("partition %d already lists file %d", p.ID, d.file.Number)
-		}
-		where, _ := a.owners.get(p.ID)
-		if err := a.reference(where.table, d.file); err != nil {
-			return err
-		}
-		if err := insertFile(p, d.level, d.file); err != nil {
-			return fmt.Errorf("%w (partition %d)", err, p.ID)
-		}
+func (a *applier) addFile(d addition) error {
+	p, err := a.level(d.partition, d.level)
+	if err != nil {
+		return err
 	}
-	return nil
+	if err := checkFile(p, d.file); err != nil {
+		return err
+	}
+	if _, live := a.files.get(d.file.Number); live && p.lists(d.file.Number) {
+		return invalid("partition %d already lists file %d", p.ID, d.file.Number)
+	}
+	where, _ := a.owners.get(p.ID)
+	if err := a.reference(where.table, d.file); err != nil {
+		return err
+	}
+	compare := compareL0
+	if d.level > 0 {
+		compare = func(f, g *FileMeta) int { return bytes.Compare(f.Smallest, g.Smallest) }
+	}
+	at, _ := slices.BinarySearchFunc(p.Levels[d.level], d.file, compare)
+	files := slices.Insert(p.Levels[d.level], at, d.file)
+	p.Levels[d.level] = files
+	return checkOrder(p, d.level, files[max(at-1, 0):min(at+2, len(files))])
 }
 
 func (p *Partition) lists(number uint64) bool {
@@ -403,56 +390,35 @@ func (p *Partition) lists(number uint64) bool {
 	return false
 }
 
-// insertFile inserts a file into a level, which is a writable copy.
-func insertFile(p *Partition, level int, file *FileMeta) error {
-	compare := compareL0
-	if level > 0 {
-		compare = func(f, g *FileMeta) int { return bytes.Compare(f.Smallest, g.Smallest) }
+func (a *applier) setFlushed(f flush) error {
+	p, err := a.partition(f.partition)
+	if err != nil {
+		return err
 	}
-	files := p.Levels[level]
-	at, _ := slices.BinarySearchFunc(files, file, compare)
-	if at > 0 {
-		if err := checkNeighbours(level, files[at-1], file); err != nil {
-			return err
-		}
+	if f.seq < p.FlushedSeq {
+		return invalid("partition %d is flushed up to %d, not %d", p.ID, p.FlushedSeq, f.seq)
 	}
-	if at < len(files) {
-		if err := checkNeighbours(level, file, files[at]); err != nil {
-			return err
-		}
-	}
-	p.Levels[level] = slices.Insert(files, at, file)
+	p.FlushedSeq = f.seq
+	a.next.LastSeq = max(a.next.LastSeq, f.seq)
 	return nil
 }
 
-func (a *applier) setFlushed(e *Edit) error {
-	for _, f := range e.flushed {
-		p, err := a.partition(f.partition)
-		if err != nil {
-			return err
-		}
-		if f.seq < p.FlushedSeq {
-			return invalid("partition %d is flushed up to %d, not %d", p.ID, p.FlushedSeq, f.seq)
-		}
-		p.FlushedSeq = f.seq
-		a.next.LastSeq = max(a.next.LastSeq, f.seq)
+func (a *applier) raiseWatermark(w watermark) error {
+	t, err := a.table(w.table)
+	if err != nil {
+		return err
 	}
+	t.Watermark = max(t.Watermark, w.cutoff)
 	return nil
 }
 
-func (a *applier) addPastLimits(e *Edit) error {
-	for _, p := range e.pastLimits {
-		t, err := a.table(p.table)
-		if err != nil {
-			return err
-		}
-		if p.limit.MaxVersions < 1 || p.limit.LastSeq > maxNumber {
-			return invalid("table %q: past limit of %d versions up to sequence number %d",
-				t.Name, p.limit.MaxVersions, p.limit.LastSeq)
-		}
-		t.PastLimits = withPastLimit(t.PastLimits, p.limit)
+func (a *applier) addPastLimit(p pastLimit) error {
+	t, err := a.table(p.table)
+	if err != nil {
+		return err
 	}
-	return nil
+	t.PastLimits = withPastLimit(t.PastLimits, p.limit)
+	return checkPastLimit(t, p.limit)
 }
 
 // withPastLimit adds the limit that was in force last. It covers smaller limits before it. If
@@ -473,21 +439,4 @@ func withPastLimit(limits []PastLimit, limit PastLimit) []PastLimit {
 		kept = kept[1:]
 	}
 	return kept
-}
-
-func (a *applier) raiseWatermarks(e *Edit) error {
-	for _, w := range e.watermarks {
-		t, err := a.table(w.table)
-		if err != nil {
-			return err
-		}
-		t.Watermark = max(t.Watermark, w.cutoff)
-	}
-	return nil
-}
-
-func (s *State) nameIndex(name string) (int, bool) {
-	return slices.BinarySearchFunc(s.byName, name, func(t *Table, name string) int {
-		return strings.Compare(t.Name, name)
-	})
 }

@@ -47,8 +47,8 @@ func TestApplyBuildsTheStateStepByStep(t *testing.T) {
 		t.Errorf("after the flush: %+v of %+v", p, s)
 	}
 	s = mustApply(t, s, edits[2:]...)
-	if s.FileCount() != 1 || s.File(3) == nil || s.File(1) != nil {
-		t.Errorf("%d live files", s.FileCount())
+	if s.fileCount() != 1 || s.File(3) == nil || s.File(1) != nil {
+		t.Errorf("%d live files", s.fileCount())
 	}
 	table = s.Table(1)
 	if table.Options.MaxVersions != 3 || table.LargestOffset != 86400 || table.Watermark != 1_699_000_000 || string(table.Annotations) != "front end" {
@@ -71,7 +71,7 @@ func TestApplyBuildsTheStateStepByStep(t *testing.T) {
 		t.Error("a file is dead while a partition refers to it")
 	}
 	s = mustApply(t, s, &right)
-	if s.File(3) != nil || s.FileCount() != 0 {
+	if s.File(3) != nil || s.fileCount() != 0 {
 		t.Error("a file is live that nothing refers to")
 	}
 }
@@ -372,7 +372,7 @@ func TestPastLimitsCoverEveryLimitThatWasLowered(t *testing.T) {
 			var e Edit
 			e.AddPastLimit(1, p.MaxVersions, p.LastSeq)
 			s = mustApply(t, s, &e)
-			if err := checkPastLimits(s.Table(1)); err != nil {
+			if err := checkSchema(s.Table(1)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -505,9 +505,10 @@ func checkIndexes(t *rapid.T, s *State) {
 			}
 		}
 	}
-	if len(s.byName) != len(s.Tables) || s.owners.count != partitions || s.FileCount() != len(files) {
-		t.Fatalf("%d names of %d tables, %d of %d partitions, %d of %d files",
-			len(s.byName), len(s.Tables), s.owners.count, partitions, s.FileCount(), len(files))
+	owners := len(slices.Collect(s.owners.all()))
+	if owners != partitions || s.fileCount() != len(files) {
+		t.Fatalf("%d of %d partitions, %d of %d files",
+			owners, partitions, s.fileCount(), len(files))
 	}
 	for u := range s.ValueFiles() {
 		want := values[u.Number]

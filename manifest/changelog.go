@@ -1,10 +1,6 @@
 package manifest
 
-import (
-	"slices"
-
-	"github.com/flagstone-db/flagstone/row"
-)
+import "github.com/flagstone-db/flagstone/row"
 
 // ChangeLog makes a table the change log of another one. It holds a record of each mutation of
 // that table with a sequence number above After and, once the log has ended, at most Until. A
@@ -34,35 +30,27 @@ func (e *Edit) EndLog(log, until uint64) { e.ended = append(e.ended, logEnd{log:
 
 type logEnd struct{ log, until uint64 }
 
-func (a *applier) endLogs(e *Edit) error {
-	for _, end := range e.ended {
-		t, err := a.table(end.log)
-		switch {
-		case err != nil:
-			return err
-		case t.Log == nil:
-			return invalid("table %q is no change log", t.Name)
-		case t.Log.Until != 0:
-			return invalid("change log %d has ended at %d", t.ID, t.Log.Until)
-		}
-		log := *t.Log
-		log.Until = max(end.until, 1)
-		t.Log = &log
-		if err := a.checkLog(t); err != nil {
-			return err
-		}
-		a.next.LastSeq = max(a.next.LastSeq, log.Until)
+func (a *applier) endLog(end logEnd) error {
+	t, err := a.table(end.log)
+	switch {
+	case err != nil:
+		return err
+	case t.Log == nil:
+		return invalid("table %q is no change log", t.Name)
+	case t.Log.Until != 0:
+		return invalid("change log %d has ended at %d", t.ID, t.Log.Until)
 	}
-	return nil
+	log := *t.Log
+	log.Until = max(end.until, 1)
+	t.Log = &log
+	a.next.LastSeq = max(a.next.LastSeq, log.Until)
+	return a.checkLog(t)
 }
 
-// checkLog checks the change log settings of a table, if it is a change log.
+// checkLog checks the settings of a change log.
 func (a *applier) checkLog(t *Table) error {
 	l := t.Log
-	if l == nil {
-		return nil
-	}
-	of := a.next.Table(l.Of)
+	of, other := a.next.Table(l.Of), a.next.openLog(l.Of)
 	switch {
 	case l.Of >= t.ID || of == nil:
 		return invalid("change log %d of table %d, which is not there", t.ID, l.Of)
@@ -72,63 +60,23 @@ func (a *applier) checkLog(t *Table) error {
 		return invalid("change log %d from %d to %d", t.ID, l.After, l.Until)
 	case len(l.Before) > maxBefore:
 		return invalid("change log %d with %d columns, at most %d", t.ID, len(l.Before), maxBefore)
+	case l.Until == 0 && other != nil && other.ID != t.ID:
+		return invalid("table %d has two change logs, %d and %d", l.Of, other.ID, t.ID)
 	}
 	for _, c := range l.Before {
 		if len(c) < 1 || len(c) > row.MaxColumnBytes {
 			return invalid("change log %d with a column name of %d bytes", t.ID, len(c))
 		}
 	}
-	if other := a.next.openLog(l.Of); l.Until == 0 && other != nil && other.ID != t.ID {
-		return invalid("table %d has two change logs, %d and %d", l.Of, other.ID, t.ID)
-	}
 	return nil
 }
 
-// checkLogsOf checks that dropped tables left no change log behind.
-func (a *applier) checkLogsOf(dropped []uint64) error {
+// checkDropped checks that a dropped table left no change log behind.
+func (a *applier) checkDropped(id uint64) error {
 	for _, t := range a.next.Tables {
-		if t.Log != nil && slices.Contains(dropped, t.Log.Of) {
-			return invalid("table %d is dropped without its change log, %d", t.Log.Of, t.ID)
+		if t.Log != nil && t.Log.Of == id {
+			return invalid("table %d is dropped without its change log, %d", id, t.ID)
 		}
 	}
 	return nil
-}
-
-const (
-	logOf = 1 + iota
-	logAfter
-	logUntil
-	logBefore
-)
-
-func appendLog(dst []byte, l *ChangeLog) []byte {
-	dst = appendUint(dst, logOf, l.Of)
-	dst = appendUint(dst, logAfter, l.After)
-	dst = appendUint(dst, logUntil, l.Until)
-	for _, c := range l.Before {
-		dst = appendField(dst, logBefore, []byte(c))
-	}
-	return dst
-}
-
-func (c *field) changeLog() *ChangeLog {
-	c.once()
-	m := c.nested("change log")
-	l := &ChangeLog{}
-	for f, ok := m.next(); ok; f, ok = m.next() {
-		switch f.tag {
-		case logOf:
-			l.Of = f.uint()
-		case logAfter:
-			l.After = f.uint()
-		case logUntil:
-			l.Until = f.uint()
-		case logBefore:
-			l.Before = append(l.Before, string(f.body))
-		default:
-			f.unknown()
-		}
-	}
-	c.m.join(m)
-	return l
 }

@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -39,6 +40,8 @@ func checkSchema(t *Table) error {
 		return invalid("table %d: the name %q is not UTF-8 without NUL", t.ID, t.Name)
 	case len(t.Key) < 1 || len(t.Key) > row.MaxKeyColumns:
 		return invalid("table %q has %d key columns, want 1 to %d", t.Name, len(t.Key), row.MaxKeyColumns)
+	case len(t.PastLimits) > maxPastLimits:
+		return invalid("table %q: %d past limits, at most %d", t.Name, len(t.PastLimits), maxPastLimits)
 	}
 	for i, c := range t.Key {
 		switch {
@@ -59,42 +62,38 @@ func checkSchema(t *Table) error {
 			}
 		}
 	}
-	if t.LargestOffset < t.Options.MaxVersionOffsetSeconds {
-		return invalid("table %q: largest version offset %d below the present %d",
-			t.Name, t.LargestOffset, t.Options.MaxVersionOffsetSeconds)
-	}
-	if err := checkPastLimits(t); err != nil {
-		return err
-	}
-	return checkProperties(t.Name, t.Options, t.Annotations)
-}
-
-func checkPastLimits(t *Table) error {
-	if len(t.PastLimits) > maxPastLimits {
-		return invalid("table %q: %d past limits, at most %d", t.Name, len(t.PastLimits), maxPastLimits)
-	}
 	for i, l := range t.PastLimits {
-		if l.MaxVersions < 1 || l.LastSeq > maxNumber {
-			return invalid("table %q: past limit of %d versions up to sequence number %d", t.Name, l.MaxVersions, l.LastSeq)
+		if err := checkPastLimit(t, l); err != nil {
+			return err
 		}
 		if i > 0 && (l.MaxVersions >= t.PastLimits[i-1].MaxVersions || l.LastSeq <= t.PastLimits[i-1].LastSeq) {
 			return invalid("table %q: past limit %d is out of order", t.Name, i)
 		}
 	}
+	return checkProperties(t)
+}
+
+func checkPastLimit(t *Table, l PastLimit) error {
+	if l.MaxVersions < 1 || l.LastSeq > maxNumber {
+		return invalid("table %q: past limit of %d versions up to sequence number %d", t.Name, l.MaxVersions, l.LastSeq)
+	}
 	return nil
 }
 
 // checkProperties checks what AlterTable can change.
-func checkProperties(table string, o TableOptions, annotations []byte) error {
+func checkProperties(t *Table) error {
+	o := t.Options
 	switch {
+	case t.LargestOffset < o.MaxVersionOffsetSeconds:
+		return invalid("table %q: largest version offset %d below the present %d", t.Name, t.LargestOffset, o.MaxVersionOffsetSeconds)
 	case o.MaxVersions < 1:
-		return invalid("table %q: max versions %d, want at least 1", table, o.MaxVersions)
+		return invalid("table %q: max versions %d, want at least 1", t.Name, o.MaxVersions)
 	case o.TTLSeconds < 1 && o.TTLSeconds != NeverExpires:
-		return invalid("table %q: time to live %d, want %d or above 0", table, o.TTLSeconds, NeverExpires)
+		return invalid("table %q: time to live %d, want %d or above 0", t.Name, o.TTLSeconds, NeverExpires)
 	case o.MaxVersionOffsetSeconds < 0:
-		return invalid("table %q: max version offset %d, want at least 0", table, o.MaxVersionOffsetSeconds)
-	case len(annotations) > maxAnnotations:
-		return invalid("table %q: annotations of %d bytes, at most %d", table, len(annotations), maxAnnotations)
+		return invalid("table %q: max version offset %d, want at least 0", t.Name, o.MaxVersionOffsetSeconds)
+	case len(t.Annotations) > maxAnnotations:
+		return invalid("table %q: annotations of %d bytes, at most %d", t.Name, len(t.Annotations), maxAnnotations)
 	}
 	return nil
 }
@@ -106,23 +105,23 @@ func checkCover(t *Table, partitions []*Partition, start, end []byte) error {
 		return invalid("table %q: no partitions", t.Name)
 	}
 	for i, p := range partitions {
-		if p.ID == 0 || p.ID > maxNumber {
-			return invalid("table %q: partition with id %d", t.Name, p.ID)
-		}
-		if !bytes.Equal(p.Start, start) {
-			return invalid("table %q: partition %d starts at %x, want %x", t.Name, p.ID, p.Start, start)
-		}
-		if err := checkBoundary(t, p.ID, p.Start); err != nil {
-			return err
-		}
+		// A bound with more than the first column lies inside the rows of one partition key.
+		prefix, ok := row.PartitionPrefix(p.Start, len(t.Key))
 		last := i == len(partitions)-1
-		if last && !bytes.Equal(p.End, end) {
+		switch {
+		case p.ID == 0 || p.ID > maxNumber:
+			return invalid("table %q: partition with id %d", t.Name, p.ID)
+		case !bytes.Equal(p.Start, start):
+			return invalid("table %q: partition %d starts at %x, want %x", t.Name, p.ID, p.Start, start)
+		case len(p.Start) > row.MaxKeyBytes:
+			return invalid("table %q: partition %d has a bound of %d bytes", t.Name, p.ID, len(p.Start))
+		case ok && len(prefix) != len(p.Start):
+			return invalid("table %q: partition %d starts at %x, inside of one partition key", t.Name, p.ID, p.Start)
+		case last && !bytes.Equal(p.End, end):
 			return invalid("table %q: partition %d ends at %x, want %x", t.Name, p.ID, p.End, end)
-		}
-		if len(p.End) == 0 && !last {
+		case !last && len(p.End) == 0:
 			return invalid("table %q: partition %d is unbounded, but others follow", t.Name, p.ID)
-		}
-		if len(p.End) != 0 && bytes.Compare(p.Start, p.End) >= 0 {
+		case len(p.End) != 0 && bytes.Compare(p.Start, p.End) >= 0:
 			return invalid("table %q: partition %d starts at %x and ends at %x", t.Name, p.ID, p.Start, p.End)
 		}
 		start = p.End
@@ -130,21 +129,8 @@ func checkCover(t *Table, partitions []*Partition, start, end []byte) error {
 	return nil
 }
 
-// checkBoundary refuses a bound inside the rows of one partition key, that is, one with more
-// than the first column.
-func checkBoundary(t *Table, partition uint64, bound []byte) error {
-	if len(bound) > row.MaxKeyBytes {
-		return invalid("table %q: partition %d has a bound of %d bytes", t.Name, partition, len(bound))
-	}
-	prefix, ok := row.PartitionPrefix(bound, len(t.Key))
-	if ok && len(prefix) != len(bound) {
-		return invalid("table %q: partition %d starts at %x, inside of one partition key", t.Name, partition, bound)
-	}
-	return nil
-}
-
-// checkFile checks a file's description by itself.
-func checkFile(f *FileMeta) error {
+// checkFile checks a file's description, and that it has keys of the partition.
+func checkFile(p *Partition, f *FileMeta) error {
 	switch {
 	case f.Number == 0:
 		return invalid("file number 0")
@@ -162,61 +148,48 @@ func checkFile(f *FileMeta) error {
 		return invalid("file %d: %d rows, %d cells", f.Number, f.Rows, f.Cells)
 	case f.Puts > f.Cells || f.Tombstones > f.Cells-f.Puts:
 		return invalid("file %d: %d puts and %d tombstones among %d cells", f.Number, f.Puts, f.Tombstones, f.Cells)
+	case !p.Overlaps(f.Smallest, f.Largest):
+		return invalid("file %d with keys from %x to %x is outside of partition %d", f.Number, f.Smallest, f.Largest, p.ID)
 	}
 	return checkValues(f)
 }
 
-// checkNeighbours checks the order of two neighbouring files of a level.
-func checkNeighbours(level int, f, g *FileMeta) error {
-	if level == 0 {
-		if compareL0(f, g) >= 0 {
-			return invalid("level 0: file %d (sequence number %d) before file %d (%d)",
-				f.Number, f.LargestSeq, g.Number, g.LargestSeq)
+// checkOrder checks the order of neighbouring files of a level.
+func checkOrder(p *Partition, level int, files []*FileMeta) error {
+	for i := 1; i < len(files); i++ {
+		f, g := files[i-1], files[i]
+		switch {
+		case level == 0 && compareL0(f, g) >= 0:
+			return invalid("level 0: file %d (sequence number %d) before file %d (%d) (partition %d)",
+				f.Number, f.LargestSeq, g.Number, g.LargestSeq, p.ID)
+		case level > 0 && bytes.Compare(f.Largest, g.Smallest) >= 0:
+			return invalid("level %d: file %d, which ends at %x, overlaps file %d, which starts at %x (partition %d)",
+				level, f.Number, f.Largest, g.Number, g.Smallest, p.ID)
 		}
-		return nil
-	}
-	if bytes.Compare(f.Largest, g.Smallest) >= 0 {
-		return invalid("level %d: file %d, which ends at %x, overlaps file %d, which starts at %x",
-			level, f.Number, f.Largest, g.Number, g.Smallest)
 	}
 	return nil
 }
 
 func compareL0(f, g *FileMeta) int {
-	if c := compareUint(f.LargestSeq, g.LargestSeq); c != 0 {
-		return c
-	}
-	return compareUint(f.Number, g.Number)
+	return cmp.Or(cmp.Compare(f.LargestSeq, g.LargestSeq), cmp.Compare(f.Number, g.Number))
 }
 
 // checkLevels checks the files of one partition against each other and against its range.
 func checkLevels(p *Partition) error {
 	seen := map[uint64]bool{}
 	for level, files := range p.Levels {
-		for i, f := range files {
-			if err := checkFile(f); err != nil {
+		for _, f := range files {
+			if err := checkFile(p, f); err != nil {
 				return err
 			}
 			if seen[f.Number] {
 				return invalid("partition %d lists file %d twice", p.ID, f.Number)
 			}
 			seen[f.Number] = true
-			if err := checkInside(p, f); err != nil {
-				return err
-			}
-			if i > 0 {
-				if err := checkNeighbours(level, files[i-1], f); err != nil {
-					return fmt.Errorf("%w (partition %d)", err, p.ID)
-				}
-			}
 		}
-	}
-	return nil
-}
-
-func checkInside(p *Partition, f *FileMeta) error {
-	if !p.Overlaps(f.Smallest, f.Largest) {
-		return invalid("file %d with keys from %x to %x is outside of partition %d", f.Number, f.Smallest, f.Largest, p.ID)
+		if err := checkOrder(p, level, files); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -224,14 +197,7 @@ func checkInside(p *Partition, f *FileMeta) error {
 // checkReplacement checks that a split or merge of partitions neither loses nor brings back a
 // row: where an old and a new partition share keys, they list the same files at the same levels.
 func checkReplacement(old, replacement *Partition) error {
-	start, end := old.Start, old.End
-	if bytes.Compare(replacement.Start, start) > 0 {
-		start = replacement.Start
-	}
-	if len(end) == 0 || len(replacement.End) != 0 && bytes.Compare(replacement.End, end) < 0 {
-		end = replacement.End
-	}
-	if len(end) != 0 && bytes.Compare(start, end) >= 0 {
+	if !endsAbove(old.End, replacement.Start) || !endsAbove(replacement.End, old.Start) {
 		return nil // they share no keys
 	}
 	if replacement.Epoch <= old.Epoch {
@@ -241,10 +207,10 @@ func checkReplacement(old, replacement *Partition) error {
 		return invalid("partition %d claims to be flushed up to %d, it replaces %d, flushed up to %d",
 			replacement.ID, replacement.FlushedSeq, old.ID, old.FlushedSeq)
 	}
-	shared := &Partition{Start: start, End: end}
 	for level := range old.Levels {
-		was := filesIn(shared, old.Levels[level])
-		is := filesIn(shared, replacement.Levels[level])
+		// A file with keys of both partitions has keys of what they share.
+		was := filesIn(replacement, old.Levels[level])
+		is := filesIn(old, replacement.Levels[level])
 		if !slices.EqualFunc(was, is, func(f, g *FileMeta) bool { return f.Number == g.Number }) {
 			return invalid("level %d: partitions %d and %d share keys, but list different files for them",
 				level, old.ID, replacement.ID)

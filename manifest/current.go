@@ -3,10 +3,8 @@ package manifest
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
@@ -44,35 +42,22 @@ func currentLine(manifest string) string {
 	return fmt.Sprintf("%s %016x\n", manifest, xxhash.Sum64String(manifest))
 }
 
-// parseCurrent returns the number of the manifest that a CURRENT names.
-func parseCurrent(content string) (uint64, bool) {
-	name, _, _ := strings.Cut(content, " ")
-	n, ok := ParseManifestName(name)
-	if !ok || currentLine(name) != content {
-		return 0, false
-	}
-	return n, true
-}
-
 // readCurrent returns the number of the manifest that CURRENT names.
 func readCurrent(fsys vfs.FS, dir string) (uint64, error) {
 	name := filepath.Join(dir, CurrentName)
-	f, err := fsys.Open(name, vfs.OpenOptions{})
-	if errors.Is(err, fs.ErrNotExist) {
+	content, err := vfs.ReadFile(fsys, name, maxCurrentBytes)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return 0, explainMissing(fsys, dir, err)
-	}
-	if err != nil {
-		return 0, fmt.Errorf("manifest: open %s: %w", name, err)
-	}
-	defer f.Close()
-	var buf [maxCurrentBytes]byte
-	n, err := f.ReadAt(buf[:], 0)
-	if err != nil && err != io.EOF {
+	case errors.Is(err, vfs.ErrTooLarge):
+		return 0, corrupt("%s does not hold the name of a manifest and its checksum: %w", name, err)
+	case err != nil:
 		return 0, fmt.Errorf("manifest: read %s: %w", name, err)
 	}
-	number, ok := parseCurrent(string(buf[:n]))
-	if !ok {
-		return 0, corrupt("%s does not hold the name of a manifest and its checksum, but %s", name, strconv.Quote(string(buf[:n])))
+	manifest, _, _ := strings.Cut(string(content), " ")
+	number, ok := ParseManifestName(manifest)
+	if !ok || string(content) != currentLine(manifest) {
+		return 0, corrupt("%s does not hold the name of a manifest and its checksum, but %q", name, content)
 	}
 	return number, nil
 }
@@ -107,31 +92,17 @@ func listManifests(fsys vfs.FS, dir string) ([]uint64, error) {
 	return numbers, nil
 }
 
-// stageCurrent writes CURRENT.tmp, syncs it and reads it back. written says that an error came
+// stageCurrent writes CURRENT.tmp, syncs it and reads it back. unsynced says that an error came
 // from the sync.
 //
 // A power cut during an earlier switch can leave CURRENT.tmp as a second name of CURRENT's file.
 // So it is removed, not truncated.
-func stageCurrent(fsys vfs.FS, dir string, number uint64) (written bool, err error) {
-	err = fsys.Remove(filepath.Join(dir, currentTempName))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false, err
-	}
+func stageCurrent(fsys vfs.FS, dir string, number uint64) (unsynced bool, err error) {
 	name := filepath.Join(dir, currentTempName)
-	f, err := fsys.Create(name, vfs.OpenOptions{})
-	if err != nil {
+	if err := fsys.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
-	w := outfile.New(f)
-	_, err = w.Write([]byte(currentLine(manifestName(number))))
-	line, unwritten := w.Finish()
-	if err = errors.Join(err, unwritten); err != nil {
-		return false, errors.Join(err, f.Close())
-	}
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		return true, err
-	}
-	return false, line.ReadBack(fsys, name)
+	return outfile.WriteFile(fsys, name, strings.NewReader(currentLine(manifestName(number))))
 }
 
 // switchCurrent renames CURRENT.tmp to CURRENT. switched says that an error came after that,

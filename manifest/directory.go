@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
@@ -30,12 +31,8 @@ func RefuseForeign(fsys vfs.FS, dir string) error {
 func Tighten(fsys vfs.FS, dir string) error {
 	names, err := fsys.List(dir)
 	for _, name := range names {
-		_, own := ParseManifestName(name)
-		switch name {
-		case LockName, CurrentName, WALDir, TablesDir, ValuesDir:
-			own = true
-		}
-		if own {
+		_, manifest := ParseManifestName(name)
+		if manifest || slices.Contains([]string{LockName, CurrentName, WALDir, TablesDir, ValuesDir}, name) {
 			err = errors.Join(err, vfs.Restrict(fsys, filepath.Join(dir, name)))
 		}
 	}

@@ -6,7 +6,7 @@
 // package, and what is exported here changes whenever the engine needs it.
 //
 // Reading order: state.go (the catalogue), edit.go and apply.go (how it changes, and what is
-// refused), encode.go and decode.go (its bytes), log.go and replay.go (the file), current.go and
+// refused), encode.go and codec.go (its bytes), log.go and replay.go (the file), current.go and
 // names.go (the directory).
 //
 // The package knows files only by name and number; it never opens a table.

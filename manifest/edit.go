@@ -20,7 +20,7 @@ type Edit struct {
 	created    []*Table
 	altered    []alteration
 	dropped    []uint64
-	replaced   []replacement
+	replaced   []*replacement
 	deleted    []deletion
 	added      []addition
 	flushed    []flush
@@ -128,7 +128,7 @@ func (e *Edit) DropTable(id uint64) { e.dropped = append(e.dropped, id) }
 // compacted away, since the file would bring back what that partition has dropped: compact
 // first.
 func (e *Edit) ReplacePartitions(table uint64, old []uint64, replacements []*Partition) {
-	e.replaced = append(e.replaced, replacement{table: table, old: old, new: replacements})
+	e.replaced = append(e.replaced, &replacement{table: table, old: old, new: replacements})
 }
 
 // AddFile adds a file to a level of a partition. Another partition of the table may refer to the

@@ -2,388 +2,274 @@ package manifest
 
 import (
 	"bytes"
-	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/flagstone-db/flagstone/row"
 )
 
-// The encoding of edits and snapshots, the payloads of the log's records:
-//
-//	payload = format field*
-//	format  = 1 byte, 1
-//	field   = tag length body
-//	tag     = uvarint; length = uvarint, of the body in bytes
-//
-// Tags ascend within a message; only those marked * may be repeated. A field whose value is 0,
-// false or empty is left out, unless marked +. Varints are as in encoding/binary, in their
-// shortest form: u is unsigned, s zig-zag. So each edit has one encoding. A reader may skip an
-// unknown tag with bit 6 (0x40) set; it refuses any other unknown tag.
-//
-//	edit       1 NextFile u   2 MinLog u   3 LastSeq u   4+ Issued s
-//	           5* seq time (seq u, millis s)   6* created table
-//	           7* altered (table u, options, annotations)   8* dropped table u
-//	           9* replacement   10* deleted file (partition u, level u, number u)
-//	           11* added file (partition u, level u, file)
-//	           12* flushed (partition u, seq u)   13* watermark (table u, cutoff s)
-//	           14* past limit (table u, versions s, seq u)
-//	           15* added value file (table u, value file)
-//	           16* end of a change log (table u, seq u)
-//	           17+ trusted clock (millis s, ahead s, stood s)
-//	           19 end of the log (segment u, offset u, records u, chain u)
-//	snapshot   1 NextFile u   2 NextTable u   3 NextPartition u   4 MinLog u
-//	           5 LastSeq u   6 Issued s   7* seq time   8* table
-//	           9* value file of a table (table u, value file)
-//	           10 trusted clock (millis s, ahead s, stood s)
-//	           12 end of the log (segment u, offset u, records u, chain u)
-//	table      1 ID u   2 name   3* key column (type 1 byte, auto-increment
-//	           1 byte, name)   4 options   5 LargestOffset s   6 Watermark s
-//	           7 CreatedMillis s   8 annotations   9* partition
-//	           10* past limit (versions s, seq u)   11 change log
-//	change log 1 table u   2 After u   3 Until u   4* column of Before
-//	options    max versions s, time to live s, max version offset s
-//	partition  1 ID u   2 Start   3 End   4 Epoch u   5 FlushedSeq u
-//	           6* file of a level (level u, file)
-//	replacement 1 table u   2* old partition u   3* new partition
-//	file       1 Number u   2 UniqueID 16 bytes   3 Size s   4 Checksum 8 bytes
-//	           little endian   5 Smallest   6 Largest   7 SmallestSeq u
-//	           8 LargestSeq u   9 MinVersion s   10 MaxVersion s
-//	           11 Permanent 1 byte, 1   12 NewestTombstone u   13 Rows u
-//	           14 Cells u   15 Puts u   16 Tombstones u   17 CreatedMillis s
-//	           18* use of a value file (number u, values u, bytes u)
-//	value file 1 Number u   2 UniqueID 16 bytes   3 Size s   4 Checksum 8 bytes
-//	           little endian   5 Values u   6 Bytes u   7 CreatedMillis s
+// The fields of edits and snapshots, with their tags. docs/format-manifest.md says what they
+// mean, codec.go has the form of a field and what drives the lists in both directions.
 //
 // Worked example: an edit that raises LastSeq to 300 and drops table 7:
 //
 //	01   03 02 AC02   08 01 07
 
-const (
-	encodingFormat = 1
-	ignorableBit   = 1 << 6
-)
-
-const (
-	editNextFile = 1 + iota
-	editMinLog
-	editLastSeq
-	editIssued
-	editSeqTime
-	editCreated
-	editAltered
-	editDropped
-	editReplaced
-	editDeleted
-	editAdded
-	editFlushed
-	editWatermark
-	editPastLimit
-	editValueFile
-	editLogEnd
-	editClock
-
-	editNewestLog = 19
-)
-
-const (
-	stateNextFile = 1 + iota
-	stateNextTable
-	stateNextPartition
-	stateMinLog
-	stateLastSeq
-	stateIssued
-	stateSeqTime
-	stateTable
-	stateValueFile
-	stateClock
-
-	stateNewestLog = 12
-)
-
-const (
-	tableID = 1 + iota
-	tableName
-	tableKeyColumn
-	tableOptions
-	tableLargestOffset
-	tableWatermark
-	tableCreated
-	tableAnnotations
-	tablePartition
-	tablePastLimit
-	tableLog
-)
-
-const (
-	partitionID = 1 + iota
-	partitionStart
-	partitionEnd
-	partitionEpoch
-	partitionFlushed
-	partitionFile
-)
-
-const (
-	replacementTable = 1 + iota
-	replacementOld
-	replacementNew
-)
-
-const (
-	fileNumber = 1 + iota
-	fileUniqueID
-	fileSize
-	fileChecksum
-	fileSmallest
-	fileLargest
-	fileSmallestSeq
-	fileLargestSeq
-	fileMinVersion
-	fileMaxVersion
-	filePermanent
-	fileNewestTombstone
-	fileRows
-	fileCells
-	filePuts
-	fileTombstones
-	fileCreated
-	fileValues
-)
-
-const (
-	valueNumber = 1 + iota
-	valueUniqueID
-	valueSize
-	valueChecksum
-	valueValues
-	valueBytes
-	valueCreated
-)
-
-func appendField(dst []byte, tag uint64, body []byte) []byte {
-	dst = binary.AppendUvarint(dst, tag)
-	dst = binary.AppendUvarint(dst, uint64(len(body)))
-	return append(dst, body...)
-}
-
-// appendBytes, appendUint and appendInt leave out an empty or zero value.
-func appendBytes(dst []byte, tag uint64, value []byte) []byte {
-	if len(value) == 0 {
-		return dst
-	}
-	return appendField(dst, tag, value)
-}
-
-func appendUint(dst []byte, tag, value uint64) []byte {
-	if value == 0 {
-		return dst
-	}
-	return appendNumbers(dst, tag, value)
-}
-
-func appendInt(dst []byte, tag uint64, value int64) []byte {
-	return appendUint(dst, tag, zigzag(value))
-}
-
-// appendNumbers appends a field whose body is a few uvarints.
-func appendNumbers(dst []byte, tag uint64, values ...uint64) []byte {
-	var body [4 * binary.MaxVarintLen64]byte
-	b := body[:0]
-	for _, v := range values {
-		b = binary.AppendUvarint(b, v)
-	}
-	return appendField(dst, tag, b)
-}
-
-func zigzag(v int64) uint64   { return uint64(v)<<1 ^ uint64(v>>63) }
-func unzigzag(v uint64) int64 { return int64(v>>1) ^ -int64(v&1) }
-
 // appendEdit appends the encoding of an edit.
-func appendEdit(dst []byte, e *Edit) []byte {
-	dst = append(dst, encodingFormat)
-	dst = appendUint(dst, editNextFile, e.nextFile)
-	dst = appendUint(dst, editMinLog, e.minLog)
-	dst = appendUint(dst, editLastSeq, e.lastSeq)
-	if e.issued != nil {
-		dst = appendNumbers(dst, editIssued, zigzag(*e.issued))
+func appendEdit(dst []byte, e *Edit) []byte { return encode(dst, e.fields) }
+
+// decodeEdit is the inverse of appendEdit. Errors match ErrCorrupt or errNewer. Apply may still
+// refuse the edit.
+func decodeEdit(b []byte) (*Edit, error) {
+	e := &Edit{}
+	if err := decode(b, "edit", e.fields); err != nil {
+		return nil, err
 	}
-	for _, p := range e.seqTimes {
-		dst = appendNumbers(dst, editSeqTime, p.Seq, zigzag(p.Millis))
-	}
-	for _, t := range e.created {
-		dst = appendField(dst, editCreated, appendTable(nil, t))
-	}
-	for _, c := range e.altered {
-		body := appendOptions(binary.AppendUvarint(nil, c.table), c.options)
-		dst = appendField(dst, editAltered, append(body, c.annotations...))
-	}
-	for _, id := range e.dropped {
-		dst = appendNumbers(dst, editDropped, id)
-	}
-	for _, r := range e.replaced {
-		body := appendUint(nil, replacementTable, r.table)
-		for _, id := range r.old {
-			body = appendNumbers(body, replacementOld, id)
-		}
-		for _, p := range r.new {
-			body = appendField(body, replacementNew, appendPartition(nil, p))
-		}
-		dst = appendField(dst, editReplaced, body)
-	}
-	for _, d := range e.deleted {
-		dst = appendNumbers(dst, editDeleted, d.partition, uint64(d.level), d.number)
-	}
-	for _, d := range e.added {
-		body := binary.AppendUvarint(nil, d.partition)
-		body = binary.AppendUvarint(body, uint64(d.level))
-		dst = appendField(dst, editAdded, appendFile(body, d.file))
-	}
-	for _, f := range e.flushed {
-		dst = appendNumbers(dst, editFlushed, f.partition, f.seq)
-	}
-	for _, w := range e.watermarks {
-		dst = appendNumbers(dst, editWatermark, w.table, zigzag(w.cutoff))
-	}
-	for _, p := range e.pastLimits {
-		dst = appendNumbers(dst, editPastLimit, p.table, zigzag(p.limit.MaxVersions), p.limit.LastSeq)
-	}
-	for _, d := range e.values {
-		dst = appendField(dst, editValueFile, appendValueFile(binary.AppendUvarint(nil, d.table), d.file))
-	}
-	for _, end := range e.ended {
-		dst = appendNumbers(dst, editLogEnd, end.log, end.until)
-	}
-	if e.clock != nil {
-		dst = appendClock(dst, editClock, *e.clock)
-	}
-	return appendNewestLog(dst, editNewestLog, e.newest)
+	return e, nil
 }
 
-func appendNewestLog(dst []byte, tag uint64, end LogEnd) []byte {
-	if end == (LogEnd{}) {
-		return dst
-	}
-	return appendNumbers(dst, tag, end.Segment, uint64(end.Offset), end.Records, end.Chain)
+func (e *Edit) fields(c *codec) {
+	c.uint(1, &e.nextFile)
+	c.uint(2, &e.minLog)
+	c.uint(3, &e.lastSeq)
+	c.field(4, e.issued != nil, func() { c.numbers(made(c, &e.issued)) })
+	list(c, 5, &e.seqTimes, c.seqTime)
+	messages(c, 6, "table", &e.created, (*Table).fields)
+	list(c, 7, &e.altered, func(a *alteration) {
+		c.numbers(&a.table)
+		c.options(&a.options)
+		rest(c, &a.annotations)
+	})
+	list(c, 8, &e.dropped, func(id *uint64) { c.numbers(id) })
+	messages(c, 9, "replacement", &e.replaced, (*replacement).fields)
+	list(c, 10, &e.deleted, func(d *deletion) { c.numbers(&d.partition, &d.level, &d.number) })
+	list(c, 11, &e.added, func(a *addition) {
+		c.numbers(&a.partition, &a.level)
+		message(c, "file", &a.file, (*FileMeta).fields)
+	})
+	list(c, 12, &e.flushed, func(f *flush) { c.numbers(&f.partition, &f.seq) })
+	list(c, 13, &e.watermarks, func(w *watermark) { c.numbers(&w.table, &w.cutoff) })
+	list(c, 14, &e.pastLimits, func(p *pastLimit) { c.numbers(&p.table, &p.limit.MaxVersions, &p.limit.LastSeq) })
+	list(c, 15, &e.values, c.valueAddition)
+	list(c, 16, &e.ended, func(end *logEnd) { c.numbers(&end.log, &end.until) })
+	c.field(17, e.clock != nil, func() { c.clock(made(c, &e.clock)) })
+	c.newestLog(19, &e.newest)
 }
 
-// appendSnapshot appends the encoding of a state without its StoreID, which is in the file
-// header.
+// snapshot is a state without its StoreID, which is in the file's header.
+type snapshot struct {
+	*State
+	values []valueAddition
+}
+
+// appendSnapshot appends the encoding of a state.
 func appendSnapshot(dst []byte, s *State) []byte {
-	dst = append(dst, encodingFormat)
-	dst = appendUint(dst, stateNextFile, s.NextFile)
-	dst = appendUint(dst, stateNextTable, s.NextTable)
-	dst = appendUint(dst, stateNextPartition, s.NextPartition)
-	dst = appendUint(dst, stateMinLog, s.MinLog)
-	dst = appendUint(dst, stateLastSeq, s.LastSeq)
-	dst = appendInt(dst, stateIssued, s.IssuedMillis)
-	for _, p := range s.SeqTimes {
-		dst = appendNumbers(dst, stateSeqTime, p.Seq, zigzag(p.Millis))
-	}
-	for _, t := range s.Tables {
-		dst = appendField(dst, stateTable, appendTable(nil, t))
-	}
+	x := snapshot{State: s}
 	for u := range s.ValueFiles() {
-		dst = appendField(dst, stateValueFile, appendValueFile(binary.AppendUvarint(nil, u.Table), u.ValueFile))
+		x.values = append(x.values, valueAddition{table: u.Table, file: u.ValueFile})
 	}
-	if s.Clock != (TrustedClock{}) {
-		dst = appendClock(dst, stateClock, s.Clock)
-	}
-	return appendNewestLog(dst, stateNewestLog, s.NewestLog)
+	return encode(dst, x.fields)
 }
 
-func appendClock(dst []byte, tag uint64, c TrustedClock) []byte {
-	return appendNumbers(dst, tag, zigzag(c.Millis), zigzag(c.Ahead), zigzag(c.Stood))
+// decodeSnapshot is the inverse of appendSnapshot, and checks the state against all rules.
+// Errors match ErrCorrupt or errNewer.
+func decodeSnapshot(b []byte, storeID [16]byte) (*State, error) {
+	x := snapshot{State: &State{StoreID: storeID}}
+	if err := decode(b, "snapshot", x.fields); err != nil {
+		return nil, err
+	}
+	s, err := x.assemble()
+	if err != nil {
+		return nil, corrupt("snapshot: %w", err)
+	}
+	return s, nil
 }
 
-func appendTable(dst []byte, t *Table) []byte {
-	dst = appendUint(dst, tableID, t.ID)
-	dst = appendBytes(dst, tableName, []byte(t.Name))
-	for _, c := range t.Key {
-		body := []byte{byte(c.Type), 0}
-		if c.AutoIncrement {
-			body[1] = 1
-		}
-		dst = appendField(dst, tableKeyColumn, append(body, c.Name...))
-	}
-	dst = appendField(dst, tableOptions, appendOptions(nil, t.Options))
-	dst = appendInt(dst, tableLargestOffset, t.LargestOffset)
-	dst = appendInt(dst, tableWatermark, t.Watermark)
-	dst = appendInt(dst, tableCreated, t.CreatedMillis)
-	dst = appendBytes(dst, tableAnnotations, t.Annotations)
-	for _, p := range t.Partitions {
-		dst = appendField(dst, tablePartition, appendPartition(nil, p))
-	}
-	for _, p := range t.PastLimits {
-		dst = appendNumbers(dst, tablePastLimit, zigzag(p.MaxVersions), p.LastSeq)
-	}
-	if t.Log != nil {
-		dst = appendField(dst, tableLog, appendLog(nil, t.Log))
-	}
-	return dst
+func (s *snapshot) fields(c *codec) {
+	c.uint(1, &s.NextFile)
+	c.uint(2, &s.NextTable)
+	c.uint(3, &s.NextPartition)
+	c.uint(4, &s.MinLog)
+	c.uint(5, &s.LastSeq)
+	c.int(6, &s.IssuedMillis)
+	list(c, 7, &s.SeqTimes, c.seqTime)
+	messages(c, 8, "table", &s.Tables, (*Table).fields)
+	list(c, 9, &s.values, c.valueAddition)
+	value(c, 10, &s.Clock, func() { c.clock(&s.Clock) })
+	c.newestLog(12, &s.NewestLog)
 }
 
-func appendOptions(dst []byte, o TableOptions) []byte {
-	dst = binary.AppendVarint(dst, o.MaxVersions)
-	dst = binary.AppendVarint(dst, o.TTLSeconds)
-	return binary.AppendVarint(dst, o.MaxVersionOffsetSeconds)
-}
-
-func appendPartition(dst []byte, p *Partition) []byte {
-	dst = appendUint(dst, partitionID, p.ID)
-	dst = appendBytes(dst, partitionStart, p.Start)
-	dst = appendBytes(dst, partitionEnd, p.End)
-	dst = appendUint(dst, partitionEpoch, p.Epoch)
-	dst = appendUint(dst, partitionFlushed, p.FlushedSeq)
-	for level, files := range p.Levels {
-		for _, f := range files {
-			dst = appendField(dst, partitionFile, appendFile([]byte{byte(level)}, f))
+// assemble builds a state from what was decoded, as an edit would, and so checks it.
+func (s *snapshot) assemble() (*State, error) {
+	for i, p := range s.SeqTimes {
+		if i > 0 && (p.Seq <= s.SeqTimes[i-1].Seq || p.Millis <= s.SeqTimes[i-1].Millis) || p.Seq > s.LastSeq {
+			return nil, fmt.Errorf("point %d of the map from sequence numbers to time is out of order", i)
 		}
 	}
-	return dst
+	for i := 1; i < len(s.values); i++ {
+		if last, next := s.values[i-1].file.Number, s.values[i].file.Number; next <= last {
+			return nil, fmt.Errorf("value file %d after value file %d", next, last)
+		}
+	}
+	for i := 1; i < len(s.Tables); i++ {
+		if last, next := s.Tables[i-1].ID, s.Tables[i].ID; next <= last {
+			return nil, fmt.Errorf("table %d after table %d", next, last)
+		}
+	}
+	switch {
+	case s.NextFile == 0 || s.NextTable == 0 || s.NextPartition == 0:
+		return nil, errors.New("a counter is missing")
+	case len(s.SeqTimes) > MaxSeqTimes:
+		return nil, fmt.Errorf("%d points of sequence numbers and time", len(s.SeqTimes))
+	}
+	tables := s.Tables
+	s.Tables = nil
+	a := newApplier(s.State)
+	each(a, s.values, a.addValueFile)
+	each(a, tables, a.addTable)
+	next, err := a.finish()
+	if err != nil {
+		return nil, err
+	}
+	// Adding tables raises the counters to their least valid values.
+	if next.NextTable != s.NextTable || next.NextPartition != s.NextPartition || next.LastSeq != s.LastSeq {
+		return nil, errors.New("counters below what is in use")
+	}
+	return next, nil
 }
 
-func appendFile(dst []byte, f *FileMeta) []byte {
-	dst = appendUint(dst, fileNumber, f.Number)
-	if f.UniqueID != [16]byte{} {
-		dst = appendField(dst, fileUniqueID, f.UniqueID[:])
+func (c *codec) seqTime(p *SeqTime) { c.numbers(&p.Seq, &p.Millis) }
+
+func (c *codec) clock(t *TrustedClock) { c.numbers(&t.Millis, &t.Ahead, &t.Stood) }
+
+func (c *codec) newestLog(tag uint64, end *LogEnd) {
+	known := c.field(tag, *end != LogEnd{}, func() {
+		offset := uint64(end.Offset)
+		c.numbers(&end.Segment, &offset, &end.Records, &end.Chain)
+		if c.decoding {
+			end.Offset = int64(offset)
+		}
+	})
+	if known && end.Segment == 0 {
+		c.fail("field %d names no log segment", tag)
 	}
-	dst = appendInt(dst, fileSize, f.Size)
-	if f.Checksum != 0 {
-		dst = appendField(dst, fileChecksum, binary.LittleEndian.AppendUint64(nil, f.Checksum))
-	}
-	dst = appendBytes(dst, fileSmallest, f.Smallest)
-	dst = appendBytes(dst, fileLargest, f.Largest)
-	dst = appendUint(dst, fileSmallestSeq, f.SmallestSeq)
-	dst = appendUint(dst, fileLargestSeq, f.LargestSeq)
-	dst = appendInt(dst, fileMinVersion, f.MinVersion)
-	dst = appendInt(dst, fileMaxVersion, f.MaxVersion)
-	if f.Permanent {
-		dst = appendNumbers(dst, filePermanent, 1)
-	}
-	dst = appendUint(dst, fileNewestTombstone, f.NewestTombstone)
-	dst = appendUint(dst, fileRows, f.Rows)
-	dst = appendUint(dst, fileCells, f.Cells)
-	dst = appendUint(dst, filePuts, f.Puts)
-	dst = appendUint(dst, fileTombstones, f.Tombstones)
-	dst = appendInt(dst, fileCreated, f.CreatedMillis)
-	for _, u := range f.Values {
-		dst = appendNumbers(dst, fileValues, u.File, u.Values, u.Bytes)
-	}
-	return dst
 }
 
-func appendValueFile(dst []byte, f *ValueFile) []byte {
-	dst = appendUint(dst, valueNumber, f.Number)
-	if f.UniqueID != [16]byte{} {
-		dst = appendField(dst, valueUniqueID, f.UniqueID[:])
+func (c *codec) valueAddition(a *valueAddition) {
+	c.numbers(&a.table)
+	message(c, "value file", &a.file, (*ValueFile).fields)
+}
+
+func (r *replacement) fields(c *codec) {
+	c.uint(1, &r.table)
+	list(c, 2, &r.old, func(id *uint64) { c.numbers(id) })
+	messages(c, 3, "partition", &r.new, (*Partition).fields)
+}
+
+func (t *Table) fields(c *codec) {
+	c.uint(1, &t.ID)
+	text(c, 2, &t.Name)
+	list(c, 3, &t.Key, c.keyColumn)
+	complete := c.field(4, true, func() { c.options(&t.Options) })
+	c.int(5, &t.LargestOffset)
+	c.int(6, &t.Watermark)
+	c.int(7, &t.CreatedMillis)
+	text(c, 8, &t.Annotations)
+	messages(c, 9, "partition", &t.Partitions, (*Partition).fields)
+	list(c, 10, &t.PastLimits, func(p *PastLimit) { c.numbers(&p.MaxVersions, &p.LastSeq) })
+	c.field(11, t.Log != nil, func() { message(c, "change log", &t.Log, (*ChangeLog).fields) })
+	c.end()
+	if !complete {
+		c.fail("no options")
 	}
-	dst = appendInt(dst, valueSize, f.Size)
-	if f.Checksum != 0 {
-		dst = appendField(dst, valueChecksum, binary.LittleEndian.AppendUint64(nil, f.Checksum))
+}
+
+// keyColumn is the type in 1 byte, 1 or 0 for auto-increment, and the name.
+func (c *codec) keyColumn(k *KeyColumn) {
+	body := []byte{byte(k.Type), 0}
+	if k.AutoIncrement {
+		body[1] = 1
 	}
-	dst = appendUint(dst, valueValues, f.Values)
-	dst = appendUint(dst, valueBytes, f.Bytes)
-	return appendInt(dst, valueCreated, f.CreatedMillis)
+	body = append(body, k.Name...)
+	rest(c, &body)
+	switch {
+	case !c.decoding:
+	case len(body) < 2 || body[1] > 1:
+		c.fail("malformed key column")
+	default:
+		*k = KeyColumn{Name: string(body[2:]), Type: row.Type(body[0]), AutoIncrement: body[1] == 1}
+	}
+}
+
+func (c *codec) options(o *TableOptions) {
+	c.numbers(&o.MaxVersions, &o.TTLSeconds, &o.MaxVersionOffsetSeconds)
+}
+
+func (l *ChangeLog) fields(c *codec) {
+	c.uint(1, &l.Of)
+	c.uint(2, &l.After)
+	c.uint(3, &l.Until)
+	list(c, 4, &l.Before, func(column *string) { rest(c, column) })
+}
+
+func (p *Partition) fields(c *codec) {
+	c.uint(1, &p.ID)
+	text(c, 2, &p.Start)
+	text(c, 3, &p.End)
+	c.uint(4, &p.Epoch)
+	c.uint(5, &p.FlushedSeq)
+	var files []addition
+	for level := range p.Levels {
+		for _, f := range p.Levels[level] {
+			files = append(files, addition{level: level, file: f})
+		}
+	}
+	last := 0
+	list(c, 6, &files, func(a *addition) {
+		c.numbers(&a.level)
+		if a.level < last {
+			c.fail("level %d after level %d", a.level, last)
+		}
+		last = a.level
+		message(c, "file", &a.file, (*FileMeta).fields)
+		if c.decoding {
+			p.Levels[a.level] = append(p.Levels[a.level], a.file)
+		}
+	})
+}
+
+func (f *FileMeta) fields(c *codec) {
+	c.uint(1, &f.Number)
+	c.uniqueID(2, &f.UniqueID)
+	c.int(3, &f.Size)
+	c.checksum(4, &f.Checksum)
+	text(c, 5, &f.Smallest)
+	text(c, 6, &f.Largest)
+	c.uint(7, &f.SmallestSeq)
+	c.uint(8, &f.LargestSeq)
+	c.int(9, &f.MinVersion)
+	c.int(10, &f.MaxVersion)
+	c.flag(11, &f.Permanent)
+	c.uint(12, &f.NewestTombstone)
+	c.uint(13, &f.Rows)
+	c.uint(14, &f.Cells)
+	c.uint(15, &f.Puts)
+	c.uint(16, &f.Tombstones)
+	c.int(17, &f.CreatedMillis)
+	list(c, 18, &f.Values, func(u *ValueUse) { c.numbers(&u.File, &u.Values, &u.Bytes) })
+}
+
+func (f *ValueFile) fields(c *codec) {
+	c.uint(1, &f.Number)
+	c.uniqueID(2, &f.UniqueID)
+	c.int(3, &f.Size)
+	c.checksum(4, &f.Checksum)
+	c.uint(5, &f.Values)
+	c.uint(6, &f.Bytes)
+	c.int(7, &f.CreatedMillis)
 }
 
 // equal compares the stored form of two descriptions.
 func (f *FileMeta) equal(g *FileMeta) bool {
-	return f == g || bytes.Equal(appendFile(nil, f), appendFile(nil, g))
+	return f == g || bytes.Equal(encode(nil, f.fields), encode(nil, g.fields))
 }

@@ -243,9 +243,16 @@ func (l *ChangeLog) Holds(seq uint64) bool {
 
 // TableByName returns the table with this name, or nil.
 func (s *State) TableByName(name string) *Table {
-	i, ok := s.nameIndex(name)
-	if !ok {
-		return nil
+	for _, t := range s.Tables {
+		if t.Name == name {
+			return t
+		}
 	}
-	return s.byName[i]
+	return nil
 }
+
+// partitionFor returns the partition whose range holds the row key.
+func (t *Table) partitionFor(key []byte) *Partition { return t.Partitions[t.partitionIndex(key)] }
+
+// fileCount returns the number of live files, a shared file counted once.
+func (s *State) fileCount() int { return len(slices.Collect(s.files.all())) }

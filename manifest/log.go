@@ -76,7 +76,7 @@ const (
 	// large.
 	maxRecordBytes = 1 << 30
 	maxFileBytes   = (rotateFactor + 2) * maxRecordBytes
-	// unverifiedBytes is how much is read at once before a checksum is verified.
+	// unverifiedBytes is the longest record that is read into memory before its checksum is verified.
 	unverifiedBytes = 1 << 20
 )
 
@@ -94,16 +94,31 @@ type Log struct {
 	nextFile atomic.Uint64
 
 	mu       sync.Mutex // held for a whole commit; commits run one at a time
-	file     vfs.File
-	device   vfs.File // the same file, for reading back
-	number   uint64   // of the manifest that CURRENT names
-	highest  uint64   // of any manifest begun, successfully or not
-	offset   int64    // where the next record goes
-	reserved int64    // the file's size
-	records  uint64
+	output              // the manifest that CURRENT names
+	highest  uint64     // of any manifest begun, successfully or not
 	rotateAt int64
 	poison   error
 	closed   bool
+}
+
+// output is a manifest that is written.
+type output struct {
+	file     vfs.File
+	device   vfs.File // the same file, for reading back
+	number   uint64
+	offset   int64 // where the next record goes
+	reserved int64 // the file's size
+	records  uint64
+}
+
+// close closes what is open.
+func (o *output) close() (err error) {
+	for _, f := range []vfs.File{o.file, o.device} {
+		if f != nil {
+			err = errors.Join(err, f.Close())
+		}
+	}
+	return err
 }
 
 // Create makes an empty store in dir, and makes dir if it does not exist. Errors match errExists
@@ -125,13 +140,10 @@ func CreateFrom(fsys vfs.FS, dir string, s *State) error {
 	case !errors.Is(err, ErrNotStore):
 		return err
 	}
-	l := &Log{fs: fsys, dir: dir}
-	next, _, err := l.begin(firstManifest, s)
-	if err == nil {
-		_, err = switchCurrent(fsys, dir)
-		err = errors.Join(err, next.close())
-	}
-	if err != nil {
+	l := &Log{fs: fsys, dir: dir, highest: firstManifest - 1}
+	l.state.Store(s)
+	_, err = l.rotate()
+	if err = errors.Join(err, l.output.close()); err != nil {
 		return fmt.Errorf("manifest: create %s: %w", dir, err)
 	}
 	return nil
@@ -156,7 +168,7 @@ func Open(fsys vfs.FS, dir string, logger *slog.Logger) (*Log, *State, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	l := &Log{fs: fsys, dir: dir, logger: logger, number: report.Number, highest: slices.Max(numbers)}
+	l := &Log{fs: fsys, dir: dir, logger: logger, highest: slices.Max(numbers)}
 	l.state.Store(s)
 	l.nextFile.Store(s.NextFile)
 	if _, err := l.rotate(); err != nil {
@@ -255,8 +267,10 @@ func (l *Log) append(kind uint32, buf []byte) error {
 		if !vfs.IsNoSpace(err) {
 			return l.fail("write", err)
 		}
-		if uerr := l.takeBack(); uerr != nil {
-			return l.fail("take back a record from", errors.Join(err, uerr))
+		// What was written is cut off, so that no crash can show an edit that was refused.
+		l.reserved = l.offset
+		if uncut := errors.Join(l.file.Truncate(l.offset), l.file.Sync()); uncut != nil {
+			return l.fail("take back a record from", errors.Join(err, uncut))
 		}
 		return fmt.Errorf("manifest: no space for an edit in %s: %w", l.path(), err)
 	}
@@ -270,13 +284,6 @@ func (l *Log) append(kind uint32, buf []byte) error {
 	l.records++
 	l.offset += roundUp(int64(len(buf)))
 	return nil
-}
-
-// takeBack cuts off a record that was written in part for lack of space, so that no crash can
-// show an edit that was refused.
-func (l *Log) takeBack() error {
-	l.reserved = l.offset
-	return errors.Join(l.file.Truncate(l.offset), l.file.Sync())
 }
 
 // fail poisons the log.
@@ -314,51 +321,36 @@ func (l *Log) rotate() (harmless bool, err error) {
 		return harmless, fmt.Errorf("manifest: begin %s: %w", manifestName(l.highest), err)
 	}
 	if switched, err := switchCurrent(l.fs, l.dir); err != nil {
-		return !switched && vfs.IsNoSpace(err), fmt.Errorf("manifest: switch to %s: %w", manifestName(l.highest), errors.Join(err, next.close()))
+		err = errors.Join(err, next.close())
+		return !switched && vfs.IsNoSpace(err), fmt.Errorf("manifest: switch to %s: %w", manifestName(l.highest), err)
 	}
-	if l.file != nil {
-		// Its bytes are not needed any more, so its errors do not matter.
-		_ = begun{file: l.file, device: l.device}.close()
-	}
-	l.file, l.device, l.number, l.records = next.file, next.device, l.highest, 1
-	l.offset, l.reserved = next.size, next.size
-	l.rotateAt = max(minRotateSize, rotateFactor*next.size)
+	_ = l.output.close() // its bytes are not needed any more, so its errors do not matter
+	l.output = next
+	l.rotateAt = max(minRotateSize, rotateFactor*next.offset)
 	return true, nil
 }
-
-// begun is a new manifest that CURRENT does not name yet.
-type begun struct {
-	file, device vfs.File
-	size         int64
-}
-
-func (b begun) close() error { return errors.Join(b.file.Close(), b.device.Close()) }
 
 // begin writes a manifest with a snapshot, syncs it, reads it back and stages CURRENT. A
 // harmless error leaves at most needless files. A failed sync is not harmless, since the device
 // cannot be trusted any more.
-func (l *Log) begin(number uint64, s *State) (next begun, harmless bool, err error) {
+func (l *Log) begin(number uint64, s *State) (next output, harmless bool, err error) {
 	path := filepath.Join(l.dir, manifestName(number))
 	buf := make([]byte, blockSize+recordHeaderSize)
 	putHeader(buf, number, s.StoreID)
 	buf = appendSnapshot(buf, s)
 	if len(buf) > maxRecordBytes {
-		return begun{}, true, invalid("snapshot of %d bytes", len(buf))
+		return output{}, true, invalid("snapshot of %d bytes", len(buf))
 	}
 	sealRecord(buf[blockSize:], kindSnapshot, 0, place{number, s.StoreID, blockSize})
 	size := roundUp(int64(len(buf)))
 
 	f, err := l.fs.Create(path, vfs.OpenOptions{})
 	if err != nil {
-		return begun{}, true, err
+		return output{}, true, err
 	}
-	next = begun{file: f, size: size}
-	abandon := func(harmless bool, err error) (begun, bool, error) {
-		err = errors.Join(err, f.Close())
-		if next.device != nil {
-			err = errors.Join(err, next.device.Close())
-		}
-		return begun{}, harmless, errors.Join(err, l.fs.Remove(path))
+	next = output{file: f, number: number, offset: size, reserved: size, records: 1}
+	abandon := func(harmless bool, err error) (output, bool, error) {
+		return output{}, harmless, errors.Join(err, next.close(), l.fs.Remove(path))
 	}
 	if err := f.Preallocate(size); err != nil {
 		return abandon(true, err)
@@ -378,8 +370,8 @@ func (l *Log) begin(number uint64, s *State) (next begun, harmless bool, err err
 	if err := l.fs.SyncDir(l.dir); err != nil {
 		return abandon(false, err)
 	}
-	if written, err := stageCurrent(l.fs, l.dir, number); err != nil {
-		return abandon(!written, err)
+	if unsynced, err := stageCurrent(l.fs, l.dir, number); err != nil {
+		return abandon(!unsynced, err)
 	}
 	return next, true, nil
 }
@@ -397,7 +389,7 @@ func (l *Log) Close() error {
 	if l.poison == nil {
 		err = l.append(kindEnd, make([]byte, recordHeaderSize))
 	}
-	return errors.Join(err, begun{file: l.file, device: l.device}.close())
+	return errors.Join(err, l.output.close())
 }
 
 // place is where a record stands. Its checksum covers the place too, so that a record that
@@ -422,17 +414,11 @@ func sealRecord(record []byte, kind uint32, index uint64, at place) {
 	binary.LittleEndian.PutUint32(record, uint32(len(record)-recordHeaderSize))
 	binary.LittleEndian.PutUint32(record[4:], kind)
 	binary.LittleEndian.PutUint64(record[8:], index)
-	binary.LittleEndian.PutUint64(record[16:], recordChecksum(record, at))
+	binary.LittleEndian.PutUint64(record[16:], recordSum(record, record[recordHeaderSize:], at).Sum64())
 }
 
-func recordChecksum(record []byte, at place) uint64 {
-	d := recordSum(record, at)
-	_, _ = d.Write(record[recordHeaderSize:]) // never fails
-	return d.Sum64()
-}
-
-// recordSum is the checksum of a record, begun with its place and header.
-func recordSum(header []byte, at place) *xxhash.Digest {
+// recordSum is the checksum of a record: of its place, its header and what is given of the payload.
+func recordSum(header, payload []byte, at place) *xxhash.Digest {
 	var prefix [32]byte
 	binary.LittleEndian.PutUint64(prefix[:], at.number)
 	copy(prefix[8:], at.storeID[:])
@@ -441,6 +427,7 @@ func recordSum(header []byte, at place) *xxhash.Digest {
 	// Writing to a Digest never fails.
 	_, _ = d.Write(prefix[:])
 	_, _ = d.Write(header[:16])
+	_, _ = d.Write(payload)
 	return d
 }
 

@@ -45,11 +45,7 @@ const (
 func manifestName(n uint64) string { return fmt.Sprintf("%s%06d", manifestPrefix, n) }
 
 // ParseManifestName is the inverse of manifestName.
-func ParseManifestName(name string) (n uint64, ok bool) {
-	digits, found := strings.CutPrefix(name, manifestPrefix)
-	n, ok = parseNumber(digits)
-	return n, found && ok
-}
+func ParseManifestName(name string) (n uint64, ok bool) { return parseName(name, manifestName) }
 
 func shard(n uint64) string { return fmt.Sprintf("%02x", n>>8&0xFF) }
 
@@ -64,28 +60,17 @@ func ValueName(n uint64) string {
 }
 
 // ParseTableName is the inverse of TableName. It also accepts slashes.
-func ParseTableName(name string) (n uint64, ok bool) { return parseName(name, tableSuffix, TableName) }
+func ParseTableName(name string) (n uint64, ok bool) { return parseName(name, TableName) }
 
 // ParseValueName is the inverse of ValueName. It also accepts slashes.
-func ParseValueName(name string) (n uint64, ok bool) { return parseName(name, valueSuffix, ValueName) }
+func ParseValueName(name string) (n uint64, ok bool) { return parseName(name, ValueName) }
 
-func parseName(name, suffix string, inverse func(uint64) string) (n uint64, ok bool) {
+// parseName returns the number for which inverse gives the name.
+func parseName(name string, inverse func(uint64) string) (n uint64, ok bool) {
 	slashed := filepath.ToSlash(name)
-	digits, found := strings.CutSuffix(path.Base(slashed), suffix)
-	n, ok = parseNumber(digits)
-	if !found || !ok || slashed != filepath.ToSlash(inverse(n)) {
-		return 0, false
-	}
-	return n, true
-}
-
-// parseNumber reads a number above 0 in the form of %06d.
-func parseNumber(digits string) (uint64, bool) {
+	digits, _, _ := strings.Cut(strings.TrimPrefix(path.Base(slashed), manifestPrefix), ".")
 	n, err := strconv.ParseUint(digits, 10, 64)
-	if err != nil || n == 0 || n > maxNumber || fmt.Sprintf("%06d", n) != digits {
-		return 0, false
-	}
-	return n, true
+	return n, err == nil && n > 0 && n <= maxNumber && slashed == filepath.ToSlash(inverse(n))
 }
 
 // Inventory compares the table and value files of a directory with a state.
@@ -104,96 +89,77 @@ type Inventory struct {
 // TakeInventory lists the table and value files of a store. list returns the names in a
 // directory, given relative to the store's; one that does not exist counts as empty. Files with
 // unknown names, or with numbers that the state has not given out, are ignored.
-func TakeInventory(s *State, list func(dir string) ([]string, error)) (Inventory, error) {
-	inv := inventory{state: s, list: list}
-	err := inv.take(TablesDir, ParseTableName, func(n uint64) bool { return s.File(n) != nil })
-	if err != nil {
-		return inv.Inventory, err
+func TakeInventory(s *State, list func(dir string) ([]string, error)) (inv Inventory, err error) {
+	live := s.fileNames()
+	found := make(map[string]bool, len(live))
+	for _, name := range live {
+		found[name] = false
 	}
-	for _, p := range s.files.pages {
-		for _, e := range p.entries {
-			inv.require(TableName(e.number), e.number)
+	paths, err := listFiles(list, TablesDir, ValuesDir)
+	if err != nil {
+		return inv, err
+	}
+	for _, path := range paths {
+		n, known := ParseTableName(path)
+		if !known {
+			n, known = ParseValueName(path)
 		}
-	}
-	err = inv.take(ValuesDir, ParseValueName, func(n uint64) bool { _, live := s.ValueFile(n); return live })
-	if err != nil {
-		return inv.Inventory, err
-	}
-	for u := range s.ValueFiles() {
-		inv.require(ValueName(u.Number), u.Number)
-	}
-	slices.Sort(inv.Orphans)
-	return inv.Inventory, nil
-}
-
-type inventory struct {
-	Inventory
-	state *State
-	list  func(dir string) ([]string, error)
-	found map[uint64]bool // of the kind taken last
-}
-
-// take lists the files of one kind.
-func (inv *inventory) take(dir string, parse func(string) (uint64, bool), live func(uint64) bool) error {
-	inv.found = map[uint64]bool{}
-	shards, err := listOrNothing(inv.list, dir)
-	if err != nil {
-		return err
-	}
-	for _, name := range shards {
-		if v, err := strconv.ParseUint(name, 16, 8); err != nil || shard(v<<8) != name {
+		if !known {
 			continue
 		}
-		names, err := listOrNothing(inv.list, filepath.Join(dir, name))
-		if err != nil {
-			return err
+		inv.Highest = max(inv.Highest, n)
+		if _, live := found[path]; live {
+			found[path] = true
+		} else if n < s.NextFile {
+			inv.Orphans = append(inv.Orphans, path)
 		}
-		for _, file := range names {
-			path := filepath.Join(dir, name, file)
-			n, ok := parse(path)
-			if !ok {
+	}
+	slices.Sort(inv.Orphans)
+	inv.Missing = slices.DeleteFunc(live, func(name string) bool { return found[name] })
+	return inv, nil
+}
+
+// fileNames returns the paths of the live table files and then of the live value files, relative
+// to the store's directory.
+func (s *State) fileNames() []string {
+	var names []string
+	for f := range s.files.all() {
+		names = append(names, TableName(f.meta.Number))
+	}
+	for u := range s.ValueFiles() {
+		names = append(names, ValueName(u.Number))
+	}
+	return names
+}
+
+// listFiles returns the paths of all files in the numbered directories of these directories.
+func listFiles(list func(dir string) ([]string, error), dirs ...string) (paths []string, err error) {
+	for _, dir := range dirs {
+		shards, err := list(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		for _, name := range shards {
+			if v, err := strconv.ParseUint(name, 16, 8); err != nil || shard(v<<8) != name {
 				continue
 			}
-			inv.Highest = max(inv.Highest, n)
-			switch {
-			case live(n):
-				inv.found[n] = true
-			case n < inv.state.NextFile:
-				inv.Orphans = append(inv.Orphans, path)
+			files, err := list(filepath.Join(dir, name))
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, err
+			}
+			for _, file := range files {
+				paths = append(paths, filepath.Join(dir, name, file))
 			}
 		}
 	}
-	return nil
-}
-
-func (inv *inventory) require(path string, number uint64) {
-	if !inv.found[number] {
-		inv.Missing = append(inv.Missing, path)
-	}
-}
-
-func listOrNothing(list func(string) ([]string, error), dir string) ([]string, error) {
-	names, err := list(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return names, err
+	return paths, nil
 }
 
 // LinkFiles puts the table and value files of a state from one directory into another, for
 // CreateFrom. It copies those that cannot be linked. It ends early with ctx.
 func LinkFiles(ctx context.Context, fsys vfs.FS, from, to string, s *State) error {
-	var names []string
-	for _, p := range s.files.pages {
-		for _, e := range p.entries {
-			names = append(names, TableName(e.number))
-		}
-	}
-	for u := range s.ValueFiles() {
-		names = append(names, ValueName(u.Number))
-	}
 	dirs := map[string]bool{to: true}
-	for _, name := range names {
+	for _, name := range s.fileNames() {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -207,10 +173,7 @@ func LinkFiles(ctx context.Context, fsys vfs.FS, from, to string, s *State) erro
 		}
 	}
 	for dir := range dirs {
-		if err := vfs.MakeDir(fsys, to, dir); err != nil {
-			return err
-		}
-		if err := fsys.SyncDir(dir); err != nil {
+		if err := errors.Join(vfs.MakeDir(fsys, to, dir), fsys.SyncDir(dir)); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -39,11 +40,11 @@ func Load(fsys vfs.FS, dir string) (*State, Report, error) {
 	}
 	r := &replayer{Report: Report{Name: filepath.Join(dir, manifestName(number)), Number: number}}
 	r.file, err = fsys.Open(r.Name, vfs.OpenOptions{Sequential: true})
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, r.Report, corrupt("%s names %s, which does not exist: %w",
 			filepath.Join(dir, CurrentName), manifestName(number), err)
-	}
-	if err != nil {
+	case err != nil:
 		return nil, r.Report, fmt.Errorf("manifest: open %s: %w", r.Name, err)
 	}
 	defer r.file.Close()
@@ -59,13 +60,15 @@ type replayer struct {
 }
 
 func (r *replayer) run() (*State, error) {
-	size, err := r.file.Size()
-	if err != nil {
+	var err error
+	r.Size, err = r.file.Size()
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("manifest: size of %s: %w", r.Name, err)
-	}
-	r.Size = size
-	if size > maxFileBytes {
-		return nil, r.damaged(0, "file of %d bytes, at most %d are possible", size, maxFileBytes)
+	case r.Size > maxFileBytes:
+		return nil, r.damaged(0, "file of %d bytes, at most %d are possible", r.Size, int64(maxFileBytes))
+	case r.Size < blockSize:
+		return nil, r.damaged(0, "file of %d bytes", r.Size)
 	}
 	if err := r.readHeader(); err != nil {
 		return nil, err
@@ -81,9 +84,6 @@ func (r *replayer) run() (*State, error) {
 				return nil, err
 			}
 			break
-		}
-		if r.Closed {
-			return nil, r.damaged(offset, "record behind the end record")
 		}
 		if s, err = r.step(s, record); err != nil {
 			return nil, fmt.Errorf("%w (%s, offset %d)", err, r.Name, offset)
@@ -102,6 +102,8 @@ func (r *replayer) step(s *State, record []byte) (*State, error) {
 	kind, index := binary.LittleEndian.Uint32(record[4:]), binary.LittleEndian.Uint64(record[8:])
 	body := record[recordHeaderSize:]
 	switch {
+	case r.Closed:
+		return nil, corrupt("record behind the end record")
 	case index != r.Records:
 		return nil, corrupt("record %d where record %d belongs", index, r.Records)
 	case (kind == kindSnapshot) != (s == nil):
@@ -127,10 +129,7 @@ func (r *replayer) step(s *State, record []byte) (*State, error) {
 
 func (r *replayer) readHeader() error {
 	var b [headerSize]byte
-	if r.Size < blockSize {
-		return r.damaged(0, "file of %d bytes", r.Size)
-	}
-	if err := r.readAt(b[:], 0); err != nil {
+	if _, err := r.ReadAt(b[:], 0); err != nil {
 		return err
 	}
 	copy(r.storeID[:], b[16:32])
@@ -160,7 +159,7 @@ func (r *replayer) read(offset int64) ([]byte, error) {
 	if left < 0 {
 		return nil, nil
 	}
-	if err := r.readAt(header[:], offset); err != nil {
+	if _, err := r.ReadAt(header[:], offset); err != nil {
 		return nil, err
 	}
 	length := int64(binary.LittleEndian.Uint32(header[:]))
@@ -173,10 +172,11 @@ func (r *replayer) read(offset int64) ([]byte, error) {
 		}
 	}
 	record := make([]byte, recordHeaderSize+length)
-	if err := r.readAt(record, offset); err != nil {
+	if _, err := r.ReadAt(record, offset); err != nil {
 		return nil, err
 	}
-	if recordChecksum(record, place{r.Number, r.storeID, offset}) != binary.LittleEndian.Uint64(record[16:]) {
+	sum := recordSum(record, record[recordHeaderSize:], place{r.Number, r.storeID, offset})
+	if sum.Sum64() != binary.LittleEndian.Uint64(record[16:]) {
 		return nil, nil
 	}
 	return record, nil
@@ -185,16 +185,9 @@ func (r *replayer) read(offset int64) ([]byte, error) {
 // verify reports whether a record has its header's checksum. Memory for the whole record is
 // allocated only after that, since a damaged or crafted length may cover holes.
 func (r *replayer) verify(header []byte, offset, length int64) (bool, error) {
-	sum := recordSum(header, place{r.Number, r.storeID, offset})
-	buf := make([]byte, unverifiedBytes)
-	for at, end := offset+recordHeaderSize, offset+recordHeaderSize+length; at < end; at += int64(len(buf)) {
-		buf = buf[:min(int64(len(buf)), end-at)]
-		if err := r.readAt(buf, at); err != nil {
-			return false, err
-		}
-		_, _ = sum.Write(buf) // never fails
-	}
-	return sum.Sum64() == binary.LittleEndian.Uint64(header[16:]), nil
+	sum := recordSum(header, nil, place{r.Number, r.storeID, offset})
+	_, err := io.Copy(sum, io.NewSectionReader(r, offset+recordHeaderSize, length))
+	return sum.Sum64() == binary.LittleEndian.Uint64(header[16:]), err
 }
 
 // endsAt decides whether a bad record is the end of the file or damage.
@@ -213,44 +206,30 @@ func (r *replayer) endsAt(offset int64) error {
 			return r.damaged(offset, "record %d is incomplete or fails its checksum, but offset %d holds a good one", r.Records, next)
 		}
 	}
-	if r.Closed {
-		return nil // what lies behind the end record does not matter
-	}
-	blank, err := r.blankFrom(offset)
-	if err != nil {
-		return err
-	}
-	if !blank {
-		r.Torn = &Torn{Offset: offset, Bytes: r.Size - offset}
-	}
-	return nil
-}
-
-// blankFrom reports whether the file holds only zeros from an offset on, as reserved space does.
-func (r *replayer) blankFrom(offset int64) (bool, error) {
+	// What lies behind the end record does not matter, and reserved space holds only zeros.
 	var block [blockSize]byte
-	for ; offset < r.Size; offset += blockSize {
-		b := block[:min(blockSize, r.Size-offset)]
-		if err := r.readAt(b, offset); err != nil {
-			return false, err
+	for at := offset; at < r.Size && !r.Closed && r.Torn == nil; at += blockSize {
+		b := block[:min(blockSize, r.Size-at)]
+		if _, err := r.ReadAt(b, at); err != nil {
+			return err
 		}
-		for _, v := range b {
-			if v != 0 {
-				return false, nil
-			}
+		if bytes.Count(b, []byte{0}) < len(b) {
+			r.Torn = &Torn{Offset: offset, Bytes: r.Size - offset}
 		}
-	}
-	return true, nil
-}
-
-func (r *replayer) readAt(b []byte, offset int64) error {
-	if n, err := r.file.ReadAt(b, offset); n < len(b) {
-		if err == nil || err == io.EOF {
-			err = io.ErrUnexpectedEOF
-		}
-		return fmt.Errorf("manifest: read %s at offset %d: %w", r.Name, offset, err)
 	}
 	return nil
+}
+
+// ReadAt reads all of b. Errors name the file and the offset.
+func (r *replayer) ReadAt(b []byte, offset int64) (int, error) {
+	n, err := r.file.ReadAt(b, offset)
+	if n == len(b) {
+		return n, nil
+	}
+	if err == nil || err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, fmt.Errorf("manifest: read %s at offset %d: %w", r.Name, offset, err)
 }
 
 func (r *replayer) damaged(offset int64, format string, args ...any) error {

@@ -4,6 +4,7 @@ package manifest
 
 import (
 	"bytes"
+	"cmp"
 	"iter"
 	"math"
 	"slices"
@@ -58,7 +59,6 @@ type State struct {
 	// Tables are in ascending order of their ids.
 	Tables []*Table
 
-	byName []*Table       // ascending by name
 	files  index[fileRef] // by file number
 	owners index[owner]   // by partition id
 	values index[ValueUsage]
@@ -244,16 +244,15 @@ func NewState(storeID [16]byte) *State {
 
 // Table returns the table with this id, or nil.
 func (s *State) Table(id uint64) *Table {
-	i, ok := s.tableIndex(id)
-	if !ok {
-		return nil
+	if i, ok := s.tableIndex(id); ok {
+		return s.Tables[i]
 	}
-	return s.Tables[i]
+	return nil
 }
 
 func (s *State) tableIndex(id uint64) (int, bool) {
 	return slices.BinarySearchFunc(s.Tables, id, func(t *Table, id uint64) int {
-		return compareUint(t.ID, id)
+		return cmp.Compare(t.ID, id)
 	})
 }
 
@@ -266,25 +265,11 @@ func (s *State) File(number uint64) *FileMeta {
 
 // ValueFile returns a live value file and its usage; false for any other number.
 func (s *State) ValueFile(number uint64) (ValueUsage, bool) {
-	u, ok := s.values.get(number)
-	return u, ok
+	return s.values.get(number)
 }
 
 // ValueFiles walks the live value files in ascending order of their numbers.
-func (s *State) ValueFiles() iter.Seq[ValueUsage] {
-	return func(yield func(ValueUsage) bool) {
-		for _, p := range s.values.pages {
-			for _, e := range p.entries {
-				if !yield(e.value) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// FileCount returns the number of live files, a shared file counted once.
-func (s *State) FileCount() int { return s.files.count }
+func (s *State) ValueFiles() iter.Seq[ValueUsage] { return s.values.all() }
 
 // SeqAtOrBefore returns a sequence number up to which every write was made at or before the
 // clock reading millis: the largest recorded one, or 0. It errs on the small side, since the
@@ -304,14 +289,10 @@ func (s *State) Partition(id uint64) (*Table, *Partition) {
 		return nil, nil
 	}
 	t := s.Table(where.table)
-	return t, t.partitionFor(where.start)
+	return t, t.Partitions[t.partitionIndex(where.start)]
 }
 
-// partitionFor returns the partition whose range holds the row key.
-func (t *Table) partitionFor(key []byte) *Partition {
-	return t.Partitions[t.partitionIndex(key)]
-}
-
+// partitionIndex returns the place of the partition whose range holds the row key.
 func (t *Table) partitionIndex(key []byte) int {
 	i := sort.Search(len(t.Partitions), func(i int) bool {
 		return bytes.Compare(t.Partitions[i].Start, key) > 0
@@ -320,22 +301,13 @@ func (t *Table) partitionIndex(key []byte) int {
 }
 
 // Contains reports whether the partition's range holds the row key.
-func (p *Partition) Contains(key []byte) bool {
-	return bytes.Compare(p.Start, key) <= 0 && (len(p.End) == 0 || bytes.Compare(key, p.End) < 0)
-}
+func (p *Partition) Contains(key []byte) bool { return p.Overlaps(key, key) }
 
 // Overlaps reports whether the partition's range holds any key of the closed
 // range from smallest to largest.
 func (p *Partition) Overlaps(smallest, largest []byte) bool {
-	return bytes.Compare(p.Start, largest) <= 0 && (len(p.End) == 0 || bytes.Compare(smallest, p.End) < 0)
+	return bytes.Compare(p.Start, largest) <= 0 && endsAbove(p.End, smallest)
 }
 
-func compareUint(a, b uint64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
-}
+// endsAbove reports whether a partition with this end reaches above the key.
+func endsAbove(end, key []byte) bool { return len(end) == 0 || bytes.Compare(end, key) > 0 }

@@ -3,18 +3,8 @@ package manifest
 // The accounting of value files: which table files refer to them, and how much of them is alive.
 // It is derived from the descriptions of table files, so it cannot disagree with them.
 
-import "slices"
-
-func (a *applier) addValueFiles(e *Edit) error {
-	for _, d := range e.values {
-		if err := a.addValueFile(d.table, d.file); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (a *applier) addValueFile(table uint64, f *ValueFile) error {
+func (a *applier) addValueFile(d valueAddition) error {
+	f := d.file
 	switch {
 	case f.Number == 0 || f.Number >= a.next.NextFile:
 		return invalid("value file %d was never allocated, the next is %d", f.Number, a.next.NextFile)
@@ -27,7 +17,7 @@ func (a *applier) addValueFile(table uint64, f *ValueFile) error {
 	if _, live := a.files.get(f.Number); live {
 		return invalid("value file %d has the number of a table file", f.Number)
 	}
-	a.values.set(f.Number, ValueUsage{ValueFile: f, Table: table})
+	a.values.set(f.Number, ValueUsage{ValueFile: f, Table: d.table})
 	a.recounted[f.Number] = true
 	return nil
 }
@@ -67,31 +57,27 @@ func (a *applier) unuse(f *FileMeta) {
 	}
 }
 
-// dropValueFiles removes value files that the edit left without a table file. It runs last.
-func (a *applier) dropValueFiles() error {
-	for number := range a.recounted {
-		u, _ := a.values.get(number)
-		if u.Files > 0 {
-			continue
-		}
-		if _, old := a.before.values.get(number); !old {
-			return invalid("value file %d is added, and no table file that refers to it", number)
-		}
-		a.values.remove(number)
+// dropUnused removes a value file that the edit left without a table file.
+func (a *applier) dropUnused(number uint64) error {
+	if u, _ := a.values.get(number); u.Files > 0 {
+		return nil
 	}
+	if _, old := a.before.values.get(number); !old {
+		return invalid("value file %d is added, and no table file that refers to it", number)
+	}
+	a.values.remove(number)
 	return nil
 }
 
 // checkValues checks what a table file says about value files.
 func checkValues(f *FileMeta) error {
-	if !slices.IsSortedFunc(f.Values, func(a, b ValueUse) int { return compareUint(a.File, b.File) }) {
-		return invalid("file %d: value files out of order", f.Number)
-	}
 	var values uint64
 	for i, u := range f.Values {
 		switch {
 		case u.File == 0 || u.Values == 0 || u.Bytes == 0 || u.Values > f.Puts:
 			return invalid("file %d: %d bytes of %d values in value file %d", f.Number, u.Bytes, u.Values, u.File)
+		case i > 0 && u.File < f.Values[i-1].File:
+			return invalid("file %d: value files out of order", f.Number)
 		case i > 0 && u.File == f.Values[i-1].File:
 			return invalid("file %d: value file %d twice", f.Number, u.File)
 		}

@@ -135,12 +135,16 @@ func TestASnapshotWithoutAReferenceToAValueFileIsCorrupt(t *testing.T) {
 	if read, err := decodeSnapshot(encoded, testStore); err != nil || image(read) != image(s) {
 		t.Fatal(err)
 	}
-	v := testValueFile(8)
-	extra := appendField(encoded, stateValueFile, appendValueFile([]byte{1}, v))
+	addition := func(number uint64) []byte {
+		var c codec
+		c.valueAddition(&valueAddition{table: 1, file: testValueFile(number)})
+		return rawField(stateValueFile, c.bytes...)
+	}
+	extra := join(encoded, addition(8))
 	if _, err := decodeSnapshot(extra, testStore); !errors.Is(err, ErrCorrupt) {
 		t.Fatal(err)
 	}
-	disorder := appendField(encoded, stateValueFile, appendValueFile([]byte{1}, testValueFile(5)))
+	disorder := join(encoded, addition(5))
 	if _, err := decodeSnapshot(disorder, testStore); !errors.Is(err, ErrCorrupt) {
 		t.Fatal(err)
 	}

@@ -64,32 +64,25 @@ func (w *Writer) Offset() int64 { return w.meant.Size }
 
 // Write takes the next bytes of the file. Errors are those of the file.
 func (w *Writer) Write(b []byte) (int, error) {
-	if err := w.append(b); err != nil {
-		return 0, err
-	}
-	return len(b), nil
-}
-
-func (w *Writer) append(b []byte) error {
 	w.note(b)
 	if w.file.Alignment() == 1 && len(b) >= chunk/2 {
 		// A large piece goes to the system without a copy.
 		if err := w.flush(w.used); err != nil {
-			return err
+			return 0, err
 		}
-		return w.write(b)
+		return len(b), w.write(b)
 	}
-	for len(b) > 0 {
-		n := copy((*w.buffer)[w.used:], b)
+	for rest := b; len(rest) > 0; {
+		n := copy((*w.buffer)[w.used:], rest)
 		w.used += n
-		b = b[n:]
+		rest = rest[n:]
 		if w.used == chunk {
 			if err := w.flush(chunk); err != nil {
-				return err
+				return 0, err
 			}
 		}
 	}
-	return nil
+	return len(b), nil
 }
 
 // note adds bytes to what the file should contain.

@@ -7,6 +7,8 @@ package tablefiles
 import (
 	"errors"
 	"io/fs"
+	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -24,7 +26,7 @@ const (
 // process may have beyond the reserve.
 func fileLimit(ofProcess int) int {
 	if ofProcess <= 0 {
-		return int(^uint(0) >> 1)
+		return math.MaxInt
 	}
 	return max((ofProcess-reservedFiles)*3/4, fewestFiles)
 }
@@ -167,12 +169,7 @@ func (f *reopened) Close() error {
 		return nil
 	}
 	f.set.mu.Lock()
-	for i, g := range f.set.open {
-		if g == f {
-			f.set.remove(i)
-			break
-		}
-	}
+	f.set.remove(slices.Index(f.set.open, f))
 	f.set.mu.Unlock()
 	file := f.file
 	f.file = nil

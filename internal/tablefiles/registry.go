@@ -2,6 +2,7 @@ package tablefiles
 
 import (
 	"fmt"
+	"io"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -94,29 +95,41 @@ type File struct {
 
 	registry *Registry
 	values   []*valueFile // to which its cells refer
-	refs     int          // guarded by registry.mu
-	obsolete atomic.Bool  // the manifest does not name it any more
-	lazy     lazy[sstable.Reader]
+	handle[sstable.Reader]
 }
 
-// lazy holds the reader of a file from the first use on.
-type lazy[R any] struct {
-	opening sync.Mutex
-	reader  atomic.Pointer[R]
+// handle is what a table file and a value file have in common. The reader is opened at its first
+// use.
+type handle[R any] struct {
+	refs     int         // guarded by Registry.mu
+	obsolete atomic.Bool // the manifest does not name the file any more
+	opening  sync.Mutex
+	reader   atomic.Pointer[R]
 }
 
-// get returns the reader, and calls open first if there is none.
-func (l *lazy[R]) get(open func() (*R, error)) (*R, error) {
-	l.opening.Lock()
-	defer l.opening.Unlock()
-	if r := l.reader.Load(); r != nil {
+// open returns the reader, which first opens if there is none yet.
+func (h *handle[R]) open(first func() (*R, error)) (*R, error) {
+	h.opening.Lock()
+	defer h.opening.Unlock()
+	if r := h.reader.Load(); r != nil {
 		return r, nil
 	}
-	r, err := open()
+	r, err := first()
 	if err == nil {
-		l.reader.Store(r)
+		h.reader.Store(r)
 	}
 	return r, err
+}
+
+// release closes the file, which has no references left. If it is obsolete, its name goes to the
+// owner.
+func (h *handle[R]) release(owner Owner, name string) {
+	if r := h.reader.Swap(nil); r != nil {
+		any(r).(io.Closer).Close()
+	}
+	if h.obsolete.Load() {
+		owner.Obsolete(name)
+	}
 }
 
 // Ref returns the table file that meta describes, with one more reference, which the caller ends
@@ -152,14 +165,9 @@ func (f *File) Unref() {
 	if !last {
 		return
 	}
-	if r := f.lazy.reader.Swap(nil); r != nil {
-		r.Close()
-	}
-	if f.obsolete.Load() {
-		reg.owner.Obsolete(manifest.TableName(f.Meta.Number))
-	}
+	f.release(reg.owner, manifest.TableName(f.Meta.Number))
 	for _, v := range unused {
-		v.release(reg.owner)
+		v.release(reg.owner, manifest.ValueName(v.meta.Number))
 	}
 }
 
@@ -179,14 +187,14 @@ func (f *File) MarkObsolete(s *manifest.State) {
 // Reader returns the reader of the file, which it opens on the first call. The reader is valid
 // while the caller holds a reference. Errors name the file.
 func (f *File) Reader() (*sstable.Reader, error) {
-	if r := f.lazy.reader.Load(); r != nil {
+	if r := f.reader.Load(); r != nil {
 		return r, nil
 	}
 	return f.openReader()
 }
 
 func (f *File) openReader() (*sstable.Reader, error) {
-	return f.lazy.get(func() (*sstable.Reader, error) {
+	return f.open(func() (*sstable.Reader, error) {
 		reg := f.registry
 		mapped, sparing := reg.access(false)
 		return openTable(reg.open.file, vfs.OpenOptions{Random: true, Sparing: sparing}, reg.dir, f.Meta, sstable.ReaderOptions{
@@ -228,11 +236,16 @@ type opener func(name string, opts vfs.OpenOptions) (vfs.File, error)
 func openTable(open opener, how vfs.OpenOptions, dir string, meta *manifest.FileMeta, opts sstable.ReaderOptions) (*sstable.Reader, error) {
 	opts.FileName = filepath.Join(dir, manifest.TableName(meta.Number))
 	opts.FileSize, opts.UniqueID = meta.Size, meta.UniqueID
-	file, err := open(opts.FileName, how)
+	return openFile(open, "table", opts.FileName, how, func(file vfs.File) (*sstable.Reader, error) { return sstable.Open(file, opts) })
+}
+
+// openFile opens a file and a reader for it. Errors name the file.
+func openFile[R any](open opener, kind, name string, how vfs.OpenOptions, read func(vfs.File) (*R, error)) (*R, error) {
+	file, err := open(name, how)
 	if err != nil {
-		return nil, fmt.Errorf("open table file %s: %w", opts.FileName, err)
+		return nil, fmt.Errorf("open %s file %s: %w", kind, name, err)
 	}
-	r, err := sstable.Open(file, opts)
+	r, err := read(file)
 	if err != nil {
 		file.Close()
 		return nil, err
@@ -253,7 +266,7 @@ func (reg *Registry) Stats() Stats {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
 	for _, f := range reg.mu.tables {
-		if r := f.lazy.reader.Load(); r != nil {
+		if r := f.reader.Load(); r != nil {
 			s.ReaderBytes += r.MemoryUsed()
 			if r.Mapped() {
 				s.Mapped++

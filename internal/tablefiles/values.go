@@ -3,7 +3,6 @@ package tablefiles
 import (
 	"fmt"
 	"path/filepath"
-	"sync/atomic"
 
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
@@ -13,10 +12,8 @@ import (
 
 // valueFile is a value file to which table files refer.
 type valueFile struct {
-	meta     *manifest.ValueFile
-	refs     int         // of table files; guarded by Registry.mu
-	obsolete atomic.Bool // the manifest does not name it any more
-	lazy     lazy[valuefile.Reader]
+	meta *manifest.ValueFile
+	handle[valuefile.Reader]
 }
 
 // refValues returns the value files that a table file refers to, and adds a reference to each.
@@ -50,16 +47,6 @@ func (reg *Registry) unrefValues(values []*valueFile) (unused []*valueFile) {
 		}
 	}
 	return unused
-}
-
-// release closes a file without references and, if it is obsolete, hands it to the owner.
-func (v *valueFile) release(owner Owner) {
-	if r := v.lazy.reader.Swap(nil); r != nil {
-		r.Close()
-	}
-	if v.obsolete.Load() {
-		owner.Obsolete(manifest.ValueName(v.meta.Number))
-	}
 }
 
 // Value reads the value that the encoded reference of a cell refers to. buffer holds the value's
@@ -103,10 +90,10 @@ func (reg *Registry) valueReader(ref row.Reference) (*valuefile.Reader, error) {
 			What: "a table file refers to it without saying so",
 		}
 	}
-	if r := v.lazy.reader.Load(); r != nil {
+	if r := v.reader.Load(); r != nil {
 		return r, nil
 	}
-	return v.lazy.get(func() (*valuefile.Reader, error) {
+	return v.open(func() (*valuefile.Reader, error) {
 		mapped, _ := reg.access(true)
 		return openValues(reg.open.file, vfs.OpenOptions{Random: true}, reg.dir, v.meta, valuefile.ReaderOptions{
 			Mapped: mapped, VerifyInterval: reg.opts.VerifyInterval, Elapsed: reg.opts.Elapsed, Helpers: reg.opts.Helpers,
@@ -126,14 +113,5 @@ func openValues(open opener, how vfs.OpenOptions, dir string, meta *manifest.Val
 	opts.Want = valuefile.Info{
 		UniqueID: meta.UniqueID, Size: meta.Size, Checksum: meta.Checksum, Values: meta.Values, Bytes: meta.Bytes,
 	}
-	file, err := open(opts.FileName, how)
-	if err != nil {
-		return nil, fmt.Errorf("open value file %s: %w", opts.FileName, err)
-	}
-	r, err := valuefile.Open(file, opts)
-	if err != nil {
-		file.Close()
-		return nil, err
-	}
-	return r, nil
+	return openFile(open, "value", opts.FileName, how, func(file vfs.File) (*valuefile.Reader, error) { return valuefile.Open(file, opts) })
 }
