@@ -77,16 +77,6 @@ type Stats struct {
 	Tables int
 }
 
-// Add adds what another part of the merge did.
-func (s *Stats) Add(o Stats) {
-	s.RowsIn += o.RowsIn
-	s.RowsOut += o.RowsOut
-	s.CellsIn += o.CellsIn
-	s.CellsOut += o.CellsOut
-	s.Trims += o.Trims
-	s.Tables += o.Tables
-}
-
 // stopInterval is how many cells, or rows copied whole, a merge handles between two calls of
 // Cancelled: a tenth of a millisecond's work.
 const stopInterval = 64
@@ -127,13 +117,7 @@ type merger struct {
 const wholeRow = 128
 
 func (m *merger) run() error {
-	var ok bool
-	if m.job.Start != nil {
-		ok = m.it.SeekRow(m.job.Start)
-	} else {
-		ok = m.it.First()
-	}
-	for ; ok; ok = m.it.NextRow() {
+	for ok := m.it.SeekRow(m.job.Start); ok; ok = m.it.NextRow() {
 		key := m.it.RowKey()
 		if m.job.End != nil && bytes.Compare(key, m.job.End) >= 0 {
 			break
@@ -231,21 +215,17 @@ func (m *merger) tick() error {
 // cells leaves no trace.
 func (m *merger) write(key []byte, c *row.Cell) error {
 	if !m.inRow {
-		if err := m.startRow(key); err != nil {
+		if err := m.prepareTable(key); err != nil {
 			return err
 		}
+		if err := m.table.StartRow(key); err != nil {
+			return err
+		}
+		m.inRow = true
+		m.stats.RowsOut++
 	}
 	m.stats.CellsOut++
 	return m.table.AddCell(c)
-}
-
-func (m *merger) startRow(key []byte) error {
-	if err := m.prepareTable(key); err != nil {
-		return err
-	}
-	m.inRow = true
-	m.stats.RowsOut++
-	return m.table.StartRow(key)
 }
 
 // prepareTable ends the table if it should end before the row, and begins one if there is none.

@@ -382,22 +382,22 @@ func (m *model) compactRange() {
 			m.finish(0)
 			continue
 		}
-		c, upper := compaction.Downwards(&m.levels, start, end)
+		c, inputs := compaction.Downwards(&m.levels, start, end)
 		if c == nil {
 			return
 		}
 		p.MaxVersions = m.keep(min(c.NewerSeq(&m.levels), m.flushed+1))
 		m.watermark = max(m.watermark, p.ExpiryCutoff)
-		m.merge(c, upper, p)
+		m.merge(c, inputs, p)
 	}
 	m.failf("a merge of a range does not end")
 }
 
 // merge does a compaction of several levels at once.
-func (m *model) merge(c *compaction.Candidate, upper [][]*manifest.FileMeta, p mvcc.Policy) {
+func (m *model) merge(c *compaction.Candidate, files *compaction.Levels, p mvcc.Policy) {
 	m.logf("merge %s", describeCandidate(c))
 	var inputs []mvcc.Iterator
-	for level, files := range upper {
+	for level, files := range files {
 		files = slices.Clone(files)
 		if level == 0 {
 			slices.Reverse(files)
@@ -407,13 +407,9 @@ func (m *model) merge(c *compaction.Candidate, upper [][]*manifest.FileMeta, p m
 			m.remove(level, f)
 		}
 	}
-	for _, f := range c.Lower {
-		inputs = append(inputs, m.runs[f.Number].NewIterator())
-		m.remove(c.OutputLevel, f)
-	}
 	out := &tables{}
 	if _, err := compaction.Run(compaction.Job{
-		Inputs: inputs, Policy: p, Below: func([]byte) mvcc.Below { return mvcc.BelowNothing },
+		Inputs: inputs, Policy: p, Below: c.Below(&m.levels),
 		TargetSize: m.cfg.TableFileSize, Output: out,
 	}); err != nil {
 		m.failf("compaction: %v", err)

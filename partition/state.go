@@ -97,12 +97,13 @@ func (v *version) unref() {
 	if v.refs.Add(-1) != 0 {
 		return
 	}
-	for _, level := range v.levels {
-		for _, f := range level {
-			f.Unref()
-		}
+	for _, f := range v.files() {
+		f.Unref()
 	}
 }
+
+// files returns all table files, by level.
+func (v *version) files() []*tablefiles.File { return slices.Concat(v.levels[:]...) }
 
 // state is what a reader pins: a version, and memtables, oldest first, of which the last is
 // mutable. It lives until it is replaced and no reader pins it.
@@ -133,12 +134,6 @@ func newState(memories []*memory, v *version) *state {
 		m.refs.Add(1)
 	}
 	return &state{memories: memories, version: v}
-}
-
-// without is the state after the first flushed memtables were flushed. It copies the rest, since
-// a subslice of s.memories would keep all of them alive.
-func (s *state) without(flushed int, v *version) *state {
-	return newState(slices.Clone(s.memories[flushed:]), v)
 }
 
 // unpin ends a pin in a stripe.
@@ -207,9 +202,7 @@ func (p *Pin) Release() { p.version.unref() }
 // markObsolete marks the files of the version that next does not name, for this or another
 // partition. They are deleted when no reader uses them any more.
 func (v *version) markObsolete(next *manifest.State) {
-	for _, level := range v.levels {
-		for _, f := range level {
-			f.MarkObsolete(next)
-		}
+	for _, f := range v.files() {
+		f.MarkObsolete(next)
 	}
 }
