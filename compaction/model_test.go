@@ -246,7 +246,7 @@ func (m *model) write() {
 	if mut.DeleteRow {
 		cells = append(cells, row.Cell{Version: row.MaxVersion, Seq: seq, Kind: row.KindDeleteRow})
 	}
-	if v, ok := mut.Marker(); ok {
+	if v, ok := mvcctest.Marker(&mut); ok {
 		cells = append(cells, row.Cell{Version: v, Seq: seq, Kind: row.KindRowMarker})
 	}
 	for _, c := range mut.Cells {
