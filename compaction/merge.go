@@ -12,11 +12,6 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// Output makes the tables that a merge writes.
-type Output interface {
-	NewTable() (TableWriter, error)
-}
-
 // TableWriter writes one table. The calls are those of sstable.Writer.
 type TableWriter interface {
 	// StartRow begins a row; keys ascend.
@@ -60,7 +55,8 @@ type Job struct {
 	// Grandparents where it has passed that many of their bytes, and behind the last.
 	// Compactions of level 0 can then take parts of the key range, several at once.
 	Pieces int64
-	Output Output
+	// NewTable makes a table to write to.
+	NewTable func() (TableWriter, error)
 	// Cancelled and Yield, if not nil, are called one after the other now and then. An error of
 	// Cancelled ends the merge; Yield lets the owner do more urgent work on this goroutine.
 	Cancelled func() error
@@ -69,12 +65,8 @@ type Job struct {
 
 // Stats counts what a merge did.
 type Stats struct {
-	RowsIn, RowsOut uint64
 	// CellsIn does not count cells that were skipped unread.
 	CellsIn, CellsOut uint64
-	// Trims is how many of CellsOut replace dropped surplus cells.
-	Trims  uint64
-	Tables int
 }
 
 // stopInterval is how many cells, or rows copied whole, a merge handles between two calls of
@@ -133,7 +125,6 @@ func (m *merger) run() error {
 }
 
 func (m *merger) mergeRow(key []byte) error {
-	m.stats.RowsIn++
 	m.inRow = false
 	below := mvcc.BelowAnything
 	if m.job.Below != nil {
@@ -154,7 +145,6 @@ func (m *merger) mergeRow(key []byte) error {
 		c := m.it.Cell()
 		trim, keep := m.pruner.Add(c)
 		if trim != nil {
-			m.stats.Trims++
 			if err := m.write(key, trim); err != nil {
 				return err
 			}
@@ -187,7 +177,6 @@ func (m *merger) copyRow(key []byte, below mvcc.Below) (done bool, err error) {
 	if ok, err := m.table.AddRow(key, cells[skip:], m.it.NewestStored()); !ok || err != nil {
 		return false, err
 	}
-	m.stats.RowsOut++
 	m.stats.CellsIn += uint64(len(cells))
 	m.stats.CellsOut += uint64(len(cells) - skip)
 	return true, nil
@@ -222,7 +211,6 @@ func (m *merger) write(key []byte, c *row.Cell) error {
 			return err
 		}
 		m.inRow = true
-		m.stats.RowsOut++
 	}
 	m.stats.CellsOut++
 	return m.table.AddCell(c)
@@ -236,7 +224,7 @@ func (m *merger) prepareTable(key []byte) error {
 		}
 	}
 	if m.table == nil {
-		table, err := m.job.Output.NewTable()
+		table, err := m.job.NewTable()
 		if err != nil {
 			return err
 		}
@@ -254,7 +242,6 @@ func (m *merger) finishTable() error {
 		return err
 	}
 	m.table = nil
-	m.stats.Tables++
 	return nil
 }
 

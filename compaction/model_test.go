@@ -333,7 +333,7 @@ func (m *model) flush() {
 	m.watermark = max(m.watermark, p.ExpiryCutoff)
 	out := &tables{}
 	if _, err := compaction.Run(compaction.Job{
-		Inputs: []mvcc.Iterator{run.NewIterator()}, Policy: p, Output: out, Below: m.belowMemory(),
+		Inputs: []mvcc.Iterator{run.NewIterator()}, Policy: p, NewTable: out.NewTable, Below: m.belowMemory(),
 		Pieces: m.cfg.TableFileSize, Grandparents: compaction.Base(&m.levels, m.cfg),
 	}); err != nil {
 		m.failf("flush: %v", err)
@@ -410,7 +410,7 @@ func (m *model) merge(c *compaction.Candidate, files *compaction.Levels, p mvcc.
 	out := &tables{}
 	if _, err := compaction.Run(compaction.Job{
 		Inputs: inputs, Policy: p, Below: c.Below(&m.levels),
-		TargetSize: m.cfg.TableFileSize, Output: out,
+		TargetSize: m.cfg.TableFileSize, NewTable: out.NewTable,
 	}); err != nil {
 		m.failf("compaction: %v", err)
 	}
@@ -450,7 +450,7 @@ func (m *model) compact() bool {
 		}
 		if _, err := compaction.Run(compaction.Job{
 			Inputs: inputs, Policy: p, Below: c.Below(&m.levels), TargetSize: m.cfg.TableFileSize,
-			Grandparents: c.Grandparents, Output: out,
+			Grandparents: c.Grandparents, NewTable: out.NewTable,
 		}); err != nil {
 			m.failf("compaction: %v", err)
 		}

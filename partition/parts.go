@@ -70,7 +70,7 @@ func (t *Tree) runParts(p parts) (joined *output, cells uint64, err error) {
 			job.End = p.ends[i]
 		}
 		outputs[i] = newOutput(t.env, p.direct)
-		job.Output = outputs[i]
+		job.NewTable = outputs[i].NewTable
 		stats, err := compaction.Run(job)
 		dropped[i] = stats.CellsIn - stats.CellsOut
 		if errs[i] = outputs[i].end(err); errs[i] != nil {
