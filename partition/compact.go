@@ -14,9 +14,6 @@ import (
 	"github.com/flagstone-db/flagstone/sstable"
 )
 
-// bottomLevel is the deepest level.
-const bottomLevel = manifest.NumLevels - 1
-
 // hotLevels are the levels whose files are likely to be read soon after they were written.
 // Deeper levels are written past the page cache, to leave it to readers.
 const hotLevels = 2

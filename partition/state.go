@@ -62,35 +62,30 @@ type version struct {
 // version takes the first reference to it.
 func newVersion(files *tablefiles.Registry, meta *manifest.Partition) *version {
 	v := &version{meta: meta}
+	recent := make(map[*manifest.FileMeta]*tablefiles.File, len(meta.Levels[0]))
 	for level, metas := range meta.Levels {
 		for _, m := range metas {
-			v.levels[level] = append(v.levels[level], files.Ref(m))
+			f := files.Ref(m)
+			v.levels[level] = append(v.levels[level], f)
+			if level == 0 {
+				recent[m] = f
+			}
 		}
 	}
-	v.runs = v.findRuns()
-	return v
-}
-
-func (v *version) findRuns() (runs [][]*tablefiles.File) {
-	recent := make(map[*manifest.FileMeta]*tablefiles.File, len(v.levels[0]))
-	for i, m := range v.meta.Levels[0] {
-		recent[m] = v.levels[0][i]
-	}
-	for _, metas := range compaction.Runs(v.meta.Levels[0]) {
+	for _, metas := range slices.Backward(compaction.Runs(meta.Levels[0])) {
 		run := make([]*tablefiles.File, len(metas))
 		for i, m := range metas {
 			run[i] = recent[m]
 		}
-		runs = append(runs, run)
+		v.runs = append(v.runs, run)
 	}
-	v.recent = len(runs)
-	slices.Reverse(runs)
+	v.recent = len(v.runs)
 	for _, files := range v.levels[1:] {
 		if len(files) > 0 {
-			runs = append(runs, files)
+			v.runs = append(v.runs, files)
 		}
 	}
-	return runs
+	return v
 }
 
 func (v *version) unref() {

@@ -14,6 +14,7 @@
 package offheap
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -89,15 +90,13 @@ type Stats struct {
 
 // New makes a pool.
 func New(opts Options) *Pool {
-	p := &Pool{mode: opts.Mode, idle: opts.Idle}
-	if p.idle == 0 {
-		p.idle = defaultIdle
+	p := &Pool{
+		mode: opts.Mode, idle: cmp.Or(opts.Idle, defaultIdle),
+		chunks: map[uintptr]*chunk{}, large: map[uintptr]allocation{},
 	}
 	if p.mode == Guard && !canGuard {
 		p.mode = Poison
 	}
-	p.chunks = make(map[uintptr]*chunk)
-	p.large = make(map[uintptr]allocation)
 	return p
 }
 
