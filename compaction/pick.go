@@ -17,6 +17,7 @@ package compaction
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 
@@ -141,9 +142,7 @@ func newPicker(in Input) *picker {
 	in.Config = in.Config.withDefaults()
 	p := &picker{Input: in, shape: newShape(in.Levels, in.Config), busy: map[uint64]bool{}, oldest: math.MaxUint64}
 	for _, c := range in.Running {
-		for _, f := range c.Files() {
-			p.busy[f.Number] = true
-		}
+		maps.Copy(p.busy, c.numbers())
 	}
 	cutoff := in.Policy.ExpiryCutoff
 	p.horizon = in.Policy.TombstoneHorizon
@@ -165,10 +164,8 @@ func newPicker(in Input) *picker {
 // either overlaps none of them, and its output neither, or takes one of them. And a newer file
 // of level 0 brings all older ones that it overlaps.
 func (p *picker) admit(c *Candidate) *Candidate {
-	for _, f := range c.Files() {
-		if p.busy[f.Number] {
-			return nil
-		}
+	if slices.ContainsFunc(c.Files(), func(f *manifest.FileMeta) bool { return p.busy[f.Number] }) {
+		return nil
 	}
 	r := rangeOf(c.Files()...)
 	c.Smallest, c.Largest = r.smallest, r.largest
