@@ -127,13 +127,8 @@ func (r *Row) Clone() *Row {
 	if !r.Exists() {
 		return nil
 	}
-	c, from := newRow(len(r.cells)), r.collector
-	from.Cells = r.cells // may be fewer than the collector's
-	if r.shown {
-		c.rowKey = row.CopyCells(&c.collector, r.cells, r.rowKey)
-	} else {
-		c.rowKey = from.CloneTo(&c.collector, r.rowKey)
-	}
+	c := newRow(len(r.cells))
+	c.rowKey = row.CopyCells(&c.collector, r.cells, r.rowKey)
 	c.cells = c.collector.Cells
 	// The key has been decoded before, so there is no error.
 	c.key, _ = row.DecodeKeyTo(c.keyStore[:0], c.rowKey, len(r.key))

@@ -42,9 +42,8 @@ func (t *Table) Sample(ctx context.Context, n int) ([]SampledRow, error) {
 	defer snapshot.Close()
 	var size, scanned, count int64
 	for _, tree := range t.partitions().Trees() {
-		size += tree.ApproximateSize()
-		bytes, rows := tree.ScanSize()
-		scanned, count = scanned+bytes, count+rows
+		bytes, rows, values := tree.Sizes()
+		size, scanned, count = size+bytes+values, scanned+bytes, count+rows
 	}
 	if err := t.gone(); err != nil {
 		return nil, err

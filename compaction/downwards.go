@@ -21,28 +21,28 @@ func Shortcut(in Input, start, end []byte, surplus func(*manifest.FileMeta) bool
 	}
 	for level, files := range in.Levels[:lastLevel] {
 		for _, f := range files {
-			r := rangeOf(f)
-			if bytes.Compare(start, f.Largest) > 0 || end != nil && bytes.Compare(f.Smallest, end) >= 0 ||
-				f.Tombstones > 0 || p.reclaimable(level, f) > 0 || len(f.Values) > 0 || surplus(f) || !p.onlyOne(f, r) {
-				continue
-			}
-			return &Candidate{
-				Reason: ReasonManual, Level: level, OutputLevel: lastLevel, Upper: []*manifest.FileMeta{f}, Move: true,
-				Smallest: r.smallest, Largest: r.largest,
+			if within(f, start, end) && f.Tombstones == 0 && p.reclaimable(level, f) <= 0 && len(f.Values) == 0 &&
+				!surplus(f) && p.onlyOne(f) {
+				return p.admit(&Candidate{
+					Reason: ReasonManual, Level: level, OutputLevel: lastLevel, Upper: []*manifest.FileMeta{f}, Move: true,
+				})
 			}
 		}
 	}
 	return nil
 }
 
+// within reports whether the file overlaps the keys from start to end (nil for unbounded).
+func within(f *manifest.FileMeta, start, end []byte) bool {
+	return bytes.Compare(start, f.Largest) <= 0 && (end == nil || bytes.Compare(f.Smallest, end) < 0)
+}
+
 // onlyOne reports whether no other file overlaps the file's range.
-func (p *picker) onlyOne(f *manifest.FileMeta, r keyRange) bool {
-	for level, files := range p.Levels {
-		if level > 0 {
-			files = overlapping(files, r)
-		}
-		for _, other := range files {
-			if other != f && r.meets(other.Smallest, other.Largest) {
+func (p *picker) onlyOne(f *manifest.FileMeta) bool {
+	r := rangeOf(f)
+	for level := range p.Levels {
+		for _, other := range overlapping(p.Levels, level, r) {
+			if other != f {
 				return false
 			}
 		}
@@ -51,44 +51,30 @@ func (p *picker) onlyOne(f *manifest.FileMeta, r keyRange) bool {
 }
 
 // Downwards returns the compaction of all files that overlap the keys from start to end (nil for
-// unbounded) into the last level, and its upper files by level. It returns nil if only the last
-// level has those keys. Each file brings all deeper files that overlap it, so the output is the
-// oldest data of its range.
-func Downwards(levels *Levels, start, end []byte) (*Candidate, [][]*manifest.FileMeta) {
-	meets := func(f *manifest.FileMeta) bool {
-		return bytes.Compare(start, f.Largest) <= 0 && (end == nil || bytes.Compare(f.Smallest, end) < 0)
-	}
-	c := &Candidate{Reason: ReasonManual, OutputLevel: lastLevel}
-	upper := make([][]*manifest.FileMeta, lastLevel)
+// unbounded) into the last level, and its files by level. It returns nil if only the last level
+// has those keys. Each file brings all deeper files that overlap it, so the output is the oldest
+// data of its range.
+func Downwards(levels *Levels, start, end []byte) (*Candidate, *Levels) {
+	var inputs Levels
 	var r keyRange // of the files taken
-	take := func(level int) (files []*manifest.FileMeta) {
+	for level, files := range levels {
 		var wanted keyRange
-		for _, f := range levels[level] {
-			if meets(f) || r.meets(f.Smallest, f.Largest) {
+		for _, f := range files {
+			if within(f, start, end) || r.meets(f.Smallest, f.Largest) {
 				wanted.extend(f)
 			}
 		}
-		if wanted.smallest == nil {
-			return nil
-		}
-		if level == 0 {
-			files, _ = closure(levels[0], wanted)
-		} else {
-			files = overlapping(levels[level], wanted)
-		}
-		for _, f := range files {
+		inputs[level] = overlapping(levels, level, wanted)
+		for _, f := range inputs[level] {
 			r.extend(f)
 		}
-		return files
 	}
-	for level := range lastLevel {
-		upper[level] = take(level)
-		c.Upper = append(c.Upper, upper[level]...)
-	}
-	if len(c.Upper) == 0 {
+	upper := slices.Concat(inputs[:lastLevel]...)
+	if len(upper) == 0 {
 		return nil, nil
 	}
-	c.Lower = slices.Clone(take(lastLevel))
-	c.Smallest, c.Largest = r.smallest, r.largest
-	return c, upper
+	return &Candidate{
+		Reason: ReasonManual, OutputLevel: lastLevel, Upper: upper, Lower: inputs[lastLevel],
+		Smallest: r.smallest, Largest: r.largest,
+	}, &inputs
 }

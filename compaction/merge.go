@@ -12,11 +12,6 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// Output makes the tables that a merge writes.
-type Output interface {
-	NewTable() (TableWriter, error)
-}
-
 // TableWriter writes one table. The calls are those of sstable.Writer.
 type TableWriter interface {
 	// StartRow begins a row; keys ascend.
@@ -58,7 +53,8 @@ type Job struct {
 	// Grandparents where it has passed that many of their bytes, and behind the last.
 	// Compactions of level 0 can then take parts of the key range, several at once.
 	Pieces int64
-	Output Output
+	// NewTable makes a table to write to.
+	NewTable func() (TableWriter, error)
 	// Cancelled and Yield, if not nil, are called one after the other now and then. An error of
 	// Cancelled ends the merge; Yield lets the owner do more urgent work on this goroutine.
 	Cancelled func() error
@@ -67,22 +63,8 @@ type Job struct {
 
 // Stats counts what a merge did.
 type Stats struct {
-	RowsIn, RowsOut uint64
 	// CellsIn does not count cells that were skipped unread.
 	CellsIn, CellsOut uint64
-	// Trims is how many of CellsOut replace dropped surplus cells.
-	Trims  uint64
-	Tables int
-}
-
-// Add adds what another part of the merge did.
-func (s *Stats) Add(o Stats) {
-	s.RowsIn += o.RowsIn
-	s.RowsOut += o.RowsOut
-	s.CellsIn += o.CellsIn
-	s.CellsOut += o.CellsOut
-	s.Trims += o.Trims
-	s.Tables += o.Tables
 }
 
 // stopInterval is how many cells, or rows copied whole, a merge handles between two calls of
@@ -126,13 +108,7 @@ type merger struct {
 const wholeRow = 128
 
 func (m *merger) run() error {
-	var ok bool
-	if m.job.Start != nil {
-		ok = m.it.SeekRow(m.job.Start)
-	} else {
-		ok = m.it.First()
-	}
-	for ; ok; ok = m.it.NextRow() {
+	for ok := m.it.SeekRow(m.job.Start); ok; ok = m.it.NextRow() {
 		key := m.it.RowKey()
 		if m.job.End != nil && bytes.Compare(key, m.job.End) >= 0 {
 			break
@@ -148,7 +124,6 @@ func (m *merger) run() error {
 }
 
 func (m *merger) mergeRow(key []byte) error {
-	m.stats.RowsIn++
 	m.inRow = false
 	below := mvcc.BelowAnything
 	if m.job.Below != nil {
@@ -169,7 +144,6 @@ func (m *merger) mergeRow(key []byte) error {
 		c := m.it.Cell()
 		trim, keep := m.pruner.Add(c)
 		if trim != nil {
-			m.stats.Trims++
 			if err := m.write(key, trim); err != nil {
 				return err
 			}
@@ -241,21 +215,16 @@ func (m *merger) tick() error {
 // cells leaves no trace.
 func (m *merger) write(key []byte, c *row.Cell) error {
 	if !m.inRow {
-		if err := m.startRow(key); err != nil {
+		if err := m.prepareTable(key); err != nil {
 			return err
 		}
+		if err := m.table.StartRow(key); err != nil {
+			return err
+		}
+		m.inRow = true
 	}
 	m.stats.CellsOut++
 	return m.table.AddCell(c)
-}
-
-func (m *merger) startRow(key []byte) error {
-	if err := m.prepareTable(key); err != nil {
-		return err
-	}
-	m.inRow = true
-	m.stats.RowsOut++
-	return m.table.StartRow(key)
 }
 
 // prepareTable ends the table if it should end before the row, and begins one if there is none.
@@ -266,7 +235,7 @@ func (m *merger) prepareTable(key []byte) error {
 		}
 	}
 	if m.table == nil {
-		table, err := m.job.Output.NewTable()
+		table, err := m.job.NewTable()
 		if err != nil {
 			return err
 		}
@@ -284,7 +253,6 @@ func (m *merger) finishTable() error {
 		return err
 	}
 	m.table = nil
-	m.stats.Tables++
 	return nil
 }
 

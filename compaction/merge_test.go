@@ -49,12 +49,12 @@ func TestRowsWithNothingLeftLeaveNoTrace(t *testing.T) {
 	out := &tables{}
 	stats, err := compaction.Run(compaction.Job{
 		Inputs: []mvcc.Iterator{deletes(0, 10, 9).NewIterator(), rows(0, 12, 1).NewIterator()},
-		Policy: newestOnly(), Below: bottom, Output: out,
+		Policy: newestOnly(), Below: bottom, NewTable: out.NewTable,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := compaction.Stats{RowsIn: 12, RowsOut: 2, CellsIn: 34, CellsOut: 4, Tables: 1}
+	want := compaction.Stats{CellsIn: 34, CellsOut: 4}
 	if stats != want {
 		t.Errorf("stats %+v, want %+v", stats, want)
 	}
@@ -64,9 +64,9 @@ func TestRowsWithNothingLeftLeaveNoTrace(t *testing.T) {
 	out = &tables{}
 	stats, err = compaction.Run(compaction.Job{
 		Inputs: []mvcc.Iterator{deletes(0, 10, 9).NewIterator(), rows(0, 10, 1).NewIterator()},
-		Policy: newestOnly(), Below: bottom, Output: out,
+		Policy: newestOnly(), Below: bottom, NewTable: out.NewTable,
 	})
-	if err != nil || out.open != nil || stats.Tables != 0 {
+	if err != nil || out.open != nil || len(out.done) != 0 {
 		t.Errorf("a table was begun for nothing: %+v, %v", stats, err)
 	}
 }
@@ -76,7 +76,7 @@ func TestTablesAreCutBetweenRowsAtTheTarget(t *testing.T) {
 	out := &tables{}
 	_, err := compaction.Run(compaction.Job{
 		Inputs: []mvcc.Iterator{rows(0, 25, 1).NewIterator()},
-		Policy: newestOnly(), TargetSize: 4*rowSize - 1, Output: out,
+		Policy: newestOnly(), TargetSize: 4*rowSize - 1, NewTable: out.NewTable,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ func TestTablesAreCutWhereTheyOverlapTooManyGrandparents(t *testing.T) {
 	out := &tables{}
 	_, err := compaction.Run(compaction.Job{
 		Inputs: []mvcc.Iterator{rows(100, 200, 1).NewIterator()},
-		Policy: newestOnly(), TargetSize: 1_000_000, Grandparents: grandparents, Output: out,
+		Policy: newestOnly(), TargetSize: 1_000_000, Grandparents: grandparents, NewTable: out.NewTable,
 	})
 	if err != nil || len(out.done) != 1 {
 		t.Fatalf("%d tables, %v", len(out.done), err)
@@ -111,7 +111,7 @@ func TestTablesAreCutWhereTheyOverlapTooManyGrandparents(t *testing.T) {
 	out = &tables{}
 	if _, err = compaction.Run(compaction.Job{
 		Inputs: []mvcc.Iterator{rows(100, 200, 1).NewIterator()},
-		Policy: newestOnly(), TargetSize: 1_000_000, Grandparents: grandparents, Output: out,
+		Policy: newestOnly(), TargetSize: 1_000_000, Grandparents: grandparents, NewTable: out.NewTable,
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -129,12 +129,12 @@ func TestRowsOutsideTheBoundsStayOutside(t *testing.T) {
 	out := &tables{}
 	stats, err := compaction.Run(compaction.Job{
 		Inputs: []mvcc.Iterator{rows(0, 20, 2).NewIterator(), rows(10, 20, 1).NewIterator()},
-		Start:  []byte("r0005"), End: []byte("r0015"), Policy: newestOnly(), Output: out,
+		Start:  []byte("r0005"), End: []byte("r0015"), Policy: newestOnly(), NewTable: out.NewTable,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if run := out.done[0]; stats.RowsIn != 10 || string(run[0].Key) != "r0005" || string(run[len(run)-1].Key) != "r0014" {
+	if run := out.done[0]; len(run) != 10 || string(run[0].Key) != "r0005" || string(run[len(run)-1].Key) != "r0014" {
 		t.Errorf("%+v, %s to %s", stats, run[0].Key, run[len(run)-1].Key)
 	}
 }
@@ -185,7 +185,7 @@ func TestEveryErrorEndsTheMergeAndAbandonsTheTable(t *testing.T) {
 		in := rows(0, 9, 1).NewIterator()
 		out := &failing{failAt: failAt}
 		_, err := compaction.Run(compaction.Job{
-			Inputs: []mvcc.Iterator{in}, Policy: newestOnly(), TargetSize: 80, Output: out,
+			Inputs: []mvcc.Iterator{in}, Policy: newestOnly(), TargetSize: 80, NewTable: out.NewTable,
 		})
 		if !in.Closed {
 			t.Fatalf("call %d: the input is open", failAt)
@@ -208,7 +208,7 @@ func TestEveryErrorEndsTheMergeAndAbandonsTheTable(t *testing.T) {
 		in := rows(0, 9, 1).NewIterator()
 		in.FailAfter = failAfter
 		out := &tables{}
-		_, err := compaction.Run(compaction.Job{Inputs: []mvcc.Iterator{in}, Policy: newestOnly(), Output: out})
+		_, err := compaction.Run(compaction.Job{Inputs: []mvcc.Iterator{in}, Policy: newestOnly(), NewTable: out.NewTable})
 		if in.Moves < failAfter {
 			if err != nil || len(out.done) != 1 {
 				t.Fatalf("without a failure: %v", err)
@@ -225,7 +225,7 @@ func TestALongMergeCanBeStopped(t *testing.T) {
 	stop := errors.New("stopped")
 	out := &tables{}
 	_, err := compaction.Run(compaction.Job{
-		Inputs: []mvcc.Iterator{rows(0, 5000, 1).NewIterator()}, Policy: newestOnly(), Output: out,
+		Inputs: []mvcc.Iterator{rows(0, 5000, 1).NewIterator()}, Policy: newestOnly(), NewTable: out.NewTable,
 		Cancelled: func() error { return stop },
 	})
 	if !errors.Is(err, stop) || out.abandoned != 1 || len(out.open.run) > 64 {
@@ -237,7 +237,7 @@ func TestALongMergeYieldsUntilItIsCancelled(t *testing.T) {
 	stop := errors.New("stopped")
 	asked, yielded := 0, 0
 	_, err := compaction.Run(compaction.Job{
-		Inputs: []mvcc.Iterator{rows(0, 5000, 1).NewIterator()}, Policy: newestOnly(), Output: &tables{},
+		Inputs: []mvcc.Iterator{rows(0, 5000, 1).NewIterator()}, Policy: newestOnly(), NewTable: (&tables{}).NewTable,
 		Cancelled: func() error {
 			if asked++; asked > 3 {
 				return stop
@@ -263,7 +263,7 @@ func BenchmarkMergeFourRuns(b *testing.B) {
 		for _, run := range runs {
 			inputs = append(inputs, run.NewIterator())
 		}
-		stats, err := compaction.Run(compaction.Job{Inputs: inputs, Policy: newestOnly(), Output: discard{}})
+		stats, err := compaction.Run(compaction.Job{Inputs: inputs, Policy: newestOnly(), NewTable: discard{}.NewTable})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -292,8 +292,8 @@ func TestFlushesLeaveTrimsAndCountThem(t *testing.T) {
 		})
 	}
 	out := &tables{}
-	stats, err := compaction.Run(compaction.Job{Inputs: []mvcc.Iterator{run.NewIterator()}, Policy: newestOnly(), Output: out})
-	if err != nil || stats.Trims != 1 || stats.CellsOut != 3 {
+	stats, err := compaction.Run(compaction.Job{Inputs: []mvcc.Iterator{run.NewIterator()}, Policy: newestOnly(), NewTable: out.NewTable})
+	if err != nil || stats.CellsOut != 3 {
 		t.Fatalf("%+v, %v", stats, err)
 	}
 	var b strings.Builder

@@ -232,7 +232,7 @@ func (m *model) write() {
 	if mut.DeleteRow {
 		cells = append(cells, row.Cell{Version: row.MaxVersion, Seq: seq, Kind: row.KindDeleteRow})
 	}
-	if v, ok := mut.Marker(); ok {
+	if v, ok := mvcctest.Marker(&mut); ok {
 		cells = append(cells, row.Cell{Version: v, Seq: seq, Kind: row.KindRowMarker})
 	}
 	for _, c := range mut.Cells {
@@ -319,7 +319,7 @@ func (m *model) flush() {
 	m.watermark = max(m.watermark, p.ExpiryCutoff)
 	out := &tables{}
 	if _, err := compaction.Run(compaction.Job{
-		Inputs: []mvcc.Iterator{run.NewIterator()}, Policy: p, Output: out, Below: m.belowMemory(),
+		Inputs: []mvcc.Iterator{run.NewIterator()}, Policy: p, NewTable: out.NewTable, Below: m.belowMemory(),
 		Pieces: m.cfg.TableFileSize, Grandparents: compaction.Base(&m.levels, m.cfg),
 	}); err != nil {
 		m.failf("flush: %v", err)
@@ -368,22 +368,22 @@ func (m *model) compactRange() {
 			m.finish(0)
 			continue
 		}
-		c, upper := compaction.Downwards(&m.levels, start, end)
+		c, inputs := compaction.Downwards(&m.levels, start, end)
 		if c == nil {
 			return
 		}
 		p.MaxVersions = m.keep(min(c.NewerSeq(&m.levels), m.flushed+1))
 		m.watermark = max(m.watermark, p.ExpiryCutoff)
-		m.merge(c, upper, p)
+		m.merge(c, inputs, p)
 	}
 	m.failf("a merge of a range does not end")
 }
 
 // merge does a compaction of several levels at once.
-func (m *model) merge(c *compaction.Candidate, upper [][]*manifest.FileMeta, p mvcc.Policy) {
+func (m *model) merge(c *compaction.Candidate, files *compaction.Levels, p mvcc.Policy) {
 	m.logf("merge %s", describeCandidate(c))
 	var inputs []mvcc.Iterator
-	for level, files := range upper {
+	for level, files := range files {
 		files = slices.Clone(files)
 		if level == 0 {
 			slices.Reverse(files)
@@ -393,14 +393,10 @@ func (m *model) merge(c *compaction.Candidate, upper [][]*manifest.FileMeta, p m
 			m.remove(level, f)
 		}
 	}
-	for _, f := range c.Lower {
-		inputs = append(inputs, m.runs[f.Number].NewIterator())
-		m.remove(c.OutputLevel, f)
-	}
 	out := &tables{}
 	if _, err := compaction.Run(compaction.Job{
-		Inputs: inputs, Policy: p, Below: func([]byte) mvcc.Below { return mvcc.BelowNothing },
-		TargetSize: m.cfg.TableFileSize, Output: out,
+		Inputs: inputs, Policy: p, Below: c.Below(&m.levels),
+		TargetSize: m.cfg.TableFileSize, NewTable: out.NewTable,
 	}); err != nil {
 		m.failf("compaction: %v", err)
 	}
@@ -440,7 +436,7 @@ func (m *model) compact() bool {
 		}
 		if _, err := compaction.Run(compaction.Job{
 			Inputs: inputs, Policy: p, Below: c.Below(&m.levels), TargetSize: m.cfg.TableFileSize,
-			Grandparents: c.Grandparents, Output: out,
+			Grandparents: c.Grandparents, NewTable: out.NewTable,
 		}); err != nil {
 			m.failf("compaction: %v", err)
 		}

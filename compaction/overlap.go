@@ -42,20 +42,23 @@ func rangeOf(files ...*manifest.FileMeta) (r keyRange) {
 	return r
 }
 
-// overlapping returns the files of a level deeper than 0 that overlap the range. They are
-// neighbours.
-func overlapping(files []*manifest.FileMeta, r keyRange) []*manifest.FileMeta {
+// overlapping returns the files of a level that overlap the range, in their order; of level 0
+// also those that overlap it only through others. In a deeper level they are neighbours.
+func overlapping(levels *Levels, level int, r keyRange) []*manifest.FileMeta {
+	files := levels[level]
+	if level == 0 {
+		return closure(files, r)
+	}
 	from := sort.Search(len(files), func(i int) bool { return bytes.Compare(files[i].Largest, r.smallest) >= 0 })
 	to := from
-	for to < len(files) && bytes.Compare(files[to].Smallest, r.largest) <= 0 {
+	for to < len(files) && r.meets(files[to].Smallest, files[to].Largest) {
 		to++
 	}
 	return files[from:to:to]
 }
 
-// closure returns the files of level 0 that overlap the range, directly or through each other,
-// in their order, and the range that they span together.
-func closure(files []*manifest.FileMeta, r keyRange) ([]*manifest.FileMeta, keyRange) {
+// closure is overlapping for level 0.
+func closure(files []*manifest.FileMeta, r keyRange) []*manifest.FileMeta {
 	var taken []*manifest.FileMeta
 	for {
 		before := len(taken)
@@ -67,7 +70,7 @@ func closure(files []*manifest.FileMeta, r keyRange) ([]*manifest.FileMeta, keyR
 			}
 		}
 		if len(taken) == before {
-			return taken, r
+			return taken
 		}
 	}
 }
@@ -125,22 +128,30 @@ func size(files []*manifest.FileMeta) (total int64) {
 // answer too small: data gets below the output only through the candidate's levels, where its
 // inputs are all there is.
 func (c *Candidate) Below(levels *Levels) func(key []byte) mvcc.Below {
-	deeper := levels[c.OutputLevel+1:]
-	rest := make([][]*manifest.FileMeta, len(deeper))
-	copy(rest, deeper)
+	return Below(levels[c.OutputLevel+1:], func(f *manifest.FileMeta) mvcc.Below {
+		if f.Permanent {
+			return mvcc.BelowAnything
+		}
+		return mvcc.BelowExpiring
+	})
+}
+
+// Below returns a Job.Below for a merge that lies over these runs of files, each in key order.
+// judge says what a file may hold of a row within its range.
+func Below(runs [][]*manifest.FileMeta, judge func(*manifest.FileMeta) mvcc.Below) func(key []byte) mvcc.Below {
+	rest := slices.Clone(runs)
 	return func(key []byte) mvcc.Below {
 		below := mvcc.BelowNothing
 		for i := range rest {
 			for len(rest[i]) > 0 && bytes.Compare(rest[i][0].Largest, key) < 0 {
 				rest[i] = rest[i][1:]
 			}
-			if len(rest[i]) == 0 || bytes.Compare(key, rest[i][0].Smallest) < 0 {
-				continue
+			if len(rest[i]) > 0 && bytes.Compare(key, rest[i][0].Smallest) >= 0 {
+				below = min(below, judge(rest[i][0]))
 			}
-			if rest[i][0].Permanent {
-				return mvcc.BelowAnything
+			if below == mvcc.BelowAnything {
+				break
 			}
-			below = mvcc.BelowExpiring
 		}
 		return below
 	}

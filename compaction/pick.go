@@ -17,6 +17,7 @@ package compaction
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 
@@ -95,6 +96,14 @@ type Candidate struct {
 // Files returns all inputs.
 func (c *Candidate) Files() []*manifest.FileMeta { return slices.Concat(c.Upper, c.Lower) }
 
+// Inputs returns all inputs by level, of a candidate that has its upper files in one level.
+func (c *Candidate) Inputs() *Levels {
+	var inputs Levels
+	inputs[c.OutputLevel] = c.Lower
+	inputs[c.Level] = c.Upper
+	return &inputs
+}
+
 func (c *Candidate) numbers() map[uint64]bool {
 	numbers := make(map[uint64]bool, len(c.Upper)+len(c.Lower))
 	for _, f := range c.Files() {
@@ -133,9 +142,7 @@ func newPicker(in Input) *picker {
 	in.Config = in.Config.withDefaults()
 	p := &picker{Input: in, shape: newShape(in.Levels, in.Config), busy: map[uint64]bool{}, oldest: math.MaxUint64}
 	for _, c := range in.Running {
-		for _, f := range c.Files() {
-			p.busy[f.Number] = true
-		}
+		maps.Copy(p.busy, c.numbers())
 	}
 	cutoff := in.Policy.ExpiryCutoff
 	p.horizon = in.Policy.TombstoneHorizon
@@ -157,15 +164,13 @@ func newPicker(in Input) *picker {
 // either overlaps none of them, and its output neither, or takes one of them. And a newer file
 // of level 0 brings all older ones that it overlaps.
 func (p *picker) admit(c *Candidate) *Candidate {
-	for _, f := range c.Files() {
-		if p.busy[f.Number] {
-			return nil
-		}
+	if slices.ContainsFunc(c.Files(), func(f *manifest.FileMeta) bool { return p.busy[f.Number] }) {
+		return nil
 	}
 	r := rangeOf(c.Files()...)
 	c.Smallest, c.Largest = r.smallest, r.largest
-	if c.OutputLevel < lastLevel {
-		c.Grandparents = overlapping(p.Levels[c.OutputLevel+1], r)
+	if !c.Drop && c.OutputLevel < lastLevel {
+		c.Grandparents = overlapping(p.Levels, c.OutputLevel+1, r)
 	}
 	return c
 }
@@ -181,11 +186,9 @@ func (p *picker) expired() *Candidate {
 			}
 		}
 		if len(files) > 0 {
-			r := rangeOf(files...)
-			return &Candidate{
-				Reason: ReasonExpired, Score: float64(size(files)), Level: level, OutputLevel: level,
-				Upper: files, Drop: true, Smallest: r.smallest, Largest: r.largest,
-			}
+			return p.admit(&Candidate{
+				Reason: ReasonExpired, Score: float64(size(files)), Level: level, OutputLevel: level, Upper: files, Drop: true,
+			})
 		}
 	}
 	return nil
@@ -209,16 +212,22 @@ func (p *picker) allExpired(level, i int) bool {
 // older reports whether is holds for any file that may have older cells of rows of the i-th file
 // of a level.
 func (p *picker) older(level, i int, is func(*manifest.FileMeta) bool) bool {
-	r := rangeOf(p.Levels[level][i])
+	f := p.Levels[level][i]
 	if level == 0 {
+		r := rangeOf(f)
 		for _, f := range p.Levels[0][:i] {
 			if r.meets(f.Smallest, f.Largest) && is(f) {
 				return true
 			}
 		}
 	}
-	for deeper := level + 1; deeper <= lastLevel; deeper++ {
-		if slices.ContainsFunc(overlapping(p.Levels[deeper], r), is) {
+	return p.deeper(level, f, is)
+}
+
+// deeper reports whether is holds for any file below a level that overlaps f.
+func (p *picker) deeper(level int, f *manifest.FileMeta, is func(*manifest.FileMeta) bool) bool {
+	for level++; level <= lastLevel; level++ {
+		if slices.ContainsFunc(overlapping(p.Levels, level, rangeOf(f)), is) {
 			return true
 		}
 	}
@@ -227,20 +236,18 @@ func (p *picker) older(level, i int, is func(*manifest.FileMeta) bool) bool {
 
 // overTarget tries the levels in descending order of their scores.
 func (p *picker) overTarget() *Candidate {
-	type scored struct {
-		level int
-		score float64
-	}
-	var levels []scored
-	for level := range lastLevel {
-		if s := p.shape.score(p.Levels, level, p.Config, p.busy); s >= 1 {
-			levels = append(levels, scored{level, s})
+	var levels []int
+	var scores [lastLevel]float64
+	for level := range scores {
+		scores[level] = p.shape.score(p.Levels, level, p.Config, p.busy)
+		if scores[level] >= 1 {
+			levels = append(levels, level)
 		}
 	}
-	slices.SortStableFunc(levels, func(a, b scored) int { return cmp.Compare(b.score, a.score) })
-	for _, l := range levels {
-		if c := p.fromLevel(l.level); c != nil {
-			c.Score = l.score
+	slices.SortStableFunc(levels, func(a, b int) int { return cmp.Compare(scores[b], scores[a]) })
+	for _, level := range levels {
+		if c := p.fromLevel(level); c != nil {
+			c.Score = scores[level]
 			return c
 		}
 	}
@@ -271,7 +278,7 @@ func (p *picker) deepest(reason Reason, worth func(c *Candidate, depth int) bool
 		if seen[f.Number] || p.busy[f.Number] {
 			continue
 		}
-		c := p.fromL0(f, reason)
+		c := p.push(0, f, reason)
 		if c == nil {
 			continue
 		}
@@ -294,7 +301,7 @@ func (p *picker) fromLevel(level int) *Candidate {
 	var best *Candidate
 	var bestCost float64
 	for _, f := range p.Levels[level] {
-		c := p.down(level, f, ReasonSize)
+		c := p.push(level, f, ReasonSize)
 		if c == nil {
 			continue
 		}
@@ -306,38 +313,20 @@ func (p *picker) fromLevel(level int) *Candidate {
 	return best
 }
 
-// down takes one file of a level deeper than 0 to the next level.
-func (p *picker) down(level int, f *manifest.FileMeta, reason Reason) *Candidate {
-	return p.into(&Candidate{
-		Reason: reason, Level: level, OutputLevel: level + 1,
-		Upper: []*manifest.FileMeta{f},
-		Lower: overlapping(p.Levels[level+1], rangeOf(f)),
-	})
-}
-
-// fromL0 takes a file of level 0 to the base, with all others of level 0 that overlap it,
-// directly or through each other. The older ones must come, or they would lie above newer data.
-// The newer ones need not, but are compacted on the way.
-func (p *picker) fromL0(f *manifest.FileMeta, reason Reason) *Candidate {
-	base := p.shape.base
-	files, r := closure(p.Levels[0], rangeOf(f))
-	return p.into(&Candidate{
-		Reason: reason, Level: 0, OutputLevel: base,
-		Upper: files, Lower: overlapping(p.Levels[base], r),
-	})
-}
-
-// into admits a compaction into a deeper level, and makes it a move if there is nothing to merge
-// with.
-func (p *picker) into(c *Candidate) *Candidate {
+// push takes a file to the next level, unchanged if there is nothing to merge it with. From level
+// 0 the next one is the base, and all files of level 0 come that overlap the file, directly or
+// through each other. The older ones must, or they would lie above newer data. The newer ones need
+// not, but are compacted on the way.
+func (p *picker) push(level int, f *manifest.FileMeta, reason Reason) *Candidate {
+	c := &Candidate{Reason: reason, Level: level, OutputLevel: max(level+1, p.shape.base)}
+	c.Upper = overlapping(p.Levels, level, rangeOf(f))
+	c.Lower = overlapping(p.Levels, c.OutputLevel, rangeOf(c.Upper...))
 	if c = p.admit(c); c == nil {
 		return nil
 	}
-	if len(c.Upper) == 1 && len(c.Lower) == 0 &&
+	c.Move = len(c.Upper) == 1 && len(c.Lower) == 0 &&
 		size(c.Grandparents) <= maxOverlapFactor*p.Config.TableFileSize &&
-		p.reclaimable(c.OutputLevel, c.Upper[0]) < reclaimShare {
-		c.Move = true
-	}
+		p.reclaimable(c.OutputLevel, f) < reclaimShare
 	return c
 }
 
@@ -356,7 +345,7 @@ func (p *picker) reclaim() *Candidate {
 			if share := p.reclaimable(level, f); share >= reclaimShare || gain > 0 && gain >= reclaimShare*(cost+float64(f.Size)) {
 				gain += share * float64(f.Size)
 				if level == 0 {
-					consider(p.fromL0(f, ReasonReclaim), gain)
+					consider(p.push(0, f, ReasonReclaim), gain)
 				} else {
 					consider(p.admit(&Candidate{
 						Reason: ReasonReclaim, Level: level, OutputLevel: level, Upper: []*manifest.FileMeta{f},
@@ -365,11 +354,7 @@ func (p *picker) reclaim() *Candidate {
 				continue
 			}
 			if share := tombstoneShare(f); share >= pushShare && p.older(level, i, anyFile) {
-				if level == 0 {
-					consider(p.fromL0(f, ReasonTombstones), share*float64(f.Size))
-				} else {
-					consider(p.down(level, f, ReasonTombstones), share*float64(f.Size))
-				}
+				consider(p.push(level, f, ReasonTombstones), share*float64(f.Size))
 			}
 		}
 	}
@@ -383,7 +368,7 @@ func anyFile(*manifest.FileMeta) bool { return true }
 // every view sees them all. After the rewrite both are zero.
 func (p *picker) reclaimable(level int, f *manifest.FileMeta) float64 {
 	share := expiredShare(f, p.cutoff)
-	if f.NewestTombstone <= p.oldest && tombstoneShare(f) > share && p.atBottom(level, f) {
+	if f.NewestTombstone <= p.oldest && tombstoneShare(f) > share && !p.deeper(level, f, anyFile) {
 		share = tombstoneShare(f)
 	}
 	return share
@@ -400,16 +385,6 @@ func Reclaimable(levels *Levels, policy Policy) int64 {
 		}
 	}
 	return int64(total)
-}
-
-// atBottom reports whether no deeper level overlaps the file.
-func (p *picker) atBottom(level int, f *manifest.FileMeta) bool {
-	for deeper := level + 1; deeper <= lastLevel; deeper++ {
-		if len(overlapping(p.Levels[deeper], rangeOf(f))) > 0 {
-			return false
-		}
-	}
-	return true
 }
 
 // expiredShare is the share of a file's versions that lie below the cutoff.

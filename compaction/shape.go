@@ -22,6 +22,7 @@ package compaction
 // is not small beside what it overlaps.
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/flagstone-db/flagstone/manifest"
@@ -38,24 +39,12 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.L0Trigger <= 0 {
-		c.L0Trigger = 12
-	}
-	if c.IdleDepth <= 0 {
-		c.IdleDepth = 2
-	}
-	if c.TableFileSize <= 0 {
-		c.TableFileSize = 64 << 20
-	}
-	if c.L0Size <= 0 {
-		c.L0Size = 6 * c.TableFileSize
-	}
-	if c.LevelBase <= 0 {
-		c.LevelBase = 4 * c.L0Size
-	}
-	if c.Multiplier < 2 {
-		c.Multiplier = 10
-	}
+	c.L0Trigger = cmp.Or(c.L0Trigger, 12)
+	c.IdleDepth = cmp.Or(c.IdleDepth, 2)
+	c.TableFileSize = cmp.Or(c.TableFileSize, 64<<20)
+	c.L0Size = cmp.Or(c.L0Size, 6*c.TableFileSize)
+	c.LevelBase = cmp.Or(c.LevelBase, 4*c.L0Size)
+	c.Multiplier = cmp.Or(c.Multiplier, 10)
 	return c
 }
 

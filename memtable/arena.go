@@ -67,12 +67,11 @@ type region struct {
 
 // slab is the slab of a region that is being filled.
 type slab struct {
-	base       unsafe.Pointer
-	first      link
-	size       int64
-	usedBefore int64        // bytes of the slabs before this one
-	reserved   int64        // bytes of this slab and the slabs before it
-	used       atomic.Int64 // grows beyond size when an allocation did not fit
+	base   unsafe.Pointer
+	first  link
+	size   int64
+	before int64        // bytes of the slabs before this one
+	used   atomic.Int64 // grows beyond size when an allocation did not fit
 }
 
 // at returns the memory that l addresses.
@@ -105,7 +104,7 @@ func (a *arena) alloc(r *region, n int) (link, unsafe.Pointer) {
 func (r *region) isOversized(s *slab, size int64) bool {
 	limit, have := int64(r.firstSize), r.oversized.Load()
 	if s != nil {
-		limit, have = s.size, have+s.reserved
+		limit, have = s.size, have+s.before+s.size
 	}
 	return size > max(limit, min(have/2, maxSlabSize))/oversizedShare
 }
@@ -129,14 +128,12 @@ func (a *arena) grow(r *region, full *slab) {
 	}
 	next := &slab{size: int64(r.firstSize)}
 	if full != nil {
-		next.usedBefore = full.usedBefore + full.size
-		next.reserved = full.reserved
+		next.before = full.before + full.size
 	}
-	for have := next.reserved + r.oversized.Load(); next.size < have && next.size < maxSlabSize; {
+	for have := next.before + r.oversized.Load(); next.size < have && next.size < maxSlabSize; {
 		next.size *= 2
 	}
 	next.first, next.base = a.addSlab(next.size)
-	next.reserved += next.size
 	r.current.Store(next)
 }
 
@@ -182,7 +179,7 @@ func (a *arena) free() {
 func (r *region) used() int64 {
 	used := r.oversized.Load()
 	if s := r.current.Load(); s != nil {
-		used += s.usedBefore + min(s.used.Load(), s.size)
+		used += s.before + min(s.used.Load(), s.size)
 	}
 	return used
 }

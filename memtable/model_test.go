@@ -15,6 +15,7 @@ import (
 
 	"github.com/flagstone-db/flagstone/internal/offheap"
 	"github.com/flagstone-db/flagstone/memtable"
+	"github.com/flagstone-db/flagstone/mvcc/mvcctest"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -38,7 +39,7 @@ func (m *model) apply(seq uint64, mut *row.Mutation) {
 		newestDelete = seq
 		added = append(added, row.Cell{Version: row.MaxVersion, Seq: seq, Kind: row.KindDeleteRow})
 	}
-	if v, ok := mut.Marker(); ok {
+	if v, ok := mvcctest.Marker(mut); ok {
 		redundant := false
 		for _, c := range cells {
 			if c.Kind == row.KindRowMarker && c.Seq >= newestDelete {

@@ -144,7 +144,7 @@ func (h *history) write() {
 	if m.DeleteRow {
 		cells = append(cells, row.Cell{Version: row.MaxVersion, Seq: seq, Kind: row.KindDeleteRow})
 	}
-	if v, ok := m.Marker(); ok {
+	if v, ok := mvcctest.Marker(&m); ok {
 		cells = append(cells, row.Cell{Version: v, Seq: seq, Kind: row.KindRowMarker})
 	}
 	for _, c := range m.Cells {

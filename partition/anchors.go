@@ -66,9 +66,6 @@ func (a *Anchors) All() iter.Seq2[[]byte, int64] {
 	}
 }
 
-// Len is the number of anchors.
-func (a *Anchors) Len() int { return len(a.list) }
-
 func (a *Anchors) key(x anchor) []byte { return a.keys[x.from:x.to:x.to] }
 
 func (a *Anchors) compare(x, y anchor) int {

@@ -14,9 +14,6 @@ import (
 	"github.com/flagstone-db/flagstone/sstable"
 )
 
-// bottomLevel is the deepest level.
-const bottomLevel = manifest.NumLevels - 1
-
 // hotLevels are the levels whose files are likely to be read soon after they were written.
 // Deeper levels are written past the page cache, to leave it to readers.
 const hotLevels = 2
@@ -82,7 +79,7 @@ func (t *Tree) Compact(activity Activity, claimed func()) (did bool, err error) 
 	if claimed != nil {
 		claimed()
 	}
-	return true, t.run(v, c, policy, kept, func() func([]byte) mvcc.Below { return c.Below(levels) })
+	return true, t.run(v, c, policy, kept)
 }
 
 // forget takes a candidate off the list of those that run.
@@ -114,25 +111,22 @@ func (t *Tree) CompactRange(start, end []byte) (did, more bool, err error) {
 	// The file was written when the table kept more versions.
 	surplus := func(f *manifest.FileMeta) bool { return t.env.Retention.MaxVersions(t.table, f.SmallestSeq) > latest }
 	if c := compaction.Shortcut(in, start, end, surplus); c != nil {
-		return true, true, t.run(v, c, policy, Kept{}, nil)
+		return true, true, t.run(v, c, policy, Kept{})
 	}
-	c, upper := compaction.Downwards(levels, start, end)
+	c, inputs := compaction.Downwards(levels, start, end)
 	if c == nil {
 		return false, false, nil
 	}
 	kept := t.keep(&policy, min(c.NewerSeq(levels), memorySeq))
-	nothing := func([]byte) mvcc.Below { return mvcc.BelowNothing }
 	// This takes all there is, and does not wait for what is flushed meanwhile.
-	return true, false, t.merge(v, c, upper, policy, kept, func() func([]byte) mvcc.Below { return nothing })
+	return true, false, t.merge(v, c, inputs, policy, kept)
 }
 
 // oldestVersion is the smallest version in the table files.
 func oldestVersion(meta *manifest.Partition) int64 {
 	oldest := int64(math.MaxInt64)
-	for _, level := range meta.Levels {
-		for _, f := range level {
-			oldest = min(oldest, f.MinVersion)
-		}
+	for _, f := range slices.Concat(meta.Levels[:]...) {
+		oldest = min(oldest, f.MinVersion)
 	}
 	return oldest
 }
@@ -147,16 +141,14 @@ func (t *Tree) pinVersion() (v *version, memorySeq uint64) {
 	return s.version, s.memories[0].startSeq
 }
 
-// run does what a candidate asks for. below makes a new compaction.Job.Below for each part of
-// the compaction.
-func (t *Tree) run(v *version, c *compaction.Candidate, policy compaction.Policy, kept Kept, below func() func([]byte) mvcc.Below) error {
-	upper := make([][]*manifest.FileMeta, c.Level+1)
-	upper[c.Level] = c.Upper
+// run does what a candidate of Pick or Shortcut asks for.
+func (t *Tree) run(v *version, c *compaction.Candidate, policy compaction.Policy, kept Kept) error {
+	inputs := c.Inputs()
 	if !c.Drop && !c.Move {
-		return t.merge(v, c, upper, policy, kept, below)
+		return t.merge(v, c, inputs, policy, kept)
 	}
 	var e manifest.Edit
-	t.deleteFiles(&e, upper)
+	t.deleteFiles(&e, inputs)
 	what, work := "files dropped", &t.env.Work.Dropped
 	if c.Move {
 		e.AddFile(t.id, c.OutputLevel, c.Upper[0])
@@ -170,19 +162,18 @@ func (t *Tree) run(v *version, c *compaction.Candidate, policy compaction.Policy
 	return nil
 }
 
-// merge merges the candidate's lower files and the upper files, given by level, into the
-// candidate's output level.
-func (t *Tree) merge(v *version, c *compaction.Candidate, upper [][]*manifest.FileMeta, policy compaction.Policy, kept Kept, below func() func([]byte) mvcc.Below) error {
+// merge merges the candidate's files, which inputs has by level, into its output level.
+func (t *Tree) merge(v *version, c *compaction.Candidate, inputs *compaction.Levels, policy compaction.Policy, kept Kept) error {
 	began := t.env.Clock.NowMillis()
-	ends, err := t.partEnds(v, c, upper)
+	ends, err := t.partEnds(v, c, inputs)
 	if err != nil {
 		return err
 	}
-	out, stats, err := t.runParts(parts{
+	out, dropped, err := t.runParts(parts{
 		ends: ends, help: executor.Compaction, direct: bypassesPageCache(c),
 		job: func() compaction.Job {
 			return compaction.Job{
-				Inputs: v.inputs(t.env.Memory, upper, c), Policy: policy, Below: below(),
+				Inputs: v.runsOf(inputs, t.env.Memory), Policy: policy, Below: c.Below(&v.meta.Levels),
 				TargetSize: t.env.Compaction.TableFileSize, Grandparents: c.Grandparents,
 			}
 		},
@@ -191,24 +182,18 @@ func (t *Tree) merge(v *version, c *compaction.Candidate, upper [][]*manifest.Fi
 		return err
 	}
 	var e manifest.Edit
-	t.deleteFiles(&e, upper)
-	for _, f := range c.Lower {
-		e.DeleteFile(t.id, c.OutputLevel, f.Number)
-	}
+	t.deleteFiles(&e, inputs)
 	out.addTo(&e, t.table, t.id, c.OutputLevel)
 	if err := t.commit(&e, kept, out, 0); err != nil {
 		return err
 	}
-	for _, metas := range upper {
-		t.env.Work.CompactedIn.Add(totalSize(metas))
-	}
-	t.env.Work.CompactedIn.Add(totalSize(c.Lower))
+	t.env.Work.CompactedIn.Add(totalSize(c.Files()))
 	t.env.Work.CompactedOut.Add(out.written())
-	t.log(c, "compacted", stats.CellsIn-stats.CellsOut, time.Duration(t.env.Clock.NowMillis()-began)*time.Millisecond)
+	t.log(c, "compacted", dropped, time.Duration(t.env.Clock.NowMillis()-began)*time.Millisecond)
 	return nil
 }
 
-func (t *Tree) deleteFiles(e *manifest.Edit, levels [][]*manifest.FileMeta) {
+func (t *Tree) deleteFiles(e *manifest.Edit, levels *compaction.Levels) {
 	for level, files := range levels {
 		for _, f := range files {
 			e.DeleteFile(t.id, level, f.Number)
@@ -218,41 +203,32 @@ func (t *Tree) deleteFiles(e *manifest.Edit, levels [][]*manifest.FileMeta) {
 
 func (t *Tree) log(c *compaction.Candidate, what string, dropped uint64, took time.Duration) {
 	t.env.Logger.Debug(what, "table", t.table, "partition", t.id, "reason", string(c.Reason),
-		"level", c.Level, "output", c.OutputLevel, "files", len(c.Upper)+len(c.Lower),
+		"level", c.Level, "output", c.OutputLevel, "files", len(c.Files()),
 		"cells dropped", dropped, "took", took)
 }
 
-// inputs returns the runs of a compaction, newest first. Each file of level 0 is a run; the
-// files of a deeper level are one run together.
-func (v *version) inputs(memory *offheap.Pool, upper [][]*manifest.FileMeta, c *compaction.Candidate) (runs []mvcc.Iterator) {
+// runsOf returns the runs of a compaction's inputs, newest first. Each file of level 0 is a run;
+// the files of a deeper level are one run together.
+func (v *version) runsOf(inputs *compaction.Levels, memory *offheap.Pool) (runs []mvcc.Iterator) {
 	opts := sstable.IterOptions{NoCacheFill: true, KeepStored: true, Memory: memory}
-	add := func(level int, metas []*manifest.FileMeta) {
-		files := v.files(level, metas)
+	for level, metas := range inputs {
+		files := v.named(level, metas)
 		if level == 0 {
-			for i := len(files) - 1; i >= 0; i-- {
+			for i := range slices.Backward(files) {
 				runs = append(runs, newLevelIterator(files[i:i+1], opts))
 			}
 		} else if len(files) > 0 {
 			runs = append(runs, newLevelIterator(files, opts))
 		}
 	}
-	for level, metas := range upper {
-		add(level, metas)
-	}
-	add(c.OutputLevel, c.Lower)
 	return runs
 }
 
-// files returns the pinned files of a level that metas name, in the level's order.
-func (v *version) files(level int, metas []*manifest.FileMeta) (files []*tablefiles.File) {
+// named returns the pinned files of a level that metas name, in the level's order.
+func (v *version) named(level int, metas []*manifest.FileMeta) []*tablefiles.File {
 	wanted := make(map[uint64]bool, len(metas))
 	for _, m := range metas {
 		wanted[m.Number] = true
 	}
-	for _, f := range v.levels[level] {
-		if wanted[f.Meta.Number] {
-			files = append(files, f)
-		}
-	}
-	return files
+	return slices.DeleteFunc(slices.Clone(v.levels[level]), func(f *tablefiles.File) bool { return !wanted[f.Meta.Number] })
 }

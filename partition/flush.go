@@ -1,7 +1,6 @@
 package partition
 
 import (
-	"bytes"
 	"errors"
 	"slices"
 
@@ -90,18 +89,8 @@ func (t *Tree) writeFlush(s *state, waiting []*memory, endSeq uint64) (*output, 
 // order.
 func (s *state) belowMemory() func(key []byte) mvcc.Below {
 	levels := &s.version.meta.Levels
-	rest := append(compaction.Runs(levels[0]), levels[1:]...)
-	return func(key []byte) mvcc.Below {
-		for i := range rest {
-			for len(rest[i]) > 0 && bytes.Compare(rest[i][0].Largest, key) < 0 {
-				rest[i] = rest[i][1:]
-			}
-			if len(rest[i]) > 0 && bytes.Compare(key, rest[i][0].Smallest) >= 0 {
-				return mvcc.BelowAnything
-			}
-		}
-		return mvcc.BelowNothing
-	}
+	runs := append(compaction.Runs(levels[0]), levels[1:]...)
+	return compaction.Below(runs, func(*manifest.FileMeta) mvcc.Below { return mvcc.BelowAnything })
 }
 
 // keep completes a policy with the number of versions to keep, given that mutations from
@@ -112,7 +101,8 @@ func (t *Tree) keep(policy *compaction.Policy, newerSeq uint64) Kept {
 }
 
 // commit makes the outcome of a flush or compaction durable and installs it: a version with the
-// files that the edit leaves, without the first flushed memtables that waited.
+// files that the edit leaves, without the first flushed memtables that waited. The state gets a
+// copy of the other memtables' list, since a subslice would keep all of them alive.
 func (t *Tree) commit(e *manifest.Edit, kept Kept, out *output, flushed int) error {
 	t.commits.Lock()
 	defer t.commits.Unlock()
@@ -129,7 +119,7 @@ func (t *Tree) commit(e *manifest.Edit, kept Kept, out *output, flushed int) err
 	v := newVersion(t.env.Files, meta)
 	t.replace(func(old *state) *state {
 		old.version.markObsolete(committed)
-		return old.without(flushed, v)
+		return newState(slices.Clone(old.memories[flushed:]), v)
 	})
 	return nil
 }

@@ -17,6 +17,9 @@ import (
 	"github.com/flagstone-db/flagstone/sstable"
 )
 
+// bottomLevel is the deepest level.
+const bottomLevel = manifest.NumLevels - 1
+
 // writeFile makes a table file of rows with one cell each.
 func (r *rig) writeFile(keys [][]byte) *manifest.FileMeta {
 	r.t.Helper()

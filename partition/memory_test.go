@@ -2,6 +2,7 @@ package partition
 
 import (
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,7 +20,7 @@ func TestFlushedMemtablesAreNotKeptAlive(t *testing.T) {
 	flushed := env.newMemory(1)
 	gone := weak.Make(flushed.table)
 	old := newState([]*memory{flushed, env.newMemory(2)}, v)
-	next := old.without(1, v)
+	next := newState(slices.Clone(old.memories[1:]), v)
 	old, flushed = nil, nil
 	runtime.GC()
 	if gone.Value() != nil {

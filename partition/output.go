@@ -20,7 +20,7 @@ type output struct {
 	env    *Env
 	direct bool // bypass the page cache: the files are unlikely to be read soon
 	metas  []*manifest.FileMeta
-	made   []uint64 // numbers of all files that were begun
+	made   []string // names of all files that were begun, value files too
 	dirs   map[string]bool
 	values valueOutput
 	// readBack waits for the read-back of the last finished file; nil if there is none, or its
@@ -37,7 +37,6 @@ func (o *output) join(part *output) {
 	o.metas = append(o.metas, part.metas...)
 	o.made = append(o.made, part.made...)
 	o.values.metas = append(o.values.metas, part.values.metas...)
-	o.values.made = append(o.values.made, part.values.made...)
 	maps.Copy(o.dirs, part.dirs)
 }
 
@@ -57,32 +56,54 @@ func totalSize(metas []*manifest.FileMeta) (total int64) {
 	return total
 }
 
-// NewTable begins a table file.
-func (o *output) NewTable() (compaction.TableWriter, error) {
-	number := o.env.Manifest.NextFile()
-	name := filepath.Join(o.env.Dir, manifest.TableName(number))
-	if err := o.makeDir(filepath.Dir(name)); err != nil {
-		return nil, err
-	}
-	o.made = append(o.made, number)
-	file, err := o.env.FS.Create(name, vfs.OpenOptions{Direct: o.direct, WriteBehind: true})
-	if err != nil {
-		return nil, fmt.Errorf("create table file: %w", err)
-	}
-	opts := o.env.Table
-	opts.UniqueID = o.env.Random()
-	return &tableOutput{output: o, number: number, name: name, file: file, writer: sstable.NewWriter(file, opts)}, nil
+// newFile is a file being written.
+type newFile struct {
+	vfs.File
+	kind   string // for errors: table or value
+	number uint64
+	name   string
 }
 
-func (o *output) makeDir(dir string) error {
+// create begins a file, which nameOf names in the store's directory.
+func (o *output) create(kind string, nameOf func(number uint64) string) (newFile, error) {
+	f := newFile{kind: kind, number: o.env.Manifest.NextFile()}
+	f.name = filepath.Join(o.env.Dir, nameOf(f.number))
+	dir := filepath.Dir(f.name)
 	if _, made := o.env.dirs.Load(dir); !made {
 		if err := vfs.MakeDir(o.env.FS, o.env.Dir, dir); err != nil {
-			return fmt.Errorf("make directory for table files: %w", err)
+			return f, fmt.Errorf("make directory for %s files: %w", kind, err)
 		}
 		o.env.dirs.Store(dir, true)
 	}
 	o.dirs[dir] = true
+	o.made = append(o.made, f.name)
+	var err error
+	if f.File, err = o.env.FS.Create(f.name, vfs.OpenOptions{Direct: o.direct, WriteBehind: true}); err != nil {
+		return f, fmt.Errorf("create %s file: %w", kind, err)
+	}
+	return f, nil
+}
+
+// end syncs and closes the file; err is that of its writer.
+func (f *newFile) end(err error) error {
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("write %s file %s: %w", f.kind, f.name, err)
+	}
 	return nil
+}
+
+// NewTable begins a table file.
+func (o *output) NewTable() (compaction.TableWriter, error) {
+	file, err := o.create("table", manifest.TableName)
+	if err != nil {
+		return nil, err
+	}
+	opts := o.env.Table
+	opts.UniqueID = o.env.Random()
+	return &tableOutput{output: o, file: file, writer: sstable.NewWriter(file.File, opts)}, nil
 }
 
 // addTo adds the files to an edit, at a level of a partition of a table.
@@ -119,14 +140,13 @@ func (o *output) verified() (err error) {
 // end completes the value file under way once the compaction has ended, with err. Table files
 // are finished by the compaction itself.
 func (o *output) end(err error) error {
-	if err != nil && o.values.writer != nil {
+	if err == nil {
+		return o.finishValues()
+	}
+	if o.values.writer != nil {
 		o.values.file.Close()
-		o.values.writer = nil
 	}
-	if err != nil {
-		return err
-	}
-	return o.finishValues()
+	return err
 }
 
 // sync makes the directory entries of the files durable. The files themselves
@@ -143,20 +163,15 @@ func (o *output) sync() error {
 // discard deletes the files. A file that cannot be deleted is an orphan, which the next Open
 // removes.
 func (o *output) discard() {
-	for _, number := range o.made {
-		o.env.FS.Remove(filepath.Join(o.env.Dir, manifest.TableName(number)))
-	}
-	for _, number := range o.values.made {
-		o.env.FS.Remove(filepath.Join(o.env.Dir, manifest.ValueName(number)))
+	for _, name := range o.made {
+		o.env.FS.Remove(name)
 	}
 }
 
 // tableOutput writes one table file.
 type tableOutput struct {
 	output *output
-	number uint64
-	name   string
-	file   vfs.File
+	file   newFile
 	writer *sstable.Writer
 	moved  bool // a value of the row may be in a value file
 }
@@ -194,18 +209,15 @@ func (t *tableOutput) AddCell(c *row.Cell) error {
 // Finish completes, syncs and closes the file, notes its properties, and starts its read-back.
 func (t *tableOutput) Finish() error {
 	props, err := t.writer.Finish()
-	if err == nil {
-		err = t.file.Sync()
-	}
-	if err = errors.Join(err, t.file.Close()); err != nil {
-		return fmt.Errorf("write table file %s: %w", t.name, err)
+	if err = t.file.end(err); err != nil {
+		return err
 	}
 	var values []manifest.ValueUse
 	for _, v := range props.ValueFiles {
 		values = append(values, manifest.ValueUse{File: v.Number, Values: v.Values, Bytes: v.Bytes})
 	}
 	t.output.metas = append(t.output.metas, &manifest.FileMeta{
-		Number: t.number, UniqueID: props.UniqueID,
+		Number: t.file.number, UniqueID: props.UniqueID,
 		Size: props.FileSize, Checksum: props.FileChecksum,
 		Smallest: props.SmallestKey, Largest: props.LargestKey,
 		SmallestSeq: props.SmallestSeq, LargestSeq: props.LargestSeq,
@@ -214,5 +226,5 @@ func (t *tableOutput) Finish() error {
 		Rows:            props.Rows, Cells: props.Cells, Puts: props.Puts, Tombstones: props.Tombstones,
 		CreatedMillis: t.output.env.Clock.NowMillis(), Values: values,
 	})
-	return t.output.verify(t.writer.Meant(), t.name)
+	return t.output.verify(t.writer.Meant(), t.file.name)
 }

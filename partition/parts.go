@@ -11,7 +11,6 @@ import (
 
 	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/internal/executor"
-	"github.com/flagstone-db/flagstone/manifest"
 )
 
 // errPartFailed ends the other parts of a compaction or flush when one part failed.
@@ -48,10 +47,10 @@ type parts struct {
 }
 
 // runParts merges part by part and returns the files of all parts, in key order and with durable
-// names. After an error it leaves no files.
-func (t *Tree) runParts(p parts) (*output, compaction.Stats, error) {
+// names, and the number of cells that they dropped. After an error it leaves no files.
+func (t *Tree) runParts(p parts) (joined *output, cells uint64, err error) {
 	outputs := make([]*output, len(p.ends)+1)
-	stats := make([]compaction.Stats, len(outputs))
+	dropped := make([]uint64, len(outputs))
 	errs := make([]error, len(outputs))
 	var failed atomic.Bool
 	cancelled := func() error {
@@ -71,21 +70,20 @@ func (t *Tree) runParts(p parts) (*output, compaction.Stats, error) {
 			job.End = p.ends[i]
 		}
 		outputs[i] = newOutput(t.env, p.direct)
-		job.Output = outputs[i]
-		stats[i], errs[i] = compaction.Run(job)
-		if errs[i] = outputs[i].end(errs[i]); errs[i] != nil {
+		job.NewTable = outputs[i].NewTable
+		stats, err := compaction.Run(job)
+		dropped[i] = stats.CellsIn - stats.CellsOut
+		if errs[i] = outputs[i].end(err); errs[i] != nil {
 			failed.Store(true)
 		}
 	})
-	joined := newOutput(t.env, p.direct)
-	var total compaction.Stats
-	var err error
+	joined = newOutput(t.env, p.direct)
 	for i, o := range outputs {
 		// Not before: the part's last file was read back while the parts after it ran.
 		if failed := o.verified(); errs[i] == nil {
 			errs[i] = failed
 		}
-		total.Add(stats[i])
+		cells += dropped[i]
 		if errs[i] != nil && (err == nil || err == errPartFailed) {
 			err = errs[i]
 		}
@@ -96,74 +94,45 @@ func (t *Tree) runParts(p parts) (*output, compaction.Stats, error) {
 	}
 	if err != nil {
 		joined.discard()
-		return nil, total, err
+		return nil, cells, err
 	}
-	return joined, total, nil
+	return joined, cells, nil
 }
 
 // share calls part for 0 to n-1, on this goroutine and on helpers of the class that become free
-// in time.
+// in time. A helper that comes too late finds no part left.
 func (t *Tree) share(n int, class executor.Class, part func(i int)) {
 	var next atomic.Int64
+	var done sync.WaitGroup
+	done.Add(n)
 	work := func() {
 		for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
 			part(int(i))
+			done.Done()
 		}
-	}
-	var helpers sync.WaitGroup
-	var late struct {
-		sync.Mutex
-		over bool // helpers that come now are not waited for, and return
-	}
-	help := func() {
-		late.Lock()
-		if late.over {
-			late.Unlock()
-			return
-		}
-		helpers.Add(1)
-		late.Unlock()
-		defer helpers.Done()
-		work()
 	}
 	for range n - 1 {
-		if !t.env.Executor.Spare(class, "part of a "+class.String(), help) {
+		if !t.env.Executor.Spare(class, "part of a "+class.String(), work) {
 			break
 		}
 	}
 	work()
-	late.Lock()
-	late.over = true
-	late.Unlock()
-	helpers.Wait()
+	done.Wait()
 }
 
 // partEnds returns the keys at which a compaction is divided; none for a small one.
-func (t *Tree) partEnds(v *version, c *compaction.Candidate, upper [][]*manifest.FileMeta) ([][]byte, error) {
-	var total int64
-	for _, metas := range append(upper[:len(upper):len(upper)], c.Lower) {
-		total += totalSize(metas)
-	}
-	n := min(partShare*total/t.env.Compaction.TableFileSize, maxParts)
+func (t *Tree) partEnds(v *version, c *compaction.Candidate, inputs *compaction.Levels) ([][]byte, error) {
+	n := min(partShare*totalSize(c.Files())/t.env.Compaction.TableFileSize, maxParts)
 	if n < 2 {
 		return nil, nil
 	}
 	var anchors Anchors
-	add := func(level int, metas []*manifest.FileMeta) error {
-		for _, f := range v.files(level, metas) {
+	for level, metas := range inputs {
+		for _, f := range v.named(level, metas) {
 			if err := t.addFile(&anchors, f, f.Meta.Size/partAnchors); err != nil {
-				return err
+				return nil, err
 			}
 		}
-		return nil
-	}
-	for level, metas := range upper {
-		if err := add(level, metas); err != nil {
-			return nil, err
-		}
-	}
-	if err := add(c.OutputLevel, c.Lower); err != nil {
-		return nil, err
 	}
 	return divide(&anchors, n), nil
 }

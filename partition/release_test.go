@@ -14,7 +14,7 @@ func TestAnchorsOutliveTheMemtable(t *testing.T) {
 	}
 	anchors, err := r.tree.Anchors(0)
 	must(t, err)
-	if anchors.Len() == 0 {
+	if len(anchors.list) == 0 {
 		t.Fatal("no anchors")
 	}
 	var before []string

@@ -19,38 +19,25 @@ const AnchorShare = 16
 func (t *Tree) Anchors(apart int64) (*Anchors, error) {
 	s := t.pin()
 	defer s.unref()
-	found, err := t.fileAnchors(s, apart)
-	for _, m := range s.memories {
-		t.weighMemory(found, m, apart)
-	}
-	return found, err
+	return t.anchors(s, apart, t.weighMemory)
 }
 
-// anchorsOf is like Anchors, but estimates the memtables.
-func (t *Tree) anchorsOf(s *state, apart int64) (*Anchors, error) {
-	found, err := t.fileAnchors(s, apart)
-	for _, m := range s.memories {
-		t.addMemory(found, m, apart)
-	}
-	return found, err
-}
-
-func (t *Tree) fileAnchors(s *state, apart int64) (*Anchors, error) {
+// anchors is Anchors of a pinned state; memory adds those of a memtable.
+func (t *Tree) anchors(s *state, apart int64, memory func(to *Anchors, m *memory, apart int64)) (*Anchors, error) {
 	found := new(Anchors)
 	count, keyBytes := 0, 0
-	for _, level := range s.version.levels {
-		for _, f := range level {
-			count += int(f.Meta.Size/max(apart, 1)) + 2
-			keyBytes = max(keyBytes, min(len(f.Meta.Largest), 64))
-		}
+	for _, f := range s.version.files() {
+		count += int(f.Meta.Size/max(apart, 1)) + 2
+		keyBytes = max(keyBytes, min(len(f.Meta.Largest), 64))
 	}
 	found.grow(min(count, maxAnchorsAhead), keyBytes)
-	for _, level := range s.version.levels {
-		for _, f := range level {
-			if err := t.addFile(found, f, apart); err != nil {
-				return nil, err
-			}
+	for _, f := range s.version.files() {
+		if err := t.addFile(found, f, apart); err != nil {
+			return nil, err
 		}
+	}
+	for _, m := range s.memories {
+		memory(found, m, apart)
 	}
 	return found, nil
 }
@@ -132,37 +119,27 @@ func (t *Tree) weighMemory(to *Anchors, m *memory, apart int64) {
 	}
 }
 
-// ScanSize is about how many bytes and rows a scan reads, without value files.
-func (t *Tree) ScanSize() (size, rows int64) {
+// Sizes is about what the tree holds in memory and on disk: the bytes and rows that a scan reads
+// without value files, and the bytes in these.
+func (t *Tree) Sizes() (scanned, rows, values int64) {
 	s := t.pin()
 	defer s.unref()
 	for _, m := range s.memories {
-		size, rows = size+m.table.Used(), rows+int64(m.table.Rows())
+		scanned, rows = scanned+m.table.Used(), rows+int64(m.table.Rows())
 	}
-	for _, level := range s.version.meta.Levels {
-		for _, f := range level {
-			size, rows = size+f.Size, rows+int64(f.Rows)
+	for _, f := range s.version.files() {
+		scanned, rows = scanned+f.Meta.Size, rows+int64(f.Meta.Rows)
+		for _, use := range f.Meta.Values {
+			values += int64(use.Bytes)
 		}
 	}
-	return size, rows
+	return scanned, rows, values
 }
 
 // ApproximateSize is about how many bytes the tree holds, in memory and on disk.
-func (t *Tree) ApproximateSize() (size int64) {
-	s := t.pin()
-	defer s.unref()
-	for _, m := range s.memories {
-		size += m.table.Used()
-	}
-	for _, level := range s.version.meta.Levels {
-		for _, f := range level {
-			size += f.Size
-			for _, use := range f.Values {
-				size += int64(use.Bytes)
-			}
-		}
-	}
-	return size
+func (t *Tree) ApproximateSize() int64 {
+	scanned, _, values := t.Sizes()
+	return scanned + values
 }
 
 // Cutter divides data into pieces of about a given size. It is shown the places of all trees in
@@ -215,7 +192,7 @@ func (t *Tree) Cut(c *Cutter) error {
 	defer s.unref()
 	run, little, ok := s.onlyRun(c.share())
 	if !ok {
-		found, err := t.anchorsOf(s, c.share())
+		found, err := t.anchors(s, c.share(), t.addMemory)
 		if err != nil {
 			return err
 		}

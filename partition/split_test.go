@@ -2,6 +2,7 @@ package partition
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -77,8 +78,8 @@ func TestCutPointsDivideWithinTheirBound(t *testing.T) {
 			coarse, err := r.tree.Anchors(piece / AnchorShare)
 			must(t, err)
 			files := int64(len(r.tree.Meta().Levels[0]))
-			if fine := int64(anchors.Len()); int64(coarse.Len()) > min(fine, int64(runs)*AnchorShare*(total/piece+1)+2*files) {
-				t.Errorf("seed %d: %d anchors for pieces of %d in %d bytes", seed, coarse.Len(), piece, total)
+			if fine := int64(len(anchors.list)); int64(len(coarse.list)) > min(fine, int64(runs)*AnchorShare*(total/piece+1)+2*files) {
+				t.Errorf("seed %d: %d anchors for pieces of %d in %d bytes", seed, len(coarse.list), piece, total)
 			}
 			slack := int64(runs) * (largest + piece/AnchorShare)
 			checkPieces(t, fmt.Sprintf("seed %d, coarse, pieces of %d", seed, piece), names, rows,
@@ -207,5 +208,22 @@ func TestCutPointsOfAnything(t *testing.T) {
 				t.Fatalf("points do not rise: %v, %v", points[i-1], v)
 			}
 		}
+	}
+}
+
+func TestAnchorsReturnTheErrorOfAFileThatCannotBeOpened(t *testing.T) {
+	r := newRig(t)
+	r.putRow(key("p", 1), "c", 1, "value")
+	r.flush()
+	r.putRow(key("p", 2), "c", 1, "value")
+	broken := errors.New("broken")
+	breakOpen := func() { r.fault.Add(vfs.Rule{Ops: vfs.OpOpen, Glob: "*.sst", Action: vfs.FailWith(broken)}) }
+	breakOpen()
+	if _, err := r.tree.Anchors(0); !errors.Is(err, broken) {
+		t.Errorf("anchors: %v", err)
+	}
+	breakOpen()
+	if err := r.tree.Cut(NewCutter(2, 100, 5)); !errors.Is(err, broken) {
+		t.Errorf("cut: %v", err)
 	}
 }

@@ -62,47 +62,43 @@ type version struct {
 // version takes the first reference to it.
 func newVersion(files *tablefiles.Registry, meta *manifest.Partition) *version {
 	v := &version{meta: meta}
+	recent := make(map[*manifest.FileMeta]*tablefiles.File, len(meta.Levels[0]))
 	for level, metas := range meta.Levels {
 		for _, m := range metas {
-			v.levels[level] = append(v.levels[level], files.Ref(m))
+			f := files.Ref(m)
+			v.levels[level] = append(v.levels[level], f)
+			if level == 0 {
+				recent[m] = f
+			}
 		}
 	}
-	v.runs = v.findRuns()
-	return v
-}
-
-func (v *version) findRuns() (runs [][]*tablefiles.File) {
-	recent := make(map[*manifest.FileMeta]*tablefiles.File, len(v.levels[0]))
-	for i, m := range v.meta.Levels[0] {
-		recent[m] = v.levels[0][i]
-	}
-	for _, metas := range compaction.Runs(v.meta.Levels[0]) {
+	for _, metas := range slices.Backward(compaction.Runs(meta.Levels[0])) {
 		run := make([]*tablefiles.File, len(metas))
 		for i, m := range metas {
 			run[i] = recent[m]
 		}
-		runs = append(runs, run)
+		v.runs = append(v.runs, run)
 	}
-	v.recent = len(runs)
-	slices.Reverse(runs)
+	v.recent = len(v.runs)
 	for _, files := range v.levels[1:] {
 		if len(files) > 0 {
-			runs = append(runs, files)
+			v.runs = append(v.runs, files)
 		}
 	}
-	return runs
+	return v
 }
 
 func (v *version) unref() {
 	if v.refs.Add(-1) != 0 {
 		return
 	}
-	for _, level := range v.levels {
-		for _, f := range level {
-			f.Unref()
-		}
+	for _, f := range v.files() {
+		f.Unref()
 	}
 }
+
+// files returns all table files, by level.
+func (v *version) files() []*tablefiles.File { return slices.Concat(v.levels[:]...) }
 
 // state is what a reader pins: a version, and memtables, oldest first, of which the last is
 // mutable. It lives until it is replaced and no reader pins it.
@@ -133,12 +129,6 @@ func newState(memories []*memory, v *version) *state {
 		m.refs.Add(1)
 	}
 	return &state{memories: memories, version: v}
-}
-
-// without is the state after the first flushed memtables were flushed. It copies the rest, since
-// a subslice of s.memories would keep all of them alive.
-func (s *state) without(flushed int, v *version) *state {
-	return newState(slices.Clone(s.memories[flushed:]), v)
 }
 
 // unpin ends a pin in a stripe.
@@ -207,9 +197,7 @@ func (p *Pin) Release() { p.version.unref() }
 // markObsolete marks the files of the version that next does not name, for this or another
 // partition. They are deleted when no reader uses them any more.
 func (v *version) markObsolete(next *manifest.State) {
-	for _, level := range v.levels {
-		for _, f := range level {
-			f.MarkObsolete(next)
-		}
+	for _, f := range v.files() {
+		f.MarkObsolete(next)
 	}
 }

@@ -4,12 +4,7 @@ package partition
 // value files that hold too much garbage.
 
 import (
-	"errors"
-	"fmt"
-	"path/filepath"
-
 	"github.com/flagstone-db/flagstone/compaction"
-	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/row"
 	"github.com/flagstone-db/flagstone/sstable"
@@ -32,11 +27,8 @@ const (
 // valueOutput makes the value files of an output.
 type valueOutput struct {
 	metas []*manifest.ValueFile
-	made  []uint64 // numbers of all files that were begun
 
-	number uint64 // of the file being written
-	name   string
-	file   vfs.File
+	file   newFile
 	writer *valuefile.Writer // nil between files
 
 	stale     map[uint64]bool // by value file: whether its live values are moved away
@@ -53,8 +45,8 @@ func (env *Env) separates(c *row.Cell) bool {
 // plain reports whether a cell goes into a table file as it is.
 func (env *Env) plain(c *row.Cell) bool { return !c.Separate && !c.Packed && !env.separates(c) }
 
-// cell puts the value of a cell where it belongs, in a table file or a value file. It returns c,
-// or a copy of c that is valid until the next call.
+// cell puts the value of a cell that is not plain where it belongs, in a table file or a value
+// file. It returns c, or a copy of c that is valid until the next call.
 func (o *output) cell(c *row.Cell) (row.Cell, error) {
 	v := &o.values
 	var old, ref row.Reference
@@ -69,8 +61,6 @@ func (o *output) cell(c *row.Cell) (row.Cell, error) {
 		unpacked := *c
 		unpacked.Packed, unpacked.Value = false, value
 		return unpacked, err
-	case !c.Packed && !o.env.separates(c):
-		return *c, nil
 	}
 	if err := o.startValues(); err != nil {
 		return *c, err
@@ -119,19 +109,12 @@ func (o *output) startValues() error {
 	if v.writer != nil {
 		return nil
 	}
-	v.number = o.env.Manifest.NextFile()
-	v.name = filepath.Join(o.env.Dir, manifest.ValueName(v.number))
-	if err := o.makeDir(filepath.Dir(v.name)); err != nil {
+	var err error
+	if v.file, err = o.create("value", manifest.ValueName); err != nil {
 		return err
 	}
-	v.made = append(v.made, v.number)
-	file, err := o.env.FS.Create(v.name, vfs.OpenOptions{Direct: o.direct, WriteBehind: true})
-	if err != nil {
-		return fmt.Errorf("create value file: %w", err)
-	}
-	v.file = file
-	v.writer = valuefile.NewWriter(file, valuefile.WriterOptions{
-		Number: v.number, UniqueID: o.env.Random(), Compress: o.env.Table.Compression != sstable.CompressNone,
+	v.writer = valuefile.NewWriter(v.file.File, valuefile.WriterOptions{
+		Number: v.file.number, UniqueID: o.env.Random(), Compress: o.env.Table.Compression != sstable.CompressNone,
 	})
 	return nil
 }
@@ -146,15 +129,12 @@ func (o *output) finishValues() error {
 	writer := v.writer
 	info, err := writer.Finish()
 	v.writer = nil
-	if err == nil {
-		err = v.file.Sync()
-	}
-	if err = errors.Join(err, v.file.Close()); err != nil {
-		return fmt.Errorf("write value file %s: %w", v.name, err)
+	if err = v.file.end(err); err != nil {
+		return err
 	}
 	v.metas = append(v.metas, &manifest.ValueFile{
-		Number: v.number, UniqueID: info.UniqueID, Size: info.Size, Checksum: info.Checksum,
+		Number: v.file.number, UniqueID: info.UniqueID, Size: info.Size, Checksum: info.Checksum,
 		Values: info.Values, Bytes: info.Bytes, CreatedMillis: o.env.Clock.NowMillis(),
 	})
-	return o.verify(writer.Meant(), v.name)
+	return o.verify(writer.Meant(), v.file.name)
 }

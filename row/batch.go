@@ -212,8 +212,10 @@ func (r *BatchReader) cells(c *Change, b []byte, count int) error {
 	c.cells = CellList{starts: c.cells.starts[:0]}
 	c.DropCells()
 	reader := NewCellReader(b)
-	if r.old && count > SegmentCells {
-		reader.left = count // renew then encodes the cells anew
+	renew := r.old && count > SegmentCells // encode the cells anew
+	var cells []Cell
+	if renew {
+		reader.left = count
 	}
 	for i := range count {
 		if i > 0 && i%SegmentCells == 0 {
@@ -232,34 +234,17 @@ func (r *BatchReader) cells(c *Change, b []byte, count int) error {
 		if i > 0 && !inOrder(&before, &r.cell) {
 			return fmt.Errorf("%w: cells out of order", ErrBadMutation)
 		}
-		switch r.cell.Kind {
-		case KindPut:
-			c.newest, c.oldest = max(c.newest, r.cell.Version), min(c.oldest, r.cell.Version)
-		case KindDeleteVersion:
-			c.deletes = true
+		c.note(r.cell.Kind, r.cell.Version)
+		if renew {
+			cells = append(cells, r.cell)
 		}
+	}
+	r.rest = reader.rest
+	if renew {
+		c.encode(cells)
+		return nil
 	}
 	size := len(b) - len(reader.rest)
 	c.cells.data, c.cells.count = b[:size:size], count
-	r.rest = reader.rest
-	if r.old && count > SegmentCells {
-		return r.renew(c)
-	}
-	return nil
-}
-
-// renew encodes cells of the old format in the current one.
-func (r *BatchReader) renew(c *Change) error {
-	cells := make([]Cell, c.cells.count)
-	reader := NewCellReader(c.cells.data)
-	reader.left = len(cells)
-	for i := range cells {
-		if err := reader.Next(&cells[i]); err != nil {
-			return err
-		}
-	}
-	c.spare = nil
-	c.encode(cells)
-	c.spare = nil // it is memory of the batch
 	return nil
 }

@@ -115,7 +115,7 @@ func TestDamagedBatchesAreRefused(t *testing.T) {
 		b = append(b, 1, flags, 1, 'k', byte(len(cells)))
 		var list CellList
 		for i := range cells {
-			list.appendCell(&cells[i])
+			appendCell(&list, &cells[i])
 		}
 		return append(b, list.Bytes()...)
 	}

@@ -2,6 +2,7 @@ package row
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"math"
 )
@@ -31,19 +32,10 @@ const (
 
 // String returns the name of the kind.
 func (k Kind) String() string {
-	switch k {
-	case KindDeleteRow:
-		return "delete-row"
-	case KindRowMarker:
-		return "row-marker"
-	case KindTrim:
-		return "trim"
-	case KindDeleteVersion:
-		return "delete-version"
-	case KindPut:
-		return "put"
+	if !k.Valid() {
+		return fmt.Sprintf("kind(%d)", uint8(k))
 	}
-	return fmt.Sprintf("kind(%d)", uint8(k))
+	return [...]string{"", "delete-row", "row-marker", "trim", "delete-version", "put"}[k]
 }
 
 // Valid reports whether k is a known kind.
@@ -109,22 +101,11 @@ func CompareCells(a, b *Cell) int {
 	}
 	switch {
 	case a.Version != b.Version:
-		if a.Version > b.Version {
-			return -1
-		}
-		return 1
+		return cmp.Compare(b.Version, a.Version)
 	case a.Seq != b.Seq:
-		if a.Seq > b.Seq {
-			return -1
-		}
-		return 1
-	case a.Kind != b.Kind:
-		if a.Kind < b.Kind {
-			return -1
-		}
-		return 1
+		return cmp.Compare(b.Seq, a.Seq)
 	}
-	return 0
+	return cmp.Compare(a.Kind, b.Kind)
 }
 
 // Clone returns a copy of the cell that shares no memory with it.

@@ -68,8 +68,8 @@ func (l *CellList) Reader() CellReader { return NewCellReader(l.data) }
 // reset empties the list and keeps its memory.
 func (l *CellList) reset() { *l = CellList{data: l.data[:0], starts: l.starts[:0]} }
 
-// begin appends a cell up to its value.
-func begin[S string | []byte](l *CellList, column S, version int64, head byte) {
+// begin appends a cell up to its value, and returns the place of its column.
+func begin[S string | []byte](l *CellList, column S, version int64, head byte) span {
 	if l.count%SegmentCells == 0 {
 		if l.before = 0; l.count > 0 {
 			l.starts = append(l.starts, len(l.data))
@@ -81,15 +81,12 @@ func begin[S string | []byte](l *CellList, column S, version int64, head byte) {
 	l.data = binary.AppendVarint(b, version-l.before)
 	l.before = version
 	l.count++
+	return span{len(b) - len(column), len(b)}
 }
 
-// appendCell appends a cell; its sequence number is not kept.
-func (l *CellList) appendCell(c *Cell) {
-	begin(l, c.Column, c.Version, c.Head())
-	if c.Kind == KindPut {
-		l.data = binary.AppendUvarint(l.data, uint64(len(c.Value)))
-		l.data = append(l.data, c.Value...)
-	}
+// value appends the value of the cell that begin appended.
+func (l *CellList) value(v []byte) {
+	l.data = append(binary.AppendUvarint(l.data, uint64(len(v))), v...)
 }
 
 // CellReader decodes an encoded list of cells. Columns and values share the

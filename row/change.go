@@ -145,8 +145,7 @@ func (c *Change) PutPacked(column string, version int64, typ Type, packed []byte
 		return err
 	}
 	start(c, column, version, KindPut, cell.Head())
-	b := binary.AppendUvarint(c.cells.data, uint64(len(packed)))
-	c.cells.data = append(b, packed...)
+	c.cells.value(packed)
 	return nil
 }
 
@@ -189,24 +188,18 @@ func start[S string | []byte](c *Change, column S, version int64, kind Kind, hea
 			c.unsorted = true
 		}
 	}
-	before := len(l.data) + 1 + uvarintSize(uint64(len(column)))
-	begin(l, column, version, head)
-	c.column = span{before, before + len(column)}
-	c.version, c.kind = version, kind
+	c.column, c.version, c.kind = begin(l, column, version, head), version, kind
+	c.note(kind, version)
+}
+
+// note notes what a cell means for the change as a whole.
+func (c *Change) note(kind Kind, version int64) {
 	switch kind {
 	case KindPut:
 		c.newest, c.oldest = max(c.newest, version), min(c.oldest, version)
 	case KindDeleteVersion:
 		c.deletes = true
 	}
-}
-
-func uvarintSize(x uint64) int {
-	n := 1
-	for ; x >= 0x80; x >>= 7 {
-		n++
-	}
-	return n
 }
 
 // Normalize sorts the cells, keeps the last of several puts and deletes of one (column, version),
@@ -225,15 +218,10 @@ func (c *Change) Normalize() error {
 	if err := m.Normalize(); err != nil {
 		return err
 	}
-	c.replace(m.Cells)
+	c.encode(m.Cells)
+	clear(m.Cells)
+	c.scratch = m.Cells[:0]
 	return nil
-}
-
-// replace replaces the cells by those in scratch memory.
-func (c *Change) replace(cells []Cell) {
-	c.encode(cells)
-	clear(cells)
-	c.scratch = cells[:0]
 }
 
 // encode replaces the cells. The new ones may point into the memory of the old ones.
@@ -245,8 +233,7 @@ func (c *Change) encode(cells []Cell) {
 		cell := &cells[i]
 		start(c, cell.Column, cell.Version, cell.Kind, cell.Head())
 		if cell.Kind == KindPut {
-			b := binary.AppendUvarint(c.cells.data, uint64(len(cell.Value)))
-			c.cells.data = append(b, cell.Value...)
+			c.cells.value(cell.Value)
 		}
 	}
 	c.spare = old[:0]

@@ -100,13 +100,12 @@ type Collector struct {
 	// cells are needed.
 	Borrow bool
 
-	bytes []byte // the memory that the cells point into
-	grown bool   // some cells point into an earlier bytes, from before it grew
+	bytes []byte // the memory that the cells point into, unless they came before it grew
 }
 
 // Reset removes all cells.
 func (c *Collector) Reset() {
-	c.Cells, c.bytes, c.grown, c.Borrow = c.Cells[:0], c.bytes[:0], false, false
+	c.Cells, c.bytes, c.Borrow = c.Cells[:0], c.bytes[:0], false
 }
 
 // Add copies a cell. Cells of one column that follow each other share the copy
@@ -138,8 +137,7 @@ func (c *Collector) Copy(b []byte) []byte {
 func (c *Collector) Bytes(n int) []byte {
 	from := len(c.bytes)
 	if cap(c.bytes)-from < n {
-		c.bytes, c.grown = make([]byte, 0, max(2*cap(c.bytes), n)), c.grown || from > 0
-		from = 0
+		c.bytes, from = make([]byte, 0, max(2*cap(c.bytes), n)), 0
 	}
 	c.bytes = c.bytes[:from+n]
 	return c.bytes[from : from+n : from+n]
@@ -157,27 +155,9 @@ func (c *Collector) Extend(n int) []Cell {
 	return c.Cells[from:]
 }
 
-// CloneTo copies key and the cells to dst, which must be empty, so that they share no memory with
-// c. It takes one allocation if dst has room for the cells. It returns the copy of the key, which
-// is in the same allocation; dst does not reuse that part.
-func (c *Collector) CloneTo(dst *Collector, key []byte) []byte {
-	if c.grown {
-		return CopyCells(dst, c.Cells, key)
-	}
-	n := len(key)
-	all := append(append(make([]byte, 0, n+len(c.bytes)), key...), c.bytes...)
-	dst.bytes = all[n:]
-	from, to := unsafe.SliceData(c.bytes), dst.bytes
-	cells := dst.Extend(len(c.Cells))
-	copy(cells, c.Cells)
-	for i := range cells {
-		cells[i].Column = moved(cells[i].Column, from, to)
-		cells[i].Value = moved(cells[i].Value, from, to)
-	}
-	return all[:n:n]
-}
-
-// CopyCells is Collector.CloneTo for cells in any memory.
+// CopyCells copies key and the cells to dst, which must be empty, so that they share no memory with
+// the originals. It takes one allocation if dst has room for the cells. It returns the copy of the
+// key, which is in the same allocation; dst does not reuse that part.
 func CopyCells(dst *Collector, cells []Cell, key []byte) []byte {
 	size := len(key)
 	for i := range cells {
@@ -190,18 +170,6 @@ func CopyCells(dst *Collector, cells []Cell, key []byte) []byte {
 		dst.Add(&cells[i])
 	}
 	return key
-}
-
-// moved returns the copy in to of b, which points into the memory at from. If b points elsewhere,
-// because the owner of a cell changed it, moved copies it.
-func moved(b []byte, from *byte, to []byte) []byte {
-	at := uintptr(unsafe.Pointer(unsafe.SliceData(b))) - uintptr(unsafe.Pointer(from))
-	if n := uintptr(len(b)); len(b) == 0 {
-		return nil
-	} else if at < uintptr(len(to)) && n <= uintptr(len(to))-at {
-		return to[at : at+n : at+n]
-	}
-	return bytes.Clone(b)
 }
 
 // Size returns the memory that the collector keeps, in bytes.

@@ -35,14 +35,14 @@ func TestCollectedCellsAndTheirClonesAreCopies(t *testing.T) {
 			clear(cell.Value)
 		}
 		var clone Collector
-		key := c.CloneTo(&clone, []byte("key"))
+		key := CopyCells(&clone, c.Cells, []byte("key"))
 		foreign := c
 		if len(c.Cells) > 0 && rng.IntN(4) == 0 {
 			// A cell that its owner has changed.
 			foreign.Cells = append([]Cell(nil), c.Cells...)
 			foreign.Cells[0].Value = []byte("elsewhere")
 			clone = Collector{}
-			key = foreign.CloneTo(&clone, []byte("key"))
+			key = CopyCells(&clone, foreign.Cells, []byte("key"))
 			cell := c.Cells[0]
 			cell.Value = foreign.Cells[0].Value
 			want[0] = cell.String()

@@ -187,32 +187,26 @@ func decodeKeyColumn(b []byte, last bool) (v Value, n int, err error) {
 // unescape reads an escaped payload with its terminator and returns the
 // payload and the number of bytes read.
 func unescape(b []byte) (data []byte, n int, err error) {
-	shared := true // no zero byte so far: data can share b's memory
-	from := 0
-	for {
-		i := bytes.IndexByte(b[from:], escape)
-		if i < 0 || from+i+1 >= len(b) {
+	escaped := false // otherwise data can share b's memory
+	for at := 0; ; at += 2 {
+		i := bytes.IndexByte(b[at:], escape)
+		if at += i; i < 0 || at+1 >= len(b) {
 			return nil, 0, fmt.Errorf("%w: unterminated bytes", ErrBadKey)
 		}
-		zero := from + i
-		switch b[zero+1] {
+		switch b[at+1] {
 		case terminator:
-			if shared {
-				data = b[:zero:zero]
-			} else {
-				data = append(data, b[from:zero]...)
+			data = b[:at:at]
+			if escaped {
+				data = bytes.ReplaceAll(data, []byte{escape, escapedZero}, []byte{0})
 			}
 			if len(data) > MaxKeyColumnBytes {
 				return nil, 0, fmt.Errorf("%w: %d bytes", ErrBadKey, len(data))
 			}
-			return data, zero + 2, nil
+			return data, at + 2, nil
 		case escapedZero:
-			shared = false
-			data = append(data, b[from:zero]...)
-			data = append(data, 0)
-			from = zero + 2
+			escaped = true
 		default:
-			return nil, 0, fmt.Errorf("%w: escape %#02x", ErrBadKey, b[zero+1])
+			return nil, 0, fmt.Errorf("%w: escape %#02x", ErrBadKey, b[at+1])
 		}
 	}
 }

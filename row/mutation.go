@@ -2,6 +2,7 @@ package row
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -22,23 +23,6 @@ type Mutation struct {
 	// Cells are attribute cells: puts, trims, deletes of single versions. Their sequence numbers
 	// are ignored; the mutation has its own.
 	Cells []Cell
-}
-
-// Marker returns the version of the row marker that the mutation leaves, and
-// whether it leaves one; see Change.Marker.
-func (m *Mutation) Marker() (version int64, ok bool) {
-	for i := range m.Cells {
-		if c := &m.Cells[i]; c.Kind == KindPut {
-			if !ok || c.Version > version {
-				version = c.Version
-			}
-			ok = true
-		}
-	}
-	if !ok && m.PutRow {
-		return MaxVersion, true
-	}
-	return version, ok
 }
 
 // ErrBadMutation reports a mutation that breaks the rules of the model, or bytes that do not
@@ -66,32 +50,15 @@ func (m *Mutation) Normalize() error {
 		return nil
 	}
 	slices.SortStableFunc(m.Cells, func(a, b Cell) int {
-		if c := bytes.Compare(a.Column, b.Column); c != 0 {
+		if c := cmp.Or(bytes.Compare(a.Column, b.Column), cmp.Compare(b.Version, a.Version)); c != 0 {
 			return c
 		}
-		switch {
-		case a.Version != b.Version:
-			if a.Version > b.Version {
-				return -1
-			}
-			return 1
-		case (a.Kind == KindTrim) != (b.Kind == KindTrim):
-			if a.Kind == KindTrim {
-				return -1
-			}
-			return 1
-		}
-		return 0
+		return cmp.Compare(min(a.Kind, KindTrim+1), min(b.Kind, KindTrim+1)) // trims before all others
 	})
 	kept := m.Cells[:0]
 	for _, c := range m.Cells {
-		if n := len(kept); n > 0 {
-			last := &kept[n-1]
-			if last.Version == c.Version && (last.Kind == KindTrim) == (c.Kind == KindTrim) &&
-				bytes.Equal(last.Column, c.Column) {
-				*last = c
-				continue
-			}
+		if n := len(kept); n > 0 && overrides(&c, &kept[n-1]) {
+			kept = kept[:n-1]
 		}
 		kept = append(kept, c)
 	}
@@ -101,11 +68,12 @@ func (m *Mutation) Normalize() error {
 
 // inOrder reports whether b may follow a in a normal mutation: b comes later in cell order, and
 // they are not two puts or deletes of the same (column, version).
-func inOrder(a, b *Cell) bool {
-	if CompareCells(a, b) >= 0 {
-		return false
-	}
-	return a.Version != b.Version || a.Kind == KindTrim || !bytes.Equal(a.Column, b.Column)
+func inOrder(a, b *Cell) bool { return CompareCells(a, b) < 0 && !overrides(b, a) }
+
+// overrides reports whether two cells are of the same (column, version), and both are trims or
+// neither is.
+func overrides(a, b *Cell) bool {
+	return a.Version == b.Version && (a.Kind == KindTrim) == (b.Kind == KindTrim) && bytes.Equal(a.Column, b.Column)
 }
 
 func (c *Cell) check() error {

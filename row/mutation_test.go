@@ -175,7 +175,12 @@ func TestMarkerIsTheNewestPutOrForEver(t *testing.T) {
 		{"deletes only", Mutation{Cells: []Cell{trim("a", MaxVersion), deleteVersion("b", 9)}}, 0, false},
 		{"put row with deletes only", Mutation{PutRow: true, Cells: []Cell{trim("a", 5)}}, MaxVersion, true},
 	} {
-		if version, ok := c.m.Marker(); version != c.version || ok != c.ok {
+		c.m.Key = []byte("k")
+		var change Change
+		if err := change.Set(&c.m); err != nil {
+			t.Fatal(err)
+		}
+		if version, ok := change.Marker(); version != c.version || ok != c.ok {
 			t.Errorf("%s: marker %d, %v, want %d, %v", c.name, version, ok, c.version, c.ok)
 		}
 	}

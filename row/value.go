@@ -1,6 +1,7 @@
 package row
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -26,22 +27,12 @@ const (
 
 // String returns the name of the type for error messages and tools.
 func (t Type) String() string {
-	switch t {
-	case TypeNone:
-		return "none"
-	case TypeInteger:
-		return "integer"
-	case TypeDouble:
-		return "double"
-	case TypeBoolean:
-		return "boolean"
-	case TypeString:
-		return "string"
-	case TypeBinary:
-		return "binary"
-	case TypeMin:
+	switch {
+	case t <= TypeBinary:
+		return [...]string{"none", "integer", "double", "boolean", "string", "binary"}[t]
+	case t == TypeMin:
 		return "min"
-	case TypeMax:
+	case t == TypeMax:
 		return "max"
 	}
 	return "type(" + strconv.Itoa(int(t)) + ")"
@@ -136,9 +127,7 @@ func (v Value) Size() int {
 
 // Clone returns a value that shares no memory with v.
 func (v Value) Clone() Value {
-	if v.data != nil {
-		v.data = append(make([]byte, 0, len(v.data)), v.data...)
-	}
+	v.data = bytes.Clone(v.data)
 	return v
 }
 

@@ -80,6 +80,14 @@ func parseHead(b []byte) (h head, bad string) {
 	return h, ""
 }
 
+// headFor decodes the head of the record that ref was made for; bad says what is wrong, or is "".
+func headFor(b []byte, ref row.Reference) (h head, bad string) {
+	if h, bad = parseHead(b); bad == "" && (h.checksum != ref.Checksum || h.raw != ref.Raw || h.stored+headSize != ref.Stored) {
+		bad = "record is not the one that is referred to"
+	}
+	return h, bad
+}
+
 // covered returns the part of a record's content that its own checksum covers: for pieces only
 // the directory, which has their checksums.
 func (h *head) covered(content []byte) []byte {
@@ -102,19 +110,19 @@ func recordChecksum(head, covered []byte, id *[16]byte, offset int64) uint64 {
 	return d.Sum64()
 }
 
-// check verifies a record, head and content, at offset, and decodes its head. For pieces it
-// verifies the directory; the caller verifies the pieces by it.
-func check(record []byte, id *[16]byte, offset int64) (h head, bad string) {
+// check verifies the record of ref, head and content, and decodes its head. For pieces it verifies
+// the directory; the caller verifies the pieces by it.
+func check(record []byte, id *[16]byte, ref row.Reference) (h head, bad string) {
 	if h, bad = parseHead(record); bad != "" {
 		return h, bad
 	}
 	switch content := record[headSize:]; {
 	case len(content) != int(h.stored):
 		return h, "record has another length than its head says"
-	case recordChecksum(record, h.covered(content), id, offset) != h.checksum:
+	case recordChecksum(record, h.covered(content), id, int64(ref.Offset)) != h.checksum:
 		return h, "record checksum does not match"
 	}
-	return h, ""
+	return headFor(record, ref)
 }
 
 // resize returns the buffer with n bytes, whose content is undefined.
@@ -134,6 +142,14 @@ type footer struct {
 	fileSize  int64
 	headsHash uint64
 	checksum  uint64 // of the footer itself
+}
+
+// info describes the file that ends with the footer.
+func (f *footer) info() Info {
+	return Info{
+		UniqueID: f.uniqueID, Size: f.fileSize, Checksum: f.checksum,
+		Values: f.values, Bytes: uint64(f.fileSize - footerSize),
+	}
 }
 
 // append encodes the footer and sets its checksum.

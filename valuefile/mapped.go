@@ -26,7 +26,7 @@ const (
 // interval after their verification; such reads do not detect later changes in memory. All other
 // reads are calls, and verify the copy.
 type mapped struct {
-	mapping  *vfs.Mapping // nil: not mapped
+	mapping  *vfs.Mapping
 	elapsed  func() time.Duration
 	interval time.Duration // for which a verification is trusted
 	cold     atomic.Int32  // number of coming reads that use calls
@@ -35,20 +35,9 @@ type mapped struct {
 	verified map[uint64]time.Duration // time of verification, by offset of the record
 }
 
-// now returns the time, for believes and note.
-func (m *mapped) now() time.Duration {
-	if m.mapping == nil {
-		return 0
-	}
-	return m.elapsed()
-}
-
 // believes reports whether to read the record at offset through the mapping: it was verified less
 // than the interval before now, and recent reads were not slow.
 func (m *mapped) believes(offset uint64, now time.Duration) bool {
-	if m.mapping == nil {
-		return false
-	}
 	if cold := m.cold.Load(); cold > 0 {
 		m.cold.CompareAndSwap(cold, cold-1)
 		return false
@@ -61,14 +50,8 @@ func (m *mapped) believes(offset uint64, now time.Duration) bool {
 
 // note records that a read that began at now verified a record.
 func (m *mapped) note(offset uint64, now time.Duration) {
-	if m.mapping == nil {
-		return
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.verified == nil {
-		m.verified = make(map[uint64]time.Duration)
-	}
 	m.verified[offset] = now
 }
 
@@ -77,12 +60,9 @@ func (r *Reader) believed(buffer *[]byte, ref row.Reference, began time.Duration
 	if err := r.place(ref); err != nil {
 		return nil, err
 	}
-	m := &r.mapped
+	m := r.mapped
 	err = m.mapping.Access(int64(ref.Offset), int64(ref.Stored), func(stored []byte) error {
-		h, bad := parseHead(stored)
-		if bad == "" {
-			bad = h.matches(ref)
-		}
+		h, bad := headFor(stored, ref)
 		if bad == "" {
 			record := Record{content: stored[headSize:], raw: h.raw, kind: h.kind}
 			value, bad, err = record.unpack(&unpacking{

@@ -33,7 +33,7 @@ func testVerifiedAgain(t *testing.T, compress bool) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	if r.mapped.mapping == nil {
+	if r.mapped == nil {
 		t.Log("no mappings here")
 		return
 	}

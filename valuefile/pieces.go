@@ -171,11 +171,8 @@ func fill(dst []byte, c byte) {
 		return
 	}
 	const first = 4096 // stays in the L1 cache
-	n := min(len(dst), first)
-	for i := range dst[:n] {
-		dst[i] = c
-	}
-	for ; n < len(dst); n += first {
-		copy(dst[n:], dst[:first])
+	dst[0] = c
+	for n := 1; n < len(dst); {
+		n += copy(dst[n:], dst[:min(n, first)])
 	}
 }

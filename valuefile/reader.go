@@ -39,7 +39,7 @@ type Reader struct {
 	file    vfs.File
 	name    string
 	footer  footer
-	mapped  mapped
+	mapped  *mapped // nil: not mapped
 	helpers *assist.Helpers
 }
 
@@ -61,32 +61,36 @@ func Open(f vfs.File, opts ReaderOptions) (*Reader, error) {
 	if r.footer, err = parseFooter(end[:], r.name, size); err != nil {
 		return nil, err
 	}
-	info := Info{
-		UniqueID: r.footer.uniqueID, Size: size, Checksum: r.footer.checksum,
-		Values: r.footer.values, Bytes: uint64(size - footerSize),
-	}
-	if info != opts.Want {
+	if r.footer.info() != opts.Want {
 		return nil, r.corrupt(size-footerSize, fmt.Sprintf("another file than expected: it has id %x, want %x",
-			info.UniqueID, opts.Want.UniqueID))
+			r.footer.uniqueID, opts.Want.UniqueID))
 	}
 	if opts.Mapped && opts.VerifyInterval > 0 && opts.Elapsed != nil {
 		// Map fails if the system has no mappings, or if they or the address space are used up.
 		// Values are then read by calls.
-		r.mapped.mapping, _ = vfs.Map(f, size)
-		r.mapped.elapsed, r.mapped.interval = opts.Elapsed, opts.VerifyInterval
+		if mapping, err := vfs.Map(f, size); err == nil {
+			r.mapped = &mapped{
+				mapping: mapping, elapsed: opts.Elapsed, interval: opts.VerifyInterval,
+				verified: map[uint64]time.Duration{},
+			}
+		}
 	}
 	return r, nil
 }
 
 // Close closes the file. REQUIRES: no read is under way.
 func (r *Reader) Close() error {
-	if r.mapped.mapping != nil {
+	if r.mapped != nil {
 		return errors.Join(r.mapped.mapping.Close(), r.file.Close())
 	}
 	return r.file.Close()
 }
 
+// corrupt returns the error that says what is wrong at an offset, or nil if what is "".
 func (r *Reader) corrupt(offset int64, what string) error {
+	if what == "" {
+		return nil
+	}
 	return &CorruptError{File: r.name, Offset: offset, What: what}
 }
 
@@ -112,25 +116,20 @@ func (r *Reader) place(ref row.Reference) error {
 	return nil
 }
 
-// matches checks that a record is the one that ref was made for; bad says what is wrong, or is
-// "".
-func (h *head) matches(ref row.Reference) (bad string) {
-	if h.checksum != ref.Checksum || h.raw != ref.Raw || h.stored+headSize != ref.Stored {
-		return "record is not the one that is referred to"
-	}
-	return ""
-}
-
 // Value reads the value that ref refers to into buffer, which is grown as needed. The value is
 // valid until the next use of the buffer.
 func (r *Reader) Value(buffer *[]byte, ref row.Reference) ([]byte, error) {
-	now := r.mapped.now()
-	if r.mapped.believes(ref.Offset, now) {
-		return r.believed(buffer, ref, now)
+	m := r.mapped
+	if m == nil {
+		return r.verified(buffer, ref)
+	}
+	began := m.elapsed()
+	if m.believes(ref.Offset, began) {
+		return r.believed(buffer, ref, began)
 	}
 	value, err := r.verified(buffer, ref)
 	if err == nil {
-		r.mapped.note(ref.Offset, now)
+		m.note(ref.Offset, began)
 	}
 	return value, err
 }
@@ -194,10 +193,7 @@ func (r *Reader) ReadRecord(buffer *[]byte, ref row.Reference) (Record, error) {
 	if bad == "" {
 		bad = p.verify()
 	}
-	if bad != "" {
-		return record, r.corrupt(int64(ref.Offset), bad)
-	}
-	return record, nil
+	return record, r.corrupt(int64(ref.Offset), bad)
 }
 
 // readRecord is ReadRecord without verifying pieces.
@@ -206,26 +202,14 @@ func (r *Reader) readRecord(buffer *[]byte, ref row.Reference) (Record, error) {
 		return Record{}, err
 	}
 	record := resize(buffer, int(ref.Stored))
-	h, err := r.read(record, ref)
-	if err != nil {
+	if err := r.readAt(record, int64(ref.Offset)); err != nil {
 		return Record{}, err
 	}
-	return Record{content: record[headSize:], raw: h.raw, kind: h.kind}, nil
-}
-
-// read reads the record of ref, and verifies it except for pieces.
-func (r *Reader) read(record []byte, ref row.Reference) (head, error) {
-	if err := r.readAt(record, int64(ref.Offset)); err != nil {
-		return head{}, err
-	}
-	h, bad := check(record, &r.footer.uniqueID, int64(ref.Offset))
-	if bad == "" {
-		bad = h.matches(ref)
-	}
+	h, bad := check(record, &r.footer.uniqueID, ref)
 	if bad != "" {
-		return h, r.corrupt(int64(ref.Offset), bad)
+		return Record{}, r.corrupt(int64(ref.Offset), bad)
 	}
-	return h, nil
+	return Record{content: record[headSize:], raw: h.raw, kind: h.kind}, nil
 }
 
 // CheckReference verifies by the head alone that ref leads to a record. Together with Verify,
@@ -238,21 +222,15 @@ func (r *Reader) CheckReference(ref row.Reference) error {
 	if err := r.readAt(b[:], int64(ref.Offset)); err != nil {
 		return err
 	}
-	h, bad := parseHead(b[:])
-	if bad == "" {
-		bad = h.matches(ref)
-	}
-	if bad != "" {
-		return r.corrupt(int64(ref.Offset), bad)
-	}
-	return nil
+	_, bad := headFor(b[:], ref)
+	return r.corrupt(int64(ref.Offset), bad)
 }
 
 // Verify reads the whole file and checks every record, that records follow each other without a
 // gap, and that the footer is right. It calls stopped, if not nil, before each record; an error
 // of that ends it.
 func (r *Reader) Verify(stopped func() error) error {
-	var buffer []byte
+	var buffer, value []byte
 	var heads xxhash.Digest
 	heads.Reset()
 	var values, rawBytes uint64
@@ -263,7 +241,7 @@ func (r *Reader) Verify(stopped func() error) error {
 				return err
 			}
 		}
-		h, err := r.verifyRecord(&buffer, offset, end)
+		h, err := r.verifyRecord(&buffer, &value, offset, end)
 		if err != nil {
 			return err
 		}
@@ -279,8 +257,9 @@ func (r *Reader) Verify(stopped func() error) error {
 	return nil
 }
 
-// verifyRecord checks the record at offset and leaves it in the buffer.
-func (r *Reader) verifyRecord(buffer *[]byte, offset, end int64) (head, error) {
+// verifyRecord checks the record at offset. It leaves the record in the buffer, and what is
+// unpacked of it in value.
+func (r *Reader) verifyRecord(buffer, value *[]byte, offset, end int64) (head, error) {
 	if end-offset < headSize {
 		return head{}, r.corrupt(offset, "record shorter than its head")
 	}
@@ -301,13 +280,9 @@ func (r *Reader) verifyRecord(buffer *[]byte, offset, end int64) (head, error) {
 		return h, err
 	}
 	if record.kind != kindRaw {
-		s := scratches.Get().(*scratch)
-		defer s.give()
-		if _, bad, _ := record.unpack(&unpacking{buffer: &s.record}); bad != "" {
-			return h, r.corrupt(offset, bad)
-		}
+		_, bad, _ = record.unpack(&unpacking{buffer: value})
 	}
-	return h, nil
+	return h, r.corrupt(offset, bad)
 }
 
 // scratch is temporary memory for a compressed record or a packed value.

@@ -57,13 +57,12 @@ func (w *Writer) Add(value []byte) (row.Reference, error) {
 	if len(value) > row.MaxValueBytes {
 		return row.Reference{}, w.fail(fmt.Errorf("valuefile: value of %d bytes, at most %d", len(value), row.MaxValueBytes))
 	}
-	h := head{raw: uint32(len(value)), kind: kindRaw}
 	if w.opts.Compress {
 		if packed, ok := Pack(&w.compressed, value); ok {
 			return w.AddPacked(packed)
 		}
 	}
-	return w.add(h, value, nil)
+	return w.add(head{raw: uint32(len(value)), kind: kindRaw}, value, nil)
 }
 
 // AddPacked stores a value in packed form, from Pack or from an older version.
@@ -84,11 +83,9 @@ func (w *Writer) AddPacked(packed []byte) (row.Reference, error) {
 
 // Copy stores a record of another file as it is.
 func (w *Writer) Copy(r Record) (row.Reference, error) {
-	covered := len(r.content)
-	if r.kind == kindPieces {
-		covered = directorySize(r.content)
-	}
-	return w.add(head{raw: r.raw, kind: r.kind}, r.content[:covered], r.content[covered:])
+	h := head{raw: r.raw, kind: r.kind}
+	covered := h.covered(r.content)
+	return w.add(h, covered, r.content[len(covered):])
 }
 
 // add writes a record. Its content is covered followed by rest; its checksum covers only covered.
@@ -106,10 +103,7 @@ func (w *Writer) add(h head, covered, rest []byte) (row.Reference, error) {
 		Stored: headSize + h.stored, Raw: h.raw, Checksum: h.checksum,
 	}
 	_, _ = w.heads.Write(b[:])
-	if _, err := w.out.Write(b[:]); err != nil {
-		return ref, w.fail(err)
-	}
-	for _, part := range [][]byte{covered, rest} {
+	for _, part := range [][]byte{b[:], covered, rest} {
 		if _, err := w.out.Write(part); err != nil {
 			return ref, w.fail(err)
 		}
@@ -147,10 +141,7 @@ func (w *Writer) Finish() (Info, error) {
 		return Info{}, w.fail(err)
 	}
 	w.err = errors.New("valuefile: writer is finished")
-	return Info{
-		UniqueID: w.opts.UniqueID, Size: w.out.Offset(), Checksum: f.checksum,
-		Values: w.values, Bytes: uint64(w.out.Offset() - footerSize),
-	}, nil
+	return f.info(), nil
 }
 
 // Meant returns the expected content of the file, to read it back. REQUIRES: Finish succeeded.

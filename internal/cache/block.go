@@ -59,8 +59,7 @@ func (b *Block[T]) pinned() bool { return b.state.Load()&pins > 1 }
 
 // unpin ends a pin and reports whether the caller must free the block.
 func (b *Block[T]) unpin() (last bool) {
-	n := b.state.Add(^uint64(0))
-	return b.last(n)
+	return b.last(b.state.Add(^uint64(0)))
 }
 
 // last reports whether the caller, which changed the state to n, must free the block. If the

@@ -27,6 +27,7 @@
 package cache
 
 import (
+	"math/bits"
 	"runtime"
 	"sync/atomic"
 	"unsafe"
@@ -102,10 +103,7 @@ func New[T any](opts Options) *Cache[T] {
 			want /= 2
 		}
 	}
-	n := 1
-	for n < want && n < maxShards {
-		n *= 2
-	}
+	n := 1 << bits.Len(uint(min(want, maxShards)-1))
 	c := &Cache[T]{shards: make([]shard[T], n), mask: uint64(n - 1), capacity: opts.Capacity, memory: opts.Memory}
 	for i := range c.shards {
 		c.shards[i].memory = c.memory

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -150,14 +151,7 @@ func (s *shard[T]) fill(g *filling[T], b *Block[T], f Filler[T]) (result *Block[
 	err = panicked{}
 	defer func() {
 		s.mu.Lock()
-		for i := range s.filling {
-			if s.filling[i] == g {
-				last := len(s.filling) - 1
-				s.filling[i], s.filling[last] = s.filling[last], nil
-				s.filling = s.filling[:last]
-				break
-			}
-		}
+		s.filling = slices.DeleteFunc(s.filling, func(other *filling[T]) bool { return other == g })
 		if err != nil {
 			s.giveBlock(b)
 			b = nil

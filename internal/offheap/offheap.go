@@ -14,6 +14,7 @@
 package offheap
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -89,15 +90,13 @@ type Stats struct {
 
 // New makes a pool.
 func New(opts Options) *Pool {
-	p := &Pool{mode: opts.Mode, idle: opts.Idle}
-	if p.idle == 0 {
-		p.idle = defaultIdle
+	p := &Pool{
+		mode: opts.Mode, idle: cmp.Or(opts.Idle, defaultIdle),
+		chunks: map[uintptr]*chunk{}, large: map[uintptr]allocation{},
 	}
 	if p.mode == Guard && !canGuard {
 		p.mode = Poison
 	}
-	p.chunks = make(map[uintptr]*chunk)
-	p.large = make(map[uintptr]allocation)
 	return p
 }
 
@@ -129,7 +128,7 @@ func (p *Pool) Alloc(n int) []byte {
 	defer p.mu.Unlock()
 	p.allocs++
 	if p.mode == Guard {
-		return p.allocGuarded(n)
+		return p.allocLarge(n, max(n, 1))
 	}
 	var b []byte
 	if c, ok := classOf(n); ok {
@@ -191,12 +190,19 @@ func (p *Pool) Close() error {
 	return nil
 }
 
+// allocLarge maps n bytes on their own, and charges size.
 func (p *Pool) allocLarge(n, size int) []byte {
-	m := mapMemory(size)
-	p.large[address(m)] = allocation{memory: m, size: int64(size)}
+	var m, b []byte
+	if p.mode == Guard {
+		m, b = mapGuarded(size)
+	} else {
+		m = mapMemory(size)
+		b = m
+	}
+	p.large[address(b)] = allocation{memory: m, size: int64(size)}
 	p.mapped += int64(size)
 	p.inUse += int64(size)
-	return m[:n:size]
+	return b[:n:size]
 }
 
 func (p *Pool) freeLarge(at uintptr, a allocation) {
@@ -215,15 +221,6 @@ func (p *Pool) freeLarge(at uintptr, a allocation) {
 		a.memory, p.freed = p.freed[0], p.freed[1:]
 	}
 	unmapMemory(a.memory)
-}
-
-func (p *Pool) allocGuarded(n int) []byte {
-	size := max(n, 1)
-	m, b := mapGuarded(size)
-	p.large[address(b)] = allocation{memory: m, size: int64(size)}
-	p.mapped += int64(size)
-	p.inUse += int64(size)
-	return b[:n]
 }
 
 const poisonByte = 0xDB

@@ -325,3 +325,16 @@ func (it *Iterator) Collect(dst *row.Collector, p *row.Projection) {
 		}
 	}
 }
+
+// Marker returns the version of the row marker that a mutation leaves, and whether it leaves one.
+func Marker(m *row.Mutation) (version int64, ok bool) {
+	for _, c := range m.Cells {
+		if c.Kind == row.KindPut {
+			version, ok = max(version, c.Version), true
+		}
+	}
+	if !ok && m.PutRow {
+		return row.MaxVersion, true
+	}
+	return version, ok
+}
