@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/flagstone-db/flagstone/internal/change"
 	"github.com/flagstone-db/flagstone/internal/commit"
+	"github.com/flagstone-db/flagstone/internal/table"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -18,14 +20,15 @@ type Batch struct {
 	rows    []*batchRow // beyond its length: rows to use again
 	byHash  map[uint64]*batchRow
 	stripes []uint32
-	write   write
+	write   change.Write
 }
 
 // batchRow is the change of a row in a batch.
 type batchRow struct {
 	RowChange
-	hash uint64
-	next *batchRow // with the same hash
+	store *Store // of its table
+	hash  uint64
+	next  *batchRow // with the same hash
 }
 
 // NewBatch makes an empty batch.
@@ -43,14 +46,14 @@ func (b *Batch) Row(t *Table, key []row.Value) *RowChange {
 		b.rows = b.rows[:n+1]
 	}
 	r := b.rows[n]
-	r.unlatched = true
-	if r.init(t, key); r.err != nil {
+	r.store, r.of.Unlatched = t.store, true
+	if r.of.Init(&t.core, key); r.of.Err != nil {
 		return &r.RowChange
 	}
-	r.hash = commit.RowHash(t.id, r.change.Key)
+	r.hash = r.of.Hash()
 	first := b.byHash[r.hash]
 	for earlier := first; earlier != nil; earlier = earlier.next {
-		if earlier.table == t && bytes.Equal(earlier.change.Key, r.change.Key) {
+		if earlier.of.Table == &t.core && bytes.Equal(earlier.of.Key(), r.of.Key()) {
 			b.rows = b.rows[:n]
 			return &earlier.RowChange
 		}
@@ -66,13 +69,13 @@ func (b *Batch) Len() int { return len(b.rows) }
 // that Row returned must not be used any more.
 func (b *Batch) Reset() {
 	for i, r := range b.rows {
-		if r.large() {
+		if r.of.Large() {
 			b.rows[i] = nil
 		}
 	}
 	b.rows = b.rows[:0]
 	clear(b.byHash)
-	b.write.reset()
+	b.write.Reset()
 }
 
 // Apply writes a batch. When it returns nil the batch is durable (with SyncAlways) and visible to
@@ -83,7 +86,7 @@ func (s *Store) Apply(ctx context.Context, b *Batch) error {
 	if err := s.apply(ctx, b); err != nil {
 		return err
 	}
-	return s.wait(ctx, b.write.out.Commit())
+	return s.wait(ctx, b.write.Out.Commit())
 }
 
 // ApplyAsync is Apply without the wait for durability. The batch is ordered before every write
@@ -92,7 +95,7 @@ func (s *Store) ApplyAsync(ctx context.Context, b *Batch) (*Commit, error) {
 	if err := s.apply(ctx, b); err != nil {
 		return nil, err
 	}
-	return b.write.take(s), nil
+	return &Commit{s, b.write.Out.Commit()}, nil
 }
 
 func (s *Store) apply(ctx context.Context, b *Batch) error {
@@ -100,45 +103,39 @@ func (s *Store) apply(ctx context.Context, b *Batch) error {
 		return err
 	}
 	for {
-		if err := s.applyOnce(ctx, b); !errors.Is(err, errAltered) {
-			return err
+		if err := s.applyOnce(ctx, b); !errors.Is(err, table.ErrAltered) {
+			return s.describe(err)
 		}
 	}
 }
 
 // applyOnce is apply in one era of each table.
-func (s *Store) applyOnce(ctx context.Context, b *Batch) error {
-	b.write.reset()
+func (s *Store) applyOnce(ctx context.Context, b *Batch) (err error) {
+	b.write.Reset()
 	b.stripes = b.stripes[:0]
 	for _, r := range b.rows {
-		if r.err != nil {
-			return r.err
+		if r.of.Err != nil {
+			return r.of.Err
 		}
-		if r.table.store != s {
-			return fmt.Errorf("%w: a batch with table %q of another store", ErrInvalid, r.table.name)
+		if r.store != s {
+			return fmt.Errorf("%w: a batch with table %q of another store", ErrInvalid, r.of.Table.Name)
 		}
-		if !r.empty() {
-			var err error
-			if r.era, err = r.table.present(ctx); err != nil {
+		if !r.of.Empty() {
+			if r.of.Era, err = r.of.Table.Present(ctx); err != nil {
 				return err
 			}
-			b.write.add(&r.RowChange)
+			b.write.Add(&r.of)
 			b.stripes = append(b.stripes, commit.StripeOf(r.hash))
 		}
 	}
-	if len(b.stripes) == 0 {
-		b.write.refuse(s, nil)
-		return nil
-	}
-	var err error
 	if b.stripes, err = s.latches.LockAll(ctx, b.stripes); err != nil {
 		return err
 	}
 	defer s.latches.UnlockAll(b.stripes)
-	for _, from := range b.write.changes {
-		if err := from.table.admits(from.change.Key); err != nil {
+	for _, c := range b.write.Changes {
+		if err := s.transactions.Admits(c); err != nil {
 			return err
 		}
 	}
-	return s.write(ctx, &b.write)
+	return s.write(ctx, &b.write, nil)
 }

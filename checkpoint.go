@@ -47,22 +47,22 @@ func (t *Table) Compact(ctx context.Context, start, end []row.Value) error {
 	defer done()
 	var from, to []byte
 	if start != nil {
-		if from, err = t.encodeBound(nil, start); err != nil {
+		if from, err = t.core.EncodeBound(nil, start); err != nil {
 			return err
 		}
 	}
 	if end != nil {
-		if to, err = t.encodeBound(nil, end); err != nil {
+		if to, err = t.core.EncodeBound(nil, end); err != nil {
 			return err
 		}
 	}
-	if err := t.gone(); err != nil {
+	if err := t.core.Gone(); err != nil {
 		return err
 	}
 	if err := s.upkeep.Flush(ctx); err != nil {
 		return s.describe(err)
 	}
-	return s.describe(s.upkeep.Compact(ctx, t.partitions().Between(from, to), from, to))
+	return s.describe(s.upkeep.Compact(ctx, t.core.Partitions.Load().Between(from, to), from, to))
 }
 
 // Checkpoint makes dir a store that holds what this one holds now. dir must be empty or not

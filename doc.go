@@ -35,10 +35,11 @@
 // # Rooms
 //
 // The root package is the API, and wires the rooms below it:
+// internal/change checks and completes the change of a row, internal/txn gathers changes to a
+// transaction, internal/scan walks over rows, and internal/table is what all three know of a table.
 // internal/upkeep decides what is flushed and compacted when, internal/commit makes writes durable
 // and visible in one order, internal/pressure holds writers back, and internal/jobs runs background
-// work. internal/txn has what transactions hold, internal/recovery replays the log, internal/check
-// verifies a closed store. internal/views decides what readers see and compactions keep,
+// work. internal/recovery replays the log, internal/check verifies a closed store. internal/views decides what readers see and compactions keep,
 // internal/storeclock tells the time, cdc has the records of streams. Package partition is one LSM
 // tree; compaction and manifest are its shape, internal/tablefiles has its open files, mvcc has the
 // rules. Cells live in wal, memtable, sstable and valuefile. Package row is the kernel: values, keys, cells,

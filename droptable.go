@@ -24,7 +24,7 @@ func (s *Store) DropTable(ctx context.Context, name string) error {
 	if t == nil {
 		return fmt.Errorf("%w: %q", ErrTableNotFound, name)
 	}
-	return s.dropTables(append(s.tables.current.Load().logsOf(t.id), t))
+	return s.dropTables(append(s.tables.current.Load().logsOf(t.core.ID), t))
 }
 
 // dropTables removes tables by one edit. REQUIRES: tables is held, or the store is being opened.
@@ -32,7 +32,7 @@ func (s *Store) dropTables(tables []*Table) error {
 	retire(s.pipeline, tables, true)
 	var trees []*partition.Tree
 	for _, t := range tables {
-		trees = append(trees, t.partitions().Trees()...)
+		trees = append(trees, t.core.Trees()...)
 	}
 	if err := s.dropTrees(tables, trees); err != nil {
 		retire(s.pipeline, tables, false)
@@ -43,8 +43,8 @@ func (s *Store) dropTables(tables []*Table) error {
 	}
 	s.tables.change(func(c *catalog) {
 		for _, t := range tables {
-			delete(c.byID, t.id)
-			delete(c.byName, t.name)
+			delete(c.byID, t.core.ID)
+			delete(c.byName, t.core.Name)
 		}
 	})
 	return nil
@@ -56,7 +56,7 @@ func (s *Store) dropTables(tables []*Table) error {
 func retire(p *commit.Pipeline, tables []*Table, dropped bool) {
 	p.Between(func() {
 		for _, t := range tables {
-			t.dropped.Store(dropped)
+			t.core.Dropped.Store(dropped)
 		}
 	})
 }
@@ -71,13 +71,13 @@ func (s *Store) dropTrees(tables []*Table, trees []*partition.Tree) error {
 		}
 		var e manifest.Edit
 		for _, t := range tables {
-			e.DropTable(t.id)
+			e.DropTable(t.core.ID)
 		}
 		if _, err := s.commitEdit(&e); err != nil {
 			return err
 		}
 		for _, t := range tables {
-			s.opts.Logger.Info("table dropped", "table", t.name, "id", t.id)
+			s.opts.Logger.Info("table dropped", "table", t.core.Name, "id", t.core.ID)
 		}
 		return nil
 	}

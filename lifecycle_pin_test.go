@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/flagstone-db/flagstone/compaction"
+	"github.com/flagstone-db/flagstone/internal/change"
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/jobs"
 	"github.com/flagstone-db/flagstone/internal/pressure"
@@ -273,7 +274,7 @@ func TestTheLogIsKeptWhileADropMayStillFail(t *testing.T) {
 	for i := range 20 {
 		put(t, other, "p", i, "c", startMillis, "x")
 	}
-	tree := table.partitions().Trees()[0]
+	tree := table.core.Trees()[0]
 	err := tree.Drop(func() error {
 		s := r.store
 		retire(s.pipeline, []*Table{table}, true)
@@ -298,7 +299,7 @@ func TestTheLogIsKeptWhileADropMayStillFail(t *testing.T) {
 func TestADroppedTableSlowsNobodyDown(t *testing.T) {
 	r := newRig(t, Options{MemtableSize: 1 << 10})
 	table := r.table("t", TableOptions{})
-	tree := table.partitions().Trees()[0]
+	tree := table.core.Trees()[0]
 	for compaction.Depth(tree.Meta().Levels[0]) < pressure.SlowdownDepth {
 		put(t, table, "p", 1, "c", startMillis, strings.Repeat("x", 100))
 		for j, job := range r.exec.Pending() { // flush, and never compact
@@ -376,17 +377,17 @@ func TestADeleteOfAVersionInADroppedTableIsRefused(t *testing.T) {
 	r := newRig(t, Options{})
 	table := r.table("t", TableOptions{})
 	put(t, table, "p", 1, "c", startMillis, "v")
-	var c RowChange
-	c.init(table, Key("p", 1))
+	var c change.Change
+	c.Init(&table.core, Key("p", 1))
 	c.DeleteVersion("c", startMillis)
-	if err := c.check(startMillis); err != nil {
+	p, err := c.Prepare(startMillis)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := r.store.DropTable(ctx(), "t"); err != nil {
 		t.Fatal(err)
 	}
-	_, err := c.withTrims()
-	wantError(t, "withTrims", err, ErrTableNotFound)
+	wantError(t, "WorkOut", c.WorkOut(&p), ErrTableNotFound)
 }
 
 // TestP02_ACheckpointIsOneMoment writes batches over two tables while a checkpoint is made, at

@@ -9,7 +9,6 @@ import (
 	"unicode"
 
 	"github.com/flagstone-db/flagstone/internal/valuefetch"
-	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -177,8 +176,7 @@ func newRow(n int) *Row {
 	return r
 }
 
-// reset empties the row for a new key, which it copies, and keeps its memory. A key that does not
-// decode is damage that no checksum found.
+// reset empties the row for a new key, which it copies, and keeps its memory.
 func (r *Row) reset(key []byte, columns int) (err error) {
 	r.ownKey = append(r.ownKey[:0], key...)
 	r.collector.Reset()
@@ -204,16 +202,16 @@ func (r *Row) show(key []byte, cells []row.Cell, columns int) error {
 }
 
 func (r *Row) decodeKey(columns int) (err error) {
-	if r.key, err = row.DecodeKeyTo(r.keyStore[:0], r.rowKey, columns); err != nil {
-		return fmt.Errorf("%w: stored row key %x: %w", ErrCorrupt, r.rowKey, err)
-	}
-	return nil
+	r.key, err = decodeKey(r.keyStore[:0], r.rowKey, columns)
+	return err
 }
 
-// read collects the cells of the reader's current row, of the first maxColumns columns (0: all).
-// It reports whether the row exists; if the reader has an error, false means nothing.
-func (r *Row) read(reader *mvcc.RowReader, maxColumns int) bool {
-	exists := reader.Collect(&r.collector, maxColumns)
-	r.cells = r.collector.Cells
-	return exists
+// decodeKey decodes a stored key, which the values share memory with. A key that does not decode is
+// damage that no checksum found.
+func decodeKey(dst []row.Value, key []byte, columns int) ([]row.Value, error) {
+	values, err := row.DecodeKeyTo(dst, key, columns)
+	if err != nil {
+		err = fmt.Errorf("%w: stored row key %x: %w", ErrCorrupt, key, err)
+	}
+	return values, err
 }

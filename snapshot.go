@@ -36,6 +36,14 @@ func (sn *Snapshot) Close() {
 	sn.store.views.Unpin(&sn.moment)
 }
 
+// at is the moment of the snapshot, nil if there is no snapshot.
+func (sn *Snapshot) at() *views.Moment {
+	if sn == nil {
+		return nil
+	}
+	return &sn.moment
+}
+
 // usable returns nil, or why a store cannot read at the snapshot, which may be nil.
 func (sn *Snapshot) usable(s *Store) error {
 	switch {

@@ -59,10 +59,10 @@ func (t *Table) checkStream(change *StreamChange) error {
 		return nil
 	}
 	if err := change.Enable.check(); err != nil {
-		return fmt.Errorf("table %q: %w", t.name, err)
+		return fmt.Errorf("table %q: %w", t.core.Name, err)
 	}
-	if t.log.Load() != nil {
-		return fmt.Errorf("%w: %q", ErrStreamExists, t.name)
+	if t.core.Log.Load() != nil {
+		return fmt.Errorf("%w: %q", ErrStreamExists, t.core.Name)
 	}
 	return nil
 }
@@ -71,22 +71,22 @@ func (t *Table) checkStream(change *StreamChange) error {
 // the resulting state. REQUIRES: tables is held, the table is between two eras, and its mutations
 // up to lastSeq have their places.
 func (t *Table) alterStream(e *manifest.Edit, change *StreamChange, lastSeq uint64) (install func(*manifest.State)) {
-	s, log := t.store, t.log.Load()
+	s, log := t.store, t.core.Log.Load()
 	switch {
 	case change == nil, change.Enable == nil && log == nil:
 		return func(*manifest.State) {}
 	case change.Enable == nil:
 		// The change log ends now and is dropped in the next era: dropping waits for compactions,
 		// and writers should not wait for these.
-		e.EndLog(log.id, lastSeq)
-		return func(*manifest.State) { t.log.Store(nil) }
+		e.EndLog(log.ID, lastSeq)
+		return func(*manifest.State) { t.core.Log.Store(nil) }
 	}
 	state := s.state()
-	meta := newLogMeta(state.NextTable, state.NextPartition, t.id, lastSeq, change.Enable, s.issued.Millis())
+	meta := newLogMeta(state.NextTable, state.NextPartition, t.core.ID, lastSeq, change.Enable, s.issued.Millis())
 	e.CreateTable(meta)
 	return func(state *manifest.State) {
 		log := newTable(s, state.Table(meta.ID))
 		s.tables.change(func(c *catalog) { c.add(log) })
-		t.log.Store(log)
+		t.core.Log.Store(&log.core)
 	}
 }

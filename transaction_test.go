@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/flagstone-db/flagstone/internal/txn"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -286,7 +287,7 @@ func TestATransactionIsAbortedWhenItsTimeIsOver(t *testing.T) {
 }
 
 func TestWhatOpenTransactionsHoldIsBounded(t *testing.T) {
-	r := newRig(t, Options{MemoryBudget: 4 * 10 * transactionBytes})
+	r := newRig(t, Options{MemoryBudget: 4 * 10 * txn.Bytes})
 	table := r.table("t", TableOptions{})
 	var open []*Transaction
 	for i := range 10 {
@@ -312,7 +313,7 @@ func TestWhatOpenTransactionsHoldIsBounded(t *testing.T) {
 		tx.Abort()
 	}
 	want(t, "bytes held in the end", r.store.transactionMemory.Used(), int64(0))
-	want(t, "held in the end", len(r.store.transactions.All()), 0)
+	want(t, "held in the end", len(r.store.transactions.Keys.All()), 0)
 }
 
 func TestAFailedUpdateLeavesTheTransactionAsItWas(t *testing.T) {
@@ -391,7 +392,7 @@ func TestATransactionEndsWithItsTableAndItsStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantError(t, "commit without the table", tx.Commit(ctx()), ErrTableNotFound)
-	want(t, "open", len(r.store.transactions.All()), 0)
+	want(t, "open", len(r.store.transactions.Keys.All()), 0)
 	_, err := table.Begin(ctx(), row.String("p"), TransactionOptions{})
 	wantError(t, "begin without the table", err, ErrTableNotFound)
 

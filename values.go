@@ -8,12 +8,12 @@ import (
 	"github.com/flagstone-db/flagstone/internal/valuefetch"
 )
 
-// packFrom is the length from which values put into the table are packed: those that will go to
+// packFrom is the length from which values put into a table are packed: those that will go to
 // value files. They have the packed form from the log on, so log, memtable and flush write and
 // hold less.
-func (t *Table) packFrom() int {
-	threshold := t.store.opts.valueThreshold()
-	if threshold == 0 || t.store.opts.Compression == CompressionNone {
+func (o Options) packFrom() int {
+	threshold := o.valueThreshold()
+	if threshold == 0 || o.Compression == CompressionNone {
 		return math.MaxInt
 	}
 	// Packing a shorter value costs more than it saves.

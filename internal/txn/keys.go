@@ -1,5 +1,6 @@
-// Package txn keeps what open transactions hold: the partition keys of tables, which no other
-// writer may change meanwhile, and memory.
+// Package txn is transactions of one partition key: changes that are gathered over several calls,
+// seen meanwhile by the transaction alone, and applied as one write. It keeps what they hold: the
+// partition keys, whose rows no other writer may change meanwhile, and memory.
 package txn
 
 import (
@@ -15,8 +16,10 @@ import (
 var (
 	// ErrHeld: another transaction holds the partition key.
 	ErrHeld = errors.New("txn: another transaction holds the partition key")
-	// ErrMemory: open transactions hold too much memory.
-	ErrMemory = errors.New("txn: open transactions hold too much memory")
+	// ErrConflict: a transaction holds the partition key of a row that another writer wants to change.
+	ErrConflict = errors.New("flagstone: conflict with another writer")
+	// ErrMemory: open transactions together, or those of one owner, hold too much memory.
+	ErrMemory = errors.New("flagstone: open transactions hold too much memory")
 )
 
 // Keys are the partition keys that open transactions of one store hold. T identifies a
@@ -95,6 +98,9 @@ func (h *Hold[T]) Release() {
 	k.memory.Give(h.user, h.bytes)
 	k.open.Add(-1)
 }
+
+// Total is the memory that all transactions may hold together, in bytes.
+func (k *Keys[T]) Total() int64 { return k.memory.Total() }
 
 // All returns the transactions that hold a key.
 func (k *Keys[T]) All() []T {
