@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/flagstone-db/flagstone/internal/commit"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/partition"
 )
@@ -29,16 +28,13 @@ func (s *Store) DropTable(ctx context.Context, name string) error {
 
 // dropTables removes tables by one edit. REQUIRES: tables is held, or the store is being opened.
 func (s *Store) dropTables(tables []*Table) error {
-	retire(s.pipeline, tables, true)
+	retire(s, tables, true)
 	var trees []*partition.Tree
 	for _, t := range tables {
 		trees = append(trees, t.core.Trees()...)
 	}
 	if err := s.dropTrees(tables, trees); err != nil {
-		retire(s.pipeline, tables, false)
-		for _, tree := range trees {
-			s.upkeep.CompactionDue(tree) // compactions that became due meanwhile
-		}
+		retire(s, tables, false)
 		return err
 	}
 	s.tables.change(func(c *catalog) {
@@ -52,13 +48,25 @@ func (s *Store) dropTables(tables []*Table) error {
 
 // retire stops writes to tables from taking a place in the log, or, if dropped is false, allows
 // them again after a drop that failed. The tables stay in the catalogue until the drop is
-// durable: until then the log must keep their records.
-func retire(p *commit.Pipeline, tables []*Table, dropped bool) {
-	p.Between(func() {
+// durable: until then the log must keep their records. The drop frees their memtables, so that
+// other memtables need not make room.
+func retire(s *Store, tables []*Table, dropped bool) {
+	var trees []*partition.Tree
+	s.pipeline.Between(func() {
 		for _, t := range tables {
 			t.core.Dropped.Store(dropped)
+			trees = append(trees, t.core.Trees()...)
+		}
+		if dropped {
+			s.pipeline.SetAside(trees)
 		}
 	})
+	if !dropped {
+		for _, tree := range trees { // what was set aside, and what became due meanwhile
+			s.upkeep.FlushDue(tree)
+			s.upkeep.CompactionDue(tree)
+		}
+	}
 }
 
 // dropTrees stops the background work of all trees of some tables, commits the drop, and releases
