@@ -118,7 +118,8 @@ func TestAnUpdateRunsAgainIfItsTableIsAlteredMeanwhile(t *testing.T) {
 		return err
 	}, "p", 1)
 	// An alteration that began to wait before the update would let it finish.
-	wantError(t, "Alter", table.alter(ctx(), TableChange{Options: &TableOptions{MaxVersions: 2}}), nil)
+	err := r.store.change(ctx(), func() error { return table.alter(&TableChange{Options: &TableOptions{MaxVersions: 2}}) })
+	wantError(t, "Alter", err, nil)
 	wantError(t, "Update", release(), nil)
 	if fmt.Sprint(seen) != "[1 2]" {
 		t.Errorf("the update saw so many cells: %v", seen)

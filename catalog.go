@@ -25,10 +25,6 @@ type catalog struct {
 	byName map[string]*Table
 }
 
-func newCatalog() *catalog {
-	return &catalog{byID: make(map[uint64]*Table), byName: make(map[string]*Table)}
-}
-
 // add adds a table. Change logs are not found by name.
 func (c *catalog) add(t *Table) {
 	c.byID[t.core.ID] = t
@@ -37,19 +33,9 @@ func (c *catalog) add(t *Table) {
 	}
 }
 
-// logsOf returns the change logs of a table.
-func (c *catalog) logsOf(table uint64) (logs []*Table) {
-	for _, t := range c.byID {
-		if t.core.LogOf == table {
-			logs = append(logs, t)
-		}
-	}
-	return logs
-}
-
 // load makes the tables and their trees from the manifest.
 func (all *tables) load(s *Store, state *manifest.State) {
-	c := newCatalog()
+	c := &catalog{byID: make(map[uint64]*Table), byName: make(map[string]*Table)}
 	for _, meta := range state.Tables { // a change log comes after its table
 		t := newTable(s, meta)
 		c.add(t)
@@ -62,10 +48,8 @@ func (all *tables) load(s *Store, state *manifest.State) {
 
 // change replaces the catalogue by a changed copy. REQUIRES: the latch is held.
 func (all *tables) change(edit func(c *catalog)) {
-	c := newCatalog()
-	for _, t := range all.current.Load().byID {
-		c.add(t)
-	}
+	old := all.current.Load()
+	c := &catalog{byID: maps.Clone(old.byID), byName: maps.Clone(old.byName)}
 	edit(c)
 	all.current.Store(c)
 }

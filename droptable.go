@@ -14,16 +14,13 @@ import (
 // DropTable removes a table and its data. A scan that has begun to read finishes; a get in
 // progress may fail with ErrTableNotFound. Files are deleted when nothing reads them.
 func (s *Store) DropTable(ctx context.Context, name string) error {
-	done, err := s.beginChange(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	t := s.tables.current.Load().byName[name]
-	if t == nil {
-		return fmt.Errorf("%w: %q", ErrTableNotFound, name)
-	}
-	return s.dropTables(append(s.tables.current.Load().logsOf(t.core.ID), t))
+	return s.change(ctx, func() error {
+		t := s.tables.current.Load().byName[name]
+		if t == nil {
+			return fmt.Errorf("%w: %q", ErrTableNotFound, name)
+		}
+		return s.dropTables(s.tables.but(func(other *Table) bool { return other != t && other.core.LogOf != t.core.ID }))
+	})
 }
 
 // dropTables removes tables by one edit. REQUIRES: tables is held, or the store is being opened.
@@ -90,16 +87,16 @@ func (s *Store) dropTrees(tables []*Table, trees []*partition.Tree) error {
 		return nil
 	}
 	tree := trees[0]
-	var mutable, waiting int64
+	var waiting int64
 	err := tree.Drop(func() error {
 		// No write to the tree begins, and no flush of it runs.
-		mutable, waiting = tree.MemoryBytes()
+		_, waiting = tree.MemoryBytes() // all of it was set aside
 		return s.dropTrees(tables, trees[1:])
 	})
 	if err != nil {
 		return err
 	}
-	s.gate.Free(mutable+waiting, waiting)
+	s.gate.Free(waiting, waiting)
 	s.gate.NoteFlush(nil) // the failure may have been this tree's; if not, the next flush reports it again
 	s.upkeep.NoteFiles(tree)
 	return nil

@@ -56,19 +56,19 @@ func (tx *RowTx) getLatched(opts ReadOptions) (*Row, error) {
 	return found, err
 }
 
-// again reports whether to try an update again that ended with err. If not, the error is for the
-// caller.
-func (u *update) again(t *Table, err error) (bool, error) {
+// again says how an update goes on after an attempt that ended with err: with another attempt if it
+// returns nil.
+func (u *update) again(t *Table, err error) error {
 	switch {
-	case err == nil || errors.Is(err, table.ErrAltered):
-		return err != nil, nil
+	case errors.Is(err, table.ErrAltered):
+		return nil
 	case !errors.Is(err, errLong):
-		return false, err
+		return t.store.describe(err)
 	}
 	if u.outside++; u.outside > outsideAttempts {
-		return false, fmt.Errorf("%w: rows of table %q change while they are read", ErrConflict, t.core.Name)
+		return fmt.Errorf("%w: rows of table %q change while they are read", ErrConflict, t.core.Name)
 	}
-	return true, nil
+	return nil
 }
 
 // observe waits until all that was applied is visible, so that reads without latches see it.

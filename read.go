@@ -105,13 +105,9 @@ func (l *lookup) give() {
 
 // Get reads one row. A row that does not exist is no error: see Row.Exists.
 func (t *Table) Get(ctx context.Context, key []row.Value, opts ReadOptions) (*Row, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
 	l := lookups.Get().(*lookup)
 	defer l.give()
-	found, err := t.getInto(key, &opts, l, &l.row)
-	if err != nil || !found {
+	if found, err := t.getInto(ctx, key, &opts, l, &l.row); err != nil || !found {
 		return nil, err
 	}
 	return l.row.detach(), nil
@@ -120,27 +116,23 @@ func (t *Table) Get(ctx context.Context, key []row.Value, opts ReadOptions) (*Ro
 // GetInto is Get into a row whose memory is used again, so that a caller that reads many rows one
 // after the other allocates nothing for each. It reports whether the row exists.
 func (t *Table) GetInto(ctx context.Context, key []row.Value, opts ReadOptions, r *Row) (found bool, err error) {
-	if err = ctx.Err(); err == nil {
-		l := lookups.Get().(*lookup)
-		defer l.give()
-		found, err = t.getInto(key, &opts, l, r)
-	}
-	if !found {
+	l := lookups.Get().(*lookup)
+	defer l.give()
+	if found, err = t.getInto(ctx, key, &opts, l, r); !found {
 		r.key, r.cells = nil, nil
 	}
 	return found, err
 }
 
-func (t *Table) getInto(key []row.Value, opts *ReadOptions, l *lookup, r *Row) (bool, error) {
-	var err error
-	// Not in the row's memory: key may share the memory of r's present key.
-	if l.key, err = t.core.EncodeKey(l.key[:0], key); err != nil {
+func (t *Table) getInto(ctx context.Context, key []row.Value, opts *ReadOptions, l *lookup, r *Row) (bool, error) {
+	err := ctx.Err()
+	if err == nil { // not in the row's memory: key may share the memory of r's present key
+		l.key, err = t.core.EncodeKey(l.key[:0], key)
+	}
+	if err != nil {
 		return false, err
 	}
-	if err := r.reset(l.key, len(t.core.Key)); err != nil {
-		return false, err
-	}
-	return t.readRow(r, opts, l, false, nil)
+	return t.readRow(r, l.key, opts, l, false, nil)
 }
 
 // getEncoded reads a row by its encoded key at the newest visible state, or, with undurable, at
@@ -148,26 +140,26 @@ func (t *Table) getInto(key []row.Value, opts *ReadOptions, l *lookup, r *Row) (
 func (t *Table) getEncoded(key []byte, opts *ReadOptions, written *memtable.Memtable, undurable bool) (*Row, error) {
 	l := lookups.Get().(*lookup)
 	defer l.give()
-	if err := l.row.reset(key, len(t.core.Key)); err != nil {
-		return nil, err
-	}
-	found, err := t.readRow(&l.row, opts, l, undurable, written)
-	if err != nil || !found {
+	if found, err := t.readRow(&l.row, key, opts, l, undurable, written); err != nil || !found {
 		return nil, err
 	}
 	return l.row.detach(), nil
 }
 
-// readRow reads the cells of the row whose key r has. It reads at the options' snapshot, else at
+// readRow reads the row with an encoded key. It reads at the options' snapshot, else at
 // the newest visible state, or, with undurable, at the newest applied state. written, if not nil,
 // is what a transaction has written above it.
-func (t *Table) readRow(r *Row, opts *ReadOptions, l *lookup, undurable bool, written *memtable.Memtable) (exists bool, err error) {
+func (t *Table) readRow(r *Row, key []byte, opts *ReadOptions, l *lookup, undurable bool, written *memtable.Memtable) (exists bool, err error) {
+	if err := r.reset(key, len(t.core.Key)); err != nil {
+		return false, err
+	}
 	sel, err := opts.selection(&l.columns)
 	if err != nil {
 		return false, err
 	}
 	s := t.store
-	if err := opts.Snapshot.usable(s); err != nil {
+	at, err := opts.Snapshot.at(s)
+	if err != nil {
 		return false, err
 	}
 	if err := t.core.Gone(); err != nil {
@@ -176,7 +168,7 @@ func (t *Table) readRow(r *Row, opts *ReadOptions, l *lookup, undurable bool, wr
 	g := &l.getter
 	g.Pin(t.core.Find(r.rowKey))
 	defer g.Unpin()
-	view, err := t.core.View(opts.Snapshot.at(), undurable)
+	view, err := t.core.View(at, undurable)
 	if err != nil {
 		return false, err
 	}

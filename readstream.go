@@ -126,7 +126,10 @@ func (st *Stream) Shards() []StreamShard {
 }
 
 // check returns why a shard of the stream cannot be read.
-func (st *Stream) check(shard uint64) error {
+func (st *Stream) check(ctx context.Context, shard uint64) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if st.table.core.Log.Load() != &st.log.core || st.table.core.Dropped.Load() {
 		return fmt.Errorf("%w: of table %q", ErrStreamNotFound, st.table.core.Name)
 	}
@@ -147,10 +150,7 @@ func (st *Stream) Oldest(ctx context.Context, shard uint64) (StreamPosition, err
 // Since is the position before the first record of a shard that was committed at micros, in
 // microseconds since the epoch, or later. For a time in the future it is the present end.
 func (st *Stream) Since(ctx context.Context, shard uint64, micros int64) (StreamPosition, error) {
-	if err := ctx.Err(); err != nil {
-		return StreamPosition{}, err
-	}
-	if err := st.check(shard); err != nil {
+	if err := st.check(ctx, shard); err != nil {
 		return StreamPosition{}, err
 	}
 	// Later commits have times of now or later.
@@ -164,7 +164,7 @@ func (st *Stream) Since(ctx context.Context, shard uint64, micros int64) (Stream
 	}
 	found, err := cdc.FirstSince(micros, last, func(after uint64) (*cdc.Row, error) { return st.first(ctx, shard, after, last) })
 	if err == nil {
-		err = st.check(shard)
+		err = st.check(ctx, shard)
 	}
 	if err != nil || found == nil {
 		return end, err
@@ -200,10 +200,7 @@ func (st *Stream) scan(ctx context.Context, shard, after, upTo uint64) *Rows {
 // ahead of a store that was restored from a checkpoint. A reader that has read everything keeps a
 // valid position if it reads again each time before half of the retention is over.
 func (st *Stream) Read(ctx context.Context, pos StreamPosition, limits StreamLimits) (StreamPage, error) {
-	if err := ctx.Err(); err != nil {
-		return StreamPage{}, err
-	}
-	if err := st.check(pos.Shard); err != nil {
+	if err := st.check(ctx, pos.Shard); err != nil {
 		return StreamPage{}, err
 	}
 	s := st.table.store
@@ -229,7 +226,7 @@ func (st *Stream) Read(ctx context.Context, pos StreamPosition, limits StreamLim
 		page.Next.AsOf = now // nothing else was committed up to then
 		page.Next.After = max(page.Next.After, upTo)
 	}
-	return page, st.check(pos.Shard)
+	return page, st.check(ctx, pos.Shard)
 }
 
 // Records returns the records after a position for a loop, up to the present end. It moves pos

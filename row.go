@@ -143,37 +143,27 @@ func (r *Row) Clone() *Row {
 func newRow(n int) *Row {
 	switch {
 	case n <= 1:
-		r := new(struct {
-			Row
-			cells [1]row.Cell
-		})
-		r.collector.Cells = r.cells[:0]
-		return &r.Row
+		return rowWith(func(a *[1]row.Cell) []row.Cell { return a[:0] })
 	case n <= 4:
-		r := new(struct {
-			Row
-			cells [4]row.Cell
-		})
-		r.collector.Cells = r.cells[:0]
-		return &r.Row
+		return rowWith(func(a *[4]row.Cell) []row.Cell { return a[:0] })
 	case n <= 10:
-		r := new(struct {
-			Row
-			cells [10]row.Cell
-		})
-		r.collector.Cells = r.cells[:0]
-		return &r.Row
+		return rowWith(func(a *[10]row.Cell) []row.Cell { return a[:0] })
 	case n <= 20:
-		r := new(struct {
-			Row
-			cells [20]row.Cell
-		})
-		r.collector.Cells = r.cells[:0]
-		return &r.Row
+		return rowWith(func(a *[20]row.Cell) []row.Cell { return a[:0] })
 	}
 	r := new(Row)
 	r.collector.Cells = make([]row.Cell, 0, n)
 	return r
+}
+
+// rowWith makes a row with an array of cells behind it.
+func rowWith[A any](cells func(*A) []row.Cell) *Row {
+	r := new(struct {
+		Row
+		cells A
+	})
+	r.collector.Cells = cells(&r.cells)
+	return &r.Row
 }
 
 // reset empties the row for a new key, which it copies, and keeps its memory.

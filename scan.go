@@ -80,7 +80,7 @@ func (t *Table) scan(ctx context.Context, within *Transaction, start, end []row.
 
 // begin begins a scan at a snapshot, or at the present moment if it is nil.
 func (s *scanning) begin(t *Table, at *Snapshot) (err error) {
-	if err := at.usable(t.store); err != nil {
+	if _, err := at.at(t.store); err != nil {
 		return err
 	}
 	trees := t.core.Partitions.Load().Between(s.walk.Low, s.walk.High)

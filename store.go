@@ -59,7 +59,7 @@ type Store struct {
 	pipeline          *commit.Pipeline
 	views             *views.Set
 	tableEnv          table.Env
-	transactions      txn.Env
+	transactions      *txn.Set
 	transactionMemory *share.Pool // of open transactions
 	gate              *pressure.Gate
 	jobs              *jobs.Jobs
@@ -204,19 +204,17 @@ func (s *Store) prepare() {
 	s.views = views.NewSet(s.state)
 	s.transactionMemory = share.NewPool(max(s.opts.MemoryBudget/transactionShare, txn.Bytes))
 	s.jobs = jobs.New(s.executor, s.clock, s.jobFailed)
-	s.gate = pressure.NewGate(pressureEnv{s}, s.clock, s.opts.MemoryBudget)
-	s.pipeline = commit.New(pipelineEnv{s}, s.gate, s.jobs, commit.Options{
+	s.gate = pressure.NewGate(roomsEnv{s}, s.clock, s.opts.MemoryBudget)
+	s.pipeline = commit.New(roomsEnv{s}, s.gate, s.jobs, commit.Options{
 		Sync: s.opts.Sync == SyncAlways, SegmentSize: s.opts.WALSegmentSize, LogBound: logFactor * s.opts.MemoryBudget, Logger: s.opts.Logger,
 	})
-	s.transactions = txn.Env{
-		Keys: txn.NewKeys[*txn.Transaction](s.transactionMemory), Latches: &s.latches, Pipeline: s.pipeline, Gate: s.gate,
-	}
+	s.transactions = txn.NewSet(txn.Parts{Latches: &s.latches, Pipeline: s.pipeline, Gate: s.gate, Memory: s.transactionMemory})
 	s.tableEnv = table.Env{
 		State: s.state, Pipeline: s.pipeline, Files: s.files, Clock: s.clock, Issued: s.issued,
 		Closed: &s.closed, PackFrom: s.opts.packFrom(),
 	}
 	s.upkeep = upkeep.New(upkeep.Parts{
-		Env: upkeepEnv{s}, Pipeline: s.pipeline, Gate: s.gate, Jobs: s.jobs, Executor: s.executor, Clock: s.clock,
+		Env: roomsEnv{s}, Pipeline: s.pipeline, Gate: s.gate, Jobs: s.jobs, Executor: s.executor, Clock: s.clock,
 	}, upkeep.Options{MemtableSize: s.opts.MemtableSize, Compaction: s.opts.levels(), Logger: s.opts.Logger})
 	s.env = &partition.Env{
 		Settings: partition.Settings{
@@ -314,7 +312,7 @@ func (s *Store) Close() error {
 		err = s.sync()
 	}
 	s.jobs.Stop()
-	for _, tx := range s.transactions.Keys.All() {
+	for _, tx := range s.transactions.All() {
 		tx.Terminate(ErrClosed)
 	}
 	return errors.Join(err, s.releaseAll())

@@ -74,43 +74,38 @@ type Table struct {
 	core  table.Table
 }
 
-// beginChange begins a change of the catalogue. It waits, within ctx, until no other change is in
-// progress; Close waits for the change. The caller must call done at the end.
-func (s *Store) beginChange(ctx context.Context) (done func(), err error) {
+// change changes the catalogue. It waits, within ctx, until no other change is in progress; Close
+// waits for the change.
+func (s *Store) change(ctx context.Context, f func() error) error {
 	if err := s.mayChange(ctx); err != nil {
-		return nil, err
+		return err
 	}
-	workDone, err := s.beginWork()
-	if err != nil {
-		return nil, err
-	}
-	if err := s.tables.Lock(ctx); err != nil {
-		workDone()
-		return nil, err
-	}
-	return func() {
-		s.tables.Unlock()
-		workDone()
-	}, nil
+	return s.work(func() error {
+		if err := s.tables.Lock(ctx); err != nil {
+			return err
+		}
+		defer s.tables.Unlock()
+		return f()
+	})
 }
 
 // CreateTable makes a table; it is ready at once. Errors match ErrTableExists
 // and ErrInvalid.
-func (s *Store) CreateTable(ctx context.Context, spec TableSpec) (*Table, error) {
-	done, err := s.beginChange(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
+func (s *Store) CreateTable(ctx context.Context, spec TableSpec) (t *Table, err error) {
+	err = s.change(ctx, func() (err error) {
+		t, err = s.createTable(&spec)
+		return err
+	})
+	return t, err
+}
+
+// createTable makes a table. REQUIRES: tables is held.
+func (s *Store) createTable(spec *TableSpec) (*Table, error) {
 	if s.tables.current.Load().byName[spec.Name] != nil {
 		return nil, fmt.Errorf("%w: %q", ErrTableExists, spec.Name)
 	}
 	if strings.HasPrefix(spec.Name, cdc.HiddenPrefix) {
 		return nil, fmt.Errorf("%w: table name %q: such names are the store's own", ErrInvalid, spec.Name)
-	}
-	options, err := fillOptions(spec.Options)
-	if err != nil {
-		return nil, fmt.Errorf("table %q: %w", spec.Name, err)
 	}
 	if err := spec.Stream.check(); err != nil {
 		return nil, fmt.Errorf("table %q: %w", spec.Name, err)
@@ -119,7 +114,7 @@ func (s *Store) CreateTable(ctx context.Context, spec TableSpec) (*Table, error)
 	if err := s.sync(); err != nil {
 		return nil, err
 	}
-	state := s.state()
+	state, options := s.state(), spec.Options.fill()
 	meta := &manifest.Table{
 		ID: state.NextTable, Name: spec.Name,
 		Options: options, LargestOffset: options.MaxVersionOffsetSeconds,
@@ -135,10 +130,11 @@ func (s *Store) CreateTable(ctx context.Context, spec TableSpec) (*Table, error)
 	if spec.Stream != nil {
 		e.CreateTable(newLogMeta(meta.ID+1, state.NextPartition+1, meta.ID, s.pipeline.LastSeq(), spec.Stream, meta.CreatedMillis))
 	}
-	if state, err = s.commitEdit(&e); err != nil {
-		if errors.Is(err, manifest.ErrInvalidEdit) {
-			err = fmt.Errorf("%w: table %q: %w", ErrInvalid, spec.Name, err)
-		}
+	state, err := s.commitEdit(&e)
+	if errors.Is(err, manifest.ErrInvalidEdit) {
+		err = fmt.Errorf("%w: table %q: %w", ErrInvalid, spec.Name, err)
+	}
+	if err != nil {
 		return nil, err
 	}
 	t := newTable(s, state.Table(meta.ID))
@@ -154,19 +150,12 @@ func (s *Store) CreateTable(ctx context.Context, spec TableSpec) (*Table, error)
 	return t, nil
 }
 
-// fillOptions replaces zero options by the defaults and checks the rest.
-func fillOptions(o TableOptions) (filled manifest.TableOptions, err error) {
-	o.MaxVersions, o.TTLSeconds = cmp.Or(o.MaxVersions, 1), cmp.Or(o.TTLSeconds, NeverExpires)
-	o.MaxVersionOffsetSeconds = cmp.Or(o.MaxVersionOffsetSeconds, defaultOffset)
-	switch {
-	case o.MaxVersions < 1:
-		return filled, fmt.Errorf("%w: MaxVersions is %d, want at least 1", ErrInvalid, o.MaxVersions)
-	case o.TTLSeconds < 1 && o.TTLSeconds != NeverExpires:
-		return filled, fmt.Errorf("%w: TTLSeconds is %d, want at least 1 or NeverExpires", ErrInvalid, o.TTLSeconds)
-	case o.MaxVersionOffsetSeconds < 1:
-		return filled, fmt.Errorf("%w: MaxVersionOffsetSeconds is %d, want at least 1", ErrInvalid, o.MaxVersionOffsetSeconds)
+// fill replaces zero options by the defaults. The manifest checks the rest.
+func (o TableOptions) fill() manifest.TableOptions {
+	return manifest.TableOptions{
+		MaxVersions: cmp.Or(o.MaxVersions, 1), TTLSeconds: cmp.Or(o.TTLSeconds, NeverExpires),
+		MaxVersionOffsetSeconds: cmp.Or(o.MaxVersionOffsetSeconds, defaultOffset),
 	}
-	return manifest.TableOptions(o), nil
 }
 
 // Table returns the table of that name, or ErrTableNotFound.
@@ -233,26 +222,18 @@ func (t *Table) Alter(ctx context.Context, change TableChange) error {
 			return err
 		}
 	}
-	return t.alter(ctx, change)
+	return s.change(ctx, func() error { return t.alter(&change) })
 }
 
-// alter is Alter without the wait.
-func (t *Table) alter(ctx context.Context, change TableChange) error {
-	s := t.store
-	done, err := s.beginChange(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
+// alter is Alter without the wait. REQUIRES: tables is held.
+func (t *Table) alter(change *TableChange) error {
 	meta := t.core.Meta()
 	if meta == nil {
 		return fmt.Errorf("%w: %q was dropped", ErrTableNotFound, t.core.Name)
 	}
 	options, annotations := meta.Options, meta.Annotations
 	if change.Options != nil {
-		if options, err = fillOptions(*change.Options); err != nil {
-			return fmt.Errorf("table %q: %w", t.core.Name, err)
-		}
+		options = change.Options.fill()
 	}
 	if change.Annotations != nil {
 		annotations = slices.Clone(change.Annotations)
@@ -263,7 +244,7 @@ func (t *Table) alter(ctx context.Context, change TableChange) error {
 	if err := t.commitAlteration(options, annotations, change.Stream); err != nil {
 		return err
 	}
-	s.dropEndedLogs()
+	t.store.dropEndedLogs()
 	return nil
 }
 

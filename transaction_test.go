@@ -313,7 +313,7 @@ func TestWhatOpenTransactionsHoldIsBounded(t *testing.T) {
 		tx.Abort()
 	}
 	want(t, "bytes held in the end", r.store.transactionMemory.Used(), int64(0))
-	want(t, "held in the end", len(r.store.transactions.Keys.All()), 0)
+	want(t, "held in the end", len(r.store.transactions.All()), 0)
 }
 
 func TestAFailedUpdateLeavesTheTransactionAsItWas(t *testing.T) {
@@ -392,7 +392,7 @@ func TestATransactionEndsWithItsTableAndItsStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantError(t, "commit without the table", tx.Commit(ctx()), ErrTableNotFound)
-	want(t, "open", len(r.store.transactions.Keys.All()), 0)
+	want(t, "open", len(r.store.transactions.All()), 0)
 	_, err := table.Begin(ctx(), row.String("p"), TransactionOptions{})
 	wantError(t, "begin without the table", err, ErrTableNotFound)
 

@@ -197,11 +197,15 @@ func (u *update) run(ctx context.Context, t *Table, begin, fn func() error) erro
 	if err := t.store.throttle(ctx); err != nil {
 		return err
 	}
-	for ; ; u.write.Reset() {
-		again, err := u.again(t, u.once(ctx, t, begin, fn))
-		if !again {
-			return t.store.describe(err)
+	for {
+		err := u.once(ctx, t, begin, fn)
+		if err == nil {
+			return nil
 		}
+		if err = u.again(t, err); err != nil {
+			return err
+		}
+		u.write.Reset()
 	}
 }
 

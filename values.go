@@ -25,12 +25,11 @@ const shortestPacked = 64
 // fetch makes the values of the row's cells plain; see valuefetch.Values.Fetch. If the cells take
 // more than most bytes (0: no limit), the error is ErrRowTooLarge.
 func (r *Row) fetch(files *tablefiles.Registry, most int64) error {
-	switch err := r.fetched.Fetch(r.cells, files, most); err {
-	case valuefetch.ErrTooLarge:
+	err := r.fetched.Fetch(r.cells, files, most)
+	if err == valuefetch.ErrTooLarge {
 		return r.tooLarge(most)
-	default:
-		return err
 	}
+	return err
 }
 
 func (r *Row) tooLarge(most int64) error {

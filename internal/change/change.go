@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/flagstone-db/flagstone/internal/commit"
@@ -38,15 +39,14 @@ type Change struct {
 	row     row.Change
 	stamped bool
 	copy    *row.Change // nil before it is needed
-	// bad is the first mistake of each column; a delete of the row or of the column undoes it.
-	bad      map[string]badCell
-	mistakes int // noted so far
+	// bad are the mistakes in cells, in order; a delete of the row or of the column undoes them.
+	bad []badCell
 }
 
 // badCell is a cell that was refused.
 type badCell struct {
-	order int // the number of the mistake
-	err   error
+	column string
+	err    error
 }
 
 // Init begins the change of a row, in memory that may have been used before. Err says what is wrong
@@ -114,35 +114,16 @@ func (c *Change) DeleteVersion(column string, version int64) {
 
 // DeleteColumn deletes a column with all its versions. The row still exists afterwards.
 func (c *Change) DeleteColumn(column string) {
-	delete(c.bad, column)
+	c.bad = slices.DeleteFunc(c.bad, func(b badCell) bool { return b.column == column })
 	c.row.DropColumn(column)
 	c.note(column, c.row.Add(column, row.MaxVersion, row.KindTrim))
 }
 
-// note keeps the first mistake of a column.
+// note keeps a mistake.
 func (c *Change) note(column string, err error) {
-	if err == nil {
-		return
+	if err != nil {
+		c.bad = append(c.bad, badCell{strings.Clone(column), err})
 	}
-	if _, earlier := c.bad[column]; earlier {
-		return
-	}
-	if c.bad == nil {
-		c.bad = make(map[string]badCell)
-	}
-	c.mistakes++
-	c.bad[strings.Clone(column)] = badCell{c.mistakes, err}
-}
-
-// firstBad is the first mistake that was not undone, nil if there is none.
-func (c *Change) firstBad() error {
-	var first badCell
-	for _, b := range c.bad {
-		if first.err == nil || b.order < first.order {
-			first = b
-		}
-	}
-	return first.err
 }
 
 // Empty reports whether the change does nothing and has no mistake.
@@ -156,7 +137,7 @@ func (c *Change) check(nowMillis int64) error {
 		return c.Err
 	}
 	if len(c.bad) > 0 {
-		return fmt.Errorf("%w: table %q: %w", commit.ErrInvalid, c.Table.Name, c.firstBad())
+		return fmt.Errorf("%w: table %q: %w", commit.ErrInvalid, c.Table.Name, c.bad[0].err)
 	}
 	err := c.stamp(nowMillis)
 	change := c.current()

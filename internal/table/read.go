@@ -44,32 +44,23 @@ func (t *Table) unknown() error { return fmt.Errorf("%w: %q", ErrNotFound, t.Nam
 // newest first, and the table's limit of versions. It counts cells that a reader's clock hides but
 // that are not beyond the expiry watermark, so the answer does not depend on the clock.
 func (t *Table) Versions(key, column []byte, written *memtable.Memtable) (versions []int64, limit int, err error) {
-	view := func() (mvcc.View, error) {
-		meta := t.Meta()
-		if meta == nil {
-			return mvcc.View{}, t.unknown()
-		}
-		limit = int(meta.Options.MaxVersions)
-		return mvcc.View{Seq: views.Latest, MaxVersions: limit, Cutoff: meta.Watermark}, nil
-	}
 	var found row.Collector
-	err = t.read(&found, key, written, view, mvcc.Selection{Columns: [][]byte{column}})
+	view, err := t.read(&found, key, written, 0, mvcc.Selection{Columns: [][]byte{column}})
 	for i := range found.Cells {
 		versions = append(versions, found.Cells[i].Version)
 	}
-	return versions, limit, err
+	return versions, view.MaxVersions, err
 }
 
-// Before encodes what the columns that the table's change log wants to know hold in the newest
-// applied state and in written above it, nil if they hold nothing. It is the change log's entry of a
-// change that is made next, since recovery could not read the old values again.
+// Before encodes what the columns that the change log wants to know hold in the newest applied
+// state and in written above it, nil if they hold nothing. It is the change log's entry of a change
+// that is made next, since recovery could not read the old values again.
 func (t *Table) Before(log *Table, key []byte, written *memtable.Memtable) ([]byte, error) {
 	if log == nil || len(log.before) == 0 {
 		return nil, nil
 	}
 	var found row.Collector
-	view := func() (mvcc.View, error) { return t.View(nil, true) }
-	err := t.read(&found, key, written, view, mvcc.Selection{Columns: log.before, MaxVersions: 1})
+	_, err := t.read(&found, key, written, t.Clock.NowMillis(), mvcc.Selection{Columns: log.before, MaxVersions: 1})
 	if err == nil {
 		err = new(valuefetch.Values).Fetch(found.Cells, t.Files, 0)
 	}
@@ -82,16 +73,17 @@ func (t *Table) Before(log *Table, key []byte, written *memtable.Memtable) ([]by
 	return cdc.AppendBefore(nil, found.Cells)
 }
 
-// read collects the selected cells of a row in a view, which it asks for when the row is pinned, and
-// in written above the row's tree.
-func (t *Table) read(dst *row.Collector, key []byte, written *memtable.Memtable, view func() (mvcc.View, error), sel mvcc.Selection) error {
+// read collects the selected cells of a row in the newest applied state and in written above it, as a
+// reader with that clock sees them.
+func (t *Table) read(dst *row.Collector, key []byte, written *memtable.Memtable, millis int64, sel mvcc.Selection) (view mvcc.View, err error) {
 	g := t.Find(key).NewGetter()
 	defer g.Close()
-	seen, err := view()
-	if err != nil {
-		return err
+	meta := t.Meta()
+	if meta == nil {
+		return view, t.unknown()
 	}
+	view = views.Of(meta, views.Latest, millis)
 	g.Above(written)
-	_, err = g.Get(key, seen, &sel, dst, 0)
-	return err
+	_, err = g.Get(key, view, &sel, dst, 0)
+	return view, err
 }

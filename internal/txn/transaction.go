@@ -17,7 +17,6 @@ import (
 
 	"github.com/flagstone-db/flagstone/internal/change"
 	"github.com/flagstone-db/flagstone/internal/commit"
-	"github.com/flagstone-db/flagstone/internal/pressure"
 	"github.com/flagstone-db/flagstone/internal/share"
 	"github.com/flagstone-db/flagstone/internal/table"
 	"github.com/flagstone-db/flagstone/memtable"
@@ -31,14 +30,6 @@ var (
 	ErrOutOfPartition = errors.New("flagstone: a row outside of the transaction's partition key")
 )
 
-// Env is what the transactions of a store have in common.
-type Env struct {
-	Keys     *Keys[*Transaction]
-	Latches  *commit.Latches
-	Pipeline *commit.Pipeline
-	Gate     *pressure.Gate
-}
-
 // Options are flagstone.TransactionOptions, which describes them.
 type Options struct {
 	Lifetime time.Duration
@@ -49,11 +40,11 @@ type Options struct {
 // Transaction gathers changes of the rows of one partition key, which are applied as one write. A
 // caller locks it with Enter.
 type Transaction struct {
-	env         *Env
+	hold
+	set         *Set
 	table       *table.Table
 	prefix, end []byte // its rows: prefix <= key < end
 	opts        Options
-	hold        *Hold[*Transaction]
 
 	mu        commit.Latch
 	written   *memtable.Memtable // by this transaction; nil before the first write
@@ -86,21 +77,19 @@ var errLate = errOver("not ended in time")
 // Begin begins a zero Transaction of a table's partition key; prefix is the encoded key. Errors
 // match ErrConflict if another transaction holds the key, and ErrMemory. It waits, within ctx, for
 // all callers that hold a latch.
-func (tx *Transaction) Begin(ctx context.Context, env *Env, t *table.Table, prefix []byte, opts Options) error {
-	tx.env, tx.table, tx.era, tx.prefix, tx.end = env, t, t.Era.Load(), prefix, row.Successor(prefix)
+func (tx *Transaction) Begin(ctx context.Context, set *Set, t *table.Table, prefix []byte, opts Options) error {
+	tx.set, tx.table, tx.era, tx.prefix, tx.end = set, t, t.Era.Load(), prefix, row.Successor(prefix)
 	if len(t.Key) == 1 { // the prefix is the whole key, and another key may begin with it
 		tx.end = append(bytes.Clone(prefix), 0)
 	}
-	tx.hold = env.Keys.Hold(tx, t.ID, prefix, share.User{Group: opts.Owner})
-	if err := tx.hold.Take(Bytes); errors.Is(err, ErrHeld) {
-		return conflict(t)
-	} else if err != nil {
+	tx.hold = newHold(t.ID, prefix, share.User{Group: opts.Owner})
+	if err := tx.take(Bytes); err != nil {
 		return err
 	}
 	// Writers that did not see the lock still hold latches. Once these writers are done and what
 	// they wrote is durable, the transaction sees what every reader sees.
-	err := env.Latches.Pass(ctx)
-	last := env.Pipeline.Refuse(nil)
+	err := set.Latches.Pass(ctx)
+	last := set.Pipeline.Refuse(nil)
 	_ = tx.mu.Lock(context.Background()) // never fails with this context
 	defer tx.mu.Unlock()
 	if err == nil {
@@ -122,19 +111,6 @@ func (tx *Transaction) Begin(ctx context.Context, env *Env, t *table.Table, pref
 		tx.stopTimer = t.Clock.AfterFunc(opts.Lifetime, func() { tx.Terminate(errLate) })
 	}
 	return nil
-}
-
-// Admits returns an error that matches ErrConflict if a transaction holds the partition key of a
-// changed row. REQUIRES: the caller holds the row's latch, and keeps it until its write is applied.
-func (e *Env) Admits(c *change.Change) error {
-	if e.Keys.Admits(c.Table.ID, c.Key(), len(c.Table.Key)) {
-		return nil
-	}
-	return conflict(c.Table)
-}
-
-func conflict(t *table.Table) error {
-	return fmt.Errorf("%w: a transaction of table %q holds the partition key", ErrConflict, t.Name)
 }
 
 // Enter locks the transaction for one call; Leave unlocks it. An error is the context's.
@@ -176,7 +152,7 @@ func (tx *Transaction) ready() error {
 // ended.
 func (tx *Transaction) finish(why error) {
 	tx.over.Store(&why)
-	tx.hold.Release()
+	tx.release()
 	tx.written, tx.changes = nil, nil
 	if tx.stopTimer != nil {
 		tx.stopTimer()
@@ -295,7 +271,7 @@ func (tx *Transaction) add(rows []*change.Change) error {
 			return err
 		}
 		size += p.Size + int64(r.Cap()) + changeBytes + int64(len(p.Before))
-		if size > tx.env.Keys.Total() { // prepare no more of them
+		if size > tx.set.Memory.Total() { // prepare no more of them
 			return ErrMemory
 		}
 		added = append(added, p)
@@ -303,7 +279,7 @@ func (tx *Transaction) add(rows []*change.Change) error {
 	if tx.table.Era.Load() != tx.era {
 		return tx.add(rows)
 	}
-	if tx.hold.Charge(size) != nil {
+	if tx.charge(size) != nil {
 		return ErrMemory
 	}
 	tx.changes = added
@@ -313,23 +289,13 @@ func (tx *Transaction) add(rows []*change.Change) error {
 	return nil
 }
 
-// otherStream reports whether the table's stream was enabled or disabled after a change was made.
-// REQUIRES: mu is held.
-func (tx *Transaction) otherStream() bool {
-	log := tx.table.Log.Load()
-	return slices.ContainsFunc(tx.changes, func(p change.Prepared) bool { return p.BeforeFor != log })
-}
-
 // workOutAgain works out all changes again if another era of the table affects them: under its
 // limit of versions a compaction may have dropped versions on which the trims rely, and its
 // stream may record other columns. Between two eras the result is good only until the next one
 // begins. REQUIRES: mu is held.
 func (tx *Transaction) workOutAgain(present *table.Era) error {
-	again := tx.otherStream()
-	for i := range tx.changes {
-		again = again || tx.changes[i].From.DeletesVersions()
-	}
-	if again {
+	log := tx.table.Log.Load()
+	if slices.ContainsFunc(tx.changes, func(p change.Prepared) bool { return p.BeforeFor != log || p.From.DeletesVersions() }) {
 		if err := tx.prepareAgain(); err != nil {
 			return err
 		}
@@ -344,7 +310,7 @@ func (tx *Transaction) prepareAgain() (err error) {
 	grown := int64(0)
 	defer func() {
 		if err != nil {
-			tx.hold.Charge(-grown)
+			tx.charge(-grown)
 		}
 	}()
 	written := memtable.New(memtable.Options{SlabSize: 1})
@@ -356,7 +322,7 @@ func (tx *Transaction) prepareAgain() (err error) {
 			return err
 		}
 		more := int64(len(p.Before) - len(tx.changes[i].Before))
-		if tx.hold.Charge(more) != nil {
+		if tx.charge(more) != nil {
 			return ErrMemory
 		}
 		grown += more
@@ -384,9 +350,9 @@ func (tx *Transaction) Commit(ctx context.Context) (c commit.Commit, err error) 
 // apply sends the changes through the pipeline. REQUIRES: mu is held.
 func (tx *Transaction) apply(ctx context.Context) (commit.Commit, error) {
 	if len(tx.changes) == 0 {
-		return tx.env.Pipeline.Refuse(nil), nil
+		return tx.set.Pipeline.Refuse(nil), nil
 	}
-	if err := tx.env.Gate.Pass(ctx); err != nil {
+	if err := tx.set.Gate.Pass(ctx); err != nil {
 		return commit.Commit{}, err
 	}
 	for {
@@ -415,5 +381,5 @@ func (tx *Transaction) applyOnce(ctx context.Context, w *commit.Write) error {
 			return err
 		}
 	}
-	return tx.env.Pipeline.Write(ctx, w, tx.table.Issued.Micros())
+	return tx.set.Pipeline.Write(ctx, w, tx.table.Issued.Micros())
 }

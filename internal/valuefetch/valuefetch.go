@@ -44,9 +44,12 @@ func (v *Values) Fetch(cells []row.Cell, files Files, most int64) error {
 	if most == 0 && Plain(cells) {
 		return nil // as most rows are
 	}
-	size, err := memory(cells, most)
-	if err != nil {
-		return err
+	size := int64(0)
+	for i := range cells {
+		size += cells[i].Memory() // with references and packed values
+	}
+	if most > 0 && size > most {
+		return ErrTooLarge
 	}
 	for i := range cells {
 		c := &cells[i]
@@ -58,6 +61,7 @@ func (v *Values) Fetch(cells []row.Cell, files Files, most int64) error {
 			v.buffers = append(v.buffers, nil)
 		}
 		var value []byte
+		var err error
 		if c.Packed {
 			value, err = files.Unpack(&v.buffers[n], c.Value)
 		} else {
@@ -75,21 +79,6 @@ func (v *Values) Fetch(cells []row.Cell, files Files, most int64) error {
 		v.cells = append(v.cells, i)
 	}
 	return nil
-}
-
-// memory is what the cells take once they are fetched, except packed ones' unpacked values. If that
-// is more than most the error is ErrTooLarge. If most is 0, memory is 0.
-func memory(cells []row.Cell, most int64) (size int64, err error) {
-	if most == 0 {
-		return 0, nil
-	}
-	for i := range cells {
-		size += cells[i].Memory()
-	}
-	if size > most {
-		return 0, ErrTooLarge
-	}
-	return size, nil
 }
 
 // Forget says that the row's present cells have no fetched values.
