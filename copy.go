@@ -89,14 +89,10 @@ func (s *Store) CopyTo(ctx context.Context, dir string, beside func(dir string) 
 
 // within reports whether name is dir or lies in it.
 func within(dir, name string) bool {
-	absolute := func(name string) string {
-		if abs, err := filepath.Abs(name); err == nil {
-			return abs
-		}
-		return name
-	}
-	rel, err := filepath.Rel(absolute(dir), absolute(name))
-	return err == nil && filepath.IsLocal(rel)
+	dir, outer := filepath.Abs(dir)
+	name, inner := filepath.Abs(name)
+	rel, err := filepath.Rel(dir, name)
+	return errors.Join(outer, inner, err) == nil && filepath.IsLocal(rel)
 }
 
 // copyTo is CopyTo into an empty directory.

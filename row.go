@@ -171,7 +171,8 @@ func (r *Row) reset(key []byte, columns int) (err error) {
 	r.ownKey = append(r.ownKey[:0], key...)
 	r.collector.Reset()
 	r.rowKey, r.cells, r.shown = r.ownKey, nil, false
-	return r.decodeKey(columns)
+	r.key, err = decodeKey(r.keyStore[:0], r.rowKey, columns)
+	return err
 }
 
 // release empties the row, so that other rows can use its memory.
@@ -182,17 +183,13 @@ func (r *Row) release() {
 }
 
 // show sets the row to a key and cells in the memory of a chunk. Errors are those of reset.
-func (r *Row) show(key []byte, cells []row.Cell, columns int) error {
+func (r *Row) show(key []byte, cells []row.Cell, columns int) (err error) {
 	r.rowKey, r.cells, r.shown = key, cells, true
 	if columns == 1 && row.DecodeOnly(&r.keyStore[0], key) {
 		r.key = r.keyStore[:1]
 		return nil
 	}
-	return r.decodeKey(columns)
-}
-
-func (r *Row) decodeKey(columns int) (err error) {
-	r.key, err = decodeKey(r.keyStore[:0], r.rowKey, columns)
+	r.key, err = decodeKey(r.keyStore[:0], key, columns)
 	return err
 }
 

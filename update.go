@@ -1,7 +1,6 @@
 package flagstone
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"sync"
@@ -278,23 +277,18 @@ func (tx *RowTx) init(t *Table, key []row.Value) error {
 func (t *Table) rowsOf(keys [][]row.Value, written *memtable.Memtable) (rows, distinct []*RowTx, err error) {
 	rows = make([]*RowTx, len(keys))
 	distinct = make([]*RowTx, 0, len(keys))
-	byHash := make(map[uint64][]*RowTx, len(keys))
-next:
+	byKey := make(map[string]*RowTx, len(keys))
 	for i, key := range keys {
 		tx := new(RowTx)
 		if err := tx.init(t, key); err != nil {
 			return nil, nil, err
 		}
-		tx.of.Written = written
-		hash := tx.of.Hash()
-		for _, earlier := range byHash[hash] {
-			if bytes.Equal(earlier.of.Key(), tx.of.Key()) {
-				rows[i] = earlier
-				continue next
-			}
+		encoded := string(tx.of.Key())
+		if byKey[encoded] == nil {
+			tx.of.Written = written
+			byKey[encoded], distinct = tx, append(distinct, tx)
 		}
-		byHash[hash] = append(byHash[hash], tx)
-		rows[i], distinct = tx, append(distinct, tx)
+		rows[i] = byKey[encoded]
 	}
 	return rows, distinct, nil
 }

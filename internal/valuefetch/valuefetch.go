@@ -26,30 +26,19 @@ type Values struct {
 	cells   []int // indexes of the cells whose values are in the buffers
 }
 
-// Plain reports whether every cell holds its plain value.
-func Plain(cells []row.Cell) bool {
-	for i := range cells {
-		if cells[i].Separate || cells[i].Packed {
-			return false
-		}
-	}
-	return true
-}
-
 // Fetch makes the values of cells plain. It reads these cells' values only, so a projection without
 // large values never touches value files. If the cells take more than most bytes (0: no limit), the
 // error is ErrTooLarge. REQUIRES: what the cells were read from is pinned.
 func (v *Values) Fetch(cells []row.Cell, files Files, most int64) error {
-	v.Forget()
-	if most == 0 && Plain(cells) {
-		return nil // as most rows are
-	}
+	v.cells = v.cells[:0]
 	size := int64(0)
-	for i := range cells {
-		size += cells[i].Memory() // with references and packed values
-	}
-	if most > 0 && size > most {
-		return ErrTooLarge
+	if most > 0 {
+		for i := range cells {
+			size += cells[i].Memory() // with references and packed values
+		}
+		if size > most {
+			return ErrTooLarge
+		}
 	}
 	for i := range cells {
 		c := &cells[i]
@@ -70,7 +59,7 @@ func (v *Values) Fetch(cells []row.Cell, files Files, most int64) error {
 		if err != nil {
 			return err
 		}
-		if c.Packed { // memory has counted the others
+		if c.Packed { // the others are counted
 			if size += int64(len(value)); most > 0 && size > most {
 				return ErrTooLarge
 			}
@@ -80,9 +69,6 @@ func (v *Values) Fetch(cells []row.Cell, files Files, most int64) error {
 	}
 	return nil
 }
-
-// Forget says that the row's present cells have no fetched values.
-func (v *Values) Forget() { v.cells = v.cells[:0] }
 
 // Release lets go of the memory of values, if there is any.
 func (v *Values) Release() {
