@@ -16,7 +16,6 @@ import (
 // and for every reader, all of it is there or nothing. One goroutine uses a Batch at a time.
 // After Reset it is used again without allocations.
 type Batch struct {
-	store   *Store
 	rows    []*batchRow // beyond its length: rows to use again
 	byHash  map[uint64]*batchRow
 	stripes []uint32
@@ -26,14 +25,13 @@ type Batch struct {
 // batchRow is the change of a row in a batch.
 type batchRow struct {
 	RowChange
-	store *Store // of its table
-	hash  uint64
-	next  *batchRow // with the same hash
+	hash uint64
+	next *batchRow // with the same hash
 }
 
 // NewBatch makes an empty batch.
 func (s *Store) NewBatch() *Batch {
-	return &Batch{store: s, byHash: make(map[uint64]*batchRow)}
+	return &Batch{byHash: make(map[uint64]*batchRow)}
 }
 
 // Row returns the change of a row in this batch, the same one for the same row: its calls act one
@@ -46,7 +44,7 @@ func (b *Batch) Row(t *Table, key []row.Value) *RowChange {
 		b.rows = b.rows[:n+1]
 	}
 	r := b.rows[n]
-	r.store, r.of.Unlatched = t.store, true
+	r.of.Unlatched = true
 	if r.of.Init(&t.core, key); r.of.Err != nil {
 		return &r.RowChange
 	}
@@ -83,7 +81,7 @@ func (b *Batch) Reset() {
 // ErrOutcomeUnknown it may still become durable and visible, and after ErrPoisoned that is
 // unknown until the store is opened again.
 func (s *Store) Apply(ctx context.Context, b *Batch) error {
-	if err := s.apply(ctx, b); err != nil {
+	if err := b.applyTo(ctx, s); err != nil {
 		return err
 	}
 	return s.wait(ctx, b.write.Out.Commit())
@@ -92,32 +90,32 @@ func (s *Store) Apply(ctx context.Context, b *Batch) error {
 // ApplyAsync is Apply without the wait for durability. The batch is ordered before every write
 // that begins later; the caller must call Commit.Wait. The batch may be used again at once.
 func (s *Store) ApplyAsync(ctx context.Context, b *Batch) (*Commit, error) {
-	if err := s.apply(ctx, b); err != nil {
+	if err := b.applyTo(ctx, s); err != nil {
 		return nil, err
 	}
 	return &Commit{s, b.write.Out.Commit()}, nil
 }
 
-func (s *Store) apply(ctx context.Context, b *Batch) error {
+func (b *Batch) applyTo(ctx context.Context, s *Store) error {
 	if err := s.throttle(ctx); err != nil {
 		return err
 	}
 	for {
-		if err := s.applyOnce(ctx, b); !errors.Is(err, table.ErrAltered) {
+		if err := b.applyOnce(ctx, s); !errors.Is(err, table.ErrAltered) {
 			return s.describe(err)
 		}
 	}
 }
 
-// applyOnce is apply in one era of each table.
-func (s *Store) applyOnce(ctx context.Context, b *Batch) (err error) {
+// applyOnce is applyTo in one era of each table.
+func (b *Batch) applyOnce(ctx context.Context, s *Store) (err error) {
 	b.write.Reset()
 	b.stripes = b.stripes[:0]
 	for _, r := range b.rows {
 		if r.of.Err != nil {
 			return r.of.Err
 		}
-		if r.store != s {
+		if r.of.Table.Env != &s.tableEnv {
 			return fmt.Errorf("%w: a batch with table %q of another store", ErrInvalid, r.of.Table.Name)
 		}
 		if !r.of.Empty() {
@@ -137,5 +135,5 @@ func (s *Store) applyOnce(ctx context.Context, b *Batch) (err error) {
 			return err
 		}
 	}
-	return s.write(ctx, &b.write, nil)
+	return b.write.Do(ctx, s.pipeline, s.issued.Micros(), nil)
 }

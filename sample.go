@@ -40,9 +40,8 @@ func (t *Table) Sample(ctx context.Context, n int) ([]SampledRow, error) {
 		return nil, err
 	}
 	defer snapshot.Close()
-	var size, scanned, count int64
+	size, scanned, count := t.ApproximateSize(), int64(0), int64(0)
 	for _, tree := range t.core.Trees() {
-		size += tree.ApproximateSize()
 		bytes, rows := tree.ScanSize()
 		scanned, count = scanned+bytes, count+rows
 	}

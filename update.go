@@ -252,17 +252,7 @@ func (u *update) once(ctx context.Context, t *Table, begin, fn func() error) (er
 			u.write.Add(&tx.of)
 		}
 	}
-	return s.write(ctx, &u.write, refusal)
-}
-
-// write writes changes whose latches are held. If there are none, it waits for what the function
-// that refused to change anything has seen.
-func (s *Store) write(ctx context.Context, w *change.Write, refusal error) error {
-	if len(w.Changes) == 0 {
-		w.Out.Refused(s.pipeline.Refuse(refusal))
-		return nil
-	}
-	return w.Do(ctx, s.pipeline, s.issued.Micros())
+	return u.write.Do(ctx, s.pipeline, s.issued.Micros(), refusal)
 }
 
 // init begins the change of a row.

@@ -24,9 +24,14 @@ func (w *Write) Reset() {
 	w.Out.Reset()
 }
 
-// Do prepares, orders and applies the changes at micros, in microseconds. REQUIRES: they are of
-// different rows, and the caller holds the latches of these.
-func (w *Write) Do(ctx context.Context, pipeline *commit.Pipeline, micros int64) error {
+// Do prepares, orders and applies the changes at micros, in microseconds. If there are none, the
+// commit waits for what the function has seen that refused to change anything. REQUIRES: the changes
+// are of different rows, and the caller holds the latches of these.
+func (w *Write) Do(ctx context.Context, pipeline *commit.Pipeline, micros int64, refusal error) error {
+	if len(w.Changes) == 0 {
+		w.Out.Refused(pipeline.Refuse(refusal))
+		return nil
+	}
 	before := 0
 	for _, c := range w.Changes {
 		p, err := c.Prepare(micros / 1000)
