@@ -133,8 +133,8 @@ func (st *Stream) check(ctx context.Context, shard uint64) error {
 	if st.table.core.Log.Load() != &st.log.core || st.table.core.Dropped.Load() {
 		return fmt.Errorf("%w: of table %q", ErrStreamNotFound, st.table.core.Name)
 	}
-	for _, s := range st.Shards() {
-		if s.ID == shard {
+	for _, tree := range st.table.core.Trees() {
+		if tree.ID() == shard {
 			return st.describe(st.table.core.Gone()) // it may have been dropped just now
 		}
 	}
