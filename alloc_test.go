@@ -104,7 +104,7 @@ func TestABatchIsUsedAgain(t *testing.T) {
 			t.Errorf("round %d: %s, want %s", round, got, want)
 		}
 	}
-	if err := b.Row(table, Key(1)); err.err == nil {
+	if err := b.Row(table, Key(1)); err.of.Err == nil {
 		t.Error("a wrong key was taken")
 	}
 	b.Reset()

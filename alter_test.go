@@ -39,11 +39,11 @@ func blocked(t *testing.T, table *Table, fn func(ctx context.Context, tx *RowTx)
 
 // waitsFor returns when n callers wait for the latch of a row.
 func (s *Store) waitsFor(table *Table, callers int32, key ...any) {
-	encoded, err := table.encodeKey(nil, Key(key...))
+	encoded, err := table.core.EncodeKey(nil, Key(key...))
 	if err != nil {
 		panic(err)
 	}
-	for int32(s.latches.Of(commit.RowHash(table.id, encoded)).Waiting()) < callers {
+	for int32(s.latches.Of(commit.RowHash(table.core.ID, encoded)).Waiting()) < callers {
 		runtime.Gosched()
 	}
 }
@@ -78,10 +78,10 @@ func TestNoWriterWaitsForAnAlterOrABeginThatWaits(t *testing.T) {
 	go alter(limited)
 	go begin(limited)
 	r.store.waitsFor(table, 2, "blocked", 0)
-	held := commit.StripeOf(commit.RowHash(table.id, must(table.encodeKey(nil, Key("blocked", 0)))))
+	held := commit.StripeOf(commit.RowHash(table.core.ID, must(table.core.EncodeKey(nil, Key("blocked", 0)))))
 	for n := range 4 * commit.Stripes {
 		for _, to := range []*Table{table, other} {
-			if commit.StripeOf(commit.RowHash(to.id, must(to.encodeKey(nil, Key("q", n))))) != held {
+			if commit.StripeOf(commit.RowHash(to.core.ID, must(to.core.EncodeKey(nil, Key("q", n))))) != held {
 				wantError(t, "a put", to.Put(limited, Key("q", n), "c", startMillis, row.Integer(1)), nil)
 			}
 		}
@@ -118,7 +118,8 @@ func TestAnUpdateRunsAgainIfItsTableIsAlteredMeanwhile(t *testing.T) {
 		return err
 	}, "p", 1)
 	// An alteration that began to wait before the update would let it finish.
-	wantError(t, "Alter", table.alter(ctx(), TableChange{Options: &TableOptions{MaxVersions: 2}}), nil)
+	err := r.store.change(ctx(), func() error { return table.alter(&TableChange{Options: &TableOptions{MaxVersions: 2}}) })
+	wantError(t, "Alter", err, nil)
 	wantError(t, "Update", release(), nil)
 	if fmt.Sprint(seen) != "[1 2]" {
 		t.Errorf("the update saw so many cells: %v", seen)
@@ -234,10 +235,10 @@ func TestATransactionWorksOutItsTrimsInOneEra(t *testing.T) {
 	}
 	one := manifest.TableOptions(three)
 	one.MaxVersions = 1
-	begin := table.endEra()
+	begin := table.core.EndEra()
 	var e manifest.Edit
-	e.AlterTable(table.id, one, nil)
-	e.AddPastLimit(table.id, three.MaxVersions, r.store.pipeline.LastSeq())
+	e.AlterTable(table.core.ID, one, nil)
+	e.AddPastLimit(table.core.ID, three.MaxVersions, r.store.pipeline.LastSeq())
 	if _, err := r.store.commitEdit(&e); err != nil {
 		t.Fatal(err)
 	}

@@ -49,16 +49,17 @@ func (s *Store) lookAtClocks() {
 // other goroutines write it may wait for long.
 func (s *Store) Settle(ctx context.Context) error { return s.describe(s.upkeep.Settle(ctx)) }
 
-// beginWork begins work of a caller that changes files, unless the store takes no writes. Close
-// waits for the work. The caller must call done at the end.
-func (s *Store) beginWork() (done func(), err error) {
+// work does work of a caller that changes files, unless the store takes no writes. Close waits for
+// the work.
+func (s *Store) work(f func() error) error {
 	if err := s.pipeline.Writable(); err != nil {
-		return nil, err
+		return err
 	}
 	if !s.jobs.Begin() {
-		return nil, ErrClosed
+		return ErrClosed
 	}
-	return s.jobs.End, nil
+	defer s.jobs.End()
+	return s.describe(f())
 }
 
 // jobFailed logs that a job failed, and reports whether it may succeed later.
@@ -70,21 +71,18 @@ func (s *Store) jobFailed(job string, err error) (again bool) {
 	return s.pipeline.Failed() == nil
 }
 
-// pressureEnv implements pressure.Env.
-type pressureEnv struct{ *Store }
+// roomsEnv implements pressure.Env, commit.Env and upkeep.Env.
+type roomsEnv struct{ *Store }
 
-func (e pressureEnv) Writable() error { return e.pipeline.Writable() }
+func (e roomsEnv) Writable() error { return e.pipeline.Writable() }
 
-func (e pressureEnv) Await(ctx context.Context, event, other <-chan struct{}) error {
+func (e roomsEnv) Await(ctx context.Context, event, other <-chan struct{}) error {
 	return e.jobs.Await(ctx, event, other)
 }
 
-func (e pressureEnv) FlushLargest() { e.pipeline.RotateLargest() }
+func (e roomsEnv) FlushLargest() { e.pipeline.RotateLargest() }
 
-// pipelineEnv implements commit.Env.
-type pipelineEnv struct{ *Store }
-
-func (e pipelineEnv) Refuses() error {
+func (e roomsEnv) Refuses() error {
 	if e.closed.Load() {
 		return ErrClosed
 	}
@@ -94,20 +92,15 @@ func (e pipelineEnv) Refuses() error {
 	return nil
 }
 
-func (e pipelineEnv) Trees() []*partition.Tree { return e.tables.trees(false) }
+func (e roomsEnv) FlushDue(t *partition.Tree) { e.upkeep.FlushDue(t) }
 
-func (e pipelineEnv) FlushDue(t *partition.Tree) { e.upkeep.FlushDue(t) }
+func (e roomsEnv) Trees() []*partition.Tree { return e.tables.trees(false) }
 
-// upkeepEnv implements upkeep.Env.
-type upkeepEnv struct{ *Store }
+func (e roomsEnv) LogTrees() []*partition.Tree { return e.tables.trees(true) }
 
-func (e upkeepEnv) Trees() []*partition.Tree { return e.tables.trees(false) }
+func (e roomsEnv) MinLog() uint64 { return e.state().MinLog }
 
-func (e upkeepEnv) LogTrees() []*partition.Tree { return e.tables.trees(true) }
-
-func (e upkeepEnv) MinLog() uint64 { return e.state().MinLog }
-
-func (e upkeepEnv) Commit(edit *manifest.Edit) error {
+func (e roomsEnv) Commit(edit *manifest.Edit) error {
 	_, err := e.commitEdit(edit)
 	return err
 }

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/flagstone-db/flagstone/internal/change"
 	"github.com/flagstone-db/flagstone/internal/commit"
+	"github.com/flagstone-db/flagstone/internal/table"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -14,11 +16,10 @@ import (
 // and for every reader, all of it is there or nothing. One goroutine uses a Batch at a time.
 // After Reset it is used again without allocations.
 type Batch struct {
-	store   *Store
 	rows    []*batchRow // beyond its length: rows to use again
 	byHash  map[uint64]*batchRow
 	stripes []uint32
-	write   write
+	write   change.Write
 }
 
 // batchRow is the change of a row in a batch.
@@ -30,7 +31,7 @@ type batchRow struct {
 
 // NewBatch makes an empty batch.
 func (s *Store) NewBatch() *Batch {
-	return &Batch{store: s, byHash: make(map[uint64]*batchRow)}
+	return &Batch{byHash: make(map[uint64]*batchRow)}
 }
 
 // Row returns the change of a row in this batch, the same one for the same row: its calls act one
@@ -43,14 +44,14 @@ func (b *Batch) Row(t *Table, key []row.Value) *RowChange {
 		b.rows = b.rows[:n+1]
 	}
 	r := b.rows[n]
-	r.unlatched = true
-	if r.init(t, key); r.err != nil {
+	r.of.Unlatched = true
+	if r.of.Init(&t.core, key); r.of.Err != nil {
 		return &r.RowChange
 	}
-	r.hash = commit.RowHash(t.id, r.change.Key)
+	r.hash = r.of.Hash()
 	first := b.byHash[r.hash]
 	for earlier := first; earlier != nil; earlier = earlier.next {
-		if earlier.table == t && bytes.Equal(earlier.change.Key, r.change.Key) {
+		if earlier.of.Table == &t.core && bytes.Equal(earlier.of.Key(), r.of.Key()) {
 			b.rows = b.rows[:n]
 			return &earlier.RowChange
 		}
@@ -66,13 +67,13 @@ func (b *Batch) Len() int { return len(b.rows) }
 // that Row returned must not be used any more.
 func (b *Batch) Reset() {
 	for i, r := range b.rows {
-		if r.large() {
+		if r.of.Large() {
 			b.rows[i] = nil
 		}
 	}
 	b.rows = b.rows[:0]
 	clear(b.byHash)
-	b.write.reset()
+	b.write.Reset()
 }
 
 // Apply writes a batch. When it returns nil the batch is durable (with SyncAlways) and visible to
@@ -80,65 +81,59 @@ func (b *Batch) Reset() {
 // ErrOutcomeUnknown it may still become durable and visible, and after ErrPoisoned that is
 // unknown until the store is opened again.
 func (s *Store) Apply(ctx context.Context, b *Batch) error {
-	if err := s.apply(ctx, b); err != nil {
+	if err := b.applyTo(ctx, s); err != nil {
 		return err
 	}
-	return s.wait(ctx, b.write.out.Commit())
+	return s.wait(ctx, b.write.Out.Commit())
 }
 
 // ApplyAsync is Apply without the wait for durability. The batch is ordered before every write
 // that begins later; the caller must call Commit.Wait. The batch may be used again at once.
 func (s *Store) ApplyAsync(ctx context.Context, b *Batch) (*Commit, error) {
-	if err := s.apply(ctx, b); err != nil {
+	if err := b.applyTo(ctx, s); err != nil {
 		return nil, err
 	}
-	return b.write.take(s), nil
+	return &Commit{s, b.write.Out.Commit()}, nil
 }
 
-func (s *Store) apply(ctx context.Context, b *Batch) error {
+func (b *Batch) applyTo(ctx context.Context, s *Store) error {
 	if err := s.throttle(ctx); err != nil {
 		return err
 	}
 	for {
-		if err := s.applyOnce(ctx, b); !errors.Is(err, errAltered) {
-			return err
+		if err := b.applyOnce(ctx, s); !errors.Is(err, table.ErrAltered) {
+			return s.describe(err)
 		}
 	}
 }
 
-// applyOnce is apply in one era of each table.
-func (s *Store) applyOnce(ctx context.Context, b *Batch) error {
-	b.write.reset()
+// applyOnce is applyTo in one era of each table.
+func (b *Batch) applyOnce(ctx context.Context, s *Store) (err error) {
+	b.write.Reset()
 	b.stripes = b.stripes[:0]
 	for _, r := range b.rows {
-		if r.err != nil {
-			return r.err
+		if r.of.Err != nil {
+			return r.of.Err
 		}
-		if r.table.store != s {
-			return fmt.Errorf("%w: a batch with table %q of another store", ErrInvalid, r.table.name)
+		if r.of.Table.Env != &s.tableEnv {
+			return fmt.Errorf("%w: a batch with table %q of another store", ErrInvalid, r.of.Table.Name)
 		}
-		if !r.empty() {
-			var err error
-			if r.era, err = r.table.present(ctx); err != nil {
+		if !r.of.Empty() {
+			if r.of.Era, err = r.of.Table.Present(ctx); err != nil {
 				return err
 			}
-			b.write.add(&r.RowChange)
+			b.write.Add(&r.of)
 			b.stripes = append(b.stripes, commit.StripeOf(r.hash))
 		}
 	}
-	if len(b.stripes) == 0 {
-		b.write.refuse(s, nil)
-		return nil
-	}
-	var err error
 	if b.stripes, err = s.latches.LockAll(ctx, b.stripes); err != nil {
 		return err
 	}
 	defer s.latches.UnlockAll(b.stripes)
-	for _, from := range b.write.changes {
-		if err := from.table.admits(from.change.Key); err != nil {
+	for _, c := range b.write.Changes {
+		if err := s.transactions.Admits(c); err != nil {
 			return err
 		}
 	}
-	return s.write(ctx, &b.write)
+	return b.write.Do(ctx, s.pipeline, s.issued.Micros(), nil)
 }

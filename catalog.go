@@ -25,36 +25,22 @@ type catalog struct {
 	byName map[string]*Table
 }
 
-func newCatalog() *catalog {
-	return &catalog{byID: make(map[uint64]*Table), byName: make(map[string]*Table)}
-}
-
 // add adds a table. Change logs are not found by name.
 func (c *catalog) add(t *Table) {
-	c.byID[t.id] = t
-	if t.logOf == 0 {
-		c.byName[t.name] = t
+	c.byID[t.core.ID] = t
+	if t.core.LogOf == 0 {
+		c.byName[t.core.Name] = t
 	}
-}
-
-// logsOf returns the change logs of a table.
-func (c *catalog) logsOf(table uint64) (logs []*Table) {
-	for _, t := range c.byID {
-		if t.logOf == table {
-			logs = append(logs, t)
-		}
-	}
-	return logs
 }
 
 // load makes the tables and their trees from the manifest.
 func (all *tables) load(s *Store, state *manifest.State) {
-	c := newCatalog()
+	c := &catalog{byID: make(map[uint64]*Table), byName: make(map[string]*Table)}
 	for _, meta := range state.Tables { // a change log comes after its table
 		t := newTable(s, meta)
 		c.add(t)
-		if t.logOf != 0 && meta.Log.Until == 0 {
-			c.byID[t.logOf].log.Store(t)
+		if t.core.LogOf != 0 && meta.Log.Until == 0 {
+			c.byID[t.core.LogOf].core.Log.Store(&t.core)
 		}
 	}
 	all.current.Store(c)
@@ -62,10 +48,8 @@ func (all *tables) load(s *Store, state *manifest.State) {
 
 // change replaces the catalogue by a changed copy. REQUIRES: the latch is held.
 func (all *tables) change(edit func(c *catalog)) {
-	c := newCatalog()
-	for _, t := range all.current.Load().byID {
-		c.add(t)
-	}
+	old := all.current.Load()
+	c := &catalog{byID: maps.Clone(old.byID), byName: maps.Clone(old.byName)}
 	edit(c)
 	all.current.Store(c)
 }
@@ -73,29 +57,25 @@ func (all *tables) change(edit func(c *catalog)) {
 // but returns the tables and change logs that are not left out, ordered by name.
 func (all *tables) but(leftOut func(*Table) bool) []*Table {
 	list := slices.DeleteFunc(slices.Collect(maps.Values(all.current.Load().byID)), leftOut)
-	slices.SortFunc(list, func(a, b *Table) int { return strings.Compare(a.name, b.name) })
+	slices.SortFunc(list, func(a, b *Table) int { return strings.Compare(a.core.Name, b.core.Name) })
 	return list
 }
 
 // trees returns the trees of all tables, and with dropping also those of tables that are being
 // dropped.
 func (all *tables) trees(dropping bool) (trees []*partition.Tree) {
-	for _, t := range all.but(func(t *Table) bool { return !dropping && t.dropped.Load() }) {
-		trees = append(trees, t.partitions().Trees()...)
+	for _, t := range all.but(func(t *Table) bool { return !dropping && t.core.Dropped.Load() }) {
+		trees = append(trees, t.core.Trees()...)
 	}
 	return trees
 }
 
 func newTable(s *Store, meta *manifest.Table) *Table {
-	t := &Table{store: s, id: meta.ID, name: meta.Name, columns: len(meta.Key), key: meta.Key}
+	t := &Table{store: s}
 	trees := make([]*partition.Tree, 0, len(meta.Partitions))
 	for _, p := range meta.Partitions {
 		trees = append(trees, partition.NewTree(s.env, meta.ID, len(meta.Key), p))
 	}
-	t.parts.Store(partition.NewMap(trees))
-	t.era.Store(&era{options: meta.Options})
-	if l := meta.Log; l != nil {
-		t.logOf, t.logAfter, t.before = l.Of, l.After, l.Before
-	}
+	t.core.Init(&s.tableEnv, meta, trees)
 	return t
 }

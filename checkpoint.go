@@ -13,56 +13,43 @@ import (
 // Flush moves everything that was written so far from memory and log to table files, and makes it
 // durable.
 func (s *Store) Flush(ctx context.Context) error {
-	done, err := s.beginWork()
-	if err != nil {
-		return err
-	}
-	defer done()
-	return s.describe(s.upkeep.Flush(ctx))
+	return s.work(func() error { return s.upkeep.Flush(ctx) })
 }
 
 // Compact flushes, and compacts every tree down to one level. It takes as long as rewriting the
 // store; ctx ends it between two compactions.
 func (s *Store) Compact(ctx context.Context) error {
-	done, err := s.beginWork()
-	if err != nil {
-		return err
-	}
-	defer done()
-	if err := s.upkeep.Flush(ctx); err != nil {
-		return s.describe(err)
-	}
-	return s.describe(s.upkeep.Compact(ctx, s.tables.trees(false), nil, nil))
+	return s.compact(ctx, func() []*partition.Tree { return s.tables.trees(false) }, nil, nil)
+}
+
+// compact flushes, and compacts trees from a key, inclusive, to another one, exclusive.
+func (s *Store) compact(ctx context.Context, trees func() []*partition.Tree, from, to []byte) error {
+	return s.work(func() error {
+		if err := s.upkeep.Flush(ctx); err != nil {
+			return err
+		}
+		return s.upkeep.Compact(ctx, trees(), from, to)
+	})
 }
 
 // Compact flushes, and compacts the table files that hold keys from start to end down to one
 // level; end is excluded. Either may be a prefix of a key's values, with row.Min and row.Max in
 // it, or nil, which is unbounded. ctx ends it between two compactions.
-func (t *Table) Compact(ctx context.Context, start, end []row.Value) error {
-	s := t.store
-	done, err := s.beginWork()
+func (t *Table) Compact(ctx context.Context, start, end []row.Value) (err error) {
+	var from, to []byte
+	if start != nil {
+		from, err = t.core.EncodeBound(nil, start)
+	}
+	if end != nil && err == nil {
+		to, err = t.core.EncodeBound(nil, end)
+	}
+	if err == nil {
+		err = t.core.Gone()
+	}
 	if err != nil {
 		return err
 	}
-	defer done()
-	var from, to []byte
-	if start != nil {
-		if from, err = t.encodeBound(nil, start); err != nil {
-			return err
-		}
-	}
-	if end != nil {
-		if to, err = t.encodeBound(nil, end); err != nil {
-			return err
-		}
-	}
-	if err := t.gone(); err != nil {
-		return err
-	}
-	if err := s.upkeep.Flush(ctx); err != nil {
-		return s.describe(err)
-	}
-	return s.describe(s.upkeep.Compact(ctx, t.partitions().Between(from, to), from, to))
+	return t.store.compact(ctx, func() []*partition.Tree { return t.core.Partitions.Load().Between(from, to) }, from, to)
 }
 
 // Checkpoint makes dir a store that holds what this one holds now. dir must be empty or not
@@ -72,26 +59,25 @@ func (s *Store) Checkpoint(ctx context.Context, dir string) error {
 	if err := s.mayChange(ctx); err != nil {
 		return err
 	}
-	done, err := s.beginWork()
-	if err != nil {
-		return err
-	}
-	defer done()
+	return s.work(func() error { return s.checkpoint(ctx, dir) })
+}
+
+func (s *Store) checkpoint(ctx context.Context, dir string) error {
 	if names, err := s.fs.List(dir); err == nil && len(names) > 0 {
 		return fmt.Errorf("%w: checkpoint into %s, which is not empty", ErrInvalid, dir)
 	}
 	state, release, err := s.pinFlushed(ctx)
 	if err != nil {
-		return s.describe(err)
+		return err
 	}
 	defer release()
 	if err := manifest.LinkFiles(ctx, s.fs, s.dir, dir, state); err != nil {
-		return s.describe(err)
+		return err
 	}
 	copied := *state
 	copied.MinLog, copied.NewestLog = 1, manifest.LogEnd{} // a checkpoint has no log
 	rand.Read(copied.StoreID[:])
-	return s.describe(manifest.CreateFrom(s.fs, dir, &copied))
+	return manifest.CreateFrom(s.fs, dir, &copied)
 }
 
 // pinFlushed flushes everything and returns a state that holds exactly what was

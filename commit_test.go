@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/flagstone-db/flagstone/internal/change"
 	"github.com/flagstone-db/flagstone/internal/commit"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/partition"
@@ -29,16 +30,16 @@ func TestP07_ARefusalWaitsUntilItsCauseIsVisible(t *testing.T) {
 	r := newRig(t, Options{})
 	table := r.table("t", TableOptions{})
 	s := r.store
-	var change RowChange
-	change.init(table, Key("slow", 1))
-	change.era = table.era.Load()
-	change.PutRow()
-	if err := change.check(startMillis); err != nil {
+	var slow change.Change
+	slow.Init(&table.core, Key("slow", 1))
+	slow.PutRow()
+	p, err := slow.Prepare(startMillis)
+	if err != nil {
 		t.Fatal(err)
 	}
-	held := &heldBack{tree: table.partitions().Trees()[0], change: &change.change, reached: make(chan struct{}), release: make(chan struct{})}
+	held := &heldBack{tree: table.core.Trees()[0], change: p.Change, reached: make(chan struct{}), release: make(chan struct{})}
 	var w commit.Write
-	w.Add(&change.change, 1000, (*placed)(&change), held)
+	w.Add(p.Change, 1000, placeIn{held.tree}, held)
 	applied := make(chan error)
 	go func() { applied <- s.pipeline.Write(ctx(), &w, startMillis*1000) }()
 	<-held.reached
@@ -77,6 +78,11 @@ func TestP07_ARefusalWaitsUntilItsCauseIsVisible(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// placeIn places a change in a tree.
+type placeIn struct{ tree *partition.Tree }
+
+func (p placeIn) Tree() (*partition.Tree, error) { return p.tree, nil }
 
 // heldBack derives a change from a write and holds the write back before it is applied as a whole.
 type heldBack struct {
@@ -213,7 +219,7 @@ func TestAnErrorOfTheFunctionIsReturnedAsItIs(t *testing.T) {
 // TestSettleNamesEveryKindOfFailure: a flush and a compaction failed for different reasons.
 func TestSettleNamesEveryKindOfFailure(t *testing.T) {
 	r := newRig(t, Options{})
-	tree := r.table("t", TableOptions{}).partitions().Trees()[0]
+	tree := r.table("t", TableOptions{}).core.Trees()[0]
 	r.store.gate.NoteFlush(&fs.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC})
 	r.store.gate.NoteCompaction(tree, fmt.Errorf("y: %w", wal.ErrCorrupt))
 	defer r.store.gate.NoteFlush(nil)

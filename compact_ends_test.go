@@ -74,7 +74,7 @@ func TestFlushEndsWhileOthersWrite(t *testing.T) {
 	if err := r.store.Settle(ctx()); err != nil { // the rest has a job of its own
 		t.Fatal(err)
 	}
-	if _, waiting := table.partitions().Trees()[0].MemoryBytes(); waiting != 0 || *flushes < 2 {
+	if _, waiting := table.core.Trees()[0].MemoryBytes(); waiting != 0 || *flushes < 2 {
 		t.Errorf("%d bytes wait after %d flushes", waiting, *flushes)
 	}
 }

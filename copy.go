@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/flagstone-db/flagstone/internal/change"
 	"github.com/flagstone-db/flagstone/internal/storeclock"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/mvcc"
@@ -88,14 +89,10 @@ func (s *Store) CopyTo(ctx context.Context, dir string, beside func(dir string) 
 
 // within reports whether name is dir or lies in it.
 func within(dir, name string) bool {
-	absolute := func(name string) string {
-		if abs, err := filepath.Abs(name); err == nil {
-			return abs
-		}
-		return name
-	}
-	rel, err := filepath.Rel(absolute(dir), absolute(name))
-	return err == nil && filepath.IsLocal(rel)
+	dir, outer := filepath.Abs(dir)
+	name, inner := filepath.Abs(name)
+	rel, err := filepath.Rel(dir, name)
+	return errors.Join(outer, inner, err) == nil && filepath.IsLocal(rel)
 }
 
 // copyTo is CopyTo into an empty directory.
@@ -163,7 +160,7 @@ func (c *copier) apply(ctx context.Context) error {
 
 func (c *copier) row(ctx context.Context, t, made *Table, r *Row) error {
 	c.report.Rows++
-	forever := t.meta().Options.TTLSeconds == NeverExpires
+	forever := t.core.Meta().Options.TTLSeconds == NeverExpires
 	if !forever || len(r.cells) == 0 {
 		if err := c.marker(ctx, t, made, r, forever); err != nil {
 			return err
@@ -192,7 +189,7 @@ func (c *copier) row(ctx context.Context, t, made *Table, r *Row) error {
 // apart from those of the cells.
 func (c *copier) marker(ctx context.Context, t, made *Table, r *Row, forever bool) error {
 	if !forever {
-		g := t.partitions().Find(r.rowKey).NewGetter()
+		g := t.core.Find(r.rowKey).NewGetter()
 		defer g.Close()
 		var err error
 		view := mvcc.View{Seq: c.at.moment.Seq, MaxVersions: 1, Cutoff: math.MaxInt64} // shows only what never expires
@@ -219,7 +216,7 @@ func (c *copier) marker(ctx context.Context, t, made *Table, r *Row, forever boo
 // restamp replaces the versions that the table does not allow now, and counts them.
 func (c *copier) restamp(t *Table, cells []row.Cell) (restamped int) {
 	now := c.to.WallMillis()
-	limit := versionLimit(now, t.meta().Options.MaxVersionOffsetSeconds)
+	limit := change.VersionLimit(now, t.core.Meta().Options.MaxVersionOffsetSeconds)
 	newest := int64(0) // NowMillis must not fall below it
 	for from := 0; from < len(cells); {
 		to, beyond := from, 0

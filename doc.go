@@ -35,12 +35,21 @@
 // # Rooms
 //
 // The root package is the API, and wires the rooms below it:
+// internal/change checks and completes the change of a row, internal/txn gathers changes to a
+// transaction, internal/scan walks over rows, and internal/table is what all three know of a table.
 // internal/upkeep decides what is flushed and compacted when, internal/commit makes writes durable
 // and visible in one order, internal/pressure holds writers back, and internal/jobs runs background
-// work. internal/txn has what transactions hold, internal/recovery replays the log, internal/check
-// verifies a closed store. internal/views decides what readers see and compactions keep,
-// internal/storeclock tells the time, cdc has the records of streams. Package partition is one LSM
-// tree; compaction and manifest are its shape, internal/tablefiles has its open files, mvcc has the
-// rules. Cells live in wal, memtable, sstable and valuefile. Package row is the kernel: values, keys, cells,
-// mutations; its values are part of the API.
+// work. internal/recovery replays the log, internal/check verifies a closed store. internal/views
+// decides what readers see and compactions keep, internal/storeclock tells the time, cdc has the
+// records of streams. Package partition is one LSM tree; compaction and manifest are its shape,
+// internal/tablefiles has its open files, mvcc has the rules. Cells live in wal, memtable, sstable
+// and valuefile. Package row is the kernel: values, keys, cells, mutations; its values are part of
+// the API.
+//
+// The files of this package read well in this order: options.go and errors.go; store.go, which
+// opens and closes a store, with recovery.go, treeenv.go and background.go; the tables in table.go,
+// catalog.go and droptable.go; a write in change.go, update.go, outside.go, batch.go,
+// transaction.go and commit.go; a read in row.go, values.go, read.go, snapshot.go and scan.go; the
+// streams in stream.go and readstream.go; and what users rarely call in sample.go,
+// splitpoints.go, metrics.go, checkpoint.go, check.go and copy.go.
 package flagstone

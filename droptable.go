@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/flagstone-db/flagstone/internal/commit"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/partition"
 )
@@ -15,36 +14,30 @@ import (
 // DropTable removes a table and its data. A scan that has begun to read finishes; a get in
 // progress may fail with ErrTableNotFound. Files are deleted when nothing reads them.
 func (s *Store) DropTable(ctx context.Context, name string) error {
-	done, err := s.beginChange(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	t := s.tables.current.Load().byName[name]
-	if t == nil {
-		return fmt.Errorf("%w: %q", ErrTableNotFound, name)
-	}
-	return s.dropTables(append(s.tables.current.Load().logsOf(t.id), t))
+	return s.change(ctx, func() error {
+		t := s.tables.current.Load().byName[name]
+		if t == nil {
+			return fmt.Errorf("%w: %q", ErrTableNotFound, name)
+		}
+		return s.dropTables(s.tables.but(func(other *Table) bool { return other != t && other.core.LogOf != t.core.ID }))
+	})
 }
 
 // dropTables removes tables by one edit. REQUIRES: tables is held, or the store is being opened.
 func (s *Store) dropTables(tables []*Table) error {
-	retire(s.pipeline, tables, true)
+	retire(s, tables, true)
 	var trees []*partition.Tree
 	for _, t := range tables {
-		trees = append(trees, t.partitions().Trees()...)
+		trees = append(trees, t.core.Trees()...)
 	}
 	if err := s.dropTrees(tables, trees); err != nil {
-		retire(s.pipeline, tables, false)
-		for _, tree := range trees {
-			s.upkeep.CompactionDue(tree) // compactions that became due meanwhile
-		}
+		retire(s, tables, false)
 		return err
 	}
 	s.tables.change(func(c *catalog) {
 		for _, t := range tables {
-			delete(c.byID, t.id)
-			delete(c.byName, t.name)
+			delete(c.byID, t.core.ID)
+			delete(c.byName, t.core.Name)
 		}
 	})
 	return nil
@@ -52,13 +45,25 @@ func (s *Store) dropTables(tables []*Table) error {
 
 // retire stops writes to tables from taking a place in the log, or, if dropped is false, allows
 // them again after a drop that failed. The tables stay in the catalogue until the drop is
-// durable: until then the log must keep their records.
-func retire(p *commit.Pipeline, tables []*Table, dropped bool) {
-	p.Between(func() {
+// durable: until then the log must keep their records. The drop frees their memtables, so that
+// other memtables need not make room.
+func retire(s *Store, tables []*Table, dropped bool) {
+	var trees []*partition.Tree
+	s.pipeline.Between(func() {
 		for _, t := range tables {
-			t.dropped.Store(dropped)
+			t.core.Dropped.Store(dropped)
+			trees = append(trees, t.core.Trees()...)
+		}
+		if dropped {
+			s.pipeline.SetAside(trees)
 		}
 	})
+	if !dropped {
+		for _, tree := range trees { // what was set aside, and what became due meanwhile
+			s.upkeep.FlushDue(tree)
+			s.upkeep.CompactionDue(tree)
+		}
+	}
 }
 
 // dropTrees stops the background work of all trees of some tables, commits the drop, and releases
@@ -71,27 +76,27 @@ func (s *Store) dropTrees(tables []*Table, trees []*partition.Tree) error {
 		}
 		var e manifest.Edit
 		for _, t := range tables {
-			e.DropTable(t.id)
+			e.DropTable(t.core.ID)
 		}
 		if _, err := s.commitEdit(&e); err != nil {
 			return err
 		}
 		for _, t := range tables {
-			s.opts.Logger.Info("table dropped", "table", t.name, "id", t.id)
+			s.opts.Logger.Info("table dropped", "table", t.core.Name, "id", t.core.ID)
 		}
 		return nil
 	}
 	tree := trees[0]
-	var mutable, waiting int64
+	var waiting int64
 	err := tree.Drop(func() error {
 		// No write to the tree begins, and no flush of it runs.
-		mutable, waiting = tree.MemoryBytes()
+		_, waiting = tree.MemoryBytes() // all of it was set aside
 		return s.dropTrees(tables, trees[1:])
 	})
 	if err != nil {
 		return err
 	}
-	s.gate.Free(mutable+waiting, waiting)
+	s.gate.Free(waiting, waiting)
 	s.gate.NoteFlush(nil) // the failure may have been this tree's; if not, the next flush reports it again
 	s.upkeep.NoteFiles(tree)
 	return nil

@@ -3,7 +3,10 @@ package flagstone
 import (
 	"errors"
 
+	"github.com/flagstone-db/flagstone/internal/change"
 	"github.com/flagstone-db/flagstone/internal/commit"
+	"github.com/flagstone-db/flagstone/internal/table"
+	"github.com/flagstone-db/flagstone/internal/txn"
 )
 
 // Errors that callers can match with errors.Is. Errors of a Store wrap one of these, or the error
@@ -11,11 +14,11 @@ import (
 // table, the row, or the file and offset.
 var (
 	// ErrClosed: the store, snapshot or iterator was closed.
-	ErrClosed = errors.New("flagstone: closed")
+	ErrClosed = table.ErrClosed
 	// ErrReadOnly: the store was opened read-only.
 	ErrReadOnly = errors.New("flagstone: the store is open read-only")
 	// ErrTableNotFound: no table of that name, or it was dropped.
-	ErrTableNotFound = errors.New("flagstone: table not found")
+	ErrTableNotFound = table.ErrNotFound
 	// ErrTableExists: a table of that name exists.
 	ErrTableExists = errors.New("flagstone: table exists")
 	// ErrStreamNotFound: the table has no stream, it was disabled, or the stream
@@ -31,7 +34,7 @@ var (
 	// ErrVersionOutOfRange: a cell's version lies at or above the time of the
 	// write plus the table's Max Version Offset, or is expired because it is in
 	// seconds instead of milliseconds.
-	ErrVersionOutOfRange = errors.New("flagstone: cell version out of range")
+	ErrVersionOutOfRange = change.ErrVersionOutOfRange
 	// ErrCorrupt: bytes on disk are not what was written. The text names the
 	// file and, where it is known, the offset.
 	ErrCorrupt = errors.New("flagstone: corrupt")
@@ -53,15 +56,15 @@ var (
 	// ErrConflict: a transaction holds the partition key, or other writers changed the rows
 	// during each attempt of a long update. Nothing was written; the write may be tried again, in
 	// the first case when that transaction has ended.
-	ErrConflict = errors.New("flagstone: conflict with another writer")
+	ErrConflict = txn.ErrConflict
 	// ErrTransactionEnded: the transaction was committed or aborted, or has
 	// outlived its Lifetime.
-	ErrTransactionEnded = errors.New("flagstone: the transaction has ended")
+	ErrTransactionEnded = txn.ErrEnded
 	// ErrTransactionMemory: open transactions together hold a quarter of Options.MemoryBudget, or
 	// those of one owner hold its share of that.
-	ErrTransactionMemory = errors.New("flagstone: open transactions hold too much memory")
+	ErrTransactionMemory = txn.ErrMemory
 	// ErrOutOfPartition: a row of another partition key than the transaction's.
-	ErrOutOfPartition = errors.New("flagstone: a row outside of the transaction's partition key")
+	ErrOutOfPartition = txn.ErrOutOfPartition
 	// ErrRowTooLarge: the selected cells of a row take more memory than
 	// ReadOptions.MaxBytes allows.
 	ErrRowTooLarge = errors.New("flagstone: the selected cells of a row are too large together")

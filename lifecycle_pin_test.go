@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/flagstone-db/flagstone/compaction"
+	"github.com/flagstone-db/flagstone/internal/change"
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/jobs"
 	"github.com/flagstone-db/flagstone/internal/pressure"
@@ -273,11 +274,11 @@ func TestTheLogIsKeptWhileADropMayStillFail(t *testing.T) {
 	for i := range 20 {
 		put(t, other, "p", i, "c", startMillis, "x")
 	}
-	tree := table.partitions().Trees()[0]
+	tree := table.core.Trees()[0]
 	err := tree.Drop(func() error {
 		s := r.store
-		retire(s.pipeline, []*Table{table}, true)
-		defer retire(s.pipeline, []*Table{table}, false)
+		retire(s, []*Table{table}, true)
+		defer retire(s, []*Table{table}, false)
 		if err := s.Flush(context.Background()); err != nil {
 			t.Error(err)
 		}
@@ -298,7 +299,7 @@ func TestTheLogIsKeptWhileADropMayStillFail(t *testing.T) {
 func TestADroppedTableSlowsNobodyDown(t *testing.T) {
 	r := newRig(t, Options{MemtableSize: 1 << 10})
 	table := r.table("t", TableOptions{})
-	tree := table.partitions().Trees()[0]
+	tree := table.core.Trees()[0]
 	for compaction.Depth(tree.Meta().Levels[0]) < pressure.SlowdownDepth {
 		put(t, table, "p", 1, "c", startMillis, strings.Repeat("x", 100))
 		for j, job := range r.exec.Pending() { // flush, and never compact
@@ -316,6 +317,50 @@ func TestADroppedTableSlowsNobodyDown(t *testing.T) {
 	}
 	if p := r.store.Metrics().Pressure; p != 0 {
 		t.Errorf("the files of a table that is gone hold writers back: %v", p)
+	}
+}
+
+// TestATableThatIsBeingDroppedLeavesOtherMemtablesAlone fills half of the memory budget with tables
+// that are then dropped. While the drop waits, other memtables must not be rotated because of them.
+func TestATableThatIsBeingDroppedLeavesOtherMemtablesAlone(t *testing.T) {
+	r := newRig(t, Options{MemoryBudget: 64 << 10, MemtableSize: 16 << 10})
+	dropped := []*Table{r.table("a", TableOptions{}), r.table("b", TableOptions{})}
+	other := r.table("other", TableOptions{})
+	memory := func(table *Table) (mutable, waiting int64) { return table.core.Trees()[0].MemoryBytes() }
+	for _, table := range dropped {
+		for n, used := 0, int64(0); used < 31<<9; n++ {
+			put(t, table, "p", n, "c", startMillis, "x")
+			used, _ = memory(table)
+		}
+	}
+	if total, waiting := r.store.gate.Bytes(); waiting != 0 || total > 32<<10 {
+		t.Fatalf("%d bytes of memtables, %d of them waiting: the test is of no use", total, waiting)
+	}
+	retire(r.store, dropped, true)
+	for n := range 40 {
+		put(t, other, "p", n, "c", startMillis, strings.Repeat("x", 100))
+	}
+	if mutable, waiting := memory(other); waiting != 0 {
+		t.Errorf("%d bytes were rotated, %d were not", waiting, mutable)
+	}
+	retire(r.store, dropped, false) // as if the drop had failed
+	if err := r.store.Settle(ctx()); err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range append(dropped, other) {
+		if _, waiting := memory(table); waiting != 0 {
+			t.Errorf("%d bytes of table %q still wait for a flush", waiting, table.Name())
+		}
+	}
+	want(t, "rows that are left", strings.Count(show(t, dropped[0], "p", 0), "x"), 1)
+	if err := r.store.DropTable(ctx(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.store.Flush(ctx()); err != nil {
+		t.Fatal(err)
+	}
+	if total, waiting := r.store.gate.Bytes(); total != 0 || waiting != 0 {
+		t.Errorf("%d bytes of memtables are left, %d of them waiting", total, waiting)
 	}
 }
 
@@ -376,17 +421,17 @@ func TestADeleteOfAVersionInADroppedTableIsRefused(t *testing.T) {
 	r := newRig(t, Options{})
 	table := r.table("t", TableOptions{})
 	put(t, table, "p", 1, "c", startMillis, "v")
-	var c RowChange
-	c.init(table, Key("p", 1))
+	var c change.Change
+	c.Init(&table.core, Key("p", 1))
 	c.DeleteVersion("c", startMillis)
-	if err := c.check(startMillis); err != nil {
+	p, err := c.Prepare(startMillis)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := r.store.DropTable(ctx(), "t"); err != nil {
 		t.Fatal(err)
 	}
-	_, err := c.withTrims()
-	wantError(t, "withTrims", err, ErrTableNotFound)
+	wantError(t, "WorkOut", c.WorkOut(&p), ErrTableNotFound)
 }
 
 // TestP02_ACheckpointIsOneMoment writes batches over two tables while a checkpoint is made, at

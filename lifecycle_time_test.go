@@ -243,10 +243,10 @@ func TestTombstonesGoOnceWhatTheyHideIsExpired(t *testing.T) {
 		t.Fatal(err)
 	}
 	horizon := func() uint64 {
-		if err := (treeEnv{r.store}).Advance(table.id, 0); err != nil {
+		if err := (treeEnv{r.store}).Advance(table.core.ID, 0); err != nil {
 			t.Fatal(err)
 		}
-		return r.store.views.Policy(table.id).TombstoneHorizon
+		return r.store.views.Policy(table.core.ID).TombstoneHorizon
 	}
 	if h := horizon(); h != 0 {
 		t.Errorf("the horizon is %d right after the write", h)
@@ -454,12 +454,12 @@ func TestPastLimitsAreKeptAsLongAsTheyCount(t *testing.T) {
 	if err := table.Alter(ctx(), TableChange{Options: &TableOptions{MaxVersions: 1}}); err != nil {
 		t.Fatal(err)
 	}
-	limits := r.store.state().Table(table.id).PastLimits
+	limits := r.store.state().Table(table.core.ID).PastLimits
 	if len(limits) != 1 || limits[0] != (manifest.PastLimit{MaxVersions: 3, LastSeq: 4}) {
 		t.Fatalf("past limits are %+v", limits)
 	}
 	for seq, want := range map[uint64]int{1: 3, 4: 3, 5: 1} {
-		if got := r.store.views.MaxVersions(table.id, seq); got != want {
+		if got := r.store.views.MaxVersions(table.core.ID, seq); got != want {
 			t.Errorf("from sequence number %d on %d versions are kept, want %d", seq, got, want)
 		}
 	}

@@ -178,7 +178,7 @@ func TestNowIsNotReadBeforeTheLatches(t *testing.T) {
 	table := r.table("t", TableOptions{})
 	waits, cancel := context.WithCancel(ctx()) // so that latches count it
 	defer cancel()
-	latch := r.store.latches.Of(commit.RowHash(table.id, rowKey(t, table, "a")))
+	latch := r.store.latches.Of(commit.RowHash(table.core.ID, rowKey(t, table, "a")))
 	second := make(chan error, 1)
 	err := table.Update(ctx(), Key("a", 1), func(_ context.Context, tx *RowTx) error {
 		go func() {
@@ -213,7 +213,7 @@ func TestNowIsNotReadBeforeTheLatches(t *testing.T) {
 
 func rowKey(t *testing.T, table *Table, pk string) []byte {
 	t.Helper()
-	key, err := table.encodeKey(nil, Key(pk, 1))
+	key, err := table.core.EncodeKey(nil, Key(pk, 1))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,13 +49,9 @@ const (
 
 // table maps the compression to that of package sstable.
 func (c Compression) table() sstable.Compression {
-	switch c {
-	case CompressionZstd:
-		return sstable.CompressZstd
-	case CompressionNone:
-		return sstable.CompressNone
-	}
-	return sstable.CompressS2
+	return [...]sstable.Compression{
+		CompressionS2: sstable.CompressS2, CompressionZstd: sstable.CompressZstd, CompressionNone: sstable.CompressNone,
+	}[c]
 }
 
 // TableReads says how table files are read.

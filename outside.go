@@ -11,6 +11,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/flagstone-db/flagstone/internal/table"
 )
 
 const (
@@ -47,56 +49,50 @@ func (tx *RowTx) getLatched(opts ReadOptions) (*Row, error) {
 	if theirs == 0 || theirs > most {
 		opts.MaxBytes = most
 	}
-	found, err := tx.table.getEncoded(tx.change.Key, &opts, nil, true)
+	found, err := tx.table.getEncoded(tx.of.Key(), &opts, nil, true)
 	if errors.Is(err, ErrRowTooLarge) && (theirs == 0 || theirs > most) {
 		return nil, tx.Unlatch()
 	}
 	return found, err
 }
 
-// tries counts how often an update was tried.
-type tries struct {
-	outside int    // runs of the function without latches, the present one included
-	seen    uint64 // the function sees everything up to this sequence number
-}
-
-// again reports whether to try an update again that ended with err. If not, the error is for the
-// caller.
-func (r *tries) again(t *Table, err error) (bool, error) {
+// again says how an update goes on after an attempt that ended with err: with another attempt if it
+// returns nil.
+func (u *update) again(t *Table, err error) error {
 	switch {
-	case err == nil || errors.Is(err, errAltered):
-		return err != nil, nil
+	case errors.Is(err, table.ErrAltered):
+		return nil
 	case !errors.Is(err, errLong):
-		return false, err
+		return t.store.describe(err)
 	}
-	if r.outside++; r.outside > outsideAttempts {
-		return false, fmt.Errorf("%w: rows of table %q change while they are read", ErrConflict, t.name)
+	if u.outside++; u.outside > outsideAttempts {
+		return fmt.Errorf("%w: rows of table %q change while they are read", ErrConflict, t.core.Name)
 	}
-	return true, nil
-}
-
-// observe waits until all that was applied is visible, so that reads without latches see it.
-func (r *tries) observe(ctx context.Context, s *Store) error {
-	if err := s.wait(ctx, s.pipeline.Refuse(nil)); err != nil {
-		return err
-	}
-	r.seen = s.pipeline.Visible()
 	return nil
 }
 
-// run runs the function of an update of these rows. It returns errLong if the function must run
-// without latches. REQUIRES: the latches are held, unless outside is above 0.
-func (r *tries) run(rows []*RowTx, fn func() error) error {
-	latched := len(rows)
-	if r.outside > 0 {
+// observe waits until all that was applied is visible, so that reads without latches see it.
+func (u *update) observe(ctx context.Context, s *Store) error {
+	if err := s.wait(ctx, s.pipeline.Refuse(nil)); err != nil {
+		return err
+	}
+	u.seen = s.pipeline.Visible()
+	return nil
+}
+
+// call runs the function of the update. It returns errLong if the function must run without
+// latches. REQUIRES: the latches are held, unless outside is above 0.
+func (u *update) call(fn func() error) error {
+	latched := len(u.rows)
+	if u.outside > 0 {
 		latched = 0
 	}
-	for _, tx := range rows {
-		tx.latched, tx.unlatched, tx.long = latched, r.outside > 0, false
+	for _, tx := range u.rows {
+		tx.latched, tx.of.Unlatched, tx.long = latched, u.outside > 0, false
 	}
-	shareNow(rows)
+	shareNow(u.rows)
 	err := fn()
-	for _, tx := range rows {
+	for _, tx := range u.rows {
 		if tx.long { // even if the function returned another error, or none
 			return errLong
 		}
@@ -106,9 +102,9 @@ func (r *tries) run(rows []*RowTx, fn func() error) error {
 
 // unchanged returns nil if what the function has seen of the rows is still the newest state.
 // REQUIRES: their latches are held, and no transaction holds them.
-func (r *tries) unchanged(rows []*RowTx) error {
-	for _, tx := range rows {
-		if !tx.table.partitions().Find(tx.change.Key).Unchanged(tx.change.Key, r.seen) {
+func (u *update) unchanged() error {
+	for _, tx := range u.rows {
+		if !tx.table.core.Find(tx.of.Key()).Unchanged(tx.of.Key(), u.seen) {
 			return errLong
 		}
 	}

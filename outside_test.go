@@ -101,7 +101,7 @@ func counter(t *testing.T, table *Table, n int) int64 {
 }
 
 func stripeOfRow(table *Table, key ...any) uint32 {
-	return commit.StripeOf(commit.RowHash(table.id, must(table.encodeKey(nil, Key(key...)))))
+	return commit.StripeOf(commit.RowHash(table.core.ID, must(table.core.EncodeKey(nil, Key(key...)))))
 }
 
 func TestALongUpdateOfSeveralRowsSeesNoneOfThemChange(t *testing.T) {

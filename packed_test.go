@@ -104,13 +104,13 @@ func TestPackedValuesInStreamsAndTransactions(t *testing.T) {
 	r := newRig(t, Options{Seams: Seams{ValueThreshold: 100}})
 	table := r.streamed("t", StreamSpec{Before: []string{"c"}})
 	long := func(s string) row.Value { return row.String(strings.Repeat(s, 200)) }
-	change(t, table, 1, func(tx *RowTx) { // out of order, and one of them twice
+	changeRow(t, table, 1, func(tx *RowTx) { // out of order, and one of them twice
 		tx.Put("c", startMillis, long("c"))
 		tx.Put("a", startMillis, long("unseen"))
 		tx.Put("a", startMillis, long("a"))
 	})
-	change(t, table, 1, func(tx *RowTx) { tx.Put("c", startMillis+1, long("d")) })
-	change(t, table, 1, func(tx *RowTx) { // needs a trim: the change is encoded anew
+	changeRow(t, table, 1, func(tx *RowTx) { tx.Put("c", startMillis+1, long("d")) })
+	changeRow(t, table, 1, func(tx *RowTx) { // needs a trim: the change is encoded anew
 		tx.Put("b", startMillis, long("b"))
 		tx.DeleteVersion("c", startMillis+1)
 	})

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/flagstone-db/flagstone/internal/views"
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/partition"
@@ -106,13 +105,9 @@ func (l *lookup) give() {
 
 // Get reads one row. A row that does not exist is no error: see Row.Exists.
 func (t *Table) Get(ctx context.Context, key []row.Value, opts ReadOptions) (*Row, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
 	l := lookups.Get().(*lookup)
 	defer l.give()
-	found, err := t.getInto(key, &opts, l, &l.row)
-	if err != nil || !found {
+	if found, err := t.getInto(ctx, key, &opts, l, &l.row); err != nil || !found {
 		return nil, err
 	}
 	return l.row.detach(), nil
@@ -121,27 +116,23 @@ func (t *Table) Get(ctx context.Context, key []row.Value, opts ReadOptions) (*Ro
 // GetInto is Get into a row whose memory is used again, so that a caller that reads many rows one
 // after the other allocates nothing for each. It reports whether the row exists.
 func (t *Table) GetInto(ctx context.Context, key []row.Value, opts ReadOptions, r *Row) (found bool, err error) {
-	if err = ctx.Err(); err == nil {
-		l := lookups.Get().(*lookup)
-		defer l.give()
-		found, err = t.getInto(key, &opts, l, r)
-	}
-	if !found {
+	l := lookups.Get().(*lookup)
+	defer l.give()
+	if found, err = t.getInto(ctx, key, &opts, l, r); !found {
 		r.key, r.cells = nil, nil
 	}
 	return found, err
 }
 
-func (t *Table) getInto(key []row.Value, opts *ReadOptions, l *lookup, r *Row) (bool, error) {
-	var err error
-	// Not in the row's memory: key may share the memory of r's present key.
-	if l.key, err = t.encodeKey(l.key[:0], key); err != nil {
+func (t *Table) getInto(ctx context.Context, key []row.Value, opts *ReadOptions, l *lookup, r *Row) (bool, error) {
+	err := ctx.Err()
+	if err == nil { // not in the row's memory: key may share the memory of r's present key
+		l.key, err = t.core.EncodeKey(l.key[:0], key)
+	}
+	if err != nil {
 		return false, err
 	}
-	if err := r.reset(l.key, t.columns); err != nil {
-		return false, err
-	}
-	return t.readRow(r, opts, l, false, nil)
+	return t.readRow(r, l.key, opts, l, false, nil)
 }
 
 // getEncoded reads a row by its encoded key at the newest visible state, or, with undurable, at
@@ -149,39 +140,37 @@ func (t *Table) getInto(key []row.Value, opts *ReadOptions, l *lookup, r *Row) (
 func (t *Table) getEncoded(key []byte, opts *ReadOptions, written *memtable.Memtable, undurable bool) (*Row, error) {
 	l := lookups.Get().(*lookup)
 	defer l.give()
-	if err := l.row.reset(key, t.columns); err != nil {
-		return nil, err
-	}
-	found, err := t.readRow(&l.row, opts, l, undurable, written)
-	if err != nil || !found {
+	if found, err := t.readRow(&l.row, key, opts, l, undurable, written); err != nil || !found {
 		return nil, err
 	}
 	return l.row.detach(), nil
 }
 
-// readRow reads the cells of the row whose key r has. It reads at the options' snapshot, else at
+// readRow reads the row with an encoded key. It reads at the options' snapshot, else at
 // the newest visible state, or, with undurable, at the newest applied state. written, if not nil,
 // is what a transaction has written above it.
-func (t *Table) readRow(r *Row, opts *ReadOptions, l *lookup, undurable bool, written *memtable.Memtable) (exists bool, err error) {
+func (t *Table) readRow(r *Row, key []byte, opts *ReadOptions, l *lookup, undurable bool, written *memtable.Memtable) (exists bool, err error) {
+	if err := r.reset(key, len(t.core.Key)); err != nil {
+		return false, err
+	}
 	sel, err := opts.selection(&l.columns)
 	if err != nil {
 		return false, err
 	}
 	s := t.store
-	if err := opts.Snapshot.usable(s); err != nil {
+	at, err := opts.Snapshot.at(s)
+	if err != nil {
 		return false, err
 	}
-	if err := t.gone(); err != nil {
+	if err := t.core.Gone(); err != nil {
 		return false, err
 	}
 	g := &l.getter
-	g.Pin(t.partitions().Find(r.rowKey))
+	g.Pin(t.core.Find(r.rowKey))
 	defer g.Unpin()
-	// The view is taken once the tree is pinned: then the pinned state holds all that is visible
-	// in the view, and the watermark covers everything that was dropped from that state.
-	view, known := t.view(opts.Snapshot, undurable)
-	if !known {
-		return false, fmt.Errorf("%w: %q", ErrTableNotFound, t.name)
+	view, err := t.core.View(at, undurable)
+	if err != nil {
+		return false, err
 	}
 	g.Above(written)
 	exists, err = g.Get(r.rowKey, view, &sel, &r.collector, opts.MaxColumns)
@@ -195,62 +184,5 @@ func (t *Table) readRow(r *Row, opts *ReadOptions, l *lookup, undurable bool, wr
 	if err != nil {
 		return false, s.describe(err)
 	}
-	return exists, t.gone()
-}
-
-// view is what a read sees of the table: the snapshot's view, the newest visible state, or, with
-// undurable, the newest applied state. It is false if the table is not there.
-func (t *Table) view(sn *Snapshot, undurable bool) (mvcc.View, bool) {
-	if sn != nil {
-		return sn.moment.View(t.id)
-	}
-	meta := t.meta()
-	if meta == nil {
-		return mvcc.View{}, false
-	}
-	seq := uint64(views.Latest)
-	if !undurable {
-		seq = t.store.pipeline.Visible()
-	}
-	millis := int64(0)
-	if meta.Options.TTLSeconds != NeverExpires {
-		millis = t.store.clock.NowMillis() // costs a fifth of the get of a column
-	}
-	return views.Of(meta, seq, millis), true
-}
-
-// visibleVersions returns the versions of a column in the newest applied state and in written
-// above it, newest first, and the table's limit of versions. It counts cells that a reader's
-// clock hides but that are not beyond the expiry watermark, so the answer does not depend on the
-// clock.
-func (t *Table) visibleVersions(key, column []byte, written *memtable.Memtable) (versions []int64, limit int, err error) {
-	meta := t.meta()
-	if meta == nil {
-		return nil, 0, fmt.Errorf("%w: %q was dropped", ErrTableNotFound, t.name)
-	}
-	versions, limit = []int64{}, int(meta.Options.MaxVersions)
-	g := t.partitions().Find(key).NewGetter()
-	defer g.Close()
-	view := mvcc.View{Seq: views.Latest, MaxVersions: limit, Cutoff: meta.Watermark}
-	g.Above(written)
-	reader, err := g.Seek(key, view, mvcc.Selection{Columns: [][]byte{column}})
-	if err == nil {
-		for reader.NextCell() {
-			versions = append(versions, reader.Cell().Version)
-		}
-		err = reader.Error()
-	}
-	return versions, limit, t.store.describe(err)
-}
-
-// gone returns why a tree that was just pinned may have been empty: the store was closed, or the
-// table dropped. Then a row that was not found may still exist.
-func (t *Table) gone() error {
-	switch {
-	case t.store.closed.Load():
-		return ErrClosed
-	case t.dropped.Load():
-		return fmt.Errorf("%w: %q was dropped", ErrTableNotFound, t.name)
-	}
-	return nil
+	return exists, t.core.Gone()
 }

@@ -93,16 +93,17 @@ type StreamPage struct {
 
 // Stream returns the table's stream, nil if it has none.
 func (t *Table) Stream() *Stream {
-	log := t.log.Load()
-	if log == nil {
-		return nil
+	if log := t.core.Log.Load(); log != nil {
+		if handle := t.store.tables.current.Load().byID[log.ID]; handle != nil {
+			return &Stream{t, handle}
+		}
 	}
-	return &Stream{t, log}
+	return nil
 }
 
 // Info describes the stream; the zero StreamInfo if it is gone.
 func (st *Stream) Info() StreamInfo {
-	meta := st.log.meta()
+	meta := st.log.core.Meta()
 	if meta == nil || meta.Log.Until != 0 {
 		return StreamInfo{}
 	}
@@ -117,7 +118,7 @@ func (st *Stream) Info() StreamInfo {
 // Shards returns the shards, ascending by id: one for each partition.
 func (st *Stream) Shards() []StreamShard {
 	var shards []StreamShard
-	for _, tree := range st.table.partitions().Trees() {
+	for _, tree := range st.table.core.Trees() {
 		shards = append(shards, StreamShard{ID: tree.ID()})
 	}
 	sort.Slice(shards, func(i, j int) bool { return shards[i].ID < shards[j].ID })
@@ -125,16 +126,19 @@ func (st *Stream) Shards() []StreamShard {
 }
 
 // check returns why a shard of the stream cannot be read.
-func (st *Stream) check(shard uint64) error {
-	if st.table.log.Load() != st.log || st.table.dropped.Load() {
-		return fmt.Errorf("%w: of table %q", ErrStreamNotFound, st.table.name)
+func (st *Stream) check(ctx context.Context, shard uint64) error {
+	if err := ctx.Err(); err != nil {
+		return err
 	}
-	for _, s := range st.Shards() {
-		if s.ID == shard {
-			return st.describe(st.table.gone()) // it may have been dropped just now
+	if st.table.core.Log.Load() != &st.log.core || st.table.core.Dropped.Load() {
+		return fmt.Errorf("%w: of table %q", ErrStreamNotFound, st.table.core.Name)
+	}
+	for _, tree := range st.table.core.Trees() {
+		if tree.ID() == shard {
+			return st.describe(st.table.core.Gone()) // it may have been dropped just now
 		}
 	}
-	return fmt.Errorf("%w: of table %q: no shard %d", ErrStreamNotFound, st.table.name, shard)
+	return fmt.Errorf("%w: of table %q: no shard %d", ErrStreamNotFound, st.table.core.Name, shard)
 }
 
 // Oldest is the position before the oldest record of a shard that has not
@@ -146,10 +150,7 @@ func (st *Stream) Oldest(ctx context.Context, shard uint64) (StreamPosition, err
 // Since is the position before the first record of a shard that was committed at micros, in
 // microseconds since the epoch, or later. For a time in the future it is the present end.
 func (st *Stream) Since(ctx context.Context, shard uint64, micros int64) (StreamPosition, error) {
-	if err := ctx.Err(); err != nil {
-		return StreamPosition{}, err
-	}
-	if err := st.check(shard); err != nil {
+	if err := st.check(ctx, shard); err != nil {
 		return StreamPosition{}, err
 	}
 	// Later commits have times of now or later.
@@ -163,7 +164,7 @@ func (st *Stream) Since(ctx context.Context, shard uint64, micros int64) (Stream
 	}
 	found, err := cdc.FirstSince(micros, last, func(after uint64) (*cdc.Row, error) { return st.first(ctx, shard, after, last) })
 	if err == nil {
-		err = st.check(shard)
+		err = st.check(ctx, shard)
 	}
 	if err != nil || found == nil {
 		return end, err
@@ -184,7 +185,7 @@ func (st *Stream) first(ctx context.Context, shard, after, upTo uint64) (*cdc.Ro
 // describe maps the error of a change log to that of its stream.
 func (st *Stream) describe(err error) error {
 	if errors.Is(err, ErrTableNotFound) {
-		return fmt.Errorf("%w: of table %q: it was disabled", ErrStreamNotFound, st.table.name)
+		return fmt.Errorf("%w: of table %q: it was disabled", ErrStreamNotFound, st.table.core.Name)
 	}
 	return err
 }
@@ -199,10 +200,7 @@ func (st *Stream) scan(ctx context.Context, shard, after, upTo uint64) *Rows {
 // ahead of a store that was restored from a checkpoint. A reader that has read everything keeps a
 // valid position if it reads again each time before half of the retention is over.
 func (st *Stream) Read(ctx context.Context, pos StreamPosition, limits StreamLimits) (StreamPage, error) {
-	if err := ctx.Err(); err != nil {
-		return StreamPage{}, err
-	}
-	if err := st.check(pos.Shard); err != nil {
+	if err := st.check(ctx, pos.Shard); err != nil {
 		return StreamPage{}, err
 	}
 	s := st.table.store
@@ -218,7 +216,7 @@ func (st *Stream) Read(ctx context.Context, pos StreamPosition, limits StreamLim
 	}
 	if pos.After > upTo && !s.opts.ReadOnly { // a store returns only positions of its past
 		return StreamPage{}, fmt.Errorf("%w: table %q, position after %d, the last sequence number is %d: the store is an older copy",
-			ErrStreamTrimmed, st.table.name, pos.After, upTo)
+			ErrStreamTrimmed, st.table.core.Name, pos.After, upTo)
 	}
 	page, err := st.read(ctx, pos, limits, upTo)
 	if err != nil {
@@ -228,7 +226,7 @@ func (st *Stream) Read(ctx context.Context, pos StreamPosition, limits StreamLim
 		page.Next.AsOf = now // nothing else was committed up to then
 		page.Next.After = max(page.Next.After, upTo)
 	}
-	return page, st.check(pos.Shard)
+	return page, st.check(ctx, pos.Shard)
 }
 
 // Records returns the records after a position for a loop, up to the present end. It moves pos
@@ -274,9 +272,9 @@ func (st *Stream) read(ctx context.Context, pos StreamPosition, limits StreamLim
 	rows := st.scan(ctx, pos.Shard, pos.After, max(upTo, pos.After))
 	defer rows.Close()
 	// Checked against the cutoff of the scan itself, of the same clock and watermark.
-	if rows.Err() == nil && pos.AsOf/1_000_000 < rows.view.Cutoff {
+	if rows.Err() == nil && pos.AsOf/1_000_000 < rows.walk.View.Cutoff {
 		return StreamPage{}, fmt.Errorf("%w: table %q, position as of %d, oldest second is %d",
-			ErrStreamTrimmed, st.table.name, pos.AsOf, rows.view.Cutoff)
+			ErrStreamTrimmed, st.table.core.Name, pos.AsOf, rows.walk.View.Cutoff)
 	}
 	var size int64
 	for from, err := range rows.All() {
@@ -304,10 +302,10 @@ func (st *Stream) read(ctx context.Context, pos StreamPosition, limits StreamLim
 
 // decode reads a row of the change log.
 func (st *Stream) decode(from *Row) (*cdc.Row, error) {
-	r, err := cdc.ReadRow(from.Key(), from.cells, st.table.columns)
+	r, err := cdc.ReadRow(from.Key(), from.cells, len(st.table.core.Key))
 	if err != nil {
 		return nil, fmt.Errorf("%w: change log %d of table %q, sequence number %d: %w",
-			ErrCorrupt, st.log.id, st.table.name, from.Key()[1].Int64(), err)
+			ErrCorrupt, st.log.core.ID, st.table.core.Name, from.Key()[1].Int64(), err)
 	}
 	return &r, nil
 }

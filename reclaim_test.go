@@ -102,7 +102,7 @@ func TestExpiryAtRandomRewritesWhatStays(t *testing.T) {
 	if reclaimable := r.store.Metrics().Tables[0].Reclaimable; reclaimable != 0 {
 		t.Errorf("%d bytes are reclaimable before the watermark was raised", reclaimable)
 	}
-	for _, tree := range table.partitions().Trees() {
+	for _, tree := range table.core.Trees() {
 		r.store.upkeep.CompactionDue(tree)
 	}
 	settle(t, r)
@@ -197,7 +197,7 @@ func TestLevel0IsMergedForWhoeverReads(t *testing.T) {
 				}
 				settle(t, r)
 			}
-			tree := table.partitions().Trees()[0]
+			tree := table.core.Trees()[0]
 			depth := func() int { return compaction.Depth(tree.Meta().Levels[0]) }
 			if got := depth(); got != 3 {
 				t.Fatalf("level 0 is %d deep after three flushes", got)
@@ -243,7 +243,7 @@ func TestReadsOfAReadOnlyStoreAskForNoMerge(t *testing.T) {
 	r.opts.ReadOnly = true
 	r.reopen()
 	table = r.table("t", TableOptions{})
-	if got := compaction.Depth(table.partitions().Trees()[0].Meta().Levels[0]); got < 2 {
+	if got := compaction.Depth(table.core.Trees()[0].Meta().Levels[0]); got < 2 {
 		t.Fatalf("level 0 is %d deep", got)
 	}
 	for range 1000 { // several times as many as it takes where merges are allowed

@@ -67,15 +67,15 @@ func (s *Store) recover() error {
 func (c *catalog) replayed() map[uint64]recovery.Table {
 	tables := map[uint64]recovery.Table{}
 	for _, t := range c.byID {
-		if t.logOf != 0 {
+		if t.core.LogOf != 0 {
 			continue
 		}
-		table := recovery.Table{Trees: t.partitions()}
-		if log := t.log.Load(); log != nil {
-			table.Log = &recovery.Log{ID: log.id, After: log.logAfter, Tree: log.logTree()}
-			tables[log.id] = recovery.Table{Log: table.Log}
+		table := recovery.Table{Trees: t.core.Partitions.Load()}
+		if log := t.core.Log.Load(); log != nil {
+			table.Log = &recovery.Log{ID: log.ID, After: log.LogAfter, Tree: log.LogTree()}
+			tables[log.ID] = recovery.Table{Log: table.Log}
 		}
-		tables[t.id] = table
+		tables[t.core.ID] = table
 	}
 	return tables
 }

@@ -9,7 +9,6 @@ import (
 	"unicode"
 
 	"github.com/flagstone-db/flagstone/internal/valuefetch"
-	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -139,46 +138,36 @@ func (r *Row) Clone() *Row {
 func newRow(n int) *Row {
 	switch {
 	case n <= 1:
-		r := new(struct {
-			Row
-			cells [1]row.Cell
-		})
-		r.collector.Cells = r.cells[:0]
-		return &r.Row
+		return rowWith(func(a *[1]row.Cell) []row.Cell { return a[:0] })
 	case n <= 4:
-		r := new(struct {
-			Row
-			cells [4]row.Cell
-		})
-		r.collector.Cells = r.cells[:0]
-		return &r.Row
+		return rowWith(func(a *[4]row.Cell) []row.Cell { return a[:0] })
 	case n <= 10:
-		r := new(struct {
-			Row
-			cells [10]row.Cell
-		})
-		r.collector.Cells = r.cells[:0]
-		return &r.Row
+		return rowWith(func(a *[10]row.Cell) []row.Cell { return a[:0] })
 	case n <= 20:
-		r := new(struct {
-			Row
-			cells [20]row.Cell
-		})
-		r.collector.Cells = r.cells[:0]
-		return &r.Row
+		return rowWith(func(a *[20]row.Cell) []row.Cell { return a[:0] })
 	}
 	r := new(Row)
 	r.collector.Cells = make([]row.Cell, 0, n)
 	return r
 }
 
-// reset empties the row for a new key, which it copies, and keeps its memory. A key that does not
-// decode is damage that no checksum found.
+// rowWith makes a row with an array of cells behind it.
+func rowWith[A any](cells func(*A) []row.Cell) *Row {
+	r := new(struct {
+		Row
+		cells A
+	})
+	r.collector.Cells = cells(&r.cells)
+	return &r.Row
+}
+
+// reset empties the row for a new key, which it copies, and keeps its memory.
 func (r *Row) reset(key []byte, columns int) (err error) {
 	r.ownKey = append(r.ownKey[:0], key...)
 	r.collector.Reset()
 	r.rowKey, r.cells, r.shown = r.ownKey, nil, false
-	return r.decodeKey(columns)
+	r.key, err = decodeKey(r.keyStore[:0], r.rowKey, columns)
+	return err
 }
 
 // release empties the row, so that other rows can use its memory.
@@ -189,26 +178,22 @@ func (r *Row) release() {
 }
 
 // show sets the row to a key and cells in the memory of a chunk. Errors are those of reset.
-func (r *Row) show(key []byte, cells []row.Cell, columns int) error {
+func (r *Row) show(key []byte, cells []row.Cell, columns int) (err error) {
 	r.rowKey, r.cells, r.shown = key, cells, true
 	if columns == 1 && row.DecodeOnly(&r.keyStore[0], key) {
 		r.key = r.keyStore[:1]
 		return nil
 	}
-	return r.decodeKey(columns)
+	r.key, err = decodeKey(r.keyStore[:0], key, columns)
+	return err
 }
 
-func (r *Row) decodeKey(columns int) (err error) {
-	if r.key, err = row.DecodeKeyTo(r.keyStore[:0], r.rowKey, columns); err != nil {
-		return fmt.Errorf("%w: stored row key %x: %w", ErrCorrupt, r.rowKey, err)
+// decodeKey decodes a stored key, which the values share memory with. A key that does not decode is
+// damage that no checksum found.
+func decodeKey(dst []row.Value, key []byte, columns int) ([]row.Value, error) {
+	values, err := row.DecodeKeyTo(dst, key, columns)
+	if err != nil {
+		err = fmt.Errorf("%w: stored row key %x: %w", ErrCorrupt, key, err)
 	}
-	return nil
-}
-
-// read collects the cells of the reader's current row, of the first maxColumns columns (0: all).
-// It reports whether the row exists; if the reader has an error, false means nothing.
-func (r *Row) read(reader *mvcc.RowReader, maxColumns int) bool {
-	exists := reader.Collect(&r.collector, maxColumns)
-	r.cells = r.collector.Cells
-	return exists
+	return values, err
 }

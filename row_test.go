@@ -142,8 +142,8 @@ func TestALoopOverAScanClosesIt(t *testing.T) {
 				break
 			}
 		}
-		if n != min(max(most, 1), 100) || rows.scan != nil {
-			t.Errorf("%d rows, still open: %v", n, rows.scan != nil)
+		if n != min(max(most, 1), 100) || rows.scanning != nil {
+			t.Errorf("%d rows, still open: %v", n, rows.scanning != nil)
 		}
 	}
 	if err := store.Close(); err != nil {

@@ -41,11 +41,11 @@ func (t *Table) Sample(ctx context.Context, n int) ([]SampledRow, error) {
 	}
 	defer snapshot.Close()
 	var size, scanned, count int64
-	for _, tree := range t.partitions().Trees() {
+	for _, tree := range t.core.Trees() {
 		bytes, rows, values := tree.Sizes()
 		size, scanned, count = size+bytes+values, scanned+bytes, count+rows
 	}
-	if err := t.gone(); err != nil {
+	if err := t.core.Gone(); err != nil {
 		return nil, err
 	}
 	blocks := int64(n) * sstable.DefaultBlockSize
@@ -60,8 +60,8 @@ func (t *Table) Sample(ctx context.Context, n int) ([]SampledRow, error) {
 	rows := make([]SampledRow, len(found))
 	for i, r := range found {
 		rows[i] = SampledRow{Bytes: r.Bytes, Version: r.Version}
-		if rows[i].Key, err = row.DecodeKey(r.Key, t.columns); err != nil {
-			return nil, fmt.Errorf("%w: stored row key %x: %w", ErrCorrupt, r.Key, err)
+		if rows[i].Key, err = decodeKey(nil, r.Key, len(t.core.Key)); err != nil {
+			return nil, err
 		}
 	}
 	return rows, nil
@@ -87,7 +87,7 @@ func (t *Table) sampleAll(ctx context.Context, n int, size int64, snapshot *Snap
 func (t *Table) sampleAt(ctx context.Context, n int, size int64, snapshot *Snapshot) ([]sample.Row, error) {
 	var anchors partition.Anchors
 	step := max(size/int64(n), 1) / partition.AnchorShare
-	for _, tree := range t.partitions().Trees() {
+	for _, tree := range t.core.Trees() {
 		found, err := tree.Anchors(step)
 		if err != nil {
 			return nil, t.store.describe(err)
@@ -102,7 +102,7 @@ func (t *Table) sampleAt(ctx context.Context, n int, size int64, snapshot *Snaps
 		}
 		rows := t.scanSizes(ctx, snapshot, columns, ScanOptions{Reverse: true, MaxExamined: patience})
 		defer rows.Close()
-		rows.high = append(slices.Clone(place), 0) // the smallest string above it
+		rows.walk.High = append(slices.Clone(place), 0) // the smallest string above it
 		return sample.Before(rows.sizes(), since, apart, many), rows.Err()
 	})
 }

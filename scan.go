@@ -1,20 +1,11 @@
 package flagstone
 
-// Scans. Where a single run holds the next rows, a scan reads several at once, a chunk, and
-// returns them one by one. It copies their keys; their values stay in the block, which is pinned
-// until the scan has returned the whole chunk.
-
 import (
-	"bytes"
 	"context"
-	"fmt"
 	"iter"
-	"slices"
 	"sync"
 
-	"github.com/flagstone-db/flagstone/internal/valuefetch"
-	"github.com/flagstone-db/flagstone/mvcc"
-	"github.com/flagstone-db/flagstone/partition"
+	"github.com/flagstone-db/flagstone/internal/scan"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -43,71 +34,25 @@ type ScanOptions struct {
 // Next, Row, Err and Close are the steps of that loop, for callers that read several scans side
 // by side. One goroutine uses Rows at a time.
 type Rows struct {
-	*scan // nil once closed
+	*scanning // nil once closed
 
+	store    *Store
 	paused   []row.Value
 	err      error
-	examined int64 // of rows that were returned, and by readers of trees that are done
+	examined int64 // once closed
 }
 
-// scan is a scan under way. Its memory serves other scans when it is closed.
-type scan struct {
-	ctx      context.Context
-	table    *Table
-	snapshot *Snapshot
-	own      bool         // the snapshot ends with the scan
-	within   *Transaction // the scan's transaction; nil if it has none
-	view     mvcc.View
-	sel      mvcc.Selection
-	reverse  bool
-	patience int64 // ScanOptions.MaxExamined
-
-	maxColumns int  // of each row; 0 is no limit
-	unfetched  bool // cells keep their references and packed values
-
-	low, high []byte            // low <= key < high; nil high is unbounded
-	trees     []*partition.Tree // not yet visited, in the order of the scan
-	it        *partition.Iterator
-	before    bool // it is not positioned yet
-	next      int  // the first row of the chunk that was not returned
-
-	scanMemory
+// scanning is a scan under way. Its memory serves other scans when it is closed.
+type scanning struct {
+	walk      scan.Walk
+	snapshot  *Snapshot // that ends with the scan; nil if there is none
+	unfetched bool      // cells keep their references and packed values
+	row       Row       // the current one
+	columns   [][]byte  // of the selection
 }
-
-// scanMemory is memory that later scans use again.
-type scanMemory struct {
-	reader  mvcc.RowReader
-	chunk   row.Chunk
-	row     Row      // the current one
-	columns [][]byte // of the selection
-	bounds  [2][]byte
-}
-
-// Sizes of chunks, in bytes. They begin small, since the caller may want few rows, and grow to
-// what fits the CPU's first-level cache.
-const (
-	firstChunk = 1 << 10
-	chunkGrows = 4
-	maxChunk   = 16 << 10
-)
 
 // scans keeps memory between scans: which piece a scan gets makes no difference.
-var scans = sync.Pool{New: func() any { return new(scan) }}
-
-// give returns the memory to scans, without chunk and row if large rows grew them.
-func (s *scan) give() {
-	const keep = 1 << 20
-	if s.chunk.Size()+s.row.collector.Size() > keep {
-		s.chunk, s.row.collector = row.Chunk{}, row.Collector{}
-	}
-	s.reader.Reset(nil, mvcc.View{}, mvcc.Selection{})
-	clear(s.columns)
-	s.chunk.Reset()
-	s.row.release()
-	s.ctx, s.table, s.snapshot, s.own, s.within = nil, nil, nil, false, nil
-	s.sel, s.low, s.high, s.trees, s.it, s.before, s.next, s.unfetched = mvcc.Selection{}, nil, nil, nil, nil, false, 0, false
-	scans.Put(s)
-}
+var scans = sync.Pool{New: func() any { return new(scanning) }}
 
 // Scan iterates over the rows from start, inclusive, to end, exclusive, in key order, or
 // downwards with Reverse. A bound is a key or a prefix of its values, and may hold row.Min and
@@ -118,148 +63,64 @@ func (t *Table) Scan(ctx context.Context, start, end []row.Value, opts ScanOptio
 
 // scan is Scan, in a transaction if within is not nil.
 func (t *Table) scan(ctx context.Context, within *Transaction, start, end []row.Value, opts *ScanOptions) *Rows {
-	s := scans.Get().(*scan)
-	s.ctx, s.table, s.snapshot, s.within = ctx, t, opts.Snapshot, within
-	s.reverse, s.patience, s.maxColumns = opts.Reverse, opts.MaxExamined, opts.MaxColumns
-	s.chunk.Budget = firstChunk
-	return &Rows{scan: s, err: t.store.describe(s.init(start, end, &opts.ReadOptions))}
+	s := scans.Get().(*scanning)
+	w := &s.walk
+	w.Ctx, w.Table, w.Reverse, w.Patience, w.MaxColumns = ctx, &t.core, opts.Reverse, opts.MaxExamined, opts.MaxColumns
+	var err error
+	if w.Sel, err = opts.selection(&s.columns); err == nil {
+		err = w.Bound(start, end)
+	}
+	if err == nil && within != nil {
+		err = s.beginWithin(within, opts.Snapshot)
+	} else if err == nil {
+		err = s.begin(t, opts.Snapshot)
+	}
+	return &Rows{scanning: s, store: t.store, err: t.store.describe(err)}
 }
 
-func (s *scan) init(start, end []row.Value, opts *ReadOptions) (err error) {
-	if s.within != nil && s.snapshot != nil {
+// begin begins a scan at a snapshot, or at the present moment if it is nil.
+func (s *scanning) begin(t *Table, at *Snapshot) (err error) {
+	if _, err := at.at(t.store); err != nil {
+		return err
+	}
+	trees := t.core.Partitions.Load().Between(s.walk.Low, s.walk.High)
+	if at == nil && len(trees) == 1 {
+		// It pins everything that it will read, so it needs no snapshot.
+		return s.walk.Pin(trees[0], nil, false)
+	}
+	if at == nil {
+		if at, err = t.store.Snapshot(); err != nil {
+			return err
+		}
+		s.snapshot = at
+	}
+	if err = t.core.Gone(); err == nil {
+		s.walk.View, err = t.core.View(&at.moment, false)
+	}
+	s.walk.Visit(trees)
+	return err
+}
+
+// beginWithin begins a scan in a transaction. It reads one tree, that of the partition key, at the
+// newest applied state, as the transaction's other reads do.
+func (s *scanning) beginWithin(tx *Transaction, at *Snapshot) error {
+	if at != nil {
 		return errSnapshotWithin
 	}
-	if s.sel, err = opts.selection(&s.columns); err != nil {
+	var err error
+	if s.walk.Low, s.walk.High, err = tx.of.Within(s.walk.Low, s.walk.High); err != nil {
 		return err
 	}
-	if err = s.encodeBounds(start, end); err != nil {
+	if err := tx.enter(s.walk.Ctx); err != nil {
 		return err
 	}
-	if s.within != nil {
-		return s.pinWithin(start, end)
-	}
-	t := s.table
-	if err := s.snapshot.usable(t.store); err != nil {
-		return err
-	}
-	trees := t.partitions().Between(s.low, s.high)
-	if s.snapshot == nil && len(trees) == 1 {
-		return s.pinOnly(trees[0])
-	}
-	if s.snapshot == nil {
-		if s.snapshot, err = t.store.Snapshot(); err != nil {
-			return err
-		}
-		s.own = true
-	}
-	if err := t.gone(); err != nil {
-		return err
-	}
-	known := false
-	if s.view, known = s.snapshot.moment.View(t.id); !known || t.dropped.Load() {
-		return fmt.Errorf("%w: %q", ErrTableNotFound, t.name)
-	}
-	s.trees = trees
-	if s.reverse {
-		s.trees = slices.Clone(trees)
-		slices.Reverse(s.trees)
-	}
-	return nil
-}
-
-// pinOnly begins a scan of one tree. It takes its view as a point read does, and needs no
-// snapshot, because it pins everything that it will read.
-func (s *scan) pinOnly(tree *partition.Tree) error {
-	t := s.table
-	if s.it = tree.NewIterator(); s.within != nil {
-		s.it.Above(s.within.written)
-	}
-	err := t.gone()
-	if err == nil {
-		known := false
-		if s.view, known = t.view(nil, s.within != nil); !known {
-			err = fmt.Errorf("%w: %q", ErrTableNotFound, t.name)
-		}
-	}
+	defer tx.of.Leave()
+	written, err := tx.of.Written()
 	if err != nil {
-		s.it.Close() // nothing was read
-		s.it = nil
 		return err
 	}
-	s.startReader()
-	s.before = true
-	return nil
-}
-
-// pinWithin begins a scan in a transaction. It reads one tree, that of the partition key, at the
-// newest applied state, as the transaction's other reads do.
-func (s *scan) pinWithin(start, end []row.Value) error {
-	t, tx := s.table, s.within
-	if s.reverse {
-		start, end = end, start
-	}
-	if len(start) == 0 {
-		s.low = tx.prefix
-	}
-	if len(end) == 0 {
-		s.high = tx.end
-	}
-	if bytes.Compare(s.low, tx.prefix) < 0 || bytes.Compare(s.high, tx.end) > 0 {
-		return fmt.Errorf("%w: table %q", ErrOutOfPartition, t.name)
-	}
-	if err := tx.enter(s.ctx); err != nil {
-		return err
-	}
-	defer tx.mu.Unlock()
-	if err := tx.ready(); err != nil {
-		return err
-	}
-	return s.pinOnly(t.partitions().Find(tx.prefix))
-}
-
-// over returns why what was read must not be returned, nil if it may be: after a transaction has
-// ended, its scan may see later writes.
-func (s *scan) over() error {
-	if s.within == nil {
-		return nil
-	}
-	if over := s.within.over.Load(); over != nil {
-		return *over
-	}
-	return s.table.gone()
-}
-
-// startReader resets the reader to read the iterator.
-func (s *scan) startReader() {
-	s.reader.Reset(s.it, s.view, s.sel)
-	s.reader.Limit = s.high
-	if s.high != nil && !s.reverse {
-		s.it.Until(s.high)
-	}
-}
-
-// encodeBounds encodes the bounds as low <= key < high. A reverse scan includes start and
-// excludes end, so both bounds move up to the next possible key.
-func (s *scan) encodeBounds(start, end []row.Value) error {
-	for i, bound := range [][]row.Value{start, end} {
-		b, err := s.table.encodeBound(s.bounds[i][:0], bound)
-		if err != nil {
-			return err
-		}
-		if s.reverse && len(bound) > 0 {
-			b = append(b, 0) // the smallest string above it
-		}
-		s.bounds[i] = b
-	}
-	s.low, s.high = s.bounds[0], s.bounds[1]
-	if s.reverse {
-		s.low, s.high = s.high, s.low
-		start, end = end, start
-	}
-	if len(end) == 0 {
-		s.high = nil
-	}
-	return nil
+	s.walk.Over = tx.of.Over
+	return s.walk.Pin(tx.table.core.Find(s.walk.Low), written, true)
 }
 
 // All returns the rows for one loop, and closes the scan at the end of the loop, however it ends. A
@@ -268,7 +129,7 @@ func (s *scan) encodeBounds(start, end []row.Value) error {
 // after the loop.
 func (r *Rows) All() iter.Seq2[*Row, error] {
 	return func(yield func(*Row, error) bool) {
-		if r.scan == nil && r.err == nil {
+		if r.scanning == nil && r.err == nil {
 			yield(nil, ErrClosed)
 			return
 		}
@@ -286,190 +147,47 @@ func (r *Rows) All() iter.Seq2[*Row, error] {
 
 // Next moves to the next row; false at the end and on an error, see Err.
 func (r *Rows) Next() bool {
-	if r.scan == nil {
+	if r.scanning == nil || r.err != nil {
 		return false
 	}
-	for r.next == r.chunk.Len() {
-		if r.err != nil || r.paused != nil || !r.advance() {
-			return false
-		}
-		r.reader.NextRow()
-		if !r.reverse && r.readChunk() {
-			break
-		}
-		exists, ok := r.readOne()
-		if exists || !ok {
-			return ok
-		}
-		if r.patience > 0 && r.Examined() >= r.patience {
-			r.pause()
-			return false
-		}
+	w := &r.walk
+	if !w.Next() {
+		return r.end()
 	}
-	return r.takeRow()
+	err := r.row.show(w.Key, w.Cells, len(w.Table.Key))
+	if err == nil && !r.unfetched {
+		err = r.row.fetch(r.store.files, w.Sel.MaxBytes)
+	}
+	r.err = r.store.describe(err)
+	return err == nil
 }
 
-// readChunk reads the current row and the rows that can be read with it into the chunk.
-func (r *Rows) readChunk() bool {
-	s := r.scan
-	s.next = 0
-	s.chunk.Reset()
-	if s.reader.CollectRows(&s.chunk) == 0 {
-		return false
+// end notes why the walk has ended.
+func (r *Rows) end() bool {
+	w := &r.walk
+	err := w.Err
+	if err == nil && w.PausedAt != nil {
+		r.paused, err = decodeKey(nil, w.PausedAt, len(w.Table.Key))
 	}
-	s.chunk.Budget = min(s.chunk.Budget*chunkGrows, maxChunk)
-	return true
-}
-
-// takeRow makes the next row of the chunk the current one.
-func (r *Rows) takeRow() bool {
-	if err := r.over(); err != nil {
-		r.fail(err)
-		return false
+	if err != nil && len(w.Key) > 0 {
+		_ = r.row.show(w.Key, nil, len(w.Table.Key)) // err says more
 	}
-	key, cells := r.chunk.Row(r.next)
-	r.next++
-	r.examined += 1 + int64(len(cells))
-	if r.maxColumns > 0 {
-		cells = mvcc.FirstColumns(cells, r.maxColumns)
-	}
-	if err := r.row.show(key, cells, r.table.columns); err != nil {
-		r.fail(err)
-		return false
-	}
-	if r.unfetched || r.sel.MaxBytes == 0 && valuefetch.Plain(r.row.cells) {
-		r.row.fetched.Forget()
-		return true
-	}
-	if err := r.row.fetch(r.table.store.files, r.sel.MaxBytes); err != nil {
-		r.fail(err)
-		return false
-	}
-	return true
-}
-
-// readOne reads the current row alone. ok is false if that fails.
-func (r *Rows) readOne() (exists, ok bool) {
-	if err := r.row.reset(r.it.RowKey(), r.table.columns); err != nil {
-		r.fail(err)
-		return false, false
-	}
-	exists = r.row.read(&r.reader, r.maxColumns)
-	err := r.reader.Error()
-	if err == nil {
-		err = r.over()
-	}
-	if err == nil && exists && !r.unfetched {
-		err = r.row.fetch(r.table.store.files, r.sel.MaxBytes)
-	}
-	r.fail(err)
-	return exists, r.err == nil
-}
-
-// pause ends the scan before the next physical row, if there is one.
-func (r *Rows) pause() {
-	if !r.advance() {
-		return
-	}
-	// A copy, since it is used after the scan is closed.
-	key, err := row.DecodeKey(bytes.Clone(r.it.RowKey()), r.table.columns)
-	if err != nil {
-		r.fail(fmt.Errorf("%w: stored row key %x: %w", ErrCorrupt, r.it.RowKey(), err))
-		return
-	}
-	r.paused = key
+	r.err = r.store.describe(err)
+	return false
 }
 
 // Paused reports whether the scan ended because of ScanOptions.MaxExamined, and the key at which
 // another scan goes on, as its inclusive start.
 func (r *Rows) Paused() ([]row.Value, bool) { return r.paused, r.paused != nil }
 
-// advance moves to the next physical row in range, visible or not.
-func (r *Rows) advance() bool {
-	if err := r.ctx.Err(); err != nil {
-		r.fail(err)
-		return false
-	}
-	for {
-		ok := false
-		switch {
-		case r.it == nil:
-			if len(r.trees) == 0 {
-				return false
-			}
-			r.it = r.trees[0].NewIterator()
-			r.trees = r.trees[1:]
-			if err := r.table.gone(); err != nil {
-				r.fail(err)
-				return false
-			}
-			r.startReader()
-			ok = r.seek()
-		case r.before:
-			r.before = false
-			if err := r.table.gone(); err != nil {
-				r.fail(err)
-				return false
-			}
-			ok = r.seek()
-		case r.reverse:
-			ok = r.it.PrevRow() // row by row: a run describes only rows that follow
-		default:
-			ok = r.it.NextRow()
-		}
-		if ok && r.inRange(r.it.RowKey()) {
-			return true
-		}
-		if err := r.it.Error(); err != nil {
-			r.fail(err)
-			return false
-		}
-		r.leaveTree()
-	}
-}
-
-func (s *scan) seek() bool {
-	switch {
-	case !s.reverse:
-		return s.it.SeekRow(s.low)
-	case s.high == nil:
-		return s.it.Last()
-	}
-	return s.it.SeekRowBefore(s.high)
-}
-
-func (s *scan) inRange(key []byte) bool {
-	if s.reverse {
-		return bytes.Compare(key, s.low) >= 0
-	}
-	return s.high == nil || bytes.Compare(key, s.high) < 0
-}
-
-func (r *Rows) leaveTree() {
-	r.examined += int64(r.reader.Examined())
-	r.fail(r.it.Close())
-	r.it = nil
-}
-
-// fail ends the scan if err is not nil.
-func (r *Rows) fail(err error) {
-	if err == nil {
-		return
-	}
-	r.next = r.chunk.Len()
-	if r.err == nil {
-		r.err = r.table.store.describe(err)
-	}
-}
-
 // Row is the current row, valid until the next call of Next or Close; Row.Clone makes a copy that
 // stays. Its values may lie in memory of the store and must not be changed. When the scan ended
 // with ErrRowTooLarge, it has the key of the row that is too large.
 func (r *Rows) Row() *Row {
-	if r.scan == nil {
+	if r.scanning == nil {
 		return nil
 	}
-	return &r.scan.row
+	return &r.scanning.row
 }
 
 // Err is the error that ended the scan, nil if there was none.
@@ -478,25 +196,28 @@ func (r *Rows) Err() error { return r.err }
 // Examined is the number of cells examined so far, visible or not. A caller that answers in pages
 // uses it to end a page over dead data.
 func (r *Rows) Examined() int64 {
-	if r.scan == nil || r.it == nil {
+	if r.scanning == nil {
 		return r.examined
 	}
-	return r.examined + int64(r.reader.Examined())
+	return r.walk.Examined()
 }
 
 // Close ends the scan and releases what it pins.
 func (r *Rows) Close() error {
-	s := r.scan
+	s := r.scanning
 	if s == nil {
 		return nil
 	}
-	if s.it != nil {
-		r.leaveTree()
+	r.examined = s.walk.Examined()
+	if err := s.walk.Release(); r.err == nil {
+		r.err = r.store.describe(err)
 	}
-	if s.own {
+	if s.snapshot != nil {
 		s.snapshot.Close()
 	}
-	r.scan = nil
-	s.give()
+	clear(s.columns)
+	s.row.release()
+	s.snapshot, s.unfetched, r.scanning = nil, false, nil
+	scans.Put(s)
 	return nil
 }

@@ -36,15 +36,16 @@ func (sn *Snapshot) Close() {
 	sn.store.views.Unpin(&sn.moment)
 }
 
-// usable returns nil, or why a store cannot read at the snapshot, which may be nil.
-func (sn *Snapshot) usable(s *Store) error {
+// at is the moment of the snapshot, nil if there is no snapshot. An error says why a store cannot
+// read at it.
+func (sn *Snapshot) at(s *Store) (*views.Moment, error) {
 	switch {
 	case sn == nil:
-		return nil
+		return nil, nil
 	case sn.store != s:
-		return fmt.Errorf("%w: a snapshot of another store", ErrInvalid)
+		return nil, fmt.Errorf("%w: a snapshot of another store", ErrInvalid)
 	case sn.closed.Load():
-		return ErrClosed
+		return nil, ErrClosed
 	}
-	return nil
+	return &sn.moment, nil
 }

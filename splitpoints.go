@@ -24,15 +24,15 @@ func (t *Table) SplitPoints(ctx context.Context, splitBytes int64, limit int) ([
 	if limit == 0 {
 		limit = math.MaxInt
 	}
-	cutter := partition.NewCutter(t.columns, splitBytes, limit)
-	for _, tree := range t.partitions().Trees() {
+	cutter := partition.NewCutter(len(t.core.Key), splitBytes, limit)
+	for _, tree := range t.core.Trees() {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 		if err := tree.Cut(cutter); err != nil {
 			return nil, t.store.describe(err)
 		}
-		if err := t.gone(); err != nil {
+		if err := t.core.Gone(); err != nil {
 			return nil, err
 		}
 	}
@@ -47,7 +47,7 @@ func (t *Table) SplitPoints(ctx context.Context, splitBytes int64, limit int) ([
 // ApproximateSize is about how many bytes the table takes, in memory and on
 // disk.
 func (t *Table) ApproximateSize() (size int64) {
-	for _, tree := range t.partitions().Trees() {
+	for _, tree := range t.core.Trees() {
 		size += tree.ApproximateSize()
 	}
 	return size

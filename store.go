@@ -20,6 +20,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/rowcache"
 	"github.com/flagstone-db/flagstone/internal/share"
 	"github.com/flagstone-db/flagstone/internal/storeclock"
+	"github.com/flagstone-db/flagstone/internal/table"
 	"github.com/flagstone-db/flagstone/internal/tablefiles"
 	"github.com/flagstone-db/flagstone/internal/txn"
 	"github.com/flagstone-db/flagstone/internal/upkeep"
@@ -57,7 +58,8 @@ type Store struct {
 	latches           commit.Latches
 	pipeline          *commit.Pipeline
 	views             *views.Set
-	transactions      *txn.Keys[*Transaction]
+	tableEnv          table.Env
+	transactions      *txn.Set
 	transactionMemory *share.Pool // of open transactions
 	gate              *pressure.Gate
 	jobs              *jobs.Jobs
@@ -200,15 +202,19 @@ func (s *Store) prepare() {
 	s.issued = storeclock.NewIssued(s.clock)
 	s.trusted = storeclock.NewTrusted(s.clock, s.state().Clock, s.opts.Logger)
 	s.views = views.NewSet(s.state)
-	s.transactionMemory = share.NewPool(max(s.opts.MemoryBudget/transactionShare, transactionBytes))
-	s.transactions = txn.NewKeys[*Transaction](s.transactionMemory)
+	s.transactionMemory = share.NewPool(max(s.opts.MemoryBudget/transactionShare, txn.Bytes))
 	s.jobs = jobs.New(s.executor, s.clock, s.jobFailed)
-	s.gate = pressure.NewGate(pressureEnv{s}, s.clock, s.opts.MemoryBudget)
-	s.pipeline = commit.New(pipelineEnv{s}, s.gate, s.jobs, commit.Options{
+	s.gate = pressure.NewGate(roomsEnv{s}, s.clock, s.opts.MemoryBudget)
+	s.pipeline = commit.New(roomsEnv{s}, s.gate, s.jobs, commit.Options{
 		Sync: s.opts.Sync == SyncAlways, SegmentSize: s.opts.WALSegmentSize, LogBound: logFactor * s.opts.MemoryBudget, Logger: s.opts.Logger,
 	})
+	s.transactions = txn.NewSet(txn.Parts{Latches: &s.latches, Pipeline: s.pipeline, Gate: s.gate, Memory: s.transactionMemory})
+	s.tableEnv = table.Env{
+		State: s.state, Pipeline: s.pipeline, Files: s.files, Clock: s.clock, Issued: s.issued,
+		Closed: &s.closed, PackFrom: s.opts.packFrom(),
+	}
 	s.upkeep = upkeep.New(upkeep.Parts{
-		Env: upkeepEnv{s}, Pipeline: s.pipeline, Gate: s.gate, Jobs: s.jobs, Executor: s.executor, Clock: s.clock,
+		Env: roomsEnv{s}, Pipeline: s.pipeline, Gate: s.gate, Jobs: s.jobs, Executor: s.executor, Clock: s.clock,
 	}, upkeep.Options{MemtableSize: s.opts.MemtableSize, Compaction: s.opts.levels(), Logger: s.opts.Logger})
 	s.env = &partition.Env{
 		Settings: partition.Settings{
@@ -307,7 +313,7 @@ func (s *Store) Close() error {
 	}
 	s.jobs.Stop()
 	for _, tx := range s.transactions.All() {
-		tx.terminate(ErrClosed)
+		tx.Terminate(ErrClosed)
 	}
 	return errors.Join(err, s.releaseAll())
 }
@@ -324,7 +330,7 @@ func (s *Store) releaseAll() error {
 	}
 	if c := s.tables.current.Load(); c != nil {
 		for _, t := range c.byID {
-			for _, tree := range t.partitions().Trees() {
+			for _, tree := range t.core.Trees() {
 				tree.Close()
 			}
 		}

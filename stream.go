@@ -1,12 +1,13 @@
 package flagstone
 
 // Streams are the change feeds of tables: one record for each change, in commit order. This file
-// enables and disables them, readstream.go reads them, and streamlog.go applies what package cdc
-// derives.
+// enables and disables them, and readstream.go reads them. What a change adds to the tree of its
+// change log is derived by package cdc.
 
 import (
 	"fmt"
 
+	"github.com/flagstone-db/flagstone/cdc"
 	"github.com/flagstone-db/flagstone/manifest"
 )
 
@@ -59,10 +60,10 @@ func (t *Table) checkStream(change *StreamChange) error {
 		return nil
 	}
 	if err := change.Enable.check(); err != nil {
-		return fmt.Errorf("table %q: %w", t.name, err)
+		return fmt.Errorf("table %q: %w", t.core.Name, err)
 	}
-	if t.log.Load() != nil {
-		return fmt.Errorf("%w: %q", ErrStreamExists, t.name)
+	if t.core.Log.Load() != nil {
+		return fmt.Errorf("%w: %q", ErrStreamExists, t.core.Name)
 	}
 	return nil
 }
@@ -71,22 +72,41 @@ func (t *Table) checkStream(change *StreamChange) error {
 // the resulting state. REQUIRES: tables is held, the table is between two eras, and its mutations
 // up to lastSeq have their places.
 func (t *Table) alterStream(e *manifest.Edit, change *StreamChange, lastSeq uint64) (install func(*manifest.State)) {
-	s, log := t.store, t.log.Load()
+	s, log := t.store, t.core.Log.Load()
 	switch {
 	case change == nil, change.Enable == nil && log == nil:
 		return func(*manifest.State) {}
 	case change.Enable == nil:
 		// The change log ends now and is dropped in the next era: dropping waits for compactions,
 		// and writers should not wait for these.
-		e.EndLog(log.id, lastSeq)
-		return func(*manifest.State) { t.log.Store(nil) }
+		e.EndLog(log.ID, lastSeq)
+		return func(*manifest.State) { t.core.Log.Store(nil) }
 	}
 	state := s.state()
-	meta := newLogMeta(state.NextTable, state.NextPartition, t.id, lastSeq, change.Enable, s.issued.Millis())
+	meta := newLogMeta(state.NextTable, state.NextPartition, t.core.ID, lastSeq, change.Enable, s.issued.Millis())
 	e.CreateTable(meta)
 	return func(state *manifest.State) {
 		log := newTable(s, state.Table(meta.ID))
 		s.tables.change(func(c *catalog) { c.add(log) })
-		t.log.Store(log)
+		t.core.Log.Store(&log.core)
+	}
+}
+
+// newLogMeta describes a new change log of a table, for the mutations above a sequence number.
+func newLogMeta(id, partitionID, of, after uint64, spec *StreamSpec, millis int64) *manifest.Table {
+	log := manifest.ChangeLog{Of: of, After: after, Before: spec.Before}
+	return cdc.NewTable(id, partitionID, log, spec.RetentionSeconds, millis, spec.Annotations)
+}
+
+// dropEndedLogs drops the change logs that have ended and cannot be read any more. If a drop
+// fails, the next Open repeats it. REQUIRES: tables is held, or the store is being opened.
+func (s *Store) dropEndedLogs() {
+	for _, t := range s.tables.current.Load().byID {
+		if meta := t.core.Meta(); meta == nil || meta.Log == nil || meta.Log.Until == 0 {
+			continue
+		}
+		if err := s.dropTables([]*Table{t}); err != nil {
+			s.opts.Logger.Warn("cannot drop the change log of a stream that was disabled", "id", t.core.ID, "error", err)
+		}
 	}
 }

@@ -110,7 +110,7 @@ func TestALoopOverAStreamGoesOnFromItsPosition(t *testing.T) {
 	}
 }
 
-func change(t *testing.T, table *Table, n int, change func(tx *RowTx)) {
+func changeRow(t *testing.T, table *Table, n int, change func(tx *RowTx)) {
 	t.Helper()
 	err := table.Update(ctx(), Key("p", n), func(_ context.Context, tx *RowTx) error {
 		change(tx)
@@ -127,21 +127,21 @@ func TestAStreamTellsWhatWasDone(t *testing.T) {
 	r := newRig(t, Options{})
 	table := r.streamed("t", StreamSpec{Before: []string{"c", "gone"}})
 	other := r.table("other", TableOptions{})
-	change(t, table, 1, func(tx *RowTx) {
+	changeRow(t, table, 1, func(tx *RowTx) {
 		tx.PutRow()
 		tx.Put("d", startMillis, row.Integer(1))
 		tx.Put("c", startMillis, row.String("one"))
 	})
 	put(t, other, "p", 1, "c", startMillis, "not in the stream")
-	change(t, table, 1, func(tx *RowTx) { tx.Put("c", startMillis+1, row.String("two")) })
-	change(t, table, 1, func(tx *RowTx) {
+	changeRow(t, table, 1, func(tx *RowTx) { tx.Put("c", startMillis+1, row.String("two")) })
+	changeRow(t, table, 1, func(tx *RowTx) {
 		tx.DeleteVersion("c", startMillis+1) // with a trim of the store's own
 		tx.DeleteColumn("d")
 		tx.Put("d", startMillis+5, row.Boolean(true))
 	})
-	change(t, table, 2, func(tx *RowTx) { tx.PutRow() })
-	change(t, table, 1, func(tx *RowTx) { tx.DeleteRow() })
-	change(t, table, 1, func(*RowTx) {}) // nothing
+	changeRow(t, table, 2, func(tx *RowTx) { tx.PutRow() })
+	changeRow(t, table, 1, func(tx *RowTx) { tx.DeleteRow() })
+	changeRow(t, table, 1, func(*RowTx) {}) // nothing
 	if err := table.Update(ctx(), Key("p", 1), func(context.Context, *RowTx) error { return context.Canceled }); err != context.Canceled {
 		t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func TestLargeRecordsArePieced(t *testing.T) {
 		big[i] = byte(i * i >> 7)
 	}
 	for range 2 {
-		change(t, table, 1, func(tx *RowTx) {
+		changeRow(t, table, 1, func(tx *RowTx) {
 			tx.Put("a", startMillis, row.Binary(big))
 			tx.Put("b", startMillis, row.Binary(big))
 		})

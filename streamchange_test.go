@@ -115,13 +115,13 @@ func follow(t *testing.T, st *Stream, pos StreamPosition) (n int) {
 func TestADamagedPackedValueOfARecordIsReported(t *testing.T) {
 	r := newRig(t, Options{})
 	st := r.streamed("t", StreamSpec{RetentionSeconds: 3600}).Stream()
-	key, err := row.AppendKey(nil, st.table.columns, row.String("p"), row.Integer(1))
+	key, err := row.AppendKey(nil, len(st.table.core.Key), row.String("p"), row.Integer(1))
 	c := row.Change{Key: key}
 	if err := errors.Join(err, c.PutPacked("c", 1, row.TypeBinary, []byte("no packed value"))); err != nil {
 		t.Fatal(err)
 	}
 	var m row.Mutation
-	if err := cdc.NewRecord(&c).Change(st.log.id, 0, 7, 0).Mutation(&m); err != nil {
+	if err := cdc.NewRecord(&c).Change(st.log.core.ID, 0, 7, 0).Mutation(&m); err != nil {
 		t.Fatal(err)
 	}
 	from := Row{cells: m.Cells, key: cdc.Key(0, 7)}

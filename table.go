@@ -7,11 +7,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/flagstone-db/flagstone/cdc"
+	"github.com/flagstone-db/flagstone/internal/table"
 	"github.com/flagstone-db/flagstone/manifest"
-	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -71,67 +70,42 @@ type TableInfo struct {
 // Table is a handle to a table. It stays valid until the table is dropped;
 // then its methods return ErrTableNotFound.
 type Table struct {
-	store   *Store
-	id      uint64
-	name    string
-	columns int
-	key     []manifest.KeyColumn
-	parts   atomic.Pointer[partition.Map]
-	dropped atomic.Bool
-
-	// era is replaced while order is held, and the options only between two eras.
-	era atomic.Pointer[era]
-	// log is the change log that takes the records of the table's mutations,
-	// nil if there is none; it changes between two eras.
-	log atomic.Pointer[Table]
-	// logOf is the table whose change log this is, 0 if it is no change log; logAfter and before
-	// are as in the manifest.
-	logOf, logAfter uint64
-	before          []string
+	store *Store
+	core  table.Table
 }
 
-func (t *Table) partitions() *partition.Map { return t.parts.Load() }
-
-// meta is the table's entry in the manifest, nil if it was dropped.
-func (t *Table) meta() *manifest.Table { return t.store.state().Table(t.id) }
-
-// beginChange begins a change of the catalogue. It waits, within ctx, until no other change is in
-// progress; Close waits for the change. The caller must call done at the end.
-func (s *Store) beginChange(ctx context.Context) (done func(), err error) {
+// change changes the catalogue. It waits, within ctx, until no other change is in progress; Close
+// waits for the change.
+func (s *Store) change(ctx context.Context, f func() error) error {
 	if err := s.mayChange(ctx); err != nil {
-		return nil, err
+		return err
 	}
-	workDone, err := s.beginWork()
-	if err != nil {
-		return nil, err
-	}
-	if err := s.tables.Lock(ctx); err != nil {
-		workDone()
-		return nil, err
-	}
-	return func() {
-		s.tables.Unlock()
-		workDone()
-	}, nil
+	return s.work(func() error {
+		if err := s.tables.Lock(ctx); err != nil {
+			return err
+		}
+		defer s.tables.Unlock()
+		return f()
+	})
 }
 
 // CreateTable makes a table; it is ready at once. Errors match ErrTableExists
 // and ErrInvalid.
-func (s *Store) CreateTable(ctx context.Context, spec TableSpec) (*Table, error) {
-	done, err := s.beginChange(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
+func (s *Store) CreateTable(ctx context.Context, spec TableSpec) (t *Table, err error) {
+	err = s.change(ctx, func() (err error) {
+		t, err = s.createTable(&spec)
+		return err
+	})
+	return t, err
+}
+
+// createTable makes a table. REQUIRES: tables is held.
+func (s *Store) createTable(spec *TableSpec) (*Table, error) {
 	if s.tables.current.Load().byName[spec.Name] != nil {
 		return nil, fmt.Errorf("%w: %q", ErrTableExists, spec.Name)
 	}
 	if strings.HasPrefix(spec.Name, cdc.HiddenPrefix) {
 		return nil, fmt.Errorf("%w: table name %q: such names are the store's own", ErrInvalid, spec.Name)
-	}
-	options, err := fillOptions(spec.Options)
-	if err != nil {
-		return nil, fmt.Errorf("table %q: %w", spec.Name, err)
 	}
 	if err := spec.Stream.check(); err != nil {
 		return nil, fmt.Errorf("table %q: %w", spec.Name, err)
@@ -140,7 +114,7 @@ func (s *Store) CreateTable(ctx context.Context, spec TableSpec) (*Table, error)
 	if err := s.sync(); err != nil {
 		return nil, err
 	}
-	state := s.state()
+	state, options := s.state(), spec.Options.fill()
 	meta := &manifest.Table{
 		ID: state.NextTable, Name: spec.Name,
 		Options: options, LargestOffset: options.MaxVersionOffsetSeconds,
@@ -156,10 +130,11 @@ func (s *Store) CreateTable(ctx context.Context, spec TableSpec) (*Table, error)
 	if spec.Stream != nil {
 		e.CreateTable(newLogMeta(meta.ID+1, state.NextPartition+1, meta.ID, s.pipeline.LastSeq(), spec.Stream, meta.CreatedMillis))
 	}
-	if state, err = s.commitEdit(&e); err != nil {
-		if errors.Is(err, manifest.ErrInvalidEdit) {
-			err = fmt.Errorf("%w: table %q: %w", ErrInvalid, spec.Name, err)
-		}
+	state, err := s.commitEdit(&e)
+	if errors.Is(err, manifest.ErrInvalidEdit) {
+		err = fmt.Errorf("%w: table %q: %w", ErrInvalid, spec.Name, err)
+	}
+	if err != nil {
 		return nil, err
 	}
 	t := newTable(s, state.Table(meta.ID))
@@ -167,27 +142,20 @@ func (s *Store) CreateTable(ctx context.Context, spec TableSpec) (*Table, error)
 		c.add(t)
 		if spec.Stream != nil {
 			log := newTable(s, state.Table(meta.ID+1))
-			t.log.Store(log)
+			t.core.Log.Store(&log.core)
 			c.add(log)
 		}
 	})
-	s.opts.Logger.Info("table created", "table", spec.Name, "id", t.id)
+	s.opts.Logger.Info("table created", "table", spec.Name, "id", t.core.ID)
 	return t, nil
 }
 
-// fillOptions replaces zero options by the defaults and checks the rest.
-func fillOptions(o TableOptions) (filled manifest.TableOptions, err error) {
-	o.MaxVersions, o.TTLSeconds = cmp.Or(o.MaxVersions, 1), cmp.Or(o.TTLSeconds, NeverExpires)
-	o.MaxVersionOffsetSeconds = cmp.Or(o.MaxVersionOffsetSeconds, defaultOffset)
-	switch {
-	case o.MaxVersions < 1:
-		return filled, fmt.Errorf("%w: MaxVersions is %d, want at least 1", ErrInvalid, o.MaxVersions)
-	case o.TTLSeconds < 1 && o.TTLSeconds != NeverExpires:
-		return filled, fmt.Errorf("%w: TTLSeconds is %d, want at least 1 or NeverExpires", ErrInvalid, o.TTLSeconds)
-	case o.MaxVersionOffsetSeconds < 1:
-		return filled, fmt.Errorf("%w: MaxVersionOffsetSeconds is %d, want at least 1", ErrInvalid, o.MaxVersionOffsetSeconds)
+// fill replaces zero options by the defaults. The manifest checks the rest.
+func (o TableOptions) fill() manifest.TableOptions {
+	return manifest.TableOptions{
+		MaxVersions: cmp.Or(o.MaxVersions, 1), TTLSeconds: cmp.Or(o.TTLSeconds, NeverExpires),
+		MaxVersionOffsetSeconds: cmp.Or(o.MaxVersionOffsetSeconds, defaultOffset),
 	}
-	return manifest.TableOptions(o), nil
 }
 
 // Table returns the table of that name, or ErrTableNotFound.
@@ -196,7 +164,7 @@ func (s *Store) Table(name string) (*Table, error) {
 		return nil, ErrClosed
 	}
 	t := s.tables.current.Load().byName[name]
-	if t == nil || t.dropped.Load() {
+	if t == nil || t.core.Dropped.Load() {
 		return nil, fmt.Errorf("%w: %q", ErrTableNotFound, name)
 	}
 	return t, nil
@@ -204,15 +172,15 @@ func (s *Store) Table(name string) (*Table, error) {
 
 // Tables returns all tables, ordered by name.
 func (s *Store) Tables() []*Table {
-	return s.tables.but(func(t *Table) bool { return t.logOf != 0 || t.dropped.Load() })
+	return s.tables.but(func(t *Table) bool { return t.core.LogOf != 0 || t.core.Dropped.Load() })
 }
 
 // Name returns the table's name.
-func (t *Table) Name() string { return t.name }
+func (t *Table) Name() string { return t.core.Name }
 
 // Info describes the table as it is now; the zero TableInfo if it was dropped.
 func (t *Table) Info() TableInfo {
-	meta := t.meta()
+	meta := t.core.Meta()
 	if meta == nil {
 		return TableInfo{}
 	}
@@ -254,26 +222,18 @@ func (t *Table) Alter(ctx context.Context, change TableChange) error {
 			return err
 		}
 	}
-	return t.alter(ctx, change)
+	return s.change(ctx, func() error { return t.alter(&change) })
 }
 
-// alter is Alter without the wait.
-func (t *Table) alter(ctx context.Context, change TableChange) error {
-	s := t.store
-	done, err := s.beginChange(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	meta := t.meta()
+// alter is Alter without the wait. REQUIRES: tables is held.
+func (t *Table) alter(change *TableChange) error {
+	meta := t.core.Meta()
 	if meta == nil {
-		return fmt.Errorf("%w: %q was dropped", ErrTableNotFound, t.name)
+		return fmt.Errorf("%w: %q was dropped", ErrTableNotFound, t.core.Name)
 	}
 	options, annotations := meta.Options, meta.Annotations
 	if change.Options != nil {
-		if options, err = fillOptions(*change.Options); err != nil {
-			return fmt.Errorf("table %q: %w", t.name, err)
-		}
+		options = change.Options.fill()
 	}
 	if change.Annotations != nil {
 		annotations = slices.Clone(change.Annotations)
@@ -284,7 +244,7 @@ func (t *Table) alter(ctx context.Context, change TableChange) error {
 	if err := t.commitAlteration(options, annotations, change.Stream); err != nil {
 		return err
 	}
-	s.dropEndedLogs()
+	t.store.dropEndedLogs()
 	return nil
 }
 
@@ -296,8 +256,8 @@ func (t *Table) commitAlteration(options manifest.TableOptions, annotations []by
 	s := t.store
 	s.merges.Lock()
 	defer s.merges.Unlock()
-	if options != t.meta().Options || stream != nil { // writers do not read annotations
-		defer t.endEra()()
+	if options != t.core.Meta().Options || stream != nil { // writers do not read annotations
+		defer t.core.EndEra()()
 	}
 	lastSeq := s.pipeline.LastSeq()
 	// Without this sync, the new options could survive earlier writes.
@@ -305,9 +265,9 @@ func (t *Table) commitAlteration(options manifest.TableOptions, annotations []by
 		return err
 	}
 	var e manifest.Edit
-	e.AlterTable(t.id, options, annotations)
-	if before := s.state().Table(t.id).Options.MaxVersions; options.MaxVersions < before {
-		e.AddPastLimit(t.id, before, lastSeq)
+	e.AlterTable(t.core.ID, options, annotations)
+	if before := s.state().Table(t.core.ID).Options.MaxVersions; options.MaxVersions < before {
+		e.AddPastLimit(t.core.ID, before, lastSeq)
 	}
 	install := t.alterStream(&e, stream, lastSeq)
 	state, err := s.commitEdit(&e)
@@ -315,39 +275,9 @@ func (t *Table) commitAlteration(options manifest.TableOptions, annotations []by
 	case err == nil:
 		install(state)
 	case errors.Is(err, manifest.ErrInvalidEdit):
-		err = fmt.Errorf("%w: table %q: %w", ErrInvalid, t.name, err)
+		err = fmt.Errorf("%w: table %q: %w", ErrInvalid, t.core.Name, err)
 	}
 	return err
-}
-
-// encodeKey encodes a full primary key after checking it against the schema.
-func (t *Table) encodeKey(dst []byte, key []row.Value) ([]byte, error) {
-	if len(key) != t.columns {
-		return nil, fmt.Errorf("%w: table %q: %d key values, the key has %d columns", ErrInvalid, t.name, len(key), t.columns)
-	}
-	for i, v := range key {
-		if v.Type() != t.key[i].Type {
-			return nil, fmt.Errorf("%w: table %q: key column %q is %s, got %s",
-				ErrInvalid, t.name, t.key[i].Name, t.key[i].Type, v.Type())
-		}
-	}
-	return t.encodeBound(dst, key)
-}
-
-// encodeBound encodes a bound: a key or a prefix of its values, in which any value may be row.Min
-// or row.Max.
-func (t *Table) encodeBound(dst []byte, key []row.Value) ([]byte, error) {
-	for i, v := range key {
-		if i < t.columns && v.Type().IsKeyType() && v.Type() != t.key[i].Type {
-			return nil, fmt.Errorf("%w: table %q: key column %q is %s, got %s",
-				ErrInvalid, t.name, t.key[i].Name, t.key[i].Type, v.Type())
-		}
-	}
-	b, err := row.AppendKey(dst, t.columns, key...)
-	if err != nil {
-		return nil, fmt.Errorf("%w: table %q: %w", ErrInvalid, t.name, err)
-	}
-	return b, nil
 }
 
 // Key makes a primary key of Go values: string, []byte, int, int64 or row.Value. It panics on any

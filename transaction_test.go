@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/flagstone-db/flagstone/internal/txn"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -286,7 +287,7 @@ func TestATransactionIsAbortedWhenItsTimeIsOver(t *testing.T) {
 }
 
 func TestWhatOpenTransactionsHoldIsBounded(t *testing.T) {
-	r := newRig(t, Options{MemoryBudget: 4 * 10 * transactionBytes})
+	r := newRig(t, Options{MemoryBudget: 4 * 10 * txn.Bytes})
 	table := r.table("t", TableOptions{})
 	var open []*Transaction
 	for i := range 10 {

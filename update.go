@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/flagstone-db/flagstone/internal/change"
 	"github.com/flagstone-db/flagstone/internal/commit"
+	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -15,14 +17,15 @@ import (
 type RowTx struct {
 	RowChange
 
+	table   *Table
 	latched int  // number of rows, this one included, whose latches the function holds
 	long    bool // the function must run again without latches
 }
 
 // Get reads the row as it was before this change. ReadOptions.Snapshot must be nil.
 func (tx *RowTx) Get(opts ReadOptions) (*Row, error) {
-	if tx.err != nil {
-		return nil, tx.err
+	if tx.of.Err != nil {
+		return nil, tx.of.Err
 	}
 	if opts.Snapshot != nil {
 		return nil, errSnapshotWithin
@@ -30,7 +33,7 @@ func (tx *RowTx) Get(opts ReadOptions) (*Row, error) {
 	if tx.latched > 0 {
 		return tx.getLatched(opts)
 	}
-	return tx.table.getEncoded(tx.change.Key, &opts, tx.written, !tx.unlatched)
+	return tx.table.getEncoded(tx.of.Key(), &opts, tx.of.Written, !tx.of.Unlatched)
 }
 
 // updateOf marks the context of an update's function.
@@ -96,8 +99,8 @@ func (tx *RowTx) Exists() (bool, error) {
 // such a call waits until that context ends.
 func (t *Table) Update(ctx context.Context, key []row.Value, fn func(ctx context.Context, tx *RowTx) error) error {
 	u := takeUpdate()
-	err := t.update(ctx, u, key, fn)
-	written := u.write.out.Commit()
+	err := u.updateRow(ctx, t, key, fn)
+	written := u.write.Out.Commit()
 	u.give() // log and memtables have copies
 	if err != nil {
 		return err
@@ -111,10 +114,27 @@ func (t *Table) Update(ctx context.Context, key []row.Value, fn func(ctx context
 func (t *Table) UpdateAsync(ctx context.Context, key []row.Value, fn func(ctx context.Context, tx *RowTx) error) (*Commit, error) {
 	u := takeUpdate()
 	defer u.give()
-	if err := t.update(ctx, u, key, fn); err != nil {
+	if err := u.updateRow(ctx, t, key, fn); err != nil {
 		return nil, err
 	}
-	return u.write.take(t.store), nil
+	return &Commit{t.store, u.write.Out.Commit()}, nil
+}
+
+// UpdateRowsAsync is UpdateAsync for several rows of a table, which change together or not at
+// all. fn gets a RowTx for each key, in the order of keys, and the same one for equal keys. No
+// other writer can change the rows until the changes of fn are in place.
+func (t *Table) UpdateRowsAsync(ctx context.Context, keys [][]row.Value, fn func(ctx context.Context, rows []*RowTx) error) (*Commit, error) {
+	u := takeUpdate()
+	defer u.give()
+	var rows []*RowTx
+	begin := func() (err error) {
+		rows, u.rows, err = t.rowsOf(keys, nil)
+		return err
+	}
+	if err := u.run(ctx, t, begin, func() error { return fn(t.store.forUpdate(ctx, t.store), rows) }); err != nil {
+		return nil, err
+	}
+	return &Commit{t.store, u.write.Out.Commit()}, nil
 }
 
 // Put sets one column of a row: an Update with one Put, for tables used as maps from keys to
@@ -134,79 +154,143 @@ func (t *Table) Delete(ctx context.Context, key []row.Value) error {
 	})
 }
 
-func (t *Table) update(ctx context.Context, u *update, key []row.Value, fn func(ctx context.Context, tx *RowTx) error) error {
-	if err := t.store.throttle(ctx); err != nil {
-		return err
-	}
-	for r := new(tries); ; u.write.reset() {
-		again, err := r.again(t, t.updateOnce(ctx, r, u, key, fn))
-		if !again {
-			return err
-		}
-	}
-}
-
-// updateOnce is update in one era of the table.
-func (t *Table) updateOnce(ctx context.Context, r *tries, u *update, key []row.Value, fn func(ctx context.Context, tx *RowTx) error) error {
-	s, tx := t.store, &u.tx
-	present, err := t.present(ctx)
-	if err != nil {
-		return err
-	}
-	if tx.init(t, key); tx.err != nil {
-		return tx.err
-	}
-	tx.era, u.rows = present, [1]*RowTx{tx}
-	call := func() error { return fn(s.forUpdate(ctx, s), tx) }
-	var refusal error
-	if r.outside > 0 {
-		if err := r.observe(ctx, s); err != nil {
-			return err
-		}
-		refusal = r.run(u.rows[:], call)
-	}
-	latch := s.latches.Of(commit.RowHash(t.id, tx.change.Key))
-	if err := latch.Lock(ctx); err != nil {
-		return err
-	}
-	defer latch.Unlock()
-	if err := t.admits(tx.change.Key); err != nil {
-		return err
-	}
-	if r.outside == 0 {
-		refusal = r.run(u.rows[:], call)
-	} else if err := r.unchanged(u.rows[:]); err != nil {
-		return err
-	}
-	switch {
-	case refusal == errLong:
-		return errLong
-	case refusal != nil || tx.empty():
-		u.write.refuse(s, refusal)
-		return nil
-	}
-	u.write.add(&tx.RowChange)
-	return s.write(ctx, &u.write)
-}
-
-// update is the memory of one call of Update.
+// update is an update of some rows of a table, and the memory for the next one.
 type update struct {
-	tx    RowTx
-	rows  [1]*RowTx // tx
-	write write
+	tx      RowTx
+	one     [1]*RowTx // tx
+	rows    []*RowTx  // that change, each once
+	stripes []uint32  // of their latches
+	write   change.Write
+
+	outside int    // runs of the function without latches, the present one included
+	seen    uint64 // the function sees everything up to this sequence number
 }
 
-// updates keeps that memory between calls. It is scratch memory: which piece a call gets makes no
+// updates keeps memory between updates. It is scratch memory: which piece a call gets makes no
 // difference.
 var updates = sync.Pool{New: func() any { return new(update) }}
 
 func takeUpdate() *update { return updates.Get().(*update) }
 
 func (u *update) give() {
-	if u.tx.large() {
+	if u.tx.of.Large() {
 		return
 	}
-	u.write.reset()
-	u.tx.table, u.tx.era, u.tx.err = nil, nil, nil
+	u.write.Reset()
+	u.tx.table, u.tx.of.Table, u.tx.of.Era, u.tx.of.Err = nil, nil, nil, nil
+	u.rows, u.outside = nil, 0
 	updates.Put(u)
+}
+
+// updateRow updates one row.
+func (u *update) updateRow(ctx context.Context, t *Table, key []row.Value, fn func(ctx context.Context, tx *RowTx) error) error {
+	begin := func() error {
+		u.one[0], u.rows = &u.tx, u.one[:]
+		return u.tx.init(t, key)
+	}
+	return u.run(ctx, t, begin, func() error { return fn(t.store.forUpdate(ctx, t.store), &u.tx) })
+}
+
+// run updates the rows that begin finds. fn changes them.
+func (u *update) run(ctx context.Context, t *Table, begin, fn func() error) error {
+	if err := t.store.throttle(ctx); err != nil {
+		return err
+	}
+	for {
+		err := u.once(ctx, t, begin, fn)
+		if err == nil {
+			return nil
+		}
+		if err = u.again(t, err); err != nil {
+			return err
+		}
+		u.write.Reset()
+	}
+}
+
+// once is run in one era of the table.
+func (u *update) once(ctx context.Context, t *Table, begin, fn func() error) (err error) {
+	s := t.store
+	era, err := t.core.Present(ctx)
+	if err == nil {
+		err = begin()
+	}
+	if err != nil {
+		return err
+	}
+	u.stripes = u.stripes[:0]
+	for _, tx := range u.rows {
+		tx.of.Era = era
+		u.stripes = append(u.stripes, commit.StripeOf(tx.of.Hash()))
+	}
+	var refusal error
+	if u.outside > 0 {
+		if err := u.observe(ctx, s); err != nil {
+			return err
+		}
+		refusal = u.call(fn)
+	}
+	if u.stripes, err = s.latches.LockAll(ctx, u.stripes); err != nil {
+		return err
+	}
+	defer s.latches.UnlockAll(u.stripes)
+	for _, tx := range u.rows {
+		if err := s.transactions.Admits(&tx.of); err != nil {
+			return err
+		}
+	}
+	if u.outside == 0 {
+		refusal = u.call(fn)
+	} else if err := u.unchanged(); err != nil {
+		return err
+	}
+	if refusal == errLong {
+		return errLong
+	}
+	for _, tx := range u.rows {
+		if refusal == nil && !tx.of.Empty() {
+			u.write.Add(&tx.of)
+		}
+	}
+	return u.write.Do(ctx, s.pipeline, s.issued.Micros(), refusal)
+}
+
+// init begins the change of a row.
+func (tx *RowTx) init(t *Table, key []row.Value) error {
+	tx.table = t
+	tx.of.Init(&t.core, key)
+	return tx.of.Err
+}
+
+// rowsOf makes a RowTx for each key, the same one for equal keys; distinct lists each once.
+// written is what their transaction has written, nil if they are part of none.
+func (t *Table) rowsOf(keys [][]row.Value, written *memtable.Memtable) (rows, distinct []*RowTx, err error) {
+	rows = make([]*RowTx, len(keys))
+	distinct = make([]*RowTx, 0, len(keys))
+	byKey := make(map[string]*RowTx, len(keys))
+	for i, key := range keys {
+		tx := new(RowTx)
+		if err := tx.init(t, key); err != nil {
+			return nil, nil, err
+		}
+		encoded := string(tx.of.Key())
+		if byKey[encoded] == nil {
+			tx.of.Written = written
+			byKey[encoded], distinct = tx, append(distinct, tx)
+		}
+		rows[i] = byKey[encoded]
+	}
+	return rows, distinct, nil
+}
+
+// shareNow gives puts at Now into several rows one time. REQUIRES: no other writer can change the
+// rows.
+func shareNow(rows []*RowTx) {
+	if len(rows) < 2 {
+		return // it reads the clock when it needs the time
+	}
+	now := rows[0].table.store.issued.Millis()
+	for _, tx := range rows {
+		tx.of.Now = now
+	}
 }

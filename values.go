@@ -8,12 +8,12 @@ import (
 	"github.com/flagstone-db/flagstone/internal/valuefetch"
 )
 
-// packFrom is the length from which values put into the table are packed: those that will go to
+// packFrom is the length from which values put into a table are packed: those that will go to
 // value files. They have the packed form from the log on, so log, memtable and flush write and
 // hold less.
-func (t *Table) packFrom() int {
-	threshold := t.store.opts.valueThreshold()
-	if threshold == 0 || t.store.opts.Compression == CompressionNone {
+func (o Options) packFrom() int {
+	threshold := o.valueThreshold()
+	if threshold == 0 || o.Compression == CompressionNone {
 		return math.MaxInt
 	}
 	// Packing a shorter value costs more than it saves.
@@ -25,12 +25,11 @@ const shortestPacked = 64
 // fetch makes the values of the row's cells plain; see valuefetch.Values.Fetch. If the cells take
 // more than most bytes (0: no limit), the error is ErrRowTooLarge.
 func (r *Row) fetch(files *tablefiles.Registry, most int64) error {
-	switch err := r.fetched.Fetch(r.cells, files, most); err {
-	case valuefetch.ErrTooLarge:
+	err := r.fetched.Fetch(r.cells, files, most)
+	if err == valuefetch.ErrTooLarge {
 		return r.tooLarge(most)
-	default:
-		return err
 	}
+	return err
 }
 
 func (r *Row) tooLarge(most int64) error {

@@ -70,7 +70,7 @@ func TestWhatALongerTimeToLiveBringsBackStays(t *testing.T) {
 		}
 	}
 	c.mu.Unlock()
-	if err := (treeEnv{s}).Advance(table.id, start); err != nil {
+	if err := (treeEnv{s}).Advance(table.core.ID, start); err != nil {
 		t.Fatal(err)
 	}
 	want(t, "after all", show(t, table, "p", 1), <-brought)

@@ -32,6 +32,14 @@ func (p *Pipeline) rotate(t *partition.Tree) {
 	}
 }
 
+// SetAside rotates the memtables of trees that are about to be dropped, and does not ask for their
+// flush. REQUIRES: the caller is a function of Between.
+func (p *Pipeline) SetAside(trees []*partition.Tree) {
+	for _, t := range trees {
+		p.gate.Rotated(t.Rotate(p.nextSeq))
+	}
+}
+
 // Rotate rotates the memtables of all trees at one sequence number, the first that is in none of
 // them, and returns it and the trees.
 func (p *Pipeline) Rotate() (trees []*partition.Tree, endSeq uint64) {

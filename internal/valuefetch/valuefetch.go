@@ -26,27 +26,19 @@ type Values struct {
 	cells   []int // indexes of the cells whose values are in the buffers
 }
 
-// Plain reports whether every cell holds its plain value.
-func Plain(cells []row.Cell) bool {
-	for i := range cells {
-		if cells[i].Separate || cells[i].Packed {
-			return false
-		}
-	}
-	return true
-}
-
 // Fetch makes the values of cells plain. It reads these cells' values only, so a projection without
 // large values never touches value files. If the cells take more than most bytes (0: no limit), the
 // error is ErrTooLarge. REQUIRES: what the cells were read from is pinned.
 func (v *Values) Fetch(cells []row.Cell, files Files, most int64) error {
-	v.Forget()
-	if most == 0 && Plain(cells) {
-		return nil // as most rows are
-	}
-	size, err := memory(cells, most)
-	if err != nil {
-		return err
+	v.cells = v.cells[:0]
+	size := int64(0)
+	if most > 0 {
+		for i := range cells {
+			size += cells[i].Memory() // with references and packed values
+		}
+		if size > most {
+			return ErrTooLarge
+		}
 	}
 	for i := range cells {
 		c := &cells[i]
@@ -58,6 +50,7 @@ func (v *Values) Fetch(cells []row.Cell, files Files, most int64) error {
 			v.buffers = append(v.buffers, nil)
 		}
 		var value []byte
+		var err error
 		if c.Packed {
 			value, err = files.Unpack(&v.buffers[n], c.Value)
 		} else {
@@ -66,7 +59,7 @@ func (v *Values) Fetch(cells []row.Cell, files Files, most int64) error {
 		if err != nil {
 			return err
 		}
-		if c.Packed { // memory has counted the others
+		if c.Packed { // the others are counted
 			if size += int64(len(value)); most > 0 && size > most {
 				return ErrTooLarge
 			}
@@ -76,24 +69,6 @@ func (v *Values) Fetch(cells []row.Cell, files Files, most int64) error {
 	}
 	return nil
 }
-
-// memory is what the cells take once they are fetched, except packed ones' unpacked values. If that
-// is more than most the error is ErrTooLarge. If most is 0, memory is 0.
-func memory(cells []row.Cell, most int64) (size int64, err error) {
-	if most == 0 {
-		return 0, nil
-	}
-	for i := range cells {
-		size += cells[i].Memory()
-	}
-	if size > most {
-		return 0, ErrTooLarge
-	}
-	return size, nil
-}
-
-// Forget says that the row's present cells have no fetched values.
-func (v *Values) Forget() { v.cells = v.cells[:0] }
 
 // Release lets go of the memory of values, if there is any.
 func (v *Values) Release() {

@@ -1,4 +1,4 @@
-package txn_test
+package txn
 
 import (
 	"errors"
@@ -10,8 +10,10 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/flagstone-db/flagstone/internal/change"
 	"github.com/flagstone-db/flagstone/internal/share"
-	"github.com/flagstone-db/flagstone/internal/txn"
+	"github.com/flagstone-db/flagstone/internal/table"
+	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -32,19 +34,37 @@ func prefix(t interface{ Fatal(...any) }, partition string) []byte {
 	return p
 }
 
+// holding makes a transaction of a partition key, which has not taken it yet.
+func holding(set *Set, id uint64, prefix []byte) *Transaction {
+	return &Transaction{set: set, table: &table.Table{ID: id}, hold: newHold(id, prefix, share.User{})}
+}
+
+// admits reports whether a row with these key values can be changed.
+func admits(t interface{ Fatal(...any) }, set *Set, id uint64, values ...row.Value) bool {
+	of := &table.Table{ID: id, Key: make([]manifest.KeyColumn, len(values))}
+	for i, v := range values {
+		of.Key[i].Type = v.Type()
+	}
+	var c change.Change
+	if c.Init(of, values); c.Err != nil {
+		t.Fatal(c.Err)
+	}
+	return set.Admits(&c) == nil
+}
+
 // TestKeysAndMemoryAreHeldByOne compares any calls with a model.
 func TestKeysAndMemoryAreHeldByOne(t *testing.T) {
 	const total = 100
 	type held struct {
-		hold  *txn.Hold[int]
+		tx    *Transaction
 		bytes int64
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		memory := share.NewPool(total)
-		keys := txn.NewKeys[int](memory)
+		keys := NewSet(Parts{Memory: memory})
 		model := map[string]*held{}
 		used := int64(0)
-		for n := range rapid.IntRange(1, 40).Draw(t, "steps") {
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			table, partition := rapid.Uint64Range(1, 2).Draw(t, "table"), rapid.SampledFrom([]string{"a", "ab", ""}).Draw(t, "partition")
 			name := fmt.Sprint(table, partition)
 			bytes := rapid.Int64Range(1, 40).Draw(t, "bytes")
@@ -52,25 +72,25 @@ func TestKeysAndMemoryAreHeldByOne(t *testing.T) {
 			var err, want error
 			switch {
 			case have == nil || rapid.IntRange(0, 3).Draw(t, "step") == 0:
-				h := keys.Hold(n, table, prefix(t, partition), share.User{})
-				if err = h.Take(bytes); have != nil {
-					want = txn.ErrHeld
+				h := holding(keys, table, prefix(t, partition))
+				if err = h.take(bytes); have != nil {
+					want = ErrConflict
 				} else if used+bytes > total {
-					want = txn.ErrMemory
+					want = ErrMemory
 				} else {
 					model[name] = &held{h, bytes}
 					used += bytes
 				}
 			case rapid.Bool().Draw(t, "charge"):
 				if bytes = max(bytes-20, 1-have.bytes); used+bytes > total {
-					want = txn.ErrMemory
+					want = ErrMemory
 				} else {
 					have.bytes += bytes
 					used += bytes
 				}
-				err = have.hold.Charge(bytes)
+				err = have.tx.charge(bytes)
 			default:
-				have.hold.Release()
+				have.tx.release()
 				used -= have.bytes
 				delete(model, name)
 			}
@@ -79,8 +99,7 @@ func TestKeysAndMemoryAreHeldByOne(t *testing.T) {
 			}
 			for _, table := range []uint64{1, 2} {
 				for _, partition := range []string{"a", "ab", "", "b"} {
-					row := key(t, row.String(partition), row.Integer(7))
-					if got, want := keys.Admits(table, row, 2), model[fmt.Sprint(table, partition)] == nil; got != want {
+					if got, want := admits(t, keys, table, row.String(partition), row.Integer(7)), model[fmt.Sprint(table, partition)] == nil; got != want {
 						t.Fatalf("table %d admits %q: %v", table, partition, got)
 					}
 				}
@@ -90,19 +109,18 @@ func TestKeysAndMemoryAreHeldByOne(t *testing.T) {
 }
 
 func TestAKeyOfOneColumnIsItsPartitionKey(t *testing.T) {
-	keys := txn.NewKeys[string](share.NewPool(100))
-	row7 := key(t, row.Integer(7))
-	h := keys.Hold("tx", 1, row7, share.User{})
-	if !keys.Admits(1, row7, 1) {
+	keys := NewSet(Parts{Memory: share.NewPool(100)})
+	h := holding(keys, 1, key(t, row.Integer(7)))
+	if !admits(t, keys, 1, row.Integer(7)) {
 		t.Error("a key is held before Take")
 	}
-	if err := h.Take(10); err != nil {
+	if err := h.take(10); err != nil {
 		t.Fatal(err)
 	}
-	if keys.Admits(1, row7, 1) || !keys.Admits(1, key(t, row.Integer(8)), 1) || !slices.Equal(keys.All(), []string{"tx"}) {
+	if admits(t, keys, 1, row.Integer(7)) || !admits(t, keys, 1, row.Integer(8)) || !slices.Equal(keys.All(), []*Transaction{h}) {
 		t.Error("another key is held")
 	}
-	if h.Release(); !keys.Admits(1, row7, 1) {
+	if h.release(); !admits(t, keys, 1, row.Integer(7)) {
 		t.Error("a key is held after Release")
 	}
 }
@@ -110,23 +128,23 @@ func TestAKeyOfOneColumnIsItsPartitionKey(t *testing.T) {
 // TestOneTransactionAtATimeHoldsAKey takes a key from several goroutines.
 func TestOneTransactionAtATimeHoldsAKey(t *testing.T) {
 	memory := share.NewPool(1000)
-	keys := txn.NewKeys[int](memory)
-	p, row7 := prefix(t, "p"), key(t, row.String("p"), row.Integer(7))
+	keys := NewSet(Parts{Memory: memory})
+	p := prefix(t, "p")
 	var inside, taken atomic.Int64
 	var group sync.WaitGroup
-	for who := range 4 {
+	for range 4 {
 		group.Go(func() {
 			for range 500 {
-				h := keys.Hold(who, 1, p, share.User{})
-				if h.Take(1) != nil {
+				h := holding(keys, 1, p)
+				if h.take(1) != nil {
 					continue
 				}
-				if n := inside.Add(1); n != 1 || keys.Admits(1, row7, 2) {
+				if n := inside.Add(1); n != 1 || admits(t, keys, 1, row.String("p"), row.Integer(7)) {
 					t.Errorf("%d hold the key", n)
 				}
 				taken.Add(1)
 				inside.Add(-1)
-				h.Release()
+				h.release()
 			}
 		})
 	}

@@ -1,0 +1,247 @@
+// Package change is a row's change on its way into a write: what a caller gathers, its checks, the
+// trims it needs, and what columns held before.
+package change
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/flagstone-db/flagstone/internal/commit"
+	"github.com/flagstone-db/flagstone/internal/table"
+	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/memtable"
+	"github.com/flagstone-db/flagstone/mvcc"
+	"github.com/flagstone-db/flagstone/row"
+	"github.com/flagstone-db/flagstone/valuefile"
+)
+
+// ErrVersionOutOfRange: a cell's version lies at or above the time of the write plus the table's
+// Max Version Offset, or is expired because it is in seconds instead of milliseconds.
+var ErrVersionOutOfRange = errors.New("flagstone: cell version out of range")
+
+// Change gathers the operations on one row, which are applied together; flagstone.RowChange
+// describes them. It is used again after Init.
+type Change struct {
+	Table *table.Table
+	Err   error      // the first mistake that nothing undoes
+	Era   *table.Era // of the table, when the change was worked out
+	// Unlatched: the change is gathered while other writers may change the row. So puts at Now get
+	// their version in check: then stamped is set, and copy is the change with that version.
+	// Otherwise they get Now, the time of the first of them; 0 before that.
+	Unlatched bool
+	Now       int64
+	// Written is what the change's transaction has written; nil if it has none.
+	Written *memtable.Memtable
+
+	row     row.Change
+	stamped bool
+	copy    *row.Change // nil before it is needed
+	// bad are the mistakes in cells, in order; a delete of the row or of the column undoes them.
+	bad []badCell
+}
+
+// badCell is a cell that was refused.
+type badCell struct {
+	column string
+	err    error
+}
+
+// Init begins the change of a row, in memory that may have been used before. Err says what is wrong
+// with the key.
+func (c *Change) Init(t *table.Table, key []row.Value) {
+	c.row.Reset()
+	c.bad, c.stamped, c.Now = nil, false, 0
+	c.Table, c.row.Table, c.Written = t, t.ID, nil
+	c.row.Key, c.Err = t.EncodeKey(c.row.Key, key)
+}
+
+// Key is the encoded key of the row.
+func (c *Change) Key() []byte { return c.row.Key }
+
+// DeletesVersions reports whether the change deletes single versions, and so needs trims.
+func (c *Change) DeletesVersions() bool { return c.row.DeletesVersions() }
+
+// Cap is the memory of the change, in bytes.
+func (c *Change) Cap() int { return c.row.Cap() }
+
+// Hash is the row's hash for latches.
+func (c *Change) Hash() uint64 { return commit.RowHash(c.Table.ID, c.row.Key) }
+
+// PutRow replaces the row: what it held is deleted, and it exists afterwards even if nothing is
+// put into it.
+func (c *Change) PutRow() {
+	c.DeleteRow()
+	c.row.PutRow = true
+}
+
+// DeleteRow deletes the row with everything in it.
+func (c *Change) DeleteRow() {
+	c.row.DeleteRow, c.row.PutRow = true, false
+	c.row.DropCells()
+	c.bad = nil
+}
+
+// Put sets a column's value at a version: row.Unstamped is the time of the write.
+func (c *Change) Put(column string, version int64, v row.Value) {
+	if !v.Type().IsAttributeType() {
+		if c.Err == nil {
+			c.Err = fmt.Errorf("%w: table %q, column %q: %s is no attribute value", commit.ErrInvalid, c.Table.Name, column, v.Type())
+		}
+		return
+	}
+	if version == row.Unstamped && !c.Unlatched {
+		if c.Now == 0 {
+			c.Now = c.Table.Issued.Millis()
+		}
+		version = c.Now
+	}
+	if n := v.Size(); n >= c.Table.PackFrom && n <= row.MaxValueBytes {
+		put := func(packed []byte) { c.note(column, c.row.PutPacked(column, version, v.Type(), packed)) }
+		if valuefile.PackTo(v.Bytes(), put) {
+			return
+		}
+	}
+	c.note(column, c.row.Put(column, version, v))
+}
+
+// DeleteVersion deletes exactly one version of a column.
+func (c *Change) DeleteVersion(column string, version int64) {
+	c.note(column, c.row.Add(column, version, row.KindDeleteVersion))
+}
+
+// DeleteColumn deletes a column with all its versions. The row still exists afterwards.
+func (c *Change) DeleteColumn(column string) {
+	c.bad = slices.DeleteFunc(c.bad, func(b badCell) bool { return b.column == column })
+	c.row.DropColumn(column)
+	c.note(column, c.row.Add(column, row.MaxVersion, row.KindTrim))
+}
+
+// note keeps a mistake.
+func (c *Change) note(column string, err error) {
+	if err != nil {
+		c.bad = append(c.bad, badCell{strings.Clone(column), err})
+	}
+}
+
+// Empty reports whether the change does nothing and has no mistake.
+func (c *Change) Empty() bool { return c.Err == nil && len(c.bad) == 0 && c.row.Empty() }
+
+// check returns the first mistake: of a call, beyond the model's limits, a version beyond the
+// table's Max Version Offset, or one that is expired because it is in seconds. If there is none,
+// the change to write is normalized afterwards: see current.
+func (c *Change) check(nowMillis int64) error {
+	if c.Err != nil {
+		return c.Err
+	}
+	if len(c.bad) > 0 {
+		return fmt.Errorf("%w: table %q: %w", commit.ErrInvalid, c.Table.Name, c.bad[0].err)
+	}
+	err := c.stamp(nowMillis)
+	change := c.current()
+	if err == nil {
+		err = change.Normalize()
+	}
+	if err != nil {
+		return fmt.Errorf("%w: table %q: %w", commit.ErrInvalid, c.Table.Name, err)
+	}
+	if err := c.Table.Gone(); err != nil {
+		return err
+	}
+	options := &c.Table.Era.Load().Options
+	offset := options.MaxVersionOffsetSeconds
+	limit := VersionLimit(nowMillis, offset)
+	if change.Newest() < limit && (options.TTLSeconds == manifest.NeverExpires || change.Oldest() > (nowMillis+aboutNow)/1000) {
+		return nil
+	}
+	expired := mvcc.CutoffAt(nowMillis, options.TTLSeconds)
+	var m row.Mutation
+	if err := change.Mutation(&m); err != nil {
+		return err
+	}
+	for i := range m.Cells {
+		cell := &m.Cells[i]
+		switch v := cell.Version; {
+		case cell.Kind != row.KindPut:
+		case v >= limit:
+			return fmt.Errorf("%w: table %q, column %q: version %d, now is %d and the offset %d s",
+				ErrVersionOutOfRange, c.Table.Name, cell.Column, v, nowMillis, offset)
+		case v/1000 < expired && v >= (nowMillis-aboutNow)/1000 && v <= (nowMillis+aboutNow)/1000:
+			return fmt.Errorf("%w: table %q, column %q: version %d is expired, and looks like seconds: versions are in milliseconds (%d000?)",
+				ErrVersionOutOfRange, c.Table.Name, cell.Column, v, v)
+		}
+	}
+	return nil
+}
+
+// stamp gives puts at Now their version, in a copy: if this attempt writes nothing, the next one has
+// another time.
+func (c *Change) stamp(now int64) error {
+	if c.stamped = c.row.Unstamped(); !c.stamped {
+		return nil
+	}
+	if c.copy == nil {
+		c.copy = new(row.Change)
+	}
+	return c.row.StampTo(c.copy, now)
+}
+
+// current is the change that was gathered, with the versions of this attempt.
+func (c *Change) current() *row.Change {
+	if c.stamped {
+		return c.copy
+	}
+	return &c.row
+}
+
+// keepStamp makes the versions of this attempt those of every later one, which is the same write.
+func (c *Change) keepStamp() {
+	if c.stamped {
+		c.row, *c.copy, c.stamped = *c.copy, c.row, false
+	}
+}
+
+// Large reports whether the change has more memory than should be kept for the next one.
+func (c *Change) Large() bool {
+	const keep = 1 << 20
+	return c.row.Cap() > keep || c.copy != nil && c.copy.Cap() > keep
+}
+
+// aboutNow is how far from the clock, in milliseconds, a version taken as seconds may lie.
+const aboutNow = 365 * 24 * 3600 * 1000
+
+// VersionLimit is the smallest version that is too high for a put made now.
+func VersionLimit(nowMillis, offsetSeconds int64) int64 {
+	if offsetSeconds > (row.MaxVersion-nowMillis)/1000 {
+		return math.MaxInt64
+	}
+	return nowMillis + offsetSeconds*1000
+}
+
+// withTrims returns the change to write: the one gathered, or a copy with the trims that deletes
+// of single versions need (rule 6 of the rule-book). The gathered change stays as it is, since a
+// batch that fails may be applied again. REQUIRES: check returned nil, and no other writer can
+// change the row.
+func (c *Change) withTrims() (*row.Change, error) {
+	change := c.current()
+	if change.DeleteRow || !change.DeletesVersions() {
+		return change, nil // a DeleteRow hides everything older anyway
+	}
+	var m row.Mutation
+	if err := change.Mutation(&m); err != nil {
+		return nil, err
+	}
+	err := mvcc.AddTrims(&m, func(column []byte) ([]int64, int, error) {
+		return c.Table.Versions(m.Key, column, c.Written)
+	})
+	if err != nil {
+		return nil, err
+	}
+	trimmed := new(row.Change)
+	if err := trimmed.Set(&m); err != nil {
+		return nil, fmt.Errorf("%w: table %q: %w", commit.ErrInvalid, c.Table.Name, err)
+	}
+	return trimmed, nil
+}

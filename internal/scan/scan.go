@@ -1,0 +1,279 @@
+// Package scan walks the rows of a scan: over the partitions of a table, within bounds, up to a
+// number of cells examined. Where a single run holds the next rows, it reads several at once, a
+// chunk, and returns them one by one.
+package scan
+
+import (
+	"bytes"
+	"context"
+	"slices"
+
+	"github.com/flagstone-db/flagstone/internal/table"
+	"github.com/flagstone-db/flagstone/memtable"
+	"github.com/flagstone-db/flagstone/mvcc"
+	"github.com/flagstone-db/flagstone/partition"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// Request says what a walk reads.
+type Request struct {
+	Ctx        context.Context
+	Table      *table.Table
+	Over       func() error // returns why what was read must not be returned; nil: it always may be
+	View       mvcc.View
+	Sel        mvcc.Selection
+	Low, High  []byte // Low <= key < High; nil High is unbounded
+	Reverse    bool
+	Patience   int64 // if above 0, how many cells are examined before the walk pauses at a row that does not exist
+	MaxColumns int   // of each row; 0 is no limit
+}
+
+// Walk is a walk over the rows of a table. The caller sets the Request, then positions the walk with
+// Pin or Visit. After Release its memory serves another walk.
+type Walk struct {
+	Request
+	progress
+
+	reader mvcc.RowReader
+	chunk  row.Chunk
+	key    []byte        // of a row that is not in the chunk
+	cells  row.Collector // the same
+	bounds [2][]byte
+}
+
+// progress is how far a walk has come.
+type progress struct {
+	// Key and Cells are the current row. They lie in memory of the walk, or in blocks that are
+	// pinned until the next row is read.
+	Key   []byte
+	Cells []row.Cell
+	// PausedAt is the key at which another walk goes on; nil if this one has not paused.
+	PausedAt []byte
+	Err      error // that ended the walk
+
+	trees    []*partition.Tree // not yet visited, in the order of the walk
+	it       *partition.Iterator
+	before   bool  // it is not positioned yet
+	next     int   // the first row of the chunk that was not returned
+	examined int64 // of rows that were returned, and by readers of trees that are done
+}
+
+// Sizes of chunks, in bytes. They begin small, since the caller may want few rows, and grow to
+// what fits the CPU's first-level cache.
+const (
+	firstChunk = 1 << 10
+	chunkGrows = 4
+	maxChunk   = 16 << 10
+)
+
+// Release ends a walk and returns the error that ended it. It keeps memory for the next walk, but not
+// what large rows took.
+func (w *Walk) Release() error {
+	w.leaveTree()
+	err := w.Err
+	w.Request, w.progress = Request{}, progress{}
+	const keep = 1 << 20
+	if w.chunk.Size()+w.cells.Size() > keep {
+		w.chunk, w.cells = row.Chunk{}, row.Collector{}
+	}
+	w.reader.Reset(nil, mvcc.View{}, mvcc.Selection{})
+	w.chunk.Reset()
+	w.chunk.Budget = 0
+	w.cells.Reset()
+	return err
+}
+
+// Bound sets the bounds to those of a scan from start, inclusive, to end, exclusive; an empty one is
+// unbounded. A reverse walk includes start, above, and excludes end, so both bounds move up to the
+// next possible key.
+func (w *Walk) Bound(start, end []row.Value) error {
+	for i, bound := range [][]row.Value{start, end} {
+		b, err := w.Table.EncodeBound(w.bounds[i][:0], bound)
+		if err != nil {
+			return err
+		}
+		if w.Reverse && len(bound) > 0 {
+			b = append(b, 0) // the smallest string above it
+		}
+		w.bounds[i] = b
+	}
+	w.Low, w.High = w.bounds[0], w.bounds[1]
+	if w.Reverse {
+		w.Low, w.High = w.High, w.Low
+	}
+	if len(w.High) == 0 {
+		w.High = nil
+	}
+	return nil
+}
+
+// Pin makes the walk one over a single tree, and over written above it, which may be nil, as they are
+// now; see table.View. It pins everything that it will read, so it needs no snapshot. REQUIRES: the
+// tree has all that lies within the bounds.
+func (w *Walk) Pin(tree *partition.Tree, written *memtable.Memtable, undurable bool) (err error) {
+	w.it, w.before = tree.NewIterator(), true
+	w.it.Above(written)
+	if err = w.Table.Gone(); err == nil {
+		w.View, err = w.Table.View(nil, undurable)
+	}
+	return err
+}
+
+// Visit makes the walk one over several trees, ascending, each as it is when the walk comes to it.
+func (w *Walk) Visit(trees []*partition.Tree) {
+	if w.trees = trees; w.Reverse {
+		w.trees = slices.Clone(trees)
+		slices.Reverse(w.trees)
+	}
+}
+
+// Next moves to the next row. It is false at the end, at a pause, and on an error.
+func (w *Walk) Next() bool {
+	for w.next == w.chunk.Len() {
+		if w.Err != nil || w.PausedAt != nil || !w.advance() {
+			return false
+		}
+		w.reader.NextRow()
+		if !w.Reverse && w.readChunk() {
+			return w.takeRow()
+		}
+		if exists := w.readOne(); exists || w.Err != nil {
+			return w.Err == nil
+		}
+		if w.Patience > 0 && w.Examined() >= w.Patience {
+			if w.advance() {
+				w.PausedAt = bytes.Clone(w.it.RowKey())
+			}
+			return false
+		}
+	}
+	return w.takeRow()
+}
+
+// Examined is the number of cells examined so far, visible or not.
+func (w *Walk) Examined() int64 {
+	if w.it == nil {
+		return w.examined
+	}
+	return w.examined + int64(w.reader.Examined())
+}
+
+// readChunk reads the current row and the rows that can be read with it into the chunk.
+func (w *Walk) readChunk() bool {
+	w.next = 0
+	w.chunk.Reset()
+	if w.chunk.Budget == 0 {
+		w.chunk.Budget = firstChunk
+	}
+	if w.reader.CollectRows(&w.chunk) == 0 {
+		return false
+	}
+	w.chunk.Budget = min(w.chunk.Budget*chunkGrows, maxChunk)
+	return true
+}
+
+// takeRow makes the next row of the chunk the current one.
+func (w *Walk) takeRow() bool {
+	w.Key, w.Cells = w.chunk.Row(w.next)
+	w.next++
+	w.examined += 1 + int64(len(w.Cells))
+	if w.MaxColumns > 0 {
+		w.Cells = mvcc.FirstColumns(w.Cells, w.MaxColumns)
+	}
+	return !w.fails(w.over())
+}
+
+// readOne reads the current row alone, and reports whether it exists.
+func (w *Walk) readOne() (exists bool) {
+	w.key = append(w.key[:0], w.it.RowKey()...)
+	w.cells.Reset()
+	exists = w.reader.Collect(&w.cells, w.MaxColumns)
+	w.Key, w.Cells = w.key, w.cells.Cells
+	_ = w.fails(w.reader.Error()) || w.fails(w.over())
+	return exists
+}
+
+// advance moves to the next physical row in range, visible or not.
+func (w *Walk) advance() bool {
+	if w.fails(w.Ctx.Err()) {
+		return false
+	}
+	for w.it != nil || len(w.trees) > 0 {
+		ok := false
+		switch {
+		case w.it == nil:
+			w.it = w.trees[0].NewIterator()
+			w.trees = w.trees[1:]
+			fallthrough
+		case w.before:
+			if w.fails(w.Table.Gone()) {
+				return false
+			}
+			ok = w.seek()
+		case w.Reverse:
+			ok = w.it.PrevRow() // row by row: a run describes only rows that follow
+		default:
+			ok = w.it.NextRow()
+		}
+		if ok && w.inRange(w.it.RowKey()) {
+			return true
+		}
+		if w.fails(w.it.Error()) {
+			return false
+		}
+		w.leaveTree()
+	}
+	return false
+}
+
+// seek positions the iterator on its first row.
+func (w *Walk) seek() bool {
+	w.before = false
+	w.reader.Reset(w.it, w.View, w.Sel)
+	w.reader.Limit = w.High
+	switch {
+	case !w.Reverse:
+		if w.High != nil {
+			w.it.Until(w.High)
+		}
+		return w.it.SeekRow(w.Low)
+	case w.High == nil:
+		return w.it.Last()
+	}
+	return w.it.SeekRowBefore(w.High)
+}
+
+func (w *Walk) inRange(key []byte) bool {
+	if w.Reverse {
+		return bytes.Compare(key, w.Low) >= 0
+	}
+	return w.High == nil || bytes.Compare(key, w.High) < 0
+}
+
+func (w *Walk) leaveTree() {
+	if w.it == nil {
+		return
+	}
+	w.examined += int64(w.reader.Examined())
+	w.fails(w.it.Close())
+	w.it = nil
+}
+
+func (w *Walk) over() error {
+	if w.Over == nil {
+		return nil
+	}
+	return w.Over()
+}
+
+// fails ends the walk if err is not nil.
+func (w *Walk) fails(err error) bool {
+	if err == nil {
+		return false
+	}
+	w.next = w.chunk.Len()
+	if w.Err == nil {
+		w.Err = err
+	}
+	return true
+}

@@ -1,0 +1,128 @@
+// Package table is one table as its readers, writers and transactions see it: its key, its
+// partitions, its change log, and the eras in which its options stay as they are.
+package table
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/commit"
+	"github.com/flagstone-db/flagstone/internal/storeclock"
+	"github.com/flagstone-db/flagstone/internal/tablefiles"
+	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/partition"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+var (
+	// ErrClosed: the store of the table was closed.
+	ErrClosed = errors.New("flagstone: closed")
+	// ErrNotFound: the table was dropped.
+	ErrNotFound = errors.New("flagstone: table not found")
+)
+
+// Env is what the tables of a store have in common.
+type Env struct {
+	State    func() *manifest.State
+	Pipeline *commit.Pipeline
+	Files    *tablefiles.Registry
+	Clock    clock.Clock
+	Issued   *storeclock.Issued
+	Closed   *atomic.Bool // whether the store is
+	// PackFrom is the length from which values put into a table are packed.
+	PackFrom int
+}
+
+// Table is a table, or the change log of one. Its methods are safe for concurrent use.
+type Table struct {
+	*Env
+	ID   uint64
+	Name string
+	Key  []manifest.KeyColumn
+	// Partitions covers the key space of the table.
+	Partitions atomic.Pointer[partition.Map]
+	Dropped    atomic.Bool
+
+	// Era is replaced between two writes, and the options only between two eras.
+	Era atomic.Pointer[Era]
+	// Log is the change log that takes the records of the table's mutations, nil if there is none;
+	// it changes between two eras.
+	Log atomic.Pointer[Table]
+	// LogOf is the table whose change log this is, 0 if it is no change log. LogAfter is as in the
+	// manifest.
+	LogOf, LogAfter uint64
+	before          [][]byte // the columns whose old values the change log records, ascending
+}
+
+// Init sets a zero Table to a table of the manifest; trees are its partitions.
+func (t *Table) Init(env *Env, meta *manifest.Table, trees []*partition.Tree) {
+	t.Env, t.ID, t.Name, t.Key = env, meta.ID, meta.Name, meta.Key
+	t.Partitions.Store(partition.NewMap(trees))
+	t.Era.Store(&Era{Options: meta.Options})
+	if l := meta.Log; l != nil {
+		t.LogOf, t.LogAfter = l.Of, l.After
+		for _, name := range slices.Compact(slices.Sorted(slices.Values(l.Before))) {
+			t.before = append(t.before, []byte(name))
+		}
+	}
+}
+
+// Trees are the partitions, ascending.
+func (t *Table) Trees() []*partition.Tree { return t.Partitions.Load().Trees() }
+
+// LogTree is the only tree of a change log.
+func (t *Table) LogTree() *partition.Tree { return t.Trees()[0] }
+
+// Meta is the table's entry in the manifest, nil if it was dropped.
+func (t *Table) Meta() *manifest.Table { return t.State().Table(t.ID) }
+
+// Gone returns why a tree that was just pinned may have been empty: the store was closed, or the
+// table dropped. Then a row that was not found may still exist.
+func (t *Table) Gone() error {
+	switch {
+	case t.Closed.Load():
+		return ErrClosed
+	case t.Dropped.Load():
+		return fmt.Errorf("%w: %q was dropped", ErrNotFound, t.Name)
+	}
+	return nil
+}
+
+// Find is the partition that holds a key.
+func (t *Table) Find(key []byte) *partition.Tree { return t.Partitions.Load().Find(key) }
+
+// EncodeKey encodes a full primary key after checking it against the schema.
+func (t *Table) EncodeKey(dst []byte, key []row.Value) ([]byte, error) {
+	if len(key) != len(t.Key) {
+		return nil, fmt.Errorf("%w: table %q: %d key values, the key has %d columns", commit.ErrInvalid, t.Name, len(key), len(t.Key))
+	}
+	for i, v := range key {
+		if v.Type() != t.Key[i].Type {
+			return nil, t.wrongType(i, v)
+		}
+	}
+	return t.EncodeBound(dst, key)
+}
+
+// EncodeBound encodes a bound: a key or a prefix of its values, in which any value may be row.Min
+// or row.Max.
+func (t *Table) EncodeBound(dst []byte, key []row.Value) ([]byte, error) {
+	for i, v := range key {
+		if i < len(t.Key) && v.Type().IsKeyType() && v.Type() != t.Key[i].Type {
+			return nil, t.wrongType(i, v)
+		}
+	}
+	b, err := row.AppendKey(dst, len(t.Key), key...)
+	if err != nil {
+		return nil, fmt.Errorf("%w: table %q: %w", commit.ErrInvalid, t.Name, err)
+	}
+	return b, nil
+}
+
+func (t *Table) wrongType(column int, v row.Value) error {
+	return fmt.Errorf("%w: table %q: key column %q is %s, got %s",
+		commit.ErrInvalid, t.Name, t.Key[column].Name, t.Key[column].Type, v.Type())
+}
