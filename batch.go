@@ -45,13 +45,13 @@ func (b *Batch) Row(t *Table, key []row.Value) *RowChange {
 	}
 	r := b.rows[n]
 	r.of.Unlatched = true
-	if r.of.Init(&t.core, key); r.of.Err != nil {
+	if r.of.Init(t.core, key); r.of.Err != nil {
 		return &r.RowChange
 	}
 	r.hash = r.of.Hash()
 	first := b.byHash[r.hash]
 	for earlier := first; earlier != nil; earlier = earlier.next {
-		if earlier.of.Table == &t.core && bytes.Equal(earlier.of.Key(), r.of.Key()) {
+		if earlier.of.Table == t.core && bytes.Equal(earlier.of.Key(), r.of.Key()) {
 			b.rows = b.rows[:n]
 			return &earlier.RowChange
 		}

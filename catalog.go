@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/flagstone-db/flagstone/internal/commit"
+	"github.com/flagstone-db/flagstone/internal/table"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/partition"
 )
@@ -40,7 +41,7 @@ func (all *tables) load(s *Store, state *manifest.State) {
 		t := newTable(s, meta)
 		c.add(t)
 		if t.core.LogOf != 0 && meta.Log.Until == 0 {
-			c.byID[t.core.LogOf].core.Log.Store(&t.core)
+			c.byID[t.core.LogOf].core.Log.Store(t.core)
 		}
 	}
 	all.current.Store(c)
@@ -71,7 +72,7 @@ func (all *tables) trees(dropping bool) (trees []*partition.Tree) {
 }
 
 func newTable(s *Store, meta *manifest.Table) *Table {
-	t := &Table{store: s}
+	t := &Table{store: s, core: new(table.Table)}
 	trees := make([]*partition.Tree, 0, len(meta.Partitions))
 	for _, p := range meta.Partitions {
 		trees = append(trees, partition.NewTree(s.env, meta.ID, len(meta.Key), p))

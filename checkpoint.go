@@ -63,6 +63,9 @@ func (s *Store) Checkpoint(ctx context.Context, dir string) error {
 }
 
 func (s *Store) checkpoint(ctx context.Context, dir string) error {
+	if dir == "" {
+		return fmt.Errorf("%w: checkpoint without a directory", ErrInvalid)
+	}
 	if names, err := s.fs.List(dir); err == nil && len(names) > 0 {
 		return fmt.Errorf("%w: checkpoint into %s, which is not empty", ErrInvalid, dir)
 	}

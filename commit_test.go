@@ -31,7 +31,7 @@ func TestP07_ARefusalWaitsUntilItsCauseIsVisible(t *testing.T) {
 	table := r.table("t", TableOptions{})
 	s := r.store
 	var slow change.Change
-	slow.Init(&table.core, Key("slow", 1))
+	slow.Init(table.core, Key("slow", 1))
 	slow.PutRow()
 	p, err := slow.Prepare(startMillis)
 	if err != nil {

@@ -60,7 +60,9 @@ func retire(s *Store, tables []*Table, dropped bool) {
 	})
 	if !dropped {
 		for _, tree := range trees { // what was set aside, and what became due meanwhile
-			s.upkeep.FlushDue(tree)
+			if _, waiting := tree.MemoryBytes(); waiting > 0 {
+				s.upkeep.FlushDue(tree)
+			}
 			s.upkeep.CompactionDue(tree)
 		}
 	}

@@ -68,6 +68,6 @@ var (
 	// ErrRowTooLarge: the selected cells of a row take more memory than
 	// ReadOptions.MaxBytes allows.
 	ErrRowTooLarge = errors.New("flagstone: the selected cells of a row are too large together")
-	// ErrNotStore: the directory holds no store, or files of something else.
+	// ErrNotStore: the directory has files of a store, but nothing that says what they are.
 	ErrNotStore = errors.New("flagstone: not a store")
 )

@@ -422,7 +422,7 @@ func TestADeleteOfAVersionInADroppedTableIsRefused(t *testing.T) {
 	table := r.table("t", TableOptions{})
 	put(t, table, "p", 1, "c", startMillis, "v")
 	var c change.Change
-	c.Init(&table.core, Key("p", 1))
+	c.Init(table.core, Key("p", 1))
 	c.DeleteVersion("c", startMillis)
 	p, err := c.Prepare(startMillis)
 	if err != nil {

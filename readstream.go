@@ -94,9 +94,7 @@ type StreamPage struct {
 // Stream returns the table's stream, nil if it has none.
 func (t *Table) Stream() *Stream {
 	if log := t.core.Log.Load(); log != nil {
-		if handle := t.store.tables.current.Load().byID[log.ID]; handle != nil {
-			return &Stream{t, handle}
-		}
+		return &Stream{t, &Table{t.store, log}}
 	}
 	return nil
 }
@@ -130,7 +128,7 @@ func (st *Stream) check(ctx context.Context, shard uint64) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if st.table.core.Log.Load() != &st.log.core || st.table.core.Dropped.Load() {
+	if st.table.core.Log.Load() != st.log.core || st.table.core.Dropped.Load() {
 		return fmt.Errorf("%w: of table %q", ErrStreamNotFound, st.table.core.Name)
 	}
 	for _, tree := range st.table.core.Trees() {

@@ -65,7 +65,7 @@ func (t *Table) Scan(ctx context.Context, start, end []row.Value, opts ScanOptio
 func (t *Table) scan(ctx context.Context, within *Transaction, start, end []row.Value, opts *ScanOptions) *Rows {
 	s := scans.Get().(*scanning)
 	w := &s.walk
-	w.Ctx, w.Table, w.Reverse, w.Patience, w.MaxColumns = ctx, &t.core, opts.Reverse, opts.MaxExamined, opts.MaxColumns
+	w.Ctx, w.Table, w.Reverse, w.Patience, w.MaxColumns = ctx, t.core, opts.Reverse, opts.MaxExamined, opts.MaxColumns
 	var err error
 	if w.Sel, err = opts.selection(&s.columns); err == nil {
 		err = w.Bound(start, end)

@@ -88,7 +88,7 @@ func (t *Table) alterStream(e *manifest.Edit, change *StreamChange, lastSeq uint
 	return func(state *manifest.State) {
 		log := newTable(s, state.Table(meta.ID))
 		s.tables.change(func(c *catalog) { c.add(log) })
-		t.core.Log.Store(&log.core)
+		t.core.Log.Store(log.core)
 	}
 }
 

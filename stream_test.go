@@ -553,3 +553,19 @@ func TestTransactionsInAStream(t *testing.T) {
 		table = r.table("t", TableOptions{})
 	}
 }
+
+// TestAStreamOutlivesItsTable: a caller that races with the drop of a table gets an error.
+func TestAStreamOutlivesItsTable(t *testing.T) {
+	r := newRig(t, Options{})
+	table := r.streamed("t", StreamSpec{})
+	if err := r.store.DropTable(ctx(), "t"); err != nil {
+		t.Fatal(err)
+	}
+	stream := table.Stream()
+	if stream == nil {
+		t.Fatal("there is no stream")
+	}
+	if _, err := stream.Oldest(ctx(), 0); !errors.Is(err, ErrStreamNotFound) {
+		t.Errorf("%v, want ErrStreamNotFound", err)
+	}
+}

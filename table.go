@@ -71,7 +71,7 @@ type TableInfo struct {
 // then its methods return ErrTableNotFound.
 type Table struct {
 	store *Store
-	core  table.Table
+	core  *table.Table
 }
 
 // change changes the catalogue. It waits, within ctx, until no other change is in progress; Close
@@ -107,14 +107,18 @@ func (s *Store) createTable(spec *TableSpec) (*Table, error) {
 	if strings.HasPrefix(spec.Name, cdc.HiddenPrefix) {
 		return nil, fmt.Errorf("%w: table name %q: such names are the store's own", ErrInvalid, spec.Name)
 	}
-	if err := spec.Stream.check(); err != nil {
+	options, err := spec.Options.fill()
+	if err == nil {
+		err = spec.Stream.check()
+	}
+	if err != nil {
 		return nil, fmt.Errorf("table %q: %w", spec.Name, err)
 	}
 	// Without this sync, a change of the catalogue could survive earlier writes.
 	if err := s.sync(); err != nil {
 		return nil, err
 	}
-	state, options := s.state(), spec.Options.fill()
+	state := s.state()
 	meta := &manifest.Table{
 		ID: state.NextTable, Name: spec.Name,
 		Options: options, LargestOffset: options.MaxVersionOffsetSeconds,
@@ -130,7 +134,7 @@ func (s *Store) createTable(spec *TableSpec) (*Table, error) {
 	if spec.Stream != nil {
 		e.CreateTable(newLogMeta(meta.ID+1, state.NextPartition+1, meta.ID, s.pipeline.LastSeq(), spec.Stream, meta.CreatedMillis))
 	}
-	state, err := s.commitEdit(&e)
+	state, err = s.commitEdit(&e)
 	if errors.Is(err, manifest.ErrInvalidEdit) {
 		err = fmt.Errorf("%w: table %q: %w", ErrInvalid, spec.Name, err)
 	}
@@ -142,7 +146,7 @@ func (s *Store) createTable(spec *TableSpec) (*Table, error) {
 		c.add(t)
 		if spec.Stream != nil {
 			log := newTable(s, state.Table(meta.ID+1))
-			t.core.Log.Store(&log.core)
+			t.core.Log.Store(log.core)
 			c.add(log)
 		}
 	})
@@ -150,12 +154,19 @@ func (s *Store) createTable(spec *TableSpec) (*Table, error) {
 	return t, nil
 }
 
-// fill replaces zero options by the defaults. The manifest checks the rest.
-func (o TableOptions) fill() manifest.TableOptions {
-	return manifest.TableOptions{
-		MaxVersions: cmp.Or(o.MaxVersions, 1), TTLSeconds: cmp.Or(o.TTLSeconds, NeverExpires),
-		MaxVersionOffsetSeconds: cmp.Or(o.MaxVersionOffsetSeconds, defaultOffset),
+// fill replaces zero options by the defaults and checks the rest.
+func (o TableOptions) fill() (filled manifest.TableOptions, err error) {
+	o.MaxVersions, o.TTLSeconds = cmp.Or(o.MaxVersions, 1), cmp.Or(o.TTLSeconds, NeverExpires)
+	o.MaxVersionOffsetSeconds = cmp.Or(o.MaxVersionOffsetSeconds, defaultOffset)
+	switch {
+	case o.MaxVersions < 1:
+		return filled, fmt.Errorf("%w: MaxVersions is %d, want at least 1", ErrInvalid, o.MaxVersions)
+	case o.TTLSeconds < 1 && o.TTLSeconds != NeverExpires:
+		return filled, fmt.Errorf("%w: TTLSeconds is %d, want at least 1 or NeverExpires", ErrInvalid, o.TTLSeconds)
+	case o.MaxVersionOffsetSeconds < 1:
+		return filled, fmt.Errorf("%w: MaxVersionOffsetSeconds is %d, want at least 1", ErrInvalid, o.MaxVersionOffsetSeconds)
 	}
+	return manifest.TableOptions(o), nil
 }
 
 // Table returns the table of that name, or ErrTableNotFound.
@@ -233,7 +244,10 @@ func (t *Table) alter(change *TableChange) error {
 	}
 	options, annotations := meta.Options, meta.Annotations
 	if change.Options != nil {
-		options = change.Options.fill()
+		var err error
+		if options, err = change.Options.fill(); err != nil {
+			return fmt.Errorf("table %q: %w", t.core.Name, err)
+		}
 	}
 	if change.Annotations != nil {
 		annotations = slices.Clone(change.Annotations)

@@ -58,7 +58,7 @@ func (t *Table) Begin(ctx context.Context, partition row.Value, opts Transaction
 	}
 	tx := &Transaction{table: t}
 	if err == nil {
-		err = s.describe(tx.of.Begin(ctx, s.transactions, &t.core, prefix, txn.Options(opts)))
+		err = s.describe(tx.of.Begin(ctx, s.transactions, t.core, prefix, txn.Options(opts)))
 	}
 	if err != nil {
 		return nil, err

@@ -258,7 +258,7 @@ func (u *update) once(ctx context.Context, t *Table, begin, fn func() error) (er
 // init begins the change of a row.
 func (tx *RowTx) init(t *Table, key []row.Value) error {
 	tx.table = t
-	tx.of.Init(&t.core, key)
+	tx.of.Init(t.core, key)
 	return tx.of.Err
 }
 

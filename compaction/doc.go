@@ -16,6 +16,7 @@
 // level. Several compactions of a partition may run at once as long as they share no file.
 //
 // Reading order: shape.go (how large levels should be, and how far they are from it), pick.go
-// (the choice, by urgency), overlap.go (key ranges, and what lies below a compaction), merge.go
-// (the merge itself). All but the merge are pure functions over the manifest's file metadata.
+// (the choice, by urgency), downwards.go (all files of a range of keys), values.go (which value files
+// are worth emptying), overlap.go (key ranges, and what lies below a compaction), merge.go (the merge
+// itself). All but the merge are pure functions over the manifest's file metadata.
 package compaction

@@ -101,6 +101,7 @@ type merger struct {
 	inRow  bool          // the current row was begun in table
 	cells  row.Collector // scratch: a row
 	extent row.Extent    // scratch: what is known of the row
+	all    row.Projection
 }
 
 // wholeRow is how many cells a row may have to be copied whole. In larger rows the cells take
@@ -176,7 +177,7 @@ func (m *merger) copyRow(key []byte, below mvcc.Below) (done bool, err error) {
 	m.cells.Reset()
 	m.cells.Borrow = true
 	e.AddRowLevel(&m.cells)
-	newest.Collect(&m.cells, &row.Projection{})
+	newest.Collect(&m.cells, &m.all)
 	m.stats.CellsIn += uint64(len(m.cells.Cells))
 	kept := m.cells.Cells
 	if spent {

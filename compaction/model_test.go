@@ -319,7 +319,7 @@ func (m *model) flush() {
 	m.watermark = max(m.watermark, p.ExpiryCutoff)
 	out := &tables{}
 	if _, err := compaction.Run(compaction.Job{
-		Inputs: []mvcc.Iterator{run.NewIterator()}, Policy: p, NewTable: out.NewTable, Below: m.belowMemory(),
+		Inputs: []mvcc.Iterator{reluctant(run)}, Policy: p, NewTable: out.NewTable, Below: m.belowMemory(),
 		Pieces: m.cfg.TableFileSize, Grandparents: compaction.Base(&m.levels, m.cfg),
 	}); err != nil {
 		m.failf("flush: %v", err)
@@ -389,7 +389,7 @@ func (m *model) merge(c *compaction.Candidate, files *compaction.Levels, p mvcc.
 			slices.Reverse(files)
 		}
 		for _, f := range files {
-			inputs = append(inputs, m.runs[f.Number].NewIterator())
+			inputs = append(inputs, reluctant(m.runs[f.Number]))
 			m.remove(level, f)
 		}
 	}
@@ -432,7 +432,7 @@ func (m *model) compact() bool {
 			slices.Reverse(files[:len(c.Upper)]) // the newest first
 		}
 		for _, f := range files {
-			inputs = append(inputs, m.runs[f.Number].NewIterator())
+			inputs = append(inputs, reluctant(m.runs[f.Number]))
 		}
 		if _, err := compaction.Run(compaction.Job{
 			Inputs: inputs, Policy: p, Below: c.Below(&m.levels), TargetSize: m.cfg.TableFileSize,
@@ -666,4 +666,11 @@ func TestCompactionsKeepAnswersAndOrder(t *testing.T) {
 			}
 		}
 	}
+}
+
+// reluctant makes an iterator that hands over whole rows in about half of all cases.
+func reluctant(run mvcctest.Run) *mvcctest.Iterator {
+	it := run.NewIterator()
+	it.Reluctant = true
+	return it
 }

@@ -47,7 +47,7 @@ type applier struct {
 	removed    map[uint64]*FileMeta // files that lost their last reference
 	values     indexEditor[ValueUsage]
 	recounted  map[uint64]bool // value files whose usage changed
-	names      map[string]bool // of all tables, once one was added
+	names      map[string]bool // of all tables, if there were none at first
 }
 
 // partitionCopy is a partition that may be written, and of its levels those that are copies too.
@@ -149,16 +149,18 @@ func (a *applier) addTable(t *Table) error {
 	if err := checkCover(t, t.Partitions, nil, nil); err != nil {
 		return err
 	}
-	if a.names == nil {
+	if len(a.next.Tables) == 0 { // a snapshot, which may have many
 		a.names = map[string]bool{}
-		for _, other := range a.next.Tables {
-			a.names[other.Name] = true
-		}
 	}
-	if a.names[t.Name] {
+	exists := a.names[t.Name]
+	if a.names == nil {
+		exists = slices.ContainsFunc(a.next.Tables, func(other *Table) bool { return other.Name == t.Name })
+	} else {
+		a.names[t.Name] = true
+	}
+	if exists {
 		return invalid("table %q exists", t.Name)
 	}
-	a.names[t.Name] = true
 	a.next.Tables = append(a.next.Tables, t)
 	a.next.NextTable = max(a.next.NextTable, t.ID+1)
 	a.tables[t.ID] = t

@@ -29,8 +29,8 @@ func corrupt(format string, args ...any) error {
 //
 // Tags ascend within a message, and only those of lists are repeated. Varints are as in
 // encoding/binary, in their shortest form: an unsigned number is a uvarint, a signed one is
-// zig-zag. A field whose value is 0, false or empty is left out, and refused if it is there. So
-// each edit has one encoding. A reader may skip an unknown tag with bit 6 (0x40) set; it refuses
+// zig-zag. A field whose value is 0, false or empty is left out, and refused if it is there, unless
+// docs/format-manifest.md marks it as always there. So each edit has one encoding. A reader may skip an unknown tag with bit 6 (0x40) set; it refuses
 // any other unknown tag.
 const (
 	encodingFormat = 1

@@ -27,7 +27,7 @@ import (
 //	         8  4   format version, 1                 4  4   kind: 1 snapshot, 2 edit, 3 end
 //	        12  4   flags, 0                          8  8   index: 0, 1, 2, ... in the file
 //	        16 16   store id                         16  8   checksum
-//	        32  8   number of the manifest           24      payload, see encode.go
+//	        32  8   number of the manifest           24      payload, see codec.go
 //	        40  8   checksum of bytes 0 to 39
 //
 //	record checksum = xxhash64(number of the manifest, 8 bytes | store id |

@@ -206,5 +206,6 @@ func (it *Iterator) Error() error { return nil }
 // Close drops the reference to the memtable.
 func (it *Iterator) Close() error {
 	it.m, it.at, it.node, it.hasCell = nil, 0, nil, false
+	clear(it.cells) // they point into the memtable
 	return nil
 }

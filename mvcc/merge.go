@@ -121,6 +121,7 @@ func (m *RowMerge) Error() error {
 // sources it describes, as a layer, the oldest, or the newest that deletes the row at or below
 // ask.Seq, since older ones do not matter then.
 func (m *RowMerge) Extent(ask row.Ask, e *row.Extent) (newer row.Cursor, ok bool) {
+	ask.Rows = false
 	last := len(m.sources) - 1
 	switch {
 	case last == 0 && m.oldest == nil:
@@ -380,7 +381,10 @@ func (m *MergeIterator) Extent(ask row.Ask, e *row.Extent) (newer row.Cursor, ok
 			ask.Limit = r.key
 		}
 	}
-	if newer, ok = m.cells.Extent(ask, e); ok && e.Rows > 0 {
+	if !ask.Rows {
+		return m.cells.Extent(ask, e)
+	}
+	if newer, ok = m.cells.describe(0, ask, e); ok && e.Rows > 0 {
 		m.stretch = e.Rows - 1
 	}
 	return newer, ok

@@ -256,6 +256,7 @@ func (r *RowReader) judgeWhole() verdict {
 	e := &r.extent
 	ask := row.Ask{Rows: true, Limit: r.Limit, Layers: true, Seq: r.judge.seq}
 	for r.asked = true; r.judged == unclear; ask.Rows = false {
+		r.many = 0
 		var ok bool
 		if r.newer, ok = r.whole.Extent(ask, e); !ok || r.newer != nil {
 			break

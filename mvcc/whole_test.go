@@ -441,3 +441,18 @@ func TestARowCopiedWholeIsTheRowPrunedCellByCell(t *testing.T) {
 		t.Errorf("%d rows copied alone, %d over older cells, %d without their delete-row: the test tests little", alone, covering, spentRows)
 	}
 }
+
+// TestOneRowIsNotReadWithThoseAfterIt: a RowMerge is one row, though its source knows the next.
+func TestOneRowIsNotReadWithThoseAfterIt(t *testing.T) {
+	var run mvcctest.Run
+	for _, key := range []string{"a", "b", "c"} {
+		run = append(run, mvcctest.Row{Key: []byte(key), Cells: []row.Cell{marker(5, 1), put("x", 5, 1)}})
+	}
+	it := run.NewIterator()
+	it.First()
+	r := mvcc.NewReader(mvcc.NewRowMerge([]mvcc.Iterator{it}), newest, mvcc.Selection{})
+	chunk := row.Chunk{Budget: 1000}
+	if n := r.CollectRows(&chunk); n != 0 {
+		t.Errorf("%d rows were read together", n)
+	}
+}

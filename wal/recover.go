@@ -29,12 +29,14 @@ type Options struct {
 	// it takes over from a torn segment.
 	SegmentSize int64
 	// Sync says that callers will wait for Sync. The log then bypasses the page cache, which
-	// syncs faster. Without it the log is written through the page cache whenever writeThreshold
-	// bytes have gathered, which is faster without syncs. Sync and Flush work in both modes.
+	// syncs faster. Without it the log is written through the page cache, which is faster without
+	// syncs: by HandOver, whenever writeThreshold bytes have gathered. Sync and Flush work in both
+	// modes.
 	Sync bool
 	// Gathered, if not nil, is called when a group or the end of a segment is left for
 	// Writer.HandOver, which should be called soon. It must not wait for anything, nor call the
-	// Writer.
+	// Writer. Without Sync it is needed: otherwise records stay in memory until MakeRoom, Sync,
+	// Flush or a call of HandOver.
 	Gathered func()
 	// Memory is the pool for the buffers of a Writer; nil is the Go heap.
 	Memory *offheap.Pool

@@ -7,7 +7,7 @@ package wal
 // new segment at once. The rest is the rotation: what the last group of the old segment has to do
 // once it is written. That group is in flight like any other, and the first caller to reach it
 // writes it; no other group begins before it is done. Until then the new segment is not part of
-// the log: for NewestOnDisk, Segments and Release the old one is the last, as for recovery.
+// the log: for NewestOnDisk and Release the old one is the last, as for recovery.
 
 import (
 	"slices"

@@ -97,6 +97,9 @@ func (r *segmentReader) bytes(off int64, n int) ([]byte, error) {
 	start := off &^ (blockSize - 1) // whole blocks, as direct I/O demands
 	skip := int(off - start)
 	want := int(min(readChunk, nextBlock(r.size-1)-start))
+	if off == 0 { // only the header: a spare is fit for use whatever can be read behind it
+		want = min(want, blockSize)
+	}
 	if len(r.buf) < want {
 		r.buf = vfs.AlignedBuffer(want)
 	}

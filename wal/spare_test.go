@@ -371,3 +371,47 @@ func TestOnlyCanonicalNamesAreSegments(t *testing.T) {
 		t.Error(s)
 	}
 }
+
+// TestASpareIsJudgedByItsHeader: a sector behind the header that cannot be read does not keep a
+// log from opening, since a spare is written anew.
+func TestASpareIsJudgedByItsHeader(t *testing.T) {
+	sim := newSim()
+	opts := testOptions(sim)
+	opts.SegmentSize = 1 << 20
+	w, _ := mustOpen(t, opts, 0, &oracle{})
+	if err := w.PrepareNext(); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, w)
+	spares := 0
+	opts.FS = badSectors{sim.Image(vfs.CrashKeepAll, 0), &spares}
+	w, _ = mustOpen(t, opts, 0, &oracle{})
+	mustClose(t, w)
+	if spares == 0 {
+		t.Error("no spare was opened: the test tests nothing")
+	}
+}
+
+// badSectors fails reads of spares behind their first blocks, and counts the spares.
+type badSectors struct {
+	vfs.FS
+	spares *int
+}
+
+func (b badSectors) Open(name string, opts vfs.OpenOptions) (vfs.File, error) {
+	f, err := b.FS.Open(name, opts)
+	if err == nil && strings.Contains(name, "spare-") {
+		*b.spares++
+		return badSector{f}, nil
+	}
+	return f, err
+}
+
+type badSector struct{ vfs.File }
+
+func (f badSector) ReadAt(p []byte, off int64) (int, error) {
+	if off+int64(len(p)) > 2*blockSize {
+		return 0, syscall.EIO
+	}
+	return f.File.ReadAt(p, off)
+}

@@ -55,7 +55,7 @@ type Writer struct {
 	making    *making
 	// inviting is true while a leader lets other callers join its group.
 	inviting bool
-	waiting  atomic.Int64 // calls of Sync and Rotate under way
+	waiting  atomic.Int64 // calls of Sync and MakeRoom under way
 
 	cur       segment
 	buf       []byte            // frames of the next group; aligned; ends at cur.head

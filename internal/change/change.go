@@ -119,9 +119,9 @@ func (c *Change) DeleteColumn(column string) {
 	c.note(column, c.row.Add(column, row.MaxVersion, row.KindTrim))
 }
 
-// note keeps a mistake.
+// note keeps the first mistake of a column.
 func (c *Change) note(column string, err error) {
-	if err != nil {
+	if err != nil && !slices.ContainsFunc(c.bad, func(b badCell) bool { return b.column == column }) {
 		c.bad = append(c.bad, badCell{strings.Clone(column), err})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/mvcc"
+	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -44,12 +45,19 @@ func (t *Table) unknown() error { return fmt.Errorf("%w: %q", ErrNotFound, t.Nam
 // newest first, and the table's limit of versions. It counts cells that a reader's clock hides but
 // that are not beyond the expiry watermark, so the answer does not depend on the clock.
 func (t *Table) Versions(key, column []byte, written *memtable.Memtable) (versions []int64, limit int, err error) {
-	var found row.Collector
-	view, err := t.read(&found, key, written, 0, mvcc.Selection{Columns: [][]byte{column}})
-	for i := range found.Cells {
-		versions = append(versions, found.Cells[i].Version)
+	g, view, err := t.latest(key, written, 0)
+	if err != nil {
+		return nil, 0, err
 	}
-	return versions, view.MaxVersions, err
+	defer g.Close()
+	reader, err := g.Seek(key, view, mvcc.Selection{Columns: [][]byte{column}})
+	if err != nil {
+		return nil, 0, err
+	}
+	for reader.NextCell() {
+		versions = append(versions, reader.Cell().Version)
+	}
+	return versions, view.MaxVersions, reader.Error()
 }
 
 // Before encodes what the columns that the change log wants to know hold in the newest applied
@@ -59,9 +67,13 @@ func (t *Table) Before(log *Table, key []byte, written *memtable.Memtable) ([]by
 	if log == nil || len(log.before) == 0 {
 		return nil, nil
 	}
+	g, view, err := t.latest(key, written, t.Clock.NowMillis())
+	if err != nil {
+		return nil, err
+	}
+	defer g.Close()
 	var found row.Collector
-	_, err := t.read(&found, key, written, t.Clock.NowMillis(), mvcc.Selection{Columns: log.before, MaxVersions: 1})
-	if err == nil {
+	if _, err = g.Get(key, view, &mvcc.Selection{Columns: log.before, MaxVersions: 1}, &found, 0); err == nil {
 		err = new(valuefetch.Values).Fetch(found.Cells, t.Files, 0)
 	}
 	if err == nil {
@@ -73,17 +85,15 @@ func (t *Table) Before(log *Table, key []byte, written *memtable.Memtable) ([]by
 	return cdc.AppendBefore(nil, found.Cells)
 }
 
-// read collects the selected cells of a row in the newest applied state and in written above it, as a
-// reader with that clock sees them.
-func (t *Table) read(dst *row.Collector, key []byte, written *memtable.Memtable, millis int64, sel mvcc.Selection) (view mvcc.View, err error) {
+// latest pins the tree of a row, with written above it, and returns the view of a reader with that
+// clock of the newest applied state. The caller closes the getter.
+func (t *Table) latest(key []byte, written *memtable.Memtable, millis int64) (*partition.Getter, mvcc.View, error) {
 	g := t.Find(key).NewGetter()
-	defer g.Close()
 	meta := t.Meta()
 	if meta == nil {
-		return view, t.unknown()
+		g.Close()
+		return nil, mvcc.View{}, t.unknown()
 	}
-	view = views.Of(meta, views.Latest, millis)
 	g.Above(written)
-	_, err = g.Get(key, view, &sel, dst, 0)
-	return view, err
+	return g, views.Of(meta, views.Latest, millis), nil
 }

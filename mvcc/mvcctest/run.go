@@ -36,6 +36,7 @@ type Iterator struct {
 	Moves, Seeks int
 	Collected    int // calls of Collect
 	Closed       bool
+	Reluctant    bool // see Extent
 
 	run    Run
 	at     int
@@ -173,12 +174,14 @@ func (it *Iterator) Close() error {
 	return nil
 }
 
-// Extent describes the row whenever an Extent can. If it is asked for more, it describes now
-// many rows, now the row, and now a layer of it.
+// Extent describes the row whenever an Extent can, or with Reluctant in about half of all cases. If
+// it is asked for more, it describes now many rows, now the row, and now a layer of it.
 func (it *Iterator) Extent(ask row.Ask, e *row.Extent) (newer row.Cursor, ok bool) {
 	it.onRow()
 	it.cellAt, it.older = -1, it.run[it.at].Cells
 	switch {
+	case it.Reluctant && it.Moves%2 == 0:
+		return nil, false
 	case ask.Rows && it.describeMany(ask.Limit, e):
 		return nil, true
 	case it.describe(e):
