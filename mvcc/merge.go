@@ -374,16 +374,13 @@ func (m *MergeIterator) Error() error {
 }
 
 // Close closes the runs.
-func (m *MergeIterator) Close() error {
-	var errs []error
+func (m *MergeIterator) Close() (err error) {
 	for i := range m.runs {
-		if err := m.runs[i].it.Close(); err != nil {
-			errs = append(errs, err)
-		}
+		err = errors.Join(err, m.runs[i].it.Close())
 	}
 	clear(m.runs)
 	m.runs, m.heap, m.places = m.runs[:0], m.heap[:0], m.places[:0]
-	return errors.Join(errs...)
+	return err
 }
 
 func (m *MergeIterator) position(backward bool, move func(Iterator) bool) bool {
