@@ -189,7 +189,7 @@ func ReadRow(key []row.Value, cells []row.Cell, columns int) (r Row, err error) 
 		wrote = wrote || c.Kind == row.KindPut
 		if c.Packed {
 			var buffer []byte
-			if c.Value, err = valuefile.Unpack(&buffer, c.Value, nil); err != nil {
+			if c.Value, err = valuefile.Unpack(&buffer, c.Value); err != nil {
 				return Row{}, err
 			}
 			c.Packed = false

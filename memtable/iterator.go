@@ -18,14 +18,12 @@ type Iterator struct {
 
 	// The cell cursor merges two cursors: its cell is the smaller of their current cells. A
 	// cursor that is not live has no cell.
-	packed      packedCursor
-	packedLive  bool
-	indexed     link // node of the index, 0 at its end
-	indexedCell row.Cell
-	onIndexed   bool // the current cell is that of the index
-	hasCell     bool
-	cells       []row.Cell // of the first mutation, decoded by Extent
-	later       laterCells // of Extent
+	packed     packedCursor
+	packedLive bool
+	later      laterCells
+	onLater    bool // the current cell is that of later
+	hasCell    bool
+	cells      []row.Cell // of the first mutation, decoded by Extent
 }
 
 // NewIterator makes an iterator that is not positioned.
@@ -113,10 +111,8 @@ func (it *Iterator) FirstCell() bool {
 	}
 	it.packed.reset(it.m.packedOf(it.node))
 	it.packedLive = it.packed.next()
-	it.indexed = 0
-	if head := link(it.node.index.Load()); head != 0 {
-		it.setIndexed(link(it.m.cell(head).next(0).Load()))
-	}
+	it.openLater()
+	it.later.FirstCell()
 	return it.choose()
 }
 
@@ -131,14 +127,8 @@ func (it *Iterator) SeekCell(column []byte, version int64) bool {
 		it.packed.reset(it.m.packedOf(it.node))
 	}
 	it.packedLive = it.packed.seek(column, version)
-	it.indexed = 0
-	if head := link(it.node.index.Load()); head != 0 {
-		// The newest sequence number and the smallest kind: before every
-		// cell of this version.
-		target := row.Cell{Column: column, Version: version, Seq: row.MaxSequence}
-		l, _ := it.m.seekCell(head, &target)
-		it.setIndexed(l)
-	}
+	it.openLater()
+	it.later.SeekCell(column, version)
 	return it.choose()
 }
 
@@ -147,8 +137,8 @@ func (it *Iterator) NextCell() bool {
 	if !it.hasCell {
 		return false
 	}
-	if it.onIndexed {
-		it.setIndexed(link(it.m.cell(it.indexed).next(0).Load()))
+	if it.onLater {
+		it.later.NextCell()
 	} else {
 		it.packedLive = it.packed.next()
 	}
@@ -158,8 +148,8 @@ func (it *Iterator) NextCell() bool {
 // Cell is the current cell, valid until either cursor moves.
 // REQUIRES: positioned on a cell.
 func (it *Iterator) Cell() *row.Cell {
-	if it.onIndexed {
-		return &it.indexedCell
+	if it.onLater {
+		return &it.later.cell
 	}
 	return &it.packed.cell
 }
@@ -178,26 +168,55 @@ func (m *Memtable) Sample(apart int64, fn func(key []byte)) {
 	}
 }
 
-// setIndexed makes l the current cell of the index.
-func (it *Iterator) setIndexed(l link) {
-	it.indexed = l
-	if l != 0 {
-		it.m.cell(l).read(&it.indexedCell)
-	}
-}
-
 // choose makes the smaller of the two current cells the iterator's cell.
 func (it *Iterator) choose() bool {
 	switch {
-	case it.indexed == 0:
-		it.onIndexed, it.hasCell = false, it.packedLive
+	case it.later.at == 0:
+		it.onLater, it.hasCell = false, it.packedLive
 	case !it.packedLive:
-		it.onIndexed, it.hasCell = true, true
+		it.onLater, it.hasCell = true, true
 	default:
-		it.onIndexed = row.CompareCells(&it.indexedCell, &it.packed.cell) < 0
+		it.onLater = row.CompareCells(&it.later.cell, &it.packed.cell) < 0
 		it.hasCell = true
 	}
 	return it.hasCell
+}
+
+// laterCells walks the cells of a row that came after its first mutation: the row's index.
+type laterCells struct {
+	m    *Memtable
+	head link // of the index; 0 if the row has none
+	at   link // node of the index, 0 at its end
+	cell row.Cell
+}
+
+// openLater makes later that of the current row, not positioned.
+func (it *Iterator) openLater() {
+	it.later.m, it.later.head, it.later.at = it.m, link(it.node.index.Load()), 0
+}
+
+func (l *laterCells) to(at link) bool {
+	if l.at = at; at == 0 {
+		return false
+	}
+	l.m.cell(at).read(&l.cell)
+	return true
+}
+
+func (l *laterCells) FirstCell() bool {
+	return l.head != 0 && l.to(link(l.m.cell(l.head).next(0).Load()))
+}
+func (l *laterCells) NextCell() bool  { return l.at != 0 && l.to(link(l.m.cell(l.at).next(0).Load())) }
+func (l *laterCells) Cell() *row.Cell { return &l.cell }
+func (l *laterCells) Error() error    { return nil }
+
+func (l *laterCells) SeekCell(column []byte, version int64) bool {
+	if l.head == 0 {
+		return false
+	}
+	// The newest sequence number and the smallest kind: before every cell of this version.
+	at, _ := l.m.seekCell(l.head, &row.Cell{Column: column, Version: version, Seq: row.MaxSequence})
+	return l.to(at)
 }
 
 // Error returns nil: a memtable has no errors.

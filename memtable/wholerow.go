@@ -20,41 +20,14 @@ func (it *Iterator) Extent(ask row.Ask, e *row.Extent) (newer row.Cursor, ok boo
 	if it.node == nil {
 		return nil, false
 	}
-	head := link(it.node.index.Load())
-	if head != 0 && !ask.Layers || !it.describe(e) {
+	it.openLater()
+	if it.later.head != 0 && !ask.Layers || !it.describe(e) {
 		return nil, false
 	}
-	if head == 0 {
+	if it.later.head == 0 {
 		return nil, true
 	}
-	it.later = laterCells{m: it.m, head: head}
 	return &it.later, true
-}
-
-// laterCells walks the cells of a row that came after its first mutation.
-type laterCells struct {
-	m    *Memtable
-	head link
-	at   link
-	cell row.Cell
-}
-
-func (l *laterCells) to(at link) bool {
-	if l.at = at; at == 0 {
-		return false
-	}
-	l.m.cell(at).read(&l.cell)
-	return true
-}
-
-func (l *laterCells) FirstCell() bool { return l.to(link(l.m.cell(l.head).next(0).Load())) }
-func (l *laterCells) NextCell() bool  { return l.at != 0 && l.to(link(l.m.cell(l.at).next(0).Load())) }
-func (l *laterCells) Cell() *row.Cell { return &l.cell }
-func (l *laterCells) Error() error    { return nil }
-
-func (l *laterCells) SeekCell(column []byte, version int64) bool {
-	at, _ := l.m.seekCell(l.head, &row.Cell{Column: column, Version: version, Seq: row.MaxSequence})
-	return l.to(at)
 }
 
 // describe decodes the cells of the row's first mutation and makes e their extent. It accepts at

@@ -97,20 +97,7 @@ func (r *RowReader) listNewer(dst *row.Collector, older *row.Extent, shown bool)
 	left := r.sel.MaxBytes
 	// Collect leaves out versions that would show if a tombstone hides newer ones.
 	cut := shown && r.projection.Cuts(older.Versions)
-	for r.at {
-		if r.exhausted() {
-			return nil, false
-		}
-		c := r.cells.Cell()
-		if !r.inColumn || !bytes.Equal(c.Column, r.column()) {
-			if !r.enterColumn(c.Column) {
-				continue
-			}
-		}
-		if c.Version < r.minVersion {
-			r.leaveColumn()
-			continue
-		}
+	for c := r.candidate(); c != nil; c = r.candidate() {
 		if v := r.judge.attribute(c); v == visible || v == hides {
 			if older.Deleted && c.Seq < older.DeleteSeq || v == hides && cut {
 				return nil, false
@@ -131,6 +118,9 @@ func (r *RowReader) listNewer(dst *row.Collector, older *row.Extent, shown bool)
 			list[n].Value = dst.Copy(c.Value)
 		}
 		r.pass()
+	}
+	if r.at { // exhausted
+		return nil, false
 	}
 	if cap(list) <= keptCells {
 		r.layers.newer = list[:0]

@@ -24,8 +24,8 @@ type RowMerge struct {
 	heap    []cellSource // min-heap in cell order, if there are several sources
 	// twins is set when a comparison finds equal cells, which happens only if a run
 	// was stored twice. sink compares every new parent with its lesser child, so
-	// an equal pair is noticed before it gets to the top of the heap. From then on
-	// each step in the row looks for copies to skip.
+	// an equal pair is noticed before it gets to the top of the heap. The next step
+	// looks for copies to skip.
 	twins bool
 	err   error
 }
@@ -61,13 +61,7 @@ func (m *RowMerge) FirstCell() bool {
 	if len(m.sources) == 1 {
 		return m.sources[0].FirstCell()
 	}
-	m.heap = m.heap[:0]
-	for _, it := range m.sources {
-		if !m.admit(it, it.FirstCell()) {
-			return false
-		}
-	}
-	return m.heapify()
+	return m.position(Iterator.FirstCell)
 }
 
 // SeekCell positions on the first cell at or after (column, version).
@@ -75,13 +69,7 @@ func (m *RowMerge) SeekCell(column []byte, version int64) bool {
 	if len(m.sources) == 1 {
 		return m.sources[0].SeekCell(column, version)
 	}
-	m.heap = m.heap[:0]
-	for _, it := range m.sources {
-		if !m.admit(it, it.SeekCell(column, version)) {
-			return false
-		}
-	}
-	return m.heapify()
+	return m.position(func(it Iterator) bool { return it.SeekCell(column, version) })
 }
 
 // NextCell moves by one cell.
@@ -92,10 +80,11 @@ func (m *RowMerge) NextCell() bool {
 	if m.err != nil {
 		return false
 	}
-	if m.twins && !m.skipTwins() {
+	if m.twins && !m.skipTwins() || !m.step(0) {
 		return false
 	}
-	return m.stepTop()
+	m.sink(0)
+	return len(m.heap) > 0
 }
 
 // Cell is the current cell.
@@ -164,14 +153,18 @@ func (m *RowMerge) above(i int) row.Cursor {
 // Collect appends the wanted cells of the described source.
 func (m *RowMerge) Collect(dst *row.Collector, p *row.Projection) { m.known.Collect(dst, p) }
 
-// admit takes a positioned source into the heap, unless it has no cell there. It
-// returns false if the source failed.
-func (m *RowMerge) admit(it Iterator, ok bool) bool {
-	if ok {
-		m.heap = append(m.heap, cellSource{it, it.Cell()})
-		return true
+// position moves each source, and makes a heap of those that have a cell there. It returns false
+// if there is none, or if a source failed.
+func (m *RowMerge) position(move func(Iterator) bool) bool {
+	m.heap = m.heap[:0]
+	for _, it := range m.sources {
+		if move(it) {
+			m.heap = append(m.heap, cellSource{it, it.Cell()})
+		} else if m.fail(it.Error()) {
+			return false
+		}
 	}
-	return !m.fail(it.Error())
+	return m.heapify()
 }
 
 func (m *RowMerge) fail(err error) bool {
@@ -190,48 +183,31 @@ func (m *RowMerge) heapify() bool {
 	return len(m.heap) > 0
 }
 
-// stepTop moves the source at the top of the heap by one cell.
-func (m *RowMerge) stepTop() bool {
-	top := &m.heap[0]
-	if top.it.NextCell() {
-		top.cell = top.it.Cell()
-	} else {
-		if m.fail(top.it.Error()) {
-			return false
-		}
-		last := len(m.heap) - 1
-		m.heap[0] = m.heap[last]
-		m.heap = m.heap[:last]
+// step moves source i of the heap by one cell, and takes it out of the heap at its end. It does
+// not restore the heap's order, and returns false if the source failed.
+func (m *RowMerge) step(i int) bool {
+	s := &m.heap[i]
+	if s.it.NextCell() {
+		s.cell = s.it.Cell()
+		return true
 	}
-	m.sink(0)
-	return len(m.heap) > 0
+	if m.fail(s.it.Error()) {
+		return false
+	}
+	last := len(m.heap) - 1
+	m.heap[i] = m.heap[last]
+	m.heap = m.heap[:last]
+	return true
 }
 
-// skipTwins moves all sources but the first past cells equal to the current one. Only
-// equal cells lie above a cell that equals the root, so looking at the root's children
-// until neither is equal finds all of them.
+// skipTwins moves all sources but the first past cells equal to the current one.
 func (m *RowMerge) skipTwins() bool {
-	for i := 1; i < len(m.heap) && i <= 2; {
-		if row.CompareCells(m.heap[0].cell, m.heap[i].cell) != 0 {
-			i++
-			continue
+	for i := len(m.heap) - 1; i > 0; i-- { // downward, because the end of a source moves the last one to its place
+		if row.CompareCells(m.heap[0].cell, m.heap[i].cell) == 0 && !m.step(i) {
+			return false
 		}
-		twin := &m.heap[i]
-		if twin.it.NextCell() {
-			twin.cell = twin.it.Cell()
-			m.sink(i)
-		} else {
-			if m.fail(twin.it.Error()) {
-				return false
-			}
-			last := len(m.heap) - 1
-			m.heap[i] = m.heap[last]
-			m.heap = m.heap[:last]
-			m.heapify()
-		}
-		i = 1
 	}
-	return true
+	return m.heapify()
 }
 
 func (m *RowMerge) sink(i int) {
@@ -402,16 +378,13 @@ func (m *MergeIterator) Error() error {
 }
 
 // Close closes the runs.
-func (m *MergeIterator) Close() error {
-	var errs []error
+func (m *MergeIterator) Close() (err error) {
 	for i := range m.runs {
-		if err := m.runs[i].it.Close(); err != nil {
-			errs = append(errs, err)
-		}
+		err = errors.Join(err, m.runs[i].it.Close())
 	}
 	clear(m.runs)
 	m.runs, m.heap, m.places = m.runs[:0], m.heap[:0], m.places[:0]
-	return errors.Join(errs...)
+	return err
 }
 
 func (m *MergeIterator) position(backward bool, move func(Iterator) bool) bool {

@@ -161,21 +161,7 @@ func (r *RowReader) NextCell() bool {
 		r.returned = false
 		r.pass()
 	}
-	for r.at {
-		if r.exhausted() {
-			r.cut = true
-			return false
-		}
-		c := r.cells.Cell()
-		if !r.inColumn || !bytes.Equal(c.Column, r.column()) {
-			if !r.enterColumn(c.Column) {
-				continue
-			}
-		}
-		if c.Version < r.minVersion {
-			r.leaveColumn()
-			continue
-		}
+	for c := r.candidate(); c != nil; c = r.candidate() {
 		if r.judge.attribute(c) == visible && c.Version <= r.maxVersion {
 			r.given++
 			r.returned = true
@@ -183,7 +169,26 @@ func (r *RowReader) NextCell() bool {
 		}
 		r.pass()
 	}
+	if r.at {
+		r.cut = true
+	}
 	return false
+}
+
+// candidate moves to the next cell, from the current one on, that its column and version do not
+// leave out. It returns nil at the end of the row or, with at set, if the reader is exhausted.
+func (r *RowReader) candidate() *row.Cell {
+	for r.at && !r.exhausted() {
+		c := r.cells.Cell()
+		if (!r.inColumn || !bytes.Equal(c.Column, r.column())) && !r.enterColumn(c.Column) {
+			continue
+		}
+		if c.Version >= r.minVersion {
+			return c
+		}
+		r.leaveColumn()
+	}
+	return nil
 }
 
 // Collect copies the visible and selected cells of the row to dst: the same as

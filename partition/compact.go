@@ -210,7 +210,7 @@ func (t *Tree) log(c *compaction.Candidate, what string, dropped uint64, took ti
 // runsOf returns the runs of a compaction's inputs, newest first. Each file of level 0 is a run;
 // the files of a deeper level are one run together.
 func (v *version) runsOf(inputs *compaction.Levels, memory *offheap.Pool) (runs []mvcc.Iterator) {
-	opts := sstable.IterOptions{NoCacheFill: true, KeepStored: true, Memory: memory}
+	opts := sstable.IterOptions{NoCacheFill: true, Memory: memory}
 	for level, metas := range inputs {
 		files := v.named(level, metas)
 		if level == 0 {

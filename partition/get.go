@@ -4,7 +4,6 @@ package partition
 
 import (
 	"bytes"
-	"sort"
 
 	"github.com/flagstone-db/flagstone/internal/rowcache"
 	"github.com/flagstone-db/flagstone/internal/tablefiles"
@@ -223,10 +222,7 @@ func (g *Getter) collect(key []byte, hash, seq uint64) error {
 	s := g.state
 	lost := 0
 	for n, files := range s.version.runs {
-		i := sort.Search(len(files), func(i int) bool {
-			return bytes.Compare(files[i].Meta.Largest, key) >= 0
-		})
-		if i < len(files) {
+		if i := fileOf(files, key); i < len(files) {
 			found := len(g.sources)
 			if done, err := g.collectFile(files[i], key, hash, seq); done || err != nil {
 				g.tree.lose(hash, lost)
@@ -245,10 +241,10 @@ func (g *Getter) collect(key []byte, hash, seq uint64) error {
 	return nil
 }
 
-// collectFile adds the row from a table file, if the file holds it. done says that older runs do
-// not matter.
+// collectFile adds the row from a table file that ends at or above the key, if the file holds it.
+// done says that older runs do not matter.
 func (g *Getter) collectFile(f *tablefiles.File, key []byte, hash, seq uint64) (done bool, err error) {
-	if bytes.Compare(key, f.Meta.Smallest) < 0 || bytes.Compare(key, f.Meta.Largest) > 0 {
+	if bytes.Compare(key, f.Meta.Smallest) < 0 {
 		return false, nil
 	}
 	r, err := f.Reader()

@@ -32,14 +32,17 @@ func (l *levelIterator) init(files []*tablefiles.File, opts sstable.IterOptions)
 	l.files, l.opts, l.at, l.it, l.err = files, opts, -1, nil, nil
 }
 
+// fileOf returns the index of the first file of a run that ends at or above a key.
+func fileOf(files []*tablefiles.File, key []byte) int {
+	return sort.Search(len(files), func(i int) bool { return bytes.Compare(files[i].Meta.Largest, key) >= 0 })
+}
+
 // use makes file i current. It returns false if there is no such file or opening fails.
 func (l *levelIterator) use(i int) bool {
 	if l.it != nil && l.at == i {
 		return true
 	}
-	if !l.drop() {
-		return false
-	}
+	l.drop()
 	l.at = i
 	if i < 0 || i >= len(l.files) {
 		return false
@@ -54,25 +57,32 @@ func (l *levelIterator) use(i int) bool {
 	return true
 }
 
-// drop closes the current file's iterator. It returns false if that fails.
-func (l *levelIterator) drop() bool {
-	if l.it == nil {
-		return true
+// drop closes the current file's iterator.
+func (l *levelIterator) drop() {
+	if l.it != nil {
+		l.it.Close() // always nil: movements report the errors
+		l.it = nil
 	}
-	err := l.it.Close()
-	l.it = nil
-	if err != nil && l.err == nil {
-		l.err = err
-	}
-	return l.err == nil
 }
 
 // settle returns ok. If that is false, it keeps the current file's error.
 func (l *levelIterator) settle(ok bool) bool {
-	if !ok && l.it != nil {
+	if !ok {
 		l.err = l.it.Error()
 	}
 	return ok
+}
+
+// nextFile goes on to the next file, unless the current one ended with an error.
+func (l *levelIterator) nextFile() bool {
+	l.err = l.it.Error()
+	return l.err == nil && l.use(l.at+1) && l.settle(l.it.First())
+}
+
+// previousFile goes back to the file before, unless the current one ended with an error.
+func (l *levelIterator) previousFile() bool {
+	l.err = l.it.Error()
+	return l.err == nil && l.use(l.at-1) && l.settle(l.it.Last())
 }
 
 func (l *levelIterator) First() bool {
@@ -87,16 +97,7 @@ func (l *levelIterator) Last() bool {
 
 func (l *levelIterator) SeekRow(key []byte) bool {
 	l.err = nil
-	i := sort.Search(len(l.files), func(i int) bool {
-		return bytes.Compare(l.files[i].Meta.Largest, key) >= 0
-	})
-	if !l.use(i) {
-		return false
-	}
-	if l.settle(l.it.SeekRow(key)) {
-		return true
-	}
-	return l.err == nil && l.use(i+1) && l.settle(l.it.First())
+	return l.use(fileOf(l.files, key)) && (l.it.SeekRow(key) || l.nextFile())
 }
 
 func (l *levelIterator) SeekRowBefore(key []byte) bool {
@@ -104,29 +105,11 @@ func (l *levelIterator) SeekRowBefore(key []byte) bool {
 	i := sort.Search(len(l.files), func(i int) bool {
 		return bytes.Compare(l.files[i].Meta.Smallest, key) >= 0
 	}) - 1
-	if !l.use(i) {
-		return false
-	}
-	if l.settle(l.it.SeekRowBefore(key)) {
-		return true
-	}
-	return l.err == nil && l.use(i-1) && l.settle(l.it.Last())
+	return l.use(i) && (l.it.SeekRowBefore(key) || l.previousFile())
 }
 
-func (l *levelIterator) NextRow() bool {
-	if l.settle(l.it.NextRow()) {
-		return true
-	}
-	return l.err == nil && l.use(l.at+1) && l.settle(l.it.First())
-}
-
-func (l *levelIterator) PrevRow() bool {
-	if l.settle(l.it.PrevRow()) {
-		return true
-	}
-	return l.err == nil && l.use(l.at-1) && l.settle(l.it.Last())
-}
-
+func (l *levelIterator) NextRow() bool   { return l.it.NextRow() || l.nextFile() }
+func (l *levelIterator) PrevRow() bool   { return l.it.PrevRow() || l.previousFile() }
 func (l *levelIterator) RowKey() []byte  { return l.it.RowKey() }
 func (l *levelIterator) FirstCell() bool { return l.settle(l.it.FirstCell()) }
 func (l *levelIterator) NextCell() bool  { return l.settle(l.it.NextCell()) }

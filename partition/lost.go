@@ -3,8 +3,6 @@ package partition
 // The time that reads lose to level 0: how much faster they would be if its files were compacted
 // with the files below. Package compaction weighs it against the bytes of such a compaction.
 
-import "sync/atomic"
-
 // The estimated losses of one read operation, in nanoseconds, for rows of a kilobyte.
 const (
 	lostToFilter = 80   // a get checks a file that does not hold its row
@@ -20,21 +18,11 @@ const lostNotice = 1 << 22
 // several processors do not take one cache line from each other. The stripe of a get follows from
 // its key: then the reads alone decide when ReadsLose is called, and not what a processor did
 // before. Scans lose at least a microsecond each, and share the first stripe.
-type lost [pinStripes]struct {
-	total atomic.Int64
-	_     [56]byte // the rest of a cache line
-}
-
-func (l *lost) total() (sum int64) {
-	for i := range l {
-		sum += l[i].total.Load()
-	}
-	return sum
-}
+type lost struct{ stripes }
 
 func (l *lost) reset() {
-	for i := range l {
-		l[i].total.Store(0)
+	for i := range l.stripes {
+		l.stripes[i].count.Store(0)
 	}
 }
 
@@ -43,7 +31,7 @@ func (t *Tree) lose(hash uint64, nanos int) {
 	if nanos == 0 {
 		return
 	}
-	total := t.lost[hash%pinStripes].total.Add(int64(nanos))
+	total := t.lost.of(uint32(hash)).Add(int64(nanos))
 	if total/lostNotice != (total-int64(nanos))/lostNotice {
 		t.env.Scheduler.ReadsLose(t)
 	}

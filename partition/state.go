@@ -111,16 +111,26 @@ type state struct {
 	// line from each other twice per read. A reader pins and unpins in the same stripe. A stripe
 	// that is at zero after the state was replaced stays there: a pin that comes too late sees
 	// the replacement and is undone before anything is read through it.
-	pins     [pinStripes]pinStripe
+	pins     stripes
 	replaced atomic.Bool
 	released atomic.Bool
 }
 
 const pinStripes = 8
 
-type pinStripe struct {
+// stripes is a sum that is counted in several cache lines.
+type stripes [pinStripes]struct {
 	count atomic.Int64
 	_     [56]byte // the rest of a cache line
+}
+
+func (s *stripes) of(stripe uint32) *atomic.Int64 { return &s[stripe%pinStripes].count }
+
+func (s *stripes) total() (sum int64) {
+	for i := range s {
+		sum += s[i].count.Load()
+	}
+	return sum
 }
 
 func newState(memories []*memory, v *version) *state {
@@ -133,7 +143,7 @@ func newState(memories []*memory, v *version) *state {
 
 // unpin ends a pin in a stripe.
 func (s *state) unpin(stripe uint32) {
-	s.pins[stripe%pinStripes].count.Add(-1)
+	s.pins.of(stripe).Add(-1)
 	if s.replaced.Load() {
 		s.release()
 	}
@@ -151,10 +161,8 @@ func (s *state) retire() {
 // release lets go of version and memtables if no reader pins the state. REQUIRES: it was
 // replaced.
 func (s *state) release() {
-	for i := range s.pins {
-		if s.pins[i].count.Load() != 0 {
-			return // the reader that ends that pin calls release
-		}
+	if s.pins.total() != 0 {
+		return // the reader that ends the last pin calls release
 	}
 	if s.released.CompareAndSwap(false, true) {
 		s.version.unref()

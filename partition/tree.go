@@ -83,7 +83,7 @@ func (t *Tree) pinStripe(stripe uint32) *state {
 // tryPin pins a state that was the tree's a moment ago, and reports whether the pin counts. It
 // counts if the state is still the tree's, since the pin then precedes the replacement.
 func (t *Tree) tryPin(s *state, stripe uint32) bool {
-	s.pins[stripe%pinStripes].count.Add(1)
+	s.pins.of(stripe).Add(1)
 	if t.state.Load() == s {
 		return true
 	}

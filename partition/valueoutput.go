@@ -57,7 +57,7 @@ func (o *output) cell(c *row.Cell) (row.Cell, error) {
 			return *c, err
 		}
 	case c.Packed && o.env.ValueThreshold <= 0: // the log is of a store that had value files
-		value, err := valuefile.Unpack(&v.buffer, c.Value, nil)
+		value, err := valuefile.Unpack(&v.buffer, c.Value)
 		unpacked := *c
 		unpacked.Packed, unpacked.Value = false, value
 		return unpacked, err

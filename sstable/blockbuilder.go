@@ -30,9 +30,9 @@ type blockBuilder struct {
 }
 
 type builderRow struct {
-	keyEnd  int
-	cellEnd int
-	away    uint64 // bytes in value files that its cells refer to
+	keyAt, keyEnd   int
+	cellAt, cellEnd int
+	away            uint64 // bytes in value files that its cells refer to
 
 	// The values as another table stored them, if known: a range of stored, the form,
 	// and the compression that was tried.
@@ -105,36 +105,16 @@ func (b *blockBuilder) size() int {
 }
 
 func (b *blockBuilder) startRow(key []byte) {
+	at, cells := len(b.keys), len(b.cells)
 	b.keys = append(b.keys, key...)
-	b.rows = append(b.rows, builderRow{keyEnd: len(b.keys), cellEnd: len(b.cells)})
+	b.rows = append(b.rows, builderRow{keyAt: at, keyEnd: len(b.keys), cellAt: cells, cellEnd: cells})
 	b.guess = 0
 }
 
 // rowCells is how many cells the last row has.
-func (b *blockBuilder) rowCells() int { return len(b.cells) - b.cellStart(len(b.rows)-1) }
+func (b *blockBuilder) rowCells() int { return len(b.cells) - b.rows[len(b.rows)-1].cellAt }
 
-func (b *blockBuilder) cellStart(i int) int {
-	if i == 0 {
-		return 0
-	}
-	return b.rows[i-1].cellEnd
-}
-
-func (b *blockBuilder) key(i int) []byte {
-	from := 0
-	if i > 0 {
-		from = b.rows[i-1].keyEnd
-	}
-	return b.keys[from:b.rows[i].keyEnd]
-}
-
-func (b *blockBuilder) value(i int) []byte {
-	from := 0
-	if i > 0 {
-		from = b.cells[i-1].valueEnd
-	}
-	return b.values[from:b.cells[i].valueEnd]
-}
+func (b *blockBuilder) key(i int) []byte { return b.keys[b.rows[i].keyAt:b.rows[i].keyEnd] }
 
 func (b *blockBuilder) name(i int) []byte {
 	from := 0
@@ -199,20 +179,20 @@ func (b *blockBuilder) moveLastRow(next *blockBuilder) {
 	next.reset()
 	last := len(b.rows) - 1
 	next.startRow(b.key(last))
-	for i := b.cellStart(last); i < b.rows[last].cellEnd; i++ {
-		c := &b.cells[i]
+	at := b.valuesEnd(last)
+	for _, c := range b.cells[b.rows[last].cellAt:] {
 		next.addCell(&row.Cell{
 			Column: b.name(c.column), Version: c.version, Seq: c.seq,
-			Kind: c.kind, Type: c.typ, Separate: c.separate, Value: b.value(i),
+			Kind: c.kind, Type: c.typ, Separate: c.separate, Value: b.values[at:c.valueEnd],
 		})
+		at = c.valueEnd
 	}
 }
 
 // rowLevel decides how the first, row-level cells of row i are stored. It returns flags
 // and the number of cells that they replace, or (0, 0) to store them as cells.
 func (b *blockBuilder) rowLevel(i int) (flags uint64, cells int) {
-	from := b.cellStart(i)
-	run := b.cells[from:b.rows[i].cellEnd]
+	run := b.cells[b.rows[i].cellAt:b.rows[i].cellEnd]
 	for cells < len(run) && run[cells].kind.IsRowLevel() {
 		cells++
 	}
@@ -404,7 +384,7 @@ func (b *blockBuilder) rankColumns(n int, continued bool) {
 		b.ranks = append(b.ranks, -1)
 	}
 	for i := range n {
-		from := b.cellStart(i)
+		from := b.rows[i].cellAt
 		if !continued {
 			_, flagged := b.rowLevel(i)
 			from += flagged
@@ -428,7 +408,7 @@ func (b *blockBuilder) rankColumns(n int, continued bool) {
 // encodeRow fills the arrays of row i and of its cells.
 func (b *blockBuilder) encodeRow(i int, flagsAllowed bool) {
 	a := &b.arrays
-	from, first := b.cellStart(i), len(b.stamps)
+	from, first := b.rows[i].cellAt, len(b.stamps)
 	flags, flagged := uint64(0), 0
 	if flagsAllowed {
 		flags, flagged = b.rowLevel(i)

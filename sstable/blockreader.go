@@ -23,7 +23,7 @@ type blockReader struct {
 
 	began  time.Duration // when the last access to values began, on the clock of r.verified,
 	lately uint64        // and which segments of the block had been verified lately
-	stored row.Stored    // how the values that were opened last are stored, if opts.KeepStored
+	stored row.Stored    // how the values that were opened last are stored, in a merge
 }
 
 // loadedBlock is a block that a reader holds, and memory for the next one.

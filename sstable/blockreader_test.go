@@ -48,7 +48,7 @@ func TestAFlippedBitIsFoundInEachWayOfReading(t *testing.T) {
 				pattern pattern
 			}{
 				{IterOptions{}, point}, {IterOptions{}, scan}, {IterOptions{Believe: true}, scan},
-				{IterOptions{NoCacheFill: true}, merge}, {IterOptions{NoCacheFill: true, KeepStored: true}, merge},
+				{IterOptions{NoCacheFill: true}, merge},
 			} {
 				opts := reader
 				opts.FileName = damagedName

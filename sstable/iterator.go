@@ -10,15 +10,14 @@ import (
 
 // IterOptions configure an iterator.
 type IterOptions struct {
-	// NoCacheFill keeps blocks that the iterator reads out of the cache, so that a
-	// compaction does not evict what readers use. Blocks that are already there are used.
+	// NoCacheFill is for a merge. It keeps blocks that the iterator reads out of the cache, so
+	// that a compaction does not evict what readers use. Blocks that are already there are used.
+	// Stored then tells how values are stored.
 	NoCacheFill bool
 	// Believe lets the iterator skip the checksum of values from a mapping that were
 	// verified lately: see ReaderOptions.VerifyInterval. What goes to the cache is
 	// verified even then.
 	Believe bool
-	// KeepStored makes Stored tell how values are stored.
-	KeepStored bool
 	// ReadAhead is the most bytes that are read at once when blocks are read one after
 	// the other; 0 means defaultReadAhead, and a negative value no read-ahead.
 	ReadAhead int

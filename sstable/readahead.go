@@ -101,7 +101,7 @@ func (a *readAhead) offer(b *blockReader, i int, values bool) {
 	}
 	a.reads = b.bytes.reads
 	run := b.bytes.run
-	if !a.offering || b.opts.KeepStored || run < wakeFrom && !a.stream.Awake() {
+	if !a.offering || b.bytes.pattern == merge || run < wakeFrom && !a.stream.Awake() {
 		return
 	}
 	if a.end == 0 {

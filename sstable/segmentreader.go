@@ -70,7 +70,7 @@ func (b *blockReader) keeps(n int) bool {
 // readsRest reports whether to read the segments from k on by one access, which is better than
 // up to eight: the file is mapped, and the cache has no room for them.
 func (b *blockReader) readsRest(k int) bool {
-	return k < b.block.segments-1 && !b.opts.KeepStored && b.r.mapping != nil &&
+	return k < b.block.segments-1 && b.bytes.pattern != merge && b.r.mapping != nil &&
 		(b.pin == nil || b.r.cached.Full(b.pin))
 }
 
@@ -192,7 +192,7 @@ func (b *blockReader) expand(dst []byte, kind Compression, body []byte) (bad str
 	if bad == "" {
 		bad = b.bytes.scratch.expand(dst, kind, body)
 	}
-	if b.opts.KeepStored && bad == "" {
+	if b.bytes.pattern == merge && bad == "" {
 		if kind != CompressNone {
 			b.stored.Tried = uint8(kind) // a file has one compression
 		}

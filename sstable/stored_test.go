@@ -60,7 +60,7 @@ func TestStoredValuesAreTakenOver(t *testing.T) {
 		for n, to := range []Compression{CompressNone, CompressS2, CompressZstd, CompressZstd} {
 			source := &memFile{}
 			rows.write(t, source, WriterOptions{Compression: from, UniqueID: [16]byte{1}})
-			it := openFile(t, source, nil).NewIterator(IterOptions{NoCacheFill: true, KeepStored: true})
+			it := openFile(t, source, nil).NewIterator(IterOptions{NoCacheFill: true})
 			copied, anew := &memFile{}, &memFile{}
 			opts := WriterOptions{Compression: to, UniqueID: [16]byte{2}, FilterBitsPerKey: 10}
 			if n == 3 {

@@ -65,15 +65,9 @@ func (r *Reader) believed(buffer *[]byte, ref row.Reference, began time.Duration
 		h, bad := headFor(stored, ref)
 		if bad == "" {
 			record := Record{content: stored[headSize:], raw: h.raw, kind: h.kind}
-			value, bad, err = record.unpack(&unpacking{
-				buffer: buffer, known: true, helpers: r.helpers,
-				mapping: m.mapping, offset: int64(ref.Offset) + headSize, size: int64(h.stored),
-			})
+			value, bad = record.unpack(buffer, true)
 		}
-		if bad != "" {
-			return r.corrupt(int64(ref.Offset), bad)
-		}
-		return err
+		return r.corrupt(int64(ref.Offset), bad)
 	})
 	switch {
 	case errors.Is(err, vfs.ErrFault):

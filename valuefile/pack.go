@@ -8,8 +8,6 @@ import (
 	"fmt"
 
 	"github.com/klauspost/compress/s2"
-
-	"github.com/flagstone-db/flagstone/internal/assist"
 )
 
 const (
@@ -130,15 +128,14 @@ func appendBlock(dst, src []byte) []byte {
 	return append(append(dst[:end], byte(literal-1)<<2), src[len(body):]...)
 }
 
-// Unpack unpacks a value into buffer, and returns it. Helpers, if not nil, do a part of the work.
-func Unpack(buffer *[]byte, packed []byte, helpers *assist.Helpers) ([]byte, error) {
+// Unpack unpacks a value into buffer, which is grown as needed, and returns it.
+func Unpack(buffer *[]byte, packed []byte) ([]byte, error) {
 	var value []byte
 	p, raw, bad := parsePacked(packed)
 	switch {
 	case bad != "":
 	case p.entries != nil:
-		u := unpacking{buffer: buffer, known: true, helpers: helpers}
-		value, bad, _ = u.pieces(&p, raw) // there is no mapping to fail
+		value, bad = p.unpack(buffer, raw, true)
 	default:
 		value, bad = unpackBlock(buffer, raw, packed)
 	}

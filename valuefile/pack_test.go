@@ -61,12 +61,12 @@ func TestWhatIsPackedIsUnpacked(t *testing.T) {
 			continue
 		}
 		packed++
-		if got, err := Unpack(&other, p, nil); err != nil || !bytes.Equal(got, value) {
+		if got, err := Unpack(&other, p); err != nil || !bytes.Equal(got, value) {
 			t.Fatalf("value %d: unpacked to %d of %d bytes, %v", i, len(got), len(value), err)
 		}
 		if block := packBlock(value); len(block) < len(value) {
 			blocks++
-			if got, err := Unpack(&other, block, nil); err != nil || !bytes.Equal(got, value) {
+			if got, err := Unpack(&other, block); err != nil || !bytes.Equal(got, value) {
 				t.Fatalf("value %d, as a block: unpacked to %d of %d bytes, %v", i, len(got), len(value), err)
 			}
 		}
@@ -109,7 +109,7 @@ func TestRunsArePiecesOfTheirOwn(t *testing.T) {
 				if len(packed) >= len(value) {
 					continue
 				}
-				if got, err := Unpack(&out, packed, nil); err != nil || !bytes.Equal(got, value) {
+				if got, err := Unpack(&out, packed); err != nil || !bytes.Equal(got, value) {
 					t.Fatalf("run of %d behind %d and before %d: %v", length, before, after, err)
 				}
 			}
@@ -212,14 +212,14 @@ func TestADamagedPackedValueIsAnError(t *testing.T) {
 		pieces, _ := Pack(&buffer, value)
 		for form, packed := range map[string][]byte{"pieces": bytes.Clone(pieces), "block": packBlock(value)} {
 			for n := range packed {
-				if got, err := Unpack(&other, packed[:n], nil); !errors.Is(err, ErrCorrupt) {
+				if got, err := Unpack(&other, packed[:n]); !errors.Is(err, ErrCorrupt) {
 					t.Errorf("%s: %d of %d bytes: %d bytes, %v", form, n, len(packed), len(got), err)
 				}
 			}
 			for i := range len(packed) * 8 {
 				bad := bytes.Clone(packed)
 				bad[i/8] ^= 1 << (i % 8)
-				if got, err := Unpack(&other, bad, nil); err == nil && len(got) != len(value) || err != nil && !errors.Is(err, ErrCorrupt) {
+				if got, err := Unpack(&other, bad); err == nil && len(got) != len(value) || err != nil && !errors.Is(err, ErrCorrupt) {
 					t.Errorf("%s: bit %d: %d bytes, %v", form, i, len(got), err)
 				}
 			}
@@ -278,7 +278,7 @@ func FuzzUnpack(f *testing.F) {
 			return // too slow
 		}
 		var buffer []byte
-		got, err := Unpack(&buffer, packed, nil)
+		got, err := Unpack(&buffer, packed)
 		if err != nil && !errors.Is(err, ErrCorrupt) {
 			t.Fatal(err)
 		}
@@ -303,7 +303,7 @@ func FuzzPack(f *testing.F) {
 		if !ok {
 			return
 		}
-		if got, err := Unpack(&other, packed, nil); err != nil || !bytes.Equal(got, value) {
+		if got, err := Unpack(&other, packed); err != nil || !bytes.Equal(got, value) {
 			t.Fatalf("%d of %d bytes, %v", len(got), len(value), err)
 		}
 	})

@@ -1,7 +1,7 @@
 package valuefile
 
-// The packed form of a value: pieces that are decoded and verified independently, so that an idle
-// processor can take some of them. A directory holds their places.
+// The packed form of a value: pieces that are decoded and verified independently. A directory holds
+// their places.
 //
 //	directory  0         1   (a block, see block.go, never begins with 0)
 //	           pieces    3   how many, at least 1
@@ -140,9 +140,20 @@ func (p *pieces) seal(directory []byte) (bad string) {
 	return ""
 }
 
-// unpack decodes piece i to its place in the value, and verifies it first unless known is true;
-// bad says what is wrong, or is "".
-func (p *pieces) unpack(i int, value []byte, known bool) (bad string) {
+// unpack decodes all pieces into the buffer, to a value of raw bytes. Unless known is true, it
+// verifies each piece first; bad says what is wrong, or is "".
+func (p *pieces) unpack(buffer *[]byte, raw int, known bool) (value []byte, bad string) {
+	value = resize(buffer, raw)
+	for i := range p.len() {
+		if bad = p.unpackPiece(i, value, known); bad != "" {
+			return nil, bad
+		}
+	}
+	return value, ""
+}
+
+// unpackPiece decodes piece i to its place in the value.
+func (p *pieces) unpackPiece(i int, value []byte, known bool) (bad string) {
 	var c piece
 	if known {
 		c, bad = p.piece(i)

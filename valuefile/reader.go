@@ -9,7 +9,6 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/flagstone-db/flagstone/internal/assist"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -28,25 +27,22 @@ type ReaderOptions struct {
 	VerifyInterval time.Duration
 	// Elapsed is a monotonic clock.
 	Elapsed func() time.Duration
-	// Helpers do a part of unpacking large values; nil: none.
-	Helpers *assist.Helpers
 }
 
 // Reader reads one value file. It is safe for concurrent use. It caches nothing: one call reads a
 // large value, from the page cache if it is there. In the block cache it would evict hundreds of
 // blocks.
 type Reader struct {
-	file    vfs.File
-	name    string
-	footer  footer
-	mapped  *mapped // nil: not mapped
-	helpers *assist.Helpers
+	file   vfs.File
+	name   string
+	footer footer
+	mapped *mapped // nil: not mapped
 }
 
 // Open opens a value file and takes ownership of f, unless it returns an error. f must not be
 // direct: a value is read straight into memory of the caller.
 func Open(f vfs.File, opts ReaderOptions) (*Reader, error) {
-	r := &Reader{file: f, name: opts.FileName, helpers: opts.Helpers}
+	r := &Reader{file: f, name: opts.FileName}
 	size, err := f.Size()
 	if err != nil {
 		return nil, fmt.Errorf("valuefile: size of %s: %w", r.name, err)
@@ -146,7 +142,7 @@ func (r *Reader) verified(buffer *[]byte, ref row.Reference) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	value, bad, _ := record.unpack(&unpacking{buffer: buffer, helpers: r.helpers}) // not mapped: no error
+	value, bad := record.unpack(buffer, false)
 	if bad != "" {
 		return nil, r.corrupt(int64(ref.Offset), bad)
 	}
@@ -160,26 +156,25 @@ type Record struct {
 	kind    byte
 }
 
-// unpack unpacks the value into the buffer; bad says what is wrong, or is ""; err is the error of
-// a helper.
-func (r *Record) unpack(u *unpacking) (value []byte, bad string, err error) {
+// unpack unpacks the value into the buffer. Pieces that are not known to be right are verified;
+// bad says what is wrong, or is "".
+func (r *Record) unpack(buffer *[]byte, known bool) (value []byte, bad string) {
 	switch r.kind {
 	case kindBlock:
-		value, bad = unpackBlock(u.buffer, int(r.raw), r.content)
-		return value, bad, nil
+		return unpackBlock(buffer, int(r.raw), r.content)
 	case kindPieces:
 		p, raw, bad := parsePieces(r.content)
 		if bad == "" && raw != int(r.raw) {
 			bad = "pieces do not have the declared length"
 		}
 		if bad != "" {
-			return nil, bad, nil
+			return nil, bad
 		}
-		return u.pieces(&p, raw)
+		return p.unpack(buffer, raw, known)
 	}
-	value = resize(u.buffer, int(r.raw))
+	value = resize(buffer, int(r.raw))
 	copy(value, r.content)
-	return value, "", nil
+	return value, ""
 }
 
 // ReadRecord reads and verifies the record that ref refers to, for Writer.Copy, into buffer,
@@ -280,7 +275,7 @@ func (r *Reader) verifyRecord(buffer, value *[]byte, offset, end int64) (head, e
 		return h, err
 	}
 	if record.kind != kindRaw {
-		_, bad, _ = record.unpack(&unpacking{buffer: value})
+		_, bad = record.unpack(value, false)
 	}
 	return h, r.corrupt(offset, bad)
 }

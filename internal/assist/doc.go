@@ -1,5 +1,5 @@
 // Package assist lets an idle processor take over pieces of work of a goroutine that will need
-// their results soon, such as a scan's next blocks, or values of a row to be decoded.
+// their results soon, such as the next blocks of a scan.
 //
 // The owner of a piece offers it as a Task and goes on. When it needs the result it collects the
 // task. Either a helper has done the work, or a helper is doing it and the owner waits, or no

@@ -88,9 +88,7 @@ const (
 
 // New makes a cache.
 func New[T any](opts Options) *Cache[T] {
-	if opts.Capacity < 0 {
-		opts.Capacity = 0
-	}
+	opts.Capacity = max(opts.Capacity, 0)
 	if opts.Memory == nil {
 		opts.Memory = offheap.New(offheap.Options{})
 	}

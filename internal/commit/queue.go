@@ -127,9 +127,6 @@ func (q *queue) advance(upTo wal.LSN) {
 
 // wait returns when a sequence number is visible, or with the context's error.
 func (q *queue) wait(ctx context.Context, seq uint64) error {
-	if q.visible.Load() >= seq {
-		return nil
-	}
 	q.mu.Lock()
 	if q.visible.Load() >= seq {
 		q.mu.Unlock()

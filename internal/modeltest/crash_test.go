@@ -155,8 +155,8 @@ func (m *machine) recoverFrom(after *vfs.Sim) {
 		}
 	}
 	m.pending = nil
-	if m.helpers != nil && len(m.helpers.kind) > 0 {
-		m.seen["pieces that were lent over a power cut"] += len(m.helpers.kind)
+	if m.helpers != nil && len(m.helpers.lent) > 0 {
+		m.seen["pieces that were lent over a power cut"] += len(m.helpers.lent)
 		m.helpers.sometime()
 	}
 	m.releaseMoments()

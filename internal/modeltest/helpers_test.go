@@ -19,11 +19,8 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// What is counted of the pieces that a helper did and their owners collected.
-const (
-	takenBlocks = "pieces of blocks taken from a helper"
-	takenValues = "pieces of values taken from a helper"
-)
+// takenBlocks is how the pieces are counted that a helper did and their owners collected.
+const takenBlocks = "pieces of blocks taken from a helper"
 
 // helpers decide about the pieces that one machine's store lends. Nil is none.
 type helpers struct {
@@ -31,15 +28,15 @@ type helpers struct {
 	m       *machine
 	source  *rand.PCG
 	rng     *rand.Rand
-	soon    int                     // of ten pieces, so many are done at once,
-	later   int                     // and so many later, or never
-	kind    map[*assist.Task]string // those that are lent
-	waiting []*assist.Task          // those of them that are for later
-	failed  map[*vfs.Fault]int64    // calls of helpers that were made to fail
+	soon    int // of ten pieces, so many are done at once,
+	later   int // and so many later, or never
+	lent    map[*assist.Task]bool
+	waiting []*assist.Task       // those of them that are for later
+	failed  map[*vfs.Fault]int64 // calls of helpers that were made to fail
 }
 
 func newHelpers(m *machine) *helpers {
-	h := &helpers{m: m, source: rand.NewPCG(m.seed, uint64(crc32.ChecksumIEEE([]byte(m.cfg.name)))), kind: map[*assist.Task]string{}, failed: map[*vfs.Fault]int64{}}
+	h := &helpers{m: m, source: rand.NewPCG(m.seed, uint64(crc32.ChecksumIEEE([]byte(m.cfg.name)))), lent: map[*assist.Task]bool{}, failed: map[*vfs.Fault]int64{}}
 	h.rng = rand.New(h.source)
 	h.soon = h.rng.IntN(11)
 	h.later = h.rng.IntN(11 - h.soon)
@@ -47,11 +44,8 @@ func newHelpers(m *machine) *helpers {
 	return h
 }
 
-func (h *helpers) offered(l *assist.Task, w assist.Work) {
-	h.kind[l] = takenBlocks
-	if fmt.Sprintf("%T", w) == "*valuefile.share" {
-		h.kind[l] = takenValues
-	}
+func (h *helpers) offered(l *assist.Task, _ assist.Work) {
+	h.lent[l] = true
 	if h.rng.IntN(4) == 0 {
 		h.sometime()
 	}
@@ -65,15 +59,15 @@ func (h *helpers) offered(l *assist.Task, w assist.Work) {
 
 func (h *helpers) returned(l *assist.Task, helped bool) {
 	if helped {
-		h.m.seen[h.kind[l]]++
+		h.m.seen[takenBlocks]++
 	}
-	delete(h.kind, l)
+	delete(h.lent, l)
 	h.waiting = slices.DeleteFunc(h.waiting, func(w *assist.Task) bool { return w == l })
 }
 
 // help does a piece; perhaps a read fails that it needs.
 func (h *helpers) help(l *assist.Task) {
-	if h.kind[l] == takenBlocks && h.rng.IntN(8) == 0 {
+	if h.rng.IntN(8) == 0 {
 		faults := h.m.faults
 		faults.Add(vfs.Rule{
 			Ops: vfs.OpReadAt, Glob: "*.sst", Nth: 1 + h.rng.Int64N(3), Times: 1 + h.rng.Int64N(2), Action: vfs.FailWith(syscall.EIO),

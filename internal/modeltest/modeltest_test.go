@@ -245,7 +245,7 @@ func checkCoverage(t *testing.T, cfg config, seen map[string]int) {
 		wanted = append(wanted, "level 5")
 	}
 	if cfg.helped {
-		wanted = append(wanted, takenBlocks, takenValues, "read errors of helpers", "pieces that were lent over a power cut", "help that came later")
+		wanted = append(wanted, takenBlocks, "read errors of helpers", "pieces that were lent over a power cut", "help that came later")
 	}
 	if cfg.options.Seams.ValueThreshold > 0 {
 		wanted = append(wanted, "value files", "value files gone", "garbage in value files")

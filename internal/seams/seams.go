@@ -23,7 +23,7 @@ type Seams struct {
 	// Memory is where memtables, blocks and buffers lie, if Options.Shared is nil. Close
 	// closes it.
 	Memory *offheap.Pool
-	// Helpers take over work of reads. With an Executor there are none unless set here: they
+	// Helpers load blocks ahead for scans. With an Executor there are none unless set here: they
 	// would make a history depend on timing.
 	Helpers *assist.Helpers
 	// Random makes random bytes: the identities of files, and the seeds of memtables, which

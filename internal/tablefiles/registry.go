@@ -76,7 +76,7 @@ type Options struct {
 	Elapsed func() time.Duration
 	// VerifyInterval is the option of that name of sstable and valuefile readers.
 	VerifyInterval time.Duration
-	// Helpers take over work of reads; nil means none.
+	// Helpers load blocks ahead for scans; nil means none.
 	Helpers *assist.Helpers
 }
 

@@ -75,7 +75,7 @@ func (reg *Registry) Record(buffer *[]byte, ref row.Reference) (valuefile.Record
 
 // Unpack is like Value, for a packed value in memory.
 func (reg *Registry) Unpack(buffer *[]byte, packed []byte) ([]byte, error) {
-	return valuefile.Unpack(buffer, packed, reg.opts.Helpers)
+	return valuefile.Unpack(buffer, packed)
 }
 
 // valueReader returns the reader of the file that a reference names, which it opens on first use.
@@ -96,7 +96,7 @@ func (reg *Registry) valueReader(ref row.Reference) (*valuefile.Reader, error) {
 	return v.open(func() (*valuefile.Reader, error) {
 		mapped, _ := reg.access(true)
 		return openValues(reg.open.file, vfs.OpenOptions{Random: true}, reg.dir, v.meta, valuefile.ReaderOptions{
-			Mapped: mapped, VerifyInterval: reg.opts.VerifyInterval, Elapsed: reg.opts.Elapsed, Helpers: reg.opts.Helpers,
+			Mapped: mapped, VerifyInterval: reg.opts.VerifyInterval, Elapsed: reg.opts.Elapsed,
 		})
 	})
 }
