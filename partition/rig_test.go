@@ -13,8 +13,8 @@ import (
 
 	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/internal/cache"
-	"github.com/flagstone-db/flagstone/internal/clock"
-	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
+	"github.com/flagstone-db/flagstone/internal/executor/executortest"
 	"github.com/flagstone-db/flagstone/internal/offheap"
 	"github.com/flagstone-db/flagstone/internal/tablefiles"
 	"github.com/flagstone-db/flagstone/internal/vfs"
@@ -64,10 +64,10 @@ func newRig(t testing.TB) *rig {
 			Table:        sstable.WriterOptions{BlockSize: 256, FilterBitsPerKey: 10},
 			Compaction:   compaction.Config{TableFileSize: 4 << 10},
 		},
-		FS: r.fault, Dir: testDir, Clock: clock.NewManual(1),
+		FS: r.fault, Dir: testDir, Clock: clocktest.NewManual(1),
 		Memory:   offheap.New(offheap.Options{Mode: offheap.Poison}),
 		Random:   counter(),
-		Manifest: r, Retention: r, Scheduler: r, Executor: executor.NewManual(),
+		Manifest: r, Retention: r, Scheduler: r, Executor: executortest.NewManual(),
 		Logger: slog.New(slog.DiscardHandler),
 	}
 	r.env.Files = tablefiles.New(r.fault, testDir, tablefiles.Options{Cache: sstable.NewBlockCache(cache.Options{Capacity: 64 << 10})}, r)

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flagstone-db/flagstone/internal/assist"
+	"github.com/flagstone-db/flagstone/internal/assist/assisttest"
 	"github.com/flagstone-db/flagstone/internal/cache"
 )
 
@@ -35,7 +35,7 @@ func TestAFlippedBitIsFoundInEachWayOfReading(t *testing.T) {
 	table, f := wordTable(30, true), &memFile{}
 	table.write(t, f, WriterOptions{Compression: CompressS2, BlockSize: 3000})
 	pieces := 0
-	helpers := assist.NewManual(func() bool { pieces++; return true })
+	helpers := assisttest.NewManual(func() bool { pieces++; return true })
 	defer helpers.Close()
 	hour := func() time.Duration { return time.Hour }
 	for _, reader := range []ReaderOptions{

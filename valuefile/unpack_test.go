@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/flagstone-db/flagstone/internal/assist"
+	"github.com/flagstone-db/flagstone/internal/assist/assisttest"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
@@ -39,7 +40,7 @@ func TestValuesAreTheSameWithHelp(t *testing.T) {
 	values := helpedValues(random)
 	s := write(t, vfs.OS(), filepath.Join(t.TempDir(), "f"), false, true, values...)
 	asked := 0
-	manual := assist.NewManual(func() bool { asked++; return random.IntN(2) == 0 })
+	manual := assisttest.NewManual(func() bool { asked++; return random.IntN(2) == 0 })
 	defer manual.Close()
 	others := assist.New(2)
 	defer others.Close()
@@ -88,7 +89,7 @@ func TestWhatAHelperFindsWrongIsAnErrorOfTheRead(t *testing.T) {
 	fault := vfs.NewFault(vfs.NewSim(vfs.SimOptions{}), 1)
 	s := write(t, fault, testName, false, true, value)
 	good := s.content(t)
-	all := assist.NewManual(func() bool { return true }) // the helper goes first
+	all := assisttest.NewManual(func() bool { return true }) // the helper goes first
 	defer all.Close()
 	var buffer []byte
 	for _, s.mapped = range []bool{false, true} {
@@ -167,7 +168,7 @@ func TestAnEndBeyondTheLargestIntIsDamage(t *testing.T) {
 	}
 	packed[directoryHead+(p.len()-2)*entrySize+3] = 0xff
 	shares = sync.Pool{New: shares.New} // nothing was learned yet
-	all := assist.NewManual(func() bool { return true })
+	all := assisttest.NewManual(func() bool { return true })
 	defer all.Close()
 	for _, helpers := range []*assist.Helpers{nil, all} {
 		if _, err := Unpack(&out, packed, helpers); !errors.Is(err, ErrCorrupt) {

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
 	"github.com/flagstone-db/flagstone/internal/commit"
 	"github.com/flagstone-db/flagstone/internal/storeclock"
 	"github.com/flagstone-db/flagstone/internal/table"
@@ -29,7 +29,7 @@ func newTable(t *testing.T, options manifest.TableOptions) *table.Table {
 		ID: 1, Name: "t", Key: []manifest.KeyColumn{{Name: "n", Type: row.TypeInteger}}, Watermark: manifest.NoWatermark, Options: options,
 	}
 	state := &manifest.State{Tables: []*manifest.Table{meta}}
-	c := clock.NewManual(now)
+	c := clocktest.NewManual(now)
 	shared := &table.Env{
 		State: func() *manifest.State { return state }, Clock: c, Issued: storeclock.NewIssued(c), Closed: new(atomic.Bool), PackFrom: 1 << 20,
 	}

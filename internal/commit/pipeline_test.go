@@ -7,8 +7,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/flagstone-db/flagstone/internal/clock"
-	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
+	"github.com/flagstone-db/flagstone/internal/executor/executortest"
 	"github.com/flagstone-db/flagstone/internal/jobs"
 	"github.com/flagstone-db/flagstone/internal/pressure"
 	"github.com/flagstone-db/flagstone/internal/vfs"
@@ -26,7 +26,7 @@ type rig struct {
 	*Pipeline
 	t       *testing.T
 	faults  *vfs.Fault
-	exec    *executor.Manual
+	exec    *executortest.Manual
 	gate    *pressure.Gate
 	trees   []*partition.Tree
 	refusal error
@@ -40,7 +40,7 @@ const (
 
 func newRig(t *testing.T, sync bool) *rig {
 	t.Helper()
-	r := &rig{t: t, exec: executor.NewManual(), faults: vfs.NewFault(vfs.NewSim(vfs.SimOptions{}), 1)}
+	r := &rig{t: t, exec: executortest.NewManual(), faults: vfs.NewFault(vfs.NewSim(vfs.SimOptions{}), 1)}
 	env := &partition.Env{
 		Settings: partition.Settings{MemtableSize: 8 << 10},
 		Random:   func() [16]byte { return [16]byte{1} },
@@ -48,7 +48,7 @@ func newRig(t *testing.T, sync bool) *rig {
 	for id := range uint64(2) {
 		r.trees = append(r.trees, partition.NewTree(env, 1, 1, &manifest.Partition{ID: 7 + id}))
 	}
-	c := clock.NewManual(0)
+	c := clocktest.NewManual(0)
 	r.gate = pressure.NewGate(gateEnv{r}, c, testBudget)
 	background := jobs.New(r.exec, c, func(string, error) bool { return true })
 	r.Pipeline = New(storeEnv{r}, r.gate, background, Options{

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/flagstone-db/flagstone/cdc"
-	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
 	"github.com/flagstone-db/flagstone/internal/recovery"
 	"github.com/flagstone-db/flagstone/internal/storeclock"
 	"github.com/flagstone-db/flagstone/manifest"
@@ -61,7 +61,7 @@ func newRig(t *testing.T, flushed [3]uint64, after uint64) *rig {
 			changes:  {Log: log},
 		},
 		Trees:  []*partition.Tree{r.plain, r.streamed, r.changes},
-		Memory: &r.budget, Issued: storeclock.NewIssued(clock.NewManual(1)), Corrupt: errCorrupt,
+		Memory: &r.budget, Issued: storeclock.NewIssued(clocktest.NewManual(1)), Corrupt: errCorrupt,
 	}
 	return r
 }
