@@ -20,11 +20,6 @@ import (
 //	defer g.Close()
 //	view := ... // after the pin: everything visible is now pinned
 //	exists, err := g.Get(key, view, selection, cells, maxColumns)
-//
-// or, to look at one cell after the other,
-//
-//	reader, err := g.Seek(key, view, selection)
-//	... reader.Exists(), reader.NextCell() ...
 type Getter struct {
 	pinned
 	above   *memtable.Memtable // the newest run, not part of the tree; nil if there is none
@@ -139,16 +134,6 @@ func (t *Tree) Unchanged(key []byte, seq uint64) bool {
 		return g.found[0].NewestSeq() <= seq
 	}
 	return seq+1 >= g.state.memories[0].startSeq
-}
-
-// Seek positions a reader on one row. The reader is valid until Close; an absent row reads as
-// one that does not exist.
-func (g *Getter) Seek(key []byte, view mvcc.View, sel mvcc.Selection) (*mvcc.RowReader, error) {
-	g.findMemories(key)
-	if err := g.position(key, sstable.Hash(key), view, &sel); err != nil {
-		return nil, err
-	}
-	return &g.reader, nil
 }
 
 // position positions the reader on the row. REQUIRES: findMemories was called.

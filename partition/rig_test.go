@@ -21,6 +21,7 @@ import (
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/mvcc"
+	"github.com/flagstone-db/flagstone/mvcc/mvcctest"
 	"github.com/flagstone-db/flagstone/row"
 	"github.com/flagstone-db/flagstone/sstable"
 )
@@ -82,7 +83,7 @@ func newRig(t testing.TB) *rig {
 	})
 	state, err := r.log.Commit(&e)
 	must(t, err)
-	r.tree = NewTree(r.env, testTable, 2, state.Table(testTable).Partitions[0])
+	r.tree = NewTree(r.env, testTable, state.Table(testTable).Partitions[0])
 	return r
 }
 
@@ -200,6 +201,16 @@ func (r *rig) flush() {
 	must(r.t, err)
 }
 
+// Seek positions a reader on one row. The reader is valid until Close; an absent row reads as
+// one that does not exist.
+func (g *Getter) Seek(key []byte, view mvcc.View, sel mvcc.Selection) (*mvcc.RowReader, error) {
+	g.findMemories(key)
+	if err := g.position(key, sstable.Hash(key), view, &sel); err != nil {
+		return nil, err
+	}
+	return &g.reader, nil
+}
+
 // get reads a row as it was at a sequence number.
 func get(t *Tree, k []byte, seq uint64) (text string, err error) {
 	g := t.NewGetter()
@@ -237,7 +248,7 @@ func text(c *row.Cell) string {
 func scan(t *Tree, seq uint64, backward bool) (keys []string, rows map[string]string, err error) {
 	it := t.NewIterator()
 	rows = map[string]string{}
-	reader := mvcc.NewReader(it, mvcc.View{Seq: seq, Cutoff: mvcc.NoExpiry}, mvcc.Selection{})
+	reader := mvcctest.NewReader(it, mvcc.View{Seq: seq, Cutoff: mvcc.NoExpiry}, mvcc.Selection{})
 	move, ok := it.NextRow, false
 	if backward {
 		move = it.PrevRow

@@ -53,7 +53,7 @@ func TestAFlippedBitIsFoundInEachWayOfReading(t *testing.T) {
 				opts := reader
 				opts.FileName = damagedName
 				if cached > 0 {
-					opts.Cache = NewBlockCache(cache.Options{Capacity: cached, Shards: 1})
+					opts.Cache = NewBlockCache(cache.Options{Capacity: cached})
 				}
 				name := fmt.Sprintf("mapped %t, helped %t, trust %v, cache %d, %+v",
 					opts.Mapped, opts.Helpers != nil, opts.VerifyInterval, cached, way)

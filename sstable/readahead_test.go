@@ -34,7 +34,7 @@ func TestBlocksThatAreLoadedAheadAreThoseOfTheFile(t *testing.T) {
 		memory := offheap.New(offheap.Options{Mode: offheap.Poison})
 		var c *BlockCache
 		if rng.IntN(3) > 0 {
-			c = NewBlockCache(cache.Options{Capacity: 1 << (10 + rng.IntN(10)), Memory: memory, Shards: 1})
+			c = NewBlockCache(cache.Options{Capacity: 1 << (10 + rng.IntN(10)), Memory: memory})
 			opts.Cache = c
 		}
 		r, err := Open(&f, opts)
@@ -216,7 +216,7 @@ func TestScansWithHelpersInAStorm(t *testing.T) {
 	table.write(t, &f, WriterOptions{Compression: CompressS2, BlockSize: 2000})
 	for _, mapped := range []bool{false, true} {
 		memory := offheap.New(offheap.Options{Mode: offheap.Poison})
-		c := NewBlockCache(cache.Options{Capacity: 256 << 10, Memory: memory, Shards: 1})
+		c := NewBlockCache(cache.Options{Capacity: 256 << 10, Memory: memory})
 		h := assist.New(2)
 		r, err := Open(fileOf(f.data), ReaderOptions{FileName: "f", Mapped: mapped, Elapsed: jumpyClock(1), Cache: c, Helpers: h})
 		if err != nil {
@@ -330,7 +330,7 @@ func TestAPanicAheadIsOneOfWhoGetsThere(t *testing.T) {
 		table.write(t, &f.memFile, WriterOptions{Compression: CompressS2, BlockSize: 2000})
 		h := assisttest.NewManual(func() bool { return true })
 		memory := offheap.New(offheap.Options{Mode: offheap.Poison})
-		c := NewBlockCache(cache.Options{Capacity: 1 << 20, Memory: memory, Shards: 1})
+		c := NewBlockCache(cache.Options{Capacity: 1 << 20, Memory: memory})
 		r, err := Open(f, ReaderOptions{FileName: "f", Cache: c, Helpers: h})
 		if err != nil {
 			t.Fatal(err)

@@ -55,7 +55,7 @@ func TestValuesAreTheSameWithHelp(t *testing.T) {
 				i := random.IntN(len(values))
 				got, err := r.Value(&buffer, s.refs[i])
 				if err == nil && bytes.Equal(got, values[i]) {
-					p, _ := Pack(&packed, values[i])
+					p, _ := pack(&packed, values[i])
 					clear(buffer)
 					got, err = Unpack(&buffer, p, helpers)
 				}
@@ -161,7 +161,7 @@ func TestAnEndBeyondTheLargestIntIsDamage(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 19))
 	value := append(records(random, 3*blockPiece), make([]byte, 3*runPiece)...)
 	var buffer, out []byte
-	packed, _ := Pack(&buffer, value)
+	packed, _ := pack(&buffer, value)
 	p, _, bad := parsePieces(packed)
 	if bad != "" || p.len() < 4 {
 		t.Fatalf("%d pieces, %s", p.len(), bad)

@@ -34,7 +34,7 @@ func newTable(t *testing.T, options manifest.TableOptions) *table.Table {
 		State: func() *manifest.State { return state }, Clock: c, Issued: storeclock.NewIssued(c), Closed: new(atomic.Bool), PackFrom: 1 << 20,
 	}
 	made, log := new(table.Table), new(table.Table)
-	made.Init(shared, meta, []*partition.Tree{partition.NewTree(env, 1, 1, &manifest.Partition{ID: 7})})
+	made.Init(shared, meta, []*partition.Tree{partition.NewTree(env, 1, &manifest.Partition{ID: 7})})
 	log.Init(shared, &manifest.Table{ID: 2, Log: &manifest.ChangeLog{Of: 1, Before: []string{"c", "c"}}}, nil)
 	made.Log.Store(log)
 	return made

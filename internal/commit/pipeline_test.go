@@ -46,7 +46,7 @@ func newRig(t *testing.T, sync bool) *rig {
 		Random:   func() [16]byte { return [16]byte{1} },
 	}
 	for id := range uint64(2) {
-		r.trees = append(r.trees, partition.NewTree(env, 1, 1, &manifest.Partition{ID: 7 + id}))
+		r.trees = append(r.trees, partition.NewTree(env, 1, &manifest.Partition{ID: 7 + id}))
 	}
 	c := clocktest.NewManual(0)
 	r.gate = pressure.NewGate(gateEnv{r}, c, testBudget)
@@ -173,8 +173,8 @@ func TestAWriteIsVisibleOnceItIsDurable(t *testing.T) {
 			t.Errorf("sync %v: %d is visible before the sync, the last one is %d", sync, visible, r.LastSeq())
 		}
 		r.await(c)
-		if r.Visible() != 11 || c.Seq() != 11 || !r.sees(r.trees[0], "a", r.Visible()) {
-			t.Errorf("sync %v: %d is visible, the write is %d", sync, r.Visible(), c.Seq())
+		if r.Visible() != 11 || c.seq != 11 || !r.sees(r.trees[0], "a", r.Visible()) {
+			t.Errorf("sync %v: %d is visible, the write is %d", sync, r.Visible(), c.seq)
 		}
 		if bytes, _ := r.gate.Bytes(); bytes <= 0 || bytes > testBudget/2 {
 			t.Errorf("sync %v: the write takes %d bytes", sync, bytes)

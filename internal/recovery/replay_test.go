@@ -49,9 +49,9 @@ func newRig(t *testing.T, flushed [3]uint64, after uint64) *rig {
 	}
 	r := &rig{
 		t:        t,
-		plain:    partition.NewTree(env, plain, 1, &manifest.Partition{ID: 10, FlushedSeq: flushed[0]}),
-		streamed: partition.NewTree(env, streamed, 1, &manifest.Partition{ID: shard, FlushedSeq: flushed[1]}),
-		changes:  partition.NewTree(env, changes, 2, &manifest.Partition{ID: 30, FlushedSeq: flushed[2]}),
+		plain:    partition.NewTree(env, plain, &manifest.Partition{ID: 10, FlushedSeq: flushed[0]}),
+		streamed: partition.NewTree(env, streamed, &manifest.Partition{ID: shard, FlushedSeq: flushed[1]}),
+		changes:  partition.NewTree(env, changes, &manifest.Partition{ID: 30, FlushedSeq: flushed[2]}),
 	}
 	log := &recovery.Log{ID: changes, After: after, Tree: r.changes}
 	r.Replay = recovery.Replay{

@@ -51,7 +51,7 @@ func newRig(t fataler, starts ...int64) *rig {
 	}
 	var trees []*partition.Tree
 	for _, p := range parts {
-		trees = append(trees, partition.NewTree(env, 1, 1, p))
+		trees = append(trees, partition.NewTree(env, 1, p))
 	}
 	state := &manifest.State{Tables: []*manifest.Table{meta}}
 	r.Init(&table.Env{State: func() *manifest.State { return state }, Clock: clocktest.NewManual(1), Closed: &r.closed}, meta, trees)

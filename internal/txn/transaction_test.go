@@ -69,7 +69,7 @@ func newRig(t *testing.T) *rig {
 	r.table.Init(&table.Env{
 		State:    func() *manifest.State { return &manifest.State{Tables: []*manifest.Table{r.meta}} },
 		Pipeline: pipeline, Clock: r.clock, Issued: storeclock.NewIssued(r.clock), Closed: &r.closed,
-	}, r.meta, []*partition.Tree{partition.NewTree(env, 1, 2, &manifest.Partition{ID: 7})})
+	}, r.meta, []*partition.Tree{partition.NewTree(env, 1, &manifest.Partition{ID: 7})})
 	return r
 }
 

@@ -72,7 +72,7 @@ func newRig(t *testing.T) *rig {
 		Logger: slog.New(slog.DiscardHandler),
 	}
 	env.Files = tablefiles.New(r.faults, testDir, tablefiles.Options{}, treeEnv{r})
-	r.tree = partition.NewTree(env, testTable, 1, state.Table(testTable).Partitions[0])
+	r.tree = partition.NewTree(env, testTable, state.Table(testTable).Partitions[0])
 
 	background := jobs.New(r.exec, r.clock, func(job string, err error) bool {
 		r.failed = append(r.failed, fmt.Sprintf("%s: %v", job, err))
