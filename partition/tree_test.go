@@ -599,7 +599,7 @@ func TestVersionsFollowEachOtherAsTheManifestDoes(t *testing.T) {
 			t.Errorf("file %d is left over", n)
 		}
 	}
-	inventory, err := manifest.TakeInventory(r.log.State(), func(dir string) ([]string, error) { return r.disk.List(testDir + "/" + dir) })
+	inventory, err := manifest.TakeInventory(r.disk, testDir, r.log.State())
 	if err != nil || len(inventory.Missing) > 0 {
 		t.Errorf("the manifest names files that are missing: %v, %v", inventory.Missing, err)
 	}
