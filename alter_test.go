@@ -43,7 +43,7 @@ func (s *Store) waitsFor(table *Table, callers int32, key ...any) {
 	if err != nil {
 		panic(err)
 	}
-	for int32(s.latches.Of(commit.RowHash(table.core.ID, encoded)).Waiting()) < callers {
+	for int32(s.latches.Waiting(commit.RowHash(table.core.ID, encoded))) < callers {
 		runtime.Gosched()
 	}
 }

@@ -75,7 +75,7 @@ func newTable(s *Store, meta *manifest.Table) *Table {
 	t := &Table{store: s, core: new(table.Table)}
 	trees := make([]*partition.Tree, 0, len(meta.Partitions))
 	for _, p := range meta.Partitions {
-		trees = append(trees, partition.NewTree(s.env, meta.ID, len(meta.Key), p))
+		trees = append(trees, partition.NewTree(s.env, meta.ID, p))
 	}
 	t.core.Init(&s.tableEnv, meta, trees)
 	return t

@@ -108,7 +108,7 @@ func (s *Store) copyTo(ctx context.Context, dir string) (report CopyReport, err 
 	if err != nil {
 		return report, err
 	}
-	c := copier{from: s, to: to, at: at, batch: to.NewBatch()}
+	c := copier{to: to, at: at, batch: to.NewBatch()}
 	for _, t := range s.Tables() {
 		if err == nil {
 			err = c.table(ctx, t)
@@ -122,11 +122,11 @@ func (s *Store) copyTo(ctx context.Context, dir string) (report CopyReport, err 
 
 // copier copies tables from one store to another.
 type copier struct {
-	from, to *Store
-	at       *Snapshot
-	batch    *Batch
-	bytes    int // in the batch
-	report   CopyReport
+	to     *Store
+	at     *Snapshot
+	batch  *Batch
+	bytes  int // in the batch
+	report CopyReport
 }
 
 func (c *copier) table(ctx context.Context, t *Table) error {

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/executor/executortest"
 	"github.com/flagstone-db/flagstone/internal/storeclock"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
@@ -23,7 +23,7 @@ func copied(r *rig) (*rig, CopyReport) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	c := &rig{t: r.t, fs: r.fs, clock: r.clock, exec: executor.NewManual()}
+	c := &rig{t: r.t, fs: r.fs, clock: r.clock, exec: executortest.NewManual()}
 	if c.store, err = Open("/copy", Options{Seams: Seams{FS: r.fs, Clock: r.clock, Executor: c.exec}}); err != nil {
 		r.t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestACopyIsCompleteOrNotThere(t *testing.T) {
 	r.store.fs, r.store.opts.Seams.FS = disk, disk
 	seen := map[bool]int{}
 	look := func(crashed *vfs.Sim) {
-		store, err := Open("/copy", Options{ReadOnly: true, Seams: Seams{FS: crashed, Clock: r.clock, Executor: executor.NewManual()}})
+		store, err := Open("/copy", Options{ReadOnly: true, Seams: Seams{FS: crashed, Clock: r.clock, Executor: executortest.NewManual()}})
 		seen[err == nil]++
 		if err != nil {
 			wantError(t, "an unfinished copy", err, ErrNotStore)

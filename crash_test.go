@@ -17,7 +17,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -275,9 +274,7 @@ func filesAboveNext(disk *vfs.Sim) map[string]bool {
 // strayFiles lists what is wrong, and not tolerated, with the files of a store whose background
 // work is done.
 func strayFiles(s *Store, disk *vfs.Sim, tolerated map[string]bool) (problems []string) {
-	inventory, err := manifest.TakeInventory(s.state(), func(dir string) ([]string, error) {
-		return disk.List(filepath.Join(s.dir, dir))
-	})
+	inventory, err := manifest.TakeInventory(disk, s.dir, s.state())
 	if err != nil {
 		return []string{err.Error()}
 	}

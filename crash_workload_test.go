@@ -15,8 +15,8 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/flagstone-db/flagstone/internal/clock"
-	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
+	"github.com/flagstone-db/flagstone/internal/executor/executortest"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -173,8 +173,8 @@ func rowName(pk string, n int) string { return fmt.Sprintf("%s/%02d", pk, n) }
 // outcome open, it holds one of states[acked:].
 type script struct {
 	fs    vfs.FS
-	clock *clock.Manual
-	exec  *executor.Manual
+	clock *clocktest.Manual
+	exec  *executortest.Manual
 	opts  Options
 	store *Store
 	rng   *rand.Rand
@@ -193,7 +193,7 @@ type script struct {
 
 func newScript(fs vfs.FS, opts Options, seed uint64) *script {
 	s := &script{
-		fs: fs, opts: opts, clock: clock.NewManual(startMillis), version: startMillis,
+		fs: fs, opts: opts, clock: clocktest.NewManual(startMillis), version: startMillis,
 		rng: rand.New(rand.NewPCG(seed, 7)), states: []*oracle{newOracle()},
 		outcome: func(error) bool { return false },
 	}
@@ -220,7 +220,7 @@ func (s *script) open() (err error) {
 }
 
 func (s *script) seams() Seams {
-	s.exec = executor.NewManual()
+	s.exec = executortest.NewManual()
 	return Seams{FS: s.fs, Clock: s.clock, Executor: s.exec, Random: s.random, ValueThreshold: s.opts.Seams.ValueThreshold}
 }
 

@@ -20,7 +20,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/executor/executortest"
 	"github.com/flagstone-db/flagstone/internal/jobs"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
@@ -372,7 +372,7 @@ func TestP11_AFullDiskDoesNotPoison(t *testing.T) {
 		check("while the disk is full", r.store)
 		opts := r.opts
 		opts.ReadOnly = true
-		opts.Seams = Seams{FS: r.fs.Image(vfs.CrashLoseAll, 1), Clock: r.clock, Executor: executor.NewManual()}
+		opts.Seams = Seams{FS: r.fs.Image(vfs.CrashLoseAll, 1), Clock: r.clock, Executor: executortest.NewManual()}
 		restarted, err := Open("/store", opts)
 		if err != nil {
 			t.Fatalf("%d blocks: a restart to read: %v", blocks, err)
@@ -531,7 +531,7 @@ func TestP13_AMissingOrForeignFileIsRefusedByName(t *testing.T) {
 			for _, readOnly := range []bool{true, false} {
 				opts := r.opts
 				opts.ReadOnly = readOnly
-				opts.Seams = Seams{FS: r.fs, Clock: r.clock, Executor: executor.NewManual()}
+				opts.Seams = Seams{FS: r.fs, Clock: r.clock, Executor: executortest.NewManual()}
 				store, err := Open("/store", opts)
 				if err == nil {
 					store.Close()

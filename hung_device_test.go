@@ -235,14 +235,21 @@ func TestALargeWriteGoesBeforeThoseThatCameLater(t *testing.T) {
 	put(t, table, "p", 0, "c", startMillis, "small")
 	reached, release := hang(fault, vfs.Rule{Ops: vfs.OpRename, Glob: "spare-*"})
 	defer release()
-	apply := func(ctx context.Context, n int, value string) (uint64, error) {
+	apply := func(within context.Context, n int, value string) (uint64, error) {
 		b := r.store.NewBatch()
 		b.Row(table, Key("p", n)).Put("c", startMillis, row.String(value))
-		c, err := r.store.ApplyAsync(ctx, b)
+		c, err := r.store.ApplyAsync(within, b)
 		if err != nil {
 			return 0, err
 		}
-		return c.of.Seq(), nil
+		if err := c.Wait(ctx()); err != nil {
+			return 0, err
+		}
+		written, err := table.Get(ctx(), Key("p", n), ReadOptions{})
+		if err != nil {
+			return 0, err
+		}
+		return written.Cells()[0].Seq, nil
 	}
 	type outcome struct {
 		seq uint64
@@ -272,7 +279,7 @@ func TestALargeWriteGoesBeforeThoseThatCameLater(t *testing.T) {
 		t.Fatal(first.err)
 	}
 	for range writers {
-		if o := <-small; o.err != nil || o.seq < first.seq {
+		if o := <-small; o.err != nil || o.seq <= first.seq {
 			t.Errorf("a later write: %v, sequence number %d, before %d of the large one", o.err, o.seq, first.seq)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/internal/change"
 	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/executor/executortest"
 	"github.com/flagstone-db/flagstone/internal/jobs"
 	"github.com/flagstone-db/flagstone/internal/pressure"
 	"github.com/flagstone-db/flagstone/internal/vfs"
@@ -31,7 +32,7 @@ func faultRig(t *testing.T, opts Options) (*rig, *vfs.Fault) {
 		t.Fatal(err)
 	}
 	fault := vfs.NewFault(r.fs, 1)
-	r.exec = executor.NewManual()
+	r.exec = executortest.NewManual()
 	opts.Seams.FS, opts.Seams.Clock, opts.Seams.Executor = fault, r.clock, r.exec
 	store, err := Open("/store", opts)
 	if err != nil {
@@ -470,7 +471,7 @@ func TestP02_ACheckpointIsOneMoment(t *testing.T) {
 		t.Fatal("nothing was written meanwhile: the test is of no use")
 	}
 	opts := r.opts
-	opts.Seams = Seams{FS: r.fs, Clock: r.clock, Executor: executor.NewManual()}
+	opts.Seams = Seams{FS: r.fs, Clock: r.clock, Executor: executortest.NewManual()}
 	cp, err := Open("/copy", opts)
 	if err != nil {
 		t.Fatal(err)

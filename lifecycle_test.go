@@ -15,8 +15,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/flagstone-db/flagstone/internal/clock"
-	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
+	"github.com/flagstone-db/flagstone/internal/executor/executortest"
 	"github.com/flagstone-db/flagstone/internal/upkeep"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
@@ -79,7 +79,7 @@ func tableFiles(fs *vfs.Sim) (files []string) {
 
 func TestP15_AStoreIsOpenedOnceAtATime(t *testing.T) {
 	for name, seams := range map[string]Seams{
-		"simulated": {FS: vfs.NewSim(vfs.SimOptions{}), Clock: clock.NewManual(startMillis), Executor: executor.NewManual()},
+		"simulated": {FS: vfs.NewSim(vfs.SimOptions{}), Clock: clocktest.NewManual(startMillis), Executor: executortest.NewManual()},
 		"real":      {},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -120,13 +120,13 @@ func TestP15_AnOpenThatFailedHoldsNothing(t *testing.T) {
 	}
 	r.store.Close()
 	fault := vfs.NewFault(r.fs, 1)
-	opts := Options{Seams: Seams{FS: fault, Clock: r.clock, Executor: executor.NewManual()}}
+	opts := Options{Seams: Seams{FS: fault, Clock: r.clock, Executor: executortest.NewManual()}}
 	// Each call fails in turn, until Open makes fewer.
 	for nth := int64(1); ; nth++ {
 		fault.Clear()
 		fault.Add(vfs.Rule{Nth: nth, Action: vfs.FailWith(fs.ErrPermission)})
 		before := len(fault.Injected())
-		opts.Seams.Executor = executor.NewManual()
+		opts.Seams.Executor = executortest.NewManual()
 		store, err := Open("/store", opts)
 		if err == nil {
 			store.Close()
@@ -204,10 +204,10 @@ func TestReadOnlyWritesNothingAndSeesTheLog(t *testing.T) {
 func checkReadOnly(t *testing.T, fsys *vfs.Sim, want string) {
 	before := fsys.Digest()
 	fault := vfs.NewFault(fsys, 1)
-	man := clock.NewManual(startMillis)
+	man := clocktest.NewManual(startMillis)
 	store, err := Open("/store", Options{
 		ReadOnly: true, MemtableSize: 2 << 10, MemoryBudget: 4 << 10,
-		Seams: Seams{FS: fault, Clock: man, Executor: executor.NewManual()},
+		Seams: Seams{FS: fault, Clock: man, Executor: executortest.NewManual()},
 	})
 	if err != nil {
 		t.Fatal(err)

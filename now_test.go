@@ -178,7 +178,7 @@ func TestNowIsNotReadBeforeTheLatches(t *testing.T) {
 	table := r.table("t", TableOptions{})
 	waits, cancel := context.WithCancel(ctx()) // so that latches count it
 	defer cancel()
-	latch := r.store.latches.Of(commit.RowHash(table.core.ID, rowKey(t, table, "a")))
+	hash := commit.RowHash(table.core.ID, rowKey(t, table, "a"))
 	second := make(chan error, 1)
 	err := table.Update(ctx(), Key("a", 1), func(_ context.Context, tx *RowTx) error {
 		go func() {
@@ -194,7 +194,7 @@ func TestNowIsNotReadBeforeTheLatches(t *testing.T) {
 			}
 			second <- err
 		}()
-		for latch.Waiting() == 0 {
+		for r.store.latches.Waiting(hash) == 0 {
 			runtime.Gosched()
 		}
 		r.clock.Advance(time.Minute)

@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/flagstone-db/flagstone/internal/clock"
-	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
+	"github.com/flagstone-db/flagstone/internal/executor/executortest"
 	"github.com/flagstone-db/flagstone/internal/jobs"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
@@ -41,7 +41,7 @@ type badWrite struct {
 // not nil, on which it was made before.
 func newBadWrite(t *testing.T, block int, made *vfs.Sim) *badWrite {
 	t.Helper()
-	r := &rig{t: t, clock: clock.NewManual(startMillis), opts: Options{
+	r := &rig{t: t, clock: clocktest.NewManual(startMillis), opts: Options{
 		TableFileSize: 4 << 10, WALSegmentSize: 16 << 10, ReadBack: true, Seams: Seams{ValueThreshold: 300},
 	}}
 	b := &badWrite{rig: r, t: t}
@@ -78,7 +78,7 @@ func newBadWrite(t *testing.T, block int, made *vfs.Sim) *badWrite {
 // openFaulty opens the store on the faulty disk.
 func (b *badWrite) openFaulty() {
 	b.t.Helper()
-	b.fault, b.exec = vfs.NewFault(b.fs, 1), executor.NewManual()
+	b.fault, b.exec = vfs.NewFault(b.fs, 1), executortest.NewManual()
 	opts := b.opts
 	opts.Seams.FS, opts.Seams.Clock, opts.Seams.Executor = b.fault, b.clock, b.exec
 	var err error
@@ -104,7 +104,7 @@ func (b *badWrite) intact(when string) {
 	}
 	image := b.fs.Image(vfs.CrashLoseAll, 1)
 	opts := b.opts
-	opts.Seams.FS, opts.Seams.Clock, opts.Seams.Executor = image, b.clock, executor.NewManual()
+	opts.Seams.FS, opts.Seams.Clock, opts.Seams.Executor = image, b.clock, executortest.NewManual()
 	store, err := Open("/store", opts)
 	if err != nil {
 		b.t.Fatalf("%s, after a power loss: %v", when, err)
@@ -237,7 +237,7 @@ func TestP08_ABadWriteOfANewManifestMakesOpenFailAndTheOldOneStays(t *testing.T)
 	for _, glob := range []string{"MANIFEST-*", "CURRENT.tmp"} {
 		runs := everyBadWrite(t, glob, func(b *badWrite) error { return b.store.Close() }, func(b *badWrite) error {
 			opts := b.opts
-			opts.Seams.FS, opts.Seams.Clock, opts.Seams.Executor = b.fault, b.clock, executor.NewManual()
+			opts.Seams.FS, opts.Seams.Clock, opts.Seams.Executor = b.fault, b.clock, executortest.NewManual()
 			store, err := Open("/store", opts)
 			if err == nil {
 				store.Close()

@@ -23,8 +23,7 @@ type Row struct {
 	key       []row.Value
 	keyStore  [row.MaxKeyColumns]row.Value
 	ownKey    []byte        // of rowKey, and
-	collector row.Collector // of cells, unless
-	shown     bool          // they belong to a scan's chunk
+	collector row.Collector // of cells, unless they belong to a scan's chunk
 	fetched   valuefetch.Values
 }
 
@@ -165,7 +164,7 @@ func rowWith[A any](cells func(*A) []row.Cell) *Row {
 func (r *Row) reset(key []byte, columns int) (err error) {
 	r.ownKey = append(r.ownKey[:0], key...)
 	r.collector.Reset()
-	r.rowKey, r.cells, r.shown = r.ownKey, nil, false
+	r.rowKey, r.cells = r.ownKey, nil
 	r.key, err = decodeKey(r.keyStore[:0], r.rowKey, columns)
 	return err
 }
@@ -173,13 +172,13 @@ func (r *Row) reset(key []byte, columns int) (err error) {
 // release empties the row, so that other rows can use its memory.
 func (r *Row) release() {
 	r.collector.Reset()
-	r.rowKey, r.cells, r.key, r.shown = nil, nil, nil, false
+	r.rowKey, r.cells, r.key = nil, nil, nil
 	r.fetched.Release()
 }
 
 // show sets the row to a key and cells in the memory of a chunk. Errors are those of reset.
 func (r *Row) show(key []byte, cells []row.Cell, columns int) (err error) {
-	r.rowKey, r.cells, r.shown = key, cells, true
+	r.rowKey, r.cells = key, cells
 	if columns == 1 && row.DecodeOnly(&r.keyStore[0], key) {
 		r.key = r.keyStore[:1]
 		return nil

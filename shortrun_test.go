@@ -7,8 +7,9 @@ import (
 	"log/slog"
 	"testing"
 
-	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
 	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/executor/executortest"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -52,7 +53,7 @@ func TestShortRunsDoNotPileUpTheLog(t *testing.T) {
 // doingAll is a log handler that lets every job run that is queued when something is logged.
 type doingAll struct {
 	slog.Handler
-	exec *executor.Manual
+	exec *executortest.Manual
 	logs *int
 }
 
@@ -74,10 +75,10 @@ func TestJobsMayRunAsSoonAsTheyAreQueued(t *testing.T) {
 		if i < 8 {
 			millis += 3 * 3600 * 1000 // later runs log that versions are stamped ahead of the clock
 		}
-		exec := executor.NewManual()
+		exec := executortest.NewManual()
 		s, err := Open("/store", Options{
 			MemoryBudget: 1 << 20, WALSegmentSize: 256 << 10, Logger: slog.New(doingAll{slog.DiscardHandler, exec, &logs}),
-			Seams: Seams{FS: fsys, Clock: clock.NewManual(millis), Executor: exec},
+			Seams: Seams{FS: fsys, Clock: clocktest.NewManual(millis), Executor: exec},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/flagstone-db/flagstone/internal/clock"
-	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
+	"github.com/flagstone-db/flagstone/internal/executor/executortest"
 	"github.com/flagstone-db/flagstone/internal/seams"
 	"github.com/flagstone-db/flagstone/internal/storeclock"
 	"github.com/flagstone-db/flagstone/internal/vfs"
@@ -22,8 +22,8 @@ type Seams = seams.Seams
 type rig struct {
 	t     *testing.T
 	fs    *vfs.Sim
-	clock *clock.Manual
-	exec  *executor.Manual
+	clock *clocktest.Manual
+	exec  *executortest.Manual
 	opts  Options
 	store *Store
 }
@@ -32,7 +32,7 @@ const startMillis = 1_700_000_000_000
 
 func newRig(t *testing.T, opts Options) *rig {
 	t.Helper()
-	r := &rig{t: t, fs: vfs.NewSim(vfs.SimOptions{}), clock: clock.NewManual(startMillis), opts: opts}
+	r := &rig{t: t, fs: vfs.NewSim(vfs.SimOptions{}), clock: clocktest.NewManual(startMillis), opts: opts}
 	r.open()
 	t.Cleanup(func() { r.store.Close() })
 	return r
@@ -40,7 +40,7 @@ func newRig(t *testing.T, opts Options) *rig {
 
 func (r *rig) open() {
 	r.t.Helper()
-	r.exec = executor.NewManual()
+	r.exec = executortest.NewManual()
 	opts := r.opts
 	opts.Seams.FS, opts.Seams.Clock, opts.Seams.Executor = r.fs, r.clock, r.exec
 	store, err := Open("/store", opts)
@@ -70,7 +70,7 @@ func (r *rig) crash(policy vfs.CrashPolicy, seed uint64) {
 
 // believeClock lets a store run until it believes its clock: a new one drops
 // nothing as expired before.
-func believeClock(c *clock.Manual) { c.Advance(storeclock.Probation) }
+func believeClock(c *clocktest.Manual) { c.Advance(storeclock.Probation) }
 
 func (r *rig) table(name string, options TableOptions) *Table {
 	r.t.Helper()

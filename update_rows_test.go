@@ -6,14 +6,14 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
 
 func TestRowsUpdatedTogetherAreOneStep(t *testing.T) {
 	ctx := context.Background()
-	s, err := Open("/store", Options{Seams: Seams{FS: vfs.NewSim(vfs.SimOptions{}), Clock: clock.NewManual(1_500_000_000_000)}})
+	s, err := Open("/store", Options{Seams: Seams{FS: vfs.NewSim(vfs.SimOptions{}), Clock: clocktest.NewManual(1_500_000_000_000)}})
 	if err != nil {
 		t.Fatal(err)
 	}

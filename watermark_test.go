@@ -7,15 +7,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flagstone-db/flagstone/internal/clock"
-	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
+	"github.com/flagstone-db/flagstone/internal/executor/executortest"
 	"github.com/flagstone-db/flagstone/internal/storeclock"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
 // hookedClock calls a function at one reading of the wall clock.
 type hookedClock struct {
-	*clock.Manual
+	*clocktest.Manual
 	mu   sync.Mutex
 	hook func()
 }
@@ -35,8 +35,8 @@ func (c *hookedClock) NowMillis() int64 {
 // it raises it, the Time To Live is raised, and a reader sees what that brings back. The reader
 // must go on seeing it.
 func TestWhatALongerTimeToLiveBringsBackStays(t *testing.T) {
-	c := &hookedClock{Manual: clock.NewManual(startMillis)}
-	s, err := Open("/store", Options{Seams: Seams{FS: vfs.NewSim(vfs.SimOptions{}), Clock: c, Executor: executor.NewManual()}})
+	c := &hookedClock{Manual: clocktest.NewManual(startMillis)}
+	s, err := Open("/store", Options{Seams: Seams{FS: vfs.NewSim(vfs.SimOptions{}), Clock: c, Executor: executortest.NewManual()}})
 	if err != nil {
 		t.Fatal(err)
 	}

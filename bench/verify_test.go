@@ -241,7 +241,8 @@ func openTables(b *testing.B, dir string) (files []tableFile) {
 		}
 		b.Cleanup(func() { r.Close() })
 		t := tableFile{reader: r}
-		it := r.NewIterator(sstable.IterOptions{Believe: true})
+		it := new(sstable.Iterator)
+		it.Init(r, sstable.IterOptions{Believe: true})
 		var cells row.Collector
 		for range 3 {
 			t.keys = t.keys[:0]

@@ -70,12 +70,9 @@ func TestARowOfTheLogSaysWhatTheChangeDid(t *testing.T) {
 				err = c.Put(column, 1000, row.String("v"))
 				want, wrote = append(want, put(column, 1000, row.String("v"))), true
 			case 3:
-				var buffer []byte
-				bytes, ok := valuefile.Pack(&buffer, packed)
-				if !ok {
+				if !valuefile.PackTo(packed, func(packed []byte) { err = c.PutPacked(column, 1000, row.TypeBinary, packed) }) {
 					t.Fatal("the value is not packed")
 				}
-				err = c.PutPacked(column, 1000, row.TypeBinary, bytes)
 				want, wrote = append(want, put(column, 1000, row.Binary(packed))), true
 			}
 			if err != nil {

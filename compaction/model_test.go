@@ -191,7 +191,7 @@ func (m *model) deleteVersion(key string) (cells []row.Cell) {
 			its = append(its, it)
 		}
 	}
-	r := mvcc.NewReader(mvcc.NewRowMerge(its), v, mvcc.Selection{Columns: [][]byte{[]byte("a")}})
+	r := mvcctest.NewReader(mvcctest.NewRowMerge(its), v, mvcc.Selection{Columns: [][]byte{[]byte("a")}})
 	for r.StartRow(); r.NextCell(); {
 		visible = append(visible, r.Cell().Version)
 	}
@@ -503,7 +503,7 @@ func answers(t testing.TB, runs []mvcctest.Run, v mvcc.View) map[string]string {
 	}
 	it := mvcc.NewMergeIterator(its)
 	defer it.Close()
-	r := mvcc.NewReader(it, v, mvcc.Selection{})
+	r := mvcctest.NewReader(it, v, mvcc.Selection{})
 	found := map[string]string{}
 	for ok := it.First(); ok; ok = it.NextRow() {
 		r.StartRow()

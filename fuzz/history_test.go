@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/flagstone-db/flagstone"
-	"github.com/flagstone-db/flagstone/internal/clock"
-	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
+	"github.com/flagstone-db/flagstone/internal/executor/executortest"
 	"github.com/flagstone-db/flagstone/internal/seams"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
@@ -68,7 +68,7 @@ type history struct {
 	input []byte
 	model model
 	fs    *vfs.Sim
-	exec  *executor.Manual
+	exec  *executortest.Manual
 	store *flagstone.Store
 	table *flagstone.Table
 	value byte
@@ -96,10 +96,10 @@ func (h *history) next(limit byte) byte {
 }
 
 func (h *history) open() {
-	h.exec = executor.NewManual()
+	h.exec = executortest.NewManual()
 	store, err := flagstone.Open("/store", flagstone.Options{
 		MemtableSize: 1 << 10, TableFileSize: 2 << 10, WALSegmentSize: 16 << 10, MemoryBudget: 64 << 10,
-		Seams: seams.Seams{FS: h.fs, Clock: clock.NewManual(now), Executor: h.exec, ValueThreshold: h.threshold},
+		Seams: seams.Seams{FS: h.fs, Clock: clocktest.NewManual(now), Executor: h.exec, ValueThreshold: h.threshold},
 	})
 	if err != nil {
 		h.t.Fatalf("open: %v", err)

@@ -42,7 +42,7 @@ func Tighten(fsys vfs.FS, dir string) error {
 // CheckFiles takes the inventory of a store. An error that matches ErrCorrupt names a table or value
 // file that is missing.
 func CheckFiles(fsys vfs.FS, dir string, s *State) (Inventory, error) {
-	inventory, err := TakeInventory(s, func(name string) ([]string, error) { return fsys.List(filepath.Join(dir, name)) })
+	inventory, err := TakeInventory(fsys, dir, s)
 	if err == nil && len(inventory.Missing) > 0 {
 		err = fmt.Errorf("%w: file %s is missing; restore it from a copy of the store",
 			ErrCorrupt, filepath.Join(dir, inventory.Missing[0]))

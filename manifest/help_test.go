@@ -256,3 +256,6 @@ func (t *Table) partitionFor(key []byte) *Partition { return t.Partitions[t.part
 
 // fileCount returns the number of live files, a shared file counted once.
 func (s *State) fileCount() int { return len(slices.Collect(s.files.all())) }
+
+// Contains reports whether the partition's range holds the row key.
+func (p *Partition) Contains(key []byte) bool { return p.Overlaps(key, key) }

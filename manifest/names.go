@@ -86,16 +86,16 @@ type Inventory struct {
 	Highest uint64
 }
 
-// TakeInventory lists the table and value files of a store. list returns the names in a
-// directory, given relative to the store's; one that does not exist counts as empty. Files with
-// unknown names, or with numbers that the state has not given out, are ignored.
-func TakeInventory(s *State, list func(dir string) ([]string, error)) (inv Inventory, err error) {
+// TakeInventory lists the table and value files of the store in dir. A directory that does not
+// exist counts as empty. Files with unknown names, or with numbers that the state has not given out,
+// are ignored.
+func TakeInventory(fsys vfs.FS, dir string, s *State) (inv Inventory, err error) {
 	live := s.fileNames()
 	found := make(map[string]bool, len(live))
 	for _, name := range live {
 		found[name] = false
 	}
-	paths, err := listFiles(list, TablesDir, ValuesDir)
+	paths, err := listFiles(fsys, dir, TablesDir, ValuesDir)
 	if err != nil {
 		return inv, err
 	}
@@ -132,10 +132,11 @@ func (s *State) fileNames() []string {
 	return names
 }
 
-// listFiles returns the paths of all files in the numbered directories of these directories.
-func listFiles(list func(dir string) ([]string, error), dirs ...string) (paths []string, err error) {
+// listFiles returns the paths of all files in the numbered directories of these directories of root,
+// relative to root.
+func listFiles(fsys vfs.FS, root string, dirs ...string) (paths []string, err error) {
 	for _, dir := range dirs {
-		shards, err := list(dir)
+		shards, err := fsys.List(filepath.Join(root, dir))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
@@ -143,7 +144,7 @@ func listFiles(list func(dir string) ([]string, error), dirs ...string) (paths [
 			if v, err := strconv.ParseUint(name, 16, 8); err != nil || shard(v<<8) != name {
 				continue
 			}
-			files, err := list(filepath.Join(dir, name))
+			files, err := fsys.List(filepath.Join(root, dir, name))
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return nil, err
 			}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
 func TestNamesParseBackAndNothingElseDoes(t *testing.T) {
@@ -43,6 +45,21 @@ func TestNamesParseBackAndNothingElseDoes(t *testing.T) {
 	}
 }
 
+// listing is a file system whose directories are listed by a function; a name is relative to the
+// store's directory.
+type listing struct {
+	vfs.FS
+	list func(dir string) ([]string, error)
+}
+
+func (l listing) List(name string) ([]string, error) {
+	dir, err := filepath.Rel("store", name)
+	if err != nil {
+		return nil, err
+	}
+	return l.list(filepath.ToSlash(dir))
+}
+
 func TestTheInventoryDeletesOnlyWhatItKnows(t *testing.T) {
 	s := mustApply(t, NewState(testStore), smallEdits()...) // file 3 is live, the next is 10
 	files := map[string][]string{
@@ -50,14 +67,14 @@ func TestTheInventoryDeletesOnlyWhatItKnows(t *testing.T) {
 		"sst/00": {"000001.sst", "000002.sst", "000003.sst", "000009.sst", "000010.sst", "000400.sst", "notes.txt", "000004.sst.bak"},
 		"sst/01": {"000300.sst", "000002.sst"},
 	}
-	list := func(dir string) ([]string, error) {
-		names, ok := files[filepath.ToSlash(dir)]
+	disk := listing{list: func(dir string) ([]string, error) {
+		names, ok := files[dir]
 		if !ok {
 			return nil, fmt.Errorf("list %s: %w", dir, fs.ErrNotExist)
 		}
 		return names, nil
-	}
-	inv, err := TakeInventory(s, list)
+	}}
+	inv, err := TakeInventory(disk, "store", s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,15 +84,16 @@ func TestTheInventoryDeletesOnlyWhatItKnows(t *testing.T) {
 	}
 
 	files["sst/00"] = nil
-	if inv, err = TakeInventory(s, list); err != nil || !slices.Equal(inv.Missing, []string{TableName(3)}) {
+	if inv, err = TakeInventory(disk, "store", s); err != nil || !slices.Equal(inv.Missing, []string{TableName(3)}) {
 		t.Errorf("inventory %+v, %v: file 3 is missing", inv, err)
 	}
 	clear(files)
-	if inv, err = TakeInventory(NewState(testStore), list); err != nil || len(inv.Orphans)+len(inv.Missing) != 0 || inv.Highest != 0 {
+	if inv, err = TakeInventory(disk, "store", NewState(testStore)); err != nil || len(inv.Orphans)+len(inv.Missing) != 0 || inv.Highest != 0 {
 		t.Errorf("empty directory: %+v, %v", inv, err)
 	}
 	boom := errors.New("boom")
-	if _, err := TakeInventory(s, func(string) ([]string, error) { return nil, boom }); !errors.Is(err, boom) {
+	disk.list = func(string) ([]string, error) { return nil, boom }
+	if _, err := TakeInventory(disk, "store", s); !errors.Is(err, boom) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -300,9 +300,6 @@ func (t *Table) partitionIndex(key []byte) int {
 	return i - 1 // the first Start is below every key
 }
 
-// Contains reports whether the partition's range holds the row key.
-func (p *Partition) Contains(key []byte) bool { return p.Overlaps(key, key) }
-
 // Overlaps reports whether the partition's range holds any key of the closed
 // range from smallest to largest.
 func (p *Partition) Overlaps(smallest, largest []byte) bool {

@@ -156,13 +156,13 @@ func TestTheInventoryKnowsValueFiles(t *testing.T) {
 		"sst": {"00"}, "sst/00": {"000001.sst", "000002.sst"},
 		"val": {"00", "01", "zz"}, "val/00": {"000003.val", "000005.val", "000005.sst", "000011.val"}, "val/01": {"000300.val", "000006.val"},
 	}
-	inv, err := TakeInventory(s, func(dir string) ([]string, error) {
-		names, ok := files[filepath.ToSlash(dir)]
+	inv, err := TakeInventory(listing{list: func(dir string) ([]string, error) {
+		names, ok := files[dir]
 		if !ok {
 			return nil, fs.ErrNotExist
 		}
 		return names, nil
-	})
+	}}, "store", s)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,8 +54,7 @@ type Memtable struct {
 	recent atomic.Pointer[rowSplice] // where a row was inserted last; nil while in use
 	seed   uint64
 
-	rows  atomic.Int64
-	cells atomic.Int64
+	rows atomic.Int64
 }
 
 // New returns an empty memtable.
@@ -135,14 +134,6 @@ func (m *Memtable) insertRow(hash, seq uint64, c *row.Change, marker int64) (use
 	n.index.Store(0)
 	copy(n.key(), c.Key)
 	m.packedOf(n).fill(seq, c, marker)
-	cells := c.Cells().Len()
-	if c.DeleteRow {
-		cells++
-	}
-	if marker != noMarker {
-		cells++
-	}
-	m.cells.Add(int64(cells))
 	m.link(l, n, c.Key)
 	m.hash.add(hash, l)
 	return roundUp(rowHeader+nominalHeight*linkSize+len(c.Key)) + roundUp(size) + wordSize + hashBytesPerRow
@@ -203,7 +194,6 @@ func (m *Memtable) updateRow(n *rowNode, seq uint64, change *row.Change, marker 
 		mustDecode(&reader, &c)
 		w.insert(&c)
 	}
-	m.cells.Add(int64(w.inserted))
 	return w.used
 }
 
@@ -246,9 +236,6 @@ func (m *Memtable) Used() int64 {
 
 // Rows returns the number of rows.
 func (m *Memtable) Rows() int { return int(m.rows.Load()) }
-
-// Cells returns the number of cells, row-level cells included.
-func (m *Memtable) Cells() int64 { return m.cells.Load() }
 
 // Empty reports whether there are no rows.
 func (m *Memtable) Empty() bool { return m.rows.Load() == 0 }

@@ -20,7 +20,7 @@ func tenColumns(seq uint64) []row.Cell {
 
 func BenchmarkReadRowOfTenColumns(b *testing.B) {
 	it := positioned(tenColumns(5))
-	r := mvcc.NewReader(it, newest, mvcc.Selection{})
+	r := mvcctest.NewReader(it, newest, mvcc.Selection{})
 	b.ReportAllocs()
 	for b.Loop() {
 		r.StartRow()
@@ -39,9 +39,9 @@ func BenchmarkReadOneOfTenColumnsFromThreeRuns(b *testing.B) {
 	for seq := uint64(1); seq <= 3; seq++ {
 		sources = append(sources, positioned(tenColumns(seq)))
 	}
-	merge := mvcc.NewRowMerge(nil)
+	merge := mvcctest.NewRowMerge(nil)
 	sel := mvcc.Selection{Columns: [][]byte{[]byte("column7")}}
-	r := mvcc.NewReader(merge, newest, sel)
+	r := mvcctest.NewReader(merge, newest, sel)
 	b.ReportAllocs()
 	for b.Loop() {
 		merge.Reset(sources)

@@ -93,7 +93,7 @@ func goldenRead(t *testing.T, d *datadriven.TestData, runs [][]row.Cell) string 
 			sources = append(sources, it)
 		}
 	}
-	a := readBoth(t, mvcc.NewRowMerge(sources), v, sel)
+	a := readBoth(t, mvcctest.NewRowMerge(sources), v, sel)
 	if !a.exists {
 		return "absent\n" + formatCells(a.cells)
 	}

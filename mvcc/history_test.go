@@ -92,7 +92,7 @@ func (h *history) read(v mvcc.View, sel mvcc.Selection) answer {
 	if len(sources) == 0 {
 		return answer{}
 	}
-	return readBoth(h.t, mvcc.NewRowMerge(sources), v, sel)
+	return readBoth(h.t, mvcctest.NewRowMerge(sources), v, sel)
 }
 
 func readAll(t testing.TB, r *mvcc.RowReader) answer {

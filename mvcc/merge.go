@@ -35,13 +35,6 @@ type cellSource struct {
 	cell *row.Cell
 }
 
-// NewRowMerge merges sources that stand on the same row, newest first. It does not own them.
-func NewRowMerge(sources []Iterator) *RowMerge {
-	m := new(RowMerge)
-	m.Reset(sources)
-	return m
-}
-
 // Reset makes m merge other sources, which stand on the same row. It copies the slice.
 func (m *RowMerge) Reset(sources []Iterator) {
 	m.sources = append(m.sources[:0], sources...)

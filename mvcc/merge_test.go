@@ -221,7 +221,7 @@ func TestAMergeOfNothingIsEmpty(t *testing.T) {
 	if it.First() || it.Last() || it.SeekRow([]byte("a")) || it.SeekRowBefore([]byte("a")) || it.Error() != nil {
 		t.Fatal("positioned on a row")
 	}
-	r := mvcc.NewReader(mvcc.NewRowMerge(nil), mvcc.View{Seq: row.MaxSequence}, mvcc.Selection{})
+	r := mvcctest.NewReader(mvcctest.NewRowMerge(nil), mvcc.View{Seq: row.MaxSequence}, mvcc.Selection{})
 	if r.StartRow(); r.Exists() || r.NextCell() || r.Error() != nil {
 		t.Fatal("a row of no runs exists")
 	}

@@ -44,7 +44,8 @@ const nearSteps = 1
 
 // RowReader reads rows at one view. Use:
 //
-//	reader := mvcc.NewReader(it, view, selection)
+//	var reader mvcc.RowReader
+//	reader.Reset(it, view, selection)
 //	for ok := it.SeekRow(start); ok; ok = it.NextRow() {
 //		reader.StartRow()
 //		if !reader.Exists() { continue }
@@ -87,13 +88,6 @@ type RowReader struct {
 	newer      row.Cursor     // what the extent leaves out of the row, if it describes a layer
 	projection row.Projection // of sel, for Collect
 	layers     layers
-}
-
-// NewReader makes a reader of the rows that it is positioned on.
-func NewReader(it row.Cursor, view View, sel Selection) *RowReader {
-	r := new(RowReader)
-	r.Reset(it, view, sel)
-	return r
 }
 
 // Reset makes the reader read another source, at another view.

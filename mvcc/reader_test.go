@@ -45,7 +45,7 @@ func hotRow(n int) (cells []row.Cell) {
 
 func TestAHotRowIsReadInAFewSteps(t *testing.T) {
 	it := positioned(hotRow(10_000))
-	r := mvcc.NewReader(it, newest, mvcc.Selection{})
+	r := mvcctest.NewReader(it, newest, mvcc.Selection{})
 	a := readAll(t, r)
 	if !a.exists || len(a.cells) != 2 || a.cells[0].Version != 10_000 || a.cells[1].Version != 10_000 {
 		t.Fatalf("got %v", a)
@@ -61,7 +61,7 @@ func TestASurplusOfVersionsIsSkipped(t *testing.T) {
 		cells = append(cells, put("a", v, 1), put("c", v, 1))
 	}
 	cells = append(cells, put("b", 1, 1))
-	r := mvcc.NewReader(positioned(cells), mvcc.View{Seq: 1, MaxVersions: 3, Cutoff: mvcc.NoExpiry}, mvcc.Selection{})
+	r := mvcctest.NewReader(positioned(cells), mvcc.View{Seq: 1, MaxVersions: 3, Cutoff: mvcc.NoExpiry}, mvcc.Selection{})
 	if a := readAll(t, r); len(a.cells) != 7 {
 		t.Fatalf("got %v", a)
 	}
@@ -69,7 +69,7 @@ func TestASurplusOfVersionsIsSkipped(t *testing.T) {
 		t.Errorf("examined %d cells", r.Examined())
 	}
 	// Expired versions end a column in the same way.
-	r = mvcc.NewReader(positioned(cells), mvcc.View{Seq: 1, Cutoff: 10}, mvcc.Selection{})
+	r = mvcctest.NewReader(positioned(cells), mvcc.View{Seq: 1, Cutoff: 10}, mvcc.Selection{})
 	if a := readAll(t, r); !a.exists || len(a.cells) != 2 {
 		t.Fatalf("got %v", a)
 	}
@@ -85,7 +85,7 @@ func TestAProjectionTouchesOnlyWhatIsAskedFor(t *testing.T) {
 	}
 	it := positioned(cells)
 	sel := mvcc.Selection{Columns: [][]byte{[]byte("a"), []byte("c000500"), []byte("c000502"), []byte("c099999"), []byte("d")}}
-	r := mvcc.NewReader(it, newest, sel)
+	r := mvcctest.NewReader(it, newest, sel)
 	if a := readAll(t, r); len(a.cells) != 3 {
 		t.Fatalf("got %v", a)
 	}
@@ -106,7 +106,7 @@ func TestTheDeadCellsOfADeletedRowAreNotWalked(t *testing.T) {
 	for i := range 10_000 {
 		cells = append(cells, put(fmt.Sprintf("c%06d", i), 1, 1))
 	}
-	r := mvcc.NewReader(positioned(cells), newest, mvcc.Selection{})
+	r := mvcctest.NewReader(positioned(cells), newest, mvcc.Selection{})
 	if a := readAll(t, r); a.exists || len(a.cells) != 0 {
 		t.Fatalf("got %v", a)
 	}
@@ -117,11 +117,11 @@ func TestTheDeadCellsOfADeletedRowAreNotWalked(t *testing.T) {
 
 func TestAReaderNeverTakesAnErrorForAnAnswer(t *testing.T) {
 	cells := hotRow(3)
-	want := readAll(t, mvcc.NewReader(positioned(cells), newest, mvcc.Selection{}))
+	want := readAll(t, mvcctest.NewReader(positioned(cells), newest, mvcc.Selection{}))
 	for failAfter := 2; ; failAfter++ {
 		it := positioned(cells)
 		it.FailAfter = failAfter
-		r := mvcc.NewReader(it, newest, mvcc.Selection{})
+		r := mvcctest.NewReader(it, newest, mvcc.Selection{})
 		r.StartRow()
 		exists, n := r.Exists(), 0
 		for r.NextCell() {
@@ -141,7 +141,7 @@ func TestAReaderNeverTakesAnErrorForAnAnswer(t *testing.T) {
 
 func TestReadingAllocatesNothingPerRow(t *testing.T) {
 	it := positioned(hotRow(20))
-	r := mvcc.NewReader(it, newest, mvcc.Selection{Columns: [][]byte{[]byte("a"), []byte("b")}})
+	r := mvcctest.NewReader(it, newest, mvcc.Selection{Columns: [][]byte{[]byte("a"), []byte("b")}})
 	if n := testing.AllocsPerRun(100, func() {
 		r.StartRow()
 		for r.NextCell() {
@@ -178,7 +178,7 @@ func TestExpiryAtTheEdgesOfTheRange(t *testing.T) {
 		cutoff int64
 		want   int
 	}{{mvcc.NoExpiry, 3}, {-5, 3}, {0, 3}, {1, 2}, {year/1000 + 1, 1}, {row.MaxVersion / 1000, 1}, {row.MaxVersion/1000 + 1, 0}, {row.MaxVersion, 0}} {
-		r := mvcc.NewReader(positioned(cells), mvcc.View{Seq: 1, Cutoff: c.cutoff}, mvcc.Selection{})
+		r := mvcctest.NewReader(positioned(cells), mvcc.View{Seq: 1, Cutoff: c.cutoff}, mvcc.Selection{})
 		if a := readAll(t, r); !a.exists || len(a.cells) != c.want {
 			t.Errorf("cutoff %d: %v, want %d cells", c.cutoff, a, c.want)
 		}

@@ -15,8 +15,8 @@ import (
 // readBoth reads a row cell by cell and as a whole. Both must agree.
 func readBoth(t testing.TB, source row.Cursor, v mvcc.View, sel mvcc.Selection) answer {
 	t.Helper()
-	a := readAll(t, mvcc.NewReader(source, v, sel))
-	r := mvcc.NewReader(source, v, sel)
+	a := readAll(t, mvcctest.NewReader(source, v, sel))
+	r := mvcctest.NewReader(source, v, sel)
 	r.StartRow()
 	var c row.Collector
 	b := answer{exists: r.Collect(&c, 0), cells: c.Cells}
@@ -134,7 +134,7 @@ func list(cells []row.Cell) (s string) {
 func TestARowOfSeveralRunsIsNotReadAsAWhole(t *testing.T) {
 	older := []row.Cell{deleteRow(1), marker(1, 1), put("a", 1, 1), put("b", 1, 1)}
 	newer := []row.Cell{marker(2, 2), put("b", 2, 2)}
-	merge := mvcc.NewRowMerge([]mvcc.Iterator{positioned(newer), positioned(older)})
+	merge := mvcctest.NewRowMerge([]mvcc.Iterator{positioned(newer), positioned(older)})
 	want := fmt.Sprint("exists=true ", list([]row.Cell{put("a", 1, 1), put("b", 2, 2)}))
 	if got := readBoth(t, merge, newest, mvcc.Selection{}).String() + " "; got != want {
 		t.Errorf("got %s, want %s", got, want)
@@ -144,7 +144,7 @@ func TestARowOfSeveralRunsIsNotReadAsAWhole(t *testing.T) {
 func BenchmarkCollectRowOfTenColumns(b *testing.B) {
 	it := mvcctest.Run{{Key: []byte("k"), Cells: tenColumns(5)}}.NewIterator()
 	it.First()
-	r := mvcc.NewReader(it, newest, mvcc.Selection{})
+	r := mvcctest.NewReader(it, newest, mvcc.Selection{})
 	var c row.Collector
 	b.ReportAllocs()
 	for b.Loop() {
@@ -215,7 +215,7 @@ func TestRowsJudgedManyAtOnceAreTheRowsJudgedOneByOne(t *testing.T) {
 		}
 		sel := smallSelection(rng)
 		many, one := mvcc.NewMergeIterator(iterators(runs)), mvcc.NewMergeIterator(iterators(runs))
-		manyReader, oneReader := mvcc.NewReader(many, v, sel), mvcc.NewReader(one, v, sel)
+		manyReader, oneReader := mvcctest.NewReader(many, v, sel), mvcctest.NewReader(one, v, sel)
 		if rng.IntN(2) == 0 {
 			manyReader.Limit = fmt.Appendf(nil, "%03d", rng.IntN(41))
 		}
@@ -359,7 +359,7 @@ func TestARowInLayersIsTheRowReadCellByCell(t *testing.T) {
 		if rng.IntN(2) == 0 {
 			sel = mvcc.Selection{MaxVersions: rng.IntN(3)}
 		}
-		want := readBoth(t, mvcc.NewRowMerge(sources), v, sel)
+		want := readBoth(t, mvcctest.NewRowMerge(sources), v, sel)
 		var collected int
 		for _, it := range its {
 			collected += it.Collected
@@ -372,7 +372,7 @@ func TestARowInLayersIsTheRowReadCellByCell(t *testing.T) {
 		// If a run fails, the answer is an error, or is unaffected.
 		it := its[rng.IntN(len(its))]
 		it.FailAfter = it.Moves + 1 + rng.IntN(20)
-		r := mvcc.NewReader(mvcc.NewRowMerge(sources), v, sel)
+		r := mvcctest.NewReader(mvcctest.NewRowMerge(sources), v, sel)
 		r.StartRow()
 		var c row.Collector
 		got := answer{exists: r.Collect(&c, 0), cells: c.Cells}
@@ -450,7 +450,7 @@ func TestOneRowIsNotReadWithThoseAfterIt(t *testing.T) {
 	}
 	it := run.NewIterator()
 	it.First()
-	r := mvcc.NewReader(mvcc.NewRowMerge([]mvcc.Iterator{it}), newest, mvcc.Selection{})
+	r := mvcctest.NewReader(mvcctest.NewRowMerge([]mvcc.Iterator{it}), newest, mvcc.Selection{})
 	chunk := row.Chunk{Budget: 1000}
 	if n := r.CollectRows(&chunk); n != 0 {
 		t.Errorf("%d rows were read together", n)

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	flagstone "github.com/flagstone-db/flagstone"
-	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
 	"github.com/flagstone-db/flagstone/internal/seams"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
@@ -25,7 +25,7 @@ const (
 type fixture struct {
 	*Engine
 	tb    testing.TB
-	clock *clock.Manual
+	clock *clocktest.Manual
 }
 
 func openFixture(tb testing.TB, limits Limits) *fixture {
@@ -36,7 +36,7 @@ func openFixture(tb testing.TB, limits Limits) *fixture {
 // openFixtureOver opens the engine over a store with the given options.
 func openFixtureOver(tb testing.TB, limits Limits, opts flagstone.Options) *fixture {
 	tb.Helper()
-	manual := clock.NewManual(startMillis)
+	manual := clocktest.NewManual(startMillis)
 	opts.Seams = seams.Seams{FS: vfs.NewSim(vfs.SimOptions{}), Clock: manual}
 	store, err := flagstone.Open("/store", opts)
 	if err != nil {

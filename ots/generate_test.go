@@ -9,7 +9,7 @@ import (
 	"time"
 
 	flagstone "github.com/flagstone-db/flagstone"
-	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
 	"github.com/flagstone-db/flagstone/internal/seams"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
@@ -155,7 +155,7 @@ func TestGeneratedKeysAreNeverRepeated(t *testing.T) {
 	disk := vfs.NewSim(vfs.SimOptions{})
 	last := map[string]int64{}
 	for round := range 12 {
-		manual := clock.NewManual(startMillis - int64(round)*1_000_000)
+		manual := clocktest.NewManual(startMillis - int64(round)*1_000_000)
 		store, err := flagstone.Open("/store", flagstone.Options{Seams: seams.Seams{FS: disk, Clock: manual}})
 		if err != nil {
 			t.Fatal(err)

@@ -19,11 +19,6 @@ import (
 //	defer g.Close()
 //	view := ... // after the pin: everything visible is now pinned
 //	exists, err := g.Get(key, view, selection, cells, maxColumns)
-//
-// or, to look at one cell after the other,
-//
-//	reader, err := g.Seek(key, view, selection)
-//	... reader.Exists(), reader.NextCell() ...
 type Getter struct {
 	pinned
 	above   *memtable.Memtable // the newest run, not part of the tree; nil if there is none

@@ -178,7 +178,7 @@ func (r *rig) split(at []byte) (left, right *Tree) {
 	must(r.t, err)
 	var trees []*Tree
 	for _, p := range state.Table(testTable).Partitions {
-		trees = append(trees, NewTree(r.env, testTable, 2, p))
+		trees = append(trees, NewTree(r.env, testTable, p))
 	}
 	r.tree.Close()
 	return trees[0], trees[1]
@@ -254,7 +254,7 @@ func TestFilesThatReachBeyondAPartitionAreClipped(t *testing.T) {
 		t.Fatalf("files that the manifest names were let go: %v", r.obsolete.numbers)
 	}
 	_, meta := r.log.State().Partition(3)
-	right = NewTree(r.env, testTable, 2, meta)
+	right = NewTree(r.env, testTable, meta)
 	check()
 	did, _, err = right.CompactRange(nil, nil)
 	if !did || err != nil {

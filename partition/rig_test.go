@@ -13,14 +13,15 @@ import (
 
 	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/internal/cache"
-	"github.com/flagstone-db/flagstone/internal/clock"
-	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
+	"github.com/flagstone-db/flagstone/internal/executor/executortest"
 	"github.com/flagstone-db/flagstone/internal/offheap"
 	"github.com/flagstone-db/flagstone/internal/tablefiles"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/mvcc"
+	"github.com/flagstone-db/flagstone/mvcc/mvcctest"
 	"github.com/flagstone-db/flagstone/row"
 	"github.com/flagstone-db/flagstone/sstable"
 )
@@ -64,10 +65,10 @@ func newRig(t testing.TB) *rig {
 			Table:        sstable.WriterOptions{BlockSize: 256, FilterBitsPerKey: 10},
 			Compaction:   compaction.Config{TableFileSize: 4 << 10},
 		},
-		FS: r.fault, Dir: testDir, Clock: clock.NewManual(1),
+		FS: r.fault, Dir: testDir, Clock: clocktest.NewManual(1),
 		Memory:   offheap.New(offheap.Options{Mode: offheap.Poison}),
 		Random:   counter(),
-		Manifest: r, Retention: r, Scheduler: r, Executor: executor.NewManual(),
+		Manifest: r, Retention: r, Scheduler: r, Executor: executortest.NewManual(),
 		Logger: slog.New(slog.DiscardHandler),
 	}
 	r.env.Files = tablefiles.New(r.fault, testDir, tablefiles.Options{Cache: sstable.NewBlockCache(cache.Options{Capacity: 64 << 10})}, r)
@@ -82,7 +83,7 @@ func newRig(t testing.TB) *rig {
 	})
 	state, err := r.log.Commit(&e)
 	must(t, err)
-	r.tree = NewTree(r.env, testTable, 2, state.Table(testTable).Partitions[0])
+	r.tree = NewTree(r.env, testTable, state.Table(testTable).Partitions[0])
 	return r
 }
 
@@ -237,7 +238,7 @@ func text(c *row.Cell) string {
 func scan(t *Tree, seq uint64, backward bool) (keys []string, rows map[string]string, err error) {
 	it := t.NewIterator()
 	rows = map[string]string{}
-	reader := mvcc.NewReader(it, mvcc.View{Seq: seq, Cutoff: mvcc.NoExpiry}, mvcc.Selection{})
+	reader := mvcctest.NewReader(it, mvcc.View{Seq: seq, Cutoff: mvcc.NoExpiry}, mvcc.Selection{})
 	move, ok := it.NextRow, false
 	if backward {
 		move = it.PrevRow

@@ -14,12 +14,11 @@ import (
 // Tree is one partition. Reads are safe for concurrent use with everything. The owner serialises
 // the write path (Reserve, Rotate). One Flush runs at a time, and any number of Compact calls.
 type Tree struct {
-	env     *Env
-	table   uint64
-	columns int // of the table's primary key
-	id      uint64
-	start   []byte
-	end     []byte // nil: unbounded
+	env   *Env
+	table uint64
+	id    uint64
+	start []byte
+	end   []byte // nil: unbounded
 
 	state   atomic.Pointer[state]
 	lost    lost
@@ -51,9 +50,9 @@ type Tree struct {
 
 // NewTree makes the tree of a partition from its manifest entry, with an empty
 // memtable. columns is the number of columns of the table's primary key.
-func NewTree(env *Env, table uint64, columns int, meta *manifest.Partition) *Tree {
+func NewTree(env *Env, table uint64, meta *manifest.Partition) *Tree {
 	t := &Tree{
-		env: env, table: table, columns: columns,
+		env: env, table: table,
 		id: meta.ID, start: meta.Start, end: meta.End,
 	}
 	t.setState(newState([]*memory{env.newMemory(meta.FlushedSeq + 1)}, newVersion(env.Files, meta)))

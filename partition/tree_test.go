@@ -363,7 +363,7 @@ func TestP09_AReadErrorIsNoEndAndNoAbsence(t *testing.T) {
 	for nth := int64(1); nth < 40; nth++ {
 		r.fault.Clear()
 		r.env.Files = tablefiles.New(r.fault, testDir, tablefiles.Options{}, r)
-		tree := NewTree(r.env, testTable, 2, r.tree.Meta())
+		tree := NewTree(r.env, testTable, r.tree.Meta())
 		r.fault.Add(vfs.Rule{Ops: vfs.OpReadAt | vfs.OpOpen | vfs.OpSize, Nth: nth, Action: vfs.FailWith(syscall.EIO)})
 		keys, _, err := scan(tree, row.MaxSequence, nth%2 == 0)
 		if (err == nil) != (len(keys) == 200) || err != nil && !errors.Is(err, syscall.EIO) {
@@ -381,7 +381,7 @@ func TestP09_AReadErrorIsNoEndAndNoAbsence(t *testing.T) {
 	// The same holds for compactions: they fail, and their inputs stay.
 	r.fault.Clear()
 	r.env.Files = tablefiles.New(r.fault, testDir, tablefiles.Options{}, r)
-	tree := NewTree(r.env, testTable, 2, r.tree.Meta())
+	tree := NewTree(r.env, testTable, r.tree.Meta())
 	before := len(r.live())
 	r.fault.Add(vfs.Rule{Ops: vfs.OpReadAt, Nth: 2, Times: vfs.Forever, Action: vfs.FailWith(syscall.EIO)})
 	if did, _, err := tree.CompactRange(nil, nil); !errors.Is(err, syscall.EIO) {
@@ -599,7 +599,7 @@ func TestVersionsFollowEachOtherAsTheManifestDoes(t *testing.T) {
 			t.Errorf("file %d is left over", n)
 		}
 	}
-	inventory, err := manifest.TakeInventory(r.log.State(), func(dir string) ([]string, error) { return r.disk.List(testDir + "/" + dir) })
+	inventory, err := manifest.TakeInventory(r.disk, testDir, r.log.State())
 	if err != nil || len(inventory.Missing) > 0 {
 		t.Errorf("the manifest names files that are missing: %v, %v", inventory.Missing, err)
 	}

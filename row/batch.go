@@ -164,9 +164,6 @@ func NewBatchReader(data []byte) (BatchReader, error) {
 	return r, nil
 }
 
-// Count returns the number of mutations not yet read.
-func (r *BatchReader) Count() int { return r.count }
-
 // Time returns the batch's commit time, in microseconds.
 func (r *BatchReader) Time() int64 { return r.time }
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flagstone-db/flagstone/internal/assist"
+	"github.com/flagstone-db/flagstone/internal/assist/assisttest"
 	"github.com/flagstone-db/flagstone/internal/cache"
 )
 
@@ -35,7 +35,7 @@ func TestAFlippedBitIsFoundInEachWayOfReading(t *testing.T) {
 	table, f := wordTable(30, true), &memFile{}
 	table.write(t, f, WriterOptions{Compression: CompressS2, BlockSize: 3000})
 	pieces := 0
-	helpers := assist.NewManual(func() bool { pieces++; return true })
+	helpers := assisttest.NewManual(func() bool { pieces++; return true })
 	defer helpers.Close()
 	hour := func() time.Duration { return time.Hour }
 	for _, reader := range []ReaderOptions{
@@ -53,7 +53,7 @@ func TestAFlippedBitIsFoundInEachWayOfReading(t *testing.T) {
 				opts := reader
 				opts.FileName = damagedName
 				if cached > 0 {
-					opts.Cache = NewBlockCache(cache.Options{Capacity: cached, Shards: 1})
+					opts.Cache = NewBlockCache(cache.Options{Capacity: cached})
 				}
 				name := fmt.Sprintf("mapped %t, helped %t, trust %v, cache %d, %+v",
 					opts.Mapped, opts.Helpers != nil, opts.VerifyInterval, cached, way)

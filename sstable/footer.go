@@ -127,7 +127,7 @@ func parseFooter(b []byte, file string, fileSize int64) (footer, error) {
 		return bad(fmt.Sprintf("file has %d bytes, its footer says %d", fileSize, f.fileSize))
 	case rest != 0:
 		return bad("section lengths do not add up to the file size")
-	case (f.indexKind == indexWithValues) != (f.version > 1) || f.indexKind == 0 || f.indexKind > indexWithValues:
+	case (f.indexKind == indexWithValues) != (f.version > 1) || f.indexKind < indexOneLevel || f.indexKind > indexWithValues:
 		return bad(fmt.Sprintf("unknown index kind %d", f.indexKind))
 	case f.filterKind > filterBlockedBloom || (f.filterKind == filterNone) != (f.filterLength == 0):
 		return bad(fmt.Sprintf("unknown filter kind %d", f.filterKind))

@@ -65,13 +65,6 @@ type rowCells struct {
 	flags uint64
 }
 
-// NewIterator makes an iterator that is not positioned yet.
-func (r *Reader) NewIterator(opts IterOptions) *Iterator {
-	it := new(Iterator)
-	it.Init(r, opts)
-	return it
-}
-
 // Init makes a closed or zero Iterator ready to read r, and keeps its memory. A caller that
 // reads many files saves an allocation for each. REQUIRES: the iterator is closed; an open
 // one would lose its pin.

@@ -9,13 +9,14 @@ import (
 	"testing"
 
 	"github.com/flagstone-db/flagstone/internal/assist"
+	"github.com/flagstone-db/flagstone/internal/assist/assisttest"
 	"github.com/flagstone-db/flagstone/internal/cache"
 	"github.com/flagstone-db/flagstone/internal/offheap"
 )
 
 // sometimes returns helpers that do about one piece in so many.
 func sometimes(t *testing.T, rng *rand.Rand, of int) *assist.Helpers {
-	h := assist.NewManual(func() bool { return rng.IntN(of) == 0 })
+	h := assisttest.NewManual(func() bool { return rng.IntN(of) == 0 })
 	t.Cleanup(h.Close)
 	return h
 }
@@ -33,7 +34,7 @@ func TestBlocksThatAreLoadedAheadAreThoseOfTheFile(t *testing.T) {
 		memory := offheap.New(offheap.Options{Mode: offheap.Poison})
 		var c *BlockCache
 		if rng.IntN(3) > 0 {
-			c = NewBlockCache(cache.Options{Capacity: 1 << (10 + rng.IntN(10)), Memory: memory, Shards: 1})
+			c = NewBlockCache(cache.Options{Capacity: 1 << (10 + rng.IntN(10)), Memory: memory})
 			opts.Cache = c
 		}
 		r, err := Open(&f, opts)
@@ -87,7 +88,7 @@ func TestDamageAheadIsMetByWhoGetsThere(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			h := assist.NewManual(func() bool { return true })
+			h := assisttest.NewManual(func() bool { return true })
 			c := NewBlockCache(cache.Options{Capacity: 1 << 20, Memory: offheap.New(offheap.Options{Mode: offheap.Poison})})
 			for at := int64(0); at < alone.footer.dataLength; at += 7 {
 				helped, err := Open(&memFile{data: data}, ReaderOptions{FileName: damagedName, Mapped: mapped, Cache: c, Helpers: h})
@@ -177,7 +178,7 @@ func TestLittleIsReadAheadInVain(t *testing.T) {
 	table := sortedBenchTable(3000)
 	f := &brokenFile{}
 	table.write(t, &f.memFile, WriterOptions{Compression: CompressS2, BlockSize: 2000})
-	h := assist.NewManual(func() bool { return true })
+	h := assisttest.NewManual(func() bool { return true })
 	defer h.Close()
 	r, err := Open(f, ReaderOptions{FileName: "f", Helpers: h})
 	if err != nil {
@@ -215,7 +216,7 @@ func TestScansWithHelpersInAStorm(t *testing.T) {
 	table.write(t, &f, WriterOptions{Compression: CompressS2, BlockSize: 2000})
 	for _, mapped := range []bool{false, true} {
 		memory := offheap.New(offheap.Options{Mode: offheap.Poison})
-		c := NewBlockCache(cache.Options{Capacity: 256 << 10, Memory: memory, Shards: 1})
+		c := NewBlockCache(cache.Options{Capacity: 256 << 10, Memory: memory})
 		h := assist.New(2)
 		r, err := Open(fileOf(f.data), ReaderOptions{FileName: "f", Mapped: mapped, Elapsed: jumpyClock(1), Cache: c, Helpers: h})
 		if err != nil {
@@ -278,7 +279,7 @@ func TestScansWithHelpersAllocateNothing(t *testing.T) {
 	var f memFile
 	table.write(t, &f, WriterOptions{Compression: CompressS2, BlockSize: 2000})
 	lent := 0
-	h := assist.NewManual(func() bool { lent++; return true })
+	h := assisttest.NewManual(func() bool { lent++; return true })
 	defer h.Close()
 	r, err := Open(&f, ReaderOptions{FileName: "f", Mapped: true, Cache: NewBlockCache(cache.Options{Capacity: 64 << 10}), Helpers: h})
 	if err != nil {
@@ -327,9 +328,9 @@ func TestAPanicAheadIsOneOfWhoGetsThere(t *testing.T) {
 	for _, noFill := range []bool{false, true} {
 		f := &panickyFile{armed: true}
 		table.write(t, &f.memFile, WriterOptions{Compression: CompressS2, BlockSize: 2000})
-		h := assist.NewManual(func() bool { return true })
+		h := assisttest.NewManual(func() bool { return true })
 		memory := offheap.New(offheap.Options{Mode: offheap.Poison})
-		c := NewBlockCache(cache.Options{Capacity: 1 << 20, Memory: memory, Shards: 1})
+		c := NewBlockCache(cache.Options{Capacity: 1 << 20, Memory: memory})
 		r, err := Open(f, ReaderOptions{FileName: "f", Cache: c, Helpers: h})
 		if err != nil {
 			t.Fatal(err)

@@ -119,7 +119,7 @@ func TestAFileAnswersAsThePlainModelDoes(t *testing.T) {
 		want := model.write(t, f, opts)
 		var c *BlockCache
 		if rng.IntN(3) > 0 {
-			c = NewBlockCache(cache.Options{Capacity: int64(rng.IntN(200_000)), Memory: offheap.New(offheap.Options{Mode: offheap.Poison}), Shards: 1})
+			c = NewBlockCache(cache.Options{Capacity: int64(rng.IntN(200_000)), Memory: offheap.New(offheap.Options{Mode: offheap.Poison})})
 		}
 		r, err := Open(f, ReaderOptions{
 			FileName: "000001.sst", Cache: c, Mapped: rng.IntN(2) == 0, Elapsed: jumpyClock(rng.Uint64()),

@@ -166,7 +166,8 @@ func TestAScanReadsAtOnceAsFarAsThoseBeforeWent(t *testing.T) {
 
 func TestReadersOfOneSmallCacheDoNotDisturbEachOther(t *testing.T) {
 	rng := rand.New(rand.NewPCG(21, 4))
-	c := NewBlockCache(cache.Options{Capacity: 20_000, Shards: 2, Memory: offheap.New(offheap.Options{Mode: offheap.Poison})})
+	c := NewBlockCache(cache.Options{Capacity: 4 << 20, Memory: offheap.New(offheap.Options{Mode: offheap.Poison})})
+	c.Reserve(4<<20 - 20_000) // what is left is shared by two shards
 	var models []modelTable
 	var readers []*Reader
 	for range 3 {

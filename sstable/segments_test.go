@@ -73,10 +73,10 @@ func TestSegmentsAreReadFromCacheAndFileAlike(t *testing.T) {
 	for _, compression := range compressions {
 		f := &memFile{}
 		table.write(t, f, WriterOptions{Compression: compression, FilterBitsPerKey: 10})
-		for _, capacity := range []int64{0, 8 << 10, 60 << 10, 4 << 20} {
+		for _, capacity := range []int64{0, 8 << 10, 60 << 10, 4<<20 - 1} {
 			for _, mapped := range []bool{false, true} {
 				memory := offheap.New(offheap.Options{Mode: offheap.Poison})
-				c := NewBlockCache(cache.Options{Capacity: capacity, Memory: memory, Shards: 1})
+				c := NewBlockCache(cache.Options{Capacity: capacity, Memory: memory})
 				now := time.Second
 				r, err := Open(&memFile{data: f.data}, ReaderOptions{
 					FileName: damagedName, Cache: c, Mapped: mapped, Elapsed: func() time.Duration { now += time.Microsecond; return now },
@@ -133,7 +133,7 @@ func TestSegmentsAreReadFromCacheAndFileAlike(t *testing.T) {
 func TestSegmentsReadPastTheCacheDoNotFillIt(t *testing.T) {
 	table, f := wordTable(300, true), &memFile{}
 	table.write(t, f, WriterOptions{Compression: CompressS2})
-	c := NewBlockCache(cache.Options{Capacity: 4 << 20, Shards: 1})
+	c := NewBlockCache(cache.Options{Capacity: 4<<20 - 1})
 	r := openFile(t, f, c)
 	it := r.NewIterator(IterOptions{})
 	for i := range table {

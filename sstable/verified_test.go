@@ -37,7 +37,7 @@ func openBelieving(t *testing.T, table modelTable, interval time.Duration, cache
 		FileName: damagedName, Mapped: true, VerifyInterval: interval, Elapsed: func() time.Duration { return b.now },
 	}
 	if cacheBytes > 0 {
-		opts.Cache = NewBlockCache(cache.Options{Capacity: cacheBytes, Shards: 1})
+		opts.Cache = NewBlockCache(cache.Options{Capacity: cacheBytes})
 	}
 	var err error
 	b.Reader, err = Open(f, opts)

@@ -24,10 +24,10 @@ const (
 	runProbe = 64
 )
 
-// Pack returns the packed form of a value, for Writer.AddPacked and Unpack; false if it does not
+// pack returns the packed form of a value, for Writer.AddPacked and Unpack; false if it does not
 // save an eighth. A value is packed once, before it is logged, and keeps this form everywhere.
 // The result is in the buffer, which is grown as needed.
-func Pack(buffer *[]byte, value []byte) (packed []byte, ok bool) {
+func pack(buffer *[]byte, value []byte) (packed []byte, ok bool) {
 	var few [64]piece // enough for most values
 	plan := cut(few[:0], value)
 	directory := directoryHead + len(plan)*entrySize
@@ -50,11 +50,11 @@ func Pack(buffer *[]byte, value []byte) (packed []byte, ok bool) {
 }
 
 // PackTo calls use with the packed form of a value, in memory that use must not keep. It reports
-// whether it did: see Pack.
+// whether it did: see pack.
 func PackTo(value []byte, use func(packed []byte)) bool {
 	s := scratches.Get().(*scratch)
 	defer s.give()
-	packed, ok := Pack(&s.record, value)
+	packed, ok := pack(&s.record, value)
 	if ok {
 		use(packed)
 	}

@@ -53,7 +53,7 @@ func TestWhatIsPackedIsUnpacked(t *testing.T) {
 	var buffer, other []byte
 	packed, blocks := 0, 0
 	for i, value := range shapes(random) {
-		p, ok := Pack(&buffer, value)
+		p, ok := pack(&buffer, value)
 		if save := len(value)/8 - (len(value) - len(p)); ok != (save < 0) {
 			t.Errorf("value %d of %d bytes: packed to %d: %t", i, len(value), len(p), ok)
 		}
@@ -104,7 +104,7 @@ func TestRunsArePiecesOfTheirOwn(t *testing.T) {
 				if at != len(value) || runs != length {
 					t.Errorf("run of %d behind %d and before %d: %d bytes of runs, %d of %d", length, before, after, runs, at, len(value))
 				}
-				packed, _ := Pack(&buffer, value)
+				packed, _ := pack(&buffer, value)
 				var out []byte
 				if len(packed) >= len(value) {
 					continue
@@ -122,7 +122,7 @@ func TestRunsArePiecesOfTheirOwn(t *testing.T) {
 func TestAPackedValueIsStoredAsItIs(t *testing.T) {
 	value := bytes.Repeat([]byte("packed once "), 1000)
 	var buffer []byte
-	packed, ok := Pack(&buffer, value)
+	packed, ok := pack(&buffer, value)
 	if !ok {
 		t.Fatal("a repetition does not pack")
 	}
@@ -150,7 +150,7 @@ func TestAPackedValueIsStoredAsItIs(t *testing.T) {
 		t.Errorf("files %x", sums)
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	if _, ok := Pack(&buffer, noise(random, 1000)); ok {
+	if _, ok := pack(&buffer, noise(random, 1000)); ok {
 		t.Error("noise packs")
 	}
 }
@@ -209,7 +209,7 @@ func TestADamagedPackedValueIsAnError(t *testing.T) {
 	long := append(append(bytes.Repeat([]byte("abcdefgh"), 300), make([]byte, 2*shortestRun)...), noise(random, 300)...)
 	var buffer, other []byte
 	for _, value := range [][]byte{value, long} {
-		pieces, _ := Pack(&buffer, value)
+		pieces, _ := pack(&buffer, value)
 		for form, packed := range map[string][]byte{"pieces": bytes.Clone(pieces), "block": packBlock(value)} {
 			for n := range packed {
 				if got, err := Unpack(&other, packed[:n]); !errors.Is(err, ErrCorrupt) {
@@ -269,7 +269,7 @@ func TestADamagedPieceIsFound(t *testing.T) {
 func FuzzUnpack(f *testing.F) {
 	var buffer []byte
 	for _, value := range [][]byte{bytes.Repeat([]byte("abc"), 30), make([]byte, shortestRun), append(make([]byte, shortestRun), "end"...)} {
-		packed, _ := Pack(&buffer, value)
+		packed, _ := pack(&buffer, value)
 		f.Add(bytes.Clone(packed))
 		f.Add(packBlock(value))
 	}
@@ -299,7 +299,7 @@ func FuzzPack(f *testing.F) {
 		value := append(bytes.Repeat(part, int(times)), bytes.Repeat([]byte{c}, int(run))...)
 		value = append(value, part...)
 		var buffer, other []byte
-		packed, ok := Pack(&buffer, value)
+		packed, ok := pack(&buffer, value)
 		if !ok {
 			return
 		}
@@ -326,7 +326,7 @@ func BenchmarkPack(b *testing.B) {
 				b.SetBytes(int64(size))
 				b.ReportAllocs()
 				for b.Loop() {
-					Pack(&buffer, value)
+					pack(&buffer, value)
 				}
 			})
 		}

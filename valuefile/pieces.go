@@ -32,7 +32,6 @@ const (
 	entrySize     = 16
 	entrySum      = 8 // offset of the checksum
 	endLiteral    = 16
-	maxPieces     = 1<<24 - 1
 )
 
 // pieces is a packed value.

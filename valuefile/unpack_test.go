@@ -38,7 +38,7 @@ func TestLongValuesAreTheSame(t *testing.T) {
 		}
 	}
 	for i, value := range values {
-		p, _ := Pack(&packed, value)
+		p, _ := pack(&packed, value)
 		clear(buffer)
 		if got, err := Unpack(&buffer, p); err != nil || !bytes.Equal(got, value) {
 			t.Errorf("value %d: %d bytes, %v", i, len(got), err)
@@ -112,7 +112,7 @@ func TestAnEndBeyondTheLargestIntIsDamage(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 19))
 	value := append(records(random, 3*blockPiece), make([]byte, 3*runPiece)...)
 	var buffer, out []byte
-	packed, _ := Pack(&buffer, value)
+	packed, _ := pack(&buffer, value)
 	p, _, bad := parsePieces(packed)
 	if bad != "" || p.len() < 4 {
 		t.Fatalf("%d pieces, %s", p.len(), bad)

@@ -58,7 +58,7 @@ func (w *Writer) Add(value []byte) (row.Reference, error) {
 		return row.Reference{}, w.fail(fmt.Errorf("valuefile: value of %d bytes, at most %d", len(value), row.MaxValueBytes))
 	}
 	if w.opts.Compress {
-		if packed, ok := Pack(&w.compressed, value); ok {
+		if packed, ok := pack(&w.compressed, value); ok {
 			return w.AddPacked(packed)
 		}
 	}

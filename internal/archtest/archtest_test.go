@@ -213,6 +213,23 @@ func checkLayers(s source) []string {
 	return findings
 }
 
+func TestNothingThatShipsImportsADouble(t *testing.T) {
+	each(t, "a package whose name ends in test is for tests", checkDoubles)
+}
+
+func checkDoubles(s source) []string {
+	if s.isTest() || strings.HasSuffix(s.dir, "test") || slices.Contains(workshops, room(s.dir)) {
+		return nil
+	}
+	var findings []string
+	for imported, spec := range s.imports() {
+		if within(imported, modulePath) && strings.HasSuffix(imported, "test") {
+			findings = append(findings, fmt.Sprintf("%s: imports %s", s.at(spec), imported))
+		}
+	}
+	return findings
+}
+
 // machinePath finds absolute paths of the machine that something was written
 // on. What follows a letter, a digit or a dot is part of an address or of a
 // relative path. (The pattern is in pieces so as not to find itself.)
@@ -367,6 +384,11 @@ func TestTheRulesFindWhatTheyForbid(t *testing.T) {
 		{"within a room", "ots/x/a.go", `import "` + modulePath + `/ots/y"`, checkLayers, 0},
 		{"a package without a floor", "attic/a.go", ``, checkLayers, 1},
 		{"an import from the workshop", "wal/a.go", `import "` + modulePath + `/bench"`, checkLayers, 1},
+		{"a clock of tests in the engine", "store.go", `import "` + modulePath + `/internal/clock/clocktest"`, checkDoubles, 1},
+		{"an executor of tests beside its room", "internal/executor/a.go", `import "` + modulePath + `/internal/executor/executortest"`, checkDoubles, 1},
+		{"a clock of tests in a test", "store_test.go", `import "` + modulePath + `/internal/clock/clocktest"`, checkDoubles, 0},
+		{"a double's import of a double", "internal/jobs/jobstest/a.go", `import "` + modulePath + `/internal/clock/clocktest"`, checkDoubles, 0},
+		{"a clock's import of a table", "internal/clock/clocktest/a.go", `import "` + modulePath + `/internal/table"`, checkLayers, 1},
 		{"a long file", "a.go", strings.Repeat("\n", 700), checkLength, 1},
 		{"a skipped test", "a_test.go", `func a() { t.Skip() }`, checkSkips, 1},
 	} {

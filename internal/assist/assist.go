@@ -79,16 +79,6 @@ func New(limit int) *Helpers {
 	return h
 }
 
-// NewManual returns helpers for tests with one goroutine: a task that judge accepts is done
-// before Offer returns, and others never.
-func NewManual(judge func() bool) *Helpers {
-	return NewStepped(func(l *Task, _ Work) {
-		if judge() {
-			l.Help()
-		}
-	}, nil)
-}
-
 // NewStepped returns helpers for tests that decide when each piece is done. Each offered task is
 // passed to offered; only Help does it, at once or later, until returned says that the owner has
 // it back. helped is what Collect returns, and false after Cancel. returned may be nil.

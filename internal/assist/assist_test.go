@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/flagstone-db/flagstone/internal/assist"
+	"github.com/flagstone-db/flagstone/internal/assist/assisttest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -156,7 +157,7 @@ func TestNobodyIsOfferedAnything(t *testing.T) {
 // While no helper comes, offers become rare; when one comes, they become common again.
 func TestOffersInVainBecomeRare(t *testing.T) {
 	come := false
-	h := assist.NewManual(func() bool { return come })
+	h := assisttest.NewManual(func() bool { return come })
 	defer h.Close()
 	var s assist.Stream
 	s.Use(h)
@@ -184,7 +185,7 @@ func TestOffersInVainBecomeRare(t *testing.T) {
 }
 
 func TestCancelledOffersAreNotInVain(t *testing.T) {
-	h := assist.NewManual(func() bool { return false })
+	h := assisttest.NewManual(func() bool { return false })
 	defer h.Close()
 	var s assist.Stream
 	s.Use(h)

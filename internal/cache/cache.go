@@ -40,9 +40,6 @@ type Options struct {
 	// Capacity is the budget in bytes for resident blocks, with everything they take. Pinned
 	// blocks may exceed it.
 	Capacity int64
-	// Shards is the number of shards, rounded up to a power of two. Zero chooses it by the
-	// number of processors and the capacity.
-	Shards int
 	// Memory is where blocks lie. Default: a pool of the cache's own.
 	Memory *offheap.Pool
 }
@@ -86,22 +83,23 @@ const (
 	oversizeShare = 4
 )
 
-// New makes a cache.
+// New makes a cache. It chooses the number of shards by the number of processors and the capacity.
 func New[T any](opts Options) *Cache[T] {
+	// Two shards per processor still show in tail latencies (measured for pebble); four do not.
+	shards := 4 * runtime.GOMAXPROCS(0)
+	for shards > 1 && opts.Capacity/int64(shards) < minShardCapacity {
+		shards /= 2
+	}
+	return withShards[T](opts, shards)
+}
+
+// withShards makes a cache whose number of shards is rounded up to a power of two.
+func withShards[T any](opts Options, shards int) *Cache[T] {
 	opts.Capacity = max(opts.Capacity, 0)
 	if opts.Memory == nil {
 		opts.Memory = offheap.New(offheap.Options{})
 	}
-	want := opts.Shards
-	if want <= 0 {
-		// Two shards per processor still show in tail latencies (measured for pebble); four do
-		// not.
-		want = 4 * runtime.GOMAXPROCS(0)
-		for want > 1 && opts.Capacity/int64(want) < minShardCapacity {
-			want /= 2
-		}
-	}
-	n := 1 << bits.Len(uint(min(want, maxShards)-1))
+	n := 1 << bits.Len(uint(min(shards, maxShards)-1))
 	c := &Cache[T]{shards: make([]shard[T], n), mask: uint64(n - 1), capacity: opts.Capacity, memory: opts.Memory}
 	for i := range c.shards {
 		c.shards[i].memory = c.memory

@@ -22,7 +22,7 @@ func part(f *file, b *block, k, n int, letter byte) []byte {
 }
 
 func TestPartsLeaveBeforeTheirBlock(t *testing.T) {
-	c := newCache(t, cache.Options{Capacity: 100 << 10, Shards: 1})
+	c := newCache(t, cache.Options{Capacity: 100 << 10})
 	f := c.openFile(t, 200)
 	l := &load{n: 64, letter: 'a', file: f}
 	for i := range 100 { // a hundred blocks with parts of 2 KiB: twice what fits
@@ -59,7 +59,7 @@ func TestPartsLeaveBeforeTheirBlock(t *testing.T) {
 // TestExpectingABlockIsNoUseOfIt: a block that is only expected is not pinned, filled or counted
 // as used.
 func TestExpectingABlockIsNoUseOfIt(t *testing.T) {
-	c := newCache(t, cache.Options{Capacity: 1 << 20, Shards: 1})
+	c := newCache(t, cache.Options{Capacity: 1 << 20})
 	f := c.openFile(t, 2)
 	b, err := f.Get(0, &load{n: 64, letter: 'a', file: f})
 	if err != nil {
@@ -80,7 +80,7 @@ func TestExpectingABlockIsNoUseOfIt(t *testing.T) {
 }
 
 func TestAPartOfTwoReadersIsTheFirstOnes(t *testing.T) {
-	c := newCache(t, cache.Options{Capacity: 1 << 20, Shards: 1})
+	c := newCache(t, cache.Options{Capacity: 1 << 20})
 	f := c.openFile(t, 1)
 	b, err := f.Get(0, &load{n: 64, letter: 'a', file: f})
 	if err != nil {
@@ -105,7 +105,7 @@ func TestAPartOfTwoReadersIsTheFirstOnes(t *testing.T) {
 }
 
 func TestAFullCacheWantsPartsOfOneUseInEight(t *testing.T) {
-	c := newCache(t, cache.Options{Capacity: 64 << 10, Shards: 1})
+	c := newCache(t, cache.Options{Capacity: 64 << 10})
 	f := c.openFile(t, 100)
 	use := func(i int) (wanted bool) {
 		b, err := f.Get(i, &load{n: 64, letter: 'a', file: f})
@@ -152,7 +152,7 @@ func TestAFullCacheWantsPartsOfOneUseInEight(t *testing.T) {
 // TestPartsInAStorm: readers that add and read parts while the clock takes them away never see
 // other bytes.
 func TestPartsInAStorm(t *testing.T) {
-	c := newCache(t, cache.Options{Capacity: 128 << 10, Shards: 1})
+	c := newCache(t, cache.Options{Capacity: 128 << 10})
 	f := c.openFile(t, 64)
 	var wg sync.WaitGroup
 	for g := range 4 {

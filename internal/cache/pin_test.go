@@ -18,7 +18,7 @@ func (w word) FillBlock(b *Block[[0]byte]) error {
 // before the reader pins the block, which is then free or another slot's.
 func TestAPinThatComesTooLateDoesNotCount(t *testing.T) {
 	memory := offheap.New(offheap.Options{Mode: offheap.Poison})
-	c := New[[0]byte](Options{Capacity: 1 << 20, Shards: 1, Memory: memory})
+	c := New[[0]byte](Options{Capacity: 1 << 20, Memory: memory})
 	f := c.OpenFile(2)
 	take := func(i int) *Block[[0]byte] {
 		b, err := f.Get(i, word{f})

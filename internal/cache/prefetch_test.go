@@ -36,7 +36,7 @@ func TestMemoryThatIsGoneMayBeAskedFor(t *testing.T) {
 
 // TestASlotSaysWhereTheBufferOfItsBlockLies: the next Get prefetches what the slot says.
 func TestASlotSaysWhereTheBufferOfItsBlockLies(t *testing.T) {
-	c := New[[]byte](Options{Capacity: 1 << 20, Shards: 1})
+	c := New[[]byte](Options{Capacity: 1 << 20})
 	f := c.OpenFile(2)
 	for range 2 {
 		b, err := f.Get(1, (*buffered)(f))

@@ -29,10 +29,13 @@ type made struct {
 }
 
 // newCache makes a cache that poisons what it frees. At the end of the test everything must be
-// freed.
-func newCache(t *testing.T, opts cache.Options) made {
+// freed. It has one shard.
+func newCache(t *testing.T, opts cache.Options) made { return newSharded(t, opts, 1) }
+
+// newSharded is newCache with a number of shards.
+func newSharded(t *testing.T, opts cache.Options, shards int) made {
 	opts.Memory = offheap.New(offheap.Options{Mode: offheap.Poison})
-	c := made{cache.New[decoded](opts), opts.Memory}
+	c := made{cache.WithShards[decoded](opts, shards), opts.Memory}
 	t.Cleanup(func() {
 		if t.Failed() {
 			return
@@ -127,7 +130,7 @@ func TestResidentBlocksStayWithinTheCapacity(t *testing.T) {
 	const capacity = 2 << 20
 	for _, shards := range []int{1, 4} {
 		rng := rand.New(rand.NewPCG(1, uint64(shards)))
-		c := newCache(t, cache.Options{Capacity: capacity, Shards: shards})
+		c := newSharded(t, cache.Options{Capacity: capacity}, shards)
 		f := c.openFile(t, 5000)
 		for i := range 5000 {
 			get(t, f, i, &load{n: rng.IntN(20_000), letter: byte(i)})
@@ -148,7 +151,7 @@ func TestResidentBlocksStayWithinTheCapacity(t *testing.T) {
 
 func TestWhatIsReservedIsTakenOffTheCapacity(t *testing.T) {
 	const capacity = 2 << 20
-	c := newCache(t, cache.Options{Capacity: capacity, Shards: 4})
+	c := newSharded(t, cache.Options{Capacity: capacity}, 4)
 	f := c.openFile(t, 1000)
 	fill := func() {
 		for i := range 1000 {
@@ -187,7 +190,7 @@ func TestMappedMemoryStaysNearTheCapacity(t *testing.T) {
 // TestAScanDoesNotEvictWhatIsInUse: blocks that were touched twice outlive any number of blocks
 // that are touched once.
 func TestAScanDoesNotEvictWhatIsInUse(t *testing.T) {
-	c := newCache(t, cache.Options{Capacity: 1 << 20, Shards: 1})
+	c := newCache(t, cache.Options{Capacity: 1 << 20})
 	f, hot := c.openFile(t, 6000), &load{n: 4000, letter: 'h'}
 	const hots = 50
 	for i := range 5000 {
@@ -200,7 +203,7 @@ func TestAScanDoesNotEvictWhatIsInUse(t *testing.T) {
 }
 
 func TestAPinnedBlockIsNeitherFreedNorOverwritten(t *testing.T) {
-	c := newCache(t, cache.Options{Capacity: 64 << 10, Shards: 1})
+	c := newCache(t, cache.Options{Capacity: 64 << 10})
 	f := c.openFile(t, 2000)
 	pinned, err := f.Get(0, &load{n: 4000, letter: 'p', file: f})
 	if err != nil {
@@ -231,7 +234,7 @@ func TestAPinnedBlockIsNeitherFreedNorOverwritten(t *testing.T) {
 
 // TestPoisonShowsUseAfterRelease: a test that uses a block after Release must notice it.
 func TestPoisonShowsUseAfterRelease(t *testing.T) {
-	c := newCache(t, cache.Options{Capacity: 1 << 20, Shards: 1})
+	c := newCache(t, cache.Options{Capacity: 1 << 20})
 	f := c.openFile(t, 1)
 	b, err := f.Get(0, &load{n: 1000, letter: 'p', file: f})
 	if err != nil {
@@ -267,7 +270,7 @@ func TestReleasingTooOftenPanics(t *testing.T) {
 }
 
 func TestAMissAllocatesNothingOnTheHeap(t *testing.T) {
-	c := newCache(t, cache.Options{Capacity: 1 << 20, Shards: 1})
+	c := newCache(t, cache.Options{Capacity: 1 << 20})
 	const warm, runs = 1000, 500
 	f, l := c.openFile(t, warm+runs+1), &load{n: 5000, letter: 'a'}
 	for i := range warm {
@@ -289,7 +292,7 @@ func TestAMissAllocatesNothingOnTheHeap(t *testing.T) {
 
 func TestALargeBlockIsHandedOutButNotKept(t *testing.T) {
 	for _, capacity := range []int64{0, 10_000} {
-		c := newCache(t, cache.Options{Capacity: capacity, Shards: 1})
+		c := newCache(t, cache.Options{Capacity: capacity})
 		f, l := c.openFile(t, 1), &load{n: 5000, letter: 'a'}
 		for range 3 {
 			get(t, f, 0, l)
@@ -414,7 +417,7 @@ func (p *panicking) FillBlock(*block) error {
 // holds a part of them; some evict. Poison turns a block recycled too early into a wrong letter,
 // and the end of the test finds memory that was not freed.
 func TestConcurrentUseNeverShowsAnotherBlock(t *testing.T) {
-	c := newCache(t, cache.Options{Capacity: 300_000, Shards: 2})
+	c := newSharded(t, cache.Options{Capacity: 300_000}, 2)
 	f := c.openFile(t, 200)
 	planted := errors.New("planted")
 	var all sync.WaitGroup

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
 	"github.com/flagstone-db/flagstone/internal/commit"
 	"github.com/flagstone-db/flagstone/internal/storeclock"
 	"github.com/flagstone-db/flagstone/internal/table"
@@ -29,12 +29,12 @@ func newTable(t *testing.T, options manifest.TableOptions) *table.Table {
 		ID: 1, Name: "t", Key: []manifest.KeyColumn{{Name: "n", Type: row.TypeInteger}}, Watermark: manifest.NoWatermark, Options: options,
 	}
 	state := &manifest.State{Tables: []*manifest.Table{meta}}
-	c := clock.NewManual(now)
+	c := clocktest.NewManual(now)
 	shared := &table.Env{
 		State: func() *manifest.State { return state }, Clock: c, Issued: storeclock.NewIssued(c), Closed: new(atomic.Bool), PackFrom: 1 << 20,
 	}
 	made, log := new(table.Table), new(table.Table)
-	made.Init(shared, meta, []*partition.Tree{partition.NewTree(env, 1, 1, &manifest.Partition{ID: 7})})
+	made.Init(shared, meta, []*partition.Tree{partition.NewTree(env, 1, &manifest.Partition{ID: 7})})
 	log.Init(shared, &manifest.Table{ID: 2, Log: &manifest.ChangeLog{Of: 1, Before: []string{"c", "c"}}}, nil)
 	made.Log.Store(log)
 	return made

@@ -81,9 +81,7 @@ func (c *checker) problem(err error) { c.report.Problems = append(c.report.Probl
 
 // inventory compares the directory with the manifest.
 func (c *checker) inventory() error {
-	inventory, err := manifest.TakeInventory(c.State, func(dir string) ([]string, error) {
-		return c.FS.List(filepath.Join(c.Dir, dir))
-	})
+	inventory, err := manifest.TakeInventory(c.FS, c.Dir, c.State)
 	if err != nil {
 		return err
 	}

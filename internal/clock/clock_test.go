@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
 )
 
 func TestSystemClockFollowsTheMachine(t *testing.T) {
@@ -37,7 +38,7 @@ func TestSystemClockFollowsTheMachine(t *testing.T) {
 }
 
 func TestManualAdvanceMovesBothClocks(t *testing.T) {
-	m := clock.NewManual(1000)
+	m := clocktest.NewManual(1000)
 	m.Advance(1500 * time.Microsecond)
 	m.Advance(1500 * time.Microsecond)
 	if m.NowMillis() != 1003 || m.NowMicros() != 1_003_000 || m.Elapsed() != 3*time.Millisecond {
@@ -46,7 +47,7 @@ func TestManualAdvanceMovesBothClocks(t *testing.T) {
 }
 
 func TestManualSetWallStepsTheWallOnly(t *testing.T) {
-	m := clock.NewManual(1000)
+	m := clocktest.NewManual(1000)
 	m.AfterFunc(time.Second, func() { t.Error("fired by a step of the wall clock") })
 	m.Advance(500 * time.Millisecond)
 	for _, wall := range []int64{1_000_000_000, -5, 0} {
@@ -62,7 +63,7 @@ func TestManualSetWallStepsTheWallOnly(t *testing.T) {
 }
 
 func TestManualTimersFireInOrderEachAtItsTime(t *testing.T) {
-	m := clock.NewManual(0)
+	m := clocktest.NewManual(0)
 	var got []string
 	note := func(name string) func() {
 		return func() { got = append(got, fmt.Sprintf("%s@%v", name, m.Elapsed())) }
@@ -100,12 +101,12 @@ func TestManualRefusesToGoBack(t *testing.T) {
 			t.Error("the monotonic clock went back")
 		}
 	}()
-	clock.NewManual(0).Advance(-1)
+	clocktest.NewManual(0).Advance(-1)
 }
 
 func TestManualFiresEveryTimerOnceWhateverTheSteps(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := clock.NewManual(0)
+		m := clocktest.NewManual(0)
 		var fired []time.Duration
 		delays := rapid.SliceOf(rapid.Int64Range(0, 1000)).Draw(t, "delays")
 		for _, d := range delays {

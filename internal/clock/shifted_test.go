@@ -3,10 +3,12 @@ package clock
 import (
 	"testing"
 	"time"
+
+	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
 )
 
 func TestAShiftedClockIsSetWithoutTimePassing(t *testing.T) {
-	m := NewManual(1_000_000)
+	m := clocktest.NewManual(1_000_000)
 	s := NewShifted(m)
 	check := func(what string, millis int64, offset time.Duration) {
 		t.Helper()

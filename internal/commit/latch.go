@@ -103,11 +103,9 @@ func (l *Latch) wake() {
 	}
 }
 
-// Waiting is the number of callers that wait with a context that can end.
-func (l *Latch) Waiting() int { return int(l.waiting.Load()) }
-
-// Of is the latch of the rows with a hash.
-func (l *Latches) Of(hash uint64) *Latch { return &l.stripes[StripeOf(hash)] }
+// Waiting is the number of callers that wait for the latch of a row with a hash, with a context
+// that can end.
+func (l *Latches) Waiting(hash uint64) int { return int(l.stripes[StripeOf(hash)].waiting.Load()) }
 
 // LockAll locks a set of stripes in ascending order, so that two batches never deadlock, and
 // returns the set without repeats, for UnlockAll. On an error, the context's, none is locked.

@@ -125,7 +125,7 @@ func TestPassingWaitsForPresentHoldersOnly(t *testing.T) {
 	passed := make(chan error)
 	go func() { passed <- l.Pass(context.Background()) }()
 	for _, i := range all {
-		for l.stripes[i].Waiting() == 0 {
+		for l.stripes[i].waiting.Load() == 0 {
 			runtime.Gosched()
 		}
 	}
@@ -140,7 +140,7 @@ func TestPassingWaitsForPresentHoldersOnly(t *testing.T) {
 	}
 	l.UnlockAll(all)
 	for i := range l.stripes {
-		if n := l.stripes[i].Waiting(); n != 0 {
+		if n := l.stripes[i].waiting.Load(); n != 0 {
 			t.Fatalf("%d callers are counted as waiting for latch %d", n, i)
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/flagstone-db/flagstone/internal/clock"
-	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
+	"github.com/flagstone-db/flagstone/internal/executor/executortest"
 	"github.com/flagstone-db/flagstone/internal/jobs"
 	"github.com/flagstone-db/flagstone/internal/pressure"
 	"github.com/flagstone-db/flagstone/internal/vfs"
@@ -26,7 +26,7 @@ type rig struct {
 	*Pipeline
 	t       *testing.T
 	faults  *vfs.Fault
-	exec    *executor.Manual
+	exec    *executortest.Manual
 	gate    *pressure.Gate
 	trees   []*partition.Tree
 	refusal error
@@ -40,15 +40,15 @@ const (
 
 func newRig(t *testing.T, sync bool) *rig {
 	t.Helper()
-	r := &rig{t: t, exec: executor.NewManual(), faults: vfs.NewFault(vfs.NewSim(vfs.SimOptions{}), 1)}
+	r := &rig{t: t, exec: executortest.NewManual(), faults: vfs.NewFault(vfs.NewSim(vfs.SimOptions{}), 1)}
 	env := &partition.Env{
 		Settings: partition.Settings{MemtableSize: 8 << 10},
 		Random:   func() [16]byte { return [16]byte{1} },
 	}
 	for id := range uint64(2) {
-		r.trees = append(r.trees, partition.NewTree(env, 1, 1, &manifest.Partition{ID: 7 + id}))
+		r.trees = append(r.trees, partition.NewTree(env, 1, &manifest.Partition{ID: 7 + id}))
 	}
-	c := clock.NewManual(0)
+	c := clocktest.NewManual(0)
 	r.gate = pressure.NewGate(gateEnv{r}, c, testBudget)
 	background := jobs.New(r.exec, c, func(string, error) bool { return true })
 	r.Pipeline = New(storeEnv{r}, r.gate, background, Options{
@@ -173,8 +173,8 @@ func TestAWriteIsVisibleOnceItIsDurable(t *testing.T) {
 			t.Errorf("sync %v: %d is visible before the sync, the last one is %d", sync, visible, r.LastSeq())
 		}
 		r.await(c)
-		if r.Visible() != 11 || c.Seq() != 11 || !r.sees(r.trees[0], "a", r.Visible()) {
-			t.Errorf("sync %v: %d is visible, the write is %d", sync, r.Visible(), c.Seq())
+		if r.Visible() != 11 || c.seq != 11 || !r.sees(r.trees[0], "a", r.Visible()) {
+			t.Errorf("sync %v: %d is visible, the write is %d", sync, r.Visible(), c.seq)
 		}
 		if bytes, _ := r.gate.Bytes(); bytes <= 0 || bytes > testBudget/2 {
 			t.Errorf("sync %v: the write takes %d bytes", sync, bytes)

@@ -147,9 +147,6 @@ type Commit struct {
 	refusal error // of Pipeline.Refuse
 }
 
-// Seq is the last sequence number of the write.
-func (c *Commit) Seq() uint64 { return c.seq }
-
 // Wait returns when the write is durable (with Options.Sync) and visible to every later read, or
 // when that failed. If the context ends first, the error matches ErrOutcomeUnknown: the write may
 // still become durable. refusal is that of Pipeline.Refuse, if there is no error.

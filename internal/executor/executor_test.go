@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/executor/executortest"
 )
 
 // panicVariable makes this test program run a job that panics.
@@ -36,7 +37,7 @@ func newPool(flush, compaction, cleanup int) *executor.Pool {
 	return executor.NewPool([executor.Classes]int{executor.Flush: flush, executor.Compaction: compaction, executor.Log: 1, executor.Cleanup: cleanup})
 }
 
-var _ = []executor.Executor{(*executor.Pool)(nil), (*executor.Manual)(nil)}
+var _ = []executor.Executor{(*executor.Pool)(nil), (*executortest.Manual)(nil)}
 
 func TestPoolRunsJobsOfAClassInTheirOrder(t *testing.T) {
 	pool := newPool(1, 1, 1)
@@ -159,7 +160,7 @@ func TestPoolDiesOfAPanicAndShowsIt(t *testing.T) {
 }
 
 func TestManualRunsOnlyWhatIsStepped(t *testing.T) {
-	m := executor.NewManual()
+	m := executortest.NewManual()
 	var got []string
 	add := func(c executor.Class, name string) {
 		m.Go(c, name, func() { got = append(got, name) })
@@ -167,7 +168,7 @@ func TestManualRunsOnlyWhatIsStepped(t *testing.T) {
 	add(executor.Flush, "a")
 	add(executor.Compaction, "b")
 	add(executor.Cleanup, "c")
-	want := []executor.JobInfo{{executor.Flush, "a"}, {executor.Compaction, "b"}, {executor.Cleanup, "c"}}
+	want := []executortest.JobInfo{{Class: executor.Flush, Name: "a"}, {Class: executor.Compaction, Name: "b"}, {Class: executor.Cleanup, Name: "c"}}
 	if !slices.Equal(m.Pending(), want) || len(got) != 0 {
 		t.Fatalf("pending %v, ran %v", m.Pending(), got)
 	}
@@ -188,7 +189,7 @@ func TestManualRunsOnlyWhatIsStepped(t *testing.T) {
 }
 
 func TestManualRunAllIncludesWhatJobsQueue(t *testing.T) {
-	m := executor.NewManual()
+	m := executortest.NewManual()
 	var got []string
 	m.Go(executor.Flush, "a", func() {
 		got = append(got, "a")
@@ -201,7 +202,7 @@ func TestManualRunAllIncludesWhatJobsQueue(t *testing.T) {
 }
 
 func TestManualCloseWaitsForTheRunningJobAndDropsTheRest(t *testing.T) {
-	m := executor.NewManual()
+	m := executortest.NewManual()
 	started, release := make(chan struct{}), make(chan struct{})
 	var ended atomic.Bool
 	m.Go(executor.Flush, "running", func() {
@@ -264,7 +265,7 @@ func TestAwaitReturnsForWhateverComesFirst(t *testing.T) {
 }
 
 func TestManualAwaitRunsAJobInstead(t *testing.T) {
-	m := executor.NewManual()
+	m := executortest.NewManual()
 	ran := 0
 	m.Go(executor.Flush, "job", func() { ran++ })
 	cancelled, cancel := context.WithCancel(context.Background())
@@ -283,7 +284,7 @@ func TestManualAwaitRunsAJobInstead(t *testing.T) {
 func TestBesideReturnsItsErrorWhenAskedFor(t *testing.T) {
 	pool := newPool(1, 1, 1)
 	defer pool.Close()
-	manual := executor.NewManual()
+	manual := executortest.NewManual()
 	failure := errors.New("failure")
 	for _, e := range []executor.Executor{pool, manual} {
 		var ran atomic.Bool

@@ -6,13 +6,6 @@ import (
 	"sync"
 )
 
-// job is queued work.
-type job struct {
-	class Class
-	name  string
-	run   func()
-}
-
 // Pool runs jobs on goroutines: at most a fixed number of each class at once, and none while
 // there is nothing to do. A job that panics ends the process: a store that goes on after such a
 // bug may spread it to disk.
@@ -22,7 +15,7 @@ type Pool struct {
 	mu      sync.Mutex
 	limits  [Classes]int
 	running [Classes]int
-	queues  [Classes][]job
+	queues  [Classes][]func()
 	closed  bool
 }
 
@@ -38,13 +31,13 @@ func NewPool(limits [Classes]int) *Pool {
 }
 
 // Go implements Executor.
-func (p *Pool) Go(class Class, name string, run func()) bool {
+func (p *Pool) Go(class Class, _ string, run func()) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return false
 	}
-	p.queues[class] = append(p.queues[class], job{class, name, run})
+	p.queues[class] = append(p.queues[class], run)
 	// Workers take jobs in order: a worker started now runs the oldest waiting job.
 	if p.running[class] < p.limits[class] {
 		p.running[class]++
@@ -60,10 +53,10 @@ func (p *Pool) work(class Class) {
 	p.mu.Lock()
 	for len(p.queues[class]) > 0 {
 		next := p.queues[class][0]
-		p.queues[class][0] = job{} // release what the job captured
+		p.queues[class][0] = nil // release what the job captured
 		p.queues[class] = p.queues[class][1:]
 		p.mu.Unlock()
-		next.run()
+		next()
 		p.mu.Lock()
 	}
 	p.queues[class] = nil

@@ -8,12 +8,14 @@ import (
 	"time"
 
 	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
 	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/executor/executortest"
 	"github.com/flagstone-db/flagstone/internal/jobs"
 )
 
-func newJobs() (*jobs.Jobs, *executor.Manual, *clock.Manual) {
-	e, c := executor.NewManual(), clock.NewManual(0)
+func newJobs() (*jobs.Jobs, *executortest.Manual, *clocktest.Manual) {
+	e, c := executortest.NewManual(), clocktest.NewManual(0)
 	return jobs.New(e, c, func(string, error) bool { return false }), e, c
 }
 
@@ -115,7 +117,7 @@ func TestNothingBeginsAfterStop(t *testing.T) {
 }
 
 func TestAJobThatFailedRunsAgainLater(t *testing.T) {
-	e, c := executor.NewManual(), clock.NewManual(0)
+	e, c := executortest.NewManual(), clocktest.NewManual(0)
 	lasting := errors.New("lasting")
 	var failures []string
 	j := jobs.New(e, c, func(name string, err error) bool {

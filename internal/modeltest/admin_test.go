@@ -11,7 +11,7 @@ import (
 	"slices"
 
 	"github.com/flagstone-db/flagstone"
-	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/executor/executortest"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -83,7 +83,7 @@ func (m *machine) filesInLevel0() (most int) {
 }
 
 // observeShape notes what a background job did to the shape of the trees.
-func (m *machine) observeShape(before flagstone.Metrics, job executor.JobInfo) {
+func (m *machine) observeShape(before flagstone.Metrics, job executortest.JobInfo) {
 	after := m.store.Metrics()
 	for i := range after.Tables {
 		levels := 0
@@ -308,7 +308,7 @@ func (m *machine) checkpoint() {
 		m.fail("after a checkpoint mutation %d is visible of %d", at, m.model.last)
 	}
 	live := *m
-	m.exec, m.pending, m.tables = executor.NewManual(), nil, map[*mtable]*flagstone.Table{}
+	m.exec, m.pending, m.tables = executortest.NewManual(), nil, map[*mtable]*flagstone.Table{}
 	if m.store, err = flagstone.Open(dir, m.storeOptions(m.exec)); err != nil {
 		m.fail("open the checkpoint: %v", err)
 	}

@@ -12,7 +12,7 @@ import (
 	"slices"
 
 	"github.com/flagstone-db/flagstone"
-	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/executor/executortest"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
@@ -65,7 +65,7 @@ func (m *machine) checkIssued() {
 
 // visitReadOnly opens the store without the right to write, and compares.
 func (m *machine) visitReadOnly() {
-	options := m.storeOptions(executor.NewManual())
+	options := m.storeOptions(executortest.NewManual())
 	options.ReadOnly = true
 	var err error
 	if m.store, err = flagstone.Open(storeDir, options); err != nil {
@@ -194,7 +194,7 @@ func (m *machine) openAfterCrash() (after *vfs.Sim) {
 // an open store.
 func (m *machine) openFailing(calls int) *vfs.Sim {
 	m.faults = vfs.NewFault(m.disk, m.seed)
-	m.exec = executor.NewManual()
+	m.exec = executortest.NewManual()
 	var store *flagstone.Store
 	var err error
 	after := m.failing(calls, func() { store, err = flagstone.Open(storeDir, m.storeOptions(m.exec)) })

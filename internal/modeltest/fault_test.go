@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/flagstone-db/flagstone"
-	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/executor/executortest"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
@@ -165,7 +165,7 @@ func (m *machine) readFaulty() {
 // not open, or not in order.
 func (m *machine) openFaulty() (after *vfs.Sim) {
 	m.faults = vfs.NewFault(m.disk, m.seed)
-	m.exec = executor.NewManual()
+	m.exec = executortest.NewManual()
 	f := m.anyFault()
 	f.Nth = 1 + m.rng.Int64N(40)
 	before := m.doing

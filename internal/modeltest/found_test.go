@@ -12,7 +12,8 @@ import (
 
 	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/internal/clock"
-	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
+	"github.com/flagstone-db/flagstone/internal/executor/executortest"
 	"github.com/flagstone-db/flagstone/internal/seams"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
@@ -22,7 +23,7 @@ import (
 func newTable(t *testing.T, fs vfs.FS, wall clock.Clock, options flagstone.TableOptions) (*flagstone.Store, *flagstone.Table) {
 	t.Helper()
 	store, err := flagstone.Open(storeDir, flagstone.Options{
-		Seams: seams.Seams{FS: fs, Clock: wall, Executor: executor.NewManual()},
+		Seams: seams.Seams{FS: fs, Clock: wall, Executor: executortest.NewManual()},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -38,11 +39,11 @@ func newTable(t *testing.T, fs vfs.FS, wall clock.Clock, options flagstone.Table
 // duringFlush puts versions of one cell, lets time pass, flushes them, and runs
 // change in the middle of the flush. A snapshot is opened right after it, which
 // must go on showing what it showed at first.
-func duringFlush(t *testing.T, options flagstone.TableOptions, pass time.Duration, change func(*clock.Manual, *flagstone.Table), after func(*flagstone.Table)) {
+func duringFlush(t *testing.T, options flagstone.TableOptions, pass time.Duration, change func(*clocktest.Manual, *flagstone.Table), after func(*flagstone.Table)) {
 	t.Helper()
 	ctx := context.Background()
 	faults := vfs.NewFault(vfs.NewSim(vfs.SimOptions{}), 1)
-	wall := clock.NewManual(startMillis)
+	wall := clocktest.NewManual(startMillis)
 	store, table := newTable(t, faults, wall, options)
 	err := table.Update(ctx, flagstone.Key("k"), func(_ context.Context, tx *flagstone.RowTx) error {
 		for i := range int64(3) {
@@ -106,19 +107,19 @@ func alterOptions(t *testing.T, table *flagstone.Table, change func(*flagstone.T
 
 func TestASnapshotOpenedDuringAMergeKeepsWhatARaisedTimeToLiveShows(t *testing.T) {
 	duringFlush(t, flagstone.TableOptions{MaxVersions: 3, TTLSeconds: 10}, time.Minute,
-		func(_ *clock.Manual, table *flagstone.Table) {
+		func(_ *clocktest.Manual, table *flagstone.Table) {
 			alterOptions(t, table, func(o *flagstone.TableOptions) { o.TTLSeconds = flagstone.NeverExpires })
 		}, func(*flagstone.Table) {})
 }
 
 func TestASnapshotOpenedDuringAMergeKeepsWhatAClockSetBackShows(t *testing.T) {
 	duringFlush(t, flagstone.TableOptions{MaxVersions: 3, TTLSeconds: 10}, time.Minute,
-		func(wall *clock.Manual, _ *flagstone.Table) { wall.SetWall(startMillis) }, func(*flagstone.Table) {})
+		func(wall *clocktest.Manual, _ *flagstone.Table) { wall.SetWall(startMillis) }, func(*flagstone.Table) {})
 }
 
 func TestASnapshotOpenedDuringAMergeKeepsWhatARaisedLimitShows(t *testing.T) {
 	duringFlush(t, flagstone.TableOptions{MaxVersions: 1}, 0,
-		func(_ *clock.Manual, table *flagstone.Table) {
+		func(_ *clocktest.Manual, table *flagstone.Table) {
 			alterOptions(t, table, func(o *flagstone.TableOptions) { o.MaxVersions = 3 })
 		}, func(table *flagstone.Table) {
 			alterOptions(t, table, func(o *flagstone.TableOptions) { o.MaxVersions = 1 })
@@ -131,7 +132,7 @@ func TestASnapshotOpenedDuringAMergeKeepsWhatARaisedLimitShows(t *testing.T) {
 // version, which a snapshot keeps.
 func TestASurplusPutBesideATrimOfItsOwnMutationCanBeFlushed(t *testing.T) {
 	for _, held := range []bool{false, true} {
-		store, table := newTable(t, vfs.NewSim(vfs.SimOptions{}), clock.NewManual(startMillis), flagstone.TableOptions{})
+		store, table := newTable(t, vfs.NewSim(vfs.SimOptions{}), clocktest.NewManual(startMillis), flagstone.TableOptions{})
 		change := func(change func(*flagstone.RowTx)) {
 			t.Helper()
 			err := table.Update(context.Background(), flagstone.Key("k"), func(_ context.Context, tx *flagstone.RowTx) error { change(tx); return nil })
@@ -170,7 +171,7 @@ func TestASurplusPutBesideATrimOfItsOwnMutationCanBeFlushed(t *testing.T) {
 func TestACurrentThatARenameLeftWithTwoNamesSurvivesTheNextCrash(t *testing.T) {
 	opened := func(fs vfs.FS) error {
 		store, err := flagstone.Open(storeDir, flagstone.Options{Seams: seams.Seams{
-			FS: fs, Clock: clock.NewManual(startMillis), Executor: executor.NewManual(),
+			FS: fs, Clock: clocktest.NewManual(startMillis), Executor: executortest.NewManual(),
 		}})
 		if err != nil {
 			return err

@@ -15,8 +15,9 @@ import (
 	"testing"
 
 	"github.com/flagstone-db/flagstone"
-	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
 	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/executor/executortest"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -48,8 +49,8 @@ type machine struct {
 
 	disk   *vfs.Sim
 	faults *vfs.Fault // what the store sees of the disk
-	clock  *clock.Manual
-	exec   *executor.Manual
+	clock  *clocktest.Manual
+	exec   *executortest.Manual
 	ids    *rand.PCG // of files
 	store  *flagstone.Store
 	tables map[*mtable]*flagstone.Table
@@ -106,7 +107,7 @@ func newMachine(t testing.TB, cfg config, seed uint64) *machine {
 		t: t, ctx: context.Background(), cfg: cfg, seed: seed,
 		rng:    rand.New(rand.NewPCG(seed, 1)),
 		disk:   vfs.NewSim(vfs.SimOptions{}),
-		clock:  clock.NewManual(startMillis),
+		clock:  clocktest.NewManual(startMillis),
 		ids:    rand.NewPCG(seed, 4),
 		tables: map[*mtable]*flagstone.Table{},
 		seen:   map[string]int{},
@@ -210,7 +211,7 @@ func (m *machine) mustOpen() {
 // open opens what is on the disk.
 func (m *machine) open() (err error) {
 	m.faults = vfs.NewFault(m.disk, m.seed)
-	m.exec = executor.NewManual()
+	m.exec = executortest.NewManual()
 	m.store, err = flagstone.Open(storeDir, m.storeOptions(m.exec))
 	return err
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
 	"github.com/flagstone-db/flagstone/internal/executor"
 )
 
@@ -36,8 +36,8 @@ func (s *store) Await(ctx context.Context, _, _ <-chan struct{}) error {
 // await queues what happens while a writer waits.
 func (s *store) await(f ...func()) { s.queued = append(s.queued, f...) }
 
-func newGate(budget int64) (*Gate, *store, *clock.Manual) {
-	s, c := new(store), clock.NewManual(0)
+func newGate(budget int64) (*Gate, *store, *clocktest.Manual) {
+	s, c := new(store), clocktest.NewManual(0)
 	return NewGate(s, c, budget), s, c
 }
 

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/flagstone-db/flagstone/cdc"
-	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
 	"github.com/flagstone-db/flagstone/internal/recovery"
 	"github.com/flagstone-db/flagstone/internal/storeclock"
 	"github.com/flagstone-db/flagstone/manifest"
@@ -49,9 +49,9 @@ func newRig(t *testing.T, flushed [3]uint64, after uint64) *rig {
 	}
 	r := &rig{
 		t:        t,
-		plain:    partition.NewTree(env, plain, 1, &manifest.Partition{ID: 10, FlushedSeq: flushed[0]}),
-		streamed: partition.NewTree(env, streamed, 1, &manifest.Partition{ID: shard, FlushedSeq: flushed[1]}),
-		changes:  partition.NewTree(env, changes, 2, &manifest.Partition{ID: 30, FlushedSeq: flushed[2]}),
+		plain:    partition.NewTree(env, plain, &manifest.Partition{ID: 10, FlushedSeq: flushed[0]}),
+		streamed: partition.NewTree(env, streamed, &manifest.Partition{ID: shard, FlushedSeq: flushed[1]}),
+		changes:  partition.NewTree(env, changes, &manifest.Partition{ID: 30, FlushedSeq: flushed[2]}),
 	}
 	log := &recovery.Log{ID: changes, After: after, Tree: r.changes}
 	r.Replay = recovery.Replay{
@@ -61,7 +61,7 @@ func newRig(t *testing.T, flushed [3]uint64, after uint64) *rig {
 			changes:  {Log: log},
 		},
 		Trees:  []*partition.Tree{r.plain, r.streamed, r.changes},
-		Memory: &r.budget, Issued: storeclock.NewIssued(clock.NewManual(1)), Corrupt: errCorrupt,
+		Memory: &r.budget, Issued: storeclock.NewIssued(clocktest.NewManual(1)), Corrupt: errCorrupt,
 	}
 	return r
 }

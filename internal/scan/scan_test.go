@@ -12,7 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
 	"github.com/flagstone-db/flagstone/internal/scan"
 	"github.com/flagstone-db/flagstone/internal/table"
 	"github.com/flagstone-db/flagstone/manifest"
@@ -51,10 +51,10 @@ func newRig(t fataler, starts ...int64) *rig {
 	}
 	var trees []*partition.Tree
 	for _, p := range parts {
-		trees = append(trees, partition.NewTree(env, 1, 1, p))
+		trees = append(trees, partition.NewTree(env, 1, p))
 	}
 	state := &manifest.State{Tables: []*manifest.Table{meta}}
-	r.Init(&table.Env{State: func() *manifest.State { return state }, Clock: clock.NewManual(1), Closed: &r.closed}, meta, trees)
+	r.Init(&table.Env{State: func() *manifest.State { return state }, Clock: clocktest.NewManual(1), Closed: &r.closed}, meta, trees)
 	return r
 }
 

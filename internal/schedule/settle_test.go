@@ -10,8 +10,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/flagstone-db/flagstone"
-	"github.com/flagstone-db/flagstone/internal/clock"
-	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
+	"github.com/flagstone-db/flagstone/internal/executor/executortest"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -63,8 +63,8 @@ type rig struct {
 	t     *testing.T
 	disk  *vfs.Sim
 	fault *vfs.Fault
-	clock *clock.Manual
-	exec  *executor.Manual
+	clock *clocktest.Manual
+	exec  *executortest.Manual
 	store *flagstone.Store
 }
 
@@ -72,7 +72,7 @@ const startMillis = 1_700_000_000_000
 
 func newRig(t *testing.T, opts flagstone.Options) *rig {
 	t.Helper()
-	r := &rig{t: t, disk: vfs.NewSim(vfs.SimOptions{}), clock: clock.NewManual(startMillis), exec: executor.NewManual()}
+	r := &rig{t: t, disk: vfs.NewSim(vfs.SimOptions{}), clock: clocktest.NewManual(startMillis), exec: executortest.NewManual()}
 	r.fault = vfs.NewFault(r.disk, 1)
 	opts.Seams.FS, opts.Seams.Clock, opts.Seams.Executor = r.fault, r.clock, r.exec
 	var err error

@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
 	"github.com/flagstone-db/flagstone/internal/storeclock"
 	"github.com/flagstone-db/flagstone/manifest"
 )
@@ -24,7 +24,7 @@ var quiet = slog.New(slog.DiscardHandler)
 
 func TestIssuedTimesNeverGoBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		wall := clock.NewManual(start)
+		wall := clocktest.NewManual(start)
 		issued := storeclock.NewIssued(wall)
 		last, raised := int64(0), int64(0)
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
@@ -52,7 +52,7 @@ func TestIssuedTimesNeverGoBack(t *testing.T) {
 func TestTimesFarAheadAreLoggedOnce(t *testing.T) {
 	var log strings.Builder
 	logger := slog.New(slog.NewTextHandler(&log, nil))
-	wall := clock.NewManual(start)
+	wall := clocktest.NewManual(start)
 	issued := storeclock.NewIssued(wall)
 	for i, c := range []struct {
 		wall   int64
@@ -73,7 +73,7 @@ func TestTimesFarAheadAreLoggedOnce(t *testing.T) {
 func TestATimeIsBelievedOnlyIfItStoodForAnHour(t *testing.T) {
 	type look struct{ elapsed, ahead int64 } // ahead: the wall clock less the running time
 	rapid.Check(t, func(t *rapid.T) {
-		wall := clock.NewManual(start)
+		wall := clocktest.NewManual(start)
 		trusted := storeclock.NewTrusted(wall, manifest.TrustedClock{}, quiet)
 		var looks []look
 		for range rapid.IntRange(1, 150).Draw(t, "looks") {
@@ -114,7 +114,7 @@ func TestATimeIsBelievedOnlyIfItStoodForAnHour(t *testing.T) {
 }
 
 func TestAProbationEndsInBeliefAndGoesOnAfterALoad(t *testing.T) {
-	wall := clock.NewManual(start)
+	wall := clocktest.NewManual(start)
 	trusted := storeclock.NewTrusted(wall, manifest.TrustedClock{}, quiet)
 	for i := range int64(61) {
 		now := trusted.Look()
@@ -133,7 +133,7 @@ func TestAProbationEndsInBeliefAndGoesOnAfterALoad(t *testing.T) {
 }
 
 func TestTimeWithoutALookIsNoProbation(t *testing.T) {
-	wall := clock.NewManual(start)
+	wall := clocktest.NewManual(start)
 	trusted := storeclock.NewTrusted(wall, manifest.TrustedClock{}, quiet)
 	wall.Advance(3 * time.Hour)
 	if now := trusted.Look(); now.Stood != 2*minute || now.Millis != 180*minute {
@@ -142,7 +142,7 @@ func TestTimeWithoutALookIsNoProbation(t *testing.T) {
 }
 
 func TestAClockIsSavedWhenItMoved(t *testing.T) {
-	wall := clock.NewManual(start)
+	wall := clocktest.NewManual(start)
 	trusted := storeclock.NewTrusted(wall, manifest.TrustedClock{}, quiet)
 	failure := errors.New("no space")
 	for _, c := range []struct {
@@ -165,7 +165,7 @@ func TestAClockIsSavedWhenItMoved(t *testing.T) {
 
 func TestAJumpAheadIsLogged(t *testing.T) {
 	var log strings.Builder
-	wall := clock.NewManual(start)
+	wall := clocktest.NewManual(start)
 	trusted := storeclock.NewTrusted(wall, manifest.TrustedClock{}, slog.New(slog.NewTextHandler(&log, nil)))
 	wall.Advance(time.Minute)
 	trusted.Look()

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
 	"github.com/flagstone-db/flagstone/internal/commit"
 	"github.com/flagstone-db/flagstone/internal/views"
 	"github.com/flagstone-db/flagstone/manifest"
@@ -24,7 +24,7 @@ func newTable() (t *Table, meta *manifest.Table, closed *atomic.Bool) {
 	state := &manifest.State{Tables: []*manifest.Table{meta}}
 	t, closed = new(Table), new(atomic.Bool)
 	t.Init(&Env{
-		State: func() *manifest.State { return state }, Pipeline: new(commit.Pipeline), Clock: clock.NewManual(100_000), Closed: closed,
+		State: func() *manifest.State { return state }, Pipeline: new(commit.Pipeline), Clock: clocktest.NewManual(100_000), Closed: closed,
 	}, meta, nil)
 	return t, meta, closed
 }

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/flagstone-db/flagstone/internal/change"
-	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
 	"github.com/flagstone-db/flagstone/internal/commit"
-	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/executor/executortest"
 	"github.com/flagstone-db/flagstone/internal/jobs"
 	"github.com/flagstone-db/flagstone/internal/pressure"
 	"github.com/flagstone-db/flagstone/internal/share"
@@ -31,8 +31,8 @@ type rig struct {
 	t      *testing.T
 	table  table.Table
 	meta   *manifest.Table
-	clock  *clock.Manual
-	exec   *executor.Manual
+	clock  *clocktest.Manual
+	exec   *executortest.Manual
 	closed atomic.Bool
 }
 
@@ -40,7 +40,7 @@ const startMillis = 1_000_000
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{t: t, exec: executor.NewManual(), clock: clock.NewManual(startMillis)}
+	r := &rig{t: t, exec: executortest.NewManual(), clock: clocktest.NewManual(startMillis)}
 	env := &partition.Env{
 		Settings: partition.Settings{MemtableSize: 1 << 20}, Random: func() [16]byte { return [16]byte{1} }, Logger: slog.New(slog.DiscardHandler),
 	}
@@ -69,7 +69,7 @@ func newRig(t *testing.T) *rig {
 	r.table.Init(&table.Env{
 		State:    func() *manifest.State { return &manifest.State{Tables: []*manifest.Table{r.meta}} },
 		Pipeline: pipeline, Clock: r.clock, Issued: storeclock.NewIssued(r.clock), Closed: &r.closed,
-	}, r.meta, []*partition.Tree{partition.NewTree(env, 1, 2, &manifest.Partition{ID: 7})})
+	}, r.meta, []*partition.Tree{partition.NewTree(env, 1, &manifest.Partition{ID: 7})})
 	return r
 }
 

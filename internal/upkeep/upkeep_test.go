@@ -10,9 +10,9 @@ import (
 	"testing"
 
 	"github.com/flagstone-db/flagstone/compaction"
-	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
 	"github.com/flagstone-db/flagstone/internal/commit"
-	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/executor/executortest"
 	"github.com/flagstone-db/flagstone/internal/jobs"
 	"github.com/flagstone-db/flagstone/internal/pressure"
 	"github.com/flagstone-db/flagstone/internal/tablefiles"
@@ -32,8 +32,8 @@ type rig struct {
 	*Upkeep
 	t      *testing.T
 	faults *vfs.Fault
-	clock  *clock.Manual
-	exec   *executor.Manual
+	clock  *clocktest.Manual
+	exec   *executortest.Manual
 	state  *manifest.Log
 	tree   *partition.Tree
 	failed []string // jobs
@@ -48,7 +48,7 @@ const (
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{t: t, clock: clock.NewManual(1_000_000), exec: executor.NewManual()}
+	r := &rig{t: t, clock: clocktest.NewManual(1_000_000), exec: executortest.NewManual()}
 	r.faults = vfs.NewFault(vfs.NewSim(vfs.SimOptions{}), 1)
 	must(t, manifest.Create(r.faults, testDir, [16]byte{1}))
 	var err error
@@ -72,7 +72,7 @@ func newRig(t *testing.T) *rig {
 		Logger: slog.New(slog.DiscardHandler),
 	}
 	env.Files = tablefiles.New(r.faults, testDir, tablefiles.Options{}, treeEnv{r})
-	r.tree = partition.NewTree(env, testTable, 1, state.Table(testTable).Partitions[0])
+	r.tree = partition.NewTree(env, testTable, state.Table(testTable).Partitions[0])
 
 	background := jobs.New(r.exec, r.clock, func(job string, err error) bool {
 		r.failed = append(r.failed, fmt.Sprintf("%s: %v", job, err))

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	flagstone "github.com/flagstone-db/flagstone"
-	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
 	"github.com/flagstone-db/flagstone/internal/seams"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/ots"
@@ -39,7 +39,7 @@ type machine struct {
 	t      testing.TB
 	random *rand.Rand
 	fs     *vfs.Sim
-	clock  *clock.Manual
+	clock  *clocktest.Manual
 	store  *flagstone.Store
 	ots.Service
 
@@ -61,7 +61,7 @@ type transaction struct {
 
 func newMachine(t testing.TB, seed uint64) *machine {
 	m := &machine{
-		t: t, random: rand.New(rand.NewPCG(seed, 0)), clock: clock.NewManual(startMillis),
+		t: t, random: rand.New(rand.NewPCG(seed, 0)), clock: clocktest.NewManual(startMillis),
 		fs: vfs.NewSim(vfs.SimOptions{}), rows: lines{}, open: map[string]*transaction{}, counts: map[string]int{},
 		settings: settings{versions: 2, ttl: -1, offset: 10, now: startMillis},
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
 	"github.com/flagstone-db/flagstone/server/faults"
 )
 
@@ -23,7 +24,7 @@ func ask(h http.Handler, method, path, body string, change func(*http.Request)) 
 }
 
 func TestTheClockIsSetAndShown(t *testing.T) {
-	h := Handler(clock.NewShifted(clock.NewManual(1_500_000_000_000)), nil)
+	h := Handler(clock.NewShifted(clocktest.NewManual(1_500_000_000_000)), nil)
 	for _, c := range []struct {
 		method, body string
 		status       int
@@ -92,7 +93,7 @@ func TestWhatIsOffIsRefusedWithAHint(t *testing.T) {
 }
 
 func TestOnlyThisMachineIsServed(t *testing.T) {
-	h := Handler(clock.NewShifted(clock.NewManual(0)), new(faults.Injector))
+	h := Handler(clock.NewShifted(clocktest.NewManual(0)), new(faults.Injector))
 	for what, c := range map[string]struct {
 		change func(*http.Request)
 		status int

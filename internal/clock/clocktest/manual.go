@@ -1,4 +1,4 @@
-package clock
+package clocktest
 
 import (
 	"slices"
@@ -78,7 +78,7 @@ func (m *Manual) AfterFunc(d time.Duration, f func()) (stop func() bool) {
 // never returns.
 func (m *Manual) Advance(d time.Duration) {
 	if d < 0 {
-		panic("clock: the monotonic clock cannot go back; use SetWall to step the wall clock")
+		panic("clocktest: the monotonic clock cannot go back; use SetWall to step the wall clock")
 	}
 	m.mu.Lock()
 	end := m.elapsed + d

@@ -1,9 +1,11 @@
-package executor
+package executortest
 
 import (
 	"context"
 	"slices"
 	"sync"
+
+	"github.com/flagstone-db/flagstone/internal/executor"
 )
 
 // Manual queues jobs and runs one only when a test says so, on the stack of the test. If one
@@ -18,21 +20,27 @@ type Manual struct {
 
 // JobInfo describes a queued job.
 type JobInfo struct {
-	Class Class
+	Class executor.Class
 	Name  string
+}
+
+// job is a queued job.
+type job struct {
+	JobInfo
+	run func()
 }
 
 // NewManual returns an executor with an empty queue.
 func NewManual() *Manual { return &Manual{} }
 
-// Go implements Executor.
-func (m *Manual) Go(class Class, name string, run func()) bool {
+// Go implements executor.Executor.
+func (m *Manual) Go(class executor.Class, name string, run func()) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
 		return false
 	}
-	m.queue = append(m.queue, job{class, name, run})
+	m.queue = append(m.queue, job{JobInfo{class, name}, run})
 	return true
 }
 
@@ -42,7 +50,7 @@ func (m *Manual) Pending() []JobInfo {
 	defer m.mu.Unlock()
 	infos := make([]JobInfo, len(m.queue))
 	for i, j := range m.queue {
-		infos[i] = JobInfo{j.class, j.name}
+		infos[i] = j.JobInfo
 	}
 	return infos
 }
@@ -66,20 +74,20 @@ func (m *Manual) Step(i int) bool {
 	return true
 }
 
-// Spare implements Executor: no goroutine is spare.
-func (m *Manual) Spare(Class, string, func()) bool { return false }
+// Spare implements executor.Executor: no goroutine is spare.
+func (m *Manual) Spare(executor.Class, string, func()) bool { return false }
 
-// Beside implements Executor. f runs as late as possible: that order is the most likely to show a
+// Beside implements executor.Executor. f runs as late as possible: that order is the most likely to show a
 // caller that forgets to wait.
 func (m *Manual) Beside(f func() error) (wait func() error) { return f }
 
-// Await implements Executor: it runs the job that was queued first.
+// Await implements executor.Executor: it runs the job that was queued first.
 func (m *Manual) Await(ctx context.Context, _, _, _ <-chan struct{}) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if !m.Step(0) {
-		return ErrIdle
+		return executor.ErrIdle
 	}
 	return nil
 }
@@ -95,7 +103,7 @@ func (m *Manual) RunAll() int {
 	return n
 }
 
-// Close implements Executor. A job must not call it: it would wait for itself.
+// Close implements executor.Executor. A job must not call it: it would wait for itself.
 func (m *Manual) Close() {
 	m.mu.Lock()
 	m.closed = true
