@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/flagstone-db/flagstone/internal/commit"
@@ -39,14 +38,15 @@ type Change struct {
 	row     row.Change
 	stamped bool
 	copy    *row.Change // nil before it is needed
-	// bad are the mistakes in cells, in order; a delete of the row or of the column undoes them.
-	bad []badCell
+	// bad is the first mistake of each column; a delete of the row or of the column undoes it.
+	bad      map[string]badCell
+	mistakes int // noted so far
 }
 
 // badCell is a cell that was refused.
 type badCell struct {
-	column string
-	err    error
+	order int // the number of the mistake
+	err   error
 }
 
 // Init begins the change of a row, in memory that may have been used before. Err says what is wrong
@@ -114,16 +114,32 @@ func (c *Change) DeleteVersion(column string, version int64) {
 
 // DeleteColumn deletes a column with all its versions. The row still exists afterwards.
 func (c *Change) DeleteColumn(column string) {
-	c.bad = slices.DeleteFunc(c.bad, func(b badCell) bool { return b.column == column })
+	delete(c.bad, column)
 	c.row.DropColumn(column)
 	c.note(column, c.row.Add(column, row.MaxVersion, row.KindTrim))
 }
 
 // note keeps the first mistake of a column.
 func (c *Change) note(column string, err error) {
-	if err != nil && !slices.ContainsFunc(c.bad, func(b badCell) bool { return b.column == column }) {
-		c.bad = append(c.bad, badCell{strings.Clone(column), err})
+	if _, earlier := c.bad[column]; err == nil || earlier {
+		return
 	}
+	if c.bad == nil {
+		c.bad = make(map[string]badCell)
+	}
+	c.mistakes++
+	c.bad[strings.Clone(column)] = badCell{c.mistakes, err}
+}
+
+// firstBad is the first mistake that was not undone. REQUIRES: there is one.
+func (c *Change) firstBad() error {
+	first := badCell{order: math.MaxInt}
+	for _, b := range c.bad {
+		if b.order < first.order {
+			first = b
+		}
+	}
+	return first.err
 }
 
 // Empty reports whether the change does nothing and has no mistake.
@@ -137,7 +153,7 @@ func (c *Change) check(nowMillis int64) error {
 		return c.Err
 	}
 	if len(c.bad) > 0 {
-		return fmt.Errorf("%w: table %q: %w", commit.ErrInvalid, c.Table.Name, c.bad[0].err)
+		return fmt.Errorf("%w: table %q: %w", commit.ErrInvalid, c.Table.Name, c.firstBad())
 	}
 	err := c.stamp(nowMillis)
 	change := c.current()
