@@ -6,8 +6,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/executor/executortest"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
@@ -28,9 +29,10 @@ func TestADropThatFailsAtOpenQueuesNoFlush(t *testing.T) {
 		t.Fatal(err)
 	}
 	refuse(3)
-	failed := &afterDrops{}
+	exec := executortest.NewManual()
+	failed := &failedDrops{exec: exec}
 	opts := Options{WALSegmentSize: 16 << 10, Logger: slog.New(failed)}
-	opts.Seams.FS, opts.Seams.Clock = fault, r.clock // and workers of its own
+	opts.Seams.FS, opts.Seams.Clock, opts.Seams.Executor = fault, r.clock, exec
 	s, err := Open("/store", opts)
 	if err != nil {
 		t.Fatal(err)
@@ -38,21 +40,30 @@ func TestADropThatFailsAtOpenQueuesNoFlush(t *testing.T) {
 	if !failed.met {
 		t.Error("no drop failed: the test tests nothing")
 	}
+	for _, job := range failed.queued {
+		if job.Class == executor.Flush {
+			t.Errorf("%s is queued before background work begins", job.Name)
+		}
+	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
 }
 
-// afterDrops is a log handler that gives workers time when the drop of a change log has failed.
-type afterDrops struct{ met bool }
+// failedDrops is a log handler that notes which jobs are queued when the drop of a change log has
+// failed.
+type failedDrops struct {
+	exec   *executortest.Manual
+	met    bool
+	queued []executortest.JobInfo
+}
 
-func (h *afterDrops) Enabled(context.Context, slog.Level) bool { return true }
-func (h *afterDrops) WithAttrs([]slog.Attr) slog.Handler       { return h }
-func (h *afterDrops) WithGroup(string) slog.Handler            { return h }
-func (h *afterDrops) Handle(_ context.Context, r slog.Record) error {
+func (h *failedDrops) Enabled(context.Context, slog.Level) bool { return true }
+func (h *failedDrops) WithAttrs([]slog.Attr) slog.Handler       { return h }
+func (h *failedDrops) WithGroup(string) slog.Handler            { return h }
+func (h *failedDrops) Handle(_ context.Context, r slog.Record) error {
 	if strings.Contains(r.Message, "cannot drop the change log") {
-		h.met = true
-		time.Sleep(50 * time.Millisecond)
+		h.met, h.queued = true, h.exec.Pending()
 	}
 	return nil
 }
