@@ -158,7 +158,9 @@ func (r *Rows) Next() bool {
 	if err == nil && !r.unfetched {
 		err = r.row.fetch(r.store.files, w.Sel.MaxBytes)
 	}
-	r.err = r.store.describe(err)
+	if err != nil {
+		r.err = r.store.describe(err)
+	}
 	return err == nil
 }
 

@@ -180,7 +180,7 @@ func (w *Walk) takeRow() bool {
 	if w.MaxColumns > 0 {
 		w.Cells = mvcc.FirstColumns(w.Cells, w.MaxColumns)
 	}
-	return !w.fails(w.over())
+	return w.Over == nil || !w.fails(w.Over())
 }
 
 // readOne reads the current row alone, and reports whether it exists.
@@ -189,7 +189,7 @@ func (w *Walk) readOne() (exists bool) {
 	w.cells.Reset()
 	exists = w.reader.Collect(&w.cells, w.MaxColumns)
 	w.Key, w.Cells = w.key, w.cells.Cells
-	_ = w.fails(w.reader.Error()) || w.fails(w.over())
+	_ = w.fails(w.reader.Error()) || w.Over != nil && w.fails(w.Over())
 	return exists
 }
 
@@ -257,13 +257,6 @@ func (w *Walk) leaveTree() {
 	w.examined += int64(w.reader.Examined())
 	w.fails(w.it.Close())
 	w.it = nil
-}
-
-func (w *Walk) over() error {
-	if w.Over == nil {
-		return nil
-	}
-	return w.Over()
 }
 
 // fails ends the walk if err is not nil.
