@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"runtime"
 	"testing"
 
 	"github.com/flagstone-db/flagstone/internal/offheap"
@@ -46,4 +47,40 @@ func TestAPinThatComesTooLateDoesNotCount(t *testing.T) {
 	if err := memory.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestAFileIsClosedWhilePartsLeave closes a file at the moment at which the clock takes the parts of
+// its block away: the slot is empty then, and will not be. With a block that Close overlooks, the
+// cache would later write where the slots of the file lay.
+func TestAFileIsClosedWhilePartsLeave(t *testing.T) {
+	c := New[[0]byte](Options{Capacity: 1 << 20})
+	f := c.OpenFile(1)
+	b, err := f.Get(0, word{f})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Release(b)
+	s, at := f.shard(0), b.slot
+	s.mu.Lock()
+	at.block.Store(nil)
+	closed := make(chan struct{})
+	go func() {
+		f.Close()
+		close(closed)
+	}()
+	for range 1000 {
+		runtime.Gosched() // to Close, until that waits for the shard
+	}
+	select {
+	case <-closed:
+		t.Error("the file is closed, its block is not evicted")
+	default:
+		at.block.Store(b)
+	}
+	s.mu.Unlock()
+	<-closed
+	if n := c.Stats().Blocks; n != 0 {
+		t.Errorf("%d blocks without a file", n)
+	}
+	c.Close()
 }
