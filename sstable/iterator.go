@@ -38,12 +38,11 @@ type Iterator struct {
 	blocks blockReader
 	err    error
 
-	// The row cursor: the row's group and its number in the block. A long row is row 0
-	// of every block of its group.
+	// The row cursor: the row's group, and its number in the block, which rowCells has. A long
+	// row is row 0 of every block of its group.
 	onRow bool
 	group int
 	long  bool // the group is a long row
-	row   int
 	key   []byte
 	eager bool // each movement to a row of the block opens its values, for Extent
 
@@ -57,8 +56,9 @@ type Iterator struct {
 	columns wantedColumns
 }
 
-// rowCells says where the cells of a row are in its block.
+// rowCells says where a row and its cells are in their block.
 type rowCells struct {
+	row   int // its number
 	low   int // first of the row's cells in the block
 	high  int // end of them
 	stamp int // the row's first stamp in the block

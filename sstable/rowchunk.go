@@ -61,6 +61,9 @@ func (it *Iterator) CollectRows(dst *row.Chunk, rows int, p *row.Projection) int
 	if alike {
 		b.addAlike(dst, from, to)
 	}
+	if all {
+		b.addKeys(dst, from, to)
+	}
 	it.setRow(it.group, to-1)
 	return to - from
 }
@@ -74,8 +77,8 @@ func (l *loadedBlock) expectValues(values []byte) {
 }
 
 // collectValues adds the cells of the rows [from, to) of one segment. The rows of the block
-// differ only in keys, values and one stamp each, as most do. addAlike does the rest, for the
-// rows of all segments.
+// differ only in keys, values and one stamp each, as most do. addAlike and addKeys do the rest, for
+// the rows of all segments.
 func (l *loadedBlock) collectValues(dst *row.Chunk, from, to int) {
 	b := l.block
 	data, columns := b.data, b.columns
@@ -106,12 +109,11 @@ func (l *loadedBlock) collectValues(dst *row.Chunk, from, to int) {
 	}
 }
 
-// addAlike completes what collectValues added: stamps, keys, ends of rows, and names if the
-// block has several.
+// addAlike completes the cells that collectValues added: stamps, and names if the block has
+// several.
 func (b *dataBlock) addAlike(dst *row.Chunk, from, to int) {
 	data, columns := b.data, b.columns
 	cells := dst.Cells[len(dst.Cells)-(to-from)*columns:]
-	ended := len(dst.Cells) - len(cells)
 	for n := 1; n < columns; n++ {
 		name := b.name(n)
 		for i := n; i < len(cells); i += columns {
@@ -126,6 +128,12 @@ func (b *dataBlock) addAlike(dst *row.Chunk, from, to int) {
 			cells[n].Seq, cells[n].Version = seq, version
 		}
 	}
+}
+
+// addKeys adds the keys and the ends of the rows [from, to), whose cells were added last.
+func (b *dataBlock) addKeys(dst *row.Chunk, from, to int) {
+	data, cellEnd := b.data, b.cellEnd
+	ended := len(dst.Cells) - b.cellsEnd(to-1)
 	key, end := b.keyEnd.before(data, from), int(b.keyEnd.at(data, to-1))
 	ends, keys, keyed := dst.AddRows(to-from, (to-from)*int(b.keysAt-b.prefixAt)+end-key)
 	prefix, suffixes, filled := b.prefix(), b.keys(), 0
@@ -155,12 +163,11 @@ func (b *dataBlock) addAlike(dst *row.Chunk, from, to int) {
 		}
 		filled += len(suffix)
 		key = end
-		ended += columns
-		ends[i] = row.RowEnd{Key: uint32(keyed + filled), Cell: uint32(ended)}
+		ends[i] = row.RowEnd{Key: uint32(keyed + filled), Cell: uint32(ended + int(cellEnd.at(data, from+i)))}
 	}
 }
 
-// collectRows adds the rows [from, to) of an even block, of one segment, with all cells.
+// collectRows adds the cells of the rows [from, to) of an even block, of one segment.
 func (l *loadedBlock) collectRows(dst *row.Chunk, from, to int) {
 	b := l.block
 	data := b.data
@@ -168,15 +175,8 @@ func (l *loadedBlock) collectRows(dst *row.Chunk, from, to int) {
 	valueAt := b.valueEnd.before(data, at)
 	values := dst.Copy(l.values[valueAt-l.valuesAt : b.valueEnd.before(data, end)-l.valuesAt])
 	l.expectValues(values)
-	ended := len(dst.Cells) - at
-	cells := dst.Extend(end - at)
-	for i := from; i < to; i++ {
-		dst.AddKey(b.prefix(), b.suffix(i))
-		end := b.cellsEnd(i)
-		dst.EndRow(ended + end)
-		b.fill(cells[:end-at], at, b.stampsBefore(i), -1, b.names(), 0, values, valueAt, nil)
-		cells, at = cells[end-at:], end
-	}
+	first := rowCells{row: from, high: b.cellsEnd(from), stamp: b.stampsBefore(from)}
+	b.fill(dst.Extend(end-at), first, at, -1, b.names(), 0, values, valueAt, nil)
 }
 
 // stride walks an array of integers, without their base.

@@ -323,29 +323,35 @@ func (l *loadedBlock) collect(dst *row.Collector, r *rowCells, from, to int) {
 	if last-first <= 2*(to-from) {
 		names, copyNames = dst.Copy(names), nil
 	}
-	b.fill(dst.Extend(to-from), from, r.stamp, first-1, names, nameAt, values, at, copyNames)
+	b.fill(dst.Extend(to-from), *r, from, first-1, names, nameAt, values, at, copyNames)
 }
 
-// fill makes cells of those of a row from cell at on. stamp is the first stamp of the row.
+// fill makes cells of those of the block from cell at on: of the row r, then of the rows after it.
 // column is the column before that of the first cell, if the block is full, or any before that.
 // names has the names from nameAt on, values the values from valueAt on. copyNames, if not nil,
-// copies each name.
+// copies each name. REQUIRES: nameAt is 0, if there are several rows.
 //
 // The loop loads as little as it can. The end of a name is the beginning of the next column's
 // name, and what all cells of the block have in common is loaded before.
-func (b *dataBlock) fill(cells []row.Cell, at, stamp, column int, names []byte, nameAt int, values []byte, valueAt int, copyNames *row.Collector) {
+func (b *dataBlock) fill(cells []row.Cell, r rowCells, at, column int, names []byte, nameAt int, values []byte, valueAt int, copyNames *row.Collector) {
 	data := b.data
 	nameEnd, valueEnd, stamps, kinds := b.nameEnd, b.valueEnd, b.stamp, b.kind
 	full, oneStamp, kind := b.full, b.oneStamp, kinds.base
-	seq, version := b.seq.at(data, stamp), int64(b.version.at(data, stamp))
+	seq, version := b.seq.at(data, r.stamp), int64(b.version.at(data, r.stamp))
 	value, nameFrom, nameTo := valueEnd.before(data, at)-valueAt, 0, 0
 	var name []byte
 	for i := range cells {
+		for at == r.high {
+			r.row++
+			r.high, r.stamp = b.cellsEnd(r.row), b.stampsBefore(r.row)
+			seq, version = b.seq.at(data, r.stamp), int64(b.version.at(data, r.stamp))
+			column, nameTo = -1, 0
+		}
 		next := column + 1
 		if !full {
 			next = int(b.columnOf(at))
 		}
-		if next != column || i == 0 {
+		if next != column {
 			if nameFrom = nameTo; next != column+1 {
 				nameFrom = nameEnd.before(data, next) - nameAt
 			}
@@ -357,7 +363,7 @@ func (b *dataBlock) fill(cells []row.Cell, at, stamp, column int, names []byte, 
 			column = next
 		}
 		if !oneStamp {
-			s := stamp + int(stamps.at(data, at))
+			s := r.stamp + int(stamps.at(data, at))
 			seq, version = b.seq.at(data, s), int64(b.version.at(data, s))
 		}
 		if kinds.width() != 0 {

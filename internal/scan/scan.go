@@ -129,13 +129,26 @@ func (w *Walk) Visit(trees []*partition.Tree) {
 
 // Next moves to the next row. It is false at the end, at a pause, and on an error.
 func (w *Walk) Next() bool {
-	for w.next == w.chunk.Len() {
-		if w.Err != nil || w.PausedAt != nil || !w.advance() {
-			return false
+	if w.next == w.chunk.Len() {
+		if exists := w.read(); !exists || w.chunk.Len() == 0 {
+			return exists
 		}
+	}
+	w.Key, w.Cells = w.chunk.Row(w.next)
+	w.next++
+	w.examined += 1 + int64(len(w.Cells))
+	if w.MaxColumns > 0 {
+		w.Cells = mvcc.FirstColumns(w.Cells, w.MaxColumns)
+	}
+	return w.Over == nil || !w.fails(w.Over())
+}
+
+// read reads the next rows that exist into the chunk, or makes the next one the current row.
+func (w *Walk) read() bool {
+	for w.Err == nil && w.PausedAt == nil && w.advance() {
 		w.reader.NextRow()
 		if !w.Reverse && w.readChunk() {
-			return w.takeRow()
+			return true
 		}
 		if exists := w.readOne(); exists || w.Err != nil {
 			return w.Err == nil
@@ -147,7 +160,7 @@ func (w *Walk) Next() bool {
 			return false
 		}
 	}
-	return w.takeRow()
+	return false
 }
 
 // Examined is the number of cells examined so far, visible or not.
@@ -170,17 +183,6 @@ func (w *Walk) readChunk() bool {
 	}
 	w.chunk.Budget = min(w.chunk.Budget*chunkGrows, maxChunk)
 	return true
-}
-
-// takeRow makes the next row of the chunk the current one.
-func (w *Walk) takeRow() bool {
-	w.Key, w.Cells = w.chunk.Row(w.next)
-	w.next++
-	w.examined += 1 + int64(len(w.Cells))
-	if w.MaxColumns > 0 {
-		w.Cells = mvcc.FirstColumns(w.Cells, w.MaxColumns)
-	}
-	return w.Over == nil || !w.fails(w.Over())
 }
 
 // readOne reads the current row alone, and reports whether it exists.
