@@ -207,19 +207,24 @@ func (it *Iterator) Collect(dst *row.Collector, p *row.Projection) {
 		return
 	}
 	once := b.plain && b.versions == 1
+	from := at // of cells that were found and lie side by side
 	for _, column := range w.chosen {
-		if at = b.cellOf(c, column, at); at == it.high {
-			return
+		if next := b.cellOf(c, column, at); next != at {
+			l.collectNewest(dst, c, from, at, p)
+			from, at = next, next
 		}
-		if !b.full && b.columnOf(at) != uint64(column) {
-			continue
+		if at == it.high {
+			break
 		}
-		from := at
-		if at++; !once {
-			at = b.cellOf(c, column+1, at)
+		switch {
+		case !b.full && b.columnOf(at) != uint64(column):
+		case once:
+			at++
+		default:
+			at = b.cellOf(c, column+1, at+1)
 		}
-		l.collectNewest(dst, c, from, at, p)
 	}
+	l.collectNewest(dst, c, from, at, p)
 }
 
 // Stored tells how the values of the row that Extent described last are stored. They were
