@@ -81,16 +81,10 @@ func (x *index) parse(data []byte, dataLength int64, kind byte) (bad string) {
 	x.prefix = c.bytes(prefix, "separator prefix")
 	x.separators = c.bytes(c.ends(&x.sepEnd, x.groups, c.rest(), "separator ends"), "separators")
 	x.cols = c.bytes(c.ends(&x.columnEnd, x.blocks, c.rest(), "column ends"), "columns")
-	if c.rest() != 0 {
-		c.fail("bytes after the columns")
+	if bad = c.end(); bad == "" {
+		bad = x.check(dataLength)
 	}
-	if (x.groups == 0) != (x.blocks == 0) {
-		c.fail("groups without blocks")
-	}
-	if c.bad != "" {
-		return c.bad
-	}
-	if bad = x.check(dataLength); bad != "" {
+	if bad != "" {
 		return bad
 	}
 	x.heads = make([]uint64, x.groups)
@@ -103,6 +97,9 @@ func (x *index) parse(data []byte, dataLength int64, kind byte) (bad string) {
 // check checks the order of everything, and returns what is wrong, or "". The index is
 // small, so unlike a data block it is checked in full when it is read.
 func (x *index) check(dataLength int64) string {
+	if (x.groups == 0) != (x.blocks == 0) {
+		return "groups without blocks"
+	}
 	before, awayBefore := uint64(0), uint64(0)
 	for i := range x.blocks {
 		end := x.blockEnd.at(x.data, i)
@@ -259,14 +256,10 @@ func (x *indexBuilder) addGroup(before, key []byte) {
 func (x *indexBuilder) addBlock(end int64, column []byte, version int64, tie bool, away uint64) {
 	a := &x.arrays
 	x.columns = append(x.columns, column...)
-	t := uint64(0)
-	if tie {
-		t = 1
-	}
 	a[idxBlockEnd] = append(a[idxBlockEnd], uint64(end))
 	a[idxColumnEnd] = append(a[idxColumnEnd], uint64(len(x.columns)))
 	a[idxVersion] = append(a[idxVersion], uint64(version))
-	a[idxTie] = append(a[idxTie], t)
+	a[idxTie] = append(a[idxTie], bit(tie))
 	x.away += away
 	a[idxAwayEnd] = append(a[idxAwayEnd], x.away)
 }

@@ -84,16 +84,13 @@ func (b *dataBlock) parseStrings(c *cursor, prefix int) {
 
 // check checks rows and cells, and that no bytes are left over.
 func (b *dataBlock) check(c *cursor) (bad string) {
-	if c.rest() != 0 {
-		c.fail("bytes left over")
-	}
 	if c.ends(&b.cellEnd, b.rows, b.cells, "cell ends") != b.cells {
 		c.fail("cells without a row")
 	}
-	if c.bad != "" {
-		return c.bad
+	if bad = c.end(); bad == "" {
+		bad = b.checkRows()
 	}
-	if bad = b.checkRows(); bad != "" {
+	if bad != "" {
 		return bad
 	}
 	return b.checkCells()

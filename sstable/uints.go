@@ -82,6 +82,14 @@ func (u *uints) before(data []byte, i int) int {
 	return int(u.at(data, i-1))
 }
 
+// bit is 1 for true.
+func bit(b bool) uint64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
 // byteLen is the number of bytes that x needs, 0 for 0.
 func byteLen(x uint64) int { return (bits.Len64(x) + 7) / 8 }
 
@@ -101,20 +109,11 @@ func appendUints(dst []byte, values []uint64) []byte {
 	n := byteLen(base)
 	dst = append(dst, byte(width)|byte(n)<<4)
 	dst = appendLittle(dst, base, n)
-	switch width {
-	case 0:
-	case 1:
-		for _, v := range values {
-			dst = append(dst, byte(v-base))
-		}
-	case 2:
-		for _, v := range values {
-			dst = binary.LittleEndian.AppendUint16(dst, uint16(v-base))
-		}
-	default:
-		for _, v := range values {
-			dst = appendLittle(dst, v-base, width)
-		}
+	if width == 0 {
+		return dst
+	}
+	for _, v := range values {
+		dst = appendLittle(dst, v-base, width)
 	}
 	return dst
 }
@@ -136,11 +135,7 @@ func appendEnds(dst []byte, ends []uint64) []byte {
 
 // appendLittle appends the low n bytes of v.
 func appendLittle(dst []byte, v uint64, n int) []byte {
-	for ; n > 0; n-- {
-		dst = append(dst, byte(v))
-		v >>= 8
-	}
-	return dst
+	return binary.LittleEndian.AppendUint64(dst, v)[:len(dst)+n]
 }
 
 // cursor reads a block's header and arrays. bad keeps the first thing that is wrong; all
@@ -243,6 +238,14 @@ func (c *cursor) steps(n, limit int, what string) uints {
 	u.form |= uint32(step) << widthBits
 	u.base += uint64(step)
 	return u
+}
+
+// end checks that no bytes are left, and returns what is wrong, or "".
+func (c *cursor) end() (bad string) {
+	if c.rest() != 0 {
+		c.fail("bytes left over")
+	}
+	return c.bad
 }
 
 // pad reads the zero bytes after the arrays.

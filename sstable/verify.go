@@ -2,8 +2,6 @@ package sstable
 
 import (
 	"bytes"
-	"fmt"
-	"slices"
 
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -31,7 +29,13 @@ func (r *Reader) Verify(check func(row.Reference) error) error {
 			}
 		}
 	}
-	return v.totals()
+	if v.props.Rows > 0 {
+		v.props.LargestKey = v.key
+	}
+	if bad := v.r.props.compare(&v.props); bad != "" {
+		return r.corrupt(r.footer.dataLength+r.footer.filterLength+r.footer.indexLength, bad)
+	}
+	return nil
 }
 
 // verifier is what a walk of Verify has found so far.
@@ -160,33 +164,4 @@ func (v *verifier) referenceOf(c *row.Cell) error {
 		return nil
 	}
 	return v.check(ref)
-}
-
-// totals compares the counts with the properties.
-func (v *verifier) totals() error {
-	want, got := &v.r.props, &v.props
-	if got.Rows > 0 {
-		got.LargestKey = v.key
-	}
-	offset := v.r.footer.dataLength + v.r.footer.filterLength + v.r.footer.indexLength
-	wantCells, wantSizes := want.counts()
-	gotCells, gotSizes := got.counts()
-	wants, gots := append(wantCells, wantSizes...), append(gotCells, gotSizes...)
-	for i, want := range wants {
-		if *want.value != *gots[i].value {
-			return v.r.corrupt(offset, fmt.Sprintf("properties say %d %s, the data has %d", *want.value, want.what, *gots[i].value))
-		}
-	}
-	if want.MinVersion != got.MinVersion || want.MaxVersion != got.MaxVersion {
-		return v.r.corrupt(offset, fmt.Sprintf("properties say versions from %d to %d, the data has %d to %d",
-			want.MinVersion, want.MaxVersion, got.MinVersion, got.MaxVersion))
-	}
-	if !slices.Equal(want.ValueFiles, got.ValueFiles) {
-		return v.r.corrupt(offset, "properties and data differ in the value files that cells refer to")
-	}
-	if want.Permanent != got.Permanent || !bytes.Equal(want.SmallestKey, got.SmallestKey) ||
-		!bytes.Equal(want.LargestKey, got.LargestKey) {
-		return v.r.corrupt(offset, "properties and data differ in keys or permanence")
-	}
-	return nil
 }
