@@ -84,12 +84,9 @@ func (b *blockReader) expectNext() {
 
 // open makes a closed or zero reader ready, and keeps its memory.
 func (b *blockReader) open(r *Reader, opts IterOptions) {
-	if opts.ReadAhead == 0 {
-		opts.ReadAhead = defaultReadAhead
-	}
 	*b = blockReader{r: r, opts: opts,
 		loadedBlock: loadedBlock{number: -1, own: b.own, buffer: b.buffer, segment: b.segment},
-		bytes:       byteReader{f: &r.fileBytes, memory: opts.Memory, most: opts.ReadAhead, began: noScan, end: r.footer.dataLength},
+		bytes:       byteReader{f: &r.fileBytes, memory: opts.Memory, most: defaultReadAhead, began: noScan, end: r.footer.dataLength},
 		ahead:       readAhead{stream: b.ahead.stream},
 		stored:      row.Stored{Bytes: b.stored.Bytes[:0], Tried: uint8(r.compressed)},
 	}
@@ -206,23 +203,19 @@ func (b *blockReader) take(c *cache.Block[dataBlock], stored []byte, from int64)
 		stored, from = head, from+int64(behind)
 		at = int(from)
 	}
-	kind, body, bad := checkStored(stored, &b.r.footer.uniqueID, begin+from)
-	if bad != "" {
-		return bad
-	}
-	n, bad := rawLength(kind, body, maxRawBlock)
+	s, bad := checkStored(stored, &b.r.footer.uniqueID, begin+from, maxRawBlock)
 	if bad != "" {
 		return bad
 	}
 	block, data := b.own, b.buffer
 	if c != nil {
-		block, data = &c.Value, b.r.cached.Allocate(c, n)
-	} else if cap(data) < n {
-		data = make([]byte, n)
+		block, data = &c.Value, b.r.cached.Allocate(c, s.raw)
+	} else if cap(data) < s.raw {
+		data = make([]byte, s.raw)
 		b.buffer = data
 	}
-	data = data[:n]
-	if bad := b.bytes.scratch.expand(data, kind, body); bad != "" {
+	data = data[:s.raw]
+	if bad := b.bytes.scratch.expand(data, s); bad != "" {
 		return bad
 	}
 	return block.parse(data, at)

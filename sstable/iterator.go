@@ -18,9 +18,6 @@ type IterOptions struct {
 	// verified lately: see ReaderOptions.VerifyInterval. What goes to the cache is
 	// verified even then.
 	Believe bool
-	// ReadAhead is the most bytes that are read at once when blocks are read one after
-	// the other; 0 means defaultReadAhead, and a negative value no read-ahead.
-	ReadAhead int
 	// Memory, if not nil, has the memory for read-ahead. A compaction of many files
 	// needs so much that it should be off the Go heap.
 	Memory *offheap.Pool

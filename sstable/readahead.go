@@ -47,8 +47,8 @@ const (
 // readAhead is what a block reader has offered and not taken back.
 type readAhead struct {
 	stream   assist.Stream
-	pieces   [maxPieces]*piece // a ring, in the order of blocks
-	first, n int
+	pieces   [maxPieces]*piece // the first n, in the order of blocks
+	n        int
 	next     int // number after the last block that was offered
 	end      int // number after the last wanted block; 0: not known yet
 	reads    int // reads of the owner when it last looked ahead
@@ -179,15 +179,12 @@ func (a *readAhead) offerPiece(b *blockReader, from, to int, values bool) bool {
 		p.give(b.r)
 		return false
 	}
-	a.pieces[(a.first+a.n)%maxPieces] = p
+	a.pieces[a.n] = p
 	a.n++
 	a.next = to
 	a.limit(b, 0)
 	return true
 }
-
-// piece is piece n of those that were offered.
-func (a *readAhead) piece(n int) *piece { return a.pieces[(a.first+n)%maxPieces] }
 
 // give frees what a collected piece holds, and keeps its memory for other pieces.
 func (p *piece) give(r *Reader) {
@@ -205,23 +202,17 @@ func (p *piece) give(r *Reader) {
 
 // take makes block i the one that b has loaded, if it was loaded ahead.
 func (a *readAhead) take(b *blockReader, i int) bool {
-	if p := a.piece(0); i >= p.from+len(p.blocks) {
+	if p := a.pieces[0]; i >= p.from+len(p.blocks) {
 		a.drop(b)
-		if a.n == 0 {
-			return false
-		}
 	}
-	p := a.piece(0)
-	if i < p.from {
+	p := a.pieces[0]
+	if a.n == 0 || i < p.from {
 		return false
 	}
 	if !p.ready {
 		for p.Underway() && a.doAnother(b) {
 		}
-		helped := a.stream.Collect(&p.Task)
-		p.ready = true
-		if helped {
-			b.bytes.reads += p.loader.bytes.reads
+		if a.collect(b, p) {
 			a.offering = a.offering && p.loader.bytes.reads > 0
 		}
 	}
@@ -234,37 +225,40 @@ func (a *readAhead) take(b *blockReader, i int) bool {
 	return true
 }
 
+// collect takes a piece back, and reports whether a helper did it.
+func (a *readAhead) collect(b *blockReader, p *piece) (helped bool) {
+	if helped = a.stream.Collect(&p.Task); helped {
+		b.bytes.reads += p.loader.bytes.reads
+	}
+	p.ready = true
+	return helped
+}
+
 // doAnother does the first piece that waits for a helper. It returns false if there is none.
 func (a *readAhead) doAnother(b *blockReader) bool {
-	for n := range a.n {
-		p := a.piece(n)
-		if !p.Waiting() {
-			continue
-		}
-		if !a.stream.Collect(&p.Task) {
-			p.Do()
-		}
-		p.ready = true
-		b.bytes.reads += p.loader.bytes.reads
-		return true
+	n := slices.IndexFunc(a.pieces[:a.n], func(p *piece) bool { return p.Waiting() })
+	if n < 0 {
+		return false
 	}
-	return false
+	if p := a.pieces[n]; !a.collect(b, p) {
+		p.Do()
+		b.bytes.reads += p.loader.bytes.reads
+	}
+	return true
 }
 
 // limit lets b read by itself only up to where piece n begins.
 func (a *readAhead) limit(b *blockReader, n int) {
 	b.bytes.end = b.r.footer.dataLength
 	if n < a.n {
-		b.bytes.end, _ = b.r.index.blockRange(a.piece(n).from)
+		b.bytes.end, _ = b.r.index.blockRange(a.pieces[n].from)
 	}
 }
 
 // drop removes the first piece.
 func (a *readAhead) drop(b *blockReader) {
-	p := a.piece(0)
-	a.pieces[a.first] = nil
-	a.first = (a.first + 1) % maxPieces
-	a.n--
+	p := a.pieces[0]
+	a.n = copy(a.pieces[:], a.pieces[1:a.n])
 	p.give(b.r)
 	a.limit(b, 0)
 }
@@ -274,11 +268,11 @@ func (a *readAhead) leave(b *blockReader) {
 	if a.next == 0 {
 		return
 	}
-	for n := range a.n { // so that no helper begins one while Cancel waits for another
-		a.piece(n).stop.Store(true)
+	for _, p := range a.pieces[:a.n] { // so that no helper begins one while Cancel waits for another
+		p.stop.Store(true)
 	}
 	for a.n > 0 {
-		a.stream.Cancel(&a.piece(0).Task)
+		a.stream.Cancel(&a.pieces[0].Task)
 		a.drop(b)
 	}
 	*a = readAhead{stream: a.stream, end: a.end, reads: b.bytes.reads}

@@ -151,21 +151,17 @@ func (r *Reader) readTail(size int64) error {
 
 // rawSection verifies and decompresses a block outside the data, into new memory.
 func (r *Reader) rawSection(stored []byte, offset int64) (raw []byte, bad string) {
-	kind, body, bad := checkStored(stored, &r.footer.uniqueID, offset)
+	section, bad := checkStored(stored, &r.footer.uniqueID, offset, maxRawSection)
 	if bad != "" {
 		return nil, bad
 	}
-	if kind != CompressNone {
-		r.compressed = kind
-	}
-	n, bad := rawLength(kind, body, maxRawSection)
-	if bad != "" {
-		return nil, bad
+	if section.kind != CompressNone {
+		r.compressed = section.kind
 	}
 	s := takeScratch()
 	defer s.give()
-	raw = make([]byte, n)
-	return raw, s.expand(raw, kind, body)
+	raw = make([]byte, section.raw)
+	return raw, s.expand(raw, section)
 }
 
 // Properties returns what the file holds. FileChecksum is 0; see Checksum.

@@ -100,11 +100,11 @@ func TestASequentialScanReadsManyBlocksAtOnce(t *testing.T) {
 	p := model.write(t, f, WriterOptions{})
 	r := openFile(t, f, nil)
 	for _, test := range []struct {
-		opts IterOptions
-		most int
-	}{{IterOptions{NoCacheFill: true}, 20}, {IterOptions{}, 20}, {IterOptions{ReadAhead: -1}, int(p.DataBlocks)}} {
+		opts        IterOptions
+		ahead, most int
+	}{{IterOptions{NoCacheFill: true}, defaultReadAhead, 20}, {IterOptions{}, defaultReadAhead, 20}, {IterOptions{}, -1, int(p.DataBlocks)}} {
 		f.reads = 0
-		it := r.NewIterator(test.opts)
+		it := r.newReadingAhead(test.opts, test.ahead)
 		if err := model.checkAll(it); err != nil {
 			t.Fatal(err)
 		}
