@@ -148,7 +148,7 @@ func (b *blockReader) fetch() (err error) {
 	if c := b.r.cached; c != nil {
 		if b.bytes.pattern == merge {
 			b.pin = c.Lookup(b.number)
-		} else if b.pin, err = c.Get(b.number, (*filler)(b)); err != nil {
+		} else if b.pin, err = c.Get(b.number, b); err != nil {
 			return err
 		}
 		if b.pin != nil {
@@ -160,20 +160,14 @@ func (b *blockReader) fetch() (err error) {
 		b.own = new(dataBlock)
 	}
 	b.block = b.own
-	return b.readBlock(nil)
+	return b.FillBlock(nil)
 }
 
-// filler is a block reader as the cache sees it.
-type filler blockReader
-
-// FillBlock reads the reader's current block for the cache.
-func (f *filler) FillBlock(c *cache.Block[dataBlock]) error { return (*blockReader)(f).readBlock(c) }
-
-// readBlock reads the current block into c, or into the reader's own block if c is nil. If the
+// FillBlock reads the current block into c, or into the reader's own block if c is nil. If the
 // block has segments, it decodes only the head. A call reads the whole block, to save the next
 // call; a mapping is touched only at the head. The head's length is not verified here, because
 // the checksum of the head covers its place.
-func (b *blockReader) readBlock(c *cache.Block[dataBlock]) error {
+func (b *blockReader) FillBlock(c *cache.Block[dataBlock]) error {
 	from, to := b.r.index.blockRange(b.number)
 	at := from
 	var length [headLengthSize]byte

@@ -45,7 +45,7 @@ type fileBytes struct {
 }
 
 func (f *fileBytes) corrupt(offset int64, what string) error {
-	return &CorruptError{File: f.name, Offset: offset, What: what}
+	return corrupt(f.name, offset, what)
 }
 
 // readRange reads n bytes at an offset into *buffer, and returns them. It replaces *buffer

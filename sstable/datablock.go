@@ -152,11 +152,6 @@ func (b *dataBlock) segmentOf(row int) (k int) {
 	return k
 }
 
-// segmentRows returns the rows [from, to) whose values are in segment k.
-func (b *dataBlock) segmentRows(k int) (from, to int) {
-	return b.rowEnd.before(b.data, k), int(b.rowEnd.at(b.data, k))
-}
-
 // valuesBefore is where the values of a row begin. For row == b.rows it is where all
 // values end.
 func (b *dataBlock) valuesBefore(row int) int {
@@ -169,8 +164,7 @@ func (b *dataBlock) valuesBefore(row int) int {
 
 // segmentLength is how many bytes the values in segment k take.
 func (b *dataBlock) segmentLength(k int) int {
-	from, to := b.segmentRows(k)
-	return b.valuesBefore(to) - b.valuesBefore(from)
+	return b.valuesBefore(int(b.rowEnd.at(b.data, k))) - b.valuesBefore(b.rowEnd.before(b.data, k))
 }
 
 // rawSize is the number of bytes before compression.

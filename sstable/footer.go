@@ -45,27 +45,17 @@ const (
 	filterBlockedBloom = 1
 )
 
-// ErrCorrupt is matched by every error about bytes that are not what the writer wrote. The
-// errors are *CorruptError values.
+// ErrCorrupt is matched by every error about bytes that are not what the writer wrote.
 var ErrCorrupt = errors.New("sstable: corrupt table file")
 
 // errVersion reports a file written in a newer format than this package knows.
 var errVersion = errors.New("sstable: table file of a newer format version")
 
-// CorruptError says where a file is corrupt.
-type CorruptError struct {
-	File   string
-	Offset int64 // of the block or footer in the file
-	What   string
+// corrupt returns the error that says what is wrong with the block or footer at an offset of a
+// file. It names no content.
+func corrupt(file string, offset int64, what string) error {
+	return fmt.Errorf("%w %s: offset %d: %s", ErrCorrupt, file, offset, what)
 }
-
-// Error names the file, the offset and what is wrong, but no content.
-func (e *CorruptError) Error() string {
-	return fmt.Sprintf("sstable: corrupt table file %s: offset %d: %s", e.File, e.Offset, e.What)
-}
-
-// Is reports whether target is ErrCorrupt.
-func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }
 
 // footer is the decoded footer.
 type footer struct {
@@ -95,7 +85,7 @@ func (f *footer) append(dst []byte) []byte {
 // parseFooter decodes the last footerSize bytes of a file of fileSize bytes.
 func parseFooter(b []byte, file string, fileSize int64) (footer, error) {
 	bad := func(what string) (footer, error) {
-		return footer{}, &CorruptError{File: file, Offset: fileSize - footerSize, What: what}
+		return footer{}, corrupt(file, fileSize-footerSize, what)
 	}
 	if string(b[72:80]) != magic {
 		return bad("no table file: magic number missing at the end")

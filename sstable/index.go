@@ -75,9 +75,6 @@ func (x *index) parse(data []byte, dataLength int64, kind byte) (bad string) {
 		x.awayEnd = c.uints(x.blocks, "bytes of values")
 	}
 	c.pad()
-	if c.bad != "" {
-		return c.bad
-	}
 	x.prefix = c.bytes(prefix, "separator prefix")
 	x.separators = c.bytes(c.ends(&x.sepEnd, x.groups, c.rest(), "separator ends"), "separators")
 	x.cols = c.bytes(c.ends(&x.columnEnd, x.blocks, c.rest(), "column ends"), "columns")
@@ -100,23 +97,20 @@ func (x *index) check(dataLength int64) string {
 	if (x.groups == 0) != (x.blocks == 0) {
 		return "groups without blocks"
 	}
-	before, awayBefore := uint64(0), uint64(0)
+	end, away := uint64(0), uint64(0)
 	for i := range x.blocks {
-		end := x.blockEnd.at(x.data, i)
-		if end <= before || end > uint64(dataLength) || end-before < trailerSize {
+		before, awayBefore := end, away
+		end, away = x.blockEnd.at(x.data, i), x.awayEnd.at(x.data, i)
+		switch {
+		case end <= before || end > uint64(dataLength) || end-before < trailerSize:
 			return "block ends out of order or range"
-		}
-		if end-before > maxRawBlock+maxBlockTrailers {
+		case end-before > maxRawBlock+maxBlockTrailers:
 			return "block too large"
-		}
-		before = end
-		away := x.awayEnd.at(x.data, i)
-		if away < awayBefore || away > 1<<62 {
+		case away < awayBefore || away > 1<<62:
 			return "bytes of values fall"
 		}
-		awayBefore = away
 	}
-	if before != uint64(dataLength) {
+	if end != uint64(dataLength) {
 		return "blocks do not end where the data ends"
 	}
 	for g := range x.groups {
@@ -144,14 +138,6 @@ func (x *index) firstBlock(g int) int {
 // blockRange is where block i lies in the file, trailer included.
 func (x *index) blockRange(i int) (from, to int64) {
 	return int64(x.blockEnd.before(x.data, i)), int64(x.blockEnd.at(x.data, i))
-}
-
-// sizeBefore is how many bytes the blocks before block i and the values they refer to take.
-func (x *index) sizeBefore(i int) int64 {
-	if i == 0 {
-		return 0
-	}
-	return int64(x.blockEnd.at(x.data, i-1) + x.awayEnd.at(x.data, i-1))
 }
 
 func (x *index) suffix(g int) []byte {
@@ -190,15 +176,10 @@ func (x *index) search(key []byte) int {
 	}
 	key = key[p:]
 	h := head(key)
-	low := sort.Search(len(x.heads), func(g int) bool { return x.heads[g] > h }) // the first group whose head is above h
-	if low == 0 || x.heads[low-1] != h {
-		return low - 1
-	}
-	// Among equal heads the strings decide. Mostly there is only one.
-	if bytes.Compare(x.suffix(low-1), key) <= 0 {
-		return low - 1
-	}
-	return sort.Search(low-1, func(g int) bool { return x.heads[g] >= h && bytes.Compare(x.suffix(g), key) > 0 }) - 1
+	return sort.Search(len(x.heads), func(g int) bool {
+		at := x.heads[g]
+		return at > h || at == h && bytes.Compare(x.suffix(g), key) > 0
+	}) - 1
 }
 
 // searchCell returns the block of group g in which the search for the first
@@ -305,7 +286,10 @@ func (x *indexBuilder) encode() []byte {
 }
 
 // offset is where group g begins in the file, plus the values in value files before it.
-func (x *index) offset(g int) int64 { return x.sizeBefore(x.firstBlock(g)) }
+func (x *index) offset(g int) int64 {
+	i := x.firstBlock(g)
+	return int64(x.blockEnd.before(x.data, i) + x.awayEnd.before(x.data, i))
+}
 
 // groupFrom returns the first group, from low on, whose offset is at least offset.
 func (x *index) groupFrom(low int, offset int64) int {

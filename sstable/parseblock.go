@@ -98,12 +98,10 @@ func (b *dataBlock) check(c *cursor) (bad string) {
 
 // checkSegments checks that every segment has a row, and room for its trailer.
 func (b *dataBlock) checkSegments() (bad string) {
-	row, part := 0, 0
 	for k := range b.segments {
-		if int(b.rowEnd.at(b.data, k)) <= row || int(b.partEnd.at(b.data, k)) < part+trailerSize {
+		if b.rowEnd.length(b.data, k) == 0 || b.partEnd.length(b.data, k) < trailerSize {
 			return "segment without rows or a trailer"
 		}
-		row, part = int(b.rowEnd.at(b.data, k)), int(b.partEnd.at(b.data, k))
 	}
 	return ""
 }
@@ -118,8 +116,7 @@ func (b *dataBlock) checkRows() string {
 	}
 	stampAt := 0
 	for i := range b.rows {
-		n := b.keyEnd.at(b.data, i) - uint64(b.keyEnd.before(b.data, i))
-		if n > row.MaxKeyBytes-uint64(b.keysAt-b.prefixAt) {
+		if b.keyEnd.length(b.data, i) > row.MaxKeyBytes-uint64(b.keysAt-b.prefixAt) {
 			return "row key too long"
 		}
 		end := b.stampEnd.at(b.data, i)
@@ -143,17 +140,13 @@ func (b *dataBlock) checkRows() string {
 
 // checkCells checks the arrays of cells, and the column names.
 func (b *dataBlock) checkCells() string {
-	if b.columns > 0 {
-		from := uint64(0)
-		for i := range b.columns {
-			end := b.nameEnd.at(b.data, i)
-			if end-from > row.MaxColumnBytes {
-				return "column name too long"
-			}
-			if end == from && i > 0 {
-				return "column without a name"
-			}
-			from = end
+	for i := range b.columns {
+		n := b.nameEnd.length(b.data, i)
+		if n > row.MaxColumnBytes {
+			return "column name too long"
+		}
+		if n == 0 && i > 0 {
+			return "column without a name"
 		}
 	}
 	if bad := b.checkOrder(); bad != "" {
@@ -189,7 +182,7 @@ func (b *dataBlock) checkCells() string {
 			if kind.IsRowLevel() != (column == 0 && b.hasEmptyColumn()) {
 				return "cell kind does not go with its column"
 			}
-			if kind != row.KindPut && b.valueEnd.at(b.data, at) != uint64(b.valueEnd.before(b.data, at)) {
+			if kind != row.KindPut && b.valueEnd.length(b.data, at) != 0 {
 				return "cell that is no put has a value"
 			}
 		}

@@ -23,12 +23,12 @@ func (r *Reader) offsetOf(key []byte) int64 {
 	if g == r.index.groups-1 && string(key) > string(r.props.LargestKey) {
 		return r.dataSize()
 	}
-	return r.index.sizeBefore(r.index.firstBlock(g))
+	return r.index.offset(g)
 }
 
 // dataSize is how many bytes of data the file has, as stored, including values in value
 // files. offsetOf returns it for a key above all rows.
-func (r *Reader) dataSize() int64 { return r.index.sizeBefore(r.index.blocks) }
+func (r *Reader) dataSize() int64 { return r.index.offset(r.index.groups) }
 
 func TestOffsetsAreOffByLessThanABlockAndReadNoData(t *testing.T) {
 	model := sortedBenchTable(2_000)

@@ -82,6 +82,11 @@ func (u *uints) before(data []byte, i int) int {
 	return int(u.at(data, i-1))
 }
 
+// length is how long part i is, of an array of ends.
+func (u *uints) length(data []byte, i int) uint64 {
+	return u.at(data, i) - uint64(u.before(data, i))
+}
+
 // bit is 1 for true.
 func bit(b bool) uint64 {
 	if b {
