@@ -94,11 +94,7 @@ func (p *piece) Do() {
 // offer offers the loading of blocks after block i, which b is about to load. With values, a
 // piece includes the values of its blocks, and otherwise only their heads.
 func (a *readAhead) offer(b *blockReader, i int, values bool) {
-	if b.bytes.reads != a.reads {
-		a.offering = true
-	} else if a.n == 0 {
-		a.offering = false // blocks come from the cache
-	}
+	a.offering = b.bytes.reads != a.reads || a.offering && a.n > 0 // or else blocks come from the cache
 	a.reads = b.bytes.reads
 	run := b.bytes.run
 	if !a.offering || b.bytes.pattern == merge || run < wakeFrom && !a.stream.Awake() {
