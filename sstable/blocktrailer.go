@@ -17,6 +17,7 @@ package sstable
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/cespare/xxhash/v2"
@@ -86,9 +87,7 @@ func (c *compressor) appendStored(dst, raw []byte, id *[16]byte, offset int64) (
 	case CompressS2:
 		dst = binary.LittleEndian.AppendUint32(dst, uint32(len(raw)))
 		body := len(dst)
-		if need := body + s2.MaxEncodedLen(len(raw)); cap(dst) < need {
-			dst = append(make([]byte, 0, need), dst...)
-		}
+		dst = slices.Grow(dst, s2.MaxEncodedLen(len(raw)))
 		dst = dst[:body+len(s2.Encode(dst[body:cap(dst)], raw))]
 	case CompressZstd:
 		if c.zstd == nil {

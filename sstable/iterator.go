@@ -131,7 +131,6 @@ func (it *Iterator) NextRow() bool {
 	if !it.onRow {
 		return false
 	}
-	it.onCell = false
 	if !it.long && it.row+1 < it.blocks.block.rows {
 		return it.setRow(it.group, it.row+1)
 	}
@@ -143,7 +142,6 @@ func (it *Iterator) PrevRow() bool {
 	if !it.onRow {
 		return false
 	}
-	it.onCell = false
 	if !it.long && it.row > 0 {
 		return it.setRow(it.group, it.row-1)
 	}
@@ -162,8 +160,7 @@ func (it *Iterator) begin(p pattern) {
 // enter positions on the first or last row of group g, and returns false without such a group.
 func (it *Iterator) enter(g int, last bool) bool {
 	if g < 0 || g >= it.blocks.index().groups || !it.load(g, it.blocks.index().firstBlock(g)) {
-		it.onRow = false
-		return false
+		return it.stop()
 	}
 	it.blocks.expectHead()
 	i := 0

@@ -56,19 +56,14 @@ func (b *dataBlock) parse(data []byte, at int) (bad string) {
 	}
 	c.pad()
 	b.parseStrings(&c, prefix)
+	values := c.ends(&b.valueEnd, b.cells, maxRawBlock, "value ends")
 	if whole {
-		c.bytes(c.ends(&b.valueEnd, b.cells, c.rest(), "value ends"), "values")
-		return b.check(&c)
-	}
-	c.ends(&b.valueEnd, b.cells, maxRawBlock, "value ends")
-	if c.ends(&b.rowEnd, b.segments, b.rows, "segment rows") != b.rows ||
+		c.bytes(values, "values")
+	} else if c.ends(&b.rowEnd, b.segments, b.rows, "segment rows") != b.rows ||
 		c.ends(&b.partEnd, b.segments, at, "segment ends") != at {
 		c.fail("segments do not end where rows and block do")
 	}
-	if bad := b.check(&c); bad != "" {
-		return bad
-	}
-	return b.checkSegments()
+	return b.check(&c)
 }
 
 // parseStrings finds the prefix, the key suffixes and the names.
@@ -82,7 +77,7 @@ func (b *dataBlock) parseStrings(c *cursor, prefix int) {
 	b.valuesFrom = uint32(c.at)
 }
 
-// check checks rows and cells, and that no bytes are left over.
+// check checks rows, segments and cells, and that no bytes are left over.
 func (b *dataBlock) check(c *cursor) (bad string) {
 	if c.ends(&b.cellEnd, b.rows, b.cells, "cell ends") != b.cells {
 		c.fail("cells without a row")
@@ -93,17 +88,12 @@ func (b *dataBlock) check(c *cursor) (bad string) {
 	if bad != "" {
 		return bad
 	}
-	return b.checkCells()
-}
-
-// checkSegments checks that every segment has a row, and room for its trailer.
-func (b *dataBlock) checkSegments() (bad string) {
 	for k := range b.segments {
 		if b.rowEnd.length(b.data, k) == 0 || b.partEnd.length(b.data, k) < trailerSize {
 			return "segment without rows or a trailer"
 		}
 	}
-	return ""
+	return b.checkCells()
 }
 
 // checkRows checks the arrays of rows.
@@ -131,6 +121,9 @@ func (b *dataBlock) checkRows() string {
 		if flags == 0 && b.cellsBefore(i) == int(b.cellEnd.at(b.data, i)) || flags != 0 && b.continued {
 			return "row without cells, or row flags in a continuation"
 		}
+		if b.ordered && (b.cellEnd.at(b.data, i) != uint64(i+1)*uint64(b.columns) || b.columns == 0) {
+			return "rows of an ordered block differ in their cells"
+		}
 	}
 	if stampAt != b.stamps {
 		return "stamps without a row"
@@ -148,9 +141,6 @@ func (b *dataBlock) checkCells() string {
 		if n == 0 && i > 0 {
 			return "column without a name"
 		}
-	}
-	if bad := b.checkOrder(); bad != "" {
-		return bad
 	}
 	if b.checkPlain() {
 		return ""
@@ -185,19 +175,6 @@ func (b *dataBlock) checkCells() string {
 			if kind != row.KindPut && b.valueEnd.length(b.data, at) != 0 {
 				return "cell that is no put has a value"
 			}
-		}
-	}
-	return ""
-}
-
-// checkOrder checks that each row of an ordered block has as many cells as there are columns.
-func (b *dataBlock) checkOrder() string {
-	if !b.ordered {
-		return ""
-	}
-	for i := range b.rows {
-		if b.cellEnd.at(b.data, i) != uint64(i+1)*uint64(b.columns) || b.columns == 0 {
-			return "rows of an ordered block differ in their cells"
 		}
 	}
 	return ""

@@ -82,14 +82,12 @@ func Open(f vfs.File, opts ReaderOptions) (*Reader, error) {
 		// Map fails on systems without mappings, or if mappings or address space are
 		// used up. Then the reader uses calls.
 		r.mapping, _ = vfs.Map(f, size)
+	}
+	if r.mapping != nil && opts.Elapsed != nil {
 		r.residency.elapsed = opts.Elapsed
-		if r.mapping != nil {
-			if opts.Elapsed != nil {
-				r.prefetch.open(r.footer.dataLength, r.mapping.WillNeed)
-			}
-			if len(r.props.ValueFiles) == 0 { // a verification of references is not trusted
-				r.verified.open(opts.Elapsed, opts.VerifyInterval, r.index.blocks)
-			}
+		r.prefetch.open(r.footer.dataLength, r.mapping.WillNeed)
+		if opts.VerifyInterval > 0 && len(r.props.ValueFiles) == 0 { // a verification of references is not trusted
+			r.verified.open(opts.Elapsed, opts.VerifyInterval, r.index.blocks)
 		}
 	}
 	if opts.Cache != nil {
@@ -115,35 +113,28 @@ func (r *Reader) readTail(size int64) error {
 	if err != nil {
 		return err
 	}
-	section := func(length int64, what string, parse func([]byte) string) error {
-		stored := tail[:length]
-		tail = tail[length:]
-		raw, bad := r.rawSection(stored, offset)
+	for _, section := range []struct {
+		length int64
+		what   string
+		parse  func(raw []byte) (bad string)
+	}{
+		{r.footer.filterLength, "filter", r.filter.parse},
+		{r.footer.indexLength, "index", func(raw []byte) string {
+			return r.index.parse(raw, r.footer.dataLength, r.footer.indexKind)
+		}},
+		{r.footer.propertiesLength, "properties", func(raw []byte) string { return r.props.parse(raw, r.footer.version) }},
+	} {
+		if section.length == 0 {
+			continue // no filter
+		}
+		raw, bad := r.rawSection(tail[:section.length], offset)
 		if bad == "" {
-			bad = parse(raw)
+			bad = section.parse(raw)
 		}
 		if bad != "" {
-			return r.corrupt(offset, what+": "+bad)
+			return r.corrupt(offset, section.what+": "+bad)
 		}
-		offset += length
-		return nil
-	}
-	if r.footer.filterKind != filterNone {
-		if err := section(r.footer.filterLength, "filter", r.filter.parse); err != nil {
-			return err
-		}
-	}
-	err = section(r.footer.indexLength, "index", func(raw []byte) string {
-		return r.index.parse(raw, r.footer.dataLength, r.footer.indexKind)
-	})
-	if err != nil {
-		return err
-	}
-	err = section(r.footer.propertiesLength, "properties", func(raw []byte) string {
-		return r.props.parse(raw, r.footer.version)
-	})
-	if err != nil {
-		return err
+		tail, offset = tail[section.length:], offset+section.length
 	}
 	r.props.UniqueID, r.props.FileSize = r.footer.uniqueID, size
 	return nil

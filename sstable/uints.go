@@ -268,22 +268,18 @@ func (c *cursor) ends(u *uints, n, limit int, what string) int {
 	if c.bad != "" || n == 0 {
 		return 0
 	}
-	if u.width() == 0 { // n and step are bounded, so their product does not overflow
-		last := u.base + uint64(n-1)*uint64(u.step())
-		if u.base > uint64(limit) || last > uint64(limit) {
-			c.fail(what + " out of order or range")
-			return 0
+	last, ok := u.at(c.data, n-1), u.base <= uint64(limit)
+	if u.width() != 0 { // or else the ends rise by the step: n and step are bounded, so nothing overflows
+		before := uint64(0)
+		for i := range n {
+			end := u.at(c.data, i)
+			ok = ok && end >= before
+			before = end
 		}
-		return int(last)
 	}
-	before := uint64(0)
-	for i := range n {
-		end := u.at(c.data, i)
-		if end < before || end > uint64(limit) {
-			c.fail(what + " out of order or range")
-			return 0
-		}
-		before = end
+	if !ok || last > uint64(limit) {
+		c.fail(what + " out of order or range")
+		return 0
 	}
-	return int(before)
+	return int(last)
 }

@@ -22,9 +22,7 @@ type verifications struct {
 
 // open makes room for so many blocks.
 func (v *verifications) open(elapsed func() time.Duration, interval time.Duration, blocks int) {
-	if elapsed != nil && interval > 0 {
-		*v = verifications{elapsed: elapsed, interval: interval, blocks: make([]atomic.Uint64, blocks)}
-	}
+	*v = verifications{elapsed: elapsed, interval: interval, blocks: make([]atomic.Uint64, blocks)}
 }
 
 // begin begins an access to block i, before its bytes are read. It returns the time on the clock,
