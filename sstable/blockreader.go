@@ -128,12 +128,7 @@ func (b *blockReader) load(i int) error {
 	if b.ahead.n > 0 && b.ahead.take(b, i) {
 		return nil
 	}
-	b.number = i
-	err := b.fetch()
-	if err != nil {
-		b.number, b.block = -1, nil
-	}
-	return err
+	return b.fetch(i)
 }
 
 // refuse forgets the loaded block, and returns the error that says what is wrong with it.
@@ -143,24 +138,30 @@ func (b *blockReader) refuse(what string) error {
 	return b.r.corrupt(from, what)
 }
 
-// fetch sets block, and pin, to those of block number.
-func (b *blockReader) fetch() (err error) {
-	if c := b.r.cached; c != nil {
-		if b.bytes.pattern == merge {
-			b.pin = c.Lookup(b.number)
-		} else if b.pin, err = c.Get(b.number, b); err != nil {
-			return err
-		}
-		if b.pin != nil {
-			b.block = &b.pin.Value
-			return nil
-		}
+// fetch sets block, and pin, to those of block i. After an error no block is loaded.
+func (b *blockReader) fetch(i int) (err error) {
+	b.number = i
+	switch c := b.r.cached; {
+	case c == nil:
+	case b.bytes.pattern == merge:
+		b.pin = c.Lookup(i)
+	default:
+		b.pin, err = c.Get(i, b)
+	}
+	if b.pin != nil {
+		b.block = &b.pin.Value
+		return nil
 	}
 	if b.own == nil {
 		b.own = new(dataBlock)
 	}
-	b.block = b.own
-	return b.FillBlock(nil)
+	if b.block = b.own; err == nil {
+		err = b.FillBlock(nil)
+	}
+	if err != nil {
+		b.number, b.block = -1, nil
+	}
+	return err
 }
 
 // FillBlock reads the current block into c, or into the reader's own block if c is nil. If the

@@ -79,10 +79,7 @@ func (p *piece) Do() {
 			break
 		}
 		l.loadedBlock, p.blocks[i] = p.blocks[i], l.loadedBlock
-		l.number = p.from + i
-		if err := l.fetch(); err != nil {
-			l.number, l.block = -1, nil
-		} else if p.values {
+		if err := l.fetch(p.from + i); err == nil && p.values {
 			l.readAll()
 		}
 		l.loadedBlock, p.blocks[i] = p.blocks[i], l.loadedBlock
@@ -208,7 +205,7 @@ func (a *readAhead) take(b *blockReader, i int) bool {
 	if !p.ready {
 		for p.Underway() && a.doAnother(b) {
 		}
-		if a.collect(b, p) {
+		if a.collect(b, p, false) {
 			a.offering = a.offering && p.loader.bytes.reads > 0
 		}
 	}
@@ -221,26 +218,24 @@ func (a *readAhead) take(b *blockReader, i int) bool {
 	return true
 }
 
-// collect takes a piece back, and reports whether a helper did it.
-func (a *readAhead) collect(b *blockReader, p *piece) (helped bool) {
-	if helped = a.stream.Collect(&p.Task); helped {
-		b.bytes.reads += p.loader.bytes.reads
+// collect takes a piece back, and reports whether a helper did it. If none did, the owner does it
+// if do says so.
+func (a *readAhead) collect(b *blockReader, p *piece, do bool) (helped bool) {
+	if helped = a.stream.Collect(&p.Task); !helped && do {
+		p.Do()
 	}
 	p.ready = true
+	b.bytes.reads += p.loader.bytes.reads
 	return helped
 }
 
 // doAnother does the first piece that waits for a helper. It returns false if there is none.
 func (a *readAhead) doAnother(b *blockReader) bool {
 	n := slices.IndexFunc(a.pieces[:a.n], func(p *piece) bool { return p.Waiting() })
-	if n < 0 {
-		return false
+	if n >= 0 {
+		a.collect(b, a.pieces[n], true)
 	}
-	if p := a.pieces[n]; !a.collect(b, p) {
-		p.Do()
-		b.bytes.reads += p.loader.bytes.reads
-	}
-	return true
+	return n >= 0
 }
 
 // limit lets b read by itself only up to where piece n begins.

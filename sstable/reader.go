@@ -113,6 +113,8 @@ func (r *Reader) readTail(size int64) error {
 	if err != nil {
 		return err
 	}
+	memory := takeScratch()
+	defer memory.give()
 	for _, section := range []struct {
 		length int64
 		what   string
@@ -127,32 +129,24 @@ func (r *Reader) readTail(size int64) error {
 		if section.length == 0 {
 			continue // no filter
 		}
-		raw, bad := r.rawSection(tail[:section.length], offset)
+		stored, bad := checkStored(tail[:section.length], &r.footer.uniqueID, offset, maxRawSection)
+		raw := make([]byte, stored.raw)
+		if bad == "" {
+			bad = memory.expand(raw, stored)
+		}
 		if bad == "" {
 			bad = section.parse(raw)
 		}
 		if bad != "" {
 			return r.corrupt(offset, section.what+": "+bad)
 		}
+		if stored.kind != CompressNone {
+			r.compressed = stored.kind
+		}
 		tail, offset = tail[section.length:], offset+section.length
 	}
 	r.props.UniqueID, r.props.FileSize = r.footer.uniqueID, size
 	return nil
-}
-
-// rawSection verifies and decompresses a block outside the data, into new memory.
-func (r *Reader) rawSection(stored []byte, offset int64) (raw []byte, bad string) {
-	section, bad := checkStored(stored, &r.footer.uniqueID, offset, maxRawSection)
-	if bad != "" {
-		return nil, bad
-	}
-	if section.kind != CompressNone {
-		r.compressed = section.kind
-	}
-	s := takeScratch()
-	defer s.give()
-	raw = make([]byte, section.raw)
-	return raw, s.expand(raw, section)
 }
 
 // Properties returns what the file holds. FileChecksum is 0; see Checksum.

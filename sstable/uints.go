@@ -59,7 +59,6 @@ const (
 const _ = uint(maxStep - maxRawBlock)
 
 func (u *uints) width() int { return int(u.form & (1<<widthBits - 1)) }
-func (u *uints) step() int  { return int(u.form >> widthBits) }
 
 // mask selects the bits of a delta. A shift by 64 gives 0, and so a mask of ones.
 func (u *uints) mask() uint64 { return 1<<(8*u.width()) - 1 }
