@@ -4,6 +4,7 @@ package sstable
 // from the file, into the cache or into its own memory.
 
 import (
+	"slices"
 	"time"
 
 	"github.com/flagstone-db/flagstone/internal/cache"
@@ -100,19 +101,10 @@ func (b *blockReader) open(r *Reader, opts IterOptions) {
 func (b *blockReader) index() *index { return &b.r.index }
 
 // seek begins a new movement through the file, which the next load begins.
-func (b *blockReader) seek(p pattern) {
-	to := int64(0)
-	if b.bytes.called && b.number >= 0 {
-		_, to = b.r.index.blockRange(b.number)
-	}
-	b.bytes.seek(p, to)
-}
+func (b *blockReader) seek(p pattern) { b.bytes.seek(p) }
 
 // load makes block i the loaded one. After an error none is.
 func (b *blockReader) load(i int) error {
-	if b.bytes.began == unknown {
-		b.bytes.began, _ = b.r.index.blockRange(i)
-	}
 	if b.number == i {
 		return nil
 	}
@@ -202,12 +194,12 @@ func (b *blockReader) take(c *cache.Block[dataBlock], stored []byte, from int64)
 	if bad != "" {
 		return bad
 	}
-	block, data := b.own, b.buffer
+	block, data := b.own, []byte(nil)
 	if c != nil {
 		block, data = &c.Value, b.r.cached.Allocate(c, s.raw)
-	} else if cap(data) < s.raw {
-		data = make([]byte, s.raw)
-		b.buffer = data
+	} else {
+		b.buffer = slices.Grow(b.buffer[:0], s.raw)
+		data = b.buffer
 	}
 	data = data[:s.raw]
 	if bad := b.bytes.scratch.expand(data, s); bad != "" {

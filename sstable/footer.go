@@ -84,48 +84,44 @@ func (f *footer) append(dst []byte) []byte {
 
 // parseFooter decodes the last footerSize bytes of a file of fileSize bytes.
 func parseFooter(b []byte, file string, fileSize int64) (footer, error) {
-	bad := func(what string) (footer, error) {
-		return footer{}, corrupt(file, fileSize-footerSize, what)
-	}
-	if string(b[72:80]) != magic {
-		return bad("no table file: magic number missing at the end")
-	}
-	if xxhash.Sum64(b[:64]) != binary.LittleEndian.Uint64(b[64:]) {
-		return bad("footer checksum does not match")
-	}
-	if v := binary.LittleEndian.Uint32(b[60:]); v > formatVersion {
-		return footer{}, fmt.Errorf("%w: %s has version %d, this program reads up to %d",
-			errVersion, file, v, formatVersion)
-	} else if v == 0 {
-		return bad("unknown format version 0")
-	}
-	f := footer{version: binary.LittleEndian.Uint32(b[60:])}
+	f := footer{version: binary.LittleEndian.Uint32(b[60:]), indexKind: b[56], filterKind: b[57]}
 	copy(f.uniqueID[:], b)
-	rest := uint64(fileSize - footerSize)
+	rest, fits := uint64(fileSize-footerSize), true
 	for i, p := range []*int64{&f.dataLength, &f.filterLength, &f.indexLength, &f.propertiesLength} {
 		v := binary.LittleEndian.Uint64(b[16+8*i:])
-		if v > rest {
-			return bad("section lengths exceed the file")
-		}
+		fits = fits && v <= rest
 		rest -= v
 		*p = int64(v)
 	}
 	f.fileSize = int64(binary.LittleEndian.Uint64(b[48:]))
-	f.indexKind, f.filterKind = b[56], b[57]
+	bad := ""
 	switch {
+	case string(b[72:80]) != magic:
+		bad = "no table file: magic number missing at the end"
+	case xxhash.Sum64(b[:64]) != binary.LittleEndian.Uint64(b[64:]):
+		bad = "footer checksum does not match"
+	case f.version > formatVersion:
+		return footer{}, fmt.Errorf("%w: %s has version %d, this program reads up to %d",
+			errVersion, file, f.version, formatVersion)
+	case f.version == 0:
+		bad = "unknown format version 0"
+	case !fits:
+		bad = "section lengths exceed the file"
 	case f.fileSize != fileSize:
-		return bad(fmt.Sprintf("file has %d bytes, its footer says %d", fileSize, f.fileSize))
+		bad = fmt.Sprintf("file has %d bytes, its footer says %d", fileSize, f.fileSize)
 	case rest != 0:
-		return bad("section lengths do not add up to the file size")
+		bad = "section lengths do not add up to the file size"
 	case (f.indexKind == indexWithValues) != (f.version > 1) || f.indexKind < indexOneLevel || f.indexKind > indexWithValues:
-		return bad(fmt.Sprintf("unknown index kind %d", f.indexKind))
+		bad = fmt.Sprintf("unknown index kind %d", f.indexKind)
 	case f.filterKind > filterBlockedBloom || (f.filterKind == filterNone) != (f.filterLength == 0):
-		return bad(fmt.Sprintf("unknown filter kind %d", f.filterKind))
+		bad = fmt.Sprintf("unknown filter kind %d", f.filterKind)
 	case b[58] != 0 || b[59] != 0:
-		return bad("reserved bytes are not zero")
+		bad = "reserved bytes are not zero"
 	case f.indexLength < trailerSize || f.propertiesLength < trailerSize ||
 		f.filterLength != 0 && f.filterLength < trailerSize:
-		return bad("section shorter than a block trailer")
+		bad = "section shorter than a block trailer"
+	default:
+		return f, nil
 	}
-	return f, nil
+	return footer{}, corrupt(file, fileSize-footerSize, bad)
 }

@@ -39,10 +39,8 @@ func (it *Iterator) CollectRows(dst *row.Chunk, rows int, p *row.Projection) int
 		switch {
 		case alike:
 			l.collectValues(dst, it.row, end)
-			it.row = end
 		case all:
 			l.collectRows(dst, it.row, end)
-			it.row = end
 		default:
 			for ; it.row < end; it.row++ {
 				dst.AddKey(b.prefix(), b.suffix(it.row))
@@ -50,6 +48,7 @@ func (it *Iterator) CollectRows(dst *row.Chunk, rows int, p *row.Projection) int
 				dst.EndRow(len(dst.Cells))
 			}
 		}
+		it.row = end
 	}
 	// If values cannot be read, the chunk ends before their row, and the next movement gets
 	// the error again. Those of the first row are open already.

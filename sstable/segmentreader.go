@@ -4,7 +4,10 @@ package sstable
 // rows need them: from the cache, where they are parts of the block, or from the file, into
 // the cache or into its own memory.
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"slices"
+)
 
 // headLength is the length of a head, from the bytes that end its block.
 func headLength(end []byte) uint32 { return binary.LittleEndian.Uint32(end) }
@@ -121,9 +124,7 @@ func (b *blockReader) readValues(k, end, last int, keep bool) error {
 
 // ownValues returns memory of the reader for n bytes of values.
 func (b *blockReader) ownValues(n int) []byte {
-	if cap(b.segment) < n+decodeSlack {
-		b.segment = make([]byte, max(n+decodeSlack, 4<<10))
-	}
+	b.segment = slices.Grow(b.segment[:0], n+decodeSlack)
 	return b.segment[:n]
 }
 

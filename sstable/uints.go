@@ -35,6 +35,7 @@ import (
 	"encoding/binary"
 	"math"
 	"math/bits"
+	"slices"
 )
 
 // arrayPad is how many zero bytes follow the last array of a block.
@@ -102,10 +103,7 @@ func appendUints(dst []byte, values []uint64) []byte {
 	if len(values) == 0 {
 		return append(dst, 0)
 	}
-	low, high := values[0], values[0]
-	for _, v := range values[1:] {
-		low, high = min(low, v), max(high, v)
-	}
+	low, high := slices.Min(values), slices.Max(values)
 	base, width := uint64(0), byteLen(high)
 	if w := byteLen(high - low); w < width {
 		base, width = low, w
