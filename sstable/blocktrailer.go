@@ -137,13 +137,12 @@ func splitStored(stored []byte, limit int) (s storedBlock, bad string) {
 		return s, "block shorter than its trailer"
 	}
 	s = storedBlock{kind: Compression(stored[n]), body: stored[:n], raw: n}
-	if s.kind == CompressNone {
+	switch {
+	case s.kind == CompressNone:
 		return s, ""
-	}
-	if s.kind > CompressZstd {
+	case s.kind > CompressZstd:
 		return s, fmt.Sprintf("unknown block type %d", s.kind)
-	}
-	if n < rawLengthSize {
+	case n < rawLengthSize:
 		return s, "compressed block cut short"
 	}
 	declared := binary.LittleEndian.Uint32(stored)
@@ -164,12 +163,8 @@ func (s *scratch) expand(dst []byte, b storedBlock) (bad string) {
 		return decodeS2(dst, b.body)
 	case CompressZstd:
 		if s.zstd == nil {
-			d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
-				zstd.WithDecoderMaxMemory(maxRawSection), zstd.WithDecodeAllCapLimit(true))
-			if err != nil {
-				return "zstd decoder: " + err.Error()
-			}
-			s.zstd = d
+			s.zstd, _ = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+				zstd.WithDecoderMaxMemory(maxRawSection), zstd.WithDecodeAllCapLimit(true)) // fails only for wrong options
 		}
 		out, err := s.zstd.DecodeAll(b.body[rawLengthSize:], dst[:0:len(dst)])
 		if err != nil || len(out) != len(dst) {

@@ -204,12 +204,11 @@ func (b *dataBlock) appendKey(dst []byte, i int) []byte {
 	return append(append(dst, b.prefix()...), b.suffix(i)...)
 }
 
-// behindPrefix returns the key without the prefix of the block's keys. If the key has another
-// prefix, order says on which side of all keys of the block it sorts: -1 before, 1 after them.
-func (b *dataBlock) behindPrefix(key []byte) (suffix []byte, order int) {
-	prefix := b.prefix()
-	if p := len(prefix); len(key) >= p && bytes.Equal(key[:p], prefix) {
-		return key[p:], 0
+// behindPrefix returns the key without a prefix. If the key has another prefix, order says on
+// which side of all keys with this one it sorts: -1 before, 1 after them.
+func behindPrefix(prefix, key []byte) (suffix []byte, order int) {
+	if suffix, ok := bytes.CutPrefix(key, prefix); ok {
+		return suffix, 0
 	}
 	return nil, bytes.Compare(key, prefix)
 }
@@ -217,7 +216,7 @@ func (b *dataBlock) behindPrefix(key []byte) (suffix []byte, order int) {
 // searchRow returns the first row whose key is at least key, or b.rows. exact means that
 // the row has this key.
 func (b *dataBlock) searchRow(key []byte) (i int, exact bool) {
-	suffix, order := b.behindPrefix(key)
+	suffix, order := behindPrefix(b.prefix(), key)
 	if order > 0 {
 		return b.rows, false
 	} else if order < 0 {
@@ -229,7 +228,7 @@ func (b *dataBlock) searchRow(key []byte) (i int, exact bool) {
 // searchAfter returns the first row after row i whose key is at least key, or b.rows. Rows
 // near i take few comparisons. REQUIRES: the key of row i is below key.
 func (b *dataBlock) searchAfter(i int, key []byte) int {
-	suffix, order := b.behindPrefix(key)
+	suffix, order := behindPrefix(b.prefix(), key)
 	if order != 0 {
 		return b.rows
 	}

@@ -78,21 +78,15 @@ func (x *index) parse(data []byte, dataLength int64, kind byte) (bad string) {
 	x.prefix = c.bytes(prefix, "separator prefix")
 	x.separators = c.bytes(c.ends(&x.sepEnd, x.groups, c.rest(), "separator ends"), "separators")
 	x.cols = c.bytes(c.ends(&x.columnEnd, x.blocks, c.rest(), "column ends"), "columns")
-	if bad = c.end(); bad == "" {
-		bad = x.check(dataLength)
-	}
-	if bad != "" {
+	if bad = c.end(); bad != "" {
 		return bad
 	}
 	x.heads = make([]uint64, x.groups)
-	for g := range x.heads {
-		x.heads[g] = head(x.suffix(g))
-	}
-	return ""
+	return x.check(dataLength)
 }
 
-// check checks the order of everything, and returns what is wrong, or "". The index is
-// small, so unlike a data block it is checked in full when it is read.
+// check checks the order of everything, and fills heads. It returns what is wrong, or "". The
+// index is small, so unlike a data block it is checked in full when it is read.
 func (x *index) check(dataLength int64) string {
 	if (x.groups == 0) != (x.blocks == 0) {
 		return "groups without blocks"
@@ -114,14 +108,14 @@ func (x *index) check(dataLength int64) string {
 		return "blocks do not end where the data ends"
 	}
 	for g := range x.groups {
-		if g > 0 && bytes.Compare(x.suffix(g-1), x.suffix(g)) >= 0 {
+		switch first := x.firstBlockLess.at(x.data, g); {
+		case g > 0 && bytes.Compare(x.suffix(g-1), x.suffix(g)) >= 0:
 			return "separators out of order"
-		}
-		first := x.firstBlockLess.at(x.data, g)
-		if first > uint64(x.blocks) || int(first)+g >= x.blocks || g == 0 && first != 0 ||
-			g > 0 && int(first)+g <= x.firstBlock(g-1) {
+		case first > uint64(x.blocks) || int(first)+g >= x.blocks || g == 0 && first != 0 ||
+			g > 0 && int(first)+g <= x.firstBlock(g-1):
 			return "group blocks out of order or range"
 		}
+		x.heads[g] = head(x.suffix(g))
 	}
 	return ""
 }
@@ -167,14 +161,13 @@ func head(s []byte) uint64 {
 // search returns the last group whose separator is at most key, which is the only one that
 // can hold it. It returns -1 if key is below the smallest key.
 func (x *index) search(key []byte) int {
-	p := len(x.prefix)
-	if len(key) < p || !bytes.Equal(key[:p], x.prefix) {
-		if bytes.Compare(key, x.prefix) < 0 {
-			return -1
-		}
+	key, order := behindPrefix(x.prefix, key)
+	switch {
+	case order < 0:
+		return -1
+	case order > 0:
 		return x.groups - 1
 	}
-	key = key[p:]
 	h := head(key)
 	return sort.Search(len(x.heads), func(g int) bool {
 		at := x.heads[g]

@@ -106,24 +106,20 @@ func (b *dataBlock) checkRows() string {
 	}
 	stampAt := 0
 	for i := range b.rows {
-		if b.keyEnd.length(b.data, i) > row.MaxKeyBytes-uint64(b.keysAt-b.prefixAt) {
+		end, flags := b.stampEnd.at(b.data, i), b.rowFlags.at(b.data, i)
+		switch {
+		case b.keyEnd.length(b.data, i) > row.MaxKeyBytes-uint64(b.keysAt-b.prefixAt):
 			return "row key too long"
-		}
-		end := b.stampEnd.at(b.data, i)
-		if end > uint64(b.stamps) || int(end)+i+1 <= stampAt || int(end)+i+1 > b.stamps {
+		case end > uint64(b.stamps) || int(end)+i+1 <= stampAt || int(end)+i+1 > b.stamps:
 			return "stamp ends out of order or range"
-		}
-		stampAt = int(end) + i + 1
-		flags := b.rowFlags.at(b.data, i)
-		if flags > rowDeleted|rowMarked|rowMarkedForever || flags&(rowMarked|rowMarkedForever) == rowMarked|rowMarkedForever {
+		case flags > rowDeleted|rowMarked|rowMarkedForever || flags&(rowMarked|rowMarkedForever) == rowMarked|rowMarkedForever:
 			return "unknown row flags"
-		}
-		if flags == 0 && b.cellsBefore(i) == int(b.cellEnd.at(b.data, i)) || flags != 0 && b.continued {
+		case flags == 0 && b.cellEnd.length(b.data, i) == 0 || flags != 0 && b.continued:
 			return "row without cells, or row flags in a continuation"
-		}
-		if b.ordered && (b.cellEnd.at(b.data, i) != uint64(i+1)*uint64(b.columns) || b.columns == 0) {
+		case b.ordered && (b.cellEnd.at(b.data, i) != uint64(i+1)*uint64(b.columns) || b.columns == 0):
 			return "rows of an ordered block differ in their cells"
 		}
+		stampAt = int(end) + i + 1
 	}
 	if stampAt != b.stamps {
 		return "stamps without a row"
@@ -134,11 +130,10 @@ func (b *dataBlock) checkRows() string {
 // checkCells checks the arrays of cells, and the column names.
 func (b *dataBlock) checkCells() string {
 	for i := range b.columns {
-		n := b.nameEnd.length(b.data, i)
-		if n > row.MaxColumnBytes {
+		switch n := b.nameEnd.length(b.data, i); {
+		case n > row.MaxColumnBytes:
 			return "column name too long"
-		}
-		if n == 0 && i > 0 {
+		case n == 0 && i > 0:
 			return "column without a name"
 		}
 	}
@@ -150,29 +145,24 @@ func (b *dataBlock) checkCells() string {
 		end := int(b.cellEnd.at(b.data, i))
 		stamps := uint64(b.stampsEnd(i) - b.stampsBefore(i))
 		for ; at < end; at++ {
-			column := b.columnOf(at)
-			if column >= uint64(b.columns) {
-				return "cell of an unknown column"
-			}
-			if b.stamp.at(b.data, at) >= stamps {
-				return "cell with an unknown stamp"
-			}
-			k := b.kind.at(b.data, at)
+			column, k := b.columnOf(at), b.kind.at(b.data, at)
 			kind, typ := row.Kind(k&kindMask), row.Type(k>>kindTypeBits)
-			if kind == kindSeparate {
+			separate := kind == kindSeparate
+			if separate {
 				kind = row.KindPut
-				if !b.isReference(at) {
-					return "reference of the wrong length"
-				}
 			}
-			if k > 0xFF || !kind.Valid() || typ.IsAttributeType() != (kind == row.KindPut) ||
-				typ != row.TypeNone && kind != row.KindPut {
+			switch put := kind == row.KindPut; {
+			case column >= uint64(b.columns):
+				return "cell of an unknown column"
+			case b.stamp.at(b.data, at) >= stamps:
+				return "cell with an unknown stamp"
+			case separate && !b.isReference(at):
+				return "reference of the wrong length"
+			case k > 0xFF || !kind.Valid() || typ.IsAttributeType() != put || typ != row.TypeNone && !put:
 				return "unknown cell kind or type"
-			}
-			if kind.IsRowLevel() != (column == 0 && b.hasEmptyColumn()) {
+			case kind.IsRowLevel() != (column == 0 && b.hasEmptyColumn()):
 				return "cell kind does not go with its column"
-			}
-			if kind != row.KindPut && b.valueEnd.length(b.data, at) != 0 {
+			case !put && b.valueEnd.length(b.data, at) != 0:
 				return "cell that is no put has a value"
 			}
 		}

@@ -38,8 +38,11 @@ import (
 	"slices"
 )
 
-// arrayPad is how many zero bytes follow the last array of a block.
-const arrayPad = 8
+// padding follows the last array of a block.
+const (
+	padding  = "\x00\x00\x00\x00\x00\x00\x00\x00"
+	arrayPad = len(padding)
+)
 
 // uints locates an array in a block's bytes. It is small, because a parsed block has many
 // of them, and gets find it in no processor cache.
@@ -252,10 +255,8 @@ func (c *cursor) end() (bad string) {
 
 // pad reads the zero bytes after the arrays.
 func (c *cursor) pad() {
-	for _, b := range c.bytes(arrayPad, "padding") {
-		if b != 0 {
-			c.fail("padding is not zero")
-		}
+	if string(c.bytes(arrayPad, "padding")) != padding {
+		c.fail("padding is not zero")
 	}
 }
 

@@ -119,10 +119,10 @@ func (v *verifier) cells(i int) error {
 	for at := first; at < it.high; at++ {
 		it.setCell(at)
 		c := &it.cell
-		if v.has && row.CompareCells(&v.last, c) >= 0 {
+		switch {
+		case v.has && row.CompareCells(&v.last, c) >= 0:
 			return it.blocks.refuse("cells out of order")
-		}
-		if c.Seq > row.MaxSequence || c.Kind == row.KindDeleteRow && c.Version != row.MaxVersion {
+		case c.Seq > row.MaxSequence || c.Kind == row.KindDeleteRow && c.Version != row.MaxVersion:
 			return it.blocks.refuse("sequence number too large, or delete-row with a version")
 		}
 		if at == first && it.blocks.block.continued {
