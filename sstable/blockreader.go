@@ -47,8 +47,7 @@ type loadedBlock struct {
 	segment []byte     // memory for values that the cache does not keep
 }
 
-// release ends the pin and forgets the block. It keeps memory, but not that of a rare large
-// block.
+// release ends the pin and forgets the block. It keeps memory.
 func (l *loadedBlock) release(r *Reader) {
 	if l.pin != nil {
 		r.cached.Release(l.pin)

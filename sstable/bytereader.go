@@ -44,8 +44,10 @@ type fileBytes struct {
 	scanned   scanLength
 }
 
+// corrupt returns the error that says what is wrong with the block or footer at an offset. It
+// names no content.
 func (f *fileBytes) corrupt(offset int64, what string) error {
-	return corrupt(f.name, offset, what)
+	return fmt.Errorf("%w %s: offset %d: %s", ErrCorrupt, f.name, offset, what)
 }
 
 // readRange reads n bytes at an offset into *buffer, and returns them. It replaces *buffer

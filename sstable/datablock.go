@@ -154,13 +154,7 @@ func (b *dataBlock) segmentOf(row int) (k int) {
 
 // valuesBefore is where the values of a row begin. For row == b.rows it is where all
 // values end.
-func (b *dataBlock) valuesBefore(row int) int {
-	cells := b.cells
-	if row < b.rows {
-		cells = b.cellsBefore(row)
-	}
-	return b.valueEnd.before(b.data, cells)
-}
+func (b *dataBlock) valuesBefore(row int) int { return b.valueEnd.before(b.data, b.cellsBefore(row)) }
 
 // segmentLength is how many bytes the values in segment k take.
 func (b *dataBlock) segmentLength(k int) int {
@@ -191,13 +185,8 @@ func (b *dataBlock) name(i int) []byte {
 func (b *dataBlock) cellsBefore(i int) int { return b.cellEnd.before(b.data, i) }
 func (b *dataBlock) cellsEnd(i int) int    { return int(b.cellEnd.at(b.data, i)) }
 
-func (b *dataBlock) stampsEnd(i int) int { return int(b.stampEnd.at(b.data, i)) + i + 1 }
-func (b *dataBlock) stampsBefore(i int) int {
-	if i == 0 {
-		return 0
-	}
-	return b.stampsEnd(i - 1)
-}
+func (b *dataBlock) stampsBefore(i int) int { return b.stampEnd.before(b.data, i) + i }
+func (b *dataBlock) stampsEnd(i int) int    { return int(b.stampEnd.at(b.data, i)) + i + 1 }
 
 // appendKey appends the key of row i.
 func (b *dataBlock) appendKey(dst []byte, i int) []byte {

@@ -51,12 +51,6 @@ var ErrCorrupt = errors.New("sstable: corrupt table file")
 // errVersion reports a file written in a newer format than this package knows.
 var errVersion = errors.New("sstable: table file of a newer format version")
 
-// corrupt returns the error that says what is wrong with the block or footer at an offset of a
-// file. It names no content.
-func corrupt(file string, offset int64, what string) error {
-	return fmt.Errorf("%w %s: offset %d: %s", ErrCorrupt, file, offset, what)
-}
-
 // footer is the decoded footer.
 type footer struct {
 	uniqueID         [16]byte
@@ -83,7 +77,7 @@ func (f *footer) append(dst []byte) []byte {
 }
 
 // parseFooter decodes the last footerSize bytes of a file of fileSize bytes.
-func parseFooter(b []byte, file string, fileSize int64) (footer, error) {
+func (file *fileBytes) parseFooter(b []byte, fileSize int64) (footer, error) {
 	f := footer{version: binary.LittleEndian.Uint32(b[60:]), indexKind: b[56], filterKind: b[57]}
 	copy(f.uniqueID[:], b)
 	rest, fits := uint64(fileSize-footerSize), true
@@ -102,7 +96,7 @@ func parseFooter(b []byte, file string, fileSize int64) (footer, error) {
 		bad = "footer checksum does not match"
 	case f.version > formatVersion:
 		return footer{}, fmt.Errorf("%w: %s has version %d, this program reads up to %d",
-			errVersion, file, f.version, formatVersion)
+			errVersion, file.name, f.version, formatVersion)
 	case f.version == 0:
 		bad = "unknown format version 0"
 	case !fits:
@@ -123,5 +117,5 @@ func parseFooter(b []byte, file string, fileSize int64) (footer, error) {
 	default:
 		return f, nil
 	}
-	return footer{}, corrupt(file, fileSize-footerSize, bad)
+	return footer{}, file.corrupt(fileSize-footerSize, bad)
 }

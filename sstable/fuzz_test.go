@@ -41,7 +41,7 @@ func reseal(data []byte) {
 	binary.LittleEndian.PutUint64(end[48:], uint64(len(data)))
 	copy(end[72:], magic)
 	binary.LittleEndian.PutUint64(end[64:], xxhash.Sum64(end[:64]))
-	foot, err := parseFooter(end, "", int64(len(data)))
+	foot, err := new(fileBytes).parseFooter(end, int64(len(data)))
 	if err != nil {
 		return
 	}

@@ -230,12 +230,10 @@ func (x *indexBuilder) addGroup(before, key []byte) {
 func (x *indexBuilder) addBlock(end int64, column []byte, version int64, tie bool, away uint64) {
 	a := &x.arrays
 	x.columns = append(x.columns, column...)
-	a[idxBlockEnd] = append(a[idxBlockEnd], uint64(end))
-	a[idxColumnEnd] = append(a[idxColumnEnd], uint64(len(x.columns)))
-	a[idxVersion] = append(a[idxVersion], uint64(version))
-	a[idxTie] = append(a[idxTie], bit(tie))
 	x.away += away
-	a[idxAwayEnd] = append(a[idxAwayEnd], x.away)
+	for i, v := range []uint64{uint64(end), uint64(len(x.columns)), uint64(version), bit(tie), x.away} {
+		a[idxBlockEnd+i] = append(a[idxBlockEnd+i], v)
+	}
 }
 
 // reset empties the index and keeps its memory.

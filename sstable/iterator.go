@@ -213,11 +213,8 @@ func (it *Iterator) openValues() bool {
 	if it.row >= it.blocks.valueRow && it.row < it.blocks.valueRows {
 		return true
 	}
-	if err := it.blocks.openValues(it.row); err != nil {
-		it.err = err
-		return false
-	}
-	return true
+	it.err = it.blocks.openValues(it.row)
+	return it.err == nil
 }
 
 // toBlock makes block i of the current row's group the loaded one.
@@ -294,18 +291,13 @@ func (it *Iterator) setCell(at int) bool {
 	}
 	it.at = at
 	if at >= it.low {
-		it.cellAt(&it.cell, at)
+		from, to := it.blocks.block.cell(&it.cell, at, it.stamp)
+		from, to = from-it.blocks.valuesAt, to-it.blocks.valuesAt
+		it.cell.Value = it.blocks.values[from:to:to]
 	} else {
 		it.flaggedCell(at == it.low-1)
 	}
 	return true
-}
-
-// cellAt fills c with cell i of the row. REQUIRES: the row's values are open.
-func (it *Iterator) cellAt(c *row.Cell, i int) {
-	from, to := it.blocks.block.cell(c, i, it.stamp)
-	from, to = from-it.blocks.valuesAt, to-it.blocks.valuesAt
-	c.Value = it.blocks.values[from:to:to]
 }
 
 // flaggedCell makes the cell of a row flag: the last one, or the first of two.

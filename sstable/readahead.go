@@ -50,7 +50,7 @@ type readAhead struct {
 	pieces   [maxPieces]*piece // the first n, in the order of blocks
 	n        int
 	next     int // number after the last block that was offered
-	end      int // number after the last wanted block; 0: not known yet
+	end      int // number after the last block that may hold wanted rows; 0: not known yet
 	reads    int // reads of the owner when it last looked ahead
 	offering bool
 }
@@ -98,7 +98,10 @@ func (a *readAhead) offer(b *blockReader, i int, values bool) {
 		return
 	}
 	if a.end == 0 {
-		a.end = b.wantedEnd()
+		a.end = b.r.index.blocks
+		if end := b.opts.End; end != nil {
+			a.end = b.r.index.firstBlock(max(b.r.index.search(end), 0) + 1)
+		}
 	}
 	blocks, ahead, bytes := pieceBlocks, aheadBlocks, int64(pieceBytes)
 	if b.r.mapping == nil || !b.r.residency.resident() {
@@ -128,15 +131,6 @@ func (b *blockReader) beyondWindow(from, until int) int {
 		from++
 	}
 	return from
-}
-
-// wantedEnd returns the number after the last block that may hold wanted rows.
-func (b *blockReader) wantedEnd() int {
-	x := &b.r.index
-	if b.opts.End == nil {
-		return x.blocks
-	}
-	return x.firstBlock(max(x.search(b.opts.End), 0) + 1)
 }
 
 // pieceEnd returns the end of a piece that begins with block from, goes up to block to,

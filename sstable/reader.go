@@ -87,7 +87,7 @@ func Open(f vfs.File, opts ReaderOptions) (*Reader, error) {
 		r.residency.elapsed = opts.Elapsed
 		r.prefetch.open(r.footer.dataLength, r.mapping.WillNeed)
 		if opts.VerifyInterval > 0 && len(r.props.ValueFiles) == 0 { // a verification of references is not trusted
-			r.verified.open(opts.Elapsed, opts.VerifyInterval, r.index.blocks)
+			r.verified = verifications{opts.Elapsed, opts.VerifyInterval, make([]atomic.Uint64, r.index.blocks)}
 		}
 	}
 	if opts.Cache != nil {
@@ -105,7 +105,7 @@ func (r *Reader) readTail(size int64) error {
 	if err != nil {
 		return err
 	}
-	if r.footer, err = parseFooter(end, r.name, size); err != nil {
+	if r.footer, err = r.parseFooter(end, size); err != nil {
 		return err
 	}
 	offset := r.footer.dataLength
@@ -209,18 +209,14 @@ func (r *Reader) WalkIndex(low, high []byte, fn func(separator []byte, since int
 // Checksum reads the whole file and returns the xxhash64 of its bytes, which Finish returned
 // as FileChecksum.
 func (r *Reader) Checksum() (uint64, error) {
-	var d xxhash.Digest
-	d.Reset()
 	const chunk = 512 << 10
-	buffer := vfs.AlignedBuffer(chunk)
-	for offset := int64(0); offset < r.footer.fileSize; {
-		n := min(int64(chunk), r.footer.fileSize-offset)
-		b, err := r.readRange(&buffer, offset, n)
+	d, buffer := xxhash.New(), []byte(nil)
+	for offset := int64(0); offset < r.footer.fileSize; offset += chunk {
+		b, err := r.readRange(&buffer, offset, min(chunk, r.footer.fileSize-offset))
 		if err != nil {
 			return 0, err
 		}
 		_, _ = d.Write(b)
-		offset += n
 	}
 	return d.Sum64(), nil
 }

@@ -20,11 +20,6 @@ type verifications struct {
 	blocks []atomic.Uint64
 }
 
-// open makes room for so many blocks.
-func (v *verifications) open(elapsed func() time.Duration, interval time.Duration, blocks int) {
-	*v = verifications{elapsed: elapsed, interval: interval, blocks: make([]atomic.Uint64, blocks)}
-}
-
 // begin begins an access to block i, before its bytes are read. It returns the time on the clock,
 // for note, and a bit for each segment that was verified less than the interval before. A
 // verification after that says nothing about the bytes of this access.

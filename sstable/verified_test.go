@@ -3,6 +3,7 @@ package sstable
 import (
 	"bytes"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -122,9 +123,8 @@ func TestNothingUnverifiedGoesToTheCache(t *testing.T) {
 // If two accesses verify at once, the later may be noted first. Segments of the earlier one
 // count from its own beginning.
 func TestAVerificationIsBelievedFromTheBeginningOfItsAccess(t *testing.T) {
-	var v verifications
 	now := time.Duration(0)
-	v.open(func() time.Duration { return now }, 10*time.Second, 1)
+	v := verifications{elapsed: func() time.Duration { return now }, interval: 10 * time.Second, blocks: make([]atomic.Uint64, 1)}
 	v.note(0, 2, 9*time.Second)
 	v.note(0, 3, time.Second)
 	for _, c := range []struct {
