@@ -4,7 +4,6 @@ package sstable
 // from the file, into the cache or into its own memory.
 
 import (
-	"slices"
 	"time"
 
 	"github.com/flagstone-db/flagstone/internal/cache"
@@ -193,12 +192,12 @@ func (b *blockReader) take(c *cache.Block[dataBlock], stored []byte, from int64)
 	if bad != "" {
 		return bad
 	}
-	block, data := b.own, []byte(nil)
+	block, data := b.own, b.buffer
 	if c != nil {
 		block, data = &c.Value, b.r.cached.Allocate(c, s.raw)
-	} else {
-		b.buffer = slices.Grow(b.buffer[:0], s.raw)
-		data = b.buffer
+	} else if cap(data) < s.raw {
+		data = make([]byte, s.raw)
+		b.buffer = data
 	}
 	data = data[:s.raw]
 	if bad := b.bytes.scratch.expand(data, s); bad != "" {

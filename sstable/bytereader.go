@@ -126,7 +126,7 @@ type byteReader struct {
 	pattern pattern
 	run     int   // how many blocks, without the first, were read one after the other
 	began   int64 // where the scan began in the file: noScan without one, unknown before it is known
-	last    int64 // where the range that was read last ends
+	last    int64 // where the range ends that was read last, here or by a helper
 	end     int64 // where read-ahead ends in the file
 
 	scratch *scratch

@@ -77,45 +77,45 @@ func (f *footer) append(dst []byte) []byte {
 }
 
 // parseFooter decodes the last footerSize bytes of a file of fileSize bytes.
-func (file *fileBytes) parseFooter(b []byte, fileSize int64) (footer, error) {
-	f := footer{version: binary.LittleEndian.Uint32(b[60:]), indexKind: b[56], filterKind: b[57]}
-	copy(f.uniqueID[:], b)
+func (f *fileBytes) parseFooter(b []byte, fileSize int64) (footer, error) {
+	p := footer{version: binary.LittleEndian.Uint32(b[60:]), indexKind: b[56], filterKind: b[57]}
+	copy(p.uniqueID[:], b)
 	rest, fits := uint64(fileSize-footerSize), true
-	for i, p := range []*int64{&f.dataLength, &f.filterLength, &f.indexLength, &f.propertiesLength} {
+	for i, length := range []*int64{&p.dataLength, &p.filterLength, &p.indexLength, &p.propertiesLength} {
 		v := binary.LittleEndian.Uint64(b[16+8*i:])
 		fits = fits && v <= rest
 		rest -= v
-		*p = int64(v)
+		*length = int64(v)
 	}
-	f.fileSize = int64(binary.LittleEndian.Uint64(b[48:]))
+	p.fileSize = int64(binary.LittleEndian.Uint64(b[48:]))
 	bad := ""
 	switch {
 	case string(b[72:80]) != magic:
 		bad = "no table file: magic number missing at the end"
 	case xxhash.Sum64(b[:64]) != binary.LittleEndian.Uint64(b[64:]):
 		bad = "footer checksum does not match"
-	case f.version > formatVersion:
+	case p.version > formatVersion:
 		return footer{}, fmt.Errorf("%w: %s has version %d, this program reads up to %d",
-			errVersion, file.name, f.version, formatVersion)
-	case f.version == 0:
+			errVersion, f.name, p.version, formatVersion)
+	case p.version == 0:
 		bad = "unknown format version 0"
 	case !fits:
 		bad = "section lengths exceed the file"
-	case f.fileSize != fileSize:
-		bad = fmt.Sprintf("file has %d bytes, its footer says %d", fileSize, f.fileSize)
+	case p.fileSize != fileSize:
+		bad = fmt.Sprintf("file has %d bytes, its footer says %d", fileSize, p.fileSize)
 	case rest != 0:
 		bad = "section lengths do not add up to the file size"
-	case (f.indexKind == indexWithValues) != (f.version > 1) || f.indexKind < indexOneLevel || f.indexKind > indexWithValues:
-		bad = fmt.Sprintf("unknown index kind %d", f.indexKind)
-	case f.filterKind > filterBlockedBloom || (f.filterKind == filterNone) != (f.filterLength == 0):
-		bad = fmt.Sprintf("unknown filter kind %d", f.filterKind)
+	case (p.indexKind == indexWithValues) != (p.version > 1) || p.indexKind < indexOneLevel || p.indexKind > indexWithValues:
+		bad = fmt.Sprintf("unknown index kind %d", p.indexKind)
+	case p.filterKind > filterBlockedBloom || (p.filterKind == filterNone) != (p.filterLength == 0):
+		bad = fmt.Sprintf("unknown filter kind %d", p.filterKind)
 	case b[58] != 0 || b[59] != 0:
 		bad = "reserved bytes are not zero"
-	case f.indexLength < trailerSize || f.propertiesLength < trailerSize ||
-		f.filterLength != 0 && f.filterLength < trailerSize:
+	case p.indexLength < trailerSize || p.propertiesLength < trailerSize ||
+		p.filterLength != 0 && p.filterLength < trailerSize:
 		bad = "section shorter than a block trailer"
 	default:
-		return f, nil
+		return p, nil
 	}
-	return footer{}, file.corrupt(fileSize-footerSize, bad)
+	return footer{}, f.corrupt(fileSize-footerSize, bad)
 }

@@ -209,6 +209,7 @@ func (a *readAhead) take(b *blockReader, i int) bool {
 		return false
 	}
 	b.loadedBlock, *ahead = *ahead, b.loadedBlock
+	_, b.bytes.last = b.r.index.blockRange(i)
 	return true
 }
 

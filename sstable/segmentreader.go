@@ -4,10 +4,7 @@ package sstable
 // rows need them: from the cache, where they are parts of the block, or from the file, into
 // the cache or into its own memory.
 
-import (
-	"encoding/binary"
-	"slices"
-)
+import "encoding/binary"
 
 // headLength is the length of a head, from the bytes that end its block.
 func headLength(end []byte) uint32 { return binary.LittleEndian.Uint32(end) }
@@ -48,7 +45,9 @@ func (b *blockReader) openValues(row int) error {
 	inOrder := k > 0 && b.valueRow == before
 	if (inOrder || k == 0 && b.bytes.run > 0) && b.readsRest(k) && b.readValues(k, last, last, false) == nil {
 		return nil
-	} // if anything is wrong with the rest, the rows of a sound segment can still be read
+	}
+	// The segment is read alone, even if something is wrong with the rest: then the rows of a sound
+	// segment can still be read.
 	if !inOrder {
 		last = k
 	}
@@ -124,7 +123,9 @@ func (b *blockReader) readValues(k, end, last int, keep bool) error {
 
 // ownValues returns memory of the reader for n bytes of values.
 func (b *blockReader) ownValues(n int) []byte {
-	b.segment = slices.Grow(b.segment[:0], n+decodeSlack)
+	if cap(b.segment) < n+decodeSlack {
+		b.segment = make([]byte, max(n+decodeSlack, 4<<10))
+	}
 	return b.segment[:n]
 }
 

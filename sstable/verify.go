@@ -88,11 +88,10 @@ func (v *verifier) row(g, n int) (bad string) {
 	key, separator := v.it.key, v.r.index.appendSeparator(v.separator[:0], g)
 	v.separator = separator
 	switch {
+	case v.it.blocks.block.continued && bytes.Equal(key, v.key):
+		return ""
 	case v.it.blocks.block.continued:
-		if !bytes.Equal(key, v.key) {
-			bad = "fragment of another row"
-		}
-		return bad
+		return "fragment of another row"
 	case v.props.Rows > 0 && bytes.Compare(v.key, key) >= 0:
 		return "row keys out of order"
 	case n == 0 && (bytes.Compare(separator, key) > 0 || bytes.Compare(separator, v.key) <= 0):
