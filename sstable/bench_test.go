@@ -225,7 +225,7 @@ func BenchmarkLoadBlock(b *testing.B) {
 		b.Run(compression.String(), func(b *testing.B) {
 			_, r := benchReader(b, 5_000, compression, 0)
 			r.cached = nil
-			it := r.NewIterator(IterOptions{ReadAhead: -1})
+			it := r.blockByBlock()
 			g := 0
 			b.ReportAllocs()
 			for b.Loop() {

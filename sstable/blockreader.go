@@ -46,8 +46,7 @@ type loadedBlock struct {
 	segment []byte     // memory for values that the cache does not keep
 }
 
-// release ends the pin and forgets the block. It keeps memory, but not that of a rare large
-// block.
+// release ends the pin and forgets the block. It keeps memory.
 func (l *loadedBlock) release(r *Reader) {
 	if l.pin != nil {
 		r.cached.Release(l.pin)
@@ -84,12 +83,9 @@ func (b *blockReader) expectNext() {
 
 // open makes a closed or zero reader ready, and keeps its memory.
 func (b *blockReader) open(r *Reader, opts IterOptions) {
-	if opts.ReadAhead == 0 {
-		opts.ReadAhead = defaultReadAhead
-	}
 	*b = blockReader{r: r, opts: opts,
 		loadedBlock: loadedBlock{number: -1, own: b.own, buffer: b.buffer, segment: b.segment},
-		bytes:       byteReader{f: &r.fileBytes, memory: opts.Memory, most: opts.ReadAhead, began: noScan, end: r.footer.dataLength},
+		bytes:       byteReader{f: &r.fileBytes, memory: opts.Memory, most: defaultReadAhead, began: noScan, end: r.footer.dataLength},
 		ahead:       readAhead{stream: b.ahead.stream},
 		stored:      row.Stored{Bytes: b.stored.Bytes[:0], Tried: uint8(r.compressed)},
 	}
@@ -103,19 +99,10 @@ func (b *blockReader) open(r *Reader, opts IterOptions) {
 func (b *blockReader) index() *index { return &b.r.index }
 
 // seek begins a new movement through the file, which the next load begins.
-func (b *blockReader) seek(p pattern) {
-	to := int64(0)
-	if b.bytes.called && b.number >= 0 {
-		_, to = b.r.index.blockRange(b.number)
-	}
-	b.bytes.seek(p, to)
-}
+func (b *blockReader) seek(p pattern) { b.bytes.seek(p) }
 
 // load makes block i the loaded one. After an error none is.
 func (b *blockReader) load(i int) error {
-	if b.bytes.began == unknown {
-		b.bytes.began, _ = b.r.index.blockRange(i)
-	}
 	if b.number == i {
 		return nil
 	}
@@ -131,12 +118,7 @@ func (b *blockReader) load(i int) error {
 	if b.ahead.n > 0 && b.ahead.take(b, i) {
 		return nil
 	}
-	b.number = i
-	err := b.fetch()
-	if err != nil {
-		b.number, b.block = -1, nil
-	}
-	return err
+	return b.fetch(i)
 }
 
 // refuse forgets the loaded block, and returns the error that says what is wrong with it.
@@ -146,37 +128,37 @@ func (b *blockReader) refuse(what string) error {
 	return b.r.corrupt(from, what)
 }
 
-// fetch sets block, and pin, to those of block number.
-func (b *blockReader) fetch() (err error) {
-	if c := b.r.cached; c != nil {
-		if b.bytes.pattern == merge {
-			b.pin = c.Lookup(b.number)
-		} else if b.pin, err = c.Get(b.number, (*filler)(b)); err != nil {
-			return err
-		}
-		if b.pin != nil {
-			b.block = &b.pin.Value
-			return nil
-		}
+// fetch sets block, and pin, to those of block i. After an error no block is loaded.
+func (b *blockReader) fetch(i int) (err error) {
+	b.number = i
+	switch c := b.r.cached; {
+	case c == nil:
+	case b.bytes.pattern == merge:
+		b.pin = c.Lookup(i)
+	default:
+		b.pin, err = c.Get(i, b)
+	}
+	if b.pin != nil {
+		b.block = &b.pin.Value
+		return nil
 	}
 	if b.own == nil {
 		b.own = new(dataBlock)
 	}
-	b.block = b.own
-	return b.readBlock(nil)
+	if b.block = b.own; err == nil {
+		err = b.FillBlock(nil)
+	}
+	if err != nil {
+		b.number, b.block = -1, nil
+	}
+	return err
 }
 
-// filler is a block reader as the cache sees it.
-type filler blockReader
-
-// FillBlock reads the reader's current block for the cache.
-func (f *filler) FillBlock(c *cache.Block[dataBlock]) error { return (*blockReader)(f).readBlock(c) }
-
-// readBlock reads the current block into c, or into the reader's own block if c is nil. If the
+// FillBlock reads the current block into c, or into the reader's own block if c is nil. If the
 // block has segments, it decodes only the head. A call reads the whole block, to save the next
 // call; a mapping is touched only at the head. The head's length is not verified here, because
 // the checksum of the head covers its place.
-func (b *blockReader) readBlock(c *cache.Block[dataBlock]) error {
+func (b *blockReader) FillBlock(c *cache.Block[dataBlock]) error {
 	from, to := b.r.index.blockRange(b.number)
 	at := from
 	var length [headLengthSize]byte
@@ -206,23 +188,19 @@ func (b *blockReader) take(c *cache.Block[dataBlock], stored []byte, from int64)
 		stored, from = head, from+int64(behind)
 		at = int(from)
 	}
-	kind, body, bad := checkStored(stored, &b.r.footer.uniqueID, begin+from)
-	if bad != "" {
-		return bad
-	}
-	n, bad := rawLength(kind, body, maxRawBlock)
+	s, bad := checkStored(stored, &b.r.footer.uniqueID, begin+from, maxRawBlock)
 	if bad != "" {
 		return bad
 	}
 	block, data := b.own, b.buffer
 	if c != nil {
-		block, data = &c.Value, b.r.cached.Allocate(c, n)
-	} else if cap(data) < n {
-		data = make([]byte, n)
+		block, data = &c.Value, b.r.cached.Allocate(c, s.raw)
+	} else if cap(data) < s.raw {
+		data = make([]byte, s.raw)
 		b.buffer = data
 	}
-	data = data[:n]
-	if bad := b.bytes.scratch.expand(data, kind, body); bad != "" {
+	data = data[:s.raw]
+	if bad := b.bytes.scratch.expand(data, s); bad != "" {
 		return bad
 	}
 	return block.parse(data, at)

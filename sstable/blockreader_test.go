@@ -95,8 +95,7 @@ func checkFlippedBits(t *testing.T, name string, f *memFile, opts ReaderOptions,
 			f.data[at] ^= 0x20
 			err := read(r)
 			f.data[at] ^= 0x20
-			var corrupt *CorruptError
-			if !errors.As(err, &corrupt) || corrupt.Offset != from || !strings.Contains(err.Error(), damagedName) {
+			if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), fmt.Sprintf("%s: offset %d: ", damagedName, from)) {
 				t.Fatalf("%s: byte %d of the block at %d: %v", name, at-from, from, err)
 			}
 			if err := read(r); err != nil {

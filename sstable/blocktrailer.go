@@ -17,6 +17,7 @@ package sstable
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/cespare/xxhash/v2"
@@ -86,9 +87,7 @@ func (c *compressor) appendStored(dst, raw []byte, id *[16]byte, offset int64) (
 	case CompressS2:
 		dst = binary.LittleEndian.AppendUint32(dst, uint32(len(raw)))
 		body := len(dst)
-		if need := body + s2.MaxEncodedLen(len(raw)); cap(dst) < need {
-			dst = append(make([]byte, 0, need), dst...)
-		}
+		dst = slices.Grow(dst, s2.MaxEncodedLen(len(raw)))
 		dst = dst[:body+len(s2.Encode(dst[body:cap(dst)], raw))]
 	case CompressZstd:
 		if c.zstd == nil {
@@ -114,65 +113,60 @@ func appendTrailer(dst []byte, n int, kind Compression, id *[16]byte, offset int
 	return binary.LittleEndian.AppendUint64(dst, blockChecksum(dst[len(dst)-n-1:], id, offset))
 }
 
-// checkStored verifies a stored block and splits it. bad is what is wrong, or "".
-func checkStored(stored []byte, id *[16]byte, offset int64) (kind Compression, body []byte, bad string) {
-	if len(stored) < trailerSize {
-		return 0, nil, "block shorter than its trailer"
-	}
-	n := len(stored) - trailerSize
-	if blockChecksum(stored[:n+1], id, offset) != binary.LittleEndian.Uint64(stored[n+1:]) {
-		return 0, nil, "block checksum does not match"
-	}
-	return splitStored(stored)
+// storedBlock is a stored block without its trailer.
+type storedBlock struct {
+	kind Compression
+	body []byte
+	raw  int // its length before compression
 }
 
-// splitStored splits a stored block into type and stored bytes, without verifying it.
-func splitStored(stored []byte) (kind Compression, body []byte, bad string) {
+// checkStored verifies a stored block and splits it. bad is what is wrong, or "".
+func checkStored(stored []byte, id *[16]byte, offset int64, limit int) (s storedBlock, bad string) {
+	n := len(stored) - trailerSize
+	if n >= 0 && blockChecksum(stored[:n+1], id, offset) != binary.LittleEndian.Uint64(stored[n+1:]) {
+		return s, "block checksum does not match"
+	}
+	return splitStored(stored, limit)
+}
+
+// splitStored splits a stored block without verifying it. A compressed block declares at most
+// limit raw bytes, so no caller allocates more than that for it.
+func splitStored(stored []byte, limit int) (s storedBlock, bad string) {
 	n := len(stored) - trailerSize
 	if n < 0 {
-		return 0, nil, "block shorter than its trailer"
+		return s, "block shorter than its trailer"
 	}
-	kind, body = Compression(stored[n]), stored[:n]
-	if kind > CompressZstd {
-		return 0, nil, fmt.Sprintf("unknown block type %d", kind)
+	s = storedBlock{kind: Compression(stored[n]), body: stored[:n], raw: n}
+	switch {
+	case s.kind == CompressNone:
+		return s, ""
+	case s.kind > CompressZstd:
+		return s, fmt.Sprintf("unknown block type %d", s.kind)
+	case n < rawLengthSize:
+		return s, "compressed block cut short"
 	}
-	return kind, body, ""
-}
-
-// rawLength returns the raw length of the stored bytes of a block, of at most limit. So no
-// caller allocates more than that for what a block declares.
-func rawLength(kind Compression, body []byte, limit int) (n int, bad string) {
-	if kind == CompressNone {
-		return len(body), ""
-	}
-	if len(body) < rawLengthSize {
-		return 0, "compressed block cut short"
-	}
-	declared := binary.LittleEndian.Uint32(body)
+	declared := binary.LittleEndian.Uint32(stored)
 	if uint64(declared) > uint64(limit) {
-		return 0, "compressed block declares more than the largest block"
+		return s, "compressed block declares more than the largest block"
 	}
-	return int(declared), ""
+	s.raw = int(declared)
+	return s, ""
 }
 
-// expand fills dst from the stored bytes of a block. It returns what is wrong, or "".
-// REQUIRES: dst has the raw length.
-func (s *scratch) expand(dst []byte, kind Compression, body []byte) (bad string) {
-	switch kind {
+// expand fills dst from a stored block. It returns what is wrong, or "". REQUIRES: dst has the
+// raw length.
+func (s *scratch) expand(dst []byte, b storedBlock) (bad string) {
+	switch b.kind {
 	case CompressNone:
-		copy(dst, body)
+		copy(dst, b.body)
 	case CompressS2:
-		return decodeS2(dst, body)
+		return decodeS2(dst, b.body)
 	case CompressZstd:
 		if s.zstd == nil {
-			d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
-				zstd.WithDecoderMaxMemory(maxRawSection), zstd.WithDecodeAllCapLimit(true))
-			if err != nil {
-				return "zstd decoder: " + err.Error()
-			}
-			s.zstd = d
+			s.zstd, _ = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+				zstd.WithDecoderMaxMemory(maxRawSection), zstd.WithDecodeAllCapLimit(true)) // fails only for wrong options
 		}
-		out, err := s.zstd.DecodeAll(body[rawLengthSize:], dst[:0:len(dst)])
+		out, err := s.zstd.DecodeAll(b.body[rawLengthSize:], dst[:0:len(dst)])
 		if err != nil || len(out) != len(dst) {
 			return "zstd block does not decompress to its declared length"
 		}

@@ -44,8 +44,10 @@ type fileBytes struct {
 	scanned   scanLength
 }
 
+// corrupt returns the error that says what is wrong with the block or footer at an offset. It
+// names no content.
 func (f *fileBytes) corrupt(offset int64, what string) error {
-	return &CorruptError{File: f.name, Offset: offset, What: what}
+	return fmt.Errorf("%w %s: offset %d: %s", ErrCorrupt, f.name, offset, what)
 }
 
 // readRange reads n bytes at an offset into *buffer, and returns them. It replaces *buffer
@@ -124,6 +126,7 @@ type byteReader struct {
 	pattern pattern
 	run     int   // how many blocks, without the first, were read one after the other
 	began   int64 // where the scan began in the file: noScan without one, unknown before it is known
+	last    int64 // where the range ends that was read last, here or by a helper
 	end     int64 // where read-ahead ends in the file
 
 	scratch *scratch
@@ -141,11 +144,10 @@ const (
 	unknown = -1
 )
 
-// seek begins a new movement through the file. The reader was last in a block that ends at to,
-// or nowhere if to is 0.
-func (b *byteReader) seek(p pattern, to int64) {
-	if b.called && to > b.began {
-		b.f.scanned.note(min(to-b.began, defaultReadAhead))
+// seek begins a new movement through the file.
+func (b *byteReader) seek(p pattern) {
+	if b.called && b.last > b.began {
+		b.f.scanned.note(min(b.last-b.began, defaultReadAhead))
 	}
 	b.began, b.called = noScan, false
 	if b.pattern != merge {
@@ -170,6 +172,10 @@ func (b *byteReader) enter(next bool) {
 func (b *byteReader) read(from, to, upTo int64) (stored []byte, err error) {
 	f := b.f
 	b.reads++
+	b.last = to
+	if b.began == unknown {
+		b.began = from
+	}
 	if b.scratch == nil {
 		b.scratch = takeScratch()
 	}

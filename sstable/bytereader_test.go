@@ -41,8 +41,8 @@ func (f *recordingFile) Map(size int64) (*vfs.Mapping, error) {
 // walker goes from block to block of a recordingFile, as a block reader does.
 type walker struct {
 	*byteReader
-	file *recordingFile
-	last int
+	file  *recordingFile
+	block int
 }
 
 func walk(file *recordingFile, p pattern, readAhead int) *walker {
@@ -56,11 +56,8 @@ func (w *walker) reads(blocks ...int) (reads []string, err error) {
 	w.file.reads = nil
 	for _, i := range blocks {
 		from := int64(i) * blockBytes
-		if w.began == unknown {
-			w.began = from
-		}
-		w.enter(i == w.last+1)
-		w.last = i
+		w.enter(i == w.block+1)
+		w.block = i
 		if _, err := w.read(from, from+blockBytes, from+blockBytes); err != nil {
 			return w.file.reads, err
 		}
@@ -78,8 +75,8 @@ func (w *walker) want(t *testing.T, what string, blocks []int, want ...string) {
 // begin ends a movement with the block that was read last, and begins another, as of another
 // reader.
 func (w *walker) begin(p pattern) {
-	w.seek(p, int64(w.last+1)*blockBytes)
-	w.last, w.window = -2, nil
+	w.seek(p)
+	w.block, w.window = -2, nil
 }
 
 func upward(from, to int) (blocks []int) {

@@ -152,25 +152,13 @@ func (b *dataBlock) segmentOf(row int) (k int) {
 	return k
 }
 
-// segmentRows returns the rows [from, to) whose values are in segment k.
-func (b *dataBlock) segmentRows(k int) (from, to int) {
-	return b.rowEnd.before(b.data, k), int(b.rowEnd.at(b.data, k))
-}
-
 // valuesBefore is where the values of a row begin. For row == b.rows it is where all
 // values end.
-func (b *dataBlock) valuesBefore(row int) int {
-	cells := b.cells
-	if row < b.rows {
-		cells = b.cellsBefore(row)
-	}
-	return b.valueEnd.before(b.data, cells)
-}
+func (b *dataBlock) valuesBefore(row int) int { return b.valueEnd.before(b.data, b.cellsBefore(row)) }
 
 // segmentLength is how many bytes the values in segment k take.
 func (b *dataBlock) segmentLength(k int) int {
-	from, to := b.segmentRows(k)
-	return b.valuesBefore(to) - b.valuesBefore(from)
+	return b.valuesBefore(int(b.rowEnd.at(b.data, k))) - b.valuesBefore(b.rowEnd.before(b.data, k))
 }
 
 // rawSize is the number of bytes before compression.
@@ -197,25 +185,19 @@ func (b *dataBlock) name(i int) []byte {
 func (b *dataBlock) cellsBefore(i int) int { return b.cellEnd.before(b.data, i) }
 func (b *dataBlock) cellsEnd(i int) int    { return int(b.cellEnd.at(b.data, i)) }
 
-func (b *dataBlock) stampsEnd(i int) int { return int(b.stampEnd.at(b.data, i)) + i + 1 }
-func (b *dataBlock) stampsBefore(i int) int {
-	if i == 0 {
-		return 0
-	}
-	return b.stampsEnd(i - 1)
-}
+func (b *dataBlock) stampsBefore(i int) int { return b.stampEnd.before(b.data, i) + i }
+func (b *dataBlock) stampsEnd(i int) int    { return int(b.stampEnd.at(b.data, i)) + i + 1 }
 
 // appendKey appends the key of row i.
 func (b *dataBlock) appendKey(dst []byte, i int) []byte {
 	return append(append(dst, b.prefix()...), b.suffix(i)...)
 }
 
-// behindPrefix returns the key without the prefix of the block's keys. If the key has another
-// prefix, order says on which side of all keys of the block it sorts: -1 before, 1 after them.
-func (b *dataBlock) behindPrefix(key []byte) (suffix []byte, order int) {
-	prefix := b.prefix()
-	if p := len(prefix); len(key) >= p && bytes.Equal(key[:p], prefix) {
-		return key[p:], 0
+// behindPrefix returns the key without a prefix. If the key has another prefix, order says on
+// which side of all keys with this one it sorts: -1 before, 1 after them.
+func behindPrefix(prefix, key []byte) (suffix []byte, order int) {
+	if suffix, ok := bytes.CutPrefix(key, prefix); ok {
+		return suffix, 0
 	}
 	return nil, bytes.Compare(key, prefix)
 }
@@ -223,7 +205,7 @@ func (b *dataBlock) behindPrefix(key []byte) (suffix []byte, order int) {
 // searchRow returns the first row whose key is at least key, or b.rows. exact means that
 // the row has this key.
 func (b *dataBlock) searchRow(key []byte) (i int, exact bool) {
-	suffix, order := b.behindPrefix(key)
+	suffix, order := behindPrefix(b.prefix(), key)
 	if order > 0 {
 		return b.rows, false
 	} else if order < 0 {
@@ -235,7 +217,7 @@ func (b *dataBlock) searchRow(key []byte) (i int, exact bool) {
 // searchAfter returns the first row after row i whose key is at least key, or b.rows. Rows
 // near i take few comparisons. REQUIRES: the key of row i is below key.
 func (b *dataBlock) searchAfter(i int, key []byte) int {
-	suffix, order := b.behindPrefix(key)
+	suffix, order := behindPrefix(b.prefix(), key)
 	if order != 0 {
 		return b.rows
 	}

@@ -62,7 +62,7 @@ func BenchmarkLoadDropped(b *testing.B) {
 				var all sync.WaitGroup
 				for range readers {
 					all.Go(func() {
-						it := r.NewIterator(IterOptions{ReadAhead: -1})
+						it := r.blockByBlock()
 						defer it.Close()
 						for {
 							i := next.Add(1)

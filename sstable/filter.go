@@ -115,9 +115,7 @@ func encodeFilter(hashes []uint64, bitsPerKey float64) []byte {
 	dst := make([]byte, 0, filterHeaderSize+len(words)*8)
 	dst = append(dst, byte(probes))
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(lines))
-	for _, w := range words {
-		dst = binary.LittleEndian.AppendUint64(dst, w)
-	}
+	dst, _ = binary.Append(dst, binary.LittleEndian, words) // never fails
 	return dst
 }
 
@@ -138,8 +136,6 @@ func (f *filter) parse(data []byte) (bad string) {
 	}
 	f.lines, f.probes = int(lines), probes
 	f.words = make([]uint64, len(data)/8)
-	for i := range f.words {
-		f.words[i] = binary.LittleEndian.Uint64(data[8*i:])
-	}
+	_, _ = binary.Decode(data, binary.LittleEndian, f.words) // never fails
 	return ""
 }

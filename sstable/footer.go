@@ -45,27 +45,11 @@ const (
 	filterBlockedBloom = 1
 )
 
-// ErrCorrupt is matched by every error about bytes that are not what the writer wrote. The
-// errors are *CorruptError values.
+// ErrCorrupt is matched by every error about bytes that are not what the writer wrote.
 var ErrCorrupt = errors.New("sstable: corrupt table file")
 
 // errVersion reports a file written in a newer format than this package knows.
 var errVersion = errors.New("sstable: table file of a newer format version")
-
-// CorruptError says where a file is corrupt.
-type CorruptError struct {
-	File   string
-	Offset int64 // of the block or footer in the file
-	What   string
-}
-
-// Error names the file, the offset and what is wrong, but no content.
-func (e *CorruptError) Error() string {
-	return fmt.Sprintf("sstable: corrupt table file %s: offset %d: %s", e.File, e.Offset, e.What)
-}
-
-// Is reports whether target is ErrCorrupt.
-func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }
 
 // footer is the decoded footer.
 type footer struct {
@@ -93,49 +77,45 @@ func (f *footer) append(dst []byte) []byte {
 }
 
 // parseFooter decodes the last footerSize bytes of a file of fileSize bytes.
-func parseFooter(b []byte, file string, fileSize int64) (footer, error) {
-	bad := func(what string) (footer, error) {
-		return footer{}, &CorruptError{File: file, Offset: fileSize - footerSize, What: what}
-	}
-	if string(b[72:80]) != magic {
-		return bad("no table file: magic number missing at the end")
-	}
-	if xxhash.Sum64(b[:64]) != binary.LittleEndian.Uint64(b[64:]) {
-		return bad("footer checksum does not match")
-	}
-	if v := binary.LittleEndian.Uint32(b[60:]); v > formatVersion {
-		return footer{}, fmt.Errorf("%w: %s has version %d, this program reads up to %d",
-			errVersion, file, v, formatVersion)
-	} else if v == 0 {
-		return bad("unknown format version 0")
-	}
-	f := footer{version: binary.LittleEndian.Uint32(b[60:])}
-	copy(f.uniqueID[:], b)
-	rest := uint64(fileSize - footerSize)
-	for i, p := range []*int64{&f.dataLength, &f.filterLength, &f.indexLength, &f.propertiesLength} {
+func (f *fileBytes) parseFooter(b []byte, fileSize int64) (footer, error) {
+	p := footer{version: binary.LittleEndian.Uint32(b[60:]), indexKind: b[56], filterKind: b[57]}
+	copy(p.uniqueID[:], b)
+	rest, fits := uint64(fileSize-footerSize), true
+	for i, length := range []*int64{&p.dataLength, &p.filterLength, &p.indexLength, &p.propertiesLength} {
 		v := binary.LittleEndian.Uint64(b[16+8*i:])
-		if v > rest {
-			return bad("section lengths exceed the file")
-		}
+		fits = fits && v <= rest
 		rest -= v
-		*p = int64(v)
+		*length = int64(v)
 	}
-	f.fileSize = int64(binary.LittleEndian.Uint64(b[48:]))
-	f.indexKind, f.filterKind = b[56], b[57]
+	p.fileSize = int64(binary.LittleEndian.Uint64(b[48:]))
+	bad := ""
 	switch {
-	case f.fileSize != fileSize:
-		return bad(fmt.Sprintf("file has %d bytes, its footer says %d", fileSize, f.fileSize))
+	case string(b[72:80]) != magic:
+		bad = "no table file: magic number missing at the end"
+	case xxhash.Sum64(b[:64]) != binary.LittleEndian.Uint64(b[64:]):
+		bad = "footer checksum does not match"
+	case p.version > formatVersion:
+		return footer{}, fmt.Errorf("%w: %s has version %d, this program reads up to %d",
+			errVersion, f.name, p.version, formatVersion)
+	case p.version == 0:
+		bad = "unknown format version 0"
+	case !fits:
+		bad = "section lengths exceed the file"
+	case p.fileSize != fileSize:
+		bad = fmt.Sprintf("file has %d bytes, its footer says %d", fileSize, p.fileSize)
 	case rest != 0:
-		return bad("section lengths do not add up to the file size")
-	case (f.indexKind == indexWithValues) != (f.version > 1) || f.indexKind < indexOneLevel || f.indexKind > indexWithValues:
-		return bad(fmt.Sprintf("unknown index kind %d", f.indexKind))
-	case f.filterKind > filterBlockedBloom || (f.filterKind == filterNone) != (f.filterLength == 0):
-		return bad(fmt.Sprintf("unknown filter kind %d", f.filterKind))
+		bad = "section lengths do not add up to the file size"
+	case (p.indexKind == indexWithValues) != (p.version > 1) || p.indexKind < indexOneLevel || p.indexKind > indexWithValues:
+		bad = fmt.Sprintf("unknown index kind %d", p.indexKind)
+	case p.filterKind > filterBlockedBloom || (p.filterKind == filterNone) != (p.filterLength == 0):
+		bad = fmt.Sprintf("unknown filter kind %d", p.filterKind)
 	case b[58] != 0 || b[59] != 0:
-		return bad("reserved bytes are not zero")
-	case f.indexLength < trailerSize || f.propertiesLength < trailerSize ||
-		f.filterLength != 0 && f.filterLength < trailerSize:
-		return bad("section shorter than a block trailer")
+		bad = "reserved bytes are not zero"
+	case p.indexLength < trailerSize || p.propertiesLength < trailerSize ||
+		p.filterLength != 0 && p.filterLength < trailerSize:
+		bad = "section shorter than a block trailer"
+	default:
+		return p, nil
 	}
-	return f, nil
+	return footer{}, f.corrupt(fileSize-footerSize, bad)
 }

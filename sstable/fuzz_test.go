@@ -41,7 +41,7 @@ func reseal(data []byte) {
 	binary.LittleEndian.PutUint64(end[48:], uint64(len(data)))
 	copy(end[72:], magic)
 	binary.LittleEndian.PutUint64(end[64:], xxhash.Sum64(end[:64]))
-	foot, err := parseFooter(end, "", int64(len(data)))
+	foot, err := new(fileBytes).parseFooter(end, int64(len(data)))
 	if err != nil {
 		return
 	}
@@ -78,14 +78,13 @@ func sealSegments(block []byte, from int64, seal func(from, to int64)) {
 		return
 	}
 	seal(from+int64(at), from+int64(at+len(head)))
-	kind, body, _ := splitStored(head)
-	n, bad := rawLength(kind, body, maxRawBlock)
-	if bad != "" || n > 1<<20 {
+	stored, bad := splitStored(head, maxRawBlock)
+	if bad != "" || stored.raw > 1<<20 {
 		return
 	}
-	raw, s, b := make([]byte, n), takeScratch(), dataBlock{}
+	raw, s, b := make([]byte, stored.raw), takeScratch(), dataBlock{}
 	defer s.give()
-	if s.expand(raw, kind, body) != "" || b.parse(raw, at) != "" {
+	if s.expand(raw, stored) != "" || b.parse(raw, at) != "" {
 		return
 	}
 	for k := range b.segments {
@@ -95,7 +94,7 @@ func sealSegments(block []byte, from int64, seal func(from, to int64)) {
 
 // exercise moves an iterator in every way. For any file, it must not panic, and it must end.
 func exercise(r *Reader) error {
-	it := r.NewIterator(IterOptions{ReadAhead: -1})
+	it := r.blockByBlock()
 	defer it.Close()
 	rows := 0
 	for ok := it.First(); ok; ok = it.NextRow() {

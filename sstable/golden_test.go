@@ -220,7 +220,7 @@ func (t modelTable) readAll(f *memFile) error {
 	if err != nil {
 		return err
 	}
-	it := r.NewIterator(IterOptions{ReadAhead: -1})
+	it := r.blockByBlock()
 	defer it.Close()
 	for i := range t {
 		if !r.MayContain(Hash(t[i].key)) {

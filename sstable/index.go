@@ -75,62 +75,47 @@ func (x *index) parse(data []byte, dataLength int64, kind byte) (bad string) {
 		x.awayEnd = c.uints(x.blocks, "bytes of values")
 	}
 	c.pad()
-	if c.bad != "" {
-		return c.bad
-	}
 	x.prefix = c.bytes(prefix, "separator prefix")
 	x.separators = c.bytes(c.ends(&x.sepEnd, x.groups, c.rest(), "separator ends"), "separators")
 	x.cols = c.bytes(c.ends(&x.columnEnd, x.blocks, c.rest(), "column ends"), "columns")
-	if c.rest() != 0 {
-		c.fail("bytes after the columns")
-	}
-	if (x.groups == 0) != (x.blocks == 0) {
-		c.fail("groups without blocks")
-	}
-	if c.bad != "" {
-		return c.bad
-	}
-	if bad = x.check(dataLength); bad != "" {
+	if bad = c.end(); bad != "" {
 		return bad
 	}
 	x.heads = make([]uint64, x.groups)
-	for g := range x.heads {
-		x.heads[g] = head(x.suffix(g))
-	}
-	return ""
+	return x.check(dataLength)
 }
 
-// check checks the order of everything, and returns what is wrong, or "". The index is
-// small, so unlike a data block it is checked in full when it is read.
+// check checks the order of everything, and fills heads. It returns what is wrong, or "". The
+// index is small, so unlike a data block it is checked in full when it is read.
 func (x *index) check(dataLength int64) string {
-	before, awayBefore := uint64(0), uint64(0)
+	if (x.groups == 0) != (x.blocks == 0) {
+		return "groups without blocks"
+	}
+	end, away := uint64(0), uint64(0)
 	for i := range x.blocks {
-		end := x.blockEnd.at(x.data, i)
-		if end <= before || end > uint64(dataLength) || end-before < trailerSize {
+		before, awayBefore := end, away
+		end, away = x.blockEnd.at(x.data, i), x.awayEnd.at(x.data, i)
+		switch {
+		case end <= before || end > uint64(dataLength) || end-before < trailerSize:
 			return "block ends out of order or range"
-		}
-		if end-before > maxRawBlock+maxBlockTrailers {
+		case end-before > maxRawBlock+maxBlockTrailers:
 			return "block too large"
-		}
-		before = end
-		away := x.awayEnd.at(x.data, i)
-		if away < awayBefore || away > 1<<62 {
+		case away < awayBefore || away > 1<<62:
 			return "bytes of values fall"
 		}
-		awayBefore = away
 	}
-	if before != uint64(dataLength) {
+	if end != uint64(dataLength) {
 		return "blocks do not end where the data ends"
 	}
 	for g := range x.groups {
-		if g > 0 && bytes.Compare(x.suffix(g-1), x.suffix(g)) >= 0 {
+		switch first := x.firstBlockLess.at(x.data, g); {
+		case g > 0 && bytes.Compare(x.suffix(g-1), x.suffix(g)) >= 0:
 			return "separators out of order"
-		}
-		first := x.firstBlockLess.at(x.data, g)
-		if first > uint64(x.blocks) || int(first)+g >= x.blocks || g == 0 && first != 0 ||
-			g > 0 && int(first)+g <= x.firstBlock(g-1) {
+		case first > uint64(x.blocks) || int(first)+g >= x.blocks || g == 0 && first != 0 ||
+			g > 0 && int(first)+g <= x.firstBlock(g-1):
 			return "group blocks out of order or range"
 		}
+		x.heads[g] = head(x.suffix(g))
 	}
 	return ""
 }
@@ -147,14 +132,6 @@ func (x *index) firstBlock(g int) int {
 // blockRange is where block i lies in the file, trailer included.
 func (x *index) blockRange(i int) (from, to int64) {
 	return int64(x.blockEnd.before(x.data, i)), int64(x.blockEnd.at(x.data, i))
-}
-
-// sizeBefore is how many bytes the blocks before block i and the values they refer to take.
-func (x *index) sizeBefore(i int) int64 {
-	if i == 0 {
-		return 0
-	}
-	return int64(x.blockEnd.at(x.data, i-1) + x.awayEnd.at(x.data, i-1))
 }
 
 func (x *index) suffix(g int) []byte {
@@ -184,24 +161,18 @@ func head(s []byte) uint64 {
 // search returns the last group whose separator is at most key, which is the only one that
 // can hold it. It returns -1 if key is below the smallest key.
 func (x *index) search(key []byte) int {
-	p := len(x.prefix)
-	if len(key) < p || !bytes.Equal(key[:p], x.prefix) {
-		if bytes.Compare(key, x.prefix) < 0 {
-			return -1
-		}
+	key, order := behindPrefix(x.prefix, key)
+	switch {
+	case order < 0:
+		return -1
+	case order > 0:
 		return x.groups - 1
 	}
-	key = key[p:]
 	h := head(key)
-	low := sort.Search(len(x.heads), func(g int) bool { return x.heads[g] > h }) // the first group whose head is above h
-	if low == 0 || x.heads[low-1] != h {
-		return low - 1
-	}
-	// Among equal heads the strings decide. Mostly there is only one.
-	if bytes.Compare(x.suffix(low-1), key) <= 0 {
-		return low - 1
-	}
-	return sort.Search(low-1, func(g int) bool { return x.heads[g] >= h && bytes.Compare(x.suffix(g), key) > 0 }) - 1
+	return sort.Search(len(x.heads), func(g int) bool {
+		at := x.heads[g]
+		return at > h || at == h && bytes.Compare(x.suffix(g), key) > 0
+	}) - 1
 }
 
 // searchCell returns the block of group g in which the search for the first
@@ -259,16 +230,10 @@ func (x *indexBuilder) addGroup(before, key []byte) {
 func (x *indexBuilder) addBlock(end int64, column []byte, version int64, tie bool, away uint64) {
 	a := &x.arrays
 	x.columns = append(x.columns, column...)
-	t := uint64(0)
-	if tie {
-		t = 1
-	}
-	a[idxBlockEnd] = append(a[idxBlockEnd], uint64(end))
-	a[idxColumnEnd] = append(a[idxColumnEnd], uint64(len(x.columns)))
-	a[idxVersion] = append(a[idxVersion], uint64(version))
-	a[idxTie] = append(a[idxTie], t)
 	x.away += away
-	a[idxAwayEnd] = append(a[idxAwayEnd], x.away)
+	for i, v := range []uint64{uint64(end), uint64(len(x.columns)), uint64(version), bit(tie), x.away} {
+		a[idxBlockEnd+i] = append(a[idxBlockEnd+i], v)
+	}
 }
 
 // reset empties the index and keeps its memory.
@@ -312,7 +277,10 @@ func (x *indexBuilder) encode() []byte {
 }
 
 // offset is where group g begins in the file, plus the values in value files before it.
-func (x *index) offset(g int) int64 { return x.sizeBefore(x.firstBlock(g)) }
+func (x *index) offset(g int) int64 {
+	i := x.firstBlock(g)
+	return int64(x.blockEnd.before(x.data, i) + x.awayEnd.before(x.data, i))
+}
 
 // groupFrom returns the first group, from low on, whose offset is at least offset.
 func (x *index) groupFrom(low int, offset int64) int {

@@ -18,9 +18,6 @@ type IterOptions struct {
 	// verified lately: see ReaderOptions.VerifyInterval. What goes to the cache is
 	// verified even then.
 	Believe bool
-	// ReadAhead is the most bytes that are read at once when blocks are read one after
-	// the other; 0 means defaultReadAhead, and a negative value no read-ahead.
-	ReadAhead int
 	// Memory, if not nil, has the memory for read-ahead. A compaction of many files
 	// needs so much that it should be off the Go heap.
 	Memory *offheap.Pool
@@ -134,7 +131,6 @@ func (it *Iterator) NextRow() bool {
 	if !it.onRow {
 		return false
 	}
-	it.onCell = false
 	if !it.long && it.row+1 < it.blocks.block.rows {
 		return it.setRow(it.group, it.row+1)
 	}
@@ -146,7 +142,6 @@ func (it *Iterator) PrevRow() bool {
 	if !it.onRow {
 		return false
 	}
-	it.onCell = false
 	if !it.long && it.row > 0 {
 		return it.setRow(it.group, it.row-1)
 	}
@@ -165,8 +160,7 @@ func (it *Iterator) begin(p pattern) {
 // enter positions on the first or last row of group g, and returns false without such a group.
 func (it *Iterator) enter(g int, last bool) bool {
 	if g < 0 || g >= it.blocks.index().groups || !it.load(g, it.blocks.index().firstBlock(g)) {
-		it.onRow = false
-		return false
+		return it.stop()
 	}
 	it.blocks.expectHead()
 	i := 0
@@ -219,11 +213,8 @@ func (it *Iterator) openValues() bool {
 	if it.row >= it.blocks.valueRow && it.row < it.blocks.valueRows {
 		return true
 	}
-	if err := it.blocks.openValues(it.row); err != nil {
-		it.err = err
-		return false
-	}
-	return true
+	it.err = it.blocks.openValues(it.row)
+	return it.err == nil
 }
 
 // toBlock makes block i of the current row's group the loaded one.
@@ -300,18 +291,13 @@ func (it *Iterator) setCell(at int) bool {
 	}
 	it.at = at
 	if at >= it.low {
-		it.cellAt(&it.cell, at)
+		from, to := it.blocks.block.cell(&it.cell, at, it.stamp)
+		from, to = from-it.blocks.valuesAt, to-it.blocks.valuesAt
+		it.cell.Value = it.blocks.values[from:to:to]
 	} else {
 		it.flaggedCell(at == it.low-1)
 	}
 	return true
-}
-
-// cellAt fills c with cell i of the row. REQUIRES: the row's values are open.
-func (it *Iterator) cellAt(c *row.Cell, i int) {
-	from, to := it.blocks.block.cell(c, i, it.stamp)
-	from, to = from-it.blocks.valuesAt, to-it.blocks.valuesAt
-	c.Value = it.blocks.values[from:to:to]
 }
 
 // flaggedCell makes the cell of a row flag: the last one, or the first of two.

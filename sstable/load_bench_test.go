@@ -35,7 +35,7 @@ func BenchmarkLoadFromFile(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				it := r.NewIterator(IterOptions{ReadAhead: -1})
+				it := r.blockByBlock()
 				g := 0
 				for range r.index.groups { // the first touch of a page is not measured
 					it.enter(g, false)

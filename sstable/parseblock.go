@@ -56,19 +56,14 @@ func (b *dataBlock) parse(data []byte, at int) (bad string) {
 	}
 	c.pad()
 	b.parseStrings(&c, prefix)
+	values := c.ends(&b.valueEnd, b.cells, maxRawBlock, "value ends")
 	if whole {
-		c.bytes(c.ends(&b.valueEnd, b.cells, c.rest(), "value ends"), "values")
-		return b.check(&c)
-	}
-	c.ends(&b.valueEnd, b.cells, maxRawBlock, "value ends")
-	if c.ends(&b.rowEnd, b.segments, b.rows, "segment rows") != b.rows ||
+		c.bytes(values, "values")
+	} else if c.ends(&b.rowEnd, b.segments, b.rows, "segment rows") != b.rows ||
 		c.ends(&b.partEnd, b.segments, at, "segment ends") != at {
 		c.fail("segments do not end where rows and block do")
 	}
-	if bad := b.check(&c); bad != "" {
-		return bad
-	}
-	return b.checkSegments()
+	return b.check(&c)
 }
 
 // parseStrings finds the prefix, the key suffixes and the names.
@@ -82,33 +77,23 @@ func (b *dataBlock) parseStrings(c *cursor, prefix int) {
 	b.valuesFrom = uint32(c.at)
 }
 
-// check checks rows and cells, and that no bytes are left over.
+// check checks rows, segments and cells, and that no bytes are left over.
 func (b *dataBlock) check(c *cursor) (bad string) {
-	if c.rest() != 0 {
-		c.fail("bytes left over")
-	}
 	if c.ends(&b.cellEnd, b.rows, b.cells, "cell ends") != b.cells {
 		c.fail("cells without a row")
 	}
-	if c.bad != "" {
-		return c.bad
+	if bad = c.end(); bad == "" {
+		bad = b.checkRows()
 	}
-	if bad = b.checkRows(); bad != "" {
+	if bad != "" {
 		return bad
 	}
-	return b.checkCells()
-}
-
-// checkSegments checks that every segment has a row, and room for its trailer.
-func (b *dataBlock) checkSegments() (bad string) {
-	row, part := 0, 0
 	for k := range b.segments {
-		if int(b.rowEnd.at(b.data, k)) <= row || int(b.partEnd.at(b.data, k)) < part+trailerSize {
+		if b.rowEnd.length(b.data, k) == 0 || b.partEnd.length(b.data, k) < trailerSize {
 			return "segment without rows or a trailer"
 		}
-		row, part = int(b.rowEnd.at(b.data, k)), int(b.partEnd.at(b.data, k))
 	}
-	return ""
+	return b.checkCells()
 }
 
 // checkRows checks the arrays of rows.
@@ -121,22 +106,20 @@ func (b *dataBlock) checkRows() string {
 	}
 	stampAt := 0
 	for i := range b.rows {
-		n := b.keyEnd.at(b.data, i) - uint64(b.keyEnd.before(b.data, i))
-		if n > row.MaxKeyBytes-uint64(b.keysAt-b.prefixAt) {
+		end, flags := b.stampEnd.at(b.data, i), b.rowFlags.at(b.data, i)
+		switch {
+		case b.keyEnd.length(b.data, i) > row.MaxKeyBytes-uint64(b.keysAt-b.prefixAt):
 			return "row key too long"
-		}
-		end := b.stampEnd.at(b.data, i)
-		if end > uint64(b.stamps) || int(end)+i+1 <= stampAt || int(end)+i+1 > b.stamps {
+		case end > uint64(b.stamps) || int(end)+i+1 <= stampAt || int(end)+i+1 > b.stamps:
 			return "stamp ends out of order or range"
+		case flags > rowDeleted|rowMarked|rowMarkedForever || flags&(rowMarked|rowMarkedForever) == rowMarked|rowMarkedForever:
+			return "unknown row flags"
+		case flags == 0 && b.cellEnd.length(b.data, i) == 0 || flags != 0 && b.continued:
+			return "row without cells, or row flags in a continuation"
+		case b.ordered && (b.cellEnd.at(b.data, i) != uint64(i+1)*uint64(b.columns) || b.columns == 0):
+			return "rows of an ordered block differ in their cells"
 		}
 		stampAt = int(end) + i + 1
-		flags := b.rowFlags.at(b.data, i)
-		if flags > rowDeleted|rowMarked|rowMarkedForever || flags&(rowMarked|rowMarkedForever) == rowMarked|rowMarkedForever {
-			return "unknown row flags"
-		}
-		if flags == 0 && b.cellsBefore(i) == int(b.cellEnd.at(b.data, i)) || flags != 0 && b.continued {
-			return "row without cells, or row flags in a continuation"
-		}
 	}
 	if stampAt != b.stamps {
 		return "stamps without a row"
@@ -146,21 +129,13 @@ func (b *dataBlock) checkRows() string {
 
 // checkCells checks the arrays of cells, and the column names.
 func (b *dataBlock) checkCells() string {
-	if b.columns > 0 {
-		from := uint64(0)
-		for i := range b.columns {
-			end := b.nameEnd.at(b.data, i)
-			if end-from > row.MaxColumnBytes {
-				return "column name too long"
-			}
-			if end == from && i > 0 {
-				return "column without a name"
-			}
-			from = end
+	for i := range b.columns {
+		switch n := b.nameEnd.length(b.data, i); {
+		case n > row.MaxColumnBytes:
+			return "column name too long"
+		case n == 0 && i > 0:
+			return "column without a name"
 		}
-	}
-	if bad := b.checkOrder(); bad != "" {
-		return bad
 	}
 	if b.checkPlain() {
 		return ""
@@ -170,44 +145,26 @@ func (b *dataBlock) checkCells() string {
 		end := int(b.cellEnd.at(b.data, i))
 		stamps := uint64(b.stampsEnd(i) - b.stampsBefore(i))
 		for ; at < end; at++ {
-			column := b.columnOf(at)
-			if column >= uint64(b.columns) {
-				return "cell of an unknown column"
-			}
-			if b.stamp.at(b.data, at) >= stamps {
-				return "cell with an unknown stamp"
-			}
-			k := b.kind.at(b.data, at)
+			column, k := b.columnOf(at), b.kind.at(b.data, at)
 			kind, typ := row.Kind(k&kindMask), row.Type(k>>kindTypeBits)
-			if kind == kindSeparate {
+			separate := kind == kindSeparate
+			if separate {
 				kind = row.KindPut
-				if !b.isReference(at) {
-					return "reference of the wrong length"
-				}
 			}
-			if k > 0xFF || !kind.Valid() || typ.IsAttributeType() != (kind == row.KindPut) ||
-				typ != row.TypeNone && kind != row.KindPut {
+			switch put := kind == row.KindPut; {
+			case column >= uint64(b.columns):
+				return "cell of an unknown column"
+			case b.stamp.at(b.data, at) >= stamps:
+				return "cell with an unknown stamp"
+			case separate && !b.isReference(at):
+				return "reference of the wrong length"
+			case k > 0xFF || !kind.Valid() || typ.IsAttributeType() != put || typ != row.TypeNone && !put:
 				return "unknown cell kind or type"
-			}
-			if kind.IsRowLevel() != (column == 0 && b.hasEmptyColumn()) {
+			case kind.IsRowLevel() != (column == 0 && b.hasEmptyColumn()):
 				return "cell kind does not go with its column"
-			}
-			if kind != row.KindPut && b.valueEnd.at(b.data, at) != uint64(b.valueEnd.before(b.data, at)) {
+			case !put && b.valueEnd.length(b.data, at) != 0:
 				return "cell that is no put has a value"
 			}
-		}
-	}
-	return ""
-}
-
-// checkOrder checks that each row of an ordered block has as many cells as there are columns.
-func (b *dataBlock) checkOrder() string {
-	if !b.ordered {
-		return ""
-	}
-	for i := range b.rows {
-		if b.cellEnd.at(b.data, i) != uint64(i+1)*uint64(b.columns) || b.columns == 0 {
-			return "rows of an ordered block differ in their cells"
 		}
 	}
 	return ""

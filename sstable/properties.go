@@ -17,10 +17,11 @@ package sstable
 // Nothing follows. Only a new format version adds fields.
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/binary"
+	"fmt"
 	"math"
+	"reflect"
 	"slices"
 
 	"github.com/flagstone-db/flagstone/row"
@@ -113,48 +114,46 @@ func (p *Properties) addReference(ref *row.Reference) {
 	p.ValueFiles[at].Bytes += uint64(ref.Stored)
 }
 
-// count is one of the properties that are plain numbers.
-type count struct {
+// field is a property as the file has it. value points to a uint64, an int64, a bool, a []byte
+// or a []ValueFile.
+type field struct {
 	what  string
-	value *uint64
+	value any
 }
 
-// counts returns the properties that are plain numbers, in the order of the format: those
-// before the versions, and those after the flags.
-func (p *Properties) counts() (cells, sizes []count) {
-	return []count{
-			{"rows", &p.Rows}, {"cells", &p.Cells}, {"puts", &p.Puts}, {"tombstones", &p.Tombstones},
-			{"smallest sequence number", &p.SmallestSeq}, {"largest sequence number", &p.LargestSeq},
-			{"newest tombstone", &p.NewestTombstone},
-		}, []count{
-			{"data blocks", &p.DataBlocks}, {"raw bytes", &p.RawBytes}, {"key bytes", &p.KeyBytes}, {"value bytes", &p.ValueBytes},
-		}
+// fields returns the properties that the file has, in the order of the format.
+func (p *Properties) fields() []field {
+	return []field{
+		{"rows", &p.Rows}, {"cells", &p.Cells}, {"puts", &p.Puts}, {"tombstones", &p.Tombstones},
+		{"smallest sequence number", &p.SmallestSeq}, {"largest sequence number", &p.LargestSeq},
+		{"newest tombstone", &p.NewestTombstone},
+		{"smallest version", &p.MinVersion}, {"largest version", &p.MaxVersion},
+		{"flags", &p.Permanent},
+		{"data blocks", &p.DataBlocks}, {"raw bytes", &p.RawBytes}, {"key bytes", &p.KeyBytes}, {"value bytes", &p.ValueBytes},
+		{"smallest key", &p.SmallestKey}, {"largest key", &p.LargestKey},
+		{"value files", &p.ValueFiles},
+	}
 }
 
 func (p *Properties) encode() []byte {
 	var dst []byte
-	cells, sizes := p.counts()
-	for _, c := range cells {
-		dst = binary.AppendUvarint(dst, *c.value)
-	}
-	dst = binary.AppendVarint(dst, p.MinVersion)
-	dst = binary.AppendVarint(dst, p.MaxVersion)
-	flags := byte(0)
-	if p.Permanent {
-		flags = 1
-	}
-	dst = append(dst, flags)
-	for _, c := range sizes {
-		dst = binary.AppendUvarint(dst, *c.value)
-	}
-	for _, key := range [][]byte{p.SmallestKey, p.LargestKey} {
-		dst = binary.AppendUvarint(dst, uint64(len(key)))
-		dst = append(dst, key...)
-	}
-	dst = binary.AppendUvarint(dst, uint64(len(p.ValueFiles)))
-	for _, f := range p.ValueFiles {
-		for _, v := range []uint64{f.Number, f.Values, f.Bytes} {
-			dst = binary.AppendUvarint(dst, v)
+	for _, f := range p.fields() {
+		switch v := f.value.(type) {
+		case *uint64:
+			dst = binary.AppendUvarint(dst, *v)
+		case *int64:
+			dst = binary.AppendVarint(dst, *v)
+		case *bool:
+			dst = append(dst, byte(bit(*v)))
+		case *[]byte:
+			dst = append(binary.AppendUvarint(dst, uint64(len(*v))), *v...)
+		case *[]ValueFile:
+			dst = binary.AppendUvarint(dst, uint64(len(*v)))
+			for _, file := range *v {
+				for _, n := range []uint64{file.Number, file.Values, file.Bytes} {
+					dst = binary.AppendUvarint(dst, n)
+				}
+			}
 		}
 	}
 	return dst
@@ -164,48 +163,57 @@ func (p *Properties) encode() []byte {
 // is wrong, or "".
 func (p *Properties) parse(data []byte, version uint32) (bad string) {
 	c := cursor{data: data}
-	cells, sizes := p.counts()
-	for _, n := range cells {
-		*n.value = c.uvarint(n.what)
-	}
-	p.MinVersion = c.varint("smallest version")
-	p.MaxVersion = c.varint("largest version")
-	flags := c.byte("flags")
-	p.Permanent = flags == 1
-	if flags > 1 {
-		c.fail("unknown flags")
-	}
-	for _, n := range sizes {
-		*n.value = c.uvarint(n.what)
-	}
-	for _, key := range []*[]byte{&p.SmallestKey, &p.LargestKey} {
-		if n := c.count(row.MaxKeyBytes, "key length"); n > 0 {
-			*key = bytes.Clone(c.bytes(n, "key"))
+	for _, f := range p.fields() {
+		switch v := f.value.(type) {
+		case *uint64:
+			*v = c.uvarint(f.what)
+		case *int64:
+			*v = c.varint(f.what)
+		case *bool:
+			*v = c.count(1, f.what) == 1
+		case *[]byte:
+			key := c.bytes(c.count(row.MaxKeyBytes, f.what), f.what)
+			*v = append([]byte(nil), key...) // nil if it is empty
+		case *[]ValueFile:
+			if version > 1 {
+				*v = c.valueFiles()
+			}
 		}
 	}
-	if version > 1 {
-		p.parseValueFiles(&c)
-		if version == 2 && c.bad == "" && len(p.ValueFiles) == 0 {
-			c.fail("no value files in a version that has them")
-		}
+	if version == 2 && len(p.ValueFiles) == 0 {
+		c.fail("no value files in a version that has them")
 	}
-	if c.bad == "" && c.rest() != 0 {
-		c.fail("bytes after the last property")
-	}
-	return c.bad
+	return c.end()
 }
 
-func (p *Properties) parseValueFiles(c *cursor) {
+func (c *cursor) valueFiles() (files []ValueFile) {
 	last := uint64(0)
 	for range c.count(c.rest(), "number of value files") {
 		f := ValueFile{Number: c.uvarint("value file"), Values: c.uvarint("references"), Bytes: c.uvarint("referenced bytes")}
-		if c.bad == "" && (f.Number <= last || f.Number > row.MaxSequence || f.Values == 0 || f.Bytes == 0) {
+		if f.Number <= last || f.Number > row.MaxSequence || f.Values == 0 || f.Bytes == 0 {
 			c.fail("value files out of order or without references")
-		}
-		if c.bad != "" {
-			return
+			break
 		}
 		last = f.Number
-		p.ValueFiles = append(p.ValueFiles, f)
+		files = append(files, f)
 	}
+	return files
+}
+
+// compare returns the first difference between the properties that a file has and those that
+// were counted in its data, or "".
+func (p *Properties) compare(counted *Properties) string {
+	got := counted.fields()
+	for i, want := range p.fields() {
+		if reflect.DeepEqual(want.value, got[i].value) {
+			continue
+		}
+		switch want.value.(type) {
+		case *uint64, *int64:
+			return fmt.Sprintf("properties say %v %s, the data has %v",
+				reflect.ValueOf(want.value).Elem(), want.what, reflect.ValueOf(got[i].value).Elem())
+		}
+		return "properties and data differ in " + want.what
+	}
+	return ""
 }

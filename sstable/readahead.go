@@ -47,10 +47,10 @@ const (
 // readAhead is what a block reader has offered and not taken back.
 type readAhead struct {
 	stream   assist.Stream
-	pieces   [maxPieces]*piece // a ring, in the order of blocks
-	first, n int
+	pieces   [maxPieces]*piece // the first n, in the order of blocks
+	n        int
 	next     int // number after the last block that was offered
-	end      int // number after the last wanted block; 0: not known yet
+	end      int // number after the last block that may hold wanted rows; 0: not known yet
 	reads    int // reads of the owner when it last looked ahead
 	offering bool
 }
@@ -79,10 +79,7 @@ func (p *piece) Do() {
 			break
 		}
 		l.loadedBlock, p.blocks[i] = p.blocks[i], l.loadedBlock
-		l.number = p.from + i
-		if err := l.fetch(); err != nil {
-			l.number, l.block = -1, nil
-		} else if p.values {
+		if err := l.fetch(p.from + i); err == nil && p.values {
 			l.readAll()
 		}
 		l.loadedBlock, p.blocks[i] = p.blocks[i], l.loadedBlock
@@ -94,18 +91,17 @@ func (p *piece) Do() {
 // offer offers the loading of blocks after block i, which b is about to load. With values, a
 // piece includes the values of its blocks, and otherwise only their heads.
 func (a *readAhead) offer(b *blockReader, i int, values bool) {
-	if b.bytes.reads != a.reads {
-		a.offering = true
-	} else if a.n == 0 {
-		a.offering = false // blocks come from the cache
-	}
+	a.offering = b.bytes.reads != a.reads || a.offering && a.n > 0 // or else blocks come from the cache
 	a.reads = b.bytes.reads
 	run := b.bytes.run
 	if !a.offering || b.bytes.pattern == merge || run < wakeFrom && !a.stream.Awake() {
 		return
 	}
 	if a.end == 0 {
-		a.end = b.wantedEnd()
+		a.end = b.r.index.blocks
+		if end := b.opts.End; end != nil {
+			a.end = b.r.index.firstBlock(max(b.r.index.search(end), 0) + 1)
+		}
 	}
 	blocks, ahead, bytes := pieceBlocks, aheadBlocks, int64(pieceBytes)
 	if b.r.mapping == nil || !b.r.residency.resident() {
@@ -135,15 +131,6 @@ func (b *blockReader) beyondWindow(from, until int) int {
 		from++
 	}
 	return from
-}
-
-// wantedEnd returns the number after the last block that may hold wanted rows.
-func (b *blockReader) wantedEnd() int {
-	x := &b.r.index
-	if b.opts.End == nil {
-		return x.blocks
-	}
-	return x.firstBlock(max(x.search(b.opts.End), 0) + 1)
 }
 
 // pieceEnd returns the end of a piece that begins with block from, goes up to block to,
@@ -179,15 +166,12 @@ func (a *readAhead) offerPiece(b *blockReader, from, to int, values bool) bool {
 		p.give(b.r)
 		return false
 	}
-	a.pieces[(a.first+a.n)%maxPieces] = p
+	a.pieces[a.n] = p
 	a.n++
 	a.next = to
 	a.limit(b, 0)
 	return true
 }
-
-// piece is piece n of those that were offered.
-func (a *readAhead) piece(n int) *piece { return a.pieces[(a.first+n)%maxPieces] }
 
 // give frees what a collected piece holds, and keeps its memory for other pieces.
 func (p *piece) give(r *Reader) {
@@ -205,23 +189,17 @@ func (p *piece) give(r *Reader) {
 
 // take makes block i the one that b has loaded, if it was loaded ahead.
 func (a *readAhead) take(b *blockReader, i int) bool {
-	if p := a.piece(0); i >= p.from+len(p.blocks) {
+	if p := a.pieces[0]; i >= p.from+len(p.blocks) {
 		a.drop(b)
-		if a.n == 0 {
-			return false
-		}
 	}
-	p := a.piece(0)
-	if i < p.from {
+	p := a.pieces[0]
+	if a.n == 0 || i < p.from {
 		return false
 	}
 	if !p.ready {
 		for p.Underway() && a.doAnother(b) {
 		}
-		helped := a.stream.Collect(&p.Task)
-		p.ready = true
-		if helped {
-			b.bytes.reads += p.loader.bytes.reads
+		if a.collect(b, p, false) {
 			a.offering = a.offering && p.loader.bytes.reads > 0
 		}
 	}
@@ -231,40 +209,42 @@ func (a *readAhead) take(b *blockReader, i int) bool {
 		return false
 	}
 	b.loadedBlock, *ahead = *ahead, b.loadedBlock
+	_, b.bytes.last = b.r.index.blockRange(i)
 	return true
+}
+
+// collect takes a piece back, and reports whether a helper did it. If none did, the owner does it
+// if do says so.
+func (a *readAhead) collect(b *blockReader, p *piece, do bool) (helped bool) {
+	if helped = a.stream.Collect(&p.Task); !helped && do {
+		p.Do()
+	}
+	p.ready = true
+	b.bytes.reads += p.loader.bytes.reads
+	return helped
 }
 
 // doAnother does the first piece that waits for a helper. It returns false if there is none.
 func (a *readAhead) doAnother(b *blockReader) bool {
-	for n := range a.n {
-		p := a.piece(n)
-		if !p.Waiting() {
-			continue
-		}
-		if !a.stream.Collect(&p.Task) {
-			p.Do()
-		}
-		p.ready = true
-		b.bytes.reads += p.loader.bytes.reads
-		return true
+	n := slices.IndexFunc(a.pieces[:a.n], func(p *piece) bool { return p.Waiting() })
+	if n >= 0 {
+		a.collect(b, a.pieces[n], true)
 	}
-	return false
+	return n >= 0
 }
 
 // limit lets b read by itself only up to where piece n begins.
 func (a *readAhead) limit(b *blockReader, n int) {
 	b.bytes.end = b.r.footer.dataLength
 	if n < a.n {
-		b.bytes.end, _ = b.r.index.blockRange(a.piece(n).from)
+		b.bytes.end, _ = b.r.index.blockRange(a.pieces[n].from)
 	}
 }
 
 // drop removes the first piece.
 func (a *readAhead) drop(b *blockReader) {
-	p := a.piece(0)
-	a.pieces[a.first] = nil
-	a.first = (a.first + 1) % maxPieces
-	a.n--
+	p := a.pieces[0]
+	a.n = copy(a.pieces[:], a.pieces[1:a.n])
 	p.give(b.r)
 	a.limit(b, 0)
 }
@@ -274,11 +254,11 @@ func (a *readAhead) leave(b *blockReader) {
 	if a.next == 0 {
 		return
 	}
-	for n := range a.n { // so that no helper begins one while Cancel waits for another
-		a.piece(n).stop.Store(true)
+	for _, p := range a.pieces[:a.n] { // so that no helper begins one while Cancel waits for another
+		p.stop.Store(true)
 	}
 	for a.n > 0 {
-		a.stream.Cancel(&a.piece(0).Task)
+		a.stream.Cancel(&a.pieces[0].Task)
 		a.drop(b)
 	}
 	*a = readAhead{stream: a.stream, end: a.end, reads: b.bytes.reads}

@@ -41,7 +41,7 @@ func TestBlocksThatAreLoadedAheadAreThoseOfTheFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		it := r.NewIterator(IterOptions{NoCacheFill: rng.IntN(4) == 0, ReadAhead: []int{0, -1, 500, 5000}[rng.IntN(4)]})
+		it := r.newReadingAhead(IterOptions{NoCacheFill: rng.IntN(4) == 0}, []int{defaultReadAhead, -1, 500, 5000}[rng.IntN(4)])
 		for range 4 {
 			if err := table.checkAll(it); err != nil {
 				t.Fatalf("seed %d: %v", seed, err)
@@ -65,7 +65,10 @@ func TestBlocksThatAreLoadedAheadAreThoseOfTheFile(t *testing.T) {
 
 // firstError reads rows until an error, and returns it with the number of rows.
 func firstError(r *Reader, opts IterOptions, limit int) (rows int, err error) {
-	it := r.NewIterator(opts)
+	return firstErrorOf(r.NewIterator(opts), limit)
+}
+
+func firstErrorOf(it *Iterator, limit int) (rows int, err error) {
 	defer it.Close()
 	for ok := it.First(); ok && rows < limit; ok = it.NextRow() {
 		for ok := it.FirstCell(); ok; ok = it.NextCell() {
@@ -198,7 +201,7 @@ func TestLittleIsReadAheadInVain(t *testing.T) {
 	}
 	for _, rows := range []int{1, 10, 30, 100, 300} {
 		f.most = 0
-		if n, err := firstError(r, IterOptions{ReadAhead: -1}, rows); n != rows || err != nil {
+		if n, err := firstErrorOf(r.blockByBlock(), rows); n != rows || err != nil {
 			t.Fatal(n, err)
 		}
 		_, at := r.index.blockRange(r.index.search(table[rows-1].key))

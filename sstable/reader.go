@@ -82,14 +82,12 @@ func Open(f vfs.File, opts ReaderOptions) (*Reader, error) {
 		// Map fails on systems without mappings, or if mappings or address space are
 		// used up. Then the reader uses calls.
 		r.mapping, _ = vfs.Map(f, size)
+	}
+	if r.mapping != nil && opts.Elapsed != nil {
 		r.residency.elapsed = opts.Elapsed
-		if r.mapping != nil {
-			if opts.Elapsed != nil {
-				r.prefetch.open(r.footer.dataLength, r.mapping.WillNeed)
-			}
-			if len(r.props.ValueFiles) == 0 { // a verification of references is not trusted
-				r.verified.open(opts.Elapsed, opts.VerifyInterval, r.index.blocks)
-			}
+		r.prefetch.open(r.footer.dataLength, r.mapping.WillNeed)
+		if opts.VerifyInterval > 0 && len(r.props.ValueFiles) == 0 { // a verification of references is not trusted
+			r.verified = verifications{opts.Elapsed, opts.VerifyInterval, make([]atomic.Uint64, r.index.blocks)}
 		}
 	}
 	if opts.Cache != nil {
@@ -107,7 +105,7 @@ func (r *Reader) readTail(size int64) error {
 	if err != nil {
 		return err
 	}
-	if r.footer, err = parseFooter(end, r.name, size); err != nil {
+	if r.footer, err = r.parseFooter(end, size); err != nil {
 		return err
 	}
 	offset := r.footer.dataLength
@@ -115,57 +113,40 @@ func (r *Reader) readTail(size int64) error {
 	if err != nil {
 		return err
 	}
-	section := func(length int64, what string, parse func([]byte) string) error {
-		stored := tail[:length]
-		tail = tail[length:]
-		raw, bad := r.rawSection(stored, offset)
+	memory := takeScratch()
+	defer memory.give()
+	for _, section := range []struct {
+		length int64
+		what   string
+		parse  func(raw []byte) (bad string)
+	}{
+		{r.footer.filterLength, "filter", r.filter.parse},
+		{r.footer.indexLength, "index", func(raw []byte) string {
+			return r.index.parse(raw, r.footer.dataLength, r.footer.indexKind)
+		}},
+		{r.footer.propertiesLength, "properties", func(raw []byte) string { return r.props.parse(raw, r.footer.version) }},
+	} {
+		if section.length == 0 {
+			continue // no filter
+		}
+		stored, bad := checkStored(tail[:section.length], &r.footer.uniqueID, offset, maxRawSection)
+		raw := make([]byte, stored.raw)
 		if bad == "" {
-			bad = parse(raw)
+			bad = memory.expand(raw, stored)
+		}
+		if bad == "" {
+			bad = section.parse(raw)
 		}
 		if bad != "" {
-			return r.corrupt(offset, what+": "+bad)
+			return r.corrupt(offset, section.what+": "+bad)
 		}
-		offset += length
-		return nil
-	}
-	if r.footer.filterKind != filterNone {
-		if err := section(r.footer.filterLength, "filter", r.filter.parse); err != nil {
-			return err
+		if stored.kind != CompressNone {
+			r.compressed = stored.kind
 		}
-	}
-	err = section(r.footer.indexLength, "index", func(raw []byte) string {
-		return r.index.parse(raw, r.footer.dataLength, r.footer.indexKind)
-	})
-	if err != nil {
-		return err
-	}
-	err = section(r.footer.propertiesLength, "properties", func(raw []byte) string {
-		return r.props.parse(raw, r.footer.version)
-	})
-	if err != nil {
-		return err
+		tail, offset = tail[section.length:], offset+section.length
 	}
 	r.props.UniqueID, r.props.FileSize = r.footer.uniqueID, size
 	return nil
-}
-
-// rawSection verifies and decompresses a block outside the data, into new memory.
-func (r *Reader) rawSection(stored []byte, offset int64) (raw []byte, bad string) {
-	kind, body, bad := checkStored(stored, &r.footer.uniqueID, offset)
-	if bad != "" {
-		return nil, bad
-	}
-	if kind != CompressNone {
-		r.compressed = kind
-	}
-	n, bad := rawLength(kind, body, maxRawSection)
-	if bad != "" {
-		return nil, bad
-	}
-	s := takeScratch()
-	defer s.give()
-	raw = make([]byte, n)
-	return raw, s.expand(raw, kind, body)
 }
 
 // Properties returns what the file holds. FileChecksum is 0; see Checksum.
@@ -228,18 +209,14 @@ func (r *Reader) WalkIndex(low, high []byte, fn func(separator []byte, since int
 // Checksum reads the whole file and returns the xxhash64 of its bytes, which Finish returned
 // as FileChecksum.
 func (r *Reader) Checksum() (uint64, error) {
-	var d xxhash.Digest
-	d.Reset()
 	const chunk = 512 << 10
-	buffer := vfs.AlignedBuffer(chunk)
-	for offset := int64(0); offset < r.footer.fileSize; {
-		n := min(int64(chunk), r.footer.fileSize-offset)
-		b, err := r.readRange(&buffer, offset, n)
+	d, buffer := xxhash.New(), []byte(nil)
+	for offset := int64(0); offset < r.footer.fileSize; offset += chunk {
+		b, err := r.readRange(&buffer, offset, min(chunk, r.footer.fileSize-offset))
 		if err != nil {
 			return 0, err
 		}
 		_, _ = d.Write(b)
-		offset += n
 	}
 	return d.Sum64(), nil
 }

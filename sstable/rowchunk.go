@@ -39,10 +39,8 @@ func (it *Iterator) CollectRows(dst *row.Chunk, rows int, p *row.Projection) int
 		switch {
 		case alike:
 			l.collectValues(dst, it.row, end)
-			it.row = end
 		case all:
 			l.collectRows(dst, it.row, end)
-			it.row = end
 		default:
 			for ; it.row < end; it.row++ {
 				dst.AddKey(b.prefix(), b.suffix(it.row))
@@ -50,6 +48,7 @@ func (it *Iterator) CollectRows(dst *row.Chunk, rows int, p *row.Projection) int
 				dst.EndRow(len(dst.Cells))
 			}
 		}
+		it.row = end
 	}
 	// If values cannot be read, the chunk ends before their row, and the next movement gets
 	// the error again. Those of the first row are open already.
@@ -94,18 +93,12 @@ func (l *loadedBlock) collectValues(dst *row.Chunk, from, to int) {
 	all := row.Cell{
 		Column: b.name(0), Kind: row.KindPut, Type: row.Type(b.kind.base >> kindTypeBits), Separate: b.kind.base&kindMask == kindSeparate,
 	}
-	base, step, mask := int(ends.base)-valueFrom, ends.step(), ends.mask()
-	width, off := ends.width(), int(ends.off)
 	value := 0
 	for i := range cells {
-		end := base + at*step
-		if width > 0 {
-			end += int(binary.LittleEndian.Uint64(data[off+at*width:]) & mask)
-		}
+		end := int(ends.at(data, at+i)) - valueFrom
 		cells[i] = all
 		cells[i].Value = values[value:end:end]
 		value = end
-		at++
 	}
 }
 
@@ -120,11 +113,10 @@ func (b *dataBlock) addAlike(dst *row.Chunk, from, to int) {
 			cells[i].Column = name
 		}
 	}
-	seqs := stride{off: int(b.seq.off) + from*b.seq.width(), width: b.seq.width(), mask: b.seq.mask()}
-	versions := stride{off: int(b.version.off) + from*b.version.width(), width: b.version.width(), mask: b.version.mask()}
-	for i := 0; i < len(cells); i += columns {
-		seq, version := b.seq.base+seqs.next(data), int64(b.version.base+versions.next(data))
-		for n := i; n < i+columns; n++ {
+	seqs, versions := b.seq, b.version
+	for i := range to - from {
+		seq, version := seqs.at(data, from+i), int64(versions.at(data, from+i))
+		for n := i * columns; n < (i+1)*columns; n++ {
 			cells[n].Seq, cells[n].Version = seq, version
 		}
 	}
@@ -140,13 +132,9 @@ func (b *dataBlock) addKeys(dst *row.Chunk, from, to int) {
 	var first [row.KeySlack]byte
 	short := copy(first[:], prefix) == len(prefix)
 	word := binary.LittleEndian.Uint64(first[:])
-	base, step := int(b.keyEnd.base), b.keyEnd.step()
-	width, off, mask := b.keyEnd.width(), int(b.keyEnd.off), b.keyEnd.mask()
+	keyEnds := b.keyEnd
 	for i := range ends {
-		end := base + (from+i)*step
-		if width > 0 {
-			end += int(binary.LittleEndian.Uint64(data[off+(from+i)*width:]) & mask)
-		}
+		end := int(keyEnds.at(data, from+i))
 		if short { // the suffix or the next key overwrites what is too much
 			binary.LittleEndian.PutUint64(keys[filled:], word)
 		} else {
@@ -177,17 +165,4 @@ func (l *loadedBlock) collectRows(dst *row.Chunk, from, to int) {
 	l.expectValues(values)
 	first := rowCells{row: from, high: b.cellsEnd(from), stamp: b.stampsBefore(from)}
 	b.fill(dst.Extend(end-at), first, at, -1, b.names(), 0, values, valueAt, nil)
-}
-
-// stride walks an array of integers, without their base.
-type stride struct {
-	off, width int
-	mask       uint64
-}
-
-// next returns the current element less the base, and moves to the next one.
-func (s *stride) next(data []byte) uint64 {
-	x := binary.LittleEndian.Uint64(data[s.off:]) & s.mask
-	s.off += s.width
-	return x
 }

@@ -23,12 +23,12 @@ func (r *Reader) offsetOf(key []byte) int64 {
 	if g == r.index.groups-1 && string(key) > string(r.props.LargestKey) {
 		return r.dataSize()
 	}
-	return r.index.sizeBefore(r.index.firstBlock(g))
+	return r.index.offset(g)
 }
 
 // dataSize is how many bytes of data the file has, as stored, including values in value
 // files. offsetOf returns it for a key above all rows.
-func (r *Reader) dataSize() int64 { return r.index.sizeBefore(r.index.blocks) }
+func (r *Reader) dataSize() int64 { return r.index.offset(r.index.groups) }
 
 func TestOffsetsAreOffByLessThanABlockAndReadNoData(t *testing.T) {
 	model := sortedBenchTable(2_000)
@@ -100,11 +100,11 @@ func TestASequentialScanReadsManyBlocksAtOnce(t *testing.T) {
 	p := model.write(t, f, WriterOptions{})
 	r := openFile(t, f, nil)
 	for _, test := range []struct {
-		opts IterOptions
-		most int
-	}{{IterOptions{NoCacheFill: true}, 20}, {IterOptions{}, 20}, {IterOptions{ReadAhead: -1}, int(p.DataBlocks)}} {
+		opts        IterOptions
+		ahead, most int
+	}{{IterOptions{NoCacheFill: true}, defaultReadAhead, 20}, {IterOptions{}, defaultReadAhead, 20}, {IterOptions{}, -1, int(p.DataBlocks)}} {
 		f.reads = 0
-		it := r.NewIterator(test.opts)
+		it := r.newReadingAhead(test.opts, test.ahead)
 		if err := model.checkAll(it); err != nil {
 			t.Fatal(err)
 		}

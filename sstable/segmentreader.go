@@ -34,30 +34,33 @@ func (b *blockReader) openValues(row int) error {
 		b.values, b.valuesAt, b.valueRow, b.valueRows = d.data[d.valuesFrom:], 0, 0, d.rows
 		return nil
 	}
-	k := d.segmentOf(row)
-	first, end := d.segmentRows(k)
-	inOrder := k > 0 && first == b.valueRows
-	b.valuesAt = d.valuesBefore(first)
-	n := d.valuesBefore(end) - b.valuesAt
+	k, last, before := d.segmentOf(row), d.segments-1, b.valueRows
+	n := b.span(k, k)
 	if b.pin != nil && n > 0 {
 		if values := b.pin.Part(k, n); values != nil {
-			b.values, b.valueRow, b.valueRows, b.shared = values, first, end, true
+			b.values, b.shared = values, true
 			return nil
 		}
 	}
-	if (inOrder || k == 0 && b.bytes.run > 0) && b.readsRest(k) && b.readRest(k) {
+	inOrder := k > 0 && b.valueRow == before
+	if (inOrder || k == 0 && b.bytes.run > 0) && b.readsRest(k) && b.readValues(k, last, last, false) == nil {
 		return nil
 	}
-	last := k // a segment that was read right after the one before is read with those after it
-	if inOrder {
-		last = d.segments - 1
+	// The segment is read alone, even if something is wrong with the rest: then the rows of a sound
+	// segment can still be read.
+	if !inOrder {
+		last = k
 	}
-	b.valueRow, b.valueRows = first, end
-	err := b.readSegment(k, n, last, b.keeps(n))
-	if err != nil {
-		b.valueRow, b.valueRows = 0, 0
-	}
-	return err
+	return b.readValues(k, k, last, b.keeps(n))
+}
+
+// span sets the rows whose values are open, or will be, to those of the segments k to end. It
+// returns how many bytes the values take.
+func (b *blockReader) span(k, end int) (n int) {
+	d := b.block
+	b.valueRow, b.valueRows = d.rowEnd.before(d.data, k), int(d.rowEnd.at(d.data, end))
+	b.valuesAt = d.valuesBefore(b.valueRow)
+	return d.valuesBefore(b.valueRows) - b.valuesAt
 }
 
 // keeps reports whether n bytes of values go to the cache when they are read.
@@ -74,42 +77,6 @@ func (b *blockReader) readsRest(k int) bool {
 		(b.pin == nil || b.r.cached.Full(b.pin))
 }
 
-// readRest sets values to those of the segments from k on, in memory of the reader. It returns
-// false if they are empty or anything is wrong with them. Then segments are read one by one,
-// so that rows of a sound segment can be read.
-func (b *blockReader) readRest(k int) bool {
-	d := b.block
-	first, _ := d.segmentRows(k)
-	at := d.valuesBefore(first)
-	n := d.valuesBefore(d.rows) - at
-	if n == 0 {
-		return false
-	}
-	dst := b.ownValues(n)
-	if b.readSegments(k, d.segments-1, d.segments-1, dst, false) != nil {
-		return false
-	}
-	b.values, b.valuesAt, b.valueRow, b.valueRows, b.shared = dst, at, first, d.rows, false
-	return true
-}
-
-// readSegment sets values to those of segment k, of n bytes, and keeps them in the cache if keep
-// says so. A call of the file also reads the segments up to the last.
-func (b *blockReader) readSegment(k, n, last int, keep bool) error {
-	if !keep {
-		b.values = b.ownValues(n)
-		return b.readSegments(k, k, last, b.values, false)
-	}
-	c := b.r.cached
-	dst := c.NewPart(n + decodeSlack)[:n]
-	if err := b.readSegments(k, k, last, dst, true); err != nil {
-		c.FreePart(dst)
-		return err
-	}
-	b.values, b.shared = c.AddPart(b.pin, k, dst), true
-	return nil
-}
-
 // readAll sets values to those of all rows that are not in the cache, for the owner of another
 // reader: it adds them to the cache if that has room for them.
 func (b *blockReader) readAll() {
@@ -118,14 +85,40 @@ func (b *blockReader) readAll() {
 		if n == 0 || b.pin != nil && b.pin.Part(k, n) != nil {
 			continue
 		}
-		if !b.keeps(n) || b.r.mapping != nil && b.r.cached.Full(b.pin) {
-			b.readRest(0)
+		if last := b.block.segments - 1; !b.keeps(n) || b.r.mapping != nil && b.r.cached.Full(b.pin) {
+			_ = b.readValues(0, last, last, false)
 			return
 		}
-		if b.readSegment(k, n, k, true) != nil {
+		if b.readValues(k, k, k, true) != nil {
 			return
 		}
 	}
+}
+
+// readValues sets values to those of the segments k to end, and keeps them in the cache if keep
+// says so; then end is k. A call of the file also reads the segments up to the last. After an error
+// no values are open.
+func (b *blockReader) readValues(k, end, last int, keep bool) error {
+	n, c := b.span(k, end), b.r.cached
+	var dst []byte
+	if keep {
+		dst = c.NewPart(n + decodeSlack)[:n]
+	} else {
+		dst = b.ownValues(n)
+	}
+	err := b.readSegments(k, end, last, dst, keep)
+	switch {
+	case err == nil && keep:
+		dst = c.AddPart(b.pin, k, dst)
+	case err != nil:
+		b.valueRow, b.valueRows = 0, 0
+		if keep {
+			c.FreePart(dst)
+			dst = nil
+		}
+	}
+	b.values, b.shared = dst, keep
+	return err
 }
 
 // ownValues returns memory of the reader for n bytes of values.
@@ -136,16 +129,14 @@ func (b *blockReader) ownValues(n int) []byte {
 	return b.segment[:n]
 }
 
-// readSegments fills dst with the values of the segments k to end. A call of the file also reads
-// the segments up to the last. keep says that dst goes to the cache.
+// readSegments fills dst with the values of the segments k to end, as readValues says.
 func (b *blockReader) readSegments(k, end, last int, dst []byte, keep bool) error {
 	d := b.block
 	begin, _ := b.r.index.blockRange(b.number)
 	ends := func(k int) int64 { return begin + int64(d.partEnd.at(d.data, k)) }
 	from := begin + int64(d.partEnd.before(d.data, k))
 	if b.opts.Believe {
-		b.began = b.r.verified.now()
-		b.lately = b.r.verified.lately(b.number, b.began)
+		b.began, b.lately = b.r.verified.begin(b.number)
 	}
 	stored, err := b.bytes.read(from, ends(end), ends(last))
 	if err != nil {
@@ -156,9 +147,9 @@ func (b *blockReader) readSegments(k, end, last int, dst []byte, keep bool) erro
 		if k < end {
 			n = d.segmentLength(k)
 		}
-		kind, body, bad := b.split(k, stored[at-from:to-from], at, keep)
+		s, bad := b.split(k, stored[at-from:to-from], at, keep)
 		if bad == "" {
-			bad = b.expand(dst[:n], kind, body)
+			bad = b.expand(dst[:n], s)
 		}
 		if bad != "" {
 			return b.bytes.damaged(begin, bad)
@@ -171,33 +162,30 @@ func (b *blockReader) readSegments(k, end, last int, dst []byte, keep bool) erro
 // split verifies segment k, as stored at an offset, and splits it. If it came through the
 // mapping, was verified lately and does not go to the cache, a reader that believes skips the
 // verification.
-func (b *blockReader) split(k int, stored []byte, offset int64, keep bool) (kind Compression, body []byte, bad string) {
+func (b *blockReader) split(k int, stored []byte, offset int64, keep bool) (s storedBlock, bad string) {
 	believes := b.opts.Believe && b.bytes.mapped
 	if believes && !keep && b.lately>>k&1 != 0 {
-		return splitStored(stored)
+		return splitStored(stored, maxRawBlock)
 	}
-	kind, body, bad = checkStored(stored, &b.r.footer.uniqueID, offset)
+	s, bad = checkStored(stored, &b.r.footer.uniqueID, offset, maxRawBlock)
 	if bad == "" && believes {
 		b.r.verified.note(b.number, k, b.began)
 	}
-	return kind, body, bad
+	return s, bad
 }
 
 // expand fills dst with the values of a segment. It returns what is wrong, or "".
-func (b *blockReader) expand(dst []byte, kind Compression, body []byte) (bad string) {
-	length, bad := rawLength(kind, body, maxRawBlock)
-	if bad == "" && length != len(dst) {
-		bad = "segment does not have the length of its values"
+func (b *blockReader) expand(dst []byte, s storedBlock) (bad string) {
+	if s.raw != len(dst) {
+		return "segment does not have the length of its values"
 	}
-	if bad == "" {
-		bad = b.bytes.scratch.expand(dst, kind, body)
-	}
+	bad = b.bytes.scratch.expand(dst, s)
 	if b.bytes.pattern == merge && bad == "" {
-		if kind != CompressNone {
-			b.stored.Tried = uint8(kind) // a file has one compression
+		if s.kind != CompressNone {
+			b.stored.Tried = uint8(s.kind) // a file has one compression
 		}
 		if b.valueRows-b.valueRow == 1 {
-			b.stored.Form, b.stored.Bytes = uint8(kind), append(b.stored.Bytes, body...)
+			b.stored.Form, b.stored.Bytes = uint8(s.kind), append(b.stored.Bytes, s.body...)
 		}
 	}
 	return bad

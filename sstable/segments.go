@@ -34,41 +34,37 @@ func newCutter(c Compression) cutter {
 	return cutter{size: segmentSizes[0]}
 }
 
-// tryCuts returns the segment size for the next block, of n rows. It makes a trial if one is due.
-func (w *Writer) tryCuts(n int) (int, error) {
+// appendSegments begins a stored block with the segments of the first n rows, and sets parts
+// to where they end.
+func (w *Writer) appendSegments(n int) error {
 	c := &w.cutter
-	if c.blocks > 0 || n == 1 {
-		c.blocks--
-		return c.size, nil
+	c.blocks--
+	if c.blocks < 0 && n > 1 && w.opts.Compression == CompressS2 {
+		if err := w.tryCuts(n); err != nil {
+			return err
+		}
 	}
-	c.blocks = cutEvery - 1
-	c.size = maxRawBlock
+	return w.cutSegments(n, c.size)
+}
+
+// tryCuts cuts a block of n rows in several ways, and chooses the size for it and the next ones.
+func (w *Writer) tryCuts(n int) error {
+	c := &w.cutter
+	c.blocks, c.size = cutEvery-1, maxRawBlock
 	if err := w.cutSegments(n, c.size); err != nil {
-		return 0, err
+		return err
 	}
 	limit := len(w.stored) + len(w.stored)/cutShare
 	for _, size := range segmentSizes {
 		if err := w.cutSegments(n, size); err != nil {
-			return 0, err
+			return err
 		}
 		if len(w.stored) <= limit {
 			c.size = size
 			break
 		}
 	}
-	return c.size, nil
-}
-
-// appendSegments begins a stored block with the segments of the first n rows, and sets parts
-// to where they end.
-func (w *Writer) appendSegments(n int) (err error) {
-	size := w.cutter.size
-	if w.opts.Compression == CompressS2 {
-		if size, err = w.tryCuts(n); err != nil {
-			return err
-		}
-	}
-	return w.cutSegments(n, size)
+	return nil
 }
 
 // cutSegments is appendSegments for segments of about the given size.

@@ -355,7 +355,11 @@ func (f *badSector) ReadAt(p []byte, off int64) (int, error) {
 // must be usable after it.
 func TestAPlaceThatCannotBeReadFailsItsRowsAndNoOthers(t *testing.T) {
 	table, data := damageFile(t, CompressS2)
-	for _, opts := range []IterOptions{{}, {NoCacheFill: true}, {ReadAhead: -1}} {
+	for _, open := range []func(*Reader) *Iterator{
+		(*Reader).blockByBlock,
+		func(r *Reader) *Iterator { return r.NewIterator(IterOptions{}) },
+		func(r *Reader) *Iterator { return r.NewIterator(IterOptions{NoCacheFill: true}) },
+	} {
 		for _, blocks := range []*BlockCache{nil, NewBlockCache(cache.Options{Capacity: 1 << 20, Memory: offheap.New(offheap.Options{Mode: offheap.Poison})})} {
 			for at := int64(0); at < openFile(t, &memFile{data: data}, nil).footer.dataLength; at += 17 {
 				f := &badSector{memFile: memFile{data: data}, from: at, to: at + 1}
@@ -363,7 +367,7 @@ func TestAPlaceThatCannotBeReadFailsItsRowsAndNoOthers(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				table.scanAround(t, r, opts, at)
+				table.scanAround(t, r, open(r), at)
 				if err := r.Verify(nil); !errors.Is(err, errPlanted) || errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), damagedName) {
 					t.Fatalf("Verify: %v", err)
 				}
@@ -376,9 +380,8 @@ func TestAPlaceThatCannotBeReadFailsItsRowsAndNoOthers(t *testing.T) {
 }
 
 // scanAround scans a file with an unreadable byte, and goes on after the rows of its block.
-func (table modelTable) scanAround(t *testing.T, r *Reader, opts IterOptions, at int64) {
+func (table modelTable) scanAround(t *testing.T, r *Reader, it *Iterator, at int64) {
 	t.Helper()
-	it := r.NewIterator(opts)
 	failed := 0
 	ok := it.First()
 	for i := range table {
@@ -392,7 +395,7 @@ func (table modelTable) scanAround(t *testing.T, r *Reader, opts IterOptions, at
 			err = orEnd(it.Error())
 		}
 		if bad := at >= from && at < to; bad != (err != nil) || bad && !errors.Is(err, errPlanted) {
-			t.Fatalf("%+v: byte %d: row %q in [%d, %d): %v", opts, at, table[i].key, from, to, err)
+			t.Fatalf("%+v: byte %d: row %q in [%d, %d): %v", it.blocks.opts, at, table[i].key, from, to, err)
 		}
 		if err == nil {
 			ok = it.NextRow()

@@ -35,10 +35,14 @@ import (
 	"encoding/binary"
 	"math"
 	"math/bits"
+	"slices"
 )
 
-// arrayPad is how many zero bytes follow the last array of a block.
-const arrayPad = 8
+// padding follows the last array of a block.
+const (
+	padding  = "\x00\x00\x00\x00\x00\x00\x00\x00"
+	arrayPad = len(padding)
+)
 
 // uints locates an array in a block's bytes. It is small, because a parsed block has many
 // of them, and gets find it in no processor cache.
@@ -59,7 +63,6 @@ const (
 const _ = uint(maxStep - maxRawBlock)
 
 func (u *uints) width() int { return int(u.form & (1<<widthBits - 1)) }
-func (u *uints) step() int  { return int(u.form >> widthBits) }
 
 // mask selects the bits of a delta. A shift by 64 gives 0, and so a mask of ones.
 func (u *uints) mask() uint64 { return 1<<(8*u.width()) - 1 }
@@ -82,6 +85,19 @@ func (u *uints) before(data []byte, i int) int {
 	return int(u.at(data, i-1))
 }
 
+// length is how long part i is, of an array of ends.
+func (u *uints) length(data []byte, i int) uint64 {
+	return u.at(data, i) - uint64(u.before(data, i))
+}
+
+// bit is 1 for true.
+func bit(b bool) uint64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
 // byteLen is the number of bytes that x needs, 0 for 0.
 func byteLen(x uint64) int { return (bits.Len64(x) + 7) / 8 }
 
@@ -90,10 +106,7 @@ func appendUints(dst []byte, values []uint64) []byte {
 	if len(values) == 0 {
 		return append(dst, 0)
 	}
-	low, high := values[0], values[0]
-	for _, v := range values[1:] {
-		low, high = min(low, v), max(high, v)
-	}
+	low, high := slices.Min(values), slices.Max(values)
 	base, width := uint64(0), byteLen(high)
 	if w := byteLen(high - low); w < width {
 		base, width = low, w
@@ -101,20 +114,11 @@ func appendUints(dst []byte, values []uint64) []byte {
 	n := byteLen(base)
 	dst = append(dst, byte(width)|byte(n)<<4)
 	dst = appendLittle(dst, base, n)
-	switch width {
-	case 0:
-	case 1:
-		for _, v := range values {
-			dst = append(dst, byte(v-base))
-		}
-	case 2:
-		for _, v := range values {
-			dst = binary.LittleEndian.AppendUint16(dst, uint16(v-base))
-		}
-	default:
-		for _, v := range values {
-			dst = appendLittle(dst, v-base, width)
-		}
+	if width == 0 {
+		return dst
+	}
+	for _, v := range values {
+		dst = appendLittle(dst, v-base, width)
 	}
 	return dst
 }
@@ -136,11 +140,7 @@ func appendEnds(dst []byte, ends []uint64) []byte {
 
 // appendLittle appends the low n bytes of v.
 func appendLittle(dst []byte, v uint64, n int) []byte {
-	for ; n > 0; n-- {
-		dst = append(dst, byte(v))
-		v >>= 8
-	}
-	return dst
+	return binary.LittleEndian.AppendUint64(dst, v)[:len(dst)+n]
 }
 
 // cursor reads a block's header and arrays. bad keeps the first thing that is wrong; all
@@ -245,12 +245,18 @@ func (c *cursor) steps(n, limit int, what string) uints {
 	return u
 }
 
+// end checks that no bytes are left, and returns what is wrong, or "".
+func (c *cursor) end() (bad string) {
+	if c.rest() != 0 {
+		c.fail("bytes left over")
+	}
+	return c.bad
+}
+
 // pad reads the zero bytes after the arrays.
 func (c *cursor) pad() {
-	for _, b := range c.bytes(arrayPad, "padding") {
-		if b != 0 {
-			c.fail("padding is not zero")
-		}
+	if string(c.bytes(arrayPad, "padding")) != padding {
+		c.fail("padding is not zero")
 	}
 }
 
@@ -260,22 +266,18 @@ func (c *cursor) ends(u *uints, n, limit int, what string) int {
 	if c.bad != "" || n == 0 {
 		return 0
 	}
-	if u.width() == 0 { // n and step are bounded, so their product does not overflow
-		last := u.base + uint64(n-1)*uint64(u.step())
-		if u.base > uint64(limit) || last > uint64(limit) {
-			c.fail(what + " out of order or range")
-			return 0
+	last, ok := u.at(c.data, n-1), u.base <= uint64(limit)
+	if u.width() != 0 { // or else the ends rise by the step: n and step are bounded, so nothing overflows
+		before := uint64(0)
+		for i := range n {
+			end := u.at(c.data, i)
+			ok = ok && end >= before
+			before = end
 		}
-		return int(last)
 	}
-	before := uint64(0)
-	for i := range n {
-		end := u.at(c.data, i)
-		if end < before || end > uint64(limit) {
-			c.fail(what + " out of order or range")
-			return 0
-		}
-		before = end
+	if !ok || last > uint64(limit) {
+		c.fail(what + " out of order or range")
+		return 0
 	}
-	return int(before)
+	return int(last)
 }

@@ -20,32 +20,18 @@ type verifications struct {
 	blocks []atomic.Uint64
 }
 
-// open makes room for so many blocks.
-func (v *verifications) open(elapsed func() time.Duration, interval time.Duration, blocks int) {
-	if elapsed != nil && interval > 0 {
-		*v = verifications{elapsed: elapsed, interval: interval, blocks: make([]atomic.Uint64, blocks)}
-	}
-}
-
-// now is the time on the clock, for lately and note. Call it before the bytes are read.
-func (v *verifications) now() time.Duration {
+// begin begins an access to block i, before its bytes are read. It returns the time on the clock,
+// for note, and a bit for each segment that was verified less than the interval before. A
+// verification after that says nothing about the bytes of this access.
+func (v *verifications) begin(i int) (now time.Duration, lately uint64) {
 	if v.blocks == nil {
-		return 0
+		return 0, 0
 	}
-	return v.elapsed()
-}
-
-// lately returns a bit for each segment of block i that was verified less than the interval
-// before now. Call it before the bytes are read, because a verification after that says
-// nothing about these bytes.
-func (v *verifications) lately(i int, now time.Duration) (segments uint64) {
-	if v.blocks == nil {
-		return 0
-	}
+	now = v.elapsed()
 	if state := v.blocks[i].Load(); now-verifiedAt(state) < v.interval {
-		segments = state & (1<<maxSegments - 1)
+		lately = state & (1<<maxSegments - 1)
 	}
-	return segments
+	return now, lately
 }
 
 // note notes that segment k of block i was verified, by an access that began at now. If two

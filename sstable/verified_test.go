@@ -3,6 +3,7 @@ package sstable
 import (
 	"bytes"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -122,8 +123,8 @@ func TestNothingUnverifiedGoesToTheCache(t *testing.T) {
 // If two accesses verify at once, the later may be noted first. Segments of the earlier one
 // count from its own beginning.
 func TestAVerificationIsBelievedFromTheBeginningOfItsAccess(t *testing.T) {
-	var v verifications
-	v.open(func() time.Duration { return 0 }, 10*time.Second, 1)
+	now := time.Duration(0)
+	v := verifications{elapsed: func() time.Duration { return now }, interval: 10 * time.Second, blocks: make([]atomic.Uint64, 1)}
 	v.note(0, 2, 9*time.Second)
 	v.note(0, 3, time.Second)
 	for _, c := range []struct {
@@ -131,8 +132,9 @@ func TestAVerificationIsBelievedFromTheBeginningOfItsAccess(t *testing.T) {
 		now     time.Duration
 		want    bool
 	}{{3, 10 * time.Second, true}, {3, 11 * time.Second, false}, {2, 11 * time.Second, false}, {4, 2 * time.Second, false}} {
-		if got := v.lately(0, c.now)>>c.segment&1 != 0; got != c.want {
-			t.Errorf("segment %d at %v: %t", c.segment, c.now, got)
+		now = c.now
+		if _, lately := v.begin(0); lately>>c.segment&1 != 0 != c.want {
+			t.Errorf("segment %d at %v: not %t", c.segment, c.now, c.want)
 		}
 	}
 }
@@ -158,7 +160,7 @@ func TestAVerificationSaysNothingOfWhatWasReadBefore(t *testing.T) {
 	if err := b.read(IterOptions{Believe: true}); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, bad := it.blocks.split(0, stored, from, false); bad == "" {
+	if _, bad := it.blocks.split(0, stored, from, false); bad == "" {
 		t.Error("bytes are believed that were never verified")
 	}
 }

@@ -2,8 +2,6 @@ package sstable
 
 import (
 	"bytes"
-	"fmt"
-	"slices"
 
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -31,7 +29,13 @@ func (r *Reader) Verify(check func(row.Reference) error) error {
 			}
 		}
 	}
-	return v.totals()
+	if v.props.Rows > 0 {
+		v.props.LargestKey = v.key
+	}
+	if bad := v.r.props.compare(&v.props); bad != "" {
+		return r.corrupt(r.footer.dataLength+r.footer.filterLength+r.footer.indexLength, bad)
+	}
+	return nil
 }
 
 // verifier is what a walk of Verify has found so far.
@@ -43,17 +47,14 @@ type verifier struct {
 	last  row.Cell   // of the newest cell, its column copied
 	has   bool       // last is of the newest row
 
+	separator []byte // scratch
+
 	away  uint64                    // bytes in value files that the block refers to
 	check func(row.Reference) error // see Verify
 }
 
-func (v *verifier) bad(i int, what string) error {
-	from, _ := v.r.index.blockRange(i)
-	return v.r.corrupt(from, what)
-}
-
 func (v *verifier) block(g, i int) error {
-	it := &v.it
+	it, x := &v.it, &v.r.index
 	if !it.load(g, i) {
 		return it.err
 	}
@@ -63,44 +64,40 @@ func (v *verifier) block(g, i int) error {
 	v.away = 0
 	for n := 1; n < b.columns; n++ {
 		if bytes.Compare(b.name(n-1), b.name(n)) >= 0 {
-			return v.bad(i, "column names out of order")
+			return it.blocks.refuse("column names out of order")
 		}
 	}
 	for n := range b.rows {
 		it.setRow(g, n)
 		it.openRow()
-		if b.continued {
-			if !bytes.Equal(it.key, v.key) {
-				return v.bad(i, "fragment of another row")
-			}
-		} else if err := v.row(g, i, n); err != nil {
-			return err
+		if bad := v.row(g, n); bad != "" {
+			return it.blocks.refuse(bad)
 		}
 		if err := v.cells(i); err != nil {
 			return err
 		}
 	}
-	x := &v.r.index
-	if x.awayEnd.at(x.data, i)-uint64(x.awayEnd.before(x.data, i)) != v.away {
-		return v.bad(i, "index does not say how many bytes in value files the block refers to")
+	if x.awayEnd.length(x.data, i) != v.away {
+		return it.blocks.refuse("index does not say how many bytes in value files the block refers to")
 	}
 	return nil
 }
 
-// row checks the key of row n of block i, on which the iterator stands.
-func (v *verifier) row(g, i, n int) error {
-	key, x := v.it.key, &v.r.index
-	if v.props.Rows > 0 && bytes.Compare(v.key, key) >= 0 {
-		return v.bad(i, "row keys out of order")
-	}
-	if n == 0 {
-		separator := x.appendSeparator(nil, g)
-		if bytes.Compare(separator, key) > 0 || bytes.Compare(separator, v.key) <= 0 {
-			return v.bad(i, "index separator is not between the rows")
-		}
-	}
-	if len(key) == 0 || !v.r.MayContain(Hash(key)) {
-		return v.bad(i, "row is empty or not in the filter")
+// row checks the key of row n of a block, on which the iterator stands.
+func (v *verifier) row(g, n int) (bad string) {
+	key, separator := v.it.key, v.r.index.appendSeparator(v.separator[:0], g)
+	v.separator = separator
+	switch {
+	case v.it.blocks.block.continued && bytes.Equal(key, v.key):
+		return ""
+	case v.it.blocks.block.continued:
+		return "fragment of another row"
+	case v.props.Rows > 0 && bytes.Compare(v.key, key) >= 0:
+		return "row keys out of order"
+	case n == 0 && (bytes.Compare(separator, key) > 0 || bytes.Compare(separator, v.key) <= 0):
+		return "index separator is not between the rows"
+	case len(key) == 0 || !v.r.MayContain(Hash(key)):
+		return "row is empty or not in the filter"
 	}
 	if v.props.Rows == 0 {
 		v.props.SmallestKey = bytes.Clone(key)
@@ -108,7 +105,7 @@ func (v *verifier) row(g, i, n int) error {
 	v.props.Rows++
 	v.props.KeyBytes += uint64(len(key))
 	v.key, v.has = append(v.key[:0], key...), false
-	return nil
+	return ""
 }
 
 // cells checks the cells of the iterator's row that lie in block i.
@@ -121,72 +118,34 @@ func (v *verifier) cells(i int) error {
 	for at := first; at < it.high; at++ {
 		it.setCell(at)
 		c := &it.cell
-		if v.has && row.CompareCells(&v.last, c) >= 0 {
-			return v.bad(i, "cells out of order")
-		}
-		if c.Seq > row.MaxSequence || c.Kind == row.KindDeleteRow && c.Version != row.MaxVersion {
-			return v.bad(i, "sequence number too large, or delete-row with a version")
+		switch {
+		case v.has && row.CompareCells(&v.last, c) >= 0:
+			return it.blocks.refuse("cells out of order")
+		case c.Seq > row.MaxSequence || c.Kind == row.KindDeleteRow && c.Version != row.MaxVersion:
+			return it.blocks.refuse("sequence number too large, or delete-row with a version")
 		}
 		if at == first && it.blocks.block.continued {
 			tie := c.Version == v.last.Version && bytes.Equal(c.Column, v.last.Column)
 			if !bytes.Equal(x.column(i), c.Column) || int64(x.version.at(x.data, i)) != c.Version ||
 				(x.tie.at(x.data, i) != 0) != tie {
-				return v.bad(i, "index does not say where the fragment begins")
+				return it.blocks.refuse("index does not say where the fragment begins")
 			}
 		}
 		if bad := v.props.addCell(c); bad != "" {
-			return v.bad(i, bad)
+			return it.blocks.refuse(bad)
 		}
 		if c.Separate {
-			if err := v.referenceOf(c); err != nil {
-				return err
+			ref, _ := row.ParseReference(c.Value) // addCell found it well-formed
+			v.away += uint64(ref.Stored)
+			if v.check != nil {
+				if err := v.check(ref); err != nil {
+					return err
+				}
 			}
 		}
 		column := append(v.last.Column[:0], c.Column...)
 		v.last, v.has = *c, true
 		v.last.Column, v.last.Value = column, nil
-	}
-	return nil
-}
-
-// referenceOf checks the reference of a cell. REQUIRES: addCell found it well-formed.
-func (v *verifier) referenceOf(c *row.Cell) error {
-	ref, err := row.ParseReference(c.Value)
-	if err != nil {
-		return err
-	}
-	v.away += uint64(ref.Stored)
-	if v.check == nil {
-		return nil
-	}
-	return v.check(ref)
-}
-
-// totals compares the counts with the properties.
-func (v *verifier) totals() error {
-	want, got := &v.r.props, &v.props
-	if got.Rows > 0 {
-		got.LargestKey = v.key
-	}
-	offset := v.r.footer.dataLength + v.r.footer.filterLength + v.r.footer.indexLength
-	wantCells, wantSizes := want.counts()
-	gotCells, gotSizes := got.counts()
-	wants, gots := append(wantCells, wantSizes...), append(gotCells, gotSizes...)
-	for i, want := range wants {
-		if *want.value != *gots[i].value {
-			return v.r.corrupt(offset, fmt.Sprintf("properties say %d %s, the data has %d", *want.value, want.what, *gots[i].value))
-		}
-	}
-	if want.MinVersion != got.MinVersion || want.MaxVersion != got.MaxVersion {
-		return v.r.corrupt(offset, fmt.Sprintf("properties say versions from %d to %d, the data has %d to %d",
-			want.MinVersion, want.MaxVersion, got.MinVersion, got.MaxVersion))
-	}
-	if !slices.Equal(want.ValueFiles, got.ValueFiles) {
-		return v.r.corrupt(offset, "properties and data differ in the value files that cells refer to")
-	}
-	if want.Permanent != got.Permanent || !bytes.Equal(want.SmallestKey, got.SmallestKey) ||
-		!bytes.Equal(want.LargestKey, got.LargestKey) {
-		return v.r.corrupt(offset, "properties and data differ in keys or permanence")
 	}
 	return nil
 }
