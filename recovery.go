@@ -104,9 +104,7 @@ func (s *Store) carryOver(opts *wal.Options, known uint64) error {
 
 // logBegun names a segment in the manifest, before anything in it is acknowledged.
 func (s *Store) logBegun(segment uint64) error {
-	var e manifest.Edit
-	e.SetNewestLog(manifest.LogEnd{Segment: segment})
-	_, err := s.commitEdit(&e)
+	_, err := s.commitEdit(&manifest.Edit{NewestLog: manifest.LogEnd{Segment: segment}})
 	return err
 }
 
@@ -115,8 +113,6 @@ func (s *Store) closeLog() error {
 	if err := s.log.Close(); err != nil || s.pipeline.Failed() != nil {
 		return err
 	}
-	var e manifest.Edit
-	e.SetNewestLog(manifest.LogEnd(s.log.End()))
-	_, err := s.commitEdit(&e)
+	_, err := s.commitEdit(&manifest.Edit{NewestLog: manifest.LogEnd(s.log.End())})
 	return err
 }

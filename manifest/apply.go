@@ -11,18 +11,18 @@ import (
 func (s *State) Apply(e *Edit) (*State, error) {
 	a := newApplier(s)
 	a.counters(e)
-	each(a, e.values, a.addValueFile)
-	each(a, e.created, a.createTable)
-	each(a, e.altered, a.alterTable)
-	each(a, e.dropped, a.dropTable)
-	each(a, e.dropped, a.checkDropped)
-	each(a, e.replaced, a.replacePartitions)
-	each(a, e.deleted, a.deleteFile)
-	each(a, e.added, a.addFile)
-	each(a, e.flushed, a.setFlushed)
-	each(a, e.watermarks, a.raiseWatermark)
-	each(a, e.pastLimits, a.addPastLimit)
-	each(a, e.ended, a.endLog)
+	each(a, e.Values, a.addValueFile)
+	each(a, e.Created, a.createTable)
+	each(a, e.Altered, a.alterTable)
+	each(a, e.Dropped, a.dropTable)
+	each(a, e.Dropped, a.checkDropped)
+	each(a, e.Replaced, a.replacePartitions)
+	each(a, e.Deleted, a.deleteFile)
+	each(a, e.Added, a.addFile)
+	each(a, e.Flushed, a.setFlushed)
+	each(a, e.Watermarks, a.raiseWatermark)
+	each(a, e.PastLimits, a.addPastLimit)
+	each(a, e.Ended, a.endLog)
 	return a.finish()
 }
 
@@ -86,18 +86,18 @@ func (a *applier) finish() (*State, error) {
 // committed in either order.
 func (a *applier) counters(e *Edit) {
 	a.next.NextFile = max(a.next.NextFile, e.nextFile)
-	a.next.MinLog = max(a.next.MinLog, e.minLog)
-	if e.newest.Segment > 0 && e.newest.Segment >= a.next.NewestLog.Segment {
-		a.next.NewestLog = e.newest
+	a.next.MinLog = max(a.next.MinLog, e.MinLog)
+	if e.NewestLog.Segment > 0 && e.NewestLog.Segment >= a.next.NewestLog.Segment {
+		a.next.NewestLog = e.NewestLog
 	}
-	a.next.LastSeq = max(a.next.LastSeq, e.lastSeq)
-	if e.clock != nil {
-		a.next.Clock = *e.clock
+	a.next.LastSeq = max(a.next.LastSeq, e.LastSeq)
+	if e.Clock != nil {
+		a.next.Clock = *e.Clock
 	}
-	if e.issued != nil {
-		a.next.IssuedMillis = max(a.next.IssuedMillis, *e.issued)
+	if e.Issued != nil {
+		a.next.IssuedMillis = max(a.next.IssuedMillis, *e.Issued)
 	}
-	for _, point := range e.seqTimes {
+	for _, point := range e.SeqTimes {
 		a.next.SeqTimes = withSeqTime(a.next.SeqTimes, point)
 		a.next.LastSeq = max(a.next.LastSeq, point.Seq)
 	}
@@ -286,13 +286,13 @@ func (a *applier) level(id uint64, level int) (*Partition, error) {
 	return p.Partition, nil
 }
 
-func (a *applier) alterTable(c alteration) error {
-	t, err := a.table(c.table)
+func (a *applier) alterTable(c Alteration) error {
+	t, err := a.table(c.Table)
 	if err != nil {
 		return err
 	}
-	t.Options, t.Annotations = c.options, c.annotations
-	t.LargestOffset = max(t.LargestOffset, c.options.MaxVersionOffsetSeconds)
+	t.Options, t.Annotations = c.Options, c.Annotations
+	t.LargestOffset = max(t.LargestOffset, c.Options.MaxVersionOffsetSeconds)
 	return checkProperties(t)
 }
 
@@ -309,32 +309,32 @@ func (a *applier) dropTable(id uint64) error {
 	return nil
 }
 
-func (a *applier) replacePartitions(r *replacement) error {
-	t, err := a.table(r.table)
+func (a *applier) replacePartitions(r *Replacement) error {
+	t, err := a.table(r.Table)
 	if err != nil {
 		return err
 	}
-	at := slices.IndexFunc(t.Partitions, func(p *Partition) bool { return slices.Contains(r.old, p.ID) })
-	end := min(at+len(r.old), len(t.Partitions))
-	if at < 0 || !slices.EqualFunc(t.Partitions[at:end], r.old, func(p *Partition, id uint64) bool { return p.ID == id }) {
-		return invalid("table %q has no neighbouring partitions %v", t.Name, r.old)
+	at := slices.IndexFunc(t.Partitions, func(p *Partition) bool { return slices.Contains(r.Old, p.ID) })
+	end := min(at+len(r.Old), len(t.Partitions))
+	if at < 0 || !slices.EqualFunc(t.Partitions[at:end], r.Old, func(p *Partition, id uint64) bool { return p.ID == id }) {
+		return invalid("table %q has no neighbouring partitions %v", t.Name, r.Old)
 	}
 	old := t.Partitions[at:end]
-	if err := checkCover(t, r.new, old[0].Start, old[len(old)-1].End); err != nil {
+	if err := checkCover(t, r.New, old[0].Start, old[len(old)-1].End); err != nil {
 		return err
 	}
-	if err := a.checkNew(r.new); err != nil {
+	if err := a.checkNew(r.New); err != nil {
 		return err
 	}
-	for _, p := range r.new {
+	for _, p := range r.New {
 		for _, o := range old {
 			if err := checkReplacement(o, p); err != nil {
 				return err
 			}
 		}
 	}
-	t.Partitions = slices.Concat(t.Partitions[:at], r.new, t.Partitions[end:])
-	if err := a.addPartitions(t, r.new); err != nil {
+	t.Partitions = slices.Concat(t.Partitions[:at], r.New, t.Partitions[end:])
+	if err := a.addPartitions(t, r.New); err != nil {
 		return err
 	}
 	for _, p := range old {
@@ -343,44 +343,44 @@ func (a *applier) replacePartitions(r *replacement) error {
 	return nil
 }
 
-func (a *applier) deleteFile(d deletion) error {
-	p, err := a.level(d.partition, d.level)
+func (a *applier) deleteFile(d Deletion) error {
+	p, err := a.level(d.Partition, d.Level)
 	if err != nil {
 		return err
 	}
-	files := p.Levels[d.level]
-	at := slices.IndexFunc(files, func(f *FileMeta) bool { return f.Number == d.number })
+	files := p.Levels[d.Level]
+	at := slices.IndexFunc(files, func(f *FileMeta) bool { return f.Number == d.Number })
 	if at < 0 {
-		return invalid("partition %d has no file %d at level %d", d.partition, d.number, d.level)
+		return invalid("partition %d has no file %d at level %d", d.Partition, d.Number, d.Level)
 	}
-	p.Levels[d.level] = slices.Delete(files, at, at+1)
-	a.release(d.number)
+	p.Levels[d.Level] = slices.Delete(files, at, at+1)
+	a.release(d.Number)
 	return nil
 }
 
-func (a *applier) addFile(d addition) error {
-	p, err := a.level(d.partition, d.level)
+func (a *applier) addFile(d Addition) error {
+	p, err := a.level(d.Partition, d.Level)
 	if err != nil {
 		return err
 	}
-	if err := checkFile(p, d.file); err != nil {
+	if err := checkFile(p, d.File); err != nil {
 		return err
 	}
-	if _, live := a.files.get(d.file.Number); live && p.lists(d.file.Number) {
-		return invalid("partition %d already lists file %d", p.ID, d.file.Number)
+	if _, live := a.files.get(d.File.Number); live && p.lists(d.File.Number) {
+		return invalid("partition %d already lists file %d", p.ID, d.File.Number)
 	}
 	where, _ := a.owners.get(p.ID)
-	if err := a.reference(where.table, d.file); err != nil {
+	if err := a.reference(where.table, d.File); err != nil {
 		return err
 	}
 	compare := compareL0
-	if d.level > 0 {
+	if d.Level > 0 {
 		compare = func(f, g *FileMeta) int { return bytes.Compare(f.Smallest, g.Smallest) }
 	}
-	at, _ := slices.BinarySearchFunc(p.Levels[d.level], d.file, compare)
-	files := slices.Insert(p.Levels[d.level], at, d.file)
-	p.Levels[d.level] = files
-	return checkOrder(p, d.level, files[max(at-1, 0):min(at+2, len(files))])
+	at, _ := slices.BinarySearchFunc(p.Levels[d.Level], d.File, compare)
+	files := slices.Insert(p.Levels[d.Level], at, d.File)
+	p.Levels[d.Level] = files
+	return checkOrder(p, d.Level, files[max(at-1, 0):min(at+2, len(files))])
 }
 
 func (p *Partition) lists(number uint64) bool {
@@ -392,35 +392,35 @@ func (p *Partition) lists(number uint64) bool {
 	return false
 }
 
-func (a *applier) setFlushed(f flush) error {
-	p, err := a.partition(f.partition)
+func (a *applier) setFlushed(f Flush) error {
+	p, err := a.partition(f.Partition)
 	if err != nil {
 		return err
 	}
-	if f.seq < p.FlushedSeq {
-		return invalid("partition %d is flushed up to %d, not %d", p.ID, p.FlushedSeq, f.seq)
+	if f.Seq < p.FlushedSeq {
+		return invalid("partition %d is flushed up to %d, not %d", p.ID, p.FlushedSeq, f.Seq)
 	}
-	p.FlushedSeq = f.seq
-	a.next.LastSeq = max(a.next.LastSeq, f.seq)
+	p.FlushedSeq = f.Seq
+	a.next.LastSeq = max(a.next.LastSeq, f.Seq)
 	return nil
 }
 
-func (a *applier) raiseWatermark(w watermark) error {
-	t, err := a.table(w.table)
+func (a *applier) raiseWatermark(w Watermark) error {
+	t, err := a.table(w.Table)
 	if err != nil {
 		return err
 	}
-	t.Watermark = max(t.Watermark, w.cutoff)
+	t.Watermark = max(t.Watermark, w.Cutoff)
 	return nil
 }
 
-func (a *applier) addPastLimit(p pastLimit) error {
-	t, err := a.table(p.table)
+func (a *applier) addPastLimit(p TableLimit) error {
+	t, err := a.table(p.Table)
 	if err != nil {
 		return err
 	}
-	t.PastLimits = withPastLimit(t.PastLimits, p.limit)
-	return checkPastLimit(t, p.limit)
+	t.PastLimits = withPastLimit(t.PastLimits, p.PastLimit)
+	return checkPastLimit(t, p.PastLimit)
 }
 
 // withPastLimit adds the limit that was in force last. It covers smaller limits before it. If

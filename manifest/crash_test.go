@@ -43,7 +43,7 @@ func (c *scenario) run(fsys vfs.FS) error {
 			if i == 5 {
 				l.rotateAt = 0 // the next commit rotates first
 			}
-			e.setNextFile(l.nextFile.Load())
+			e.nextFile = max(e.nextFile, l.nextFile.Load())
 			next, err := l.State().Apply(e)
 			if err != nil {
 				return fmt.Errorf("%w: %w", errBroken, errors.Join(err, l.Close()))

@@ -232,7 +232,7 @@ func (l *Log) Commit(e *Edit) (*State, error) {
 	case l.closed:
 		return nil, errClosed
 	}
-	e.setNextFile(l.nextFile.Load())
+	e.nextFile = max(e.nextFile, l.nextFile.Load())
 	next, err := l.State().Apply(e)
 	if err != nil {
 		return nil, err

@@ -412,7 +412,7 @@ func TestFileNumbersAreGivenOutOnceAlsoAcrossReopening(t *testing.T) {
 		t.Errorf("after raising: %d", n)
 	}
 	var e Edit
-	e.setNextFile(2000)
+	e.nextFile = 2000
 	commit(t, l, &e)
 	if n := l.NewFileNumber(); n != 2000 {
 		t.Errorf("after an edit that raised it: %d", n)
@@ -451,7 +451,7 @@ func BenchmarkCommit(b *testing.B) {
 			l := newStore(b, vfs.NewSim(vfs.SimOptions{}))
 			var create Edit
 			create.CreateTable(testTable(1, 1, "orders"))
-			create.setNextFile(uint64(files) + 10)
+			create.nextFile = uint64(files) + 10
 			for i := range files {
 				f := testFile(uint64(i+1), 0, 0, 1)
 				f.Smallest, f.Largest = testKey(i/1000, i%1000), testKey(i/1000, i%1000)
@@ -474,7 +474,7 @@ func BenchmarkCommit(b *testing.B) {
 func BenchmarkDecodeSnapshotOf10000Files(b *testing.B) {
 	var create Edit
 	create.CreateTable(testTable(1, 1, "orders"))
-	create.setNextFile(20_000)
+	create.nextFile = 20_000
 	for i := range 10_000 {
 		f := testFile(uint64(i+1), 0, 0, 1)
 		f.Smallest, f.Largest = testKey(i/1000, i%1000), testKey(i/1000, i%1000)

@@ -3,8 +3,8 @@ package manifest
 // The accounting of value files: which table files refer to them, and how much of them is alive.
 // It is derived from the descriptions of table files, so it cannot disagree with them.
 
-func (a *applier) addValueFile(d valueAddition) error {
-	f := d.file
+func (a *applier) addValueFile(d ValueAddition) error {
+	f := d.File
 	switch {
 	case f.Number == 0 || f.Number >= a.next.NextFile:
 		return invalid("value file %d was never allocated, the next is %d", f.Number, a.next.NextFile)
@@ -17,7 +17,7 @@ func (a *applier) addValueFile(d valueAddition) error {
 	if _, live := a.files.get(f.Number); live {
 		return invalid("value file %d has the number of a table file", f.Number)
 	}
-	a.values.set(f.Number, ValueUsage{ValueFile: f, Table: d.table})
+	a.values.set(f.Number, ValueUsage{ValueFile: f, Table: d.Table})
 	a.recounted[f.Number] = true
 	return nil
 }

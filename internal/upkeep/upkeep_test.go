@@ -55,11 +55,11 @@ func newRig(t *testing.T) *rig {
 	r.state, _, err = manifest.Open(r.faults, testDir, nil)
 	must(t, err)
 	var e manifest.Edit
-	e.CreateTable(&manifest.Table{
+	e.Created = []*manifest.Table{{
 		ID: testTable, Name: "t", Key: []manifest.KeyColumn{{Name: "id", Type: row.TypeInteger}},
 		Options:   manifest.TableOptions{MaxVersions: 1, TTLSeconds: manifest.NeverExpires, MaxVersionOffsetSeconds: 1},
 		Watermark: manifest.NoWatermark, Partitions: []*manifest.Partition{{ID: 1}},
-	})
+	}}
 	state, err := r.state.Commit(&e)
 	must(t, err)
 	shape := compaction.Config{TableFileSize: 64 << 10, L0Trigger: 4}
