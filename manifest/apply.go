@@ -233,7 +233,7 @@ func (a *applier) release(number uint64) {
 	}
 	a.files.remove(number)
 	a.removed[number] = ref.meta
-	a.unuse(ref.meta)
+	a.count(ref.meta, -1)
 }
 
 // table returns the writable copy of a table.
@@ -366,7 +366,8 @@ func (a *applier) addFile(d Addition) error {
 	if err := checkFile(p, d.File); err != nil {
 		return err
 	}
-	if _, live := a.files.get(d.File.Number); live && p.lists(d.File.Number) {
+	same := func(f *FileMeta) bool { return f.Number == d.File.Number }
+	if _, live := a.files.get(d.File.Number); live && slices.ContainsFunc(slices.Concat(p.Levels[:]...), same) {
 		return invalid("partition %d already lists file %d", p.ID, d.File.Number)
 	}
 	where, _ := a.owners.get(p.ID)
@@ -381,15 +382,6 @@ func (a *applier) addFile(d Addition) error {
 	files := slices.Insert(p.Levels[d.Level], at, d.File)
 	p.Levels[d.Level] = files
 	return checkOrder(p, d.Level, files[max(at-1, 0):min(at+2, len(files))])
-}
-
-func (p *Partition) lists(number uint64) bool {
-	for _, files := range p.Levels {
-		if slices.ContainsFunc(files, func(f *FileMeta) bool { return f.Number == number }) {
-			return true
-		}
-	}
-	return false
 }
 
 func (a *applier) setFlushed(f Flush) error {

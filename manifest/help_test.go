@@ -264,6 +264,10 @@ func randomSplit(rng *rand.Rand, s *State, t *Table, p *Partition, e *Edit) {
 	e.ReplacePartitions(t.ID, []uint64{p.ID}, []*Partition{left, right})
 }
 
+func lists(p *Partition, number uint64) bool {
+	return slices.ContainsFunc(slices.Concat(p.Levels[:]...), func(f *FileMeta) bool { return f.Number == number })
+}
+
 // randomMerge merges the first two partitions, if they share no files.
 func randomMerge(s *State, t *Table, e *Edit) {
 	if len(t.Partitions) < 2 {
@@ -273,7 +277,7 @@ func randomMerge(s *State, t *Table, e *Edit) {
 	merged := &Partition{ID: s.NextPartition, End: b.End, Epoch: max(a.Epoch, b.Epoch) + 1, FlushedSeq: min(a.FlushedSeq, b.FlushedSeq)}
 	for level := range merged.Levels {
 		for _, f := range append(slices.Clone(a.Levels[level]), b.Levels[level]...) {
-			if a.lists(f.Number) && b.lists(f.Number) || a.Overlaps(f.Smallest, f.Largest) && b.Overlaps(f.Smallest, f.Largest) {
+			if lists(a, f.Number) && lists(b, f.Number) || a.Overlaps(f.Smallest, f.Largest) && b.Overlaps(f.Smallest, f.Largest) {
 				return
 			}
 			merged.Levels[level] = append(merged.Levels[level], f)

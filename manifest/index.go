@@ -46,15 +46,12 @@ func (p *page[V]) find(number uint64) (slot int, found bool) {
 
 // get returns the value of a number.
 func (x *index[V]) get(number uint64) (value V, ok bool) {
-	at, found := x.find(number)
-	if !found {
-		return value, false
+	if at, found := x.find(number); found {
+		if slot, found := x.pages[at].find(number); found {
+			return x.pages[at].entries[slot].value, true
+		}
 	}
-	slot, found := x.pages[at].find(number)
-	if !found {
-		return value, false
-	}
-	return x.pages[at].entries[slot].value, true
+	return value, false
 }
 
 // all walks the values in ascending order of their numbers.
@@ -96,24 +93,17 @@ func (e *indexEditor[V]) set(number uint64, value V) {
 	}
 	p := e.writable(at)
 	slot, found := p.find(number)
-	if found {
-		p.entries[slot].value = value
-		return
+	if !found {
+		p.entries = slices.Insert(p.entries, slot, entry[V]{number: number})
 	}
-	p.entries = slices.Insert(p.entries, slot, entry[V]{number: number, value: value})
+	p.entries[slot].value = value
 }
 
-// remove removes a number.
+// remove removes a number. REQUIRES: it is there.
 func (e *indexEditor[V]) remove(number uint64) {
-	at, found := e.find(number)
-	if !found {
-		return
-	}
-	slot, found := e.pages[at].find(number)
-	if !found {
-		return
-	}
+	at, _ := e.find(number)
 	p := e.writable(at)
+	slot, _ := p.find(number)
 	p.entries = slices.Delete(p.entries, slot, slot+1)
 	if len(p.entries) == 0 {
 		e.pages = slices.Delete(e.pages, at, at+1)

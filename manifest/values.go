@@ -22,7 +22,7 @@ func (a *applier) addValueFile(d ValueAddition) error {
 	return nil
 }
 
-// use counts a table file that became live.
+// use checks and counts a table file that became live.
 func (a *applier) use(table uint64, f *FileMeta) error {
 	if _, taken := a.values.get(f.Number); taken {
 		return invalid("file %d has the number of a value file", f.Number)
@@ -37,21 +37,18 @@ func (a *applier) use(table uint64, f *FileMeta) error {
 		case use.Values > u.Values || use.Bytes > u.Bytes:
 			return invalid("file %d refers to %d bytes of value file %d, which has %d", f.Number, use.Bytes, use.File, u.Bytes)
 		}
-		u.Files++
-		u.Live += use.Bytes
-		a.values.set(use.File, u)
-		a.recounted[use.File] = true
 	}
+	a.count(f, 1)
 	return nil
 }
 
-// unuse uncounts a table file that is not live any more. An edit that moves a file removes it
-// and adds it again.
-func (a *applier) unuse(f *FileMeta) {
+// count counts a table file that became live, or with -1 one that is not live any more. An edit
+// that moves a file removes it and adds it again.
+func (a *applier) count(f *FileMeta, files int) {
 	for _, use := range f.Values {
 		u, _ := a.values.get(use.File)
-		u.Files--
-		u.Live -= use.Bytes
+		u.Files += files
+		u.Live += uint64(files) * use.Bytes // modulo 2^64, so -1 subtracts
 		a.values.set(use.File, u)
 		a.recounted[use.File] = true
 	}

@@ -3,6 +3,7 @@ package wal
 // Reading a log after a crash or a shutdown.
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -73,13 +74,8 @@ func (o Options) withDefaults() (Options, error) {
 	if o.SegmentSize < 0 {
 		return o, fmt.Errorf("wal: negative segment size %d", o.SegmentSize)
 	}
-	if o.SegmentSize == 0 {
-		o.SegmentSize = DefaultSegmentSize
-	}
-	o.SegmentSize = max(nextBlock(o.SegmentSize-1), 4*blockSize)
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.SegmentSize = max(nextBlock(cmp.Or(o.SegmentSize, DefaultSegmentSize)-1), 4*blockSize)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Begun == nil {
 		o.Begun = func(uint64) error { return nil }
 	}

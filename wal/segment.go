@@ -203,7 +203,7 @@ func (w *Writer) Release(minSegment uint64) error {
 	dead, room := slices.Clone(w.sealed[:n]), maxSpares-len(w.spares)
 	w.sealed = slices.Delete(w.sealed, 0, n)
 	w.mu.Unlock()
-	spares, err := w.recycle(dead, room)
+	spares, err := w.recycleAll(dead, room)
 	w.mu.Lock()
 	// A spare is not used before its new name is durable: after a crash the file could have its
 	// old name again, with new content.
