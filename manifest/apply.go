@@ -47,7 +47,6 @@ type applier struct {
 	removed    map[uint64]*FileMeta // files that lost their last reference
 	values     indexEditor[ValueUsage]
 	recounted  map[uint64]bool // value files whose usage changed
-	names      map[string]bool // of all tables, if there were none at first
 }
 
 // partitionCopy is a partition that may be written, and of its levels those that are copies too.
@@ -123,6 +122,9 @@ func (a *applier) createTable(t *Table) error {
 	if t.ID < a.next.NextTable {
 		return invalid("table id %d was used, the next is %d", t.ID, a.next.NextTable)
 	}
+	if slices.ContainsFunc(a.next.Tables, func(other *Table) bool { return other.Name == t.Name }) {
+		return invalid("table %q exists", t.Name)
+	}
 	if err := a.checkNew(t.Partitions); err != nil {
 		return err
 	}
@@ -141,25 +143,14 @@ func (a *applier) checkNew(partitions []*Partition) error {
 	return nil
 }
 
-// addTable adds a table, with an id above those of all others, its partitions and their files.
+// addTable adds a table, with an id above those of all others and a name of its own, its partitions
+// and their files.
 func (a *applier) addTable(t *Table) error {
 	if err := checkSchema(t); err != nil {
 		return err
 	}
 	if err := checkCover(t, t.Partitions, nil, nil); err != nil {
 		return err
-	}
-	if len(a.next.Tables) == 0 { // a snapshot, which may have many
-		a.names = map[string]bool{}
-	}
-	exists := a.names[t.Name]
-	if a.names == nil {
-		exists = slices.ContainsFunc(a.next.Tables, func(other *Table) bool { return other.Name == t.Name })
-	} else {
-		a.names[t.Name] = true
-	}
-	if exists {
-		return invalid("table %q exists", t.Name)
 	}
 	a.next.Tables = append(a.next.Tables, t)
 	a.next.NextTable = max(a.next.NextTable, t.ID+1)

@@ -111,10 +111,15 @@ func (s *snapshot) assemble() (*State, error) {
 			return nil, fmt.Errorf("value file %d after value file %d", next, last)
 		}
 	}
-	for i := 1; i < len(s.Tables); i++ {
-		if last, next := s.Tables[i-1].ID, s.Tables[i].ID; next <= last {
-			return nil, fmt.Errorf("table %d after table %d", next, last)
+	names := map[string]bool{}
+	for i, t := range s.Tables {
+		switch {
+		case i > 0 && t.ID <= s.Tables[i-1].ID:
+			return nil, fmt.Errorf("table %d after table %d", t.ID, s.Tables[i-1].ID)
+		case names[t.Name]:
+			return nil, invalid("table %q exists", t.Name)
 		}
+		names[t.Name] = true
 	}
 	switch {
 	case s.NextFile == 0 || s.NextTable == 0 || s.NextPartition == 0:

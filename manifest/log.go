@@ -419,13 +419,9 @@ func sealRecord(record []byte, kind uint32, index uint64, at place) {
 
 // recordSum is the checksum of a record: of its place, its header and what is given of the payload.
 func recordSum(header, payload []byte, at place) *xxhash.Digest {
-	var prefix [32]byte
-	binary.LittleEndian.PutUint64(prefix[:], at.number)
-	copy(prefix[8:], at.storeID[:])
-	binary.LittleEndian.PutUint64(prefix[24:], uint64(at.offset))
 	d := xxhash.New()
 	// Writing to a Digest never fails.
-	_, _ = d.Write(prefix[:])
+	_ = binary.Write(d, binary.LittleEndian, at)
 	_, _ = d.Write(header[:16])
 	_, _ = d.Write(payload)
 	return d

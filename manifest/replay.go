@@ -222,14 +222,11 @@ func (r *replayer) endsAt(offset int64) error {
 
 // ReadAt reads all of b. Errors name the file and the offset.
 func (r *replayer) ReadAt(b []byte, offset int64) (int, error) {
-	n, err := r.file.ReadAt(b, offset)
-	if n == len(b) {
-		return n, nil
+	n, err := io.ReadFull(io.NewSectionReader(r.file, offset, int64(len(b))), b)
+	if err != nil {
+		err = fmt.Errorf("manifest: read %s at offset %d: %w", r.Name, offset, err)
 	}
-	if err == nil || err == io.EOF {
-		err = io.ErrUnexpectedEOF
-	}
-	return n, fmt.Errorf("manifest: read %s at offset %d: %w", r.Name, offset, err)
+	return n, err
 }
 
 func (r *replayer) damaged(offset int64, format string, args ...any) error {

@@ -188,11 +188,11 @@ func (res *RecoverResult) scanAll(opts *Options, fn func(Record) error) error {
 		if err == nil {
 			err = res.scanSegment(r, next, opts.Newest, fn)
 		}
-		r.close(&err)
+		err = cmp.Or(err, r.file.Close())
 		if next != nil {
 			next.buf = r.buf
 			if err != nil {
-				next.close(&err)
+				_ = next.file.Close() // the first error tells more
 			}
 		}
 		r = next

@@ -5,6 +5,7 @@ package wal
 // become a spare again.
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -159,9 +160,7 @@ func (w *Writer) carryOver(from RecoverResult) error {
 		}
 		return w.writeOut(false)
 	})
-	err = s.scanSealed(from.end)
-	r.close(&err)
-	return err
+	return cmp.Or(s.scanSealed(from.end), r.file.Close())
 }
 
 // cutOff frees the space of a torn or empty segment behind its end. Otherwise many crashes, or

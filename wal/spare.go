@@ -83,8 +83,7 @@ func inspect(opts *Options, name string) (number uint64, ok bool, err error) {
 	if err != nil {
 		return 0, false, err
 	}
-	r.close(&err)
-	return r.header.Number, opts.spareSize(r.size) && !errors.Is(r.unfit, errNewerFormat), err
+	return r.header.Number, opts.spareSize(r.size) && !errors.Is(r.unfit, errNewerFormat), r.file.Close()
 }
 
 // spareSize reports whether a file of this size may serve as a segment: it must not be smaller
