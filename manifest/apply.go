@@ -41,7 +41,7 @@ type applier struct {
 	next       *State
 	err        error // of the first step that failed
 	files      indexEditor[fileRef]
-	owners     indexEditor[owner]
+	owners     indexEditor[uint64]
 	tables     map[uint64]*Table // copies, by id
 	partitions map[uint64]*partitionCopy
 	removed    map[uint64]*FileMeta // files that lost their last reference
@@ -171,7 +171,7 @@ func (a *applier) addPartitions(t *Table, partitions []*Partition) error {
 		if err := checkLevels(p); err != nil {
 			return err
 		}
-		a.owners.set(p.ID, owner{table: t.ID, start: p.Start})
+		a.owners.set(p.ID, t.ID)
 		a.next.NextPartition = max(a.next.NextPartition, p.ID+1)
 		a.next.LastSeq = max(a.next.LastSeq, p.FlushedSeq)
 		for _, f := range slices.Concat(p.Levels[:]...) {
@@ -246,15 +246,15 @@ func (a *applier) partition(id uint64) (*partitionCopy, error) {
 	if p := a.partitions[id]; p != nil {
 		return p, nil
 	}
-	where, ok := a.owners.get(id)
+	table, ok := a.owners.get(id)
 	if !ok {
 		return nil, invalid("there is no partition with id %d", id)
 	}
-	t, err := a.table(where.table)
+	t, err := a.table(table)
 	if err != nil {
 		return nil, err
 	}
-	at := t.partitionIndex(where.start)
+	at := t.partitionIndex(id)
 	p := *t.Partitions[at]
 	t.Partitions = slices.Clone(t.Partitions)
 	t.Partitions[at], a.partitions[id] = &p, &partitionCopy{Partition: &p}
@@ -361,8 +361,8 @@ func (a *applier) addFile(d Addition) error {
 	if _, live := a.files.get(d.File.Number); live && slices.ContainsFunc(slices.Concat(p.Levels[:]...), same) {
 		return invalid("partition %d already lists file %d", p.ID, d.File.Number)
 	}
-	where, _ := a.owners.get(p.ID)
-	if err := a.reference(where.table, d.File); err != nil {
+	table, _ := a.owners.get(p.ID)
+	if err := a.reference(table, d.File); err != nil {
 		return err
 	}
 	compare := compareL0

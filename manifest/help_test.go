@@ -303,7 +303,9 @@ func (s *State) TableByName(name string) *Table {
 }
 
 // partitionFor returns the partition whose range holds the row key.
-func (t *Table) partitionFor(key []byte) *Partition { return t.Partitions[t.partitionIndex(key)] }
+func (t *Table) partitionFor(key []byte) *Partition {
+	return t.Partitions[slices.IndexFunc(t.Partitions, func(p *Partition) bool { return endsAbove(p.End, key) })]
+}
 
 // fileCount returns the number of live files, a shared file counted once.
 func (s *State) fileCount() int { return len(slices.Collect(s.files.all())) }
