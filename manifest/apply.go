@@ -39,31 +39,24 @@ func each[T any](a *applier, items []T, step func(T) error) {
 type applier struct {
 	before     *State
 	next       *State
-	err        error // of the first step that failed
-	files      indexEditor[fileRef]
-	owners     indexEditor[uint64]
+	err        error             // of the first step that failed
 	tables     map[uint64]*Table // copies, by id
-	partitions map[uint64]*partitionCopy
-	removed    map[uint64]*FileMeta // files that lost their last reference
-	values     indexEditor[ValueUsage]
-	recounted  map[uint64]bool // value files whose usage changed
-}
-
-// partitionCopy is a partition that may be written, and of its levels those that are copies too.
-type partitionCopy struct {
-	*Partition
-	levels [NumLevels]bool
+	partitions map[uint64]*Partition
+	levels     map[*[]*FileMeta]bool // those of partitions that are copies
+	removed    map[uint64]*FileMeta  // files that lost their last reference
+	recounted  map[uint64]bool       // value files whose usage changed
 }
 
 func newApplier(s *State) *applier {
 	next := *s
 	next.Tables = slices.Clone(s.Tables)
+	next.files, next.owners, next.values = s.files.edit(), s.owners.edit(), s.values.edit()
 	return &applier{
-		before: s, next: &next, files: s.files.edit(), owners: s.owners.edit(),
+		before: s, next: &next,
 		tables:     map[uint64]*Table{},
-		partitions: map[uint64]*partitionCopy{},
+		partitions: map[uint64]*Partition{},
+		levels:     map[*[]*FileMeta]bool{},
 		removed:    map[uint64]*FileMeta{},
-		values:     s.values.edit(),
 		recounted:  map[uint64]bool{},
 	}
 }
@@ -73,7 +66,6 @@ func (a *applier) finish() (*State, error) {
 	if a.err != nil {
 		return nil, a.err
 	}
-	a.next.files, a.next.owners, a.next.values = a.files.index, a.owners.index, a.values.index
 	n := max(a.next.LastSeq, a.next.NextFile, a.next.NextTable, a.next.NextPartition, a.next.MinLog, a.next.NewestLog.Segment)
 	if n > maxNumber {
 		return nil, invalid("number %d is above the largest, %d", n, uint64(maxNumber))
@@ -165,17 +157,24 @@ func (a *applier) addTable(t *Table) error {
 
 func (a *applier) addPartitions(t *Table, partitions []*Partition) error {
 	for _, p := range partitions {
-		if _, exists := a.owners.get(p.ID); exists {
+		if _, exists := a.next.owners.get(p.ID); exists {
 			return invalid("partition id %d twice", p.ID)
 		}
-		if err := checkLevels(p); err != nil {
-			return err
-		}
-		a.owners.set(p.ID, t.ID)
+		a.next.owners.set(p.ID, t.ID)
 		a.next.NextPartition = max(a.next.NextPartition, p.ID+1)
 		a.next.LastSeq = max(a.next.LastSeq, p.FlushedSeq)
-		for _, f := range slices.Concat(p.Levels[:]...) {
-			if err := a.reference(t.ID, f); err != nil {
+		seen := map[uint64]bool{}
+		for level, files := range p.Levels {
+			for _, f := range files {
+				if seen[f.Number] {
+					return invalid("partition %d lists file %d twice", p.ID, f.Number)
+				}
+				seen[f.Number] = true
+				if err := a.reference(t.ID, p, f); err != nil {
+					return err
+				}
+			}
+			if err := checkOrder(p, level, files); err != nil {
 				return err
 			}
 		}
@@ -187,15 +186,18 @@ func (a *applier) removePartition(p *Partition) {
 	for _, f := range slices.Concat(p.Levels[:]...) {
 		a.release(f.Number)
 	}
-	a.owners.remove(p.ID)
+	a.next.owners.remove(p.ID)
 }
 
-// reference counts one more partition that lists the file.
-func (a *applier) reference(table uint64, f *FileMeta) error {
+// reference checks a file that a partition of a table lists, and counts the reference.
+func (a *applier) reference(table uint64, p *Partition, f *FileMeta) error {
+	if err := checkFile(p, f); err != nil {
+		return err
+	}
 	if f.Number >= a.next.NextFile {
 		return invalid("file %d was never allocated, the next is %d", f.Number, a.next.NextFile)
 	}
-	ref, live := a.files.get(f.Number)
+	ref, live := a.next.files.get(f.Number)
 	known := ref.meta
 	if !live {
 		known = a.removed[f.Number] // moved, or its number used again?
@@ -205,24 +207,23 @@ func (a *applier) reference(table uint64, f *FileMeta) error {
 		return invalid("file %d belongs to table %d, not to %d", f.Number, ref.table, table)
 	case known != nil && !known.equal(f):
 		return invalid("file %d is known by another description", f.Number)
-	}
-	if !live {
+	case !live:
 		if err := a.use(table, f); err != nil {
 			return err
 		}
 	}
-	a.files.set(f.Number, fileRef{meta: f, table: table, refs: ref.refs + 1})
+	a.next.files.set(f.Number, fileRef{meta: f, table: table, refs: ref.refs + 1})
 	a.next.LastSeq = max(a.next.LastSeq, f.LargestSeq)
 	return nil
 }
 
 func (a *applier) release(number uint64) {
-	ref, _ := a.files.get(number)
+	ref, _ := a.next.files.get(number)
 	if ref.refs--; ref.refs > 0 {
-		a.files.set(number, ref)
+		a.next.files.set(number, ref)
 		return
 	}
-	a.files.remove(number)
+	a.next.files.remove(number)
 	a.removed[number] = ref.meta
 	a.count(ref.meta, -1)
 }
@@ -241,12 +242,12 @@ func (a *applier) table(id uint64) (*Table, error) {
 	return &t, nil
 }
 
-// partition returns the writable copy of a partition.
-func (a *applier) partition(id uint64) (*partitionCopy, error) {
+// partition returns the writable copy of a partition, which shares its levels.
+func (a *applier) partition(id uint64) (*Partition, error) {
 	if p := a.partitions[id]; p != nil {
 		return p, nil
 	}
-	table, ok := a.owners.get(id)
+	table, ok := a.next.owners.get(id)
 	if !ok {
 		return nil, invalid("there is no partition with id %d", id)
 	}
@@ -257,8 +258,8 @@ func (a *applier) partition(id uint64) (*partitionCopy, error) {
 	at := t.partitionIndex(id)
 	p := *t.Partitions[at]
 	t.Partitions = slices.Clone(t.Partitions)
-	t.Partitions[at], a.partitions[id] = &p, &partitionCopy{Partition: &p}
-	return a.partitions[id], nil
+	t.Partitions[at], a.partitions[id] = &p, &p
+	return &p, nil
 }
 
 // level returns the partition with a writable copy of one level.
@@ -270,11 +271,11 @@ func (a *applier) level(id uint64, level int) (*Partition, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !p.levels[level] {
-		p.levels[level] = true
-		p.Levels[level] = slices.Clone(p.Levels[level])
+	if files := &p.Levels[level]; !a.levels[files] {
+		a.levels[files] = true
+		*files = slices.Clone(*files)
 	}
-	return p.Partition, nil
+	return p, nil
 }
 
 func (a *applier) alterTable(c Alteration) error {
@@ -354,15 +355,12 @@ func (a *applier) addFile(d Addition) error {
 	if err != nil {
 		return err
 	}
-	if err := checkFile(p, d.File); err != nil {
-		return err
-	}
 	same := func(f *FileMeta) bool { return f.Number == d.File.Number }
-	if _, live := a.files.get(d.File.Number); live && slices.ContainsFunc(slices.Concat(p.Levels[:]...), same) {
+	if _, live := a.next.files.get(d.File.Number); live && slices.ContainsFunc(slices.Concat(p.Levels[:]...), same) {
 		return invalid("partition %d already lists file %d", p.ID, d.File.Number)
 	}
-	table, _ := a.owners.get(p.ID)
-	if err := a.reference(table, d.File); err != nil {
+	table, _ := a.next.owners.get(p.ID)
+	if err := a.reference(table, p, d.File); err != nil {
 		return err
 	}
 	compare := compareL0

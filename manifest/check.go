@@ -174,26 +174,6 @@ func compareL0(f, g *FileMeta) int {
 	return cmp.Or(cmp.Compare(f.LargestSeq, g.LargestSeq), cmp.Compare(f.Number, g.Number))
 }
 
-// checkLevels checks the files of one partition against each other and against its range.
-func checkLevels(p *Partition) error {
-	seen := map[uint64]bool{}
-	for level, files := range p.Levels {
-		for _, f := range files {
-			if err := checkFile(p, f); err != nil {
-				return err
-			}
-			if seen[f.Number] {
-				return invalid("partition %d lists file %d twice", p.ID, f.Number)
-			}
-			seen[f.Number] = true
-		}
-		if err := checkOrder(p, level, files); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // checkReplacement checks that a split or merge of partitions neither loses nor brings back a
 // row: where an old and a new partition share keys, they list the same files at the same levels.
 func checkReplacement(old, replacement *Partition) error {
@@ -220,11 +200,5 @@ func checkReplacement(old, replacement *Partition) error {
 }
 
 func filesIn(p *Partition, files []*FileMeta) []*FileMeta {
-	var in []*FileMeta
-	for _, f := range files {
-		if p.Overlaps(f.Smallest, f.Largest) {
-			in = append(in, f)
-		}
-	}
-	return in
+	return slices.DeleteFunc(slices.Clone(files), func(f *FileMeta) bool { return !p.Overlaps(f.Smallest, f.Largest) })
 }
