@@ -40,7 +40,7 @@ func TestALengthThatIsOfHolesTakesNoMemory(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	got, report, err := Load(vfs.OS(), dir)
 	runtime.ReadMemStats(&after)
-	if err != nil || got.StoreID != want.StoreID || report.Torn == nil {
+	if err != nil || got.StoreID != want.StoreID || report.Torn == 0 {
 		t.Errorf("loaded %+v, %v", report, err)
 	}
 	if taken := after.TotalAlloc - before.TotalAlloc; taken > mostBytes {

@@ -160,9 +160,9 @@ func Open(fsys vfs.FS, dir string, logger *slog.Logger) (*Log, *State, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if report.Torn != nil {
+	if report.Torn != 0 {
 		logger.Warn("manifest: cut off an edit that was never acknowledged", "file", report.Name,
-			"offset", report.Torn.Offset, "bytes", report.Torn.Bytes)
+			"offset", report.Torn, "bytes", report.Size-report.Torn)
 	}
 	numbers, err := listManifests(fsys, dir)
 	if err != nil {

@@ -91,7 +91,7 @@ func TestCommittedEditsAreThereAfterReopening(t *testing.T) {
 			if err != nil || image(s) != want || s.StoreID != testStore {
 				t.Fatalf("state differs, or %v", err)
 			}
-			if !report.Closed || report.Torn != nil || report.Records != 3 || report.Number != 5 {
+			if !report.Closed || report.Torn != 0 || report.Records != 3 || report.Number != 5 {
 				t.Errorf("report %+v", report)
 			}
 		})
@@ -177,7 +177,7 @@ func TestLoadingWritesNothing(t *testing.T) {
 	before := sim.Digest()
 	fault := vfs.NewFault(sim, 1)
 	s, report, err := Load(fault, testDir)
-	if err != nil || image(s) != image(l.State()) || report.Closed || report.Torn != nil {
+	if err != nil || image(s) != image(l.State()) || report.Closed || report.Torn != 0 {
 		t.Fatalf("report %+v, error %v", report, err)
 	}
 	if sim.Digest() != before || fault.Calls(vfs.OpMutating) != 0 {

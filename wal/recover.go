@@ -94,20 +94,14 @@ type Record struct {
 	Payload  []byte // valid until the callback returns
 }
 
-// TornTail says where a log that was not closed in good order ends.
-type TornTail struct {
-	Segment uint64
-	File    string
-	Offset  int64  // end of the last whole record or padding
-	Reason  string // what the reader found instead of the next record
-}
-
 // RecoverResult is what Recover found, and what NewWriter needs to go on.
 type RecoverResult struct {
 	NextSegment uint64 // above all existing ones
 	Records     int
-	Bytes       int64     // of the segments read
-	Torn        *TornTail // nil if the log is empty or was closed
+	Bytes       int64 // of the segments read
+	// Torn is what the reader found instead of the next record if the log was not closed in good
+	// order; "" if it was, or is empty.
+	Torn string
 
 	segments   []uint64 // ascending
 	minSegment uint64
@@ -154,9 +148,9 @@ func Recover(opts Options, minSegment uint64, fn func(Record) error) (RecoverRes
 	if err := res.scanAll(&opts, fn); err != nil {
 		return RecoverResult{}, err
 	}
-	if res.Torn != nil {
+	if res.Torn != "" {
 		opts.Logger.Info("log was not closed; it ends at the last whole record",
-			"file", res.Torn.File, "offset", res.Torn.Offset, "found", res.Torn.Reason)
+			"file", filepath.Join(opts.Dir, segmentName(res.NextSegment-1)), "offset", res.end.Offset, "found", res.Torn)
 	}
 	return res, nil
 }
@@ -213,14 +207,11 @@ func (res *RecoverResult) scanSegment(r, next *segmentReader, known End, fn func
 	} else if r.size < r.header.Size {
 		return r.corrupt(r.size, "the last segment is shorter than %d bytes, its size when it began", r.header.Size)
 	} else {
-		reason, err := s.scanOpen()
+		torn, err := s.scanOpen()
 		if err != nil {
 			return err
 		}
-		res.sealed, res.end = s.durable, s.end
-		if !s.closed {
-			res.Torn = &TornTail{Segment: r.header.Number, File: r.name, Offset: s.end.Offset, Reason: string(reason)}
-		}
+		res.sealed, res.end, res.Torn = s.durable, s.end, string(torn)
 	}
 	if known.Segment == r.header.Number && known.Offset != 0 && s.end != (seal{known.Offset, known.Records, known.Chain}) {
 		return r.corrupt(s.end.Offset, "found %d records and chain %016x, but the log was closed with %d and %016x at offset %d",

@@ -47,7 +47,7 @@ func (w *Writer) continueFrom(from RecoverResult) error {
 		return err
 	}
 	w.onDisk.Store(w.cur.number)
-	if len(from.segments) > 0 && (from.Torn != nil || from.sealed.Records == 0) {
+	if len(from.segments) > 0 && (from.Torn != "" || from.sealed.Records == 0) {
 		w.cutOff(from.NextSegment-1, from.sealed.Offset)
 	}
 	return nil

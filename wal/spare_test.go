@@ -90,7 +90,7 @@ func TestP04_StaleFramesOfARecycledSegmentNeverParse(t *testing.T) {
 			after := testOptions(sim.Image(policy, position))
 			got, res, err := recovered(after, w.Segment())
 			if err != nil || len(got) == 0 || got[len(got)-1].position != position {
-				t.Fatalf("%v after record %d: %d records, torn %+v, %v", policy, position, len(got), res.Torn, err)
+				t.Fatalf("%v after record %d: %d records, torn %q, %v", policy, position, len(got), res.Torn, err)
 			}
 		}
 	}
