@@ -149,7 +149,7 @@ func (s *Store) openFiles() (err error) {
 	}
 	var id [16]byte
 	rand.Read(id[:])
-	if err := manifest.Create(s.fs, s.dir, id); err != nil {
+	if err := manifest.Create(s.fs, s.dir, manifest.NewState(id)); err != nil {
 		return err
 	}
 	s.manifest, _, err = manifest.Open(s.fs, s.dir, s.opts.Logger)

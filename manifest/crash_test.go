@@ -21,7 +21,7 @@ type scenario struct {
 func (c *scenario) run(fsys vfs.FS) error {
 	empty := image(NewState(testStore))
 	c.inFlight = empty
-	if err := Create(fsys, testDir, testStore); err != nil {
+	if err := Create(fsys, testDir, NewState(testStore)); err != nil {
 		return err
 	}
 	c.created, c.acknowledged = true, empty
@@ -69,7 +69,7 @@ var errBroken = errors.New("broken")
 func (c *scenario) checkRecovered(fsys vfs.FS) error {
 	s, _, err := Load(fsys, testDir)
 	if errors.Is(err, ErrNotStore) && !c.created {
-		if err := Create(fsys, testDir, testStore); err != nil {
+		if err := Create(fsys, testDir, NewState(testStore)); err != nil {
 			return fmt.Errorf("creation cannot be repeated: %w", err)
 		}
 		s, _, err = Load(fsys, testDir)

@@ -15,7 +15,7 @@ import (
 func TestALengthThatIsOfHolesTakesNoMemory(t *testing.T) {
 	const size, length, mostBytes = 1 << 30, 900 << 20, 64 << 20
 	dir := t.TempDir()
-	if err := Create(vfs.OS(), dir, [16]byte{1}); err != nil {
+	if err := Create(vfs.OS(), dir, NewState([16]byte{1})); err != nil {
 		t.Fatal(err)
 	}
 	want, report, err := Load(vfs.OS(), dir)

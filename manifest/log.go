@@ -121,15 +121,10 @@ func (o *output) close() (err error) {
 	return err
 }
 
-// Create makes an empty store in dir, and makes dir if it does not exist. Errors match errExists
-// if dir holds a store. A creation that a crash cut short can be repeated.
-func Create(fsys vfs.FS, dir string, storeID [16]byte) error {
-	return CreateFrom(fsys, dir, NewState(storeID))
-}
-
-// CreateFrom makes a store with a given state, whose table files are in place and synced. See
-// Create.
-func CreateFrom(fsys vfs.FS, dir string, s *State) error {
+// Create makes a store with a given state, whose table files are in place and synced. It makes dir
+// if that does not exist. Errors match errExists if dir holds a store. A creation that a crash cut
+// short can be repeated.
+func Create(fsys vfs.FS, dir string, s *State) error {
 	if err := vfs.MakeDir(fsys, "", dir); err != nil {
 		return fmt.Errorf("manifest: create %s: %w", dir, err)
 	}

@@ -19,7 +19,7 @@ const testDir = "store"
 // newStore makes a store and opens it.
 func newStore(t testing.TB, fsys vfs.FS) *Log {
 	t.Helper()
-	if err := Create(fsys, testDir, testStore); err != nil {
+	if err := Create(fsys, testDir, NewState(testStore)); err != nil {
 		t.Fatal(err)
 	}
 	return openStore(t, fsys)
@@ -71,7 +71,7 @@ func TestCommittedEditsAreThereAfterReopening(t *testing.T) {
 	for name, fsys := range map[string]vfs.FS{"simulated": vfs.NewSim(vfs.SimOptions{}), "real": vfs.OS()} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "new", "store")
-			if err := Create(fsys, dir, testStore); err != nil {
+			if err := Create(fsys, dir, NewState(testStore)); err != nil {
 				t.Fatal(err)
 			}
 			want := image(NewState(testStore))
@@ -130,7 +130,7 @@ func TestADirectoryWithoutAStoreIsToldFromADamagedOne(t *testing.T) {
 	if err != nil || string(good) != currentLine(manifestName(2)) {
 		t.Fatalf("CURRENT is %q, %v", good, err)
 	}
-	if err := Create(sim, testDir, testStore); !errors.Is(err, errExists) || !errors.Is(err, fs.ErrExist) {
+	if err := Create(sim, testDir, NewState(testStore)); !errors.Is(err, errExists) || !errors.Is(err, fs.ErrExist) {
 		t.Errorf("Create over a store: %v", err)
 	}
 	for _, c := range []string{"", "MANIFEST-000002\n", "MANIFEST-000002 0000000000000000\n",
@@ -165,7 +165,7 @@ func TestADirectoryWithoutAStoreIsToldFromADamagedOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("CURRENT is lost", ErrCorrupt, "no CURRENT")
-	if err := Create(sim, testDir, testStore); !errors.Is(err, ErrCorrupt) {
+	if err := Create(sim, testDir, NewState(testStore)); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("Create over a store that lost its CURRENT: %v", err)
 	}
 }
@@ -432,10 +432,10 @@ func TestAClosedLogRefusesEdits(t *testing.T) {
 	}
 }
 
-func TestCreateFromMakesAStoreWithAGivenState(t *testing.T) {
+func TestCreateMakesAStoreWithAGivenState(t *testing.T) {
 	sim := vfs.NewSim(vfs.SimOptions{})
 	want := mustApply(t, NewState(testStore), smallEdits()...)
-	if err := CreateFrom(sim, testDir, want); err != nil {
+	if err := Create(sim, testDir, want); err != nil {
 		t.Fatal(err)
 	}
 	l := openStore(t, sim)

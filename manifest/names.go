@@ -150,7 +150,7 @@ func listFiles(fsys vfs.FS, root string, dirs ...string) (paths []string, err er
 }
 
 // LinkFiles puts the table and value files of a state from one directory into another, for
-// CreateFrom. It copies those that cannot be linked. It ends early with ctx.
+// Create. It copies those that cannot be linked. It ends early with ctx.
 func LinkFiles(ctx context.Context, fsys vfs.FS, from, to string, s *State) error {
 	dirs := map[string]bool{to: true}
 	for _, name := range s.fileNames() {

@@ -55,7 +55,7 @@ func newRig(t testing.TB) *rig {
 	t.Helper()
 	r := &rig{t: t, disk: vfs.NewSim(vfs.SimOptions{})}
 	r.fault = vfs.NewFault(r.disk, 1)
-	must(t, manifest.Create(r.disk, testDir, [16]byte{1}))
+	must(t, manifest.Create(r.disk, testDir, manifest.NewState([16]byte{1})))
 	var err error
 	r.log, _, err = manifest.Open(r.disk, testDir, nil)
 	must(t, err)

@@ -51,7 +51,7 @@ func create(t *testing.T, fs vfs.FS, name string) vfs.File {
 func newStore(t *testing.T) (Store, *vfs.Sim) {
 	t.Helper()
 	fs := vfs.NewSim(vfs.SimOptions{})
-	must(t, manifest.Create(fs, dir, storeID))
+	must(t, manifest.Create(fs, dir, manifest.NewState(storeID)))
 	log, _, err := manifest.Open(fs, dir, nil)
 	must(t, err)
 	var e manifest.Edit

@@ -50,7 +50,7 @@ func newRig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{t: t, clock: clocktest.NewManual(1_000_000), exec: executortest.NewManual()}
 	r.faults = vfs.NewFault(vfs.NewSim(vfs.SimOptions{}), 1)
-	must(t, manifest.Create(r.faults, testDir, [16]byte{1}))
+	must(t, manifest.Create(r.faults, testDir, manifest.NewState([16]byte{1})))
 	var err error
 	r.state, _, err = manifest.Open(r.faults, testDir, nil)
 	must(t, err)
