@@ -13,18 +13,12 @@ import (
 func (s *Store) recover() error {
 	state := s.state()
 	s.issued.Raise(state.IssuedMillis)
-	if s.opts.ReadOnly {
-		if _, err := manifest.CheckFiles(s.fs, s.dir, state); err != nil {
-			return err
-		}
-	} else {
-		removed, err := s.manifest.ClearFiles()
-		for _, name := range removed {
-			s.opts.Logger.Info("orphan removed", "file", name)
-		}
-		if err != nil {
-			return err
-		}
+	inventory, err := manifest.CheckFiles(s.fs, s.dir, state)
+	if err == nil && !s.opts.ReadOnly {
+		err = s.manifest.ClearFiles(inventory)
+	}
+	if err != nil {
+		return err
 	}
 	opts := wal.Options{
 		FS: s.fs, Dir: filepath.Join(s.dir, manifest.WALDir),

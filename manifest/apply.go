@@ -39,9 +39,8 @@ func each[T any](a *applier, items []T, step func(T) error) {
 type applier struct {
 	before     *State
 	next       *State
-	err        error             // of the first step that failed
-	tables     map[uint64]*Table // copies, by id
-	partitions map[uint64]*Partition
+	err        error                 // of the first step that failed
+	partitions map[*Partition]bool   // those that are copies
 	levels     map[*[]*FileMeta]bool // those of partitions that are copies
 	removed    map[uint64]*FileMeta  // files that lost their last reference
 	recounted  map[uint64]bool       // value files whose usage changed
@@ -53,8 +52,7 @@ func newApplier(s *State) *applier {
 	next.files, next.owners, next.values = s.files.edit(), s.owners.edit(), s.values.edit()
 	return &applier{
 		before: s, next: &next,
-		tables:     map[uint64]*Table{},
-		partitions: map[uint64]*Partition{},
+		partitions: map[*Partition]bool{},
 		levels:     map[*[]*FileMeta]bool{},
 		removed:    map[uint64]*FileMeta{},
 		recounted:  map[uint64]bool{},
@@ -146,7 +144,6 @@ func (a *applier) addTable(t *Table) error {
 	}
 	a.next.Tables = append(a.next.Tables, t)
 	a.next.NextTable = max(a.next.NextTable, t.ID+1)
-	a.tables[t.ID] = t
 	if t.Log != nil {
 		if err := a.checkLog(t); err != nil {
 			return err
@@ -230,23 +227,19 @@ func (a *applier) release(number uint64) {
 
 // table returns the writable copy of a table.
 func (a *applier) table(id uint64) (*Table, error) {
-	if t := a.tables[id]; t != nil {
-		return t, nil
-	}
 	at, ok := a.next.tableIndex(id)
 	if !ok {
 		return nil, invalid("there is no table with id %d", id)
 	}
-	t := *a.next.Tables[at]
-	a.next.Tables[at], a.tables[id] = &t, &t
-	return &t, nil
+	if a.next.Tables[at] == a.before.Table(id) {
+		t := *a.next.Tables[at]
+		a.next.Tables[at] = &t
+	}
+	return a.next.Tables[at], nil
 }
 
 // partition returns the writable copy of a partition, which shares its levels.
 func (a *applier) partition(id uint64) (*Partition, error) {
-	if p := a.partitions[id]; p != nil {
-		return p, nil
-	}
 	table, ok := a.next.owners.get(id)
 	if !ok {
 		return nil, invalid("there is no partition with id %d", id)
@@ -256,10 +249,12 @@ func (a *applier) partition(id uint64) (*Partition, error) {
 		return nil, err
 	}
 	at := t.partitionIndex(id)
-	p := *t.Partitions[at]
-	t.Partitions = slices.Clone(t.Partitions)
-	t.Partitions[at], a.partitions[id] = &p, &p
-	return &p, nil
+	if !a.partitions[t.Partitions[at]] {
+		p := *t.Partitions[at]
+		t.Partitions = slices.Clone(t.Partitions)
+		t.Partitions[at], a.partitions[&p] = &p, true
+	}
+	return t.Partitions[at], nil
 }
 
 // level returns the partition with a writable copy of one level.
@@ -297,7 +292,6 @@ func (a *applier) dropTable(id uint64) error {
 		a.removePartition(p)
 	}
 	a.next.Tables = slices.DeleteFunc(a.next.Tables, func(other *Table) bool { return other == t })
-	delete(a.tables, id)
 	return nil
 }
 

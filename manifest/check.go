@@ -52,14 +52,10 @@ func checkSchema(t *Table) error {
 			return invalid("table %q: key column %q has type %s", t.Name, c.Name, c.Type)
 		case c.AutoIncrement && (i == 0 || c.Type != row.TypeInteger):
 			return invalid("table %q: key column %q cannot be auto-increment: it is the first or no integer", t.Name, c.Name)
-		}
-		for _, d := range t.Key[:i] {
-			if c.Name == d.Name {
-				return invalid("table %q has two key columns %q", t.Name, c.Name)
-			}
-			if c.AutoIncrement && d.AutoIncrement {
-				return invalid("table %q has two auto-increment columns", t.Name)
-			}
+		case slices.ContainsFunc(t.Key[:i], func(d KeyColumn) bool { return d.Name == c.Name }):
+			return invalid("table %q has two key columns %q", t.Name, c.Name)
+		case c.AutoIncrement && slices.ContainsFunc(t.Key[:i], func(d KeyColumn) bool { return d.AutoIncrement }):
+			return invalid("table %q has two auto-increment columns", t.Name)
 		}
 	}
 	for i, l := range t.PastLimits {
