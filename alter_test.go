@@ -237,8 +237,9 @@ func TestATransactionWorksOutItsTrimsInOneEra(t *testing.T) {
 	one.MaxVersions = 1
 	begin := table.core.EndEra()
 	var e manifest.Edit
-	e.AlterTable(table.core.ID, one, nil)
-	e.AddPastLimit(table.core.ID, three.MaxVersions, r.store.pipeline.LastSeq())
+	e.Altered = []manifest.Alteration{{Table: table.core.ID, Options: one}}
+	limit := manifest.PastLimit{MaxVersions: three.MaxVersions, LastSeq: r.store.pipeline.LastSeq()}
+	e.PastLimits = []manifest.TableLimit{{Table: table.core.ID, PastLimit: limit}}
 	if _, err := r.store.commitEdit(&e); err != nil {
 		t.Fatal(err)
 	}

@@ -80,7 +80,7 @@ func (s *Store) checkpoint(ctx context.Context, dir string) error {
 	copied := *state
 	copied.MinLog, copied.NewestLog = 1, manifest.LogEnd{} // a checkpoint has no log
 	rand.Read(copied.StoreID[:])
-	return manifest.CreateFrom(s.fs, dir, &copied)
+	return manifest.Create(s.fs, dir, &copied)
 }
 
 // pinFlushed flushes everything and returns a state that holds exactly what was

@@ -269,7 +269,7 @@ func TestP16_AManifestWithoutATrustedTimeIsNotBelieved(t *testing.T) {
 		t.Fatal(err)
 	}
 	var e manifest.Edit
-	e.SetClock(manifest.TrustedClock{})
+	e.Clock = &manifest.TrustedClock{}
 	if _, err := log.Commit(&e); err != nil {
 		t.Fatal(err)
 	}

@@ -78,7 +78,7 @@ func (s *Store) dropTrees(tables []*Table, trees []*partition.Tree) error {
 		}
 		var e manifest.Edit
 		for _, t := range tables {
-			e.DropTable(t.core.ID)
+			e.Dropped = append(e.Dropped, t.core.ID)
 		}
 		if _, err := s.commitEdit(&e); err != nil {
 			return err

@@ -13,18 +13,12 @@ import (
 func (s *Store) recover() error {
 	state := s.state()
 	s.issued.Raise(state.IssuedMillis)
-	if s.opts.ReadOnly {
-		if _, err := manifest.CheckFiles(s.fs, s.dir, state); err != nil {
-			return err
-		}
-	} else {
-		removed, err := s.manifest.ClearFiles()
-		for _, name := range removed {
-			s.opts.Logger.Info("orphan removed", "file", name)
-		}
-		if err != nil {
-			return err
-		}
+	inventory, err := manifest.CheckFiles(s.fs, s.dir, state)
+	if err == nil && !s.opts.ReadOnly {
+		err = s.manifest.ClearFiles(inventory)
+	}
+	if err != nil {
+		return err
 	}
 	opts := wal.Options{
 		FS: s.fs, Dir: filepath.Join(s.dir, manifest.WALDir),
@@ -104,9 +98,7 @@ func (s *Store) carryOver(opts *wal.Options, known uint64) error {
 
 // logBegun names a segment in the manifest, before anything in it is acknowledged.
 func (s *Store) logBegun(segment uint64) error {
-	var e manifest.Edit
-	e.SetNewestLog(manifest.LogEnd{Segment: segment})
-	_, err := s.commitEdit(&e)
+	_, err := s.commitEdit(&manifest.Edit{NewestLog: manifest.LogEnd{Segment: segment}})
 	return err
 }
 
@@ -115,8 +107,6 @@ func (s *Store) closeLog() error {
 	if err := s.log.Close(); err != nil || s.pipeline.Failed() != nil {
 		return err
 	}
-	var e manifest.Edit
-	e.SetNewestLog(manifest.LogEnd(s.log.End()))
-	_, err := s.commitEdit(&e)
+	_, err := s.commitEdit(&manifest.Edit{NewestLog: manifest.LogEnd(s.log.End())})
 	return err
 }

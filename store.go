@@ -149,7 +149,7 @@ func (s *Store) openFiles() (err error) {
 	}
 	var id [16]byte
 	rand.Read(id[:])
-	if err := manifest.Create(s.fs, s.dir, id); err != nil {
+	if err := manifest.Create(s.fs, s.dir, manifest.NewState(id)); err != nil {
 		return err
 	}
 	s.manifest, _, err = manifest.Open(s.fs, s.dir, s.opts.Logger)
@@ -237,13 +237,13 @@ func (s *Store) prepare() {
 func (s *Store) commitEdit(e *manifest.Edit) (*manifest.State, error) {
 	// Times are read after the sequence number: every write up to it has its time already.
 	if seq := s.pipeline.Visible(); seq > 0 {
-		e.SetLastSeq(seq)
-		e.AddSeqTime(seq, s.issued.Last())
+		e.LastSeq = seq
+		e.SeqTimes = []manifest.SeqTime{{Seq: seq, Millis: s.issued.Last()}}
 	}
-	e.SetIssued(s.issued.Last())
+	e.Issued = new(s.issued.Last())
 	var state *manifest.State
 	err := s.trusted.Save(func(now manifest.TrustedClock) (err error) {
-		e.SetClock(now)
+		e.Clock = &now
 		state, err = s.manifest.Commit(e)
 		return err
 	})

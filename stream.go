@@ -79,12 +79,12 @@ func (t *Table) alterStream(e *manifest.Edit, change *StreamChange, lastSeq uint
 	case change.Enable == nil:
 		// The change log ends now and is dropped in the next era: dropping waits for compactions,
 		// and writers should not wait for these.
-		e.EndLog(log.ID, lastSeq)
+		e.Ended = append(e.Ended, manifest.LogEnding{Log: log.ID, Until: lastSeq})
 		return func(*manifest.State) { t.core.Log.Store(nil) }
 	}
 	state := s.state()
 	meta := newLogMeta(state.NextTable, state.NextPartition, t.core.ID, lastSeq, change.Enable, s.issued.Millis())
-	e.CreateTable(meta)
+	e.Created = append(e.Created, meta)
 	return func(state *manifest.State) {
 		log := newTable(s, state.Table(meta.ID))
 		s.tables.change(func(c *catalog) { c.add(log) })

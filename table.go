@@ -129,10 +129,10 @@ func (s *Store) createTable(spec *TableSpec) (*Table, error) {
 	for _, k := range spec.Key {
 		meta.Key = append(meta.Key, manifest.KeyColumn(k))
 	}
-	var e manifest.Edit
-	e.CreateTable(meta)
+	e := manifest.Edit{Created: []*manifest.Table{meta}}
 	if spec.Stream != nil {
-		e.CreateTable(newLogMeta(meta.ID+1, state.NextPartition+1, meta.ID, s.pipeline.LastSeq(), spec.Stream, meta.CreatedMillis))
+		log := newLogMeta(meta.ID+1, state.NextPartition+1, meta.ID, s.pipeline.LastSeq(), spec.Stream, meta.CreatedMillis)
+		e.Created = append(e.Created, log)
 	}
 	state, err = s.commitEdit(&e)
 	if errors.Is(err, manifest.ErrInvalidEdit) {
@@ -278,10 +278,10 @@ func (t *Table) commitAlteration(options manifest.TableOptions, annotations []by
 	if err := s.sync(); err != nil {
 		return err
 	}
-	var e manifest.Edit
-	e.AlterTable(t.core.ID, options, annotations)
+	e := manifest.Edit{Altered: []manifest.Alteration{{Table: t.core.ID, Options: options, Annotations: annotations}}}
 	if before := s.state().Table(t.core.ID).Options.MaxVersions; options.MaxVersions < before {
-		e.AddPastLimit(t.core.ID, before, lastSeq)
+		limit := manifest.PastLimit{MaxVersions: before, LastSeq: lastSeq}
+		e.PastLimits = []manifest.TableLimit{{Table: t.core.ID, PastLimit: limit}}
 	}
 	install := t.alterStream(&e, stream, lastSeq)
 	state, err := s.commitEdit(&e)

@@ -89,9 +89,7 @@ func (s treeEnv) Advance(table uint64, oldest int64) error {
 	}
 	// If the wall clock is set back, new cells must not be stamped with an expired time.
 	s.issued.Raise(cutoff * 1000)
-	var e manifest.Edit
-	e.SetWatermark(table, cutoff)
-	_, err := s.commitEdit(&e)
+	_, err := s.commitEdit(&manifest.Edit{Watermarks: []manifest.Watermark{{Table: table, Cutoff: cutoff}}})
 	return err
 }
 

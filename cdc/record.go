@@ -12,11 +12,8 @@ const (
 	format    = 2
 	oldFormat = 1
 
-	flagDeleteRow = 1 << 0
-	flagPutRow    = 1 << 1
-
-	timeAt     = 1
-	headerSize = 1 + 8 + 1
+	timeAt   = 1
+	changeAt = timeAt + 8
 )
 
 // errBadRecord reports bytes that are not a record.
@@ -25,25 +22,12 @@ var errBadRecord = errors.New("cdc: malformed record")
 // record is a decoded record. It shares memory with the encoding.
 type record struct {
 	Micros int64 // of the commit, since the epoch
-	// DeleteRow and PutRow are those of the mutation.
-	DeleteRow, PutRow bool
-	Key               []byte // encoded row key
-	Cells             []row.Cell
+	row.Mutation
 }
 
 // appendRecord appends the record of a change; the caller sets its time with setTime.
 func appendRecord(dst []byte, c *row.Change) []byte {
-	var flags byte
-	if c.DeleteRow {
-		flags |= flagDeleteRow
-	}
-	if c.PutRow {
-		flags |= flagPutRow
-	}
-	dst = append(dst, format, 0, 0, 0, 0, 0, 0, 0, 0, flags)
-	dst = binary.AppendUvarint(dst, uint64(len(c.Key)))
-	dst = append(dst, c.Key...)
-	return appendCells(dst, c.Cells())
+	return c.AppendTo(append(dst, format, 0, 0, 0, 0, 0, 0, 0, 0))
 }
 
 // setTime sets the commit time of a record that appendRecord made.
@@ -51,37 +35,14 @@ func setTime(b []byte, micros int64) {
 	binary.LittleEndian.PutUint64(b[timeAt:], uint64(micros))
 }
 
-func appendCells(dst []byte, cells *row.CellList) []byte {
-	dst = binary.AppendUvarint(dst, uint64(cells.Len()))
-	return append(dst, cells.Bytes()...)
-}
-
 // decode reads a record. Errors are errBadRecord.
-func decode(b []byte) (record, error) {
-	if len(b) < headerSize {
-		return record{}, fmt.Errorf("%w: %d bytes", errBadRecord, len(b))
+func decode(b []byte) (r record, err error) {
+	if err := checkFormat(b, changeAt); err != nil {
+		return r, err
 	}
-	if err := checkFormat(b[0]); err != nil {
-		return record{}, err
-	}
-	flags := b[headerSize-1]
-	if flags&^(flagDeleteRow|flagPutRow) != 0 {
-		return record{}, fmt.Errorf("%w: unknown flags %#02x", errBadRecord, flags)
-	}
-	r := record{
-		Micros:    int64(binary.LittleEndian.Uint64(b[timeAt:])),
-		DeleteRow: flags&flagDeleteRow != 0, PutRow: flags&flagPutRow != 0,
-	}
-	b = b[headerSize:]
-	length, n := binary.Uvarint(b)
-	if n <= 0 || length == 0 || length > row.MaxKeyBytes || length > uint64(len(b)-n) {
-		return record{}, fmt.Errorf("%w: row key cut short", errBadRecord)
-	}
-	end := n + int(length)
-	r.Key = b[n:end:end]
-	var err error
-	r.Cells, err = decodeCells(b[end:])
-	return r, err
+	r.Micros = int64(binary.LittleEndian.Uint64(b[timeAt:]))
+	r.Mutation, err = row.DecodeMutation(b[changeAt:])
+	return r, bad(err)
 }
 
 // AppendBefore appends the puts that columns held before a change. It sorts them into cell order.
@@ -90,43 +51,34 @@ func AppendBefore(dst []byte, cells []row.Cell) ([]byte, error) {
 	if err := c.Set(&row.Mutation{Key: []byte{0}, Cells: cells}); err != nil {
 		return nil, err
 	}
-	return appendCells(append(dst, format), c.Cells()), nil
+	dst = binary.AppendUvarint(append(dst, format), uint64(c.Cells().Len()))
+	return append(dst, c.Cells().Bytes()...), nil
 }
 
 // decodeBefore reads what AppendBefore wrote. Errors are errBadRecord.
 func decodeBefore(b []byte) ([]row.Cell, error) {
-	if len(b) == 0 {
-		return nil, fmt.Errorf("%w: no bytes", errBadRecord)
-	}
-	if err := checkFormat(b[0]); err != nil {
+	if err := checkFormat(b, 1); err != nil {
 		return nil, err
 	}
-	return decodeCells(b[1:])
+	cells, err := row.DecodeCells(b[1:])
+	return cells, bad(err)
 }
 
-func checkFormat(f byte) error {
-	if f < oldFormat || f > format {
-		return fmt.Errorf("%w: format %d, this version reads up to %d", errBadRecord, f, format)
+// checkFormat checks that there are at least so many bytes, of which the first is a known format.
+func checkFormat(b []byte, size int) error {
+	switch {
+	case len(b) < size:
+		return fmt.Errorf("%w: %d bytes", errBadRecord, len(b))
+	case b[0] < oldFormat || b[0] > format:
+		return fmt.Errorf("%w: format %d, this version reads up to %d", errBadRecord, b[0], format)
 	}
 	return nil
 }
 
-// decodeCells reads cells up to the end of b.
-func decodeCells(b []byte) ([]row.Cell, error) {
-	count, n := binary.Uvarint(b)
-	const smallestCell = 4 // head, length, one byte of name, version
-	if n <= 0 || count > uint64(len(b)-n)/smallestCell {
-		return nil, fmt.Errorf("%w: %d cells in %d bytes", errBadRecord, count, len(b))
+// bad says that an error is of bytes that are not a record.
+func bad(err error) error {
+	if err != nil {
+		err = fmt.Errorf("%w: %w", errBadRecord, err)
 	}
-	cells := make([]row.Cell, count)
-	r := row.NewCellReader(b[n:])
-	for i := range cells {
-		if err := r.Next(&cells[i]); err != nil {
-			return nil, fmt.Errorf("%w: %w", errBadRecord, err)
-		}
-	}
-	if len(r.Rest()) > 0 {
-		return nil, fmt.Errorf("%w: %d bytes after the last cell", errBadRecord, len(r.Rest()))
-	}
-	return cells, nil
+	return err
 }

@@ -11,18 +11,18 @@ import (
 func (s *State) Apply(e *Edit) (*State, error) {
 	a := newApplier(s)
 	a.counters(e)
-	each(a, e.values, a.addValueFile)
-	each(a, e.created, a.createTable)
-	each(a, e.altered, a.alterTable)
-	each(a, e.dropped, a.dropTable)
-	each(a, e.dropped, a.checkDropped)
-	each(a, e.replaced, a.replacePartitions)
-	each(a, e.deleted, a.deleteFile)
-	each(a, e.added, a.addFile)
-	each(a, e.flushed, a.setFlushed)
-	each(a, e.watermarks, a.raiseWatermark)
-	each(a, e.pastLimits, a.addPastLimit)
-	each(a, e.ended, a.endLog)
+	each(a, e.Values, a.addValueFile)
+	each(a, e.Created, a.createTable)
+	each(a, e.Altered, a.alterTable)
+	each(a, e.Dropped, a.dropTable)
+	each(a, e.Dropped, a.checkDropped)
+	each(a, e.Replaced, a.replacePartitions)
+	each(a, e.Deleted, a.deleteFile)
+	each(a, e.Added, a.addFile)
+	each(a, e.Flushed, a.setFlushed)
+	each(a, e.Watermarks, a.raiseWatermark)
+	each(a, e.PastLimits, a.addPastLimit)
+	each(a, e.Ended, a.endLog)
 	return a.finish()
 }
 
@@ -39,32 +39,22 @@ func each[T any](a *applier, items []T, step func(T) error) {
 type applier struct {
 	before     *State
 	next       *State
-	err        error // of the first step that failed
-	files      indexEditor[fileRef]
-	owners     indexEditor[owner]
-	tables     map[uint64]*Table // copies, by id
-	partitions map[uint64]*partitionCopy
-	removed    map[uint64]*FileMeta // files that lost their last reference
-	values     indexEditor[ValueUsage]
-	recounted  map[uint64]bool // value files whose usage changed
-	names      map[string]bool // of all tables, if there were none at first
-}
-
-// partitionCopy is a partition that may be written, and of its levels those that are copies too.
-type partitionCopy struct {
-	*Partition
-	levels [NumLevels]bool
+	err        error                 // of the first step that failed
+	partitions map[*Partition]bool   // those that are copies
+	levels     map[*[]*FileMeta]bool // those of partitions that are copies
+	removed    map[uint64]*FileMeta  // files that lost their last reference
+	recounted  map[uint64]bool       // value files whose usage changed
 }
 
 func newApplier(s *State) *applier {
 	next := *s
 	next.Tables = slices.Clone(s.Tables)
+	next.files, next.owners, next.values = s.files.edit(), s.owners.edit(), s.values.edit()
 	return &applier{
-		before: s, next: &next, files: s.files.edit(), owners: s.owners.edit(),
-		tables:     map[uint64]*Table{},
-		partitions: map[uint64]*partitionCopy{},
+		before: s, next: &next,
+		partitions: map[*Partition]bool{},
+		levels:     map[*[]*FileMeta]bool{},
 		removed:    map[uint64]*FileMeta{},
-		values:     s.values.edit(),
 		recounted:  map[uint64]bool{},
 	}
 }
@@ -74,7 +64,6 @@ func (a *applier) finish() (*State, error) {
 	if a.err != nil {
 		return nil, a.err
 	}
-	a.next.files, a.next.owners, a.next.values = a.files.index, a.owners.index, a.values.index
 	n := max(a.next.LastSeq, a.next.NextFile, a.next.NextTable, a.next.NextPartition, a.next.MinLog, a.next.NewestLog.Segment)
 	if n > maxNumber {
 		return nil, invalid("number %d is above the largest, %d", n, uint64(maxNumber))
@@ -86,18 +75,18 @@ func (a *applier) finish() (*State, error) {
 // committed in either order.
 func (a *applier) counters(e *Edit) {
 	a.next.NextFile = max(a.next.NextFile, e.nextFile)
-	a.next.MinLog = max(a.next.MinLog, e.minLog)
-	if e.newest.Segment > 0 && e.newest.Segment >= a.next.NewestLog.Segment {
-		a.next.NewestLog = e.newest
+	a.next.MinLog = max(a.next.MinLog, e.MinLog)
+	if e.NewestLog.Segment > 0 && e.NewestLog.Segment >= a.next.NewestLog.Segment {
+		a.next.NewestLog = e.NewestLog
 	}
-	a.next.LastSeq = max(a.next.LastSeq, e.lastSeq)
-	if e.clock != nil {
-		a.next.Clock = *e.clock
+	a.next.LastSeq = max(a.next.LastSeq, e.LastSeq)
+	if e.Clock != nil {
+		a.next.Clock = *e.Clock
 	}
-	if e.issued != nil {
-		a.next.IssuedMillis = max(a.next.IssuedMillis, *e.issued)
+	if e.Issued != nil {
+		a.next.IssuedMillis = max(a.next.IssuedMillis, *e.Issued)
 	}
-	for _, point := range e.seqTimes {
+	for _, point := range e.SeqTimes {
 		a.next.SeqTimes = withSeqTime(a.next.SeqTimes, point)
 		a.next.LastSeq = max(a.next.LastSeq, point.Seq)
 	}
@@ -123,6 +112,9 @@ func (a *applier) createTable(t *Table) error {
 	if t.ID < a.next.NextTable {
 		return invalid("table id %d was used, the next is %d", t.ID, a.next.NextTable)
 	}
+	if slices.ContainsFunc(a.next.Tables, func(other *Table) bool { return other.Name == t.Name }) {
+		return invalid("table %q exists", t.Name)
+	}
 	if err := a.checkNew(t.Partitions); err != nil {
 		return err
 	}
@@ -141,7 +133,8 @@ func (a *applier) checkNew(partitions []*Partition) error {
 	return nil
 }
 
-// addTable adds a table, with an id above those of all others, its partitions and their files.
+// addTable adds a table, with an id above those of all others and a name of its own, its partitions
+// and their files.
 func (a *applier) addTable(t *Table) error {
 	if err := checkSchema(t); err != nil {
 		return err
@@ -149,21 +142,8 @@ func (a *applier) addTable(t *Table) error {
 	if err := checkCover(t, t.Partitions, nil, nil); err != nil {
 		return err
 	}
-	if len(a.next.Tables) == 0 { // a snapshot, which may have many
-		a.names = map[string]bool{}
-	}
-	exists := a.names[t.Name]
-	if a.names == nil {
-		exists = slices.ContainsFunc(a.next.Tables, func(other *Table) bool { return other.Name == t.Name })
-	} else {
-		a.names[t.Name] = true
-	}
-	if exists {
-		return invalid("table %q exists", t.Name)
-	}
 	a.next.Tables = append(a.next.Tables, t)
 	a.next.NextTable = max(a.next.NextTable, t.ID+1)
-	a.tables[t.ID] = t
 	if t.Log != nil {
 		if err := a.checkLog(t); err != nil {
 			return err
@@ -174,17 +154,24 @@ func (a *applier) addTable(t *Table) error {
 
 func (a *applier) addPartitions(t *Table, partitions []*Partition) error {
 	for _, p := range partitions {
-		if _, exists := a.owners.get(p.ID); exists {
+		if _, exists := a.next.owners.get(p.ID); exists {
 			return invalid("partition id %d twice", p.ID)
 		}
-		if err := checkLevels(p); err != nil {
-			return err
-		}
-		a.owners.set(p.ID, owner{table: t.ID, start: p.Start})
+		a.next.owners.set(p.ID, t.ID)
 		a.next.NextPartition = max(a.next.NextPartition, p.ID+1)
 		a.next.LastSeq = max(a.next.LastSeq, p.FlushedSeq)
-		for _, f := range slices.Concat(p.Levels[:]...) {
-			if err := a.reference(t.ID, f); err != nil {
+		seen := map[uint64]bool{}
+		for level, files := range p.Levels {
+			for _, f := range files {
+				if seen[f.Number] {
+					return invalid("partition %d lists file %d twice", p.ID, f.Number)
+				}
+				seen[f.Number] = true
+				if err := a.reference(t.ID, p, f); err != nil {
+					return err
+				}
+			}
+			if err := checkOrder(p, level, files); err != nil {
 				return err
 			}
 		}
@@ -196,15 +183,18 @@ func (a *applier) removePartition(p *Partition) {
 	for _, f := range slices.Concat(p.Levels[:]...) {
 		a.release(f.Number)
 	}
-	a.owners.remove(p.ID)
+	a.next.owners.remove(p.ID)
 }
 
-// reference counts one more partition that lists the file.
-func (a *applier) reference(table uint64, f *FileMeta) error {
+// reference checks a file that a partition of a table lists, and counts the reference.
+func (a *applier) reference(table uint64, p *Partition, f *FileMeta) error {
+	if err := checkFile(p, f); err != nil {
+		return err
+	}
 	if f.Number >= a.next.NextFile {
 		return invalid("file %d was never allocated, the next is %d", f.Number, a.next.NextFile)
 	}
-	ref, live := a.files.get(f.Number)
+	ref, live := a.next.files.get(f.Number)
 	known := ref.meta
 	if !live {
 		known = a.removed[f.Number] // moved, or its number used again?
@@ -214,60 +204,57 @@ func (a *applier) reference(table uint64, f *FileMeta) error {
 		return invalid("file %d belongs to table %d, not to %d", f.Number, ref.table, table)
 	case known != nil && !known.equal(f):
 		return invalid("file %d is known by another description", f.Number)
-	}
-	if !live {
+	case !live:
 		if err := a.use(table, f); err != nil {
 			return err
 		}
 	}
-	a.files.set(f.Number, fileRef{meta: f, table: table, refs: ref.refs + 1})
+	a.next.files.set(f.Number, fileRef{meta: f, table: table, refs: ref.refs + 1})
 	a.next.LastSeq = max(a.next.LastSeq, f.LargestSeq)
 	return nil
 }
 
 func (a *applier) release(number uint64) {
-	ref, _ := a.files.get(number)
+	ref, _ := a.next.files.get(number)
 	if ref.refs--; ref.refs > 0 {
-		a.files.set(number, ref)
+		a.next.files.set(number, ref)
 		return
 	}
-	a.files.remove(number)
+	a.next.files.remove(number)
 	a.removed[number] = ref.meta
-	a.unuse(ref.meta)
+	a.count(ref.meta, -1)
 }
 
 // table returns the writable copy of a table.
 func (a *applier) table(id uint64) (*Table, error) {
-	if t := a.tables[id]; t != nil {
-		return t, nil
-	}
 	at, ok := a.next.tableIndex(id)
 	if !ok {
 		return nil, invalid("there is no table with id %d", id)
 	}
-	t := *a.next.Tables[at]
-	a.next.Tables[at], a.tables[id] = &t, &t
-	return &t, nil
+	if a.next.Tables[at] == a.before.Table(id) {
+		t := *a.next.Tables[at]
+		a.next.Tables[at] = &t
+	}
+	return a.next.Tables[at], nil
 }
 
-// partition returns the writable copy of a partition.
-func (a *applier) partition(id uint64) (*partitionCopy, error) {
-	if p := a.partitions[id]; p != nil {
-		return p, nil
-	}
-	where, ok := a.owners.get(id)
+// partition returns the writable copy of a partition, which shares its levels.
+func (a *applier) partition(id uint64) (*Partition, error) {
+	table, ok := a.next.owners.get(id)
 	if !ok {
 		return nil, invalid("there is no partition with id %d", id)
 	}
-	t, err := a.table(where.table)
+	t, err := a.table(table)
 	if err != nil {
 		return nil, err
 	}
-	at := t.partitionIndex(where.start)
-	p := *t.Partitions[at]
-	t.Partitions = slices.Clone(t.Partitions)
-	t.Partitions[at], a.partitions[id] = &p, &partitionCopy{Partition: &p}
-	return a.partitions[id], nil
+	at := t.partitionIndex(id)
+	if !a.partitions[t.Partitions[at]] {
+		p := *t.Partitions[at]
+		t.Partitions = slices.Clone(t.Partitions)
+		t.Partitions[at], a.partitions[&p] = &p, true
+	}
+	return t.Partitions[at], nil
 }
 
 // level returns the partition with a writable copy of one level.
@@ -279,20 +266,20 @@ func (a *applier) level(id uint64, level int) (*Partition, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !p.levels[level] {
-		p.levels[level] = true
-		p.Levels[level] = slices.Clone(p.Levels[level])
+	if files := &p.Levels[level]; !a.levels[files] {
+		a.levels[files] = true
+		*files = slices.Clone(*files)
 	}
-	return p.Partition, nil
+	return p, nil
 }
 
-func (a *applier) alterTable(c alteration) error {
-	t, err := a.table(c.table)
+func (a *applier) alterTable(c Alteration) error {
+	t, err := a.table(c.Table)
 	if err != nil {
 		return err
 	}
-	t.Options, t.Annotations = c.options, c.annotations
-	t.LargestOffset = max(t.LargestOffset, c.options.MaxVersionOffsetSeconds)
+	t.Options, t.Annotations = c.Options, c.Annotations
+	t.LargestOffset = max(t.LargestOffset, c.Options.MaxVersionOffsetSeconds)
 	return checkProperties(t)
 }
 
@@ -305,36 +292,35 @@ func (a *applier) dropTable(id uint64) error {
 		a.removePartition(p)
 	}
 	a.next.Tables = slices.DeleteFunc(a.next.Tables, func(other *Table) bool { return other == t })
-	delete(a.tables, id)
 	return nil
 }
 
-func (a *applier) replacePartitions(r *replacement) error {
-	t, err := a.table(r.table)
+func (a *applier) replacePartitions(r *Replacement) error {
+	t, err := a.table(r.Table)
 	if err != nil {
 		return err
 	}
-	at := slices.IndexFunc(t.Partitions, func(p *Partition) bool { return slices.Contains(r.old, p.ID) })
-	end := min(at+len(r.old), len(t.Partitions))
-	if at < 0 || !slices.EqualFunc(t.Partitions[at:end], r.old, func(p *Partition, id uint64) bool { return p.ID == id }) {
-		return invalid("table %q has no neighbouring partitions %v", t.Name, r.old)
+	at := slices.IndexFunc(t.Partitions, func(p *Partition) bool { return slices.Contains(r.Old, p.ID) })
+	end := min(at+len(r.Old), len(t.Partitions))
+	if at < 0 || !slices.EqualFunc(t.Partitions[at:end], r.Old, func(p *Partition, id uint64) bool { return p.ID == id }) {
+		return invalid("table %q has no neighbouring partitions %v", t.Name, r.Old)
 	}
 	old := t.Partitions[at:end]
-	if err := checkCover(t, r.new, old[0].Start, old[len(old)-1].End); err != nil {
+	if err := checkCover(t, r.New, old[0].Start, old[len(old)-1].End); err != nil {
 		return err
 	}
-	if err := a.checkNew(r.new); err != nil {
+	if err := a.checkNew(r.New); err != nil {
 		return err
 	}
-	for _, p := range r.new {
+	for _, p := range r.New {
 		for _, o := range old {
 			if err := checkReplacement(o, p); err != nil {
 				return err
 			}
 		}
 	}
-	t.Partitions = slices.Concat(t.Partitions[:at], r.new, t.Partitions[end:])
-	if err := a.addPartitions(t, r.new); err != nil {
+	t.Partitions = slices.Concat(t.Partitions[:at], r.New, t.Partitions[end:])
+	if err := a.addPartitions(t, r.New); err != nil {
 		return err
 	}
 	for _, p := range old {
@@ -343,84 +329,73 @@ func (a *applier) replacePartitions(r *replacement) error {
 	return nil
 }
 
-func (a *applier) deleteFile(d deletion) error {
-	p, err := a.level(d.partition, d.level)
+func (a *applier) deleteFile(d Deletion) error {
+	p, err := a.level(d.Partition, d.Level)
 	if err != nil {
 		return err
 	}
-	files := p.Levels[d.level]
-	at := slices.IndexFunc(files, func(f *FileMeta) bool { return f.Number == d.number })
+	files := p.Levels[d.Level]
+	at := slices.IndexFunc(files, func(f *FileMeta) bool { return f.Number == d.Number })
 	if at < 0 {
-		return invalid("partition %d has no file %d at level %d", d.partition, d.number, d.level)
+		return invalid("partition %d has no file %d at level %d", d.Partition, d.Number, d.Level)
 	}
-	p.Levels[d.level] = slices.Delete(files, at, at+1)
-	a.release(d.number)
+	p.Levels[d.Level] = slices.Delete(files, at, at+1)
+	a.release(d.Number)
 	return nil
 }
 
-func (a *applier) addFile(d addition) error {
-	p, err := a.level(d.partition, d.level)
+func (a *applier) addFile(d Addition) error {
+	p, err := a.level(d.Partition, d.Level)
 	if err != nil {
 		return err
 	}
-	if err := checkFile(p, d.file); err != nil {
-		return err
+	same := func(f *FileMeta) bool { return f.Number == d.File.Number }
+	if _, live := a.next.files.get(d.File.Number); live && slices.ContainsFunc(slices.Concat(p.Levels[:]...), same) {
+		return invalid("partition %d already lists file %d", p.ID, d.File.Number)
 	}
-	if _, live := a.files.get(d.file.Number); live && p.lists(d.file.Number) {
-		return invalid("partition %d already lists file %d", p.ID, d.file.Number)
-	}
-	where, _ := a.owners.get(p.ID)
-	if err := a.reference(where.table, d.file); err != nil {
+	table, _ := a.next.owners.get(p.ID)
+	if err := a.reference(table, p, d.File); err != nil {
 		return err
 	}
 	compare := compareL0
-	if d.level > 0 {
+	if d.Level > 0 {
 		compare = func(f, g *FileMeta) int { return bytes.Compare(f.Smallest, g.Smallest) }
 	}
-	at, _ := slices.BinarySearchFunc(p.Levels[d.level], d.file, compare)
-	files := slices.Insert(p.Levels[d.level], at, d.file)
-	p.Levels[d.level] = files
-	return checkOrder(p, d.level, files[max(at-1, 0):min(at+2, len(files))])
+	at, _ := slices.BinarySearchFunc(p.Levels[d.Level], d.File, compare)
+	files := slices.Insert(p.Levels[d.Level], at, d.File)
+	p.Levels[d.Level] = files
+	return checkOrder(p, d.Level, files[max(at-1, 0):min(at+2, len(files))])
 }
 
-func (p *Partition) lists(number uint64) bool {
-	for _, files := range p.Levels {
-		if slices.ContainsFunc(files, func(f *FileMeta) bool { return f.Number == number }) {
-			return true
-		}
-	}
-	return false
-}
-
-func (a *applier) setFlushed(f flush) error {
-	p, err := a.partition(f.partition)
+func (a *applier) setFlushed(f Flush) error {
+	p, err := a.partition(f.Partition)
 	if err != nil {
 		return err
 	}
-	if f.seq < p.FlushedSeq {
-		return invalid("partition %d is flushed up to %d, not %d", p.ID, p.FlushedSeq, f.seq)
+	if f.Seq < p.FlushedSeq {
+		return invalid("partition %d is flushed up to %d, not %d", p.ID, p.FlushedSeq, f.Seq)
 	}
-	p.FlushedSeq = f.seq
-	a.next.LastSeq = max(a.next.LastSeq, f.seq)
+	p.FlushedSeq = f.Seq
+	a.next.LastSeq = max(a.next.LastSeq, f.Seq)
 	return nil
 }
 
-func (a *applier) raiseWatermark(w watermark) error {
-	t, err := a.table(w.table)
+func (a *applier) raiseWatermark(w Watermark) error {
+	t, err := a.table(w.Table)
 	if err != nil {
 		return err
 	}
-	t.Watermark = max(t.Watermark, w.cutoff)
+	t.Watermark = max(t.Watermark, w.Cutoff)
 	return nil
 }
 
-func (a *applier) addPastLimit(p pastLimit) error {
-	t, err := a.table(p.table)
+func (a *applier) addPastLimit(p TableLimit) error {
+	t, err := a.table(p.Table)
 	if err != nil {
 		return err
 	}
-	t.PastLimits = withPastLimit(t.PastLimits, p.limit)
-	return checkPastLimit(t, p.limit)
+	t.PastLimits = withPastLimit(t.PastLimits, p.PastLimit)
+	return checkPastLimit(t, p.PastLimit)
 }
 
 // withPastLimit adds the limit that was in force last. It covers smaller limits before it. If

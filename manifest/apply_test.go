@@ -17,7 +17,7 @@ func TestTheEndOfTheLogIsThatOfTheNewestSegment(t *testing.T) {
 	s := NewState([16]byte{1})
 	set := func(end LogEnd) {
 		var e Edit
-		e.SetNewestLog(end)
+		e.NewestLog = end
 		s = mustApply(t, s, &e)
 	}
 	closed := LogEnd{Segment: 3, Offset: 8192, Records: 5, Chain: 7}
@@ -175,7 +175,7 @@ var violations = []struct {
 	}, "without its change log"},
 	{"flush of an unknown partition", func(e *Edit) { e.SetFlushed(5, 1) }, "no partition with id 5"},
 	{"flushed sequence number falls", func(e *Edit) { e.SetFlushed(1, 19) }, "flushed up to 20, not 19"},
-	{"sequence number too large", func(e *Edit) { e.SetLastSeq(row.MaxSequence + 1) }, "above the largest"},
+	{"sequence number too large", func(e *Edit) { e.LastSeq = row.MaxSequence + 1 }, "above the largest"},
 
 	{"delete an unknown file", func(e *Edit) { e.DeleteFile(1, 0, 7) }, "no file 7 at level 0"},
 	{"delete from another level", func(e *Edit) { e.DeleteFile(1, 1, 1) }, "no file 1 at level 1"},
@@ -327,10 +327,10 @@ func TestAMergeIsRefusedWhileOneSideHasCompactedASharedFileAway(t *testing.T) {
 func TestCountersNeverFall(t *testing.T) {
 	s := mustApply(t, NewState(testStore), smallEdits()...)
 	var e Edit
-	e.setNextFile(1)
-	e.SetLastSeq(1)
-	e.SetMinLog(1)
-	e.SetIssued(1)
+	e.nextFile = 1
+	e.LastSeq = 1
+	e.MinLog = 1
+	e.Issued = new(int64(1))
 	e.SetWatermark(1, 1)
 	e.AlterTable(1, TableOptions{MaxVersions: 1, TTLSeconds: 1}, nil)
 	n := mustApply(t, s, &e)

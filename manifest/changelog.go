@@ -25,13 +25,8 @@ func (s *State) openLog(table uint64) *Table {
 	return nil
 }
 
-// EndLog ends a change log: mutations of its table above until do not belong to it.
-func (e *Edit) EndLog(log, until uint64) { e.ended = append(e.ended, logEnd{log: log, until: until}) }
-
-type logEnd struct{ log, until uint64 }
-
-func (a *applier) endLog(end logEnd) error {
-	t, err := a.table(end.log)
+func (a *applier) endLog(end LogEnding) error {
+	t, err := a.table(end.Log)
 	switch {
 	case err != nil:
 		return err
@@ -41,7 +36,7 @@ func (a *applier) endLog(end logEnd) error {
 		return invalid("change log %d has ended at %d", t.ID, t.Log.Until)
 	}
 	log := *t.Log
-	log.Until = max(end.until, 1)
+	log.Until = max(end.Until, 1)
 	t.Log = &log
 	a.next.LastSeq = max(a.next.LastSeq, log.Until)
 	return a.checkLog(t)

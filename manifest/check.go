@@ -52,14 +52,10 @@ func checkSchema(t *Table) error {
 			return invalid("table %q: key column %q has type %s", t.Name, c.Name, c.Type)
 		case c.AutoIncrement && (i == 0 || c.Type != row.TypeInteger):
 			return invalid("table %q: key column %q cannot be auto-increment: it is the first or no integer", t.Name, c.Name)
-		}
-		for _, d := range t.Key[:i] {
-			if c.Name == d.Name {
-				return invalid("table %q has two key columns %q", t.Name, c.Name)
-			}
-			if c.AutoIncrement && d.AutoIncrement {
-				return invalid("table %q has two auto-increment columns", t.Name)
-			}
+		case slices.ContainsFunc(t.Key[:i], func(d KeyColumn) bool { return d.Name == c.Name }):
+			return invalid("table %q has two key columns %q", t.Name, c.Name)
+		case c.AutoIncrement && slices.ContainsFunc(t.Key[:i], func(d KeyColumn) bool { return d.AutoIncrement }):
+			return invalid("table %q has two auto-increment columns", t.Name)
 		}
 	}
 	for i, l := range t.PastLimits {
@@ -174,26 +170,6 @@ func compareL0(f, g *FileMeta) int {
 	return cmp.Or(cmp.Compare(f.LargestSeq, g.LargestSeq), cmp.Compare(f.Number, g.Number))
 }
 
-// checkLevels checks the files of one partition against each other and against its range.
-func checkLevels(p *Partition) error {
-	seen := map[uint64]bool{}
-	for level, files := range p.Levels {
-		for _, f := range files {
-			if err := checkFile(p, f); err != nil {
-				return err
-			}
-			if seen[f.Number] {
-				return invalid("partition %d lists file %d twice", p.ID, f.Number)
-			}
-			seen[f.Number] = true
-		}
-		if err := checkOrder(p, level, files); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // checkReplacement checks that a split or merge of partitions neither loses nor brings back a
 // row: where an old and a new partition share keys, they list the same files at the same levels.
 func checkReplacement(old, replacement *Partition) error {
@@ -220,11 +196,5 @@ func checkReplacement(old, replacement *Partition) error {
 }
 
 func filesIn(p *Partition, files []*FileMeta) []*FileMeta {
-	var in []*FileMeta
-	for _, f := range files {
-		if p.Overlaps(f.Smallest, f.Largest) {
-			in = append(in, f)
-		}
-	}
-	return in
+	return slices.DeleteFunc(slices.Clone(files), func(f *FileMeta) bool { return !p.Overlaps(f.Smallest, f.Largest) })
 }

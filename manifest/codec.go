@@ -215,11 +215,10 @@ func (c *codec) uniqueID(tag uint64, id *[16]byte) { value(c, tag, id, func() { 
 // checksum is a field of 8 bytes, little endian.
 func (c *codec) checksum(tag uint64, sum *uint64) {
 	value(c, tag, sum, func() {
-		var b [8]byte
-		binary.LittleEndian.PutUint64(b[:], *sum)
-		c.fixed(b[:])
+		b := binary.LittleEndian.AppendUint64(nil, *sum)
+		c.fixed(b)
 		if c.decoding {
-			*sum = binary.LittleEndian.Uint64(b[:])
+			*sum = binary.LittleEndian.Uint64(b)
 		}
 	})
 }
@@ -263,7 +262,13 @@ func (c *codec) numbers(values ...any) {
 		case *int64:
 			c.signed(v)
 		case *int:
-			c.level(v)
+			n := uint64(*v)
+			c.unsigned(&n)
+			if n >= NumLevels {
+				c.fail("field %d: level %d", c.tag, n)
+			} else if c.decoding {
+				*v = int(n)
+			}
 		default:
 			panic("manifest: a number of another type")
 		}
@@ -289,16 +294,5 @@ func (c *codec) signed(v *int64) {
 	c.unsigned(&n)
 	if c.decoding {
 		*v = int64(n>>1) ^ -int64(n&1)
-	}
-}
-
-func (c *codec) level(v *int) {
-	n := uint64(*v)
-	c.unsigned(&n)
-	switch {
-	case n >= NumLevels:
-		c.fail("field %d: level %d", c.tag, n)
-	case c.decoding:
-		*v = int(n)
 	}
 }

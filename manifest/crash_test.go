@@ -21,7 +21,7 @@ type scenario struct {
 func (c *scenario) run(fsys vfs.FS) error {
 	empty := image(NewState(testStore))
 	c.inFlight = empty
-	if err := Create(fsys, testDir, testStore); err != nil {
+	if err := Create(fsys, testDir, NewState(testStore)); err != nil {
 		return err
 	}
 	c.created, c.acknowledged = true, empty
@@ -43,7 +43,7 @@ func (c *scenario) run(fsys vfs.FS) error {
 			if i == 5 {
 				l.rotateAt = 0 // the next commit rotates first
 			}
-			e.setNextFile(l.nextFile.Load())
+			e.nextFile = max(e.nextFile, l.nextFile.Load())
 			next, err := l.State().Apply(e)
 			if err != nil {
 				return fmt.Errorf("%w: %w", errBroken, errors.Join(err, l.Close()))
@@ -69,7 +69,7 @@ var errBroken = errors.New("broken")
 func (c *scenario) checkRecovered(fsys vfs.FS) error {
 	s, _, err := Load(fsys, testDir)
 	if errors.Is(err, ErrNotStore) && !c.created {
-		if err := Create(fsys, testDir, testStore); err != nil {
+		if err := Create(fsys, testDir, NewState(testStore)); err != nil {
 			return fmt.Errorf("creation cannot be repeated: %w", err)
 		}
 		s, _, err = Load(fsys, testDir)

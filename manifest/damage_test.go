@@ -106,7 +106,7 @@ func TestP13EveryDamagedByteIsNoticedOrHarmless(t *testing.T) {
 						t.Fatalf("offset %d: the error does not name the file: %v", offset, err)
 					}
 				case got == d.right():
-				case !closed && record == last && got == d.before[last-1] && report.Torn != nil:
+				case !closed && record == last && got == d.before[last-1] && report.Torn != 0:
 				default:
 					t.Fatalf("closed %v, offset %d (record %d) ^ %#x: a wrong state without an error", closed, offset, record, mask)
 				}
@@ -255,8 +255,8 @@ func TestATornLastRecordIsCutAndReported(t *testing.T) {
 		if err != nil || got != d.right() {
 			t.Fatalf("%d bytes of a record: %v", size-next*blockSize, err)
 		}
-		if report.Torn == nil || report.Torn.Offset != int64(next*blockSize) || report.Torn.Bytes != int64(size-next*blockSize) {
-			t.Fatalf("%d bytes of a record: torn %+v", size-next*blockSize, report.Torn)
+		if report.Torn != int64(next*blockSize) || report.Size != int64(size) {
+			t.Fatalf("%d bytes of a record: torn at %d of %d", size-next*blockSize, report.Torn, report.Size)
 		}
 	}
 	l := openStore(t, d.sim)

@@ -51,18 +51,14 @@ func CheckFiles(fsys vfs.FS, dir string, s *State) (Inventory, error) {
 }
 
 // ClearFiles deletes the table and value files that an earlier process left behind: those of an edit
-// that was never committed, and obsolete ones. A missing file is an error, as in CheckFiles.
-func (l *Log) ClearFiles() (removed []string, err error) {
-	inventory, err := CheckFiles(l.fs, l.dir, l.State())
-	if err != nil {
-		return nil, err
-	}
+// that was never committed, and obsolete ones. The inventory is that of CheckFiles.
+func (l *Log) ClearFiles(inventory Inventory) error {
 	l.RaiseFileNumber(inventory.Highest)
 	for _, name := range inventory.Orphans {
 		if err := l.fs.Remove(filepath.Join(l.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return removed, err
+			return err
 		}
-		removed = append(removed, name)
+		l.logger.Info("orphan removed", "file", name)
 	}
-	return removed, nil
+	return nil
 }

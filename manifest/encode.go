@@ -30,43 +30,43 @@ func decodeEdit(b []byte) (*Edit, error) {
 
 func (e *Edit) fields(c *codec) {
 	c.uint(1, &e.nextFile)
-	c.uint(2, &e.minLog)
-	c.uint(3, &e.lastSeq)
-	c.field(4, e.issued != nil, func() { c.numbers(made(c, &e.issued)) })
-	list(c, 5, &e.seqTimes, c.seqTime)
-	messages(c, 6, "table", &e.created, (*Table).fields)
-	list(c, 7, &e.altered, func(a *alteration) {
-		c.numbers(&a.table)
-		c.options(&a.options)
-		rest(c, &a.annotations)
+	c.uint(2, &e.MinLog)
+	c.uint(3, &e.LastSeq)
+	c.field(4, e.Issued != nil, func() { c.numbers(made(c, &e.Issued)) })
+	list(c, 5, &e.SeqTimes, c.seqTime)
+	messages(c, 6, "table", &e.Created, (*Table).fields)
+	list(c, 7, &e.Altered, func(a *Alteration) {
+		c.numbers(&a.Table)
+		c.options(&a.Options)
+		rest(c, &a.Annotations)
 	})
-	list(c, 8, &e.dropped, func(id *uint64) { c.numbers(id) })
-	messages(c, 9, "replacement", &e.replaced, (*replacement).fields)
-	list(c, 10, &e.deleted, func(d *deletion) { c.numbers(&d.partition, &d.level, &d.number) })
-	list(c, 11, &e.added, func(a *addition) {
-		c.numbers(&a.partition, &a.level)
-		message(c, "file", &a.file, (*FileMeta).fields)
+	list(c, 8, &e.Dropped, func(id *uint64) { c.numbers(id) })
+	messages(c, 9, "replacement", &e.Replaced, (*Replacement).fields)
+	list(c, 10, &e.Deleted, func(d *Deletion) { c.numbers(&d.Partition, &d.Level, &d.Number) })
+	list(c, 11, &e.Added, func(a *Addition) {
+		c.numbers(&a.Partition, &a.Level)
+		message(c, "file", &a.File, (*FileMeta).fields)
 	})
-	list(c, 12, &e.flushed, func(f *flush) { c.numbers(&f.partition, &f.seq) })
-	list(c, 13, &e.watermarks, func(w *watermark) { c.numbers(&w.table, &w.cutoff) })
-	list(c, 14, &e.pastLimits, func(p *pastLimit) { c.numbers(&p.table, &p.limit.MaxVersions, &p.limit.LastSeq) })
-	list(c, 15, &e.values, c.valueAddition)
-	list(c, 16, &e.ended, func(end *logEnd) { c.numbers(&end.log, &end.until) })
-	c.field(17, e.clock != nil, func() { c.clock(made(c, &e.clock)) })
-	c.newestLog(19, &e.newest)
+	list(c, 12, &e.Flushed, func(f *Flush) { c.numbers(&f.Partition, &f.Seq) })
+	list(c, 13, &e.Watermarks, func(w *Watermark) { c.numbers(&w.Table, &w.Cutoff) })
+	list(c, 14, &e.PastLimits, func(p *TableLimit) { c.numbers(&p.Table, &p.MaxVersions, &p.LastSeq) })
+	list(c, 15, &e.Values, c.valueAddition)
+	list(c, 16, &e.Ended, func(end *LogEnding) { c.numbers(&end.Log, &end.Until) })
+	c.field(17, e.Clock != nil, func() { c.clock(made(c, &e.Clock)) })
+	c.newestLog(19, &e.NewestLog)
 }
 
 // snapshot is a state without its StoreID, which is in the file's header.
 type snapshot struct {
 	*State
-	values []valueAddition
+	values []ValueAddition
 }
 
 // appendSnapshot appends the encoding of a state.
 func appendSnapshot(dst []byte, s *State) []byte {
 	x := snapshot{State: s}
 	for u := range s.ValueFiles() {
-		x.values = append(x.values, valueAddition{table: u.Table, file: u.ValueFile})
+		x.values = append(x.values, ValueAddition{Table: u.Table, File: u.ValueFile})
 	}
 	return encode(dst, x.fields)
 }
@@ -107,14 +107,19 @@ func (s *snapshot) assemble() (*State, error) {
 		}
 	}
 	for i := 1; i < len(s.values); i++ {
-		if last, next := s.values[i-1].file.Number, s.values[i].file.Number; next <= last {
+		if last, next := s.values[i-1].File.Number, s.values[i].File.Number; next <= last {
 			return nil, fmt.Errorf("value file %d after value file %d", next, last)
 		}
 	}
-	for i := 1; i < len(s.Tables); i++ {
-		if last, next := s.Tables[i-1].ID, s.Tables[i].ID; next <= last {
-			return nil, fmt.Errorf("table %d after table %d", next, last)
+	names := map[string]bool{}
+	for i, t := range s.Tables {
+		switch {
+		case i > 0 && t.ID <= s.Tables[i-1].ID:
+			return nil, fmt.Errorf("table %d after table %d", t.ID, s.Tables[i-1].ID)
+		case names[t.Name]:
+			return nil, invalid("table %q exists", t.Name)
 		}
+		names[t.Name] = true
 	}
 	switch {
 	case s.NextFile == 0 || s.NextTable == 0 || s.NextPartition == 0:
@@ -155,15 +160,15 @@ func (c *codec) newestLog(tag uint64, end *LogEnd) {
 	}
 }
 
-func (c *codec) valueAddition(a *valueAddition) {
-	c.numbers(&a.table)
-	message(c, "value file", &a.file, (*ValueFile).fields)
+func (c *codec) valueAddition(a *ValueAddition) {
+	c.numbers(&a.Table)
+	message(c, "value file", &a.File, (*ValueFile).fields)
 }
 
-func (r *replacement) fields(c *codec) {
-	c.uint(1, &r.table)
-	list(c, 2, &r.old, func(id *uint64) { c.numbers(id) })
-	messages(c, 3, "partition", &r.new, (*Partition).fields)
+func (r *Replacement) fields(c *codec) {
+	c.uint(1, &r.Table)
+	list(c, 2, &r.Old, func(id *uint64) { c.numbers(id) })
+	messages(c, 3, "partition", &r.New, (*Partition).fields)
 }
 
 func (t *Table) fields(c *codec) {
@@ -218,22 +223,22 @@ func (p *Partition) fields(c *codec) {
 	text(c, 3, &p.End)
 	c.uint(4, &p.Epoch)
 	c.uint(5, &p.FlushedSeq)
-	var files []addition
+	var files []Addition
 	for level := range p.Levels {
 		for _, f := range p.Levels[level] {
-			files = append(files, addition{level: level, file: f})
+			files = append(files, Addition{Level: level, File: f})
 		}
 	}
 	last := 0
-	list(c, 6, &files, func(a *addition) {
-		c.numbers(&a.level)
-		if a.level < last {
-			c.fail("level %d after level %d", a.level, last)
+	list(c, 6, &files, func(a *Addition) {
+		c.numbers(&a.Level)
+		if a.Level < last {
+			c.fail("level %d after level %d", a.Level, last)
 		}
-		last = a.level
-		message(c, "file", &a.file, (*FileMeta).fields)
+		last = a.Level
+		message(c, "file", &a.File, (*FileMeta).fields)
 		if c.decoding {
-			p.Levels[a.level] = append(p.Levels[a.level], a.file)
+			p.Levels[a.Level] = append(p.Levels[a.Level], a.File)
 		}
 	})
 }

@@ -18,18 +18,18 @@ import (
 func drawEdit(t *rapid.T) *Edit {
 	e := &Edit{
 		nextFile: rapid.Uint64().Draw(t, "next file"),
-		minLog:   rapid.Uint64().Draw(t, "min log"),
-		lastSeq:  rapid.Uint64().Draw(t, "last seq"),
+		MinLog:   rapid.Uint64().Draw(t, "min log"),
+		LastSeq:  rapid.Uint64().Draw(t, "last seq"),
 	}
 	if rapid.Bool().Draw(t, "has newest log") {
 		u := rapid.Uint64()
-		e.SetNewestLog(LogEnd{
+		e.NewestLog = LogEnd{
 			Segment: rapid.Uint64Min(1).Draw(t, "segment"), Offset: int64(u.Draw(t, "end")),
 			Records: u.Draw(t, "records"), Chain: u.Draw(t, "chain"),
-		})
+		}
 	}
 	if rapid.Bool().Draw(t, "has issued") {
-		e.SetIssued(rapid.Int64().Draw(t, "issued"))
+		e.Issued = new(rapid.Int64().Draw(t, "issued"))
 	}
 	some := func(label string, draw func()) {
 		for range rapid.IntRange(0, 2).Draw(t, label) {
@@ -43,10 +43,10 @@ func drawEdit(t *rapid.T) *Edit {
 	some("altered", func() { e.AlterTable(id(), drawOptions(t), drawBytes(t)) })
 	some("dropped", func() { e.DropTable(id()) })
 	some("replaced", func() {
-		r := replacement{table: id()}
-		some("old", func() { r.old = append(r.old, id()) })
-		some("new", func() { r.new = append(r.new, drawPartition(t)) })
-		e.ReplacePartitions(r.table, r.old, r.new)
+		r := &Replacement{Table: id()}
+		some("old", func() { r.Old = append(r.Old, id()) })
+		some("new", func() { r.New = append(r.New, drawPartition(t)) })
+		e.Replaced = append(e.Replaced, r)
 	})
 	some("deleted", func() { e.DeleteFile(id(), level(), id()) })
 	some("added", func() { e.AddFile(id(), level(), drawFile(t)) })
@@ -55,7 +55,7 @@ func drawEdit(t *rapid.T) *Edit {
 	some("value files", func() { e.AddValueFile(id(), drawValueFile(t)) })
 	some("watermarks", func() { e.SetWatermark(id(), rapid.Int64().Draw(t, "cutoff")) })
 	some("ended logs", func() { e.EndLog(id(), id()) })
-	some("clock", func() { e.SetClock(drawClock(t)) })
+	some("clock", func() { e.Clock = new(drawClock(t)) })
 	return e
 }
 
@@ -287,7 +287,7 @@ func TestIgnorableFieldsAreSkippedEverywhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e.minLog != 7 || len(e.created) != 1 || len(e.created[0].Partitions) != 1 || len(e.replaced) != 1 || e.added[0].file.Number != 9 {
+	if e.MinLog != 7 || len(e.Created) != 1 || len(e.Created[0].Partitions) != 1 || len(e.Replaced) != 1 || e.Added[0].File.Number != 9 {
 		t.Errorf("edit %+v", e)
 	}
 }

@@ -88,8 +88,8 @@ func TestTheDocumentedExamplesAreTrue(t *testing.T) {
 	sim := vfs.NewSim(vfs.SimOptions{})
 	l := newStore(t, sim)
 	var e Edit
-	e.SetLastSeq(300)
-	e.SetMinLog(5)
+	e.LastSeq = 300
+	e.MinLog = 5
 	commit(t, l, &e)
 	closeLog(t, l)
 	content, err := sim.ReadFile(filepath.Join(testDir, manifestName(2)))
@@ -106,8 +106,8 @@ func TestTheDocumentedExamplesAreTrue(t *testing.T) {
 	f.AddFile(1, 0, testFile(7, 1, 2, 100))
 	checkExample(t, doc, "file", appendEdit(nil, &f))
 	var begun, closed Edit
-	begun.SetNewestLog(LogEnd{Segment: 5})
-	closed.SetNewestLog(LogEnd{Segment: 5, Offset: 3 * 4096, Records: 300, Chain: 0xFF})
+	begun.NewestLog = LogEnd{Segment: 5}
+	closed.NewestLog = LogEnd{Segment: 5, Offset: 3 * 4096, Records: 300, Chain: 0xFF}
 	checkExample(t, doc, "log begun", appendEdit(nil, &begun))
 	checkExample(t, doc, "log closed", appendEdit(nil, &closed))
 	current := strings.TrimSuffix(currentLine(manifestName(7)), "\n")

@@ -11,6 +11,53 @@ import (
 
 // Helpers of this package's tests: small states, and a generator of valid edits.
 
+// These methods add to an edit; tests make many.
+
+func (e *Edit) CreateTable(t *Table) { e.Created = append(e.Created, t) }
+
+func (e *Edit) AlterTable(id uint64, options TableOptions, annotations []byte) {
+	e.Altered = append(e.Altered, Alteration{Table: id, Options: options, Annotations: annotations})
+}
+
+func (e *Edit) DropTable(id uint64) { e.Dropped = append(e.Dropped, id) }
+
+func (e *Edit) ReplacePartitions(table uint64, old []uint64, replacements []*Partition) {
+	e.Replaced = append(e.Replaced, &Replacement{Table: table, Old: old, New: replacements})
+}
+
+func (e *Edit) AddFile(partition uint64, level int, file *FileMeta) {
+	e.Added = append(e.Added, Addition{Partition: partition, Level: level, File: file})
+}
+
+func (e *Edit) AddValueFile(table uint64, file *ValueFile) {
+	e.Values = append(e.Values, ValueAddition{Table: table, File: file})
+}
+
+func (e *Edit) DeleteFile(partition uint64, level int, number uint64) {
+	e.Deleted = append(e.Deleted, Deletion{Partition: partition, Level: level, Number: number})
+}
+
+func (e *Edit) SetFlushed(partition, seq uint64) {
+	e.Flushed = append(e.Flushed, Flush{Partition: partition, Seq: seq})
+}
+
+func (e *Edit) SetWatermark(table uint64, cutoff int64) {
+	e.Watermarks = append(e.Watermarks, Watermark{Table: table, Cutoff: cutoff})
+}
+
+func (e *Edit) AddPastLimit(table uint64, maxVersions int64, lastSeq uint64) {
+	limit := PastLimit{MaxVersions: maxVersions, LastSeq: lastSeq}
+	e.PastLimits = append(e.PastLimits, TableLimit{Table: table, PastLimit: limit})
+}
+
+func (e *Edit) EndLog(log, until uint64) {
+	e.Ended = append(e.Ended, LogEnding{Log: log, Until: until})
+}
+
+func (e *Edit) AddSeqTime(seq uint64, millis int64) {
+	e.SeqTimes = append(e.SeqTimes, SeqTime{Seq: seq, Millis: millis})
+}
+
 var testStore = [16]byte{'t', 'e', 's', 't', ' ', 's', 't', 'o', 'r', 'e', 1, 2, 3, 4, 5, 6}
 
 // testKey is a row key of the tables that testTable makes or, if the second number is negative,
@@ -55,14 +102,14 @@ func testFile(number uint64, first, last int, seq uint64) *FileMeta {
 func smallEdits() []*Edit {
 	var create, flush, compact, split Edit
 	create.CreateTable(testTable(1, 1, "orders"))
-	create.SetIssued(1_700_000_000_500)
-	create.setNextFile(10)
+	create.Issued = new(int64(1_700_000_000_500))
+	create.nextFile = 10
 
 	flush.AddFile(1, 0, testFile(1, 0, 50, 1))
 	flush.AddFile(1, 0, testFile(2, 10, 90, 11))
 	flush.SetFlushed(1, 20)
-	flush.SetLastSeq(25)
-	flush.SetMinLog(3)
+	flush.LastSeq = 25
+	flush.MinLog = 3
 	flush.AddSeqTime(20, 1_700_000_002_000)
 
 	whole := testFile(3, 0, 90, 11)
@@ -83,7 +130,7 @@ func smallEdits() []*Edit {
 // clockEdit has a wall clock that has been a day ahead for four minutes.
 func clockEdit() *Edit {
 	var e Edit
-	e.SetClock(TrustedClock{Millis: 1_700_000_000_500, Ahead: 86_400_000, Stood: 240_000})
+	e.Clock = &TrustedClock{Millis: 1_700_000_000_500, Ahead: 86_400_000, Stood: 240_000}
 	return &e
 }
 
@@ -109,14 +156,14 @@ func image(s *State) string {
 // randomEdit returns a valid edit of some kind. It may be empty.
 func randomEdit(rng *rand.Rand, s *State) *Edit {
 	e := &Edit{}
-	e.setNextFile(s.NextFile + 3)
+	e.nextFile = s.NextFile + 3
 	if rng.IntN(3) == 0 {
-		e.SetLastSeq(s.LastSeq + rng.Uint64N(5))
-		e.SetIssued(rng.Int64N(1000))
-		e.SetMinLog(s.MinLog + rng.Uint64N(2))
-		e.SetNewestLog(LogEnd{Segment: max(s.NewestLog.Segment+rng.Uint64N(2), 1), Offset: int64(rng.Uint64N(2)), Chain: rng.Uint64()})
+		e.LastSeq = s.LastSeq + rng.Uint64N(5)
+		e.Issued = new(rng.Int64N(1000))
+		e.MinLog = s.MinLog + rng.Uint64N(2)
+		e.NewestLog = LogEnd{Segment: max(s.NewestLog.Segment+rng.Uint64N(2), 1), Offset: int64(rng.Uint64N(2)), Chain: rng.Uint64()}
 		e.AddSeqTime(s.LastSeq+1, rng.Int64N(1_000_000))
-		e.SetClock(TrustedClock{Millis: rng.Int64N(1000), Ahead: rng.Int64N(2), Stood: rng.Int64N(2)})
+		e.Clock = &TrustedClock{Millis: rng.Int64N(1000), Ahead: rng.Int64N(2), Stood: rng.Int64N(2)}
 	}
 	if len(s.Tables) == 0 || rng.IntN(12) == 0 {
 		e.CreateTable(testTable(s.NextTable, s.NextPartition, fmt.Sprintf("table%d", s.NextTable)))
@@ -217,6 +264,10 @@ func randomSplit(rng *rand.Rand, s *State, t *Table, p *Partition, e *Edit) {
 	e.ReplacePartitions(t.ID, []uint64{p.ID}, []*Partition{left, right})
 }
 
+func lists(p *Partition, number uint64) bool {
+	return slices.ContainsFunc(slices.Concat(p.Levels[:]...), func(f *FileMeta) bool { return f.Number == number })
+}
+
 // randomMerge merges the first two partitions, if they share no files.
 func randomMerge(s *State, t *Table, e *Edit) {
 	if len(t.Partitions) < 2 {
@@ -226,7 +277,7 @@ func randomMerge(s *State, t *Table, e *Edit) {
 	merged := &Partition{ID: s.NextPartition, End: b.End, Epoch: max(a.Epoch, b.Epoch) + 1, FlushedSeq: min(a.FlushedSeq, b.FlushedSeq)}
 	for level := range merged.Levels {
 		for _, f := range append(slices.Clone(a.Levels[level]), b.Levels[level]...) {
-			if a.lists(f.Number) && b.lists(f.Number) || a.Overlaps(f.Smallest, f.Largest) && b.Overlaps(f.Smallest, f.Largest) {
+			if lists(a, f.Number) && lists(b, f.Number) || a.Overlaps(f.Smallest, f.Largest) && b.Overlaps(f.Smallest, f.Largest) {
 				return
 			}
 			merged.Levels[level] = append(merged.Levels[level], f)
@@ -252,7 +303,9 @@ func (s *State) TableByName(name string) *Table {
 }
 
 // partitionFor returns the partition whose range holds the row key.
-func (t *Table) partitionFor(key []byte) *Partition { return t.Partitions[t.partitionIndex(key)] }
+func (t *Table) partitionFor(key []byte) *Partition {
+	return t.Partitions[slices.IndexFunc(t.Partitions, func(p *Partition) bool { return endsAbove(p.End, key) })]
+}
 
 // fileCount returns the number of live files, a shared file counted once.
 func (s *State) fileCount() int { return len(slices.Collect(s.files.all())) }

@@ -15,7 +15,7 @@ import (
 func TestALengthThatIsOfHolesTakesNoMemory(t *testing.T) {
 	const size, length, mostBytes = 1 << 30, 900 << 20, 64 << 20
 	dir := t.TempDir()
-	if err := Create(vfs.OS(), dir, [16]byte{1}); err != nil {
+	if err := Create(vfs.OS(), dir, NewState([16]byte{1})); err != nil {
 		t.Fatal(err)
 	}
 	want, report, err := Load(vfs.OS(), dir)
@@ -40,7 +40,7 @@ func TestALengthThatIsOfHolesTakesNoMemory(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	got, report, err := Load(vfs.OS(), dir)
 	runtime.ReadMemStats(&after)
-	if err != nil || got.StoreID != want.StoreID || report.Torn == nil {
+	if err != nil || got.StoreID != want.StoreID || report.Torn == 0 {
 		t.Errorf("loaded %+v, %v", report, err)
 	}
 	if taken := after.TotalAlloc - before.TotalAlloc; taken > mostBytes {

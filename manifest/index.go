@@ -6,12 +6,13 @@ import (
 	"slices"
 )
 
-// index is an immutable map from numbers to values. An edit copies the list of pages, and those
-// pages of up to pageSpan entries that it changes, so it costs little in a store of a hundred
-// thousand files. The index is made for numbers given out in ascending order, like those of files
-// and partitions.
+// index is a map from numbers to values. A State's is immutable; set and remove change one that
+// edit has made. An edit copies the list of pages, and those pages of up to pageSpan entries that it
+// changes, so it costs little in a store of a hundred thousand files. The index is made for numbers
+// given out in ascending order, like those of files and partitions.
 type index[V any] struct {
 	pages []*page[V] // ascending by number, none empty
+	maker *maker     // of the pages that may be changed
 }
 
 // pageSpan is how many consecutive numbers share a page.
@@ -20,10 +21,10 @@ const pageSpan = 64
 type page[V any] struct {
 	number  uint64 // of the page: an entry's number / pageSpan
 	entries []entry[V]
-	maker   *maker // the editor that made the page
+	maker   *maker // of the index for which the page was made
 }
 
-// maker tells an editor from others. It is not the editor itself, so that no page keeps an earlier
+// maker tells an index from others. It is not the index itself, so that no page keeps an earlier
 // version of its index in memory.
 type maker struct{ _ byte }
 
@@ -46,15 +47,12 @@ func (p *page[V]) find(number uint64) (slot int, found bool) {
 
 // get returns the value of a number.
 func (x *index[V]) get(number uint64) (value V, ok bool) {
-	at, found := x.find(number)
-	if !found {
-		return value, false
+	if at, found := x.find(number); found {
+		if slot, found := x.pages[at].find(number); found {
+			return x.pages[at].entries[slot].value, true
+		}
 	}
-	slot, found := x.pages[at].find(number)
-	if !found {
-		return value, false
-	}
-	return x.pages[at].entries[slot].value, true
+	return value, false
 }
 
 // all walks the values in ascending order of their numbers.
@@ -70,52 +68,38 @@ func (x *index[V]) all() iter.Seq[V] {
 	}
 }
 
-// indexEditor makes the next version of an index. It copies what it changes, once.
-type indexEditor[V any] struct {
-	index[V]
-	maker *maker
-}
+// edit returns a copy that may be changed.
+func (x *index[V]) edit() index[V] { return index[V]{pages: slices.Clone(x.pages), maker: new(maker)} }
 
-func (x index[V]) edit() indexEditor[V] {
-	return indexEditor[V]{index: index[V]{pages: slices.Clone(x.pages)}, maker: new(maker)}
-}
-
-// writable returns the page at this place, which it copies unless this editor made it.
-func (e *indexEditor[V]) writable(at int) *page[V] {
-	if p := e.pages[at]; p.maker != e.maker {
-		e.pages[at] = &page[V]{number: p.number, entries: slices.Clone(p.entries), maker: e.maker}
+// writable returns the page at this place, which it copies unless it was made for this index.
+func (x *index[V]) writable(at int) *page[V] {
+	if p := x.pages[at]; p.maker != x.maker {
+		x.pages[at] = &page[V]{number: p.number, entries: slices.Clone(p.entries), maker: x.maker}
 	}
-	return e.pages[at]
+	return x.pages[at]
 }
 
 // set adds or replaces the value of a number.
-func (e *indexEditor[V]) set(number uint64, value V) {
-	at, found := e.find(number)
+func (x *index[V]) set(number uint64, value V) {
+	at, found := x.find(number)
 	if !found {
-		e.pages = slices.Insert(e.pages, at, &page[V]{number: number / pageSpan, maker: e.maker})
+		x.pages = slices.Insert(x.pages, at, &page[V]{number: number / pageSpan, maker: x.maker})
 	}
-	p := e.writable(at)
+	p := x.writable(at)
 	slot, found := p.find(number)
-	if found {
-		p.entries[slot].value = value
-		return
+	if !found {
+		p.entries = slices.Insert(p.entries, slot, entry[V]{number: number})
 	}
-	p.entries = slices.Insert(p.entries, slot, entry[V]{number: number, value: value})
+	p.entries[slot].value = value
 }
 
-// remove removes a number.
-func (e *indexEditor[V]) remove(number uint64) {
-	at, found := e.find(number)
-	if !found {
-		return
-	}
-	slot, found := e.pages[at].find(number)
-	if !found {
-		return
-	}
-	p := e.writable(at)
+// remove removes a number. REQUIRES: it is there.
+func (x *index[V]) remove(number uint64) {
+	at, _ := x.find(number)
+	p := x.writable(at)
+	slot, _ := p.find(number)
 	p.entries = slices.Delete(p.entries, slot, slot+1)
 	if len(p.entries) == 0 {
-		e.pages = slices.Delete(e.pages, at, at+1)
+		x.pages = slices.Delete(x.pages, at, at+1)
 	}
 }

@@ -121,15 +121,10 @@ func (o *output) close() (err error) {
 	return err
 }
 
-// Create makes an empty store in dir, and makes dir if it does not exist. Errors match errExists
-// if dir holds a store. A creation that a crash cut short can be repeated.
-func Create(fsys vfs.FS, dir string, storeID [16]byte) error {
-	return CreateFrom(fsys, dir, NewState(storeID))
-}
-
-// CreateFrom makes a store with a given state, whose table files are in place and synced. See
-// Create.
-func CreateFrom(fsys vfs.FS, dir string, s *State) error {
+// Create makes a store with a given state, whose table files are in place and synced. It makes dir
+// if that does not exist. Errors match errExists if dir holds a store. A creation that a crash cut
+// short can be repeated.
+func Create(fsys vfs.FS, dir string, s *State) error {
 	if err := vfs.MakeDir(fsys, "", dir); err != nil {
 		return fmt.Errorf("manifest: create %s: %w", dir, err)
 	}
@@ -160,9 +155,9 @@ func Open(fsys vfs.FS, dir string, logger *slog.Logger) (*Log, *State, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if report.Torn != nil {
+	if report.Torn != 0 {
 		logger.Warn("manifest: cut off an edit that was never acknowledged", "file", report.Name,
-			"offset", report.Torn.Offset, "bytes", report.Torn.Bytes)
+			"offset", report.Torn, "bytes", report.Size-report.Torn)
 	}
 	numbers, err := listManifests(fsys, dir)
 	if err != nil {
@@ -232,7 +227,7 @@ func (l *Log) Commit(e *Edit) (*State, error) {
 	case l.closed:
 		return nil, errClosed
 	}
-	e.setNextFile(l.nextFile.Load())
+	e.nextFile = max(e.nextFile, l.nextFile.Load())
 	next, err := l.State().Apply(e)
 	if err != nil {
 		return nil, err
@@ -419,13 +414,9 @@ func sealRecord(record []byte, kind uint32, index uint64, at place) {
 
 // recordSum is the checksum of a record: of its place, its header and what is given of the payload.
 func recordSum(header, payload []byte, at place) *xxhash.Digest {
-	var prefix [32]byte
-	binary.LittleEndian.PutUint64(prefix[:], at.number)
-	copy(prefix[8:], at.storeID[:])
-	binary.LittleEndian.PutUint64(prefix[24:], uint64(at.offset))
 	d := xxhash.New()
 	// Writing to a Digest never fails.
-	_, _ = d.Write(prefix[:])
+	_ = binary.Write(d, binary.LittleEndian, at)
 	_, _ = d.Write(header[:16])
 	_, _ = d.Write(payload)
 	return d

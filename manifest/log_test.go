@@ -19,7 +19,7 @@ const testDir = "store"
 // newStore makes a store and opens it.
 func newStore(t testing.TB, fsys vfs.FS) *Log {
 	t.Helper()
-	if err := Create(fsys, testDir, testStore); err != nil {
+	if err := Create(fsys, testDir, NewState(testStore)); err != nil {
 		t.Fatal(err)
 	}
 	return openStore(t, fsys)
@@ -71,7 +71,7 @@ func TestCommittedEditsAreThereAfterReopening(t *testing.T) {
 	for name, fsys := range map[string]vfs.FS{"simulated": vfs.NewSim(vfs.SimOptions{}), "real": vfs.OS()} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "new", "store")
-			if err := Create(fsys, dir, testStore); err != nil {
+			if err := Create(fsys, dir, NewState(testStore)); err != nil {
 				t.Fatal(err)
 			}
 			want := image(NewState(testStore))
@@ -91,7 +91,7 @@ func TestCommittedEditsAreThereAfterReopening(t *testing.T) {
 			if err != nil || image(s) != want || s.StoreID != testStore {
 				t.Fatalf("state differs, or %v", err)
 			}
-			if !report.Closed || report.Torn != nil || report.Records != 3 || report.Number != 5 {
+			if !report.Closed || report.Torn != 0 || report.Records != 3 || report.Number != 5 {
 				t.Errorf("report %+v", report)
 			}
 		})
@@ -130,7 +130,7 @@ func TestADirectoryWithoutAStoreIsToldFromADamagedOne(t *testing.T) {
 	if err != nil || string(good) != currentLine(manifestName(2)) {
 		t.Fatalf("CURRENT is %q, %v", good, err)
 	}
-	if err := Create(sim, testDir, testStore); !errors.Is(err, errExists) || !errors.Is(err, fs.ErrExist) {
+	if err := Create(sim, testDir, NewState(testStore)); !errors.Is(err, errExists) || !errors.Is(err, fs.ErrExist) {
 		t.Errorf("Create over a store: %v", err)
 	}
 	for _, c := range []string{"", "MANIFEST-000002\n", "MANIFEST-000002 0000000000000000\n",
@@ -165,7 +165,7 @@ func TestADirectoryWithoutAStoreIsToldFromADamagedOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("CURRENT is lost", ErrCorrupt, "no CURRENT")
-	if err := Create(sim, testDir, testStore); !errors.Is(err, ErrCorrupt) {
+	if err := Create(sim, testDir, NewState(testStore)); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("Create over a store that lost its CURRENT: %v", err)
 	}
 }
@@ -177,7 +177,7 @@ func TestLoadingWritesNothing(t *testing.T) {
 	before := sim.Digest()
 	fault := vfs.NewFault(sim, 1)
 	s, report, err := Load(fault, testDir)
-	if err != nil || image(s) != image(l.State()) || report.Closed || report.Torn != nil {
+	if err != nil || image(s) != image(l.State()) || report.Closed || report.Torn != 0 {
 		t.Fatalf("report %+v, error %v", report, err)
 	}
 	if sim.Digest() != before || fault.Calls(vfs.OpMutating) != 0 {
@@ -412,7 +412,7 @@ func TestFileNumbersAreGivenOutOnceAlsoAcrossReopening(t *testing.T) {
 		t.Errorf("after raising: %d", n)
 	}
 	var e Edit
-	e.setNextFile(2000)
+	e.nextFile = 2000
 	commit(t, l, &e)
 	if n := l.NewFileNumber(); n != 2000 {
 		t.Errorf("after an edit that raised it: %d", n)
@@ -432,10 +432,10 @@ func TestAClosedLogRefusesEdits(t *testing.T) {
 	}
 }
 
-func TestCreateFromMakesAStoreWithAGivenState(t *testing.T) {
+func TestCreateMakesAStoreWithAGivenState(t *testing.T) {
 	sim := vfs.NewSim(vfs.SimOptions{})
 	want := mustApply(t, NewState(testStore), smallEdits()...)
-	if err := CreateFrom(sim, testDir, want); err != nil {
+	if err := Create(sim, testDir, want); err != nil {
 		t.Fatal(err)
 	}
 	l := openStore(t, sim)
@@ -451,7 +451,7 @@ func BenchmarkCommit(b *testing.B) {
 			l := newStore(b, vfs.NewSim(vfs.SimOptions{}))
 			var create Edit
 			create.CreateTable(testTable(1, 1, "orders"))
-			create.setNextFile(uint64(files) + 10)
+			create.nextFile = uint64(files) + 10
 			for i := range files {
 				f := testFile(uint64(i+1), 0, 0, 1)
 				f.Smallest, f.Largest = testKey(i/1000, i%1000), testKey(i/1000, i%1000)
@@ -474,7 +474,7 @@ func BenchmarkCommit(b *testing.B) {
 func BenchmarkDecodeSnapshotOf10000Files(b *testing.B) {
 	var create Edit
 	create.CreateTable(testTable(1, 1, "orders"))
-	create.setNextFile(20_000)
+	create.nextFile = 20_000
 	for i := range 10_000 {
 		f := testFile(uint64(i+1), 0, 0, 1)
 		f.Smallest, f.Largest = testKey(i/1000, i%1000), testKey(i/1000, i%1000)

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/flagstone-db/flagstone/internal/outfile"
 	"github.com/flagstone-db/flagstone/internal/vfs"
@@ -36,13 +34,10 @@ const (
 	ValuesDir   = "val"
 
 	currentTempName = "CURRENT.tmp"
-	manifestPrefix  = "MANIFEST-"
-	tableSuffix     = ".sst"
-	valueSuffix     = ".val"
 )
 
 // manifestName returns the name of a manifest in the store's directory.
-func manifestName(n uint64) string { return fmt.Sprintf("%s%06d", manifestPrefix, n) }
+func manifestName(n uint64) string { return fmt.Sprintf("MANIFEST-%06d", n) }
 
 // ParseManifestName is the inverse of manifestName.
 func ParseManifestName(name string) (n uint64, ok bool) { return parseName(name, manifestName) }
@@ -51,12 +46,12 @@ func shard(n uint64) string { return fmt.Sprintf("%02x", n>>8&0xFF) }
 
 // TableName returns the path of a table file, relative to the store's directory.
 func TableName(n uint64) string {
-	return filepath.Join(TablesDir, shard(n), fmt.Sprintf("%06d%s", n, tableSuffix))
+	return filepath.Join(TablesDir, shard(n), fmt.Sprintf("%06d.sst", n))
 }
 
 // ValueName returns the path of a value file, relative to the store's directory.
 func ValueName(n uint64) string {
-	return filepath.Join(ValuesDir, shard(n), fmt.Sprintf("%06d%s", n, valueSuffix))
+	return filepath.Join(ValuesDir, shard(n), fmt.Sprintf("%06d.val", n))
 }
 
 // ParseTableName is the inverse of TableName. It also accepts slashes.
@@ -67,10 +62,8 @@ func ParseValueName(name string) (n uint64, ok bool) { return parseName(name, Va
 
 // parseName returns the number for which inverse gives the name.
 func parseName(name string, inverse func(uint64) string) (n uint64, ok bool) {
-	slashed := filepath.ToSlash(name)
-	digits, _, _ := strings.Cut(strings.TrimPrefix(path.Base(slashed), manifestPrefix), ".")
-	n, err := strconv.ParseUint(digits, 10, 64)
-	return n, err == nil && n > 0 && n <= maxNumber && slashed == filepath.ToSlash(inverse(n))
+	n, ok = vfs.ParseNumber(name, inverse)
+	return n, ok && n <= maxNumber
 }
 
 // Inventory compares the table and value files of a directory with a state.
@@ -157,7 +150,7 @@ func listFiles(fsys vfs.FS, root string, dirs ...string) (paths []string, err er
 }
 
 // LinkFiles puts the table and value files of a state from one directory into another, for
-// CreateFrom. It copies those that cannot be linked. It ends early with ctx.
+// Create. It copies those that cannot be linked. It ends early with ctx.
 func LinkFiles(ctx context.Context, fsys vfs.FS, from, to string, s *State) error {
 	dirs := map[string]bool{to: true}
 	for _, name := range s.fileNames() {

@@ -20,15 +20,10 @@ type Report struct {
 	Number  uint64
 	Size    int64 // of the file in bytes
 	Records uint64
-	Closed  bool  // it ends with an end record: the log was closed properly
-	Torn    *Torn // nil, or the record that was cut off
-}
-
-// Torn is a last record that is incomplete or fails its checksum. It counts as an edit that a
-// crash interrupted before it was acknowledged.
-type Torn struct {
-	Offset int64
-	Bytes  int64 // from Offset to the end of the file
+	Closed  bool // it ends with an end record: the log was closed properly
+	// Torn is the offset of a last record that is incomplete or fails its checksum, else 0. It
+	// counts as an edit that a crash interrupted before it was acknowledged.
+	Torn int64
 }
 
 // Load reads the state of the store in dir and writes nothing. Errors match ErrNotStore,
@@ -208,13 +203,13 @@ func (r *replayer) endsAt(offset int64) error {
 	}
 	// What lies behind the end record does not matter, and reserved space holds only zeros.
 	var block [blockSize]byte
-	for at := offset; at < r.Size && !r.Closed && r.Torn == nil; at += blockSize {
+	for at := offset; at < r.Size && !r.Closed && r.Torn == 0; at += blockSize {
 		b := block[:min(blockSize, r.Size-at)]
 		if _, err := r.ReadAt(b, at); err != nil {
 			return err
 		}
 		if bytes.Count(b, []byte{0}) < len(b) {
-			r.Torn = &Torn{Offset: offset, Bytes: r.Size - offset}
+			r.Torn = offset
 		}
 	}
 	return nil
@@ -222,14 +217,11 @@ func (r *replayer) endsAt(offset int64) error {
 
 // ReadAt reads all of b. Errors name the file and the offset.
 func (r *replayer) ReadAt(b []byte, offset int64) (int, error) {
-	n, err := r.file.ReadAt(b, offset)
-	if n == len(b) {
-		return n, nil
+	n, err := io.ReadFull(io.NewSectionReader(r.file, offset, int64(len(b))), b)
+	if err != nil {
+		err = fmt.Errorf("manifest: read %s at offset %d: %w", r.Name, offset, err)
 	}
-	if err == nil || err == io.EOF {
-		err = io.ErrUnexpectedEOF
-	}
-	return n, fmt.Errorf("manifest: read %s at offset %d: %w", r.Name, offset, err)
+	return n, err
 }
 
 func (r *replayer) damaged(offset int64, format string, args ...any) error {

@@ -60,7 +60,7 @@ type State struct {
 	Tables []*Table
 
 	files  index[fileRef] // by file number
-	owners index[owner]   // by partition id
+	owners index[uint64]  // ids of tables, by partition id
 	values index[ValueUsage]
 }
 
@@ -88,12 +88,6 @@ type fileRef struct {
 	meta  *FileMeta
 	table uint64
 	refs  int // partitions that refer to the file, at least 1
-}
-
-// owner says where to find a partition.
-type owner struct {
-	table uint64
-	start []byte
 }
 
 // SeqTime says that every write with a sequence number up to Seq was made at
@@ -284,20 +278,17 @@ func (s *State) SeqAtOrBefore(millis int64) uint64 {
 
 // Partition returns the partition with this id and its table, or nils.
 func (s *State) Partition(id uint64) (*Table, *Partition) {
-	where, ok := s.owners.get(id)
+	table, ok := s.owners.get(id)
 	if !ok {
 		return nil, nil
 	}
-	t := s.Table(where.table)
-	return t, t.Partitions[t.partitionIndex(where.start)]
+	t := s.Table(table)
+	return t, t.Partitions[t.partitionIndex(id)]
 }
 
-// partitionIndex returns the place of the partition whose range holds the row key.
-func (t *Table) partitionIndex(key []byte) int {
-	i := sort.Search(len(t.Partitions), func(i int) bool {
-		return bytes.Compare(t.Partitions[i].Start, key) > 0
-	})
-	return i - 1 // the first Start is below every key
+// partitionIndex returns the place of the partition with this id, which is there.
+func (t *Table) partitionIndex(id uint64) int {
+	return slices.IndexFunc(t.Partitions, func(p *Partition) bool { return p.ID == id })
 }
 
 // Overlaps reports whether the partition's range holds any key of the closed

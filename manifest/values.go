@@ -3,32 +3,32 @@ package manifest
 // The accounting of value files: which table files refer to them, and how much of them is alive.
 // It is derived from the descriptions of table files, so it cannot disagree with them.
 
-func (a *applier) addValueFile(d valueAddition) error {
-	f := d.file
+func (a *applier) addValueFile(d ValueAddition) error {
+	f := d.File
 	switch {
 	case f.Number == 0 || f.Number >= a.next.NextFile:
 		return invalid("value file %d was never allocated, the next is %d", f.Number, a.next.NextFile)
 	case f.Size <= 0 || f.Values == 0 || f.Bytes == 0 || f.Bytes > uint64(f.Size):
 		return invalid("value file %d has size %d, with %d values of %d bytes", f.Number, f.Size, f.Values, f.Bytes)
 	}
-	if _, live := a.values.get(f.Number); live {
+	if _, live := a.next.values.get(f.Number); live {
 		return invalid("value file %d twice", f.Number)
 	}
-	if _, live := a.files.get(f.Number); live {
+	if _, live := a.next.files.get(f.Number); live {
 		return invalid("value file %d has the number of a table file", f.Number)
 	}
-	a.values.set(f.Number, ValueUsage{ValueFile: f, Table: d.table})
+	a.next.values.set(f.Number, ValueUsage{ValueFile: f, Table: d.Table})
 	a.recounted[f.Number] = true
 	return nil
 }
 
-// use counts a table file that became live.
+// use checks and counts a table file that became live.
 func (a *applier) use(table uint64, f *FileMeta) error {
-	if _, taken := a.values.get(f.Number); taken {
+	if _, taken := a.next.values.get(f.Number); taken {
 		return invalid("file %d has the number of a value file", f.Number)
 	}
 	for _, use := range f.Values {
-		u, known := a.values.get(use.File)
+		u, known := a.next.values.get(use.File)
 		switch {
 		case !known:
 			return invalid("file %d refers to value file %d, which is not there", f.Number, use.File)
@@ -37,35 +37,32 @@ func (a *applier) use(table uint64, f *FileMeta) error {
 		case use.Values > u.Values || use.Bytes > u.Bytes:
 			return invalid("file %d refers to %d bytes of value file %d, which has %d", f.Number, use.Bytes, use.File, u.Bytes)
 		}
-		u.Files++
-		u.Live += use.Bytes
-		a.values.set(use.File, u)
-		a.recounted[use.File] = true
 	}
+	a.count(f, 1)
 	return nil
 }
 
-// unuse uncounts a table file that is not live any more. An edit that moves a file removes it
-// and adds it again.
-func (a *applier) unuse(f *FileMeta) {
+// count counts a table file that became live, or with -1 one that is not live any more. An edit
+// that moves a file removes it and adds it again.
+func (a *applier) count(f *FileMeta, files int) {
 	for _, use := range f.Values {
-		u, _ := a.values.get(use.File)
-		u.Files--
-		u.Live -= use.Bytes
-		a.values.set(use.File, u)
+		u, _ := a.next.values.get(use.File)
+		u.Files += files
+		u.Live += uint64(files) * use.Bytes // modulo 2^64, so -1 subtracts
+		a.next.values.set(use.File, u)
 		a.recounted[use.File] = true
 	}
 }
 
 // dropUnused removes a value file that the edit left without a table file.
 func (a *applier) dropUnused(number uint64) error {
-	if u, _ := a.values.get(number); u.Files > 0 {
+	if u, _ := a.next.values.get(number); u.Files > 0 {
 		return nil
 	}
 	if _, old := a.before.values.get(number); !old {
 		return invalid("value file %d is added, and no table file that refers to it", number)
 	}
-	a.values.remove(number)
+	a.next.values.remove(number)
 	return nil
 }
 

@@ -137,7 +137,7 @@ func TestASnapshotWithoutAReferenceToAValueFileIsCorrupt(t *testing.T) {
 	}
 	addition := func(number uint64) []byte {
 		var c codec
-		c.valueAddition(&valueAddition{table: 1, file: testValueFile(number)})
+		c.valueAddition(&ValueAddition{Table: 1, File: testValueFile(number)})
 		return rawField(stateValueFile, c.bytes...)
 	}
 	extra := join(encoded, addition(8))

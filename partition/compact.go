@@ -151,7 +151,7 @@ func (t *Tree) run(v *version, c *compaction.Candidate, policy compaction.Policy
 	t.deleteFiles(&e, inputs)
 	what, work := "files dropped", &t.env.Work.Dropped
 	if c.Move {
-		e.AddFile(t.id, c.OutputLevel, c.Upper[0])
+		e.Added = []manifest.Addition{{Partition: t.id, Level: c.OutputLevel, File: c.Upper[0]}}
 		what, work = "file moved", &t.env.Work.Moved
 	}
 	if err := t.commit(&e, Kept{}, newOutput(t.env, false), 0); err != nil {
@@ -196,7 +196,7 @@ func (t *Tree) merge(v *version, c *compaction.Candidate, inputs *compaction.Lev
 func (t *Tree) deleteFiles(e *manifest.Edit, levels *compaction.Levels) {
 	for level, files := range levels {
 		for _, f := range files {
-			e.DeleteFile(t.id, level, f.Number)
+			e.Deleted = append(e.Deleted, manifest.Deletion{Partition: t.id, Level: level, Number: f.Number})
 		}
 	}
 }

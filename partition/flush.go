@@ -48,9 +48,8 @@ func (t *Tree) Flush(upTo uint64, settle func(endSeq uint64) (durable func() err
 	if err != nil {
 		return 0, err
 	}
-	var e manifest.Edit
+	e := manifest.Edit{Flushed: []manifest.Flush{{Partition: t.id, Seq: endSeq - 1}}}
 	out.addTo(&e, t.table, t.id, 0)
-	e.SetFlushed(t.id, endSeq-1)
 	if err := t.commit(&e, kept, out, len(waiting)); err != nil {
 		return 0, err
 	}

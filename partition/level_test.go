@@ -173,7 +173,7 @@ func (r *rig) split(at []byte) (left, right *Tree) {
 		}
 	}
 	var e manifest.Edit
-	e.ReplacePartitions(testTable, []uint64{old.ID}, parts)
+	e.Replaced = []*manifest.Replacement{{Table: testTable, Old: []uint64{old.ID}, New: parts}}
 	state, err := r.log.Commit(&e)
 	must(r.t, err)
 	var trees []*Tree

@@ -109,10 +109,10 @@ func (o *output) NewTable() (compaction.TableWriter, error) {
 // addTo adds the files to an edit, at a level of a partition of a table.
 func (o *output) addTo(e *manifest.Edit, table, partition uint64, level int) {
 	for _, f := range o.metas {
-		e.AddFile(partition, level, f)
+		e.Added = append(e.Added, manifest.Addition{Partition: partition, Level: level, File: f})
 	}
 	for _, v := range o.values.metas {
-		e.AddValueFile(table, v)
+		e.Values = append(e.Values, manifest.ValueAddition{Table: table, File: v})
 	}
 }
 

@@ -55,7 +55,7 @@ func newRig(t testing.TB) *rig {
 	t.Helper()
 	r := &rig{t: t, disk: vfs.NewSim(vfs.SimOptions{})}
 	r.fault = vfs.NewFault(r.disk, 1)
-	must(t, manifest.Create(r.disk, testDir, [16]byte{1}))
+	must(t, manifest.Create(r.disk, testDir, manifest.NewState([16]byte{1})))
 	var err error
 	r.log, _, err = manifest.Open(r.disk, testDir, nil)
 	must(t, err)
@@ -73,14 +73,14 @@ func newRig(t testing.TB) *rig {
 	}
 	r.env.Files = tablefiles.New(r.fault, testDir, tablefiles.Options{Cache: sstable.NewBlockCache(cache.Options{Capacity: 64 << 10})}, r)
 	var e manifest.Edit
-	e.CreateTable(&manifest.Table{
+	e.Created = []*manifest.Table{{
 		ID: testTable, Name: "t",
 		Key: []manifest.KeyColumn{{Name: "pk", Type: row.TypeString}, {Name: "n", Type: row.TypeInteger}},
 		Options: manifest.TableOptions{
 			MaxVersions: 1, TTLSeconds: manifest.NeverExpires, MaxVersionOffsetSeconds: 1,
 		},
 		Watermark: manifest.NoWatermark, Partitions: []*manifest.Partition{{ID: 1}},
-	})
+	}}
 	state, err := r.log.Commit(&e)
 	must(t, err)
 	r.tree = NewTree(r.env, testTable, state.Table(testTable).Partitions[0])

@@ -503,9 +503,7 @@ func TestDropLetsGoOfFilesAndOfWhatWaits(t *testing.T) {
 		t.Fatalf("after a drop that was refused: %d rows, %v", len(keys), err)
 	}
 	must(t, r.tree.Drop(func() error {
-		var e manifest.Edit
-		e.DropTable(testTable)
-		_, err := r.log.Commit(&e)
+		_, err := r.log.Commit(&manifest.Edit{Dropped: []uint64{testTable}})
 		return err
 	}))
 	if len(r.obsolete.numbers) != 1 {

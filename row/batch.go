@@ -88,18 +88,7 @@ func (b *Batch) Add(c *Change) error {
 		b.data = append(b.data, batchFormat, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 	}
 	binary.LittleEndian.PutUint32(b.data[9:], uint32(b.Len()+1))
-	var flags byte
-	if c.DeleteRow {
-		flags |= flagDeleteRow
-	}
-	if c.PutRow {
-		flags |= flagPutRow
-	}
-	data := binary.AppendUvarint(b.data, c.Table)
-	data = append(data, flags)
-	data = binary.AppendUvarint(data, uint64(len(c.Key)))
-	data = append(data, c.Key...)
-	data = binary.AppendUvarint(data, uint64(c.cells.count))
+	data := c.appendHead(binary.AppendUvarint(b.data, c.Table))
 	if cells := c.cells.data; len(cells) <= copyLimit {
 		data = append(data, cells...)
 	} else {
@@ -107,6 +96,20 @@ func (b *Batch) Add(c *Change) error {
 	}
 	b.data = data
 	return nil
+}
+
+// appendHead appends the encoding of the change behind its table and before its cells.
+func (c *Change) appendHead(dst []byte) []byte {
+	var flags byte
+	if c.DeleteRow {
+		flags |= flagDeleteRow
+	}
+	if c.PutRow {
+		flags |= flagPutRow
+	}
+	dst = binary.AppendUvarint(append(dst, flags), uint64(len(c.Key)))
+	dst = append(dst, c.Key...)
+	return binary.AppendUvarint(dst, uint64(c.cells.count))
 }
 
 // SetTime sets the time of the batch's commit, in microseconds.
@@ -179,29 +182,79 @@ func (r *BatchReader) Next(c *Change) (bool, error) {
 	}
 	b := r.rest
 	table, n := binary.Uvarint(b)
-	if n <= 0 || n >= len(b) {
+	if n <= 0 {
 		return false, fmt.Errorf("%w: table id cut short", ErrBadMutation)
 	}
-	flags := b[n]
-	if flags&^(flagDeleteRow|flagPutRow) != 0 {
-		return false, fmt.Errorf("%w: unknown flags %#02x", ErrBadMutation, flags)
+	head, count, cells, err := cutHead(b[n:])
+	if err != nil {
+		return false, err
 	}
-	key, b, ok := cutBytes(b[n+1:], MaxKeyBytes)
-	if !ok || len(key) == 0 {
-		return false, fmt.Errorf("%w: row key cut short", ErrBadMutation)
-	}
-	count, n := binary.Uvarint(b)
-	const smallestCell = 4 // head, length, one byte of name, version
-	if n <= 0 || count > uint64(len(b)-n)/smallestCell {
-		return false, fmt.Errorf("%w: %d cells in %d bytes", ErrBadMutation, count, len(b))
-	}
-	c.Table, c.Key = table, key
-	c.DeleteRow, c.PutRow = flags&flagDeleteRow != 0, flags&flagPutRow != 0
-	if err := r.cells(c, b[n:], int(count)); err != nil {
+	c.Table, c.Key, c.DeleteRow, c.PutRow = table, head.Key, head.DeleteRow, head.PutRow
+	if err := r.cells(c, cells, count); err != nil {
 		return false, err
 	}
 	r.count--
 	return true, nil
+}
+
+// cutHead reads what appendHead wrote: a mutation without its cells, and their number.
+func cutHead(b []byte) (m Mutation, count int, rest []byte, err error) {
+	if len(b) == 0 || b[0]&^(flagDeleteRow|flagPutRow) != 0 {
+		return m, 0, nil, fmt.Errorf("%w: no flags, or unknown ones: %#x", ErrBadMutation, b[:min(len(b), 1)])
+	}
+	m.DeleteRow, m.PutRow = b[0]&flagDeleteRow != 0, b[0]&flagPutRow != 0
+	var ok bool
+	if m.Key, rest, ok = cutBytes(b[1:], MaxKeyBytes); !ok || len(m.Key) == 0 {
+		return m, 0, nil, fmt.Errorf("%w: row key cut short", ErrBadMutation)
+	}
+	count, rest, err = cutCount(rest)
+	return m, count, rest, err
+}
+
+// cutCount reads the number of cells that follow.
+func cutCount(b []byte) (count int, rest []byte, err error) {
+	n, size := binary.Uvarint(b)
+	const smallestCell = 4 // head, length, one byte of name, version
+	if size <= 0 || n > uint64(len(b)-size)/smallestCell {
+		return 0, nil, fmt.Errorf("%w: %d cells in %d bytes", ErrBadMutation, n, len(b))
+	}
+	return int(n), b[size:], nil
+}
+
+// AppendTo appends the change as it stands in a batch, without its table.
+func (c *Change) AppendTo(dst []byte) []byte { return append(c.appendHead(dst), c.cells.data...) }
+
+// DecodeMutation is the inverse of Change.AppendTo. The mutation shares memory with b, and its
+// cells are in the order of b, whatever that is. Errors are ErrBadMutation.
+func DecodeMutation(b []byte) (Mutation, error) {
+	m, count, cells, err := cutHead(b)
+	if err == nil {
+		m.Cells, err = decodeCells(cells, count)
+	}
+	return m, err
+}
+
+// DecodeCells decodes a number of cells and these cells, up to the end of b. They share memory with
+// b. Errors are ErrBadMutation.
+func DecodeCells(b []byte) ([]Cell, error) {
+	count, rest, err := cutCount(b)
+	if err != nil {
+		return nil, err
+	}
+	return decodeCells(rest, count)
+}
+
+func decodeCells(b []byte, count int) ([]Cell, error) {
+	cells, r := make([]Cell, count), NewCellReader(b)
+	for i := range cells {
+		if err := r.Next(&cells[i]); err != nil {
+			return nil, err
+		}
+	}
+	if len(r.rest) > 0 {
+		return nil, fmt.Errorf("%w: %d bytes after the last cell", ErrBadMutation, len(r.rest))
+	}
+	return cells, nil
 }
 
 // cells checks the cells at the beginning of b and gives them to c.

@@ -136,9 +136,6 @@ func (r *CellReader) Next(c *Cell) error {
 	return nil
 }
 
-// Rest returns the bytes after the last decoded cell.
-func (r *CellReader) Rest() []byte { return r.rest }
-
 // cutBytes reads a length-prefixed byte string of at most limit bytes.
 func cutBytes(b []byte, limit uint64) (data, rest []byte, ok bool) {
 	length, n := binary.Uvarint(b)

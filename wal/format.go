@@ -209,14 +209,10 @@ func paddedSize(n int) int { return frameHeaderSize + (n+7)&^7 }
 // before it.
 func recordSize(n int) int64 {
 	if n <= maxBundled {
-		return 7 + int64(paddedSize(entryHeader+n))
+		n += entryHeader
 	}
-	whole := n / maxPayload // each with a payload that is a multiple of 8
-	size := int64(whole) * maxFrameSize
-	if rest := n % maxPayload; rest > 0 || whole == 0 {
-		size += int64(paddedSize(rest))
-	}
-	return 7 + size
+	frames := (n + maxPayload - 1) / maxPayload // maxPayload is a multiple of 8
+	return 7 + int64((n+7)&^7+frames*frameHeaderSize)
 }
 
 // putFrameHeader fills in the header of the frame b and returns the checksum. The payload of n

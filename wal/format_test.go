@@ -103,8 +103,8 @@ func TestP22_StoredLogsOfAllVersions(t *testing.T) {
 		if err != nil || !slices.Equal(got, c.records) {
 			t.Errorf("%s: %.100q, %v", c.name, got, err)
 		}
-		if res.Torn == nil || res.Torn.Segment != c.last || res.Torn.Offset != c.end {
-			t.Errorf("%s: torn %+v", c.name, res.Torn)
+		if res.Torn == "" || res.NextSegment-1 != c.last || res.end.Offset != c.end {
+			t.Errorf("%s: torn %q in segment %d at %d", c.name, res.Torn, res.NextSegment-1, res.end.Offset)
 		}
 		content := storedSegment(t, c.name, c.last, c.size)
 		for at := int64(blockSize); at < c.end; at++ {

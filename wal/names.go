@@ -3,8 +3,6 @@ package wal
 import (
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
@@ -12,23 +10,10 @@ import (
 // Segment n is the file NNNNNN.log, a file waiting to become a segment is spare-NNNNNN.log; six
 // digits, more if needed. The numbers of spares only keep their names apart. Other files in the
 // directory are left alone.
-const (
-	logSuffix   = ".log"
-	sparePrefix = "spare-"
-)
+const sparePrefix = "spare-"
 
-func segmentName(number uint64) string { return fmt.Sprintf("%06d%s", number, logSuffix) }
+func segmentName(number uint64) string { return fmt.Sprintf("%06d.log", number) }
 func spareName(number uint64) string   { return sparePrefix + segmentName(number) }
-
-// parseSegmentName is the inverse of segmentName; 0 is not a segment number.
-func parseSegmentName(name string) (uint64, bool) {
-	digits, ok := strings.CutSuffix(name, logSuffix)
-	if !ok {
-		return 0, false
-	}
-	n, err := strconv.ParseUint(digits, 10, 64)
-	return n, err == nil && n > 0 && segmentName(n) == name
-}
 
 // listing is what a log's directory holds.
 type listing struct {
@@ -57,12 +42,10 @@ func list(fsys vfs.FS, dir string) (listing, error) {
 		return l, err
 	}
 	for _, name := range names {
-		base, spare := strings.CutPrefix(name, sparePrefix)
-		switch n, ok := parseSegmentName(base); {
-		case ok && spare:
-			l.spares = append(l.spares, n)
-		case ok:
+		if n, ok := vfs.ParseNumber(name, segmentName); ok {
 			l.segments = append(l.segments, n)
+		} else if n, ok := vfs.ParseNumber(name, spareName); ok {
+			l.spares = append(l.spares, n)
 		}
 	}
 	slices.Sort(l.segments)

@@ -3,6 +3,7 @@ package wal
 // Reading a log after a crash or a shutdown.
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -73,13 +74,8 @@ func (o Options) withDefaults() (Options, error) {
 	if o.SegmentSize < 0 {
 		return o, fmt.Errorf("wal: negative segment size %d", o.SegmentSize)
 	}
-	if o.SegmentSize == 0 {
-		o.SegmentSize = DefaultSegmentSize
-	}
-	o.SegmentSize = max(nextBlock(o.SegmentSize-1), 4*blockSize)
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.SegmentSize = max(nextBlock(cmp.Or(o.SegmentSize, DefaultSegmentSize)-1), 4*blockSize)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Begun == nil {
 		o.Begun = func(uint64) error { return nil }
 	}
@@ -98,20 +94,14 @@ type Record struct {
 	Payload  []byte // valid until the callback returns
 }
 
-// TornTail says where a log that was not closed in good order ends.
-type TornTail struct {
-	Segment uint64
-	File    string
-	Offset  int64  // end of the last whole record or padding
-	Reason  string // what the reader found instead of the next record
-}
-
 // RecoverResult is what Recover found, and what NewWriter needs to go on.
 type RecoverResult struct {
 	NextSegment uint64 // above all existing ones
 	Records     int
-	Bytes       int64     // of the segments read
-	Torn        *TornTail // nil if the log is empty or was closed
+	Bytes       int64 // of the segments read
+	// Torn is what the reader found instead of the next record if the log was not closed in good
+	// order; "" if it was, or is empty.
+	Torn string
 
 	segments   []uint64 // ascending
 	minSegment uint64
@@ -158,9 +148,9 @@ func Recover(opts Options, minSegment uint64, fn func(Record) error) (RecoverRes
 	if err := res.scanAll(&opts, fn); err != nil {
 		return RecoverResult{}, err
 	}
-	if res.Torn != nil {
+	if res.Torn != "" {
 		opts.Logger.Info("log was not closed; it ends at the last whole record",
-			"file", res.Torn.File, "offset", res.Torn.Offset, "found", res.Torn.Reason)
+			"file", filepath.Join(opts.Dir, segmentName(res.NextSegment-1)), "offset", res.end.Offset, "found", res.Torn)
 	}
 	return res, nil
 }
@@ -192,11 +182,11 @@ func (res *RecoverResult) scanAll(opts *Options, fn func(Record) error) error {
 		if err == nil {
 			err = res.scanSegment(r, next, opts.Newest, fn)
 		}
-		r.close(&err)
+		err = cmp.Or(err, r.file.Close())
 		if next != nil {
 			next.buf = r.buf
 			if err != nil {
-				next.close(&err)
+				_ = next.file.Close() // the first error tells more
 			}
 		}
 		r = next
@@ -217,14 +207,11 @@ func (res *RecoverResult) scanSegment(r, next *segmentReader, known End, fn func
 	} else if r.size < r.header.Size {
 		return r.corrupt(r.size, "the last segment is shorter than %d bytes, its size when it began", r.header.Size)
 	} else {
-		reason, err := s.scanOpen()
+		torn, err := s.scanOpen()
 		if err != nil {
 			return err
 		}
-		res.sealed, res.end = s.durable, s.end
-		if !s.closed {
-			res.Torn = &TornTail{Segment: r.header.Number, File: r.name, Offset: s.end.Offset, Reason: string(reason)}
-		}
+		res.sealed, res.end, res.Torn = s.durable, s.end, string(torn)
 	}
 	if known.Segment == r.header.Number && known.Offset != 0 && s.end != (seal{known.Offset, known.Records, known.Chain}) {
 		return r.corrupt(s.end.Offset, "found %d records and chain %016x, but the log was closed with %d and %016x at offset %d",

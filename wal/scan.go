@@ -78,18 +78,11 @@ func (r *segmentReader) corrupt(offset int64, format string, args ...any) error 
 	return corrupt(r.name, offset, fmt.Sprintf(format, args...))
 }
 
-// close closes the file, and keeps the first error.
-func (r *segmentReader) close(err *error) {
-	if cerr := r.file.Close(); *err == nil {
-		*err = cerr
-	}
-}
-
-// bytes returns n bytes of the file at off, valid until the next call, or nil if the file is
-// shorter. n is at most maxFrameSize.
+// bytes returns n bytes of the file at off, valid until the next call. n is at most maxFrameSize.
+// The error is bad if the file is shorter.
 func (r *segmentReader) bytes(off int64, n int) ([]byte, error) {
-	if off > r.size || int64(n) > r.size-off {
-		return nil, nil
+	if int64(n) > r.size-off {
+		return nil, bad("the file ends where a frame should be")
 	}
 	if at := off - r.windowOff; at >= 0 && at+int64(n) <= int64(len(r.window)) {
 		return r.window[at : at+int64(n)], nil
@@ -122,9 +115,6 @@ func (r *segmentReader) frameAt(off int64) (frame, error) {
 	if err != nil {
 		return frame{}, err
 	}
-	if head == nil {
-		return frame{}, bad("the file ends")
-	}
 	size, err := frameSize(head)
 	if err != nil {
 		return frame{}, err
@@ -132,9 +122,6 @@ func (r *segmentReader) frameAt(off int64) (frame, error) {
 	b, err := r.bytes(off, size)
 	if err != nil {
 		return frame{}, err
-	}
-	if b == nil {
-		return frame{}, bad("the file ends inside a frame")
 	}
 	return decodeFrame(b, r.seed, off)
 }

@@ -5,6 +5,7 @@ package wal
 // become a spare again.
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -46,7 +47,7 @@ func (w *Writer) continueFrom(from RecoverResult) error {
 		return err
 	}
 	w.onDisk.Store(w.cur.number)
-	if len(from.segments) > 0 && (from.Torn != nil || from.sealed.Records == 0) {
+	if len(from.segments) > 0 && (from.Torn != "" || from.sealed.Records == 0) {
 		w.cutOff(from.NextSegment-1, from.sealed.Offset)
 	}
 	return nil
@@ -159,9 +160,7 @@ func (w *Writer) carryOver(from RecoverResult) error {
 		}
 		return w.writeOut(false)
 	})
-	err = s.scanSealed(from.end)
-	r.close(&err)
-	return err
+	return cmp.Or(s.scanSealed(from.end), r.file.Close())
 }
 
 // cutOff frees the space of a torn or empty segment behind its end. Otherwise many crashes, or
@@ -203,7 +202,7 @@ func (w *Writer) Release(minSegment uint64) error {
 	dead, room := slices.Clone(w.sealed[:n]), maxSpares-len(w.spares)
 	w.sealed = slices.Delete(w.sealed, 0, n)
 	w.mu.Unlock()
-	spares, err := w.recycle(dead, room)
+	spares, err := w.recycleAll(dead, room)
 	w.mu.Lock()
 	// A spare is not used before its new name is durable: after a crash the file could have its
 	// old name again, with new content.

@@ -45,25 +45,14 @@ func (w *Writer) adoptSpares(from RecoverResult) error {
 	names := found.dead(live)
 	seen := map[uint64]bool{}
 	for _, name := range names {
-		number, ok, err := inspect(&w.opts, name)
-		if err != nil {
-			return err
-		}
-		ok = ok && number < live && !seen[number] && len(w.spares) < maxSpares
-		seen[number] = number > 0
-		spare := name
-		switch {
-		case !ok:
-			err = w.opts.FS.Remove(w.path(name))
-		case !strings.HasPrefix(name, sparePrefix):
-			spare = w.newSpareName()
-			err = w.opts.FS.Rename(w.path(name), w.path(spare))
+		number, fit, err := inspect(&w.opts, name)
+		if err == nil {
+			fit = fit && number < live && !seen[number] && len(w.spares) < maxSpares
+			seen[number] = number > 0
+			err = w.recycle(name, fit, &w.spares)
 		}
 		if err != nil {
 			return err
-		}
-		if ok {
-			w.spares = append(w.spares, spare)
 		}
 	}
 	if len(names) == 0 {
@@ -94,8 +83,7 @@ func inspect(opts *Options, name string) (number uint64, ok bool, err error) {
 	if err != nil {
 		return 0, false, err
 	}
-	r.close(&err)
-	return r.header.Number, opts.spareSize(r.size) && !errors.Is(r.unfit, errNewerFormat), err
+	return r.header.Number, opts.spareSize(r.size) && !errors.Is(r.unfit, errNewerFormat), r.file.Close()
 }
 
 // spareSize reports whether a file of this size may serve as a segment: it must not be smaller
@@ -275,21 +263,35 @@ func fillWithZeros(f vfs.File, size int64) error {
 	return f.Sync()
 }
 
-// recycle turns files of dead segments into spares while there is room for one, and deletes the
+// recycleAll turns files of dead segments into spares while there is room for one, and deletes the
 // others.
-func (w *Writer) recycle(dead []sealedSegment, room int) (spares []string, err error) {
+func (w *Writer) recycleAll(dead []sealedSegment, room int) (spares []string, err error) {
 	for _, s := range dead {
-		name := w.path(segmentName(s.number))
-		info, err := w.opts.FS.Stat(name)
-		if err == nil && len(spares) < room && !s.raw && w.opts.spareSize(info.Size) {
-			spares = append(spares, w.newSpareName())
-			err = w.opts.FS.Rename(name, w.path(spares[len(spares)-1]))
-		} else if err == nil {
-			err = w.opts.FS.Remove(name)
+		name := segmentName(s.number)
+		info, err := w.opts.FS.Stat(w.path(name))
+		if err == nil {
+			err = w.recycle(name, len(spares) < room && !s.raw && w.opts.spareSize(info.Size), &spares)
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
 	return spares, w.opts.FS.SyncDir(w.opts.Dir)
+}
+
+// recycle adds a dead file to the spares, under a name of theirs, or deletes it if it is not fit.
+// The caller syncs the directory.
+func (w *Writer) recycle(name string, fit bool, spares *[]string) error {
+	if !fit {
+		return w.opts.FS.Remove(w.path(name))
+	}
+	spare := name
+	if !strings.HasPrefix(name, sparePrefix) {
+		spare = w.newSpareName()
+		if err := w.opts.FS.Rename(w.path(name), w.path(spare)); err != nil {
+			return err
+		}
+	}
+	*spares = append(*spares, spare)
+	return nil
 }

@@ -90,7 +90,7 @@ func TestP04_StaleFramesOfARecycledSegmentNeverParse(t *testing.T) {
 			after := testOptions(sim.Image(policy, position))
 			got, res, err := recovered(after, w.Segment())
 			if err != nil || len(got) == 0 || got[len(got)-1].position != position {
-				t.Fatalf("%v after record %d: %d records, torn %+v, %v", policy, position, len(got), res.Torn, err)
+				t.Fatalf("%v after record %d: %d records, torn %q, %v", policy, position, len(got), res.Torn, err)
 			}
 		}
 	}
@@ -362,7 +362,7 @@ func TestOnlyCanonicalNamesAreSegments(t *testing.T) {
 		"000000.log": 0, "1.log": 0, "0000001.log": 0, "01000000.log": 0, "+00001.log": 0, "000001": 0, "000001.LOG": 0,
 		"18446744073709551616.log": 0, "spare-000001.log": 0, "00000a.log": 0, ".log": 0, "": 0,
 	} {
-		n, ok := parseSegmentName(name)
+		n, ok := vfs.ParseNumber(name, segmentName)
 		if ok != (want > 0) || ok && n != want {
 			t.Errorf("%q: %d, %v", name, n, ok)
 		}

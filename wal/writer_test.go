@@ -31,8 +31,8 @@ func TestRecordsOfAllSizesComeBackInOrder(t *testing.T) {
 				mustAppend(t, w, &o, 0, sizes...)
 				mustClose(t, w)
 				got, res, err := recovered(opts, 0)
-				if err != nil || res.Torn != nil || res.Records != len(sizes) {
-					t.Fatalf("recover: %v, torn %v, %d records", err, res.Torn, res.Records)
+				if err != nil || res.Torn != "" || res.Records != len(sizes) {
+					t.Fatalf("recover: %v, torn %q, %d records", err, res.Torn, res.Records)
 				}
 				if err := o.check(got); err != nil {
 					t.Fatal(err)

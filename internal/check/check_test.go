@@ -51,22 +51,22 @@ func create(t *testing.T, fs vfs.FS, name string) vfs.File {
 func newStore(t *testing.T) (Store, *vfs.Sim) {
 	t.Helper()
 	fs := vfs.NewSim(vfs.SimOptions{})
-	must(t, manifest.Create(fs, dir, storeID))
+	must(t, manifest.Create(fs, dir, manifest.NewState(storeID)))
 	log, _, err := manifest.Open(fs, dir, nil)
 	must(t, err)
 	var e manifest.Edit
-	e.CreateTable(&manifest.Table{
+	e.Created = []*manifest.Table{{
 		ID: 1, Name: "t", Key: []manifest.KeyColumn{{Name: "id", Type: row.TypeInteger}},
 		Options:   manifest.TableOptions{MaxVersions: 1, TTLSeconds: manifest.NeverExpires, MaxVersionOffsetSeconds: 86400},
 		Watermark: manifest.NoWatermark, LargestOffset: 86400, Partitions: []*manifest.Partition{{ID: 1}},
-	})
+	}}
 	values, file := writeFiles(t, fs)
 	log.RaiseFileNumber(valueNumber)
-	e.AddValueFile(1, values)
-	e.AddFile(1, 0, file)
-	e.SetFlushed(1, rows)
-	e.SetLastSeq(rows)
-	e.SetNewestLog(manifest.LogEnd(writeLog(t, fs)))
+	e.Values = []manifest.ValueAddition{{Table: 1, File: values}}
+	e.Added = []manifest.Addition{{Partition: 1, File: file}}
+	e.Flushed = []manifest.Flush{{Partition: 1, Seq: rows}}
+	e.LastSeq = rows
+	e.NewestLog = manifest.LogEnd(writeLog(t, fs))
 	_, err = log.Commit(&e)
 	must(t, err)
 	must(t, log.Close())

@@ -100,51 +100,39 @@ func (r *Replay) batch(batch *row.BatchReader, rec wal.Record) error {
 	}
 }
 
+// insertion is a mutation of at most size bytes that goes to a tree.
+type insertion struct {
+	tree   *partition.Tree
+	change *row.Change
+	size   int64
+}
+
 // apply inserts the change unless its table is gone or its tree's files hold it. It also inserts
-// the record into the table's change log, if there is one.
+// the record into the table's change log, if there is one. The change may itself be of a change
+// log: then it carries what columns held before the mutation seq-1.
 func (r *Replay) apply(seq, segment uint64, micros int64) error {
 	c := &r.change
 	table, live := r.Tables[c.Table]
+	log := table.Log
 	switch {
-	case !live:
+	case !live, table.Trees == nil && !log.lacks(seq):
 		return nil
 	case table.Trees == nil:
-		return r.before(table.Log, seq, segment, micros)
+		carried, err := cdc.Carried(c)
+		if err != nil {
+			return err
+		}
+		before := cdc.NewBefore(carried)
+		return r.insert(seq, segment, insertion{log.Tree, before.Change(log.ID, r.shard, seq-1, micros), before.Size()})
 	}
-	tree, size := table.Trees.Find(c.Key), memtable.EstimateSize(c)
+	tree := table.Trees.Find(c.Key)
 	r.shard = tree.ID()
-	if err := r.makeRoom(tree, size, seq); err != nil {
-		return err
-	}
-	if !table.Log.lacks(seq) {
-		r.insert(tree, c, size, seq, segment)
-		return nil
+	plain := insertion{tree, c, memtable.EstimateSize(c)}
+	if !log.lacks(seq) {
+		return r.insert(seq, segment, plain)
 	}
 	record := cdc.NewRecord(c)
-	// Before the change is inserted: a memtable that is rotated at seq must not hold seq.
-	if err := r.makeRoom(table.Log.Tree, record.Size(), seq); err != nil {
-		return err
-	}
-	r.insert(tree, c, size, seq, segment)
-	r.insert(table.Log.Tree, record.Change(table.Log.ID, r.shard, seq, micros), record.Size(), seq, segment)
-	return nil
-}
-
-// before inserts what columns held before the mutation seq-1, unless the change log has ended.
-func (r *Replay) before(log *Log, seq, segment uint64, micros int64) error {
-	if !log.lacks(seq) {
-		return nil
-	}
-	carried, err := cdc.Carried(&r.change)
-	if err != nil {
-		return err
-	}
-	entry := cdc.NewBefore(carried)
-	if err := r.makeRoom(log.Tree, entry.Size(), seq); err != nil {
-		return err
-	}
-	r.insert(log.Tree, entry.Change(log.ID, r.shard, seq-1, micros), entry.Size(), seq, segment)
-	return nil
+	return r.insert(seq, segment, plain, insertion{log.Tree, record.Change(log.ID, r.shard, seq, micros), record.Size()})
 }
 
 // makeRoom flushes a memtable if there is no room for a mutation of at most size bytes.
@@ -164,12 +152,20 @@ func (r *Replay) makeRoom(tree *partition.Tree, size int64, seq uint64) error {
 	return err
 }
 
-// insert applies a mutation of at most size bytes to a tree, unless the tree's files hold it.
-func (r *Replay) insert(tree *partition.Tree, c *row.Change, size int64, seq, segment uint64) {
-	if seq <= tree.FlushedSeq() {
-		return
+// insert applies mutations to those trees whose files do not hold them. It first makes room for
+// all: a memtable that is rotated at seq must not hold seq.
+func (r *Replay) insert(seq, segment uint64, insertions ...insertion) error {
+	for _, i := range insertions {
+		if err := r.makeRoom(i.tree, i.size, seq); err != nil {
+			return err
+		}
 	}
-	spare, _ := tree.Reserve(size, segment).Apply(seq, c)
-	r.Memory.Add(size - spare)
-	r.Applied++
+	for _, i := range insertions {
+		if seq > i.tree.FlushedSeq() {
+			spare, _ := i.tree.Reserve(i.size, segment).Apply(seq, i.change)
+			r.Memory.Add(i.size - spare)
+			r.Applied++
+		}
+	}
+	return nil
 }

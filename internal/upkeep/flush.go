@@ -104,9 +104,7 @@ func (u *Upkeep) releaseLog() error {
 	if oldest <= u.Env.MinLog() {
 		return nil
 	}
-	var e manifest.Edit
-	e.SetMinLog(oldest)
-	if err := u.Env.Commit(&e); err != nil {
+	if err := u.Env.Commit(&manifest.Edit{MinLog: oldest}); err != nil {
 		return err
 	}
 	return u.log.Release(oldest)

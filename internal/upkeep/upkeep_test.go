@@ -50,16 +50,16 @@ func newRig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{t: t, clock: clocktest.NewManual(1_000_000), exec: executortest.NewManual()}
 	r.faults = vfs.NewFault(vfs.NewSim(vfs.SimOptions{}), 1)
-	must(t, manifest.Create(r.faults, testDir, [16]byte{1}))
+	must(t, manifest.Create(r.faults, testDir, manifest.NewState([16]byte{1})))
 	var err error
 	r.state, _, err = manifest.Open(r.faults, testDir, nil)
 	must(t, err)
 	var e manifest.Edit
-	e.CreateTable(&manifest.Table{
+	e.Created = []*manifest.Table{{
 		ID: testTable, Name: "t", Key: []manifest.KeyColumn{{Name: "id", Type: row.TypeInteger}},
 		Options:   manifest.TableOptions{MaxVersions: 1, TTLSeconds: manifest.NeverExpires, MaxVersionOffsetSeconds: 1},
 		Watermark: manifest.NoWatermark, Partitions: []*manifest.Partition{{ID: 1}},
-	})
+	}}
 	state, err := r.state.Commit(&e)
 	must(t, err)
 	shape := compaction.Config{TableFileSize: 64 << 10, L0Trigger: 4}

@@ -39,11 +39,21 @@ func options(versions, ttl int64) manifest.TableOptions {
 func (s *store) create(id uint64, o manifest.TableOptions) {
 	s.t.Helper()
 	s.edit(func(e *manifest.Edit) {
-		e.CreateTable(&manifest.Table{
+		e.Created = []*manifest.Table{{
 			ID: id, Name: string(rune('a' + id)), Key: []manifest.KeyColumn{{Name: "k", Type: row.TypeInteger}}, Options: o,
 			LargestOffset: o.MaxVersionOffsetSeconds, Watermark: manifest.NoWatermark, Partitions: []*manifest.Partition{{ID: id}},
-		})
+		}}
 	})
+}
+
+// alter replaces the options of table 1.
+func alter(e *manifest.Edit, o manifest.TableOptions) {
+	e.Altered = []manifest.Alteration{{Table: 1, Options: o}}
+}
+
+// watermark raises the watermark of table 1.
+func (s *store) watermark(cutoff int64) {
+	s.edit(func(e *manifest.Edit) { e.Watermarks = []manifest.Watermark{{Table: 1, Cutoff: cutoff}} })
 }
 
 // pin adds a moment.
@@ -59,14 +69,14 @@ func TestAViewIsOfItsMoment(t *testing.T) {
 	s.create(1, options(3, 60))
 	m := s.pin(set, 7, 100_999)
 	s.create(2, options(1, 60))
-	s.edit(func(e *manifest.Edit) { e.AlterTable(1, options(1, 10), nil) })
+	s.edit(func(e *manifest.Edit) { alter(e, options(1, 10)) })
 	if v, ok := m.View(1); !ok || v != (mvcc.View{Seq: 7, MaxVersions: 3, Cutoff: 40}) {
 		t.Errorf("%+v, %v", v, ok)
 	}
 	if _, ok := m.View(2); ok {
 		t.Error("a table is seen that did not exist")
 	}
-	s.edit(func(e *manifest.Edit) { e.SetWatermark(1, 95) })
+	s.watermark(95)
 	if v := views.Of(s.state.Table(1), 9, 100_999); v != (mvcc.View{Seq: 9, MaxVersions: 1, Cutoff: 95}) {
 		t.Errorf("what was dropped is seen: %+v", v)
 	}
@@ -78,7 +88,7 @@ func TestAPolicyKeepsWhatSnapshotsSee(t *testing.T) {
 	s.create(1, options(2, manifest.NeverExpires))
 	late, early := s.pin(set, 9, 0), s.pin(set, 5, 0)
 	s.create(2, options(1, manifest.NeverExpires))
-	s.edit(func(e *manifest.Edit) { e.AlterTable(1, options(4, manifest.NeverExpires), nil) })
+	s.edit(func(e *manifest.Edit) { alter(e, options(4, manifest.NeverExpires)) })
 	latest := mvcc.View{Seq: views.Latest, MaxVersions: 4, Cutoff: manifest.NoWatermark}
 	seen := func(seq uint64) mvcc.View {
 		return mvcc.View{Seq: seq, MaxVersions: 2, Cutoff: max(mvcc.NoExpiry, manifest.NoWatermark)}
@@ -133,11 +143,12 @@ func TestEnoughVersionsAreKept(t *testing.T) {
 	s := newStore(t)
 	set := views.NewSet(func() *manifest.State { return s.state })
 	s.create(1, options(3, manifest.NeverExpires))
-	alter := func(versions, before int64, lastSeq uint64) {
+	lower := func(versions, before int64, lastSeq uint64) {
 		s.edit(func(e *manifest.Edit) {
-			e.AlterTable(1, options(versions, manifest.NeverExpires), nil)
+			alter(e, options(versions, manifest.NeverExpires))
 			if before > 0 {
-				e.AddPastLimit(1, before, lastSeq)
+				limit := manifest.PastLimit{MaxVersions: before, LastSeq: lastSeq}
+				e.PastLimits = []manifest.TableLimit{{Table: 1, PastLimit: limit}}
 			}
 		})
 	}
@@ -149,12 +160,12 @@ func TestEnoughVersionsAreKept(t *testing.T) {
 	}
 	want("at first", 1, 3)
 	m := s.pin(set, 4, 0)
-	alter(1, 3, 4)
+	lower(1, 3, 4)
 	want("with a snapshot", 5, 3)
 	set.Unpin(m)
 	want("with a delete under the old limit", 4, 3)
 	want("above the old limit", 5, 1)
-	alter(5, 0, 0)
+	lower(5, 0, 0)
 	want("with a larger limit", 1, 5)
 	if got := set.MaxVersions(77, 0); got != 0 {
 		t.Errorf("of a table that was dropped %d versions are kept", got)
@@ -167,15 +178,15 @@ func TestTheHorizonHasOnlyExpiredPuts(t *testing.T) {
 	s.create(1, options(1, 60)) // versions are at most 100 s ahead
 	for i := range uint64(10) {
 		s.edit(func(e *manifest.Edit) {
-			e.SetLastSeq(10 * (i + 1))
-			e.AddSeqTime(10*(i+1), int64(i)*1_000_000) // all up to here was written by then
+			e.LastSeq = 10 * (i + 1)
+			e.SeqTimes = []manifest.SeqTime{{Seq: e.LastSeq, Millis: int64(i) * 1_000_000}} // all up to here was written by then
 		})
 	}
 	for _, c := range []struct {
 		watermark int64
 		horizon   uint64
 	}{{50, 0}, {99, 0}, {100, 10}, {1099, 10}, {1100, 20}, {5100, 60}, {1 << 40, 100}, {1 << 62, 0}} {
-		s.edit(func(e *manifest.Edit) { e.SetWatermark(1, c.watermark) })
+		s.watermark(c.watermark)
 		if got := set.Policy(1).TombstoneHorizon; got != c.horizon {
 			t.Errorf("with the watermark %d it is %d, want %d", c.watermark, got, c.horizon)
 		}
