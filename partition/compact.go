@@ -8,7 +8,6 @@ import (
 	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/offheap"
-	"github.com/flagstone-db/flagstone/internal/tablefiles"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/sstable"
@@ -125,7 +124,7 @@ func (t *Tree) CompactRange(start, end []byte) (did, more bool, err error) {
 // oldestVersion is the smallest version in the table files.
 func oldestVersion(meta *manifest.Partition) int64 {
 	oldest := int64(math.MaxInt64)
-	for _, f := range slices.Concat(meta.Levels[:]...) {
+	for _, f := range allFiles(meta) {
 		oldest = min(oldest, f.MinVersion)
 	}
 	return oldest
@@ -212,7 +211,7 @@ func (t *Tree) log(c *compaction.Candidate, what string, dropped uint64, took ti
 func (v *version) runsOf(inputs *compaction.Levels, memory *offheap.Pool) (runs []mvcc.Iterator) {
 	opts := sstable.IterOptions{NoCacheFill: true, Memory: memory}
 	for level, metas := range inputs {
-		files := v.named(level, metas)
+		files := v.open(metas)
 		if level == 0 {
 			for i := range slices.Backward(files) {
 				runs = append(runs, newLevelIterator(files[i:i+1], opts))
@@ -222,13 +221,4 @@ func (v *version) runsOf(inputs *compaction.Levels, memory *offheap.Pool) (runs 
 		}
 	}
 	return runs
-}
-
-// named returns the pinned files of a level that metas name, in the level's order.
-func (v *version) named(level int, metas []*manifest.FileMeta) []*tablefiles.File {
-	wanted := make(map[uint64]bool, len(metas))
-	for _, m := range metas {
-		wanted[m.Number] = true
-	}
-	return slices.DeleteFunc(slices.Clone(v.levels[level]), func(f *tablefiles.File) bool { return !wanted[f.Meta.Number] })
 }

@@ -127,8 +127,8 @@ func (t *Tree) partEnds(v *version, c *compaction.Candidate, inputs *compaction.
 		return nil, nil
 	}
 	var anchors Anchors
-	for level, metas := range inputs {
-		for _, f := range v.named(level, metas) {
+	for _, metas := range inputs {
+		for _, f := range v.open(metas) {
 			if err := t.addFile(&anchors, f, f.Meta.Size/partAnchors); err != nil {
 				return nil, err
 			}

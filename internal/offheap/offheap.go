@@ -48,7 +48,7 @@ const defaultIdle = 64 << 20
 // Pool is a source of memory. Its methods are safe for concurrent use.
 type Pool struct {
 	source Source
-	apart  bool // every allocation is mapped on its own
+	alone  bool // every allocation is mapped on its own
 	idle   int64
 
 	slack atomic.Int64
@@ -76,7 +76,7 @@ type Stats struct {
 // New makes a pool.
 func New(opts Options) *Pool {
 	return &Pool{
-		source: cmp.Or[Source](opts.Source, system{}), apart: opts.Source != nil,
+		source: cmp.Or[Source](opts.Source, system{}), alone: opts.Source != nil,
 		idle:   cmp.Or(opts.Idle, defaultIdle),
 		chunks: map[uintptr]*chunk{}, large: map[uintptr][]byte{},
 	}
@@ -109,7 +109,7 @@ func (p *Pool) Alloc(n int) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.allocs++
-	if p.apart {
+	if p.alone {
 		return p.allocLarge(n, max(n, 1))
 	}
 	var b []byte
