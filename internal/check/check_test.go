@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/flagstone-db/flagstone/internal/tablefiles"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/row"
@@ -206,7 +205,7 @@ func TestWhatTheManifestSaysIsCompared(t *testing.T) {
 		"rows":      func(f *manifest.FileMeta) { f.Rows++ },
 		"seq":       func(f *manifest.FileMeta) { f.LargestSeq++ },
 		"key":       func(f *manifest.FileMeta) { f.Largest = append(slices.Clone(f.Largest), 0) },
-		"values":    func(f *manifest.FileMeta) { f.Values = nil },
+		"values":    func(f *manifest.FileMeta) { f.Values = []manifest.ValueUse{{File: valueNumber, Values: 1, Bytes: 1}} },
 		"permanent": func(f *manifest.FileMeta) { f.Permanent = !f.Permanent },
 		"checksum":  func(f *manifest.FileMeta) { f.Checksum++ },
 	} {
@@ -240,13 +239,13 @@ func TestACheckEndsWithItsContext(t *testing.T) {
 // although table and value file are each sound.
 func TestReferencesAreFollowed(t *testing.T) {
 	s, _ := newStore(t)
-	c := checker{Store: s, ctx: context.Background(), report: new(Report), progress: func(string) {}}
-	defer c.closeValues()
+	c := newChecker(context.Background(), s, new(Report), nil)
 	var good []row.Reference
-	r, err := tablefiles.OpenTable(s.FS, s.Dir, s.State.Tables[0].Partitions[0].Levels[0][0])
+	file := c.tables()[0]
+	defer file.Unref()
+	r, err := file.Reader()
 	must(t, err)
 	must(t, r.Verify(func(ref row.Reference) error { good = append(good, ref); return c.reference(ref) }))
-	must(t, r.Close())
 	if len(good) != rows {
 		t.Fatalf("%d references", len(good))
 	}
