@@ -2,6 +2,7 @@ package partition
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/flagstone-db/flagstone/internal/tablefiles"
 	"github.com/flagstone-db/flagstone/row"
@@ -25,13 +26,12 @@ func (t *Tree) Anchors(apart int64) (*Anchors, error) {
 // anchors is Anchors of a pinned state; memory adds those of a memtable.
 func (t *Tree) anchors(s *state, apart int64, memory func(to *Anchors, m *memory, apart int64)) (*Anchors, error) {
 	found := new(Anchors)
-	count, keyBytes := 0, 0
 	files := allFiles(s.version.meta)
+	count := 0
 	for _, f := range files {
 		count += int(f.Size/max(apart, 1)) + 2
-		keyBytes = max(keyBytes, min(len(f.Largest), 64))
 	}
-	found.grow(min(count, maxAnchorsAhead), keyBytes)
+	found.list = slices.Grow(found.list, min(count, maxAnchorsAhead))
 	for _, f := range s.version.open(files) {
 		if err := t.addFile(found, f, apart); err != nil {
 			return nil, err
