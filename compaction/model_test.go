@@ -368,13 +368,13 @@ func (m *model) compactRange() {
 			m.finish(0)
 			continue
 		}
-		c, inputs := compaction.Downwards(&m.levels, start, end)
+		c := compaction.Downwards(&m.levels, start, end)
 		if c == nil {
 			return
 		}
 		p.MaxVersions = m.keep(min(c.NewerSeq(&m.levels), m.flushed+1))
 		m.watermark = max(m.watermark, p.ExpiryCutoff)
-		m.merge(c, inputs, p)
+		m.merge(c, &c.Inputs, p)
 	}
 	m.failf("a merge of a range does not end")
 }

@@ -80,8 +80,10 @@ type Candidate struct {
 	Reason             Reason
 	Score              float64 // urgency, comparable between partitions for equal reasons
 	Level, OutputLevel int
-	// Upper are files of Level, Lower the files of OutputLevel that overlap them.
+	// Upper are files of Level, or of any level above OutputLevel if a caller asked for the
+	// compaction. Lower are the files of OutputLevel that overlap them.
 	Upper, Lower []*manifest.FileMeta
+	Inputs       Levels // both, by level
 	// Move says that Upper is one file that goes to OutputLevel unchanged.
 	Move bool
 	// Drop says that the files of Upper go away unread. The edit must raise the table's
@@ -95,14 +97,6 @@ type Candidate struct {
 
 // Files returns all inputs.
 func (c *Candidate) Files() []*manifest.FileMeta { return slices.Concat(c.Upper, c.Lower) }
-
-// Inputs returns all inputs by level, of a candidate that has its upper files in one level.
-func (c *Candidate) Inputs() *Levels {
-	var inputs Levels
-	inputs[c.OutputLevel] = c.Lower
-	inputs[c.Level] = c.Upper
-	return &inputs
-}
 
 func (c *Candidate) numbers() map[uint64]bool {
 	numbers := make(map[uint64]bool, len(c.Upper)+len(c.Lower))
@@ -167,6 +161,8 @@ func (p *picker) admit(c *Candidate) *Candidate {
 	if slices.ContainsFunc(c.Files(), func(f *manifest.FileMeta) bool { return p.busy[f.Number] }) {
 		return nil
 	}
+	c.Inputs[c.OutputLevel] = c.Lower
+	c.Inputs[c.Level] = c.Upper // the same level if files are rewritten or dropped in place
 	r := rangeOf(c.Files()...)
 	c.Smallest, c.Largest = r.smallest, r.largest
 	if !c.Drop && c.OutputLevel < lastLevel {
@@ -216,7 +212,7 @@ func (p *picker) older(level, i int, is func(*manifest.FileMeta) bool) bool {
 	if level == 0 {
 		r := rangeOf(f)
 		for _, f := range p.Levels[0][:i] {
-			if r.meets(f.Smallest, f.Largest) && is(f) {
+			if r.meets(f) && is(f) {
 				return true
 			}
 		}

@@ -112,13 +112,13 @@ func (t *Tree) CompactRange(start, end []byte) (did, more bool, err error) {
 	if c := compaction.Shortcut(in, start, end, surplus); c != nil {
 		return true, true, t.run(v, c, policy, Kept{})
 	}
-	c, inputs := compaction.Downwards(levels, start, end)
+	c := compaction.Downwards(levels, start, end)
 	if c == nil {
 		return false, false, nil
 	}
 	kept := t.keep(&policy, min(c.NewerSeq(levels), memorySeq))
 	// This takes all there is, and does not wait for what is flushed meanwhile.
-	return true, false, t.merge(v, c, inputs, policy, kept)
+	return true, false, t.merge(v, c, policy, kept)
 }
 
 // oldestVersion is the smallest version in the table files.
@@ -142,12 +142,11 @@ func (t *Tree) pinVersion() (v *version, memorySeq uint64) {
 
 // run does what a candidate of Pick or Shortcut asks for.
 func (t *Tree) run(v *version, c *compaction.Candidate, policy compaction.Policy, kept Kept) error {
-	inputs := c.Inputs()
 	if !c.Drop && !c.Move {
-		return t.merge(v, c, inputs, policy, kept)
+		return t.merge(v, c, policy, kept)
 	}
 	var e manifest.Edit
-	t.deleteFiles(&e, inputs)
+	t.deleteFiles(&e, &c.Inputs)
 	what, work := "files dropped", &t.env.Work.Dropped
 	if c.Move {
 		e.AddFile(t.id, c.OutputLevel, c.Upper[0])
@@ -161,10 +160,10 @@ func (t *Tree) run(v *version, c *compaction.Candidate, policy compaction.Policy
 	return nil
 }
 
-// merge merges the candidate's files, which inputs has by level, into its output level.
-func (t *Tree) merge(v *version, c *compaction.Candidate, inputs *compaction.Levels, policy compaction.Policy, kept Kept) error {
+// merge merges the candidate's files into its output level.
+func (t *Tree) merge(v *version, c *compaction.Candidate, policy compaction.Policy, kept Kept) error {
 	began := t.env.Clock.NowMillis()
-	ends, err := t.partEnds(v, c, inputs)
+	ends, err := t.partEnds(v, c)
 	if err != nil {
 		return err
 	}
@@ -172,7 +171,7 @@ func (t *Tree) merge(v *version, c *compaction.Candidate, inputs *compaction.Lev
 		ends: ends, help: executor.Compaction, direct: bypassesPageCache(c),
 		job: func() compaction.Job {
 			return compaction.Job{
-				Inputs: v.runsOf(inputs, t.env.Memory), Policy: policy, Below: c.Below(&v.meta.Levels),
+				Inputs: v.runsOf(&c.Inputs, t.env.Memory), Policy: policy, Below: c.Below(&v.meta.Levels),
 				TargetSize: t.env.Compaction.TableFileSize, Grandparents: c.Grandparents,
 			}
 		},
@@ -181,7 +180,7 @@ func (t *Tree) merge(v *version, c *compaction.Candidate, inputs *compaction.Lev
 		return err
 	}
 	var e manifest.Edit
-	t.deleteFiles(&e, inputs)
+	t.deleteFiles(&e, &c.Inputs)
 	out.addTo(&e, t.table, t.id, c.OutputLevel)
 	if err := t.commit(&e, kept, out, 0); err != nil {
 		return err

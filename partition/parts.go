@@ -121,17 +121,15 @@ func (t *Tree) share(n int, class executor.Class, part func(i int)) {
 }
 
 // partEnds returns the keys at which a compaction is divided; none for a small one.
-func (t *Tree) partEnds(v *version, c *compaction.Candidate, inputs *compaction.Levels) ([][]byte, error) {
+func (t *Tree) partEnds(v *version, c *compaction.Candidate) ([][]byte, error) {
 	n := min(partShare*totalSize(c.Files())/t.env.Compaction.TableFileSize, maxParts)
 	if n < 2 {
 		return nil, nil
 	}
 	var anchors Anchors
-	for _, metas := range inputs {
-		for _, f := range v.open(metas) {
-			if err := t.addFile(&anchors, f, f.Meta.Size/partAnchors); err != nil {
-				return nil, err
-			}
+	for _, f := range v.open(c.Files()) {
+		if err := t.addFile(&anchors, f, f.Meta.Size/partAnchors); err != nil {
+			return nil, err
 		}
 	}
 	return divide(&anchors, n), nil
