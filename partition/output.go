@@ -8,6 +8,7 @@ import (
 
 	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/internal/outfile"
+	"github.com/flagstone-db/flagstone/internal/tablefiles"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/row"
@@ -212,19 +213,8 @@ func (t *tableOutput) Finish() error {
 	if err = t.file.end(err); err != nil {
 		return err
 	}
-	var values []manifest.ValueUse
-	for _, v := range props.ValueFiles {
-		values = append(values, manifest.ValueUse{File: v.Number, Values: v.Values, Bytes: v.Bytes})
-	}
-	t.output.metas = append(t.output.metas, &manifest.FileMeta{
-		Number: t.file.number, UniqueID: props.UniqueID,
-		Size: props.FileSize, Checksum: props.FileChecksum,
-		Smallest: props.SmallestKey, Largest: props.LargestKey,
-		SmallestSeq: props.SmallestSeq, LargestSeq: props.LargestSeq,
-		MinVersion: props.MinVersion, MaxVersion: props.MaxVersion, Permanent: props.Permanent,
-		NewestTombstone: props.NewestTombstone,
-		Rows:            props.Rows, Cells: props.Cells, Puts: props.Puts, Tombstones: props.Tombstones,
-		CreatedMillis: t.output.env.Clock.NowMillis(), Values: values,
-	})
+	meta := tablefiles.Describe(t.file.number, &props)
+	meta.CreatedMillis = t.output.env.Clock.NowMillis()
+	t.output.metas = append(t.output.metas, meta)
 	return t.output.verify(t.writer.Meant(), t.file.name)
 }

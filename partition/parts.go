@@ -32,9 +32,8 @@ const (
 	// two.
 	flushShare    = 4
 	maxFlushParts = 2
-	// flushAnchors is how many keys the memtables propose for each part of a flush.
-	flushAnchors = 32
-	// partAnchors is how many keys each input file proposes as ends of parts.
+	// partAnchors is how many keys each input file of a compaction proposes as ends of parts, and
+	// how many the memtables propose for each part of a flush.
 	partAnchors = 32
 )
 
@@ -148,7 +147,7 @@ func (t *Tree) flushEnds(waiting []*memory) [][]byte {
 	}
 	var anchors Anchors
 	for _, m := range waiting {
-		t.addMemory(&anchors, m, total/(n*flushAnchors))
+		t.addMemory(&anchors, m, total/(n*partAnchors))
 	}
 	return divide(&anchors, n)
 }

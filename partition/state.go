@@ -130,6 +130,12 @@ func (s *stripes) total() (sum int64) {
 	return sum
 }
 
+func (s *stripes) reset() {
+	for i := range s {
+		s[i].count.Store(0)
+	}
+}
+
 func newState(memories []*memory, v *version) *state {
 	v.refs.Add(1)
 	for _, m := range memories {

@@ -4,17 +4,16 @@
 package check
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"path/filepath"
+	"reflect"
 	"slices"
 
 	"github.com/flagstone-db/flagstone/internal/tablefiles"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/row"
-	"github.com/flagstone-db/flagstone/sstable"
 	"github.com/flagstone-db/flagstone/wal"
 )
 
@@ -154,24 +153,14 @@ func (c *checker) table(file *tablefiles.File) error {
 	if sum != f.Checksum {
 		return fmt.Errorf("%w: table file %s: the checksum of the whole file is not the manifest's", c.Corrupt, name)
 	}
-	if p := r.Properties(); !agree(p, f) {
+	found := tablefiles.Describe(f.Number, r.Properties())
+	found.Checksum, found.CreatedMillis = sum, f.CreatedMillis
+	if !reflect.DeepEqual(found, f) {
 		return fmt.Errorf("%w: table file %s: it does not hold what the manifest says", c.Corrupt, name)
 	}
 	c.report.Rows += f.Rows
 	c.report.Cells += f.Cells
 	return nil
-}
-
-// agree reports whether a file's properties are what the manifest says.
-func agree(p *sstable.Properties, f *manifest.FileMeta) bool {
-	return p.Rows == f.Rows && p.Cells == f.Cells && p.Puts == f.Puts && p.Tombstones == f.Tombstones &&
-		bytes.Equal(p.SmallestKey, f.Smallest) && bytes.Equal(p.LargestKey, f.Largest) &&
-		p.SmallestSeq == f.SmallestSeq && p.LargestSeq == f.LargestSeq &&
-		p.MinVersion == f.MinVersion && p.MaxVersion == f.MaxVersion &&
-		p.Permanent == f.Permanent && p.NewestTombstone == f.NewestTombstone &&
-		slices.EqualFunc(p.ValueFiles, f.Values, func(v sstable.ValueFile, use manifest.ValueUse) bool {
-			return v.Number == use.File && v.Values == use.Values && v.Bytes == use.Bytes
-		})
 }
 
 // values verifies every value file.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/flagstone-db/flagstone/internal/tablefiles"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/row"
@@ -98,18 +99,9 @@ func writeFiles(t *testing.T, fs vfs.FS) (*manifest.ValueFile, *manifest.FileMet
 	p, err := tw.Finish()
 	must(t, err)
 	must(t, table.Close())
-	meta := &manifest.FileMeta{
-		Number: tableNumber, UniqueID: p.UniqueID, Size: p.FileSize, Checksum: p.FileChecksum,
-		Smallest: p.SmallestKey, Largest: p.LargestKey, SmallestSeq: p.SmallestSeq, LargestSeq: p.LargestSeq,
-		MinVersion: p.MinVersion, MaxVersion: p.MaxVersion, Permanent: p.Permanent, NewestTombstone: p.NewestTombstone,
-		Rows: p.Rows, Cells: p.Cells, Puts: p.Puts, Tombstones: p.Tombstones,
-	}
-	for _, v := range p.ValueFiles {
-		meta.Values = append(meta.Values, manifest.ValueUse{File: v.Number, Values: v.Values, Bytes: v.Bytes})
-	}
 	return &manifest.ValueFile{
 		Number: valueNumber, UniqueID: info.UniqueID, Size: info.Size, Checksum: info.Checksum, Values: info.Values, Bytes: info.Bytes,
-	}, meta
+	}, tablefiles.Describe(tableNumber, &p)
 }
 
 // writeLog writes a log with one batch.

@@ -103,6 +103,21 @@ type File struct {
 // The kinds of files.
 const tableKind, valueKind = "table", "value"
 
+// Describe returns the manifest's description of a table file with these properties, but for the
+// time at which it was made.
+func Describe(number uint64, p *sstable.Properties) *manifest.FileMeta {
+	f := &manifest.FileMeta{
+		Number: number, UniqueID: p.UniqueID, Size: p.FileSize, Checksum: p.FileChecksum,
+		Smallest: p.SmallestKey, Largest: p.LargestKey, SmallestSeq: p.SmallestSeq, LargestSeq: p.LargestSeq,
+		MinVersion: p.MinVersion, MaxVersion: p.MaxVersion, Permanent: p.Permanent, NewestTombstone: p.NewestTombstone,
+		Rows: p.Rows, Cells: p.Cells, Puts: p.Puts, Tombstones: p.Tombstones,
+	}
+	for _, v := range p.ValueFiles {
+		f.Values = append(f.Values, manifest.ValueUse{File: v.Number, Values: v.Values, Bytes: v.Bytes})
+	}
+	return f
+}
+
 // handle is what a table file and a value file have in common. The reader is opened at its first
 // use.
 type handle[R any] struct {

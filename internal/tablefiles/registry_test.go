@@ -83,11 +83,7 @@ func (o *owner) table(number uint64, reference []byte) *manifest.FileMeta {
 	props, err := w.Finish()
 	o.must(err)
 	o.must(file.Close())
-	meta := &manifest.FileMeta{Number: number, UniqueID: props.UniqueID, Size: props.FileSize}
-	for _, v := range props.ValueFiles {
-		meta.Values = append(meta.Values, manifest.ValueUse{File: v.Number, Values: v.Values, Bytes: v.Bytes})
-	}
-	return meta
+	return Describe(number, &props)
 }
 
 func TestAFileIsOpenedOnceAndClosedWithItsLastReference(t *testing.T) {
