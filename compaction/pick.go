@@ -69,8 +69,8 @@ type Input struct {
 	Lost int64
 	// Idle says that the partition has not been written for long.
 	Idle bool
-	// Values says what the manifest knows of a live value file; nil if table files refer to
-	// none.
+	// Values says what the manifest knows of a live value file; it may be nil if table files refer
+	// to none.
 	Values func(number uint64) (usage manifest.ValueUsage, live bool)
 }
 

@@ -30,7 +30,7 @@ type output struct {
 }
 
 func newOutput(env *Env, direct bool) *output {
-	return &output{env: env, direct: direct, dirs: map[string]bool{}}
+	return &output{env: env, direct: direct, dirs: map[string]bool{}, values: valueOutput{stale: map[uint64]bool{}}}
 }
 
 // join adds the files of a part.

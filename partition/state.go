@@ -32,12 +32,9 @@ type memory struct {
 	// applied, and 0 while the memtable is empty.
 	segment atomic.Uint64
 
-	// startSeq is at or below every sequence number in the memtable.
+	// startSeq is at or below every sequence number in the memtable, and above all those in older
+	// ones.
 	startSeq uint64
-
-	// endSeq is the first sequence number above all those in this memtable and older ones. It is
-	// set when the memtable is rotated out.
-	endSeq uint64
 }
 
 const rotatedBit = 1 << 62

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"bytes"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -53,7 +54,7 @@ type Tree struct {
 }
 
 // NewTree makes the tree of a partition from its manifest entry, with an empty
-// memtable. columns is the number of columns of the table's primary key.
+// memtable.
 func NewTree(env *Env, table uint64, meta *manifest.Partition) *Tree {
 	t := &Tree{
 		env: env, table: table,
@@ -162,9 +163,7 @@ func (t *Tree) Rotate(nextSeq uint64) int64 {
 	moved := m.reserved.Or(rotatedBit)
 	t.rotated.Add(moved)
 	t.replace(func(old *state) *state {
-		old.mutable().endSeq = nextSeq
-		memories := append(append([]*memory(nil), old.memories...), t.env.newMemory(nextSeq))
-		return newState(memories, old.version)
+		return newState(append(slices.Clone(old.memories), t.env.newMemory(nextSeq)), old.version)
 	})
 	return moved
 }

@@ -92,9 +92,6 @@ func (o *output) isStale(number uint64) bool {
 	if !known {
 		usage, live := o.env.Manifest.ValueFile(number)
 		stale = live && compaction.StaleValues(usage)
-		if o.values.stale == nil {
-			o.values.stale = map[uint64]bool{}
-		}
 		o.values.stale[number] = stale
 	}
 	return stale

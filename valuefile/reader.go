@@ -222,8 +222,7 @@ func (r *Reader) CheckReference(ref row.Reference) error {
 }
 
 // Verify reads the whole file and checks every record, that records follow each other without a
-// gap, and that the footer is right. It calls stopped, if not nil, before each record; an error
-// of that ends it.
+// gap, and that the footer is right. It calls stopped before each record; an error of that ends it.
 func (r *Reader) Verify(stopped func() error) error {
 	var buffer, value []byte
 	var heads xxhash.Digest
@@ -231,10 +230,8 @@ func (r *Reader) Verify(stopped func() error) error {
 	var values, rawBytes uint64
 	end := r.footer.fileSize - footerSize
 	for offset := int64(0); offset < end; {
-		if stopped != nil {
-			if err := stopped(); err != nil {
-				return err
-			}
+		if err := stopped(); err != nil {
+			return err
 		}
 		h, err := r.verifyRecord(&buffer, &value, offset, end)
 		if err != nil {
