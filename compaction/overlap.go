@@ -148,13 +148,13 @@ func Below(runs [][]*manifest.FileMeta, judge func(*manifest.FileMeta) mvcc.Belo
 // mvcc.Policy.MaxVersions.
 func (c *Candidate) NewerSeq(levels *Levels) uint64 {
 	newer := uint64(math.MaxUint64)
-	inputs := c.numbers()
+	inputs := c.Files()
 	r := keyRange{c.Smallest, c.Largest}
 	// Files of Level that are not inputs count: the lower inputs reach beyond the upper ones, to
 	// rows that such files hold.
 	for _, files := range levels[:c.OutputLevel] {
 		for _, f := range files {
-			if !inputs[f.Number] && r.meets(f) {
+			if r.meets(f) && !slices.Contains(inputs, f) {
 				newer = min(newer, f.SmallestSeq)
 			}
 		}

@@ -17,7 +17,6 @@ package compaction
 
 import (
 	"cmp"
-	"maps"
 	"math"
 	"slices"
 
@@ -98,14 +97,6 @@ type Candidate struct {
 // Files returns all inputs.
 func (c *Candidate) Files() []*manifest.FileMeta { return slices.Concat(c.Upper, c.Lower) }
 
-func (c *Candidate) numbers() map[uint64]bool {
-	numbers := make(map[uint64]bool, len(c.Upper)+len(c.Lower))
-	for _, f := range c.Files() {
-		numbers[f.Number] = true
-	}
-	return numbers
-}
-
 // Pick returns the most urgent candidate that can run beside the running ones, or nil. It is a
 // pure function of its input.
 func Pick(in Input) *Candidate {
@@ -136,7 +127,9 @@ func newPicker(in Input) *picker {
 	in.Config = in.Config.withDefaults()
 	p := &picker{Input: in, shape: newShape(in.Levels, in.Config), busy: map[uint64]bool{}, oldest: math.MaxUint64}
 	for _, c := range in.Running {
-		maps.Copy(p.busy, c.numbers())
+		for _, f := range c.Files() {
+			p.busy[f.Number] = true
+		}
 	}
 	cutoff := in.Policy.ExpiryCutoff
 	p.horizon = in.Policy.TombstoneHorizon

@@ -26,13 +26,13 @@ func (t *Tree) Anchors(apart int64) (*Anchors, error) {
 // anchors is Anchors of a pinned state; memory adds those of a memtable.
 func (t *Tree) anchors(s *state, apart int64, memory func(to *Anchors, m *memory, apart int64)) (*Anchors, error) {
 	found := new(Anchors)
-	files := allFiles(s.version.meta)
+	files := s.version.all()
 	count := 0
 	for _, f := range files {
-		count += int(f.Size/max(apart, 1)) + 2
+		count += int(f.Meta.Size/max(apart, 1)) + 2
 	}
 	found.list = slices.Grow(found.list, min(count, maxAnchorsAhead))
-	for _, f := range s.version.open(files) {
+	for _, f := range files {
 		if err := t.addFile(found, f, apart); err != nil {
 			return nil, err
 		}

@@ -82,14 +82,17 @@ func (v *version) open(metas []*manifest.FileMeta) []*tablefiles.File {
 	return files
 }
 
-// allFiles returns the files of all levels, in their order.
+// allFiles returns what describes the files of all levels, in their order.
 func allFiles(meta *manifest.Partition) []*manifest.FileMeta { return slices.Concat(meta.Levels[:]...) }
+
+// all returns the files of all levels, in their order.
+func (v *version) all() []*tablefiles.File { return v.open(allFiles(v.meta)) }
 
 func (v *version) unref() {
 	if v.refs.Add(-1) != 0 {
 		return
 	}
-	for _, f := range v.files {
+	for _, f := range v.all() {
 		f.Unref()
 	}
 }
@@ -197,7 +200,7 @@ func (t *Tree) Pin() (files *manifest.Partition, release func()) {
 // markObsolete marks the files of the version that next does not name, for this or another
 // partition. They are deleted when no reader uses them any more.
 func (v *version) markObsolete(next *manifest.State) {
-	for _, f := range v.files {
+	for _, f := range v.all() {
 		f.MarkObsolete(next)
 	}
 }

@@ -450,6 +450,9 @@ func TestObsoleteFilesAreHandedOverOnceWhenNobodyReadsThem(t *testing.T) {
 			t.Errorf("file %d was no input", number)
 		}
 	}
+	if !slices.IsSorted(r.obsolete.numbers) { // or else a history could not be repeated
+		t.Errorf("files %d were handed over, not in their order", r.obsolete.numbers)
+	}
 	r.tree.Close()
 	if n := handed(); n != len(inputs) {
 		t.Errorf("closing handed over %d files more", n-len(inputs))

@@ -79,7 +79,8 @@ func (reg *Registry) Unpack(buffer *[]byte, packed []byte) ([]byte, error) {
 }
 
 // ValueReader returns the reader of the file that a reference names, which it opens on first use.
-// Errors name the value file. REQUIRES: the caller holds a reference to a table file that refers to it.
+// Errors name the value file. REQUIRES: the caller holds a reference to a table file that refers to
+// it.
 func (reg *Registry) ValueReader(ref row.Reference) (*valuefile.Reader, error) {
 	reg.mu.Lock()
 	v := reg.mu.values[ref.File]
