@@ -26,7 +26,7 @@ func (t *Tree) Anchors(apart int64) (*Anchors, error) {
 // anchors is Anchors of a pinned state; memory adds those of a memtable.
 func (t *Tree) anchors(s *state, apart int64, memory func(to *Anchors, m *memory, apart int64)) (*Anchors, error) {
 	found := new(Anchors)
-	files := s.version.all()
+	files := s.version.files
 	count := 0
 	for _, f := range files {
 		count += int(f.Meta.Size/max(apart, 1)) + 2

@@ -46,7 +46,8 @@ func (m *memory) bytes() int64 { return m.reserved.Load() &^ rotatedBit }
 type version struct {
 	refs  atomic.Int64
 	meta  *manifest.Partition
-	files map[*manifest.FileMeta]*tablefiles.File // what meta names
+	files []*tablefiles.File // by level
+	named map[*manifest.FileMeta]*tablefiles.File
 	// runs are the files in the order in which readers read them, newest first. Files of level 0
 	// that do not overlap are one run, and so is each other level that has files. The files of a
 	// run are in key order.
@@ -58,9 +59,10 @@ type version struct {
 // newVersion takes a reference to every file that meta names. The first state that holds the
 // version takes the first reference to it.
 func newVersion(files *tablefiles.Registry, meta *manifest.Partition) *version {
-	v := &version{meta: meta, files: make(map[*manifest.FileMeta]*tablefiles.File)}
+	v := &version{meta: meta, named: make(map[*manifest.FileMeta]*tablefiles.File)}
 	for _, m := range allFiles(meta) {
-		v.files[m] = files.Ref(m)
+		v.named[m] = files.Ref(m)
+		v.files = append(v.files, v.named[m])
 	}
 	runs := compaction.Runs(meta.Levels[0])
 	slices.Reverse(runs)
@@ -77,7 +79,7 @@ func newVersion(files *tablefiles.Registry, meta *manifest.Partition) *version {
 func (v *version) open(metas []*manifest.FileMeta) []*tablefiles.File {
 	files := make([]*tablefiles.File, len(metas))
 	for i, m := range metas {
-		files[i] = v.files[m]
+		files[i] = v.named[m]
 	}
 	return files
 }
@@ -85,14 +87,11 @@ func (v *version) open(metas []*manifest.FileMeta) []*tablefiles.File {
 // allFiles returns what describes the files of all levels, in their order.
 func allFiles(meta *manifest.Partition) []*manifest.FileMeta { return slices.Concat(meta.Levels[:]...) }
 
-// all returns the files of all levels, in their order.
-func (v *version) all() []*tablefiles.File { return v.open(allFiles(v.meta)) }
-
 func (v *version) unref() {
 	if v.refs.Add(-1) != 0 {
 		return
 	}
-	for _, f := range v.all() {
+	for _, f := range v.files {
 		f.Unref()
 	}
 }
@@ -200,7 +199,7 @@ func (t *Tree) Pin() (files *manifest.Partition, release func()) {
 // markObsolete marks the files of the version that next does not name, for this or another
 // partition. They are deleted when no reader uses them any more.
 func (v *version) markObsolete(next *manifest.State) {
-	for _, f := range v.all() {
+	for _, f := range v.files {
 		f.MarkObsolete(next)
 	}
 }

@@ -567,7 +567,7 @@ func TestVersionsFollowEachOtherAsTheManifestDoes(t *testing.T) {
 		v, _ := r.tree.pinVersion()
 		defer v.unref()
 		for _, meta := range allFiles(v.meta) {
-			if f := v.files[meta]; f == nil || f.Meta.Number != meta.Number {
+			if f := v.named[meta]; f == nil || f.Meta.Number != meta.Number {
 				t.Error("a version does not hold the files that it names")
 			}
 		}
