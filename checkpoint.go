@@ -107,17 +107,17 @@ func (s *Store) pinFlushed(ctx context.Context) (state *manifest.State, release 
 
 // pinVersions pins the trees; ok says that the pinned files are those of the state.
 func pinVersions(trees []*partition.Tree, state *manifest.State) (release func(), ok bool) {
-	var pins []*partition.Pin
+	var pins []func()
 	release = func() {
-		for _, p := range pins {
-			p.Release()
+		for _, unpin := range pins {
+			unpin()
 		}
 	}
 	for _, tree := range trees {
-		p := tree.Pin()
-		pins = append(pins, p)
+		pinned, unpin := tree.Pin()
+		pins = append(pins, unpin)
 		_, meta := state.Partition(tree.ID())
-		if meta != nil && meta != p.Meta() {
+		if meta != nil && meta != pinned {
 			release()
 			return nil, false
 		}

@@ -51,30 +51,27 @@ func (p *picker) onlyOne(f *manifest.FileMeta) bool {
 }
 
 // Downwards returns the compaction of all files that overlap the keys from start to end (nil for
-// unbounded) into the last level, and its files by level. It returns nil if only the last level
-// has those keys. Each file brings all deeper files that overlap it, so the output is the oldest
-// data of its range.
-func Downwards(levels *Levels, start, end []byte) (*Candidate, *Levels) {
-	var inputs Levels
+// unbounded) into the last level. It returns nil if only the last level has those keys. Each file
+// brings all deeper files that overlap it, so the output is the oldest data of its range.
+func Downwards(levels *Levels, start, end []byte) *Candidate {
+	c := &Candidate{Reason: ReasonManual, OutputLevel: lastLevel}
 	var r keyRange // of the files taken
 	for level, files := range levels {
 		var wanted keyRange
 		for _, f := range files {
-			if within(f, start, end) || r.meets(f.Smallest, f.Largest) {
+			if within(f, start, end) || r.meets(f) {
 				wanted.extend(f)
 			}
 		}
-		inputs[level] = overlapping(levels, level, wanted)
-		for _, f := range inputs[level] {
+		c.Inputs[level] = overlapping(levels, level, wanted)
+		for _, f := range c.Inputs[level] {
 			r.extend(f)
 		}
 	}
-	upper := slices.Concat(inputs[:lastLevel]...)
-	if len(upper) == 0 {
-		return nil, nil
+	c.Upper, c.Lower = slices.Concat(c.Inputs[:lastLevel]...), c.Inputs[lastLevel]
+	c.Smallest, c.Largest = r.smallest, r.largest
+	if len(c.Upper) == 0 {
+		return nil
 	}
-	return &Candidate{
-		Reason: ReasonManual, OutputLevel: lastLevel, Upper: upper, Lower: inputs[lastLevel],
-		Smallest: r.smallest, Largest: r.largest,
-	}, &inputs
+	return c
 }

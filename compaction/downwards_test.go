@@ -26,9 +26,9 @@ func TestDownwardsLeavesNothingOlderBehind(t *testing.T) {
 			end = []byte(c.end)
 		}
 		got := "nothing"
-		if d, inputs := compaction.Downwards(&levels, []byte(c.start), end); d != nil {
+		if d := compaction.Downwards(&levels, []byte(c.start), end); d != nil {
 			var ups, lows []uint64
-			for _, files := range inputs[:manifest.NumLevels-1] {
+			for _, files := range d.Inputs[:manifest.NumLevels-1] {
 				for _, f := range files {
 					ups = append(ups, f.Number)
 				}

@@ -40,8 +40,7 @@ type Job struct {
 	// outside belong to other partitions or parts.
 	Start, End []byte
 	Policy     Policy
-	// Below says what older runs may hold of a row. It is called in ascending key order. Nil
-	// stands for mvcc.BelowAnything.
+	// Below says what older runs may hold of a row. It is called in ascending key order.
 	Below func(key []byte) mvcc.Below
 	// TargetSize is the size in bytes at which a table is cut; 0 never cuts.
 	TargetSize int64
@@ -55,8 +54,8 @@ type Job struct {
 	Pieces int64
 	// NewTable makes a table to write to.
 	NewTable func() (TableWriter, error)
-	// Cancelled and Yield, if not nil, are called one after the other now and then. An error of
-	// Cancelled ends the merge; Yield lets the owner do more urgent work on this goroutine.
+	// Cancelled and Yield are called one after the other now and then. An error of Cancelled ends
+	// the merge; Yield lets the owner do more urgent work on this goroutine.
 	Cancelled func() error
 	Yield     func()
 }
@@ -126,10 +125,7 @@ func (m *merger) run() error {
 
 func (m *merger) mergeRow(key []byte) error {
 	m.inRow = false
-	below := mvcc.BelowAnything
-	if m.job.Below != nil {
-		below = m.job.Below(key)
-	}
+	below := m.job.Below(key)
 	if err := m.tick(); err != nil {
 		return err
 	}
@@ -201,14 +197,10 @@ func (m *merger) tick() error {
 	// Without this, a merge would keep its processor for ten milliseconds while a writer or
 	// reader waits for it.
 	runtime.Gosched()
-	if m.job.Cancelled != nil {
-		if err := m.job.Cancelled(); err != nil {
-			return err
-		}
+	if err := m.job.Cancelled(); err != nil {
+		return err
 	}
-	if m.job.Yield != nil {
-		m.job.Yield()
-	}
+	m.job.Yield()
 	return nil
 }
 

@@ -45,9 +45,23 @@ func deletes(from, n int, seq uint64) (run mvcctest.Run) {
 
 func bottom([]byte) mvcc.Below { return mvcc.BelowNothing }
 
+// runJob runs a job. Without Below it lies over older runs that may hold anything.
+func runJob(job compaction.Job) (compaction.Stats, error) {
+	if job.Below == nil {
+		job.Below = func([]byte) mvcc.Below { return mvcc.BelowAnything }
+	}
+	if job.Cancelled == nil {
+		job.Cancelled = func() error { return nil }
+	}
+	if job.Yield == nil {
+		job.Yield = func() {}
+	}
+	return compaction.Run(job)
+}
+
 func TestRowsWithNothingLeftLeaveNoTrace(t *testing.T) {
 	out := &tables{}
-	stats, err := compaction.Run(compaction.Job{
+	stats, err := runJob(compaction.Job{
 		Inputs: []mvcc.Iterator{deletes(0, 10, 9).NewIterator(), rows(0, 12, 1).NewIterator()},
 		Policy: newestOnly(), Below: bottom, NewTable: out.NewTable,
 	})
@@ -62,7 +76,7 @@ func TestRowsWithNothingLeftLeaveNoTrace(t *testing.T) {
 		t.Errorf("output %v", out.done)
 	}
 	out = &tables{}
-	stats, err = compaction.Run(compaction.Job{
+	stats, err = runJob(compaction.Job{
 		Inputs: []mvcc.Iterator{deletes(0, 10, 9).NewIterator(), rows(0, 10, 1).NewIterator()},
 		Policy: newestOnly(), Below: bottom, NewTable: out.NewTable,
 	})
@@ -74,7 +88,7 @@ func TestRowsWithNothingLeftLeaveNoTrace(t *testing.T) {
 func TestTablesAreCutBetweenRowsAtTheTarget(t *testing.T) {
 	const rowSize = 5 + 8 + 8 + 1 + 8
 	out := &tables{}
-	_, err := compaction.Run(compaction.Job{
+	_, err := runJob(compaction.Job{
 		Inputs: []mvcc.Iterator{rows(0, 25, 1).NewIterator()},
 		Policy: newestOnly(), TargetSize: 4*rowSize - 1, NewTable: out.NewTable,
 	})
@@ -98,7 +112,7 @@ func TestTablesAreCutWhereTheyOverlapTooManyGrandparents(t *testing.T) {
 		})
 	}
 	out := &tables{}
-	_, err := compaction.Run(compaction.Job{
+	_, err := runJob(compaction.Job{
 		Inputs: []mvcc.Iterator{rows(100, 200, 1).NewIterator()},
 		Policy: newestOnly(), TargetSize: 1_000_000, Grandparents: grandparents, NewTable: out.NewTable,
 	})
@@ -109,7 +123,7 @@ func TestTablesAreCutWhereTheyOverlapTooManyGrandparents(t *testing.T) {
 		f.Size = 3_000_000
 	}
 	out = &tables{}
-	if _, err = compaction.Run(compaction.Job{
+	if _, err = runJob(compaction.Job{
 		Inputs: []mvcc.Iterator{rows(100, 200, 1).NewIterator()},
 		Policy: newestOnly(), TargetSize: 1_000_000, Grandparents: grandparents, NewTable: out.NewTable,
 	}); err != nil {
@@ -127,7 +141,7 @@ func TestTablesAreCutWhereTheyOverlapTooManyGrandparents(t *testing.T) {
 
 func TestRowsOutsideTheBoundsStayOutside(t *testing.T) {
 	out := &tables{}
-	stats, err := compaction.Run(compaction.Job{
+	stats, err := runJob(compaction.Job{
 		Inputs: []mvcc.Iterator{rows(0, 20, 2).NewIterator(), rows(10, 20, 1).NewIterator()},
 		Start:  []byte("r0005"), End: []byte("r0015"), Policy: newestOnly(), NewTable: out.NewTable,
 	})
@@ -184,7 +198,7 @@ func TestEveryErrorEndsTheMergeAndAbandonsTheTable(t *testing.T) {
 	for failAt := 1; ; failAt++ {
 		in := rows(0, 9, 1).NewIterator()
 		out := &failing{failAt: failAt}
-		_, err := compaction.Run(compaction.Job{
+		_, err := runJob(compaction.Job{
 			Inputs: []mvcc.Iterator{in}, Policy: newestOnly(), TargetSize: 80, NewTable: out.NewTable,
 		})
 		if !in.Closed {
@@ -208,7 +222,7 @@ func TestEveryErrorEndsTheMergeAndAbandonsTheTable(t *testing.T) {
 		in := rows(0, 9, 1).NewIterator()
 		in.FailAfter = failAfter
 		out := &tables{}
-		_, err := compaction.Run(compaction.Job{Inputs: []mvcc.Iterator{in}, Policy: newestOnly(), NewTable: out.NewTable})
+		_, err := runJob(compaction.Job{Inputs: []mvcc.Iterator{in}, Policy: newestOnly(), NewTable: out.NewTable})
 		if in.Moves < failAfter {
 			if err != nil || len(out.done) != 1 {
 				t.Fatalf("without a failure: %v", err)
@@ -224,7 +238,7 @@ func TestEveryErrorEndsTheMergeAndAbandonsTheTable(t *testing.T) {
 func TestALongMergeCanBeStopped(t *testing.T) {
 	stop := errors.New("stopped")
 	out := &tables{}
-	_, err := compaction.Run(compaction.Job{
+	_, err := runJob(compaction.Job{
 		Inputs: []mvcc.Iterator{rows(0, 5000, 1).NewIterator()}, Policy: newestOnly(), NewTable: out.NewTable,
 		Cancelled: func() error { return stop },
 	})
@@ -236,7 +250,7 @@ func TestALongMergeCanBeStopped(t *testing.T) {
 func TestALongMergeYieldsUntilItIsCancelled(t *testing.T) {
 	stop := errors.New("stopped")
 	asked, yielded := 0, 0
-	_, err := compaction.Run(compaction.Job{
+	_, err := runJob(compaction.Job{
 		Inputs: []mvcc.Iterator{rows(0, 5000, 1).NewIterator()}, Policy: newestOnly(), NewTable: (&tables{}).NewTable,
 		Cancelled: func() error {
 			if asked++; asked > 3 {
@@ -263,7 +277,7 @@ func BenchmarkMergeFourRuns(b *testing.B) {
 		for _, run := range runs {
 			inputs = append(inputs, run.NewIterator())
 		}
-		stats, err := compaction.Run(compaction.Job{Inputs: inputs, Policy: newestOnly(), NewTable: discard{}.NewTable})
+		stats, err := runJob(compaction.Job{Inputs: inputs, Policy: newestOnly(), NewTable: discard{}.NewTable})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -292,7 +306,7 @@ func TestFlushesLeaveTrimsAndCountThem(t *testing.T) {
 		})
 	}
 	out := &tables{}
-	stats, err := compaction.Run(compaction.Job{Inputs: []mvcc.Iterator{run.NewIterator()}, Policy: newestOnly(), NewTable: out.NewTable})
+	stats, err := runJob(compaction.Job{Inputs: []mvcc.Iterator{run.NewIterator()}, Policy: newestOnly(), NewTable: out.NewTable})
 	if err != nil || stats.CellsOut != 3 {
 		t.Fatalf("%+v, %v", stats, err)
 	}

@@ -318,7 +318,7 @@ func (m *model) flush() {
 	m.flushed = uint64(len(m.written))
 	m.watermark = max(m.watermark, p.ExpiryCutoff)
 	out := &tables{}
-	if _, err := compaction.Run(compaction.Job{
+	if _, err := runJob(compaction.Job{
 		Inputs: []mvcc.Iterator{reluctant(run)}, Policy: p, NewTable: out.NewTable, Below: m.belowMemory(),
 		Pieces: m.cfg.TableFileSize, Grandparents: compaction.Base(&m.levels, m.cfg),
 	}); err != nil {
@@ -368,13 +368,13 @@ func (m *model) compactRange() {
 			m.finish(0)
 			continue
 		}
-		c, inputs := compaction.Downwards(&m.levels, start, end)
+		c := compaction.Downwards(&m.levels, start, end)
 		if c == nil {
 			return
 		}
 		p.MaxVersions = m.keep(min(c.NewerSeq(&m.levels), m.flushed+1))
 		m.watermark = max(m.watermark, p.ExpiryCutoff)
-		m.merge(c, inputs, p)
+		m.merge(c, &c.Inputs, p)
 	}
 	m.failf("a merge of a range does not end")
 }
@@ -394,7 +394,7 @@ func (m *model) merge(c *compaction.Candidate, files *compaction.Levels, p mvcc.
 		}
 	}
 	out := &tables{}
-	if _, err := compaction.Run(compaction.Job{
+	if _, err := runJob(compaction.Job{
 		Inputs: inputs, Policy: p, Below: c.Below(&m.levels),
 		TargetSize: m.cfg.TableFileSize, NewTable: out.NewTable,
 	}); err != nil {
@@ -434,7 +434,7 @@ func (m *model) compact() bool {
 		for _, f := range files {
 			inputs = append(inputs, reluctant(m.runs[f.Number]))
 		}
-		if _, err := compaction.Run(compaction.Job{
+		if _, err := runJob(compaction.Job{
 			Inputs: inputs, Policy: p, Below: c.Below(&m.levels), TargetSize: m.cfg.TableFileSize,
 			Grandparents: c.Grandparents, NewTable: out.NewTable,
 		}); err != nil {

@@ -31,8 +31,9 @@ func (r *keyRange) extend(f *manifest.FileMeta) {
 	}
 }
 
-func (r *keyRange) meets(smallest, largest []byte) bool {
-	return r.smallest != nil && bytes.Compare(r.smallest, largest) <= 0 && bytes.Compare(smallest, r.largest) <= 0
+// meets reports whether the file overlaps the range.
+func (r *keyRange) meets(f *manifest.FileMeta) bool {
+	return r.smallest != nil && bytes.Compare(r.smallest, f.Largest) <= 0 && bytes.Compare(f.Smallest, r.largest) <= 0
 }
 
 func rangeOf(files ...*manifest.FileMeta) (r keyRange) {
@@ -51,7 +52,7 @@ func overlapping(levels *Levels, level int, r keyRange) []*manifest.FileMeta {
 	}
 	from := sort.Search(len(files), func(i int) bool { return bytes.Compare(files[i].Largest, r.smallest) >= 0 })
 	to := from
-	for to < len(files) && r.meets(files[to].Smallest, files[to].Largest) {
+	for to < len(files) && r.meets(files[to]) {
 		to++
 	}
 	return files[from:to:to]
@@ -64,7 +65,7 @@ func closure(files []*manifest.FileMeta, r keyRange) []*manifest.FileMeta {
 		before := len(taken)
 		taken = taken[:0]
 		for _, f := range files {
-			if r.meets(f.Smallest, f.Largest) {
+			if r.meets(f) {
 				taken = append(taken, f)
 				r.extend(f)
 			}
@@ -79,12 +80,17 @@ func closure(files []*manifest.FileMeta, r keyRange) []*manifest.FileMeta {
 // not overlap, so that a reader can treat each run as one sorted sequence. Where files of two
 // runs overlap, the later run has the newer one. The files of a run are in key order.
 func Runs(files []*manifest.FileMeta) (runs [][]*manifest.FileMeta) {
-	depths := depths(files)
-	for i, f := range files {
-		if depths[i] == len(runs) {
+	// A file goes one run above the highest of the older files that it overlaps. That is quadratic
+	// in the number of files, of which there are dozens.
+	for _, f := range files {
+		r, depth := rangeOf(f), len(runs)
+		for depth > 0 && !slices.ContainsFunc(runs[depth-1], r.meets) {
+			depth--
+		}
+		if depth == len(runs) {
 			runs = append(runs, nil)
 		}
-		runs[depths[i]] = append(runs[depths[i]], f)
+		runs[depth] = append(runs[depth], f)
 	}
 	for _, run := range runs {
 		slices.SortFunc(run, func(a, b *manifest.FileMeta) int { return bytes.Compare(a.Smallest, b.Smallest) })
@@ -92,29 +98,8 @@ func Runs(files []*manifest.FileMeta) (runs [][]*manifest.FileMeta) {
 	return runs
 }
 
-// depths returns the run number of each file of level 0: one above the highest of the older
-// files that it overlaps. It is quadratic in the number of files, of which there are dozens.
-func depths(files []*manifest.FileMeta) []int {
-	depths := make([]int, len(files))
-	for i, f := range files {
-		r := rangeOf(f)
-		for j, older := range files[:i] {
-			if depths[j] >= depths[i] && r.meets(older.Smallest, older.Largest) {
-				depths[i] = depths[j] + 1
-			}
-		}
-	}
-	return depths
-}
-
 // Depth is the number of runs that files of level 0 form.
-func Depth(files []*manifest.FileMeta) int {
-	most := -1
-	for _, d := range depths(files) {
-		most = max(most, d)
-	}
-	return most + 1
-}
+func Depth(files []*manifest.FileMeta) int { return len(Runs(files)) }
 
 func size(files []*manifest.FileMeta) (total int64) {
 	for _, f := range files {
@@ -163,13 +148,13 @@ func Below(runs [][]*manifest.FileMeta, judge func(*manifest.FileMeta) mvcc.Belo
 // mvcc.Policy.MaxVersions.
 func (c *Candidate) NewerSeq(levels *Levels) uint64 {
 	newer := uint64(math.MaxUint64)
-	inputs := c.numbers()
+	inputs := c.Files()
 	r := keyRange{c.Smallest, c.Largest}
 	// Files of Level that are not inputs count: the lower inputs reach beyond the upper ones, to
 	// rows that such files hold.
 	for _, files := range levels[:c.OutputLevel] {
 		for _, f := range files {
-			if !inputs[f.Number] && r.meets(f.Smallest, f.Largest) {
+			if r.meets(f) && !slices.Contains(inputs, f) {
 				newer = min(newer, f.SmallestSeq)
 			}
 		}

@@ -17,7 +17,6 @@ package compaction
 
 import (
 	"cmp"
-	"maps"
 	"math"
 	"slices"
 
@@ -69,8 +68,8 @@ type Input struct {
 	Lost int64
 	// Idle says that the partition has not been written for long.
 	Idle bool
-	// Values says what the manifest knows of a live value file; nil if table files refer to
-	// none.
+	// Values says what the manifest knows of a live value file; it may be nil if table files refer
+	// to none.
 	Values func(number uint64) (usage manifest.ValueUsage, live bool)
 }
 
@@ -80,8 +79,10 @@ type Candidate struct {
 	Reason             Reason
 	Score              float64 // urgency, comparable between partitions for equal reasons
 	Level, OutputLevel int
-	// Upper are files of Level, Lower the files of OutputLevel that overlap them.
+	// Upper are files of Level, or of any level above OutputLevel if a caller asked for the
+	// compaction. Lower are the files of OutputLevel that overlap them.
 	Upper, Lower []*manifest.FileMeta
+	Inputs       Levels // both, by level
 	// Move says that Upper is one file that goes to OutputLevel unchanged.
 	Move bool
 	// Drop says that the files of Upper go away unread. The edit must raise the table's
@@ -95,22 +96,6 @@ type Candidate struct {
 
 // Files returns all inputs.
 func (c *Candidate) Files() []*manifest.FileMeta { return slices.Concat(c.Upper, c.Lower) }
-
-// Inputs returns all inputs by level, of a candidate that has its upper files in one level.
-func (c *Candidate) Inputs() *Levels {
-	var inputs Levels
-	inputs[c.OutputLevel] = c.Lower
-	inputs[c.Level] = c.Upper
-	return &inputs
-}
-
-func (c *Candidate) numbers() map[uint64]bool {
-	numbers := make(map[uint64]bool, len(c.Upper)+len(c.Lower))
-	for _, f := range c.Files() {
-		numbers[f.Number] = true
-	}
-	return numbers
-}
 
 // Pick returns the most urgent candidate that can run beside the running ones, or nil. It is a
 // pure function of its input.
@@ -142,7 +127,9 @@ func newPicker(in Input) *picker {
 	in.Config = in.Config.withDefaults()
 	p := &picker{Input: in, shape: newShape(in.Levels, in.Config), busy: map[uint64]bool{}, oldest: math.MaxUint64}
 	for _, c := range in.Running {
-		maps.Copy(p.busy, c.numbers())
+		for _, f := range c.Files() {
+			p.busy[f.Number] = true
+		}
 	}
 	cutoff := in.Policy.ExpiryCutoff
 	p.horizon = in.Policy.TombstoneHorizon
@@ -167,6 +154,8 @@ func (p *picker) admit(c *Candidate) *Candidate {
 	if slices.ContainsFunc(c.Files(), func(f *manifest.FileMeta) bool { return p.busy[f.Number] }) {
 		return nil
 	}
+	c.Inputs[c.OutputLevel] = c.Lower
+	c.Inputs[c.Level] = c.Upper // the same level if files are rewritten or dropped in place
 	r := rangeOf(c.Files()...)
 	c.Smallest, c.Largest = r.smallest, r.largest
 	if !c.Drop && c.OutputLevel < lastLevel {
@@ -216,7 +205,7 @@ func (p *picker) older(level, i int, is func(*manifest.FileMeta) bool) bool {
 	if level == 0 {
 		r := rangeOf(f)
 		for _, f := range p.Levels[0][:i] {
-			if r.meets(f.Smallest, f.Largest) && is(f) {
+			if r.meets(f) && is(f) {
 				return true
 			}
 		}

@@ -25,9 +25,6 @@ func valueBytes(files []*manifest.FileMeta) (total int64) {
 // the file. A stale value file is emptied by the rewrites of all tables that refer to it, so
 // each table counts a part of its garbage.
 func (p *picker) garbage(f *manifest.FileMeta) (gain, cost float64) {
-	if p.Values == nil {
-		return 0, 0
-	}
 	for _, use := range f.Values {
 		if u, live := p.Values(use.File); live && StaleValues(u) {
 			gain += float64(u.Garbage()) * float64(use.Bytes) / float64(max(u.Live, 1))

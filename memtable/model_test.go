@@ -13,7 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/flagstone-db/flagstone/internal/offheap"
+	"github.com/flagstone-db/flagstone/internal/offheap/offheaptest"
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/mvcc/mvcctest"
 	"github.com/flagstone-db/flagstone/row"
@@ -270,7 +270,7 @@ func randomMutation(random *rand.Rand, key []byte) *row.Mutation {
 
 func TestMemtableAnswersLikeASortedMap(t *testing.T) {
 	// Slabs contain the data of earlier memtables.
-	memory := offheap.New(offheap.Options{Mode: offheap.Poison})
+	memory := offheaptest.New(t)
 	defer func() {
 		if err := memory.Close(); err != nil {
 			t.Error(err)

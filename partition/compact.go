@@ -8,7 +8,6 @@ import (
 	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/offheap"
-	"github.com/flagstone-db/flagstone/internal/tablefiles"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/sstable"
@@ -113,19 +112,19 @@ func (t *Tree) CompactRange(start, end []byte) (did, more bool, err error) {
 	if c := compaction.Shortcut(in, start, end, surplus); c != nil {
 		return true, true, t.run(v, c, policy, Kept{})
 	}
-	c, inputs := compaction.Downwards(levels, start, end)
+	c := compaction.Downwards(levels, start, end)
 	if c == nil {
 		return false, false, nil
 	}
 	kept := t.keep(&policy, min(c.NewerSeq(levels), memorySeq))
 	// This takes all there is, and does not wait for what is flushed meanwhile.
-	return true, false, t.merge(v, c, inputs, policy, kept)
+	return true, false, t.merge(v, c, policy, kept)
 }
 
 // oldestVersion is the smallest version in the table files.
 func oldestVersion(meta *manifest.Partition) int64 {
 	oldest := int64(math.MaxInt64)
-	for _, f := range slices.Concat(meta.Levels[:]...) {
+	for _, f := range allFiles(meta) {
 		oldest = min(oldest, f.MinVersion)
 	}
 	return oldest
@@ -143,12 +142,11 @@ func (t *Tree) pinVersion() (v *version, memorySeq uint64) {
 
 // run does what a candidate of Pick or Shortcut asks for.
 func (t *Tree) run(v *version, c *compaction.Candidate, policy compaction.Policy, kept Kept) error {
-	inputs := c.Inputs()
 	if !c.Drop && !c.Move {
-		return t.merge(v, c, inputs, policy, kept)
+		return t.merge(v, c, policy, kept)
 	}
 	var e manifest.Edit
-	t.deleteFiles(&e, inputs)
+	t.deleteFiles(&e, &c.Inputs)
 	what, work := "files dropped", &t.env.Work.Dropped
 	if c.Move {
 		e.Added = []manifest.Addition{{Partition: t.id, Level: c.OutputLevel, File: c.Upper[0]}}
@@ -162,10 +160,10 @@ func (t *Tree) run(v *version, c *compaction.Candidate, policy compaction.Policy
 	return nil
 }
 
-// merge merges the candidate's files, which inputs has by level, into its output level.
-func (t *Tree) merge(v *version, c *compaction.Candidate, inputs *compaction.Levels, policy compaction.Policy, kept Kept) error {
+// merge merges the candidate's files into its output level.
+func (t *Tree) merge(v *version, c *compaction.Candidate, policy compaction.Policy, kept Kept) error {
 	began := t.env.Clock.NowMillis()
-	ends, err := t.partEnds(v, c, inputs)
+	ends, err := t.partEnds(v, c)
 	if err != nil {
 		return err
 	}
@@ -173,7 +171,7 @@ func (t *Tree) merge(v *version, c *compaction.Candidate, inputs *compaction.Lev
 		ends: ends, help: executor.Compaction, direct: bypassesPageCache(c),
 		job: func() compaction.Job {
 			return compaction.Job{
-				Inputs: v.runsOf(inputs, t.env.Memory), Policy: policy, Below: c.Below(&v.meta.Levels),
+				Inputs: v.runsOf(&c.Inputs, t.env.Memory), Policy: policy, Below: c.Below(&v.meta.Levels),
 				TargetSize: t.env.Compaction.TableFileSize, Grandparents: c.Grandparents,
 			}
 		},
@@ -182,7 +180,7 @@ func (t *Tree) merge(v *version, c *compaction.Candidate, inputs *compaction.Lev
 		return err
 	}
 	var e manifest.Edit
-	t.deleteFiles(&e, inputs)
+	t.deleteFiles(&e, &c.Inputs)
 	out.addTo(&e, t.table, t.id, c.OutputLevel)
 	if err := t.commit(&e, kept, out, 0); err != nil {
 		return err
@@ -212,7 +210,7 @@ func (t *Tree) log(c *compaction.Candidate, what string, dropped uint64, took ti
 func (v *version) runsOf(inputs *compaction.Levels, memory *offheap.Pool) (runs []mvcc.Iterator) {
 	opts := sstable.IterOptions{NoCacheFill: true, Memory: memory}
 	for level, metas := range inputs {
-		files := v.named(level, metas)
+		files := v.open(metas)
 		if level == 0 {
 			for i := range slices.Backward(files) {
 				runs = append(runs, newLevelIterator(files[i:i+1], opts))
@@ -222,13 +220,4 @@ func (v *version) runsOf(inputs *compaction.Levels, memory *offheap.Pool) (runs 
 		}
 	}
 	return runs
-}
-
-// named returns the pinned files of a level that metas name, in the level's order.
-func (v *version) named(level int, metas []*manifest.FileMeta) []*tablefiles.File {
-	wanted := make(map[uint64]bool, len(metas))
-	for _, m := range metas {
-		wanted[m.Number] = true
-	}
-	return slices.DeleteFunc(slices.Clone(v.levels[level]), func(f *tablefiles.File) bool { return !wanted[f.Meta.Number] })
 }

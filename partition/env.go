@@ -58,12 +58,6 @@ type Scheduler interface {
 	ReadsLose(t *Tree)
 }
 
-// Executor runs parts of a flush or compaction on other goroutines: see executor.Executor.
-type Executor interface {
-	Spare(class executor.Class, name string, part func()) bool
-	Beside(f func() error) (wait func() error)
-}
-
 // Settings say how the trees of a store lay out their data. Sizes are bytes.
 type Settings struct {
 	// MemtableSize is the size at which a memtable is rotated out.
@@ -97,7 +91,7 @@ type Env struct {
 	Manifest  Manifest
 	Retention Retention
 	Scheduler Scheduler
-	Executor  Executor
+	Executor  executor.Executor
 	Logger    *slog.Logger
 
 	// Work counts what flushes and compactions did.

@@ -25,7 +25,7 @@ func (t *Tree) Flush(upTo uint64, settle func(endSeq uint64) (durable func() err
 	s := t.pin()
 	defer s.unref()
 	waiting := s.waiting()
-	for len(waiting) > 0 && waiting[len(waiting)-1].endSeq > upTo {
+	for len(waiting) > 0 && s.memories[len(waiting)].startSeq > upTo {
 		waiting = waiting[:len(waiting)-1]
 	}
 	if len(waiting) == 0 {
@@ -35,7 +35,7 @@ func (t *Tree) Flush(upTo uint64, settle func(endSeq uint64) (durable func() err
 		m.writers.Wait()
 		freed += m.bytes()
 	}
-	endSeq := waiting[len(waiting)-1].endSeq
+	endSeq := s.memories[len(waiting)].startSeq // where the last one was rotated out
 	durable, err := settle(endSeq)
 	if err != nil {
 		return 0, err

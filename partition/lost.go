@@ -14,18 +14,6 @@ const (
 // lostNotice is how much time reads lose between two calls of Scheduler.ReadsLose, by stripe.
 const lostNotice = 1 << 22
 
-// lost is the time that reads have lost, in nanoseconds. It is counted in stripes, so that gets on
-// several processors do not take one cache line from each other. The stripe of a get follows from
-// its key: then the reads alone decide when ReadsLose is called, and not what a processor did
-// before. Scans lose at least a microsecond each, and share the first stripe.
-type lost struct{ stripes }
-
-func (l *lost) reset() {
-	for i := range l.stripes {
-		l.stripes[i].count.Store(0)
-	}
-}
-
 // lose notes that a read lost that much time. hash chooses the stripe.
 func (t *Tree) lose(hash uint64, nanos int) {
 	if nanos == 0 {

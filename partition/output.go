@@ -8,6 +8,7 @@ import (
 
 	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/internal/outfile"
+	"github.com/flagstone-db/flagstone/internal/tablefiles"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/row"
@@ -29,7 +30,7 @@ type output struct {
 }
 
 func newOutput(env *Env, direct bool) *output {
-	return &output{env: env, direct: direct, dirs: map[string]bool{}}
+	return &output{env: env, direct: direct, dirs: map[string]bool{}, values: valueOutput{stale: map[uint64]bool{}}}
 }
 
 // join adds the files of a part.
@@ -103,7 +104,7 @@ func (o *output) NewTable() (compaction.TableWriter, error) {
 	}
 	opts := o.env.Table
 	opts.UniqueID = o.env.Random()
-	return &tableOutput{output: o, file: file, writer: sstable.NewWriter(file.File, opts)}, nil
+	return &tableOutput{output: o, file: file, Writer: sstable.NewWriter(file.File, opts)}, nil
 }
 
 // addTo adds the files to an edit, at a level of a partition of a table.
@@ -171,60 +172,49 @@ func (o *output) discard() {
 // tableOutput writes one table file.
 type tableOutput struct {
 	output *output
-	file   newFile
-	writer *sstable.Writer
-	moved  bool // a value of the row may be in a value file
+	*sstable.Writer
+	file  newFile
+	moved bool // a value of the row may be in a value file
 }
 
-func (t *tableOutput) EstimatedSize() int64 { return t.writer.EstimatedSize() }
-func (t *tableOutput) Abandon()             { t.file.Close() }
+// Abandon closes the file, which discard deletes.
+func (t *tableOutput) Abandon() { t.file.Close() }
 
 // StartRow begins a row.
 func (t *tableOutput) StartRow(key []byte) error {
 	t.moved = false
-	return t.writer.StartRow(key)
+	return t.Writer.StartRow(key)
 }
 
 // NoteStored says how another table stores the values of the last row. It says nothing of values
 // that are in value files or go there.
 func (t *tableOutput) NoteStored(s row.Stored) {
 	if !t.moved {
-		t.writer.NoteStored(s)
+		t.Writer.NoteStored(s)
 	}
 }
 
 // AddCell adds a cell; its value may go to a value file.
 func (t *tableOutput) AddCell(c *row.Cell) error {
 	if t.output.env.plain(c) {
-		return t.writer.AddCell(c)
+		return t.Writer.AddCell(c)
 	}
 	t.moved = true
 	moved, err := t.output.cell(c)
 	if err != nil {
 		return err
 	}
-	return t.writer.AddCell(&moved)
+	return t.Writer.AddCell(&moved)
 }
 
 // Finish completes, syncs and closes the file, notes its properties, and starts its read-back.
 func (t *tableOutput) Finish() error {
-	props, err := t.writer.Finish()
+	props, err := t.Writer.Finish()
 	if err = t.file.end(err); err != nil {
 		return err
 	}
-	var values []manifest.ValueUse
-	for _, v := range props.ValueFiles {
-		values = append(values, manifest.ValueUse{File: v.Number, Values: v.Values, Bytes: v.Bytes})
-	}
-	t.output.metas = append(t.output.metas, &manifest.FileMeta{
-		Number: t.file.number, UniqueID: props.UniqueID,
-		Size: props.FileSize, Checksum: props.FileChecksum,
-		Smallest: props.SmallestKey, Largest: props.LargestKey,
-		SmallestSeq: props.SmallestSeq, LargestSeq: props.LargestSeq,
-		MinVersion: props.MinVersion, MaxVersion: props.MaxVersion, Permanent: props.Permanent,
-		NewestTombstone: props.NewestTombstone,
-		Rows:            props.Rows, Cells: props.Cells, Puts: props.Puts, Tombstones: props.Tombstones,
-		CreatedMillis: t.output.env.Clock.NowMillis(), Values: values,
-	})
-	return t.output.verify(t.writer.Meant(), t.file.name)
+	meta := tablefiles.Describe(t.file.number, &props)
+	meta.CreatedMillis = t.output.env.Clock.NowMillis()
+	t.output.metas = append(t.output.metas, meta)
+	return t.output.verify(t.Writer.Meant(), t.file.name)
 }

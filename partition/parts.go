@@ -32,9 +32,8 @@ const (
 	// two.
 	flushShare    = 4
 	maxFlushParts = 2
-	// flushAnchors is how many keys the memtables propose for each part of a flush.
-	flushAnchors = 32
-	// partAnchors is how many keys each input file proposes as ends of parts.
+	// partAnchors is how many keys each input file of a compaction proposes as ends of parts, and
+	// how many the memtables propose for each part of a flush.
 	partAnchors = 32
 )
 
@@ -121,17 +120,15 @@ func (t *Tree) share(n int, class executor.Class, part func(i int)) {
 }
 
 // partEnds returns the keys at which a compaction is divided; none for a small one.
-func (t *Tree) partEnds(v *version, c *compaction.Candidate, inputs *compaction.Levels) ([][]byte, error) {
+func (t *Tree) partEnds(v *version, c *compaction.Candidate) ([][]byte, error) {
 	n := min(partShare*totalSize(c.Files())/t.env.Compaction.TableFileSize, maxParts)
 	if n < 2 {
 		return nil, nil
 	}
 	var anchors Anchors
-	for level, metas := range inputs {
-		for _, f := range v.named(level, metas) {
-			if err := t.addFile(&anchors, f, f.Meta.Size/partAnchors); err != nil {
-				return nil, err
-			}
+	for _, f := range v.open(c.Files()) {
+		if err := t.addFile(&anchors, f, f.Meta.Size/partAnchors); err != nil {
+			return nil, err
 		}
 	}
 	return divide(&anchors, n), nil
@@ -150,7 +147,7 @@ func (t *Tree) flushEnds(waiting []*memory) [][]byte {
 	}
 	var anchors Anchors
 	for _, m := range waiting {
-		t.addMemory(&anchors, m, total/(n*flushAnchors))
+		t.addMemory(&anchors, m, total/(n*partAnchors))
 	}
 	return divide(&anchors, n)
 }

@@ -28,7 +28,7 @@ func fillMemtable(r *rig, generation int) (rows int) {
 
 // spareGoroutines is an executor with goroutines for all parts, and counts them by class.
 type spareGoroutines struct {
-	Executor
+	executor.Executor
 	helpers sync.WaitGroup
 	asked   map[executor.Class]int
 }

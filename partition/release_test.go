@@ -82,8 +82,8 @@ func TestAPinKeepsNoMemtables(t *testing.T) {
 	for n := range 1000 {
 		r.putRow(key("p", n), "c", 1, "v")
 	}
-	pin := r.tree.Pin()
-	defer pin.Release()
+	_, release := r.tree.Pin()
+	defer release()
 	before := r.env.Memory.Stats().InUse
 	r.flush()
 	if left := r.env.Memory.Stats().InUse; left >= before {

@@ -15,7 +15,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/cache"
 	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
 	"github.com/flagstone-db/flagstone/internal/executor/executortest"
-	"github.com/flagstone-db/flagstone/internal/offheap"
+	"github.com/flagstone-db/flagstone/internal/offheap/offheaptest"
 	"github.com/flagstone-db/flagstone/internal/tablefiles"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
@@ -66,7 +66,7 @@ func newRig(t testing.TB) *rig {
 			Compaction:   compaction.Config{TableFileSize: 4 << 10},
 		},
 		FS: r.fault, Dir: testDir, Clock: clocktest.NewManual(1),
-		Memory:   offheap.New(offheap.Options{Mode: offheap.Poison}),
+		Memory:   offheaptest.New(t),
 		Random:   counter(),
 		Manifest: r, Retention: r, Scheduler: r, Executor: executortest.NewManual(),
 		Logger: slog.New(slog.DiscardHandler),

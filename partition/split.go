@@ -2,6 +2,7 @@ package partition
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/flagstone-db/flagstone/internal/tablefiles"
 	"github.com/flagstone-db/flagstone/row"
@@ -25,13 +26,13 @@ func (t *Tree) Anchors(apart int64) (*Anchors, error) {
 // anchors is Anchors of a pinned state; memory adds those of a memtable.
 func (t *Tree) anchors(s *state, apart int64, memory func(to *Anchors, m *memory, apart int64)) (*Anchors, error) {
 	found := new(Anchors)
-	count, keyBytes := 0, 0
-	for _, f := range s.version.files() {
+	files := s.version.files
+	count := 0
+	for _, f := range files {
 		count += int(f.Meta.Size/max(apart, 1)) + 2
-		keyBytes = max(keyBytes, min(len(f.Meta.Largest), 64))
 	}
-	found.grow(min(count, maxAnchorsAhead), keyBytes)
-	for _, f := range s.version.files() {
+	found.list = slices.Grow(found.list, min(count, maxAnchorsAhead))
+	for _, f := range files {
 		if err := t.addFile(found, f, apart); err != nil {
 			return nil, err
 		}
@@ -127,9 +128,9 @@ func (t *Tree) Sizes() (scanned, rows, values int64) {
 	for _, m := range s.memories {
 		scanned, rows = scanned+m.table.Used(), rows+int64(m.table.Rows())
 	}
-	for _, f := range s.version.files() {
-		scanned, rows = scanned+f.Meta.Size, rows+int64(f.Meta.Rows)
-		for _, use := range f.Meta.Values {
+	for _, f := range allFiles(s.version.meta) {
+		scanned, rows = scanned+f.Size, rows+int64(f.Rows)
+		for _, use := range f.Values {
 			values += int64(use.Bytes)
 		}
 	}

@@ -32,12 +32,9 @@ type memory struct {
 	// applied, and 0 while the memtable is empty.
 	segment atomic.Uint64
 
-	// startSeq is at or below every sequence number in the memtable.
+	// startSeq is at or below every sequence number in the memtable, and above all those in older
+	// ones.
 	startSeq uint64
-
-	// endSeq is the first sequence number above all those in this memtable and older ones. It is
-	// set when the memtable is rotated out.
-	endSeq uint64
 }
 
 const rotatedBit = 1 << 62
@@ -47,12 +44,13 @@ func (m *memory) bytes() int64 { return m.reserved.Load() &^ rotatedBit }
 
 // version is one immutable set of table files.
 type version struct {
-	refs   atomic.Int64
-	meta   *manifest.Partition
-	levels [manifest.NumLevels][]*tablefiles.File // parallel to meta.Levels
-	// runs are the levels in the order in which readers read them, newest first. Files of level
-	// 0 that do not overlap are one run, and so is each other level that has files. The files of
-	// a run are in key order.
+	refs  atomic.Int64
+	meta  *manifest.Partition
+	files []*tablefiles.File // by level
+	named map[*manifest.FileMeta]*tablefiles.File
+	// runs are the files in the order in which readers read them, newest first. Files of level 0
+	// that do not overlap are one run, and so is each other level that has files. The files of a
+	// run are in key order.
 	runs [][]*tablefiles.File
 	// recent is how many of the runs are of level 0.
 	recent int
@@ -61,44 +59,42 @@ type version struct {
 // newVersion takes a reference to every file that meta names. The first state that holds the
 // version takes the first reference to it.
 func newVersion(files *tablefiles.Registry, meta *manifest.Partition) *version {
-	v := &version{meta: meta}
-	recent := make(map[*manifest.FileMeta]*tablefiles.File, len(meta.Levels[0]))
-	for level, metas := range meta.Levels {
-		for _, m := range metas {
-			f := files.Ref(m)
-			v.levels[level] = append(v.levels[level], f)
-			if level == 0 {
-				recent[m] = f
-			}
-		}
+	v := &version{meta: meta, named: make(map[*manifest.FileMeta]*tablefiles.File)}
+	for _, m := range allFiles(meta) {
+		v.named[m] = files.Ref(m)
+		v.files = append(v.files, v.named[m])
 	}
-	for _, metas := range slices.Backward(compaction.Runs(meta.Levels[0])) {
-		run := make([]*tablefiles.File, len(metas))
-		for i, m := range metas {
-			run[i] = recent[m]
-		}
-		v.runs = append(v.runs, run)
-	}
-	v.recent = len(v.runs)
-	for _, files := range v.levels[1:] {
-		if len(files) > 0 {
-			v.runs = append(v.runs, files)
+	runs := compaction.Runs(meta.Levels[0])
+	slices.Reverse(runs)
+	v.recent = len(runs)
+	for _, metas := range append(runs, meta.Levels[1:]...) {
+		if len(metas) > 0 {
+			v.runs = append(v.runs, v.open(metas))
 		}
 	}
 	return v
 }
 
+// open returns the files that metas of the version describe.
+func (v *version) open(metas []*manifest.FileMeta) []*tablefiles.File {
+	files := make([]*tablefiles.File, len(metas))
+	for i, m := range metas {
+		files[i] = v.named[m]
+	}
+	return files
+}
+
+// allFiles returns what describes the files of all levels, in their order.
+func allFiles(meta *manifest.Partition) []*manifest.FileMeta { return slices.Concat(meta.Levels[:]...) }
+
 func (v *version) unref() {
 	if v.refs.Add(-1) != 0 {
 		return
 	}
-	for _, f := range v.files() {
+	for _, f := range v.files {
 		f.Unref()
 	}
 }
-
-// files returns all table files, by level.
-func (v *version) files() []*tablefiles.File { return slices.Concat(v.levels[:]...) }
 
 // state is what a reader pins: a version, and memtables, oldest first, of which the last is
 // mutable. It lives until it is replaced and no reader pins it.
@@ -131,6 +127,12 @@ func (s *stripes) total() (sum int64) {
 		sum += s[i].count.Load()
 	}
 	return sum
+}
+
+func (s *stripes) reset() {
+	for i := range s {
+		s[i].count.Store(0)
+	}
 }
 
 func newState(memories []*memory, v *version) *state {
@@ -187,25 +189,17 @@ func (s *state) mutable() *memory { return s.memories[len(s.memories)-1] }
 // waiting returns the memtables that wait to be flushed, oldest first.
 func (s *state) waiting() []*memory { return s.memories[:len(s.memories)-1] }
 
-// Pin keeps the table files of a tree at one moment from being deleted. It keeps no memtables.
-type Pin struct{ version *version }
-
-// Pin pins the tree's present files.
-func (t *Tree) Pin() *Pin {
+// Pin keeps the tree's present table files from being deleted until release is called, and returns
+// the manifest entry that names them. It keeps no memtables.
+func (t *Tree) Pin() (files *manifest.Partition, release func()) {
 	v, _ := t.pinVersion()
-	return &Pin{v}
+	return v.meta, v.unref
 }
-
-// Meta is the manifest entry that names the pinned files.
-func (p *Pin) Meta() *manifest.Partition { return p.version.meta }
-
-// Release lets go of the files.
-func (p *Pin) Release() { p.version.unref() }
 
 // markObsolete marks the files of the version that next does not name, for this or another
 // partition. They are deleted when no reader uses them any more.
 func (v *version) markObsolete(next *manifest.State) {
-	for _, f := range v.files() {
+	for _, f := range v.files {
 		f.MarkObsolete(next)
 	}
 }

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"bytes"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -21,8 +22,12 @@ type Tree struct {
 	end   []byte // nil: unbounded
 
 	state   atomic.Pointer[state]
-	lost    lost
 	rotated atomic.Int64 // bytes reserved in memtables that were rotated out
+
+	// lost is the time that reads have lost, in nanoseconds. The stripe of a get follows from its
+	// key: then the reads alone decide when ReadsLose is called, and not what a processor did
+	// before. Scans lose at least a microsecond each, and share the first stripe.
+	lost stripes
 
 	// install serialises the replacement of the state. It is held for
 	// microseconds only: Rotate takes it in the middle of a commit.
@@ -49,7 +54,7 @@ type Tree struct {
 }
 
 // NewTree makes the tree of a partition from its manifest entry, with an empty
-// memtable. columns is the number of columns of the table's primary key.
+// memtable.
 func NewTree(env *Env, table uint64, meta *manifest.Partition) *Tree {
 	t := &Tree{
 		env: env, table: table,
@@ -158,9 +163,7 @@ func (t *Tree) Rotate(nextSeq uint64) int64 {
 	moved := m.reserved.Or(rotatedBit)
 	t.rotated.Add(moved)
 	t.replace(func(old *state) *state {
-		old.mutable().endSeq = nextSeq
-		memories := append(append([]*memory(nil), old.memories...), t.env.newMemory(nextSeq))
-		return newState(memories, old.version)
+		return newState(append(slices.Clone(old.memories), t.env.newMemory(nextSeq)), old.version)
 	})
 	return moved
 }

@@ -413,9 +413,9 @@ func TestObsoleteFilesAreHandedOverOnceWhenNobodyReadsThem(t *testing.T) {
 	if !it.First() {
 		t.Fatal(it.Error())
 	}
-	pin := r.tree.Pin()
-	if len(pin.Meta().Levels[0]) != 4 {
-		t.Fatalf("%d files at level 0", len(pin.Meta().Levels[0]))
+	pinned, release := r.tree.Pin()
+	if len(pinned.Levels[0]) != 4 {
+		t.Fatalf("%d files at level 0", len(pinned.Levels[0]))
 	}
 	did, _, err := r.tree.CompactRange(nil, nil)
 	if !did || err != nil {
@@ -441,7 +441,7 @@ func TestObsoleteFilesAreHandedOverOnceWhenNobodyReadsThem(t *testing.T) {
 	if n := handed(); n != 0 {
 		t.Errorf("%d files were handed over while they were pinned", n)
 	}
-	pin.Release()
+	release()
 	if n := handed(); n != len(inputs) {
 		t.Errorf("%d files were handed over, want %d", n, len(inputs))
 	}
@@ -449,6 +449,9 @@ func TestObsoleteFilesAreHandedOverOnceWhenNobodyReadsThem(t *testing.T) {
 		if !inputs[number] {
 			t.Errorf("file %d was no input", number)
 		}
+	}
+	if !slices.IsSorted(r.obsolete.numbers) { // or else a history could not be repeated
+		t.Errorf("files %d were handed over, not in their order", r.obsolete.numbers)
 	}
 	r.tree.Close()
 	if n := handed(); n != len(inputs) {
@@ -559,10 +562,10 @@ func TestVersionsFollowEachOtherAsTheManifestDoes(t *testing.T) {
 		return err
 	})
 	busy(func() error { // a pin holds what its version names
-		p := r.tree.Pin()
-		defer p.Release()
-		for level, metas := range p.Meta().Levels {
-			if len(metas) != len(p.version.levels[level]) {
+		v, _ := r.tree.pinVersion()
+		defer v.unref()
+		for _, meta := range allFiles(v.meta) {
+			if f := v.named[meta]; f == nil || f.Meta.Number != meta.Number {
 				t.Error("a version does not hold the files that it names")
 			}
 		}

@@ -36,14 +36,11 @@ type valueOutput struct {
 	reference []byte          // of the cell written last
 }
 
-// separates reports whether the value of a cell that is not packed is large enough for a value
-// file.
-func (env *Env) separates(c *row.Cell) bool {
-	return env.ValueThreshold > 0 && len(c.Value) >= env.ValueThreshold
-}
-
 // plain reports whether a cell goes into a table file as it is.
-func (env *Env) plain(c *row.Cell) bool { return !c.Separate && !c.Packed && !env.separates(c) }
+func (env *Env) plain(c *row.Cell) bool {
+	large := env.ValueThreshold > 0 && len(c.Value) >= env.ValueThreshold
+	return !c.Separate && !c.Packed && !large
+}
 
 // cell puts the value of a cell that is not plain where it belongs, in a table file or a value
 // file. It returns c, or a copy of c that is valid until the next call.
@@ -95,9 +92,6 @@ func (o *output) isStale(number uint64) bool {
 	if !known {
 		usage, live := o.env.Manifest.ValueFile(number)
 		stale = live && compaction.StaleValues(usage)
-		if o.values.stale == nil {
-			o.values.stale = map[uint64]bool{}
-		}
 		o.values.stale[number] = stale
 	}
 	return stale

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flagstone-db/flagstone/internal/offheap"
+	"github.com/flagstone-db/flagstone/internal/offheap/offheaptest"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
@@ -201,7 +201,7 @@ func TestABlockIsReadThroughTheMappingWhileThePageCacheHasIt(t *testing.T) {
 
 // Windows in memory of a pool are given back.
 func TestWindowsCanLieOffTheHeap(t *testing.T) {
-	memory := offheap.New(offheap.Options{Mode: offheap.Poison})
+	memory := offheaptest.New(t)
 	w := walk(&recordingFile{blocks: 100}, merge, defaultReadAhead)
 	w.memory = memory
 	w.want(t, "a merge", upward(0, 90), "0+1", "1+16", "17+32", "49+51")

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/flagstone-db/flagstone/internal/cache"
-	"github.com/flagstone-db/flagstone/internal/offheap"
+	"github.com/flagstone-db/flagstone/internal/offheap/offheaptest"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
@@ -33,7 +33,7 @@ func jumpyClock(seed uint64) func() time.Duration {
 func TestDamageIsFoundThroughAMapping(t *testing.T) {
 	for _, compression := range []Compression{CompressNone, CompressS2, CompressZstd} {
 		table, data := damageFile(t, compression)
-		c := NewBlockCache(cache.Options{Capacity: 1 << 20, Memory: offheap.New(offheap.Options{Mode: offheap.Poison})})
+		c := NewBlockCache(cache.Options{Capacity: 1 << 20, Memory: offheaptest.New(t)})
 		for at := int64(0); at < openFile(t, &memFile{data: data}, nil).footer.dataLength; at += 11 {
 			r, err := Open(&memFile{data: data}, ReaderOptions{FileName: damagedName, Cache: c, Mapped: true})
 			if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/assist"
 	"github.com/flagstone-db/flagstone/internal/assist/assisttest"
 	"github.com/flagstone-db/flagstone/internal/cache"
-	"github.com/flagstone-db/flagstone/internal/offheap"
+	"github.com/flagstone-db/flagstone/internal/offheap/offheaptest"
 )
 
 // sometimes returns helpers that do about one piece in so many.
@@ -31,7 +31,7 @@ func TestBlocksThatAreLoadedAheadAreThoseOfTheFile(t *testing.T) {
 		if rng.IntN(2) == 0 {
 			opts.Elapsed = jumpyClock(seed)
 		}
-		memory := offheap.New(offheap.Options{Mode: offheap.Poison})
+		memory := offheaptest.New(t)
 		var c *BlockCache
 		if rng.IntN(3) > 0 {
 			c = NewBlockCache(cache.Options{Capacity: 1 << (10 + rng.IntN(10)), Memory: memory})
@@ -92,7 +92,7 @@ func TestDamageAheadIsMetByWhoGetsThere(t *testing.T) {
 				t.Fatal(err)
 			}
 			h := assisttest.NewManual(func() bool { return true })
-			c := NewBlockCache(cache.Options{Capacity: 1 << 20, Memory: offheap.New(offheap.Options{Mode: offheap.Poison})})
+			c := NewBlockCache(cache.Options{Capacity: 1 << 20, Memory: offheaptest.New(t)})
 			for at := int64(0); at < alone.footer.dataLength; at += 7 {
 				helped, err := Open(&memFile{data: data}, ReaderOptions{FileName: damagedName, Mapped: mapped, Cache: c, Helpers: h})
 				if err != nil {
@@ -218,7 +218,7 @@ func TestScansWithHelpersInAStorm(t *testing.T) {
 	var f memFile
 	table.write(t, &f, WriterOptions{Compression: CompressS2, BlockSize: 2000})
 	for _, mapped := range []bool{false, true} {
-		memory := offheap.New(offheap.Options{Mode: offheap.Poison})
+		memory := offheaptest.New(t)
 		c := NewBlockCache(cache.Options{Capacity: 256 << 10, Memory: memory})
 		h := assist.New(2)
 		r, err := Open(fileOf(f.data), ReaderOptions{FileName: "f", Mapped: mapped, Elapsed: jumpyClock(1), Cache: c, Helpers: h})
@@ -332,7 +332,7 @@ func TestAPanicAheadIsOneOfWhoGetsThere(t *testing.T) {
 		f := &panickyFile{armed: true}
 		table.write(t, &f.memFile, WriterOptions{Compression: CompressS2, BlockSize: 2000})
 		h := assisttest.NewManual(func() bool { return true })
-		memory := offheap.New(offheap.Options{Mode: offheap.Poison})
+		memory := offheaptest.New(t)
 		c := NewBlockCache(cache.Options{Capacity: 1 << 20, Memory: memory})
 		r, err := Open(f, ReaderOptions{FileName: "f", Cache: c, Helpers: h})
 		if err != nil {

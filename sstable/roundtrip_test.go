@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/flagstone-db/flagstone/internal/cache"
-	"github.com/flagstone-db/flagstone/internal/offheap"
+	"github.com/flagstone-db/flagstone/internal/offheap/offheaptest"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -119,7 +119,7 @@ func TestAFileAnswersAsThePlainModelDoes(t *testing.T) {
 		want := model.write(t, f, opts)
 		var c *BlockCache
 		if rng.IntN(3) > 0 {
-			c = NewBlockCache(cache.Options{Capacity: int64(rng.IntN(200_000)), Memory: offheap.New(offheap.Options{Mode: offheap.Poison})})
+			c = NewBlockCache(cache.Options{Capacity: int64(rng.IntN(200_000)), Memory: offheaptest.New(t)})
 		}
 		r, err := Open(f, ReaderOptions{
 			FileName: "000001.sst", Cache: c, Mapped: rng.IntN(2) == 0, Elapsed: jumpyClock(rng.Uint64()),

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/flagstone-db/flagstone/internal/cache"
-	"github.com/flagstone-db/flagstone/internal/offheap"
+	"github.com/flagstone-db/flagstone/internal/offheap/offheaptest"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -166,7 +166,7 @@ func TestAScanReadsAtOnceAsFarAsThoseBeforeWent(t *testing.T) {
 
 func TestReadersOfOneSmallCacheDoNotDisturbEachOther(t *testing.T) {
 	rng := rand.New(rand.NewPCG(21, 4))
-	c := NewBlockCache(cache.Options{Capacity: 4 << 20, Memory: offheap.New(offheap.Options{Mode: offheap.Poison})})
+	c := NewBlockCache(cache.Options{Capacity: 4 << 20, Memory: offheaptest.New(t)})
 	c.Reserve(4<<20 - 20_000) // what is left is shared by two shards
 	var models []modelTable
 	var readers []*Reader

@@ -11,7 +11,7 @@ import (
 	"github.com/klauspost/compress/s2"
 
 	"github.com/flagstone-db/flagstone/internal/cache"
-	"github.com/flagstone-db/flagstone/internal/offheap"
+	"github.com/flagstone-db/flagstone/internal/offheap/offheaptest"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -75,7 +75,7 @@ func TestSegmentsAreReadFromCacheAndFileAlike(t *testing.T) {
 		table.write(t, f, WriterOptions{Compression: compression, FilterBitsPerKey: 10})
 		for _, capacity := range []int64{0, 8 << 10, 60 << 10, 4<<20 - 1} {
 			for _, mapped := range []bool{false, true} {
-				memory := offheap.New(offheap.Options{Mode: offheap.Poison})
+				memory := offheaptest.New(t)
 				c := NewBlockCache(cache.Options{Capacity: capacity, Memory: memory})
 				now := time.Second
 				r, err := Open(&memFile{data: f.data}, ReaderOptions{

@@ -38,8 +38,8 @@
 // the file (16 bytes), the offset of the record in the file (8 bytes). Id and offset bind the
 // record to its place, as in table files. Records are adjacent and begin at offset 0.
 //
-// Values are packed in pieces, see pieces.go. That costs a megabyte of text some hundredths of
-// its compression, and lets idle processors help to decode and verify it.
+// Values are packed in pieces, which are decoded and verified independently: see pieces.go. That
+// costs a megabyte of text some hundredths of its compression.
 //
 // The hash of the heads covers, through their checksums, every byte of the file,
 // without hashing large values twice; the manifest keeps the footer's checksum,

@@ -52,9 +52,9 @@ func pack(buffer *[]byte, value []byte) (packed []byte, ok bool) {
 // PackTo calls use with the packed form of a value, in memory that use must not keep. It reports
 // whether it did: see pack.
 func PackTo(value []byte, use func(packed []byte)) bool {
-	s := scratches.Get().(*scratch)
-	defer s.give()
-	packed, ok := pack(&s.record, value)
+	scratch := scratches.Get().(*[]byte)
+	defer giveScratch(scratch)
+	packed, ok := pack(scratch, value)
 	if ok {
 		use(packed)
 	}

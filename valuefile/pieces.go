@@ -85,93 +85,79 @@ func (p *pieces) ends(i int) (to, contentTo int, run bool) {
 	return int(binary.LittleEndian.Uint32(e)), int(content >> 1), content&1 != 0
 }
 
-// piece returns piece i; bad says what is wrong with its entry, or is "".
-func (p *pieces) piece(i int) (c piece, bad string) {
-	from := 0
-	if i > 0 {
-		c.from, from, _ = p.ends(i - 1)
-	}
-	var to int
-	c.to, to, c.run = p.ends(i)
-	if c.from < 0 || c.from >= c.to || c.to > row.MaxValueBytes || from >= to || to > len(p.contents) { // an int may have 32 bits
-		return c, "pieces out of order"
-	}
-	c.content = p.contents[from:to]
-	c.checksum = binary.LittleEndian.Uint64(p.entries[i*entrySize+entrySum:])
-	if c.run {
-		if len(c.content) != 1 {
-			return c, "a run of more than a byte"
-		}
-	} else if n, err := s2.DecodedLen(c.content); err != nil || n != c.to-c.from {
-		return c, "a piece does not have its declared length"
-	}
-	return c, ""
-}
-
-// verify checks all pieces against their checksums; bad says what is wrong, or is "".
-func (p *pieces) verify() (bad string) {
+// walk calls use with each piece, until one is wrong or use says that it is. bad says what is wrong,
+// or is "".
+func (p *pieces) walk(use func(i int, c piece) (bad string)) (bad string) {
+	from, contentFrom := 0, 0
 	for i := range p.len() {
-		if _, bad := p.verified(i); bad != "" {
+		to, contentTo, run := p.ends(i)
+		if from >= to || to > row.MaxValueBytes || contentFrom >= contentTo || contentTo > len(p.contents) {
+			return "pieces out of order"
+		}
+		c := piece{
+			from: from, to: to, run: run, content: p.contents[contentFrom:contentTo],
+			checksum: binary.LittleEndian.Uint64(p.entries[i*entrySize+entrySum:]),
+		}
+		if run {
+			if len(c.content) != 1 {
+				return "a run of more than a byte"
+			}
+		} else if n, err := s2.DecodedLen(c.content); err != nil || n != to-from {
+			return "a piece does not have its declared length"
+		}
+		if bad := use(i, c); bad != "" {
 			return bad
 		}
+		from, contentFrom = to, contentTo
 	}
 	return ""
 }
 
-// verified is piece, and also verifies the checksum.
-func (p *pieces) verified(i int) (c piece, bad string) {
-	if c, bad = p.piece(i); bad == "" && xxhash.Sum64(c.content) != c.checksum {
-		bad = "checksum of a piece does not match"
+// verify checks a piece against its checksum; bad says what is wrong, or is "".
+func (c *piece) verify() (bad string) {
+	if xxhash.Sum64(c.content) != c.checksum {
+		return "checksum of a piece does not match"
 	}
-	return c, bad
+	return ""
+}
+
+// verify checks all pieces; bad says what is wrong, or is "".
+func (p *pieces) verify() (bad string) {
+	return p.walk(func(_ int, c piece) string { return c.verify() })
 }
 
 // seal sets the checksums of the pieces in a directory; bad says what is wrong with them, or is
 // "".
 func (p *pieces) seal(directory []byte) (bad string) {
-	for i := range p.len() {
-		c, bad := p.piece(i)
-		if bad != "" {
-			return bad
-		}
+	return p.walk(func(i int, c piece) string {
 		binary.LittleEndian.PutUint64(directory[directoryHead+i*entrySize+entrySum:], xxhash.Sum64(c.content))
-	}
-	return ""
+		return ""
+	})
 }
 
 // unpack decodes all pieces into the buffer, to a value of raw bytes. Unless known is true, it
 // verifies each piece first; bad says what is wrong, or is "".
 func (p *pieces) unpack(buffer *[]byte, raw int, known bool) (value []byte, bad string) {
 	value = resize(buffer, raw)
-	for i := range p.len() {
-		if bad = p.unpackPiece(i, value, known); bad != "" {
-			return nil, bad
+	bad = p.walk(func(_ int, c piece) (bad string) {
+		if !known {
+			bad = c.verify()
 		}
-	}
-	return value, ""
-}
-
-// unpackPiece decodes piece i to its place in the value.
-func (p *pieces) unpackPiece(i int, value []byte, known bool) (bad string) {
-	var c piece
-	if known {
-		c, bad = p.piece(i)
-	} else {
-		c, bad = p.verified(i)
-	}
-	switch {
-	case bad != "":
-		return bad
-	case c.to > len(value):
-		return "pieces out of order"
-	case c.run:
-		fill(value[c.from:c.to], c.content[0])
-	default:
-		if _, err := s2.Decode(value[c.from:c.to:c.to], c.content); err != nil {
-			return "a piece does not decompress"
+		switch {
+		case bad != "":
+			return bad
+		case c.to > len(value):
+			return "pieces out of order"
+		case c.run:
+			fill(value[c.from:c.to], c.content[0])
+		default:
+			if _, err := s2.Decode(value[c.from:c.to:c.to], c.content); err != nil {
+				return "a piece does not decompress"
+			}
 		}
-	}
-	return ""
+		return ""
+	})
+	return value, bad
 }
 
 // fill makes all of dst the byte c.

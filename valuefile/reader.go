@@ -136,9 +136,9 @@ func (r *Reader) verified(buffer *[]byte, ref row.Reference) ([]byte, error) {
 		record, err := r.readRecord(buffer, ref)
 		return record.content, err
 	}
-	s := scratches.Get().(*scratch)
-	defer s.give()
-	record, err := r.readRecord(&s.record, ref)
+	scratch := scratches.Get().(*[]byte)
+	defer giveScratch(scratch)
+	record, err := r.readRecord(scratch, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -222,8 +222,7 @@ func (r *Reader) CheckReference(ref row.Reference) error {
 }
 
 // Verify reads the whole file and checks every record, that records follow each other without a
-// gap, and that the footer is right. It calls stopped, if not nil, before each record; an error
-// of that ends it.
+// gap, and that the footer is right. It calls stopped before each record; an error of that ends it.
 func (r *Reader) Verify(stopped func() error) error {
 	var buffer, value []byte
 	var heads xxhash.Digest
@@ -231,10 +230,8 @@ func (r *Reader) Verify(stopped func() error) error {
 	var values, rawBytes uint64
 	end := r.footer.fileSize - footerSize
 	for offset := int64(0); offset < end; {
-		if stopped != nil {
-			if err := stopped(); err != nil {
-				return err
-			}
+		if err := stopped(); err != nil {
+			return err
 		}
 		h, err := r.verifyRecord(&buffer, &value, offset, end)
 		if err != nil {
@@ -280,15 +277,12 @@ func (r *Reader) verifyRecord(buffer, value *[]byte, offset, end int64) (head, e
 	return h, r.corrupt(offset, bad)
 }
 
-// scratch is temporary memory for a compressed record or a packed value.
-type scratch struct{ record []byte }
+// scratches has memory for compressed records and packed values, without content between uses.
+var scratches = sync.Pool{New: func() any { return new([]byte) }}
 
-// scratches holds only working memory, without content between uses.
-var scratches = sync.Pool{New: func() any { return new(scratch) }}
-
-func (s *scratch) give() {
-	if cap(s.record) > 4<<20 {
-		s.record = nil // a rare larger buffer must not stay in memory
+// giveScratch puts memory back. A rare larger buffer must not stay in memory.
+func giveScratch(buffer *[]byte) {
+	if cap(*buffer) <= 4<<20 {
+		scratches.Put(buffer)
 	}
-	scratches.Put(s)
 }

@@ -6,12 +6,12 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/flagstone-db/flagstone/internal/offheap"
+	"github.com/flagstone-db/flagstone/internal/offheap/offheaptest"
 )
 
 // handedOver makes a log whose appends leave writing to HandOver, and counts the calls of
 // Gathered.
-func handedOver(fail *bool) (opts Options, asked, written *int) {
+func handedOver(t *testing.T, fail *bool) (opts Options, asked, written *int) {
 	asked, written = new(int), new(int)
 	opts = testOptions(hookFS{newSim(), func(op, _ string) error {
 		if op != "write" {
@@ -25,12 +25,12 @@ func handedOver(fail *bool) (opts Options, asked, written *int) {
 	}})
 	opts.Sync, opts.SegmentSize = false, 0
 	opts.Gathered = func() { *asked++ }
-	opts.Memory = offheap.New(offheap.Options{Mode: offheap.Poison})
+	opts.Memory = offheaptest.New(t)
 	return opts, asked, written
 }
 
 func TestWhatHasGatheredIsLeftToOthers(t *testing.T) {
-	opts, asked, written := handedOver(new(bool))
+	opts, asked, written := handedOver(t, new(bool))
 	var o oracle
 	w, _ := mustOpen(t, opts, 0, &o)
 	*written = 0
@@ -68,7 +68,7 @@ func TestWhatHasGatheredIsLeftToOthers(t *testing.T) {
 
 func TestAFailedHandOverPoisonsTheLog(t *testing.T) {
 	broken := false
-	opts, _, _ := handedOver(&broken)
+	opts, _, _ := handedOver(t, &broken)
 	var o oracle
 	w, _ := mustOpen(t, opts, 0, &o)
 	broken = true
@@ -142,7 +142,7 @@ func TestWhoWaitsWritesWhatWasLeftToOthers(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			opts, asked, written := handedOver(new(bool))
+			opts, asked, written := handedOver(t, new(bool))
 			var o oracle
 			w, _ := mustOpen(t, opts, 0, &o)
 			*written = 0

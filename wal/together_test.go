@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/flagstone-db/flagstone/internal/offheap"
+	"github.com/flagstone-db/flagstone/internal/offheap/offheaptest"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
@@ -47,7 +47,7 @@ func handOverBesideEverything(t *testing.T, seed uint64, failing, crashing bool)
 		default:
 		}
 	}
-	opts.Memory = offheap.New(offheap.Options{Mode: offheap.Poison})
+	opts.Memory = offheaptest.New(t)
 	w, _ := mustOpen(t, opts, 0, &oracle{})
 	broken.Store(failing)
 

@@ -4,7 +4,7 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/flagstone-db/flagstone/internal/offheap"
+	"github.com/flagstone-db/flagstone/internal/offheap/offheaptest"
 )
 
 // word fills blocks of eight bytes.
@@ -18,7 +18,7 @@ func (w word) FillBlock(b *Block[[0]byte]) error {
 // TestAPinThatComesTooLateDoesNotCount evicts a block after a reader has loaded its slot and
 // before the reader pins the block, which is then free or another slot's.
 func TestAPinThatComesTooLateDoesNotCount(t *testing.T) {
-	memory := offheap.New(offheap.Options{Mode: offheap.Poison})
+	memory := offheaptest.New(t)
 	c := New[[0]byte](Options{Capacity: 1 << 20, Memory: memory})
 	f := c.OpenFile(2)
 	take := func(i int) *Block[[0]byte] {

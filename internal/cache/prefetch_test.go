@@ -4,7 +4,7 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/flagstone-db/flagstone/internal/offheap"
+	"github.com/flagstone-db/flagstone/internal/offheap/offheaptest"
 )
 
 func TestTheLinesOfABufferAreTold(t *testing.T) {
@@ -23,7 +23,7 @@ func TestTheLinesOfABufferAreTold(t *testing.T) {
 
 // TestMemoryThatIsGoneMayBeAskedFor: an evicted block's buffer may even be unmapped.
 func TestMemoryThatIsGoneMayBeAskedFor(t *testing.T) {
-	pool := offheap.New(offheap.Options{Mode: offheap.Guard})
+	pool := offheaptest.New(t)
 	buffer := pool.Alloc(700)
 	lines := linesOf(buffer)
 	pool.Free(buffer)

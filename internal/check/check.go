@@ -4,19 +4,16 @@
 package check
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
+	"reflect"
 	"slices"
 
 	"github.com/flagstone-db/flagstone/internal/tablefiles"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/row"
-	"github.com/flagstone-db/flagstone/sstable"
-	"github.com/flagstone-db/flagstone/valuefile"
 	"github.com/flagstone-db/flagstone/wal"
 )
 
@@ -49,20 +46,28 @@ type Report struct {
 // error says that the check could not be made: the directory cannot be read, or ctx has ended. The
 // report has all damage.
 func Run(ctx context.Context, s Store, progress func(file string)) (report Report, err error) {
-	c := checker{Store: s, ctx: ctx, report: &report, progress: progress}
-	if progress == nil {
-		c.progress = func(string) {}
-	}
+	c := newChecker(ctx, s, &report, progress)
 	if err := c.inventory(); err != nil {
 		return report, err
 	}
+	tables := c.tables()
+	defer func() {
+		for _, f := range tables {
+			f.Unref()
+		}
+	}()
 	if err := c.values(); err != nil {
 		return report, err
 	}
-	err = c.tables()
-	c.closeValues()
-	if err != nil {
-		return report, err
+	for len(tables) > 0 {
+		if err := ctx.Err(); err != nil {
+			return report, err
+		}
+		if err := c.table(tables[0]); err != nil {
+			c.problem(err)
+		}
+		tables[0].Unref() // closes it: the indexes of all tables together may be large
+		tables = tables[1:]
 	}
 	c.log()
 	return report, ctx.Err()
@@ -73,9 +78,22 @@ type checker struct {
 	ctx      context.Context
 	report   *Report
 	progress func(file string)
-
-	open map[uint64]*valuefile.Reader // by number, to follow references
+	files    *tablefiles.Registry
 }
+
+func newChecker(ctx context.Context, s Store, report *Report, progress func(file string)) *checker {
+	if progress == nil {
+		progress = func(string) {}
+	}
+	files := tablefiles.New(s.FS, s.Dir, tablefiles.Options{Access: tablefiles.AccessOnce}, owner{s.State})
+	return &checker{Store: s, ctx: ctx, report: report, progress: progress, files: files}
+}
+
+// owner is the owner of the files.
+type owner struct{ *manifest.State }
+
+// Obsolete is not called: the check marks no file obsolete.
+func (owner) Obsolete(string) {}
 
 func (c *checker) problem(err error) { c.report.Problems = append(c.report.Problems, err) }
 
@@ -92,45 +110,37 @@ func (c *checker) inventory() error {
 	return nil
 }
 
-// tables verifies every table file once.
-func (c *checker) tables() error {
+// tables refers to every table file once.
+func (c *checker) tables() (files []*tablefiles.File) {
 	seen := map[uint64]bool{}
 	for _, t := range c.State.Tables {
 		if t.Log == nil {
 			c.report.Tables++
 		}
 		for _, p := range t.Partitions {
-			for _, level := range p.Levels {
-				for _, f := range level {
-					if err := c.ctx.Err(); err != nil {
-						return err
-					}
-					if seen[f.Number] {
-						continue
-					}
+			for _, f := range slices.Concat(p.Levels[:]...) {
+				if !seen[f.Number] {
 					seen[f.Number] = true
-					if err := c.table(f); err != nil {
-						c.problem(err)
-					}
+					files = append(files, c.files.Ref(f))
 				}
 			}
 		}
 	}
-	return nil
+	return files
 }
 
 // table verifies a table file against itself and against the manifest.
-func (c *checker) table(f *manifest.FileMeta) error {
+func (c *checker) table(file *tablefiles.File) error {
+	f := file.Meta
 	name := filepath.Join(c.Dir, manifest.TableName(f.Number))
 	if _, err := c.FS.Stat(name); err != nil {
 		return nil // missing: reported already
 	}
 	c.progress(name)
-	r, err := tablefiles.OpenTable(c.FS, c.Dir, f)
+	r, err := file.Reader()
 	if err != nil {
 		return err
 	}
-	defer r.Close()
 	c.report.TableFiles++
 	c.report.FileBytes += f.Size
 	if err := r.Verify(c.reference); err != nil {
@@ -143,24 +153,14 @@ func (c *checker) table(f *manifest.FileMeta) error {
 	if sum != f.Checksum {
 		return fmt.Errorf("%w: table file %s: the checksum of the whole file is not the manifest's", c.Corrupt, name)
 	}
-	if p := r.Properties(); !agree(p, f) {
+	found := tablefiles.Describe(f.Number, r.Properties())
+	found.Checksum, found.CreatedMillis = sum, f.CreatedMillis
+	if !reflect.DeepEqual(found, f) {
 		return fmt.Errorf("%w: table file %s: it does not hold what the manifest says", c.Corrupt, name)
 	}
 	c.report.Rows += f.Rows
 	c.report.Cells += f.Cells
 	return nil
-}
-
-// agree reports whether a file's properties are what the manifest says.
-func agree(p *sstable.Properties, f *manifest.FileMeta) bool {
-	return p.Rows == f.Rows && p.Cells == f.Cells && p.Puts == f.Puts && p.Tombstones == f.Tombstones &&
-		bytes.Equal(p.SmallestKey, f.Smallest) && bytes.Equal(p.LargestKey, f.Largest) &&
-		p.SmallestSeq == f.SmallestSeq && p.LargestSeq == f.LargestSeq &&
-		p.MinVersion == f.MinVersion && p.MaxVersion == f.MaxVersion &&
-		p.Permanent == f.Permanent && p.NewestTombstone == f.NewestTombstone &&
-		slices.EqualFunc(p.ValueFiles, f.Values, func(v sstable.ValueFile, use manifest.ValueUse) bool {
-			return v.Number == use.File && v.Values == use.Values && v.Bytes == use.Bytes
-		})
 }
 
 // values verifies every value file.
@@ -174,12 +174,12 @@ func (c *checker) values() error {
 			continue // missing: reported already
 		}
 		c.progress(name)
-		r, err := tablefiles.OpenValues(c.FS, c.Dir, v.ValueFile)
+		r, err := c.files.ValueReader(row.Reference{File: v.Number})
 		if err == nil {
 			c.report.ValueFiles++
 			c.report.Values += v.Values
 			c.report.ValueBytes += v.Size
-			err = errors.Join(r.Verify(c.ctx.Err), r.Close())
+			err = r.Verify(c.ctx.Err)
 		}
 		if c.ctx.Err() != nil {
 			return c.ctx.Err()
@@ -191,39 +191,15 @@ func (c *checker) values() error {
 	return nil
 }
 
-// maxOpenValues bounds the value files that are open to follow references.
-const maxOpenValues = 64
-
 // reference verifies that a cell's reference leads to a record of a value file. values verifies
 // the records themselves, and reports value files that cannot be opened; inventory reports
 // missing ones.
 func (c *checker) reference(ref row.Reference) error {
-	r, ok := c.open[ref.File]
-	if !ok {
-		v, live := c.State.ValueFile(ref.File)
-		if !live {
-			return nil // the table file does not hold what the manifest says
-		}
-		if len(c.open) >= maxOpenValues || c.open == nil {
-			c.closeValues()
-			c.open = map[uint64]*valuefile.Reader{}
-		}
-		r, _ = tablefiles.OpenValues(c.FS, c.Dir, v.ValueFile)
-		c.open[ref.File] = r
-	}
-	if r == nil {
-		return nil
+	r, err := c.files.ValueReader(ref)
+	if err != nil {
+		return nil // or the table file does not hold what the manifest says
 	}
 	return r.CheckReference(ref)
-}
-
-func (c *checker) closeValues() {
-	for _, r := range c.open {
-		if r != nil {
-			r.Close()
-		}
-	}
-	c.open = nil
 }
 
 // log reads the log and decodes every record, and checks the spare files that wait to become

@@ -99,18 +99,9 @@ func writeFiles(t *testing.T, fs vfs.FS) (*manifest.ValueFile, *manifest.FileMet
 	p, err := tw.Finish()
 	must(t, err)
 	must(t, table.Close())
-	meta := &manifest.FileMeta{
-		Number: tableNumber, UniqueID: p.UniqueID, Size: p.FileSize, Checksum: p.FileChecksum,
-		Smallest: p.SmallestKey, Largest: p.LargestKey, SmallestSeq: p.SmallestSeq, LargestSeq: p.LargestSeq,
-		MinVersion: p.MinVersion, MaxVersion: p.MaxVersion, Permanent: p.Permanent, NewestTombstone: p.NewestTombstone,
-		Rows: p.Rows, Cells: p.Cells, Puts: p.Puts, Tombstones: p.Tombstones,
-	}
-	for _, v := range p.ValueFiles {
-		meta.Values = append(meta.Values, manifest.ValueUse{File: v.Number, Values: v.Values, Bytes: v.Bytes})
-	}
 	return &manifest.ValueFile{
 		Number: valueNumber, UniqueID: info.UniqueID, Size: info.Size, Checksum: info.Checksum, Values: info.Values, Bytes: info.Bytes,
-	}, meta
+	}, tablefiles.Describe(tableNumber, &p)
 }
 
 // writeLog writes a log with one batch.
@@ -206,7 +197,7 @@ func TestWhatTheManifestSaysIsCompared(t *testing.T) {
 		"rows":      func(f *manifest.FileMeta) { f.Rows++ },
 		"seq":       func(f *manifest.FileMeta) { f.LargestSeq++ },
 		"key":       func(f *manifest.FileMeta) { f.Largest = append(slices.Clone(f.Largest), 0) },
-		"values":    func(f *manifest.FileMeta) { f.Values = nil },
+		"values":    func(f *manifest.FileMeta) { f.Values = []manifest.ValueUse{{File: valueNumber, Values: 1, Bytes: 1}} },
 		"permanent": func(f *manifest.FileMeta) { f.Permanent = !f.Permanent },
 		"checksum":  func(f *manifest.FileMeta) { f.Checksum++ },
 	} {
@@ -240,13 +231,13 @@ func TestACheckEndsWithItsContext(t *testing.T) {
 // although table and value file are each sound.
 func TestReferencesAreFollowed(t *testing.T) {
 	s, _ := newStore(t)
-	c := checker{Store: s, ctx: context.Background(), report: new(Report), progress: func(string) {}}
-	defer c.closeValues()
+	c := newChecker(context.Background(), s, new(Report), nil)
 	var good []row.Reference
-	r, err := tablefiles.OpenTable(s.FS, s.Dir, s.State.Tables[0].Partitions[0].Levels[0][0])
+	file := c.tables()[0]
+	defer file.Unref()
+	r, err := file.Reader()
 	must(t, err)
 	must(t, r.Verify(func(ref row.Reference) error { good = append(good, ref); return c.reference(ref) }))
-	must(t, r.Close())
 	if len(good) != rows {
 		t.Fatalf("%d references", len(good))
 	}

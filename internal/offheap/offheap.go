@@ -21,61 +21,46 @@ import (
 	"unsafe"
 )
 
-// Mode chooses how a pool finds its users' mistakes. Tests set it.
-type Mode int
-
-const (
-	// Plain only notices a Free of memory that is not allocated.
-	Plain Mode = iota
-	// Poison overwrites freed memory, and checks at the next allocation that it was not written
-	// meanwhile.
-	Poison
-	// Guard maps every allocation on its own, ending at an inaccessible page. Freed memory
-	// becomes inaccessible too, and its addresses are not reused until quarantine others were
-	// freed. So a use after Free, or beyond the end, is a fault. Where memory cannot be mapped,
-	// Guard is Poison.
-	Guard
-)
-
 // Options configure a pool.
 type Options struct {
 	// Idle is how many bytes of free chunks are kept for reuse. Default 64 MiB; negative means
 	// none.
 	Idle int64
-	// Mode is how mistakes are found.
-	Mode Mode
+	// Source, if not nil, has the memory of each allocation. Package offheaptest has one that
+	// finds mistakes of the pool's users.
+	Source Source
 }
 
-const (
-	defaultIdle = 64 << 20
-	// quarantine is how many freed allocations a guarded pool keeps. The kernel bounds the
-	// mappings of a process (65,530 on Linux).
-	quarantine = 8 << 10
-)
+// Source maps memory. The pool calls one method at a time.
+type Source interface {
+	// Map returns n bytes, n above 0. If n is a power of two and at least a page, they begin at a
+	// page boundary.
+	Map(n int) []byte
+	// Unmap takes back what Map returned.
+	Unmap(m []byte)
+}
+
+// system is the operating system.
+type system struct{}
+
+const defaultIdle = 64 << 20
 
 // Pool is a source of memory. Its methods are safe for concurrent use.
 type Pool struct {
-	mode Mode
-	idle int64
+	source Source
+	alone  bool // every allocation is mapped on its own
+	idle   int64
 
 	slack atomic.Int64
 
 	mu      sync.Mutex
-	chunks  map[uintptr]*chunk     // by address / chunkSize
-	large   map[uintptr]allocation // by address
-	free    [orders]spanList       // free spans by order
-	partial [classes]spanList      // spans of a class with free slots
-	unused  int64                  // bytes of chunks that are one free span
+	chunks  map[uintptr]*chunk // by address / chunkSize
+	large   map[uintptr][]byte // mapped for one Alloc each, by address
+	free    [orders]spanList   // free spans by order
+	partial [classes]spanList  // spans of a class with free slots
 	mapped  int64
 	inUse   int64
 	allocs  int64
-	freed   [][]byte // in Guard, oldest first: still mapped, inaccessible
-}
-
-// allocation is memory that was mapped for one Alloc.
-type allocation struct {
-	memory []byte // as mapped
-	size   int64  // charged
 }
 
 // Stats is a pool's present content.
@@ -90,14 +75,11 @@ type Stats struct {
 
 // New makes a pool.
 func New(opts Options) *Pool {
-	p := &Pool{
-		mode: opts.Mode, idle: cmp.Or(opts.Idle, defaultIdle),
-		chunks: map[uintptr]*chunk{}, large: map[uintptr]allocation{},
+	return &Pool{
+		source: cmp.Or[Source](opts.Source, system{}), alone: opts.Source != nil,
+		idle:   cmp.Or(opts.Idle, defaultIdle),
+		chunks: map[uintptr]*chunk{}, large: map[uintptr][]byte{},
 	}
-	if p.mode == Guard && !canGuard {
-		p.mode = Poison
-	}
-	return p
 }
 
 // Size is the capacity of what Alloc(n) returns: n rounded up by at most an eighth, or to 64
@@ -127,7 +109,7 @@ func (p *Pool) Alloc(n int) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.allocs++
-	if p.mode == Guard {
+	if p.alone {
 		return p.allocLarge(n, max(n, 1))
 	}
 	var b []byte
@@ -139,7 +121,6 @@ func (p *Pool) Alloc(n int) []byte {
 		return p.allocLarge(n, size)
 	}
 	p.inUse += int64(cap(b))
-	p.checkPoison(b)
 	return b[:n]
 }
 
@@ -152,8 +133,11 @@ func (p *Pool) Free(b []byte) {
 	at := address(b)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if a, ok := p.large[at]; ok {
-		p.freeLarge(at, a)
+	if m, ok := p.large[at]; ok {
+		delete(p.large, at)
+		p.mapped -= int64(len(m))
+		p.inUse -= int64(len(m))
+		p.source.Unmap(m)
 	} else if c := p.chunks[at/chunkSize]; c != nil {
 		p.freeIn(c, at)
 	} else {
@@ -180,69 +164,19 @@ func (p *Pool) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.trim(0)
-	for _, m := range p.freed {
-		unmapMemory(m)
-	}
-	p.freed = nil
 	if p.allocs > 0 {
 		return fmt.Errorf("offheap: %d allocations, of %d bytes, were not freed", p.allocs, p.inUse)
 	}
 	return nil
 }
 
-// allocLarge maps n bytes on their own, and charges size.
+// allocLarge maps size bytes on their own, for an allocation of n bytes.
 func (p *Pool) allocLarge(n, size int) []byte {
-	var m, b []byte
-	if p.mode == Guard {
-		m, b = mapGuarded(size)
-	} else {
-		m = mapMemory(size)
-		b = m
-	}
-	p.large[address(b)] = allocation{memory: m, size: int64(size)}
+	m := p.source.Map(size)
+	p.large[address(m)] = m
 	p.mapped += int64(size)
 	p.inUse += int64(size)
-	return b[:n:size]
-}
-
-func (p *Pool) freeLarge(at uintptr, a allocation) {
-	delete(p.large, at)
-	p.mapped -= a.size
-	p.inUse -= a.size
-	switch p.mode {
-	case Poison:
-		poison(a.memory)
-	case Guard:
-		guardMemory(a.memory)
-		p.freed = append(p.freed, a.memory)
-		if len(p.freed) <= quarantine {
-			return
-		}
-		a.memory, p.freed = p.freed[0], p.freed[1:]
-	}
-	unmapMemory(a.memory)
-}
-
-const poisonByte = 0xDB
-
-func poison(b []byte) {
-	b = b[:cap(b)]
-	for i := range b {
-		b[i] = poisonByte
-	}
-}
-
-// checkPoison panics if freed memory was written.
-func (p *Pool) checkPoison(b []byte) {
-	if p.mode != Poison {
-		return
-	}
-	b = b[:cap(b)]
-	for i, x := range b {
-		if x != poisonByte {
-			panic(fmt.Sprintf("offheap: byte %d of %d was written after its memory was freed", i, len(b)))
-		}
-	}
+	return m[:n:size]
 }
 
 func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }

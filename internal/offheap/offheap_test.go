@@ -2,11 +2,11 @@ package offheap_test
 
 import (
 	"math/rand/v2"
-	"runtime/debug"
 	"sync"
 	"testing"
 
 	"github.com/flagstone-db/flagstone/internal/offheap"
+	"github.com/flagstone-db/flagstone/internal/offheap/offheaptest"
 )
 
 // mustPanic runs f and fails the test if it does not panic.
@@ -19,8 +19,6 @@ func mustPanic(t *testing.T, what string, f func()) {
 	}()
 	f()
 }
-
-var modes = map[string]offheap.Mode{"plain": offheap.Plain, "poison": offheap.Poison, "guard": offheap.Guard}
 
 func TestSizesWasteAtMostAnEighth(t *testing.T) {
 	p := offheap.New(offheap.Options{})
@@ -43,9 +41,10 @@ func TestSizesWasteAtMostAnEighth(t *testing.T) {
 // TestAllocationsNeverOverlap allocates and frees at random. Every allocation is filled with its
 // own number, which is checked often.
 func TestAllocationsNeverOverlap(t *testing.T) {
-	for name, mode := range modes {
+	for name, p := range map[string]*offheap.Pool{
+		"plain": offheap.New(offheap.Options{Idle: 4 << 20}), "guarded": offheaptest.New(t),
+	} {
 		t.Run(name, func(t *testing.T) {
-			p := offheap.New(offheap.Options{Mode: mode, Idle: 4 << 20})
 			var wait sync.WaitGroup
 			for g := range 4 {
 				wait.Go(func() { churn(t, p, rand.New(rand.NewPCG(7, uint64(g))), 1500) })
@@ -54,7 +53,7 @@ func TestAllocationsNeverOverlap(t *testing.T) {
 			if p.Slack() != 0 {
 				t.Errorf("slack of %d bytes", p.Slack())
 			}
-			if s := p.Stats(); s.InUse != 0 || s.Allocations != 0 || mode != offheap.Guard && s.Mapped > 4<<20 {
+			if s := p.Stats(); s.InUse != 0 || s.Allocations != 0 || s.Mapped > 4<<20 {
 				t.Errorf("after everything was freed: %+v", s)
 			}
 			if err := p.Close(); err != nil {
@@ -117,46 +116,6 @@ func TestFreeOfWhatIsNotAllocatedPanics(t *testing.T) {
 		t.Error("Close does not see what was not freed")
 	}
 	p.Free(kept)
-}
-
-func TestPoisonFindsWritesAfterFree(t *testing.T) {
-	p := offheap.New(offheap.Options{Mode: offheap.Poison})
-	for _, n := range []int{100, 9000, 1 << 20} {
-		b := p.Alloc(n)
-		p.Free(b)
-		for i, x := range b {
-			if x != 0xDB {
-				t.Fatalf("byte %d is %#x after Free", i, x)
-			}
-		}
-		b[n-1] = 1
-		mustPanic(t, "Alloc of memory written after Free", func() { p.Alloc(n) })
-		b[n-1] = 0xDB
-	}
-}
-
-// TestGuardedMemoryIsNotUsedAgainSoon touches freed memory after the same size was allocated
-// many times.
-func TestGuardedMemoryIsNotUsedAgainSoon(t *testing.T) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	p := offheap.New(offheap.Options{Mode: offheap.Guard})
-	for _, n := range []int{1, 100, 9000, 1 << 20} {
-		b := p.Alloc(n)
-		p.Free(b)
-		var later [][]byte
-		for range 50 {
-			later = append(later, p.Alloc(n))
-		}
-		var read byte
-		mustPanic(t, "a read after Free", func() { read += b[0] })
-		mustPanic(t, "a write after Free", func() { b[n-1] = 1 })
-		for _, b := range later {
-			p.Free(b)
-		}
-	}
-	if err := p.Close(); err != nil {
-		t.Error(err)
-	}
 }
 
 func TestMemoryIsReusedBeforeItIsMapped(t *testing.T) {

@@ -71,7 +71,7 @@ type span struct {
 	unused []uint16 // free slots
 	taken  []uint64 // bits of slots in use
 
-	next, prev *span // in its list
+	at int // in its list
 }
 
 func (s *span) memory() []byte {
@@ -80,42 +80,39 @@ func (s *span) memory() []byte {
 	return s.chunk.memory[from:to:to]
 }
 
-// spanList is a list of spans; the newest is used first.
-type spanList struct{ head *span }
+// spanList is a list of spans; mostly the newest is used first.
+type spanList []*span
 
 func (l *spanList) push(s *span) {
-	s.prev, s.next = nil, l.head
-	if l.head != nil {
-		l.head.prev = s
-	}
-	l.head = s
+	s.at = len(*l)
+	*l = append(*l, s)
 }
 
 func (l *spanList) remove(s *span) {
-	if s.prev != nil {
-		s.prev.next = s.next
-	} else {
-		l.head = s.next
+	last := len(*l) - 1
+	(*l)[s.at], (*l)[last].at = (*l)[last], s.at
+	(*l)[last] = nil
+	*l = (*l)[:last]
+}
+
+// newest returns the span that is used next, or nil.
+func (l spanList) newest() *span {
+	if len(l) == 0 {
+		return nil
 	}
-	if s.next != nil {
-		s.next.prev = s.prev
-	}
-	s.next, s.prev = nil, nil
+	return l[len(l)-1]
 }
 
 // allocSpan takes a span of the order, and divides a larger one if there is none.
 func (p *Pool) allocSpan(order, class int) *span {
 	at := order
-	for at < orders && p.free[at].head == nil {
+	for at < orders && len(p.free[at]) == 0 {
 		at++
 	}
 	var s *span
 	if at < orders {
-		s = p.free[at].head
+		s = p.free[at].newest()
 		p.free[at].remove(s)
-		if at == orders-1 {
-			p.unused -= chunkSize
-		}
 	} else {
 		s = p.newChunk()
 	}
@@ -131,10 +128,11 @@ func (p *Pool) allocSpan(order, class int) *span {
 
 // newChunk maps a chunk and returns it as one span.
 func (p *Pool) newChunk() *span {
-	memory, mapped := mapAligned(chunkSize)
-	if p.mode == Poison {
-		poison(memory)
-	}
+	// Twice the size holds an aligned chunk. That takes more address space but no more memory.
+	mapped := p.source.Map(2 * chunkSize)
+	skip := int(-address(mapped) & (chunkSize - 1))
+	memory := mapped[skip : skip+chunkSize : skip+chunkSize]
+	adviseHuge(memory)
 	c := &chunk{memory: memory, mapped: mapped}
 	p.chunks[address(memory)/chunkSize] = c
 	p.mapped += chunkSize
@@ -160,20 +158,16 @@ func (p *Pool) freeSpan(s *span) {
 		s.order++
 	}
 	p.free[s.order].push(s)
-	if s.order == orders-1 {
-		p.unused += chunkSize
-		p.trim(max(p.idle, 0))
-	}
+	p.trim(max(p.idle, 0))
 }
 
 // trim unmaps free chunks until at most keep bytes of them are left.
 func (p *Pool) trim(keep int64) {
-	for l := &p.free[orders-1]; p.unused > keep && l.head != nil; {
-		s := l.head
+	for l := &p.free[orders-1]; int64(len(*l))*chunkSize > keep; {
+		s := l.newest()
 		l.remove(s)
 		delete(p.chunks, address(s.chunk.memory)/chunkSize)
-		unmapMemory(s.chunk.mapped)
-		p.unused -= chunkSize
+		p.source.Unmap(s.chunk.mapped)
 		p.mapped -= chunkSize
 	}
 }
@@ -190,7 +184,7 @@ func spanOrder(size int) int {
 
 func (p *Pool) allocSlot(class int) []byte {
 	size := classSize(class)
-	s := p.partial[class].head
+	s := p.partial[class].newest()
 	if s == nil {
 		s = p.allocSpan(spanOrder(size), class)
 		s.slots = spanSize(s.order) / size
@@ -225,9 +219,6 @@ func (p *Pool) freeIn(c *chunk, at uintptr) {
 	switch {
 	case s.class == wholeSpan && offset == 0:
 		p.inUse -= int64(spanSize(s.order))
-		if p.mode == Poison {
-			poison(s.memory())
-		}
 		p.freeSpan(s)
 	case s.class >= 0 && offset%classSize(s.class) == 0:
 		p.freeSlot(s, offset/classSize(s.class))
@@ -243,9 +234,6 @@ func (p *Pool) freeSlot(s *span, i int) {
 	size := classSize(s.class)
 	p.inUse -= int64(size)
 	p.slack.Add(int64(size))
-	if p.mode == Poison {
-		poison(s.memory()[i*size : (i+1)*size : (i+1)*size])
-	}
 	s.taken[i/64] &^= 1 << (i % 64)
 	if len(s.unused) == 0 {
 		p.partial[s.class].push(s)

@@ -40,17 +40,12 @@ type Writer struct {
 type Meant struct {
 	// Size is the file's size in bytes.
 	Size int64
-	// sums are the checksums of the file up to the end of each chunk.
+	// sums are the checksums of the file up to the end of each chunk. An empty file has one.
 	sums []uint64
 }
 
 // Checksum is the xxhash64 of all bytes of the file.
-func (m *Meant) Checksum() uint64 {
-	if len(m.sums) == 0 {
-		return xxhash.Sum64(nil)
-	}
-	return m.sums[len(m.sums)-1]
-}
+func (m *Meant) Checksum() uint64 { return m.sums[len(m.sums)-1] }
 
 // New starts to write f, which must be empty.
 func New(f vfs.File) *Writer {
@@ -129,7 +124,7 @@ func (w *Writer) Finish() (Meant, error) {
 			return Meant{}, fmt.Errorf("outfile: cut padding off: %w", err)
 		}
 	}
-	if w.meant.Size%chunk != 0 {
+	if w.meant.Size%chunk != 0 || w.meant.Size == 0 {
 		w.meant.sums = append(w.meant.sums, w.digest.Sum64())
 	}
 	chunks.Put(w.buffer)

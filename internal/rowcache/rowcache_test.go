@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/flagstone-db/flagstone/internal/offheap"
+	"github.com/flagstone-db/flagstone/internal/offheap/offheaptest"
 	"github.com/flagstone-db/flagstone/internal/rowcache"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -16,7 +16,7 @@ import (
 // newCache makes a cache that must free everything in the end, and take as much as it reported
 // and at most its capacity and an eighth.
 func newCache(t testing.TB, capacity int64) *rowcache.Cache {
-	memory := offheap.New(offheap.Options{Mode: offheap.Guard})
+	memory := offheaptest.New(t)
 	var reserved int64
 	c := rowcache.New(capacity, memory, func(bytes int64) { reserved += bytes })
 	t.Cleanup(func() {
@@ -262,7 +262,7 @@ func TestManyReaders(t *testing.T) {
 
 // TestReadersMayOutlastTheCache: a store that is closed does not wait for its readers.
 func TestReadersMayOutlastTheCache(t *testing.T) {
-	memory := offheap.New(offheap.Options{Mode: offheap.Guard})
+	memory := offheaptest.New(t)
 	c := rowcache.New(1<<20, memory, func(int64) {})
 	key, cells := []byte("key"), cellsOf(3, 2, "value")
 	put := func() {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/compaction"
-	"github.com/flagstone-db/flagstone/internal/offheap"
+	"github.com/flagstone-db/flagstone/internal/offheap/offheaptest"
 	"github.com/flagstone-db/flagstone/internal/seams"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
@@ -27,7 +27,7 @@ func TestReadersTouchNothingThatWasFreed(t *testing.T) {
 			TableReads: reads,
 		}
 		o.Seams = seams.Seams{
-			FS: vfs.NewSim(vfs.SimOptions{}), Memory: offheap.New(offheap.Options{Mode: offheap.Guard}),
+			FS: vfs.NewSim(vfs.SimOptions{}), Memory: offheaptest.New(t),
 			BlockSize: 400, ValueThreshold: 200, Levels: compaction.Config{L0Trigger: 2, LevelBase: 16 << 10},
 		}
 		store, err := flagstone.Open("/disk/store", o)

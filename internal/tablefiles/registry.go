@@ -55,6 +55,8 @@ const (
 	AccessMapped
 	// AccessDirect reads by system calls only.
 	AccessDirect
+	// AccessOnce reads by system calls too, and says that each file is read once, front to back.
+	AccessOnce
 )
 
 const (
@@ -98,6 +100,24 @@ type File struct {
 	handle[sstable.Reader]
 }
 
+// The kinds of files.
+const tableKind, valueKind = "table", "value"
+
+// Describe returns the manifest's description of a table file with these properties, but for the
+// time at which it was made.
+func Describe(number uint64, p *sstable.Properties) *manifest.FileMeta {
+	f := &manifest.FileMeta{
+		Number: number, UniqueID: p.UniqueID, Size: p.FileSize, Checksum: p.FileChecksum,
+		Smallest: p.SmallestKey, Largest: p.LargestKey, SmallestSeq: p.SmallestSeq, LargestSeq: p.LargestSeq,
+		MinVersion: p.MinVersion, MaxVersion: p.MaxVersion, Permanent: p.Permanent, NewestTombstone: p.NewestTombstone,
+		Rows: p.Rows, Cells: p.Cells, Puts: p.Puts, Tombstones: p.Tombstones,
+	}
+	for _, v := range p.ValueFiles {
+		f.Values = append(f.Values, manifest.ValueUse{File: v.Number, Values: v.Values, Bytes: v.Bytes})
+	}
+	return f
+}
+
 // handle is what a table file and a value file have in common. The reader is opened at its first
 // use.
 type handle[R any] struct {
@@ -107,18 +127,26 @@ type handle[R any] struct {
 	reader   atomic.Pointer[R]
 }
 
-// open returns the reader, which first opens if there is none yet.
-func (h *handle[R]) open(first func() (*R, error)) (*R, error) {
+// open returns the reader, which read makes at the first call from the named file. kind is table or
+// value. Errors name the file.
+func (h *handle[R]) open(reg *Registry, kind, name string, read func(file vfs.File, mapped bool) (*R, error)) (*R, error) {
 	h.opening.Lock()
 	defer h.opening.Unlock()
 	if r := h.reader.Load(); r != nil {
 		return r, nil
 	}
-	r, err := first()
-	if err == nil {
-		h.reader.Store(r)
+	mapped, how := reg.access(kind == valueKind)
+	file, err := reg.open.file(name, how)
+	if err != nil {
+		return nil, fmt.Errorf("open %s file %s: %w", kind, name, err)
 	}
-	return r, err
+	r, err := read(file, mapped)
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	h.reader.Store(r)
+	return r, nil
 }
 
 // release closes the file, which has no references left. If it is obsolete, its name goes to the
@@ -193,13 +221,14 @@ func (f *File) Reader() (*sstable.Reader, error) {
 	return f.openReader()
 }
 
+// openReader opens the file. It fails if size or unique id are not those in the manifest.
 func (f *File) openReader() (*sstable.Reader, error) {
-	return f.open(func() (*sstable.Reader, error) {
-		reg := f.registry
-		mapped, sparing := reg.access(false)
-		return openTable(reg.open.file, vfs.OpenOptions{Random: true, Sparing: sparing}, reg.dir, f.Meta, sstable.ReaderOptions{
-			Cache: reg.opts.Cache, Mapped: mapped, VerifyInterval: reg.opts.VerifyInterval,
-			Elapsed: reg.opts.Elapsed, Helpers: reg.opts.Helpers,
+	reg, meta := f.registry, f.Meta
+	name := filepath.Join(reg.dir, manifest.TableName(meta.Number))
+	return f.open(reg, tableKind, name, func(file vfs.File, mapped bool) (*sstable.Reader, error) {
+		return sstable.Open(file, sstable.ReaderOptions{
+			FileName: name, FileSize: meta.Size, UniqueID: meta.UniqueID, Cache: reg.opts.Cache, Mapped: mapped,
+			VerifyInterval: reg.opts.VerifyInterval, Elapsed: reg.opts.Elapsed, Helpers: reg.opts.Helpers,
 		})
 	})
 }
@@ -207,12 +236,13 @@ func (f *File) openReader() (*sstable.Reader, error) {
 // access says how to read a file that is opened now: through a mapping, or by system calls, with
 // or without sparing the page cache. Value files are mapped only if all files fit in memory
 // beside the tables, which are read more.
-func (reg *Registry) access(values bool) (mapped, sparing bool) {
+func (reg *Registry) access(values bool) (mapped bool, how vfs.OpenOptions) {
+	how.Random = reg.opts.Access != AccessOnce
 	switch {
 	case reg.opts.Access != AccessAuto:
-		return reg.opts.Access == AccessMapped, false
+		return reg.opts.Access == AccessMapped, how
 	case reg.memory == 0:
-		return true, false
+		return true, how
 	}
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
@@ -220,37 +250,9 @@ func (reg *Registry) access(values bool) (mapped, sparing bool) {
 	if values {
 		bytes += reg.mu.valueBytes
 	}
-	return bytes < reg.memory/mappedShare, reg.mu.bytes > reg.memory*sparingTables
-}
-
-// OpenTable opens the table file that meta describes, of the store in dir, for a caller that
-// reads it once, without a block cache. Errors name the file.
-func OpenTable(fs vfs.FS, dir string, meta *manifest.FileMeta) (*sstable.Reader, error) {
-	return openTable(fs.Open, vfs.OpenOptions{}, dir, meta, sstable.ReaderOptions{})
-}
-
-// opener opens a file.
-type opener func(name string, opts vfs.OpenOptions) (vfs.File, error)
-
-// openTable opens a table file. It fails if size or unique id are not those in the manifest.
-func openTable(open opener, how vfs.OpenOptions, dir string, meta *manifest.FileMeta, opts sstable.ReaderOptions) (*sstable.Reader, error) {
-	opts.FileName = filepath.Join(dir, manifest.TableName(meta.Number))
-	opts.FileSize, opts.UniqueID = meta.Size, meta.UniqueID
-	return openFile(open, "table", opts.FileName, how, func(file vfs.File) (*sstable.Reader, error) { return sstable.Open(file, opts) })
-}
-
-// openFile opens a file and a reader for it. Errors name the file.
-func openFile[R any](open opener, kind, name string, how vfs.OpenOptions, read func(vfs.File) (*R, error)) (*R, error) {
-	file, err := open(name, how)
-	if err != nil {
-		return nil, fmt.Errorf("open %s file %s: %w", kind, name, err)
-	}
-	r, err := read(file)
-	if err != nil {
-		file.Close()
-		return nil, err
-	}
-	return r, nil
+	// Reads that spare the page cache are direct, which valuefile.Open does not take.
+	how.Sparing = !values && reg.mu.bytes > reg.memory*sparingTables
+	return bytes < reg.memory/mappedShare, how
 }
 
 // Stats is what the open table and value files take.

@@ -83,11 +83,7 @@ func (o *owner) table(number uint64, reference []byte) *manifest.FileMeta {
 	props, err := w.Finish()
 	o.must(err)
 	o.must(file.Close())
-	meta := &manifest.FileMeta{Number: number, UniqueID: props.UniqueID, Size: props.FileSize}
-	for _, v := range props.ValueFiles {
-		meta.Values = append(meta.Values, manifest.ValueUse{File: v.Number, Values: v.Values, Bytes: v.Bytes})
-	}
-	return meta
+	return Describe(number, &props)
 }
 
 func TestAFileIsOpenedOnceAndClosedWithItsLastReference(t *testing.T) {
@@ -192,7 +188,7 @@ func TestFilesAreMappedWhileTheyFitInMemory(t *testing.T) {
 		access                 Access
 		memory, tables, values int64
 		mapped, mappedValues   bool
-		sparing                bool
+		sparing, ordered       bool
 	}{
 		{memory: 100, tables: 49, mapped: true, mappedValues: true},
 		{memory: 100, tables: 50},
@@ -202,15 +198,17 @@ func TestFilesAreMappedWhileTheyFitInMemory(t *testing.T) {
 		{tables: 1 << 40, mapped: true, mappedValues: true},
 		{access: AccessMapped, memory: 100, tables: 1000, mapped: true, mappedValues: true},
 		{access: AccessDirect, memory: 100},
+		{access: AccessOnce, memory: 100, tables: 40, ordered: true},
 	} {
 		o := newOwner(t)
 		o.live[9] = manifest.ValueUsage{ValueFile: &manifest.ValueFile{Number: 9, Size: c.values}}
 		reg := New(host{o.fs, c.memory}, testDir, Options{Access: c.access}, o)
 		reg.Ref(&manifest.FileMeta{Number: 1, Size: c.tables, Values: []manifest.ValueUse{{File: 9}}})
-		mapped, sparing := reg.access(false)
-		mappedValues, _ := reg.access(true)
-		if mapped != c.mapped || mappedValues != c.mappedValues || sparing != c.sparing {
-			t.Errorf("%+v: mapped %t, values %t, sparing %t", c, mapped, mappedValues, sparing)
+		mapped, how := reg.access(false)
+		mappedValues, howValues := reg.access(true)
+		if mapped != c.mapped || mappedValues != c.mappedValues || how.Sparing != c.sparing || howValues.Sparing ||
+			how.Random == c.ordered || howValues.Random == c.ordered {
+			t.Errorf("%+v: mapped %t, values %t, opened %+v and %+v", c, mapped, mappedValues, how, howValues)
 		}
 	}
 }

@@ -57,7 +57,7 @@ func (reg *Registry) Value(buffer *[]byte, reference []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := reg.valueReader(ref)
+	r, err := reg.ValueReader(ref)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func (reg *Registry) Value(buffer *[]byte, reference []byte) ([]byte, error) {
 
 // Record is like Value, but returns the value as it is stored, for valuefile.Writer.Copy.
 func (reg *Registry) Record(buffer *[]byte, ref row.Reference) (valuefile.Record, error) {
-	r, err := reg.valueReader(ref)
+	r, err := reg.ValueReader(ref)
 	if err != nil {
 		return valuefile.Record{}, err
 	}
@@ -78,8 +78,10 @@ func (reg *Registry) Unpack(buffer *[]byte, packed []byte) ([]byte, error) {
 	return valuefile.Unpack(buffer, packed)
 }
 
-// valueReader returns the reader of the file that a reference names, which it opens on first use.
-func (reg *Registry) valueReader(ref row.Reference) (*valuefile.Reader, error) {
+// ValueReader returns the reader of the file that a reference names, which it opens on first use.
+// Errors name the value file. REQUIRES: the caller holds a reference to a table file that refers to
+// it.
+func (reg *Registry) ValueReader(ref row.Reference) (*valuefile.Reader, error) {
 	reg.mu.Lock()
 	v := reg.mu.values[ref.File]
 	reg.mu.Unlock()
@@ -93,25 +95,13 @@ func (reg *Registry) valueReader(ref row.Reference) (*valuefile.Reader, error) {
 	if r := v.reader.Load(); r != nil {
 		return r, nil
 	}
-	return v.open(func() (*valuefile.Reader, error) {
-		mapped, _ := reg.access(true)
-		return openValues(reg.open.file, vfs.OpenOptions{Random: true}, reg.dir, v.meta, valuefile.ReaderOptions{
-			Mapped: mapped, VerifyInterval: reg.opts.VerifyInterval, Elapsed: reg.opts.Elapsed,
+	meta, name := v.meta, filepath.Join(reg.dir, manifest.ValueName(ref.File))
+	return v.open(reg, valueKind, name, func(file vfs.File, mapped bool) (*valuefile.Reader, error) {
+		return valuefile.Open(file, valuefile.ReaderOptions{
+			FileName: name, Mapped: mapped, VerifyInterval: reg.opts.VerifyInterval, Elapsed: reg.opts.Elapsed,
+			Want: valuefile.Info{
+				UniqueID: meta.UniqueID, Size: meta.Size, Checksum: meta.Checksum, Values: meta.Values, Bytes: meta.Bytes,
+			},
 		})
 	})
-}
-
-// OpenValues opens the value file that meta describes, of the store in dir, for a caller that
-// reads it once. Errors name the file.
-func OpenValues(fs vfs.FS, dir string, meta *manifest.ValueFile) (*valuefile.Reader, error) {
-	return openValues(fs.Open, vfs.OpenOptions{}, dir, meta, valuefile.ReaderOptions{})
-}
-
-// openValues opens a value file. It fails if that is not the file that meta describes.
-func openValues(open opener, how vfs.OpenOptions, dir string, meta *manifest.ValueFile, opts valuefile.ReaderOptions) (*valuefile.Reader, error) {
-	opts.FileName = filepath.Join(dir, manifest.ValueName(meta.Number))
-	opts.Want = valuefile.Info{
-		UniqueID: meta.UniqueID, Size: meta.Size, Checksum: meta.Checksum, Values: meta.Values, Bytes: meta.Bytes,
-	}
-	return openFile(open, "value", opts.FileName, how, func(file vfs.File) (*valuefile.Reader, error) { return valuefile.Open(file, opts) })
 }

@@ -33,13 +33,6 @@ type watch struct{ written int64 } // Tree.Written at the last look
 
 func newQuiet() quiet { return quiet{watched: make(map[*partition.Tree]*watch)} }
 
-// watching reports whether the tree is watched: it was written to lately.
-func (q *quiet) watching(tree *partition.Tree) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.watched[tree] != nil
-}
-
 // noteIdle finds the trees that had no writes since its previous call.
 func (q *quiet) noteIdle(trees []*partition.Tree) {
 	q.mu.Lock()
@@ -71,15 +64,13 @@ func (q *quiet) activity(tree *partition.Tree) partition.Activity {
 // watch observes writes to the tree until it is quiet; then the tree does the work that waited
 // for this.
 func (u *Upkeep) watch(tree *partition.Tree) {
-	q, w := &u.quiet, &watch{tree.Written()}
+	q := &u.quiet
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	delete(q.idle, tree)
-	watched := q.watched[tree] != nil
-	if !watched {
+	if q.watched[tree] == nil {
+		w := &watch{tree.Written()}
 		q.watched[tree] = w
-	}
-	q.mu.Unlock()
-	if !watched {
 		u.Jobs.After(quietPeriod, func() { u.lookAgain(tree, w) })
 	}
 }

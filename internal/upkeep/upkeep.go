@@ -179,7 +179,8 @@ func (u *Upkeep) Settle(ctx context.Context) error {
 		if err := u.await(ctx, executor.Flush, executor.Compaction); err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(trees, u.quiet.watching) {
+		busy := func(tree *partition.Tree) bool { return u.quiet.activity(tree) == partition.Busy }
+		if !slices.ContainsFunc(trees, busy) {
 			return nil
 		}
 	}

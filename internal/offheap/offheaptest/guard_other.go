@@ -1,0 +1,5 @@
+//go:build !unix
+
+package offheaptest
+
+func newSource() *poisoned { return new(poisoned) }
