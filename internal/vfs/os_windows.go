@@ -78,6 +78,12 @@ func diskUsage(dir string) (Usage, error) {
 	return Usage{Total: total, Available: available}, nil
 }
 
+// Restrict does nothing: files have no permissions of this kind.
+func (osFS) Restrict(string) error { return nil }
+
+// Map is not available.
+func (f *osFile) Map(int64) (*Mapping, error) { return nil, errors.ErrUnsupported }
+
 // fileLimit is unknown: only memory limits handles.
 func fileLimit() int { return 0 }
 

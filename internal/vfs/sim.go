@@ -463,6 +463,12 @@ func (l *simLock) Close() error {
 // unboundedDisk is the size that an unbounded disk reports.
 const unboundedDisk = 1 << 44
 
+// Restrict does nothing: a simulated machine has one user. Its memory and the number of open files
+// have no limit.
+func (s *Sim) Restrict(string) error { return nil }
+func (s *Sim) FileLimit() int        { return 0 }
+func (s *Sim) Memory() int64         { return 0 }
+
 // Usage implements FS.
 func (s *Sim) Usage(dir string) (Usage, error) {
 	d := s.disk
