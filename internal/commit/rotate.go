@@ -8,15 +8,8 @@ import "github.com/flagstone-db/flagstone/partition"
 // all together come near their budget. REQUIRES: order is held.
 func (p *Pipeline) makeRoom(mutations []mutation) {
 	for i := range mutations {
-		m := &mutations[i]
-		if m.tree != nil && m.tree.Full(m.size) {
+		if m := &mutations[i]; m.tree != nil && m.tree.Full(m.size) {
 			p.rotate(m.tree)
-		}
-		if m.derived == nil {
-			continue
-		}
-		if tree := m.derived.Tree(); tree.Full(m.derived.Size()) {
-			p.rotate(tree)
 		}
 	}
 	if p.gate.Crowded() {
