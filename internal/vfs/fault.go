@@ -285,15 +285,6 @@ func (f *Fault) Restrict(name string) error { return f.inner.Restrict(name) }
 func (f *Fault) FileLimit() int             { return f.inner.FileLimit() }
 func (f *Fault) Memory() int64              { return f.inner.Memory() }
 
-// Usage implements FS.
-func (f *Fault) Usage(dir string) (u Usage, err error) {
-	err = f.call(Call{Op: OpUsage, Name: dir}, func() (err error) {
-		u, err = f.inner.Usage(dir)
-		return err
-	})
-	return u, err
-}
-
 // simulated is a file whose faults can reach below its calls, into the disk.
 type simulated interface {
 	failSync(model SyncFailure)

@@ -14,7 +14,6 @@ package vfs
 //	syncDir(dir)            make entries durable
 //	lockFile(f)             exclusive, non-blocking; ErrLocked
 //	lockDir(dir)            the same of a directory; nil, nil if it cannot
-//	diskUsage(dir)          total and available bytes
 
 import (
 	"errors"
@@ -187,11 +186,6 @@ func (osFS) Stat(name string) (Info, error) {
 }
 
 func (osFS) SyncDir(dir string) error { return pathError("syncdir", dir, syncDir(dir)) }
-
-func (osFS) Usage(dir string) (Usage, error) {
-	u, err := diskUsage(dir)
-	return u, pathError("usage", dir, err)
-}
 
 func (osFS) FileLimit() int { return fileLimit() }
 func (osFS) Memory() int64  { return machineMemory() }

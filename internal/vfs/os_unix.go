@@ -104,21 +104,6 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-func diskUsage(dir string) (Usage, error) {
-	var st unix.Statfs_t
-	for {
-		err := unix.Statfs(dir, &st)
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			return Usage{}, err
-		}
-		size := uint64(st.Bsize)
-		return Usage{Total: st.Blocks * size, Available: st.Bavail * size}, nil
-	}
-}
-
 func (f *osFile) Map(size int64) (*Mapping, error) {
 	if size <= 0 || int64(int(size)) != size {
 		return nil, errors.ErrUnsupported

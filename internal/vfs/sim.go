@@ -469,7 +469,13 @@ func (s *Sim) Restrict(string) error { return nil }
 func (s *Sim) FileLimit() int        { return 0 }
 func (s *Sim) Memory() int64         { return 0 }
 
-// Usage implements FS.
+// Usage is the space of a simulated disk in bytes.
+type Usage struct {
+	Total     uint64
+	Available uint64 // to this process
+}
+
+// Usage returns the space of the disk that holds dir.
 func (s *Sim) Usage(dir string) (Usage, error) {
 	d := s.disk
 	err := s.enterRead("usage", dir)

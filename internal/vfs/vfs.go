@@ -44,8 +44,6 @@ type FS interface {
 	// ErrLocked if this or another process holds the lock. LockToWrite makes the file;
 	// LockToRead writes nothing.
 	Lock(name string, mode LockMode) (io.Closer, error)
-	// Usage returns the space of the file system that holds dir.
-	Usage(dir string) (Usage, error)
 	// Restrict leaves only the owner's permissions on a file or directory that another program,
 	// or an earlier version, made, so that it is as Create and MkdirAll make it. A symbolic link
 	// to one that others may use is an error. It does nothing if the file system has no
@@ -114,12 +112,6 @@ func ReadFile(fsys FS, name string, most int64) ([]byte, error) {
 type Info struct {
 	Size int64
 	Dir  bool
-}
-
-// Usage is the space of a file system in bytes.
-type Usage struct {
-	Total     uint64
-	Available uint64 // to this process
 }
 
 // File is an open file. Reads and writes at an offset are safe for concurrent use; the appending
