@@ -121,17 +121,15 @@ func (s *Store) open() error {
 
 // openFiles takes the lock before it reads anything else, and opens or makes the manifest.
 func (s *Store) openFiles() (err error) {
+	mode := vfs.LockToWrite
 	if s.opts.ReadOnly {
+		mode = vfs.LockToRead
 		if _, err := s.fs.Stat(filepath.Join(s.dir, manifest.CurrentName)); err != nil {
 			_, _, err = manifest.Load(s.fs, s.dir)
 			return err
 		}
 	} else if err := vfs.MakeDir(s.fs, "", s.dir); err != nil {
 		return err
-	}
-	mode := vfs.LockToWrite
-	if s.opts.ReadOnly {
-		mode = vfs.LockToRead
 	}
 	if s.lock, err = s.fs.Lock(filepath.Join(s.dir, manifest.LockName), mode); err != nil {
 		return err
