@@ -3,6 +3,7 @@ package flagstone
 import (
 	"fmt"
 	"log/slog"
+	"math"
 	"runtime"
 	"time"
 
@@ -234,6 +235,20 @@ func (o Options) valueThreshold() int {
 	}
 	return max(o.Seams.ValueThreshold, 0)
 }
+
+// packFrom is the length from which values put into a table are packed: those that will go to
+// value files. They have the packed form from the log on, so log, memtable and flush write and
+// hold less.
+func (o Options) packFrom() int {
+	threshold := o.valueThreshold()
+	if threshold == 0 || o.Compression == CompressionNone {
+		return math.MaxInt
+	}
+	// Packing a shorter value costs more than it saves.
+	return max(threshold, shortestPacked)
+}
+
+const shortestPacked = 64
 
 // levels derives the shape of the trees from the options.
 func (o Options) levels() compaction.Config {

@@ -2,7 +2,6 @@ package commit
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -20,7 +19,7 @@ type queue struct {
 	// two. Tickets from head to below tail are waiting.
 	ring       []pending
 	head, tail ticket
-	waiters    []waiter
+	moved      chan struct{} // closed when head moves; nil if nothing waits for that
 }
 
 // ticket numbers commits in the order of their sequence numbers.
@@ -31,12 +30,6 @@ type pending struct {
 	lsn     wal.LSN
 	seq     uint64 // the last one
 	applied bool
-}
-
-// waiter waits for a sequence number to become visible.
-type waiter struct {
-	seq  uint64
-	done chan struct{}
 }
 
 const firstRing = 64
@@ -112,36 +105,29 @@ func (q *queue) advance(upTo wal.LSN) {
 		}
 		q.visible.Store(c.seq)
 	}
-	if q.head == head || len(q.waiters) == 0 {
-		return
+	if q.head != head && q.moved != nil {
+		close(q.moved)
+		q.moved = nil
 	}
-	visible := q.visible.Load()
-	q.waiters = slices.DeleteFunc(q.waiters, func(w waiter) bool {
-		if w.seq > visible {
-			return false
-		}
-		close(w.done)
-		return true
-	})
 }
 
 // wait returns when a sequence number is visible, or with the context's error.
 func (q *queue) wait(ctx context.Context, seq uint64) error {
-	q.mu.Lock()
-	if q.visible.Load() >= seq {
-		q.mu.Unlock()
-		return nil
-	}
-	w := waiter{seq: seq, done: make(chan struct{})}
-	q.waiters = append(q.waiters, w)
-	q.mu.Unlock()
-	select {
-	case <-w.done:
-		return nil
-	case <-ctx.Done():
+	for {
 		q.mu.Lock()
-		q.waiters = slices.DeleteFunc(q.waiters, func(other waiter) bool { return other.done == w.done })
+		if q.visible.Load() >= seq {
+			q.mu.Unlock()
+			return nil
+		}
+		if q.moved == nil {
+			q.moved = make(chan struct{})
+		}
+		moved := q.moved
 		q.mu.Unlock()
-		return ctx.Err()
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }
