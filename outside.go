@@ -8,6 +8,7 @@ package flagstone
 // otherwise it runs again.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,11 +47,9 @@ func (tx *RowTx) Unlatch() error {
 func (tx *RowTx) getLatched(opts ReadOptions) (*Row, error) {
 	theirs, most := opts.MaxBytes, max(latchedBytes/int64(tx.latched), 8<<10)
 	opts.maxExamined = max(latchedCells/tx.latched, 64)
-	if theirs == 0 || theirs > most {
-		opts.MaxBytes = most
-	}
+	opts.MaxBytes = min(cmp.Or(theirs, most), most)
 	found, err := tx.table.getEncoded(tx.of.Key(), &opts, nil, true)
-	if errors.Is(err, ErrRowTooLarge) && (theirs == 0 || theirs > most) {
+	if errors.Is(err, ErrRowTooLarge) && opts.MaxBytes != theirs {
 		return nil, tx.Unlatch()
 	}
 	return found, err

@@ -1,6 +1,7 @@
 package flagstone
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -21,10 +22,7 @@ func (t *Table) SplitPoints(ctx context.Context, splitBytes int64, limit int) ([
 	if splitBytes < 1 || limit < 0 {
 		return nil, fmt.Errorf("%w: split points of %d bytes, at most %d", ErrInvalid, splitBytes, limit)
 	}
-	if limit == 0 {
-		limit = math.MaxInt
-	}
-	cutter := partition.NewCutter(len(t.core.Key), splitBytes, limit)
+	cutter := partition.NewCutter(len(t.core.Key), splitBytes, cmp.Or(limit, math.MaxInt))
 	for _, tree := range t.core.Trees() {
 		if err := ctx.Err(); err != nil {
 			return nil, err
