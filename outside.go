@@ -9,7 +9,6 @@ package flagstone
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 
@@ -67,15 +66,6 @@ func (u *update) again(t *Table, err error) error {
 	if u.outside++; u.outside > outsideAttempts {
 		return fmt.Errorf("%w: rows of table %q change while they are read", ErrConflict, t.core.Name)
 	}
-	return nil
-}
-
-// observe waits until all that was applied is visible, so that reads without latches see it.
-func (u *update) observe(ctx context.Context, s *Store) error {
-	if err := s.wait(ctx, s.pipeline.Refuse(nil)); err != nil {
-		return err
-	}
-	u.seen = s.pipeline.Visible()
 	return nil
 }
 

@@ -225,9 +225,11 @@ func (u *update) once(ctx context.Context, t *Table, begin, fn func() error) (er
 	}
 	var refusal error
 	if u.outside > 0 {
-		if err := u.observe(ctx, s); err != nil {
+		// Reads without latches must see all that was applied.
+		if err := s.wait(ctx, s.pipeline.Refuse(nil)); err != nil {
 			return err
 		}
+		u.seen = s.pipeline.Visible()
 		refusal = u.call(fn)
 	}
 	if u.stripes, err = s.latches.LockAll(ctx, u.stripes); err != nil {

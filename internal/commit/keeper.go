@@ -45,11 +45,6 @@ func (p *Pipeline) prepareNext() {
 	})
 }
 
-// finishWrites makes what is in the log durable and visible, after its callers have given up.
-func (p *Pipeline) finishWrites() {
-	p.jobs.Submit(jobs.Kind{Class: executor.Cleanup, Name: "finishing writes"}, p.Sync)
-}
-
 // HandOver hands the log's buffer to the system if enough has gathered in it. Long background work
 // calls it now and then: while all processors are busy, the job of HandOverSoon may have to wait.
 func (p *Pipeline) HandOver() {

@@ -56,11 +56,7 @@ func (p *Pipeline) RotateLargest() {
 
 // BoundLog rotates the memtables that hold back too much of the log. The store calls it when it was
 // opened: each run begins a segment, and many short runs leave many nearly empty ones.
-func (p *Pipeline) BoundLog() {
-	p.order.Lock()
-	defer p.order.Unlock()
-	p.boundLog()
-}
+func (p *Pipeline) BoundLog() { p.Between(p.boundLog) }
 
 // boundLog is BoundLog whenever the log begins a new segment. It finds the memtables of idle
 // tables, or of writes that take more log than memory, as small ones do. REQUIRES: order is held.
