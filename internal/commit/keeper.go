@@ -4,7 +4,6 @@ package commit
 // gave up are finished, the buffer is handed to the system, and a device that hangs is noticed.
 
 import (
-	"sync/atomic"
 	"time"
 
 	"github.com/flagstone-db/flagstone/internal/executor"
@@ -19,15 +18,6 @@ const (
 	// does not answer.
 	hangsAfter = time.Second
 )
-
-// keeper is the state of the log's care.
-type keeper struct {
-	jobs *jobs.Jobs
-	// preparing is set from the request for the next log segment until its preparation begins.
-	preparing atomic.Bool
-	// watching is set while a check of the device is due; hangs is the result of the last check.
-	watching, hangs atomic.Bool
-}
 
 // prepareNext prepares the next log segment before it is needed. So a full disk is noticed while
 // the present segment still has room: writes are refused until there is space, and nothing is

@@ -20,9 +20,14 @@ import (
 type Pipeline struct {
 	env  Env
 	gate *pressure.Gate
+	jobs *jobs.Jobs
 	opts Options
 	log  *wal.Writer // nil before Start
-	keeper
+
+	// preparing is set from the request for the next log segment until its preparation begins.
+	preparing atomic.Bool
+	// watching is set while a check of the device is due; hangs is the result of the last check.
+	watching, hangs atomic.Bool
 
 	// order guards the stage of that name.
 	order   sync.Mutex
@@ -68,7 +73,7 @@ type Options struct {
 // New returns a pipeline that takes no writes before Start. Background work of the log is done by
 // jobs.
 func New(env Env, gate *pressure.Gate, jobs *jobs.Jobs, opts Options) *Pipeline {
-	return &Pipeline{env: env, gate: gate, opts: opts, keeper: keeper{jobs: jobs}}
+	return &Pipeline{env: env, gate: gate, jobs: jobs, opts: opts}
 }
 
 // Recovered tells the pipeline what was recovered: everything up to the sequence number lastSeq is
