@@ -80,7 +80,7 @@ func New(env Env, gate *pressure.Gate, jobs *jobs.Jobs, opts Options) *Pipeline 
 // durable and visible, and was committed at lastMicros, in microseconds, or before.
 func (p *Pipeline) Recovered(lastSeq uint64, lastMicros int64) {
 	p.nextSeq, p.lastMicros = lastSeq+1, lastMicros
-	p.queue.init(lastSeq)
+	p.queue.visible.Store(lastSeq)
 }
 
 // Start begins to take writes. REQUIRES: Recovered was called.

@@ -11,11 +11,11 @@ import (
 	"github.com/flagstone-db/flagstone/wal"
 )
 
-func (q *queue) length() int { return int(q.tail - q.head) }
+func (q *queue) length() int { return len(q.pending) }
 
 func newQueue(visible uint64) *queue {
 	q := new(queue)
-	q.init(visible)
+	q.visible.Store(visible)
 	return q
 }
 
@@ -72,9 +72,9 @@ func TestAWaitEndsWithItsContext(t *testing.T) {
 }
 
 // TestEveryWaiterSeesItsCommit: many goroutines apply commits in any order, another one makes
-// them durable, and the ring has to grow.
+// them durable, and the queue has to grow.
 func TestEveryWaiterSeesItsCommit(t *testing.T) {
-	const commits = 4 * firstRing
+	const commits = 256
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
 	q := newQueue(0)

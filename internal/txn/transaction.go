@@ -127,17 +127,14 @@ func (tx *Transaction) Leave() { tx.mu.Unlock() }
 // mu is held.
 func (tx *Transaction) usable() error {
 	tx.heed()
-	if tx.over.Load() == nil && tx.opts.Lifetime > 0 && tx.table.Clock.Elapsed() >= tx.deadline {
-		tx.finish(errLate)
+	err := tx.Over()
+	if err == nil && tx.opts.Lifetime > 0 && tx.table.Clock.Elapsed() >= tx.deadline {
+		err = errLate
 	}
-	if over := tx.over.Load(); over != nil {
-		return *over
-	}
-	if err := tx.table.Gone(); err != nil {
+	if err != nil && tx.over.Load() == nil {
 		tx.finish(err)
-		return err
 	}
-	return nil
+	return err
 }
 
 // ready is usable, and works out the changes again if the table's limit of versions has changed.
