@@ -61,7 +61,7 @@ func (p *Pipeline) refused(err error) error {
 			return closed
 		}
 	}
-	return err // no space: nothing happened
+	return err // no space, or the caller gave up waiting for room: nothing happened
 }
 
 // logged maps the error of a call that writes the log. A call that found no space can be repeated

@@ -202,12 +202,7 @@ func (p *Pipeline) enqueueWithRoom(ctx context.Context, w *Write) (ticket, error
 		if t, err := p.enqueue(w); !errors.Is(err, wal.ErrRoom) {
 			return t, err
 		}
-		err := p.log.MakeRoom(ctx, w.batch.Pieces()...)
-		switch {
-		case err == nil:
-		case ctx.Err() != nil && errors.Is(err, ctx.Err()):
-			return 0, err
-		default:
+		if err := p.log.MakeRoom(ctx, w.batch.Pieces()...); err != nil {
 			return 0, p.refused(err)
 		}
 	}
