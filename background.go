@@ -76,8 +76,8 @@ type roomsEnv struct{ *Store }
 
 func (e roomsEnv) Writable() error { return e.pipeline.Writable() }
 
-func (e roomsEnv) Await(ctx context.Context, event, other <-chan struct{}) error {
-	return e.jobs.Await(ctx, event, other)
+func (e roomsEnv) Await(ctx context.Context, event <-chan struct{}) error {
+	return e.jobs.Await(ctx, event)
 }
 
 func (e roomsEnv) FlushLargest() { e.pipeline.RotateLargest() }

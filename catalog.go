@@ -26,11 +26,15 @@ type catalog struct {
 	byName map[string]*Table
 }
 
-// add adds a table. Change logs are not found by name.
+// add adds a table, or the change log of a table that was added before. Change logs are not found by
+// name.
 func (c *catalog) add(t *Table) {
 	c.byID[t.core.ID] = t
-	if t.core.LogOf == 0 {
+	switch log := t.core.Meta().Log; {
+	case log == nil:
 		c.byName[t.core.Name] = t
+	case log.Until == 0:
+		c.byID[log.Of].core.Log.Store(t.core)
 	}
 }
 
@@ -38,11 +42,7 @@ func (c *catalog) add(t *Table) {
 func (all *tables) load(s *Store, state *manifest.State) {
 	c := &catalog{byID: make(map[uint64]*Table), byName: make(map[string]*Table)}
 	for _, meta := range state.Tables { // a change log comes after its table
-		t := newTable(s, meta)
-		c.add(t)
-		if t.core.LogOf != 0 && meta.Log.Until == 0 {
-			c.byID[t.core.LogOf].core.Log.Store(t.core)
-		}
+		c.add(newTable(s, meta))
 	}
 	all.current.Store(c)
 }

@@ -5,6 +5,7 @@ package flagstone
 // times of streams; a new store has none of these.
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -217,27 +218,23 @@ func (c *copier) marker(ctx context.Context, t, made *Table, r *Row, forever boo
 func (c *copier) restamp(t *Table, cells []row.Cell) (restamped int) {
 	now := c.to.WallMillis()
 	limit := change.VersionLimit(now, t.core.Meta().Options.MaxVersionOffsetSeconds)
-	newest := int64(0) // NowMillis must not fall below it
-	for from := 0; from < len(cells); {
-		to, beyond := from, 0
-		for ; to < len(cells) && string(cells[to].Column) == string(cells[from].Column); to++ {
-			if cells[to].Version >= limit {
-				beyond++
-			}
+	newest, lowest := int64(0), now // NowMillis must not fall below newest
+	for i := len(cells) - 1; i >= 0; i-- {
+		// From the back, the versions of a column ascend; those beyond the limit come last.
+		cell := &cells[i]
+		beyond := cell.Version >= limit
+		if beyond {
+			cell.Version = lowest
+			restamped++
 		}
-		lowest := now
-		if from+beyond < to {
-			lowest = max(lowest, cells[from+beyond].Version+1)
+		lowest = max(lowest, cell.Version+1)
+		if i > 0 && bytes.Equal(cells[i-1].Column, cell.Column) {
+			continue
 		}
-		for i := range beyond { // versions are in descending order
-			cells[from+i].Version = lowest + int64(beyond-1-i)
-			newest = max(newest, cells[from+i].Version)
+		if beyond || cell.Version < now+copyAhead {
+			newest = max(newest, cell.Version)
 		}
-		if v := cells[from].Version; v < now+copyAhead {
-			newest = max(newest, v)
-		}
-		restamped += beyond
-		from = to
+		lowest = now
 	}
 	c.to.issued.Raise(newest)
 	return restamped

@@ -1,8 +1,10 @@
 package flagstone
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
+	"math"
 	"runtime"
 	"time"
 
@@ -202,9 +204,7 @@ func (o Options) withDefaults() (Options, error) {
 		if *d.value < 0 {
 			return o, fmt.Errorf("%w: Options.%s is %d bytes", ErrInvalid, d.name, *d.value)
 		}
-		if *d.value == 0 {
-			*d.value = d.def
-		}
+		*d.value = cmp.Or(*d.value, d.def)
 	}
 	if o.Sync != SyncAlways && o.Sync != SyncNone {
 		return o, fmt.Errorf("%w: Options.Sync is %d", ErrInvalid, o.Sync)
@@ -217,23 +217,30 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	// A memtable holds at most 4 GiB (package memtable), and one write may exceed MemtableSize.
 	o.MemtableSize = min(o.MemtableSize, max(o.MemoryBudget/4, 1), 2*gib)
-	if o.VerifyInterval == 0 {
-		o.VerifyInterval = 10 * time.Second
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.VerifyInterval = cmp.Or(o.VerifyInterval, 10*time.Second)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	o.Seams.SetDefaults()
 	return o, nil
 }
 
 // valueThreshold is the length from which values go to value files, 0 if none do.
 func (o Options) valueThreshold() int {
-	if o.Seams.ValueThreshold == 0 {
-		return partition.ValueThreshold
-	}
-	return max(o.Seams.ValueThreshold, 0)
+	return max(cmp.Or(o.Seams.ValueThreshold, partition.ValueThreshold), 0)
 }
+
+// packFrom is the length from which values put into a table are packed: those that will go to
+// value files. They have the packed form from the log on, so log, memtable and flush write and
+// hold less.
+func (o Options) packFrom() int {
+	threshold := o.valueThreshold()
+	if threshold == 0 || o.Compression == CompressionNone {
+		return math.MaxInt
+	}
+	// Packing a shorter value costs more than it saves.
+	return max(threshold, shortestPacked)
+}
+
+const shortestPacked = 64
 
 // levels derives the shape of the trees from the options.
 func (o Options) levels() compaction.Config {

@@ -8,7 +8,7 @@ package flagstone
 // otherwise it runs again.
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -46,11 +46,9 @@ func (tx *RowTx) Unlatch() error {
 func (tx *RowTx) getLatched(opts ReadOptions) (*Row, error) {
 	theirs, most := opts.MaxBytes, max(latchedBytes/int64(tx.latched), 8<<10)
 	opts.maxExamined = max(latchedCells/tx.latched, 64)
-	if theirs == 0 || theirs > most {
-		opts.MaxBytes = most
-	}
+	opts.MaxBytes = min(cmp.Or(theirs, most), most)
 	found, err := tx.table.getEncoded(tx.of.Key(), &opts, nil, true)
-	if errors.Is(err, ErrRowTooLarge) && (theirs == 0 || theirs > most) {
+	if errors.Is(err, ErrRowTooLarge) && opts.MaxBytes != theirs {
 		return nil, tx.Unlatch()
 	}
 	return found, err
@@ -68,15 +66,6 @@ func (u *update) again(t *Table, err error) error {
 	if u.outside++; u.outside > outsideAttempts {
 		return fmt.Errorf("%w: rows of table %q change while they are read", ErrConflict, t.core.Name)
 	}
-	return nil
-}
-
-// observe waits until all that was applied is visible, so that reads without latches see it.
-func (u *update) observe(ctx context.Context, s *Store) error {
-	if err := s.wait(ctx, s.pipeline.Refuse(nil)); err != nil {
-		return err
-	}
-	u.seen = s.pipeline.Visible()
 	return nil
 }
 

@@ -51,17 +51,13 @@ func (o *ReadOptions) selection(columns *[][]byte) (mvcc.Selection, error) {
 	sel := mvcc.Selection{
 		Start: nameBytes(o.StartColumn), End: nameBytes(o.EndColumn),
 		MaxVersions: o.MaxVersions, MinVersion: o.MinVersion, MaxVersionExcl: o.MaxVersion,
-		NoCells: o.existsOnly, MaxBytes: o.MaxBytes,
+		NoCells: o.existsOnly || o.Columns != nil && len(o.Columns) == 0, MaxBytes: o.MaxBytes, MaxExamined: o.maxExamined,
 	}
-	sel.MaxExamined = o.maxExamined
 	if o.MaxColumns < 0 || o.MaxVersions < 0 || o.MinVersion < 0 || o.MaxVersion < 0 || o.MaxBytes < 0 {
 		return sel, fmt.Errorf("%w: ReadOptions with a negative number", ErrInvalid)
 	}
 	if o.Columns == nil {
 		return sel, nil
-	}
-	if len(o.Columns) == 0 {
-		sel.NoCells = true
 	}
 	names, sorted := (*columns)[:0], true
 	for i, c := range o.Columns {
@@ -97,9 +93,7 @@ func (l *lookup) give() {
 	if l.row.collector.Size() > keep {
 		l.row = Row{}
 	}
-	if len(l.columns) > 0 {
-		clear(l.columns)
-	}
+	clear(l.columns)
 	lookups.Put(l)
 }
 

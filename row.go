@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/flagstone-db/flagstone/internal/tablefiles"
 	"github.com/flagstone-db/flagstone/internal/valuefetch"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -195,4 +196,27 @@ func decodeKey(dst []row.Value, key []byte, columns int) ([]row.Value, error) {
 		err = fmt.Errorf("%w: stored row key %x: %w", ErrCorrupt, key, err)
 	}
 	return values, err
+}
+
+// fetch makes the values of the row's cells plain; see valuefetch.Values.Fetch. If the cells take
+// more than most bytes (0: no limit), the error is ErrRowTooLarge.
+func (r *Row) fetch(files *tablefiles.Registry, most int64) error {
+	err := r.fetched.Fetch(r.cells, files, most)
+	if err == valuefetch.ErrTooLarge {
+		return r.tooLarge(most)
+	}
+	return err
+}
+
+func (r *Row) tooLarge(most int64) error {
+	r.fetched.Release() // other rows must not keep this memory
+	return fmt.Errorf("%w: more than %d bytes in row %x", ErrRowTooLarge, most, r.rowKey)
+}
+
+// detach is Clone for a row that is not used any more: the copy takes over the fetched values.
+func (r *Row) detach() *Row {
+	values := r.fetched.TakeOut(r.cells)
+	c := r.Clone()
+	r.fetched.PutInto(c.cells, values)
+	return c
 }

@@ -30,10 +30,9 @@ func (s *Store) Snapshot() (*Snapshot, error) {
 
 // Close releases what the snapshot keeps. It may be called twice.
 func (sn *Snapshot) Close() {
-	if sn.closed.Swap(true) {
-		return
+	if !sn.closed.Swap(true) {
+		sn.store.views.Unpin(&sn.moment)
 	}
-	sn.store.views.Unpin(&sn.moment)
 }
 
 // at is the moment of the snapshot, nil if there is no snapshot. An error says why a store cannot

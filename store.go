@@ -1,6 +1,7 @@
 package flagstone
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -121,17 +122,15 @@ func (s *Store) open() error {
 
 // openFiles takes the lock before it reads anything else, and opens or makes the manifest.
 func (s *Store) openFiles() (err error) {
+	mode := vfs.LockToWrite
 	if s.opts.ReadOnly {
+		mode = vfs.LockToRead
 		if _, err := s.fs.Stat(filepath.Join(s.dir, manifest.CurrentName)); err != nil {
 			_, _, err = manifest.Load(s.fs, s.dir)
 			return err
 		}
 	} else if err := vfs.MakeDir(s.fs, "", s.dir); err != nil {
 		return err
-	}
-	mode := vfs.LockToWrite
-	if s.opts.ReadOnly {
-		mode = vfs.LockToRead
 	}
 	if s.lock, err = s.fs.Lock(filepath.Join(s.dir, manifest.LockName), mode); err != nil {
 		return err
@@ -168,21 +167,11 @@ func (s *Store) state() *manifest.State {
 func (s *Store) share() {
 	shared := s.opts.Shared
 	if shared == nil {
-		workers := s.opts.Seams.Executor
-		if workers == nil {
-			workers = newPool()
-		}
-		memory := s.opts.Seams.Memory
-		if memory == nil {
-			memory = offheap.New(offheap.Options{})
-		}
-		s.own = newShared(s.opts.CacheSize, workers, memory)
+		workers := cmp.Or(s.opts.Seams.Executor, newPool())
+		s.own = newShared(s.opts.CacheSize, workers, cmp.Or(s.opts.Seams.Memory, offheap.New(offheap.Options{})))
 		shared = s.own
 	}
-	s.executor = shared.executor
-	if s.opts.Seams.Executor != nil {
-		s.executor = s.opts.Seams.Executor
-	}
+	s.executor = cmp.Or(s.opts.Seams.Executor, shared.executor)
 	helpers := s.opts.Seams.Helpers
 	if helpers == nil && s.opts.Seams.Executor == nil {
 		helpers = shared.helpers

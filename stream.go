@@ -43,15 +43,12 @@ func (s *StreamSpec) check() error {
 
 // streamSpec describes the table's stream, nil if it has none.
 func (t *Table) streamSpec() *StreamSpec {
-	st := t.Stream()
-	if st == nil {
-		return nil
+	if st := t.Stream(); st != nil {
+		if info := st.Info(); info.ID != 0 {
+			return &info.StreamSpec
+		}
 	}
-	info := st.Info()
-	if info.ID == 0 {
-		return nil
-	}
-	return &info.StreamSpec
+	return nil
 }
 
 // checkStream returns why a table's stream cannot be changed so.
@@ -86,9 +83,7 @@ func (t *Table) alterStream(e *manifest.Edit, change *StreamChange, lastSeq uint
 	meta := newLogMeta(state.NextTable, state.NextPartition, t.core.ID, lastSeq, change.Enable, s.issued.Millis())
 	e.Created = append(e.Created, meta)
 	return func(state *manifest.State) {
-		log := newTable(s, state.Table(meta.ID))
-		s.tables.change(func(c *catalog) { c.add(log) })
-		t.core.Log.Store(log.core)
+		s.tables.change(func(c *catalog) { c.add(newTable(s, state.Table(meta.ID))) })
 	}
 }
 

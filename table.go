@@ -145,9 +145,7 @@ func (s *Store) createTable(spec *TableSpec) (*Table, error) {
 	s.tables.change(func(c *catalog) {
 		c.add(t)
 		if spec.Stream != nil {
-			log := newTable(s, state.Table(meta.ID+1))
-			t.core.Log.Store(log.core)
-			c.add(log)
+			c.add(newTable(s, state.Table(meta.ID+1)))
 		}
 	})
 	s.opts.Logger.Info("table created", "table", spec.Name, "id", t.core.ID)

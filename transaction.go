@@ -1,6 +1,7 @@
 package flagstone
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -47,21 +48,12 @@ func (t *Table) Begin(ctx context.Context, partition row.Value, opts Transaction
 		return nil, fmt.Errorf("%w: a transaction of partition key %s, lifetime %v", ErrInvalid, partition, opts.Lifetime)
 	}
 	prefix, err := t.core.EncodeBound(nil, []row.Value{partition})
-	if err == nil {
-		err = s.mayChange(ctx)
-	}
-	if err == nil {
-		err = s.pipeline.Writable()
-	}
-	if err == nil {
-		err = t.core.Gone()
+	if err := cmp.Or(err, s.mayChange(ctx), s.pipeline.Writable(), t.core.Gone()); err != nil {
+		return nil, err
 	}
 	tx := &Transaction{table: t}
-	if err == nil {
-		err = s.describe(tx.of.Begin(ctx, s.transactions, t.core, prefix, txn.Options(opts)))
-	}
-	if err != nil {
-		return nil, err
+	if err := tx.of.Begin(ctx, s.transactions, t.core, prefix, txn.Options(opts)); err != nil {
+		return nil, s.describe(err)
 	}
 	return tx, nil
 }

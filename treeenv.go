@@ -23,12 +23,7 @@ func (s treeEnv) ValueFile(number uint64) (manifest.ValueUsage, bool) {
 	return s.state().ValueFile(number)
 }
 
-func (s treeEnv) Cancelled() error {
-	if s.closed.Load() {
-		return ErrClosed
-	}
-	return nil
-}
+func (s treeEnv) Cancelled() error { return roomsEnv(s).Refuses() }
 
 func (s treeEnv) Yield() { s.pipeline.HandOver() }
 

@@ -225,9 +225,11 @@ func (u *update) once(ctx context.Context, t *Table, begin, fn func() error) (er
 	}
 	var refusal error
 	if u.outside > 0 {
-		if err := u.observe(ctx, s); err != nil {
+		// Reads without latches must see all that was applied.
+		if err := s.wait(ctx, s.pipeline.Refuse(nil)); err != nil {
 			return err
 		}
+		u.seen = s.pipeline.Visible()
 		refusal = u.call(fn)
 	}
 	if u.stripes, err = s.latches.LockAll(ctx, u.stripes); err != nil {
@@ -293,4 +295,24 @@ func shareNow(rows []*RowTx) {
 	for _, tx := range rows {
 		tx.of.Now = now
 	}
+}
+
+// Commit is a write on its way to durability.
+type Commit struct {
+	store *Store
+	of    commit.Commit
+}
+
+// Wait returns when the write is durable (with SyncAlways) and visible to every later read, or
+// when that failed. If the context ends first, the error matches ErrOutcomeUnknown: the write may
+// still become durable.
+func (c *Commit) Wait(ctx context.Context) error { return c.store.wait(ctx, c.of) }
+
+// wait waits for a commit. A refusal is an error of the caller's function, and returned as it is.
+func (s *Store) wait(ctx context.Context, c commit.Commit) error {
+	refusal, err := c.Wait(ctx)
+	if err != nil {
+		return s.describe(err)
+	}
+	return refusal
 }

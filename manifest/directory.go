@@ -33,7 +33,7 @@ func Tighten(fsys vfs.FS, dir string) error {
 	for _, name := range names {
 		_, manifest := ParseManifestName(name)
 		if manifest || slices.Contains([]string{LockName, CurrentName, WALDir, TablesDir, ValuesDir}, name) {
-			err = errors.Join(err, vfs.Restrict(fsys, filepath.Join(dir, name)))
+			err = errors.Join(err, fsys.Restrict(filepath.Join(dir, name)))
 		}
 	}
 	return err

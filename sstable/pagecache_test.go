@@ -48,7 +48,7 @@ func (f *slowReads) ReadAt(p []byte, off int64) (int, error) {
 	return f.File.ReadAt(p, off)
 }
 
-func (f *slowReads) Map(size int64) (*vfs.Mapping, error) { return vfs.Map(f.File, size) }
+func (f *slowReads) Map(size int64) (*vfs.Mapping, error) { return f.File.Map(size) }
 
 // Gets that wait for the device request what lies around, each chunk once. Gets that do not
 // wait, scans and compactions request nothing.

@@ -81,7 +81,7 @@ func Open(f vfs.File, opts ReaderOptions) (*Reader, error) {
 	if opts.Mapped {
 		// Map fails on systems without mappings, or if mappings or address space are
 		// used up. Then the reader uses calls.
-		r.mapping, _ = vfs.Map(f, size)
+		r.mapping, _ = f.Map(size)
 	}
 	if r.mapping != nil && opts.Elapsed != nil {
 		r.residency.elapsed = opts.Elapsed

@@ -64,7 +64,7 @@ func Open(f vfs.File, opts ReaderOptions) (*Reader, error) {
 	if opts.Mapped && opts.VerifyInterval > 0 && opts.Elapsed != nil {
 		// Map fails if the system has no mappings, or if they or the address space are used up.
 		// Values are then read by calls.
-		if mapping, err := vfs.Map(f, size); err == nil {
+		if mapping, err := f.Map(size); err == nil {
 			r.mapped = &mapped{
 				mapping: mapping, elapsed: opts.Elapsed, interval: opts.VerifyInterval,
 				verified: map[uint64]time.Duration{},

@@ -218,7 +218,7 @@ func (s *serveCommand) newServer(home *instances.Home, creds credentials, aids t
 			key, ok := home.Key(id)
 			return server.AccessKey{Secret: key.Secret, Instance: key.Instance}, ok
 		},
-		Limits: server.Limits{Connections: connections(vfs.FileLimit(vfs.OS()))},
+		Limits: server.Limits{Connections: connections(vfs.OS().FileLimit())},
 		Now:    time.Now, Logger: logger, Faults: aids.faults, Control: control.Handler(aids.clock, aids.faults),
 	})
 }

@@ -5,7 +5,9 @@ package change
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/flagstone-db/flagstone/internal/commit"
@@ -131,17 +133,6 @@ func (c *Change) note(column string, err error) {
 	c.bad[strings.Clone(column)] = badCell{c.mistakes, err}
 }
 
-// firstBad is the first mistake that was not undone. REQUIRES: there is one.
-func (c *Change) firstBad() error {
-	first := badCell{order: math.MaxInt}
-	for _, b := range c.bad {
-		if b.order < first.order {
-			first = b
-		}
-	}
-	return first.err
-}
-
 // Empty reports whether the change does nothing and has no mistake.
 func (c *Change) Empty() bool { return c.Err == nil && len(c.bad) == 0 && c.row.Empty() }
 
@@ -153,7 +144,8 @@ func (c *Change) check(nowMillis int64) error {
 		return c.Err
 	}
 	if len(c.bad) > 0 {
-		return fmt.Errorf("%w: table %q: %w", commit.ErrInvalid, c.Table.Name, c.firstBad())
+		first := slices.MinFunc(slices.Collect(maps.Values(c.bad)), func(a, b badCell) int { return a.order - b.order })
+		return fmt.Errorf("%w: table %q: %w", commit.ErrInvalid, c.Table.Name, first.err)
 	}
 	err := c.stamp(nowMillis)
 	change := c.current()

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/jobs"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/wal"
 )
@@ -59,7 +61,7 @@ func (p *Pipeline) refused(err error) error {
 			return closed
 		}
 	}
-	return err // no space: nothing happened
+	return err // no space, or the caller gave up waiting for room: nothing happened
 }
 
 // logged maps the error of a call that writes the log. A call that found no space can be repeated
@@ -77,6 +79,6 @@ func (p *Pipeline) notSynced(ctx context.Context, err error) error {
 	if errors.Is(err, wal.ErrFailed) || !vfs.IsNoSpace(err) && (ctx.Err() == nil || !errors.Is(err, ctx.Err())) {
 		return p.Fail(err)
 	}
-	p.finishWrites()
+	p.jobs.Submit(jobs.Kind{Class: executor.Cleanup, Name: "finishing writes"}, p.Sync)
 	return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 }

@@ -4,7 +4,6 @@ package commit
 // gave up are finished, the buffer is handed to the system, and a device that hangs is noticed.
 
 import (
-	"sync/atomic"
 	"time"
 
 	"github.com/flagstone-db/flagstone/internal/executor"
@@ -20,15 +19,6 @@ const (
 	hangsAfter = time.Second
 )
 
-// keeper is the state of the log's care.
-type keeper struct {
-	jobs *jobs.Jobs
-	// preparing is set from the request for the next log segment until its preparation begins.
-	preparing atomic.Bool
-	// watching is set while a check of the device is due; hangs is the result of the last check.
-	watching, hangs atomic.Bool
-}
-
 // prepareNext prepares the next log segment before it is needed. So a full disk is noticed while
 // the present segment still has room: writes are refused until there is space, and nothing is
 // lost. Every write calls it until the preparation has begun, so a repeated call costs one atomic
@@ -43,11 +33,6 @@ func (p *Pipeline) prepareNext() {
 		p.gate.NoteLog(err)
 		return err
 	})
-}
-
-// finishWrites makes what is in the log durable and visible, after its callers have given up.
-func (p *Pipeline) finishWrites() {
-	p.jobs.Submit(jobs.Kind{Class: executor.Cleanup, Name: "finishing writes"}, p.Sync)
 }
 
 // HandOver hands the log's buffer to the system if enough has gathered in it. Long background work

@@ -20,9 +20,14 @@ import (
 type Pipeline struct {
 	env  Env
 	gate *pressure.Gate
+	jobs *jobs.Jobs
 	opts Options
 	log  *wal.Writer // nil before Start
-	keeper
+
+	// preparing is set from the request for the next log segment until its preparation begins.
+	preparing atomic.Bool
+	// watching is set while a check of the device is due; hangs is the result of the last check.
+	watching, hangs atomic.Bool
 
 	// order guards the stage of that name.
 	order   sync.Mutex
@@ -32,8 +37,10 @@ type Pipeline struct {
 	lastMicros int64
 	lastLSN    wal.LSN // under order: of the last record appended
 	bounded    uint64  // under order: the log's segment when boundLog was called last
-	// large, under order, is a large write that goes before all others; nil if there is none.
-	large *largeWrite
+	// room is held by the only write that waits for room in the log. If that is a large write, it
+	// is large, under order, and goes before all others.
+	room  Latch
+	large *Write
 
 	queue queue
 
@@ -66,14 +73,14 @@ type Options struct {
 // New returns a pipeline that takes no writes before Start. Background work of the log is done by
 // jobs.
 func New(env Env, gate *pressure.Gate, jobs *jobs.Jobs, opts Options) *Pipeline {
-	return &Pipeline{env: env, gate: gate, opts: opts, keeper: keeper{jobs: jobs}}
+	return &Pipeline{env: env, gate: gate, jobs: jobs, opts: opts}
 }
 
 // Recovered tells the pipeline what was recovered: everything up to the sequence number lastSeq is
 // durable and visible, and was committed at lastMicros, in microseconds, or before.
 func (p *Pipeline) Recovered(lastSeq uint64, lastMicros int64) {
 	p.nextSeq, p.lastMicros = lastSeq+1, lastMicros
-	p.queue.init(lastSeq)
+	p.queue.visible.Store(lastSeq)
 }
 
 // Start begins to take writes. REQUIRES: Recovered was called.
@@ -142,11 +149,11 @@ func (p *Pipeline) enqueue(w *Write) (ticket, error) {
 	if err := p.Writable(); err != nil {
 		return 0, err
 	}
-	if p.large != nil && p.large.write != w {
+	if p.large != nil && p.large != w {
 		return 0, wal.ErrRoom
 	}
-	first := p.nextSeq
-	if err := w.find(first); err != nil {
+	next, err := w.place(p.nextSeq)
+	if err != nil {
 		return 0, err
 	}
 	p.makeRoom(w.mutations)
@@ -155,89 +162,48 @@ func (p *Pipeline) enqueue(w *Write) (ticket, error) {
 	segment := p.log.Segment()
 	w.micros = max(w.micros, p.lastMicros)
 	w.batch.SetTime(w.micros)
-	lsn, err := p.log.AppendNow(row.LogStream, first, w.batch.Pieces()...)
+	lsn, err := p.log.AppendNow(row.LogStream, p.nextSeq, w.batch.Pieces()...)
 	if err != nil {
 		return 0, p.refused(err)
 	}
 	if p.log.NeedsNext() {
 		p.prepareNext()
 	}
-	p.nextSeq += uint64(len(w.mutations))
-	p.lastMicros, p.lastLSN = w.micros, lsn
-	w.commit = Commit{pipeline: p, lsn: lsn, seq: p.nextSeq - 1}
+	p.nextSeq, p.lastMicros, p.lastLSN = next, w.micros, lsn
+	w.commit = Commit{pipeline: p, lsn: lsn, seq: next - 1}
 	w.reserve(segment)
 	if p.log.Segment() != p.bounded { // a segment may also begin between two appends
 		p.boundLog()
 	}
-	return p.queue.push(lsn, p.nextSeq-1), nil
+	return p.queue.push(lsn, next-1), nil
 }
-
-// Large writes. A record that is large finds no room in the log while smaller writes go on, unless
-// these wait for it.
 
 // largeBytes is the size from which a record is large: it needs most of a segment, or of the
-// log's buffer.
+// log's buffer. It finds no room in the log while smaller writes go on, unless these wait for it.
 const largeBytes = 1 << 20
 
-// largeWrite is a large write for which the log had no room.
-type largeWrite struct {
-	write *Write
-	done  chan struct{} // closed when the write has its place or was given up
-}
-
-// enqueueWithRoom is enqueue for a write that found no room in the log. It holds no lock while it
-// waits for the disk, so small writes go on.
+// enqueueWithRoom is enqueue for a write that found no room in the log. It does not hold order while
+// it waits for the disk, so small writes go on.
 func (p *Pipeline) enqueueWithRoom(ctx context.Context, w *Write) (ticket, error) {
-	defer p.letOthersGo(w)
-	for {
-		if err := p.goFirst(ctx, w); err != nil {
-			return 0, err
-		}
-		err := p.log.MakeRoom(ctx, w.batch.Pieces()...)
-		switch {
-		case err == nil:
-		case ctx.Err() != nil && errors.Is(err, ctx.Err()):
-			return 0, err
-		default:
-			return 0, p.refused(err)
-		}
-		if t, err := p.enqueue(w); !errors.Is(err, wal.ErrRoom) {
-			return t, err
-		}
+	if err := p.room.Lock(ctx); err != nil {
+		return 0, err
 	}
-}
-
-// goFirst waits until no other large write goes first. If w is large itself, it then goes first:
-// otherwise other writes would take the room made for it, again and again.
-func (p *Pipeline) goFirst(ctx context.Context, w *Write) error {
+	defer p.room.Unlock()
 	var size int64
 	for _, b := range w.batch.Pieces() {
 		size += int64(len(b))
 	}
-	for {
-		p.order.Lock()
-		first := p.large
-		if first == nil && size > min(largeBytes, p.opts.SegmentSize/4) {
-			p.large = &largeWrite{w, make(chan struct{})}
-		}
-		p.order.Unlock()
-		if first == nil || first.write == w {
-			return nil
-		}
-		select {
-		case <-first.done:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	if size > min(largeBytes, p.opts.SegmentSize/4) {
+		// Other writes would take the room made for it, again and again.
+		p.Between(func() { p.large = w })
+		defer p.Between(func() { p.large = nil })
 	}
-}
-
-// letOthersGo ends what goFirst began.
-func (p *Pipeline) letOthersGo(w *Write) {
-	p.order.Lock()
-	defer p.order.Unlock()
-	if p.large != nil && p.large.write == w {
-		close(p.large.done)
-		p.large = nil
+	for {
+		if t, err := p.enqueue(w); !errors.Is(err, wal.ErrRoom) {
+			return t, err
+		}
+		if err := p.log.MakeRoom(ctx, w.batch.Pieces()...); err != nil {
+			return 0, p.refused(err)
+		}
 	}
 }

@@ -87,8 +87,8 @@ type gateEnv struct{ *rig }
 
 func (e gateEnv) Writable() error { return e.refusal }
 func (e gateEnv) FlushLargest()   { e.RotateLargest() }
-func (e gateEnv) Await(ctx context.Context, event, other <-chan struct{}) error {
-	return e.exec.Await(ctx, event, other, nil)
+func (e gateEnv) Await(ctx context.Context, event <-chan struct{}) error {
+	return e.exec.Await(ctx, event, nil)
 }
 
 // change is the change of one column of a row.

@@ -16,11 +16,10 @@ type queue struct {
 	visible atomic.Uint64 // the largest sequence number that readers see
 
 	mu sync.Mutex
-	// ring holds the commits in sequence order: ticket t is at t modulo its length, a power of
-	// two. Tickets from head to below tail are waiting.
-	ring       []pending
-	head, tail ticket
-	waiters    []waiter
+	// pending holds the commits in sequence order; head is the ticket of the first.
+	pending []pending
+	head    ticket
+	moved   chan struct{} // closed when head moves; nil if nothing waits for that
 }
 
 // ticket numbers commits in the order of their sequence numbers.
@@ -33,38 +32,12 @@ type pending struct {
 	applied bool
 }
 
-// waiter waits for a sequence number to become visible.
-type waiter struct {
-	seq  uint64
-	done chan struct{}
-}
-
-const firstRing = 64
-
-// init empties the queue: everything up to the sequence number visible is visible. REQUIRES: no
-// other method was called before.
-func (q *queue) init(visible uint64) {
-	q.ring = make([]pending, firstRing)
-	q.visible.Store(visible)
-}
-
-func (q *queue) at(t ticket) *pending { return &q.ring[uint64(t)&uint64(len(q.ring)-1)] }
-
 // push adds a commit. REQUIRES: commits come in the order of their sequence numbers.
 func (q *queue) push(lsn wal.LSN, seq uint64) ticket {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if int(q.tail-q.head) == len(q.ring) {
-		old := q.ring
-		q.ring = make([]pending, 2*len(old))
-		for t := q.head; t < q.tail; t++ {
-			*q.at(t) = old[uint64(t)&uint64(len(old)-1)]
-		}
-	}
-	t := q.tail
-	*q.at(t) = pending{lsn: lsn, seq: seq}
-	q.tail++
-	return t
+	q.pending = append(q.pending, pending{lsn: lsn, seq: seq})
+	return q.head + ticket(len(q.pending)-1)
 }
 
 // lastBelow returns the record and the last sequence number of the last commit before endSeq that
@@ -72,8 +45,8 @@ func (q *queue) push(lsn wal.LSN, seq uint64) ticket {
 func (q *queue) lastBelow(endSeq uint64) (wal.LSN, uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for t := q.tail; t > q.head; t-- {
-		if c := q.at(t - 1); c.seq < endSeq {
+	for _, c := range slices.Backward(q.pending) {
+		if c.seq < endSeq {
 			return c.lsn, c.seq
 		}
 	}
@@ -85,7 +58,7 @@ func (q *queue) lastBelow(endSeq uint64) (wal.LSN, uint64) {
 func (q *queue) applied(t ticket, upTo func() wal.LSN) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.at(t).applied = true
+	q.pending[t-q.head].applied = true
 	if t == q.head {
 		// upTo is called after the mark is set: a writer that makes a record durable from now on
 		// sees the mark.
@@ -104,44 +77,38 @@ func (q *queue) publish(upTo wal.LSN) {
 // the queue that is applied and whose record is at most upTo. REQUIRES: mu is
 // held.
 func (q *queue) advance(upTo wal.LSN) {
-	head := q.head
-	for ; q.head < q.tail; q.head++ {
-		c := q.at(q.head)
-		if !c.applied || c.lsn > upTo {
-			break
-		}
-		q.visible.Store(c.seq)
+	n := 0
+	for n < len(q.pending) && q.pending[n].applied && q.pending[n].lsn <= upTo {
+		n++
 	}
-	if q.head == head || len(q.waiters) == 0 {
+	if n == 0 {
 		return
 	}
-	visible := q.visible.Load()
-	q.waiters = slices.DeleteFunc(q.waiters, func(w waiter) bool {
-		if w.seq > visible {
-			return false
-		}
-		close(w.done)
-		return true
-	})
+	q.visible.Store(q.pending[n-1].seq)
+	q.pending, q.head = append(q.pending[:0], q.pending[n:]...), q.head+ticket(n)
+	if q.moved != nil {
+		close(q.moved)
+		q.moved = nil
+	}
 }
 
 // wait returns when a sequence number is visible, or with the context's error.
 func (q *queue) wait(ctx context.Context, seq uint64) error {
-	q.mu.Lock()
-	if q.visible.Load() >= seq {
-		q.mu.Unlock()
-		return nil
-	}
-	w := waiter{seq: seq, done: make(chan struct{})}
-	q.waiters = append(q.waiters, w)
-	q.mu.Unlock()
-	select {
-	case <-w.done:
-		return nil
-	case <-ctx.Done():
+	for {
 		q.mu.Lock()
-		q.waiters = slices.DeleteFunc(q.waiters, func(other waiter) bool { return other.done == w.done })
+		if q.visible.Load() >= seq {
+			q.mu.Unlock()
+			return nil
+		}
+		if q.moved == nil {
+			q.moved = make(chan struct{})
+		}
+		moved := q.moved
 		q.mu.Unlock()
-		return ctx.Err()
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }

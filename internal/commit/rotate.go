@@ -8,15 +8,8 @@ import "github.com/flagstone-db/flagstone/partition"
 // all together come near their budget. REQUIRES: order is held.
 func (p *Pipeline) makeRoom(mutations []mutation) {
 	for i := range mutations {
-		m := &mutations[i]
-		if m.tree != nil && m.tree.Full(m.size) {
+		if m := &mutations[i]; m.tree != nil && m.tree.Full(m.size) {
 			p.rotate(m.tree)
-		}
-		if m.derived == nil {
-			continue
-		}
-		if tree := m.derived.Tree(); tree.Full(m.derived.Size()) {
-			p.rotate(tree)
 		}
 	}
 	if p.gate.Crowded() {
@@ -63,11 +56,7 @@ func (p *Pipeline) RotateLargest() {
 
 // BoundLog rotates the memtables that hold back too much of the log. The store calls it when it was
 // opened: each run begins a segment, and many short runs leave many nearly empty ones.
-func (p *Pipeline) BoundLog() {
-	p.order.Lock()
-	defer p.order.Unlock()
-	p.boundLog()
-}
+func (p *Pipeline) BoundLog() { p.Between(p.boundLog) }
 
 // boundLog is BoundLog whenever the log begins a new segment. It finds the memtables of idle
 // tables, or of writes that take more log than memory, as small ones do. REQUIRES: order is held.

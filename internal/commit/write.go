@@ -18,22 +18,16 @@ type Write struct {
 	commit    Commit // once the write is ordered or refused
 }
 
-// mutation is the change of one row in a write.
+// mutation is the change of one row in a write, or what is derived from such a change.
 type mutation struct {
-	change *row.Change
-	size   int64 // upper bound, in memtable bytes
-	// place finds the tree of the change. If it is nil, the change is only in the log, for what
-	// is derived from the mutation before it.
-	place Place
-	// derived follows from the mutation; nil if nothing does.
-	derived Derived
+	change  *row.Change // in the log; nil if derived is set
+	place   Place       // of the change; nil if the change is only in the log
+	derived Derived     // from the latest mutation before it that has a place
+	size    int64       // upper bound, in memtable bytes
 
-	tree        *partition.Tree
-	slot        partition.Slot
-	derivedSlot partition.Slot
-	// shard and seq belong to the mutation that derived follows from: this one, or the one before
-	// it if place is nil.
-	shard, seq uint64
+	seq  uint64
+	tree *partition.Tree // nil if the change is only in the log
+	slot partition.Slot
 }
 
 // Place finds the tree of a change while its write is ordered. An error refuses the write.
@@ -55,7 +49,10 @@ type Derived interface {
 // log, and derived, which must not be nil then, belongs to the mutation before it. Otherwise
 // derived may be nil. Several mutations of one row are applied one after the other.
 func (w *Write) Add(c *row.Change, size int64, place Place, derived Derived) {
-	w.mutations = append(w.mutations, mutation{change: c, size: size, place: place, derived: derived})
+	w.mutations = append(w.mutations, mutation{change: c, place: place, size: size})
+	if derived != nil {
+		w.mutations = append(w.mutations, mutation{derived: derived, size: derived.Size()})
+	}
 }
 
 // Reset empties the write, so that its memory holds nothing alive.
@@ -76,43 +73,44 @@ func (w *Write) Commit() Commit { return w.commit }
 func (w *Write) encode() (size int64, err error) {
 	for i := range w.mutations {
 		m := &w.mutations[i]
-		if err := w.batch.Add(m.change); err != nil {
-			return 0, fmt.Errorf("%w: a change of table %d: %w", ErrInvalid, m.change.Table, err)
-		}
 		size += m.size
 		if m.derived != nil {
-			size += m.derived.Size()
+			continue
+		}
+		if err := w.batch.Add(m.change); err != nil {
+			return 0, fmt.Errorf("%w: a change of table %d: %w", ErrInvalid, m.change.Table, err)
 		}
 	}
 	return size, nil
 }
 
-// find finds the trees of the mutations, of which the first gets the sequence number first.
-func (w *Write) find(first uint64) (err error) {
+// place finds the trees of the mutations and gives those in the log the sequence numbers from next
+// on, which it returns moved past them. What is derived has that of the mutation before it.
+func (w *Write) place(next uint64) (uint64, error) {
 	for i := range w.mutations {
 		m := &w.mutations[i]
-		if m.place == nil {
-			m.shard, m.seq = w.mutations[i-1].shard, w.mutations[i-1].seq
+		if m.derived != nil {
+			m.tree, m.seq = m.derived.Tree(), next-1
 			continue
 		}
-		if m.tree, err = m.place.Tree(); err != nil {
-			return err
+		if m.place != nil {
+			var err error
+			if m.tree, err = m.place.Tree(); err != nil {
+				return 0, err
+			}
 		}
-		m.shard, m.seq = m.tree.ID(), first+uint64(i)
+		m.seq = next
+		next++
 	}
-	return nil
+	return next, nil
 }
 
 // reserve takes places in the memtables. The record of the write lies in the log's segment or a
 // later one.
 func (w *Write) reserve(segment uint64) {
 	for i := range w.mutations {
-		m := &w.mutations[i]
-		if m.tree != nil {
+		if m := &w.mutations[i]; m.tree != nil {
 			m.slot = m.tree.Reserve(m.size, segment)
-		}
-		if m.derived != nil {
-			m.derivedSlot = m.derived.Tree().Reserve(m.derived.Size(), segment)
 		}
 	}
 }
@@ -120,19 +118,21 @@ func (w *Write) reserve(segment uint64) {
 // apply inserts the mutations into the memtables. spare is the memory that they did not need, of
 // which waiting is in memtables that were rotated meanwhile.
 func (w *Write) apply() (spare, waiting int64) {
-	first := w.commit.seq - uint64(len(w.mutations)) + 1
+	var from *mutation // of what is derived
 	for i := range w.mutations {
 		m := &w.mutations[i]
-		if m.tree != nil {
-			unused, rotated := m.slot.Apply(first+uint64(i), m.change)
-			spare += unused
-			waiting += rotated
+		change := m.change
+		switch {
+		case m.derived != nil:
+			change = m.derived.Change(from.tree.ID(), from.seq, w.micros)
+		case m.tree == nil:
+			continue
+		default:
+			from = m
 		}
-		if m.derived != nil {
-			unused, rotated := m.derivedSlot.Apply(first+uint64(i), m.derived.Change(m.shard, m.seq, w.micros))
-			spare += unused
-			waiting += rotated
-		}
+		unused, rotated := m.slot.Apply(m.seq, change)
+		spare += unused
+		waiting += rotated
 	}
 	return spare, waiting
 }

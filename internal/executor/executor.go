@@ -43,7 +43,7 @@ type Executor interface {
 	// Await returns when one of the channels is closed or has an element, or with the
 	// context's error. Channels may be nil. An executor whose jobs do not run by themselves
 	// runs one instead, and returns ErrIdle if none is queued.
-	Await(ctx context.Context, event, other, end <-chan struct{}) error
+	Await(ctx context.Context, event, end <-chan struct{}) error
 	// Close drops queued jobs and returns when running ones have ended.
 	Close()
 }

@@ -250,16 +250,13 @@ func TestAwaitReturnsForWhateverComesFirst(t *testing.T) {
 	close(ready)
 	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := pool.Await(context.Background(), ready, nil, never); err != nil {
+	if err := pool.Await(context.Background(), ready, never); err != nil {
 		t.Errorf("an event: %v", err)
 	}
-	if err := pool.Await(context.Background(), never, nil, ready); err != nil {
+	if err := pool.Await(context.Background(), never, ready); err != nil {
 		t.Errorf("the end: %v", err)
 	}
-	if err := pool.Await(context.Background(), never, ready, never); err != nil {
-		t.Errorf("another event: %v", err)
-	}
-	if err := pool.Await(cancelled, never, nil, never); !errors.Is(err, context.Canceled) {
+	if err := pool.Await(cancelled, never, never); !errors.Is(err, context.Canceled) {
 		t.Errorf("a context that has ended: %v", err)
 	}
 }
@@ -270,13 +267,13 @@ func TestManualAwaitRunsAJobInstead(t *testing.T) {
 	m.Go(executor.Flush, "job", func() { ran++ })
 	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := m.Await(cancelled, nil, nil, nil); !errors.Is(err, context.Canceled) || ran != 0 {
+	if err := m.Await(cancelled, nil, nil); !errors.Is(err, context.Canceled) || ran != 0 {
 		t.Errorf("a context that has ended: %v, %d ran", err, ran)
 	}
-	if err := m.Await(context.Background(), nil, nil, nil); err != nil || ran != 1 {
+	if err := m.Await(context.Background(), nil, nil); err != nil || ran != 1 {
 		t.Errorf("a queued job: %v, %d ran", err, ran)
 	}
-	if err := m.Await(context.Background(), nil, nil, nil); !errors.Is(err, executor.ErrIdle) {
+	if err := m.Await(context.Background(), nil, nil); !errors.Is(err, executor.ErrIdle) {
 		t.Errorf("no queued job: %v", err)
 	}
 }

@@ -76,10 +76,9 @@ func (p *Pool) Beside(f func() error) (wait func() error) {
 }
 
 // Await implements Executor.
-func (p *Pool) Await(ctx context.Context, event, other, end <-chan struct{}) error {
+func (p *Pool) Await(ctx context.Context, event, end <-chan struct{}) error {
 	select {
 	case <-event:
-	case <-other:
 	case <-end:
 	case <-ctx.Done():
 		return ctx.Err()

@@ -123,11 +123,11 @@ func (j *Jobs) Busy(classes ...executor.Class) (busy bool, ended <-chan struct{}
 	return busy, j.ended
 }
 
-// Await returns when one of the events happens, Stop is called, or the context ends. Only the
+// Await returns when the event happens, Stop is called, or the context ends. Only the
 // context's error and executor.ErrIdle are returned: the caller looks at what it waits
 // for again. See executor.Executor.
-func (j *Jobs) Await(ctx context.Context, event, other <-chan struct{}) error {
-	return j.executor.Await(ctx, event, other, j.end)
+func (j *Jobs) Await(ctx context.Context, event <-chan struct{}) error {
+	return j.executor.Await(ctx, event, j.end)
 }
 
 // Begin counts work that Wait waits for. It returns false after Stop; otherwise the caller must

@@ -151,7 +151,7 @@ func TestStopEndsAWait(t *testing.T) {
 	defer e.Close()
 	j := jobs.New(e, clock.System(), nil)
 	result := make(chan error)
-	go func() { result <- j.Await(context.Background(), nil, nil) }()
+	go func() { result <- j.Await(context.Background(), nil) }()
 	j.Stop()
 	if err := <-result; err != nil {
 		t.Error(err)
@@ -159,7 +159,7 @@ func TestStopEndsAWait(t *testing.T) {
 	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()
 	never := jobs.New(e, clock.System(), nil)
-	if err := never.Await(cancelled, nil, nil); !errors.Is(err, context.Canceled) {
+	if err := never.Await(cancelled, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("a context that has ended: %v", err)
 	}
 }

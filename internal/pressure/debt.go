@@ -1,6 +1,7 @@
 package pressure
 
 import (
+	"cmp"
 	"math"
 	"sync/atomic"
 	"time"
@@ -58,10 +59,7 @@ func (d *debt) charge(bytes int64, memory float64) {
 	if p < 1 {
 		factor = min(p/(1-p), steepest)
 	}
-	rate := d.rate.Load()
-	if rate == 0 {
-		rate = firstRate
-	}
+	rate := cmp.Or(d.rate.Load(), firstRate)
 	if d.owed.Load() < int64(owedMost) {
 		d.owed.Add(int64(min(float64(bytes)/float64(rate)*factor*1e9, float64(owedMost))))
 	}

@@ -32,8 +32,6 @@ const (
 	// debtStart and debtStop are the bytes that compactions have yet to merge, in multiples of
 	// the largest base level, from which writers are slowed, and at which they nearly stop.
 	debtStart, debtStop = 4, 16
-	// lookAgainAfter is how long a writer waits for memory before it looks again.
-	lookAgainAfter = time.Millisecond
 )
 
 // Env is what a gate asks of the store. Its methods are called without the gate's
@@ -43,15 +41,15 @@ type Env interface {
 	Writable() error
 	// FlushLargest rotates the largest memtable, to be flushed.
 	FlushLargest()
-	// Await waits for one of two events, as jobs.Jobs.Await does.
-	Await(ctx context.Context, event, other <-chan struct{}) error
+	// Await waits for an event, as jobs.Jobs.Await does.
+	Await(ctx context.Context, event <-chan struct{}) error
 }
 
 // Gate holds writers back. Its methods are safe for concurrent use.
 type Gate struct {
+	memory
 	env     Env
 	clock   clock.Clock
-	memory  memory
 	debt    debt
 	stalled atomic.Int64 // nanoseconds that writers have waited
 
@@ -75,7 +73,7 @@ type backlog struct {
 // NewGate returns a gate for memtables of budget bytes together.
 func NewGate(env Env, c clock.Clock, budget int64) *Gate {
 	g := &Gate{env: env, clock: c, trees: make(map[any]backlog), uncompacted: make(map[any]error)}
-	g.memory.budget, g.memory.room = budget, make(chan struct{})
+	g.budget, g.room = budget, make(chan struct{})
 	return g
 }
 
@@ -90,16 +88,16 @@ func (g *Gate) Pass(ctx context.Context) error {
 		if err := g.env.Writable(); err != nil {
 			return err
 		}
-		if !g.memory.full() && !g.trouble.Load() {
+		if !g.full() && !g.trouble.Load() {
 			return nil
 		}
-		room := g.memory.sleep()
-		full := g.memory.full()
+		room := g.sleep()
+		full := g.full()
 		stop, err := g.obstacle(full)
 		if err != nil || !stop {
 			return err
 		}
-		switch err := g.await(ctx, room, nil); {
+		switch err := g.await(ctx, room); {
 		case errors.Is(err, executor.ErrIdle):
 			return nil // nothing will make more room
 		case err != nil:
@@ -131,8 +129,11 @@ func (g *Gate) obstacle(full bool) (stop bool, err error) {
 	return full || depth >= stopDepth, nil
 }
 
-// stuckError is stuck for a caller. REQUIRES: mu is held, and stuck is not nil.
+// stuckError is stuck for a caller, nil if it is nil. REQUIRES: mu is held.
 func (g *Gate) stuckError() error {
+	if g.stuck == nil {
+		return nil
+	}
 	return fmt.Errorf("memtables are full and cannot be flushed: %w", g.stuck)
 }
 
@@ -145,16 +146,16 @@ func (g *Gate) pay(ctx context.Context) error {
 	paid := make(chan struct{})
 	stop := g.clock.AfterFunc(owed, func() { close(paid) })
 	defer stop()
-	if err := g.await(ctx, paid, nil); !errors.Is(err, executor.ErrIdle) {
+	if err := g.await(ctx, paid); !errors.Is(err, executor.ErrIdle) {
 		return err
 	}
 	return nil
 }
 
 // await is Env.Await, and counts the time.
-func (g *Gate) await(ctx context.Context, event, other <-chan struct{}) error {
+func (g *Gate) await(ctx context.Context, event <-chan struct{}) error {
 	began := g.clock.Elapsed()
-	err := g.env.Await(ctx, event, other)
+	err := g.env.Await(ctx, event)
 	g.stalled.Add(int64(g.clock.Elapsed() - began))
 	return err
 }
@@ -164,12 +165,9 @@ func (g *Gate) await(ctx context.Context, event, other <-chan struct{}) error {
 // Reserve keeps the budget, however many writers pass at once. Flushes need no latch, so a writer
 // may wait here while it holds latches.
 func (g *Gate) Reserve(ctx context.Context, bytes int64) error {
-	for {
-		if g.memory.reserve(bytes) {
-			return nil
-		}
-		room := g.memory.sleep()
-		if g.memory.reserve(bytes) {
+	for !g.reserve(bytes) {
+		room := g.sleep()
+		if g.reserve(bytes) {
 			return nil
 		}
 		if err := g.env.Writable(); err != nil {
@@ -178,58 +176,45 @@ func (g *Gate) Reserve(ctx context.Context, bytes int64) error {
 		if err := g.Stuck(); err != nil {
 			return err
 		}
-		if g.memory.waiting.Load() <= 0 {
+		if g.waiting.Load() <= 0 {
 			g.env.FlushLargest()
 		}
 		// All memory may be reserved by writers that have not applied their writes yet. Then
-		// there was nothing to flush: look again soon.
-		soon := make(chan struct{})
-		stop := g.clock.AfterFunc(lookAgainAfter, func() { close(soon) })
-		err := g.await(ctx, room, soon)
-		stop()
-		switch {
+		// there was nothing to flush. Applied wakes this writer, which looks again.
+		switch err := g.await(ctx, room); {
 		case errors.Is(err, executor.ErrIdle):
 			return fmt.Errorf("a write of %d bytes does not fit the memory budget: %w", bytes, err)
 		case err != nil:
 			return err
 		}
 	}
+	return nil
 }
 
 // Applied ends a write that reserved so many bytes, and gives back the unused ones; waiting of
 // these were in memtables that wait to be flushed by now.
 func (g *Gate) Applied(reserved, unused, waiting int64) {
-	g.memory.free(unused, waiting)
-	g.debt.charge(reserved-unused, g.memory.pressure())
+	g.Free(unused, waiting)
+	g.debt.charge(reserved-unused, g.pressure())
 }
 
 // Add takes memory without waiting, for log records at recovery.
-func (g *Gate) Add(bytes int64) { g.memory.total.Add(bytes) }
+func (g *Gate) Add(bytes int64) { g.total.Add(bytes) }
 
 // Rotated notes that a memtable of so many bytes waits to be flushed.
-func (g *Gate) Rotated(bytes int64) { g.memory.waiting.Add(bytes) }
-
-// Free gives memory back; waiting of the bytes were in memtables that waited to be flushed.
-func (g *Gate) Free(bytes, waiting int64) { g.memory.free(bytes, waiting) }
-
-// Crowded reports whether mutable memtables take so much of the budget that one should be
-// flushed.
-func (g *Gate) Crowded() bool { return g.memory.crowded() }
+func (g *Gate) Rotated(bytes int64) { g.waiting.Add(bytes) }
 
 // Bytes is the memory of all memtables, and how much of it waits to be flushed.
-func (g *Gate) Bytes() (total, waiting int64) { return g.memory.total.Load(), g.memory.waiting.Load() }
+func (g *Gate) Bytes() (total, waiting int64) { return g.total.Load(), g.waiting.Load() }
 
 // Pressure is the pressure of memory and files on writers, from 0 (none) to 1 (they stop).
-func (g *Gate) Pressure() float64 { return min(max(g.memory.pressure(), g.debt.ofFiles(), 0), 1) }
+func (g *Gate) Pressure() float64 { return min(max(g.pressure(), g.debt.ofFiles(), 0), 1) }
 
 // Stalled is the total time that writers have waited.
 func (g *Gate) Stalled() time.Duration { return time.Duration(g.stalled.Load()) }
 
 // Flushed notes how long a flush took.
 func (g *Gate) Flushed(bytes int64, took time.Duration) { g.debt.flushed(bytes, took) }
-
-// Wake lets writers that are held back look again.
-func (g *Gate) Wake() { g.memory.wake() }
 
 // NoteLog keeps why there is no room for more log; nil if there is room.
 func (g *Gate) NoteLog(err error) {
@@ -253,9 +238,6 @@ func (g *Gate) NoteFlush(err error) {
 func (g *Gate) Stuck() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.stuck == nil {
-		return nil
-	}
 	return g.stuckError()
 }
 

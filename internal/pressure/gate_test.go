@@ -20,7 +20,7 @@ type store struct {
 
 func (s *store) Writable() error { return s.refusal }
 func (s *store) FlushLargest()   { s.flushes++ }
-func (s *store) Await(ctx context.Context, _, _ <-chan struct{}) error {
+func (s *store) Await(ctx context.Context, _ <-chan struct{}) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -200,5 +200,36 @@ func TestWritersPayInProportionToWhatIsLeftUndone(t *testing.T) {
 		if got := owed(c.depth, c.debt); got != c.want {
 			t.Errorf("at depth %d and debt %v a write owes %v, want %v", c.depth, c.debt, got, c.want)
 		}
+	}
+}
+
+// awaited is a store whose Await lets something happen, and then expects the event.
+type awaited struct {
+	store
+	happens []func()
+}
+
+func (a *awaited) Await(_ context.Context, event <-chan struct{}) error {
+	a.happens[0]()
+	a.happens = a.happens[1:]
+	select {
+	case <-event:
+		return nil
+	default:
+		return errors.New("the writer sleeps on")
+	}
+}
+
+// TestAnAppliedWriteWakesAWriterThatFoundNothingToFlush: all memory is reserved by a write that is
+// not applied, so the first request for a flush may have found no memtable.
+func TestAnAppliedWriteWakesAWriterThatFoundNothingToFlush(t *testing.T) {
+	a := new(awaited)
+	g := NewGate(a, clocktest.NewManual(0), 100)
+	if err := g.Reserve(t.Context(), 100); err != nil {
+		t.Fatal(err)
+	}
+	a.happens = []func(){func() { g.Applied(100, 0, 0) }, func() { g.Free(100, 0) }}
+	if err := g.Reserve(t.Context(), 10); err != nil || a.flushes != 2 {
+		t.Errorf("%v after %d requests for a flush, want 2", err, a.flushes)
 	}
 }

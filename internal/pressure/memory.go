@@ -40,20 +40,19 @@ func (m *memory) sleep() <-chan struct{} {
 	return m.room
 }
 
-// free gives memory back; waiting of the bytes were in memtables that waited to be
-// flushed.
-func (m *memory) free(bytes, waiting int64) {
+// Free gives memory back; waiting of the bytes were in memtables that waited to be flushed.
+func (m *memory) Free(bytes, waiting int64) {
 	m.total.Add(-bytes)
 	if waiting != 0 {
 		m.waiting.Add(-waiting)
 	}
 	if m.sleeping.Load() {
-		m.wake()
+		m.Wake()
 	}
 }
 
-// wake lets writers that wait look again.
-func (m *memory) wake() {
+// Wake lets writers that wait look again.
+func (m *memory) Wake() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.sleeping.Store(false)
@@ -69,9 +68,9 @@ func (m *memory) pressure() float64 {
 	return (float64(m.total.Load())/float64(m.budget) - memoryStart) / (1 - memoryStart)
 }
 
-// crowded reports whether the mutable memtables take more than half of the budget; the other half
-// is for memtables being flushed.
-func (m *memory) crowded() bool { return m.total.Load()-m.waiting.Load() > m.budget/2 }
+// Crowded reports whether the mutable memtables take more than half of the budget, so that one
+// should be flushed; the other half is for memtables being flushed.
+func (m *memory) Crowded() bool { return m.total.Load()-m.waiting.Load() > m.budget/2 }
 
 // full reports whether writers have to wait. They never wait while all memtables are mutable:
 // then no flush would make room.

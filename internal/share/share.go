@@ -92,16 +92,17 @@ func (p *Pool) TryTake(u User, n int64) bool {
 // A waiting caller should not hold what another one waits for.
 func (p *Pool) Take(ctx context.Context, u User, n int64) error {
 	p.mu.Lock()
-	q := p.queueOf(u)
-	if q == nil && p.allows(u, n) {
+	i := slices.IndexFunc(p.waiting, func(q *queue) bool { return q.user == u })
+	if i < 0 && p.allows(u, n) {
 		p.take(u, n)
 		p.mu.Unlock()
 		return nil
 	}
-	if q == nil {
-		q = &queue{user: u}
-		p.waiting = append(p.waiting, q)
+	if i < 0 {
+		i = len(p.waiting)
+		p.waiting = append(p.waiting, &queue{user: u})
 	}
+	q := p.waiting[i]
 	w := &waiter{n: n, granted: make(chan struct{})}
 	place := q.waiters.PushBack(w)
 	p.mu.Unlock()
@@ -120,14 +121,6 @@ func (p *Pool) Take(ctx context.Context, u User, n int64) error {
 	q.waiters.Remove(place)
 	p.grant() // waiters behind it may be due
 	return ctx.Err()
-}
-
-// queueOf returns the queue of a user, or nil if it has no waiters. REQUIRES: mu is held.
-func (p *Pool) queueOf(u User) *queue {
-	if i := slices.IndexFunc(p.waiting, func(q *queue) bool { return q.user == u }); i >= 0 {
-		return p.waiting[i]
-	}
-	return nil
 }
 
 // Give gives back n of what a user holds.

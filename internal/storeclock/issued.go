@@ -29,10 +29,7 @@ func (c *Issued) Millis() int64 {
 func (c *Issued) Micros() int64 {
 	wall := c.clock.NowMicros()
 	c.Raise(wall / 1000)
-	if last := c.last.Load(); wall/1000 < last {
-		return last * 1000
-	}
-	return wall
+	return max(wall, c.last.Load()*1000)
 }
 
 // Last returns the last reading, in milliseconds.

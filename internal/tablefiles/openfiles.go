@@ -185,10 +185,10 @@ func (f *reopened) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// Map implements vfs.Mapper.
+// Map implements vfs.File.
 func (f *reopened) Map(size int64) (m *vfs.Mapping, err error) {
 	err = f.with(func(file vfs.File) (err error) {
-		m, err = vfs.Map(file, size)
+		m, err = file.Map(size)
 		return err
 	})
 	return m, err

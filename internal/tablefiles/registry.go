@@ -84,8 +84,8 @@ type Options struct {
 
 // New returns the registry of the store in dir.
 func New(fs vfs.FS, dir string, opts Options, owner Owner) *Registry {
-	reg := &Registry{dir: dir, opts: opts, owner: owner, memory: vfs.Memory(fs)}
-	reg.open.fs, reg.open.limit = fs, fileLimit(vfs.FileLimit(fs))
+	reg := &Registry{dir: dir, opts: opts, owner: owner, memory: fs.Memory()}
+	reg.open.fs, reg.open.limit = fs, fileLimit(fs.FileLimit())
 	reg.mu.tables = make(map[uint64]*File)
 	reg.mu.values = make(map[uint64]*valueFile)
 	return reg

@@ -48,18 +48,6 @@ type Parts struct {
 // NewSet makes an empty set.
 func NewSet(parts Parts) *Set { return &Set{Parts: parts, held: make(map[string]*Transaction)} }
 
-// hold is what a transaction holds once take has returned nil, until release.
-type hold struct {
-	name  string // of the table and the partition key
-	user  share.User
-	bytes int64
-}
-
-// newHold makes the hold of a table's partition key; prefix is the encoded key.
-func newHold(table uint64, prefix []byte, user share.User) hold {
-	return hold{name: string(appendName(nil, table, prefix)), user: user}
-}
-
 // appendName appends the name of a partition key of a table.
 func appendName(dst []byte, table uint64, prefix []byte) []byte {
 	return append(binary.BigEndian.AppendUint64(dst, table), prefix...)

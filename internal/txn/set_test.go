@@ -36,7 +36,7 @@ func prefix(t interface{ Fatal(...any) }, partition string) []byte {
 
 // holding makes a transaction of a partition key, which has not taken it yet.
 func holding(set *Set, id uint64, prefix []byte) *Transaction {
-	return &Transaction{set: set, table: &table.Table{ID: id}, hold: newHold(id, prefix, share.User{})}
+	return &Transaction{set: set, table: &table.Table{ID: id}, name: string(appendName(nil, id, prefix))}
 }
 
 // admits reports whether a row with these key values can be changed.

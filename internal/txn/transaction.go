@@ -40,11 +40,15 @@ type Options struct {
 // Transaction gathers changes of the rows of one partition key, which are applied as one write. A
 // caller locks it with Enter.
 type Transaction struct {
-	hold
 	set         *Set
 	table       *table.Table
 	prefix, end []byte // its rows: prefix <= key < end
 	opts        Options
+
+	// What it holds once take has returned nil, until release.
+	name  string // of the table and the partition key
+	user  share.User
+	bytes int64
 
 	mu        commit.Latch
 	written   *memtable.Memtable // by this transaction; nil before the first write
@@ -82,7 +86,7 @@ func (tx *Transaction) Begin(ctx context.Context, set *Set, t *table.Table, pref
 	if len(t.Key) == 1 { // the prefix is the whole key, and another key may begin with it
 		tx.end = append(bytes.Clone(prefix), 0)
 	}
-	tx.hold = newHold(t.ID, prefix, share.User{Group: opts.Owner})
+	tx.name, tx.user = string(appendName(nil, t.ID, prefix)), share.User{Group: opts.Owner}
 	if err := tx.take(Bytes); err != nil {
 		return err
 	}
@@ -123,17 +127,14 @@ func (tx *Transaction) Leave() { tx.mu.Unlock() }
 // mu is held.
 func (tx *Transaction) usable() error {
 	tx.heed()
-	if tx.over.Load() == nil && tx.opts.Lifetime > 0 && tx.table.Clock.Elapsed() >= tx.deadline {
-		tx.finish(errLate)
+	err := tx.Over()
+	if err == nil && tx.opts.Lifetime > 0 && tx.table.Clock.Elapsed() >= tx.deadline {
+		err = errLate
 	}
-	if over := tx.over.Load(); over != nil {
-		return *over
-	}
-	if err := tx.table.Gone(); err != nil {
+	if err != nil && tx.over.Load() == nil {
 		tx.finish(err)
-		return err
 	}
-	return nil
+	return err
 }
 
 // ready is usable, and works out the changes again if the table's limit of versions has changed.

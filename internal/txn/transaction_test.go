@@ -81,8 +81,8 @@ func (e storeEnv) Writable() error          { return nil }
 func (e storeEnv) Trees() []*partition.Tree { return e.table.Trees() }
 func (e storeEnv) FlushDue(*partition.Tree) {}
 func (e storeEnv) FlushLargest()            {}
-func (e storeEnv) Await(ctx context.Context, event, other <-chan struct{}) error {
-	return e.exec.Await(ctx, event, other, nil)
+func (e storeEnv) Await(ctx context.Context, event <-chan struct{}) error {
+	return e.exec.Await(ctx, event, nil)
 }
 
 func must(t *testing.T, err error) {

@@ -197,7 +197,7 @@ func (u *Upkeep) await(ctx context.Context, classes ...executor.Class) error {
 		if !busy {
 			return u.Gate.Failure()
 		}
-		if err := u.Jobs.Await(ctx, ended, nil); err != nil {
+		if err := u.Jobs.Await(ctx, ended); err != nil {
 			return err
 		}
 	}

@@ -158,8 +158,8 @@ type gateEnv struct{ *rig }
 
 func (e gateEnv) Writable() error { return nil }
 func (e gateEnv) FlushLargest()   { e.Pipeline.RotateLargest() }
-func (e gateEnv) Await(ctx context.Context, event, other <-chan struct{}) error {
-	return e.exec.Await(ctx, event, other, nil)
+func (e gateEnv) Await(ctx context.Context, event <-chan struct{}) error {
+	return e.exec.Await(ctx, event, nil)
 }
 
 // place puts every change into one tree.

@@ -189,15 +189,6 @@ func fileCases() []conformance {
 			_, err = vfs.ReadFile(fsys, filepath.Join(dir, "absent"), 3)
 			wantError(t, err, fs.ErrNotExist)
 		}},
-		{"usage says more is there than available", func(t *testing.T, fsys vfs.FS, dir string) {
-			u, err := fsys.Usage(dir)
-			must(t, err)
-			if u.Total == 0 || u.Available > u.Total {
-				t.Errorf("usage %+v", u)
-			}
-			_, err = fsys.Usage(filepath.Join(dir, "missing"))
-			wantPathError(t, err)
-		}},
 	}
 }
 

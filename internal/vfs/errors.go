@@ -35,11 +35,7 @@ func IsNoSpace(err error) bool {
 // pathError adds the operation and the file name to an error, as package os does. A nil err
 // stays nil, and an error that already names a file is left alone.
 func pathError(op, name string, err error) error {
-	if err == nil {
-		return nil
-	}
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
+	if _, named := errors.AsType[*fs.PathError](err); err == nil || named {
 		return err
 	}
 	return &fs.PathError{Op: op, Path: name, Err: err}
@@ -51,8 +47,7 @@ func linkError(op, oldName, newName string, err error) error {
 	if err == nil {
 		return nil
 	}
-	var le *os.LinkError
-	if errors.As(err, &le) {
+	if le, ok := errors.AsType[*os.LinkError](err); ok {
 		err = le.Err
 	}
 	return &fs.PathError{Op: op, Path: oldName, Err: fmt.Errorf("to %s: %w", newName, err)}
@@ -66,10 +61,7 @@ const directAlignment = 4096
 // demands (see File.Alignment). size need not be a multiple.
 func AlignedBuffer(size int) []byte {
 	b := make([]byte, size+directAlignment)
-	skip := 0
-	if rest := misalignment(b, directAlignment); rest != 0 {
-		skip = directAlignment - rest
-	}
+	skip := (directAlignment - misalignment(b, directAlignment)) % directAlignment
 	return b[skip : skip+size : skip+size]
 }
 

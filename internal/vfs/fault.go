@@ -5,7 +5,6 @@ package vfs
 
 import (
 	"cmp"
-	"errors"
 	"io"
 	"math/rand/v2"
 	"path/filepath"
@@ -281,14 +280,10 @@ func (f *Fault) Lock(name string, mode LockMode) (lock io.Closer, err error) {
 	return lock, err
 }
 
-// Usage implements FS.
-func (f *Fault) Usage(dir string) (u Usage, err error) {
-	err = f.call(Call{Op: OpUsage, Name: dir}, func() (err error) {
-		u, err = f.inner.Usage(dir)
-		return err
-	})
-	return u, err
-}
+// Restrict, FileLimit and Memory are never made to fail, nor counted.
+func (f *Fault) Restrict(name string) error { return f.inner.Restrict(name) }
+func (f *Fault) FileLimit() int             { return f.inner.FileLimit() }
+func (f *Fault) Memory() int64              { return f.inner.Memory() }
 
 // simulated is a file whose faults can reach below its calls, into the disk.
 type simulated interface {
@@ -316,12 +311,13 @@ func (f *faultFile) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// Map implements Mapper. Every access is a read that may fail.
+// Map implements File. Every access is a read that may fail.
 func (f *faultFile) Map(size int64) (*Mapping, error) {
-	if _, ok := f.inner.(Mapper); !ok {
-		return nil, errors.ErrUnsupported
+	m, err := f.inner.Map(size)
+	if err != nil {
+		return nil, err
 	}
-	return &Mapping{name: f.name, read: f.ReadAt}, nil
+	return &Mapping{name: f.name, read: f.ReadAt}, m.Close()
 }
 
 // WriteAt implements File.

@@ -31,7 +31,6 @@ const (
 	OpStat
 	OpSyncDir
 	OpLock
-	OpUsage
 	OpReadAt
 	OpWriteAt
 	OpWrite
@@ -56,7 +55,7 @@ const (
 )
 
 // opKinds is the number of kinds.
-const opKinds = 22
+const opKinds = 21
 
 // index returns the index of a single kind.
 func (o Op) index() int { return bits.TrailingZeros32(uint32(o)) }
@@ -64,7 +63,7 @@ func (o Op) index() int { return bits.TrailingZeros32(uint32(o)) }
 // String names the kinds in the set.
 func (o Op) String() string {
 	names := [opKinds]string{"create", "open", "openrw", "remove", "rename", "link", "removedir", "mkdir",
-		"list", "stat", "syncdir", "lock", "usage", "read", "writeat", "write", "truncate", "preallocate",
+		"list", "stat", "syncdir", "lock", "read", "writeat", "write", "truncate", "preallocate",
 		"sync", "syncdata", "size", "close"}
 	var parts []string
 	for i, name := range names {

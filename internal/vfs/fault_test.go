@@ -112,7 +112,6 @@ func TestFaultFailsEveryKindOfCall(t *testing.T) {
 		{vfs.OpStat, func(fsys vfs.FS, _ vfs.File) error { _, err := fsys.Stat("f.log"); return err }},
 		{vfs.OpSyncDir, func(fsys vfs.FS, _ vfs.File) error { return fsys.SyncDir(".") }},
 		{vfs.OpLock, func(fsys vfs.FS, _ vfs.File) error { _, err := fsys.Lock("LOCK", vfs.LockToWrite); return err }},
-		{vfs.OpUsage, func(fsys vfs.FS, _ vfs.File) error { _, err := fsys.Usage("."); return err }},
 		{vfs.OpReadAt, func(_ vfs.FS, f vfs.File) error { _, err := f.ReadAt(make([]byte, 1), 0); return err }},
 		{vfs.OpWriteAt, func(_ vfs.FS, f vfs.File) error { _, err := f.WriteAt([]byte("x"), 0); return err }},
 		{vfs.OpWrite, func(_ vfs.FS, f vfs.File) error { _, err := f.Write([]byte("x")); return err }},

@@ -14,13 +14,6 @@ import (
 	"unsafe"
 )
 
-// Mapper is a File that can also offer its content as memory.
-type Mapper interface {
-	// Map maps the first size bytes for reading. Later writes to the file may be visible or not.
-	// The mapping outlives the File.
-	Map(size int64) (*Mapping, error)
-}
-
 // Mapping is a file, or its beginning, as memory.
 type Mapping struct {
 	name  string
@@ -34,16 +27,6 @@ type Mapping struct {
 
 // ErrFault is the error of an access to a page of a mapping that could not be read.
 var ErrFault = errors.New("page cannot be read")
-
-// Map maps the first size bytes of a file. It returns errors.ErrUnsupported for files that
-// cannot be mapped.
-func Map(f File, size int64) (*Mapping, error) {
-	m, ok := f.(Mapper)
-	if !ok || size <= 0 || int64(int(size)) != size {
-		return nil, errors.ErrUnsupported
-	}
-	return m.Map(size)
-}
 
 // NewMapping makes a mapping of data, for files outside the operating system.
 func NewMapping(name string, data []byte) *Mapping { return &Mapping{name: name, data: data} }

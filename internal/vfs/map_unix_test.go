@@ -22,7 +22,7 @@ func mapped(t *testing.T, content []byte) (name string, m *vfs.Mapping) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err = vfs.Map(f, int64(len(content)))
+	m, err = f.Map(int64(len(content)))
 	if err != nil {
 		t.Fatal(err)
 	}

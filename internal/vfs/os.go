@@ -14,7 +14,6 @@ package vfs
 //	syncDir(dir)            make entries durable
 //	lockFile(f)             exclusive, non-blocking; ErrLocked
 //	lockDir(dir)            the same of a directory; nil, nil if it cannot
-//	diskUsage(dir)          total and available bytes
 
 import (
 	"errors"
@@ -188,10 +187,8 @@ func (osFS) Stat(name string) (Info, error) {
 
 func (osFS) SyncDir(dir string) error { return pathError("syncdir", dir, syncDir(dir)) }
 
-func (osFS) Usage(dir string) (Usage, error) {
-	u, err := diskUsage(dir)
-	return u, pathError("usage", dir, err)
-}
+func (osFS) FileLimit() int { return fileLimit() }
+func (osFS) Memory() int64  { return machineMemory() }
 
 // Lock locks an open file. So the lock ends with the process in any case, and a second open of
 // the file conflicts within one process too. The file is never deleted: otherwise a second
@@ -202,7 +199,7 @@ func (osFS) Lock(name string, mode LockMode) (io.Closer, error) {
 	if err != nil {
 		return nil, pathError("lock", name, err)
 	}
-	return &osLock{f: f, name: name}, nil
+	return osLock{f}, nil
 }
 
 // takeLock makes no file for a reader. A reader that finds none locks the directory instead, and
@@ -272,17 +269,15 @@ func lockHolder(f *os.File) string {
 	return fmt.Sprintf(" (process %d)", pid)
 }
 
-type osLock struct {
-	f    *os.File // nil: the platform cannot lock a directory
-	name string
-}
+// osLock is a lock on an open file, nil if the platform cannot lock a directory.
+type osLock struct{ *os.File }
 
 // Close releases the lock; closing the file does so on every system.
-func (l *osLock) Close() error {
-	if l.f == nil {
+func (l osLock) Close() error {
+	if l.File == nil {
 		return nil
 	}
-	return pathError("unlock", l.name, l.f.Close())
+	return l.File.Close()
 }
 
 // osFile is an open file. Package os retries interrupted calls and completes

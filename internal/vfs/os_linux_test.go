@@ -31,7 +31,7 @@ func TestAMappingBringsWhatIsNeededIntoThePageCache(t *testing.T) {
 	}
 	file, err := vfs.OS().Open(name, vfs.OpenOptions{Random: true})
 	must(t, err)
-	m, err := vfs.Map(file, size)
+	m, err := file.Map(size)
 	must(t, err)
 	must(t, file.Close())
 	m.WillNeed(5000, 256<<10)

@@ -65,26 +65,21 @@ func (f *sparingFile) ReadAt(p []byte, off int64) (int, error) {
 	if err := checkTransfer("read", f.name, p, off, f.align); err != nil {
 		return 0, err
 	}
-	if f.hasCached(off, min(int64(len(p)), f.size-off)) || f.absent.Add(1)%admitEvery == 0 {
+	if all, _ := isCached(f.fd, off, min(int64(len(p)), f.size-off)); all || f.absent.Add(1)%admitEvery == 0 {
 		return f.through.ReadAt(p, off)
 	}
 	return f.osFile.ReadAt(p, off)
 }
 
-func (f *sparingFile) hasCached(off, n int64) bool {
-	if n <= 0 {
-		return false
-	}
-	all, err := isCached(f.fd, off, n)
-	return all && err == nil
-}
-
 // Close closes both.
 func (f *sparingFile) Close() error { return errors.Join(f.osFile.Close(), f.through.Close()) }
 
-// isCached reports whether all pages of a range of an open file are in the page cache. An error
-// means that the kernel does not say: cachestat(2) needs Linux 6.5.
+// isCached reports whether all pages of a range of an open file are in the page cache; false if it
+// is empty. An error means that the kernel does not say: cachestat(2) needs Linux 6.5.
 func isCached(fd uintptr, offset, n int64) (bool, error) {
+	if n <= 0 {
+		return false, nil
+	}
 	page := int64(os.Getpagesize())
 	from, to := offset/page, (offset+n+page-1)/page
 	var found unix.Cachestat_t

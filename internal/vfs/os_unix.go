@@ -50,7 +50,7 @@ func control(f *os.File, fn func(fd int) error) error {
 	return inner
 }
 
-// Restrict implements Restricter.
+// Restrict implements FS.
 func (osFS) Restrict(name string) error {
 	const others = 0o077
 	st, err := os.Stat(name)
@@ -104,23 +104,10 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-func diskUsage(dir string) (Usage, error) {
-	var st unix.Statfs_t
-	for {
-		err := unix.Statfs(dir, &st)
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			return Usage{}, err
-		}
-		size := uint64(st.Bsize)
-		return Usage{Total: st.Blocks * size, Available: st.Bavail * size}, nil
-	}
-}
-
-// Map implements Mapper.
 func (f *osFile) Map(size int64) (*Mapping, error) {
+	if size <= 0 || int64(int(size)) != size {
+		return nil, errors.ErrUnsupported
+	}
 	var data []byte
 	err := control(f.f, func(fd int) (err error) {
 		data, err = unix.Mmap(fd, 0, int(size), unix.PROT_READ, unix.MAP_SHARED)

@@ -105,16 +105,16 @@ func TestWhatOthersMayReadIsRestrictedButNotThroughALink(t *testing.T) {
 		must(t, err)
 		return st.Mode().Perm()
 	}
-	if err := vfs.Restrict(vfs.OS(), link); err == nil || mode(dir) != 0o750 {
+	if err := vfs.OS().Restrict(link); err == nil || mode(dir) != 0o750 {
 		t.Errorf("the link: %v, its target has mode %v", err, mode(dir))
 	}
-	must(t, vfs.Restrict(vfs.OS(), dir))
-	must(t, vfs.Restrict(vfs.OS(), file))
-	must(t, vfs.Restrict(vfs.OS(), link)) // leads to a file that only its owner may use
+	must(t, vfs.OS().Restrict(dir))
+	must(t, vfs.OS().Restrict(file))
+	must(t, vfs.OS().Restrict(link)) // leads to a file that only its owner may use
 	if mode(dir) != 0o700 || mode(file) != 0o600 {
 		t.Errorf("modes %v and %v", mode(dir), mode(file))
 	}
-	wantError(t, vfs.Restrict(vfs.OS(), filepath.Join(root, "absent")), fs.ErrNotExist)
+	wantError(t, vfs.OS().Restrict(filepath.Join(root, "absent")), fs.ErrNotExist)
 }
 
 // TestALockLeavesContentAloneThatIsNoNote: a second name of a file cannot be told from its

@@ -66,17 +66,11 @@ func lockFile(f *os.File) error {
 // lockDir does nothing: directories cannot be locked.
 func lockDir(string) (*os.File, error) { return nil, nil }
 
-func diskUsage(dir string) (Usage, error) {
-	name, err := windows.UTF16PtrFromString(dir)
-	if err != nil {
-		return Usage{}, err
-	}
-	var available, total, free uint64
-	if err := windows.GetDiskFreeSpaceEx(name, &available, &total, &free); err != nil {
-		return Usage{}, err
-	}
-	return Usage{Total: total, Available: available}, nil
-}
+// Restrict does nothing: files have no permissions of this kind.
+func (osFS) Restrict(string) error { return nil }
+
+// Map is not available.
+func (f *osFile) Map(int64) (*Mapping, error) { return nil, errors.ErrUnsupported }
 
 // fileLimit is unknown: only memory limits handles.
 func fileLimit() int { return 0 }

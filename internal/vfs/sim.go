@@ -463,7 +463,19 @@ func (l *simLock) Close() error {
 // unboundedDisk is the size that an unbounded disk reports.
 const unboundedDisk = 1 << 44
 
-// Usage implements FS.
+// Restrict does nothing: a simulated machine has one user. Its memory and the number of open files
+// have no limit.
+func (s *Sim) Restrict(string) error { return nil }
+func (s *Sim) FileLimit() int        { return 0 }
+func (s *Sim) Memory() int64         { return 0 }
+
+// Usage is the space of a simulated disk in bytes.
+type Usage struct {
+	Total     uint64
+	Available uint64 // to this process
+}
+
+// Usage returns the space of the disk that holds dir.
 func (s *Sim) Usage(dir string) (Usage, error) {
 	d := s.disk
 	err := s.enterRead("usage", dir)

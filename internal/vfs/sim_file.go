@@ -292,7 +292,7 @@ func (f *simFile) failSync(model SyncFailure) {
 	n.forget()
 }
 
-// Map implements Mapper. Reads return the file's content at that time, even after Close.
+// Map implements File. Reads return the file's content at that time, even after Close.
 func (f *simFile) Map(int64) (*Mapping, error) {
 	f.sim.disk.mu.RLock()
 	defer f.sim.disk.mu.RUnlock()

@@ -44,8 +44,16 @@ type FS interface {
 	// ErrLocked if this or another process holds the lock. LockToWrite makes the file;
 	// LockToRead writes nothing.
 	Lock(name string, mode LockMode) (io.Closer, error)
-	// Usage returns the space of the file system that holds dir.
-	Usage(dir string) (Usage, error)
+	// Restrict leaves only the owner's permissions on a file or directory that another program,
+	// or an earlier version, made, so that it is as Create and MkdirAll make it. A symbolic link
+	// to one that others may use is an error. It does nothing if the file system has no
+	// permissions.
+	Restrict(name string) error
+	// FileLimit is how many files this process may have open; 0 means unknown, or no limit.
+	FileLimit() int
+	// Memory is how many bytes of memory this process may use: the machine's memory, or a lower
+	// limit; 0 means unknown.
+	Memory() int64
 }
 
 // OpenOptions choose how a file is accessed.
@@ -106,12 +114,6 @@ type Info struct {
 	Dir  bool
 }
 
-// Usage is the space of a file system in bytes.
-type Usage struct {
-	Total     uint64
-	Available uint64 // to this process
-}
-
 // File is an open file. Reads and writes at an offset are safe for concurrent use; the appending
 // Write is not.
 type File interface {
@@ -138,6 +140,9 @@ type File interface {
 	SyncData() error
 	// Size returns the current size.
 	Size() (int64, error)
+	// Map maps the first size bytes for reading. Later writes to the file may be visible or not.
+	// The mapping outlives the File. The error is errors.ErrUnsupported if files cannot be mapped.
+	Map(size int64) (*Mapping, error)
 	// Close releases the file.
 	io.Closer
 }

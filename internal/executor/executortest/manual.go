@@ -82,7 +82,7 @@ func (m *Manual) Spare(executor.Class, string, func()) bool { return false }
 func (m *Manual) Beside(f func() error) (wait func() error) { return f }
 
 // Await implements executor.Executor: it runs the job that was queued first.
-func (m *Manual) Await(ctx context.Context, _, _, _ <-chan struct{}) error {
+func (m *Manual) Await(ctx context.Context, _, _ <-chan struct{}) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
