@@ -185,8 +185,13 @@ func (b *dataBlock) name(i int) []byte {
 func (b *dataBlock) cellsBefore(i int) int { return b.cellEnd.before(b.data, i) }
 func (b *dataBlock) cellsEnd(i int) int    { return int(b.cellEnd.at(b.data, i)) }
 
-func (b *dataBlock) stampsBefore(i int) int { return b.stampEnd.before(b.data, i) + i }
-func (b *dataBlock) stampsEnd(i int) int    { return int(b.stampEnd.at(b.data, i)) + i + 1 }
+func (b *dataBlock) stampsEnd(i int) int { return int(b.stampEnd.at(b.data, i)) + i + 1 }
+func (b *dataBlock) stampsBefore(i int) int {
+	if i == 0 {
+		return 0
+	}
+	return b.stampsEnd(i - 1)
+}
 
 // appendKey appends the key of row i.
 func (b *dataBlock) appendKey(dst []byte, i int) []byte {

@@ -89,7 +89,7 @@ func (b *dataBlock) check(c *cursor) (bad string) {
 		return bad
 	}
 	for k := range b.segments {
-		if b.rowEnd.length(b.data, k) == 0 || b.partEnd.length(b.data, k) < trailerSize {
+		if b.rowEnd.at(b.data, k)-uint64(b.rowEnd.before(b.data, k)) == 0 || b.partEnd.at(b.data, k)-uint64(b.partEnd.before(b.data, k)) < trailerSize {
 			return "segment without rows or a trailer"
 		}
 	}
@@ -108,7 +108,7 @@ func (b *dataBlock) checkRows() string {
 	for i := range b.rows {
 		end, flags := b.stampEnd.at(b.data, i), b.rowFlags.at(b.data, i)
 		switch {
-		case b.keyEnd.length(b.data, i) > row.MaxKeyBytes-uint64(b.keysAt-b.prefixAt):
+		case b.keyEnd.at(b.data, i)-uint64(b.keyEnd.before(b.data, i)) > row.MaxKeyBytes-uint64(b.keysAt-b.prefixAt):
 			return "row key too long"
 		case end > uint64(b.stamps) || int(end)+i+1 <= stampAt || int(end)+i+1 > b.stamps:
 			return "stamp ends out of order or range"
@@ -130,7 +130,7 @@ func (b *dataBlock) checkRows() string {
 // checkCells checks the arrays of cells, and the column names.
 func (b *dataBlock) checkCells() string {
 	for i := range b.columns {
-		switch n := b.nameEnd.length(b.data, i); {
+		switch n := b.nameEnd.at(b.data, i) - uint64(b.nameEnd.before(b.data, i)); {
 		case n > row.MaxColumnBytes:
 			return "column name too long"
 		case n == 0 && i > 0:

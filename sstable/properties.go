@@ -208,10 +208,8 @@ func (p *Properties) compare(counted *Properties) string {
 		if reflect.DeepEqual(want.value, got[i].value) {
 			continue
 		}
-		switch want.value.(type) {
-		case *uint64, *int64:
-			return fmt.Sprintf("properties say %v %s, the data has %v",
-				reflect.ValueOf(want.value).Elem(), want.what, reflect.ValueOf(got[i].value).Elem())
+		if say, has := reflect.ValueOf(want.value).Elem(), reflect.ValueOf(got[i].value).Elem(); say.CanInt() || say.CanUint() {
+			return fmt.Sprintf("properties say %v %s, the data has %v", say, want.what, has)
 		}
 		return "properties and data differ in " + want.what
 	}
