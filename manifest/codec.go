@@ -215,10 +215,11 @@ func (c *codec) uniqueID(tag uint64, id *[16]byte) { value(c, tag, id, func() { 
 // checksum is a field of 8 bytes, little endian.
 func (c *codec) checksum(tag uint64, sum *uint64) {
 	value(c, tag, sum, func() {
-		b := binary.LittleEndian.AppendUint64(nil, *sum)
-		c.fixed(b)
+		var b [8]byte
+		binary.LittleEndian.PutUint64(b[:], *sum)
+		c.fixed(b[:])
 		if c.decoding {
-			*sum = binary.LittleEndian.Uint64(b)
+			*sum = binary.LittleEndian.Uint64(b[:])
 		}
 	})
 }
