@@ -25,12 +25,7 @@ func (s *Store) DropTable(ctx context.Context, name string) error {
 
 // dropTables removes tables by one edit. REQUIRES: tables is held, or the store is being opened.
 func (s *Store) dropTables(tables []*Table) error {
-	retire(s, tables, true)
-	var trees []*partition.Tree
-	for _, t := range tables {
-		trees = append(trees, t.core.Trees()...)
-	}
-	if err := s.dropTrees(tables, trees); err != nil {
+	if err := s.dropTrees(tables, retire(s, tables, true)); err != nil {
 		retire(s, tables, false)
 		return err
 	}
@@ -44,11 +39,10 @@ func (s *Store) dropTables(tables []*Table) error {
 }
 
 // retire stops writes to tables from taking a place in the log, or, if dropped is false, allows
-// them again after a drop that failed. The tables stay in the catalogue until the drop is
-// durable: until then the log must keep their records. The drop frees their memtables, so that
-// other memtables need not make room.
-func retire(s *Store, tables []*Table, dropped bool) {
-	var trees []*partition.Tree
+// them again after a drop that failed. It returns the trees of the tables. The tables stay in the
+// catalogue until the drop is durable: until then the log must keep their records. The drop frees
+// their memtables, so that other memtables need not make room.
+func retire(s *Store, tables []*Table, dropped bool) (trees []*partition.Tree) {
 	s.pipeline.Between(func() {
 		for _, t := range tables {
 			t.core.Dropped.Store(dropped)
@@ -66,6 +60,7 @@ func retire(s *Store, tables []*Table, dropped bool) {
 			s.upkeep.CompactionDue(tree)
 		}
 	}
+	return trees
 }
 
 // dropTrees stops the background work of all trees of some tables, commits the drop, and releases

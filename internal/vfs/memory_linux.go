@@ -16,7 +16,7 @@ import (
 // version 1.
 const cgroupRoot = "/sys/fs/cgroup"
 
-func machineMemory() int64 {
+func (osFS) Memory() int64 {
 	var total int64
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) == nil {

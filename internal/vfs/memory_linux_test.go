@@ -34,7 +34,7 @@ func TestTheSmallestLimitOfTheControlGroupsCounts(t *testing.T) {
 			t.Errorf("%q: %d, want %d", groups, got, want)
 		}
 	}
-	if machineMemory() < 1<<20 {
-		t.Errorf("a machine of %d bytes", machineMemory())
+	if OS().Memory() < 1<<20 {
+		t.Errorf("a machine of %d bytes", OS().Memory())
 	}
 }

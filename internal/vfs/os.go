@@ -14,6 +14,8 @@ package vfs
 //	syncDir(dir)            make entries durable
 //	lockFile(f)             exclusive, non-blocking; ErrLocked
 //	lockDir(dir)            the same of a directory; nil, nil if it cannot
+//
+// They also have the methods Restrict, FileLimit and Memory of osFS, and Map of osFile.
 
 import (
 	"errors"
@@ -186,9 +188,6 @@ func (osFS) Stat(name string) (Info, error) {
 }
 
 func (osFS) SyncDir(dir string) error { return pathError("syncdir", dir, syncDir(dir)) }
-
-func (osFS) FileLimit() int { return fileLimit() }
-func (osFS) Memory() int64  { return machineMemory() }
 
 // Lock locks an open file. So the lock ends with the process in any case, and a second open of
 // the file conflicts within one process too. The file is never deleted: otherwise a second

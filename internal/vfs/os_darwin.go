@@ -45,7 +45,7 @@ func dropCached(f *os.File, _, _ int64) {
 	})
 }
 
-func machineMemory() int64 {
+func (osFS) Memory() int64 {
 	n, err := unix.SysctlUint64("hw.memsize")
 	if err != nil {
 		return 0

@@ -122,8 +122,8 @@ func (f *osFile) Map(size int64) (*Mapping, error) {
 // willNeed begins to read pages of a mapped file.
 func willNeed(b []byte) error { return unix.Madvise(b, unix.MADV_WILLNEED) }
 
-// fileLimit is the soft limit, which package os has raised to the hard one.
-func fileLimit() int {
+// FileLimit is the soft limit, which package os has raised to the hard one.
+func (osFS) FileLimit() int {
 	var r unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &r) != nil || r.Cur > 1<<30 {
 		return 0

@@ -72,10 +72,10 @@ func (osFS) Restrict(string) error { return nil }
 // Map is not available.
 func (f *osFile) Map(int64) (*Mapping, error) { return nil, errors.ErrUnsupported }
 
-// fileLimit is unknown: only memory limits handles.
-func fileLimit() int { return 0 }
+// FileLimit is unknown: only memory limits handles.
+func (osFS) FileLimit() int { return 0 }
 
-func machineMemory() int64 { return 0 }
+func (osFS) Memory() int64 { return 0 }
 
 // openSparing opens name as an ordinary file: the system does not say what its cache holds.
 func openSparing(name string, opts OpenOptions) (File, error) { return openOS(name, os.O_RDONLY, opts) }
