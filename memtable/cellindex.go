@@ -23,6 +23,7 @@ package memtable
 
 import (
 	"bytes"
+	"cmp"
 	"sync/atomic"
 	"unsafe"
 
@@ -79,15 +80,9 @@ func (n *cellNode) compare(c *row.Cell) int {
 	}
 	switch {
 	case n.version != c.Version:
-		if n.version > c.Version {
-			return -1
-		}
-		return 1
+		return cmp.Compare(c.Version, n.version)
 	case n.seq != c.Seq:
-		if n.seq > c.Seq {
-			return -1
-		}
-		return 1
+		return cmp.Compare(c.Seq, n.seq)
 	}
 	return int(n.head&0x0F) - int(c.Head()&0x0F)
 }

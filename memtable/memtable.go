@@ -1,6 +1,7 @@
 package memtable
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"sync/atomic"
 
@@ -60,16 +61,10 @@ type Memtable struct {
 // New returns an empty memtable.
 func New(opts Options) *Memtable {
 	slabSize := minSlabSize
-	if opts.SlabSize == 0 {
-		opts.SlabSize = defaultSlabSize
-	}
-	for slabSize < min(opts.SlabSize, maxSlabSize) {
+	for slabSize < min(cmp.Or(opts.SlabSize, defaultSlabSize), maxSlabSize) {
 		slabSize *= 2
 	}
-	m := &Memtable{seed: opts.Seed}
-	if m.seed == 0 {
-		m.seed = rand.Uint64()
-	}
+	m := &Memtable{seed: cmp.Or(opts.Seed, rand.Uint64())}
 	m.nodes.firstSize = max(slabSize/nodeSlabShare, minSlabSize)
 	m.data.firstSize = slabSize
 	m.arena.pool = opts.Memory

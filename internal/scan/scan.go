@@ -5,6 +5,7 @@ package scan
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"slices"
 
@@ -175,9 +176,7 @@ func (w *Walk) Examined() int64 {
 func (w *Walk) readChunk() bool {
 	w.next = 0
 	w.chunk.Reset()
-	if w.chunk.Budget == 0 {
-		w.chunk.Budget = firstChunk
-	}
+	w.chunk.Budget = cmp.Or(w.chunk.Budget, firstChunk)
 	if w.reader.CollectRows(&w.chunk) == 0 {
 		return false
 	}
