@@ -80,7 +80,7 @@ type compressor struct {
 
 // appendStored appends block and trailer to dst. If compression does not save an eighth,
 // the block is stored raw, so that readers need not decompress it for so little.
-func (c *compressor) appendStored(dst, raw []byte, id *[16]byte, offset int64) ([]byte, error) {
+func (c *compressor) appendStored(dst, raw []byte, id *[16]byte, offset int64) []byte {
 	from := len(dst)
 	kind := c.kind
 	switch kind {
@@ -91,12 +91,8 @@ func (c *compressor) appendStored(dst, raw []byte, id *[16]byte, offset int64) (
 		dst = dst[:body+len(s2.Encode(dst[body:cap(dst)], raw))]
 	case CompressZstd:
 		if c.zstd == nil {
-			e, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true),
-				zstd.WithEncoderCRC(false), zstd.WithEncoderLevel(zstd.SpeedFastest))
-			if err != nil {
-				return dst, fmt.Errorf("sstable: zstd encoder: %w", err)
-			}
-			c.zstd = e
+			c.zstd, _ = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true),
+				zstd.WithEncoderCRC(false), zstd.WithEncoderLevel(zstd.SpeedFastest)) // fails only for wrong options
 		}
 		dst = binary.LittleEndian.AppendUint32(dst, uint32(len(raw)))
 		dst = c.zstd.EncodeAll(raw, dst)
@@ -104,7 +100,7 @@ func (c *compressor) appendStored(dst, raw []byte, id *[16]byte, offset int64) (
 	if kind == CompressNone || len(dst)-from > len(raw)-len(raw)/8 {
 		dst, kind = append(dst[:from], raw...), CompressNone
 	}
-	return appendTrailer(dst, len(dst)-from, kind, id, offset), nil
+	return appendTrailer(dst, len(dst)-from, kind, id, offset)
 }
 
 // appendTrailer completes a stored block. Its n stored bytes are the end of dst.

@@ -36,39 +36,32 @@ func newCutter(c Compression) cutter {
 
 // appendSegments begins a stored block with the segments of the first n rows, and sets parts
 // to where they end.
-func (w *Writer) appendSegments(n int) error {
+func (w *Writer) appendSegments(n int) {
 	c := &w.cutter
 	c.blocks--
 	if c.blocks < 0 && n > 1 && w.opts.Compression == CompressS2 {
-		if err := w.tryCuts(n); err != nil {
-			return err
-		}
+		w.tryCuts(n)
 	}
-	return w.cutSegments(n, c.size)
+	w.cutSegments(n, c.size)
 }
 
 // tryCuts cuts a block of n rows in several ways, and chooses the size for it and the next ones.
-func (w *Writer) tryCuts(n int) error {
+func (w *Writer) tryCuts(n int) {
 	c := &w.cutter
 	c.blocks, c.size = cutEvery-1, maxRawBlock
-	if err := w.cutSegments(n, c.size); err != nil {
-		return err
-	}
+	w.cutSegments(n, c.size)
 	limit := len(w.stored) + len(w.stored)/cutShare
 	for _, size := range segmentSizes {
-		if err := w.cutSegments(n, size); err != nil {
-			return err
-		}
+		w.cutSegments(n, size)
 		if len(w.stored) <= limit {
 			c.size = size
 			break
 		}
 	}
-	return nil
 }
 
 // cutSegments is appendSegments for segments of about the given size.
-func (w *Writer) cutSegments(n, size int) (err error) {
+func (w *Writer) cutSegments(n, size int) {
 	b := w.block
 	w.stored, w.parts = w.stored[:0], w.parts[:0]
 	from, row := 0, 0
@@ -82,27 +75,24 @@ func (w *Writer) cutSegments(n, size int) (err error) {
 		}
 		if len(body) > 0 {
 			w.stored = appendTrailer(append(w.stored, body...), len(body), form, &w.opts.UniqueID, at)
-		} else if w.stored, err = w.compressor.appendStored(w.stored, b.values[from:to], &w.opts.UniqueID, at); err != nil {
-			return w.fail(err)
+		} else {
+			w.stored = w.compressor.appendStored(w.stored, b.values[from:to], &w.opts.UniqueID, at)
 		}
 		w.parts = append(w.parts, uint64(len(w.stored)))
 		from, row = to, int(end)
 	}
-	return nil
 }
 
 // appendHead completes the stored block, of raw bytes before compression, with its head, and
 // writes it. A head is read more often than any segment. So, except with zstd, it is
 // compressed only if it is at least a quarter of the block.
-func (w *Writer) appendHead(raw int) (err error) {
+func (w *Writer) appendHead(raw int) error {
 	c, plain := &w.compressor, compressor{kind: CompressNone}
 	if len(w.raw) < raw/4 && c.kind != CompressZstd {
 		c = &plain
 	}
 	at := len(w.stored)
-	if w.stored, err = c.appendStored(w.stored, w.raw, &w.opts.UniqueID, w.out.Offset()+int64(at)); err != nil {
-		return w.fail(err)
-	}
+	w.stored = c.appendStored(w.stored, w.raw, &w.opts.UniqueID, w.out.Offset()+int64(at))
 	w.stored = binary.LittleEndian.AppendUint32(w.stored, uint32(len(w.stored)-at))
 	if _, err := w.out.Write(w.stored); err != nil {
 		return w.fail(err)

@@ -213,9 +213,7 @@ func (w *Writer) flushBlock() error {
 // emit writes the first n rows of the block and adds it to the index.
 func (w *Writer) emit(n int, continued, continues bool) error {
 	b := w.block
-	if err := w.appendSegments(n); err != nil {
-		return err
-	}
+	w.appendSegments(n)
 	w.raw = b.encode(w.raw[:0], n, continued, continues, w.parts)
 	raw := len(w.raw) + b.valuesEnd(n)
 	if raw > maxRawBlock {
@@ -243,15 +241,11 @@ func (w *Writer) emit(n int, continued, continues bool) error {
 
 // appendBlock compresses a block and writes it with its trailer. It returns the length of both.
 func (w *Writer) appendBlock(raw []byte, c *compressor) (int64, error) {
-	stored, err := c.appendStored(w.stored[:0], raw, &w.opts.UniqueID, w.out.Offset())
-	if err != nil {
+	w.stored = c.appendStored(w.stored[:0], raw, &w.opts.UniqueID, w.out.Offset())
+	if _, err := w.out.Write(w.stored); err != nil {
 		return 0, w.fail(err)
 	}
-	w.stored = stored
-	if _, err := w.out.Write(stored); err != nil {
-		return 0, w.fail(err)
-	}
-	return int64(len(stored)), nil
+	return int64(len(w.stored)), nil
 }
 
 // EstimatedSize is about the size in bytes that the file would have if it were finished now.
