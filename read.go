@@ -8,6 +8,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/flagstone-db/flagstone/internal/valuefetch"
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/partition"
@@ -170,13 +171,13 @@ func (t *Table) readRow(r *Row, key []byte, opts *ReadOptions, l *lookup, undura
 	exists, err = g.Get(r.rowKey, view, &sel, &r.collector, opts.MaxColumns)
 	r.cells = r.collector.Cells
 	if err == nil && g.Cut() {
-		err = r.tooLarge(sel.MaxBytes)
+		err = valuefetch.ErrTooLarge
 	}
 	if err == nil {
-		err = r.fetch(s.files, sel.MaxBytes)
+		err = r.fetched.Fetch(r.cells, s.files, sel.MaxBytes)
 	}
 	if err != nil {
-		return false, s.describe(err)
+		return false, s.describe(r.explain(err, sel.MaxBytes))
 	}
 	return exists, t.core.Gone()
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/flagstone-db/flagstone/internal/tablefiles"
 	"github.com/flagstone-db/flagstone/internal/valuefetch"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -198,17 +197,11 @@ func decodeKey(dst []row.Value, key []byte, columns int) ([]row.Value, error) {
 	return values, err
 }
 
-// fetch makes the values of the row's cells plain; see valuefetch.Values.Fetch. If the cells take
-// more than most bytes (0: no limit), the error is ErrRowTooLarge.
-func (r *Row) fetch(files *tablefiles.Registry, most int64) error {
-	err := r.fetched.Fetch(r.cells, files, most)
-	if err == valuefetch.ErrTooLarge {
-		return r.tooLarge(most)
+// explain returns the error of a read, for the caller of which most is the limit in bytes.
+func (r *Row) explain(err error, most int64) error {
+	if err != valuefetch.ErrTooLarge {
+		return err
 	}
-	return err
-}
-
-func (r *Row) tooLarge(most int64) error {
 	r.fetched.Release() // other rows must not keep this memory
 	return fmt.Errorf("%w: more than %d bytes in row %x", ErrRowTooLarge, most, r.rowKey)
 }

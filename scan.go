@@ -156,10 +156,10 @@ func (r *Rows) Next() bool {
 	}
 	err := r.row.show(w.Key, w.Cells, len(w.Table.Key))
 	if err == nil && !r.unfetched {
-		err = r.row.fetch(r.store.files, w.Sel.MaxBytes)
+		err = r.row.fetched.Fetch(r.row.cells, r.store.files, w.Sel.MaxBytes)
 	}
 	if err != nil {
-		r.err = r.store.describe(err)
+		r.err = r.store.describe(r.row.explain(err, w.Sel.MaxBytes))
 	}
 	return err == nil
 }

@@ -113,10 +113,11 @@ func (b *dataBlock) addAlike(dst *row.Chunk, from, to int) {
 			cells[i].Column = name
 		}
 	}
-	seqs, versions := b.seq, b.version
-	for i := range to - from {
-		seq, version := seqs.at(data, from+i), int64(versions.at(data, from+i))
-		for n := i * columns; n < (i+1)*columns; n++ {
+	seqs := stride{off: int(b.seq.off) + from*b.seq.width(), width: b.seq.width(), mask: b.seq.mask()}
+	versions := stride{off: int(b.version.off) + from*b.version.width(), width: b.version.width(), mask: b.version.mask()}
+	for i := 0; i < len(cells); i += columns {
+		seq, version := b.seq.base+seqs.next(data), int64(b.version.base+versions.next(data))
+		for n := i; n < i+columns; n++ {
 			cells[n].Seq, cells[n].Version = seq, version
 		}
 	}
@@ -165,4 +166,17 @@ func (l *loadedBlock) collectRows(dst *row.Chunk, from, to int) {
 	l.expectValues(values)
 	first := rowCells{row: from, high: b.cellsEnd(from), stamp: b.stampsBefore(from)}
 	b.fill(dst.Extend(end-at), first, at, -1, b.names(), 0, values, valueAt, nil)
+}
+
+// stride walks an array of integers, without their base.
+type stride struct {
+	off, width int
+	mask       uint64
+}
+
+// next returns the current element less the base, and moves to the next one.
+func (s *stride) next(data []byte) uint64 {
+	x := binary.LittleEndian.Uint64(data[s.off:]) & s.mask
+	s.off += s.width
+	return x
 }

@@ -25,27 +25,17 @@ const (
 	maxStored = row.MaxValueBytes
 )
 
-// ErrCorrupt matches every error about bytes that are not what the writer wrote. The errors are
-// *CorruptError values.
+// ErrCorrupt matches every error about bytes that are not what the writer wrote.
 var ErrCorrupt = errors.New("valuefile: corrupt value file")
 
 // errVersion reports a file written in a newer format than this package knows.
 var errVersion = errors.New("valuefile: value file of a newer format version")
 
-// CorruptError gives the place of damage in a file.
-type CorruptError struct {
-	File   string
-	Offset int64 // of the record or footer in the file
-	What   string
+// Corrupt returns the error that says what is wrong with the record or footer at an offset of a file.
+// It names no content.
+func Corrupt(file string, offset int64, what string) error {
+	return fmt.Errorf("%w %s: offset %d: %s", ErrCorrupt, file, offset, what)
 }
-
-// Error names the file, the offset and what is wrong. It never shows content.
-func (e *CorruptError) Error() string {
-	return fmt.Sprintf("valuefile: corrupt value file %s: offset %d: %s", e.File, e.Offset, e.What)
-}
-
-// Is reports whether target is ErrCorrupt.
-func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }
 
 // head is the decoded head of a record.
 type head struct {
@@ -167,7 +157,7 @@ func (f *footer) append(dst []byte) []byte {
 // parseFooter decodes the last footerSize bytes of a file of fileSize bytes.
 func parseFooter(b []byte, file string, fileSize int64) (footer, error) {
 	bad := func(what string) (footer, error) {
-		return footer{}, &CorruptError{File: file, Offset: fileSize - footerSize, What: what}
+		return footer{}, Corrupt(file, fileSize-footerSize, what)
 	}
 	if string(b[64:72]) != magic {
 		return bad("no value file: magic number missing at the end")

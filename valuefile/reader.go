@@ -87,7 +87,7 @@ func (r *Reader) corrupt(offset int64, what string) error {
 	if what == "" {
 		return nil
 	}
-	return &CorruptError{File: r.name, Offset: offset, What: what}
+	return Corrupt(r.name, offset, what)
 }
 
 // readAt fills b from the file.

@@ -87,10 +87,8 @@ func (reg *Registry) ValueReader(ref row.Reference) (*valuefile.Reader, error) {
 	reg.mu.Unlock()
 	if v == nil {
 		// The table file that holds the reference does not list the value file in its properties.
-		return nil, &valuefile.CorruptError{
-			File: filepath.Join(reg.dir, manifest.ValueName(ref.File)), Offset: int64(ref.Offset),
-			What: "a table file refers to it without saying so",
-		}
+		name := filepath.Join(reg.dir, manifest.ValueName(ref.File))
+		return nil, valuefile.Corrupt(name, int64(ref.Offset), "a table file refers to it without saying so")
 	}
 	if r := v.reader.Load(); r != nil {
 		return r, nil
