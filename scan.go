@@ -1,6 +1,7 @@
 package flagstone
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"sync"
@@ -211,9 +212,7 @@ func (r *Rows) Close() error {
 		return nil
 	}
 	r.examined = s.walk.Examined()
-	if err := s.walk.Release(); r.err == nil {
-		r.err = r.store.describe(err)
-	}
+	r.err = cmp.Or(r.err, r.store.describe(s.walk.Release()))
 	if s.snapshot != nil {
 		s.snapshot.Close()
 	}

@@ -28,10 +28,8 @@ func (s *State) Apply(e *Edit) (*State, error) {
 
 // each takes one step for each item, until one fails.
 func each[T any](a *applier, items []T, step func(T) error) {
-	for _, item := range items {
-		if a.err == nil {
-			a.err = step(item)
-		}
+	for i := 0; i < len(items) && a.err == nil; i++ {
+		a.err = step(items[i])
 	}
 }
 

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -76,9 +77,7 @@ func decode(b []byte, what string, fields func(*codec)) error {
 }
 
 func (c *codec) fail(format string, args ...any) {
-	if c.err == nil {
-		c.err = corrupt("%s: "+format, append([]any{c.what}, args...)...)
-	}
+	c.err = cmp.Or(c.err, corrupt("%s: "+format, append([]any{c.what}, args...)...))
 }
 
 // field encodes a field if present is true, or decodes it if it is there, and reports whether it

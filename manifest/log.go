@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -148,9 +149,7 @@ func Create(fsys vfs.FS, dir string, s *State) error {
 // match ErrNotStore, ErrCorrupt, errNewer, or are those of the file system.
 // A nil logger is silent.
 func Open(fsys vfs.FS, dir string, logger *slog.Logger) (*Log, *State, error) {
-	if logger == nil {
-		logger = slog.New(slog.DiscardHandler)
-	}
+	logger = cmp.Or(logger, slog.New(slog.DiscardHandler))
 	s, report, err := Load(fsys, dir)
 	if err != nil {
 		return nil, nil, err

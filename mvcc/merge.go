@@ -223,9 +223,7 @@ func (m *RowMerge) sink(i int) {
 
 func (m *RowMerge) before(a, b *cellSource) bool {
 	d := row.CompareCells(a.cell, b.cell)
-	if d == 0 {
-		m.twins = true
-	}
+	m.twins = m.twins || d == 0
 	return d < 0
 }
 

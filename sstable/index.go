@@ -169,10 +169,12 @@ func (x *index) search(key []byte) int {
 		return x.groups - 1
 	}
 	h := head(key)
-	return sort.Search(len(x.heads), func(g int) bool {
-		at := x.heads[g]
-		return at > h || at == h && bytes.Compare(x.suffix(g), key) > 0
-	}) - 1
+	low := sort.Search(len(x.heads), func(g int) bool { return x.heads[g] > h })
+	// Among equal heads the strings decide. Mostly there is only one.
+	if low == 0 || x.heads[low-1] != h || bytes.Compare(x.suffix(low-1), key) <= 0 {
+		return low - 1
+	}
+	return sort.Search(low-1, func(g int) bool { return x.heads[g] >= h && bytes.Compare(x.suffix(g), key) > 0 }) - 1
 }
 
 // searchCell returns the block of group g in which the search for the first

@@ -213,8 +213,11 @@ func (it *Iterator) openValues() bool {
 	if it.row >= it.blocks.valueRow && it.row < it.blocks.valueRows {
 		return true
 	}
-	it.err = it.blocks.openValues(it.row)
-	return it.err == nil
+	if err := it.blocks.openValues(it.row); err != nil {
+		it.err = err
+		return false
+	}
+	return true
 }
 
 // toBlock makes block i of the current row's group the loaded one.

@@ -2,6 +2,7 @@ package sstable
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -81,9 +82,7 @@ func NewWriter(f vfs.File, opts WriterOptions) *Writer {
 }
 
 func (w *Writer) fail(err error) error {
-	if w.err == nil {
-		w.err = err
-	}
+	w.err = cmp.Or(w.err, err)
 	return w.err
 }
 

@@ -1,6 +1,7 @@
 package valuefile
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -114,9 +115,7 @@ func (w *Writer) add(h head, covered, rest []byte) (row.Reference, error) {
 }
 
 func (w *Writer) fail(err error) error {
-	if w.err == nil {
-		w.err = err
-	}
+	w.err = cmp.Or(w.err, err)
 	return w.err
 }
 

@@ -79,6 +79,7 @@ type checker struct {
 	report   *Report
 	progress func(file string)
 	files    *tablefiles.Registry
+	lost     map[uint64]bool // value files that cannot be opened
 }
 
 func newChecker(ctx context.Context, s Store, report *Report, progress func(file string)) *checker {
@@ -86,7 +87,7 @@ func newChecker(ctx context.Context, s Store, report *Report, progress func(file
 		progress = func(string) {}
 	}
 	files := tablefiles.New(s.FS, s.Dir, tablefiles.Options{Access: tablefiles.AccessOnce}, owner{s.State})
-	return &checker{Store: s, ctx: ctx, report: report, progress: progress, files: files}
+	return &checker{Store: s, ctx: ctx, report: report, progress: progress, files: files, lost: map[uint64]bool{}}
 }
 
 // owner is the owner of the files.
@@ -169,6 +170,7 @@ func (c *checker) values() error {
 		if err := c.ctx.Err(); err != nil {
 			return err
 		}
+		c.lost[v.Number] = true
 		name := filepath.Join(c.Dir, manifest.ValueName(v.Number))
 		if _, err := c.FS.Stat(name); err != nil {
 			continue // missing: reported already
@@ -180,6 +182,7 @@ func (c *checker) values() error {
 			c.report.Values += v.Values
 			c.report.ValueBytes += v.Size
 			err = r.Verify(c.ctx.Err)
+			delete(c.lost, v.Number)
 		}
 		if c.ctx.Err() != nil {
 			return c.ctx.Err()
@@ -195,6 +198,9 @@ func (c *checker) values() error {
 // the records themselves, and reports value files that cannot be opened; inventory reports
 // missing ones.
 func (c *checker) reference(ref row.Reference) error {
+	if c.lost[ref.File] {
+		return nil
+	}
 	r, err := c.files.ValueReader(ref)
 	if err != nil {
 		return nil // or the table file does not hold what the manifest says

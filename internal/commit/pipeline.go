@@ -11,6 +11,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/jobs"
 	"github.com/flagstone-db/flagstone/internal/pressure"
+	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/row"
 	"github.com/flagstone-db/flagstone/wal"
@@ -37,10 +38,11 @@ type Pipeline struct {
 	lastMicros int64
 	lastLSN    wal.LSN // under order: of the last record appended
 	bounded    uint64  // under order: the log's segment when boundLog was called last
-	// room is held by the only write that waits for room in the log. If that is a large write, it
-	// is large, under order, and goes before all others.
-	room  Latch
-	large *Write
+	// room holds an element while a write makes room in the log; others wait to send one, in their
+	// order. If that write is a large one, it is large, under order, and goes before all others.
+	room   chan struct{}
+	large  *Write
+	noRoom atomic.Pointer[error] // of the last write that found no space to make room
 
 	queue queue
 
@@ -73,7 +75,7 @@ type Options struct {
 // New returns a pipeline that takes no writes before Start. Background work of the log is done by
 // jobs.
 func New(env Env, gate *pressure.Gate, jobs *jobs.Jobs, opts Options) *Pipeline {
-	return &Pipeline{env: env, gate: gate, jobs: jobs, opts: opts}
+	return &Pipeline{env: env, gate: gate, jobs: jobs, opts: opts, room: make(chan struct{}, 1)}
 }
 
 // Recovered tells the pipeline what was recovered: everything up to the sequence number lastSeq is
@@ -185,10 +187,16 @@ const largeBytes = 1 << 20
 // enqueueWithRoom is enqueue for a write that found no room in the log. It does not hold order while
 // it waits for the disk, so small writes go on.
 func (p *Pipeline) enqueueWithRoom(ctx context.Context, w *Write) (ticket, error) {
-	if err := p.room.Lock(ctx); err != nil {
-		return 0, err
+	before := p.noRoom.Load()
+	select {
+	case p.room <- struct{}{}:
+	case <-ctx.Done():
+		return 0, ctx.Err()
 	}
-	defer p.room.Unlock()
+	defer func() { <-p.room }()
+	if failed := p.noRoom.Load(); failed != before {
+		return 0, p.refused(*failed) // or each of a thousand writes would ask the full disk in its turn
+	}
 	var size int64
 	for _, b := range w.batch.Pieces() {
 		size += int64(len(b))
@@ -203,6 +211,9 @@ func (p *Pipeline) enqueueWithRoom(ctx context.Context, w *Write) (ticket, error
 			return t, err
 		}
 		if err := p.log.MakeRoom(ctx, w.batch.Pieces()...); err != nil {
+			if vfs.IsNoSpace(err) {
+				p.noRoom.Store(&err)
+			}
 			return 0, p.refused(err)
 		}
 	}

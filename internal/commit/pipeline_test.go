@@ -3,9 +3,13 @@ package commit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
+	"testing/synctest"
 
 	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
 	"github.com/flagstone-db/flagstone/internal/executor/executortest"
@@ -361,4 +365,81 @@ func TestTimesDoNotFall(t *testing.T) {
 	if err != nil || seq != 11 || at != 5000 || r.Visible() != 11 {
 		t.Errorf("a barrier at %d and %d, with %d visible: %v", seq, at, r.Visible(), err)
 	}
+}
+
+// waiting is a write that waits for room in the log.
+type waiting struct {
+	Write
+	err error
+	end chan struct{}
+}
+
+// waitForRoom writes until the next write finds no room in the log, and begins n writes that wait for
+// it. Every second one has a context that can end. release lets them go on, and returns when all
+// have ended.
+func (r *rig) waitForRoom(n int) (writes []*waiting, release func()) {
+	r.room <- struct{}{}
+	ctx, cancel := context.WithCancel(r.t.Context())
+	for i := 0; len(writes) < n; i++ {
+		w := &waiting{end: make(chan struct{})}
+		c := r.change(fmt.Sprint(i), strings.Repeat("v", 4<<10))
+		w.Add(c, memtable.EstimateSize(c), in{tree: r.trees[0]}, nil)
+		canEnd := len(writes)%2 == 1
+		go func() {
+			defer close(w.end)
+			if canEnd {
+				w.err = r.Write(ctx, &w.Write, 2000)
+			} else {
+				w.err = r.Write(context.Background(), &w.Write, 2000)
+			}
+		}()
+		synctest.Wait()
+		select {
+		case <-w.end:
+			must(r.t, w.err)
+		default:
+			writes = append(writes, w)
+		}
+	}
+	return writes, func() {
+		<-r.room
+		for _, w := range writes {
+			<-w.end
+		}
+		cancel()
+	}
+}
+
+// TestWritesGetRoomInTheLogInTheirOrder: a write whose context can end is not passed by others.
+func TestWritesGetRoomInTheLogInTheirOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		writes, release := newRig(t, false).waitForRoom(8)
+		release()
+		for i, w := range writes {
+			must(t, w.err)
+			if want := writes[0].commit.seq + uint64(i); w.commit.seq != want {
+				t.Errorf("write %d has the sequence number %d, want %d", i, w.commit.seq, want)
+			}
+		}
+	})
+}
+
+func TestWritesThatWaitAskAFullDiskOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, false)
+		writes, release := r.waitForRoom(8)
+		r.faults.Add(vfs.Rule{Ops: vfs.OpPreallocate | vfs.OpCreate, Times: vfs.Forever, Action: vfs.FailWith(syscall.ENOSPC)})
+		release()
+		for i, w := range writes {
+			if !vfs.IsNoSpace(w.err) {
+				t.Errorf("write %d: %v", i, w.err)
+			}
+		}
+		if n := r.faults.Injected(); len(n) != 1 || n[0].Count != 1 {
+			t.Errorf("the disk was asked %v", n)
+		}
+		r.faults.Clear()
+		_, err := r.write("later", "v")
+		must(t, err)
+	})
 }

@@ -266,8 +266,6 @@ func (w *Walk) fails(err error) bool {
 		return false
 	}
 	w.next = w.chunk.Len()
-	if w.Err == nil {
-		w.Err = err
-	}
+	w.Err = cmp.Or(w.Err, err)
 	return true
 }
