@@ -2,7 +2,6 @@ package partition
 
 import (
 	"bytes"
-	"slices"
 
 	"github.com/flagstone-db/flagstone/internal/tablefiles"
 	"github.com/flagstone-db/flagstone/row"
@@ -27,11 +26,6 @@ func (t *Tree) Anchors(apart int64) (*Anchors, error) {
 func (t *Tree) anchors(s *state, apart int64, memory func(to *Anchors, m *memory, apart int64)) (*Anchors, error) {
 	found := new(Anchors)
 	files := s.version.files
-	count := 0
-	for _, f := range files {
-		count += int(f.Meta.Size/max(apart, 1)) + 2
-	}
-	found.list = slices.Grow(found.list, min(count, maxAnchorsAhead))
 	for _, f := range files {
 		if err := t.addFile(found, f, apart); err != nil {
 			return nil, err
@@ -42,9 +36,6 @@ func (t *Tree) anchors(s *state, apart int64, memory func(to *Anchors, m *memory
 	}
 	return found, nil
 }
-
-// maxAnchorsAhead bounds the anchors for which memory is allocated in advance.
-const maxAnchorsAhead = 1 << 12
 
 // addFile adds anchors of a file that are at least apart bytes from each other.
 func (t *Tree) addFile(to *Anchors, f *tablefiles.File, apart int64) error {

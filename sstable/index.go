@@ -284,7 +284,13 @@ func (x *index) offset(g int) int64 {
 	return int64(x.blockEnd.before(x.data, i) + x.awayEnd.before(x.data, i))
 }
 
-// groupFrom returns the first group, from low on, whose offset is at least offset.
-func (x *index) groupFrom(low int, offset int64) int {
-	return low + sort.Search(x.groups-low, func(i int) bool { return x.offset(low+i) >= offset })
+// groupFrom returns the first group, from low on, whose offset is at least offset. It is fast if
+// that is a group near guess.
+func (x *index) groupFrom(low, guess int, offset int64) int {
+	for reach := 1; ; reach *= 4 {
+		from, to := max(low, min(guess, x.groups)-reach), min(guess+reach, x.groups)
+		if (from == low || x.offset(from-1) < offset) && (to == x.groups || x.offset(to) >= offset) {
+			return from + sort.Search(to-from, func(i int) bool { return x.offset(from+i) >= offset })
+		}
+	}
 }

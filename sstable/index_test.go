@@ -22,7 +22,7 @@ func TestTheGroupAtAnOffsetIsFound(t *testing.T) {
 		for want < x.groups && x.offset(want) < offset {
 			want++
 		}
-		if got := x.groupFrom(low, offset); got != want {
+		if got := x.groupFrom(low, rng.IntN(x.groups+1), offset); got != want {
 			t.Fatalf("from %d to %d: %d, want %d", low, offset, got, want)
 		}
 	}

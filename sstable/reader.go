@@ -186,6 +186,7 @@ func (r *Reader) WalkIndex(low, high []byte, fn func(separator []byte, since int
 		return 0
 	}
 	before := x.offset(g)
+	density := float64(end-g) / float64(max(to-before, 1)) // groups per byte
 	separator := x.appendSeparator(nil, g)
 	if string(separator) < string(low) {
 		g++
@@ -201,7 +202,8 @@ func (r *Reader) WalkIndex(low, high []byte, fn func(separator []byte, since int
 		if apart < 0 {
 			break
 		}
-		g = x.groupFrom(g+1, at+min(apart, to-at+1))
+		apart = min(apart, to-at+1)
+		g = x.groupFrom(g+1, g+1+int(float64(apart)*density), at+apart)
 	}
 	return to - before
 }
