@@ -190,7 +190,7 @@ func (c *copier) row(ctx context.Context, t, made *Table, r *Row) error {
 // apart from those of the cells.
 func (c *copier) marker(ctx context.Context, t, made *Table, r *Row, forever bool) error {
 	if !forever {
-		g := t.core.Find(r.rowKey).NewGetter()
+		g := t.core.NewGetter(r.rowKey)
 		defer g.Close()
 		var err error
 		view := mvcc.View{Seq: c.at.moment.Seq, MaxVersions: 1, Cutoff: math.MaxInt64} // shows only what never expires

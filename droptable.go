@@ -84,17 +84,12 @@ func (s *Store) dropTrees(tables []*Table, trees []*partition.Tree) error {
 		return nil
 	}
 	tree := trees[0]
-	var waiting int64
-	err := tree.Drop(func() error {
-		// No write to the tree begins, and no flush of it runs.
-		_, waiting = tree.MemoryBytes() // all of it was set aside
-		return s.dropTrees(tables, trees[1:])
-	})
+	freed, err := tree.Drop(func() error { return s.dropTrees(tables, trees[1:]) })
 	if err != nil {
 		return err
 	}
-	s.gate.Free(waiting, waiting)
-	s.gate.NoteFlush(nil) // the failure may have been this tree's; if not, the next flush reports it again
+	s.gate.Free(freed, freed) // all of it was set aside
+	s.gate.NoteFlush(nil)     // the failure may have been this tree's; if not, the next flush reports it again
 	s.upkeep.NoteFiles(tree)
 	return nil
 }

@@ -276,7 +276,7 @@ func TestTheLogIsKeptWhileADropMayStillFail(t *testing.T) {
 		put(t, other, "p", i, "c", startMillis, "x")
 	}
 	tree := table.core.Trees()[0]
-	err := tree.Drop(func() error {
+	_, err := tree.Drop(func() error {
 		s := r.store
 		retire(s, []*Table{table}, true)
 		defer retire(s, []*Table{table}, false)

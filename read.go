@@ -161,7 +161,8 @@ func (t *Table) readRow(r *Row, key []byte, opts *ReadOptions, l *lookup, undura
 		return false, err
 	}
 	g := &l.getter
-	g.Pin(t.core.Find(r.rowKey))
+	for !g.Pin(t.core.Find(r.rowKey)) { // until it is not one that was replaced just now
+	}
 	defer g.Unpin()
 	view, err := t.core.View(at, undurable)
 	if err != nil {

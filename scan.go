@@ -84,12 +84,10 @@ func (s *scanning) begin(t *Table, at *Snapshot) (err error) {
 	if _, err := at.at(t.store); err != nil {
 		return err
 	}
-	trees := t.core.Partitions.Load().Between(s.walk.Low, s.walk.High)
-	if at == nil && len(trees) == 1 {
-		// It pins everything that it will read, so it needs no snapshot.
-		return s.walk.Pin(trees[0], nil, false)
-	}
 	if at == nil {
+		if pinned, err := s.walk.Pin(nil, false); pinned {
+			return err
+		}
 		if at, err = t.store.Snapshot(); err != nil {
 			return err
 		}
@@ -98,7 +96,7 @@ func (s *scanning) begin(t *Table, at *Snapshot) (err error) {
 	if err = t.core.Gone(); err == nil {
 		s.walk.View, err = t.core.View(&at.moment, false)
 	}
-	s.walk.Visit(trees)
+	s.walk.Visit()
 	return err
 }
 
@@ -121,7 +119,8 @@ func (s *scanning) beginWithin(tx *Transaction, at *Snapshot) error {
 		return err
 	}
 	s.walk.Over = tx.of.Over
-	return s.walk.Pin(tx.table.core.Find(s.walk.Low), written, true)
+	_, err = s.walk.Pin(written, true)
+	return err
 }
 
 // All returns the rows for one loop, and closes the scan at the end of the loop, however it ends. A

@@ -45,8 +45,8 @@ func (t *Tree) Compact(activity Activity, claimed func()) (did bool, err error) 
 		return false, nil
 	}
 	defer t.compacting.RUnlock()
-	if t.dropped {
-		return false, nil
+	if err := t.gone(); err != nil || t.dropped {
+		return false, err
 	}
 	if err := t.env.Retention.Advance(t.table, oldestVersion(t.Meta())); err != nil {
 		return false, err
@@ -95,8 +95,8 @@ func (t *Tree) forget(c *compaction.Candidate) {
 func (t *Tree) CompactRange(start, end []byte) (did, more bool, err error) {
 	t.compacting.Lock()
 	defer t.compacting.Unlock()
-	if t.dropped {
-		return false, false, nil
+	if err := t.gone(); err != nil || t.dropped {
+		return false, false, err
 	}
 	v, memorySeq := t.pinVersion()
 	defer v.unref()

@@ -11,16 +11,17 @@ import (
 )
 
 // Flush writes the waiting memtables whose end is at most upTo to table files of level 0, and
-// returns the bytes that were reserved in them, 0 if there are none. A memtable's end is the
+// returns the bytes that were reserved in them, but for those that another tree has yet to flush
+// after a split; did says that there were some. A memtable's end is the
 // sequence number at which it was rotated out. Flush calls settle with the largest end before it
 // writes: settle returns when every write below that end is visible. durable then waits until
 // these writes are durable in the log too; it may run while files are written, since they count
 // only once the manifest names them. After an error the memtables still wait.
-func (t *Tree) Flush(upTo uint64, settle func(endSeq uint64) (durable func() error, err error)) (freed int64, err error) {
+func (t *Tree) Flush(upTo uint64, settle func(endSeq uint64) (durable func() error, err error)) (freed int64, did bool, err error) {
 	t.flushing.Lock()
 	defer t.flushing.Unlock()
-	if t.dropped {
-		return 0, nil
+	if err := t.gone(); err != nil || t.dropped {
+		return 0, false, err
 	}
 	s := t.pin()
 	defer s.unref()
@@ -29,16 +30,15 @@ func (t *Tree) Flush(upTo uint64, settle func(endSeq uint64) (durable func() err
 		waiting = waiting[:len(waiting)-1]
 	}
 	if len(waiting) == 0 {
-		return 0, nil
+		return 0, false, nil
 	}
 	for _, m := range waiting {
 		m.writers.Wait()
-		freed += m.bytes()
 	}
 	endSeq := s.memories[len(waiting)].startSeq // where the last one was rotated out
 	durable, err := settle(endSeq)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	out, kept, err := t.writeFlush(s, waiting, endSeq)
 	if lost := durable(); lost != nil && err == nil {
@@ -46,15 +46,18 @@ func (t *Tree) Flush(upTo uint64, settle func(endSeq uint64) (durable func() err
 		err = lost
 	}
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	e := manifest.Edit{Flushed: []manifest.Flush{{Partition: t.id, Seq: endSeq - 1}}}
 	out.addTo(&e, t.table, t.id, 0)
 	if err := t.commit(&e, kept, out, len(waiting)); err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	t.env.Work.Flushed.Add(out.written())
-	return freed, nil
+	for _, m := range waiting {
+		freed += m.letGo()
+	}
+	return freed, true, nil
 }
 
 // writeFlush writes the table files of a flush.

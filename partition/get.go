@@ -46,12 +46,18 @@ type pinned struct {
 	stripe uint32
 }
 
-// pin pins the tree as it is now. unpin ends the pin.
-func (p *pinned) pin(t *Tree) {
+// pin pins the tree as it is now. unpin ends the pin. If the tree was replaced, pin pins nothing and
+// returns false: then the tree may not hold what was written last.
+func (p *pinned) pin(t *Tree) bool {
 	if p.stripe == 0 {
 		p.stripe = t.env.stripes.Add(1)
 	}
 	p.tree, p.state = t, t.pinStripe(p.stripe)
+	if t.successors.Load() != nil {
+		p.unpin()
+		return false
+	}
+	return true
 }
 
 func (p *pinned) unpin() {
@@ -74,19 +80,22 @@ func (r *reused[T]) take() *T {
 	return r.values[r.used-1]
 }
 
-// NewGetter pins the tree as it is now and returns a point read, which the caller closes.
+// NewGetter pins the tree as it is now and returns a point read, which the caller closes; nil if the
+// tree was replaced.
 func (t *Tree) NewGetter() *Getter {
 	g, ok := t.env.getters.Get().(*Getter)
 	if !ok {
 		g = new(Getter)
 	}
-	g.pin(t)
+	if !g.pin(t) {
+		return nil
+	}
 	return g
 }
 
 // Pin makes a zero or unpinned Getter, which the caller owns, a point read of the tree as it is
-// now. The caller ends it with Unpin.
-func (g *Getter) Pin(t *Tree) { g.pin(t) }
+// now. The caller ends it with Unpin. It pins nothing and returns false if the tree was replaced.
+func (g *Getter) Pin(t *Tree) bool { return g.pin(t) }
 
 // Above adds a memtable as the newest run of the read: the writes of a transaction. nil adds
 // nothing.
@@ -123,10 +132,13 @@ func (g *Getter) Get(key []byte, view mvcc.View, sel *mvcc.Selection, dst *row.C
 func (g *Getter) Cut() bool { return g.cut }
 
 // Unchanged reports that no mutation of the row with a sequence number above seq was applied. It
-// returns false also if such a mutation may have left the memtables. REQUIRES: no mutation of
+// returns false also if such a mutation may have left the memtables, or the tree was replaced. REQUIRES: no mutation of
 // the row is being applied.
 func (t *Tree) Unchanged(key []byte, seq uint64) bool {
 	g := t.NewGetter()
+	if g == nil {
+		return false
+	}
 	defer g.Close()
 	g.findMemories(key)
 	if len(g.found) > 0 {

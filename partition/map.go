@@ -2,6 +2,7 @@ package partition
 
 import (
 	"bytes"
+	"slices"
 	"sort"
 )
 
@@ -25,6 +26,25 @@ func (m *Map) Find(key []byte) *Tree {
 	return m.trees[m.index(key)]
 }
 
+// Below returns the partition that holds the keys directly below key; nil is unbounded.
+func (m *Map) Below(key []byte) *Tree {
+	if key == nil {
+		return m.trees[len(m.trees)-1]
+	}
+	return m.trees[max(m.from(key)-1, 0)]
+}
+
+// from returns the position of the first partition that starts at or above key.
+func (m *Map) from(key []byte) int {
+	return sort.Search(len(m.trees), func(i int) bool { return bytes.Compare(m.trees[i].start, key) >= 0 })
+}
+
+// With returns a map in which made replaces the neighbouring trees old.
+func (m *Map) With(old, made []*Tree) *Map {
+	at := slices.Index(m.trees, old[0])
+	return NewMap(slices.Concat(m.trees[:at], made, m.trees[at+len(old):]))
+}
+
 // index returns the position of the last partition that starts at or below key.
 func (m *Map) index(key []byte) int {
 	return sort.Search(len(m.trees), func(i int) bool {
@@ -38,9 +58,7 @@ func (m *Map) Between(start, end []byte) []*Tree {
 	from := m.index(start)
 	to := len(m.trees)
 	if end != nil {
-		to = sort.Search(len(m.trees), func(i int) bool {
-			return bytes.Compare(m.trees[i].start, end) >= 0
-		})
+		to = m.from(end)
 	}
 	return m.trees[from:max(to, from)]
 }

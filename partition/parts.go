@@ -56,7 +56,7 @@ func (t *Tree) runParts(p parts) (joined *output, cells uint64, err error) {
 		if failed.Load() {
 			return errPartFailed
 		}
-		return t.env.Scheduler.Cancelled()
+		return t.cancelled()
 	}
 	t.share(len(outputs), p.help, func(i int) {
 		job := p.job()

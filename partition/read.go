@@ -25,18 +25,23 @@ type Iterator struct {
 	memories reused[memtable.Iterator]
 }
 
-// NewIterator pins the tree and returns an iterator over it. The caller closes it; after that,
-// another caller may get the same iterator.
+// NewIterator pins the tree and returns an iterator over it, nil if the tree was replaced. The caller
+// closes it; after that, another caller may get the same iterator.
 func (t *Tree) NewIterator() *Iterator {
 	it, ok := t.env.iterators.Get().(*Iterator)
 	if !ok {
 		it = new(Iterator)
 	}
-	it.pin(t)
+	if !it.pin(t) {
+		return nil
+	}
 	it.collectRuns()
 	it.Reset(it.runs)
 	return it
 }
+
+// Bounds are those of the tree.
+func (it *Iterator) Bounds() (start, end []byte) { return it.tree.Bounds() }
 
 // Above adds a memtable that is newer than all runs of the tree: the writes of a transaction.
 // nil adds nothing. REQUIRES: the iterator was not positioned yet.

@@ -37,7 +37,7 @@ func TestATreeThatIsGoneTakesNoMemory(t *testing.T) {
 		r := newRig(t)
 		r.put(key("p", 1), "c", 1, "v")
 		if drop {
-			must(t, r.tree.Drop(func() error { return nil }))
+			must(t, dropTree(r.tree, func() error { return nil }))
 		} else {
 			r.tree.Close()
 		}

@@ -124,6 +124,11 @@ func (r *rig) MaxVersions(_, _ uint64) int { return 0 }
 
 func (r *rig) Cancelled() error { return nil }
 
+func dropTree(t *Tree, commit func() error) error {
+	_, err := t.Drop(commit)
+	return err
+}
+
 func (r *rig) Yield() {
 	if r.yield != nil {
 		r.yield()
@@ -197,7 +202,7 @@ func settled(uint64) (durable func() error, err error) { return func() error { r
 func (r *rig) flush() {
 	r.t.Helper()
 	r.rotate(r.tree)
-	_, err := r.tree.Flush(row.MaxSequence, settled)
+	_, _, err := r.tree.Flush(row.MaxSequence, settled)
 	must(r.t, err)
 }
 

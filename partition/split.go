@@ -67,13 +67,14 @@ func (t *Tree) addMemory(to *Anchors, m *memory, apart int64) {
 		return
 	}
 	used := m.table.Used()
-	first := len(to.list)
+	first, found := len(to.list), int64(0)
 	m.table.Sample(apart/max(used/rows, 1), func(key []byte) {
+		found++
 		t.add(to, key, 0)
 	})
 	sampled := to.list[first:]
 	for i := range sampled {
-		sampled[i].bytes = used / int64(len(sampled))
+		sampled[i].bytes = used / found
 	}
 }
 
@@ -85,23 +86,23 @@ func (t *Tree) weighMemory(to *Anchors, m *memory, apart int64) {
 	first := len(to.list)
 	it := m.table.NewIterator()
 	for ok := it.First(); ok; ok = it.NextRow() {
+		size := int64(len(it.RowKey()))
+		for ok := it.FirstCell(); ok; ok = it.NextCell() {
+			c := it.Cell()
+			size += int64(len(c.Column) + len(c.Value))
+		}
+		total += size
 		if !t.Contains(it.RowKey()) {
 			continue
 		}
 		key = it.RowKey()
-		since += int64(len(key))
-		for ok := it.FirstCell(); ok; ok = it.NextCell() {
-			c := it.Cell()
-			since += int64(len(c.Column) + len(c.Value))
-		}
-		if since >= apart {
+		if since += size; since >= apart {
 			to.Add(key, since)
-			total, since = total+since, 0
+			since = 0
 		}
 	}
 	if since > 0 {
 		to.Add(key, since)
-		total += since
 	}
 	// The rest is what the memtable takes beside keys and values.
 	factor := max(float64(m.table.Used())/float64(max(total, 1)), 1)
@@ -117,7 +118,8 @@ func (t *Tree) Sizes() (scanned, rows, values int64) {
 	s := t.pin()
 	defer s.unref()
 	for _, m := range s.memories {
-		scanned, rows = scanned+m.table.Used(), rows+int64(m.table.Rows())
+		holders := max(m.holders.Load(), 1)
+		scanned, rows = scanned+m.table.Used()/holders, rows+int64(m.table.Rows())/holders
 	}
 	for _, f := range allFiles(s.version.meta) {
 		scanned, rows = scanned+f.Size, rows+int64(f.Rows)

@@ -18,6 +18,9 @@ type memory struct {
 	// refs counts the states that hold the memtable. The last one frees its memory.
 	refs atomic.Int64
 
+	// holders counts the trees that have yet to flush the memtable: more than one after a split.
+	holders atomic.Int64
+
 	// writers counts the mutations that have a place reserved in the memtable and are not
 	// applied yet. It rises only while the memtable is mutable, so after the rotation
 	// writers.Wait returns when the content is final.
@@ -172,6 +175,15 @@ func (s *state) release() {
 			m.unref()
 		}
 	}
+}
+
+// letGo is called when a tree has flushed or dropped the memtable. It returns the bytes that are
+// accounted for it once no tree holds it, else 0.
+func (m *memory) letGo() int64 {
+	if m.holders.Add(-1) == 0 {
+		return m.bytes()
+	}
+	return 0
 }
 
 // unref ends the hold of a state.

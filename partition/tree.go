@@ -44,6 +44,10 @@ type Tree struct {
 	compacting sync.RWMutex
 	dropped    bool
 
+	// yielding is above 0 while Alone waits or runs. successors is set once the tree was replaced.
+	yielding   atomic.Int64
+	successors atomic.Pointer[[]*Tree]
+
 	// running are the compactions under way. A compaction leaves the list when its output is
 	// installed, or when it failed. So a goroutine that pins the state under the lock sees the
 	// output of every successful compaction that is not listed.
@@ -66,6 +70,9 @@ func NewTree(env *Env, table uint64, meta *manifest.Partition) *Tree {
 
 // ID is the partition's id in the manifest.
 func (t *Tree) ID() uint64 { return t.id }
+
+// Bounds are the first key of the partition's range, and the one behind it; nil is unbounded.
+func (t *Tree) Bounds() (start, end []byte) { return t.start, t.end }
 
 // Contains reports whether the key lies in the partition's range.
 func (t *Tree) Contains(key []byte) bool {
@@ -169,12 +176,12 @@ func (t *Tree) Rotate(nextSeq uint64) int64 {
 }
 
 // MemoryBytes is how many bytes writers have reserved in the mutable memtable and in those that
-// wait to be flushed.
+// wait to be flushed. Trees that share a memtable after a split share its bytes.
 func (t *Tree) MemoryBytes() (mutable, waiting int64) {
 	s := t.pin()
 	defer s.unref()
 	for _, m := range s.waiting() {
-		waiting += m.bytes()
+		waiting += m.bytes() / max(m.holders.Load(), 1)
 	}
 	return s.mutable().bytes(), waiting
 }
@@ -214,8 +221,9 @@ func (t *Tree) FlushedSeq() uint64 { return t.Meta().FlushedSeq }
 
 // Drop runs commit, which removes the partition from the manifest, while no flush or compaction
 // runs. Then it lets go of the files, which are deleted when the last reader that pinned them is
-// done. REQUIRES: no write will begin.
-func (t *Tree) Drop(commit func() error) error {
+// done. It returns the bytes that were reserved in memtables that no other tree holds. REQUIRES: no
+// write will begin.
+func (t *Tree) Drop(commit func() error) (freed int64, err error) {
 	t.flushing.Lock()
 	defer t.flushing.Unlock()
 	t.compacting.Lock()
@@ -225,11 +233,14 @@ func (t *Tree) Drop(commit func() error) error {
 		m.writers.Wait()
 	}
 	if err := commit(); err != nil {
-		return err
+		return 0, err
+	}
+	for _, m := range t.state.Load().memories {
+		freed += m.letGo()
 	}
 	t.state.Load().version.markObsolete(new(manifest.State)) // which names no file
 	t.Close()
-	return nil
+	return freed, nil
 }
 
 // Close lets go of the tree's files. REQUIRES: no write, flush or compaction runs or will begin.

@@ -111,6 +111,30 @@ func (p *Pipeline) Between(f func()) {
 	f()
 }
 
+// Cut divides the writes of the store at a sequence number. It calls commit, which makes durable what
+// is to hold behind that number, while writes go on below it. Then it calls begin between two
+// writes: those before it have sequence numbers up to after, the others larger ones, and so it would
+// be after a crash. Numbers that no write got are skipped. begin must not block. If commit fails, begin
+// is not called.
+func (p *Pipeline) Cut(commit func(after uint64) error, begin func()) error {
+	// While the manifest is being written nothing is flushed, so that the memory budget bounds the
+	// writes that go on. The smallest takes more than these bytes.
+	const least, largestBatch = 16, 1 << 24
+	after := p.LastSeq() + uint64(p.gate.Budget()/least) + largestBatch
+	if err := commit(after); err != nil {
+		return err
+	}
+	p.order.Lock()
+	defer p.order.Unlock()
+	if p.nextSeq > after+1 {
+		panic(fmt.Sprintf("commit: %d sequence numbers were used during one edit of the manifest", p.nextSeq-after))
+	}
+	p.nextSeq = after + 1
+	p.queue.applied(p.queue.push(p.lastLSN, after), p.publishable) // a commit of nothing
+	begin()
+	return nil
+}
+
 // Write orders and applies a write; the caller then waits for its Commit. The time of the commit
 // is micros, in microseconds, or later. After an error the write has had no effect. Errors are
 // those of Writable, of pressure.Gate.Reserve, of a Place, ErrInvalid, the context's, or say

@@ -25,6 +25,16 @@ func (p *Pipeline) rotate(t *partition.Tree) {
 	}
 }
 
+// Replace hands the memtables of old trees over to those that replace them, and asks for their flush.
+// REQUIRES: the caller is the begin of Cut, and partition.Alone holds for the old trees.
+func (p *Pipeline) Replace(old, made []*partition.Tree) {
+	p.SetAside(old)
+	partition.HandOver(old, made, p.nextSeq)
+	for _, t := range made {
+		p.env.FlushDue(t)
+	}
+}
+
 // SetAside rotates the memtables of trees that are about to be dropped, and does not ask for their
 // flush. REQUIRES: the caller is a function of Between.
 func (p *Pipeline) SetAside(trees []*partition.Tree) {
@@ -33,12 +43,14 @@ func (p *Pipeline) SetAside(trees []*partition.Tree) {
 	}
 }
 
-// Rotate rotates the memtables of all trees at one sequence number, the first that is in none of
-// them, and returns it and the trees.
-func (p *Pipeline) Rotate() (trees []*partition.Tree, endSeq uint64) {
+// Rotate rotates the memtables of trees, or of all trees if none is given, at one sequence number, the
+// first that is in none of them, and returns it and the trees.
+func (p *Pipeline) Rotate(trees ...*partition.Tree) (all []*partition.Tree, endSeq uint64) {
 	p.order.Lock()
 	defer p.order.Unlock()
-	trees = p.env.Trees()
+	if trees == nil {
+		trees = p.env.Trees()
+	}
 	for _, tree := range trees {
 		p.rotate(tree)
 	}

@@ -201,6 +201,9 @@ func (g *Gate) Applied(reserved, unused, waiting int64) {
 // Add takes memory without waiting, for log records at recovery.
 func (g *Gate) Add(bytes int64) { g.total.Add(bytes) }
 
+// Budget is the memory that memtables may take, in bytes.
+func (g *Gate) Budget() int64 { return g.budget }
+
 // Rotated notes that a memtable of so many bytes waits to be flushed.
 func (g *Gate) Rotated(bytes int64) { g.waiting.Add(bytes) }
 

@@ -147,7 +147,7 @@ func (r *Replay) makeRoom(tree *partition.Tree, size int64, seq uint64) error {
 		tree = partition.Largest(r.Trees)
 	}
 	r.Memory.Rotated(tree.Rotate(seq))
-	freed, err := tree.Flush(row.MaxSequence, func(uint64) (func() error, error) { return func() error { return nil }, nil })
+	freed, _, err := tree.Flush(row.MaxSequence, func(uint64) (func() error, error) { return func() error { return nil }, nil })
 	r.Memory.Free(freed, freed)
 	return err
 }

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"slices"
 
 	"github.com/flagstone-db/flagstone/internal/table"
 	"github.com/flagstone-db/flagstone/memtable"
@@ -52,7 +51,8 @@ type progress struct {
 	PausedAt []byte
 	Err      error // that ended the walk
 
-	trees    []*partition.Tree // not yet visited, in the order of the walk
+	visits   bool   // there are trees yet to visit
+	from     []byte // where the first of them is entered: at this key, in reverse below it; nil is the end
 	it       *partition.Iterator
 	before   bool  // it is not positioned yet
 	next     int   // the first row of the chunk that was not returned
@@ -108,24 +108,35 @@ func (w *Walk) Bound(start, end []row.Value) error {
 	return nil
 }
 
-// Pin makes the walk one over a single tree, and over written above it, which may be nil, as they are
-// now; see table.View. It pins everything that it will read, so it needs no snapshot. REQUIRES: the
-// tree has all that lies within the bounds.
-func (w *Walk) Pin(tree *partition.Tree, written *memtable.Memtable, undurable bool) (err error) {
-	w.it, w.before = tree.NewIterator(), true
+// Pin makes the walk one over the only tree that has what lies within the bounds, and over written
+// above it, which may be nil, as they are now; see table.View. It pins everything that it will read, so
+// it needs no snapshot. It returns false if there are several such trees.
+func (w *Walk) Pin(written *memtable.Memtable, undurable bool) (pinned bool, err error) {
+	for w.it == nil {
+		tree := w.Table.Find(w.Low)
+		if _, end := tree.Bounds(); end != nil && (w.High == nil || bytes.Compare(end, w.High) < 0) {
+			return false, nil
+		}
+		w.it, w.from = tree.NewIterator(), w.begin()
+	}
+	w.before = true
 	w.it.Above(written)
 	if err = w.Table.Gone(); err == nil {
 		w.View, err = w.Table.View(nil, undurable)
 	}
-	return err
+	return true, err
 }
 
-// Visit makes the walk one over several trees, ascending, each as it is when the walk comes to it.
-func (w *Walk) Visit(trees []*partition.Tree) {
-	if w.trees = trees; w.Reverse {
-		w.trees = slices.Clone(trees)
-		slices.Reverse(w.trees)
+// Visit makes the walk one over all trees that have something within the bounds, each as it is when
+// the walk comes to it. Trees may be split and merged meanwhile.
+func (w *Walk) Visit() { w.visits, w.from = true, w.begin() }
+
+// begin is where the walk begins: see from.
+func (w *Walk) begin() []byte {
+	if w.Reverse {
+		return w.High
 	}
+	return w.Low
 }
 
 // Next moves to the next row. It is false at the end, at a pause, and on an error.
@@ -199,15 +210,12 @@ func (w *Walk) advance() bool {
 	if w.fails(w.Ctx.Err()) {
 		return false
 	}
-	for w.it != nil || len(w.trees) > 0 {
+	for w.it != nil || w.visits {
 		ok := false
 		switch {
-		case w.it == nil:
-			w.it = w.trees[0].NewIterator()
-			w.trees = w.trees[1:]
-			fallthrough
-		case w.before:
-			if w.fails(w.Table.Gone()) {
+		case w.it == nil, w.before:
+			w.enter()
+			if w.fails(w.Table.Gone()) { // then the tree may have been empty when it was pinned
 				return false
 			}
 			ok = w.seek()
@@ -227,6 +235,17 @@ func (w *Walk) advance() bool {
 	return false
 }
 
+// enter pins the next tree, unless one is pinned.
+func (w *Walk) enter() {
+	for w.it == nil { // until it is not one that was replaced just now
+		if trees := w.Table.Partitions.Load(); w.Reverse {
+			w.it = trees.Below(w.from).NewIterator()
+		} else {
+			w.it = trees.Find(w.from).NewIterator()
+		}
+	}
+}
+
 // seek positions the iterator on its first row.
 func (w *Walk) seek() bool {
 	w.before = false
@@ -237,11 +256,11 @@ func (w *Walk) seek() bool {
 		if w.High != nil {
 			w.it.Until(w.High)
 		}
-		return w.it.SeekRow(w.Low)
-	case w.High == nil:
+		return w.it.SeekRow(w.from)
+	case w.from == nil:
 		return w.it.Last()
 	}
-	return w.it.SeekRowBefore(w.High)
+	return w.it.SeekRowBefore(w.from)
 }
 
 func (w *Walk) inRange(key []byte) bool {
@@ -256,6 +275,12 @@ func (w *Walk) leaveTree() {
 		return
 	}
 	w.examined += int64(w.reader.Examined())
+	start, end := w.it.Bounds()
+	if w.Reverse {
+		w.from, w.visits = start, w.visits && bytes.Compare(start, w.Low) > 0
+	} else {
+		w.from, w.visits = end, w.visits && end != nil && (w.High == nil || bytes.Compare(end, w.High) < 0)
+	}
 	w.fails(w.it.Close())
 	w.it = nil
 }

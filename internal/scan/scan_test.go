@@ -135,7 +135,7 @@ func TestAWalkFindsTheRowsWithinItsBounds(t *testing.T) {
 			if err := w.Bound(bound[0], bound[1]); err != nil {
 				t.Fatal(err)
 			}
-			w.Visit(r.Partitions.Load().Between(w.Low, w.High))
+			w.Visit()
 			for w.Next() {
 				values, err := row.DecodeKey(w.Key, 1)
 				if err != nil {
@@ -169,7 +169,7 @@ func TestAPausedWalkHasExaminedSomething(t *testing.T) {
 	}
 	w := r.walk(new(scan.Walk))
 	w.Patience = 10
-	w.Visit(r.Trees())
+	w.Visit()
 	if w.Next() || w.Err != nil || w.PausedAt == nil {
 		t.Fatalf("a row %x, error %v, paused at %x", w.Key, w.Err, w.PausedAt)
 	}
@@ -195,7 +195,7 @@ func TestAWalkEndsWithTheReason(t *testing.T) {
 		r := newRig(t)
 		r.write(t, 1, 1)
 		w := r.walk(new(scan.Walk))
-		w.Visit(r.Trees())
+		w.Visit()
 		c.spoil(r, w)
 		if w.Next() || !errors.Is(w.Err, c.want) || w.Next() {
 			t.Errorf("%s: %v, want %v", name, w.Err, c.want)
@@ -217,7 +217,7 @@ func TestAPinnedWalkSeesOneMoment(t *testing.T) {
 	r := newRig(t)
 	r.write(t, 1, 1)
 	w := r.walk(new(scan.Walk))
-	if err := w.Pin(r.Trees()[0], nil, true); err != nil {
+	if _, err := w.Pin(nil, true); err != nil {
 		t.Fatal(err)
 	}
 	r.Dropped.Store(true)
@@ -228,7 +228,7 @@ func TestAPinnedWalkSeesOneMoment(t *testing.T) {
 		t.Error("the error is lost")
 	}
 	r.walk(w)
-	if err := w.Pin(r.Trees()[0], nil, true); err != nil || !w.Next() || w.Next() || w.Err != nil {
+	if _, err := w.Pin(nil, true); err != nil || !w.Next() || w.Next() || w.Err != nil {
 		t.Errorf("%v, %v", err, w.Err)
 	}
 }

@@ -88,7 +88,7 @@ func (t *Table) Before(log *Table, key []byte, written *memtable.Memtable) ([]by
 // latest pins the tree of a row, with written above it, and returns the view of a reader with that
 // clock of the newest applied state. The caller closes the getter.
 func (t *Table) latest(key []byte, written *memtable.Memtable, millis int64) (*partition.Getter, mvcc.View, error) {
-	g := t.Find(key).NewGetter()
+	g := t.NewGetter(key)
 	meta := t.Meta()
 	if meta == nil {
 		g.Close()

@@ -91,6 +91,15 @@ func (t *Table) Gone() error {
 	return nil
 }
 
+// NewGetter pins the partition that holds a key, for a read that the caller closes.
+func (t *Table) NewGetter(key []byte) *partition.Getter {
+	for {
+		if g := t.Find(key).NewGetter(); g != nil {
+			return g
+		}
+	}
+}
+
 // Find is the partition that holds a key.
 func (t *Table) Find(key []byte) *partition.Tree { return t.Partitions.Load().Find(key) }
 

@@ -29,7 +29,21 @@ func (u *Upkeep) FlushDue(tree *partition.Tree) {
 func (u *Upkeep) flushTree(tree *partition.Tree) error {
 	u.flushing.RLock()
 	defer u.flushing.RUnlock()
-	if err := u.flushUpTo(tree, row.MaxSequence); err != nil {
+	return u.flushed(tree)
+}
+
+// flushed is flushTree, and goes on to the trees that replaced the tree. REQUIRES: flushing is held.
+func (u *Upkeep) flushed(tree *partition.Tree) error {
+	err := u.flushUpTo(tree, row.MaxSequence)
+	if errors.Is(err, partition.ErrReplaced) {
+		for _, next := range tree.Successors() {
+			if err := u.flushed(next); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	u.NoteFiles(tree)
@@ -40,30 +54,30 @@ func (u *Upkeep) flushTree(tree *partition.Tree) error {
 
 // flushUpTo flushes the memtables of a tree that wait now and were rotated at sequence numbers up
 // to upTo. A memtable that is rotated meanwhile has a job of its own: otherwise busy writers
-// could keep this call from ever returning.
+// could keep this call from ever returning. It is ErrReplaced if the tree has successors.
 func (u *Upkeep) flushUpTo(tree *partition.Tree, upTo uint64) error {
 	settle := func(endSeq uint64) (durable func() error, err error) {
 		return u.Pipeline.Settle(endSeq, u.Executor.Beside)
 	}
 	for {
 		began := u.Clock.Elapsed()
-		freed, err := tree.Flush(upTo, settle)
+		freed, did, err := tree.Flush(upTo, settle)
 		u.Gate.Flushed(freed, u.Clock.Elapsed()-began)
 		u.Gate.Free(freed, freed)
-		if errors.Is(err, partition.ErrStale) {
+		if stale(tree, err) {
 			continue
 		}
-		if err != nil || freed > 0 {
+		if replaced := errors.Is(err, partition.ErrReplaced); did || err != nil && !replaced {
 			u.Gate.NoteFlush(err)
 		}
 		return err
 	}
 }
 
-// Flush moves everything that was written so far from memory and log to table files, and makes it
-// durable.
-func (u *Upkeep) Flush(ctx context.Context) error {
-	trees, _ := u.Pipeline.Rotate()
+// Flush moves everything that was written so far to trees, or to all trees if none is given, from memory
+// and log to table files, and makes it durable.
+func (u *Upkeep) Flush(ctx context.Context, trees ...*partition.Tree) error {
+	trees, _ = u.Pipeline.Rotate(trees...)
 	for _, tree := range trees {
 		if err := ctx.Err(); err != nil {
 			return err

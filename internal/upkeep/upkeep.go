@@ -123,9 +123,15 @@ func (u *Upkeep) nthCompactionDue(tree *partition.Tree, n int) {
 				u.nthCompactionDue(tree, n+1)
 			}
 		})
-		if errors.Is(err, partition.ErrStale) {
+		if stale(tree, err) {
 			u.nthCompactionDue(tree, n)
 			return nil
+		}
+		if errors.Is(err, partition.ErrReplaced) {
+			return nil // its successors have jobs of their own
+		}
+		if errors.Is(err, partition.ErrReplaced) {
+			return nil // the successors have jobs of their own
 		}
 		if did && err == nil {
 			u.NoteFiles(tree)
@@ -141,9 +147,26 @@ func (u *Upkeep) nthCompactionDue(tree *partition.Tree, n int) {
 func (u *Upkeep) Compact(ctx context.Context, trees []*partition.Tree, start, end []byte) error {
 	for _, tree := range trees {
 		err := compact(ctx, tree, start, end)
+		if next := tree.Successors(); errors.Is(err, partition.ErrReplaced) && next != nil {
+			err = u.Compact(ctx, next, start, end)
+		}
 		u.NoteFiles(tree)
 		u.CompactionDue(tree) // background compactions of the tree did nothing meanwhile
 		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Trim does the compactions of a tree that are due until no file reaches outside of its range.
+func (u *Upkeep) Trim(ctx context.Context, tree *partition.Tree) error {
+	for did := true; did && !tree.Trimmed(); {
+		err := ctx.Err()
+		if err == nil {
+			did, err = tree.Compact(partition.Busy, nil)
+		}
+		if err != nil && !errors.Is(err, partition.ErrStale) && !errors.Is(err, partition.ErrReplaced) {
 			return err
 		}
 	}
@@ -156,10 +179,15 @@ func compact(ctx context.Context, tree *partition.Tree, start, end []byte) error
 			return err
 		}
 		_, more, err := tree.CompactRange(start, end)
-		if !errors.Is(err, partition.ErrStale) && (err != nil || !more) {
+		if !stale(tree, err) && (err != nil || !more) {
 			return err
 		}
 	}
+}
+
+// stale reports whether a flush or compaction of a tree must be done again.
+func stale(tree *partition.Tree, err error) bool {
+	return errors.Is(err, partition.ErrStale) || errors.Is(err, partition.ErrReplaced) && tree.Successors() == nil
 }
 
 // Settle returns when no memtable waits to be flushed and no compaction is due. An error says why

@@ -1,0 +1,115 @@
+package partition
+
+// The replacement of neighbouring trees by others over the same keys: a split, or a merge of
+// partitions.
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// ErrReplaced says that a flush or compaction did not end, because its partition is being split or
+// merged. Tree.Successors returns the partitions that took its place, nil if that failed; the caller
+// goes on with these, or with the same tree.
+var ErrReplaced = errors.New("partition: the partition was split or merged meanwhile")
+
+// Alone calls f while no flush or compaction of the trees, which are neighbours in ascending order, runs.
+// Those under way end early, with ErrReplaced.
+func Alone(trees []*Tree, f func() error) error {
+	for _, t := range trees {
+		t.yielding.Add(1)
+		defer t.yielding.Add(-1)
+		t.flushing.Lock()
+		defer t.flushing.Unlock()
+		t.compacting.Lock()
+		defer t.compacting.Unlock()
+	}
+	return f()
+}
+
+// HandOver gives what old trees hold in memory to the new trees that replace them, whose manifest
+// entries list the same table files, and makes these the successors of the old ones. No data is
+// moved: the trees share the memtables, and each flushes what lies in its range. nextSeq is the
+// first sequence number not given out yet. REQUIRES: Alone; the old trees were rotated and get no
+// more writes; the caller is about to make the new trees known.
+func HandOver(old, made []*Tree, nextSeq uint64) {
+	var memories []*memory
+	for _, t := range old {
+		memories = append(memories, t.state.Load().waiting()...)
+	}
+	// The order of memtables of different trees does not matter for reads, since they share no key.
+	// A flush takes the first ones, and the start of the next one must be above all that is flushed.
+	slices.SortStableFunc(memories, func(a, b *memory) int { return cmp.Compare(a.startSeq, b.startSeq) })
+	for _, m := range memories {
+		m.holders.Add(int64(len(made) - 1))
+	}
+	for _, t := range made {
+		t.replace(func(empty *state) *state {
+			m := empty.mutable()
+			m.startSeq = nextSeq
+			return newState(append(slices.Clip(memories), m), empty.version)
+		})
+	}
+	for _, t := range old {
+		t.successors.Store(&made)
+	}
+}
+
+// Successors are the trees that replaced this one, nil if it was not replaced. A reader asks after
+// it has pinned the tree: if there are none, it has pinned everything that was visible before.
+func (t *Tree) Successors() []*Tree {
+	if s := t.successors.Load(); s != nil {
+		return *s
+	}
+	return nil
+}
+
+// cancelled returns why a flush or compaction of the tree must end, nil if it may go on.
+func (t *Tree) cancelled() error {
+	if t.yielding.Load() > 0 {
+		return ErrReplaced
+	}
+	return t.env.Scheduler.Cancelled()
+}
+
+// gone returns the error of a flush or compaction that has just locked the tree, if it was replaced.
+func (t *Tree) gone() error {
+	if t.Successors() != nil {
+		return ErrReplaced
+	}
+	return nil
+}
+
+// Complete is a sequence number up to which the table files hold all writes that the tree got
+// before the call: row.MaxSequence if nothing is in memory.
+func (t *Tree) Complete() uint64 {
+	s := t.pin()
+	defer s.unref()
+	for _, m := range s.memories {
+		if m.bytes() > 0 {
+			return m.startSeq - 1
+		}
+	}
+	return row.MaxSequence
+}
+
+// NoteComplete records in the manifest that the table files hold all writes up to seq, which is at least
+// FlushedSeq and at most what Complete returned. REQUIRES: Alone.
+func (t *Tree) NoteComplete(seq uint64) error {
+	e := manifest.Edit{Flushed: []manifest.Flush{{Partition: t.id, Seq: seq}}}
+	return t.commit(&e, Kept{}, newOutput(t.env, false), 0)
+}
+
+// Trimmed reports whether no table file of the tree reaches outside of its range.
+func (t *Tree) Trimmed() bool {
+	for _, f := range allFiles(t.Meta()) {
+		if !t.Contains(f.Smallest) || !t.Contains(f.Largest) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,204 @@
+package flagstone
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// divided is a table of which partitions are split and merged, with a model: the values of its rows.
+type divided struct {
+	*rig
+	table *Table
+	rng   *rand.Rand
+	model map[[2]int]string
+}
+
+const (
+	dividedKeys = 40 // partition keys
+	dividedRows = 8  // of each
+)
+
+func partitionKey(n int) string { return fmt.Sprintf("p%02d", n) }
+
+func newDivided(t *testing.T, seed uint64) *divided {
+	t.Logf("seed %d", seed)
+	d := &divided{
+		rig: newRig(t, Options{MemtableSize: 4 << 10, TableFileSize: 4 << 10, WALSegmentSize: 32 << 10, MemoryBudget: 64 << 10}),
+		rng: rand.New(rand.NewPCG(seed, 1)), model: map[[2]int]string{},
+	}
+	d.table = d.rig.table("t", TableOptions{})
+	return d
+}
+
+// step writes, or does something to the store. It returns what it did.
+func (d *divided) step() (what string, err error) {
+	key := d.rng.IntN(dividedKeys)
+	switch d.rng.IntN(60) {
+	case 0, 1, 2:
+		return fmt.Sprint("split at ", key), d.table.Split(ctx(), row.String(partitionKey(key)))
+	case 3, 4:
+		if list := d.table.Partitions(); len(list) > 1 {
+			p := list[1+d.rng.IntN(len(list)-1)]
+			if err = d.table.Merge(ctx(), p.Start); errors.Is(err, ErrConflict) {
+				err = nil
+			}
+			return fmt.Sprint("merge at ", p.Start), err
+		}
+		return "nothing", nil
+	case 5:
+		return "flush", d.store.Flush(ctx())
+	case 6:
+		return "compaction", d.table.Compact(ctx(), Key(partitionKey(key)), Key(partitionKey(key+10)))
+	case 7:
+		d.exec.RunAll()
+		return "all jobs", nil
+	case 8, 9, 10:
+		for range d.rng.IntN(6) {
+			if n := len(d.exec.Pending()); n > 0 {
+				d.exec.Step(d.rng.IntN(n))
+			}
+		}
+		return "some jobs", nil
+	case 11:
+		batch := d.store.NewBatch()
+		values := map[[2]int]string{}
+		for range 5 {
+			at, value := [2]int{d.rng.IntN(dividedKeys), d.rng.IntN(dividedRows)}, fmt.Sprint(d.rng.Uint32())
+			batch.Row(d.table, Key(partitionKey(at[0]), at[1])).Put("c", startMillis, row.String(value))
+			values[at] = value
+		}
+		if err = d.store.Apply(ctx(), batch); err == nil {
+			maps.Copy(d.model, values)
+		}
+		return "batch", err
+	}
+	at, value := [2]int{key, d.rng.IntN(dividedRows)}, fmt.Sprint(d.rng.Uint64())
+	err = d.table.Update(ctx(), Key(partitionKey(at[0]), at[1]), func(_ context.Context, tx *RowTx) error {
+		if value[0] == '1' {
+			tx.DeleteRow()
+		} else {
+			tx.Put("c", startMillis, row.String(value))
+		}
+		return nil
+	})
+	if err != nil {
+		return "write", err
+	}
+	if d.model[at] = value; value[0] == '1' {
+		delete(d.model, at)
+	}
+	return "write", nil
+}
+
+// check compares all rows with a model, at a snapshot or now, and that the partitions follow each other.
+func (d *divided) check(model map[[2]int]string, at *Snapshot) {
+	d.t.Helper()
+	for key := range dividedKeys {
+		for n := range dividedRows {
+			want, exists := model[[2]int{key, n}]
+			r, err := d.table.Get(ctx(), Key(partitionKey(key), n), ReadOptions{Snapshot: at})
+			if err != nil || r.Exists() != exists || exists && cells(r) != fmt.Sprintf("c@%d=%s ", startMillis, want) {
+				d.t.Fatalf("row %d/%d: %v, %v; want %q", key, n, r, err, want)
+			}
+		}
+	}
+	keys := slices.SortedFunc(maps.Keys(model), func(a, b [2]int) int { return slices.Compare(a[:], b[:]) })
+	for _, reverse := range []bool{false, true} {
+		var found [][2]int
+		for r, err := range d.table.Scan(ctx(), nil, nil, ScanOptions{Reverse: reverse, ReadOptions: ReadOptions{Snapshot: at}}).All() {
+			if err != nil {
+				d.t.Fatal(err)
+			}
+			var key int
+			fmt.Sscanf(r.Key()[0].Text(), "p%d", &key)
+			found = append(found, [2]int{key, int(r.Key()[1].Int64())})
+		}
+		if reverse {
+			slices.Reverse(found)
+		}
+		if !slices.Equal(found, keys) {
+			d.t.Fatalf("a scan (reverse %t) found %v, want %v", reverse, found, keys)
+		}
+	}
+	var end row.Value
+	for _, p := range d.table.Partitions() {
+		if p.Start.Text() != end.Text() {
+			d.t.Fatalf("partitions %v", d.table.Partitions())
+		}
+		end = p.End
+	}
+}
+
+// TestPartitionsSplitAndMergeUnseen compares a table of which partitions are split and merged between
+// writes, flushes, compactions and crashes with a model; snapshots, checkpoints and scans are open
+// meanwhile.
+func TestPartitionsSplitAndMergeUnseen(t *testing.T) {
+	for range 20 {
+		seed := rand.Uint64()
+		t.Run("", func(t *testing.T) { splitAndMerge(newDivided(t, seed)) })
+	}
+}
+
+func splitAndMerge(d *divided) {
+	t := d.t
+	for round := range 12 {
+		snapshot, err := d.store.Snapshot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		then := maps.Clone(d.model)
+		walk := d.table.Scan(ctx(), nil, nil, ScanOptions{Reverse: round%2 == 0})
+		walked := 0
+		for range 150 {
+			if what, err := d.step(); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			if d.rng.IntN(3) == 0 && walk.Next() {
+				walked++
+			}
+		}
+		for walk.Next() {
+			walked++
+		}
+		if err := walk.Close(); err != nil || walked != len(then) {
+			t.Fatalf("a scan that was open found %d rows, want %d: %v", walked, len(then), err)
+		}
+		d.check(d.model, nil)
+		d.check(then, snapshot)
+		snapshot.Close()
+		switch d.rng.IntN(4) {
+		case 0:
+			d.crash(vfs.CrashLoseAll, d.rng.Uint64())
+		case 1:
+			d.reopen()
+		case 2:
+			dir := fmt.Sprint("/copy", round)
+			if err := d.store.Checkpoint(ctx(), dir); err != nil {
+				t.Fatal(err)
+			}
+			opts := d.opts
+			opts.Seams.FS, opts.Seams.Clock = d.fs, d.clock
+			if report, err := Check(ctx(), dir, opts, nil); err != nil || len(report.Problems) > 0 {
+				t.Fatal(err, report.Problems)
+			}
+		}
+		d.table = d.rig.table("t", TableOptions{})
+		d.check(d.model, nil)
+	}
+	d.exec.RunAll()
+	if err := d.store.Flush(ctx()); err != nil {
+		t.Fatal(err)
+	}
+	if m := d.store.Metrics(); m.MemoryBytes != 0 {
+		t.Errorf("%d bytes are accounted for after everything was flushed", m.MemoryBytes)
+	}
+	d.check(d.model, nil)
+}
