@@ -351,7 +351,8 @@ func (l *load) read(i int) bool {
 
 // administrate runs operators' calls, such as flushes and compactions.
 func (l *load) administrate(i int) bool {
-	switch i % 9 {
+	at := row.String([]string{"t1", "c", "w"}[i%3])
+	switch i % 11 {
 	case 0, 4:
 		return !l.failed("flush", l.store.Flush(ctx()))
 	case 1:
@@ -364,6 +365,11 @@ func (l *load) administrate(i int) bool {
 		return !l.failed("split points", err)
 	case 5:
 		return l.checkpoint(i)
+	case 9:
+		return !l.failed("split", errors.Join(l.debits.Split(ctx(), at), l.wide.Split(ctx(), at), l.counts.Split(ctx(), at)))
+	case 10:
+		err := errors.Join(l.debits.Merge(ctx(), at), l.counts.Merge(ctx(), at))
+		return errors.Is(err, ErrConflict) || !l.failed("merge", err)
 	case 7:
 		_, err := l.store.CreateTable(ctx(), TableSpec{Name: "temporary", Key: []KeyColumn{{Name: "k", Type: row.TypeInteger}}})
 		return !l.failed("create", err)

@@ -491,6 +491,27 @@ func (s *script) compact() bool {
 	return s.barrier(s.store.Compact(context.Background()))
 }
 
+// split splits a table before a partition key, and merge undoes that; neither changes what readers see.
+func (s *script) split(table, at string) bool {
+	s.step = "split " + table
+	t := s.table(table)
+	if t == nil {
+		return true
+	}
+	err := t.Split(context.Background(), row.String(at))
+	return err == nil || s.outcome(err)
+}
+
+func (s *script) merge(table, at string) bool {
+	s.step = "merge " + table
+	t := s.table(table)
+	if t == nil {
+		return true
+	}
+	err := t.Merge(context.Background(), row.String(at))
+	return err == nil || s.outcome(err)
+}
+
 func (s *script) checkpoint() bool {
 	s.step = "checkpoint"
 	if err := s.store.Checkpoint(context.Background(), scriptBackup); err != nil {
@@ -536,11 +557,11 @@ func (s *script) run() bool {
 		return s.outcome(err)
 	}
 	return s.create("a", 3) && s.create("b", 1) &&
-		s.work(40) && s.flush() && s.work(15) &&
-		s.alter("a", 2, "fewer versions") && s.work(25) && s.scan() &&
+		s.work(40) && s.flush() && s.work(15) && s.split("a", "p1") &&
+		s.alter("a", 2, "fewer versions") && s.work(25) && s.scan() && s.split("b", "p2") && s.split("a", "p2") &&
 		s.drop("b") && s.create("b", 2) && s.work(20) &&
-		s.checkpoint() && s.work(10) && s.compact() && s.work(10) &&
-		s.reopen() && s.work(20) && s.flush() && s.background(100) && s.scan() &&
+		s.checkpoint() && s.work(10) && s.split("b", "p1") && s.compact() && s.work(10) && s.merge("a", "p1") &&
+		s.reopen() && s.work(20) && s.merge("b", "p1") && s.flush() && s.background(100) && s.scan() &&
 		s.closeAtEnd()
 }
 
