@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,16 +17,16 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// TestAThousandSplitsAndMergesUnderLoad splits and merges partitions while eight goroutines write and
+// TestSplitsAndMergesUnderLoad splits and merges partitions, FLAGSTONE_REPLACEMENTS times, while eight goroutines write and
 // read. Each row has one writer, which raises its number; readers must never see a number below one that
 // was acknowledged before they began, nor miss a row, nor find one twice or out of order.
-func TestAThousandSplitsAndMergesUnderLoad(t *testing.T) {
+func TestSplitsAndMergesUnderLoad(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	var acked numbers
 	const keys, rows = len(acked), len(acked[0])
-	replacements := 1000
-	if testing.Short() {
-		replacements = 150
+	replacements := 100
+	if n, _ := strconv.Atoi(os.Getenv("FLAGSTONE_REPLACEMENTS")); n > 0 {
+		replacements = n
 	}
 	opts := Options{
 		MemtableSize: 32 << 10, MemoryBudget: 512 << 10, TableFileSize: 32 << 10, WALSegmentSize: 256 << 10, Sync: SyncNone,

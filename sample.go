@@ -42,11 +42,7 @@ func (t *Table) Sample(ctx context.Context, n int) ([]SampledRow, error) {
 		return nil, err
 	}
 	defer snapshot.Close()
-	var size, scanned, count int64
-	for _, tree := range t.core.Trees() {
-		bytes, rows, values := tree.Sizes()
-		size, scanned, count = size+bytes+values, scanned+bytes, count+rows
-	}
+	size, scanned, count := t.sizes()
 	if err := t.core.Gone(); err != nil {
 		return nil, err
 	}
@@ -69,6 +65,20 @@ func (t *Table) Sample(ctx context.Context, n int) ([]SampledRow, error) {
 	return rows, nil
 }
 
+// sizes is about how many bytes the table takes, how many of them a scan reads without value files, and
+// how many rows it has.
+func (t *Table) sizes() (size, scanned, count int64) {
+	_ = t.core.Steady(func(trees []*partition.Tree) error {
+		size, scanned, count = 0, 0, 0
+		for _, tree := range trees {
+			bytes, rows, values := tree.Sizes()
+			size, scanned, count = size+bytes+values, scanned+bytes, count+rows
+		}
+		return nil
+	})
+	return size, scanned, count
+}
+
 // scanSizes scans the keys, versions and sizes of rows without reading value files. columns is
 // ScanOptions.MaxColumns.
 func (t *Table) scanSizes(ctx context.Context, snapshot *Snapshot, columns int, opts ScanOptions) *Rows {
@@ -89,12 +99,19 @@ func (t *Table) sampleAll(ctx context.Context, n int, size int64, snapshot *Snap
 func (t *Table) sampleAt(ctx context.Context, n int, size int64, snapshot *Snapshot) ([]sample.Row, error) {
 	var anchors partition.Anchors
 	step := max(size/int64(n), 1) / partition.AnchorShare
-	for _, tree := range t.core.Trees() {
-		found, err := tree.Anchors(step)
-		if err != nil {
-			return nil, t.store.describe(err)
+	err := t.core.Steady(func(trees []*partition.Tree) error {
+		anchors = partition.Anchors{}
+		for _, tree := range trees {
+			found, err := tree.Anchors(step)
+			if err != nil {
+				return t.store.describe(err)
+			}
+			anchors.Append(found)
 		}
-		anchors.Append(found)
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	return sample.At(anchors.All(), n, size, step, func(place []byte, since, apart int64, many bool) ([]sample.Row, error) {
 		const patience = 10_000 // cells of deleted rows after which a place is given up
@@ -105,6 +122,7 @@ func (t *Table) sampleAt(ctx context.Context, n int, size int64, snapshot *Snaps
 		rows := t.scanSizes(ctx, snapshot, columns, ScanOptions{Reverse: true, MaxExamined: patience})
 		defer rows.Close()
 		rows.walk.High = append(slices.Clone(place), 0) // the smallest string above it
+		rows.walk.Visit()
 		return sample.Before(rows.sizes(), since, apart, many), rows.Err()
 	})
 }
@@ -129,17 +147,24 @@ func (t *Table) SplitPoints(ctx context.Context, splitBytes int64, limit int) ([
 	if splitBytes < 1 || limit < 0 {
 		return nil, fmt.Errorf("%w: split points of %d bytes, at most %d", ErrInvalid, splitBytes, limit)
 	}
-	cutter := partition.NewCutter(len(t.core.Key), splitBytes, cmp.Or(limit, math.MaxInt))
-	for _, tree := range t.core.Trees() {
-		if err := ctx.Err(); err != nil {
-			return nil, err
+	var cutter *partition.Cutter
+	err := t.core.Steady(func(trees []*partition.Tree) error {
+		cutter = partition.NewCutter(len(t.core.Key), splitBytes, cmp.Or(limit, math.MaxInt))
+		for _, tree := range trees {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if err := tree.Cut(cutter); err != nil {
+				return t.store.describe(err)
+			}
+			if err := t.core.Gone(); err != nil {
+				return err
+			}
 		}
-		if err := tree.Cut(cutter); err != nil {
-			return nil, t.store.describe(err)
-		}
-		if err := t.core.Gone(); err != nil {
-			return nil, err
-		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	values := cutter.Points()
 	points := make([][]row.Value, len(values))
@@ -151,9 +176,7 @@ func (t *Table) SplitPoints(ctx context.Context, splitBytes int64, limit int) ([
 
 // ApproximateSize is about how many bytes the table takes, in memory and on
 // disk.
-func (t *Table) ApproximateSize() (size int64) {
-	for _, tree := range t.core.Trees() {
-		size += tree.ApproximateSize()
-	}
+func (t *Table) ApproximateSize() int64 {
+	size, _, _ := t.sizes()
 	return size
 }

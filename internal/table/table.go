@@ -73,6 +73,17 @@ func (t *Table) Init(env *Env, meta *manifest.Table, trees []*partition.Tree) {
 // Trees are the partitions, ascending.
 func (t *Table) Trees() []*partition.Tree { return t.Partitions.Load().Trees() }
 
+// Steady calls look with the partitions, and again if some were replaced meanwhile: a replaced tree is
+// empty.
+func (t *Table) Steady(look func(trees []*partition.Tree) error) error {
+	for {
+		m := t.Partitions.Load()
+		if err := look(m.Trees()); err != nil || t.Partitions.Load() == m {
+			return err
+		}
+	}
+}
+
 // LogTree is the only tree of a change log.
 func (t *Table) LogTree() *partition.Tree { return t.Trees()[0] }
 
