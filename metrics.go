@@ -37,6 +37,9 @@ type Metrics struct {
 	MovedBytes   int64         // of table files moved to a deeper level unchanged
 	DroppedBytes int64         // of table files dropped unread because all was expired
 	Stalled      time.Duration // total time that writers were held back
+	Splits       int64         // of partitions
+	Merges       int64         // of partitions
+	LongestPause time.Duration // in which no write was ordered, because a partition was split or merged
 	// Pressure is the back-pressure on writers, from 0 (none) to 1 (they wait).
 	Pressure float64
 
@@ -87,6 +90,7 @@ func (s *Store) Metrics() Metrics {
 	m.FlushedBytes, m.CompactedIn, m.CompactedOut = work.Flushed.Load(), work.CompactedIn.Load(), work.CompactedOut.Load()
 	m.MovedBytes, m.DroppedBytes = work.Moved.Load(), work.Dropped.Load()
 	m.Stalled = s.gate.Stalled()
+	m.Splits, m.Merges, m.LongestPause = s.replaced.splits.Load(), s.replaced.merges.Load(), time.Duration(s.replaced.pause.Load())
 	m.OpenSnapshots = s.views.Len()
 	state := s.state()
 	for _, t := range state.Tables {

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/flagstone-db/flagstone/manifest"
@@ -168,9 +169,26 @@ func (t *Table) replace(old []*partition.Tree, divide func(old []*manifest.Parti
 		s.upkeep.CompactionDue(tree) // of the old ones if that failed: compactions under way ended early
 	}
 	if err == nil {
+		s.replaced.note(len(made) > len(old), pause)
 		s.opts.Logger.Info("partitions replaced", "table", t.core.Name, "old", ids(old), "new", ids(made), "pause", pause)
 	}
 	return err
+}
+
+// replaced counts the partitions that were split and merged.
+type replaced struct {
+	splits, merges atomic.Int64
+	pause          atomic.Int64 // the longest, in nanoseconds
+}
+
+// note counts a split or a merge. REQUIRES: it is the only one.
+func (r *replaced) note(split bool, pause time.Duration) {
+	if split {
+		r.splits.Add(1)
+	} else {
+		r.merges.Add(1)
+	}
+	r.pause.Store(max(r.pause.Load(), int64(pause)))
 }
 
 // level raises the sequence numbers up to which the partitions' files are complete to the same one: the log

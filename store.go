@@ -70,7 +70,8 @@ type Store struct {
 	// options takes it exclusively.
 	merges sync.RWMutex
 
-	tables tables
+	tables   tables
+	replaced replaced
 
 	// withinUpdate is the context of update functions whose caller passed context.Background.
 	withinUpdate context.Context
