@@ -90,7 +90,8 @@ func (s *Store) Metrics() Metrics {
 	m.FlushedBytes, m.CompactedIn, m.CompactedOut = work.Flushed.Load(), work.CompactedIn.Load(), work.CompactedOut.Load()
 	m.MovedBytes, m.DroppedBytes = work.Moved.Load(), work.Dropped.Load()
 	m.Stalled = s.gate.Stalled()
-	m.Splits, m.Merges, m.LongestPause = s.replaced.splits.Load(), s.replaced.merges.Load(), time.Duration(s.replaced.pause.Load())
+	replaced := s.rebalancer.Stats()
+	m.Splits, m.Merges, m.LongestPause = replaced.Splits, replaced.Merges, replaced.LongestPause
 	m.OpenSnapshots = s.views.Len()
 	state := s.state()
 	for _, t := range state.Tables {

@@ -18,6 +18,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/offheap"
 	"github.com/flagstone-db/flagstone/internal/outfile"
 	"github.com/flagstone-db/flagstone/internal/pressure"
+	"github.com/flagstone-db/flagstone/internal/rebalance"
 	"github.com/flagstone-db/flagstone/internal/rowcache"
 	"github.com/flagstone-db/flagstone/internal/share"
 	"github.com/flagstone-db/flagstone/internal/storeclock"
@@ -65,13 +66,13 @@ type Store struct {
 	gate              *pressure.Gate
 	jobs              *jobs.Jobs
 	upkeep            *upkeep.Upkeep
+	rebalancer        *rebalance.Rebalancer
 
 	// merges is held, shared, while the outcome of a compaction is committed; a change of table
 	// options takes it exclusively.
 	merges sync.RWMutex
 
-	tables   tables
-	replaced replaced
+	tables tables
 
 	// withinUpdate is the context of update functions whose caller passed context.Background.
 	withinUpdate context.Context
@@ -219,6 +220,9 @@ func (s *Store) prepare() {
 		Manifest: treeEnv{s}, Retention: treeEnv{s}, Scheduler: treeEnv{s}, Executor: s.executor,
 		Logger: s.opts.Logger,
 	}
+	s.rebalancer = rebalance.New(rebalance.Parts{
+		Env: rebalanceEnv{s}, Trees: s.env, Pipeline: s.pipeline, Upkeep: s.upkeep, Clock: s.clock, Logger: s.opts.Logger,
+	})
 	s.tables.load(s, s.state())
 }
 

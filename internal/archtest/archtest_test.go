@@ -25,7 +25,7 @@ var floors = map[string]int{
 	"internal/jobs": 5, "internal/pressure": 5, "internal/check": 5, "internal/recovery": 5, // beside each other
 	"internal/commit": 6,
 	"internal/upkeep": 7, "internal/table": 7,
-	"internal/change": 8, "internal/scan": 8,
+	"internal/change": 8, "internal/scan": 8, "internal/rebalance": 8,
 	"internal/txn": 9,
 	".":            10,
 	"ots":          11,
@@ -362,6 +362,7 @@ func TestTheRulesFindWhatTheyForbid(t *testing.T) {
 		{"pressure's import of jobs", "internal/pressure/a.go", `import "` + modulePath + `/internal/jobs"`, checkLayers, 1},
 		{"pressure's import of the pipeline", "internal/pressure/a.go", `import "` + modulePath + `/internal/commit"`, checkLayers, 1},
 		{"the pipeline's import of upkeep", "internal/commit/a.go", `import "` + modulePath + `/internal/upkeep"`, checkLayers, 1},
+		{"upkeep's import of rebalance", "internal/upkeep/a.go", `import "` + modulePath + `/internal/rebalance"`, checkLayers, 1},
 		{"upkeep's import of the API", "internal/upkeep/a.go", `import "` + modulePath + `"`, checkLayers, 1},
 		{"the pipeline's import of pressure", "internal/commit/a.go", `import "` + modulePath + `/internal/pressure"`, checkLayers, 0},
 		{"the change feed's import of a tree", "cdc/a.go", `import "` + modulePath + `/partition"`, checkLayers, 1},

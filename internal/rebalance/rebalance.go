@@ -1,0 +1,238 @@
+package rebalance
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/commit"
+	"github.com/flagstone-db/flagstone/internal/table"
+	"github.com/flagstone-db/flagstone/internal/upkeep"
+	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/partition"
+)
+
+// ErrBusy: two partitions were written so much that they were never flushed at one moment.
+var ErrBusy = errors.New("rebalance: the partitions are being written")
+
+// Rebalancer splits and merges the partitions of a store's tables. Its methods are safe for concurrent
+// use.
+type Rebalancer struct {
+	Parts
+	splits, merges atomic.Int64
+	pause          atomic.Int64 // the longest, in nanoseconds
+}
+
+// Env is what a rebalancer needs of its store.
+type Env interface {
+	// Change calls f while no table is made, changed or dropped.
+	Change(ctx context.Context, f func() error) error
+	// Work calls f, which changes files, unless the store takes no writes.
+	Work(f func() error) error
+	// Edit makes an edit of the manifest durable.
+	Edit(e *manifest.Edit) (*manifest.State, error)
+}
+
+// Parts are the objects of the store that a rebalancer works with.
+type Parts struct {
+	Env      Env
+	Trees    *partition.Env
+	Pipeline *commit.Pipeline
+	Upkeep   *upkeep.Upkeep
+	Clock    clock.Clock
+	Logger   *slog.Logger
+}
+
+// New returns a rebalancer.
+func New(parts Parts) *Rebalancer { return &Rebalancer{Parts: parts} }
+
+// Stats is what a rebalancer has done since it was made.
+type Stats struct {
+	Splits, Merges int64
+	LongestPause   time.Duration // in which no write was ordered
+}
+
+// Stats returns the present figures.
+func (r *Rebalancer) Stats() Stats {
+	return Stats{r.splits.Load(), r.merges.Load(), time.Duration(r.pause.Load())}
+}
+
+// Split cuts the partition of a table that holds a key in two, so that one begins at the key. It does
+// nothing if one does. REQUIRES: the key is the smallest one of a partition key.
+func (r *Rebalancer) Split(ctx context.Context, t *table.Table, at []byte) error {
+	return r.Env.Change(ctx, func() error {
+		tree := t.Find(at)
+		if start, _ := tree.Bounds(); bytes.Equal(start, at) {
+			return nil
+		}
+		return r.replace(t, []*partition.Tree{tree}, func(old []*manifest.Partition, id uint64) []*manifest.Partition {
+			return old[0].Divide(at, id, id+1)
+		})
+	})
+}
+
+// mergeAttempts is how often Merge prepares two partitions that are written meanwhile.
+const mergeAttempts = 8
+
+// Merge joins the two partitions of a table that meet at a key. It does nothing if none begins there. It
+// first flushes both, and compacts them until no file reaches outside of either. Errors match ErrBusy.
+func (r *Rebalancer) Merge(ctx context.Context, t *table.Table, at []byte) error {
+	for range mergeAttempts {
+		low, high := neighbours(t, at)
+		if high == nil {
+			return nil
+		}
+		if err := r.Env.Work(func() error { return r.prepare(ctx, low, high) }); err != nil {
+			return err
+		}
+		if err := r.Env.Change(ctx, func() error { return r.merge(t, at) }); !errors.Is(err, ErrBusy) {
+			return err
+		}
+	}
+	return ErrBusy
+}
+
+// neighbours returns the partitions that meet at a key, nils if none begins there.
+func neighbours(t *table.Table, at []byte) (low, high *partition.Tree) {
+	trees := t.Partitions.Load()
+	high = trees.Find(at)
+	if start, _ := high.Bounds(); len(at) == 0 || !bytes.Equal(start, at) {
+		return nil, nil
+	}
+	return trees.Below(at), high
+}
+
+// prepare makes two partitions ready to be merged.
+func (r *Rebalancer) prepare(ctx context.Context, low, high *partition.Tree) error {
+	err := r.Upkeep.Flush(ctx, low, high)
+	if err == nil {
+		err = r.Upkeep.Trim(ctx, low)
+	}
+	if err == nil {
+		err = r.Upkeep.Trim(ctx, high)
+	}
+	return err
+}
+
+// merge merges the partitions that meet at a key. It is ErrBusy if they are not ready.
+func (r *Rebalancer) merge(t *table.Table, at []byte) error {
+	low, high := neighbours(t, at)
+	switch {
+	case high == nil:
+		return nil
+	case !low.Trimmed() || !high.Trimmed():
+		return ErrBusy
+	}
+	return r.replace(t, []*partition.Tree{low, high}, func(old []*manifest.Partition, id uint64) []*manifest.Partition {
+		return []*manifest.Partition{manifest.Join(old[0], old[1], id)}
+	})
+}
+
+// divide makes the manifest entries of new partitions, with ids from id on, from those that they replace.
+type divide func(old []*manifest.Partition, id uint64) []*manifest.Partition
+
+// replace replaces neighbouring partitions. REQUIRES: no table is made, changed or dropped meanwhile.
+func (r *Rebalancer) replace(t *table.Table, old []*partition.Tree, divide divide) error {
+	if err := t.Gone(); err != nil {
+		return err
+	}
+	var made []*partition.Tree
+	var pause time.Duration
+	err := partition.Alone(old, func() error {
+		if err := r.level(old); err != nil {
+			return err
+		}
+		err := r.Pipeline.Cut(func(after uint64) (err error) {
+			made, err = r.commit(t, old, after, divide)
+			return err
+		}, func() {
+			began := r.Clock.Elapsed()
+			r.Pipeline.Replace(old, made)
+			t.Partitions.Store(t.Partitions.Load().With(old, made))
+			pause = r.Clock.Elapsed() - began
+		})
+		if err != nil {
+			return err
+		}
+		for _, tree := range old {
+			tree.Close()
+		}
+		return nil
+	})
+	for _, tree := range append(old, made...) {
+		r.Upkeep.NoteFiles(tree)
+		r.Upkeep.CompactionDue(tree) // of an old one if this failed: its compactions ended early
+	}
+	if err == nil {
+		r.note(t, old, made, pause)
+	}
+	return err
+}
+
+// note counts and logs a replacement.
+func (r *Rebalancer) note(t *table.Table, old, made []*partition.Tree, pause time.Duration) {
+	what, count := "partitions merged", &r.merges
+	if len(made) > len(old) {
+		what, count = "partition split", &r.splits
+	}
+	count.Add(1)
+	r.pause.Store(max(r.pause.Load(), int64(pause)))
+	start, _ := made[len(made)-1].Bounds()
+	r.Logger.Info(what, "table", t.Name, "old", ids(old), "new", ids(made), "at", start, "pause", pause)
+}
+
+// level raises the sequence numbers up to which the partitions' files are complete to the same one: the log
+// must not bring back to a merged partition what its files hold. It is ErrBusy if one was flushed behind
+// the oldest write that another one has in memory. REQUIRES: partition.Alone.
+func (r *Rebalancer) level(trees []*partition.Tree) error {
+	if len(trees) == 1 {
+		return nil
+	}
+	complete, flushed := r.Pipeline.LastSeq(), uint64(0)
+	for _, tree := range trees {
+		complete, flushed = min(complete, tree.Complete()), max(flushed, tree.FlushedSeq())
+	}
+	if complete < flushed {
+		return ErrBusy
+	}
+	for _, tree := range trees {
+		if err := tree.NoteComplete(complete); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// commit makes the replacement of partitions durable, from the mutation behind a sequence number on, and
+// makes the trees of the new ones.
+func (r *Rebalancer) commit(t *table.Table, old []*partition.Tree, after uint64, divide divide) ([]*partition.Tree, error) {
+	state := t.State()
+	replacement := &manifest.Replacement{Table: t.ID, Old: ids(old)}
+	var were []*manifest.Partition
+	for _, id := range replacement.Old {
+		_, p := state.Partition(id)
+		were = append(were, p)
+	}
+	replacement.New = divide(were, state.NextPartition)
+	state, err := r.Env.Edit(&manifest.Edit{Replaced: []*manifest.Replacement{replacement}, LastSeq: after})
+	if err != nil {
+		return nil, err
+	}
+	var made []*partition.Tree
+	for _, p := range replacement.New {
+		_, meta := state.Partition(p.ID)
+		made = append(made, partition.NewTree(r.Trees, t.ID, meta))
+	}
+	return made, nil
+}
+
+func ids(trees []*partition.Tree) (list []uint64) {
+	for _, tree := range trees {
+		list = append(list, tree.ID())
+	}
+	return list
+}
