@@ -34,7 +34,9 @@ const (
 	killVersions = 2
 )
 
-var killFlags = []string{"--memtable-size", "64KiB", "--wal-segment-size", "256KiB", "--table-file-size", "128KiB"}
+var killFlags = []string{
+	"--memtable-size", "64KiB", "--wal-segment-size", "256KiB", "--table-file-size", "128KiB", "--partition-split-size", "128KiB",
+}
 
 // killer is the state of a kill test over all its rounds.
 type killer struct {

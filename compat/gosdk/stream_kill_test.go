@@ -111,8 +111,7 @@ type replayer struct {
 	t      *testing.T
 	dir    string
 	model  replica
-	next   *ots.ShardIterator // behind what was carried out
-	last   [3]int64           // place of the last record
+	stream follower
 	killed atomic.Bool
 
 	records, early, writes atomic.Int64
@@ -163,7 +162,7 @@ func (r *replayer) make() {
 	if _, err := c.CreateTable(request); err != nil {
 		r.t.Fatalf("%v\n%s", err, s.Log())
 	}
-	r.next = iterator(r.t, c, replayTable, nil)
+	r.stream = newFollower(r.t, c, replayTable)
 }
 
 // round starts a server, catches up, compares, and kills the server under
@@ -189,26 +188,14 @@ func (r *replayer) round(round int, seed uint64, after time.Duration) {
 	}
 }
 
-// page reads and carries out one page.
+// page reads and carries out one page of each shard.
 func (r *replayer) page(c *ots.TableStoreClient, limit int32) (more bool, err error) {
-	resp, err := c.GetStreamRecord(&ots.GetStreamRecordRequest{ShardIterator: r.next, Limit: &limit})
-	if err != nil {
-		return false, err
-	}
-	for _, record := range resp.Records {
-		place := [3]int64{int64(record.Info.Epoch), record.Info.Timestamp, int64(record.Info.RowIndex)}
-		if slices.Compare(place[:], r.last[:]) <= 0 {
-			r.t.Errorf("a record at %v after one at %v", place, r.last)
-		}
-		r.last = place
+	return r.stream.page(c, limit, func(record *ots.StreamRecord) {
+		r.records.Add(1)
 		if err := r.model.apply(record); err != nil {
 			r.t.Error(err)
 		}
-	}
-	r.records.Add(int64(len(resp.Records)))
-	more = *resp.NextShardIterator != *r.next
-	r.next = resp.NextShardIterator
-	return more, nil
+	})
 }
 
 // consume reads while the server lives. What it has read is not read again.
@@ -363,9 +350,16 @@ func readReplica(t *testing.T, c *ots.TableStoreClient) replica {
 func fromTheBeginning(t *testing.T, c *ots.TableStoreClient, want replica) {
 	t.Helper()
 	again := replica{}
-	records, _ := consume(t, c, iterator(t, c, replayTable, nil), 1000)
-	for _, r := range records {
-		if err := again.apply(r); err != nil {
+	records, f := 0, newFollower(t, c, replayTable)
+	for more := true; more; {
+		var err error
+		more, err = f.page(c, 1000, func(r *ots.StreamRecord) {
+			records++
+			if err := again.apply(r); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -374,5 +368,5 @@ func fromTheBeginning(t *testing.T, c *ots.TableStoreClient, want replica) {
 			t.Errorf("row %s, read from the beginning: %s, want %s", id, got, want.show(id))
 		}
 	}
-	t.Logf("%d records from the beginning", len(records))
+	t.Logf("%d records of %d shards from the beginning", records, len(f.shards))
 }
