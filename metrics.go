@@ -110,7 +110,7 @@ func (s *Store) tableMetrics(state *manifest.State, t *manifest.Table) TableMetr
 		}
 	}
 	m.Reclaimable = m.ValueGarbage
-	table := s.tables.current.Load().byID[t.ID]
+	table, policy := s.tables.current.Load().byID[t.ID], s.views.Policy(t.ID)
 	for _, p := range t.Partitions {
 		levels := &p.Levels // of a closed tree, or one just being replaced
 		if table != nil {
@@ -119,7 +119,7 @@ func (s *Store) tableMetrics(state *manifest.State, t *manifest.Table) TableMetr
 			}
 		}
 		m.Debt += compaction.Debt(levels, s.env.Compaction)
-		m.Reclaimable += compaction.Reclaimable(levels, s.views.Policy(t.ID))
+		m.Reclaimable += compaction.Reclaimable(levels, policy)
 		for level, files := range levels {
 			for _, f := range files {
 				m.Files[level]++

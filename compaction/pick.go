@@ -61,8 +61,8 @@ const (
 // Input is what a choice depends on.
 type Input struct {
 	Levels *Levels
-	// Clipped are those files of Levels that also have keys outside of the partition; Levels
-	// describes what they have inside.
+	// Clipped are those files of Levels that also have keys outside of the partition. Levels
+	// describes what they have inside. Its counts are estimates, but 0 is exact.
 	Clipped []*manifest.FileMeta
 	Config  Config
 	// Running are the candidates under way in this partition.

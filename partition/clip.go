@@ -73,8 +73,8 @@ func clip(f *tablefiles.File, start, end []byte) *manifest.FileMeta {
 	}
 	share := func(n uint64) uint64 {
 		high, low := bits.Mul64(n, uint64(part))
-		n, _ = bits.Div64(high, low, uint64(whole))
-		return n
+		scaled, _ := bits.Div64(high, low, uint64(whole))
+		return max(scaled, min(n, 1)) // whether a file has tombstones is no estimate
 	}
 	c.Size = int64(share(uint64(c.Size)))
 	for _, n := range []*uint64{&c.Rows, &c.Cells, &c.Puts, &c.Tombstones} {
