@@ -133,7 +133,8 @@ type model struct {
 	flushed   uint64  // larger sequence numbers are in the memtable
 	now       int64
 	keys      int
-	from, to  int // the range of keys that the partition has, to excluded
+	deep      bool // level 0 stays, so that single files of it are rewritten in place
+	from, to  int  // the range of keys that the partition has, to excluded
 	limit     int
 	ttl       int64
 	watermark int64
@@ -152,6 +153,9 @@ func newModel(t testing.TB, seed uint64) *model {
 	m.limit = 1 + m.rng.IntN(5)
 	m.keys = []int{5, 40}[m.rng.IntN(2)]
 	m.to = m.keys
+	if m.deep = m.rng.IntN(2) == 0; m.deep {
+		m.cfg.L0Trigger, m.cfg.IdleDepth, m.cfg.L0Size, m.cfg.LevelBase = 9, 9, 1<<20, 1000
+	}
 	if m.rng.IntN(2) == 0 {
 		m.ttl = int64(5 + m.rng.IntN(40))
 	}
@@ -414,6 +418,9 @@ func (m *model) compact(idle bool) bool {
 	in := compaction.Input{
 		Levels: &m.levels, Clipped: m.clipped, Config: m.cfg, Policy: p,
 		Lost: m.rng.Int64N(2) * m.rng.Int64N(4000), Idle: idle,
+	}
+	if m.deep {
+		in.Lost, in.Idle = 0, idle || m.rng.IntN(4) > 0
 	}
 	for _, r := range m.running {
 		in.Running = append(in.Running, r.candidate)
@@ -701,7 +708,7 @@ func (m *model) step() {
 			m.compactRange()
 		}
 	case p < 40:
-		if m.rng.IntN(6) == 0 {
+		if m.rng.IntN(3) == 0 {
 			m.split()
 		}
 	default:
