@@ -5,7 +5,6 @@ import (
 
 	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/manifest"
-	"github.com/flagstone-db/flagstone/mvcc"
 )
 
 // Metrics is a picture of a store at one moment. Sizes are bytes.
@@ -50,7 +49,7 @@ type Metrics struct {
 type TableMetrics struct {
 	Name       string
 	Partitions int
-	Files      []int   // by level
+	Files      []int   // by level; a file that partitions share after a split counts in each
 	Bytes      []int64 // by level
 	Rows       uint64  // of all files; a row in two files counts twice
 	Cells      uint64  // the same
@@ -95,12 +94,12 @@ func (s *Store) Metrics() Metrics {
 	m.OpenSnapshots = s.views.Len()
 	state := s.state()
 	for _, t := range state.Tables {
-		m.Tables = append(m.Tables, tableMetrics(state, t, s.views.Policy(t.ID), s.env.Compaction))
+		m.Tables = append(m.Tables, s.tableMetrics(state, t))
 	}
 	return m
 }
 
-func tableMetrics(state *manifest.State, t *manifest.Table, policy mvcc.Policy, shape compaction.Config) TableMetrics {
+func (s *Store) tableMetrics(state *manifest.State, t *manifest.Table) TableMetrics {
 	m := TableMetrics{
 		Name: t.Name, Partitions: len(t.Partitions),
 		Files: make([]int, manifest.NumLevels), Bytes: make([]int64, manifest.NumLevels),
@@ -116,10 +115,17 @@ func tableMetrics(state *manifest.State, t *manifest.Table, policy mvcc.Policy, 
 		}
 	}
 	m.Reclaimable = m.ValueGarbage
+	table, policy := s.tables.current.Load().byID[t.ID], s.views.Policy(t.ID)
 	for _, p := range t.Partitions {
-		m.Debt += compaction.Debt(&p.Levels, shape)
-		m.Reclaimable += compaction.Reclaimable(&p.Levels, policy)
-		for level, files := range p.Levels {
+		levels := &p.Levels // of a closed tree, or one just being replaced
+		if table != nil {
+			if tree := table.core.Find(p.Start); tree.Meta() == p {
+				levels = tree.Levels()
+			}
+		}
+		m.Debt += compaction.Debt(levels, s.env.Compaction)
+		m.Reclaimable += compaction.Reclaimable(levels, policy)
+		for level, files := range levels {
 			for _, f := range files {
 				m.Files[level]++
 				m.Bytes[level] += f.Size

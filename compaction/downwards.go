@@ -22,7 +22,7 @@ func Shortcut(in Input, start, end []byte, surplus func(*manifest.FileMeta) bool
 	for level, files := range in.Levels[:lastLevel] {
 		for _, f := range files {
 			if within(f, start, end) && f.Tombstones == 0 && p.reclaimable(level, f) <= 0 && len(f.Values) == 0 &&
-				!surplus(f) && p.onlyOne(f) {
+				!surplus(f) && p.onlyOne(f) && !p.clipped(f) {
 				return p.admit(&Candidate{
 					Reason: ReasonManual, Level: level, OutputLevel: lastLevel, Upper: []*manifest.FileMeta{f}, Move: true,
 				})

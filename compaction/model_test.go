@@ -121,6 +121,7 @@ type model struct {
 	log       []string
 	cfg       compaction.Config
 	levels    compaction.Levels
+	clipped   []*manifest.FileMeta    // see compaction.Input
 	runs      map[uint64]mvcctest.Run // by file number
 	nextFile  uint64
 	memtable  map[string][]row.Cell
@@ -132,6 +133,8 @@ type model struct {
 	flushed   uint64  // larger sequence numbers are in the memtable
 	now       int64
 	keys      int
+	deep      bool // level 0 stays, so that single files of it are rewritten in place
+	from, to  int  // the range of keys that the partition has, to excluded
 	limit     int
 	ttl       int64
 	watermark int64
@@ -149,6 +152,10 @@ func newModel(t testing.TB, seed uint64) *model {
 	}
 	m.limit = 1 + m.rng.IntN(5)
 	m.keys = []int{5, 40}[m.rng.IntN(2)]
+	m.to = m.keys
+	if m.deep = m.rng.IntN(2) == 0; m.deep {
+		m.cfg.L0Trigger, m.cfg.IdleDepth, m.cfg.L0Size, m.cfg.LevelBase = 9, 9, 1<<20, 1000
+	}
 	if m.rng.IntN(2) == 0 {
 		m.ttl = int64(5 + m.rng.IntN(40))
 	}
@@ -207,7 +214,7 @@ func (m *model) deleteVersion(key string) (cells []row.Cell) {
 }
 
 func (m *model) write() {
-	key := fmt.Sprintf("k%02d", m.rng.IntN(m.keys))
+	key := fmt.Sprintf("k%02d", m.from+m.rng.IntN(m.to-m.from))
 	seq := m.nextSeq()
 	mut := row.Mutation{Key: []byte(key)}
 	switch m.rng.IntN(12) {
@@ -319,8 +326,8 @@ func (m *model) flush() {
 	m.watermark = max(m.watermark, p.ExpiryCutoff)
 	out := &tables{}
 	if _, err := runJob(compaction.Job{
-		Inputs: []mvcc.Iterator{reluctant(run)}, Policy: p, NewTable: out.NewTable, Below: m.belowMemory(),
-		Pieces: m.cfg.TableFileSize, Grandparents: compaction.Base(&m.levels, m.cfg),
+		Inputs: []mvcc.Iterator{reluctant(run)}, Start: m.start(), End: m.end(), Policy: p,
+		NewTable: out.NewTable, Below: m.belowMemory(), Pieces: m.cfg.TableFileSize, Grandparents: compaction.Base(&m.levels, m.cfg),
 	}); err != nil {
 		m.failf("flush: %v", err)
 	}
@@ -358,11 +365,12 @@ func (m *model) compactRange() {
 	surplus := func(f *manifest.FileMeta) bool { return m.keep(f.SmallestSeq) > m.limit }
 	for range 1000 {
 		p := m.policy()
-		if c := compaction.Shortcut(compaction.Input{Levels: &m.levels, Config: m.cfg, Policy: p}, start, end, surplus); c != nil {
+		in := compaction.Input{Levels: &m.levels, Clipped: m.clipped, Config: m.cfg, Policy: p}
+		if c := compaction.Shortcut(in, start, end, surplus); c != nil {
 			m.watermark = max(m.watermark, p.ExpiryCutoff)
 			j := &job{candidate: c}
 			if c.Move {
-				j.output = []mvcctest.Run{m.runs[c.Upper[0].Number]}
+				j.output = m.moved(c)
 			}
 			m.running = append(m.running, j)
 			m.finish(0)
@@ -395,7 +403,7 @@ func (m *model) merge(c *compaction.Candidate, files *compaction.Levels, p mvcc.
 	}
 	out := &tables{}
 	if _, err := runJob(compaction.Job{
-		Inputs: inputs, Policy: p, Below: c.Below(&m.levels),
+		Inputs: inputs, Start: m.start(), End: m.end(), Policy: p, Below: c.Below(&m.levels),
 		TargetSize: m.cfg.TableFileSize, NewTable: out.NewTable,
 	}); err != nil {
 		m.failf("compaction: %v", err)
@@ -405,9 +413,15 @@ func (m *model) merge(c *compaction.Candidate, files *compaction.Levels, p mvcc.
 
 // compact picks a candidate and does its work, but does not install it. It returns false if
 // there is nothing to pick.
-func (m *model) compact() bool {
+func (m *model) compact(idle bool) bool {
 	p := m.policy()
-	in := compaction.Input{Levels: &m.levels, Config: m.cfg, Policy: p, Lost: m.rng.Int64N(2) * m.rng.Int64N(4000), Idle: m.rng.IntN(4) == 0}
+	in := compaction.Input{
+		Levels: &m.levels, Clipped: m.clipped, Config: m.cfg, Policy: p,
+		Lost: m.rng.Int64N(2) * m.rng.Int64N(4000), Idle: idle,
+	}
+	if m.deep {
+		in.Lost, in.Idle = 0, idle || m.rng.IntN(4) > 0
+	}
 	for _, r := range m.running {
 		in.Running = append(in.Running, r.candidate)
 	}
@@ -422,7 +436,7 @@ func (m *model) compact() bool {
 	case c.Drop:
 		m.watermark = max(m.watermark, p.ExpiryCutoff)
 	case c.Move:
-		j.output = []mvcctest.Run{m.runs[c.Upper[0].Number]}
+		j.output = m.moved(c)
 	default:
 		m.watermark = max(m.watermark, p.ExpiryCutoff)
 		out := &tables{}
@@ -435,8 +449,8 @@ func (m *model) compact() bool {
 			inputs = append(inputs, reluctant(m.runs[f.Number]))
 		}
 		if _, err := runJob(compaction.Job{
-			Inputs: inputs, Policy: p, Below: c.Below(&m.levels), TargetSize: m.cfg.TableFileSize,
-			Grandparents: c.Grandparents, NewTable: out.NewTable,
+			Inputs: inputs, Start: m.start(), End: m.end(), Policy: p, Below: c.Below(&m.levels),
+			TargetSize: m.cfg.TableFileSize, Grandparents: c.Grandparents, NewTable: out.NewTable,
 		}); err != nil {
 			m.failf("compaction: %v", err)
 		}
@@ -444,6 +458,92 @@ func (m *model) compact() bool {
 	}
 	m.running = append(m.running, j)
 	return true
+}
+
+// moved returns the file that goes to another level unchanged.
+func (m *model) moved(c *compaction.Candidate) []mvcctest.Run {
+	if slices.Contains(m.clipped, c.Upper[0]) {
+		m.failf("file %d reaches beyond the partition and is moved", c.Upper[0].Number)
+	}
+	return []mvcctest.Run{m.runs[c.Upper[0].Number]}
+}
+
+// start and end bound the partition; nil is unbounded.
+func (m *model) start() []byte { return m.bound(m.from) }
+func (m *model) end() []byte   { return m.bound(m.to) }
+
+func (m *model) bound(at int) []byte {
+	if at == 0 || at == m.keys {
+		return nil
+	}
+	return fmt.Appendf(nil, "k%02d", at)
+}
+
+func (m *model) contains(key []byte) bool {
+	return bytes.Compare(m.start(), key) <= 0 && (m.end() == nil || bytes.Compare(key, m.end()) < 0)
+}
+
+// split goes on with one of the two partitions that a split makes. Files with keys of both are
+// clipped, and said to hold any part of what they hold.
+func (m *model) split() {
+	if m.to-m.from < 2 {
+		return
+	}
+	for len(m.running) > 0 {
+		m.finish(0)
+	}
+	if at := m.from + 1 + m.rng.IntN(m.to-m.from-1); m.rng.IntN(2) == 0 {
+		m.from = at
+	} else {
+		m.to = at
+	}
+	m.logf("split: %s to %s is left", m.start(), m.end())
+	m.clipped = nil
+	p := manifest.Partition{Start: m.start(), End: m.end()}
+	for level, files := range m.levels {
+		m.levels[level] = nil
+		for _, f := range files {
+			run := m.runs[f.Number]
+			if whole := describe(f.Number, run); !p.Overlaps(whole.Smallest, whole.Largest) {
+				continue
+			} else if !p.Holds(whole) {
+				f = whole
+				if bytes.Compare(f.Smallest, p.Start) < 0 {
+					f.Smallest = p.Start
+				}
+				if p.End != nil && bytes.Compare(f.Largest, p.End) > 0 {
+					f.Largest = p.End
+				}
+				share := uint64(m.rng.IntN(9))
+				f.Size = f.Size * int64(share) / 8
+				for _, n := range []*uint64{&f.Rows, &f.Cells, &f.Puts, &f.Tombstones} {
+					*n = max(*n*share/8, min(*n, 1))
+				}
+				m.clipped = append(m.clipped, f)
+			}
+			m.levels[level] = append(m.levels[level], f)
+		}
+	}
+	for _, rows := range []map[string][]row.Cell{m.all, m.memtable} {
+		for key := range rows {
+			if !m.contains([]byte(key)) {
+				delete(rows, key)
+			}
+		}
+	}
+	for _, s := range m.snapshots {
+		m.clip(s.answers)
+	}
+}
+
+// clip removes the rows that other partitions have.
+func (m *model) clip(rows map[string]string) map[string]string {
+	for key := range rows {
+		if !m.contains([]byte(key)) {
+			delete(rows, key)
+		}
+	}
+	return rows
 }
 
 func (m *model) finish(i int) {
@@ -528,10 +628,10 @@ func (m *model) check() {
 	m.checkInvariants()
 	runs := m.sources()
 	for i, s := range m.snapshots {
-		m.compare(fmt.Sprintf("snapshot %d", i), answers(m.t, runs, s.view), s.answers)
+		m.compare(fmt.Sprintf("snapshot %d", i), m.clip(answers(m.t, runs, s.view)), s.answers)
 	}
 	v := m.view()
-	m.compare("newest view", answers(m.t, runs, v), answers(m.t, []mvcctest.Run{toRun(m.all)}, v))
+	m.compare("newest view", m.clip(answers(m.t, runs, v)), answers(m.t, []mvcctest.Run{toRun(m.all)}, v))
 }
 
 func (m *model) compare(what string, got, want map[string]string) {
@@ -559,6 +659,9 @@ func (m *model) checkInvariants() {
 	newest := map[string]uint64{} // smallest sequence number in the newer runs
 	for i, run := range m.sources() {
 		for _, r := range run {
+			if !m.contains(r.Key) {
+				continue
+			}
 			smallest := uint64(math.MaxUint64)
 			for _, c := range r.Cells {
 				if s, ok := newest[string(r.Key)]; ok && c.Seq >= s {
@@ -572,14 +675,14 @@ func (m *model) checkInvariants() {
 }
 
 func (m *model) step() {
-	switch p := m.rng.IntN(41); {
+	switch p := m.rng.IntN(42); {
 	case p < 20:
 		m.write()
 	case p < 23:
 		m.flush()
 	case p < 29:
 		if len(m.running) < 3 {
-			m.compact()
+			m.compact(m.rng.IntN(4) == 0)
 		}
 	case p < 35:
 		if n := len(m.running); n > 0 {
@@ -589,7 +692,7 @@ func (m *model) step() {
 		if len(m.snapshots) < 2 {
 			v := m.view()
 			v.Seq = uint64(len(m.written))
-			m.snapshots = append(m.snapshots, snapshot{v, answers(m.t, m.sources(), v)})
+			m.snapshots = append(m.snapshots, snapshot{v, m.clip(answers(m.t, m.sources(), v))})
 		}
 	case p < 37:
 		if n := len(m.snapshots); n > 0 {
@@ -604,18 +707,27 @@ func (m *model) step() {
 		if m.rng.IntN(4) == 0 {
 			m.compactRange()
 		}
+	case p < 40:
+		if m.rng.IntN(3) == 0 {
+			m.split()
+		}
 	default:
 		m.now += m.rng.Int64N(4000)
 	}
 }
 
-// settle runs compactions until there is nothing left to do.
+// settle runs the compactions of an idle partition until there is nothing left to do.
 func (m *model) settle() {
 	for range 10_000 {
 		for len(m.running) > 0 {
 			m.finish(0)
 		}
-		if !m.compact() {
+		if !m.compact(true) {
+			for _, files := range m.levels {
+				if at := slices.IndexFunc(files, func(f *manifest.FileMeta) bool { return slices.Contains(m.clipped, f) }); at >= 0 {
+					m.failf("file %d still reaches beyond the partition", files[at].Number)
+				}
+			}
 			return
 		}
 	}

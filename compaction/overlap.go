@@ -113,7 +113,11 @@ func size(files []*manifest.FileMeta) (total int64) {
 // answer too small: data gets below the output only through the candidate's levels, where its
 // inputs are all there is.
 func (c *Candidate) Below(levels *Levels) func(key []byte) mvcc.Below {
-	return Below(levels[c.OutputLevel+1:], func(f *manifest.FileMeta) mvcc.Below {
+	runs := levels[c.OutputLevel+1:]
+	if c.OutputLevel == 0 {
+		runs = append(Runs(levels[0][:slices.Index(levels[0], c.Upper[0])]), runs...)
+	}
+	return Below(runs, func(f *manifest.FileMeta) mvcc.Below {
 		if f.Permanent {
 			return mvcc.BelowAnything
 		}
@@ -151,8 +155,9 @@ func (c *Candidate) NewerSeq(levels *Levels) uint64 {
 	inputs := c.Files()
 	r := keyRange{c.Smallest, c.Largest}
 	// Files of Level that are not inputs count: the lower inputs reach beyond the upper ones, to
-	// rows that such files hold.
-	for _, files := range levels[:c.OutputLevel] {
+	// rows that such files hold. If a file of level 0 is rewritten in place, the older ones count too,
+	// which only keeps more.
+	for _, files := range levels[:max(c.OutputLevel, 1)] {
 		for _, f := range files {
 			if r.meets(f) && !slices.Contains(inputs, f) {
 				newer = min(newer, f.SmallestSeq)

@@ -8,7 +8,9 @@ package compaction
 //      rewritten.
 //   3. While writes are few, level 0 is compacted early if reads lose enough to it:
 //      they look into every run of it.
-//   4. Idle levels return space. Files with many tombstones are pushed towards what
+//   4. A file that reaches beyond the partition, since that was split, is rewritten in
+//      place without the rest.
+//   5. Idle levels return space. Files with many tombstones are pushed towards what
 //      these hide. Files at the bottom of their key range are rewritten in place once
 //      enough of their cells are tombstones or expired.
 //
@@ -32,6 +34,7 @@ const (
 	ReasonL0         Reason = "level 0"    // too many files in level 0
 	ReasonReads      Reason = "reads"      // reads look into many files, and writes are few
 	ReasonSize       Reason = "size"       // a level is over its target
+	ReasonTrim       Reason = "trim"       // a file reaches beyond the partition
 	ReasonTombstones Reason = "tombstones" // many tombstones above what they hide
 	ReasonReclaim    Reason = "reclaim"    // space to regain at the bottom of the range
 	ReasonManual     Reason = "manual"     // a caller asked for it
@@ -58,7 +61,10 @@ const (
 // Input is what a choice depends on.
 type Input struct {
 	Levels *Levels
-	Config Config
+	// Clipped are those files of Levels that also have keys outside of the partition. Levels
+	// describes what they have inside. Its counts are estimates, but 0 is exact.
+	Clipped []*manifest.FileMeta
+	Config  Config
 	// Running are the candidates under way in this partition.
 	Running []*Candidate
 	// Policy is what a compaction that begins now could drop.
@@ -108,6 +114,9 @@ func Pick(in Input) *Candidate {
 		return c
 	}
 	if c := p.forReads(); c != nil {
+		return c
+	}
+	if c := p.trim(); c != nil {
 		return c
 	}
 	return p.reclaim()
@@ -313,10 +322,42 @@ func (p *picker) push(level int, f *manifest.FileMeta, reason Reason) *Candidate
 	if c = p.admit(c); c == nil {
 		return nil
 	}
-	c.Move = len(c.Upper) == 1 && len(c.Lower) == 0 &&
+	c.Move = len(c.Upper) == 1 && len(c.Lower) == 0 && !p.clipped(f) &&
 		size(c.Grandparents) <= maxOverlapFactor*p.Config.TableFileSize &&
 		p.reclaimable(c.OutputLevel, f) < reclaimShare
 	return c
+}
+
+// clipped reports whether the file reaches beyond the partition. Such a file is not moved: at its
+// new level it may meet another one outside of the partition.
+func (p *picker) clipped(f *manifest.FileMeta) bool { return slices.Contains(p.Clipped, f) }
+
+// trim rewrites a file that reaches beyond the partition in place. A shared file goes when the last
+// partition has rewritten its piece.
+//
+// Level 0 waits for its next compaction, which clips the files on the way, unless the partition is
+// idle. Then its files are rewritten one at a time, the oldest first, because level 0 is ordered by
+// the largest sequence number, and what is written must keep its place among the files that share a
+// row with it. These are of other flushes, and of two such files the older one has, inside of the
+// partition, only smaller sequence numbers than the newer one.
+//   - It stays older than the newer files: its largest sequence number does not rise.
+//   - It stays newer than the older files: they have nothing outside of the partition any more, so
+//     their largest sequence numbers are below all of its own.
+func (p *picker) trim() *Candidate {
+	for level := lastLevel; level > 0 || level == 0 && p.Idle; level-- {
+		for _, f := range p.Levels[level] {
+			if !p.clipped(f) {
+				continue
+			}
+			c := p.admit(&Candidate{
+				Reason: ReasonTrim, Score: float64(f.Size), Level: level, OutputLevel: level, Upper: []*manifest.FileMeta{f},
+			})
+			if c != nil || level == 0 {
+				return c
+			}
+		}
+	}
+	return nil
 }
 
 // reclaim regains space when no level is over its target.

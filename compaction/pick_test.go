@@ -4,7 +4,7 @@ package compaction_test
 //
 //	define   a file per line: level number smallest-largest, then any of
 //	         size= seq=lo-hi versions=lo-hi cells= puts= tombstones= newest=
-//	         permanent. Level 0 from the oldest to the newest. The
+//	         permanent clipped. Level 0 from the oldest to the newest. The
 //	         configuration: trigger 4 or 1000 bytes, base 1000, multiplier 10, file size 100.
 //	pick     picks and puts the candidate among the running ones: cutoff= (in
 //	         seconds) horizon= oldest= (the oldest view) idle (no writes)
@@ -29,14 +29,19 @@ func TestGoldenPicks(t *testing.T) {
 	cfg := compaction.Config{L0Trigger: 4, L0Size: 1000, LevelBase: 1000, Multiplier: 10, TableFileSize: 100}
 	datadriven.Walk(t, "testdata/pick", func(t *testing.T, path string) {
 		var levels compaction.Levels
+		var clipped []*manifest.FileMeta
 		var running []*compaction.Candidate
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			switch d.Cmd {
 			case "define":
-				levels, running = compaction.Levels{}, nil
+				levels, clipped, running = compaction.Levels{}, nil, nil
 				for line := range strings.Lines(d.Input) {
-					level, f := parseFile(t, strings.TrimSpace(line))
+					inside, isClipped := strings.CutSuffix(strings.TrimSpace(line), " clipped")
+					level, f := parseFile(t, inside)
 					levels[level] = append(levels[level], f)
+					if isClipped {
+						clipped = append(clipped, f)
+					}
 				}
 				return ""
 			case "done":
@@ -56,7 +61,9 @@ func TestGoldenPicks(t *testing.T) {
 					p.Views = append(p.Views, old)
 				}
 				p.Views = append(p.Views, view)
-				in := compaction.Input{Levels: &levels, Config: cfg, Running: running, Policy: p, Idle: d.HasArg("idle")}
+				in := compaction.Input{
+					Levels: &levels, Clipped: clipped, Config: cfg, Running: running, Policy: p, Idle: d.HasArg("idle"),
+				}
 				d.MaybeScanArgs(t, "lost", &in.Lost)
 				c := compaction.Pick(in)
 				if c == nil {
@@ -144,6 +151,21 @@ func TestBelowKnowsWhatOlderFilesMayHold(t *testing.T) {
 	if got := c.Below(&levels)([]byte("c")); got != mvcc.BelowNothing {
 		t.Errorf("below the last level: %d", got)
 	}
+	// In place in level 0, whose older files lie below; these overlap each other.
+	levels[0] = []*manifest.FileMeta{file(20, "i", "n"), file(21, "k", "k"), file(22, "h", "z"), file(23, "o", "p")}
+	levels[0][1].Permanent = true
+	below = (&compaction.Candidate{Upper: levels[0][2:3]}).Below(&levels)
+	for _, q := range []struct {
+		key  string
+		want mvcc.Below
+	}{
+		{"a", mvcc.BelowExpiring}, {"c", mvcc.BelowAnything}, {"h", mvcc.BelowExpiring}, {"i", mvcc.BelowExpiring},
+		{"k", mvcc.BelowAnything}, {"l", mvcc.BelowExpiring}, {"o", mvcc.BelowExpiring}, {"zz", mvcc.BelowNothing},
+	} {
+		if got := below([]byte(q.key)); got != q.want {
+			t.Errorf("below %s in level 0: %d, want %d", q.key, got, q.want)
+		}
+	}
 }
 
 func TestNewerSeqLooksAtNewerFilesThatMayShareRows(t *testing.T) {
@@ -163,6 +185,8 @@ func TestNewerSeqLooksAtNewerFilesThatMayShareRows(t *testing.T) {
 		// In place: newer levels count, older ones do not.
 		{compaction.Candidate{Level: 4, OutputLevel: 4, Upper: levels[4], Smallest: []byte("a"), Largest: []byte("z")}, 5},
 		{compaction.Candidate{Level: 0, OutputLevel: 1, Upper: levels[0][1:], Smallest: []byte("a"), Largest: []byte("c")}, math.MaxUint64},
+		// In place in level 0: its other files count.
+		{compaction.Candidate{Upper: levels[0][1:], Smallest: []byte("a"), Largest: []byte("x")}, 50},
 	} {
 		if got := c.candidate.NewerSeq(&levels); got != c.want {
 			t.Errorf("level %d %s-%s: %d, want %d", c.candidate.Level, c.candidate.Smallest, c.candidate.Largest, got, c.want)

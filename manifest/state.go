@@ -297,5 +297,10 @@ func (p *Partition) Overlaps(smallest, largest []byte) bool {
 	return bytes.Compare(p.Start, largest) <= 0 && endsAbove(p.End, smallest)
 }
 
+// Holds reports whether all keys of the file lie in the partition's range.
+func (p *Partition) Holds(f *FileMeta) bool {
+	return bytes.Compare(p.Start, f.Smallest) <= 0 && endsAbove(p.End, f.Largest)
+}
+
 // endsAbove reports whether a partition with this end reaches above the key.
 func endsAbove(end, key []byte) bool { return len(end) == 0 || bytes.Compare(end, key) > 0 }

@@ -48,16 +48,17 @@ func (t *Tree) Compact(activity Activity, claimed func()) (did bool, err error) 
 	if err := t.gone(); err != nil || t.dropped {
 		return false, err
 	}
-	if err := t.env.Retention.Advance(t.table, oldestVersion(t.Meta())); err != nil {
+	// Levels may open files, which must not happen under the lock.
+	if err := t.env.Retention.Advance(t.table, oldestVersion(t.Levels())); err != nil {
 		return false, err
 	}
 	t.running.Lock()
 	v, memorySeq := t.pinVersion()
 	defer v.unref()
 	policy := t.env.Retention.Policy(t.table)
-	levels := &v.meta.Levels
+	levels := v.levels()
 	in := compaction.Input{
-		Levels: levels, Config: t.env.Compaction, Policy: policy, Running: t.running.candidates,
+		Levels: levels, Clipped: v.straddlers, Config: t.env.Compaction, Policy: policy, Running: t.running.candidates,
 		Idle: activity == Idle, Values: t.env.Manifest.ValueFile,
 	}
 	if activity != Busy {
@@ -100,12 +101,12 @@ func (t *Tree) CompactRange(start, end []byte) (did, more bool, err error) {
 	}
 	v, memorySeq := t.pinVersion()
 	defer v.unref()
-	levels := &v.meta.Levels
-	if err := t.env.Retention.Advance(t.table, oldestVersion(v.meta)); err != nil {
+	levels := v.levels()
+	if err := t.env.Retention.Advance(t.table, oldestVersion(levels)); err != nil {
 		return false, false, err
 	}
 	policy := t.env.Retention.Policy(t.table)
-	in := compaction.Input{Levels: levels, Config: t.env.Compaction, Policy: policy}
+	in := compaction.Input{Levels: levels, Clipped: v.straddlers, Config: t.env.Compaction, Policy: policy}
 	latest := policy.Views[len(policy.Views)-1].MaxVersions
 	// The file was written when the table kept more versions.
 	surplus := func(f *manifest.FileMeta) bool { return t.env.Retention.MaxVersions(t.table, f.SmallestSeq) > latest }
@@ -122,9 +123,9 @@ func (t *Tree) CompactRange(start, end []byte) (did, more bool, err error) {
 }
 
 // oldestVersion is the smallest version in the table files.
-func oldestVersion(meta *manifest.Partition) int64 {
+func oldestVersion(levels *compaction.Levels) int64 {
 	oldest := int64(math.MaxInt64)
-	for _, f := range allFiles(meta) {
+	for _, f := range allFiles(levels) {
 		oldest = min(oldest, f.MinVersion)
 	}
 	return oldest
@@ -171,7 +172,7 @@ func (t *Tree) merge(v *version, c *compaction.Candidate, policy compaction.Poli
 		ends: ends, help: executor.Compaction, direct: bypassesPageCache(c),
 		job: func() compaction.Job {
 			return compaction.Job{
-				Inputs: v.runsOf(&c.Inputs, t.env.Memory), Policy: policy, Below: c.Below(&v.meta.Levels),
+				Inputs: v.runsOf(&c.Inputs, t.env.Memory), Policy: policy, Below: c.Below(v.levels()),
 				TargetSize: t.env.Compaction.TableFileSize, Grandparents: c.Grandparents,
 			}
 		},
@@ -210,7 +211,7 @@ func (t *Tree) log(c *compaction.Candidate, what string, dropped uint64, took ti
 func (v *version) runsOf(inputs *compaction.Levels, memory *offheap.Pool) (runs []mvcc.Iterator) {
 	opts := sstable.IterOptions{NoCacheFill: true, Memory: memory}
 	for level, metas := range inputs {
-		files := v.open(metas)
+		files := v.open(level, metas)
 		if level == 0 {
 			for i := range slices.Backward(files) {
 				runs = append(runs, newLevelIterator(files[i:i+1], opts))

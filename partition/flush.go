@@ -78,7 +78,7 @@ func (t *Tree) writeFlush(s *state, waiting []*memory, endSeq uint64) (*output, 
 			return compaction.Job{
 				Inputs: inputs, Policy: policy, Below: s.belowMemory(),
 				Pieces:       t.env.Compaction.TableFileSize,
-				Grandparents: compaction.Base(&s.version.meta.Levels, t.env.Compaction),
+				Grandparents: compaction.Base(s.version.levels(), t.env.Compaction),
 			}
 		},
 	})
@@ -90,7 +90,7 @@ func (t *Tree) writeFlush(s *state, waiting []*memory, endSeq uint64) (*output, 
 // their files can be dropped unread once they are expired. The caller asks in ascending key
 // order.
 func (s *state) belowMemory() func(key []byte) mvcc.Below {
-	levels := &s.version.meta.Levels
+	levels := s.version.levels()
 	runs := append(compaction.Runs(levels[0]), levels[1:]...)
 	return compaction.Below(runs, func(*manifest.FileMeta) mvcc.Below { return mvcc.BelowAnything })
 }

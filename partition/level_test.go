@@ -160,8 +160,20 @@ func TestAnErrorInALevelIsNotItsEnd(t *testing.T) {
 // split makes two trees that share the files of one, clipped by their bounds.
 func (r *rig) split(at []byte) (left, right *Tree) {
 	r.t.Helper()
+	trees := r.divide(at)
+	return trees[0], trees[1]
+}
+
+// divide makes trees that share the files of one, which is divided at these keys.
+func (r *rig) divide(at ...[]byte) (trees []*Tree) {
+	r.t.Helper()
 	old := r.tree.Meta()
-	parts := []*manifest.Partition{{ID: 2, End: at}, {ID: 3, Start: at}}
+	var parts []*manifest.Partition
+	var start []byte
+	for i, end := range append(at, nil) {
+		parts = append(parts, &manifest.Partition{ID: uint64(2 + i), Start: start, End: end})
+		start = end
+	}
 	for _, p := range parts {
 		p.Epoch, p.FlushedSeq = old.Epoch+1, old.FlushedSeq
 		for level, files := range old.Levels {
@@ -176,12 +188,11 @@ func (r *rig) split(at []byte) (left, right *Tree) {
 	e.Replaced = []*manifest.Replacement{{Table: testTable, Old: []uint64{old.ID}, New: parts}}
 	state, err := r.log.Commit(&e)
 	must(r.t, err)
-	var trees []*Tree
 	for _, p := range state.Table(testTable).Partitions {
 		trees = append(trees, NewTree(r.env, testTable, p))
 	}
 	r.tree.Close()
-	return trees[0], trees[1]
+	return trees
 }
 
 // TestRowsBeyondAPartitionAreNotReadAhead: rows of a block that are read together end at the

@@ -126,9 +126,11 @@ func (t *Tree) partEnds(v *version, c *compaction.Candidate) ([][]byte, error) {
 		return nil, nil
 	}
 	var anchors Anchors
-	for _, f := range v.open(c.Files()) {
-		if err := t.addFile(&anchors, f, f.Meta.Size/partAnchors); err != nil {
-			return nil, err
+	for level, metas := range c.Inputs {
+		for i, f := range v.open(level, metas) {
+			if err := t.addFile(&anchors, f, metas[i].Size/partAnchors); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return divide(&anchors, n), nil

@@ -37,7 +37,8 @@ func (t *Tree) anchors(s *state, apart int64, memory func(to *Anchors, m *memory
 	return found, nil
 }
 
-// addFile adds anchors of a file that are at least apart bytes from each other.
+// addFile adds anchors of a file, clipped to the tree's range, that are at least apart bytes from
+// each other. The last one may be the range's end.
 func (t *Tree) addFile(to *Anchors, f *tablefiles.File, apart int64) error {
 	r, err := f.Reader()
 	if err != nil {
@@ -47,11 +48,15 @@ func (t *Tree) addFile(to *Anchors, f *tablefiles.File, apart int64) error {
 		to.Add(key, since)
 		return apart
 	})
-	t.add(to, f.Meta.Largest, rest)
+	last := f.Meta.Largest
+	if t.end != nil && bytes.Compare(last, t.end) > 0 {
+		last = t.end
+	}
+	to.Add(last, rest)
 	return nil
 }
 
-// add adds an anchor if its key is in the tree's range: files of a tree that was divided can
+// add adds an anchor if its key is in the tree's range: memtables of a tree that was divided can
 // reach beyond it.
 func (t *Tree) add(to *Anchors, key []byte, size int64) {
 	if t.Contains(key) {
@@ -121,7 +126,7 @@ func (t *Tree) Sizes() (scanned, rows, values int64) {
 		holders := max(m.holders.Load(), 1)
 		scanned, rows = scanned+m.table.Used()/holders, rows+int64(m.table.Rows())/holders
 	}
-	for _, f := range allFiles(s.version.meta) {
+	for _, f := range allFiles(s.version.levels()) {
 		scanned, rows = scanned+f.Size, rows+int64(f.Rows)
 		for _, use := range f.Values {
 			values += int64(use.Bytes)

@@ -49,8 +49,10 @@ func (m *memory) bytes() int64 { return m.reserved.Load() &^ rotatedBit }
 type version struct {
 	refs  atomic.Int64
 	meta  *manifest.Partition
-	files []*tablefiles.File // by level
-	named map[*manifest.FileMeta]*tablefiles.File
+	files []*tablefiles.File // of all levels, in their order
+	// byLevel are the same files, in the order of meta.
+	byLevel [manifest.NumLevels][]*tablefiles.File
+	clipped
 	// runs are the files in the order in which readers read them, newest first. Files of level 0
 	// that do not overlap are one run, and so is each other level that has files. The files of a
 	// run are in key order.
@@ -62,33 +64,44 @@ type version struct {
 // newVersion takes a reference to every file that meta names. The first state that holds the
 // version takes the first reference to it.
 func newVersion(files *tablefiles.Registry, meta *manifest.Partition) *version {
-	v := &version{meta: meta, named: make(map[*manifest.FileMeta]*tablefiles.File)}
-	for _, m := range allFiles(meta) {
-		v.named[m] = files.Ref(m)
-		v.files = append(v.files, v.named[m])
+	v := &version{meta: meta}
+	for _, m := range allFiles(&meta.Levels) {
+		v.files = append(v.files, files.Ref(m))
+	}
+	rest := v.files
+	for level, metas := range meta.Levels {
+		v.byLevel[level], rest = rest[:len(metas):len(metas)], rest[len(metas):]
 	}
 	runs := compaction.Runs(meta.Levels[0])
-	slices.Reverse(runs)
 	v.recent = len(runs)
-	for _, metas := range append(runs, meta.Levels[1:]...) {
-		if len(metas) > 0 {
-			v.runs = append(v.runs, v.open(metas))
+	for _, metas := range slices.Backward(runs) {
+		v.runs = append(v.runs, v.open(0, metas))
+	}
+	for _, files := range v.byLevel[1:] {
+		if len(files) > 0 {
+			v.runs = append(v.runs, files)
 		}
 	}
 	return v
 }
 
-// open returns the files that metas of the version describe.
-func (v *version) open(metas []*manifest.FileMeta) []*tablefiles.File {
+// open returns the files of a level that metas describe, whole or clipped.
+func (v *version) open(level int, metas []*manifest.FileMeta) []*tablefiles.File {
 	files := make([]*tablefiles.File, len(metas))
+	all, next := v.byLevel[level], 0
 	for i, m := range metas {
-		files[i] = v.named[m]
+		is := func(f *tablefiles.File) bool { return f.Meta.Number == m.Number }
+		at := slices.IndexFunc(all[next:], is) // metas of deeper levels are in the level's order
+		if at < 0 {
+			next, at = 0, slices.IndexFunc(all, is)
+		}
+		files[i], next = all[next+at], next+at+1
 	}
 	return files
 }
 
 // allFiles returns what describes the files of all levels, in their order.
-func allFiles(meta *manifest.Partition) []*manifest.FileMeta { return slices.Concat(meta.Levels[:]...) }
+func allFiles(levels *compaction.Levels) []*manifest.FileMeta { return slices.Concat(levels[:]...) }
 
 func (v *version) unref() {
 	if v.refs.Add(-1) != 0 {

@@ -564,9 +564,11 @@ func TestVersionsFollowEachOtherAsTheManifestDoes(t *testing.T) {
 	busy(func() error { // a pin holds what its version names
 		v, _ := r.tree.pinVersion()
 		defer v.unref()
-		for _, meta := range allFiles(v.meta) {
-			if f := v.named[meta]; f == nil || f.Meta.Number != meta.Number {
-				t.Error("a version does not hold the files that it names")
+		for level, metas := range v.meta.Levels {
+			for i, f := range v.open(level, metas) {
+				if f == nil || f.Meta.Number != metas[i].Number {
+					t.Error("a version does not hold the files that it names")
+				}
 			}
 		}
 		return nil

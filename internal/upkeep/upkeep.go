@@ -98,7 +98,7 @@ func (u *Upkeep) lookAtIdle() {
 // NoteFiles tells the gate how far the compactions of a tree are behind.
 func (u *Upkeep) NoteFiles(tree *partition.Tree) {
 	u.Gate.NoteTree(tree, func() (depth int, debt float64) {
-		levels := &tree.Meta().Levels
+		levels := tree.Levels()
 		base := compaction.LargestBase(u.opts.Compaction)
 		return compaction.Depth(levels[0]), float64(compaction.Debt(levels, u.opts.Compaction)) / float64(base)
 	})
