@@ -2,7 +2,6 @@ package flagstone
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -47,10 +46,7 @@ func (d *divided) step() (what string, err error) {
 	case 3, 4:
 		if list := d.table.Partitions(); len(list) > 1 {
 			p := list[1+d.rng.IntN(len(list)-1)]
-			if err = d.table.Merge(ctx(), p.Start); errors.Is(err, ErrConflict) {
-				err = nil
-			}
-			return fmt.Sprint("merge at ", p.Start), err
+			return fmt.Sprint("merge at ", p.Start), d.table.Merge(ctx(), p.Start)
 		}
 		return "nothing", nil
 	case 5:

@@ -234,7 +234,7 @@ func (f *family) step() {
 
 func (f *family) flushTree(tree *Tree) {
 	f.rotate(tree)
-	_, err := tree.Flush(row.MaxSequence, settled)
+	_, _, err := tree.Flush(row.MaxSequence, settled)
 	must(f.t, err)
 }
 

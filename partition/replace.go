@@ -103,13 +103,3 @@ func (t *Tree) NoteComplete(seq uint64) error {
 	e := manifest.Edit{Flushed: []manifest.Flush{{Partition: t.id, Seq: seq}}}
 	return t.commit(&e, Kept{}, newOutput(t.env, false), 0)
 }
-
-// Trimmed reports whether no table file of the tree reaches outside of its range.
-func (t *Tree) Trimmed() bool {
-	for _, f := range allFiles(t.Meta()) {
-		if !t.Contains(f.Smallest) || !t.Contains(f.Largest) {
-			return false
-		}
-	}
-	return true
-}
