@@ -123,26 +123,28 @@ func (a *applier) replaceShards(r *Replacement, old []*Partition) error {
 	return nil
 }
 
-// expired returns a sequence number up to which no record of a change log is needed. No reader sees
-// one, because the watermark is past its time, and recovery does not derive one again, because the
-// log's files hold it.
-func (a *applier) expired(log *Table) (upTo uint64) {
+// expired returns the sequence number below which shards of a change log may have ended to be
+// forgotten. Recovery does not derive one of their records again, because the log's files hold them.
+// No reader sees one, because the watermark is past a time that was recorded after the shard had
+// ended: any larger sequence number was assigned later. So a reader also had the retention of the
+// stream to find the end.
+func (a *applier) expired(log *Table) (below uint64) {
 	if cutoff := log.Watermark; cutoff > 0 && cutoff < math.MaxInt64/1000 {
-		upTo = a.next.SeqAtOrBefore(cutoff*1000 - 1)
+		below = a.next.SeqAtOrBefore(cutoff*1000 - 1)
 	}
 	for _, p := range log.Partitions {
-		upTo = min(upTo, p.FlushedSeq)
+		below = min(below, p.FlushedSeq+1)
 	}
-	return upTo
+	return below
 }
 
-// without forgets the shards that ended at or below a sequence number. A shard ends no later than its
+// without forgets the shards that ended below a sequence number. A shard ends no later than its
 // children, so the parents of a forgotten shard are forgotten too.
-func (l Lineage) without(upTo uint64) Lineage {
+func (l Lineage) without(below uint64) Lineage {
 	ended := map[uint64]bool{}
 	for _, s := range l {
 		for _, parent := range s.Parents {
-			ended[parent] = s.After <= upTo
+			ended[parent] = s.After < below
 		}
 	}
 	var kept Lineage

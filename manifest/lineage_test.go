@@ -104,6 +104,9 @@ func TestAChangeLogFollowsSplitsAndMerges(t *testing.T) {
 	written.SetWatermark(2, 1000)
 	s = mustApply(t, s, &written, splitEdit(s, 5, 10, 300))
 	want("not expired", "2[]>20 3[]>20 5[2]>100 6[2]>100 7[3 6]>200 8[5]>300 9[5]>300")
+	if got := s.SeqAtOrBefore(1000_000); got != 150 {
+		t.Fatalf("%d is known to be of second 1000", got)
+	}
 	watermark.SetWatermark(2, 1001)
 	flushed.SetFlushed(4, 200)
 	s = mustApply(t, s, &watermark, splitEdit(s, 8, 5, 400))
@@ -206,12 +209,11 @@ func TestEachMutationHasTheShardThatTookIt(t *testing.T) {
 			}
 		}
 		log := m.s.Table(2)
-		needed := m.s.SeqAtOrBefore(max(log.Watermark, 0)*1000 - 1)
-		needed = min(needed, log.Partitions[0].FlushedSeq)
+		needed := min(m.s.SeqAtOrBefore(max(log.Watermark, 0)*1000-1), log.Partitions[0].FlushedSeq+1)
 		for _, mu := range m.mutations {
 			key := testKey(mu.user, 0)
 			got := log.Log.Shards.ShardOf(m.s.Table(1).partitionFor(key).ID, key, mu.seq)
-			if got != mu.shard && (got != 0 || mu.seq > needed) {
+			if got != mu.shard && (got != 0 || mu.seq >= needed) {
 				t.Fatalf("mutation %d of user %d is in shard %d, was in %d; needed from %d on\n%s",
 					mu.seq, mu.user, got, mu.shard, needed, describeShards(log.Log.Shards))
 			}
