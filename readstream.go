@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"sort"
+	"slices"
 
 	"github.com/flagstone-db/flagstone/cdc"
 	"github.com/flagstone-db/flagstone/row"
@@ -29,7 +29,8 @@ type StreamInfo struct {
 type StreamShard struct {
 	ID uint64
 	// Parents are the shards that this one came from: one if a partition was split, two if two
-	// were merged. Partitions are not split or merged yet.
+	// were merged. A reader that reads them to their ends first sees the changes of each row in
+	// order. A parent whose records have all expired may be left out.
 	Parents []uint64
 }
 
@@ -75,6 +76,9 @@ type StreamPosition struct {
 	// committed at this time or later. While it lies within the retention of the stream, nothing
 	// after the position has expired.
 	AsOf int64
+	// End says that Read found the end of the shard: its partition was split or merged, and what
+	// follows is in the shards that have this one as a parent.
+	End bool
 }
 
 // StreamLimits bound what one Read returns; 0 is no limit.
@@ -113,30 +117,41 @@ func (st *Stream) Info() StreamInfo {
 	}
 }
 
-// Shards returns the shards, ascending by id: one for each partition.
-func (st *Stream) Shards() []StreamShard {
-	var shards []StreamShard
-	for _, tree := range st.table.core.Trees() {
-		shards = append(shards, StreamShard{ID: tree.ID()})
+// Shards returns the shards, ascending by id, so that parents come before their children: one for
+// each partition, and one for each that was split or merged since the stream was enabled. Some time
+// after the records of such a shard have expired it is forgotten. There are none if the stream is
+// gone.
+func (st *Stream) Shards() (shards []StreamShard) {
+	state := st.table.store.state()
+	log := state.Table(st.log.core.ID)
+	if log == nil {
+		return nil
 	}
-	sort.Slice(shards, func(i, j int) bool { return shards[i].ID < shards[j].ID })
+	for _, s := range state.Shards(log) {
+		shards = append(shards, StreamShard{ID: s.ID, Parents: slices.Clone(s.Parents)})
+	}
 	return shards
 }
 
-// check returns why a shard of the stream cannot be read.
-func (st *Stream) check(ctx context.Context, shard uint64) error {
+// end returns the sequence number up to which a shard has records, row.MaxSequence while its
+// partition is there, or why the shard cannot be read.
+func (st *Stream) end(ctx context.Context, shard uint64) (until uint64, err error) {
 	if err := ctx.Err(); err != nil {
-		return err
+		return 0, err
 	}
-	if st.table.core.Log.Load() != st.log.core || st.table.core.Dropped.Load() {
-		return fmt.Errorf("%w: of table %q", ErrStreamNotFound, st.table.core.Name)
+	state := st.table.store.state()
+	log := state.Table(st.log.core.ID)
+	if log == nil || st.table.core.Log.Load() != st.log.core || st.table.core.Dropped.Load() {
+		return 0, fmt.Errorf("%w: of table %q", ErrStreamNotFound, st.table.core.Name)
 	}
-	for _, tree := range st.table.core.Trees() {
-		if tree.ID() == shard {
-			return st.describe(st.table.core.Gone()) // it may have been dropped just now
-		}
+	until, known := state.ShardEnd(log.Log, shard)
+	switch {
+	case known:
+		return until, st.describe(st.table.core.Gone()) // it may have been dropped just now
+	case len(log.Log.Shards) > 0 && shard < state.NextPartition:
+		return 0, fmt.Errorf("%w: table %q: shard %d was forgotten", ErrStreamTrimmed, st.table.core.Name, shard)
 	}
-	return fmt.Errorf("%w: of table %q: no shard %d", ErrStreamNotFound, st.table.core.Name, shard)
+	return 0, fmt.Errorf("%w: of table %q: no shard %d", ErrStreamNotFound, st.table.core.Name, shard)
 }
 
 // Oldest is the position before the oldest record of a shard that has not
@@ -146,9 +161,11 @@ func (st *Stream) Oldest(ctx context.Context, shard uint64) (StreamPosition, err
 }
 
 // Since is the position before the first record of a shard that was committed at micros, in
-// microseconds since the epoch, or later. For a time in the future it is the present end.
+// microseconds since the epoch, or later. For a time in the future it is the present end. Errors
+// match ErrStreamTrimmed if the shard was forgotten.
 func (st *Stream) Since(ctx context.Context, shard uint64, micros int64) (StreamPosition, error) {
-	if err := st.check(ctx, shard); err != nil {
+	until, err := st.end(ctx, shard)
+	if err != nil {
 		return StreamPosition{}, err
 	}
 	// Later commits have times of now or later.
@@ -156,13 +173,14 @@ func (st *Stream) Since(ctx context.Context, shard uint64, micros int64) (Stream
 	if err != nil {
 		return StreamPosition{}, err
 	}
+	last = min(last, until)
 	end := StreamPosition{Shard: shard, After: last, AsOf: now}
 	if micros > now {
 		return end, nil
 	}
 	found, err := cdc.FirstSince(micros, last, func(after uint64) (*cdc.Row, error) { return st.first(ctx, shard, after, last) })
 	if err == nil {
-		err = st.check(ctx, shard)
+		_, err = st.end(ctx, shard)
 	}
 	if err != nil || found == nil {
 		return end, err
@@ -194,16 +212,16 @@ func (st *Stream) scan(ctx context.Context, shard, after, upTo uint64) *Rows {
 }
 
 // Read returns the records after a position. What it returns is durable, also with SyncNone.
-// Errors match ErrStreamTrimmed if the position is older than the stream's retention, or lies
-// ahead of a store that was restored from a checkpoint. A reader that has read everything keeps a
-// valid position if it reads again each time before half of the retention is over.
+// Errors match ErrStreamTrimmed if the position is older than the stream's retention or lies ahead of
+// a store that was restored from a checkpoint, or if the shard was forgotten. A reader that has read
+// everything keeps a valid position if it reads again each time before half of the retention is over.
 func (st *Stream) Read(ctx context.Context, pos StreamPosition, limits StreamLimits) (StreamPage, error) {
-	if err := st.check(ctx, pos.Shard); err != nil {
+	until, err := st.end(ctx, pos.Shard)
+	if err != nil {
 		return StreamPage{}, err
 	}
 	s := st.table.store
 	upTo, now := s.pipeline.Visible(), int64(0)
-	var err error
 	if st.ageing(pos) {
 		upTo, now, err = st.barrier(ctx)
 	} else {
@@ -216,15 +234,18 @@ func (st *Stream) Read(ctx context.Context, pos StreamPosition, limits StreamLim
 		return StreamPage{}, fmt.Errorf("%w: table %q, position after %d, the last sequence number is %d: the store is an older copy",
 			ErrStreamTrimmed, st.table.core.Name, pos.After, upTo)
 	}
+	upTo = min(upTo, until)
 	page, err := st.read(ctx, pos, limits, upTo)
 	if err != nil {
 		return StreamPage{}, err
 	}
-	if !page.More && now > page.Next.AsOf {
-		page.Next.AsOf = now // nothing else was committed up to then
+	page.Next.End = upTo == until && !page.More
+	if page.Next.End || !page.More && now > page.Next.AsOf {
+		page.Next.AsOf = max(page.Next.AsOf, now) // nothing else was committed up to then
 		page.Next.After = max(page.Next.After, upTo)
 	}
-	return page, st.check(ctx, pos.Shard)
+	_, err = st.end(ctx, pos.Shard)
+	return page, err
 }
 
 // Records returns the records after a position for a loop, up to the present end. It moves pos

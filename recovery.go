@@ -66,7 +66,7 @@ func (c *catalog) replayed() map[uint64]recovery.Table {
 		}
 		table := recovery.Table{Trees: t.core.Partitions.Load()}
 		if log := t.core.Log.Load(); log != nil {
-			table.Log = &recovery.Log{ID: log.ID, After: log.LogAfter, Tree: log.LogTree()}
+			table.Log = &recovery.Log{ID: log.ID, After: log.LogAfter, Shards: log.Meta().Log.Shards, Tree: log.LogTree()}
 			tables[log.ID] = recovery.Table{Log: table.Log}
 		}
 		tables[t.core.ID] = table

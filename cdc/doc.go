@@ -10,8 +10,10 @@
 // become visible together, and are replayed unless the files of their trees hold them. Records
 // expire as cells do, by their version, which is the time of their commit.
 //
-// A shard is a partition of the table. Partitions are not split yet. A split will have to flush the
-// change log first: a record that is derived again at recovery must get the shard it had.
+// A shard is a partition of the table, present or past. A split or merge decides, by sequence number,
+// which mutations went to the old partitions, and the manifest keeps that (manifest.Lineage). So a
+// record that is derived again at recovery gets the shard it had, and a split need not flush the
+// change log. A row's changes are in its shard, before that in the parent of the shard, and so on.
 //
 // The package is open to read and promises importers nothing: programs use the root
 // package, and what is exported here changes whenever the engine needs it.

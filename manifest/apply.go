@@ -317,6 +317,10 @@ func (a *applier) replacePartitions(r *Replacement) error {
 			}
 		}
 	}
+	if err := a.replaceShards(r, old); err != nil {
+		return err
+	}
+	a.next.LastSeq = max(a.next.LastSeq, r.After)
 	t.Partitions = slices.Concat(t.Partitions[:at], r.New, t.Partitions[end:])
 	if err := a.addPartitions(t, r.New); err != nil {
 		return err

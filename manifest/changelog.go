@@ -10,6 +10,9 @@ type ChangeLog struct {
 	After, Until uint64 // Until is 0 while the log goes on
 	// Before are columns whose old values are part of a change's record.
 	Before []string
+	// Shards say where the partitions of the table came from, since the log began; empty if none
+	// was split or merged. A log that has ended has none.
+	Shards Lineage
 }
 
 // maxBefore bounds the number of columns of ChangeLog.Before.
@@ -36,7 +39,7 @@ func (a *applier) endLog(end LogEnding) error {
 		return invalid("change log %d has ended at %d", t.ID, t.Log.Until)
 	}
 	log := *t.Log
-	log.Until = max(end.Until, 1)
+	log.Until, log.Shards = max(end.Until, 1), nil
 	t.Log = &log
 	a.next.LastSeq = max(a.next.LastSeq, log.Until)
 	return a.checkLog(t)
@@ -63,7 +66,7 @@ func (a *applier) checkLog(t *Table) error {
 			return invalid("change log %d with a column name of %d bytes", t.ID, len(c))
 		}
 	}
-	return nil
+	return a.checkShards(t.ID, l)
 }
 
 // checkDropped checks that a dropped table left no change log behind.

@@ -62,6 +62,10 @@ type Replacement struct {
 	Table uint64
 	Old   []uint64
 	New   []*Partition
+	// After is the sequence number at which the old partitions end: mutations of the table up to
+	// it went to them, and those above it go to the new ones. It raises the floor for the last
+	// sequence number. The shards of the table's change log are cut there.
+	After uint64
 }
 
 // Deletion removes a file from a level of a partition. The file stays live while another

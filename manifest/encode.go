@@ -169,6 +169,7 @@ func (r *Replacement) fields(c *codec) {
 	c.uint(1, &r.Table)
 	list(c, 2, &r.Old, func(id *uint64) { c.numbers(id) })
 	messages(c, 3, "partition", &r.New, (*Partition).fields)
+	c.uint(4, &r.After)
 }
 
 func (t *Table) fields(c *codec) {
@@ -215,6 +216,15 @@ func (l *ChangeLog) fields(c *codec) {
 	c.uint(2, &l.After)
 	c.uint(3, &l.Until)
 	list(c, 4, &l.Before, func(column *string) { rest(c, column) })
+	messages(c, 5, "shard", (*[]*Shard)(&l.Shards), (*Shard).fields)
+}
+
+func (s *Shard) fields(c *codec) {
+	c.uint(1, &s.ID)
+	list(c, 2, &s.Parents, func(id *uint64) { c.numbers(id) })
+	text(c, 3, &s.Start)
+	text(c, 4, &s.End)
+	c.uint(5, &s.After)
 }
 
 func (p *Partition) fields(c *codec) {

@@ -43,7 +43,7 @@ func drawEdit(t *rapid.T) *Edit {
 	some("altered", func() { e.AlterTable(id(), drawOptions(t), drawBytes(t)) })
 	some("dropped", func() { e.DropTable(id()) })
 	some("replaced", func() {
-		r := &Replacement{Table: id()}
+		r := &Replacement{Table: id(), After: id()}
 		some("old", func() { r.Old = append(r.Old, id()) })
 		some("new", func() { r.New = append(r.New, drawPartition(t)) })
 		e.Replaced = append(e.Replaced, r)
@@ -103,6 +103,13 @@ func drawTable(t *rapid.T) *Table {
 		}
 		for range rapid.IntRange(0, 2).Draw(t, "before") {
 			table.Log.Before = append(table.Log.Before, string(drawBytes(t)))
+		}
+		for range rapid.IntRange(0, 2).Draw(t, "shards") {
+			s := &Shard{ID: rapid.Uint64().Draw(t, "shard"), Start: drawBytes(t), End: drawBytes(t), After: rapid.Uint64().Draw(t, "shard after")}
+			for range rapid.IntRange(0, 2).Draw(t, "parents") {
+				s.Parents = append(s.Parents, rapid.Uint64().Draw(t, "parent"))
+			}
+			table.Log.Shards = append(table.Log.Shards, s)
 		}
 	}
 	for range rapid.IntRange(0, 2).Draw(t, "partitions") {
@@ -170,7 +177,7 @@ func TestEveryFieldIsEncoded(t *testing.T) {
 		v    any
 		want int
 	}{
-		{LogEnd{}, 4}, {Edit{}, 18}, {TrustedClock{}, 3}, {ChangeLog{}, 4}, {ValueFile{}, 7}, {ValueUse{}, 3}, {Table{}, 11}, {PastLimit{}, 2}, {KeyColumn{}, 3}, {TableOptions{}, 3}, {Partition{}, 6}, {FileMeta{}, 18}, {SeqTime{}, 2},
+		{LogEnd{}, 4}, {Edit{}, 18}, {TrustedClock{}, 3}, {ChangeLog{}, 5}, {Shard{}, 5}, {Replacement{}, 4}, {ValueFile{}, 7}, {ValueUse{}, 3}, {Table{}, 11}, {PastLimit{}, 2}, {KeyColumn{}, 3}, {TableOptions{}, 3}, {Partition{}, 6}, {FileMeta{}, 18}, {SeqTime{}, 2},
 		{State{}, 11 + 3}, // three are indexes
 	} {
 		if got := reflect.TypeOf(c.v).NumField(); got != c.want {
@@ -345,6 +352,11 @@ func FuzzDecodeEdit(f *testing.F) {
 	}
 	base := mustApply(f, NewState(testStore), smallEdits()...)
 	f.Add(appendSnapshot(nil, base))
+	f.Add(appendSnapshot(nil, lineageState(f)))
+	base = mustApply(f, base, logEdit(base, 1, 30))
+	f.Add(appendEdit(nil, &Edit{Replaced: []*Replacement{{
+		Table: 1, Old: []uint64{2, 3}, New: []*Partition{{ID: 9, Epoch: 3, Levels: base.Tables[0].Partitions[0].Levels}}, After: 40,
+	}}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if s, err := decodeSnapshot(b, testStore); err == nil {
 			again, err := decodeSnapshot(appendSnapshot(nil, s), testStore)

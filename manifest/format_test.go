@@ -110,6 +110,10 @@ func TestTheDocumentedExamplesAreTrue(t *testing.T) {
 	closed.NewestLog = LogEnd{Segment: 5, Offset: 3 * 4096, Records: 300, Chain: 0xFF}
 	checkExample(t, doc, "log begun", appendEdit(nil, &begun))
 	checkExample(t, doc, "log closed", appendEdit(nil, &closed))
+	lineage := &ChangeLog{Of: 1, After: 100, Shards: Lineage{
+		{ID: 1, After: 100}, {ID: 3, Parents: []uint64{1}, End: testKey(7, -1), After: 300}, {ID: 4, Parents: []uint64{1}, Start: testKey(7, -1), After: 300},
+	}}
+	checkExample(t, doc, "lineage", encode(nil, lineage.fields))
 	current := strings.TrimSuffix(currentLine(manifestName(7)), "\n")
 	if !strings.Contains(doc, current) {
 		t.Errorf("CURRENT is %q, the documentation says something else", current)

@@ -9,7 +9,6 @@ import (
 
 	flagstone "github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
-	"github.com/flagstone-db/flagstone/internal/seams"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -37,7 +36,10 @@ func openFixture(tb testing.TB, limits Limits) *fixture {
 func openFixtureOver(tb testing.TB, limits Limits, opts flagstone.Options) *fixture {
 	tb.Helper()
 	manual := clocktest.NewManual(startMillis)
-	opts.Seams = seams.Seams{FS: vfs.NewSim(vfs.SimOptions{}), Clock: manual}
+	if opts.Seams.FS == nil {
+		opts.Seams.FS = vfs.NewSim(vfs.SimOptions{})
+	}
+	opts.Seams.Clock = manual
 	store, err := flagstone.Open("/store", opts)
 	if err != nil {
 		tb.Fatal(err)

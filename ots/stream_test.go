@@ -4,11 +4,15 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	flagstone "github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/internal/seams"
+	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -29,18 +33,25 @@ func openStream(t *testing.T, limits Limits, spec StreamSpecification) *fixture 
 	return f
 }
 
-// only returns the single stream of table t, and its single shard.
-func (f *fixture) only() (stream, shard string) {
+// streamID returns the single stream of table t.
+func (f *fixture) streamID() string {
 	f.tb.Helper()
 	streams, err := f.ListStream(context.Background(), testInstance, "t")
 	if err != nil || len(streams) != 1 {
 		f.tb.Fatalf("streams %v, %v", streams, err)
 	}
-	d, err := f.DescribeStream(context.Background(), testInstance, &DescribeStreamRequest{StreamID: streams[0].StreamID})
+	return streams[0].StreamID
+}
+
+// only returns the single stream of table t, and its single shard.
+func (f *fixture) only() (stream, shard string) {
+	f.tb.Helper()
+	stream = f.streamID()
+	d, err := f.DescribeStream(context.Background(), testInstance, &DescribeStreamRequest{StreamID: stream})
 	if err != nil || len(d.Shards) != 1 {
 		f.tb.Fatalf("stream %+v, %v", d, err)
 	}
-	return streams[0].StreamID, d.Shards[0].ID
+	return stream, d.Shards[0].ID
 }
 
 func (f *fixture) iteratorSince(since *int64) string {
@@ -57,7 +68,7 @@ func (f *fixture) page(iterator string, limit *int32) (*GetStreamRecordResponse,
 	return f.GetStreamRecord(context.Background(), testInstance, &GetStreamRecordRequest{Iterator: iterator, Limit: limit})
 }
 
-// rest reads all remaining records.
+// rest reads all remaining records; next is empty at the end of a closed shard.
 func (f *fixture) rest(iterator string) (records []StreamRecord, next string) {
 	f.tb.Helper()
 	for {
@@ -66,8 +77,8 @@ func (f *fixture) rest(iterator string) (records []StreamRecord, next string) {
 			f.tb.Fatal(err)
 		}
 		records = append(records, p.Records...)
-		if p.Next == iterator {
-			return records, iterator
+		if p.Next == iterator || p.Next == "" {
+			return records, p.Next
 		}
 		iterator = p.Next
 	}
@@ -350,6 +361,105 @@ func TestPagesOfStreamsAreBounded(t *testing.T) {
 	}
 	if p, err = f.page(p.Next, nil); err != nil || len(p.Records) != 1 || p.More {
 		t.Errorf("the rest: %d records, more %v, %v", len(p.Records), p.More, err)
+	}
+}
+
+// TestAStreamFollowsASplitAndAMerge edits the manifest between two runs of the engine.
+func TestAStreamFollowsASplitAndAMerge(t *testing.T) {
+	fs := vfs.NewSim(vfs.SimOptions{})
+	open := func() *fixture {
+		return openFixtureOver(t, Limits{}, flagstone.Options{Seams: seams.Seams{FS: fs}})
+	}
+	f := open()
+	req := tableRequest("t", "pk", row.TypeString)
+	req.Stream = &StreamSpecification{Enable: true, ExpirationHours: ptr(int32(24))}
+	f.create(req)
+	begin := f.iteratorSince(nil)
+	f.mustWrite(putOf(pk("a"), cell("c", 1)), putOf(pk("z"), cell("c", 1)))
+	replace := func(old []uint64, bounds ...string) {
+		t.Helper()
+		if err := f.store.Close(); err != nil {
+			t.Fatal(err)
+		}
+		replacePartitions(t, fs, old, bounds)
+		f = open()
+	}
+	replace([]uint64{1}, "m")
+	f.mustWrite(putOf(pk("a"), cell("c", 2)), putOf(pk("z"), cell("c", 2)))
+	replace([]uint64{3, 4})
+	f.mustWrite(putOf(pk("a"), cell("c", 3)))
+
+	stream := f.streamID()
+	id := func(n uint64) string { return fmt.Sprintf("%016x", n) }
+	want := []StreamShard{{ID: id(1)}, {ID: id(3), Parent: id(1)}, {ID: id(4), Parent: id(1)}, {ID: id(5), Parent: id(3), ParentSibling: id(4)}}
+	var shards []StreamShard
+	for start := (*string)(nil); ; {
+		d, err := f.DescribeStream(context.Background(), testInstance, &DescribeStreamRequest{StreamID: stream, StartShard: start, ShardLimit: ptr(int32(3))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if shards = append(shards, d.Shards...); d.NextShard == "" {
+			break
+		}
+		start = &d.NextShard
+	}
+	if !slices.Equal(shards, want) {
+		t.Errorf("the shards are %+v, want %+v", shards, want)
+	}
+	for shard, want := range map[string][2]string{
+		id(1): {"put \"a\" c@0=1\nput \"z\" c@0=1", "closed"}, id(3): {"put \"a\" c@0=2", "closed"},
+		id(4): {"put \"z\" c@0=2", "closed"}, id(5): {"put \"a\" c@0=3", ""},
+	} {
+		it, err := f.GetShardIterator(context.Background(), testInstance, &GetShardIteratorRequest{StreamID: stream, ShardID: shard})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if records, next := f.rest(it); told(records) != want[0] || (next == "") != (want[1] != "") {
+			t.Errorf("shard %s: %s, next %q", shard, told(records), next)
+		}
+	}
+	if p, err := f.page(begin, ptr(int32(1))); err != nil || p.Next == "" || !p.More {
+		t.Errorf("the first record of a closed shard: %+v, %v", p, err)
+	}
+	if records, next := f.rest(begin); len(records) != 2 || next != "" {
+		t.Errorf("an iterator from before the split: %d records, next %q", len(records), next)
+	}
+	future := (startMillis + 3_600_000_000) * 1000
+	it, err := f.GetShardIterator(context.Background(), testInstance, &GetShardIteratorRequest{StreamID: stream, ShardID: id(3), Timestamp: &future})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if records, next := f.rest(it); len(records) != 0 || next != "" {
+		t.Errorf("a closed shard in the future: %s, next %q", told(records), next)
+	}
+}
+
+// replacePartitions replaces partitions of the only table of a store that is closed, by partitions
+// between some bounds.
+func replacePartitions(t *testing.T, fs vfs.FS, old []uint64, bounds []string) {
+	t.Helper()
+	log, state, err := manifest.Open(fs, "/store", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &manifest.Replacement{Old: old, After: state.LastSeq + 100}
+	var start []byte
+	for i := range len(bounds) + 1 {
+		table, was := state.Partition(old[0])
+		r.Table = table.ID
+		p := &manifest.Partition{ID: state.NextPartition + uint64(i), Start: start, Epoch: was.Epoch + 1}
+		if i < len(bounds) {
+			if p.End, err = row.AppendKey(nil, 1, row.String(bounds[i])); err != nil {
+				t.Fatal(err)
+			}
+		}
+		start, r.New = p.End, append(r.New, p)
+	}
+	if _, err = log.Commit(&manifest.Edit{Replaced: []*manifest.Replacement{r}}); err == nil {
+		err = log.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -47,7 +47,8 @@ type StreamRecord struct {
 }
 
 // GetStreamRecordResponse is one page. Next is the iterator after the records. Without records
-// it is mostly that of the request, renewed from time to time so that it does not expire.
+// it is mostly that of the request, renewed from time to time so that it does not expire. It is
+// empty at the end of a shard whose partition was split or merged.
 type GetStreamRecordResponse struct {
 	Records  []StreamRecord
 	Next     string
@@ -128,7 +129,7 @@ func (e *Engine) GetShardIterator(ctx context.Context, instance string, req *Get
 	}
 	pos, err := s.read.Since(ctx, shard, since)
 	switch {
-	case errors.Is(err, flagstone.ErrStreamNotFound):
+	case errors.Is(err, flagstone.ErrStreamNotFound), errors.Is(err, flagstone.ErrStreamTrimmed):
 		return "", shardMissing()
 	case err != nil:
 		return "", e.asError(err, "get shard iterator", s.table.name, false)
@@ -167,7 +168,10 @@ func (e *Engine) GetStreamRecord(ctx context.Context, instance string, req *GetS
 	case err != nil:
 		return nil, e.asError(err, "get stream records", s.table.name, false)
 	}
-	resp := &GetStreamRecordResponse{Next: s.iterator(page.Next), More: page.More}
+	resp := &GetStreamRecordResponse{More: page.More}
+	if !page.Next.End {
+		resp.Next = s.iterator(page.Next)
+	}
 	var size int64
 	for i := range page.Records {
 		r, err := s.record(&page.Records[i])

@@ -76,6 +76,15 @@ func TestStreamRecordsAreEncodedAsInTheProtocolsVectors(t *testing.T) {
 	})
 }
 
+// TestAClosedShardHasNoNextIterator: clients take the absent field for its end.
+func TestAClosedShardHasNoNextIterator(t *testing.T) {
+	s, fake := newTestServer(t, nil)
+	fake.answer(&ots.GetStreamRecordResponse{Consumed: ots.CapacityUnit{Read: 1}})
+	var page otspb.GetStreamRecordResponse
+	call(t, s, "GetStreamRecord", &otspb.GetStreamRecordRequest{ShardIterator: ptr("i")}, &page)
+	wantAnswer(t, &page, &otspb.GetStreamRecordResponse{MayMoreRecord: ptr(false), Consumed: consumed(ots.CapacityUnit{Read: 1})})
+}
+
 func TestWhatStreamRecordsCannotHaveIsRefused(t *testing.T) {
 	s, fake := newTestServer(t, nil)
 	fake.answer(&ots.GetStreamRecordResponse{Next: "next"})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/flagstone-db/flagstone/cdc"
 	"github.com/flagstone-db/flagstone/internal/storeclock"
+	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/row"
@@ -33,7 +34,7 @@ type Replay struct {
 	Applied    int // mutations
 
 	change row.Change
-	// shard is the partition of the latest mutation.
+	// shard is that of the latest mutation of a table with a change log, 0 if the log forgot it.
 	shard uint64
 }
 
@@ -50,7 +51,10 @@ type Table struct {
 type Log struct {
 	ID    uint64
 	After uint64 // it has a record of each mutation with a larger sequence number
-	Tree  *partition.Tree
+	// Shards say which partition a mutation went to. The partition that holds its key now may have
+	// come from that one.
+	Shards manifest.Lineage
+	Tree   *partition.Tree
 }
 
 // lacks reports whether what a mutation adds to the change log, which may be nil, is not in its files.
@@ -122,17 +126,34 @@ func (r *Replay) apply(seq, segment uint64, micros int64) error {
 		if err != nil {
 			return err
 		}
-		before := cdc.NewBefore(carried)
-		return r.insert(seq, segment, insertion{log.Tree, before.Change(log.ID, r.shard, seq-1, micros), before.Size()})
+		before, err := r.derive(log, cdc.NewBefore(carried), seq-1, micros)
+		if err != nil {
+			return err
+		}
+		return r.insert(seq, segment, before)
 	}
 	tree := table.Trees.Find(c.Key)
-	r.shard = tree.ID()
 	plain := insertion{tree, c, memtable.EstimateSize(c)}
+	if log != nil {
+		r.shard = log.Shards.ShardOf(tree.ID(), c.Key, seq)
+	}
 	if !log.lacks(seq) {
 		return r.insert(seq, segment, plain)
 	}
-	record := cdc.NewRecord(c)
-	return r.insert(seq, segment, plain, insertion{log.Tree, record.Change(log.ID, r.shard, seq, micros), record.Size()})
+	record, err := r.derive(log, cdc.NewRecord(c), seq, micros)
+	if err != nil {
+		return err
+	}
+	return r.insert(seq, segment, plain, record)
+}
+
+// derive makes what the latest mutation, seq, adds to a change log. An error matches Corrupt: the
+// manifest forgot a shard whose records are not in the log's files.
+func (r *Replay) derive(log *Log, e cdc.Entry, seq uint64, micros int64) (insertion, error) {
+	if r.shard == 0 {
+		return insertion{}, fmt.Errorf("%w: change log %d knows no shard of the mutation %d", r.Corrupt, log.ID, seq)
+	}
+	return insertion{log.Tree, e.Change(log.ID, r.shard, seq, micros), e.Size()}, nil
 }
 
 // makeRoom flushes a memtable if there is no room for a mutation of at most size bytes.

@@ -38,6 +38,7 @@ func (b *budget) Free(_, _ int64) {}
 type rig struct {
 	recovery.Replay
 	t                        *testing.T
+	env                      *partition.Env
 	budget                   budget
 	plain, streamed, changes *partition.Tree
 }
@@ -48,7 +49,7 @@ func newRig(t *testing.T, flushed [3]uint64, after uint64) *rig {
 		Settings: partition.Settings{MemtableSize: 1 << 30}, Random: func() [16]byte { return [16]byte{1} }, Logger: slog.New(slog.DiscardHandler),
 	}
 	r := &rig{
-		t:        t,
+		t: t, env: env,
 		plain:    partition.NewTree(env, plain, &manifest.Partition{ID: 10, FlushedSeq: flushed[0]}),
 		streamed: partition.NewTree(env, streamed, &manifest.Partition{ID: shard, FlushedSeq: flushed[1]}),
 		changes:  partition.NewTree(env, changes, &manifest.Partition{ID: 30, FlushedSeq: flushed[2]}),
