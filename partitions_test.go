@@ -12,12 +12,16 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// divided is a table of which partitions are split and merged, with a model: the values of its rows.
+// divided is a table of which partitions are split and merged, with a model: the values of its rows. A
+// consumer of its stream makes a model too.
 type divided struct {
 	*rig
-	table *Table
-	rng   *rand.Rand
-	model map[[2]int]string
+	table    *Table
+	rng      *rand.Rand
+	model    map[[2]int]string
+	consumed map[[2]int]string
+	shards   map[uint64]*StreamPosition
+	records  int
 }
 
 const (
@@ -32,9 +36,56 @@ func newDivided(t *testing.T, seed uint64) *divided {
 	d := &divided{
 		rig: newRig(t, Options{MemtableSize: 4 << 10, TableFileSize: 4 << 10, WALSegmentSize: 32 << 10, MemoryBudget: 64 << 10}),
 		rng: rand.New(rand.NewPCG(seed, 1)), model: map[[2]int]string{},
+		consumed: map[[2]int]string{}, shards: map[uint64]*StreamPosition{},
 	}
 	d.table = d.rig.table("t", TableOptions{})
+	err := d.table.Alter(ctx(), TableChange{Stream: &StreamChange{Enable: &StreamSpec{RetentionSeconds: 1 << 30}}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	return d
+}
+
+// consume reads a page of every shard of which it has read all parents, and carries it out.
+func (d *divided) consume(limits StreamLimits) (more bool) {
+	stream := d.table.Stream()
+	for _, shard := range stream.Shards() {
+		pos := d.shards[shard.ID]
+		if pos == nil {
+			unread := func(parent uint64) bool { return d.shards[parent] == nil || !d.shards[parent].End }
+			if slices.ContainsFunc(shard.Parents, unread) {
+				more = true
+				continue
+			}
+			oldest, err := stream.Oldest(ctx(), shard.ID)
+			if err != nil {
+				d.t.Fatal(err)
+			}
+			pos, d.shards[shard.ID] = &oldest, &oldest
+		}
+		if pos.End {
+			continue
+		}
+		page, err := stream.Read(ctx(), *pos, limits)
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		for _, r := range page.Records {
+			at := [2]int{keyNumber(r.Key), int(r.Key[1].Int64())}
+			if d.records++; r.Action == StreamDelete {
+				delete(d.consumed, at)
+			} else {
+				d.consumed[at] = string(r.Cells[0].Value)
+			}
+		}
+		*pos, more = page.Next, more || page.More || page.Next.End
+	}
+	return more
+}
+
+func keyNumber(key []row.Value) (n int) {
+	fmt.Sscanf(key[0].Text(), "p%d", &n)
+	return n
 }
 
 // step writes, or does something to the store. It returns what it did.
@@ -53,6 +104,9 @@ func (d *divided) step() (what string, err error) {
 		return "flush", d.store.Flush(ctx())
 	case 6:
 		return "compaction", d.table.Compact(ctx(), Key(partitionKey(key)), Key(partitionKey(key+10)))
+	case 12:
+		d.consume(StreamLimits{Records: 1 + d.rng.IntN(20)})
+		return "stream", nil
 	case 7:
 		d.exec.RunAll()
 		return "all jobs", nil
@@ -113,9 +167,7 @@ func (d *divided) check(model map[[2]int]string, at *Snapshot) {
 			if err != nil {
 				d.t.Fatal(err)
 			}
-			var key int
-			fmt.Sscanf(r.Key()[0].Text(), "p%d", &key)
-			found = append(found, [2]int{key, int(r.Key()[1].Int64())})
+			found = append(found, [2]int{keyNumber(r.Key()), int(r.Key()[1].Int64())})
 		}
 		if reverse {
 			slices.Reverse(found)
@@ -188,7 +240,13 @@ func splitAndMerge(d *divided) {
 		}
 		d.table = d.rig.table("t", TableOptions{})
 		d.check(d.model, nil)
+		for round%3 == 0 && d.consume(StreamLimits{}) {
+		}
+		if round%3 == 0 && !maps.Equal(d.consumed, d.model) {
+			t.Fatalf("the stream says %v, the table has %v", d.consumed, d.model)
+		}
 	}
+	t.Logf("%d records of %d shards", d.records, len(d.shards))
 	d.exec.RunAll()
 	if err := d.store.Flush(ctx()); err != nil {
 		t.Fatal(err)

@@ -231,7 +231,7 @@ func (s *Store) prepare() {
 func (s *Store) commitEdit(e *manifest.Edit) (*manifest.State, error) {
 	// Times are read after the sequence number: every write up to it has its time already.
 	if seq := s.pipeline.Visible(); seq > 0 {
-		e.LastSeq = max(e.LastSeq, seq)
+		e.LastSeq = seq
 		e.SeqTimes = []manifest.SeqTime{{Seq: seq, Millis: s.issued.Last()}}
 	}
 	e.Issued = new(s.issued.Last())

@@ -211,14 +211,14 @@ func (r *Rebalancer) level(trees []*partition.Tree) error {
 // makes the trees of the new ones.
 func (r *Rebalancer) commit(t *table.Table, old []*partition.Tree, after uint64, divide divide) ([]*partition.Tree, error) {
 	state := t.State()
-	replacement := &manifest.Replacement{Table: t.ID, Old: ids(old)}
+	replacement := &manifest.Replacement{Table: t.ID, Old: ids(old), After: after}
 	var were []*manifest.Partition
 	for _, id := range replacement.Old {
 		_, p := state.Partition(id)
 		were = append(were, p)
 	}
 	replacement.New = divide(were, state.NextPartition)
-	state, err := r.Env.Edit(&manifest.Edit{Replaced: []*manifest.Replacement{replacement}, LastSeq: after})
+	state, err := r.Env.Edit(&manifest.Edit{Replaced: []*manifest.Replacement{replacement}})
 	if err != nil {
 		return nil, err
 	}
