@@ -47,7 +47,10 @@ func newFamily(t *testing.T, rt *rapid.T) *family {
 	f.env.Table.Compression = sstable.CompressNone
 	var e manifest.Edit
 	for level := bottomLevel; level >= 0; level-- {
-		files := rapid.IntRange(0, 3).Draw(rt, "files")
+		files := rapid.SampledFrom([]int{0, 0, 0, 1, 2, 3}).Draw(rt, "files")
+		if level == 0 {
+			files += rapid.IntRange(0, 2).Draw(rt, "more files")
+		}
 		var rows []int
 		for i := range files {
 			if level == 0 || i == 0 {
