@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -46,11 +47,14 @@ func newFamily(t *testing.T, rt *rapid.T) *family {
 	f.env.Table.Compression = sstable.CompressNone
 	var e manifest.Edit
 	for level := bottomLevel; level >= 0; level-- {
-		files := rapid.IntRange(0, 3).Draw(rt, "files")
+		files := rapid.SampledFrom([]int{0, 0, 0, 1, 2, 3}).Draw(rt, "files")
+		if level == 0 {
+			files += rapid.IntRange(0, 2).Draw(rt, "more files")
+		}
 		var rows []int
 		for i := range files {
 			if level == 0 || i == 0 {
-				rows = slices.Sorted(maps.Keys(rapid.MapOf(rapid.IntRange(0, 2*clipKeys-1), rapid.Just(true)).Draw(rt, "rows")))
+				rows = slices.Sorted(maps.Keys(rapid.MapOfN(rapid.IntRange(0, 2*clipKeys-1), rapid.Just(true), 0, clipKeys).Draw(rt, "rows")))
 			}
 			part := rows
 			if level > 0 {
@@ -146,6 +150,9 @@ func (f *family) checkSizes() {
 				}
 				if (c.Tombstones == 0) != (whole.Tombstones == 0) || (c.Puts == 0) != (whole.Puts == 0) || c.Size == 0 {
 					f.rt.Errorf("file %d is empty in tree %d: %+v", c.Number, tree.id, c)
+				}
+				if bytes.Compare(c.Smallest, tree.start) < 0 || tree.end != nil && bytes.Compare(c.Largest, tree.end) > 0 {
+					f.rt.Errorf("file %d goes from %x to %x, tree %d from %x to %x", c.Number, c.Smallest, c.Largest, tree.id, tree.start, tree.end)
 				}
 				if (c != whole) == tree.Meta().Holds(whole) {
 					f.rt.Errorf("file %d in tree %d: clipped %t", c.Number, tree.id, c != whole)
