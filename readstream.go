@@ -127,7 +127,7 @@ func (st *Stream) Shards() (shards []StreamShard) {
 	if log == nil {
 		return nil
 	}
-	for _, s := range state.Shards(log) {
+	for _, s := range state.Shards(log.Log) {
 		shards = append(shards, StreamShard{ID: s.ID, Parents: slices.Clone(s.Parents)})
 	}
 	return shards

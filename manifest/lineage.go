@@ -43,35 +43,39 @@ func (l Lineage) until(id uint64) uint64 {
 // ShardOf returns the shard of a mutation of a row; partition holds the row's key now. It is 0 if the
 // shard was forgotten: then the change log's files held its records.
 func (l Lineage) ShardOf(partition uint64, key []byte, seq uint64) uint64 {
-	at, found := l.find(partition)
-	for found && seq <= l[at].After {
-		of := slices.IndexFunc(l[at].Parents, func(id uint64) bool {
-			parent, known := l.find(id)
-			return known && l[parent].contains(key)
+	for {
+		at, found := l.find(partition)
+		if !found || seq > l[at].After {
+			return partition
+		}
+		parents := l[at].Parents
+		of := slices.IndexFunc(parents, func(id uint64) bool {
+			at, _ := l.find(id)
+			return l[at].contains(key)
 		})
 		if of < 0 {
 			return 0
 		}
-		at, found = l.find(l[at].Parents[of])
+		partition = parents[of]
 	}
-	if found {
-		return l[at].ID
-	}
-	return partition
 }
 
 func (s *Shard) contains(key []byte) bool {
 	return bytes.Compare(s.Start, key) <= 0 && endsAbove(s.End, key)
 }
 
-// Shards returns the shards of a change log, ascending by id. REQUIRES: the log is in the state.
-func (s *State) Shards(log *Table) Lineage {
-	if len(log.Log.Shards) > 0 {
-		return log.Log.Shards
+// Shards returns the shards of a change log, ascending by id. REQUIRES: its table is in the state.
+func (s *State) Shards(log *ChangeLog) Lineage {
+	if len(log.Shards) > 0 {
+		return log.Shards
 	}
-	var shards Lineage
-	for _, p := range s.Table(log.Log.Of).Partitions {
-		shards = append(shards, &Shard{ID: p.ID, Start: p.Start, End: p.End, After: log.Log.After})
+	return s.partitionShards(log)
+}
+
+// partitionShards makes a shard of each present partition.
+func (s *State) partitionShards(log *ChangeLog) (shards Lineage) {
+	for _, p := range s.Table(log.Of).Partitions {
+		shards = append(shards, &Shard{ID: p.ID, Start: p.Start, End: p.End, After: log.After})
 	}
 	slices.SortFunc(shards, func(a, b *Shard) int { return cmp.Compare(a.ID, b.ID) })
 	return shards
@@ -95,7 +99,7 @@ func (a *applier) replaceShards(r *Replacement, old []*Partition) error {
 	if open == nil {
 		return nil
 	}
-	shards := slices.Clone(a.next.Shards(open))
+	shards := slices.Clone(a.next.Shards(open.Log))
 	for _, o := range old {
 		at, known := shards.find(o.ID)
 		if !known || r.After < max(shards[at].After, o.FlushedSeq) {
@@ -194,15 +198,14 @@ func (a *applier) checkShards(id uint64, log *ChangeLog) error {
 			ends[parent] = s.After
 		}
 	}
-	partitions := a.next.Table(log.Of).Partitions
-	for _, p := range partitions {
-		at, known := log.Shards.find(p.ID)
-		if _, ended := ends[p.ID]; !known || ended || !bytes.Equal(log.Shards[at].Start, p.Start) || !bytes.Equal(log.Shards[at].End, p.End) {
-			return invalid("change log %d: partition %d is no shard that goes on", id, p.ID)
-		}
-	}
-	if len(log.Shards)-len(ends) != len(partitions) {
-		return invalid("change log %d has %d shards that go on, its table %d partitions", id, len(log.Shards)-len(ends), len(partitions))
+	going := slices.DeleteFunc(slices.Clone(log.Shards), func(s *Shard) bool {
+		_, ended := ends[s.ID]
+		return ended
+	})
+	if !slices.EqualFunc(going, a.next.partitionShards(log), func(s, p *Shard) bool {
+		return s.ID == p.ID && bytes.Equal(s.Start, p.Start) && bytes.Equal(s.End, p.End)
+	}) {
+		return invalid("change log %d: the shards that go on are not the partitions of table %d", id, log.Of)
 	}
 	return nil
 }

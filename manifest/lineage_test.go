@@ -63,7 +63,7 @@ func TestAChangeLogFollowsSplitsAndMerges(t *testing.T) {
 		if err != nil || !reflect.DeepEqual(again.Table(2).Log, s.Table(2).Log) {
 			t.Errorf("%s: read back: %+v, %v", what, again, err)
 		}
-		if got := describeShards(s.Shards(s.Table(2))); got != shards {
+		if got := describeShards(s.Shards(s.Table(2).Log)); got != shards {
 			t.Errorf("%s: %s, want %s", what, got, shards)
 		}
 	}
@@ -124,7 +124,7 @@ func TestAChangeLogFollowsSplitsAndMerges(t *testing.T) {
 		t.Error("a log that has ended has shards")
 	}
 	s = mustApply(t, s, logEdit(s, 1, 600))
-	if got := describeShards(s.Shards(s.Table(3))); got != "7[]>600 9[]>600 12[]>600" {
+	if got := describeShards(s.Shards(s.Table(3).Log)); got != "7[]>600 9[]>600 12[]>600" {
 		t.Errorf("the next log begins with %s", got)
 	}
 }
@@ -232,7 +232,7 @@ func (m *lineageModel) consume() {
 	for _, mu := range m.mutations {
 		records[mu.shard] = append(records[mu.shard], mu)
 	}
-	left, done := slices.Clone(m.s.Shards(m.s.Table(2))), map[uint64]bool{}
+	left, done := slices.Clone(m.s.Shards(m.s.Table(2).Log)), map[uint64]bool{}
 	last, seen := map[int]uint64{}, 0
 	want := 0
 	for _, s := range left {
@@ -290,10 +290,10 @@ func TestShardsThatBreakARuleAreRefused(t *testing.T) {
 		{"it begins before its parent", func(s []*Shard, _ *ChangeLog) { s[3].After = 99 }, "cannot come from"},
 		{"children that begin apart", func(s []*Shard, _ *ChangeLog) { s[2].After = 101 }, "cannot come from"},
 		{"a parent of another range", func(s []*Shard, _ *ChangeLog) { s[4].Parents[0] = 4 }, "cannot come from"},
-		{"a partition without a shard", func(s []*Shard, log *ChangeLog) { log.Shards = s[:5] }, "no shard that goes on"},
-		{"a partition with another range", func(s []*Shard, _ *ChangeLog) { s[5].End = testKey(90, -1) }, "no shard that goes on"},
-		{"a partition that begins elsewhere", func(s []*Shard, _ *ChangeLog) { s[5].Start = testKey(19, -1) }, "no shard that goes on"},
-		{"a shard that goes on without a partition", func(s []*Shard, _ *ChangeLog) { s[3].Parents = s[3].Parents[:1] }, "3 shards that go on"},
+		{"a partition without a shard", func(s []*Shard, log *ChangeLog) { log.Shards = s[:5] }, "not the partitions"},
+		{"a partition with another range", func(s []*Shard, _ *ChangeLog) { s[5].End = testKey(90, -1) }, "not the partitions"},
+		{"a partition that begins elsewhere", func(s []*Shard, _ *ChangeLog) { s[5].Start = testKey(19, -1) }, "not the partitions"},
+		{"a shard that goes on without a partition", func(s []*Shard, _ *ChangeLog) { s[3].Parents = s[3].Parents[:1] }, "not the partitions"},
 		{"a log that has ended", func(_ []*Shard, log *ChangeLog) { log.Until = 300 }, "has ended, and has shards"},
 	} {
 		s := *good
