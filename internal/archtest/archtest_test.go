@@ -19,7 +19,7 @@ var floors = map[string]int{
 	"row": 0, "internal": 0,
 	"keydesign": 1,
 	"wal":       1, "memtable": 1, "sstable": 1, "valuefile": 1, "internal/rowcache": 1, "internal/sample": 1, "internal/load": 1, "internal/valuefetch": 1,
-	"mvcc":     2, "internal/balance": 2,
+	"mvcc": 2, "internal/balance": 2,
 	"manifest": 3, "compaction": 3, "internal/tablefiles": 3,
 	"partition": 4, "internal/seams": 4, "internal/storeclock": 4, "internal/views": 4, "cdc": 4,
 	"internal/jobs": 5, "internal/pressure": 5, "internal/check": 5, "internal/recovery": 5, // beside each other
