@@ -18,8 +18,8 @@ import (
 var floors = map[string]int{
 	"row": 0, "internal": 0,
 	"keydesign": 1,
-	"wal":       1, "memtable": 1, "sstable": 1, "valuefile": 1, "internal/rowcache": 1, "internal/sample": 1, "internal/valuefetch": 1,
-	"mvcc":     2,
+	"wal":       1, "memtable": 1, "sstable": 1, "valuefile": 1, "internal/rowcache": 1, "internal/sample": 1, "internal/load": 1, "internal/valuefetch": 1,
+	"mvcc": 2, "internal/balance": 2,
 	"manifest": 3, "compaction": 3, "internal/tablefiles": 3,
 	"partition": 4, "internal/seams": 4, "internal/storeclock": 4, "internal/views": 4, "cdc": 4,
 	"internal/jobs": 5, "internal/pressure": 5, "internal/check": 5, "internal/recovery": 5, // beside each other
@@ -368,6 +368,9 @@ func TestTheRulesFindWhatTheyForbid(t *testing.T) {
 		{"the change feed's import of a tree", "cdc/a.go", `import "` + modulePath + `/partition"`, checkLayers, 1},
 		{"fetching's import of a value file", "internal/valuefetch/a.go", `import "` + modulePath + `/valuefile"`, checkLayers, 1},
 		{"a sample's import of a table file", "internal/sample/a.go", `import "` + modulePath + `/sstable"`, checkLayers, 1},
+		{"the meter's import of a tree", "internal/load/a.go", `import "` + modulePath + `/partition"`, checkLayers, 1},
+		{"balance's import of the meter", "internal/balance/a.go", `import "` + modulePath + `/internal/load"`, checkLayers, 0},
+		{"balance's import of a tree", "internal/balance/a.go", `import "` + modulePath + `/partition"`, checkLayers, 1},
 		{"the views' import of a tree", "internal/views/a.go", `import "` + modulePath + `/partition"`, checkLayers, 1},
 		{"the clocks' import of a tree", "internal/storeclock/a.go", `import "` + modulePath + `/partition"`, checkLayers, 1},
 		{"the check's import of the API", "internal/check/a.go", `import "` + modulePath + `"`, checkLayers, 1},
