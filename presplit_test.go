@@ -6,6 +6,7 @@ package flagstone
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/flagstone-db/flagstone/internal/executor/executortest"
@@ -135,5 +136,90 @@ func TestACopyHasTheSamePartitions(t *testing.T) {
 	}
 	if got := show(t, made, "x", 1); got != show(t, table, "x", 1) {
 		t.Errorf("the copy has %s", got)
+	}
+}
+
+// TestAThousandIdlePartitionsMakeFewFiles: small memtables of a table are flushed into common files,
+// by Flush and when the log is bounded. The store is sound and complete afterwards, also with
+// what a crash left of it, and the files go with their tables.
+func TestAThousandIdlePartitionsMakeFewFiles(t *testing.T) {
+	const tables, partitions, rows = 20, 50, 10
+	r := newRig(t, Options{WALSegmentSize: 1 << 20, MemoryBudget: 64 << 20})
+	var splits []any
+	for n := 1; n < partitions; n++ {
+		splits = append(splits, fmt.Sprintf("%03d", n))
+	}
+	value := strings.Repeat("v", 1000)
+	fill := func(column string) {
+		t.Helper()
+		for i := range tables {
+			b := r.store.NewBatch()
+			for n := range partitions * rows {
+				b.Row(r.table(fmt.Sprint("t", i), TableOptions{}), Key(fmt.Sprintf("%03d", n%partitions), n)).Put(column, 1, row.String(value))
+			}
+			if err := r.store.Apply(ctx(), b); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	files := func() (names []string) {
+		for _, name := range r.fs.Files() {
+			if strings.HasSuffix(name, ".sst") {
+				names = append(names, name)
+			}
+		}
+		return names
+	}
+	complete := func(columns int) {
+		t.Helper()
+		for i := range tables {
+			n := 0
+			for got, err := range r.table(fmt.Sprint("t", i), TableOptions{}).Scan(ctx(), nil, nil, ScanOptions{}).All() {
+				if err != nil || len(got.Cells()) != columns {
+					t.Fatalf("%v, %v", got, err)
+				}
+				n++
+			}
+			if n != partitions*rows {
+				t.Errorf("table %d has %d rows", i, n)
+			}
+		}
+	}
+	for i := range tables {
+		r.presplit(fmt.Sprint("t", i), nil, splits...)
+	}
+	fill("a")
+	if err := r.store.Flush(ctx()); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(files()); n != tables {
+		t.Errorf("%d files", n)
+	}
+	fill("b")
+	r.crash(vfs.CrashKeepAll, 1)
+	complete(2)
+	if err := r.store.Flush(ctx()); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(files()); n != 2*tables {
+		t.Errorf("%d files", n)
+	}
+	complete(2)
+	if err := r.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if report, err := Check(ctx(), "/store", Options{Seams: Seams{FS: r.fs}}, nil); err != nil || len(report.Problems) > 0 || report.TableFiles != 2*tables {
+		t.Errorf("%+v, %v", report, err)
+	}
+	r.open()
+	complete(2)
+	for i := range tables {
+		if err := r.store.DropTable(ctx(), fmt.Sprint("t", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.exec.RunAll()
+	if names := files(); len(names) > 0 {
+		t.Errorf("files %v are left", names)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/jobs"
@@ -14,40 +15,46 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// FlushDue schedules the flush of a tree.
+// FlushDue schedules the flush of what waits in the trees of a table. One job flushes all of them,
+// since they can share files.
 func (u *Upkeep) FlushDue(tree *partition.Tree) {
-	u.Jobs.Submit(jobs.Kind{Class: executor.Flush, Of: tree, Name: "flush"}, func() error {
-		if err := u.flushTree(tree); err != nil {
-			return err
+	table := tree.Table()
+	u.Jobs.Submit(jobs.Kind{Class: executor.Flush, Of: table, Name: "flush"}, func() error {
+		trees := slices.DeleteFunc(u.Env.Trees(), func(t *partition.Tree) bool { return t.Table() != table })
+		for _, group := range partition.Together(trees, row.MaxSequence) {
+			if err := u.flush(group); err != nil {
+				return err
+			}
 		}
 		return u.releaseLog()
 	})
 }
 
-// flushTree flushes the memtables that wait when it begins, and lets the tree compact itself. The
-// caller then releases the log.
-func (u *Upkeep) flushTree(tree *partition.Tree) error {
+// flush flushes a group that waits, and lets its trees compact themselves. The caller then releases
+// the log.
+func (u *Upkeep) flush(group partition.Group) error {
 	u.flushing.RLock()
 	defer u.flushing.RUnlock()
-	if err := u.flushUpTo(tree, row.MaxSequence); err != nil {
+	if err := u.flushGroup(group); err != nil {
 		return err
 	}
-	u.NoteFiles(tree)
-	u.watch(tree)
-	u.CompactionDue(tree)
+	for _, tree := range group.Trees {
+		u.NoteFiles(tree)
+		u.watch(tree)
+		u.CompactionDue(tree)
+	}
 	return nil
 }
 
-// flushUpTo flushes the memtables of a tree that wait now and were rotated at sequence numbers up
-// to upTo. A memtable that is rotated meanwhile has a job of its own: otherwise busy writers
-// could keep this call from ever returning.
-func (u *Upkeep) flushUpTo(tree *partition.Tree, upTo uint64) error {
+// flushGroup flushes what waits now. What is rotated meanwhile has a job of its own: otherwise busy
+// writers could keep this call from ever returning.
+func (u *Upkeep) flushGroup(group partition.Group) error {
 	settle := func(endSeq uint64) (durable func() error, err error) {
 		return u.Pipeline.Settle(endSeq, u.Executor.Beside)
 	}
 	for {
 		began := u.Clock.Elapsed()
-		freed, err := tree.Flush(upTo, settle)
+		freed, err := partition.Flush(group, settle)
 		u.Gate.Flushed(freed, u.Clock.Elapsed()-began)
 		u.Gate.Free(freed, freed)
 		if errors.Is(err, partition.ErrStale) {
@@ -63,12 +70,12 @@ func (u *Upkeep) flushUpTo(tree *partition.Tree, upTo uint64) error {
 // Flush moves everything that was written so far from memory and log to table files, and makes it
 // durable.
 func (u *Upkeep) Flush(ctx context.Context) error {
-	trees, _ := u.Pipeline.Rotate()
-	for _, tree := range trees {
+	trees, endSeq := u.Pipeline.Rotate()
+	for _, group := range partition.Together(trees, endSeq) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := u.flushTree(tree); err != nil {
+		if err := u.flush(group); err != nil {
 			return err
 		}
 	}
@@ -82,9 +89,8 @@ func (u *Upkeep) AtOneMoment(f func(trees []*partition.Tree) error) error {
 	u.flushing.Lock()
 	defer u.flushing.Unlock()
 	trees, endSeq := u.Pipeline.Rotate()
-	for _, tree := range trees {
-		// Memtables rotated after endSeq belong to later writes.
-		if err := u.flushUpTo(tree, endSeq); err != nil {
+	for _, group := range partition.Together(trees, endSeq) { // what is rotated after endSeq belongs to later writes
+		if err := u.flushGroup(group); err != nil {
 			return err
 		}
 	}
