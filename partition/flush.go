@@ -48,14 +48,14 @@ func Together(trees []*Tree, upTo uint64) []Group {
 	var groups []Group
 	var g group
 	for _, t := range trees {
-		waiting, end := t.waitingUpTo(upTo)
-		if waiting == 0 {
+		bytes, end := t.waitingUpTo(upTo)
+		if end == 0 {
 			continue
 		}
-		if !g.add(t, waiting, end) {
+		if !g.add(t, bytes, end) {
 			groups = append(groups, Group{g.trees, g.end})
 			g = group{}
-			g.add(t, waiting, end)
+			g.add(t, bytes, end)
 		}
 	}
 	if g.trees != nil {
@@ -88,7 +88,7 @@ func Heaviest(trees []*Tree) []*Tree {
 }
 
 // waitingUpTo is how many bytes are reserved in the memtables that wait and end at most at upTo, and
-// where the last of them ends.
+// where the last of them ends, 0 if there are none.
 func (t *Tree) waitingUpTo(upTo uint64) (bytes int64, end uint64) {
 	s := t.pin()
 	defer s.unref()
@@ -110,11 +110,6 @@ func (s *state) waitingUpTo(upTo uint64) (waiting []*memory, end uint64) {
 		end = s.memories[len(waiting)].startSeq // where the last one was rotated out
 	}
 	return waiting, end
-}
-
-// Flush is the package's Flush of one tree.
-func (t *Tree) Flush(upTo uint64, settle func(endSeq uint64) (durable func() error, err error)) (freed int64, err error) {
-	return Flush(Group{[]*Tree{t}, upTo}, settle)
 }
 
 // flush is what is flushed of one tree.

@@ -184,6 +184,27 @@ func TestWhatIsFlushedTogether(t *testing.T) {
 	}
 }
 
+// TestAMemtableThatNeededNothingIsFlushed: until then it holds back the log.
+func TestAMemtableThatNeededNothingIsFlushed(t *testing.T) {
+	r := newRig(t)
+	trees := r.divided("b")
+	c := new(row.Change)
+	must(t, c.Set(&row.Mutation{Table: 2, Key: key("a", 1)}))
+	slot := trees[0].Reserve(100, 7)
+	r.seq++
+	r.rotate(trees[0])
+	if spare, waiting := slot.Apply(r.seq, c); spare != 100 || waiting != 100 {
+		t.Fatalf("%d bytes spare, %d waiting", spare, waiting)
+	}
+	for _, g := range Together(trees, row.MaxSequence) {
+		_, err := Flush(g, settled)
+		must(t, err)
+	}
+	if segment := trees[0].OldestSegment(); segment != 0 || trees[0].FlushedSeq() != r.seq {
+		t.Errorf("log segment %d is needed; flushed up to %d", segment, trees[0].FlushedSeq())
+	}
+}
+
 // TestLargeMemtablesAreFlushedAlone, and no more small ones together than make a large one.
 func TestLargeMemtablesAreFlushedAlone(t *testing.T) {
 	r := newRig(t)

@@ -191,6 +191,11 @@ func putCell(column string, version int64, value string) row.Cell {
 // rotate rotates a tree's memtable out.
 func (r *rig) rotate(t *Tree) int64 { return t.Rotate(r.seq + 1) }
 
+// Flush is the package's Flush of one tree.
+func (t *Tree) Flush(upTo uint64, settle func(endSeq uint64) (durable func() error, err error)) (freed int64, err error) {
+	return Flush(Group{[]*Tree{t}, upTo}, settle)
+}
+
 func settled(uint64) (durable func() error, err error) { return func() error { return nil }, nil }
 
 // flush writes all memtables to table files.
