@@ -22,8 +22,9 @@ type tables struct {
 
 // catalog is the set of tables at one moment.
 type catalog struct {
-	byID   map[uint64]*Table
-	byName map[string]*Table
+	byID    map[uint64]*Table
+	byName  map[string]*Table
+	ordered []*Table // all of them, by name
 }
 
 // add adds a table, or the change log of a table that was added before. Change logs are not found by
@@ -44,6 +45,12 @@ func (all *tables) load(s *Store, state *manifest.State) {
 	for _, meta := range state.Tables { // a change log comes after its table
 		c.add(newTable(s, meta))
 	}
+	all.store(c)
+}
+
+// store makes c the catalogue.
+func (all *tables) store(c *catalog) {
+	c.ordered = slices.SortedFunc(maps.Values(c.byID), func(a, b *Table) int { return strings.Compare(a.core.Name, b.core.Name) })
 	all.current.Store(c)
 }
 
@@ -52,21 +59,21 @@ func (all *tables) change(edit func(c *catalog)) {
 	old := all.current.Load()
 	c := &catalog{byID: maps.Clone(old.byID), byName: maps.Clone(old.byName)}
 	edit(c)
-	all.current.Store(c)
+	all.store(c)
 }
 
 // but returns the tables and change logs that are not left out, ordered by name.
 func (all *tables) but(leftOut func(*Table) bool) []*Table {
-	list := slices.DeleteFunc(slices.Collect(maps.Values(all.current.Load().byID)), leftOut)
-	slices.SortFunc(list, func(a, b *Table) int { return strings.Compare(a.core.Name, b.core.Name) })
-	return list
+	return slices.DeleteFunc(slices.Clone(all.current.Load().ordered), leftOut)
 }
 
 // trees returns the trees of all tables, and with dropping also those of tables that are being
 // dropped.
 func (all *tables) trees(dropping bool) (trees []*partition.Tree) {
-	for _, t := range all.but(func(t *Table) bool { return !dropping && t.core.Dropped.Load() }) {
-		trees = append(trees, t.core.Trees()...)
+	for _, t := range all.current.Load().ordered {
+		if dropping || !t.core.Dropped.Load() {
+			trees = append(trees, t.core.Trees()...)
+		}
 	}
 	return trees
 }

@@ -66,11 +66,12 @@ func startLoad(t *testing.T, dir string, seams Seams, rounds int) *load {
 	if l.store, err = Open(dir, loadOptions(seams)); err != nil {
 		t.Fatal(err)
 	}
+	splits := map[string][]row.Value{"debits": Key("t1"), "wide": Key("b", "w", "x")}
 	for name, table := range map[string]**Table{
 		"debits": &l.debits, "credits": &l.credits, "counts": &l.counts, "wide": &l.wide,
 	} {
 		*table, err = l.store.CreateTable(ctx(), TableSpec{
-			Name: name, Options: TableOptions{MaxVersions: 2},
+			Name: name, Options: TableOptions{MaxVersions: 2}, SplitAt: splits[name],
 			Key: []KeyColumn{{Name: "pk", Type: row.TypeString}, {Name: "n", Type: row.TypeInteger}},
 		})
 		if err != nil {

@@ -134,6 +134,9 @@ func (c *copier) table(ctx context.Context, t *Table) error {
 	spec := t.Info().TableSpec
 	stream := spec.Stream
 	spec.Stream = nil // enabled after the copy, which must not be recorded
+	if splits := t.Splits(); len(splits) <= maxSplits {
+		spec.SplitAt = splits
+	}
 	made, err := c.to.CreateTable(ctx, spec)
 	if err != nil {
 		return err

@@ -350,7 +350,7 @@ func (c *crasher) checkBackup(s *script, disk *vfs.Sim, label string) {
 // only in the page cache. What recovery then shows to readers must still be there after the
 // machine loses power as well.
 func TestP14_WhatRecoveryShowsOutlivesThePowerLossAfterIt(t *testing.T) {
-	const stride = 19
+	const stride = 13
 	for _, sync := range []SyncMode{SyncAlways, SyncNone} {
 		shown := map[string]bool{}
 		for at := 1; ; at += stride {

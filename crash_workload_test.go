@@ -290,13 +290,18 @@ func (s *script) catalogue(change func(o *oracle), do func() error) bool {
 	})
 }
 
+// create makes a table; of the two, only a has several partitions.
 func (s *script) create(name string, maxVersions int64) bool {
 	s.step = "create " + name
+	var splits []row.Value
+	if name == "a" {
+		splits = Key("p2", "p1", "pair")
+	}
 	return !s.lacks(name) || s.catalogue(func(o *oracle) {
 		o.tables[name] = &oracleTable{maxVersions: maxVersions, rows: map[string]oracleRow{}}
 	}, func() error {
 		_, err := s.store.CreateTable(context.Background(), TableSpec{
-			Name: name, Options: TableOptions{MaxVersions: maxVersions},
+			Name: name, Options: TableOptions{MaxVersions: maxVersions}, SplitAt: splits,
 			Key: []KeyColumn{{Name: "pk", Type: row.TypeString}, {Name: "n", Type: row.TypeInteger}},
 		})
 		return err

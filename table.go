@@ -1,6 +1,7 @@
 package flagstone
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -53,7 +54,14 @@ type TableSpec struct {
 	Annotations []byte
 	// Stream, if not nil, gives the table a stream of its changes.
 	Stream *StreamSpec
+	// SplitAt are the partition-key values at which the table is split from the beginning: n of
+	// them make n+1 partitions. They are at most 1000 different values of the first key column, in
+	// any order. Only CreateTable reads them; Info leaves them out, see Table.Splits.
+	SplitAt []row.Value
 }
+
+// maxSplits bounds TableSpec.SplitAt.
+const maxSplits = 1000
 
 // TableInfo describes a table as it is.
 type TableInfo struct {
@@ -111,6 +119,10 @@ func (s *Store) createTable(spec *TableSpec) (*Table, error) {
 	if err == nil {
 		err = spec.Stream.check()
 	}
+	var partitions []*manifest.Partition
+	if err == nil {
+		partitions, err = spec.partitions(s.state().NextPartition)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("table %q: %w", spec.Name, err)
 	}
@@ -124,14 +136,14 @@ func (s *Store) createTable(spec *TableSpec) (*Table, error) {
 		Options: options, LargestOffset: options.MaxVersionOffsetSeconds,
 		Watermark: manifest.NoWatermark, CreatedMillis: s.issued.Millis(),
 		Annotations: slices.Clone(spec.Annotations),
-		Partitions:  []*manifest.Partition{{ID: state.NextPartition}},
+		Partitions:  partitions,
 	}
 	for _, k := range spec.Key {
 		meta.Key = append(meta.Key, manifest.KeyColumn(k))
 	}
 	e := manifest.Edit{Created: []*manifest.Table{meta}}
 	if spec.Stream != nil {
-		log := newLogMeta(meta.ID+1, state.NextPartition+1, meta.ID, s.pipeline.LastSeq(), spec.Stream, meta.CreatedMillis)
+		log := newLogMeta(meta.ID+1, state.NextPartition+uint64(len(partitions)), meta.ID, s.pipeline.LastSeq(), spec.Stream, meta.CreatedMillis)
 		e.Created = append(e.Created, log)
 	}
 	state, err = s.commitEdit(&e)
@@ -150,6 +162,37 @@ func (s *Store) createTable(spec *TableSpec) (*Table, error) {
 	})
 	s.opts.Logger.Info("table created", "table", spec.Name, "id", t.core.ID)
 	return t, nil
+}
+
+// partitions describes the partitions of a new table, ascending, with ids from id on. Errors are
+// ErrInvalid.
+func (spec *TableSpec) partitions(id uint64) ([]*manifest.Partition, error) {
+	if len(spec.SplitAt) > maxSplits {
+		return nil, fmt.Errorf("%w: SplitAt has %d values, at most %d are allowed", ErrInvalid, len(spec.SplitAt), maxSplits)
+	}
+	bounds := make([][]byte, 0, len(spec.SplitAt)+1)
+	for _, v := range spec.SplitAt {
+		b, err := row.AppendKey(nil, len(spec.Key), v)
+		if err != nil {
+			return nil, fmt.Errorf("%w: SplitAt has %v: %w", ErrInvalid, v, err)
+		}
+		if want := spec.Key[0].Type; v.Type() != want {
+			return nil, fmt.Errorf("%w: SplitAt has %v, a %s; the first key column is %s", ErrInvalid, v, v.Type(), want)
+		}
+		bounds = append(bounds, b)
+	}
+	slices.SortFunc(bounds, bytes.Compare)
+	partitions := []*manifest.Partition{{ID: id}}
+	for i, b := range bounds {
+		last := partitions[i]
+		if bytes.Equal(last.Start, b) {
+			v, _ := row.PartitionValueAt(b, len(spec.Key))
+			return nil, fmt.Errorf("%w: SplitAt has %v twice", ErrInvalid, v)
+		}
+		last.End = b
+		partitions = append(partitions, &manifest.Partition{ID: id + uint64(i) + 1, Start: b})
+	}
+	return partitions, nil
 }
 
 // fill replaces zero options by the defaults and checks the rest.
@@ -212,6 +255,19 @@ type TableChange struct {
 	Options     *TableOptions
 	Annotations []byte
 	Stream      *StreamChange
+}
+
+// Splits returns the partition-key values at which the table is split now, ascending: its partitions
+// are one more than these. It returns none if the table was dropped.
+func (t *Table) Splits() []row.Value {
+	var splits []row.Value
+	if meta := t.core.Meta(); meta != nil {
+		for _, p := range meta.Partitions[1:] {
+			v, _ := row.PartitionValueAt(p.Start, len(meta.Key))
+			splits = append(splits, v.Clone())
+		}
+	}
+	return splits
 }
 
 // Alter changes a table's options, annotations or stream. Lower limits take effect for readers at

@@ -38,6 +38,7 @@ type applier struct {
 	before     *State
 	next       *State
 	err        error                 // of the first step that failed
+	lists      map[*Table]bool       // those whose lists of partitions are copies
 	partitions map[*Partition]bool   // those that are copies
 	levels     map[*[]*FileMeta]bool // those of partitions that are copies
 	removed    map[uint64]*FileMeta  // files that lost their last reference
@@ -50,6 +51,7 @@ func newApplier(s *State) *applier {
 	next.files, next.owners, next.values = s.files.edit(), s.owners.edit(), s.values.edit()
 	return &applier{
 		before: s, next: &next,
+		lists:      map[*Table]bool{},
 		partitions: map[*Partition]bool{},
 		levels:     map[*[]*FileMeta]bool{},
 		removed:    map[uint64]*FileMeta{},
@@ -155,7 +157,7 @@ func (a *applier) addPartitions(t *Table, partitions []*Partition) error {
 		if _, exists := a.next.owners.get(p.ID); exists {
 			return invalid("partition id %d twice", p.ID)
 		}
-		a.next.owners.set(p.ID, t.ID)
+		a.next.owners.set(p.ID, owner{t.ID, p.Start})
 		a.next.NextPartition = max(a.next.NextPartition, p.ID+1)
 		a.next.LastSeq = max(a.next.LastSeq, p.FlushedSeq)
 		seen := map[uint64]bool{}
@@ -238,18 +240,20 @@ func (a *applier) table(id uint64) (*Table, error) {
 
 // partition returns the writable copy of a partition, which shares its levels.
 func (a *applier) partition(id uint64) (*Partition, error) {
-	table, ok := a.next.owners.get(id)
+	found, ok := a.next.owners.get(id)
 	if !ok {
 		return nil, invalid("there is no partition with id %d", id)
 	}
-	t, err := a.table(table)
+	t, err := a.table(found.table)
 	if err != nil {
 		return nil, err
 	}
-	at := t.partitionIndex(id)
+	at := t.partitionAt(found.start)
 	if !a.partitions[t.Partitions[at]] {
 		p := *t.Partitions[at]
-		t.Partitions = slices.Clone(t.Partitions)
+		if !a.lists[t] {
+			t.Partitions, a.lists[t] = slices.Clone(t.Partitions), true
+		}
 		t.Partitions[at], a.partitions[&p] = &p, true
 	}
 	return t.Partitions[at], nil
@@ -355,8 +359,8 @@ func (a *applier) addFile(d Addition) error {
 	if _, live := a.next.files.get(d.File.Number); live && slices.ContainsFunc(slices.Concat(p.Levels[:]...), same) {
 		return invalid("partition %d already lists file %d", p.ID, d.File.Number)
 	}
-	table, _ := a.next.owners.get(p.ID)
-	if err := a.reference(table, p, d.File); err != nil {
+	found, _ := a.next.owners.get(p.ID)
+	if err := a.reference(found.table, p, d.File); err != nil {
 		return err
 	}
 	compare := compareL0

@@ -86,7 +86,7 @@ func (s *State) partitionShards(log *ChangeLog) (shards Lineage) {
 func (s *State) ShardEnd(log *ChangeLog, id uint64) (until uint64, ok bool) {
 	if len(log.Shards) == 0 {
 		of, _ := s.owners.get(id)
-		return row.MaxSequence, of == log.Of
+		return row.MaxSequence, of.table == log.Of
 	}
 	_, ok = log.Shards.find(id)
 	return log.Shards.until(id), ok

@@ -60,7 +60,7 @@ type State struct {
 	Tables []*Table
 
 	files  index[fileRef] // by file number
-	owners index[uint64]  // ids of tables, by partition id
+	owners index[owner]   // by partition id
 	values index[ValueUsage]
 }
 
@@ -81,6 +81,12 @@ func (s *State) KnownSegment() uint64 {
 		return 0
 	}
 	return s.MinLog
+}
+
+// owner says where a partition is.
+type owner struct {
+	table uint64
+	start []byte // of the partition
 }
 
 // fileRef is an entry of the index of live files.
@@ -278,17 +284,20 @@ func (s *State) SeqAtOrBefore(millis int64) uint64 {
 
 // Partition returns the partition with this id and its table, or nils.
 func (s *State) Partition(id uint64) (*Table, *Partition) {
-	table, ok := s.owners.get(id)
+	found, ok := s.owners.get(id)
 	if !ok {
 		return nil, nil
 	}
-	t := s.Table(table)
-	return t, t.Partitions[t.partitionIndex(id)]
+	t := s.Table(found.table)
+	return t, t.Partitions[t.partitionAt(found.start)]
 }
 
-// partitionIndex returns the place of the partition with this id, which is there.
-func (t *Table) partitionIndex(id uint64) int {
-	return slices.IndexFunc(t.Partitions, func(p *Partition) bool { return p.ID == id })
+// partitionAt returns the place of the partition that begins at a key.
+func (t *Table) partitionAt(start []byte) int {
+	at, _ := slices.BinarySearchFunc(t.Partitions, start, func(p *Partition, start []byte) int {
+		return bytes.Compare(p.Start, start)
+	})
+	return at
 }
 
 // Overlaps reports whether the partition's range holds any key of the closed

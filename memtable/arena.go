@@ -32,8 +32,13 @@ const (
 	pageSlabBits = 7 // slabs per page of the slab directory, as a power of two
 	directoryLen = maxSlabs >> pageSlabBits
 	// oversizedShare is the limit: an allocation above this fraction of a slab gets a slab of its
-	// own. It bounds the waste at the end of a slab.
+	// own, unless it takes at most ordinary bytes and half of the slab. It bounds the waste at the
+	// end of a slab.
 	oversizedShare = 8
+	ordinary       = 2 << 10
+	// growShare is how large a region is at least when it gets a slab, in sizes of that slab. It
+	// bounds what the slabs of a thousand small memtables take beyond the data in them.
+	growShare = 4
 )
 
 // link is the address of an allocation in the arena; 0 is nil.
@@ -86,7 +91,11 @@ func (a *arena) alloc(r *region, n int) (link, unsafe.Pointer) {
 	size := roundUp(n)
 	for {
 		s := r.current.Load()
-		if size > int64(r.firstSize)/oversizedShare && r.isOversized(s, size) {
+		limit := int64(r.firstSize)
+		if s != nil {
+			limit = s.size
+		}
+		if size > largest(limit) && r.isOversized(s, size) {
 			return a.allocOversized(r, size)
 		}
 		if s != nil {
@@ -106,8 +115,12 @@ func (r *region) isOversized(s *slab, size int64) bool {
 	if s != nil {
 		limit, have = s.size, have+s.before+s.size
 	}
-	return size > max(limit, min(have/2, maxSlabSize))/oversizedShare
+	return size > largest(max(limit, min(have/growShare, maxSlabSize)))
 }
+
+// largest is the size of the largest allocations that share a slab of a size. Small slabs take
+// ordinary rows too: a memtable of a few rows would otherwise make a slab for each.
+func largest(slab int64) int64 { return max(slab/oversizedShare, min(slab/2, ordinary)) }
 
 // allocOversized allocates size bytes in a slab of their own.
 func (a *arena) allocOversized(r *region, size int64) (link, unsafe.Pointer) {
@@ -118,8 +131,7 @@ func (a *arena) allocOversized(r *region, size int64) (link, unsafe.Pointer) {
 	return l, base
 }
 
-// grow replaces full, the current slab of r, by one as large as the whole region, unless another
-// writer did so meanwhile.
+// grow replaces full, the current slab of r, unless another writer did so meanwhile.
 func (a *arena) grow(r *region, full *slab) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -130,7 +142,7 @@ func (a *arena) grow(r *region, full *slab) {
 	if full != nil {
 		next.before = full.before + full.size
 	}
-	for have := next.before + r.oversized.Load(); next.size < have && next.size < maxSlabSize; {
+	for have := next.before + r.oversized.Load(); next.size < maxSlabSize && next.size <= have/(2*growShare); {
 		next.size *= 2
 	}
 	next.first, next.base = a.addSlab(next.size)

@@ -222,7 +222,7 @@ func TestTheArenaHandsOutAlignedZeroedDisjointMemory(t *testing.T) {
 		fill byte
 	}
 	var a arena
-	regions := [2]region{{firstSize: minSlabSize}, {firstSize: defaultSlabSize}}
+	regions := [2]region{{firstSize: minSlabSize}, {firstSize: 64 << 10}}
 	pieces := make([][]piece, 4)
 	var wg sync.WaitGroup
 	for g := range pieces {

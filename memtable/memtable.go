@@ -12,7 +12,7 @@ import (
 // Options of a memtable. The zero Options are ready to use.
 type Options struct {
 	// SlabSize is the size in bytes of the first slab; later ones grow to 1 MiB. It is rounded up
-	// to a power of two from 4 KiB to 1 MiB; 0 means 64 KiB. Values that are large for a slab get
+	// to a power of two from 4 KiB to 1 MiB; 0 means 4 KiB. Values that are large for a slab get
 	// one of their own.
 	SlabSize int
 	// Seed determines the heights of skiplist nodes: memtables with the same seed and history are
@@ -24,10 +24,9 @@ type Options struct {
 }
 
 const (
-	defaultSlabSize = 64 << 10
-	minSlabSize     = 4 << 10
+	minSlabSize = 4 << 10
 	// nodeSlabShare divides SlabSize into the size of the first slab of row nodes, which are
-	// small beside the cells.
+	// small beside the cells. An empty memtable has only that slab.
 	nodeSlabShare = 4
 	// inlineLimit is the size up to which a packed part is stored right behind its row node.
 	// Larger parts are allocated apart, so that the nodes, which a descent visits, share fewer
@@ -61,11 +60,11 @@ type Memtable struct {
 // New returns an empty memtable.
 func New(opts Options) *Memtable {
 	slabSize := minSlabSize
-	for slabSize < min(cmp.Or(opts.SlabSize, defaultSlabSize), maxSlabSize) {
+	for slabSize < min(opts.SlabSize, maxSlabSize) {
 		slabSize *= 2
 	}
 	m := &Memtable{seed: cmp.Or(opts.Seed, rand.Uint64())}
-	m.nodes.firstSize = max(slabSize/nodeSlabShare, minSlabSize)
+	m.nodes.firstSize = slabSize / nodeSlabShare
 	m.data.firstSize = slabSize
 	m.arena.pool = opts.Memory
 	m.hash.init(&m.arena)

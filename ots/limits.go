@@ -21,6 +21,8 @@ type Limits struct {
 	MaxVersionOffset      int64 // seconds
 	ThroughputInterval    int64 // seconds between two changes of reserved throughput; see EnforceRates
 	TableOperationsPerSec int   // see EnforceRates
+	Partitions            int   // of a table, as CreateTable asks for them
+	PartitionBoundBytes   int   // of a string or binary value between two such partitions
 	// EnforceRates turns on the two rate limits above. They protect a shared service; on a
 	// local one they only make test suites wait.
 	EnforceRates bool
@@ -112,6 +114,8 @@ func Documented() Limits {
 		MaxVersionOffset:      maxTimestamp / 1000,
 		ThroughputInterval:    120,
 		TableOperationsPerSec: 10,
+		Partitions:            10,
+		PartitionBoundBytes:   64,
 
 		ColumnNameLength: 255,
 		KeyColumnBytes:   1 * kilobyte,

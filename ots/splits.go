@@ -1,13 +1,17 @@
 package ots
 
 // This file cuts tables into splits of about equal size, for programs that read a table in
-// parallel: ComputeSplitPointsBySize (PROTOCOL section 10).
+// parallel: ComputeSplitPointsBySize (PROTOCOL section 10). It also checks the partitions that
+// CreateTable asks for.
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"math"
+
+	"github.com/flagstone-db/flagstone/row"
 )
 
 const (
@@ -47,6 +51,56 @@ func (e *Engine) ComputeSplitPointsBySize(ctx context.Context, instance string, 
 	resp.Consumed = CapacityUnit{Read: int32(min(splits, math.MaxInt32))}
 	e.charge(t, resp.Consumed)
 	return resp, nil
+}
+
+// checkPartitions checks the partitions that a new table is to have from the beginning. keyType is
+// the type of the first key column.
+func (l *Limits) checkPartitions(partitions []PartitionRange, keyType row.Type) *Error {
+	if len(partitions) == 0 {
+		return nil
+	}
+	if len(partitions) > l.Partitions {
+		return invalid("The count of partitions cannot be greater than %d", l.Partitions)
+	}
+	begin := row.Min()
+	var encoded []byte // begin, to compare keys with
+	for _, p := range partitions[:len(partitions)-1] {
+		if err := l.checkPartitionBound(p.End, keyType); err != nil {
+			return err
+		}
+		end, err := row.AppendKey(nil, 1, p.End)
+		if err != nil || !p.Begin.Equal(begin) || bytes.Compare(encoded, end) >= 0 {
+			return partitionGap()
+		}
+		begin, encoded = p.End, end
+	}
+	if last := partitions[len(partitions)-1]; !last.Begin.Equal(begin) || last.End.Type() != row.TypeMax {
+		return partitionGap()
+	}
+	return nil
+}
+
+func partitionGap() *Error {
+	return invalid("The partition ranges must follow each other from INF_MIN to INF_MAX.")
+}
+
+// checkPartitionBound checks a value between two partitions of a new table.
+func (l *Limits) checkPartitionBound(v row.Value, keyType row.Type) *Error {
+	switch n := len(v.Bytes()); {
+	case v.Type() != keyType:
+		return invalid("The value type of partition does not match with primary key.")
+	case keyType == row.TypeInteger:
+		if i := v.Int64(); i == math.MinInt64 || i == math.MaxInt64 {
+			return invalid("The value of partition range can not be INT64_MIN or INT64_MAX.")
+		}
+	case n == 0 && keyType == row.TypeString:
+		return invalid("The value of partition range can not be empty string.")
+	case n == 0:
+		return invalid("The value of partition range can not be empty binary.")
+	case n > l.PartitionBoundBytes:
+		return invalid("The value of partition range exceeds the MaxLength:%d with CurrentLength:%d.", l.PartitionBoundBytes, n)
+	}
+	return nil
 }
 
 // splitSize returns the size of splits in bytes and the largest number of points; 0 is no

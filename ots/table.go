@@ -53,6 +53,9 @@ func (e *Engine) CreateTable(ctx context.Context, instance string, req *CreateTa
 		Annotations: attrs.encode(),
 	}
 	setEngineOptions(&spec.Options, req.Options)
+	for i := range len(req.Partitions) - 1 {
+		spec.SplitAt = append(spec.SplitAt, req.Partitions[i].End)
+	}
 	for _, k := range req.PrimaryKey {
 		spec.Key = append(spec.Key, flagstone.KeyColumn{Name: k.Name, Type: k.Type, AutoIncrement: k.AutoIncrement})
 	}
@@ -113,6 +116,9 @@ func (l *Limits) checkCreate(req *CreateTableRequest) *Error {
 		return err
 	}
 	if err := l.checkStream(req.Stream); err != nil {
+		return err
+	}
+	if err := l.checkPartitions(req.Partitions, req.PrimaryKey[0].Type); err != nil {
 		return err
 	}
 	return l.checkReserved(&req.ReservedThroughput)
@@ -288,6 +294,9 @@ func (t *table) describe() *TableDescription {
 		CreationTimeMicros: t.info.CreatedMillis * 1000,
 		EnableLocalTxn:     t.EnableLocalTxn,
 		Stream:             t.details(),
+	}
+	for _, v := range t.engine.Splits() {
+		d.Splits = append(d.Splits, nameKey(t.key, []row.Value{v}))
 	}
 	d.PrimaryKey = keySchema(t.key)
 	return d

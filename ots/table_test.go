@@ -39,6 +39,14 @@ func TestCreateTableIsCheckedWithTheServicesMessages(t *testing.T) {
 	reserve := func(read, write int32) *CreateTableRequest {
 		return with(func(r *CreateTableRequest) { r.ReservedThroughput = ReservedThroughput{Read: &read, Write: &write} })
 	}
+	split := func(typ row.Type, points ...row.Value) *CreateTableRequest {
+		return withPartitions(tableRequest("t", "pk", typ), points...)
+	}
+	ranges := func(ranges ...PartitionRange) *CreateTableRequest {
+		return with(func(r *CreateTableRequest) { r.Partitions = ranges })
+	}
+	const gap = "The partition ranges must follow each other from INF_MIN to INF_MAX."
+	a, b, long := row.String("a"), row.String("b"), strings.Repeat("Z", 65)
 	both(t, func(t *testing.T, f *fixture) {
 		limit := map[bool]int32{false: 5000, true: 100000}[f.limits.LooseColumnNames]
 		for _, c := range []struct {
@@ -82,6 +90,25 @@ func TestCreateTableIsCheckedWithTheServicesMessages(t *testing.T) {
 			{defined(DefinedColumn{Name: "d", Type: row.TypeString}, DefinedColumn{Name: "d", Type: row.TypeString}), "Duplicated attribute column name: 'd'."},
 			{defined(DefinedColumn{Name: "d"}), "Invalid type for attribute column"},
 			{defined(DefinedColumn{Name: "#d", Type: row.TypeString}), "Invalid column name: '#d'."},
+			{split(row.TypeString), ""},
+			{split(row.TypeString, row.String(long[1:]), a, b), ""},
+			{split(row.TypeInteger, row.Integer(math.MinInt64+1), row.Integer(-1), row.Integer(0), row.Integer(math.MaxInt64-1)), ""},
+			{split(row.TypeBinary, row.Binary([]byte{0}), row.Binary([]byte{0, 0})), ""},
+			{split(row.TypeString, digits(9)...), ""},
+			{split(row.TypeString, digits(10)...), "The count of partitions cannot be greater than 10"},
+			{split(row.TypeString, a, row.Integer(5)), "The value type of partition does not match with primary key."},
+			{split(row.TypeString, a, row.Max()), "The value type of partition does not match with primary key."},
+			{split(row.TypeInteger, row.Integer(math.MinInt64), row.Integer(5)), "The value of partition range can not be INT64_MIN or INT64_MAX."},
+			{split(row.TypeInteger, row.Integer(math.MaxInt64)), "The value of partition range can not be INT64_MIN or INT64_MAX."},
+			{split(row.TypeString, row.String("")), "The value of partition range can not be empty string."},
+			{split(row.TypeBinary, row.Binary(nil)), "The value of partition range can not be empty binary."},
+			{split(row.TypeString, a, row.String(long)), "The value of partition range exceeds the MaxLength:64 with CurrentLength:65."},
+			{split(row.TypeString, b, a), gap},
+			{split(row.TypeString, a, a), gap},
+			{ranges(PartitionRange{a, row.Max()}), gap},
+			{ranges(PartitionRange{row.Min(), a}), gap},
+			{ranges(PartitionRange{row.Min(), a}, PartitionRange{b, row.Max()}), gap},
+			{ranges(PartitionRange{row.Min(), a}, PartitionRange{a, b}), gap},
 			{with(func(r *CreateTableRequest) { r.HasIndexes = true }), "Secondary indexes are not supported yet by this server."},
 			{with(func(r *CreateTableRequest) { r.HasSSE = true }), "Server-side encryption (sse_spec) is not supported yet by this server."},
 			{with(func(r *CreateTableRequest) { r.Stream = &StreamSpecification{Enable: true} }), "Expiration time is missing while enabling stream."},
@@ -98,6 +125,44 @@ func TestCreateTableIsCheckedWithTheServicesMessages(t *testing.T) {
 			}
 		}
 	})
+}
+
+// withPartitions asks for partitions that are divided at points.
+func withPartitions(req *CreateTableRequest, points ...row.Value) *CreateTableRequest {
+	begin := row.Min()
+	for _, p := range append(points, row.Max()) {
+		req.Partitions = append(req.Partitions, PartitionRange{begin, p})
+		begin = p
+	}
+	return req
+}
+
+// digits are n strings, ascending.
+func digits(n int) (points []row.Value) {
+	for i := range n {
+		points = append(points, row.String(string(rune('0'+i))))
+	}
+	return points
+}
+
+// TestATableIsMadeWithPartitions: each is a shard of the stream, and rows of all are found.
+func TestATableIsMadeWithPartitions(t *testing.T) {
+	f := openFixture(t, Limits{})
+	req := withPartitions(tableRequest("t", "pk", row.TypeString, "n", row.TypeInteger), row.String("b"), row.String("f"))
+	req.Stream = &StreamSpecification{Enable: true, ExpirationHours: ptr(int32(1))}
+	f.create(req)
+	described, err := f.DescribeTable(context.Background(), testInstance, "t")
+	want := [][]KeyValue{{{Name: "pk", Value: row.String("b")}}, {{Name: "pk", Value: row.String("f")}}}
+	if err != nil || !reflect.DeepEqual(described.Splits, want) {
+		t.Fatalf("described with %v, %v", described, err)
+	}
+	if table, err := f.store.Table(testInstance + "/t"); err != nil || table.Info().Partitions != 3 {
+		t.Errorf("%v, %v", table, err)
+	}
+	stream, err := f.DescribeStream(context.Background(), testInstance, &DescribeStreamRequest{StreamID: described.Stream.StreamID})
+	if err != nil || len(stream.Shards) != 3 {
+		t.Errorf("the stream is %+v, %v", stream, err)
+	}
 }
 
 func TestATableIsDescribedAsItWasMadeAndChanged(t *testing.T) {

@@ -84,9 +84,14 @@ type CreateTableRequest struct {
 	ReservedThroughput ReservedThroughput
 	Stream             *StreamSpecification
 	EnableLocalTxn     *bool
-	HasIndexes         bool // secondary indexes were asked for: not offered
-	HasSSE             bool // encryption was asked for: not offered
+	Partitions         []PartitionRange // of the new table, ascending; none stands for one that has all keys
+	HasIndexes         bool             // secondary indexes were asked for: not offered
+	HasSSE             bool             // encryption was asked for: not offered
 }
+
+// PartitionRange is a partition by the values of the first key column: Begin included, End excluded.
+// They may be row.Min and row.Max.
+type PartitionRange struct{ Begin, End row.Value }
 
 // UpdateTableRequest is PROTOCOL 2.3 UpdateTable; a nil part stays unchanged.
 type UpdateTableRequest struct {
@@ -115,6 +120,7 @@ type TableDescription struct {
 	CreationTimeMicros int64
 	EnableLocalTxn     *bool
 	Stream             *StreamDetails // nil: no stream
+	Splits             [][]KeyValue   // where the table is divided into partitions, ascending
 }
 
 // SplitPointsRequest is PROTOCOL section 10.

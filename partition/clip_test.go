@@ -241,7 +241,7 @@ func (f *family) step() {
 
 func (f *family) flushTree(tree *Tree) {
 	f.rotate(tree)
-	_, _, err := tree.Flush(row.MaxSequence, settled)
+	_, err := tree.Flush(row.MaxSequence, settled)
 	must(f.t, err)
 }
 

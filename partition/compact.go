@@ -153,7 +153,7 @@ func (t *Tree) run(v *version, c *compaction.Candidate, policy compaction.Policy
 		e.Added = []manifest.Addition{{Partition: t.id, Level: c.OutputLevel, File: c.Upper[0]}}
 		what, work = "file moved", &t.env.Work.Moved
 	}
-	if err := t.commit(&e, Kept{}, newOutput(t.env, false), 0); err != nil {
+	if err := commit(&e, Kept{}, newOutput(t.env, false), install{Tree: t}); err != nil {
 		return err
 	}
 	work.Add(totalSize(c.Upper))
@@ -169,6 +169,7 @@ func (t *Tree) merge(v *version, c *compaction.Candidate, policy compaction.Poli
 		return err
 	}
 	out, dropped, err := t.runParts(parts{
+		start: t.start, end: t.end, cancelled: t.cancelled,
 		ends: ends, help: executor.Compaction, direct: bypassesPageCache(c),
 		job: func() compaction.Job {
 			return compaction.Job{
@@ -183,7 +184,7 @@ func (t *Tree) merge(v *version, c *compaction.Candidate, policy compaction.Poli
 	var e manifest.Edit
 	t.deleteFiles(&e, &c.Inputs)
 	out.addTo(&e, t.table, t.id, c.OutputLevel)
-	if err := t.commit(&e, kept, out, 0); err != nil {
+	if err := commit(&e, kept, out, install{Tree: t}); err != nil {
 		return err
 	}
 	t.env.Work.CompactedIn.Add(totalSize(c.Files()))

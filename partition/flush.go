@@ -1,6 +1,8 @@
 package partition
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
 	"slices"
 
@@ -10,75 +12,240 @@ import (
 	"github.com/flagstone-db/flagstone/mvcc"
 )
 
-// Flush writes the waiting memtables whose end is at most upTo to table files of level 0, and
-// returns the bytes that were reserved in them, but for those that another tree has yet to flush
-// after a split; did says that there were some. A memtable's end is the
-// sequence number at which it was rotated out. Flush calls settle with the largest end before it
-// writes: settle returns when every write below that end is visible. durable then waits until
-// these writes are durable in the log too; it may run while files are written, since they count
-// only once the manifest names them. After an error the memtables still wait.
-func (t *Tree) Flush(upTo uint64, settle func(endSeq uint64) (durable func() error, err error)) (freed int64, did bool, err error) {
-	t.flushing.Lock()
-	defer t.flushing.Unlock()
-	if err := t.gone(); err != nil || t.dropped {
-		return 0, false, err
+const (
+	// smallShare divides MemtableSize: memtables of a tree that are smaller share table files with
+	// those of its neighbours, until these hold that much.
+	smallShare = 4
+	// maxTogether bounds the trees that are rotated or flushed as one, and so the time for which
+	// writers wait meanwhile, and the size of an edit. It makes 16 files of the memtables of a
+	// thousand partitions.
+	maxTogether = 64
+)
+
+// group collects trees of one table, in ascending order, whose memtables go to common table files.
+type group struct {
+	trees []*Tree
+	bytes int64
+	end   uint64 // where the memtables end
+}
+
+// add adds a tree with memtables of so many bytes that end at a sequence number. It returns false
+// if they do not belong together.
+func (g *group) add(t *Tree, bytes int64, end uint64) bool {
+	if n := len(g.trees); n > 0 && (g.trees[0].table != t.table || g.end != end || n == maxTogether ||
+		max(g.bytes, bytes) >= t.env.MemtableSize/smallShare) {
+		return false
 	}
+	g.trees, g.bytes, g.end = append(g.trees, t), g.bytes+bytes, end
+	return true
+}
+
+// Together divides trees into those that one call of Flush flushes, with the upTo of that call. It
+// leaves out those that have no memtables that wait and end at most at upTo. Small memtables of
+// neighbours go together: a file for each of a thousand partitions would cost a thousand syncs, and
+// as many descriptors. Memtables that go together end at one sequence number. So a file of level 0
+// holds nothing newer than the next file of any of its partitions does.
+func Together(trees []*Tree, upTo uint64) []Group {
+	var groups []Group
+	var g group
+	for _, t := range trees {
+		bytes, end := t.waitingUpTo(upTo)
+		if end == 0 {
+			continue
+		}
+		if !g.add(t, bytes, end) {
+			groups = append(groups, Group{g.trees, g.end})
+			g = group{}
+			g.add(t, bytes, end)
+		}
+	}
+	if g.trees != nil {
+		groups = append(groups, Group{g.trees, g.end})
+	}
+	return groups
+}
+
+// Group is what one flush flushes: the memtables of trees that were rotated up to a sequence number.
+type Group struct {
+	Trees []*Tree
+	UpTo  uint64
+}
+
+// Heaviest returns neighbouring trees whose mutable memtables take the most memory together, and are
+// to be rotated and flushed as one. It returns none if all are empty.
+func Heaviest(trees []*Tree) []*Tree {
+	var heaviest, g group
+	for _, t := range trees {
+		bytes := t.state.Load().mutable().bytes()
+		if bytes > 0 && !g.add(t, bytes, 0) {
+			g = group{}
+			g.add(t, bytes, 0)
+		}
+		if g.bytes > heaviest.bytes {
+			heaviest = g
+		}
+	}
+	return heaviest.trees
+}
+
+// waitingUpTo is how many bytes are reserved in the memtables that wait and end at most at upTo, and
+// where the last of them ends, 0 if there are none.
+func (t *Tree) waitingUpTo(upTo uint64) (bytes int64, end uint64) {
 	s := t.pin()
 	defer s.unref()
-	waiting := s.waiting()
+	waiting, end := s.waitingUpTo(upTo)
+	for _, m := range waiting {
+		bytes += m.bytes()
+	}
+	return bytes, end
+}
+
+// waitingUpTo returns the memtables that wait and end at most at upTo, and where the last of them
+// ends, 0 if there are none.
+func (s *state) waitingUpTo(upTo uint64) (waiting []*memory, end uint64) {
+	waiting = s.waiting()
 	for len(waiting) > 0 && s.memories[len(waiting)].startSeq > upTo {
 		waiting = waiting[:len(waiting)-1]
 	}
-	if len(waiting) == 0 {
+	if len(waiting) > 0 {
+		end = s.memories[len(waiting)].startSeq // where the last one was rotated out
+	}
+	return waiting, end
+}
+
+// flush is what is flushed of one tree.
+type flush struct {
+	*Tree
+	state   *state // pinned
+	waiting []*memory
+}
+
+// Flush writes the memtables of a group to table files of level 0. It returns the bytes that were
+// reserved in those that no other tree has yet to flush; did says that there were some memtables. A file with rows of several trees is listed by each of
+// them. A memtable's end is the sequence number at which it was rotated out; a tree whose last one
+// does not end where that of others does is left out. Flush calls settle with that end before it
+// writes: settle returns when every write below it is visible. durable then waits until these
+// writes are durable in the log too; it may run while files are written, since they count
+// only once the manifest names them. After an error the memtables still wait. It is ErrReplaced if a tree
+// was replaced: then other trees have its memtables.
+func Flush(g Group, settle func(endSeq uint64) (durable func() error, err error)) (freed int64, did bool, err error) {
+	var flushes []flush
+	var endSeq uint64
+	for _, t := range g.Trees {
+		t.flushing.Lock()
+		defer t.flushing.Unlock()
+		if err := t.gone(); err != nil {
+			return 0, false, err
+		}
+		if t.dropped {
+			continue
+		}
+		s := t.pin()
+		defer s.unref()
+		waiting, end := s.waitingUpTo(g.UpTo)
+		if end > endSeq {
+			flushes, endSeq = flushes[:0], end
+		}
+		if len(waiting) > 0 && end == endSeq {
+			flushes = append(flushes, flush{t, s, waiting})
+		}
+	}
+	if len(flushes) == 0 {
 		return 0, false, nil
 	}
-	for _, m := range waiting {
+	memories := memoriesOf(flushes)
+	for _, m := range memories {
 		m.writers.Wait()
 	}
-	endSeq := s.memories[len(waiting)].startSeq // where the last one was rotated out
 	durable, err := settle(endSeq)
 	if err != nil {
 		return 0, false, err
 	}
-	out, kept, err := t.writeFlush(s, waiting, endSeq)
+	out, kept, err := writeFlush(flushes, memories, endSeq)
 	if lost := durable(); lost != nil && err == nil {
 		out.discard()
 		err = lost
 	}
+	if err == nil {
+		err = commitFlush(flushes, endSeq, out, kept)
+	}
 	if err != nil {
 		return 0, false, err
 	}
-	e := manifest.Edit{Flushed: []manifest.Flush{{Partition: t.id, Seq: endSeq - 1}}}
-	out.addTo(&e, t.table, t.id, 0)
-	if err := t.commit(&e, kept, out, len(waiting)); err != nil {
-		return 0, false, err
-	}
-	t.env.Work.Flushed.Add(out.written())
-	for _, m := range waiting {
-		freed += m.letGo()
+	for _, f := range flushes {
+		for _, m := range f.waiting {
+			freed += m.letGo()
+		}
 	}
 	return freed, true, nil
 }
 
+// memoriesOf returns the memtables of flushes, the newest first. Several trees may have the same one
+// after a split.
+func memoriesOf(flushes []flush) (memories []*memory) {
+	for _, f := range flushes {
+		for _, m := range f.waiting {
+			if !slices.Contains(memories, m) {
+				memories = append(memories, m)
+			}
+		}
+	}
+	slices.SortStableFunc(memories, func(a, b *memory) int { return cmp.Compare(b.startSeq, a.startSeq) })
+	return memories
+}
+
+// commitFlush makes a flush durable and installs it.
+func commitFlush(flushes []flush, endSeq uint64, out *output, kept Kept) error {
+	env := flushes[0].env
+	var e manifest.Edit
+	installs := make([]install, len(flushes))
+	for i, f := range flushes {
+		e.Flushed = append(e.Flushed, manifest.Flush{Partition: f.id, Seq: endSeq - 1})
+		installs[i] = install{f.Tree, len(f.waiting)}
+		for _, meta := range out.metas {
+			if f.overlaps(meta) {
+				e.Added = append(e.Added, manifest.Addition{Partition: f.id, File: meta})
+			}
+		}
+	}
+	out.addValues(&e, flushes[0].table)
+	if err := commit(&e, kept, out, installs...); err != nil {
+		return err
+	}
+	env.Work.Flushed.Add(out.written())
+	return nil
+}
+
 // writeFlush writes the table files of a flush.
-func (t *Tree) writeFlush(s *state, waiting []*memory, endSeq uint64) (*output, Kept, error) {
-	if err := t.env.Retention.Advance(t.table, 0); err != nil {
+func writeFlush(flushes []flush, memories []*memory, endSeq uint64) (*output, Kept, error) {
+	first, last := flushes[0], flushes[len(flushes)-1]
+	env := first.env
+	if err := env.Retention.Advance(first.table, 0); err != nil {
 		return nil, Kept{}, err
 	}
-	policy := t.env.Retention.Policy(t.table)
-	kept := t.keep(&policy, endSeq)
-	out, _, err := t.runParts(parts{
-		ends: t.flushEnds(waiting), help: executor.Flush,
+	policy := env.Retention.Policy(first.table)
+	kept := first.keep(&policy, endSeq)
+	var grandparents []*manifest.FileMeta // a file of several trees is not cut for one of them
+	if len(flushes) == 1 {
+		grandparents = compaction.Base(&first.state.version.meta.Levels, env.Compaction)
+	}
+	out, _, err := first.runParts(parts{
+		start: first.start, end: last.end,
+		ends: flushEnds(flushes), help: executor.Flush, cancelled: func() (err error) {
+			for _, f := range flushes {
+				err = cmp.Or(err, f.cancelled())
+			}
+			return err
+		},
 		direct: false, // what was just written is likely to be read
 		job: func() compaction.Job {
-			inputs := make([]mvcc.Iterator, 0, len(waiting))
-			for _, m := range slices.Backward(waiting) {
+			var inputs []mvcc.Iterator
+			for _, m := range memories {
 				inputs = append(inputs, m.table.NewIterator())
 			}
 			return compaction.Job{
-				Inputs: inputs, Policy: policy, Below: s.belowMemory(),
-				Pieces:       t.env.Compaction.TableFileSize,
-				Grandparents: compaction.Base(s.version.levels(), t.env.Compaction),
+				Inputs: inputs, Policy: policy, Below: belowMemory(flushes),
+				Pieces: env.Compaction.TableFileSize, Grandparents: grandparents,
 			}
 		},
 	})
@@ -89,10 +256,19 @@ func (t *Tree) writeFlush(s *state, waiting []*memory, endSeq uint64) (*output, 
 // it. So rows that come in key order lose their delete-row tombstones when they are flushed, and
 // their files can be dropped unread once they are expired. The caller asks in ascending key
 // order.
-func (s *state) belowMemory() func(key []byte) mvcc.Below {
-	levels := s.version.levels()
-	runs := append(compaction.Runs(levels[0]), levels[1:]...)
-	return compaction.Below(runs, func(*manifest.FileMeta) mvcc.Below { return mvcc.BelowAnything })
+func belowMemory(flushes []flush) func(key []byte) mvcc.Below {
+	var below func(key []byte) mvcc.Below // of the first flush
+	return func(key []byte) mvcc.Below {
+		for end := flushes[0].end; end != nil && bytes.Compare(key, end) >= 0; end = flushes[0].end {
+			flushes, below = flushes[1:], nil
+		}
+		if below == nil {
+			levels := &flushes[0].state.version.meta.Levels
+			runs := append(compaction.Runs(levels[0]), levels[1:]...)
+			below = compaction.Below(runs, func(*manifest.FileMeta) mvcc.Below { return mvcc.BelowAnything })
+		}
+		return below(key)
+	}
 }
 
 // keep completes a policy with the number of versions to keep, given that mutations from
@@ -102,13 +278,24 @@ func (t *Tree) keep(policy *compaction.Policy, newerSeq uint64) Kept {
 	return Kept{Versions: policy.MaxVersions, NewerSeq: newerSeq}
 }
 
-// commit makes the outcome of a flush or compaction durable and installs it: a version with the
-// files that the edit leaves, without the first flushed memtables that waited. The state gets a
-// copy of the other memtables' list, since a subslice would keep all of them alive.
-func (t *Tree) commit(e *manifest.Edit, kept Kept, out *output, flushed int) error {
-	t.commits.Lock()
-	defer t.commits.Unlock()
-	committed, err := t.env.Manifest.Commit(t.table, kept, e)
+// install is what a commit does to one tree: it takes away the first memtables that waited, so many
+// as were flushed.
+type install struct {
+	*Tree
+	flushed int
+}
+
+// commit makes the outcome of a flush or compaction durable and installs it: versions with the
+// files that the edit leaves, without the flushed memtables. The states get
+// copies of the other memtables' lists, since a subslice would keep all of them alive. The trees
+// are in ascending order.
+func commit(e *manifest.Edit, kept Kept, out *output, installs ...install) error {
+	for _, i := range installs {
+		i.commits.Lock()
+		defer i.commits.Unlock()
+	}
+	env := out.env
+	committed, err := env.Manifest.Commit(installs[0].table, kept, e)
 	if err != nil {
 		// A refused edit leaves the files unused. After a failed write the manifest may or may
 		// not name them, so they stay.
@@ -117,11 +304,13 @@ func (t *Tree) commit(e *manifest.Edit, kept Kept, out *output, flushed int) err
 		}
 		return err
 	}
-	_, meta := committed.Partition(t.id)
-	v := newVersion(t.env.Files, meta)
-	t.replace(func(old *state) *state {
-		old.version.markObsolete(committed)
-		return newState(slices.Clone(old.memories[flushed:]), v)
-	})
+	for _, i := range installs {
+		_, meta := committed.Partition(i.id)
+		v := newVersion(env.Files, meta)
+		i.replace(func(old *state) *state {
+			old.version.markObsolete(committed)
+			return newState(slices.Clone(old.memories[i.flushed:]), v)
+		})
+	}
 	return nil
 }

@@ -62,14 +62,3 @@ func (m *Map) Between(start, end []byte) []*Tree {
 	}
 	return m.trees[from:max(to, from)]
 }
-
-// Largest returns the tree with the largest mutable memtable, nil of no trees.
-func Largest(trees []*Tree) (largest *Tree) {
-	var most int64 = -1
-	for _, tree := range trees {
-		if mutable, _ := tree.MemoryBytes(); mutable > most {
-			largest, most = tree, mutable
-		}
-	}
-	return largest
-}

@@ -50,7 +50,7 @@ func TestBytesNotNeededAreGivenBackOnce(t *testing.T) {
 		}
 		moved.Store(r.tree.Rotate(r.seq + 1))
 		wg.Wait()
-		freed, _, err := r.tree.Flush(row.MaxSequence, settled)
+		freed, err := r.tree.Flush(row.MaxSequence, settled)
 		must(t, err)
 		if freed != writers*size-spare.Load() || freed != moved.Load()-waiting.Load() {
 			t.Fatalf("moved %d, of which %d given back, %d in all; freed %d", moved.Load(), waiting.Load(), spare.Load(), freed)

@@ -112,6 +112,11 @@ func (o *output) addTo(e *manifest.Edit, table, partition uint64, level int) {
 	for _, f := range o.metas {
 		e.Added = append(e.Added, manifest.Addition{Partition: partition, Level: level, File: f})
 	}
+	o.addValues(e, table)
+}
+
+// addValues adds the value files to an edit.
+func (o *output) addValues(e *manifest.Edit, table uint64) {
 	for _, v := range o.values.metas {
 		e.Values = append(e.Values, manifest.ValueAddition{Table: table, File: v})
 	}

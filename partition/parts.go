@@ -39,10 +39,14 @@ const (
 
 // parts is a compaction or flush that is divided.
 type parts struct {
+	start  []byte                // of the first part
+	end    []byte                // behind the last part; nil: unbounded
 	ends   [][]byte              // the keys between the parts
 	job    func() compaction.Job // makes the job of a part, without its range and output
 	help   executor.Class        // the class of goroutines that may help
 	direct bool                  // see output
+
+	cancelled func() error // returns why the work must end, nil if it may go on
 }
 
 // runParts merges part by part and returns the files of all parts, in key order and with durable
@@ -56,11 +60,11 @@ func (t *Tree) runParts(p parts) (joined *output, cells uint64, err error) {
 		if failed.Load() {
 			return errPartFailed
 		}
-		return t.cancelled()
+		return p.cancelled()
 	}
 	t.share(len(outputs), p.help, func(i int) {
 		job := p.job()
-		job.Start, job.End = t.start, t.end
+		job.Start, job.End = p.start, p.end
 		job.Cancelled, job.Yield = cancelled, t.env.Scheduler.Yield
 		if i > 0 {
 			job.Start = p.ends[i-1]
@@ -138,18 +142,22 @@ func (t *Tree) partEnds(v *version, c *compaction.Candidate) ([][]byte, error) {
 
 // flushEnds returns the keys at which the flush of these memtables is divided; none if they are
 // small.
-func (t *Tree) flushEnds(waiting []*memory) [][]byte {
+func flushEnds(flushes []flush) [][]byte {
 	var total int64
-	for _, m := range waiting {
-		total += m.table.Used()
+	for _, f := range flushes {
+		for _, m := range f.waiting {
+			total += m.table.Used()
+		}
 	}
-	n := min(flushShare*total/t.env.MemtableSize, maxFlushParts)
+	n := min(flushShare*total/flushes[0].env.MemtableSize, maxFlushParts)
 	if n < 2 {
 		return nil
 	}
 	var anchors Anchors
-	for _, m := range waiting {
-		t.addMemory(&anchors, m, total/(n*partAnchors))
+	for _, f := range flushes {
+		for _, m := range f.waiting {
+			f.addMemory(&anchors, m, total/(n*partAnchors))
+		}
 	}
 	return divide(&anchors, n)
 }

@@ -80,13 +80,13 @@ func TestAFlushOfWhichAPartFailsLeavesNothingBehind(t *testing.T) {
 	broken := errors.New("broken")
 	// The first part is complete by now.
 	r.fault.Add(vfs.Rule{Ops: vfs.OpCreate, Glob: "000002.sst", Action: vfs.FailWith(broken)})
-	if _, _, err := r.tree.Flush(row.MaxSequence, settled); !errors.Is(err, broken) {
+	if _, err := r.tree.Flush(row.MaxSequence, settled); !errors.Is(err, broken) {
 		t.Fatalf("flush: %v, want that a file could not be created", err)
 	}
 	if names, err := r.disk.List(testDir + "/sst/00"); err != nil || len(names) > 0 {
 		t.Errorf("files %v are left, %v", names, err)
 	}
-	freed, _, err := r.tree.Flush(row.MaxSequence, settled)
+	freed, err := r.tree.Flush(row.MaxSequence, settled)
 	must(t, err)
 	if freed == 0 {
 		t.Error("the memtable did not wait for another flush")

@@ -68,6 +68,18 @@ func (t *Tree) Successors() []*Tree {
 	return nil
 }
 
+// Present returns the trees, and instead of those that were replaced their successors.
+func Present(trees []*Tree) (present []*Tree) {
+	for _, t := range trees {
+		if next := t.Successors(); next != nil {
+			present = append(present, Present(next)...)
+		} else {
+			present = append(present, t)
+		}
+	}
+	return slices.Compact(present) // a merge gives two trees one successor
+}
+
 // cancelled returns why a flush or compaction of the tree must end, nil if it may go on.
 func (t *Tree) cancelled() error {
 	if t.yielding.Load() > 0 {
@@ -101,5 +113,5 @@ func (t *Tree) Complete() uint64 {
 // FlushedSeq and at most what Complete returned. REQUIRES: Alone.
 func (t *Tree) NoteComplete(seq uint64) error {
 	e := manifest.Edit{Flushed: []manifest.Flush{{Partition: t.id, Seq: seq}}}
-	return t.commit(&e, Kept{}, newOutput(t.env, false), 0)
+	return commit(&e, Kept{}, newOutput(t.env, false), install{Tree: t})
 }

@@ -196,13 +196,19 @@ func putCell(column string, version int64, value string) row.Cell {
 // rotate rotates a tree's memtable out.
 func (r *rig) rotate(t *Tree) int64 { return t.Rotate(r.seq + 1) }
 
+// Flush is the package's Flush of one tree.
+func (t *Tree) Flush(upTo uint64, settle func(endSeq uint64) (durable func() error, err error)) (freed int64, err error) {
+	freed, _, err = Flush(Group{[]*Tree{t}, upTo}, settle)
+	return freed, err
+}
+
 func settled(uint64) (durable func() error, err error) { return func() error { return nil }, nil }
 
 // flush writes all memtables to table files.
 func (r *rig) flush() {
 	r.t.Helper()
 	r.rotate(r.tree)
-	_, _, err := r.tree.Flush(row.MaxSequence, settled)
+	_, err := r.tree.Flush(row.MaxSequence, settled)
 	must(r.t, err)
 }
 

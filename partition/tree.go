@@ -79,6 +79,14 @@ func (t *Tree) Contains(key []byte) bool {
 	return bytes.Compare(t.start, key) <= 0 && (t.end == nil || bytes.Compare(key, t.end) < 0)
 }
 
+// Table is the id of the partition's table.
+func (t *Tree) Table() uint64 { return t.table }
+
+// overlaps reports whether a file has, or may have, keys of the partition's range.
+func (t *Tree) overlaps(f *manifest.FileMeta) bool {
+	return bytes.Compare(t.start, f.Largest) <= 0 && (t.end == nil || bytes.Compare(f.Smallest, t.end) < 0)
+}
+
 // pin returns the current state, pinned. The caller ends the pin with unref.
 func (t *Tree) pin() *state { return t.pinStripe(0) }
 

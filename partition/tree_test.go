@@ -221,7 +221,7 @@ func TestFlushTakesWhatWasRotatedOutInTime(t *testing.T) {
 	}
 	_, waiting := r.tree.MemoryBytes()
 	asked := uint64(0)
-	freed, _, err := r.tree.Flush(ends[1], func(end uint64) (func() error, error) { asked = end; return settled(end) })
+	freed, err := r.tree.Flush(ends[1], func(end uint64) (func() error, error) { asked = end; return settled(end) })
 	must(t, err)
 	if asked != ends[1] || r.tree.FlushedSeq() != ends[1]-1 {
 		t.Errorf("settled up to %d, flushed up to %d; want %d", asked, r.tree.FlushedSeq(), ends[1])
@@ -229,13 +229,13 @@ func TestFlushTakesWhatWasRotatedOutInTime(t *testing.T) {
 	if _, rest := r.tree.MemoryBytes(); freed+rest != waiting || rest <= 0 {
 		t.Errorf("%d bytes waited, %d were freed, %d are left", waiting, freed, rest)
 	}
-	if freed, _, err := r.tree.Flush(ends[1], settled); freed != 0 || err != nil {
+	if freed, err := r.tree.Flush(ends[1], settled); freed != 0 || err != nil {
 		t.Errorf("a second flush freed %d, %v", freed, err)
 	}
-	if freed, _, err := r.tree.Flush(ends[0]-1, settled); freed != 0 || err != nil {
+	if freed, err := r.tree.Flush(ends[0]-1, settled); freed != 0 || err != nil {
 		t.Errorf("a flush up to long ago freed %d, %v", freed, err)
 	}
-	if _, _, err := r.tree.Flush(row.MaxSequence, settled); err != nil {
+	if _, err := r.tree.Flush(row.MaxSequence, settled); err != nil {
 		t.Error(err)
 	}
 	if mutable, waiting := r.tree.MemoryBytes(); mutable != 0 || waiting != 0 {
@@ -277,7 +277,7 @@ func TestRoomInMemtables(t *testing.T) {
 	if old, mutable := r.tree.OldestSegment(), r.tree.MutableSegment(); old != 7 || mutable != 9 {
 		t.Errorf("oldest segments %d and %d, want 7 and 9", old, mutable)
 	}
-	if _, _, err := r.tree.Flush(row.MaxSequence, settled); err != nil {
+	if _, err := r.tree.Flush(row.MaxSequence, settled); err != nil {
 		t.Fatal(err)
 	}
 	if old := r.tree.OldestSegment(); old != 9 {
@@ -321,7 +321,7 @@ func TestAFlushThatFailsLosesNothing(t *testing.T) {
 				}
 				return c.commit
 			}
-			freed, _, err := r.tree.Flush(row.MaxSequence, func(uint64) (func() error, error) {
+			freed, err := r.tree.Flush(row.MaxSequence, func(uint64) (func() error, error) {
 				return func() error { synced = true; return c.durable }, c.settle
 			})
 			if err == nil || freed != 0 {
@@ -338,7 +338,7 @@ func TestAFlushThatFailsLosesNothing(t *testing.T) {
 				t.Errorf("%d rows, %v", len(keys), err)
 			}
 			r.commit = nil
-			if _, _, err := r.tree.Flush(row.MaxSequence, settled); err != nil {
+			if _, err := r.tree.Flush(row.MaxSequence, settled); err != nil {
 				t.Fatal(err)
 			}
 			if keys, _, err := scan(r.tree, row.MaxSequence, true); err != nil || len(keys) != 20 {
@@ -512,7 +512,7 @@ func TestDropLetsGoOfFilesAndOfWhatWaits(t *testing.T) {
 	if len(r.obsolete.numbers) != 1 {
 		t.Errorf("files handed over: %v", r.obsolete.numbers)
 	}
-	if freed, _, err := r.tree.Flush(row.MaxSequence, settled); freed != 0 || err != nil {
+	if freed, err := r.tree.Flush(row.MaxSequence, settled); freed != 0 || err != nil {
 		t.Errorf("a flush of nothing: %d, %v", freed, err)
 	}
 	due := func() (bool, error) { return r.tree.Compact(Idle, nil) }
@@ -549,7 +549,7 @@ func TestVersionsFollowEachOtherAsTheManifestDoes(t *testing.T) {
 			}
 		})
 	}
-	busy(func() error { _, _, err := r.tree.Flush(row.MaxSequence, settled); return err })
+	busy(func() error { _, err := r.tree.Flush(row.MaxSequence, settled); return err })
 	busy(func() error { _, err := r.tree.Compact(Idle, nil); return err })
 	busy(func() error { _, _, err := r.tree.CompactRange(nil, nil); return err })
 	busy(func() error {

@@ -128,6 +128,21 @@ func keySchema(columns []ots.KeyColumn) []*otspb.PrimaryKeySchema {
 	return schema
 }
 
+// partitionRanges decodes the partitions of a new table, whose bounds are bare values.
+func partitionRanges(ranges []*otspb.PartitionRange) (partitions []ots.PartitionRange, err error) {
+	for _, r := range ranges {
+		var p ots.PartitionRange
+		if p.Begin, err = plainbuffer.DecodeVariant(r.Begin); err == nil {
+			p.End, err = plainbuffer.DecodeVariant(r.End)
+		}
+		if err != nil {
+			return nil, err
+		}
+		partitions = append(partitions, p)
+	}
+	return partitions, nil
+}
+
 func definedColumns(schema []*otspb.DefinedColumnSchema) ([]ots.DefinedColumn, error) {
 	var columns []ots.DefinedColumn
 	for _, s := range schema {

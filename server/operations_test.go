@@ -296,6 +296,10 @@ func TestCreateTableCarriesEveryField(t *testing.T) {
 		SseSpec:        &otspb.SSESpecification{Enable: ptr(true)},
 		IndexMetas:     []*otspb.IndexMeta{{Name: ptr("i"), IndexUpdateMode: otspb.IndexUpdateMode_IUM_ASYNC_INDEX.Enum(), IndexType: otspb.IndexType_IT_GLOBAL_INDEX.Enum()}},
 		EnableLocalTxn: ptr(true),
+		Partitions: []*otspb.PartitionRange{
+			{Begin: []byte{9}, End: []byte("\x03\x02\x00\x00\x00ab")}, {Begin: []byte("\x07\x01\x00\x00\x00a"), End: []byte("\x00\x05\x00\x00\x00\x00\x00\x00\x00")},
+			{Begin: []byte{9}, End: []byte{10}},
+		},
 	}
 	call(t, s, "CreateTable", m, &otspb.CreateTableResponse{})
 	wantRequest(t, fake, &ots.CreateTableRequest{
@@ -309,6 +313,9 @@ func TestCreateTableCarriesEveryField(t *testing.T) {
 		ReservedThroughput: ots.ReservedThroughput{Read: ptr(int32(1))},
 		Stream:             &ots.StreamSpecification{Enable: true, ExpirationHours: ptr(int32(24)), ColumnsToGet: []string{"x"}},
 		EnableLocalTxn:     ptr(true), HasIndexes: true, HasSSE: true,
+		Partitions: []ots.PartitionRange{
+			{Begin: row.Min(), End: row.String("ab")}, {Begin: row.Binary([]byte("a")), End: row.Integer(5)}, {Begin: row.Min(), End: row.Max()},
+		},
 	})
 }
 
@@ -318,6 +325,7 @@ func testDescription() *ots.TableDescription {
 		DefinedColumns: []ots.DefinedColumn{{Name: "d", Type: row.TypeBinary}},
 		TimeToLive:     -1, MaxVersions: 2, MaxVersionOffset: 86400, AllowUpdate: true,
 		BloomFilterType: ptr(int32(2)), LastIncreaseTime: 5, CreationTimeMicros: 6_000_000,
+		Splits: [][]ots.KeyValue{{{Name: "a", Value: row.String("m")}}},
 	}
 }
 
@@ -338,6 +346,7 @@ func TestTableAnswersHaveEveryFieldThatClientsReadUnasked(t *testing.T) {
 			DefinedColumn: []*otspb.DefinedColumnSchema{{Name: ptr("d"), Type: otspb.DefinedColumnType_DCT_BLOB.Enum()}}},
 		ReservedThroughputDetails: throughput, TableOptions: options, TableStatus: otspb.TableStatus_ACTIVE.Enum(),
 		StreamDetails: off, CreationTime: ptr(int64(6_000_000)),
+		ShardSplits: [][]byte{encodeKey([]ots.KeyValue{{Name: "a", Value: row.String("m")}})},
 	})
 
 	var updated otspb.UpdateTableResponse

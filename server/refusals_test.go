@@ -111,6 +111,9 @@ func TestMalformedMessagesAreRefusedAndNeverReachTheService(t *testing.T) {
 		{"bloom filter 4", "CreateTable", create(func(m *otspb.CreateTableRequest) {
 			m.TableOptions = &otspb.TableOptions{BloomFilterType: otspb.BloomFilterType(4).Enum()}
 		}), parse},
+		{"partition without a bound", "CreateTable", create(func(m *otspb.CreateTableRequest) {
+			m.Partitions = []*otspb.PartitionRange{{Begin: []byte{9}, End: []byte{}}}
+		}), "Cell data broken"},
 		{"stream column not UTF-8", "CreateTable", create(func(m *otspb.CreateTableRequest) {
 			m.StreamSpec = &otspb.StreamSpecification{EnableStream: ptr(true), ColumnsToGet: []string{bad}}
 		}), parse},

@@ -36,6 +36,9 @@ func createTable(ctx context.Context, on target, m *otspb.CreateTableRequest) (p
 	if req.Stream, err = streamSpecification(m.StreamSpec); err != nil {
 		return nil, err
 	}
+	if req.Partitions, err = partitionRanges(m.Partitions); err != nil {
+		return nil, err
+	}
 	if err := on.service.CreateTable(ctx, on.instance, req); err != nil {
 		return nil, err
 	}
@@ -68,7 +71,7 @@ func describeTable(ctx context.Context, on target, m *otspb.DescribeTableRequest
 	if err != nil {
 		return nil, err
 	}
-	return &otspb.DescribeTableResponse{
+	answer := &otspb.DescribeTableResponse{
 		TableMeta: &otspb.TableMeta{
 			TableName:     &d.Table,
 			PrimaryKey:    keySchema(d.PrimaryKey),
@@ -79,7 +82,11 @@ func describeTable(ctx context.Context, on target, m *otspb.DescribeTableRequest
 		TableStatus:               otspb.TableStatus_ACTIVE.Enum(),
 		StreamDetails:             streamDetails(d.Stream),
 		CreationTime:              &d.CreationTimeMicros,
-	}, nil
+	}
+	for _, split := range d.Splits {
+		answer.ShardSplits = append(answer.ShardSplits, encodeKey(split))
+	}
+	return answer, nil
 }
 
 func updateTable(ctx context.Context, on target, m *otspb.UpdateTableRequest) (proto.Message, error) {

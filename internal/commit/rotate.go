@@ -4,7 +4,7 @@ import "github.com/flagstone-db/flagstone/partition"
 
 // Rotation of memtables: when one is replaced by an empty one, and waits to be flushed.
 
-// makeRoom rotates the memtables that have no room for the mutations, and the largest memtable if
+// makeRoom rotates the memtables that have no room for the mutations, and the heaviest ones if
 // all together come near their budget. REQUIRES: order is held.
 func (p *Pipeline) makeRoom(mutations []mutation) {
 	for i := range mutations {
@@ -13,7 +13,7 @@ func (p *Pipeline) makeRoom(mutations []mutation) {
 		}
 	}
 	if p.gate.Crowded() {
-		p.rotate(partition.Largest(p.env.Trees()))
+		p.rotateHeaviest()
 	}
 }
 
@@ -22,6 +22,13 @@ func (p *Pipeline) rotate(t *partition.Tree) {
 	if moved := t.Rotate(p.nextSeq); moved > 0 {
 		p.gate.Rotated(moved)
 		p.env.FlushDue(t)
+	}
+}
+
+// rotateHeaviest rotates the memtables that are worth the most as one flush. REQUIRES: order is held.
+func (p *Pipeline) rotateHeaviest() {
+	for _, t := range partition.Heaviest(p.env.Trees()) {
+		p.rotate(t)
 	}
 }
 
@@ -57,12 +64,13 @@ func (p *Pipeline) Rotate(trees ...*partition.Tree) (all []*partition.Tree, endS
 	return trees, p.nextSeq
 }
 
-// RotateLargest rotates the largest memtable, unless no write is accepted any more.
+// RotateLargest rotates the largest memtable, or several small ones, unless no write is accepted
+// any more.
 func (p *Pipeline) RotateLargest() {
 	p.order.Lock()
 	defer p.order.Unlock()
-	if t := partition.Largest(p.env.Trees()); t != nil && p.Writable() == nil {
-		p.rotate(t)
+	if p.Writable() == nil {
+		p.rotateHeaviest()
 	}
 }
 

@@ -221,14 +221,21 @@ func (m *machine) alterTo(t *mtable, options flagstone.TableOptions) {
 func (m *machine) createTable(slot int) {
 	t := &mtable{name: schemas[slot].name, key: schemas[slot].key, options: m.tableOptions()}
 	spec := flagstone.TableSpec{Name: t.name, Key: t.key, Options: t.options}
-	if m.rng.IntN(3) == 0 {
+	switch m.rng.IntN(3) {
+	case 0:
 		spec.Stream = m.newStream()
+	case 1:
+		t.splits = m.splits(slot)
+		spec.SplitAt = t.splits
 	}
 	handle, err := m.store.CreateTable(m.ctx, spec)
 	if err != nil {
 		m.fail("create table: %v", err)
 	}
 	t.id = handle.Info().ID
+	if splits := handle.Splits(); len(splits) != len(t.splits) || handle.Info().Partitions != len(splits)+1 {
+		m.fail("a table that is to be split at %v is split at %v", t.splits, splits)
+	}
 	m.model.tables[slot], m.tables[t] = t, handle
 	if spec.Stream != nil {
 		m.streamEnabled(t)

@@ -142,6 +142,20 @@ func (m *machine) tableOptions() flagstone.TableOptions {
 	}
 }
 
+// splits picks where the table of a slot is divided into partitions.
+func (m *machine) splits(slot int) (splits []row.Value) {
+	for range 1 + m.rng.IntN(8) {
+		v := m.keyValue(schemas[slot].key[0].Type)
+		if m.rng.IntN(2) == 0 {
+			v = m.keys[slot][m.rng.IntN(len(m.keys[slot]))][0]
+		}
+		if !slices.ContainsFunc(splits, v.Equal) {
+			splits = append(splits, v)
+		}
+	}
+	return splits
+}
+
 // makeChange picks what to do to a row.
 func (m *machine) makeChange(t *mtable) *change {
 	c := &change{row: m.anyRow(t)}

@@ -32,7 +32,8 @@ type mtable struct {
 	options flagstone.TableOptions
 	rows    []*mrow // in key order
 	dropped bool
-	stream  *mstream // nil if it has none
+	stream  *mstream    // nil if it has none
+	splits  []row.Value // where it is divided into partitions; then it has no stream
 }
 
 // mrow is a row that was ever written to.

@@ -60,7 +60,7 @@ func (m *machine) streamEnabled(t *mtable) {
 // alterStream enables or disables the stream of a table.
 func (m *machine) alterStream() {
 	t := m.anyTable()
-	if t == nil {
+	if t == nil || t.splits != nil {
 		return
 	}
 	change := &flagstone.StreamChange{}

@@ -39,7 +39,7 @@ const (
 type Env interface {
 	// Writable returns nil, or why no write is accepted.
 	Writable() error
-	// FlushLargest rotates the largest memtable, to be flushed.
+	// FlushLargest rotates the largest memtable, or several small ones, to be flushed.
 	FlushLargest()
 	// Await waits for an event, as jobs.Jobs.Await does.
 	Await(ctx context.Context, event <-chan struct{}) error

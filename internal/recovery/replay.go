@@ -161,14 +161,17 @@ func (r *Replay) makeRoom(tree *partition.Tree, size int64, seq uint64) error {
 	if seq <= tree.FlushedSeq() || r.ReadOnly {
 		return nil
 	}
+	trees := []*partition.Tree{tree}
 	if !tree.Full(size) {
 		if !r.Memory.Crowded() {
 			return nil
 		}
-		tree = partition.Largest(r.Trees)
+		trees = partition.Heaviest(r.Trees)
 	}
-	r.Memory.Rotated(tree.Rotate(seq))
-	freed, _, err := tree.Flush(row.MaxSequence, func(uint64) (func() error, error) { return func() error { return nil }, nil })
+	for _, t := range trees {
+		r.Memory.Rotated(t.Rotate(seq))
+	}
+	freed, _, err := partition.Flush(partition.Group{Trees: trees, UpTo: seq}, func(uint64) (func() error, error) { return func() error { return nil }, nil })
 	r.Memory.Free(freed, freed)
 	return err
 }

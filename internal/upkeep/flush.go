@@ -3,9 +3,11 @@ package upkeep
 // Flushing, and releasing the log behind what was flushed.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
+	"slices"
 
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/jobs"
@@ -14,60 +16,66 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// FlushDue schedules the flush of a tree.
+// FlushDue schedules the flush of what waits in the trees of a table. One job flushes all of them,
+// since they can share files.
 func (u *Upkeep) FlushDue(tree *partition.Tree) {
-	u.Jobs.Submit(jobs.Kind{Class: executor.Flush, Of: tree, Name: "flush"}, func() error {
-		if err := u.flushTree(tree); err != nil {
+	table := tree.Table()
+	u.Jobs.Submit(jobs.Kind{Class: executor.Flush, Of: table, Name: "flush"}, func() error {
+		trees := slices.DeleteFunc(u.Env.Trees(), func(t *partition.Tree) bool { return t.Table() != table })
+		if err := u.flushAll(context.Background(), trees, row.MaxSequence); err != nil {
 			return err
 		}
 		return u.releaseLog()
 	})
 }
 
-// flushTree flushes the memtables that wait when it begins, and lets the tree compact itself. The
-// caller then releases the log.
-func (u *Upkeep) flushTree(tree *partition.Tree) error {
-	u.flushing.RLock()
-	defer u.flushing.RUnlock()
-	return u.flushed(tree)
-}
-
-// flushed is flushTree, and goes on to the trees that replaced the tree. REQUIRES: flushing is held.
-func (u *Upkeep) flushed(tree *partition.Tree) error {
-	err := u.flushUpTo(tree, row.MaxSequence)
-	if errors.Is(err, partition.ErrReplaced) {
-		for _, next := range tree.Successors() {
-			if err := u.flushed(next); err != nil {
-				return err
+// flushAll flushes the memtables of trees that wait and end at most at upTo.
+func (u *Upkeep) flushAll(ctx context.Context, trees []*partition.Tree, upTo uint64) error {
+	for {
+		trees = partition.Present(trees)
+		err := error(nil)
+		for _, group := range partition.Together(trees, upTo) {
+			if err = cmp.Or(ctx.Err(), err); err == nil {
+				err = u.flush(group)
 			}
 		}
-		return nil
+		if !errors.Is(err, partition.ErrReplaced) {
+			return err
+		}
 	}
-	if err != nil {
+}
+
+// flush flushes a group that waits, and lets its trees compact themselves. The caller then releases
+// the log. It is ErrReplaced if trees of the group were replaced.
+func (u *Upkeep) flush(group partition.Group) error {
+	u.flushing.RLock()
+	defer u.flushing.RUnlock()
+	if err := u.flushGroup(group); err != nil {
 		return err
 	}
-	u.NoteFiles(tree)
-	u.watch(tree)
-	u.CompactionDue(tree)
+	for _, tree := range group.Trees {
+		u.NoteFiles(tree)
+		u.watch(tree)
+		u.CompactionDue(tree)
+	}
 	return nil
 }
 
-// flushUpTo flushes the memtables of a tree that wait now and were rotated at sequence numbers up
-// to upTo. A memtable that is rotated meanwhile has a job of its own: otherwise busy writers
-// could keep this call from ever returning. It is ErrReplaced if the tree has successors.
-func (u *Upkeep) flushUpTo(tree *partition.Tree, upTo uint64) error {
+// flushGroup flushes what waits now. What is rotated meanwhile has a job of its own: otherwise busy
+// writers could keep this call from ever returning.
+func (u *Upkeep) flushGroup(group partition.Group) error {
 	settle := func(endSeq uint64) (durable func() error, err error) {
 		return u.Pipeline.Settle(endSeq, u.Executor.Beside)
 	}
 	for {
 		began := u.Clock.Elapsed()
-		freed, did, err := tree.Flush(upTo, settle)
+		freed, did, err := partition.Flush(group, settle)
 		u.Gate.Flushed(freed, u.Clock.Elapsed()-began)
 		u.Gate.Free(freed, freed)
-		if stale(tree, err) {
+		if errors.Is(err, partition.ErrStale) {
 			continue
 		}
-		if replaced := errors.Is(err, partition.ErrReplaced); did || err != nil && !replaced {
+		if did || err != nil && !errors.Is(err, partition.ErrReplaced) {
 			u.Gate.NoteFlush(err)
 		}
 		return err
@@ -77,14 +85,9 @@ func (u *Upkeep) flushUpTo(tree *partition.Tree, upTo uint64) error {
 // Flush moves everything that was written so far to trees, or to all trees if none is given, from memory
 // and log to table files, and makes it durable.
 func (u *Upkeep) Flush(ctx context.Context, trees ...*partition.Tree) error {
-	trees, _ = u.Pipeline.Rotate(trees...)
-	for _, tree := range trees {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := u.flushTree(tree); err != nil {
-			return err
-		}
+	trees, endSeq := u.Pipeline.Rotate(trees...)
+	if err := u.flushAll(ctx, trees, endSeq); err != nil {
+		return err
 	}
 	return u.releaseLog()
 }
@@ -96,9 +99,8 @@ func (u *Upkeep) AtOneMoment(f func(trees []*partition.Tree) error) error {
 	u.flushing.Lock()
 	defer u.flushing.Unlock()
 	trees, endSeq := u.Pipeline.Rotate()
-	for _, tree := range trees {
-		// Memtables rotated after endSeq belong to later writes.
-		if err := u.flushUpTo(tree, endSeq); err != nil {
+	for _, group := range partition.Together(trees, endSeq) { // what is rotated after endSeq belongs to later writes
+		if err := u.flushGroup(group); err != nil {
 			return err
 		}
 	}

@@ -59,6 +59,12 @@ type transaction struct {
 	deadline time.Duration
 }
 
+// madeWith are the partitions that the table is made with.
+var madeWith = [][]ots.PartitionRange{
+	nil,
+	{{Begin: row.Min(), End: row.String("a")}, {Begin: row.String("a"), End: row.String("b")}, {Begin: row.String("b"), End: row.Max()}},
+}
+
 func newMachine(t testing.TB, seed uint64) *machine {
 	m := &machine{
 		t: t, random: rand.New(rand.NewPCG(seed, 0)), clock: clocktest.NewManual(startMillis),
@@ -72,6 +78,7 @@ func newMachine(t testing.TB, seed uint64) *machine {
 		Options: &ots.TableOptions{
 			TimeToLive: ptr(int32(m.ttl)), MaxVersions: ptr(int32(m.versions)), MaxVersionOffset: ptr(m.offset),
 		},
+		Partitions: madeWith[seed%uint64(len(madeWith))],
 	})
 	if err != nil {
 		t.Fatal(err)
