@@ -41,7 +41,8 @@
 // and visible in one order, internal/pressure holds writers back, and internal/jobs runs background
 // work. internal/recovery replays the log, internal/check verifies a closed store. internal/views
 // decides what readers see and compactions keep, internal/storeclock tells the time, cdc has the
-// records of streams. Package partition is one LSM tree; compaction and manifest are its shape,
+// records of streams. internal/load measures partitions, and internal/balance decides which of them are
+// split and merged. Package partition is one LSM tree; compaction and manifest are its shape,
 // internal/tablefiles has its open files, mvcc has the rules. Cells live in wal, memtable, sstable
 // and valuefile. Package row is the kernel: values, keys, cells, mutations; its values are part of
 // the API.

@@ -288,12 +288,12 @@ func (r *round) table(t *Table) {
 		if bySize, above := r.bySize(t, p, n); bySize != nil {
 			s, urgency = bySize, above
 		}
-		split := s != nil && room > 0 && !p.NoSplit
-		if split {
+		if s != nil && room > 0 && !p.NoSplit {
 			room--
 			r.wanted = append(r.wanted, wanted{urgency: urgency, split: s})
 		}
-		quiet := n.quiet.lasts(loads[i] < r.settings.SplitUnits/quietShare, r.now, r.settings.Quiet) && !split && !p.NoMerge
+		// What is quiet and small is not split as well.
+		quiet := n.quiet.lasts(loads[i] < r.settings.SplitUnits/quietShare, r.now, r.settings.Quiet) && !p.NoMerge
 		if quiet && mayMerge && p.Bytes+t.Partitions[i-1].Bytes < r.settings.SplitBytes/smallShare {
 			r.wanted = append(r.wanted, wanted{merge: &Merge{t.ID, t.Partitions[i-1].ID, p.ID,
 				fmt.Sprintf("%.0f and %.0f capacity units per second", loads[i-1], loads[i])}})

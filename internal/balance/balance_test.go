@@ -419,3 +419,25 @@ func TestWhatIsGoneIsForgotten(t *testing.T) {
 		t.Error("no load is some load")
 	}
 }
+
+// BenchmarkPlan has a thousand partitions of 20 tables, which are used a little.
+func BenchmarkPlan(b *testing.B) {
+	tables := make([]Table, 20)
+	for i := range tables {
+		tables[i] = Table{ID: uint64(i), Columns: 1}
+		for j := range 50 {
+			m := load.New(1, 0)
+			m.Write(0, []byte{0x20, byte(j)}, 100)
+			p := Partition{ID: uint64(50*i + j), End: []byte{0x20, byte(j + 1)}, Bytes: 1 << 29, Load: m}
+			if j > 0 {
+				p.Start = []byte{0x20, byte(j)}
+			}
+			tables[i].Partitions = append(tables[i].Partitions, p)
+		}
+	}
+	planner := New(Settings{})
+	b.ReportAllocs()
+	for i := range b.N {
+		planner.Plan(time.Duration(i)*Interval, tables)
+	}
+}

@@ -113,6 +113,18 @@ func TestUnitsAreThoseOfTableStore(t *testing.T) {
 	}
 }
 
+func TestManyRowsAtOnceAreCounted(t *testing.T) {
+	for _, rows := range []int{0, 1024, 1025, 100_000, 1 << 30} {
+		m := New(1, 0)
+		for range 1000 {
+			m.Read(3, []byte{0x20}, rows, 70)
+		}
+		if got, want := m.sum(reading), (counts{int64(rows) * 1000, 70_000, 1000}); got != want {
+			t.Errorf("%d rows: %+v, want %+v", rows, got, want)
+		}
+	}
+}
+
 // TestNothingIsLostBetweenGoroutines counts while other goroutines look, sample and divide, with
 // operations of all sizes in few stripes.
 func TestNothingIsLostBetweenGoroutines(t *testing.T) {
@@ -278,6 +290,19 @@ func TestLargeOperationsWeighMore(t *testing.T) {
 	}
 }
 
+// TestAnOperationIsSampledByItsWeight offers as many heavy operations as light ones.
+func TestAnOperationIsSampledByItsWeight(t *testing.T) {
+	var s sample
+	for i := range int64(10_000) {
+		s.offer(key(t, row.String("light"), i), 2, 10, 0)
+		s.offer(key(t, row.String("heavy"), i), 2, 90, 0)
+	}
+	sampled := s.copy(2)
+	if hot, part := sampled.Heaviest(); !bytes.Equal(hot, bound(t, row.String("heavy"))) || math.Abs(part-0.9) > 0.1 {
+		t.Errorf("%x has %.2f, want the heavy one at 0.9", hot, part)
+	}
+}
+
 func TestTheSampleForgets(t *testing.T) {
 	m, now := New(2, 0), time.Duration(0)
 	for range 60 {
@@ -380,6 +405,11 @@ func TestLongPartitionKeysAreCutToBounds(t *testing.T) {
 						k, _ = row.AppendKey(nil, columns, v, row.Integer(3))
 					}
 					m.touch(k, 1)
+				}
+				for _, sampled := range m.sample.list {
+					if len(sampled.key) > maxKept {
+						t.Fatalf("%d bytes of a key are kept", len(sampled.key))
+					}
 				}
 				at, below := m.Sample().Half()
 				prefix, ok := row.PartitionPrefix(at, columns)
