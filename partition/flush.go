@@ -76,7 +76,7 @@ type Group struct {
 func Heaviest(trees []*Tree) []*Tree {
 	var heaviest, g group
 	for _, t := range trees {
-		bytes := t.state.Load().mutable().bytes()
+		bytes := t.mutable.Load().bytes()
 		if bytes > 0 && !g.add(t, bytes, 0) {
 			g = group{}
 			g.add(t, bytes, 0)

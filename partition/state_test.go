@@ -8,15 +8,22 @@ import (
 	"github.com/flagstone-db/flagstone/manifest"
 )
 
+// held is a mutable memtable that is never freed.
+func held() []*memory {
+	m := new(memory)
+	m.refs.Store(1)
+	return []*memory{m}
+}
+
 func TestAReplacedStateLivesUntilItsLastPin(t *testing.T) {
-	tree := &Tree{env: &Env{}}
+	tree, alone := &Tree{env: &Env{}}, held()
 	first := &version{meta: &manifest.Partition{}}
 	first.refs.Store(1) // a reference of the test, so that nothing is freed
-	tree.state.Store(newState(nil, first))
+	tree.setState(newState(alone, first))
 	second := &version{meta: &manifest.Partition{}}
 	second.refs.Store(1)
 	a, b := tree.pinStripe(1), tree.pinStripe(3)
-	tree.replace(func(*state) *state { return newState(nil, second) })
+	tree.replace(func(*state) *state { return newState(alone, second) })
 	if c := tree.pinStripe(1); c.version != second {
 		t.Fatal("pinned a state that was replaced")
 	}
@@ -49,14 +56,14 @@ func TestAPinThatComesTooLateDoesNotCount(t *testing.T) {
 }
 
 func TestStatesAreReleasedOnceUnderConcurrentPins(t *testing.T) {
-	tree := &Tree{env: &Env{}}
+	tree, alone := &Tree{env: &Env{}}, held()
 	const states = 20_000
 	versions := make([]*version, states)
 	for i := range versions {
 		versions[i] = &version{meta: &manifest.Partition{}}
 		versions[i].refs.Store(1)
 	}
-	tree.state.Store(newState(nil, versions[0]))
+	tree.setState(newState(alone, versions[0]))
 	var readers sync.WaitGroup
 	done := make(chan struct{})
 	for range 8 {
@@ -78,7 +85,7 @@ func TestStatesAreReleasedOnceUnderConcurrentPins(t *testing.T) {
 		})
 	}
 	for _, v := range versions[1:] {
-		tree.replace(func(*state) *state { return newState(nil, v) })
+		tree.replace(func(*state) *state { return newState(alone, v) })
 	}
 	close(done)
 	readers.Wait()

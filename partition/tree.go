@@ -22,7 +22,8 @@ type Tree struct {
 	end   []byte // nil: unbounded
 
 	state   atomic.Pointer[state]
-	rotated atomic.Int64 // bytes reserved in memtables that were rotated out
+	mutable atomic.Pointer[memory] // of the state: a writer that holds the order lock finds it by one load
+	rotated atomic.Int64           // bytes reserved in memtables that were rotated out
 
 	// lost is the time that reads have lost, in nanoseconds. The stripe of a get follows from its
 	// key: then the reads alone decide when ReadsLose is called, and not what a processor did
@@ -125,6 +126,7 @@ func (t *Tree) setState(s *state) {
 		s.id = t.env.Rows.NewState()
 	}
 	t.state.Store(s)
+	t.mutable.Store(s.mutable())
 }
 
 // A Slot is a place in a memtable, reserved for one mutation.
@@ -151,7 +153,7 @@ func (s Slot) Apply(seq uint64, c *row.Change) (spare, waiting int64) {
 // Full reports whether the mutable memtable has no room for a mutation of that
 // size. An empty memtable has room for anything.
 func (t *Tree) Full(size int64) bool {
-	m := t.state.Load().mutable()
+	m := t.mutable.Load()
 	used := m.bytes()
 	return used > 0 && used+size > t.env.MemtableSize
 }
@@ -160,7 +162,7 @@ func (t *Tree) Full(size int64) bool {
 // segment that will hold it. The owner serialises calls of Reserve and Rotate, in the order of
 // sequence numbers.
 func (t *Tree) Reserve(size int64, segment uint64) Slot {
-	m := t.state.Load().mutable()
+	m := t.mutable.Load()
 	m.writers.Add(1)
 	m.reserved.Add(size)
 	m.segment.CompareAndSwap(0, segment)
@@ -171,7 +173,7 @@ func (t *Tree) Reserve(size int64, segment uint64) Slot {
 // nextSeq is the first sequence number not given out yet. It returns the bytes reserved in the
 // old memtable, or 0 if that was empty and stayed.
 func (t *Tree) Rotate(nextSeq uint64) int64 {
-	m := t.state.Load().mutable()
+	m := t.mutable.Load()
 	if m.bytes() == 0 {
 		return 0
 	}
@@ -197,7 +199,7 @@ func (t *Tree) MemoryBytes() (mutable, waiting int64) {
 // Written is how many bytes writers have reserved in the tree's memtables since the tree was
 // made.
 func (t *Tree) Written() int64 {
-	return t.rotated.Load() + t.state.Load().mutable().bytes()
+	return t.rotated.Load() + t.mutable.Load().bytes()
 }
 
 // OldestSegment is the oldest log segment that holds something not yet flushed, or 0 if the
@@ -215,7 +217,7 @@ func (t *Tree) OldestSegment() uint64 {
 
 // MutableSegment is the oldest log segment that holds something of the mutable memtable, or 0 if
 // that is empty.
-func (t *Tree) MutableSegment() uint64 { return t.state.Load().mutable().segment.Load() }
+func (t *Tree) MutableSegment() uint64 { return t.mutable.Load().segment.Load() }
 
 // Meta is the partition's current manifest entry.
 func (t *Tree) Meta() *manifest.Partition {
