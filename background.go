@@ -25,6 +25,7 @@ func (s *Store) start() {
 	}
 	s.dropEndedLogs()
 	s.upkeep.Start(s.log)
+	s.rebalancer.Start()
 	s.jobs.After(storeclock.LookPeriod, s.lookAtClocks)
 }
 
@@ -93,6 +94,8 @@ func (e roomsEnv) Refuses() error {
 }
 
 func (e roomsEnv) FlushDue(t *partition.Tree) { e.upkeep.FlushDue(t) }
+
+func (e roomsEnv) Flushed(tree *partition.Tree) { e.rebalancer.Grown(tree) }
 
 func (e roomsEnv) Trees() []*partition.Tree { return e.tables.trees(false) }
 

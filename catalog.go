@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/flagstone-db/flagstone/internal/commit"
+	meters "github.com/flagstone-db/flagstone/internal/load"
 	"github.com/flagstone-db/flagstone/internal/table"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/partition"
@@ -82,7 +83,11 @@ func newTable(s *Store, meta *manifest.Table) *Table {
 	t := &Table{store: s, core: new(table.Table)}
 	trees := make([]*partition.Tree, 0, len(meta.Partitions))
 	for _, p := range meta.Partitions {
-		trees = append(trees, partition.NewTree(s.env, meta.ID, p))
+		tree := partition.NewTree(s.env, meta.ID, p)
+		if meta.Log == nil {
+			tree.Measure(meters.New(len(meta.Key), s.clock.Elapsed()))
+		}
+		trees = append(trees, tree)
 	}
 	t.core.Init(&s.tableEnv, meta, trees)
 	return t

@@ -89,8 +89,8 @@ type Options struct {
 	TableFileSize int64
 	// WALSegmentSize is the size of log segments. Default 16 MiB.
 	WALSegmentSize int64
-	// PartitionSplitSize is the size at which a partition will be split. Default 10 GiB.
-	// Partitions are not split yet.
+	// PartitionSplitSize is the size from which a partition is split, and a quarter of it that up to which
+	// two quiet ones are merged. Default 10 GiB. See docs/partitions.md.
 	PartitionSplitSize int64
 	// CacheSize bounds the cache of decompressed blocks and of rows that lie in several runs;
 	// these rows take up to a sixteenth of it. Default 256 MiB.

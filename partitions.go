@@ -9,6 +9,7 @@ import (
 	"fmt"
 
 	"github.com/flagstone-db/flagstone/internal/rebalance"
+	"github.com/flagstone-db/flagstone/internal/table"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -77,5 +78,12 @@ type rebalanceEnv struct{ *Store }
 func (e rebalanceEnv) Change(ctx context.Context, f func() error) error { return e.change(ctx, f) }
 
 func (e rebalanceEnv) Work(f func() error) error { return e.work(f) }
+
+func (e rebalanceEnv) Tables() (list []*table.Table) {
+	for _, t := range e.tables.but(func(t *Table) bool { return t.core.LogOf != 0 || t.core.Dropped.Load() }) {
+		list = append(list, t.core)
+	}
+	return list
+}
 
 func (e rebalanceEnv) Edit(edit *manifest.Edit) (*manifest.State, error) { return e.commitEdit(edit) }

@@ -221,8 +221,8 @@ func (s *Store) prepare() {
 		Logger: s.opts.Logger,
 	}
 	s.rebalancer = rebalance.New(rebalance.Parts{
-		Env: rebalanceEnv{s}, Trees: s.env, Pipeline: s.pipeline, Upkeep: s.upkeep, Clock: s.clock, Logger: s.opts.Logger,
-	})
+		Env: rebalanceEnv{s}, Trees: s.env, Pipeline: s.pipeline, Upkeep: s.upkeep, Jobs: s.jobs, Clock: s.clock, Logger: s.opts.Logger,
+	}, s.opts.PartitionSplitSize)
 	s.tables.load(s, s.state())
 }
 

@@ -60,6 +60,18 @@ func (p *pinned) pin(t *Tree) bool {
 	return true
 }
 
+// measure counts a read of rows, of which key is one, with these cells.
+func (p *pinned) measure(key []byte, rows int, cells []row.Cell) {
+	if p.tree.meter == nil {
+		return
+	}
+	size := rows * len(key)
+	for i := range cells {
+		size += len(cells[i].Column) + len(cells[i].Value)
+	}
+	p.tree.meter.Read(p.stripe, key, rows, size)
+}
+
 func (p *pinned) unpin() {
 	p.state.unpin(p.stripe)
 	p.tree, p.state = nil, nil
@@ -112,6 +124,7 @@ func (g *Getter) Get(key []byte, view mvcc.View, sel *mvcc.Selection, dst *row.C
 		if maxColumns > 0 {
 			dst.Cells = mvcc.FirstColumns(dst.Cells, maxColumns)
 		}
+		g.measure(key, 1, dst.Cells)
 		return true, nil
 	}
 	if err := g.position(key, hash, view, sel); err != nil {
@@ -121,6 +134,7 @@ func (g *Getter) Get(key []byte, view mvcc.View, sel *mvcc.Selection, dst *row.C
 	if err := g.reader.Error(); err != nil {
 		return false, err
 	}
+	g.measure(key, 1, dst.Cells)
 	g.cut = g.reader.Cut()
 	if rows != nil && g.reader.PutTogether() && !g.cut && maxColumns == 0 && sel.All() {
 		g.keep(rows, key, hash, dst.Cells)

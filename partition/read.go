@@ -40,6 +40,9 @@ func (t *Tree) NewIterator() *Iterator {
 	return it
 }
 
+// Measure counts rows that were read, of which key is one, with these cells.
+func (it *Iterator) Measure(key []byte, rows int, cells []row.Cell) { it.measure(key, rows, cells) }
+
 // Bounds are those of the tree.
 func (it *Iterator) Bounds() (start, end []byte) { return it.tree.Bounds() }
 

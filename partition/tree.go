@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/flagstone-db/flagstone/compaction"
+	"github.com/flagstone-db/flagstone/internal/load"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/row"
@@ -24,6 +25,7 @@ type Tree struct {
 	state   atomic.Pointer[state]
 	mutable atomic.Pointer[memory] // of the state: a writer that holds the order lock finds it by one load
 	rotated atomic.Int64           // bytes reserved in memtables that were rotated out
+	meter   *load.Meter            // nil if nothing is measured
 
 	// lost is the time that reads have lost, in nanoseconds. The stripe of a get follows from its
 	// key: then the reads alone decide when ReadsLose is called, and not what a processor did
@@ -68,6 +70,13 @@ func NewTree(env *Env, table uint64, meta *manifest.Partition) *Tree {
 	t.setState(newState([]*memory{env.newMemory(meta.FlushedSeq + 1)}, newVersion(env.Files, meta)))
 	return t
 }
+
+// Measure lets a meter count what is read from the tree and written to it. REQUIRES: the tree is not used
+// yet.
+func (t *Tree) Measure(m *load.Meter) { t.meter = m }
+
+// Load is the meter of the tree, nil if there is none.
+func (t *Tree) Load() *load.Meter { return t.meter }
 
 // ID is the partition's id in the manifest.
 func (t *Tree) ID() uint64 { return t.id }
@@ -167,6 +176,13 @@ func (t *Tree) Reserve(size int64, segment uint64) Slot {
 	m.reserved.Add(size)
 	m.segment.CompareAndSwap(0, segment)
 	return Slot{m, size}
+}
+
+// Wrote counts a change for which Reserve reserved memory. Calls are serialised as those of Reserve.
+func (t *Tree) Wrote(c *row.Change) {
+	if t.meter != nil {
+		t.meter.Write(0, c.Key, len(c.Key)+len(c.Cells().Bytes()))
+	}
 }
 
 // Rotate replaces the mutable memtable with a new one; the old one then waits to be flushed.

@@ -111,6 +111,9 @@ func (w *Write) reserve(segment uint64) {
 	for i := range w.mutations {
 		if m := &w.mutations[i]; m.tree != nil {
 			m.slot = m.tree.Reserve(m.size, segment)
+			if m.change != nil {
+				m.tree.Wrote(m.change)
+			}
 		}
 	}
 }

@@ -8,8 +8,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/flagstone-db/flagstone/internal/balance"
 	"github.com/flagstone-db/flagstone/internal/clock"
 	"github.com/flagstone-db/flagstone/internal/commit"
+	"github.com/flagstone-db/flagstone/internal/jobs"
+	"github.com/flagstone-db/flagstone/internal/load"
 	"github.com/flagstone-db/flagstone/internal/table"
 	"github.com/flagstone-db/flagstone/internal/upkeep"
 	"github.com/flagstone-db/flagstone/manifest"
@@ -23,8 +26,11 @@ var ErrBusy = errors.New("rebalance: the partitions are being written")
 // use.
 type Rebalancer struct {
 	Parts
+	splitBytes     int64
+	balancer       *balance.Balancer // used by one job at a time
 	splits, merges atomic.Int64
 	pause          atomic.Int64 // the longest, in nanoseconds
+	findings       atomic.Pointer[[]balance.Report]
 }
 
 // Env is what a rebalancer needs of its store.
@@ -33,6 +39,8 @@ type Env interface {
 	Change(ctx context.Context, f func() error) error
 	// Work calls f, which changes files, unless the store takes no writes.
 	Work(f func() error) error
+	// Tables are the tables that can be split, without change logs.
+	Tables() []*table.Table
 	// Edit makes an edit of the manifest durable.
 	Edit(e *manifest.Edit) (*manifest.State, error)
 }
@@ -43,12 +51,16 @@ type Parts struct {
 	Trees    *partition.Env
 	Pipeline *commit.Pipeline
 	Upkeep   *upkeep.Upkeep
+	Jobs     *jobs.Jobs
 	Clock    clock.Clock
 	Logger   *slog.Logger
 }
 
-// New returns a rebalancer.
-func New(parts Parts) *Rebalancer { return &Rebalancer{Parts: parts} }
+// New returns a rebalancer that does nothing by itself before Start. It splits partitions with more
+// than splitBytes bytes.
+func New(parts Parts, splitBytes int64) *Rebalancer {
+	return &Rebalancer{Parts: parts, splitBytes: splitBytes, balancer: balance.New(balance.Settings{SplitBytes: splitBytes})}
+}
 
 // Stats is what a rebalancer has done since it was made.
 type Stats struct {
@@ -223,11 +235,23 @@ func (r *Rebalancer) commit(t *table.Table, old []*partition.Tree, after uint64,
 		return nil, err
 	}
 	var made []*partition.Tree
-	for _, p := range replacement.New {
+	for i, p := range replacement.New {
 		_, meta := state.Partition(p.ID)
-		made = append(made, partition.NewTree(r.Trees, t.ID, meta))
+		tree := partition.NewTree(r.Trees, t.ID, meta)
+		tree.Measure(r.meters(old, replacement.New)[i])
+		made = append(made, tree)
 	}
 	return made, nil
+}
+
+// meters returns the meters of new partitions, which begin with the load of those that they replace.
+func (r *Rebalancer) meters(old []*partition.Tree, made []*manifest.Partition) []*load.Meter {
+	now := r.Clock.Elapsed()
+	if len(made) == 1 {
+		return []*load.Meter{load.Join(old[0].Load(), old[1].Load(), now)}
+	}
+	low, high := old[0].Load().Divide(made[1].Start, now)
+	return []*load.Meter{low, high}
 }
 
 func ids(trees []*partition.Tree) (list []uint64) {

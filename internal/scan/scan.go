@@ -191,6 +191,8 @@ func (w *Walk) readChunk() bool {
 	if w.reader.CollectRows(&w.chunk) == 0 {
 		return false
 	}
+	key, _ := w.chunk.Row(0)
+	w.it.Measure(key, w.chunk.Len(), w.chunk.Cells)
 	w.chunk.Budget = min(w.chunk.Budget*chunkGrows, maxChunk)
 	return true
 }
@@ -201,6 +203,7 @@ func (w *Walk) readOne() (exists bool) {
 	w.cells.Reset()
 	exists = w.reader.Collect(&w.cells, w.MaxColumns)
 	w.Key, w.Cells = w.key, w.cells.Cells
+	w.it.Measure(w.Key, 1, w.Cells)
 	_ = w.fails(w.reader.Error()) || w.Over != nil && w.fails(w.Over())
 	return exists
 }

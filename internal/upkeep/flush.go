@@ -57,6 +57,7 @@ func (u *Upkeep) flush(group partition.Group) error {
 		u.NoteFiles(tree)
 		u.watch(tree)
 		u.CompactionDue(tree)
+		u.Env.Flushed(tree)
 	}
 	return nil
 }

@@ -39,6 +39,8 @@ type Env interface {
 	// LogTrees returns the trees for which the log is kept: those of all tables, and of tables
 	// that are being dropped.
 	LogTrees() []*partition.Tree
+	// Flushed tells the store that a tree was flushed. It must not block.
+	Flushed(tree *partition.Tree)
 	// MinLog is the oldest log segment that the manifest needs.
 	MinLog() uint64
 	// Commit makes an edit of the manifest durable.

@@ -138,6 +138,8 @@ func (e treeEnv) Obsolete(string)             {}
 // upkeepEnv is what upkeep needs of it.
 type upkeepEnv struct{ *rig }
 
+func (upkeepEnv) Flushed(*partition.Tree) {}
+
 func (e upkeepEnv) Trees() []*partition.Tree    { return []*partition.Tree{e.tree} }
 func (e upkeepEnv) LogTrees() []*partition.Tree { return e.Trees() }
 func (e upkeepEnv) MinLog() uint64              { return e.state.State().MinLog }

@@ -1,0 +1,110 @@
+package rebalance
+
+// What is split and merged without being asked for.
+
+import (
+	"context"
+	"errors"
+	"iter"
+
+	"github.com/flagstone-db/flagstone/internal/balance"
+	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/jobs"
+	"github.com/flagstone-db/flagstone/internal/table"
+	"github.com/flagstone-db/flagstone/partition"
+)
+
+// Start begins to look at the partitions now and then.
+func (r *Rebalancer) Start() { r.Jobs.After(balance.Interval, r.look) }
+
+func (r *Rebalancer) look() {
+	r.due()
+	r.Jobs.After(balance.Interval, r.look)
+}
+
+// Grown is told that a tree has been flushed: it may be too large now.
+func (r *Rebalancer) Grown(tree *partition.Tree) {
+	if tree.Load() != nil && tree.ApproximateSize() > r.splitBytes {
+		r.due()
+	}
+}
+
+// due schedules a look at all partitions.
+func (r *Rebalancer) due() {
+	r.Jobs.Submit(jobs.Kind{Class: executor.Cleanup, Name: "balancing partitions"}, func() error {
+		tables := map[uint64]*table.Table{}
+		var shown []balance.Table
+		for _, t := range r.Env.Tables() {
+			tables[t.ID] = t
+			shown = append(shown, show(t))
+		}
+		plan := r.balancer.Plan(r.Clock.Elapsed(), shown)
+		r.findings.Store(&plan.Reports)
+		for i := range plan.Reports {
+			r.report(tables[plan.Reports[i].Table], &plan.Reports[i])
+		}
+		return r.carryOut(tables, plan)
+	})
+}
+
+// show describes the partitions of a table.
+func show(t *table.Table) balance.Table {
+	shown := balance.Table{ID: t.ID, Columns: len(t.Key)}
+	for _, tree := range t.Trees() {
+		start, end := tree.Bounds()
+		epoch := tree.Meta().Epoch
+		shown.Partitions = append(shown.Partitions, balance.Partition{
+			ID: tree.ID(), Epoch: epoch, Start: start, End: end, Bytes: tree.ApproximateSize(), Load: tree.Load(),
+			NoMerge: epoch == 0, // the table was made with it
+			Anchors: func(apart int64) iter.Seq2[[]byte, int64] {
+				anchors, err := tree.Anchors(apart)
+				if err != nil { // who reads the tree finds out
+					return func(func([]byte, int64) bool) {}
+				}
+				return anchors.All()
+			},
+		})
+	}
+	return shown
+}
+
+// carryOut does what was planned. What the users of a partition have made impossible meanwhile is left out:
+// the next plan knows.
+func (r *Rebalancer) carryOut(tables map[uint64]*table.Table, plan balance.Plan) error {
+	ctx := context.Background()
+	for _, s := range plan.Splits {
+		r.Logger.Info("splitting a partition", "table", tables[s.Table].Name, "partition", s.Partition, "why", s.Why)
+		if err := r.Split(ctx, tables[s.Table], s.Key); err != nil {
+			return err
+		}
+	}
+	for _, m := range plan.Merges {
+		for _, tree := range tables[m.Table].Trees() {
+			if tree.ID() != m.Right {
+				continue
+			}
+			r.Logger.Info("merging partitions", "table", tables[m.Table].Name, "left", m.Left, "right", m.Right, "why", m.Why)
+			at, _ := tree.Bounds()
+			if err := r.Merge(ctx, tables[m.Table], at); err != nil && !errors.Is(err, ErrBusy) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// report logs what splits cannot mend.
+func (r *Rebalancer) report(t *table.Table, found *balance.Report) {
+	if found.New {
+		r.Logger.Warn("a partition cannot be split as it should", "table", t.Name, "partition", found.Partition, "why", found.Kind.String(),
+			"key", found.Key, "bytes", found.Bytes, "units/s", found.Units, "limit", found.Limit)
+	}
+}
+
+// Findings are what the last look found and splits cannot mend.
+func (r *Rebalancer) Findings() []balance.Report {
+	if found := r.findings.Load(); found != nil {
+		return *found
+	}
+	return nil
+}
