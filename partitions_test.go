@@ -6,7 +6,9 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/flagstone-db/flagstone/internal/vfs"
@@ -212,8 +214,11 @@ func (d *divided) check(model map[[2]int]string, at *Snapshot) {
 // writes, flushes, compactions and crashes with a model; snapshots, checkpoints and scans are open
 // meanwhile.
 func TestPartitionsSplitAndMergeUnseen(t *testing.T) {
-	for range 20 {
+	for i := range 20 {
 		seed := rand.Uint64()
+		if n, _ := strconv.ParseUint(os.Getenv("FLAGSTONE_SEED"), 10, 64); n > 0 && i == 0 {
+			seed = n
+		}
 		t.Run("", func(t *testing.T) { splitAndMerge(newDivided(t, seed)) })
 	}
 }

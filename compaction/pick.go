@@ -47,6 +47,8 @@ const (
 	// pushShare is the share of tombstones from which a file is pushed down before its level is
 	// over target. Deletes hide more bytes than they take.
 	pushShare = 0.5
+	// trimShare divides TableFileSize: smaller pieces of level 0 files are not worth a file of their own.
+	trimShare = 16
 	// idleRatio bounds how many bytes of the base level an idle store rewrites for each byte of
 	// a shallow level 0.
 	idleRatio = 4
@@ -74,6 +76,9 @@ type Input struct {
 	Lost int64
 	// Idle says that the partition has not been written for long.
 	Idle bool
+	// Trim says that files that reach beyond the partition must be rewritten however small their piece is,
+	// since the partition is to be merged with a neighbour.
+	Trim bool
 	// Values says what the manifest knows of a live value file; it may be nil if table files refer
 	// to none.
 	Values func(number uint64) (usage manifest.ValueUsage, live bool)
@@ -343,10 +348,13 @@ func (p *picker) clipped(f *manifest.FileMeta) bool { return slices.Contains(p.C
 //   - It stays older than the newer files: its largest sequence number does not rise.
 //   - It stays newer than the older files: they have nothing outside of the partition any more, so
 //     their largest sequence numbers are below all of its own.
+//
+// A small piece stays until it is compacted with others: a flush writes the rows of many small partitions
+// into one file, and a file for each of them would undo that.
 func (p *picker) trim() *Candidate {
 	for level := lastLevel; level > 0 || level == 0 && p.Idle; level-- {
 		for _, f := range p.Levels[level] {
-			if !p.clipped(f) {
+			if !p.clipped(f) || level == 0 && !p.Trim && f.Size < p.Config.TableFileSize/trimShare {
 				continue
 			}
 			c := p.admit(&Candidate{

@@ -30,9 +30,10 @@ type Activity int
 
 // The activities.
 const (
-	Busy  Activity = iota // nothing
-	Quiet                 // reads, if they have lost enough time to level 0
-	Idle                  // future reads: the tree has not been written for long
+	Busy    Activity = iota // nothing
+	Quiet                   // reads, if they have lost enough time to level 0
+	Idle                    // future reads: the tree has not been written for long
+	Trimmed                 // and to have no files that reach beyond its range
 )
 
 // Compact does the most urgent compaction of the tree that can run beside those that run, and
@@ -59,7 +60,7 @@ func (t *Tree) Compact(activity Activity, claimed func()) (did bool, err error) 
 	levels := v.levels()
 	in := compaction.Input{
 		Levels: levels, Clipped: v.straddlers, Config: t.env.Compaction, Policy: policy, Running: t.running.candidates,
-		Idle: activity == Idle, Values: t.env.Manifest.ValueFile,
+		Idle: activity >= Idle, Trim: activity == Trimmed, Values: t.env.Manifest.ValueFile,
 	}
 	if activity != Busy {
 		in.Lost = t.lost.total()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
+	"math"
 	"slices"
 
 	"github.com/flagstone-db/flagstone/compaction"
@@ -44,7 +45,8 @@ func (g *group) add(t *Tree, bytes int64, end uint64) bool {
 // leaves out those that have no memtables that wait and end at most at upTo. Small memtables of
 // neighbours go together: a file for each of a thousand partitions would cost a thousand syncs, and
 // as many descriptors. Memtables that go together end at one sequence number. So a file of level 0
-// holds nothing newer than the next file of any of its partitions does.
+// holds nothing newer than the next file of any of its partitions does. A tree that inherited
+// memtables goes alone: they may hold rows of other trees, which have flushed them long ago.
 func Together(trees []*Tree, upTo uint64) []Group {
 	var groups []Group
 	var g group
@@ -89,13 +91,15 @@ func Heaviest(trees []*Tree) []*Tree {
 }
 
 // waitingUpTo is how many bytes are reserved in the memtables that wait and end at most at upTo, and
-// where the last of them ends, 0 if there are none.
+// where the last of them ends, 0 if there are none. Inherited memtables count as too many bytes.
 func (t *Tree) waitingUpTo(upTo uint64) (bytes int64, end uint64) {
 	s := t.pin()
 	defer s.unref()
 	waiting, end := s.waitingUpTo(upTo)
 	for _, m := range waiting {
-		bytes += m.bytes()
+		if bytes += m.bytes(); m.startSeq < t.began {
+			return math.MaxInt64 / 2, end
+		}
 	}
 	return bytes, end
 }
@@ -153,15 +157,16 @@ func Flush(g Group, settle func(endSeq uint64) (durable func() error, err error)
 	if len(flushes) == 0 {
 		return 0, false, nil
 	}
-	memories := memoriesOf(flushes)
-	for _, m := range memories {
-		m.writers.Wait()
+	for _, f := range flushes {
+		for _, m := range f.waiting {
+			m.writers.Wait()
+		}
 	}
 	durable, err := settle(endSeq)
 	if err != nil {
 		return 0, false, err
 	}
-	out, kept, err := writeFlush(flushes, memories, endSeq)
+	out, kept, err := writeFlush(flushes, endSeq)
 	if lost := durable(); lost != nil && err == nil {
 		out.discard()
 		err = lost
@@ -178,20 +183,6 @@ func Flush(g Group, settle func(endSeq uint64) (durable func() error, err error)
 		}
 	}
 	return freed, true, nil
-}
-
-// memoriesOf returns the memtables of flushes, the newest first. Several trees may have the same one
-// after a split.
-func memoriesOf(flushes []flush) (memories []*memory) {
-	for _, f := range flushes {
-		for _, m := range f.waiting {
-			if !slices.Contains(memories, m) {
-				memories = append(memories, m)
-			}
-		}
-	}
-	slices.SortStableFunc(memories, func(a, b *memory) int { return cmp.Compare(b.startSeq, a.startSeq) })
-	return memories
 }
 
 // commitFlush makes a flush durable and installs it.
@@ -217,7 +208,7 @@ func commitFlush(flushes []flush, endSeq uint64, out *output, kept Kept) error {
 }
 
 // writeFlush writes the table files of a flush.
-func writeFlush(flushes []flush, memories []*memory, endSeq uint64) (*output, Kept, error) {
+func writeFlush(flushes []flush, endSeq uint64) (*output, Kept, error) {
 	first, last := flushes[0], flushes[len(flushes)-1]
 	env := first.env
 	if err := env.Retention.Advance(first.table, 0); err != nil {
@@ -240,8 +231,10 @@ func writeFlush(flushes []flush, memories []*memory, endSeq uint64) (*output, Ke
 		direct: false, // what was just written is likely to be read
 		job: func() compaction.Job {
 			var inputs []mvcc.Iterator
-			for _, m := range memories {
-				inputs = append(inputs, m.table.NewIterator())
+			for _, f := range flushes {
+				for _, m := range slices.Backward(f.waiting) {
+					inputs = append(inputs, m.table.NewIterator())
+				}
 			}
 			return compaction.Job{
 				Inputs: inputs, Policy: policy, Below: belowMemory(flushes),

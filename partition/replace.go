@@ -50,7 +50,7 @@ func HandOver(old, made []*Tree, nextSeq uint64) {
 	for _, t := range made {
 		t.replace(func(empty *state) *state {
 			m := empty.mutable()
-			m.startSeq = nextSeq
+			m.startSeq, t.began = nextSeq, nextSeq
 			return newState(append(slices.Clip(memories), m), empty.version)
 		})
 	}

@@ -22,6 +22,10 @@ type Tree struct {
 	start []byte
 	end   []byte // nil: unbounded
 
+	// began is the first sequence number that the tree could get if it replaced others. Memtables that
+	// start below it are inherited: they may have rows outside of the tree's range.
+	began uint64
+
 	state   atomic.Pointer[state]
 	mutable atomic.Pointer[memory] // of the state: a writer that holds the order lock finds it by one load
 	rotated atomic.Int64           // bytes reserved in memtables that were rotated out

@@ -166,7 +166,7 @@ func (u *Upkeep) Trim(ctx context.Context, tree *partition.Tree) error {
 	for did := true; did && !tree.Trimmed(); {
 		err := ctx.Err()
 		if err == nil {
-			did, err = tree.Compact(partition.Idle, nil)
+			did, err = tree.Compact(partition.Trimmed, nil)
 		}
 		if err != nil && !errors.Is(err, partition.ErrStale) && !errors.Is(err, partition.ErrReplaced) {
 			return err
