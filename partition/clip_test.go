@@ -250,7 +250,7 @@ func (f *family) settle() {
 	for _, tree := range f.trees {
 		f.flushTree(tree)
 		for n := 0; ; n++ {
-			did, err := tree.Compact(Idle, nil)
+			did, err := tree.Compact(Trimmed, nil)
 			must(f.t, err)
 			if !did {
 				break
