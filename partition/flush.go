@@ -218,7 +218,7 @@ func writeFlush(flushes []flush, endSeq uint64) (*output, Kept, error) {
 	kept := first.keep(&policy, endSeq)
 	var grandparents []*manifest.FileMeta // a file of several trees is not cut for one of them
 	if len(flushes) == 1 {
-		grandparents = compaction.Base(&first.state.version.meta.Levels, env.Compaction)
+		grandparents = compaction.Base(first.state.version.levels(), env.Compaction)
 	}
 	out, _, err := first.runParts(parts{
 		start: first.start, end: last.end,
@@ -256,7 +256,7 @@ func belowMemory(flushes []flush) func(key []byte) mvcc.Below {
 			flushes, below = flushes[1:], nil
 		}
 		if below == nil {
-			levels := &flushes[0].state.version.meta.Levels
+			levels := flushes[0].state.version.levels()
 			runs := append(compaction.Runs(levels[0]), levels[1:]...)
 			below = compaction.Below(runs, func(*manifest.FileMeta) mvcc.Below { return mvcc.BelowAnything })
 		}

@@ -35,7 +35,7 @@ const (
 )
 
 var killFlags = []string{
-	"--memtable-size", "64KiB", "--wal-segment-size", "256KiB", "--table-file-size", "128KiB", "--partition-split-size", "128KiB",
+	"--memtable-size", "64KiB", "--wal-segment-size", "256KiB", "--table-file-size", "128KiB", "--partition-split-size", "16KiB",
 }
 
 // killer is the state of a kill test over all its rounds.
