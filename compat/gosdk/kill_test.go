@@ -35,7 +35,7 @@ const (
 )
 
 var killFlags = []string{
-	"--memtable-size", "64KiB", "--wal-segment-size", "256KiB", "--table-file-size", "128KiB", "--partition-split-size", "16KiB",
+	"--memtable-size", "64KiB", "--wal-segment-size", "256KiB", "--table-file-size", "128KiB", "--partition-split-size", "16KiB", "--memory-budget", "2MiB",
 }
 
 // killer is the state of a kill test over all its rounds.
