@@ -25,7 +25,9 @@ func (s *Store) start() {
 	}
 	s.dropEndedLogs()
 	s.upkeep.Start(s.log)
-	s.rebalancer.Start()
+	if s.opts.PartitionSplitSize > 0 {
+		s.rebalancer.Start()
+	}
 	s.jobs.After(storeclock.LookPeriod, s.lookAtClocks)
 }
 
@@ -95,7 +97,11 @@ func (e roomsEnv) Refuses() error {
 
 func (e roomsEnv) FlushDue(t *partition.Tree) { e.upkeep.FlushDue(t) }
 
-func (e roomsEnv) Flushed(tree *partition.Tree) { e.rebalancer.Grown(tree) }
+func (e roomsEnv) Flushed(tree *partition.Tree) {
+	if e.opts.PartitionSplitSize > 0 {
+		e.rebalancer.Grown(tree)
+	}
+}
 
 func (e roomsEnv) Trees() []*partition.Tree { return e.tables.trees(false) }
 

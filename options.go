@@ -90,7 +90,8 @@ type Options struct {
 	// WALSegmentSize is the size of log segments. Default 16 MiB.
 	WALSegmentSize int64
 	// PartitionSplitSize is the size from which a partition is split, and a quarter of it that up to which
-	// two quiet ones are merged. Default 10 GiB. See docs/partitions.md.
+	// two quiet ones are merged. Default 10 GiB. If negative, partitions are split and merged only on
+	// request. See docs/partitions.md.
 	PartitionSplitSize int64
 	// CacheSize bounds the cache of decompressed blocks and of rows that lie in several runs;
 	// these rows take up to a sixteenth of it. Default 256 MiB.
@@ -197,7 +198,6 @@ func (o Options) withDefaults() (Options, error) {
 		{"MemtableSize", &o.MemtableSize, 64 * mib},
 		{"TableFileSize", &o.TableFileSize, 64 * mib},
 		{"WALSegmentSize", &o.WALSegmentSize, wal.DefaultSegmentSize},
-		{"PartitionSplitSize", &o.PartitionSplitSize, 10 * gib},
 		{"CacheSize", &o.CacheSize, 256 * mib},
 	}
 	for _, d := range defaults {
@@ -206,6 +206,7 @@ func (o Options) withDefaults() (Options, error) {
 		}
 		*d.value = cmp.Or(*d.value, d.def)
 	}
+	o.PartitionSplitSize = cmp.Or(o.PartitionSplitSize, 10*gib)
 	if o.Sync != SyncAlways && o.Sync != SyncNone {
 		return o, fmt.Errorf("%w: Options.Sync is %d", ErrInvalid, o.Sync)
 	}

@@ -28,6 +28,18 @@ func (r *rig) cut(table *Table, at int, key string, reserved uint64) *manifest.S
 	if key == "" {
 		old = state.Table(table.core.ID).Partitions[at : at+2]
 	}
+	if trees := table.core.Trees()[at : at+len(old)]; !trees[0].Trimmed() || !trees[len(old)-1].Trimmed() {
+		if err := r.store.upkeep.Flush(ctx(), trees...); err != nil {
+			r.t.Fatal(err)
+		}
+		for _, tree := range trees {
+			if err := r.store.upkeep.Trim(ctx(), tree); err != nil {
+				r.t.Fatal(err)
+			}
+		}
+		state = r.store.state()
+		old = state.Table(table.core.ID).Partitions[at : at+len(old)]
+	}
 	next := &manifest.Replacement{Table: table.core.ID, After: r.store.pipeline.LastSeq() + reserved}
 	whole := manifest.Partition{ID: state.NextPartition, Start: old[0].Start, End: old[len(old)-1].End, FlushedSeq: old[0].FlushedSeq}
 	for _, p := range old {
@@ -136,7 +148,7 @@ func TestParentsBeforeChildrenGiveEachRowInOrder(t *testing.T) {
 
 func followShards(t *testing.T, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 0))
-	r := newRig(t, Options{})
+	r := newRig(t, Options{PartitionSplitSize: -1})
 	defer func() { r.store.Close() }()
 	spec := StreamSpec{RetentionSeconds: 1e6}
 	if random.IntN(2) == 0 {
@@ -205,7 +217,7 @@ func followShards(t *testing.T, seed uint64) {
 
 // TestAShardEndsOnceAllOfItIsVisible reads around a split that the store has not yet made.
 func TestAShardEndsOnceAllOfItIsVisible(t *testing.T) {
-	r := newRig(t, Options{})
+	r := newRig(t, Options{PartitionSplitSize: -1})
 	table := r.streamed("t", StreamSpec{RetentionSeconds: 1e6})
 	st := table.Stream()
 	put(t, table, "a", 1, "c", startMillis, "1")
@@ -269,7 +281,7 @@ func TestAShardEndsOnceAllOfItIsVisible(t *testing.T) {
 
 // TestAStreamOfSeveralPartitionsHasAShardForEach enables one after a split.
 func TestAStreamOfSeveralPartitionsHasAShardForEach(t *testing.T) {
-	r := newRig(t, Options{})
+	r := newRig(t, Options{PartitionSplitSize: -1})
 	table := r.table("t", TableOptions{})
 	put(t, table, "a", 1, "c", startMillis, "before")
 	r.cut(table, 0, "m", 3)
@@ -302,7 +314,7 @@ func TestAStreamOfSeveralPartitionsHasAShardForEach(t *testing.T) {
 // TestAShardIsForgottenAfterItsRecords lets the records of a parent expire, be dropped, and splits
 // once more.
 func TestAShardIsForgottenAfterItsRecords(t *testing.T) {
-	r := newRig(t, Options{})
+	r := newRig(t, Options{PartitionSplitSize: -1})
 	table := r.streamed("t", StreamSpec{RetentionSeconds: 3600})
 	begin := oldest(t, table.Stream())
 	put(t, table, "a", 1, "c", startMillis, "1")
