@@ -368,7 +368,6 @@ func TestOptionsAreValidated(t *testing.T) {
 		"MemtableSize":       {MemtableSize: -1},
 		"TableFileSize":      {TableFileSize: -1},
 		"WALSegmentSize":     {WALSegmentSize: -1},
-		"PartitionSplitSize": {PartitionSplitSize: -1},
 		"CacheSize":          {CacheSize: -1},
 		"Sync":               {Sync: 7},
 		"Compression":        {Compression: 7},

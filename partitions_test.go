@@ -24,6 +24,7 @@ type divided struct {
 	model    map[[2]int]string
 	consumed map[[2]int]string
 	shards   map[uint64]*StreamPosition
+	seen     map[uint64]bool // sequence numbers of records
 	records  int
 
 	last   [2]int // row that was written last, and what it held before
@@ -49,6 +50,7 @@ func newDivided(t *testing.T, seed uint64) *divided {
 
 // begin makes the table with its stream.
 func (d *divided) begin() {
+	d.seen = map[uint64]bool{}
 	d.consumed, d.shards = map[[2]int]string{}, map[uint64]*StreamPosition{}
 	d.table = d.rig.table("t", TableOptions{})
 	err := d.table.Alter(ctx(), TableChange{Stream: &StreamChange{Enable: &StreamSpec{RetentionSeconds: 1 << 30}}})
@@ -82,6 +84,10 @@ func (d *divided) consume(limits StreamLimits) (more bool, err error) {
 			return false, err
 		}
 		for _, r := range page.Records {
+			if d.seen[r.Sequence] {
+				return false, fmt.Errorf("shard %d has the change %d, which was read already", shard.ID, r.Sequence)
+			}
+			d.seen[r.Sequence] = true
 			at := [2]int{keyNumber(r.Key), int(r.Key[1].Int64())}
 			if d.records++; r.Action == StreamDelete {
 				delete(d.consumed, at)
