@@ -364,13 +364,13 @@ func TestWhatBelongsToAnotherStoreIsRefused(t *testing.T) {
 func TestOptionsAreValidated(t *testing.T) {
 	fsys := vfs.NewSim(vfs.SimOptions{})
 	for name, opts := range map[string]Options{
-		"MemoryBudget":       {MemoryBudget: -1},
-		"MemtableSize":       {MemtableSize: -1},
-		"TableFileSize":      {TableFileSize: -1},
-		"WALSegmentSize":     {WALSegmentSize: -1},
-		"CacheSize":          {CacheSize: -1},
-		"Sync":               {Sync: 7},
-		"Compression":        {Compression: 7},
+		"MemoryBudget":   {MemoryBudget: -1},
+		"MemtableSize":   {MemtableSize: -1},
+		"TableFileSize":  {TableFileSize: -1},
+		"WALSegmentSize": {WALSegmentSize: -1},
+		"CacheSize":      {CacheSize: -1},
+		"Sync":           {Sync: 7},
+		"Compression":    {Compression: 7},
 	} {
 		opts.Seams.FS = fsys
 		_, err := Open("/store", opts)

@@ -25,6 +25,9 @@ func TestSplitsAndMergesUnderLoad(t *testing.T) {
 	var acked numbers
 	const keys, rows = len(acked), len(acked[0])
 	replacements := 100
+	if testing.Short() {
+		replacements = 30
+	}
 	if n, _ := strconv.Atoi(os.Getenv("FLAGSTONE_REPLACEMENTS")); n > 0 {
 		replacements = n
 	}
