@@ -44,13 +44,13 @@ func TestSplitKeysAreChecked(t *testing.T) {
 	_, err := r.store.CreateTable(ctx(), TableSpec{Name: "t", SplitAt: Key("a")})
 	wantError(t, "CreateTable without a key, split", err, ErrInvalid)
 
-	table, err := r.store.CreateTable(ctx(), TableSpec{Name: "t", Key: key, SplitAt: many[1:]})
-	if err != nil {
+	if _, err := r.store.CreateTable(ctx(), TableSpec{Name: "t", Key: key, SplitAt: many[1:]}); err != nil {
 		t.Fatal(err)
 	}
 	slices.SortFunc(many[1:], func(a, b row.Value) int { return slices.Compare(a.Bytes(), b.Bytes()) })
 	r.crash(vfs.CrashLoseAll, 1)
-	if table = r.table("t", TableOptions{}); !slices.EqualFunc(table.Splits(), many[1:], row.Value.Equal) {
+	table := r.table("t", TableOptions{})
+	if !slices.EqualFunc(table.Splits(), many[1:], row.Value.Equal) {
 		t.Errorf("split at %v", table.Splits())
 	}
 	if info := table.Info(); info.Partitions != maxSplits+1 || info.SplitAt != nil {
