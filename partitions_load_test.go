@@ -26,7 +26,7 @@ func TestSplitsAndMergesUnderLoad(t *testing.T) {
 	const keys, rows = len(acked), len(acked[0])
 	replacements := 100
 	if testing.Short() {
-		replacements = 30
+		replacements = 20
 	}
 	if n, _ := strconv.Atoi(os.Getenv("FLAGSTONE_REPLACEMENTS")); n > 0 {
 		replacements = n

@@ -220,7 +220,11 @@ func (d *divided) check(model map[[2]int]string, at *Snapshot) {
 // writes, flushes, compactions and crashes with a model; snapshots, checkpoints and scans are open
 // meanwhile.
 func TestPartitionsSplitAndMergeUnseen(t *testing.T) {
-	for i := range 20 {
+	runs := 20
+	if testing.Short() {
+		runs = 4
+	}
+	for i := range runs {
 		seed := rand.Uint64()
 		if n, _ := strconv.ParseUint(os.Getenv("FLAGSTONE_SEED"), 10, 64); n > 0 && i == 0 {
 			seed = n

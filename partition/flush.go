@@ -95,7 +95,7 @@ func Heaviest(trees []*Tree) []*Tree {
 func (t *Tree) waitingUpTo(upTo uint64) (bytes int64, end uint64) {
 	s := t.pin()
 	defer s.unref()
-	waiting, end := s.waitingUpTo(upTo)
+	waiting, end := t.waitingIn(s, upTo)
 	for _, m := range waiting {
 		if bytes += m.bytes(); m.startSeq < t.began {
 			return math.MaxInt64 / 2, end
@@ -104,12 +104,13 @@ func (t *Tree) waitingUpTo(upTo uint64) (bytes int64, end uint64) {
 	return bytes, end
 }
 
-// waitingUpTo returns the memtables that wait and end at most at upTo, and where the last of them
-// ends, 0 if there are none.
-func (s *state) waitingUpTo(upTo uint64) (waiting []*memory, end uint64) {
+// waitingIn returns the memtables of a state that wait and end at most at upTo, and where the last of them
+// ends, 0 if there are none. Inherited memtables all end where the tree began, since they may be those of
+// several trees, and are flushed as one: none of them ends later than the next one begins.
+func (t *Tree) waitingIn(s *state, upTo uint64) (waiting []*memory, end uint64) {
 	waiting = s.waiting()
-	for len(waiting) > 0 && s.memories[len(waiting)].startSeq > upTo {
-		waiting = waiting[:len(waiting)-1]
+	for n := len(waiting); n > 0 && s.memories[n].startSeq > upTo && s.memories[n-1].startSeq >= t.began; n-- {
+		waiting = waiting[:n-1]
 	}
 	if len(waiting) > 0 {
 		end = s.memories[len(waiting)].startSeq // where the last one was rotated out
@@ -146,7 +147,7 @@ func Flush(g Group, settle func(endSeq uint64) (durable func() error, err error)
 		}
 		s := t.pin()
 		defer s.unref()
-		waiting, end := s.waitingUpTo(g.UpTo)
+		waiting, end := t.waitingIn(s, g.UpTo)
 		if end > endSeq {
 			flushes, endSeq = flushes[:0], end
 		}

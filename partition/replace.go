@@ -39,14 +39,17 @@ func Alone(trees []*Tree, f func() error) error {
 func HandOver(old, made []*Tree, nextSeq uint64) {
 	var memories []*memory
 	for _, t := range old {
-		memories = append(memories, t.state.Load().waiting()...)
+		for _, m := range t.state.Load().waiting() {
+			if !slices.Contains(memories, m) { // both halves of an earlier split may have it
+				memories = append(memories, m)
+				m.holders.Add(int64(len(made)))
+			}
+			m.holders.Add(-1)
+		}
 	}
-	// The order of memtables of different trees does not matter for reads, since they share no key.
-	// A flush takes the first ones, and the start of the next one must be above all that is flushed.
+	// The order of memtables of different trees does not matter, since they share no key, and those that are
+	// inherited are flushed together. The oldest start comes first: see Unchanged.
 	slices.SortStableFunc(memories, func(a, b *memory) int { return cmp.Compare(a.startSeq, b.startSeq) })
-	for _, m := range memories {
-		m.holders.Add(int64(len(made) - 1))
-	}
 	for _, t := range made {
 		t.replace(func(empty *state) *state {
 			m := empty.mutable()
@@ -66,6 +69,29 @@ func (t *Tree) Successors() []*Tree {
 		return *s
 	}
 	return nil
+}
+
+// Renew replaces an empty mutable memtable by one for sequence numbers from nextSeq on, the first one not
+// given out yet: Unchanged must not take what is flushed for something in memory. REQUIRES: no write is ordered
+// meanwhile.
+func (t *Tree) Renew(nextSeq uint64) {
+	if t.mutable.Load().bytes() == 0 {
+		t.replace(func(old *state) *state {
+			return newState(append(slices.Clone(old.waiting()), t.env.newMemory(nextSeq)), old.version)
+		})
+	}
+}
+
+// AwaitAlone returns when an Alone that has ended a flush or compaction of the tree is over, or soon.
+func (t *Tree) AwaitAlone() {
+	t.flushing.Lock()
+	defer t.flushing.Unlock()
+}
+
+// AwaitCompactions returns when the compactions that run are done.
+func (t *Tree) AwaitCompactions() {
+	t.compacting.Lock()
+	defer t.compacting.Unlock()
 }
 
 // Present returns the trees, and instead of those that were replaced their successors.

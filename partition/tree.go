@@ -223,16 +223,22 @@ func (t *Tree) Written() int64 {
 }
 
 // OldestSegment is the oldest log segment that holds something not yet flushed, or 0 if the
-// memtables are empty.
-func (t *Tree) OldestSegment() uint64 {
-	s := t.pin()
-	defer s.unref()
-	for _, m := range s.memories {
-		if segment := m.segment.Load(); segment != 0 {
-			return segment
+// memtables are empty. What the tree had when it was replaced counts.
+func (t *Tree) OldestSegment() (oldest uint64) {
+	consider := func(segment uint64) {
+		if segment != 0 && (oldest == 0 || segment < oldest) {
+			oldest = segment
 		}
 	}
-	return 0
+	s := t.pin()
+	defer s.unref()
+	for _, m := range s.memories { // inherited ones are not in the order of their first writes
+		consider(m.segment.Load())
+	}
+	for _, next := range t.Successors() {
+		consider(next.OldestSegment())
+	}
+	return oldest
 }
 
 // MutableSegment is the oldest log segment that holds something of the mutable memtable, or 0 if

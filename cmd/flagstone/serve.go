@@ -47,7 +47,7 @@ type serveCommand struct {
 	MemtableSize       size `default:"64MiB" placeholder:"SIZE" help:"Size at which a memtable is flushed, ${default} if not given."`
 	TableFileSize      size `default:"64MiB" placeholder:"SIZE" help:"Target size of table files, ${default} if not given."`
 	WALSegmentSize     size `name:"wal-segment-size" default:"16MiB" placeholder:"SIZE" help:"Size of log segments, ${default} if not given."`
-	PartitionSplitSize size `default:"10GiB" placeholder:"SIZE" help:"Size at which a partition is to be split, ${default} if not given."`
+	PartitionSplitSize size `default:"10GiB" placeholder:"SIZE" help:"Size from which a partition is split, ${default} if not given. Quiet neighbours with less than a quarter of it together are merged."`
 	CacheSize          size `default:"256MiB" placeholder:"SIZE" help:"Bound of the block cache, ${default} if not given."`
 
 	VerifyInterval time.Duration `default:"10s" placeholder:"DURATION" help:"How long scans, and reads of large values, believe what was verified; -1s verifies at every read. ${default} if not given."`

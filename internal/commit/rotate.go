@@ -42,6 +42,17 @@ func (p *Pipeline) Replace(old, made []*partition.Tree) {
 	}
 }
 
+// Renew renews the empty memtables of trees at one sequence number, which it returns: the last one given
+// out.
+func (p *Pipeline) Renew(trees []*partition.Tree) uint64 {
+	p.order.Lock()
+	defer p.order.Unlock()
+	for _, t := range trees {
+		t.Renew(p.nextSeq)
+	}
+	return p.nextSeq - 1
+}
+
 // SetAside rotates the memtables of trees that are about to be dropped, and does not ask for their
 // flush. REQUIRES: the caller is a function of Between.
 func (p *Pipeline) SetAside(trees []*partition.Tree) {

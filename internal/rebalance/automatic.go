@@ -31,7 +31,7 @@ func (r *Rebalancer) Grown(tree *partition.Tree) {
 
 // due schedules a look at all partitions.
 func (r *Rebalancer) due() {
-	r.Jobs.Submit(jobs.Kind{Class: executor.Cleanup, Name: "balancing partitions"}, func() error {
+	r.Jobs.Submit(jobs.Kind{Class: executor.Compaction, Name: "balancing partitions"}, func() error {
 		tables := map[uint64]*table.Table{}
 		var shown []balance.Table
 		for _, t := range r.Env.Tables() {
@@ -43,7 +43,8 @@ func (r *Rebalancer) due() {
 		for i := range plan.Reports {
 			r.report(tables[plan.Reports[i].Table], &plan.Reports[i])
 		}
-		return r.carryOut(tables, plan)
+		r.carryOut(tables, plan)
+		return nil // the next look plans again what failed
 	})
 }
 
@@ -68,36 +69,37 @@ func show(t *table.Table) balance.Table {
 	return shown
 }
 
-// carryOut does what was planned. What the users of a partition have made impossible meanwhile is left out:
-// the next plan knows.
-func (r *Rebalancer) carryOut(tables map[uint64]*table.Table, plan balance.Plan) error {
+// carryOut does what was planned, as far as that is possible.
+func (r *Rebalancer) carryOut(tables map[uint64]*table.Table, plan balance.Plan) {
 	ctx := context.Background()
 	for _, s := range plan.Splits {
-		r.Logger.Info("splitting a partition", "table", tables[s.Table].Name, "partition", s.Partition, "why", s.Why)
-		if err := r.Split(ctx, tables[s.Table], s.Key); err != nil {
-			return err
-		}
+		t := tables[s.Table]
+		r.failed(t, s.Partition, s.Why, r.Split(ctx, t, s.Key))
 	}
 	for _, m := range plan.Merges {
-		for _, tree := range tables[m.Table].Trees() {
-			if tree.ID() != m.Right {
-				continue
-			}
-			r.Logger.Info("merging partitions", "table", tables[m.Table].Name, "left", m.Left, "right", m.Right, "why", m.Why)
-			at, _ := tree.Bounds()
-			if err := r.Merge(ctx, tables[m.Table], at); err != nil && !errors.Is(err, ErrBusy) {
-				return err
+		t := tables[m.Table]
+		for _, tree := range t.Trees() {
+			if tree.ID() == m.Right {
+				at, _ := tree.Bounds()
+				r.failed(t, m.Right, m.Why, r.Merge(ctx, t, at))
 			}
 		}
 	}
-	return nil
+}
+
+// failed logs why a split or merge failed that was planned for a reason, unless the users of the table or
+// the store have made it impossible meanwhile.
+func (r *Rebalancer) failed(t *table.Table, partition uint64, why string, err error) {
+	if err != nil && !errors.Is(err, ErrBusy) && !errors.Is(err, table.ErrNotFound) && !errors.Is(err, table.ErrClosed) {
+		r.Logger.Error("cannot split or merge a partition", "table", t.Name, "partition", partition, "why", why, "error", err)
+	}
 }
 
 // report logs what splits cannot mend.
 func (r *Rebalancer) report(t *table.Table, found *balance.Report) {
 	if found.New {
-		r.Logger.Warn("a partition cannot be split as it should", "table", t.Name, "partition", found.Partition, "why", found.Kind.String(),
-			"key", found.Key, "bytes", found.Bytes, "units/s", found.Units, "limit", found.Limit)
+		r.Logger.Warn("splits do not help a partition", "table", t.Name, "partition", found.Partition, "why", found.Kind.String(),
+			"key", readable(t, found.Key), "bytes", found.Bytes, "units/s", found.Units, "limit", found.Limit)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/upkeep"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/partition"
+	"github.com/flagstone-db/flagstone/row"
 )
 
 // ErrBusy: two partitions were written so much that they were never flushed at one moment.
@@ -94,6 +95,9 @@ const mergeAttempts = 8
 // first flushes both, and compacts them until no file reaches outside of either. Errors match ErrBusy.
 func (r *Rebalancer) Merge(ctx context.Context, t *table.Table, at []byte) error {
 	for range mergeAttempts {
+		if err := t.Gone(); err != nil {
+			return err
+		}
 		low, high := neighbours(t, at)
 		if high == nil {
 			return nil
@@ -193,8 +197,12 @@ func (r *Rebalancer) note(t *table.Table, old, made []*partition.Tree, pause tim
 	}
 	count.Add(1)
 	r.pause.Store(max(r.pause.Load(), int64(pause)))
-	start, _ := made[len(made)-1].Bounds()
-	r.Logger.Info(what, "table", t.Name, "old", ids(old), "new", ids(made), "at", start, "pause", pause)
+	pair := made
+	if len(old) > 1 {
+		pair = old
+	}
+	at, _ := pair[1].Bounds()
+	r.Logger.Info(what, "table", t.Name, "old", ids(old), "new", ids(made), "at", readable(t, at), "pause", pause)
 }
 
 // level raises the sequence numbers up to which the partitions' files are complete to the same one: the log
@@ -204,7 +212,7 @@ func (r *Rebalancer) level(trees []*partition.Tree) error {
 	if len(trees) == 1 {
 		return nil
 	}
-	complete, flushed := r.Pipeline.LastSeq(), uint64(0)
+	complete, flushed := r.Pipeline.Renew(trees), uint64(0)
 	for _, tree := range trees {
 		complete, flushed = min(complete, tree.Complete()), max(flushed, tree.FlushedSeq())
 	}
@@ -252,6 +260,12 @@ func (r *Rebalancer) meters(old []*partition.Tree, made []*manifest.Partition) [
 	}
 	low, high := old[0].Load().Divide(made[1].Start, now)
 	return []*load.Meter{low, high}
+}
+
+// readable is the partition key at a bound, for people.
+func readable(t *table.Table, bound []byte) string {
+	v, _ := row.PartitionValueAt(bound, len(t.Key))
+	return v.Text()
 }
 
 func ids(trees []*partition.Tree) (list []uint64) {

@@ -39,7 +39,9 @@ func (u *Upkeep) flushAll(ctx context.Context, trees []*partition.Tree, upTo uin
 				err = u.flush(group)
 			}
 		}
-		if !errors.Is(err, partition.ErrReplaced) {
+		// A tree that was replaced meanwhile may have looked empty.
+		replaced := slices.ContainsFunc(trees, func(t *partition.Tree) bool { return t.Successors() != nil })
+		if err == nil && !replaced || err != nil && !errors.Is(err, partition.ErrReplaced) {
 			return err
 		}
 	}

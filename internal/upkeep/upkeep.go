@@ -99,6 +99,7 @@ func (u *Upkeep) lookAtIdle() {
 
 // NoteFiles tells the gate how far the compactions of a tree are behind.
 func (u *Upkeep) NoteFiles(tree *partition.Tree) {
+	tree.Levels() // may open files, and must not under the gate's lock
 	u.Gate.NoteTree(tree, func() (depth int, debt float64) {
 		levels := tree.Levels()
 		base := compaction.LargestBase(u.opts.Compaction)
@@ -125,15 +126,12 @@ func (u *Upkeep) nthCompactionDue(tree *partition.Tree, n int) {
 				u.nthCompactionDue(tree, n+1)
 			}
 		})
-		if stale(tree, err) {
+		if errors.Is(err, partition.ErrStale) {
 			u.nthCompactionDue(tree, n)
 			return nil
 		}
-		if errors.Is(err, partition.ErrReplaced) {
-			return nil // its successors have jobs of their own
-		}
-		if errors.Is(err, partition.ErrReplaced) {
-			return nil // the successors have jobs of their own
+		if errors.Is(err, partition.ErrReplaced) { // who replaces the tree, or fails to, lets it compact itself
+			err = nil
 		}
 		if did && err == nil {
 			u.NoteFiles(tree)
@@ -163,14 +161,22 @@ func (u *Upkeep) Compact(ctx context.Context, trees []*partition.Tree, start, en
 
 // Trim does the compactions of a tree that are due until no file reaches outside of its range.
 func (u *Upkeep) Trim(ctx context.Context, tree *partition.Tree) error {
-	for did := true; did && !tree.Trimmed(); {
-		err := ctx.Err()
+	for waited := false; !tree.Trimmed(); {
+		did, err := false, ctx.Err()
 		if err == nil {
 			did, err = tree.Compact(partition.Trimmed, nil)
 		}
-		if err != nil && !errors.Is(err, partition.ErrStale) && !errors.Is(err, partition.ErrReplaced) {
+		switch {
+		case errors.Is(err, partition.ErrReplaced):
+			return nil
+		case err != nil && !errors.Is(err, partition.ErrStale):
 			return err
+		case !did && err == nil && waited:
+			return nil
+		case !did && err == nil:
+			tree.AwaitCompactions() // one of them may have the file
 		}
+		waited = !did && err == nil
 	}
 	return nil
 }
@@ -181,15 +187,13 @@ func compact(ctx context.Context, tree *partition.Tree, start, end []byte) error
 			return err
 		}
 		_, more, err := tree.CompactRange(start, end)
-		if !stale(tree, err) && (err != nil || !more) {
+		switch {
+		case errors.Is(err, partition.ErrReplaced) && tree.Successors() == nil:
+			tree.AwaitAlone()
+		case !errors.Is(err, partition.ErrStale) && (err != nil || !more):
 			return err
 		}
 	}
-}
-
-// stale reports whether a flush or compaction of a tree must be done again.
-func stale(tree *partition.Tree, err error) bool {
-	return errors.Is(err, partition.ErrStale) || errors.Is(err, partition.ErrReplaced) && tree.Successors() == nil
 }
 
 // Settle returns when no memtable waits to be flushed and no compaction is due. An error says why
