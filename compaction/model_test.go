@@ -336,7 +336,7 @@ func (m *model) compact(idle bool) bool {
 	p := m.policy()
 	in := compaction.Input{
 		Levels: &m.levels, Clipped: m.clipped, Config: m.cfg, Policy: p,
-		Lost: m.rng.Int64N(2) * m.rng.Int64N(4000), Idle: idle,
+		Lost: m.rng.Int64N(2) * m.rng.Int64N(4000), Idle: idle, Trim: idle,
 	}
 	if m.deep {
 		in.Lost, in.Idle = 0, idle || m.rng.IntN(4) > 0

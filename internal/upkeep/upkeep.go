@@ -130,8 +130,8 @@ func (u *Upkeep) nthCompactionDue(tree *partition.Tree, n int) {
 			u.nthCompactionDue(tree, n)
 			return nil
 		}
-		if errors.Is(err, partition.ErrReplaced) { // who replaces the tree, or fails to, lets it compact itself
-			err = nil
+		if errors.Is(err, partition.ErrReplaced) {
+			did, err = false, nil // the call that replaces the tree, or fails to, schedules what follows
 		}
 		if did && err == nil {
 			u.NoteFiles(tree)
