@@ -301,7 +301,7 @@ func TestPowerLossAtEveryCallOfASplitAndAMerge(t *testing.T) {
 	t.Logf("%d calls", calls)
 	step := 1
 	if testing.Short() {
-		step = 7
+		step = 23
 	}
 	for n := 1; n <= calls; n += step {
 		t.Run(fmt.Sprint(n), func(t *testing.T) { powerLossInASplit(t, n) })
