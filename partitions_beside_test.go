@@ -3,9 +3,10 @@ package flagstone
 // What happens beside a split or a merge, at the moments that matter.
 
 import (
+	"bytes"
 	"fmt"
+	"runtime"
 	"testing"
-	"time"
 
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
@@ -25,22 +26,33 @@ func (e stallEnv) LogTrees() []*partition.Tree {
 	return trees
 }
 
+// shortSegments returns two tables of a store whose log has short segments.
+func shortSegments(t *testing.T) (r *rig, table, other *Table) {
+	r = newRig(t, Options{MemtableSize: 1 << 20, WALSegmentSize: 32 << 10})
+	return r, r.table("t", TableOptions{}), r.table("u", TableOptions{})
+}
+
+func putBeside(t *testing.T, table *Table, p, n int, v string) {
+	if err := table.Put(ctx(), Key(partitionKey(p), n), "c", startMillis, row.String(v)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fillSegments writes as much as several segments of the log hold.
+func fillSegments(t *testing.T, table *Table) {
+	for i := range 400 {
+		putBeside(t, table, 0, i, fmt.Sprintf("%0500d", i))
+	}
+}
+
 // TestTheLogIsKeptForTreesThatAreReplacedMeanwhile splits a table while the log behind the flush of another one is
 // released, and loses power.
 func TestTheLogIsKeptForTreesThatAreReplacedMeanwhile(t *testing.T) {
-	r := newRig(t, Options{MemtableSize: 1 << 20, WALSegmentSize: 32 << 10})
-	table := r.table("t", TableOptions{})
-	other := r.table("u", TableOptions{})
+	r, table, other := shortSegments(t)
 	for i := range 10 {
-		if err := table.Put(ctx(), Key(partitionKey(i), i), "c", startMillis, row.String(fmt.Sprint(i))); err != nil {
-			t.Fatal(err)
-		}
+		putBeside(t, table, i, i, fmt.Sprint(i))
 	}
-	for i := range 400 {
-		if err := other.Put(ctx(), Key(partitionKey(0), i), "c", startMillis, row.String(fmt.Sprintf("%0500d", i))); err != nil {
-			t.Fatal(err)
-		}
-	}
+	fillSegments(t, other)
 	done := false
 	r.store.upkeep.Parts.Env = stallEnv{roomsEnv{r.store}, func() {
 		if !done {
@@ -78,28 +90,16 @@ func (e workEnv) Work(f func() error) error {
 // TestTheLogIsKeptForMergedPartitions writes to both between the preparation of a merge and the merge, flushes another
 // table, and loses power.
 func TestTheLogIsKeptForMergedPartitions(t *testing.T) {
-	r := newRig(t, Options{MemtableSize: 1 << 20, WALSegmentSize: 32 << 10})
-	table := r.table("t", TableOptions{})
-	other := r.table("u", TableOptions{})
-	put := func(tb *Table, p, n int, v string) {
-		if err := tb.Put(ctx(), Key(partitionKey(p), n), "c", startMillis, row.String(v)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	r, table, other := shortSegments(t)
 	if err := table.Split(ctx(), row.String("p05")); err != nil {
 		t.Fatal(err)
 	}
-	put(table, 1, 0, "x")
-	put(table, 7, 0, "x")
-	roll := func() {
-		for i := range 400 {
-			put(other, 0, i, fmt.Sprintf("%0500d", i))
-		}
-	}
+	putBeside(t, table, 1, 0, "x")
+	putBeside(t, table, 7, 0, "x")
 	r.store.rebalancer.Parts.Env = workEnv{rebalanceEnv{r.store}, func() {
-		put(table, 7, 1, "high")
-		roll()
-		put(table, 1, 1, "low")
+		putBeside(t, table, 7, 1, "high")
+		fillSegments(t, other)
+		putBeside(t, table, 1, 1, "low")
 	}}
 	if err := table.Merge(ctx(), row.String("p05")); err != nil {
 		t.Fatal(err)
@@ -131,21 +131,30 @@ func (e editEnv) Edit(edit *manifest.Edit) (*manifest.State, error) {
 	return e.rebalanceEnv.Edit(edit)
 }
 
+// untilAFlushWaits returns when a tree was rotated by a flush that now waits for the tree's lock.
+func untilAFlushWaits(tree *partition.Tree) {
+	stacks := make([]byte, 1<<20)
+	for {
+		active, waiting := tree.MemoryBytes()
+		for _, goroutine := range bytes.Split(stacks[:runtime.Stack(stacks, true)], []byte("\n\n")) {
+			if active == 0 && waiting > 0 && bytes.Contains(goroutine, []byte("[sync.Mutex.Lock")) && bytes.Contains(goroutine, []byte("partition.Flush(")) {
+				return
+			}
+		}
+		runtime.Gosched()
+	}
+}
+
 // TestAFlushBesideAMergeKeepsTheOrderOfLevelZero flushes while the edit of a merge is being made durable, when only one
 // of the partitions has anything to rotate.
 func TestAFlushBesideAMergeKeepsTheOrderOfLevelZero(t *testing.T) {
 	r := newRig(t, Options{MemtableSize: 1 << 20})
 	table := r.table("t", TableOptions{})
-	put := func(p int, v string) {
-		if err := table.Put(ctx(), Key(partitionKey(p), 1), "c", startMillis, row.String(v)); err != nil {
-			t.Fatal(err)
-		}
-	}
 	if err := table.Split(ctx(), row.String("p05")); err != nil {
 		t.Fatal(err)
 	}
-	put(1, "old")
-	put(7, "old")
+	putBeside(t, table, 1, 1, "old")
+	putBeside(t, table, 7, 1, "old")
 	flushed := make(chan error, 1)
 	first := true
 	r.store.rebalancer.Parts.Env = editEnv{rebalanceEnv{r.store}, func() {
@@ -158,16 +167,10 @@ func TestAFlushBesideAMergeKeepsTheOrderOfLevelZero(t *testing.T) {
 			t.Fatal(err)
 		}
 		go func() { flushed <- r.store.Flush(ctx()) }()
-		for {
-			if m, w := low.MemoryBytes(); m == 0 && w > 0 {
-				break
-			}
-			time.Sleep(time.Millisecond)
-		}
-		time.Sleep(20 * time.Millisecond) // it waits for the tree
-		put(7, "x")
-		put(1, "new") // acknowledged
-		put(7, "y")
+		untilAFlushWaits(low)
+		putBeside(t, table, 7, 1, "x")
+		putBeside(t, table, 1, 1, "new") // acknowledged
+		putBeside(t, table, 7, 1, "y")
 	}}
 	if err := table.Merge(ctx(), row.String("p05")); err != nil {
 		t.Fatal(err)
@@ -195,20 +198,12 @@ func TestAFlushBesideAMergeKeepsTheOrderOfLevelZero(t *testing.T) {
 func TestAFlushBesideASplitFlushes(t *testing.T) {
 	r := newRig(t, Options{MemtableSize: 1 << 20, Sync: SyncNone})
 	table := r.table("t", TableOptions{})
-	if err := table.Put(ctx(), Key(partitionKey(1), 1), "c", startMillis, row.String("x")); err != nil {
-		t.Fatal(err)
-	}
+	putBeside(t, table, 1, 1, "x")
 	flushed := make(chan error, 1)
 	r.store.rebalancer.Parts.Env = editEnv{rebalanceEnv{r.store}, func() {
 		tree := table.core.Trees()[0]
 		go func() { flushed <- r.store.Flush(ctx()) }()
-		for {
-			if m, w := tree.MemoryBytes(); m == 0 && w > 0 {
-				break
-			}
-			time.Sleep(time.Millisecond)
-		}
-		time.Sleep(20 * time.Millisecond)
+		untilAFlushWaits(tree)
 	}}
 	if err := table.Split(ctx(), row.String("p05")); err != nil {
 		t.Fatal(err)

@@ -126,13 +126,13 @@ type flush struct {
 }
 
 // Flush writes the memtables of a group to table files of level 0. It returns the bytes that were
-// reserved in those that no other tree has yet to flush; did says that there were some memtables. A file with rows of several trees is listed by each of
-// them. A memtable's end is the sequence number at which it was rotated out; a tree whose last one
-// does not end where that of others does is left out. Flush calls settle with that end before it
-// writes: settle returns when every write below it is visible. durable then waits until these
-// writes are durable in the log too; it may run while files are written, since they count
-// only once the manifest names them. After an error the memtables still wait. It is ErrReplaced if a tree
-// was replaced: then other trees have its memtables.
+// reserved in those that no other tree has yet to flush; did says that there were some memtables. A
+// file with rows of several trees is listed by each of them. A memtable's end is the sequence number
+// at which it was rotated out; a tree whose last one does not end where that of others does is left
+// out. Flush calls settle with that end before it writes: settle returns when every write below it is
+// visible. durable then waits until these writes are durable in the log too; it may run while files
+// are written, since they count only once the manifest names them. After an error the memtables still
+// wait. The error is ErrReplaced if a tree was replaced: then other trees have its memtables.
 func Flush(g Group, settle func(endSeq uint64) (durable func() error, err error)) (freed int64, did bool, err error) {
 	var flushes []flush
 	var endSeq uint64

@@ -114,8 +114,8 @@ func (p *Pipeline) Between(f func()) {
 // Cut divides the writes of the store at a sequence number. It calls commit, which makes durable what
 // is to hold behind that number, while writes go on below it. Then it calls begin between two
 // writes: those before it have sequence numbers up to after, the others larger ones, and so it would
-// be after a crash. Numbers that no write got are skipped. begin must not block. If commit fails, begin
-// is not called.
+// be after a crash. Numbers that no write got are skipped. begin must not block. If Cut
+// fails, begin is not called.
 func (p *Pipeline) Cut(commit func(after uint64) error, begin func()) error {
 	// While the manifest is being written nothing is flushed, so that the memory budget bounds the
 	// writes that go on. The smallest takes more than these bytes.
@@ -127,7 +127,7 @@ func (p *Pipeline) Cut(commit func(after uint64) error, begin func()) error {
 	p.order.Lock()
 	defer p.order.Unlock()
 	if p.nextSeq > after+1 {
-		panic(fmt.Sprintf("commit: %d sequence numbers were used during one edit of the manifest", p.nextSeq-after))
+		return p.Fail(fmt.Errorf("commit: the writes beside an edit of the manifest used all sequence numbers up to %d", after))
 	}
 	p.nextSeq = after + 1
 	p.queue.applied(p.queue.push(p.lastLSN, after), p.publishable) // a commit of nothing

@@ -44,7 +44,11 @@ func (s *sample) Len() int           { return len(s.list) }
 func (s *sample) Less(i, j int) bool { return s.list[i].priority < s.list[j].priority }
 func (s *sample) Swap(i, j int)      { s.list[i], s.list[j] = s.list[j], s.list[i] }
 func (s *sample) Push(x any)         { s.list = append(s.list, x.(touched)) }
-func (s *sample) Pop() any           { panic("load: a sample never shrinks") }
+func (s *sample) Pop() any {
+	last := s.list[len(s.list)-1]
+	s.list = s.list[:len(s.list)-1]
+	return last
+}
 
 // offer takes an operation that stands for so many units into the sample, or leaves it out.
 func (s *sample) offer(key []byte, columns int, units int64, at time.Duration) {

@@ -59,7 +59,7 @@ func show(t *table.Table) balance.Table {
 			NoMerge: epoch == 0, // the table was made with it
 			Anchors: func(apart int64) iter.Seq2[[]byte, int64] {
 				anchors, err := tree.Anchors(apart)
-				if err != nil { // who reads the tree finds out
+				if err != nil { // a reader of the tree reports it
 					return func(func([]byte, int64) bool) {}
 				}
 				return anchors.All()
