@@ -139,18 +139,34 @@ func (r *Rows) sizes() iter.Seq[sample.Row] {
 // make n+1 pieces. A point holds a value of the first key column only, the partition key, which
 // is never divided between two pieces. limit bounds the number of points; 0 is no limit.
 //
-// The answer comes from the indexes of the table files and estimates of the memtables; no data is
-// read. Sizes are those on disk, compressed. For each table file that overlaps its end, a piece
-// can be too large by a sixteenth of splitBytes, or by a block if that is more; it can also be
-// too large by one partition key.
+// The answer comes from the indexes of the table files and a sample of the memtables; no data block is
+// read. Sizes are those on disk, compressed, with values in value files. A piece is larger or smaller than
+// splitBytes by at most an eighth of it, and one block of each table file, or of each level above level 0,
+// that overlaps its start or its end. It is smaller by up to one partition key, where that would have made
+// it too large; a partition key larger than splitBytes makes a piece as large. What is in memtables is
+// estimated from some 256 rows or more for each piece: in 95 of 100 pieces that is wrong by less than an eighth if
+// rows are of about the same size. The last piece is what is left.
 func (t *Table) SplitPoints(ctx context.Context, splitBytes int64, limit int) ([][]row.Value, error) {
 	if splitBytes < 1 || limit < 0 {
 		return nil, fmt.Errorf("%w: split points of %d bytes, at most %d", ErrInvalid, splitBytes, limit)
 	}
-	var cutter *partition.Cutter
-	err := t.core.Steady(func(trees []*partition.Tree) error {
-		cutter = partition.NewCutter(len(t.core.Key), splitBytes, cmp.Or(limit, math.MaxInt))
-		for _, tree := range trees {
+	cutter, err := t.cut(ctx, nil, nil, splitBytes, cmp.Or(limit, math.MaxInt))
+	if err != nil {
+		return nil, err
+	}
+	values := cutter.Points()
+	points := make([][]row.Value, len(values))
+	for i := range values {
+		points[i] = values[i : i+1 : i+1]
+	}
+	return points, nil
+}
+
+// cut cuts what lies between two keys into pieces.
+func (t *Table) cut(ctx context.Context, low, high []byte, pieceBytes int64, limit int) (cutter *partition.Cutter, err error) {
+	err = t.core.Steady(func([]*partition.Tree) error {
+		cutter = partition.NewCutter(len(t.core.Key), low, high, pieceBytes, limit)
+		for _, tree := range t.core.Partitions.Load().Between(low, high) {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
@@ -163,15 +179,7 @@ func (t *Table) SplitPoints(ctx context.Context, splitBytes int64, limit int) ([
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	values := cutter.Points()
-	points := make([][]row.Value, len(values))
-	for i := range values {
-		points[i] = values[i : i+1 : i+1]
-	}
-	return points, nil
+	return cutter, err
 }
 
 // ApproximateSize is about how many bytes the table takes, in memory and on

@@ -155,15 +155,20 @@ func (it *Iterator) Cell() *row.Cell {
 }
 
 // Sample calls fn with about one row key in apart, at most four times as many, in ascending
-// order. It visits only rows with high towers in the skiplist. The key is valid until the
-// memtable is freed.
-func (m *Memtable) Sample(apart int64, fn func(key []byte)) {
+// order. size is about how many bytes the row has, and those around it that are left out. It visits only
+// rows with high towers in the skiplist. The key is valid until the memtable is freed.
+func (m *Memtable) Sample(apart int64, fn func(key []byte, size int64)) {
 	level := 0
 	for ; level < maxHeight-1 && 4<<(2*level) <= apart; level++ {
 	}
 	for l := link(m.row(m.head).next(level).Load()); l != 0; {
 		n := m.row(l)
-		fn(n.key())
+		size := int64(n.keyLen) + m.packedOf(n).size
+		later := laterCells{m: m, head: link(n.index.Load())}
+		for ok := later.FirstCell(); ok; ok = later.NextCell() {
+			size += int64(len(later.cell.Column) + len(later.cell.Value) + cellHeader)
+		}
+		fn(n.key(), size<<(2*level))
 		l = link(n.next(level).Load())
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"math"
 
 	"github.com/flagstone-db/flagstone/row"
@@ -47,7 +48,7 @@ func (e *Engine) ComputeSplitPointsBySize(ctx context.Context, instance string, 
 		resp.Points = append(resp.Points, nameKey(t.key, p))
 	}
 	splits := len(points) + 1
-	resp.Locations = []SplitLocation{{Location: location(instance), Repeat: int64(splits)}}
+	resp.Locations = locations(t, points)
 	resp.Consumed = CapacityUnit{Read: int32(min(splits, math.MaxInt32))}
 	e.charge(t, resp.Consumed)
 	return resp, nil
@@ -127,9 +128,33 @@ func splitSize(req *SplitPointsRequest) (size int64, limit int, bad *Error) {
 	return req.SplitSize * unit, limit, nil
 }
 
-// location names the place of an instance's data. Clients use it to send work on neighbouring
-// splits to one place; here there is only one.
-func location(instance string) string {
-	sum := sha256.Sum256([]byte(instance))
+// locations names the partition in which each split begins: one location for all splits that follow each
+// other and begin in the same one. Clients use it to send work on neighbouring splits to one place.
+func locations(t *table, points [][]row.Value) (list []SplitLocation) {
+	partitions := t.engine.Partitions()
+	for i := range len(points) + 1 {
+		for i > 0 && len(partitions) > 1 && !below(points[i-1][0], partitions[1].Start) {
+			partitions = partitions[1:]
+		}
+		where := location(t, partitions[0].ID)
+		if n := len(list); n == 0 || list[n-1].Location != where {
+			list = append(list, SplitLocation{Location: where})
+		}
+		list[len(list)-1].Repeat++
+	}
+	return list
+}
+
+// below compares two values of a table's first key column.
+func below(a, b row.Value) bool {
+	if a.Type() == row.TypeInteger {
+		return a.Int64() < b.Int64()
+	}
+	return bytes.Compare(a.Bytes(), b.Bytes()) < 0
+}
+
+// location is the name of a partition, which is the same as long as the partition exists.
+func location(t *table, partition uint64) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d", t.engine.Name(), partition))
 	return hex.EncodeToString(sum[:16])
 }

@@ -467,4 +467,31 @@ func TestSplitsCoverTheTableInKeyOrder(t *testing.T) {
 	if n := len(compute(ptr(int32(2))).Points); n > 2 {
 		t.Errorf("%d points, the limit is 2", n)
 	}
+	if len(resp.Locations) != 1 {
+		t.Errorf("%d locations in one partition", len(resp.Locations))
+	}
+
+	stored, bad := f.table(testInstance, "t")
+	if bad != nil {
+		t.Fatal(bad)
+	}
+	points := resp.Points
+	for _, p := range [][]KeyValue{points[0], points[2]} {
+		if err := stored.engine.Split(context.Background(), p[0].Value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	divided := compute(nil)
+	if n := len(divided.Locations); n != 3 || divided.Locations[0].Location == divided.Locations[1].Location {
+		t.Errorf("%d locations in three partitions: %v", n, divided.Locations)
+	}
+	splits := int64(0)
+	for i, l := range compute(nil).Locations {
+		if splits += l.Repeat; l != divided.Locations[i] {
+			t.Errorf("location %d was %v, now it is %v", i, divided.Locations[i], l)
+		}
+	}
+	if want := int64(len(divided.Points) + 1); splits != want {
+		t.Errorf("the locations in three partitions have %d splits, want %d", splits, want)
+	}
 }

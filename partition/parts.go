@@ -132,7 +132,7 @@ func (t *Tree) partEnds(v *version, c *compaction.Candidate) ([][]byte, error) {
 	var anchors Anchors
 	for level, metas := range c.Inputs {
 		for i, f := range v.open(level, metas) {
-			if err := t.addFile(&anchors, f, metas[i].Size/partAnchors); err != nil {
+			if err := t.span().addFile(&anchors, f, metas[i].Size/partAnchors); err != nil {
 				return nil, err
 			}
 		}
@@ -156,7 +156,8 @@ func flushEnds(flushes []flush) [][]byte {
 	var anchors Anchors
 	for _, f := range flushes {
 		for _, m := range f.waiting {
-			f.addMemory(&anchors, m, total/(n*partAnchors))
+			apart := total / (n * partAnchors)
+			f.span().addMemory(&anchors, m, apart, apart/4)
 		}
 	}
 	return divide(&anchors, n)

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/flagstone-db/flagstone/internal/tablefiles"
 	"github.com/flagstone-db/flagstone/row"
@@ -19,98 +20,91 @@ const AnchorShare = 16
 func (t *Tree) Anchors(apart int64) (*Anchors, error) {
 	s := t.pin()
 	defer s.unref()
-	return t.anchors(s, apart, t.weighMemory)
+	return anchors(s, t.span(), apart, 0)
 }
 
-// anchors is Anchors of a pinned state; memory adds those of a memtable.
-func (t *Tree) anchors(s *state, apart int64, memory func(to *Anchors, m *memory, apart int64)) (*Anchors, error) {
+// span is a range of keys: start <= key < end. A nil end is unbounded.
+type span struct{ start, end []byte }
+
+func (t *Tree) span() span { return span{t.start, t.end} }
+
+func (r span) contains(key []byte) bool {
+	return bytes.Compare(key, r.start) >= 0 && (r.end == nil || bytes.Compare(key, r.end) < 0)
+}
+
+// within is the part of the range that lies in another one.
+func (r span) within(o span) span {
+	if bytes.Compare(r.start, o.start) < 0 {
+		r.start = o.start
+	}
+	if r.end == nil || o.end != nil && bytes.Compare(o.end, r.end) < 0 {
+		r.end = o.end
+	}
+	return r
+}
+
+// anchors is Anchors of what a pinned state has in a range; sampled is that of addMemory.
+func anchors(s *state, in span, apart, sampled int64) (*Anchors, error) {
 	found := new(Anchors)
-	files := s.version.files
-	for _, f := range files {
-		if err := t.addFile(found, f, apart); err != nil {
+	for _, f := range s.version.files {
+		if err := in.addFile(found, f, apart); err != nil {
 			return nil, err
 		}
 	}
 	for _, m := range s.memories {
-		memory(found, m, apart)
+		in.addMemory(found, m, apart, sampled)
 	}
 	return found, nil
 }
 
-// addFile adds anchors of a file, clipped to the tree's range, that are at least apart bytes from
+// addFile adds anchors of a file, clipped to the range, that are at least apart bytes from
 // each other. The last one may be the range's end.
-func (t *Tree) addFile(to *Anchors, f *tablefiles.File, apart int64) error {
-	r, err := f.Reader()
+func (r span) addFile(to *Anchors, f *tablefiles.File, apart int64) error {
+	file, err := f.Reader()
 	if err != nil {
 		return err
 	}
-	rest := r.WalkIndex(t.start, t.end, func(key []byte, since int64) int64 {
+	rest := file.WalkIndex(r.start, r.end, func(key []byte, since int64) int64 {
 		to.Add(key, since)
 		return apart
 	})
 	last := f.Meta.Largest
-	if t.end != nil && bytes.Compare(last, t.end) > 0 {
-		last = t.end
+	if r.end != nil && bytes.Compare(last, r.end) > 0 {
+		last = r.end
 	}
-	to.Add(last, rest)
+	if rest > 0 {
+		to.Add(last, rest)
+	}
 	return nil
 }
 
-// add adds an anchor if its key is in the tree's range: memtables of a tree that was divided can
-// reach beyond it.
-func (t *Tree) add(to *Anchors, key []byte, size int64) {
-	if t.Contains(key) {
-		to.Add(key, size)
-	}
-}
-
-// addMemory adds random anchors that are about apart bytes from each other. A memtable knows
-// only the average size of its rows.
-func (t *Tree) addMemory(to *Anchors, m *memory, apart int64) {
-	rows := int64(m.table.Rows())
+// addMemory adds anchors of a memtable, clipped to the range, that are about apart bytes from each
+// other. An anchor's key is the last row of its bytes. It looks at one row in sampled bytes, at random; 0 is
+// every row.
+func (r span) addMemory(to *Anchors, m *memory, apart, sampled int64) {
+	rows, used := int64(m.table.Rows()), m.table.Used()
 	if rows == 0 {
 		return
 	}
-	used := m.table.Used()
-	first, found := len(to.list), int64(0)
-	m.table.Sample(apart/max(used/rows, 1), func(key []byte) {
-		found++
-		t.add(to, key, 0)
-	})
-	sampled := to.list[first:]
-	for i := range sampled {
-		sampled[i].bytes = used / found
-	}
-}
-
-// weighMemory adds anchors that are about apart bytes from each other. An anchor's key is the
-// last row of its bytes.
-func (t *Tree) weighMemory(to *Anchors, m *memory, apart int64) {
 	var since, total int64
-	var key []byte
+	var last []byte
 	first := len(to.list)
-	it := m.table.NewIterator()
-	for ok := it.First(); ok; ok = it.NextRow() {
-		size := int64(len(it.RowKey()))
-		for ok := it.FirstCell(); ok; ok = it.NextCell() {
-			c := it.Cell()
-			size += int64(len(c.Column) + len(c.Value))
-		}
+	m.table.Sample(sampled/max(used/rows, 1), func(key []byte, size int64) {
 		total += size
-		if !t.Contains(it.RowKey()) {
-			continue
+		if !r.contains(key) {
+			return
 		}
-		key = it.RowKey()
+		last = key
 		if since += size; since >= apart {
 			to.Add(key, since)
 			since = 0
 		}
-	}
+	})
 	if since > 0 {
-		to.Add(key, since)
+		to.Add(last, since)
 	}
-	// The rest is what the memtable takes beside keys and values.
-	factor := max(float64(m.table.Used())/float64(max(total, 1)), 1)
+	// The rest is what the memtable takes beside keys and values, and what chance has left out.
+	factor := float64(used) / float64(max(total, 1))
 	weighed := to.list[first:]
 	for i := range weighed {
 		weighed[i].bytes = int64(float64(weighed[i].bytes) * factor)
@@ -141,91 +135,165 @@ func (t *Tree) ApproximateSize() int64 {
 	return scanned + values
 }
 
-// Cutter divides data into pieces of about a given size. It is shown the places of all trees in
-// key order. A piece ends at the first place where it is large enough, at a boundary between
-// partition keys. So it is too large by at most the data between two places plus one partition
+const (
+	// cutShare divides the size of a piece into how much of it may be counted without its exact
+	// place when the piece is ended: all runs together.
+	cutShare = 8
+	// sampleShare divides it into how much of a memtable one sampled row stands for, about.
+	sampleShare = 256
+)
+
+// Cutter divides the data of a range of keys into pieces of about a given size. It is shown the places
+// of all trees in key order. A piece ends at the first place where it is large enough, at a boundary
+// between partition keys. So it is too large by at most the data between two places, or one partition
 // key.
 type Cutter struct {
 	columns    int
 	pieceBytes int64
 	limit      int
+	in         span
 	points     []row.Value
-	size       int64  // of the piece under way
-	last, next []byte // encoded keys: the newest point's, and the buffer for the next
+	sizes      []int64 // of the pieces that end at the points
+	size       int64   // of the piece under way
+	last, next []byte  // encoded keys: the newest point's, and the buffer for the next
 }
 
-// NewCutter returns a cutter for keys of so many columns that finds at most limit points.
-func NewCutter(columns int, pieceBytes int64, limit int) *Cutter {
-	return &Cutter{columns: columns, pieceBytes: pieceBytes, limit: limit}
+// NewCutter returns a cutter for keys of so many columns, from low to high, that finds at most limit
+// points. A nil high is unbounded.
+func NewCutter(columns int, low, high []byte, pieceBytes int64, limit int) *Cutter {
+	return &Cutter{columns: columns, in: span{low, high}, pieceBytes: pieceBytes, limit: limit, last: low}
 }
 
 // Points are the partition-key values between the pieces.
 func (c *Cutter) Points() []row.Value { return c.points }
 
-// show shows the cutter a place, and how much data lies between it and the place before. apart
-// is how much data may lie between it and the next, and negative when there are enough points.
-func (c *Cutter) show(key []byte, since int64) (apart int64) {
-	if c.size += since; c.size >= c.pieceBytes && len(c.points) < c.limit {
-		if v, ok := row.PartitionValueAt(key, c.columns); ok {
-			encoded, err := row.AppendKey(c.next[:0], c.columns, v)
-			if err == nil && bytes.Compare(encoded, c.last) > 0 {
-				c.points = append(c.points, v.Clone()) // the key is the caller's
-				c.next, c.last, c.size = c.last, encoded, 0
-			}
-		}
+// Sizes are about how many bytes each piece has: one more than there are points. The last one is too
+// small if the limit was reached.
+func (c *Cutter) Sizes() []int64 { return append(c.sizes, c.size) }
+
+// show shows the cutter a place, and how much data lies between it and the place before. It reports whether
+// a piece ended, which is where the partition key of the place begins.
+func (c *Cutter) show(key []byte, since int64) (ended bool) {
+	if c.size += since; c.size < c.pieceBytes || len(c.points) >= c.limit {
+		return false
 	}
-	if len(c.points) >= c.limit {
-		return -1
+	v, ok := row.PartitionValueAt(key, c.columns)
+	if !ok {
+		return false
 	}
-	return max(c.pieceBytes-c.size, c.share())
+	encoded, err := row.AppendKey(c.next[:0], c.columns, v)
+	if err != nil || bytes.Compare(encoded, c.last) <= 0 || !c.in.contains(encoded) {
+		return false
+	}
+	c.points = append(c.points, v.Clone()) // the key is the caller's
+	c.sizes = append(c.sizes, c.size)
+	c.next, c.last, c.size = c.last, encoded, 0
+	return true
 }
 
-// share is how much data may be counted without its exact place.
-func (c *Cutter) share() int64 { return c.pieceBytes / AnchorShare }
+// carry says that so much of the piece that ended last lies behind its end.
+func (c *Cutter) carry(size int64) {
+	c.sizes[len(c.sizes)-1] -= size
+	c.size += size
+}
 
-// Cut shows the tree's data to a cutter. It reads what Anchors reads. If the table files are one
-// run, as in a settled tree, and the memtables hold little, then pieces end exactly to a block,
-// and each end costs one look at the index.
+// apart is how much data may lie between a place and the next, negative when there are enough points.
+func (c *Cutter) apart() int64 {
+	switch {
+	case len(c.points) >= c.limit:
+		return -1
+	case c.size < c.pieceBytes:
+		return c.pieceBytes - c.size
+	}
+	return c.pieceBytes / cutShare // a partition key is as large as the piece
+}
+
+// Cut shows the tree's data to a cutter. It reads indexes of table files, and samples memtables. If the
+// table files are one run, as in a settled tree, and the memtables hold little, then pieces end
+// exactly to a block, and each end costs two looks at the index.
 func (t *Tree) Cut(c *Cutter) error {
 	s := t.pin()
 	defer s.unref()
-	run, little, ok := s.onlyRun(c.share())
-	if !ok {
-		found, err := t.anchors(s, c.share(), t.addMemory)
-		if err != nil {
-			return err
+	in := t.span().within(c.in)
+	if len(s.version.runs) == 1 {
+		if memory := s.memoryBytes(); memory <= c.pieceBytes/(2*cutShare) {
+			c.size += memory
+			return in.cutRun(c, s.version.runs[0])
 		}
-		for key, since := range found.All() {
-			if c.show(key, since) < 0 {
-				return nil
+	}
+	runs := len(s.version.runs)
+	for _, m := range s.memories {
+		if !m.table.Empty() {
+			runs++
+		}
+	}
+	found, err := anchors(s, in, c.pieceBytes/int64(cutShare*max(runs, 2)), c.pieceBytes/sampleShare)
+	if err != nil {
+		return err
+	}
+	i, list := 0, found.list
+	for key, since := range found.All() {
+		if c.show(key, since) {
+			var behind int64
+			for j := i; j > 0 && bytes.Compare(list[j-1].key, c.last) > 0; j-- {
+				behind += list[j].bytes
 			}
+			c.carry(behind)
 		}
-		return nil
+		i++
 	}
-	for _, f := range run {
-		if len(c.points) >= c.limit {
-			return nil
-		}
-		r, err := f.Reader()
-		if err != nil {
-			return err
-		}
-		c.size += r.WalkIndex(t.start, t.end, c.show)
-	}
-	c.size += little
 	return nil
 }
 
-// onlyRun returns the only run of files, and the bytes in the memtables, if there is one run and
-// the memtables take at most limit.
-func (s *state) onlyRun(limit int64) (run []*tablefiles.File, memory int64, ok bool) {
+// cutRun shows what a run of files has in the range.
+func (r span) cutRun(c *Cutter, run []*tablefiles.File) error {
+	for i, f := range run {
+		if len(c.points) >= c.limit {
+			return nil
+		}
+		file, err := f.Reader()
+		if err != nil {
+			return err
+		}
+		c.size += file.WalkIndex(r.start, r.end, func(key []byte, since int64) int64 {
+			if c.show(key, since) {
+				c.carry(span{c.last, key}.within(r).behind(run[:i+1]))
+			}
+			return c.apart()
+		})
+	}
+	return nil
+}
+
+// behind is how much of a run lies in the range, without the block that holds its start.
+func (r span) behind(run []*tablefiles.File) (size int64) {
+	for _, f := range slices.Backward(run) {
+		if bytes.Compare(f.Meta.Largest, r.start) < 0 {
+			break
+		}
+		file, err := f.Reader()
+		if err != nil {
+			break // the caller has opened the others, and the next reader finds out
+		}
+		found := false
+		rest := file.WalkIndex(r.start, r.end, func([]byte, int64) int64 {
+			found = true
+			return -1
+		})
+		if !found {
+			break
+		}
+		size += rest
+	}
+	return size
+}
+
+// memoryBytes is about what the state has in memtables, of those that several trees hold a part.
+func (s *state) memoryBytes() (size int64) {
 	for _, m := range s.memories {
 		if !m.table.Empty() {
-			memory += m.table.Used()
+			size += m.table.Used() / max(m.holders.Load(), 1)
 		}
 	}
-	if len(s.version.runs) != 1 || memory > limit {
-		return nil, 0, false
-	}
-	return s.version.runs[0], memory, true
+	return size
 }

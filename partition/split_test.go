@@ -37,7 +37,7 @@ func spread(r *rig, rng *rand.Rand, partitions, runs int) (names []string, rows 
 
 // cut shows anchors to a cutter.
 func cut(anchors *Anchors, columns int, piece int64, limit int) []row.Value {
-	c := NewCutter(columns, piece, limit)
+	c := NewCutter(columns, nil, nil, piece, limit)
 	for key, since := range anchors.All() {
 		c.show(key, since)
 	}
@@ -84,14 +84,14 @@ func TestCutPointsDivideWithinTheirBound(t *testing.T) {
 			slack := int64(runs) * (largest + piece/AnchorShare)
 			checkPieces(t, fmt.Sprintf("seed %d, coarse, pieces of %d", seed, piece), names, rows,
 				cut(coarse, 2, piece, math.MaxInt), piece, total, slack)
-			c := NewCutter(2, piece, math.MaxInt)
+			c := NewCutter(2, nil, nil, piece, math.MaxInt)
 			must(t, r.tree.Cut(c))
 			if runs == 1 {
 				slack = largest
 			}
 			checkPieces(t, fmt.Sprintf("seed %d, as found, pieces of %d", seed, piece), names, rows, c.Points(), piece, total, slack)
 			for _, limit := range []int{0, 1, 5} {
-				c = NewCutter(2, piece, limit)
+				c = NewCutter(2, nil, nil, piece, limit)
 				must(t, r.tree.Cut(c))
 				if len(c.Points()) > limit {
 					t.Errorf("%d points, limit %d", len(c.Points()), limit)
@@ -223,7 +223,7 @@ func TestAnchorsReturnTheErrorOfAFileThatCannotBeOpened(t *testing.T) {
 		t.Errorf("anchors: %v", err)
 	}
 	breakOpen()
-	if err := r.tree.Cut(NewCutter(2, 100, 5)); !errors.Is(err, broken) {
+	if err := r.tree.Cut(NewCutter(2, nil, nil, 100, 5)); !errors.Is(err, broken) {
 		t.Errorf("cut: %v", err)
 	}
 }

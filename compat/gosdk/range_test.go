@@ -315,6 +315,7 @@ func TestSplitPointsCutATableIntoItsRows(t *testing.T) {
 			t.Errorf("split %d does not begin where its predecessor ends", i)
 		}
 		want(t, "length of a location", len(split.Location), 32)
+		want(t, "location in the only partition", split.Location, all[0].Location)
 		q := over("Split", split.LowerBound, split.UpperBound)
 		q.ColumnsToGet = []string{"i"}
 		r, err := c.GetRange(&ots.GetRangeRequest{RangeRowQueryCriteria: &q})
