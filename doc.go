@@ -50,7 +50,8 @@
 // The files of this package read well in this order: options.go and errors.go; store.go, which
 // opens and closes a store, with recovery.go, treeenv.go and background.go; the tables in table.go,
 // catalog.go, droptable.go and partitions.go; a write in change.go, update.go, outside.go, batch.go
-// and transaction.go; a read in row.go, read.go, snapshot.go and scan.go; the streams in stream.go
+// and transaction.go; a read in row.go, read.go, snapshot.go, scan.go
+// and parallel.go; the streams in stream.go
 // and readstream.go; and what users rarely call in sample.go, metrics.go, checkpoint.go, check.go
 // and copy.go.
 package flagstone

@@ -167,3 +167,37 @@ func ExampleTable_Stream() {
 	// false alice 1
 	// true alice 0
 }
+
+// A parallel scan reads a table with several goroutines, each of which keeps what it needs for itself.
+func ExampleTable_ScanParallel() {
+	dir, err := os.MkdirTemp("", "flagstone")
+	check(err)
+	defer os.RemoveAll(dir)
+
+	ctx := context.Background()
+	store, err := flagstone.Open(dir, flagstone.Options{})
+	check(err)
+	defer store.Close()
+	people, err := store.CreateTable(ctx, flagstone.TableSpec{
+		Name: "people", Key: []flagstone.KeyColumn{{Name: "id", Type: row.TypeInteger}},
+	})
+	check(err)
+	batch := store.NewBatch()
+	for id := range 1000 {
+		batch.Row(people, flagstone.Key(id)).Put("city", flagstone.Now, row.String("Vienna"))
+	}
+	check(store.Apply(ctx, batch))
+
+	const workers = 4
+	var counts [workers]int
+	whole := false
+	check(people.ScanParallel(ctx, flagstone.ParallelScan{
+		Workers:  workers,
+		Progress: func(done, total int64) { whole = done == total },
+	}, func(worker int, r *flagstone.Row) error {
+		counts[worker]++
+		return nil
+	}))
+	fmt.Println(counts[0]+counts[1]+counts[2]+counts[3], whole)
+	// Output: 1000 true
+}

@@ -98,3 +98,49 @@ func BenchmarkPoints(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkScanParallel reads all rows of a settled table by one scan, and by a parallel scan of 1, 2 and 4 workers.
+func BenchmarkScanParallel(b *testing.B) {
+	f, rows := loadSmall(b, true)
+	defer f.store.Close()
+	report := func(b *testing.B, count int64) {
+		if count != int64(b.N)*int64(rows) {
+			b.Fatalf("%d rows in %d scans of %d", count, b.N, rows)
+		}
+		b.ReportMetric(float64(count)/b.Elapsed().Seconds()/1e6, "Mrows/s")
+	}
+	b.Run("scan", func(b *testing.B) {
+		count := int64(0)
+		for range b.N {
+			for _, err := range f.table.Scan(context.Background(), nil, nil, flagstone.ScanOptions{}).All() {
+				if err != nil {
+					b.Fatal(err)
+				}
+				count++
+			}
+		}
+		report(b, count)
+	})
+	for _, workers := range []int{1, 2, 4} {
+		b.Run("workers="+strconv.Itoa(workers), func(b *testing.B) {
+			counts := make([]struct {
+				n int64
+				_ [120]byte // a cache line of its own
+			}, workers)
+			for range b.N {
+				err := f.table.ScanParallel(context.Background(), flagstone.ParallelScan{Workers: workers}, func(worker int, _ *flagstone.Row) error {
+					counts[worker].n++
+					return nil
+				})
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+			count := int64(0)
+			for i := range counts {
+				count += counts[i].n
+			}
+			report(b, count)
+		})
+	}
+}

@@ -1,6 +1,6 @@
 // Package scan walks the rows of a scan: over the partitions of a table, within bounds, up to a
 // number of cells examined. Where a single run holds the next rows, it reads several at once, a
-// chunk, and returns them one by one.
+// chunk, and returns them one by one. Pieces divides a scan between several goroutines.
 package scan
 
 import (

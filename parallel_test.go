@@ -1,0 +1,212 @@
+package flagstone
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/flagstone-db/flagstone/row"
+)
+
+const (
+	parallelKeys = 300 // partition keys
+	parallelRows = 20  // of each
+)
+
+// parallelTable makes a table in which each partition key has rows 0 to parallelRows-1, in memory and in files.
+func parallelTable(t *testing.T) (*Store, *Table) {
+	store, err := Open(filepath.Join(t.TempDir(), "store"), Options{
+		MemtableSize: 64 << 10, MemoryBudget: 1 << 20, TableFileSize: 64 << 10, Sync: SyncNone, PartitionSplitSize: -1,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	table, err := store.CreateTable(ctx(), TableSpec{
+		Name: "t", Key: []KeyColumn{{Name: "p", Type: row.TypeInteger}, {Name: "n", Type: row.TypeInteger}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeGeneration(t, store, table, 0)
+	return store, table
+}
+
+// writeGeneration writes the same number to all rows, by one batch.
+func writeGeneration(t *testing.T, store *Store, table *Table, number int64) {
+	batch := store.NewBatch()
+	for p := range parallelKeys {
+		for n := range parallelRows {
+			batch.Row(table, Key(p, n)).Put("c", startMillis, row.Integer(number))
+		}
+	}
+	if err := store.Apply(ctx(), batch); err != nil {
+		t.Error(err)
+	}
+}
+
+// scanParallel scans partition keys from low, inclusive, to high, exclusive, and checks what it is given.
+func scanParallel(table *Table, low, high, workers int, piece int64) error {
+	var lasts [8][2]int64
+	var done, total, calls, count atomic.Int64
+	var seen [parallelKeys][parallelRows]atomic.Bool
+	generation := make(chan int64, parallelKeys*parallelRows)
+	for i := range lasts {
+		lasts[i] = [2]int64{-1, 0}
+	}
+	err := table.ScanParallel(ctx(), ParallelScan{
+		Start: Key(low), End: Key(high), Workers: workers, PieceBytes: piece,
+		Progress: func(d, all int64) {
+			if d < done.Swap(d) || calls.Add(1) > 1 && all != total.Load() || d > all {
+				calls.Add(1 << 32)
+			}
+			total.Store(all)
+		},
+	}, func(worker int, r *Row) error {
+		at := [2]int64{r.Key()[0].Int64(), r.Key()[1].Int64()}
+		if slices.Compare(at[:], lasts[worker][:]) <= 0 {
+			return fmt.Errorf("worker %d got row %v after %v", worker, at, lasts[worker])
+		}
+		lasts[worker] = at
+		if at[0] < int64(low) || at[0] >= int64(high) || seen[at[0]][at[1]].Swap(true) {
+			return fmt.Errorf("row %v is outside of %d to %d, or came twice", at, low, high)
+		}
+		number, err := numberOf(r)
+		count.Add(1)
+		generation <- number
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if n := int64((high - low) * parallelRows); count.Load() != n {
+		return fmt.Errorf("%d rows, want %d", count.Load(), n)
+	}
+	close(generation)
+	first := <-generation
+	for number := range generation {
+		if number != first {
+			return fmt.Errorf("rows of the moments %d and %d", first, number)
+		}
+	}
+	if calls.Load() >= 1<<32 || done.Load() != total.Load() {
+		return fmt.Errorf("progress fell, or ended at %d of %d", done.Load(), total.Load())
+	}
+	return nil
+}
+
+// TestAParallelScanGivesEveryRowOnce scans while partitions are split and merged, and while all rows are
+// overwritten by batches.
+func TestAParallelScanGivesEveryRowOnce(t *testing.T) {
+	store, table := parallelTable(t)
+	stop := make(chan struct{})
+	var group sync.WaitGroup
+	loop := func(step func()) {
+		group.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					step()
+				}
+			}
+		})
+	}
+	number := int64(0)
+	loop(func() {
+		number++
+		writeGeneration(t, store, table, number)
+	})
+	loop(func() {
+		at, list := row.Integer(rand.Int64N(parallelKeys)), table.Partitions()
+		var err error
+		if len(list) > 12 {
+			err = table.Merge(ctx(), list[1+rand.IntN(len(list)-1)].Start)
+		} else {
+			err = table.Split(ctx(), at)
+		}
+		if err != nil && !errors.Is(err, ErrConflict) {
+			t.Error(err)
+		}
+	})
+	scans := 60
+	if testing.Short() {
+		scans = 15
+	}
+	for i := range scans {
+		low, high := rand.IntN(parallelKeys/2), parallelKeys/2+rand.IntN(parallelKeys/2)
+		if i%2 == 0 {
+			low, high = 0, parallelKeys
+		}
+		if err := scanParallel(table, low, high, 1+i%8, []int64{0, 1, 5000, 1 << 40}[i%4]); err != nil {
+			t.Error(err)
+		}
+	}
+	close(stop)
+	group.Wait()
+	m := store.Metrics()
+	t.Logf("%d scans, %d splits, %d merges", scans, m.Splits, m.Merges)
+	if m.Splits == 0 || m.OpenSnapshots != 0 {
+		t.Errorf("%d splits, %d open snapshots", m.Splits, m.OpenSnapshots)
+	}
+}
+
+func TestAParallelScanEndsWithTheFirstError(t *testing.T) {
+	store, table := parallelTable(t)
+	broken := errors.New("broken")
+	var calls atomic.Int64
+	err := table.ScanParallel(ctx(), ParallelScan{Workers: 4, PieceBytes: 1000}, func(int, *Row) error {
+		if calls.Add(1) == 100 {
+			return broken
+		}
+		return nil
+	})
+	if !errors.Is(err, broken) || calls.Load() > parallelKeys*parallelRows/2 {
+		t.Errorf("%v after %d rows", err, calls.Load())
+	}
+	canceled, cancel := context.WithCancel(ctx())
+	err = table.ScanParallel(canceled, ParallelScan{Workers: 2}, func(int, *Row) error { cancel(); return nil })
+	wantError(t, "canceled", err, context.Canceled)
+	for what, s := range map[string]ParallelScan{
+		"workers": {Workers: -1}, "pieces": {PieceBytes: -1}, "reverse": {Options: ScanOptions{Reverse: true}},
+		"paused": {Options: ScanOptions{MaxExamined: 1}}, "start": {Start: Key("text")}, "end": {End: Key("text")},
+	} {
+		wantError(t, what, table.ScanParallel(ctx(), s, func(int, *Row) error { return nil }), ErrInvalid)
+	}
+	for _, s := range []ParallelScan{{Start: Key(5), End: Key(5)}, {Start: Key(7), End: Key(5)}, {Start: Key(parallelKeys)}} {
+		if err := table.ScanParallel(ctx(), s, func(int, *Row) error { return broken }); err != nil {
+			t.Errorf("a range without rows: %v", err)
+		}
+	}
+	if n := store.Metrics().OpenSnapshots; n != 0 {
+		t.Errorf("%d open snapshots", n)
+	}
+	at, err := store.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeGeneration(t, store, table, 1)
+	s := ParallelScan{Options: ScanOptions{ReadOptions: ReadOptions{Snapshot: at}}}
+	err = table.ScanParallel(ctx(), s, func(_ int, r *Row) error {
+		if number, err := numberOf(r); err != nil || number != 0 {
+			return fmt.Errorf("row %v has %d at the snapshot, %w", r.Key(), number, err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	at.Close()
+	wantError(t, "closed snapshot", table.ScanParallel(ctx(), s, func(int, *Row) error { return nil }), ErrClosed)
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, "closed store", table.ScanParallel(ctx(), ParallelScan{}, func(int, *Row) error { return nil }), ErrClosed)
+}
