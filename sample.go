@@ -144,7 +144,7 @@ func (r *Rows) sizes() iter.Seq[sample.Row] {
 // splitBytes by at most an eighth of it, and one block of each table file, or of each level above level 0,
 // that overlaps its start or its end. It is smaller by up to one partition key, where that would have made
 // it too large; a partition key larger than splitBytes makes a piece as large. What is in memtables is
-// estimated from some 256 rows or more for each piece: in 95 of 100 pieces that is wrong by less than an eighth if
+// estimated from some 512 rows or more for each piece: in 95 of 100 pieces that is wrong by less than an eighth if
 // rows are of about the same size. The last piece is what is left.
 func (t *Table) SplitPoints(ctx context.Context, splitBytes int64, limit int) ([][]row.Value, error) {
 	if splitBytes < 1 || limit < 0 {

@@ -140,7 +140,7 @@ const (
 	// place when the piece is ended: all runs together.
 	cutShare = 8
 	// sampleShare divides it into how much of a memtable one sampled row stands for, about.
-	sampleShare = 256
+	sampleShare = 512
 )
 
 // Cutter divides the data of a range of keys into pieces of about a given size. It is shown the places
