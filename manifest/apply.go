@@ -17,6 +17,7 @@ func (s *State) Apply(e *Edit) (*State, error) {
 	each(a, e.Dropped, a.dropTable)
 	each(a, e.Dropped, a.checkDropped)
 	each(a, e.Replaced, a.replacePartitions)
+	each(a, e.Cuts, a.markCut)
 	each(a, e.Deleted, a.deleteFile)
 	each(a, e.Added, a.addFile)
 	each(a, e.Flushed, a.setFlushed)
@@ -156,6 +157,9 @@ func (a *applier) addPartitions(t *Table, partitions []*Partition) error {
 	for _, p := range partitions {
 		if _, exists := a.next.owners.get(p.ID); exists {
 			return invalid("partition id %d twice", p.ID)
+		}
+		if err := checkCut(p); err != nil {
+			return err
 		}
 		a.next.owners.set(p.ID, owner{t.ID, p.Start})
 		a.next.NextPartition = max(a.next.NextPartition, p.ID+1)
@@ -333,6 +337,15 @@ func (a *applier) replacePartitions(r *Replacement) error {
 		a.removePartition(p)
 	}
 	return nil
+}
+
+func (a *applier) markCut(id uint64) error {
+	p, err := a.partition(id)
+	if err != nil {
+		return err
+	}
+	p.Cut = true
+	return checkCut(p)
 }
 
 func (a *applier) deleteFile(d Deletion) error {

@@ -241,6 +241,9 @@ var violations = []struct {
 		l.Levels[0] = l.Levels[0][1:]
 	}), "different files"},
 	{"split that adds a file", withSplit(func(l, r *Partition) { l.Levels[4] = []*FileMeta{testFile(5, 0, 1, 1)} }), "different files"},
+	{"split with a cut at no start", withSplit(func(l, r *Partition) { l.Cut = true }), "no start"},
+	{"cut at no start", func(e *Edit) { e.Cuts = []uint64{1} }, "no start"},
+	{"cut of an unknown partition", func(e *Edit) { e.Cuts = []uint64{77} }, "partition with id 77"},
 	{"split with files out of order", withSplit(func(l, r *Partition) { slices.Reverse(l.Levels[0]) }), "different files"},
 }
 

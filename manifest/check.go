@@ -125,6 +125,14 @@ func checkCover(t *Table, partitions []*Partition, start, end []byte) error {
 	return nil
 }
 
+// checkCut checks that a partition without a start is not marked as cut there.
+func checkCut(p *Partition) error {
+	if p.Cut && len(p.Start) == 0 {
+		return invalid("partition %d has no start and is marked as cut there", p.ID)
+	}
+	return nil
+}
+
 // checkFile checks a file's description, and that it has keys of the partition.
 func checkFile(p *Partition, f *FileMeta) error {
 	switch {

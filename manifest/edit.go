@@ -34,9 +34,11 @@ type Edit struct {
 	// same edit must drop a table's change logs.
 	Dropped  []uint64
 	Replaced []*Replacement
-	Deleted  []Deletion
-	Added    []Addition
-	Flushed  []Flush
+	// Cuts are the ids of partitions whose starts become cuts that a user asked for.
+	Cuts    []uint64
+	Deleted []Deletion
+	Added   []Addition
+	Flushed []Flush
 	// Watermarks raise the expiry watermarks of tables. A watermark belongs in the same edit as
 	// the first drop that used it.
 	Watermarks []Watermark

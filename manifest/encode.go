@@ -54,6 +54,7 @@ func (e *Edit) fields(c *codec) {
 	list(c, 16, &e.Ended, func(end *LogEnding) { c.numbers(&end.Log, &end.Until) })
 	c.field(17, e.Clock != nil, func() { c.clock(made(c, &e.Clock)) })
 	c.newestLog(19, &e.NewestLog)
+	list(c, 22, &e.Cuts, func(id *uint64) { c.numbers(id) })
 }
 
 // snapshot is a state without its StoreID, which is in the file's header.
@@ -251,6 +252,7 @@ func (p *Partition) fields(c *codec) {
 			p.Levels[a.Level] = append(p.Levels[a.Level], a.File)
 		}
 	})
+	c.flag(7, &p.Cut)
 }
 
 func (f *FileMeta) fields(c *codec) {

@@ -48,6 +48,7 @@ func drawEdit(t *rapid.T) *Edit {
 		some("new", func() { r.New = append(r.New, drawPartition(t)) })
 		e.Replaced = append(e.Replaced, r)
 	})
+	some("cuts", func() { e.Cuts = append(e.Cuts, id()) })
 	some("deleted", func() { e.DeleteFile(id(), level(), id()) })
 	some("added", func() { e.AddFile(id(), level(), drawFile(t)) })
 	some("flushed", func() { e.SetFlushed(id(), id()) })
@@ -121,7 +122,7 @@ func drawTable(t *rapid.T) *Table {
 func drawPartition(t *rapid.T) *Partition {
 	p := &Partition{
 		ID: rapid.Uint64().Draw(t, "partition"), Start: drawBytes(t), End: drawBytes(t),
-		Epoch: rapid.Uint64().Draw(t, "epoch"), FlushedSeq: rapid.Uint64().Draw(t, "flushed"),
+		Epoch: rapid.Uint64().Draw(t, "epoch"), FlushedSeq: rapid.Uint64().Draw(t, "flushed"), Cut: rapid.Bool().Draw(t, "cut"),
 	}
 	for range rapid.IntRange(0, 3).Draw(t, "files") {
 		level := rapid.IntRange(0, NumLevels-1).Draw(t, "level")
@@ -177,7 +178,7 @@ func TestEveryFieldIsEncoded(t *testing.T) {
 		v    any
 		want int
 	}{
-		{LogEnd{}, 4}, {Edit{}, 18}, {TrustedClock{}, 3}, {ChangeLog{}, 5}, {Shard{}, 5}, {Replacement{}, 4}, {ValueFile{}, 7}, {ValueUse{}, 3}, {Table{}, 11}, {PastLimit{}, 2}, {KeyColumn{}, 3}, {TableOptions{}, 3}, {Partition{}, 6}, {FileMeta{}, 18}, {SeqTime{}, 2},
+		{LogEnd{}, 4}, {Edit{}, 19}, {TrustedClock{}, 3}, {ChangeLog{}, 5}, {Shard{}, 5}, {Replacement{}, 4}, {ValueFile{}, 7}, {ValueUse{}, 3}, {Table{}, 11}, {PastLimit{}, 2}, {KeyColumn{}, 3}, {TableOptions{}, 3}, {Partition{}, 7}, {FileMeta{}, 18}, {SeqTime{}, 2},
 		{State{}, 11 + 3}, // three are indexes
 	} {
 		if got := reflect.TypeOf(c.v).NumField(); got != c.want {
@@ -210,6 +211,7 @@ const (
 	tablePartition   = 9
 	tablePastLimit   = 10
 	partitionFile    = 6
+	partitionCut     = 7
 
 	fileNumber    = 1
 	fileUniqueID  = 2
@@ -268,6 +270,7 @@ func TestDamagedEditsAreRefused(t *testing.T) {
 		{"auto-increment 2", join(format, rawField(editCreated, rawField(tableKeyColumn, 1, 2, 'a')...)), ErrCorrupt},
 		{"empty annotations", tableWith(rawField(tableAnnotations)), ErrCorrupt},
 		{"levels descend", tableWith(rawField(tablePartition, join(rawField(partitionFile, 3), rawField(partitionFile, 2))...)), ErrCorrupt},
+		{"cut 2", tableWith(rawField(tablePartition, rawField(partitionCut, 2)...)), ErrCorrupt},
 		{"clock cut short", join(format, rawField(editClock, 2, 2)), ErrCorrupt},
 		{"bytes after a clock", join(format, rawField(editClock, 2, 2, 2, 2)), ErrCorrupt},
 		{"clock twice", join(format, rawField(editClock, 2, 2, 2), rawField(editClock, 2, 2, 2)), ErrCorrupt},
@@ -357,6 +360,7 @@ func FuzzDecodeEdit(f *testing.F) {
 	f.Add(appendEdit(nil, &Edit{Replaced: []*Replacement{{
 		Table: 1, Old: []uint64{2, 3}, New: []*Partition{{ID: 9, Epoch: 3, Levels: base.Tables[0].Partitions[0].Levels}}, After: 40,
 	}}}))
+	f.Add(appendEdit(nil, &Edit{Cuts: []uint64{3}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if s, err := decodeSnapshot(b, testStore); err == nil {
 			again, err := decodeSnapshot(appendSnapshot(nil, s), testStore)

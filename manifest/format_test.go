@@ -102,6 +102,7 @@ func TestTheDocumentedExamplesAreTrue(t *testing.T) {
 		checkExample(t, doc, name, content[at:at+recordHeaderSize+int(content[at])])
 	}
 	checkExample(t, doc, "clock", appendEdit(nil, clockEdit()))
+	checkExample(t, doc, "cut", appendEdit(nil, &Edit{Cuts: []uint64{3}}))
 	var f Edit
 	f.AddFile(1, 0, testFile(7, 1, 2, 100))
 	checkExample(t, doc, "file", appendEdit(nil, &f))

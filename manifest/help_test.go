@@ -255,8 +255,11 @@ func randomSplit(rng *rand.Rand, s *State, t *Table, p *Partition, e *Edit) {
 	if len(t.Partitions) > 6 || !p.Contains(cut) || bytes.Equal(cut, p.Start) {
 		return
 	}
-	left := &Partition{ID: s.NextPartition, Start: p.Start, End: cut, Epoch: p.Epoch + 1, FlushedSeq: p.FlushedSeq}
-	right := &Partition{ID: s.NextPartition + 1, Start: cut, End: p.End, Epoch: p.Epoch + 1, FlushedSeq: p.FlushedSeq}
+	left := &Partition{ID: s.NextPartition, Start: p.Start, End: cut, Epoch: p.Epoch + 1, FlushedSeq: p.FlushedSeq, Cut: p.Cut}
+	right := &Partition{ID: s.NextPartition + 1, Start: cut, End: p.End, Epoch: p.Epoch + 1, FlushedSeq: p.FlushedSeq, Cut: rng.IntN(2) == 0}
+	if right.Cut && rng.IntN(2) == 0 {
+		right.Cut, e.Cuts = false, []uint64{right.ID}
+	}
 	for level, files := range p.Levels {
 		left.Levels[level] = filesIn(left, files)
 		right.Levels[level] = filesIn(right, files)

@@ -6,10 +6,15 @@ import (
 	"slices"
 )
 
+// UserCut reports whether a user asked for a cut at the partition's start, so that only a user takes
+// it away. Earlier versions marked no cuts, and kept those that a table was made with: those of
+// epoch 0.
+func (p *Partition) UserCut() bool { return p.Cut || p.Epoch == 0 && len(p.Start) > 0 }
+
 // Divide returns the partitions with two new ids that a split of p at a key makes. Both list the
-// files that hold, or may hold, keys of theirs.
+// files that hold, or may hold, keys of theirs. The cut between them is none that a user asked for.
 func (p *Partition) Divide(at []byte, low, high uint64) []*Partition {
-	made := []*Partition{{ID: low, Start: p.Start, End: at}, {ID: high, Start: at, End: p.End}}
+	made := []*Partition{{ID: low, Start: p.Start, End: at, Cut: p.UserCut()}, {ID: high, Start: at, End: p.End}}
 	for _, half := range made {
 		half.Epoch, half.FlushedSeq = p.Epoch+1, p.FlushedSeq
 		for level, files := range p.Levels {
@@ -23,7 +28,7 @@ func (p *Partition) Divide(at []byte, low, high uint64) []*Partition {
 // refuses it while only one of them lists a file that has keys of both.
 func Join(low, high *Partition, id uint64) *Partition {
 	p := &Partition{
-		ID: id, Start: low.Start, End: high.End,
+		ID: id, Start: low.Start, End: high.End, Cut: low.UserCut(),
 		Epoch: max(low.Epoch, high.Epoch) + 1, FlushedSeq: min(low.FlushedSeq, high.FlushedSeq),
 	}
 	for level := range p.Levels {

@@ -173,6 +173,8 @@ type Partition struct {
 	Epoch uint64
 	// FlushedSeq says that the partition's files hold all its writes up to this sequence number.
 	FlushedSeq uint64
+	// Cut says that a user asked for a cut at Start. UserCut is what counts.
+	Cut bool
 	// Levels hold the files: level 0 ascending by (LargestSeq, Number), every other level
 	// disjoint and ascending by key. A file that is shared with a neighbour after a split
 	// reaches beyond the partition; only its rows inside [Start, End) count.
