@@ -55,7 +55,10 @@ func TestDeletesOfVersionsThatAreNotThereAreLinear(t *testing.T) {
 // TestWhatManyRowsHeldBeforeIsLinear changes rows of a table whose stream records what columns
 // held before.
 func TestWhatManyRowsHeldBeforeIsLinear(t *testing.T) {
-	const rows = 100_000
+	rows := 100_000
+	if testing.Short() {
+		rows /= 4
+	}
 	r := newRig(t, Options{})
 	table := r.streamed("t", StreamSpec{Before: []string{"c"}})
 	for round := range int64(2) {

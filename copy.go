@@ -17,6 +17,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/change"
 	"github.com/flagstone-db/flagstone/internal/storeclock"
 	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -134,10 +135,11 @@ func (c *copier) table(ctx context.Context, t *Table) error {
 	spec := t.Info().TableSpec
 	stream := spec.Stream
 	spec.Stream = nil // enabled after the copy, which must not be recorded
-	if splits := t.Splits(); len(splits) <= maxSplits {
-		spec.SplitAt = splits
-	}
-	made, err := c.to.CreateTable(ctx, spec)
+	var made *Table
+	err := c.to.change(ctx, func() (err error) {
+		made, err = c.to.createTable(&spec, t.likePartitions)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -154,6 +156,18 @@ func (c *copier) table(ctx context.Context, t *Table) error {
 		return err
 	}
 	return made.Alter(ctx, TableChange{Stream: &StreamChange{Enable: stream}})
+}
+
+// likePartitions is the divide that makes the partitions that the table has, with their marks.
+func (t *Table) likePartitions(_ []manifest.KeyColumn, id uint64) (like []*manifest.Partition, err error) {
+	meta := t.core.Meta()
+	if meta == nil {
+		return nil, t.core.Gone()
+	}
+	for i, p := range meta.Partitions {
+		like = append(like, &manifest.Partition{ID: id + uint64(i), Start: p.Start, End: p.End, Cut: p.UserCut()})
+	}
+	return like, nil
 }
 
 func (c *copier) apply(ctx context.Context) error {

@@ -64,6 +64,8 @@ type TableMetrics struct {
 	// Reclaimable is about how many bytes compactions would free: expired data, tombstones, and
 	// garbage in value files.
 	Reclaimable int64
+	// LargeKeys, BusyKeys and MovingLoads count what splits cannot mend: see Finding.
+	LargeKeys, BusyKeys, MovingLoads int
 }
 
 // Metrics returns the present figures.
@@ -93,8 +95,14 @@ func (s *Store) Metrics() Metrics {
 	m.Splits, m.Merges, m.LongestPause = replaced.Splits, replaced.Merges, replaced.LongestPause
 	m.OpenSnapshots = s.views.Len()
 	state := s.state()
+	found := map[FindingKind]map[uint64]int{LargeKey: {}, BusyKey: {}, MovingLoad: {}}
+	for _, r := range s.rebalancer.Findings() {
+		found[FindingKind(r.Kind)][r.Table]++
+	}
 	for _, t := range state.Tables {
-		m.Tables = append(m.Tables, s.tableMetrics(state, t))
+		of := s.tableMetrics(state, t)
+		of.LargeKeys, of.BusyKeys, of.MovingLoads = found[LargeKey][t.ID], found[BusyKey][t.ID], found[MovingLoad][t.ID]
+		m.Tables = append(m.Tables, of)
 	}
 	return m
 }

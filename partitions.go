@@ -7,7 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
+	"github.com/flagstone-db/flagstone/internal/balance"
 	"github.com/flagstone-db/flagstone/internal/rebalance"
 	"github.com/flagstone-db/flagstone/internal/table"
 	"github.com/flagstone-db/flagstone/manifest"
@@ -19,39 +21,95 @@ import (
 type Partition struct {
 	ID         uint64 // never used again
 	Start, End row.Value
-	Bytes      int64 // about how many it has in memory, table files and value files
+	// Cut says that a user asked for the cut at Start, with TableSpec.SplitAt or Table.Split: the
+	// partition is merged with the one below it only by Table.Merge.
+	Cut   bool
+	Bytes int64 // about how many it has in memory, table files and value files
+	// Reads and Writes are rows read and written per second, Units is the capacity units of both: one
+	// for every 4 KiB of an operation, rounded up. They are averages in which an operation counts half
+	// after 20 seconds, and begin at 0 when the store is opened.
+	Reads, Writes, Units float64
+	Findings             []Finding
+}
+
+// FindingKind is what a Finding says.
+type FindingKind int
+
+const (
+	// LargeKey: one partition-key value has too many bytes.
+	LargeKey = FindingKind(balance.LargeKey)
+	// BusyKey: one partition-key value has too much load, or so much of a busy partition that no split
+	// divides the load.
+	BusyKey = FindingKind(balance.BusyKey)
+	// MovingLoad: the partition is busy and no split would help, since its load moves to other keys, or
+	// the table was split as often as it may be.
+	MovingLoad = FindingKind(balance.MovingLoad)
+)
+
+// String returns the words that the log has for it.
+func (k FindingKind) String() string { return balance.Kind(k).String() }
+
+// Finding is something about a partition that splits cannot mend, as the store found it when it last
+// looked. It looks every 10 seconds, unless Options.PartitionSplitSize is negative.
+type Finding struct {
+	Kind FindingKind
+	Key  row.Value // the partition-key value; the zero Value with MovingLoad
+	// Figure is about the bytes of the key with LargeKey; else it is capacity units per second, of the
+	// key or with MovingLoad of the partition. Limit is what it exceeds, 0 if that is no fixed figure.
+	Figure, Limit float64
 }
 
 // Partitions lists the partitions of the table in key order.
 func (t *Table) Partitions() []Partition {
 	var list []Partition
+	now, reports := t.store.clock.Elapsed(), t.store.rebalancer.Findings()
 	for _, tree := range t.core.Trees() {
-		p := Partition{ID: tree.ID(), Bytes: tree.ApproximateSize()}
+		load := tree.Load().Look(now)
+		p := Partition{
+			ID: tree.ID(), Cut: tree.Meta().UserCut(), Bytes: tree.ApproximateSize(),
+			Reads: load.Read.Rows, Writes: load.Write.Rows, Units: load.Units(),
+		}
 		start, end := tree.Bounds()
 		p.Start, _ = row.PartitionValueAt(start, len(t.core.Key))
 		p.End, _ = row.PartitionValueAt(end, len(t.core.Key))
+		for _, r := range reports {
+			if r.Table == t.core.ID && r.Partition == p.ID {
+				p.Findings = append(p.Findings, t.finding(&r))
+			}
+		}
 		list = append(list, p)
 	}
 	return list
 }
 
-// Split cuts the partition that holds a value of the first key column in two, so that at begins a
-// partition; if it does already, Split does nothing. It moves no data: both halves refer to the same
-// files until compactions have rewritten them, and memtables are shared. Readers, writers, snapshots,
-// transactions and streams go on. Errors match ErrInvalid if at is no value of the first key column.
-func (t *Table) Split(ctx context.Context, at row.Value) error {
-	key, err := t.boundary(at)
-	if err != nil {
-		return err
+func (t *Table) finding(r *balance.Report) Finding {
+	f := Finding{Kind: FindingKind(r.Kind), Figure: r.Units, Limit: float64(r.Limit)}
+	if f.Kind == LargeKey {
+		f.Figure = float64(r.Bytes)
 	}
-	return t.store.rebalancer.Split(ctx, t.core, key)
+	f.Key, _ = row.PartitionValueAt(r.Key, len(t.core.Key))
+	return f
 }
 
-// Merge joins the two partitions that meet at a value of the first key column; if none begins there,
-// Merge does nothing. It first flushes both, and compacts them if an earlier split left them with files
-// that reach outside of their range. Readers and writers go on. Errors match ErrInvalid if at is no
-// value of the first key column, and ErrConflict if the partitions are written so fast that no moment was
-// found at which both are flushed.
+// Split cuts the partition that holds a value of the first key column in two, so that at begins a
+// partition, and marks the cut as the user's: see Partition.Cut. If a partition begins there already,
+// Split only marks the cut. At the smallest value of the column's type it does nothing, since the first
+// partition begins there. It moves no data: both halves refer to the same files until compactions have
+// rewritten them, and memtables are shared. Readers, writers, snapshots, transactions and streams go on.
+// Errors match ErrInvalid if at is no value of the first key column.
+func (t *Table) Split(ctx context.Context, at row.Value) error {
+	key, err := t.boundary(at)
+	if err != nil || at.Equal(smallest(at.Type())) {
+		return err
+	}
+	return t.describe("split", at, t.store.rebalancer.Split(ctx, t.core, key))
+}
+
+// Merge joins the two partitions that meet at a value of the first key column, and so takes away a cut
+// that a user asked for; if none begins there, Merge does nothing. It first flushes both, and compacts
+// them if an earlier split left them with files that reach outside of their range. Readers and writers go
+// on. Errors match ErrInvalid if at is no value of the first key column, and ErrConflict if the partitions
+// are written so fast that no moment was found at which both are flushed.
 func (t *Table) Merge(ctx context.Context, at row.Value) error {
 	key, err := t.boundary(at)
 	if err != nil {
@@ -59,17 +117,51 @@ func (t *Table) Merge(ctx context.Context, at row.Value) error {
 	}
 	err = t.store.rebalancer.Merge(ctx, t.core, key)
 	if errors.Is(err, rebalance.ErrBusy) {
-		err = fmt.Errorf("%w: the partitions of table %q that meet at %s are being written", ErrConflict, t.core.Name, at)
+		err = fmt.Errorf("%w: the partitions are being written", ErrConflict)
 	}
-	return err
+	return t.describe("merge", at, err)
+}
+
+// describe names the table and the place in the error of a split or merge.
+func (t *Table) describe(what string, at row.Value, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s table %q at %s: %w", what, t.core.Name, at, err)
 }
 
 // boundary encodes a value of the first key column.
 func (t *Table) boundary(at row.Value) ([]byte, error) {
-	if !at.Type().IsKeyType() {
-		return nil, fmt.Errorf("%w: table %q: a partition cannot begin at %s", ErrInvalid, t.core.Name, at)
+	b, err := bound(t.core.Key, at)
+	if err != nil {
+		return nil, fmt.Errorf("table %q: %w", t.core.Name, err)
 	}
-	return t.core.EncodeBound(nil, []row.Value{at})
+	return b, nil
+}
+
+// bound encodes a value of the first of the key columns, at which a partition begins. Errors are
+// ErrInvalid.
+func bound(key []manifest.KeyColumn, at row.Value) ([]byte, error) {
+	if len(key) > 0 && at.Type() != key[0].Type {
+		return nil, fmt.Errorf("%w: a partition cannot begin at %s (%s), the first key column is of type %s",
+			ErrInvalid, at, at.Type(), key[0].Type)
+	}
+	b, err := row.AppendKey(nil, len(key), at)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the start of a partition: %w", ErrInvalid, err)
+	}
+	return b, nil
+}
+
+// smallest is the smallest value of a type of key columns.
+func smallest(of row.Type) row.Value {
+	switch of {
+	case row.TypeInteger:
+		return row.Integer(math.MinInt64)
+	case row.TypeString:
+		return row.String("")
+	}
+	return row.Binary(nil)
 }
 
 // rebalanceEnv implements rebalance.Env.

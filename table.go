@@ -56,7 +56,8 @@ type TableSpec struct {
 	Stream *StreamSpec
 	// SplitAt are the partition-key values at which the table is split from the beginning: n of
 	// them make n+1 partitions. They are at most 1000 different values of the first key column, in
-	// any order. Only CreateTable reads them; Info leaves them out, see Table.Splits.
+	// any order, and cuts that the user asked for: see Partition.Cut. Only CreateTable reads them; Info
+	// leaves them out, see Table.Splits.
 	SplitAt []row.Value
 }
 
@@ -101,14 +102,18 @@ func (s *Store) change(ctx context.Context, f func() error) error {
 // and ErrInvalid.
 func (s *Store) CreateTable(ctx context.Context, spec TableSpec) (t *Table, err error) {
 	err = s.change(ctx, func() (err error) {
-		t, err = s.createTable(&spec)
+		t, err = s.createTable(&spec, spec.partitions)
 		return err
 	})
 	return t, err
 }
 
+// divide describes the partitions of a table with this key, ascending, with ids from id on. Errors are
+// ErrInvalid.
+type divide func(key []manifest.KeyColumn, id uint64) ([]*manifest.Partition, error)
+
 // createTable makes a table. REQUIRES: tables is held.
-func (s *Store) createTable(spec *TableSpec) (*Table, error) {
+func (s *Store) createTable(spec *TableSpec, divide divide) (*Table, error) {
 	if s.tables.current.Load().byName[spec.Name] != nil {
 		return nil, fmt.Errorf("%w: %q", ErrTableExists, spec.Name)
 	}
@@ -119,9 +124,13 @@ func (s *Store) createTable(spec *TableSpec) (*Table, error) {
 	if err == nil {
 		err = spec.Stream.check()
 	}
+	var key []manifest.KeyColumn
+	for _, k := range spec.Key {
+		key = append(key, manifest.KeyColumn(k))
+	}
 	var partitions []*manifest.Partition
 	if err == nil {
-		partitions, err = spec.partitions(s.state().NextPartition)
+		partitions, err = divide(key, s.state().NextPartition)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("table %q: %w", spec.Name, err)
@@ -132,14 +141,11 @@ func (s *Store) createTable(spec *TableSpec) (*Table, error) {
 	}
 	state := s.state()
 	meta := &manifest.Table{
-		ID: state.NextTable, Name: spec.Name,
+		ID: state.NextTable, Name: spec.Name, Key: key,
 		Options: options, LargestOffset: options.MaxVersionOffsetSeconds,
 		Watermark: manifest.NoWatermark, CreatedMillis: s.issued.Millis(),
 		Annotations: slices.Clone(spec.Annotations),
 		Partitions:  partitions,
-	}
-	for _, k := range spec.Key {
-		meta.Key = append(meta.Key, manifest.KeyColumn(k))
 	}
 	e := manifest.Edit{Created: []*manifest.Table{meta}}
 	if spec.Stream != nil {
@@ -164,20 +170,16 @@ func (s *Store) createTable(spec *TableSpec) (*Table, error) {
 	return t, nil
 }
 
-// partitions describes the partitions of a new table, ascending, with ids from id on. Errors are
-// ErrInvalid.
-func (spec *TableSpec) partitions(id uint64) ([]*manifest.Partition, error) {
+// partitions is the divide of SplitAt.
+func (spec *TableSpec) partitions(key []manifest.KeyColumn, id uint64) ([]*manifest.Partition, error) {
 	if len(spec.SplitAt) > maxSplits {
 		return nil, fmt.Errorf("%w: SplitAt has %d values, at most %d are allowed", ErrInvalid, len(spec.SplitAt), maxSplits)
 	}
 	bounds := make([][]byte, 0, len(spec.SplitAt)+1)
 	for _, v := range spec.SplitAt {
-		b, err := row.AppendKey(nil, len(spec.Key), v)
+		b, err := bound(key, v)
 		if err != nil {
-			return nil, fmt.Errorf("%w: SplitAt has %v: %w", ErrInvalid, v, err)
-		}
-		if want := spec.Key[0].Type; v.Type() != want {
-			return nil, fmt.Errorf("%w: SplitAt has %v, a %s; the first key column is %s", ErrInvalid, v, v.Type(), want)
+			return nil, fmt.Errorf("SplitAt: %w", err)
 		}
 		bounds = append(bounds, b)
 	}
@@ -186,11 +188,11 @@ func (spec *TableSpec) partitions(id uint64) ([]*manifest.Partition, error) {
 	for i, b := range bounds {
 		last := partitions[i]
 		if bytes.Equal(last.Start, b) {
-			v, _ := row.PartitionValueAt(b, len(spec.Key))
+			v, _ := row.PartitionValueAt(b, len(key))
 			return nil, fmt.Errorf("%w: SplitAt has %v twice", ErrInvalid, v)
 		}
 		last.End = b
-		partitions = append(partitions, &manifest.Partition{ID: id + uint64(i) + 1, Start: b})
+		partitions = append(partitions, &manifest.Partition{ID: id + uint64(i) + 1, Start: b, Cut: true})
 	}
 	return partitions, nil
 }

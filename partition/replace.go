@@ -122,6 +122,13 @@ func (t *Tree) gone() error {
 	return nil
 }
 
+// NoteCut records in the manifest that a user asked for the cut at the tree's start. REQUIRES: the tree is
+// not replaced meanwhile.
+func (t *Tree) NoteCut() error {
+	e := manifest.Edit{Cuts: []uint64{t.id}}
+	return commit(&e, Kept{}, newOutput(t.env, false), install{Tree: t})
+}
+
 // Complete is a sequence number up to which the table files hold all writes that the tree got
 // before the call: row.MaxSequence if nothing is in memory.
 func (t *Tree) Complete() uint64 {

@@ -81,8 +81,10 @@ type Partition struct {
 	Start, End []byte // nil is unbounded
 	Bytes      int64  // in memory and on disk
 	Load       *load.Meter
+	// Cut says that a user has cut the table at Start: the partition is not merged with the one below.
+	Cut bool
 	// NoSplit and NoMerge keep the partition from being split, and from being merged with a
-	// neighbour: because it cannot be now, or because the user has cut the table there.
+	// neighbour, because it cannot be now.
 	NoSplit, NoMerge bool
 	// Anchors are keys or beginnings of keys in ascending order, each with the bytes between the
 	// anchor before and it, of which there are about apart or more. It is called for partitions
@@ -294,7 +296,7 @@ func (r *round) table(t *Table) {
 		}
 		// What is quiet and small is not split as well.
 		quiet := n.quiet.lasts(loads[i] < r.settings.SplitUnits/quietShare, r.now, r.settings.Quiet) && !p.NoMerge
-		if quiet && mayMerge && p.Bytes+t.Partitions[i-1].Bytes < r.settings.SplitBytes/smallShare {
+		if quiet && mayMerge && !p.Cut && p.Bytes+t.Partitions[i-1].Bytes < r.settings.SplitBytes/smallShare {
 			r.wanted = append(r.wanted, wanted{merge: &Merge{t.ID, t.Partitions[i-1].ID, p.ID,
 				fmt.Sprintf("%.0f and %.0f capacity units per second", loads[i-1], loads[i])}})
 			quiet = false

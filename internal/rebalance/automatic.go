@@ -53,10 +53,10 @@ func show(t *table.Table) balance.Table {
 	shown := balance.Table{ID: t.ID, Columns: len(t.Key)}
 	for _, tree := range t.Trees() {
 		start, end := tree.Bounds()
-		epoch := tree.Meta().Epoch
+		meta := tree.Meta()
 		shown.Partitions = append(shown.Partitions, balance.Partition{
-			ID: tree.ID(), Epoch: epoch, Start: start, End: end, Bytes: tree.ApproximateSize(), Load: tree.Load(),
-			NoMerge: epoch == 0, // the table was made with it
+			ID: tree.ID(), Epoch: meta.Epoch, Start: start, End: end, Bytes: tree.ApproximateSize(), Load: tree.Load(),
+			Cut: meta.UserCut(),
 			Anchors: func(apart int64) iter.Seq2[[]byte, int64] {
 				anchors, err := tree.Anchors(apart)
 				if err != nil { // a reader of the tree reports it
@@ -74,7 +74,7 @@ func (r *Rebalancer) carryOut(tables map[uint64]*table.Table, plan balance.Plan)
 	ctx := context.Background()
 	for _, s := range plan.Splits {
 		t := tables[s.Table]
-		r.failed(t, s.Partition, s.Why, r.Split(ctx, t, s.Key))
+		r.failed(t, s.Partition, s.Why, r.split(ctx, t, s.Key, false))
 	}
 	for _, m := range plan.Merges {
 		t := tables[m.Table]

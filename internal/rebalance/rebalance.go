@@ -74,16 +74,30 @@ func (r *Rebalancer) Stats() Stats {
 	return Stats{r.splits.Load(), r.merges.Load(), time.Duration(r.pause.Load())}
 }
 
-// Split cuts the partition of a table that holds a key in two, so that one begins at the key. It does
-// nothing if one does. REQUIRES: the key is the smallest one of a partition key.
+// Split cuts the partition of a table that holds a key in two for a user, so that one begins at the key.
+// If one does already, Split only marks the cut as the user's. REQUIRES: the key is the smallest one of a
+// partition key.
 func (r *Rebalancer) Split(ctx context.Context, t *table.Table, at []byte) error {
+	return r.split(ctx, t, at, true)
+}
+
+// split is Split for a user, or by itself.
+func (r *Rebalancer) split(ctx context.Context, t *table.Table, at []byte, asked bool) error {
 	return r.Env.Change(ctx, func() error {
+		if err := t.Gone(); err != nil {
+			return err
+		}
 		tree := t.Find(at)
 		if start, _ := tree.Bounds(); bytes.Equal(start, at) {
-			return nil
+			if !asked || tree.Meta().UserCut() {
+				return nil
+			}
+			return tree.NoteCut()
 		}
 		return r.replace(t, []*partition.Tree{tree}, func(old []*manifest.Partition, id uint64) []*manifest.Partition {
-			return old[0].Divide(at, id, id+1)
+			halves := old[0].Divide(at, id, id+1)
+			halves[1].Cut = asked
+			return halves
 		})
 	})
 }
@@ -265,6 +279,9 @@ func (r *Rebalancer) meters(old []*partition.Tree, made []*manifest.Partition) [
 // readable is the partition key at a bound, for people.
 func readable(t *table.Table, bound []byte) string {
 	v, _ := row.PartitionValueAt(bound, len(t.Key))
+	if v.Type() == row.TypeInteger || v.Type() == row.TypeBinary {
+		return v.String()
+	}
 	return v.Text()
 }
 

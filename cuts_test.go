@@ -1,0 +1,179 @@
+package flagstone
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/flagstone-db/flagstone/internal/balance"
+	"github.com/flagstone-db/flagstone/internal/executor/executortest"
+	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// cuts are the starts of a table's partitions, those that a user asked for in capitals.
+func cuts(table *Table) (starts []string) {
+	for _, p := range table.Partitions()[1:] {
+		start := p.Start.Text()
+		if p.Cut {
+			start = "user:" + start
+		}
+		starts = append(starts, start)
+	}
+	return starts
+}
+
+func wantCuts(t *testing.T, when string, table *Table, want ...string) {
+	t.Helper()
+	if got := cuts(table); !slices.Equal(got, want) {
+		t.Errorf("%s: partitions begin at %q, want %q", when, got, want)
+	}
+}
+
+// wait lets time pass, with the background work that falls due.
+func (r *rig) wait(d time.Duration) {
+	for range d/balance.Interval + 1 {
+		r.clock.Advance(balance.Interval)
+		r.exec.RunAll()
+	}
+}
+
+// TestOnlyAUserTakesAwayACutOfAUser has partitions that a user and the store itself have made. All are
+// small and idle, so the store merges those that it made.
+func TestOnlyAUserTakesAwayACutOfAUser(t *testing.T) {
+	r := newRig(t, Options{PartitionSplitSize: 256 << 10})
+	table := r.presplit("t", nil, "m", "c")
+	noise := rand.NewChaCha8([32]byte{})
+	for i := range 1000 {
+		value := make([]byte, 500)
+		noise.Read(value)
+		put(t, table, fmt.Sprintf("d%03d", i), 1, "c", startMillis, string(value))
+	}
+	if err := r.store.Flush(ctx()); err != nil {
+		t.Fatal(err)
+	}
+	r.wait(time.Minute)
+	starts := cuts(table)
+	if len(starts) < 3 || starts[0] != "user:c" || starts[len(starts)-1] != "user:m" {
+		t.Fatalf("a large partition was not split: %q", starts)
+	}
+	own := starts[1]
+	if err := table.Split(ctx(), row.String(own)); err != nil { // the store has cut there itself
+		t.Fatal(err)
+	}
+	if err := table.Split(ctx(), row.String("x")); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 1000 {
+		if err := table.Delete(ctx(), Key(fmt.Sprintf("d%03d", i), 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.store.Compact(ctx()); err != nil {
+		t.Fatal(err)
+	}
+	r.wait(30 * time.Minute)
+	wantCuts(t, "quiet", table, "user:c", "user:"+own, "user:m", "user:x")
+	r.crash(vfs.CrashLoseAll, 1)
+	table = r.table("t", TableOptions{})
+	r.wait(30 * time.Minute)
+	wantCuts(t, "after a crash", table, "user:c", "user:"+own, "user:m", "user:x")
+
+	if _, err := r.store.CopyTo(ctx(), "/copy", nil); err != nil {
+		t.Fatal(err)
+	}
+	copied, err := Open("/copy", Options{Seams: Seams{FS: r.fs, Clock: r.clock, Executor: executortest.NewManual()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer copied.Close()
+	made, err := copied.Table("t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantCuts(t, "copied", made, "user:c", "user:"+own, "user:m", "user:x")
+
+	for _, at := range []string{"m", "x"} {
+		if err := table.Merge(ctx(), row.String(at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantCuts(t, "merged", table, "user:c", "user:"+own)
+}
+
+func TestASplitAtTheSmallestValueDoesNothing(t *testing.T) {
+	r := newRig(t, Options{})
+	for name, at := range map[string]row.Value{
+		"string": row.String(""), "integer": row.Integer(math.MinInt64), "binary": row.Binary(nil),
+	} {
+		table, err := r.store.CreateTable(ctx(), TableSpec{Name: name, Key: []KeyColumn{{Name: "pk", Type: at.Type()}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := table.Split(ctx(), at); err != nil || len(table.Partitions()) != 1 {
+			t.Errorf("%s: %d partitions, %v", name, len(table.Partitions()), err)
+		}
+		err = table.Split(ctx(), row.Double(1))
+		wantError(t, name+" split at a double", err, ErrInvalid)
+	}
+}
+
+// TestACopyHasMoreThanAThousandPartitions: a table can be split further than CreateTable allows.
+func TestACopyHasMoreThanAThousandPartitions(t *testing.T) {
+	r := newRig(t, Options{})
+	var many []any
+	for n := range maxSplits {
+		many = append(many, fmt.Sprintf("%04d", n))
+	}
+	table := r.presplit("t", nil, many...)
+	for _, at := range []string{"x", "y"} {
+		if err := table.Split(ctx(), row.String(at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := r.store.CopyTo(ctx(), "/copy", nil); err != nil {
+		t.Fatal(err)
+	}
+	copied, err := Open("/copy", Options{Seams: Seams{FS: r.fs, Clock: r.clock, Executor: executortest.NewManual()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer copied.Close()
+	made, err := copied.Table("t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := cuts(made), cuts(table); !slices.Equal(got, want) {
+		t.Errorf("%d partitions of %d are copied", len(got)+1, len(want)+1)
+	}
+}
+
+// TestAHotKeyIsAFinding reads one key so often that a split by load would follow if there were other keys.
+func TestAHotKeyIsAFinding(t *testing.T) {
+	r := newRig(t, Options{})
+	table := r.table("t", TableOptions{})
+	put(t, table, "hot", 1, "c", startMillis, "v")
+	for range 3 * time.Minute / balance.Interval {
+		for range 150_000 {
+			if _, err := table.Get(ctx(), Key("hot", 1), ReadOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.wait(0)
+	}
+	parts := table.Partitions()
+	if len(parts) != 1 || len(parts[0].Findings) != 1 {
+		t.Fatalf("%+v", parts)
+	}
+	p := parts[0]
+	f := p.Findings[0]
+	if f.Kind != BusyKey || f.Key.Text() != "hot" || f.Figure < 9000 || f.Figure > 20000 || p.Reads < 9000 || p.Reads > 20000 || p.Writes > 1 || p.Units < p.Reads {
+		t.Errorf("%+v", p)
+	}
+	if m := r.store.Metrics().Tables[0]; m.BusyKeys != 1 || m.LargeKeys != 0 || m.MovingLoads != 0 {
+		t.Errorf("%+v", m)
+	}
+}
