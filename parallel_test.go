@@ -210,3 +210,21 @@ func TestAParallelScanEndsWithTheFirstError(t *testing.T) {
 	}
 	wantError(t, "closed store", table.ScanParallel(ctx(), ParallelScan{}, func(int, *Row) error { return nil }), ErrClosed)
 }
+
+// TestARangeIsCutAlone: its bounds stay what they are, and lie inside of partition keys here.
+func TestARangeIsCutAlone(t *testing.T) {
+	_, table := parallelTable(t)
+	low, err := table.core.EncodeBound(nil, Key(100, 5))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := slices.Clone(low)
+	cutter, err := table.cut(ctx(), low, nil, 1<<10, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	points := cutter.Points()
+	if len(points) < 3 || points[0].Int64() <= 100 || !slices.Equal(low, before) {
+		t.Errorf("%d points, the first is %v; from %x, which was %x", len(points), points[0], low, before)
+	}
+}

@@ -161,7 +161,7 @@ type Cutter struct {
 // NewCutter returns a cutter for keys of so many columns, from low to high, that finds at most limit
 // points. A nil high is unbounded.
 func NewCutter(columns int, low, high []byte, pieceBytes int64, limit int) *Cutter {
-	return &Cutter{columns: columns, in: span{low, high}, pieceBytes: pieceBytes, limit: limit, last: low}
+	return &Cutter{columns: columns, in: span{low, high}, pieceBytes: pieceBytes, limit: limit, last: bytes.Clone(low)}
 }
 
 // Points are the partition-key values between the pieces.
