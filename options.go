@@ -10,6 +10,7 @@ import (
 
 	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/internal/assist"
+	"github.com/flagstone-db/flagstone/internal/balance"
 	"github.com/flagstone-db/flagstone/internal/cache"
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/offheap"
@@ -242,6 +243,13 @@ func (o Options) packFrom() int {
 }
 
 const shortestPacked = 64
+
+// balance derives when partitions are split and merged from the options.
+func (o Options) balance() balance.Settings {
+	settings := o.Seams.Balance
+	settings.SplitBytes = o.PartitionSplitSize
+	return settings
+}
 
 // levels derives the shape of the trees from the options.
 func (o Options) levels() compaction.Config {

@@ -222,7 +222,7 @@ func (s *Store) prepare() {
 	}
 	s.rebalancer = rebalance.New(rebalance.Parts{
 		Env: rebalanceEnv{s}, Trees: s.env, Pipeline: s.pipeline, Upkeep: s.upkeep, Jobs: s.jobs, Clock: s.clock, Logger: s.opts.Logger,
-	}, s.opts.PartitionSplitSize)
+	}, s.opts.balance())
 	s.tables.load(s, s.state())
 }
 

@@ -58,9 +58,9 @@ type Parts struct {
 }
 
 // New returns a rebalancer that does nothing by itself before Start. It splits partitions with more
-// than splitBytes bytes.
-func New(parts Parts, splitBytes int64) *Rebalancer {
-	return &Rebalancer{Parts: parts, splitBytes: splitBytes, balancer: balance.New(balance.Settings{SplitBytes: splitBytes})}
+// than settings.SplitBytes bytes.
+func New(parts Parts, settings balance.Settings) *Rebalancer {
+	return &Rebalancer{Parts: parts, splitBytes: settings.SplitBytes, balancer: balance.New(settings)}
 }
 
 // Stats is what a rebalancer has done since it was made.

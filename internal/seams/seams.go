@@ -9,6 +9,7 @@ import (
 
 	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/internal/assist"
+	"github.com/flagstone-db/flagstone/internal/balance"
 	"github.com/flagstone-db/flagstone/internal/clock"
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/offheap"
@@ -38,6 +39,8 @@ type Seams struct {
 	BlockSize int
 	// Levels replaces the default shape of the trees where its fields are set.
 	Levels compaction.Config
+	// Balance replaces when partitions are split and merged where its fields are set.
+	Balance balance.Settings
 }
 
 // SetDefaults sets files, clock and random bytes to the real ones where they are nil.
