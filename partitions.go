@@ -26,7 +26,7 @@ type Partition struct {
 	Cut   bool
 	Bytes int64 // about how many it has in memory, table files and value files
 	// Reads and Writes are rows read and written per second, Units is the capacity units of both: one
-	// for every 4 KiB of an operation, rounded up. They are averages in which an operation counts half
+	// for every 4 KiB of an operation as stored, rounded up. They are averages in which an operation counts half
 	// after 20 seconds, and begin at 0 when the store is opened.
 	Reads, Writes, Units float64
 	Findings             []Finding
