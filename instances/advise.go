@@ -2,11 +2,9 @@ package instances
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/flagstone-db/flagstone/keydesign"
-	"github.com/flagstone-db/flagstone/ots"
 )
 
 // MaxSample bounds the number of sampled rows of a report.
@@ -24,12 +22,8 @@ func (h *Home) KeyReport(ctx context.Context, instance, table string, rows int) 
 		return nil, fmt.Errorf("%w: instance %q", ErrNotFound, instance)
 	}
 	st, err := engine.KeyStatistics(ctx, name, table, rows)
-	var own *ots.Error
-	if errors.As(err, &own) && own.Code == ots.CodeObjectNotExist {
-		return nil, fmt.Errorf("%w: instance %q has no table %q", ErrNotFound, instance, table)
-	}
 	if err != nil {
-		return nil, err
+		return nil, missing(err, instance, table)
 	}
 	return keydesign.Advise(st), nil
 }

@@ -95,6 +95,15 @@ func storedName(instance, name string) string { return instance + "/" + name }
 
 // table finds a table. The error is OTSObjectNotExist, or OTSInternalServerError if the
 // annotations cannot be read.
+// Table returns the table of the store that holds a table of an instance. Errors are *Error.
+func (e *Engine) Table(instance, name string) (*flagstone.Table, error) {
+	t, bad := e.table(instance, name)
+	if bad != nil {
+		return nil, bad
+	}
+	return t.engine, nil
+}
+
 func (e *Engine) table(instance, name string) (*table, *Error) {
 	found, err := e.store.Table(storedName(instance, name))
 	if err != nil {

@@ -475,23 +475,20 @@ func TestSplitsCoverTheTableInKeyOrder(t *testing.T) {
 	if bad != nil {
 		t.Fatal(bad)
 	}
-	points := resp.Points
-	for _, p := range [][]KeyValue{points[0], points[2]} {
-		if err := stored.engine.Split(context.Background(), p[0].Value); err != nil {
+	var points [][]row.Value
+	for _, p := range resp.Points {
+		points = append(points, []row.Value{p[0].Value})
+	}
+	for _, p := range [][]row.Value{points[0], points[2]} {
+		if err := stored.engine.Split(context.Background(), p[0]); err != nil {
 			t.Fatal(err)
 		}
 	}
-	divided := compute(nil)
-	if n := len(divided.Locations); n != 3 || divided.Locations[0].Location == divided.Locations[1].Location {
-		t.Errorf("%d locations in three partitions: %v", n, divided.Locations)
+	divided := locations(stored, points)
+	if want := []int64{1, 2, int64(len(points) - 2)}; len(divided) != 3 || divided[0].Repeat != want[0] || divided[1].Repeat != want[1] || divided[2].Repeat != want[2] {
+		t.Errorf("the splits of three partitions have the locations %v, want %v of each", divided, want)
 	}
-	splits := int64(0)
-	for i, l := range compute(nil).Locations {
-		if splits += l.Repeat; l != divided.Locations[i] {
-			t.Errorf("location %d was %v, now it is %v", i, divided.Locations[i], l)
-		}
-	}
-	if want := int64(len(divided.Points) + 1); splits != want {
-		t.Errorf("the locations in three partitions have %d splits, want %d", splits, want)
+	if again := locations(stored, points); !slices.Equal(again, divided) || divided[0].Location == divided[1].Location {
+		t.Errorf("the locations were %v, now they are %v", divided, again)
 	}
 }

@@ -4,6 +4,7 @@
 //	flagstone check     verifies every file of a store
 //	flagstone clock     describes the clock of a store, and copies a store after a wrong clock
 //	flagstone instance  makes, lists and deletes instances and their access keys
+//	flagstone partition lists, splits and merges the partitions of a table
 //	flagstone advise    finds problems of a table's primary key
 //	flagstone version   prints the version of this binary
 package main
@@ -22,12 +23,13 @@ import (
 
 // commands is the command line.
 type commands struct {
-	Serve    serveCommand    `cmd:"" help:"Serve a store to Table Store SDKs."`
-	Check    checkCommand    `cmd:"" help:"Verify every file of a store that no process has open. Exits with 1 if anything is wrong."`
-	Clock    clockCommand    `cmd:"" help:"Say what a store that no process has open makes of its clock; copy it, once a clock that was far ahead is right again."`
-	Instance instanceCommand `cmd:"" help:"Make, list and delete instances and their access keys, also while a server runs."`
-	Advise   adviseCommand   `cmd:"" help:"Say whether a table's partition key concentrates size or load, and what would even it out."`
-	Version  versionCommand  `cmd:"" help:"Print the version."`
+	Serve     serveCommand     `cmd:"" help:"Serve a store to Table Store SDKs."`
+	Check     checkCommand     `cmd:"" help:"Verify every file of a store that no process has open. Exits with 1 if anything is wrong."`
+	Clock     clockCommand     `cmd:"" help:"Say what a store that no process has open makes of its clock; copy it, once a clock that was far ahead is right again."`
+	Instance  instanceCommand  `cmd:"" help:"Make, list and delete instances and their access keys, also while a server runs."`
+	Partition partitionCommand `cmd:"" help:"List, split and merge the partitions of a table, also while a server runs."`
+	Advise    adviseCommand    `cmd:"" help:"Say whether a table's partition key concentrates size or load, and what would even it out."`
+	Version   versionCommand   `cmd:"" help:"Print the version."`
 
 	ShowVersion kong.VersionFlag `name:"version" help:"Print the version and exit."`
 }

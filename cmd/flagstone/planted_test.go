@@ -86,7 +86,7 @@ func TestCommandsThatOnlyReadChangeNothing(t *testing.T) {
 		}
 		before := snapshot(t, dir)
 		for _, args := range [][]string{
-			{"check"}, {"instance", "list"}, {"instance", "key", "list", "demo"}, {"advise", "t"},
+			{"check"}, {"instance", "list"}, {"instance", "key", "list", "demo"}, {"advise", "t"}, {"partition", "list", "t"},
 		} {
 			status, _, errOut := command(t, append(args, "--dir", dir)...)
 			if status != 0 {

@@ -84,20 +84,23 @@ func TestRefusalsKeepTheirKindAndText(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, f := range map[string]func(Admin) error{
-		"taken name":   func(a Admin) error { return a.Create(ctx, "demo", ots.Capacity) },
-		"bad name":     func(a Admin) error { return a.Create(ctx, "9", ots.Capacity) },
-		"unknown type": func(a Admin) error { return a.Create(ctx, "abc", "") },
-		"unknown":      func(a Admin) error { return a.Delete(ctx, "a/b?c", true) },
-		"no key":       func(a Admin) error { return a.RemoveKey(ctx, "demo", "x/y") },
-		"upwards":      func(a Admin) error { return a.RemoveKey(ctx, "demo", "..") },
-		"upwards, too": func(a Admin) error { return a.RemoveKey(ctx, ".", "../demo") },
-		"empty key":    func(a Admin) error { return a.RemoveKey(ctx, "demo", "") },
-		"empty name":   func(a Admin) error { return a.Delete(ctx, "", true) },
-		"dots":         func(a Admin) error { return a.Delete(ctx, "..", true) },
-		"key of dots":  func(a Admin) error { _, err := a.AddKey(ctx, ".."); return err },
-		"not UTF-8":    func(a Admin) error { return a.Delete(ctx, "a\xff&tables=yes;%00+", true) },
-		"no table":     func(a Admin) error { _, err := a.KeyReport(ctx, "demo", "", 100); return err },
-		"no rows":      func(a Admin) error { _, err := a.KeyReport(ctx, "demo", "..", 0); return err },
+		"taken name":    func(a Admin) error { return a.Create(ctx, "demo", ots.Capacity) },
+		"bad name":      func(a Admin) error { return a.Create(ctx, "9", ots.Capacity) },
+		"unknown type":  func(a Admin) error { return a.Create(ctx, "abc", "") },
+		"unknown":       func(a Admin) error { return a.Delete(ctx, "a/b?c", true) },
+		"no key":        func(a Admin) error { return a.RemoveKey(ctx, "demo", "x/y") },
+		"upwards":       func(a Admin) error { return a.RemoveKey(ctx, "demo", "..") },
+		"upwards, too":  func(a Admin) error { return a.RemoveKey(ctx, ".", "../demo") },
+		"empty key":     func(a Admin) error { return a.RemoveKey(ctx, "demo", "") },
+		"empty name":    func(a Admin) error { return a.Delete(ctx, "", true) },
+		"dots":          func(a Admin) error { return a.Delete(ctx, "..", true) },
+		"key of dots":   func(a Admin) error { _, err := a.AddKey(ctx, ".."); return err },
+		"not UTF-8":     func(a Admin) error { return a.Delete(ctx, "a\xff&tables=yes;%00+", true) },
+		"no table":      func(a Admin) error { _, err := a.KeyReport(ctx, "demo", "", 100); return err },
+		"no partitions": func(a Admin) error { _, err := a.Partitions(ctx, "demo", "t"); return err },
+		"no split":      func(a Admin) error { return a.Split(ctx, "demo", "t", "x") },
+		"no merge":      func(a Admin) error { return a.Merge(ctx, "nowhere", "t", "x") },
+		"no rows":       func(a Admin) error { _, err := a.KeyReport(ctx, "demo", "..", 0); return err },
 	} {
 		here, there := f(home), f(client)
 		if here == nil || there == nil || here.Error() != there.Error() {

@@ -96,6 +96,22 @@ func (c *Client) KeyReport(ctx context.Context, instance, table string, rows int
 	return report, nil
 }
 
+// Partitions is instances.Home.Partitions.
+func (c *Client) Partitions(ctx context.Context, instance, table string) (list []instances.Partition, err error) {
+	err = c.call(ctx, "GET", "/partitions", url.Values{"instance": {instance}, "table": {table}}, nil, &list)
+	return list, err
+}
+
+// Split is instances.Home.Split.
+func (c *Client) Split(ctx context.Context, instance, table, at string) error {
+	return c.call(ctx, "POST", "/partitions", url.Values{"instance": {instance}, "table": {table}, "at": {at}}, nil, nil)
+}
+
+// Merge is instances.Home.Merge.
+func (c *Client) Merge(ctx context.Context, instance, table, at string) error {
+	return c.call(ctx, "DELETE", "/partitions", url.Values{"instance": {instance}, "table": {table}, "at": {at}}, nil, nil)
+}
+
 // call sends one request and decodes its answer; in and out may be nil.
 func (c *Client) call(ctx context.Context, method, path string, query url.Values, in, out any) error {
 	var body io.Reader

@@ -11,6 +11,9 @@
 //	DELETE /instances?instance=I&tables=yes    also if it has tables
 //	POST   /keys?instance=I                    a new access key
 //	DELETE /keys?instance=I&id=K
+//	GET    /partitions?instance=I&table=T      of a table
+//	POST   /partitions?instance=I&table=T&at=V splits
+//	DELETE /partitions?instance=I&table=T&at=V merges
 //	GET    /report?instance=I&table=T&rows=N   a report on its primary key
 //
 // Names are in queries and bodies, never in paths: HTTP cleans paths, so a name like ".." would
@@ -38,6 +41,9 @@ type Admin interface {
 	AddKey(ctx context.Context, instance string) (instances.Key, error)
 	RemoveKey(ctx context.Context, instance, id string) error
 	KeyReport(ctx context.Context, instance, table string, rows int) (*keydesign.Report, error)
+	Partitions(ctx context.Context, instance, table string) ([]instances.Partition, error)
+	Split(ctx context.Context, instance, table, at string) error
+	Merge(ctx context.Context, instance, table, at string) error
 	Close() error
 }
 
@@ -94,6 +100,18 @@ func newHandler(home Admin, token string) http.Handler {
 	handle("DELETE /keys", func(r *http.Request) (any, error) {
 		q := r.URL.Query()
 		return nil, home.RemoveKey(r.Context(), q.Get("instance"), q.Get("id"))
+	})
+	handle("GET /partitions", func(r *http.Request) (any, error) {
+		q := r.URL.Query()
+		return home.Partitions(r.Context(), q.Get("instance"), q.Get("table"))
+	})
+	handle("POST /partitions", func(r *http.Request) (any, error) {
+		q := r.URL.Query()
+		return nil, home.Split(r.Context(), q.Get("instance"), q.Get("table"), q.Get("at"))
+	})
+	handle("DELETE /partitions", func(r *http.Request) (any, error) {
+		q := r.URL.Query()
+		return nil, home.Merge(r.Context(), q.Get("instance"), q.Get("table"), q.Get("at"))
 	})
 	handle("GET /report", func(r *http.Request) (any, error) {
 		q := r.URL.Query()
