@@ -165,7 +165,8 @@ func (t *Table) likePartitions(_ []manifest.KeyColumn, id uint64) (like []*manif
 		return nil, t.core.Gone()
 	}
 	for i, p := range meta.Partitions {
-		like = append(like, &manifest.Partition{ID: id + uint64(i), Start: p.Start, End: p.End, Cut: p.UserCut()})
+		// In epoch 0 every cut counts as the user's: see UserCut.
+		like = append(like, &manifest.Partition{ID: id + uint64(i), Start: p.Start, End: p.End, Epoch: 1, Cut: p.UserCut()})
 	}
 	return like, nil
 }

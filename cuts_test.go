@@ -14,7 +14,7 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// cuts are the starts of a table's partitions, those that a user asked for in capitals.
+// cuts are the starts of a table's partitions, with "user:" before those that a user asked for.
 func cuts(table *Table) (starts []string) {
 	for _, p := range table.Partitions()[1:] {
 		start := p.Start.Text()
@@ -41,23 +41,57 @@ func (r *rig) wait(d time.Duration) {
 	}
 }
 
+// divideItself fills a table until the store has split it, and returns its cuts.
+func (r *rig) divideItself(table *Table) []string {
+	noise := rand.NewChaCha8([32]byte{})
+	for i := range 1000 {
+		value := make([]byte, 500)
+		noise.Read(value)
+		put(r.t, table, fmt.Sprintf("d%03d", i), 1, "c", startMillis, string(value))
+	}
+	if err := r.store.Flush(ctx()); err != nil {
+		r.t.Fatal(err)
+	}
+	r.wait(time.Minute)
+	return cuts(table)
+}
+
+// emptyAgain deletes what divideItself has put.
+func (r *rig) emptyAgain(table *Table) {
+	for i := range 1000 {
+		if err := table.Delete(ctx(), Key(fmt.Sprintf("d%03d", i), 1)); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	if err := r.store.Compact(ctx()); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// openCopy copies the store and opens a table of the copy.
+func (r *rig) openCopy(name string) *Table {
+	if _, err := r.store.CopyTo(ctx(), "/copy", nil); err != nil {
+		r.t.Fatal(err)
+	}
+	copied, err := Open("/copy", Options{Seams: Seams{FS: r.fs, Clock: r.clock, Executor: executortest.NewManual()}})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { copied.Close() })
+	made, err := copied.Table(name)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return made
+}
+
 // TestOnlyAUserTakesAwayACutOfAUser has partitions that a user and the store itself have made. All are
 // small and idle, so the store merges those that it made.
 func TestOnlyAUserTakesAwayACutOfAUser(t *testing.T) {
 	r := newRig(t, Options{PartitionSplitSize: 256 << 10})
 	table := r.presplit("t", nil, "m", "c")
-	noise := rand.NewChaCha8([32]byte{})
-	for i := range 1000 {
-		value := make([]byte, 500)
-		noise.Read(value)
-		put(t, table, fmt.Sprintf("d%03d", i), 1, "c", startMillis, string(value))
-	}
-	if err := r.store.Flush(ctx()); err != nil {
-		t.Fatal(err)
-	}
-	r.wait(time.Minute)
-	starts := cuts(table)
-	if len(starts) < 3 || starts[0] != "user:c" || starts[len(starts)-1] != "user:m" {
+	starts := r.divideItself(table)
+	if len(starts) < 4 || starts[0] != "user:c" || starts[len(starts)-1] != "user:m" {
 		t.Fatalf("a large partition was not split: %q", starts)
 	}
 	own := starts[1]
@@ -67,14 +101,7 @@ func TestOnlyAUserTakesAwayACutOfAUser(t *testing.T) {
 	if err := table.Split(ctx(), row.String("x")); err != nil {
 		t.Fatal(err)
 	}
-	for i := range 1000 {
-		if err := table.Delete(ctx(), Key(fmt.Sprintf("d%03d", i), 1)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := r.store.Compact(ctx()); err != nil {
-		t.Fatal(err)
-	}
+	r.emptyAgain(table)
 	r.wait(30 * time.Minute)
 	wantCuts(t, "quiet", table, "user:c", "user:"+own, "user:m", "user:x")
 	r.crash(vfs.CrashLoseAll, 1)
@@ -82,26 +109,42 @@ func TestOnlyAUserTakesAwayACutOfAUser(t *testing.T) {
 	r.wait(30 * time.Minute)
 	wantCuts(t, "after a crash", table, "user:c", "user:"+own, "user:m", "user:x")
 
-	if _, err := r.store.CopyTo(ctx(), "/copy", nil); err != nil {
-		t.Fatal(err)
-	}
-	copied, err := Open("/copy", Options{Seams: Seams{FS: r.fs, Clock: r.clock, Executor: executortest.NewManual()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer copied.Close()
-	made, err := copied.Table("t")
-	if err != nil {
-		t.Fatal(err)
-	}
-	wantCuts(t, "copied", made, "user:c", "user:"+own, "user:m", "user:x")
-
 	for _, at := range []string{"m", "x"} {
 		if err := table.Merge(ctx(), row.String(at)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	wantCuts(t, "merged", table, "user:c", "user:"+own)
+	if again := r.divideItself(table); len(again) < 3 {
+		t.Errorf("a large partition was not split: %q", again)
+	}
+	wantCuts(t, "copied", r.openCopy("t"), cuts(table)...)
+}
+
+// TestAMergeLeavesACutThatAUserAskedForMeanwhile: while the store prepares to merge two partitions, a user cuts the
+// table between them.
+func TestAMergeLeavesACutThatAUserAskedForMeanwhile(t *testing.T) {
+	r := newRig(t, Options{PartitionSplitSize: 256 << 10})
+	table := r.table("t", TableOptions{})
+	starts := r.divideItself(table)
+	r.emptyAgain(table)
+	var want []string
+	r.store.rebalancer.Parts.Env = workEnv{rebalanceEnv{r.store}, func() {
+		if want != nil {
+			return
+		}
+		for _, s := range starts {
+			if err := table.Split(ctx(), row.String(s)); err != nil {
+				t.Error(err)
+			}
+			want = append(want, "user:"+s)
+		}
+	}}
+	r.wait(30 * time.Minute)
+	if want == nil {
+		t.Fatal("nothing was merged")
+	}
+	wantCuts(t, "asked for", table, want...)
 }
 
 func TestASplitAtTheSmallestValueDoesNothing(t *testing.T) {
@@ -116,8 +159,11 @@ func TestASplitAtTheSmallestValueDoesNothing(t *testing.T) {
 		if err := table.Split(ctx(), at); err != nil || len(table.Partitions()) != 1 {
 			t.Errorf("%s: %d partitions, %v", name, len(table.Partitions()), err)
 		}
-		err = table.Split(ctx(), row.Double(1))
-		wantError(t, name+" split at a double", err, ErrInvalid)
+		wantError(t, name+" split at a double", table.Split(ctx(), row.Double(1)), ErrInvalid)
+		if err := r.store.DropTable(ctx(), name); err != nil {
+			t.Fatal(err)
+		}
+		wantError(t, name+" dropped", table.Split(ctx(), at), ErrTableNotFound)
 	}
 }
 
@@ -134,21 +180,7 @@ func TestACopyHasMoreThanAThousandPartitions(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := r.store.CopyTo(ctx(), "/copy", nil); err != nil {
-		t.Fatal(err)
-	}
-	copied, err := Open("/copy", Options{Seams: Seams{FS: r.fs, Clock: r.clock, Executor: executortest.NewManual()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer copied.Close()
-	made, err := copied.Table("t")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := cuts(made), cuts(table); !slices.Equal(got, want) {
-		t.Errorf("%d partitions of %d are copied", len(got)+1, len(want)+1)
-	}
+	wantCuts(t, "copied", r.openCopy("t"), cuts(table)...)
 }
 
 // newBusyRig has partitions that are busy with a hundredth of the load that others need.

@@ -15,7 +15,7 @@ import (
 type ParallelScan struct {
 	Start, End []row.Value // as for Table.Scan; empty is unbounded
 	Workers    int         // goroutines; 0 is one for each processor
-	PieceBytes int64       // about how much a worker reads before it takes the next piece; 0 is a good choice
+	PieceBytes int64       // about how much a worker reads before it takes the next piece, at least 4 KiB; 0 is a good choice
 	// Options are those of the scan. Reverse and MaxExamined are refused.
 	Options ScanOptions
 	// Progress, if not nil, is told after each piece how many of the scan's bytes are done: estimates of
@@ -30,6 +30,8 @@ const (
 	// minPiece and maxPiece bound what a piece has: one that is smaller costs more to begin than to read, one
 	// that is larger is slow to show progress.
 	minPiece, maxPiece = 64 << 10, 64 << 20
+	// leastPiece is the least of what may be asked for: each piece is a scan of its own.
+	leastPiece = 4 << 10
 )
 
 // ScanParallel calls each for every row of a range, from several goroutines. All of them see one moment, that of
@@ -86,13 +88,17 @@ func (t *Table) pieces(ctx context.Context, s *ParallelScan, workers int) (bound
 	if len(high) == 0 {
 		high = nil
 	}
-	size := s.PieceBytes
-	if size == 0 {
-		whole, err := t.cut(ctx, low, high, math.MaxInt64, math.MaxInt)
+	size := max(s.PieceBytes, leastPiece)
+	if s.PieceBytes == 0 {
+		whole, err := t.cut(ctx, low, high, max(t.ApproximateSize(), minPiece), math.MaxInt)
 		if err != nil {
 			return nil, nil, err
 		}
-		size = min(max(whole.Sizes()[0]/int64(piecesEach*workers), minPiece), maxPiece)
+		size = 0
+		for _, n := range whole.Sizes() {
+			size += n
+		}
+		size = min(max(size/int64(workers)/piecesEach, minPiece), maxPiece)
 	}
 	cutter, err := t.cut(ctx, low, high, size, math.MaxInt)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -226,5 +228,136 @@ func TestARangeIsCutAlone(t *testing.T) {
 	points := cutter.Points()
 	if len(points) < 3 || points[0].Int64() <= 100 || !slices.Equal(low, before) {
 		t.Errorf("%d points, the first is %v; from %x, which was %x", len(points), points[0], low, before)
+	}
+}
+
+func TestAScanByVeryManyWorkers(t *testing.T) {
+	_, table := parallelTable(t)
+	var count atomic.Int64
+	err := table.ScanParallel(ctx(), ParallelScan{Workers: 1 << 60}, func(int, *Row) error {
+		count.Add(1)
+		return nil
+	})
+	if err != nil || count.Load() != parallelKeys*parallelRows {
+		t.Errorf("%d rows, %v", count.Load(), err)
+	}
+}
+
+// TestAScanHasPiecesForEachWorker has a table in memory, beside no, one and several runs of table files.
+func TestAScanHasPiecesForEachWorker(t *testing.T) {
+	for _, flushes := range []int{0, 1, 2, 3} {
+		r := newRig(t, Options{MemtableSize: 64 << 20, MemoryBudget: 256 << 20})
+		table := r.table("t", TableOptions{})
+		fill := func(n int) {
+			b := r.store.NewBatch()
+			for i := range n {
+				b.Row(table, Key(fmt.Sprintf("p%06d", i), 1)).Put("c", startMillis, row.String(fmt.Sprintf("%0500d", i)))
+			}
+			if err := r.store.Apply(ctx(), b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range flushes {
+			fill(100)
+			if err := r.store.Flush(ctx()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fill(30000)
+		_, sizes, err := table.pieces(ctx(), &ParallelScan{}, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(sizes) > 2*2*piecesEach || len(sizes) < piecesEach {
+			t.Errorf("%d flushes: %d pieces, documented 16 for each of 2", flushes, len(sizes))
+		}
+	}
+}
+
+// TestManySmallMemtablesCount: each has few rows, and counts in the sizes of pieces.
+func TestManySmallMemtablesCount(t *testing.T) {
+	r := newRig(t, Options{MemtableSize: 64 << 20, MemoryBudget: 256 << 20})
+	var many []any
+	for n := range 1000 {
+		many = append(many, fmt.Sprintf("%04d", n))
+	}
+	table := r.presplit("t", nil, many...)
+	b := r.store.NewBatch()
+	for n := range 1000 {
+		for i := range 16 {
+			b.Row(table, Key(fmt.Sprintf("%04d%02d", n, i), 1)).Put("c", startMillis, row.String(fmt.Sprintf("%0500d", i)))
+		}
+	}
+	if err := r.store.Apply(ctx(), b); err != nil {
+		t.Fatal(err)
+	}
+	var used int64
+	for _, tree := range table.core.Trees() {
+		used += tree.ApproximateSize()
+	}
+	for _, share := range []float64{.1, .3, .5, .55, .6, .9} {
+		c, err := table.cut(ctx(), nil, nil, int64(share*float64(used)), math.MaxInt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var total int64
+		for _, n := range c.Sizes() {
+			total += n
+		}
+		t.Logf("piece of %.2f of the table: the pieces add up to %.2f of it: %d pieces", share, float64(total)/float64(used), len(c.Sizes()))
+		if got := float64(total) / float64(used); got < .875 {
+			t.Errorf("share %.2f: %.2f", share, got)
+		}
+	}
+}
+
+// TestAScanOfFewRowsReadsFewFiles opens a table of many files.
+func TestAScanOfFewRowsReadsFewFiles(t *testing.T) {
+	r, fault := faultRig(t, Options{Compression: CompressionNone, MemtableSize: 64 << 20, TableFileSize: 64 << 10})
+	table := r.table("t", TableOptions{})
+	b := r.store.NewBatch()
+	for i := range 10000 {
+		b.Row(table, Key(fmt.Sprintf("p%06d", i), 1)).Put("c", startMillis, row.String(fmt.Sprintf("%0500d", i)))
+	}
+	if err := r.store.Apply(ctx(), b); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.store.Flush(ctx()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.store.Compact(ctx()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	opts := r.opts
+	opts.Seams.FS, opts.Seams.Clock, opts.Seams.Executor = fault, r.clock, r.exec
+	s, err := Open("/store", opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	table, err = s.Table("t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := func() int64 { return fault.Calls(vfs.OpReadAt) }
+	was := calls()
+	n := 0
+	for _, err := range table.Scan(ctx(), Key("p005000"), Key("p005001"), ScanOptions{}).All() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+	}
+	scan := calls() - was
+	if err := table.ScanParallel(ctx(), ParallelScan{Start: Key("p005000"), End: Key("p005001"), Workers: 1}, func(int, *Row) error { n++; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	par := calls() - was - scan
+	t.Logf("%d rows, a scan read %d times, then a parallel scan %d", n, scan, par)
+	if par > 10 {
+		t.Errorf("%d reads for one row", par)
 	}
 }

@@ -4,6 +4,7 @@ package flagstone
 // tree of its own.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/rebalance"
 	"github.com/flagstone-db/flagstone/internal/table"
 	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -63,23 +65,33 @@ type Finding struct {
 func (t *Table) Partitions() []Partition {
 	var list []Partition
 	now, reports := t.store.clock.Elapsed(), t.store.rebalancer.Findings()
-	for _, tree := range t.core.Trees() {
-		load := tree.Load().Look(now)
-		p := Partition{
-			ID: tree.ID(), Cut: tree.Meta().UserCut(), Bytes: tree.ApproximateSize(),
-			Reads: load.Read.Rows, Writes: load.Write.Rows, Units: load.Units(),
-		}
-		start, end := tree.Bounds()
-		p.Start, _ = row.PartitionValueAt(start, len(t.core.Key))
-		p.End, _ = row.PartitionValueAt(end, len(t.core.Key))
-		for _, r := range reports {
-			if r.Table == t.core.ID && r.Partition == p.ID {
-				p.Findings = append(p.Findings, t.finding(&r))
+	_ = t.core.Steady(func(trees []*partition.Tree) error {
+		list = nil
+		for _, tree := range trees {
+			load := tree.Load().Look(now)
+			p := Partition{
+				ID: tree.ID(), Cut: tree.Meta().UserCut(), Bytes: tree.ApproximateSize(),
+				Reads: load.Read.Rows, Writes: load.Write.Rows, Units: load.Units(),
 			}
+			start, end := tree.Bounds()
+			p.Start = t.partitionValue(start)
+			p.End = t.partitionValue(end)
+			for _, r := range reports {
+				if r.Table == t.core.ID && r.Partition == p.ID {
+					p.Findings = append(p.Findings, t.finding(&r))
+				}
+			}
+			list = append(list, p)
 		}
-		list = append(list, p)
-	}
+		return nil
+	})
 	return list
+}
+
+// partitionValue is the partition-key value of an encoded bound, the zero Value of none.
+func (t *Table) partitionValue(bound []byte) row.Value {
+	v, _ := row.PartitionValueAt(bound, len(t.core.Key))
+	return v.Clone()
 }
 
 func (t *Table) finding(r *balance.Report) Finding {
@@ -87,7 +99,7 @@ func (t *Table) finding(r *balance.Report) Finding {
 	if f.Kind == LargeKey {
 		f.Figure = float64(r.Bytes)
 	}
-	f.Key, _ = row.PartitionValueAt(r.Key, len(t.core.Key))
+	f.Key = t.partitionValue(r.Key)
 	return f
 }
 
@@ -99,8 +111,11 @@ func (t *Table) finding(r *balance.Report) Finding {
 // Errors match ErrInvalid if at is no value of the first key column.
 func (t *Table) Split(ctx context.Context, at row.Value) error {
 	key, err := t.boundary(at)
-	if err != nil || at.Equal(smallest(at.Type())) {
+	if err != nil {
 		return err
+	}
+	if at.Equal(smallest(at.Type())) {
+		return t.describe("split", at, cmp.Or(t.store.mayChange(ctx), t.core.Gone()))
 	}
 	return t.describe("split", at, t.store.rebalancer.Split(ctx, t.core, key))
 }

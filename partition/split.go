@@ -32,6 +32,11 @@ func (r span) contains(key []byte) bool {
 	return bytes.Compare(key, r.start) >= 0 && (r.end == nil || bytes.Compare(key, r.end) < 0)
 }
 
+// misses reports whether a file has no keys of the range: it need not be opened.
+func (r span) misses(f *tablefiles.File) bool {
+	return bytes.Compare(f.Meta.Largest, r.start) < 0 || r.end != nil && bytes.Compare(f.Meta.Smallest, r.end) >= 0
+}
+
 // within is the part of the range that lies in another one.
 func (r span) within(o span) span {
 	if bytes.Compare(r.start, o.start) < 0 {
@@ -60,6 +65,9 @@ func anchors(s *state, in span, apart, sampled int64) (*Anchors, error) {
 // addFile adds anchors of a file, clipped to the range, that are at least apart bytes from
 // each other. The last one may be the range's end.
 func (r span) addFile(to *Anchors, f *tablefiles.File, apart int64) error {
+	if r.misses(f) {
+		return nil
+	}
 	file, err := f.Reader()
 	if err != nil {
 		return err
@@ -89,7 +97,7 @@ func (r span) addMemory(to *Anchors, m *memory, apart, sampled int64) {
 	var since, total int64
 	var last []byte
 	first := len(to.list)
-	m.table.Sample(sampled/max(used/rows, 1), func(key []byte, size int64) {
+	m.table.Sample(min(sampled, used/leastSamples)/max(used/rows, 1), func(key []byte, size int64) {
 		total += size
 		if !r.contains(key) {
 			return
@@ -141,6 +149,8 @@ const (
 	cutShare = 8
 	// sampleShare divides it into how much of a memtable one sampled row stands for, about.
 	sampleShare = 512
+	// leastSamples is how many rows of a memtable are sampled at least, about.
+	leastSamples = 32
 )
 
 // Cutter divides the data of a range of keys into pieces of about a given size. It is shown the places
@@ -212,10 +222,13 @@ func (c *Cutter) apart() int64 {
 // table files are one run, as in a settled tree, and the memtables hold little, then pieces end
 // exactly to a block, and each end costs two looks at the index.
 func (t *Tree) Cut(c *Cutter) error {
+	if len(c.points) >= c.limit {
+		return nil
+	}
 	s := t.pin()
 	defer s.unref()
 	in := t.span().within(c.in)
-	if len(s.version.runs) == 1 {
+	if len(s.version.runs) == 1 && bytes.Equal(in.start, t.start) && bytes.Equal(in.end, t.end) {
 		if memory := s.memoryBytes(); memory <= c.pieceBytes/(2*cutShare) {
 			c.size += memory
 			return in.cutRun(c, s.version.runs[0])
@@ -248,6 +261,9 @@ func (t *Tree) Cut(c *Cutter) error {
 // cutRun shows what a run of files has in the range.
 func (r span) cutRun(c *Cutter, run []*tablefiles.File) error {
 	for i, f := range run {
+		if r.misses(f) {
+			continue
+		}
 		if len(c.points) >= c.limit {
 			return nil
 		}

@@ -81,7 +81,7 @@ func (r *Rebalancer) carryOut(tables map[uint64]*table.Table, plan balance.Plan)
 		for _, tree := range t.Trees() {
 			if tree.ID() == m.Right {
 				at, _ := tree.Bounds()
-				r.failed(t, m.Right, m.Why, r.Merge(ctx, t, at))
+				r.failed(t, m.Right, m.Why, r.mergeAt(ctx, t, at, false))
 			}
 		}
 	}

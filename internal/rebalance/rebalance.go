@@ -108,18 +108,23 @@ const mergeAttempts = 8
 // Merge joins the two partitions of a table that meet at a key. It does nothing if none begins there. It
 // first flushes both, and compacts them until no file reaches outside of either. Errors match ErrBusy.
 func (r *Rebalancer) Merge(ctx context.Context, t *table.Table, at []byte) error {
+	return r.mergeAt(ctx, t, at, true)
+}
+
+// mergeAt is Merge for a user, or by itself: then it leaves a cut that a user asked for meanwhile.
+func (r *Rebalancer) mergeAt(ctx context.Context, t *table.Table, at []byte, asked bool) error {
 	for range mergeAttempts {
 		if err := t.Gone(); err != nil {
 			return err
 		}
 		low, high := neighbours(t, at)
-		if high == nil {
+		if high == nil || !asked && high.Meta().UserCut() {
 			return nil
 		}
 		if err := r.Env.Work(func() error { return r.prepare(ctx, low, high) }); err != nil {
 			return err
 		}
-		if err := r.Env.Change(ctx, func() error { return r.merge(t, at) }); !errors.Is(err, ErrBusy) {
+		if err := r.Env.Change(ctx, func() error { return r.merge(t, at, asked) }); !errors.Is(err, ErrBusy) {
 			return err
 		}
 	}
@@ -149,10 +154,10 @@ func (r *Rebalancer) prepare(ctx context.Context, low, high *partition.Tree) err
 }
 
 // merge merges the partitions that meet at a key. It is ErrBusy if they are not ready.
-func (r *Rebalancer) merge(t *table.Table, at []byte) error {
+func (r *Rebalancer) merge(t *table.Table, at []byte, asked bool) error {
 	low, high := neighbours(t, at)
 	switch {
-	case high == nil:
+	case high == nil, !asked && high.Meta().UserCut():
 		return nil
 	case !low.Trimmed() || !high.Trimmed():
 		return ErrBusy

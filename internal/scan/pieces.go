@@ -27,6 +27,7 @@ func (p *Pieces) Run(ctx context.Context, walk func(ctx context.Context, worker,
 		next  atomic.Int64
 		group sync.WaitGroup
 		mu    sync.Mutex // of what follows
+		left  = len(p.Sizes)
 		done  int64
 		first error
 	)
@@ -42,7 +43,7 @@ func (p *Pieces) Run(ctx context.Context, walk func(ctx context.Context, worker,
 				if err != nil {
 					first = cmp.Or(first, err)
 					cancel()
-				} else if done += p.Sizes[piece]; p.Progress != nil && first == nil {
+				} else if done, left = done+p.Sizes[piece], left-1; p.Progress != nil && first == nil {
 					p.Progress(done, total)
 				}
 				mu.Unlock()
@@ -50,5 +51,8 @@ func (p *Pieces) Run(ctx context.Context, walk func(ctx context.Context, worker,
 		})
 	}
 	group.Wait()
+	if left == 0 {
+		return nil // the caller's context may have ended since
+	}
 	return cmp.Or(first, ctx.Err())
 }
