@@ -1,11 +1,14 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/ots"
 )
 
 // TestPartitionsAreListedSplitAndMerged works on a store that no server has open.
@@ -45,4 +48,32 @@ func TestPartitionsAreListedSplitAndMerged(t *testing.T) {
 			t.Errorf("%v: status %d, %q, %q", args, status, out, errOut)
 		}
 	}
+}
+
+// newHome makes a home with an instance of each type, a key and a table.
+func newHome(t *testing.T) string {
+	t.Helper()
+	ctx, dir := context.Background(), filepath.Join(t.TempDir(), "store")
+	home, err := instances.Open(dir, instances.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := home.Create(ctx, "archive", ots.Capacity); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := home.AddKey(ctx, "demo"); err != nil {
+		t.Fatal(err)
+	}
+	engine, name, _ := home.Service("demo")
+	never, one := int32(-1), int32(1)
+	if err := engine.CreateTable(ctx, name, &ots.CreateTableRequest{
+		Table: "t", PrimaryKey: []ots.KeyColumn{{Name: "k", Type: 1}},
+		Options: &ots.TableOptions{TimeToLive: &never, MaxVersions: &one},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := home.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
