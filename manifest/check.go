@@ -146,6 +146,8 @@ func checkFile(p *Partition, f *FileMeta) error {
 		return invalid("file %d: smallest key %x above largest %x", f.Number, f.Smallest, f.Largest)
 	case f.SmallestSeq > f.LargestSeq || f.LargestSeq > row.MaxSequence:
 		return invalid("file %d: sequence numbers %d to %d", f.Number, f.SmallestSeq, f.LargestSeq)
+	case f.SeqOffset > 0 && f.SeqOffset >= f.SmallestSeq:
+		return invalid("file %d: sequence numbers from %d on, with an offset of %d", f.Number, f.SmallestSeq, f.SeqOffset)
 	case f.NewestTombstone > f.LargestSeq:
 		return invalid("file %d: newest tombstone %d above sequence number %d", f.Number, f.NewestTombstone, f.LargestSeq)
 	case f.Rows == 0 || f.Cells < f.Rows:

@@ -274,6 +274,7 @@ func (f *FileMeta) fields(c *codec) {
 	c.uint(16, &f.Tombstones)
 	c.int(17, &f.CreatedMillis)
 	list(c, 18, &f.Values, func(u *ValueUse) { c.numbers(&u.File, &u.Values, &u.Bytes) })
+	c.uint(19, &f.SeqOffset)
 }
 
 func (f *ValueFile) fields(c *codec) {

@@ -138,7 +138,7 @@ func drawFile(t *rapid.T) *FileMeta {
 		Number: u("number"), Size: i("size"), Checksum: u("checksum"), Smallest: drawBytes(t), Largest: drawBytes(t),
 		SmallestSeq: u("smallest seq"), LargestSeq: u("largest seq"), MinVersion: i("min version"), MaxVersion: i("max version"),
 		Permanent: rapid.Bool().Draw(t, "permanent"), NewestTombstone: u("newest tombstone"),
-		Rows: u("rows"), Cells: u("cells"), Puts: u("puts"), Tombstones: u("tombstones"), CreatedMillis: i("created"),
+		SeqOffset: u("offset"), Rows: u("rows"), Cells: u("cells"), Puts: u("puts"), Tombstones: u("tombstones"), CreatedMillis: i("created"),
 	}
 	copy(f.UniqueID[:], drawBytes(t))
 	for range rapid.IntRange(0, 2).Draw(t, "values") {
@@ -178,7 +178,7 @@ func TestEveryFieldIsEncoded(t *testing.T) {
 		v    any
 		want int
 	}{
-		{LogEnd{}, 4}, {Edit{}, 19}, {TrustedClock{}, 3}, {ChangeLog{}, 5}, {Shard{}, 5}, {Replacement{}, 4}, {ValueFile{}, 7}, {ValueUse{}, 3}, {Table{}, 11}, {PastLimit{}, 2}, {KeyColumn{}, 3}, {TableOptions{}, 3}, {Partition{}, 7}, {FileMeta{}, 18}, {SeqTime{}, 2},
+		{LogEnd{}, 4}, {Edit{}, 19}, {TrustedClock{}, 3}, {ChangeLog{}, 5}, {Shard{}, 5}, {Replacement{}, 4}, {ValueFile{}, 7}, {ValueUse{}, 3}, {Table{}, 11}, {PastLimit{}, 2}, {KeyColumn{}, 3}, {TableOptions{}, 3}, {Partition{}, 7}, {FileMeta{}, 19}, {SeqTime{}, 2},
 		{State{}, 11 + 3}, // three are indexes
 	} {
 		if got := reflect.TypeOf(c.v).NumField(); got != c.want {

@@ -202,6 +202,10 @@ type FileMeta struct {
 	CreatedMillis                 int64
 	// Values say which value files the cells refer to, in ascending order.
 	Values []ValueUse
+	// SeqOffset is what a reader adds to each sequence number that the file holds: a file that was written
+	// before its rows had a place among the writes has small ones. SmallestSeq, LargestSeq and NewestTombstone
+	// include it.
+	SeqOffset uint64
 }
 
 // ValueUse says how much of a value file one table file's cells refer to.

@@ -203,7 +203,9 @@ func (b *blockReader) take(c *cache.Block[dataBlock], stored []byte, from int64)
 	if bad := b.bytes.scratch.expand(data, s); bad != "" {
 		return bad
 	}
-	return block.parse(data, at)
+	bad = block.parse(data, at)
+	block.shift(b.r.seqOffset)
+	return bad
 }
 
 // close ends the movement, and releases the block and working memory.

@@ -131,6 +131,11 @@ type dataBlock struct {
 	minVersion, maxVersion int64
 }
 
+// shift adds an offset to the sequence numbers of a block that was just parsed.
+func (b *dataBlock) shift(offset uint64) {
+	b.seq.base, b.minSeq, b.maxSeq = b.seq.base+offset, b.minSeq+offset, b.maxSeq+offset
+}
+
 // prefix is the beginning of all row keys, keys their suffixes, names the column names.
 func (b *dataBlock) prefix() []byte { return b.data[b.prefixAt:b.keysAt:b.keysAt] }
 func (b *dataBlock) keys() []byte   { return b.data[b.keysAt:b.namesAt:b.namesAt] }

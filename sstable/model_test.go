@@ -118,7 +118,25 @@ func (t modelTable) write(tb testing.TB, f *memFile, opts WriterOptions) Propert
 
 func openFile(tb testing.TB, f *memFile, c *BlockCache) *Reader {
 	tb.Helper()
-	r, err := Open(f, ReaderOptions{FileName: "000001.sst", Cache: c})
+	return openShifted(tb, f, c, 0)
+}
+
+// shift makes the sequence numbers those of a reader with an offset, which it returns.
+func (t modelTable) shift(rng *rand.Rand) (offset uint64) {
+	offset = rng.Uint64N(2) * rng.Uint64N(1<<40)
+	for i := range t {
+		t[i].cells = slices.Clone(t[i].cells)
+		for j := range t[i].cells {
+			t[i].cells[j].Seq += offset
+		}
+	}
+	return offset
+}
+
+// openShifted is openFile with an offset of the sequence numbers.
+func openShifted(tb testing.TB, f *memFile, c *BlockCache, offset uint64) *Reader {
+	tb.Helper()
+	r, err := Open(f, ReaderOptions{FileName: "000001.sst", Cache: c, SeqOffset: offset})
 	if err != nil {
 		tb.Fatal(err)
 	}

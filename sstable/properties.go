@@ -72,6 +72,16 @@ func emptyProperties() Properties {
 	return Properties{SmallestSeq: math.MaxUint64, MinVersion: math.MaxInt64, MaxVersion: math.MinInt64}
 }
 
+// shift adds an offset to the sequence numbers.
+func (p *Properties) shift(offset uint64) {
+	if p.Cells > 0 {
+		p.SmallestSeq, p.LargestSeq = p.SmallestSeq+offset, p.LargestSeq+offset
+	}
+	if p.NewestTombstone > 0 {
+		p.NewestTombstone += offset
+	}
+}
+
 // addCell counts a cell. It returns what is wrong with its reference, or "".
 func (p *Properties) addCell(c *row.Cell) (bad string) {
 	p.Cells++

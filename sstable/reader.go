@@ -42,6 +42,8 @@ type ReaderOptions struct {
 	FileSize int64
 	// UniqueID is the id that the file must have; all zero accepts any.
 	UniqueID [16]byte
+	// SeqOffset is added to every sequence number that the file holds, in cells and in properties.
+	SeqOffset uint64
 }
 
 // Reader reads one table file. Filter, index and properties stay in memory until Close;
@@ -58,13 +60,14 @@ type Reader struct {
 	closed   atomic.Bool
 
 	compressed Compression // the writer's compression, if index or properties tell
+	seqOffset  uint64      // see ReaderOptions
 }
 
 // Open reads and checks the parts of a table file that say where everything is. On success
 // the reader owns f; after an error the caller still does. Errors are ErrCorrupt, errVersion
 // and those of the file.
 func Open(f vfs.File, opts ReaderOptions) (*Reader, error) {
-	r := &Reader{fileBytes: fileBytes{file: f, name: opts.FileName, align: int64(f.Alignment())}, helpers: opts.Helpers}
+	r := &Reader{fileBytes: fileBytes{file: f, name: opts.FileName, align: int64(f.Alignment())}, helpers: opts.Helpers, seqOffset: opts.SeqOffset}
 	size, err := f.Size()
 	if err != nil {
 		return nil, fmt.Errorf("sstable: size of %s: %w", r.name, err)
@@ -146,6 +149,7 @@ func (r *Reader) readTail(size int64) error {
 		tail, offset = tail[section.length:], offset+section.length
 	}
 	r.props.UniqueID, r.props.FileSize = r.footer.uniqueID, size
+	r.props.shift(r.seqOffset)
 	return nil
 }
 

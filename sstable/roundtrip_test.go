@@ -117,12 +117,18 @@ func TestAFileAnswersAsThePlainModelDoes(t *testing.T) {
 		}
 		f := &memFile{align: []int{1, 512}[rng.IntN(2)]}
 		want := model.write(t, f, opts)
+		offset := model.shift(rng)
+		want.SmallestSeq, want.LargestSeq = want.SmallestSeq+offset, want.LargestSeq+offset
+		if want.NewestTombstone > 0 {
+			want.NewestTombstone += offset
+		}
 		var c *BlockCache
 		if rng.IntN(3) > 0 {
 			c = NewBlockCache(cache.Options{Capacity: int64(rng.IntN(200_000)), Memory: offheaptest.New(t)})
 		}
 		r, err := Open(f, ReaderOptions{
 			FileName: "000001.sst", Cache: c, Mapped: rng.IntN(2) == 0, Elapsed: jumpyClock(rng.Uint64()),
+			SeqOffset: offset,
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -90,7 +90,7 @@ func TestRowsOfAChunkAreThoseOfTheTable(t *testing.T) {
 		model := evenTable(rng, 150)
 		f := &memFile{}
 		model.write(t, f, WriterOptions{BlockSize: 64 << rng.IntN(7), Compression: Compression(rng.IntN(3))})
-		r := openFile(t, f, NewBlockCache(cache.Options{Capacity: 1 << 20}))
+		r := openShifted(t, f, NewBlockCache(cache.Options{Capacity: 1 << 20}), model.shift(rng))
 		it := r.NewIterator(IterOptions{})
 		for _, p := range []*row.Projection{&all, nil, &projection, &projection} {
 			if p == &projection {
@@ -104,6 +104,13 @@ func TestRowsOfAChunkAreThoseOfTheTable(t *testing.T) {
 				}
 				var s row.Extent
 				if _, ok := it.Extent(row.Ask{Rows: true, Limit: limit}, &s); ok && s.Rows > 0 {
+					for i := range s.Rows {
+						for _, c := range model[at+i].cells {
+							if c.Kind == row.KindPut && (c.Seq < s.MinSeq || c.Seq > s.MaxSeq) {
+								t.Fatalf("row %d: sequence number %d, the extent says %d to %d", at+i, c.Seq, s.MinSeq, s.MaxSeq)
+							}
+						}
+					}
 					dst.Budget = rng.IntN(1 << rng.IntN(15))
 					most := 1 + rng.IntN(s.Rows)
 					n := it.CollectRows(&dst, most, p)

@@ -188,7 +188,7 @@ func TestWholeRowsAreTheirCells(t *testing.T) {
 		}
 		f := &memFile{}
 		model.write(t, f, WriterOptions{BlockSize: 64 << rng.IntN(7), Compression: Compression(rng.IntN(3))})
-		r := openFile(t, f, NewBlockCache(cache.Options{Capacity: 1 << 20}))
+		r := openShifted(t, f, NewBlockCache(cache.Options{Capacity: 1 << 20}), model.shift(rng))
 		it := r.NewIterator(IterOptions{})
 		for range 4 {
 			randomProjection(rng, &p, 14)

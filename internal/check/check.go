@@ -155,7 +155,7 @@ func (c *checker) table(file *tablefiles.File) error {
 		return fmt.Errorf("%w: table file %s: the checksum of the whole file is not the manifest's", c.Corrupt, name)
 	}
 	found := tablefiles.Describe(f.Number, r.Properties())
-	found.Checksum, found.CreatedMillis = sum, f.CreatedMillis
+	found.Checksum, found.CreatedMillis, found.SeqOffset = sum, f.CreatedMillis, f.SeqOffset
 	if !reflect.DeepEqual(found, f) {
 		return fmt.Errorf("%w: table file %s: it does not hold what the manifest says", c.Corrupt, name)
 	}

@@ -227,7 +227,7 @@ func (f *File) openReader() (*sstable.Reader, error) {
 	name := filepath.Join(reg.dir, manifest.TableName(meta.Number))
 	return f.open(reg, tableKind, name, func(file vfs.File, mapped bool) (*sstable.Reader, error) {
 		return sstable.Open(file, sstable.ReaderOptions{
-			FileName: name, FileSize: meta.Size, UniqueID: meta.UniqueID, Cache: reg.opts.Cache, Mapped: mapped,
+			FileName: name, FileSize: meta.Size, UniqueID: meta.UniqueID, SeqOffset: meta.SeqOffset, Cache: reg.opts.Cache, Mapped: mapped,
 			VerifyInterval: reg.opts.VerifyInterval, Elapsed: reg.opts.Elapsed, Helpers: reg.opts.Helpers,
 		})
 	})
