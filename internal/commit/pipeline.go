@@ -111,23 +111,23 @@ func (p *Pipeline) Between(f func()) {
 	f()
 }
 
-// Cut divides the writes of the store at a sequence number. It calls commit, which makes durable what
-// is to hold behind that number, while writes go on below it. Then it calls begin between two
-// writes: those before it have sequence numbers up to after, the others larger ones, and so it would
-// be after a crash. Numbers that no write got are skipped. begin must not block. If Cut
-// fails, begin is not called.
-func (p *Pipeline) Cut(commit func(after uint64) error, begin func()) error {
+// Cut divides the writes of the store at a sequence number above least. It calls commit, which makes
+// durable what is to hold behind that number, while writes go on below it. Then it calls begin between two
+// writes: those before it have sequence numbers below after, the others larger ones, and so it would
+// be after a crash. No write gets the number itself. Numbers in between are skipped. begin must not
+// block. If Cut fails, begin is not called.
+func (p *Pipeline) Cut(least uint64, commit func(after uint64) error, begin func()) error {
 	// While the manifest is being written nothing is flushed, so that the memory budget bounds the
 	// writes that go on. The smallest takes more than these bytes.
-	const least, largestBatch = 16, 1 << 24
-	after := p.LastSeq() + uint64(p.gate.Budget()/least) + largestBatch
+	const smallest, largestBatch = 16, 1 << 24
+	after := max(p.LastSeq()+uint64(p.gate.Budget()/smallest)+largestBatch, least) + 1
 	if err := commit(after); err != nil {
 		return err
 	}
 	p.order.Lock()
 	defer p.order.Unlock()
-	if p.nextSeq > after+1 {
-		return p.Fail(fmt.Errorf("commit: the writes beside an edit of the manifest used all sequence numbers up to %d", after))
+	if p.nextSeq > after {
+		return p.Fail(fmt.Errorf("commit: the writes beside an edit of the manifest used all sequence numbers below %d", after+1))
 	}
 	p.nextSeq = after + 1
 	p.queue.applied(p.queue.push(p.lastLSN, after), p.publishable) // a commit of nothing

@@ -181,7 +181,7 @@ func (r *Rebalancer) replace(t *table.Table, old []*partition.Tree, divide divid
 		if err := r.level(old); err != nil {
 			return err
 		}
-		err := r.Pipeline.Cut(func(after uint64) (err error) {
+		err := r.Pipeline.Cut(0, func(after uint64) (err error) {
 			made, err = r.commit(t, old, after, divide)
 			return err
 		}, func() {
