@@ -42,7 +42,7 @@
 // work. internal/recovery replays the log, internal/check verifies a closed store. internal/views
 // decides what readers see and compactions keep, internal/storeclock tells the time, cdc has the
 // records of streams. internal/load measures partitions, internal/balance decides which of them are
-// split and merged, and internal/rebalance does it. Package partition is one LSM tree; compaction and manifest are its shape,
+// split and merged, and internal/rebalance does it. internal/ingest adds table files of sorted rows. Package partition is one LSM tree; compaction and manifest are its shape,
 // internal/tablefiles has its open files, mvcc has the rules. Cells live in wal, memtable, sstable
 // and valuefile. Package row is the kernel: values, keys, cells, mutations; its values are part of
 // the API.

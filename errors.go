@@ -5,6 +5,7 @@ import (
 
 	"github.com/flagstone-db/flagstone/internal/change"
 	"github.com/flagstone-db/flagstone/internal/commit"
+	"github.com/flagstone-db/flagstone/internal/ingest"
 	"github.com/flagstone-db/flagstone/internal/table"
 	"github.com/flagstone-db/flagstone/internal/txn"
 )
@@ -25,8 +26,8 @@ var (
 	// has no such shard.
 	ErrStreamNotFound = errors.New("flagstone: stream not found")
 	// ErrStreamExists: the table has a stream, which must be disabled before
-	// another one is made.
-	ErrStreamExists = errors.New("flagstone: the table has a stream")
+	// another one is made, or before a bulk load.
+	ErrStreamExists = ingest.ErrStream
 	// ErrStreamTrimmed: records that were to be read may have expired.
 	ErrStreamTrimmed = errors.New("flagstone: records of the stream have expired")
 	// ErrInvalid: an argument that is wrong whatever the store holds.
@@ -53,9 +54,10 @@ var (
 	ErrOutcomeUnknown = commit.ErrOutcomeUnknown
 	// ErrLocked: another process, or another Store of this process, has the store open.
 	ErrLocked = errors.New("flagstone: the store is in use")
-	// ErrConflict: a transaction holds the partition key, or other writers changed the rows
-	// during each attempt of a long update. Nothing was written; the write may be tried again, in
-	// the first case when that transaction has ended.
+	// ErrConflict: a transaction holds the partition key, a bulk load is being committed whose range
+	// has the row, the range of a bulk load has rows, or other writers changed the rows during
+	// each attempt of a long update. Nothing was written; the write may be tried again, in the first
+	// two cases when the other one has ended.
 	ErrConflict = txn.ErrConflict
 	// ErrTransactionEnded: the transaction was committed or aborted, or has
 	// outlived its Lifetime.

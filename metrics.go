@@ -35,6 +35,7 @@ type Metrics struct {
 	CompactedOut int64         // of table files that they were merged into
 	MovedBytes   int64         // of table files moved to a deeper level unchanged
 	DroppedBytes int64         // of table files dropped unread because all was expired
+	LoadedBytes  int64         // of table files written by bulk loads
 	Stalled      time.Duration // total time that writers were held back
 	Splits       int64         // of partitions
 	Merges       int64         // of partitions
@@ -89,7 +90,7 @@ func (s *Store) Metrics() Metrics {
 	}
 	work := &s.env.Work
 	m.FlushedBytes, m.CompactedIn, m.CompactedOut = work.Flushed.Load(), work.CompactedIn.Load(), work.CompactedOut.Load()
-	m.MovedBytes, m.DroppedBytes = work.Moved.Load(), work.Dropped.Load()
+	m.MovedBytes, m.DroppedBytes, m.LoadedBytes = work.Moved.Load(), work.Dropped.Load(), work.Loaded.Load()
 	m.Stalled = s.gate.Stalled()
 	replaced := s.rebalancer.Stats()
 	m.Splits, m.Merges, m.LongestPause = replaced.Splits, replaced.Merges, replaced.LongestPause

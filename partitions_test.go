@@ -62,6 +62,9 @@ func (d *divided) begin() {
 // consume reads a page of every shard of which it has read all parents, and carries it out.
 func (d *divided) consume(limits StreamLimits) (more bool, err error) {
 	stream := d.table.Stream()
+	if stream == nil {
+		return false, nil
+	}
 	for _, shard := range stream.Shards() {
 		pos := d.shards[shard.ID]
 		if pos == nil {

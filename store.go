@@ -14,6 +14,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/clock"
 	"github.com/flagstone-db/flagstone/internal/commit"
 	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/ingest"
 	"github.com/flagstone-db/flagstone/internal/jobs"
 	"github.com/flagstone-db/flagstone/internal/offheap"
 	"github.com/flagstone-db/flagstone/internal/outfile"
@@ -67,6 +68,7 @@ type Store struct {
 	jobs              *jobs.Jobs
 	upkeep            *upkeep.Upkeep
 	rebalancer        *rebalance.Rebalancer
+	installer         *ingest.Installer
 
 	// merges is held, shared, while the outcome of a compaction is committed; a change of table
 	// options takes it exclusively.
@@ -223,6 +225,7 @@ func (s *Store) prepare() {
 	s.rebalancer = rebalance.New(rebalance.Parts{
 		Env: rebalanceEnv{s}, Trees: s.env, Pipeline: s.pipeline, Upkeep: s.upkeep, Jobs: s.jobs, Clock: s.clock, Logger: s.opts.Logger,
 	}, s.opts.balance())
+	s.installer = &ingest.Installer{Env: ingestEnv{rebalanceEnv{s}}, Trees: s.env, Pipeline: s.pipeline, Upkeep: s.upkeep}
 	s.tables.load(s, s.state())
 }
 
@@ -276,6 +279,9 @@ var descriptions = []struct {
 }{
 	{ErrNoSpace, vfs.IsNoSpace},
 	{ErrTooManyFiles, vfs.IsTooManyFiles},
+	{ErrConflict, func(err error) bool {
+		return errors.Is(err, ingest.ErrNotEmpty) || errors.Is(err, partition.ErrOccupied)
+	}},
 	{ErrNotStore, func(err error) bool { return errors.Is(err, manifest.ErrNotStore) }},
 	{ErrCorrupt, func(err error) bool {
 		return errors.Is(err, wal.ErrCorrupt) || errors.Is(err, sstable.ErrCorrupt) || errors.Is(err, manifest.ErrCorrupt) ||

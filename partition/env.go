@@ -103,12 +103,13 @@ type Env struct {
 	stripes   atomic.Uint32
 }
 
-// Work counts bytes of table files; Flushed and CompactedOut include value files.
+// Work counts bytes of table files; Flushed, CompactedOut and Loaded include value files.
 type Work struct {
 	Flushed                   atomic.Int64 // written from memtables
 	CompactedIn, CompactedOut atomic.Int64 // read and written by compactions
 	Moved                     atomic.Int64 // moved to a deeper level unchanged
 	Dropped                   atomic.Int64 // dropped unread
+	Loaded                    atomic.Int64 // written for installations
 }
 
 // ErrStale says that a compaction must be done again: since it began, the table's options were

@@ -146,8 +146,8 @@ func (g *Getter) Get(key []byte, view mvcc.View, sel *mvcc.Selection, dst *row.C
 func (g *Getter) Cut() bool { return g.cut }
 
 // Unchanged reports that no mutation of the row with a sequence number above seq was applied. It
-// returns false also if such a mutation may have left the memtables, or the tree was replaced. REQUIRES: no mutation of
-// the row is being applied.
+// returns false also if such a mutation may have left the memtables or never was in one, or the tree was
+// replaced. REQUIRES: no mutation of the row is being applied.
 func (t *Tree) Unchanged(key []byte, seq uint64) bool {
 	g := t.NewGetter()
 	if g == nil {
@@ -155,7 +155,10 @@ func (t *Tree) Unchanged(key []byte, seq uint64) bool {
 	}
 	defer g.Close()
 	g.findMemories(key)
-	if len(g.found) > 0 {
+	switch {
+	case g.state.version.newest > seq:
+		return false
+	case len(g.found) > 0:
 		return g.found[0].NewestSeq() <= seq
 	}
 	return seq+1 >= g.state.memories[0].startSeq

@@ -11,7 +11,7 @@ package partition
 // view that shows at least as much shows the same, apart from what has expired.
 //
 // A row is kept only if the view shows all mutations of it: the newest one in the memtables or,
-// if the memtables do not have the row, all that was ever flushed.
+// if the memtables do not have the row, all that was ever flushed; and all that was ever installed.
 
 import (
 	"github.com/flagstone-db/flagstone/internal/rowcache"
@@ -53,6 +53,7 @@ func (g *Getter) keep(rows *rowcache.Cache, key []byte, hash uint64, cells []row
 	if len(g.found) > 0 {
 		complete = m.Newest <= m.Seq
 	}
+	complete = complete && m.Seq >= g.state.version.newest
 	// A read at MaxSequence keeps nothing: a later view may show less than it did.
 	if complete && m.Seq < row.MaxSequence && len(cells) > 0 {
 		rows.Put(hash^g.tree.id, key, m, cells)

@@ -59,6 +59,9 @@ type version struct {
 	runs [][]*tablefiles.File
 	// recent is how many of the runs are of level 0.
 	recent int
+	// newest is the largest sequence number in the files. It can be above those of memtables: an
+	// installation brings rows that never were in one.
+	newest uint64
 }
 
 // newVersion takes a reference to every file that meta names. The first state that holds the
@@ -67,6 +70,7 @@ func newVersion(files *tablefiles.Registry, meta *manifest.Partition) *version {
 	v := &version{meta: meta}
 	for _, m := range allFiles(&meta.Levels) {
 		v.files = append(v.files, files.Ref(m))
+		v.newest = max(v.newest, m.LargestSeq)
 	}
 	rest := v.files
 	for level, metas := range meta.Levels {

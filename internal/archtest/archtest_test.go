@@ -26,10 +26,10 @@ var floors = map[string]int{
 	"internal/commit": 6,
 	"internal/upkeep": 7, "internal/table": 7,
 	"internal/change": 8, "internal/scan": 8, "internal/rebalance": 8,
-	"internal/txn": 9,
-	".":            10,
-	"ots":          11,
-	"server":       12, "instances": 12,
+	"internal/txn": 9, "internal/ingest": 9,
+	".":      10,
+	"ots":    11,
+	"server": 12, "instances": 12,
 	"cmd": 13,
 }
 
@@ -378,6 +378,7 @@ func TestTheRulesFindWhatTheyForbid(t *testing.T) {
 		{"a change's import of a transaction", "internal/change/a.go", `import "` + modulePath + `/internal/txn"`, checkLayers, 1},
 		{"a scan's import of a change", "internal/scan/a.go", `import "` + modulePath + `/internal/change"`, checkLayers, 1},
 		{"a transaction's import of the API", "internal/txn/a.go", `import "` + modulePath + `"`, checkLayers, 1},
+		{"an installation's import of a transaction", "internal/ingest/a.go", `import "` + modulePath + `/internal/txn"`, checkLayers, 1},
 		{"recovery's import of the pipeline", "internal/recovery/a.go", `import "` + modulePath + `/internal/commit"`, checkLayers, 1},
 		{"the pipeline's import of the log", "internal/commit/a.go", `import "` + modulePath + `/wal"`, checkLayers, 0},
 		{"the open files' import of a tree", "internal/tablefiles/a.go", `import "` + modulePath + `/partition"`, checkLayers, 1},
