@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math/rand/v2"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/flagstone-db/flagstone/internal/offheap"
 	"github.com/flagstone-db/flagstone/row"
@@ -117,17 +118,18 @@ func (m *Memtable) insertRow(hash, seq uint64, c *row.Change, marker int64) (use
 	node := roundUp(rowHeader + height*linkSize + len(c.Key))
 	var l, packed link
 	var n *rowNode
+	var part unsafe.Pointer
 	if size <= inlineLimit {
 		l, n = m.newRowNode(height, len(c.Key)+wordSize-1+size)
-		packed = l + link(node/wordSize)
+		packed, part = l+link(node/wordSize), unsafe.Add(unsafe.Pointer(n), node)
 	} else {
 		l, n = m.newRowNode(height, len(c.Key))
-		packed, _ = m.arena.alloc(&m.data, size)
+		packed, part = m.arena.alloc(&m.data, size)
 	}
 	n.packed, n.keyLen, n.height = packed, uint16(len(c.Key)), uint8(height)
 	n.index.Store(0)
 	copy(n.key(), c.Key)
-	m.packedOf(n).fill(seq, c, marker)
+	(*packedPart)(part).fill(seq, c, marker)
 	m.link(l, n, c.Key)
 	m.hash.add(hash, l)
 	return roundUp(rowHeader+nominalHeight*linkSize+len(c.Key)) + roundUp(size) + wordSize + hashBytesPerRow
