@@ -23,7 +23,8 @@ const (
 
 // BenchmarkSplit splits a partition of settled data again and again, while writers overwrite random rows
 // at a fixed pace. It reports how long a split takes, the longest pause in which no write is ordered, what the
-// split itself writes, and the latencies of writes as without splits, and while partitions are split.
+// split itself writes, and the latencies of writes without splits (before them and after them), and while
+// partitions are split.
 // Run it with -benchtime of a number of splits, 20x for instance.
 func BenchmarkSplit(b *testing.B) {
 	rows, _ := strconv.Atoi(os.Getenv("FLAGSTONE_SPLIT_ROWS"))
@@ -35,7 +36,10 @@ func BenchmarkSplit(b *testing.B) {
 		b.Fatal(err)
 	}
 	ctx := context.Background()
-	quiet := f.overwrite(b, rows, func() { time.Sleep(time.Duration(b.N) * splitPeriod) })
+	undisturbed := func() []time.Duration {
+		return f.overwrite(b, rows, func() { time.Sleep(time.Duration(b.N) * splitPeriod) })
+	}
+	quiet := undisturbed()
 	var took []time.Duration
 	var moved int64
 	splitting := f.overwrite(b, rows, func() {
@@ -61,6 +65,10 @@ func BenchmarkSplit(b *testing.B) {
 		}
 		b.StopTimer()
 	})
+	if err := f.store.Settle(ctx); err != nil {
+		b.Fatal(err)
+	}
+	quiet = append(quiet, undisturbed()...)
 	micros := func(list []time.Duration, q float64) float64 {
 		slices.Sort(list)
 		return float64(list[int(q*float64(len(list)-1))].Nanoseconds()) / 1e3
