@@ -74,12 +74,14 @@ func (w *BulkWriter) Put(key []row.Value, cells ...BulkCell) error {
 
 // Commit adds the rows to the table, all of them or, with an error, none. When it returns nil they are durable and
 // visible to every later read; snapshots and scans that were open see none of them. While the files are added,
-// for milliseconds, other writes to rows between the first and the last one fail with ErrConflict.
+// for milliseconds, other writes to rows between the first and the last one fail with ErrConflict; for longer if
+// such writes hold up the commit again and again.
 //
-// Commit fails with ErrConflict if the range has a row, or a transaction holds a partition key of it, and with
+// Commit fails with ErrConflict if the range has a row (an expired one counts until compactions may drop
+// it, see TableInfo.ExpiryWatermark), or a transaction holds a partition key of it, and with
 // ErrStreamExists if the table was given a stream. After ErrPoisoned it is unknown whether the rows are there
-// until the store is opened again, and after ErrOutcomeUnknown they will be visible. With SyncNone, a
-// crash during Commit may keep the rows and lose other writes of that time.
+// until the store is opened again, and after ErrOutcomeUnknown they will be visible. A crash that keeps
+// the rows keeps all that was acknowledged before Commit was called, also with SyncNone.
 func (w *BulkWriter) Commit(ctx context.Context) error {
 	if err := w.store.mayChange(ctx); err != nil {
 		return err

@@ -1,18 +1,17 @@
 package flagstone
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -270,83 +269,6 @@ func TestAnUpdateThatReadBeforeABulkLoadRunsAgain(t *testing.T) {
 	}
 }
 
-// TestPowerLossAtEveryCallOfABulkLoad cuts the power before each call of the file system during a load: all rows are
-// there or none, and all if the commit returned.
-func TestPowerLossAtEveryCallOfABulkLoad(t *testing.T) {
-	calls := powerLossInALoad(t, math.MaxInt)
-	t.Logf("%d calls", calls)
-	for n := 1; n <= calls; n++ {
-		powerLossInALoad(t, n)
-	}
-}
-
-// powerLossInALoad cuts the power before the n-th call, and returns how many there were.
-func powerLossInALoad(t *testing.T, n int) (calls int) {
-	r, fault := faultRig(t, Options{MemtableSize: 4 << 10, TableFileSize: 4 << 10, WALSegmentSize: 32 << 10, MemoryBudget: 32 << 10, Seams: Seams{ValueThreshold: 1 << 10}})
-	defer func() { r.store.Close() }()
-	table := r.table("t", TableOptions{})
-	for i := range 20 {
-		put(t, table, "a", i, "c", startMillis, "v")
-		put(t, table, "q", i, "c", startMillis, "v")
-	}
-	put(t, table, "p", 5, "c", startMillis, "deleted")
-	if err := errors.Join(table.Delete(ctx(), Key("p", 5)), table.Split(ctx(), row.String("pm"))); err != nil {
-		t.Fatal(err)
-	}
-	var next *vfs.Sim
-	disk, committed := r.fs, false
-	fault.Observe(vfs.Observer{Before: func(vfs.Call) {
-		if calls++; calls == n {
-			next = disk.Crash(vfs.CrashLoseAll, 1)
-		}
-	}})
-	w, err := table.BulkLoad(ctx(), BulkOptions{Workers: 1})
-	for i := 0; i < 60 && err == nil && next == nil; i++ {
-		pk := "p"
-		if i >= 30 {
-			pk = "pz" // of the other partition
-		}
-		err = w.Put(Key(pk, i), BulkCell{"c", startMillis, row.String(strings.Repeat("v", 1<<(i%12)))})
-	}
-	if err == nil && next == nil {
-		err = w.Commit(ctx())
-		committed = next == nil
-	}
-	if err != nil && next == nil {
-		t.Fatal(err)
-	}
-	fault.Observe(vfs.Observer{})
-	if next == nil {
-		return calls
-	}
-	r.store.Close()
-	r.fs, r.opts.Seams.FS = next, nil
-	r.open()
-	table = r.table("t", TableOptions{})
-	there := 0
-	for i := range 60 {
-		pk := "p"
-		if i >= 30 {
-			pk = "pz"
-		}
-		switch got := show(t, table, pk, i); got {
-		case fmt.Sprintf("c@%d=%s ", startMillis, strings.Repeat("v", 1<<(i%12))):
-			there++
-		case "absent":
-		default:
-			t.Fatalf("call %d: row %d is %.50q", n, i, got)
-		}
-	}
-	if there != 0 && there != 60 || committed && there == 0 {
-		t.Fatalf("power loss before call %d: %d rows are there", n, there)
-	}
-	if got := show(t, table, "a", 19) + show(t, table, "q", 19); got != fmt.Sprintf("c@%d=v c@%d=v ", startMillis, startMillis) {
-		t.Fatalf("call %d: other rows are %q", n, got)
-	}
-	r.checkStore()
-	return calls
-}
-
 // TestABulkLoadKeepsTheLimitsOfItsTable loads versions beyond the limit and some that expire.
 func TestABulkLoadKeepsTheLimitsOfItsTable(t *testing.T) {
 	r := newRig(t, Options{})
@@ -385,6 +307,137 @@ func TestABulkLoadKeepsTheLimitsOfItsTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(two, fmt.Sprintf("c@%d=new ", r.store.NowMillis()))
+}
+
+// TestNoCellOfAnExpiredRowComesBackAmongThoseOfALoad loads over a row that readers do not see any more: the load is
+// refused as long as a longer Time To Live, or a clock that is set back, could show it again.
+func TestNoCellOfAnExpiredRowComesBackAmongThoseOfALoad(t *testing.T) {
+	r := newRig(t, Options{})
+	now := r.store.NowMillis()
+	table := r.table("t", TableOptions{TTLSeconds: 100, MaxVersions: 1})
+	for version := range int64(3) {
+		put(t, table, "p", 1, "old", now+version, "expired")
+		put(t, table, "p", 2, "old", now+version, "deleted")
+	}
+	if err := table.Delete(ctx(), Key("p", 2)); err != nil {
+		t.Fatal(err)
+	}
+	load := func() error {
+		w := bulk(t, table, "o", 0, 0, "")
+		return errors.Join(
+			w.Put(Key("p", 1), BulkCell{"c", now + 4000_000, row.String("new")}),
+			w.Put(Key("p", 2), BulkCell{"c", now + 4000_000, row.String("new")}),
+			w.Commit(ctx()))
+	}
+	wantError(t, "a load over a row", load(), ErrConflict)
+	r.clock.Advance(200 * time.Second)
+	if got := show(t, table, "p", 1); got != "absent" {
+		t.Fatalf("the row is %q", got)
+	}
+	wantError(t, "a load over an expired row, by a clock that is not trusted yet", load(), ErrConflict)
+	believeClock(r.clock)
+	r.store.trusted.Look()
+	if err := load(); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []func() error{
+		func() error { return nil },
+		func() error { r.clock.SetWall(now); return nil },
+		func() error { return table.Alter(ctx(), TableChange{Options: &TableOptions{MaxVersions: 9}}) },
+		func() error {
+			return table.Alter(ctx(), TableChange{Options: &TableOptions{MaxVersions: 9, TTLSeconds: 1 << 40}})
+		},
+		func() error { r.reopen(); table = r.table("t", TableOptions{}); return nil },
+		func() error { return r.store.Compact(ctx()) },
+	} {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+		for n := 1; n <= 2; n++ {
+			got, err := table.Get(ctx(), Key("p", n), ReadOptions{MaxVersions: 9})
+			if want := fmt.Sprintf("c@%d=new ", now+4000_000); err != nil || cells(got) != want {
+				t.Fatalf("row %d is %v, %v, want %q", n, got, err, want)
+			}
+		}
+	}
+}
+
+// TestOtherWritersFailOnlyWhileFilesAreAdded commits a load over many deleted rows. An update of a row of the range that
+// changes nothing is tried at each call of the file system meanwhile: it must fail at a few of them only.
+func TestOtherWritersFailOnlyWhileFilesAreAdded(t *testing.T) {
+	r, fault := faultRig(t, Options{MemtableSize: 16 << 10, TableFileSize: 4 << 10, CacheSize: 1, Seams: Seams{BlockSize: 512}})
+	table := r.table("t", TableOptions{})
+	for i := range 2000 {
+		put(t, table, "p", i, "c", startMillis, "deleted")
+	}
+	snapshot, err := r.store.Snapshot() // keeps the deleted rows
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer snapshot.Close()
+	for i := range 2000 {
+		if err := table.Delete(ctx(), Key("p", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.store.Flush(ctx()); err != nil {
+		t.Fatal(err)
+	}
+	r.exec.RunAll()
+	w := bulk(t, table, "p", 0, 2000, "v")
+	free, failed := 0, 0
+	fault.Observe(vfs.Observer{Before: func(vfs.Call) {
+		err := table.Update(ctx(), Key("p", 7), func(context.Context, *RowTx) error { return nil })
+		if errors.Is(err, ErrConflict) {
+			failed++
+		} else if free++; err != nil {
+			t.Error(err)
+		}
+	}})
+	err = w.Commit(ctx())
+	fault.Observe(vfs.Observer{})
+	t.Logf("%d calls while other writers go on, %d while they fail", free, failed)
+	if err != nil || failed == 0 || failed*4 > free {
+		t.Errorf("other writers fail at %d calls, and go on at %d: %v", failed, free, err)
+	}
+}
+
+// TestABulkLoadIntoARangeThatIsWrittenAllTheTime loads rows while others delete rows there.
+func TestABulkLoadIntoARangeThatIsWrittenAllTheTime(t *testing.T) {
+	s, err := Open(t.TempDir(), Options{MemtableSize: 32 << 10, Sync: SyncNone})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	table, err := s.CreateTable(ctx(), TableSpec{Name: "t", Key: []KeyColumn{{Name: "p", Type: row.TypeString}, {Name: "n", Type: row.TypeInteger}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const rows = 2000
+	w := bulk(t, table, "p", 0, rows, "v")
+	var stop atomic.Bool
+	var deleters sync.WaitGroup
+	for range 2 {
+		deleters.Go(func() {
+			for !stop.Load() {
+				// Odd rows stay.
+				if err := table.Delete(ctx(), Key("p", 2*rand.IntN(rows/2))); err != nil && !errors.Is(err, ErrConflict) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	err = w.Commit(ctx())
+	stop.Store(true)
+	deleters.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 1; n < rows; n += 2 {
+		if got := show(t, table, "p", n); got != fmt.Sprintf("c@%d=v ", startMillis) {
+			t.Fatalf("row %d is %q", n, got)
+		}
+	}
 }
 
 // TestBulkLoadsAgainstAModel loads ranges beside puts, deletes, splits, merges, flushes, compactions, snapshots and
@@ -514,88 +567,4 @@ func (d *divided) load() (occupied bool, err error) {
 	}
 	maps.Copy(d.model, loaded)
 	return false, err
-}
-
-// killedRows is the number of rows of the load of TestABulkLoadThatIsKilled.
-const killedRows = 90_000
-
-// TestABulkLoadThatIsKilled kills a process at ten moments of its load: the first nine in turn as it writes, the
-// last one while it commits. The next process finds all rows or none.
-func TestABulkLoadThatIsKilled(t *testing.T) {
-	if dir := os.Getenv("FLAGSTONE_LOAD_AND_DIE"); dir != "" {
-		loadAndDie(t, dir)
-		return
-	}
-	for moment := range 10 {
-		dir := t.TempDir()
-		self := exec.Command(os.Args[0], "-test.run=^TestABulkLoadThatIsKilled$")
-		self.Env = append(os.Environ(), "FLAGSTONE_LOAD_AND_DIE="+dir)
-		out, err := self.StdoutPipe()
-		if err == nil {
-			err = self.Start()
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		lines, committed := bufio.NewScanner(out), false
-		for n := 0; lines.Scan(); {
-			if line := lines.Text(); line == "committed" {
-				committed = true
-			} else if line == "at" {
-				if n++; n > moment {
-					if err := self.Process.Kill(); err != nil {
-						t.Fatal(err)
-					}
-				}
-			}
-		}
-		_ = self.Wait() // it was killed
-		s, err := Open(dir, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		table, err := s.Table("t")
-		if err != nil {
-			t.Fatal(err)
-		}
-		found := 0
-		for r, err := range table.Scan(ctx(), nil, nil, ScanOptions{}).All() {
-			if err != nil || r.Text("c") != "v" {
-				t.Fatalf("moment %d: %v, %v", moment, r, err)
-			}
-			found++
-		}
-		if found != 0 && found != killedRows || committed && found == 0 || moment < 9 && found != 0 {
-			t.Errorf("moment %d: %d rows, committed %t", moment, found, committed)
-		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// loadAndDie is the process that is killed.
-func loadAndDie(t *testing.T, dir string) {
-	s, err := Open(dir, Options{TableFileSize: 256 << 10})
-	if err != nil {
-		t.Fatal(err)
-	}
-	table, err := s.CreateTable(ctx(), TableSpec{Name: "t", Key: []KeyColumn{{Name: "n", Type: row.TypeInteger}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := table.BulkLoad(ctx(), BulkOptions{Workers: 2})
-	for i := range killedRows {
-		if i%(killedRows/9) == 0 {
-			fmt.Println("at")
-		}
-		if err == nil {
-			err = w.Put(Key(i), BulkCell{"c", startMillis, row.String("v")})
-		}
-	}
-	fmt.Println("at")
-	if err = errors.Join(err, w.Commit(ctx())); err != nil {
-		t.Fatal(err)
-	}
-	fmt.Println("committed")
 }

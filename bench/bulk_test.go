@@ -86,3 +86,86 @@ func BenchmarkBulkLoad(b *testing.B) {
 		}
 	}
 }
+
+// deletedRows is the number of rows of BenchmarkBulkLoadOverDeleted.
+const deletedRows = 1_000_000
+
+// BenchmarkBulkLoadOverDeleted commits a load of two rows over a range of deleted rows that a snapshot keeps, while another
+// goroutine probes a row of the range with updates that change nothing. It reports how long the commit takes, and the
+// longest time for which the probes fail; for "written", a third goroutine deletes rows of the range all the time.
+func BenchmarkBulkLoadOverDeleted(b *testing.B) {
+	ctx := context.Background()
+	for _, written := range []bool{false, true} {
+		name := "quiet"
+		if written {
+			name = "written"
+		}
+		b.Run(name, func(b *testing.B) {
+			f := openKeyed(b, b.TempDir(), row.TypeInteger)
+			defer f.store.Close()
+			at := func(i int) []row.Value { return []row.Value{row.Integer(int64(i))} }
+			write := func(change func(c *flagstone.RowChange)) {
+				w, err := f.table.WriteParallel(ctx, flagstone.ParallelWrite{})
+				for i := 0; i < deletedRows && err == nil; i++ {
+					err = w.Write(at(i), change)
+				}
+				if err = errors.Join(err, w.Close(), f.store.Flush(ctx), f.store.Settle(ctx)); err != nil {
+					b.Fatal(err)
+				}
+			}
+			write(func(c *flagstone.RowChange) { c.Put("v", flagstone.Now, row.Binary(f.vs[0])) })
+			snapshot, err := f.store.Snapshot()
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer snapshot.Close()
+			for b.Loop() {
+				b.StopTimer()
+				write(func(c *flagstone.RowChange) { c.DeleteRow() })
+				stop, halt := context.WithCancel(ctx)
+				var beside sync.WaitGroup
+				longest := time.Duration(0)
+				beside.Go(func() { longest = probe(stop, f, at(deletedRows/2)) })
+				if written {
+					beside.Go(func() {
+						for i := 0; stop.Err() == nil; i++ {
+							_ = f.table.Delete(ctx, at(1+i%(deletedRows-2))) // it fails while the load is committed
+						}
+					})
+				}
+				w, err := f.table.BulkLoad(ctx, flagstone.BulkOptions{})
+				if err == nil {
+					err = errors.Join(w.Put(at(0)), w.Put(at(deletedRows-1)))
+				}
+				b.StartTimer()
+				if err == nil {
+					err = w.Commit(ctx)
+				}
+				b.StopTimer()
+				halt()
+				beside.Wait()
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.ReportMetric(float64(longest.Microseconds())/1000, "ms-others-fail")
+				b.StartTimer()
+			}
+		})
+	}
+}
+
+// probe updates a row again and again without a change, and returns the longest time for which that failed.
+func probe(ctx context.Context, f *fixture, key []row.Value) (longest time.Duration) {
+	for failing := (time.Time{}); ctx.Err() == nil; time.Sleep(100 * time.Microsecond) {
+		err := f.table.Update(context.Background(), key, func(context.Context, *flagstone.RowTx) error { return nil })
+		switch {
+		case err == nil:
+			failing = time.Time{}
+		case failing.IsZero():
+			failing = time.Now()
+		default:
+			longest = max(longest, time.Since(failing))
+		}
+	}
+	return longest
+}

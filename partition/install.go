@@ -194,6 +194,19 @@ func (t *Tree) InMemory(low, end []byte) bool {
 	})
 }
 
+// Changed reports whether the tree may have rows from low, included, to end, excluded, that were written after
+// seq, or has some in memory. It reads a block of each newer file that reaches into the range.
+func (t *Tree) Changed(low, end []byte, seq uint64) (bool, error) {
+	if t.InMemory(low, end) {
+		return true, nil
+	}
+	s := t.pin()
+	defer s.unref()
+	newer := slices.DeleteFunc(slices.Clone(s.version.files), func(f *tablefiles.File) bool { return f.Meta.LargestSeq <= seq })
+	_, holds, err := within(newer, low, end)
+	return holds, err
+}
+
 // Build makes an unnumbered load of one table file. rows writes the rows, at least one, in key order. After an
 // error there are no files.
 func Build(env *Env, rows func(w compaction.TableWriter) error) (*Load, error) {

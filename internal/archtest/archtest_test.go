@@ -18,7 +18,7 @@ import (
 var floors = map[string]int{
 	"row": 0, "internal": 0,
 	"keydesign": 1,
-	"wal":       1, "memtable": 1, "sstable": 1, "valuefile": 1, "internal/rowcache": 1, "internal/sample": 1, "internal/load": 1, "internal/valuefetch": 1,
+	"wal":       1, "memtable": 1, "sstable": 1, "valuefile": 1, "internal/rowcache": 1, "internal/sample": 1, "internal/load": 1, "internal/valuefetch": 1, "internal/spread": 1,
 	"mvcc": 2, "internal/balance": 2,
 	"manifest": 3, "compaction": 3, "internal/tablefiles": 3,
 	"partition": 4, "internal/seams": 4, "internal/storeclock": 4, "internal/views": 4, "cdc": 4,
@@ -379,6 +379,7 @@ func TestTheRulesFindWhatTheyForbid(t *testing.T) {
 		{"a scan's import of a change", "internal/scan/a.go", `import "` + modulePath + `/internal/change"`, checkLayers, 1},
 		{"a transaction's import of the API", "internal/txn/a.go", `import "` + modulePath + `"`, checkLayers, 1},
 		{"an installation's import of a transaction", "internal/ingest/a.go", `import "` + modulePath + `/internal/txn"`, checkLayers, 1},
+		{"a spread's import of the pipeline", "internal/spread/a.go", `import "` + modulePath + `/internal/commit"`, checkLayers, 1},
 		{"recovery's import of the pipeline", "internal/recovery/a.go", `import "` + modulePath + `/internal/commit"`, checkLayers, 1},
 		{"the pipeline's import of the log", "internal/commit/a.go", `import "` + modulePath + `/wal"`, checkLayers, 0},
 		{"the open files' import of a tree", "internal/tablefiles/a.go", `import "` + modulePath + `/partition"`, checkLayers, 1},

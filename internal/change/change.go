@@ -69,6 +69,9 @@ func (c *Change) DeletesVersions() bool { return c.row.DeletesVersions() }
 // Cap is the memory of the change, in bytes.
 func (c *Change) Cap() int { return c.row.Cap() }
 
+// Bytes is the length of the key and the cells of the change, in bytes.
+func (c *Change) Bytes() int64 { return int64(len(c.row.Key) + len(c.row.Cells().Bytes())) }
+
 // Hash is the row's hash for latches.
 func (c *Change) Hash() uint64 { return commit.RowHash(c.Table.ID, c.row.Key) }
 

@@ -4,6 +4,7 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/scan"
 	"github.com/flagstone-db/flagstone/internal/table"
 	"github.com/flagstone-db/flagstone/internal/upkeep"
+	"github.com/flagstone-db/flagstone/internal/views"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/partition"
@@ -22,8 +24,8 @@ var (
 	ErrNotEmpty = errors.New("ingest: the range is not empty")
 	// ErrStream: an installation writes no records of a stream.
 	ErrStream = errors.New("flagstone: the table has a stream")
-	// errInMemory: a memtable has cells of the range, and must be flushed.
-	errInMemory = errors.New("ingest: a memtable has cells of the range")
+	// errChanged: the range may have been written since it was examined.
+	errChanged = errors.New("ingest: the range was written meanwhile")
 )
 
 // Env is what an installer needs of its store.
@@ -51,9 +53,9 @@ type Installer struct {
 }
 
 // Install makes the files of a load part of a table, by one edit of the manifest. Their range must have no
-// visible row. While Install runs, other writers of the range fail; those of other rows go on. When it
+// visible row. While the files are added, other writers of the range fail; those of other rows go on. When it
 // returns nil, the rows are durable and visible to every later read, and a view that was opened before
-// sees none of them. Errors match ErrNotEmpty, ErrStream, partition.ErrOccupied, those of Env, and of
+// sees none of them. A crash that keeps them keeps all that was acknowledged before the call. Errors match ErrNotEmpty, ErrStream, partition.ErrOccupied, those of Env, and of
 // commit.Pipeline.Barrier, after which the files are installed and will become visible. After other errors the files are
 // deleted, unless the manifest may name them.
 func (in *Installer) Install(ctx context.Context, t *table.Table, load *partition.Load) error {
@@ -61,40 +63,88 @@ func (in *Installer) Install(ctx context.Context, t *table.Table, load *partitio
 	if err == nil || named {
 		return err
 	}
-	// After the end of the store its files may be those of the next one.
-	return errors.Join(err, in.Env.Work(func() error {
+	// After the end of the store its files may be those of the next one, which has deleted these.
+	_ = in.Env.Work(func() error {
 		load.Discard(in.Trees)
 		return nil
-	}))
+	})
+	return err
 }
+
+// unheldAttempts is how often the range is examined while others go on writing to it. If they changed it each
+// time, they are kept away while it is examined.
+const unheldAttempts = 4
 
 // hold is Install. named says that the manifest may name the files.
 func (in *Installer) hold(ctx context.Context, t *table.Table, load *partition.Load) (named bool, err error) {
 	low, end := load.Range()
-	// What is in memory is flushed before other writers are kept away, since that may take long.
-	if err := in.flush(ctx, t, low, end); err != nil {
-		return false, err
-	}
-	release, err := in.Env.HoldRange(ctx, t, low, end)
-	if err != nil {
-		return false, err
-	}
-	defer release()
-	if err := in.checkEmpty(ctx, t, low, end); err != nil {
-		return false, err
-	}
-	for {
-		if err := in.flush(ctx, t, low, end); err != nil {
-			return false, err
-		}
-		err := in.Env.Change(ctx, func() (err error) {
-			named, err = in.install(ctx, t, load, low, end)
+	attempt := func(hold func(f func() error) error) error {
+		seen, err := in.examine(ctx, t, low, end)
+		if err != nil {
 			return err
+		}
+		return hold(func() error {
+			return in.Env.Change(ctx, func() (err error) {
+				named, err = in.install(ctx, t, load, low, end, seen)
+				return err
+			})
 		})
-		if err != errInMemory { // a split has handed it over meanwhile
+	}
+	held := func(f func() error) error {
+		release, err := in.Env.HoldRange(ctx, t, low, end)
+		if err != nil {
+			return err
+		}
+		defer release()
+		return f()
+	}
+	for range unheldAttempts {
+		if err = attempt(held); err != errChanged {
 			return named, err
 		}
 	}
+	err = held(func() error {
+		for {
+			// A split may still hand over what was in memory.
+			if err := attempt(func(f func() error) error { return f() }); err != errChanged {
+				return err
+			}
+		}
+	})
+	return named, err
+}
+
+// examine flushes what memtables have of a range, and makes durable what a reader may have seen, so that the
+// same takes no time while others wait. It returns ErrNotEmpty if the range has a row; otherwise everything up to
+// the sequence number seen was looked at.
+//
+// A row that has expired counts as absent once it is below the watermark. Otherwise a longer Time To Live, or a
+// clock that is set back, would show its cells again, among those of the load. The cells of a deleted row never
+// come back, since its tombstone stays as long as they do.
+func (in *Installer) examine(ctx context.Context, t *table.Table, low, end []byte) (seen uint64, err error) {
+	if err := in.flush(ctx, t, low, end); err != nil {
+		return 0, err
+	}
+	if err := in.Pipeline.SyncVisible(); err != nil {
+		return 0, err
+	}
+	if err := in.Trees.Retention.Advance(t.ID, 0); err != nil {
+		return 0, err
+	}
+	seen = in.Pipeline.Visible()
+	meta := t.Meta()
+	if meta == nil {
+		return 0, fmt.Errorf("%w: %q was dropped", table.ErrNotFound, t.Name)
+	}
+	var w scan.Walk
+	w.Request = scan.Request{
+		Ctx: ctx, Table: t, View: views.Of(meta, views.Latest, 0), Sel: mvcc.Selection{NoCells: true}, Low: low, High: end,
+	}
+	w.Visit()
+	if w.Next() {
+		err = fmt.Errorf("%w: table %q has row %x", ErrNotEmpty, t.Name, w.Key)
+	}
+	return seen, errors.Join(err, w.Release())
 }
 
 // flush flushes the trees that have something of a range in memory.
@@ -111,26 +161,9 @@ func (in *Installer) flush(ctx context.Context, t *table.Table, low, end []byte)
 	return in.Env.Work(func() error { return in.Upkeep.Flush(ctx, due...) })
 }
 
-// checkEmpty returns ErrNotEmpty if a range has a row that the newest reader sees.
-func (in *Installer) checkEmpty(ctx context.Context, t *table.Table, low, end []byte) error {
-	view, err := t.View(nil, true)
-	if err != nil {
-		return err
-	}
-	var w scan.Walk
-	w.Request = scan.Request{
-		Ctx: ctx, Table: t, View: view, Sel: mvcc.Selection{NoCells: true}, Low: low, High: end,
-	}
-	w.Visit()
-	if w.Next() {
-		err = fmt.Errorf("%w: table %q has row %x", ErrNotEmpty, t.Name, w.Key)
-	}
-	return errors.Join(err, w.Release())
-}
-
-// install is Install while no table changes and nothing is written to the range. It is errInMemory if
-// the trees must be flushed first.
-func (in *Installer) install(ctx context.Context, t *table.Table, load *partition.Load, low, end []byte) (named bool, err error) {
+// install is Install while no table changes and nothing is written to the range. It is errChanged if the range
+// may have been written after seen.
+func (in *Installer) install(ctx context.Context, t *table.Table, load *partition.Load, low, end []byte, seen uint64) (named bool, err error) {
 	if err := t.Gone(); err != nil {
 		return false, err
 	}
@@ -140,9 +173,13 @@ func (in *Installer) install(ctx context.Context, t *table.Table, load *partitio
 	trees := t.Partitions.Load().Between(low, end)
 	err = partition.Alone(trees, func() error {
 		for _, tree := range trees {
-			if tree.InMemory(low, end) {
-				return errInMemory
+			if changed, err := tree.Changed(low, end, seen); changed || err != nil {
+				return cmp.Or(err, errChanged)
 			}
+		}
+		// Without this sync, a crash could keep the load and lose what was acknowledged before it.
+		if err := in.Pipeline.SyncVisible(); err != nil {
+			return err
 		}
 		placed, err := load.Place(trees)
 		if err != nil {

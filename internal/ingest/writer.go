@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -113,7 +114,7 @@ func (w *Writer) await(n int) (err error) {
 	for len(w.building) > n {
 		b := w.building[0]
 		w.building = w.building[1:]
-		err = errors.Join(err, b.wait())
+		err = cmp.Or(err, b.wait()) // the first error is enough
 		if b.load != nil {
 			w.load.Append(b.load)
 		}
@@ -125,7 +126,8 @@ func (w *Writer) await(n int) (err error) {
 // fail ends the load, and deletes its files.
 func (w *Writer) fail(err error) error {
 	w.over = fmt.Errorf("%w: %w", errFailed, err)
-	return errors.Join(err, w.discard())
+	_ = w.discard() // what is left goes with the next opening of the store
+	return err
 }
 
 // discard deletes the files, unless the store was closed: then they may belong to the next one.
@@ -157,7 +159,7 @@ func (w *Writer) Commit(ctx context.Context) error {
 	if len(w.piece) > 0 {
 		err = w.build()
 	}
-	if err = errors.Join(err, w.await(0)); err != nil {
+	if err = cmp.Or(err, w.await(0)); err != nil {
 		return w.fail(err)
 	}
 	w.over = errEnded
