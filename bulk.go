@@ -74,8 +74,7 @@ func (w *BulkWriter) Put(key []row.Value, cells ...BulkCell) error {
 
 // Commit adds the rows to the table, all of them or, with an error, none. When it returns nil they are durable and
 // visible to every later read; snapshots and scans that were open see none of them. While the files are added,
-// for milliseconds, other writes to rows between the first and the last one fail with ErrConflict; for longer if
-// such writes hold up the commit again and again.
+// mostly for milliseconds, other writes to rows between the first and the last one fail with ErrConflict.
 //
 // Commit fails with ErrConflict if the range has a row (an expired one counts until compactions may drop
 // it, see TableInfo.ExpiryWatermark), or a transaction holds a partition key of it, and with

@@ -402,6 +402,61 @@ func TestOtherWritersFailOnlyWhileFilesAreAdded(t *testing.T) {
 	}
 }
 
+// TestARowWrittenWhileALoadIsCommittedIsNotLost puts a row into the range of a load at each read of a table file of
+// the commit: the put fails, or the load is refused.
+func TestARowWrittenWhileALoadIsCommittedIsNotLost(t *testing.T) {
+	noticed, refused := 0, 0
+	for n := 1; ; n++ {
+		r, fault := faultRig(t, Options{MemtableSize: 4 << 10, TableFileSize: 4 << 10, CacheSize: 1, Seams: Seams{BlockSize: 512}})
+		table := r.table("t", TableOptions{})
+		for i := range 40 {
+			put(t, table, "p", i, "c", startMillis, strings.Repeat("x", 100))
+		}
+		snapshot, err := r.store.Snapshot() // keeps the deleted rows
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 40 {
+			if err := table.Delete(ctx(), Key("p", i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := r.store.Flush(ctx()); err != nil {
+			t.Fatal(err)
+		}
+		w := bulk(t, table, "p", 0, 40, "v")
+		reads, written := 0, errors.New("not tried")
+		fault.Observe(vfs.Observer{Before: func(c vfs.Call) {
+			if c.Op == vfs.OpReadAt && strings.HasSuffix(c.Name, ".sst") {
+				if reads++; reads == n {
+					written = table.Put(ctx(), Key("p", 7), "c", startMillis, row.String("mine"))
+				}
+			}
+		}})
+		err = w.Commit(ctx())
+		fault.Observe(vfs.Observer{})
+		snapshot.Close()
+		want := "v"
+		switch {
+		case written == nil:
+			noticed, want = noticed+1, "mine"
+			wantError(t, "a load over a row", err, ErrConflict)
+		case errors.Is(written, ErrConflict):
+			refused++
+			fallthrough
+		default:
+			wantError(t, "a load", err, nil)
+		}
+		if got := show(t, table, "p", 7); got != fmt.Sprintf("c@%d=%s ", startMillis, want) {
+			t.Fatalf("read %d: the row is %q, want %q", n, got, want)
+		}
+		if reads < n {
+			t.Logf("%d reads: %d loads and %d puts were refused", reads, noticed, refused)
+			return
+		}
+	}
+}
+
 // TestABulkLoadIntoARangeThatIsWrittenAllTheTime loads rows while others delete rows there.
 func TestABulkLoadIntoARangeThatIsWrittenAllTheTime(t *testing.T) {
 	s, err := Open(t.TempDir(), Options{MemtableSize: 32 << 10, Sync: SyncNone})

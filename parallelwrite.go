@@ -34,8 +34,7 @@ type ParallelWriter struct {
 // those of other rows in any order. A change whose row a transaction or a bulk load holds is tried again
 // until ctx ends, which ends all work of the writer. The caller must call Close.
 //
-// The first error ends the writer, and all calls return it from then on. Some of the changes since the last Flush
-// are written then, and others not.
+// The first error ends the writer. All calls return it then, and changes since the last Flush may be written or not.
 func (t *Table) WriteParallel(ctx context.Context, p ParallelWrite) (*ParallelWriter, error) {
 	s, workers := t.store, cmp.Or(p.Workers, spread.Workers)
 	if workers < 0 {
@@ -60,9 +59,9 @@ func (t *Table) WriteParallel(ctx context.Context, p ParallelWrite) (*ParallelWr
 	})}, nil
 }
 
-// Write takes a change of a row, which the function change makes; it must not call the writer. Write returns before the change is
-// written, and waits while the workers have too much to do. If the key does not fit the table, the error
-// matches ErrInvalid, the change is left out, and the writer goes on.
+// Write takes a change of a row, which the function change makes; it must not call the writer. Write returns before
+// the change is written, and waits while the workers have too much to do. If the key does not fit the table, the
+// error matches ErrInvalid, the change is left out, and the writer goes on.
 func (w *ParallelWriter) Write(key []row.Value, change func(c *RowChange)) error {
 	encoded, err := w.table.core.EncodeKey(nil, key)
 	if err != nil {
