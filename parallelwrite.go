@@ -18,12 +18,12 @@ type ParallelWrite struct {
 	// ErrVersionOutOfRange); the others go on. If it is nil, such an error ends the writer.
 	Refused func(key []row.Value, err error)
 	// Progress, if not nil, is told after each batch how many changes were written so far, and the bytes
-	// of their keys and cells. One call of Refused and Progress runs at a time, on one of the workers.
+	// of their keys and cells. One call of Refused and Progress runs at a time; neither may call the writer.
 	Progress func(rows, bytes int64)
 }
 
 // ParallelWriter writes changes of rows that come in any order: see Table.WriteParallel. Its methods are safe for
-// concurrent use, but Close must be the last one.
+// concurrent use.
 type ParallelWriter struct {
 	table *Table
 	of    *spread.Writer[*writerBatch]
@@ -60,8 +60,8 @@ func (t *Table) WriteParallel(ctx context.Context, p ParallelWrite) (*ParallelWr
 }
 
 // Write takes a change of a row, which the function change makes; it must not call the writer. Write returns before
-// the change is written, and waits while the workers have too much to do. If the key does not fit the table, the
-// error matches ErrInvalid, the change is left out, and the writer goes on.
+// the change is written, and waits while the workers are behind. If the key does not fit the table, the error
+// matches ErrInvalid, the change is left out, and the writer goes on.
 func (w *ParallelWriter) Write(key []row.Value, change func(c *RowChange)) error {
 	encoded, err := w.table.core.EncodeKey(nil, key)
 	if err != nil {

@@ -55,9 +55,10 @@ type Installer struct {
 // Install makes the files of a load part of a table, by one edit of the manifest. Their range must have no
 // visible row. While the files are added, other writers of the range fail; those of other rows go on. When it
 // returns nil, the rows are durable and visible to every later read, and a view that was opened before
-// sees none of them. A crash that keeps them keeps all that was acknowledged before the call. Errors match ErrNotEmpty, ErrStream, partition.ErrOccupied, those of Env, and of
-// commit.Pipeline.Barrier, after which the files are installed and will become visible. After other errors the files are
-// deleted, unless the manifest may name them.
+// sees none of them. A crash that keeps them keeps all that was acknowledged before the call. Errors match
+// ErrNotEmpty, ErrStream, partition.ErrOccupied, those of Env, and of commit.Pipeline.Barrier, after which the
+// files are installed and will become visible. After other errors the files are deleted, unless the manifest may
+// name them.
 func (in *Installer) Install(ctx context.Context, t *table.Table, load *partition.Load) error {
 	named, err := in.hold(ctx, t, load)
 	if err == nil || named {

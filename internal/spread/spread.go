@@ -9,6 +9,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/flagstone-db/flagstone/internal/clock"
@@ -36,6 +37,8 @@ const (
 	Workers = 8
 	// batchRows and batchBytes are when a batch is complete.
 	batchRows, batchBytes = 200, 256 << 10
+	// keptBytes is the size of a change up to which its memory serves another one.
+	keptBytes = 4 << 10
 )
 
 // Options are those of a Writer.
@@ -55,7 +58,7 @@ type Options[B Batch] struct {
 	Closed   error        // of calls after Close
 }
 
-// Writer writes changes. Its methods are safe for concurrent use, but for Close.
+// Writer writes changes. Its methods are safe for concurrent use.
 type Writer[B Batch] struct {
 	Options[B]
 	ctx     context.Context // of the caller
@@ -63,7 +66,7 @@ type Writer[B Batch] struct {
 	end     context.CancelCauseFunc
 	shards  []shard[B]
 	workers sync.WaitGroup
-	closed  bool
+	closed  atomic.Bool
 
 	telling     sync.Mutex // held for calls of Refused and Progress; guards what follows
 	rows, bytes int64
@@ -75,6 +78,7 @@ type shard[B Batch] struct {
 	mu        sync.Mutex
 	gathering B
 	bytes     int64 // of gathering
+	closed    bool
 	complete  chan step[B]
 	spare     chan B
 }
@@ -109,8 +113,8 @@ func (w *Writer[B]) Add(stripe uint32, put func(b B) bool) error {
 	s := &w.shards[stripe%uint32(len(w.shards))]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := context.Cause(w.open); err != nil {
-		return err
+	if err := context.Cause(w.open); err != nil || s.closed {
+		return cmp.Or(err, w.Closed)
 	}
 	if !put(s.gathering) {
 		s.submit()
@@ -135,32 +139,45 @@ func (s *shard[B]) submit() {
 func (w *Writer[B]) Flush() error {
 	var reached sync.WaitGroup
 	for i := range w.shards {
-		s := &w.shards[i]
-		reached.Add(1)
-		s.mu.Lock()
-		if s.gathering.Len() > 0 {
-			s.submit()
-		}
-		s.complete <- step[B]{reached: &reached}
-		s.mu.Unlock()
+		w.mark(&w.shards[i], &reached)
 	}
 	reached.Wait()
 	return cmp.Or(context.Cause(w.open), w.Sync())
 }
 
-// Close is Flush, and ends the writer. It does nothing if it was called before. REQUIRES: no other call runs, and
-// only Add and Close follow.
+// mark gives what a shard has gathered to its worker, and lets it say when that is written. It does nothing once the
+// writer has ended.
+func (w *Writer[B]) mark(s *shard[B], reached *sync.WaitGroup) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || w.open.Err() != nil {
+		return
+	}
+	if s.gathering.Len() > 0 {
+		s.submit()
+	}
+	reached.Add(1)
+	s.complete <- step[B]{reached: reached}
+}
+
+// Close is Flush, and ends the writer. It does nothing if it was called before.
 func (w *Writer[B]) Close() error {
-	if w.closed {
+	if w.closed.Swap(true) {
 		return nil
 	}
-	err := w.Flush()
-	w.closed = true
-	w.end(w.Closed)
 	for i := range w.shards {
-		close(w.shards[i].complete)
+		s := &w.shards[i]
+		s.mu.Lock()
+		if s.gathering.Len() > 0 {
+			s.submit()
+		}
+		s.closed = true
+		close(s.complete)
+		s.mu.Unlock()
 	}
 	w.workers.Wait()
+	err := cmp.Or(context.Cause(w.open), w.Sync())
+	w.end(w.Closed)
 	return err
 }
 
@@ -176,9 +193,19 @@ func (w *Writer[B]) work(s *shard[B]) {
 				w.end(err)
 			}
 		}
-		next.batch.Reset()
-		s.spare <- next.batch
+		s.spare <- w.emptied(next.batch)
 	}
+}
+
+// emptied returns a batch to use again: another one if the memory for each of its changes could become too much.
+func (w *Writer[B]) emptied(b B) B {
+	for n := range b.Len() {
+		if b.Bytes(n) > keptBytes {
+			return w.New()
+		}
+	}
+	b.Reset()
+	return b
 }
 
 // write writes a batch as a whole or, if one of its changes is in the way, change by change.

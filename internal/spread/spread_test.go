@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -185,6 +186,9 @@ func TestChangesOfARowAreWrittenInTheirOrder(t *testing.T) {
 	if err := add(w, 1, 1); err != errClosed {
 		t.Errorf("after the end: %v", err)
 	}
+	if err := w.Flush(); err != errClosed {
+		t.Errorf("a flush after the end: %v", err)
+	}
 }
 
 // TestAddWaitsForWorkers lets no write come to its end: the writer takes three batches for a worker, and no more.
@@ -242,4 +246,43 @@ func TestTheFirstErrorEndsAWriter(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestCloseBesideAdd ends a writer while others add changes: each is written or refused.
+func TestCloseBesideAdd(t *testing.T) {
+	for range 50 {
+		s := newStore()
+		w := New(t.Context(), s.options(2))
+		var all sync.WaitGroup
+		var taken [3]int
+		for a := range taken {
+			all.Go(func() {
+				for row := a; ; row += len(taken) {
+					if err := add(w, row, 0); err != nil {
+						if err != errClosed {
+							t.Error(err)
+						}
+						return
+					}
+					taken[a]++
+				}
+			})
+		}
+		for s.written() < 10*batchRows {
+			runtime.Gosched()
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		all.Wait()
+		if sum, written := taken[0]+taken[1]+taken[2], s.written(); written != sum {
+			t.Fatalf("%d changes were taken, %d are written", sum, written)
+		}
+	}
+}
+
+func (s *store) written() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.rows)
 }
