@@ -63,7 +63,7 @@ func (t *Table) WriteParallel(ctx context.Context, p ParallelWrite) (*ParallelWr
 // the change is written, and waits while the workers are behind. If the key does not fit the table, the error
 // matches ErrInvalid, the change is left out, and the writer goes on.
 func (w *ParallelWriter) Write(key []row.Value, change func(c *RowChange)) error {
-	encoded, err := w.table.core.EncodeKey(nil, key)
+	encoded, err := w.table.core.EncodeKey(make([]byte, 0, 64), key)
 	if err != nil {
 		return err
 	}
