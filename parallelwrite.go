@@ -13,7 +13,7 @@ import (
 
 // ParallelWrite says how Table.WriteParallel works.
 type ParallelWrite struct {
-	Workers int // goroutines that write batches; 0 is a good choice
+	Workers int // goroutines that write batches; 0 is one for each processor, and at least 8 with SyncAlways
 	// Refused, if not nil, is told of each change that can never be written (ErrInvalid,
 	// ErrVersionOutOfRange); the others go on. If it is nil, such an error ends the writer.
 	Refused func(key []row.Value, err error)
@@ -22,8 +22,7 @@ type ParallelWrite struct {
 	Progress func(rows, bytes int64)
 }
 
-// ParallelWriter writes changes of rows that come in any order: see Table.WriteParallel. Its methods are safe for
-// concurrent use.
+// ParallelWriter is what Table.WriteParallel returns. Its methods are safe for concurrent use.
 type ParallelWriter struct {
 	table *Table
 	of    *spread.Writer[*writerBatch]
@@ -36,7 +35,8 @@ type ParallelWriter struct {
 //
 // The first error ends the writer. All calls return it then, and changes since the last Flush may be written or not.
 func (t *Table) WriteParallel(ctx context.Context, p ParallelWrite) (*ParallelWriter, error) {
-	s, workers := t.store, cmp.Or(p.Workers, spread.Workers)
+	s := t.store
+	workers := cmp.Or(p.Workers, spread.Workers(s.opts.Sync == SyncAlways))
 	if workers < 0 {
 		return nil, fmt.Errorf("%w: a parallel write by %d workers", ErrInvalid, workers)
 	}

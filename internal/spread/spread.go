@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -33,13 +34,20 @@ type Commit interface {
 }
 
 const (
-	// Workers is a good number of them: their batches share a sync of the log.
-	Workers = 8
 	// batchRows and batchBytes are when a batch is complete.
 	batchRows, batchBytes = 200, 256 << 10
 	// keptBytes is the size of a change up to which its memory serves another one.
 	keptBytes = 4 << 10
 )
+
+// Workers is a good number of workers. If each waits for the disk, there are enough that many batches share a sync;
+// otherwise more of them than processors only take more of the processors' caches.
+func Workers(wait bool) int {
+	if wait {
+		return max(8, runtime.GOMAXPROCS(0))
+	}
+	return runtime.GOMAXPROCS(0)
+}
 
 // Options are those of a Writer.
 type Options[B Batch] struct {
