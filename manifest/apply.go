@@ -11,6 +11,7 @@ import (
 func (s *State) Apply(e *Edit) (*State, error) {
 	a := newApplier(s)
 	a.counters(e)
+	a.external(e.External)
 	each(a, e.Values, a.addValueFile)
 	each(a, e.Created, a.createTable)
 	each(a, e.Altered, a.alterTable)
@@ -66,6 +67,9 @@ func (a *applier) finish() (*State, error) {
 		return nil, a.err
 	}
 	n := max(a.next.LastSeq, a.next.NextFile, a.next.NextTable, a.next.NextPartition, a.next.MinLog, a.next.NewestLog.Segment)
+	if x := a.next.External; x != nil {
+		n = max(n, x.Highest)
+	}
 	if n > maxNumber {
 		return nil, invalid("number %d is above the largest, %d", n, uint64(maxNumber))
 	}
@@ -90,6 +94,19 @@ func (a *applier) counters(e *Edit) {
 	for _, point := range e.SeqTimes {
 		a.next.SeqTimes = withSeqTime(a.next.SeqTimes, point)
 		a.next.LastSeq = max(a.next.LastSeq, point.Seq)
+	}
+}
+
+// external raises what is known of an external log.
+func (a *applier) external(x *External) {
+	switch {
+	case x == nil:
+	case a.next.External == nil:
+		a.err = invalid("an edit of an external log, the store has its own")
+	default:
+		a.next.External = a.next.External.raise(x)
+		a.next.LastSeq = max(a.next.LastSeq, x.Seq)
+		a.err = a.next.External.check(a.next.LastSeq)
 	}
 }
 

@@ -453,7 +453,7 @@ func TestStatesAreImmutableAndSurviveTheirEncoding(t *testing.T) {
 		var images []string
 		for range rapid.IntRange(1, 60).Draw(t, "edits") {
 			e := randomEdit(rng, s)
-			again, err := decodeEdit(appendEdit(nil, e))
+			again, err := DecodeEdit(AppendEdit(nil, e))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -227,14 +227,14 @@ func TestRecordsThatAreWrongInThemselvesAreRefused(t *testing.T) {
 		content []byte
 		want    error
 	}{
-		{"an edit that cannot be applied", appendRecord(d.content, next, kindEdit, index, appendEdit(nil, &again)), ErrCorrupt},
+		{"an edit that cannot be applied", appendRecord(d.content, next, kindEdit, index, AppendEdit(nil, &again)), ErrCorrupt},
 		{"an edit that cannot be decoded", appendRecord(d.content, next, kindEdit, index, []byte{0}), ErrCorrupt},
 		{"an edit of a newer version", appendRecord(d.content, next, kindEdit, index, []byte{2}), errNewer},
 		{"a second snapshot", appendRecord(d.content, next, kindSnapshot, index, appendSnapshot(nil, NewState(testStore))), ErrCorrupt},
 		{"an unknown kind", appendRecord(d.content, next, 4, index, nil), errNewer},
-		{"a wrong index", appendRecord(d.content, next, kindEdit, index+1, appendEdit(nil, &Edit{})), ErrCorrupt},
-		{"a record behind the end", appendRecord(end, next+1, kindEdit, index+1, appendEdit(nil, &Edit{})), ErrCorrupt},
-		{"an edit in place of the snapshot", appendRecord(d.content, 1, kindEdit, 0, appendEdit(nil, &Edit{})), ErrCorrupt},
+		{"a wrong index", appendRecord(d.content, next, kindEdit, index+1, AppendEdit(nil, &Edit{})), ErrCorrupt},
+		{"a record behind the end", appendRecord(end, next+1, kindEdit, index+1, AppendEdit(nil, &Edit{})), ErrCorrupt},
+		{"an edit in place of the snapshot", appendRecord(d.content, 1, kindEdit, 0, AppendEdit(nil, &Edit{})), ErrCorrupt},
 		{"no records", d.content[:blockSize], ErrCorrupt},
 	} {
 		if _, _, err := d.load(t, d.manifest, c.content); !errors.Is(err, c.want) {
@@ -249,7 +249,7 @@ func TestRecordsThatAreWrongInThemselvesAreRefused(t *testing.T) {
 func TestATornLastRecordIsCutAndReported(t *testing.T) {
 	d := newDamagedStore(t, false)
 	next := 2 + len(smallEdits())
-	whole := appendRecord(d.content, next, kindEdit, uint64(next-1), appendEdit(nil, smallEdits()[1]))
+	whole := appendRecord(d.content, next, kindEdit, uint64(next-1), AppendEdit(nil, smallEdits()[1]))
 	for size := next*blockSize + 1; size < len(whole); size += 7 {
 		got, report, err := d.load(t, d.manifest, whole[:size])
 		if err != nil || got != d.right() {

@@ -45,6 +45,9 @@ type Edit struct {
 	// PastLimits belong in the edit that lowers the table's limit.
 	PastLimits []TableLimit
 	Ended      []LogEnding
+	// External raises what a store with an external log knows of it; nil leaves it. Other stores refuse
+	// it.
+	External *External
 }
 
 // Alteration replaces the options and the annotations of a table.

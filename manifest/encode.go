@@ -15,12 +15,12 @@ import (
 //
 //	01   03 02 AC02   08 01 07
 
-// appendEdit appends the encoding of an edit.
-func appendEdit(dst []byte, e *Edit) []byte { return encode(dst, e.fields) }
+// AppendEdit appends the encoding of an edit. A command in an external log is one, too.
+func AppendEdit(dst []byte, e *Edit) []byte { return encode(dst, e.fields) }
 
-// decodeEdit is the inverse of appendEdit. Errors match ErrCorrupt or errNewer. Apply may still
-// refuse the edit.
-func decodeEdit(b []byte) (*Edit, error) {
+// DecodeEdit is the inverse of AppendEdit. Errors match ErrCorrupt, or say that the encoding is newer.
+// Apply may still refuse the edit.
+func DecodeEdit(b []byte) (*Edit, error) {
 	e := &Edit{}
 	if err := decode(b, "edit", e.fields); err != nil {
 		return nil, err
@@ -54,6 +54,7 @@ func (e *Edit) fields(c *codec) {
 	list(c, 16, &e.Ended, func(end *LogEnding) { c.numbers(&end.Log, &end.Until) })
 	c.field(17, e.Clock != nil, func() { c.clock(made(c, &e.Clock)) })
 	c.newestLog(19, &e.NewestLog)
+	c.external(20, &e.External)
 	list(c, 22, &e.Cuts, func(id *uint64) { c.numbers(id) })
 }
 
@@ -98,6 +99,7 @@ func (s *snapshot) fields(c *codec) {
 	list(c, 9, &s.values, c.valueAddition)
 	value(c, 10, &s.Clock, func() { c.clock(&s.Clock) })
 	c.newestLog(12, &s.NewestLog)
+	c.external(13, &s.External)
 }
 
 // assemble builds a state from what was decoded, as an edit would, and so checks it.
@@ -125,6 +127,8 @@ func (s *snapshot) assemble() (*State, error) {
 	switch {
 	case s.NextFile == 0 || s.NextTable == 0 || s.NextPartition == 0:
 		return nil, errors.New("a counter is missing")
+	case s.External != nil && s.External.check(s.LastSeq) != nil:
+		return nil, s.External.check(s.LastSeq)
 	case len(s.SeqTimes) > MaxSeqTimes:
 		return nil, fmt.Errorf("%d points of sequence numbers and time", len(s.SeqTimes))
 	}
@@ -159,6 +163,13 @@ func (c *codec) newestLog(tag uint64, end *LogEnd) {
 	if known && end.Segment == 0 {
 		c.fail("field %d names no log segment", tag)
 	}
+}
+
+func (c *codec) external(tag uint64, x **External) {
+	c.field(tag, *x != nil, func() {
+		x := made(c, x)
+		c.numbers(&x.Index, &x.Seq, &x.Micros, &x.Fence, &x.Highest)
+	})
 }
 
 func (c *codec) valueAddition(a *ValueAddition) {

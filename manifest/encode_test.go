@@ -28,6 +28,11 @@ func drawEdit(t *rapid.T) *Edit {
 			Records: u.Draw(t, "records"), Chain: u.Draw(t, "chain"),
 		}
 	}
+	if rapid.Bool().Draw(t, "has external") {
+		u := rapid.Uint64()
+		point := LogPoint{Index: u.Draw(t, "index"), Seq: u.Draw(t, "seq"), Micros: rapid.Int64().Draw(t, "micros"), Fence: u.Draw(t, "fence")}
+		e.External = &External{LogPoint: point, Highest: u.Draw(t, "highest")}
+	}
 	if rapid.Bool().Draw(t, "has issued") {
 		e.Issued = new(rapid.Int64().Draw(t, "issued"))
 	}
@@ -160,8 +165,8 @@ func drawValueFile(t *rapid.T) *ValueFile {
 func TestEditsReadBackAsTheyWereMade(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := drawEdit(t)
-		b := appendEdit(nil, e)
-		got, err := decodeEdit(b)
+		b := AppendEdit(nil, e)
+		got, err := DecodeEdit(b)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -178,8 +183,8 @@ func TestEveryFieldIsEncoded(t *testing.T) {
 		v    any
 		want int
 	}{
-		{LogEnd{}, 4}, {Edit{}, 19}, {TrustedClock{}, 3}, {ChangeLog{}, 5}, {Shard{}, 5}, {Replacement{}, 4}, {ValueFile{}, 7}, {ValueUse{}, 3}, {Table{}, 11}, {PastLimit{}, 2}, {KeyColumn{}, 3}, {TableOptions{}, 3}, {Partition{}, 7}, {FileMeta{}, 19}, {SeqTime{}, 2},
-		{State{}, 11 + 3}, // three are indexes
+		{LogEnd{}, 4}, {LogPoint{}, 4}, {External{}, 2}, {Edit{}, 20}, {TrustedClock{}, 3}, {ChangeLog{}, 5}, {Shard{}, 5}, {Replacement{}, 4}, {ValueFile{}, 7}, {ValueUse{}, 3}, {Table{}, 11}, {PastLimit{}, 2}, {KeyColumn{}, 3}, {TableOptions{}, 3}, {Partition{}, 7}, {FileMeta{}, 19}, {SeqTime{}, 2},
+		{State{}, 12 + 3}, // three are indexes
 	} {
 		if got := reflect.TypeOf(c.v).NumField(); got != c.want {
 			t.Errorf("%T has %d fields, the encoding and its tests know %d", c.v, got, c.want)
@@ -281,7 +286,7 @@ func TestDamagedEditsAreRefused(t *testing.T) {
 		{"short checksum", fileWith(rawField(fileChecksum, 1)), ErrCorrupt},
 		{"permanent 2", fileWith(rawField(filePermanent, 2)), ErrCorrupt},
 	} {
-		if e, err := decodeEdit(c.data); !errors.Is(err, c.want) {
+		if e, err := DecodeEdit(c.data); !errors.Is(err, c.want) {
 			t.Errorf("%s: edit %+v, error %v, want %v", c.name, e, err, c.want)
 		}
 	}
@@ -293,7 +298,7 @@ func TestIgnorableFieldsAreSkippedEverywhere(t *testing.T) {
 	table := join(rawField(tableOptions, 2, 1, 0), rawField(tablePartition, unknown...), unknown)
 	b := join([]byte{encodingFormat}, rawField(editMinLog, 7), rawField(editCreated, table...), rawField(editReplaced, unknown...),
 		rawField(editAdded, file...), unknown, unknown)
-	e, err := decodeEdit(b)
+	e, err := DecodeEdit(b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -351,16 +356,16 @@ func TestSnapshotsThatBreakARuleAreRefused(t *testing.T) {
 
 func FuzzDecodeEdit(f *testing.F) {
 	for _, e := range smallEdits() {
-		f.Add(appendEdit(nil, e))
+		f.Add(AppendEdit(nil, e))
 	}
 	base := mustApply(f, NewState(testStore), smallEdits()...)
 	f.Add(appendSnapshot(nil, base))
 	f.Add(appendSnapshot(nil, lineageState(f)))
 	base = mustApply(f, base, logEdit(base, 1, 30))
-	f.Add(appendEdit(nil, &Edit{Replaced: []*Replacement{{
+	f.Add(AppendEdit(nil, &Edit{Replaced: []*Replacement{{
 		Table: 1, Old: []uint64{2, 3}, New: []*Partition{{ID: 9, Epoch: 3, Levels: base.Tables[0].Partitions[0].Levels}}, After: 40,
 	}}}))
-	f.Add(appendEdit(nil, &Edit{Cuts: []uint64{3}}))
+	f.Add(AppendEdit(nil, &Edit{Cuts: []uint64{3}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if s, err := decodeSnapshot(b, testStore); err == nil {
 			again, err := decodeSnapshot(appendSnapshot(nil, s), testStore)
@@ -370,7 +375,7 @@ func FuzzDecodeEdit(f *testing.F) {
 		} else if !errors.Is(err, ErrCorrupt) && !errors.Is(err, errNewer) {
 			t.Fatalf("error %v", err)
 		}
-		e, err := decodeEdit(b)
+		e, err := DecodeEdit(b)
 		if err != nil {
 			if !errors.Is(err, ErrCorrupt) && !errors.Is(err, errNewer) {
 				t.Fatalf("error %v", err)
@@ -378,7 +383,7 @@ func FuzzDecodeEdit(f *testing.F) {
 			return
 		}
 		// Each edit has one encoding, apart from fields that were skipped.
-		again := appendEdit(nil, e)
+		again := AppendEdit(nil, e)
 		if len(again) >= len(b) && !bytes.Equal(again, b) {
 			t.Fatalf("%x reads as an edit that is written as %x", b, again)
 		}

@@ -101,16 +101,18 @@ func TestTheDocumentedExamplesAreTrue(t *testing.T) {
 		at := (1 + i) * blockSize
 		checkExample(t, doc, name, content[at:at+recordHeaderSize+int(content[at])])
 	}
-	checkExample(t, doc, "clock", appendEdit(nil, clockEdit()))
-	checkExample(t, doc, "cut", appendEdit(nil, &Edit{Cuts: []uint64{3}}))
+	checkExample(t, doc, "clock", AppendEdit(nil, clockEdit()))
+	checkExample(t, doc, "cut", AppendEdit(nil, &Edit{Cuts: []uint64{3}}))
 	var f Edit
 	f.AddFile(1, 0, testFile(7, 1, 2, 100))
-	checkExample(t, doc, "file", appendEdit(nil, &f))
+	checkExample(t, doc, "file", AppendEdit(nil, &f))
 	var begun, closed Edit
 	begun.NewestLog = LogEnd{Segment: 5}
 	closed.NewestLog = LogEnd{Segment: 5, Offset: 3 * 4096, Records: 300, Chain: 0xFF}
-	checkExample(t, doc, "log begun", appendEdit(nil, &begun))
-	checkExample(t, doc, "log closed", appendEdit(nil, &closed))
+	checkExample(t, doc, "log begun", AppendEdit(nil, &begun))
+	checkExample(t, doc, "log closed", AppendEdit(nil, &closed))
+	external := Edit{External: &External{LogPoint: LogPoint{Index: 300, Seq: 900, Micros: 1_700_000_000_000_000, Fence: 7}, Highest: 310}}
+	checkExample(t, doc, "external", AppendEdit(nil, &external))
 	lineage := &ChangeLog{Of: 1, After: 100, Shards: Lineage{
 		{ID: 1, After: 100}, {ID: 3, Parents: []uint64{1}, End: testKey(7, -1), After: 300}, {ID: 4, Parents: []uint64{1}, Start: testKey(7, -1), After: 300},
 	}}

@@ -236,7 +236,7 @@ func (l *Log) Commit(e *Edit) (*State, error) {
 			return nil, err
 		}
 	}
-	if err := l.append(kindEdit, appendEdit(make([]byte, recordHeaderSize), e)); err != nil {
+	if err := l.append(kindEdit, AppendEdit(make([]byte, recordHeaderSize), e)); err != nil {
 		return nil, err
 	}
 	l.RaiseFileNumber(next.NextFile - 1)

@@ -106,7 +106,7 @@ func (r *replayer) step(s *State, record []byte) (*State, error) {
 	case kind == kindSnapshot:
 		return decodeSnapshot(body, r.storeID)
 	case kind == kindEdit:
-		e, err := decodeEdit(body)
+		e, err := DecodeEdit(body)
 		if err != nil {
 			return nil, err
 		}

@@ -46,6 +46,8 @@ type State struct {
 	MinLog uint64
 	// NewestLog is what is known about the end of the log.
 	NewestLog LogEnd
+	// External is set if the log of the store belongs to another program.
+	External *External
 	// LastSeq is a floor for the last sequence number assigned: at least that of every file,
 	// flush and SeqTime.
 	LastSeq uint64
@@ -72,6 +74,39 @@ type LogEnd struct {
 	// Records and Chain are its number of records and the checksum over its frames.
 	Offset         int64
 	Records, Chain uint64
+}
+
+// LogPoint is a place behind an entry of an external log, with what follows from all entries up to it.
+type LogPoint struct {
+	Index  uint64 // of the entry; 0 is before the first one
+	Seq    uint64 // the last sequence number
+	Micros int64  // the time of the log, in microseconds
+	Fence  uint64 // index of the last entry behind which writes had to be worked out again
+}
+
+// External is what a store knows of the log that another program keeps for it.
+type External struct {
+	LogPoint // the table files hold everything up to it
+	// Highest is the largest index of an entry of which the catalogue or the table files may have
+	// something. The catalogue has the effects of every entry up to it.
+	Highest uint64
+}
+
+// raise returns the later knowledge of two, either of which may be partly older.
+func (x External) raise(other *External) *External {
+	if other.Index > x.Index {
+		x.LogPoint = other.LogPoint
+	}
+	x.Highest = max(x.Highest, other.Highest)
+	return &x
+}
+
+// check refuses knowledge that no store has.
+func (x *External) check(lastSeq uint64) error {
+	if x.Index > x.Highest || x.Fence > x.Index || x.Seq > lastSeq {
+		return invalid("the external log at index %d with fence %d, highest %d, sequence number %d", x.Index, x.Fence, x.Highest, x.Seq)
+	}
+	return nil
 }
 
 // KnownSegment is the log segment that must exist, 0 if none was ever recorded: a new store may
