@@ -118,7 +118,13 @@ func TestAnUpdateRunsAgainIfItsTableIsAlteredMeanwhile(t *testing.T) {
 		return err
 	}, "p", 1)
 	// An alteration that began to wait before the update would let it finish.
-	err := r.store.change(ctx(), func() error { return table.alter(&TableChange{Options: &TableOptions{MaxVersions: 2}}) })
+	err := r.store.change(ctx(), func() error {
+		e, err := table.alteration(&TableChange{Options: &TableOptions{MaxVersions: 2}})
+		if err != nil {
+			return err
+		}
+		return table.alter(e)
+	})
 	wantError(t, "Alter", err, nil)
 	wantError(t, "Update", release(), nil)
 	if fmt.Sprint(seen) != "[1 2]" {

@@ -42,9 +42,13 @@ const bulkShare = 2
 // nothing shows the rows before the commit. The caller must commit or abort the load.
 //
 // A bulk load writes no records of a stream: with ErrStreamExists it refuses a table that has one. Rows are
-// gathered in memory, up to half of Options.MemoryBudget in addition to it.
+// gathered in memory, up to half of Options.MemoryBudget in addition to it. A store with an external log refuses
+// a bulk load with ErrExternal, since the rows would not be in the log.
 func (t *Table) BulkLoad(ctx context.Context, opts BulkOptions) (*BulkWriter, error) {
 	s := t.store
+	if s.opts.External != nil {
+		return nil, fmt.Errorf("%w: a bulk load of table %q", ErrExternal, t.core.Name)
+	}
 	if opts.Workers < 0 {
 		return nil, fmt.Errorf("%w: a bulk load with %d workers", ErrInvalid, opts.Workers)
 	}

@@ -105,7 +105,7 @@ func (s *Store) copyTo(ctx context.Context, dir string) (report CopyReport, err 
 	}
 	defer at.Close()
 	opts := s.opts
-	opts.ReadOnly, opts.Sync, opts.Shared = false, SyncNone, nil // flushed at the end
+	opts.ReadOnly, opts.Sync, opts.Shared, opts.External = false, SyncNone, nil, nil // flushed at the end
 	to, err := Open(dir, opts)
 	if err != nil {
 		return report, err
@@ -137,7 +137,10 @@ func (c *copier) table(ctx context.Context, t *Table) error {
 	spec.Stream = nil // enabled after the copy, which must not be recorded
 	var made *Table
 	err := c.to.change(ctx, func() (err error) {
-		made, err = c.to.createTable(&spec, t.likePartitions)
+		created, err := c.to.creation(&spec, t.likePartitions)
+		if err == nil {
+			made, err = c.to.createTable(created)
+		}
 		return err
 	})
 	if err != nil {
@@ -159,14 +162,14 @@ func (c *copier) table(ctx context.Context, t *Table) error {
 }
 
 // likePartitions is the divide that makes the partitions that the table has, with their marks.
-func (t *Table) likePartitions(_ []manifest.KeyColumn, id uint64) (like []*manifest.Partition, err error) {
+func (t *Table) likePartitions([]manifest.KeyColumn) (like []*manifest.Partition, err error) {
 	meta := t.core.Meta()
 	if meta == nil {
 		return nil, t.core.Gone()
 	}
 	for i, p := range meta.Partitions {
 		// In epoch 0 every cut counts as the user's: see UserCut.
-		like = append(like, &manifest.Partition{ID: id + uint64(i), Start: p.Start, End: p.End, Epoch: 1, Cut: p.UserCut()})
+		like = append(like, &manifest.Partition{ID: uint64(i), Start: p.Start, End: p.End, Epoch: 1, Cut: p.UserCut()})
 	}
 	return like, nil
 }

@@ -20,6 +20,10 @@ func (s *Store) recover() error {
 	if err != nil {
 		return err
 	}
+	if s.opts.External != nil {
+		s.follow(state)
+		return nil
+	}
 	opts := wal.Options{
 		FS: s.fs, Dir: filepath.Join(s.dir, manifest.WALDir),
 		SegmentSize: s.opts.WALSegmentSize, Sync: s.opts.Sync == SyncAlways,

@@ -14,6 +14,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/clock"
 	"github.com/flagstone-db/flagstone/internal/commit"
 	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/external"
 	"github.com/flagstone-db/flagstone/internal/ingest"
 	"github.com/flagstone-db/flagstone/internal/jobs"
 	"github.com/flagstone-db/flagstone/internal/offheap"
@@ -79,6 +80,12 @@ type Store struct {
 	// withinUpdate is the context of update functions whose caller passed context.Background.
 	withinUpdate context.Context
 
+	// The rest serves a store with an external log. applying is held while entries are applied, and command is the
+	// index of the last command that was carried out.
+	applying commit.Latch
+	followed external.Log
+	command  atomic.Uint64
+
 	closed atomic.Bool
 }
 
@@ -108,6 +115,9 @@ func Open(dir string, opts Options) (*Store, error) {
 
 func (s *Store) open() error {
 	if err := s.openFiles(); err != nil {
+		return err
+	}
+	if err := s.checkExternal(); err != nil {
 		return err
 	}
 	if !s.opts.ReadOnly {
@@ -152,7 +162,11 @@ func (s *Store) openFiles() (err error) {
 	}
 	var id [16]byte
 	rand.Read(id[:])
-	if err := manifest.Create(s.fs, s.dir, manifest.NewState(id)); err != nil {
+	made := manifest.NewState(id)
+	if s.opts.External != nil {
+		made.External = new(manifest.External)
+	}
+	if err := manifest.Create(s.fs, s.dir, made); err != nil {
 		return err
 	}
 	s.manifest, _, err = manifest.Open(s.fs, s.dir, s.opts.Logger)
@@ -199,7 +213,7 @@ func (s *Store) prepare() {
 	s.jobs = jobs.New(s.executor, s.clock, s.jobFailed)
 	s.gate = pressure.NewGate(roomsEnv{s}, s.clock, s.opts.MemoryBudget)
 	s.pipeline = commit.New(roomsEnv{s}, s.gate, s.jobs, commit.Options{
-		Sync: s.opts.Sync == SyncAlways, SegmentSize: s.opts.WALSegmentSize, LogBound: logFactor * s.opts.MemoryBudget, Logger: s.opts.Logger,
+		Sync: s.opts.Sync == SyncAlways && s.opts.External == nil, SegmentSize: s.opts.WALSegmentSize, LogBound: logFactor * s.opts.MemoryBudget, Logger: s.opts.Logger,
 	})
 	s.transactions = txn.NewSet(txn.Parts{Latches: &s.latches, Pipeline: s.pipeline, Gate: s.gate, Memory: s.transactionMemory})
 	s.tableEnv = table.Env{
@@ -222,9 +236,13 @@ func (s *Store) prepare() {
 		Manifest: treeEnv{s}, Retention: treeEnv{s}, Scheduler: treeEnv{s}, Executor: s.executor,
 		Logger: s.opts.Logger,
 	}
-	s.rebalancer = rebalance.New(rebalance.Parts{
+	parts := rebalance.Parts{
 		Env: rebalanceEnv{s}, Trees: s.env, Pipeline: s.pipeline, Upkeep: s.upkeep, Jobs: s.jobs, Clock: s.clock, Logger: s.opts.Logger,
-	}, s.opts.balance())
+	}
+	if s.opts.External != nil {
+		parts.Propose = s.proposeReplacement
+	}
+	s.rebalancer = rebalance.New(parts, s.opts.balance())
 	s.installer = &ingest.Installer{Env: ingestEnv{rebalanceEnv{s}}, Trees: s.env, Pipeline: s.pipeline, Upkeep: s.upkeep}
 	s.tables.load(s, s.state())
 }
@@ -238,6 +256,9 @@ func (s *Store) commitEdit(e *manifest.Edit) (*manifest.State, error) {
 		e.SeqTimes = []manifest.SeqTime{{Seq: seq, Millis: s.issued.Last()}}
 	}
 	e.Issued = new(s.issued.Last())
+	if s.opts.External != nil {
+		s.noteEntries(e)
+	}
 	var state *manifest.State
 	err := s.trusted.Save(func(now manifest.TrustedClock) (err error) {
 		e.Clock = &now

@@ -40,9 +40,18 @@ func newRig(t *testing.T, opts Options) *rig {
 
 func (r *rig) open() {
 	r.t.Helper()
+	r.openOn(r.fs)
+}
+
+// openOn opens the store on a disk, which stays that of the rig only if it is one.
+func (r *rig) openOn(fs vfs.FS) {
+	r.t.Helper()
+	if sim, ok := fs.(*vfs.Sim); ok {
+		r.fs = sim
+	}
 	r.exec = executortest.NewManual()
 	opts := r.opts
-	opts.Seams.FS, opts.Seams.Clock, opts.Seams.Executor = r.fs, r.clock, r.exec
+	opts.Seams.FS, opts.Seams.Clock, opts.Seams.Executor = fs, r.clock, r.exec
 	store, err := Open("/store", opts)
 	if err != nil {
 		r.t.Fatalf("open: %v", err)

@@ -80,7 +80,7 @@ func (t *Table) alterStream(e *manifest.Edit, change *StreamChange, lastSeq uint
 		return func(*manifest.State) { t.core.Log.Store(nil) }
 	}
 	state := s.state()
-	meta := newLogMeta(state.NextTable, state.NextPartition, t.core.ID, lastSeq, change.Enable, s.issued.Millis())
+	meta := newLogMeta(state.NextTable, state.NextPartition, t.core.ID, lastSeq, change.Enable, s.millisOfChange())
 	e.Created = append(e.Created, meta)
 	return func(state *manifest.State) {
 		s.tables.change(func(c *catalog) { c.add(newTable(s, state.Table(meta.ID))) })
@@ -91,6 +91,11 @@ func (t *Table) alterStream(e *manifest.Edit, change *StreamChange, lastSeq uint
 func newLogMeta(id, partitionID, of, after uint64, spec *StreamSpec, millis int64) *manifest.Table {
 	log := manifest.ChangeLog{Of: of, After: after, Before: spec.Before}
 	return cdc.NewTable(id, partitionID, log, spec.RetentionSeconds, millis, spec.Annotations)
+}
+
+// specOf is the inverse of newLogMeta.
+func specOf(log *manifest.Table) *StreamSpec {
+	return &StreamSpec{RetentionSeconds: log.Options.TTLSeconds, Before: log.Log.Before, Annotations: log.Annotations}
 }
 
 // dropEndedLogs drops the change logs that have ended and cannot be read any more. If a drop

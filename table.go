@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/flagstone-db/flagstone/cdc"
+	"github.com/flagstone-db/flagstone/internal/external"
 	"github.com/flagstone-db/flagstone/internal/table"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/row"
@@ -101,19 +102,33 @@ func (s *Store) change(ctx context.Context, f func() error) error {
 // CreateTable makes a table; it is ready at once. Errors match ErrTableExists
 // and ErrInvalid.
 func (s *Store) CreateTable(ctx context.Context, spec TableSpec) (t *Table, err error) {
-	err = s.change(ctx, func() (err error) {
-		t, err = s.createTable(&spec, spec.partitions)
+	if s.opts.External != nil {
+		err = s.propose(ctx, external.Create, func() (*manifest.Edit, error) {
+			created, err := s.creation(&spec, spec.partitions)
+			return &manifest.Edit{Created: created}, err
+		})
+		if err != nil {
+			return nil, err
+		}
+		return s.Table(spec.Name)
+	}
+	err = s.change(ctx, func() error {
+		created, err := s.creation(&spec, spec.partitions)
+		if err == nil {
+			t, err = s.createTable(created)
+		}
 		return err
 	})
 	return t, err
 }
 
-// divide describes the partitions of a table with this key, ascending, with ids from id on. Errors are
+// divide describes the partitions of a table with this key, ascending, with ids from 0 on. Errors are
 // ErrInvalid.
-type divide func(key []manifest.KeyColumn, id uint64) ([]*manifest.Partition, error)
+type divide func(key []manifest.KeyColumn) ([]*manifest.Partition, error)
 
-// createTable makes a table. REQUIRES: tables is held.
-func (s *Store) createTable(spec *TableSpec, divide divide) (*Table, error) {
+// creation describes a new table, and its change log if it is to have a stream. The table gets its id, sequence
+// number and time when it is made; partition ids count from 0 here. REQUIRES: tables is held.
+func (s *Store) creation(spec *TableSpec, divide divide) (created []*manifest.Table, err error) {
 	if s.tables.current.Load().byName[spec.Name] != nil {
 		return nil, fmt.Errorf("%w: %q", ErrTableExists, spec.Name)
 	}
@@ -130,31 +145,42 @@ func (s *Store) createTable(spec *TableSpec, divide divide) (*Table, error) {
 	}
 	var partitions []*manifest.Partition
 	if err == nil {
-		partitions, err = divide(key, s.state().NextPartition)
+		partitions, err = divide(key)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("table %q: %w", spec.Name, err)
 	}
+	meta := &manifest.Table{
+		Name: spec.Name, Key: key,
+		Options: options, LargestOffset: options.MaxVersionOffsetSeconds,
+		Watermark: manifest.NoWatermark, Annotations: slices.Clone(spec.Annotations),
+		Partitions: partitions,
+	}
+	created = append(created, meta)
+	if spec.Stream != nil {
+		created = append(created, newLogMeta(0, 0, 0, 0, spec.Stream, 0))
+	}
+	return created, nil
+}
+
+// createTable makes a table as creation describes it, which it changes. REQUIRES: tables is held.
+func (s *Store) createTable(created []*manifest.Table) (*Table, error) {
 	// Without this sync, a change of the catalogue could survive earlier writes.
 	if err := s.sync(); err != nil {
 		return nil, err
 	}
-	state := s.state()
-	meta := &manifest.Table{
-		ID: state.NextTable, Name: spec.Name, Key: key,
-		Options: options, LargestOffset: options.MaxVersionOffsetSeconds,
-		Watermark: manifest.NoWatermark, CreatedMillis: s.issued.Millis(),
-		Annotations: slices.Clone(spec.Annotations),
-		Partitions:  partitions,
+	state, meta := s.state(), created[0]
+	meta.ID, meta.CreatedMillis = state.NextTable, s.millisOfChange()
+	for _, p := range meta.Partitions {
+		p.ID += state.NextPartition
 	}
-	e := manifest.Edit{Created: []*manifest.Table{meta}}
-	if spec.Stream != nil {
-		log := newLogMeta(meta.ID+1, state.NextPartition+uint64(len(partitions)), meta.ID, s.pipeline.LastSeq(), spec.Stream, meta.CreatedMillis)
-		e.Created = append(e.Created, log)
+	if len(created) > 1 {
+		next := state.NextPartition + uint64(len(meta.Partitions))
+		created[1] = newLogMeta(meta.ID+1, next, meta.ID, s.pipeline.LastSeq(), specOf(created[1]), meta.CreatedMillis)
 	}
-	state, err = s.commitEdit(&e)
+	state, err := s.commitEdit(&manifest.Edit{Created: created})
 	if errors.Is(err, manifest.ErrInvalidEdit) {
-		err = fmt.Errorf("%w: table %q: %w", ErrInvalid, spec.Name, err)
+		err = fmt.Errorf("%w: table %q: %w", ErrInvalid, meta.Name, err)
 	}
 	if err != nil {
 		return nil, err
@@ -162,16 +188,16 @@ func (s *Store) createTable(spec *TableSpec, divide divide) (*Table, error) {
 	t := newTable(s, state.Table(meta.ID))
 	s.tables.change(func(c *catalog) {
 		c.add(t)
-		if spec.Stream != nil {
+		if len(created) > 1 {
 			c.add(newTable(s, state.Table(meta.ID+1)))
 		}
 	})
-	s.opts.Logger.Info("table created", "table", spec.Name, "id", t.core.ID)
+	s.opts.Logger.Info("table created", "table", meta.Name, "id", t.core.ID)
 	return t, nil
 }
 
 // partitions is the divide of SplitAt.
-func (spec *TableSpec) partitions(key []manifest.KeyColumn, id uint64) ([]*manifest.Partition, error) {
+func (spec *TableSpec) partitions(key []manifest.KeyColumn) ([]*manifest.Partition, error) {
 	if len(spec.SplitAt) > maxSplits {
 		return nil, fmt.Errorf("%w: SplitAt has %d values, at most %d are allowed", ErrInvalid, len(spec.SplitAt), maxSplits)
 	}
@@ -184,7 +210,7 @@ func (spec *TableSpec) partitions(key []manifest.KeyColumn, id uint64) ([]*manif
 		bounds = append(bounds, b)
 	}
 	slices.SortFunc(bounds, bytes.Compare)
-	partitions := []*manifest.Partition{{ID: id}}
+	partitions := []*manifest.Partition{{}}
 	for i, b := range bounds {
 		last := partitions[i]
 		if bytes.Equal(last.Start, b) {
@@ -192,7 +218,7 @@ func (spec *TableSpec) partitions(key []manifest.KeyColumn, id uint64) ([]*manif
 			return nil, fmt.Errorf("%w: SplitAt has %v twice", ErrInvalid, v)
 		}
 		last.End = b
-		partitions = append(partitions, &manifest.Partition{ID: id + uint64(i) + 1, Start: b, Cut: true})
+		partitions = append(partitions, &manifest.Partition{ID: uint64(i) + 1, Start: b, Cut: true})
 	}
 	return partitions, nil
 }
@@ -289,29 +315,64 @@ func (t *Table) Alter(ctx context.Context, change TableChange) error {
 			return err
 		}
 	}
-	return s.change(ctx, func() error { return t.alter(&change) })
+	if s.opts.External != nil {
+		return s.propose(ctx, external.Alter, func() (*manifest.Edit, error) { return t.alteration(&change) })
+	}
+	return s.change(ctx, func() error {
+		e, err := t.alteration(&change)
+		if err != nil {
+			return err
+		}
+		return t.alter(e)
+	})
 }
 
-// alter is Alter without the wait. REQUIRES: tables is held.
-func (t *Table) alter(change *TableChange) error {
+// alteration describes an alteration: the options and annotations that the table is to have, a change log that is made,
+// without what it gets then, or the end of the present one. REQUIRES: tables is held.
+func (t *Table) alteration(change *TableChange) (*manifest.Edit, error) {
 	meta := t.core.Meta()
 	if meta == nil {
-		return fmt.Errorf("%w: %q was dropped", ErrTableNotFound, t.core.Name)
+		return nil, fmt.Errorf("%w: %q was dropped", ErrTableNotFound, t.core.Name)
 	}
 	options, annotations := meta.Options, meta.Annotations
 	if change.Options != nil {
 		var err error
 		if options, err = change.Options.fill(); err != nil {
-			return fmt.Errorf("table %q: %w", t.core.Name, err)
+			return nil, fmt.Errorf("table %q: %w", t.core.Name, err)
 		}
+	}
+	if options.MaxVersions > meta.Options.MaxVersions && t.store.opts.External != nil {
+		return nil, fmt.Errorf("%w: table %q: with an external log MaxVersions cannot be raised: replicas have dropped different versions",
+			ErrInvalid, t.core.Name)
 	}
 	if change.Annotations != nil {
 		annotations = slices.Clone(change.Annotations)
 	}
 	if err := t.checkStream(change.Stream); err != nil {
-		return err
+		return nil, err
 	}
-	if err := t.commitAlteration(options, annotations, change.Stream); err != nil {
+	e := &manifest.Edit{Altered: []manifest.Alteration{{Table: t.core.ID, Options: options, Annotations: annotations}}}
+	switch {
+	case change.Stream == nil:
+	case change.Stream.Enable == nil:
+		e.Ended = []manifest.LogEnding{{}}
+	default:
+		e.Created = []*manifest.Table{newLogMeta(0, 0, t.core.ID, 0, change.Stream.Enable, 0)}
+	}
+	return e, nil
+}
+
+// alter is Alter without the wait, as alteration describes it. REQUIRES: tables is held.
+func (t *Table) alter(described *manifest.Edit) error {
+	var stream *StreamChange
+	switch {
+	case len(described.Ended) > 0:
+		stream = &StreamChange{}
+	case len(described.Created) > 0:
+		stream = &StreamChange{Enable: specOf(described.Created[0])}
+	}
+	a := described.Altered[0]
+	if err := t.commitAlteration(a.Options, a.Annotations, stream); err != nil {
 		return err
 	}
 	t.store.dropEndedLogs()
@@ -339,6 +400,7 @@ func (t *Table) commitAlteration(options manifest.TableOptions, annotations []by
 		limit := manifest.PastLimit{MaxVersions: before, LastSeq: lastSeq}
 		e.PastLimits = []manifest.TableLimit{{Table: t.core.ID, PastLimit: limit}}
 	}
+	s.levelWatermarks(&e, t.core.ID, t.core.Meta().Options.TTLSeconds, options.TTLSeconds)
 	install := t.alterStream(&e, stream, lastSeq)
 	state, err := s.commitEdit(&e)
 	switch {

@@ -78,7 +78,7 @@ func (s treeEnv) Advance(table uint64, oldest int64) error {
 	if meta == nil {
 		return nil
 	}
-	cutoff := mvcc.CutoffAt(s.trusted.Look().Millis, meta.Options.TTLSeconds)
+	cutoff := mvcc.CutoffAt(s.millisToDrop(), meta.Options.TTLSeconds)
 	if cutoff <= meta.Watermark || oldest/1000 >= cutoff {
 		return nil
 	}

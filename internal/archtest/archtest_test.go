@@ -25,7 +25,7 @@ var floors = map[string]int{
 	"internal/jobs": 5, "internal/pressure": 5, "internal/check": 5, "internal/recovery": 5, // beside each other
 	"internal/commit": 6,
 	"internal/upkeep": 7, "internal/table": 7,
-	"internal/change": 8, "internal/scan": 8, "internal/rebalance": 8,
+	"internal/change": 8, "internal/scan": 8, "internal/rebalance": 8, "internal/external": 8,
 	"internal/txn": 9, "internal/ingest": 9,
 	".":      10,
 	"ots":    11,

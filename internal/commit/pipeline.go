@@ -23,7 +23,9 @@ type Pipeline struct {
 	gate *pressure.Gate
 	jobs *jobs.Jobs
 	opts Options
-	log  *wal.Writer // nil before Start
+	log  *wal.Writer // nil before Start, and if the log is external
+	// external is nil if the store has its own log.
+	external *external
 
 	// preparing is set from the request for the next log segment until its preparation begins.
 	preparing atomic.Bool
@@ -120,13 +122,16 @@ func (p *Pipeline) Cut(least uint64, commit func(after uint64) error, begin func
 	// While the manifest is being written nothing is flushed, so that the memory budget bounds the
 	// writes that go on. The smallest takes more than these bytes.
 	const smallest, largestBatch = 16, 1 << 24
-	after := max(p.LastSeq()+uint64(p.gate.Budget()/smallest)+largestBatch, least) + 1
+	after := p.LastSeq() // with an external log that of the command: nothing else is applied meanwhile
+	if p.external == nil {
+		after = max(after+uint64(p.gate.Budget()/smallest)+largestBatch, least) + 1
+	}
 	if err := commit(after); err != nil {
 		return err
 	}
 	p.order.Lock()
 	defer p.order.Unlock()
-	if p.nextSeq > after {
+	if p.external == nil && p.nextSeq > after {
 		return p.Fail(fmt.Errorf("commit: the writes beside an edit of the manifest used all sequence numbers below %d", after+1))
 	}
 	p.nextSeq = after + 1
@@ -150,6 +155,10 @@ func (p *Pipeline) Write(ctx context.Context, w *Write, micros int64) error {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	case err != nil:
 		return err
+	}
+	if p.external != nil {
+		p.gate.Free(size, 0) // the entry takes it again when it is applied
+		return p.propose(ctx, w)
 	}
 	t, err := p.enqueue(w)
 	if errors.Is(err, wal.ErrRoom) {

@@ -84,7 +84,7 @@ func (q *queue) advance(upTo wal.LSN) {
 	if n == 0 {
 		return
 	}
-	q.visible.Store(q.pending[n-1].seq)
+	q.visible.Store(max(q.visible.Load(), q.pending[n-1].seq)) // files may hold more than an external log has delivered
 	q.pending, q.head = append(q.pending[:0], q.pending[n:]...), q.head+ticket(n)
 	if q.moved != nil {
 		close(q.moved)

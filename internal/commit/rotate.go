@@ -92,6 +92,10 @@ func (p *Pipeline) BoundLog() { p.Between(p.boundLog) }
 // boundLog is BoundLog whenever the log begins a new segment. It finds the memtables of idle
 // tables, or of writes that take more log than memory, as small ones do. REQUIRES: order is held.
 func (p *Pipeline) boundLog() {
+	if p.external != nil {
+		p.boundExternal()
+		return
+	}
 	current := p.log.Segment()
 	p.bounded = current
 	for _, tree := range p.env.Trees() {

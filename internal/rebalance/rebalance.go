@@ -55,6 +55,16 @@ type Parts struct {
 	Jobs     *jobs.Jobs
 	Clock    clock.Clock
 	Logger   *slog.Logger
+	// Propose, if not nil, hands a split or merge of a table to the owner of an external log, and returns
+	// when it was carried out.
+	Propose func(ctx context.Context, t *table.Table, c Cut) error
+}
+
+// Cut is a split of the partition that holds a key, or a merge of those that meet at it.
+type Cut struct {
+	At    []byte
+	Asked bool // by a user
+	Merge bool
 }
 
 // New returns a rebalancer that does nothing by itself before Start. It splits partitions with more
@@ -83,6 +93,14 @@ func (r *Rebalancer) Split(ctx context.Context, t *table.Table, at []byte) error
 
 // split is Split for a user, or by itself.
 func (r *Rebalancer) split(ctx context.Context, t *table.Table, at []byte, asked bool) error {
+	if r.Propose != nil {
+		return r.Propose(ctx, t, Cut{At: at, Asked: asked})
+	}
+	return r.CarryOutSplit(ctx, t, at, asked)
+}
+
+// CarryOutSplit is Split for a user, or by itself, on this replica if the log is external.
+func (r *Rebalancer) CarryOutSplit(ctx context.Context, t *table.Table, at []byte, asked bool) error {
 	return r.Env.Change(ctx, func() error {
 		if err := t.Gone(); err != nil {
 			return err
@@ -113,6 +131,14 @@ func (r *Rebalancer) Merge(ctx context.Context, t *table.Table, at []byte) error
 
 // mergeAt is Merge for a user, or by itself: then it leaves a cut that a user asked for meanwhile.
 func (r *Rebalancer) mergeAt(ctx context.Context, t *table.Table, at []byte, asked bool) error {
+	if r.Propose != nil {
+		return r.Propose(ctx, t, Cut{At: at, Asked: asked, Merge: true})
+	}
+	return r.CarryOutMerge(ctx, t, at, asked)
+}
+
+// CarryOutMerge is Merge for a user, or by itself, on this replica if the log is external.
+func (r *Rebalancer) CarryOutMerge(ctx context.Context, t *table.Table, at []byte, asked bool) error {
 	for range mergeAttempts {
 		if err := t.Gone(); err != nil {
 			return err

@@ -33,7 +33,9 @@ type Replay struct {
 	LastMicros int64
 	Applied    int // mutations
 
-	change row.Change
+	// into, if not nil, gets the insertions instead of the memtables.
+	into   *[]Insertion
+	change *row.Change // the one that is applied
 	// shard is that of the latest mutation of a table with a change log, 0 if the log forgot it.
 	shard uint64
 }
@@ -83,7 +85,7 @@ func (r *Replay) Record(rec wal.Record) error {
 	if err == nil {
 		r.LastMicros = max(r.LastMicros, batch.Time())
 		r.Issued.Raise(batch.Time() / 1000)
-		err = r.batch(&batch, rec)
+		_, err = r.batch(&batch, rec.Position, rec.Segment, batch.Time())
 	}
 	if errors.Is(err, row.ErrBadMutation) {
 		err = fmt.Errorf("%w: log segment %d, offset %d: %w", r.Corrupt, rec.Segment, rec.Offset, err)
@@ -91,31 +93,45 @@ func (r *Replay) Record(rec wal.Record) error {
 	return err
 }
 
-func (r *Replay) batch(batch *row.BatchReader, rec wal.Record) error {
-	for seq := rec.Position; ; seq++ {
-		more, err := batch.Next(&r.change)
+// Insertions returns what the batch of an entry, whose first sequence number is first, adds to trees, and its
+// last sequence number. Changes share memory with the batch. Errors match Corrupt or row.ErrBadMutation.
+func (r *Replay) Insertions(batch *row.BatchReader, first uint64, micros int64) (all []Insertion, last uint64, err error) {
+	r.into, r.change = &all, new(row.Change)
+	last, err = r.batch(batch, first, 0, micros)
+	return all, last, err
+}
+
+// batch applies the mutations of a batch, the first of which has the sequence number seq, and returns that of
+// the last one.
+func (r *Replay) batch(batch *row.BatchReader, seq, segment uint64, micros int64) (last uint64, err error) {
+	if r.change == nil {
+		r.change = new(row.Change)
+	}
+	for ; ; seq++ {
+		more, err := batch.Next(r.change)
 		if err != nil || !more {
-			return err
+			return seq - 1, err
 		}
 		r.LastSeq = max(r.LastSeq, seq)
-		if err := r.apply(seq, rec.Segment, batch.Time()); err != nil {
-			return err
+		if err := r.apply(seq, segment, micros); err != nil {
+			return seq, err
 		}
 	}
 }
 
-// insertion is a mutation of at most size bytes that goes to a tree.
-type insertion struct {
-	tree   *partition.Tree
-	change *row.Change
-	size   int64
+// Insertion is a mutation of at most Size bytes that goes to a tree.
+type Insertion struct {
+	Tree   *partition.Tree
+	Change *row.Change
+	Size   int64
+	Seq    uint64
 }
 
 // apply inserts the change unless its table is gone or its tree's files hold it. It also inserts
 // the record into the table's change log, if there is one. The change may itself be of a change
 // log: then it carries what columns held before the mutation seq-1.
 func (r *Replay) apply(seq, segment uint64, micros int64) error {
-	c := &r.change
+	c := r.change
 	table, live := r.Tables[c.Table]
 	log := table.Log
 	switch {
@@ -130,30 +146,31 @@ func (r *Replay) apply(seq, segment uint64, micros int64) error {
 		if err != nil {
 			return err
 		}
-		return r.insert(seq, segment, before)
+		before.Seq = seq // of what carries it
+		return r.insert(segment, before)
 	}
 	tree := table.Trees.Find(c.Key)
-	plain := insertion{tree, c, memtable.EstimateSize(c)}
+	plain := Insertion{tree, c, memtable.EstimateSize(c), seq}
 	if log != nil {
 		r.shard = log.Shards.ShardOf(tree.ID(), c.Key, seq)
 	}
 	if !log.lacks(seq) {
-		return r.insert(seq, segment, plain)
+		return r.insert(segment, plain)
 	}
 	record, err := r.derive(log, cdc.NewRecord(c), seq, micros)
 	if err != nil {
 		return err
 	}
-	return r.insert(seq, segment, plain, record)
+	return r.insert(segment, plain, record)
 }
 
 // derive makes what the latest mutation, seq, adds to a change log. An error matches Corrupt: the
 // manifest forgot a shard whose records are not in the log's files.
-func (r *Replay) derive(log *Log, e cdc.Entry, seq uint64, micros int64) (insertion, error) {
+func (r *Replay) derive(log *Log, e cdc.Entry, seq uint64, micros int64) (Insertion, error) {
 	if r.shard == 0 {
-		return insertion{}, fmt.Errorf("%w: change log %d knows no shard of the mutation %d", r.Corrupt, log.ID, seq)
+		return Insertion{}, fmt.Errorf("%w: change log %d knows no shard of the mutation %d", r.Corrupt, log.ID, seq)
 	}
-	return insertion{log.Tree, e.Change(log.ID, r.shard, seq, micros), e.Size()}, nil
+	return Insertion{log.Tree, e.Change(log.ID, r.shard, seq, micros), e.Size(), seq}, nil
 }
 
 // makeRoom flushes a memtable if there is no room for a mutation of at most size bytes.
@@ -177,17 +194,26 @@ func (r *Replay) makeRoom(tree *partition.Tree, size int64, seq uint64) error {
 }
 
 // insert applies mutations to those trees whose files do not hold them. It first makes room for
-// all: a memtable that is rotated at seq must not hold seq.
-func (r *Replay) insert(seq, segment uint64, insertions ...insertion) error {
+// all: a memtable that is rotated at a sequence number must not hold it.
+func (r *Replay) insert(segment uint64, insertions ...Insertion) error {
+	if r.into != nil {
+		for _, i := range insertions {
+			if i.Seq > i.Tree.FlushedSeq() {
+				*r.into = append(*r.into, i)
+				r.change = new(row.Change)
+			}
+		}
+		return nil
+	}
 	for _, i := range insertions {
-		if err := r.makeRoom(i.tree, i.size, seq); err != nil {
+		if err := r.makeRoom(i.Tree, i.Size, i.Seq); err != nil {
 			return err
 		}
 	}
 	for _, i := range insertions {
-		if seq > i.tree.FlushedSeq() {
-			spare, _ := i.tree.Reserve(i.size, segment).Apply(seq, i.change)
-			r.Memory.Add(i.size - spare)
+		if i.Seq > i.Tree.FlushedSeq() {
+			spare, _ := i.Tree.Reserve(i.Size, segment).Apply(i.Seq, i.Change)
+			r.Memory.Add(i.Size - spare)
 			r.Applied++
 		}
 	}

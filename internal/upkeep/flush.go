@@ -110,16 +110,41 @@ func (u *Upkeep) AtOneMoment(f func(trees []*partition.Tree) error) error {
 	return f(trees)
 }
 
-// releaseLog releases the log segments that hold nothing unflushed. The manifest is changed
+// FlushUpTo flushes what memtables hold of the entries of an external log up to an index, and what came with it.
+// REQUIRES: these entries were applied.
+func (u *Upkeep) FlushUpTo(ctx context.Context, index uint64) error {
+	trees := slices.DeleteFunc(u.Env.Trees(), func(t *partition.Tree) bool {
+		mark := t.OldestSegment()
+		return mark == 0 || u.Pipeline.MarkIndex(mark) >= index
+	})
+	if len(trees) > 0 {
+		return u.Flush(ctx, trees...)
+	}
+	return u.releaseLog()
+}
+
+// releaseLog releases the log segments that hold nothing unflushed, or records up to which entry of an
+// external log nothing is needed any more. The manifest is changed
 // first: if a segment that it needs is missing, the store is damaged.
 func (u *Upkeep) releaseLog() error {
-	oldest := oldestNeeded(u.log.NewestOnDisk, func(yield func(oldest uint64) bool) {
+	newest := u.Pipeline.Mark
+	if u.log != nil {
+		newest = u.log.NewestOnDisk
+	}
+	oldest := oldestNeeded(newest, func(yield func(oldest uint64) bool) {
 		for _, tree := range u.Env.LogTrees() {
 			if !yield(tree.OldestSegment()) {
 				return
 			}
 		}
 	})
+	if u.log == nil {
+		durable := u.Pipeline.Release(oldest)
+		if durable.Index <= u.Env.DurableIndex() {
+			return nil
+		}
+		return u.Env.Commit(&manifest.Edit{External: &manifest.External{LogPoint: durable}})
+	}
 	if oldest <= u.Env.MinLog() {
 		return nil
 	}

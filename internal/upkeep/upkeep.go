@@ -24,7 +24,7 @@ import (
 type Upkeep struct {
 	Parts
 	opts  Options
-	log   *wal.Writer // set by Start
+	log   *wal.Writer // set by Start; nil if the log is external
 	quiet quiet
 
 	// flushing is held, shared, while a tree is flushed; AtOneMoment takes it exclusively, so
@@ -43,6 +43,8 @@ type Env interface {
 	Flushed(tree *partition.Tree)
 	// MinLog is the oldest log segment that the manifest needs.
 	MinLog() uint64
+	// DurableIndex is up to which entry of an external log the manifest needs nothing any more.
+	DurableIndex() uint64
 	// Commit makes an edit of the manifest durable.
 	Commit(e *manifest.Edit) error
 }

@@ -143,6 +143,7 @@ func (upkeepEnv) Flushed(*partition.Tree) {}
 func (e upkeepEnv) Trees() []*partition.Tree    { return []*partition.Tree{e.tree} }
 func (e upkeepEnv) LogTrees() []*partition.Tree { return e.Trees() }
 func (e upkeepEnv) MinLog() uint64              { return e.state.State().MinLog }
+func (upkeepEnv) DurableIndex() uint64          { return 0 }
 func (e upkeepEnv) Commit(edit *manifest.Edit) error {
 	_, err := e.state.Commit(edit)
 	return err

@@ -1,0 +1,133 @@
+package external
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/flagstone-db/flagstone/manifest"
+)
+
+// The payload of an entry; docs/format-external.md describes it:
+//
+//	payload  = format kind fence body checksum
+//	format   = 1 byte, 1
+//	kind     = 1 byte
+//	fence    = uvarint: index of the last command that its writer had seen
+//	body     = a batch (package row), or the time of a command and an edit (package manifest)
+//	time     = 8 bytes little endian, in microseconds since the epoch
+//	checksum = 8 bytes little endian: xxhash64 of all before it
+const (
+	payloadFormat = 1
+	checksumBytes = 8
+	timeBytes     = 8
+)
+
+// Kind is what an entry does.
+type Kind byte
+
+// The kinds of entries. An edit says what is made or changed; see Log.Env.
+const (
+	Batch  Kind = 1
+	Create Kind = 2 // Created: the table, and then its change log if it has a stream
+	Alter  Kind = 3 // Altered: one; Created or Ended: the change log, if that changes
+	Drop   Kind = 4 // Dropped: one
+	Split  Kind = 5 // Replaced: the table, and one new partition with the start of the upper half
+	Merge  Kind = 6 // the same with the place where the partitions meet
+)
+
+// ErrEntry says that an entry cannot be applied: it is damaged, or of a version that is not known.
+var ErrEntry = errors.New("external: an entry of the log cannot be applied")
+
+// payload is a decoded payload. It shares memory with the encoded one.
+type payload struct {
+	kind   Kind
+	fence  uint64
+	batch  []byte         // of a Batch
+	micros int64          // of a command
+	edit   *manifest.Edit // of a command
+}
+
+// AppendBatch makes the payload of a batch, which comes in pieces.
+func AppendBatch(fence uint64, pieces [][]byte) []byte {
+	size := 2 + binary.MaxVarintLen64 + checksumBytes
+	for _, b := range pieces {
+		size += len(b)
+	}
+	dst := head(make([]byte, 0, size), Batch, fence)
+	for _, b := range pieces {
+		dst = append(dst, b...)
+	}
+	return seal(dst)
+}
+
+// AppendCommand makes the payload of a command at a time in microseconds.
+func AppendCommand(kind Kind, fence uint64, micros int64, e *manifest.Edit) []byte {
+	dst := binary.LittleEndian.AppendUint64(head(nil, kind, fence), uint64(micros))
+	return seal(manifest.AppendEdit(dst, e))
+}
+
+func head(dst []byte, kind Kind, fence uint64) []byte {
+	return binary.AppendUvarint(append(dst, payloadFormat, byte(kind)), fence)
+}
+
+func seal(b []byte) []byte { return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b)) }
+
+// decode is the inverse of AppendBatch and AppendCommand, but does not look into a batch. Errors match ErrEntry.
+func decode(b []byte) (p payload, err error) {
+	if len(b) < 2+checksumBytes {
+		return p, fmt.Errorf("%w: a payload of %d bytes", ErrEntry, len(b))
+	}
+	if b[0] != payloadFormat {
+		return p, fmt.Errorf("%w: format %d, this version reads %d", ErrEntry, b[0], payloadFormat)
+	}
+	body, sum := b[:len(b)-checksumBytes], binary.LittleEndian.Uint64(b[len(b)-checksumBytes:])
+	if got := xxhash.Sum64(body); got != sum {
+		return p, fmt.Errorf("%w: checksum %016x, want %016x", ErrEntry, got, sum)
+	}
+	p.kind = Kind(b[1])
+	fence, n := binary.Uvarint(body[2:])
+	if n <= 0 {
+		return p, fmt.Errorf("%w: no fence", ErrEntry)
+	}
+	p.fence, body = fence, body[2+n:]
+	switch {
+	case p.kind == Batch:
+		p.batch = body
+		return p, nil
+	case p.kind < Create || p.kind > Merge:
+		return p, fmt.Errorf("%w: kind %d is not known to this version", ErrEntry, p.kind)
+	case len(body) < timeBytes:
+		return p, fmt.Errorf("%w: no time", ErrEntry)
+	}
+	p.micros = int64(binary.LittleEndian.Uint64(body))
+	if p.edit, err = manifest.DecodeEdit(body[timeBytes:]); err == nil {
+		err = p.check()
+	}
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrEntry, err)
+	}
+	return p, err
+}
+
+// check refuses a command without what its kind needs.
+func (p *payload) check() error {
+	e := p.edit
+	ok := false
+	switch p.kind {
+	case Create:
+		ok = len(e.Created) == 1 || len(e.Created) == 2 && e.Created[1].Log != nil
+	case Alter:
+		ok = len(e.Altered) == 1 && len(e.Created)+len(e.Ended) <= 1 && (len(e.Created) == 0 || e.Created[0].Log != nil)
+	case Drop:
+		ok = len(e.Dropped) == 1
+	case Split, Merge:
+		ok = len(e.Replaced) == 1 && len(e.Replaced[0].New) == 1 && len(e.Replaced[0].New[0].Start) > 0
+	}
+	if !ok {
+		return fmt.Errorf("a command of kind %d without what it needs", p.kind)
+	}
+	return nil
+}
