@@ -1,0 +1,73 @@
+package flagstone_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// memoryLog is an external log in memory, which two stores follow.
+type memoryLog struct {
+	mu       sync.Mutex
+	entries  []flagstone.Entry
+	replicas []*flagstone.Store // the first one proposes
+}
+
+// Propose appends an entry, which is committed at once.
+func (l *memoryLog) Propose(ctx context.Context, payload []byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := uint64(len(l.entries))
+	l.entries = append(l.entries, flagstone.Entry{Index: n + 1, Prev: n, Payload: payload})
+	var answer error
+	for i, s := range l.replicas {
+		results, err := s.ApplyEntries(ctx, l.entries[n:])
+		if err != nil {
+			return err
+		}
+		if i == 0 {
+			answer = results[0]
+		}
+	}
+	return answer
+}
+
+func ExampleExternal() {
+	ctx, log := context.Background(), new(memoryLog)
+	for _, opts := range []flagstone.External{{Propose: log.Propose}, {}} {
+		dir, err := os.MkdirTemp("", "replica")
+		if err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(dir)
+		s, err := flagstone.Open(dir, flagstone.Options{External: &opts})
+		if err != nil {
+			panic(err)
+		}
+		defer s.Close()
+		log.replicas = append(log.replicas, s)
+	}
+	people, err := log.replicas[0].CreateTable(ctx, flagstone.TableSpec{
+		Name: "people", Key: []flagstone.KeyColumn{{Name: "id", Type: row.TypeString}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	if err := people.Put(ctx, flagstone.Key("alice"), "city", flagstone.Now, row.String("Vienna")); err != nil {
+		panic(err)
+	}
+	copied, err := log.replicas[1].Table("people")
+	if err != nil {
+		panic(err)
+	}
+	alice, err := copied.Get(ctx, flagstone.Key("alice"), flagstone.ReadOptions{})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(alice.Text("city"), log.replicas[1].AppliedIndex())
+	// Output: Vienna 2
+}

@@ -1,0 +1,56 @@
+package external
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"github.com/flagstone-db/flagstone/manifest"
+)
+
+func commandOf(kind Kind) *manifest.Edit {
+	switch kind {
+	case Create:
+		return &manifest.Edit{Created: []*manifest.Table{{Name: "t"}}}
+	case Alter:
+		return &manifest.Edit{Altered: []manifest.Alteration{{Table: 3}}}
+	case Drop:
+		return &manifest.Edit{Dropped: []uint64{3}}
+	}
+	return &manifest.Edit{Replaced: []*manifest.Replacement{{Table: 3, New: []*manifest.Partition{{Start: []byte("k")}}}}}
+}
+
+func TestAPayloadIsReadAsItWasMade(t *testing.T) {
+	p, err := decode(AppendBatch(300, [][]byte{[]byte("ab"), []byte("c")}))
+	if err != nil || p.kind != Batch || p.fence != 300 || string(p.batch) != "abc" {
+		t.Errorf("%+v, %v", p, err)
+	}
+	for kind := Create; kind <= Merge; kind++ {
+		p, err := decode(AppendCommand(kind, 7, -5, commandOf(kind)))
+		if err != nil || p.kind != kind || p.fence != 7 || p.micros != -5 {
+			t.Errorf("kind %d: %+v, %v", kind, p, err)
+		}
+	}
+	for kind := Create; kind <= Merge+1; kind++ {
+		if _, err := decode(AppendCommand(kind, 7, 1, new(manifest.Edit))); !errors.Is(err, ErrEntry) {
+			t.Errorf("kind %d of nothing: %v", kind, err)
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add(AppendBatch(1, [][]byte{[]byte("ab")}))
+	for kind := Create; kind <= Merge; kind++ {
+		f.Add(AppendCommand(kind, 7, 1, commandOf(kind)))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		b = seal(b) // or the checksum would refuse everything
+		p, err := decode(b)
+		switch {
+		case err != nil && !errors.Is(err, ErrEntry):
+			t.Fatal(err)
+		case err == nil && p.kind == Batch && !bytes.HasSuffix(b[:len(b)-checksumBytes], p.batch):
+			t.Fatalf("%x is read as the batch %x", b, p.batch)
+		}
+	})
+}
