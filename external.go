@@ -16,46 +16,51 @@ import (
 	"github.com/flagstone-db/flagstone/mvcc"
 )
 
-// External says that the log of a store belongs to another program, its owner. The store writes no log.
-// Its content follows from the entries that the owner gives to Store.ApplyEntries, in the order of their indexes, so stores that get
-// the same entries give the same answers. A new store is made so; an old one cannot change.
+// External says that the log of a store belongs to another program, its owner. The store writes no
+// log. Its content follows from the entries that the owner gives to Store.ApplyEntries, in the
+// order of their indexes, so stores that get the same entries give the same answers. A new store is
+// made so; an old one cannot change.
 type External struct {
-	// FirstAvailable is the lowest index of an entry that the owner can still give. Open fails with ErrLogHole if the
-	// store needs an earlier one. 0 stands for 1.
+	// FirstAvailable is the lowest index of an entry that the owner can still give. Open fails with
+	// ErrLogHole if the store needs an earlier one. 0 stands for 1.
 	FirstAvailable uint64
-	// Propose adds an entry with the payload to the log. It returns once the owner has applied it to this store, and then
-	// with its result of ApplyEntries, unchanged. Any other error says that the entry is not in the log
-	// and never will be; if that is unknown, it must match ErrOutcomeUnknown, and the owner must refuse
-	// further proposals until every entry that may be in the log was applied or has been ruled out. Propose is called by
-	// several goroutines, which hold the latches of the rows that they change, and must not use the store itself. It may keep the payload. If Propose is nil, writes fail with ErrFollower.
+	// Propose adds an entry with the payload to the log. It returns once the owner has applied it to
+	// this store, and then with its result of ApplyEntries, unchanged. Any other error says that the
+	// entry is not in the log and never will be; if that is unknown, it must match ErrOutcomeUnknown,
+	// and the owner must refuse further proposals until every entry that may be in the log was applied
+	// or has been ruled out. Propose is called by several goroutines, which hold the latches of the
+	// rows that they change, and must not use the store itself. It may keep the payload. If Propose is
+	// nil, writes fail with ErrFollower.
 	Propose func(ctx context.Context, payload []byte) error
 }
 
 // Entry is a committed entry of an external log.
 type Entry struct {
 	Index uint64 // at least 1, and above that of the entry before it
-	// Prev is the index of the entry before it that this store was to get; 0 if that is not known. With it, the store finds
-	// out that entries are missing.
+	// Prev is the index of the entry before it that this store was to get; 0 if that is not known.
+	// With it, the store finds out that entries are missing.
 	Prev    uint64
 	Payload []byte // as it was given to Propose
 }
 
 var (
-	// ErrExternal: the store has an external log and was opened without Options.External, or the reverse, or a method is only for
-	// stores with an external log.
+	// ErrExternal: the store has an external log and was opened without Options.External, or the
+	// reverse, or a method is only for stores with an external log.
 	ErrExternal = errors.New("flagstone: the store's log is external, or is not")
 	// ErrFollower: the store has an external log and no way to propose entries.
 	ErrFollower = errors.New("flagstone: the store only follows an external log")
 	// ErrLogHole: entries of the external log that the store needs are missing.
 	ErrLogHole = external.ErrHole
-	// ErrEntry: an entry of the external log is damaged, or was made by a newer version. The store takes no more entries.
+	// ErrEntry: an entry of the external log is damaged, or was made by a newer version. The store
+	// takes no more entries.
 	ErrEntry = external.ErrEntry
 )
 
-// ApplyEntries applies committed entries of the external log, and skips those that the store has. results are the answers of
-// the entries, each nil or the error that Propose is to return. err says that not all were applied: results has one for each entry that was, and
-// the call may be repeated with the others. It matches ErrPoisoned and ErrEntry if the store must be closed, and ErrLogHole if an entry is
-// missing. The store copies what it keeps. Calls run one after the other.
+// ApplyEntries applies committed entries of the external log, and skips those that the store has.
+// results are the answers of the entries, each nil or the error that Propose is to return. err says
+// that not all were applied: results has one for each entry that was, and the call may be repeated
+// with the others. It matches ErrPoisoned and ErrEntry if the store must be closed, and ErrLogHole
+// if an entry is missing. The store copies what it keeps. Calls run one after the other.
 func (s *Store) ApplyEntries(ctx context.Context, entries []Entry) (results []error, err error) {
 	if s.opts.External == nil {
 		return nil, ErrExternal
@@ -83,8 +88,9 @@ func (s *Store) ApplyEntries(ctx context.Context, entries []Entry) (results []er
 	return results, err
 }
 
-// AppliedIndex is the index of the last entry of the external log that readers see; 0 if there is none. Right after Open it is DurableIndex.
-// Until entries were applied up to what the store had before, reads may see a later state of some rows.
+// AppliedIndex is the index of the last entry of the external log that readers see; 0 if there is
+// none. Right after Open it is DurableIndex. Until entries were applied up to what the store had
+// before, reads may see a later state of some rows.
 func (s *Store) AppliedIndex() uint64 {
 	if s.opts.External == nil {
 		return 0
@@ -92,8 +98,8 @@ func (s *Store) AppliedIndex() uint64 {
 	return s.pipeline.AppliedIndex()
 }
 
-// DurableIndex is the index up to which all entries of the external log survive a loss of power: the owner may forget them. After
-// Open, it gives the store those behind it again.
+// DurableIndex is the index up to which all entries of the external log survive a loss of power:
+// the owner may forget them. After Open, it gives the store those behind it again.
 func (s *Store) DurableIndex() uint64 {
 	if x := s.state().External; x != nil {
 		return x.Index
@@ -101,7 +107,8 @@ func (s *Store) DurableIndex() uint64 {
 	return 0
 }
 
-// FlushUpTo makes all entries of the external log up to an index durable. Errors match ErrInvalid if they were not applied.
+// FlushUpTo makes all entries of the external log up to an index durable. Errors match ErrInvalid
+// if they were not applied.
 func (s *Store) FlushUpTo(ctx context.Context, index uint64) error {
 	switch {
 	case s.opts.External == nil:
@@ -114,7 +121,8 @@ func (s *Store) FlushUpTo(ctx context.Context, index uint64) error {
 	return s.work(func() error { return s.upkeep.FlushUpTo(ctx, index) })
 }
 
-// checkExternal refuses a store that was made with another kind of log, or that needs what its log cannot give any more.
+// checkExternal refuses a store that was made with another kind of log, or that needs what its log
+// cannot give any more.
 func (s *Store) checkExternal() error {
 	x, opts := s.state().External, s.opts.External
 	switch {
@@ -146,7 +154,8 @@ func (x *External) send(ctx context.Context, payload []byte) error {
 	return x.Propose(ctx, payload)
 }
 
-// propose proposes the command that work makes of the present catalogue. It does so again if another command came first.
+// propose proposes the command that work makes of the present catalogue. It does so again if
+// another command came first.
 func (s *Store) propose(ctx context.Context, kind external.Kind, work func() (*manifest.Edit, error)) error {
 	for {
 		if err := errors.Join(s.mayChange(ctx), s.pipeline.Writable()); err != nil {
@@ -226,21 +235,18 @@ func (s externalEnv) withTable(id uint64, f func(t *Table) error) error {
 	return f(t)
 }
 
-// replacePartitions splits or merges partitions of a table at a key.
+// replacePartitions splits or merges partitions of a table.
 func (s externalEnv) replacePartitions(ctx context.Context, t *Table, c rebalance.Cut) error {
-	if !c.Merge {
-		return s.rebalancer.CarryOutSplit(ctx, t.core, c.At, c.Asked)
-	}
 	for {
 		// Nothing is written meanwhile, so this ends.
-		if err := s.rebalancer.CarryOutMerge(ctx, t.core, c.At, c.Asked); !errors.Is(err, rebalance.ErrBusy) {
+		if err := s.rebalancer.CarryOut(ctx, t.core, c); !errors.Is(err, rebalance.ErrBusy) {
 			return err
 		}
 	}
 }
 
-// noteEntries adds to an edit up to which entry of an external log its effects go. A change of the catalogue is
-// that of the command that is being carried out.
+// noteEntries adds to an edit up to which entry of an external log its effects go. A change of the
+// catalogue is that of the command that is being carried out.
 func (s *Store) noteEntries(e *manifest.Edit) {
 	x := manifest.External{Highest: s.pipeline.At().Index}
 	if e.External != nil {
@@ -252,8 +258,8 @@ func (s *Store) noteEntries(e *manifest.Edit) {
 	e.External = &x
 }
 
-// millisToDrop is the time by which expired data may be dropped. With an external log it is the log's time, the
-// same on every replica at an entry.
+// millisToDrop is the time by which expired data may be dropped. With an external log it is the
+// log's time, the same on every replica at an entry.
 func (s *Store) millisToDrop() int64 {
 	if s.opts.External != nil {
 		return s.pipeline.Millis()
@@ -269,8 +275,9 @@ func (s *Store) millisOfChange() int64 {
 	return s.issued.Millis()
 }
 
-// levelWatermarks raises the watermark of a table of a store with an external log, in the edit that changes its Time To
-// Live: replicas may have dropped different parts of what has expired, and from then on all show nothing of it.
+// levelWatermarks raises the watermark of a table of a store with an external log, in the edit that
+// changes its Time To Live: replicas may have dropped different parts of what has expired, and from
+// then on all show nothing of it.
 func (s *Store) levelWatermarks(e *manifest.Edit, id uint64, before, after int64) {
 	if cutoff := mvcc.CutoffAt(s.millisToDrop(), before); s.opts.External != nil && before != after && cutoff != mvcc.NoExpiry {
 		e.Watermarks = append(e.Watermarks, manifest.Watermark{Table: id, Cutoff: cutoff})

@@ -380,6 +380,7 @@ func TestTheRulesFindWhatTheyForbid(t *testing.T) {
 		{"a transaction's import of the API", "internal/txn/a.go", `import "` + modulePath + `"`, checkLayers, 1},
 		{"an installation's import of a transaction", "internal/ingest/a.go", `import "` + modulePath + `/internal/txn"`, checkLayers, 1},
 		{"a spread's import of the pipeline", "internal/spread/a.go", `import "` + modulePath + `/internal/commit"`, checkLayers, 1},
+		{"the pipeline's import of the external log", "internal/commit/a.go", `import "` + modulePath + `/internal/external"`, checkLayers, 1},
 		{"recovery's import of the pipeline", "internal/recovery/a.go", `import "` + modulePath + `/internal/commit"`, checkLayers, 1},
 		{"the pipeline's import of the log", "internal/commit/a.go", `import "` + modulePath + `/wal"`, checkLayers, 0},
 		{"the open files' import of a tree", "internal/tablefiles/a.go", `import "` + modulePath + `/partition"`, checkLayers, 1},

@@ -1,7 +1,7 @@
 package commit
 
-// A log that belongs to another program: writes are proposed to it, and enter the memtables when its
-// owner says that they are committed.
+// A log that belongs to another program: writes are proposed to it, and enter the memtables when
+// its owner says that they are committed.
 
 import (
 	"context"
@@ -17,8 +17,8 @@ import (
 // markBytes is how many bytes of payload lie between two marks at most.
 const markBytes = 64 << 10
 
-// external is the place of a pipeline in an external log. Memtables remember the mark at which the log
-// was when they got their first write, as they remember a segment of an own log.
+// external is the place of a pipeline in an external log. Memtables remember the mark at which the
+// log was when they got their first write, as they remember a segment of an own log.
 type external struct {
 	propose Propose
 	applied atomic.Uint64 // index of the last entry that readers see
@@ -41,16 +41,16 @@ type mark struct {
 // applied it to this store. The batch counts only while the fence of the log is the one given.
 type Propose func(ctx context.Context, fence uint64, batch [][]byte) error
 
-// Follow begins to take entries of an external log behind a point. propose is how writes get into the
-// log. REQUIRES: Recovered was called; Start is not.
+// Follow begins to take entries of an external log behind a point. propose is how writes get into
+// the log. REQUIRES: Recovered was called; Start is not.
 func (p *Pipeline) Follow(from manifest.LogPoint, propose Propose) {
 	p.external = &external{propose: propose, at: from, marks: []mark{{LogPoint: from}}, first: 1}
 	p.external.applied.Store(from.Index)
 	p.nextSeq, p.lastMicros = from.Seq+1, from.Micros
 }
 
-// propose proposes a write. The other replicas get what was worked out here. The latches of the rows
-// keep out writers that would work with what the entry is about to change.
+// propose proposes a write. The other replicas get what was worked out here. The latches of the
+// rows keep out writers that would work with what the entry is about to change.
 func (p *Pipeline) propose(ctx context.Context, w *Write) error {
 	p.order.Lock()
 	err := p.Writable()
@@ -81,9 +81,9 @@ func (p *Pipeline) At() manifest.LogPoint {
 // AppliedIndex is the index of the last entry that readers see.
 func (p *Pipeline) AppliedIndex() uint64 { return p.external.applied.Load() }
 
-// Enter applies the mutations of an entry whose payload has so many bytes; the log is then at a point.
-// An error is that of pressure.Gate.Reserve or of Writable, and nothing was applied. REQUIRES: one call of Enter,
-// Begin or End runs at a time.
+// Enter applies the mutations of an entry whose payload has so many bytes; the log is then at a
+// point. An error is that of pressure.Gate.Reserve or of Writable, and nothing was applied.
+// REQUIRES: one call of Enter, Begin or End runs at a time.
 func (p *Pipeline) Enter(ctx context.Context, to manifest.LogPoint, bytes int64, all []recovery.Insertion) error {
 	var w Write
 	var size int64
@@ -121,8 +121,8 @@ func (p *Pipeline) Enter(ctx context.Context, to manifest.LogPoint, bytes int64,
 	return nil
 }
 
-// Begin gives a command its sequence number and time, those of a point, before it is carried out. A repeated
-// call changes nothing.
+// Begin gives a command its sequence number and time, those of a point, before it is carried out. A
+// repeated call changes nothing.
 func (p *Pipeline) Begin(to manifest.LogPoint) {
 	p.order.Lock()
 	defer p.order.Unlock()
@@ -138,7 +138,8 @@ func (p *Pipeline) End(to manifest.LogPoint) {
 	p.external.applied.Store(to.Index)
 }
 
-// Millis is the time of an external log, in milliseconds: no entry that was applied has a later one.
+// Millis is the time of an external log, in milliseconds: no entry that was applied has a later
+// one.
 func (p *Pipeline) Millis() int64 {
 	p.order.Lock()
 	defer p.order.Unlock()
@@ -163,8 +164,8 @@ func (p *Pipeline) Mark() uint64 {
 	return p.external.present()
 }
 
-// Release forgets the marks before one, and returns the place of that one. REQUIRES: the memtables hold nothing
-// of before that mark.
+// Release forgets the marks before one, and returns the place of that one. REQUIRES: the memtables
+// hold nothing of before that mark.
 func (p *Pipeline) Release(oldest uint64) manifest.LogPoint {
 	p.order.Lock()
 	defer p.order.Unlock()

@@ -88,19 +88,33 @@ func (r *Rebalancer) Stats() Stats {
 // If one does already, Split only marks the cut as the user's. REQUIRES: the key is the smallest one of a
 // partition key.
 func (r *Rebalancer) Split(ctx context.Context, t *table.Table, at []byte) error {
-	return r.split(ctx, t, at, true)
+	return r.do(ctx, t, Cut{At: at, Asked: true})
 }
 
-// split is Split for a user, or by itself.
-func (r *Rebalancer) split(ctx context.Context, t *table.Table, at []byte, asked bool) error {
+// Merge joins the two partitions of a table that meet at a key. It does nothing if none begins there. It
+// first flushes both, and compacts them until no file reaches outside of either. Errors match ErrBusy.
+func (r *Rebalancer) Merge(ctx context.Context, t *table.Table, at []byte) error {
+	return r.do(ctx, t, Cut{At: at, Asked: true, Merge: true})
+}
+
+// do carries out a split or merge, or proposes it if the log is external.
+func (r *Rebalancer) do(ctx context.Context, t *table.Table, c Cut) error {
 	if r.Propose != nil {
-		return r.Propose(ctx, t, Cut{At: at, Asked: asked})
+		return r.Propose(ctx, t, c)
 	}
-	return r.CarryOutSplit(ctx, t, at, asked)
+	return r.CarryOut(ctx, t, c)
 }
 
-// CarryOutSplit is Split for a user, or by itself, on this replica if the log is external.
-func (r *Rebalancer) CarryOutSplit(ctx context.Context, t *table.Table, at []byte, asked bool) error {
+// CarryOut does what Split or Merge asks for, or the balancer. A merge that it asks for leaves a cut that a
+// user asked for meanwhile.
+func (r *Rebalancer) CarryOut(ctx context.Context, t *table.Table, c Cut) error {
+	if c.Merge {
+		return r.mergeAt(ctx, t, c.At, c.Asked)
+	}
+	return r.split(ctx, t, c.At, c.Asked)
+}
+
+func (r *Rebalancer) split(ctx context.Context, t *table.Table, at []byte, asked bool) error {
 	return r.Env.Change(ctx, func() error {
 		if err := t.Gone(); err != nil {
 			return err
@@ -120,25 +134,10 @@ func (r *Rebalancer) CarryOutSplit(ctx context.Context, t *table.Table, at []byt
 	})
 }
 
-// mergeAttempts is how often Merge prepares two partitions that are written meanwhile.
+// mergeAttempts is how often a merge prepares two partitions that are written meanwhile.
 const mergeAttempts = 8
 
-// Merge joins the two partitions of a table that meet at a key. It does nothing if none begins there. It
-// first flushes both, and compacts them until no file reaches outside of either. Errors match ErrBusy.
-func (r *Rebalancer) Merge(ctx context.Context, t *table.Table, at []byte) error {
-	return r.mergeAt(ctx, t, at, true)
-}
-
-// mergeAt is Merge for a user, or by itself: then it leaves a cut that a user asked for meanwhile.
 func (r *Rebalancer) mergeAt(ctx context.Context, t *table.Table, at []byte, asked bool) error {
-	if r.Propose != nil {
-		return r.Propose(ctx, t, Cut{At: at, Asked: asked, Merge: true})
-	}
-	return r.CarryOutMerge(ctx, t, at, asked)
-}
-
-// CarryOutMerge is Merge for a user, or by itself, on this replica if the log is external.
-func (r *Rebalancer) CarryOutMerge(ctx context.Context, t *table.Table, at []byte, asked bool) error {
 	for range mergeAttempts {
 		if err := t.Gone(); err != nil {
 			return err
