@@ -69,6 +69,10 @@ func (s *Store) checkpoint(ctx context.Context, dir string) error {
 	if names, err := s.fs.List(dir); err == nil && len(names) > 0 {
 		return fmt.Errorf("%w: checkpoint into %s, which is not empty", ErrInvalid, dir)
 	}
+	var before manifest.LogPoint
+	if s.opts.External != nil {
+		before = s.pipeline.At()
+	}
 	state, release, err := s.pinFlushed(ctx)
 	if err != nil {
 		return err
@@ -79,6 +83,10 @@ func (s *Store) checkpoint(ctx context.Context, dir string) error {
 	}
 	copied := *state
 	copied.MinLog, copied.NewestLog = 1, manifest.LogEnd{} // a checkpoint has no log
+	if s.opts.External != nil {                            // all that was applied before is in its files
+		copied.External = &manifest.External{LogPoint: before, Highest: max(state.External.Highest, before.Index)}
+		copied.LastSeq = max(copied.LastSeq, before.Seq)
+	}
 	rand.Read(copied.StoreID[:])
 	return manifest.Create(s.fs, dir, &copied)
 }

@@ -69,5 +69,5 @@ func ExampleExternal() {
 		panic(err)
 	}
 	fmt.Println(alice.Text("city"), log.replicas[1].AppliedIndex())
-	// Output: Vienna 2
+	// Output: Vienna 3
 }

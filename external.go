@@ -5,9 +5,14 @@ package flagstone
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
+	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/commit"
 	"github.com/flagstone-db/flagstone/internal/external"
 	"github.com/flagstone-db/flagstone/internal/rebalance"
 	"github.com/flagstone-db/flagstone/internal/recovery"
@@ -65,7 +70,7 @@ func (s *Store) ApplyEntries(ctx context.Context, entries []Entry) (results []er
 	if s.opts.External == nil {
 		return nil, ErrExternal
 	}
-	if err := s.mayChange(ctx); err != nil {
+	if err := s.throttle(ctx); err != nil {
 		return nil, err
 	}
 	err = s.work(func() error {
@@ -89,14 +94,19 @@ func (s *Store) ApplyEntries(ctx context.Context, entries []Entry) (results []er
 }
 
 // AppliedIndex is the index of the last entry of the external log that readers see; 0 if there is
-// none. Right after Open it is DurableIndex. Until entries were applied up to what the store had
-// before, reads may see a later state of some rows.
+// none. Right after Open it is DurableIndex. Reads are right from ConsistentIndex on.
 func (s *Store) AppliedIndex() uint64 {
 	if s.opts.External == nil {
 		return 0
 	}
 	return s.pipeline.AppliedIndex()
 }
+
+// ConsistentIndex is the AppliedIndex from which reads are right. When the store was opened, its files may have
+// had parts of entries up to it, so before that readers see a later state of some rows. If the store was closed by
+// Close, it is what AppliedIndex was then; after a crash, readers may have seen later entries, which the owner
+// knows: see docs/replication.md. It does not change while the store is open.
+func (s *Store) ConsistentIndex() uint64 { return s.consistent }
 
 // DurableIndex is the index up to which all entries of the external log survive a loss of power:
 // the owner may forget them. After Open, it gives the store those behind it again.
@@ -141,17 +151,33 @@ func (s *Store) checkExternal() error {
 // follow begins behind the last entry that is durable.
 func (s *Store) follow(state *manifest.State) {
 	s.pipeline.Recovered(state.LastSeq, state.External.Micros)
-	s.pipeline.Follow(state.External.LogPoint, func(ctx context.Context, fence uint64, batch [][]byte) error {
-		return s.opts.External.send(ctx, external.AppendBatch(fence, batch))
+	s.logMicros.Store(state.External.Micros)
+	s.consistent = state.External.Highest
+	var writer [8]byte
+	rand.Read(writer[:])
+	l := &s.followed
+	*l = external.Log{
+		Env: externalEnv{s}, Pipeline: s.pipeline, Issued: s.issued, Writer: binary.LittleEndian.Uint64(writer[:]), Micros: &s.logMicros,
+	}
+	s.pipeline.Follow(state.External.LogPoint, commit.Owner{
+		Propose: func(ctx context.Context, fence uint64, batch [][]byte) error {
+			return s.opts.External.send(ctx, external.AppendBatch(l.Writer, fence, batch))
+		},
+		Fence: func(ctx context.Context) error {
+			return s.opts.External.send(ctx, external.AppendCommand(external.Fence, l.Writer, 0, s.issued.Micros(), new(manifest.Edit)))
+		},
 	})
-	s.followed = external.Log{Env: externalEnv{s}, Pipeline: s.pipeline, Issued: s.issued}
 }
 
 func (x *External) send(ctx context.Context, payload []byte) error {
 	if x.Propose == nil {
 		return ErrFollower
 	}
-	return x.Propose(ctx, payload)
+	err := x.Propose(ctx, payload)
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+	}
+	return err
 }
 
 // propose proposes the command that work makes of the present catalogue. It does so again if
@@ -168,7 +194,7 @@ func (s *Store) propose(ctx context.Context, kind external.Kind, work func() (*m
 		e, err := work()
 		s.tables.Unlock()
 		if err == nil {
-			err = s.opts.External.send(ctx, external.AppendCommand(kind, fence, s.issued.Micros(), e))
+			err = s.opts.External.send(ctx, external.AppendCommand(kind, s.followed.Writer, fence, s.issued.Micros(), e))
 		}
 		if !errors.Is(err, table.ErrAltered) {
 			return s.describe(err)
@@ -199,6 +225,12 @@ func (s externalEnv) Highest() uint64 { return s.state().External.Highest }
 func (s externalEnv) Execute(ctx context.Context, index uint64, kind external.Kind, e *manifest.Edit) (result, err error) {
 	s.command.Store(index)
 	switch kind {
+	case external.Fence:
+		s.pipeline.Between(func() {
+			for _, t := range s.tables.current.Load().byID {
+				t.core.NewEra()
+			}
+		})
 	case external.Create:
 		err = s.change(ctx, func() error {
 			_, err := s.createTable(e.Created)
@@ -258,11 +290,22 @@ func (s *Store) noteEntries(e *manifest.Edit) {
 	e.External = &x
 }
 
+// logClock is a clock that is not behind the time of an external log. So readers of every replica whose clock
+// says the same see the same of what expires, whatever its compactions have dropped.
+type logClock struct {
+	clock.Clock
+	micros *atomic.Int64 // the time of the log
+}
+
+func (c logClock) NowMillis() int64 { return max(c.Clock.NowMillis(), c.micros.Load()/1000) }
+
+func (c logClock) NowMicros() int64 { return max(c.Clock.NowMicros(), c.micros.Load()) }
+
 // millisToDrop is the time by which expired data may be dropped. With an external log it is the
 // log's time, the same on every replica at an entry.
 func (s *Store) millisToDrop() int64 {
 	if s.opts.External != nil {
-		return s.pipeline.Millis()
+		return s.logMicros.Load() / 1000
 	}
 	return s.trusted.Look().Millis
 }
@@ -270,7 +313,7 @@ func (s *Store) millisToDrop() int64 {
 // millisOfChange is the time of a change of the catalogue.
 func (s *Store) millisOfChange() int64 {
 	if s.opts.External != nil {
-		return s.pipeline.Millis()
+		return s.logMicros.Load() / 1000
 	}
 	return s.issued.Millis()
 }

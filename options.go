@@ -124,7 +124,7 @@ type Options struct {
 	// flushed, and writes fail with ErrReadOnly.
 	ReadOnly bool
 	// External, if not nil, says that the log of the store belongs to another program; Sync and WALSegmentSize then have no
-	// effect.
+	// effect, and ReadOnly is refused.
 	External *External
 	// Logger receives events. Default: none.
 	Logger *slog.Logger
@@ -213,6 +213,9 @@ func (o Options) withDefaults() (Options, error) {
 	o.PartitionSplitSize = cmp.Or(o.PartitionSplitSize, 10*gib)
 	if o.External != nil && o.External.Propose == nil {
 		o.PartitionSplitSize = -1 // a follower proposes nothing
+	}
+	if o.External != nil && o.ReadOnly {
+		return o, fmt.Errorf("%w: Options.External and Options.ReadOnly exclude each other", ErrInvalid)
 	}
 	if o.Sync != SyncAlways && o.Sync != SyncNone {
 		return o, fmt.Errorf("%w: Options.Sync is %d", ErrInvalid, o.Sync)

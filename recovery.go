@@ -106,8 +106,16 @@ func (s *Store) logBegun(segment uint64) error {
 	return err
 }
 
-// closeLog closes the log, and records its end and the clock in the manifest.
+// closeLog closes the log, and records its end and the clock in the manifest. Of an external log it records what
+// was applied.
 func (s *Store) closeLog() error {
+	if s.log == nil {
+		if s.pipeline.Failed() != nil {
+			return nil
+		}
+		_, err := s.commitEdit(new(manifest.Edit))
+		return err
+	}
 	if err := s.log.Close(); err != nil || s.pipeline.Failed() != nil {
 		return err
 	}

@@ -82,9 +82,11 @@ type Store struct {
 
 	// The rest serves a store with an external log. applying is held while entries are applied, and command is the
 	// index of the last command that was carried out.
-	applying commit.Latch
-	followed external.Log
-	command  atomic.Uint64
+	applying   commit.Latch
+	followed   external.Log
+	logMicros  atomic.Int64 // the time of the log, in microseconds
+	consistent uint64       // of ConsistentIndex
+	command    atomic.Uint64
 
 	closed atomic.Bool
 }
@@ -103,6 +105,9 @@ func Open(dir string, opts Options) (*Store, error) {
 		dir: dir, opts: opts, fs: opts.Seams.FS, clock: opts.Seams.Clock,
 	}
 	s.withinUpdate = context.WithValue(context.Background(), updateOf{s}, s)
+	if opts.External != nil {
+		s.clock = logClock{s.clock, &s.logMicros}
+	}
 	if err := s.open(); err != nil {
 		if s.jobs != nil {
 			s.jobs.Stop()
@@ -206,8 +211,8 @@ func (s *Store) share() {
 const filterBits = 10
 
 func (s *Store) prepare() {
-	s.issued = storeclock.NewIssued(s.clock)
-	s.trusted = storeclock.NewTrusted(s.clock, s.state().Clock, s.opts.Logger)
+	s.issued = storeclock.NewIssued(s.opts.Seams.Clock)
+	s.trusted = storeclock.NewTrusted(s.opts.Seams.Clock, s.state().Clock, s.opts.Logger)
 	s.views = views.NewSet(s.state)
 	s.transactionMemory = share.NewPool(max(s.opts.MemoryBudget/transactionShare, txn.Bytes))
 	s.jobs = jobs.New(s.executor, s.clock, s.jobFailed)
@@ -356,7 +361,7 @@ func (s *Store) releaseAll() error {
 			}
 		}
 	}
-	if s.log != nil {
+	if s.log != nil || s.followed.Env != nil {
 		errs = append(errs, s.closeLog())
 	}
 	if s.manifest != nil {

@@ -1,7 +1,13 @@
 package commit
 
-// A log that belongs to another program: writes are proposed to it, and enter the memtables when
-// its owner says that they are committed.
+// A log that belongs to another program: writes are proposed to it, and enter the memtables when its
+// owner says that they are committed.
+//
+// A proposal may be undecided: its caller gave up, and it may still be applied. And another replica may have
+// written rows that this one knows only as they were. So every batch names the last fence before it that its
+// writer had applied, and is void if the log has a later one. Commands are fences, and a fence may also be an
+// entry of its own. A pipeline that has doubts puts one into the log before its next write, which is then worked
+// out again.
 
 import (
 	"context"
@@ -17,11 +23,25 @@ import (
 // markBytes is how many bytes of payload lie between two marks at most.
 const markBytes = 64 << 10
 
+// ErrAgain says that a write must be worked out again. Users of the store never get it.
+var ErrAgain = errors.New("flagstone: the table was altered meanwhile")
+
+// Owner is how a pipeline reaches the owner of an external log. Both functions return when the owner has applied
+// the entry to this store.
+type Owner struct {
+	// Propose hands over a batch, in pieces, that is void unless fence is the last one before it. It is
+	// ErrAgain if the batch was void.
+	Propose func(ctx context.Context, fence uint64, batch [][]byte) error
+	// Fence hands over a fence.
+	Fence func(ctx context.Context) error
+}
+
 // external is the place of a pipeline in an external log. Memtables remember the mark at which the
 // log was when they got their first write, as they remember a segment of an own log.
 type external struct {
-	propose Propose
+	owner   Owner
 	applied atomic.Uint64 // index of the last entry that readers see
+	fencing Latch         // held while this pipeline puts a fence into the log
 
 	// The rest is guarded by Pipeline.order.
 	at      manifest.LogPoint // behind the last entry
@@ -29,6 +49,9 @@ type external struct {
 	bounded int64             // bytes when boundExternal was called last
 	marks   []mark            // oldest first, at least one
 	first   uint64            // number of the first mark, at least 1
+	// doubts counts the events after which a fence is needed, and sure is how many of them lie before the last
+	// fence of this pipeline. foreign counts the entries of other writers.
+	doubts, sure, foreign uint64
 }
 
 // mark is a place in an external log.
@@ -37,14 +60,10 @@ type mark struct {
 	bytes int64 // as external.bytes was
 }
 
-// Propose hands a batch, in pieces, to the owner of an external log, and returns when the owner has
-// applied it to this store. The batch counts only while the fence of the log is the one given.
-type Propose func(ctx context.Context, fence uint64, batch [][]byte) error
-
-// Follow begins to take entries of an external log behind a point. propose is how writes get into
-// the log. REQUIRES: Recovered was called; Start is not.
-func (p *Pipeline) Follow(from manifest.LogPoint, propose Propose) {
-	p.external = &external{propose: propose, at: from, marks: []mark{{LogPoint: from}}, first: 1}
+// Follow begins to take entries of an external log behind a point. REQUIRES: Recovered was called; Start is
+// not.
+func (p *Pipeline) Follow(from manifest.LogPoint, owner Owner) {
+	p.external = &external{owner: owner, at: from, marks: []mark{{LogPoint: from}}, first: 1, doubts: 1}
 	p.external.applied.Store(from.Index)
 	p.nextSeq, p.lastMicros = from.Seq+1, from.Micros
 }
@@ -58,17 +77,59 @@ func (p *Pipeline) propose(ctx context.Context, w *Write) error {
 		_, err = w.place(p.nextSeq)
 	}
 	w.micros = max(w.micros, p.lastMicros)
-	fence := p.external.at.Fence
+	// The write was worked out behind this fence: a place refuses it after a fence that removed doubts.
+	x := p.external
+	fence, sure := x.at.Fence, x.sure == x.doubts
 	p.order.Unlock()
 	if err != nil {
 		return err
 	}
+	if !sure {
+		if _, err := p.Sure(ctx); err != nil {
+			return err
+		}
+		return ErrAgain
+	}
 	w.batch.SetTime(w.micros)
-	if err := p.external.propose(ctx, fence, w.batch.Pieces()); err != nil {
+	if err := x.owner.Propose(ctx, fence, w.batch.Pieces()); err != nil {
+		if !errors.Is(err, ErrAgain) {
+			p.Between(func() { x.doubts++ })
+		}
 		return err
 	}
 	w.commit = Commit{pipeline: p} // applied and visible
 	return nil
+}
+
+// Sure returns once nothing is undecided that this store has proposed, and everything is applied that others
+// have written before, and how many entries others have written. With an own log that is always so.
+func (p *Pipeline) Sure(ctx context.Context) (foreign uint64, err error) {
+	x := p.external
+	if x == nil {
+		return 0, nil
+	}
+	if err := x.fencing.Lock(ctx); err != nil {
+		return 0, err
+	}
+	defer x.fencing.Unlock()
+	var doubts uint64
+	p.Between(func() { doubts, foreign = x.doubts, x.foreign })
+	if doubts == x.sure { // which changes only here
+		return foreign, nil
+	}
+	if err := x.owner.Fence(ctx); err != nil {
+		return 0, err
+	}
+	p.Between(func() { x.sure, foreign = doubts, x.foreign })
+	return foreign, nil
+}
+
+// Foreign is how many entries of an external log others have written; 0 with an own log.
+func (p *Pipeline) Foreign() (n uint64) {
+	if p.external != nil {
+		p.Between(func() { n = p.external.foreign })
+	}
+	return n
 }
 
 // At is the place behind the last entry that was applied.
@@ -81,10 +142,10 @@ func (p *Pipeline) At() manifest.LogPoint {
 // AppliedIndex is the index of the last entry that readers see.
 func (p *Pipeline) AppliedIndex() uint64 { return p.external.applied.Load() }
 
-// Enter applies the mutations of an entry whose payload has so many bytes; the log is then at a
-// point. An error is that of pressure.Gate.Reserve or of Writable, and nothing was applied.
-// REQUIRES: one call of Enter, Begin or End runs at a time.
-func (p *Pipeline) Enter(ctx context.Context, to manifest.LogPoint, bytes int64, all []recovery.Insertion) error {
+// Enter applies the mutations of an entry whose payload has so many bytes; the log is then at a point.
+// foreign says that another writer has written it. An error is that of pressure.Gate.Reserve or of
+// Writable, and nothing was applied. REQUIRES: one call of Enter, Begin or End runs at a time.
+func (p *Pipeline) Enter(ctx context.Context, to manifest.LogPoint, foreign bool, bytes int64, all []recovery.Insertion) error {
 	var w Write
 	var size int64
 	for _, i := range all {
@@ -107,7 +168,8 @@ func (p *Pipeline) Enter(ctx context.Context, to manifest.LogPoint, bytes int64,
 	p.makeRoom(w.mutations)
 	w.reserve(x.present())
 	p.nextSeq, p.lastMicros = to.Seq+1, to.Micros
-	x.at, x.bytes = to, x.bytes+bytes
+	x.reach(to, foreign)
+	x.bytes += bytes
 	if x.bytes-x.bounded >= markBytes {
 		x.mark()
 		p.boundExternal()
@@ -130,20 +192,22 @@ func (p *Pipeline) Begin(to manifest.LogPoint) {
 	p.queue.applied(p.queue.push(0, to.Seq), p.publishable)
 }
 
-// End notes that the log is at a point: a command was carried out.
-func (p *Pipeline) End(to manifest.LogPoint) {
+// End notes that the log is at a point: a command was carried out, or an entry was void. foreign is as for
+// Enter.
+func (p *Pipeline) End(to manifest.LogPoint, foreign bool) {
 	p.order.Lock()
 	defer p.order.Unlock()
-	p.external.at = to
+	p.external.reach(to, foreign)
 	p.external.applied.Store(to.Index)
 }
 
-// Millis is the time of an external log, in milliseconds: no entry that was applied has a later
-// one.
-func (p *Pipeline) Millis() int64 {
-	p.order.Lock()
-	defer p.order.Unlock()
-	return p.lastMicros / 1000
+// reach moves the place in the log behind an entry. REQUIRES: order is held.
+func (x *external) reach(to manifest.LogPoint, foreign bool) {
+	x.at = to
+	if foreign {
+		x.foreign++
+		x.doubts++
+	}
 }
 
 // present is the number of the last mark.

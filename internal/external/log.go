@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/flagstone-db/flagstone/internal/commit"
 	"github.com/flagstone-db/flagstone/internal/recovery"
@@ -32,6 +33,8 @@ type Log struct {
 	Env      Env
 	Pipeline *commit.Pipeline
 	Issued   *storeclock.Issued
+	Writer   uint64        // in the entries of this store
+	Micros   *atomic.Int64 // the time of the log, in microseconds, before readers see what has it
 
 	replay recovery.Replay
 }
@@ -54,13 +57,22 @@ func (l *Log) Apply(ctx context.Context, index, prev uint64, data []byte) (resul
 	to := at
 	to.Index = index
 	switch {
-	case p.fence != at.Fence: // worked out before a command that is in force now
-		l.Pipeline.End(to)
+	case p.kind != Fence && p.fence != at.Fence: // worked out before a fence that is in force now
+		l.Pipeline.End(to, l.foreign(&p))
 		return table.ErrAltered, nil
 	case p.kind == Batch:
 		return nil, l.batch(ctx, to, &p, int64(len(data)))
 	}
 	return l.command(ctx, to, &p)
+}
+
+func (l *Log) foreign(p *payload) bool { return p.writer != l.Writer }
+
+// reach moves the time of the log to that of an entry.
+func (l *Log) reach(to *manifest.LogPoint, micros int64) {
+	to.Micros = max(to.Micros, micros)
+	l.Micros.Store(to.Micros)
+	l.Issued.Raise(to.Micros / 1000)
 }
 
 // batch applies a batch.
@@ -72,28 +84,27 @@ func (l *Log) batch(ctx context.Context, to manifest.LogPoint, p *payload, bytes
 	if l.replay.Tables == nil {
 		l.replay = recovery.Replay{Tables: l.Env.Tables(), Corrupt: ErrEntry}
 	}
-	to.Micros = max(to.Micros, batch.Time())
-	l.Issued.Raise(to.Micros / 1000)
+	l.reach(&to, batch.Time())
 	all, last, err := l.replay.Insertions(&batch, to.Seq+1, to.Micros)
 	if err != nil {
 		return fmt.Errorf("entry %d: %w: %w", to.Index, ErrEntry, err)
 	}
 	to.Seq = last
-	return l.Pipeline.Enter(ctx, to, bytes, all)
+	return l.Pipeline.Enter(ctx, to, l.foreign(p), bytes, all)
 }
 
 // command carries out a command, which takes one sequence number. What the catalogue has of it already is
 // skipped.
 func (l *Log) command(ctx context.Context, to manifest.LogPoint, p *payload) (result, err error) {
-	to.Seq, to.Fence, to.Micros = to.Seq+1, to.Index, max(to.Micros, p.micros)
-	l.Issued.Raise(to.Micros / 1000)
+	to.Seq, to.Fence = to.Seq+1, to.Index
+	l.reach(&to, p.micros)
 	l.Pipeline.Begin(to)
 	if to.Index > l.Env.Highest() {
 		if result, err = l.Env.Execute(ctx, to.Index, p.kind, p.edit); err != nil {
 			return nil, fmt.Errorf("entry %d: %w", to.Index, err)
 		}
 	}
-	l.Pipeline.End(to)
+	l.Pipeline.End(to, l.foreign(p))
 	l.replay.Tables = nil
 	return result, nil
 }

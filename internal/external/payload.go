@@ -12,16 +12,18 @@ import (
 
 // The payload of an entry; docs/format-external.md describes it:
 //
-//	payload  = format kind fence body checksum
+//	payload  = format kind writer fence body checksum
 //	format   = 1 byte, 1
 //	kind     = 1 byte
-//	fence    = uvarint: index of the last command that its writer had seen
+//	writer   = 8 bytes little endian: random, another one whenever a store is opened
+//	fence    = uvarint: index of the last command or fence that its writer had applied; 0 in a fence
 //	body     = a batch (package row), or the time of a command and an edit (package manifest)
 //	time     = 8 bytes little endian, in microseconds since the epoch
 //	checksum = 8 bytes little endian: xxhash64 of all before it
 const (
 	payloadFormat = 1
 	checksumBytes = 8
+	writerBytes   = 8
 	timeBytes     = 8
 )
 
@@ -36,6 +38,7 @@ const (
 	Drop   Kind = 4 // Dropped: one
 	Split  Kind = 5 // Replaced: the table, and one new partition with the start of the upper half
 	Merge  Kind = 6 // the same with the place where the partitions meet
+	Fence  Kind = 7 // nothing
 )
 
 // ErrEntry says that an entry cannot be applied: it is damaged, or of a version that is not known.
@@ -44,6 +47,7 @@ var ErrEntry = errors.New("external: an entry of the log cannot be applied")
 // payload is a decoded payload. It shares memory with the encoded one.
 type payload struct {
 	kind   Kind
+	writer uint64
 	fence  uint64
 	batch  []byte         // of a Batch
 	micros int64          // of a command
@@ -51,12 +55,12 @@ type payload struct {
 }
 
 // AppendBatch makes the payload of a batch, which comes in pieces.
-func AppendBatch(fence uint64, pieces [][]byte) []byte {
-	size := 2 + binary.MaxVarintLen64 + checksumBytes
+func AppendBatch(writer, fence uint64, pieces [][]byte) []byte {
+	size := 2 + writerBytes + binary.MaxVarintLen64 + checksumBytes
 	for _, b := range pieces {
 		size += len(b)
 	}
-	dst := head(make([]byte, 0, size), Batch, fence)
+	dst := head(make([]byte, 0, size), Batch, writer, fence)
 	for _, b := range pieces {
 		dst = append(dst, b...)
 	}
@@ -64,20 +68,21 @@ func AppendBatch(fence uint64, pieces [][]byte) []byte {
 }
 
 // AppendCommand makes the payload of a command at a time in microseconds.
-func AppendCommand(kind Kind, fence uint64, micros int64, e *manifest.Edit) []byte {
-	dst := binary.LittleEndian.AppendUint64(head(nil, kind, fence), uint64(micros))
+func AppendCommand(kind Kind, writer, fence uint64, micros int64, e *manifest.Edit) []byte {
+	dst := binary.LittleEndian.AppendUint64(head(nil, kind, writer, fence), uint64(micros))
 	return seal(manifest.AppendEdit(dst, e))
 }
 
-func head(dst []byte, kind Kind, fence uint64) []byte {
-	return binary.AppendUvarint(append(dst, payloadFormat, byte(kind)), fence)
+func head(dst []byte, kind Kind, writer, fence uint64) []byte {
+	dst = binary.LittleEndian.AppendUint64(append(dst, payloadFormat, byte(kind)), writer)
+	return binary.AppendUvarint(dst, fence)
 }
 
 func seal(b []byte) []byte { return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b)) }
 
 // decode is the inverse of AppendBatch and AppendCommand, but does not look into a batch. Errors match ErrEntry.
 func decode(b []byte) (p payload, err error) {
-	if len(b) < 2+checksumBytes {
+	if len(b) < 2+writerBytes+checksumBytes {
 		return p, fmt.Errorf("%w: a payload of %d bytes", ErrEntry, len(b))
 	}
 	if b[0] != payloadFormat {
@@ -87,17 +92,17 @@ func decode(b []byte) (p payload, err error) {
 	if got := xxhash.Sum64(body); got != sum {
 		return p, fmt.Errorf("%w: checksum %016x, want %016x", ErrEntry, got, sum)
 	}
-	p.kind = Kind(b[1])
-	fence, n := binary.Uvarint(body[2:])
+	p.kind, p.writer, body = Kind(body[1]), binary.LittleEndian.Uint64(body[2:]), body[2+writerBytes:]
+	fence, n := binary.Uvarint(body)
 	if n <= 0 {
 		return p, fmt.Errorf("%w: no fence", ErrEntry)
 	}
-	p.fence, body = fence, body[2+n:]
+	p.fence, body = fence, body[n:]
 	switch {
 	case p.kind == Batch:
 		p.batch = body
 		return p, nil
-	case p.kind < Create || p.kind > Merge:
+	case p.kind < Create || p.kind > Fence:
 		return p, fmt.Errorf("%w: kind %d is not known to this version", ErrEntry, p.kind)
 	case len(body) < timeBytes:
 		return p, fmt.Errorf("%w: no time", ErrEntry)
@@ -125,6 +130,8 @@ func (p *payload) check() error {
 		ok = len(e.Dropped) == 1
 	case Split, Merge:
 		ok = len(e.Replaced) == 1 && len(e.Replaced[0].New) == 1 && len(e.Replaced[0].New[0].Start) > 0
+	case Fence:
+		ok = true
 	}
 	if !ok {
 		return fmt.Errorf("a command of kind %d without what it needs", p.kind)

@@ -21,27 +21,27 @@ func commandOf(kind Kind) *manifest.Edit {
 }
 
 func TestAPayloadIsReadAsItWasMade(t *testing.T) {
-	p, err := decode(AppendBatch(300, [][]byte{[]byte("ab"), []byte("c")}))
-	if err != nil || p.kind != Batch || p.fence != 300 || string(p.batch) != "abc" {
+	p, err := decode(AppendBatch(5, 300, [][]byte{[]byte("ab"), []byte("c")}))
+	if err != nil || p.kind != Batch || p.writer != 5 || p.fence != 300 || string(p.batch) != "abc" {
 		t.Errorf("%+v, %v", p, err)
 	}
-	for kind := Create; kind <= Merge; kind++ {
-		p, err := decode(AppendCommand(kind, 7, -5, commandOf(kind)))
-		if err != nil || p.kind != kind || p.fence != 7 || p.micros != -5 {
+	for kind := Create; kind <= Fence; kind++ {
+		p, err := decode(AppendCommand(kind, 6, 7, -5, commandOf(kind)))
+		if err != nil || p.kind != kind || p.writer != 6 || p.fence != 7 || p.micros != -5 {
 			t.Errorf("kind %d: %+v, %v", kind, p, err)
 		}
 	}
-	for kind := Create; kind <= Merge+1; kind++ {
-		if _, err := decode(AppendCommand(kind, 7, 1, new(manifest.Edit))); !errors.Is(err, ErrEntry) {
+	for _, kind := range []Kind{0, Create, Alter, Drop, Split, Merge, Fence + 1} {
+		if _, err := decode(AppendCommand(kind, 6, 7, 1, new(manifest.Edit))); !errors.Is(err, ErrEntry) {
 			t.Errorf("kind %d of nothing: %v", kind, err)
 		}
 	}
 }
 
 func FuzzDecode(f *testing.F) {
-	f.Add(AppendBatch(1, [][]byte{[]byte("ab")}))
-	for kind := Create; kind <= Merge; kind++ {
-		f.Add(AppendCommand(kind, 7, 1, commandOf(kind)))
+	f.Add(AppendBatch(5, 1, [][]byte{[]byte("ab")}))
+	for kind := Create; kind <= Fence; kind++ {
+		f.Add(AppendCommand(kind, 6, 7, 1, commandOf(kind)))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		b = seal(b) // or the checksum would refuse everything

@@ -88,9 +88,10 @@ func (r *Rebalancer) carryOut(tables map[uint64]*table.Table, plan balance.Plan)
 }
 
 // failed logs why a split or merge failed that was planned for a reason, unless the users of the table or
-// the store have made it impossible meanwhile.
+// the store have made it impossible meanwhile, or the owner of an external log has refused it: only one of the
+// replicas may write to it.
 func (r *Rebalancer) failed(t *table.Table, partition uint64, why string, err error) {
-	if err != nil && !errors.Is(err, ErrBusy) && !errors.Is(err, table.ErrNotFound) && !errors.Is(err, table.ErrClosed) {
+	if err != nil && r.Propose == nil && !errors.Is(err, ErrBusy) && !errors.Is(err, table.ErrNotFound) && !errors.Is(err, table.ErrClosed) {
 		r.Logger.Error("cannot split or merge a partition", "table", t.Name, "partition", partition, "why", why, "error", err)
 	}
 }

@@ -2,8 +2,8 @@ package table
 
 import (
 	"context"
-	"errors"
 
+	"github.com/flagstone-db/flagstone/internal/commit"
 	"github.com/flagstone-db/flagstone/manifest"
 )
 
@@ -19,7 +19,7 @@ type Era struct {
 }
 
 // ErrAltered says that a write must be worked out again. Users of the store never get it.
-var ErrAltered = errors.New("flagstone: the table was altered meanwhile")
+var ErrAltered = commit.ErrAgain
 
 // Present returns the era of the table. While an alteration is being committed it waits for the
 // next era; an error is the context's.
@@ -36,6 +36,10 @@ func (t *Table) Present(ctx context.Context) (*Era, error) {
 		}
 	}
 }
+
+// NewEra begins another era with the same options: what was worked out before it must be worked out again.
+// REQUIRES: the caller is a function of commit.Pipeline.Between, and nothing else changes the table.
+func (t *Table) NewEra() { t.Era.Store(&Era{Options: t.Era.Load().Options}) }
 
 // EndEra ends the era of the table: no write of it takes a place in the log until begin is
 // called. REQUIRES: nothing else changes the table.

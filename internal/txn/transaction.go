@@ -54,6 +54,7 @@ type Transaction struct {
 	written   *memtable.Memtable // by this transaction; nil before the first write
 	changes   []change.Prepared  // in order; a row may have several
 	era       *table.Era         // in which they were worked out
+	foreign   uint64             // of Pipeline.Sure
 	deadline  time.Duration
 	stopTimer func() bool
 	over      atomic.Pointer[error] // why it has ended
@@ -98,6 +99,9 @@ func (tx *Transaction) Begin(ctx context.Context, set *Set, t *table.Table, pref
 	defer tx.mu.Unlock()
 	if err == nil {
 		_, err = last.Wait(ctx)
+	}
+	if err == nil {
+		tx.foreign, err = set.Pipeline.Sure(ctx)
 	}
 	if err == nil { // the end of the store may not have seen tx
 		err = t.Gone()
@@ -342,7 +346,7 @@ func (tx *Transaction) Commit(ctx context.Context) (c commit.Commit, err error) 
 	}
 	if c, err = tx.apply(ctx); err == nil {
 		tx.finish(errOver("committed"))
-	} else if errors.Is(err, table.ErrNotFound) || errors.Is(err, commit.ErrPoisoned) {
+	} else if errors.Is(err, table.ErrNotFound) || errors.Is(err, commit.ErrPoisoned) || errors.Is(err, commit.ErrOutcomeUnknown) {
 		tx.finish(err)
 	}
 	return c, err
@@ -370,6 +374,10 @@ func (tx *Transaction) applyOnce(ctx context.Context, w *commit.Write) error {
 	present, err := tx.table.Present(ctx)
 	if err != nil {
 		return err
+	}
+	if tx.set.Pipeline.Foreign() != tx.foreign {
+		tx.finish(errOver("overtaken by writes of another replica"))
+		return tx.Over()
 	}
 	if present != tx.era {
 		if err := tx.workOutAgain(present); err != nil {
