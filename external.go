@@ -29,13 +29,12 @@ type External struct {
 	// FirstAvailable is the lowest index of an entry that the owner can still give. Open fails with
 	// ErrLogHole if the store needs an earlier one. 0 stands for 1.
 	FirstAvailable uint64
-	// Propose adds an entry with the payload to the log. It returns once the owner has applied it to
-	// this store, and then with its result of ApplyEntries, unchanged. Any other error says that the
-	// entry is not in the log and never will be; if that is unknown, it must match ErrOutcomeUnknown,
-	// and the owner must refuse further proposals until every entry that may be in the log was applied
-	// or has been ruled out. Propose is called by several goroutines, which hold the latches of the
-	// rows that they change, and must not use the store itself. It may keep the payload. If Propose is
-	// nil, writes fail with ErrFollower.
+	// Propose adds an entry with the payload to the log, once. It returns when the owner has applied the
+	// entry to this store, and then with its result of ApplyEntries, unchanged. Any other error says
+	// that the entry is not in the log and never will be, unless it matches ErrOutcomeUnknown or is
+	// that of ctx; then the entry may still come. Several goroutines call Propose, which hold the latches
+	// of the rows that they change. Of the store's methods, it may call ApplyEntries. It may keep the
+	// payload. If Propose is nil, writes fail with ErrFollower.
 	Propose func(ctx context.Context, payload []byte) error
 }
 

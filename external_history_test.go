@@ -357,7 +357,7 @@ func TestS3_AReplayFromAnyEarlierPointIsHarmless(t *testing.T) {
 		for f.store.AppliedIndex() < h.log.last() {
 			f.upTo(min(f.store.AppliedIndex()+1+f.rng.Uint64N(100), h.log.last()))
 			for range f.rng.IntN(3) { // what is applied already
-				f.apply(h.log.between(f.rng.Uint64N(f.store.AppliedIndex())+1, f.store.AppliedIndex())...)
+				f.apply(h.log.between(f.rng.Uint64N(f.store.AppliedIndex()+1)+1, f.store.AppliedIndex())...)
 				f.compare()
 			}
 			applied := f.store.AppliedIndex()

@@ -466,6 +466,23 @@ func TestTwoStoresWriteToOneLog(t *testing.T) {
 	if sum != 2*writes {
 		t.Errorf("counted %d writes of %d", sum, 2*writes)
 	}
+	// An update is worked out again if another store has changed its row meanwhile, also if a write of this store
+	// has put the fence into the log.
+	before, calls := int64(0), 0
+	err := tables[0].Update(ctx(), Key("p", 1), func(_ context.Context, tx *RowTx) error {
+		r, err := tx.Get(ReadOptions{})
+		tx.Put("n", Now, row.Integer(r.Int64("n")+1))
+		if calls++; calls == 1 {
+			before = r.Int64("n")
+			err = errors.Join(err, countUp(tables[1], 1, 0), countUp(tables[0], 2, 0))
+		}
+		return err
+	})
+	wantError(t, "Update beside another store", err, nil)
+	r, err := tables[0].Get(ctx(), Key("p", 1), ReadOptions{})
+	if err != nil || r.Int64("n") != before+2 {
+		t.Errorf("counted %d, then %d after two increments, %v", before, r.Int64("n"), err)
+	}
 	// A transaction whose rows another store may have written meanwhile ends.
 	tx, err := tables[0].Begin(ctx(), row.String("p"), TransactionOptions{})
 	wantError(t, "Begin", err, nil)

@@ -21,6 +21,9 @@
 // an answer that writes nothing, could leak such a state; so it waits until that state is
 // durable (Pipeline.Refuse).
 //
+// If the log belongs to another program, the order of the stages is: latch, admit, propose; then, when the owner
+// of the log says that the entry is committed, order, apply and publish; then unlatch. See external.go.
+//
 // Applying a write decides nothing: versions and trims are in its bytes. A write that the log
 // refused never enters a memtable.
 package commit

@@ -2,7 +2,10 @@ package external
 
 import (
 	"bytes"
+	"encoding/hex"
 	"errors"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/flagstone-db/flagstone/manifest"
@@ -34,6 +37,30 @@ func TestAPayloadIsReadAsItWasMade(t *testing.T) {
 	for _, kind := range []Kind{0, Create, Alter, Drop, Split, Merge, Fence + 1} {
 		if _, err := decode(AppendCommand(kind, 6, 7, 1, new(manifest.Edit))); !errors.Is(err, ErrEntry) {
 			t.Errorf("kind %d of nothing: %v", kind, err)
+		}
+	}
+}
+
+func TestTheDocumentedExamplesAreTrue(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/format-external.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const writer, micros = 0x0807060504030201, 1_700_000_000_000_000
+	cut := &manifest.Replacement{Table: 3, New: []*manifest.Partition{{Start: []byte{5, 'm', 0}, Cut: true}}}
+	for name, want := range map[string][]byte{
+		"fence": AppendCommand(Fence, writer, 0, micros, new(manifest.Edit)),
+		"split": AppendCommand(Split, writer, 12, micros, &manifest.Edit{Replaced: []*manifest.Replacement{cut}}),
+	} {
+		_, block, _ := strings.Cut(string(doc), "```example "+name+"\n")
+		block, _, _ = strings.Cut(block, "```")
+		var digits strings.Builder
+		for line := range strings.Lines(block) {
+			text, _, _ := strings.Cut(strings.TrimRight(line, "\n"), "  ")
+			digits.WriteString(strings.ReplaceAll(text, " ", ""))
+		}
+		if got := digits.String(); got != hex.EncodeToString(want) {
+			t.Errorf("example %q is\n%s\nthe code writes\n%x", name, got, want)
 		}
 	}
 }
