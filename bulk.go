@@ -46,7 +46,7 @@ const bulkShare = 2
 // a bulk load with ErrExternal, since the rows would not be in the log.
 func (t *Table) BulkLoad(ctx context.Context, opts BulkOptions) (*BulkWriter, error) {
 	s := t.store
-	if s.opts.External != nil {
+	if s.external != nil {
 		return nil, fmt.Errorf("%w: a bulk load of table %q", ErrExternal, t.core.Name)
 	}
 	if opts.Workers < 0 {

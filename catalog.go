@@ -3,6 +3,7 @@ package flagstone
 // Which tables there are.
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -38,6 +39,15 @@ func (c *catalog) add(t *Table) {
 	case log.Until == 0:
 		c.byID[log.Of].core.Log.Store(t.core)
 	}
+}
+
+// find returns the table of an id, or ErrTableNotFound.
+func (all *tables) find(id uint64) (*Table, error) {
+	t := all.current.Load().byID[id]
+	if t == nil {
+		return nil, fmt.Errorf("%w: id %d", ErrTableNotFound, id)
+	}
+	return t, nil
 }
 
 // load makes the tables and their trees from the manifest.

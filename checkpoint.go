@@ -70,7 +70,7 @@ func (s *Store) checkpoint(ctx context.Context, dir string) error {
 		return fmt.Errorf("%w: checkpoint into %s, which is not empty", ErrInvalid, dir)
 	}
 	var before manifest.LogPoint
-	if s.opts.External != nil {
+	if s.external != nil {
 		before = s.pipeline.At()
 	}
 	state, release, err := s.pinFlushed(ctx)
@@ -83,7 +83,7 @@ func (s *Store) checkpoint(ctx context.Context, dir string) error {
 	}
 	copied := *state
 	copied.MinLog, copied.NewestLog = 1, manifest.LogEnd{} // a checkpoint has no log
-	if s.opts.External != nil {                            // all that was applied before is in its files
+	if s.external != nil {                                 // all that was applied before is in its files
 		copied.External = &manifest.External{LogPoint: before, Highest: max(state.External.Highest, before.Index)}
 		copied.LastSeq = max(copied.LastSeq, before.Seq)
 	}

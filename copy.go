@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/flagstone-db/flagstone/internal/change"
+	"github.com/flagstone-db/flagstone/internal/external"
 	"github.com/flagstone-db/flagstone/internal/storeclock"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
@@ -135,14 +136,7 @@ func (c *copier) table(ctx context.Context, t *Table) error {
 	spec := t.Info().TableSpec
 	stream := spec.Stream
 	spec.Stream = nil // enabled after the copy, which must not be recorded
-	var made *Table
-	err := c.to.change(ctx, func() (err error) {
-		created, err := c.to.creation(&spec, t.likePartitions)
-		if err == nil {
-			made, err = c.to.createTable(created)
-		}
-		return err
-	})
+	made, err := c.to.command(ctx, external.Create, func() (*manifest.Edit, error) { return c.to.creation(&spec, t.core) })
 	if err != nil {
 		return err
 	}
@@ -159,19 +153,6 @@ func (c *copier) table(ctx context.Context, t *Table) error {
 		return err
 	}
 	return made.Alter(ctx, TableChange{Stream: &StreamChange{Enable: stream}})
-}
-
-// likePartitions is the divide that makes the partitions that the table has, with their marks.
-func (t *Table) likePartitions([]manifest.KeyColumn) (like []*manifest.Partition, err error) {
-	meta := t.core.Meta()
-	if meta == nil {
-		return nil, t.core.Gone()
-	}
-	for i, p := range meta.Partitions {
-		// In epoch 0 every cut counts as the user's: see UserCut.
-		like = append(like, &manifest.Partition{ID: uint64(i), Start: p.Start, End: p.End, Epoch: 1, Cut: p.UserCut()})
-	}
-	return like, nil
 }
 
 func (c *copier) apply(ctx context.Context) error {

@@ -15,27 +15,14 @@ import (
 // DropTable removes a table and its data. A scan that has begun to read finishes; a get in
 // progress may fail with ErrTableNotFound. Files are deleted when nothing reads them.
 func (s *Store) DropTable(ctx context.Context, name string) error {
-	if s.opts.External != nil {
-		return s.propose(ctx, external.Drop, func() (*manifest.Edit, error) {
-			t, err := s.Table(name)
-			if err != nil {
-				return nil, err
-			}
-			return &manifest.Edit{Dropped: []uint64{t.core.ID}}, nil
-		})
-	}
-	return s.change(ctx, func() error {
+	_, err := s.command(ctx, external.Drop, func() (*manifest.Edit, error) {
 		t := s.tables.current.Load().byName[name]
 		if t == nil {
-			return fmt.Errorf("%w: %q", ErrTableNotFound, name)
+			return nil, fmt.Errorf("%w: %q", ErrTableNotFound, name)
 		}
-		return s.dropTable(t)
+		return &manifest.Edit{Dropped: []uint64{t.core.ID}}, nil
 	})
-}
-
-// dropTable drops a table with its change logs. REQUIRES: tables is held.
-func (s *Store) dropTable(t *Table) error {
-	return s.dropTables(s.tables.but(func(other *Table) bool { return other != t && other.core.LogOf != t.core.ID }))
+	return err
 }
 
 // dropTables removes tables by one edit. REQUIRES: tables is held, or the store is being opened.

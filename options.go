@@ -123,8 +123,8 @@ type Options struct {
 	// ReadOnly opens the store without writing to it: the log is read into memory, nothing is
 	// flushed, and writes fail with ErrReadOnly.
 	ReadOnly bool
-	// External, if not nil, says that the log of the store belongs to another program; Sync and WALSegmentSize then have no
-	// effect, and ReadOnly is refused.
+	// External, if not nil, says that the log of the store belongs to another program. Sync and
+	// WALSegmentSize then have no effect, and ReadOnly is refused.
 	External *External
 	// Logger receives events. Default: none.
 	Logger *slog.Logger
@@ -211,11 +211,11 @@ func (o Options) withDefaults() (Options, error) {
 		*d.value = cmp.Or(*d.value, d.def)
 	}
 	o.PartitionSplitSize = cmp.Or(o.PartitionSplitSize, 10*gib)
-	if o.External != nil && o.External.Propose == nil {
-		o.PartitionSplitSize = -1 // a follower proposes nothing
-	}
-	if o.External != nil && o.ReadOnly {
+	switch {
+	case o.External != nil && o.ReadOnly:
 		return o, fmt.Errorf("%w: Options.External and Options.ReadOnly exclude each other", ErrInvalid)
+	case o.External != nil && o.External.Propose == nil:
+		o.PartitionSplitSize = -1 // a follower proposes nothing
 	}
 	if o.Sync != SyncAlways && o.Sync != SyncNone {
 		return o, fmt.Errorf("%w: Options.Sync is %d", ErrInvalid, o.Sync)

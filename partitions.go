@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/flagstone-db/flagstone/internal/balance"
 	"github.com/flagstone-db/flagstone/internal/rebalance"
@@ -114,7 +113,7 @@ func (t *Table) Split(ctx context.Context, at row.Value) error {
 	if err != nil {
 		return err
 	}
-	if at.Equal(smallest(at.Type())) {
+	if at.Equal(table.Smallest(at.Type())) {
 		return t.describe("split", at, cmp.Or(t.store.mayChange(ctx), t.core.Gone()))
 	}
 	return t.describe("split", at, t.store.rebalancer.Split(ctx, t.core, key))
@@ -147,36 +146,11 @@ func (t *Table) describe(what string, at row.Value, err error) error {
 
 // boundary encodes a value of the first key column.
 func (t *Table) boundary(at row.Value) ([]byte, error) {
-	b, err := bound(t.core.Key, at)
+	b, err := table.Bound(t.core.Key, at)
 	if err != nil {
 		return nil, fmt.Errorf("table %q: %w", t.core.Name, err)
 	}
 	return b, nil
-}
-
-// bound encodes a value of the first of the key columns, at which a partition begins. Errors are
-// ErrInvalid.
-func bound(key []manifest.KeyColumn, at row.Value) ([]byte, error) {
-	if len(key) > 0 && at.Type() != key[0].Type {
-		return nil, fmt.Errorf("%w: a partition cannot begin at %s (%s), the first key column is of type %s",
-			ErrInvalid, at, at.Type(), key[0].Type)
-	}
-	b, err := row.AppendKey(nil, len(key), at)
-	if err != nil {
-		return nil, fmt.Errorf("%w: the start of a partition: %w", ErrInvalid, err)
-	}
-	return b, nil
-}
-
-// smallest is the smallest value of a type of key columns.
-func smallest(of row.Type) row.Value {
-	switch of {
-	case row.TypeInteger:
-		return row.Integer(math.MinInt64)
-	case row.TypeString:
-		return row.String("")
-	}
-	return row.Binary(nil)
 }
 
 // rebalanceEnv implements rebalance.Env.

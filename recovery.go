@@ -3,6 +3,7 @@ package flagstone
 import (
 	"path/filepath"
 
+	"github.com/flagstone-db/flagstone/internal/external"
 	"github.com/flagstone-db/flagstone/internal/recovery"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/wal"
@@ -20,8 +21,11 @@ func (s *Store) recover() error {
 	if err != nil {
 		return err
 	}
-	if s.opts.External != nil {
-		s.follow(state)
+	if s.external != nil {
+		s.external.Follow(external.Parts{
+			Env: externalEnv{rebalanceEnv{s}}, Pipeline: s.pipeline, Upkeep: s.upkeep, Rebalancer: s.rebalancer, Issued: s.issued,
+			Propose: s.opts.External.Propose,
+		}, state)
 		return nil
 	}
 	opts := wal.Options{
@@ -109,16 +113,16 @@ func (s *Store) logBegun(segment uint64) error {
 // closeLog closes the log, and records its end and the clock in the manifest. Of an external log it records what
 // was applied.
 func (s *Store) closeLog() error {
-	if s.log == nil {
-		if s.pipeline.Failed() != nil {
-			return nil
+	var e manifest.Edit
+	if s.log != nil {
+		if err := s.log.Close(); err != nil {
+			return err
 		}
-		_, err := s.commitEdit(new(manifest.Edit))
-		return err
+		e.NewestLog = manifest.LogEnd(s.log.End())
 	}
-	if err := s.log.Close(); err != nil || s.pipeline.Failed() != nil {
-		return err
+	if s.pipeline.Failed() != nil {
+		return nil
 	}
-	_, err := s.commitEdit(&manifest.Edit{NewestLog: manifest.LogEnd(s.log.End())})
+	_, err := s.commitEdit(&e)
 	return err
 }

@@ -47,7 +47,8 @@ type Store struct {
 	lock     io.Closer
 	manifest *manifest.Log   // nil when read-only
 	frozen   *manifest.State // when read-only
-	log      *wal.Writer     // nil when read-only
+	log      *wal.Writer     // nil when read-only, or if external is set
+	external *external.Log   // nil if the store has its own log
 	offheap  *offheap.Pool
 	blocks   *sstable.BlockCache
 	rows     *rowcache.Cache
@@ -58,6 +59,7 @@ type Store struct {
 	own      *Shared // closed with the store; nil if Options.Shared was set
 
 	issued            *storeclock.Issued
+	changeMillis      func() int64 // the time of a change of the catalogue
 	trusted           *storeclock.Trusted
 	latches           commit.Latches
 	pipeline          *commit.Pipeline
@@ -80,14 +82,6 @@ type Store struct {
 	// withinUpdate is the context of update functions whose caller passed context.Background.
 	withinUpdate context.Context
 
-	// The rest serves a store with an external log. applying is held while entries are applied, and command is the
-	// index of the last command that was carried out.
-	applying   commit.Latch
-	followed   external.Log
-	logMicros  atomic.Int64 // the time of the log, in microseconds
-	consistent uint64       // of ConsistentIndex
-	command    atomic.Uint64
-
 	closed atomic.Bool
 }
 
@@ -106,7 +100,8 @@ func Open(dir string, opts Options) (*Store, error) {
 	}
 	s.withinUpdate = context.WithValue(context.Background(), updateOf{s}, s)
 	if opts.External != nil {
-		s.clock = logClock{s.clock, &s.logMicros}
+		s.external = &external.Log{First: opts.External.FirstAvailable}
+		s.clock = s.external.Clock(s.clock)
 	}
 	if err := s.open(); err != nil {
 		if s.jobs != nil {
@@ -122,7 +117,7 @@ func (s *Store) open() error {
 	if err := s.openFiles(); err != nil {
 		return err
 	}
-	if err := s.checkExternal(); err != nil {
+	if err := s.external.Check(s.dir, s.state().External); err != nil {
 		return err
 	}
 	if !s.opts.ReadOnly {
@@ -168,7 +163,7 @@ func (s *Store) openFiles() (err error) {
 	var id [16]byte
 	rand.Read(id[:])
 	made := manifest.NewState(id)
-	if s.opts.External != nil {
+	if s.external != nil {
 		made.External = new(manifest.External)
 	}
 	if err := manifest.Create(s.fs, s.dir, made); err != nil {
@@ -212,13 +207,14 @@ const filterBits = 10
 
 func (s *Store) prepare() {
 	s.issued = storeclock.NewIssued(s.opts.Seams.Clock)
+	s.changeMillis = s.issued.Millis
 	s.trusted = storeclock.NewTrusted(s.opts.Seams.Clock, s.state().Clock, s.opts.Logger)
 	s.views = views.NewSet(s.state)
 	s.transactionMemory = share.NewPool(max(s.opts.MemoryBudget/transactionShare, txn.Bytes))
 	s.jobs = jobs.New(s.executor, s.clock, s.jobFailed)
 	s.gate = pressure.NewGate(roomsEnv{s}, s.clock, s.opts.MemoryBudget)
 	s.pipeline = commit.New(roomsEnv{s}, s.gate, s.jobs, commit.Options{
-		Sync: s.opts.Sync == SyncAlways && s.opts.External == nil, SegmentSize: s.opts.WALSegmentSize, LogBound: logFactor * s.opts.MemoryBudget, Logger: s.opts.Logger,
+		Sync: s.opts.Sync == SyncAlways && s.external == nil, SegmentSize: s.opts.WALSegmentSize, LogBound: logFactor * s.opts.MemoryBudget, Logger: s.opts.Logger,
 	})
 	s.transactions = txn.NewSet(txn.Parts{Latches: &s.latches, Pipeline: s.pipeline, Gate: s.gate, Memory: s.transactionMemory})
 	s.tableEnv = table.Env{
@@ -244,8 +240,8 @@ func (s *Store) prepare() {
 	parts := rebalance.Parts{
 		Env: rebalanceEnv{s}, Trees: s.env, Pipeline: s.pipeline, Upkeep: s.upkeep, Jobs: s.jobs, Clock: s.clock, Logger: s.opts.Logger,
 	}
-	if s.opts.External != nil {
-		parts.Propose = s.proposeReplacement
+	if s.external != nil {
+		s.changeMillis, parts.Propose = s.external.Millis, s.external.Replace
 	}
 	s.rebalancer = rebalance.New(parts, s.opts.balance())
 	s.installer = &ingest.Installer{Env: ingestEnv{rebalanceEnv{s}}, Trees: s.env, Pipeline: s.pipeline, Upkeep: s.upkeep}
@@ -261,8 +257,8 @@ func (s *Store) commitEdit(e *manifest.Edit) (*manifest.State, error) {
 		e.SeqTimes = []manifest.SeqTime{{Seq: seq, Millis: s.issued.Last()}}
 	}
 	e.Issued = new(s.issued.Last())
-	if s.opts.External != nil {
-		s.noteEntries(e)
+	if s.external != nil {
+		s.external.Note(e)
 	}
 	var state *manifest.State
 	err := s.trusted.Save(func(now manifest.TrustedClock) (err error) {
@@ -361,7 +357,7 @@ func (s *Store) releaseAll() error {
 			}
 		}
 	}
-	if s.log != nil || s.followed.Env != nil {
+	if s.log != nil || s.external != nil && s.external.Env != nil {
 		errs = append(errs, s.closeLog())
 	}
 	if s.manifest != nil {

@@ -65,26 +65,28 @@ func (t *Table) checkStream(change *StreamChange) error {
 	return nil
 }
 
-// alterStream adds a change of the table's stream to an edit. The caller must call install with
-// the resulting state. REQUIRES: tables is held, the table is between two eras, and its mutations
+// alterStream completes the change of the table's stream in an edit that alteration describes. The
+// caller must call install with the resulting state. REQUIRES: tables is held, the table is between two eras, and its mutations
 // up to lastSeq have their places.
-func (t *Table) alterStream(e *manifest.Edit, change *StreamChange, lastSeq uint64) (install func(*manifest.State)) {
+func (t *Table) alterStream(e *manifest.Edit, lastSeq uint64) (install func(*manifest.State)) {
 	s, log := t.store, t.core.Log.Load()
 	switch {
-	case change == nil, change.Enable == nil && log == nil:
-		return func(*manifest.State) {}
-	case change.Enable == nil:
+	case len(e.Ended) > 0 && log == nil:
+		e.Ended = nil
+	case len(e.Ended) > 0:
 		// The change log ends now and is dropped in the next era: dropping waits for compactions,
 		// and writers should not wait for these.
-		e.Ended = append(e.Ended, manifest.LogEnding{Log: log.ID, Until: lastSeq})
+		e.Ended = []manifest.LogEnding{{Log: log.ID, Until: lastSeq}}
 		return func(*manifest.State) { t.core.Log.Store(nil) }
+	case len(e.Created) > 0:
+		state := s.state()
+		meta := newLogMeta(state.NextTable, state.NextPartition, t.core.ID, lastSeq, specOf(e.Created[0]), s.changeMillis())
+		e.Created[0] = meta
+		return func(state *manifest.State) {
+			s.tables.change(func(c *catalog) { c.add(newTable(s, state.Table(meta.ID))) })
+		}
 	}
-	state := s.state()
-	meta := newLogMeta(state.NextTable, state.NextPartition, t.core.ID, lastSeq, change.Enable, s.millisOfChange())
-	e.Created = append(e.Created, meta)
-	return func(state *manifest.State) {
-		s.tables.change(func(c *catalog) { c.add(newTable(s, state.Table(meta.ID))) })
-	}
+	return func(*manifest.State) {}
 }
 
 // newLogMeta describes a new change log of a table, for the mutations above a sequence number.

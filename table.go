@@ -1,7 +1,6 @@
 package flagstone
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -13,6 +12,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/external"
 	"github.com/flagstone-db/flagstone/internal/table"
 	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -63,7 +63,7 @@ type TableSpec struct {
 }
 
 // maxSplits bounds TableSpec.SplitAt.
-const maxSplits = 1000
+const maxSplits = table.MaxSplits
 
 // TableInfo describes a table as it is.
 type TableInfo struct {
@@ -102,33 +102,52 @@ func (s *Store) change(ctx context.Context, f func() error) error {
 // CreateTable makes a table; it is ready at once. Errors match ErrTableExists
 // and ErrInvalid.
 func (s *Store) CreateTable(ctx context.Context, spec TableSpec) (t *Table, err error) {
-	if s.opts.External != nil {
-		err = s.propose(ctx, external.Create, func() (*manifest.Edit, error) {
-			created, err := s.creation(&spec, spec.partitions)
-			return &manifest.Edit{Created: created}, err
-		})
-		if err != nil {
-			return nil, err
-		}
-		return s.Table(spec.Name)
+	t, err = s.command(ctx, external.Create, func() (*manifest.Edit, error) { return s.creation(&spec, nil) })
+	if err == nil && t == nil {
+		t, err = s.Table(spec.Name)
 	}
-	err = s.change(ctx, func() error {
-		created, err := s.creation(&spec, spec.partitions)
-		if err == nil {
-			t, err = s.createTable(created)
-		}
-		return err
-	})
 	return t, err
 }
 
-// divide describes the partitions of a table with this key, ascending, with ids from 0 on. Errors are
-// ErrInvalid.
-type divide func(key []manifest.KeyColumn) ([]*manifest.Partition, error)
+// command changes the catalogue as an edit describes, by itself or, if the log is external, when the command
+// comes back from there. It returns the table that it has made by itself.
+func (s *Store) command(ctx context.Context, kind external.Kind, describe func() (*manifest.Edit, error)) (made *Table, err error) {
+	if s.external != nil {
+		return nil, s.describe(s.external.Command(ctx, kind, describe))
+	}
+	err = s.change(ctx, func() error {
+		e, err := describe()
+		if err == nil {
+			made, err = s.execute(kind, e)
+		}
+		return err
+	})
+	return made, err
+}
 
-// creation describes a new table, and its change log if it is to have a stream. The table gets its id, sequence
-// number and time when it is made; partition ids count from 0 here. REQUIRES: tables is held.
-func (s *Store) creation(spec *TableSpec, divide divide) (created []*manifest.Table, err error) {
+// execute carries out a command that makes, alters or drops a table. REQUIRES: tables is held.
+func (s *Store) execute(kind external.Kind, e *manifest.Edit) (made *Table, err error) {
+	switch kind {
+	case external.Create:
+		return s.createTable(e)
+	case external.Alter:
+		t, err := s.tables.find(e.Altered[0].Table)
+		if err == nil {
+			err = t.alter(e)
+		}
+		return nil, err
+	}
+	t, err := s.tables.find(e.Dropped[0])
+	if err == nil {
+		err = s.dropTables(s.tables.but(func(other *Table) bool { return other != t && other.core.LogOf != t.core.ID }))
+	}
+	return nil, err
+}
+
+// creation describes a new table, and its change log if it is to have a stream. The table gets its id,
+// sequence number and time when it is made; partition ids count from 0 here. If like is not nil, the table
+// is divided as that one. REQUIRES: tables is held.
+func (s *Store) creation(spec *TableSpec, like *table.Table) (*manifest.Edit, error) {
 	if s.tables.current.Load().byName[spec.Name] != nil {
 		return nil, fmt.Errorf("%w: %q", ErrTableExists, spec.Name)
 	}
@@ -144,8 +163,12 @@ func (s *Store) creation(spec *TableSpec, divide divide) (created []*manifest.Ta
 		key = append(key, manifest.KeyColumn(k))
 	}
 	var partitions []*manifest.Partition
-	if err == nil {
-		partitions, err = divide(key)
+	switch {
+	case err != nil:
+	case like != nil:
+		partitions, err = like.Divided()
+	default:
+		partitions, err = table.Divide(key, spec.SplitAt)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("table %q: %w", spec.Name, err)
@@ -156,21 +179,22 @@ func (s *Store) creation(spec *TableSpec, divide divide) (created []*manifest.Ta
 		Watermark: manifest.NoWatermark, Annotations: slices.Clone(spec.Annotations),
 		Partitions: partitions,
 	}
-	created = append(created, meta)
+	e := &manifest.Edit{Created: []*manifest.Table{meta}}
 	if spec.Stream != nil {
-		created = append(created, newLogMeta(0, 0, 0, 0, spec.Stream, 0))
+		e.Created = append(e.Created, newLogMeta(0, 0, 0, 0, spec.Stream, 0))
 	}
-	return created, nil
+	return e, nil
 }
 
 // createTable makes a table as creation describes it, which it changes. REQUIRES: tables is held.
-func (s *Store) createTable(created []*manifest.Table) (*Table, error) {
+func (s *Store) createTable(e *manifest.Edit) (*Table, error) {
 	// Without this sync, a change of the catalogue could survive earlier writes.
 	if err := s.sync(); err != nil {
 		return nil, err
 	}
-	state, meta := s.state(), created[0]
-	meta.ID, meta.CreatedMillis = state.NextTable, s.millisOfChange()
+	state, created := s.state(), e.Created
+	meta := created[0]
+	meta.ID, meta.CreatedMillis = state.NextTable, s.changeMillis()
 	for _, p := range meta.Partitions {
 		p.ID += state.NextPartition
 	}
@@ -178,7 +202,7 @@ func (s *Store) createTable(created []*manifest.Table) (*Table, error) {
 		next := state.NextPartition + uint64(len(meta.Partitions))
 		created[1] = newLogMeta(meta.ID+1, next, meta.ID, s.pipeline.LastSeq(), specOf(created[1]), meta.CreatedMillis)
 	}
-	state, err := s.commitEdit(&manifest.Edit{Created: created})
+	state, err := s.commitEdit(e)
 	if errors.Is(err, manifest.ErrInvalidEdit) {
 		err = fmt.Errorf("%w: table %q: %w", ErrInvalid, meta.Name, err)
 	}
@@ -194,33 +218,6 @@ func (s *Store) createTable(created []*manifest.Table) (*Table, error) {
 	})
 	s.opts.Logger.Info("table created", "table", meta.Name, "id", t.core.ID)
 	return t, nil
-}
-
-// partitions is the divide of SplitAt.
-func (spec *TableSpec) partitions(key []manifest.KeyColumn) ([]*manifest.Partition, error) {
-	if len(spec.SplitAt) > maxSplits {
-		return nil, fmt.Errorf("%w: SplitAt has %d values, at most %d are allowed", ErrInvalid, len(spec.SplitAt), maxSplits)
-	}
-	bounds := make([][]byte, 0, len(spec.SplitAt)+1)
-	for _, v := range spec.SplitAt {
-		b, err := bound(key, v)
-		if err != nil {
-			return nil, fmt.Errorf("SplitAt: %w", err)
-		}
-		bounds = append(bounds, b)
-	}
-	slices.SortFunc(bounds, bytes.Compare)
-	partitions := []*manifest.Partition{{}}
-	for i, b := range bounds {
-		last := partitions[i]
-		if bytes.Equal(last.Start, b) {
-			v, _ := row.PartitionValueAt(b, len(key))
-			return nil, fmt.Errorf("%w: SplitAt has %v twice", ErrInvalid, v)
-		}
-		last.End = b
-		partitions = append(partitions, &manifest.Partition{ID: uint64(i) + 1, Start: b, Cut: true})
-	}
-	return partitions, nil
 }
 
 // fill replaces zero options by the defaults and checks the rest.
@@ -315,20 +312,12 @@ func (t *Table) Alter(ctx context.Context, change TableChange) error {
 			return err
 		}
 	}
-	if s.opts.External != nil {
-		return s.propose(ctx, external.Alter, func() (*manifest.Edit, error) { return t.alteration(&change) })
-	}
-	return s.change(ctx, func() error {
-		e, err := t.alteration(&change)
-		if err != nil {
-			return err
-		}
-		return t.alter(e)
-	})
+	_, err := s.command(ctx, external.Alter, func() (*manifest.Edit, error) { return t.alteration(&change) })
+	return err
 }
 
-// alteration describes an alteration: the options and annotations that the table is to have, a change log that is made,
-// without what it gets then, or the end of the present one. REQUIRES: tables is held.
+// alteration describes an alteration: the options and annotations that the table is to have, a change
+// log that is made, without what it gets then, or the end of the present one. REQUIRES: tables is held.
 func (t *Table) alteration(change *TableChange) (*manifest.Edit, error) {
 	meta := t.core.Meta()
 	if meta == nil {
@@ -341,7 +330,7 @@ func (t *Table) alteration(change *TableChange) (*manifest.Edit, error) {
 			return nil, fmt.Errorf("table %q: %w", t.core.Name, err)
 		}
 	}
-	if options.MaxVersions > meta.Options.MaxVersions && t.store.opts.External != nil {
+	if options.MaxVersions > meta.Options.MaxVersions && t.store.external != nil {
 		return nil, fmt.Errorf("%w: table %q: with an external log MaxVersions cannot be raised: replicas have dropped different versions",
 			ErrInvalid, t.core.Name)
 	}
@@ -363,16 +352,8 @@ func (t *Table) alteration(change *TableChange) (*manifest.Edit, error) {
 }
 
 // alter is Alter without the wait, as alteration describes it. REQUIRES: tables is held.
-func (t *Table) alter(described *manifest.Edit) error {
-	var stream *StreamChange
-	switch {
-	case len(described.Ended) > 0:
-		stream = &StreamChange{}
-	case len(described.Created) > 0:
-		stream = &StreamChange{Enable: specOf(described.Created[0])}
-	}
-	a := described.Altered[0]
-	if err := t.commitAlteration(a.Options, a.Annotations, stream); err != nil {
+func (t *Table) alter(e *manifest.Edit) error {
+	if err := t.commitAlteration(e); err != nil {
 		return err
 	}
 	t.store.dropEndedLogs()
@@ -383,11 +364,11 @@ func (t *Table) alter(described *manifest.Edit) error {
 // installed. A write chooses its trims by the options it reads, and a compaction what to drop;
 // these options must be in force when the write or compaction takes effect. The manifest gets the
 // sequence number up to which the old options were in force, see views.Set.MaxVersions.
-func (t *Table) commitAlteration(options manifest.TableOptions, annotations []byte, stream *StreamChange) error {
-	s := t.store
+func (t *Table) commitAlteration(e *manifest.Edit) error {
+	s, before, options := t.store, t.core.Meta().Options, e.Altered[0].Options
 	s.merges.Lock()
 	defer s.merges.Unlock()
-	if options != t.core.Meta().Options || stream != nil { // writers do not read annotations
+	if options != before || len(e.Created)+len(e.Ended) > 0 { // writers do not read annotations
 		defer t.core.EndEra()()
 	}
 	lastSeq := s.pipeline.LastSeq()
@@ -395,14 +376,17 @@ func (t *Table) commitAlteration(options manifest.TableOptions, annotations []by
 	if err := s.sync(); err != nil {
 		return err
 	}
-	e := manifest.Edit{Altered: []manifest.Alteration{{Table: t.core.ID, Options: options, Annotations: annotations}}}
-	if before := s.state().Table(t.core.ID).Options.MaxVersions; options.MaxVersions < before {
-		limit := manifest.PastLimit{MaxVersions: before, LastSeq: lastSeq}
+	if options.MaxVersions < before.MaxVersions {
+		limit := manifest.PastLimit{MaxVersions: before.MaxVersions, LastSeq: lastSeq}
 		e.PastLimits = []manifest.TableLimit{{Table: t.core.ID, PastLimit: limit}}
 	}
-	s.levelWatermarks(&e, t.core.ID, t.core.Meta().Options.TTLSeconds, options.TTLSeconds)
-	install := t.alterStream(&e, stream, lastSeq)
-	state, err := s.commitEdit(&e)
+	if s.external != nil && options.TTLSeconds != before.TTLSeconds && before.TTLSeconds != NeverExpires {
+		// Replicas may have dropped different parts of what has expired. From now on all show nothing of it.
+		cutoff := mvcc.CutoffAt(s.external.Millis(), before.TTLSeconds)
+		e.Watermarks = []manifest.Watermark{{Table: t.core.ID, Cutoff: cutoff}}
+	}
+	install := t.alterStream(e, lastSeq)
+	state, err := s.commitEdit(e)
 	switch {
 	case err == nil:
 		install(state)

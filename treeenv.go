@@ -78,7 +78,11 @@ func (s treeEnv) Advance(table uint64, oldest int64) error {
 	if meta == nil {
 		return nil
 	}
-	cutoff := mvcc.CutoffAt(s.millisToDrop(), meta.Options.TTLSeconds)
+	now := s.trusted.Look().Millis
+	if s.external != nil { // the same on every replica at an entry
+		now = s.external.Millis()
+	}
+	cutoff := mvcc.CutoffAt(now, meta.Options.TTLSeconds)
 	if cutoff <= meta.Watermark || oldest/1000 >= cutoff {
 		return nil
 	}

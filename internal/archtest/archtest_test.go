@@ -25,8 +25,8 @@ var floors = map[string]int{
 	"internal/jobs": 5, "internal/pressure": 5, "internal/check": 5, "internal/recovery": 5, // beside each other
 	"internal/commit": 6,
 	"internal/upkeep": 7, "internal/table": 7,
-	"internal/change": 8, "internal/scan": 8, "internal/rebalance": 8, "internal/external": 8,
-	"internal/txn": 9, "internal/ingest": 9,
+	"internal/change": 8, "internal/scan": 8, "internal/rebalance": 8,
+	"internal/txn": 9, "internal/ingest": 9, "internal/external": 9,
 	".":      10,
 	"ots":    11,
 	"server": 12, "instances": 12,

@@ -2,47 +2,225 @@ package external
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync/atomic"
 
+	"github.com/flagstone-db/flagstone/internal/clock"
 	"github.com/flagstone-db/flagstone/internal/commit"
+	"github.com/flagstone-db/flagstone/internal/rebalance"
 	"github.com/flagstone-db/flagstone/internal/recovery"
 	"github.com/flagstone-db/flagstone/internal/storeclock"
 	"github.com/flagstone-db/flagstone/internal/table"
+	"github.com/flagstone-db/flagstone/internal/upkeep"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// ErrHole says that entries of the log are missing between those applied and the next one.
-var ErrHole = errors.New("flagstone: entries of the external log are missing")
+var (
+	// ErrHole says that entries of the log are missing between those applied and the next one.
+	ErrHole = errors.New("flagstone: entries of the external log are missing")
+	// ErrKind says that a store's log is external and should not be, or the reverse.
+	ErrKind = errors.New("flagstone: the store's log is external, or is not")
+	// ErrFollower says that the store has no way to propose entries.
+	ErrFollower = errors.New("flagstone: the store only follows an external log")
+)
 
 // Env is what a Log needs of its store.
 type Env interface {
-	// Tables describes the tables as they are, by id, change logs included.
-	Tables() map[uint64]recovery.Table
-	// Execute carries out a command, the entry with an index. result is what it answers, the same on
-	// every replica; after err, another call may carry it out.
-	Execute(ctx context.Context, index uint64, kind Kind, e *manifest.Edit) (result, err error)
-	// Highest is the largest index of an entry of which files or catalogue may have something.
-	Highest() uint64
+	// Change calls f while no table is made, changed or dropped.
+	Change(ctx context.Context, f func() error) error
+	// Tables are the tables that can be written.
+	Tables() []*table.Table
+	// Replayed describes the tables as they are, by id, change logs included.
+	Replayed() map[uint64]recovery.Table
+	// Execute carries out a command that makes, alters or drops a table. After an error that matches neither
+	// table.ErrNotFound, commit.ErrInvalid nor manifest.ErrInvalidEdit, another call may carry it out.
+	Execute(ctx context.Context, kind Kind, e *manifest.Edit) error
+	// State is that of the manifest.
+	State() *manifest.State
 }
 
-// Log applies the entries of an external log. One goroutine uses it at a time.
+// Parts are what a log works with.
+type Parts struct {
+	Env        Env
+	Pipeline   *commit.Pipeline
+	Upkeep     *upkeep.Upkeep
+	Rebalancer *rebalance.Rebalancer
+	Issued     *storeclock.Issued
+	// Propose hands a payload to the owner of the log, and returns when that has applied it; nil if
+	// the store only follows. flagstone.External describes it.
+	Propose func(ctx context.Context, payload []byte) error
+}
+
+// Log is an external log as a store sees it. Its methods are safe for concurrent use.
 type Log struct {
-	Env      Env
-	Pipeline *commit.Pipeline
-	Issued   *storeclock.Issued
-	Writer   uint64        // in the entries of this store
-	Micros   *atomic.Int64 // the time of the log, in microseconds, before readers see what has it
+	// First is the lowest index of an entry that the log can still give.
+	First uint64
 
-	replay recovery.Replay
+	Parts
+	consistent uint64        // the largest index of which the store had something when it was opened
+	writer     uint64        // in the entries of this store
+	micros     atomic.Int64  // the time of the log, in microseconds, before readers see what has it
+	command    atomic.Uint64 // index of the last command that was carried out, or is being
+	applying   commit.Latch  // held while an entry is applied
+	replay     recovery.Replay
 }
+
+// Check refuses a store that was made with another kind of log than it is opened with, or that needs an entry
+// before the first one that the log has. l is nil if it is opened with its own log, and known is of the
+// manifest. Errors match ErrKind and ErrHole, and name the directory.
+func (l *Log) Check(dir string, known *manifest.External) error {
+	switch {
+	case known == nil && l != nil:
+		return fmt.Errorf("%w: %s has its own log, Options.External is set", ErrKind, dir)
+	case known != nil && l == nil:
+		return fmt.Errorf("%w: %s has an external log, Options.External is not set", ErrKind, dir)
+	case l != nil && known.Index+1 < l.First:
+		return fmt.Errorf("%w: %s needs entry %d, the log begins with %d", ErrHole, dir, known.Index+1, l.First)
+	}
+	return nil
+}
+
+// Follow begins behind the last entry that is durable. REQUIRES: the pipeline is new.
+func (l *Log) Follow(parts Parts, state *manifest.State) {
+	var writer [8]byte
+	rand.Read(writer[:])
+	l.Parts, l.consistent, l.writer = parts, state.External.Highest, binary.LittleEndian.Uint64(writer[:])
+	l.micros.Store(state.External.Micros)
+	l.Pipeline.Recovered(state.LastSeq, state.External.Micros)
+	l.Pipeline.Follow(state.External.LogPoint, commit.Owner{
+		Propose: func(ctx context.Context, fence uint64, batch [][]byte) error {
+			return l.send(ctx, AppendBatch(l.writer, fence, batch))
+		},
+		Fence: func(ctx context.Context) error {
+			return l.send(ctx, AppendCommand(Fence, l.writer, 0, l.Issued.Micros(), new(manifest.Edit)))
+		},
+	})
+}
+
+func (l *Log) send(ctx context.Context, payload []byte) error {
+	if l.Propose == nil {
+		return ErrFollower
+	}
+	err := l.Propose(ctx, payload)
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		err = fmt.Errorf("%w: %w", commit.ErrOutcomeUnknown, err)
+	}
+	return err
+}
+
+// Command proposes the command that describe makes of the present catalogue, which does not change meanwhile. It
+// does so again if another command came first.
+func (l *Log) Command(ctx context.Context, kind Kind, describe func() (*manifest.Edit, error)) error {
+	for {
+		var payload []byte
+		err := l.Env.Change(ctx, func() error {
+			fence := l.Pipeline.At().Fence
+			e, err := describe()
+			if err == nil {
+				payload = AppendCommand(kind, l.writer, fence, l.Issued.Micros(), e)
+			}
+			return err
+		})
+		if err == nil {
+			err = l.send(ctx, payload)
+		}
+		if !errors.Is(err, commit.ErrAgain) {
+			return err
+		}
+	}
+}
+
+// Replace proposes a split or merge of a table.
+func (l *Log) Replace(ctx context.Context, t *table.Table, c rebalance.Cut) error {
+	kind := Split
+	if c.Merge {
+		kind = Merge
+	}
+	return l.Command(ctx, kind, func() (*manifest.Edit, error) {
+		cut := &manifest.Replacement{Table: t.ID, New: []*manifest.Partition{{Start: c.At, Cut: c.Asked}}}
+		return &manifest.Edit{Replaced: []*manifest.Replacement{cut}}, t.Gone()
+	})
+}
+
+// Applied is the index of the last entry that readers see, 0 if l is nil.
+func (l *Log) Applied() uint64 {
+	if l == nil {
+		return 0
+	}
+	return l.Pipeline.AppliedIndex()
+}
+
+// Consistent is the largest index of which the store had something when it was opened, 0 if l is nil.
+func (l *Log) Consistent() uint64 {
+	if l == nil {
+		return 0
+	}
+	return l.consistent
+}
+
+// Durable is the index up to which the table files hold everything, 0 if l is nil.
+func (l *Log) Durable() uint64 {
+	if l == nil {
+		return 0
+	}
+	return l.Env.State().External.Index
+}
+
+// FlushUpTo makes all entries up to an index durable. Errors match commit.ErrInvalid if they were not applied,
+// or are those of the flush.
+func (l *Log) FlushUpTo(ctx context.Context, index uint64) error {
+	switch {
+	case index <= l.Durable():
+		return nil
+	case index > l.Applied():
+		return fmt.Errorf("%w: FlushUpTo(%d), entries were applied up to %d", commit.ErrInvalid, index, l.Applied())
+	}
+	return l.Upkeep.FlushUpTo(ctx, index)
+}
+
+// Note adds to an edit up to which entry its effects go. A change of the catalogue is that of the command that
+// is being carried out.
+func (l *Log) Note(e *manifest.Edit) {
+	x := manifest.External{Highest: l.Pipeline.At().Index}
+	if e.External != nil {
+		x.LogPoint = e.External.LogPoint
+	}
+	if len(e.Created)+len(e.Altered)+len(e.Dropped)+len(e.Replaced)+len(e.Cuts) > 0 {
+		x.Highest = max(x.Highest, l.command.Load())
+	}
+	e.External = &x
+}
+
+// Millis is the time of the log, in milliseconds.
+func (l *Log) Millis() int64 { return l.micros.Load() / 1000 }
+
+// logClock is a clock that is not behind the time of a log.
+type logClock struct {
+	clock.Clock
+	log *Log
+}
+
+// Clock returns a clock for readers that is not behind the time of the log. So readers of every replica whose
+// clock says the same see the same of what expires, whatever its compactions have dropped.
+func (l *Log) Clock(of clock.Clock) clock.Clock { return logClock{of, l} }
+
+func (c logClock) NowMillis() int64 { return max(c.Clock.NowMillis(), c.log.Millis()) }
+
+func (c logClock) NowMicros() int64 { return max(c.Clock.NowMicros(), c.log.micros.Load()) }
 
 // Apply applies an entry. prev is the index of the entry before it that this store was to get, 0 if that is not
-// known. It skips entries that were applied. result is the answer of the entry; err says that it was not applied,
-// and matches ErrEntry if the store cannot go on, and ErrHole.
+// known. It skips entries that were applied. result is the answer of the entry, the same on every replica; err
+// says that it was not applied, and matches ErrHole, or ErrEntry and commit.ErrPoisoned, or another call may
+// apply the entry.
 func (l *Log) Apply(ctx context.Context, index, prev uint64, data []byte) (result, err error) {
+	if err := l.applying.Lock(ctx); err != nil {
+		return nil, err
+	}
+	defer l.applying.Unlock()
 	at := l.Pipeline.At()
 	switch {
 	case index <= at.Index:
@@ -50,28 +228,34 @@ func (l *Log) Apply(ctx context.Context, index, prev uint64, data []byte) (resul
 	case prev != 0 && prev != at.Index:
 		return nil, fmt.Errorf("%w: entry %d follows entry %d, the store has applied up to %d", ErrHole, index, prev, at.Index)
 	}
-	p, err := decode(data)
-	if err != nil {
-		return nil, fmt.Errorf("entry %d: %w", index, err)
-	}
 	to := at
 	to.Index = index
+	p, err := decode(data)
 	switch {
+	case err != nil:
 	case p.kind != Fence && p.fence != at.Fence: // worked out before a fence that is in force now
 		l.Pipeline.End(to, l.foreign(&p))
 		return table.ErrAltered, nil
 	case p.kind == Batch:
-		return nil, l.batch(ctx, to, &p, int64(len(data)))
+		err = l.batch(ctx, to, &p, int64(len(data)))
+	default:
+		result, err = l.carryOut(ctx, to, &p)
 	}
-	return l.command(ctx, to, &p)
+	if err != nil {
+		err = fmt.Errorf("entry %d: %w", index, err)
+	}
+	if errors.Is(err, ErrEntry) {
+		err = l.Pipeline.Fail(err)
+	}
+	return result, err
 }
 
-func (l *Log) foreign(p *payload) bool { return p.writer != l.Writer }
+func (l *Log) foreign(p *payload) bool { return p.writer != l.writer }
 
 // reach moves the time of the log to that of an entry.
 func (l *Log) reach(to *manifest.LogPoint, micros int64) {
 	to.Micros = max(to.Micros, micros)
-	l.Micros.Store(to.Micros)
+	l.micros.Store(to.Micros)
 	l.Issued.Raise(to.Micros / 1000)
 }
 
@@ -79,32 +263,67 @@ func (l *Log) reach(to *manifest.LogPoint, micros int64) {
 func (l *Log) batch(ctx context.Context, to manifest.LogPoint, p *payload, bytes int64) error {
 	batch, err := row.NewBatchReader(p.batch)
 	if err != nil {
-		return fmt.Errorf("entry %d: %w: %w", to.Index, ErrEntry, err)
+		return fmt.Errorf("%w: %w", ErrEntry, err)
 	}
 	if l.replay.Tables == nil {
-		l.replay = recovery.Replay{Tables: l.Env.Tables(), Corrupt: ErrEntry}
+		l.replay = recovery.Replay{Tables: l.Env.Replayed(), Corrupt: ErrEntry}
 	}
 	l.reach(&to, batch.Time())
 	all, last, err := l.replay.Insertions(&batch, to.Seq+1, to.Micros)
 	if err != nil {
-		return fmt.Errorf("entry %d: %w: %w", to.Index, ErrEntry, err)
+		return fmt.Errorf("%w: %w", ErrEntry, err)
 	}
 	to.Seq = last
 	return l.Pipeline.Enter(ctx, to, l.foreign(p), bytes, all)
 }
 
-// command carries out a command, which takes one sequence number. What the catalogue has of it already is
+// carryOut carries out a command, which takes one sequence number. What the catalogue has of it already is
 // skipped.
-func (l *Log) command(ctx context.Context, to manifest.LogPoint, p *payload) (result, err error) {
+func (l *Log) carryOut(ctx context.Context, to manifest.LogPoint, p *payload) (result, err error) {
 	to.Seq, to.Fence = to.Seq+1, to.Index
 	l.reach(&to, p.micros)
 	l.Pipeline.Begin(to)
-	if to.Index > l.Env.Highest() {
-		if result, err = l.Env.Execute(ctx, to.Index, p.kind, p.edit); err != nil {
-			return nil, fmt.Errorf("entry %d: %w", to.Index, err)
+	if to.Index > l.Env.State().External.Highest {
+		l.command.Store(to.Index)
+		err = l.execute(ctx, p)
+	}
+	for _, final := range []error{table.ErrNotFound, commit.ErrInvalid, manifest.ErrInvalidEdit} {
+		if errors.Is(err, final) {
+			result, err = err, nil
 		}
 	}
-	l.Pipeline.End(to, l.foreign(p))
-	l.replay.Tables = nil
-	return result, nil
+	if err == nil {
+		l.Pipeline.End(to, l.foreign(p))
+		l.replay.Tables = nil
+	}
+	return result, err
+}
+
+func (l *Log) execute(ctx context.Context, p *payload) error {
+	switch p.kind {
+	case Split, Merge:
+		r := p.edit.Replaced[0]
+		return l.replace(ctx, r.Table, rebalance.Cut{At: r.New[0].Start, Asked: r.New[0].Cut, Merge: p.kind == Merge})
+	case Fence:
+		l.Pipeline.Between(func() {
+			for _, t := range l.Env.Tables() {
+				t.NewEra()
+			}
+		})
+		return nil
+	}
+	return l.Env.Execute(ctx, p.kind, p.edit)
+}
+
+// replace splits or merges partitions of a table.
+func (l *Log) replace(ctx context.Context, id uint64, c rebalance.Cut) error {
+	for _, t := range l.Env.Tables() {
+		for t.ID == id {
+			// Nothing is written meanwhile, so this ends.
+			if err := l.Rebalancer.CarryOut(ctx, t, c); !errors.Is(err, rebalance.ErrBusy) {
+				return err
+			}
+		}
+	}
+	return fmt.Errorf("%w: id %d", table.ErrNotFound, id)
 }
