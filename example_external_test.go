@@ -17,7 +17,7 @@ type memoryLog struct {
 	replicas []*flagstone.Store // the first one proposes
 }
 
-// Propose appends an entry, which is committed at once.
+// Propose appends an entry, which is committed at once. It stays in the log if its writer gives up.
 func (l *memoryLog) Propose(ctx context.Context, payload []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -25,9 +25,9 @@ func (l *memoryLog) Propose(ctx context.Context, payload []byte) error {
 	l.entries = append(l.entries, flagstone.Entry{Index: n + 1, Prev: n, Payload: payload})
 	var answer error
 	for i, s := range l.replicas {
-		results, err := s.ApplyEntries(ctx, l.entries[n:])
-		if err != nil {
-			return err
+		results, err := s.ApplyEntries(context.WithoutCancel(ctx), l.entries[n:])
+		if err != nil { // a better owner would try again
+			return fmt.Errorf("%w: %w", flagstone.ErrOutcomeUnknown, err)
 		}
 		if i == 0 {
 			answer = results[0]

@@ -95,7 +95,7 @@ func (s *Store) FlushUpTo(ctx context.Context, index uint64) error {
 	if s.external == nil {
 		return ErrExternal
 	}
-	return s.work(func() error { return s.external.FlushUpTo(ctx, index) })
+	return s.describe(s.external.FlushUpTo(ctx, index))
 }
 
 // externalEnv implements external.Env.

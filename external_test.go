@@ -45,9 +45,9 @@ func (l *ownedLog) add(ctx context.Context, payload []byte) (result, err error) 
 		e.Index += e.Prev
 	}
 	l.entries = append(l.entries, e)
-	results, err := l.leader.ApplyEntries(ctx, l.entries[len(l.entries)-1:])
+	results, err := l.leader.ApplyEntries(context.WithoutCancel(ctx), l.entries[len(l.entries)-1:])
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 	}
 	return results[0], nil
 }

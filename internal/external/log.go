@@ -179,7 +179,8 @@ func (l *Log) FlushUpTo(ctx context.Context, index uint64) error {
 	case index > l.Applied():
 		return fmt.Errorf("%w: FlushUpTo(%d), entries were applied up to %d", commit.ErrInvalid, index, l.Applied())
 	}
-	return l.Upkeep.FlushUpTo(ctx, index)
+	// A table that is being dropped would hold the log back.
+	return l.Env.Change(ctx, func() error { return l.Upkeep.FlushUpTo(ctx, index) })
 }
 
 // Note adds to an edit up to which entry its effects go. A change of the catalogue is that of the command that
