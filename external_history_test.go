@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -595,4 +597,112 @@ func followAndDie(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	fmt.Println("end")
+}
+
+// TestAReplicaFollowsABusyLeader lets background work, writers, alterations, splits and merges go on at once on a leader,
+// and background work and readers on the store that follows it.
+func TestAReplicaFollowsABusyLeader(t *testing.T) {
+	var l ownedLog
+	var stores [2]*Store
+	for i := range stores {
+		opts := smallStores()
+		opts.External, opts.Seams.FS = new(External), vfs.NewSim(vfs.SimOptions{})
+		if i == 0 {
+			opts.External.Propose, opts.PartitionSplitSize = l.propose, 32<<10
+		}
+		s, err := Open("/store", opts)
+		wantError(t, "Open", err, nil)
+		defer s.Close()
+		stores[i] = s
+	}
+	l.leader = stores[0]
+	table, err := stores[0].CreateTable(ctx(), TableSpec{
+		Name: "t", Key: externalKey, Options: TableOptions{MaxVersions: 2}, Stream: &StreamSpec{RetentionSeconds: 1 << 30, Before: []string{"c"}},
+	})
+	wantError(t, "CreateTable", err, nil)
+	var writers, others sync.WaitGroup
+	var ended atomic.Bool
+	var increments atomic.Int64
+	each := max(shorter(300), 60)
+	for w := range 4 {
+		writers.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(w), 1))
+			for i := range each {
+				pk, n := fmt.Sprint("p", rng.IntN(30)), rng.IntN(3)
+				var err error
+				switch i % 30 {
+				case 0:
+					err = table.Split(ctx(), row.String(pk))
+				case 1:
+					err = table.Merge(ctx(), row.String(pk))
+				case 2:
+					err = table.Alter(ctx(), TableChange{Annotations: []byte{byte(i)}})
+				case 3:
+					err = stores[0].FlushUpTo(ctx(), stores[0].AppliedIndex())
+				default:
+					err = table.Update(ctx(), Key(pk, n), func(_ context.Context, tx *RowTx) error {
+						r, err := tx.Get(ReadOptions{})
+						tx.Put("n", Now, row.Integer(r.Int64("n")+1))
+						tx.Put("c", Now, row.String(strings.Repeat(fmt.Sprint(w, i), 100)))
+						return err
+					})
+					increments.Add(1)
+				}
+				if err != nil {
+					t.Errorf("step %d: %v", i, err)
+				}
+			}
+		})
+	}
+	others.Go(func() {
+		for applied := 0; ; {
+			last := ended.Load()
+			l.mu.Lock()
+			due := l.entries[applied:]
+			l.mu.Unlock()
+			if _, err := stores[1].ApplyEntries(ctx(), due); err != nil {
+				t.Error(err)
+				return
+			}
+			if applied += len(due); last {
+				return
+			}
+		}
+	})
+	others.Go(func() {
+		for !ended.Load() {
+			for _, table := range stores[1].Tables() {
+				for _, err := range table.Scan(ctx(), nil, nil, ScanOptions{}).All() {
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		}
+	})
+	writers.Wait()
+	ended.Store(true)
+	others.Wait()
+	index, want := uint64(0), ""
+	for at := stores[0].AppliedIndex(); index != at; at = stores[0].AppliedIndex() { // the balancer goes on
+		index, want = at, content(t, stores[0])
+	}
+	l.mu.Lock()
+	due := l.between(1, index)
+	l.mu.Unlock()
+	_, err = stores[1].ApplyEntries(ctx(), due)
+	wantError(t, "ApplyEntries", err, nil)
+	if got := content(t, stores[1]); stores[1].AppliedIndex() == index && got != want {
+		t.Errorf("the replica differs: %s", firstDifference(got, want))
+	}
+	sum := int64(0)
+	for r, err := range table.Scan(ctx(), nil, nil, ScanOptions{}).All() {
+		wantError(t, "Scan", err, nil)
+		sum += r.Int64("n")
+	}
+	if sum != increments.Load() {
+		t.Errorf("counted %d of %d increments", sum, increments.Load())
+	}
+	m := stores[0].Metrics()
+	t.Logf("%d entries, %d splits, %d merges, durable up to %d", len(l.entries), m.Splits, m.Merges, stores[0].DurableIndex())
 }
