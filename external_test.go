@@ -623,3 +623,50 @@ func TestACopyOfAReplicaHasItsOwnLog(t *testing.T) {
 	_, err = Open("/store", opts)
 	wantError(t, "Open of a replica to read only", err, ErrInvalid)
 }
+
+// TestS1_WhatComesTooLateIsVoid lets writers give up while the owner of the log has their entries, which come after the
+// next write.
+func TestS1_WhatComesTooLateIsVoid(t *testing.T) {
+	var l ownedLog
+	var held []byte
+	giveUp := func() {} // what ends the context of the writer
+	hold := false
+	r := newRig(t, Options{External: &External{Propose: func(ctx context.Context, payload []byte) error {
+		if hold {
+			held = slices.Clone(payload)
+			giveUp()
+			return ctx.Err()
+		}
+		return l.propose(ctx, payload)
+	}}})
+	l.leader = r.store
+	table := r.table("t", TableOptions{})
+	wantError(t, "Update", countUp(table, 1, 0), nil)
+	late := func(what string, write func(ctx context.Context) error) {
+		t.Helper()
+		ctx, cancel := context.WithCancel(context.Background())
+		giveUp, hold = cancel, true
+		err := write(ctx)
+		wantError(t, what, err, ErrOutcomeUnknown)
+		wantError(t, what, err, context.Canceled)
+		hold = false
+		wantError(t, "the next update", countUp(table, 1, 1), nil)
+		before := content(t, r.store)
+		if result, err := l.add(context.Background(), held); result == nil || err != nil {
+			t.Errorf("%s: the late entry was applied: %v, %v", what, result, err)
+		}
+		if after := content(t, r.store); after != before {
+			t.Errorf("%s came late: %s", what, firstDifference(after, before))
+		}
+	}
+	late("an update", func(ctx context.Context) error {
+		return table.Update(ctx, Key("p", 1), func(_ context.Context, tx *RowTx) error { tx.DeleteRow(); return nil })
+	})
+	late("a table that is dropped", func(ctx context.Context) error { return r.store.DropTable(ctx, "t") })
+	tx, err := table.Begin(ctx(), row.String("q"), TransactionOptions{})
+	wantError(t, "Begin", err, nil)
+	err = tx.Update(ctx(), Key("q", 1), func(_ context.Context, tx *RowTx) error { tx.PutRow(); return nil })
+	wantError(t, "Update", err, nil)
+	late("a transaction", tx.Commit)
+	wantError(t, "a second commit", tx.Commit(ctx()), ErrOutcomeUnknown)
+}

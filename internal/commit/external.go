@@ -92,14 +92,14 @@ func (p *Pipeline) propose(ctx context.Context, w *Write) error {
 	}
 	w.batch.SetTime(w.micros)
 	if err := x.owner.Propose(ctx, fence, w.batch.Pieces()); err != nil {
-		if !errors.Is(err, ErrAgain) {
-			p.Between(func() { x.doubts++ })
-		}
 		return err
 	}
 	w.commit = Commit{pipeline: p} // applied and visible
 	return nil
 }
+
+// Doubt notes that a proposal has failed, and may be undecided.
+func (p *Pipeline) Doubt() { p.Between(func() { p.external.doubts++ }) }
 
 // Sure returns once nothing is undecided that this store has proposed, and everything is applied that others
 // have written before, and how many entries others have written. With an own log that is always so.

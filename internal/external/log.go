@@ -106,6 +106,9 @@ func (l *Log) send(ctx context.Context, payload []byte) error {
 		return ErrFollower
 	}
 	err := l.Propose(ctx, payload)
+	if err != nil && !errors.Is(err, commit.ErrAgain) {
+		l.Pipeline.Doubt()
+	}
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		err = fmt.Errorf("%w: %w", commit.ErrOutcomeUnknown, err)
 	}
