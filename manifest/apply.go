@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"bytes"
+	"cmp"
 	"maps"
 	"slices"
 )
@@ -22,6 +23,7 @@ func (s *State) Apply(e *Edit) (*State, error) {
 	each(a, e.Deleted, a.deleteFile)
 	each(a, e.Added, a.addFile)
 	each(a, e.Flushed, a.setFlushed)
+	each(a, e.Services, a.changeService)
 	each(a, e.Watermarks, a.raiseWatermark)
 	each(a, e.PastLimits, a.addPastLimit)
 	each(a, e.Ended, a.endLog)
@@ -136,6 +138,9 @@ func (a *applier) createTable(t *Table) error {
 	if err := a.checkNew(t.Partitions); err != nil {
 		return err
 	}
+	if slices.ContainsFunc(t.Partitions, (*Partition).hasFiles) { // of another store
+		a.next.SeqTimes = nil
+	}
 	created := *t
 	created.LargestOffset = max(t.LargestOffset, t.Options.MaxVersionOffsetSeconds)
 	return a.addTable(&created)
@@ -175,7 +180,7 @@ func (a *applier) addPartitions(t *Table, partitions []*Partition) error {
 		if _, exists := a.next.owners.get(p.ID); exists {
 			return invalid("partition id %d twice", p.ID)
 		}
-		if err := checkCut(p); err != nil {
+		if err := cmp.Or(checkCut(p), checkService(p)); err != nil {
 			return err
 		}
 		a.next.owners.set(p.ID, owner{t.ID, p.Start})
@@ -346,6 +351,9 @@ func (a *applier) replacePartitions(r *Replacement) error {
 		return err
 	}
 	a.next.LastSeq = max(a.next.LastSeq, r.After)
+	if slices.ContainsFunc(old, (*Partition).detached) && slices.ContainsFunc(r.New, (*Partition).hasFiles) {
+		a.next.SeqTimes = nil
+	}
 	t.Partitions = slices.Concat(t.Partitions[:at], r.New, t.Partitions[end:])
 	if err := a.addPartitions(t, r.New); err != nil {
 		return err
@@ -400,7 +408,7 @@ func (a *applier) addFile(d Addition) error {
 	at, _ := slices.BinarySearchFunc(p.Levels[d.Level], d.File, compare)
 	files := slices.Insert(p.Levels[d.Level], at, d.File)
 	p.Levels[d.Level] = files
-	return checkOrder(p, d.Level, files[max(at-1, 0):min(at+2, len(files))])
+	return cmp.Or(checkService(p), checkOrder(p, d.Level, files[max(at-1, 0):min(at+2, len(files))]))
 }
 
 func (a *applier) setFlushed(f Flush) error {
@@ -414,6 +422,19 @@ func (a *applier) setFlushed(f Flush) error {
 	p.FlushedSeq = f.Seq
 	a.next.LastSeq = max(a.next.LastSeq, f.Seq)
 	return nil
+}
+
+func (a *applier) changeService(c ServiceChange) error {
+	p, err := a.partition(c.Partition)
+	if err != nil {
+		return err
+	}
+	if p.detached() || c.Service == Detached {
+		return invalid("partition %d is detached, or is to be", p.ID)
+	}
+	p.Cut, p.Epoch = p.UserCut(), p.Epoch+1
+	p.Service, p.Reason = c.Service, c.Reason
+	return checkService(p)
 }
 
 func (a *applier) raiseWatermark(w Watermark) error {

@@ -125,6 +125,19 @@ func checkCover(t *Table, partitions []*Partition, start, end []byte) error {
 	return nil
 }
 
+// checkService checks what a partition serves.
+func checkService(p *Partition) error {
+	switch {
+	case p.Service < Serving || p.Service > Detached || len(p.Reason) > maxReasonBytes:
+		return invalid("partition %d: service %d, with a reason of %d bytes", p.ID, p.Service, len(p.Reason))
+	case p.Service == Serving && p.Reason != "":
+		return invalid("partition %d serves all, and has a reason not to", p.ID)
+	case p.detached() && p.hasFiles():
+		return invalid("partition %d is detached, and has files", p.ID)
+	}
+	return nil
+}
+
 // checkCut checks that a partition without a start is not marked as cut there.
 func checkCut(p *Partition) error {
 	if p.Cut && len(p.Start) == 0 {
@@ -188,6 +201,12 @@ func checkReplacement(old, replacement *Partition) error {
 	}
 	if replacement.Epoch <= old.Epoch {
 		return invalid("partition %d has epoch %d, it replaces %d with epoch %d", replacement.ID, replacement.Epoch, old.ID, old.Epoch)
+	}
+	switch {
+	case old.detached() || replacement.detached():
+		return nil
+	case old.Service != replacement.Service:
+		return invalid("partition %d is frozen, or %d, which replaces it", old.ID, replacement.ID)
 	}
 	if replacement.FlushedSeq > old.FlushedSeq {
 		return invalid("partition %d claims to be flushed up to %d, it replaces %d, flushed up to %d",

@@ -39,6 +39,8 @@ type Edit struct {
 	Deleted []Deletion
 	Added   []Addition
 	Flushed []Flush
+	// Services freeze partitions and let them serve again.
+	Services []ServiceChange
 	// Watermarks raise the expiry watermarks of tables. A watermark belongs in the same edit as
 	// the first drop that used it.
 	Watermarks []Watermark
@@ -63,6 +65,10 @@ type Alteration struct {
 // replace. Where an old and a new partition share keys they must list the same files at the same
 // levels. So a merge is refused if its partitions still share a file that one of them has
 // compacted away, since the file would bring back what that partition has dropped: compact first.
+//
+// A partition that is Detached shares no files with those that it replaces or that replace it: its data
+// has gone to another store, or comes from one. Data that comes empties State.SeqTimes, because its
+// sequence numbers were given out by the other store at other times.
 type Replacement struct {
 	Table uint64
 	Old   []uint64
@@ -71,6 +77,14 @@ type Replacement struct {
 	// it went to them, and those above it go to the new ones. It raises the floor for the last
 	// sequence number. The shards of the table's change log are cut there.
 	After uint64
+}
+
+// ServiceChange makes a partition Serving or Frozen, for a reason. Partitions are detached, and get their
+// data back, by a Replacement.
+type ServiceChange struct {
+	Partition uint64
+	Service   Service
+	Reason    string
 }
 
 // Deletion removes a file from a level of a partition. The file stays live while another

@@ -55,6 +55,10 @@ func (e *Edit) fields(c *codec) {
 	c.field(17, e.Clock != nil, func() { c.clock(made(c, &e.Clock)) })
 	c.newestLog(19, &e.NewestLog)
 	c.external(20, &e.External)
+	list(c, 21, &e.Services, func(s *ServiceChange) {
+		c.numbers(&s.Partition)
+		c.service(&s.Service, &s.Reason)
+	})
 	list(c, 22, &e.Cuts, func(id *uint64) { c.numbers(id) })
 }
 
@@ -264,6 +268,9 @@ func (p *Partition) fields(c *codec) {
 		}
 	})
 	c.flag(7, &p.Cut)
+	if c.field(8, p.Service != Serving, func() { c.service(&p.Service, &p.Reason) }) && p.Service == Serving {
+		c.fail("field 8 says nothing")
+	}
 }
 
 func (f *FileMeta) fields(c *codec) {
@@ -296,6 +303,18 @@ func (f *ValueFile) fields(c *codec) {
 	c.uint(5, &f.Values)
 	c.uint(6, &f.Bytes)
 	c.int(7, &f.CreatedMillis)
+}
+
+// service is what a partition serves, and why.
+func (c *codec) service(s *Service, reason *string) {
+	n := uint64(*s)
+	c.unsigned(&n)
+	if c.decoding {
+		if *s = Service(n); n > uint64(Detached) {
+			c.fail("field %d: service %d", c.tag, n)
+		}
+	}
+	rest(c, reason)
 }
 
 // equal compares the stored form of two descriptions.

@@ -53,6 +53,9 @@ func drawEdit(t *rapid.T) *Edit {
 		some("new", func() { r.New = append(r.New, drawPartition(t)) })
 		e.Replaced = append(e.Replaced, r)
 	})
+	some("services", func() {
+		e.Services = append(e.Services, ServiceChange{id(), Service(rapid.IntRange(0, 2).Draw(t, "service")), string(drawBytes(t))})
+	})
 	some("cuts", func() { e.Cuts = append(e.Cuts, id()) })
 	some("deleted", func() { e.DeleteFile(id(), level(), id()) })
 	some("added", func() { e.AddFile(id(), level(), drawFile(t)) })
@@ -129,6 +132,9 @@ func drawPartition(t *rapid.T) *Partition {
 		ID: rapid.Uint64().Draw(t, "partition"), Start: drawBytes(t), End: drawBytes(t),
 		Epoch: rapid.Uint64().Draw(t, "epoch"), FlushedSeq: rapid.Uint64().Draw(t, "flushed"), Cut: rapid.Bool().Draw(t, "cut"),
 	}
+	if p.Service = Service(rapid.IntRange(0, 2).Draw(t, "service")); p.Service != Serving {
+		p.Reason = string(drawBytes(t))
+	}
 	for range rapid.IntRange(0, 3).Draw(t, "files") {
 		level := rapid.IntRange(0, NumLevels-1).Draw(t, "level")
 		p.Levels[level] = append(p.Levels[level], drawFile(t))
@@ -183,7 +189,7 @@ func TestEveryFieldIsEncoded(t *testing.T) {
 		v    any
 		want int
 	}{
-		{LogEnd{}, 4}, {LogPoint{}, 4}, {External{}, 2}, {Edit{}, 20}, {TrustedClock{}, 3}, {ChangeLog{}, 5}, {Shard{}, 5}, {Replacement{}, 4}, {ValueFile{}, 7}, {ValueUse{}, 3}, {Table{}, 11}, {PastLimit{}, 2}, {KeyColumn{}, 3}, {TableOptions{}, 3}, {Partition{}, 7}, {FileMeta{}, 19}, {SeqTime{}, 2},
+		{LogEnd{}, 4}, {LogPoint{}, 4}, {External{}, 2}, {Edit{}, 21}, {TrustedClock{}, 3}, {ChangeLog{}, 5}, {Shard{}, 5}, {Replacement{}, 4}, {ValueFile{}, 7}, {ValueUse{}, 3}, {Table{}, 11}, {PastLimit{}, 2}, {KeyColumn{}, 3}, {TableOptions{}, 3}, {Partition{}, 9}, {FileMeta{}, 19}, {SeqTime{}, 2},
 		{State{}, 12 + 3}, // three are indexes
 	} {
 		if got := reflect.TypeOf(c.v).NumField(); got != c.want {
@@ -217,6 +223,7 @@ const (
 	tablePastLimit   = 10
 	partitionFile    = 6
 	partitionCut     = 7
+	partitionService = 8
 
 	fileNumber    = 1
 	fileUniqueID  = 2
@@ -276,6 +283,9 @@ func TestDamagedEditsAreRefused(t *testing.T) {
 		{"empty annotations", tableWith(rawField(tableAnnotations)), ErrCorrupt},
 		{"levels descend", tableWith(rawField(tablePartition, join(rawField(partitionFile, 3), rawField(partitionFile, 2))...)), ErrCorrupt},
 		{"cut 2", tableWith(rawField(tablePartition, rawField(partitionCut, 2)...)), ErrCorrupt},
+		{"service 0", tableWith(rawField(tablePartition, rawField(partitionService, 0)...)), ErrCorrupt},
+		{"service 3", tableWith(rawField(tablePartition, rawField(partitionService, 3)...)), ErrCorrupt},
+		{"empty service", tableWith(rawField(tablePartition, rawField(partitionService)...)), ErrCorrupt},
 		{"clock cut short", join(format, rawField(editClock, 2, 2)), ErrCorrupt},
 		{"bytes after a clock", join(format, rawField(editClock, 2, 2, 2, 2)), ErrCorrupt},
 		{"clock twice", join(format, rawField(editClock, 2, 2, 2), rawField(editClock, 2, 2, 2)), ErrCorrupt},

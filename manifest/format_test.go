@@ -102,6 +102,7 @@ func TestTheDocumentedExamplesAreTrue(t *testing.T) {
 		checkExample(t, doc, name, content[at:at+recordHeaderSize+int(content[at])])
 	}
 	checkExample(t, doc, "clock", AppendEdit(nil, clockEdit()))
+	checkExample(t, doc, "freeze", AppendEdit(nil, &Edit{Services: []ServiceChange{{3, Frozen, "moving"}}}))
 	checkExample(t, doc, "cut", AppendEdit(nil, &Edit{Cuts: []uint64{3}}))
 	var f Edit
 	f.AddFile(1, 0, testFile(7, 1, 2, 100))

@@ -11,6 +11,13 @@ import (
 // epoch 0.
 func (p *Partition) UserCut() bool { return p.Cut || p.Epoch == 0 && len(p.Start) > 0 }
 
+func (p *Partition) detached() bool { return p.Service == Detached }
+
+// hasFiles reports whether the partition lists a table file.
+func (p *Partition) hasFiles() bool {
+	return slices.ContainsFunc(p.Levels[:], func(files []*FileMeta) bool { return len(files) > 0 })
+}
+
 // Divide returns the partitions with two new ids that a split of p at a key makes. Both list the
 // files that hold, or may hold, keys of theirs. The cut between them is none that a user asked for.
 func (p *Partition) Divide(at []byte, low, high uint64) []*Partition {

@@ -26,6 +26,8 @@ const (
 	MaxSeqTimes = 1024
 	// maxPastLimits bounds Table.PastLimits.
 	maxPastLimits = 8
+	// maxReasonBytes bounds Partition.Reason.
+	maxReasonBytes = 512
 	// NoWatermark is the Watermark of a table of which nothing was dropped as expired, and the
 	// IssuedMillis of a store whose clock never ran.
 	NoWatermark int64 = math.MinInt64
@@ -204,17 +206,33 @@ type Partition struct {
 	// Start and End bound the row keys, Start included, End excluded; nil is unbounded. No bound
 	// lies inside a partition-key value.
 	Start, End []byte
-	// Epoch rises with every split or merge of the range.
+	// Epoch rises with every split or merge of the range, and whenever its Service changes.
 	Epoch uint64
 	// FlushedSeq says that the partition's files hold all its writes up to this sequence number.
 	FlushedSeq uint64
 	// Cut says that a user asked for a cut at Start. UserCut is what counts.
 	Cut bool
+	// Service says what the partition serves, and Reason why it does not serve all: text for people of at
+	// most maxReasonBytes.
+	Service Service
+	Reason  string
 	// Levels hold the files: level 0 ascending by (LargestSeq, Number), every other level
 	// disjoint and ascending by key. A file that is shared with a neighbour after a split
 	// reaches beyond the partition; only its rows inside [Start, End) count.
 	Levels [NumLevels][]*FileMeta
 }
+
+// Service is what a partition serves.
+type Service int
+
+const (
+	// Serving: reads and writes.
+	Serving Service = iota
+	// Frozen: reads, and no writes.
+	Frozen
+	// Detached: nothing. Another store has the rows; the partition has no files.
+	Detached
+)
 
 // FileMeta describes one table file.
 type FileMeta struct {
