@@ -91,44 +91,13 @@ func (s *Store) checkpoint(ctx context.Context, dir string) error {
 	return manifest.Create(s.fs, dir, &copied)
 }
 
-// pinFlushed flushes everything and returns a state that holds exactly what was
-// written before one moment, with its files pinned until release.
+// pinFlushed flushes everything and returns a state that holds exactly what was written before one moment,
+// with its files pinned until release.
 func (s *Store) pinFlushed(ctx context.Context) (state *manifest.State, release func(), err error) {
 	// No table is made, changed or dropped meanwhile.
 	if err := s.tables.Lock(ctx); err != nil {
 		return nil, nil, err
 	}
 	defer s.tables.Unlock()
-	err = s.upkeep.AtOneMoment(func(trees []*partition.Tree) error {
-		for ctx.Err() == nil {
-			ok := false
-			state = s.state()
-			if release, ok = pinVersions(trees, state); ok {
-				return nil
-			}
-			// A compaction changed a tree in between; try again.
-		}
-		return ctx.Err()
-	})
-	return state, release, err
-}
-
-// pinVersions pins the trees; ok says that the pinned files are those of the state.
-func pinVersions(trees []*partition.Tree, state *manifest.State) (release func(), ok bool) {
-	var pins []func()
-	release = func() {
-		for _, unpin := range pins {
-			unpin()
-		}
-	}
-	for _, tree := range trees {
-		pinned, unpin := tree.Pin()
-		pins = append(pins, unpin)
-		_, meta := state.Partition(tree.ID())
-		if meta != nil && meta != pinned {
-			release()
-			return nil, false
-		}
-	}
-	return release, true
+	return s.upkeep.PinFlushed(ctx, s.state)
 }

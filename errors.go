@@ -59,6 +59,12 @@ var (
 	// each attempt of a long update. Nothing was written; the write may be tried again, in the first
 	// two cases when the other one has ended.
 	ErrConflict = txn.ErrConflict
+	// ErrFrozen: the partition takes no writes for now, see Table.Freeze. Nothing was written; the write may
+	// be tried again.
+	ErrFrozen = table.ErrFrozen
+	// ErrDetached: the partition is held elsewhere, see Table.Detach, or it came here after the snapshot of
+	// the read was made.
+	ErrDetached = table.ErrDetached
 	// ErrTransactionEnded: the transaction was committed or aborted, or has
 	// outlived its Lifetime.
 	ErrTransactionEnded = txn.ErrEnded

@@ -31,7 +31,22 @@ type Partition struct {
 	// after 20 seconds, and begin at 0 when the store is opened.
 	Reads, Writes, Units float64
 	Findings             []Finding
+	Epoch                uint64 // rises with every split or merge of the range, and with a change of State
+	State                PartitionState
+	Reason               string // why the partition is frozen or detached
 }
+
+// PartitionState is what a partition serves.
+type PartitionState int
+
+const (
+	// PartitionServing: reads and writes.
+	PartitionServing = PartitionState(manifest.Serving)
+	// PartitionFrozen: reads; writes fail with ErrFrozen.
+	PartitionFrozen = PartitionState(manifest.Frozen)
+	// PartitionDetached: nothing; reads and writes fail with ErrDetached.
+	PartitionDetached = PartitionState(manifest.Detached)
+)
 
 // FindingKind is what a Finding says.
 type FindingKind int
@@ -67,9 +82,10 @@ func (t *Table) Partitions() []Partition {
 	_ = t.core.Steady(func(trees []*partition.Tree) error {
 		list = nil
 		for _, tree := range trees {
-			load := tree.Load().Look(now)
+			load, meta := tree.Load().Look(now), tree.Meta()
 			p := Partition{
-				ID: tree.ID(), Cut: tree.Meta().UserCut(), Bytes: tree.ApproximateSize(),
+				ID: tree.ID(), Cut: meta.UserCut(), Epoch: meta.Epoch, State: PartitionState(meta.Service), Reason: meta.Reason,
+				Bytes: tree.ApproximateSize(),
 				Reads: load.Read.Rows, Writes: load.Write.Rows, Units: load.Units(),
 			}
 			start, end := tree.Bounds()
@@ -165,6 +181,11 @@ func (e rebalanceEnv) Tables() (list []*table.Table) {
 		list = append(list, t.core)
 	}
 	return list
+}
+
+func (e rebalanceEnv) Detached(t *table.Table, old *partition.Tree) {
+	start, _ := old.Bounds()
+	e.transactions.End(t, old, t.Writable(t.Find(start)))
 }
 
 func (e rebalanceEnv) Edit(edit *manifest.Edit) (*manifest.State, error) { return e.commitEdit(edit) }

@@ -165,6 +165,9 @@ func (t *Table) readRow(r *Row, key []byte, opts *ReadOptions, l *lookup, undura
 	}
 	defer g.Unpin()
 	view, err := t.core.View(at, undurable)
+	if err == nil {
+		err = t.core.Readable(g.Tree(), view.Seq)
+	}
 	if err != nil {
 		return false, err
 	}

@@ -128,7 +128,7 @@ func checkCover(t *Table, partitions []*Partition, start, end []byte) error {
 // checkService checks what a partition serves.
 func checkService(p *Partition) error {
 	switch {
-	case p.Service < Serving || p.Service > Detached || len(p.Reason) > maxReasonBytes:
+	case p.Service < Serving || p.Service > Detached || len(p.Reason) > MaxReasonBytes:
 		return invalid("partition %d: service %d, with a reason of %d bytes", p.ID, p.Service, len(p.Reason))
 	case p.Service == Serving && p.Reason != "":
 		return invalid("partition %d serves all, and has a reason not to", p.ID)

@@ -26,8 +26,8 @@ const (
 	MaxSeqTimes = 1024
 	// maxPastLimits bounds Table.PastLimits.
 	maxPastLimits = 8
-	// maxReasonBytes bounds Partition.Reason.
-	maxReasonBytes = 512
+	// MaxReasonBytes bounds Partition.Reason.
+	MaxReasonBytes = 512
 	// NoWatermark is the Watermark of a table of which nothing was dropped as expired, and the
 	// IssuedMillis of a store whose clock never ran.
 	NoWatermark int64 = math.MinInt64
@@ -213,7 +213,7 @@ type Partition struct {
 	// Cut says that a user asked for a cut at Start. UserCut is what counts.
 	Cut bool
 	// Service says what the partition serves, and Reason why it does not serve all: text for people of at
-	// most maxReasonBytes.
+	// most MaxReasonBytes.
 	Service Service
 	Reason  string
 	// Levels hold the files: level 0 ascending by (LargestSeq, Number), every other level

@@ -110,6 +110,8 @@ func (e *Engine) asError(err error, operation, table string, applied bool) *Erro
 		return sessionMissing()
 	case errors.Is(err, flagstone.ErrTransactionMemory), !applied && errors.Is(err, flagstone.ErrTooManyFiles):
 		return &Error{CodeServerBusy, "Server is busy."}
+	case !applied && (errors.Is(err, flagstone.ErrFrozen) || errors.Is(err, flagstone.ErrDetached)):
+		return &Error{CodePartitionUnavailable, "The partition is not available."}
 	case errors.Is(err, flagstone.ErrRowTooLarge):
 		return rowTooLarge()
 	case errors.Is(err, flagstone.ErrVersionOutOfRange):

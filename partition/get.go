@@ -60,6 +60,9 @@ func (p *pinned) pin(t *Tree) bool {
 	return true
 }
 
+// Tree is what is pinned.
+func (p *pinned) Tree() *Tree { return p.tree }
+
 // measure counts a read of rows, of which key is one, with these cells.
 func (p *pinned) measure(key []byte, rows int, cells []row.Cell) {
 	if p.tree.meter == nil {

@@ -26,6 +26,11 @@ type Tree struct {
 	// start below it are inherited: they may have rows outside of the tree's range.
 	began uint64
 
+	// since is a sequence number at which the partition's rows came from another store; 0 if they did not.
+	// Views below it do not show them as they were.
+	since uint64
+	held  atomic.Pointer[Held]
+
 	state   atomic.Pointer[state]
 	mutable atomic.Pointer[memory] // of the state: a writer that holds the order lock finds it by one load
 	rotated atomic.Int64           // bytes reserved in memtables that were rotated out
@@ -70,6 +75,9 @@ func NewTree(env *Env, table uint64, meta *manifest.Partition) *Tree {
 	t := &Tree{
 		env: env, table: table,
 		id: meta.ID, start: meta.Start, end: meta.End,
+	}
+	if meta.Service != manifest.Serving {
+		t.held.Store(&Held{meta.Service, meta.Reason})
 	}
 	t.setState(newState([]*memory{env.newMemory(meta.FlushedSeq + 1)}, newVersion(env.Files, meta)))
 	return t

@@ -62,8 +62,8 @@ func (p *Prepared) AddTo(w *commit.Write) error {
 // placed is a change that finds its place in the log.
 type placed Change
 
-// Tree finds the tree of the change. It fails if the table was dropped, or its era is not the one in which the
-// change was worked out.
+// Tree finds the tree of the change. It fails if the table was dropped, its era is not the one in which the
+// change was worked out, or the tree takes no writes.
 func (c *placed) Tree() (*partition.Tree, error) {
 	if err := c.Table.Gone(); err != nil {
 		return nil, err
@@ -71,7 +71,11 @@ func (c *placed) Tree() (*partition.Tree, error) {
 	if c.Table.Era.Load() != c.Era {
 		return nil, table.ErrAltered
 	}
-	return c.Table.Find(c.row.Key), nil
+	tree := c.Table.Find(c.row.Key)
+	if err := c.Table.Writable(tree); err != nil {
+		return nil, err
+	}
+	return tree, nil
 }
 
 // record is an entry on its way into a change log: a derived mutation.

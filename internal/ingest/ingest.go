@@ -56,7 +56,7 @@ type Installer struct {
 // visible row. While the files are added, other writers of the range fail; those of other rows go on. When it
 // returns nil, the rows are durable and visible to every later read, and a view that was opened before
 // sees none of them. A crash that keeps them keeps all that was acknowledged before the call. Errors match
-// ErrNotEmpty, ErrStream, partition.ErrOccupied, those of Env, and of commit.Pipeline.Barrier, after which the
+// ErrNotEmpty, ErrStream, those of table.Table.Writable, partition.ErrOccupied, those of Env, and of commit.Pipeline.Barrier, after which the
 // files are installed and will become visible. After other errors the files are deleted, unless the manifest may
 // name them.
 func (in *Installer) Install(ctx context.Context, t *table.Table, load *partition.Load) error {
@@ -172,6 +172,11 @@ func (in *Installer) install(ctx context.Context, t *table.Table, load *partitio
 		return false, fmt.Errorf("%w: table %q", ErrStream, t.Name)
 	}
 	trees := t.Partitions.Load().Between(low, end)
+	for _, tree := range trees {
+		if err := t.Writable(tree); err != nil {
+			return false, err
+		}
+	}
 	err = partition.Alone(trees, func() error {
 		for _, tree := range trees {
 			if changed, err := tree.Changed(low, end, seen); changed || err != nil {

@@ -56,7 +56,7 @@ func show(t *table.Table) balance.Table {
 		meta := tree.Meta()
 		shown.Partitions = append(shown.Partitions, balance.Partition{
 			ID: tree.ID(), Epoch: meta.Epoch, Start: start, End: end, Bytes: tree.ApproximateSize(), Load: tree.Load(),
-			Cut: meta.UserCut(),
+			Cut: meta.UserCut(), NoSplit: tree.Held() != nil, NoMerge: tree.Held() != nil,
 			Anchors: func(apart int64) iter.Seq2[[]byte, int64] {
 				anchors, err := tree.Anchors(apart)
 				if err != nil { // a reader of the tree reports it
@@ -91,7 +91,7 @@ func (r *Rebalancer) carryOut(tables map[uint64]*table.Table, plan balance.Plan)
 // the store have made it impossible meanwhile, or the owner of an external log has refused it: only one of the
 // replicas may write to it.
 func (r *Rebalancer) failed(t *table.Table, partition uint64, why string, err error) {
-	if err != nil && r.Propose == nil && !errors.Is(err, ErrBusy) && !errors.Is(err, table.ErrNotFound) && !errors.Is(err, table.ErrClosed) {
+	if err != nil && r.Propose == nil && !errors.Is(err, ErrBusy) && !errors.Is(err, table.ErrFrozen) && !errors.Is(err, table.ErrDetached) && !errors.Is(err, table.ErrNotFound) && !errors.Is(err, table.ErrClosed) {
 		r.Logger.Error("cannot split or merge a partition", "table", t.Name, "partition", partition, "why", why, "error", err)
 	}
 }

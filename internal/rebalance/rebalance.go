@@ -2,6 +2,7 @@ package rebalance
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -42,6 +43,8 @@ type Env interface {
 	Work(f func() error) error
 	// Tables are the tables that can be split, without change logs.
 	Tables() []*table.Table
+	// Detached tells the store that a partition has lost its rows. It must not block.
+	Detached(t *table.Table, old *partition.Tree)
 	// Edit makes an edit of the manifest durable.
 	Edit(e *manifest.Edit) (*manifest.State, error)
 }
@@ -126,7 +129,10 @@ func (r *Rebalancer) split(ctx context.Context, t *table.Table, at []byte, asked
 			}
 			return tree.NoteCut()
 		}
-		return r.replace(t, []*partition.Tree{tree}, func(old []*manifest.Partition, id uint64) []*manifest.Partition {
+		if err := t.Writable(tree); err != nil {
+			return err
+		}
+		return r.rebalance(t, []*partition.Tree{tree}, func(old []*manifest.Partition, id, _ uint64) []*manifest.Partition {
 			halves := old[0].Divide(at, id, id+1)
 			halves[1].Cut = asked
 			return halves
@@ -145,6 +151,9 @@ func (r *Rebalancer) mergeAt(ctx context.Context, t *table.Table, at []byte, ask
 		low, high := neighbours(t, at)
 		if high == nil || !asked && high.Meta().UserCut() {
 			return nil
+		}
+		if err := cmp.Or(t.Writable(low), t.Writable(high)); err != nil {
+			return err
 		}
 		if err := r.Env.Work(func() error { return r.prepare(ctx, low, high) }); err != nil {
 			return err
@@ -187,53 +196,77 @@ func (r *Rebalancer) merge(t *table.Table, at []byte, asked bool) error {
 	case !low.Trimmed() || !high.Trimmed():
 		return ErrBusy
 	}
-	return r.replace(t, []*partition.Tree{low, high}, func(old []*manifest.Partition, id uint64) []*manifest.Partition {
+	if err := cmp.Or(t.Writable(low), t.Writable(high)); err != nil {
+		return err
+	}
+	return r.rebalance(t, []*partition.Tree{low, high}, func(old []*manifest.Partition, id, _ uint64) []*manifest.Partition {
 		return []*manifest.Partition{manifest.Join(old[0], old[1], id)}
 	})
 }
 
 // divide makes the manifest entries of new partitions, with ids from id on, from those that they replace.
-type divide func(old []*manifest.Partition, id uint64) []*manifest.Partition
+// The new ones get the mutations behind the sequence number after.
+type divide func(old []*manifest.Partition, id, after uint64) []*manifest.Partition
 
-// replace replaces neighbouring partitions. REQUIRES: no table is made, changed or dropped meanwhile.
-func (r *Rebalancer) replace(t *table.Table, old []*partition.Tree, divide divide) error {
+// exchange is a replacement of neighbouring partitions of a table.
+type exchange struct {
+	table  *table.Table
+	old    []*partition.Tree
+	divide divide
+	edit   manifest.Edit // what is committed with it
+	since  uint64        // of the new trees: see partition.Tree.Since
+	begin  func()        // called between two writes, once the table has the new trees; it must not block
+
+	made  []*partition.Tree
+	pause time.Duration // in which no write was ordered
+}
+
+// rebalance splits or merges partitions. REQUIRES: no table is made, changed or dropped meanwhile.
+func (r *Rebalancer) rebalance(t *table.Table, old []*partition.Tree, divide divide) error {
+	x := exchange{table: t, old: old, divide: divide, begin: func() {}}
+	for _, tree := range old {
+		x.since = max(x.since, tree.Since())
+	}
+	err := r.replace(&x)
+	if err == nil {
+		r.note(t, old, x.made, x.pause)
+	}
+	return err
+}
+
+// replace replaces partitions. REQUIRES: no table is made, changed or dropped meanwhile.
+func (r *Rebalancer) replace(x *exchange) error {
+	t, old := x.table, x.old
 	if err := t.Gone(); err != nil {
 		return err
 	}
-	var made []*partition.Tree
-	var pause time.Duration
 	err := partition.Alone(old, func() error {
 		if err := r.level(old); err != nil {
 			return err
 		}
-		err := r.Pipeline.Cut(0, func(after uint64) (err error) {
-			made, err = r.commit(t, old, after, divide)
-			return err
-		}, func() {
+		err := r.Pipeline.Cut(0, func(after uint64) error { return r.commit(x, after) }, func() {
 			began := r.Clock.Elapsed()
-			r.Pipeline.Replace(old, made)
-			t.Partitions.Store(t.Partitions.Load().With(old, made))
-			pause = r.Clock.Elapsed() - began
+			r.Pipeline.Replace(old, x.made)
+			t.Partitions.Store(t.Partitions.Load().With(old, x.made))
+			x.begin()
+			x.pause = r.Clock.Elapsed() - began
 		})
 		if err != nil {
 			return err
 		}
 		for _, tree := range old {
-			tree.Close()
+			tree.Leave(t.State())
 		}
 		return nil
 	})
-	for _, tree := range append(old, made...) {
+	for _, tree := range append(old, x.made...) {
 		r.Upkeep.NoteFiles(tree)
 		r.Upkeep.CompactionDue(tree) // of an old one if this failed: its compactions ended early
-	}
-	if err == nil {
-		r.note(t, old, made, pause)
 	}
 	return err
 }
 
-// note counts and logs a replacement.
+// note counts and logs a split or a merge.
 func (r *Rebalancer) note(t *table.Table, old, made []*partition.Tree, pause time.Duration) {
 	what, count := "partitions merged", &r.merges
 	if len(made) > len(old) {
@@ -273,37 +306,47 @@ func (r *Rebalancer) level(trees []*partition.Tree) error {
 
 // commit makes the replacement of partitions durable, from the mutation behind a sequence number on, and
 // makes the trees of the new ones.
-func (r *Rebalancer) commit(t *table.Table, old []*partition.Tree, after uint64, divide divide) ([]*partition.Tree, error) {
-	state := t.State()
-	replacement := &manifest.Replacement{Table: t.ID, Old: ids(old), After: after}
+func (r *Rebalancer) commit(x *exchange, after uint64) error {
+	state := x.table.State()
+	replacement := &manifest.Replacement{Table: x.table.ID, Old: ids(x.old), After: after}
 	var were []*manifest.Partition
 	for _, id := range replacement.Old {
 		_, p := state.Partition(id)
 		were = append(were, p)
 	}
-	replacement.New = divide(were, state.NextPartition)
-	state, err := r.Env.Edit(&manifest.Edit{Replaced: []*manifest.Replacement{replacement}})
+	replacement.New = x.divide(were, state.NextPartition, after)
+	x.edit.Replaced = []*manifest.Replacement{replacement}
+	state, err := r.Env.Edit(&x.edit)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var made []*partition.Tree
+	meters := r.meters(x, replacement.New)
 	for i, p := range replacement.New {
 		_, meta := state.Partition(p.ID)
-		tree := partition.NewTree(r.Trees, t.ID, meta)
-		tree.Measure(r.meters(old, replacement.New)[i])
-		made = append(made, tree)
+		tree := partition.NewTree(r.Trees, x.table.ID, meta)
+		tree.Measure(meters[i])
+		tree.CameAt(x.since)
+		x.made = append(x.made, tree)
 	}
-	return made, nil
+	return nil
 }
 
-// meters returns the meters of new partitions, which begin with the load of those that they replace.
-func (r *Rebalancer) meters(old []*partition.Tree, made []*manifest.Partition) []*load.Meter {
+// meters returns the meters of new partitions. After a split or a merge they begin with the load of those
+// that they replace.
+func (r *Rebalancer) meters(x *exchange, made []*manifest.Partition) []*load.Meter {
 	now := r.Clock.Elapsed()
-	if len(made) == 1 {
-		return []*load.Meter{load.Join(old[0].Load(), old[1].Load(), now)}
+	switch {
+	case len(x.old) == 2 && len(made) == 1:
+		return []*load.Meter{load.Join(x.old[0].Load(), x.old[1].Load(), now)}
+	case len(x.old) == 1 && len(made) == 2:
+		low, high := x.old[0].Load().Divide(made[1].Start, now)
+		return []*load.Meter{low, high}
 	}
-	low, high := old[0].Load().Divide(made[1].Start, now)
-	return []*load.Meter{low, high}
+	meters := make([]*load.Meter, len(made))
+	for i := range made {
+		meters[i] = load.New(len(x.table.Key), now)
+	}
+	return meters
 }
 
 // readable is the partition key at a bound, for people.

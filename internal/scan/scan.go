@@ -218,8 +218,8 @@ func (w *Walk) advance() bool {
 		switch {
 		case w.it == nil, w.before:
 			w.enter()
-			if w.fails(w.Table.Gone()) { // then the tree may have been empty when it was pinned
-				return false
+			if w.fails(w.Table.Gone()) || w.fails(w.Table.Readable(w.it.Tree(), w.View.Seq)) {
+				return false // the tree may have been empty when it was pinned
 			}
 			ok = w.seek()
 		case w.Reverse:

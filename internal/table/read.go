@@ -89,10 +89,13 @@ func (t *Table) Before(log *Table, key []byte, written *memtable.Memtable) ([]by
 // clock of the newest applied state. The caller closes the getter.
 func (t *Table) latest(key []byte, written *memtable.Memtable, millis int64) (*partition.Getter, mvcc.View, error) {
 	g := t.NewGetter(key)
-	meta := t.Meta()
+	meta, err := t.Meta(), t.Readable(g.Tree(), views.Latest)
 	if meta == nil {
+		err = t.unknown()
+	}
+	if err != nil {
 		g.Close()
-		return nil, mvcc.View{}, t.unknown()
+		return nil, mvcc.View{}, err
 	}
 	g.Above(written)
 	return g, views.Of(meta, views.Latest, millis), nil

@@ -22,6 +22,10 @@ var (
 	ErrClosed = errors.New("flagstone: closed")
 	// ErrNotFound: the table was dropped.
 	ErrNotFound = errors.New("flagstone: table not found")
+	// ErrFrozen: the partition takes no writes for now.
+	ErrFrozen = errors.New("flagstone: the partition is frozen")
+	// ErrDetached: the partition is held elsewhere.
+	ErrDetached = errors.New("flagstone: the partition is held elsewhere")
 )
 
 // Env is what the tables of a store have in common.
@@ -100,6 +104,39 @@ func (t *Table) Gone() error {
 		return fmt.Errorf("%w: %q was dropped", ErrNotFound, t.Name)
 	}
 	return nil
+}
+
+// Writable returns why a partition takes no writes, an error that matches ErrFrozen or ErrDetached. It is
+// nil if the partition takes them.
+func (t *Table) Writable(tree *partition.Tree) error {
+	switch held := tree.Held(); {
+	case held == nil:
+		return nil
+	case held.Service == manifest.Frozen:
+		return fmt.Errorf("%w: %s: %s", ErrFrozen, t.describe(tree), held.Reason)
+	default:
+		return fmt.Errorf("%w: %s: %s", ErrDetached, t.describe(tree), held.Reason)
+	}
+}
+
+// Readable returns why a read at a sequence number must not use a partition that it has pinned, an error
+// that matches ErrDetached: the rows are not here, or came from another store behind that number.
+func (t *Table) Readable(tree *partition.Tree, seq uint64) error {
+	if tree.Shows(seq) {
+		return nil
+	}
+	if err := t.Writable(tree); errors.Is(err, ErrDetached) {
+		return err
+	}
+	return fmt.Errorf("%w at the time of the read: %s came from another store later", ErrDetached, t.describe(tree))
+}
+
+// describe names a partition for people.
+func (t *Table) describe(tree *partition.Tree) string {
+	start, end := tree.Bounds()
+	first, _ := row.PartitionValueAt(start, len(t.Key))
+	next, _ := row.PartitionValueAt(end, len(t.Key))
+	return fmt.Sprintf("table %q, partition %d from %s to %s", t.Name, tree.ID(), first, next)
 }
 
 // NewGetter pins the partition that holds a key, for a read that the caller closes.

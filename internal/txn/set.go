@@ -19,6 +19,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/pressure"
 	"github.com/flagstone-db/flagstone/internal/share"
 	"github.com/flagstone-db/flagstone/internal/table"
+	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -151,6 +152,15 @@ func (s *Set) takeRange(t *table.Table, r *keyRange) error {
 // inRanges reports whether a range of keys of a table overlaps one that is held. REQUIRES: mu is held.
 func (s *Set) inRanges(t *table.Table, low, end []byte) bool {
 	return slices.ContainsFunc(s.ranges, func(r *keyRange) bool { return r.meets(t, low, end) })
+}
+
+// End ends the transactions of a partition of a table.
+func (s *Set) End(t *table.Table, tree *partition.Tree, why error) {
+	for _, tx := range s.All() {
+		if tx.table == t && tree.Contains(tx.prefix) {
+			tx.Terminate(why)
+		}
+	}
 }
 
 // All returns the transactions.

@@ -110,6 +110,43 @@ func (u *Upkeep) AtOneMoment(f func(trees []*partition.Tree) error) error {
 	return f(trees)
 }
 
+// PinFlushed returns a state of the store that holds exactly what was written before one moment, all of it in
+// files, which are pinned until release. REQUIRES: no table is made, changed or dropped meanwhile.
+func (u *Upkeep) PinFlushed(ctx context.Context, state func() *manifest.State) (pinned *manifest.State, release func(), err error) {
+	err = u.AtOneMoment(func(trees []*partition.Tree) error {
+		for ctx.Err() == nil {
+			ok := false
+			pinned = state()
+			if release, ok = pinVersions(trees, pinned); ok {
+				return nil
+			}
+			// A compaction changed a tree in between; try again.
+		}
+		return ctx.Err()
+	})
+	return pinned, release, err
+}
+
+// pinVersions pins the trees; ok says that the pinned files are those of the state.
+func pinVersions(trees []*partition.Tree, state *manifest.State) (release func(), ok bool) {
+	var pins []func()
+	release = func() {
+		for _, unpin := range pins {
+			unpin()
+		}
+	}
+	for _, tree := range trees {
+		pinned, unpin := tree.Pin()
+		pins = append(pins, unpin)
+		_, meta := state.Partition(tree.ID())
+		if meta != nil && meta != pinned {
+			release()
+			return nil, false
+		}
+	}
+	return release, true
+}
+
 // FlushUpTo flushes what memtables hold of the entries of an external log up to an index, and what came with it.
 // REQUIRES: these entries were applied.
 func (u *Upkeep) FlushUpTo(ctx context.Context, index uint64) error {
