@@ -81,10 +81,10 @@ func (w *BulkWriter) Put(key []row.Value, cells ...BulkCell) error {
 // mostly for milliseconds, other writes to rows between the first and the last one fail with ErrConflict.
 //
 // Commit fails with ErrConflict if the range has a row (an expired one counts until compactions may drop
-// it, see TableInfo.ExpiryWatermark), or a transaction holds a partition key of it, and with
-// ErrStreamExists if the table was given a stream, and with ErrFrozen or ErrDetached. After ErrPoisoned it is unknown whether the rows are there
-// until the store is opened again, and after ErrOutcomeUnknown they will be visible. A crash that keeps
-// the rows keeps all that was acknowledged before Commit was called, also with SyncNone.
+// it, see TableInfo.ExpiryWatermark), or a transaction holds a partition key of it, with ErrStreamExists if
+// the table was given a stream, and with ErrFrozen or ErrDetached. After ErrPoisoned it is unknown whether the
+// rows are there until the store is opened again, and after ErrOutcomeUnknown they will be visible. A crash
+// that keeps the rows keeps all that was acknowledged before Commit was called, also with SyncNone.
 func (w *BulkWriter) Commit(ctx context.Context) error {
 	if err := w.store.mayChange(ctx); err != nil {
 		return err

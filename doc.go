@@ -42,18 +42,18 @@
 // work. internal/recovery replays the log, internal/check verifies a closed store. internal/views decides
 // what readers see and compactions keep, internal/storeclock tells the time, cdc has the records of
 // streams. internal/load measures partitions, internal/balance decides which of them are split and merged,
-// and internal/rebalance does it. internal/ingest adds table files of sorted rows, and internal/spread
-// writes rows in any order by several workers. internal/external applies a log that another program keeps.
-// Package partition is one LSM tree; compaction and manifest are its shape, internal/tablefiles has its
-// open files, mvcc has the rules. Cells live in wal, memtable, sstable and valuefile. Package row is the
-// kernel: values, keys, cells, mutations; its values are part of
+// and internal/rebalance does it. internal/ingest adds table files of sorted rows, internal/transfer
+// those of another store, and internal/spread writes rows in any order by several workers.
+// internal/external applies a log that another program keeps. Package partition is one LSM tree; compaction
+// and manifest are its shape, internal/tablefiles has its open files, mvcc has the rules. Cells live in wal,
+// memtable, sstable and valuefile. Package row is the kernel: values, keys, cells, mutations; its values are part of
 // the API.
 //
 // The files of this package read well in this order: options.go and errors.go; store.go, which
 // opens and closes a store, with recovery.go, treeenv.go and background.go; the tables in table.go,
-// catalog.go, droptable.go and partitions.go; a write in change.go, update.go, outside.go,
+// catalog.go, droptable.go, partitions.go and moving.go; a write in change.go, update.go, outside.go,
 // batch.go, parallelwrite.go, bulk.go and transaction.go; a read in row.go, read.go, snapshot.go,
 // scan.go and parallel.go; the streams in stream.go and readstream.go; and what users rarely call
-// in sample.go, metrics.go, checkpoint.go, check.go, copy.go
-// and external.go.
+// in sample.go, metrics.go, checkpoint.go, check.go, copy.go and
+// external.go.
 package flagstone

@@ -2,7 +2,17 @@ package flagstone
 
 // Partitions that move to another store: see docs/moving.md.
 
-import "context"
+import (
+	"context"
+	"io"
+	"path/filepath"
+
+	"github.com/flagstone-db/flagstone/internal/table"
+	"github.com/flagstone-db/flagstone/internal/transfer"
+	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/row"
+)
 
 // Freeze refuses all later writes to a partition, whatever way they come: they fail with ErrFrozen, which
 // names the table, the range and the reason. Reads go on; the partition is not split or merged. It stays frozen
@@ -24,4 +34,125 @@ func (t *Table) Unfreeze(ctx context.Context, partition uint64) error {
 // partition with another id. Errors match ErrInvalid if the table has no such partition or it is not frozen.
 func (t *Table) Detach(ctx context.Context, partition uint64, reason string) error {
 	return t.store.describe(t.store.rebalancer.Detach(ctx, t.core, partition, reason))
+}
+
+// ExportOptions say what of a table is exported.
+type ExportOptions struct {
+	// Start and End bound the values of the first key column: Start is included, End excluded; the zero Value
+	// is unbounded.
+	Start, End row.Value
+	// Base is the fragment of an earlier export, whose files the receiver has: they are not listed again. nil
+	// lists all.
+	Base []byte
+}
+
+// Export is the files of a key range at one moment.
+type Export struct {
+	Dir string
+	// Fragment describes the range and its files to Store.Ingest. The file FRAGMENT in Dir has the same bytes.
+	Fragment []byte
+	Files    []ExportFile
+
+	fs vfs.FS
+}
+
+// ExportFile is a table or value file.
+type ExportFile struct {
+	Name     string // in Dir, and for Store.StageFile
+	Size     int64  // in bytes
+	Checksum uint64 // xxhash64 of all bytes
+	// Smallest and Largest are the first and the last primary key in a table file, which may lie outside of
+	// the range: only rows inside count. They are nil for a value file, which has values of table files.
+	Smallest, Largest []row.Value
+}
+
+// Export makes dir an export of a key range: the table files that hold everything that was written to it
+// before one moment, and a fragment that describes them. dir must be empty or not exist. Files are linked if
+// the file system can, else copied, and stay until Release, whatever the store does: compactions, splits,
+// DropTable, Close. Export flushes the whole store; writes go on meanwhile. Errors match ErrInvalid and
+// ErrDetached.
+func (t *Table) Export(ctx context.Context, dir string, opts ExportOptions) (*Export, error) {
+	s := t.store
+	err := s.mayChange(ctx)
+	var bounds [2][]byte
+	for i, at := range []row.Value{opts.Start, opts.End} {
+		if err == nil && at.Type() != 0 {
+			bounds[i], err = t.boundary(at)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if opts.Start.Type() != 0 && opts.Start.Equal(table.Smallest(opts.Start.Type())) {
+		bounds[0] = nil // where the first partition begins
+	}
+	fragment, files, err := s.mover.Export(ctx, t.core, dir, bounds[0], bounds[1], opts.Base)
+	if err != nil {
+		return nil, s.describe(err)
+	}
+	x := &Export{Dir: dir, Fragment: fragment, fs: s.fs}
+	for _, f := range files {
+		x.Files = append(x.Files, ExportFile(f))
+	}
+	return x, nil
+}
+
+// Open opens the file at a place in Files. The store may be closed meanwhile.
+func (x *Export) Open(file int) (io.ReadCloser, error) {
+	return transfer.Open(x.fs, filepath.Join(x.Dir, x.Files[file].Name))
+}
+
+// Release deletes Dir with the files. The store may be closed. What a process that has ended did not release is
+// deleted like any directory.
+func (x *Export) Release() error {
+	names := make([]string, len(x.Files))
+	for i, f := range x.Files {
+		names[i] = f.Name
+	}
+	return transfer.Release(x.fs, x.Dir, names)
+}
+
+// StageFile receives a file of an export for Ingest, with the figures of its ExportFile. When it returns nil the
+// file is durable. What is not ingested is deleted by DiscardStaged, and when the store is opened again. Errors
+// match ErrInvalid if the file is not what it was said to be.
+func (s *Store) StageFile(name string, size int64, checksum uint64, content io.Reader) error {
+	return s.work(func() error { return s.mover.Stage(name, size, checksum, content) })
+}
+
+// DiscardStaged deletes all staged files. REQUIRES: no StageFile or Ingest runs.
+func (s *Store) DiscardStaged() error { return s.work(s.mover.Clear) }
+
+// Ingest makes the rows of an export the store's, by one edit: after a crash all are there or none. All files
+// that the fragment names must have been staged; they are verified, block by block. The table must not be
+// there, or have the range detached and the same key columns and options. A new table gets the options of the
+// fragment, and is detached outside of the range. Rows keep their versions; later writes are newer. Snapshots
+// from before do not read the range (ErrDetached), and no stream has records of the rows. Errors match
+// ErrInvalid if the fragment, the files and the table do not fit together, and ErrCorrupt if the fragment is
+// damaged; then nothing has changed.
+func (s *Store) Ingest(ctx context.Context, fragment []byte) error {
+	if err := s.mayChange(ctx); err != nil {
+		return err
+	}
+	return s.describe(s.mover.Ingest(ctx, fragment))
+}
+
+// moverEnv implements transfer.Env.
+type moverEnv struct{ rebalanceEnv }
+
+func (e moverEnv) Flushed(ctx context.Context) (*manifest.State, func(), error) {
+	return e.pinFlushed(ctx)
+}
+
+func (e moverEnv) State() *manifest.State { return e.state() }
+
+func (e moverEnv) Find(name string) (*table.Table, error) {
+	if t := e.tables.current.Load().byName[name]; t != nil {
+		return t.core, nil
+	}
+	return nil, checkName(name)
+}
+
+func (e moverEnv) Create(edit *manifest.Edit, since uint64) error {
+	_, err := e.addTable(edit, since)
+	return err
 }

@@ -1,6 +1,7 @@
 package flagstone
 
 import (
+	"errors"
 	"path/filepath"
 
 	"github.com/flagstone-db/flagstone/internal/external"
@@ -16,7 +17,7 @@ func (s *Store) recover() error {
 	s.issued.Raise(state.IssuedMillis)
 	inventory, err := manifest.CheckFiles(s.fs, s.dir, state)
 	if err == nil && !s.opts.ReadOnly {
-		err = s.manifest.ClearFiles(inventory)
+		err = errors.Join(s.manifest.ClearFiles(inventory), s.mover.Clear())
 	}
 	if err != nil {
 		return err

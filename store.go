@@ -26,6 +26,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/storeclock"
 	"github.com/flagstone-db/flagstone/internal/table"
 	"github.com/flagstone-db/flagstone/internal/tablefiles"
+	"github.com/flagstone-db/flagstone/internal/transfer"
 	"github.com/flagstone-db/flagstone/internal/txn"
 	"github.com/flagstone-db/flagstone/internal/upkeep"
 	"github.com/flagstone-db/flagstone/internal/vfs"
@@ -72,6 +73,7 @@ type Store struct {
 	upkeep            *upkeep.Upkeep
 	rebalancer        *rebalance.Rebalancer
 	installer         *ingest.Installer
+	mover             *transfer.Mover
 
 	// merges is held, shared, while the outcome of a compaction is committed; a change of table
 	// options takes it exclusively.
@@ -245,6 +247,7 @@ func (s *Store) prepare() {
 	}
 	s.rebalancer = rebalance.New(parts, s.opts.balance())
 	s.installer = &ingest.Installer{Env: ingestEnv{rebalanceEnv{s}}, Trees: s.env, Pipeline: s.pipeline, Upkeep: s.upkeep}
+	s.mover = &transfer.Mover{Env: moverEnv{rebalanceEnv{s}}, Trees: s.env, Pipeline: s.pipeline, Rebalancer: s.rebalancer, Issued: s.issued}
 	s.tables.load(s, s.state())
 }
 
@@ -305,6 +308,7 @@ var descriptions = []struct {
 		return errors.Is(err, ingest.ErrNotEmpty) || errors.Is(err, partition.ErrOccupied)
 	}},
 	{ErrNotStore, func(err error) bool { return errors.Is(err, manifest.ErrNotStore) }},
+	{ErrInvalid, func(err error) bool { return errors.Is(err, transfer.ErrRefused) }},
 	{ErrCorrupt, func(err error) bool {
 		return errors.Is(err, wal.ErrCorrupt) || errors.Is(err, sstable.ErrCorrupt) || errors.Is(err, manifest.ErrCorrupt) ||
 			errors.Is(err, valuefile.ErrCorrupt) || errors.Is(err, outfile.ErrNotWritten)

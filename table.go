@@ -151,10 +151,10 @@ func (s *Store) creation(spec *TableSpec, like *table.Table) (*manifest.Edit, er
 	if s.tables.current.Load().byName[spec.Name] != nil {
 		return nil, fmt.Errorf("%w: %q", ErrTableExists, spec.Name)
 	}
-	if strings.HasPrefix(spec.Name, cdc.HiddenPrefix) {
-		return nil, fmt.Errorf("%w: table name %q: such names are the store's own", ErrInvalid, spec.Name)
-	}
 	options, err := spec.Options.fill()
+	if own := checkName(spec.Name); own != nil {
+		return nil, own
+	}
 	if err == nil {
 		err = spec.Stream.check()
 	}
@@ -188,10 +188,6 @@ func (s *Store) creation(spec *TableSpec, like *table.Table) (*manifest.Edit, er
 
 // createTable makes a table as creation describes it, which it changes. REQUIRES: tables is held.
 func (s *Store) createTable(e *manifest.Edit) (*Table, error) {
-	// Without this sync, a change of the catalogue could survive earlier writes.
-	if err := s.sync(); err != nil {
-		return nil, err
-	}
 	state, created := s.state(), e.Created
 	meta := created[0]
 	meta.ID, meta.CreatedMillis = state.NextTable, s.changeMillis()
@@ -202,21 +198,43 @@ func (s *Store) createTable(e *manifest.Edit) (*Table, error) {
 		next := state.NextPartition + uint64(len(meta.Partitions))
 		created[1] = newLogMeta(meta.ID+1, next, meta.ID, s.pipeline.LastSeq(), specOf(created[1]), meta.CreatedMillis)
 	}
+	return s.addTable(e, 0)
+}
+
+// checkName refuses names that the store uses itself.
+func checkName(table string) error {
+	if strings.HasPrefix(table, cdc.HiddenPrefix) {
+		return fmt.Errorf("%w: table name %q: such names are the store's own", ErrInvalid, table)
+	}
+	return nil
+}
+
+// addTable makes the table of an edit, with its change log if it has one. Views below a sequence number do not
+// show it. REQUIRES: tables is held.
+func (s *Store) addTable(e *manifest.Edit, since uint64) (*Table, error) {
+	// Without this sync, a change of the catalogue could survive earlier writes.
+	if err := s.sync(); err != nil {
+		return nil, err
+	}
+	name := e.Created[0].Name
 	state, err := s.commitEdit(e)
 	if errors.Is(err, manifest.ErrInvalidEdit) {
-		err = fmt.Errorf("%w: table %q: %w", ErrInvalid, meta.Name, err)
+		err = fmt.Errorf("%w: table %q: %w", ErrInvalid, name, err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	t := newTable(s, state.Table(meta.ID))
+	t := newTable(s, state.Table(e.Created[0].ID))
+	for _, tree := range t.core.Trees() {
+		tree.CameAt(since)
+	}
 	s.tables.change(func(c *catalog) {
 		c.add(t)
-		if len(created) > 1 {
-			c.add(newTable(s, state.Table(meta.ID+1)))
+		for _, log := range e.Created[1:] {
+			c.add(newTable(s, state.Table(log.ID)))
 		}
 	})
-	s.opts.Logger.Info("table created", "table", meta.Name, "id", t.core.ID)
+	s.opts.Logger.Info("table created", "table", name, "id", t.core.ID)
 	return t, nil
 }
 

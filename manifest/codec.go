@@ -49,6 +49,7 @@ type codec struct {
 
 	// The rest serves decoding only.
 	err  error  // the first one; it ends the decoding
+	room int    // how many more items lists may have; 0 is no bound
 	what string // the message, for errors
 	tag  uint64 // of the field, or of the last field if the codec is between fields
 }
@@ -154,6 +155,9 @@ func list[T any](c *codec, tag uint64, items *[]T, body func(*T)) {
 		more := c.field(tag, i < len(*items), func() {
 			if c.decoding {
 				*items = append(*items, *new(T))
+				if c.room--; c.room == 0 {
+					c.fail("too many items in lists")
+				}
 			}
 			body(&(*items)[i])
 		})

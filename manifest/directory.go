@@ -32,7 +32,7 @@ func Tighten(fsys vfs.FS, dir string) error {
 	names, err := fsys.List(dir)
 	for _, name := range names {
 		_, manifest := ParseManifestName(name)
-		if manifest || slices.Contains([]string{LockName, CurrentName, WALDir, TablesDir, ValuesDir}, name) {
+		if manifest || slices.Contains([]string{LockName, CurrentName, WALDir, TablesDir, ValuesDir, StagingDir}, name) {
 			err = errors.Join(err, fsys.Restrict(filepath.Join(dir, name)))
 		}
 	}

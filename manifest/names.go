@@ -21,6 +21,7 @@ import (
 //	wal/                 segments of the log, named by package wal
 //	sst/00/000123.sst    table files, by number
 //	val/00/000124.val    value files, by number
+//	staging/             files of another store that are to become files of this one
 //
 // Numbers have at least six decimal digits, and no two files have the same. The directory of a
 // table or value file is bits 8 to 15 of its number in two hexadecimal digits. So 256
@@ -32,6 +33,7 @@ const (
 	WALDir      = "wal"
 	TablesDir   = "sst"
 	ValuesDir   = "val"
+	StagingDir  = "staging"
 
 	currentTempName = "CURRENT.tmp"
 )

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 
 	"github.com/flagstone-db/flagstone/internal/balance"
 	"github.com/flagstone-db/flagstone/internal/executor"
@@ -87,11 +88,14 @@ func (r *Rebalancer) carryOut(tables map[uint64]*table.Table, plan balance.Plan)
 	}
 }
 
-// failed logs why a split or merge failed that was planned for a reason, unless the users of the table or
-// the store have made it impossible meanwhile, or the owner of an external log has refused it: only one of the
-// replicas may write to it.
+// expected are the errors of a planned split or merge that users of the table or the store have made impossible
+// meanwhile.
+var expected = []error{ErrBusy, table.ErrFrozen, table.ErrDetached, table.ErrNotFound, table.ErrClosed}
+
+// failed logs why a split or merge failed that was planned for a reason, unless that was to be expected, or the
+// owner of an external log has refused it: only one of the replicas may write to it.
 func (r *Rebalancer) failed(t *table.Table, partition uint64, why string, err error) {
-	if err != nil && r.Propose == nil && !errors.Is(err, ErrBusy) && !errors.Is(err, table.ErrFrozen) && !errors.Is(err, table.ErrDetached) && !errors.Is(err, table.ErrNotFound) && !errors.Is(err, table.ErrClosed) {
+	if err != nil && r.Propose == nil && !slices.ContainsFunc(expected, func(e error) bool { return errors.Is(err, e) }) {
 		r.Logger.Error("cannot split or merge a partition", "table", t.Name, "partition", partition, "why", why, "error", err)
 	}
 }

@@ -3,6 +3,7 @@ package rebalance
 // What is done to partitions whose rows move to another store or come from one.
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -108,4 +109,63 @@ func detached(p *manifest.Partition, id, after uint64, reason string) *manifest.
 		ID: id, Start: p.Start, End: p.End, Epoch: p.Epoch + 1, FlushedSeq: after, Cut: p.UserCut(),
 		Service: manifest.Detached, Reason: reason,
 	}
+}
+
+// Arrival is neighbouring partitions of another store, whose files are in place under numbers of this one.
+type Arrival struct {
+	Partitions []*manifest.Partition // in ascending order; ids and epochs do not matter
+	Since      uint64                // views below it do not show them: see table.Readable
+	Edit       manifest.Edit         // what is committed with them
+}
+
+// Receive makes partitions of another store the table's, by one edit. They replace detached partitions, of which
+// the rest stays. REQUIRES: everything up to Since is visible, and it is at least every sequence number in the
+// files; their range is detached; no table is made, changed or dropped meanwhile.
+func (r *Rebalancer) Receive(t *table.Table, a *Arrival) error {
+	start, end := a.Partitions[0].Start, a.Partitions[len(a.Partitions)-1].End
+	x := &exchange{
+		table: t, old: slices.Clone(t.Partitions.Load().Between(start, end)), divide: a.divide, edit: a.Edit, since: a.Since,
+		// What was worked out before, from other rows or an earlier time, is worked out again.
+		begin: func() { t.Era.Store(&table.Era{Options: t.Era.Load().Options}) },
+	}
+	err := r.replace(x)
+	if err == nil {
+		r.Logger.Info("partitions received", "table", t.Name, "old", ids(x.old), "new", ids(x.made))
+	}
+	return err
+}
+
+// Cover makes the entries of a new table with the partitions, with ids from id on. It is detached outside of
+// them. Files are complete up to the sequence number flushed.
+func (a *Arrival) Cover(id, flushed uint64) []*manifest.Partition {
+	return a.divide([]*manifest.Partition{{Service: manifest.Detached, Reason: "it was never in this store"}}, id, flushed)
+}
+
+// divide makes the entries of the partitions, and of what is left of the detached ones on both sides.
+func (a *Arrival) divide(old []*manifest.Partition, id, after uint64) (made []*manifest.Partition) {
+	first, last, epoch := old[0], old[len(old)-1], uint64(0)
+	for _, p := range old {
+		epoch = max(epoch, p.Epoch)
+	}
+	add := func(p *manifest.Partition) {
+		p.ID, p.Epoch, p.FlushedSeq = id+uint64(len(made)), max(p.Epoch, epoch)+1, after
+		made = append(made, p)
+	}
+	low, high := a.Partitions[0].Start, a.Partitions[len(a.Partitions)-1].End
+	if !bytes.Equal(first.Start, low) {
+		rest := detached(first, 0, 0, first.Reason)
+		rest.End = low
+		add(rest)
+	}
+	for _, p := range a.Partitions {
+		arrived := *p
+		arrived.Cut = p.Cut || p.UserCut() || bytes.Equal(p.Start, first.Start) && first.UserCut()
+		add(&arrived)
+	}
+	if !bytes.Equal(last.End, high) {
+		rest := detached(last, 0, 0, last.Reason)
+		rest.Start, rest.Cut = high, false
+		add(rest)
+	}
+	return made
 }

@@ -1,0 +1,162 @@
+package transfer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/flagstone-db/flagstone/internal/commit"
+	"github.com/flagstone-db/flagstone/internal/outfile"
+	"github.com/flagstone-db/flagstone/internal/table"
+	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// fragmentName is the file of an export that has the fragment.
+const fragmentName = "FRAGMENT"
+
+// File is a file of an export.
+type File struct {
+	Name              string
+	Size              int64
+	Checksum          uint64      // xxhash64 of all bytes
+	Smallest, Largest []row.Value // primary keys in a table file; nil for a value file
+}
+
+// Export makes dir an export of the keys of a table from low, included, to high, excluded; nil is unbounded.
+// dir must be empty or not exist; it is complete or empty at every moment. Files that the fragment base, which
+// may be nil, names too are left out. Files are linked, or copied if the file system cannot link them. Errors
+// match commit.ErrInvalid and table.ErrDetached.
+func (m *Mover) Export(ctx context.Context, t *table.Table, dir string, low, high, base []byte) (fragment []byte, files []File, err error) {
+	if dir == "" || len(high) > 0 && bytes.Compare(low, high) >= 0 {
+		return nil, nil, fmt.Errorf("%w: export of table %q from %x to %x into directory %q", commit.ErrInvalid, t.Name, low, high, dir)
+	}
+	has := map[string]bool{}
+	if base != nil {
+		f, err := manifest.DecodeFragment(base)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, name := range names(f) {
+			has[name] = true
+		}
+	}
+	err = m.Env.Work(func() error {
+		state, release, err := m.Env.Flushed(ctx)
+		if err != nil {
+			return err
+		}
+		defer release()
+		if err := t.Gone(); err != nil {
+			return err
+		}
+		f, detached := state.Fragment(t.ID, low, high)
+		if detached != nil {
+			return fmt.Errorf("%w: table %q, partition %d: %s", table.ErrDetached, t.Name, detached.ID, detached.Reason)
+		}
+		if fragment = f.Append(nil); len(fragment) > manifest.MaxFragmentBytes {
+			return fmt.Errorf("%w: the fragment of table %q would have %d bytes, at most %d: export a smaller range",
+				commit.ErrInvalid, t.Name, len(fragment), manifest.MaxFragmentBytes)
+		}
+		return vfs.BuildDir(m.Trees.FS, dir, func(partial string) error {
+			x := export{m: m, ctx: ctx, dir: partial, has: has}
+			err := x.all(f, fragment)
+			files = x.files
+			return err
+		})
+	})
+	return fragment, files, err
+}
+
+// export is an export that is being made.
+type export struct {
+	m     *Mover
+	ctx   context.Context
+	dir   string
+	has   map[string]bool // names to leave out
+	files []File
+}
+
+func (x *export) all(f *manifest.Fragment, fragment []byte) error {
+	columns := len(f.Table.Key)
+	for _, t := range f.Files() {
+		file := File{Name: name(t.UniqueID, tableSuffix), Size: t.Size, Checksum: t.Checksum}
+		var err error
+		if file.Smallest, err = row.DecodeKey(t.Smallest, columns); err == nil {
+			file.Largest, err = row.DecodeKey(t.Largest, columns)
+		}
+		if err == nil {
+			err = x.add(file, manifest.TableName(t.Number))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, v := range f.Values {
+		file, path := File{Name: name(v.UniqueID, valueSuffix), Size: v.Size}, manifest.ValueName(v.Number)
+		if x.has[file.Name] {
+			continue
+		}
+		var err error
+		if file.Checksum, err = checksum(x.m.Trees.FS, filepath.Join(x.m.Trees.Dir, path)); err == nil {
+			err = x.add(file, path)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	_, err := outfile.WriteFile(x.m.Trees.FS, filepath.Join(x.dir, fragmentName), bytes.NewReader(fragment))
+	return err
+}
+
+// add adds a file of the store.
+func (x *export) add(file File, path string) error {
+	if err := x.ctx.Err(); err != nil || x.has[file.Name] {
+		return err
+	}
+	x.files = append(x.files, file)
+	return outfile.Link(x.m.Trees.FS, filepath.Join(x.m.Trees.Dir, path), filepath.Join(x.dir, file.Name))
+}
+
+// Release deletes an export with these files, if it exists.
+func Release(fsys vfs.FS, dir string, names []string) error {
+	err := removeFiles(fsys, dir, append(names, fragmentName))
+	if failed := fsys.RemoveDir(dir); !errors.Is(failed, fs.ErrNotExist) {
+		err = errors.Join(err, failed)
+	}
+	return err
+}
+
+// checksum is the xxhash64 of a file.
+func checksum(fsys vfs.FS, path string) (uint64, error) {
+	f, err := Open(fsys, path)
+	if err != nil {
+		return 0, err
+	}
+	digest := xxhash.New()
+	_, err = io.Copy(digest, f)
+	return digest.Sum64(), errors.Join(err, f.Close())
+}
+
+// Open opens a file for reading from front to back.
+func Open(fsys vfs.FS, path string) (io.ReadCloser, error) {
+	f, err := fsys.Open(path, vfs.OpenOptions{Sequential: true})
+	if err != nil {
+		return nil, err
+	}
+	size, err := f.Size()
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.NewSectionReader(f, 0, size), f}, nil
+}

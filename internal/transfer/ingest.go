@@ -1,0 +1,161 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"github.com/flagstone-db/flagstone/internal/commit"
+	"github.com/flagstone-db/flagstone/internal/rebalance"
+	"github.com/flagstone-db/flagstone/internal/storeclock"
+	"github.com/flagstone-db/flagstone/internal/table"
+	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/partition"
+)
+
+// ErrRefused: what came from another store is not what it was said to be, or does not fit the store.
+var ErrRefused = errors.New("transfer: refused")
+
+func refused(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrRefused}, args...)...)
+}
+
+// maxLeadMillis is how far the clock of a store may be ahead whose rows are ingested: the clock of this one is
+// raised to it.
+const maxLeadMillis = 24 * 3600 * 1000
+
+// Env is what a mover needs of its store.
+type Env interface {
+	// Change calls f while no table is made, changed or dropped.
+	Change(ctx context.Context, f func() error) error
+	// Work calls f, which changes files, unless the store takes no writes.
+	Work(f func() error) error
+	// Flushed flushes everything and returns a state that has what was written before one moment. Its files
+	// stay until release is called.
+	Flushed(ctx context.Context) (state *manifest.State, release func(), err error)
+	// State is the present state of the manifest.
+	State() *manifest.State
+	// Find returns the table with a name, nil if there is none. It fails if no table may have that name.
+	Find(name string) (*table.Table, error)
+	// Create makes the table of an edit. Views below a sequence number do not show it. REQUIRES: within
+	// Change.
+	Create(e *manifest.Edit, since uint64) error
+}
+
+// Mover exports from a store and ingests into it. Its methods are safe for concurrent use.
+type Mover struct {
+	Env        Env
+	Trees      *partition.Env
+	Pipeline   *commit.Pipeline
+	Rebalancer *rebalance.Rebalancer
+	Issued     *storeclock.Issued
+
+	partial atomic.Uint64 // staged files begun
+}
+
+// Ingest makes the rows of a fragment the store's, by one edit of the manifest, when all its files are staged.
+// The table must not exist, or have the range detached. Errors match ErrRefused and manifest.ErrCorrupt; then
+// nothing was changed.
+func (m *Mover) Ingest(ctx context.Context, fragment []byte) error {
+	f, err := manifest.DecodeFragment(fragment)
+	if err != nil {
+		return err
+	}
+	if now := m.Issued.Millis(); f.IssuedMillis > now+maxLeadMillis {
+		return refused("the last write of the fragment was made at %d ms, now is %d", f.IssuedMillis, now)
+	}
+	return m.Env.Work(func() error {
+		if _, err := m.target(f); err != nil {
+			return err
+		}
+		files, err := m.adopt(ctx, f)
+		if err != nil {
+			return err
+		}
+		err = m.Env.Change(ctx, func() error { return m.install(ctx, f, files) })
+		switch {
+		case err == nil:
+			_ = removeFiles(m.Trees.FS, m.staged(""), names(f)) // else the next Open does
+		case m.Pipeline.Failed() == nil: // else the manifest may name the files
+			files.discard()
+		}
+		return err
+	})
+}
+
+// target finds the table to which a fragment goes, nil if it is to be made.
+func (m *Mover) target(f *manifest.Fragment) (*table.Table, error) {
+	t, err := m.Env.Find(f.Table.Name)
+	if err != nil || t == nil {
+		return nil, err
+	}
+	meta := t.Meta()
+	if meta == nil {
+		return nil, t.Gone()
+	}
+	if !slices.Equal(meta.Key, f.Table.Key) || meta.Options != f.Table.Options {
+		return nil, refused("table %q has the key %v and the options %+v, the fragment has %v and %+v",
+			t.Name, meta.Key, meta.Options, f.Table.Key, f.Table.Options)
+	}
+	for _, tree := range t.Partitions.Load().Between(f.Range()) {
+		if held := tree.Held(); held == nil || held.Service != manifest.Detached {
+			return nil, refused("table %q: partition %d is not detached", t.Name, tree.ID())
+		}
+	}
+	return t, nil
+}
+
+// install makes adopted files those of partitions. REQUIRES: within Change.
+func (m *Mover) install(ctx context.Context, f *manifest.Fragment, files *adoption) error {
+	t, err := m.target(f)
+	if err != nil {
+		return err
+	}
+	// Readers of the new trees see all that is in the files, and later writes are newer.
+	m.Issued.Raise(f.IssuedMillis)
+	err = m.Pipeline.Cut(f.LastSeq, func(uint64) error { return nil }, func() {})
+	if err == nil {
+		_, _, err = m.Pipeline.Barrier(ctx, m.Issued.Micros())
+	}
+	if err != nil {
+		return err
+	}
+	a := rebalance.Arrival{Partitions: files.partitions, Since: m.Pipeline.Visible()}
+	state, from, id := m.Env.State(), f.Table, uint64(0)
+	if t == nil {
+		id = state.NextTable
+		meta := *from
+		meta.ID, meta.CreatedMillis = id, m.Issued.Millis()
+		meta.Partitions = a.Cover(state.NextPartition, f.LastSeq)
+		a.Edit.Created = []*manifest.Table{&meta}
+	} else {
+		id = t.ID
+		a.Edit = inherited(t.Meta(), from)
+	}
+	for _, v := range files.values {
+		a.Edit.Values = append(a.Edit.Values, manifest.ValueAddition{Table: id, File: v})
+	}
+	if t == nil {
+		return m.Env.Create(&a.Edit, a.Since)
+	}
+	return m.Rebalancer.Receive(t, &a)
+}
+
+// inherited is the edit by which a table takes over what holds for the rows of another one with the same
+// options.
+func inherited(t, from *manifest.Table) (e manifest.Edit) {
+	if from.LargestOffset > t.LargestOffset { // it rises with an option that the table has for a moment
+		larger := t.Options
+		larger.MaxVersionOffsetSeconds = from.LargestOffset
+		for _, o := range []manifest.TableOptions{larger, t.Options} {
+			e.Altered = append(e.Altered, manifest.Alteration{Table: t.ID, Options: o, Annotations: t.Annotations})
+		}
+	}
+	e.Watermarks = []manifest.Watermark{{Table: t.ID, Cutoff: from.Watermark}}
+	for _, l := range from.PastLimits {
+		e.PastLimits = append(e.PastLimits, manifest.TableLimit{Table: t.ID, PastLimit: l})
+	}
+	return e
+}
