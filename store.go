@@ -304,9 +304,7 @@ var descriptions = []struct {
 }{
 	{ErrNoSpace, vfs.IsNoSpace},
 	{ErrTooManyFiles, vfs.IsTooManyFiles},
-	{ErrConflict, func(err error) bool {
-		return errors.Is(err, ingest.ErrNotEmpty) || errors.Is(err, partition.ErrOccupied)
-	}},
+	{ErrConflict, func(err error) bool { return errors.Is(err, ingest.ErrNotEmpty) }},
 	{ErrNotStore, func(err error) bool { return errors.Is(err, manifest.ErrNotStore) }},
 	{ErrInvalid, func(err error) bool { return errors.Is(err, transfer.ErrRefused) }},
 	{ErrCorrupt, func(err error) bool {

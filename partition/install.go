@@ -4,7 +4,6 @@ package partition
 
 import (
 	"bytes"
-	"errors"
 	"path/filepath"
 	"slices"
 
@@ -17,24 +16,14 @@ import (
 // Load is table files, and the value files that they refer to, that no partition lists yet. They are
 // complete in the store's directory, under numbers of Manifest.NextFile, and durable with their names.
 type Load struct {
-	// Levels has the files as a partition lists them.
-	Levels compaction.Levels
+	// Files have disjoint ranges, in ascending order. All cells have the sequence number 1; an installation
+	// gives them another one.
+	Files  []*manifest.FileMeta
 	Values []*manifest.ValueFile
-	// Unnumbered says that all cells have the sequence number 1, and that the files are of the last level.
-	// An installation gives all cells one number, and a tree may list the files at a higher level. Otherwise
-	// cells and files keep number and level.
-	Unnumbered bool
 }
 
-// ErrOccupied says that files of a tree have cells in the range of numbered files, which could be newer
-// or older ones.
-var ErrOccupied = errors.New("partition: table files have cells of deleted rows in the range; compact it first")
-
-// files are the table files of all levels.
-func (l *Load) files() []*manifest.FileMeta { return allFiles(&l.Levels) }
-
 // Range is the smallest range of keys that has all rows: end is excluded. REQUIRES: there are files.
-func (l *Load) Range() (low, end []byte) { return rangeOf(l.files()) }
+func (l *Load) Range() (low, end []byte) { return rangeOf(l.Files) }
 
 func rangeOf(files []*manifest.FileMeta) (low, end []byte) {
 	first := slices.MinFunc(files, func(f, g *manifest.FileMeta) int { return bytes.Compare(f.Smallest, g.Smallest) })
@@ -42,18 +31,10 @@ func rangeOf(files []*manifest.FileMeta) (low, end []byte) {
 	return first.Smallest, append(bytes.Clone(last.Largest), 0)
 }
 
-// LargestSeq is the largest sequence number in the files.
-func (l *Load) LargestSeq() (seq uint64) {
-	for _, f := range l.files() {
-		seq = max(seq, f.LargestSeq)
-	}
-	return seq
-}
-
 // Discard deletes the files. One that cannot be deleted is an orphan, which the next Open removes.
 // REQUIRES: the manifest does not name them.
 func (l *Load) Discard(env *Env) {
-	for _, f := range l.files() {
+	for _, f := range l.Files {
 		env.FS.Remove(filepath.Join(env.Dir, manifest.TableName(f.Number)))
 	}
 	for _, v := range l.Values {
@@ -71,34 +52,29 @@ type Placed struct {
 }
 
 // Place chooses the levels for the files of a load in trees, which cover its range. A tree lists the files
-// that may have rows of it. They must lie below everything newer and above everything older that has rows in common
-// with them. The caller knows that the range has no visible row and nothing in memory; what may be left are
-// cells of deleted or expired rows. Place reads a block of each file that reaches across the range. Errors
-// match ErrOccupied.
+// that may have rows of it. The caller knows that the range has no visible row and nothing in memory; what may
+// be left are cells of deleted or expired rows. Place reads a block of each file that reaches across the range.
 func (l *Load) Place(trees []*Tree) (*Placed, error) {
 	p := &Placed{load: l, trees: trees}
 	for _, t := range trees {
-		for level, files := range l.Levels {
-			files = slices.DeleteFunc(slices.Clone(files), func(f *manifest.FileMeta) bool { return !t.overlaps(f) })
-			if len(files) == 0 {
-				continue
-			}
-			at, err := t.levelFor(files, level, l.Unnumbered)
-			if err != nil {
-				return nil, err
-			}
-			for _, f := range files {
-				p.added = append(p.added, manifest.Addition{Partition: t.id, Level: at, File: f})
-			}
+		files := slices.DeleteFunc(slices.Clone(l.Files), func(f *manifest.FileMeta) bool { return !t.overlaps(f) })
+		if len(files) == 0 {
+			continue
+		}
+		level, err := t.levelFor(files)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range files {
+			p.added = append(p.added, manifest.Addition{Partition: t.id, Level: level, File: f})
 		}
 	}
 	return p, nil
 }
 
-// levelFor chooses the level for files of a load's level. Unnumbered files are newer than all that
-// is there: they go to the deepest level that has no file in the way, and below which nothing newer can
-// be; or to level 0, whose files lie over each other.
-func (t *Tree) levelFor(files []*manifest.FileMeta, level int, unnumbered bool) (int, error) {
+// levelFor chooses the level for files of a load, which are newer than all that is there: the deepest one that
+// has no file in the way, and below which nothing newer can be; or level 0, whose files lie over each other.
+func (t *Tree) levelFor(files []*manifest.FileMeta) (int, error) {
 	s := t.pin()
 	defer s.unref()
 	low, end := rangeOf(files)
@@ -108,18 +84,13 @@ func (t *Tree) levelFor(files []*manifest.FileMeta, level int, unnumbered bool) 
 		switch {
 		case err != nil:
 			return 0, err
-		case unnumbered && (holds || at > level):
+		case holds:
 			return deepest, nil
-		case !unnumbered && (holds || meets && at == level && at > 0):
-			return 0, ErrOccupied
-		case !meets && at <= level:
+		case !meets:
 			deepest = at
 		}
 	}
-	if unnumbered {
-		return deepest, nil
-	}
-	return level, nil
+	return deepest, nil
 }
 
 // within reports whether files of a level reach into a range, and whether one holds a row of it.
@@ -145,20 +116,18 @@ func within(files []*tablefiles.File, low, end []byte) (meets, holds bool, err e
 	return meets, false, nil
 }
 
-// Edit returns the edit that adds the files. seq is the sequence number of the cells of an unnumbered load.
+// Edit returns the edit that adds the files, with seq as the sequence number of their cells.
 func (p *Placed) Edit(seq uint64) *manifest.Edit {
 	var e manifest.Edit
 	numbered := map[*manifest.FileMeta]*manifest.FileMeta{}
 	for _, a := range p.added {
-		if p.load.Unnumbered {
-			if numbered[a.File] == nil {
-				f := *a.File
-				f.SeqOffset = seq - f.LargestSeq
-				f.SmallestSeq, f.LargestSeq = f.SmallestSeq+f.SeqOffset, seq
-				numbered[a.File] = &f
-			}
-			a.File = numbered[a.File]
+		if numbered[a.File] == nil {
+			f := *a.File
+			f.SeqOffset = seq - f.LargestSeq
+			f.SmallestSeq, f.LargestSeq = f.SmallestSeq+f.SeqOffset, seq
+			numbered[a.File] = &f
 		}
+		a.File = numbered[a.File]
 		e.Added = append(e.Added, a)
 	}
 	for _, v := range p.load.Values {
@@ -207,7 +176,7 @@ func (t *Tree) Changed(low, end []byte, seq uint64) (bool, error) {
 	return holds, err
 }
 
-// Build makes an unnumbered load of one table file. rows writes the rows, at least one, in key order. After an
+// Build makes a load of one table file. rows writes the rows, at least one, in key order. After an
 // error there are no files.
 func Build(env *Env, rows func(w compaction.TableWriter) error) (*Load, error) {
 	o := newOutput(env, true)
@@ -231,15 +200,11 @@ func Build(env *Env, rows func(w compaction.TableWriter) error) (*Load, error) {
 		return nil, err
 	}
 	env.Work.Loaded.Add(o.written())
-	load := &Load{Values: o.values.metas, Unnumbered: true}
-	load.Levels[manifest.NumLevels-1] = o.metas
-	return load, nil
+	return &Load{Files: o.metas, Values: o.values.metas}, nil
 }
 
 // Append adds the files of a load whose rows lie behind those of l.
 func (l *Load) Append(next *Load) {
-	for level, files := range next.Levels {
-		l.Levels[level] = append(l.Levels[level], files...)
-	}
+	l.Files = append(l.Files, next.Files...)
 	l.Values = append(l.Values, next.Values...)
 }

@@ -56,9 +56,9 @@ type Installer struct {
 // visible row. While the files are added, other writers of the range fail; those of other rows go on. When it
 // returns nil, the rows are durable and visible to every later read, and a view that was opened before
 // sees none of them. A crash that keeps them keeps all that was acknowledged before the call. Errors match
-// ErrNotEmpty, ErrStream, those of table.Table.Writable, partition.ErrOccupied, those of Env, and of commit.Pipeline.Barrier, after which the
-// files are installed and will become visible. After other errors the files are deleted, unless the manifest may
-// name them.
+// ErrNotEmpty, ErrStream, those of table.Table.Writable, of Env, and of commit.Pipeline.Barrier, after which
+// the files are installed and will become visible. After other errors the files are deleted, unless the
+// manifest may name them.
 func (in *Installer) Install(ctx context.Context, t *table.Table, load *partition.Load) error {
 	named, err := in.hold(ctx, t, load)
 	if err == nil || named {
@@ -191,7 +191,7 @@ func (in *Installer) install(ctx context.Context, t *table.Table, load *partitio
 		if err != nil {
 			return err
 		}
-		err = in.Pipeline.Cut(load.LargestSeq(), func(after uint64) error {
+		err = in.Pipeline.Cut(0, func(after uint64) error {
 			state, err := in.Env.Edit(placed.Edit(after))
 			named = err == nil || errors.Is(err, commit.ErrPoisoned)
 			if err == nil {

@@ -50,7 +50,6 @@ var (
 // NewWriter begins a load of a table. Files are built by so many workers, of pieces of so many bytes.
 func NewWriter(in *Installer, t *table.Table, workers, pieceBytes int) (*Writer, error) {
 	w := &Writer{in: in, table: t, workers: workers, size: pieceBytes}
-	w.load.Unnumbered = true
 	if t.Log.Load() != nil {
 		return nil, fmt.Errorf("%w: table %q", ErrStream, t.Name)
 	}
