@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -705,4 +706,54 @@ func TestAReplicaFollowsABusyLeader(t *testing.T) {
 	}
 	m := stores[0].Metrics()
 	t.Logf("%d entries, %d splits, %d merges, durable up to %d", len(l.entries), m.Splits, m.Merges, stores[0].DurableIndex())
+}
+
+// TestS15_AReplicaGoesOnAfterAFullDisk lets calls of the file system fail while a replica applies entries. The owner repeats
+// them, and opens the store again if it has stopped.
+func TestS15_AReplicaGoesOnAfterAFullDisk(t *testing.T) {
+	h := recorded(t, rand.Uint64(), 150)
+	failed, stopped := 0, 0
+	for round := range 1 + shorter(24) {
+		f := h.follower(smallStores(), uint64(round))
+		wantError(t, "Close", f.store.Close(), nil)
+		fault := vfs.NewFault(f.fs, 1)
+		f.openOn(fault)
+		for i, e := range h.log.entries {
+			if f.rng.IntN(10) == 0 {
+				fault.Add(vfs.Rule{Ops: vfs.OpMutating, Nth: 1 + f.rng.Int64N(20), Times: 1 + f.rng.Int64N(3), Action: vfs.FailWith(syscall.ENOSPC)})
+			}
+			if f.rng.IntN(4) == 0 {
+				f.exec.RunAll()
+			}
+			for attempt := 0; ; attempt++ {
+				_, err := f.store.ApplyEntries(ctx(), h.log.entries[:i+1])
+				if err == nil {
+					break
+				}
+				if failed++; attempt > 0 {
+					fault.Clear()
+				}
+				if attempt > 3 {
+					t.Fatalf("entry %d: %v", e.Index, err)
+				}
+				if errors.Is(err, ErrPoisoned) {
+					stopped++
+					fault.Clear()
+					f.store.Close()
+					f.openOn(fault)
+				}
+			}
+			f.compare()
+		}
+		fault.Clear()
+		f.store.Close()
+		f.openOn(fault)
+		f.apply(h.log.entries...)
+		f.compare()
+		f.store.Close()
+	}
+	t.Logf("%d failures, the store stopped %d times", failed, stopped)
+	if failed == 0 && !testing.Short() {
+		t.Error("nothing failed")
+	}
 }
