@@ -5,9 +5,11 @@ package flagstone
 
 import (
 	"context"
+	"errors"
 
 	"github.com/flagstone-db/flagstone/internal/external"
 	"github.com/flagstone-db/flagstone/internal/recovery"
+	"github.com/flagstone-db/flagstone/internal/transfer"
 	"github.com/flagstone-db/flagstone/manifest"
 )
 
@@ -45,6 +47,9 @@ var (
 	ErrFollower = external.ErrFollower
 	// ErrLogHole: entries of the external log that the store needs are missing.
 	ErrLogHole = external.ErrHole
+	// ErrNotStaged: a file of an export that is to be ingested was not staged; with an external log, on this
+	// replica. Stage it, and apply the entry again.
+	ErrNotStaged = transfer.ErrNotStaged
 	// ErrEntry: an entry of the external log is damaged, or was made by a newer version. The store
 	// takes no more entries.
 	ErrEntry = external.ErrEntry
@@ -104,6 +109,14 @@ type externalEnv struct{ rebalanceEnv }
 func (e externalEnv) Replayed() map[uint64]recovery.Table { return e.tables.current.Load().replayed() }
 
 func (e externalEnv) State() *manifest.State { return e.state() }
+
+func (e externalEnv) Ingest(ctx context.Context, f *manifest.Fragment, millis int64) (result, err error) {
+	err = e.mover.Ingest(ctx, f, millis)
+	if errors.Is(err, transfer.ErrUnfit) {
+		return err, nil
+	}
+	return nil, err
+}
 
 func (e externalEnv) Execute(ctx context.Context, kind external.Kind, edit *manifest.Edit) error {
 	return e.change(ctx, func() error {

@@ -162,7 +162,7 @@ func (h *logHistory) write() error {
 	case n < 18: // as the balancer does
 		key, err := t.boundary(at)
 		if err == nil {
-			err = h.store.external.Replace(ctx(), t.core, rebalance.Cut{At: key, Merge: rng.IntN(2) == 0})
+			err = h.store.external.Rebalance(ctx(), t.core, rebalance.Change{At: key, Merge: rng.IntN(2) == 0})
 		}
 		return err
 	case n < 34:

@@ -510,7 +510,7 @@ func TestS11_CommandsAnswerWithWhatTheStateAllows(t *testing.T) {
 	// A cut that a user asks for where the store has made one is marked, and only a user takes it away.
 	byItself := func(merge bool) error {
 		key, err := table.boundary(row.String("m"))
-		return errors.Join(err, r.store.external.Replace(ctx(), table.core, rebalance.Cut{At: key, Merge: merge}))
+		return errors.Join(err, r.store.external.Rebalance(ctx(), table.core, rebalance.Change{At: key, Merge: merge}))
 	}
 	cuts := func() (cuts []bool) {
 		for _, p := range table.Partitions() {

@@ -127,13 +127,23 @@ func (s *Store) DiscardStaged() error { return s.work(s.mover.Clear) }
 // there, or have the range detached and the same key columns and options. A new table gets the options of the
 // fragment, and is detached outside of the range. Rows keep their versions; later writes are newer. Snapshots
 // from before do not read the range (ErrDetached), and no stream has records of the rows. Errors match
-// ErrInvalid if the fragment, the files and the table do not fit together, and ErrCorrupt if the fragment is
-// damaged; then nothing has changed.
+// ErrInvalid if the fragment, the files and the table do not fit together, ErrNotStaged too if a file is not
+// there, and ErrCorrupt if the fragment is damaged; then nothing has changed.
 func (s *Store) Ingest(ctx context.Context, fragment []byte) error {
 	if err := s.mayChange(ctx); err != nil {
 		return err
 	}
-	return s.describe(s.mover.Ingest(ctx, fragment))
+	f, err := manifest.DecodeFragment(fragment)
+	switch {
+	case err != nil:
+	case s.external == nil:
+		err = s.mover.Ingest(ctx, f, s.changeMillis())
+	default: // what is in the log must not fail
+		if err = s.mover.Verify(ctx, f, s.issued.Millis()); err == nil {
+			err = s.external.Ingest(ctx, fragment)
+		}
+	}
+	return s.describe(err)
 }
 
 // moverEnv implements transfer.Env.

@@ -243,7 +243,7 @@ func (s *Store) prepare() {
 		Env: rebalanceEnv{s}, Trees: s.env, Pipeline: s.pipeline, Upkeep: s.upkeep, Jobs: s.jobs, Clock: s.clock, Logger: s.opts.Logger,
 	}
 	if s.external != nil {
-		s.changeMillis, parts.Propose = s.external.Millis, s.external.Replace
+		s.changeMillis, parts.Propose = s.external.Millis, s.external.Rebalance
 	}
 	s.rebalancer = rebalance.New(parts, s.opts.balance())
 	s.installer = &ingest.Installer{Env: ingestEnv{rebalanceEnv{s}}, Trees: s.env, Pipeline: s.pipeline, Upkeep: s.upkeep}

@@ -39,6 +39,9 @@ type Env interface {
 	// Execute carries out a command that makes, alters or drops a table. After an error that matches neither
 	// table.ErrNotFound, commit.ErrInvalid nor manifest.ErrInvalidEdit, another call may carry it out.
 	Execute(ctx context.Context, kind Kind, e *manifest.Edit) error
+	// Ingest ingests a fragment at a time in milliseconds. result says why the state does not allow it; after
+	// err, another call may carry it out.
+	Ingest(ctx context.Context, f *manifest.Fragment, millis int64) (result, err error)
 	// State is that of the manifest.
 	State() *manifest.State
 }
@@ -96,7 +99,7 @@ func (l *Log) Follow(parts Parts, state *manifest.State) {
 			return l.send(ctx, AppendBatch(l.writer, fence, batch))
 		},
 		Fence: func(ctx context.Context) error {
-			return l.send(ctx, AppendCommand(Fence, l.writer, 0, l.Issued.Micros(), new(manifest.Edit)))
+			return l.send(ctx, AppendCommand(Fence, l.writer, 0, l.Issued.Micros(), manifest.AppendEdit(nil, new(manifest.Edit))))
 		},
 	})
 }
@@ -118,13 +121,28 @@ func (l *Log) send(ctx context.Context, payload []byte) error {
 // Command proposes the command that describe makes of the present catalogue, which does not change meanwhile. It
 // does so again if another command came first.
 func (l *Log) Command(ctx context.Context, kind Kind, describe func() (*manifest.Edit, error)) error {
+	return l.propose(ctx, kind, func() ([]byte, error) {
+		e, err := describe()
+		if err != nil {
+			return nil, err
+		}
+		return manifest.AppendEdit(nil, e), nil
+	})
+}
+
+// Ingest proposes to ingest a fragment, which is sound.
+func (l *Log) Ingest(ctx context.Context, fragment []byte) error {
+	return l.propose(ctx, Ingest, func() ([]byte, error) { return fragment, nil })
+}
+
+func (l *Log) propose(ctx context.Context, kind Kind, describe func() (body []byte, err error)) error {
 	for {
 		var payload []byte
 		err := l.Env.Change(ctx, func() error {
 			fence := l.Pipeline.At().Fence
-			e, err := describe()
+			body, err := describe()
 			if err == nil {
-				payload = AppendCommand(kind, l.writer, fence, l.Issued.Micros(), e)
+				payload = AppendCommand(kind, l.writer, fence, l.Issued.Micros(), body)
 			}
 			return err
 		})
@@ -137,13 +155,19 @@ func (l *Log) Command(ctx context.Context, kind Kind, describe func() (*manifest
 	}
 }
 
-// Replace proposes a split or merge of a table.
-func (l *Log) Replace(ctx context.Context, t *table.Table, c rebalance.Cut) error {
+// Rebalance proposes a change of a table's partitions.
+func (l *Log) Rebalance(ctx context.Context, t *table.Table, c rebalance.Change) error {
 	kind := Split
-	if c.Merge {
+	switch {
+	case c.Serve != nil:
+		kind = Serve
+	case c.Merge:
 		kind = Merge
 	}
 	return l.Command(ctx, kind, func() (*manifest.Edit, error) {
+		if c.Serve != nil {
+			return &manifest.Edit{Services: []manifest.ServiceChange{*c.Serve}}, t.Gone()
+		}
 		cut := &manifest.Replacement{Table: t.ID, New: []*manifest.Partition{{Start: c.At, Cut: c.Asked}}}
 		return &manifest.Edit{Replaced: []*manifest.Replacement{cut}}, t.Gone()
 	})
@@ -193,7 +217,7 @@ func (l *Log) Note(e *manifest.Edit) {
 	if e.External != nil {
 		x.LogPoint = e.External.LogPoint
 	}
-	if len(e.Created)+len(e.Altered)+len(e.Dropped)+len(e.Replaced)+len(e.Cuts) > 0 {
+	if len(e.Created)+len(e.Altered)+len(e.Dropped)+len(e.Replaced)+len(e.Cuts)+len(e.Services) > 0 {
 		x.Highest = max(x.Highest, l.command.Load())
 	}
 	e.External = &x
@@ -285,16 +309,14 @@ func (l *Log) batch(ctx context.Context, to manifest.LogPoint, p *payload, bytes
 // skipped.
 func (l *Log) carryOut(ctx context.Context, to manifest.LogPoint, p *payload) (result, err error) {
 	to.Seq, to.Fence = to.Seq+1, to.Index
+	if f := p.fragment; f != nil { // its rows keep their sequence numbers
+		to.Seq = max(to.Seq, f.LastSeq+1)
+	}
 	l.reach(&to, p.micros)
 	l.Pipeline.Begin(to)
 	if to.Index > l.Env.State().External.Highest {
 		l.command.Store(to.Index)
-		err = l.execute(ctx, p)
-	}
-	for _, final := range []error{table.ErrNotFound, commit.ErrInvalid, manifest.ErrInvalidEdit} {
-		if errors.Is(err, final) {
-			result, err = err, nil
-		}
+		result, err = l.execute(ctx, p)
 	}
 	if err == nil {
 		l.Pipeline.End(to, l.foreign(p))
@@ -303,11 +325,32 @@ func (l *Log) carryOut(ctx context.Context, to manifest.LogPoint, p *payload) (r
 	return result, err
 }
 
-func (l *Log) execute(ctx context.Context, p *payload) error {
+func (l *Log) execute(ctx context.Context, p *payload) (result, err error) {
+	if p.kind == Ingest {
+		return l.Env.Ingest(ctx, p.fragment, l.Millis())
+	}
+	err = l.change(ctx, p)
+	for _, final := range []error{table.ErrNotFound, table.ErrFrozen, table.ErrDetached, commit.ErrInvalid, manifest.ErrInvalidEdit} {
+		if errors.Is(err, final) {
+			return err, nil
+		}
+	}
+	return nil, err
+}
+
+// change carries out a command that is an edit.
+func (l *Log) change(ctx context.Context, p *payload) error {
 	switch p.kind {
 	case Split, Merge:
 		r := p.edit.Replaced[0]
-		return l.replace(ctx, r.Table, rebalance.Cut{At: r.New[0].Start, Asked: r.New[0].Cut, Merge: p.kind == Merge})
+		return l.rebalance(ctx, r.Table, rebalance.Change{At: r.New[0].Start, Asked: r.New[0].Cut, Merge: p.kind == Merge})
+	case Serve:
+		c := p.edit.Services[0]
+		t, _ := l.Env.State().Partition(c.Partition)
+		if t == nil {
+			return fmt.Errorf("%w: there is no partition %d", commit.ErrInvalid, c.Partition)
+		}
+		return l.rebalance(ctx, t.ID, rebalance.Change{Serve: &c})
 	case Fence:
 		l.Pipeline.Between(func() {
 			for _, t := range l.Env.Tables() {
@@ -319,8 +362,8 @@ func (l *Log) execute(ctx context.Context, p *payload) error {
 	return l.Env.Execute(ctx, p.kind, p.edit)
 }
 
-// replace splits or merges partitions of a table.
-func (l *Log) replace(ctx context.Context, id uint64, c rebalance.Cut) error {
+// rebalance changes partitions of a table.
+func (l *Log) rebalance(ctx context.Context, id uint64, c rebalance.Change) error {
 	for _, t := range l.Env.Tables() {
 		for t.ID == id {
 			// Nothing is written meanwhile, so this ends.

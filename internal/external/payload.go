@@ -17,7 +17,7 @@ import (
 //	kind     = 1 byte
 //	writer   = 8 bytes little endian: random, another one whenever a store is opened
 //	fence    = uvarint: index of the last command or fence that its writer had applied; 0 in a fence
-//	body     = a batch (package row), or the time of a command and an edit (package manifest)
+//	body     = a batch (package row), or the time of a command and an edit or a fragment (package manifest)
 //	time     = 8 bytes little endian, in microseconds since the epoch
 //	checksum = 8 bytes little endian: xxhash64 of all before it
 const (
@@ -39,6 +39,8 @@ const (
 	Split  Kind = 5 // Replaced: the table, and one new partition with the start of the upper half
 	Merge  Kind = 6 // the same with the place where the partitions meet
 	Fence  Kind = 7 // nothing
+	Serve  Kind = 8 // Services: one, which freezes, unfreezes or detaches a partition
+	Ingest Kind = 9 // no edit, but the fragment of an export
 )
 
 // ErrEntry says that an entry cannot be applied: it is damaged, or of a version that is not known.
@@ -52,6 +54,8 @@ type payload struct {
 	batch  []byte         // of a Batch
 	micros int64          // of a command
 	edit   *manifest.Edit // of a command
+
+	fragment *manifest.Fragment // of an Ingest, instead of an edit
 }
 
 // AppendBatch makes the payload of a batch, which comes in pieces.
@@ -67,10 +71,10 @@ func AppendBatch(writer, fence uint64, pieces [][]byte) []byte {
 	return seal(dst)
 }
 
-// AppendCommand makes the payload of a command at a time in microseconds.
-func AppendCommand(kind Kind, writer, fence uint64, micros int64, e *manifest.Edit) []byte {
+// AppendCommand makes the payload of a command at a time in microseconds. body is an edit or a fragment.
+func AppendCommand(kind Kind, writer, fence uint64, micros int64, body []byte) []byte {
 	dst := binary.LittleEndian.AppendUint64(head(nil, kind, writer, fence), uint64(micros))
-	return seal(manifest.AppendEdit(dst, e))
+	return seal(append(dst, body...))
 }
 
 func head(dst []byte, kind Kind, writer, fence uint64) []byte {
@@ -102,13 +106,15 @@ func decode(b []byte) (p payload, err error) {
 	case p.kind == Batch:
 		p.batch = body
 		return p, nil
-	case p.kind < Create || p.kind > Fence:
+	case p.kind < Create || p.kind > Ingest:
 		return p, fmt.Errorf("%w: kind %d is not known to this version", ErrEntry, p.kind)
 	case len(body) < timeBytes:
 		return p, fmt.Errorf("%w: no time", ErrEntry)
 	}
-	p.micros = int64(binary.LittleEndian.Uint64(body))
-	if p.edit, err = manifest.DecodeEdit(body[timeBytes:]); err == nil {
+	p.micros, body = int64(binary.LittleEndian.Uint64(body)), body[timeBytes:]
+	if p.kind == Ingest {
+		p.fragment, err = manifest.DecodeFragment(body)
+	} else if p.edit, err = manifest.DecodeEdit(body); err == nil {
 		err = p.check()
 	}
 	if err != nil {
@@ -130,6 +136,8 @@ func (p *payload) check() error {
 		ok = len(e.Dropped) == 1
 	case Split, Merge:
 		ok = len(e.Replaced) == 1 && len(e.Replaced[0].New) == 1 && len(e.Replaced[0].New[0].Start) > 0
+	case Serve:
+		ok = len(e.Services) == 1
 	case Fence:
 		ok = true
 	}

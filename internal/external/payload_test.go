@@ -9,18 +9,31 @@ import (
 	"testing"
 
 	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/row"
 )
 
-func commandOf(kind Kind) *manifest.Edit {
+func commandOf(kind Kind) []byte {
+	var e manifest.Edit
 	switch kind {
 	case Create:
-		return &manifest.Edit{Created: []*manifest.Table{{Name: "t"}}}
+		e.Created = []*manifest.Table{{Name: "t"}}
 	case Alter:
-		return &manifest.Edit{Altered: []manifest.Alteration{{Table: 3}}}
+		e.Altered = []manifest.Alteration{{Table: 3}}
 	case Drop:
-		return &manifest.Edit{Dropped: []uint64{3}}
+		e.Dropped = []uint64{3}
+	case Split, Merge:
+		e.Replaced = []*manifest.Replacement{{Table: 3, New: []*manifest.Partition{{Start: []byte("k")}}}}
+	case Serve:
+		e.Services = []manifest.ServiceChange{{Partition: 3, Service: manifest.Frozen, Reason: "it moves"}}
+	case Ingest:
+		options := manifest.TableOptions{MaxVersions: 1, TTLSeconds: -1, MaxVersionOffsetSeconds: 1}
+		f := manifest.Fragment{Table: &manifest.Table{
+			ID: 1, Name: "t", Key: []manifest.KeyColumn{{Name: "k", Type: row.TypeString}}, Options: options,
+			Watermark: manifest.NoWatermark, Partitions: []*manifest.Partition{{ID: 1}},
+		}}
+		return f.Append(nil)
 	}
-	return &manifest.Edit{Replaced: []*manifest.Replacement{{Table: 3, New: []*manifest.Partition{{Start: []byte("k")}}}}}
+	return manifest.AppendEdit(nil, &e)
 }
 
 func TestAPayloadIsReadAsItWasMade(t *testing.T) {
@@ -28,14 +41,14 @@ func TestAPayloadIsReadAsItWasMade(t *testing.T) {
 	if err != nil || p.kind != Batch || p.writer != 5 || p.fence != 300 || string(p.batch) != "abc" {
 		t.Errorf("%+v, %v", p, err)
 	}
-	for kind := Create; kind <= Fence; kind++ {
+	for kind := Create; kind <= Ingest; kind++ {
 		p, err := decode(AppendCommand(kind, 6, 7, -5, commandOf(kind)))
 		if err != nil || p.kind != kind || p.writer != 6 || p.fence != 7 || p.micros != -5 {
 			t.Errorf("kind %d: %+v, %v", kind, p, err)
 		}
 	}
-	for _, kind := range []Kind{0, Create, Alter, Drop, Split, Merge, Fence + 1} {
-		if _, err := decode(AppendCommand(kind, 6, 7, 1, new(manifest.Edit))); !errors.Is(err, ErrEntry) {
+	for _, kind := range []Kind{0, Create, Alter, Drop, Split, Merge, Serve, Ingest, Ingest + 1} {
+		if _, err := decode(AppendCommand(kind, 6, 7, 1, manifest.AppendEdit(nil, new(manifest.Edit)))); !errors.Is(err, ErrEntry) {
 			t.Errorf("kind %d of nothing: %v", kind, err)
 		}
 	}
@@ -49,8 +62,9 @@ func TestTheDocumentedExamplesAreTrue(t *testing.T) {
 	const writer, micros = 0x0807060504030201, 1_700_000_000_000_000
 	cut := &manifest.Replacement{Table: 3, New: []*manifest.Partition{{Start: []byte{5, 'm', 0}, Cut: true}}}
 	for name, want := range map[string][]byte{
-		"fence": AppendCommand(Fence, writer, 0, micros, new(manifest.Edit)),
-		"split": AppendCommand(Split, writer, 12, micros, &manifest.Edit{Replaced: []*manifest.Replacement{cut}}),
+		"fence":  AppendCommand(Fence, writer, 0, micros, manifest.AppendEdit(nil, new(manifest.Edit))),
+		"split":  AppendCommand(Split, writer, 12, micros, manifest.AppendEdit(nil, &manifest.Edit{Replaced: []*manifest.Replacement{cut}})),
+		"freeze": AppendCommand(Serve, writer, 12, micros, commandOf(Serve)),
 	} {
 		_, block, _ := strings.Cut(string(doc), "```example "+name+"\n")
 		block, _, _ = strings.Cut(block, "```")
@@ -67,7 +81,7 @@ func TestTheDocumentedExamplesAreTrue(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	f.Add(AppendBatch(5, 1, [][]byte{[]byte("ab")}))
-	for kind := Create; kind <= Fence; kind++ {
+	for kind := Create; kind <= Ingest; kind++ {
 		f.Add(AppendCommand(kind, 6, 7, 1, commandOf(kind)))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {

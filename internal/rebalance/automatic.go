@@ -75,14 +75,14 @@ func (r *Rebalancer) carryOut(tables map[uint64]*table.Table, plan balance.Plan)
 	ctx := context.Background()
 	for _, s := range plan.Splits {
 		t := tables[s.Table]
-		r.failed(t, s.Partition, s.Why, r.do(ctx, t, Cut{At: s.Key}))
+		r.failed(t, s.Partition, s.Why, r.do(ctx, t, Change{At: s.Key}))
 	}
 	for _, m := range plan.Merges {
 		t := tables[m.Table]
 		for _, tree := range t.Trees() {
 			if tree.ID() == m.Right {
 				at, _ := tree.Bounds()
-				r.failed(t, m.Right, m.Why, r.do(ctx, t, Cut{At: at, Merge: true}))
+				r.failed(t, m.Right, m.Why, r.do(ctx, t, Change{At: at, Merge: true}))
 			}
 		}
 	}

@@ -18,17 +18,26 @@ import (
 // Everything that was written before is durable and visible when Freeze returns. Errors match commit.ErrInvalid if the
 // table has no such partition, and table.ErrDetached.
 func (r *Rebalancer) Freeze(ctx context.Context, t *table.Table, id uint64, reason string) error {
-	return r.serve(ctx, t, id, manifest.Frozen, reason)
+	return r.ask(ctx, t, id, manifest.Frozen, reason)
 }
 
 // Unfreeze lets a partition take writes again. Errors are those of Freeze.
 func (r *Rebalancer) Unfreeze(ctx context.Context, t *table.Table, id uint64) error {
-	return r.serve(ctx, t, id, manifest.Serving, "")
+	return r.ask(ctx, t, id, manifest.Serving, "")
 }
 
-func (r *Rebalancer) serve(ctx context.Context, t *table.Table, id uint64, service manifest.Service, reason string) error {
+// ask asks for another service of a partition.
+func (r *Rebalancer) ask(ctx context.Context, t *table.Table, id uint64, service manifest.Service, reason string) error {
+	if len(reason) > manifest.MaxReasonBytes {
+		return fmt.Errorf("%w: a reason of %d bytes, at most %d", commit.ErrInvalid, len(reason), manifest.MaxReasonBytes)
+	}
+	return r.do(ctx, t, Change{Serve: &manifest.ServiceChange{Partition: id, Service: service, Reason: reason}})
+}
+
+// serve freezes a partition, or ends that.
+func (r *Rebalancer) serve(ctx context.Context, t *table.Table, c *manifest.ServiceChange) error {
 	return r.Env.Change(ctx, func() error {
-		tree, err := find(t, id, reason)
+		tree, err := find(t, c.Partition)
 		if err != nil {
 			return err
 		}
@@ -37,33 +46,30 @@ func (r *Rebalancer) serve(ctx context.Context, t *table.Table, id uint64, servi
 			return t.Writable(tree)
 		}
 		hold := func(h *partition.Held) { r.Pipeline.Between(func() { tree.Hold(h) }) }
-		if service == manifest.Frozen {
+		if c.Service == manifest.Frozen {
 			// From here on, writes that were checked before find out when they are ordered.
-			after = &partition.Held{Service: service, Reason: reason}
+			after = &partition.Held{Service: c.Service, Reason: c.Reason}
 			hold(after)
 			_, _, err = r.Pipeline.Barrier(ctx, 0)
 		}
 		if err == nil {
-			err = tree.NoteService(service, reason)
+			err = tree.NoteService(c.Service, c.Reason)
 		}
 		if err != nil {
 			after = before
 		}
 		hold(after)
 		if err == nil {
-			r.Logger.Info("partition frozen or unfrozen", "table", t.Name, "partition", id, "frozen", after != nil, "reason", reason)
+			r.Logger.Info("partition frozen or unfrozen", "table", t.Name, "partition", c.Partition, "frozen", after != nil, "reason", c.Reason)
 		}
 		return err
 	})
 }
 
-// find returns a partition of a table, of which something is to be done for a reason.
-func find(t *table.Table, id uint64, reason string) (*partition.Tree, error) {
+// find returns a partition of a table.
+func find(t *table.Table, id uint64) (*partition.Tree, error) {
 	if err := t.Gone(); err != nil {
 		return nil, err
-	}
-	if len(reason) > manifest.MaxReasonBytes {
-		return nil, fmt.Errorf("%w: a reason of %d bytes, at most %d", commit.ErrInvalid, len(reason), manifest.MaxReasonBytes)
 	}
 	trees := t.Trees()
 	at := slices.IndexFunc(trees, func(tree *partition.Tree) bool { return tree.ID() == id })
@@ -77,13 +83,17 @@ func find(t *table.Table, id uint64, reason string) (*partition.Tree, error) {
 // its place, whose reads and writes fail with table.ErrDetached. Reads that have pinned the rows go on. Errors
 // match commit.ErrInvalid if the table has no such partition, or it is not frozen.
 func (r *Rebalancer) Detach(ctx context.Context, t *table.Table, id uint64, reason string) error {
+	return r.ask(ctx, t, id, manifest.Detached, reason)
+}
+
+func (r *Rebalancer) detach(ctx context.Context, t *table.Table, c *manifest.ServiceChange) error {
 	return r.Env.Change(ctx, func() error {
-		tree, err := find(t, id, reason)
+		tree, err := find(t, c.Partition)
 		if err != nil {
 			return err
 		}
 		if held := tree.Held(); held == nil || held.Service != manifest.Frozen {
-			return fmt.Errorf("%w: table %q: partition %d is not frozen", commit.ErrInvalid, t.Name, id)
+			return fmt.Errorf("%w: table %q: partition %d is not frozen", commit.ErrInvalid, t.Name, c.Partition)
 		}
 		// Nothing of it is in memory then, since no write came since it was frozen.
 		if err := r.Upkeep.Flush(ctx, tree); err != nil {
@@ -92,12 +102,12 @@ func (r *Rebalancer) Detach(ctx context.Context, t *table.Table, id uint64, reas
 		err = r.replace(&exchange{
 			table: t, old: []*partition.Tree{tree}, begin: func() {},
 			divide: func(old []*manifest.Partition, id, after uint64) []*manifest.Partition {
-				return []*manifest.Partition{detached(old[0], id, after, reason)}
+				return []*manifest.Partition{detached(old[0], id, after, c.Reason)}
 			},
 		})
 		if err == nil {
 			r.Env.Detached(t, tree)
-			r.Logger.Info("partition detached", "table", t.Name, "partition", id, "reason", reason)
+			r.Logger.Info("partition detached", "table", t.Name, "partition", c.Partition, "reason", c.Reason)
 		}
 		return err
 	})

@@ -58,16 +58,18 @@ type Parts struct {
 	Jobs     *jobs.Jobs
 	Clock    clock.Clock
 	Logger   *slog.Logger
-	// Propose, if not nil, hands a split or merge of a table to the owner of an external log, and returns
-	// when it was carried out.
-	Propose func(ctx context.Context, t *table.Table, c Cut) error
+	// Propose, if not nil, hands a change of a table's partitions to the owner of an external log, and
+	// returns when it was carried out.
+	Propose func(ctx context.Context, t *table.Table, c Change) error
 }
 
-// Cut is a split of the partition that holds a key, or a merge of those that meet at it.
-type Cut struct {
+// Change is what is to be done to partitions of a table: a split of the one that holds a key, or a merge of
+// those that meet at it, or what a partition is to serve.
+type Change struct {
 	At    []byte
 	Asked bool // by a user
 	Merge bool
+	Serve *manifest.ServiceChange // nil: a split or merge
 }
 
 // New returns a rebalancer that does nothing by itself before Start. It splits partitions with more
@@ -91,27 +93,32 @@ func (r *Rebalancer) Stats() Stats {
 // If one does already, Split only marks the cut as the user's. REQUIRES: the key is the smallest one of a
 // partition key.
 func (r *Rebalancer) Split(ctx context.Context, t *table.Table, at []byte) error {
-	return r.do(ctx, t, Cut{At: at, Asked: true})
+	return r.do(ctx, t, Change{At: at, Asked: true})
 }
 
 // Merge joins the two partitions of a table that meet at a key. It does nothing if none begins there. It
 // first flushes both, and compacts them until no file reaches outside of either. Errors match ErrBusy.
 func (r *Rebalancer) Merge(ctx context.Context, t *table.Table, at []byte) error {
-	return r.do(ctx, t, Cut{At: at, Asked: true, Merge: true})
+	return r.do(ctx, t, Change{At: at, Asked: true, Merge: true})
 }
 
-// do carries out a split or merge, or proposes it if the log is external.
-func (r *Rebalancer) do(ctx context.Context, t *table.Table, c Cut) error {
+// do carries out a change, or proposes it if the log is external.
+func (r *Rebalancer) do(ctx context.Context, t *table.Table, c Change) error {
 	if r.Propose != nil {
 		return r.Propose(ctx, t, c)
 	}
 	return r.CarryOut(ctx, t, c)
 }
 
-// CarryOut does what Split or Merge asks for, or the balancer. A merge that it asks for leaves a cut that a
-// user asked for meanwhile.
-func (r *Rebalancer) CarryOut(ctx context.Context, t *table.Table, c Cut) error {
-	if c.Merge {
+// CarryOut does what a method asks for, or the balancer. A merge that it asks for leaves a cut that a user
+// asked for meanwhile.
+func (r *Rebalancer) CarryOut(ctx context.Context, t *table.Table, c Change) error {
+	switch {
+	case c.Serve != nil && c.Serve.Service == manifest.Detached:
+		return r.detach(ctx, t, c.Serve)
+	case c.Serve != nil:
+		return r.serve(ctx, t, c.Serve)
+	case c.Merge:
 		return r.mergeAt(ctx, t, c.At, c.Asked)
 	}
 	return r.split(ctx, t, c.At, c.Asked)

@@ -120,7 +120,7 @@ func (a *adoption) take(staged, path string) (vfs.File, error) {
 // missing is the error of a staged file that cannot be opened.
 func missing(staged string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return refused("file %s was not staged", staged)
+		return fmt.Errorf("%w: file %s", ErrNotStaged, staged)
 	}
 	return err
 }

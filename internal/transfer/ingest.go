@@ -18,8 +18,20 @@ import (
 // ErrRefused: what came from another store is not what it was said to be, or does not fit the store.
 var ErrRefused = errors.New("transfer: refused")
 
+var (
+	// ErrUnfit: the store or its time do not allow what a fragment says, whatever its files are. It is an
+	// ErrRefused.
+	ErrUnfit = fmt.Errorf("%w: it does not fit the store", ErrRefused)
+	// ErrNotStaged: a file of a fragment was not staged. It is an ErrRefused.
+	ErrNotStaged = fmt.Errorf("%w: not staged", ErrRefused)
+)
+
 func refused(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrRefused}, args...)...)
+}
+
+func unfit(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrUnfit}, args...)...)
 }
 
 // maxLeadMillis is how far the clock of a store may be ahead whose rows are ingested: the clock of this one is
@@ -55,26 +67,16 @@ type Mover struct {
 	partial atomic.Uint64 // staged files begun
 }
 
-// Ingest makes the rows of a fragment the store's, by one edit of the manifest, when all its files are staged.
-// The table must not exist, or have the range detached. Errors match ErrRefused and manifest.ErrCorrupt; then
-// nothing was changed.
-func (m *Mover) Ingest(ctx context.Context, fragment []byte) error {
-	f, err := manifest.DecodeFragment(fragment)
-	if err != nil {
-		return err
-	}
-	if now := m.Issued.Millis(); f.IssuedMillis > now+maxLeadMillis {
-		return refused("the last write of the fragment was made at %d ms, now is %d", f.IssuedMillis, now)
-	}
+// Ingest makes the rows of a fragment the store's, by one edit of the manifest, when all its files are staged, at a
+// time in milliseconds. The table must not exist, or have the range detached. Errors match ErrRefused; then nothing
+// was changed.
+func (m *Mover) Ingest(ctx context.Context, f *manifest.Fragment, millis int64) error {
 	return m.Env.Work(func() error {
-		if _, err := m.target(f); err != nil {
-			return err
-		}
-		files, err := m.adopt(ctx, f)
+		files, err := m.prepare(ctx, f, millis)
 		if err != nil {
 			return err
 		}
-		err = m.Env.Change(ctx, func() error { return m.install(ctx, f, files) })
+		err = m.Env.Change(ctx, func() error { return m.install(ctx, f, files, millis) })
 		switch {
 		case err == nil:
 			_ = removeFiles(m.Trees.FS, m.staged(""), names(f)) // else the next Open does
@@ -83,6 +85,28 @@ func (m *Mover) Ingest(ctx context.Context, fragment []byte) error {
 		}
 		return err
 	})
+}
+
+// Verify returns the error that Ingest would return, and changes nothing.
+func (m *Mover) Verify(ctx context.Context, f *manifest.Fragment, millis int64) error {
+	return m.Env.Work(func() error {
+		files, err := m.prepare(ctx, f, millis)
+		if err == nil {
+			files.discard()
+		}
+		return err
+	})
+}
+
+// prepare adopts the files of a fragment that fits the store.
+func (m *Mover) prepare(ctx context.Context, f *manifest.Fragment, millis int64) (*adoption, error) {
+	if f.IssuedMillis > millis+maxLeadMillis {
+		return nil, unfit("the last write of the fragment was made at %d ms, now is %d", f.IssuedMillis, millis)
+	}
+	if _, err := m.target(f); err != nil {
+		return nil, err
+	}
+	return m.adopt(ctx, f)
 }
 
 // target finds the table to which a fragment goes, nil if it is to be made.
@@ -96,19 +120,19 @@ func (m *Mover) target(f *manifest.Fragment) (*table.Table, error) {
 		return nil, t.Gone()
 	}
 	if !slices.Equal(meta.Key, f.Table.Key) || meta.Options != f.Table.Options {
-		return nil, refused("table %q has the key %v and the options %+v, the fragment has %v and %+v",
+		return nil, unfit("table %q has the key %v and the options %+v, the fragment has %v and %+v",
 			t.Name, meta.Key, meta.Options, f.Table.Key, f.Table.Options)
 	}
 	for _, tree := range t.Partitions.Load().Between(f.Range()) {
 		if held := tree.Held(); held == nil || held.Service != manifest.Detached {
-			return nil, refused("table %q: partition %d is not detached", t.Name, tree.ID())
+			return nil, unfit("table %q: partition %d is not detached", t.Name, tree.ID())
 		}
 	}
 	return t, nil
 }
 
 // install makes adopted files those of partitions. REQUIRES: within Change.
-func (m *Mover) install(ctx context.Context, f *manifest.Fragment, files *adoption) error {
+func (m *Mover) install(ctx context.Context, f *manifest.Fragment, files *adoption, millis int64) error {
 	t, err := m.target(f)
 	if err != nil {
 		return err
@@ -127,7 +151,7 @@ func (m *Mover) install(ctx context.Context, f *manifest.Fragment, files *adopti
 	if t == nil {
 		id = state.NextTable
 		meta := *from
-		meta.ID, meta.CreatedMillis = id, m.Issued.Millis()
+		meta.ID, meta.CreatedMillis = id, millis
 		meta.Partitions = a.Cover(state.NextPartition, f.LastSeq)
 		a.Edit.Created = []*manifest.Table{&meta}
 	} else {
