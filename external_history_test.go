@@ -493,6 +493,51 @@ func TestS12_WhatHasExpiredStaysSo(t *testing.T) {
 	}
 }
 
+// errContext calls a function whenever it is asked for its error.
+type errContext struct {
+	context.Context
+	asked func()
+}
+
+func (c errContext) Err() error {
+	c.asked()
+	return nil
+}
+
+// TestS12_WhatIsBeingAppliedExpiresNothing compacts a replica and takes its power between the time and the effect of an
+// entry.
+func TestS12_WhatIsBeingAppliedExpiresNothing(t *testing.T) {
+	r, l := newLeader(t, smallStores())
+	table := r.table("t", TableOptions{TTLSeconds: 20})
+	put(t, table, "p", 1, "c", Now, "x")
+	r.clock.Advance(15 * time.Second)
+	put(t, table, "p", 2, "c", Now, "y")
+	want, millis, before := content(t, r.store), r.clock.NowMillis(), l.last()
+	r.clock.Advance(10 * time.Second)
+	wantError(t, "Split", table.Split(ctx(), row.String("q")), nil)
+	f := newFollower(t, smallStores())
+	f.apply(l.between(1, before)...)
+	var image *vfs.Sim
+	_, err := f.store.ApplyEntries(errContext{context.Background(), func() {
+		if image == nil && f.store.external.Millis() > millis {
+			image = f.fs // or it would be called again
+			wantError(t, "Compact", f.store.Compact(ctx()), nil)
+			image = f.fs.Image(vfs.CrashKeepAll, 1)
+		}
+	}}, l.from(before+1))
+	wantError(t, "ApplyEntries", err, nil)
+	if image == nil {
+		t.Fatal("no entry was caught")
+	}
+	wantError(t, "Close", f.store.Close(), nil)
+	f.openOn(image)
+	f.apply(l.between(1, before)...)
+	f.clock.SetWall(millis)
+	if got := content(t, f.store); got != want || f.store.ConsistentIndex() != before {
+		t.Errorf("consistent from %d on, want %d: %s", f.store.ConsistentIndex(), before, firstDifference(got, want))
+	}
+}
+
 func watermark(r *rig) int64 { return r.store.Tables()[0].Info().ExpiryWatermark }
 
 // childVariable names the directory in which a follower runs until it is killed.

@@ -80,7 +80,7 @@ func (s treeEnv) Advance(table uint64, oldest int64) error {
 	}
 	now := s.trusted.Look().Millis
 	if s.external != nil { // the same on every replica at an entry
-		now = s.external.Millis()
+		now = s.external.MillisToDrop()
 	}
 	cutoff := mvcc.CutoffAt(now, meta.Options.TTLSeconds)
 	if cutoff <= meta.Watermark || oldest/1000 >= cutoff {

@@ -223,8 +223,12 @@ func (l *Log) Note(e *manifest.Edit) {
 	e.External = &x
 }
 
-// Millis is the time of the log, in milliseconds.
+// Millis is the time of the log, in milliseconds. It may be that of an entry that is being applied.
 func (l *Log) Millis() int64 { return l.micros.Load() / 1000 }
+
+// MillisToDrop is the time by which expired data may be dropped. It is that of the entries that are applied: Note
+// says of an edit that it has nothing of later ones.
+func (l *Log) MillisToDrop() int64 { return l.Pipeline.At().Micros / 1000 }
 
 // logClock is a clock that is not behind the time of a log.
 type logClock struct {
