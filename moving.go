@@ -38,11 +38,9 @@ func (t *Table) Detach(ctx context.Context, partition uint64, reason string) err
 
 // ExportOptions say what of a table is exported.
 type ExportOptions struct {
-	// Start and End bound the values of the first key column: Start is included, End excluded; the zero Value
-	// is unbounded.
+	// Values of the first key column: Start is included, End excluded; the zero Value is unbounded.
 	Start, End row.Value
-	// Base is the fragment of an earlier export, whose files the receiver has: they are not listed again. nil
-	// lists all.
+	// Base is the fragment of an earlier export, whose files the receiver has: they are not listed again.
 	Base []byte
 }
 
@@ -66,27 +64,16 @@ type ExportFile struct {
 	Smallest, Largest []row.Value
 }
 
-// Export makes dir an export of a key range: the table files that hold everything that was written to it
-// before one moment, and a fragment that describes them. dir must be empty or not exist. Files are linked if
-// the file system can, else copied, and stay until Release, whatever the store does: compactions, splits,
-// DropTable, Close. Export flushes the whole store; writes go on meanwhile. Errors match ErrInvalid and
-// ErrDetached.
+// Export flushes the store, and makes dir an export of a key range: the files that hold everything that was
+// written to it before one moment, and a fragment that describes them. dir must be empty or not exist. Files
+// are linked, or copied if the file system cannot link, and stay until Release, also across DropTable and
+// Close. Writes go on meanwhile. Errors match ErrInvalid and ErrDetached.
 func (t *Table) Export(ctx context.Context, dir string, opts ExportOptions) (*Export, error) {
 	s := t.store
-	err := s.mayChange(ctx)
-	var bounds [2][]byte
-	for i, at := range []row.Value{opts.Start, opts.End} {
-		if err == nil && at.Type() != 0 {
-			bounds[i], err = t.boundary(at)
-		}
-	}
-	if err != nil {
+	if err := s.mayChange(ctx); err != nil {
 		return nil, err
 	}
-	if opts.Start.Type() != 0 && opts.Start.Equal(table.Smallest(opts.Start.Type())) {
-		bounds[0] = nil // where the first partition begins
-	}
-	fragment, files, err := s.mover.Export(ctx, t.core, dir, bounds[0], bounds[1], opts.Base)
+	fragment, files, err := s.mover.Export(ctx, t.core, dir, opts.Start, opts.End, opts.Base)
 	if err != nil {
 		return nil, s.describe(err)
 	}
@@ -102,15 +89,8 @@ func (x *Export) Open(file int) (io.ReadCloser, error) {
 	return transfer.Open(x.fs, filepath.Join(x.Dir, x.Files[file].Name))
 }
 
-// Release deletes Dir with the files. The store may be closed. What a process that has ended did not release is
-// deleted like any directory.
-func (x *Export) Release() error {
-	names := make([]string, len(x.Files))
-	for i, f := range x.Files {
-		names[i] = f.Name
-	}
-	return transfer.Release(x.fs, x.Dir, names)
-}
+// Release deletes Dir with the files. The store may be closed.
+func (x *Export) Release() error { return transfer.Release(x.fs, x.Dir) }
 
 // StageFile receives a file of an export for Ingest, with the figures of its ExportFile. When it returns nil the
 // file is durable. What is not ingested is deleted by DiscardStaged, and when the store is opened again. Errors

@@ -125,9 +125,9 @@ func (t *Table) finding(r *balance.Report) Finding {
 // rewritten them, and memtables are shared. Readers, writers, snapshots, transactions and streams go on.
 // Errors match ErrInvalid if at is no value of the first key column.
 func (t *Table) Split(ctx context.Context, at row.Value) error {
-	key, err := t.boundary(at)
+	key, err := table.Bound(t.core.Key, at)
 	if err != nil {
-		return err
+		return t.describe("split", at, err)
 	}
 	if at.Equal(table.Smallest(at.Type())) {
 		return t.describe("split", at, cmp.Or(t.store.mayChange(ctx), t.core.Gone()))
@@ -141,9 +141,9 @@ func (t *Table) Split(ctx context.Context, at row.Value) error {
 // on. Errors match ErrInvalid if at is no value of the first key column, and ErrConflict if the partitions
 // are written so fast that no moment was found at which both are flushed.
 func (t *Table) Merge(ctx context.Context, at row.Value) error {
-	key, err := t.boundary(at)
+	key, err := table.Bound(t.core.Key, at)
 	if err != nil {
-		return err
+		return t.describe("merge", at, err)
 	}
 	err = t.store.rebalancer.Merge(ctx, t.core, key)
 	if errors.Is(err, rebalance.ErrBusy) {
@@ -158,15 +158,6 @@ func (t *Table) describe(what string, at row.Value, err error) error {
 		return nil
 	}
 	return fmt.Errorf("%s table %q at %s: %w", what, t.core.Name, at, err)
-}
-
-// boundary encodes a value of the first key column.
-func (t *Table) boundary(at row.Value) ([]byte, error) {
-	b, err := table.Bound(t.core.Key, at)
-	if err != nil {
-		return nil, fmt.Errorf("table %q: %w", t.core.Name, err)
-	}
-	return b, nil
 }
 
 // rebalanceEnv implements rebalance.Env.

@@ -30,6 +30,24 @@ func Bound(key []manifest.KeyColumn, at row.Value) ([]byte, error) {
 	return b, nil
 }
 
+// Range encodes a range of values of the first of the key columns. The zero Value is unbounded, and so is the
+// smallest one as the start, where the first partition begins. Errors are commit.ErrInvalid.
+func Range(key []manifest.KeyColumn, start, end row.Value) (low, high []byte, err error) {
+	if start.Type() != 0 {
+		low, err = Bound(key, start)
+		if start.Equal(Smallest(start.Type())) {
+			low = nil
+		}
+	}
+	if err == nil && end.Type() != 0 {
+		high, err = Bound(key, end)
+	}
+	if err == nil && high != nil && bytes.Compare(low, high) >= 0 {
+		err = fmt.Errorf("%w: the range from %s to %s", commit.ErrInvalid, start, end)
+	}
+	return low, high, err
+}
+
 // Smallest is the smallest value of a type of key columns.
 func Smallest(of row.Type) row.Value {
 	switch of {

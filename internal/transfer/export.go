@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"slices"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -30,13 +31,17 @@ type File struct {
 	Smallest, Largest []row.Value // primary keys in a table file; nil for a value file
 }
 
-// Export makes dir an export of the keys of a table from low, included, to high, excluded; nil is unbounded.
+// Export makes dir an export of the keys of a table from start, included, to end, excluded: see table.Range.
 // dir must be empty or not exist; it is complete or empty at every moment. Files that the fragment base, which
 // may be nil, names too are left out. Files are linked, or copied if the file system cannot link them. Errors
 // match commit.ErrInvalid and table.ErrDetached.
-func (m *Mover) Export(ctx context.Context, t *table.Table, dir string, low, high, base []byte) (fragment []byte, files []File, err error) {
-	if dir == "" || len(high) > 0 && bytes.Compare(low, high) >= 0 {
-		return nil, nil, fmt.Errorf("%w: export of table %q from %x to %x into directory %q", commit.ErrInvalid, t.Name, low, high, dir)
+func (m *Mover) Export(ctx context.Context, t *table.Table, dir string, start, end row.Value, base []byte) (fragment []byte, files []File, err error) {
+	low, high, err := table.Range(t.Key, start, end)
+	if err == nil && dir == "" {
+		err = fmt.Errorf("%w: no directory", commit.ErrInvalid)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("export of table %q: %w", t.Name, err)
 	}
 	has := map[string]bool{}
 	if base != nil {
@@ -125,13 +130,14 @@ func (x *export) add(file File, path string) error {
 	return outfile.Link(x.m.Trees.FS, filepath.Join(x.m.Trees.Dir, path), filepath.Join(x.dir, file.Name))
 }
 
-// Release deletes an export with these files, if it exists.
-func Release(fsys vfs.FS, dir string, names []string) error {
-	err := removeFiles(fsys, dir, append(names, fragmentName))
-	if failed := fsys.RemoveDir(dir); !errors.Is(failed, fs.ErrNotExist) {
-		err = errors.Join(err, failed)
+// Release deletes an export, if it exists.
+func Release(fsys vfs.FS, dir string) error {
+	names, err := fsys.List(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	return err
+	names = slices.DeleteFunc(names, func(s string) bool { return checkName(s) != nil && s != fragmentName })
+	return errors.Join(err, removeFiles(fsys, dir, names), fsys.RemoveDir(dir))
 }
 
 // checksum is the xxhash64 of a file.
