@@ -60,6 +60,15 @@ func (b *Batch) Row(t *Table, key []row.Value) *RowChange {
 	return &r.RowChange
 }
 
+// dropLast takes the last row out again.
+func (b *Batch) dropLast() {
+	r := b.rows[len(b.rows)-1]
+	if b.byHash[r.hash] = r.next; r.next == nil {
+		delete(b.byHash, r.hash)
+	}
+	b.rows = b.rows[:len(b.rows)-1]
+}
+
 // Len returns the number of rows that the batch touches.
 func (b *Batch) Len() int { return len(b.rows) }
 

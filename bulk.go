@@ -14,7 +14,8 @@ import (
 
 // BulkOptions say how a bulk load works.
 type BulkOptions struct {
-	// Workers is how many goroutines build table files beside the caller; 0 is one for each processor.
+	// Workers is how many goroutines build table files beside the caller. 0 is one for each processor, but
+	// not so many that their share of memory makes small files.
 	Workers int
 }
 
@@ -39,7 +40,9 @@ const bulkShare = 2
 // BulkLoad begins a bulk load: rows that come in ascending key order become table files, which the commit adds
 // to the table as a whole. That takes a fraction of the time of as many puts, and each byte is written once.
 // The range from the first row to the last one must have no row at the commit. Other work goes on meanwhile;
-// nothing shows the rows before the commit. The caller must commit or abort the load.
+// nothing shows the rows before the commit. The caller must commit or abort the load. A commit ends the
+// compactions that run in the partitions of its range, which begin again: make few large loads, not many
+// small ones.
 //
 // A bulk load writes no records of a stream: with ErrStreamExists it refuses a table that has one. Rows are
 // gathered in memory, up to half of Options.MemoryBudget in addition to it. A store with an external log refuses
@@ -55,7 +58,8 @@ func (t *Table) BulkLoad(ctx context.Context, opts BulkOptions) (*BulkWriter, er
 	if err := cmp.Or(s.mayChange(ctx), s.pipeline.Writable()); err != nil {
 		return nil, err
 	}
-	workers := cmp.Or(opts.Workers, runtime.GOMAXPROCS(0))
+	most := max(1, 4*s.opts.MemoryBudget/bulkShare/s.opts.TableFileSize-1)
+	workers := cmp.Or(opts.Workers, min(runtime.GOMAXPROCS(0), int(most)))
 	piece := min(s.opts.TableFileSize, s.opts.MemoryBudget/bulkShare/int64(workers+1))
 	w, err := ingest.NewWriter(s.installer, t.core, workers, int(piece))
 	if err != nil {
@@ -84,7 +88,8 @@ func (w *BulkWriter) Put(key []row.Value, cells ...BulkCell) error {
 // it, see TableInfo.ExpiryWatermark), or a transaction holds a partition key of it, with ErrStreamExists if
 // the table was given a stream, and with ErrFrozen or ErrDetached. After ErrPoisoned it is unknown whether the
 // rows are there until the store is opened again, and after ErrOutcomeUnknown they will be visible. A crash
-// that keeps the rows keeps all that was acknowledged before Commit was called, also with SyncNone.
+// that keeps the rows keeps all that was acknowledged before Commit was called, also with SyncNone. A load
+// whose commit failed is over, and must be written anew; only if ctx had ended before, it is as it was.
 func (w *BulkWriter) Commit(ctx context.Context) error {
 	if err := w.store.mayChange(ctx); err != nil {
 		return err

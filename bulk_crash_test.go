@@ -2,6 +2,7 @@ package flagstone
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -284,4 +285,49 @@ func loadAndDie(t *testing.T, dir string) {
 	}
 	fmt.Println("committed")
 	time.Sleep(time.Minute) // it is killed before that
+}
+
+// TestALoadIsNotVisibleBeforeItIsShown takes a snapshot while trees get the files of a load: it must not have
+// the load's sequence number, since other trees do not have theirs yet.
+func TestALoadIsNotVisibleBeforeItIsShown(t *testing.T) {
+	r := newRig(t, Options{})
+	put(t, r.table("t", TableOptions{}), "a", 1, "c", startMillis, "v")
+	var of uint64
+	var snapshot *Snapshot
+	err := r.store.pipeline.Cut(0, func(after uint64) error { of = after; return nil }, func() {
+		snapshot, _ = r.store.Snapshot()
+	})
+	wantError(t, "Cut", err, nil)
+	defer snapshot.Close()
+	if snapshot.moment.Seq >= of {
+		t.Errorf("the snapshot has sequence number %d, the load has %d", snapshot.moment.Seq, of)
+	}
+}
+
+// TestALoadThatIsThereIsNotCalledRefused fills the disk between the edit of a load and the sync after it.
+func TestALoadThatIsThereIsNotCalledRefused(t *testing.T) {
+	r, fault := faultRig(t, Options{Sync: SyncNone})
+	table := r.table("t", TableOptions{})
+	put(t, table, "a", 1, "c", startMillis, "v")
+	w := bulk(t, table, "p", 0, 10, "v")
+	full := false
+	fault.Observe(vfs.Observer{Before: func(c vfs.Call) {
+		if full || c.Op&vfs.OpWrites == 0 || !strings.Contains(c.Name, "MANIFEST") {
+			return
+		}
+		// If the range is held, this is the edit of the load.
+		err := table.Update(ctx(), Key("p", 5), func(context.Context, *RowTx) error { return nil })
+		if full = errors.Is(err, ErrConflict); full {
+			put(t, table, "a", 2, "c", startMillis, "beside")
+			fault.Add(vfs.Rule{
+				Ops: vfs.OpCreate | vfs.OpWrites | vfs.OpPreallocate, Glob: "*.log", Nth: 1, Times: vfs.Forever, Action: vfs.FailWith(syscall.ENOSPC),
+			})
+		}
+	}})
+	wantError(t, "Commit", w.Commit(ctx()), ErrOutcomeUnknown)
+	fault.Observe(vfs.Observer{})
+	fault.Clear()
+	if n := count(t, table, ScanOptions{}); n != 12 {
+		t.Errorf("%d rows, want 12", n)
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/flagstone-db/flagstone/internal/rebalance"
+	core "github.com/flagstone-db/flagstone/internal/table"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -150,7 +151,7 @@ func (h *logHistory) write() error {
 	case n < 14:
 		return t.Merge(ctx(), at)
 	case n < 18: // as the balancer does
-		key, err := t.boundary(at)
+		key, err := core.Bound(t.core.Key, at)
 		if err == nil {
 			err = h.store.external.Rebalance(ctx(), t.core, rebalance.Change{At: key, Merge: rng.IntN(2) == 0})
 		}

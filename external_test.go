@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/flagstone-db/flagstone/internal/rebalance"
+	core "github.com/flagstone-db/flagstone/internal/table"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -509,7 +510,7 @@ func TestS11_CommandsAnswerWithWhatTheStateAllows(t *testing.T) {
 	wantError(t, "empty annotations", table.Alter(ctx(), TableChange{Annotations: []byte{}}), nil)
 	// A cut that a user asks for where the store has made one is marked, and only a user takes it away.
 	byItself := func(merge bool) error {
-		key, err := table.boundary(row.String("m"))
+		key, err := core.Bound(table.core.Key, row.String("m"))
 		return errors.Join(err, r.store.external.Rebalance(ctx(), table.core, rebalance.Change{At: key, Merge: merge}))
 	}
 	cuts := func() (cuts []bool) {

@@ -72,10 +72,18 @@ func (w *ParallelWriter) Write(key []row.Value, change func(c *RowChange)) error
 	return w.of.Add(stripe, func(b *writerBatch) bool {
 		n := b.Len()
 		c := b.Row(w.table, key)
-		if b.Len() > n {
-			change(c)
+		if b.Len() == n {
+			return false
 		}
-		return b.Len() > n
+		whole := false
+		defer func() {
+			if !whole { // change panicked
+				b.dropLast()
+			}
+		}()
+		change(c)
+		whole = true
+		return true
 	})
 }
 

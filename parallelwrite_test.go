@@ -229,3 +229,23 @@ func TestAParallelWriterIsDurableAfterAFlush(t *testing.T) {
 		_ = w.Close()
 	}
 }
+
+func TestAChangeThatPanickedIsNotWritten(t *testing.T) {
+	r := newRig(t, Options{})
+	table := r.table("t", TableOptions{})
+	put(t, table, "p", 1, "a", startMillis, "before")
+	w, err := table.WriteParallel(ctx(), ParallelWrite{})
+	wantError(t, "WriteParallel", err, nil)
+	func() {
+		defer func() { _ = recover() }()
+		_ = w.Write(Key("p", 1), func(c *RowChange) {
+			c.DeleteRow()
+			panic("half way")
+		})
+	}()
+	wantError(t, "Write", w.Write(Key("p", 1), func(c *RowChange) { c.Put("b", startMillis, row.String("after")) }), nil)
+	wantError(t, "Close", w.Close(), nil)
+	if got, want := show(t, table, "p", 1), fmt.Sprintf("a@%d=before b@%d=after ", startMillis, startMillis); got != want {
+		t.Errorf("the row is %q, want %q", got, want)
+	}
+}

@@ -84,8 +84,8 @@ func (in *Installer) hold(ctx context.Context, t *table.Table, load *partition.L
 		if err != nil {
 			return err
 		}
-		return hold(func() error {
-			return in.Env.Change(ctx, func() (err error) {
+		return in.Env.Change(ctx, func() error {
+			return hold(func() (err error) {
 				named, err = in.install(ctx, t, load, low, end, seen)
 				return err
 			})
@@ -204,6 +204,9 @@ func (in *Installer) install(ctx context.Context, t *table.Table, load *partitio
 		}
 		// Compactions go on only once the rows are visible: see mvcc.Policy.
 		_, _, err = in.Pipeline.Barrier(ctx, 0)
+		if err != nil && !errors.Is(err, commit.ErrPoisoned) && !errors.Is(err, commit.ErrOutcomeUnknown) {
+			err = fmt.Errorf("%w: %v", commit.ErrOutcomeUnknown, err) // a full disk, for example
+		}
 		return err
 	})
 	for _, tree := range trees {

@@ -150,6 +150,9 @@ func (w *Writer[B]) Flush() error {
 		w.mark(&w.shards[i], &reached)
 	}
 	reached.Wait()
+	if w.closed.Load() { // the workers may still write what Close gave them
+		w.workers.Wait()
+	}
 	return cmp.Or(context.Cause(w.open), w.Sync())
 }
 

@@ -286,3 +286,24 @@ func (s *store) written() int {
 	defer s.mu.Unlock()
 	return len(s.rows)
 }
+
+func TestAFlushBesideCloseWaitsForWhatCloseWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		release := make(chan struct{})
+		s.wait = func() error { <-release; return errBroken }
+		w := New(context.Background(), s.options(1))
+		if err := add(w, 1, 1); err != nil {
+			t.Fatal(err)
+		}
+		closed, flushed := make(chan error, 1), make(chan error, 1)
+		go func() { closed <- w.Close() }()
+		synctest.Wait()
+		go func() { flushed <- w.Flush() }()
+		synctest.Wait()
+		close(release)
+		if first, second := <-closed, <-flushed; !errors.Is(first, errBroken) || !errors.Is(second, errBroken) {
+			t.Errorf("Close: %v, Flush: %v", first, second)
+		}
+	})
+}
