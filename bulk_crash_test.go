@@ -220,8 +220,8 @@ func TestABulkLoadThatIsKilled(t *testing.T) {
 				committed = true
 			} else if line == "at" {
 				if n++; n == min(moment, killedWriting)+1 {
-					late := max(moment-killedWriting, 0) // the moments of the commit lie ever further apart
-					time.Sleep(time.Duration(late*late) * 3 * time.Millisecond)
+					late := max(moment-killedWriting, 0)                          // the moments of the commit lie ever further apart
+					<-time.After(time.Duration(late*late) * 3 * time.Millisecond) // a random moment
 					if err := self.Process.Kill(); err != nil {
 						t.Fatal(err)
 					}
@@ -284,7 +284,7 @@ func loadAndDie(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	fmt.Println("committed")
-	time.Sleep(time.Minute) // it is killed before that
+	<-time.After(time.Minute) // it is killed before that
 }
 
 // TestALoadIsNotVisibleBeforeItIsShown takes a snapshot while trees get the files of a load: it must not have

@@ -3,6 +3,7 @@ package flagstone_test
 import (
 	"context"
 	"fmt"
+	"log"
 	"os"
 	"sync"
 
@@ -37,37 +38,37 @@ func (l *memoryLog) Propose(ctx context.Context, payload []byte) error {
 }
 
 func ExampleExternal() {
-	ctx, log := context.Background(), new(memoryLog)
-	for _, opts := range []flagstone.External{{Propose: log.Propose}, {}} {
+	ctx, entries := context.Background(), new(memoryLog)
+	for _, opts := range []flagstone.External{{Propose: entries.Propose}, {}} {
 		dir, err := os.MkdirTemp("", "replica")
 		if err != nil {
-			panic(err)
+			log.Fatal(err)
 		}
 		defer os.RemoveAll(dir)
 		s, err := flagstone.Open(dir, flagstone.Options{External: &opts})
 		if err != nil {
-			panic(err)
+			log.Fatal(err)
 		}
 		defer s.Close()
-		log.replicas = append(log.replicas, s)
+		entries.replicas = append(entries.replicas, s)
 	}
-	people, err := log.replicas[0].CreateTable(ctx, flagstone.TableSpec{
+	people, err := entries.replicas[0].CreateTable(ctx, flagstone.TableSpec{
 		Name: "people", Key: []flagstone.KeyColumn{{Name: "id", Type: row.TypeString}},
 	})
 	if err != nil {
-		panic(err)
+		log.Fatal(err)
 	}
 	if err := people.Put(ctx, flagstone.Key("alice"), "city", flagstone.Now, row.String("Vienna")); err != nil {
-		panic(err)
+		log.Fatal(err)
 	}
-	copied, err := log.replicas[1].Table("people")
+	copied, err := entries.replicas[1].Table("people")
 	if err != nil {
-		panic(err)
+		log.Fatal(err)
 	}
 	alice, err := copied.Get(ctx, flagstone.Key("alice"), flagstone.ReadOptions{})
 	if err != nil {
-		panic(err)
+		log.Fatal(err)
 	}
-	fmt.Println(alice.Text("city"), log.replicas[1].AppliedIndex())
+	fmt.Println(alice.Text("city"), entries.replicas[1].AppliedIndex())
 	// Output: Vienna 3
 }

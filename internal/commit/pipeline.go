@@ -135,7 +135,8 @@ func (p *Pipeline) Cut(least uint64, commit func(after uint64) error, begin func
 		return p.Fail(fmt.Errorf("commit: the writes beside an edit of the manifest used all sequence numbers below %d", after+1))
 	}
 	p.nextSeq = after + 1
-	begin() // first: readers of this number find what it has made
+	// Readers of this number find what begin has made.
+	begin()
 	p.queue.applied(p.queue.push(p.lastLSN, after), p.publishable) // a commit of nothing
 	return nil
 }
