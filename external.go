@@ -26,7 +26,8 @@ type External struct {
 	// that the entry is not in the log and never will be, unless it matches ErrOutcomeUnknown or is
 	// that of ctx; then the entry may still come. Several goroutines call Propose, which hold the latches
 	// of the rows that they change. Of the store's methods, it may call ApplyEntries. It may keep the
-	// payload. If Propose is nil, writes fail with ErrFollower.
+	// payload. Store.Close waits for the calls of transactions, so an owner that stops lets all fail first. If
+	// Propose is nil, writes fail with ErrFollower.
 	Propose func(ctx context.Context, payload []byte) error
 }
 
@@ -58,8 +59,9 @@ var (
 // ApplyEntries applies committed entries of the external log, and skips those that the store has.
 // results are the answers of the entries, each nil or the error that Propose is to return. err says
 // that not all were applied: results has one for each entry that was, and the call may be repeated
-// with the others. It matches ErrPoisoned and ErrEntry if the store must be closed, and ErrLogHole
-// if an entry is missing. The store copies what it keeps. Calls run one after the other.
+// with the others. It matches ErrPoisoned and ErrEntry if the store must be closed, ErrLogHole if an
+// entry is missing, ErrNotStaged if an entry needs a file, and ErrInvalid for an index of 0 or above
+// 2^56-1. The store copies what it keeps. Calls run one after the other.
 func (s *Store) ApplyEntries(ctx context.Context, entries []Entry) (results []error, err error) {
 	if s.external == nil {
 		return nil, ErrExternal

@@ -168,19 +168,23 @@ func (p *Pipeline) Enter(ctx context.Context, to manifest.LogPoint, foreign bool
 	p.makeRoom(w.mutations)
 	w.reserve(x.present())
 	p.nextSeq, p.lastMicros = to.Seq+1, to.Micros
-	x.reach(to, foreign)
-	x.bytes += bytes
-	if x.bytes-x.bounded >= markBytes {
-		x.mark()
-		p.boundExternal()
-	}
+	p.reach(to, foreign, bytes)
 	t := p.queue.push(0, to.Seq)
 	p.order.Unlock()
 	spare, waiting := w.apply()
 	p.gate.Applied(size, spare, waiting)
 	p.queue.applied(t, p.publishable)
-	x.applied.Store(to.Index)
+	p.shown(to, foreign)
 	return nil
+}
+
+// shown notes that readers see an entry. Only then it counts as foreign: who reads the count, and then rows, must
+// not miss it.
+func (p *Pipeline) shown(to manifest.LogPoint, foreign bool) {
+	p.external.applied.Store(to.Index)
+	if foreign {
+		p.Between(func() { p.external.foreign++ })
+	}
 }
 
 // Begin gives a command its sequence number and time, those of a point, before it is carried out. A
@@ -192,21 +196,24 @@ func (p *Pipeline) Begin(to manifest.LogPoint) {
 	p.queue.applied(p.queue.push(0, to.Seq), p.publishable)
 }
 
-// End notes that the log is at a point: a command was carried out, or an entry was void. foreign is as for
-// Enter.
-func (p *Pipeline) End(to manifest.LogPoint, foreign bool) {
-	p.order.Lock()
-	defer p.order.Unlock()
-	p.external.reach(to, foreign)
-	p.external.applied.Store(to.Index)
+// End notes that the log is at a point: a command was carried out, or an entry was void. foreign and bytes are
+// as for Enter.
+func (p *Pipeline) End(to manifest.LogPoint, foreign bool, bytes int64) {
+	p.Between(func() { p.reach(to, foreign, bytes) })
+	p.shown(to, foreign)
 }
 
-// reach moves the place in the log behind an entry. REQUIRES: order is held.
-func (x *external) reach(to manifest.LogPoint, foreign bool) {
+// reach moves the place in the log behind an entry with so many bytes. REQUIRES: order is held.
+func (p *Pipeline) reach(to manifest.LogPoint, foreign bool, bytes int64) {
+	x := p.external
 	x.at = to
 	if foreign {
-		x.foreign++
 		x.doubts++
+	}
+	x.bytes += bytes
+	if x.bytes-x.bounded >= markBytes {
+		x.mark()
+		p.boundExternal()
 	}
 }
 

@@ -255,6 +255,8 @@ func (l *Log) Apply(ctx context.Context, index, prev uint64, data []byte) (resul
 	defer l.applying.Unlock()
 	at := l.Pipeline.At()
 	switch {
+	case index == 0 || index > row.MaxSequence:
+		return nil, fmt.Errorf("%w: an entry at index %d", commit.ErrInvalid, index)
 	case index <= at.Index:
 		return nil, nil
 	case prev != 0 && prev != at.Index:
@@ -266,12 +268,12 @@ func (l *Log) Apply(ctx context.Context, index, prev uint64, data []byte) (resul
 	switch {
 	case err != nil:
 	case p.kind != Fence && p.fence != at.Fence: // worked out before a fence that is in force now
-		l.Pipeline.End(to, l.foreign(&p))
+		l.Pipeline.End(to, l.foreign(&p), int64(len(data)))
 		return table.ErrAltered, nil
 	case p.kind == Batch:
 		err = l.batch(ctx, to, &p, int64(len(data)))
 	default:
-		result, err = l.carryOut(ctx, to, &p)
+		result, err = l.carryOut(ctx, to, &p, int64(len(data)))
 	}
 	if err != nil {
 		err = fmt.Errorf("entry %d: %w", index, err)
@@ -311,7 +313,7 @@ func (l *Log) batch(ctx context.Context, to manifest.LogPoint, p *payload, bytes
 
 // carryOut carries out a command, which takes one sequence number. What the catalogue has of it already is
 // skipped.
-func (l *Log) carryOut(ctx context.Context, to manifest.LogPoint, p *payload) (result, err error) {
+func (l *Log) carryOut(ctx context.Context, to manifest.LogPoint, p *payload, bytes int64) (result, err error) {
 	to.Seq, to.Fence = to.Seq+1, to.Index
 	if f := p.fragment; f != nil { // its rows keep their sequence numbers
 		to.Seq = max(to.Seq, f.LastSeq+1)
@@ -323,7 +325,7 @@ func (l *Log) carryOut(ctx context.Context, to manifest.LogPoint, p *payload) (r
 		result, err = l.execute(ctx, p)
 	}
 	if err == nil {
-		l.Pipeline.End(to, l.foreign(p))
+		l.Pipeline.End(to, l.foreign(p), bytes)
 		l.replay.Tables = nil
 	}
 	return result, err

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/flagstone-db/flagstone/internal/balance"
 	"github.com/flagstone-db/flagstone/internal/executor"
@@ -70,9 +71,18 @@ func show(t *table.Table) balance.Table {
 	return shown
 }
 
+// answerTime is how long the balancer waits for the owner of an external log. Other stores may need the worker
+// that it waits with, and Close waits for it.
+const answerTime = 5 * time.Second
+
 // carryOut does what was planned, as far as that is possible.
 func (r *Rebalancer) carryOut(tables map[uint64]*table.Table, plan balance.Plan) {
 	ctx := context.Background()
+	if r.Propose != nil {
+		within, cancel := context.WithTimeout(ctx, answerTime)
+		defer cancel()
+		ctx = within
+	}
 	for _, s := range plan.Splits {
 		t := tables[s.Table]
 		r.failed(t, s.Partition, s.Why, r.do(ctx, t, Change{At: s.Key}))

@@ -150,6 +150,7 @@ func pinVersions(trees []*partition.Tree, state *manifest.State) (release func()
 // FlushUpTo flushes what memtables hold of the entries of an external log up to an index, and what came with it.
 // REQUIRES: these entries were applied.
 func (u *Upkeep) FlushUpTo(ctx context.Context, index uint64) error {
+	u.Pipeline.Mark() // what comes meanwhile is behind it
 	trees := slices.DeleteFunc(u.Env.Trees(), func(t *partition.Tree) bool {
 		mark := t.OldestSegment()
 		return mark == 0 || u.Pipeline.MarkIndex(mark) >= index
