@@ -33,20 +33,21 @@ const (
 type rowHash struct {
 	arena  *arena
 	seed   maphash.Seed
-	tables atomic.Pointer[[]*hashTable] // newest first
-	bytes  atomic.Int64                 // of all tables
-	mu     sync.Mutex                   // guards growth
+	newest atomic.Pointer[hashTable] // nil before the first row
+	first  hashTable                 // here: with a thousand memtables each pointer is a cache miss
+	bytes  atomic.Int64              // of all tables
+	mu     sync.Mutex                // guards growth
 }
 
 type hashTable struct {
 	slots []atomic.Uint64 // a power of two
 	rows  atomic.Int64    // slots taken or about to be
+	older *hashTable
 }
 
 func (h *rowHash) init(a *arena) {
 	h.arena = a
 	h.seed = maphash.MakeSeed()
-	h.tables.Store(new([]*hashTable))
 }
 
 // of hashes a row key.
@@ -55,7 +56,7 @@ func (h *rowHash) of(key []byte) uint64 { return maphash.Bytes(h.seed, key) }
 // findRow returns the row with this key, nil if there is none.
 func (m *Memtable) findRow(hash uint64, key []byte) (link, *rowNode) {
 	tag := hash >> 32
-	for _, t := range *m.hash.tables.Load() {
+	for t := m.hash.newest.Load(); t != nil; t = t.older {
 		mask := uint64(len(t.slots) - 1)
 		for i := hash & mask; ; i = (i + 1) & mask {
 			slot := t.slots[i].Load()
@@ -77,13 +78,8 @@ func (m *Memtable) findRow(hash uint64, key []byte) (link, *rowNode) {
 func (h *rowHash) add(hash uint64, l link) {
 	entry := hash>>32<<32 | uint64(l)
 	for {
-		tables := *h.tables.Load()
-		if len(tables) == 0 {
-			h.grow(nil)
-			continue
-		}
-		t := tables[0]
-		if t.rows.Add(1) > int64(len(t.slots)/2) {
+		t := h.newest.Load()
+		if t == nil || t.rows.Add(1) > int64(len(t.slots)/2) {
 			h.grow(t)
 			continue
 		}
@@ -100,17 +96,16 @@ func (h *rowHash) add(hash uint64, l link) {
 func (h *rowHash) grow(full *hashTable) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	tables := *h.tables.Load()
-	size := firstHashSlots
-	if len(tables) > 0 {
-		if tables[0] != full {
-			return
-		}
-		size = 2 * len(full.slots)
+	if h.newest.Load() != full {
+		return
 	}
-	next := append([]*hashTable{{slots: h.arena.hashSlots(size)}}, tables...)
+	next, size := &h.first, firstHashSlots
+	if full != nil {
+		next, size = &hashTable{older: full}, 2*len(full.slots)
+	}
+	next.slots = h.arena.hashSlots(size)
 	h.bytes.Add(int64(size * slotSize))
-	h.tables.Store(&next)
+	h.newest.Store(next)
 }
 
 // hashSlots allocates n empty slots.
