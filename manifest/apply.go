@@ -128,6 +128,12 @@ func withSeqTime(points []SeqTime, point SeqTime) []SeqTime {
 	return append(kept, point)
 }
 
+// meetForeignRows replaces the map from sequence numbers to time when rows of another store come, whose numbers
+// were given out at other times. Points below the one that is left, which another edit may still bring, do not count.
+func (a *applier) meetForeignRows() {
+	a.next.SeqTimes = []SeqTime{{Seq: a.next.LastSeq, Millis: a.next.IssuedMillis}}
+}
+
 func (a *applier) createTable(t *Table) error {
 	if t.ID < a.next.NextTable {
 		return invalid("table id %d was used, the next is %d", t.ID, a.next.NextTable)
@@ -139,7 +145,7 @@ func (a *applier) createTable(t *Table) error {
 		return err
 	}
 	if slices.ContainsFunc(t.Partitions, (*Partition).hasFiles) { // of another store
-		a.next.SeqTimes = nil
+		a.meetForeignRows()
 	}
 	created := *t
 	created.LargestOffset = max(t.LargestOffset, t.Options.MaxVersionOffsetSeconds)
@@ -352,7 +358,7 @@ func (a *applier) replacePartitions(r *Replacement) error {
 	}
 	a.next.LastSeq = max(a.next.LastSeq, r.After)
 	if slices.ContainsFunc(old, (*Partition).detached) && slices.ContainsFunc(r.New, (*Partition).hasFiles) {
-		a.next.SeqTimes = nil
+		a.meetForeignRows()
 	}
 	t.Partitions = slices.Concat(t.Partitions[:at], r.New, t.Partitions[end:])
 	if err := a.addPartitions(t, r.New); err != nil {

@@ -67,8 +67,8 @@ type Alteration struct {
 // compacted away, since the file would bring back what that partition has dropped: compact first.
 //
 // A partition that is Detached shares no files with those that it replaces or that replace it: its data
-// has gone to another store, or comes from one. Data that comes empties State.SeqTimes, because its
-// sequence numbers were given out by the other store at other times.
+// has gone to another store, or comes from one. Data that comes leaves one point in State.SeqTimes,
+// at its edit, because its sequence numbers were given out by the other store at other times.
 type Replacement struct {
 	Table uint64
 	Old   []uint64

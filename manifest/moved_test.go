@@ -1,6 +1,9 @@
 package manifest
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 // TestPartitionsAreFrozenDetachedAndFilledAgain takes the partition from keys 40 on through all it can
 // serve.
@@ -43,8 +46,14 @@ func TestPartitionsAreFrozenDetachedAndFilledAgain(t *testing.T) {
 	back.Levels[2] = []*FileMeta{testFile(6, 41, 90, 80)}
 	s = mustApply(t, s, &Edit{Replaced: []*Replacement{{Table: 1, Old: []uint64{4}, After: 90, New: []*Partition{back}}}})
 	look(5, Serving, 5, true)
-	if len(s.SeqTimes) != 0 || s.LastSeq != 90 {
-		t.Errorf("rows came, and the times of sequence numbers stay: %v, last %d", s.SeqTimes, s.LastSeq)
+	want := []SeqTime{{90, s.IssuedMillis}}
+	if !slices.Equal(s.SeqTimes, want) || s.LastSeq != 90 {
+		t.Errorf("rows came, the times of sequence numbers are %v, last %d", s.SeqTimes, s.LastSeq)
+	}
+	// An edit that was worked out before may come behind.
+	s = mustApply(t, s, &Edit{SeqTimes: []SeqTime{{60, s.IssuedMillis + 1}}})
+	if !slices.Equal(s.SeqTimes, want) {
+		t.Errorf("a point of before rows came was taken: %v", s.SeqTimes)
 	}
 }
 
@@ -54,7 +63,7 @@ func TestATableThatComesWithFilesEndsTheTimes(t *testing.T) {
 	x := testTable(9, 9, "x")
 	mustApply(t, s, &Edit{Created: []*Table{x}})
 	x.Partitions[0].Levels[1] = []*FileMeta{testFile(5, 1, 2, 9)}
-	if next := mustApply(t, s, &Edit{Created: []*Table{x}}); len(next.SeqTimes) != 0 || len(s.SeqTimes) == 0 {
+	if next := mustApply(t, s, &Edit{Created: []*Table{x}}); !slices.Equal(next.SeqTimes, []SeqTime{{s.LastSeq, s.IssuedMillis}}) {
 		t.Errorf("times %v", next.SeqTimes)
 	}
 }

@@ -105,6 +105,8 @@ func (f *fileBytes) parseFooter(b []byte, fileSize int64) (footer, error) {
 		bad = fmt.Sprintf("file has %d bytes, its footer says %d", fileSize, p.fileSize)
 	case rest != 0:
 		bad = "section lengths do not add up to the file size"
+	case max(p.filterLength, p.indexLength, p.propertiesLength) > maxRawSection+trailerSize: // stored as they are, or smaller
+		bad = "a section is larger than any"
 	case (p.indexKind == indexWithValues) != (p.version > 1) || p.indexKind < indexOneLevel || p.indexKind > indexWithValues:
 		bad = fmt.Sprintf("unknown index kind %d", p.indexKind)
 	case p.filterKind > filterBlockedBloom || (p.filterKind == filterNone) != (p.filterLength == 0):

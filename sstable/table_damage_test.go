@@ -496,3 +496,20 @@ func TestRandomBytesAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestAFooterCannotAskForMuchMemory reads a footer by which nearly all of a large file is the filter.
+func TestAFooterCannotAskForMuchMemory(t *testing.T) {
+	const size, section = int64(3 << 30), 1000
+	b := make([]byte, footerSize)
+	b[0] = 1
+	for at, n := range map[int]int64{24: size - footerSize - 2*section, 32: section, 40: section, 48: size} {
+		binary.LittleEndian.PutUint64(b[at:], uint64(n))
+	}
+	b[56], b[57] = indexOneLevel, filterBlockedBloom
+	binary.LittleEndian.PutUint32(b[60:], 1)
+	binary.LittleEndian.PutUint64(b[64:], xxhash.Sum64(b[:64]))
+	copy(b[72:], magic)
+	if _, err := new(fileBytes).parseFooter(b, size); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "larger than any") {
+		t.Error(err)
+	}
+}
