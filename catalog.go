@@ -99,6 +99,12 @@ func newTable(s *Store, meta *manifest.Table) *Table {
 		}
 		trees = append(trees, tree)
 	}
-	t.core.Init(&s.tableEnv, meta, trees)
+	env := &s.tableEnv
+	if s.external != nil && meta.Log != nil {
+		log := s.tableEnv
+		log.Clock = s.external.Time(s.clock)
+		env = &log
+	}
+	t.core.Init(env, meta, trees)
 	return t
 }

@@ -67,6 +67,9 @@ func (s *Store) ApplyEntries(ctx context.Context, entries []Entry) (results []er
 		return nil, ErrExternal
 	}
 	if err := s.throttle(ctx); err != nil {
+		if len(entries) > 0 {
+			s.external.Miss(entries[0].Index)
+		}
 		return nil, err
 	}
 	err = s.work(func() error {

@@ -148,3 +148,51 @@ func TestATransactionThatBeginsBesideAForeignEntryIsNotLost(t *testing.T) {
 		t.Errorf("the transaction saw %d, its commit is %v, and the counter is %d", seen, err, n)
 	}
 }
+
+// TestAReaderOfAnIdleStreamKeepsItsPosition reads every 40 s of a retention of 100 s, while nothing is written.
+func TestAReaderOfAnIdleStreamKeepsItsPosition(t *testing.T) {
+	r, _ := newLeader(t, Options{})
+	table, err := r.store.CreateTable(ctx(), TableSpec{Name: "t", Key: externalKey, Stream: &StreamSpec{RetentionSeconds: 100}})
+	wantError(t, "CreateTable", err, nil)
+	put(t, table, "p", 0, "c", Now, "x")
+	st := table.Stream()
+	pos, err := st.Oldest(ctx(), st.Shards()[0].ID)
+	wantError(t, "Oldest", err, nil)
+	records := 0
+	read := func() {
+		page, err := st.Read(ctx(), pos, StreamLimits{})
+		wantError(t, "Read", err, nil)
+		pos = page.Next
+		records += len(page.Records)
+		r.clock.Advance(40 * time.Second)
+	}
+	for range 20 {
+		read()
+	}
+	put(t, table, "p", 1, "c", Now, "x")
+	if read(); records != 2 {
+		t.Errorf("%d records, want 2", records)
+	}
+}
+
+// TestS5_NothingIsAppliedBehindAnEntryThatFailed lets an owner go on after an error.
+func TestS5_NothingIsAppliedBehindAnEntryThatFailed(t *testing.T) {
+	lr, l := newLeader(t, Options{})
+	table := lr.table("t", TableOptions{})
+	for i := range 3 {
+		put(t, table, "p", i, "c", Now, "x")
+	}
+	r := newFollower(t, Options{})
+	over, cancel := context.WithCancel(ctx())
+	cancel()
+	_, err := r.store.ApplyEntries(over, l.entries[:1])
+	wantError(t, "an entry with a context that has ended", err, context.Canceled)
+	next := l.entries[1]
+	next.Prev = 0
+	_, err = r.store.ApplyEntries(ctx(), []Entry{next})
+	wantError(t, "the entry behind it", err, ErrLogHole)
+	r.apply(l.entries...)
+	if got, want := content(t, r.store), content(t, lr.store); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+}

@@ -276,6 +276,9 @@ func (st *Stream) Records(ctx context.Context, pos *StreamPosition) iter.Seq2[*S
 // time in microseconds; no later commit has an earlier time.
 func (st *Stream) barrier(ctx context.Context) (seq uint64, micros int64, err error) {
 	s := st.table.store
+	if s.external != nil {
+		_ = s.external.Advance(ctx) // a store that cannot propose reads at the time that the log has
+	}
 	seq, micros, err = s.pipeline.Barrier(ctx, s.issued.Micros())
 	return seq, micros, s.describe(err)
 }

@@ -69,6 +69,7 @@ type Log struct {
 	micros     atomic.Int64  // the time of the log, in microseconds, before readers see what has it
 	command    atomic.Uint64 // index of the last command that was carried out, or is being
 	applying   commit.Latch  // held while an entry is applied
+	missed     atomic.Uint64 // index of the entry that could not be applied, 0 if there is none
 	replay     recovery.Replay
 }
 
@@ -98,10 +99,13 @@ func (l *Log) Follow(parts Parts, state *manifest.State) {
 		Propose: func(ctx context.Context, fence uint64, batch [][]byte) error {
 			return l.send(ctx, AppendBatch(l.writer, fence, batch))
 		},
-		Fence: func(ctx context.Context) error {
-			return l.send(ctx, AppendCommand(Fence, l.writer, 0, l.Issued.Micros(), manifest.AppendEdit(nil, new(manifest.Edit))))
-		},
+		Fence: l.Advance,
 	})
+}
+
+// Advance proposes a fence, which moves the time of the log to the present.
+func (l *Log) Advance(ctx context.Context) error {
+	return l.send(ctx, AppendCommand(Fence, l.writer, 0, l.Issued.Micros(), manifest.AppendEdit(nil, new(manifest.Edit))))
 }
 
 func (l *Log) send(ctx context.Context, payload []byte) error {
@@ -244,21 +248,35 @@ func (c logClock) NowMillis() int64 { return max(c.Clock.NowMillis(), c.log.Mill
 
 func (c logClock) NowMicros() int64 { return max(c.Clock.NowMicros(), c.log.micros.Load()) }
 
+// logTime is a clock that has the time of a log.
+type logTime struct{ logClock }
+
+// Time returns a clock with the time of the log, by which the records of streams expire: a reader's position, which
+// has that time, does not expire while nothing is written.
+func (l *Log) Time(of clock.Clock) clock.Clock { return logTime{logClock{of, l}} }
+
+func (c logTime) NowMillis() int64 { return c.log.Millis() }
+
+func (c logTime) NowMicros() int64 { return c.log.micros.Load() }
+
 // Apply applies an entry. prev is the index of the entry before it that this store was to get, 0 if that is not
 // known. It skips entries that were applied. result is the answer of the entry, the same on every replica; err
 // says that it was not applied, and matches ErrHole, or ErrEntry and commit.ErrPoisoned, or another call may
 // apply the entry.
 func (l *Log) Apply(ctx context.Context, index, prev uint64, data []byte) (result, err error) {
 	if err := l.applying.Lock(ctx); err != nil {
+		l.Miss(index)
 		return nil, err
 	}
 	defer l.applying.Unlock()
-	at := l.Pipeline.At()
+	at, missed := l.Pipeline.At(), l.missed.Load()
 	switch {
 	case index == 0 || index > row.MaxSequence:
 		return nil, fmt.Errorf("%w: an entry at index %d", commit.ErrInvalid, index)
 	case index <= at.Index:
 		return nil, nil
+	case missed != 0 && index > missed:
+		return nil, fmt.Errorf("%w: entry %d follows entry %d, which could not be applied", ErrHole, index, missed)
 	case prev != 0 && prev != at.Index:
 		return nil, fmt.Errorf("%w: entry %d follows entry %d, the store has applied up to %d", ErrHole, index, prev, at.Index)
 	}
@@ -276,13 +294,19 @@ func (l *Log) Apply(ctx context.Context, index, prev uint64, data []byte) (resul
 		result, err = l.carryOut(ctx, to, &p, int64(len(data)))
 	}
 	if err != nil {
+		l.Miss(index)
 		err = fmt.Errorf("entry %d: %w", index, err)
+	} else {
+		l.missed.CompareAndSwap(index, 0)
 	}
 	if errors.Is(err, ErrEntry) {
 		err = l.Pipeline.Fail(err)
 	}
 	return result, err
 }
+
+// Miss notes that the owner gave an entry that was not applied. It must give it again before later ones.
+func (l *Log) Miss(index uint64) { l.missed.CompareAndSwap(0, index) }
 
 func (l *Log) foreign(p *payload) bool { return p.writer != l.writer }
 
