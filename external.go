@@ -116,7 +116,7 @@ func (e externalEnv) Replayed() map[uint64]recovery.Table { return e.tables.curr
 func (e externalEnv) State() *manifest.State { return e.state() }
 
 func (e externalEnv) Ingest(ctx context.Context, f *manifest.Fragment, millis int64) (result, err error) {
-	err = e.mover.Ingest(ctx, f, millis)
+	err = e.mover.Ingest(ctx, f, millis, millis)
 	if errors.Is(err, transfer.ErrUnfit) {
 		return err, nil
 	}

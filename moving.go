@@ -114,10 +114,13 @@ func (s *Store) Ingest(ctx context.Context, fragment []byte) error {
 		return err
 	}
 	f, err := manifest.DecodeFragment(fragment)
+	if err == nil {
+		err = s.mover.Timely(f, s.opts.Seams.Clock.NowMillis())
+	}
 	switch {
 	case err != nil:
 	case s.external == nil:
-		err = s.mover.Ingest(ctx, f, s.changeMillis())
+		err = s.mover.Ingest(ctx, f, s.changeMillis(), s.trusted.Look().Millis)
 	default: // what is in the log must not fail
 		if err = s.mover.Verify(ctx, f, s.issued.Millis()); err == nil {
 			err = s.external.Ingest(ctx, fragment)

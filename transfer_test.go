@@ -484,3 +484,134 @@ func TestS8_AStreamHasNoRecordsOfRowsThatMove(t *testing.T) {
 	}
 	r.wantSound()
 }
+
+// expireOnce gives a table a watermark that none of its options explains any more: what was written before the hour
+// that it takes is expired.
+func expireOnce(t *testing.T, r *rig, table *Table) {
+	forever := table.Info().Options
+	briefly := forever
+	briefly.TTLSeconds = 10
+	wantError(t, "Alter", table.Alter(ctx(), TableChange{Options: &briefly}), nil)
+	believeClock(r.clock)
+	put(t, table, partitionKey(39), 0, "c", r.store.NowMillis()-100_000, "old")
+	wantError(t, "Compact", r.store.Compact(ctx()), nil)
+	wantError(t, "Alter", table.Alter(ctx(), TableChange{Options: &forever}), nil)
+}
+
+// TestS8_NoWatermarkHidesWhatTheOtherSideShows has a source or a target that once dropped what had expired, or a
+// fragment that says so.
+func TestS8_NoWatermarkHidesWhatTheOtherSideShows(t *testing.T) {
+	const hour = 3600_000
+	never, long := TableOptions{MaxVersionOffsetSeconds: 1 << 30}, TableOptions{TTLSeconds: 1000 * 86400}
+	for _, c := range []struct {
+		what           string
+		options        TableOptions
+		source, target bool  // have a watermark
+		versions       int64 // of the rows that move
+		says           func(f *manifest.Fragment)
+		detached       bool // the whole target
+		want           error
+	}{
+		{"that of the source", never, true, false, startMillis, nil, false, ErrInvalid},
+		{"that of the source, and nothing to hide", never, true, false, startMillis, nil, true, nil},
+		{"that of the target", never, false, true, startMillis, nil, false, ErrInvalid},
+		{"that of the target, and nothing of it is served", never, false, true, startMillis, nil, true, ErrInvalid},
+		{"that of the target, and all rows that move are newer", never, false, true, startMillis + hour, nil, false, nil},
+		{"the same", never, true, true, startMillis, nil, false, nil},
+		{"that of a source that lies", long, false, false, startMillis, func(f *manifest.Fragment) {
+			f.IssuedMillis = startMillis + hour
+			f.Table.Watermark = f.IssuedMillis / 1000
+		}, false, ErrInvalid},
+		{"one second more than is expired", long, false, false, startMillis, func(f *manifest.Fragment) {
+			f.Table.Watermark = (startMillis+2*hour)/1000 - long.TTLSeconds + 1
+		}, false, ErrInvalid},
+		{"what is expired anyway", long, false, false, startMillis, func(f *manifest.Fragment) {
+			f.Table.Watermark = (startMillis+2*hour)/1000 - long.TTLSeconds
+		}, false, nil},
+	} {
+		source, target := newRig(t, movingOptions), newRig(t, movingOptions)
+		from, to := source.table("t", c.options), target.table("t", c.options)
+		if c.source {
+			expireOnce(t, source, from)
+		}
+		if c.target {
+			expireOnce(t, target, to)
+		}
+		for n := range 40 {
+			put(t, from, partitionKey(n), 0, "c", c.versions, fmt.Sprint(n))
+			put(t, to, partitionKey(n), 0, "c", startMillis, fmt.Sprint(n))
+		}
+		wantError(t, "Split", to.Split(ctx(), row.String(partitionKey(20))), nil)
+		for _, p := range to.Partitions() {
+			if c.detached || p.Start.Type() != 0 {
+				wantError(t, "Freeze", to.Freeze(ctx(), p.ID, ""), nil)
+				wantError(t, "Detach", to.Detach(ctx(), p.ID, ""), nil)
+			}
+		}
+		x, err := from.Export(ctx(), "/x", ExportOptions{Start: row.String(partitionKey(20))})
+		wantError(t, "Export", err, nil)
+		f, err := manifest.DecodeFragment(x.Fragment)
+		wantError(t, "DecodeFragment", err, nil)
+		if c.says != nil {
+			c.says(f)
+		}
+		for target.clock.NowMillis() < startMillis+2*hour {
+			target.clock.Advance(time.Hour)
+			target.store.trusted.Look()
+		}
+		moved, stays := dumpRange(t, from, partitionKey(20), "z"), ""
+		if !c.detached {
+			stays = dumpRange(t, to, "a", partitionKey(20))
+		}
+		wantError(t, "send", send(x, target.store), nil)
+		err = target.store.Ingest(ctx(), f.Append(nil))
+		wantError(t, c.what, err, c.want)
+		if err != nil && !(strings.Contains(err.Error(), fmt.Sprint(f.Table.Watermark)) && strings.Contains(err.Error(), fmt.Sprint(to.core.Meta().Watermark))) {
+			t.Errorf("%s: the error does not name both: %v", c.what, err)
+		}
+		wantError(t, "Compact", target.store.Compact(ctx()), nil)
+		if !c.detached {
+			if got := dumpRange(t, to, "a", partitionKey(20)); got != stays {
+				t.Errorf("%s: what stays is\n%s, want\n%s", c.what, got, stays)
+			}
+		}
+		if c.want == nil {
+			if got := dumpRange(t, to, partitionKey(20), "z"); got != moved {
+				t.Errorf("%s: what moved is\n%s, want\n%s", c.what, got, moved)
+			}
+		}
+		target.wantSound()
+	}
+}
+
+// TestS8_FragmentsDoNotMoveTheClockOn ingests several fragments, each with a time that is later by a day.
+func TestS8_FragmentsDoNotMoveTheClockOn(t *testing.T) {
+	const day = 24 * 3600 * 1000
+	leader, _ := newLeader(t, movingOptions)
+	for _, target := range []*rig{newRig(t, movingOptions), leader} {
+		source := newRig(t, movingOptions)
+		for i := range 3 {
+			name := fmt.Sprint("t", i)
+			table := source.table(name, TableOptions{})
+			put(t, table, "a", 0, "c", startMillis, "x")
+			x, err := table.Export(ctx(), "/"+name, ExportOptions{})
+			wantError(t, "Export", err, nil)
+			f, err := manifest.DecodeFragment(x.Fragment)
+			wantError(t, "DecodeFragment", err, nil)
+			f.IssuedMillis = startMillis + int64(i+1)*(day-1000)
+			wantError(t, "send", send(x, target.store), nil)
+			want := ErrInvalid
+			if i == 0 {
+				want = nil
+			}
+			wantError(t, name, target.store.Ingest(ctx(), f.Append(nil)), want)
+			f.IssuedMillis = startMillis + day - 1000 // the clock is there
+			if i > 0 {
+				wantError(t, name, target.store.Ingest(ctx(), f.Append(nil)), nil)
+			}
+		}
+		if got := target.store.NowMillis(); got != startMillis+day-1000 {
+			t.Errorf("the clock is at %d", got-startMillis)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/storeclock"
 	"github.com/flagstone-db/flagstone/internal/table"
 	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/partition"
 )
 
@@ -67,16 +68,25 @@ type Mover struct {
 	partial atomic.Uint64 // staged files begun
 }
 
-// Ingest makes the rows of a fragment the store's, by one edit of the manifest, when all its files are staged, at a
-// time in milliseconds. The table must not exist, or have the range detached. Errors match ErrRefused; then nothing
-// was changed.
-func (m *Mover) Ingest(ctx context.Context, f *manifest.Fragment, millis int64) error {
+// Timely refuses a fragment whose last write is far ahead of the wall clock, in milliseconds. Ingest does not: the
+// replicas of a log, which all ingest what is in it, have different clocks.
+func (m *Mover) Timely(f *manifest.Fragment, wall int64) error {
+	if f.IssuedMillis > max(wall+maxLeadMillis, m.Issued.Last()) {
+		return unfit("the last write of the fragment was made at %d ms, now is %d", f.IssuedMillis, wall)
+	}
+	return nil
+}
+
+// Ingest makes the rows of a fragment the store's, by one edit of the manifest, when all its files are staged. The
+// table must not exist, or have the range detached. made is the time of a new table, and now the time by which
+// data is expired, in milliseconds. Errors match ErrRefused; then nothing was changed.
+func (m *Mover) Ingest(ctx context.Context, f *manifest.Fragment, made, now int64) error {
 	return m.Env.Work(func() error {
-		files, err := m.prepare(ctx, f, millis)
+		files, err := m.prepare(ctx, f, now)
 		if err != nil {
 			return err
 		}
-		err = m.Env.Change(ctx, func() error { return m.install(ctx, f, files, millis) })
+		err = m.Env.Change(ctx, func() error { return m.install(ctx, f, files, made, now) })
 		switch {
 		case err == nil:
 			_ = removeFiles(m.Trees.FS, m.staged(""), names(f)) // else the next Open does
@@ -88,9 +98,9 @@ func (m *Mover) Ingest(ctx context.Context, f *manifest.Fragment, millis int64) 
 }
 
 // Verify returns the error that Ingest would return, and changes nothing.
-func (m *Mover) Verify(ctx context.Context, f *manifest.Fragment, millis int64) error {
+func (m *Mover) Verify(ctx context.Context, f *manifest.Fragment, now int64) error {
 	return m.Env.Work(func() error {
-		files, err := m.prepare(ctx, f, millis)
+		files, err := m.prepare(ctx, f, now)
 		if err == nil {
 			files.discard()
 		}
@@ -99,18 +109,15 @@ func (m *Mover) Verify(ctx context.Context, f *manifest.Fragment, millis int64) 
 }
 
 // prepare adopts the files of a fragment that fits the store.
-func (m *Mover) prepare(ctx context.Context, f *manifest.Fragment, millis int64) (*adoption, error) {
-	if f.IssuedMillis > millis+maxLeadMillis {
-		return nil, unfit("the last write of the fragment was made at %d ms, now is %d", f.IssuedMillis, millis)
-	}
-	if _, err := m.target(f); err != nil {
+func (m *Mover) prepare(ctx context.Context, f *manifest.Fragment, now int64) (*adoption, error) {
+	if _, err := m.target(f, now); err != nil {
 		return nil, err
 	}
 	return m.adopt(ctx, f)
 }
 
-// target finds the table to which a fragment goes, nil if it is to be made.
-func (m *Mover) target(f *manifest.Fragment) (*table.Table, error) {
+// target finds the table to which a fragment goes at a time in milliseconds, nil if it is to be made.
+func (m *Mover) target(f *manifest.Fragment, now int64) (*table.Table, error) {
 	t, err := m.Env.Find(f.Table.Name)
 	if err != nil || t == nil {
 		return nil, err
@@ -128,12 +135,28 @@ func (m *Mover) target(f *manifest.Fragment) (*table.Table, error) {
 			return nil, unfit("table %q: partition %d is not detached", t.Name, tree.ID())
 		}
 	}
-	return t, nil
+	return t, checkWatermarks(meta, f, now)
+}
+
+// checkWatermarks refuses a fragment if the larger one of both expiry watermarks, which the table gets, could hide
+// rows that the side with the smaller one shows. Versions that are expired at a time in milliseconds do not
+// count. So it does not matter how far the compactions of a replica have raised its own watermark.
+func checkWatermarks(t *manifest.Table, f *manifest.Fragment, now int64) error {
+	expired := mvcc.CutoffAt(now, t.Options.TTLSeconds)
+	own, other := max(t.Watermark, expired), max(f.Table.Watermark, expired)
+	oldest := mvcc.View{Cutoff: own}.Oldest()
+	served := func(p *manifest.Partition) bool { return p.Service != manifest.Detached }
+	hidden := func(file *manifest.FileMeta) bool { return file.MinVersion < oldest }
+	if own < other && slices.ContainsFunc(t.Partitions, served) || own > other && slices.ContainsFunc(f.Files(), hidden) {
+		return unfit("the expiry watermark of table %q is %d, that of the fragment is %d: with the larger one, rows would vanish that are not expired",
+			t.Name, t.Watermark, f.Table.Watermark)
+	}
+	return nil
 }
 
 // install makes adopted files those of partitions. REQUIRES: within Change.
-func (m *Mover) install(ctx context.Context, f *manifest.Fragment, files *adoption, millis int64) error {
-	t, err := m.target(f)
+func (m *Mover) install(ctx context.Context, f *manifest.Fragment, files *adoption, made, now int64) error {
+	t, err := m.target(f, now)
 	if err != nil {
 		return err
 	}
@@ -151,7 +174,7 @@ func (m *Mover) install(ctx context.Context, f *manifest.Fragment, files *adopti
 	if t == nil {
 		id = state.NextTable
 		meta := *from
-		meta.ID, meta.CreatedMillis = id, millis
+		meta.ID, meta.CreatedMillis = id, made
 		meta.Partitions = a.Cover(state.NextPartition, f.LastSeq)
 		a.Edit.Created = []*manifest.Table{&meta}
 	} else {
