@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
-	"path/filepath"
 	"time"
 
 	"github.com/flagstone-db/flagstone/internal/change"
@@ -74,7 +73,7 @@ func (s *Store) CopyTo(ctx context.Context, dir string, beside func(dir string) 
 	if err := s.mayChange(ctx); err != nil {
 		return report, err
 	}
-	if within(s.dir, dir) {
+	if vfs.Within(s.dir, dir) {
 		return report, fmt.Errorf("%w: copy into %s, which lies in the store", ErrInvalid, dir)
 	}
 	err = vfs.BuildDir(s.fs, dir, func(partial string) error {
@@ -88,14 +87,6 @@ func (s *Store) CopyTo(ctx context.Context, dir string, beside func(dir string) 
 		err = fmt.Errorf("%w: copy into %s: %w", ErrInvalid, dir, err)
 	}
 	return report, err
-}
-
-// within reports whether name is dir or lies in it.
-func within(dir, name string) bool {
-	dir, outer := filepath.Abs(dir)
-	name, inner := filepath.Abs(name)
-	rel, err := filepath.Rel(dir, name)
-	return errors.Join(outer, inner, err) == nil && filepath.IsLocal(rel)
 }
 
 // copyTo is CopyTo into an empty directory.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -283,6 +284,9 @@ func TestS7_WhatCannotBeExported(t *testing.T) {
 	r, table := halves(t, Options{})
 	wantError(t, "Freeze", table.Freeze(ctx(), upper(table).ID, ""), nil)
 	wantError(t, "Detach", table.Detach(ctx(), upper(table).ID, "it is in rack 7"), nil)
+	full, err := table.Export(ctx(), "/full", ExportOptions{End: row.String("p02")})
+	wantError(t, "Export", err, nil)
+	defer full.Release()
 	for _, c := range []struct {
 		dir  string
 		opts ExportOptions
@@ -296,7 +300,10 @@ func TestS7_WhatCannotBeExported(t *testing.T) {
 		{"/x", ExportOptions{Start: row.String("p03"), End: row.String("p02")}, ErrInvalid},
 		{"/x", ExportOptions{End: row.String("p02"), Base: []byte("not a fragment")}, ErrCorrupt},
 		{"", ExportOptions{End: row.String("p02")}, ErrInvalid},
-		{"/store", ExportOptions{End: row.String("p02")}, fs.ErrExist},
+		{"/full", ExportOptions{End: row.String("p02")}, fs.ErrExist},
+		{"/store", ExportOptions{End: row.String("p02")}, ErrInvalid},
+		{"/store/staging", ExportOptions{End: row.String("p02")}, ErrInvalid},
+		{"/store/val/../x", ExportOptions{End: row.String("p02")}, ErrInvalid},
 	} {
 		_, err := table.Export(ctx(), c.dir, c.opts)
 		wantError(t, fmt.Sprintf("Export to %q with %+v", c.dir, c.opts), err, c.want)
@@ -613,5 +620,92 @@ func TestS8_FragmentsDoNotMoveTheClockOn(t *testing.T) {
 		if got := target.store.NowMillis(); got != startMillis+day-1000 {
 			t.Errorf("the clock is at %d", got-startMillis)
 		}
+	}
+}
+
+// TestS7_AnExportIsWhatAStoreTakes has a partition more than a fragment may have.
+func TestS7_AnExportIsWhatAStoreTakes(t *testing.T) {
+	r := newRig(t, Options{PartitionSplitSize: -1})
+	var at []row.Value
+	for n := range 1000 {
+		at = append(at, row.String(fmt.Sprintf("p%05d", n)))
+	}
+	table, err := r.store.CreateTable(ctx(), TableSpec{Name: "t", Key: []KeyColumn{{Name: "pk", Type: row.TypeString}}, SplitAt: at})
+	wantError(t, "CreateTable", err, nil)
+	wantError(t, "Split", table.Split(ctx(), row.String("p00500x")), nil)
+	_, err = table.Export(ctx(), "/all", ExportOptions{})
+	wantError(t, "Export", err, ErrInvalid)
+	x, err := table.Export(ctx(), "/rest", ExportOptions{Start: row.String("p00000")})
+	wantError(t, "Export", err, nil)
+	other := newRig(t, Options{})
+	wantError(t, "Ingest", other.store.Ingest(ctx(), x.Fragment), nil)
+}
+
+// TestS8_TwoRangesThatShareAFileMoveOnAsOne moves them one after the other, then both, and merges them.
+func TestS8_TwoRangesThatShareAFileMoveOnAsOne(t *testing.T) {
+	source, target := newRig(t, Options{Seams: Seams{ValueThreshold: 1 << 10}}), newRig(t, Options{Seams: Seams{ValueThreshold: 1 << 10}})
+	from := source.table("t", TableOptions{})
+	for n := range 40 {
+		put(t, from, partitionKey(n), 0, "c", startMillis, fmt.Sprint(n))
+		put(t, from, partitionKey(n), 1, "c", startMillis, strings.Repeat(fmt.Sprint(n), 1000))
+	}
+	for _, n := range []int{10, 20} {
+		x, err := from.Export(ctx(), fmt.Sprint("/x", n), ExportOptions{Start: row.String(partitionKey(n)), End: row.String(partitionKey(n + 10))})
+		wantError(t, "Export", err, nil)
+		wantError(t, "send", send(x, target.store), nil)
+		wantError(t, "Ingest", target.store.Ingest(ctx(), x.Fragment), nil)
+		wantError(t, "Delete", from.Delete(ctx(), Key(partitionKey(25), 0)), nil) // the second one has another file beside
+	}
+	to, both := target.table("t", TableOptions{}), ExportOptions{Start: row.String(partitionKey(10)), End: row.String(partitionKey(30))}
+	want := dumpRange(t, to, partitionKey(10), partitionKey(30))
+	for _, change := range []func() error{
+		func() error { return nil },
+		func() error { return to.Merge(ctx(), row.String(partitionKey(20))) },
+		func() error { return target.store.Compact(ctx()) },
+	} {
+		wantError(t, "a change of the target", change(), nil)
+		x, err := to.Export(ctx(), "/y", both)
+		wantError(t, "Export", err, nil)
+		third := newRig(t, movingOptions)
+		wantError(t, "send", send(x, third.store), nil)
+		both.Base = x.Fragment
+		y, err := to.Export(ctx(), "/z", both)
+		if err != nil || len(y.Files) > 0 {
+			t.Fatalf("%v, %v", y, err)
+		}
+		wantError(t, "Ingest", third.store.Ingest(ctx(), y.Fragment), nil)
+		for _, table := range []*Table{to, third.table("t", TableOptions{})} {
+			if got := dumpRange(t, table, partitionKey(10), partitionKey(30)); got != want {
+				t.Errorf("rows\n%s, want\n%s", got, want)
+			}
+		}
+		wantError(t, "Release", errors.Join(x.Release(), y.Release()), nil)
+		both.Base = nil
+		third.wantSound()
+	}
+	target.wantSound()
+}
+
+// TestS8_EpochsOfAnotherStoreMeanNothing has the largest ones.
+func TestS8_EpochsOfAnotherStoreMeanNothing(t *testing.T) {
+	for _, there := range []bool{false, true} {
+		source, target := newRig(t, movingOptions), newRig(t, movingOptions)
+		put(t, source.table("t", TableOptions{}), "a", 0, "c", startMillis, "x")
+		if there {
+			table := target.table("t", TableOptions{})
+			wantError(t, "Freeze", table.Freeze(ctx(), upper(table).ID, ""), nil)
+			wantError(t, "Detach", table.Detach(ctx(), upper(table).ID, ""), nil)
+		}
+		x, err := source.table("t", TableOptions{}).Export(ctx(), "/x", ExportOptions{})
+		wantError(t, "Export", err, nil)
+		f, err := manifest.DecodeFragment(x.Fragment)
+		wantError(t, "DecodeFragment", err, nil)
+		f.Table.Partitions[0].Epoch = math.MaxUint64
+		wantError(t, "send", send(x, target.store), nil)
+		wantError(t, "Ingest", target.store.Ingest(ctx(), f.Append(nil)), nil)
+		table := target.table("t", TableOptions{})
+		wantError(t, "Split", table.Split(ctx(), row.String(partitionKey(7))), nil)
+		wantError(t, "Freeze", table.Freeze(ctx(), upper(table).ID, ""), nil)
+		wantError(t, "Detach", table.Detach(ctx(), upper(table).ID, ""), nil)
 	}
 }

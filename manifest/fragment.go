@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -31,6 +32,8 @@ const (
 	MaxFragmentBytes = 64 << 20
 	maxFragmentItems = 1 << 18
 	maxFragmentParts = 1001
+	// maxFragmentCopies bounds how often a receiver reads a file, and writes it anew.
+	maxFragmentCopies = 64
 	// maxFragmentSeq bounds the sequence numbers of a fragment, so that a store that takes its files over
 	// has most of all numbers left.
 	maxFragmentSeq = row.MaxSequence / 4
@@ -146,7 +149,7 @@ func DecodeFragment(b []byte) (*Fragment, error) {
 		return nil, err
 	}
 	if err := f.check(); err != nil {
-		return nil, corrupt("fragment: %w", err)
+		return nil, corrupt("fragment: %s", strings.TrimPrefix(err.Error(), "manifest: "))
 	}
 	return f, nil
 }
@@ -209,23 +212,33 @@ func (f *Fragment) state() (*State, error) {
 	return s.Apply(e)
 }
 
-// checkIDs checks that no two files have the same id.
+// checkIDs checks that files with the same id have the same bytes. A store has such files after it has ingested
+// two ranges that shared a file.
 func (f *Fragment) checkIDs() error {
-	seen := map[[16]byte]uint64{}
-	check := func(id [16]byte, number uint64) error {
-		if other, twice := seen[id]; twice {
-			return invalid("files %d and %d have the same id", other, number)
+	type content struct {
+		size     int64
+		checksum uint64
+		values   bool
+	}
+	seen, copies := map[[16]byte]content{}, map[[16]byte]int{}
+	check := func(id [16]byte, number uint64, c content) error {
+		other, twice := seen[id]
+		if twice && other != c {
+			return invalid("file %d has the same id as another one, and other bytes", number)
 		}
-		seen[id] = number
+		if copies[id]++; copies[id] > maxFragmentCopies {
+			return invalid("more than %d files have the same id as file %d", maxFragmentCopies, number)
+		}
+		seen[id] = c
 		return nil
 	}
 	for _, t := range f.Files() {
-		if err := check(t.UniqueID, t.Number); err != nil {
+		if err := check(t.UniqueID, t.Number, content{t.Size, t.Checksum, false}); err != nil {
 			return err
 		}
 	}
 	for _, v := range f.Values {
-		if err := check(v.UniqueID, v.Number); err != nil {
+		if err := check(v.UniqueID, v.Number, content{v.Size, v.Checksum, true}); err != nil {
 			return err
 		}
 	}

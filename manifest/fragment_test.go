@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -101,6 +102,13 @@ func TestAFragmentThatLiesIsRefused(t *testing.T) {
 		{"frozen", func(f *Fragment) { f.Table.Partitions[0].Service = Frozen }, "does not serve"},
 		{"the same id twice", func(f *Fragment) { f.Files()[1].UniqueID = f.Files()[0].UniqueID }, "same id"},
 		{"the id of a value file", func(f *Fragment) { f.Values[0].UniqueID = f.Files()[0].UniqueID }, "same id"},
+		{"too many copies of a file", func(f *Fragment) {
+			for number := range uint64(maxFragmentCopies) {
+				other := *f.Files()[0]
+				other.Number = 1000 + number
+				f.Table.Partitions[0].Levels[0] = slices.Insert(f.Table.Partitions[0].Levels[0], int(number), &other)
+			}
+		}, "same id"},
 		{"an unused value file", func(f *Fragment) {
 			f.Values = append(f.Values, &ValueFile{Number: 99, Size: 1, Values: 1, Bytes: 1})
 		}, "no table file that refers"},
@@ -125,6 +133,27 @@ func TestAFragmentThatLiesIsRefused(t *testing.T) {
 		_, err := DecodeFragment(f.Append(nil))
 		if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+// TestAFragmentHasAFileUnderTwoNumbers is of a store that has ingested two ranges that shared files.
+func TestAFragmentHasAFileUnderTwoNumbers(t *testing.T) {
+	f := testFragment(t)
+	value, file := *f.Values[0], *f.Files()[1]
+	value.Number, file.Number = 90, 91
+	file.Values = []ValueUse{{File: 90, Values: 2, Bytes: 500}}
+	f.Values = append(f.Values, &value)
+	f.Table.Partitions[0].Levels[0] = append(f.Table.Partitions[0].Levels[0], &file)
+	if _, err := DecodeFragment(f.Append(nil)); err != nil {
+		t.Error(err)
+	}
+	for _, change := range []func(){
+		func() { file.Size++ }, func() { file.Checksum++; file.Size-- }, func() { value.Size++; file.Checksum-- },
+	} {
+		change()
+		if _, err := DecodeFragment(f.Append(nil)); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "other bytes") {
+			t.Errorf("of other bytes: %v", err)
 		}
 	}
 }

@@ -151,14 +151,15 @@ func (a *Arrival) Cover(id, flushed uint64) []*manifest.Partition {
 	return a.divide([]*manifest.Partition{{Service: manifest.Detached, Reason: "it was never in this store"}}, id, flushed)
 }
 
-// divide makes the entries of the partitions, and of what is left of the detached ones on both sides.
+// divide makes the entries of the partitions, and of what is left of the detached ones on both sides. Epochs of
+// another store mean nothing here.
 func (a *Arrival) divide(old []*manifest.Partition, id, after uint64) (made []*manifest.Partition) {
 	first, last, epoch := old[0], old[len(old)-1], uint64(0)
 	for _, p := range old {
 		epoch = max(epoch, p.Epoch)
 	}
 	add := func(p *manifest.Partition) {
-		p.ID, p.Epoch, p.FlushedSeq = id+uint64(len(made)), max(p.Epoch, epoch)+1, after
+		p.ID, p.Epoch, p.FlushedSeq = id+uint64(len(made)), epoch+1, after
 		made = append(made, p)
 	}
 	low, high := a.Partitions[0].Start, a.Partitions[len(a.Partitions)-1].End

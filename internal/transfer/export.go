@@ -37,8 +37,8 @@ type File struct {
 // match commit.ErrInvalid and table.ErrDetached.
 func (m *Mover) Export(ctx context.Context, t *table.Table, dir string, start, end row.Value, base []byte) (fragment []byte, files []File, err error) {
 	low, high, err := table.Range(t.Key, start, end)
-	if err == nil && dir == "" {
-		err = fmt.Errorf("%w: no directory", commit.ErrInvalid)
+	if err == nil && (dir == "" || vfs.Within(m.Trees.Dir, dir)) {
+		err = fmt.Errorf("%w: the directory %q is in the store, or none", commit.ErrInvalid, dir)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("export of table %q: %w", t.Name, err)
@@ -66,9 +66,9 @@ func (m *Mover) Export(ctx context.Context, t *table.Table, dir string, start, e
 		if detached != nil {
 			return fmt.Errorf("%w: table %q, partition %d: %s", table.ErrDetached, t.Name, detached.ID, detached.Reason)
 		}
-		if fragment = f.Append(nil); len(fragment) > manifest.MaxFragmentBytes {
-			return fmt.Errorf("%w: the fragment of table %q would have %d bytes, at most %d: export a smaller range",
-				commit.ErrInvalid, t.Name, len(fragment), manifest.MaxFragmentBytes)
+		fragment = f.Append(nil)
+		if _, err := manifest.DecodeFragment(fragment); err != nil {
+			return fmt.Errorf("%w: no store would take this of table %q, export a smaller range: %v", commit.ErrInvalid, t.Name, err)
 		}
 		return vfs.BuildDir(m.Trees.FS, dir, func(partial string) error {
 			x := export{m: m, ctx: ctx, dir: partial, has: has}
@@ -126,7 +126,7 @@ func (x *export) add(file File, path string) error {
 	if err := x.ctx.Err(); err != nil || x.has[file.Name] {
 		return err
 	}
-	x.files = append(x.files, file)
+	x.files, x.has[file.Name] = append(x.files, file), true // the store may have it under two numbers
 	return outfile.Link(x.m.Trees.FS, filepath.Join(x.m.Trees.Dir, path), filepath.Join(x.dir, file.Name))
 }
 

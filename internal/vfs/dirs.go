@@ -100,3 +100,11 @@ func cannotSync(err error) bool {
 	return errors.Is(err, fs.ErrPermission) || errors.Is(err, errors.ErrUnsupported) ||
 		errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EROFS)
 }
+
+// Within reports whether name is dir or lies in it.
+func Within(dir, name string) bool {
+	dir, outer := filepath.Abs(dir)
+	name, inner := filepath.Abs(name)
+	rel, err := filepath.Rel(dir, name)
+	return errors.Join(outer, inner, err) == nil && filepath.IsLocal(rel)
+}
