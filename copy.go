@@ -185,11 +185,11 @@ func (c *copier) marker(ctx context.Context, t, made *Table, r *Row, forever boo
 	if !forever {
 		g := t.core.NewGetter(r.rowKey)
 		defer g.Close()
-		err := t.core.Readable(g.Tree(), c.at.moment.Seq)
+		view := mvcc.View{Seq: c.at.moment.Seq, MaxVersions: 1, Cutoff: math.MaxInt64} // shows only what never expires
+		err := t.core.Readable(g.Tree(), view.Seq)                                     // the scan may read a tree that was detached meanwhile
 		if err != nil {
 			return err
 		}
-		view := mvcc.View{Seq: c.at.moment.Seq, MaxVersions: 1, Cutoff: math.MaxInt64} // shows only what never expires
 		if forever, err = g.Get(r.rowKey, view, &mvcc.Selection{NoCells: true}, new(row.Collector), 0); err != nil {
 			return err
 		}

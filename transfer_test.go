@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -236,8 +237,8 @@ func TestS8_WhatLiesIsRefused(t *testing.T) {
 		f, err := manifest.DecodeFragment(x.Fragment)
 		wantError(t, "DecodeFragment", err, nil)
 		change(f)
-		if err := other.store.Ingest(ctx(), f.Append(nil)); err == nil {
-			t.Errorf("%s: it was taken", what)
+		if err := other.store.Ingest(ctx(), f.Append(nil)); !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrCorrupt) {
+			t.Errorf("%s: %v", what, err)
 		}
 		if state() != before {
 			t.Fatalf("%s: the store was changed: %s, %s before", what, state(), before)
@@ -707,5 +708,71 @@ func TestS8_EpochsOfAnotherStoreMeanNothing(t *testing.T) {
 		wantError(t, "Split", table.Split(ctx(), row.String(partitionKey(7))), nil)
 		wantError(t, "Freeze", table.Freeze(ctx(), upper(table).ID, ""), nil)
 		wantError(t, "Detach", table.Detach(ctx(), upper(table).ID, ""), nil)
+	}
+}
+
+// TestS8_AFileThatCannotBeReadDoesNotLie has an error of the disk at each call of an ingest.
+func TestS8_AFileThatCannotBeReadDoesNotLie(t *testing.T) {
+	r := newRig(t, movingOptions)
+	fillAtRandom(t, rand.New(rand.NewPCG(2, 2)), r.table("t", TableOptions{}), 60)
+	x, err := r.table("t", TableOptions{}).Export(ctx(), "/export", ExportOptions{})
+	wantError(t, "Export", err, nil)
+	for n := int64(1); ; n++ {
+		other, fault := faultRig(t, movingOptions)
+		wantError(t, "send", send(x, other.store), nil)
+		fault.Add(vfs.Rule{Nth: n, Action: vfs.FailWith(syscall.EIO)})
+		err := other.store.Ingest(ctx(), x.Fragment)
+		fault.Clear()
+		if len(fault.Injected()) == 0 {
+			break
+		}
+		if errors.Is(err, ErrInvalid) {
+			t.Fatalf("call %d: %v", n, err)
+		}
+	}
+}
+
+// TestS8_APartOfAPartitionComesWithoutACut has ranges from its middle, which a store may join again.
+func TestS8_APartOfAPartitionComesWithoutACut(t *testing.T) {
+	source, target := newRig(t, movingOptions), newRig(t, movingOptions)
+	from := source.table("t", TableOptions{})
+	for n := range 40 {
+		put(t, from, partitionKey(n), 0, "c", startMillis, "x")
+	}
+	for _, n := range []int{10, 20} {
+		x, err := from.Export(ctx(), fmt.Sprint("/x", n), ExportOptions{Start: row.String(partitionKey(n)), End: row.String(partitionKey(n + 10))})
+		wantError(t, "Export", err, nil)
+		wantError(t, "send", send(x, target.store), nil)
+		wantError(t, "Ingest", target.store.Ingest(ctx(), x.Fragment), nil)
+	}
+	for _, p := range target.table("t", TableOptions{}).Partitions() {
+		if p.Cut {
+			t.Errorf("%+v", p)
+		}
+	}
+}
+
+// TestS9_ACopyBesideADetachmentKeepsWhatNeverExpires or fails.
+func TestS9_ACopyBesideADetachmentKeepsWhatNeverExpires(t *testing.T) {
+	r, to := newRig(t, movingOptions), newRig(t, movingOptions)
+	options := TableOptions{TTLSeconds: 86400}
+	table, made := r.table("t", options), to.table("t", options)
+	for n := range 2 {
+		b := r.store.NewBatch()
+		b.Row(table, Key("a", n)).PutRow()
+		wantError(t, "Apply", r.store.Apply(ctx(), b), nil)
+	}
+	at, err := r.store.Snapshot()
+	wantError(t, "Snapshot", err, nil)
+	defer at.Close()
+	c, want := copier{to: to.store, at: at, batch: to.store.NewBatch()}, error(nil)
+	for row, err := range table.Scan(ctx(), nil, nil, ScanOptions{ReadOptions: ReadOptions{Snapshot: at}}).All() {
+		wantError(t, "Scan", err, nil)
+		wantError(t, "a row", c.row(ctx(), table, made, row), want)
+		if want == nil {
+			wantError(t, "Freeze", table.Freeze(ctx(), upper(table).ID, ""), nil)
+			wantError(t, "Detach", table.Detach(ctx(), upper(table).ID, ""), nil)
+		}
+		want = ErrDetached
 	}
 }

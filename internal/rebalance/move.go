@@ -170,7 +170,7 @@ func (a *Arrival) divide(old []*manifest.Partition, id, after uint64) (made []*m
 	}
 	for _, p := range a.Partitions {
 		arrived := *p
-		arrived.Cut = p.Cut || p.UserCut() || bytes.Equal(p.Start, first.Start) && first.UserCut()
+		arrived.Cut = p.Cut || bytes.Equal(p.Start, first.Start) && first.UserCut()
 		add(&arrived)
 	}
 	if !bytes.Equal(last.End, high) {

@@ -142,12 +142,16 @@ func (a *adoption) value(v *manifest.ValueFile) error {
 	return a.found(err)
 }
 
-// found is the error of a verification: it matches ErrRefused unless the context has ended.
+// found is the error of a verification. It matches ErrRefused if the file is damaged, but not if the context has
+// ended or the file cannot be read.
 func (a *adoption) found(err error) error {
-	if err == nil || a.ctx.Err() != nil {
+	switch {
+	case err == nil || a.ctx.Err() != nil:
 		return a.ctx.Err()
+	case errors.Is(err, sstable.ErrCorrupt) || errors.Is(err, valuefile.ErrCorrupt):
+		return refused("%w", err)
 	}
-	return refused("%w", err)
+	return err
 }
 
 // reader makes the reader of a value file of the fragment, and remembers it.
@@ -176,7 +180,7 @@ func (a *adoption) refer(ref row.Reference) error {
 	if r == nil {
 		own := a.own[ref.File]
 		if own == nil {
-			return fmt.Errorf("a reference to value file %d, which the fragment does not have", ref.File)
+			return refused("a reference to value file %d, which the fragment does not have", ref.File)
 		}
 		f, err := a.m.Trees.FS.Open(filepath.Join(a.m.Trees.Dir, manifest.ValueName(own.Number)), vfs.OpenOptions{Random: true})
 		if err != nil {
@@ -234,7 +238,7 @@ func (a *adoption) verify(r *sstable.Reader, t *manifest.FileMeta) error {
 	found := tablefiles.Describe(t.Number, r.Properties())
 	found.Checksum, found.CreatedMillis, found.SeqOffset = sum, t.CreatedMillis, t.SeqOffset
 	if !reflect.DeepEqual(found, t) {
-		return fmt.Errorf("table file %s does not hold what the fragment says", name(t.UniqueID, tableSuffix))
+		return refused("table file %s does not hold what the fragment says", name(t.UniqueID, tableSuffix))
 	}
 	var it sstable.Iterator
 	it.Init(r, sstable.IterOptions{NoCacheFill: true})
@@ -245,7 +249,7 @@ func (a *adoption) verify(r *sstable.Reader, t *manifest.FileMeta) error {
 		key, err = row.DecodeKeyTo(key[:0], it.RowKey(), len(columns))
 		fits := err == nil && slices.EqualFunc(key, columns, func(v row.Value, c manifest.KeyColumn) bool { return v.Type() == c.Type })
 		if !fits {
-			return fmt.Errorf("table file %s: row %x has no key of table %q", name(t.UniqueID, tableSuffix), it.RowKey(), a.fragment.Table.Name)
+			return refused("table file %s: row %x has no key of table %q", name(t.UniqueID, tableSuffix), it.RowKey(), a.fragment.Table.Name)
 		}
 	}
 	return cmp.Or(a.ctx.Err(), it.Error())
