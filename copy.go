@@ -186,7 +186,8 @@ func (c *copier) marker(ctx context.Context, t, made *Table, r *Row, forever boo
 		g := t.core.NewGetter(r.rowKey)
 		defer g.Close()
 		view := mvcc.View{Seq: c.at.moment.Seq, MaxVersions: 1, Cutoff: math.MaxInt64} // shows only what never expires
-		err := t.core.Readable(g.Tree(), view.Seq)                                     // the scan may read a tree that was detached meanwhile
+		// The scan may go on in a tree that was detached meanwhile.
+		err := t.core.Readable(g.Tree(), view.Seq)
 		if err != nil {
 			return err
 		}

@@ -6,8 +6,10 @@ import (
 	"maps"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -193,5 +195,53 @@ func (g *group) check(model map[[2]int]string, here bool) {
 	}
 	if shown[0] != shown[1] {
 		g.Fatalf("the leader has\n%s\nthe follower\n%s", shown[0], shown[1])
+	}
+}
+
+// TestS8_ReplicasAgreeAboutWatermarks has a follower whose compactions have raised its own, and a fragment with
+// another one.
+func TestS8_ReplicasAgreeAboutWatermarks(t *testing.T) {
+	options := TableOptions{TTLSeconds: 1000}
+	for _, behind := range []int64{1500, 1001, 999} { // of the source's watermark, in seconds
+		g := newGroup(t, movingOptions)
+		table := g.leader.table("t", options)
+		wantError(t, "Split", table.Split(ctx(), row.String(partitionKey(20))), nil)
+		put(t, table, partitionKey(1), 0, "c", startMillis-1000_000, "old")
+		g.follow()
+		g.leader.clock.Advance(1000 * time.Second)
+		put(t, table, partitionKey(1), 1, "c", startMillis, "new") // the time of the log
+		g.follow()
+		wantError(t, "Compact", g.follower.store.Compact(ctx()), nil)
+		if a, b := watermark(g.leader), watermark(g.follower); a >= b {
+			t.Fatalf("the test needs watermarks that differ: %d and %d", a, b)
+		}
+		id := upper(table).ID
+		wantError(t, "Freeze", table.Freeze(ctx(), id, ""), nil)
+		wantError(t, "Detach", table.Detach(ctx(), id, ""), nil)
+
+		source := newRig(t, movingOptions)
+		put(t, source.table("t", options), partitionKey(30), 0, "c", startMillis, "x")
+		x, err := source.table("t", options).Export(ctx(), "/x", ExportOptions{Start: row.String(partitionKey(20))})
+		wantError(t, "Export", err, nil)
+		f, err := manifest.DecodeFragment(x.Fragment)
+		wantError(t, "DecodeFragment", err, nil)
+		f.Table.Watermark = g.leader.clock.NowMillis()/1000 - behind
+		want := error(nil)
+		if behind < options.TTLSeconds {
+			want = ErrInvalid
+		}
+		for _, r := range []*rig{g.leader, g.follower} {
+			wantError(t, "send", send(x, r.store), nil)
+		}
+		wantError(t, "Ingest", g.leader.store.Ingest(ctx(), f.Append(nil)), want)
+		g.follow()
+		for _, r := range []*rig{g.leader, g.follower} {
+			_, err := r.table("t", options).Get(ctx(), Key(partitionKey(30), 0), ReadOptions{})
+			if want != nil {
+				wantError(t, "Get", err, ErrDetached)
+			} else if got := show(t, r.table("t", options), partitionKey(30), 0); err != nil || got == "absent" {
+				t.Errorf("%d: %q, %v", behind, got, err)
+			}
+		}
 	}
 }

@@ -65,9 +65,11 @@ type ExportFile struct {
 }
 
 // Export flushes the store, and makes dir an export of a key range: the files that hold everything that was
-// written to it before one moment, and a fragment that describes them. dir must be empty or not exist. Files
+// written to it before one moment, and a fragment that describes them. dir must be empty or not exist, outside
+// of the store. Files
 // are linked, or copied if the file system cannot link, and stay until Release, also across DropTable and
-// Close. Writes go on meanwhile. Errors match ErrInvalid and ErrDetached.
+// Close. Writes go on meanwhile. Errors match ErrInvalid, also if no store would take so many files or partitions
+// at once, and ErrDetached.
 func (t *Table) Export(ctx context.Context, dir string, opts ExportOptions) (*Export, error) {
 	s := t.store
 	if err := s.mayChange(ctx); err != nil {
@@ -94,7 +96,8 @@ func (x *Export) Release() error { return transfer.Release(x.fs, x.Dir) }
 
 // StageFile receives a file of an export for Ingest, with the figures of its ExportFile. When it returns nil the
 // file is durable. What is not ingested is deleted by DiscardStaged, and when the store is opened again. Errors
-// match ErrInvalid if the file is not what it was said to be.
+// match ErrInvalid if the file is not what it was said to be. Close waits for StageFile: let content fail if its
+// sender stalls.
 func (s *Store) StageFile(name string, size int64, checksum uint64, content io.Reader) error {
 	return s.work(func() error { return s.mover.Stage(name, size, checksum, content) })
 }
@@ -108,7 +111,8 @@ func (s *Store) DiscardStaged() error { return s.work(s.mover.Clear) }
 // fragment, and is detached outside of the range. Rows keep their versions; later writes are newer. Snapshots
 // from before do not read the range (ErrDetached), and no stream has records of the rows. Errors match
 // ErrInvalid if the fragment, the files and the table do not fit together, ErrNotStaged too if a file is not
-// there, and ErrCorrupt if the fragment is damaged; then nothing has changed.
+// there, and ErrCorrupt if the fragment is damaged; then nothing has changed. After ErrPoisoned the rows may be
+// there or not: Table.Partitions says so once the store was opened again.
 func (s *Store) Ingest(ctx context.Context, fragment []byte) error {
 	if err := s.mayChange(ctx); err != nil {
 		return err

@@ -231,8 +231,11 @@ func TestS8_WhatLiesIsRefused(t *testing.T) {
 			f.Table.Key = append(f.Table.Key, manifest.KeyColumn{Name: "x", Type: row.TypeString})
 		},
 		"a hidden table": func(f *manifest.Fragment) { f.Table.Name = "\x01change log 9" },
-		"an offset":      func(f *manifest.Fragment) { f.Files()[0].SeqOffset++ },
-		"a name":         func(f *manifest.Fragment) { f.Table.Name = "\x00" },
+		"a limit of none": func(f *manifest.Fragment) {
+			f.Table.PastLimits = []manifest.PastLimit{{MaxVersions: 0, LastSeq: 1}}
+		},
+		"an offset":          func(f *manifest.Fragment) { f.Files()[0].SeqOffset++ },
+		"a name":             func(f *manifest.Fragment) { f.Table.Name = "\x00" },
 	} {
 		f, err := manifest.DecodeFragment(x.Fragment)
 		wantError(t, "DecodeFragment", err, nil)
@@ -308,6 +311,9 @@ func TestS7_WhatCannotBeExported(t *testing.T) {
 	} {
 		_, err := table.Export(ctx(), c.dir, c.opts)
 		wantError(t, fmt.Sprintf("Export to %q with %+v", c.dir, c.opts), err, c.want)
+		if c.want == fs.ErrExist {
+			wantError(t, "Export into what is not empty", err, ErrInvalid)
+		}
 	}
 	x, err := table.Export(ctx(), "/x", ExportOptions{Start: row.String(""), End: row.String(partitionKey(5))})
 	wantError(t, "Export", err, nil)

@@ -101,7 +101,11 @@ func (a *adoption) discard() {
 func (a *adoption) place(path string) (string, error) {
 	path = filepath.Join(a.m.Trees.Dir, path)
 	dir := filepath.Dir(path)
+	known := a.dirs[dir]
 	a.dirs[dir], a.made = true, append(a.made, path)
+	if known {
+		return path, nil
+	}
 	return path, vfs.MakeDir(a.m.Trees.FS, a.m.Trees.Dir, dir)
 }
 

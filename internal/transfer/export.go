@@ -77,6 +77,9 @@ func (m *Mover) Export(ctx context.Context, t *table.Table, dir string, start, e
 			return err
 		})
 	})
+	if errors.Is(err, fs.ErrExist) {
+		err = fmt.Errorf("%w: export into %s: %w", commit.ErrInvalid, dir, err)
+	}
 	return fragment, files, err
 }
 
