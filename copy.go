@@ -68,7 +68,8 @@ const (
 // in their order. Streams begin anew, with another id and without records. beside, if not nil,
 // adds what else belongs to the directory and makes it durable. Until all is there, the directory
 // has the name of dir with ".partial" appended, and only that is left if the process dies. After
-// an error dir holds nothing, unless only the last sync of its name failed.
+// an error dir holds nothing, unless only the last sync of its name failed. Errors match ErrDetached if a
+// partition is detached: a copy lacks nothing silently.
 func (s *Store) CopyTo(ctx context.Context, dir string, beside func(dir string) error) (report CopyReport, err error) {
 	if err := s.mayChange(ctx); err != nil {
 		return report, err

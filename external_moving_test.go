@@ -225,6 +225,7 @@ func TestS8_ReplicasAgreeAboutWatermarks(t *testing.T) {
 		wantError(t, "Export", err, nil)
 		f, err := manifest.DecodeFragment(x.Fragment)
 		wantError(t, "DecodeFragment", err, nil)
+		f.IssuedMillis = g.leader.clock.NowMillis()
 		f.Table.Watermark = g.leader.clock.NowMillis()/1000 - behind
 		want := error(nil)
 		if behind < options.TTLSeconds {
