@@ -179,4 +179,6 @@ func (e rebalanceEnv) Detached(t *table.Table, old *partition.Tree) {
 	e.transactions.End(t, old, t.Writable(t.Find(start)))
 }
 
+func (e rebalanceEnv) Oldest() uint64 { return e.views.Oldest() }
+
 func (e rebalanceEnv) Edit(edit *manifest.Edit) (*manifest.State, error) { return e.commitEdit(edit) }

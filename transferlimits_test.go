@@ -300,3 +300,45 @@ func TestS9_ACopyBesideADetachmentKeepsWhatNeverExpires(t *testing.T) {
 		want = ErrDetached
 	}
 }
+
+// TestS9_ASnapshotReadsOnWhatWasThere while a partition beside comes, with which the store would merge it.
+func TestS9_ASnapshotReadsOnWhatWasThere(t *testing.T) {
+	source, target := newRig(t, movingOptions), newRig(t, movingOptions)
+	from := source.table("t", TableOptions{})
+	for n := range 40 {
+		put(t, from, partitionKey(n), 0, "c", startMillis, "x")
+	}
+	var before *Snapshot
+	for _, n := range []int{10, 20} {
+		x, err := from.Export(ctx(), fmt.Sprint("/x", n), ExportOptions{Start: row.String(partitionKey(n)), End: row.String(partitionKey(n + 10))})
+		wantError(t, "Export", err, nil)
+		wantError(t, "send", send(x, target.store), nil)
+		wantError(t, "Ingest", target.store.Ingest(ctx(), x.Fragment), nil)
+		if before == nil {
+			before, err = target.store.Snapshot()
+			wantError(t, "Snapshot", err, nil)
+		}
+	}
+	to := target.table("t", TableOptions{})
+	for _, open := range []bool{true, false} {
+		for range 4 {
+			target.wait(time.Hour)
+		}
+		serving := 0
+		for _, p := range to.Partitions() {
+			if p.State == PartitionServing {
+				serving++
+			}
+		}
+		if open != (serving == 2) {
+			t.Errorf("%d partitions, the snapshot is open: %v", serving, open)
+		}
+		if open {
+			_, err := to.Get(ctx(), Key(partitionKey(10), 0), ReadOptions{Snapshot: before})
+			wantError(t, "Get", err, nil)
+			_, err = to.Get(ctx(), Key(partitionKey(20), 0), ReadOptions{Snapshot: before})
+			wantError(t, "Get of what came later", err, ErrDetached)
+			before.Close()
+		}
+	}
+}

@@ -38,7 +38,7 @@ func (r *Rebalancer) due() {
 		var shown []balance.Table
 		for _, t := range r.Env.Tables() {
 			tables[t.ID] = t
-			shown = append(shown, show(t))
+			shown = append(shown, show(t, r.Env.Oldest()))
 		}
 		plan := r.balancer.Plan(r.Clock.Elapsed(), shown)
 		r.findings.Store(&plan.Reports)
@@ -50,15 +50,16 @@ func (r *Rebalancer) due() {
 	})
 }
 
-// show describes the partitions of a table.
-func show(t *table.Table) balance.Table {
+// show describes the partitions of a table, while the oldest snapshot has a sequence number. That does not read a
+// partition that came later: a merge would take the rows of the other one from it too.
+func show(t *table.Table, oldest uint64) balance.Table {
 	shown := balance.Table{ID: t.ID, Columns: len(t.Key)}
 	for _, tree := range t.Trees() {
 		start, end := tree.Bounds()
 		meta := tree.Meta()
 		shown.Partitions = append(shown.Partitions, balance.Partition{
 			ID: tree.ID(), Epoch: meta.Epoch, Start: start, End: end, Bytes: tree.ApproximateSize(), Load: tree.Load(),
-			Cut: meta.UserCut(), NoSplit: tree.Held() != nil, NoMerge: tree.Held() != nil,
+			Cut: meta.UserCut(), NoSplit: tree.Held() != nil, NoMerge: tree.Held() != nil || tree.Since() > oldest,
 			Anchors: func(apart int64) iter.Seq2[[]byte, int64] {
 				anchors, err := tree.Anchors(apart)
 				if err != nil { // a reader of the tree reports it

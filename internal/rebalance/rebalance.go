@@ -45,6 +45,8 @@ type Env interface {
 	Tables() []*table.Table
 	// Detached tells the store that a partition has lost its rows. It must not block.
 	Detached(t *table.Table, old *partition.Tree)
+	// Oldest is at most the sequence number of every open snapshot.
+	Oldest() uint64
 	// Edit makes an edit of the manifest durable.
 	Edit(e *manifest.Edit) (*manifest.State, error)
 }

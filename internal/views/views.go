@@ -72,6 +72,17 @@ func (s *Set) Unpin(m *Moment) {
 	delete(s.open, m)
 }
 
+// Oldest is the least sequence number of a moment, Latest if there is none.
+func (s *Set) Oldest() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	oldest := uint64(Latest)
+	for m := range s.open {
+		oldest = min(oldest, m.Seq)
+	}
+	return oldest
+}
+
 // Len is the number of moments.
 func (s *Set) Len() int {
 	s.mu.Lock()
