@@ -300,6 +300,7 @@ func TestS7_WhatCannotBeExported(t *testing.T) {
 		{"/x", ExportOptions{End: row.Integer(7)}, ErrInvalid},
 		{"/x", ExportOptions{Start: row.String("p03"), End: row.String("p03")}, ErrInvalid},
 		{"/x", ExportOptions{Start: row.String("p03"), End: row.String("p02")}, ErrInvalid},
+		{"/x", ExportOptions{End: row.String("")}, ErrInvalid},
 		{"/x", ExportOptions{End: row.String("p02"), Base: []byte("not a fragment")}, ErrCorrupt},
 		{"", ExportOptions{End: row.String("p02")}, ErrInvalid},
 		{"/full", ExportOptions{End: row.String("p02")}, fs.ErrExist},

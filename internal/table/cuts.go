@@ -42,7 +42,7 @@ func Range(key []manifest.KeyColumn, start, end row.Value) (low, high []byte, er
 	if err == nil && end.Type() != 0 {
 		high, err = Bound(key, end)
 	}
-	if err == nil && high != nil && bytes.Compare(low, high) >= 0 {
+	if err == nil && high != nil && (bytes.Compare(low, high) >= 0 || end.Equal(Smallest(end.Type()))) {
 		err = fmt.Errorf("%w: the range from %s to %s", commit.ErrInvalid, start, end)
 	}
 	return low, high, err
