@@ -87,6 +87,9 @@ func (m *Mover) Ingest(ctx context.Context, f *manifest.Fragment, made, now int6
 			return err
 		}
 		err = m.Env.Change(ctx, func() error { return m.install(ctx, f, files, made, now) })
+		if errors.Is(err, manifest.ErrInvalidEdit) {
+			err = unfit("%w", err)
+		}
 		switch {
 		case err == nil:
 			_ = removeFiles(m.Trees.FS, m.staged(""), names(f)) // else the next Open does
