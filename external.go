@@ -36,8 +36,10 @@ type Entry struct {
 	Index uint64 // at least 1, and above that of the entry before it
 	// Prev is the index of the entry before it that this store was to get; 0 if that is not known.
 	// With it, the store finds out that entries are missing.
-	Prev    uint64
-	Payload []byte // as it was given to Propose
+	Prev uint64
+	// Payload is what was given to Propose. An empty one changes nothing but the index: give entries of the
+	// owner itself so, if it cuts its log behind them.
+	Payload []byte
 }
 
 var (

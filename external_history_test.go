@@ -95,10 +95,22 @@ func recorded(t *testing.T, seed uint64, steps int) *logHistory {
 	for i := range steps {
 		h.do()
 		if i%5 == 0 || i == steps-1 {
-			h.answers[h.store.AppliedIndex()] = answer{content(t, h.store), h.clock.NowMillis()}
+			h.answer()
 		}
 	}
 	return h
+}
+
+// answer records what the leader answers. To read a stream may add an entry to the log.
+func (h *logHistory) answer() {
+	for {
+		at := h.store.AppliedIndex()
+		a := answer{content(h.t, h.store), h.clock.NowMillis()}
+		if h.store.AppliedIndex() == at {
+			h.answers[at] = a
+			return
+		}
+	}
 }
 
 // do takes a step, which may be refused.

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -374,4 +375,23 @@ func powerLossInASplit(t *testing.T, n int) (calls int) {
 	}
 	d.consumeAll()
 	return calls
+}
+
+// TestAFlushOfTreesThatWereReplacedOften flushes two trees that were merged, and split elsewhere, again and again: each
+// tree that is there now must be flushed once.
+func TestAFlushOfTreesThatWereReplacedOften(t *testing.T) {
+	r := newRig(t, Options{PartitionSplitSize: -1})
+	table := r.table("t", TableOptions{})
+	wantError(t, "Split", table.Split(ctx(), row.String("m")), nil)
+	old := table.core.Trees()
+	for i := range 30 {
+		wantError(t, "Merge", table.Merge(ctx(), row.String("m")), nil)
+		wantError(t, "Split", table.Split(ctx(), row.String("m")), nil)
+		if present := partition.Present(old); !slices.Equal(present, table.core.Trees()) {
+			t.Fatalf("after %d merges and splits: %d trees instead of %d", i+1, len(present), len(table.core.Trees()))
+		}
+	}
+	put(t, table, "a", 1, "c", Now, "x")
+	put(t, table, "z", 1, "c", Now, "x")
+	wantError(t, "Flush", r.store.upkeep.Flush(ctx(), old...), nil)
 }

@@ -222,7 +222,7 @@ func (st *Stream) Read(ctx context.Context, pos StreamPosition, limits StreamLim
 	}
 	s := st.table.store
 	upTo, now := s.pipeline.Visible(), int64(0)
-	if st.ageing(pos) {
+	if st.ageing(pos.AsOf / 1000) {
 		upTo, now, err = st.barrier(ctx)
 	} else {
 		err = s.describe(s.pipeline.SyncVisible())
@@ -276,17 +276,16 @@ func (st *Stream) Records(ctx context.Context, pos *StreamPosition) iter.Seq2[*S
 // time in microseconds; no later commit has an earlier time.
 func (st *Stream) barrier(ctx context.Context) (seq uint64, micros int64, err error) {
 	s := st.table.store
-	if s.external != nil {
+	if s.external != nil && st.ageing(s.external.Millis()) {
 		_ = s.external.Advance(ctx) // a store that cannot propose reads at the time that the log has
 	}
 	seq, micros, err = s.pipeline.Barrier(ctx, s.issued.Micros())
 	return seq, micros, s.describe(err)
 }
 
-// ageing reports whether half of the retention has passed since the position's AsOf.
-func (st *Stream) ageing(pos StreamPosition) bool {
-	s := st.table.store
-	return (s.clock.NowMillis()-pos.AsOf/1000)/500 >= st.Info().RetentionSeconds
+// ageing reports whether half of the retention has passed since a time in milliseconds.
+func (st *Stream) ageing(millis int64) bool {
+	return (st.table.store.clock.NowMillis()-millis)/500 >= st.Info().RetentionSeconds
 }
 
 func (st *Stream) read(ctx context.Context, pos StreamPosition, limits StreamLimits, upTo uint64) (StreamPage, error) {

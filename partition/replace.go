@@ -94,16 +94,26 @@ func (t *Tree) AwaitCompactions() {
 	defer t.compacting.Unlock()
 }
 
-// Present returns the trees, and instead of those that were replaced their successors.
+// Present returns the trees, and instead of those that were replaced their successors, each once: a merge
+// gives two trees one successor, which may have been split since.
 func Present(trees []*Tree) (present []*Tree) {
-	for _, t := range trees {
-		if next := t.Successors(); next != nil {
-			present = append(present, Present(next)...)
-		} else {
-			present = append(present, t)
+	seen := map[*Tree]bool{}
+	var add func(trees []*Tree)
+	add = func(trees []*Tree) {
+		for _, t := range trees {
+			next := t.Successors()
+			switch {
+			case seen[t]:
+			case next != nil:
+				add(next)
+			default:
+				present = append(present, t)
+			}
+			seen[t] = true
 		}
 	}
-	return slices.Compact(present) // a merge gives two trees one successor
+	add(trees)
+	return present
 }
 
 // cancelled returns why a flush or compaction of the tree must end, nil if it may go on.

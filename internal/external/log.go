@@ -282,6 +282,11 @@ func (l *Log) Apply(ctx context.Context, index, prev uint64, data []byte) (resul
 	}
 	to := at
 	to.Index = index
+	if len(data) == 0 { // of the owner itself
+		l.Pipeline.End(to, false, 0)
+		l.missed.CompareAndSwap(index, 0)
+		return nil, nil
+	}
 	p, err := decode(data)
 	switch {
 	case err != nil:

@@ -1,6 +1,7 @@
 package external
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -123,26 +124,30 @@ func decode(b []byte) (p payload, err error) {
 	return p, err
 }
 
-// check refuses a command without what its kind needs.
+// check refuses a command without what its kind needs, or with anything else.
 func (p *payload) check() error {
 	e := p.edit
-	ok := false
+	var only manifest.Edit
+	ok := true
 	switch p.kind {
 	case Create:
+		only.Created = e.Created
 		ok = len(e.Created) == 1 || len(e.Created) == 2 && e.Created[1].Log != nil
 	case Alter:
+		only.Altered, only.Created, only.Ended = e.Altered, e.Created, e.Ended
 		ok = len(e.Altered) == 1 && len(e.Created)+len(e.Ended) <= 1 && (len(e.Created) == 0 || e.Created[0].Log != nil)
 	case Drop:
+		only.Dropped = e.Dropped
 		ok = len(e.Dropped) == 1
 	case Split, Merge:
+		only.Replaced = e.Replaced
 		ok = len(e.Replaced) == 1 && len(e.Replaced[0].New) == 1 && len(e.Replaced[0].New[0].Start) > 0
 	case Serve:
+		only.Services = e.Services
 		ok = len(e.Services) == 1
-	case Fence:
-		ok = true
 	}
-	if !ok {
-		return fmt.Errorf("a command of kind %d without what it needs", p.kind)
+	if !ok || !bytes.Equal(manifest.AppendEdit(nil, &only), manifest.AppendEdit(nil, e)) {
+		return fmt.Errorf("a command of kind %d without what it needs, or with more", p.kind)
 	}
 	return nil
 }

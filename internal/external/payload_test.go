@@ -54,6 +54,19 @@ func TestAPayloadIsReadAsItWasMade(t *testing.T) {
 	}
 }
 
+func TestACommandDoesNothingBesidesItsKind(t *testing.T) {
+	for kind := Create; kind <= Serve; kind++ {
+		e, err := manifest.DecodeEdit(commandOf(kind))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Watermarks = []manifest.Watermark{{Table: 3, Cutoff: 5}}
+		if _, err := decode(AppendCommand(kind, 6, 7, 1, manifest.AppendEdit(nil, e))); !errors.Is(err, ErrEntry) {
+			t.Errorf("kind %d: %v", kind, err)
+		}
+	}
+}
+
 func TestTheDocumentedExamplesAreTrue(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/format-external.md")
 	if err != nil {
