@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,7 +31,7 @@ type store struct {
 	largest int
 	write   func(changes []change) error // says what happens to a write
 	wait    func() error
-	synced  int
+	synced  atomic.Int32
 }
 
 // change is the n-th of a row.
@@ -87,7 +88,7 @@ func (s *store) options(workers int) Options[*batch] {
 		New:  func() *batch { return &batch{store: s} },
 		Held: errHeld, Never: []error{errNever}, Closed: errClosed,
 		Refused: func(_ *batch, _ int, err error) error { return err },
-		Sync:    func() error { s.synced++; return nil },
+		Sync:    func() error { s.synced.Add(1); return nil },
 	}
 }
 
@@ -180,8 +181,8 @@ func TestChangesOfARowAreWrittenInTheirOrder(t *testing.T) {
 		total += len(ns)
 		written += int64(len(ns))
 	}
-	if total != adders*each || written != int64(total) || bytes == 0 || s.largest > batchRows || s.synced != adders+1 {
-		t.Errorf("%d changes, %d reported, batches of %d, %d syncs", total, written, s.largest, s.synced)
+	if total != adders*each || written != int64(total) || bytes == 0 || s.largest > batchRows || s.synced.Load() != adders+1 {
+		t.Errorf("%d changes, %d reported, batches of %d, %d syncs", total, written, s.largest, s.synced.Load())
 	}
 	if err := add(w, 1, 1); err != errClosed {
 		t.Errorf("after the end: %v", err)
