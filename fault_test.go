@@ -53,7 +53,7 @@ func TestP09_P10_AnErrorAtEveryCall(t *testing.T) {
 			case os.Getenv("FLAGSTONE_FAULT_FULL") != "":
 				stride = 1
 			case testing.Short():
-				stride *= 4
+				stride *= 8
 			}
 			ops := f.rule.Action.Applies()
 			if f.rule.Ops != 0 {
@@ -287,8 +287,11 @@ func TestP10_APoisonedStoreDeletesNothing(t *testing.T) {
 // from run to run.
 func TestP11_AFullDiskAtEveryBlock(t *testing.T) {
 	stride := int64(9)
-	if os.Getenv("FLAGSTONE_FAULT_FULL") != "" {
+	switch {
+	case os.Getenv("FLAGSTONE_FAULT_FULL") != "":
 		stride = 1
+	case testing.Short():
+		stride *= 4
 	}
 	var total injection
 	for blocks := int64(3); ; blocks += stride {
