@@ -29,8 +29,7 @@ const (
 	slabWordBits = 17
 	maxSlabSize  = wordSize << slabWordBits
 	maxSlabs     = 1 << (32 - slabWordBits)
-	pageSlabBits = 7 // slabs per page of the slab directory, as a power of two
-	directoryLen = maxSlabs >> pageSlabBits
+	firstBases   = 8 // entries of the first directory
 	// oversizedShare is the limit: an allocation above this fraction of a slab gets a slab of its
 	// own, unless it takes at most ordinary bytes and half of the slab. It bounds the waste at the
 	// end of a slab.
@@ -44,23 +43,20 @@ const (
 // link is the address of an allocation in the arena; 0 is nil.
 type link uint32
 
-// slabPage is one page of the slab directory. Its entries are atomic only for the race detector:
-// the holder of a link got it by an atomic load, but outside the Go heap the detector does not
-// see that.
-type slabPage [1 << pageSlabBits]unsafe.Pointer
-
 type arena struct {
-	// directory finds a slab by its number in two loads. An entry is written before any link into
-	// its slab is published, so the holder of a link may read the entry.
-	directory [directoryLen]atomic.Pointer[slabPage]
-
-	reserved atomic.Int64 // bytes of all slabs
+	// bases is the directory: an array of the slabs' addresses, by number. A full one is replaced
+	// with a copy of twice the size. Both pointer and entry are written before any link into the
+	// slab is published, so that the holder of a link may read them. They are atomic only for the
+	// race detector: a link outside the Go heap is published unseen.
+	bases unsafe.Pointer
 
 	pool *offheap.Pool // nil: the Go heap
 
-	mu    sync.Mutex // guards growth
-	slabs uint32     // made so far; the first has number 1
-	taken [][]byte   // from the pool
+	mu       sync.Mutex   // guards growth, also that of the row hash
+	slabs    uint32       // made so far; the first has number 1
+	entries  uint32       // of the directory
+	taken    [][]byte     // from the pool
+	reserved atomic.Int64 // bytes of all that was taken
 }
 
 // region is a sequence of slabs; the last one is being filled.
@@ -81,9 +77,13 @@ type slab struct {
 
 // at returns the memory that l addresses.
 func (a *arena) at(l link) unsafe.Pointer {
-	page := a.directory[l>>(slabWordBits+pageSlabBits)].Load()
-	base := atomic.LoadPointer(&page[l>>slabWordBits&(1<<pageSlabBits-1)])
+	base := atomic.LoadPointer(entryOf(atomic.LoadPointer(&a.bases), uint32(l>>slabWordBits)))
 	return unsafe.Add(base, uintptr(l&(1<<slabWordBits-1))*wordSize)
+}
+
+// entryOf is an entry of a directory.
+func entryOf(bases unsafe.Pointer, number uint32) *unsafe.Pointer {
+	return (*unsafe.Pointer)(unsafe.Add(bases, uintptr(number)*unsafe.Sizeof(bases)))
 }
 
 // alloc takes n bytes, aligned to a word, from r. Their content is undefined.
@@ -157,18 +157,19 @@ func (a *arena) addSlab(size int64) (link, unsafe.Pointer) {
 	}
 	base := unsafe.Pointer(unsafe.SliceData(a.take(size)))
 	a.slabs = number
-	a.reserved.Add(size)
-	page := a.directory[number>>pageSlabBits].Load()
-	if page == nil {
-		page = new(slabPage)
-		a.directory[number>>pageSlabBits].Store(page)
+	if number >= a.entries {
+		bases := make([]unsafe.Pointer, max(2*a.entries, firstBases))
+		copy(bases, unsafe.Slice((*unsafe.Pointer)(a.bases), a.entries))
+		a.entries = uint32(len(bases))
+		atomic.StorePointer(&a.bases, unsafe.Pointer(unsafe.SliceData(bases)))
 	}
-	atomic.StorePointer(&page[number&(1<<pageSlabBits-1)], base)
+	atomic.StorePointer(entryOf(a.bases, number), base)
 	return link(number << slabWordBits), base
 }
 
 // take allocates size bytes, aligned to a word. free returns them. REQUIRES: mu is held.
 func (a *arena) take(size int64) []uint64 {
+	a.reserved.Add(size)
 	if a.pool == nil {
 		return make([]uint64, size/wordSize)
 	}

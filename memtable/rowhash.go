@@ -18,7 +18,6 @@ package memtable
 import (
 	"bytes"
 	"hash/maphash"
-	"sync"
 	"sync/atomic"
 	"unsafe"
 )
@@ -31,23 +30,15 @@ const (
 )
 
 type rowHash struct {
-	arena  *arena
 	seed   maphash.Seed
 	newest atomic.Pointer[hashTable] // nil before the first row
 	first  hashTable                 // here: with a thousand memtables each pointer is a cache miss
-	bytes  atomic.Int64              // of all tables
-	mu     sync.Mutex                // guards growth
 }
 
 type hashTable struct {
 	slots []atomic.Uint64 // a power of two
 	rows  atomic.Int64    // slots taken or about to be
 	older *hashTable
-}
-
-func (h *rowHash) init(a *arena) {
-	h.arena = a
-	h.seed = maphash.MakeSeed()
 }
 
 // of hashes a row key.
@@ -74,13 +65,13 @@ func (m *Memtable) findRow(hash uint64, key []byte) (link, *rowNode) {
 	return 0, nil
 }
 
-// add adds a row that is not in the hash. Look-ups find it at once.
-func (h *rowHash) add(hash uint64, l link) {
+// addRow adds a row that is not in the hash. Look-ups find it at once.
+func (m *Memtable) addRow(hash uint64, l link) {
 	entry := hash>>32<<32 | uint64(l)
 	for {
-		t := h.newest.Load()
+		t := m.hash.newest.Load()
 		if t == nil || t.rows.Add(1) > int64(len(t.slots)/2) {
-			h.grow(t)
+			m.growHash(t)
 			continue
 		}
 		mask := uint64(len(t.slots) - 1)
@@ -92,27 +83,19 @@ func (h *rowHash) add(hash uint64, l link) {
 	}
 }
 
-// grow puts a new table before full, the newest, unless another writer did.
-func (h *rowHash) grow(full *hashTable) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.newest.Load() != full {
+// growHash puts a new table before full, the newest, unless another writer did.
+func (m *Memtable) growHash(full *hashTable) {
+	m.arena.mu.Lock()
+	defer m.arena.mu.Unlock()
+	if m.hash.newest.Load() != full {
 		return
 	}
-	next, size := &h.first, firstHashSlots
+	next, size := &m.hash.first, firstHashSlots
 	if full != nil {
 		next, size = &hashTable{older: full}, 2*len(full.slots)
 	}
-	next.slots = h.arena.hashSlots(size)
-	h.bytes.Add(int64(size * slotSize))
-	h.newest.Store(next)
-}
-
-// hashSlots allocates n empty slots.
-func (a *arena) hashSlots(n int) []atomic.Uint64 {
-	a.mu.Lock()
-	words := a.take(int64(n) * slotSize)
-	a.mu.Unlock()
+	words := m.arena.take(int64(size) * slotSize)
 	clear(words)
-	return unsafe.Slice((*atomic.Uint64)(unsafe.Pointer(unsafe.SliceData(words))), n)
+	next.slots = unsafe.Slice((*atomic.Uint64)(unsafe.Pointer(unsafe.SliceData(words))), size)
+	m.hash.newest.Store(next)
 }

@@ -60,8 +60,7 @@ type rowSplice struct {
 
 // follows reports whether key belongs right behind the row at s.prev[0], as keys in order do. If
 // so, it makes s the place of the key for a node of that height. A descent costs some ten cache
-// misses, this none; for a random key it costs a comparison or two with rows that were just
-// touched.
+// misses, this none.
 func (m *Memtable) follows(key []byte, height int, s *rowSplice) bool {
 	for level := range height {
 		if s.prev[level] != m.head && bytes.Compare(m.row(s.prev[level]).key(), key) >= 0 {

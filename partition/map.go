@@ -3,17 +3,27 @@ package partition
 import (
 	"bytes"
 	"slices"
-	"sort"
 )
 
 // Map is the ordered set of partitions of one table. Their ranges cover the key space exactly
 // once. It is immutable; a split or a merge of partitions makes a new one.
 type Map struct {
-	trees []*Tree // ascending by start
+	trees  []*Tree  // ascending by start
+	starts [][]byte // of the trees, side by side: a search touches few cache lines
 }
 
 // NewMap makes a map of trees, given in ascending order.
-func NewMap(trees []*Tree) *Map { return &Map{trees: trees} }
+func NewMap(trees []*Tree) *Map {
+	m := &Map{trees: trees, starts: make([][]byte, len(trees))}
+	var all []byte
+	for _, t := range trees {
+		all = append(all, t.start...)
+	}
+	for i, t := range trees {
+		m.starts[i], all = all[:len(t.start)], all[len(t.start):]
+	}
+	return m
+}
 
 // Trees returns the partitions in ascending order. The slice is shared.
 func (m *Map) Trees() []*Tree { return m.trees }
@@ -36,7 +46,8 @@ func (m *Map) Below(key []byte) *Tree {
 
 // from returns the position of the first partition that starts at or above key.
 func (m *Map) from(key []byte) int {
-	return sort.Search(len(m.trees), func(i int) bool { return bytes.Compare(m.trees[i].start, key) >= 0 })
+	i, _ := slices.BinarySearchFunc(m.starts, key, bytes.Compare)
+	return i
 }
 
 // With returns a map in which made replaces the neighbouring trees old.
@@ -47,9 +58,11 @@ func (m *Map) With(old, made []*Tree) *Map {
 
 // index returns the position of the last partition that starts at or below key.
 func (m *Map) index(key []byte) int {
-	return sort.Search(len(m.trees), func(i int) bool {
-		return bytes.Compare(m.trees[i].start, key) > 0
-	}) - 1
+	i, found := slices.BinarySearchFunc(m.starts, key, bytes.Compare)
+	if found {
+		return i
+	}
+	return i - 1
 }
 
 // Between returns the partitions that overlap [start, end), ascending; a nil

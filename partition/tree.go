@@ -190,7 +190,7 @@ func (t *Tree) Reserve(size int64, segment uint64) Slot {
 	return Slot{m, size}
 }
 
-// Wrote counts a change for which Reserve reserved memory. Calls are serialised as those of Reserve.
+// Wrote counts a change for which Reserve reserved memory.
 func (t *Tree) Wrote(c *row.Change) {
 	if t.meter != nil {
 		t.meter.Write(0, c.Key, len(c.Key)+len(c.Cells().Bytes()))

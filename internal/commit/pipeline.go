@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 
 	"github.com/flagstone-db/flagstone/internal/executor"
@@ -33,7 +32,7 @@ type Pipeline struct {
 	watching, hangs atomic.Bool
 
 	// order guards the stage of that name.
-	order   sync.Mutex
+	order   spinLock
 	nextSeq uint64 // under order
 	// lastMicros, under order, is at least the time of every commit: times do not fall from one
 	// sequence number to the next.

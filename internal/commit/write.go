@@ -111,9 +111,6 @@ func (w *Write) reserve(segment uint64) {
 	for i := range w.mutations {
 		if m := &w.mutations[i]; m.tree != nil {
 			m.slot = m.tree.Reserve(m.size, segment)
-			if m.change != nil {
-				m.tree.Wrote(m.change)
-			}
 		}
 	}
 }
@@ -132,6 +129,7 @@ func (w *Write) apply() (spare, waiting int64) {
 			continue
 		default:
 			from = m
+			m.tree.Wrote(change)
 		}
 		unused, rotated := m.slot.Apply(m.seq, change)
 		spare += unused
