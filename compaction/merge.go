@@ -66,9 +66,12 @@ type Stats struct {
 	CellsIn, CellsOut uint64
 }
 
-// stopInterval is how many cells, or rows copied whole, a merge handles between two calls of
-// Cancelled: a tenth of a millisecond's work.
-const stopInterval = 64
+// slice is how much a merge handles before it gives its processor back, in bytes of values, with
+// perCell for each row and cell beside them: 20 to 50 microseconds' work.
+const (
+	slice   = 16 << 10
+	perCell = 64
+)
 
 // Run does the job. It returns the first error of an input, the output or Cancelled. After an
 // error the table under way is abandoned, and the caller deletes the finished ones.
@@ -96,7 +99,7 @@ type merger struct {
 	cut    cutter
 	table  TableWriter // nil between tables
 	stats  Stats
-	ticks  int
+	slice  int           // handled of the present one
 	inRow  bool          // the current row was begun in table
 	cells  row.Collector // scratch: a row
 	extent row.Extent    // scratch: what is known of the row
@@ -126,7 +129,7 @@ func (m *merger) run() error {
 func (m *merger) mergeRow(key []byte) error {
 	m.inRow = false
 	below := m.job.Below(key)
-	if err := m.tick(); err != nil {
+	if err := m.tick(0); err != nil {
 		return err
 	}
 	if done, err := m.copyRow(key, below); done || err != nil {
@@ -134,11 +137,11 @@ func (m *merger) mergeRow(key []byte) error {
 	}
 	m.pruner.StartRow(below)
 	for ok := m.it.FirstCell(); ok; ok = m.it.NextCell() {
-		if err := m.tick(); err != nil {
+		c := m.it.Cell()
+		if err := m.tick(len(c.Value)); err != nil {
 			return err
 		}
 		m.stats.CellsIn++
-		c := m.it.Cell()
 		trim, keep := m.pruner.Add(c)
 		if trim != nil {
 			if err := m.write(key, trim); err != nil {
@@ -183,6 +186,9 @@ func (m *merger) copyRow(key []byte, below mvcc.Below) (done bool, err error) {
 		if err := m.write(key, &kept[i]); err != nil {
 			return false, err
 		}
+		if err := m.tick(len(kept[i].Value)); err != nil {
+			return false, err
+		}
 	}
 	if table, ok := newest.(interface{ Stored() row.Stored }); ok {
 		m.table.NoteStored(table.Stored())
@@ -190,10 +196,12 @@ func (m *merger) copyRow(key []byte, below mvcc.Below) (done bool, err error) {
 	return true, nil
 }
 
-func (m *merger) tick() error {
-	if m.ticks++; m.ticks%stopInterval != 0 {
+// tick counts a row or a cell with so many bytes. At the end of a slice other goroutines go first.
+func (m *merger) tick(bytes int) error {
+	if m.slice += perCell + bytes; m.slice < slice {
 		return nil
 	}
+	m.slice = 0
 	// Without this, a merge would keep its processor for ten milliseconds while a writer or
 	// reader waits for it.
 	runtime.Gosched()

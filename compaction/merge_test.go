@@ -236,14 +236,23 @@ func TestEveryErrorEndsTheMergeAndAbandonsTheTable(t *testing.T) {
 }
 
 func TestALongMergeCanBeStopped(t *testing.T) {
-	stop := errors.New("stopped")
-	out := &tables{}
-	_, err := runJob(compaction.Job{
-		Inputs: []mvcc.Iterator{rows(0, 5000, 1).NewIterator()}, Policy: newestOnly(), NewTable: out.NewTable,
-		Cancelled: func() error { return stop },
-	})
-	if !errors.Is(err, stop) || out.abandoned != 1 || len(out.open.run) > 64 {
-		t.Errorf("%v after %d rows, %d tables abandoned", err, len(out.open.run), out.abandoned)
+	large := rows(0, 100, 1)
+	for _, r := range large {
+		r.Cells[1].Type, r.Cells[1].Value = row.TypeBinary, make([]byte, 20_000)
+	}
+	for _, c := range []struct {
+		run  mvcctest.Run
+		most int // rows of a slice
+	}{{rows(0, 5000, 1), 100}, {large, 1}} {
+		stop := errors.New("stopped")
+		out := &tables{}
+		_, err := runJob(compaction.Job{
+			Inputs: []mvcc.Iterator{c.run.NewIterator()}, Policy: newestOnly(), NewTable: out.NewTable,
+			Cancelled: func() error { return stop },
+		})
+		if !errors.Is(err, stop) || out.abandoned != 1 || len(out.open.run) > c.most {
+			t.Errorf("%v after %d rows, %d tables abandoned", err, len(out.open.run), out.abandoned)
+		}
 	}
 }
 

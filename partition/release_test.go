@@ -2,6 +2,7 @@ package partition
 
 import (
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -50,14 +51,15 @@ func TestATreeThatIsGoneTakesNoMemory(t *testing.T) {
 // TestAMergeKeepsNoMemtables flushes during a compaction.
 func TestAMergeKeepsNoMemtables(t *testing.T) {
 	r := newRig(t)
+	value := strings.Repeat("v", 200)
 	for range 2 {
 		for n := range 1000 {
-			r.putRow(key("p", n), "c", 1, "v")
+			r.putRow(key("p", n), "c", 1, value)
 		}
 		r.flush()
 	}
 	for n := range 1000 {
-		r.putRow(key("q", n), "c", 1, "v")
+		r.putRow(key("q", n), "c", 1, value)
 	}
 	asked := false
 	r.yield = func() {
