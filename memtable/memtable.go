@@ -47,7 +47,7 @@ const (
 )
 
 // Memtable is a sorted set of rows in memory; see the package comment. What an insertion needs is
-// at its beginning, in two cache lines: with a thousand memtables each line is a miss.
+// at its beginning, in three cache lines: with a thousand memtables each line is a miss.
 type Memtable struct {
 	head    link // of the row list: a node with a full tower and no key
 	height  atomic.Uint32
