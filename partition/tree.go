@@ -187,6 +187,7 @@ func (t *Tree) Reserve(size int64, segment uint64) Slot {
 	m.writers.Add(1)
 	m.reserved.Add(size)
 	m.segment.CompareAndSwap(0, segment)
+	m.table.Expect()
 	return Slot{m, size}
 }
 
