@@ -69,8 +69,8 @@ func (s *Store) ApplyEntries(ctx context.Context, entries []Entry) (results []er
 		return nil, ErrExternal
 	}
 	if err := s.throttle(ctx); err != nil {
-		if len(entries) > 0 {
-			s.external.Miss(entries[0].Index)
+		for _, e := range entries {
+			s.external.Miss(e.Index)
 		}
 		return nil, err
 	}

@@ -196,3 +196,30 @@ func TestS5_NothingIsAppliedBehindAnEntryThatFailed(t *testing.T) {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
 }
+
+// TestS5_AnEntryThatWasAppliedBeforeIsNotMissing lets a call fail that begins with entries that the store has.
+func TestS5_AnEntryThatWasAppliedBeforeIsNotMissing(t *testing.T) {
+	lr, l := newLeader(t, Options{})
+	table := lr.table("t", TableOptions{})
+	for i := range 4 {
+		put(t, table, "p", i, "c", Now, "x")
+	}
+	r := newFollower(t, Options{})
+	over, cancel := context.WithCancel(ctx())
+	cancel()
+	for applied := 2; applied < len(l.entries)-1; applied++ {
+		r.apply(l.entries[:applied]...)
+		for from := range applied + 1 {
+			_, err := r.store.ApplyEntries(over, l.entries[from:])
+			wantError(t, "entries with a context that has ended", err, context.Canceled)
+		}
+		behind := l.entries[applied+1]
+		behind.Prev = 0
+		_, err := r.store.ApplyEntries(ctx(), []Entry{behind})
+		wantError(t, "the entry behind one that is missing", err, ErrLogHole)
+	}
+	r.apply(l.entries...)
+	if got, want := content(t, r.store), content(t, lr.store); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+}

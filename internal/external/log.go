@@ -69,7 +69,7 @@ type Log struct {
 	micros     atomic.Int64  // the time of the log, in microseconds, before readers see what has it
 	command    atomic.Uint64 // index of the last command that was carried out, or is being
 	applying   commit.Latch  // held while an entry is applied
-	missed     atomic.Uint64 // index of the entry that could not be applied, 0 if there is none
+	missed     atomic.Uint64 // index of the first entry that could not be applied; it says nothing once that is applied
 	replay     recovery.Replay
 }
 
@@ -275,7 +275,7 @@ func (l *Log) Apply(ctx context.Context, index, prev uint64, data []byte) (resul
 		return nil, fmt.Errorf("%w: an entry at index %d", commit.ErrInvalid, index)
 	case index <= at.Index:
 		return nil, nil
-	case missed != 0 && index > missed:
+	case missed > at.Index && index > missed:
 		return nil, fmt.Errorf("%w: entry %d follows entry %d, which could not be applied", ErrHole, index, missed)
 	case prev != 0 && prev != at.Index:
 		return nil, fmt.Errorf("%w: entry %d follows entry %d, the store has applied up to %d", ErrHole, index, prev, at.Index)
@@ -284,7 +284,6 @@ func (l *Log) Apply(ctx context.Context, index, prev uint64, data []byte) (resul
 	to.Index = index
 	if len(data) == 0 { // of the owner itself
 		l.Pipeline.End(to, false, 0)
-		l.missed.CompareAndSwap(index, 0)
 		return nil, nil
 	}
 	p, err := decode(data)
@@ -301,8 +300,6 @@ func (l *Log) Apply(ctx context.Context, index, prev uint64, data []byte) (resul
 	if err != nil {
 		l.Miss(index)
 		err = fmt.Errorf("entry %d: %w", index, err)
-	} else {
-		l.missed.CompareAndSwap(index, 0)
 	}
 	if errors.Is(err, ErrEntry) {
 		err = l.Pipeline.Fail(err)
@@ -310,8 +307,14 @@ func (l *Log) Apply(ctx context.Context, index, prev uint64, data []byte) (resul
 	return result, err
 }
 
-// Miss notes that the owner gave an entry that was not applied. It must give it again before later ones.
-func (l *Log) Miss(index uint64) { l.missed.CompareAndSwap(0, index) }
+// Miss notes that the owner gave an entry that was not applied. It must give it again before later ones, unless the
+// store has it.
+func (l *Log) Miss(index uint64) {
+	missed, at := l.missed.Load(), l.Pipeline.At().Index
+	if index > at && (missed <= at || index < missed) {
+		l.missed.CompareAndSwap(missed, index)
+	}
+}
 
 func (l *Log) foreign(p *payload) bool { return p.writer != l.writer }
 
