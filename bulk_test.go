@@ -144,8 +144,8 @@ func TestABulkLoadRefusesWhatAPutRefuses(t *testing.T) {
 		match error
 		text  string
 	}{
-		"the same key":           {Key("p", 5), BulkCell{"c", 1, row.Integer(1)}, ErrInvalid, "after row"},
-		"a smaller key":          {Key("p", 4), BulkCell{"c", 1, row.Integer(1)}, ErrInvalid, "after row"},
+		"the same key":           {Key("p", 5), BulkCell{"c", 1, row.Integer(1)}, ErrInvalid, `row ["p" 5] after row ["p" 5]`},
+		"a smaller key":          {Key("p", 4), BulkCell{"c", 1, row.Integer(1)}, ErrInvalid, `row ["p" 4] after row ["p" 5]`},
 		"a short key":            {Key("q"), BulkCell{"c", 1, row.Integer(1)}, ErrInvalid, "key values"},
 		"a column of no name":    {Key("q", 1), BulkCell{"", 1, row.Integer(1)}, ErrInvalid, "column name"},
 		"a version of to-morrow": {Key("q", 1), BulkCell{"c", startMillis + 11_000, row.Integer(1)}, ErrVersionOutOfRange, "offset 10 s"},
@@ -214,7 +214,7 @@ func TestABulkLoadIntoARangeWithRowsIsRefused(t *testing.T) {
 	// A row that was written during the load, still in memory: it is flushed, and the load refused.
 	w = bulk(t, table, "p", 0, 100, "v")
 	put(t, table, "p", 50, "c", startMillis, "mine")
-	if err := w.Commit(ctx()); !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "not empty") {
+	if err := w.Commit(ctx()); !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), `not empty: table "t" has row ["p" 50]`) {
 		t.Fatal(err)
 	}
 	// Rows that were deleted do not matter; the load lies over them.

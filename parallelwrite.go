@@ -48,7 +48,7 @@ func (t *Table) WriteParallel(ctx context.Context, p ParallelWrite) (*ParallelWr
 		New:  func() *writerBatch { return &writerBatch{Batch: s.NewBatch(), store: s} },
 		Held: ErrConflict, Never: []error{ErrInvalid, ErrVersionOutOfRange}, Closed: ErrClosed,
 		Refused: func(b *writerBatch, n int, err error) error {
-			key, _ := row.DecodeKey(bytes.Clone(b.rows[n].of.Key()), len(t.core.Key)) // Write has encoded it
+			key := t.core.DecodeKey(bytes.Clone(b.rows[n].of.Key()))
 			if p.Refused == nil {
 				return fmt.Errorf("row %v: %w", key, err)
 			}

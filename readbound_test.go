@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/flagstone-db/flagstone/row"
@@ -95,7 +96,7 @@ func TestARowIsReadWithinItsBoundOrNotAtAll(t *testing.T) {
 				continue
 			}
 			for how, read := range boundedReads(t, table, n, size-1) {
-				if _, err := read(); !isErr(err, ErrRowTooLarge) {
+				if _, err := read(); !isErr(err, ErrRowTooLarge) || !strings.Contains(err.Error(), fmt.Sprintf(`row ["p" %d]`, n)) {
 					t.Errorf("%s: row %d of %d bytes by %s: %v", where, n, size, how, err)
 				}
 			}

@@ -203,7 +203,7 @@ func (r *Row) explain(err error, most int64) error {
 		return err
 	}
 	r.fetched.Release() // other rows must not keep this memory
-	return fmt.Errorf("%w: more than %d bytes in row %x", ErrRowTooLarge, most, r.rowKey)
+	return fmt.Errorf("%w: more than %d bytes in row %v", ErrRowTooLarge, most, r.key)
 }
 
 // detach is Clone for a row that is not used any more: the copy takes over the fetched values.

@@ -143,7 +143,7 @@ func (in *Installer) examine(ctx context.Context, t *table.Table, low, end []byt
 	}
 	w.Visit()
 	if w.Next() {
-		err = fmt.Errorf("%w: table %q has row %x", ErrNotEmpty, t.Name, w.Key)
+		err = fmt.Errorf("%w: table %q has row %v", ErrNotEmpty, t.Name, t.DecodeKey(w.Key))
 	}
 	return seen, errors.Join(err, w.Release())
 }

@@ -73,7 +73,8 @@ func (w *Writer) Add() error {
 	}
 	c := prepared.Change
 	if bytes.Compare(c.Key, w.last) <= 0 {
-		return fmt.Errorf("%w: a bulk load of table %q has row %x after row %x", commit.ErrInvalid, w.table.Name, c.Key, w.last)
+		return fmt.Errorf("%w: a bulk load of table %q has row %v after row %v",
+			commit.ErrInvalid, w.table.Name, w.table.DecodeKey(c.Key), w.table.DecodeKey(w.last))
 	}
 	if len(w.piece) > 0 && (len(w.piece) >= w.size || w.end != nil && bytes.Compare(c.Key, w.end) >= 0) {
 		if err := w.build(); err != nil {

@@ -164,6 +164,12 @@ func (t *Table) EncodeKey(dst []byte, key []row.Value) ([]byte, error) {
 	return t.EncodeBound(dst, key)
 }
 
+// DecodeKey decodes an encoded key for a message. The values share memory with key.
+func (t *Table) DecodeKey(key []byte) []row.Value {
+	tuple, _ := row.DecodeKey(key, len(t.Key))
+	return tuple
+}
+
 // EncodeBound encodes a bound: a key or a prefix of its values, in which any value may be row.Min
 // or row.Max.
 func (t *Table) EncodeBound(dst []byte, key []row.Value) ([]byte, error) {
