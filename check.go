@@ -18,8 +18,8 @@ type CheckReport struct {
 	ValueBytes int64  // of the value files
 	LogRecords int
 	LogBytes   int64
-	// Orphans are files left behind by a crash, to which nothing refers. They do no harm, and the
-	// next Open deletes them.
+	// Orphans are files to which nothing refers: a crash left them behind, or Close came before they were
+	// deleted. They do no harm, and the next Open deletes them.
 	Orphans []string
 	// Problems are the damage found: each error names the file and, where it is known, the
 	// offset.

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -187,6 +188,11 @@ func TestS8_WhatLiesIsRefused(t *testing.T) {
 		wantError(t, what, stage(content), ErrInvalid)
 		content.Close()
 	}
+	broken := errors.New("the line is broken")
+	err = other.store.StageFile(f.Name, f.Size, f.Checksum, iotest.ErrReader(broken))
+	if wantError(t, "a content that ends", err, broken); !strings.Contains(err.Error(), f.Name) {
+		t.Errorf("which file is it? %v", err)
+	}
 	if names, _ := other.fs.List("/store/staging"); len(names) > 0 {
 		t.Errorf("left: %v", names)
 	}
@@ -312,6 +318,9 @@ func TestS7_WhatCannotBeExported(t *testing.T) {
 		wantError(t, fmt.Sprintf("Export to %q with %+v", c.dir, c.opts), err, c.want)
 		if c.want == fs.ErrExist {
 			wantError(t, "Export into what is not empty", err, ErrInvalid)
+		}
+		if c.want == ErrCorrupt && !strings.Contains(err.Error(), `export of table "t": the base`) {
+			t.Errorf("a base that is damaged, which no file of the store is: %v", err)
 		}
 	}
 	x, err := table.Export(ctx(), "/x", ExportOptions{Start: row.String(""), End: row.String(partitionKey(5))})

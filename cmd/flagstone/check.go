@@ -84,7 +84,7 @@ func (k *checkCommand) check(ctx context.Context, c *console, dir string) (probl
 		fmt.Fprintln(c.out, oneLine(problem))
 	}
 	if !k.Quiet {
-		fmt.Fprintf(c.out, "%s: %d tables, %d table files with %d rows and %d cells in %d bytes, %d value files with %d values in %d bytes, %d log records in %d bytes, %d files left over from a crash\n",
+		fmt.Fprintf(c.out, "%s: %d tables, %d table files with %d rows and %d cells in %d bytes, %d value files with %d values in %d bytes, %d log records in %d bytes, %d files left over\n",
 			dir, report.Tables, report.TableFiles, report.Rows, report.Cells, report.FileBytes,
 			report.ValueFiles, report.Values, report.ValueBytes,
 			report.LogRecords, report.LogBytes, len(report.Orphans))

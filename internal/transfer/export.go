@@ -47,7 +47,7 @@ func (m *Mover) Export(ctx context.Context, t *table.Table, dir string, start, e
 	if base != nil {
 		f, err := manifest.DecodeFragment(base)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, fmt.Errorf("export of table %q: the base: %w", t.Name, err)
 		}
 		for _, name := range names(f) {
 			has[name] = true

@@ -87,12 +87,13 @@ func (m *Mover) Stage(name string, size int64, checksum uint64, content io.Reade
 		info, err = fsys.Stat(m.staged(partial))
 	}
 	if err == nil && (info.Size != size || digest.Sum64() != checksum) {
-		err = refused("file %s: the first %d bytes have the checksum %x; want %d bytes with %x", name, info.Size, digest.Sum64(), size, checksum)
+		err = refused("the first %d bytes have the checksum %x; want %d bytes with %x", info.Size, digest.Sum64(), size, checksum)
 	}
 	if err == nil {
 		err = fsys.Rename(m.staged(partial), m.staged(name))
 	}
 	if err != nil {
+		err = fmt.Errorf("stage %s: %w", name, err)
 		return errors.Join(err, removeFiles(fsys, m.staged(""), []string{partial}))
 	}
 	return fsys.SyncDir(m.staged(""))
