@@ -54,7 +54,7 @@ func (t *Table) Compact(ctx context.Context, start, end []row.Value) (err error)
 
 // Checkpoint makes dir a store that holds what this one holds now. dir must be empty or not
 // exist. Table and value files are linked if the file system can, else copied; writes go on
-// meanwhile.
+// meanwhile. After an error dir may have files: delete them before another try.
 func (s *Store) Checkpoint(ctx context.Context, dir string) error {
 	if err := s.mayChange(ctx); err != nil {
 		return err
