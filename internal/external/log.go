@@ -310,9 +310,11 @@ func (l *Log) Apply(ctx context.Context, index, prev uint64, data []byte) (resul
 // Miss notes that the owner gave an entry that was not applied. It must give it again before later ones, unless the
 // store has it.
 func (l *Log) Miss(index uint64) {
-	missed, at := l.missed.Load(), l.Pipeline.At().Index
-	if index > at && (missed <= at || index < missed) {
-		l.missed.CompareAndSwap(missed, index)
+	for {
+		missed, at := l.missed.Load(), l.Pipeline.At().Index
+		if index <= at || missed > at && missed <= index || l.missed.CompareAndSwap(missed, index) {
+			return
+		}
 	}
 }
 

@@ -134,8 +134,13 @@ func (t *Table) Readable(tree *partition.Tree, seq uint64) error {
 // describe names a partition for people.
 func (t *Table) describe(tree *partition.Tree) string {
 	start, end := tree.Bounds()
-	first, _ := row.PartitionValueAt(start, len(t.Key))
-	next, _ := row.PartitionValueAt(end, len(t.Key))
+	first, next := "the beginning", "the end"
+	if v, ok := row.PartitionValueAt(start, len(t.Key)); ok {
+		first = v.String()
+	}
+	if v, ok := row.PartitionValueAt(end, len(t.Key)); ok {
+		next = v.String()
+	}
 	return fmt.Sprintf("table %q, partition %d from %s to %s", t.Name, tree.ID(), first, next)
 }
 
