@@ -31,14 +31,16 @@ func (it *Iterator) CollectRows(dst *row.Chunk, rows int, p *row.Projection) int
 		it.setRow(it.group, to-1)
 		return rows
 	}
-	all := p.All() && !p.Cuts(b.versions)
-	alike := all && b.full && b.oneStamp && b.kind.width() == 0
+	w := &it.columns
+	w.resolve(l, p)
+	all := w.count == b.columns && !p.Cuts(b.versions)
+	alike := b.full && b.oneStamp && b.kind.width() == 0
 	for it.row < to && it.openValues() {
 		end := min(to, l.valueRows)
 		dst.Borrow = l.shared || end == to
 		switch {
 		case alike:
-			l.collectValues(dst, it.row, end)
+			l.collectValues(dst, w, it.row, end)
 		case all:
 			l.collectRows(dst, it.row, end)
 		default:
@@ -57,11 +59,12 @@ func (it *Iterator) CollectRows(dst *row.Chunk, rows int, p *row.Projection) int
 	if to = it.row; to == b.rows {
 		it.blocks.expectNext()
 	}
-	if alike {
-		b.addAlike(dst, from, to)
-	}
-	if all {
-		b.addKeys(dst, from, to)
+	switch {
+	case alike:
+		b.addAlike(dst, w, from, to)
+		b.addKeys(dst, from, to, uints{base: uint64(w.count), form: uint32(w.count) << widthBits})
+	case all:
+		b.addKeys(dst, from, to, b.cellEnd)
 	}
 	it.setRow(it.group, to-1)
 	return to - from
@@ -75,42 +78,61 @@ func (l *loadedBlock) expectValues(values []byte) {
 	}
 }
 
-// collectValues adds the cells of the rows [from, to) of one segment. The rows of the block
+// collectValues adds the wanted cells of the rows [from, to) of one segment. The rows of the block
 // differ only in keys, values and one stamp each, as most do. addAlike and addKeys do the rest, for
 // the rows of all segments.
-func (l *loadedBlock) collectValues(dst *row.Chunk, from, to int) {
+func (l *loadedBlock) collectValues(dst *row.Chunk, w *wantedColumns, from, to int) {
 	b := l.block
-	data, columns := b.data, b.columns
-	at := from * columns
-	cells := dst.Extend(to*columns - at)
+	cells := dst.Extend((to - from) * w.count)
 	if len(cells) == 0 {
 		return
 	}
-	ends := b.valueEnd
-	valueFrom := ends.before(data, at)
-	values := dst.Copy(l.values[valueFrom-l.valuesAt : int(ends.at(data, to*columns-1))-l.valuesAt])
-	l.expectValues(values)
-	all := row.Cell{
-		Column: b.name(0), Kind: row.KindPut, Type: row.Type(b.kind.base >> kindTypeBits), Separate: b.kind.base&kindMask == kindSeparate,
+	cell := row.Cell{
+		Column: b.name(w.spans[0].first), Kind: row.KindPut, Type: row.Type(b.kind.base >> kindTypeBits), Separate: b.kind.base&kindMask == kindSeparate,
 	}
-	value := 0
-	for i := range cells {
-		end := int(ends.at(data, at+i)) - valueFrom
-		cells[i] = all
-		cells[i].Value = values[value:end:end]
-		value = end
+	if w.count == b.columns {
+		l.expectValues(l.fillValues(dst, cells, cell, from*b.columns))
+		return
+	}
+	for at := from * b.columns; len(cells) > 0; at += b.columns {
+		for _, s := range w.spans {
+			n := s.end - s.first
+			l.fillValues(dst, cells[:n], cell, at+s.first)
+			cells = cells[n:]
+		}
 	}
 }
 
-// addAlike completes the cells that collectValues added: stamps, and names if the block has
-// several.
-func (b *dataBlock) addAlike(dst *row.Chunk, from, to int) {
-	data, columns := b.data, b.columns
+// fillValues makes cells of those of the block from cell at on: copies of one with their values. It
+// returns these values.
+func (l *loadedBlock) fillValues(dst *row.Chunk, cells []row.Cell, cell row.Cell, at int) []byte {
+	data, ends := l.block.data, l.block.valueEnd
+	valueFrom := ends.before(data, at)
+	values := dst.Copy(l.values[valueFrom-l.valuesAt : int(ends.at(data, at+len(cells)-1))-l.valuesAt])
+	value := 0
+	for i := range cells {
+		end := int(ends.at(data, at+i)) - valueFrom
+		cells[i] = cell
+		cells[i].Value = values[value:end:end]
+		value = end
+	}
+	return values
+}
+
+// addAlike completes the cells that collectValues added: stamps, and names if there are several.
+func (b *dataBlock) addAlike(dst *row.Chunk, w *wantedColumns, from, to int) {
+	data, columns := b.data, w.count
 	cells := dst.Cells[len(dst.Cells)-(to-from)*columns:]
-	for n := 1; n < columns; n++ {
-		name := b.name(n)
-		for i := n; i < len(cells); i += columns {
-			cells[i].Column = name
+	n := 0
+	for _, s := range w.spans {
+		for column := s.first; column < s.end; column++ {
+			if n > 0 { // else collectValues has set it
+				name := b.name(column)
+				for i := n; i < len(cells); i += columns {
+					cells[i].Column = name
+				}
+			}
+			n++
 		}
 	}
 	seqs := stride{off: int(b.seq.off) + from*b.seq.width(), width: b.seq.width(), mask: b.seq.mask()}
@@ -123,10 +145,11 @@ func (b *dataBlock) addAlike(dst *row.Chunk, from, to int) {
 	}
 }
 
-// addKeys adds the keys and the ends of the rows [from, to), whose cells were added last.
-func (b *dataBlock) addKeys(dst *row.Chunk, from, to int) {
-	data, cellEnd := b.data, b.cellEnd
-	ended := len(dst.Cells) - b.cellsEnd(to-1)
+// addKeys adds the keys and the ends of the rows [from, to), whose cells were added last. cellEnd
+// has the ends of the rows' cells, of those that were added.
+func (b *dataBlock) addKeys(dst *row.Chunk, from, to int, cellEnd uints) {
+	data := b.data
+	ended := len(dst.Cells) - int(cellEnd.at(data, to-1))
 	key, end := b.keyEnd.before(data, from), int(b.keyEnd.at(data, to-1))
 	ends, keys, keyed := dst.AddRows(to-from, (to-from)*int(b.keysAt-b.prefixAt)+end-key)
 	prefix, suffixes, filled := b.prefix(), b.keys(), 0

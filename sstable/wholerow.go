@@ -195,34 +195,14 @@ func (it *Iterator) Collect(dst *row.Collector, p *row.Projection) {
 	it.openRow()
 	l, c := &it.blocks.loadedBlock, &it.rowCells
 	b, at := l.block, l.block.afterRowLevel(it.low, it.high)
-	if p.All() {
-		l.collectNewest(dst, c, at, it.high, p)
-		return
-	}
-	w := &it.columns
-	w.resolve(l, p)
-	if len(p.Columns) == 0 {
-		at = b.cellOf(c, w.first, at)
-		l.collectNewest(dst, c, at, b.cellOf(c, w.end, at), p)
-		return
-	}
-	once := b.plain && b.versions == 1
+	it.columns.resolve(l, p)
 	from := at // of cells that were found and lie side by side
-	for _, column := range w.chosen {
-		if next := b.cellOf(c, column, at); next != at {
+	for _, s := range it.columns.spans {
+		if next := b.cellOf(c, s.first, at); next != at {
 			l.collectNewest(dst, c, from, at, p)
 			from, at = next, next
 		}
-		if at == it.high {
-			break
-		}
-		switch {
-		case !b.full && b.columnOf(at) != uint64(column):
-		case once:
-			at++
-		default:
-			at = b.cellOf(c, column+1, at+1)
-		}
+		at = b.cellOf(c, s.end, at)
 	}
 	l.collectNewest(dst, c, from, at, p)
 }
@@ -265,9 +245,12 @@ type wantedColumns struct {
 	projection *row.Projection // at its change, for the block with this number
 	change     uint64
 	number     int
-	chosen     []int // in ascending order, if the projection names columns
-	first, end int   // bounds of the others
+	spans      []columnSpan // in ascending order, not touching
+	count      int          // of their columns
 }
+
+// columnSpan is the columns [first, end) of a block.
+type columnSpan struct{ first, end int }
 
 // resolve finds out which columns of a block a projection wants, unless it knows already.
 func (w *wantedColumns) resolve(l *loadedBlock, p *row.Projection) {
@@ -276,28 +259,48 @@ func (w *wantedColumns) resolve(l *loadedBlock, p *row.Projection) {
 	}
 	w.projection, w.change, w.number = p, p.Change, l.number
 	b := l.block
-	w.first, w.end = 0, b.columns
+	first, end := 0, b.columns
 	if len(p.Start) > 0 {
-		w.first, _ = b.searchColumn(p.Start)
+		first, _ = b.searchColumn(p.Start)
 	}
 	if len(p.End) > 0 {
-		w.end, _ = b.searchColumn(p.End)
+		end, _ = b.searchColumn(p.End)
 	}
-	w.chosen = w.chosen[:0]
+	w.spans, w.count = w.spans[:0], 0
+	if len(p.Columns) == 0 && first < end {
+		w.spans, w.count = append(w.spans, columnSpan{first, end}), end-first
+	}
 	for _, name := range p.Columns {
-		if i, ok := b.searchColumn(name); ok && i >= w.first && i < w.end {
-			w.chosen = append(w.chosen, i)
+		i, ok := b.searchColumn(name)
+		if !ok || i < first || i >= end {
+			continue
+		}
+		w.count++
+		if n := len(w.spans); n > 0 && w.spans[n-1].end == i {
+			w.spans[n-1].end++
+		} else {
+			w.spans = append(w.spans, columnSpan{i, i + 1})
 		}
 	}
 }
 
 // cellOf returns the first of a row's cells, from at on, whose column is at least the given
-// one, or the end of the cells.
+// one, or the end of the cells. Cells near at take few steps.
 func (b *dataBlock) cellOf(c *rowCells, column, at int) int {
-	if b.full {
-		return min(c.low+column, c.high)
+	switch {
+	case column == b.columns:
+		return c.high
+	case b.full:
+		return c.low + column
 	}
 	low, high := at, c.high
+	for step := 1; low+step <= high; step *= 2 {
+		if b.columnOf(low+step-1) >= uint64(column) {
+			high = low + step - 1
+			break
+		}
+		low += step
+	}
 	for low < high {
 		mid := int(uint(low+high) >> 1)
 		if b.columnOf(mid) < uint64(column) {
