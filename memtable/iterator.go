@@ -1,6 +1,12 @@
 package memtable
 
-import "github.com/flagstone-db/flagstone/row"
+import (
+	"github.com/flagstone-db/flagstone/internal/prefetch"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// maxExpected bounds how many bytes of a row are prefetched: the processor itself goes on with longer ones.
+const maxExpected = 2 << 10
 
 // Iterator walks the rows of a memtable in key order and the cells of the current row in cell
 // order. One goroutine uses it at a time, beside any number of writers. It sees rows and cells
@@ -24,6 +30,7 @@ type Iterator struct {
 	onLater    bool // the current cell is that of later
 	hasCell    bool
 	cells      []row.Cell // of the first mutation, decoded by Extent
+	versions   int        // at most so many of them are of one column
 }
 
 // NewIterator makes an iterator that is not positioned.
@@ -54,7 +61,7 @@ func (it *Iterator) Last() bool { return it.setRow(it.m.findLast()) }
 // SeekRow positions on the first row whose key is at least key.
 func (it *Iterator) SeekRow(key []byte) bool {
 	_, l := it.m.findBracket(key)
-	return it.setRow(l)
+	return it.setRow(l) && it.expectNext()
 }
 
 // SeekRowBefore positions on the last row whose key is below key.
@@ -93,7 +100,22 @@ func (p *Place) NewestSeq() uint64 {
 
 // NextRow moves to the next row. REQUIRES: positioned on a row.
 func (it *Iterator) NextRow() bool {
-	return it.setRow(link(it.node.next(0).Load()))
+	return it.setRow(link(it.node.next(0).Load())) && it.expectNext()
+}
+
+// expectNext prefetches what the next two movements read, since neighbouring rows lie anywhere in
+// memory: the cells of the next row, as many bytes as the current one has, and the node behind it. It
+// returns true.
+func (it *Iterator) expectNext() bool {
+	if next := link(it.node.next(0).Load()); next != 0 {
+		n := it.m.row(next)
+		size := min(packedHeader+int(it.m.packedOf(it.node).size), maxExpected)
+		prefetch.Range(uintptr(it.m.arena.at(n.packed)), size)
+		if after := link(n.next(0).Load()); after != 0 {
+			prefetch.Range(uintptr(it.m.arena.at(after)), prefetch.Line)
+		}
+	}
+	return true
 }
 
 // PrevRow moves to the row before. REQUIRES: positioned on a row.
