@@ -62,23 +62,25 @@ func (it *Iterator) describe(e *row.Extent) bool {
 		e.Versions = max(e.Versions, versions)
 		e.MinVersion, e.MaxVersion = min(e.MinVersion, c.Version), max(e.MaxVersion, c.Version)
 	}
+	it.versions = e.Versions
 	return true
 }
 
 // Collect appends the wanted cells of the row's first mutation. REQUIRES: Extent
 // described it.
 func (it *Iterator) Collect(dst *row.Collector, wanted *row.Projection) {
-	versions, all := 0, wanted.All()
-	if all && wanted.Versions == 0 && dst.Borrow {
+	all, once := wanted.All(), it.versions == 1
+	if dst.Borrow && all && !wanted.Cuts(it.versions) {
 		copy(dst.Extend(len(it.cells)), it.cells)
 		return
 	}
+	versions, wants := 0, false // of the column
 	for i := range it.cells {
 		c := &it.cells[i]
-		if versions++; i > 0 && string(it.cells[i-1].Column) != string(c.Column) {
-			versions = 1
+		if versions++; once || i == 0 || string(it.cells[i-1].Column) != string(c.Column) {
+			versions, wants = 1, all || wanted.Wants(c.Column)
 		}
-		if !wanted.Cuts(versions) && (all || wanted.Wants(c.Column)) {
+		if wants && !wanted.Cuts(versions) {
 			dst.Add(c)
 		}
 	}

@@ -47,7 +47,7 @@ func checkWhole(t fataler, it *memtable.Iterator, cells []row.Cell, random *rand
 	if e.Cells != puts || (rowLevel > 0) != (e.Deleted || e.Marked) || (rowLevel == 2) != (e.Deleted && e.Marked) {
 		t.Fatalf("row %q: extent %+v of %v", it.RowKey(), e, cells)
 	}
-	var dst row.Collector
+	dst := row.Collector{Borrow: random.IntN(2) == 0}
 	it.Collect(&dst, &p)
 	if len(dst.Cells) != len(wanted) {
 		t.Fatalf("row %q: collected %d cells, want %d", it.RowKey(), len(dst.Cells), len(wanted))

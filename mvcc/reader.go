@@ -187,13 +187,15 @@ func (r *RowReader) candidate() *row.Cell {
 
 // Collect copies the visible and selected cells of the row to dst: the same as
 // NextCell and Cell show, up to the first maxColumns columns (0: all). It reports
-// whether the row exists. Check Error. REQUIRES: the row is unread, and dst is empty.
+// whether the row exists. Check Error. REQUIRES: the row is unread, and dst is empty. If dst borrows,
+// the cells may lie in memory of the source, and are valid until it moves.
 //
 // For most rows the source knows enough to decide at once. Reading cell by cell costs
 // several times as much, for a row of ten cells.
 func (r *RowReader) Collect(dst *row.Collector, maxColumns int) (exists bool) {
 	verdict := r.judgeWhole()
 	r.together, r.cut = verdict == unclear, false
+	dst.Borrow = dst.Borrow && !r.together
 	switch verdict {
 	case dead:
 		r.loaded, r.at = true, false

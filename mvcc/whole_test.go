@@ -18,7 +18,7 @@ func readBoth(t testing.TB, source row.Cursor, v mvcc.View, sel mvcc.Selection) 
 	a := readAll(t, mvcctest.NewReader(source, v, sel))
 	r := mvcctest.NewReader(source, v, sel)
 	r.StartRow()
-	var c row.Collector
+	c := row.Collector{Borrow: v.Seq%2 == 0}
 	b := answer{exists: r.Collect(&c, 0), cells: c.Cells}
 	if err := r.Error(); err != nil {
 		t.Fatal(err)

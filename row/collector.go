@@ -83,11 +83,14 @@ func (p *Projection) Cuts(versions int) bool { return p.Versions != 0 && version
 
 // Wants reports whether the column is selected.
 func (p *Projection) Wants(name []byte) bool {
-	if bytes.Compare(name, p.Start) < 0 || len(p.End) > 0 && bytes.Compare(name, p.End) >= 0 {
+	if len(p.Start) > 0 && bytes.Compare(name, p.Start) < 0 || len(p.End) > 0 && bytes.Compare(name, p.End) >= 0 {
 		return false
 	}
-	if len(p.Columns) == 0 {
+	switch len(p.Columns) {
+	case 0:
 		return true
+	case 1:
+		return bytes.Equal(p.Columns[0], name)
 	}
 	_, found := slices.BinarySearchFunc(p.Columns, name, bytes.Compare)
 	return found

@@ -201,6 +201,7 @@ func (w *Walk) readChunk() bool {
 func (w *Walk) readOne() (exists bool) {
 	w.key = append(w.key[:0], w.it.RowKey()...)
 	w.cells.Reset()
+	w.cells.Borrow = true
 	exists = w.reader.Collect(&w.cells, w.MaxColumns)
 	w.Key, w.Cells = w.key, w.cells.Cells
 	w.it.Measure(w.Key, 1, w.Cells)
