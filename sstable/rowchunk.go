@@ -87,36 +87,31 @@ func (l *loadedBlock) collectValues(dst *row.Chunk, w *wantedColumns, from, to i
 	if len(cells) == 0 {
 		return
 	}
-	cell := row.Cell{
+	all := row.Cell{
 		Column: b.name(w.spans[0].first), Kind: row.KindPut, Type: row.Type(b.kind.base >> kindTypeBits), Separate: b.kind.base&kindMask == kindSeparate,
 	}
-	if w.count == b.columns {
-		l.expectValues(l.fillValues(dst, cells, cell, from*b.columns))
-		return
+	spans := w.spans
+	if w.count == b.columns { // the cells of all rows follow each other
+		spans = []columnSpan{{0, len(cells)}}
 	}
-	for at := from * b.columns; len(cells) > 0; at += b.columns {
-		for _, s := range w.spans {
-			n := s.end - s.first
-			l.fillValues(dst, cells[:n], cell, at+s.first)
-			cells = cells[n:]
+	data, ends := b.data, b.valueEnd
+	for first := from * b.columns; len(cells) > 0; first += b.columns {
+		for _, s := range spans {
+			at := first + s.first
+			beside := cells[:s.end-s.first] // their values are, too
+			cells = cells[len(beside):]
+			valueFrom := ends.before(data, at)
+			values := dst.Copy(l.values[valueFrom-l.valuesAt : int(ends.at(data, first+s.end-1))-l.valuesAt])
+			l.expectValues(values)
+			value := 0
+			for i := range beside {
+				end := int(ends.at(data, at+i)) - valueFrom
+				beside[i] = all
+				beside[i].Value = values[value:end:end]
+				value = end
+			}
 		}
 	}
-}
-
-// fillValues makes cells of those of the block from cell at on: copies of one with their values. It
-// returns these values.
-func (l *loadedBlock) fillValues(dst *row.Chunk, cells []row.Cell, cell row.Cell, at int) []byte {
-	data, ends := l.block.data, l.block.valueEnd
-	valueFrom := ends.before(data, at)
-	values := dst.Copy(l.values[valueFrom-l.valuesAt : int(ends.at(data, at+len(cells)-1))-l.valuesAt])
-	value := 0
-	for i := range cells {
-		end := int(ends.at(data, at+i)) - valueFrom
-		cells[i] = cell
-		cells[i].Value = values[value:end:end]
-		value = end
-	}
-	return values
 }
 
 // addAlike completes the cells that collectValues added: stamps, and names if there are several.
