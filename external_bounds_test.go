@@ -223,3 +223,24 @@ func TestS5_AnEntryThatWasAppliedBeforeIsNotMissing(t *testing.T) {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
 }
+
+// TestS5_NothingIsAppliedBehindAnEntryThatFollowsAHole lets an owner go on that has forgotten what it gave last.
+func TestS5_NothingIsAppliedBehindAnEntryThatFollowsAHole(t *testing.T) {
+	lr, l := newLeader(t, Options{})
+	table := lr.table("t", TableOptions{})
+	for i := range 4 {
+		put(t, table, "p", i, "c", Now, "x")
+	}
+	r := newFollower(t, Options{})
+	r.apply(l.entries[:2]...)
+	_, err := r.store.ApplyEntries(ctx(), l.entries[3:4])
+	wantError(t, "an entry behind one that is missing", err, ErrLogHole)
+	next := l.entries[4]
+	next.Prev = 0
+	_, err = r.store.ApplyEntries(ctx(), []Entry{next})
+	wantError(t, "the entry behind it", err, ErrLogHole)
+	r.apply(l.entries...)
+	if got, want := content(t, r.store), content(t, lr.store); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+}

@@ -278,6 +278,7 @@ func (l *Log) Apply(ctx context.Context, index, prev uint64, data []byte) (resul
 	case missed > at.Index && index > missed:
 		return nil, fmt.Errorf("%w: entry %d follows entry %d, which could not be applied", ErrHole, index, missed)
 	case prev != 0 && prev != at.Index:
+		l.Miss(index)
 		return nil, fmt.Errorf("%w: entry %d follows entry %d, the store has applied up to %d", ErrHole, index, prev, at.Index)
 	}
 	to := at
