@@ -99,7 +99,7 @@ type merger struct {
 	cut    cutter
 	table  TableWriter // nil between tables
 	stats  Stats
-	slice  int           // handled of the present one
+	worked int           // of the present slice
 	inRow  bool          // the current row was begun in table
 	cells  row.Collector // scratch: a row
 	extent row.Extent    // scratch: what is known of the row
@@ -196,12 +196,12 @@ func (m *merger) copyRow(key []byte, below mvcc.Below) (done bool, err error) {
 	return true, nil
 }
 
-// tick counts a row or a cell with so many bytes. At the end of a slice other goroutines go first.
-func (m *merger) tick(bytes int) error {
-	if m.slice += perCell + bytes; m.slice < slice {
+// tick counts a row, or a cell with a value of that size. At the end of a slice other goroutines go first.
+func (m *merger) tick(size int) error {
+	if m.worked += perCell + size; m.worked < slice {
 		return nil
 	}
-	m.slice = 0
+	m.worked = 0
 	// Without this, a merge would keep its processor for ten milliseconds while a writer or
 	// reader waits for it.
 	runtime.Gosched()

@@ -63,7 +63,7 @@ type Memtable struct {
 	recent  rowSplice // if ordered: the place behind the row inserted last
 }
 
-// inUse is no link: there are fewer slabs.
+// inUse is the link of no row: none begins in the last word of a slab.
 const inUse = math.MaxUint32
 
 // New returns an empty memtable.
