@@ -21,6 +21,10 @@ type blockReader struct {
 	bytes byteReader
 	ahead readAhead
 
+	// described is the end of the rows of the block that Extent described last, 0 if it has not. Movements to
+	// rows below it open their values.
+	described int
+
 	began  time.Duration // when the last access to values began, on the clock of r.verified,
 	lately uint64        // and which segments of the block had been verified lately
 	stored row.Stored    // how the values that were opened last are stored, in a merge
@@ -99,7 +103,10 @@ func (b *blockReader) open(r *Reader, opts IterOptions) {
 func (b *blockReader) index() *index { return &b.r.index }
 
 // seek begins a new movement through the file, which the next load begins.
-func (b *blockReader) seek(p pattern) { b.bytes.seek(p) }
+func (b *blockReader) seek(p pattern) {
+	b.described = 0
+	b.bytes.seek(p)
+}
 
 // load makes block i the loaded one. After an error none is.
 func (b *blockReader) load(i int) error {
@@ -107,6 +114,7 @@ func (b *blockReader) load(i int) error {
 		return nil
 	}
 	next := b.number >= 0 && i == b.number+1
+	b.described = 0
 	if b.bytes.enter(next); !next {
 		b.ahead.leave(b)
 	}

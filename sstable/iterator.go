@@ -41,7 +41,6 @@ type Iterator struct {
 	group int
 	long  bool // the group is a long row
 	key   []byte
-	eager bool // each movement to a row of the block opens its values, for Extent
 
 	// The cell cursor. Row-level cells that are stored as flags have numbers below low,
 	// down from low-1.
@@ -173,7 +172,6 @@ func (it *Iterator) enter(g int, last bool) bool {
 // load makes block i, of group g, the loaded one. After an error no block is loaded and the
 // iterator is not on a row.
 func (it *Iterator) load(g, i int) bool {
-	it.eager = false
 	it.err = it.blocks.load(i)
 	if b, x := it.blocks.block, it.blocks.index(); it.err == nil &&
 		(b.continued != (i > x.firstBlock(g)) || b.continues != (i+1 < x.firstBlock(g+1))) {
@@ -193,7 +191,7 @@ func (it *Iterator) setRow(g, i int) bool {
 	it.key = it.blocks.block.appendKey(it.key[:0], i)
 	it.group, it.row, it.onRow, it.onCell = g, i, true, false
 	it.long = it.blocks.block.continues
-	if it.eager && !it.openValues() {
+	if i < it.blocks.described && !it.openValues() {
 		it.onRow = false
 	}
 	return it.onRow

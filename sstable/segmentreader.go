@@ -71,8 +71,12 @@ func (b *blockReader) keeps(n int) bool {
 }
 
 // readsRest reports whether to read the segments from k on by one access, which is better than
-// up to eight: the file is mapped, and the cache has no room for them.
+// up to eight: the file is mapped, and the cache has no room for them. Early in a scan, a run of a merge whose
+// described rows end in segment k may not come to the rest.
 func (b *blockReader) readsRest(k int) bool {
+	if d := b.block; b.bytes.run < 2 && b.described > 0 && b.described <= int(d.rowEnd.at(d.data, k)) {
+		return false
+	}
 	return k < b.block.segments-1 && b.bytes.pattern != merge && b.r.mapping != nil &&
 		(b.pin == nil || b.r.cached.Full(b.pin))
 }

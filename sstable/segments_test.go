@@ -216,6 +216,36 @@ func TestDamageIsMetAtItsRows(t *testing.T) {
 	}
 }
 
+// A run of a merge opens the values of the rows that are described, and the rest of their block only if it
+// goes beyond their segment.
+func TestEarlyInAScanOnlyDescribedRowsAreOpened(t *testing.T) {
+	table, f := wordTable(21, true), &memFile{}
+	table.write(t, f, WriterOptions{Compression: CompressS2})
+	r, err := Open(f, ReaderOptions{FileName: damagedName, Mapped: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	it := r.NewIterator(IterOptions{})
+	defer it.Close()
+	ok := it.First()
+	for _, step := range []struct{ end, opened int }{{1, 1}, {2, 2}, {4, 7}} {
+		var e row.Extent
+		from := it.row
+		if _, described := it.Extent(row.Ask{Rows: true, Limit: table[step.end].key}, &e); !ok || !described || e.Rows != step.end-from {
+			t.Fatalf("row %d: %t %t %+v: %v", from, ok, described, e, it.Error())
+		}
+		for range e.Rows {
+			if it.blocks.valueRows != step.opened {
+				t.Errorf("row %d: values are open up to row %d, want %d", it.row, it.blocks.valueRows, step.opened)
+			}
+			ok = it.NextRow()
+		}
+		if it.blocks.valueRows != step.opened {
+			t.Errorf("row %d: values are open up to row %d before they are asked for", it.row, it.blocks.valueRows)
+		}
+	}
+}
+
 // checkStretches reads all rows, many at once. While it holds a chunk of rows, it lets other
 // iterators read.
 func (t modelTable) checkStretches(it *Iterator, others func() error) error {

@@ -139,14 +139,16 @@ func (b *dataBlock) isReference(i int) bool {
 // Extent describes the current row, if it lies in one block and is as in a plain block, and
 // with it the rows after it in the block, if the block is even.
 func (it *Iterator) Extent(ask row.Ask, e *row.Extent) (newer row.Cursor, ok bool) {
-	if !it.onRow || it.long || !it.openValues() {
+	if !it.onRow || it.long {
 		return nil, false
 	}
 	it.onCell = false
 	e.Rows = 0
 	if ask.Rows && it.blocks.block.even {
-		it.describeMany(ask.Limit, e)
-		return nil, true
+		return nil, it.describeMany(ask.Limit, e)
+	}
+	if !it.openValues() {
+		return nil, false
 	}
 	it.openRow()
 	b, data := it.blocks.block, it.blocks.block.data
@@ -173,14 +175,17 @@ func (it *Iterator) Extent(ask row.Ask, e *row.Extent) (newer row.Cursor, ok boo
 }
 
 // describeMany describes the current row and those after it in an even block that lie below
-// limit.
-func (it *Iterator) describeMany(limit []byte, e *row.Extent) {
+// limit. It returns false if it cannot open the values.
+func (it *Iterator) describeMany(limit []byte, e *row.Extent) bool {
 	b := it.blocks.block
 	end := b.rows
 	if limit != nil {
 		end = b.searchAfter(it.row, limit)
 	}
-	it.eager = true
+	it.blocks.described = end
+	if !it.openValues() {
+		return false
+	}
 	*e = row.Extent{
 		Rows: end - it.row, Marked: true, MarkerSeq: b.minSeq, MarkerVersion: b.maxVersion, Versions: b.versions,
 		MinSeq: b.minSeq, MaxSeq: b.maxSeq, MinVersion: b.minVersion, MaxVersion: b.maxVersion,
@@ -188,6 +193,7 @@ func (it *Iterator) describeMany(limit []byte, e *row.Extent) {
 	if b.rowFlags.base&rowMarkedForever != 0 {
 		e.MarkerVersion = row.MaxVersion
 	}
+	return true
 }
 
 // Collect appends the wanted cells of the row. REQUIRES: Extent described it.
