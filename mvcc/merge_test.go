@@ -13,17 +13,22 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
+// runKeys are keys in order, many of which differ only after eight bytes, or in their length.
+var runKeys = []string{
+	"\x00", "\x00\x00", "\x00\x00\x00\x00\x00\x00\x00\x00\x01", "a", "a\x00", "abcdefgh", "abcdefgh\x00", "abcdefghi",
+	"abcdefgi", "\xff\xff\xff\xff\xff\xff\xff", "\xff\xff\xff\xff\xff\xff\xff\xff", "\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+}
+
 // randomRuns makes runs over few keys, and their merge. Some cells are in two runs.
 func randomRuns(rng *rand.Rand) (runs []mvcctest.Run, merged mvcctest.Run) {
 	all := map[string][]row.Cell{}
 	seq := uint64(1)
 	for range 1 + rng.IntN(6) {
 		run := mvcctest.Run{}
-		for k := range 12 {
+		for _, key := range runKeys {
 			if rng.IntN(3) > 0 {
 				continue
 			}
-			key := fmt.Sprintf("%02d", k)
 			var cells []row.Cell
 			for range 1 + rng.IntN(4) {
 				seq++
@@ -77,7 +82,7 @@ func TestMergeIteratorMovesLikeOneRun(t *testing.T) {
 		for range 60 {
 			var op string
 			var a, b bool
-			key := fmt.Appendf(nil, "%02d", rng.IntN(13))
+			key := []byte(runKeys[rng.IntN(len(runKeys))])[rng.IntN(2):]
 			column, version := []byte{'a' + byte(rng.IntN(4))}, rng.Int64N(5)
 			rowMove := false
 			switch p := rng.IntN(16); {
@@ -86,9 +91,9 @@ func TestMergeIteratorMovesLikeOneRun(t *testing.T) {
 			case p == 1:
 				op, a, b, rowMove = "Last", got.Last(), want.Last(), true
 			case p == 2:
-				op, a, b, rowMove = "SeekRow "+string(key), got.SeekRow(key), want.SeekRow(key), true
+				op, a, b, rowMove = fmt.Sprintf("SeekRow %q", key), got.SeekRow(key), want.SeekRow(key), true
 			case p == 3:
-				op, a, b, rowMove = "SeekRowBefore "+string(key), got.SeekRowBefore(key), want.SeekRowBefore(key), true
+				op, a, b, rowMove = fmt.Sprintf("SeekRowBefore %q", key), got.SeekRowBefore(key), want.SeekRowBefore(key), true
 			case p < 7 && onRow:
 				op, a, b, rowMove = "NextRow", got.NextRow(), want.NextRow(), true
 			case p < 9 && onRow:
@@ -112,7 +117,7 @@ func TestMergeIteratorMovesLikeOneRun(t *testing.T) {
 				onCell = a
 			}
 			if onRow && !bytes.Equal(got.RowKey(), want.RowKey()) {
-				t.Fatalf("%s: at row %s, want %s", op, got.RowKey(), want.RowKey())
+				t.Fatalf("%s: at row %q, want %q", op, got.RowKey(), want.RowKey())
 			}
 			if onCell && row.CompareCells(got.Cell(), want.Cell()) != 0 {
 				t.Fatalf("%s: at cell %s, want %s", op, got.Cell(), want.Cell())
