@@ -21,6 +21,7 @@ type line struct {
 	workload string
 	shape    workload.Shape
 	unit     string
+	apart    bool // not in the geometric mean
 	series   map[string]*series
 }
 
@@ -48,9 +49,9 @@ func gather(header runner.Header, records []runner.Record) *results {
 	for _, e := range header.Engines {
 		r.engines[e.Name] = e
 	}
-	order := map[string]int{}
+	order, apart := map[string]int{}, map[string]bool{}
 	for i, s := range workload.All() {
-		order[s.Name] = i
+		order[s.Name], apart[s.Name] = i, s.Apart
 	}
 	for _, rec := range records {
 		r.rounds = max(r.rounds, rec.Round)
@@ -64,6 +65,9 @@ func gather(header runner.Header, records []runner.Record) *results {
 		for _, f := range rec.Figures {
 			r.line(&rec, &f).rounds[rec.Round] = f
 		}
+	}
+	for _, l := range r.lines {
+		l.apart = apart[l.workload]
 	}
 	slices.SortStableFunc(r.lines, func(a, b *line) int { return order[a.workload] - order[b.workload] })
 	slices.SortFunc(r.variants, func(a, b string) int { return r.rank(a) - r.rank(b) })
@@ -142,6 +146,9 @@ func headline(f *workload.Figure) float64 { return f.Headline() }
 
 func (s *series) headline() float64 { return s.of(headline) }
 
+// cpu is the processor time of an operation in microseconds, settling included.
+func (s *series) cpu() float64 { return s.of((*workload.Figure).CPUPerOp) }
+
 // stopped says whether a time limit ended any of the rounds.
 func (s *series) stopped() bool {
 	for _, f := range s.rounds {
@@ -209,11 +216,12 @@ func (l *line) lsm() against   { return l.best(isLSM) }
 func (l *line) bbolt() against { return l.best(isBbolt) }
 
 // workloadRatios returns the ratio to the best LSM peer of each workload of a
-// shape, a workload of several phases counting once, with their geometric mean.
+// shape that counts in the geometric mean, a workload of several phases once, with
+// their geometric mean.
 func (r *results) workloadRatios(shape workload.Shape) (names []string, ratios []float64) {
 	byWorkload := map[string][]float64{}
 	for _, l := range r.lines {
-		if l.shape != shape || l.aside() {
+		if l.shape != shape || l.aside() || l.apart {
 			continue
 		}
 		if x := l.lsm().ratio; !math.IsNaN(x) {

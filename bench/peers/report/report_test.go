@@ -77,6 +77,39 @@ func TestSettlingCounts(t *testing.T) {
 	}
 }
 
+func TestSplitPointsAreNotInTheGeometricMean(t *testing.T) {
+	r := gather(header(), []runner.Record{
+		record(1, "scan-all", "flagstone", rowstore.Native, 200), record(1, "scan-all", "pebble", rowstore.RowValue, 100),
+		record(1, "splitpoints", "flagstone", rowstore.Native, 5000), record(1, "splitpoints", "pebble", rowstore.RowValue, 100),
+	})
+	names, ratios := r.workloadRatios(workload.Rows)
+	if len(names) != 1 || names[0] != "scan-all" || math.Abs(geomean(ratios)-2) > 1e-9 {
+		t.Errorf("the mean of %v is %g", names, geomean(ratios))
+	}
+	if x := r.byName["splitpoints"].lsm().ratio; x != 50 {
+		t.Errorf("ratio of split points %g", x)
+	}
+	if got := leftOut(r.lines); got != " (without splitpoints)" {
+		t.Errorf("left out:%s", got)
+	}
+}
+
+func TestTablesTellProcessorTimeAndSpaceWithAndWithoutLog(t *testing.T) {
+	cost := func(f *workload.Figure) { f.Ops, f.CPU, f.Space, f.LogSpace = 1000, 0.0123, 90e6, 20e6 }
+	r := gather(header(), []runner.Record{
+		record(1, "putrow-g1", "flagstone", rowstore.Native, 200, cost), record(1, "putrow-g1", "pebble", rowstore.RowValue, 100, cost),
+	})
+	var text bytes.Buffer
+	r.details(&text, r.lines)
+	r.ratios(&text, r.lines)
+	r.matrix(&text, r.lines)
+	for what, want := range map[string]int{" 12.3 ": 4, "12.3)": 2, " 90 ": 2, " 70 ": 2} {
+		if got := strings.Count(text.String(), what); got != want {
+			t.Errorf("%q stands %d times in the tables, want %d:\n%s", what, got, want, text.String())
+		}
+	}
+}
+
 // find returns the verdict whose goal begins so.
 func find(t *testing.T, r *results, goal string) verdict {
 	t.Helper()

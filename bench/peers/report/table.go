@@ -87,6 +87,17 @@ func times(x float64) string {
 	return digits(x) + "x"
 }
 
+// microseconds formats processor time; -: the kernel's clock did not see any.
+func microseconds(x float64) string {
+	if math.IsNaN(x) || x <= 0 {
+		return "-"
+	}
+	if x < 0.095 {
+		return fmt.Sprintf("%.3f", x)
+	}
+	return digits(x)
+}
+
 // megabytes formats bytes.
 func megabytes(x float64) string {
 	if math.IsNaN(x) {
@@ -108,8 +119,8 @@ func Table(w io.Writer, header runner.Header, records []runner.Record) error {
 
 // details is the long table: a row per figure and variant.
 func (r *results) details(w io.Writer, lines []*line) {
-	g := grid{{"figure, variant", "ops/s", "w/settle", "p50 us", "p99", "p99.9", "max", "allocs/op", "B/op", "CPU s",
-		"written MB", "read MB", "space MB", "RSS MB", "anon MB"}}
+	g := grid{{"figure, variant", "ops/s", "w/settle", "p50 us", "p99", "p99.9", "max", "CPU us/op", "allocs/op", "B/op",
+		"written MB", "read MB", "space MB", "without log", "RSS MB", "anon MB"}}
 	get := func(s *series, f func(*workload.Figure) float64) float64 { return s.of(f) }
 	for _, l := range lines {
 		for _, v := range r.variants {
@@ -131,12 +142,12 @@ func (r *results) details(w io.Writer, lines []*line) {
 				count(get(s, func(f *workload.Figure) float64 { return f.P99 })),
 				count(get(s, func(f *workload.Figure) float64 { return f.P999 })),
 				count(get(s, func(f *workload.Figure) float64 { return f.Max })),
+				microseconds(s.cpu()),
 				digits(get(s, func(f *workload.Figure) float64 { return f.Allocs })),
 				count(get(s, func(f *workload.Figure) float64 { return f.AllocBytes })),
-				digits(get(s, func(f *workload.Figure) float64 { return f.CPU })),
 				megabytes(get(s, func(f *workload.Figure) float64 { return float64(f.WriteBytes) })),
 				megabytes(get(s, func(f *workload.Figure) float64 { return float64(f.ReadBytes) })),
-				megabytes(get(s, func(f *workload.Figure) float64 { return float64(f.Space) })),
+				megabytes(get(s, spaceBytes)), megabytes(get(s, dataBytes)),
 				megabytes(get(s, func(f *workload.Figure) float64 { return float64(f.PeakRSS) })),
 				megabytes(get(s, func(f *workload.Figure) float64 { return float64(f.PeakAnon) })),
 			})
@@ -147,24 +158,25 @@ func (r *results) details(w io.Writer, lines []*line) {
 
 // ratios is the short table: Flagstone beside the best.
 func (r *results) ratios(w io.Writer, lines []*line) {
-	g := grid{{"figure", "Flagstone ops/s", "best LSM peer", "its ops/s", "ratio", "bbolt ops/s", "ratio to bbolt"}}
+	g := grid{{"figure", "Flagstone ops/s", "CPU us/op", "best LSM peer", "its ops/s", "its CPU us/op", "ratio",
+		"bbolt ops/s", "bbolt CPU us/op", "ratio to bbolt"}}
 	for _, l := range lines {
 		mine := l.series[subject]
 		if mine == nil || l.aside() {
 			continue
 		}
-		row := []string{l.name, count(mine.headline())}
+		row := []string{l.name, count(mine.headline()), microseconds(mine.cpu())}
 		if x := l.lsm(); x.peer != nil {
 			name := x.peer.variant
 			if f := x.peer.factor(); f != 1 {
 				name = fmt.Sprintf("%s (x%.1f in the ratio)", name, f)
 			}
-			row = append(row, name, count(x.peer.headline()), times(x.ratio))
+			row = append(row, name, count(x.peer.headline()), microseconds(x.peer.cpu()), times(x.ratio))
 		} else {
-			row = append(row, "-", "-", "-")
+			row = append(row, "-", "-", "-", "-")
 		}
 		if x := l.bbolt(); x.peer != nil {
-			row = append(row, count(x.peer.headline()), times(x.ratio))
+			row = append(row, count(x.peer.headline()), microseconds(x.peer.cpu()), times(x.ratio))
 		}
 		g = append(g, row)
 	}

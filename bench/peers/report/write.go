@@ -79,7 +79,7 @@ func (r *results) section(w io.Writer, shape workload.Shape, charts []chart) {
 	fmt.Fprintf(w, "## %s\n\n", title)
 	_, ratios := r.workloadRatios(shape)
 	if m := geomean(ratios); !math.IsNaN(m) {
-		fmt.Fprintf(w, "Geometric mean over %d workloads: %s of the best LSM peer on each.\n\n", len(ratios), times(m))
+		fmt.Fprintf(w, "Geometric mean over %d workloads%s: %s of the best LSM peer on each.\n\n", len(ratios), leftOut(lines), times(m))
 	}
 	for _, c := range charts {
 		if c.shape == shape {
@@ -89,6 +89,20 @@ func (r *results) section(w io.Writer, shape workload.Shape, charts []chart) {
 	fmt.Fprintf(w, "Operations per second, the time to settle counted where something was written:\n\n")
 	r.ratios(w, lines)
 	r.matrix(w, lines)
+}
+
+// leftOut names the workloads that are compared but not in the geometric mean.
+func leftOut(lines []*line) string {
+	var names []string
+	for _, l := range lines {
+		if l.apart && !slices.Contains(names, l.workload) {
+			names = append(names, l.workload)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return " (without " + strings.Join(names, ", ") + ")"
 }
 
 // matrix is the table of all variants.
@@ -102,7 +116,7 @@ func (r *results) matrix(w io.Writer, lines []*line) {
 			}
 		}
 	}
-	fmt.Fprintf(w, "All of them, ops/s (p99 in microseconds):\n\n")
+	fmt.Fprintf(w, "All of them, ops/s (p99; processor time of an operation; both in microseconds):\n\n")
 	g := grid{append([]string{"figure"}, variants...)}
 	for _, l := range lines {
 		if l.aside() {
@@ -119,8 +133,8 @@ func (r *results) matrix(w io.Writer, lines []*line) {
 			if s.stopped() {
 				mark = "~"
 			}
-			row = append(row, fmt.Sprintf("%s%s (%s)", mark, count(s.headline()),
-				count(s.of(func(f *workload.Figure) float64 { return f.P99 }))))
+			row = append(row, fmt.Sprintf("%s%s (%s; %s)", mark, count(s.headline()),
+				count(s.of(func(f *workload.Figure) float64 { return f.P99 })), microseconds(s.cpu())))
 		}
 		g = append(g, row)
 	}
@@ -143,7 +157,7 @@ func (r *results) appendix(w io.Writer) {
 	}
 	fmt.Fprintf(w, "\n## Special figures\n\n")
 	r.extras(w)
-	fmt.Fprintf(w, "## Everything\n\nLatencies in microseconds; allocations of the Go heap; RSS and anon: peaks of the process's "+
+	fmt.Fprintf(w, "## Everything\n\nLatencies and processor time in microseconds, the latter with settling; allocations of the Go heap; RSS and anon: peaks of the process's "+
 		"resident memory and its anonymous part.\n\n")
 	r.details(w, r.lines)
 }

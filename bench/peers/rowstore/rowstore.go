@@ -82,6 +82,9 @@ type Engine struct {
 	// Unsynced says which bytes of an acknowledged write survive when the process
 	// is killed, without Config.Sync.
 	Unsynced string
+	// IsLog says whether a file of that name belongs to the engine's write-ahead log,
+	// files prepared for it included; nil if there is none.
+	IsLog func(name string) bool
 	// Open opens the store in Config.Dir and makes it if it is not there. The
 	// directory exists.
 	Open func(Config) (Store, error)
@@ -95,8 +98,9 @@ type Store interface {
 	// Session makes what one goroutine works with.
 	Session() (Session, error)
 	// Settle returns when everything written is in table files, as far as the
-	// engine can be told, and background work is over.
-	Settle() error
+	// engine can be told, and background work is over; and what it took to learn
+	// that.
+	Settle() (Asking, error)
 	// Compact merges all table files with what the engine offers for it, and
 	// settles: then reads do not depend on how much is yet to be merged.
 	Compact() error

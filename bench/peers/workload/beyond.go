@@ -48,6 +48,7 @@ func (e *env) limited(name string, op operation) error {
 	if err := p.run(n, 0, 0, seconds(2*e.ReadSeconds), wrapped); err != nil {
 		return err
 	}
-	p.extra("space_over_memory", float64(space(e.Dir))/float64(max(e.MemoryLimit, 1)))
+	taken, _ := e.space()
+	p.extra("space_over_memory", float64(taken)/float64(max(e.MemoryLimit, 1)))
 	return p.end()
 }

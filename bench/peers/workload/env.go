@@ -151,6 +151,7 @@ type phase struct {
 	name   string
 	unit   string
 	before usage
+	after  usage          // of what is counted; checks of answers come later
 	stats  rowstore.Stats // before, too
 	figure Figure
 	kinds  [2]Histogram
@@ -249,10 +250,10 @@ func (p *phase) take(elapsed time.Duration, team []*worker) {
 	f.Ops, f.Seconds = units, elapsed.Seconds()
 	f.quantiles(&all)
 	// Allocations are the operations', not those of the settling after them.
-	after := usageNow()
+	p.after = usageNow()
 	calls := float64(max(all.Count(), 1))
-	f.Allocs = float64(after.mallocs-p.before.mallocs) / calls
-	f.AllocBytes = float64(after.allocBytes-p.before.allocBytes) / calls
+	f.Allocs = float64(p.after.mallocs-p.before.mallocs) / calls
+	f.AllocBytes = float64(p.after.allocBytes-p.before.allocBytes) / calls
 }
 
 func (f *Figure) quantiles(h *Histogram) {
@@ -261,11 +262,11 @@ func (f *Figure) quantiles(h *Histogram) {
 	f.Max = us(h.Max())
 }
 
-// settle waits for the store's background work and counts it.
+// settle waits for the store's background work, and counts what it costs and how long
+// it takes.
 func (p *phase) settle() error {
-	start := time.Now()
-	err := p.e.store.Settle()
-	p.figure.Settle = max(time.Since(start).Seconds(), 1e-6)
+	took, err := p.rest()
+	p.figure.Settle = max(took.Seconds(), 1e-6)
 	now := p.e.store.Stats()
 	for name, n := range map[string]int64{
 		"bytes_flushed": now.Flushed - p.stats.Flushed, "bytes_compacted": now.Compacted - p.stats.Compacted,
@@ -278,10 +279,29 @@ func (p *phase) settle() error {
 	return err
 }
 
-// end makes the figure and reports it. REQUIRES: run was called, and settle
-// where something was written.
+// settleAside is settle for headlines that are without settling: what it costs is
+// counted, how long it takes is told beside them.
+func (p *phase) settleAside() error {
+	took, err := p.rest()
+	p.extra("settle_seconds", took.Seconds())
+	return err
+}
+
+// rest waits for the store's background work and returns how long that took, without
+// what it took to learn that it was over.
+func (p *phase) rest() (time.Duration, error) {
+	start := time.Now()
+	asking, err := p.e.store.Settle()
+	took := time.Since(start) - asking.Late
+	p.after = usageNow()
+	p.after.cpu -= asking.CPU.Seconds()
+	return took, err
+}
+
+// end makes the figure and reports it. REQUIRES: run was called, and settle or
+// settleAside where something was written.
 func (p *phase) end() error {
-	f, after := &p.figure, usageNow()
+	f := &p.figure
 	f.Name, f.Unit = p.name, p.unit
 	if f.Seconds > 0 {
 		f.Rate = float64(f.Ops) / f.Seconds
@@ -289,9 +309,9 @@ func (p *phase) end() error {
 	if f.Settle > 0 {
 		f.RateSettled = float64(f.Ops) / (f.Seconds + f.Settle)
 	}
-	f.CPU = after.cpu - p.before.cpu
-	f.WriteBytes, f.ReadBytes = after.written-p.before.written, after.read-p.before.read
-	f.Space = space(p.e.Dir)
+	f.CPU = p.after.cpu - p.before.cpu
+	f.WriteBytes, f.ReadBytes = p.after.written-p.before.written, p.after.read-p.before.read
+	f.Space, f.LogSpace = p.e.space()
 	f.PeakRSS, f.PeakAnon, f.PeakFile = p.e.memory.peaks()
 	return p.e.figures.Encode(f)
 }
@@ -324,7 +344,8 @@ func (e *env) writes(name, unit string, count uint64, op operation) error {
 	if err := e.complete(done, count-done, op); err != nil {
 		return err
 	}
-	return e.store.Settle()
+	_, err := e.store.Settle()
+	return err
 }
 
 // complete does operations without looking, all of them: the runner ends a child that
@@ -341,11 +362,9 @@ func (e *env) updates(name, unit string, n int, op operation) error {
 	if err := p.run(n, 0, 0, seconds(e.ReadSeconds), op); err != nil {
 		return err
 	}
-	start := time.Now()
-	if err := e.store.Settle(); err != nil {
+	if err := p.settleAside(); err != nil {
 		return err
 	}
-	p.extra("settle_seconds", time.Since(start).Seconds())
 	return p.end()
 }
 

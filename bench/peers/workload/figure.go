@@ -25,11 +25,14 @@ type Figure struct {
 	// not seen), the workload's included, which has none in its loops.
 	Allocs     float64 `json:"allocs"`
 	AllocBytes float64 `json:"alloc_bytes"`
-	CPU        float64 `json:"cpu_seconds"`
+	// CPU is the processor time of all operations and of the settling after them, checks
+	// of answers during operations included.
+	CPU float64 `json:"cpu_seconds"`
 
 	WriteBytes int64 `json:"write_bytes"` // given to the device, settling included
 	ReadBytes  int64 `json:"read_bytes"`  // fetched from the device
 	Space      int64 `json:"space"`       // of the store's directory afterwards
+	LogSpace   int64 `json:"log_space"`   // of which the log takes so much
 	UserBytes  int64 `json:"user_bytes,omitempty"`
 
 	// Peaks of the process so far: resident memory, and its two parts; pages of
@@ -47,6 +50,9 @@ type Figure struct {
 // DeadUnits is the unit of reclaiming, which is judged by the bytes it writes and
 // gives back, not as a rate.
 const DeadUnits = "dead units"
+
+// CPUPerOp is the processor time of an operation in microseconds.
+func (f *Figure) CPUPerOp() float64 { return 1e6 * f.CPU / float64(max(f.Ops, 1)) }
 
 // Headline is the figure that engines are compared by: with the settle time
 // where something was written.

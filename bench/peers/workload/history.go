@@ -46,7 +46,8 @@ func runVersions(e *env) error {
 	if err := p.end(); err != nil {
 		return err
 	}
-	return e.reclaim(uint64(count*(versionsWritten-kept)), usageNow(), space(e.Dir), versionsOp(count, kept))
+	before, _ := e.space()
+	return e.reclaim(uint64(count*(versionsWritten-kept)), usageNow(), before, versionsOp(count, kept))
 }
 
 // versionsOp reads the newest want versions of a random row and checks that it
@@ -91,14 +92,16 @@ func (e *env) reclaim(units uint64, died usage, before int64, check operation) e
 	p.take(time.Since(start), nil)
 	p.figure.Ops = int64(units)
 	// Engines delete files a while later, some of them slowly on purpose.
-	for left, same := space(e.Dir), 0; same < 5 && time.Since(start) < 10*time.Second; {
+	left, _ := e.space()
+	for same := 0; same < 5 && time.Since(start) < 10*time.Second; {
 		time.Sleep(100 * time.Millisecond)
-		if now := space(e.Dir); now == left {
+		if now, _ := e.space(); now == left {
 			same++
 		} else {
 			left, same = now, 0
 		}
 	}
+	p.after = usageNow()
 	p.extra("space_before", float64(before))
 	if err := p.end(); err != nil {
 		return err
@@ -145,10 +148,11 @@ func runTTL(e *env) error {
 		return err
 	}
 	// What the scans made an engine merge is not reclaiming.
-	if err := e.store.Settle(); err != nil {
+	if _, err := e.store.Settle(); err != nil {
 		return err
 	}
-	died, before := usageNow(), space(e.Dir)
+	died := usageNow()
+	before, _ := e.space()
 	e.clock.Store(baseVersion + 45*minute)
 	if err := e.reads("scan-expired", "rows", 1, scanOp(rowstore.Query{}, 0, live)); err != nil {
 		return err

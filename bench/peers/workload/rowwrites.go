@@ -226,11 +226,9 @@ func (e *env) timedMix(op operation) error {
 		p.extra(name+"_p50", float64(h.Quantile(0.5))/1e3)
 		p.extra(name+"_p99", float64(h.Quantile(0.99))/1e3)
 	}
-	start := time.Now()
-	if err := e.store.Settle(); err != nil {
+	if err := p.settleAside(); err != nil {
 		return err
 	}
-	p.extra("settle_seconds", time.Since(start).Seconds())
 	if err := e.checkWritten(); err != nil {
 		return err
 	}

@@ -44,6 +44,9 @@ type Spec struct {
 	// runs: those that were best in an earlier full pass, and bbolt where it is
 	// fast.
 	Quick []string
+	// Apart: compared like the others, but left out of the geometric mean, which is of
+	// reading and writing rows.
+	Apart bool
 
 	sync        bool
 	cold        bool
@@ -165,12 +168,15 @@ func rowReads() []Spec {
 	cold := read("getrow-cold", "get all columns after the page cache was dropped", runGetCold,
 		"badger+row", "pebble+row", "rocksdb+row", "bbolt+row")
 	cold.cold = true
+	split := read("splitpoints", "keys that cut the store into pieces of a sixtieth", runSplitPoints,
+		"rocksdb+row", "rocksdb+cell", "pebble+row")
+	split.Apart = true // it reads no row
 	return append(all, cold,
 		read("range100-all", "100 rows from a random key on, all columns", runRangeAll, "pebble+row", "badger+row", "rocksdb+row", "bbolt+row"),
 		read("range100-1col", "100 rows from a random key on, one column", runRangeOne, "pebble+row", "badger+row", "rocksdb+row", "bbolt+row"),
 		read("scan-all", "all rows, all columns", runScanAll, "pebble+row", "goleveldb+row", "bbolt+row"),
 		read("scan-1col", "all rows, one column", runScanOne, "pebble+row", "goleveldb+row", "bbolt+row"),
-		read("splitpoints", "keys that cut the store into pieces of a sixtieth", runSplitPoints, "rocksdb+row", "rocksdb+cell", "pebble+row"))
+		split)
 }
 
 func rowSpecial() []Spec {

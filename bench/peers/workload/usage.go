@@ -113,11 +113,10 @@ func (w *memoryWatch) close() {
 	<-w.done
 }
 
-// space is what the files below dir take on the disk. Files that vanish
-// meanwhile count nothing.
-func space(dir string) int64 {
-	var sum int64
-	_ = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
+// space is what the store's files take on the disk, and what those of its log take of
+// that. Files that vanish meanwhile count nothing.
+func (e *env) space() (all, log int64) {
+	_ = filepath.WalkDir(e.Dir, func(_ string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.Type().IsRegular() {
 			return nil
 		}
@@ -126,11 +125,14 @@ func space(dir string) int64 {
 			return nil
 		}
 		if st, ok := info.Sys().(*syscall.Stat_t); ok {
-			sum += st.Blocks * 512
+			all += st.Blocks * 512
+			if e.engine.IsLog != nil && e.engine.IsLog(entry.Name()) {
+				log += st.Blocks * 512
+			}
 		}
 		return nil
 	})
-	return sum
+	return all, log
 }
 
 // readFiles reads all files below dir, so that the page cache holds them.

@@ -7,10 +7,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/flagstone-db/flagstone/bench/peers/rowstore"
 	"github.com/flagstone-db/flagstone/bench/peers/rowstore/model"
@@ -23,6 +26,8 @@ type fake struct {
 	stores map[string]*model.Store
 	model  *model.Store
 
+	asking rowstore.Asking // of Settle, which takes as long
+
 	// Faults: what is done to rows that are read, to cells that are written, and
 	// whether missing rows are found.
 	read    func(rows []rowstore.Row) []rowstore.Row
@@ -32,7 +37,7 @@ type fake struct {
 
 func (f *fake) engine() rowstore.Engine {
 	return rowstore.Engine{
-		Name: "fake", Encodings: []rowstore.Encoding{rowstore.Native, rowstore.Plain}, LSM: true, Factor: 1,
+		Name: "fake", IsLog: func(name string) bool { return name == "log" }, Encodings: []rowstore.Encoding{rowstore.Native, rowstore.Plain}, LSM: true, Factor: 1,
 		Open: func(cfg rowstore.Config) (rowstore.Store, error) {
 			f.cfg = cfg
 			if f.stores[cfg.Dir] == nil {
@@ -48,11 +53,15 @@ func (f *fake) engine() rowstore.Engine {
 }
 
 func (f *fake) Session() (rowstore.Session, error) { return (*fakeSession)(f), nil }
-func (f *fake) Settle() error                      { return nil }
 func (f *fake) Compact() error                     { return nil }
 func (f *fake) Reclaim() error                     { return nil }
 func (f *fake) Stats() rowstore.Stats              { return rowstore.Stats{} }
 func (f *fake) Close() error                       { return nil }
+
+func (f *fake) Settle() (rowstore.Asking, error) {
+	time.Sleep(f.asking.Late)
+	return f.asking, nil
+}
 
 // SplitPoints cuts at every tenth row.
 func (f *fake) SplitPoints(int64) ([][]byte, error) {
@@ -211,6 +220,33 @@ func TestEveryWorkloadPassesOnTheModel(t *testing.T) {
 				t.Errorf("%s: %+v", spec.Name, f)
 			}
 		}
+	}
+}
+
+func TestAskingWhetherAStoreHasSettledIsNotCharged(t *testing.T) {
+	for _, name := range []string{"putrow-g1", "mixed-g2"} {
+		spec, _ := Find(name)
+		figures, err := try(t, &fake{asking: rowstore.Asking{Late: 200 * time.Millisecond, CPU: time.Hour}}, spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := figures[0]
+		if settle := f.Settle + f.Extra["settle_seconds"]; settle > 0.1 || settle <= 0 || f.CPU > -3000 {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
+
+func TestTheSpaceOfTheLogIsToldApart(t *testing.T) {
+	dir := t.TempDir()
+	for name, size := range map[string]int{"log": 64 << 10, "table": 128 << 10} {
+		if err := os.WriteFile(filepath.Join(dir, name), bytes.Repeat([]byte{1}, size), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e := &env{Params: Params{Dir: dir}, engine: (&fake{}).engine()}
+	if all, log := e.space(); all != 192<<10 || log != 64<<10 {
+		t.Errorf("%d bytes, %d of them of the log", all, log)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"sort"
+	"strings"
 	"time"
 
 	"github.com/dgraph-io/badger/v4"
@@ -23,6 +24,7 @@ func Engine() rowstore.Engine {
 		Encodings: []rowstore.Encoding{rowstore.RowValue, rowstore.CellKeys, rowstore.Plain},
 		LSM:       true, Factor: 1,
 		Unsynced: "All: a write is stored into a shared mapping of the log before it returns, so it survives a killed process.",
+		IsLog:    func(name string) bool { return strings.HasSuffix(name, ".mem") }, // the log of a memtable
 		Open:     open,
 	}
 }
@@ -63,7 +65,7 @@ func (e *engine) Session() (kv.Session, error) {
 
 // Settle cannot flush, there is no call for it: it waits until no level is due
 // for compaction and none has changed for a while.
-func (e *engine) Settle() error {
+func (e *engine) Settle() (rowstore.Asking, error) {
 	size := func() (total int64, due bool) {
 		for _, l := range e.db.Levels() {
 			total += l.Size
@@ -73,15 +75,12 @@ func (e *engine) Settle() error {
 	}
 	before, _ := size()
 	deadline := time.Now().Add(60 * time.Second) // scores may stay above 1 by a hair
-	for still := 0; still < 10 && time.Now().Before(deadline); {
-		time.Sleep(10 * time.Millisecond)
+	return rowstore.AwaitQuiet(10*time.Millisecond, 10, func() (bool, error) {
 		now, due := size()
-		if still++; now != before || due {
-			still = 0
-		}
+		working := (now != before || due) && time.Now().Before(deadline)
 		before = now
-	}
-	return nil
+		return working, nil
+	})
 }
 
 func (e *engine) Compact() error {

@@ -62,7 +62,7 @@ type engine struct {
 
 func (e *engine) Session() (kv.Session, error) { return &session{engine: e}, nil }
 
-func (e *engine) Settle() error { return nil }
+func (e *engine) Settle() (rowstore.Asking, error) { return rowstore.Asking{}, nil }
 
 // Compact has nothing to do: free pages are used again and never returned to the
 // file system while the database is open.

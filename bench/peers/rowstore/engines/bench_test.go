@@ -102,7 +102,7 @@ func (f *bench) run(b *testing.B) {
 	for ; loaded < benchRows; loaded++ {
 		f.put(b, loaded)
 	}
-	if err := f.store.Settle(); err != nil {
+	if _, err := f.store.Settle(); err != nil {
 		b.Fatal(err)
 	}
 	rng := rand.New(rand.NewPCG(3, 4))

@@ -184,7 +184,8 @@ func (h *history) step() {
 	case n < 970:
 		h.now.Add(20_000)
 	case n < 985:
-		h.check(h.store.Settle())
+		_, err := h.store.Settle()
+		h.check(err)
 	case n < 990:
 		h.reopen()
 	case n < 992:
@@ -380,7 +381,7 @@ func TestSplitPointsDivideEvenly(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := store.Settle(); err != nil {
+		if _, err := store.Settle(); err != nil {
 			t.Fatal(err)
 		}
 		points, err := store.SplitPoints(500_000)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -23,7 +24,8 @@ func Engine() rowstore.Engine {
 		LSM:       true, Factor: 1,
 		Unsynced: "A prefix: a write is acknowledged when it is in the log's buffer in memory, so what the log has not written " +
 			"yet is lost with a killed process.",
-		Open: open,
+		IsLog: func(name string) bool { return strings.HasSuffix(name, ".log") }, // spares included
+		Open:  open,
 	}
 }
 
@@ -116,12 +118,13 @@ func (s *store) Session() (rowstore.Session, error) {
 	return n, nil
 }
 
-func (s *store) Settle() error {
+// Settle needs no questions: the store says when it has settled.
+func (s *store) Settle() (rowstore.Asking, error) {
 	ctx := context.Background()
 	if err := s.db.Flush(ctx); err != nil {
-		return err
+		return rowstore.Asking{}, err
 	}
-	return s.db.Settle(ctx)
+	return rowstore.Asking{}, s.db.Settle(ctx)
 }
 
 // Reclaim waits until the store has given back what expired, as it does by
@@ -129,7 +132,8 @@ func (s *store) Settle() error {
 // versions it drops when it merges, so it is asked to.
 func (s *store) Reclaim() error {
 	if s.expires {
-		return s.Settle()
+		_, err := s.Settle()
+		return err
 	}
 	return s.Compact()
 }

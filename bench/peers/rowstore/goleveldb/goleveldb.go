@@ -4,6 +4,7 @@ package goleveldb
 import (
 	"bytes"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/syndtr/goleveldb/leveldb"
@@ -23,6 +24,7 @@ func Engine() rowstore.Engine {
 		Encodings: []rowstore.Encoding{rowstore.RowValue, rowstore.CellKeys, rowstore.Plain},
 		LSM:       true, Factor: 1,
 		Unsynced: "All: a write is in the page cache (write(2) of the journal) before it returns, so it survives a killed process.",
+		IsLog:    func(name string) bool { return strings.HasSuffix(name, ".log") },
 		Open:     open,
 	}
 }
@@ -59,22 +61,18 @@ func (e *engine) Session() (kv.Session, error) {
 
 // Settle cannot flush, there is no call for it: it waits until nothing has been
 // written for a while.
-func (e *engine) Settle() error {
+func (e *engine) Settle() (rowstore.Asking, error) {
 	var before leveldb.DBStats
-	for still := 0; still < 5; {
-		var now leveldb.DBStats
-		if err := e.db.Stats(&now); err != nil {
-			return err
-		}
-		if now.IOWrite == before.IOWrite && now.IORead == before.IORead {
-			still++
-		} else {
-			still = 0
-		}
-		before = now
-		time.Sleep(10 * time.Millisecond)
+	if err := e.db.Stats(&before); err != nil {
+		return rowstore.Asking{}, err
 	}
-	return nil
+	return rowstore.AwaitQuiet(10*time.Millisecond, 5, func() (bool, error) {
+		var now leveldb.DBStats
+		err := e.db.Stats(&now)
+		working := now.IOWrite != before.IOWrite || now.IORead != before.IORead
+		before = now
+		return working, err
+	})
 }
 
 func (e *engine) Compact() error { return e.db.CompactRange(util.Range{}) }

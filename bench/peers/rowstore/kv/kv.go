@@ -19,7 +19,7 @@ import (
 type Engine interface {
 	Session() (Session, error)
 	// Settle: see rowstore.Store.
-	Settle() error
+	Settle() (rowstore.Asking, error)
 	// Compact rewrites everything, so that what is deleted is gone.
 	Compact() error
 	Stats() rowstore.Stats
@@ -123,9 +123,9 @@ func (s *store) Session() (rowstore.Session, error) {
 	}
 }
 
-func (s *store) Settle() error         { return s.engine.Settle() }
-func (s *store) Stats() rowstore.Stats { return s.engine.Stats() }
-func (s *store) Close() error          { return s.engine.Close() }
+func (s *store) Settle() (rowstore.Asking, error) { return s.engine.Settle() }
+func (s *store) Stats() rowstore.Stats            { return s.engine.Stats() }
+func (s *store) Close() error                     { return s.engine.Close() }
 
 // limits are what is visible at a moment.
 type limits struct {

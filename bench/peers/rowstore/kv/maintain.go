@@ -59,7 +59,8 @@ func (s *store) Compact() error {
 	if err := s.engine.Compact(); err != nil {
 		return err
 	}
-	return s.engine.Settle()
+	_, err := s.engine.Settle()
+	return err
 }
 
 func (s *store) deleteInvisible(session rowstore.Session) error {

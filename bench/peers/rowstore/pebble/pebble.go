@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -26,7 +27,8 @@ func Engine() rowstore.Engine {
 		LSM:       true, Factor: 1,
 		Unsynced: "None is promised: a write is acknowledged once its record is queued for the goroutine that writes the log. " +
 			"What that goroutine has handed to write(2) survives a killed process, the last blocks of 32 KiB may not.",
-		Open: open,
+		IsLog: func(name string) bool { return strings.HasSuffix(name, ".log") },
+		Open:  open,
 	}
 }
 
@@ -140,21 +142,15 @@ func (e *engine) Session() (kv.Session, error) {
 	return &session{engine: e, batch: e.db.NewBatch()}, nil
 }
 
-func (e *engine) Settle() error {
+func (e *engine) Settle() (rowstore.Asking, error) {
 	if err := e.db.Flush(); err != nil {
-		return err
+		return rowstore.Asking{}, err
 	}
 	// A new compaction may be picked a moment after one has ended.
-	for quiet := 0; quiet < 3; {
+	return rowstore.AwaitQuiet(5*time.Millisecond, 3, func() (bool, error) {
 		m := e.db.Metrics()
-		if m.Compact.NumInProgress > 0 || m.Flush.NumInProgress > 0 || m.MemTable.Count > 1 {
-			quiet = 0
-		} else {
-			quiet++
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	return nil
+		return m.Compact.NumInProgress > 0 || m.Flush.NumInProgress > 0 || m.MemTable.Count > 1, nil
+	})
 }
 
 func (e *engine) Compact() error {

@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"errors"
 	"runtime"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/linxGnu/grocksdb"
@@ -24,6 +26,7 @@ func Engine() rowstore.Engine {
 		// measured 1.3 to 1.9 times its figures.
 		Factor:   1.6,
 		Unsynced: "All: a write is in the page cache (write(2) of the log) before it returns, so it survives a killed process.",
+		IsLog:    func(name string) bool { return strings.HasSuffix(name, ".log") },
 		Open:     open,
 	}
 }
@@ -96,26 +99,19 @@ func (e *engine) Session() (kv.Session, error) {
 	return s, nil
 }
 
-func (e *engine) Settle() error {
+func (e *engine) Settle() (rowstore.Asking, error) {
 	flush := grocksdb.NewDefaultFlushOptions()
 	defer flush.Destroy()
 	if err := e.db.Flush(flush); err != nil {
-		return err
+		return rowstore.Asking{}, err
 	}
 	busy := []string{
 		"rocksdb.num-running-compactions", "rocksdb.num-running-flushes", "rocksdb.compaction-pending",
 		"rocksdb.mem-table-flush-pending",
 	}
-	for still := 0; still < 3; {
-		still++
-		for _, property := range busy {
-			if e.db.GetProperty(property) != "0" {
-				still = 0
-			}
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	return nil
+	return rowstore.AwaitQuiet(5*time.Millisecond, 3, func() (bool, error) {
+		return slices.ContainsFunc(busy, func(property string) bool { return e.db.GetProperty(property) != "0" }), nil
+	})
 }
 
 func (e *engine) Compact() error {
