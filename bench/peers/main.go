@@ -192,6 +192,11 @@ func passFlags(name string, all []rowstore.Engine, o *runner.Options) *flag.Flag
 	flags.Int64Var(&o.MemoryLimit, "memory", memory, "bytes of memory in the workload beyond memory, whose data is four times that")
 	flags.Int64Var(&o.Memtable, "memtable", 0, "bytes of a memtable; default 64 MiB for 500,000 rows, in proportion (at least 8 MiB)")
 	flags.Int64Var(&o.Cache, "cache", 0, "bytes of the block cache; default four memtables")
+	o.Values = workload.HalfZeros
+	flags.Func("values", "bytes of the values: zeros (random up to half, then zeros) or text; default zeros", func(s string) (err error) {
+		o.Values, err = workload.ParseValues(s)
+		return err
+	})
 	flags.Float64Var(&o.ReadSeconds, "read", read, "seconds that reads are timed")
 	flags.Float64Var(&o.LimitSeconds, "limit", limit, "seconds after which a phase of writing is stopped")
 	flags.BoolVar(&o.Quick, "best", name == "quick", "only the peers that were best in an earlier pass, by workload")

@@ -19,6 +19,7 @@ func TestWhatNamesNothingIsRefused(t *testing.T) {
 		{[]string{"run", "-workloads", "getrow-1col,getrow-al"}, `"getrow-al"`},
 		{[]string{"run", "-engines", "flagstone,pebbel"}, `"pebbel"`},
 		{[]string{"run", "-workloads", "kv100-.+", "-engines", "bbolt+row"}, "nothing is selected"},
+		{[]string{"run", "-values", "ones"}, `no values "ones"`},
 		{[]string{"run", "-rows", "0"}, "-rows must be positive"},
 		{[]string{"full", "-limit", "-1"}, "-limit must be positive"},
 	} {

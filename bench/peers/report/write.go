@@ -46,9 +46,9 @@ func (r *results) write(w io.Writer, charts []chart) {
 	fmt.Fprintf(w, "# Flagstone beside its peers\n\n")
 	fmt.Fprintf(w, "%s, revision %s. %s.\n\n", r.header.Started, r.header.Revision, r.header.Machine)
 	fmt.Fprintf(w, "%d rounds, medians over them; ratios are medians of the ratios within a round. %d rows of ten columns of 100 "+
-		"bytes, %d keys; memtable %d MiB, cache %d MiB, 10 filter bits per key, 8 KiB blocks, S2 or Snappy, log on. Reads are timed "+
+		"bytes (%s), %d keys; memtable %d MiB, cache %d MiB, 10 filter bits per key, 8 KiB blocks, S2 or Snappy, log on. Reads are timed "+
 		"for %g s after a warm-up; a phase of writing is stopped after %g s (~).\n\n",
-		r.rounds, s.Rows, s.Keys, s.Memtable>>20, s.Cache>>20, s.ReadSeconds, s.LimitSeconds)
+		r.rounds, s.Rows, valuesOf(s), s.Keys, s.Memtable>>20, s.Cache>>20, s.ReadSeconds, s.LimitSeconds)
 
 	fmt.Fprintf(w, "## Acceptance\n\n")
 	fmt.Fprintf(w, "Against the best LSM peer in its better encoding, unless it says bbolt. Where RocksDB, here a portable build with "+
@@ -67,6 +67,14 @@ func (r *results) write(w io.Writer, charts []chart) {
 		r.section(w, shape, charts)
 	}
 	r.appendix(w)
+}
+
+// valuesOf says what the values are.
+func valuesOf(s runner.Settings) string {
+	if s.Values == workload.Text {
+		return "text of about half the size when compressed"
+	}
+	return "half random, half zeros"
 }
 
 // section is what is told of one shape.

@@ -15,14 +15,16 @@ import (
 
 // Settings are what has to be equal for records to stand in one file.
 type Settings struct {
-	Rows         int     `json:"rows"`
-	Keys         int     `json:"keys"`
-	Beyond       int     `json:"beyond"`
-	Memtable     int64   `json:"memtable"`
-	Cache        int64   `json:"cache"`
-	MemoryLimit  int64   `json:"memory_limit"`
-	ReadSeconds  float64 `json:"read_seconds"`
-	LimitSeconds float64 `json:"limit_seconds"`
+	Rows   int `json:"rows"`
+	Keys   int `json:"keys"`
+	Beyond int `json:"beyond"`
+	// Values of rows; "" in records from before there was a choice: half zeros.
+	Values       workload.Values `json:"values,omitempty"`
+	Memtable     int64           `json:"memtable"`
+	Cache        int64           `json:"cache"`
+	MemoryLimit  int64           `json:"memory_limit"`
+	ReadSeconds  float64         `json:"read_seconds"`
+	LimitSeconds float64         `json:"limit_seconds"`
 	// Binary is a hash of the programme, engines and all.
 	Binary string `json:"binary"`
 }
@@ -54,6 +56,7 @@ type Record struct {
 	Variant  string            `json:"variant"`
 	Engine   string            `json:"engine"`
 	Encoding rowstore.Encoding `json:"encoding"`
+	Values   workload.Values   `json:"values,omitempty"`
 	Figures  []workload.Figure `json:"figures"`
 	// Killed by the harness's time limit; Error and Output say how else it ended.
 	Killed  bool     `json:"killed,omitempty"`

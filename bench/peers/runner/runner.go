@@ -115,7 +115,7 @@ func (r *runner) step(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
-	record.Workload, record.Shape, record.Variant = j.spec.Name, j.spec.Shape, j.variant
+	record.Workload, record.Shape, record.Variant, record.Values = j.spec.Name, j.spec.Shape, j.variant, r.Values
 	if err := r.journal.add(record); err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (r *runner) child(ctx context.Context, j *job, name, dir string) (Record, e
 	fetchMemory(r.Cache + 6*r.Memtable)
 	p := workload.Params{
 		Workload: name, Engine: j.engine.Name, Encoding: j.encoding, Round: j.round, Dir: dir,
-		Rows: r.Rows, Keys: r.Keys, Beyond: r.Beyond, Memtable: r.Memtable, Cache: r.Cache,
+		Rows: r.Rows, Keys: r.Keys, Beyond: r.Beyond, Values: r.Values, Memtable: r.Memtable, Cache: r.Cache,
 		MemoryLimit: r.MemoryLimit, ReadSeconds: r.ReadSeconds, LimitSeconds: r.LimitSeconds,
 	}
 	loading := name != j.spec.Name

@@ -23,7 +23,7 @@ func (w *worker) checkCells(row *rowstore.Row, i uint64, want [][]byte, first in
 		if !bytes.Equal(cell.Column, want[c]) {
 			return fmt.Errorf("workload: row %d: column %q, want %q", i, cell.Column, want[c])
 		}
-		if err := checkValue(cell.Value, w.buf, i, first+c); err != nil {
+		if err := w.Values.checkValue(cell.Value, w.buf, i, first+c); err != nil {
 			return err
 		}
 	}

@@ -87,14 +87,17 @@ func number(key []byte, o order) (uint64, error) {
 }
 
 // fill makes the value of (row, column) in a generation: its first 16 bytes
-// name row, column and generation, random bytes follow up to half of it, zeros
-// from there.
-func fill(value []byte, row uint64, column int, generation uint32) {
+// name row, column and generation, and the rest follows from them.
+func (v Values) fill(value []byte, row uint64, column int, generation uint32) {
 	tag := mix(row<<20 ^ uint64(column))
 	binary.LittleEndian.PutUint64(value, tag)
 	r := random(tag ^ uint64(generation))
 	head := r.next()
 	binary.LittleEndian.PutUint64(value[8:], head&^0xFFFFFFFF|uint64(generation))
+	if v == Text {
+		fillText(value[16:], &r)
+		return
+	}
 	half := len(value) / 2
 	at := 16
 	for ; at+8 <= half; at += 8 {
@@ -105,12 +108,12 @@ func fill(value []byte, row uint64, column int, generation uint32) {
 
 // checkValue says whether value is one of (row, column), of any generation.
 // buf is memory to compare with.
-func checkValue(value, buf []byte, row uint64, column int) error {
+func (v Values) checkValue(value, buf []byte, row uint64, column int) error {
 	if len(value) < 16 || len(value) > len(buf) {
 		return fmt.Errorf("workload: row %d column %d: %d bytes", row, column, len(value))
 	}
 	want := buf[:len(value)]
-	fill(want, row, column, generationOf(value))
+	v.fill(want, row, column, generationOf(value))
 	if !bytes.Equal(value, want) {
 		return fmt.Errorf("workload: row %d column %d: wrong value %x...", row, column, value[:16])
 	}
@@ -126,14 +129,15 @@ type maker struct {
 	columns [][]byte
 	size    int
 	order   order
+	kind    Values
 	key     []byte
 	values  []byte
 	cells   []rowstore.Cell
 }
 
-func newMaker(columns [][]byte, size int, o order) *maker {
+func newMaker(columns [][]byte, size int, o order, kind Values) *maker {
 	return &maker{
-		columns: columns, size: size, order: o,
+		columns: columns, size: size, order: o, kind: kind,
 		key: make([]byte, 0, 16), values: make([]byte, len(columns)*size),
 		cells: make([]rowstore.Cell, len(columns)),
 	}
@@ -161,7 +165,7 @@ func (m *maker) one(c int, i uint64, version int64, generation uint32) []rowstor
 
 func (m *maker) cell(c int, i uint64, version int64, generation uint32) {
 	value := m.values[c*m.size : (c+1)*m.size]
-	fill(value, i, c, generation)
+	m.kind.fill(value, i, c, generation)
 	m.cells[c] = rowstore.Cell{Column: m.columns[c], Version: version, Value: value}
 }
 

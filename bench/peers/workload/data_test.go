@@ -5,6 +5,9 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/golang/snappy"
+	"github.com/klauspost/compress/s2"
 )
 
 func TestKeysAreNumbersAndSortAsOrdered(t *testing.T) {
@@ -27,24 +30,30 @@ func TestKeysAreNumbersAndSortAsOrdered(t *testing.T) {
 }
 
 func TestAValueOfAnotherRowColumnOrLengthIsFound(t *testing.T) {
+	for _, v := range []Values{HalfZeros, Text} {
+		t.Run(string(v), func(t *testing.T) { findWrongValues(t, v) })
+	}
+}
+
+func findWrongValues(t *testing.T, v Values) {
 	buf := make([]byte, valueSize)
 	value := make([]byte, valueSize)
-	fill(value, 7, 3, 41)
-	if err := checkValue(value, buf, 7, 3); err != nil {
+	v.fill(value, 7, 3, 41)
+	if err := v.checkValue(value, buf, 7, 3); err != nil {
 		t.Fatal(err)
 	}
 	if got := generationOf(value); got != 41 {
 		t.Errorf("generation %d", got)
 	}
 	wrong := map[string]error{
-		"another row":    checkValue(value, buf, 8, 3),
-		"another column": checkValue(value, buf, 7, 4),
-		"cut":            checkValue(value[:60], buf, 7, 3),
-		"nothing":        checkValue(nil, buf, 7, 3),
+		"another row":    v.checkValue(value, buf, 8, 3),
+		"another column": v.checkValue(value, buf, 7, 4),
+		"cut":            v.checkValue(value[:60], buf, 7, 3),
+		"nothing":        v.checkValue(nil, buf, 7, 3),
 	}
 	for at := range value {
 		value[at] ^= 1
-		wrong["flipped bit"] = checkValue(value, buf, 7, 3)
+		wrong["flipped bit"] = v.checkValue(value, buf, 7, 3)
 		if wrong["flipped bit"] == nil {
 			t.Errorf("a flipped bit in byte %d passed", at)
 		}
@@ -54,6 +63,47 @@ func TestAValueOfAnotherRowColumnOrLengthIsFound(t *testing.T) {
 		if err == nil {
 			t.Errorf("%s passed", what)
 		}
+	}
+}
+
+func TestTextHasNoRunsAndCompressesToAboutHalf(t *testing.T) {
+	const block = 8 << 10
+	for _, size := range []int{valueSize, 1 << 10, 64 << 10} {
+		var all, snappied, s2ed int
+		for first := 0; first < 100*block; first += block {
+			var data []byte
+			value := make([]byte, size)
+			for i := 0; len(data) < block; i++ {
+				Text.fill(value, uint64(first+i), i%columnCount, uint32(i))
+				for at := 17; at < size; at++ {
+					if value[at] == value[at-1] || value[at] == 0 {
+						t.Fatalf("a run at byte %d of %q", at, value)
+					}
+				}
+				data = append(data, value...)
+			}
+			for part := range slices.Chunk(data, block) { // of which a table file has blocks
+				all += len(part)
+				snappied += len(snappy.Encode(nil, part))
+				s2ed += len(s2.Encode(nil, part))
+			}
+		}
+		a, b := float64(snappied)/float64(all), float64(s2ed)/float64(all)
+		t.Logf("values of %d bytes: Snappy %.3f, S2 %.3f", size, a, b)
+		if min(a, b) < 0.42 || max(a, b) > 0.60 {
+			t.Errorf("values of %d bytes: Snappy makes %.3f of text, S2 %.3f", size, a, b)
+		}
+	}
+}
+
+func BenchmarkFill(b *testing.B) {
+	for _, v := range []Values{HalfZeros, Text} {
+		b.Run(string(v), func(b *testing.B) {
+			value := make([]byte, valueSize)
+			for i := range b.N {
+				v.fill(value, uint64(i), 3, 0)
+			}
+		})
 	}
 }
 

@@ -31,6 +31,8 @@ type Params struct {
 	Keys   int `json:"keys"`
 	Beyond int `json:"beyond"`
 
+	Values Values `json:"values"`
+
 	Memtable int64 `json:"memtable"`
 	Cache    int64 `json:"cache"`
 	// MemoryLimit of the process in workloads beyond memory, and the cgroup that
@@ -138,7 +140,7 @@ func (e *env) team(n int) ([]*worker, error) {
 			// Rounds differ, engines within a round do not.
 			random: random(mix(uint64(e.Round)<<16 + uint64(id))),
 			buf:    make([]byte, max(e.spec.size, e.spec.bigSize)), key: make([]byte, 0, 64),
-			maker:  newMaker(e.spec.columns(), e.spec.size, e.spec.order),
+			maker:  newMaker(e.spec.columns(), e.spec.size, e.spec.order, e.Values),
 			expect: map[uint64]uint32{},
 		})
 	}

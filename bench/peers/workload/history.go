@@ -70,7 +70,7 @@ func versionsOp(count, want int) operation {
 			if generationOf(cell.Value) != v || cell.Version != baseVersion+int64(v) {
 				return 0, fmt.Errorf("workload: row %d: version %d at place %d", n, cell.Version-baseVersion, k)
 			}
-			if err := checkValue(cell.Value, w.buf, n, 0); err != nil {
+			if err := w.Values.checkValue(cell.Value, w.buf, n, 0); err != nil {
 				return 0, err
 			}
 		}
@@ -251,7 +251,7 @@ func (w *worker) wideCells(first, count int, version int64) []rowstore.Cell {
 		cell := &cells[c]
 		cell.Column = columnName(cell.Column[:0], first+c)
 		cell.Version = version
-		fill(cell.Value, 1, first+c, 0)
+		w.Values.fill(cell.Value, 1, first+c, 0)
 	}
 	return cells
 }
@@ -268,7 +268,7 @@ func wideGet(key []byte, columns int) operation {
 		if !found || len(w.row.Cells) != 1 || !bytes.Equal(w.row.Cells[0].Column, w.key) {
 			return 0, fmt.Errorf("workload: column %d of the wide row: found %t, %d cells", c, found, len(w.row.Cells))
 		}
-		return 1, checkValue(w.row.Cells[0].Value, w.buf, 1, c)
+		return 1, w.Values.checkValue(w.row.Cells[0].Value, w.buf, 1, c)
 	}
 }
 
@@ -285,7 +285,7 @@ func widePage(key []byte, columns, page int) operation {
 			return 0, fmt.Errorf("workload: a page from column %d has %d columns", first, len(w.row.Cells))
 		}
 		for c := 0; c < page; c += sampleEvery {
-			if err := checkValue(w.row.Cells[c].Value, w.buf, 1, first+c); err != nil {
+			if err := w.Values.checkValue(w.row.Cells[c].Value, w.buf, 1, first+c); err != nil {
 				return 0, err
 			}
 		}

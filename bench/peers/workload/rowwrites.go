@@ -39,7 +39,7 @@ func (w *worker) fillBatch(from uint64, size int, count uint64) {
 		w.batch = make([]rowstore.Row, size)
 		for r := range w.batch {
 			// Rows of a batch live at once, so each has memory of its own.
-			cells := newMaker(w.maker.columns, w.maker.size, w.spec.order)
+			cells := newMaker(w.maker.columns, w.maker.size, w.spec.order, w.Values)
 			w.batch[r] = rowstore.Row{Key: make([]byte, 0, 16), Cells: cells.cells}
 			cells.all(0, baseVersion, 0)
 		}
@@ -49,7 +49,7 @@ func (w *worker) fillBatch(from uint64, size int, count uint64) {
 		row, i := &w.batch[r], from+uint64(r)
 		row.Key = appendKey(row.Key[:0], i, w.spec.order)
 		for c := range row.Cells {
-			fill(row.Cells[c].Value, i, c, 0)
+			w.Values.fill(row.Cells[c].Value, i, c, 0)
 		}
 	}
 }

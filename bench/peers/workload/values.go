@@ -42,7 +42,7 @@ func (w *worker) bigRow(i uint64) []rowstore.Cell {
 	if w.big == nil {
 		w.big = make([]byte, w.spec.bigSize)
 	}
-	fill(w.big, i, smallColumns, 0)
+	w.Values.fill(w.big, i, smallColumns, 0)
 	cells[smallColumns].Value = w.big
 	return cells
 }

@@ -26,6 +26,7 @@ type fake struct {
 	stores map[string]*model.Store
 	model  *model.Store
 
+	values Values
 	asking rowstore.Asking // of Settle, which takes as long
 
 	// Faults: what is done to rows that are read, to cells that are written, and
@@ -177,7 +178,7 @@ func tryFor(t *testing.T, f *fake, spec Spec, limit float64) ([]Figure, error) {
 	t.Helper()
 	p := Params{
 		Workload: spec.Name, Engine: "fake", Encoding: rowstore.Native, Round: 1, Dir: t.TempDir(),
-		Rows: 200, Keys: 200, Beyond: 200, Memtable: 1 << 20, Cache: 1 << 20, MemoryLimit: 1 << 30,
+		Rows: 200, Keys: 200, Beyond: 200, Values: f.values, Memtable: 1 << 20, Cache: 1 << 20, MemoryLimit: 1 << 30,
 		ReadSeconds: 0.005, LimitSeconds: limit,
 	}
 	f.stores = map[string]*model.Store{}
@@ -202,9 +203,15 @@ func tryFor(t *testing.T, f *fake, spec Spec, limit float64) ([]Figure, error) {
 }
 
 func TestEveryWorkloadPassesOnTheModel(t *testing.T) {
+	for _, v := range []Values{HalfZeros, Text} {
+		t.Run(string(v), func(t *testing.T) { passEveryWorkload(t, v) })
+	}
+}
+
+func passEveryWorkload(t *testing.T, v Values) {
 	names := map[string]bool{}
 	for _, spec := range All() {
-		figures, err := try(t, &fake{}, spec)
+		figures, err := try(t, &fake{values: v}, spec)
 		if err != nil {
 			t.Errorf("%s: %v", spec.Name, err)
 		}
@@ -300,7 +307,7 @@ func faults() map[string]struct {
 				"values1m", "kv1k-scan100", "kv1k-ycsb-c"},
 		},
 		"another row": {
-			every(1, func(r *rowstore.Row) { r.Key[3] ^= 1; fill(r.Cells[0].Value, 12345, 0, 0) }),
+			every(1, func(r *rowstore.Row) { r.Key[3] ^= 1; HalfZeros.fill(r.Cells[0].Value, 12345, 0, 0) }),
 			[]string{"getrow-all-g1", "range100-all", "kv100-scan100", "mixed-g8"},
 		},
 		"a row of a scan is left out": {
