@@ -132,21 +132,18 @@ func workloadNames() (names []string) {
 	return names
 }
 
-// engineNames are the names of engines and of what they are with each encoding. RocksDB
-// is among them if it was built in.
+// engineNames are the names of engines, and of what they are with each tuning and each
+// encoding. RocksDB and LMDB are among them if they were built in.
 func engineNames(all []rowstore.Engine) (names []string) {
 	for _, e := range all {
-		names = append(names, e.Name)
 		for _, s := range workload.All() {
-			for name := range s.Variants(e) {
-				if !slices.Contains(names, name) {
-					names = append(names, name)
-				}
+			for _, v := range s.Variants(e) {
+				names = append(names, v.Tuned, v.Name)
 			}
 		}
 	}
 	slices.Sort(names)
-	return names
+	return slices.Compact(names)
 }
 
 // check refuses numbers that make no sense.
@@ -182,7 +179,7 @@ func passFlags(name string, all []rowstore.Engine, o *runner.Options) *flag.Flag
 		o.Workloads, err = selection(s, workloadNames())
 		return err
 	})
-	flags.Func("engines", "engines or variants, with commas: flagstone,pebble,bbolt+row; default all", func(s string) (err error) {
+	flags.Func("engines", "engines, their tunings or variants, with commas: flagstone,pebble,pebble-deep0,bbolt+row,rocksdb.*; default all", func(s string) (err error) {
 		o.Engines, err = selection(strings.ReplaceAll(s, "+", `\+`), engineNames(all))
 		return err
 	})
@@ -199,6 +196,12 @@ func passFlags(name string, all []rowstore.Engine, o *runner.Options) *flag.Flag
 	})
 	flags.Float64Var(&o.ReadSeconds, "read", read, "seconds that reads are timed")
 	flags.Float64Var(&o.LimitSeconds, "limit", limit, "seconds after which a phase of writing is stopped")
+	again := 0.0
+	if full {
+		again = 0.6
+	}
+	flags.Float64Var(&o.Again, "again", again,
+		"part of the best peer's rate in the first round that a variant has to reach to be run again on a workload; 0 runs all again")
 	flags.BoolVar(&o.Quick, "best", name == "quick", "only the peers that were best in an earlier pass, by workload")
 	flags.BoolVar(&o.Reload, "reload", full, "load the data sets anew in each round")
 	flags.BoolVar(&o.Fresh, "fresh", false, "forget the results in -out")
@@ -299,7 +302,8 @@ func fillHeader(o *runner.Options, all []rowstore.Engine) (err error) {
 	}
 	for _, e := range all {
 		o.Header.Engines = append(o.Header.Engines, runner.EngineInfo{
-			Name: e.Name, Version: version(e.Module), LSM: e.LSM, Factor: e.Factor, Unsynced: e.Unsynced,
+			Name: e.Name, Version: version(e.Module), Build: e.Build, LSM: e.LSM, Factor: e.Factor, Unsynced: e.Unsynced,
+			Tunings: e.Tunings, Encodings: e.Encodings,
 		})
 	}
 	return nil
@@ -339,6 +343,9 @@ func list(w io.Writer, all []rowstore.Engine) {
 		fmt.Fprintf(w, "%-22s %-14s %s\n", s.Name, s.Shape, s.About)
 	}
 	for _, e := range all {
-		fmt.Fprintf(w, "%-12s %-10s encodings %v; a killed process: %s\n", e.Name, version(e.Module), e.Encodings, e.Unsynced)
+		fmt.Fprintf(w, "%-12s %-10s %s encodings %v; a killed process: %s\n", e.Name, version(e.Module), e.Build, e.Encodings, e.Unsynced)
+		for _, t := range e.Tunings {
+			fmt.Fprintf(w, "%-23s %s\n", e.Name+"-"+t.Name, t.About)
+		}
 	}
 }

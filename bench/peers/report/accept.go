@@ -218,7 +218,7 @@ func (r *results) reclaiming() []verdict {
 		}
 		share = mine / data
 		for _, s := range l.series {
-			if s.variant == subject || !isLSM(s) || !gaveBack(s) {
+			if s.engine.Name == subject || !isLSM(s) || !gaveBack(s) {
 				continue
 			}
 			if x := s.of(writeBytes); math.IsNaN(leanest) || x < leanest {
@@ -303,7 +303,7 @@ func (r *results) memory() []verdict {
 		mine = append(mine, named{l.name, x, ""})
 		leanest := named{l.name, math.NaN(), ""}
 		for _, s := range l.series {
-			if s.variant == subject || !isLSM(s) {
+			if s.engine.Name == subject || !isLSM(s) {
 				continue
 			}
 			if y := x / s.of(anon); math.IsNaN(leanest.value) || y > leanest.value {

@@ -6,6 +6,7 @@ package report
 import (
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/flagstone-db/flagstone/bench/peers/rowstore"
 	"github.com/flagstone-db/flagstone/bench/peers/runner"
@@ -13,7 +14,7 @@ import (
 )
 
 // subject is whom the report is about.
-const subject = "flagstone"
+const subject = runner.Subject
 
 // line is all that was measured of one figure: the variants by name.
 type line struct {
@@ -40,6 +41,7 @@ type results struct {
 	lines    []*line
 	byName   map[string]*line
 	failures []runner.Record
+	ran      map[string]map[string]bool // workload, variant; failures too
 	rounds   int
 	variants []string
 }
@@ -53,7 +55,12 @@ func gather(header runner.Header, records []runner.Record) *results {
 	for i, s := range workload.All() {
 		order[s.Name], apart[s.Name] = i, s.Apart
 	}
+	r.ran = map[string]map[string]bool{}
 	for _, rec := range records {
+		if r.ran[rec.Workload] == nil {
+			r.ran[rec.Workload] = map[string]bool{}
+		}
+		r.ran[rec.Workload][rec.Variant] = true
 		r.rounds = max(r.rounds, rec.Round)
 		if rec.Error != "" {
 			r.failures = append(r.failures, rec)
@@ -74,19 +81,20 @@ func gather(header runner.Header, records []runner.Record) *results {
 	return r
 }
 
-// rank orders variants: Flagstone first, then as the header lists engines.
+// rank orders variants: Flagstone first, then as the header lists engines, their tunings,
+// and encodings.
 func (r *results) rank(variant string) int {
+	const room = 100 // for the tunings and encodings of an engine
+	tuned, encoding, _ := strings.Cut(variant, "+")
+	name, tuning, _ := strings.Cut(tuned, "-")
 	for i, e := range r.header.Engines {
-		if variant == e.Name {
-			return 10 * i
-		}
-		for k, enc := range []rowstore.Encoding{rowstore.RowValue, rowstore.CellKeys, rowstore.Plain} {
-			if variant == e.Name+"+"+string(enc) {
-				return 10*i + k + 1
-			}
+		if name == e.Name {
+			t := slices.IndexFunc(e.Tunings, func(t rowstore.Tuning) bool { return t.Name == tuning })
+			enc := slices.Index([]rowstore.Encoding{rowstore.RowValue, rowstore.CellKeys, rowstore.Plain}, rowstore.Encoding(encoding))
+			return room*i + 4*(t+1) + enc + 1
 		}
 	}
-	return 10 * len(r.header.Engines)
+	return room * len(r.header.Engines)
 }
 
 // line returns the series that a record's figure belongs to.
@@ -198,7 +206,7 @@ func (l *line) best(wanted func(*series) bool) against {
 	}
 	mine := l.series[subject]
 	for _, s := range l.series {
-		if s.variant == subject || !wanted(s) {
+		if s.engine.Name == subject || !wanted(s) {
 			continue
 		}
 		x := ratio(mine, s)

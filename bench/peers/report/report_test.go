@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -107,6 +108,45 @@ func TestTablesTellProcessorTimeAndSpaceWithAndWithoutLog(t *testing.T) {
 		if got := strings.Count(text.String(), what); got != want {
 			t.Errorf("%q stands %d times in the tables, want %d:\n%s", what, got, want, text.String())
 		}
+	}
+}
+
+func TestATuningOfTheSubjectIsNoPeerAndOneOfAPeerIs(t *testing.T) {
+	h := header()
+	for i := range h.Engines {
+		h.Engines[i].Encodings = []rowstore.Encoding{rowstore.RowValue}
+	}
+	h.Engines[0].Encodings = []rowstore.Encoding{rowstore.Native}
+	h.Engines[0].Tunings = []rowstore.Tuning{{Name: "verify"}}
+	h.Engines[1].Tunings = []rowstore.Tuning{{Name: "deep0"}}
+	tuned := func(r runner.Record, tuning string) runner.Record {
+		engine, rest, _ := strings.Cut(r.Variant, "+")
+		r.Variant, r.Tuning = strings.TrimSuffix(engine+"-"+tuning+"+"+rest, "+"), tuning
+		return r
+	}
+	records := []runner.Record{
+		record(1, "scan-all", "rocksdb", rowstore.RowValue, 10), record(1, "scan-all", "bbolt", rowstore.RowValue, 10),
+		tuned(record(1, "scan-all", "pebble", rowstore.RowValue, 100), "deep0"), record(1, "scan-all", "pebble", rowstore.RowValue, 50),
+		tuned(record(1, "scan-all", "flagstone", rowstore.Native, 180), "verify"), record(1, "scan-all", "flagstone", rowstore.Native, 200),
+	}
+	r := gather(h, records)
+	a := r.byName["scan-all"].lsm()
+	if a.peer.variant != "pebble-deep0+row" || a.ratio != 2 {
+		t.Errorf("best LSM peer %s, ratio %g", a.peer.variant, a.ratio)
+	}
+	if want := []string{"flagstone", "flagstone-verify", "pebble+row", "pebble-deep0+row", "rocksdb+row", "bbolt+row"}; !slices.Equal(r.variants, want) {
+		t.Errorf("variants %v, want %v", r.variants, want)
+	}
+	var text bytes.Buffer
+	r.coverage(&text)
+	r.ratios(&text, r.lines)
+	if !strings.Contains(text.String(), "Every engine") || !strings.Contains(text.String(), "1.80x") {
+		t.Errorf("everything ran, with checks at 1.80x of the best:\n%s", text.String())
+	}
+	text.Reset()
+	gather(h, records[1:]).coverage(&text)
+	if !strings.Contains(text.String(), "- rocksdb+row: scan-all\n") || strings.Contains(text.String(), "Every engine") {
+		t.Errorf("rocksdb was left out:\n%s", text.String())
 	}
 }
 

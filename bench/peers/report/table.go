@@ -160,6 +160,10 @@ func (r *results) details(w io.Writer, lines []*line) {
 func (r *results) ratios(w io.Writer, lines []*line) {
 	g := grid{{"figure", "Flagstone ops/s", "CPU us/op", "best LSM peer", "its ops/s", "its CPU us/op", "ratio",
 		"bbolt ops/s", "bbolt CPU us/op", "ratio to bbolt"}}
+	verifying := slices.Contains(r.variants, subject+"-verify")
+	if verifying {
+		g[0] = slices.Insert(g[0], 7, "ratio of flagstone-verify")
+	}
 	for _, l := range lines {
 		mine := l.series[subject]
 		if mine == nil || l.aside() {
@@ -174,6 +178,9 @@ func (r *results) ratios(w io.Writer, lines []*line) {
 			row = append(row, name, count(x.peer.headline()), microseconds(x.peer.cpu()), times(x.ratio))
 		} else {
 			row = append(row, "-", "-", "-", "-")
+		}
+		if verifying {
+			row = append(row, times(ratio(l.series[subject+"-verify"], l.lsm().peer)))
 		}
 		if x := l.bbolt(); x.peer != nil {
 			row = append(row, count(x.peer.headline()), microseconds(x.peer.cpu()), times(x.ratio))

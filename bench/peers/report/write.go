@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/flagstone-db/flagstone/bench/peers/rowstore"
 	"github.com/flagstone-db/flagstone/bench/peers/runner"
 	"github.com/flagstone-db/flagstone/bench/peers/workload"
 )
@@ -51,11 +52,12 @@ func (r *results) write(w io.Writer, charts []chart) {
 		r.rounds, s.Rows, valuesOf(s), s.Keys, s.Memtable>>20, s.Cache>>20, s.ReadSeconds, s.LimitSeconds)
 
 	fmt.Fprintf(w, "## Acceptance\n\n")
-	fmt.Fprintf(w, "Against the best LSM peer in its better encoding, unless it says bbolt. Where RocksDB, here a portable build with "+
-		"assertions, is that peer, its figure is multiplied by its factor first (see the engines below).\n\n")
+	fmt.Fprintf(w, "Against the best LSM peer in its best tuning and encoding, unless it says bbolt. The figure of a peer with a "+
+		"factor (see the engines below) is multiplied by it first.\n\n")
 	if !slices.ContainsFunc(r.header.Engines, func(e runner.EngineInfo) bool { return e.Name == "rocksdb" }) {
 		fmt.Fprintf(w, "RocksDB is not among the peers: it was not built in (`-tags rocksdb`).\n\n")
 	}
+	r.coverage(w)
 	g := grid{{"goal", "measured", "", "remarks"}}
 	for _, v := range r.acceptance() {
 		g = append(g, []string{v.goal, v.figure, v.reached.String(), v.note})
@@ -67,6 +69,40 @@ func (r *results) write(w io.Writer, charts []chart) {
 		r.section(w, shape, charts)
 	}
 	r.appendix(w)
+}
+
+// coverage tells which variants of this build were not run on which workloads: the best
+// peer is the best of those that were. What failed was run.
+func (r *results) coverage(w io.Writer) {
+	missing := map[string][]string{}
+	var variants []string
+	for _, s := range workload.All() {
+		ran := r.ran[s.Name]
+		for _, e := range r.header.Engines {
+			if len(ran) == 0 || len(e.Encodings) == 0 {
+				continue
+			}
+			for _, v := range s.Variants(rowstore.Engine{Name: e.Name, Tunings: e.Tunings, Encodings: e.Encodings}) {
+				if ran[v.Name] {
+					continue
+				}
+				if missing[v.Name] == nil {
+					variants = append(variants, v.Name)
+				}
+				missing[v.Name] = append(missing[v.Name], s.Name)
+			}
+		}
+	}
+	if len(variants) == 0 {
+		fmt.Fprintf(w, "Every engine of this build ran with all its tunings and encodings on every workload below, in the first "+
+			"round at least; the best peer is the best of all of them.\n\n")
+		return
+	}
+	fmt.Fprintf(w, "The best peer is the best of the variants that ran. These did not run on these workloads:\n\n")
+	for _, v := range variants {
+		fmt.Fprintf(w, "- %s: %s\n", v, strings.Join(missing[v], ", "))
+	}
+	fmt.Fprintln(w)
 }
 
 // valuesOf says what the values are.
@@ -158,10 +194,16 @@ func (r *results) appendix(w io.Writer) {
 	fmt.Fprintf(w, "\n## Engines, and what an unsynced write means in each\n\n")
 	for _, e := range r.header.Engines {
 		fmt.Fprintf(w, "- %s %s", e.Name, e.Version)
+		if e.Build != "" {
+			fmt.Fprintf(w, ", %s", e.Build)
+		}
 		if e.Factor != 1 {
 			fmt.Fprintf(w, " (times %.1f where it stands for the best peer)", e.Factor)
 		}
 		fmt.Fprintf(w, ": %s\n", e.Unsynced)
+		for _, t := range e.Tunings {
+			fmt.Fprintf(w, "  - %s-%s: %s\n", e.Name, t.Name, t.About)
+		}
 	}
 	fmt.Fprintf(w, "\n## Special figures\n\n")
 	r.extras(w)

@@ -32,10 +32,16 @@ const PlainColumn = "v"
 type Config struct {
 	Dir      string
 	Encoding Encoding
+	// Tuning is the name of one of the engine's tunings, "" for what its own authors
+	// recommend.
+	Tuning string
 	// Sync: a write is acknowledged when it is durable.
 	Sync bool
 	// Memtable, Cache: size of a memtable, of the block cache.
 	Memtable, Cache int64
+	// Workers are how many flushes, and how many compactions, may run at once in engines
+	// that let us choose.
+	Workers int
 	// FilterBits per key, BlockSize of table files.
 	FilterBits, BlockSize int
 	// MaxVersions kept per column (0: 1), TTL of a cell (0: for ever; whole
@@ -60,10 +66,26 @@ type Config struct {
 func Defaults(dir string, encoding Encoding) Config {
 	return Config{
 		Dir: dir, Encoding: encoding,
-		Memtable: 64 << 20, Cache: 256 << 20, FilterBits: 10, BlockSize: 8 << 10,
+		Memtable: 64 << 20, Cache: 256 << 20, Workers: 2, FilterBits: 10, BlockSize: 8 << 10,
 		MaxVersions: 1, KeyBytes: 16,
 	}
 }
+
+// Tuning is a set of an engine's settings.
+type Tuning struct {
+	Name  string `json:"name"`
+	About string `json:"about"`
+}
+
+// DeepLevel0 is the tuning that leaves level 0 as deep as Flagstone does: merged at
+// Level0Merged overlapping files, writers stopped at Level0Stopped.
+var DeepLevel0 = Tuning{"deep0", "level 0 as deep as Flagstone's: merged at 12 files or runs, writers stopped at 40"}
+
+// The depths of Flagstone's level 0.
+const (
+	Level0Merged  = 12
+	Level0Stopped = 40
+)
 
 // Engine is one engine that can be opened.
 type Engine struct {
@@ -71,9 +93,14 @@ type Engine struct {
 	Name string
 	// Module is the Go module of the engine, by which its version is found.
 	Module string
+	// Build says which build of a library this is that does not come with the module; "".
+	Build string
 	// Encodings it has, the first one being the usual one for rows; Plain, which
 	// all have, is among them.
 	Encodings []Encoding
+	// Tunings are settings beside those that its own authors recommend; each of them is
+	// run on every encoding.
+	Tunings []Tuning
 	// LSM: a log-structured merge tree, so it takes part in "the best LSM peer".
 	LSM bool
 	// Factor is by what its throughput is to be multiplied when it stands for

@@ -81,7 +81,7 @@ func (l *lastLines) Write(p []byte) (int, error) {
 // runChild runs a workload in a process of its own and returns what came of it.
 // It is killed when the context ends or the limit has passed.
 func runChild(ctx context.Context, p workload.Params, limit time.Duration, phase func(string)) (r Record) {
-	r = Record{Round: p.Round, Workload: p.Workload, Engine: p.Engine, Encoding: p.Encoding, Cgroup: p.Cgroup != ""}
+	r = Record{Round: p.Round, Workload: p.Workload, Engine: p.Engine, Encoding: p.Encoding, Tuning: p.Tuning, Cgroup: p.Cgroup != ""}
 	start := time.Now()
 	defer func() { r.Seconds = time.Since(start).Seconds() }()
 	limited, cancel := context.WithTimeout(ctx, limit)

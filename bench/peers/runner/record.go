@@ -36,6 +36,10 @@ type EngineInfo struct {
 	LSM      bool    `json:"lsm"`
 	Factor   float64 `json:"factor"`
 	Unsynced string  `json:"unsynced"`
+	// Build of a library that is not of the Go module; Tunings and Encodings that there are.
+	Build     string              `json:"build,omitempty"`
+	Tunings   []rowstore.Tuning   `json:"tunings,omitempty"`
+	Encodings []rowstore.Encoding `json:"encodings,omitempty"`
 }
 
 // Header is the first line of a file of records.
@@ -56,6 +60,7 @@ type Record struct {
 	Variant  string            `json:"variant"`
 	Engine   string            `json:"engine"`
 	Encoding rowstore.Encoding `json:"encoding"`
+	Tuning   string            `json:"tuning,omitempty"`
 	Values   workload.Values   `json:"values,omitempty"`
 	Figures  []workload.Figure `json:"figures"`
 	// Killed by the harness's time limit; Error and Output say how else it ended.
@@ -108,8 +113,9 @@ func Read(dir string) (Header, []Record, error) {
 
 // journal appends records to a file.
 type journal struct {
-	file *os.File
-	done map[key]bool
+	file  *os.File
+	done  map[key]bool
+	first map[key][]workload.Figure // of the first round
 }
 
 // openJournal opens the records of dir to go on with them, or begins them. It
@@ -125,7 +131,7 @@ func openJournal(dir string, header Header, fresh bool) (*journal, error) {
 			return nil, err
 		}
 	}
-	j := &journal{done: map[key]bool{}}
+	j := &journal{done: map[key]bool{}, first: map[key][]workload.Figure{}}
 	old, records, err := Read(dir)
 	begun := err == nil && old.Settings != (Settings{})
 	switch {
@@ -136,7 +142,7 @@ func openJournal(dir string, header Header, fresh bool) (*journal, error) {
 			path, old.Settings, header.Settings)
 	}
 	for _, r := range records {
-		j.done[r.key()] = true
+		j.note(&r)
 	}
 	// The file is written anew, so that an unfinished line does not stay.
 	if j.file, err = os.Create(path); err != nil {
@@ -161,7 +167,14 @@ func (j *journal) write(v any) error {
 	return err
 }
 
-func (j *journal) add(r Record) error {
+func (j *journal) note(r *Record) {
 	j.done[r.key()] = true
+	if r.Round == 1 {
+		j.first[r.key()] = r.Figures
+	}
+}
+
+func (j *journal) add(r Record) error {
+	j.note(&r)
 	return j.write(r)
 }

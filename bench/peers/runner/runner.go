@@ -45,6 +45,7 @@ const clearLine = "\r\x1b[K"
 type runner struct {
 	Options
 	jobs    []job
+	rivals  map[string][]job // those of the first round, by workload
 	journal *journal
 	sets    map[string]string // loaded data sets: variant and set to directory
 	failed  map[string]Record // those that could not be loaded
@@ -73,8 +74,16 @@ func Run(ctx context.Context, engines []rowstore.Engine, o Options) error {
 	if err != nil {
 		return err
 	}
-	r := &runner{Options: o, jobs: jobs, journal: journal, sets: map[string]string{}, failed: map[string]Record{}, work: work, start: time.Now()}
+	r := &runner{
+		Options: o, jobs: jobs, rivals: map[string][]job{}, journal: journal,
+		sets: map[string]string{}, failed: map[string]Record{}, work: work, start: time.Now(),
+	}
 	defer os.RemoveAll(work)
+	for _, j := range jobs {
+		if j.round == 1 {
+			r.rivals[j.spec.Name] = append(r.rivals[j.spec.Name], j)
+		}
+	}
 	for i := range r.jobs {
 		if err := r.step(ctx, i); err != nil {
 			return err
@@ -104,7 +113,7 @@ func Binary() (string, error) {
 // step does one job, unless it was done before the interruption.
 func (r *runner) step(ctx context.Context, i int) error {
 	j := &r.jobs[i]
-	if r.journal.done[j.key()] {
+	if r.skips(j) {
 		return nil
 	}
 	begun := time.Now()
@@ -115,7 +124,7 @@ func (r *runner) step(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
-	record.Workload, record.Shape, record.Variant, record.Values = j.spec.Name, j.spec.Shape, j.variant, r.Values
+	record.Workload, record.Shape, record.Variant, record.Values = j.spec.Name, j.spec.Shape, j.variant.Name, r.Values
 	if err := r.journal.add(record); err != nil {
 		return err
 	}
@@ -124,6 +133,9 @@ func (r *runner) step(ctx context.Context, i int) error {
 	r.tell(i, &record)
 	return r.forget(i)
 }
+
+// skips says that the job was done already, or need not be done.
+func (r *runner) skips(j *job) bool { return r.journal.done[j.key()] || r.beaten(j) }
 
 // do runs the job's workload and returns the record of it.
 func (r *runner) do(ctx context.Context, j *job) (Record, error) {
@@ -155,7 +167,7 @@ func (r *runner) child(ctx context.Context, j *job, name, dir string) (Record, e
 	unix.Sync()
 	fetchMemory(r.Cache + 6*r.Memtable)
 	p := workload.Params{
-		Workload: name, Engine: j.engine.Name, Encoding: j.encoding, Round: j.round, Dir: dir,
+		Workload: name, Engine: j.engine.Name, Encoding: j.variant.Encoding, Tuning: j.variant.Tuning, Round: j.round, Dir: dir,
 		Rows: r.Rows, Keys: r.Keys, Beyond: r.Beyond, Values: r.Values, Memtable: r.Memtable, Cache: r.Cache,
 		MemoryLimit: r.MemoryLimit, ReadSeconds: r.ReadSeconds, LimitSeconds: r.LimitSeconds,
 	}
@@ -167,7 +179,7 @@ func (r *runner) child(ctx context.Context, j *job, name, dir string) (Record, e
 		}
 	}
 	if r.Profiles != "" && !loading {
-		p.CPUProfile = filepath.Join(r.Profiles, fmt.Sprintf("%s.%s.%d.pprof", name, j.variant, j.round))
+		p.CPUProfile = filepath.Join(r.Profiles, fmt.Sprintf("%s.%s.%d.pprof", name, j.variant.Name, j.round))
 	}
 	limit := time.Duration(10*r.LimitSeconds+60) * time.Second
 	if loading {
@@ -175,7 +187,7 @@ func (r *runner) child(ctx context.Context, j *job, name, dir string) (Record, e
 	}
 	return runChild(ctx, p, limit, func(line string) {
 		if r.Terminal && strings.HasPrefix(line, name) {
-			fmt.Fprintf(r.Progress, clearLine+"  %s %s", j.variant, line)
+			fmt.Fprintf(r.Progress, clearLine+"  %s %s", j.variant.Name, line)
 		}
 	}), nil
 }
@@ -183,7 +195,7 @@ func (r *runner) child(ctx context.Context, j *job, name, dir string) (Record, e
 // setKey names a loaded data set. A set that is loaded in each round is another
 // one in each.
 func (r *runner) setKey(j *job) string {
-	k := j.variant + "-" + j.spec.Set
+	k := j.variant.Name + "-" + j.spec.Set
 	if r.Reload {
 		k = fmt.Sprintf("%s-%d", k, j.round)
 	}
@@ -203,7 +215,7 @@ func (r *runner) load(ctx context.Context, j *job) (string, *Record) {
 	}
 	dir := filepath.Join(r.work, "set-"+k)
 	err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o755))
-	record := Record{Round: j.round, Engine: j.engine.Name, Encoding: j.encoding}
+	record := Record{Round: j.round, Engine: j.engine.Name, Encoding: j.variant.Encoding, Tuning: j.variant.Tuning}
 	if err == nil {
 		record, err = r.child(ctx, j, workload.LoadName(j.spec.Set), dir)
 	}
@@ -224,7 +236,7 @@ func (r *runner) load(ctx context.Context, j *job) (string, *Record) {
 func (r *runner) forget(i int) error {
 	for k, dir := range r.sets {
 		needed := slices.ContainsFunc(r.jobs[i+1:], func(j job) bool {
-			return j.spec.Set != "" && r.setKey(&j) == k && !r.journal.done[j.key()]
+			return j.spec.Set != "" && r.setKey(&j) == k && !r.skips(&j)
 		})
 		if needed {
 			continue
@@ -241,7 +253,7 @@ func (r *runner) forget(i int) error {
 func (r *runner) tell(i int, record *Record) {
 	left := 0
 	for _, j := range r.jobs[i+1:] {
-		if !r.journal.done[j.key()] {
+		if !r.skips(&j) {
 			left++
 		}
 	}

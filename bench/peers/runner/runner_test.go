@@ -105,6 +105,42 @@ func TestEnginesTakeTurnsAndTheWorkDirectoryIsEmptyAfterwards(t *testing.T) {
 	}
 }
 
+func TestWhatWasFarFromTheBestInTheFirstRoundIsNotRunAgain(t *testing.T) {
+	lsm := func(name string) rowstore.Engine {
+		return rowstore.Engine{Name: name, LSM: true, Factor: 1, Encodings: []rowstore.Encoding{rowstore.RowValue}}
+	}
+	all := []rowstore.Engine{lsm(Subject), lsm("best"), lsm("near"), lsm("far"), lsm("failed"), {
+		Name: "tree", Factor: 1, Encodings: []rowstore.Encoding{rowstore.RowValue},
+	}}
+	all[2].Tunings = []rowstore.Tuning{{Name: "worse"}}
+	all[3].Factor = 2
+	r := &runner{rivals: map[string][]job{}, journal: &journal{first: map[key][]workload.Figure{}}}
+	r.jobs = plan(all, Selection{Workloads: regexp.MustCompile("^values64k$"), Rounds: 2})
+	for _, j := range r.jobs[:len(r.jobs)/2] {
+		r.rivals[j.spec.Name] = append(r.rivals[j.spec.Name], j)
+		rates := map[string][3]float64{ // of put, get, and giving back
+			"best+row": {100, 100, 1}, "near+row": {10, 50, 1}, "near-worse+row": {40, 40, 100}, "far+row": {24, 24, 1},
+			Subject + "+row": {1, 1, 1}, "tree+row": {1, 1, 1},
+		}[j.variant.Name]
+		if rates[0] > 0 {
+			r.journal.first[j.key()] = []workload.Figure{
+				{Name: "put", Rate: rates[0]}, {Name: "get", Rate: rates[1]}, {Name: "reclaim", Rate: rates[2], Unit: workload.DeadUnits},
+			}
+		}
+	}
+	var again []string
+	r.Again = 0.5
+	for _, j := range r.jobs[len(r.jobs)/2:] {
+		if !r.beaten(&j) {
+			again = append(again, j.variant.Name)
+		}
+	}
+	slices.Sort(again)
+	if want := []string{"best+row", "failed+row", Subject + "+row", "near+row", "tree+row"}; !slices.Equal(again, want) {
+		t.Errorf("run again: %v, want %v", again, want)
+	}
+}
+
 func TestACrashIsRecordedAndThePassGoesOn(t *testing.T) {
 	o := options(t, "putrow-g1|scan-all", "flagstone|crashes", 1)
 	if err := Run(t.Context(), engines(), o); err != nil {

@@ -22,6 +22,7 @@ type Params struct {
 	Workload string            `json:"workload"`
 	Engine   string            `json:"engine"`
 	Encoding rowstore.Encoding `json:"encoding"`
+	Tuning   string            `json:"tuning,omitempty"`
 	Round    int               `json:"round"`
 	// Dir is the store's directory: empty, or a loaded one.
 	Dir string `json:"dir"`
@@ -95,6 +96,7 @@ type worker struct {
 func (e *env) config() rowstore.Config {
 	cfg := rowstore.Defaults(e.Dir, e.Encoding)
 	cfg.Memtable, cfg.Cache, cfg.MemoryLimit = e.Memtable, e.Cache, 0
+	cfg.Tuning = e.Tuning
 	cfg.Sync, cfg.Writers = e.spec.sync, e.spec.Threads
 	if e.spec.maxVersions > 0 {
 		cfg.MaxVersions = e.spec.maxVersions

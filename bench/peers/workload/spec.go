@@ -204,27 +204,33 @@ func rowSpecial() []Spec {
 	}
 }
 
-// variant names an engine with an encoding; engines with rows of their own have
-// one variant.
-func variant(engine string, encoding rowstore.Encoding) string {
-	if encoding == rowstore.Native || encoding == "" {
-		return engine
-	}
-	return engine + "+" + string(encoding)
+// Variant is an engine with a tuning ("" for none) and an encoding.
+type Variant struct {
+	// Name is "pebble-deep0+row": the engine, the tuning if there is one, and the encoding
+	// unless the engine has rows of its own. Tuned is the name without the encoding.
+	Name, Tuned string
+	Tuning      string
+	Encoding    rowstore.Encoding
 }
 
-// Variants are the encodings of an engine that a workload of this shape runs on,
-// by name.
-func (s *Spec) Variants(e rowstore.Engine) map[string]rowstore.Encoding {
-	out := map[string]rowstore.Encoding{}
-	native := e.Encodings[0] == rowstore.Native
-	for _, enc := range e.Encodings {
-		switch {
-		case s.Shape == KeyValue && enc == rowstore.Plain && native:
-			out[e.Name] = enc
-		case s.Shape == KeyValue && enc == rowstore.Plain, s.Shape != KeyValue && enc != rowstore.Plain:
-			out[variant(e.Name, enc)] = enc
+// Variants are those of an engine that a workload of this shape runs on, the ones without
+// a tuning first.
+func (s *Spec) Variants(e rowstore.Engine) (all []Variant) {
+	for _, tuning := range append([]rowstore.Tuning{{}}, e.Tunings...) {
+		tuned := e.Name
+		if tuning.Name != "" {
+			tuned += "-" + tuning.Name
+		}
+		for _, enc := range e.Encodings {
+			if (enc == rowstore.Plain) != (s.Shape == KeyValue) {
+				continue
+			}
+			name := tuned
+			if e.Encodings[0] != rowstore.Native {
+				name += "+" + string(enc)
+			}
+			all = append(all, Variant{name, tuned, tuning.Name, enc})
 		}
 	}
-	return out
+	return all
 }

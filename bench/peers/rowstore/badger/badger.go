@@ -22,6 +22,7 @@ func Engine() rowstore.Engine {
 	return rowstore.Engine{
 		Name: "badger", Module: "github.com/dgraph-io/badger/v4",
 		Encodings: []rowstore.Encoding{rowstore.RowValue, rowstore.CellKeys, rowstore.Plain},
+		Tunings:   []rowstore.Tuning{rowstore.DeepLevel0},
 		LSM:       true, Factor: 1,
 		Unsynced: "All: a write is stored into a shared mapping of the log before it returns, so it survives a killed process.",
 		IsLog:    func(name string) bool { return strings.HasSuffix(name, ".mem") }, // the log of a memtable
@@ -38,7 +39,7 @@ func open(cfg rowstore.Config) (rowstore.Store, error) {
 		WithBlockSize(cfg.BlockSize).
 		WithBloomFalsePositive(math.Pow(0.6185, float64(cfg.FilterBits))).
 		WithCompression(options.Snappy).
-		WithNumCompactors(2).
+		WithNumCompactors(cfg.Workers).
 		// Values in the tree, as the documentation advises for small ones; the
 		// log of values is for large ones.
 		WithValueThreshold(min(32<<10, cfg.Memtable/16)).
@@ -46,6 +47,9 @@ func open(cfg rowstore.Config) (rowstore.Store, error) {
 		WithDetectConflicts(false).
 		WithMetricsEnabled(false).
 		WithLogger(nil)
+	if cfg.Tuning == rowstore.DeepLevel0.Name {
+		opts = opts.WithNumLevelZeroTables(rowstore.Level0Merged).WithNumLevelZeroTablesStall(rowstore.Level0Stopped)
+	}
 	db, err := badger.Open(opts)
 	if err != nil {
 		return nil, err
@@ -83,8 +87,19 @@ func (e *engine) Settle() (rowstore.Asking, error) {
 	})
 }
 
+// Compact closes the database and opens it again: it has no other call that flushes, and
+// what it flushed when it was closed would be left unmerged. Nobody may use it meanwhile.
 func (e *engine) Compact() error {
-	if err := e.db.Flatten(2); err != nil {
+	opts := e.db.Opts()
+	if err := e.db.Close(); err != nil {
+		return err
+	}
+	db, err := badger.Open(opts)
+	if err != nil {
+		return err
+	}
+	e.db = db
+	if err := db.Flatten(opts.NumCompactors); err != nil {
 		return err
 	}
 	for {

@@ -18,14 +18,21 @@ import (
 	"github.com/flagstone-db/flagstone/bench/peers/rowstore/model"
 )
 
-// everywhere runs a test on each engine and encoding.
+// everywhere runs a test on each engine, tuning and encoding.
 func everywhere(t *testing.T, test func(t *testing.T, e rowstore.Engine, encoding rowstore.Encoding)) {
 	for _, e := range engines.All() {
-		for _, encoding := range e.Encodings {
-			t.Run(e.Name+"/"+string(encoding), func(t *testing.T) {
-				t.Parallel()
-				test(t, e, encoding)
-			})
+		for _, tuning := range append([]rowstore.Tuning{{Name: ""}}, e.Tunings...) {
+			tuned := e
+			tuned.Open = func(cfg rowstore.Config) (rowstore.Store, error) {
+				cfg.Tuning = tuning.Name
+				return e.Open(cfg)
+			}
+			for _, encoding := range e.Encodings {
+				t.Run(e.Name+"/"+tuning.Name+"/"+string(encoding), func(t *testing.T) {
+					t.Parallel()
+					test(t, tuned, encoding)
+				})
+			}
 		}
 	}
 }
@@ -33,7 +40,7 @@ func everywhere(t *testing.T, test func(t *testing.T, e rowstore.Engine, encodin
 // small are settings under which little data reaches several table files.
 func small(dir string, encoding rowstore.Encoding) rowstore.Config {
 	return rowstore.Config{
-		Dir: dir, Encoding: encoding, Memtable: 512 << 10, Cache: 1 << 20, FilterBits: 10, BlockSize: 1 << 10, MaxVersions: 1,
+		Dir: dir, Encoding: encoding, Memtable: 512 << 10, Cache: 1 << 20, Workers: 2, FilterBits: 10, BlockSize: 1 << 10, MaxVersions: 1,
 		KeyBytes: len("row"),
 	}
 }

@@ -21,12 +21,19 @@ func Engine() rowstore.Engine {
 	return rowstore.Engine{
 		Name: "flagstone", Module: "github.com/flagstone-db/flagstone",
 		Encodings: []rowstore.Encoding{rowstore.Native, rowstore.Plain},
+		Tunings:   []rowstore.Tuning{verify},
 		LSM:       true, Factor: 1,
 		Unsynced: "A prefix: a write is acknowledged when it is in the log's buffer in memory, so what the log has not written " +
 			"yet is lost with a killed process.",
 		IsLog: func(name string) bool { return strings.HasSuffix(name, ".log") }, // spares included
 		Open:  open,
 	}
+}
+
+// verify: nothing is believed because it was verified a while ago.
+var verify = rowstore.Tuning{
+	Name: "verify", About: "values are verified at each load of their block, also in mapped files; the default believes those " +
+		"of scans, and large ones, for ten seconds",
 }
 
 func open(cfg rowstore.Config) (rowstore.Store, error) {
@@ -38,6 +45,9 @@ func open(cfg rowstore.Config) (rowstore.Store, error) {
 	}
 	if cfg.Sync {
 		opts.Sync = flagstone.SyncAlways
+	}
+	if cfg.Tuning == verify.Name {
+		opts.VerifyInterval = -1
 	}
 	clock := &stepped{now: cfg.NowMillis}
 	if cfg.NowMillis != nil {

@@ -22,6 +22,7 @@ func Engine() rowstore.Engine {
 	return rowstore.Engine{
 		Name: "goleveldb", Module: "github.com/syndtr/goleveldb",
 		Encodings: []rowstore.Encoding{rowstore.RowValue, rowstore.CellKeys, rowstore.Plain},
+		Tunings:   []rowstore.Tuning{rowstore.DeepLevel0},
 		LSM:       true, Factor: 1,
 		Unsynced: "All: a write is in the page cache (write(2) of the journal) before it returns, so it survives a killed process.",
 		IsLog:    func(name string) bool { return strings.HasSuffix(name, ".log") },
@@ -30,7 +31,7 @@ func Engine() rowstore.Engine {
 }
 
 func open(cfg rowstore.Config) (rowstore.Store, error) {
-	db, err := leveldb.OpenFile(cfg.Dir, &opt.Options{
+	opts := &opt.Options{
 		BlockCacheCapacity: int(cfg.Cache),
 		BlockSize:          cfg.BlockSize,
 		Filter:             filter.NewBloomFilter(cfg.FilterBits),
@@ -43,7 +44,12 @@ func open(cfg rowstore.Config) (rowstore.Store, error) {
 		OpenFilesCacheCapacity: 4096,
 		// Compactions that seeks start would run on beside reads for ever.
 		DisableSeeksCompaction: true,
-	})
+	}
+	if cfg.Tuning == rowstore.DeepLevel0.Name {
+		opts.CompactionL0Trigger = rowstore.Level0Merged
+		opts.WriteL0SlowdownTrigger, opts.WriteL0PauseTrigger = (rowstore.Level0Merged+rowstore.Level0Stopped)/2, rowstore.Level0Stopped
+	}
+	db, err := leveldb.OpenFile(cfg.Dir, opts)
 	if err != nil {
 		return nil, err
 	}

@@ -24,12 +24,19 @@ func Engine() rowstore.Engine {
 	return rowstore.Engine{
 		Name: "pebble", Module: "github.com/cockroachdb/pebble/v2",
 		Encodings: []rowstore.Encoding{rowstore.RowValue, rowstore.CellKeys, rowstore.Plain},
+		Tunings:   []rowstore.Tuning{deep},
 		LSM:       true, Factor: 1,
 		Unsynced: "None is promised: a write is acknowledged once its record is queued for the goroutine that writes the log. " +
 			"What that goroutine has handed to write(2) survives a killed process, the last blocks of 32 KiB may not.",
 		IsLog: func(name string) bool { return strings.HasSuffix(name, ".log") },
 		Open:  open,
 	}
+}
+
+// deep: Flagstone's level 0, and the first level that goes with it.
+var deep = rowstore.Tuning{
+	Name:  rowstore.DeepLevel0.Name,
+	About: rowstore.DeepLevel0.About + "; first level 1.5 GiB, as Flagstone's at most",
 }
 
 // comparer orders cell keys bytewise and tells Pebble that the row's part is
@@ -78,13 +85,17 @@ func options(cfg rowstore.Config) *pebble.Options {
 		MemTableSize:                uint64(cfg.Memtable),
 		MemTableStopWritesThreshold: 4,
 		// The next four are those of Pebble's benchmark tool and of CockroachDB.
-		L0CompactionThreshold: 2,
-		L0StopWritesThreshold: 1000,
-		LBaseMaxBytes:         64 << 20,
-		MaxOpenFiles:          16384,
-		// Machines of two cores.
-		CompactionConcurrencyRange: func() (int, int) { return 1, 2 },
+		L0CompactionThreshold:      2,
+		L0StopWritesThreshold:      1000,
+		LBaseMaxBytes:              64 << 20,
+		MaxOpenFiles:               16384,
+		CompactionConcurrencyRange: func() (int, int) { return 1, cfg.Workers },
 		Logger:                     quiet{},
+	}
+	if cfg.Tuning == deep.Name {
+		// Pebble counts half a run for each unit of its threshold.
+		opts.L0CompactionThreshold = 2 * rowstore.Level0Merged
+		opts.LBaseMaxBytes = 1536 << 20
 	}
 	opts.Experimental.ValueSeparationPolicy = func() pebble.ValueSeparationPolicy {
 		// Only large values: for those of 1 KiB a second place to look costs

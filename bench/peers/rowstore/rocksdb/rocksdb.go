@@ -16,15 +16,26 @@ import (
 	"github.com/flagstone-db/flagstone/bench/peers/rowstore/kv"
 )
 
+// The tunings: how tables are read, and how they are merged.
+const (
+	mmap          = "mmap"
+	universal     = "universal"
+	universalMmap = "universal-mmap"
+)
+
 // Engine describes RocksDB.
 func Engine() rowstore.Engine {
+	build, factor := build()
 	return rowstore.Engine{
-		Name: "rocksdb", Module: "github.com/linxGnu/grocksdb",
+		Name: "rocksdb", Module: "github.com/linxGnu/grocksdb", Build: build,
 		Encodings: []rowstore.Encoding{rowstore.RowValue, rowstore.CellKeys, rowstore.Plain},
-		LSM:       true,
-		// Debian's library is a portable build with assertions; a release build
-		// measured 1.3 to 1.9 times its figures.
-		Factor:   1.6,
+		Tunings: []rowstore.Tuning{
+			{Name: mmap, About: "allow_mmap_reads"},
+			{Name: universal, About: "universal compaction"},
+			{Name: universalMmap, About: "universal compaction and allow_mmap_reads"},
+		},
+		LSM:      true,
+		Factor:   factor,
 		Unsynced: "All: a write is in the page cache (write(2) of the log) before it returns, so it survives a killed process.",
 		IsLog:    func(name string) bool { return strings.HasSuffix(name, ".log") },
 		Open:     open,
@@ -43,10 +54,19 @@ func options(cfg rowstore.Config) *grocksdb.Options {
 	opts.SetWriteBufferSize(uint64(cfg.Memtable))
 	opts.SetMaxWriteBufferNumber(4)
 	opts.SetCompression(grocksdb.SnappyCompression)
-	opts.SetMaxBackgroundJobs(3) // a flush and two compactions
+	// Not SetMaxBackgroundJobs, which would give flushes a quarter of the threads.
+	opts.SetMaxBackgroundFlushes(cfg.Workers)
+	opts.SetMaxBackgroundCompactions(cfg.Workers)
+	// Flagstone divides a large merge between its goroutines, too.
+	opts.SetMaxSubcompactions(uint32(cfg.Workers))
 	opts.SetMaxOpenFiles(-1)
-	// What its tuning guide sets for new stores.
-	opts.SetLevelCompactionDynamicLevelBytes(true)
+	opts.SetAllowMmapReads(cfg.Tuning == mmap || cfg.Tuning == universalMmap)
+	if cfg.Tuning == universal || cfg.Tuning == universalMmap {
+		opts.SetCompactionStyle(grocksdb.UniversalCompactionStyle)
+	} else {
+		// What its tuning guide sets for new stores.
+		opts.SetLevelCompactionDynamicLevelBytes(true)
+	}
 	opts.SetBytesPerSync(1 << 20)
 	opts.SetInfoLogLevel(grocksdb.FatalInfoLogLevel)
 	// Large values apart from the tree, as with Pebble and Badger.
