@@ -9,10 +9,13 @@ import (
 func TestWhatComesAfterTheLastBusyQuestionIsLate(t *testing.T) {
 	const interval, busyFor = 2 * time.Millisecond, 20 * time.Millisecond
 	start := time.Now()
-	asking, err := AwaitQuiet(interval, 5, func() (bool, error) {
+	asking, err := AwaitQuiet(interval, 5, 0, func() (Activity, error) {
 		for begun := threadCPU(); threadCPU()-begun < time.Millisecond; { // a dear question
 		}
-		return time.Since(start) < busyFor, nil
+		if time.Since(start) < busyFor {
+			return Working, nil
+		}
+		return Due, nil // for ever
 	})
 	elapsed := time.Since(start)
 	if err != nil {
@@ -24,8 +27,16 @@ func TestWhatComesAfterTheLastBusyQuestionIsLate(t *testing.T) {
 	if asking.Late < 5*time.Millisecond || asking.CPU < 5*time.Millisecond || asking.CPU > elapsed {
 		t.Errorf("%+v of %v", asking, elapsed)
 	}
+	questions := 0
+	asking, err = AwaitQuiet(interval, 1, time.Hour, func() (Activity, error) {
+		questions++
+		return []Activity{Working, Due, Due, Quiet}[questions-1], nil
+	})
+	if err != nil || questions != 4 || asking.Late < 3*interval {
+		t.Errorf("%d questions while something was due, %+v, %v", questions, asking, err)
+	}
 	failed := errors.New("no answer")
-	if _, err := AwaitQuiet(interval, 5, func() (bool, error) { return true, failed }); !errors.Is(err, failed) {
+	if _, err := AwaitQuiet(interval, 5, 0, func() (Activity, error) { return Working, failed }); !errors.Is(err, failed) {
 		t.Errorf("a question that fails: %v", err)
 	}
 }

@@ -68,7 +68,8 @@ func (e *engine) Session() (kv.Session, error) {
 }
 
 // Settle cannot flush, there is no call for it: it waits until no level is due
-// for compaction and none has changed for a while.
+// for compaction and none has changed for a while. What is due and never done is not
+// charged: the time ends with the last change.
 func (e *engine) Settle() (rowstore.Asking, error) {
 	size := func() (total int64, due bool) {
 		for _, l := range e.db.Levels() {
@@ -78,12 +79,17 @@ func (e *engine) Settle() (rowstore.Asking, error) {
 		return total, due
 	}
 	before, _ := size()
-	deadline := time.Now().Add(60 * time.Second) // scores may stay above 1 by a hair
-	return rowstore.AwaitQuiet(10*time.Millisecond, 10, func() (bool, error) {
+	return rowstore.AwaitQuiet(10*time.Millisecond, 10, 10*time.Second, func() (rowstore.Activity, error) {
 		now, due := size()
-		working := (now != before || due) && time.Now().Before(deadline)
-		before = now
-		return working, nil
+		switch {
+		case now != before:
+			before = now
+			return rowstore.Working, nil
+		case due:
+			return rowstore.Due, nil // scores may stay above 1 by a hair
+		default:
+			return rowstore.Quiet, nil
+		}
 	})
 }
 

@@ -72,12 +72,14 @@ func (e *engine) Settle() (rowstore.Asking, error) {
 	if err := e.db.Stats(&before); err != nil {
 		return rowstore.Asking{}, err
 	}
-	return rowstore.AwaitQuiet(10*time.Millisecond, 5, func() (bool, error) {
+	return rowstore.AwaitQuiet(10*time.Millisecond, 5, 0, func() (does rowstore.Activity, err error) {
 		var now leveldb.DBStats
-		err := e.db.Stats(&now)
-		working := now.IOWrite != before.IOWrite || now.IORead != before.IORead
+		err = e.db.Stats(&now)
+		if now.IOWrite != before.IOWrite || now.IORead != before.IORead {
+			does = rowstore.Working
+		}
 		before = now
-		return working, err
+		return does, err
 	})
 }
 

@@ -33,10 +33,10 @@ func Engine() rowstore.Engine {
 	}
 }
 
-// deep: Flagstone's level 0, and the first level that goes with it.
+// deep: Flagstone's level 0, and the first level that goes with it. Writers are never
+// stopped by its depth, as Pebble's authors have it.
 var deep = rowstore.Tuning{
-	Name:  rowstore.DeepLevel0.Name,
-	About: rowstore.DeepLevel0.About + "; first level 1.5 GiB, as Flagstone's at most",
+	Name: rowstore.DeepLevel0.Name, About: "level 0 merged at 12 runs, first level of 1.5 GiB, both as Flagstone has them at most",
 }
 
 // comparer orders cell keys bytewise and tells Pebble that the row's part is
@@ -158,9 +158,12 @@ func (e *engine) Settle() (rowstore.Asking, error) {
 		return rowstore.Asking{}, err
 	}
 	// A new compaction may be picked a moment after one has ended.
-	return rowstore.AwaitQuiet(5*time.Millisecond, 3, func() (bool, error) {
+	return rowstore.AwaitQuiet(5*time.Millisecond, 3, 0, func() (rowstore.Activity, error) {
 		m := e.db.Metrics()
-		return m.Compact.NumInProgress > 0 || m.Flush.NumInProgress > 0 || m.MemTable.Count > 1, nil
+		if m.Compact.NumInProgress > 0 || m.Flush.NumInProgress > 0 || m.MemTable.Count > 1 {
+			return rowstore.Working, nil
+		}
+		return rowstore.Quiet, nil
 	})
 }
 

@@ -125,12 +125,18 @@ func (e *engine) Settle() (rowstore.Asking, error) {
 	if err := e.db.Flush(flush); err != nil {
 		return rowstore.Asking{}, err
 	}
-	busy := []string{
-		"rocksdb.num-running-compactions", "rocksdb.num-running-flushes", "rocksdb.compaction-pending",
-		"rocksdb.mem-table-flush-pending",
-	}
-	return rowstore.AwaitQuiet(5*time.Millisecond, 3, func() (bool, error) {
-		return slices.ContainsFunc(busy, func(property string) bool { return e.db.GetProperty(property) != "0" }), nil
+	// A compaction may be pending for ever: its score is due, and nothing can be picked.
+	return rowstore.AwaitQuiet(5*time.Millisecond, 3, time.Second, func() (rowstore.Activity, error) {
+		switch nonzero := func(property string) bool { return e.db.GetProperty(property) != "0" }; {
+		case slices.ContainsFunc([]string{
+			"rocksdb.num-running-compactions", "rocksdb.num-running-flushes", "rocksdb.mem-table-flush-pending",
+		}, nonzero):
+			return rowstore.Working, nil
+		case nonzero("rocksdb.compaction-pending"):
+			return rowstore.Due, nil
+		default:
+			return rowstore.Quiet, nil
+		}
 	})
 }
 
