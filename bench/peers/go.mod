@@ -3,6 +3,7 @@ module github.com/flagstone-db/flagstone/bench/peers
 go 1.26.0
 
 require (
+	github.com/PowerDNS/lmdb-go v1.9.3
 	github.com/cockroachdb/pebble/v2 v2.1.7
 	github.com/dgraph-io/badger/v4 v4.9.6
 	github.com/flagstone-db/flagstone v0.0.0-00010101000000-000000000000
@@ -35,9 +36,7 @@ require (
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/gogo/protobuf v1.3.2 // indirect
 	github.com/golang/protobuf v1.5.3 // indirect
-
 	github.com/google/flatbuffers v25.2.10+incompatible // indirect
-
 	github.com/kr/pretty v0.3.1 // indirect
 	github.com/kr/text v0.2.0 // indirect
 	github.com/matttproud/golang_protobuf_extensions v1.0.4 // indirect

@@ -10,10 +10,15 @@ import (
 	"github.com/flagstone-db/flagstone/bench/peers/rowstore/pebble"
 )
 
-// All returns every engine of this build, Flagstone first. RocksDB is there
-// only when built with -tags rocksdb.
+// tagged are the engines that need a build tag, and have it.
+var tagged []func() rowstore.Engine
+
+// All returns every engine of this build, Flagstone first. RocksDB and LMDB are there
+// only when built with -tags rocksdb,lmdb.
 func All() []rowstore.Engine {
-	return append([]rowstore.Engine{
-		flagstone.Engine(), pebble.Engine(), badger.Engine(), goleveldb.Engine(), bbolt.Engine(),
-	}, tagged()...)
+	all := []rowstore.Engine{flagstone.Engine(), pebble.Engine(), badger.Engine(), goleveldb.Engine(), bbolt.Engine()}
+	for _, engine := range tagged {
+		all = append(all, engine())
+	}
+	return all
 }

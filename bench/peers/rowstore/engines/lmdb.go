@@ -1,0 +1,7 @@
+//go:build lmdb
+
+package engines
+
+import "github.com/flagstone-db/flagstone/bench/peers/rowstore/lmdb"
+
+func init() { tagged = append(tagged, lmdb.Engine) }
