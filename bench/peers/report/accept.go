@@ -152,7 +152,7 @@ func (r *results) acceptance() []verdict {
 		atLeast("get of one column at least 2.5x", 2.5, r.toLSM("getrow-1col")...),
 		atLeast("range and scan at least 1.5x", 1.5, r.toLSM(rangesAll...)...),
 		atLeast("range and scan of one column at least 2x", 2, r.toLSM(rangesOne...)...),
-		atLeast("each of these at least 0.8x of bbolt", 0.8, r.compared(isBbolt, reads)...),
+		atLeast("each of these at least 0.8x of bbolt", 0.8, r.compared(isA("bbolt"), reads)...),
 		atLeast("update of one column at least 1.2x", 1.2, r.toLSM("update1-g1", "update1-g8")...),
 		atLeast("put, batch and overwrite at least 1.2x, settling included", 1.2, r.toLSM(writesAll...)...),
 		atLeast("put with sync, one writer, at least 1.5x", 1.5, r.toLSM("putsync-g1")...),

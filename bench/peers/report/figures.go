@@ -217,11 +217,15 @@ func (l *line) best(wanted func(*series) bool) against {
 	return out
 }
 
-func isLSM(s *series) bool   { return s.engine.LSM }
-func isBbolt(s *series) bool { return s.engine.Name == "bbolt" }
+func isLSM(s *series) bool { return s.engine.LSM }
+
+// isA says whether a series is one of that engine.
+func isA(engine string) func(*series) bool {
+	return func(s *series) bool { return s.engine.Name == engine }
+}
 
 func (l *line) lsm() against   { return l.best(isLSM) }
-func (l *line) bbolt() against { return l.best(isBbolt) }
+func (l *line) bbolt() against { return l.best(isA("bbolt")) }
 
 // workloadRatios returns the ratio to the best LSM peer of each workload of a
 // shape that counts in the geometric mean, a workload of several phases once, with

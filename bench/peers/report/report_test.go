@@ -143,6 +143,14 @@ func TestATuningOfTheSubjectIsNoPeerAndOneOfAPeerIs(t *testing.T) {
 	if !strings.Contains(text.String(), "Every engine") || !strings.Contains(text.String(), "1.80x") {
 		t.Errorf("everything ran, with checks at 1.80x of the best:\n%s", text.String())
 	}
+	lmdb := record(1, "scan-all", "lmdb", rowstore.RowValue, 800)
+	h.Engines = append(h.Engines, runner.EngineInfo{Name: "lmdb", Factor: 1})
+	text.Reset()
+	r = gather(h, append(records, lmdb))
+	r.ratios(&text, r.lines)
+	if !strings.Contains(text.String(), "ratio to lmdb") || !strings.Contains(text.String(), "0.25x |\n") {
+		t.Errorf("LMDB was four times as fast:\n%s", text.String())
+	}
 	text.Reset()
 	gather(h, records[1:]).coverage(&text)
 	if !strings.Contains(text.String(), "- rocksdb+row: scan-all\n") || strings.Contains(text.String(), "Every engine") {

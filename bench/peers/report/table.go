@@ -164,6 +164,10 @@ func (r *results) ratios(w io.Writer, lines []*line) {
 	if verifying {
 		g[0] = slices.Insert(g[0], 7, "ratio of flagstone-verify")
 	}
+	lmdb := slices.ContainsFunc(r.variants, func(v string) bool { return strings.HasPrefix(v, "lmdb") })
+	if lmdb {
+		g[0] = append(g[0], "lmdb ops/s", "lmdb CPU us/op", "ratio to lmdb")
+	}
 	for _, l := range lines {
 		mine := l.series[subject]
 		if mine == nil || l.aside() {
@@ -182,8 +186,12 @@ func (r *results) ratios(w io.Writer, lines []*line) {
 		if verifying {
 			row = append(row, times(ratio(l.series[subject+"-verify"], l.lsm().peer)))
 		}
-		if x := l.bbolt(); x.peer != nil {
-			row = append(row, count(x.peer.headline()), microseconds(x.peer.cpu()), times(x.ratio))
+		for _, tree := range []string{"bbolt", "lmdb"} {
+			if x := l.best(isA(tree)); x.peer != nil {
+				row = append(row, count(x.peer.headline()), microseconds(x.peer.cpu()), times(x.ratio))
+			} else if lmdb {
+				row = append(row, "-", "-", "-")
+			}
 		}
 		g = append(g, row)
 	}
