@@ -194,6 +194,7 @@ func passFlags(name string, all []rowstore.Engine, o *runner.Options) *flag.Flag
 		o.Values, err = workload.ParseValues(s)
 		return err
 	})
+	flags.BoolVar(&o.Unmerged, "unmerged", false, "leave the data sets that are read as settling leaves them, without a manual compaction")
 	flags.Float64Var(&o.ReadSeconds, "read", read, "seconds that reads are timed")
 	flags.Float64Var(&o.LimitSeconds, "limit", limit, "seconds after which a phase of writing is stopped")
 	again := 0.0

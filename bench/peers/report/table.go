@@ -109,8 +109,8 @@ func megabytes(x float64) string {
 // Table prints what a look while working needs: all figures, and the ratios.
 func Table(w io.Writer, header runner.Header, records []runner.Record) error {
 	r := gather(header, records)
-	fmt.Fprintf(w, "\n%d rows (%s), %d keys, memtable %d MiB, cache %d MiB; %d rounds, medians; w/settle: with the time to settle\n\n",
-		header.Settings.Rows, valuesOf(header.Settings), header.Settings.Keys, header.Settings.Memtable>>20, header.Settings.Cache>>20, r.rounds)
+	fmt.Fprintf(w, "\n%d rows (%s), %d keys, memtable %d MiB, cache %d MiB; %d rounds, medians; w/settle: with the time to settle. %s\n\n",
+		header.Settings.Rows, valuesOf(header.Settings), header.Settings.Keys, header.Settings.Memtable>>20, header.Settings.Cache>>20, r.rounds, debtOf(header.Settings))
 	r.details(w, r.lines)
 	r.ratios(w, r.lines)
 	r.failed(w)

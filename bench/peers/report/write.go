@@ -48,8 +48,8 @@ func (r *results) write(w io.Writer, charts []chart) {
 	fmt.Fprintf(w, "%s, revision %s. %s.\n\n", r.header.Started, r.header.Revision, r.header.Machine)
 	fmt.Fprintf(w, "%d rounds, medians over them; ratios are medians of the ratios within a round. %d rows of ten columns of 100 "+
 		"bytes (%s), %d keys; memtable %d MiB, cache %d MiB, 10 filter bits per key, 8 KiB blocks, S2 or Snappy, log on. Reads are timed "+
-		"for %g s after a warm-up; a phase of writing is stopped after %g s (~).\n\n",
-		r.rounds, s.Rows, valuesOf(s), s.Keys, s.Memtable>>20, s.Cache>>20, s.ReadSeconds, s.LimitSeconds)
+		"for %g s after a warm-up; a phase of writing is stopped after %g s (~). %s\n\n",
+		r.rounds, s.Rows, valuesOf(s), s.Keys, s.Memtable>>20, s.Cache>>20, s.ReadSeconds, s.LimitSeconds, debtOf(s))
 
 	fmt.Fprintf(w, "## Acceptance\n\n")
 	fmt.Fprintf(w, "Against the best LSM peer in its best tuning and encoding, unless it says bbolt. The figure of a peer with a "+
@@ -111,6 +111,14 @@ func valuesOf(s runner.Settings) string {
 		return "text of about half the size when compressed"
 	}
 	return "half random, half zeros"
+}
+
+// debtOf says what engines owe when reads begin.
+func debtOf(s runner.Settings) string {
+	if s.Unmerged {
+		return "Data sets that are read are as settling left them, not merged."
+	}
+	return "Data sets that are read were merged by each engine's manual compaction."
 }
 
 // section is what is told of one shape.

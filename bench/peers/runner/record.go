@@ -20,6 +20,7 @@ type Settings struct {
 	Beyond int `json:"beyond"`
 	// Values of rows; "" in records from before there was a choice: half zeros.
 	Values       workload.Values `json:"values,omitempty"`
+	Unmerged     bool            `json:"unmerged,omitempty"` // data sets are as settling left them
 	Memtable     int64           `json:"memtable"`
 	Cache        int64           `json:"cache"`
 	MemoryLimit  int64           `json:"memory_limit"`

@@ -168,7 +168,7 @@ func (r *runner) child(ctx context.Context, j *job, name, dir string) (Record, e
 	fetchMemory(r.Cache + 6*r.Memtable)
 	p := workload.Params{
 		Workload: name, Engine: j.engine.Name, Encoding: j.variant.Encoding, Tuning: j.variant.Tuning, Round: j.round, Dir: dir,
-		Rows: r.Rows, Keys: r.Keys, Beyond: r.Beyond, Values: r.Values, Memtable: r.Memtable, Cache: r.Cache,
+		Rows: r.Rows, Keys: r.Keys, Beyond: r.Beyond, Values: r.Values, Unmerged: r.Unmerged, Memtable: r.Memtable, Cache: r.Cache,
 		MemoryLimit: r.MemoryLimit, ReadSeconds: r.ReadSeconds, LimitSeconds: r.LimitSeconds,
 	}
 	loading := name != j.spec.Name

@@ -33,6 +33,8 @@ type Params struct {
 	Beyond int `json:"beyond"`
 
 	Values Values `json:"values"`
+	// Unmerged leaves data sets as settling leaves them.
+	Unmerged bool `json:"unmerged,omitempty"`
 
 	Memtable int64 `json:"memtable"`
 	Cache    int64 `json:"cache"`

@@ -54,7 +54,7 @@ func (w *worker) fillBatch(from uint64, size int, count uint64) {
 	}
 }
 
-// runLoad makes a data set. It ends compacted: how many files an engine happens to
+// runLoad makes a data set. It ends compacted unless the run is about debt: how many files an engine happens to
 // leave unmerged would decide what reads cost, by half between two loads.
 func runLoad(e *env) error {
 	count := uint64(e.count())
@@ -68,7 +68,7 @@ func runLoad(e *env) error {
 	if err := e.checkPresent(count); err != nil {
 		return err
 	}
-	if err := p.end(); err != nil {
+	if err := p.end(); err != nil || e.Unmerged {
 		return err
 	}
 	return e.store.Compact()
