@@ -272,7 +272,17 @@ func (r *results) tails() []verdict {
 				l.series[subject].of(p999) / peer.of(p999), peer.variant}
 		}
 	}
+	open := named{value: math.NaN()}
+	if l := r.byName["openput/80"]; l != nil && l.series[subject] != nil {
+		mine := l.series[subject].of(p999)
+		for _, s := range l.series {
+			if x := mine / s.of(p999); isLSM(s) && s.variant != subject && !(x <= open.value) {
+				open = named{fmt.Sprintf("%s us against %s us", count(mine), count(s.of(p999))), x, s.variant}
+			}
+		}
+	}
 	return []verdict{
+		atMost("p99.9 of puts at 80% of capacity at most half of the best LSM peer's", 0.5, times, open),
 		atMost("p99.9 of sustained overwriting at most half of Pebble's", 0.5, times, tail),
 		atMost("no put pauses above 100 ms", 100, func(x float64) string { return digits(x) + " ms" }, r.mine("sustained", longest)...),
 	}

@@ -250,7 +250,7 @@ func (r *results) workloadRatios(shape workload.Shape) (names []string, ratios [
 }
 
 // aside: the figure is not compared as a rate (reclaiming is judged by bytes).
-func (l *line) aside() bool { return l.unit == workload.DeadUnits }
+func (l *line) aside() bool { return l.unit == workload.DeadUnits || l.unit == workload.Arrivals }
 
 // extras lists the names of the series' extra figures.
 func (s *series) extras() []string {
