@@ -172,7 +172,7 @@ func (r *runner) child(ctx context.Context, j *job, name, dir string) (Record, e
 		MemoryLimit: r.MemoryLimit, ReadSeconds: r.ReadSeconds, LimitSeconds: r.LimitSeconds,
 	}
 	loading := name != j.spec.Name
-	if j.spec.Shape == workload.Beyond && !loading {
+	if j.spec.Bounded() && !loading {
 		if group, err := newCgroup(r.MemoryLimit); err == nil {
 			p.Cgroup = group.dir
 			defer group.remove()
@@ -182,7 +182,7 @@ func (r *runner) child(ctx context.Context, j *job, name, dir string) (Record, e
 		p.CPUProfile = filepath.Join(r.Profiles, fmt.Sprintf("%s.%s.%d.pprof", name, j.variant.Name, j.round))
 	}
 	limit := time.Duration(10*r.LimitSeconds+60) * time.Second
-	if loading {
+	if loading || j.spec.Shape == workload.Growth {
 		limit += 15 * time.Minute
 	}
 	return runChild(ctx, p, limit, func(line string) {

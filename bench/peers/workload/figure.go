@@ -41,6 +41,9 @@ type Figure struct {
 	PeakAnon int64 `json:"peak_anon"`
 	PeakFile int64 `json:"peak_file"`
 
+	// Timeline is how much was done in each second, of workloads that run long.
+	Timeline []int64 `json:"timeline,omitempty"`
+
 	// Stopped by the time limit: the rate is that so far.
 	Stopped bool `json:"stopped,omitempty"`
 	// Extra are figures that only this workload has, see its description.

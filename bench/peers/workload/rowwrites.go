@@ -191,12 +191,14 @@ const (
 	kindWrite = 1
 )
 
-// runMixed reads and updates rows that are picked by one zipfian distribution; an
-// update goes to the worker's own row next to the one picked.
-func runMixed(e *env) error {
+func runMixed(e *env) error { return e.timedMix(mixed(e, 0)) }
+
+// mixed reads and updates rows that are picked by one zipfian distribution; an update goes to the
+// worker's own row next to the one picked. Generations begin behind first.
+func mixed(e *env, first uint64) operation {
 	count, n := e.count(), e.spec.Threads
 	z := newZipf(count, true)
-	op := func(w *worker, i uint64) (int, error) {
+	return func(w *worker, i uint64) (int, error) {
 		row := uint64(z.next(&w.random))
 		if w.random.next()&1 == 0 {
 			w.kind = kindRead
@@ -204,9 +206,8 @@ func runMixed(e *env) error {
 		}
 		w.kind = kindWrite
 		row = min(row-row%uint64(n), uint64(count/n-1)*uint64(n)) + uint64(w.id)
-		return 1, w.updateOne(row, uint32(i+1))
+		return 1, w.updateOne(row, uint32(first+i+1))
 	}
-	return e.timedMix(op)
 }
 
 // timedMix measures reads and writes side by side for the time. Its headline

@@ -84,7 +84,7 @@ func (e *env) warmFiles() error {
 // bound sets the process's limits: the cgroup that the parent made, and the Go
 // heap below it. Data sets are loaded without limit.
 func bound(p *Params, spec *Spec) error {
-	if spec.Shape != Beyond || spec.Load {
+	if spec.Load || !spec.Bounded() {
 		return nil
 	}
 	debug.SetMemoryLimit(p.MemoryLimit * 6 / 10)

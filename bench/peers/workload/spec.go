@@ -15,6 +15,8 @@ const (
 	Rows Shape = "row"
 	// KeyValue pairs: rows of one column.
 	KeyValue Shape = "key-value"
+	// Growth: rows, as many as are asked for, in a memory that stays the same.
+	Growth Shape = "growth"
 	// Beyond memory: rows, four times as many bytes as the process may use.
 	Beyond Shape = "beyond memory"
 )
@@ -66,6 +68,9 @@ func (s *Spec) columns() [][]byte {
 	return columnNames(columnCount)
 }
 
+// Bounded says that the process's memory is bounded, page cache included.
+func (s *Spec) Bounded() bool { return s.Shape == Beyond || s.Shape == Growth }
+
 // Find returns the workload, or making of a data set, of that name.
 func Find(name string) (Spec, bool) {
 	for _, s := range append(All(), loads()...) {
@@ -108,6 +113,7 @@ func All() []Spec {
 		all = append(all, keyValue(kv.set, kv.size)...)
 	}
 	all = append(all, beyond()...)
+	all = append(all, growth()...)
 	for i := range all {
 		s := &all[i]
 		if s.Shape == "" {
