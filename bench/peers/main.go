@@ -34,13 +34,14 @@ usage: go run [-tags rocksdb] . COMMAND [flags]
 
   quick    all workloads, scaled down, the peers that can be best: minutes
   full     all workloads, all peers, three rounds: hours
+  grow     one store per engine and size, within a fixed memory: hours to days
   run      what the flags select, and a table of it; for a look while working
   report   write REPORT.md and its charts from the results in -out
   charts   draw the charts of a published report again from its tables
   machine  measure the physical limits of this machine
   list     list workloads and engines
 
-quick and full go on where they were interrupted. "go run . quick -help" lists the
+quick, full and grow go on where they were interrupted. "go run . quick -help" lists the
 flags of a command.
 `
 
@@ -67,6 +68,8 @@ func command(ctx context.Context, args []string) error {
 		return runner.Child(all)
 	case "quick", "full", "run":
 		return measure(ctx, name, all, args)
+	case "grow":
+		return grow(ctx, all, args)
 	case "report":
 		flags := flag.NewFlagSet(name, flag.ContinueOnError)
 		out := flags.String("out", "results-full", "directory of results")
@@ -231,10 +234,7 @@ func measure(ctx context.Context, name string, all []rowstore.Engine, args []str
 	}
 	// A row takes about 600 bytes on disk, compressed.
 	o.Beyond = int(4 * o.MemoryLimit / 600)
-	o.Progress = os.Stderr
-	if info, err := os.Stderr.Stat(); err == nil {
-		o.Terminal = info.Mode()&os.ModeCharDevice != 0
-	}
+	progress(&o)
 	if o.Out == "" {
 		dir, err := os.MkdirTemp("", "flagstone-peers-results-")
 		if err != nil {
@@ -271,6 +271,14 @@ func measure(ctx context.Context, name string, all []rowstore.Engine, args []str
 		return err
 	}
 	return report.Table(os.Stdout, header, records)
+}
+
+// progress tells of a pass on the standard error.
+func progress(o *runner.Options) {
+	o.Progress = os.Stderr
+	if info, err := os.Stderr.Stat(); err == nil {
+		o.Terminal = info.Mode()&os.ModeCharDevice != 0
+	}
 }
 
 // measureMachine measures the machine's limits for the report, unless that was

@@ -7,10 +7,8 @@ package workload
 
 import (
 	"fmt"
-	"os"
+	"runtime"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Arrivals is the unit of puts at a fixed rate, which are judged by their latencies.
@@ -21,7 +19,7 @@ var openLoads = []int{50, 80, 95}
 
 // runOpenPut overwrites random rows as fast as the engine takes them, which gives its capacity, the
 // time to settle counted; then at shares of it. The floor is the same loop at the middle rate without an
-// engine: what the machine's timers and its scheduler add.
+// engine: what the machine and its scheduler add.
 func runOpenPut(e *env) error {
 	n, put := e.spec.Threads, overwrite(e.count())
 	p := e.begin("closed", "rows")
@@ -54,19 +52,14 @@ func runOpenPut(e *env) error {
 // arrivals does op at a rate, a second. Each of the workers takes every n-th arrival.
 func (e *env) arrivals(name string, first uint64, rate float64, op operation) error {
 	n := e.spec.Threads
-	late, alarms := make([]Histogram, n), make([]alarm, n)
-	for i := range alarms {
-		if err := alarms[i].make(); err != nil {
-			return err
-		}
-		defer alarms[i].file.Close()
-	}
+	late := make([]Histogram, n)
 	p := e.begin(name, Arrivals)
 	start := time.Now()
 	arrival := func(w *worker, i uint64) (int, error) {
 		due := start.Add(seconds(float64(i-first) / rate))
-		if err := alarms[w.id].sleep(time.Until(due)); err != nil {
-			return 0, err
+		for time.Now().Before(due) {
+			// To sleep so often costs as much as the puts do. The engine's goroutines go first.
+			runtime.Gosched()
 		}
 		units, err := op(w, i)
 		late[w.id].Add(time.Since(due))
@@ -84,32 +77,4 @@ func (e *env) arrivals(name string, first uint64, rate float64, op operation) er
 	p.extra("p9999", float64(late[0].Quantile(0.9999))/1e3)
 	p.extra("rate", rate)
 	return p.end()
-}
-
-// alarm sleeps for microseconds. An idle Go program rounds the sleeps of time.Sleep up to a
-// millisecond; a timer that is a file wakes it as a request from the network would.
-type alarm struct {
-	fd   int
-	file *os.File // of fd; its method Fd would make it blocking
-}
-
-func (a *alarm) make() (err error) {
-	if a.fd, err = unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC); err != nil {
-		return fmt.Errorf("workload: a timer: %w", err)
-	}
-	a.file = os.NewFile(uintptr(a.fd), "timer")
-	return nil
-}
-
-func (a *alarm) sleep(d time.Duration) error {
-	if d <= 0 {
-		return nil
-	}
-	at := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(d))}
-	if err := unix.TimerfdSettime(a.fd, 0, &at, nil); err != nil {
-		return fmt.Errorf("workload: a timer: %w", err)
-	}
-	var expirations [8]byte
-	_, err := a.file.Read(expirations[:])
-	return err
 }

@@ -155,7 +155,7 @@ func rowWrites() []Spec {
 	all = append(all, Spec{Name: "sustained", About: "overwrite three times as many rows as there are: tail of the latency",
 		Set: setRows, Writes: true, order: spread, Quick: put, run: runSustained})
 	all = append(all, Spec{Name: "openput", About: "overwrite random rows at fixed rates: latency from the intended moment",
-		Set: setRows, Writes: true, Threads: 8, order: spread, Quick: put, run: runOpenPut})
+		Set: setRows, Writes: true, Threads: 2, order: spread, Quick: put, run: runOpenPut})
 	all = append(all, threaded(Spec{Name: "update1", About: "update one column of a random row",
 		Set: setRows, Writes: true, order: spread, Quick: []string{"pebble+cell", "rocksdb+cell"}, run: runUpdate}, 1, 8)...)
 	all = append(all, threaded(Spec{Name: "mixed", About: "half get of all columns, half update of one, zipfian",
