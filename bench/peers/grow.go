@@ -4,7 +4,7 @@ package main
 
 import (
 	"context"
-	"flag"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -28,28 +28,21 @@ func grow(ctx context.Context, all []rowstore.Engine, args []string) error {
 	o := runner.Options{Selection: runner.Selection{
 		Workloads: regexp.MustCompile("^" + workload.GrowthName + "$"), Rounds: 1,
 	}}
-	flags := flag.NewFlagSet("grow", flag.ContinueOnError)
+	flags := commonFlags("grow", all, &o)
 	const mib = 1 << 20
 	sizes := flags.String("sizes", "1000000,5000000", "rows of a kilobyte, of each run, with commas")
-	flags.Func("engines", "engines or variants, with commas; default all", func(s string) (err error) {
-		o.Engines, err = selection(strings.ReplaceAll(s, "+", `\+`), engineNames(all))
-		return err
-	})
 	flags.Int64Var(&o.MemoryLimit, "memory", 4096*mib, "bytes of memory of a run, page cache included")
 	flags.Int64Var(&o.Memtable, "memtable", 64*mib, "bytes of a memtable")
 	flags.Int64Var(&o.Cache, "cache", 256*mib, "bytes of the block cache")
 	flags.Float64Var(&o.ReadSeconds, "read", 60, "seconds of each phase of reading")
 	flags.Float64Var(&o.LimitSeconds, "limit", 3600, "seconds after which a phase of overwriting is stopped")
-	flags.BoolVar(&o.Fresh, "fresh", false, "forget the results in -out")
-	flags.StringVar(&o.Work, "work", os.TempDir(), "directory for stores, on the device to be measured")
-	flags.StringVar(&o.Profiles, "profiles", "", "directory for CPU profiles of the children")
 	out := flags.String("out", "results-grow", "directory of results; runs that are there are not repeated")
 	if err := parse(flags, args); err != nil {
 		return err
 	}
-	o.Keys = 1
-	if o.Rows = 1; check(&o) != nil {
-		return check(&o)
+	o.Rows, o.Keys = 1, 1 // the sizes are checked below
+	if err := check(&o); err != nil {
+		return err
 	}
 	var rows []int
 	for _, text := range strings.Split(*sizes, ",") {
@@ -60,7 +53,7 @@ func grow(ctx context.Context, all []rowstore.Engine, args []string) error {
 		rows = append(rows, n)
 	}
 	if runner.Jobs(all, o.Selection) == 0 {
-		return fmt.Errorf("nothing is selected")
+		return errors.New("nothing is selected: none of these engines can be measured so")
 	}
 	progress(&o)
 	for _, n := range rows {

@@ -162,10 +162,28 @@ func check(o *runner.Options) error {
 	return nil
 }
 
+// commonFlags are the flags that all commands which measure have, with the same defaults.
+func commonFlags(name string, all []rowstore.Engine, o *runner.Options) *flag.FlagSet {
+	flags := flag.NewFlagSet(name, flag.ContinueOnError)
+	flags.Func("engines", "engines, their tunings or variants, with commas: flagstone,pebble,pebble-deep0,bbolt+row,rocksdb.*; default all", func(s string) (err error) {
+		o.Engines, err = selection(strings.ReplaceAll(s, "+", `\+`), engineNames(all))
+		return err
+	})
+	o.Values = workload.HalfZeros
+	flags.Func("values", "bytes of the values: zeros (random up to half, then zeros) or text; default zeros", func(s string) (err error) {
+		o.Values, err = workload.ParseValues(s)
+		return err
+	})
+	flags.BoolVar(&o.Fresh, "fresh", false, "forget the results in -out")
+	flags.StringVar(&o.Work, "work", os.TempDir(), "directory for stores, on the device to be measured")
+	flags.StringVar(&o.Profiles, "profiles", "", "directory for CPU profiles of the children")
+	return flags
+}
+
 // passFlags are the flags of the commands that measure, with the defaults of
 // each.
 func passFlags(name string, all []rowstore.Engine, o *runner.Options) *flag.FlagSet {
-	flags := flag.NewFlagSet(name, flag.ContinueOnError)
+	flags := commonFlags(name, all, o)
 	const mib = 1 << 20
 	full := name == "full"
 	rows, keys, read, limit, rounds := 150_000, 300_000, 0.7, 8.0, 1
@@ -182,21 +200,12 @@ func passFlags(name string, all []rowstore.Engine, o *runner.Options) *flag.Flag
 		o.Workloads, err = selection(s, workloadNames())
 		return err
 	})
-	flags.Func("engines", "engines, their tunings or variants, with commas: flagstone,pebble,pebble-deep0,bbolt+row,rocksdb.*; default all", func(s string) (err error) {
-		o.Engines, err = selection(strings.ReplaceAll(s, "+", `\+`), engineNames(all))
-		return err
-	})
 	flags.IntVar(&o.Rounds, "rounds", rounds, "rounds")
 	flags.IntVar(&o.Rows, "rows", rows, "rows of the row workloads")
 	flags.IntVar(&o.Keys, "keys", keys, "keys of the key-value workloads")
 	flags.Int64Var(&o.MemoryLimit, "memory", memory, "bytes of memory in the workload beyond memory, whose data is four times that")
 	flags.Int64Var(&o.Memtable, "memtable", 0, "bytes of a memtable; default 64 MiB for 500,000 rows, in proportion (at least 8 MiB)")
 	flags.Int64Var(&o.Cache, "cache", 0, "bytes of the block cache; default four memtables")
-	o.Values = workload.HalfZeros
-	flags.Func("values", "bytes of the values: zeros (random up to half, then zeros) or text; default zeros", func(s string) (err error) {
-		o.Values, err = workload.ParseValues(s)
-		return err
-	})
 	flags.BoolVar(&o.Unmerged, "unmerged", false, "leave the data sets that are read as settling leaves them, without a manual compaction")
 	flags.Float64Var(&o.ReadSeconds, "read", read, "seconds that reads are timed")
 	flags.Float64Var(&o.LimitSeconds, "limit", limit, "seconds after which a phase of writing is stopped")
@@ -208,10 +217,7 @@ func passFlags(name string, all []rowstore.Engine, o *runner.Options) *flag.Flag
 		"part of the best peer's rate in the first round that a variant has to reach to be run again on a workload; 0 runs all again")
 	flags.BoolVar(&o.Quick, "best", name == "quick", "only the peers that were best in an earlier pass, by workload")
 	flags.BoolVar(&o.Reload, "reload", full, "load the data sets anew in each round")
-	flags.BoolVar(&o.Fresh, "fresh", false, "forget the results in -out")
 	flags.StringVar(&o.Out, "out", out, "directory of results; default of run: none are kept")
-	flags.StringVar(&o.Work, "work", os.TempDir(), "directory for stores, on the device to be measured")
-	flags.StringVar(&o.Profiles, "profiles", "", "directory for CPU profiles of the children")
 	return flags
 }
 

@@ -119,7 +119,7 @@ func growthTable(phase string, sizes []grown) grid {
 				count(s.of(func(f *workload.Figure) float64 { return f.P99 })),
 				count(s.of(func(f *workload.Figure) float64 { return f.P999 })),
 				count(s.of(func(f *workload.Figure) float64 { return f.Max })),
-				per(func(f *workload.Figure) float64 { return f.CPU * 1e6 }),
+				count(s.of((*workload.Figure).CPUPerOp)),
 				count(s.of(slowestSecond)),
 				per(func(f *workload.Figure) float64 { return float64(f.WriteBytes) }),
 				per(func(f *workload.Figure) float64 { return float64(f.ReadBytes) }),
