@@ -147,19 +147,28 @@ func drawGrowth(path, phase string, sizes []grown) error {
 	p.X.Tick.Marker, p.Y.Tick.Marker = plot.LogTicks{Prec: -1}, plot.LogTicks{Prec: -1}
 	p.Legend.Top, p.Legend.Left = true, true
 	var lines []any
+	least, most := math.Inf(1), math.Inf(-1)
 	for _, variant := range sizes[len(sizes)-1].variants {
 		var points plotter.XYs
 		for _, size := range sizes {
 			if l := size.byName[phase]; l != nil && l.series[variant] != nil && l.series[variant].headline() > 0 {
-				points = append(points, plotter.XY{X: float64(size.rows), Y: 1e6 / l.series[variant].headline()})
+				cost := 1e6 / l.series[variant].headline()
+				points = append(points, plotter.XY{X: float64(size.rows), Y: cost})
+				least, most = min(least, cost), max(most, cost)
 			}
 		}
 		if len(points) > 0 {
 			lines = append(lines, variant, points)
 		}
 	}
+	if len(lines) == 0 {
+		return fmt.Errorf("report: nothing of %s was measured", phase)
+	}
 	if err := plotutil.AddLinePoints(p, lines...); err != nil {
 		return fmt.Errorf("report: the picture of %s: %w", phase, err)
 	}
+	// Around one point the library would take a range that includes 0.
+	p.X.Min, p.X.Max = float64(sizes[0].rows)/2, 2*float64(sizes[len(sizes)-1].rows)
+	p.Y.Min, p.Y.Max = least/2, 2*most
 	return p.Save(18*vg.Centimeter, 10*vg.Centimeter, path)
 }

@@ -38,6 +38,15 @@ func TestGrowthHasARowForEachSizeAndAPictureForEachPhase(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := os.Rename(filepath.Join(dir, "20000"), filepath.Join(dir, "later")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Growth(dir); err != nil {
+		t.Errorf("one size: %v", err)
+	}
+	if err := os.Rename(filepath.Join(dir, "later"), filepath.Join(dir, "20000")); err != nil {
+		t.Fatal(err)
+	}
 	path, err := Growth(dir)
 	if err != nil {
 		t.Fatal(err)
