@@ -1,0 +1,109 @@
+package memtable
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// insert inserts a row without cells.
+func insert(m *Memtable, seq int, key []byte) {
+	m.Apply(uint64(seq+1), ChangeOf(&row.Mutation{Key: key, PutRow: true}))
+}
+
+// checkLevels checks that each level has exactly the rows whose towers reach it, in order.
+func checkLevels(t *testing.T, m *Memtable, rows int) {
+	t.Helper()
+	var want [maxHeight]int
+	for l := link(m.row(m.head).next(0).Load()); l != 0; l = link(m.row(l).next(0).Load()) {
+		for level := range int(m.row(l).height) {
+			want[level]++
+		}
+	}
+	if want[0] != rows {
+		t.Errorf("%d rows, want %d", want[0], rows)
+	}
+	for level := range maxHeight {
+		got, last := 0, []byte(nil)
+		for l := link(m.row(m.head).next(level).Load()); l != 0; l = link(m.row(l).next(level).Load()) {
+			if key := m.row(l).key(); last != nil && bytes.Compare(last, key) >= 0 {
+				t.Fatalf("level %d: row %q after %q", level, key, last)
+			}
+			last = m.row(l).key()
+			got++
+		}
+		if got != want[level] {
+			t.Errorf("level %d has %d rows, want %d", level, got, want[level])
+		}
+	}
+}
+
+// TestEveryLevelHasItsRowsWhateverTheirOrder has writers whose rows rise, fall and jump in turn, between those of
+// the others.
+func TestEveryLevelHasItsRowsWhateverTheirOrder(t *testing.T) {
+	const perWriter = 1200
+	for _, writers := range []int{1, 5} {
+		for round := range 12 {
+			m := New(Options{Seed: uint64(round + 1)})
+			var wg sync.WaitGroup
+			for w := range writers {
+				wg.Go(func() {
+					random := rand.New(rand.NewPCG(uint64(round), uint64(w)))
+					at, step := 0, 0
+					for i := range perWriter {
+						if random.IntN(30) == 0 {
+							at, step = random.IntN(1<<40), random.IntN(3)-1
+						}
+						if at += step; step == 0 {
+							at = random.IntN(1 << 40)
+						}
+						insert(m, i*writers+w, fmt.Appendf(nil, "%016d %d %d", at, w, i))
+					}
+				})
+			}
+			wg.Wait()
+			checkLevels(t, m, writers*perWriter)
+		}
+	}
+}
+
+// TestRowsInOrderAreInsertedBehindEachOther checks that a row in order needs no descent, and that others do not
+// make the next ones need it.
+func TestRowsInOrderAreInsertedBehindEachOther(t *testing.T) {
+	m := New(Options{Seed: 1})
+	for i := range 300 {
+		key := fmt.Appendf(nil, "%06d", i)
+		insert(m, i, key)
+		if l, _ := m.findRow(m.hash.of(key), key); !m.ordered || m.recent.prev[0] != l || link(m.last.Load()) != l {
+			t.Fatalf("the place behind row %d is not known", i)
+		}
+	}
+	for i, key := range []string{"000100+", "000007+", "000003+"} {
+		if insert(m, 300+i, []byte(key)); m.ordered {
+			t.Errorf("row %q came in order", key)
+		}
+	}
+	if insert(m, 303, []byte("000003+a")); !m.ordered {
+		t.Error("a row right behind the last one did not come in order")
+	}
+	checkLevels(t, m, 304)
+}
+
+// TestRowsInOrderPassThoseOfWritersThatFoundThePlaceInUse inserts rows before and behind the last one in order,
+// as writers do that do not note where.
+func TestRowsInOrderPassThoseOfWritersThatFoundThePlaceInUse(t *testing.T) {
+	m := New(Options{Seed: 1})
+	const rounds = 300
+	for i := range rounds {
+		insert(m, 3*i, fmt.Appendf(nil, "%06d", i))
+		last := m.last.Swap(inUse)
+		insert(m, 3*i+1, fmt.Appendf(nil, "%06d+", i-1))
+		insert(m, 3*i+2, fmt.Appendf(nil, "%06d+", 2*rounds-i))
+		m.last.Store(last)
+	}
+	checkLevels(t, m, 3*rounds)
+}
