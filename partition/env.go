@@ -50,7 +50,7 @@ type Retention interface {
 type Scheduler interface {
 	// Cancelled returns nil, or the error with which a flush or compaction under way has to end.
 	Cancelled() error
-	// Yield is called by a flush or compaction under way, after every slice of some 50 microseconds.
+	// Yield is called by a flush or compaction under way, after every slice of 20 to 50 microseconds.
 	// It does short work that is more urgent.
 	Yield()
 	// ReadsLose is called now and then while reads of a tree lose time to runs that lie over each

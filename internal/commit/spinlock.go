@@ -9,7 +9,7 @@ import "sync"
 // 17% more rows per second with it.
 type spinLock struct{ sync.Mutex }
 
-// spins is how often Lock tries: 1 to 2 microseconds. A holder that lost its processor takes longer.
+// spins is how often Lock tries: about a microsecond. A holder that lost its processor takes longer.
 const spins = 1000
 
 func (l *spinLock) Lock() {
