@@ -121,7 +121,7 @@ func (m *Memtable) Apply(seq uint64, c *row.Change) (used int64) {
 // Expect prefetches what Apply reads of the memtable first. With a thousand memtables a put waits
 // mostly for memory.
 func (m *Memtable) Expect() {
-	prefetch.Range(uintptr(unsafe.Pointer(m)), int(unsafe.Offsetof(m.recent)))
+	prefetch.Range(uintptr(unsafe.Pointer(m)), int(unsafe.Offsetof(m.arena)+unsafe.Sizeof(m.arena.bases)))
 }
 
 // expect prefetches what an insertion reads next: the slabs being filled, and where the row list
@@ -147,7 +147,7 @@ func (m *Memtable) insertRow(hash, seq uint64, c *row.Change, marker int64) (use
 		l, n = m.newRowNode(height, len(c.Key))
 		packed, part = m.arena.alloc(&m.data, size)
 	}
-	prefetch.Range(uintptr(part), size) // written once the row's place is found
+	prefetch.Range(uintptr(part), min(size, maxExpected)) // written once the row's place is found
 	n.packed, n.keyLen, n.height = packed, uint16(len(c.Key)), uint8(height)
 	n.index.Store(0)
 	copy(n.key(), c.Key)

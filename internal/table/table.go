@@ -169,9 +169,13 @@ func (t *Table) EncodeKey(dst []byte, key []row.Value) ([]byte, error) {
 	return t.EncodeBound(dst, key)
 }
 
-// DecodeKey decodes an encoded key for a message. The values share memory with key.
+// DecodeKey decodes an encoded key for a message. The values share memory with key. One that cannot be
+// decoded is shown as it is.
 func (t *Table) DecodeKey(key []byte) []row.Value {
-	tuple, _ := row.DecodeKey(key, len(t.Key))
+	tuple, err := row.DecodeKey(key, len(t.Key))
+	if err != nil {
+		return []row.Value{row.Binary(key)}
+	}
 	return tuple
 }
 
