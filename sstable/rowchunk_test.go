@@ -189,3 +189,50 @@ func BenchmarkCollectRows(b *testing.B) {
 		}
 	}
 }
+
+// Some columns of rows that lie in several segments. Their values stay in place though the memory of a
+// segment serves the next one.
+func TestSomeColumnsOfSeveralSegments(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 5))
+	model := make(modelTable, 100)
+	for i := range model {
+		model[i].key = fmt.Appendf(nil, "key%05d", i)
+		cells := []row.Cell{{Kind: row.KindRowMarker, Version: row.MaxVersion, Seq: uint64(i + 1)}}
+		for c := range 5 {
+			value := make([]byte, rng.IntN(600))
+			for j := range value {
+				value[j] = byte(rng.Uint32())
+			}
+			cells = append(cells, row.Cell{
+				Column: fmt.Appendf(nil, "c%02d", c), Version: int64(1000 + i), Seq: uint64(i + 1), Kind: row.KindPut, Type: row.TypeBinary, Value: value,
+			})
+		}
+		model[i].cells = cells
+	}
+	f := &memFile{}
+	model.write(t, f, WriterOptions{Compression: CompressS2})
+	it := openShifted(t, f, nil, 0).NewIterator(IterOptions{})
+	defer it.Close()
+	var p row.Projection
+	for range 40 {
+		randomProjection(rng, &p, 6)
+		at := 0
+		for ok := it.First(); ok; ok = it.NextRow() {
+			var e row.Extent
+			if _, ok := it.Extent(row.Ask{Rows: true}, &e); !ok || e.Rows == 0 {
+				t.Fatalf("row %d: %v", at, it.Error())
+			}
+			dst := row.Chunk{Budget: rng.IntN(64 << 10)}
+			n := it.CollectRows(&dst, e.Rows, &p)
+			for i := range n {
+				if err := checkChunkRow(&dst, i, &model[at+i], &p); err != nil {
+					t.Fatalf("row %d of %d: %v", i, n, err)
+				}
+			}
+			at += n
+		}
+		if err := it.Error(); err != nil || at != len(model) {
+			t.Fatalf("%d rows: %v", at, err)
+		}
+	}
+}
