@@ -167,6 +167,7 @@ func (r *Rows) Next() bool {
 // end notes why the walk has ended.
 func (r *Rows) end() bool {
 	w := &r.walk
+	r.row.cells = nil // their memory may be gone
 	err := w.Err
 	if err == nil && w.PausedAt != nil {
 		r.paused, err = decodeKey(nil, w.PausedAt, len(w.Table.Key))
