@@ -56,8 +56,8 @@ type TableSpec struct {
 	// Stream, if not nil, gives the table a stream of its changes.
 	Stream *StreamSpec
 	// SplitAt are the partition-key values at which the table is split from the beginning: n of
-	// them make n+1 partitions. They are at most 1000 different values of the first key column but the
-	// smallest, in any order, and cuts that the user asked for: see Partition.Cut. Only CreateTable reads them; Info
+	// them make n+1 partitions. They are at most 1000 different values of the first key column, in
+	// any order, and cuts that the user asked for: see Partition.Cut. Only CreateTable reads them; Info
 	// leaves them out, see Table.Splits.
 	SplitAt []row.Value
 }

@@ -77,11 +77,8 @@ func Divide(key []manifest.KeyColumn, at []row.Value) ([]*manifest.Partition, er
 	partitions := []*manifest.Partition{{}}
 	for i, b := range bounds {
 		last := partitions[i]
-		v, _ := row.PartitionValueAt(b, len(key))
-		switch {
-		case v.Equal(Smallest(key[0].Type)):
-			return nil, fmt.Errorf("%w: SplitAt has %v, and no key is below it", commit.ErrInvalid, v)
-		case bytes.Equal(last.Start, b):
+		if bytes.Equal(last.Start, b) {
+			v, _ := row.PartitionValueAt(b, len(key))
 			return nil, fmt.Errorf("%w: SplitAt has %v twice", commit.ErrInvalid, v)
 		}
 		last.End = b
