@@ -177,7 +177,8 @@ func (u *update) give() {
 		return
 	}
 	u.write.Reset()
-	u.tx.table, u.tx.of.Table, u.tx.of.Era, u.tx.of.Err = nil, nil, nil, nil
+	u.tx.table = nil
+	u.tx.of.Release()
 	u.rows, u.outside = nil, 0
 	updates.Put(u)
 }
@@ -237,6 +238,7 @@ func (u *update) once(ctx context.Context, t *Table, begin, fn func() error) (er
 	}
 	defer s.latches.UnlockAll(u.stripes)
 	for _, tx := range u.rows {
+		tx.of.Expect()
 		if err := s.transactions.Admits(&tx.of); err != nil {
 			return err
 		}

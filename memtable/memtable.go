@@ -68,11 +68,18 @@ const inUse = math.MaxUint32
 
 // New returns an empty memtable.
 func New(opts Options) *Memtable {
+	m := new(Memtable)
+	m.Init(opts)
+	return m
+}
+
+// Init makes a zero Memtable an empty one.
+func (m *Memtable) Init(opts Options) {
 	slabSize := minSlabSize
 	for slabSize < min(opts.SlabSize, maxSlabSize) {
 		slabSize *= 2
 	}
-	m := &Memtable{seed: cmp.Or(opts.Seed, rand.Uint64())}
+	m.seed = cmp.Or(opts.Seed, rand.Uint64())
 	m.nodes.firstSize = slabSize / nodeSlabShare
 	m.data.firstSize = slabSize
 	m.arena.pool = opts.Memory
@@ -85,7 +92,6 @@ func New(opts Options) *Memtable {
 	}
 	m.height.Store(1)
 	m.last.Store(uint32(m.head))
-	return m
 }
 
 // Free returns the memory to the pool. REQUIRES: the memtable, and the memory that iterators
@@ -110,7 +116,7 @@ func (m *Memtable) Apply(seq uint64, c *row.Change) (used int64) {
 			return 0
 		}
 	}
-	m.expect()
+	m.expectDescent()
 	hash := m.hash.of(c.Key)
 	if _, n := m.findRow(hash, c.Key); n != nil {
 		return m.updateRow(n, seq, c, marker)
@@ -118,18 +124,27 @@ func (m *Memtable) Apply(seq uint64, c *row.Change) (used int64) {
 	return m.insertRow(hash, seq, c, marker)
 }
 
-// Expect prefetches what Apply reads of the memtable first. With a thousand memtables a put waits
-// mostly for memory.
-func (m *Memtable) Expect() {
-	prefetch.Range(uintptr(unsafe.Pointer(m)), int(unsafe.Offsetof(m.arena)+unsafe.Sizeof(m.arena.bases)))
-}
+// Hot is the size of the beginning of a Memtable, which Apply reads.
+const Hot = int(unsafe.Offsetof(Memtable{}.arena) + unsafe.Sizeof(arena{}.bases))
 
-// expect prefetches what an insertion reads next: the slabs being filled, and where the row list
-// begins.
-func (m *Memtable) expect() {
+// Expect prefetches what Apply reads behind the beginning: the slabs being filled, and the head of the row
+// list. It reads nothing of the slabs, so it may be called at any time, also after Free.
+func (m *Memtable) Expect() {
 	prefetch.Range(uintptr(unsafe.Pointer(m.nodes.current.Load())), int(unsafe.Sizeof(slab{})))
 	prefetch.Range(uintptr(unsafe.Pointer(m.data.current.Load())), int(unsafe.Sizeof(slab{})))
 	prefetch.Range(uintptr(m.arena.at(m.head)), rowHeader+maxHeight*linkSize)
+}
+
+// expectDescent prefetches the rows that a descent meets first, if the memtable is small: it begins at the
+// head on several levels.
+func (m *Memtable) expectDescent() {
+	const levels = 4 // of 250 rows
+	head := m.row(m.head)
+	for level := range min(int(m.height.Load()), levels) {
+		if l := link(head.next(level).Load()); l != 0 {
+			prefetch.Range(uintptr(m.arena.at(l)), prefetch.Line)
+		}
+	}
 }
 
 // insertRow adds a row with its first change.

@@ -297,3 +297,15 @@ func TestMemtableAnswersLikeASortedMap(t *testing.T) {
 		m.check(t, mt, random)
 	})
 }
+
+// TestAWriteMayExpectAMemtableThatIsGone: the writer holds nothing when it prefetches.
+func TestAWriteMayExpectAMemtableThatIsGone(t *testing.T) {
+	memory := offheaptest.New(t)
+	mt := memtable.New(memtable.Options{Memory: memory})
+	mt.Apply(1, memtable.ChangeOf(randomMutation(rand.New(rand.NewPCG(1, 1)), []byte("key"))))
+	mt.Free()
+	if err := memory.Close(); err != nil {
+		t.Fatal(err)
+	}
+	mt.Expect()
+}

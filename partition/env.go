@@ -129,9 +129,8 @@ type Kept struct {
 // newMemory makes an empty memtable for sequence numbers from startSeq on.
 func (env *Env) newMemory(startSeq uint64) *memory {
 	seed := env.Random()
-	m := &memory{startSeq: startSeq, table: memtable.New(memtable.Options{
-		Memory: env.Memory, Seed: binary.LittleEndian.Uint64(seed[:]),
-	})}
+	m := &memory{startSeq: startSeq}
+	m.table.Init(memtable.Options{Memory: env.Memory, Seed: binary.LittleEndian.Uint64(seed[:])})
 	m.holders.Store(1)
 	return m
 }

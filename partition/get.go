@@ -224,7 +224,7 @@ func (g *Getter) findMemories(key []byte) {
 		g.findMemory(g.above, key)
 	}
 	for i := len(g.state.memories) - 1; i >= 0; i-- {
-		if m := g.state.memories[i].table; !m.Empty() {
+		if m := &g.state.memories[i].table; !m.Empty() {
 			g.findMemory(m, key)
 		}
 	}

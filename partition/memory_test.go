@@ -18,13 +18,13 @@ func TestFlushedMemtablesAreNotKeptAlive(t *testing.T) {
 	v := newVersion(nil, &manifest.Partition{})
 	env := &Env{Random: counter()}
 	flushed := env.newMemory(1)
-	gone := weak.Make(flushed.table)
+	gone := weak.Make(flushed)
 	old := newState([]*memory{flushed, env.newMemory(2)}, v)
 	next := newState(slices.Clone(old.memories[1:]), v)
 	old, flushed = nil, nil
 	runtime.GC()
 	if gone.Value() != nil {
-		t.Error("the memtable is still reachable")
+		t.Error("the memory is still reachable")
 	}
 	runtime.KeepAlive(next)
 }

@@ -75,7 +75,7 @@ func (it *Iterator) Until(end []byte) {
 func (it *Iterator) collectRuns() {
 	s := it.state
 	for i := len(s.memories) - 1; i >= 0; i-- {
-		if m := s.memories[i].table; !m.Empty() {
+		if m := &s.memories[i].table; !m.Empty() {
 			it.addMemory(m)
 		}
 	}

@@ -13,8 +13,6 @@ import (
 
 // memory is a memtable with what the write path needs to know of it.
 type memory struct {
-	table *memtable.Memtable
-
 	// refs counts the states that hold the memtable. The last one frees its memory.
 	refs atomic.Int64
 
@@ -38,6 +36,9 @@ type memory struct {
 	// startSeq is at or below every sequence number in the memtable, and above all those in older
 	// ones.
 	startSeq uint64
+
+	_     [8]byte // up to the next cache line
+	table memtable.Memtable
 }
 
 const rotatedBit = 1 << 62

@@ -5,9 +5,11 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/internal/load"
+	"github.com/flagstone-db/flagstone/internal/prefetch"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/row"
@@ -16,7 +18,6 @@ import (
 // Tree is one partition. Reads are safe for concurrent use with everything. The owner serialises
 // the write path (Reserve, Rotate). One Flush runs at a time, and any number of Compact calls.
 type Tree struct {
-	env   *Env
 	table uint64
 	id    uint64
 	start []byte
@@ -29,7 +30,9 @@ type Tree struct {
 	// since is a sequence number at which the partition's rows came from another store; 0 if they did not.
 	// Views below it do not show them as they were.
 	since uint64
-	held  atomic.Pointer[Held]
+
+	env  *Env // the first of what every write reads
+	held atomic.Pointer[Held]
 
 	state   atomic.Pointer[state]
 	mutable atomic.Pointer[memory] // of the state: a writer that holds the order lock finds it by one load
@@ -150,6 +153,9 @@ func (t *Tree) setState(s *state) {
 	t.mutable.Store(s.mutable())
 }
 
+// writeStripe is the meter's stripe for all writes: more of them would be more cache lines to miss.
+const writeStripe = 0
+
 // A Slot is a place in a memtable, reserved for one mutation.
 type Slot struct {
 	memory *memory
@@ -187,14 +193,35 @@ func (t *Tree) Reserve(size int64, segment uint64) Slot {
 	m.writers.Add(1)
 	m.reserved.Add(size)
 	m.segment.CompareAndSwap(0, segment)
-	m.table.Expect()
 	return Slot{m, size}
 }
+
+// A write meets the tree, its memory, and what that leads to, each found by a pointer in the one before, and
+// most of it under the owner's order lock. With a thousand partitions each is a cache miss. Expect, ExpectMemory
+// and ExpectApply prefetch them, if they are called in this order while the write is made. With 1,000 partitions
+// puts of rows of 1 KB then take 8 to 11% less time, with one they take as long as without.
+
+// Expect prefetches what finds the tree's memory.
+func (t *Tree) Expect() {
+	hot := unsafe.Offsetof(t.env)
+	prefetch.Range(uintptr(unsafe.Pointer(t))+hot, int(unsafe.Offsetof(t.lost)-hot))
+}
+
+// ExpectMemory prefetches what Reserve, Wrote and Slot.Apply use of the memory and the meter.
+func (t *Tree) ExpectMemory() {
+	prefetch.Range(uintptr(unsafe.Pointer(t.mutable.Load())), int(unsafe.Offsetof(memory{}.table))+memtable.Hot)
+	if t.meter != nil {
+		t.meter.Expect(writeStripe)
+	}
+}
+
+// ExpectApply prefetches what Slot.Apply reads next.
+func (t *Tree) ExpectApply() { t.mutable.Load().table.Expect() }
 
 // Wrote counts a change for which Reserve reserved memory.
 func (t *Tree) Wrote(c *row.Change) {
 	if t.meter != nil {
-		t.meter.Write(0, c.Key, len(c.Key)+len(c.Cells().Bytes()))
+		t.meter.Write(writeStripe, c.Key, len(c.Key)+len(c.Cells().Bytes()))
 	}
 }
 
@@ -295,7 +322,8 @@ func (t *Tree) Close() {
 		meta := *old.version.meta
 		meta.Levels = [manifest.NumLevels][]*manifest.FileMeta{}
 		// On the Go heap, because nothing frees this memtable.
-		empty := &memory{table: memtable.New(memtable.Options{SlabSize: 1})}
+		empty := new(memory)
+		empty.table.Init(memtable.Options{SlabSize: 1})
 		return newState([]*memory{empty}, newVersion(t.env.Files, &meta))
 	})
 }

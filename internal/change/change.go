@@ -15,6 +15,7 @@ import (
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/mvcc"
+	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/row"
 	"github.com/flagstone-db/flagstone/valuefile"
 )
@@ -40,6 +41,9 @@ type Change struct {
 	row     row.Change
 	stamped bool
 	copy    *row.Change // nil before it is needed
+	// home is the row's partition among those that the table had when the change began.
+	home       *partition.Tree
+	partitions *partition.Map
 	// bad is the first mistake of each column; a delete of the row or of the column undoes it.
 	bad      map[string]badCell
 	mistakes int // noted so far
@@ -57,7 +61,19 @@ func (c *Change) Init(t *table.Table, key []row.Value) {
 	c.row.Reset()
 	c.bad, c.stamped, c.Now = nil, false, 0
 	c.Table, c.row.Table, c.Written = t, t.ID, nil
-	c.row.Key, c.Err = t.EncodeKey(c.row.Key, key)
+	if c.row.Key, c.Err = t.EncodeKey(c.row.Key, key); c.Err == nil {
+		c.partitions = t.Partitions.Load()
+		c.home = c.partitions.Find(c.row.Key)
+		c.home.Expect()
+	}
+}
+
+// Expect prefetches what the write of the change needs. It is called some time after Init.
+func (c *Change) Expect() { c.home.ExpectMemory() }
+
+// Release lets go of the table. The memory of the change may be used again.
+func (c *Change) Release() {
+	c.Table, c.Era, c.Err, c.home, c.partitions = nil, nil, nil, nil, nil
 }
 
 // Key is the encoded key of the row.

@@ -32,6 +32,7 @@ func (c *Change) Prepare(now int64) (p Prepared, err error) {
 
 // WorkOut is Prepare for a change that has been checked.
 func (c *Change) WorkOut(p *Prepared) (err error) {
+	c.home.ExpectApply()
 	p.From, p.BeforeFor = c, c.Table.Log.Load()
 	if p.Change, err = c.withTrims(); err != nil {
 		return err
@@ -71,7 +72,10 @@ func (c *placed) Tree() (*partition.Tree, error) {
 	if c.Table.Era.Load() != c.Era {
 		return nil, table.ErrAltered
 	}
-	tree := c.Table.Find(c.row.Key)
+	tree := c.home
+	if now := c.Table.Partitions.Load(); now != c.partitions {
+		tree = now.Find(c.row.Key)
+	}
 	if err := c.Table.Writable(tree); err != nil {
 		return nil, err
 	}

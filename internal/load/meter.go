@@ -5,6 +5,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
+
+	"github.com/flagstone-db/flagstone/internal/prefetch"
 )
 
 // HalfLife is the time in which an operation loses half of its weight in the rates and in the
@@ -94,6 +97,12 @@ func (m *Meter) Read(stripe uint32, key []byte, rows, bytes int) {
 
 // Write counts a write of one row; otherwise it is as Read.
 func (m *Meter) Write(stripe uint32, key []byte, bytes int) { m.count(writing, stripe, key, 1, bytes) }
+
+// Expect prefetches what a call with the stripe changes.
+func (m *Meter) Expect(stripe uint32) {
+	at := unsafe.Offsetof(m.striped) + uintptr(stripe%stripes)*unsafe.Sizeof(m.striped[0])
+	prefetch.Range(uintptr(unsafe.Pointer(m))+at, 1)
+}
 
 func (m *Meter) count(k kind, stripe uint32, key []byte, rows, bytes int) {
 	units := max(uint(bytes+UnitBytes-1)/UnitBytes, 1)

@@ -14,6 +14,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/share"
 	"github.com/flagstone-db/flagstone/internal/table"
 	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -45,6 +46,7 @@ func admits(t interface{ Fatal(...any) }, set *Set, id uint64, values ...row.Val
 	for i, v := range values {
 		of.Key[i].Type = v.Type()
 	}
+	of.Partitions.Store(partition.NewMap([]*partition.Tree{new(partition.Tree)}))
 	var c change.Change
 	if c.Init(of, values); c.Err != nil {
 		t.Fatal(c.Err)
