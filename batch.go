@@ -79,6 +79,7 @@ func (b *Batch) Reset() {
 		if r.of.Large() {
 			b.rows[i] = nil
 		}
+		r.of.Release()
 	}
 	b.rows = b.rows[:0]
 	clear(b.byHash)
@@ -140,6 +141,7 @@ func (b *Batch) applyOnce(ctx context.Context, s *Store) (err error) {
 	}
 	defer s.latches.UnlockAll(b.stripes)
 	for _, c := range b.write.Changes {
+		c.Expect()
 		if err := s.transactions.Admits(c); err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ package flagstone
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"runtime"
 	"testing"
@@ -220,5 +221,35 @@ func TestAFlushBesideASplitFlushes(t *testing.T) {
 	got, err := table.Get(ctx(), Key(partitionKey(1), 1), ReadOptions{})
 	if err != nil || !got.Exists() {
 		t.Errorf("the row that was flushed is lost: %v", err)
+	}
+}
+
+// TestAChangeThatBeganBeforeASplitGoesToTheNewPartition: a batch, a transaction and an update.
+func TestAChangeThatBeganBeforeASplitGoesToTheNewPartition(t *testing.T) {
+	r := newRig(t, Options{})
+	table := r.table("t", TableOptions{})
+	put := func(_ context.Context, tx *RowTx) error { tx.Put("c", startMillis, row.String("v")); return nil }
+	split := func(at string) { wantError(t, "Split", table.Split(ctx(), row.String(at)), nil) }
+
+	b := r.store.NewBatch()
+	b.Row(table, Key("x", 1)).Put("c", startMillis, row.String("v"))
+	split("m")
+	wantError(t, "Apply", r.store.Apply(ctx(), b), nil)
+
+	tx, err := table.Begin(ctx(), row.String("y"), TransactionOptions{})
+	wantError(t, "Begin", err, nil)
+	wantError(t, "Update in the transaction", tx.Update(ctx(), Key("y", 1), put), nil)
+	split("w")
+	wantError(t, "Merge", table.Merge(ctx(), row.String("m")), nil)
+	wantError(t, "Commit", tx.Commit(ctx()), nil)
+
+	wantError(t, "Update", table.Update(ctx(), Key("z", 1), func(c context.Context, tx *RowTx) error {
+		split("yy")
+		return put(c, tx)
+	}), nil)
+	for _, k := range []string{"x", "y", "z"} {
+		if found, err := table.Get(ctx(), Key(k, 1), ReadOptions{}); err != nil || !found.Exists() {
+			t.Errorf("row %s is lost (%v)", k, err)
+		}
 	}
 }

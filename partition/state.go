@@ -37,7 +37,7 @@ type memory struct {
 	// ones.
 	startSeq uint64
 
-	_     [8]byte // up to the next cache line
+	_     [8]byte // up to the next cache line: an object of this size begins at one
 	table memtable.Memtable
 }
 

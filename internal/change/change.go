@@ -41,9 +41,9 @@ type Change struct {
 	row     row.Change
 	stamped bool
 	copy    *row.Change // nil before it is needed
-	// home is the row's partition among those that the table had when the change began.
-	home       *partition.Tree
+	// partitions are those that the table had when the change began, and home is the row's among them.
 	partitions *partition.Map
+	home       *partition.Tree
 	// bad is the first mistake of each column; a delete of the row or of the column undoes it.
 	bad      map[string]badCell
 	mistakes int // noted so far
@@ -68,7 +68,7 @@ func (c *Change) Init(t *table.Table, key []row.Value) {
 	}
 }
 
-// Expect prefetches what the write of the change needs. It is called some time after Init.
+// Expect prefetches the memory of the row's partition, once what Init has asked for has come.
 func (c *Change) Expect() { c.home.ExpectMemory() }
 
 // Release lets go of the table. The memory of the change may be used again.

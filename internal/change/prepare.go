@@ -32,7 +32,6 @@ func (c *Change) Prepare(now int64) (p Prepared, err error) {
 
 // WorkOut is Prepare for a change that has been checked.
 func (c *Change) WorkOut(p *Prepared) (err error) {
-	c.home.ExpectApply()
 	p.From, p.BeforeFor = c, c.Table.Log.Load()
 	if p.Change, err = c.withTrims(); err != nil {
 		return err

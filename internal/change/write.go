@@ -34,6 +34,7 @@ func (w *Write) Do(ctx context.Context, pipeline *commit.Pipeline, micros int64,
 	}
 	before := 0
 	for _, c := range w.Changes {
+		c.home.ExpectApply()
 		p, err := c.Prepare(micros / 1000)
 		if err != nil {
 			return err
