@@ -180,11 +180,11 @@ func (b *byteReader) read(from, to, upTo int64) (stored []byte, err error) {
 		b.scratch = takeScratch()
 	}
 	b.mapped = false
-	if f.mapping == nil || b.inWindow(from, to) {
+	if b.inWindow(from, to) {
 		return b.readWindow(from, to, upTo)
 	}
 	began := f.residency.begin(from)
-	if f.residency.resident() {
+	if f.mapping != nil && f.residency.resident() {
 		stored, err = b.copyMapped(from, to)
 	} else {
 		stored, err = b.readWindow(from, to, upTo)

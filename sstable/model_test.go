@@ -61,6 +61,7 @@ func (f *memFile) Write(p []byte) (int, error) {
 
 func (f *memFile) WriteAt(p []byte, off int64) (int, error) { return 0, errors.ErrUnsupported }
 func (f *memFile) Truncate(size int64) error                { f.data = f.data[:size]; return nil }
+func (f *memFile) WillNeed(int64, int64)                    {}
 func (f *memFile) Preallocate(int64) error                  { return nil }
 func (f *memFile) Sync() error                              { return nil }
 func (f *memFile) SyncData() error                          { return nil }

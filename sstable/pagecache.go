@@ -58,19 +58,22 @@ func (p *residency) end(began time.Duration, n int64) (now time.Duration, slow b
 	return now, false
 }
 
-// missPrefetch asks the kernel for the chunk of a mapped file around a block that was not in
-// the page cache. A file is mapped if the tables are small beside the memory, so in the long
-// run all of it will be in memory. But bringing it there block by block takes a device access
-// for each. The reader asks after its own block was read, so it waits for nothing else, and
-// the kernel reads the chunk in the background.
+// missPrefetch asks the kernel for the chunk of a file around a block that was not in the page
+// cache. Of tables that are small beside the memory all will be there in the long run, of larger ones a
+// part. But bringing it there block by block takes a device access for each. The reader asks
+// after its own block was read, so it waits for nothing else, and the kernel reads the chunk
+// in the background.
 //
-// Requests are limited: one per chunk in a while, so that little is read in vain if memory
-// turns out to be short and misses go on. Merges, and readers that go from block to block,
+// Requests are limited: to a share of all chunks that the page cache can keep, the same ones each
+// time; and to one per chunk in a while, so that little is read in vain if memory turns out to be
+// short and misses go on. Merges, and readers that go from block to block,
 // make none: they have windows. The zero value requests nothing.
 type missPrefetch struct {
 	read   func(offset, n int64) // begins to read, and does not wait
 	size   int64                 // of the readable part, from the beginning of the file
 	chunks []atomic.Uint64       // time of each request, in ns on the clock plus one; 0: never
+	keep   *atomic.Uint32        // see ReaderOptions
+	seed   uint64                // of the file
 }
 
 const (
@@ -79,6 +82,8 @@ const (
 	chunkBytes = 256 << 10
 	// askAgain is the least time between two requests for the same chunk.
 	askAgain = 10 * time.Minute
+	// KeepAll is the share of all blocks: see ReaderOptions.Keep.
+	KeepAll = 1 << 16
 )
 
 func (m *missPrefetch) open(size int64, read func(offset, n int64)) {
@@ -89,6 +94,10 @@ func (m *missPrefetch) open(size int64, read func(offset, n int64)) {
 func (m *missPrefetch) missed(offset int64, now time.Duration) {
 	i := offset / chunkBytes
 	if i >= int64(len(m.chunks)) {
+		return
+	}
+	const golden = 0x9e3779b97f4a7c15 // multiples of the golden ratio spread evenly
+	if m.keep != nil && uint32((m.seed+uint64(i))*golden>>48) >= m.keep.Load() {
 		return
 	}
 	c := &m.chunks[i]

@@ -2,6 +2,8 @@ package sstable
 
 import (
 	"fmt"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,6 +38,36 @@ func TestAChunkIsAskedForAtItsFirstMissAndNotSoonAgain(t *testing.T) {
 	want()
 }
 
+// Of many chunks a share is asked for, the same ones each time, and other ones of each file.
+func TestChunksAreAskedForAsFarAsThePageCacheKeepsThem(t *testing.T) {
+	const chunks = 1000
+	ask := func(seed uint64, keep uint32) (asked []int64) {
+		a := missPrefetch{}
+		a.open(chunks*chunkBytes, func(offset, n int64) { asked = append(asked, offset/chunkBytes) })
+		a.keep, a.seed = new(atomic.Uint32), seed
+		a.keep.Store(keep)
+		for i := range int64(chunks) {
+			a.missed(i*chunkBytes, time.Duration(i))
+		}
+		return asked
+	}
+	for _, c := range []struct {
+		keep uint32
+		want int
+	}{{0, 0}, {KeepAll / 4, chunks / 4}, {KeepAll, chunks}} {
+		asked := ask(12345, c.keep)
+		if n := len(asked); n < c.want-10 || n > c.want+10 {
+			t.Errorf("a share of %d: asked for %d chunks of %d", c.keep, n, chunks)
+		}
+		if again := ask(12345, c.keep); !slices.Equal(again, asked) {
+			t.Errorf("a share of %d: asked for other chunks the second time", c.keep)
+		}
+		if c.want == chunks/4 && slices.Equal(ask(99999, c.keep), asked) {
+			t.Error("another file asks for the same chunks")
+		}
+	}
+}
+
 // slowReads is a file that moves a clock when it is read.
 type slowReads struct {
 	vfs.File
@@ -61,9 +93,12 @@ func TestGetsThatMissThePageCacheAskForWhatLiesAround(t *testing.T) {
 		took time.Duration
 		opts IterOptions
 		scan bool
+		call bool // the file is not mapped
 		asks bool
 	}{
 		{name: "cold gets", took: 100 * time.Microsecond, asks: true},
+		{name: "cold gets by calls", took: 100 * time.Microsecond, call: true, asks: true},
+		{name: "warm gets by calls", took: time.Microsecond, call: true},
 		{name: "warm gets", took: time.Microsecond},
 		{name: "gets of a merge", took: 100 * time.Microsecond, opts: IterOptions{NoCacheFill: true}},
 		{name: "cold scan", took: 100 * time.Microsecond, scan: true},
@@ -71,7 +106,7 @@ func TestGetsThatMissThePageCacheAskForWhatLiesAround(t *testing.T) {
 		now := time.Duration(1)
 		slow := &slowReads{File: file, now: &now}
 		r, err := Open(slow, ReaderOptions{
-			Mapped: true, Elapsed: func() time.Duration { return now },
+			Mapped: !c.call, Elapsed: func() time.Duration { return now },
 			Cache: NewBlockCache(cache.Options{Capacity: 64 << 10}),
 		})
 		if err != nil {

@@ -1,6 +1,7 @@
 package sstable
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -31,6 +32,8 @@ type ReaderOptions struct {
 	// Elapsed is a monotonic clock, which measures whether blocks are in the page cache.
 	// Without it the reader assumes that they are.
 	Elapsed func() time.Duration
+	// Keep says which share of all blocks the page cache can keep, in parts of KeepAll; nil: all.
+	Keep *atomic.Uint32
 	// VerifyInterval is how long iterators with IterOptions.Believe trust a verification
 	// of values that were read through the mapping. It counts, by Elapsed, from the
 	// beginning of the access that verified them. 0 means no trust; nor is there any
@@ -86,10 +89,15 @@ func Open(f vfs.File, opts ReaderOptions) (*Reader, error) {
 		// used up. Then the reader uses calls.
 		r.mapping, _ = f.Map(size)
 	}
-	if r.mapping != nil && opts.Elapsed != nil {
+	if opts.Elapsed != nil {
+		willNeed := f.WillNeed
+		if r.mapping != nil {
+			willNeed = r.mapping.WillNeed
+		}
 		r.residency.elapsed = opts.Elapsed
-		r.prefetch.open(r.footer.dataLength, r.mapping.WillNeed)
-		if opts.VerifyInterval > 0 && len(r.props.ValueFiles) == 0 { // a verification of references is not trusted
+		r.prefetch.open(r.footer.dataLength, willNeed)
+		r.prefetch.keep, r.prefetch.seed = opts.Keep, binary.LittleEndian.Uint64(r.footer.uniqueID[:])
+		if r.mapping != nil && opts.VerifyInterval > 0 && len(r.props.ValueFiles) == 0 { // a verification of references is not trusted
 			r.verified = verifications{opts.Elapsed, opts.VerifyInterval, make([]atomic.Uint64, r.index.blocks)}
 		}
 	}

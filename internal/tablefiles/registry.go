@@ -32,7 +32,8 @@ type Registry struct {
 	opts   Options
 	owner  Owner
 	open   openFiles
-	memory int64 // of the machine
+	memory int64         // of the machine
+	keep   atomic.Uint32 // see sstable.ReaderOptions
 
 	mu struct {
 		sync.Mutex
@@ -66,6 +67,9 @@ const (
 	// more than this many times the memory. Most of what is read once has then left memory by
 	// the next read.
 	sparingTables = 2
+	// keptShare: the page cache can keep tables of this part of the memory. The rest is for the
+	// process, and for blocks that the kernel keeps because they are read often.
+	keptShare = 2
 )
 
 // Options say how files are opened.
@@ -170,10 +174,20 @@ func (reg *Registry) Ref(meta *manifest.FileMeta) *File {
 	if f == nil {
 		f = &File{Meta: meta, registry: reg, values: reg.refValues(meta)}
 		reg.mu.tables[meta.Number] = f
-		reg.mu.bytes += meta.Size
+		reg.addBytes(meta.Size)
 	}
 	f.refs++
 	return f
+}
+
+// addBytes counts the bytes of a table file that comes or goes. REQUIRES: mu is held.
+func (reg *Registry) addBytes(n int64) {
+	reg.mu.bytes += n
+	share := int64(sstable.KeepAll)
+	if kept := reg.memory / keptShare; reg.memory > 0 && kept < reg.mu.bytes {
+		share = kept * share / reg.mu.bytes
+	}
+	reg.keep.Store(uint32(share))
 }
 
 // Unref drops a reference. The last one closes the file and the value files that no other table
@@ -186,7 +200,7 @@ func (f *File) Unref() {
 	var unused []*valueFile
 	if last {
 		delete(reg.mu.tables, f.Meta.Number)
-		reg.mu.bytes -= f.Meta.Size
+		reg.addBytes(-f.Meta.Size)
 		unused = reg.unrefValues(f.values)
 	}
 	reg.mu.Unlock()
@@ -227,7 +241,7 @@ func (f *File) openReader() (*sstable.Reader, error) {
 	name := filepath.Join(reg.dir, manifest.TableName(meta.Number))
 	return f.open(reg, tableKind, name, func(file vfs.File, mapped bool) (*sstable.Reader, error) {
 		return sstable.Open(file, sstable.ReaderOptions{
-			FileName: name, FileSize: meta.Size, UniqueID: meta.UniqueID, SeqOffset: meta.SeqOffset, Cache: reg.opts.Cache, Mapped: mapped,
+			Keep: &reg.keep, FileName: name, FileSize: meta.Size, UniqueID: meta.UniqueID, SeqOffset: meta.SeqOffset, Cache: reg.opts.Cache, Mapped: mapped,
 			VerifyInterval: reg.opts.VerifyInterval, Elapsed: reg.opts.Elapsed, Helpers: reg.opts.Helpers,
 		})
 	})

@@ -1,6 +1,7 @@
 package tablefiles
 
 import (
+	"cmp"
 	"errors"
 	"path/filepath"
 	"slices"
@@ -189,14 +190,16 @@ func TestFilesAreMappedWhileTheyFitInMemory(t *testing.T) {
 		memory, tables, values int64
 		mapped, mappedValues   bool
 		sparing, ordered       bool
+		percent                uint32 // of the tables that the page cache is asked to keep; 0 stands for 100
 	}{
 		{memory: 100, tables: 49, mapped: true, mappedValues: true},
 		{memory: 100, tables: 50},
-		{memory: 100, tables: 200},
-		{memory: 100, tables: 201, sparing: true},
+		{memory: 100, tables: 200, percent: 25},
+		{memory: 100, tables: 500, sparing: true, percent: 10},
+		{memory: 100, tables: 201, sparing: true, percent: 24},
 		{memory: 100, tables: 40, values: 10, mapped: true},
 		{tables: 1 << 40, mapped: true, mappedValues: true},
-		{access: AccessMapped, memory: 100, tables: 1000, mapped: true, mappedValues: true},
+		{access: AccessMapped, memory: 100, tables: 1000, mapped: true, mappedValues: true, percent: 5},
 		{access: AccessDirect, memory: 100},
 		{access: AccessOnce, memory: 100, tables: 40, ordered: true},
 	} {
@@ -209,6 +212,9 @@ func TestFilesAreMappedWhileTheyFitInMemory(t *testing.T) {
 		if mapped != c.mapped || mappedValues != c.mappedValues || how.Sparing != c.sparing || howValues.Sparing ||
 			how.Random == c.ordered || howValues.Random == c.ordered {
 			t.Errorf("%+v: mapped %t, values %t, opened %+v and %+v", c, mapped, mappedValues, how, howValues)
+		}
+		if got, want := (reg.keep.Load()*100+sstable.KeepAll/2)/sstable.KeepAll, cmp.Or(c.percent, 100); got != want && got != want+1 {
+			t.Errorf("%+v: asks for %d percent of the tables", c, got)
 		}
 	}
 }

@@ -350,6 +350,9 @@ func (f *faultFile) Truncate(size int64) error {
 	return f.fault.call(Call{Op: OpTruncate, Name: f.name, Offset: size}, func() error { return f.inner.Truncate(size) })
 }
 
+// WillNeed implements File. It is no operation of the disk.
+func (f *faultFile) WillNeed(offset, n int64) { f.inner.WillNeed(offset, n) }
+
 // Preallocate implements File.
 func (f *faultFile) Preallocate(size int64) error {
 	return f.fault.call(Call{Op: OpPreallocate, Name: f.name, Offset: size}, func() error { return f.inner.Preallocate(size) })

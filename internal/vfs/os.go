@@ -354,6 +354,8 @@ func (f *osFile) Truncate(size int64) error {
 	return pathError("truncate", f.name, f.f.Truncate(size))
 }
 
+func (f *osFile) WillNeed(offset, n int64) { adviseWillNeed(f.f, offset, n) }
+
 // Preallocate never shrinks the file: it ignores a size below the current one.
 func (f *osFile) Preallocate(size int64) error {
 	if err := f.writable("preallocate"); err != nil {

@@ -37,6 +37,9 @@ func adviseRandom(f *os.File) {
 	})
 }
 
+// adviseWillNeed does nothing.
+func adviseWillNeed(*os.File, int64, int64) {}
+
 // dropCached lets reads through f bypass the cache, except for what it holds already.
 func dropCached(f *os.File, _, _ int64) {
 	_ = control(f, func(fd int) error {

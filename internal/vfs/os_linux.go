@@ -55,6 +55,11 @@ func adviseRandom(f *os.File) {
 	_ = control(f, func(fd int) error { return unix.Fadvise(fd, 0, 0, unix.FADV_RANDOM) })
 }
 
+// adviseWillNeed begins to read a part of the file into the page cache.
+func adviseWillNeed(f *os.File, off, n int64) {
+	_ = control(f, func(fd int) error { return unix.Fadvise(fd, off, n, unix.FADV_WILLNEED) })
+}
+
 // dropCached drops clean pages from the page cache; the pages of a synced file are clean. Pages
 // mapped into a process stay.
 func dropCached(f *os.File, off, n int64) {

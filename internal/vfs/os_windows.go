@@ -38,6 +38,9 @@ func startWriteback(*os.File) {}
 func adviseSequential(*os.File) {}
 func adviseRandom(*os.File)     {}
 
+// adviseWillNeed does nothing.
+func adviseWillNeed(*os.File, int64, int64) {}
+
 // dropCached does nothing on Windows: reads may come from the system's cache.
 func dropCached(*os.File, int64, int64) {}
 

@@ -170,6 +170,9 @@ func (f *simFile) Truncate(size int64) error {
 	return nil
 }
 
+// WillNeed implements File.
+func (f *simFile) WillNeed(int64, int64) {}
+
 // Preallocate implements File. It reserves all of the space or none.
 func (f *simFile) Preallocate(size int64) error {
 	d := f.sim.disk

@@ -143,6 +143,9 @@ type File interface {
 	// Map maps the first size bytes for reading. Later writes to the file may be visible or not.
 	// The mapping outlives the File. The error is errors.ErrUnsupported if files cannot be mapped.
 	Map(size int64) (*Mapping, error)
+	// WillNeed begins to read n bytes at an offset into the page cache, without waiting. It is a
+	// hint, and does nothing where that is not available.
+	WillNeed(offset, n int64)
 	// Close releases the file.
 	io.Closer
 }
