@@ -111,8 +111,12 @@ type Options struct {
 	// is wrongly absent.
 	VerifyInterval time.Duration
 	// Compression of table blocks. Default CompressionS2. Large values, which are not in blocks,
-	// are compressed by S2 unless Compression is CompressionNone.
+	// are compressed by S2 unless Compression is CompressionNone, or PlainValues is set.
 	Compression Compression
+	// PlainValues stores large values, those of 16 KiB and more, as they are. Text is then written and read
+	// several times as fast, and takes twice the space (BENCHMARKS.md). It holds for what is put from
+	// now on; values that are stored are read in either form.
+	PlainValues bool
 	// ReadBack reads every table and value file of a flush or compaction back from the device and
 	// compares it with what was written, before the log or the replaced files are released. If it
 	// differs, the flush or compaction fails with ErrCorrupt and is tried again later. Without
@@ -244,7 +248,7 @@ func (o Options) valueThreshold() int {
 // hold less.
 func (o Options) packFrom() int {
 	threshold := o.valueThreshold()
-	if threshold == 0 || o.Compression == CompressionNone {
+	if threshold == 0 || o.Compression == CompressionNone || o.PlainValues {
 		return math.MaxInt
 	}
 	// Packing a shorter value costs more than it saves.

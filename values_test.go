@@ -571,3 +571,40 @@ func TestExpiredValuesAreReturnedUnread(t *testing.T) {
 		t.Fatalf("value files %v are left, %d reads", left, reads)
 	}
 }
+
+// TestPlainValuesAreStoredAsTheyAre puts the same text with and without Options.PlainValues into one
+// store, and reads both with either.
+func TestPlainValuesAreStoredAsTheyAre(t *testing.T) {
+	const size = 64 << 10
+	text := strings.Repeat("large values of text shrink to a part of this. ", size/47+1)[:size]
+	r := newRig(t, Options{})
+	var before []string
+	for i, plain := range []bool{false, true, false} {
+		r.opts.PlainValues = plain
+		r.reopen()
+		table := r.table("t", TableOptions{MaxVersions: 1})
+		put(t, table, "p", i, "large", startMillis, text)
+		flushAll(t, r)
+		added := slices.DeleteFunc(valueFiles(r.fs), func(name string) bool { return slices.Contains(before, name) })
+		before = append(before, added...)
+		if len(added) != 1 {
+			t.Fatalf("plain %t: the new value files are %q", plain, added)
+		}
+		info, err := r.fs.Stat(added[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if plain != (info.Size >= size) {
+			t.Errorf("plain %t: a value of %d bytes is in a file of %d", plain, size, info.Size)
+		}
+		for row := range i + 1 {
+			got, err := table.Get(ctx(), Key("p", row), ReadOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if v, _ := got.Value("large"); v.Text() != text {
+				t.Errorf("plain %t: the value of row %d differs", plain, row)
+			}
+		}
+	}
+}

@@ -7,7 +7,6 @@ import (
 	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/row"
-	"github.com/flagstone-db/flagstone/sstable"
 	"github.com/flagstone-db/flagstone/valuefile"
 )
 
@@ -107,9 +106,7 @@ func (o *output) startValues() error {
 	if v.file, err = o.create("value", manifest.ValueName); err != nil {
 		return err
 	}
-	v.writer = valuefile.NewWriter(v.file.File, valuefile.WriterOptions{
-		Number: v.file.number, UniqueID: o.env.Random(), Compress: o.env.Table.Compression != sstable.CompressNone,
-	})
+	v.writer = valuefile.NewWriter(v.file.File, valuefile.WriterOptions{Number: v.file.number, UniqueID: o.env.Random()})
 	return nil
 }
 

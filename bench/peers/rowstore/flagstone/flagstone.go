@@ -21,7 +21,7 @@ func Engine() rowstore.Engine {
 	return rowstore.Engine{
 		Name: "flagstone", Module: "github.com/flagstone-db/flagstone",
 		Encodings: []rowstore.Encoding{rowstore.Native, rowstore.Plain},
-		Tunings:   []rowstore.Tuning{verify},
+		Tunings:   []rowstore.Tuning{verify, packed},
 		LSM:       true, Factor: 1,
 		Unsynced: "A prefix: a write is acknowledged when it is in the log's buffer in memory, so what the log has not written " +
 			"yet is lost with a killed process.",
@@ -36,12 +36,19 @@ var verify = rowstore.Tuning{
 		"of scans, and large ones, for ten seconds",
 }
 
+// packed: large values are compressed, as Flagstone's default is. Badger cannot do that, and RocksDB does
+// not by default.
+var packed = rowstore.Tuning{
+	Name: "packed", About: "large values are compressed; the others leave those of Badger, RocksDB and Flagstone as they are",
+}
+
 func open(cfg rowstore.Config) (rowstore.Store, error) {
 	opts := flagstone.Options{
 		Sync:         flagstone.SyncNone,
 		MemtableSize: cfg.Memtable,
 		MemoryBudget: 4 * cfg.Memtable, // as many memtables as the others may have waiting
 		CacheSize:    cfg.Cache,
+		PlainValues:  cfg.Tuning != packed.Name,
 	}
 	if cfg.Sync {
 		opts.Sync = flagstone.SyncAlways
