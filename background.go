@@ -47,7 +47,8 @@ func (s *Store) lookAtClocks() {
 	}
 }
 
-// Settle returns when no memtable waits to be flushed and no compaction is due. An error says why
+// Settle returns when no memtable waits to be flushed, no compaction is due, and what compactions replaced
+// is deleted, but for what readers hold. An error says why
 // that cannot be reached now. Settle leaves the mutable memtables as they are: see Flush. While
 // other goroutines write it may wait for long.
 func (s *Store) Settle(ctx context.Context) error { return s.describe(s.upkeep.Settle(ctx)) }

@@ -79,6 +79,6 @@ func (p *Pipeline) notSynced(ctx context.Context, err error) error {
 	if errors.Is(err, wal.ErrFailed) || !vfs.IsNoSpace(err) && (ctx.Err() == nil || !errors.Is(err, ctx.Err())) {
 		return p.Fail(err)
 	}
-	p.jobs.Submit(jobs.Kind{Class: executor.Cleanup, Name: "finishing writes"}, p.Sync)
+	p.jobs.Submit(jobs.Kind{Class: executor.Log, Name: "finishing writes"}, p.Sync)
 	return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 }

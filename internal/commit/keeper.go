@@ -27,7 +27,7 @@ func (p *Pipeline) prepareNext() {
 	if !p.preparing.CompareAndSwap(false, true) {
 		return
 	}
-	p.jobs.Submit(jobs.Kind{Class: executor.Cleanup, Name: "preparing the next log segment"}, func() error {
+	p.jobs.Submit(jobs.Kind{Class: executor.Log, Name: "preparing the next log segment"}, func() error {
 		p.preparing.Store(false)
 		err := p.log.PrepareNext()
 		p.gate.NoteLog(err)
@@ -53,7 +53,7 @@ func (p *Pipeline) HandOverSoon() {
 
 // handOver hands over all of the log's buffer, again and again.
 func (p *Pipeline) handOver() {
-	p.jobs.Submit(jobs.Kind{Class: executor.Cleanup, Name: "handing over the log"}, func() error {
+	p.jobs.Submit(jobs.Kind{Class: executor.Log, Name: "handing over the log"}, func() error {
 		_ = p.logged(p.log.Flush()) // the next write finds out
 		return nil
 	})

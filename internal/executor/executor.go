@@ -16,9 +16,9 @@ const (
 	Flush Class = iota
 	// Compaction merges tables.
 	Compaction
-	// Log hands the log's buffer to the system.
+	// Log hands the log's buffer to the system and prepares its next segment; writers wait for it.
 	Log
-	// Cleanup is everything else: deleting obsolete files, preparing log segments.
+	// Cleanup is everything else, mostly deleting obsolete files: a compaction leaves hundreds.
 	Cleanup
 
 	// Classes is the number of classes.

@@ -198,7 +198,8 @@ func compact(ctx context.Context, tree *partition.Tree, start, end []byte) error
 	}
 }
 
-// Settle returns when no memtable waits to be flushed and no compaction is due. An error says why
+// Settle returns when no memtable waits to be flushed, no compaction is due, and what compactions replaced
+// is deleted, but for what readers hold. An error says why
 // that cannot be reached now. Settle leaves the mutable memtables as they are: see Flush. While
 // other goroutines write it may wait for long.
 func (u *Upkeep) Settle(ctx context.Context) error {
@@ -217,7 +218,7 @@ func (u *Upkeep) Settle(ctx context.Context) error {
 		}
 		busy := func(tree *partition.Tree) bool { return u.quiet.activity(tree) == partition.Busy }
 		if !slices.ContainsFunc(trees, busy) {
-			return nil
+			return u.await(ctx, executor.Cleanup)
 		}
 	}
 }
