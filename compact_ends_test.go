@@ -109,3 +109,25 @@ func TestATreeThatIsMergedWholeHoldsNobodyUp(t *testing.T) {
 		t.Errorf("%d compactions are to come, want 1", compactions)
 	}
 }
+
+// TestAfterSettleNothingIsLeftToDelete: who measures the space of a settled store finds what it needs.
+func TestAfterSettleNothingIsLeftToDelete(t *testing.T) {
+	r := newRig(t, Options{})
+	table := r.table("t", TableOptions{MaxVersions: 1})
+	for range 5 {
+		put(t, table, "p", 1, "c", startMillis, "v")
+		if err := r.store.Flush(ctx()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := table.Compact(ctx(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(tableFiles(r.fs)); n < 5 {
+		t.Fatalf("%d files before Settle: nothing waits for deletion", n)
+	}
+	settle(t, r)
+	if names := tableFiles(r.fs); len(names) != 1 {
+		t.Errorf("after Settle there are %q", names)
+	}
+}

@@ -139,7 +139,10 @@ func (g *Gate) stuckError() error {
 
 // pay makes a writer sleep for what writers owe.
 func (g *Gate) pay(ctx context.Context) error {
-	owed := g.debt.take()
+	if !g.debt.due() {
+		return nil
+	}
+	owed := g.debt.take(g.clock.Elapsed())
 	if owed == 0 {
 		return nil
 	}

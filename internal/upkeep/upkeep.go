@@ -218,7 +218,26 @@ func (u *Upkeep) Settle(ctx context.Context) error {
 		}
 		busy := func(tree *partition.Tree) bool { return u.quiet.activity(tree) == partition.Busy }
 		if !slices.ContainsFunc(trees, busy) {
-			return u.await(ctx, executor.Cleanup)
+			return u.cleaned(ctx)
+		}
+	}
+}
+
+// cleaned returns when the files are deleted that wait for it now.
+func (u *Upkeep) cleaned(ctx context.Context) error {
+	done := make(chan struct{})
+	u.Jobs.Go(executor.Cleanup, "settling", func() { close(done) }) // after those of the files
+	for {
+		select {
+		case <-done:
+			return nil
+		default:
+		}
+		if err := u.Pipeline.Writable(); err != nil {
+			return err
+		}
+		if err := u.Jobs.Await(ctx, done); err != nil {
+			return err
 		}
 	}
 }
