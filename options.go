@@ -113,9 +113,10 @@ type Options struct {
 	// Compression of table blocks. Default CompressionS2. Large values, which are not in blocks,
 	// are compressed by S2 unless Compression is CompressionNone, or PlainValues is set.
 	Compression Compression
-	// PlainValues stores large values, those of 16 KiB and more, as they are. Text is then written and read
-	// several times as fast, and takes twice the space (BENCHMARKS.md). It holds for what is put from
-	// now on; values that are stored are read in either form.
+	// PlainValues stores large values, those of 16 KiB and more, as they are. Text is then read five to
+	// nine times as fast, and takes twice the space in log, memory and files; a megabyte takes longer to
+	// put (docs/lab/compaction.md). It holds for what is put from now on: values that are stored are
+	// read in either form.
 	PlainValues bool
 	// ReadBack reads every table and value file of a flush or compaction back from the device and
 	// compares it with what was written, before the log or the replaced files are released. If it
