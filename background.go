@@ -47,10 +47,10 @@ func (s *Store) lookAtClocks() {
 	}
 }
 
-// Settle returns when no memtable waits to be flushed, no compaction is due, and what compactions replaced
-// is deleted, but for what readers hold. An error says why
-// that cannot be reached now. Settle leaves the mutable memtables as they are: see Flush. While
-// other goroutines write it may wait for long.
+// Settle returns when no memtable waits to be flushed, no compaction is due, and the files that
+// compactions replaced are deleted, except for those that readers hold. An error says why that
+// cannot be reached now; a file that could not be deleted is only logged. Settle leaves the mutable
+// memtables as they are: see Flush. While other goroutines write it may wait for long.
 func (s *Store) Settle(ctx context.Context) error { return s.describe(s.upkeep.Settle(ctx)) }
 
 // work does work of a caller that changes files, unless the store takes no writes. Close waits for

@@ -110,7 +110,7 @@ func TestATreeThatIsMergedWholeHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-// TestAfterSettleNothingIsLeftToDelete: who measures the space of a settled store finds what it needs.
+// TestAfterSettleNothingIsLeftToDelete: the space of a settled store is what its data takes.
 func TestAfterSettleNothingIsLeftToDelete(t *testing.T) {
 	r := newRig(t, Options{})
 	table := r.table("t", TableOptions{MaxVersions: 1})

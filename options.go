@@ -115,8 +115,8 @@ type Options struct {
 	Compression Compression
 	// PlainValues stores large values, those of 16 KiB and more, as they are. Text is then read five to
 	// nine times as fast, and takes twice the space in log, memory and files; a megabyte takes longer to
-	// put (docs/lab/compaction.md). It holds for what is put from now on: values that are stored are
-	// read in either form.
+	// put (docs/lab/compaction.md). It holds for what is put from now on, and in a replicated store for
+	// what is proposed here; values that are stored are read in either form.
 	PlainValues bool
 	// ReadBack reads every table and value file of a flush or compaction back from the device and
 	// compares it with what was written, before the log or the replaced files are released. If it

@@ -231,6 +231,7 @@ func (s *Store) prepare() {
 			MemtableSize:   s.opts.MemtableSize,
 			Table:          sstable.WriterOptions{Compression: s.opts.Compression.table(), BlockSize: s.opts.Seams.BlockSize, FilterBitsPerKey: filterBits},
 			ValueThreshold: s.opts.valueThreshold(),
+			PackValues:     s.opts.Compression != CompressionNone && !s.opts.PlainValues,
 			Compaction:     s.opts.levels(),
 			ReadBack:       s.opts.ReadBack,
 		},

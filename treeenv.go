@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/flagstone-db/flagstone/internal/executor"
+	"github.com/flagstone-db/flagstone/internal/jobs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/partition"
@@ -57,11 +58,12 @@ func (s treeEnv) Obsolete(name string) {
 	if s.pipeline.Failed() != nil {
 		return
 	}
-	s.jobs.Go(executor.Cleanup, "remove obsolete file", func() {
+	s.jobs.Submit(jobs.Kind{Class: executor.Cleanup, Of: name, Name: "remove obsolete file"}, func() error {
 		name := filepath.Join(s.dir, name)
 		if err := s.fs.Remove(name); err != nil && !s.closed.Load() {
 			s.opts.Logger.Warn("cannot remove obsolete file", "file", name, "error", err)
 		}
+		return nil
 	})
 }
 

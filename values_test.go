@@ -608,3 +608,33 @@ func TestPlainValuesAreStoredAsTheyAre(t *testing.T) {
 		}
 	}
 }
+
+// TestRecordsOfStreamsAreCompressed: they do not come packed, since none of what was put is large.
+func TestRecordsOfStreamsAreCompressed(t *testing.T) {
+	const columns, size = 20, 10 << 10
+	for _, plain := range []bool{false, true} {
+		r := newRig(t, Options{PlainValues: plain})
+		table := r.streamed("t", StreamSpec{})
+		err := table.Update(ctx(), Key("p", 1), func(_ context.Context, tx *RowTx) error {
+			for i := range columns {
+				tx.Put(fmt.Sprint("c", i), startMillis, row.String(strings.Repeat("text ", size/5)))
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		flushAll(t, r)
+		var bytes int64
+		for _, name := range valueFiles(r.fs) {
+			info, err := r.fs.Stat(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			bytes += info.Size
+		}
+		if shrunk := bytes < columns*size/10; bytes == 0 || shrunk == plain {
+			t.Errorf("plain %t: a record of %d bytes takes %d", plain, columns*size, bytes)
+		}
+	}
+}

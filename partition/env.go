@@ -66,6 +66,8 @@ type Settings struct {
 	Table sstable.WriterOptions
 	// ValueThreshold is the length from which values go to value files; 0 means that none do.
 	ValueThreshold int
+	// PackValues says that value files compress what does not come packed: the records of change feeds.
+	PackValues bool
 	// Compaction holds the sizes and triggers of the levels.
 	Compaction compaction.Config
 	// ReadBack says that new table and value files are read back from the device.

@@ -106,7 +106,9 @@ func (o *output) startValues() error {
 	if v.file, err = o.create("value", manifest.ValueName); err != nil {
 		return err
 	}
-	v.writer = valuefile.NewWriter(v.file.File, valuefile.WriterOptions{Number: v.file.number, UniqueID: o.env.Random()})
+	v.writer = valuefile.NewWriter(v.file.File, valuefile.WriterOptions{
+		Number: v.file.number, UniqueID: o.env.Random(), Compress: o.env.PackValues,
+	})
 	return nil
 }
 

@@ -1,7 +1,7 @@
 package sstable
 
-// The page cache of the operating system, as far as a reader of a mapped file can tell and
-// help: residency measures whether blocks lie there, missPrefetch asks for what does not.
+// The page cache of the operating system, as far as the reader of a file can tell and help:
+// residency measures whether blocks lie there, missPrefetch asks for what does not.
 
 import (
 	"sync/atomic"
@@ -59,15 +59,14 @@ func (p *residency) end(began time.Duration, n int64) (now time.Duration, slow b
 }
 
 // missPrefetch asks the kernel for the chunk of a file around a block that was not in the page
-// cache. Of tables that are small beside the memory all will be there in the long run, of larger ones a
-// part. But bringing it there block by block takes a device access for each. The reader asks
-// after its own block was read, so it waits for nothing else, and the kernel reads the chunk
-// in the background.
+// cache. In the long run all of a small table will be in memory, and a part of a large one. But
+// bringing it there block by block takes a device access for each. The reader asks after its own
+// block was read, so it waits for nothing else, and the kernel reads the chunk in the background.
 //
 // Requests are limited: to a share of all chunks that the page cache can keep, the same ones each
 // time; and to one per chunk in a while, so that little is read in vain if memory turns out to be
-// short and misses go on. Merges, and readers that go from block to block,
-// make none: they have windows. The zero value requests nothing.
+// short and misses go on. Merges make none, nor do readers that go forward from block to block:
+// they have windows. The zero value requests nothing.
 type missPrefetch struct {
 	read   func(offset, n int64) // begins to read, and does not wait
 	size   int64                 // of the readable part, from the beginning of the file

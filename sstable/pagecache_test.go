@@ -73,7 +73,11 @@ type slowReads struct {
 	vfs.File
 	now  *time.Duration
 	took time.Duration
+
+	willNeed func(offset, n int64)
 }
+
+func (f *slowReads) WillNeed(offset, n int64) { f.willNeed(offset, n) }
 
 func (f *slowReads) ReadAt(p []byte, off int64) (int, error) {
 	*f.now += f.took
@@ -94,10 +98,12 @@ func TestGetsThatMissThePageCacheAskForWhatLiesAround(t *testing.T) {
 		opts IterOptions
 		scan bool
 		call bool // the file is not mapped
+		keep uint32
 		asks bool
 	}{
 		{name: "cold gets", took: 100 * time.Microsecond, asks: true},
-		{name: "cold gets by calls", took: 100 * time.Microsecond, call: true, asks: true},
+		{name: "cold gets by calls", took: 100 * time.Microsecond, call: true, keep: KeepAll, asks: true},
+		{name: "cold gets that the page cache cannot keep", took: 100 * time.Microsecond, call: true},
 		{name: "warm gets by calls", took: time.Microsecond, call: true},
 		{name: "warm gets", took: time.Microsecond},
 		{name: "gets of a merge", took: 100 * time.Microsecond, opts: IterOptions{NoCacheFill: true}},
@@ -105,7 +111,12 @@ func TestGetsThatMissThePageCacheAskForWhatLiesAround(t *testing.T) {
 	} {
 		now := time.Duration(1)
 		slow := &slowReads{File: file, now: &now}
+		asked := map[int64]int{}
+		slow.willNeed = func(offset, _ int64) { asked[offset]++ }
+		keep := new(atomic.Uint32)
+		keep.Store(c.keep)
 		r, err := Open(slow, ReaderOptions{
+			Keep:   keep,
 			Mapped: !c.call, Elapsed: func() time.Duration { return now },
 			Cache: NewBlockCache(cache.Options{Capacity: 64 << 10}),
 		})
@@ -114,8 +125,10 @@ func TestGetsThatMissThePageCacheAskForWhatLiesAround(t *testing.T) {
 		}
 		slow.took = c.took
 		r.residency.misses.Store(missStreak)
-		asked := map[int64]int{}
-		r.prefetch.open(r.footer.dataLength, func(offset, _ int64) { asked[offset]++ })
+		if !c.call {
+			r.prefetch.open(r.footer.dataLength, slow.willNeed) // what a mapping asks for cannot be seen
+			r.prefetch.keep = nil
+		}
 		it := r.NewIterator(c.opts)
 		if c.scan {
 			it.SeekRowExact(model[1].key)

@@ -117,8 +117,38 @@ func TestRunsArePiecesOfTheirOwn(t *testing.T) {
 	}
 }
 
-func TestNoiseDoesNotPack(t *testing.T) {
+// TestAPackedValueIsStoredAsItIs: AddPacked of a packed value writes the record that Add would
+// write.
+func TestAPackedValueIsStoredAsItIs(t *testing.T) {
+	value := bytes.Repeat([]byte("packed once "), 1000)
 	var buffer []byte
+	packed, ok := pack(&buffer, value)
+	if !ok {
+		t.Fatal("a repetition does not pack")
+	}
+	fs := vfs.NewSim(vfs.SimOptions{})
+	var sums []uint64
+	for _, add := range []func(*Writer) (row.Reference, error){
+		func(w *Writer) (row.Reference, error) { return w.Add(value) },
+		func(w *Writer) (row.Reference, error) { return w.AddPacked(packed) },
+	} {
+		f, err := fs.Create("values", vfs.OpenOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := NewWriter(f, WriterOptions{Number: 1, UniqueID: [16]byte{1}, Compress: true})
+		if _, err := add(w); err != nil {
+			t.Fatal(err)
+		}
+		info, err := w.Finish()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sums = append(sums, info.Checksum)
+	}
+	if sums[0] != sums[1] {
+		t.Errorf("files %x", sums)
+	}
 	random := rand.New(rand.NewPCG(1, 2))
 	if _, ok := pack(&buffer, noise(random, 1000)); ok {
 		t.Error("noise packs")
@@ -135,7 +165,7 @@ func TestValuesOfTheTimeBeforePiecesAreStoredAndCopied(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := NewWriter(f, WriterOptions{Number: 1, UniqueID: testID})
+		w := NewWriter(f, WriterOptions{Number: 1, UniqueID: testID, Compress: true})
 		ref, err := add(w)
 		if err != nil {
 			t.Fatal(err)

@@ -43,15 +43,10 @@ func write(t testing.TB, fs vfs.FS, name string, direct, compress bool, values .
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := NewWriter(f, WriterOptions{Number: 7, UniqueID: testID})
+	w := NewWriter(f, WriterOptions{Number: 7, UniqueID: testID, Compress: compress})
 	s := &stored{fs: fs, name: name, values: values}
-	var buffer []byte
 	for _, v := range values {
-		add, form := w.Add, v
-		if packed, ok := pack(&buffer, v); ok && compress {
-			add, form = w.AddPacked, packed
-		}
-		ref, err := add(form)
+		ref, err := w.Add(v)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -19,6 +19,8 @@ type WriterOptions struct {
 	Number uint64
 	// UniqueID identifies the file. It must differ between any two files.
 	UniqueID [16]byte
+	// Compress packs values if that saves an eighth.
+	Compress bool
 }
 
 // Info describes a finished file.
@@ -33,14 +35,15 @@ type Info struct {
 // Writer writes one value file. One goroutine uses it. After an error every call returns that
 // error, and the caller must remove the file.
 type Writer struct {
-	opts      WriterOptions
-	out       *outfile.Writer
-	meant     outfile.Meant // once finished
-	heads     xxhash.Digest
-	directory []byte // of pieces, with their checksums; scratch
-	values    uint64
-	rawBytes  uint64
-	err       error
+	opts       WriterOptions
+	out        *outfile.Writer
+	meant      outfile.Meant // once finished
+	heads      xxhash.Digest
+	compressed []byte // scratch
+	directory  []byte // of pieces, with their checksums; scratch
+	values     uint64
+	rawBytes   uint64
+	err        error
 }
 
 // NewWriter starts a value file in f, which must be empty.
@@ -50,10 +53,15 @@ func NewWriter(f vfs.File, opts WriterOptions) *Writer {
 	return w
 }
 
-// Add stores a value as it is, and returns the reference to it.
+// Add stores a value and returns the reference to it.
 func (w *Writer) Add(value []byte) (row.Reference, error) {
 	if len(value) > row.MaxValueBytes {
 		return row.Reference{}, w.fail(fmt.Errorf("valuefile: value of %d bytes, at most %d", len(value), row.MaxValueBytes))
+	}
+	if w.opts.Compress {
+		if packed, ok := pack(&w.compressed, value); ok {
+			return w.AddPacked(packed)
+		}
 	}
 	return w.add(head{raw: uint32(len(value)), kind: kindRaw}, value, nil)
 }

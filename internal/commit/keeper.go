@@ -53,7 +53,7 @@ func (p *Pipeline) HandOverSoon() {
 
 // handOver hands over all of the log's buffer, again and again.
 func (p *Pipeline) handOver() {
-	p.jobs.Submit(jobs.Kind{Class: executor.Log, Name: "handing over the log"}, func() error {
+	p.jobs.Submit(jobs.Kind{Class: executor.Log, Name: "flushing the log's buffer"}, func() error {
 		_ = p.logged(p.log.Flush()) // the next write finds out
 		return nil
 	})

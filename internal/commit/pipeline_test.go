@@ -30,6 +30,7 @@ type rig struct {
 	*Pipeline
 	t       *testing.T
 	faults  *vfs.Fault
+	clock   *clocktest.Manual
 	exec    *executortest.Manual
 	gate    *pressure.Gate
 	trees   []*partition.Tree
@@ -53,6 +54,7 @@ func newRig(t *testing.T, sync bool) *rig {
 		r.trees = append(r.trees, partition.NewTree(env, 1, &manifest.Partition{ID: 7 + id}))
 	}
 	c := clocktest.NewManual(0)
+	r.clock = c
 	r.gate = pressure.NewGate(gateEnv{r}, c, testBudget)
 	background := jobs.New(r.exec, c, func(string, error) bool { return true })
 	r.Pipeline = New(storeEnv{r}, r.gate, background, Options{
@@ -442,4 +444,26 @@ func TestWritesThatWaitAskAFullDiskOnce(t *testing.T) {
 		_, err := r.write("later", "v")
 		must(t, err)
 	})
+}
+
+// TestTheBufferOfTheLogIsHandedOverInTime: however often a writer hands over full groups, the rest
+// follows within the period.
+func TestTheBufferOfTheLogIsHandedOverInTime(t *testing.T) {
+	r := newRig(t, false)
+	_, err := r.write("a", "v")
+	must(t, err)
+	for range 2 {
+		r.HandOverSoon()
+		r.clock.Advance(handOverPeriod)
+		r.exec.RunAll()
+	}
+	records := 0
+	_, err = wal.Recover(wal.Options{FS: r.faults, Dir: "/log", SegmentSize: testSegment}, 0, func(wal.Record) error {
+		records++
+		return nil
+	})
+	must(t, err)
+	if records != 1 {
+		t.Errorf("the system has %d records, want 1", records)
+	}
 }

@@ -100,15 +100,6 @@ func (j *Jobs) run(kind Kind, job func() error) {
 	}
 }
 
-// Go queues a job that Stop may drop. Every call queues one. After Stop it does nothing.
-func (j *Jobs) Go(class executor.Class, name string, job func()) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if !j.stopped {
-		j.executor.Go(class, name, job)
-	}
-}
-
 // Busy reports whether a job of one of these classes is queued or running, and returns
 // a channel that is closed when some job has ended.
 func (j *Jobs) Busy(classes ...executor.Class) (busy bool, ended <-chan struct{}) {

@@ -100,7 +100,6 @@ func TestNothingBeginsAfterStop(t *testing.T) {
 	}
 	j.Stop()
 	j.Submit(jobs.Kind{Class: executor.Flush, Name: "another"}, failing)
-	j.Go(executor.Cleanup, "remove", fail)
 	j.After(time.Second, fail)
 	if j.Begin() {
 		t.Error("work begins after Stop")

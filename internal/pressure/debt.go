@@ -27,12 +27,9 @@ const (
 // milliseconds, so few writes sleep: if a writer of one row each three microseconds must slow
 // down to two thirds of that rate, it sleeps once in six thousand rows. With sleeps of three
 // milliseconds, 160 of 300,000 rows paid, and were half of the slowest thousandth. Ten
-// milliseconds of writes are a few megabytes, which the memory budget has room for. While one writer
-// pays, the others pause with it: eight that paid one by one were slowed by an eighth of what they
-// owed, and stopped for 0.2 to 0.4 s at each memtable.
+// milliseconds of writes are a few megabytes, which the memory budget has room for.
 type debt struct {
 	owed  atomic.Int64  // nanoseconds
-	until atomic.Int64  // when the pause ends that a writer pays by now, in nanoseconds on the clock; 0: none does
 	rate  atomic.Int64  // of flushes, in bytes per second; 0 until one was measured
 	files atomic.Uint64 // the pressure of files, as the bits of a float64
 }
@@ -68,24 +65,15 @@ func (d *debt) charge(bytes int64, memory float64) {
 	}
 }
 
-// due reports whether a writer may have to pause: take tells for how long.
-func (d *debt) due() bool { return d.owed.Load() >= int64(paySlice) || d.until.Load() != 0 }
-
-// take is how long a writer pauses from now on: 0 if nobody does and the debt is not worth it.
-func (d *debt) take(now time.Duration) time.Duration {
+// take takes what a writer pays now: 0 if the debt is not worth a sleep.
+func (d *debt) take() time.Duration {
 	for {
-		until := d.until.Load()
-		if left := until - int64(now); left > 0 {
-			return time.Duration(left)
-		}
 		owed := d.owed.Load()
-		pay := min(owed, int64(payMost))
-		if pay < int64(paySlice) {
-			d.until.CompareAndSwap(until, 0)
+		if owed < int64(paySlice) {
 			return 0
 		}
-		if d.until.CompareAndSwap(until, int64(now)+pay) {
-			d.owed.Add(-pay)
+		pay := min(owed, int64(payMost))
+		if d.owed.CompareAndSwap(owed, owed-pay) {
 			return time.Duration(pay)
 		}
 	}

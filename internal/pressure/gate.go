@@ -139,10 +139,7 @@ func (g *Gate) stuckError() error {
 
 // pay makes a writer sleep for what writers owe.
 func (g *Gate) pay(ctx context.Context) error {
-	if !g.debt.due() {
-		return nil
-	}
-	owed := g.debt.take(g.clock.Elapsed())
+	owed := g.debt.take()
 	if owed == 0 {
 		return nil
 	}

@@ -197,6 +197,11 @@ func (f *reopened) Map(size int64) (m *vfs.Mapping, err error) {
 // Size implements vfs.File. Table and value files do not change.
 func (f *reopened) Size() (int64, error) { return f.size, nil }
 
+// WillNeed implements vfs.File.
+func (f *reopened) WillNeed(offset, n int64) {
+	_ = f.with(func(file vfs.File) error { file.WillNeed(offset, n); return nil })
+}
+
 // Alignment implements vfs.File.
 func (f *reopened) Alignment() int { return int(f.align) }
 
@@ -209,9 +214,6 @@ func (f *reopened) readOnly(op string) error {
 func (f *reopened) WriteAt([]byte, int64) (int, error) { return 0, f.readOnly("write") }
 func (f *reopened) Write([]byte) (int, error)          { return 0, f.readOnly("write") }
 func (f *reopened) Truncate(int64) error               { return f.readOnly("truncate") }
-func (f *reopened) WillNeed(offset, n int64) {
-	_ = f.with(func(file vfs.File) error { file.WillNeed(offset, n); return nil })
-}
-func (f *reopened) Preallocate(int64) error { return f.readOnly("preallocate") }
-func (f *reopened) Sync() error             { return f.readOnly("sync") }
-func (f *reopened) SyncData() error         { return f.readOnly("sync") }
+func (f *reopened) Preallocate(int64) error            { return f.readOnly("preallocate") }
+func (f *reopened) Sync() error                        { return f.readOnly("sync") }
+func (f *reopened) SyncData() error                    { return f.readOnly("sync") }

@@ -67,8 +67,9 @@ const (
 	// more than this many times the memory. Most of what is read once has then left memory by
 	// the next read.
 	sparingTables = 2
-	// keptShare: the page cache can keep tables of this part of the memory. The rest is for the
-	// process, and for blocks that the kernel keeps because they are read often.
+	// keptShare: gets ask the page cache to keep tables of this part of the memory, however much of it
+	// memtables, caches, value files and other stores take. The rest is for these, and for blocks
+	// that the kernel keeps because they are read often.
 	keptShare = 2
 )
 
@@ -241,8 +242,8 @@ func (f *File) openReader() (*sstable.Reader, error) {
 	name := filepath.Join(reg.dir, manifest.TableName(meta.Number))
 	return f.open(reg, tableKind, name, func(file vfs.File, mapped bool) (*sstable.Reader, error) {
 		return sstable.Open(file, sstable.ReaderOptions{
-			Keep: &reg.keep, FileName: name, FileSize: meta.Size, UniqueID: meta.UniqueID, SeqOffset: meta.SeqOffset, Cache: reg.opts.Cache, Mapped: mapped,
-			VerifyInterval: reg.opts.VerifyInterval, Elapsed: reg.opts.Elapsed, Helpers: reg.opts.Helpers,
+			FileName: name, FileSize: meta.Size, UniqueID: meta.UniqueID, SeqOffset: meta.SeqOffset, Cache: reg.opts.Cache, Mapped: mapped,
+			VerifyInterval: reg.opts.VerifyInterval, Elapsed: reg.opts.Elapsed, Helpers: reg.opts.Helpers, Keep: &reg.keep,
 		})
 	})
 }

@@ -206,7 +206,7 @@ func TestFilesAreMappedWhileTheyFitInMemory(t *testing.T) {
 		o := newOwner(t)
 		o.live[9] = manifest.ValueUsage{ValueFile: &manifest.ValueFile{Number: 9, Size: c.values}}
 		reg := New(host{o.fs, c.memory}, testDir, Options{Access: c.access}, o)
-		reg.Ref(&manifest.FileMeta{Number: 1, Size: c.tables, Values: []manifest.ValueUse{{File: 9}}})
+		file := reg.Ref(&manifest.FileMeta{Number: 1, Size: c.tables, Values: []manifest.ValueUse{{File: 9}}})
 		mapped, how := reg.access(false)
 		mappedValues, howValues := reg.access(true)
 		if mapped != c.mapped || mappedValues != c.mappedValues || how.Sparing != c.sparing || howValues.Sparing ||
@@ -215,6 +215,10 @@ func TestFilesAreMappedWhileTheyFitInMemory(t *testing.T) {
 		}
 		if got, want := (reg.keep.Load()*100+sstable.KeepAll/2)/sstable.KeepAll, cmp.Or(c.percent, 100); got != want && got != want+1 {
 			t.Errorf("%+v: asks for %d percent of the tables", c, got)
+		}
+		file.Unref()
+		if keep := reg.keep.Load(); keep != sstable.KeepAll {
+			t.Errorf("%+v: without tables the share is %d", c, keep)
 		}
 	}
 }

@@ -198,10 +198,10 @@ func compact(ctx context.Context, tree *partition.Tree, start, end []byte) error
 	}
 }
 
-// Settle returns when no memtable waits to be flushed, no compaction is due, and what compactions replaced
-// is deleted, but for what readers hold. An error says why
-// that cannot be reached now. Settle leaves the mutable memtables as they are: see Flush. While
-// other goroutines write it may wait for long.
+// Settle returns when no memtable waits to be flushed, no compaction is due, and the files that
+// compactions replaced are deleted, except for those that readers hold. An error says why that
+// cannot be reached now; a file that could not be deleted is only logged. Settle leaves the mutable
+// memtables as they are: see Flush. While other goroutines write it may wait for long.
 func (u *Upkeep) Settle(ctx context.Context) error {
 	// Trees count as quiet only once all is flushed: a compaction that begins before would have
 	// to be done again.
@@ -218,26 +218,7 @@ func (u *Upkeep) Settle(ctx context.Context) error {
 		}
 		busy := func(tree *partition.Tree) bool { return u.quiet.activity(tree) == partition.Busy }
 		if !slices.ContainsFunc(trees, busy) {
-			return u.cleaned(ctx)
-		}
-	}
-}
-
-// cleaned returns when the files are deleted that wait for it now.
-func (u *Upkeep) cleaned(ctx context.Context) error {
-	done := make(chan struct{})
-	u.Jobs.Go(executor.Cleanup, "settling", func() { close(done) }) // after those of the files
-	for {
-		select {
-		case <-done:
-			return nil
-		default:
-		}
-		if err := u.Pipeline.Writable(); err != nil {
-			return err
-		}
-		if err := u.Jobs.Await(ctx, done); err != nil {
-			return err
+			return u.await(ctx, executor.Cleanup)
 		}
 	}
 }

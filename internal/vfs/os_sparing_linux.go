@@ -71,9 +71,6 @@ func (f *sparingFile) ReadAt(p []byte, off int64) (int, error) {
 	return f.osFile.ReadAt(p, off)
 }
 
-// WillNeed implements File.
-func (f *sparingFile) WillNeed(offset, n int64) { f.through.WillNeed(offset, n) }
-
 // Close closes both.
 func (f *sparingFile) Close() error { return errors.Join(f.osFile.Close(), f.through.Close()) }
 

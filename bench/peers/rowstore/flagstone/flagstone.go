@@ -36,8 +36,8 @@ var verify = rowstore.Tuning{
 		"of scans, and large ones, for ten seconds",
 }
 
-// packed: large values are compressed, as Flagstone's default is. Badger cannot do that, and RocksDB does
-// not by default.
+// packed: large values are compressed, which is Flagstone's default. Badger cannot do that, and RocksDB
+// does not by default.
 var packed = rowstore.Tuning{
 	Name: "packed", About: "large values are compressed; the others leave those of Badger, RocksDB and Flagstone as they are",
 }
