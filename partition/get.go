@@ -33,6 +33,7 @@ type Getter struct {
 
 	found []memtable.Place // the row's places in the memtables that hold it, newest first
 
+	files    []*tablefiles.File // of filesOf
 	memories reused[memtable.Iterator]
 	tables   reused[sstable.Iterator]
 }
@@ -210,6 +211,8 @@ func (g *Getter) Unpin() {
 		clear(g.found)
 		g.found = g.found[:0]
 	}
+	clear(g.files)
+	g.files = g.files[:0]
 	if len(g.sources) > 0 {
 		g.sources, g.known = g.sources[:0], false
 		g.merge.Reset(nil)
@@ -248,19 +251,20 @@ func (g *Getter) collect(key []byte, hash, seq uint64) error {
 	}
 	s := g.state
 	lost := 0
-	for n, files := range s.version.runs {
-		if i := fileOf(files, key); i < len(files) {
-			found := len(g.sources)
-			if done, err := g.collectFile(files[i], key, hash, seq); done || err != nil {
-				g.tree.lose(hash, lost)
-				return err
-			}
-			// A compaction with the runs below would have saved this lookup.
-			if n < s.version.recent && n+1 < len(s.version.runs) {
-				lost += lostToFilter
-				if len(g.sources) > found {
-					lost += lostToRow
-				}
+	for n, f := range g.filesOf(s.version.runs, key, hash) {
+		if f == nil {
+			continue
+		}
+		found := len(g.sources)
+		if done, err := g.collectFile(f, key, hash, seq); done || err != nil {
+			g.tree.lose(hash, lost)
+			return err
+		}
+		// A compaction with the runs below would have saved this lookup.
+		if n < s.version.recent && n+1 < len(s.version.runs) {
+			lost += lostToFilter
+			if len(g.sources) > found {
+				lost += lostToRow
 			}
 		}
 	}
@@ -268,12 +272,25 @@ func (g *Getter) collect(key []byte, hash, seq uint64) error {
 	return nil
 }
 
-// collectFile adds the row from a table file that ends at or above the key, if the file holds it.
+// filesOf returns the file of each run that has the key in its range, nil if a run has none. It
+// prefetches the filters of all of them together: each is likely to miss the processor's caches.
+func (g *Getter) filesOf(runs [][]*tablefiles.File, key []byte, hash uint64) []*tablefiles.File {
+	for _, files := range runs {
+		var f *tablefiles.File
+		if i := fileOf(files, key); i < len(files) && bytes.Compare(files[i].Meta.Smallest, key) <= 0 {
+			f = files[i]
+			if r := f.Opened(); r != nil && len(runs) > 1 {
+				r.Expect(hash)
+			}
+		}
+		g.files = append(g.files, f)
+	}
+	return g.files
+}
+
+// collectFile adds the row from a table file that has the key in its range, if the file holds it.
 // done says that older runs do not matter.
 func (g *Getter) collectFile(f *tablefiles.File, key []byte, hash, seq uint64) (done bool, err error) {
-	if bytes.Compare(key, f.Meta.Smallest) < 0 {
-		return false, nil
-	}
 	r, err := f.Reader()
 	if err != nil || !r.MayContain(hash) {
 		return false, err

@@ -37,9 +37,12 @@ import (
 	"encoding/binary"
 	"math"
 	"math/bits"
+	"unsafe"
 
 	"github.com/bits-and-blooms/bloom/v3"
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/flagstone-db/flagstone/internal/prefetch"
 )
 
 const (
@@ -86,6 +89,14 @@ func (f *filter) mayContain(h uint64) bool {
 		x <<= 9
 	}
 	return missing&1 == 0
+}
+
+// expect prefetches what mayContain looks at.
+func (f *filter) expect(h uint64) {
+	if f.lines > 0 {
+		at := unsafe.Pointer(unsafe.SliceData(f.words))
+		prefetch.Range(uintptr(at)+uintptr(hashLine(h, f.lines))*lineBytes, 1)
+	}
 }
 
 // filterParameters returns the numbers of lines and probes for n keys.

@@ -168,6 +168,9 @@ func (r *Reader) Properties() *Properties { return &r.props }
 // False is certain. Without a filter it is always true.
 func (r *Reader) MayContain(hash uint64) bool { return r.filter.mayContain(hash) }
 
+// Expect prefetches what MayContain looks at.
+func (r *Reader) Expect(hash uint64) { r.filter.expect(hash) }
+
 // Mapped reports whether the file is mapped.
 func (r *Reader) Mapped() bool { return r.mapping != nil }
 

@@ -227,6 +227,9 @@ func (f *File) MarkObsolete(s *manifest.State) {
 	}
 }
 
+// Opened returns the reader of the file if it was opened before, else nil. See Reader.
+func (f *File) Opened() *sstable.Reader { return f.reader.Load() }
+
 // Reader returns the reader of the file, which it opens on the first call. The reader is valid
 // while the caller holds a reference. Errors name the file.
 func (f *File) Reader() (*sstable.Reader, error) {
