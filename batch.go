@@ -111,7 +111,11 @@ func (b *Batch) applyTo(ctx context.Context, s *Store) error {
 		return err
 	}
 	for {
-		if err := b.applyOnce(ctx, s); !errors.Is(err, table.ErrAltered) {
+		err := b.applyOnce(ctx, s)
+		if err == nil {
+			b.write.Out.Pause(ctx)
+		}
+		if !errors.Is(err, table.ErrAltered) {
 			return s.describe(err)
 		}
 	}

@@ -181,5 +181,6 @@ func (tx *Transaction) CommitAsync(ctx context.Context) (*Commit, error) {
 	if err != nil {
 		return nil, s.describe(err)
 	}
+	c.Pause(ctx)
 	return &Commit{s, c}, nil
 }

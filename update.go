@@ -200,6 +200,7 @@ func (u *update) run(ctx context.Context, t *Table, begin, fn func() error) erro
 	for {
 		err := u.once(ctx, t, begin, fn)
 		if err == nil {
+			u.write.Out.Pause(ctx)
 			return nil
 		}
 		if err = u.again(t, err); err != nil {

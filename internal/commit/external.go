@@ -172,9 +172,10 @@ func (p *Pipeline) Enter(ctx context.Context, to manifest.LogPoint, foreign bool
 	t := p.queue.push(0, to.Seq)
 	p.order.Unlock()
 	spare, waiting := w.apply()
-	p.gate.Applied(size, spare, waiting)
+	pause := p.gate.Applied(size, spare, waiting)
 	p.queue.applied(t, p.publishable)
 	p.shown(to, foreign)
+	p.gate.Pause(ctx, pause)
 	return nil
 }
 

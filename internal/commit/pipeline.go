@@ -169,7 +169,7 @@ func (p *Pipeline) Write(ctx context.Context, w *Write, micros int64) error {
 		return err
 	}
 	spare, waiting := w.apply()
-	p.gate.Applied(size, spare, waiting)
+	w.commit.pause = p.gate.Applied(size, spare, waiting)
 	// A later commit may already have made this one durable, and wait for it to be applied.
 	p.queue.applied(t, p.publishable)
 	return nil

@@ -3,6 +3,7 @@ package commit
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/row"
@@ -68,6 +69,9 @@ func (w *Write) Refused(c Commit) { w.commit = c }
 
 // Commit returns the commit of a write that was ordered or refused. The write may be used again.
 func (w *Write) Commit() Commit { return w.commit }
+
+// Pause is Commit.Pause.
+func (w *Write) Pause(ctx context.Context) { w.commit.Pause(ctx) }
 
 // encode puts the mutations into the log's form and returns the memory that they may take.
 func (w *Write) encode() (size int64, err error) {
@@ -145,7 +149,16 @@ type Commit struct {
 	// writes nothing, of what it depends on.
 	lsn     wal.LSN
 	seq     uint64
-	refusal error // of Pipeline.Refuse
+	refusal error         // of Pipeline.Refuse
+	pause   time.Duration // that the writer owes
+}
+
+// Pause holds the writer back for what the write owes: see pressure.Gate.Pause. A writer calls it once
+// for each write, without latches.
+func (c *Commit) Pause(ctx context.Context) {
+	if c.pause > 0 {
+		c.pipeline.gate.Pause(ctx, c.pause)
+	}
 }
 
 // Wait returns when the write is durable (with Options.Sync) and visible to every later read, or

@@ -8,13 +8,12 @@ import (
 )
 
 const (
-	// paySlice is the least debt for which a writer pays, and payMost the most it pays at once.
+	// paySlice is the least debt for which a writer pauses. The pressure is looked at again after
+	// each payMost of a pause, so a pause does not outlast the pressure.
 	paySlice = 10 * time.Millisecond
 	payMost  = 15 * time.Millisecond
-	// owedMost is about half of the largest possible debt. Large writes owe more than payMost
-	// each time; without a bound, writers would go on paying after the pressure is gone, for a
-	// quarter of an hour after 10 GB.
-	owedMost = time.Second
+	// longestPause bounds the pause of a large write at the highest pressure.
+	longestPause = time.Second
 	// firstRate is the flush rate in bytes per second until a flush was measured.
 	firstRate = 200 << 20
 	// steepest bounds p/(1-p).
@@ -23,15 +22,21 @@ const (
 
 // debt is the time that writers owe. Each write at pressure p owes n/rate * p/(1-p), where n is
 // its size and rate is that of the latest flushes. So writers that are faster than the flushes
-// slow down to the same speed long before they would be stopped. They pay in sleeps of about ten
-// milliseconds, so few writes sleep: if a writer of one row each three microseconds must slow
-// down to two thirds of that rate, it sleeps once in six thousand rows. With sleeps of three
-// milliseconds, 160 of 300,000 rows paid, and were half of the slowest thousandth. Ten
-// milliseconds of writes are a few megabytes, which the memory budget has room for.
+// slow down to the same speed long before they would be stopped. Writers that pause do so side by
+// side, so each owes that time once for every writer that pauses beside it, and once for itself:
+// otherwise eight writers would be slowed by an eighth.
+//
+// A write that owes ten milliseconds or more pauses its own writer. Less is gathered until it is
+// as much, and then paid by the writer that has added to it last, so few writes pause: if a writer
+// of one row each three microseconds must slow down to two thirds of that rate, it pauses once in
+// six thousand rows. With pauses of three milliseconds, 160 of 300,000 rows paid, and were half of
+// the slowest thousandth. Ten milliseconds of writes are a few megabytes, which the memory budget
+// has room for.
 type debt struct {
-	owed  atomic.Int64  // nanoseconds
-	rate  atomic.Int64  // of flushes, in bytes per second; 0 until one was measured
-	files atomic.Uint64 // the pressure of files, as the bits of a float64
+	owed    atomic.Int64  // by small writes together, in nanoseconds; below paySlice
+	pausing atomic.Int64  // writers that pause now
+	rate    atomic.Int64  // of flushes, in bytes per second; 0 until one was measured
+	files   atomic.Uint64 // the pressure of files, as the bits of a float64
 }
 
 // flushed notes how long a flush took.
@@ -49,32 +54,24 @@ func (d *debt) flushed(bytes int64, took time.Duration) {
 // ofFiles is the pressure of files.
 func (d *debt) ofFiles() float64 { return math.Float64frombits(d.files.Load()) }
 
-// charge adds the debt of a write at the pressure of memory or of files, whichever is more.
-func (d *debt) charge(bytes int64, memory float64) {
-	p := max(memory, d.ofFiles())
+// charge returns how long the writer of so many bytes pauses, at a pressure of memory or of files,
+// whichever is more.
+func (d *debt) charge(bytes int64, p float64) time.Duration {
 	if p <= 0 {
-		return
+		return 0
 	}
 	factor := float64(steepest)
 	if p < 1 {
 		factor = min(p/(1-p), steepest)
 	}
 	rate := cmp.Or(d.rate.Load(), firstRate)
-	if d.owed.Load() < int64(owedMost) {
-		d.owed.Add(int64(min(float64(bytes)/float64(rate)*factor*1e9, float64(owedMost))))
-	}
-}
-
-// take takes what a writer pays now: 0 if the debt is not worth a sleep.
-func (d *debt) take() time.Duration {
-	for {
-		owed := d.owed.Load()
-		if owed < int64(paySlice) {
+	owes := float64(bytes) / float64(rate) * factor * float64(1+d.pausing.Load()) * 1e9
+	pause := int64(min(owes, float64(longestPause)))
+	if pause < int64(paySlice) {
+		if d.owed.Add(pause) < int64(paySlice) {
 			return 0
 		}
-		pay := min(owed, int64(payMost))
-		if d.owed.CompareAndSwap(owed, owed-pay) {
-			return time.Duration(pay)
-		}
+		pause = d.owed.Swap(0)
 	}
+	return time.Duration(pause)
 }

@@ -2,8 +2,8 @@
 // level 0 shallow. It slows writers in proportion to the work left undone, long before it would
 // have to stop them.
 //
-// A writer passes the gate before it takes its latches (Pass), and reserves memory after it has
-// them (Reserve). The pressure is 0 while the store keeps up, and 1 where writers stop, because
+// A writer passes the gate before it takes its latches (Pass), reserves memory after it has them
+// (Reserve), and pauses once its write is in place and its latches are free (Pause). The pressure is 0 while the store keeps up, and 1 where writers stop, because
 // memtables fill their budget or too many files overlap in level 0, or nearly stop, because
 // compactions have too many bytes yet to merge.
 package pressure
@@ -77,13 +77,10 @@ func NewGate(env Env, c clock.Clock, budget int64) *Gate {
 	return g
 }
 
-// Pass holds a writer back for the time that writers owe, and while memtables are over their
-// budget or a level 0 is too deep. Errors are those of the context and of Env.Writable, and the
-// failures of the log, of flushes and of compactions.
+// Pass holds a writer back while memtables are over their budget or a level 0 is too deep. Errors
+// are those of the context and of Env.Writable, and the failures of the log, of flushes and of
+// compactions.
 func (g *Gate) Pass(ctx context.Context) error {
-	if err := g.pay(ctx); err != nil {
-		return err
-	}
 	for {
 		if err := g.env.Writable(); err != nil {
 			return err
@@ -137,19 +134,23 @@ func (g *Gate) stuckError() error {
 	return fmt.Errorf("memtables are full and cannot be flushed: %w", g.stuck)
 }
 
-// pay makes a writer sleep for what writers owe.
-func (g *Gate) pay(ctx context.Context) error {
-	owed := g.debt.take()
-	if owed == 0 {
-		return nil
+// Pause holds a writer back for the time that Applied has returned, while there is pressure. The end
+// of ctx ends it, and is not an error: the write is in place.
+func (g *Gate) Pause(ctx context.Context, owed time.Duration) {
+	if owed <= 0 {
+		return
 	}
-	paid := make(chan struct{})
-	stop := g.clock.AfterFunc(owed, func() { close(paid) })
-	defer stop()
-	if err := g.await(ctx, paid); !errors.Is(err, executor.ErrIdle) {
-		return err
+	g.debt.pausing.Add(1)
+	defer g.debt.pausing.Add(-1)
+	for ; owed > 0 && g.Pressure() > 0; owed -= payMost {
+		over := make(chan struct{})
+		stop := g.clock.AfterFunc(min(owed, payMost), func() { close(over) })
+		err := g.await(ctx, over)
+		stop()
+		if err != nil {
+			return
+		}
 	}
-	return nil
 }
 
 // await is Env.Await, and counts the time.
@@ -192,10 +193,11 @@ func (g *Gate) Reserve(ctx context.Context, bytes int64) error {
 }
 
 // Applied ends a write that reserved so many bytes, and gives back the unused ones; waiting of
-// these were in memtables that wait to be flushed by now.
-func (g *Gate) Applied(reserved, unused, waiting int64) {
+// these were in memtables that wait to be flushed by now. It returns for how long the writer is to
+// pause (Pause).
+func (g *Gate) Applied(reserved, unused, waiting int64) time.Duration {
 	g.Free(unused, waiting)
-	g.debt.charge(reserved-unused, g.pressure())
+	return g.debt.charge(reserved-unused, max(g.pressure(), g.debt.ofFiles()))
 }
 
 // Add takes memory without waiting, for log records at recovery.

@@ -162,21 +162,39 @@ func TestTheBudgetHolds(t *testing.T) {
 	}
 }
 
-// TestWritersDoNotPayLongAfterThePressureIsGone lets large writes owe more than they pay
-// at once.
-func TestWritersDoNotPayLongAfterThePressureIsGone(t *testing.T) {
-	var d debt
-	for range 10_000 {
-		d.charge(1<<20, 0.95)
-		d.take()
+// TestAPauseEndsWithThePressure lets a large write owe a second, and ends its pause.
+func TestAPauseEndsWithThePressure(t *testing.T) {
+	owing := func() (*Gate, *store, *clocktest.Manual, time.Duration) {
+		g, s, c := newGate(1 << 30)
+		g.Flushed(100<<20, time.Second)
+		note(g, "tree", stopDepth-1, 0)
+		owed := g.Applied(100<<20, 0, 0)
+		if owed != longestPause {
+			t.Fatalf("a write of 100 MiB owes %v, want %v", owed, longestPause)
+		}
+		return g, s, c, owed
 	}
-	var left time.Duration
-	for pay := d.take(); pay > 0; pay = d.take() {
-		left += pay
+	sleep := func(c *clocktest.Manual) func() { return func() { c.Advance(payMost) } }
+
+	g, s, c, owed := owing()
+	for range 100 {
+		s.await(sleep(c))
 	}
-	if left > 2*owedMost {
-		t.Errorf("writers still pay for %v", left)
+	g.Pause(t.Context(), owed)
+	if took, want := g.Stalled(), (owed + payMost - 1).Truncate(payMost); took != want || g.debt.pausing.Load() != 0 {
+		t.Errorf("paused for %v, want %v; %d still pause", took, want, g.debt.pausing.Load())
 	}
+	g, s, c, owed = owing()
+	s.await(sleep(c), func() { c.Advance(payMost); note(g, "tree", 0, 0) })
+	g.Pause(t.Context(), owed)
+	if took := g.Stalled(); took != 2*payMost || len(s.queued) != 0 {
+		t.Errorf("paused for %v, want until the pressure had gone: %v", took, 2*payMost)
+	}
+	g, s, _, owed = owing()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	s.await(func() { t.Error("paused beyond the context") })
+	g.Pause(ended, owed)
 }
 
 func TestWritersPayInProportionToWhatIsLeftUndone(t *testing.T) {
@@ -184,8 +202,8 @@ func TestWritersPayInProportionToWhatIsLeftUndone(t *testing.T) {
 		g, _, _ := newGate(1 << 30)
 		g.Flushed(100<<20, time.Second)
 		note(g, "tree", depth, debt)
-		g.Applied(1<<20, 0, 0) // 10 ms at the rate of flushes
-		return time.Duration(g.debt.owed.Load()).Round(10 * time.Microsecond)
+		pause := g.Applied(1<<20, 0, 0) // 10 ms at the rate of flushes
+		return (pause + time.Duration(g.debt.owed.Load())).Round(10 * time.Microsecond)
 	}
 	half := (SlowdownDepth + stopDepth) / 2
 	for _, c := range []struct {
