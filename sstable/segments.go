@@ -9,15 +9,13 @@ package sstable
 
 import "encoding/binary"
 
-// segmentSizes are the sizes that the writer tries, in bytes before compression.
-var segmentSizes = [...]int{1 << 10, 2 << 10, 4 << 10}
+// segmentSizes are the sizes that the writer tries, in bytes before compression. Segments of a size
+// may enlarge a block by one part in share, compared with no cuts. Halves may enlarge it most: a get
+// decompresses half as much.
+var segmentSizes = [...]struct{ size, share int }{{1 << 10, 16}, {2 << 10, 16}, {4 << 10, 5}}
 
-const (
-	// cutEvery: one of so many blocks is cut in several ways, to choose the size for all.
-	cutEvery = 32
-	// cutShare: segments may enlarge a block by one part in so many, compared with no cuts.
-	cutShare = 16
-)
+// cutEvery: one of so many blocks is cut in several ways, to choose the size for all.
+const cutEvery = 32
 
 // cutter decides how to cut the next blocks.
 type cutter struct {
@@ -31,7 +29,7 @@ func newCutter(c Compression) cutter {
 	if c == CompressZstd {
 		return cutter{size: maxRawBlock}
 	}
-	return cutter{size: segmentSizes[0]}
+	return cutter{size: segmentSizes[0].size}
 }
 
 // appendSegments begins a stored block with the segments of the first n rows, and sets parts
@@ -50,11 +48,11 @@ func (w *Writer) tryCuts(n int) {
 	c := &w.cutter
 	c.blocks, c.size = cutEvery-1, maxRawBlock
 	w.cutSegments(n, c.size)
-	limit := len(w.stored) + len(w.stored)/cutShare
-	for _, size := range segmentSizes {
-		w.cutSegments(n, size)
-		if len(w.stored) <= limit {
-			c.size = size
+	uncut := len(w.stored)
+	for _, cut := range segmentSizes {
+		w.cutSegments(n, cut.size)
+		if len(w.stored) <= uncut+uncut/cut.share {
+			c.size = cut.size
 			break
 		}
 	}

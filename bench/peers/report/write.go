@@ -47,7 +47,7 @@ func (r *results) write(w io.Writer, charts []chart) {
 	fmt.Fprintf(w, "# Flagstone beside its peers\n\n")
 	fmt.Fprintf(w, "%s, revision %s. %s.\n\n", r.header.Started, r.header.Revision, r.header.Machine)
 	fmt.Fprintf(w, "%d rounds, medians over them; ratios are medians of the ratios within a round. %d rows of ten columns of 100 "+
-		"bytes (%s), %d keys; memtable %d MiB, cache %d MiB, 10 filter bits per key, 8 KiB blocks, S2 or Snappy, log on. Reads are timed "+
+		"bytes (%s), %d keys; memtable %d MiB, cache %d MiB, 10 filter bits per key, 4 KiB blocks, S2 or Snappy, log on. Reads are timed "+
 		"for %g s after a warm-up; a phase of writing is stopped after %g s (~). %s\n\n",
 		r.rounds, s.Rows, valuesOf(s), s.Keys, s.Memtable>>20, s.Cache>>20, s.ReadSeconds, s.LimitSeconds, debtOf(s))
 

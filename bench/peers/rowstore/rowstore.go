@@ -66,7 +66,7 @@ type Config struct {
 func Defaults(dir string, encoding Encoding) Config {
 	return Config{
 		Dir: dir, Encoding: encoding,
-		Memtable: 64 << 20, Cache: 256 << 20, Workers: 2, FilterBits: 10, BlockSize: 8 << 10,
+		Memtable: 64 << 20, Cache: 256 << 20, Workers: 2, FilterBits: 10, BlockSize: 4 << 10,
 		MaxVersions: 1, KeyBytes: 16,
 	}
 }

@@ -388,10 +388,10 @@ func (e *env) reads(name, unit string, n int, op operation) error {
 
 // warmUp reads for a third of the time of measuring, and until the block cache
 // can be full: to fill it costs first touches of its memory and of the mapped
-// files, which is not what the workload is to show. A block is 8 KiB; two caches
+// files, which is not what the workload is to show. A block is 4 KiB; two caches
 // of single reads, or one of the rows of ranges and scans, are enough.
 func (e *env) warmUp(n int, op operation) error {
-	const block, mostSeconds = 8 << 10, 5
+	const block, mostSeconds = 4 << 10, 5
 	calls, units := uint64(2*e.Cache/block), e.Cache/(columnCount*valueSize)
 	start := time.Now()
 	for {
