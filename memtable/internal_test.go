@@ -3,6 +3,7 @@ package memtable
 // White-box tests: how much work a search does, and how the arena hands out memory.
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/flagstone-db/flagstone/internal/offheap"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -282,6 +284,35 @@ func TestARegionOfLargeAllocationsBeginsToShareSlabs(t *testing.T) {
 	}
 	if used := r.used(); used > 10_000*1000*5/4 {
 		t.Errorf("10 MB in pieces of 10 KB used %d bytes", used)
+	}
+}
+
+func TestLargeValuesShareBlocks(t *testing.T) {
+	pool := offheap.New(offheap.Options{})
+	a := arena{pool: pool}
+	r := region{firstSize: minSlabSize}
+	const pieces, size = 40, 1<<20 + 400
+	var links [pieces]link
+	for i := range links {
+		l, p := a.alloc(&r, size)
+		links[i] = l
+		copy(unsafe.Slice((*byte)(p), size), bytes.Repeat([]byte{byte(i)}, size))
+	}
+	for i, l := range links {
+		if b := unsafe.Slice((*byte)(a.at(l)), size); b[0] != byte(i) || b[size-1] != byte(i) {
+			t.Errorf("allocation %d was overwritten: %d to %d", i, b[0], b[size-1])
+		}
+	}
+	const perBlock = blockSize / size
+	if got, most := pool.Stats().Allocations, int64(2+pieces/perBlock+1); got > most {
+		t.Errorf("%d pieces took %d allocations, want at most %d", pieces, got, most)
+	}
+	if used := r.used(); used != pieces*size {
+		t.Errorf("%d bytes used, %d counted", pieces*size, used)
+	}
+	a.free()
+	if err := pool.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

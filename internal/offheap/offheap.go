@@ -8,7 +8,8 @@
 //	                 └─► slots of one size class, or one large allocation
 //
 // Chunks are reused before they are unmapped, since the first touch of a page costs more than
-// filling it. Allocations larger than a chunk are mapped on their own.
+// filling it. Allocations larger than a chunk are mapped on their own, and reused if they are whole
+// chunks.
 //
 // Memory of a Pool must hold no Go pointers, since the collector does not see them.
 package offheap
@@ -16,6 +17,7 @@ package offheap
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -23,7 +25,7 @@ import (
 
 // Options configure a pool.
 type Options struct {
-	// Idle is how many bytes of free chunks are kept for reuse. Default 64 MiB; negative means
+	// Idle is how many free bytes in whole chunks are kept for reuse. Default 64 MiB; negative means
 	// none.
 	Idle int64
 	// Source, if not nil, has the memory of each allocation. Package offheaptest has one that
@@ -55,7 +57,8 @@ type Pool struct {
 
 	mu      sync.Mutex
 	chunks  map[uintptr]*chunk // by address / chunkSize
-	large   map[uintptr][]byte // mapped for one Alloc each, by address
+	large   map[uintptr]large  // mapped for one Alloc each, by address
+	kept    []large            // free ones of whole chunks, the oldest first
 	free    [orders]spanList   // free spans by order
 	partial [classes]spanList  // spans of a class with free slots
 	mapped  int64
@@ -78,7 +81,7 @@ func New(opts Options) *Pool {
 	return &Pool{
 		source: cmp.Or[Source](opts.Source, system{}), alone: opts.Source != nil,
 		idle:   cmp.Or(opts.Idle, defaultIdle),
-		chunks: map[uintptr]*chunk{}, large: map[uintptr][]byte{},
+		chunks: map[uintptr]*chunk{}, large: map[uintptr]large{},
 	}
 }
 
@@ -133,11 +136,15 @@ func (p *Pool) Free(b []byte) {
 	at := address(b)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if m, ok := p.large[at]; ok {
+	if l, ok := p.large[at]; ok {
 		delete(p.large, at)
-		p.mapped -= int64(len(m))
-		p.inUse -= int64(len(m))
-		p.source.Unmap(m)
+		p.inUse -= l.size()
+		p.kept = append(p.kept, l)
+		if l.size()%chunkSize == 0 && !p.alone {
+			p.trim(max(p.idle, 0))
+		} else {
+			p.unmapKept(len(p.kept) - 1)
+		}
 	} else if c := p.chunks[at/chunkSize]; c != nil {
 		p.freeIn(c, at)
 	} else {
@@ -170,13 +177,39 @@ func (p *Pool) Close() error {
 	return nil
 }
 
-// allocLarge maps size bytes on their own, for an allocation of n bytes.
+// large is memory for an allocation that shares its mapping with no other.
+type large struct {
+	memory []byte
+	mapped []byte // to be unmapped
+}
+
+func (l *large) size() int64 { return int64(cap(l.memory)) }
+
+// allocLarge returns size bytes of their own, for an allocation of n bytes.
 func (p *Pool) allocLarge(n, size int) []byte {
-	m := p.source.Map(size)
-	p.large[address(m)] = m
-	p.mapped += int64(size)
+	var l large
+	if i := slices.IndexFunc(p.kept, func(l large) bool { return cap(l.memory) == size }); i >= 0 {
+		l = p.kept[i]
+		p.kept = slices.Delete(p.kept, i, i+1)
+	} else {
+		if size >= chunkSize && !p.alone {
+			l.memory, l.mapped = p.mapHuge(size)
+		} else {
+			l.memory = p.source.Map(size)
+			l.mapped = l.memory
+		}
+		p.mapped += int64(size)
+	}
+	p.large[address(l.memory)] = l
 	p.inUse += int64(size)
-	return m[:n:size]
+	return l.memory[:n:size]
+}
+
+// unmapKept unmaps a free large allocation.
+func (p *Pool) unmapKept(i int) {
+	p.mapped -= p.kept[i].size()
+	p.source.Unmap(p.kept[i].mapped)
+	p.kept = slices.Delete(p.kept, i, i+1)
 }
 
 func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }

@@ -137,6 +137,35 @@ func TestMemoryIsReusedBeforeItIsMapped(t *testing.T) {
 	}
 }
 
+// TestLargeMemoryOfWholeChunksIsReused frees more than the pool keeps; the rest serves the same size again.
+func TestLargeMemoryOfWholeChunksIsReused(t *testing.T) {
+	const size = 4 << 20
+	p := offheap.New(offheap.Options{Idle: 2 * size})
+	var all [][]byte
+	for range 3 {
+		all = append(all, p.Alloc(size))
+	}
+	odd, small := p.Alloc(size+1), p.Alloc(2<<20)
+	for _, b := range append(all, odd) {
+		p.Free(b)
+	}
+	if s := p.Stats(); s.InUse != 2<<20 || s.Mapped != 2*size+2<<20 {
+		t.Errorf("after Free: %+v", s)
+	}
+	again := p.Alloc(size)
+	if s := p.Stats(); s.Mapped != 2*size+2<<20 || &again[0] != &all[1][0] && &again[0] != &all[2][0] {
+		t.Errorf("allocated again: %+v", s)
+	}
+	p.Free(small)
+	p.Free(again)
+	if s := p.Stats(); s.InUse != 0 || s.Mapped > 2*size {
+		t.Errorf("all freed: %+v", s)
+	}
+	if err := p.Close(); err != nil || p.Stats().Mapped != 0 {
+		t.Errorf("closed: %v, %+v", err, p.Stats())
+	}
+}
+
 // TestWhatGrowsByDoublingTakesLittleMore allocates each size once, as a small memtable does.
 func TestWhatGrowsByDoublingTakesLittleMore(t *testing.T) {
 	p := offheap.New(offheap.Options{})

@@ -128,17 +128,23 @@ func (p *Pool) allocSpan(order, class int) *span {
 
 // newChunk maps a chunk and returns it as one span.
 func (p *Pool) newChunk() *span {
-	// Twice the size holds an aligned chunk. That takes more address space but no more memory.
-	mapped := p.source.Map(2 * chunkSize)
-	skip := int(-address(mapped) & (chunkSize - 1))
-	memory := mapped[skip : skip+chunkSize : skip+chunkSize]
-	adviseHuge(memory)
+	memory, mapped := p.mapHuge(chunkSize)
 	c := &chunk{memory: memory, mapped: mapped}
 	p.chunks[address(memory)/chunkSize] = c
 	p.mapped += chunkSize
 	s := &span{chunk: c, order: orders - 1, class: freeSpan}
 	c.spans[0] = s
 	return s
+}
+
+// mapHuge maps size bytes aligned to a chunk, of huge pages as far as they fill some. mapped is to be
+// unmapped: it has a chunk more, which takes address space but no memory.
+func (p *Pool) mapHuge(size int) (memory, mapped []byte) {
+	mapped = p.source.Map(size + chunkSize)
+	skip := int(-address(mapped) & (chunkSize - 1))
+	memory = mapped[skip : skip+size : skip+size]
+	adviseHuge(memory)
+	return memory, mapped
 }
 
 // freeSpan makes a span free and joins it with its buddies.
@@ -161,8 +167,15 @@ func (p *Pool) freeSpan(s *span) {
 	p.trim(max(p.idle, 0))
 }
 
-// trim unmaps free chunks until at most keep bytes of them are left.
+// trim unmaps free chunks, large allocations first, until at most keep bytes of them are left.
 func (p *Pool) trim(keep int64) {
+	idle := int64(len(p.free[orders-1])) * chunkSize
+	for i := range p.kept {
+		idle += p.kept[i].size()
+	}
+	for ; len(p.kept) > 0 && idle > keep; p.unmapKept(0) {
+		idle -= p.kept[0].size()
+	}
 	for l := &p.free[orders-1]; int64(len(*l))*chunkSize > keep; {
 		s := l.newest()
 		l.remove(s)
