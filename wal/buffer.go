@@ -60,7 +60,11 @@ func (w *Writer) reserve(n int) {
 	if len(w.buf)+n <= cap(w.buf) {
 		return
 	}
-	larger := w.newBuffer(max(2*cap(w.buf), int(nextBlock(int64(len(w.buf)+n)))))
+	size := 2 * cap(w.buf)
+	for size < len(w.buf)+n {
+		size *= 2 // such memory is used again, and comes in huge pages
+	}
+	larger := w.newBuffer(size)
 	larger = append(larger, w.buf...)
 	w.freeBuffer(w.buf)
 	w.buf = larger
