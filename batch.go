@@ -76,7 +76,7 @@ func (b *Batch) Len() int { return len(b.rows) }
 // that Row returned must not be used any more.
 func (b *Batch) Reset() {
 	for i, r := range b.rows {
-		if r.of.Large() {
+		if r.of.Larger(1 << 20) {
 			b.rows[i] = nil
 		}
 		r.of.Release()

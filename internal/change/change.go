@@ -230,9 +230,8 @@ func (c *Change) keepStamp() {
 	}
 }
 
-// Large reports whether the change has more memory than should be kept for the next one.
-func (c *Change) Large() bool {
-	const keep = 1 << 20
+// Larger reports whether the change has more than keep bytes of memory.
+func (c *Change) Larger(keep int) bool {
 	return c.row.Cap() > keep || c.copy != nil && c.copy.Cap() > keep
 }
 
