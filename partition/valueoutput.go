@@ -107,7 +107,7 @@ func (o *output) startValues() error {
 		return err
 	}
 	v.writer = valuefile.NewWriter(v.file.File, valuefile.WriterOptions{
-		Number: v.file.number, UniqueID: o.env.Random(), Compress: o.env.PackValues,
+		Number: v.file.number, UniqueID: o.env.Random(), Compress: o.env.PackValues, ReadBack: o.env.ReadBack,
 	})
 	return nil
 }

@@ -21,6 +21,8 @@ type WriterOptions struct {
 	UniqueID [16]byte
 	// Compress packs values if that saves an eighth.
 	Compress bool
+	// ReadBack makes the checksums that Meant needs.
+	ReadBack bool
 }
 
 // Info describes a finished file.
@@ -49,6 +51,9 @@ type Writer struct {
 // NewWriter starts a value file in f, which must be empty.
 func NewWriter(f vfs.File, opts WriterOptions) *Writer {
 	w := &Writer{opts: opts, out: outfile.New(f)}
+	if !opts.ReadBack {
+		w.out.OmitSums()
+	}
 	w.heads.Reset()
 	return w
 }
@@ -143,5 +148,6 @@ func (w *Writer) Finish() (Info, error) {
 	return f.info(), nil
 }
 
-// Meant returns the expected content of the file, to read it back. REQUIRES: Finish succeeded.
+// Meant returns the expected content of the file, to read it back. REQUIRES: WriterOptions.ReadBack was set,
+// and Finish succeeded.
 func (w *Writer) Meant() outfile.Meant { return w.meant }
