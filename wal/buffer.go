@@ -60,7 +60,7 @@ func (w *Writer) reserve(n int) {
 	if len(w.buf)+n <= cap(w.buf) {
 		return
 	}
-	size := 2 * cap(w.buf)
+	size := max(2*cap(w.buf), minBuffer)
 	for size < len(w.buf)+n {
 		size *= 2 // such memory is used again, and comes in huge pages
 	}
