@@ -1,6 +1,7 @@
 package memtable
 
 import (
+	"bytes"
 	"cmp"
 	"hash/maphash"
 	"math"
@@ -53,7 +54,7 @@ type Memtable struct {
 	head    link // of the row list: a node with a full tower and no key
 	height  atomic.Uint32
 	last    atomic.Uint32 // the row inserted last; inUse while a writer has it, ordered and recent
-	ordered bool          // that row came right behind the one inserted before it
+	ordered atomic.Bool   // that row came right behind the one inserted before it; stored by the writer that has last
 	seed    uint64
 	rows    atomic.Int64
 	hash    rowHash
@@ -118,10 +119,24 @@ func (m *Memtable) Apply(seq uint64, c *row.Change) (used int64) {
 	}
 	m.expectDescent()
 	hash := m.hash.of(c.Key)
-	if _, n := m.findRow(hash, c.Key); n != nil {
+	if m.comesNext(c.Key) {
+		m.hash.expect(hash)
+	} else if _, n := m.findRow(hash, c.Key); n != nil {
 		return m.updateRow(n, seq, c, marker)
 	}
 	return m.insertRow(hash, seq, c, marker)
+}
+
+// comesNext reports whether the key belongs right behind the row inserted last, as keys in order do. Then the
+// memtable does not hold the row, and its hash, where a look-up misses in each large table, need not be asked.
+// The answer holds for the goroutine that writes the row: no other one can insert it.
+func (m *Memtable) comesNext(key []byte) bool {
+	last := link(m.last.Load())
+	if last == inUse || !m.ordered.Load() || bytes.Compare(m.row(last).key(), key) >= 0 {
+		return false
+	}
+	next := link(m.row(last).next(0).Load())
+	return next == 0 || bytes.Compare(m.row(next).key(), key) > 0
 }
 
 // Hot is the size of the beginning of a Memtable, which Apply reads.
@@ -181,7 +196,7 @@ func (m *Memtable) insertRow(hash, seq uint64, c *row.Change, marker int64) (use
 // place finds where a new row belongs in the row list: from the row inserted last on while rows come
 // in order, else in own. last is that row, or inUse: another writer has it.
 func (m *Memtable) place(key []byte, height int, last link, own *rowSplice) *rowSplice {
-	if last != inUse && m.ordered && m.follows(key, height, &m.recent) {
+	if last != inUse && m.ordered.Load() && m.follows(key, height, &m.recent) {
 		return &m.recent
 	}
 	m.findSplice(key, own)
@@ -190,12 +205,14 @@ func (m *Memtable) place(key []byte, height int, last link, own *rowSplice) *row
 
 // inserted notes that the row l was inserted at s. last is the row inserted before it.
 func (m *Memtable) inserted(l, last link, s *rowSplice) {
-	if s != &m.recent {
-		if m.ordered = s.prev[0] == last; m.ordered {
+	ordered := s.prev[0] == last
+	if ordered != m.ordered.Load() {
+		m.ordered.Store(ordered)
+	}
+	if ordered {
+		if s != &m.recent {
 			m.recent = *s
 		}
-	}
-	if m.ordered {
 		for level := range int(m.row(l).height) {
 			m.recent.prev[level] = l
 		}

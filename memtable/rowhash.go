@@ -20,6 +20,8 @@ import (
 	"hash/maphash"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/flagstone-db/flagstone/internal/prefetch"
 )
 
 const (
@@ -43,6 +45,13 @@ type hashTable struct {
 
 // of hashes a row key.
 func (h *rowHash) of(key []byte) uint64 { return maphash.Bytes(h.seed, key) }
+
+// expect prefetches the slot where addRow will begin.
+func (h *rowHash) expect(hash uint64) {
+	if t := h.newest.Load(); t != nil {
+		prefetch.Range(uintptr(unsafe.Pointer(&t.slots[hash&uint64(len(t.slots)-1)])), slotSize)
+	}
+}
 
 // findRow returns the row with this key, nil if there is none.
 func (m *Memtable) findRow(hash uint64, key []byte) (link, *rowNode) {

@@ -78,19 +78,48 @@ func TestRowsInOrderAreInsertedBehindEachOther(t *testing.T) {
 	for i := range 300 {
 		key := fmt.Appendf(nil, "%06d", i)
 		insert(m, i, key)
-		if l, _ := m.findRow(m.hash.of(key), key); !m.ordered || m.recent.prev[0] != l || link(m.last.Load()) != l {
+		if l, _ := m.findRow(m.hash.of(key), key); !m.ordered.Load() || m.recent.prev[0] != l || link(m.last.Load()) != l {
 			t.Fatalf("the place behind row %d is not known", i)
 		}
 	}
 	for i, key := range []string{"000100+", "000007+", "000003+"} {
-		if insert(m, 300+i, []byte(key)); m.ordered {
+		if insert(m, 300+i, []byte(key)); m.ordered.Load() {
 			t.Errorf("row %q came in order", key)
 		}
 	}
-	if insert(m, 303, []byte("000003+a")); !m.ordered {
+	if insert(m, 303, []byte("000003+a")); !m.ordered.Load() {
 		t.Error("a row right behind the last one did not come in order")
 	}
 	checkLevels(t, m, 304)
+}
+
+// TestOnlyARowBetweenTheLastOneAndTheNextComesNext asks about the rows that are there, and about others.
+func TestOnlyARowBetweenTheLastOneAndTheNextComesNext(t *testing.T) {
+	m := New(Options{Seed: 1})
+	if m.comesNext([]byte("a")) {
+		t.Error("a row comes next in an empty memtable")
+	}
+	for i, key := range []string{"f", "b", "c"} { // c comes right behind b, and f is next
+		insert(m, i, []byte(key))
+	}
+	for _, key := range []string{"", "a", "b", "bb", "c", "f", "g"} {
+		if m.comesNext([]byte(key)) {
+			t.Errorf("row %q comes next, behind c and before f", key)
+		}
+	}
+	for _, key := range []string{"c+", "d", "e"} {
+		if !m.comesNext([]byte(key)) {
+			t.Errorf("row %q does not come next", key)
+		}
+	}
+	last := m.last.Swap(inUse)
+	if m.comesNext([]byte("d")) {
+		t.Error("a row comes next while the last one is in use")
+	}
+	m.last.Store(last)
+	if insert(m, 3, []byte("a")); m.comesNext([]byte("aa")) {
+		t.Error("a row comes next behind one that did not")
+	}
 }
 
 // TestRowsInOrderPassThoseOfWritersThatFoundThePlaceInUse inserts rows before and behind the last one in order,
