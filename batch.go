@@ -103,7 +103,7 @@ func (s *Store) ApplyAsync(ctx context.Context, b *Batch) (*Commit, error) {
 	if err := b.applyTo(ctx, s); err != nil {
 		return nil, err
 	}
-	return &Commit{s, b.write.Out.Commit()}, nil
+	return &Commit{store: s, of: b.write.Out.Commit()}, nil
 }
 
 func (b *Batch) applyTo(ctx context.Context, s *Store) error {
@@ -111,11 +111,7 @@ func (b *Batch) applyTo(ctx context.Context, s *Store) error {
 		return err
 	}
 	for {
-		err := b.applyOnce(ctx, s)
-		if err == nil {
-			b.write.Out.Pause(ctx)
-		}
-		if !errors.Is(err, table.ErrAltered) {
+		if err := b.applyOnce(ctx, s); !errors.Is(err, table.ErrAltered) {
 			return s.describe(err)
 		}
 	}

@@ -84,6 +84,7 @@ func (s *Store) ApplyEntries(ctx context.Context, entries []Entry) (results []er
 		}
 		return nil
 	})
+	s.pipeline.PauseForEntries(ctx)
 	return results, err
 }
 

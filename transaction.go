@@ -181,6 +181,5 @@ func (tx *Transaction) CommitAsync(ctx context.Context) (*Commit, error) {
 	if err != nil {
 		return nil, s.describe(err)
 	}
-	c.Pause(ctx)
-	return &Commit{s, c}, nil
+	return &Commit{store: s, of: c}, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/flagstone-db/flagstone/internal/change"
 	"github.com/flagstone-db/flagstone/internal/commit"
@@ -117,7 +118,7 @@ func (t *Table) UpdateAsync(ctx context.Context, key []row.Value, fn func(ctx co
 	if err := u.updateRow(ctx, t, key, fn); err != nil {
 		return nil, err
 	}
-	return &Commit{t.store, u.write.Out.Commit()}, nil
+	return &Commit{store: t.store, of: u.write.Out.Commit()}, nil
 }
 
 // UpdateRowsAsync is UpdateAsync for several rows of a table, which change together or not at
@@ -134,7 +135,7 @@ func (t *Table) UpdateRowsAsync(ctx context.Context, keys [][]row.Value, fn func
 	if err := u.run(ctx, t, begin, func() error { return fn(t.store.forUpdate(ctx, t.store), rows) }); err != nil {
 		return nil, err
 	}
-	return &Commit{t.store, u.write.Out.Commit()}, nil
+	return &Commit{store: t.store, of: u.write.Out.Commit()}, nil
 }
 
 // Put sets one column of a row: an Update with one Put, for tables used as maps from keys to
@@ -201,7 +202,6 @@ func (u *update) run(ctx context.Context, t *Table, begin, fn func() error) erro
 	for {
 		err := u.once(ctx, t, begin, fn)
 		if err == nil {
-			u.write.Out.Pause(ctx)
 			return nil
 		}
 		if err = u.again(t, err); err != nil {
@@ -303,14 +303,22 @@ func shareNow(rows []*RowTx) {
 
 // Commit is a write on its way to durability.
 type Commit struct {
-	store *Store
-	of    commit.Commit
+	store  *Store
+	of     commit.Commit
+	waited atomic.Bool
 }
 
 // Wait returns when the write is durable (with SyncAlways) and visible to every later read, or
 // when that failed. If the context ends first, the error matches ErrOutcomeUnknown: the write may
-// still become durable.
-func (c *Commit) Wait(ctx context.Context) error { return c.store.wait(ctx, c.of) }
+// still become durable. While the store is behind, the first call of Wait then pauses for what the write
+// owes, at most a second and at most until the context ends.
+func (c *Commit) Wait(ctx context.Context) error {
+	of := c.of
+	if c.waited.Swap(true) {
+		of.Forgive()
+	}
+	return c.store.wait(ctx, of)
+}
 
 // wait waits for a commit. A refusal is an error of the caller's function, and returned as it is.
 func (s *Store) wait(ctx context.Context, c commit.Commit) error {

@@ -41,8 +41,9 @@ const (
 	growShare = 4
 	// blockSize is the size of a block, which has oversized slabs of a region from blockFrom bytes on. A
 	// block is of huge pages: the first touch of a MiB takes 0.04 ms there, and 0.5 ms in memory mapped
-	// for one slab. Only the touched part of a block takes memory, to the next 2 MiB.
-	blockSize, blockFrom = 8 << 20, 2 << 20
+	// for one slab. Only the touched part of a fresh block takes memory, to the next 2 MiB. The rest of
+	// a block that the next slab does not fit is lost.
+	blockSize, blockFrom = 8 << 20, 8 << 20
 )
 
 // link is the address of an allocation in the arena; 0 is nil.
@@ -135,7 +136,7 @@ func (a *arena) allocOversized(r *region, size int64) (link, unsafe.Pointer) {
 	words := size / wordSize
 	var memory []uint64
 	switch {
-	case r.used() < blockFrom || size > blockSize/4:
+	case a.pool == nil || r.used() < blockFrom || size > blockSize/4:
 		memory = a.take(size)
 	case int64(len(a.block)) < words:
 		a.block = a.take(blockSize)

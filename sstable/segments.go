@@ -10,8 +10,8 @@ package sstable
 import "encoding/binary"
 
 // segmentSizes are the sizes that the writer tries, in bytes before compression. Segments of a size
-// may enlarge a block by one part in share, compared with no cuts. Halves may enlarge it most: a get
-// decompresses half as much.
+// may enlarge the values of a block by one part in share, compared with no cuts. The largest may enlarge
+// them most: blocks of small rows have 8 KiB, so a get decompresses half as much.
 var segmentSizes = [...]struct{ size, share int }{{1 << 10, 16}, {2 << 10, 16}, {4 << 10, 5}}
 
 // cutEvery: one of so many blocks is cut in several ways, to choose the size for all.

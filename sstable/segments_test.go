@@ -17,8 +17,17 @@ import (
 
 // wordTable has rows of a kilobyte: of words that repeat across rows, or of noise.
 func wordTable(rows int, noise bool) modelTable {
+	vocabulary := 200
+	if noise {
+		vocabulary = 0
+	}
+	return vocabularyTable(rows, vocabulary)
+}
+
+// vocabularyTable has rows of a kilobyte of so many words, or of noise if there are none.
+func vocabularyTable(rows, vocabulary int) modelTable {
 	rng := rand.New(rand.NewPCG(11, 12))
-	words := make([][]byte, 200)
+	words := make([][]byte, vocabulary)
 	for i := range words {
 		words[i] = fmt.Appendf(nil, "%x ", rng.Uint64())
 	}
@@ -26,7 +35,7 @@ func wordTable(rows int, noise bool) modelTable {
 	for i := range rows {
 		var value []byte
 		for len(value) < 1000 {
-			if noise {
+			if vocabulary == 0 {
 				value = append(value, byte(rng.Uint32()), 0)
 			} else {
 				value = append(value, words[rng.IntN(len(words))]...)
@@ -42,21 +51,21 @@ func wordTable(rows int, noise bool) modelTable {
 func TestSegmentsAreSmallWhereThatCostsLittle(t *testing.T) {
 	for _, c := range []struct {
 		compression Compression
-		noise       bool
+		vocabulary  int // 0: noise
 		segments    int
 	}{
-		{CompressS2, true, 7}, {CompressS2, false, 1},
-		{CompressNone, true, 7}, {CompressNone, false, 7},
-		{CompressZstd, true, 1}, {CompressZstd, false, 1},
+		{CompressS2, 0, 7}, {CompressS2, 200, 1}, {CompressS2, 15, 2},
+		{CompressNone, 0, 7}, {CompressNone, 200, 7},
+		{CompressZstd, 0, 1}, {CompressZstd, 200, 1},
 	} {
 		f := &memFile{}
-		wordTable(100, c.noise).write(t, f, WriterOptions{Compression: c.compression})
+		vocabularyTable(100, c.vocabulary).write(t, f, WriterOptions{Compression: c.compression})
 		it := openFile(t, f, nil).NewIterator(IterOptions{})
 		if !it.First() {
 			t.Fatal(it.Error())
 		}
 		if it.blocks.block.rows != 7 || it.blocks.block.segments != c.segments {
-			t.Errorf("%v, noise %t: %d rows in %d segments, want 7 in %d", c.compression, c.noise, it.blocks.block.rows, it.blocks.block.segments, c.segments)
+			t.Errorf("%v, %d words: %d rows in %d segments, want 7 in %d", c.compression, c.vocabulary, it.blocks.block.rows, it.blocks.block.segments, c.segments)
 		}
 		it.Close()
 	}

@@ -14,6 +14,7 @@
 //	sync     the log is made durable up to the write (group commit)
 //	publish  the visible sequence number moves past the write, in sequence order; from here
 //	         on readers see it
+//	pause    the writer waits for what it owes while the store is behind (package pressure)
 //
 // With Options.Sync a write is visible only when it is durable, so no reader sees what a crash
 // could take back. A read-modify-write may read what is applied but not yet durable: its own

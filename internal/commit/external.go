@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/recovery"
@@ -41,6 +42,7 @@ type Owner struct {
 type external struct {
 	owner   Owner
 	applied atomic.Uint64 // index of the last entry that readers see
+	owed    atomic.Int64  // for entries of other writers, in nanoseconds: see PauseForEntries
 	fencing Latch         // held while this pipeline puts a fence into the log
 
 	// The rest is guarded by Pipeline.order.
@@ -68,9 +70,15 @@ func (p *Pipeline) Follow(from manifest.LogPoint, owner Owner) {
 	p.nextSeq, p.lastMicros = from.Seq+1, from.Micros
 }
 
-// propose proposes a write. The other replicas get what was worked out here. The latches of the
+// PauseForEntries holds the caller of Enter back for the entries of other writers. REQUIRES: no call of
+// Enter waits for the caller.
+func (p *Pipeline) PauseForEntries(ctx context.Context) {
+	p.gate.Pause(ctx, time.Duration(p.external.owed.Swap(0)))
+}
+
+// propose proposes a write of size bytes in memtables. The other replicas get what was worked out here. The latches of the
 // rows keep out writers that would work with what the entry is about to change.
-func (p *Pipeline) propose(ctx context.Context, w *Write) error {
+func (p *Pipeline) propose(ctx context.Context, w *Write, size int64) error {
 	p.order.Lock()
 	err := p.Writable()
 	if err == nil {
@@ -94,7 +102,7 @@ func (p *Pipeline) propose(ctx context.Context, w *Write) error {
 	if err := x.owner.Propose(ctx, fence, w.batch.Pieces()); err != nil {
 		return err
 	}
-	w.commit = Commit{pipeline: p} // applied and visible
+	w.commit = Commit{pipeline: p, pause: p.gate.Owe(size)} // applied and visible
 	return nil
 }
 
@@ -172,10 +180,12 @@ func (p *Pipeline) Enter(ctx context.Context, to manifest.LogPoint, foreign bool
 	t := p.queue.push(0, to.Seq)
 	p.order.Unlock()
 	spare, waiting := w.apply()
-	pause := p.gate.Applied(size, spare, waiting)
+	p.gate.Free(spare, waiting)
+	if foreign { // else the proposer owes it
+		p.external.owed.Add(int64(p.gate.Owe(size - spare)))
+	}
 	p.queue.applied(t, p.publishable)
 	p.shown(to, foreign)
-	p.gate.Pause(ctx, pause)
 	return nil
 }
 

@@ -158,7 +158,7 @@ func (p *Pipeline) Write(ctx context.Context, w *Write, micros int64) error {
 	}
 	if p.external != nil {
 		p.gate.Free(size, 0) // the entry takes it again when it is applied
-		return p.propose(ctx, w)
+		return p.propose(ctx, w, size)
 	}
 	t, err := p.enqueue(w)
 	if errors.Is(err, wal.ErrRoom) {
@@ -169,7 +169,8 @@ func (p *Pipeline) Write(ctx context.Context, w *Write, micros int64) error {
 		return err
 	}
 	spare, waiting := w.apply()
-	w.commit.pause = p.gate.Applied(size, spare, waiting)
+	p.gate.Free(spare, waiting)
+	w.commit.pause = p.gate.Owe(size - spare)
 	// A later commit may already have made this one durable, and wait for it to be applied.
 	p.queue.applied(t, p.publishable)
 	return nil

@@ -70,9 +70,6 @@ func (w *Write) Refused(c Commit) { w.commit = c }
 // Commit returns the commit of a write that was ordered or refused. The write may be used again.
 func (w *Write) Commit() Commit { return w.commit }
 
-// Pause is Commit.Pause.
-func (w *Write) Pause(ctx context.Context) { w.commit.Pause(ctx) }
-
 // encode puts the mutations into the log's form and returns the memory that they may take.
 func (w *Write) encode() (size int64, err error) {
 	for i := range w.mutations {
@@ -153,20 +150,18 @@ type Commit struct {
 	pause   time.Duration // that the writer owes
 }
 
-// Pause holds the writer back for what the write owes: see pressure.Gate.Pause. A writer calls it once
-// for each write, without latches.
-func (c *Commit) Pause(ctx context.Context) {
-	if c.pause > 0 {
-		c.pipeline.gate.Pause(ctx, c.pause)
-	}
-}
-
 // Wait returns when the write is durable (with Options.Sync) and visible to every later read, or
 // when that failed. If the context ends first, the error matches ErrOutcomeUnknown: the write may
-// still become durable. refusal is that of Pipeline.Refuse, if there is no error.
+// still become durable. refusal is that of Pipeline.Refuse, if there is no error. Wait then pauses for
+// what the write owes (pressure.Gate.Pause), unless Forgive was called: only one caller for a write is to
+// pause.
 func (c *Commit) Wait(ctx context.Context) (refusal, err error) {
 	if err := c.pipeline.await(ctx, c.lsn, c.seq); err != nil {
 		return nil, err
 	}
+	c.pipeline.gate.Pause(ctx, c.pause)
 	return c.refusal, nil
 }
+
+// Forgive lets Wait return without a pause.
+func (c *Commit) Forgive() { c.pause = 0 }

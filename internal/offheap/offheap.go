@@ -140,7 +140,7 @@ func (p *Pool) Free(b []byte) {
 		delete(p.large, at)
 		p.inUse -= l.size()
 		p.kept = append(p.kept, l)
-		if l.size()%chunkSize == 0 && !p.alone {
+		if l.size()%chunkSize == 0 && l.size() <= p.idle && !p.alone {
 			p.trim(max(p.idle, 0))
 		} else {
 			p.unmapKept(len(p.kept) - 1)

@@ -4,7 +4,7 @@
 // A write can be lost, go astray or change on its way without an error. So the writer makes the
 // checksum from the bytes as they are handed in, before they are copied or written. After a
 // sync, the file is read back from the device and compared with the checksum; nothing may rely
-// on the file before.
+// on the file before. Where that is not wanted, no checksum is made (OmitSums).
 package outfile
 
 import (
@@ -34,15 +34,16 @@ type Writer struct {
 	used   int
 	meant  Meant
 	digest xxhash.Digest // of all bytes so far
+	noSums bool
 }
 
 // Meant is what a finished file should contain.
 type Meant struct {
 	// Size is the file's size in bytes.
 	Size int64
-	// sums are the checksums of the file up to the end of each chunk. An empty file has one.
-	sums    []uint64
-	omitted bool // there are no sums
+	// sums are the checksums of the file up to the end of each chunk. An empty file has one. There
+	// are none after OmitSums.
+	sums []uint64
 }
 
 // Checksum is the xxhash64 of all bytes of the file.
@@ -57,7 +58,7 @@ func New(f vfs.File) *Writer {
 
 // OmitSums says that the file will not be read back, nor asked for its checksum. REQUIRES: nothing was
 // written yet.
-func (w *Writer) OmitSums() { w.meant.omitted = true }
+func (w *Writer) OmitSums() { w.noSums = true }
 
 // Offset is the file offset of the next byte.
 func (w *Writer) Offset() int64 { return w.meant.Size }
@@ -87,7 +88,7 @@ func (w *Writer) Write(b []byte) (int, error) {
 
 // note adds bytes to what the file should contain.
 func (w *Writer) note(b []byte) {
-	if w.meant.omitted {
+	if w.noSums {
 		w.meant.Size += int64(len(b))
 		return
 	}
@@ -133,7 +134,7 @@ func (w *Writer) Finish() (Meant, error) {
 			return Meant{}, fmt.Errorf("outfile: cut padding off: %w", err)
 		}
 	}
-	if w.meant.Size%chunk != 0 || w.meant.Size == 0 {
+	if !w.noSums && (w.meant.Size%chunk != 0 || w.meant.Size == 0) {
 		w.meant.sums = append(w.meant.sums, w.digest.Sum64())
 	}
 	chunks.Put(w.buffer)

@@ -35,6 +35,9 @@ func (e *NotWrittenError) Is(target error) bool { return target == ErrNotWritten
 // ReadBack reads the named file from the device and compares it with what it should contain.
 // REQUIRES: the file was synced. Errors match ErrNotWritten or are those of the file system.
 func (m *Meant) ReadBack(fsys vfs.FS, name string) error {
+	if len(m.sums) == 0 {
+		return fmt.Errorf("outfile: read back: %s was written without checksums", name)
+	}
 	file, err := fsys.Open(name, vfs.OpenOptions{Uncached: true})
 	if err != nil {
 		return fmt.Errorf("outfile: read back: %w", err)

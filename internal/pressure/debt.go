@@ -14,6 +14,9 @@ const (
 	payMost  = 15 * time.Millisecond
 	// longestPause bounds the pause of a large write at the highest pressure.
 	longestPause = time.Second
+	// mostBeside is how many pausing writers count. Writers that begin without regard to those before
+	// them, as requests of a server do, would otherwise make the pauses of each other ever longer.
+	mostBeside = 31
 	// firstRate is the flush rate in bytes per second until a flush was measured.
 	firstRate = 200 << 20
 	// steepest bounds p/(1-p).
@@ -24,7 +27,9 @@ const (
 // its size and rate is that of the latest flushes. So writers that are faster than the flushes
 // slow down to the same speed long before they would be stopped. Writers that pause do so side by
 // side, so each owes that time once for every writer that pauses beside it, and once for itself:
-// otherwise eight writers would be slowed by an eighth.
+// otherwise eight writers would be slowed by an eighth. Writers of more than a hundredth of the flush
+// rate each, or more than a hundred at once, still meet the end of the budget: see longestPause and
+// mostBeside.
 //
 // A write that owes ten milliseconds or more pauses its own writer. Less is gathered until it is
 // as much, and then paid by the writer that has added to it last, so few writes pause: if a writer
@@ -65,7 +70,7 @@ func (d *debt) charge(bytes int64, p float64) time.Duration {
 		factor = min(p/(1-p), steepest)
 	}
 	rate := cmp.Or(d.rate.Load(), firstRate)
-	owes := float64(bytes) / float64(rate) * factor * float64(1+d.pausing.Load()) * 1e9
+	owes := float64(bytes) / float64(rate) * factor * float64(1+min(d.pausing.Load(), mostBeside)) * 1e9
 	pause := int64(min(owes, float64(longestPause)))
 	if pause < int64(paySlice) {
 		if d.owed.Add(pause) < int64(paySlice) {

@@ -83,7 +83,7 @@ func same(n int) []int64 {
 // TestAnyNumberOfWritersSlowsDownToTheFlushes: none of them is stopped by the end of the budget, and
 // the flushes never wait for them.
 func TestAnyNumberOfWritersSlowsDownToTheFlushes(t *testing.T) {
-	for _, n := range []int{1, 2, 8, 32} {
+	for _, n := range []int{1, 2, 8, 32, 100} {
 		l := run(same(n)...)
 		var written int64
 		for _, w := range l.written {

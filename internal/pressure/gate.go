@@ -2,10 +2,11 @@
 // level 0 shallow. It slows writers in proportion to the work left undone, long before it would
 // have to stop them.
 //
-// A writer passes the gate before it takes its latches (Pass), reserves memory after it has them
-// (Reserve), and pauses once its write is in place and its latches are free (Pause). The pressure is 0 while the store keeps up, and 1 where writers stop, because
-// memtables fill their budget or too many files overlap in level 0, or nearly stop, because
-// compactions have too many bytes yet to merge.
+// A writer passes the gate before it takes its latches (Pass), and reserves memory after it has them
+// (Reserve). Once its write is applied it owes a pause (Owe), which it makes when the write is durable
+// and it holds nothing that another one needs (Pause). The pressure is 0 while the store keeps up, and 1
+// where writers stop, because memtables fill their budget or too many files overlap in level 0, or
+// nearly stop, because compactions have too many bytes yet to merge.
 package pressure
 
 import (
@@ -134,8 +135,13 @@ func (g *Gate) stuckError() error {
 	return fmt.Errorf("memtables are full and cannot be flushed: %w", g.stuck)
 }
 
-// Pause holds a writer back for the time that Applied has returned, while there is pressure. The end
-// of ctx ends it, and is not an error: the write is in place.
+// Owe notes a write of so many bytes that was applied, and returns for how long its writer is to pause.
+func (g *Gate) Owe(bytes int64) time.Duration {
+	return g.debt.charge(bytes, max(g.pressure(), g.debt.ofFiles()))
+}
+
+// Pause holds a writer back for what Owe has returned, while there is pressure. The end of ctx ends it,
+// and is not an error: the write is in place. REQUIRES: the writer holds no latch.
 func (g *Gate) Pause(ctx context.Context, owed time.Duration) {
 	if owed <= 0 {
 		return
@@ -161,8 +167,8 @@ func (g *Gate) await(ctx context.Context, event <-chan struct{}) error {
 	return err
 }
 
-// Reserve waits until there is memory for a write, and takes it. The caller then applies the
-// write (Applied), or frees the memory (Free). Pass lets writers wait before they take latches;
+// Reserve waits until there is memory for a write, and takes it. The caller then frees what the write
+// did not need, or all of it (Free). Pass lets writers wait before they take latches;
 // Reserve keeps the budget, however many writers pass at once. Flushes need no latch, so a writer
 // may wait here while it holds latches.
 func (g *Gate) Reserve(ctx context.Context, bytes int64) error {
@@ -181,7 +187,7 @@ func (g *Gate) Reserve(ctx context.Context, bytes int64) error {
 			g.env.FlushLargest()
 		}
 		// All memory may be reserved by writers that have not applied their writes yet. Then
-		// there was nothing to flush. Applied wakes this writer, which looks again.
+		// there was nothing to flush. Free wakes this writer, which looks again.
 		switch err := g.await(ctx, room); {
 		case errors.Is(err, executor.ErrIdle):
 			return fmt.Errorf("a write of %d bytes does not fit the memory budget: %w", bytes, err)
@@ -190,14 +196,6 @@ func (g *Gate) Reserve(ctx context.Context, bytes int64) error {
 		}
 	}
 	return nil
-}
-
-// Applied ends a write that reserved so many bytes, and gives back the unused ones; waiting of
-// these were in memtables that wait to be flushed by now. It returns for how long the writer is to
-// pause (Pause).
-func (g *Gate) Applied(reserved, unused, waiting int64) time.Duration {
-	g.Free(unused, waiting)
-	return g.debt.charge(reserved-unused, max(g.pressure(), g.debt.ofFiles()))
 }
 
 // Add takes memory without waiting, for log records at recovery.
