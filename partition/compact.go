@@ -13,8 +13,8 @@ import (
 	"github.com/flagstone-db/flagstone/sstable"
 )
 
-// hotLevels are the levels whose files are likely to be read soon after they were written.
-// Deeper levels are written past the page cache, to leave it to readers.
+// hotLevels are the levels whose files are likely to be read soon after they were written. Deeper
+// levels are written past the page cache if it cannot hold them, to leave it to readers.
 const hotLevels = 2
 
 // bypassesPageCache reports whether the output of a compaction is unlikely to be read soon. A
@@ -171,7 +171,7 @@ func (t *Tree) merge(v *version, c *compaction.Candidate, policy compaction.Poli
 	}
 	out, dropped, err := t.runParts(parts{
 		start: t.start, end: t.end, cancelled: t.cancelled,
-		ends: ends, help: executor.Compaction, direct: bypassesPageCache(c),
+		ends: ends, help: executor.Compaction, direct: bypassesPageCache(c) && t.env.Files.Outgrown(),
 		job: func() compaction.Job {
 			return compaction.Job{
 				Inputs: v.runsOf(&c.Inputs, t.env.Memory), Policy: policy, Below: c.Below(v.levels()),

@@ -251,6 +251,17 @@ func (f *File) openReader() (*sstable.Reader, error) {
 	})
 }
 
+// Outgrown reports whether what is written now has probably left the page cache when it is read, because
+// the tables take so much more than the memory, or that is not known.
+func (reg *Registry) Outgrown() bool {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	return reg.memory == 0 || reg.outgrown()
+}
+
+// REQUIRES: mu is held.
+func (reg *Registry) outgrown() bool { return reg.mu.bytes > reg.memory*sparingTables }
+
 // access says how to read a file that is opened now: through a mapping, or by system calls, with
 // or without sparing the page cache. Value files are mapped only if all files fit in memory
 // beside the tables, which are read more.
@@ -269,7 +280,7 @@ func (reg *Registry) access(values bool) (mapped bool, how vfs.OpenOptions) {
 		bytes += reg.mu.valueBytes
 	}
 	// Reads that spare the page cache are direct, which valuefile.Open does not take.
-	how.Sparing = !values && reg.mu.bytes > reg.memory*sparingTables
+	how.Sparing = !values && reg.outgrown()
 	return bytes < reg.memory/mappedShare, how
 }
 

@@ -216,6 +216,9 @@ func TestFilesAreMappedWhileTheyFitInMemory(t *testing.T) {
 		if got, want := (reg.keep.Load()*100+sstable.KeepAll/2)/sstable.KeepAll, cmp.Or(c.percent, 100); got != want && got != want+1 {
 			t.Errorf("%+v: asks for %d percent of the tables", c, got)
 		}
+		if got, want := reg.Outgrown(), c.memory == 0 || c.tables > 2*c.memory; got != want {
+			t.Errorf("%+v: has outgrown the memory: %t", c, got)
+		}
 		file.Unref()
 		if keep := reg.keep.Load(); keep != sstable.KeepAll {
 			t.Errorf("%+v: without tables the share is %d", c, keep)
