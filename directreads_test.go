@@ -30,11 +30,11 @@ func (m littleMemory) Open(name string, opts vfs.OpenOptions) (vfs.File, error) 
 	return m.Sim.Open(name, opts)
 }
 
-func TestReadsOfTablesFarBeyondMemorySpareThePageCache(t *testing.T) {
+func TestReadsOfTablesThatAreNotMappedSpareThePageCache(t *testing.T) {
 	for name, c := range map[string]struct {
 		rows    int
 		sparing bool
-	}{"far beyond": {3000, true}, "little more": {1200, false}} {
+	}{"far beyond memory": {3000, true}, "little more": {1200, true}, "a third": {150, false}} {
 		t.Run(name, func(t *testing.T) {
 			rows := c.rows
 			fs := littleMemory{vfs.NewSim(vfs.SimOptions{}), new(atomic.Int64), new(atomic.Int64)}

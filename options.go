@@ -2,6 +2,7 @@ package flagstone
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -17,6 +18,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/rowcache"
 	"github.com/flagstone-db/flagstone/internal/seams"
 	"github.com/flagstone-db/flagstone/internal/tablefiles"
+	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/sstable"
 	"github.com/flagstone-db/flagstone/wal"
@@ -149,6 +151,7 @@ type Shared struct {
 	rows     *rowcache.Cache
 	executor executor.Executor
 	helpers  *assist.Helpers
+	async    *vfs.AsyncReads
 }
 
 // rowShare divides CacheSize: cached rows that lie in several runs and are read repeatedly may
@@ -162,7 +165,7 @@ func NewShared(cacheSize int64) *Shared {
 }
 
 func newShared(cacheSize int64, workers executor.Executor, memory *offheap.Pool) *Shared {
-	s := &Shared{memory: memory, executor: workers, helpers: assist.New(min(runtime.GOMAXPROCS(0), runtime.NumCPU()) - 1)}
+	s := &Shared{memory: memory, executor: workers, helpers: assist.New(min(runtime.GOMAXPROCS(0), runtime.NumCPU()) - 1), async: vfs.NewAsyncReads()}
 	s.cache = sstable.NewBlockCache(cache.Options{Capacity: cacheSize, Memory: s.memory})
 	s.rows = rowcache.New(cacheSize/rowShare, s.memory, s.cache.Reserve)
 	return s
@@ -176,11 +179,12 @@ func (s *Shared) Close() error {
 	return s.release()
 }
 
-// release gives the memory back.
+// release ends the reads in flight and gives the memory back.
 func (s *Shared) release() error {
+	err := s.async.Close()
 	s.rows.Close()
 	s.cache.Close()
-	return s.memory.Close()
+	return errors.Join(err, s.memory.Close())
 }
 
 // newPool makes the pool for background work. Two compactions at once are the least that keeps a

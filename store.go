@@ -57,6 +57,7 @@ type Store struct {
 	env      *partition.Env
 
 	executor executor.Executor
+	async    *vfs.AsyncReads
 	own      *Shared // closed with the store; nil if Options.Shared was set
 
 	issued            *storeclock.Issued
@@ -196,9 +197,10 @@ func (s *Store) share() {
 	if helpers == nil && s.opts.Seams.Executor == nil {
 		helpers = shared.helpers
 	}
+	s.async = shared.async
 	s.offheap, s.blocks, s.rows = shared.memory, shared.cache, shared.rows
 	s.files = tablefiles.New(s.fs, s.dir, tablefiles.Options{
-		Cache: shared.cache, Access: tablefiles.Access(s.opts.TableReads), Elapsed: s.clock.Elapsed, Helpers: helpers,
+		Cache: shared.cache, Access: tablefiles.Access(s.opts.TableReads), Elapsed: s.clock.Elapsed, Helpers: helpers, Async: s.async,
 		VerifyInterval: max(s.opts.VerifyInterval, 0),
 	}, treeEnv{s})
 }

@@ -123,10 +123,11 @@ func (t *Tree) share(n int, class executor.Class, part func(i int)) {
 	done.Wait()
 }
 
-// partEnds returns the keys at which a compaction is divided; none for a small one.
+// partEnds returns the keys at which a compaction is divided; none for a small one, and none for one that
+// reads caused: it leaves the other processors to them.
 func (t *Tree) partEnds(v *version, c *compaction.Candidate) ([][]byte, error) {
 	n := min(partShare*totalSize(c.Files())/t.env.Compaction.TableFileSize, maxParts)
-	if n < 2 {
+	if n < 2 || c.Reason == compaction.ReasonReads {
 		return nil, nil
 	}
 	var anchors Anchors

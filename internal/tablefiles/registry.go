@@ -49,8 +49,7 @@ type Access int
 
 const (
 	// AccessAuto maps table files while these take less than half of the machine's memory, and
-	// value files while both kinds do. Reads spare the page cache when tables take over twice
-	// the memory.
+	// value files while both kinds do. Other reads of table files spare the page cache.
 	AccessAuto Access = iota
 	// AccessMapped maps every file.
 	AccessMapped
@@ -63,10 +62,9 @@ const (
 const (
 	// mappedShare: files are mapped while they take less than this part of the memory.
 	mappedShare = 2
-	// sparingTables: reads spare the page cache (vfs.OpenOptions.Sparing) when the tables take
-	// more than this many times the memory. Most of what is read once has then left memory by
-	// the next read.
-	sparingTables = 2
+	// outgrownBy: what is written once has probably left the page cache when it is read, if the tables take
+	// more than this many times the memory.
+	outgrownBy = 2
 	// keptShare: gets ask the page cache to keep tables of this part of the memory, however much of it
 	// memtables, caches, value files and other stores take. The rest is for these, and for blocks
 	// that the kernel keeps because they are read often.
@@ -83,6 +81,8 @@ type Options struct {
 	Elapsed func() time.Duration
 	// VerifyInterval is the option of that name of sstable and valuefile readers.
 	VerifyInterval time.Duration
+	// Async takes reads of the device, while reads spare the page cache; nil means that they wait in calls.
+	Async *vfs.AsyncReads
 	// Helpers load blocks ahead for scans; nil means none.
 	Helpers *assist.Helpers
 }
@@ -256,11 +256,8 @@ func (f *File) openReader() (*sstable.Reader, error) {
 func (reg *Registry) Outgrown() bool {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
-	return reg.memory == 0 || reg.outgrown()
+	return reg.memory == 0 || reg.mu.bytes > reg.memory*outgrownBy
 }
-
-// REQUIRES: mu is held.
-func (reg *Registry) outgrown() bool { return reg.mu.bytes > reg.memory*sparingTables }
 
 // access says how to read a file that is opened now: through a mapping, or by system calls, with
 // or without sparing the page cache. Value files are mapped only if all files fit in memory
@@ -279,9 +276,11 @@ func (reg *Registry) access(values bool) (mapped bool, how vfs.OpenOptions) {
 	if values {
 		bytes += reg.mu.valueBytes
 	}
-	// Reads that spare the page cache are direct, which valuefile.Open does not take.
-	how.Sparing = !values && reg.outgrown()
-	return bytes < reg.memory/mappedShare, how
+	mapped = bytes < reg.memory/mappedShare
+	if !mapped && !values { // direct reads, which valuefile.Open does not take
+		how.Sparing, how.Async = true, reg.opts.Async
+	}
+	return mapped, how
 }
 
 // Stats is what the open table and value files take.

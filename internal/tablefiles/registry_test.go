@@ -193,8 +193,8 @@ func TestFilesAreMappedWhileTheyFitInMemory(t *testing.T) {
 		percent                uint32 // of the tables that the page cache is asked to keep; 0 stands for 100
 	}{
 		{memory: 100, tables: 49, mapped: true, mappedValues: true},
-		{memory: 100, tables: 50},
-		{memory: 100, tables: 200, percent: 25},
+		{memory: 100, tables: 50, sparing: true},
+		{memory: 100, tables: 200, sparing: true, percent: 25},
 		{memory: 100, tables: 500, sparing: true, percent: 10},
 		{memory: 100, tables: 201, sparing: true, percent: 24},
 		{memory: 100, tables: 40, values: 10, mapped: true},

@@ -2,6 +2,7 @@ package vfs
 
 import (
 	"errors"
+	"io"
 	"os"
 	"sync/atomic"
 
@@ -17,11 +18,16 @@ import (
 // in admitEvery goes through the cache: of random reads hardly any would meet its pages again,
 // and what is read often soon gets its turn (bimodal insertion: Qureshi and others, Adaptive
 // Insertion Policies for High Performance Caching, ISCA 2007).
+//
+// With AsyncReads, short reads that miss the page cache go past it while others are in flight. The kernel
+// brings the pages of those that should go through it there beside that.
 type sparingFile struct {
 	*osFile // past the page cache
 	through *osFile
-	fd      uintptr // of through
+	pastFD  uintptr // the descriptors of both
+	fd      uintptr
 	size    int64
+	async   *AsyncReads   // may be nil
 	absent  atomic.Uint32 // reads that missed the page cache
 }
 
@@ -30,6 +36,9 @@ type sparingFile struct {
 // were 46, 48, 49 and 48 in a hundred, and 8 takes longest to get there. The median was 57, 45,
 // 32 and 37 us.
 const admitEvery = 4
+
+// mostTwice bounds the reads that are read past the page cache while the kernel reads their pages into it.
+const mostTwice = 32 << 10
 
 // openSparing opens name for reads that spare the page cache, or as an ordinary file.
 func openSparing(name string, opts OpenOptions) (File, error) {
@@ -44,14 +53,14 @@ func openSparing(name string, opts OpenOptions) (File, error) {
 		past.Close()
 		return nil, err
 	}
-	f := &sparingFile{osFile: past.(*osFile), through: through.(*osFile)}
-	f.fd = f.through.f.Fd()
+	f := &sparingFile{osFile: past.(*osFile), through: through.(*osFile), async: opts.Async}
+	f.pastFD, f.fd = f.osFile.f.Fd(), f.through.f.Fd()
 	// The file is only read, so the alignment may be smaller than a page: of a random block of 5
 	// KiB, sectors of 512 bytes read two fifths less, which takes a tenth less time.
 	f.align = readAlign(f.osFile.f)
 	f.size, err = f.Size()
 	if err == nil {
-		_, err = isCached(f.fd, 0, 1)
+		_, _, err = cachedPages(f.fd, 0, 1)
 	}
 	if err != nil {
 		past.Close()
@@ -60,31 +69,61 @@ func openSparing(name string, opts OpenOptions) (File, error) {
 	return f, nil
 }
 
-// ReadAt reads through the page cache what is there, and one in admitEvery of the other reads.
+// ReadAt reads through the page cache what is there, windows of which half is there, and one in admitEvery
+// of the other reads.
 func (f *sparingFile) ReadAt(p []byte, off int64) (int, error) {
 	if err := checkTransfer("read", f.name, p, off, f.align); err != nil {
 		return 0, err
 	}
-	if all, _ := isCached(f.fd, off, min(int64(len(p)), f.size-off)); all || f.absent.Add(1)%admitEvery == 0 {
+	want := min(int64(len(p)), f.size-off)
+	pages, cached, _ := cachedPages(f.fd, off, want)
+	if cached == pages || len(p) > mostTwice && 2*cached >= pages {
+		return f.through.ReadAt(p, off)
+	}
+	admit := f.absent.Add(1)%admitEvery == 0
+	switch {
+	case f.readAsync(p, off, want, admit):
+		if want < int64(len(p)) {
+			return int(want), io.EOF
+		}
+		return len(p), nil
+	case admit:
 		return f.through.ReadAt(p, off)
 	}
 	return f.osFile.ReadAt(p, off)
 }
 
+// readAsync reads from the device unless no other read is in flight, or the pages of a long one are to be
+// admitted. It returns false if it did not read what is wanted.
+func (f *sparingFile) readAsync(p []byte, off, want int64, admit bool) bool {
+	if f.async == nil || want <= 0 || admit && len(p) > mostTwice {
+		return false
+	}
+	others := f.async.enter()
+	defer f.async.leave()
+	if !others {
+		return false
+	}
+	if admit {
+		adviseWillNeed(f.through.f, off, want)
+	}
+	return int64(f.async.read(f.pastFD, p, off)) == want
+}
+
 // Close closes both.
 func (f *sparingFile) Close() error { return errors.Join(f.osFile.Close(), f.through.Close()) }
 
-// isCached reports whether all pages of a range of an open file are in the page cache; false if it
-// is empty. An error means that the kernel does not say: cachestat(2) needs Linux 6.5.
-func isCached(fd uintptr, offset, n int64) (bool, error) {
+// cachedPages returns how many pages a range of an open file has, and how many of them are in the page
+// cache. An error means that the kernel does not say: cachestat(2) needs Linux 6.5.
+func cachedPages(fd uintptr, offset, n int64) (pages, cached uint64, err error) {
 	if n <= 0 {
-		return false, nil
+		return 0, 0, nil
 	}
 	page := int64(os.Getpagesize())
 	from, to := offset/page, (offset+n+page-1)/page
 	var found unix.Cachestat_t
-	err := unix.Cachestat(uint(fd), &unix.CachestatRange{Off: uint64(offset), Len: uint64(n)}, &found, 0)
-	return err == nil && found.Cache >= uint64(to-from), err
+	err = unix.Cachestat(uint(fd), &unix.CachestatRange{Off: uint64(offset), Len: uint64(n)}, &found, 0)
+	return uint64(to - from), found.Cache, err
 }
 
 // readAlign is the least alignment that direct reads of a file demand of offsets, lengths and

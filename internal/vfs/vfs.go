@@ -66,6 +66,8 @@ type OpenOptions struct {
 	// that far exceed memory. Where the platform or file system does not offer it, the file is
 	// opened buffered; see File.Alignment.
 	Sparing bool
+	// Async, if not nil, takes those reads of a file opened with Sparing that go to the device.
+	Async *AsyncReads
 	// Uncached asks for reads of what the device holds, that is, what was synced. They use
 	// direct I/O or, where there is none, ask the system to drop the file's pages from the page
 	// cache first. It is for files open for reading.

@@ -1,0 +1,220 @@
+package vfs
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// AsyncReads are reads past the page cache that wait for the device without a thread. A thread that
+// waits in a call keeps its place among the GOMAXPROCS that run Go code, until the runtime's
+// monitor takes that away: 20 us at the earliest, where a device takes 80 for a block.
+//
+//	reader                        kernel                     whoever comes first
+//	takes a slot, io_submit  ->   reads, and appends an  ->  Reap: a later reader, a merge
+//	waits for the slot            event to the ring          that yields, or run
+//
+// This is Linux AIO (io_submit(2)), whose events lie in memory that both sides see. io_uring completes a
+// read in a task that has to be woken first, which costs as much as the read. A read alone waits in a
+// call: then there are idle processors, and the runtime would have to wake one.
+//
+// The kernel's objects are made when the first two reads meet. Where the kernel refuses them, all reads
+// wait in calls.
+type AsyncReads struct {
+	inFlight atomic.Int32
+	lately   atomic.Int32 // how many reads must be alone until they wait in calls
+	start    sync.Once
+	ring     atomic.Pointer[aioRing] // nil: not begun, or refused
+	context  uintptr                 // of io_setup
+	event    *os.File                // an eventfd, which the kernel signals for each read
+	ended    chan struct{}           // run has
+
+	slots [asyncSlots]asyncSlot
+	free  chan uint64 // slots without a read
+
+	reaping sync.Mutex
+	events  []aioEvent // of the ring
+}
+
+// asyncSlots bounds the reads in flight. Devices gain little from more.
+const asyncSlots = 64
+
+// asyncMemory is how many reads must be alone before the next one waits in a call.
+const asyncMemory = 64
+
+// asyncSlot is one read in flight.
+type asyncSlot struct {
+	request aioRequest
+	pointer *aioRequest // to request: io_submit takes an array of pointers
+	done    chan int64  // bytes read, or a negative error number
+}
+
+// What follows is in linux/aio_abi.h, but for aioRing, which is in fs/aio.c and has been the same since
+// Linux 2.6.
+type aioRequest struct {
+	data   uint64
+	key    uint32
+	rwFlag uint32
+	opcode uint16 // 0: pread
+	_      int16
+	fd     uint32
+	buf    uint64
+	nbytes uint64
+	offset int64
+	_      uint64
+	flags  uint32
+	event  uint32
+}
+
+type aioEvent struct {
+	data, request uint64
+	result, _     int64
+}
+
+// aioRing is the head of a ring of events. The kernel moves the tail, and we the head.
+type aioRing struct {
+	id, entries, head, tail, magic, compatible, incompatible, length uint32
+}
+
+const (
+	aioMagic       = 0xa10a10a1
+	aioSignalEvent = 1 // flag: signal the eventfd
+)
+
+// NewAsyncReads returns reads of which none is in flight.
+func NewAsyncReads() *AsyncReads { return &AsyncReads{} }
+
+// Close waits for the reads in flight, and ends the goroutine. Later reads wait in calls. REQUIRES: Reap
+// is not called any more.
+func (a *AsyncReads) Close() error {
+	a.start.Do(func() {})
+	if a.ring.Load() == nil {
+		return nil
+	}
+	for range asyncSlots {
+		<-a.free // and no later read finds one
+	}
+	err := a.event.Close()
+	<-a.ended
+	a.ring.Store(nil)
+	if _, _, e := unix.Syscall(unix.SYS_IO_DESTROY, a.context, 0, 0); e != 0 {
+		err = errors.Join(err, os.NewSyscallError("io_destroy", e))
+	}
+	return err
+}
+
+// begin makes the kernel's objects.
+func (a *AsyncReads) begin() {
+	event, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	if err != nil {
+		return
+	}
+	if _, _, e := unix.Syscall(unix.SYS_IO_SETUP, asyncSlots, uintptr(unsafe.Pointer(&a.context)), 0); e != 0 {
+		unix.Close(event)
+		return
+	}
+	// The context is the address of the ring, which is not Go's memory.
+	ring := (*aioRing)(*(*unsafe.Pointer)(unsafe.Pointer(&a.context)))
+	if ring.magic != aioMagic || ring.incompatible != 0 {
+		unix.Close(event)
+		_, _, _ = unix.Syscall(unix.SYS_IO_DESTROY, a.context, 0, 0)
+		return
+	}
+	a.events = unsafe.Slice((*aioEvent)(unsafe.Add(unsafe.Pointer(ring), ring.length)), ring.entries)
+	a.free = make(chan uint64, asyncSlots)
+	for i := range a.slots {
+		s := &a.slots[i]
+		s.done = make(chan int64, 1)
+		s.pointer = &s.request
+		s.request = aioRequest{data: uint64(i), flags: aioSignalEvent, event: uint32(event)}
+		a.free <- uint64(i)
+	}
+	a.event, a.ended = os.NewFile(uintptr(event), "eventfd"), make(chan struct{})
+	a.ring.Store(ring)
+	go a.run()
+}
+
+// run reaps what nobody else does, because all processors are idle.
+func (a *AsyncReads) run() {
+	defer close(a.ended)
+	var count [8]byte
+	for {
+		if _, err := a.event.Read(count[:]); err != nil {
+			return // it was closed
+		}
+		a.reap(true)
+	}
+}
+
+// Reap wakes the readers whose reads are done. It costs a few loads if there are none. Reap of nil does
+// nothing.
+func (a *AsyncReads) Reap() { a.reap(false) }
+
+func (a *AsyncReads) reap(wait bool) {
+	if a == nil {
+		return
+	}
+	ring := a.ring.Load()
+	if ring == nil || atomic.LoadUint32(&ring.head) == atomic.LoadUint32(&ring.tail) {
+		return
+	}
+	if wait {
+		a.reaping.Lock()
+	} else if !a.reaping.TryLock() {
+		return
+	}
+	defer a.reaping.Unlock()
+	for ring.head != atomic.LoadUint32(&ring.tail) {
+		e := a.events[ring.head]
+		atomic.StoreUint32(&ring.head, (ring.head+1)%ring.entries)
+		a.slots[e.data].done <- e.result
+	}
+}
+
+// enter counts a read, and reports whether it is not alone: another is in flight, or one was lately.
+func (a *AsyncReads) enter() (others bool) {
+	if a.inFlight.Add(1) > 1 {
+		if a.lately.Load() != asyncMemory {
+			a.lately.Store(asyncMemory)
+		}
+		return true
+	}
+	if a.lately.Load() <= 0 {
+		return false
+	}
+	a.lately.Add(-1)
+	return true
+}
+
+func (a *AsyncReads) leave() { a.inFlight.Add(-1) }
+
+// read reads from a file that was opened for direct reads, and returns how many bytes; -1 if nothing can be
+// in flight now, or the read failed.
+func (a *AsyncReads) read(fd uintptr, p []byte, off int64) int {
+	a.start.Do(a.begin)
+	if a.ring.Load() == nil {
+		return -1
+	}
+	var i uint64
+	select {
+	case i = <-a.free:
+	default:
+		return -1
+	}
+	defer func() { a.free <- i }()
+	s := &a.slots[i]
+	r := &s.request
+	r.fd, r.offset, r.buf, r.nbytes = uint32(fd), off, uint64(uintptr(unsafe.Pointer(&p[0]))), uint64(len(p))
+	if n, _, e := unix.Syscall(unix.SYS_IO_SUBMIT, a.context, 1, uintptr(unsafe.Pointer(&s.pointer))); e != 0 || n != 1 {
+		return -1
+	}
+	a.Reap()
+	n := <-s.done
+	runtime.KeepAlive(p)
+	return int(n)
+}
