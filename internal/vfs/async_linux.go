@@ -58,10 +58,9 @@ type asyncSlot struct {
 // Linux 2.6.
 type aioRequest struct {
 	data   uint64
-	key    uint32
-	rwFlag uint32
-	opcode uint16 // 0: pread
-	_      int16
+	_, _   uint32 // for the kernel; flags of a read
+	_      uint16 // the operation: 0 is pread
+	_      int16  // priority
 	fd     uint32
 	buf    uint64
 	nbytes uint64
@@ -72,13 +71,13 @@ type aioRequest struct {
 }
 
 type aioEvent struct {
-	data, request uint64
-	result, _     int64
+	data, _   uint64
+	result, _ int64
 }
 
 // aioRing is the head of a ring of events. The kernel moves the tail, and we the head.
 type aioRing struct {
-	id, entries, head, tail, magic, compatible, incompatible, length uint32
+	_, entries, head, tail, magic, _, incompatible, length uint32
 }
 
 const (
