@@ -103,6 +103,9 @@ type Engine struct {
 	Tunings []Tuning
 	// LSM: a log-structured merge tree, so it takes part in "the best LSM peer".
 	LSM bool
+	// Parks: a goroutine whose read waits for the device leaves its processor of Go's to others.
+	// In an engine that waits in a call, the thread keeps it for 20 us and more.
+	Parks bool
 	// Factor is by what its throughput is to be multiplied when it stands for
 	// the best peer; 1 for all but Debian's RocksDB.
 	Factor float64

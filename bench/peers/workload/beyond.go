@@ -4,6 +4,8 @@ package workload
 // the process may use, page cache included.
 
 import (
+	"runtime"
+
 	"github.com/flagstone-db/flagstone/bench/peers/rowstore"
 )
 
@@ -24,6 +26,18 @@ func runBeyond(e *env) error {
 	return e.limited("range100", rangeOp(e, rowstore.Query{}, 0, 100))
 }
 
+// processors gives a program whose engine waits for the device in calls at least n of Go's processors,
+// so that n readers can wait at once; GOMAXPROCS counts for them what the machine can compute, not
+// what it can wait for. It returns what takes them back.
+func (e *env) processors(n int) (restore func()) {
+	if e.engine.Parks {
+		return func() {}
+	}
+	before := runtime.GOMAXPROCS(0)
+	runtime.GOMAXPROCS(max(before, n))
+	return func() { runtime.GOMAXPROCS(before) }
+}
+
 // limited measures reads while memory is short. Where the machine gave us no
 // cgroup to bound it by, the page cache is emptied instead, every thousand
 // operations of the first worker, which is the harsher of the two for engines
@@ -41,6 +55,7 @@ func (e *env) limited(name string, op operation) error {
 		}
 	}
 	n := e.spec.Threads
+	defer e.processors(2 * n)()
 	if _, _, err := e.drive(n, 0, 0, seconds(e.ReadSeconds), wrapped); err != nil {
 		return err
 	}

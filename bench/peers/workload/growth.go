@@ -62,6 +62,7 @@ func runGrowth(e *env) error {
 		n    int
 		op   operation
 	}{{"get-g1", 1, getAllOp(count)}, {"get-g8", n, getAllOp(count)}, {"range100", 1, anywhere}, {"mixed", n, mixed(e, first)}} {
+		restore := e.processors(phase.n)
 		if _, _, err := e.drive(phase.n, 0, 0, seconds(e.ReadSeconds/3), phase.op); err != nil {
 			return err
 		}
@@ -70,6 +71,7 @@ func runGrowth(e *env) error {
 		if err := p.run(phase.n, 1<<27, 0, seconds(e.ReadSeconds), lines.count(phase.op)); err != nil {
 			return err
 		}
+		restore()
 		p.figure.Timeline = lines.sum()
 		if err := p.end(); err != nil {
 			return err

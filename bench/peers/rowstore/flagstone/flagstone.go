@@ -22,7 +22,7 @@ func Engine() rowstore.Engine {
 		Name: "flagstone", Module: "github.com/flagstone-db/flagstone",
 		Encodings: []rowstore.Encoding{rowstore.Native, rowstore.Plain},
 		Tunings:   []rowstore.Tuning{verify, packed},
-		LSM:       true, Factor: 1,
+		LSM:       true, Parks: true, Factor: 1,
 		Unsynced: "A prefix: a write is acknowledged when it is in the log's buffer in memory, so what the log has not written " +
 			"yet is lost with a killed process.",
 		IsLog: func(name string) bool { return strings.HasSuffix(name, ".log") }, // spares included
