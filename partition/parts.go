@@ -124,7 +124,7 @@ func (t *Tree) share(n int, class executor.Class, part func(i int)) {
 }
 
 // partEnds returns the keys at which a compaction is divided; none for a small one, and none for one that
-// reads caused: it leaves the other processors to them.
+// is made for reads: nothing waits for it, and the other processors are left to those.
 func (t *Tree) partEnds(v *version, c *compaction.Candidate) ([][]byte, error) {
 	n := min(partShare*totalSize(c.Files())/t.env.Compaction.TableFileSize, maxParts)
 	if n < 2 || c.Reason == compaction.ReasonReads {

@@ -5,6 +5,7 @@ package partition
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -93,6 +94,38 @@ func TestAFlushOfWhichAPartFailsLeavesNothingBehind(t *testing.T) {
 	}
 	if got, err := get(r.tree, key("p", rows-1), r.seq); err != nil || got == "absent" {
 		t.Errorf("the last row is %q, %v", got, err)
+	}
+}
+
+func TestAMergeIsDividedUnlessItIsMadeForReads(t *testing.T) {
+	r := newRig(t)
+	r.env.Compaction.TableFileSize = 16 << 10
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range 2 {
+		for i := range 1000 { // of values that do not compress, so the files have many blocks
+			value := make([]byte, 200)
+			for j := range value {
+				value[j] = byte(rng.Uint32())
+			}
+			r.putRow(key("p", i), "c", 1, string(value))
+		}
+		r.flush()
+	}
+	s := r.tree.pin()
+	defer s.unref()
+	for reason, divided := range map[compaction.Reason]bool{compaction.ReasonL0: true, compaction.ReasonReads: false} {
+		c := &compaction.Candidate{OutputLevel: 1, Reason: reason}
+		for _, run := range s.version.runs {
+			for _, f := range run {
+				c.Upper = append(c.Upper, f.Meta)
+			}
+		}
+		c.Inputs[0] = c.Upper
+		ends, err := r.tree.partEnds(s.version, c)
+		must(t, err)
+		if got := len(ends) > 0; got != divided {
+			t.Errorf("a merge for %v is divided at %d keys", reason, len(ends))
+		}
 	}
 }
 

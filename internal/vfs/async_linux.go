@@ -3,19 +3,21 @@ package vfs
 import (
 	"errors"
 	"os"
-	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/flagstone-db/flagstone/internal/clock"
 )
 
 // AsyncReads are reads past the page cache that wait for the device without a thread. A thread that
 // waits in a call keeps its place among the GOMAXPROCS that run Go code, until the runtime's
 // monitor takes that away: 20 us at the earliest, where a device takes 80 for a block.
 //
-//	reader                        kernel                     whoever comes first
+//	reader                        kernel                     the first one that comes
 //	takes a slot, io_submit  ->   reads, and appends an  ->  Reap: a later reader, a merge
 //	waits for the slot            event to the ring          that yields, or run
 //
@@ -23,11 +25,16 @@ import (
 // read in a task that has to be woken first, which costs as much as the read. A read alone waits in a
 // call: then there are idle processors, and the runtime would have to wake one.
 //
+// While other goroutines of the program keep all processors busy, run is woken at most every 10 ms, by the
+// runtime's monitor, and a goroutine that is woken waits for its turn. Few readers suffer from that, since
+// they all wait, and none reaps. So when waits become long, reads wait in calls for a while.
+//
 // The kernel's objects are made when the first two reads meet. Where the kernel refuses them, all reads
 // wait in calls.
 type AsyncReads struct {
-	inFlight atomic.Int32
-	lately   atomic.Int32 // how many reads must be alone until they wait in calls
+	inFlight atomic.Int32 // reads from the device, those in calls included
+	meanWait atomic.Int64 // of reads without a thread, in nanoseconds; the newest weighs 1/64; at most longWait
+	inCalls  atomic.Int32 // how many of the next reads wait in calls
 	start    sync.Once
 	ring     atomic.Pointer[aioRing] // nil: not begun, or refused
 	context  uintptr                 // of io_setup
@@ -44,13 +51,18 @@ type AsyncReads struct {
 // asyncSlots bounds the reads in flight. Devices gain little from more.
 const asyncSlots = 64
 
-// asyncMemory is how many reads must be alone before the next one waits in a call.
-const asyncMemory = 64
+// Reads wait in calls, callsAfterLong of them, when the mean wait reaches longWait. That is half a time slice of
+// Go's scheduler. Where the device takes so long, the runtime loses little by calls.
+const (
+	longWait       = 5 * time.Millisecond
+	callsAfterLong = 1024
+)
 
 // asyncSlot is one read in flight.
 type asyncSlot struct {
 	request aioRequest
 	pointer *aioRequest // to request: io_submit takes an array of pointers
+	buffer  []byte      // what the kernel writes into: here, it cannot be on a stack, which moves
 	done    chan int64  // bytes read, or a negative error number
 }
 
@@ -75,7 +87,7 @@ type aioEvent struct {
 	result, _ int64
 }
 
-// aioRing is the head of a ring of events. The kernel moves the tail, and we the head.
+// aioRing is the head of a ring of events. The kernel moves its tail, Reap its head.
 type aioRing struct {
 	_, entries, head, tail, magic, _, incompatible, length uint32
 }
@@ -88,8 +100,8 @@ const (
 // NewAsyncReads returns reads of which none is in flight.
 func NewAsyncReads() *AsyncReads { return &AsyncReads{} }
 
-// Close waits for the reads in flight, and ends the goroutine. Later reads wait in calls. REQUIRES: Reap
-// is not called any more.
+// Close waits for the reads in flight, and ends the goroutine. Later reads wait in calls. If there were reads
+// without a thread, it takes some 30 ms, in io_destroy(2). REQUIRES: Reap is not called any more.
 func (a *AsyncReads) Close() error {
 	a.start.Do(func() {})
 	if a.ring.Load() == nil {
@@ -101,6 +113,7 @@ func (a *AsyncReads) Close() error {
 	err := a.event.Close()
 	<-a.ended
 	a.ring.Store(nil)
+	a.events = nil // they are not in Go's memory
 	if _, _, e := unix.Syscall(unix.SYS_IO_DESTROY, a.context, 0, 0); e != 0 {
 		err = errors.Join(err, os.NewSyscallError("io_destroy", e))
 	}
@@ -109,18 +122,23 @@ func (a *AsyncReads) Close() error {
 
 // begin makes the kernel's objects.
 func (a *AsyncReads) begin() {
-	event, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
 	if err != nil {
 		return
 	}
+	event := os.NewFile(uintptr(fd), "eventfd")
+	if event.SetReadDeadline(time.Time{}) != nil { // the runtime's poller did not take it
+		event.Close()
+		return
+	}
 	if _, _, e := unix.Syscall(unix.SYS_IO_SETUP, asyncSlots, uintptr(unsafe.Pointer(&a.context)), 0); e != 0 {
-		unix.Close(event)
+		event.Close()
 		return
 	}
 	// The context is the address of the ring, which is not Go's memory.
 	ring := (*aioRing)(*(*unsafe.Pointer)(unsafe.Pointer(&a.context)))
 	if ring.magic != aioMagic || ring.incompatible != 0 {
-		unix.Close(event)
+		event.Close()
 		_, _, _ = unix.Syscall(unix.SYS_IO_DESTROY, a.context, 0, 0)
 		return
 	}
@@ -130,15 +148,15 @@ func (a *AsyncReads) begin() {
 		s := &a.slots[i]
 		s.done = make(chan int64, 1)
 		s.pointer = &s.request
-		s.request = aioRequest{data: uint64(i), flags: aioSignalEvent, event: uint32(event)}
+		s.request = aioRequest{data: uint64(i), flags: aioSignalEvent, event: uint32(fd)}
 		a.free <- uint64(i)
 	}
-	a.event, a.ended = os.NewFile(uintptr(event), "eventfd"), make(chan struct{})
+	a.event, a.ended = event, make(chan struct{})
 	a.ring.Store(ring)
 	go a.run()
 }
 
-// run reaps what nobody else does, because all processors are idle.
+// run reaps what no reader and no merge does, because all processors are idle.
 func (a *AsyncReads) run() {
 	defer close(a.ended)
 	var count [8]byte
@@ -175,22 +193,24 @@ func (a *AsyncReads) reap(wait bool) {
 	}
 }
 
-// enter counts a read, and reports whether it is not alone: another is in flight, or one was lately.
-func (a *AsyncReads) enter() (others bool) {
-	if a.inFlight.Add(1) > 1 {
-		if a.lately.Load() != asyncMemory {
-			a.lately.Store(asyncMemory)
-		}
-		return true
-	}
-	if a.lately.Load() <= 0 {
+// enter counts a read, and reports whether it should wait without a thread. Of nil, it should not.
+func (a *AsyncReads) enter() bool {
+	if a == nil {
 		return false
 	}
-	a.lately.Add(-1)
-	return true
+	alone := a.inFlight.Add(1) == 1
+	if a.inCalls.Load() > 0 {
+		a.inCalls.Add(-1)
+		return false
+	}
+	return !alone
 }
 
-func (a *AsyncReads) leave() { a.inFlight.Add(-1) }
+func (a *AsyncReads) leave() {
+	if a != nil {
+		a.inFlight.Add(-1)
+	}
+}
 
 // read reads from a file that was opened for direct reads, and returns how many bytes; -1 if nothing can be
 // in flight now, or the read failed.
@@ -207,13 +227,27 @@ func (a *AsyncReads) read(fd uintptr, p []byte, off int64) int {
 	}
 	defer func() { a.free <- i }()
 	s := &a.slots[i]
+	s.buffer = p
 	r := &s.request
 	r.fd, r.offset, r.buf, r.nbytes = uint32(fd), off, uint64(uintptr(unsafe.Pointer(&p[0]))), uint64(len(p))
+	begun := clock.System().Elapsed()
 	if n, _, e := unix.Syscall(unix.SYS_IO_SUBMIT, a.context, 1, uintptr(unsafe.Pointer(&s.pointer))); e != 0 || n != 1 {
+		s.buffer = nil
 		return -1
 	}
 	a.Reap()
 	n := <-s.done
-	runtime.KeepAlive(p)
+	s.buffer = nil
+	a.waited(clock.System().Elapsed() - begun)
 	return int(n)
+}
+
+// waited notes how long a read took that waited without a thread.
+func (a *AsyncReads) waited(d time.Duration) {
+	mean := time.Duration(a.meanWait.Load())
+	mean += (d - mean) / 64 // readers that meet here may lose one of their waits
+	a.meanWait.Store(int64(min(mean, longWait)))
+	if mean > longWait {
+		a.inCalls.Store(callsAfterLong)
+	}
 }

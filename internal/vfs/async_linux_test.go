@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -46,10 +50,10 @@ func uncache(t *testing.T, name string) {
 	}
 }
 
-// readEverywhere reads pieces of a file from several goroutines, in and beyond its end.
-func readEverywhere(t *testing.T, f File, name string, content []byte) {
+// readEverywhere reads pieces of a file from n goroutines, in and beyond its end.
+func readEverywhere(t *testing.T, f File, name string, content []byte, n int) {
 	var readers sync.WaitGroup
-	for range 16 {
+	for range n {
 		readers.Go(func() {
 			random := rand.New(rand.NewPCG(rand.Uint64(), 0))
 			align := max(f.Alignment(), 512)
@@ -70,19 +74,108 @@ func readEverywhere(t *testing.T, f File, name string, content []byte) {
 	readers.Wait()
 }
 
+// past reports whether reads of what is not in the page cache go past it.
+func past(t *testing.T, f File, name string) bool {
+	t.Helper()
+	uncache(t, name)
+	if f, ok := f.(*sparingFile); ok {
+		if _, cached, err := cachedPages(f.fd, 0, f.size); err == nil && cached == 0 {
+			return true
+		}
+	}
+	t.Log("this file system has no direct reads, or keeps all pages")
+	return false
+}
+
+// meet makes reads of a file meet another one until the test ends. It returns false where no read is async.
+func meet(t *testing.T, a *AsyncReads, f File, name string) bool {
+	t.Helper()
+	if !past(t, f, name) {
+		return false
+	}
+	if a.start.Do(a.begin); a.ring.Load() == nil {
+		t.Log("the kernel has no async reads")
+		return false
+	}
+	a.enter()
+	t.Cleanup(a.leave)
+	return true
+}
+
 func TestReadsInFlightTogetherGetWhatTheFileHas(t *testing.T) {
-	for range 2 {
+	for _, readers := range []int{1, 16, 2 * asyncSlots} {
 		a := NewAsyncReads()
 		content, name, f := asyncFile(t, a)
-		readEverywhere(t, f, name, content)
-		if f.Alignment() > 1 && a.ring.Load() == nil {
-			t.Log("all reads waited in calls: no read met another, or the kernel refused")
+		able := meet(t, a, f, name)
+		before := a.inFlight.Load()
+		readEverywhere(t, f, name, content, readers)
+		if able && a.meanWait.Load() == 0 {
+			t.Errorf("%d readers: no read waited without a thread", readers)
 		}
-		if n := a.inFlight.Load(); n != 0 {
-			t.Errorf("%d reads are counted as in flight", n)
+		if n := a.inFlight.Load() - before; n != 0 {
+			t.Errorf("%d readers: %d reads are counted as in flight", readers, n)
 		}
 		if err := a.Close(); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+func TestReadsThatWaitInCallsCountAsInFlight(t *testing.T) {
+	a := NewAsyncReads()
+	defer a.Close()
+	content, name, f := asyncFile(t, a)
+	if !past(t, f, name) {
+		return
+	}
+	a.inCalls.Store(math.MaxInt32)
+	var most atomic.Int32
+	watch := make(chan struct{})
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		for {
+			select {
+			case <-watch:
+				return
+			default:
+				most.Store(max(most.Load(), a.inFlight.Load()))
+			}
+		}
+	})
+	readEverywhere(t, f, name, content, 16)
+	close(watch)
+	watcher.Wait()
+	if most.Load() < 2 {
+		t.Errorf("of 16 readers, %d were seen in flight", most.Load())
+	}
+}
+
+func TestLongWaitsSendReadsToCallsForAWhile(t *testing.T) {
+	for _, c := range []struct {
+		what  string
+		waits []time.Duration // over and over
+		n     int
+		calls bool
+	}{
+		{"a device as it should be", []time.Duration{80 * time.Microsecond}, 1000, false},
+		{"one stall of all slots but a few", []time.Duration{10 * time.Millisecond}, asyncSlots / 2, false},
+		{"a stall now and then", append(make([]time.Duration, 63), 100*time.Millisecond), 1000, false},
+		{"no processor for the reader", []time.Duration{10 * time.Millisecond}, 1000, true},
+	} {
+		a := NewAsyncReads()
+		a.enter() // another read
+		for i := range c.n {
+			a.waited(c.waits[i%len(c.waits)])
+		}
+		calls := 0
+		for !a.enter() {
+			calls++
+		}
+		if want := callsAfterLong; (calls > 0) != c.calls || calls > want {
+			t.Errorf("%s: %d reads wait in calls, of at most %d", c.what, calls, want)
+		}
+		if a.waited(time.Microsecond); !a.enter() {
+			t.Errorf("%s: one short wait after the calls, and reads wait in calls again", c.what)
 		}
 	}
 }
@@ -93,7 +186,7 @@ func TestReadsWaitInCallsWithoutTheKernelsObjects(t *testing.T) {
 	if err := a.Close(); err != nil { // before the first read: none are made any more
 		t.Fatal(err)
 	}
-	readEverywhere(t, f, name, content)
+	readEverywhere(t, f, name, content, 16)
 	a.Reap()
 	if err := a.Close(); err != nil {
 		t.Error(err)
@@ -103,18 +196,14 @@ func TestReadsWaitInCallsWithoutTheKernelsObjects(t *testing.T) {
 func TestCloseWaitsForReadsInFlight(t *testing.T) {
 	a := NewAsyncReads()
 	content, name, f := asyncFile(t, a)
+	able := meet(t, a, f, name)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		readEverywhere(t, f, name, content)
+		readEverywhere(t, f, name, content, 16)
 	}()
-	for a.ring.Load() == nil { // ends: the readers meet
-		select {
-		case <-done:
-			t.Log("all reads waited in calls: no read met another, or the kernel refused")
-			return
-		default:
-		}
+	for able && a.meanWait.Load() == 0 { // ends: the readers read what is not cached
+		runtime.Gosched()
 	}
 	if err := a.Close(); err != nil {
 		t.Error(err)
@@ -125,21 +214,29 @@ func TestCloseWaitsForReadsInFlight(t *testing.T) {
 func TestAFailedAsyncReadIsTriedByACall(t *testing.T) {
 	a := NewAsyncReads()
 	defer a.Close()
-	content, _, f := asyncFile(t, a)
-	file, ok := f.(*sparingFile)
-	if !ok {
-		t.Log("the file system has no direct reads")
+	content, name, f := asyncFile(t, a)
+	if !meet(t, a, f, name) {
 		return
 	}
-	a.enter() // as if another were in flight
-	defer a.leave()
-	closed, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file.pastFD = closed.Fd()
-	closed.Close() // the number is of no file now
+	file := f.(*sparingFile)
 	p := AlignedBuffer(4096)
+	none := ^uint32(0) >> 1 // the number of no file
+	for _, c := range []struct {
+		what string
+		fd   uintptr
+		off  int64
+		want int
+	}{
+		{"refused", uintptr(none), 4096, -1},
+		{"failed, so that its event says it", file.pastFD, 1, -int(unix.EINVAL)},
+		{"beyond the end", file.pastFD, int64(len(content)+4096) &^ 4095, 0},
+	} {
+		if n := a.read(c.fd, p, c.off); n != c.want {
+			t.Errorf("a read that is %s: got %d, want %d", c.what, n, c.want)
+		}
+	}
+	file.pastFD = uintptr(none)
+	uncache(t, name)
 	if n, err := f.ReadAt(p, 4096); n != len(p) || err != nil || !bytes.Equal(p, content[4096:8192]) {
 		t.Errorf("got %d bytes, %v", n, err)
 	}

@@ -19,8 +19,8 @@ import (
 // and what is read often soon gets its turn (bimodal insertion: Qureshi and others, Adaptive
 // Insertion Policies for High Performance Caching, ISCA 2007).
 //
-// With AsyncReads, short reads that miss the page cache go past it while others are in flight. The kernel
-// brings the pages of those that should go through it there beside that.
+// With AsyncReads, reads that miss the page cache go past it while others are in flight. The kernel is asked
+// to bring the pages of those that should go through it there beside that.
 type sparingFile struct {
 	*osFile // past the page cache
 	through *osFile
@@ -77,12 +77,14 @@ func (f *sparingFile) ReadAt(p []byte, off int64) (int, error) {
 	}
 	want := min(int64(len(p)), f.size-off)
 	pages, cached, _ := cachedPages(f.fd, off, want)
-	if cached == pages || len(p) > mostTwice && 2*cached >= pages {
+	if cached >= pages || len(p) > mostTwice && 2*cached >= pages {
 		return f.through.ReadAt(p, off)
 	}
 	admit := f.absent.Add(1)%admitEvery == 0
+	wait := f.async.enter()
+	defer f.async.leave()
 	switch {
-	case f.readAsync(p, off, want, admit):
+	case wait && f.readAsync(p, off, want, admit):
 		if want < int64(len(p)) {
 			return int(want), io.EOF
 		}
@@ -93,15 +95,10 @@ func (f *sparingFile) ReadAt(p []byte, off int64) (int, error) {
 	return f.osFile.ReadAt(p, off)
 }
 
-// readAsync reads from the device unless no other read is in flight, or the pages of a long one are to be
-// admitted. It returns false if it did not read what is wanted.
+// readAsync reads from the device, unless the pages of a long read are to be admitted. It returns false if it
+// did not read what is wanted.
 func (f *sparingFile) readAsync(p []byte, off, want int64, admit bool) bool {
-	if f.async == nil || want <= 0 || admit && len(p) > mostTwice {
-		return false
-	}
-	others := f.async.enter()
-	defer f.async.leave()
-	if !others {
+	if want <= 0 || admit && len(p) > mostTwice {
 		return false
 	}
 	if admit {

@@ -63,10 +63,11 @@ type OpenOptions struct {
 	Direct bool
 	// Sparing asks for reads that leave the page cache to what is read often. What the cache
 	// holds is read from it; most of the rest is read past it, as with Direct. It is for files
-	// that far exceed memory. Where the platform or file system does not offer it, the file is
-	// opened buffered; see File.Alignment.
+	// that memory cannot hold as a whole. Where the platform or file system does not offer it, the
+	// file is opened buffered; see File.Alignment.
 	Sparing bool
-	// Async, if not nil, takes those reads of a file opened with Sparing that go to the device.
+	// Async, if not nil, takes those reads of a file opened with Sparing that go to the device while
+	// others do.
 	Async *AsyncReads
 	// Uncached asks for reads of what the device holds, that is, what was synced. They use
 	// direct I/O or, where there is none, ask the system to drop the file's pages from the page
