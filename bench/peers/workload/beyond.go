@@ -4,8 +4,6 @@ package workload
 // the process may use, page cache included.
 
 import (
-	"runtime"
-
 	"github.com/flagstone-db/flagstone/bench/peers/rowstore"
 )
 
@@ -24,18 +22,6 @@ func runBeyond(e *env) error {
 		return err
 	}
 	return e.limited("range100", rangeOp(e, rowstore.Query{}, 0, 100))
-}
-
-// processors gives a program whose engine waits for the device in calls at least n of Go's processors,
-// so that n readers can wait at once; GOMAXPROCS counts for them what the machine can compute, not
-// what it can wait for. It returns what takes them back.
-func (e *env) processors(n int) (restore func()) {
-	if e.engine.Parks {
-		return func() {}
-	}
-	before := runtime.GOMAXPROCS(0)
-	runtime.GOMAXPROCS(max(before, n))
-	return func() { runtime.GOMAXPROCS(before) }
 }
 
 // limited measures reads while memory is short. Where the machine gave us no
