@@ -27,13 +27,14 @@ import (
 //
 // While other goroutines of the program keep all processors busy, run is woken at most every 10 ms, by the
 // runtime's monitor, and a goroutine that is woken waits for its turn. Few readers suffer from that, since
-// they all wait, and none reaps. So when waits become long, reads wait in calls for a while.
+// they all wait, and none reaps. So when few reads get done, the next ones wait in calls for a while.
 //
 // The kernel's objects are made when the first two reads meet. Where the kernel refuses them, all reads
 // wait in calls.
 type AsyncReads struct {
+	clock    clock.Clock
 	inFlight atomic.Int32 // reads from the device, those in calls included
-	meanWait atomic.Int64 // of reads without a thread, in nanoseconds; the newest weighs 1/64; at most longWait
+	meanCost atomic.Int64 // of reads without a thread, in nanoseconds; at most longCost
 	inCalls  atomic.Int32 // how many of the next reads wait in calls
 	start    sync.Once
 	ring     atomic.Pointer[aioRing] // nil: not begun, or refused
@@ -51,10 +52,12 @@ type AsyncReads struct {
 // asyncSlots bounds the reads in flight. Devices gain little from more.
 const asyncSlots = 64
 
-// Reads wait in calls, callsAfterLong of them, when the mean wait reaches longWait. That is half a time slice of
-// Go's scheduler. Where the device takes so long, the runtime loses little by calls.
+// The cost of a read is its wait, divided by the reads in flight: the inverse of their rate. When its mean, in
+// which the newest read weighs 1/costReads, rises above longCost, callsAfterLong reads wait in calls. So a device
+// of less than 2,000 reads a second is read by calls, and one that stops for 10 ms now and then is not.
 const (
-	longWait       = 5 * time.Millisecond
+	longCost       = 500 * time.Microsecond
+	costReads      = 256
 	callsAfterLong = 1024
 )
 
@@ -98,7 +101,7 @@ const (
 )
 
 // NewAsyncReads returns reads of which none is in flight.
-func NewAsyncReads() *AsyncReads { return &AsyncReads{} }
+func NewAsyncReads() *AsyncReads { return &AsyncReads{clock: clock.System()} }
 
 // Close waits for the reads in flight, and ends the goroutine. Later reads wait in calls. If there were reads
 // without a thread, it takes some 30 ms, in io_destroy(2). REQUIRES: Reap is not called any more.
@@ -225,29 +228,31 @@ func (a *AsyncReads) read(fd uintptr, p []byte, off int64) int {
 	default:
 		return -1
 	}
-	defer func() { a.free <- i }()
 	s := &a.slots[i]
 	s.buffer = p
+	defer func() {
+		s.buffer = nil
+		a.free <- i
+	}()
 	r := &s.request
 	r.fd, r.offset, r.buf, r.nbytes = uint32(fd), off, uint64(uintptr(unsafe.Pointer(&p[0]))), uint64(len(p))
-	begun := clock.System().Elapsed()
+	begun := a.clock.Elapsed()
 	if n, _, e := unix.Syscall(unix.SYS_IO_SUBMIT, a.context, 1, uintptr(unsafe.Pointer(&s.pointer))); e != 0 || n != 1 {
-		s.buffer = nil
 		return -1
 	}
 	a.Reap()
 	n := <-s.done
-	s.buffer = nil
-	a.waited(clock.System().Elapsed() - begun)
+	a.waited(a.clock.Elapsed() - begun)
 	return int(n)
 }
 
 // waited notes how long a read took that waited without a thread.
 func (a *AsyncReads) waited(d time.Duration) {
-	mean := time.Duration(a.meanWait.Load())
-	mean += (d - mean) / 64 // readers that meet here may lose one of their waits
-	a.meanWait.Store(int64(min(mean, longWait)))
-	if mean > longWait {
+	mean := time.Duration(a.meanCost.Load())
+	cost := d / time.Duration(a.inFlight.Load())
+	mean += (cost - mean) / costReads // reads that end at once may lose one of their costs
+	a.meanCost.Store(int64(min(mean, longCost)))
+	if mean > longCost {
 		a.inCalls.Store(callsAfterLong)
 	}
 }

@@ -9,12 +9,15 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/flagstone-db/flagstone/internal/clock"
 )
 
 // asyncFile makes a file of random bytes, whose last block is not whole, and opens it.
@@ -109,7 +112,7 @@ func TestReadsInFlightTogetherGetWhatTheFileHas(t *testing.T) {
 		able := meet(t, a, f, name)
 		before := a.inFlight.Load()
 		readEverywhere(t, f, name, content, readers)
-		if able && a.meanWait.Load() == 0 {
+		if able && a.meanCost.Load() == 0 {
 			t.Errorf("%d readers: no read waited without a thread", readers)
 		}
 		if n := a.inFlight.Load() - before; n != 0 {
@@ -151,32 +154,65 @@ func TestReadsThatWaitInCallsCountAsInFlight(t *testing.T) {
 }
 
 func TestLongWaitsSendReadsToCallsForAWhile(t *testing.T) {
+	const ms, us = time.Millisecond, time.Microsecond
 	for _, c := range []struct {
-		what  string
-		waits []time.Duration // over and over
-		n     int
-		calls bool
+		what     string
+		inFlight int32
+		waits    []time.Duration // over and over
+		calls    bool
 	}{
-		{"a device as it should be", []time.Duration{80 * time.Microsecond}, 1000, false},
-		{"one stall of all slots but a few", []time.Duration{10 * time.Millisecond}, asyncSlots / 2, false},
-		{"a stall now and then", append(make([]time.Duration, 63), 100*time.Millisecond), 1000, false},
-		{"no processor for the reader", []time.Duration{10 * time.Millisecond}, 1000, true},
+		{"a device as it should be", 2, []time.Duration{80 * us}, false},
+		{"a device with all it can take", 64, []time.Duration{2 * ms}, false},
+		{"a stop of the machine now and then", 2, append(slices.Repeat([]time.Duration{100 * us}, 198), 20*ms, 20*ms), false},
+		{"a poller that other goroutines hold back", 2, []time.Duration{3 * ms}, true},
+		{"a processor that other goroutines keep", 16, []time.Duration{10 * ms}, true},
 	} {
 		a := NewAsyncReads()
-		a.enter() // another read
-		for i := range c.n {
-			a.waited(c.waits[i%len(c.waits)])
-		}
+		a.inFlight.Store(c.inFlight)
 		calls := 0
-		for !a.enter() {
-			calls++
+		for i := range 2000 {
+			a.waited(c.waits[i%len(c.waits)])
+			calls = max(calls, int(a.inCalls.Load()))
 		}
 		if want := callsAfterLong; (calls > 0) != c.calls || calls > want {
 			t.Errorf("%s: %d reads wait in calls, of at most %d", c.what, calls, want)
 		}
-		if a.waited(time.Microsecond); !a.enter() {
+		for range calls {
+			if a.enter() {
+				t.Errorf("%s: a read of the %d did not wait in a call", c.what, calls)
+			}
+			a.leave()
+		}
+		if a.waited(us); !a.enter() {
 			t.Errorf("%s: one short wait after the calls, and reads wait in calls again", c.what)
 		}
+	}
+}
+
+// slowClock makes whatever is timed take 10 ms.
+type slowClock struct {
+	clock.Clock
+	elapsed atomic.Int64
+}
+
+func (c *slowClock) Elapsed() time.Duration {
+	return time.Duration(c.elapsed.Add(int64(10 * time.Millisecond)))
+}
+
+func TestReadsThatTakeLongSendTheNextOnesToCalls(t *testing.T) {
+	a := NewAsyncReads()
+	defer a.Close()
+	_, name, f := asyncFile(t, a)
+	if !meet(t, a, f, name) {
+		return
+	}
+	a.clock = &slowClock{}
+	p := AlignedBuffer(4096)
+	for range 1000 {
+		a.read(f.(*sparingFile).pastFD, p, 0)
+	}
+	if n := a.inCalls.Load(); n != callsAfterLong {
+		t.Errorf("after reads of 10 ms, %d reads wait in calls, want %d", n, callsAfterLong)
 	}
 }
 
@@ -202,7 +238,7 @@ func TestCloseWaitsForReadsInFlight(t *testing.T) {
 		defer close(done)
 		readEverywhere(t, f, name, content, 16)
 	}()
-	for able && a.meanWait.Load() == 0 { // ends: the readers read what is not cached
+	for able && a.meanCost.Load() == 0 { // ends: the readers read what is not cached
 		runtime.Gosched()
 	}
 	if err := a.Close(); err != nil {
