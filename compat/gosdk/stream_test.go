@@ -6,9 +6,11 @@ package gosdk_test
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -205,10 +207,25 @@ const (
 
 // runStreamSample is that process. The sample's 300 writers end with it.
 func runStreamSample(url string) {
-	c := ots.NewClientWithConfig(url, endpoint.Instance, endpoint.KeyID, endpoint.KeySecret, "", noRetries())
+	config := noRetries()
+	config.Transport = &firstPuts{Transport: http.Transport{MaxIdleConnsPerHost: 300}}
+	c := ots.NewClientWithConfig(url, endpoint.Instance, endpoint.KeyID, endpoint.KeySecret, "", config)
 	sample.GetStreamRecordSample(c, sampleTable)
 	fmt.Println("since a day ago:")
 	sample.GetStreamRecordWithTimestampSample(c, sampleTable)
+}
+
+// firstPuts lets 30,000 puts through. The sample makes ten times as many, and prints each change twice.
+type firstPuts struct {
+	http.Transport
+	puts atomic.Int64
+}
+
+func (p *firstPuts) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Path == "/PutRow" && p.puts.Add(1) > 30_000 {
+		select {} // until the process ends
+	}
+	return p.Transport.RoundTrip(r)
 }
 
 // TestTheStreamSample runs the SDK's sample, which writes with 300 goroutines and

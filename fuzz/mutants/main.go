@@ -51,11 +51,11 @@ func run(ctx context.Context, pattern string, count int, verbose bool) (survived
 	if err != nil {
 		return 0, err
 	}
-	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Path}} {{.Dir}}").Output()
 	if err != nil {
 		return 0, fmt.Errorf("find the repository: %w", err)
 	}
-	root := strings.TrimSpace(string(out))
+	module, root, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
 	mutants, err := load(root, names)
 	if err != nil {
 		return 0, err
@@ -65,7 +65,7 @@ func run(ctx context.Context, pattern string, count int, verbose bool) (survived
 		return 0, err
 	}
 	defer os.RemoveAll(dir)
-	b := builder{root: root, dir: dir}
+	b := builder{module: module, root: root, dir: dir}
 	if err := b.checkSound(ctx, mutants); err != nil {
 		return 0, err
 	}

@@ -94,7 +94,9 @@ func (m *mutant) apply(root string) error {
 		if n := strings.Count(source, e.find); n != 1 {
 			return fmt.Errorf("it does not apply any more: %s has this text %d times:\n%s", e.file, n, e.find)
 		}
-		m.sources[e.file] = strings.Replace(source, e.find, e.replace, 1)
+		// Where the lines below keep their numbers, the packages above need not be compiled again.
+		pad := strings.Repeat("\n", max(0, strings.Count(e.find, "\n")-strings.Count(e.replace, "\n")))
+		m.sources[e.file] = strings.Replace(source, e.find, e.replace+pad, 1)
 	}
 	return nil
 }

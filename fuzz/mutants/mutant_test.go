@@ -34,8 +34,8 @@ func TestAMutantThatDoesNotApplyIsAnError(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"--- find in a.go\none\n--- replace\nthree\n":                                       "three\ntwo\ntwo\n",
-		"--- find in a.go\none\n--- replace\n":                                              "two\ntwo\n",
-		"--- find in a.go\none\n--- replace\nx\n--- find in a.go\nx\ntwo\n--- replace\ny\n": "y\ntwo\n",
+		"--- find in a.go\none\n--- replace\n":                                              "\ntwo\ntwo\n",
+		"--- find in a.go\none\n--- replace\nx\n--- find in a.go\nx\ntwo\n--- replace\ny\n": "y\n\ntwo\n",
 		"--- find in a.go\ntwo\n--- replace\nthree\n":                                       "",
 		"--- find in a.go\nfour\n--- replace\nthree\n":                                      "",
 		"--- find in b.go\none\n--- replace\nthree\n":                                       "",
