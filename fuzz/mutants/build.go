@@ -64,9 +64,13 @@ func (b *builder) hunt(ctx context.Context, m *mutant, count int) (killed int, h
 
 // build builds the test program of a package with some sources replaced.
 func (b *builder) build(ctx context.Context, t test, sources map[string]string) (program string, err error) {
+	dir, err := os.MkdirTemp(b.dir, "")
+	if err != nil {
+		return "", err
+	}
 	overlay := struct{ Replace map[string]string }{map[string]string{}}
 	for name, text := range sources {
-		changed := filepath.Join(b.dir, strings.ReplaceAll(name, "/", "_"))
+		changed := filepath.Join(dir, strings.ReplaceAll(name, "/", "_"))
 		if err := os.WriteFile(changed, []byte(text), 0o600); err != nil {
 			return "", err
 		}
@@ -76,11 +80,11 @@ func (b *builder) build(ctx context.Context, t test, sources map[string]string) 
 	if err != nil {
 		return "", err
 	}
-	listName := filepath.Join(b.dir, "overlay.json")
+	listName := filepath.Join(dir, "overlay.json")
 	if err := os.WriteFile(listName, list, 0o600); err != nil {
 		return "", err
 	}
-	program = filepath.Join(b.dir, "test.program")
+	program = filepath.Join(dir, "test.program")
 	// Without inlining, the packages above a changed one need not be compiled again.
 	args := []string{"test", "-c", "-o", program, "-overlay", listName, "-vet=off", "-gcflags=" + b.module + "/...=-l"}
 	if t.race {

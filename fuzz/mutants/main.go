@@ -24,6 +24,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -69,23 +70,54 @@ func run(ctx context.Context, pattern string, count int, verbose bool) (survived
 	if err := b.checkSound(ctx, mutants); err != nil {
 		return 0, err
 	}
-	for _, m := range mutants {
-		began := time.Now()
-		killed, how, err := b.hunt(ctx, m, count)
-		if err != nil {
-			return 0, fmt.Errorf("%s: %w", m.name, err)
-		}
-		word := "killed"
-		if killed < count {
-			word = "SURVIVED"
-			survived++
-		}
-		fmt.Printf("%-9s %d/%d %5.1fs  %-34s %s\n", word, killed, count, time.Since(began).Seconds(), m.name, m.what)
-		if verbose {
-			fmt.Println(how)
-		}
+	var (
+		wg   sync.WaitGroup
+		mu   sync.Mutex
+		errs []error
+	)
+	next := make(chan *mutant)
+	for range atOnce {
+		wg.Go(func() {
+			for m := range next {
+				found, err := b.report(ctx, m, count, verbose)
+				mu.Lock()
+				if err != nil {
+					errs = append(errs, fmt.Errorf("%s: %w", m.name, err))
+				} else if !found {
+					survived++
+				}
+				mu.Unlock()
+			}
+		})
 	}
-	return survived, nil
+	for _, m := range mutants {
+		next <- m
+	}
+	close(next)
+	wg.Wait()
+	return survived, errors.Join(errs...)
+}
+
+// atOnce is how many mutants are built and tested at the same time: most of a build is done by one processor.
+const atOnce = 2
+
+// report hunts a mutant and prints how that went.
+func (b *builder) report(ctx context.Context, m *mutant, count int, verbose bool) (found bool, err error) {
+	began := time.Now()
+	killed, how, err := b.hunt(ctx, m, count)
+	if err != nil {
+		return false, err
+	}
+	word := "killed"
+	if killed < count {
+		word = "SURVIVED"
+	}
+	line := fmt.Sprintf("%-9s %d/%d %5.1fs  %-34s %s\n", word, killed, count, time.Since(began).Seconds(), m.name, m.what)
+	if verbose {
+		line += how + "\n"
+	}
+	fmt.Print(line)
+	return killed == count, nil
 }
 
 // load reads the mutants and applies each to the present source, in memory.
