@@ -69,6 +69,7 @@ type room struct {
 type view struct {
 	instances map[string]served // by name, and by name in lower case
 	keys      map[string]InstanceKey
+	stores    map[ots.InstanceType]*flagstone.Store
 }
 
 // served is an instance that answers requests.
@@ -229,7 +230,10 @@ func (h *Home) serve(in *record) error {
 
 // publish shows the registry to requests. REQUIRES: mu is held.
 func (h *Home) publish() {
-	v := &view{instances: make(map[string]served), keys: make(map[string]InstanceKey)}
+	v := &view{instances: make(map[string]served), keys: make(map[string]InstanceKey), stores: make(map[ots.InstanceType]*flagstone.Store)}
+	for kind, room := range h.rooms {
+		v.stores[kind] = room.store
+	}
 	for _, in := range h.registry.Instances {
 		if in.Deleting {
 			continue
@@ -287,6 +291,25 @@ func (h *Home) Service(instance string) (engine *ots.Engine, name string, ok boo
 func (h *Home) Key(id string) (InstanceKey, bool) {
 	k, ok := h.view.Load().keys[id]
 	return k, ok
+}
+
+// Metrics returns the figures of the stores, by the type of their instances. The name of a table
+// is "instance/table". REQUIRES: Close was not called.
+func (h *Home) Metrics() map[ots.InstanceType]flagstone.Metrics {
+	figures := make(map[ots.InstanceType]flagstone.Metrics)
+	for kind, store := range h.view.Load().stores {
+		figures[kind] = store.Metrics()
+	}
+	return figures
+}
+
+// Throughput returns the capacity units that requests to a table used since the home was opened.
+func (h *Home) Throughput(instance, table string) (ots.Throughput, error) {
+	engine, name, ok := h.Service(instance)
+	if !ok {
+		return ots.Throughput{}, fmt.Errorf("%w: %q", ErrNotFound, instance)
+	}
+	return engine.Throughput(name, table)
 }
 
 // Close closes the stores. It may be called again.

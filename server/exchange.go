@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"runtime/debug"
 	"strings"
@@ -38,6 +37,8 @@ type exchange struct {
 	service   ots.Service       // of the requested instance
 	instance  string            // its canonical name; requests may spell it in another case
 	authentic bool              // the sender may access this instance
+	operation string            // that is offered; "" if the path names none
+	table     string            // the only one that the request names
 
 	body, answer room // memory that the request holds for its body and its answer
 	turn         turn // permission to compute
@@ -74,7 +75,7 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		last = !x.drain() || !x.authentic
 	}
 	x.respond(status, body, last)
-	x.logRequest(status, refusal)
+	x.tell(status, refusal, len(body))
 }
 
 // refuseStranger counts the refusals in progress on a connection without any signed request.
@@ -163,7 +164,7 @@ func (x *exchange) run() (answer []byte, refusal *ots.Error) {
 
 // target returns the service and instance that the operation works on.
 func (x *exchange) target() target {
-	t := target{service: x.service, instance: x.instance}
+	t := target{service: x.service, instance: x.instance, table: &x.table}
 	if injector := x.s.cfg.Faults; injector != nil {
 		t.service = faults.Rows(t.service, injector)
 		t.fault = func(tables []string) faults.Fault {
@@ -185,6 +186,7 @@ func (x *exchange) findOperation() (operation, *ots.Error) {
 		if v := x.field(headerAPIVersion); v != apiVersion {
 			return nil, refuse(ots.CodeParameterInvalid, "Invalid API version: '%s'.", v)
 		}
+		x.operation = name
 		return op, nil
 	}
 	if x.s.unoffered[name] {
@@ -205,19 +207,6 @@ func (x *exchange) refusalOf(err error) *ots.Error {
 	}
 	x.s.log.Error("request failed", "request", x.id, "path", x.path, "error", err)
 	return internalError()
-}
-
-func (x *exchange) logRequest(status int, refusal *ots.Error) {
-	ctx := x.r.Context()
-	if !x.s.log.Enabled(ctx, slog.LevelDebug) {
-		return
-	}
-	code := ""
-	if refusal != nil {
-		code = refusal.Code
-	}
-	x.s.log.DebugContext(ctx, "request", "request", x.id, "path", x.path, "instance", x.field(headerInstance),
-		"status", status, "code", code, "took", x.s.cfg.Now().Sub(x.at))
 }
 
 // newRequestID returns a random id in the service's format.

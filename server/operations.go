@@ -16,6 +16,7 @@ import (
 type target struct {
 	service  ots.Service
 	instance string
+	table    *string // where the only table that the request names is noted
 	// fault decides which fault to inject into a request for tables; nil: none.
 	fault func(tables []string) faults.Fault
 }
@@ -39,6 +40,7 @@ func typed[M any, P interface {
 		if err := proto.Unmarshal(body, message); err != nil {
 			return nil, parseFailed()
 		}
+		*on.table = tableOf(message)
 		if on.fault == nil {
 			return run(ctx, on, message)
 		}
@@ -67,6 +69,17 @@ func (t target) faulty(ctx context.Context, request proto.Message, run func() (p
 		}
 	}
 	return nil, fault.Err
+}
+
+// tableOf returns the table that a request names, "" if it names none, or several.
+func tableOf(m proto.Message) string {
+	if plain, ok := m.(interface{ GetTableName() string }); ok {
+		return plain.GetTableName()
+	}
+	if tables := tablesOf(m.ProtoReflect()); len(tables) == 1 {
+		return tables[0]
+	}
+	return ""
 }
 
 // tablesOf returns the tables that a request names, by the protocol's field names.

@@ -10,6 +10,7 @@
 //	body.go        reading, limits, checksum, compression
 //	room.go        the memory of bodies and answers, turns of the processors
 //	respond.go     the answer and its signature, errors
+//	served.go      what the server tells of each request
 //	operations.go  the table of operations
 //	tables.go, reads.go, writes.go, streams.go, filters.go, convert.go
 //	               messages to and from the service's types
@@ -53,6 +54,9 @@ type Config struct {
 	// Logger gets failures and, at debug level, every request; never secrets, bodies or
 	// signatures. Nil discards.
 	Logger *slog.Logger
+	// Served, if not nil, is told of every request once its answer is written. It is called from
+	// many goroutines, and each call holds up the next request of a connection.
+	Served func(*Served)
 	Limits Limits
 }
 

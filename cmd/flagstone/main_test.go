@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/flagstone-db/flagstone"
@@ -106,12 +107,36 @@ func TestCredentialsComeFromTheEnvironmentOrAFileThatIsMadeOnce(t *testing.T) {
 // serving starts the serve command and returns its address, and a function that stops it.
 func serving(t *testing.T, args ...string) (url string, stop func() int) {
 	t.Helper()
+	url, _, stop = servingWithLog(t, args...)
+	return url, stop
+}
+
+// logText is what a server has logged so far.
+type logText struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func servingWithLog(t *testing.T, args ...string) (url string, errOut *logText, stop func() int) {
+	t.Helper()
+	errOut = new(logText)
 	ctx, cancel := context.WithCancel(context.Background())
 	r, w := io.Pipe()
 	status := make(chan int, 1)
-	var errOut bytes.Buffer
 	go func() {
-		status <- run(ctx, append([]string{"serve", "--addr", "127.0.0.1:0"}, args...), &console{out: w, err: &errOut})
+		status <- run(ctx, append([]string{"serve", "--addr", "127.0.0.1:0"}, args...), &console{out: w, err: errOut})
 		w.Close()
 	}()
 	buffer := make([]byte, 1024)
@@ -119,9 +144,9 @@ func serving(t *testing.T, args ...string) (url string, stop func() int) {
 	found := regexp.MustCompile(`^flagstone: serving \S+ on (http://127\.0\.0\.1:\d+)\n$`).FindSubmatch(buffer[:n])
 	if found == nil {
 		cancel()
-		t.Fatalf("the server said %q; status %d; %s", buffer[:n], <-status, &errOut)
+		t.Fatalf("the server said %q; status %d; %s", buffer[:n], <-status, errOut)
 	}
-	return string(found[1]), func() int {
+	return string(found[1]), errOut, func() int {
 		cancel()
 		return <-status
 	}

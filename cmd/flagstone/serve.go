@@ -43,6 +43,8 @@ type serveCommand struct {
 
 	LogLevel string `default:"info" enum:"debug,info,warn,error" help:"What to log, on standard error: ${enum}."`
 
+	Observe observeFlags `embed:""`
+
 	MemoryBudget       size `default:"256MiB" placeholder:"SIZE" help:"Bound of all memtables together, ${default} if not given."`
 	MemtableSize       size `default:"64MiB" placeholder:"SIZE" help:"Size at which a memtable is flushed, ${default} if not given."`
 	TableFileSize      size `default:"64MiB" placeholder:"SIZE" help:"Target size of table files, ${default} if not given."`
@@ -67,6 +69,9 @@ When recovery is over and the server is ready it prints one line with its addres
 
 // Run serves until the context ends.
 func (s *serveCommand) Run(ctx context.Context, c *console) (err error) {
+	if err := s.Observe.check(); err != nil {
+		return err
+	}
 	logger := s.logger(c)
 	s.limitMemory()
 	keepOneListening()
@@ -86,21 +91,26 @@ func (s *serveCommand) Run(ctx context.Context, c *console) (err error) {
 	if err := s.checkAids(listener.Addr()); err != nil {
 		return err
 	}
+	observer, err := s.Observe.listen(logger)
+	if err != nil {
+		return err
+	}
 	aids := s.makeAids()
 	home, err := instances.Open(s.Dir, instances.Options{
 		Names: s.Instance, Store: s.options(aids, logger), Limits: s.limits(), Logger: logger,
 	})
 	if err != nil {
-		return explain(err, s.Dir)
+		return errors.Join(explain(err, s.Dir), within(observer.close))
 	}
-	defer func() { err = errors.Join(err, home.Close()) }()
+	defer func() { err = errors.Join(err, within(observer.close), home.Close()) }()
 	// This comes last of what can fail: a new key must be shown now.
 	creds, err := loadCredentials(s.Dir, os.Getenv)
 	if err != nil {
 		return err
 	}
 	creds.warn(s.Dir, logger)
-	handler, err := s.newServer(home, creds, aids, logger)
+	observer.start(home, s.Observe.Pprof)
+	handler, err := s.newServer(home, creds, aids, observer, logger)
 	if err != nil {
 		return err
 	}
@@ -108,7 +118,7 @@ func (s *serveCommand) Run(ctx context.Context, c *console) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeDoor(door)) }()
+	defer func() { err = errors.Join(err, within(door.Close)) }()
 	s.announce(c, listener.Addr(), creds, logger)
 	return s.serve(ctx, handler, listener, logger)
 }
@@ -160,7 +170,11 @@ func (s *serveCommand) logger(c *console) *slog.Logger {
 	if err := level.UnmarshalText([]byte(s.LogLevel)); err != nil {
 		level = slog.LevelInfo // the parser accepts known names only
 	}
-	return slog.New(slog.NewTextHandler(c.err, &slog.HandlerOptions{Level: level}))
+	options := &slog.HandlerOptions{Level: level}
+	if s.Observe.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(c.err, options))
+	}
+	return slog.New(slog.NewTextHandler(c.err, options))
 }
 
 func (s *serveCommand) options(aids testAids, logger *slog.Logger) flagstone.Options {
@@ -208,7 +222,7 @@ func (s *serveCommand) limits() ots.Limits {
 	return limits
 }
 
-func (s *serveCommand) newServer(home *instances.Home, creds credentials, aids testAids, logger *slog.Logger) (*server.Server, error) {
+func (s *serveCommand) newServer(home *instances.Home, creds credentials, aids testAids, observer *observer, logger *slog.Logger) (*server.Server, error) {
 	return server.New(server.Config{
 		Instances: func(name string) (ots.Service, string, bool) { return home.Service(name) },
 		Credentials: func(id string) (server.AccessKey, bool) {
@@ -219,15 +233,15 @@ func (s *serveCommand) newServer(home *instances.Home, creds credentials, aids t
 			return server.AccessKey{Secret: key.Secret, Instance: key.Instance}, ok
 		},
 		Limits: server.Limits{Connections: connections(vfs.OS().FileLimit())},
-		Now:    time.Now, Logger: logger, Faults: aids.faults, Control: control.Handler(aids.clock, aids.faults),
+		Now:    time.Now, Logger: logger, Served: observer.request(), Faults: aids.faults, Control: control.Handler(aids.clock, aids.faults),
 	})
 }
 
-// closeDoor ends administration, within shutdownLimit.
-func closeDoor(door *admin.Door) error {
+// within calls f with a context that ends after shutdownLimit.
+func within(f func(context.Context) error) error {
 	limited, cancel := context.WithTimeout(context.Background(), shutdownLimit)
 	defer cancel()
-	return door.Close(limited)
+	return f(limited)
 }
 
 // announce prints the line that says the server is ready, the only one on standard output. If

@@ -1,0 +1,162 @@
+// Package metrics offers to Prometheus what a server and its stores do.
+//
+//	metrics.go  requests, counted as they are served; the handler
+//	stores.go   figures of stores and tables, asked for at each scrape
+//
+// Every label has few values: an operation, a code, or a table that exists; at most MostTables
+// tables have a label of their own.
+package metrics
+
+import (
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	flagstone "github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/ots"
+	"github.com/flagstone-db/flagstone/server"
+)
+
+// MostTables is how many tables have figures of their own, for requests and in each store. The
+// requests of the others are counted together, under OtherTables.
+const MostTables = 1000
+
+// OtherTables is the value of the label table for the tables above MostTables. No table can have
+// this name.
+const OtherTables = "(others)"
+
+// Config says where the figures come from. Stores and Throughput are required.
+type Config struct {
+	// Stores returns the figures of the stores, by the type of their instances. The name of a
+	// table is "instance/table".
+	Stores func() map[ots.InstanceType]flagstone.Metrics
+	// Throughput returns the capacity units that requests to a table used.
+	Throughput func(instance, table string) (ots.Throughput, error)
+	// Version of the programme.
+	Version string
+	// Logger gets failures of scrapes. Nil discards.
+	Logger *slog.Logger
+}
+
+// Metrics has the figures of a server. It is safe for concurrent use.
+type Metrics struct {
+	registry *prometheus.Registry
+	logger   *slog.Logger
+
+	requests *prometheus.CounterVec
+	took     *prometheus.HistogramVec
+	received *prometheus.CounterVec
+	sent     *prometheus.CounterVec
+
+	mu     sync.RWMutex
+	tables map[tableName]bool // that have a label of their own
+}
+
+type tableName struct{ instance, table string }
+
+// buckets of latencies, in seconds: from what a get from memory takes to the limit of a request.
+var buckets = []float64{
+	.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30,
+}
+
+// New returns the metrics of a server, all zero.
+func New(c Config) *Metrics {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	m := &Metrics{
+		registry: prometheus.NewRegistry(), logger: c.Logger, tables: make(map[tableName]bool),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "flagstone_requests_total",
+			Help: "Requests that were answered, by operation, instance, table and code of the answer.",
+		}, []string{"operation", "instance_name", "table", "code"}),
+		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "flagstone_request_duration_seconds",
+			Help:    "Time from the headers of a request to the last byte of its answer.",
+			Buckets: buckets,
+		}, []string{"operation", "instance_name", "table"}),
+		received: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "flagstone_request_bytes_total",
+			Help: "Bytes of the bodies of requests, as they were sent.",
+		}, []string{"instance_name"}),
+		sent: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "flagstone_answer_bytes_total",
+			Help: "Bytes of the bodies of answers.",
+		}, []string{"instance_name"}),
+	}
+	build := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "flagstone_build_info", Help: "1, with the version of the programme.",
+		ConstLabels: prometheus.Labels{"version": c.Version},
+	}, func() float64 { return 1 })
+	m.registry.MustRegister(m.requests, m.took, m.received, m.sent, build, newStores(c),
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// Served counts a request. It is for server.Config.Served.
+func (m *Metrics) Served(r *server.Served) {
+	found := r.Table != "" && r.Code == server.CodeOK
+	switch {
+	case found && r.Operation == "DeleteTable":
+		defer m.forget(tableName{r.Instance, r.Table})
+	case found:
+		m.note(tableName{r.Instance, r.Table})
+	}
+	m.mu.RLock() // so that no figure of a table outlives forget
+	defer m.mu.RUnlock()
+	table := ""
+	switch {
+	case m.tables[tableName{r.Instance, r.Table}]:
+		table = r.Table
+	case found:
+		table = OtherTables
+	}
+	m.requests.WithLabelValues(r.Operation, r.Instance, table, r.Code).Inc()
+	m.took.WithLabelValues(r.Operation, r.Instance, table).Observe(r.Took.Seconds())
+	m.received.WithLabelValues(r.Instance).Add(float64(max(r.In, 0)))
+	m.sent.WithLabelValues(r.Instance).Add(float64(r.Out))
+}
+
+// note gives a table that a request has found a label of its own, if there are not too many. Clients
+// can ask for any number of tables that do not exist.
+func (m *Metrics) note(name tableName) {
+	m.mu.RLock()
+	settled := m.tables[name] || len(m.tables) >= MostTables
+	m.mu.RUnlock()
+	if settled {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.tables) < MostTables {
+		m.tables[name] = true
+	}
+}
+
+// forget deletes the figures of a table.
+func (m *Metrics) forget(name tableName) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.tables, name)
+	labels := prometheus.Labels{"instance_name": name.instance, "table": name.table}
+	m.requests.DeletePartialMatch(labels)
+	m.took.DeletePartialMatch(labels)
+}
+
+// Gatherer returns what a scrape reads.
+func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
+
+// Handler answers scrapes, two at once.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+		ErrorLog:            slog.NewLogLogger(m.logger.Handler(), slog.LevelWarn),
+		ErrorHandling:       promhttp.ContinueOnError,
+		MaxRequestsInFlight: 2,
+		Timeout:             30 * time.Second,
+	})
+}

@@ -1,0 +1,284 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
+
+	flagstone "github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/ots"
+	"github.com/flagstone-db/flagstone/row"
+	"github.com/flagstone-db/flagstone/server"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// withStore returns the metrics of a store with the table demo/people, which has one row in a file.
+func withStore(t *testing.T) *Metrics {
+	t.Helper()
+	ctx := context.Background()
+	store, err := flagstone.Open(t.TempDir(), flagstone.Options{CacheSize: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	people, err := store.CreateTable(ctx, flagstone.TableSpec{
+		Name: "demo/people", Key: []flagstone.KeyColumn{{Name: "id", Type: row.TypeString}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = people.Update(ctx, flagstone.Key("alice"), func(_ context.Context, tx *flagstone.RowTx) error {
+		tx.Put("city", flagstone.Now, row.String("Vienna"))
+		return nil
+	})
+	if err := errors.Join(err, store.Flush(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	return New(Config{
+		Stores: func() map[ots.InstanceType]flagstone.Metrics {
+			return map[ots.InstanceType]flagstone.Metrics{ots.HighPerformance: store.Metrics()}
+		},
+		Throughput: func(instance, table string) (ots.Throughput, error) {
+			if instance != "demo" || table != "people" {
+				return ots.Throughput{}, errors.New("no such table")
+			}
+			return ots.Throughput{ReservedRead: 1, AdditionalRead: 2, ReservedWrite: 3, AdditionalWrite: 4}, nil
+		},
+		Version: "v1",
+	})
+}
+
+// without returns the metrics of a server without stores.
+func without() *Metrics {
+	return New(Config{Stores: func() map[ots.InstanceType]flagstone.Metrics { return nil }})
+}
+
+func served(m *Metrics, operation, table, code string) {
+	m.Served(&server.Served{Operation: operation, Instance: "demo", Table: table, Code: code, Took: 3 * time.Millisecond, In: 10, Out: 20})
+}
+
+func TestNamesFollowTheConventions(t *testing.T) {
+	m := withStore(t)
+	served(m, "GetRow", "people", server.CodeOK)
+	problems, err := testutil.GatherAndLint(m.Gatherer())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+func TestFiguresOfAStore(t *testing.T) {
+	err := testutil.GatherAndCompare(withStore(t).Gatherer(), strings.NewReader(`
+		# HELP flagstone_capacity_units_total Capacity units that requests used, within what is reserved or above it.
+		# TYPE flagstone_capacity_units_total counter
+		flagstone_capacity_units_total{instance_name="demo",kind="additional",side="read",table="people"} 2
+		flagstone_capacity_units_total{instance_name="demo",kind="additional",side="write",table="people"} 4
+		flagstone_capacity_units_total{instance_name="demo",kind="reserved",side="read",table="people"} 1
+		flagstone_capacity_units_total{instance_name="demo",kind="reserved",side="write",table="people"} 3
+		# HELP flagstone_table_files Table files, by level.
+		# TYPE flagstone_table_files gauge
+		flagstone_table_files{instance_name="demo",level="0",table="people"} 1
+		# HELP flagstone_table_rows Rows in all table files; a row in two files counts twice.
+		# TYPE flagstone_table_rows gauge
+		flagstone_table_rows{instance_name="demo",table="people"} 1
+		# HELP flagstone_store_poisoned 1 if the store takes no more writes until it is opened again.
+		# TYPE flagstone_store_poisoned gauge
+		flagstone_store_poisoned{store="high-performance"} 0
+		# HELP flagstone_build_info 1, with the version of the programme.
+		# TYPE flagstone_build_info gauge
+		flagstone_build_info{version="v1"} 1
+	`), "flagstone_capacity_units_total", "flagstone_table_files", "flagstone_table_rows", "flagstone_store_poisoned", "flagstone_build_info")
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// requests returns the requests that were counted: operation, table, code and number.
+func requests(t *testing.T, m *Metrics) (lines []string) {
+	t.Helper()
+	families, err := m.Gatherer().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "flagstone_requests_total" {
+			continue
+		}
+		for _, metric := range f.Metric {
+			label := map[string]string{}
+			for _, l := range metric.Label {
+				label[l.GetName()] = l.GetValue()
+			}
+			lines = append(lines, fmt.Sprintf("%s %s %s %v", label["operation"], label["table"], label["code"], metric.Counter.GetValue()))
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+func TestTablesThatNoRequestFoundHaveNoLabel(t *testing.T) {
+	m := without()
+	for i := range 3 {
+		served(m, "GetRow", fmt.Sprint("unknown", i), ots.CodeObjectNotExist)
+	}
+	served(m, "GetRow", "people", server.CodeOK)
+	served(m, "GetRow", "people", ots.CodeServerBusy)
+	served(m, "ListTable", "", server.CodeOK)
+	want := []string{
+		"GetRow  OTSObjectNotExist 3", "GetRow people OK 1", "GetRow people OTSServerBusy 1", "ListTable  OK 1",
+	}
+	if got := requests(t, m); !slices.Equal(got, want) {
+		t.Errorf("counted %q, want %q", got, want)
+	}
+}
+
+func TestTheFiguresOfADeletedTableGo(t *testing.T) {
+	m := without()
+	served(m, "PutRow", "people", server.CodeOK)
+	served(m, "PutRow", "places", server.CodeOK)
+	served(m, "DeleteTable", "people", server.CodeOK)
+	served(m, "PutRow", "people", ots.CodeObjectNotExist)
+	want := []string{"PutRow  OTSObjectNotExist 1", "PutRow places OK 1"}
+	if got := requests(t, m); !slices.Equal(got, want) {
+		t.Errorf("counted %q, want %q", got, want)
+	}
+}
+
+func TestTheNumberOfLabelsIsBounded(t *testing.T) {
+	m := without()
+	for i := range MostTables + 5 {
+		served(m, "PutRow", fmt.Sprint("t", i), server.CodeOK)
+	}
+	got := requests(t, m)
+	if len(got) != MostTables+1 || !slices.Contains(got, "PutRow (others) OK 5") {
+		t.Errorf("%d labels; the first is %q", len(got), got[0])
+	}
+	served(m, "DeleteTable", "t0", server.CodeOK)
+	served(m, "PutRow", "late", server.CodeOK)
+	if got := requests(t, m); !slices.Contains(got, "PutRow late OK 1") {
+		t.Error("the place of a deleted table is not used again")
+	}
+}
+
+// TestNoFigureOutlivesItsTable deletes tables while requests to them are counted.
+func TestNoFigureOutlivesItsTable(t *testing.T) {
+	m := without()
+	var wg sync.WaitGroup
+	for i := range 100 {
+		table := fmt.Sprint("t", i)
+		for _, operation := range []string{"PutRow", "GetRow", "DeleteTable"} {
+			wg.Go(func() { served(m, operation, table, server.CodeOK) })
+		}
+	}
+	wg.Wait()
+	for i := range 100 { // a request that was counted last has brought the table back
+		served(m, "DeleteTable", fmt.Sprint("t", i), server.CodeOK)
+	}
+	for _, line := range requests(t, m) {
+		if !strings.HasPrefix(line, "DeleteTable") && !strings.Contains(line, OtherTables) {
+			t.Errorf("%q is left", line)
+		}
+	}
+}
+
+func TestAScrapeOverHTTP(t *testing.T) {
+	m := withStore(t)
+	served(m, "GetRow", "people", server.CodeOK)
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	body, err := io.ReadAll(w.Body)
+	if w.Code != http.StatusOK || err != nil {
+		t.Fatal(w.Code, err)
+	}
+	for _, want := range []string{
+		`flagstone_requests_total{code="OK",instance_name="demo",operation="GetRow",table="people"} 1`,
+		`flagstone_request_duration_seconds_bucket{instance_name="demo",operation="GetRow",table="people",le="0.005"} 1`,
+		`flagstone_request_bytes_total{instance_name="demo"} 10`, "go_goroutines ", "flagstone_store_memtable_budget_bytes",
+	} {
+		if !strings.Contains(string(body), want) {
+			t.Errorf("the answer lacks %s", want)
+		}
+	}
+}
+
+// TestTheDashboardAsksForWhatThereIs looks for every name in the expressions of the dashboard.
+func TestTheDashboardAsksForWhatThereIs(t *testing.T) {
+	m := withStore(t)
+	served(m, "GetRow", "people", server.CodeOK)
+	families, err := m.Gatherer().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	for _, f := range families {
+		known[f.GetName()] = true
+	}
+	text, err := os.ReadFile("../../docs/grafana-dashboard.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile(`\b(flagstone|go|process)_[a-z_]+`).FindAllString(string(text), -1)
+	if len(names) < 20 {
+		t.Errorf("%d names in the dashboard", len(names))
+	}
+	for _, name := range names {
+		if !known[strings.TrimSuffix(name, "_bucket")] {
+			t.Errorf("the dashboard asks for %s", name)
+		}
+	}
+}
+
+// BenchmarkServed is what a request costs that is counted.
+func BenchmarkServed(b *testing.B) {
+	m := without()
+	r := &server.Served{Operation: "GetRow", Instance: "demo", Table: "people", Code: server.CodeOK, Took: time.Millisecond}
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			m.Served(r)
+		}
+	})
+}
+
+// BenchmarkScrape is a scrape of a server with 200 tables of one partition.
+func BenchmarkScrape(b *testing.B) {
+	tables := make([]flagstone.TableMetrics, 200)
+	for i := range tables {
+		tables[i] = flagstone.TableMetrics{Name: fmt.Sprint("demo/t", i), Files: []int{3, 0, 0, 0, 0, 5, 9}, Bytes: make([]int64, 7)}
+	}
+	m := New(Config{
+		Stores: func() map[ots.InstanceType]flagstone.Metrics {
+			return map[ots.InstanceType]flagstone.Metrics{ots.HighPerformance: {Tables: tables}}
+		},
+		Throughput: func(string, string) (ots.Throughput, error) { return ots.Throughput{}, nil },
+	})
+	for i := range tables {
+		for _, operation := range []string{"GetRow", "PutRow", "UpdateRow", "GetRange", "BatchWriteRow"} {
+			served(m, operation, fmt.Sprint("t", i), server.CodeOK)
+		}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		m.Handler().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/metrics", nil))
+	}
+}
