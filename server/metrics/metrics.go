@@ -35,7 +35,8 @@ type Config struct {
 	// Stores returns the figures of the stores, by the type of their instances. The name of a
 	// table is "instance/table".
 	Stores func() map[ots.InstanceType]flagstone.Metrics
-	// Throughput returns the capacity units that requests to a table used.
+	// Throughput returns the capacity units that requests to a table used, and an error if there is no
+	// such table.
 	Throughput func(instance, table string) (ots.Throughput, error)
 	// Version of the programme.
 	Version string
@@ -45,8 +46,9 @@ type Config struct {
 
 // Metrics has the figures of a server. It is safe for concurrent use.
 type Metrics struct {
-	registry *prometheus.Registry
-	logger   *slog.Logger
+	registry   *prometheus.Registry
+	logger     *slog.Logger
+	throughput func(instance, table string) (ots.Throughput, error)
 
 	requests *prometheus.CounterVec
 	took     *prometheus.HistogramVec
@@ -70,7 +72,7 @@ func New(c Config) *Metrics {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	m := &Metrics{
-		registry: prometheus.NewRegistry(), logger: c.Logger, tables: make(map[tableName]bool),
+		registry: prometheus.NewRegistry(), logger: c.Logger, throughput: c.Throughput, tables: make(map[tableName]bool),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "flagstone_requests_total",
 			Help: "Requests that were answered, by operation, instance, table and code of the answer.",
@@ -100,21 +102,18 @@ func New(c Config) *Metrics {
 
 // Served counts a request. It is for server.Config.Served.
 func (m *Metrics) Served(r *server.Served) {
-	found := r.Table != "" && r.Code == server.CodeOK
+	name, table := tableName{r.Instance, r.Table}, ""
 	switch {
-	case found && r.Operation == "DeleteTable":
-		defer m.forget(tableName{r.Instance, r.Table})
-	case found:
-		m.note(tableName{r.Instance, r.Table})
+	case r.Table == "" || r.Code != server.CodeOK:
+	case r.Operation == "DeleteTable":
+		defer m.forget(name)
+	default:
+		table = m.admit(name)
 	}
 	m.mu.RLock() // so that no figure of a table outlives forget
 	defer m.mu.RUnlock()
-	table := ""
-	switch {
-	case m.tables[tableName{r.Instance, r.Table}]:
+	if m.tables[name] {
 		table = r.Table
-	case found:
-		table = OtherTables
 	}
 	m.requests.WithLabelValues(r.Operation, r.Instance, table, r.Code).Inc()
 	m.took.WithLabelValues(r.Operation, r.Instance, table).Observe(r.Took.Seconds())
@@ -122,20 +121,25 @@ func (m *Metrics) Served(r *server.Served) {
 	m.sent.WithLabelValues(r.Instance).Add(float64(r.Out))
 }
 
-// note gives a table that a request has found a label of its own, if there are not too many. Clients
-// can ask for any number of tables that do not exist.
-func (m *Metrics) note(name tableName) {
+// admit gives a table that exists a label of its own, if there are not too many. It returns the label for
+// requests to the table if it has none of its own. A batch succeeds although its table does not exist, so
+// clients can name any number of these.
+func (m *Metrics) admit(name tableName) (otherwise string) {
 	m.mu.RLock()
-	settled := m.tables[name] || len(m.tables) >= MostTables
+	known := m.tables[name]
 	m.mu.RUnlock()
-	if settled {
-		return
+	if known {
+		return ""
+	}
+	if _, err := m.throughput(name.instance, name.table); err != nil {
+		return ""
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.tables) < MostTables {
 		m.tables[name] = true
 	}
+	return OtherTables
 }
 
 // forget deletes the figures of a table.

@@ -66,9 +66,18 @@ func withStore(t *testing.T) *Metrics {
 	})
 }
 
-// without returns the metrics of a server without stores.
+// without returns the metrics of a server without stores, in which every table exists whose name does not
+// begin with unknown.
 func without() *Metrics {
-	return New(Config{Stores: func() map[ots.InstanceType]flagstone.Metrics { return nil }})
+	return New(Config{
+		Stores: func() map[ots.InstanceType]flagstone.Metrics { return nil },
+		Throughput: func(_, table string) (t ots.Throughput, err error) {
+			if strings.HasPrefix(table, "unknown") {
+				err = errors.New("no such table")
+			}
+			return t, err
+		},
+	})
 }
 
 func served(m *Metrics, operation, table, code string) {
@@ -140,12 +149,13 @@ func TestTablesThatNoRequestFoundHaveNoLabel(t *testing.T) {
 	m := without()
 	for i := range 3 {
 		served(m, "GetRow", fmt.Sprint("unknown", i), ots.CodeObjectNotExist)
+		served(m, "BatchGetRow", fmt.Sprint("unknown", i), server.CodeOK)
 	}
 	served(m, "GetRow", "people", server.CodeOK)
 	served(m, "GetRow", "people", ots.CodeServerBusy)
 	served(m, "ListTable", "", server.CodeOK)
 	want := []string{
-		"GetRow  OTSObjectNotExist 3", "GetRow people OK 1", "GetRow people OTSServerBusy 1", "ListTable  OK 1",
+		"BatchGetRow  OK 3", "GetRow  OTSObjectNotExist 3", "GetRow people OK 1", "GetRow people OTSServerBusy 1", "ListTable  OK 1",
 	}
 	if got := requests(t, m); !slices.Equal(got, want) {
 		t.Errorf("counted %q, want %q", got, want)
