@@ -79,7 +79,7 @@ func (s *Store) Metrics() Metrics {
 		OffHeapBytes: s.offheap.Stats().Mapped,
 		OpenFiles:    files.Open, MappedFiles: files.Mapped, IndexBytes: files.ReaderBytes,
 		OldestSegment: s.state().MinLog,
-		Poisoned:      s.pipeline.Failed() != nil,
+		Poisoned:      s.Poisoned() != nil,
 	}
 	m.MemoryBytes, _ = s.gate.Bytes()
 	m.Pressure = s.gate.Pressure()
@@ -107,6 +107,9 @@ func (s *Store) Metrics() Metrics {
 	}
 	return m
 }
+
+// Poisoned returns why the store takes no writes until it is opened again, nil if it takes them.
+func (s *Store) Poisoned() error { return s.pipeline.Failed() }
 
 func (s *Store) tableMetrics(state *manifest.State, t *manifest.Table) TableMetrics {
 	m := TableMetrics{

@@ -303,6 +303,16 @@ func (h *Home) Metrics() map[ots.InstanceType]flagstone.Metrics {
 	return figures
 }
 
+// Poisoned returns why a store takes no writes until the home is opened again, nil if all take them.
+func (h *Home) Poisoned() error {
+	for kind, store := range h.view.Load().stores {
+		if err := store.Poisoned(); err != nil {
+			return fmt.Errorf("the %s store takes no writes until it is opened again: %w", kind, err)
+		}
+	}
+	return nil
+}
+
 // Throughput returns the capacity units that requests to a table used since the home was opened.
 func (h *Home) Throughput(instance, table string) (ots.Throughput, error) {
 	engine, name, ok := h.Service(instance)

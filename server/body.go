@@ -36,7 +36,9 @@ func (x *exchange) readBody(buf *bytes.Buffer) ([]byte, *ots.Error) {
 		buf.Grow(int(min(n, believed)) + bytes.MinRead)
 	}
 	arriving.Reader = http.MaxBytesReader(x.w, x.r.Body, x.s.limits.BodyBytes)
-	if _, err := buf.ReadFrom(&arriving); err != nil {
+	_, err := buf.ReadFrom(&arriving)
+	x.received = int64(buf.Len())
+	if err != nil {
 		return nil, bodyRefusal(err)
 	}
 	if buf.Len() > believed {

@@ -39,6 +39,7 @@ type exchange struct {
 	authentic bool              // the sender may access this instance
 	operation string            // that is offered; "" if the path names none
 	table     string            // the only one that the request names
+	received  int64             // bytes of the body that were read
 
 	body, answer room // memory that the request holds for its body and its answer
 	turn         turn // permission to compute

@@ -24,9 +24,11 @@ type Served struct {
 	Table  string
 	Code   string // of the error, or CodeOK
 	Status int    // of HTTP
-	// Took is the time from the headers to the last byte of the answer.
-	Took    time.Duration
-	In, Out int64 // bytes of the bodies, as sent; -1 for a body whose length was not announced
+	// Took is the time from the headers to the last byte of the answer. It includes what the client
+	// takes to send and to receive.
+	Took time.Duration
+	// Received and Sent are bytes of the bodies. The body of a sender without access is not read.
+	Received, Sent int64
 }
 
 // tell tells the log and Config.Served of a request that was answered with a body of so many bytes.
@@ -38,7 +40,7 @@ func (x *exchange) tell(status int, refusal *ots.Error, out int) {
 	}
 	served := Served{
 		ID: x.id, Operation: x.operation, Code: CodeOK, Status: status,
-		Took: x.s.cfg.Now().Sub(x.at), In: x.r.ContentLength, Out: int64(out),
+		Took: x.s.cfg.Now().Sub(x.at), Received: x.received, Sent: int64(out),
 	}
 	if refusal != nil {
 		served.Code = refusal.Code

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/flagstone-db/flagstone"
@@ -111,27 +110,21 @@ func serving(t *testing.T, args ...string) (url string, stop func() int) {
 	return url, stop
 }
 
-// logText is what a server has logged so far.
-type logText struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logText) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logText) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
-func servingWithLog(t *testing.T, args ...string) (url string, errOut *logText, stop func() int) {
+// servingWithLog also returns what the server has logged so far.
+func servingWithLog(t *testing.T, args ...string) (url string, log func() string, stop func() int) {
 	t.Helper()
-	errOut = new(logText)
+	errOut, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { errOut.Close() })
+	log = func() string {
+		text, err := os.ReadFile(errOut.Name())
+		if err != nil {
+			t.Error(err)
+		}
+		return string(text)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	r, w := io.Pipe()
 	status := make(chan int, 1)
@@ -144,9 +137,9 @@ func servingWithLog(t *testing.T, args ...string) (url string, errOut *logText, 
 	found := regexp.MustCompile(`^flagstone: serving \S+ on (http://127\.0\.0\.1:\d+)\n$`).FindSubmatch(buffer[:n])
 	if found == nil {
 		cancel()
-		t.Fatalf("the server said %q; status %d; %s", buffer[:n], <-status, errOut)
+		t.Fatalf("the server said %q; status %d; %s", buffer[:n], <-status, log())
 	}
-	return string(found[1]), errOut, func() int {
+	return string(found[1]), log, func() int {
 		cancel()
 		return <-status
 	}

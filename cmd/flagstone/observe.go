@@ -23,7 +23,7 @@ import (
 type observeFlags struct {
 	MetricsAddr string        `placeholder:"ADDR" help:"Serve /metrics for Prometheus, /healthz and /readyz on this address, such as 127.0.0.1:9187, to everybody who can reach it; see docs/operations.md. Off if not given."`
 	Pprof       bool          `help:"Serve profiles of the process there too, below /debug/pprof/."`
-	SlowRequest time.Duration `default:"1s" placeholder:"DURATION" help:"Log requests that take at least so long; 0 logs none. ${default} if not given."`
+	SlowRequest time.Duration `default:"1s" placeholder:"DURATION" help:"Log requests that take at least so long, what the client takes included; 0 logs none. ${default} if not given."`
 	LogFormat   string        `default:"text" enum:"text,json" help:"Format of the log: ${enum}."`
 }
 
@@ -94,12 +94,9 @@ func (o *observer) start(home *instances.Home, profiles bool) {
 
 // ready says whether every store takes writes.
 func ready(w http.ResponseWriter, home *instances.Home) {
-	for kind, m := range home.Metrics() {
-		if m.Poisoned {
-			http.Error(w, fmt.Sprintf("the %s store takes no writes until the server is restarted; the log says why", kind),
-				http.StatusServiceUnavailable)
-			return
-		}
+	if err := home.Poisoned(); err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
 	}
 	fmt.Fprintln(w, "ready")
 }
@@ -112,9 +109,10 @@ func (o *observer) close(ctx context.Context) error {
 	case o.metrics == nil: // not started
 		return o.listener.Close()
 	}
-	err := o.http.Shutdown(ctx)
-	if err != nil {
-		err = errors.Join(err, o.http.Close())
+	var err error
+	if late := o.http.Shutdown(ctx); late != nil {
+		o.logger.Warn("scrapes or profiles were cut off", "error", late)
+		err = o.http.Close()
 	}
 	if served := <-o.served; !errors.Is(served, http.ErrServerClosed) {
 		err = errors.Join(err, served)
@@ -131,9 +129,10 @@ func (o *observer) request() func(*server.Served) {
 		if o.metrics != nil {
 			o.metrics.Served(r)
 		}
-		if o.slow > 0 && r.Took >= o.slow {
+		// A sender without access could fill the log, by sending slowly.
+		if o.slow > 0 && r.Took >= o.slow && r.Instance != "" {
 			o.logger.Warn("slow request", "request", r.ID, "operation", r.Operation, "instance", r.Instance, "table", r.Table,
-				"code", r.Code, "took", r.Took, "received", r.In, "sent", r.Out)
+				"code", r.Code, "took", r.Took, "received", r.Received, "sent", r.Sent)
 		}
 	}
 }

@@ -1,14 +1,27 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/ots"
+	"github.com/flagstone-db/flagstone/row"
+	"github.com/flagstone-db/flagstone/server"
 )
 
 // get returns the status and body of a path.
@@ -27,8 +40,7 @@ func get(t *testing.T, url string) (status int, body string) {
 }
 
 // logged returns the lines of a JSON log with a message.
-func logged(t *testing.T, log, message string) (lines []map[string]any) {
-	t.Helper()
+func logged(log, message string) (lines []map[string]any) {
 	for text := range strings.Lines(log) {
 		var line map[string]any
 		if err := json.Unmarshal([]byte(text), &line); err != nil {
@@ -41,27 +53,25 @@ func logged(t *testing.T, log, message string) (lines []map[string]any) {
 	return lines
 }
 
-func TestMetricsHealthAndSlowRequests(t *testing.T) {
-	url, log, stop := servingWithLog(t, "--dir", filepath.Join(t.TempDir(), "data"),
-		"--metrics-addr", "127.0.0.1:0", "--log-format", "json", "--slow-request", "1ns")
-	at := logged(t, log.String(), "metrics")
+func TestMetricsAndHealth(t *testing.T) {
+	url, log, stop := servingWithLog(t, "--dir", filepath.Join(t.TempDir(), "data"), "--metrics-addr", "127.0.0.1:0", "--log-format", "json")
+	at := logged(log(), "metrics")
 	if len(at) != 1 {
-		t.Fatalf("the log does not say where the metrics are:\n%s", log)
+		t.Fatalf("the log does not say where the metrics are:\n%s", log())
 	}
 	base := strings.TrimSuffix(at[0]["url"].(string), "/metrics")
-	// A request that is refused, since it is not signed, counts too.
-	resp, err := http.Post(url+"/GetRow", "", strings.NewReader("x"))
+	// A request that is refused, since it is not signed, counts too. The server ends the connection once it has
+	// counted it.
+	c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp.Body.Close()
-	// The client may have the answer before it is counted.
-	var slow []map[string]any
-	for deadline := time.Now().Add(10 * time.Second); len(slow) == 0 && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		slow = logged(t, log.String(), "slow request")
+	defer c.Close()
+	if _, err := io.WriteString(c, "POST /GetRow HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx"); err != nil {
+		t.Fatal(err)
 	}
-	if len(slow) != 1 || slow[0]["request"] != resp.Header.Get("x-ots-requestid") || slow[0]["code"] != "OTSParameterInvalid" {
-		t.Errorf("slow requests %v; the client was given the id %s", slow, resp.Header.Get("x-ots-requestid"))
+	if _, err := io.ReadAll(c); err != nil {
+		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
 		"/metrics": `flagstone_requests_total{code="OTSParameterInvalid",instance_name="",operation="",table=""} 1`,
@@ -75,7 +85,7 @@ func TestMetricsHealthAndSlowRequests(t *testing.T) {
 		t.Errorf("profiles are served without --pprof: %d", status)
 	}
 	if status := stop(); status != 0 {
-		t.Errorf("stopped with status %d:\n%s", status, log)
+		t.Errorf("stopped with status %d:\n%s", status, log())
 	}
 	http.DefaultClient.CloseIdleConnections()
 	if _, err := http.Get(base + "/healthz"); err == nil {
@@ -83,9 +93,87 @@ func TestMetricsHealthAndSlowRequests(t *testing.T) {
 	}
 }
 
+func TestSlowRequestsAreLoggedUnlessTheSenderHasNoAccess(t *testing.T) {
+	var log bytes.Buffer
+	o := observer{slow: time.Second, logger: slog.New(slog.NewJSONHandler(&log, nil))}
+	for _, r := range []server.Served{
+		{ID: "fast", Instance: "demo", Took: time.Second - 1},
+		{ID: "slow", Instance: "demo", Took: time.Second, Code: server.CodeOK},
+		{ID: "stranger", Took: time.Minute},
+	} {
+		o.request()(&r)
+	}
+	if slow := logged(log.String(), "slow request"); len(slow) != 1 || slow[0]["request"] != "slow" || slow[0]["code"] != "OK" {
+		t.Errorf("logged %s", &log)
+	}
+	o.slow = 0
+	if o.request() != nil {
+		t.Error("an observer without a task is told of requests")
+	}
+}
+
+func TestAServerWhoseStoreTakesNoWritesIsNotReady(t *testing.T) {
+	disk := vfs.NewFault(vfs.OS(), 1)
+	store := flagstone.Options{CacheSize: 1 << 20}
+	store.Seams.FS = disk
+	home, err := instances.Open(t.TempDir(), instances.Options{Store: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer home.Close()
+	before, after := httptest.NewRecorder(), httptest.NewRecorder()
+	ready(before, home)
+	disk.Add(vfs.Rule{Ops: vfs.OpSyncs, Times: vfs.Forever, Action: vfs.FailWith(syscall.EIO)})
+	engine, name, _ := home.Service("demo")
+	err = engine.CreateTable(context.Background(), name, &ots.CreateTableRequest{
+		Table: "t", PrimaryKey: []ots.KeyColumn{{Name: "pk", Type: row.TypeString}}, Options: &ots.TableOptions{TimeToLive: new(int32(-1)), MaxVersions: new(int32(1))},
+	})
+	if err == nil {
+		t.Fatal("a table was made on a disk that fails")
+	}
+	ready(after, home)
+	if before.Code != http.StatusOK || after.Code != http.StatusServiceUnavailable || !strings.Contains(after.Body.String(), "high-performance") {
+		t.Errorf("ready: %d; with a failed disk: %d %s", before.Code, after.Code, after.Body)
+	}
+}
+
+// TestAProfileThatRunsDoesNotSpoilTheEnd ends an observer when a request is running and there is no time left.
+func TestAProfileThatRunsDoesNotSpoilTheEnd(t *testing.T) {
+	home, err := instances.Open(t.TempDir(), instances.Options{Store: flagstone.Options{CacheSize: 1 << 20}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer home.Close()
+	var log bytes.Buffer
+	o, err := (&observeFlags{MetricsAddr: "127.0.0.1:0"}).listen(slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.start(home, true)
+	c, err := net.Dial("tcp", o.listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, "GET /debug/pprof/trace?seconds=60 HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil { // the trace has begun
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := o.close(ended); err != nil || !strings.Contains(log.String(), "cut off") {
+		t.Errorf("closed with %v; logged %s", err, &log)
+	}
+	if _, err := io.ReadAll(c); err != nil && !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Error(err)
+	}
+}
+
 func TestProfilesAreServedOnRequest(t *testing.T) {
 	_, log, stop := servingWithLog(t, "--dir", filepath.Join(t.TempDir(), "data"), "--metrics-addr", "127.0.0.1:0", "--pprof", "--log-format", "json")
-	base := strings.TrimSuffix(logged(t, log.String(), "metrics")[0]["url"].(string), "/metrics")
+	base := strings.TrimSuffix(logged(log(), "metrics")[0]["url"].(string), "/metrics")
 	if status, body := get(t, base+"/debug/pprof/"); status != http.StatusOK || !strings.Contains(body, "goroutine") {
 		t.Errorf("%d: %.300s", status, body)
 	}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // limit ends a test that hangs, which counts as a failure. The slowest takes seconds, on a machine that
@@ -18,7 +19,12 @@ import (
 const limit = "5m"
 
 // builder builds test programs and runs them.
-type builder struct{ module, root, dir string }
+type builder struct {
+	module, root, dir string
+
+	// quiet is held while a test runs: beside a build it could fail because the machine is busy. Builds share it.
+	quiet sync.RWMutex
+}
 
 // checkSound runs the tests of all mutants on the source as it is: they have to pass.
 func (b *builder) checkSound(ctx context.Context, mutants []*mutant) error {
@@ -90,6 +96,8 @@ func (b *builder) build(ctx context.Context, t test, sources map[string]string) 
 	if t.race {
 		args = append(args, "-race")
 	}
+	b.quiet.RLock()
+	defer b.quiet.RUnlock()
 	cmd := exec.CommandContext(ctx, "go", append(args, t.pkg)...)
 	cmd.Dir = b.root
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -100,6 +108,8 @@ func (b *builder) build(ctx context.Context, t test, sources map[string]string) 
 
 // fails runs a test and reports whether it failed. That no test ran is an error.
 func (b *builder) fails(ctx context.Context, t test, program string) (failed bool, out string, err error) {
+	b.quiet.Lock()
+	defer b.quiet.Unlock()
 	cmd := exec.CommandContext(ctx, program, "-test.v", "-test.short", "-test.timeout", limit, "-test.run", t.run)
 	cmd.Dir = filepath.Join(b.root, t.pkg)
 	text, err := cmd.CombinedOutput()

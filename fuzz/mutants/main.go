@@ -98,7 +98,7 @@ func run(ctx context.Context, pattern string, count int, verbose bool) (survived
 	return survived, errors.Join(errs...)
 }
 
-// atOnce is how many mutants are built and tested at the same time: most of a build is done by one processor.
+// atOnce is how many mutants are built at the same time: most of a build is done by one processor.
 const atOnce = 2
 
 // report hunts a mutant and prints how that went.

@@ -114,9 +114,9 @@ func TestModel(t *testing.T) {
 	t.Logf("FLAGSTONE_MODEL_SEED=%d FLAGSTONE_MODEL_OPS=%d", seed, ops)
 	share := ops / uint64(len(configs()))
 	var mu sync.Mutex
-	seen := map[string]int{} // by all configurations
+	seen, ended := map[string]int{}, 0 // by all configurations, and how many have ended
 	t.Cleanup(func() {
-		if share >= 3*episodeOps {
+		if share >= 3*episodeOps && ended == len(configs()) {
 			checkSeen(t, everywhere(), seen)
 		}
 	})
@@ -141,6 +141,7 @@ func TestModel(t *testing.T) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
+			ended++
 			for what, n := range total {
 				seen[what] += n
 			}

@@ -11,11 +11,11 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 
 	flagstone "github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/ots"
@@ -84,7 +84,7 @@ func New(c Config) *Metrics {
 		}, []string{"operation", "instance_name", "table"}),
 		received: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "flagstone_request_bytes_total",
-			Help: "Bytes of the bodies of requests, as they were sent.",
+			Help: "Bytes of the bodies of requests whose sender has access, as they were sent.",
 		}, []string{"instance_name"}),
 		sent: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "flagstone_answer_bytes_total",
@@ -102,65 +102,76 @@ func New(c Config) *Metrics {
 
 // Served counts a request. It is for server.Config.Served.
 func (m *Metrics) Served(r *server.Served) {
-	name, table := tableName{r.Instance, r.Table}, ""
-	switch {
-	case r.Table == "" || r.Code != server.CodeOK:
-	case r.Operation == "DeleteTable":
-		defer m.forget(name)
-	default:
-		table = m.admit(name)
+	name, otherwise := tableName{r.Instance, r.Table}, ""
+	deletes := r.Operation == "DeleteTable" // its own figures would go with the table
+	if r.Table != "" && !deletes {
+		otherwise = m.admit(name)
 	}
-	m.mu.RLock() // so that no figure of a table outlives forget
+	m.mu.RLock() // so that no figure of a table outlives purge
 	defer m.mu.RUnlock()
-	if m.tables[name] {
+	table := otherwise
+	if m.tables[name] && !deletes {
 		table = r.Table
 	}
 	m.requests.WithLabelValues(r.Operation, r.Instance, table, r.Code).Inc()
 	m.took.WithLabelValues(r.Operation, r.Instance, table).Observe(r.Took.Seconds())
-	m.received.WithLabelValues(r.Instance).Add(float64(max(r.In, 0)))
-	m.sent.WithLabelValues(r.Instance).Add(float64(r.Out))
+	m.received.WithLabelValues(r.Instance).Add(float64(r.Received))
+	m.sent.WithLabelValues(r.Instance).Add(float64(r.Sent))
 }
 
-// admit gives a table that exists a label of its own, if there are not too many. It returns the label for
-// requests to the table if it has none of its own. A batch succeeds although its table does not exist, so
-// clients can name any number of these.
+// admit gives a table a label of its own, if it exists and there are not too many: clients can name any
+// number of tables that do not exist. It returns the label for requests to the table if it has none.
 func (m *Metrics) admit(name tableName) (otherwise string) {
 	m.mu.RLock()
-	known := m.tables[name]
+	known, full := m.tables[name], len(m.tables) >= MostTables
 	m.mu.RUnlock()
-	if known {
+	switch {
+	case known || !m.exists(name):
 		return ""
-	}
-	if _, err := m.throughput(name.instance, name.table); err != nil {
-		return ""
+	case full:
+		return OtherTables
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.tables) < MostTables {
-		m.tables[name] = true
+	if len(m.tables) >= MostTables {
+		return OtherTables
 	}
-	return OtherTables
+	m.tables[name] = true
+	return ""
 }
 
-// forget deletes the figures of a table.
-func (m *Metrics) forget(name tableName) {
+func (m *Metrics) exists(name tableName) bool {
+	_, err := m.throughput(name.instance, name.table)
+	return err == nil
+}
+
+// purge deletes the figures of tables that have gone.
+func (m *Metrics) purge() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.tables, name)
-	labels := prometheus.Labels{"instance_name": name.instance, "table": name.table}
-	m.requests.DeletePartialMatch(labels)
-	m.took.DeletePartialMatch(labels)
+	for name := range m.tables {
+		if !m.exists(name) {
+			delete(m.tables, name)
+			labels := prometheus.Labels{"instance_name": name.instance, "table": name.table}
+			m.requests.DeletePartialMatch(labels)
+			m.took.DeletePartialMatch(labels)
+		}
+	}
 }
 
 // Gatherer returns what a scrape reads.
-func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
+func (m *Metrics) Gatherer() prometheus.Gatherer {
+	return prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		m.purge()
+		return m.registry.Gather()
+	})
+}
 
 // Handler answers scrapes, two at once.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+	return promhttp.HandlerFor(m.Gatherer(), promhttp.HandlerOpts{
 		ErrorLog:            slog.NewLogLogger(m.logger.Handler(), slog.LevelWarn),
 		ErrorHandling:       promhttp.ContinueOnError,
 		MaxRequestsInFlight: 2,
-		Timeout:             30 * time.Second,
 	})
 }
