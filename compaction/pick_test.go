@@ -62,7 +62,8 @@ func TestGoldenPicks(t *testing.T) {
 				}
 				p.Views = append(p.Views, view)
 				in := compaction.Input{
-					Levels: &levels, Clipped: clipped, Config: cfg, Running: running, Policy: p, Idle: d.HasArg("idle"), Trim: d.HasArg("trim"),
+					Levels: &levels, Clipped: clipped, Config: cfg, Running: running, Policy: p,
+					Crowded: d.HasArg("crowded"), Idle: d.HasArg("idle"), Trim: d.HasArg("trim"),
 				}
 				d.MaybeScanArgs(t, "lost", &in.Lost)
 				c := compaction.Pick(in)

@@ -60,7 +60,7 @@ func (t *Tree) Compact(activity Activity, claimed func()) (did bool, err error) 
 	levels := v.levels()
 	in := compaction.Input{
 		Levels: levels, Clipped: v.straddlers, Config: t.env.Compaction, Policy: policy, Running: t.running.candidates,
-		Idle: activity >= Idle, Trim: activity == Trimmed, Values: t.env.Manifest.ValueFile,
+		Crowded: t.env.Files.Crowded(), Idle: activity >= Idle, Trim: activity == Trimmed, Values: t.env.Manifest.ValueFile,
 	}
 	if activity != Busy {
 		in.Lost = t.lost.total()

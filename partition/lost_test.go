@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/flagstone-db/flagstone/internal/tablefiles"
+	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -65,3 +67,32 @@ func TestTheReadsAloneDecideWhenATreeIsNoticed(t *testing.T) {
 		t.Errorf("noticed at the gets %v with one getter, %v with several", one, many)
 	}
 }
+
+// TestACompactionForReadsNeedsRoom: reads lose enough for a compaction where the page cache has room for it,
+// and not where the table files exceed the memory.
+func TestACompactionForReadsNeedsRoom(t *testing.T) {
+	for _, c := range []struct {
+		memory int64
+		want   bool
+	}{{1 << 30, true}, {1, false}} {
+		r := newRig(t)
+		r.env.Files = tablefiles.New(machine{r.fault, c.memory}, testDir, tablefiles.Options{Access: tablefiles.AccessDirect}, r)
+		for n := range 2 {
+			r.put(key("p", n), "c", 1, "v")
+			r.put(key("p", 9), "c", 1, "v")
+			r.flush()
+		}
+		r.tree.lose(0, int(totalSize(r.tree.Meta().Levels[0])))
+		if did, err := r.tree.Compact(Quiet, nil); did != c.want || err != nil {
+			t.Errorf("with %d bytes of memory: compacted %t, %v", c.memory, did, err)
+		}
+	}
+}
+
+// machine is a file system on a machine of so much memory.
+type machine struct {
+	vfs.FS
+	memory int64
+}
+
+func (m machine) Memory() int64 { return m.memory }

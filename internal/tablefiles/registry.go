@@ -65,10 +65,10 @@ const (
 	// outgrownBy: what is written once has probably left the page cache when it is read, if the tables take
 	// more than this many times the memory.
 	outgrownBy = 2
-	// keptShare: gets ask the page cache to keep tables of this part of the memory, however much of it
-	// memtables, caches, value files and other stores take. The rest is for these, and for blocks
-	// that the kernel keeps because they are read often.
-	keptShare = 2
+	// spareShare: gets ask the page cache to keep tables of all of the memory but this part. It is for
+	// memtables, caches, value files and other stores, however much these take, and for blocks that the kernel
+	// keeps because they are read often.
+	spareShare = 4
 )
 
 // Options say how files are opened.
@@ -185,7 +185,7 @@ func (reg *Registry) Ref(meta *manifest.FileMeta) *File {
 func (reg *Registry) addBytes(n int64) {
 	reg.mu.bytes += n
 	share := int64(sstable.KeepAll)
-	if kept := reg.memory / keptShare; reg.memory > 0 && kept < reg.mu.bytes {
+	if kept := reg.memory - reg.memory/spareShare; reg.memory > 0 && kept < reg.mu.bytes {
 		share = kept * share / reg.mu.bytes
 	}
 	reg.keep.Store(uint32(share))
@@ -257,6 +257,14 @@ func (reg *Registry) Outgrown() bool {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
 	return reg.memory == 0 || reg.mu.bytes > reg.memory*outgrownBy
+}
+
+// Crowded reports whether the page cache has no room beside the tables for what a compaction writes: a third
+// of the memory, of which memtables and caches take a part.
+func (reg *Registry) Crowded() bool {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	return reg.memory > 0 && reg.mu.bytes*3 > reg.memory*2
 }
 
 // access says how to read a file that is opened now: through a mapping, or by system calls, with

@@ -194,12 +194,14 @@ func TestFilesAreMappedWhileTheyFitInMemory(t *testing.T) {
 	}{
 		{memory: 100, tables: 49, mapped: true, mappedValues: true},
 		{memory: 100, tables: 50, sparing: true},
-		{memory: 100, tables: 200, sparing: true, percent: 25},
-		{memory: 100, tables: 500, sparing: true, percent: 10},
-		{memory: 100, tables: 201, sparing: true, percent: 24},
+		{memory: 100, tables: 66, sparing: true},
+		{memory: 100, tables: 67, sparing: true},
+		{memory: 100, tables: 200, sparing: true, percent: 37},
+		{memory: 100, tables: 500, sparing: true, percent: 15},
+		{memory: 100, tables: 201, sparing: true, percent: 37},
 		{memory: 100, tables: 40, values: 10, mapped: true},
 		{tables: 1 << 40, mapped: true, mappedValues: true},
-		{access: AccessMapped, memory: 100, tables: 1000, mapped: true, mappedValues: true, percent: 5},
+		{access: AccessMapped, memory: 100, tables: 1000, mapped: true, mappedValues: true, percent: 7},
 		{access: AccessDirect, memory: 100},
 		{access: AccessOnce, memory: 100, tables: 40, ordered: true},
 	} {
@@ -218,6 +220,9 @@ func TestFilesAreMappedWhileTheyFitInMemory(t *testing.T) {
 		}
 		if got, want := reg.Outgrown(), c.memory == 0 || c.tables > 2*c.memory; got != want {
 			t.Errorf("%+v: has outgrown the memory: %t", c, got)
+		}
+		if got, want := reg.Crowded(), c.memory > 0 && c.tables >= 67; got != want {
+			t.Errorf("%+v: leaves no room for compactions: %t", c, got)
 		}
 		file.Unref()
 		if keep := reg.keep.Load(); keep != sstable.KeepAll {
