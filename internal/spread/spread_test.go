@@ -127,6 +127,8 @@ func TestChangesOfARowAreWrittenInTheirOrder(t *testing.T) {
 	opts.Clock = hasty{opts.Clock}
 	opts.Refused = func(b *batch, n int, err error) error {
 		if c := b.changes[n]; never(c) && errors.Is(err, errNever) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
 			refused[c.row] = append(refused[c.row], c.n)
 			return nil
 		}
