@@ -59,8 +59,9 @@ const (
 	// request waits. With 1, reads would never lose more than twice what they could have,
 	// whatever comes, but would lose a whole compaction's time before it begins.
 	readerWeight = 8
-	// evictCost is what reads lose, in nanoseconds, to a merged byte for which the page cache has no room.
-	// It pushes out one that is read again, 20 of a read of 5 KiB in 100 us, and takes the device for a while.
+	// evictCost is what reads lose at most, in nanoseconds, to a merged byte for which the page cache has no
+	// room. It may push out one that is read again, 20 of a read of 5 KiB in 100 us, and takes the device for
+	// a while.
 	evictCost = 25
 )
 
@@ -80,7 +81,7 @@ type Input struct {
 	Lost int64
 	// Crowded says that the page cache has no room for what a compaction writes, beside the tables.
 	Crowded bool
-	// Idle says that the partition has not been written for long.
+	// Idle says that the partition has not been written for long, nor read if Crowded.
 	Idle bool
 	// Trim says that files that reach beyond the partition must be rewritten however small their piece is,
 	// since the partition is to be merged with a neighbour.
@@ -265,8 +266,7 @@ func (p *picker) overTarget() *Candidate {
 
 // forReads compacts level 0 into the base while writes are few, if reads have lost enough to it.
 // In an idle partition it also does so if level 0 is deep, or shallow and not small beside what
-// would be rewritten, so that the next reader finds it done; but not beside readers who would wait
-// for the device.
+// would be rewritten, so that the next reader finds it done.
 func (p *picker) forReads() *Candidate {
 	if p.Lost <= 0 && !p.Idle {
 		return nil
@@ -280,8 +280,7 @@ func (p *picker) forReads() *Candidate {
 		if (depth > 1 || lower > 0) && float64(p.Lost) >= float64(upper+lower)*cost {
 			return true
 		}
-		early := p.Idle && !(p.Crowded && p.Lost > 0)
-		return early && depth >= p.Config.IdleDepth && (depth >= p.Config.L0Trigger/2 || lower <= idleRatio*upper)
+		return p.Idle && depth >= p.Config.IdleDepth && (depth >= p.Config.L0Trigger/2 || lower <= idleRatio*upper)
 	})
 }
 

@@ -18,8 +18,8 @@ package compaction
 // twice on its way down.
 //
 // Level 0 is compacted earlier for the sake of reads: while writes are few, once reads have lost
-// to it what a compaction is worth, and in an idle partition from a depth of IdleDepth on, if it
-// is not small beside what it overlaps.
+// to it what a compaction is worth (pick.go), and in an idle partition from a depth of IdleDepth on,
+// if it is not small beside what it overlaps.
 
 import (
 	"cmp"

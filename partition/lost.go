@@ -14,6 +14,9 @@ const (
 // lostNotice is how much time reads lose between two calls of Scheduler.ReadsLose, by stripe.
 const lostNotice = 1 << 22
 
+// Lost is the time, in nanoseconds, that reads lost to level 0 since it was last compacted for them.
+func (t *Tree) Lost() int64 { return t.lost.total() }
+
 // lose notes that a read lost that much time. hash chooses the stripe.
 func (t *Tree) lose(hash uint64, nanos int) {
 	if nanos == 0 {

@@ -68,13 +68,20 @@ func TestTheReadsAloneDecideWhenATreeIsNoticed(t *testing.T) {
 	}
 }
 
-// TestACompactionForReadsNeedsRoom: reads lose enough for a compaction where the page cache has room for it,
-// and not where the table files exceed the memory.
+// TestACompactionForReadsNeedsRoom: what is reason enough to compact level 0 where the page cache has room for
+// it, and where the table files exceed the memory.
 func TestACompactionForReadsNeedsRoom(t *testing.T) {
+	const room, crowded = 1 << 30, 1
 	for _, c := range []struct {
-		memory int64
-		want   bool
-	}{{1 << 30, true}, {1, false}} {
+		memory   int64
+		activity Activity
+		lost     int // nanoseconds for each byte of level 0
+		want     bool
+	}{
+		{room, Quiet, 0, false}, {room, Quiet, 1, true}, {room, Idle, 0, true}, {room, Unread, 0, true},
+		{crowded, Quiet, 1, false}, {crowded, Quiet, 26, true}, {crowded, Idle, 1, false}, {crowded, Idle, 26, true},
+		{crowded, Unread, 0, true}, {crowded, Unread, 1, true}, // reads lost something before
+	} {
 		r := newRig(t)
 		r.env.Files = tablefiles.New(machine{r.fault, c.memory}, testDir, tablefiles.Options{Access: tablefiles.AccessDirect}, r)
 		for n := range 2 {
@@ -82,9 +89,9 @@ func TestACompactionForReadsNeedsRoom(t *testing.T) {
 			r.put(key("p", 9), "c", 1, "v")
 			r.flush()
 		}
-		r.tree.lose(0, int(totalSize(r.tree.Meta().Levels[0])))
-		if did, err := r.tree.Compact(Quiet, nil); did != c.want || err != nil {
-			t.Errorf("with %d bytes of memory: compacted %t, %v", c.memory, did, err)
+		r.tree.lose(0, c.lost*int(totalSize(r.tree.Meta().Levels[0])))
+		if did, err := r.tree.Compact(c.activity, nil); did != c.want || err != nil {
+			t.Errorf("%+v: compacted %t, %v", c, did, err)
 		}
 	}
 }

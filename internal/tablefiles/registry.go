@@ -260,7 +260,7 @@ func (reg *Registry) Outgrown() bool {
 }
 
 // Crowded reports whether the page cache has no room beside the tables for what a compaction writes: a third
-// of the memory, of which memtables and caches take a part.
+// of the memory, of which memtables and caches take a part. It has room if the memory is not known.
 func (reg *Registry) Crowded() bool {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()

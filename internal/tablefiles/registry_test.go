@@ -196,6 +196,8 @@ func TestFilesAreMappedWhileTheyFitInMemory(t *testing.T) {
 		{memory: 100, tables: 50, sparing: true},
 		{memory: 100, tables: 66, sparing: true},
 		{memory: 100, tables: 67, sparing: true},
+		{memory: 100, tables: 75, sparing: true},
+		{memory: 100, tables: 76, sparing: true, percent: 98},
 		{memory: 100, tables: 200, sparing: true, percent: 37},
 		{memory: 100, tables: 500, sparing: true, percent: 15},
 		{memory: 100, tables: 201, sparing: true, percent: 37},
