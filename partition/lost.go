@@ -9,6 +9,10 @@ const (
 	lostToRow    = 400  // additionally, if the file holds a part of the row
 	lostToSeek   = 1000 // a scan seeks in one more run
 	lostToStep   = 150  // a scan compares more than one run, for each row
+
+	// lostToFarSeek is lostToSeek where a part of the tables is not in memory: a read of the device. Of gets
+	// nothing like that was measured (docs/lab/device.md).
+	lostToFarSeek = 100_000
 )
 
 // lostNotice is how much time reads lose between two calls of Scheduler.ReadsLose, by stripe.

@@ -12,9 +12,17 @@ import (
 )
 
 // TestScansLoseOnlyToLevel0: scans lose time to the runs that a compaction would merge away, and
-// none in a tree with at most one file.
+// none in a tree with at most one file. A seek loses more where the table files exceed the memory.
 func TestScansLoseOnlyToLevel0(t *testing.T) {
-	r := newRig(t)
+	t.Run("in memory", func(t *testing.T) { scansLose(t, newRig(t), lostToSeek) })
+	t.Run("beyond memory", func(t *testing.T) {
+		r := newRig(t)
+		r.limitMemory(1)
+		scansLose(t, r, lostToFarSeek)
+	})
+}
+
+func scansLose(t *testing.T, r *rig, toSeek int) {
 	for files := range 4 {
 		before := r.tree.lost.total()
 		it := r.tree.NewIterator()
@@ -24,7 +32,7 @@ func TestScansLoseOnlyToLevel0(t *testing.T) {
 		}
 		must(t, it.Close())
 		extra := max(files-1, 0)
-		if lost := int(r.tree.lost.total() - before); lost != extra*lostToSeek+min(extra, 1)*rows*lostToStep {
+		if lost := int(r.tree.lost.total() - before); lost != extra*toSeek+min(extra, 1)*rows*lostToStep {
 			t.Errorf("a scan of %d rows in %d files lost %d ns", rows, files, lost)
 		}
 		r.put(key("p", files), "c", 1, fmt.Sprint(files))
@@ -83,7 +91,7 @@ func TestACompactionForReadsNeedsRoom(t *testing.T) {
 		{crowded, Unread, 0, true}, {crowded, Unread, 1, true}, // reads lost something before
 	} {
 		r := newRig(t)
-		r.env.Files = tablefiles.New(machine{r.fault, c.memory}, testDir, tablefiles.Options{Access: tablefiles.AccessDirect}, r)
+		r.limitMemory(c.memory)
 		for n := range 2 {
 			r.put(key("p", n), "c", 1, "v")
 			r.put(key("p", 9), "c", 1, "v")
@@ -94,6 +102,11 @@ func TestACompactionForReadsNeedsRoom(t *testing.T) {
 			t.Errorf("%+v: compacted %t, %v", c, did, err)
 		}
 	}
+}
+
+// limitMemory lets the rig's machine have so much memory. REQUIRES: there are no table files yet.
+func (r *rig) limitMemory(memory int64) {
+	r.env.Files = tablefiles.New(machine{r.fault, memory}, testDir, tablefiles.Options{Access: tablefiles.AccessDirect}, r)
 }
 
 // machine is a file system on a machine of so much memory.

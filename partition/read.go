@@ -17,6 +17,7 @@ type Iterator struct {
 	mvcc.MergeIterator
 	pinned
 	extra int // runs of level 0 that a compaction would have merged away
+	seek  int // nanoseconds that a seek in them loses
 	lost  int // nanoseconds lost to them, not charged yet
 
 	// Working memory, kept for the next iterator.
@@ -85,6 +86,9 @@ func (it *Iterator) collectRuns() {
 		it.runs = append(it.runs, run)
 	}
 	it.extra = min(s.version.recent, max(len(s.version.runs)-1, 0))
+	if it.seek = it.extra * lostToSeek; it.tree.env.Files.Crowded() {
+		it.seek = it.extra * lostToFarSeek
+	}
 }
 
 func (it *Iterator) addMemory(m *memtable.Memtable) {
@@ -112,7 +116,7 @@ func (it *Iterator) SeekRow(key []byte) bool {
 	if bytes.Compare(key, it.tree.start) < 0 {
 		key = it.tree.start
 	}
-	it.lost += it.extra * lostToSeek
+	it.lost += it.seek
 	return it.clip(it.MergeIterator.SeekRow(key))
 }
 
@@ -121,7 +125,7 @@ func (it *Iterator) SeekRowBefore(key []byte) bool {
 	if it.tree.end != nil && bytes.Compare(key, it.tree.end) > 0 {
 		key = it.tree.end
 	}
-	it.lost += it.extra * lostToSeek
+	it.lost += it.seek
 	return it.clip(it.MergeIterator.SeekRowBefore(key))
 }
 
