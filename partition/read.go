@@ -86,7 +86,8 @@ func (it *Iterator) collectRuns() {
 		it.runs = append(it.runs, run)
 	}
 	it.extra = min(s.version.recent, max(len(s.version.runs)-1, 0))
-	if it.seek = it.extra * lostToSeek; it.tree.env.Files.Crowded() {
+	it.seek = it.extra * lostToSeek
+	if it.extra > 0 && it.tree.env.Files.Crowded() {
 		it.seek = it.extra * lostToFarSeek
 	}
 }
