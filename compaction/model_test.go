@@ -336,10 +336,13 @@ func (m *model) compact(idle bool) bool {
 	p := m.policy()
 	in := compaction.Input{
 		Levels: &m.levels, Clipped: m.clipped, Config: m.cfg, Policy: p,
-		Lost: m.rng.Int64N(2) * m.rng.Int64N(4000), Idle: idle, Trim: idle,
+		Idle: idle, Trim: idle,
+	}
+	for level := range in.Lost {
+		in.Lost[level] = m.rng.Int64N(2) * m.rng.Int64N(4000)
 	}
 	if m.deep {
-		in.Lost, in.Idle = 0, idle || m.rng.IntN(4) > 0
+		in.Lost, in.Idle = compaction.Losses{}, idle || m.rng.IntN(4) > 0
 	}
 	for _, r := range m.running {
 		in.Running = append(in.Running, r.candidate)

@@ -6,9 +6,8 @@ package compaction
 //   2. The level furthest over its target gives a file (level 0: all files that
 //      overlap) to the next level. A file that overlaps nothing there is moved, not
 //      rewritten.
-//   3. While writes are few, level 0 is compacted early if reads lose enough to it:
-//      they look into every run of it. Beyond memory it has to be much more, as such a
-//      compaction costs reads pages and turns of the device.
+//   3. While writes are few, a level is compacted early if reads lose enough to it:
+//      they look into every run of level 0, and into one of each other level.
 //   4. A file that reaches beyond the partition, since that was split, is rewritten in
 //      place without the rest.
 //   5. Idle levels return space. Files with many tombstones are pushed towards what
@@ -33,7 +32,7 @@ type Reason string
 const (
 	ReasonExpired    Reason = "expired"    // everything in the files is expired
 	ReasonL0         Reason = "level 0"    // too many files in level 0
-	ReasonReads      Reason = "reads"      // reads look into many files, and writes are few
+	ReasonReads      Reason = "reads"      // reads look into several runs, and writes are few
 	ReasonSize       Reason = "size"       // a level is over its target
 	ReasonTrim       Reason = "trim"       // a file reaches beyond the partition
 	ReasonTombstones Reason = "tombstones" // many tombstones above what they hide
@@ -59,11 +58,10 @@ const (
 	// request waits. With 1, reads would never lose more than twice what they could have,
 	// whatever comes, but would lose a whole compaction's time before it begins.
 	readerWeight = 8
-	// evictCost is what reads lose at most, in nanoseconds, to a merged byte for which the page cache has no
-	// room. It may push out one that is read again, 20 of a read of 5 KiB in 100 us, and takes the device for
-	// a while.
-	evictCost = 25
 )
+
+// Losses is the time, in nanoseconds, that reads lost to each level since it was last compacted for them.
+type Losses [manifest.NumLevels]int64
 
 // Input is what a choice depends on.
 type Input struct {
@@ -76,12 +74,9 @@ type Input struct {
 	Running []*Candidate
 	// Policy is what a compaction that begins now could drop.
 	Policy Policy
-	// Lost is the time, in nanoseconds, that reads lost to level 0 since it was last compacted
-	// for them; 0 while writes are frequent.
-	Lost int64
-	// Crowded says that the page cache has no room for what a compaction writes, beside the tables.
-	Crowded bool
-	// Idle says that the partition has not been written for long, nor read if Crowded.
+	// Lost is zero while writes are frequent.
+	Lost Losses
+	// Idle says that the partition has not been written for long.
 	Idle bool
 	// Trim says that files that reach beyond the partition must be rewritten however small their piece is,
 	// since the partition is to be merged with a neighbour.
@@ -97,6 +92,7 @@ type Candidate struct {
 	Reason             Reason
 	Score              float64 // urgency, comparable between partitions for equal reasons
 	Level, OutputLevel int
+	Share              float64 // of what reads lost to Level: so much they will not lose again
 	// Upper are files of Level, or of any level above OutputLevel if a caller asked for the
 	// compaction. Lower are the files of OutputLevel that overlap them.
 	Upper, Lower []*manifest.FileMeta
@@ -264,24 +260,35 @@ func (p *picker) overTarget() *Candidate {
 	return nil
 }
 
-// forReads compacts level 0 into the base while writes are few, if reads have lost enough to it.
+// forReads compacts a level into the next one while writes are few, if reads have lost enough to it.
 // In an idle partition it also does so if level 0 is deep, or shallow and not small beside what
 // would be rewritten, so that the next reader finds it done.
 func (p *picker) forReads() *Candidate {
-	if p.Lost <= 0 && !p.Idle {
+	if p.Lost == (Losses{}) && !p.Idle {
 		return nil
 	}
-	cost := float64(mergeCost) / readerWeight
-	if p.Crowded {
-		cost += evictCost
+	cost := func(bytes int64) float64 { return float64(bytes) * mergeCost / readerWeight }
+	pays := func(c *Candidate) bool {
+		return float64(p.Lost[c.Level])*c.Share >= cost(size(c.Upper)+size(c.Lower))
 	}
-	return p.deepest(ReasonReads, func(c *Candidate, depth int) bool {
+	c := p.deepest(ReasonReads, func(c *Candidate, depth int) bool {
+		c.Share = 1
 		upper, lower := size(c.Upper), size(c.Lower)
-		if (depth > 1 || lower > 0) && float64(p.Lost) >= float64(upper+lower)*cost {
-			return true
-		}
-		return p.Idle && depth >= p.Config.IdleDepth && (depth >= p.Config.L0Trigger/2 || lower <= idleRatio*upper)
+		return (depth > 1 || lower > 0) && pays(c) ||
+			p.Idle && depth >= p.Config.IdleDepth && (depth >= p.Config.L0Trigger/2 || lower <= idleRatio*upper)
 	})
+	for level := 1; c == nil && level < lastLevel; level++ {
+		if lost := p.Lost[level]; lost == 0 || float64(lost) < cost(p.shape.size[level]) {
+			continue
+		}
+		if c = p.cheapest(level, ReasonReads); c != nil {
+			c.Score, c.Share = 1, float64(size(c.Upper))/float64(p.shape.size[level])
+			if !pays(c) {
+				c = nil
+			}
+		}
+	}
+	return c
 }
 
 // deepest returns the deepest of the candidates of level 0 that are worth it; among equals the
@@ -310,12 +317,16 @@ func (p *picker) fromLevel(level int) *Candidate {
 	if level == 0 {
 		return p.deepest(ReasonL0, func(c *Candidate, depth int) bool { return true })
 	}
-	// Take the file for which the next level rewrites least per byte brought. A tombstone counts
-	// double, because it takes along what it hides.
+	return p.cheapest(level, ReasonSize)
+}
+
+// cheapest takes the file of a level for which the next one rewrites least per byte brought. A tombstone
+// counts double, because it takes along what it hides.
+func (p *picker) cheapest(level int, reason Reason) *Candidate {
 	var best *Candidate
 	var bestCost float64
 	for _, f := range p.Levels[level] {
-		c := p.push(level, f, ReasonSize)
+		c := p.push(level, f, reason)
 		if c == nil {
 			continue
 		}

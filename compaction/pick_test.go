@@ -7,7 +7,8 @@ package compaction_test
 //	         permanent clipped. Level 0 from the oldest to the newest. The
 //	         configuration: trigger 4 or 1000 bytes, base 1000, multiplier 10, file size 100.
 //	pick     picks and puts the candidate among the running ones: cutoff= (in
-//	         seconds) horizon= oldest= (the oldest view) idle (no writes)
+//	         seconds) horizon= oldest= (the oldest view) idle (no writes) lost= to=
+//	         (so much was lost to a level, 0 without one)
 //	done     forgets the running ones
 //	debt     the debt in bytes
 
@@ -63,9 +64,11 @@ func TestGoldenPicks(t *testing.T) {
 				p.Views = append(p.Views, view)
 				in := compaction.Input{
 					Levels: &levels, Clipped: clipped, Config: cfg, Running: running, Policy: p,
-					Crowded: d.HasArg("crowded"), Idle: d.HasArg("idle"), Trim: d.HasArg("trim"),
+					Idle: d.HasArg("idle"), Trim: d.HasArg("trim"),
 				}
-				d.MaybeScanArgs(t, "lost", &in.Lost)
+				var lostTo int
+				d.MaybeScanArgs(t, "to", &lostTo)
+				d.MaybeScanArgs(t, "lost", &in.Lost[lostTo])
 				c := compaction.Pick(in)
 				if c == nil {
 					return "nothing\n"

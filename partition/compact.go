@@ -24,16 +24,15 @@ func bypassesPageCache(c *compaction.Candidate) bool {
 	return c.OutputLevel >= hotLevels && c.Reason != compaction.ReasonReads
 }
 
-// Activity says how busy a tree's writers and readers are, and so what it may be compacted for
-// beyond what its shape asks for.
+// Activity says how busy a tree's writers are, and so what it may be compacted for beyond what
+// its shape asks for.
 type Activity int
 
 // The activities.
 const (
 	Busy    Activity = iota // nothing
-	Quiet                   // reads, if they have lost enough time to level 0
+	Quiet                   // reads, if they have lost enough time to a level
 	Idle                    // future reads: the tree has not been written for long
-	Unread                  // the same beyond memory: nor did reads lose anything to level 0
 	Trimmed                 // and to have no files that reach beyond its range
 )
 
@@ -61,9 +60,8 @@ func (t *Tree) Compact(activity Activity, claimed func()) (did bool, err error) 
 	levels := v.levels()
 	in := compaction.Input{
 		Levels: levels, Clipped: v.straddlers, Config: t.env.Compaction, Policy: policy, Running: t.running.candidates,
-		Crowded: t.env.Files.Crowded(), Trim: activity == Trimmed, Values: t.env.Manifest.ValueFile,
+		Idle: activity >= Idle, Trim: activity == Trimmed, Values: t.env.Manifest.ValueFile,
 	}
-	in.Idle = activity >= Unread || activity == Idle && !in.Crowded // else readers would wait for the device
 	if activity != Busy {
 		in.Lost = t.Lost()
 	}
@@ -76,7 +74,7 @@ func (t *Tree) Compact(activity Activity, claimed func()) (did bool, err error) 
 	t.running.candidates = append(t.running.candidates, c)
 	t.running.Unlock()
 	if c.Reason == compaction.ReasonReads {
-		t.lost.reset()
+		t.regain(c.Level, c.Share)
 	}
 	defer t.forget(c)
 	if claimed != nil {

@@ -249,26 +249,32 @@ func (g *Getter) collect(key []byte, hash, seq uint64) error {
 			return nil
 		}
 	}
-	s := g.state
-	lost := 0
-	for n, f := range g.filesOf(s.version.runs, key, hash) {
+	v := g.state.version
+	level, lost := 0, 0
+	for n, f := range g.filesOf(v.runs, key, hash) {
 		if f == nil {
 			continue
 		}
-		found := len(g.sources)
-		if done, err := g.collectFile(f, key, hash, seq); done || err != nil {
-			g.tree.lose(hash, lost)
+		found, looked := len(g.sources), g.tables.used
+		done, err := g.collectFile(f, key, hash, seq)
+		if done || err != nil || n+1 == len(v.runs) {
+			g.tree.lose(hash, level, lost)
 			return err
 		}
 		// A compaction with the runs below would have saved this lookup.
-		if n < s.version.recent && n+1 < len(s.version.runs) {
-			lost += lostToFilter
-			if len(g.sources) > found {
-				lost += lostToRow
-			}
+		if l := v.levelOf(n); l != level {
+			g.tree.lose(hash, level, lost)
+			level, lost = l, 0
+		}
+		lost += lostToFilter
+		if len(g.sources) > found {
+			lost += lostToRow
+		}
+		if g.tables.used > looked {
+			lost += lostTo(g.tables.values[looked])
 		}
 	}
-	g.tree.lose(hash, lost)
+	g.tree.lose(hash, level, lost)
 	return nil
 }
 

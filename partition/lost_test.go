@@ -5,39 +5,118 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/flagstone-db/flagstone/internal/tablefiles"
-	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// TestScansLoseOnlyToLevel0: scans lose time to the runs that a compaction would merge away, and
-// none in a tree with at most one file. A seek loses more where the table files exceed the memory.
-func TestScansLoseOnlyToLevel0(t *testing.T) {
-	t.Run("in memory", func(t *testing.T) { scansLose(t, newRig(t), lostToSeek) })
-	t.Run("beyond memory", func(t *testing.T) {
+// TestReadsLoseToEachRunButTheDeepest has a file of two rows in each of some levels, and gets both rows, and
+// scans. Whoever reads one row finds it in each file.
+func TestReadsLoseToEachRunButTheDeepest(t *testing.T) {
+	const seek, step = lostToSeek, lostToStep
+	// The first get reads the head of a block and its values, and the second finds them in the block cache.
+	const first, again = lostToFilter + lostToRow + 2*lostToRead, lostToFilter + lostToRow
+	for _, c := range []struct {
+		levels []int // of the files, the oldest first
+		scan   compaction.Losses
+		gets   compaction.Losses
+	}{
+		{},
+		{levels: []int{0}},
+		{levels: []int{6}},
+		{levels: []int{6, 0}, scan: compaction.Losses{seek + 2*step}, gets: compaction.Losses{first + again}},
+		{levels: []int{0, 0, 0}, scan: compaction.Losses{2*seek + 2*step}, gets: compaction.Losses{2*first + 2*again}},
+		{levels: []int{6, 5}, scan: compaction.Losses{5: seek + 2*step}, gets: compaction.Losses{5: first + again}},
+		{
+			levels: []int{6, 5, 4, 0, 0},
+			scan:   compaction.Losses{0: 2*seek + 2*step, 4: seek, 5: seek},
+			gets:   compaction.Losses{0: 2*first + 2*again, 4: first + again, 5: first + again},
+		},
+	} {
 		r := newRig(t)
-		r.limitMemory(1)
-		scansLose(t, r, lostToFarSeek)
-	})
-}
-
-func scansLose(t *testing.T, r *rig, toSeek int) {
-	for files := range 4 {
-		before := r.tree.lost.total()
-		it := r.tree.NewIterator()
-		rows := 0
-		for ok := it.SeekRow(nil); ok; ok = it.NextRow() {
-			rows++
+		keys := [][]byte{key("p", 1), key("p", 2)}
+		for range c.levels {
+			for _, k := range keys {
+				r.put(k, "c", 1, "v")
+			}
+			r.flush()
+		}
+		tree := r.inLevels(c.levels)
+		for _, k := range keys {
+			if _, err := get(tree, k, row.MaxSequence); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if lost := tree.Lost(); lost != c.gets {
+			t.Errorf("levels %v: gets lost %v ns, want %v", c.levels, lost, c.gets)
+		}
+		tree.regain(0, 1)
+		tree.regain(4, 1)
+		tree.regain(5, 1)
+		it := tree.NewIterator()
+		for ok := it.SeekRow(nil); ok; {
+			ok = it.NextRow()
 		}
 		must(t, it.Close())
-		extra := max(files-1, 0)
-		if lost := int(r.tree.lost.total() - before); lost != extra*toSeek+min(extra, 1)*rows*lostToStep {
-			t.Errorf("a scan of %d rows in %d files lost %d ns", rows, files, lost)
+		if lost := tree.Lost(); lost != c.scan {
+			t.Errorf("levels %v: a scan lost %v ns, want %v", c.levels, lost, c.scan)
 		}
-		r.put(key("p", files), "c", 1, fmt.Sprint(files))
-		r.put(key("p", 9), "c", 1, fmt.Sprint(files)) // so that the files overlap
+	}
+}
+
+// inLevels returns the tree with its files, the oldest first, in other levels. The rig has this one from now on.
+func (r *rig) inLevels(levels []int) *Tree {
+	meta := *r.tree.Meta()
+	files := meta.Levels[0]
+	meta.Levels = compaction.Levels{}
+	for i, level := range levels {
+		meta.Levels[level] = append(meta.Levels[level], files[i])
+	}
+	old := r.tree
+	r.tree = NewTree(r.env, testTable, &meta)
+	old.Close()
+	return r.tree
+}
+
+// TestReadsHaveTheirTreeMerged reads rows that lie in two deep levels, while nobody writes, until all are in one.
+func TestReadsHaveTheirTreeMerged(t *testing.T) {
+	r := newRig(t)
+	r.env.Compaction.LevelBase = 1 << 10
+	const rows = 400
+	for round := range 6 {
+		for n := range rows {
+			if round == 0 || n%7 == round {
+				r.put(key("p", n), "c", 1, fmt.Sprintf("%064d", round))
+			}
+		}
 		r.flush()
+		for did := true; did; {
+			var err error
+			did, err = r.tree.Compact(Busy, nil)
+			must(t, err)
+		}
+	}
+	depth := func() int { return len(r.tree.state.Load().version.runs) }
+	if depth() < 3 {
+		t.Fatalf("%d runs", depth())
+	}
+	gets := 0
+	for ; depth() > 1; gets++ {
+		if gets == 1_000_000 {
+			t.Fatalf("%d runs after %d gets that lost %v", depth(), gets, r.tree.Lost())
+		}
+		k := key("p", gets*31%rows)
+		if text, err := get(r.tree, k, row.MaxSequence); err != nil || text == "absent" {
+			t.Fatal(text, err)
+		}
+		if _, err := r.tree.Compact(Quiet, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("merged by %d gets", gets)
+	before := r.tree.Lost()
+	if _, err := get(r.tree, key("p", 1), row.MaxSequence); err != nil || r.tree.Lost() != before {
+		t.Errorf("a get of a tree of one run lost %v ns, %v", r.tree.Lost(), err)
 	}
 }
 
@@ -75,44 +154,3 @@ func TestTheReadsAloneDecideWhenATreeIsNoticed(t *testing.T) {
 		t.Errorf("noticed at the gets %v with one getter, %v with several", one, many)
 	}
 }
-
-// TestACompactionForReadsNeedsRoom: what is reason enough to compact level 0 where the page cache has room for
-// it, and where the table files exceed the memory.
-func TestACompactionForReadsNeedsRoom(t *testing.T) {
-	const room, crowded = 1 << 30, 1
-	for _, c := range []struct {
-		memory   int64
-		activity Activity
-		lost     int // nanoseconds for each byte of level 0
-		want     bool
-	}{
-		{room, Quiet, 0, false}, {room, Quiet, 1, true}, {room, Idle, 0, true}, {room, Unread, 0, true},
-		{crowded, Quiet, 1, false}, {crowded, Quiet, 26, true}, {crowded, Idle, 1, false}, {crowded, Idle, 26, true},
-		{crowded, Unread, 0, true}, {crowded, Unread, 1, true}, // reads lost something before
-	} {
-		r := newRig(t)
-		r.limitMemory(c.memory)
-		for n := range 2 {
-			r.put(key("p", n), "c", 1, "v")
-			r.put(key("p", 9), "c", 1, "v")
-			r.flush()
-		}
-		r.tree.lose(0, c.lost*int(totalSize(r.tree.Meta().Levels[0])))
-		if did, err := r.tree.Compact(c.activity, nil); did != c.want || err != nil {
-			t.Errorf("%+v: compacted %t, %v", c, did, err)
-		}
-	}
-}
-
-// limitMemory lets the rig's machine have so much memory. REQUIRES: there are no table files yet.
-func (r *rig) limitMemory(memory int64) {
-	r.env.Files = tablefiles.New(machine{r.fault, memory}, testDir, tablefiles.Options{Access: tablefiles.AccessDirect}, r)
-}
-
-// machine is a file system on a machine of so much memory.
-type machine struct {
-	vfs.FS
-	memory int64
-}
-
-func (m machine) Memory() int64 { return m.memory }

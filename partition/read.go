@@ -16,9 +16,8 @@ import (
 type Iterator struct {
 	mvcc.MergeIterator
 	pinned
-	extra int // runs of level 0 that a compaction would have merged away
-	seek  int // nanoseconds that a seek in them loses
-	lost  int // nanoseconds lost to them, not charged yet
+	seeks int // of the merged runs
+	steps int // from row to row
 
 	// Working memory, kept for the next iterator.
 	runs     []mvcc.Iterator
@@ -85,11 +84,6 @@ func (it *Iterator) collectRuns() {
 		run.init(files, sstable.IterOptions{End: it.tree.end, Believe: true})
 		it.runs = append(it.runs, run)
 	}
-	it.extra = min(s.version.recent, max(len(s.version.runs)-1, 0))
-	it.seek = it.extra * lostToSeek
-	if it.extra > 0 && it.tree.env.Files.Crowded() {
-		it.seek = it.extra * lostToFarSeek
-	}
 }
 
 func (it *Iterator) addMemory(m *memtable.Memtable) {
@@ -117,7 +111,7 @@ func (it *Iterator) SeekRow(key []byte) bool {
 	if bytes.Compare(key, it.tree.start) < 0 {
 		key = it.tree.start
 	}
-	it.lost += it.seek
+	it.seeks++
 	return it.clip(it.MergeIterator.SeekRow(key))
 }
 
@@ -126,13 +120,13 @@ func (it *Iterator) SeekRowBefore(key []byte) bool {
 	if it.tree.end != nil && bytes.Compare(key, it.tree.end) > 0 {
 		key = it.tree.end
 	}
-	it.lost += it.seek
+	it.seeks++
 	return it.clip(it.MergeIterator.SeekRowBefore(key))
 }
 
 // NextRow moves to the next row of the tree.
 func (it *Iterator) NextRow() bool {
-	it.step()
+	it.steps++
 	return it.MergeIterator.NextRow() && (it.tree.end == nil || bytes.Compare(it.RowKey(), it.tree.end) < 0)
 }
 
@@ -146,15 +140,22 @@ func (it *Iterator) Extent(ask row.Ask, e *row.Extent) (newer row.Cursor, ok boo
 
 // PrevRow moves to the previous row of the tree.
 func (it *Iterator) PrevRow() bool {
-	it.step()
+	it.steps++
 	return it.MergeIterator.PrevRow() && bytes.Compare(it.RowKey(), it.tree.start) >= 0
 }
 
-// step notes what a step lost because several runs lie over each other.
-func (it *Iterator) step() {
-	if it.extra > 0 {
-		it.lost += lostToStep
+// lose notes what seeks lost to each run that a compaction would have merged with the deepest, and steps to
+// the newest of them.
+func (it *Iterator) lose() {
+	v, lost := it.state.version, it.steps*lostToStep
+	for run := 0; run+1 < len(v.runs); run++ {
+		lost += it.seeks * lostToSeek
+		if level := v.levelOf(run); level != v.levelOf(run+1) || run+2 == len(v.runs) {
+			it.tree.lose(0, level, lost)
+			lost = 0
+		}
 	}
+	it.seeks, it.steps = 0, 0
 }
 
 // Close releases the tree and gives the working memory back.
@@ -163,8 +164,7 @@ func (it *Iterator) Close() error {
 		return nil
 	}
 	err := it.MergeIterator.Close()
-	it.tree.lose(0, it.lost)
-	it.lost = 0
+	it.lose()
 	it.runs, it.levels.used, it.memories.used = it.runs[:0], 0, 0
 	home := &it.tree.env.iterators
 	it.unpin()

@@ -28,13 +28,12 @@ type Owner interface {
 // Registry is the set of referenced table and value files of one store. It is safe for
 // concurrent use.
 type Registry struct {
-	dir     string // of the store
-	opts    Options
-	owner   Owner
-	open    openFiles
-	memory  int64         // of the machine
-	keep    atomic.Uint32 // see sstable.ReaderOptions
-	crowded atomic.Bool   // see Crowded
+	dir    string // of the store
+	opts   Options
+	owner  Owner
+	open   openFiles
+	memory int64         // of the machine
+	keep   atomic.Uint32 // see sstable.ReaderOptions
 
 	mu struct {
 		sync.Mutex
@@ -190,7 +189,6 @@ func (reg *Registry) addBytes(n int64) {
 		share = kept * share / reg.mu.bytes
 	}
 	reg.keep.Store(uint32(share))
-	reg.crowded.Store(reg.memory > 0 && reg.mu.bytes*3 > reg.memory*2)
 }
 
 // Unref drops a reference. The last one closes the file and the value files that no other table
@@ -260,10 +258,6 @@ func (reg *Registry) Outgrown() bool {
 	defer reg.mu.Unlock()
 	return reg.memory == 0 || reg.mu.bytes > reg.memory*outgrownBy
 }
-
-// Crowded reports whether the page cache has no room beside the tables for what a compaction writes: a third
-// of the memory, of which memtables and caches take a part. It has room if the memory is not known.
-func (reg *Registry) Crowded() bool { return reg.crowded.Load() }
 
 // access says how to read a file that is opened now: through a mapping, or by system calls, with
 // or without sparing the page cache. Value files are mapped only if all files fit in memory

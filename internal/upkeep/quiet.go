@@ -1,6 +1,6 @@
 package upkeep
 
-// Which trees are being written to, or read. Some compactions wait until a tree is quiet.
+// Which trees are being written to. Some compactions wait until a tree is quiet.
 
 import (
 	"sync"
@@ -17,40 +17,32 @@ const (
 	quietShare = 16
 )
 
-// quiet remembers how much is written to which tree, and what its reads lose.
+// quiet remembers how much is written to which tree.
 type quiet struct {
 	mu sync.Mutex
 	// watched holds the trees that are written to; the others are quiet.
 	watched map[*partition.Tree]*watch
-	// seen is how much each tree was used when noteIdle last ran. idle holds the trees without
-	// writes between its last two runs, and without a flush since: they are Idle or Unread.
-	seen map[*partition.Tree]use
-	idle map[*partition.Tree]partition.Activity
+	// seen is what had been written to each tree when noteIdle last ran. idle holds the trees
+	// without writes between its last two runs, and without a flush since.
+	seen map[*partition.Tree]int64
+	idle map[*partition.Tree]bool
 }
-
-// use is Tree.Written and Tree.Lost at one moment.
-type use struct{ written, lost int64 }
 
 // watch belongs to a tree that was written to lately.
 type watch struct{ written int64 } // Tree.Written at the last look
 
 func newQuiet() quiet { return quiet{watched: make(map[*partition.Tree]*watch)} }
 
-// noteIdle finds the trees that had no writes since its previous call, and those without reads among them.
+// noteIdle finds the trees that had no writes since its previous call.
 func (q *quiet) noteIdle(trees []*partition.Tree) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	seen := make(map[*partition.Tree]use, len(trees))
-	q.idle = make(map[*partition.Tree]partition.Activity)
+	seen := make(map[*partition.Tree]int64, len(trees))
+	q.idle = make(map[*partition.Tree]bool)
 	for _, tree := range trees {
-		now := use{tree.Written(), tree.Lost()}
-		seen[tree] = now
-		switch before, ok := q.seen[tree]; {
-		case !ok || before.written != now.written:
-		case before.lost != now.lost:
-			q.idle[tree] = partition.Idle
-		default:
-			q.idle[tree] = partition.Unread
+		seen[tree] = tree.Written()
+		if before, ok := q.seen[tree]; ok && before == seen[tree] {
+			q.idle[tree] = true
 		}
 	}
 	q.seen = seen
@@ -60,10 +52,13 @@ func (q *quiet) noteIdle(trees []*partition.Tree) {
 func (q *quiet) activity(tree *partition.Tree) partition.Activity {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.watched[tree] != nil {
+	switch {
+	case q.watched[tree] != nil:
 		return partition.Busy
+	case q.idle[tree]:
+		return partition.Idle
 	}
-	return max(q.idle[tree], partition.Quiet)
+	return partition.Quiet
 }
 
 // watch observes writes to the tree until it is quiet; then the tree does the work that waited
