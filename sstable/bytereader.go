@@ -135,6 +135,8 @@ type byteReader struct {
 	from    int64  // and where they lie in the file
 	ahead   int    // how many bytes to read ahead next
 	reads   int    // how many ranges were read
+	near    int    // of these came from the page cache, as far as was measured,
+	far     int    // and from the device; the others from the window
 	called  bool   // the scan read by calls
 	mapped  bool   // the last range came through the mapping
 }
@@ -189,8 +191,13 @@ func (b *byteReader) read(from, to, upTo int64) (stored []byte, err error) {
 	} else {
 		stored, err = b.readWindow(from, to, upTo)
 	}
-	if now, slow := f.residency.end(began, max(to-from, int64(len(b.window)))); slow && b.run == 0 && b.pattern != merge {
-		f.prefetch.missed(from, now)
+	if now, slow := f.residency.end(began, max(to-from, int64(len(b.window)))); !slow {
+		b.near++
+	} else {
+		b.far++
+		if b.run == 0 && b.pattern != merge {
+			f.prefetch.missed(from, now)
+		}
 	}
 	return stored, err
 }

@@ -67,7 +67,7 @@ func (b *blockReader) span(k, end int) (n int) {
 func (b *blockReader) keeps(n int) bool {
 	f := b.r
 	return b.pin != nil && n > 0 && b.bytes.pattern != merge &&
-		f.cached.Wants(b.pin, n, f.mapping != nil && f.residency.resident())
+		f.cached.Wants(b.pin, n, f.residency.resident())
 }
 
 // readsRest reports whether to read the segments from k on by one access, which is better than
