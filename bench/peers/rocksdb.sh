@@ -18,6 +18,12 @@ mkdir -p "$1"
 to=$(cd "$1" && pwd)
 shift
 
+# Without this header the Makefile leaves Snappy out, and every run of the comparison fails.
+echo '#include <snappy.h>' | "${CXX:-c++}" -E -xc++ - >/dev/null || {
+	echo "$0: there is no snappy.h: install libsnappy-dev" >&2
+	exit 1
+}
+
 # Sources of Debian in lists of our own.
 suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
 apt="$to/apt"
