@@ -58,6 +58,9 @@ const (
 	// request waits. With 1, reads would never lose more than twice what they could have,
 	// whatever comes, but would lose a whole compaction's time before it begins.
 	readerWeight = 8
+	// deepWeight is the same below level 0, where a merge rewrites ten bytes for each that it brings. Beside few
+	// writes and 100,000 gets a second, 8 would have a level rewritten twice as often as its target asks for.
+	deepWeight = 3
 )
 
 // Losses is the time, in nanoseconds, that reads lost to each level since it was last compacted for them.
@@ -267,23 +270,22 @@ func (p *picker) forReads() *Candidate {
 	if p.Lost == (Losses{}) && !p.Idle {
 		return nil
 	}
-	cost := func(bytes int64) float64 { return float64(bytes) * mergeCost / readerWeight }
-	pays := func(c *Candidate) bool {
-		return float64(p.Lost[c.Level])*c.Share >= cost(size(c.Upper)+size(c.Lower))
+	pays := func(c *Candidate, weight float64) bool {
+		return float64(p.Lost[c.Level])*c.Share*weight >= float64(size(c.Upper)+size(c.Lower))*mergeCost
 	}
 	c := p.deepest(ReasonReads, func(c *Candidate, depth int) bool {
 		c.Share = 1
 		upper, lower := size(c.Upper), size(c.Lower)
-		return (depth > 1 || lower > 0) && pays(c) ||
+		return (depth > 1 || lower > 0) && pays(c, readerWeight) ||
 			p.Idle && depth >= p.Config.IdleDepth && (depth >= p.Config.L0Trigger/2 || lower <= idleRatio*upper)
 	})
 	for level := 1; c == nil && level < lastLevel; level++ {
-		if lost := p.Lost[level]; lost == 0 || float64(lost) < cost(p.shape.size[level]) {
-			continue
+		if p.Lost[level]*deepWeight < p.shape.size[level]*mergeCost || len(p.Levels[level]) == 0 {
+			continue // not even for what its files have themselves
 		}
 		if c = p.cheapest(level, ReasonReads); c != nil {
 			c.Score, c.Share = 1, float64(size(c.Upper))/float64(p.shape.size[level])
-			if !pays(c) {
+			if !pays(c, deepWeight) {
 				c = nil
 			}
 		}
