@@ -33,7 +33,7 @@ func (s treeEnv) Yield() {
 
 func (s treeEnv) ReadsLose(tree *partition.Tree) {
 	if !s.opts.ReadOnly {
-		s.upkeep.CompactionDue(tree)
+		s.upkeep.ReadsLose(tree)
 	}
 }
 

@@ -336,13 +336,15 @@ func (m *model) compact(idle bool) bool {
 	p := m.policy()
 	in := compaction.Input{
 		Levels: &m.levels, Clipped: m.clipped, Config: m.cfg, Policy: p,
-		Idle: idle, Trim: idle,
+		Lost: m.rng.Int64N(2) * m.rng.Int64N(4000), LostTo: make(map[uint64]int64), Idle: idle, Trim: idle,
 	}
-	for level := range in.Lost {
-		in.Lost[level] = m.rng.Int64N(2) * m.rng.Int64N(4000)
+	for _, files := range m.levels[1:] {
+		for _, f := range files {
+			in.LostTo[f.Number] = m.rng.Int64N(2) * m.rng.Int64N(8000)
+		}
 	}
 	if m.deep {
-		in.Lost, in.Idle = compaction.Losses{}, idle || m.rng.IntN(4) > 0
+		in.Lost, in.LostTo, in.Idle = 0, nil, idle || m.rng.IntN(4) > 0
 	}
 	for _, r := range m.running {
 		in.Running = append(in.Running, r.candidate)

@@ -6,8 +6,9 @@ package compaction
 //   2. The level furthest over its target gives a file (level 0: all files that
 //      overlap) to the next level. A file that overlaps nothing there is moved, not
 //      rewritten.
-//   3. While writes are few, a level is compacted early if reads lose enough to it:
-//      they look into every run of level 0, and into one of each other level.
+//   3. While writes are few, level 0 or a file of another level is compacted early if
+//      reads lose enough to it: they look into every run of level 0, and into each
+//      level that holds a part of their row.
 //   4. A file that reaches beyond the partition, since that was split, is rewritten in
 //      place without the rest.
 //   5. Idle levels return space. Files with many tombstones are pushed towards what
@@ -63,8 +64,9 @@ const (
 	deepWeight = 3
 )
 
-// Losses is the time, in nanoseconds, that reads lost to each level since it was last compacted for them.
-type Losses [manifest.NumLevels]int64
+// LeastLost is how much time, in nanoseconds, reads must lose at least to a file of so many bytes below level 0
+// before it is compacted for them.
+func LeastLost(bytes int64) int64 { return max(bytes*mergeCost/deepWeight, 1) }
 
 // Input is what a choice depends on.
 type Input struct {
@@ -77,8 +79,10 @@ type Input struct {
 	Running []*Candidate
 	// Policy is what a compaction that begins now could drop.
 	Policy Policy
-	// Lost is zero while writes are frequent.
-	Lost Losses
+	// Lost is the time, in nanoseconds, that reads lost to level 0 since it was last compacted, and
+	// LostTo what they lost to files of the levels below, by number; zero while writes are frequent.
+	Lost   int64
+	LostTo map[uint64]int64
 	// Idle says that the partition has not been written for long.
 	Idle bool
 	// Trim says that files that reach beyond the partition must be rewritten however small their piece is,
@@ -95,7 +99,6 @@ type Candidate struct {
 	Reason             Reason
 	Score              float64 // urgency, comparable between partitions for equal reasons
 	Level, OutputLevel int
-	Share              float64 // of what reads lost to Level: so much they will not lose again
 	// Upper are files of Level, or of any level above OutputLevel if a caller asked for the
 	// compaction. Lower are the files of OutputLevel that overlap them.
 	Upper, Lower []*manifest.FileMeta
@@ -267,30 +270,39 @@ func (p *picker) overTarget() *Candidate {
 // In an idle partition it also does so if level 0 is deep, or shallow and not small beside what
 // would be rewritten, so that the next reader finds it done.
 func (p *picker) forReads() *Candidate {
-	if p.Lost == (Losses{}) && !p.Idle {
+	if p.Lost <= 0 && len(p.LostTo) == 0 && !p.Idle {
 		return nil
 	}
-	pays := func(c *Candidate, weight float64) bool {
-		return float64(p.Lost[c.Level])*c.Share*weight >= float64(size(c.Upper)+size(c.Lower))*mergeCost
-	}
 	c := p.deepest(ReasonReads, func(c *Candidate, depth int) bool {
-		c.Share = 1
 		upper, lower := size(c.Upper), size(c.Lower)
-		return (depth > 1 || lower > 0) && pays(c, readerWeight) ||
+		pays := float64(p.Lost)*readerWeight >= float64(upper+lower)*mergeCost
+		return pays && (depth > 1 || lower > 0 || len(c.Grandparents) > 0) ||
 			p.Idle && depth >= p.Config.IdleDepth && (depth >= p.Config.L0Trigger/2 || lower <= idleRatio*upper)
 	})
 	for level := 1; c == nil && level < lastLevel; level++ {
-		if p.Lost[level]*deepWeight < p.shape.size[level]*mergeCost || len(p.Levels[level]) == 0 {
-			continue // not even for what its files have themselves
-		}
-		if c = p.cheapest(level, ReasonReads); c != nil {
-			c.Score, c.Share = 1, float64(size(c.Upper))/float64(p.shape.size[level])
-			if !pays(c, deepWeight) {
-				c = nil
-			}
-		}
+		c = p.dearest(level)
 	}
 	return c
+}
+
+// dearest returns the file of a level below 0 to which reads lost most for each byte that is rewritten, if that
+// is enough.
+func (p *picker) dearest(level int) (best *Candidate) {
+	for _, f := range p.Levels[level] {
+		lost := p.LostTo[f.Number]
+		if lost < LeastLost(f.Size) {
+			continue
+		}
+		c := p.push(level, f, ReasonReads)
+		if c == nil {
+			continue
+		}
+		c.Score = float64(lost) / float64(LeastLost(size(c.Upper)+size(c.Lower)))
+		if c.Score >= 1 && (best == nil || c.Score > best.Score) {
+			best = c
+		}
+	}
+	return best
 }
 
 // deepest returns the deepest of the candidates of level 0 that are worth it; among equals the
@@ -319,16 +331,12 @@ func (p *picker) fromLevel(level int) *Candidate {
 	if level == 0 {
 		return p.deepest(ReasonL0, func(c *Candidate, depth int) bool { return true })
 	}
-	return p.cheapest(level, ReasonSize)
-}
-
-// cheapest takes the file of a level for which the next one rewrites least per byte brought. A tombstone
-// counts double, because it takes along what it hides.
-func (p *picker) cheapest(level int, reason Reason) *Candidate {
+	// Take the file for which the next level rewrites least per byte brought. A tombstone counts
+	// double, because it takes along what it hides.
 	var best *Candidate
 	var bestCost float64
 	for _, f := range p.Levels[level] {
-		c := p.push(level, f, reason)
+		c := p.push(level, f, ReasonSize)
 		if c == nil {
 			continue
 		}

@@ -7,8 +7,8 @@ package compaction_test
 //	         permanent clipped. Level 0 from the oldest to the newest. The
 //	         configuration: trigger 4 or 1000 bytes, base 1000, multiplier 10, file size 100.
 //	pick     picks and puts the candidate among the running ones: cutoff= (in
-//	         seconds) horizon= oldest= (the oldest view) idle (no writes) lost= to=
-//	         (so much was lost to a level, 0 without one)
+//	         seconds) horizon= oldest= (the oldest view) idle (no writes) lost= (to
+//	         level 0) lost-to-N= (to file N)
 //	done     forgets the running ones
 //	debt     the debt in bytes
 
@@ -64,11 +64,16 @@ func TestGoldenPicks(t *testing.T) {
 				p.Views = append(p.Views, view)
 				in := compaction.Input{
 					Levels: &levels, Clipped: clipped, Config: cfg, Running: running, Policy: p,
-					Idle: d.HasArg("idle"), Trim: d.HasArg("trim"),
+					LostTo: map[uint64]int64{}, Idle: d.HasArg("idle"), Trim: d.HasArg("trim"),
 				}
-				var lostTo int
-				d.MaybeScanArgs(t, "to", &lostTo)
-				d.MaybeScanArgs(t, "lost", &in.Lost[lostTo])
+				d.MaybeScanArgs(t, "lost", &in.Lost)
+				for _, arg := range d.CmdArgs {
+					var number uint64
+					var lost int64
+					if n, _ := fmt.Sscanf(arg.String(), "lost-to-%d=%d", &number, &lost); n == 2 {
+						in.LostTo[number] = lost
+					}
+				}
 				c := compaction.Pick(in)
 				if c == nil {
 					return "nothing\n"

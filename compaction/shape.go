@@ -17,9 +17,9 @@ package compaction
 // quarter of that, 280 MB of rows of a kilobyte lay on two levels, and each byte was rewritten
 // twice on its way down.
 //
-// Level 0 is compacted earlier for the sake of reads: while writes are few, once reads have lost
-// to it what a compaction is worth (pick.go), and in an idle partition from a depth of IdleDepth on,
-// if it is not small beside what it overlaps.
+// Levels are compacted earlier for the sake of reads: while writes are few, once reads have lost
+// what a compaction is worth (pick.go), and level 0 in an idle partition from a depth of IdleDepth
+// on, if it is not small beside what it overlaps.
 
 import (
 	"cmp"

@@ -31,7 +31,7 @@ type Activity int
 // The activities.
 const (
 	Busy    Activity = iota // nothing
-	Quiet                   // reads, if they have lost enough time to a level
+	Quiet                   // reads, if they have lost enough time
 	Idle                    // future reads: the tree has not been written for long
 	Trimmed                 // and to have no files that reach beyond its range
 )
@@ -62,8 +62,9 @@ func (t *Tree) Compact(activity Activity, claimed func()) (did bool, err error) 
 		Levels: levels, Clipped: v.straddlers, Config: t.env.Compaction, Policy: policy, Running: t.running.candidates,
 		Idle: activity >= Idle, Trim: activity == Trimmed, Values: t.env.Manifest.ValueFile,
 	}
-	if activity != Busy {
-		in.Lost = t.Lost()
+	merges := func(c *compaction.Candidate) bool { return c.Reason == compaction.ReasonReads }
+	if (activity == Quiet || activity == Idle) && !slices.ContainsFunc(t.running.candidates, merges) {
+		in.Lost, in.LostTo = t.lost.total(), v.lostTo()
 	}
 	c := compaction.Pick(in)
 	if c == nil {
@@ -72,10 +73,10 @@ func (t *Tree) Compact(activity Activity, claimed func()) (did bool, err error) 
 	}
 	kept := t.keep(&policy, min(c.NewerSeq(levels), memorySeq))
 	t.running.candidates = append(t.running.candidates, c)
-	t.running.Unlock()
-	if c.Reason == compaction.ReasonReads {
-		t.regain(c.Level, c.Share)
+	if c.Level == 0 {
+		t.lost.reset()
 	}
+	t.running.Unlock()
 	defer t.forget(c)
 	if claimed != nil {
 		claimed()

@@ -249,33 +249,37 @@ func (g *Getter) collect(key []byte, hash, seq uint64) error {
 			return nil
 		}
 	}
-	v := g.state.version
-	level, lost := 0, 0
-	for n, f := range g.filesOf(v.runs, key, hash) {
+	v, lost := g.state.version, 0 // to level 0
+	newer, cost := -1, 0          // the last run that held the row, and what the look into it cost
+	files := g.filesOf(v.runs, key, hash)
+	var done bool
+	var err error
+	for n, f := range files {
 		if f == nil {
 			continue
 		}
-		found, looked := len(g.sources), g.tables.used
-		done, err := g.collectFile(f, key, hash, seq)
-		if done || err != nil || n+1 == len(v.runs) {
-			g.tree.lose(hash, level, lost)
-			return err
+		held := len(g.sources)
+		if done, err = g.collectFile(f, key, hash, seq); err != nil {
+			break
 		}
-		// A compaction with the runs below would have saved this lookup.
-		if l := v.levelOf(n); l != level {
-			g.tree.lose(hash, level, lost)
-			level, lost = l, 0
+		if len(g.sources) > held {
+			switch { // a compaction of the two runs would have saved a look
+			case newer >= v.recent:
+				g.tree.loseTo(files[newer], cost)
+			case newer >= 0:
+				lost += cost
+			}
+			newer, cost = n, lookCost(g.tables.values[g.tables.used-1])
 		}
-		lost += lostToFilter
-		if len(g.sources) > found {
-			lost += lostToRow
+		if done {
+			break
 		}
-		if g.tables.used > looked {
-			lost += lostTo(g.tables.values[looked])
+		if n < v.recent && n+1 < len(v.runs) {
+			lost += lostToFilter
 		}
 	}
-	g.tree.lose(hash, level, lost)
-	return nil
+	g.tree.lose(hash, lost)
+	return err
 }
 
 // filesOf returns the file of each run that has the key in its range, nil if a run has none. It

@@ -57,6 +57,9 @@ func (l *levelIterator) use(i int) bool {
 	return true
 }
 
+// nearest is the current file, or the one at the end where the iterator is exhausted.
+func (l *levelIterator) nearest() *tablefiles.File { return l.files[min(max(l.at, 0), len(l.files)-1)] }
+
 // drop closes the current file's iterator.
 func (l *levelIterator) drop() {
 	if l.it != nil {

@@ -6,66 +6,90 @@ import (
 	"testing"
 
 	"github.com/flagstone-db/flagstone/compaction"
+	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// TestReadsLoseToEachRunButTheDeepest has a file of two rows in each of some levels, and gets both rows, and
-// scans. Whoever reads one row finds it in each file.
+// TestReadsLoseToEachRunButTheDeepest gets the rows 1 and 2 of some files, and scans all rows.
 func TestReadsLoseToEachRunButTheDeepest(t *testing.T) {
-	const seek, step = lostToSeek, lostToStep
+	const look, seek, step = lostToFilter, lostToSeek, lostToStep
 	// The first get reads the head of a block and its values, and the second finds them in the block cache.
-	const first, again = lostToFilter + lostToRow + 2*lostToRead, lostToFilter + lostToRow
+	const both = 2*lostToRow + 2*lostToRead
+	type file struct {
+		level int
+		rows  []int
+	}
+	type losses [manifest.NumLevels]int64
+	rows := []int{1, 2}
 	for _, c := range []struct {
-		levels []int // of the files, the oldest first
-		scan   compaction.Losses
-		gets   compaction.Losses
+		files      []file // the oldest first
+		gets, scan losses
 	}{
 		{},
-		{levels: []int{0}},
-		{levels: []int{6}},
-		{levels: []int{6, 0}, scan: compaction.Losses{seek + 2*step}, gets: compaction.Losses{first + again}},
-		{levels: []int{0, 0, 0}, scan: compaction.Losses{2*seek + 2*step}, gets: compaction.Losses{2*first + 2*again}},
-		{levels: []int{6, 5}, scan: compaction.Losses{5: seek + 2*step}, gets: compaction.Losses{5: first + again}},
+		{files: []file{{0, rows}}},
+		{files: []file{{6, rows}}},
+		{files: []file{{6, rows}, {0, rows}}, gets: losses{2*look + both}, scan: losses{seek + 2*step}},
+		{files: []file{{0, rows}, {0, rows}, {0, rows}}, gets: losses{4*look + 2*both}, scan: losses{2*seek + 2*step}},
+		{files: []file{{6, rows}, {5, rows}}, gets: losses{5: both}, scan: losses{5: seek + 2*step}},
 		{
-			levels: []int{6, 5, 4, 0, 0},
-			scan:   compaction.Losses{0: 2*seek + 2*step, 4: seek, 5: seek},
-			gets:   compaction.Losses{0: 2*first + 2*again, 4: first + again, 5: first + again},
+			files: []file{{6, rows}, {5, rows}, {4, rows}, {0, rows}, {0, rows}},
+			gets:  losses{0: 4*look + 2*both, 4: both, 5: both},
+			scan:  losses{0: 2*seek + 2*step, 4: seek, 5: seek},
+		},
+		// A row that only one file holds would be read there as well if all were merged.
+		{files: []file{{6, []int{0, 3}}, {5, rows}}, scan: losses{5: seek + 4*step}},
+		{files: []file{{6, []int{0, 3}}, {0, rows}}, gets: losses{2 * look}, scan: losses{seek + 4*step}},
+		{
+			files: []file{{6, rows}, {5, []int{0, 3}}, {4, rows}},
+			gets:  losses{4: both}, scan: losses{4: seek + 4*step, 5: seek},
 		},
 	} {
 		r := newRig(t)
-		keys := [][]byte{key("p", 1), key("p", 2)}
-		for range c.levels {
-			for _, k := range keys {
-				r.put(k, "c", 1, "v")
+		var levels []int
+		for _, f := range c.files {
+			for _, n := range f.rows {
+				r.put(key("p", n), "c", 1, "v")
 			}
 			r.flush()
+			levels = append(levels, f.level)
 		}
-		tree := r.inLevels(c.levels)
-		for _, k := range keys {
-			if _, err := get(tree, k, row.MaxSequence); err != nil {
+		r.inLevels(levels)
+		lost := func() losses {
+			all := losses{r.tree.lost.total()}
+			for level, files := range r.tree.state.Load().version.byLevel {
+				for _, f := range files {
+					all[level] += f.Lost.Load()
+				}
+			}
+			return all
+		}
+		for _, n := range rows {
+			if _, err := get(r.tree, key("p", n), row.MaxSequence); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if lost := tree.Lost(); lost != c.gets {
-			t.Errorf("levels %v: gets lost %v ns, want %v", c.levels, lost, c.gets)
+		before := lost()
+		if before != c.gets {
+			t.Errorf("files %v: gets lost %v ns, want %v", c.files, before, c.gets)
 		}
-		tree.regain(0, 1)
-		tree.regain(4, 1)
-		tree.regain(5, 1)
-		it := tree.NewIterator()
+		it := r.tree.NewIterator()
 		for ok := it.SeekRow(nil); ok; {
 			ok = it.NextRow()
 		}
 		must(t, it.Close())
-		if lost := tree.Lost(); lost != c.scan {
-			t.Errorf("levels %v: a scan lost %v ns, want %v", c.levels, lost, c.scan)
+		after := lost()
+		for level := range after {
+			after[level] -= before[level]
+		}
+		if after != c.scan {
+			t.Errorf("files %v: a scan lost %v ns, want %v", c.files, after, c.scan)
 		}
 	}
 }
 
 // inLevels returns the tree with its files, the oldest first, in other levels. The rig has this one from now on.
-func (r *rig) inLevels(levels []int) *Tree {
+func (r *rig) inLevels(levels []int) {
 	meta := *r.tree.Meta()
 	files := meta.Levels[0]
 	meta.Levels = compaction.Levels{}
@@ -75,7 +99,6 @@ func (r *rig) inLevels(levels []int) *Tree {
 	old := r.tree
 	r.tree = NewTree(r.env, testTable, &meta)
 	old.Close()
-	return r.tree
 }
 
 // TestReadsHaveTheirTreeMerged reads rows that lie in two deep levels, while nobody writes, until all are in one.
@@ -101,23 +124,26 @@ func TestReadsHaveTheirTreeMerged(t *testing.T) {
 		t.Fatalf("%d runs", depth())
 	}
 	gets := 0
-	for ; depth() > 1; gets++ {
-		if gets == 1_000_000 {
-			t.Fatalf("%d runs after %d gets that lost %v", depth(), gets, r.tree.Lost())
-		}
+	read := func(activity Activity) {
 		k := key("p", gets*31%rows)
 		if text, err := get(r.tree, k, row.MaxSequence); err != nil || text == "absent" {
 			t.Fatal(text, err)
 		}
-		if _, err := r.tree.Compact(Quiet, nil); err != nil {
-			t.Fatal(err)
+		_, err := r.tree.Compact(activity, nil)
+		must(t, err)
+		gets++
+	}
+	for before := depth(); gets < 2*rows; {
+		if read(Busy); depth() < before {
+			t.Fatal("merged for reads while writes are frequent")
+		}
+	}
+	for depth() > 1 {
+		if read(Quiet); gets == 1_000_000 {
+			t.Fatalf("%d runs after %d gets", depth(), gets)
 		}
 	}
 	t.Logf("merged by %d gets", gets)
-	before := r.tree.Lost()
-	if _, err := get(r.tree, key("p", 1), row.MaxSequence); err != nil || r.tree.Lost() != before {
-		t.Errorf("a get of a tree of one run lost %v ns, %v", r.tree.Lost(), err)
-	}
 }
 
 // TestTheReadsAloneDecideWhenATreeIsNoticed does the same gets once with one Getter and once with

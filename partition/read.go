@@ -145,15 +145,17 @@ func (it *Iterator) PrevRow() bool {
 }
 
 // lose notes what seeks lost to each run that a compaction would have merged with the deepest, and steps to
-// the newest of them.
+// the newest of them. Below level 0 they lost it to the file where they ended.
 func (it *Iterator) lose() {
-	v, lost := it.state.version, it.steps*lostToStep
-	for run := 0; run+1 < len(v.runs); run++ {
-		lost += it.seeks * lostToSeek
-		if level := v.levelOf(run); level != v.levelOf(run+1) || run+2 == len(v.runs) {
-			it.tree.lose(0, level, lost)
-			lost = 0
-		}
+	v, steps := it.state.version, it.steps*lostToStep
+	deepest := max(len(v.runs)-1, 0)
+	if extra := min(v.recent, deepest); extra > 0 {
+		it.tree.lose(0, extra*it.seeks*lostToSeek+steps)
+		steps = 0
+	}
+	for _, run := range it.levels.values[min(v.recent, deepest):deepest] {
+		it.tree.loseTo(run.nearest(), it.seeks*lostToSeek+steps)
+		steps = 0
 	}
 	it.seeks, it.steps = 0, 0
 }
@@ -163,8 +165,8 @@ func (it *Iterator) Close() error {
 	if it.state == nil {
 		return nil
 	}
-	err := it.MergeIterator.Close()
 	it.lose()
+	err := it.MergeIterator.Close()
 	it.runs, it.levels.used, it.memories.used = it.runs[:0], 0, 0
 	home := &it.tree.env.iterators
 	it.unpin()

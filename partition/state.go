@@ -58,9 +58,8 @@ type version struct {
 	// that do not overlap are one run, and so is each other level that has files. The files of a
 	// run are in key order.
 	runs [][]*tablefiles.File
-	// recent is how many of the runs are of level 0. deeper are the levels of the others.
+	// recent is how many of the runs are of level 0.
 	recent int
-	deeper []int
 	// newest is the largest sequence number in the files. It can be above those of memtables: an
 	// installation brings rows that never were in one.
 	newest uint64
@@ -83,20 +82,12 @@ func newVersion(files *tablefiles.Registry, meta *manifest.Partition) *version {
 	for _, metas := range slices.Backward(runs) {
 		v.runs = append(v.runs, v.open(0, metas))
 	}
-	for level, files := range v.byLevel[1:] {
+	for _, files := range v.byLevel[1:] {
 		if len(files) > 0 {
-			v.runs, v.deeper = append(v.runs, files), append(v.deeper, level+1)
+			v.runs = append(v.runs, files)
 		}
 	}
 	return v
-}
-
-// levelOf returns the level of a run.
-func (v *version) levelOf(run int) int {
-	if run < v.recent {
-		return 0
-	}
-	return v.deeper[run-v.recent]
 }
 
 // open returns the files of a level that metas describe, whole or clipped.
@@ -157,6 +148,12 @@ func (s *stripes) total() (sum int64) {
 		sum += s[i].count.Load()
 	}
 	return sum
+}
+
+func (s *stripes) reset() {
+	for i := range s {
+		s[i].count.Store(0)
+	}
 }
 
 func newState(memories []*memory, v *version) *state {

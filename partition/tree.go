@@ -43,7 +43,7 @@ type Tree struct {
 	// lost is the time that reads have lost, in nanoseconds. The stripe of a get follows from its
 	// key: then the reads alone decide when ReadsLose is called, and not what a processor did
 	// before. Scans lose at least a microsecond each, and share the first stripe.
-	lost losses
+	lost stripes
 
 	// install serialises the replacement of the state. It is held for
 	// microseconds only: Rotate takes it in the middle of a commit.

@@ -15,8 +15,9 @@ import (
 // costs a fault and a device access, or the kernel reads more than was wanted; and a fault
 // blocks one of the few processors of the Go scheduler.
 //
-// One access in four is measured, which costs 0.1 us, and every one while calls are used. A
-// slow access sends the next ones to calls, until missStreak of them were fast.
+// One access in four is measured, which costs 0.1 us, and every one after a slow one. That sends the next
+// ones to calls, until missStreak of them were fast. A full cache takes few values that the page cache has, also
+// of files that are not mapped (blockReader.keeps).
 type residency struct {
 	elapsed func() time.Duration // nil: nothing is measured
 	misses  atomic.Int32         // how many fast accesses it takes until blocks count as resident

@@ -66,8 +66,8 @@ func (b *blockReader) span(k, end int) (n int) {
 // keeps reports whether n bytes of values go to the cache when they are read.
 func (b *blockReader) keeps(n int) bool {
 	f := b.r
-	return b.pin != nil && n > 0 && b.bytes.pattern != merge &&
-		f.cached.Wants(b.pin, n, f.residency.resident())
+	cheap := f.residency.resident() && (f.mapping != nil || f.residency.elapsed != nil)
+	return b.pin != nil && n > 0 && b.bytes.pattern != merge && f.cached.Wants(b.pin, n, cheap)
 }
 
 // readsRest reports whether to read the segments from k on by one access, which is better than

@@ -333,3 +333,50 @@ func TestSlackBehindAnS2BlockChangesNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestAFullCacheTakesFewValuesThatThePageCacheHas counts the heads that gets at random leave in a full cache:
+// segments leave them the less room, the more of these are taken.
+func TestAFullCacheTakesFewValuesThatThePageCacheHas(t *testing.T) {
+	table := wordTable(2_000, true)
+	file := &memFile{}
+	table.write(t, file, WriterOptions{Compression: CompressS2, FilterBitsPerKey: 10})
+	heads := func(mapped bool, took time.Duration, clock bool) int64 {
+		now := time.Duration(1)
+		opts := ReaderOptions{FileName: damagedName, Cache: NewBlockCache(cache.Options{Capacity: 200 << 10}), Mapped: mapped}
+		if clock {
+			opts.Elapsed = func() time.Duration { return now }
+		}
+		r, err := Open(&slowReads{File: file, now: &now, took: took, willNeed: func(int64, int64) {}}, opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rng := rand.New(rand.NewPCG(1, 2))
+		it := r.NewIterator(IterOptions{})
+		for range 4 * len(table) {
+			if err := table[rng.IntN(len(table))].get(r, it); err != nil {
+				t.Fatal(err)
+			}
+		}
+		it.Close()
+		blocks := opts.Cache.Stats().Blocks
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return blocks
+	}
+	const fast, slow = time.Microsecond, 100 * time.Microsecond
+	all := heads(false, slow, true)
+	for _, c := range []struct {
+		name   string
+		blocks int64
+		few    bool // segments
+	}{
+		{"a mapped file", heads(true, fast, true), true},
+		{"a file read by calls from the page cache", heads(false, fast, true), true},
+		{"nobody knows whether calls come from the page cache", heads(false, fast, false), false},
+	} {
+		if few := c.blocks > all*5/4; few != c.few {
+			t.Errorf("%s: %d heads in the cache; from the device, %d", c.name, c.blocks, all)
+		}
+	}
+}

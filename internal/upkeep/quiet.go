@@ -61,6 +61,14 @@ func (q *quiet) activity(tree *partition.Tree) partition.Activity {
 	return partition.Quiet
 }
 
+// ReadsLose lets the tree do what it may do for its reads, unless it is written to: then that waits until it is
+// quiet.
+func (u *Upkeep) ReadsLose(tree *partition.Tree) {
+	if u.quiet.activity(tree) != partition.Busy {
+		u.CompactionDue(tree)
+	}
+}
+
 // watch observes writes to the tree until it is quiet; then the tree does the work that waited
 // for this.
 func (u *Upkeep) watch(tree *partition.Tree) {

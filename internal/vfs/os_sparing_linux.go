@@ -38,8 +38,9 @@ type sparingFile struct {
 // 32 and 37 us.
 const admitEvery = 4
 
-// After a streak of presentStreak reads that the page cache served, only one in askEvery asks the kernel
-// whether it does, which takes a fifth of a read: the others go through it.
+// After a streak of presentStreak short reads that the page cache served, only one in askEvery asks the kernel
+// whether it does, which takes a fifth of a read: the others go through it. Windows ask, since merges read
+// them beside gets, and they hold much that is read once.
 const (
 	presentStreak = 64
 	askEvery      = 8
@@ -77,14 +78,16 @@ func openSparing(name string, opts OpenOptions) (File, error) {
 	return f, nil
 }
 
-// ReadAt reads through the page cache what is there, windows of which half is there, and one in admitEvery
-// of the other reads.
+// ReadAt reads through the page cache what is there, windows of which half is there, one in admitEvery of the
+// other reads, and most short reads of a streak.
 func (f *sparingFile) ReadAt(p []byte, off int64) (int, error) {
 	if err := checkTransfer("read", f.name, p, off, f.align); err != nil {
 		return 0, err
 	}
-	if n := f.present.Add(1); n > presentStreak && n%askEvery != 0 {
-		return f.through.ReadAt(p, off)
+	if len(p) <= mostTwice {
+		if n := f.present.Add(1); n > presentStreak && n%askEvery != 0 {
+			return f.through.ReadAt(p, off)
+		}
 	}
 	want := min(int64(len(p)), f.size-off)
 	pages, cached, _ := cachedPages(f.fd, off, want)
