@@ -59,8 +59,8 @@ const (
 	// request waits. With 1, reads would never lose more than twice what they could have,
 	// whatever comes, but would lose a whole compaction's time before it begins.
 	readerWeight = 8
-	// deepWeight is the same below level 0, where a merge rewrites ten bytes for each that it brings. Beside few
-	// writes and 100,000 gets a second, 8 would have a level rewritten twice as often as its target asks for.
+	// deepWeight is the same below level 0, where a merge rewrites some ten bytes for each that it brings. Few
+	// writes beside the reads would have it done again and again.
 	deepWeight = 3
 )
 
@@ -97,7 +97,7 @@ type Input struct {
 // says that an edit is enough.
 type Candidate struct {
 	Reason             Reason
-	Score              float64 // urgency, comparable between partitions for equal reasons
+	Score              float64 // urgency, comparable for equal reasons and levels
 	Level, OutputLevel int
 	// Upper are files of Level, or of any level above OutputLevel if a caller asked for the
 	// compaction. Lower are the files of OutputLevel that overlap them.
@@ -275,8 +275,9 @@ func (p *picker) forReads() *Candidate {
 	}
 	c := p.deepest(ReasonReads, func(c *Candidate, depth int) bool {
 		upper, lower := size(c.Upper), size(c.Lower)
+		above := func(f *manifest.FileMeta) bool { return p.deeper(0, f, anyFile) }
 		pays := float64(p.Lost)*readerWeight >= float64(upper+lower)*mergeCost
-		return pays && (depth > 1 || lower > 0 || len(c.Grandparents) > 0) ||
+		return pays && (depth > 1 || slices.ContainsFunc(c.Upper, above)) ||
 			p.Idle && depth >= p.Config.IdleDepth && (depth >= p.Config.L0Trigger/2 || lower <= idleRatio*upper)
 	})
 	for level := 1; c == nil && level < lastLevel; level++ {

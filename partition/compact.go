@@ -73,9 +73,7 @@ func (t *Tree) Compact(activity Activity, claimed func()) (did bool, err error) 
 	}
 	kept := t.keep(&policy, min(c.NewerSeq(levels), memorySeq))
 	t.running.candidates = append(t.running.candidates, c)
-	if c.Level == 0 {
-		t.lost.reset()
-	}
+	t.spend(v, c)
 	t.running.Unlock()
 	defer t.forget(c)
 	if claimed != nil {

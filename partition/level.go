@@ -17,6 +17,7 @@ type levelIterator struct {
 	opts  sstable.IterOptions
 	at    int               // index of the current file; len(files) or -1 when exhausted
 	it    *sstable.Iterator // over the current file; nil if there is none
+	last  *tablefiles.File  // that was current; nil: none was
 	err   error
 	table sstable.Iterator // what it points to
 }
@@ -29,7 +30,7 @@ func newLevelIterator(files []*tablefiles.File, opts sstable.IterOptions) *level
 
 // init makes a closed or zero iterator ready, keeping its memory.
 func (l *levelIterator) init(files []*tablefiles.File, opts sstable.IterOptions) {
-	l.files, l.opts, l.at, l.it, l.err = files, opts, -1, nil, nil
+	l.files, l.opts, l.at, l.it, l.last, l.err = files, opts, -1, nil, nil, nil
 }
 
 // fileOf returns the index of the first file of a run that ends at or above a key.
@@ -52,13 +53,10 @@ func (l *levelIterator) use(i int) bool {
 		l.err = err
 		return false
 	}
-	l.it = &l.table
+	l.it, l.last = &l.table, l.files[i]
 	l.it.Init(r, l.opts)
 	return true
 }
-
-// nearest is the current file, or the one at the end where the iterator is exhausted.
-func (l *levelIterator) nearest() *tablefiles.File { return l.files[min(max(l.at, 0), len(l.files)-1)] }
 
 // drop closes the current file's iterator.
 func (l *levelIterator) drop() {
@@ -136,6 +134,6 @@ func (l *levelIterator) Stored() row.Stored { return l.it.Stored() }
 
 func (l *levelIterator) Close() error {
 	l.drop()
-	l.files = nil
+	l.files, l.last = nil, nil
 	return l.err
 }

@@ -5,6 +5,8 @@ package partition
 // such a compaction.
 
 import (
+	"slices"
+
 	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/internal/tablefiles"
 	"github.com/flagstone-db/flagstone/manifest"
@@ -13,7 +15,7 @@ import (
 
 // The estimated losses of one read operation, in nanoseconds, for rows of a kilobyte.
 const (
-	lostToFilter = 80   // a get checks a file of level 0 that does not hold its row
+	lostToFilter = 80   // a get checks a file of level 0 and goes on
 	lostToRow    = 400  // a get finds a part of its row that an older file holds, too
 	lostToSeek   = 1000 // a scan seeks in one more run
 	lostToStep   = 150  // a scan compares more than one run, for each row
@@ -37,6 +39,9 @@ func (t *Tree) lose(hash uint64, nanos int) {
 
 // loseTo notes that a read lost that much time to a file of another level.
 func (t *Tree) loseTo(f *tablefiles.File, nanos int) {
+	if nanos == 0 {
+		return
+	}
 	t.notice(f.Lost.Add(int64(nanos)), int64(nanos), compaction.LeastLost(f.Meta.Size))
 }
 
@@ -58,6 +63,19 @@ func (v *version) lostTo() map[uint64]int64 {
 		}
 	}
 	return lost
+}
+
+// spend forgets what reads lost to the files that a candidate takes to another level. If it fails, they lose
+// more before it is tried again.
+func (t *Tree) spend(v *version, c *compaction.Candidate) {
+	if c.Level == 0 {
+		t.lost.reset()
+	}
+	for _, f := range v.byLevel[c.Level] {
+		if !c.Move && slices.ContainsFunc(c.Upper, func(m *manifest.FileMeta) bool { return m.Number == f.Meta.Number }) {
+			f.Lost.Store(0)
+		}
+	}
 }
 
 // lookCost is what a get lost to a file in which it found a row.

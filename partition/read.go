@@ -145,7 +145,7 @@ func (it *Iterator) PrevRow() bool {
 }
 
 // lose notes what seeks lost to each run that a compaction would have merged with the deepest, and steps to
-// the newest of them. Below level 0 they lost it to the file where they ended.
+// the newest of them. Below level 0 they lost it to the file that they read last.
 func (it *Iterator) lose() {
 	v, steps := it.state.version, it.steps*lostToStep
 	deepest := max(len(v.runs)-1, 0)
@@ -154,8 +154,10 @@ func (it *Iterator) lose() {
 		steps = 0
 	}
 	for _, run := range it.levels.values[min(v.recent, deepest):deepest] {
-		it.tree.loseTo(run.nearest(), it.seeks*lostToSeek+steps)
-		steps = 0
+		if run.last != nil {
+			it.tree.loseTo(run.last, it.seeks*lostToSeek+steps)
+			steps = 0
+		}
 	}
 	it.seeks, it.steps = 0, 0
 }

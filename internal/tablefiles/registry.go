@@ -99,11 +99,13 @@ func New(fs vfs.FS, dir string, opts Options, owner Owner) *Registry {
 // File is a referenced table file.
 type File struct {
 	Meta *manifest.FileMeta // not changed
-	Lost atomic.Int64       // what reads lost to it, in nanoseconds: see package partition
 
 	registry *Registry
 	values   []*valueFile // to which its cells refer
 	handle[sstable.Reader]
+
+	_    [64]byte     // keeps what changes off the cache lines that every read needs
+	Lost atomic.Int64 // what reads lost to it, in nanoseconds: see package partition
 }
 
 // The kinds of files.
