@@ -20,10 +20,11 @@ const (
 	lostToSeek   = 1000 // a scan seeks in one more run
 	lostToStep   = 150  // a scan compares more than one run, for each row
 
-	// What a get loses besides lostToRow to a block that is not in the block cache: a read from the page cache
-	// or the device, and the work on the block.
-	lostToRead    = 5_000
-	lostToFarRead = 100_000
+	// What a get loses besides lostToRow to a block that is not in the block cache: reads of the file, and the
+	// work on the block. A mapping is read once for the head and once for values, a call reads both.
+	lostToMapped = 2_500
+	lostToCall   = 8_000
+	lostToDevice = 100_000
 )
 
 // lostNotice is how much time reads lose to level 0 between two calls of Scheduler.ReadsLose, by stripe.
@@ -80,6 +81,6 @@ func (t *Tree) spend(v *version, c *compaction.Candidate) {
 
 // lookCost is what a get lost to a file in which it found a row.
 func lookCost(it *sstable.Iterator) int {
-	near, far := it.Reads()
-	return lostToRow + near*lostToRead + far*lostToFarRead
+	n := it.Reads()
+	return lostToRow + n.Mapped*lostToMapped + n.Called*lostToCall + n.Far*lostToDevice
 }

@@ -15,7 +15,7 @@ import (
 func TestReadsLoseToEachRunButTheDeepest(t *testing.T) {
 	const look, seek, step = lostToFilter, lostToSeek, lostToStep
 	// The first get reads the head of a block and its values, and the second finds them in the block cache.
-	const both = 2*lostToRow + 2*lostToRead
+	const both = 2*lostToRow + 2*lostToMapped
 	type file struct {
 		level int
 		rows  []int

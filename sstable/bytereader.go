@@ -118,6 +118,10 @@ const (
 	merge
 )
 
+// Reads counts the reads of a file that a window did not have: by whether the device served them, as far as that was
+// measured, or else the page cache, through a mapping or by a call.
+type Reads struct{ Mapped, Called, Far int }
+
 // byteReader reads ranges of a file for one reader, which says how it goes through the file.
 type byteReader struct {
 	f       *fileBytes
@@ -135,10 +139,9 @@ type byteReader struct {
 	from    int64  // and where they lie in the file
 	ahead   int    // how many bytes to read ahead next
 	reads   int    // how many ranges were read
-	near    int    // of these came from the page cache, as far as was measured,
-	far     int    // and from the device; the others from the window
-	called  bool   // the scan read by calls
-	mapped  bool   // the last range came through the mapping
+	counts  Reads
+	called  bool // the scan read by calls
+	mapped  bool // the last range came through the mapping
 }
 
 const (
@@ -191,13 +194,15 @@ func (b *byteReader) read(from, to, upTo int64) (stored []byte, err error) {
 	} else {
 		stored, err = b.readWindow(from, to, upTo)
 	}
-	if now, slow := f.residency.end(began, max(to-from, int64(len(b.window)))); !slow {
-		b.near++
-	} else {
-		b.far++
+	if now, slow := f.residency.end(began, max(to-from, int64(len(b.window)))); slow {
+		b.counts.Far++
 		if b.run == 0 && b.pattern != merge {
 			f.prefetch.missed(from, now)
 		}
+	} else if b.mapped {
+		b.counts.Mapped++
+	} else {
+		b.counts.Called++
 	}
 	return stored, err
 }

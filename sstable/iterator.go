@@ -319,9 +319,8 @@ func (it *Iterator) Cell() *row.Cell { return &it.cell }
 // Error is the error that ended the last movement.
 func (it *Iterator) Error() error { return it.err }
 
-// Reads returns how often the iterator has read the file since Init: from the page cache, and, as far as that
-// was measured, from the device.
-func (it *Iterator) Reads() (near, far int) { return it.blocks.bytes.near, it.blocks.bytes.far }
+// Reads returns how often the iterator has read the file since Init.
+func (it *Iterator) Reads() Reads { return it.blocks.bytes.counts }
 
 // Close releases the pinned block and working memory. It always returns nil, because Error
 // has the errors of movements. A caller that handles such an error and goes on to another
