@@ -59,8 +59,8 @@ const (
 	// request waits. With 1, reads would never lose more than twice what they could have,
 	// whatever comes, but would lose a whole compaction's time before it begins.
 	readerWeight = 8
-	// deepWeight is the same below level 0, where a merge rewrites some ten bytes for each that it brings. Few
-	// writes beside the reads would have it done again and again.
+	// deepWeight is the same below level 0, where a merge rewrites some ten bytes for each that it brings, and few
+	// writes beside the reads may have it done again and again. It is judged, not measured beside such writes.
 	deepWeight = 3
 )
 

@@ -69,11 +69,15 @@ func (v *version) lostTo() map[uint64]int64 {
 // spend forgets what reads lost to the files that a candidate takes to another level. If it fails, they lose
 // more before it is tried again.
 func (t *Tree) spend(v *version, c *compaction.Candidate) {
+	if c.OutputLevel == c.Level || c.Level > 0 && c.Move {
+		return // they stay where they are, or go on to a level where reads lose as much
+	}
 	if c.Level == 0 {
 		t.lost.reset()
+		return
 	}
 	for _, f := range v.byLevel[c.Level] {
-		if !c.Move && slices.ContainsFunc(c.Upper, func(m *manifest.FileMeta) bool { return m.Number == f.Meta.Number }) {
+		if slices.ContainsFunc(c.Upper, func(m *manifest.FileMeta) bool { return m.Number == f.Meta.Number }) {
 			f.Lost.Store(0)
 		}
 	}

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -144,6 +145,28 @@ func TestReadsHaveTheirTreeMerged(t *testing.T) {
 		}
 	}
 	t.Logf("merged by %d gets", gets)
+}
+
+// TestAMergeThatFailedIsPaidAnew: reads lose as much again before it is tried again.
+func TestAMergeThatFailedIsPaidAnew(t *testing.T) {
+	r := newRig(t)
+	for range 2 {
+		r.put(key("p", 1), "c", 1, "v")
+		r.flush()
+	}
+	r.inLevels([]int{6, 5})
+	failed := errors.New("no room")
+	r.commit = func(*manifest.Edit) error { return failed }
+	upper := r.tree.state.Load().version.byLevel[5][0]
+	for range 2 {
+		if did, err := r.tree.Compact(Quiet, nil); did || err != nil {
+			t.Fatal("a merge that reads have not paid: ", err)
+		}
+		r.tree.loseTo(upper, int(100*upper.Meta.Size))
+		if _, err := r.tree.Compact(Quiet, nil); !errors.Is(err, failed) {
+			t.Fatal("reads have paid for a merge: ", err)
+		}
+	}
 }
 
 // TestTheReadsAloneDecideWhenATreeIsNoticed does the same gets once with one Getter and once with

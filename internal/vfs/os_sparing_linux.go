@@ -39,7 +39,7 @@ type sparingFile struct {
 const admitEvery = 4
 
 // After a streak of presentStreak short reads that the page cache served, only one in askEvery asks the kernel
-// whether it does, which takes a fifth of a read: the others go through it. Windows ask, since merges read
+// whether it does, which takes a third of a read: the others go through it. Windows ask, since merges read
 // them beside gets, and they hold much that is read once.
 const (
 	presentStreak = 64
