@@ -5,7 +5,9 @@ package flagstone
 import (
 	"context"
 	"errors"
+	"strings"
 
+	"github.com/flagstone-db/flagstone/internal/event"
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/jobs"
 	"github.com/flagstone-db/flagstone/internal/storeclock"
@@ -66,12 +68,14 @@ func (s *Store) work(f func() error) error {
 	return s.describe(f())
 }
 
-// jobFailed logs that a job failed, and reports whether it may succeed later.
+// jobFailed tells that a job failed, and reports whether it may succeed later.
 func (s *Store) jobFailed(job string, err error) (again bool) {
 	if errors.Is(err, ErrClosed) || s.closed.Load() {
 		return false
 	}
 	s.opts.Logger.Error(job+" failed", "error", err)
+	kind := strings.TrimRight(job, " 0123456789") // several compactions of one tree are numbered
+	s.events.Note(event.Event{Kind: event.Failure, Reason: kind, Err: err})
 	return s.pipeline.Failed() == nil
 }
 

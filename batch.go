@@ -8,6 +8,7 @@ import (
 
 	"github.com/flagstone-db/flagstone/internal/change"
 	"github.com/flagstone-db/flagstone/internal/commit"
+	"github.com/flagstone-db/flagstone/internal/latency"
 	"github.com/flagstone-db/flagstone/internal/table"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -91,6 +92,8 @@ func (b *Batch) Reset() {
 // ErrOutcomeUnknown it may still become durable and visible, and after ErrPoisoned that is
 // unknown until the store is opened again.
 func (s *Store) Apply(ctx context.Context, b *Batch) error {
+	began := latency.Begin(s.clock)
+	defer s.batches.End(s.clock, began)
 	if err := b.applyTo(ctx, s); err != nil {
 		return err
 	}
@@ -100,10 +103,11 @@ func (s *Store) Apply(ctx context.Context, b *Batch) error {
 // ApplyAsync is Apply without the wait for durability. The batch is ordered before every write
 // that begins later; the caller must call Commit.Wait. The batch may be used again at once.
 func (s *Store) ApplyAsync(ctx context.Context, b *Batch) (*Commit, error) {
+	began := latency.Begin(s.clock)
 	if err := b.applyTo(ctx, s); err != nil {
 		return nil, err
 	}
-	return &Commit{store: s, of: b.write.Out.Commit()}, nil
+	return &Commit{store: s, of: b.write.Out.Commit(), kind: &s.batches, began: began}, nil
 }
 
 func (b *Batch) applyTo(ctx context.Context, s *Store) error {

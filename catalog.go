@@ -90,7 +90,7 @@ func (all *tables) trees(dropping bool) (trees []*partition.Tree) {
 }
 
 func newTable(s *Store, meta *manifest.Table) *Table {
-	t := &Table{store: s, core: new(table.Table)}
+	t := &Table{store: s, core: new(table.Table), latencies: new(latencies)}
 	trees := make([]*partition.Tree, 0, len(meta.Partitions))
 	for _, p := range meta.Partitions {
 		tree := partition.NewTree(s.env, meta.ID, p)

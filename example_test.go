@@ -45,6 +45,33 @@ func Example() {
 	// false 0
 }
 
+// A store tells what it does in the background.
+func ExampleEvent() {
+	dir, err := os.MkdirTemp("", "flagstone")
+	check(err)
+	defer os.RemoveAll(dir)
+
+	ctx := context.Background()
+	store, err := flagstone.Open(dir, flagstone.Options{OnEvent: func(e flagstone.Event) {
+		if e.Kind == flagstone.EventFlush && !e.Begun {
+			fmt.Println("flushed", e.Table, e.Written > 0, e.Err)
+		}
+	}})
+	check(err)
+	defer store.Close()
+	people, err := store.CreateTable(ctx, flagstone.TableSpec{
+		Name: "people", Key: []flagstone.KeyColumn{{Name: "id", Type: row.TypeString}},
+	})
+	check(err)
+	err = people.Update(ctx, flagstone.Key("alice"), func(_ context.Context, tx *flagstone.RowTx) error {
+		tx.Put("city", flagstone.Now, row.String("Vienna"))
+		return nil
+	})
+	check(err)
+	check(store.Flush(ctx))
+	// Output: flushed people true <nil>
+}
+
 // A read-modify-write: nothing can change the row between the read and the
 // write.
 func ExampleTable_Update() {

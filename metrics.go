@@ -20,12 +20,13 @@ type Metrics struct {
 	OpenSnapshots int
 	CacheHits     uint64
 	CacheMisses   uint64
-	CacheBytes    int64  // of blocks and rows
-	RowHits       uint64 // gets that found a row of several runs in the row cache; includes stores that share the cache
-	OffHeapBytes  int64  // memory off the Go heap, mostly cached blocks; includes stores that share it
-	OpenFiles     int    // descriptors of table files
-	MappedFiles   int    // table files that are mapped
-	IndexBytes    int64  // indexes and filters of table files, which are not part of the cache
+	CacheBytes    int64   // of blocks and rows
+	RowHits       uint64  // gets that found a row of several runs in the row cache; includes stores that share the cache
+	OffHeapBytes  int64   // memory off the Go heap, mostly cached blocks; includes stores that share it
+	OpenFiles     int     // descriptors of table files
+	MappedFiles   int     // table files that are mapped
+	IndexBytes    int64   // indexes and filters of table files, which are not part of the cache
+	Batches       Latency // of Apply and ApplyAsync
 	Poisoned      bool
 
 	// What background work has done since the store was opened.
@@ -67,6 +68,8 @@ type TableMetrics struct {
 	Reclaimable int64
 	// LargeKeys, BusyKeys and MovingLoads count what splits cannot mend: see Finding.
 	LargeKeys, BusyKeys, MovingLoads int
+	// Gets are those of Get and GetInto, Updates also those of several rows, Commits those of transactions.
+	Gets, Updates, Commits Latency
 }
 
 // Metrics returns the present figures.
@@ -95,6 +98,7 @@ func (s *Store) Metrics() Metrics {
 	replaced := s.rebalancer.Stats()
 	m.Splits, m.Merges, m.LongestPause = replaced.Splits, replaced.Merges, replaced.LongestPause
 	m.OpenSnapshots = s.views.Len()
+	m.Batches.of = s.batches.Snapshot()
 	state := s.state()
 	found := map[FindingKind]map[uint64]int{LargeKey: {}, BusyKey: {}, MovingLoad: {}}
 	for _, r := range s.rebalancer.Findings() {
@@ -111,13 +115,18 @@ func (s *Store) Metrics() Metrics {
 // Poisoned returns why the store takes no writes until it is opened again, nil if it takes them.
 func (s *Store) Poisoned() error { return s.pipeline.Failed() }
 
+// nameIn is the name of a table; that of a change log says whose it is.
+func nameIn(state *manifest.State, t *manifest.Table) string {
+	if t.Log != nil {
+		return state.Table(t.Log.Of).Name + " (stream)"
+	}
+	return t.Name
+}
+
 func (s *Store) tableMetrics(state *manifest.State, t *manifest.Table) TableMetrics {
 	m := TableMetrics{
-		Name: t.Name, Partitions: len(t.Partitions),
+		Name: nameIn(state, t), Partitions: len(t.Partitions),
 		Files: make([]int, manifest.NumLevels), Bytes: make([]int64, manifest.NumLevels),
-	}
-	if t.Log != nil {
-		m.Name = state.Table(t.Log.Of).Name + " (stream)"
 	}
 	for v := range state.ValueFiles() {
 		if v.Table == t.ID {
@@ -128,6 +137,9 @@ func (s *Store) tableMetrics(state *manifest.State, t *manifest.Table) TableMetr
 	}
 	m.Reclaimable = m.ValueGarbage
 	table, policy := s.tables.current.Load().byID[t.ID], s.views.Policy(t.ID)
+	if table != nil {
+		m.Gets.of, m.Updates.of, m.Commits.of = table.latencies.gets.Snapshot(), table.latencies.updates.Snapshot(), table.latencies.commits.Snapshot()
+	}
 	for _, p := range t.Partitions {
 		levels := &p.Levels // of a closed tree, or one just being replaced
 		if table != nil {

@@ -133,8 +133,12 @@ type Options struct {
 	// External, if not nil, says that the log of the store belongs to another program. Sync and
 	// WALSegmentSize then have no effect, and ReadOnly is refused.
 	External *External
-	// Logger receives events. Default: none.
+	// Logger receives what happens to the store. Default: none.
 	Logger *slog.Logger
+	// OnEvent, if not nil, is called for flushes, compactions, stalls and the like: see Event. The goroutine that
+	// does the work calls it, several at once, at times with writers waiting behind it and with locks held. So
+	// it must return soon, and may call no method of the store but Metrics. The first calls come before Open returns, the last ones may come just after Close.
+	OnEvent func(Event)
 	// Shared holds what several stores of one process have in common. Default:
 	// this store has its own.
 	Shared *Shared

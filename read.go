@@ -8,6 +8,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/flagstone-db/flagstone/internal/latency"
 	"github.com/flagstone-db/flagstone/internal/valuefetch"
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/mvcc"
@@ -120,6 +121,7 @@ func (t *Table) GetInto(ctx context.Context, key []row.Value, opts ReadOptions, 
 }
 
 func (t *Table) getInto(ctx context.Context, key []row.Value, opts *ReadOptions, l *lookup, r *Row) (bool, error) {
+	began := latency.Begin(t.store.clock)
 	err := ctx.Err()
 	if err == nil { // not in the row's memory: key may share the memory of r's present key
 		l.key, err = t.core.EncodeKey(l.key[:0], key)
@@ -127,7 +129,9 @@ func (t *Table) getInto(ctx context.Context, key []row.Value, opts *ReadOptions,
 	if err != nil {
 		return false, err
 	}
-	return t.readRow(r, l.key, opts, l, false, nil)
+	exists, err := t.readRow(r, l.key, opts, l, false, nil)
+	t.latencies.gets.End(t.store.clock, began)
+	return exists, err
 }
 
 // getEncoded reads a row by its encoded key at the newest visible state, or, with undurable, at

@@ -98,7 +98,7 @@ type StreamPage struct {
 // Stream returns the table's stream, nil if it has none.
 func (t *Table) Stream() *Stream {
 	if log := t.core.Log.Load(); log != nil {
-		return &Stream{t, &Table{t.store, log}}
+		return &Stream{t, &Table{t.store, log, t.latencies}}
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"path/filepath"
 
+	"github.com/flagstone-db/flagstone/internal/event"
 	"github.com/flagstone-db/flagstone/internal/external"
 	"github.com/flagstone-db/flagstone/internal/recovery"
 	"github.com/flagstone-db/flagstone/manifest"
@@ -108,6 +109,9 @@ func (s *Store) carryOver(opts *wal.Options, known uint64) error {
 // logBegun names a segment in the manifest, before anything in it is acknowledged.
 func (s *Store) logBegun(segment uint64) error {
 	_, err := s.commitEdit(&manifest.Edit{NewestLog: manifest.LogEnd{Segment: segment}})
+	if err == nil {
+		s.events.Note(event.Event{Kind: event.LogSegment, Segment: segment})
+	}
 	return err
 }
 

@@ -13,10 +13,12 @@ import (
 
 	"github.com/flagstone-db/flagstone/internal/clock"
 	"github.com/flagstone-db/flagstone/internal/commit"
+	"github.com/flagstone-db/flagstone/internal/event"
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/external"
 	"github.com/flagstone-db/flagstone/internal/ingest"
 	"github.com/flagstone-db/flagstone/internal/jobs"
+	"github.com/flagstone-db/flagstone/internal/latency"
 	"github.com/flagstone-db/flagstone/internal/offheap"
 	"github.com/flagstone-db/flagstone/internal/outfile"
 	"github.com/flagstone-db/flagstone/internal/pressure"
@@ -70,6 +72,8 @@ type Store struct {
 	transactions      *txn.Set
 	transactionMemory *share.Pool // of open transactions
 	gate              *pressure.Gate
+	events            event.Source
+	batches           latency.Histogram
 	jobs              *jobs.Jobs
 	upkeep            *upkeep.Upkeep
 	rebalancer        *rebalance.Rebalancer
@@ -216,7 +220,9 @@ func (s *Store) prepare() {
 	s.views = views.NewSet(s.state)
 	s.transactionMemory = share.NewPool(max(s.opts.MemoryBudget/transactionShare, txn.Bytes))
 	s.jobs = jobs.New(s.executor, s.clock, s.jobFailed)
+	s.events = event.Source{Clock: s.clock, To: s.happened}
 	s.gate = pressure.NewGate(roomsEnv{s}, s.clock, s.opts.MemoryBudget)
+	s.gate.Events = &s.events
 	s.pipeline = commit.New(roomsEnv{s}, s.gate, s.jobs, commit.Options{
 		Sync: s.opts.Sync == SyncAlways && s.external == nil, SegmentSize: s.opts.WALSegmentSize, LogBound: logFactor * s.opts.MemoryBudget, Logger: s.opts.Logger,
 	})
@@ -240,7 +246,7 @@ func (s *Store) prepare() {
 		FS: s.fs, Dir: s.dir, Clock: s.clock, Files: s.files,
 		Memory: s.offheap, Rows: s.rows, Random: s.opts.Seams.Random,
 		Manifest: treeEnv{s}, Retention: treeEnv{s}, Scheduler: treeEnv{s}, Executor: s.executor,
-		Logger: s.opts.Logger,
+		Events: &s.events,
 	}
 	parts := rebalance.Parts{
 		Env: rebalanceEnv{s}, Trees: s.env, Pipeline: s.pipeline, Upkeep: s.upkeep, Jobs: s.jobs, Clock: s.clock, Logger: s.opts.Logger,

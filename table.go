@@ -80,8 +80,9 @@ type TableInfo struct {
 // Table is a handle to a table. It stays valid until the table is dropped;
 // then its methods return ErrTableNotFound.
 type Table struct {
-	store *Store
-	core  *table.Table
+	store     *Store
+	core      *table.Table
+	latencies *latencies
 }
 
 // change changes the catalogue. It waits, within ctx, until no other change is in progress; Close

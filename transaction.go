@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flagstone-db/flagstone/internal/change"
+	"github.com/flagstone-db/flagstone/internal/latency"
 	"github.com/flagstone-db/flagstone/internal/txn"
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/row"
@@ -170,6 +171,7 @@ func (tx *Transaction) Commit(ctx context.Context) error {
 // nil error the transaction has ended.
 func (tx *Transaction) CommitAsync(ctx context.Context) (*Commit, error) {
 	s := tx.table.store
+	began := latency.Begin(s.clock)
 	if err := s.mayChange(ctx); err != nil {
 		return nil, err
 	}
@@ -181,5 +183,5 @@ func (tx *Transaction) CommitAsync(ctx context.Context) (*Commit, error) {
 	if err != nil {
 		return nil, s.describe(err)
 	}
-	return &Commit{store: s, of: c}, nil
+	return &Commit{store: s, of: c, kind: &tx.table.latencies.commits, began: began}, nil
 }

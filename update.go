@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/flagstone-db/flagstone/internal/change"
 	"github.com/flagstone-db/flagstone/internal/commit"
+	"github.com/flagstone-db/flagstone/internal/latency"
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -99,6 +101,8 @@ func (tx *RowTx) Exists() (bool, error) {
 // they would wait for fn to return, and stay refused after fn has returned. With another context
 // such a call waits until that context ends.
 func (t *Table) Update(ctx context.Context, key []row.Value, fn func(ctx context.Context, tx *RowTx) error) error {
+	began := latency.Begin(t.store.clock)
+	defer t.latencies.updates.End(t.store.clock, began)
 	u := takeUpdate()
 	err := u.updateRow(ctx, t, key, fn)
 	written := u.write.Out.Commit()
@@ -113,18 +117,20 @@ func (t *Table) Update(ctx context.Context, key []row.Value, fn func(ctx context
 // that begins later; the caller must call Commit.Wait. Wait returns the error of an fn that
 // refused, since what fn read may not be durable yet.
 func (t *Table) UpdateAsync(ctx context.Context, key []row.Value, fn func(ctx context.Context, tx *RowTx) error) (*Commit, error) {
+	began := latency.Begin(t.store.clock)
 	u := takeUpdate()
 	defer u.give()
 	if err := u.updateRow(ctx, t, key, fn); err != nil {
 		return nil, err
 	}
-	return &Commit{store: t.store, of: u.write.Out.Commit()}, nil
+	return &Commit{store: t.store, of: u.write.Out.Commit(), kind: &t.latencies.updates, began: began}, nil
 }
 
 // UpdateRowsAsync is UpdateAsync for several rows of a table, which change together or not at
 // all. fn gets a RowTx for each key, in the order of keys, and the same one for equal keys. No
 // other writer can change the rows until the changes of fn are in place.
 func (t *Table) UpdateRowsAsync(ctx context.Context, keys [][]row.Value, fn func(ctx context.Context, rows []*RowTx) error) (*Commit, error) {
+	began := latency.Begin(t.store.clock)
 	u := takeUpdate()
 	defer u.give()
 	var rows []*RowTx
@@ -135,7 +141,7 @@ func (t *Table) UpdateRowsAsync(ctx context.Context, keys [][]row.Value, fn func
 	if err := u.run(ctx, t, begin, func() error { return fn(t.store.forUpdate(ctx, t.store), rows) }); err != nil {
 		return nil, err
 	}
-	return &Commit{store: t.store, of: u.write.Out.Commit()}, nil
+	return &Commit{store: t.store, of: u.write.Out.Commit(), kind: &t.latencies.updates, began: began}, nil
 }
 
 // Put sets one column of a row: an Update with one Put, for tables used as maps from keys to
@@ -306,6 +312,8 @@ type Commit struct {
 	store  *Store
 	of     commit.Commit
 	waited atomic.Bool
+	kind   *latency.Histogram
+	began  time.Duration // for End of kind
 }
 
 // Wait returns when the write is durable (with SyncAlways) and visible to every later read, or
@@ -316,6 +324,8 @@ func (c *Commit) Wait(ctx context.Context) error {
 	of := c.of
 	if c.waited.Swap(true) {
 		of.Forgive()
+	} else {
+		defer c.kind.End(c.store.clock, c.began)
 	}
 	return c.store.wait(ctx, of)
 }

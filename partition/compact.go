@@ -3,9 +3,9 @@ package partition
 import (
 	"math"
 	"slices"
-	"time"
 
 	"github.com/flagstone-db/flagstone/compaction"
+	"github.com/flagstone-db/flagstone/internal/event"
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/offheap"
 	"github.com/flagstone-db/flagstone/manifest"
@@ -119,7 +119,7 @@ func (t *Tree) CompactRange(start, end []byte) (did, more bool, err error) {
 	}
 	kept := t.keep(&policy, min(c.NewerSeq(levels), memorySeq))
 	// This takes all there is, and does not wait for what is flushed meanwhile.
-	return true, false, t.merge(v, c, policy, kept)
+	return true, false, t.run(v, c, policy, kept)
 }
 
 // oldestVersion is the smallest version in the table files.
@@ -141,29 +141,40 @@ func (t *Tree) pinVersion() (v *version, memorySeq uint64) {
 	return s.version, s.memories[0].startSeq
 }
 
-// run does what a candidate of Pick or Shortcut asks for.
+// run does what a candidate asks for.
 func (t *Tree) run(v *version, c *compaction.Candidate, policy compaction.Policy, kept Kept) error {
-	if !c.Drop && !c.Move {
-		return t.merge(v, c, policy, kept)
+	job := t.env.Events.Begin(event.Event{
+		Kind: event.Compaction, Table: t.table, Partitions: []uint64{t.id}, Reason: string(c.Reason),
+		Level: c.Level, Output: c.OutputLevel, Files: len(c.Files()), Moved: c.Move, Input: totalSize(c.Files()),
+	})
+	var err error
+	if c.Drop || c.Move {
+		err = t.edit(c)
+	} else {
+		err = t.merge(v, c, policy, kept, &job.Event)
 	}
+	job.End(err)
+	return err
+}
+
+// edit drops or moves the candidate's files.
+func (t *Tree) edit(c *compaction.Candidate) error {
 	var e manifest.Edit
 	t.deleteFiles(&e, &c.Inputs)
-	what, work := "files dropped", &t.env.Work.Dropped
+	work := &t.env.Work.Dropped
 	if c.Move {
 		e.Added = []manifest.Addition{{Partition: t.id, Level: c.OutputLevel, File: c.Upper[0]}}
-		what, work = "file moved", &t.env.Work.Moved
+		work = &t.env.Work.Moved
 	}
 	if err := commit(&e, Kept{}, newOutput(t.env, false), install{Tree: t}); err != nil {
 		return err
 	}
 	work.Add(totalSize(c.Upper))
-	t.log(c, what, 0, 0)
 	return nil
 }
 
-// merge merges the candidate's files into its output level.
-func (t *Tree) merge(v *version, c *compaction.Candidate, policy compaction.Policy, kept Kept) error {
-	began := t.env.Clock.NowMillis()
+// merge merges the candidate's files into its output level, and completes the event of its end.
+func (t *Tree) merge(v *version, c *compaction.Candidate, policy compaction.Policy, kept Kept, end *event.Event) error {
 	ends, err := t.partEnds(v, c)
 	if err != nil {
 		return err
@@ -187,9 +198,9 @@ func (t *Tree) merge(v *version, c *compaction.Candidate, policy compaction.Poli
 	if err := commit(&e, kept, out, install{Tree: t}); err != nil {
 		return err
 	}
-	t.env.Work.CompactedIn.Add(totalSize(c.Files()))
-	t.env.Work.CompactedOut.Add(out.written())
-	t.log(c, "compacted", dropped, time.Duration(t.env.Clock.NowMillis()-began)*time.Millisecond)
+	end.Written, end.Dropped = out.written(), dropped
+	t.env.Work.CompactedIn.Add(end.Input)
+	t.env.Work.CompactedOut.Add(end.Written)
 	return nil
 }
 
@@ -199,12 +210,6 @@ func (t *Tree) deleteFiles(e *manifest.Edit, levels *compaction.Levels) {
 			e.Deleted = append(e.Deleted, manifest.Deletion{Partition: t.id, Level: level, Number: f.Number})
 		}
 	}
-}
-
-func (t *Tree) log(c *compaction.Candidate, what string, dropped uint64, took time.Duration) {
-	t.env.Logger.Debug(what, "table", t.table, "partition", t.id, "reason", string(c.Reason),
-		"level", c.Level, "output", c.OutputLevel, "files", len(c.Files()),
-		"cells dropped", dropped, "took", took)
 }
 
 // runsOf returns the runs of a compaction's inputs, newest first. Each file of level 0 is a run;

@@ -5,12 +5,12 @@ package partition
 import (
 	"encoding/binary"
 	"errors"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 
 	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/event"
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/offheap"
 	"github.com/flagstone-db/flagstone/internal/rowcache"
@@ -94,7 +94,8 @@ type Env struct {
 	Retention Retention
 	Scheduler Scheduler
 	Executor  executor.Executor
-	Logger    *slog.Logger
+	// Events hears of flushes and compactions; it may be nil.
+	Events *event.Source
 
 	// Work counts what flushes and compactions did.
 	Work Work

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/flagstone-db/flagstone/compaction"
+	"github.com/flagstone-db/flagstone/internal/event"
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/mvcc"
@@ -167,14 +168,17 @@ func Flush(g Group, settle func(endSeq uint64) (durable func() error, err error)
 	if err != nil {
 		return 0, false, err
 	}
+	job := beginFlush(flushes)
 	out, kept, err := writeFlush(flushes, endSeq)
 	if lost := durable(); lost != nil && err == nil {
 		out.discard()
 		err = lost
 	}
 	if err == nil {
+		job.Written = out.written()
 		err = commitFlush(flushes, endSeq, out, kept)
 	}
+	job.End(err)
 	if err != nil {
 		return 0, false, err
 	}
@@ -184,6 +188,24 @@ func Flush(g Group, settle func(endSeq uint64) (durable func() error, err error)
 		}
 	}
 	return freed, true, nil
+}
+
+func beginFlush(flushes []flush) *event.Job {
+	e := event.Event{Kind: event.Flush, Table: flushes[0].table, Input: used(flushes)}
+	for _, f := range flushes {
+		e.Partitions = append(e.Partitions, f.id)
+	}
+	return flushes[0].env.Events.Begin(e)
+}
+
+// used is how many bytes the memtables of flushes hold.
+func used(flushes []flush) (total int64) {
+	for _, f := range flushes {
+		for _, m := range f.waiting {
+			total += m.table.Used()
+		}
+	}
+	return total
 }
 
 // commitFlush makes a flush durable and installs it.

@@ -144,12 +144,7 @@ func (t *Tree) partEnds(v *version, c *compaction.Candidate) ([][]byte, error) {
 // flushEnds returns the keys at which the flush of these memtables is divided; none if they are
 // small.
 func flushEnds(flushes []flush) [][]byte {
-	var total int64
-	for _, f := range flushes {
-		for _, m := range f.waiting {
-			total += m.table.Used()
-		}
-	}
+	total := used(flushes)
 	n := min(flushShare*total/flushes[0].env.MemtableSize, maxFlushParts)
 	if n < 2 {
 		return nil

@@ -6,7 +6,6 @@ package partition
 import (
 	"encoding/binary"
 	"fmt"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -69,7 +68,6 @@ func newRig(t testing.TB) *rig {
 		Memory:   offheaptest.New(t),
 		Random:   counter(),
 		Manifest: r, Retention: r, Scheduler: r, Executor: executortest.NewManual(),
-		Logger: slog.New(slog.DiscardHandler),
 	}
 	r.env.Files = tablefiles.New(r.fault, testDir, tablefiles.Options{Cache: sstable.NewBlockCache(cache.Options{Capacity: 64 << 10})}, r)
 	var e manifest.Edit

@@ -3,7 +3,6 @@ package change
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -23,7 +22,7 @@ const now = 2_000_000_000_000 // in milliseconds
 func newTable(t *testing.T, options manifest.TableOptions) *table.Table {
 	t.Helper()
 	env := &partition.Env{
-		Settings: partition.Settings{MemtableSize: 1 << 20}, Random: func() [16]byte { return [16]byte{1} }, Logger: slog.New(slog.DiscardHandler),
+		Settings: partition.Settings{MemtableSize: 1 << 20}, Random: func() [16]byte { return [16]byte{1} },
 	}
 	meta := &manifest.Table{
 		ID: 1, Name: "t", Key: []manifest.KeyColumn{{Name: "n", Type: row.TypeInteger}}, Watermark: manifest.NoWatermark, Options: options,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/flagstone-db/flagstone/internal/event"
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/jobs"
 	"github.com/flagstone-db/flagstone/internal/vfs"
@@ -29,6 +30,11 @@ func (p *Pipeline) Fail(cause error) error {
 	if p.failed.CompareAndSwap(nil, &wrapped) {
 		p.opts.Logger.Error("store poisoned: writes fail until it is reopened", "cause", cause)
 		p.gate.Wake()
+		// Not here: a lock of the pipeline may be held.
+		p.jobs.Submit(jobs.Kind{Class: executor.Cleanup, Name: "report of a failure"}, func() error {
+			p.gate.Events.Note(event.Event{Kind: event.Failure, Reason: "writing", Err: wrapped})
+			return nil
+		})
 	}
 	return p.Failed()
 }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/event"
 	"github.com/flagstone-db/flagstone/internal/executor"
 )
 
@@ -53,6 +54,9 @@ type Gate struct {
 	clock   clock.Clock
 	debt    debt
 	stalled atomic.Int64 // nanoseconds that writers have waited
+	stall   stall
+	// Events hears of stalls. It may be nil, and is set before the gate is used.
+	Events *event.Source
 
 	// trouble says that noLog is set or trees is not empty, so a writer must take mu and look.
 	trouble atomic.Bool
@@ -82,12 +86,11 @@ func NewGate(env Env, c clock.Clock, budget int64) *Gate {
 // are those of the context and of Env.Writable, and the failures of the log, of flushes and of
 // compactions.
 func (g *Gate) Pass(ctx context.Context) error {
+	var w waiting
+	defer w.end()
 	for {
-		if err := g.env.Writable(); err != nil {
+		if err := g.env.Writable(); err != nil || g.open() {
 			return err
-		}
-		if !g.full() && !g.trouble.Load() {
-			return nil
 		}
 		room := g.sleep()
 		full := g.full()
@@ -95,6 +98,7 @@ func (g *Gate) Pass(ctx context.Context) error {
 		if err != nil || !stop {
 			return err
 		}
+		w.begin(g, full)
 		switch err := g.await(ctx, room); {
 		case errors.Is(err, executor.ErrIdle):
 			return nil // nothing will make more room
@@ -103,6 +107,9 @@ func (g *Gate) Pass(ctx context.Context) error {
 		}
 	}
 }
+
+// open reports whether writers may go on, without a lock.
+func (g *Gate) open() bool { return !g.full() && !g.trouble.Load() }
 
 // obstacle reports whether a writer has to wait. An error says that waiting would not help.
 func (g *Gate) obstacle(full bool) (stop bool, err error) {
@@ -172,6 +179,8 @@ func (g *Gate) await(ctx context.Context, event <-chan struct{}) error {
 // Reserve keeps the budget, however many writers pass at once. Flushes need no latch, so a writer
 // may wait here while it holds latches.
 func (g *Gate) Reserve(ctx context.Context, bytes int64) error {
+	var w waiting
+	defer w.end()
 	for !g.reserve(bytes) {
 		room := g.sleep()
 		if g.reserve(bytes) {
@@ -188,6 +197,7 @@ func (g *Gate) Reserve(ctx context.Context, bytes int64) error {
 		}
 		// All memory may be reserved by writers that have not applied their writes yet. Then
 		// there was nothing to flush. Free wakes this writer, which looks again.
+		w.begin(g, true)
 		switch err := g.await(ctx, room); {
 		case errors.Is(err, executor.ErrIdle):
 			return fmt.Errorf("a write of %d bytes does not fit the memory budget: %w", bytes, err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
+	"github.com/flagstone-db/flagstone/internal/event"
 	"github.com/flagstone-db/flagstone/internal/executor"
 )
 
@@ -55,6 +56,33 @@ func TestAWriterPassesWhileTheStoreKeepsUp(t *testing.T) {
 	s.refusal = errors.New("closed")
 	if err := g.Pass(t.Context()); err != s.refusal {
 		t.Errorf("%v, want the store's refusal", err)
+	}
+}
+
+func TestAStallLastsFromTheFirstWriterToTheLast(t *testing.T) {
+	g, s, c := newGate(100)
+	var told []event.Event
+	g.Events = &event.Source{Clock: c, To: func(e event.Event) { told = append(told, e) }}
+	g.Add(100)
+	g.Rotated(100)
+	s.await(func() {
+		c.Advance(time.Second)
+		s.await(func() { c.Advance(time.Second); g.Free(60, 60) })
+		if err := g.Reserve(t.Context(), 50); err != nil { // of another writer
+			t.Error(err)
+		}
+		if len(told) != 1 || !told[0].Begun {
+			t.Errorf("while a writer waits: %+v", told)
+		}
+	})
+	if err := g.Pass(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := g.Pass(t.Context()); err != nil { // does not wait
+		t.Error(err)
+	}
+	if len(told) != 2 || told[1].Begun || told[1].Kind != event.Stall || told[1].Job != told[0].Job || told[1].Took != 2*time.Second {
+		t.Errorf("%+v", told)
 	}
 }
 

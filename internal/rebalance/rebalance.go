@@ -12,6 +12,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/balance"
 	"github.com/flagstone-db/flagstone/internal/clock"
 	"github.com/flagstone-db/flagstone/internal/commit"
+	"github.com/flagstone-db/flagstone/internal/event"
 	"github.com/flagstone-db/flagstone/internal/jobs"
 	"github.com/flagstone-db/flagstone/internal/load"
 	"github.com/flagstone-db/flagstone/internal/table"
@@ -277,9 +278,9 @@ func (r *Rebalancer) replace(x *exchange) error {
 
 // note counts and logs a split or a merge.
 func (r *Rebalancer) note(t *table.Table, old, made []*partition.Tree, pause time.Duration) {
-	what, count := "partitions merged", &r.merges
+	what, kind, count := "partitions merged", event.Merge, &r.merges
 	if len(made) > len(old) {
-		what, count = "partition split", &r.splits
+		what, kind, count = "partition split", event.Split, &r.splits
 	}
 	count.Add(1)
 	r.pause.Store(max(r.pause.Load(), int64(pause)))
@@ -289,6 +290,7 @@ func (r *Rebalancer) note(t *table.Table, old, made []*partition.Tree, pause tim
 	}
 	at, _ := pair[1].Bounds()
 	r.Logger.Info(what, "table", t.Name, "old", ids(old), "new", ids(made), "at", readable(t, at), "pause", pause)
+	r.Trees.Events.Note(event.Event{Kind: kind, Table: t.ID, Partitions: ids(old), Made: ids(made), Took: pause})
 }
 
 // level raises the sequence numbers up to which the partitions' files are complete to the same one: the log

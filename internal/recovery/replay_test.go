@@ -3,7 +3,6 @@ package recovery_test
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 
@@ -46,7 +45,7 @@ type rig struct {
 // flushed are the sequence numbers up to which the files of the trees are complete.
 func newRig(t *testing.T, flushed [3]uint64, after uint64) *rig {
 	env := &partition.Env{
-		Settings: partition.Settings{MemtableSize: 1 << 30}, Random: func() [16]byte { return [16]byte{1} }, Logger: slog.New(slog.DiscardHandler),
+		Settings: partition.Settings{MemtableSize: 1 << 30}, Random: func() [16]byte { return [16]byte{1} },
 	}
 	r := &rig{
 		t: t, env: env,

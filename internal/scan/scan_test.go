@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -36,7 +35,7 @@ type rig struct {
 
 func newRig(t fataler, starts ...int64) *rig {
 	env := &partition.Env{
-		Settings: partition.Settings{MemtableSize: 1 << 30}, Random: func() [16]byte { return [16]byte{1} }, Logger: slog.New(slog.DiscardHandler),
+		Settings: partition.Settings{MemtableSize: 1 << 30}, Random: func() [16]byte { return [16]byte{1} },
 	}
 	r := new(rig)
 	meta := &manifest.Table{

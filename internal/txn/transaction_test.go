@@ -42,7 +42,7 @@ func newRig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{t: t, exec: executortest.NewManual(), clock: clocktest.NewManual(startMillis)}
 	env := &partition.Env{
-		Settings: partition.Settings{MemtableSize: 1 << 20}, Random: func() [16]byte { return [16]byte{1} }, Logger: slog.New(slog.DiscardHandler),
+		Settings: partition.Settings{MemtableSize: 1 << 20}, Random: func() [16]byte { return [16]byte{1} },
 	}
 	r.meta = &manifest.Table{
 		ID: 1, Name: "t", Key: []manifest.KeyColumn{{Name: "pk", Type: row.TypeString}, {Name: "n", Type: row.TypeInteger}},

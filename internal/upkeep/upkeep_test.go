@@ -69,7 +69,6 @@ func newRig(t *testing.T) *rig {
 		},
 		FS: r.faults, Dir: testDir, Clock: r.clock, Random: r.bytes,
 		Manifest: treeEnv{r}, Retention: treeEnv{r}, Scheduler: treeEnv{r}, Executor: r.exec,
-		Logger: slog.New(slog.DiscardHandler),
 	}
 	env.Files = tablefiles.New(r.faults, testDir, tablefiles.Options{}, treeEnv{r})
 	r.tree = partition.NewTree(env, testTable, state.Table(testTable).Partitions[0])

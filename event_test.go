@@ -1,0 +1,197 @@
+package flagstone
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/flagstone-db/flagstone/internal/jobs"
+	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// events gathers what a store tells.
+type events struct {
+	mu   sync.Mutex
+	told []Event
+}
+
+func (e *events) add(event Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.told = append(e.told, event)
+}
+
+// take returns what was told since the last call.
+func (e *events) take() []Event {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	told := e.told
+	e.told = nil
+	return told
+}
+
+// summary has a line per event: what a test can know of it.
+func summary(told []Event) string {
+	var lines []string
+	for _, e := range told {
+		line := fmt.Sprint(e.Kind, " ", e.Table)
+		switch {
+		case e.Begun:
+			line += " begins"
+		case e.Job != 0:
+			line += " ends"
+		}
+		if e.Reason != "" {
+			line += " (" + e.Reason + ")"
+		}
+		if e.Err != nil {
+			line += " with an error"
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "\n")
+}
+
+func TestEventsSayWhatAStoreDoes(t *testing.T) {
+	var told events
+	r, fault := faultRig(t, Options{MemtableSize: 8 << 10, OnEvent: told.add})
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(about, want string) []Event {
+		t.Helper()
+		got := told.take()
+		if summary(got) != want {
+			t.Fatalf("%s:\n%s\nwant\n%s", about, summary(got), want)
+		}
+		return got
+	}
+	table := r.table("t", TableOptions{})
+	want("the rig opens the store twice", "log segment \nlog segment ")
+
+	for n := range 20 {
+		put(t, table, "a", n, "c", 1, "old")
+	}
+	check(r.store.Flush(ctx()))
+	flushed := want("flush", "flush t begins\nflush t ends")
+	if f := flushed[1]; f.Job != flushed[0].Job || f.Input == 0 || f.Written == 0 || len(f.Partitions) != 1 {
+		t.Errorf("flush: %+v", f)
+	}
+	for n := range 20 {
+		put(t, table, "a", n, "c", 1, "new")
+	}
+	check(r.store.Flush(ctx()))
+	told.take()
+	check(table.Compact(ctx(), nil, nil))
+	merged := want("compaction", "compaction t begins (manual)\ncompaction t ends (manual)")
+	if c := merged[1]; c.Files != 2 || c.Input == 0 || c.Written == 0 || c.Dropped != 40 || c.Output != 6 || c.Job == flushed[0].Job {
+		t.Errorf("compaction: %+v", c)
+	}
+
+	put(t, table, "b", 0, "c", 1, "v")
+	check(table.Split(ctx(), row.String("b")))
+	split := slices.DeleteFunc(told.take(), func(e Event) bool { return e.Kind != EventSplit })
+	if len(split) != 1 || split[0].Table != "t" || len(split[0].Partitions) != 1 || len(split[0].Made) != 2 {
+		t.Errorf("split: %+v", split)
+	}
+	r.exec.RunAll()
+	told.take()
+
+	// A flush fails, and succeeds when it is tried again.
+	fault.Add(vfs.Rule{Ops: vfs.OpCreate, Glob: "*.sst", Action: vfs.FailWith(syscall.ENOSPC)})
+	for n := range 100 {
+		put(t, table, "a", n, "c", 1, strings.Repeat("v", 100))
+	}
+	r.exec.RunAll()
+	failed := slices.DeleteFunc(told.take(), func(e Event) bool { return e.Kind == EventLogSegment })
+	if got := summary(failed); got != "flush t begins\nflush t ends with an error\nfailure  (flush) with an error" {
+		t.Errorf("failed flush:\n%s", got)
+	}
+	for _, e := range failed[1:] {
+		if !errors.Is(e.Err, ErrNoSpace) {
+			t.Errorf("failed flush: %+v", e)
+		}
+	}
+	r.clock.Advance(jobs.RetryAfter)
+	r.exec.RunAll()
+	again := summary(told.take())
+	if !strings.HasPrefix(again, "flush t begins\nflush t ends") || strings.Contains(again, "error") {
+		t.Errorf("flushed again:\n%s", again)
+	}
+}
+
+func TestAPoisonedStoreIsAnEvent(t *testing.T) {
+	var told events
+	r, fault := faultRig(t, Options{OnEvent: told.add})
+	table := r.table("t", TableOptions{})
+	fault.Add(vfs.Rule{Ops: vfs.OpSyncData, Glob: "0*.log", Action: vfs.FailWith(syscall.EIO)})
+	err := table.Put(ctx(), Key("a", 1), "c", 1, row.String("v"))
+	if !errors.Is(err, ErrPoisoned) {
+		t.Fatal(err)
+	}
+	r.exec.RunAll()
+	for _, e := range told.take() {
+		if e.Kind == EventFailure && errors.Is(e.Err, ErrPoisoned) {
+			return
+		}
+	}
+	t.Error("no event says that the store is poisoned")
+}
+
+// TestAListenerMayAskForMetrics calls them at each event, while locks of the store may be held.
+func TestAListenerMayAskForMetrics(t *testing.T) {
+	var store *Store
+	asked := map[EventKind]int{}
+	r := newRig(t, Options{MemtableSize: 4 << 10, WALSegmentSize: 16 << 10, MemoryBudget: 16 << 10, OnEvent: func(e Event) {
+		if store != nil {
+			store.Metrics()
+			asked[e.Kind]++
+		}
+	}})
+	store = r.store
+	table := r.table("t", TableOptions{})
+	for n := range 1000 {
+		put(t, table, "a", n, "c", 1, strings.Repeat("v", 100))
+	}
+	if err := table.Split(ctx(), row.String("b")); err != nil {
+		t.Fatal(err)
+	}
+	if err := table.Compact(ctx(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []EventKind{EventFlush, EventCompaction, EventStall, EventLogSegment, EventSplit} {
+		if asked[kind] == 0 {
+			t.Errorf("no event of the kind %q: %v", kind, asked)
+		}
+	}
+}
+
+func TestAnExpiredFileIsAnEvent(t *testing.T) {
+	var told events
+	r := newRig(t, Options{OnEvent: told.add})
+	table := r.table("t", TableOptions{TTLSeconds: 100_000})
+	put(t, table, "a", 1, "c", Now, "v")
+	if err := r.store.Flush(ctx()); err != nil {
+		t.Fatal(err)
+	}
+	r.exec.RunAll()
+	told.take()
+	believeClock(r.clock)
+	r.clock.Advance(200_000 * time.Second)
+	r.exec.RunAll()
+	for _, e := range told.take() {
+		if e.Kind == EventCompaction && !e.Begun && e.Reason == "expired" && e.Input > 0 && e.Written == 0 && e.Err == nil {
+			return
+		}
+	}
+	t.Error("no expired file was dropped")
+}
