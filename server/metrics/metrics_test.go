@@ -26,7 +26,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// withStore returns the metrics of a store with the table demo/people, which has one row in a file.
+// withStore returns the metrics of a store with the table demo/people, which has one row in a file. The row was
+// got so often that some of the gets were timed.
 func withStore(t *testing.T) *Metrics {
 	t.Helper()
 	ctx := context.Background()
@@ -51,6 +52,11 @@ func withStore(t *testing.T) *Metrics {
 	})
 	if err := errors.Join(err, store.Flush(ctx)); err != nil {
 		t.Fatal(err)
+	}
+	for range 400 {
+		if _, err := people.Get(ctx, flagstone.Key("alice"), flagstone.ReadOptions{}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return New(Config{
 		Stores: func() map[ots.InstanceType]flagstone.Metrics {
@@ -120,6 +126,33 @@ func TestFiguresOfAStore(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
+}
+
+func TestOperationsOfATableAreTimed(t *testing.T) {
+	m := withStore(t)
+	families, err := m.Gatherer().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "flagstone_table_sampled_operation_duration_seconds" {
+			continue
+		}
+		for _, metric := range f.Metric {
+			h, last := metric.Histogram, uint64(0)
+			for _, b := range h.Bucket {
+				if b.GetCumulativeCount() < last {
+					t.Errorf("the counts of the buckets fall: %v", h)
+				}
+				last = b.GetCumulativeCount()
+			}
+			if h.GetSampleCount() > 0 && last == h.GetSampleCount() && len(h.Bucket) == 12 && h.GetSampleSum() > 0 {
+				return // no get took four seconds
+			}
+			t.Errorf("%v", h)
+		}
+	}
+	t.Error("no operation was timed")
 }
 
 // requests returns the requests that were counted: operation, table, code and number.

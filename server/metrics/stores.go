@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -108,6 +109,7 @@ type stores struct {
 	Config
 	ofStore, ofTable    []*prometheus.Desc // as storeFigures and tableFigures
 	bytes, files, units *prometheus.Desc
+	took                *prometheus.Desc
 }
 
 func newStores(c Config) *stores {
@@ -121,6 +123,8 @@ func newStores(c Config) *stores {
 	}
 	s.bytes = prometheus.NewDesc("flagstone_table_file_bytes", "Bytes of table files, by level.", append(table, "level"), nil)
 	s.files = prometheus.NewDesc("flagstone_table_files", "Table files, by level.", append(table, "level"), nil)
+	s.took = prometheus.NewDesc("flagstone_table_sampled_operation_duration_seconds",
+		"Time that operations of the engine took. One in sixteen is timed and counted.", append(table, "operation"), nil)
 	s.units = prometheus.NewDesc("flagstone_capacity_units_total",
 		"Capacity units that requests used, within what is reserved or above it.", append(table, "side", "kind"), nil)
 	return s
@@ -134,6 +138,7 @@ func (s *stores) Describe(to chan<- *prometheus.Desc) {
 	to <- s.bytes
 	to <- s.files
 	to <- s.units
+	to <- s.took
 }
 
 // Collect implements prometheus.Collector.
@@ -160,6 +165,11 @@ func (s *stores) collectTable(to chan<- prometheus.Metric, m *flagstone.TableMet
 			to <- prometheus.MustNewConstMetric(s.files, gauge, float64(m.Files[level]), instance, table, name)
 		}
 	}
+	for operation, took := range map[string]flagstone.Latency{"get": m.Gets, "update": m.Updates, "commit": m.Commits} {
+		if took.Timed() > 0 {
+			to <- prometheus.MustNewConstHistogram(s.took, took.Timed(), took.Total().Seconds(), operationBuckets(took), instance, table, operation)
+		}
+	}
 	used, err := s.Throughput(instance, table)
 	if err != nil {
 		return // a stream, or a table that was deleted meanwhile
@@ -173,4 +183,19 @@ func (s *stores) collectTable(to chan<- prometheus.Metric, m *flagstone.TableMet
 	} {
 		to <- prometheus.MustNewConstMetric(s.units, counter, float64(u.units), instance, table, u.side, u.kind)
 	}
+}
+
+// The ends of the buckets of operations, powers of 4 from a microsecond to four seconds, in nanoseconds.
+const shortest, longest = 1 << 10, 1 << 32
+
+// operationBuckets are the counts up to each end, by its seconds.
+func operationBuckets(l flagstone.Latency) map[float64]uint64 {
+	ends := make(map[float64]uint64)
+	total, next := uint64(0), time.Duration(shortest)
+	for end, n := range l.Buckets() {
+		if total += n; end == next && end <= longest {
+			ends[end.Seconds()], next = total, 4*end
+		}
+	}
+	return ends
 }

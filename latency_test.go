@@ -1,0 +1,59 @@
+package flagstone
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/flagstone-db/flagstone/row"
+)
+
+func TestMetricsHaveTheLatenciesOfEachTable(t *testing.T) {
+	r := newRig(t, Options{})
+	table := r.table("t", TableOptions{})
+	r.table("another", TableOptions{})
+	ok := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	took := func(_ context.Context, tx *RowTx) error {
+		r.clock.Advance(time.Millisecond)
+		tx.Put("c", 1, row.String("v"))
+		return nil
+	}
+	const n = 400 // none is timed in one of 10^10 runs
+	batch := r.store.NewBatch()
+	for range n {
+		ok(table.Update(ctx(), Key("a", 1), took))
+		c, err := table.UpdateAsync(ctx(), Key("a", 1), took)
+		ok(err)
+		r.clock.Advance(time.Millisecond)
+		ok(c.Wait(ctx()))
+		ok(c.Wait(ctx())) // does not count
+		_, err = table.Get(ctx(), Key("a", 1), ReadOptions{})
+		ok(err)
+		batch.Reset()
+		batch.Row(table, Key("a", 2)).Put("c", 1, row.String("v"))
+		ok(r.store.Apply(ctx(), batch))
+		tx, err := table.Begin(ctx(), row.String("a"), TransactionOptions{})
+		ok(err)
+		ok(tx.Commit(ctx()))
+	}
+	m := r.store.Metrics()
+	for _, of := range m.Tables {
+		wanted := of.Name == table.Name()
+		for kind, l := range map[string]Latency{"gets": of.Gets, "updates": of.Updates, "commits": of.Commits} {
+			if got := l.Timed(); (got > 0) != wanted || got > 2*n {
+				t.Errorf("%s of table %s: %d timed", kind, of.Name, got)
+			}
+		}
+		if u := of.Updates; wanted && (u.Quantile(0) < time.Millisecond || u.Quantile(1) < 2*time.Millisecond || u.Quantile(1) > 3*time.Millisecond) {
+			t.Errorf("updates took from %v to %v", u.Quantile(0), u.Quantile(1))
+		}
+	}
+	if got := m.Batches.Timed(); got == 0 || got > n {
+		t.Errorf("batches: %d timed", got)
+	}
+}
