@@ -26,12 +26,12 @@ const (
 	EventStall = EventKind(event.Stall)
 	// EventLogSegment says that the log goes on in another segment.
 	EventLogSegment = EventKind(event.LogSegment)
-	// EventSplit and EventMerge are a split and a merge of partitions, once it is done. The first flushes and compactions of
-	// the partitions that it made can be reported before it.
+	// EventSplit and EventMerge are a split and a merge of partitions, once it is done. The first flushes and
+	// compactions of the partitions that it made can be reported before it.
 	EventSplit = EventKind(event.Split)
 	EventMerge = EventKind(event.Merge)
-	// EventFailure is a failure of background work, or of writing; if Err matches ErrPoisoned, the store takes no writes
-	// until it is opened again.
+	// EventFailure is a failure of background work, or of writing. If Err matches ErrPoisoned, the store takes no
+	// writes until it is opened again.
 	EventFailure = EventKind(event.Failure)
 )
 
