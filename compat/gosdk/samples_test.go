@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/aliyun/aliyun-tablestore-go-sdk/sample"
 	ots "github.com/aliyun/aliyun-tablestore-go-sdk/tablestore"
@@ -65,6 +66,9 @@ func TestTheSamplesOfTablesAndRows(t *testing.T) {
 	// versions, so that it is met by the one before.
 	says(t, "PutRow", printed(t, func() { sample.PutRowSample(client, name) }), "putrow finished")
 	says(t, "GetRow", printed(t, func() { sample.GetRowSample(client, name) }), "length is  3", "get row col0 result is  col1 col1data1")
+	for put := time.Now().UnixMilli(); time.Now().UnixMilli() == put; {
+		// Two versions of col2 need two milliseconds.
+	}
 	says(t, "UpdateRow", printed(t, func() { sample.UpdateRowSample(client, name) }), "update row finished")
 	says(t, "GetRow", printed(t, func() { sample.GetRowSample(client, name) }), "length is  3", "get row col0 result is  col2 77")
 	says(t, "DeleteRow", printed(t, func() { sample.DeleteRowSample(client, name) }), "delete row finished")
