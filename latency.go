@@ -7,7 +7,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/latency"
 )
 
-// Latency is how long operations of one kind took since the store was opened. One of sixteen is timed, chosen at
+// Latency is how long operations of one kind took since the store was opened. One of 64 is timed, chosen at
 // random. Operations whose name ends in Async count until their Commit.Wait has returned, with what the
 // caller does before it calls Wait; they do not count if they fail before.
 type Latency struct{ of *latency.Snapshot } // nil: there are none

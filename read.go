@@ -84,10 +84,11 @@ type lookup struct {
 	columns [][]byte
 	key     []byte // encoded
 	row     Row
+	timed   latency.Sampler
 }
 
 // lookups keeps working memory between reads: which piece a read gets makes no difference.
-var lookups = sync.Pool{New: func() any { return new(lookup) }}
+var lookups = sync.Pool{New: func() any { return &lookup{timed: latency.NewSampler()} }}
 
 // give returns working memory to lookups, without the row if a large one grew it.
 func (l *lookup) give() {
@@ -121,7 +122,7 @@ func (t *Table) GetInto(ctx context.Context, key []row.Value, opts ReadOptions, 
 }
 
 func (t *Table) getInto(ctx context.Context, key []row.Value, opts *ReadOptions, l *lookup, r *Row) (bool, error) {
-	began := latency.Begin(t.store.clock)
+	began := l.timed.Begin(t.store.clock)
 	err := ctx.Err()
 	if err == nil { // not in the row's memory: key may share the memory of r's present key
 		l.key, err = t.core.EncodeKey(l.key[:0], key)

@@ -101,24 +101,24 @@ func (tx *RowTx) Exists() (bool, error) {
 // they would wait for fn to return, and stay refused after fn has returned. With another context
 // such a call waits until that context ends.
 func (t *Table) Update(ctx context.Context, key []row.Value, fn func(ctx context.Context, tx *RowTx) error) error {
-	began := latency.Begin(t.store.clock)
-	defer t.latencies.updates.End(t.store.clock, began)
 	u := takeUpdate()
+	began := u.timed.Begin(t.store.clock)
 	err := u.updateRow(ctx, t, key, fn)
 	written := u.write.Out.Commit()
 	u.give() // log and memtables have copies
-	if err != nil {
-		return err
+	if err == nil {
+		err = t.store.wait(ctx, written)
 	}
-	return t.store.wait(ctx, written)
+	t.latencies.updates.End(t.store.clock, began)
+	return err
 }
 
 // UpdateAsync is Update without the wait for durability. The change is ordered before every write
 // that begins later; the caller must call Commit.Wait. Wait returns the error of an fn that
 // refused, since what fn read may not be durable yet.
 func (t *Table) UpdateAsync(ctx context.Context, key []row.Value, fn func(ctx context.Context, tx *RowTx) error) (*Commit, error) {
-	began := latency.Begin(t.store.clock)
 	u := takeUpdate()
+	began := u.timed.Begin(t.store.clock)
 	defer u.give()
 	if err := u.updateRow(ctx, t, key, fn); err != nil {
 		return nil, err
@@ -130,8 +130,8 @@ func (t *Table) UpdateAsync(ctx context.Context, key []row.Value, fn func(ctx co
 // all. fn gets a RowTx for each key, in the order of keys, and the same one for equal keys. No
 // other writer can change the rows until the changes of fn are in place.
 func (t *Table) UpdateRowsAsync(ctx context.Context, keys [][]row.Value, fn func(ctx context.Context, rows []*RowTx) error) (*Commit, error) {
-	began := latency.Begin(t.store.clock)
 	u := takeUpdate()
+	began := u.timed.Begin(t.store.clock)
 	defer u.give()
 	var rows []*RowTx
 	begin := func() (err error) {
@@ -168,6 +168,7 @@ type update struct {
 	rows    []*RowTx  // that change, each once
 	stripes []uint32  // of their latches
 	write   change.Write
+	timed   latency.Sampler
 
 	outside int    // runs of the function without latches, the present one included
 	seen    uint64 // the function sees everything up to this sequence number
@@ -175,7 +176,7 @@ type update struct {
 
 // updates keeps memory between updates. It is scratch memory: which piece a call gets makes no
 // difference.
-var updates = sync.Pool{New: func() any { return new(update) }}
+var updates = sync.Pool{New: func() any { return &update{timed: latency.NewSampler()} }}
 
 func takeUpdate() *update { return updates.Get().(*update) }
 

@@ -53,7 +53,7 @@ func withStore(t *testing.T) *Metrics {
 	if err := errors.Join(err, store.Flush(ctx)); err != nil {
 		t.Fatal(err)
 	}
-	for range 400 {
+	for range 3000 {
 		if _, err := people.Get(ctx, flagstone.Key("alice"), flagstone.ReadOptions{}); err != nil {
 			t.Fatal(err)
 		}

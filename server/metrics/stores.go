@@ -124,7 +124,7 @@ func newStores(c Config) *stores {
 	s.bytes = prometheus.NewDesc("flagstone_table_file_bytes", "Bytes of table files, by level.", append(table, "level"), nil)
 	s.files = prometheus.NewDesc("flagstone_table_files", "Table files, by level.", append(table, "level"), nil)
 	s.took = prometheus.NewDesc("flagstone_table_sampled_operation_duration_seconds",
-		"Time that operations of the engine took. One in sixteen is timed and counted.", append(table, "operation"), nil)
+		"Time that operations of the engine took. One in 64 is timed and counted.", append(table, "operation"), nil)
 	s.units = prometheus.NewDesc("flagstone_capacity_units_total",
 		"Capacity units that requests used, within what is reserved or above it.", append(table, "side", "kind"), nil)
 	return s
