@@ -68,7 +68,7 @@ func (s *Store) work(f func() error) error {
 	return s.describe(f())
 }
 
-// jobFailed tells that a job failed, and reports whether it may succeed later.
+// jobFailed logs and reports that a job failed, and returns whether it may succeed later.
 func (s *Store) jobFailed(job string, err error) (again bool) {
 	if errors.Is(err, ErrClosed) || s.closed.Load() {
 		return false

@@ -10,8 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flagstone-db/flagstone/internal/event"
 	"github.com/flagstone-db/flagstone/internal/jobs"
 	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -61,12 +63,6 @@ func summary(told []Event) string {
 func TestEventsSayWhatAStoreDoes(t *testing.T) {
 	var told events
 	r, fault := faultRig(t, Options{MemtableSize: 8 << 10, OnEvent: told.add})
-	check := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	want := func(about, want string) []Event {
 		t.Helper()
 		got := told.take()
@@ -81,7 +77,7 @@ func TestEventsSayWhatAStoreDoes(t *testing.T) {
 	for n := range 20 {
 		put(t, table, "a", n, "c", 1, "old")
 	}
-	check(r.store.Flush(ctx()))
+	r.ok(r.store.Flush(ctx()))
 	flushed := want("flush", "flush t begins\nflush t ends")
 	if f := flushed[1]; f.Job != flushed[0].Job || f.Input == 0 || f.Written == 0 || len(f.Partitions) != 1 {
 		t.Errorf("flush: %+v", f)
@@ -89,16 +85,16 @@ func TestEventsSayWhatAStoreDoes(t *testing.T) {
 	for n := range 20 {
 		put(t, table, "a", n, "c", 1, "new")
 	}
-	check(r.store.Flush(ctx()))
+	r.ok(r.store.Flush(ctx()))
 	told.take()
-	check(table.Compact(ctx(), nil, nil))
+	r.ok(table.Compact(ctx(), nil, nil))
 	merged := want("compaction", "compaction t begins (manual)\ncompaction t ends (manual)")
 	if c := merged[1]; c.Files != 2 || c.Input == 0 || c.Written == 0 || c.Dropped != 40 || c.Output != 6 || c.Job == flushed[0].Job {
 		t.Errorf("compaction: %+v", c)
 	}
 
 	put(t, table, "b", 0, "c", 1, "v")
-	check(table.Split(ctx(), row.String("b")))
+	r.ok(table.Split(ctx(), row.String("b")))
 	split := slices.DeleteFunc(told.take(), func(e Event) bool { return e.Kind != EventSplit })
 	if len(split) != 1 || split[0].Table != "t" || len(split[0].Partitions) != 1 || len(split[0].Made) != 2 {
 		t.Errorf("split: %+v", split)
@@ -162,13 +158,10 @@ func TestAListenerMayAskForMetrics(t *testing.T) {
 	for n := range 1000 {
 		put(t, table, "a", n, "c", 1, strings.Repeat("v", 100))
 	}
-	if err := table.Split(ctx(), row.String("b")); err != nil {
-		t.Fatal(err)
-	}
-	if err := table.Compact(ctx(), nil, nil); err != nil {
-		t.Fatal(err)
-	}
-	for _, kind := range []EventKind{EventFlush, EventCompaction, EventStall, EventLogSegment, EventSplit} {
+	r.ok(table.Split(ctx(), row.String("b")))
+	r.ok(table.Merge(ctx(), row.String("b")))
+	r.ok(table.Compact(ctx(), nil, nil))
+	for _, kind := range []EventKind{EventFlush, EventCompaction, EventStall, EventLogSegment, EventSplit, EventMerge} {
 		if asked[kind] == 0 {
 			t.Errorf("no event of the kind %q: %v", kind, asked)
 		}
@@ -180,9 +173,7 @@ func TestAnExpiredFileIsAnEvent(t *testing.T) {
 	r := newRig(t, Options{OnEvent: told.add})
 	table := r.table("t", TableOptions{TTLSeconds: 100_000})
 	put(t, table, "a", 1, "c", Now, "v")
-	if err := r.store.Flush(ctx()); err != nil {
-		t.Fatal(err)
-	}
+	r.ok(r.store.Flush(ctx()))
 	r.exec.RunAll()
 	told.take()
 	believeClock(r.clock)
@@ -194,4 +185,27 @@ func TestAnExpiredFileIsAnEvent(t *testing.T) {
 		}
 	}
 	t.Error("no expired file was dropped")
+}
+
+func TestWhatIsDoneAnewIsNoFailure(t *testing.T) {
+	var told events
+	r := newRig(t, Options{OnEvent: told.add})
+	for _, c := range []struct {
+		err       error
+		cancelled bool
+		matches   error // what Event.Err matches
+	}{
+		{err: fmt.Errorf("compact: %w", partition.ErrReplaced), cancelled: true},
+		{err: partition.ErrStale, cancelled: true},
+		{err: ErrClosed, cancelled: true},
+		{err: fmt.Errorf("write: %w", syscall.ENOSPC), matches: ErrNoSpace},
+		{},
+	} {
+		told.take()
+		r.store.happened(event.Event{Kind: event.Compaction, Job: 1, Err: c.err})
+		e := told.take()[0]
+		if e.Cancelled != c.cancelled || !errors.Is(e.Err, c.matches) {
+			t.Errorf("%v: %+v", c.err, e)
+		}
+	}
 }

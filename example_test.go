@@ -45,31 +45,18 @@ func Example() {
 	// false 0
 }
 
-// A store tells what it does in the background.
+// A listener is called for what a store does in the background.
 func ExampleEvent() {
-	dir, err := os.MkdirTemp("", "flagstone")
-	check(err)
-	defer os.RemoveAll(dir)
-
-	ctx := context.Background()
-	store, err := flagstone.Open(dir, flagstone.Options{OnEvent: func(e flagstone.Event) {
+	store, table := exampleTableWith(flagstone.Options{OnEvent: func(e flagstone.Event) {
 		if e.Kind == flagstone.EventFlush && !e.Begun {
 			fmt.Println("flushed", e.Table, e.Written > 0, e.Err)
 		}
 	}})
-	check(err)
 	defer store.Close()
-	people, err := store.CreateTable(ctx, flagstone.TableSpec{
-		Name: "people", Key: []flagstone.KeyColumn{{Name: "id", Type: row.TypeString}},
-	})
-	check(err)
-	err = people.Update(ctx, flagstone.Key("alice"), func(_ context.Context, tx *flagstone.RowTx) error {
-		tx.Put("city", flagstone.Now, row.String("Vienna"))
-		return nil
-	})
-	check(err)
+	ctx := context.Background()
+	check(table.Put(ctx, flagstone.Key("alice"), "city", flagstone.Now, row.String("Vienna")))
 	check(store.Flush(ctx))
-	// Output: flushed people true <nil>
+	// Output: flushed examples true <nil>
 }
 
 // A read-modify-write: nothing can change the row between the read and the
@@ -146,9 +133,13 @@ func ExampleTable_Begin() {
 }
 
 func exampleTable() (*flagstone.Store, *flagstone.Table) {
+	return exampleTableWith(flagstone.Options{})
+}
+
+func exampleTableWith(opts flagstone.Options) (*flagstone.Store, *flagstone.Table) {
 	dir, err := os.MkdirTemp("", "flagstone")
 	check(err)
-	store, err := flagstone.Open(dir, flagstone.Options{})
+	store, err := flagstone.Open(dir, opts)
 	check(err)
 	table, err := store.CreateTable(context.Background(), flagstone.TableSpec{
 		Name: "examples", Key: []flagstone.KeyColumn{{Name: "id", Type: row.TypeString}},

@@ -12,12 +12,6 @@ func TestMetricsHaveTheLatenciesOfEachTable(t *testing.T) {
 	r := newRig(t, Options{})
 	table := r.table("t", TableOptions{})
 	r.table("another", TableOptions{})
-	ok := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	took := func(_ context.Context, tx *RowTx) error {
 		r.clock.Advance(time.Millisecond)
 		tx.Put("c", 1, row.String("v"))
@@ -26,20 +20,20 @@ func TestMetricsHaveTheLatenciesOfEachTable(t *testing.T) {
 	const n = 3000 // none is timed in one of 10^20 runs
 	batch := r.store.NewBatch()
 	for range n {
-		ok(table.Update(ctx(), Key("a", 1), took))
+		r.ok(table.Update(ctx(), Key("a", 1), took))
 		c, err := table.UpdateAsync(ctx(), Key("a", 1), took)
-		ok(err)
+		r.ok(err)
 		r.clock.Advance(time.Millisecond)
-		ok(c.Wait(ctx()))
-		ok(c.Wait(ctx())) // does not count
+		r.ok(c.Wait(ctx()))
+		r.ok(c.Wait(ctx())) // does not count
 		_, err = table.Get(ctx(), Key("a", 1), ReadOptions{})
-		ok(err)
+		r.ok(err)
 		batch.Reset()
 		batch.Row(table, Key("a", 2)).Put("c", 1, row.String("v"))
-		ok(r.store.Apply(ctx(), batch))
+		r.ok(r.store.Apply(ctx(), batch))
 		tx, err := table.Begin(ctx(), row.String("a"), TransactionOptions{})
-		ok(err)
-		ok(tx.Commit(ctx()))
+		r.ok(err)
+		r.ok(tx.Commit(ctx()))
 	}
 	m := r.store.Metrics()
 	for _, of := range m.Tables {

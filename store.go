@@ -225,6 +225,7 @@ func (s *Store) prepare() {
 	s.gate.Events = &s.events
 	s.pipeline = commit.New(roomsEnv{s}, s.gate, s.jobs, commit.Options{
 		Sync: s.opts.Sync == SyncAlways && s.external == nil, SegmentSize: s.opts.WALSegmentSize, LogBound: logFactor * s.opts.MemoryBudget, Logger: s.opts.Logger,
+		Events: &s.events,
 	})
 	s.transactions = txn.NewSet(txn.Parts{Latches: &s.latches, Pipeline: s.pipeline, Gate: s.gate, Memory: s.transactionMemory})
 	s.tableEnv = table.Env{

@@ -59,6 +59,14 @@ func (r *rig) openOn(fs vfs.FS) {
 	r.store = store
 }
 
+// ok ends the test if there is an error.
+func (r *rig) ok(err error) {
+	r.t.Helper()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
 // reopen closes the store and opens it again.
 func (r *rig) reopen() {
 	r.t.Helper()

@@ -94,7 +94,7 @@ type Env struct {
 	Retention Retention
 	Scheduler Scheduler
 	Executor  executor.Executor
-	// Events hears of flushes and compactions; it may be nil.
+	// Events gets flushes and compactions; it may be nil.
 	Events *event.Source
 
 	// Work counts what flushes and compactions did.

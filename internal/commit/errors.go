@@ -32,7 +32,7 @@ func (p *Pipeline) Fail(cause error) error {
 		p.gate.Wake()
 		// Not here: a lock of the pipeline may be held.
 		p.jobs.Submit(jobs.Kind{Class: executor.Cleanup, Name: "report of a failure"}, func() error {
-			p.gate.Events.Note(event.Event{Kind: event.Failure, Reason: "writing", Err: wrapped})
+			p.opts.Events.Note(event.Event{Kind: event.Failure, Reason: "writing", Err: wrapped})
 			return nil
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"sync/atomic"
 
+	"github.com/flagstone-db/flagstone/internal/event"
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/jobs"
 	"github.com/flagstone-db/flagstone/internal/pressure"
@@ -71,6 +72,8 @@ type Options struct {
 	// size is flushed before the log behind it exceeds this.
 	LogBound int64
 	Logger   *slog.Logger
+	// Events gets the failure after which no write is accepted; it may be nil.
+	Events *event.Source
 }
 
 // New returns a pipeline that takes no writes before Start. Background work of the log is done by

@@ -12,7 +12,7 @@ import (
 )
 
 // Every is how many operations there are for one that is timed, on average. To read the clock twice for each would
-// cost as much as half of the fastest gets.
+// cost a quarter of the fastest gets.
 const Every = 64
 
 const (
@@ -25,7 +25,7 @@ const (
 // Begin returns when an operation began, or a negative time if it is not to be timed.
 func Begin(c clock.Clock) time.Duration { return new(NewSampler()).Begin(c) }
 
-// Sampler decides which operations are timed, in a nanosecond. It belongs to working memory that is used again, and
+// Sampler decides which operations are timed. It belongs to working memory that is used again, and
 // is how many operations it lets pass until the next that is timed.
 type Sampler uint32
 

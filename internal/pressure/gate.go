@@ -55,7 +55,7 @@ type Gate struct {
 	debt    debt
 	stalled atomic.Int64 // nanoseconds that writers have waited
 	stall   stall
-	// Events hears of stalls. It may be nil, and is set before the gate is used.
+	// Events gets the stalls. It may be nil, and is set before the gate is used.
 	Events *event.Source
 
 	// trouble says that noLog is set or trees is not empty, so a writer must take mu and look.

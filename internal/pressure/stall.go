@@ -8,7 +8,7 @@ import (
 
 // stall is a time in which writers wait for room, as an event. It lasts from the first writer to the last.
 type stall struct {
-	mu      sync.Mutex // held while the listener hears of a beginning or an end, which keeps them in order
+	mu      sync.Mutex // held while the listener is called, which keeps beginnings and ends in order
 	writers int
 	job     *event.Job
 }
