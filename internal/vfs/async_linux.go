@@ -2,7 +2,9 @@ package vfs
 
 import (
 	"errors"
+	"math"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,6 +27,8 @@ import (
 // read in a task that has to be woken first, which costs as much as the read. A read alone waits in a
 // call: then there are idle processors, and the runtime would have to wake one.
 //
+// Where enough reads are in flight to occupy the processors, readers yield before they wait, and reap at each turn.
+//
 // While other goroutines of the program keep all processors busy, run is woken at most every 10 ms, by the
 // runtime's monitor, and a goroutine that is woken waits for its turn. Few readers suffer from that, since
 // they all wait, and none reaps. So when few reads get done, the next ones wait in calls for a while.
@@ -32,15 +36,16 @@ import (
 // The kernel's objects are made when the first two reads meet. Where the kernel refuses them, all reads
 // wait in calls.
 type AsyncReads struct {
-	clock    clock.Clock
-	inFlight atomic.Int32 // reads from the device, those in calls included
-	meanCost atomic.Int64 // of reads without a thread, in nanoseconds; at most longCost
-	inCalls  atomic.Int32 // how many of the next reads wait in calls
-	start    sync.Once
-	ring     atomic.Pointer[aioRing] // nil: not begun, or refused
-	context  uintptr                 // of io_setup
-	event    *os.File                // an eventfd, which the kernel signals for each read
-	ended    chan struct{}           // run has
+	clock     clock.Clock
+	inFlight  atomic.Int32 // reads from the device, those in calls included
+	meanCost  atomic.Int64 // of reads without a thread, in nanoseconds; at most longCost
+	inCalls   atomic.Int32 // how many of the next reads wait in calls
+	yieldFrom int32        // readers yield while so many are in flight
+	start     sync.Once
+	ring      atomic.Pointer[aioRing] // nil: not begun, or refused
+	context   uintptr                 // of io_setup
+	event     *os.File                // an eventfd, which the kernel signals for each read
+	ended     chan struct{}           // run has
 
 	slots [asyncSlots]asyncSlot
 	free  chan uint64 // slots without a read
@@ -59,6 +64,17 @@ const (
 	longCost       = 500 * time.Microsecond
 	costReads      = 256
 	callsAfterLong = 1024
+)
+
+// A reader yields up to mostYields times before it waits, while at least leastYield reads are in flight for each of
+// GOMAXPROCS. With fewer it would keep a processor for nothing. A yield takes 0.3 us where no other goroutine wants
+// the processor, so mostYields bounds what a slow device costs. It should be rare that a reader gets to wait: the
+// runtime runs what is woken before what yielded. GOMAXPROCS is at most mostProcs, as a yield takes a lock of the
+// runtime.
+const (
+	mostYields = 400
+	leastYield = 2
+	mostProcs  = 8
 )
 
 // asyncSlot is one read in flight.
@@ -155,6 +171,10 @@ func (a *AsyncReads) begin() {
 		a.free <- uint64(i)
 	}
 	a.event, a.ended = event, make(chan struct{})
+	a.yieldFrom = math.MaxInt32
+	if procs := runtime.GOMAXPROCS(0); procs <= mostProcs {
+		a.yieldFrom = int32(leastYield * procs)
+	}
 	a.ring.Store(ring)
 	go a.run()
 }
@@ -240,10 +260,27 @@ func (a *AsyncReads) read(fd uintptr, p []byte, off int64) int {
 	if n, _, e := unix.Syscall(unix.SYS_IO_SUBMIT, a.context, 1, uintptr(unsafe.Pointer(&s.pointer))); e != 0 || n != 1 {
 		return -1
 	}
-	a.Reap()
-	n := <-s.done
+	n := a.await(s.done)
 	a.waited(a.clock.Elapsed() - begun)
 	return int(n)
+}
+
+// await waits for a read.
+func (a *AsyncReads) await(done <-chan int64) int64 {
+	a.Reap()
+	for range mostYields {
+		select {
+		case n := <-done:
+			return n
+		default:
+		}
+		if a.inFlight.Load() < a.yieldFrom {
+			break
+		}
+		runtime.Gosched()
+		a.Reap()
+	}
+	return <-done
 }
 
 // waited notes how long a read took that waited without a thread.

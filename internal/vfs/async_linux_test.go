@@ -3,6 +3,7 @@ package vfs
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
@@ -21,7 +22,7 @@ import (
 )
 
 // asyncFile makes a file of random bytes, whose last block is not whole, and opens it.
-func asyncFile(t *testing.T, a *AsyncReads) (content []byte, name string, f File) {
+func asyncFile(t testing.TB, a *AsyncReads) (content []byte, name string, f File) {
 	t.Helper()
 	content = make([]byte, 2<<20+1000)
 	seed := rand.Uint64()
@@ -43,7 +44,7 @@ func asyncFile(t *testing.T, a *AsyncReads) (content []byte, name string, f File
 }
 
 // uncache writes a file's pages to the device and takes them out of the page cache.
-func uncache(t *testing.T, name string) {
+func uncache(t testing.TB, name string) {
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
 	if err == nil {
 		err = errors.Join(f.Sync(), unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED), f.Close())
@@ -275,5 +276,55 @@ func TestAFailedAsyncReadIsTriedByACall(t *testing.T) {
 	uncache(t, name)
 	if n, err := f.ReadAt(p, 4096); n != len(p) || err != nil || !bytes.Equal(p, content[4096:8192]) {
 		t.Errorf("got %d bytes, %v", n, err)
+	}
+}
+
+// BenchmarkReadsInFlight reads blocks from the device, eight at a time, alone and beside goroutines that yield every
+// 20 us, about as merges do.
+func BenchmarkReadsInFlight(b *testing.B) {
+	for _, beside := range []int{0, runtime.GOMAXPROCS(0)} {
+		b.Run(fmt.Sprintf("beside=%d", beside), func(b *testing.B) {
+			a := NewAsyncReads()
+			content, name, _ := asyncFile(b, a)
+			uncache(b, name)
+			fd, err := unix.Open(name, unix.O_RDONLY|unix.O_DIRECT, 0)
+			if err != nil {
+				b.Fatal(err)
+			}
+			var done atomic.Bool
+			var others, readers sync.WaitGroup
+			system := clock.System()
+			for range beside {
+				others.Go(func() {
+					for turn := system.Elapsed(); !done.Load(); {
+						if system.Elapsed()-turn > 20*time.Microsecond {
+							runtime.Gosched()
+							turn = system.Elapsed()
+						}
+					}
+				})
+			}
+			var next atomic.Int64
+			b.ResetTimer()
+			for range 8 {
+				readers.Go(func() {
+					p := AlignedBuffer(4096)
+					for i := next.Add(1); i <= int64(b.N); i = next.Add(1) {
+						a.enter()
+						if n := a.read(uintptr(fd), p, i*31%int64(len(content)/4096)*4096); n != len(p) {
+							b.Errorf("read %d bytes", n)
+						}
+						a.leave()
+					}
+				})
+			}
+			readers.Wait()
+			b.StopTimer()
+			done.Store(true)
+			others.Wait()
+			if err := errors.Join(unix.Close(fd), a.Close()); err != nil {
+				b.Error(err)
+			}
+		})
 	}
 }
