@@ -2,17 +2,15 @@ package instances
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"strconv"
 
 	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/ots"
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// Partition is flagstone.Partition as text. Values of the partition key are written as KeyText does.
+// Partition is flagstone.Partition as text. Values of the partition key are written as Value.Text does.
 type Partition struct {
 	ID       uint64    `json:"id"`
 	Start    *string   `json:"start"` // null is unbounded
@@ -33,39 +31,6 @@ type Finding struct {
 	Limit  float64 `json:"limit"`
 }
 
-// KeyText writes a value of a partition key: an integer in decimal, a string as it is, bytes in
-// hexadecimal. It is nil for the zero Value.
-func KeyText(v row.Value) *string {
-	switch v.Type() {
-	case row.TypeInteger:
-		return new(strconv.FormatInt(v.Int64(), 10))
-	case row.TypeString:
-		return new(string(v.Bytes()))
-	case row.TypeBinary:
-		return new(hex.EncodeToString(v.Bytes()))
-	}
-	return nil
-}
-
-// keyValue is the inverse of KeyText for a type of key columns. Errors match ErrInvalid.
-func keyValue(text string, of row.Type) (v row.Value, err error) {
-	switch of {
-	case row.TypeInteger:
-		var n int64
-		if n, err = strconv.ParseInt(text, 10, 64); err == nil {
-			return row.Integer(n), nil
-		}
-	case row.TypeBinary:
-		var b []byte
-		if b, err = hex.DecodeString(text); err == nil {
-			return row.Binary(b), nil
-		}
-	default:
-		return row.String(text), nil
-	}
-	return row.Value{}, fmt.Errorf("%w: %q is no value of a key column of type %s: %w", ErrInvalid, text, of, err)
-}
-
 // Partitions lists the partitions of a table in key order. Errors match ErrNotFound, or are those of
 // the store.
 func (h *Home) Partitions(_ context.Context, instance, table string) ([]Partition, error) {
@@ -76,24 +41,24 @@ func (h *Home) Partitions(_ context.Context, instance, table string) ([]Partitio
 	var list []Partition
 	for _, p := range t.Partitions() {
 		shown := Partition{
-			ID: p.ID, Start: KeyText(p.Start), End: KeyText(p.End), Cut: p.Cut, Bytes: p.Bytes,
+			ID: p.ID, Start: keyText(p.Start), End: keyText(p.End), Cut: p.Cut, Bytes: p.Bytes,
 			Reads: p.Reads, Writes: p.Writes, Units: p.Units,
 		}
 		for _, f := range p.Findings {
-			shown.Findings = append(shown.Findings, Finding{f.Kind.String(), KeyText(f.Key), f.Figure, f.Limit})
+			shown.Findings = append(shown.Findings, Finding{f.Kind.String(), keyText(f.Key), f.Figure, f.Limit})
 		}
 		list = append(list, shown)
 	}
 	return list, nil
 }
 
-// Split is flagstone.Table.Split at a value that KeyText has written. Errors match ErrNotFound or
+// Split is flagstone.Table.Split at a value as Value.Text writes it. Errors match ErrNotFound or
 // ErrInvalid, or are those of the store.
 func (h *Home) Split(ctx context.Context, instance, table, at string) error {
 	return h.replace(instance, table, at, func(t *flagstone.Table, v row.Value) error { return t.Split(ctx, v) })
 }
 
-// Merge is flagstone.Table.Merge at a value that KeyText has written. Errors match ErrNotFound or
+// Merge is flagstone.Table.Merge at a value as Value.Text writes it. Errors match ErrNotFound or
 // ErrInvalid, or are those of the store.
 func (h *Home) Merge(ctx context.Context, instance, table, at string) error {
 	return h.replace(instance, table, at, func(t *flagstone.Table, v row.Value) error { return t.Merge(ctx, v) })
@@ -104,7 +69,7 @@ func (h *Home) replace(instance, table, at string, do func(t *flagstone.Table, v
 	if err != nil {
 		return err
 	}
-	v, err := keyValue(at, t.Info().Key[0].Type)
+	v, err := ParseValue(t.Info().Key[0].Type, at)
 	if err == nil {
 		err = do(t, v)
 	}

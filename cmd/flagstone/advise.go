@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"github.com/flagstone-db/flagstone/instances/admin"
@@ -34,8 +33,6 @@ func (a *adviseCommand) Run(ctx context.Context, c *console) error {
 			fmt.Fprint(c.out, report.Text())
 			return nil
 		}
-		encoder := json.NewEncoder(c.out)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(report)
+		return c.json(report)
 	})
 }

@@ -4,6 +4,9 @@
 //	flagstone check     verifies every file of a store
 //	flagstone clock     describes the clock of a store, and copies a store after a wrong clock
 //	flagstone instance  makes, lists and deletes instances and their access keys
+//	flagstone table     lists, makes, changes and drops tables
+//	flagstone get       prints a row; scan prints rows, count their number
+//	flagstone put       puts a row; update and delete change one
 //	flagstone partition lists, splits and merges the partitions of a table
 //	flagstone advise    finds problems of a table's primary key
 //	flagstone version   prints the version of this binary
@@ -27,6 +30,13 @@ type commands struct {
 	Check     checkCommand     `cmd:"" help:"Verify every file of a store that no process has open. Exits with 1 if anything is wrong."`
 	Clock     clockCommand     `cmd:"" help:"Say what a store that no process has open makes of its clock; copy it, once a clock that was far ahead is right again."`
 	Instance  instanceCommand  `cmd:"" help:"Make, list and delete instances and their access keys, also while a server runs."`
+	Table     tableCommand     `cmd:"" help:"List, make, change and drop tables, also while a server runs."`
+	Get       getCommand       `cmd:"" help:"Print a row."`
+	Scan      scanCommand      `cmd:"" help:"Print rows in the order of their keys."`
+	Count     countCommand     `cmd:"" help:"Print the number of rows."`
+	Put       putCommand       `cmd:"" help:"Put a row: it has the given columns and no others."`
+	Update    updateCommand    `cmd:"" help:"Set and delete columns of a row."`
+	Delete    deleteCommand    `cmd:"" help:"Delete a row."`
 	Partition partitionCommand `cmd:"" help:"List, split and merge the partitions of a table, also while a server runs."`
 	Advise    adviseCommand    `cmd:"" help:"Say whether a table's partition key concentrates size or load, and what would even it out."`
 	Version   versionCommand   `cmd:"" help:"Print the version."`

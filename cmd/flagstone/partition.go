@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -52,9 +51,7 @@ func (l *partitionListCommand) Run(ctx context.Context, c *console) error {
 			return err
 		}
 		if l.JSON {
-			encoder := json.NewEncoder(c.out)
-			encoder.SetIndent("", "  ")
-			return encoder.Encode(list)
+			return c.json(list)
 		}
 		w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(w, "ID\tSTART\tEND\tCUT\tBYTES\tREADS/S\tWRITES/S\tUNITS/S\tFINDINGS")
@@ -71,10 +68,10 @@ func boundText(text *string) string {
 	if text == nil {
 		return "-"
 	}
-	if quoted := strconv.Quote(*text); *text == "" || *text == "-" || quoted != `"`+*text+`"` {
-		return quoted
+	if *text == "-" {
+		return strconv.Quote(*text)
 	}
-	return *text
+	return lineText(*text)
 }
 
 func cutBy(i int, byUser bool) string {

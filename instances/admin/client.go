@@ -96,6 +96,56 @@ func (c *Client) KeyReport(ctx context.Context, instance, table string, rows int
 	return report, nil
 }
 
+// Tables is instances.Home.Tables.
+func (c *Client) Tables(ctx context.Context, instance string) (list []instances.Table, err error) {
+	err = c.call(ctx, "GET", "/tables", url.Values{"instance": {instance}}, nil, &list)
+	return list, err
+}
+
+// Table is instances.Home.Table.
+func (c *Client) Table(ctx context.Context, instance, table string) (*instances.Table, error) {
+	t := new(instances.Table)
+	if err := c.call(ctx, "GET", "/table", url.Values{"instance": {instance}, "table": {table}}, nil, t); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// CreateTable is instances.Home.CreateTable.
+func (c *Client) CreateTable(ctx context.Context, instance string, t *instances.NewTable) error {
+	return c.call(ctx, "POST", "/tables", url.Values{"instance": {instance}}, t, nil)
+}
+
+// AlterTable is instances.Home.AlterTable.
+func (c *Client) AlterTable(ctx context.Context, instance, table string, change *instances.TableChange) error {
+	return c.call(ctx, "PATCH", "/table", url.Values{"instance": {instance}, "table": {table}}, change, nil)
+}
+
+// DropTable is instances.Home.DropTable.
+func (c *Client) DropTable(ctx context.Context, instance, table string) error {
+	return c.call(ctx, "DELETE", "/table", url.Values{"instance": {instance}, "table": {table}}, nil, nil)
+}
+
+// CompactTable is instances.Home.CompactTable.
+func (c *Client) CompactTable(ctx context.Context, instance, table string) error {
+	return c.call(ctx, "POST", "/compact", url.Values{"instance": {instance}, "table": {table}}, nil, nil)
+}
+
+// Rows is instances.Home.Rows.
+func (c *Client) Rows(ctx context.Context, instance string, q *instances.Query) (*instances.Page, error) {
+	page := new(instances.Page)
+	if err := c.call(ctx, "POST", "/rows", url.Values{"instance": {instance}}, q, page); err != nil {
+		return nil, err
+	}
+	return page, nil
+}
+
+// Change is instances.Home.Change.
+func (c *Client) Change(ctx context.Context, instance string, change *instances.Change) (key []instances.KeyValue, err error) {
+	err = c.call(ctx, "POST", "/change", url.Values{"instance": {instance}}, change, &key)
+	return key, err
+}
+
 // Partitions is instances.Home.Partitions.
 func (c *Client) Partitions(ctx context.Context, instance, table string) (list []instances.Partition, err error) {
 	err = c.call(ctx, "GET", "/partitions", url.Values{"instance": {instance}, "table": {table}}, nil, &list)

@@ -11,6 +11,14 @@
 //	DELETE /instances?instance=I&tables=yes    also if it has tables
 //	POST   /keys?instance=I                    a new access key
 //	DELETE /keys?instance=I&id=K
+//	GET    /tables?instance=I                  all of an instance
+//	POST   /tables?instance=I                  a new one, of instances.NewTable
+//	GET    /table?instance=I&table=T
+//	PATCH  /table?instance=I&table=T           changes it by instances.TableChange
+//	DELETE /table?instance=I&table=T           with its rows
+//	POST   /compact?instance=I&table=T         merges all its files
+//	POST   /rows?instance=I                    a page of an instances.Query
+//	POST   /change?instance=I                  an instances.Change of a row
 //	GET    /partitions?instance=I&table=T      of a table
 //	POST   /partitions?instance=I&table=T&at=V splits
 //	DELETE /partitions?instance=I&table=T&at=V merges
@@ -25,6 +33,7 @@ import (
 	"crypto/subtle"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 
@@ -41,6 +50,14 @@ type Admin interface {
 	AddKey(ctx context.Context, instance string) (instances.Key, error)
 	RemoveKey(ctx context.Context, instance, id string) error
 	KeyReport(ctx context.Context, instance, table string, rows int) (*keydesign.Report, error)
+	Tables(ctx context.Context, instance string) ([]instances.Table, error)
+	Table(ctx context.Context, instance, table string) (*instances.Table, error)
+	CreateTable(ctx context.Context, instance string, t *instances.NewTable) error
+	AlterTable(ctx context.Context, instance, table string, c *instances.TableChange) error
+	DropTable(ctx context.Context, instance, table string) error
+	CompactTable(ctx context.Context, instance, table string) error
+	Rows(ctx context.Context, instance string, q *instances.Query) (*instances.Page, error)
+	Change(ctx context.Context, instance string, c *instances.Change) ([]instances.KeyValue, error)
 	Partitions(ctx context.Context, instance, table string) ([]instances.Partition, error)
 	Split(ctx context.Context, instance, table, at string) error
 	Merge(ctx context.Context, instance, table, at string) error
@@ -58,6 +75,7 @@ var kinds = []struct {
 	{"quota", http.StatusForbidden, instances.ErrQuota},
 	{"invalid", http.StatusBadRequest, instances.ErrInvalid},
 	{"has-tables", http.StatusConflict, instances.ErrHasTables},
+	{"refused", http.StatusBadRequest, instances.ErrRefused},
 }
 
 // problem is the body of a refusal.
@@ -75,17 +93,18 @@ type createBody struct {
 // newHandler serves a home to requests with the token.
 func newHandler(home Admin, token string) http.Handler {
 	mux := http.NewServeMux()
-	handle := func(pattern string, f func(r *http.Request) (any, error)) {
+	within := func(body int64, pattern string, f func(r *http.Request) (any, error)) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
+			r.Body = http.MaxBytesReader(w, r.Body, body)
 			answer(w, r, f)
 		})
 	}
+	handle := func(pattern string, f func(r *http.Request) (any, error)) { within(64<<10, pattern, f) }
 	handle("GET /instances", func(r *http.Request) (any, error) { return home.List(r.Context()) })
 	handle("POST /instances", func(r *http.Request) (any, error) {
 		var b createBody
-		if err := json.NewDecoder(r.Body).Decode(&b); err != nil {
-			return nil, errors.Join(instances.ErrInvalid, err)
+		if err := decode(r, &b); err != nil {
+			return nil, err
 		}
 		return nil, home.Create(r.Context(), b.Name, b.Type)
 	})
@@ -100,6 +119,60 @@ func newHandler(home Admin, token string) http.Handler {
 	handle("DELETE /keys", func(r *http.Request) (any, error) {
 		q := r.URL.Query()
 		return nil, home.RemoveKey(r.Context(), q.Get("instance"), q.Get("id"))
+	})
+	handle("GET /tables", func(r *http.Request) (any, error) { return home.Tables(r.Context(), r.URL.Query().Get("instance")) })
+	handle("POST /tables", func(r *http.Request) (any, error) {
+		var t instances.NewTable
+		if err := decode(r, &t); err != nil {
+			return nil, err
+		}
+		return nil, home.CreateTable(r.Context(), r.URL.Query().Get("instance"), &t)
+	})
+	handle("GET /table", func(r *http.Request) (any, error) {
+		q := r.URL.Query()
+		return home.Table(r.Context(), q.Get("instance"), q.Get("table"))
+	})
+	handle("PATCH /table", func(r *http.Request) (any, error) {
+		var c instances.TableChange
+		if err := decode(r, &c); err != nil {
+			return nil, err
+		}
+		q := r.URL.Query()
+		return nil, home.AlterTable(r.Context(), q.Get("instance"), q.Get("table"), &c)
+	})
+	handle("DELETE /table", func(r *http.Request) (any, error) {
+		q := r.URL.Query()
+		return nil, home.DropTable(context.WithoutCancel(r.Context()), q.Get("instance"), q.Get("table"))
+	})
+	handle("POST /compact", func(r *http.Request) (any, error) {
+		q := r.URL.Query()
+		return nil, home.CompactTable(r.Context(), q.Get("instance"), q.Get("table"))
+	})
+	withRows := make(chan struct{}, mostWithRows)
+	limited := func(pattern string, f func(r *http.Request) (any, error)) {
+		within(maxRow, pattern, func(r *http.Request) (any, error) {
+			select {
+			case withRows <- struct{}{}:
+				defer func() { <-withRows }()
+				return f(r)
+			case <-r.Context().Done():
+				return nil, r.Context().Err()
+			}
+		})
+	}
+	limited("POST /rows", func(r *http.Request) (any, error) {
+		var query instances.Query
+		if err := decode(r, &query); err != nil {
+			return nil, err
+		}
+		return home.Rows(r.Context(), r.URL.Query().Get("instance"), &query)
+	})
+	limited("POST /change", func(r *http.Request) (any, error) {
+		var c instances.Change
+		if err := decode(r, &c); err != nil {
+			return nil, err
+		}
+		return home.Change(r.Context(), r.URL.Query().Get("instance"), &c)
 	})
 	handle("GET /partitions", func(r *http.Request) (any, error) {
 		q := r.URL.Query()
@@ -130,6 +203,23 @@ func newHandler(home Admin, token string) http.Handler {
 		}
 		mux.ServeHTTP(w, r)
 	})
+}
+
+const (
+	// maxRow bounds the body of a request that has a row: more than any takes, with bytes in hexadecimal.
+	maxRow = 16 << 20
+	// mostWithRows bounds the requests that hold rows in memory.
+	mostWithRows = 2
+)
+
+// decode reads the body of a request. Errors match ErrInvalid.
+func decode(r *http.Request, into any) error {
+	decoder := json.NewDecoder(r.Body)
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		return fmt.Errorf("%w: the body of the request: %w", instances.ErrInvalid, err)
+	}
+	return nil
 }
 
 // answer writes a result or a refusal.

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// step is a command line and what it prints. A line of want that begins with "!" is a part of the error.
+type step struct{ line, want string }
+
+// follow runs command lines on the store in dir. Arguments are separated by spaces, and ~ stands for a space in one.
+func follow(t *testing.T, dir string, steps []step) {
+	t.Helper()
+	for _, s := range steps {
+		args := strings.Fields(s.line)
+		for i := range args {
+			args[i] = strings.ReplaceAll(args[i], "~", " ")
+		}
+		at := 1
+		if args[0] == "table" {
+			at = 2
+		}
+		args = append(append(append([]string{}, args[:at]...), "--dir", dir), args[at:]...)
+		status, out, errOut := command(t, args...)
+		var lines []string
+		for line := range strings.Lines(out) {
+			lines = append(lines, strings.Join(strings.Fields(line), " "))
+		}
+		got := strings.Join(lines, "\n")
+		if refusal, fails := strings.CutPrefix(s.want, "!"); fails {
+			if status == 0 || out != "" || !strings.Contains(errOut, refusal) || strings.Count(errOut, "\n") != 1 {
+				t.Errorf("%s: status %d, %q, %q; want a refusal with %q", s.line, status, out, errOut, refusal)
+			}
+		} else if status != 0 || got != s.want {
+			t.Errorf("%s: status %d, %s\n%s\nwant\n%s", s.line, status, errOut, got, s.want)
+		}
+	}
+}
+
+var rowSteps = []step{
+	{"table create orders --key customer:string --key n:integer --versions 3", ""},
+	{"table create orders --key k:string", "!exists already"},
+	{"table create t2 --key k:text", `!no type is named "text"`},
+	{"table create t2 --key k:double", "!OTSParameterInvalid"},
+	{"put orders -s state=new -s total:double=2 -- anna -5", ""},
+	{"put orders anna 7 -s state=new -s paid:boolean=true -s note=two~words -s picture:binary=00ff", ""},
+	{"put orders bert 1 -s b=1", ""},
+	{"put orders bert 1 -s b=1 --expect absent", "!OTSConditionCheckFail"},
+	{"put orders bert", "!1 values for a key of 2 columns"},
+	{"put orders bert x", `!key column n: invalid: "x" is no value of type integer`},
+	{"put orders bert 2 -s n", `!"n" sets nothing`},
+	{"put orders bert 2 -s n:int=1", `!no type is named "int"`},
+	{"put orders bert 2 -s n:integer=1.5", `!"1.5" is no value of type integer`},
+	{"get orders anna 7", "customer n note paid picture state\nanna 7 two words true 00ff new"},
+	{"get orders anna 7 --columns state", "customer n state\nanna 7 new"},
+	{"get orders anna 7 --columns state,paid --csv", "customer,n,state,paid\nanna,7,new,true"},
+	{"get orders anna 7 --csv", "!--columns"},
+	{"get orders anna", "!the key of table orders is customer:string,n:integer; 1 values were given"},
+	{"get orders zoe 1", "!no such row"},
+	{"get nothing 1", `!has no table "nothing"`},
+	{"update orders anna 7 -s state=paid -u note -u picture --expect exists", ""},
+	{"update orders zoe 7 -s state=paid --expect exists", "!OTSConditionCheckFail"},
+	{"get orders anna 7", "customer n paid state\nanna 7 true paid"},
+	{"scan orders", "customer n state total\nanna -5 new 2\n"},
+	{"scan orders anna --from 0", "customer n paid state\nanna 7 true paid"},
+	{"scan orders anna --to 7 --columns state", "customer n state\nanna -5 new"},
+	{"scan orders anna --backward --columns state --from 7 --to=-5", "customer n state\nanna 7 paid"},
+	{"scan orders --from anna --to bert --columns state --csv", "customer,n,state\nanna,-5,new\nanna,7,paid"},
+	{"scan orders --limit 1 --columns state --csv", "customer,n,state\nanna,-5,new"},
+	{"scan orders --limit -1", "!--limit"},
+	{"scan orders bert 1", "customer n b\nbert 1 1"},
+	{"scan orders bert 1 --from 2", "!the key is whole"},
+	{"count orders", "3"},
+	{"count orders anna", "2"},
+	{"count orders carl", "0"},
+	{"delete orders bert 1", ""},
+	{"count orders", "2"},
+	{"table compact orders", ""},
+	{"count orders", "2"},
+	{"table alter orders", "!nothing to change"},
+	{"table alter orders --ttl 90000 --stream 24", ""},
+	{"table create numbered --key k:string --key n:integer:auto", ""},
+	{"table drop numbered", "!--yes"},
+	{"table drop numbered --yes", ""},
+	{"table drop numbered --yes", "!not found"},
+}
+
+// TestRowsAreReadAndChangedFromTheCommandLine does the same on a store that no process has open, and beside a server.
+func TestRowsAreReadAndChangedFromTheCommandLine(t *testing.T) {
+	steps := append([]step{}, rowSteps...)
+	for i := range steps {
+		if steps[i].line == "scan orders" { // its three rows have different columns
+			steps[i].want = "customer n state total paid b\nanna -5 new 2\nanna 7 paid true\nbert 1 1"
+		}
+	}
+	t.Run("offline", func(t *testing.T) { follow(t, newHome(t), steps) })
+	t.Run("beside a server", func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "store")
+		_, stop := serving(t, "--dir", dir)
+		follow(t, dir, steps)
+		if status := stop(); status != 0 {
+			t.Errorf("the server stopped with %d", status)
+		}
+	})
+}
+
+// TestVersionsAreSetAndShown sets versions above that of a put.
+func TestVersionsAreSetAndShown(t *testing.T) {
+	dir := newHome(t)
+	follow(t, dir, []step{{"table create v --key k:string --versions 2", ""}, {"put v now -s c=1", ""}})
+	_, out, errOut := command(t, "get", "--dir", dir, "v", "now", "--json")
+	var now instances.Row
+	if err := json.Unmarshal([]byte(out), &now); err != nil {
+		t.Fatal(err, errOut)
+	}
+	version := func(n int64) string { return fmt.Sprint(now.Columns[0].Version + n) }
+	for _, n := range []int64{1, 3, 2} {
+		follow(t, dir, []step{{fmt.Sprintf("update v a -s c@%s=x%d -s d:integer@%s=%d", version(n), n, version(n), n), ""}})
+	}
+	follow(t, dir, []step{
+		{"get v a --versions 9", fmt.Sprintf("k c d\na x3@%s; x2@%s 3@%s; 2@%s", version(3), version(2), version(3), version(2))},
+		{"get v a --json", `{"key":[{"name":"k","value":"a"}],"columns":[` +
+			`{"name":"c","version":` + version(3) + `,"value":"x3"},{"name":"d","version":` + version(3) + `,"value":3}]}`},
+	})
+}
+
+func TestANumberedRowIsPrinted(t *testing.T) {
+	dir := newHome(t)
+	follow(t, dir, []step{{"table create numbered --key k:string --key n:integer:auto", ""}})
+	status, out, errOut := command(t, "put", "--dir", dir, "numbered", "a", "auto", "-s", "c=1")
+	if status != 0 || strings.TrimSpace(out) == "" {
+		t.Fatalf("status %d, %q, %q", status, out, errOut)
+	}
+	follow(t, dir, []step{{"get numbered a " + strings.TrimSpace(out) + " --columns c --csv", "k,n,c\na," + strings.TrimSpace(out) + ",1"}})
+}
+
+// TestAScanOfManyPagesPrintsEachRowOnce reads more rows than a page has, in both directions.
+func TestAScanOfManyPagesPrintsEachRowOnce(t *testing.T) {
+	dir := newHome(t)
+	_, stop := serving(t, "--dir", dir)
+	defer stop()
+	const rows = 1205
+	for n := range rows {
+		if status, _, errOut := command(t, "put", "--dir", dir, "t", string(rune('0'+n/1000))+pad(n%1000)); status != 0 {
+			t.Fatal(errOut)
+		}
+	}
+	for _, args := range [][]string{{}, {"--backward"}} {
+		_, out, errOut := command(t, append([]string{"scan", "--dir", dir, "t", "--limit", "0"}, args...)...)
+		if lines := strings.Split(strings.TrimSpace(out), "\n"); len(lines) != rows+1 || errOut != "" {
+			t.Errorf("%v: %d lines, %s", args, len(lines), errOut)
+		}
+	}
+	if _, out, _ := command(t, "count", "--dir", dir, "t"); strings.TrimSpace(out) != "1205" {
+		t.Errorf("counted %q", out)
+	}
+	_, out, errOut := command(t, "scan", "--dir", dir, "t")
+	if strings.Count(out, "\n") != 101 || !strings.Contains(errOut, "more rows") {
+		t.Errorf("%d lines, %q", strings.Count(out, "\n"), errOut)
+	}
+}
+
+func pad(n int) string {
+	return string([]byte{byte('0' + n/100), byte('0' + n/10%10), byte('0' + n%10)})
+}
+
+// TestPrintedTextCannotSteerATerminal prints names and values that another program has written.
+func TestPrintedTextCannotSteerATerminal(t *testing.T) {
+	dir := newHome(t)
+	evil := "\x1b[2J\u202e\nx"
+	if status, _, errOut := command(t, "table", "create", "--dir", dir, "s", "--key", "k:string"); status != 0 {
+		t.Fatal(errOut)
+	}
+	if status, _, errOut := command(t, "put", "--dir", dir, "s", evil, "-s", "c="+evil); status != 0 {
+		t.Fatal(errOut)
+	}
+	for _, args := range [][]string{{"scan"}, {"get"}} {
+		args = append(args, "--dir", dir, "s")
+		if args[0] == "get" {
+			args = append(args, evil)
+		}
+		status, out, _ := command(t, args...)
+		if status != 0 || strings.ContainsAny(out, "\x1b\u202e") || strings.Count(out, "\n") != 2 {
+			t.Errorf("%v: status %d, %q", args, status, out)
+		}
+	}
+}
+
+// TestValuesKeepTheirTypeInJSON writes and reads every type, and what JSON has not.
+func TestValuesKeepTheirTypeInJSON(t *testing.T) {
+	for _, v := range []row.Value{
+		row.Integer(0), row.Integer(math.MinInt64), row.Integer(math.MaxInt64), row.Double(0), row.Double(1e300), row.Double(-2),
+		row.Double(math.Inf(1)), row.Double(math.Inf(-1)), row.Double(math.NaN()), row.Boolean(true), row.Boolean(false),
+		row.String(""), row.String("ä\"\n\u2028"), row.String("\xff"), row.Binary(nil), row.Binary([]byte{0, 255}),
+	} {
+		text, err := json.Marshal(instances.Value{Value: v})
+		var back instances.Value
+		if err == nil {
+			err = json.Unmarshal(text, &back)
+		}
+		if err != nil || back.Type() != v.Type() || back.Value.String() != v.String() {
+			t.Errorf("%s %v: %s is %s %v, %v", v.Type(), v, text, back.Type(), back.Value, err)
+		}
+	}
+	for _, text := range []string{"null", "[]", "{}", `{"binary":"0"}`, `{"double":"x"}`, `{"binary":"","string":""}`, `{"other":"a"}`, "9223372036854775808", "1e999"} {
+		var v instances.Value
+		if err := json.Unmarshal([]byte(text), &v); err == nil {
+			t.Errorf("%s was taken for %s %v", text, v.Type(), v.Value)
+		}
+	}
+}

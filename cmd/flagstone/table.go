@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/instances/admin"
+)
+
+type tableCommand struct {
+	List     tableListCommand     `cmd:"" help:"List the tables of an instance: key, options, size, partitions."`
+	Describe tableDescribeCommand `cmd:"" help:"Show one table."`
+	Create   tableCreateCommand   `cmd:"" help:"Make a table."`
+	Alter    tableAlterCommand    `cmd:"" help:"Change the options of a table."`
+	Drop     tableDropCommand     `cmd:"" help:"Delete a table with its rows."`
+	Compact  tableCompactCommand  `cmd:"" help:"Merge all files of a table, and drop what nobody sees any more."`
+}
+
+// Help is the long help of the command.
+func (tableCommand) Help() string {
+	return `Rows are read and changed by 'flagstone get', 'scan', 'count', 'put', 'update' and 'delete'.
+
+  flagstone table create orders --key customer:string --key order:integer --versions 3
+  flagstone table alter orders --ttl 86400
+  flagstone table list`
+}
+
+// inInstance names an instance.
+type inInstance struct {
+	at
+	Instance string `default:"demo" help:"The instance."`
+}
+
+type tableListCommand struct {
+	inInstance
+	JSON bool `name:"json" help:"Print the list as JSON."`
+}
+
+// Run prints the tables.
+func (l *tableListCommand) Run(ctx context.Context, c *console) error {
+	return l.with(ctx, toRead, func(home admin.Admin) error {
+		list, err := home.Tables(ctx, l.Instance)
+		if err != nil {
+			return err
+		}
+		if l.JSON {
+			return c.json(list)
+		}
+		w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(w, "NAME\tKEY\tTTL\tVERSIONS\tSTREAM\tBYTES\tPARTITIONS\tCREATED")
+		for _, t := range list {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%d\t%d\t%s\n", t.Name, keyColumns(t.Key), ttlText(t.TimeToLive), t.MaxVersions,
+				streamText(t.StreamHours), t.Bytes, t.Partitions, moment(t.CreatedMillis))
+		}
+		return w.Flush()
+	})
+}
+
+// json prints a value as people read it.
+func (c *console) json(v any) error {
+	encoder := json.NewEncoder(c.out)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(v)
+}
+
+func keyColumns(key []instances.KeyColumn) string {
+	var columns []string
+	for _, k := range key {
+		text := k.Name + ":" + k.Type
+		if k.AutoIncrement {
+			text += ":" + instances.AutoValue
+		}
+		columns = append(columns, text)
+	}
+	return strings.Join(columns, ",")
+}
+
+func ttlText(seconds int32) string {
+	if seconds < 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%ds", seconds)
+}
+
+func streamText(hours int32) string {
+	if hours == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%dh", hours)
+}
+
+type tableDescribeCommand struct {
+	ofTable
+	JSON bool `name:"json" help:"Print the table as JSON."`
+}
+
+// Run prints the table.
+func (d *tableDescribeCommand) Run(ctx context.Context, c *console) error {
+	return d.with(ctx, toRead, func(home admin.Admin) error {
+		t, err := home.Table(ctx, d.Instance, d.Table)
+		if err != nil {
+			return err
+		}
+		if d.JSON {
+			return c.json(t)
+		}
+		w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+		for _, line := range [][2]any{
+			{"name", t.Name}, {"key", keyColumns(t.Key)}, {"time to live", ttlText(t.TimeToLive)}, {"max versions", t.MaxVersions},
+			{"max version offset", fmt.Sprintf("%ds", t.MaxVersionOffset)}, {"updates allowed", t.AllowUpdate},
+			{"reserved read units", t.ReservedRead}, {"reserved write units", t.ReservedWrite}, {"stream", streamText(t.StreamHours)},
+			{"bytes", t.Bytes}, {"partitions", t.Partitions}, {"created", moment(t.CreatedMillis)},
+		} {
+			fmt.Fprintf(w, "%s\t%v\n", line[0], line[1])
+		}
+		return w.Flush()
+	})
+}
+
+// tableOptions are what can be changed of a table.
+type tableOptions struct {
+	TTL      *int32 `name:"ttl" placeholder:"SECONDS" help:"Time To Live in seconds, -1 for ever."`
+	Versions *int32 `placeholder:"N" help:"Max Versions: how many versions of a cell are kept."`
+	Offset   *int64 `name:"version-offset" placeholder:"SECONDS" help:"Max Version Offset: how far the version of a cell may be from the clock."`
+	Stream   *int32 `placeholder:"HOURS" help:"Keep a stream of changes for so many hours; 0 for none."`
+}
+
+func (o *tableOptions) change() instances.TableChange {
+	return instances.TableChange{TimeToLive: o.TTL, MaxVersions: o.Versions, MaxVersionOffset: o.Offset, StreamHours: o.Stream}
+}
+
+type tableCreateCommand struct {
+	ofTable
+	Key []string `required:"" sep:"none" placeholder:"NAME:TYPE" help:"A column of the primary key, one to four in order. TYPE is string, integer or binary; integer:auto is numbered by the store."`
+	tableOptions
+}
+
+// Help is the long help of the command.
+func (tableCreateCommand) Help() string {
+	return `Without options a table keeps one version of each cell for ever, and has no stream.`
+}
+
+// Run makes the table.
+func (t *tableCreateCommand) Run(ctx context.Context, c *console) error {
+	table := instances.NewTable{Name: t.Table, TableChange: t.change()}
+	for _, text := range t.Key {
+		name, of, _ := strings.Cut(text, ":")
+		of, auto := strings.CutSuffix(of, ":"+instances.AutoValue)
+		if _, err := instances.ParseType(of); err != nil {
+			return fmt.Errorf("--key %s: %w", text, err)
+		}
+		table.Key = append(table.Key, instances.KeyColumn{Name: name, Type: of, AutoIncrement: auto})
+	}
+	return t.with(ctx, toChange, func(home admin.Admin) error {
+		if err := home.CreateTable(ctx, t.Instance, &table); err != nil {
+			return err
+		}
+		fmt.Fprintf(c.err, "flagstone: made table %s\n", t.Table)
+		return nil
+	})
+}
+
+type tableAlterCommand struct {
+	ofTable
+	tableOptions
+}
+
+// Run changes the table.
+func (t *tableAlterCommand) Run(ctx context.Context) error {
+	change := t.change()
+	if change == (instances.TableChange{}) {
+		return fmt.Errorf("nothing to change; give --ttl, --versions, --version-offset or --stream")
+	}
+	return t.with(ctx, toChange, func(home admin.Admin) error { return home.AlterTable(ctx, t.Instance, t.Table, &change) })
+}
+
+type tableDropCommand struct {
+	ofTable
+	Yes bool `required:"" help:"Yes, with all its rows."`
+}
+
+// Run drops the table.
+func (t *tableDropCommand) Run(ctx context.Context, c *console) error {
+	return t.with(ctx, toChange, func(home admin.Admin) error {
+		if err := home.DropTable(ctx, t.Instance, t.Table); err != nil {
+			return err
+		}
+		fmt.Fprintf(c.err, "flagstone: dropped table %s\n", t.Table)
+		return nil
+	})
+}
+
+type tableCompactCommand struct{ ofTable }
+
+// Help is the long help of the command.
+func (tableCompactCommand) Help() string {
+	return `Each byte of the table is read and written once. The store compacts by itself; this is for measurements, and to have the space of deleted or expired data back now.`
+}
+
+// Run compacts the table.
+func (t *tableCompactCommand) Run(ctx context.Context) error {
+	return t.with(ctx, toChange, func(home admin.Admin) error { return home.CompactTable(ctx, t.Instance, t.Table) })
+}

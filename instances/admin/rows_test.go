@@ -1,0 +1,65 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"testing"
+
+	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// TestRowsAreTheSameThroughTheDoor changes and reads rows on both sides.
+func TestRowsAreTheSameThroughTheDoor(t *testing.T) {
+	ctx := context.Background()
+	_, home, client := opened(t)
+	table := &instances.NewTable{Name: "t", Key: []instances.KeyColumn{{Name: "k", Type: "binary"}, {Name: "n", Type: "integer", AutoIncrement: true}}}
+	if err := client.CreateTable(ctx, "demo", table); err != nil {
+		t.Fatal(err)
+	}
+	set := []instances.Cell{
+		{Name: "a", Value: instances.Value{Value: row.Double(1)}}, {Name: "b", Value: instances.Value{Value: row.Binary([]byte{0})}},
+	}
+	key, err := client.Change(ctx, "demo", &instances.Change{Table: "t", Kind: "put", Key: []string{"00ff", instances.AutoValue}, Set: set})
+	if err != nil || len(key) != 2 || key[1].Value.Type() != row.TypeInteger {
+		t.Fatal(key, err)
+	}
+	for _, q := range []instances.Query{{Table: "t"}, {Table: "t", Prefix: []string{"00ff"}, KeysOnly: true}, {Table: "t", Prefix: []string{"00ff", key[1].Value.Text()}}} {
+		here, err := home.Rows(ctx, "demo", &q)
+		there, err2 := client.Rows(ctx, "demo", &q)
+		if err != nil || err2 != nil || len(here.Rows) != 1 || !reflect.DeepEqual(here, there) {
+			t.Errorf("%+v: here %+v, %v, there %+v, %v", q, here, err, there, err2)
+		}
+	}
+	if err := client.AlterTable(ctx, "demo", "t", &instances.TableChange{MaxVersions: new(int32(7))}); err != nil {
+		t.Error(err)
+	}
+	here, err := home.Tables(ctx, "demo")
+	there, err2 := client.Tables(ctx, "demo")
+	if err != nil || err2 != nil || len(here) != 1 || here[0].MaxVersions != 7 || !reflect.DeepEqual(here, there) {
+		t.Errorf("here %+v, %v, there %+v, %v", here, err, there, err2)
+	}
+	for _, c := range []struct {
+		what string
+		err  error
+		want error
+	}{
+		{"a change that finds the row", second(client.Change(ctx, "demo", &instances.Change{Table: "t", Kind: "delete", Key: []string{"00ff", "1"}, Expect: "exists"})), instances.ErrRefused},
+		{"no kind", second(client.Change(ctx, "demo", &instances.Change{Table: "t", Key: []string{"00ff", "1"}})), instances.ErrInvalid},
+		{"no hexadecimal", second(client.Rows(ctx, "demo", &instances.Query{Table: "t", Prefix: []string{"x"}})), instances.ErrInvalid},
+		{"no table", second(client.Rows(ctx, "demo", &instances.Query{Table: "none"})), instances.ErrNotFound},
+		{"no instance", second(client.Tables(ctx, "none")), instances.ErrNotFound},
+		{"a table again", client.CreateTable(ctx, "demo", table), instances.ErrExists},
+		{"next of another key", second(client.Rows(ctx, "demo", &instances.Query{Table: "t", Next: []instances.Value{key[0].Value}})), instances.ErrInvalid},
+	} {
+		if !errors.Is(c.err, c.want) {
+			t.Errorf("%s: %v, want %v", c.what, c.err, c.want)
+		}
+	}
+	if err := client.DropTable(ctx, "demo", "t"); err != nil {
+		t.Error(err)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
