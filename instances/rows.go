@@ -3,6 +3,7 @@ package instances
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/flagstone-db/flagstone/ots"
 	"github.com/flagstone-db/flagstone/row"
@@ -41,6 +42,7 @@ type Query struct {
 	Columns     []string `json:"columns,omitempty"`      // attribute columns; none: all
 	KeysOnly    bool     `json:"keys_only,omitempty"`    // no attribute columns
 	MaxVersions int32    `json:"max_versions,omitempty"` // of each column, the newest; 0: one
+	Where       string   `json:"where,omitempty"`        // a filter, as in filter.go
 }
 
 // Page is a part of the answer to a query.
@@ -74,11 +76,9 @@ func (h *Home) Rows(ctx context.Context, instance string, q *Query) (*Page, erro
 		return nil, refusal(err, instance, q.Table)
 	}
 	key := d.PrimaryKey
-	selection := ots.Selection{MaxVersions: new(max(q.MaxVersions, 1)), ColumnsToGet: q.Columns}
-	if q.KeysOnly || len(q.Columns) > 0 {
-		for _, k := range key {
-			selection.ColumnsToGet = append(selection.ColumnsToGet, k.Name)
-		}
+	selection, err := q.selection(key)
+	if err != nil {
+		return nil, err
 	}
 	prefix, err := keyValues(key, q.Prefix)
 	if err != nil {
@@ -94,7 +94,7 @@ func (h *Home) Rows(ctx context.Context, instance string, q *Query) (*Page, erro
 			return nil, refusal(err, instance, q.Table)
 		}
 		if found.Row != nil {
-			page.Rows = append(page.Rows, showRow(found.Row, prefix))
+			page.Rows = append(page.Rows, q.show(found.Row, prefix))
 		}
 		return page, nil
 	}
@@ -125,12 +125,39 @@ func (h *Home) Rows(ctx context.Context, instance string, q *Query) (*Page, erro
 		return nil, refusal(err, instance, q.Table)
 	}
 	for i := range found.Rows {
-		page.Rows = append(page.Rows, showRow(&found.Rows[i], found.Rows[i].Key))
+		page.Rows = append(page.Rows, q.show(&found.Rows[i], found.Rows[i].Key))
 	}
 	for _, k := range found.Next {
 		page.Next = append(page.Next, Value{k.Value})
 	}
 	return page, nil
+}
+
+// selection has the columns of the query and those that its filter looks at.
+func (q *Query) selection(key []ots.KeyColumn) (s ots.Selection, err error) {
+	s.MaxVersions = new(max(q.MaxVersions, 1))
+	var looked []string
+	if q.Where != "" {
+		if s.Filter, looked, err = parseFilter(q.Where); err != nil {
+			return s, err
+		}
+	}
+	if q.KeysOnly || len(q.Columns) > 0 {
+		s.ColumnsToGet = slices.Concat(q.Columns, looked)
+		for _, k := range key {
+			s.ColumnsToGet = append(s.ColumnsToGet, k.Name)
+		}
+	}
+	return s, nil
+}
+
+// show leaves out the columns that only the filter looks at.
+func (q *Query) show(r *ots.Row, key []ots.KeyValue) Row {
+	shown := showRow(r, key)
+	if q.KeysOnly || len(q.Columns) > 0 {
+		shown.Columns = slices.DeleteFunc(shown.Columns, func(c Cell) bool { return !slices.Contains(q.Columns, c.Name) })
+	}
+	return shown
 }
 
 // keyValues reads the first columns of a key.

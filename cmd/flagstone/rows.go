@@ -19,6 +19,8 @@ import (
 	"github.com/flagstone-db/flagstone/instances/admin"
 )
 
+const whereHelp = ` A comparison in --where is a column, one of == != > >= < <=, and a value: a string in double quotes, a number (a double if it has a point or an exponent), true, false, or bytes as x"00ff". 'NAME exists' asks for the column. A name that is not a word is written in backquotes. A row without the column does not pass a comparison.`
+
 const keyHelp = `A value of the key is written as it is if its column is a string, in decimal if it is an integer (after --, if it is negative), and in hexadecimal if it is binary.`
 
 // shown says which columns of rows are printed, and how.
@@ -67,10 +69,11 @@ type ranged struct {
 	From     *string  `placeholder:"VALUE" help:"Begin at this value of the next key column."`
 	To       *string  `placeholder:"VALUE" help:"End before this value of it."`
 	Backward bool     `help:"In descending order; --from is then above --to."`
+	Where    string   `placeholder:"FILTER" help:"Only rows that pass, such as 'state == \"paid\" and (total > 10.0 or not note exists)'."`
 }
 
 func (r *ranged) query() instances.Query {
-	return instances.Query{Table: r.Table, Prefix: r.Prefix, From: r.From, To: r.To, Backward: r.Backward}
+	return instances.Query{Table: r.Table, Prefix: r.Prefix, From: r.From, To: r.To, Backward: r.Backward, Where: r.Where}
 }
 
 type scanCommand struct {
@@ -81,10 +84,11 @@ type scanCommand struct {
 
 // Help is the long help of the command.
 func (scanCommand) Help() string {
-	return keyHelp + ` Each page of rows is read at one moment, and the next page at a later one.
+	return keyHelp + ` Each page of rows is read at one moment, and the next page at a later one.` + whereHelp + `
 
   flagstone scan orders
   flagstone scan orders customer-500 --from 17 --to 30
+  flagstone scan orders --where 'state == "paid" and total > 10.0'
   flagstone scan orders --limit 0 --columns total,state --csv`
 }
 
@@ -266,7 +270,7 @@ type countCommand struct{ ranged }
 
 // Help is the long help of the command.
 func (countCommand) Help() string {
-	return keyHelp + ` All rows are read, page by page, without their attribute columns.`
+	return keyHelp + ` All rows are read, page by page, without their attribute columns.` + whereHelp
 }
 
 // Run prints the number of rows.
