@@ -1,6 +1,7 @@
 package flagstone
 
 import (
+	"encoding/json"
 	"iter"
 	"time"
 
@@ -44,6 +45,45 @@ func (l Latency) Buckets() iter.Seq2[time.Duration, uint64] {
 		l.of = new(latency.Snapshot)
 	}
 	return l.of.Buckets()
+}
+
+// Since is what was timed between an earlier Latency of the same store and this one.
+func (l Latency) Since(earlier Latency) Latency {
+	if l.of == nil || earlier.of == nil {
+		return l
+	}
+	return Latency{l.of.Since(earlier.of)}
+}
+
+// latencyJSON is a Latency as JSON: the total in nanoseconds, and the counts of buckets that have any, by their
+// upper ends in nanoseconds.
+type latencyJSON struct {
+	Total   time.Duration            `json:"total"`
+	Buckets map[time.Duration]uint64 `json:"buckets"`
+}
+
+// MarshalJSON writes {"total": 5000, "buckets": {"256": 3, ...}}, in nanoseconds.
+func (l Latency) MarshalJSON() ([]byte, error) {
+	written := latencyJSON{Total: l.Total(), Buckets: map[time.Duration]uint64{}}
+	for end, n := range l.Buckets() {
+		if n > 0 {
+			written.Buckets[end] = n
+		}
+	}
+	return json.Marshal(written)
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (l *Latency) UnmarshalJSON(text []byte) error {
+	var read latencyJSON
+	if err := json.Unmarshal(text, &read); err != nil {
+		return err
+	}
+	l.of = &latency.Snapshot{Sum: read.Total}
+	for end, n := range read.Buckets {
+		l.of.Add(end, n)
+	}
+	return nil
 }
 
 // latencies are those of a table.

@@ -2,6 +2,7 @@ package flagstone
 
 import (
 	"context"
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -49,5 +50,16 @@ func TestMetricsHaveTheLatenciesOfEachTable(t *testing.T) {
 	}
 	if got := m.Batches.Timed(); got == 0 || got > n {
 		t.Errorf("batches: %d timed", got)
+	}
+	text, err := json.Marshal(m)
+	r.ok(err)
+	var read Metrics
+	r.ok(json.Unmarshal(text, &read))
+	was, is := m.Tables[0].Updates, read.Tables[0].Updates
+	if is.Timed() != was.Timed() || is.Total() != was.Total() || is.Quantile(0.5) != was.Quantile(0.5) || is.Since(was).Timed() != 0 {
+		t.Errorf("%s was read as %d in %s", text, is.Timed(), is.Total())
+	}
+	if none := m.Tables[0].Updates.Since(Latency{}); none.Timed() != was.Timed() {
+		t.Errorf("%d since none, of %d", none.Timed(), was.Timed())
 	}
 }

@@ -303,6 +303,11 @@ func (h *Home) Metrics() map[ots.InstanceType]flagstone.Metrics {
 	return figures
 }
 
+// Figures is Metrics for package admin.
+func (h *Home) Figures(context.Context) (map[ots.InstanceType]flagstone.Metrics, error) {
+	return h.Metrics(), nil
+}
+
 // Poisoned returns why a store takes no writes until the home is opened again, nil if all take them.
 func (h *Home) Poisoned() error {
 	for kind, store := range h.view.Load().stores {

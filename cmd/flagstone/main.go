@@ -7,6 +7,7 @@
 //	flagstone table     lists, makes, changes and drops tables
 //	flagstone get       prints a row; scan prints rows, count their number
 //	flagstone put       puts a row; update and delete change one
+//	flagstone top       shows live figures of a server
 //	flagstone partition lists, splits and merges the partitions of a table
 //	flagstone advise    finds problems of a table's primary key
 //	flagstone version   prints the version of this binary
@@ -37,6 +38,7 @@ type commands struct {
 	Put       putCommand       `cmd:"" help:"Put a row: it has the given columns and no others."`
 	Update    updateCommand    `cmd:"" help:"Set and delete columns of a row."`
 	Delete    deleteCommand    `cmd:"" help:"Delete a row."`
+	Top       topCommand       `cmd:"" help:"Show live figures of a server: its stores and its busiest tables."`
 	Partition partitionCommand `cmd:"" help:"List, split and merge the partitions of a table, also while a server runs."`
 	Advise    adviseCommand    `cmd:"" help:"Say whether a table's partition key concentrates size or load, and what would even it out."`
 	Version   versionCommand   `cmd:"" help:"Print the version."`
@@ -48,6 +50,16 @@ type commands struct {
 type console struct {
 	out io.Writer // results
 	err io.Writer // everything else
+}
+
+// terminal reports whether results go to a terminal.
+func (c *console) terminal() bool {
+	f, ok := c.out.(*os.File)
+	if !ok {
+		return false
+	}
+	st, err := f.Stat()
+	return err == nil && st.Mode()&os.ModeCharDevice != 0
 }
 
 func main() {

@@ -6,7 +6,6 @@ package main
 import (
 	"context"
 	"encoding/csv"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -140,10 +139,9 @@ func (s *shown) print(ctx context.Context, c *console, home admin.Admin, instanc
 	each := newPeoplePrinter(c, t, s)
 	switch {
 	case s.JSON:
-		encoder := json.NewEncoder(c.out)
 		each = func(rows []instances.Row) error {
 			for i := range rows {
-				if err := encoder.Encode(&rows[i]); err != nil {
+				if err := c.jsonLine(&rows[i]); err != nil {
 					return err
 				}
 			}

@@ -67,6 +67,9 @@ func (c *console) json(v any) error {
 	return encoder.Encode(v)
 }
 
+// jsonLine prints a value as one line.
+func (c *console) jsonLine(v any) error { return json.NewEncoder(c.out).Encode(v) }
+
 func keyColumns(key []instances.KeyColumn) string {
 	var columns []string
 	for _, k := range key {

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/instances"
 	"github.com/flagstone-db/flagstone/keydesign"
 	"github.com/flagstone-db/flagstone/ots"
@@ -94,6 +95,12 @@ func (c *Client) KeyReport(ctx context.Context, instance, table string, rows int
 		return nil, err
 	}
 	return report, nil
+}
+
+// Figures is instances.Home.Figures.
+func (c *Client) Figures(ctx context.Context) (figures map[ots.InstanceType]flagstone.Metrics, err error) {
+	err = c.call(ctx, "GET", "/figures", nil, nil, &figures)
+	return figures, err
 }
 
 // Tables is instances.Home.Tables.

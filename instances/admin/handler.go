@@ -11,6 +11,7 @@
 //	DELETE /instances?instance=I&tables=yes    also if it has tables
 //	POST   /keys?instance=I                    a new access key
 //	DELETE /keys?instance=I&id=K
+//	GET    /figures                            flagstone.Metrics of each store
 //	GET    /tables?instance=I                  all of an instance
 //	POST   /tables?instance=I                  a new one, of instances.NewTable
 //	GET    /table?instance=I&table=T
@@ -37,6 +38,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/instances"
 	"github.com/flagstone-db/flagstone/keydesign"
 	"github.com/flagstone-db/flagstone/ots"
@@ -50,6 +52,7 @@ type Admin interface {
 	AddKey(ctx context.Context, instance string) (instances.Key, error)
 	RemoveKey(ctx context.Context, instance, id string) error
 	KeyReport(ctx context.Context, instance, table string, rows int) (*keydesign.Report, error)
+	Figures(ctx context.Context) (map[ots.InstanceType]flagstone.Metrics, error)
 	Tables(ctx context.Context, instance string) ([]instances.Table, error)
 	Table(ctx context.Context, instance, table string) (*instances.Table, error)
 	CreateTable(ctx context.Context, instance string, t *instances.NewTable) error
@@ -120,6 +123,7 @@ func newHandler(home Admin, token string) http.Handler {
 		q := r.URL.Query()
 		return nil, home.RemoveKey(r.Context(), q.Get("instance"), q.Get("id"))
 	})
+	handle("GET /figures", func(r *http.Request) (any, error) { return home.Figures(r.Context()) })
 	handle("GET /tables", func(r *http.Request) (any, error) { return home.Tables(r.Context(), r.URL.Query().Get("instance")) })
 	handle("POST /tables", func(r *http.Request) (any, error) {
 		var t instances.NewTable

@@ -101,6 +101,18 @@ func (h *Histogram) Snapshot() *Snapshot {
 	return s
 }
 
+// Add counts n durations of a bucket with that upper end.
+func (s *Snapshot) Add(end time.Duration, n uint64) { s.counts[bucketOf(end)] += n }
+
+// Since is what was counted between an earlier snapshot of the same histogram and this one.
+func (s *Snapshot) Since(earlier *Snapshot) *Snapshot {
+	d := &Snapshot{Sum: s.Sum - earlier.Sum}
+	for i := range d.counts {
+		d.counts[i] = s.counts[i] - earlier.counts[i]
+	}
+	return d
+}
+
 // Count is how many durations there are.
 func (s *Snapshot) Count() (n uint64) {
 	for _, c := range s.counts {

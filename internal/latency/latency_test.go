@@ -73,3 +73,22 @@ func TestOneOfSomeOperationsIsTimed(t *testing.T) {
 		t.Errorf("%d of %d were timed, %v together", n, operations, s.Sum)
 	}
 }
+
+func TestASnapshotSinceAnotherHasWhatCameBetween(t *testing.T) {
+	var h Histogram
+	h.Add(time.Microsecond)
+	before := h.Snapshot()
+	h.Add(time.Millisecond)
+	h.Add(time.Hour)
+	since := h.Snapshot().Since(before)
+	if since.Count() != 2 || since.Sum != time.Millisecond+time.Hour || since.Quantile(0.01) < time.Millisecond {
+		t.Errorf("%d, %s, %s", since.Count(), since.Sum, since.Quantile(0.01))
+	}
+	var again Snapshot
+	for end, n := range since.Buckets() {
+		again.Add(end, n)
+	}
+	if again.counts != since.counts {
+		t.Errorf("%v, want %v", again.counts, since.counts)
+	}
+}
