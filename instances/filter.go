@@ -3,6 +3,7 @@ package instances
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/alecthomas/participle/v2"
 	"github.com/alecthomas/participle/v2/lexer"
@@ -17,8 +18,9 @@ import (
 //
 // A comparison is a column, one of == != > >= < <=, and a value: a string in double quotes, a number (with a
 // point or an exponent it is a double), true or false, or bytes as x"00ff". "exists" asks whether the row has the
-// column. A name that is not a word is written in backquotes. A row without the column does not pass a comparison;
-// of a column with several versions the newest counts.
+// column. A name that is not a word, or is one of the words above, is written in backquotes. A string has Go's
+// escapes. A comparison with a missing column, or with a value of another type, is false, also !=. Of a column with
+// several versions the newest counts.
 
 type (
 	anyOf struct {
@@ -59,7 +61,7 @@ var filterParser = participle.MustBuild[anyOf](
 		{Name: "Paren", Pattern: `[()]`},
 		{Name: "space", Pattern: `\s+`},
 	})),
-	participle.Unquote("String", "Name"),
+	participle.Unquote("String"),
 	participle.UseLookahead(2),
 )
 
@@ -111,6 +113,7 @@ func (t *term) filter(columns *[]string) (*ots.Filter, error) {
 		return t.Group.filter(columns)
 	}
 	c := t.Comparison
+	c.Column = strings.Trim(c.Column, "`")
 	if !slices.Contains(*columns, c.Column) {
 		*columns = append(*columns, c.Column)
 	}

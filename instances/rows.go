@@ -1,7 +1,9 @@
 package instances
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -56,10 +58,36 @@ type Change struct {
 	Table string   `json:"table"`
 	Kind  string   `json:"kind"` // put (the row has nothing but Set afterwards), update or delete
 	Key   []string `json:"key"`  // as Value.Text writes it; AutoValue for a column that the store numbers
-	Set   []Cell   `json:"set,omitempty"`
+	Set   Cells    `json:"set,omitempty"`
 	Unset []string `json:"unset,omitempty"` // columns to delete, all versions
 	// Expect is exists or absent: what the row must be. If it is empty the row may be either.
 	Expect string `json:"expect,omitempty"`
+}
+
+// maxCells bounds the cells of a change. The service allows fewer in a row.
+const maxCells = 10_000
+
+// Cells are the cells of a change, at most maxCells.
+type Cells []Cell
+
+// UnmarshalJSON reads an array, and stops at maxCells: an empty cell takes two bytes of a body, and many more in
+// memory.
+func (c *Cells) UnmarshalJSON(text []byte) error {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	if begin, err := decoder.Token(); err != nil || begin != json.Delim('[') {
+		return fmt.Errorf("cells are an array, not %v: %w", begin, err)
+	}
+	for decoder.More() {
+		if len(*c) == maxCells {
+			return fmt.Errorf("more than %d cells", maxCells)
+		}
+		var cell Cell
+		if err := decoder.Decode(&cell); err != nil {
+			return err
+		}
+		*c = append(*c, cell)
+	}
+	return nil
 }
 
 // AutoValue stands for the value of an auto-increment column of a row that is put.
@@ -136,14 +164,14 @@ func (h *Home) Rows(ctx context.Context, instance string, q *Query) (*Page, erro
 // selection has the columns of the query and those that its filter looks at.
 func (q *Query) selection(key []ots.KeyColumn) (s ots.Selection, err error) {
 	s.MaxVersions = new(max(q.MaxVersions, 1))
-	var looked []string
+	var filterColumns []string
 	if q.Where != "" {
-		if s.Filter, looked, err = parseFilter(q.Where); err != nil {
+		if s.Filter, filterColumns, err = parseFilter(q.Where); err != nil {
 			return s, err
 		}
 	}
 	if q.KeysOnly || len(q.Columns) > 0 {
-		s.ColumnsToGet = slices.Concat(q.Columns, looked)
+		s.ColumnsToGet = slices.Concat(q.Columns, filterColumns)
 		for _, k := range key {
 			s.ColumnsToGet = append(s.ColumnsToGet, k.Name)
 		}

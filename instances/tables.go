@@ -198,7 +198,7 @@ func (h *Home) DropTable(ctx context.Context, instance, table string) error {
 	return refusal(engine.DeleteTable(ctx, name, table), instance, table)
 }
 
-// CompactTable merges all files of a table, and drops what nobody sees any more. Errors match ErrNotFound, or are
+// CompactTable merges all files of a table, and drops what is deleted, expired or overwritten. Errors match ErrNotFound, or are
 // those of the store.
 func (h *Home) CompactTable(ctx context.Context, instance, table string) error {
 	t, err := h.table(instance, table)

@@ -14,14 +14,14 @@ import (
 )
 
 // Value is a value as JSON: a string, a number or a boolean. A number with a point or an exponent is a double,
-// one without an integer. What JSON has not is an object with one member:
+// one without an integer. Other values are objects with one member:
 //
 //	{"binary": "00ff"}     bytes, in hexadecimal
 //	{"string": "ff"}       the bytes of a string that is not UTF-8, in hexadecimal
 //	{"double": "NaN"}      or "+Inf", "-Inf"
 type Value struct{ row.Value }
 
-// special is a value that JSON has not.
+// special is a value that is neither a string nor a number nor a boolean of JSON.
 type special struct {
 	Binary *string `json:"binary,omitempty"`
 	String *string `json:"string,omitempty"`

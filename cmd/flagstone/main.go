@@ -15,12 +15,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"strings"
 	"syscall"
+	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
 )
@@ -86,6 +88,12 @@ func run(ctx context.Context, args []string, c *console) int {
 	if err != nil {
 		panic("flagstone: the command line is declared wrongly: " + err.Error())
 	}
+	for _, arg := range args {
+		if !utf8.ValidString(arg) { // JSON would change it on the way to a server
+			fmt.Fprintf(c.err, "flagstone: %q is not UTF-8\n", arg)
+			return 2
+		}
+	}
 	parsed, err := parser.Parse(args)
 	if exited >= 0 { // --help was given
 		return exited
@@ -96,9 +104,20 @@ func run(ctx context.Context, args []string, c *console) int {
 	}
 	if err := parsed.Run(); err != nil {
 		fmt.Fprintf(c.err, "flagstone: %s\n", unnamed(oneLine(err)))
+		if errors.Is(err, errMisuse) {
+			return 2
+		}
 		return 1
 	}
 	return 0
+}
+
+// errMisuse is the kind of an error of the command line that only the command finds.
+var errMisuse = errors.New("")
+
+// misuse makes an error that matches errMisuse.
+func misuse(format string, args ...any) error {
+	return fmt.Errorf("%w%w", errMisuse, fmt.Errorf(format, args...))
 }
 
 // oneLine joins the lines of an error.

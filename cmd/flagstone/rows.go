@@ -6,7 +6,6 @@ package main
 import (
 	"context"
 	"encoding/csv"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -16,14 +15,15 @@ import (
 
 	"github.com/flagstone-db/flagstone/instances"
 	"github.com/flagstone-db/flagstone/instances/admin"
+	"github.com/flagstone-db/flagstone/row"
 )
 
-const whereHelp = ` A comparison in --where is a column, one of == != > >= < <=, and a value: a string in double quotes, a number (a double if it has a point or an exponent), true, false, or bytes as x"00ff". 'NAME exists' asks for the column. A name that is not a word is written in backquotes. A row without the column does not pass a comparison.`
+const whereHelp = ` A comparison in --where is a column, one of == != > >= < <=, and a value: a string in double quotes, a number (a double if it has a point or an exponent), true, false, or bytes as x"00ff". 'NAME exists' asks for the column. A name that is not a word is written in backquotes. A comparison with a missing column, or with a value of another type, is false, also !=.`
 
 const keyHelp = `A value of the key is written as it is if its column is a string, in decimal if it is an integer (after --, if it is negative), and in hexadecimal if it is binary.`
 
-// shown says which columns of rows are printed, and how.
-type shown struct {
+// outputOptions say which columns of rows are printed, and how.
+type outputOptions struct {
 	Columns  []string `placeholder:"NAME,..." help:"Only these attribute columns."`
 	Versions int32    `default:"1" placeholder:"N" help:"Up to so many versions of each column, newest first."`
 	JSON     bool     `name:"json" xor:"form" help:"Print a JSON object per row."`
@@ -33,7 +33,7 @@ type shown struct {
 type getCommand struct {
 	ofTable
 	Key []string `arg:"" help:"The values of the primary key."`
-	shown
+	outputOptions
 }
 
 // Help is the long help of the command.
@@ -51,7 +51,7 @@ func (g *getCommand) Run(ctx context.Context, c *console) error {
 			return err
 		}
 		if len(g.Key) != len(t.Key) {
-			return fmt.Errorf("the key of table %s is %s; %d values were given. 'flagstone scan' takes the first ones", g.Table, keyColumns(t.Key), len(g.Key))
+			return misuse("the key of table %s is %s; %d values were given. 'flagstone scan' takes the first ones", g.Table, keyColumns(t.Key), len(g.Key))
 		}
 		query := instances.Query{Table: g.Table, Prefix: g.Key}
 		if n, err := g.print(ctx, c, home, g.Instance, t, &query, 0); err != nil || n > 0 {
@@ -77,7 +77,7 @@ func (r *ranged) query() instances.Query {
 
 type scanCommand struct {
 	ranged
-	shown
+	outputOptions
 	Limit int `default:"100" placeholder:"N" help:"Print so many rows at most, 0 for all. ${default} if not given."`
 }
 
@@ -94,7 +94,7 @@ func (scanCommand) Help() string {
 // Run prints the rows.
 func (s *scanCommand) Run(ctx context.Context, c *console) error {
 	if s.Limit < 0 {
-		return fmt.Errorf("--limit is %d; give a number of rows, or 0 for all", s.Limit)
+		return misuse("--limit is %d; give a number of rows, or 0 for all", s.Limit)
 	}
 	return s.with(ctx, toRead, func(home admin.Admin) error {
 		t, err := home.Table(ctx, s.Instance, s.Table)
@@ -131,9 +131,17 @@ func pages(ctx context.Context, home admin.Admin, instance string, q *instances.
 }
 
 // print prints the rows of a query, up to limit if that is not 0, and returns their number.
-func (s *shown) print(ctx context.Context, c *console, home admin.Admin, instance string, t *instances.Table, q *instances.Query, limit int) (n int, err error) {
-	if s.CSV && len(s.Columns) == 0 {
-		return 0, errors.New("rows may have any columns; name those for --csv with --columns")
+func (s *outputOptions) print(ctx context.Context, c *console, home admin.Admin, instance string, t *instances.Table, q *instances.Query, limit int) (n int, err error) {
+	switch {
+	case s.CSV && len(s.Columns) == 0:
+		return 0, misuse("rows may have any columns; name those for --csv with --columns")
+	case s.CSV && s.Versions > 1:
+		return 0, misuse("--csv has one version of a cell; --json has several")
+	}
+	for _, k := range t.Key {
+		if slices.Contains(s.Columns, k.Name) {
+			return 0, misuse("--columns %s: that is a column of the key, which is always printed", k.Name)
+		}
 	}
 	q.Columns, q.MaxVersions = s.Columns, s.Versions
 	each := newPeoplePrinter(c, t, s)
@@ -155,7 +163,7 @@ func (s *shown) print(ctx context.Context, c *console, home admin.Admin, instanc
 		return each(rows)
 	})
 	if more && err == nil {
-		fmt.Fprintf(c.err, "flagstone: there are more rows; --limit 0 prints all\n")
+		fmt.Fprintln(c.err, "flagstone: there may be more rows; --limit 0 prints all")
 	}
 	return n, err
 }
@@ -171,7 +179,7 @@ func cellsOf(r *instances.Row, column string, write func(c *instances.Cell) stri
 	return strings.Join(texts, "; ")
 }
 
-func newCSVPrinter(c *console, t *instances.Table, s *shown) func([]instances.Row) error {
+func newCSVPrinter(c *console, t *instances.Table, s *outputOptions) func([]instances.Row) error {
 	w := csv.NewWriter(c.out)
 	var header []string
 	for _, k := range t.Key {
@@ -204,15 +212,15 @@ func newCSVPrinter(c *console, t *instances.Table, s *shown) func([]instances.Ro
 }
 
 // newPeoplePrinter prints tables whose columns are those of a page of rows.
-func newPeoplePrinter(c *console, t *instances.Table, s *shown) func([]instances.Row) error {
+func newPeoplePrinter(c *console, t *instances.Table, s *outputOptions) func([]instances.Row) error {
 	var before []string
 	begun := false
 	return func(rows []instances.Row) error {
-		var columns []string
+		columns := s.Columns
 		seen := map[string]bool{}
 		for i := range rows {
 			for _, cell := range rows[i].Columns {
-				if !seen[cell.Name] {
+				if len(s.Columns) == 0 && !seen[cell.Name] {
 					seen[cell.Name] = true
 					columns = append(columns, cell.Name)
 				}
@@ -244,7 +252,7 @@ func newPeoplePrinter(c *console, t *instances.Table, s *shown) func([]instances
 	}
 }
 
-func (s *shown) cellText(c *instances.Cell) string {
+func (s *outputOptions) cellText(c *instances.Cell) string {
 	const most = 60
 	text := lineText(c.Value.Text())
 	if runes := []rune(text); len(runes) > most {
@@ -300,7 +308,7 @@ type changed struct {
 	Expect string   `default:"" enum:",exists,absent" placeholder:"exists|absent" help:"Change it only if it exists, or only if it does not."`
 }
 
-const setHelp = keyHelp + ` NAME=VALUE sets a string. NAME:integer=5, NAME:double=1.5, NAME:boolean=true and NAME:binary=00ff set other types. NAME@1700000000000=VALUE sets the version of that millisecond.`
+const setHelp = keyHelp + ` NAME=VALUE sets a string. NAME:integer=5, NAME:double=1.5, NAME:boolean=true and NAME:binary=00ff set other types. NAME@1700000000000=VALUE sets the version of that millisecond. Names with @, : or = are for SDKs.`
 
 type putCommand struct {
 	changed
@@ -375,24 +383,24 @@ func (r *changed) run(ctx context.Context, c *console, kind string, set, unset [
 func parseCell(text string) (cell instances.Cell, err error) {
 	name, value, ok := strings.Cut(text, "=")
 	if !ok {
-		return cell, fmt.Errorf("%q sets nothing; give NAME=VALUE or NAME:TYPE=VALUE", text)
+		return cell, misuse("%q sets nothing; give NAME=VALUE or NAME:TYPE=VALUE", text)
 	}
-	if at := strings.LastIndexByte(name, '@'); at >= 0 {
-		if version, err := strconv.ParseInt(name[at+1:], 10, 64); err == nil && version > 0 {
-			name, cell.Version = name[:at], version
-		}
-	}
-	of := "string"
-	if at := strings.LastIndexByte(name, ':'); at >= 0 {
-		if _, err := instances.ParseType(name[at+1:]); err != nil {
-			return cell, fmt.Errorf("%q: %w", text, err)
-		}
-		name, of = name[:at], name[at+1:]
-	}
+	name, version, versioned := strings.Cut(name, "@")
+	name, kind, typed := strings.Cut(name, ":")
 	cell.Name = name
-	kind, err := instances.ParseType(of)
-	if err == nil {
-		cell.Value.Value, err = instances.ParseValue(kind, value)
+	if versioned {
+		if cell.Version, err = strconv.ParseInt(version, 10, 64); err != nil || cell.Version < 1 {
+			return cell, misuse("%q: %q is no version; give milliseconds since 1970", text, version)
+		}
 	}
-	return cell, err
+	of := row.TypeString
+	if typed {
+		if of, err = instances.ParseType(kind); err != nil {
+			return cell, misuse("%q: %w", text, err)
+		}
+	}
+	if cell.Value.Value, err = instances.ParseValue(of, value); err != nil {
+		return cell, misuse("%q: %w", text, err)
+	}
+	return cell, nil
 }

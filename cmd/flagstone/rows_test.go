@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/instances"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -58,9 +60,16 @@ var rowSteps = []step{
 	{"put orders bert 2 -s n", `!"n" sets nothing`},
 	{"put orders bert 2 -s n:int=1", `!no type is named "int"`},
 	{"put orders bert 2 -s n:integer=1.5", `!"1.5" is no value of type integer`},
+	{"put orders bert 2 -s n@x=1", `!"x" is no version`},
+	{"put orders bert 2 -s n@0=1", `!"0" is no version`},
+	{"put orders bert 2 -s n@5:integer=1", `!"5:integer" is no version`},
+	{"put orders bert\xff 2", "!is not UTF-8"},
 	{"get orders anna 7", "customer n note paid picture state\nanna 7 two words true 00ff new"},
 	{"get orders anna 7 --columns state", "customer n state\nanna 7 new"},
 	{"get orders anna 7 --columns state,paid --csv", "customer,n,state,paid\nanna,7,new,true"},
+	{"get orders anna 7 --columns state,note", "customer n state note\nanna 7 new two words"},
+	{"get orders anna 7 --columns n", "!a column of the key"},
+	{"get orders anna 7 --columns state --csv --versions 2", "!one version"},
 	{"get orders anna 7 --csv", "!--columns"},
 	{"get orders anna", "!the key of table orders is customer:string,n:integer; 1 values were given"},
 	{"get orders zoe 1", "!no such row"},
@@ -150,13 +159,18 @@ func TestANumberedRowIsPrinted(t *testing.T) {
 // TestAScanOfManyPagesPrintsEachRowOnce reads more rows than a page has, in both directions.
 func TestAScanOfManyPagesPrintsEachRowOnce(t *testing.T) {
 	dir := newHome(t)
-	_, stop := serving(t, "--dir", dir)
-	defer stop()
+	home, err := instances.Open(dir, instances.Options{Store: flagstone.Options{Sync: flagstone.SyncNone}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	const rows = 1205
 	for n := range rows {
-		if status, _, errOut := command(t, "put", "--dir", dir, "t", string(rune('0'+n/1000))+pad(n%1000)); status != 0 {
-			t.Fatal(errOut)
+		if _, err := home.Change(t.Context(), "demo", &instances.Change{Table: "t", Kind: "put", Key: []string{strconv.Itoa(n)}}); err != nil {
+			t.Fatal(err)
 		}
+	}
+	if err := home.Close(); err != nil {
+		t.Fatal(err)
 	}
 	for _, args := range [][]string{{}, {"--backward"}} {
 		_, out, errOut := command(t, append([]string{"scan", "--dir", dir, "t", "--limit", "0"}, args...)...)
@@ -168,13 +182,9 @@ func TestAScanOfManyPagesPrintsEachRowOnce(t *testing.T) {
 		t.Errorf("counted %q", out)
 	}
 	_, out, errOut := command(t, "scan", "--dir", dir, "t")
-	if strings.Count(out, "\n") != 101 || !strings.Contains(errOut, "more rows") {
+	if strings.Count(out, "\n") != 101 || !strings.Contains(errOut, "may be more rows") {
 		t.Errorf("%d lines, %q", strings.Count(out, "\n"), errOut)
 	}
-}
-
-func pad(n int) string {
-	return string([]byte{byte('0' + n/100), byte('0' + n/10%10), byte('0' + n%10)})
 }
 
 // TestPrintedTextCannotSteerATerminal prints names and values that another program has written.

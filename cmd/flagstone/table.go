@@ -17,7 +17,7 @@ type tableCommand struct {
 	Create   tableCreateCommand   `cmd:"" help:"Make a table."`
 	Alter    tableAlterCommand    `cmd:"" help:"Change the options of a table."`
 	Drop     tableDropCommand     `cmd:"" help:"Delete a table with its rows."`
-	Compact  tableCompactCommand  `cmd:"" help:"Merge all files of a table, and drop what nobody sees any more."`
+	Compact  tableCompactCommand  `cmd:"" help:"Merge all files of a table, and drop what is deleted, expired or overwritten."`
 }
 
 // Help is the long help of the command.
@@ -73,7 +73,7 @@ func (c *console) jsonLine(v any) error { return json.NewEncoder(c.out).Encode(v
 func keyColumns(key []instances.KeyColumn) string {
 	var columns []string
 	for _, k := range key {
-		text := k.Name + ":" + k.Type
+		text := lineText(k.Name) + ":" + k.Type
 		if k.AutoIncrement {
 			text += ":" + instances.AutoValue
 		}
@@ -154,7 +154,7 @@ func (t *tableCreateCommand) Run(ctx context.Context, c *console) error {
 		name, of, _ := strings.Cut(text, ":")
 		of, auto := strings.CutSuffix(of, ":"+instances.AutoValue)
 		if _, err := instances.ParseType(of); err != nil {
-			return fmt.Errorf("--key %s: %w", text, err)
+			return misuse("--key %s: %w", text, err)
 		}
 		table.Key = append(table.Key, instances.KeyColumn{Name: name, Type: of, AutoIncrement: auto})
 	}
@@ -176,7 +176,7 @@ type tableAlterCommand struct {
 func (t *tableAlterCommand) Run(ctx context.Context) error {
 	change := t.change()
 	if change == (instances.TableChange{}) {
-		return fmt.Errorf("nothing to change; give --ttl, --versions, --version-offset or --stream")
+		return misuse("nothing to change; give --ttl, --versions, --version-offset or --stream")
 	}
 	return t.with(ctx, toChange, func(home admin.Admin) error { return home.AlterTable(ctx, t.Instance, t.Table, &change) })
 }

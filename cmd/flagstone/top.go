@@ -39,7 +39,7 @@ type figures = map[ots.InstanceType]flagstone.Metrics
 // Run prints pictures until ctx ends.
 func (t *topCommand) Run(ctx context.Context, c *console) error {
 	if t.Interval < 100*time.Millisecond {
-		return fmt.Errorf("--interval is %s; give at least 100ms", t.Interval)
+		return misuse("--interval is %s; give at least 100ms", t.Interval)
 	}
 	home, err := admin.Connect(ctx, t.Dir)
 	if errors.Is(err, admin.ErrNoServer) {

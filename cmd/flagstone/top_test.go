@@ -33,7 +33,7 @@ func TestTopShowsABusyTable(t *testing.T) {
 	if status, _, errOut := command(t, "top", "--dir", t.TempDir()); status != 1 || !strings.Contains(errOut, "flagstone serve") {
 		t.Errorf("status %d, %s", status, errOut)
 	}
-	if status, _, errOut := command(t, "top", "--dir", dir, "--interval", "1ms"); status != 1 || !strings.Contains(errOut, "--interval") {
+	if status, _, errOut := command(t, "top", "--dir", dir, "--interval", "1ms"); status != 2 || !strings.Contains(errOut, "--interval") {
 		t.Errorf("status %d, %s", status, errOut)
 	}
 }

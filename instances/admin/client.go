@@ -192,7 +192,7 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 	if resp.StatusCode == http.StatusUnauthorized {
 		return fmt.Errorf("%w: another program listens on %s", ErrNoServer, c.at.URL)
 	}
-	const most = 64 << 20 // more than any answer
+	const most = 256 << 20 // a row of 32 MiB as JSON has at most six times as much
 	decoder := json.NewDecoder(io.LimitReader(resp.Body, most))
 	if resp.StatusCode == http.StatusOK {
 		if out == nil {

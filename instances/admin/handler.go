@@ -37,6 +37,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/instances"
@@ -96,13 +97,12 @@ type createBody struct {
 // newHandler serves a home to requests with the token.
 func newHandler(home Admin, token string) http.Handler {
 	mux := http.NewServeMux()
-	within := func(body int64, pattern string, f func(r *http.Request) (any, error)) {
+	handle := func(pattern string, f func(r *http.Request) (any, error)) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			r.Body = http.MaxBytesReader(w, r.Body, body)
+			r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
 			answer(w, r, f)
 		})
 	}
-	handle := func(pattern string, f func(r *http.Request) (any, error)) { within(64<<10, pattern, f) }
 	handle("GET /instances", func(r *http.Request) (any, error) { return home.List(r.Context()) })
 	handle("POST /instances", func(r *http.Request) (any, error) {
 		var b createBody
@@ -152,26 +152,27 @@ func newHandler(home Admin, token string) http.Handler {
 		q := r.URL.Query()
 		return nil, home.CompactTable(r.Context(), q.Get("instance"), q.Get("table"))
 	})
-	withRows := make(chan struct{}, mostWithRows)
-	limited := func(pattern string, f func(r *http.Request) (any, error)) {
-		within(maxRow, pattern, func(r *http.Request) (any, error) {
+	rowSlots := make(chan struct{}, maxRowRequests)
+	handleRows := func(pattern string, body int64, f func(r *http.Request) (any, error)) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			select {
-			case withRows <- struct{}{}:
-				defer func() { <-withRows }()
-				return f(r)
+			case rowSlots <- struct{}{}:
+				defer func() { <-rowSlots }()
 			case <-r.Context().Done():
-				return nil, r.Context().Err()
+				return
 			}
+			r.Body = http.MaxBytesReader(w, r.Body, body)
+			answer(w, r, f)
 		})
 	}
-	limited("POST /rows", func(r *http.Request) (any, error) {
+	handleRows("POST /rows", 64<<10, func(r *http.Request) (any, error) {
 		var query instances.Query
 		if err := decode(r, &query); err != nil {
 			return nil, err
 		}
 		return home.Rows(r.Context(), r.URL.Query().Get("instance"), &query)
 	})
-	limited("POST /change", func(r *http.Request) (any, error) {
+	handleRows("POST /change", maxChange, func(r *http.Request) (any, error) {
 		var c instances.Change
 		if err := decode(r, &c); err != nil {
 			return nil, err
@@ -210,10 +211,12 @@ func newHandler(home Admin, token string) http.Handler {
 }
 
 const (
-	// maxRow bounds the body of a request that has a row: more than any takes, with bytes in hexadecimal.
-	maxRow = 16 << 20
-	// mostWithRows bounds the requests that hold rows in memory.
-	mostWithRows = 2
+	// maxChange bounds the body of a change, whose row may have 4 MiB: twice as much for bytes in hexadecimal.
+	maxChange = 12 << 20
+	// maxRowRequests bounds the requests that hold rows in memory until they are answered.
+	maxRowRequests = 2
+	// answerTime is how long a client may take to read an answer.
+	answerTime = time.Minute
 )
 
 // decode reads the body of a request. Errors match ErrInvalid.
@@ -242,6 +245,7 @@ func answer(w http.ResponseWriter, r *http.Request, f func(*http.Request) (any, 
 		result = p
 	}
 	w.Header().Set("Content-Type", "application/json")
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime)) // the recorder of a test has none
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(result) // an error means that the client has gone
 }

@@ -41,6 +41,7 @@ type AsyncReads struct {
 	meanCost  atomic.Int64 // of reads without a thread, in nanoseconds; at most longCost
 	inCalls   atomic.Int32 // how many of the next reads wait in calls
 	yieldFrom int32        // readers yield while so many are in flight
+	yields    atomic.Int32 // how often readers may yield until the poller has run
 	start     sync.Once
 	ring      atomic.Pointer[aioRing] // nil: not begun, or refused
 	context   uintptr                 // of io_setup
@@ -66,15 +67,20 @@ const (
 	callsAfterLong = 1024
 )
 
-// A reader yields up to mostYields times before it waits, while at least leastYield reads are in flight for each of
-// GOMAXPROCS. With fewer it would keep a processor for nothing. A yield takes 0.3 us where no other goroutine wants
-// the processor, so mostYields bounds what a slow device costs. It should be rare that a reader gets to wait: the
-// runtime runs what is woken before what yielded. GOMAXPROCS is at most mostProcs, as a yield takes a lock of the
-// runtime.
+// A reader yields before it waits, while at least readsPerProc reads are in flight for each of GOMAXPROCS. With fewer
+// it would keep a processor for nothing. A yield takes 0.3 us where no other goroutine wants the processor.
+//
+//   - A read has at most maxYields, which bounds what a slow device costs. Few reads should need more: the runtime
+//     runs what is woken before what yielded.
+//   - The runtime looks after sockets when a processor has nothing to run, and else every 10 ms. So all readers wait
+//     after maxUnpolled yields, some 0.5 ms, unless the poller woke run meanwhile. Beside goroutines that keep
+//     the processors busy that many yields take longer than 10 ms.
+//   - GOMAXPROCS is at most maxProcs, as a yield takes a lock of the runtime.
 const (
-	mostYields = 400
-	leastYield = 2
-	mostProcs  = 8
+	readsPerProc = 2
+	maxYields    = 400
+	maxUnpolled  = 3000
+	maxProcs     = 8
 )
 
 // asyncSlot is one read in flight.
@@ -172,8 +178,8 @@ func (a *AsyncReads) begin() {
 	}
 	a.event, a.ended = event, make(chan struct{})
 	a.yieldFrom = math.MaxInt32
-	if procs := runtime.GOMAXPROCS(0); procs <= mostProcs {
-		a.yieldFrom = int32(leastYield * procs)
+	if procs := runtime.GOMAXPROCS(0); procs <= maxProcs {
+		a.yieldFrom = int32(readsPerProc * procs)
 	}
 	a.ring.Store(ring)
 	go a.run()
@@ -182,10 +188,19 @@ func (a *AsyncReads) begin() {
 // run reaps what no reader and no merge does, because all processors are idle.
 func (a *AsyncReads) run() {
 	defer close(a.ended)
-	var count [8]byte
-	for {
-		if _, err := a.event.Read(count[:]); err != nil {
-			return // it was closed
+	event, err := a.event.SyscallConn()
+	for err == nil {
+		polled := false
+		err = event.Read(func(fd uintptr) bool {
+			var count [8]byte
+			if _, err := unix.Read(int(fd), count[:]); err != nil {
+				polled = true // once this is called again
+				return false
+			}
+			return true
+		})
+		if polled {
+			a.yields.Store(maxUnpolled)
 		}
 		a.reap(true)
 	}
@@ -268,13 +283,13 @@ func (a *AsyncReads) read(fd uintptr, p []byte, off int64) int {
 // await waits for a read.
 func (a *AsyncReads) await(done <-chan int64) int64 {
 	a.Reap()
-	for range mostYields {
+	for range maxYields {
 		select {
 		case n := <-done:
 			return n
 		default:
 		}
-		if a.inFlight.Load() < a.yieldFrom {
+		if a.inFlight.Load() < a.yieldFrom || a.yields.Add(-1) < 0 {
 			break
 		}
 		runtime.Gosched()
