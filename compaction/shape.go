@@ -10,7 +10,9 @@ package compaction
 //
 // Worked example, multiplier 10, LevelBase 1 GiB, last level 6 with 30 GiB:
 // targets are 30 GiB at 6, 3 GiB at 5, 307 MiB at 4, which is at most
-// LevelBase: the base is level 4.
+// LevelBase: the base is level 4. It may have a sixth of the level below it, 512 MiB. With a tenth it is
+// often beyond its target, because it takes all of level 0 at once, and then compactions out of it keep
+// level 0 waiting.
 //
 // Level 0 gathers L0Trigger flushes before it is compacted into the base. That rewrites as many
 // times its bytes as the base is larger, so LevelBase is four times what level 0 holds. With a
@@ -48,6 +50,9 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// baseMultiplier is how many times as large as the base the next level is, if Multiplier is not less.
+const baseMultiplier = 6
+
 // maxOverlapFactor bounds the bytes that a table may overlap in the level below its own, in
 // multiples of the target size.
 const maxOverlapFactor = 10
@@ -84,6 +89,9 @@ func newShape(levels *Levels, cfg Config) shape {
 	for s.base > 1 && (s.target[s.base] > cfg.LevelBase || s.base > highest) {
 		s.base--
 		s.target[s.base] = max(1, s.target[s.base+1]/cfg.Multiplier)
+	}
+	if s.base < lastLevel {
+		s.target[s.base] = max(s.target[s.base], min(s.target[s.base+1]/baseMultiplier, cfg.LevelBase))
 	}
 	return s
 }

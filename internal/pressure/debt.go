@@ -21,11 +21,15 @@ const (
 	firstRate = 200 << 20
 	// steepest bounds p/(1-p).
 	steepest = 20
+	// mergeCost is how many times as long compactions take for a byte as its flush, on all its way down.
+	mergeCost = 4
 )
 
 // debt is the time that writers owe. Each write at pressure p owes n/rate * p/(1-p), where n is
-// its size and rate is that of the latest flushes. So writers that are faster than the flushes
-// slow down to the same speed long before they would be stopped. Writers that pause do so side by
+// its size and rate is that of the latest flushes, or a mergeCost of it for the pressure of files. So writers
+// that are faster than flushes or compactions slow down to the same speed long before they would be
+// stopped. At the rate of flushes, the pressure of files slowed writers only when it was almost 1, where a long
+// compaction stops them. Writers that pause do so side by
 // side, so each owes that time once for every writer that pauses beside it, and once for itself:
 // otherwise eight writers would be slowed by an eighth. Writers of more than a hundredth of the flush
 // rate each, or more than a hundred at once, still meet the end of the budget: see longestPause and
@@ -59,15 +63,11 @@ func (d *debt) flushed(bytes int64, took time.Duration) {
 // ofFiles is the pressure of files.
 func (d *debt) ofFiles() float64 { return math.Float64frombits(d.files.Load()) }
 
-// charge returns how long the writer of so many bytes pauses, at a pressure of memory or of files,
-// whichever is more.
-func (d *debt) charge(bytes int64, p float64) time.Duration {
-	if p <= 0 {
+// charge returns how long the writer of so many bytes pauses, at a pressure of memory and of files.
+func (d *debt) charge(bytes int64, memory, files float64) time.Duration {
+	factor := max(slowing(memory), mergeCost*slowing(files))
+	if factor <= 0 {
 		return 0
-	}
-	factor := float64(steepest)
-	if p < 1 {
-		factor = min(p/(1-p), steepest)
 	}
 	rate := cmp.Or(d.rate.Load(), firstRate)
 	owes := float64(bytes) / float64(rate) * factor * float64(1+min(d.pausing.Load(), mostBeside)) * 1e9
@@ -79,4 +79,12 @@ func (d *debt) charge(bytes int64, p float64) time.Duration {
 		pause = d.owed.Swap(0)
 	}
 	return time.Duration(pause)
+}
+
+// slowing is p/(1-p), at most steepest.
+func slowing(p float64) float64 {
+	if p >= 1 {
+		return steepest
+	}
+	return min(p/(1-p), steepest)
 }

@@ -52,7 +52,7 @@ func (l *load) step() {
 	if l.flushing > 0 {
 		p = (float64(l.total)/loadBudget - memoryStart) / (1 - memoryStart)
 	}
-	pause := l.charge(l.sizes[w], p)
+	pause := l.charge(l.sizes[w], p, 0)
 	l.free[w] = l.now + pause
 	if pause > 0 {
 		l.paused[w] = true
@@ -106,4 +106,25 @@ func TestALargeWriteIsPaidByItsWriter(t *testing.T) {
 		t.Errorf("a writer of 1 KiB wrote %d MiB beside %d MiB of one of 1 MiB; memtables took up to %d MiB of %d",
 			small>>20, large>>20, l.most>>20, loadBudget>>20)
 	}
+}
+
+// TestALongCompactionDoesNotStopWriters has eight writers at 120 MB a second while one compaction takes level 0, which
+// was deep when it began, and so nothing leaves level 0 for 20 s.
+func TestALongCompactionDoesNotStopWriters(t *testing.T) {
+	const row, flush = 1 << 10, 64 << 20
+	var d debt
+	d.rate.Store(400 << 20)
+	depth, filled := 30, int64(0)
+	var now time.Duration
+	for now < 20*time.Second {
+		now += 8500 * time.Nanosecond
+		now += d.charge(row, 0, float64(depth-SlowdownDepth+1)/(stopDepth-SlowdownDepth))
+		if filled += row; filled >= flush {
+			depth, filled = depth+1, 0
+		}
+		if depth == stopDepth {
+			t.Fatalf("writers stop after %v", now)
+		}
+	}
+	t.Logf("depth %d", depth)
 }

@@ -144,7 +144,7 @@ func (g *Gate) stuckError() error {
 
 // Owe notes a write of so many bytes that was applied, and returns for how long its writer is to pause.
 func (g *Gate) Owe(bytes int64) time.Duration {
-	return g.debt.charge(bytes, max(g.pressure(), g.debt.ofFiles()))
+	return g.debt.charge(bytes, g.pressure(), g.debt.ofFiles())
 }
 
 // Pause holds a writer back for what Owe has returned, while there is pressure. The end of ctx ends it,

@@ -2,7 +2,6 @@ package vfs
 
 import (
 	"errors"
-	"math"
 	"os"
 	"runtime"
 	"sync"
@@ -27,8 +26,6 @@ import (
 // read in a task that has to be woken first, which costs as much as the read. A read alone waits in a
 // call: then there are idle processors, and the runtime would have to wake one.
 //
-// Where enough reads are in flight to occupy the processors, readers yield before they wait, and reap at each turn.
-//
 // While other goroutines of the program keep all processors busy, run is woken at most every 10 ms, by the
 // runtime's monitor, and a goroutine that is woken waits for its turn. Few readers suffer from that, since
 // they all wait, and none reaps. So when few reads get done, the next ones wait in calls for a while.
@@ -36,17 +33,16 @@ import (
 // The kernel's objects are made when the first two reads meet. Where the kernel refuses them, all reads
 // wait in calls.
 type AsyncReads struct {
-	clock     clock.Clock
-	inFlight  atomic.Int32 // reads from the device, those in calls included
-	meanCost  atomic.Int64 // of reads without a thread, in nanoseconds; at most longCost
-	inCalls   atomic.Int32 // how many of the next reads wait in calls
-	yieldFrom int32        // readers yield while so many are in flight
-	yields    atomic.Int32 // how often readers may yield until the poller has run
-	start     sync.Once
-	ring      atomic.Pointer[aioRing] // nil: not begun, or refused
-	context   uintptr                 // of io_setup
-	event     *os.File                // an eventfd, which the kernel signals for each read
-	ended     chan struct{}           // run has
+	clock    clock.Clock
+	inFlight atomic.Int32 // reads from the device, those in calls included
+	meanCost atomic.Int64 // of reads without a thread, in nanoseconds; at most longCost
+	inCalls  atomic.Int32 // how many of the next reads wait in calls
+	procs    int32        // GOMAXPROCS, or so many that no reader yields
+	start    sync.Once
+	ring     atomic.Pointer[aioRing] // nil: not begun, or refused
+	context  uintptr                 // of io_setup
+	event    *os.File                // an eventfd, which the kernel signals for each read
+	ended    chan struct{}           // run has
 
 	slots [asyncSlots]asyncSlot
 	free  chan uint64 // slots without a read
@@ -67,20 +63,17 @@ const (
 	callsAfterLong = 1024
 )
 
-// A reader yields before it waits, while at least readsPerProc reads are in flight for each of GOMAXPROCS. With fewer
-// it would keep a processor for nothing. A yield takes 0.3 us where no other goroutine wants the processor.
-//
-//   - A read has at most maxYields, which bounds what a slow device costs. Few reads should need more: the runtime
-//     runs what is woken before what yielded.
-//   - The runtime looks after sockets when a processor has nothing to run, and else every 10 ms. So all readers wait
-//     after maxUnpolled yields, some 0.5 ms, unless the poller woke run meanwhile. Beside goroutines that keep
-//     the processors busy that many yields take longer than 10 ms.
-//   - GOMAXPROCS is at most maxProcs, as a yield takes a lock of the runtime.
+// With minToYield reads in flight for each of GOMAXPROCS, a reader yields some times before it waits. With at most
+// maxToYield it goes on while that takes more than longYields: then other goroutines keep the processors busy, and a
+// reader that waits is woken late. More reads than these keep them busy by themselves. Where processors are idle no
+// reader goes on: it would get more reads done, but the runtime looks after sockets when a processor has nothing to
+// run, and else every 10 ms. GOMAXPROCS is at most maxProcs, as a yield takes a lock of the runtime.
 const (
-	readsPerProc = 2
-	maxYields    = 400
-	maxUnpolled  = 3000
-	maxProcs     = 8
+	minToYield = 2
+	maxToYield = 4
+	yields     = 8
+	longYields = yields * time.Microsecond
+	maxProcs   = 8
 )
 
 // asyncSlot is one read in flight.
@@ -177,9 +170,8 @@ func (a *AsyncReads) begin() {
 		a.free <- uint64(i)
 	}
 	a.event, a.ended = event, make(chan struct{})
-	a.yieldFrom = math.MaxInt32
-	if procs := runtime.GOMAXPROCS(0); procs <= maxProcs {
-		a.yieldFrom = int32(readsPerProc * procs)
+	if a.procs = int32(runtime.GOMAXPROCS(0)); a.procs > maxProcs {
+		a.procs = asyncSlots
 	}
 	a.ring.Store(ring)
 	go a.run()
@@ -188,19 +180,10 @@ func (a *AsyncReads) begin() {
 // run reaps what no reader and no merge does, because all processors are idle.
 func (a *AsyncReads) run() {
 	defer close(a.ended)
-	event, err := a.event.SyscallConn()
-	for err == nil {
-		polled := false
-		err = event.Read(func(fd uintptr) bool {
-			var count [8]byte
-			if _, err := unix.Read(int(fd), count[:]); err != nil {
-				polled = true // once this is called again
-				return false
-			}
-			return true
-		})
-		if polled {
-			a.yields.Store(maxUnpolled)
+	var count [8]byte
+	for {
+		if _, err := a.event.Read(count[:]); err != nil {
+			return // it was closed
 		}
 		a.reap(true)
 	}
@@ -283,17 +266,20 @@ func (a *AsyncReads) read(fd uintptr, p []byte, off int64) int {
 // await waits for a read.
 func (a *AsyncReads) await(done <-chan int64) int64 {
 	a.Reap()
-	for range maxYields {
-		select {
-		case n := <-done:
-			return n
-		default:
+	for a.inFlight.Load() >= minToYield*a.procs {
+		began := a.clock.Elapsed()
+		for range yields {
+			select {
+			case n := <-done:
+				return n
+			default:
+			}
+			runtime.Gosched()
+			a.Reap()
 		}
-		if a.inFlight.Load() < a.yieldFrom || a.yields.Add(-1) < 0 {
+		if a.clock.Elapsed()-began < longYields || a.inFlight.Load() > maxToYield*a.procs {
 			break
 		}
-		runtime.Gosched()
-		a.Reap()
 	}
 	return <-done
 }

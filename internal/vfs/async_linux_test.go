@@ -279,49 +279,6 @@ func TestAFailedAsyncReadIsTriedByACall(t *testing.T) {
 	}
 }
 
-// TestReadersYieldOnlyWhileManyReadsAreInFlight counts how many yields are left. The poller may set that to
-// maxUnpolled at any time.
-func TestReadersYieldOnlyWhileManyReadsAreInFlight(t *testing.T) {
-	a := NewAsyncReads()
-	_, name, f := asyncFile(t, a)
-	if !meet(t, a, f, name) || a.yieldFrom == math.MaxInt32 {
-		return // nothing waits without a thread, or GOMAXPROCS is above maxProcs
-	}
-	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_DIRECT, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := AlignedBuffer(4096)
-	read := func(left int32) (then int32) {
-		a.yields.Store(left)
-		if n := a.read(uintptr(fd), p, 0); n != len(p) {
-			t.Fatalf("read %d bytes", n)
-		}
-		return a.yields.Load()
-	}
-	const left = 1000
-	for range 50 {
-		if then := read(left); then != left && then != maxUnpolled {
-			t.Fatalf("yields were %d, and are %d, with few reads in flight", left, then)
-		}
-	}
-	a.inFlight.Add(a.yieldFrom)
-	defer a.inFlight.Add(-a.yieldFrom)
-	yielded := false
-	for range 50 {
-		then := read(left)
-		yielded = yielded || then < left
-		if read(0) > maxUnpolled {
-			t.Fatal("more yields than maxUnpolled")
-		}
-	}
-	if !yielded {
-		t.Error("no reader yielded with many reads in flight")
-	}
-	if err := errors.Join(unix.Close(fd), a.Close()); err != nil {
-		t.Error(err)
-	}
-}
 
 // BenchmarkReadsInFlight reads blocks from the device, eight at a time, alone and beside goroutines that yield every
 // 20 us, about as merges do.
