@@ -279,7 +279,6 @@ func TestAFailedAsyncReadIsTriedByACall(t *testing.T) {
 	}
 }
 
-
 // BenchmarkReadsInFlight reads blocks from the device, eight at a time, alone and beside goroutines that yield every
 // 20 us, about as merges do.
 func BenchmarkReadsInFlight(b *testing.B) {
