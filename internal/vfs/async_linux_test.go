@@ -279,6 +279,58 @@ func TestAFailedAsyncReadIsTriedByACall(t *testing.T) {
 	}
 }
 
+// turns counts how often it is read, at one moment or in steps of 10 ms.
+type turns struct {
+	slowClock
+	busy bool
+	n    atomic.Int32
+}
+
+func (c *turns) Elapsed() time.Duration {
+	c.n.Add(1)
+	if !c.busy {
+		return 0
+	}
+	return c.slowClock.Elapsed()
+}
+
+// TestReadersYieldWhileOthersKeepTheProcessorsBusy has reads that are done 100 yields after the clock was read
+// so often as it must be.
+func TestReadersYieldWhileOthersKeepTheProcessorsBusy(t *testing.T) {
+	for _, c := range []struct {
+		what     string
+		busy     bool
+		inFlight int32
+		least    int32 // readings of the clock: two for yields
+		most     int32
+	}{
+		{"few reads", true, minToYield - 1, 0, 0},
+		{"idle processors", false, minToYield, 2, 2},
+		{"busy processors", true, minToYield, 4, math.MaxInt32},
+		{"more reads than that", true, maxToYield + 1, 2, 2},
+	} {
+		system := &turns{busy: c.busy}
+		a := &AsyncReads{clock: system, procs: 1}
+		a.inFlight.Store(c.inFlight)
+		done := make(chan int64, 1)
+		go func() {
+			for system.n.Load() < c.least {
+				runtime.Gosched()
+			}
+			for range 100 {
+				runtime.Gosched()
+			}
+			done <- 7
+		}()
+		if got := a.await(done); got != 7 {
+			t.Errorf("%s: %d", c.what, got)
+		}
+		if n := system.n.Load(); n > c.most {
+			t.Errorf("%s: the clock was read %d times, want at most %d", c.what, n, c.most)
+		}
+	}
+}
+
 // BenchmarkReadsInFlight reads blocks from the device, eight at a time, alone and beside goroutines that yield every
 // 20 us, about as merges do.
 func BenchmarkReadsInFlight(b *testing.B) {
