@@ -4,7 +4,7 @@ package compaction
 //
 // Targets are derived from the last level upwards. Each level is smaller than the next by the
 // multiplier, until one is small enough to take level 0 directly. That level is the base; the
-// levels above it stay empty. So the last level holds about nine tenths of the data in a
+// levels above it stay empty. So the last level holds six sevenths to nine tenths of the data in a
 // partition of any size, which bounds the space that dead data takes, and a small partition has
 // only as many levels as it needs.
 //
@@ -12,7 +12,7 @@ package compaction
 // targets are 30 GiB at 6, 3 GiB at 5, 307 MiB at 4, which is at most
 // LevelBase: the base is level 4. It may have a sixth of the level below it, 512 MiB. With a tenth it is
 // often beyond its target, because it takes all of level 0 at once, and then compactions out of it keep
-// level 0 waiting.
+// level 0 waiting. LevelBase bounds that, too.
 //
 // Level 0 gathers L0Trigger flushes before it is compacted into the base. That rewrites as many
 // times its bytes as the base is larger, so LevelBase is four times what level 0 holds. With a

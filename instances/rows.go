@@ -74,8 +74,12 @@ type Cells []Cell
 // memory.
 func (c *Cells) UnmarshalJSON(text []byte) error {
 	decoder := json.NewDecoder(bytes.NewReader(text))
-	if begin, err := decoder.Token(); err != nil || begin != json.Delim('[') {
-		return fmt.Errorf("cells are an array, not %v: %w", begin, err)
+	decoder.DisallowUnknownFields()
+	switch begin, err := decoder.Token(); {
+	case err != nil:
+		return err
+	case begin != json.Delim('['):
+		return fmt.Errorf("cells are an array, not %v", begin)
 	}
 	for decoder.More() {
 		if len(*c) == maxCells {
@@ -276,6 +280,9 @@ func (c *Change) rowChange(key []ots.KeyColumn) (*ots.RowChange, error) {
 	expect, known := expectations[c.Expect]
 	if !known {
 		return nil, fmt.Errorf("%w: a row is expected to be exists or absent, not %q", ErrInvalid, c.Expect)
+	}
+	if len(c.Unset) > maxCells {
+		return nil, fmt.Errorf("%w: more than %d columns to delete", ErrInvalid, maxCells)
 	}
 	if len(c.Key) != len(key) {
 		return nil, fmt.Errorf("%w: %d values for a key of %d columns", ErrInvalid, len(c.Key), len(key))

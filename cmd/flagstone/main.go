@@ -22,9 +22,10 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
-	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/flagstone-db/flagstone/instances"
 )
 
 // commands is the command line.
@@ -88,12 +89,6 @@ func run(ctx context.Context, args []string, c *console) int {
 	if err != nil {
 		panic("flagstone: the command line is declared wrongly: " + err.Error())
 	}
-	for _, arg := range args {
-		if !utf8.ValidString(arg) { // JSON would change it on the way to a server
-			fmt.Fprintf(c.err, "flagstone: %q is not UTF-8\n", arg)
-			return 2
-		}
-	}
 	parsed, err := parser.Parse(args)
 	if exited >= 0 { // --help was given
 		return exited
@@ -104,7 +99,7 @@ func run(ctx context.Context, args []string, c *console) int {
 	}
 	if err := parsed.Run(); err != nil {
 		fmt.Fprintf(c.err, "flagstone: %s\n", unnamed(oneLine(err)))
-		if errors.Is(err, errMisuse) {
+		if errors.Is(err, errMisuse) || errors.Is(err, instances.ErrInvalid) {
 			return 2
 		}
 		return 1

@@ -13,6 +13,7 @@ import (
 
 	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/instances/admin"
+	"github.com/flagstone-db/flagstone/internal/clock"
 	"github.com/flagstone-db/flagstone/internal/latency"
 	"github.com/flagstone-db/flagstone/ots"
 )
@@ -41,6 +42,9 @@ func (t *topCommand) Run(ctx context.Context, c *console) error {
 	if t.Interval < 100*time.Millisecond {
 		return misuse("--interval is %s; give at least 100ms", t.Interval)
 	}
+	if t.Count < 0 || t.Tables < 0 {
+		return misuse("--count and --tables are numbers from 0 on")
+	}
 	home, err := admin.Connect(ctx, t.Dir)
 	if errors.Is(err, admin.ErrNoServer) {
 		return fmt.Errorf("%w for the store in %s; name it with --dir, or start one with 'flagstone serve'", admin.ErrNoServer, t.Dir)
@@ -53,6 +57,8 @@ func (t *topCommand) Run(ctx context.Context, c *console) error {
 	if err != nil {
 		return err
 	}
+	system := clock.System()
+	read := system.Elapsed()
 	ticker := time.NewTicker(t.Interval)
 	defer ticker.Stop()
 	for shown := 0; t.Count == 0 || shown < t.Count; shown++ {
@@ -68,10 +74,12 @@ func (t *topCommand) Run(ctx context.Context, c *console) error {
 		if err != nil {
 			return err
 		}
+		took := system.Elapsed() - read
+		read += took
 		if t.JSON {
 			err = c.jsonLine(now)
 		} else {
-			err = t.print(c, before, now)
+			err = t.print(c, before, now, took.Seconds())
 		}
 		if err != nil {
 			return err
@@ -82,21 +90,20 @@ func (t *topCommand) Run(ctx context.Context, c *console) error {
 }
 
 // print prints a picture, on an empty screen if it goes to a terminal.
-func (t *topCommand) print(c *console, before, now figures) error {
+func (t *topCommand) print(c *console, before, now figures, seconds float64) error {
 	var text bytes.Buffer
 	if c.terminal() {
 		text.WriteString("\x1b[H\x1b[2J")
 	}
 	for _, kind := range slices.Sorted(maps.Keys(now)) {
-		t.store(&text, string(kind), before[kind], now[kind])
+		t.store(&text, string(kind), before[kind], now[kind], seconds)
 	}
 	_, err := c.out.Write(text.Bytes())
 	return err
 }
 
-// store prints the figures of one store.
-func (t *topCommand) store(w *bytes.Buffer, kind string, before, now flagstone.Metrics) {
-	seconds := t.Interval.Seconds()
+// store prints the figures of one store over some seconds.
+func (t *topCommand) store(w *bytes.Buffer, kind string, before, now flagstone.Metrics, seconds float64) {
 	rate := func(before, now int64) string { return bytesText(int64(float64(now-before)/seconds)) + "/s" }
 	hits, misses := now.CacheHits-before.CacheHits, now.CacheMisses-before.CacheMisses
 	share := "-"
@@ -114,6 +121,7 @@ func (t *topCommand) store(w *bytes.Buffer, kind string, before, now flagstone.M
 	for _, table := range before.Tables {
 		earlier[table.Name] = table
 	}
+	now.Tables = slices.Clone(now.Tables) // the next picture needs what they are
 	for i := range now.Tables {
 		table := &now.Tables[i]
 		table.Gets, table.Updates = table.Gets.Since(earlier[table.Name].Gets), table.Updates.Since(earlier[table.Name].Updates)

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/ots"
 )
 
@@ -33,7 +35,38 @@ func TestTopShowsABusyTable(t *testing.T) {
 	if status, _, errOut := command(t, "top", "--dir", t.TempDir()); status != 1 || !strings.Contains(errOut, "flagstone serve") {
 		t.Errorf("status %d, %s", status, errOut)
 	}
+	if status, _, errOut := command(t, "top", "--dir", dir, "--tables", "-1"); status != 2 || !strings.Contains(errOut, "--tables") {
+		t.Errorf("status %d, %s", status, errOut)
+	}
 	if status, _, errOut := command(t, "top", "--dir", dir, "--interval", "1ms"); status != 2 || !strings.Contains(errOut, "--interval") {
 		t.Errorf("status %d, %s", status, errOut)
+	}
+}
+
+// TestTopShowsWhatCameSinceThePictureBefore prints three pictures of a table: ten timed writes, ten more, and none more.
+func TestTopShowsWhatCameSinceThePictureBefore(t *testing.T) {
+	picture := func(writes int) figures {
+		var l flagstone.Latency
+		if err := json.Unmarshal(fmt.Appendf(nil, `{"total": 1, "buckets": {"1024": %d}}`, writes), &l); err != nil {
+			t.Fatal(err)
+		}
+		return figures{ots.HighPerformance: {Tables: []flagstone.TableMetrics{{Name: "demo/t", Updates: l, Files: []int{1, 2}, Bytes: []int64{3, 4}}}}}
+	}
+	var out bytes.Buffer
+	top, c := &topCommand{Tables: 5}, &console{out: &out}
+	first, second, third := picture(10), picture(20), picture(20)
+	for _, step := range [][2]figures{{nil, first}, {first, second}, {second, third}} {
+		if err := top.print(c, step[0], step[1], 2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var rates []string
+	for line := range strings.Lines(out.String()) {
+		if fields := strings.Fields(line); len(fields) > 3 && fields[len(fields)-1] == "demo/t" {
+			rates = append(rates, fields[3])
+		}
+	}
+	if got := strings.Join(rates, " "); got != "320 320 -" {
+		t.Errorf("writes/s are %q in\n%s", got, out.String())
 	}
 }

@@ -158,9 +158,11 @@ func newHandler(home Admin, token string) http.Handler {
 			select {
 			case rowSlots <- struct{}{}:
 				defer func() { <-rowSlots }()
-			case <-r.Context().Done():
+			case <-time.After(slotWait):
+				http.Error(w, `{"error": "two requests for rows are being answered; try again"}`, http.StatusServiceUnavailable)
 				return
 			}
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(readTime))
 			r.Body = http.MaxBytesReader(w, r.Body, body)
 			answer(w, r, f)
 		})
@@ -215,6 +217,8 @@ const (
 	maxChange = 12 << 20
 	// maxRowRequests bounds the requests that hold rows in memory until they are answered.
 	maxRowRequests = 2
+	// slotWait is how long such a request waits for the others, and readTime how long its body may take then.
+	slotWait, readTime = 5 * time.Second, 10 * time.Second
 	// answerTime is how long a client may take to read an answer.
 	answerTime = time.Minute
 )

@@ -2,8 +2,10 @@ package admin
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/flagstone-db/flagstone/instances"
@@ -63,3 +65,18 @@ func TestRowsAreTheSameThroughTheDoor(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+func TestCellsOfAChangeAreBounded(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		ok   bool
+	}{
+		{`{"set": [{"name": "a", "value": 1}]}`, true}, {`{"set": []}`, true},
+		{`{"set": 5}`, false}, {`{"set": [{"nam": "a"}]}`, false}, {`{"set": [` + strings.Repeat("{},", 10_000) + `{}]}`, false},
+	} {
+		var change instances.Change
+		if err := json.Unmarshal([]byte(c.text), &change); (err == nil) != c.ok || err != nil && strings.Contains(err.Error(), "%!") {
+			t.Errorf("%.40s: %v", c.text, err)
+		}
+	}
+}

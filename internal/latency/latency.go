@@ -104,10 +104,14 @@ func (h *Histogram) Snapshot() *Snapshot {
 // Add counts n durations of a bucket with that upper end.
 func (s *Snapshot) Add(end time.Duration, n uint64) { s.counts[bucketOf(end)] += n }
 
-// Since is what was counted between an earlier snapshot of the same histogram and this one.
+// Since is what was counted between an earlier snapshot of the same histogram and this one. It is this one if the other
+// is not of the same histogram, since more was counted there.
 func (s *Snapshot) Since(earlier *Snapshot) *Snapshot {
 	d := &Snapshot{Sum: s.Sum - earlier.Sum}
 	for i := range d.counts {
+		if s.counts[i] < earlier.counts[i] {
+			return s
+		}
 		d.counts[i] = s.counts[i] - earlier.counts[i]
 	}
 	return d

@@ -21,15 +21,15 @@ const (
 	firstRate = 200 << 20
 	// steepest bounds p/(1-p).
 	steepest = 20
-	// mergeCost is how many times as long compactions take for a byte as its flush, on all its way down.
-	mergeCost = 4
+	// compactionFactor is how many times as long compactions take for a byte, on all its way down, as its flush. It was
+	// measured in one load of rows without large values.
+	compactionFactor = 4
 )
 
 // debt is the time that writers owe. Each write at pressure p owes n/rate * p/(1-p), where n is
-// its size and rate is that of the latest flushes, or a mergeCost of it for the pressure of files. So writers
-// that are faster than flushes or compactions slow down to the same speed long before they would be
-// stopped. At the rate of flushes, the pressure of files slowed writers only when it was almost 1, where a long
-// compaction stops them. Writers that pause do so side by
+// its size and rate is that of the latest flushes, or, for the pressure of files, the part 1/compactionFactor
+// of that. So writers that are faster than the flushes or the compactions slow down to the same speed long before
+// they would be stopped. Writers that pause do so side by
 // side, so each owes that time once for every writer that pauses beside it, and once for itself:
 // otherwise eight writers would be slowed by an eighth. Writers of more than a hundredth of the flush
 // rate each, or more than a hundred at once, still meet the end of the budget: see longestPause and
@@ -65,7 +65,7 @@ func (d *debt) ofFiles() float64 { return math.Float64frombits(d.files.Load()) }
 
 // charge returns how long the writer of so many bytes pauses, at a pressure of memory and of files.
 func (d *debt) charge(bytes int64, memory, files float64) time.Duration {
-	factor := max(slowing(memory), mergeCost*slowing(files))
+	factor := max(slowing(memory), compactionFactor*slowing(files))
 	if factor <= 0 {
 		return 0
 	}

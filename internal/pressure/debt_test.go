@@ -108,7 +108,7 @@ func TestALargeWriteIsPaidByItsWriter(t *testing.T) {
 	}
 }
 
-// TestALongCompactionDoesNotStopWriters has eight writers at 120 MB a second while one compaction takes level 0, which
+// TestALongCompactionDoesNotStopWriters has a stream of writes of 120 MB a second while one compaction takes level 0, which
 // was deep when it began, and so nothing leaves level 0 for 20 s.
 func TestALongCompactionDoesNotStopWriters(t *testing.T) {
 	const row, flush = 1 << 10, 64 << 20

@@ -240,8 +240,8 @@ func TestWritersPayInProportionToWhatIsLeftUndone(t *testing.T) {
 		want  time.Duration
 	}{
 		{0, 0, 0}, {SlowdownDepth - 1, debtStart, 0},
-		{half - 1, 0, mergeCost * 10 * time.Millisecond}, {0, (debtStart + debtStop) / 2, mergeCost * 10 * time.Millisecond},
-		{stopDepth, 0, mergeCost * 200 * time.Millisecond}, {0, 100, mergeCost * 200 * time.Millisecond},
+		{half - 1, 0, compactionFactor * 10 * time.Millisecond}, {0, (debtStart + debtStop) / 2, compactionFactor * 10 * time.Millisecond},
+		{stopDepth, 0, compactionFactor * 200 * time.Millisecond}, {0, 100, compactionFactor * 200 * time.Millisecond},
 	} {
 		if got := owed(c.depth, c.debt); got != c.want {
 			t.Errorf("at depth %d and debt %v a write owes %v, want %v", c.depth, c.debt, got, c.want)

@@ -2,6 +2,7 @@ package vfs
 
 import (
 	"errors"
+	"math"
 	"os"
 	"runtime"
 	"sync"
@@ -73,6 +74,7 @@ const (
 	maxToYield = 4
 	yields     = 8
 	longYields = yields * time.Microsecond
+	mostRounds = 100 // of yields
 	maxProcs   = 8
 )
 
@@ -171,7 +173,7 @@ func (a *AsyncReads) begin() {
 	}
 	a.event, a.ended = event, make(chan struct{})
 	if a.procs = int32(runtime.GOMAXPROCS(0)); a.procs > maxProcs {
-		a.procs = asyncSlots
+		a.procs = math.MaxInt32 / maxToYield
 	}
 	a.ring.Store(ring)
 	go a.run()
@@ -266,7 +268,10 @@ func (a *AsyncReads) read(fd uintptr, p []byte, off int64) int {
 // await waits for a read.
 func (a *AsyncReads) await(done <-chan int64) int64 {
 	a.Reap()
-	for a.inFlight.Load() >= minToYield*a.procs {
+	for range mostRounds {
+		if a.inFlight.Load() < minToYield*a.procs {
+			break
+		}
 		began := a.clock.Elapsed()
 		for range yields {
 			select {
