@@ -22,10 +22,9 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
-
-	"github.com/flagstone-db/flagstone/instances"
 )
 
 // commands is the command line.
@@ -89,6 +88,12 @@ func run(ctx context.Context, args []string, c *console) int {
 	if err != nil {
 		panic("flagstone: the command line is declared wrongly: " + err.Error())
 	}
+	for _, arg := range args {
+		if !utf8.ValidString(arg) { // the parser, and JSON on the way to a server, would change it
+			fmt.Fprintf(c.err, "flagstone: %q is not UTF-8\n", arg)
+			return 2
+		}
+	}
 	parsed, err := parser.Parse(args)
 	if exited >= 0 { // --help was given
 		return exited
@@ -99,7 +104,7 @@ func run(ctx context.Context, args []string, c *console) int {
 	}
 	if err := parsed.Run(); err != nil {
 		fmt.Fprintf(c.err, "flagstone: %s\n", unnamed(oneLine(err)))
-		if errors.Is(err, errMisuse) || errors.Is(err, instances.ErrInvalid) {
+		if errors.Is(err, errMisuse) {
 			return 2
 		}
 		return 1

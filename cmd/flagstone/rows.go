@@ -110,15 +110,6 @@ func (s *scanCommand) Run(ctx context.Context, c *console) error {
 // pages calls each with the pages of a query, up to limit rows if that is not 0. It reports whether there are more.
 func pages(ctx context.Context, home admin.Admin, instance string, q *instances.Query, limit int, each func(rows []instances.Row) error) (more bool, err error) {
 	const most = 1000
-	bounds := []string{q.Where}
-	for _, bound := range []*string{q.From, q.To} {
-		if bound != nil {
-			bounds = append(bounds, *bound)
-		}
-	}
-	if err := checkText(q.Prefix, bounds); err != nil {
-		return false, err
-	}
 	for read := 0; ; {
 		q.Limit = most
 		if limit > 0 {
@@ -141,9 +132,6 @@ func pages(ctx context.Context, home admin.Admin, instance string, q *instances.
 
 // print prints the rows of a query, up to limit if that is not 0, and returns their number.
 func (s *outputOptions) print(ctx context.Context, c *console, home admin.Admin, instance string, t *instances.Table, q *instances.Query, limit int) (n int, err error) {
-	if err := checkText(s.Columns); err != nil {
-		return 0, err
-	}
 	switch {
 	case s.CSV && len(s.Columns) == 0:
 		return 0, misuse("rows may have any columns; name those for --csv with --columns")
@@ -178,16 +166,6 @@ func (s *outputOptions) print(ctx context.Context, c *console, home admin.Admin,
 		fmt.Fprintln(c.err, "flagstone: there may be more rows; --limit 0 prints all")
 	}
 	return n, err
-}
-
-// checkText refuses text that is not UTF-8, which JSON would change on the way to a server.
-func checkText(lists ...[]string) error {
-	for _, text := range slices.Concat(lists...) {
-		if !utf8.ValidString(text) {
-			return misuse("%q is not UTF-8", text)
-		}
-	}
-	return nil
 }
 
 // cellsOf writes the versions of a column of a row.
@@ -379,9 +357,6 @@ func (d *deleteCommand) Run(ctx context.Context, c *console) error {
 
 // run changes the row, and prints the value of a key column that the store has numbered.
 func (r *changed) run(ctx context.Context, c *console, kind string, set, unset []string) error {
-	if err := checkText(r.Key, set, unset); err != nil {
-		return err
-	}
 	change := instances.Change{Table: r.Table, Kind: kind, Key: r.Key, Unset: unset, Expect: r.Expect}
 	for _, text := range set {
 		cell, err := parseCell(text)
