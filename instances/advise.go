@@ -17,9 +17,9 @@ func (h *Home) KeyReport(ctx context.Context, instance, table string, rows int) 
 	if rows < 1 || rows > MaxSample {
 		return nil, fmt.Errorf("%w: a sample of %d rows, want 1 to %d", ErrInvalid, rows, MaxSample)
 	}
-	engine, name, ok := h.Service(instance)
-	if !ok {
-		return nil, fmt.Errorf("%w: instance %q", ErrNotFound, instance)
+	engine, name, err := h.service(instance)
+	if err != nil {
+		return nil, err
 	}
 	st, err := engine.KeyStatistics(ctx, name, table, rows)
 	if err != nil {

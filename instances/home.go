@@ -320,9 +320,9 @@ func (h *Home) Poisoned() error {
 
 // Throughput returns the capacity units that requests to a table used since the home was opened.
 func (h *Home) Throughput(instance, table string) (ots.Throughput, error) {
-	engine, name, ok := h.Service(instance)
-	if !ok {
-		return ots.Throughput{}, fmt.Errorf("%w: %q", ErrNotFound, instance)
+	engine, name, err := h.service(instance)
+	if err != nil {
+		return ots.Throughput{}, err
 	}
 	return engine.Throughput(name, table)
 }

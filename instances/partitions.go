@@ -84,9 +84,9 @@ func (h *Home) replace(instance, table, at string, do func(t *flagstone.Table, v
 
 // table finds a table of an instance. Errors match ErrNotFound, or are those of the store.
 func (h *Home) table(instance, table string) (*flagstone.Table, error) {
-	engine, name, ok := h.Service(instance)
-	if !ok {
-		return nil, fmt.Errorf("%w: instance %q", ErrNotFound, instance)
+	engine, name, err := h.service(instance)
+	if err != nil {
+		return nil, err
 	}
 	t, err := engine.Table(name, table)
 	return t, missing(err, instance, table)

@@ -104,7 +104,7 @@ func run(ctx context.Context, args []string, c *console) int {
 	}
 	if err := parsed.Run(); err != nil {
 		fmt.Fprintf(c.err, "flagstone: %s\n", unnamed(oneLine(err)))
-		if errors.Is(err, errMisuse) {
+		if _, ok := errors.AsType[usageError](err); ok {
 			return 2
 		}
 		return 1
@@ -112,13 +112,10 @@ func run(ctx context.Context, args []string, c *console) int {
 	return 0
 }
 
-// errMisuse is the kind of an error of the command line that only the command finds.
-var errMisuse = errors.New("")
+// usageError is an error of the command line that the command finds, and not the parser.
+type usageError struct{ error }
 
-// misuse makes an error that matches errMisuse.
-func misuse(format string, args ...any) error {
-	return fmt.Errorf("%w%w", errMisuse, fmt.Errorf(format, args...))
-}
+func misuse(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
 // oneLine joins the lines of an error.
 func oneLine(err error) string {
