@@ -26,10 +26,7 @@ func (s treeEnv) ValueFile(number uint64) (manifest.ValueUsage, bool) {
 
 func (s treeEnv) Cancelled() error { return roomsEnv(s).Refuses() }
 
-func (s treeEnv) Yield() {
-	s.async.Reap()
-	s.pipeline.HandOver()
-}
+func (s treeEnv) Yield() { s.pipeline.HandOver() }
 
 func (s treeEnv) ReadsLose(tree *partition.Tree) {
 	if !s.opts.ReadOnly {

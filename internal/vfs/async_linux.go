@@ -1,7 +1,6 @@
 package vfs
 
 import (
-	"errors"
 	"math"
 	"os"
 	"runtime"
@@ -19,17 +18,17 @@ import (
 // waits in a call keeps its place among the GOMAXPROCS that run Go code, until the runtime's
 // monitor takes that away: 20 us at the earliest, where a device takes 80 for a block.
 //
-//	reader                        kernel                     the first one that comes
-//	takes a slot, io_submit  ->   reads, and appends an  ->  Reap: a later reader, a merge
-//	waits for the slot            event to the ring          that yields, or run
+//	reader                        kernel               run
+//	takes a slot, io_submit  ->   reads           ->   waits in io_getevents, and wakes the reader
+//	waits for the slot
 //
-// This is Linux AIO (io_submit(2)), whose events lie in memory that both sides see. io_uring completes a
-// read in a task that has to be woken first, which costs as much as the read. A read alone waits in a
-// call: then there are idle processors, and the runtime would have to wake one.
+// This is Linux AIO (io_submit(2)). io_uring completes a read in a task that has to be woken first, which costs
+// as much as the read. A read alone waits in a call: then there are idle processors, and the runtime would have
+// to wake one.
 //
-// While other goroutines of the program keep all processors busy, run is woken at most every 10 ms, by the
-// runtime's monitor, and a goroutine that is woken waits for its turn. Few readers suffer from that, since
-// they all wait, and none reaps. So when few reads get done, the next ones wait in calls for a while.
+// While other goroutines of the program keep all processors busy, run and a goroutine that is woken wait for
+// their turn. Few readers suffer from that, since they all wait. So when few reads get done, the next ones wait
+// in calls for a while.
 //
 // The kernel's objects are made when the first two reads meet. Where the kernel refuses them, all reads
 // wait in calls.
@@ -40,16 +39,12 @@ type AsyncReads struct {
 	inCalls  atomic.Int32 // how many of the next reads wait in calls
 	procs    int32        // GOMAXPROCS, or so many that no reader yields
 	start    sync.Once
-	ring     atomic.Pointer[aioRing] // nil: not begun, or refused
-	context  uintptr                 // of io_setup
-	event    *os.File                // an eventfd, which the kernel signals for each read
-	ended    chan struct{}           // run has
+	context  uintptr       // of io_setup
+	usable   atomic.Bool   // there is a context
+	ended    chan struct{} // run has
 
 	slots [asyncSlots]asyncSlot
 	free  chan uint64 // slots without a read
-
-	reaping sync.Mutex
-	events  []aioEvent // of the ring
 }
 
 // asyncSlots bounds the reads in flight. Devices gain little from more.
@@ -67,8 +62,8 @@ const (
 // With minToYield reads in flight for each of GOMAXPROCS, a reader yields some times before it waits. With at most
 // maxToYield it goes on while that takes more than longYields: then other goroutines keep the processors busy, and a
 // reader that waits is woken late. More reads than these keep them busy by themselves. Where processors are idle no
-// reader goes on: it would get more reads done, but the runtime looks after sockets when a processor has nothing to
-// run, and else every 10 ms. GOMAXPROCS is at most maxProcs, as a yield takes a lock of the runtime.
+// reader goes on: the runtime looks after sockets when a processor has nothing to run, and else every 10 ms.
+// GOMAXPROCS is at most maxProcs, as a yield takes a lock of the runtime.
 const (
 	minToYield = 2
 	maxToYield = 4
@@ -86,8 +81,7 @@ type asyncSlot struct {
 	done    chan int64  // bytes read, or a negative error number
 }
 
-// What follows is in linux/aio_abi.h, but for aioRing, which is in fs/aio.c and has been the same since
-// Linux 2.6.
+// What follows is in linux/aio_abi.h.
 type aioRequest struct {
 	data   uint64
 	_, _   uint32 // for the kernel; flags of a read
@@ -98,8 +92,7 @@ type aioRequest struct {
 	nbytes uint64
 	offset int64
 	_      uint64
-	flags  uint32
-	event  uint32
+	_, _   uint32 // flags, and an eventfd to signal
 }
 
 type aioEvent struct {
@@ -107,112 +100,66 @@ type aioEvent struct {
 	result, _ int64
 }
 
-// aioRing is the head of a ring of events. The kernel moves its tail, Reap its head.
-type aioRing struct {
-	_, entries, head, tail, magic, _, incompatible, length uint32
-}
-
-const (
-	aioMagic       = 0xa10a10a1
-	aioSignalEvent = 1 // flag: signal the eventfd
-)
-
 // NewAsyncReads returns reads of which none is in flight.
 func NewAsyncReads() *AsyncReads { return &AsyncReads{clock: clock.System()} }
 
 // Close waits for the reads in flight, and ends the goroutine. Later reads wait in calls. If there were reads
-// without a thread, it takes some 30 ms, in io_destroy(2). REQUIRES: Reap is not called any more.
+// without a thread, it takes some 30 ms, in io_destroy(2).
 func (a *AsyncReads) Close() error {
 	a.start.Do(func() {})
-	if a.ring.Load() == nil {
+	if !a.usable.Load() {
 		return nil
 	}
 	for range asyncSlots {
 		<-a.free // and no later read finds one
 	}
-	err := a.event.Close()
-	<-a.ended
-	a.ring.Store(nil)
-	a.events = nil // they are not in Go's memory
+	a.usable.Store(false)
 	if _, _, e := unix.Syscall(unix.SYS_IO_DESTROY, a.context, 0, 0); e != 0 {
-		err = errors.Join(err, os.NewSyscallError("io_destroy", e))
+		return os.NewSyscallError("io_destroy", e)
 	}
-	return err
+	<-a.ended
+	return nil
 }
 
 // begin makes the kernel's objects.
 func (a *AsyncReads) begin() {
-	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
-	if err != nil {
-		return
-	}
-	event := os.NewFile(uintptr(fd), "eventfd")
-	if event.SetReadDeadline(time.Time{}) != nil { // the runtime's poller did not take it
-		event.Close()
-		return
-	}
 	if _, _, e := unix.Syscall(unix.SYS_IO_SETUP, asyncSlots, uintptr(unsafe.Pointer(&a.context)), 0); e != 0 {
-		event.Close()
 		return
 	}
-	// The context is the address of the ring, which is not Go's memory.
-	ring := (*aioRing)(*(*unsafe.Pointer)(unsafe.Pointer(&a.context)))
-	if ring.magic != aioMagic || ring.incompatible != 0 {
-		event.Close()
-		_, _, _ = unix.Syscall(unix.SYS_IO_DESTROY, a.context, 0, 0)
-		return
-	}
-	a.events = unsafe.Slice((*aioEvent)(unsafe.Add(unsafe.Pointer(ring), ring.length)), ring.entries)
 	a.free = make(chan uint64, asyncSlots)
 	for i := range a.slots {
 		s := &a.slots[i]
 		s.done = make(chan int64, 1)
 		s.pointer = &s.request
-		s.request = aioRequest{data: uint64(i), flags: aioSignalEvent, event: uint32(fd)}
+		s.request = aioRequest{data: uint64(i)}
 		a.free <- uint64(i)
 	}
-	a.event, a.ended = event, make(chan struct{})
+	a.ended = make(chan struct{})
 	if a.procs = int32(runtime.GOMAXPROCS(0)); a.procs > maxProcs {
 		a.procs = math.MaxInt32 / maxToYield
 	}
-	a.ring.Store(ring)
+	a.usable.Store(true)
 	go a.run()
 }
 
-// run reaps what no reader and no merge does, because all processors are idle.
+// run wakes readers. It waits in a call, in a thread of its own, which the kernel wakes at once; the runtime's poller
+// would have to be woken, and to wake a goroutine.
 func (a *AsyncReads) run() {
 	defer close(a.ended)
-	var count [8]byte
+	var events [asyncSlots]aioEvent
 	for {
-		if _, err := a.event.Read(count[:]); err != nil {
-			return // it was closed
+		n, _, e := unix.Syscall6(unix.SYS_IO_GETEVENTS, a.context, 1, asyncSlots, uintptr(unsafe.Pointer(&events)), 0, 0)
+		switch {
+		case e == unix.EINTR:
+			continue
+		case e != 0:
+			return // Close destroyed the context
 		}
-		a.reap(true)
-	}
-}
-
-// Reap wakes the readers whose reads are done. It costs a few loads if there are none. Reap of nil does
-// nothing.
-func (a *AsyncReads) Reap() { a.reap(false) }
-
-func (a *AsyncReads) reap(wait bool) {
-	if a == nil {
-		return
-	}
-	ring := a.ring.Load()
-	if ring == nil || atomic.LoadUint32(&ring.head) == atomic.LoadUint32(&ring.tail) {
-		return
-	}
-	if wait {
-		a.reaping.Lock()
-	} else if !a.reaping.TryLock() {
-		return
-	}
-	defer a.reaping.Unlock()
-	for ring.head != atomic.LoadUint32(&ring.tail) {
-		e := a.events[ring.head]
-		atomic.StoreUint32(&ring.head, (ring.head+1)%ring.entries)
-		a.slots[e.data].done <- e.result
+		for _, done := range events[:n] {
+			a.slots[done.data].done <- done.result
+		}
+		// The readers run first: for 20 us, the call would keep the processor that they wait for.
+		runtime.Gosched()
 	}
 }
 
@@ -239,7 +186,7 @@ func (a *AsyncReads) leave() {
 // in flight now, or the read failed.
 func (a *AsyncReads) read(fd uintptr, p []byte, off int64) int {
 	a.start.Do(a.begin)
-	if a.ring.Load() == nil {
+	if !a.usable.Load() {
 		return -1
 	}
 	var i uint64
@@ -267,7 +214,6 @@ func (a *AsyncReads) read(fd uintptr, p []byte, off int64) int {
 
 // await waits for a read.
 func (a *AsyncReads) await(done <-chan int64) int64 {
-	a.Reap()
 	for range mostRounds {
 		if a.inFlight.Load() < minToYield*a.procs {
 			break
@@ -280,7 +226,6 @@ func (a *AsyncReads) await(done <-chan int64) int64 {
 			default:
 			}
 			runtime.Gosched()
-			a.Reap()
 		}
 		if a.clock.Elapsed()-began < longYields || a.inFlight.Load() > maxToYield*a.procs {
 			break

@@ -10,6 +10,3 @@ func NewAsyncReads() *AsyncReads { return nil }
 
 // Close does nothing.
 func (a *AsyncReads) Close() error { return nil }
-
-// Reap does nothing.
-func (a *AsyncReads) Reap() {}
