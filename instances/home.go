@@ -40,6 +40,8 @@ type Options struct {
 	// Store has the options of the high-performance store; those of the capacity store are
 	// derived from it. With ReadOnly, nothing is written.
 	Store flagstone.Options
+	// OnEvent, if not nil, is called as flagstone.Options.OnEvent, with the type of the store's instances.
+	OnEvent func(kind ots.InstanceType, e flagstone.Event)
 	// Limits apply to requests, and to the number of instances.
 	Limits ots.Limits
 	// Logger receives events. Nil discards.
@@ -185,6 +187,9 @@ func (h *Home) room(kind ots.InstanceType) (*room, error) {
 	dir, opts := h.dir, h.opts.Store
 	if kind == ots.Capacity {
 		dir, opts = filepath.Join(dir, CapacityDir), capacityOptions(opts)
+	}
+	if on := h.opts.OnEvent; on != nil {
+		opts.OnEvent = func(e flagstone.Event) { on(kind, e) }
 	}
 	store, err := flagstone.Open(dir, opts)
 	if err != nil {

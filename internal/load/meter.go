@@ -108,7 +108,7 @@ func (m *Meter) count(k kind, stripe uint32, key []byte, rows, bytes int) {
 	units := max(uint(bytes+UnitBytes-1)/UnitBytes, 1)
 	if units > maxUnits || rows > maxRows {
 		m.counts[k].add(int64(rows), int64(bytes), int64(units))
-		m.touch(key, int64(units))
+		m.touch(k, key, int64(units))
 		return
 	}
 	s := &m.striped[stripe%stripes]
@@ -125,7 +125,7 @@ func (m *Meter) empty(s *stripe, k kind, key []byte) {
 	c := split(s.counted[k].Swap(0))
 	if c.units > 0 {
 		m.counts[k].add(c.rows, c.bytes, c.units)
-		m.touch(key, c.units)
+		m.touch(k, key, c.units)
 	}
 }
 
@@ -157,9 +157,9 @@ func (m *Meter) sum(k kind) counts {
 }
 
 // touch offers a key to the sample. While another goroutine holds the sample, the key is forgotten.
-func (m *Meter) touch(key []byte, units int64) {
+func (m *Meter) touch(k kind, key []byte, units int64) {
 	if m.mu.TryLock() {
-		m.sample.offer(key, m.columns, units, m.looked)
+		m.sample.offer(k, key, m.columns, units, m.looked)
 		m.mu.Unlock()
 	}
 }

@@ -298,8 +298,8 @@ func TestLargeOperationsWeighMore(t *testing.T) {
 func TestAnOperationIsSampledByItsWeight(t *testing.T) {
 	var s sample
 	for i := range int64(10_000) {
-		s.offer(key(t, row.String("light"), i), 2, 10, 0)
-		s.offer(key(t, row.String("heavy"), i), 2, 90, 0)
+		s.offer(reading, key(t, row.String("light"), i), 2, 10, 0)
+		s.offer(writing, key(t, row.String("heavy"), i), 2, 90, 0)
 	}
 	sampled := s.copy(2)
 	if hot, part := sampled.Heaviest(); !bytes.Equal(hot, bound(t, row.String("heavy"))) || math.Abs(part-0.9) > 0.1 {
@@ -385,8 +385,8 @@ func TestAMeterWithoutOperationsDividesInHalves(t *testing.T) {
 	if s.Newest().Len() != 0 || s.Below([]byte{1}) != 0 {
 		t.Error("an empty sample has a newest half")
 	}
-	m.touch([]byte{0x99, 1}, 1) // not a key
-	m.touch(nil, 1)
+	m.touch(reading, []byte{0x99, 1}, 1) // not a key
+	m.touch(reading, nil, 1)
 	if m.Sample().Len() != 0 {
 		t.Error("something that is not a key is sampled")
 	}
@@ -408,7 +408,7 @@ func TestLongPartitionKeysAreCutToBounds(t *testing.T) {
 					if columns == 2 {
 						k, _ = row.AppendKey(nil, columns, v, row.Integer(3))
 					}
-					m.touch(k, 1)
+					m.touch(reading, k, 1)
 				}
 				for _, sampled := range m.sample.list {
 					if len(sampled.key) > maxKept {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"container/heap"
+	"iter"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -38,6 +39,7 @@ type touched struct {
 	priority float64
 	at       time.Duration
 	key      []byte // the encoded partition key, or its first maxKept bytes
+	kind     kind
 }
 
 func (s *sample) Len() int           { return len(s.list) }
@@ -51,7 +53,7 @@ func (s *sample) Pop() any {
 }
 
 // offer takes an operation that stands for so many units into the sample, or leaves it out.
-func (s *sample) offer(key []byte, columns int, units int64, at time.Duration) {
+func (s *sample) offer(k kind, key []byte, columns int, units int64, at time.Duration) {
 	uniform := (float64(s.random.Uint64()>>11) + 0.5) / (1 << 53)
 	priority := math.Log2(float64(units)) + float64(at)/float64(HalfLife) - math.Log2(-math.Log(uniform))
 	if len(s.list) == maxSample && priority <= s.list[0].priority {
@@ -63,11 +65,11 @@ func (s *sample) offer(key []byte, columns int, units int64, at time.Duration) {
 	}
 	prefix = prefix[:min(len(prefix), maxKept)]
 	if len(s.list) < maxSample {
-		heap.Push(s, touched{priority, at, bytes.Clone(prefix)})
+		heap.Push(s, touched{priority, at, bytes.Clone(prefix), k})
 		return
 	}
 	lowest := &s.list[0]
-	lowest.priority, lowest.at, lowest.key = priority, at, append(lowest.key[:0], prefix...)
+	lowest.priority, lowest.at, lowest.kind, lowest.key = priority, at, k, append(lowest.key[:0], prefix...)
 	heap.Fix(s, 0)
 }
 
@@ -121,6 +123,17 @@ type Sample struct {
 
 // Len is the number of operations in the sample.
 func (s Sample) Len() int { return len(s.list) }
+
+// Keys yields the partition key of each operation, as Bound encodes it, and whether it was a write.
+func (s Sample) Keys() iter.Seq2[[]byte, bool] {
+	return func(yield func([]byte, bool) bool) {
+		for _, t := range s.list {
+			if key := Bound(t.key, s.columns); key != nil && !yield(key, t.kind == writing) {
+				return
+			}
+		}
+	}
+}
 
 // Half returns the bound between partition keys at which the load is divided most evenly, and the
 // part of the load below it. The bound is nil if all operations have one partition key.

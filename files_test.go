@@ -1,0 +1,113 @@
+package flagstone
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/flagstone-db/flagstone/internal/balance"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// TestFilesAreThoseOfTheMetrics lists files before and after a split, which divides none of them, and after a compaction,
+// which divides all.
+func TestFilesAreThoseOfTheMetrics(t *testing.T) {
+	r := newRig(t, Options{TableFileSize: 16 << 10})
+	table := r.table("t", TableOptions{})
+	for round := range 3 {
+		for n := range 300 {
+			put(t, table, fmt.Sprintf("%03d", n), round, "c", startMillis, fmt.Sprint("value", n*7919, round))
+		}
+		if err := r.store.Flush(ctx()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look := func(when string) []File {
+		files, err := table.Files()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := r.store.Metrics().Tables[0]
+		byLevel, rows := make([]int, len(m.Files)), uint64(0)
+		for _, f := range files {
+			byLevel[f.Level]++
+			rows += f.Rows
+			if f.Bytes <= 0 || len(f.First) == 0 || len(f.Last) == 0 || f.First[0].Text() > f.Last[0].Text() || f.CreatedMillis == 0 {
+				t.Errorf("%s: %+v", when, f)
+			}
+		}
+		if !slices.Equal(byLevel, m.Files) || rows != m.Rows {
+			t.Errorf("%s: %v files with %d rows, want %v and %d", when, byLevel, rows, m.Files, m.Rows)
+		}
+		return files
+	}
+	if files := look("flushed"); len(files) == 0 || files[0].First[0].Text() != "000" || files[len(files)-1].Last[0].Text() != "299" {
+		t.Errorf("flushed: %+v", files)
+	}
+	if err := table.Split(ctx(), row.String("150")); err != nil {
+		t.Fatal(err)
+	}
+	numbers := map[uint64]int{}
+	for _, f := range look("split") {
+		numbers[f.Number]++
+		if at := f.First[0].Text(); f.Partition == table.Partitions()[1].ID && at < "150" {
+			t.Errorf("a file of the second partition begins at %s", at)
+		}
+	}
+	if !slices.Contains(slices.Collect(maps.Values(numbers)), 2) {
+		t.Errorf("no file is in both partitions: %v", numbers)
+	}
+	if err := table.Compact(ctx(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	look("compacted")
+	if err := r.store.DropTable(ctx(), "t"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := table.Files()
+	wantError(t, "dropped", err, ErrTableNotFound)
+}
+
+// TestLoadedKeysHaveTheLoadOfThePartitions reads one key often, and others rarely, in two partitions.
+func TestLoadedKeysHaveTheLoadOfThePartitions(t *testing.T) {
+	r := newRig(t, Options{})
+	table := r.presplit("t", nil, "m")
+	if keys := table.LoadedKeys(); len(keys) != 0 {
+		t.Errorf("before any load: %+v", keys)
+	}
+	n := 0
+	for range 20 {
+		r.reads(table, 3000, func() string {
+			n++
+			return []string{"hot", "hot", "hot", fmt.Sprintf("cold-%03d", n%100), fmt.Sprintf("other-%03d", n%50)}[n%5]
+		})
+	}
+	var want, got float64
+	for _, p := range table.Partitions() {
+		want += p.Reads
+	}
+	keys := table.LoadedKeys()
+	hot := slices.IndexFunc(keys, func(k LoadedKey) bool { return k.Key.Text() == "hot" })
+	if hot < 0 || !slices.IsSortedFunc(keys, func(a, b LoadedKey) int { return slices.Compare(a.Key.Bytes(), b.Key.Bytes()) }) {
+		t.Fatalf("%+v", keys)
+	}
+	for i, k := range keys {
+		got += k.Reads
+		if k.Writes != 0 || i > 0 && k.Key.Equal(keys[i-1].Key) {
+			t.Errorf("%+v", k)
+		}
+	}
+	if want == 0 || math.Abs(got-want) > 0.01*want || math.Abs(keys[hot].Reads-0.6*want) > 0.2*want {
+		t.Errorf("%.1f reads a second, %.1f of them of the hot key; want %.1f", got, keys[hot].Reads, want)
+	}
+	put(t, table, "m", 1, "c", startMillis, "v")
+	for range 200 {
+		put(t, table, "written", 1, "c", startMillis, "v")
+	}
+	r.clock.Advance(balance.Interval)
+	if keys = table.LoadedKeys(); !slices.ContainsFunc(keys, func(k LoadedKey) bool { return k.Key.Text() == "written" && k.Writes > 0 && k.Reads == 0 }) {
+		t.Errorf("after writes: %+v", keys)
+	}
+}
