@@ -23,7 +23,7 @@ Nothing is changed. A table under load can be asked: 2000 rows take less than a 
 }
 
 // Run prints the report.
-func (a *adviseCommand) Run(ctx context.Context, c *console) error {
+func (a *adviseCommand) Run(ctx context.Context, c *output) error {
 	return a.with(ctx, toRead, func(home admin.Admin) error {
 		report, err := home.KeyReport(ctx, a.Instance, a.Table, a.Rows)
 		if err != nil {

@@ -24,7 +24,7 @@ func (checkCommand) Help() string {
 }
 
 // Run checks the store.
-func (k *checkCommand) Run(ctx context.Context, c *console) error {
+func (k *checkCommand) Run(ctx context.Context, c *output) error {
 	if info, err := os.Stat(k.Dir); err != nil {
 		return fmt.Errorf("no store to check: %w", err)
 	} else if !info.IsDir() {
@@ -67,7 +67,7 @@ func exists(name string) bool {
 }
 
 // check prints and counts the problems of one store.
-func (k *checkCommand) check(ctx context.Context, c *console, dir string) (problems int, err error) {
+func (k *checkCommand) check(ctx context.Context, c *output, dir string) (problems int, err error) {
 	files := 0
 	report, err := flagstone.Check(ctx, dir, flagstone.Options{}, func(file string) {
 		if files++; !k.Quiet {

@@ -26,7 +26,7 @@ Times that were stamped while the clock was far ahead stay, and those stamped la
 }
 
 // Run prints the clocks, and copies the stores if --into is given.
-func (k *clockCommand) Run(ctx context.Context, c *console) error {
+func (k *clockCommand) Run(ctx context.Context, c *output) error {
 	err := instances.EachStore(k.Dir, func(within string, store *flagstone.Store) error {
 		fmt.Fprintf(c.out, "%s: %s\n", filepath.Join(k.Dir, within), describeClock(store.Clock(), k.Into != ""))
 		return nil
@@ -64,7 +64,7 @@ func describeClock(k flagstone.ClockInfo, copying bool) string {
 }
 
 // copy copies the stores and the credentials file.
-func (k *clockCommand) copy(ctx context.Context, c *console) error {
+func (k *clockCommand) copy(ctx context.Context, c *output) error {
 	// Read this first, so that a file that cannot be copied fails before the long copy.
 	credentials, err := readSecret(filepath.Join(k.Dir, credentialsFile))
 	none := errors.Is(err, fs.ErrNotExist)

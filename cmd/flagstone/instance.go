@@ -88,7 +88,7 @@ func (a *at) with(ctx context.Context, want intent, f func(admin.Admin) error) (
 type instanceListCommand struct{ at }
 
 // Run prints the instances.
-func (l *instanceListCommand) Run(ctx context.Context, c *console) error {
+func (l *instanceListCommand) Run(ctx context.Context, c *output) error {
 	return l.with(ctx, toRead, func(home admin.Admin) error {
 		infos, err := home.List(ctx)
 		if err != nil {
@@ -112,7 +112,7 @@ type instanceCreateCommand struct {
 }
 
 // Run makes an instance.
-func (k *instanceCreateCommand) Run(ctx context.Context, c *console) error {
+func (k *instanceCreateCommand) Run(ctx context.Context, c *output) error {
 	// Check first, so that an invalid name makes no store.
 	if err := ots.CheckInstanceName(k.Name, ots.Current()); err != nil {
 		return err
@@ -133,7 +133,7 @@ type instanceDeleteCommand struct {
 }
 
 // Run deletes an instance.
-func (d *instanceDeleteCommand) Run(ctx context.Context, c *console) error {
+func (d *instanceDeleteCommand) Run(ctx context.Context, c *output) error {
 	return d.with(ctx, toChange, func(home admin.Admin) error {
 		err := home.Delete(ctx, d.Name, d.WithTables)
 		if errors.Is(err, instances.ErrHasTables) {
@@ -154,7 +154,7 @@ type keyAddCommand struct {
 }
 
 // Run makes a key and prints or writes it in the form of environment variables.
-func (k *keyAddCommand) Run(ctx context.Context, c *console) error {
+func (k *keyAddCommand) Run(ctx context.Context, c *output) error {
 	return k.with(ctx, toChange, func(home admin.Admin) error {
 		var file *os.File
 		if k.File != "" { // first, so that no key is made that cannot be written
@@ -186,7 +186,7 @@ type keyListCommand struct {
 }
 
 // Run prints the ids of the keys.
-func (k *keyListCommand) Run(ctx context.Context, c *console) error {
+func (k *keyListCommand) Run(ctx context.Context, c *output) error {
 	return k.with(ctx, toRead, func(home admin.Admin) error {
 		infos, err := home.List(ctx)
 		if err != nil {
@@ -213,7 +213,7 @@ type keyRemoveCommand struct {
 }
 
 // Run removes a key.
-func (k *keyRemoveCommand) Run(ctx context.Context, c *console) error {
+func (k *keyRemoveCommand) Run(ctx context.Context, c *output) error {
 	return k.with(ctx, toChange, func(home admin.Admin) error {
 		if err := home.RemoveKey(ctx, k.Name, k.ID); err != nil {
 			return err

@@ -7,8 +7,10 @@
 //	flagstone table     lists, makes, changes and drops tables
 //	flagstone get       prints a row; scan prints rows, count their number
 //	flagstone put       puts a row; update and delete change one
-//	flagstone top       shows live figures of a server
+//	flagstone top       shows live figures of a server; console shows them, and rows, in a browser
+//	flagstone shell     executes such lines as they are typed
 //	flagstone partition lists, splits and merges the partitions of a table
+//	flagstone inspect   shows what is in the files of a store
 //	flagstone advise    finds problems of a table's primary key
 //	flagstone version   prints the version of this binary
 package main
@@ -25,66 +27,73 @@ import (
 	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
+	kongcompletion "github.com/jotaen/kong-completion"
 )
 
 // commands is the command line.
 type commands struct {
-	Serve     serveCommand     `cmd:"" help:"Serve a store to Table Store SDKs."`
-	Check     checkCommand     `cmd:"" help:"Verify every file of a store that no process has open. Exits with 1 if anything is wrong."`
-	Clock     clockCommand     `cmd:"" help:"Say what a store that no process has open makes of its clock; copy it, once a clock that was far ahead is right again."`
-	Instance  instanceCommand  `cmd:"" help:"Make, list and delete instances and their access keys, also while a server runs."`
-	Table     tableCommand     `cmd:"" help:"List, make, change and drop tables, also while a server runs."`
-	Get       getCommand       `cmd:"" help:"Print a row."`
-	Scan      scanCommand      `cmd:"" help:"Print rows in the order of their keys."`
-	Count     countCommand     `cmd:"" help:"Print the number of rows."`
-	Put       putCommand       `cmd:"" help:"Put a row: it has the given columns and no others."`
-	Update    updateCommand    `cmd:"" help:"Set and delete columns of a row."`
-	Delete    deleteCommand    `cmd:"" help:"Delete a row."`
-	Top       topCommand       `cmd:"" help:"Show live figures of a server: its stores and its busiest tables."`
-	Partition partitionCommand `cmd:"" help:"List, split and merge the partitions of a table, also while a server runs."`
-	Advise    adviseCommand    `cmd:"" help:"Say whether a table's partition key concentrates size or load, and what would even it out."`
-	Version   versionCommand   `cmd:"" help:"Print the version."`
+	Serve      serveCommand              `cmd:"" help:"Serve a store to Table Store SDKs."`
+	Check      checkCommand              `cmd:"" help:"Verify every file of a store that no process has open. Exits with 1 if anything is wrong."`
+	Clock      clockCommand              `cmd:"" help:"Say what a store that no process has open makes of its clock; copy it, once a clock that was far ahead is right again."`
+	Instance   instanceCommand           `cmd:"" help:"Make, list and delete instances and their access keys, also while a server runs."`
+	Table      tableCommand              `cmd:"" help:"List, make, change and drop tables, also while a server runs."`
+	Get        getCommand                `cmd:"" help:"Print a row."`
+	Scan       scanCommand               `cmd:"" help:"Print rows in the order of their keys."`
+	Count      countCommand              `cmd:"" help:"Print the number of rows."`
+	Put        putCommand                `cmd:"" help:"Put a row: it has the given columns and no others."`
+	Update     updateCommand             `cmd:"" help:"Set and delete columns of a row."`
+	Delete     deleteCommand             `cmd:"" help:"Delete a row."`
+	Top        topCommand                `cmd:"" help:"Show live figures of a server: its stores and its busiest tables."`
+	Shell      shellCommand              `cmd:"" help:"Execute command lines of flagstone as they are typed, or from a pipe."`
+	Console    consoleCommand            `cmd:"" help:"Print a link to the server's console, for a browser of this machine."`
+	Partition  partitionCommand          `cmd:"" help:"List, split and merge the partitions of a table, also while a server runs."`
+	Inspect    inspectCommand            `cmd:"" help:"Show what is in the files of a store: the tree of a table, the manifest, the log, table files, value files."`
+	Advise     adviseCommand             `cmd:"" help:"Say whether a table's partition key concentrates size or load, and what would even it out."`
+	Completion kongcompletion.Completion `cmd:"" help:"Print what makes a shell complete command lines of flagstone."`
+	Version    versionCommand            `cmd:"" help:"Print the version."`
 
-	ShowVersion kong.VersionFlag `name:"version" help:"Print the version and exit."`
+	ShowVersion kong.VersionFlag `name:"version" env:"-" help:"Print the version and exit."`
 }
 
-// console is where a command prints.
-type console struct {
+// output is where a command prints, and reads.
+type output struct {
+	in  io.Reader
 	out io.Writer // results
 	err io.Writer // everything else
 }
 
 // terminal reports whether results go to a terminal.
-func (c *console) terminal() bool {
+func (c *output) terminal() bool {
 	f, ok := c.out.(*os.File)
-	if !ok {
-		return false
-	}
-	st, err := f.Stat()
-	return err == nil && st.Mode()&os.ModeCharDevice != 0
+	return ok && isTerminal(f)
 }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	os.Exit(run(ctx, os.Args[1:], &console{out: os.Stdout, err: os.Stderr}))
+	os.Exit(run(ctx, os.Args[1:], &output{in: os.Stdin, out: os.Stdout, err: os.Stderr}))
 }
 
-// run executes a command line and returns the exit status: 0, 1 for a failure, 2 for an invalid
-// command line.
-func run(ctx context.Context, args []string, c *console) int {
-	var cli commands
-	exited := -1
-	parser, err := kong.New(&cli,
+// newParser makes the parser of the command line.
+func newParser(ctx context.Context, cli *commands, c *output, options ...kong.Option) (*kong.Kong, error) {
+	return kong.New(cli, append([]kong.Option{
 		kong.Name("flagstone"),
 		kong.Description("Flagstone: a storage engine for wide, versioned rows."),
 		kong.Writers(c.out, c.err),
-		kong.Exit(func(status int) { exited = status }),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(c),
 		kong.Vars{"version": version()},
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-	)
+		kong.DefaultEnvars("FLAGSTONE"),
+	}, options...)...)
+}
+
+// run executes a command line and returns the exit status: 0, 1 for a failure, 2 for an invalid
+// command line.
+func run(ctx context.Context, args []string, c *output, options ...kong.Option) int {
+	var cli commands
+	exited := -1
+	parser, err := newParser(ctx, &cli, c, append(options, kong.Exit(func(status int) { exited = status }))...)
 	if err != nil {
 		panic("flagstone: the command line is declared wrongly: " + err.Error())
 	}
@@ -94,6 +103,7 @@ func run(ctx context.Context, args []string, c *console) int {
 			return 2
 		}
 	}
+	kongcompletion.Register(parser) // answers a shell that asks for completions, and ends
 	parsed, err := parser.Parse(args)
 	if exited >= 0 { // --help was given
 		return exited

@@ -19,7 +19,7 @@ import (
 func command(t *testing.T, args ...string) (status int, out, errOut string) {
 	t.Helper()
 	var o, e bytes.Buffer
-	status = run(context.Background(), args, &console{out: &o, err: &e})
+	status = run(context.Background(), args, &output{out: &o, err: &e})
 	return status, o.String(), e.String()
 }
 
@@ -132,7 +132,7 @@ func servingWithLog(t *testing.T, args ...string) (url string, log func() string
 	r, w := io.Pipe()
 	status := make(chan int, 1)
 	go func() {
-		status <- run(ctx, append([]string{"serve", "--addr", "127.0.0.1:0"}, args...), &console{out: w, err: errOut})
+		status <- run(ctx, append([]string{"serve", "--addr", "127.0.0.1:0"}, args...), &output{out: w, err: errOut})
 		w.Close()
 	}()
 	buffer := make([]byte, 1024)

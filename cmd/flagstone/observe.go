@@ -15,6 +15,7 @@ import (
 	"golang.org/x/net/netutil"
 
 	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/instances/console"
 	"github.com/flagstone-db/flagstone/server"
 	"github.com/flagstone-db/flagstone/server/metrics"
 )
@@ -38,8 +39,9 @@ func (f *observeFlags) check() error {
 	return nil
 }
 
-// observer counts requests, logs slow ones, and serves the metrics. A nil listener serves none.
+// observer counts requests, logs slow ones, feeds the console, and serves the metrics. A nil listener serves none.
 type observer struct {
+	feed     *console.Feed
 	metrics  *metrics.Metrics
 	slow     time.Duration
 	logger   *slog.Logger
@@ -50,7 +52,7 @@ type observer struct {
 
 // listen makes an observer, which listens for scrapes if it is to. They are answered from start on.
 func (f *observeFlags) listen(logger *slog.Logger) (*observer, error) {
-	o := &observer{slow: f.SlowRequest, logger: logger, served: make(chan error, 1)}
+	o := &observer{feed: console.NewFeed(), slow: f.SlowRequest, logger: logger, served: make(chan error, 1)}
 	if f.MetricsAddr == "" {
 		return o, nil
 	}
@@ -133,6 +135,10 @@ func (o *observer) request() func(*server.Served) {
 		if o.slow > 0 && r.Took >= o.slow && r.Instance != "" {
 			o.logger.Warn("slow request", "request", r.ID, "operation", r.Operation, "instance", r.Instance, "table", r.Table,
 				"code", r.Code, "took", r.Took, "received", r.Received, "sent", r.Sent)
+			o.feed.Slow(console.Request{
+				ID: r.ID, Operation: r.Operation, Instance: r.Instance, Table: r.Table, Code: r.Code,
+				Took: r.Took.Seconds(), Received: r.Received, Sent: r.Sent,
+			})
 		}
 	}
 }

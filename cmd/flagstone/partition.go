@@ -44,7 +44,7 @@ func (partitionListCommand) Help() string {
 }
 
 // Run prints the partitions.
-func (l *partitionListCommand) Run(ctx context.Context, c *console) error {
+func (l *partitionListCommand) Run(ctx context.Context, c *output) error {
 	return l.with(ctx, toRead, func(home admin.Admin) error {
 		list, err := home.Partitions(ctx, l.Instance, l.Table)
 		if err != nil {

@@ -44,7 +44,7 @@ func (getCommand) Help() string {
 }
 
 // Run prints the row.
-func (g *getCommand) Run(ctx context.Context, c *console) error {
+func (g *getCommand) Run(ctx context.Context, c *output) error {
 	return g.with(ctx, toRead, func(home admin.Admin) error {
 		t, err := home.Table(ctx, g.Instance, g.Table)
 		if err != nil {
@@ -92,7 +92,7 @@ func (scanCommand) Help() string {
 }
 
 // Run prints the rows.
-func (s *scanCommand) Run(ctx context.Context, c *console) error {
+func (s *scanCommand) Run(ctx context.Context, c *output) error {
 	if s.Limit < 0 {
 		return misuse("--limit is %d; give a number of rows, or 0 for all", s.Limit)
 	}
@@ -131,7 +131,7 @@ func pages(ctx context.Context, home admin.Admin, instance string, q *instances.
 }
 
 // print prints the rows of a query, up to limit if that is not 0, and returns their number.
-func (s *outputOptions) print(ctx context.Context, c *console, home admin.Admin, instance string, t *instances.Table, q *instances.Query, limit int) (n int, err error) {
+func (s *outputOptions) print(ctx context.Context, c *output, home admin.Admin, instance string, t *instances.Table, q *instances.Query, limit int) (n int, err error) {
 	switch {
 	case s.CSV && len(s.Columns) == 0:
 		return 0, misuse("rows may have any columns; name those for --csv with --columns")
@@ -179,7 +179,7 @@ func cellsOf(r *instances.Row, column string, write func(c *instances.Cell) stri
 	return strings.Join(texts, "; ")
 }
 
-func newCSVPrinter(c *console, t *instances.Table, s *outputOptions) func([]instances.Row) error {
+func newCSVPrinter(c *output, t *instances.Table, s *outputOptions) func([]instances.Row) error {
 	w := csv.NewWriter(c.out)
 	var header []string
 	for _, k := range t.Key {
@@ -212,7 +212,7 @@ func newCSVPrinter(c *console, t *instances.Table, s *outputOptions) func([]inst
 }
 
 // newPeoplePrinter prints tables whose columns are those of a page of rows.
-func newPeoplePrinter(c *console, t *instances.Table, s *outputOptions) func([]instances.Row) error {
+func newPeoplePrinter(c *output, t *instances.Table, s *outputOptions) func([]instances.Row) error {
 	var before []string
 	begun := false
 	return func(rows []instances.Row) error {
@@ -280,7 +280,7 @@ func (countCommand) Help() string {
 }
 
 // Run prints the number of rows.
-func (s *countCommand) Run(ctx context.Context, c *console) error {
+func (s *countCommand) Run(ctx context.Context, c *output) error {
 	return s.with(ctx, toRead, func(home admin.Admin) error {
 		const report = 100_000
 		query, n, told := s.query(), 0, 0
@@ -323,7 +323,7 @@ func (putCommand) Help() string {
 }
 
 // Run puts the row.
-func (p *putCommand) Run(ctx context.Context, c *console) error {
+func (p *putCommand) Run(ctx context.Context, c *output) error {
 	return p.run(ctx, c, "put", p.Set, nil)
 }
 
@@ -341,7 +341,7 @@ func (updateCommand) Help() string {
 }
 
 // Run updates the row.
-func (u *updateCommand) Run(ctx context.Context, c *console) error {
+func (u *updateCommand) Run(ctx context.Context, c *output) error {
 	return u.run(ctx, c, "update", u.Set, u.Unset)
 }
 
@@ -351,12 +351,12 @@ type deleteCommand struct{ changed }
 func (deleteCommand) Help() string { return keyHelp }
 
 // Run deletes the row.
-func (d *deleteCommand) Run(ctx context.Context, c *console) error {
+func (d *deleteCommand) Run(ctx context.Context, c *output) error {
 	return d.run(ctx, c, "delete", nil, nil)
 }
 
 // run changes the row, and prints the value of a key column that the store has numbered.
-func (r *changed) run(ctx context.Context, c *console, kind string, set, unset []string) error {
+func (r *changed) run(ctx context.Context, c *output, kind string, set, unset []string) error {
 	change := instances.Change{Table: r.Table, Kind: kind, Key: r.Key, Unset: unset, Expect: r.Expect}
 	for _, text := range set {
 		cell, err := parseCell(text)

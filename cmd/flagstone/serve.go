@@ -68,7 +68,7 @@ When recovery is over and the server is ready it prints one line with its addres
 }
 
 // Run serves until the context ends.
-func (s *serveCommand) Run(ctx context.Context, c *console) (err error) {
+func (s *serveCommand) Run(ctx context.Context, c *output) (err error) {
 	if err := s.Observe.check(); err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (s *serveCommand) Run(ctx context.Context, c *console) (err error) {
 	}
 	aids := s.makeAids()
 	home, err := instances.Open(s.Dir, instances.Options{
-		Names: s.Instance, Store: s.options(aids, logger), Limits: s.limits(), Logger: logger,
+		Names: s.Instance, Store: s.options(aids, logger), OnEvent: observer.feed.Event, Limits: s.limits(), Logger: logger,
 	})
 	if err != nil {
 		return errors.Join(explain(err, s.Dir), within(observer.close))
@@ -114,11 +114,21 @@ func (s *serveCommand) Run(ctx context.Context, c *console) (err error) {
 	if err != nil {
 		return err
 	}
-	door, err := admin.Open(s.Dir, home)
+	door, err := admin.Open(s.Dir, home, observer.feed)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, within(door.Close)) }()
+	watching, unwatch := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		observer.feed.Watch(watching, home.LoadedKeys)
+	}()
+	defer func() {
+		unwatch()
+		<-watched
+		err = errors.Join(err, within(door.Close))
+	}()
 	s.announce(c, listener.Addr(), creds, logger)
 	return s.serve(ctx, handler, listener, logger)
 }
@@ -165,7 +175,7 @@ func connections(descriptors int) int {
 	return max(min(most, (descriptors-reserved)/share), share)
 }
 
-func (s *serveCommand) logger(c *console) *slog.Logger {
+func (s *serveCommand) logger(c *output) *slog.Logger {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(s.LogLevel)); err != nil {
 		level = slog.LevelInfo // the parser accepts known names only
@@ -246,7 +256,7 @@ func within(f func(context.Context) error) error {
 
 // announce prints the line that says the server is ready, the only one on standard output. If
 // the access key is new, it also prints how to connect.
-func (s *serveCommand) announce(c *console, addr net.Addr, creds credentials, logger *slog.Logger) {
+func (s *serveCommand) announce(c *output, addr net.Addr, creds credentials, logger *slog.Logger) {
 	url := "http://" + addr.String()
 	if tcp, ok := addr.(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {
 		logger.Warn("listening beyond this machine: traffic is signed but not encrypted", "address", addr.String())

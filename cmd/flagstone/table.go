@@ -41,7 +41,7 @@ type tableListCommand struct {
 }
 
 // Run prints the tables.
-func (l *tableListCommand) Run(ctx context.Context, c *console) error {
+func (l *tableListCommand) Run(ctx context.Context, c *output) error {
 	return l.with(ctx, toRead, func(home admin.Admin) error {
 		list, err := home.Tables(ctx, l.Instance)
 		if err != nil {
@@ -61,14 +61,14 @@ func (l *tableListCommand) Run(ctx context.Context, c *console) error {
 }
 
 // json prints a value as people read it.
-func (c *console) json(v any) error {
+func (c *output) json(v any) error {
 	encoder := json.NewEncoder(c.out)
 	encoder.SetIndent("", "  ")
 	return encoder.Encode(v)
 }
 
 // jsonLine prints a value as one line.
-func (c *console) jsonLine(v any) error { return json.NewEncoder(c.out).Encode(v) }
+func (c *output) jsonLine(v any) error { return json.NewEncoder(c.out).Encode(v) }
 
 func keyColumns(key []instances.KeyColumn) string {
 	var columns []string
@@ -102,7 +102,7 @@ type tableDescribeCommand struct {
 }
 
 // Run prints the table.
-func (d *tableDescribeCommand) Run(ctx context.Context, c *console) error {
+func (d *tableDescribeCommand) Run(ctx context.Context, c *output) error {
 	return d.with(ctx, toRead, func(home admin.Admin) error {
 		t, err := home.Table(ctx, d.Instance, d.Table)
 		if err != nil {
@@ -148,7 +148,7 @@ func (tableCreateCommand) Help() string {
 }
 
 // Run makes the table.
-func (t *tableCreateCommand) Run(ctx context.Context, c *console) error {
+func (t *tableCreateCommand) Run(ctx context.Context, c *output) error {
 	table := instances.NewTable{Name: t.Table, TableChange: t.change()}
 	for _, text := range t.Key {
 		name, of, _ := strings.Cut(text, ":")
@@ -187,7 +187,7 @@ type tableDropCommand struct {
 }
 
 // Run drops the table.
-func (t *tableDropCommand) Run(ctx context.Context, c *console) error {
+func (t *tableDropCommand) Run(ctx context.Context, c *output) error {
 	return t.with(ctx, toChange, func(home admin.Admin) error {
 		if err := home.DropTable(ctx, t.Instance, t.Table); err != nil {
 			return err

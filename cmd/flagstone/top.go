@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/flagstone-db/flagstone"
-	"github.com/flagstone-db/flagstone/instances/admin"
 	"github.com/flagstone-db/flagstone/internal/clock"
 	"github.com/flagstone-db/flagstone/internal/latency"
 	"github.com/flagstone-db/flagstone/ots"
@@ -38,17 +36,14 @@ func (topCommand) Help() string {
 type figures = map[ots.InstanceType]flagstone.Metrics
 
 // Run prints pictures until ctx ends.
-func (t *topCommand) Run(ctx context.Context, c *console) error {
+func (t *topCommand) Run(ctx context.Context, c *output) error {
 	if t.Interval < 100*time.Millisecond {
 		return misuse("--interval is %s; give at least 100ms", t.Interval)
 	}
 	if t.Count < 0 || t.Tables < 0 {
 		return misuse("--count and --tables are numbers from 0 on")
 	}
-	home, err := admin.Connect(ctx, t.Dir)
-	if errors.Is(err, admin.ErrNoServer) {
-		return fmt.Errorf("%w for the store in %s; name it with --dir, or start one with 'flagstone serve'", admin.ErrNoServer, t.Dir)
-	}
+	home, err := t.server(ctx)
 	if err != nil {
 		return err
 	}
@@ -90,7 +85,7 @@ func (t *topCommand) Run(ctx context.Context, c *console) error {
 }
 
 // print prints a picture, on an empty screen if it goes to a terminal.
-func (t *topCommand) print(c *console, before, now figures, seconds float64) error {
+func (t *topCommand) print(c *output, before, now figures, seconds float64) error {
 	var text bytes.Buffer
 	if c.terminal() {
 		text.WriteString("\x1b[H\x1b[2J")

@@ -53,7 +53,7 @@ func TestTopShowsWhatCameSinceThePictureBefore(t *testing.T) {
 		return figures{ots.HighPerformance: {Tables: []flagstone.TableMetrics{{Name: "demo/t", Updates: l, Files: []int{1, 2}, Bytes: []int64{3, 4}}}}}
 	}
 	var out bytes.Buffer
-	top, c := &topCommand{Tables: 5}, &console{out: &out}
+	top, c := &topCommand{Tables: 5}, &output{out: &out}
 	first, second, third := picture(10), picture(20), picture(20)
 	for _, step := range [][2]figures{{nil, first}, {first, second}, {second, third}} {
 		if err := top.print(c, step[0], step[1], 2); err != nil {

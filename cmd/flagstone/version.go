@@ -10,7 +10,7 @@ import (
 type versionCommand struct{}
 
 // Run prints what this binary was built from.
-func (versionCommand) Run(c *console) error {
+func (versionCommand) Run(c *output) error {
 	_, err := fmt.Fprintln(c.out, version())
 	return err
 }

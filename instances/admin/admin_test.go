@@ -14,6 +14,7 @@ import (
 
 	flagstone "github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/instances/console"
 	"github.com/flagstone-db/flagstone/ots"
 )
 
@@ -28,7 +29,7 @@ func opened(t *testing.T) (dir string, home *instances.Home, client *Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	door, err := Open(dir, home)
+	door, err := Open(dir, home, console.NewFeed())
 	if err != nil {
 		t.Fatal(err)
 	}

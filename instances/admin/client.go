@@ -138,6 +138,19 @@ func (c *Client) CompactTable(ctx context.Context, instance, table string) error
 	return c.call(ctx, "POST", "/compact", url.Values{"instance": {instance}, "table": {table}}, nil, nil)
 }
 
+// Files is instances.Home.Files.
+func (c *Client) Files(ctx context.Context, instance, table string) (list []instances.File, err error) {
+	err = c.call(ctx, "GET", "/files", url.Values{"instance": {instance}, "table": {table}}, nil, &list)
+	return list, err
+}
+
+// Console returns the address of the server's console. It is good for one browser, within five minutes.
+func (c *Client) Console(ctx context.Context) (url string, err error) {
+	var path string
+	err = c.call(ctx, "POST", "/console", nil, nil, &path)
+	return c.at.URL + path, err
+}
+
 // Rows is instances.Home.Rows.
 func (c *Client) Rows(ctx context.Context, instance string, q *instances.Query) (*instances.Page, error) {
 	page := new(instances.Page)

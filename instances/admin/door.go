@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/net/netutil"
 
+	"github.com/flagstone-db/flagstone/instances/console"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
@@ -41,15 +42,15 @@ type Door struct {
 	served chan error
 }
 
-// Open offers the home in dir to other processes of the same owner.
-func Open(dir string, home Admin) (*Door, error) {
+// Open offers the home in dir to other processes of the same owner, and what is in the feed to its browser.
+func Open(dir string, home Admin, feed *console.Feed) (*Door, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("no port for administration: %w", err)
 	}
 	at := address{URL: "http://" + listener.Addr().String(), Token: rand.Text() + rand.Text()}
 	d := &Door{file: filepath.Join(dir, FileName), served: make(chan error, 1)}
-	d.http = http.Server{Handler: newHandler(home, at.Token), ReadTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10}
+	d.http = http.Server{Handler: newHandler(home, feed, at.Token), ReadTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10}
 	if err := at.write(d.file); err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}

@@ -11,6 +11,7 @@
 //	DELETE /instances?instance=I&tables=yes    also if it has tables
 //	POST   /keys?instance=I                    a new access key
 //	DELETE /keys?instance=I&id=K
+//	POST   /console                            the path of a page, for one browser: see package console
 //	GET    /figures                            flagstone.Metrics of each store
 //	GET    /tables?instance=I                  all of an instance
 //	POST   /tables?instance=I                  a new one, of instances.NewTable
@@ -18,12 +19,15 @@
 //	PATCH  /table?instance=I&table=T           changes it by instances.TableChange
 //	DELETE /table?instance=I&table=T           with its rows
 //	POST   /compact?instance=I&table=T         merges all its files
+//	GET    /files?instance=I&table=T           its table files
 //	POST   /rows?instance=I                    a page of an instances.Query
 //	POST   /change?instance=I                  an instances.Change of a row
 //	GET    /partitions?instance=I&table=T      of a table
 //	POST   /partitions?instance=I&table=T&at=V splits
 //	DELETE /partitions?instance=I&table=T&at=V merges
 //	GET    /report?instance=I&table=T&rows=N   a report on its primary key
+//
+// The pages of package console are below /console/. They need no token, and do most of these operations in a session.
 //
 // Names are in queries and bodies, never in paths: HTTP cleans paths, so a name like ".." would
 // make another request.
@@ -37,10 +41,12 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/instances/console"
 	"github.com/flagstone-db/flagstone/keydesign"
 	"github.com/flagstone-db/flagstone/ots"
 )
@@ -60,6 +66,7 @@ type Admin interface {
 	AlterTable(ctx context.Context, instance, table string, c *instances.TableChange) error
 	DropTable(ctx context.Context, instance, table string) error
 	CompactTable(ctx context.Context, instance, table string) error
+	Files(ctx context.Context, instance, table string) ([]instances.File, error)
 	Rows(ctx context.Context, instance string, q *instances.Query) (*instances.Page, error)
 	Change(ctx context.Context, instance string, c *instances.Change) ([]instances.KeyValue, error)
 	Partitions(ctx context.Context, instance, table string) ([]instances.Partition, error)
@@ -94,8 +101,32 @@ type createBody struct {
 	Type ots.InstanceType `json:"type"`
 }
 
-// newHandler serves a home to requests with the token.
-func newHandler(home Admin, token string) http.Handler {
+// newHandler serves a home to requests with the token, and the console to others.
+func newHandler(home Admin, feed *console.Feed, token string) http.Handler {
+	mux := newMux(home)
+	pages := console.New(mux, feed)
+	guarded := http.NewServeMux()
+	guarded.Handle("/", mux)
+	guarded.HandleFunc("POST /console", func(w http.ResponseWriter, r *http.Request) {
+		answer(w, r, func(*http.Request) (any, error) { return pages.Invite(), nil })
+	})
+	want := []byte("Bearer " + token)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, console.Prefix) {
+			pages.ServeHTTP(w, r)
+			return
+		}
+		if subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), want) != 1 {
+			w.Header().Set("Connection", "close") // there are only maxConnections
+			http.Error(w, "no", http.StatusUnauthorized)
+			return
+		}
+		guarded.ServeHTTP(w, r)
+	})
+}
+
+// newMux serves a home, to everybody.
+func newMux(home Admin) *http.ServeMux {
 	mux := http.NewServeMux()
 	handle := func(pattern string, f func(r *http.Request) (any, error)) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
@@ -181,6 +212,10 @@ func newHandler(home Admin, token string) http.Handler {
 		}
 		return home.Change(r.Context(), r.URL.Query().Get("instance"), &c)
 	})
+	handle("GET /files", func(r *http.Request) (any, error) {
+		q := r.URL.Query()
+		return home.Files(r.Context(), q.Get("instance"), q.Get("table"))
+	})
 	handle("GET /partitions", func(r *http.Request) (any, error) {
 		q := r.URL.Query()
 		return home.Partitions(r.Context(), q.Get("instance"), q.Get("table"))
@@ -201,15 +236,7 @@ func newHandler(home Admin, token string) http.Handler {
 		}
 		return home.KeyReport(r.Context(), q.Get("instance"), q.Get("table"), rows)
 	})
-	want := []byte("Bearer " + token)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), want) != 1 {
-			w.Header().Set("Connection", "close") // there are only maxConnections
-			http.Error(w, "no", http.StatusUnauthorized)
-			return
-		}
-		mux.ServeHTTP(w, r)
-	})
+	return mux
 }
 
 const (

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+	"github.com/mattn/go-shellwords"
+	"github.com/peterh/liner"
+
+	"github.com/flagstone-db/flagstone/instances/admin"
+)
+
+type shellCommand struct{ inInstance }
+
+// Help is the long help of the command.
+func (shellCommand) Help() string {
+	return `Lines are command lines of flagstone without its name: 'get orders customer-500 17'. --dir and --instance are those of the shell if a line does not have them; 'use INSTANCE' changes the instance. 'help' lists the commands, 'exit' ends. The tab key completes, and earlier lines are kept in a file that only its owner can read. From a pipe, lines are executed until one fails; lines that begin with # are none.
+
+  flagstone shell
+  flagstone shell < lines.txt`
+}
+
+// Run executes lines.
+func (s *shellCommand) Run(ctx context.Context, c *output) error {
+	if f, ok := c.in.(*os.File); !ok || !isTerminal(f) {
+		return s.script(ctx, c)
+	}
+	// An interrupt ends a command, not the shell.
+	ctx, stop := signal.NotifyContext(context.WithoutCancel(ctx), syscall.SIGTERM)
+	defer stop()
+	lines := liner.NewLiner()
+	defer lines.Close()
+	defer context.AfterFunc(ctx, func() { lines.Close(); os.Exit(0) })() // the terminal is as it was
+	lines.SetCtrlCAborts(true)
+	lines.SetWordCompleter(completer{s, ctx}.complete)
+	history, err := openHistory(lines)
+	if err != nil {
+		fmt.Fprintf(c.err, "flagstone: earlier lines are not kept: %v\n", err)
+	}
+	for {
+		line, err := lines.Prompt("flagstone/" + s.Instance + "> ")
+		switch {
+		case errors.Is(err, liner.ErrPromptAborted):
+			continue
+		case errors.Is(err, io.EOF):
+			fmt.Fprintln(c.out)
+			return history.Close()
+		case err != nil:
+			return errors.Join(err, history.Close())
+		}
+		if strings.TrimSpace(line) != "" {
+			lines.AppendHistory(line)
+			fmt.Fprintln(history, line)
+		}
+		if _, end := s.execute(ctx, c, line); end {
+			return history.Close()
+		}
+	}
+}
+
+// openHistory reads the lines of earlier shells, and opens their file for more. Only its owner can read it. Without
+// a file, lines go nowhere.
+func openHistory(lines *liner.State) (io.WriteCloser, error) {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return discarded{io.Discard}, err
+	}
+	name := filepath.Join(dir, "flagstone", "history")
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		return discarded{io.Discard}, err
+	}
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
+	if err != nil {
+		return discarded{io.Discard}, err
+	}
+	if _, err := lines.ReadHistory(f); err != nil {
+		return discarded{io.Discard}, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+type discarded struct{ io.Writer }
+
+func (discarded) Close() error { return nil }
+
+func isTerminal(f *os.File) bool {
+	st, err := f.Stat()
+	return err == nil && st.Mode()&os.ModeCharDevice != 0
+}
+
+// script executes lines from a pipe.
+func (s *shellCommand) script(ctx context.Context, c *output) error {
+	const longest = 16 << 20 // a row of 4 MiB, in hexadecimal
+	lines := bufio.NewScanner(c.in)
+	lines.Buffer(nil, longest)
+	n := 0
+	for lines.Scan() && ctx.Err() == nil {
+		n++
+		status, end := s.execute(ctx, c, lines.Text())
+		if end {
+			return nil
+		}
+		if status != 0 {
+			return fmt.Errorf("line %d failed", n)
+		}
+	}
+	return errors.Join(lines.Err(), ctx.Err())
+}
+
+// execute executes a line. It returns the exit status of its command, and whether the shell ends.
+func (s *shellCommand) execute(ctx context.Context, c *output, line string) (status int, end bool) {
+	if strings.HasPrefix(strings.TrimSpace(line), "#") {
+		return 0, false
+	}
+	words, err := shellwords.Parse(line)
+	if err != nil {
+		fmt.Fprintf(c.err, "flagstone: %v\n", err)
+		return 2, false
+	}
+	if len(words) == 0 {
+		return 0, false
+	}
+	switch words[0] {
+	case "exit", "quit":
+		return 0, true
+	case "help":
+		words = append(words[1:], "--help")
+	case "use":
+		if len(words) != 2 {
+			fmt.Fprintln(c.err, "flagstone: use needs the name of an instance")
+			return 2, false
+		}
+		s.Instance = words[1]
+		return 0, false
+	case "serve", "shell":
+		fmt.Fprintf(c.err, "flagstone: %s is for the shell of the system\n", words[0])
+		return 2, false
+	}
+	interrupted, stop := signal.NotifyContext(ctx, os.Interrupt)
+	defer stop()
+	defaults := kong.ResolverFunc(func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+		switch flag.Name {
+		case "dir":
+			return s.Dir, nil
+		case "instance":
+			return s.Instance, nil
+		}
+		return nil, nil
+	})
+	return run(interrupted, words, c, kong.Resolvers(defaults)), false
+}
+
+// completer completes commands, flags, and names of tables if a server runs.
+type completer struct {
+	shell *shellCommand
+	ctx   context.Context
+}
+
+// complete returns what may stand for the word at a place of a line, and what is before and behind it.
+func (k completer) complete(line string, at int) (head string, completions []string, tail string) {
+	head, tail = string([]rune(line)[:at]), string([]rune(line)[at:])
+	last := head[strings.LastIndex(head, " ")+1:]
+	head = strings.TrimSuffix(head, last)
+	for _, candidate := range k.candidates(strings.Fields(head), last) {
+		if strings.HasPrefix(candidate, last) {
+			completions = append(completions, candidate+" ")
+		}
+	}
+	return head, completions, tail
+}
+
+func (k completer) candidates(words []string, last string) (names []string) {
+	parser, err := newParser(k.ctx, new(commands), &output{out: io.Discard, err: io.Discard})
+	if err != nil {
+		return nil
+	}
+	node, given := parser.Model.Node, 0
+	for _, word := range words {
+		i := slices.IndexFunc(node.Children, func(child *kong.Node) bool { return child.Name == word })
+		switch {
+		case i >= 0 && given == 0:
+			node = node.Children[i]
+		case !strings.HasPrefix(word, "-"):
+			given++
+		}
+	}
+	for _, child := range node.Children {
+		if given == 0 {
+			names = append(names, child.Name)
+		}
+	}
+	if len(words) == 0 {
+		names = append(names, "use", "help", "exit")
+	}
+	if strings.HasPrefix(last, "-") {
+		for _, flag := range node.Flags {
+			names = append(names, "--"+flag.Name)
+		}
+	}
+	if given < len(node.Positional) && node.Positional[given].Name == "table" {
+		names = append(names, k.tables()...)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// tables are the names of the instance's tables, none without a server.
+func (k completer) tables() (names []string) {
+	client, err := admin.Connect(k.ctx, k.shell.Dir)
+	if err != nil {
+		return nil
+	}
+	defer client.Close()
+	list, err := client.Tables(k.ctx, k.shell.Instance)
+	if err != nil {
+		return nil
+	}
+	for _, t := range list {
+		names = append(names, t.Name)
+	}
+	return names
+}

@@ -1,0 +1,100 @@
+// The figures of the stores over the last minutes: one loop reads them, pages draw them.
+import uPlot from './uplot/uPlot.js';
+import { ask, h, live } from './lib.js';
+
+const step = 2000, kept = 150; // milliseconds, pictures
+const every = 64; // the engine times one operation in so many
+
+const pictures = []; // {at: seconds, figures: by store}, the newest last
+const listeners = new Set();
+
+// start reads the figures for as long as the page is there.
+export function start() {
+  live(new AbortController().signal, step, async () => {
+    const figures = await ask('GET figures');
+    pictures.push({ at: Date.now() / 1000, figures });
+    if (pictures.length > kept) pictures.shift();
+    for (const f of listeners) f();
+  });
+}
+
+// follow calls f now and after each picture until signal ends it.
+export function follow(signal, f) {
+  listeners.add(f);
+  signal.addEventListener('abort', () => listeners.delete(f));
+  if (pictures.length) f();
+}
+
+export const latest = () => pictures.at(-1);
+export const tableOf = (picture, name) => {
+  for (const store of Object.values(picture?.figures ?? {})) {
+    const found = store.Tables?.find(t => t.Name === name);
+    if (found) return found;
+  }
+};
+
+// rates are how fast a figure rose, by picture: null where it is unknown.
+export const rates = of => between((now, before, seconds) => {
+  const a = of(before), b = of(now);
+  return a == null || b == null || b < a ? null : (b - a) / seconds;
+});
+
+// between calls f with each picture, the one before and the seconds between.
+const between = f => pictures.slice(1).map((p, i) => f(p, pictures[i], p.at - pictures[i].at));
+
+export const times = () => pictures.slice(1).map(p => p.at);
+
+// pace is how many operations per second a latency of the engine counted, and the times in nanoseconds within which half
+// and 99% of them were done, over the last few pictures.
+export function pace(of, pictureCount = 5) {
+  const now = pictures.at(-1), before = pictures[Math.max(0, pictures.length - 1 - pictureCount)];
+  return paceBetween(of(now), of(before), now && before ? now.at - before.at : 0);
+}
+
+function paceBetween(now, before, seconds) {
+  if (!now || !before || !(seconds > 0)) return { rate: 0 };
+  const counts = Object.entries(now.buckets).map(([end, n]) => [+end, n - (before.buckets[end] ?? 0)]).filter(([, n]) => n > 0).sort((a, b) => a[0] - b[0]);
+  const total = counts.reduce((sum, [, n]) => sum + n, 0);
+  const quantile = q => {
+    let left = q * total;
+    for (const [end, n] of counts) if ((left -= n) <= 0) return end;
+    return undefined;
+  };
+  return { rate: total * every / seconds, p50: quantile(0.5), p99: quantile(0.99) };
+}
+
+export const paces = of => between((now, before, seconds) => paceBetween(of(now), of(before), seconds));
+
+const probe = h('span', { hidden: true });
+function resolved(name) {
+  if (!probe.isConnected) document.body.append(probe);
+  probe.style.color = `var(${name})`;
+  return getComputedStyle(probe).color;
+}
+
+// chart is a figure with lines. lines are [name, values(), format]. It is drawn anew when draw is called.
+export function chart(title, lines, format) {
+  const figure = h('figure', {}, h('figcaption', {}, title));
+  const colors = ['--accent', '--second', '--third'];
+  const axis = { stroke: () => resolved('--soft'), grid: { stroke: () => resolved('--edge'), width: 1 }, ticks: { show: false }, font: '11px system-ui' };
+  let plot;
+  const draw = () => {
+    const data = [times(), ...lines.map(([, values]) => values())];
+    if (!figure.isConnected || data[0].length === 0) return;
+    const width = figure.clientWidth - 18;
+    if (plot) {
+      if (plot.width !== width) plot.setSize({ width, height: 170 });
+      plot.setData(data);
+      return;
+    }
+    plot = new uPlot({
+      width, height: 170, padding: [8, 8, 0, 0],
+      scales: { x: { range: (u, min, max) => [max - step / 1000 * kept, max] }, y: { range: (u, min, max) => [0, Math.max(max || 0, 1) * 1.1] } },
+      axes: [axis, { ...axis, size: 62, values: (u, splits) => splits.map(format) }],
+      series: [{}, ...lines.map(([label], i) => ({ label, stroke: () => resolved(colors[i]), width: 2, points: { show: false }, value: (u, v) => v == null ? '-' : format(v) }))],
+    }, data, figure);
+  };
+  return { figure, draw };
+}
+
+export { resolved };

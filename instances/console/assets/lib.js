@@ -1,0 +1,185 @@
+// What all pages use: elements, requests, live loops, numbers as people read them.
+
+// h makes an element. Text becomes text, never markup. style is an object; a function is a listener.
+export function h(tag, attributes, ...children) {
+  return build(document.createElement(tag), attributes, children);
+}
+
+// svg is h for pictures.
+export function svg(tag, attributes, ...children) {
+  return build(document.createElementNS('http://www.w3.org/2000/svg', tag), attributes, children);
+}
+
+function build(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (typeof value === 'function') element.addEventListener(name, value);
+    else if (name === 'style') Object.assign(element.style, value);
+    else if (value === true) element.setAttribute(name, '');
+    else if (value !== false && value != null) element.setAttribute(name, value);
+  }
+  element.append(...children.flat().filter(c => c != null));
+  return element;
+}
+
+// set changes what is in an element, where it differs: focus, selection and scrolling stay.
+export function set(element, ...children) {
+  mergeChildren(element, h('div', {}, ...children));
+}
+
+function mergeChildren(old, next) {
+  const wanted = [...next.childNodes];
+  wanted.forEach((node, i) => { old.childNodes[i] ? merge(old.childNodes[i], node) : old.append(node); });
+  while (old.childNodes.length > wanted.length) old.lastChild.remove();
+}
+
+function merge(old, next) {
+  if (old.nodeName !== next.nodeName) {
+    old.replaceWith(next);
+    return;
+  }
+  if (old.nodeType === Node.TEXT_NODE) {
+    if (old.data !== next.data) old.data = next.data;
+    return;
+  }
+  for (const { name } of [...old.attributes]) if (!next.hasAttribute(name)) old.removeAttribute(name);
+  for (const { name, value } of next.attributes) if (name !== 'style' && old.getAttribute(name) !== value) old.setAttribute(name, value);
+  if (old.style.cssText !== next.style.cssText) old.style.cssText = next.style.cssText; // the policy refuses the attribute
+  mergeChildren(old, next);
+}
+
+// SessionOver says that the token of the page is not, or no longer, good.
+export class SessionOver extends Error {}
+
+let token = sessionStorage.getItem('token');
+
+// begin changes the code of a link for the token of a session.
+export async function begin(code) {
+  const answer = await fetch('session', { method: 'POST', body: JSON.stringify({ code }) });
+  if (!answer.ok) throw new SessionOver(await answer.text());
+  ({ token } = await answer.json());
+  sessionStorage.setItem('token', token);
+}
+
+// ask does an operation of the administration port, and returns its answer. With typed, numbers are {number: text}, since
+// 5 and 5.0 are values of different types, and JavaScript has no integers beyond 2^53.
+export async function ask(operation, query, { body, typed, signal } = {}) {
+  const [method, path] = operation.split(' ');
+  const answer = await fetch(`api/${path}?${new URLSearchParams(query ?? {})}`, {
+    method, signal, headers: { Authorization: `Bearer ${token}` }, body: body === undefined ? undefined : encode(body),
+  });
+  if (answer.status === 401) throw new SessionOver('The session is over.');
+  const text = await answer.text();
+  if (!answer.ok) {
+    let said = text;
+    try { said = JSON.parse(text).error ?? text; } catch { /* it is no JSON */ }
+    throw new Error(said);
+  }
+  return JSON.parse(typed ? text.replace(/("(?:[^"\\]|\\.)*")|(-?\d[\d.eE+-]*)/g, (all, string, number) => number ? `{"number":"${number}"}` : all) : text);
+}
+
+// Raw is text that encode writes as it is.
+export class Raw { constructor(text) { this.text = text; } }
+
+function encode(value) {
+  if (value instanceof Raw) return value.text;
+  if (Array.isArray(value)) return `[${value.map(encode).join()}]`;
+  if (value && typeof value === 'object') {
+    return `{${Object.entries(value).filter(([, v]) => v !== undefined).map(([k, v]) => `${JSON.stringify(k)}:${encode(v)}`).join()}}`;
+  }
+  return JSON.stringify(value);
+}
+
+const troubles = new Map(); // by loop
+
+// live calls f now and every so many milliseconds while the page can be seen, until signal ends it. What fails is
+// said in the header.
+export async function live(signal, milliseconds, f) {
+  const trouble = message => {
+    message ? troubles.set(f, message) : troubles.delete(f);
+    document.getElementById('state').textContent = [...troubles.values()][0] ?? '';
+  };
+  signal.addEventListener('abort', () => trouble(), { once: true });
+  while (!signal.aborted) {
+    if (!document.hidden) {
+      try {
+        await f();
+        trouble();
+      } catch (error) {
+        if (signal.aborted) return;
+        if (error instanceof SessionOver) { dispatchEvent(new CustomEvent('over', { detail: error.message })); return; }
+        trouble(error instanceof TypeError ? 'The server does not answer.' : error.message);
+      }
+    }
+    await new Promise(done => {
+      const timer = setTimeout(done, milliseconds);
+      signal.addEventListener('abort', () => { clearTimeout(timer); done(); }, { once: true });
+    });
+  }
+}
+
+// once calls f now, and says what fails as live does.
+export const once = (signal, f) => live(signal, 2 ** 31 - 1, f);
+
+export function bytes(n) {
+  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+  let i = 0;
+  for (; n >= 1024 && i < units.length - 1; i++) n /= 1024;
+  return `${i === 0 ? Math.round(n) : n.toFixed(1)} ${units[i]}`;
+}
+
+export function count(n) {
+  if (n >= 1e6) return `${(n / 1e6).toFixed(2)} M`;
+  if (n >= 1e4) return `${(n / 1e3).toFixed(1)} k`;
+  return n >= 100 || Number.isInteger(n) ? n.toFixed(0) : n.toFixed(1);
+}
+
+// duration writes nanoseconds.
+export function duration(n) {
+  if (n == null) return '-';
+  if (n === 0) return '0';
+  for (const [unit, size] of [['s', 1e9], ['ms', 1e6], ['us', 1e3]]) if (n >= size) return `${+(n / size).toPrecision(3)} ${unit}`;
+  return `${+n.toPrecision(3)} ns`;
+}
+
+export const share = x => `${(100 * x).toFixed(x < 0.1 ? 1 : 0)}%`;
+export const moment = milliseconds => new Date(milliseconds).toISOString().slice(0, 19).replace('T', ' ');
+export const clock = milliseconds => new Date(milliseconds).toLocaleTimeString();
+export const ttl = seconds => seconds < 0 ? 'for ever' : `${seconds} s`;
+export const link = (page, instance, table, tab) => `#/${page}/${encodeURIComponent(instance)}/${encodeURIComponent(table)}${tab ? `/${tab}` : ''}`;
+
+// tiles are figures with a name each.
+export const tiles = pairs => h('dl', { class: 'tiles' }, pairs.map(([name, value]) => h('div', {}, h('dt', {}, name), h('dd', {}, value))));
+
+// table makes a table; a column is [title, cell of an item, whether it is a number].
+export function table(caption, columns, items, empty) {
+  if (items.length === 0) return h('p', { class: 'soft' }, empty);
+  return h('div', { class: 'wide tall', tabindex: 0, role: 'region', 'aria-label': caption },
+    h('table', {},
+      h('thead', {}, h('tr', {}, columns.map(([title, , n]) => h('th', { scope: 'col', class: n && 'n' }, title)))),
+      h('tbody', {}, items.map(item => h('tr', {}, columns.map(([, cell, n]) => h('td', { class: n && 'n' }, cell(item))))))));
+}
+
+// field is a labelled input.
+export const field = (label, attributes) => h('label', { class: attributes.type === 'checkbox' && 'box' },
+  ...(attributes.type === 'checkbox' ? [h('input', attributes), label] : [label, h('input', { autocomplete: 'off', spellcheck: 'false', ...attributes })]));
+
+// action makes a listener that does something, and says what came of it.
+export function action(said, f) {
+  return async event => {
+    event.preventDefault();
+    const control = event.submitter ?? event.currentTarget;
+    control.disabled = true;
+    said.classList.remove('bad');
+    said.textContent = 'Working ...';
+    try {
+      said.textContent = await f(event) ?? 'Done.';
+    } catch (error) {
+      if (error instanceof SessionOver) dispatchEvent(new CustomEvent('over', { detail: error.message }));
+      said.classList.add('bad');
+      said.textContent = error.message;
+    }
+    control.disabled = false;
+  };
+}
+
+export const saying = () => h('p', { class: 'said', role: 'status' });

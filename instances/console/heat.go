@@ -1,0 +1,177 @@
+package console
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+const (
+	// heatStep is the time between two slices of a picture, and heatSlices how many are kept: half an hour.
+	heatStep   = 10 * time.Second
+	heatSlices = 180
+	// heatTables is how many tables are recorded at once, the busiest.
+	heatTables = 32
+	// heatPoints is about half of the most points of a slice, heatRows of the most rows of a picture.
+	heatPoints, heatRows = 16, 32
+	// heatKey is how many bytes of a key are kept, and heatLeast the rows per second below which a table counts as idle.
+	heatKey, heatLeast = 64, 0.05
+)
+
+// heat is which partition keys were used, over time.
+type heat struct {
+	times  []int64            // of the slices, in milliseconds, ascending
+	tables map[string][]slice // by name; a table has no slice of a time at which it was idle
+}
+
+// slice is the load of a table at one time, in key order.
+type slice struct {
+	at     int64
+	points []point
+}
+
+// point is the load of a key, or of the keys from it to the next point.
+type point struct {
+	key           row.Value
+	many          bool // it is of several keys
+	reads, writes float32
+}
+
+func (p *point) load() float32 { return p.reads + p.writes }
+
+func (p *point) add(q *point) {
+	p.reads, p.writes, p.many = p.reads+q.reads, p.writes+q.writes, p.many || q.many
+}
+
+// record adds a slice, and forgets the oldest if there are too many.
+func (h *heat) record(now int64, keys map[string][]flagstone.LoadedKey) {
+	h.times = append(h.times, now)
+	h.times = slices.Clone(h.times[max(len(h.times)-heatSlices, 0):])
+	type busy struct {
+		name   string
+		points []point
+		load   float32
+	}
+	var tables []busy
+	for name, loaded := range keys {
+		b := busy{name: name}
+		for _, k := range loaded {
+			p := point{key: shortened(k.Key), reads: float32(k.Reads), writes: float32(k.Writes)}
+			b.points, b.load = append(b.points, p), b.load+p.load()
+		}
+		if b.load >= heatLeast {
+			tables = append(tables, b)
+		}
+	}
+	slices.SortFunc(tables, func(a, b busy) int { return cmp.Or(cmp.Compare(b.load, a.load), cmp.Compare(a.name, b.name)) })
+	for _, t := range tables[:min(len(tables), heatTables)] {
+		h.tables[t.name] = append(h.tables[t.name], slice{now, gather(t.points, heatPoints)})
+	}
+	for name, list := range h.tables {
+		list = slices.DeleteFunc(list, func(s slice) bool { return s.at < h.times[0] })
+		if h.tables[name] = list; len(list) == 0 {
+			delete(h.tables, name)
+		}
+	}
+	h.drop()
+}
+
+// drop forgets the tables that were idle for longest, if there are too many.
+func (h *heat) drop() {
+	for len(h.tables) > heatTables {
+		oldest, at := "", int64(0)
+		for name, list := range h.tables {
+			if last := list[len(list)-1].at; oldest == "" || last < at {
+				oldest, at = name, last
+			}
+		}
+		delete(h.tables, oldest)
+	}
+}
+
+// shortened is a key without what heatKey has no room for. It is a copy.
+func shortened(v row.Value) row.Value {
+	switch b := v.Bytes(); {
+	case len(b) <= heatKey:
+		return v.Clone()
+	case v.Type() == row.TypeString:
+		return row.String(string(b[:heatKey]))
+	default:
+		return row.Binary(slices.Clone(b[:heatKey]))
+	}
+}
+
+// gather joins points, which are in key order, until each has about an n-th of the load. A key that has as much alone
+// stays alone. At most 2n+1 are left.
+func gather(points []point, n int) (joined []point) {
+	var total float32
+	for i := range points {
+		total += points[i].load()
+	}
+	share := total / float32(n)
+	for i := 0; i < len(points); {
+		p := points[i]
+		for i++; i < len(points) && points[i].key.Equal(p.key); i++ {
+			p.add(&points[i])
+		}
+		if last := len(joined) - 1; last >= 0 && joined[last].load() < share && p.load() < share {
+			joined[last].add(&p)
+			joined[last].many = true
+			continue
+		}
+		joined = append(joined, p)
+	}
+	return joined
+}
+
+// Picture is the load of a table by time and key.
+type Picture struct {
+	StepSeconds float64   `json:"step_seconds"`
+	Times       []int64   `json:"times"` // of its columns, in milliseconds
+	Rows        []HeatRow `json:"rows"`  // in key order
+	// Reads and Writes are rows per second, by column and row. A column is empty while the table was idle.
+	Reads  [][]float32 `json:"reads"`
+	Writes [][]float32 `json:"writes"`
+}
+
+// HeatRow is a row of a picture: a partition key, or those from it to that of the next row.
+type HeatRow struct {
+	Key  string `json:"key"`
+	Many bool   `json:"many"`
+}
+
+// picture shows a table. Its rows have about the same load, and a key with more has one of its own.
+func (h *heat) picture(table string) *Picture {
+	p := &Picture{StepSeconds: heatStep.Seconds(), Times: append([]int64{}, h.times...), Rows: []HeatRow{}}
+	history := h.tables[table]
+	var all []point
+	for _, s := range history {
+		all = append(all, s.points...)
+	}
+	compare := func(a, b row.Value) int { return instances.CompareKeys([]row.Value{a}, []row.Value{b}) }
+	slices.SortStableFunc(all, func(a, b point) int { return compare(a.key, b.key) })
+	rows := gather(all, heatRows)
+	for _, r := range rows {
+		p.Rows = append(p.Rows, HeatRow{Key: instances.Value{Value: r.key}.Text(), Many: r.many})
+	}
+	for _, at := range h.times {
+		reads, writes := []float32{}, []float32{}
+		if i := slices.IndexFunc(history, func(s slice) bool { return s.at == at }); i >= 0 {
+			reads, writes = make([]float32, len(rows)), make([]float32, len(rows))
+			for _, x := range history[i].points {
+				to, found := slices.BinarySearchFunc(rows, x.key, func(r point, key row.Value) int { return compare(r.key, key) })
+				if !found {
+					to = max(to-1, 0)
+				}
+				reads[to] += x.reads
+				writes[to] += x.writes
+			}
+		}
+		p.Reads, p.Writes = append(p.Reads, reads), append(p.Writes, writes)
+	}
+	return p
+}
