@@ -16,6 +16,15 @@ func (s *Store) Flush(ctx context.Context) error {
 	return s.work(func() error { return s.upkeep.Flush(ctx) })
 }
 
+// Flush is Store.Flush for what was written to the table. Afterwards the log may still have some of it, as long as
+// other tables need the log.
+func (t *Table) Flush(ctx context.Context) error {
+	if err := t.core.Gone(); err != nil {
+		return err
+	}
+	return t.store.work(func() error { return t.store.upkeep.Flush(ctx, t.core.Trees()...) })
+}
+
 // Compact flushes, and compacts every tree down to one level. It takes as long as rewriting the
 // store; ctx ends it between two compactions.
 func (s *Store) Compact(ctx context.Context) error {

@@ -52,37 +52,36 @@ func (t *Table) Files() ([]File, error) {
 	return list, t.store.describe(err)
 }
 
-// LoadedKey is a partition-key value, and the operations on it that were sampled, as if there were no others:
-// the rates of a partition are divided evenly among its sample.
+// LoadedKey is a partition-key value with its part of the load, as a sample shows it.
 type LoadedKey struct {
 	Key           row.Value
-	Reads, Writes float64 // rows per second
+	Reads, Writes float64 // capacity units per second
 }
 
+// idleUnits is the load in capacity units per second below which a partition counts as not in use.
+const idleUnits = 0.05
+
 // LoadedKeys returns the partition-key values of a random sample of the operations of the last half minute or
-// so, in key order: at most 128 operations of each partition. The rates add up to about those of
-// Partitions. Values beyond 512 bytes are cut.
+// so, in key order: at most 128 operations of each partition, chosen by their capacity units. Each operation of a
+// partition's sample stands for the same part of its load, so all add up to the Units of Partitions. What has
+// less than a hundredth of a partition's load is often missing. Values beyond 512 bytes are cut.
 func (t *Table) LoadedKeys() []LoadedKey {
 	var list []LoadedKey
 	now := t.store.clock.Elapsed()
 	_ = t.core.Steady(func(trees []*partition.Tree) error {
 		list = nil
 		for _, tree := range trees {
-			rates, sample := tree.Load().Look(now), tree.Load().Sample()
-			var reads, writes float64
-			for _, write := range sample.Keys() {
-				if write {
-					writes++
-				} else {
-					reads++
-				}
+			units := tree.Load().Look(now).Units()
+			if units < idleUnits {
+				continue
 			}
+			sample := tree.Load().Sample()
 			for key, write := range sample.Keys() {
 				k := LoadedKey{Key: t.partitionValue(key)}
 				if write {
-					k.Writes = rates.Write.Rows / writes
+					k.Writes = units / float64(sample.Len())
 				} else {
-					k.Reads = rates.Read.Rows / reads
+					k.Reads = units / float64(sample.Len())
 				}
 				if last := len(list) - 1; last >= 0 && list[last].Key.Equal(k.Key) {
 					list[last].Reads += k.Reads

@@ -20,8 +20,11 @@ func TestFilesAreThoseOfTheMetrics(t *testing.T) {
 		for n := range 300 {
 			put(t, table, fmt.Sprintf("%03d", n), round, "c", startMillis, fmt.Sprint("value", n*7919, round))
 		}
-		if err := r.store.Flush(ctx()); err != nil {
+		if err := table.Flush(ctx()); err != nil {
 			t.Fatal(err)
+		}
+		if m := r.store.Metrics(); m.Tables[0].Rows != uint64(300*(round+1)) {
+			t.Errorf("round %d: %d rows are in files", round, m.Tables[0].Rows)
 		}
 	}
 	look := func(when string) []File {
@@ -68,6 +71,7 @@ func TestFilesAreThoseOfTheMetrics(t *testing.T) {
 	}
 	_, err := table.Files()
 	wantError(t, "dropped", err, ErrTableNotFound)
+	wantError(t, "a flush of it", table.Flush(ctx()), ErrTableNotFound)
 }
 
 // TestLoadedKeysHaveTheLoadOfThePartitions reads one key often, and others rarely, in two partitions.
@@ -86,7 +90,7 @@ func TestLoadedKeysHaveTheLoadOfThePartitions(t *testing.T) {
 	}
 	var want, got float64
 	for _, p := range table.Partitions() {
-		want += p.Reads
+		want += p.Units
 	}
 	keys := table.LoadedKeys()
 	hot := slices.IndexFunc(keys, func(k LoadedKey) bool { return k.Key.Text() == "hot" })
@@ -100,7 +104,7 @@ func TestLoadedKeysHaveTheLoadOfThePartitions(t *testing.T) {
 		}
 	}
 	if want == 0 || math.Abs(got-want) > 0.01*want || math.Abs(keys[hot].Reads-0.6*want) > 0.2*want {
-		t.Errorf("%.1f reads a second, %.1f of them of the hot key; want %.1f", got, keys[hot].Reads, want)
+		t.Errorf("%.1f units a second, %.1f of them of the hot key; want %.1f", got, keys[hot].Reads, want)
 	}
 	put(t, table, "m", 1, "c", startMillis, "v")
 	for range 200 {

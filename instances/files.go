@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/row"
@@ -20,7 +21,7 @@ type File struct {
 	Rows       uint64  `json:"rows"`
 	Cells      uint64  `json:"cells"`
 	Tombstones uint64  `json:"tombstones"`
-	First      []Value `json:"first"`
+	First      []Value `json:"first"` // strings and binaries are cut after shownBytes
 	Last       []Value `json:"last"`
 	// From and To are the places of First and Last in a picture of the key range that gives each interval
 	// between two bounds of files the same width: 0 is its start, 1 its end.
@@ -61,10 +62,26 @@ func (h *Home) Files(_ context.Context, instance, table string) ([]File, error) 
 	return list, nil
 }
 
+// shownBytes is how much of a key is shown of each column, where there are many keys.
+const shownBytes = 64
+
+// Shortened is a value of a key without what is beyond shownBytes. It is a copy.
+func Shortened(v row.Value) row.Value {
+	b := v.Bytes()
+	switch {
+	case len(b) <= shownBytes:
+		return v.Clone()
+	case v.Type() == row.TypeString:
+		return row.String(strings.ToValidUTF8(string(b[:shownBytes]), ""))
+	default:
+		return row.Binary(slices.Clone(b[:shownBytes]))
+	}
+}
+
 func shown(key []row.Value) []Value {
 	list := make([]Value, len(key))
 	for i, v := range key {
-		list[i] = Value{v}
+		list[i] = Value{Shortened(v)}
 	}
 	return list
 }
@@ -76,8 +93,8 @@ func CompareKeys(a, b []row.Value) int {
 	})
 }
 
-// LoadedKeys returns a sample of the keys that are in use, by the name of the table, "instance/table". Tables
-// without load are left out.
+// LoadedKeys returns a sample of the keys that are in use, by the name of the table, "instance/table". Tables that are
+// not in use are left out.
 func (h *Home) LoadedKeys() map[string][]flagstone.LoadedKey {
 	sampled := make(map[string][]flagstone.LoadedKey)
 	for _, store := range h.view.Load().stores {

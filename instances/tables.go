@@ -198,6 +198,15 @@ func (h *Home) DropTable(ctx context.Context, instance, table string) error {
 	return refusal(engine.DeleteTable(ctx, name, table), instance, table)
 }
 
+// FlushTable writes what a table has in memory to table files. Errors match ErrNotFound, or are those of the store.
+func (h *Home) FlushTable(ctx context.Context, instance, table string) error {
+	t, err := h.table(instance, table)
+	if err != nil {
+		return err
+	}
+	return t.Flush(ctx)
+}
+
 // CompactTable merges all files of a table, and drops what is deleted, expired or overwritten. Errors match ErrNotFound, or are
 // those of the store.
 func (h *Home) CompactTable(ctx context.Context, instance, table string) error {

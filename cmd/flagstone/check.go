@@ -14,7 +14,7 @@ import (
 )
 
 type checkCommand struct {
-	Dir   string `default:"./flagstone-data" help:"Directory of the store." type:"path"`
+	Dir   string `default:"./flagstone-data" env:"FLAGSTONE_DIR" help:"Directory of the store." type:"path"`
 	Quiet bool   `short:"q" help:"Print problems only."`
 }
 

@@ -8,13 +8,14 @@ import (
 	"github.com/flagstone-db/flagstone/instances/admin"
 )
 
-type consoleCommand struct{ at }
+type consoleCommand struct {
+	at
+	End bool `help:"End all sessions instead."`
+}
 
 // Help is the long help of the command.
 func (consoleCommand) Help() string {
-	return `The console shows the stores, tables, rows, table files, background work and the load of keys of a server, in pages that the server has in itself. The link works once, within five minutes, and opens a session that ends twelve hours after it was used last. It works in browsers of this machine only; from elsewhere, forward the port by ssh.
-
-  xdg-open "$(flagstone console)"`
+	return `The console shows the stores, tables, rows, table files, background work and the load of keys of a server, in pages that the server has in itself. The link works once, within five minutes, and opens a session that ends twelve hours after it was used last. It works in browsers of this machine only; from elsewhere, forward the port by ssh. Paste it: arguments of commands can be seen by other users of the machine.`
 }
 
 // Run prints the link.
@@ -24,6 +25,9 @@ func (k *consoleCommand) Run(ctx context.Context, c *output) error {
 		return err
 	}
 	defer server.Close()
+	if k.End {
+		return server.EndSessions(ctx)
+	}
 	url, err := server.Console(ctx)
 	if err != nil {
 		return err

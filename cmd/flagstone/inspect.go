@@ -1,7 +1,7 @@
 package main
 
-// These commands show what is in the files of a store. They change nothing, and take no lock: beside a server they show
-// files as they are at the moment, and may fail where one is just being written.
+// These commands show what is in the files of a store, and change nothing. All but the one for the tree take no lock:
+// beside a server they show files as they are at the moment, and may fail where one is just being written.
 
 import (
 	"context"
@@ -34,7 +34,7 @@ type inspectCommand struct {
 
 // Help is the long help of the command.
 func (inspectCommand) Help() string {
-	return `What the files mean is in docs/format.md. 'flagstone check' verifies them. All of these work beside a server; a capacity store is in the directory named capacity of the store's.
+	return `What the files mean is in docs/format.md. 'flagstone check' verifies them. They work beside a server, whose files may change meanwhile; a capacity store is in the directory named capacity of the store's.
 
   flagstone inspect tree orders --svg orders.svg
   flagstone inspect manifest --files
@@ -58,7 +58,7 @@ func (t *inspectTreeCommand) Run(ctx context.Context, c *output) error {
 		case t.JSON:
 			return c.json(files)
 		case t.SVG != "":
-			return os.WriteFile(t.SVG, []byte(treeSVG(t.Table, files)), 0o644)
+			return os.WriteFile(t.SVG, []byte(treeSVG(t.Table, files)), 0o600)
 		}
 		w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(w, "LEVEL\tPARTITION\tFILES\tBYTES\tVALUE BYTES\tROWS\tCELLS\tTOMBSTONES\tOVER THE KEY RANGE")

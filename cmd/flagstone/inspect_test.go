@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestInspectShowsWhatIsInTheFiles writes rows, large values among them, looks at the log beside the server, and at the
-// rest once the rows are in table files.
+// TestInspectShowsWhatIsInTheFiles writes rows, large values among them, looks at the log, and at the rest once the rows
+// are in table files.
 func TestInspectShowsWhatIsInTheFiles(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	_, stop := serving(t, "--dir", dir, "--sync", "none")
@@ -37,6 +37,8 @@ func TestInspectShowsWhatIsInTheFiles(t *testing.T) {
 			}
 		}
 	}
+	do("log", "--dir", dir) // beside the server
+	do("manifest", "--dir", dir)
 	stop() // the log is whole
 	has("the log", do("log", "--dir", dir, "--changes"), "demo/orders (anna, 7) delete-row put-row", "put total", "= double 12.5", "= binary 00ff",
 		"(bert, 1)", "... (500000 bytes)", "trim picture", "(zoe, 1) delete-row")
@@ -45,7 +47,9 @@ func TestInspectShowsWhatIsInTheFiles(t *testing.T) {
 	}
 
 	_, stop = serving(t, "--dir", dir, "--sync", "none")
-	follow(t, dir, []step{{"table compact orders", ""}})
+	follow(t, dir, []step{{"put orders anna 8 -s c=1", ""}, {"table flush orders", ""}, {"table flush nothing", `!has no table "nothing"`}})
+	has("the tree", do("tree", "--dir", dir, "orders"), "\n0 ")
+	follow(t, dir, []step{{"delete orders anna 8", ""}, {"table compact orders", ""}})
 	has("the tree", do("tree", "--dir", dir, "orders"), "LEVEL", "|[", "]|")
 	has("the tree", do("tree", "--dir", dir, "orders", "--json"), `"level": `, `"first": [`, `"anna"`)
 	picture := filepath.Join(t.TempDir(), "tree.svg")

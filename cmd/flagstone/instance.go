@@ -41,7 +41,7 @@ func (keyCommand) Help() string {
 
 // at is the directory that the commands work on.
 type at struct {
-	Dir string `default:"./flagstone-data" help:"Directory of the store." type:"path"`
+	Dir string `default:"./flagstone-data" env:"FLAGSTONE_DIR" help:"Directory of the store." type:"path"`
 }
 
 // intent is the kind of access that a command needs.

@@ -52,7 +52,7 @@ type commands struct {
 	Completion kongcompletion.Completion `cmd:"" help:"Print what makes a shell complete command lines of flagstone."`
 	Version    versionCommand            `cmd:"" help:"Print the version."`
 
-	ShowVersion kong.VersionFlag `name:"version" env:"-" help:"Print the version and exit."`
+	ShowVersion kong.VersionFlag `name:"version" help:"Print the version and exit."`
 }
 
 // output is where a command prints, and reads.
@@ -84,7 +84,6 @@ func newParser(ctx context.Context, cli *commands, c *output, options ...kong.Op
 		kong.Bind(c),
 		kong.Vars{"version": version()},
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-		kong.DefaultEnvars("FLAGSTONE"),
 	}, options...)...)
 }
 

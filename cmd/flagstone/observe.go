@@ -22,10 +22,10 @@ import (
 
 // observeFlags are the flags of serve about what it shows.
 type observeFlags struct {
-	MetricsAddr string        `placeholder:"ADDR" help:"Serve /metrics for Prometheus, /healthz and /readyz on this address, such as 127.0.0.1:9187, to everybody who can reach it; see docs/operations.md. Off if not given."`
+	MetricsAddr string        `placeholder:"ADDR" env:"FLAGSTONE_METRICS_ADDR" help:"Serve /metrics for Prometheus, /healthz and /readyz on this address, such as 127.0.0.1:9187, to everybody who can reach it; see docs/operations.md. Off if not given."`
 	Pprof       bool          `help:"Serve profiles of the process there too, below /debug/pprof/."`
 	SlowRequest time.Duration `default:"1s" placeholder:"DURATION" help:"Log requests that take at least so long, what the client takes included; 0 logs none. ${default} if not given."`
-	LogFormat   string        `default:"text" enum:"text,json" help:"Format of the log: ${enum}."`
+	LogFormat   string        `default:"text" enum:"text,json" env:"FLAGSTONE_LOG_FORMAT" help:"Format of the log: ${enum}."`
 }
 
 // check refuses flags that make no sense.

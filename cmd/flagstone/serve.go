@@ -28,8 +28,8 @@ import (
 const shutdownLimit = 5 * time.Second
 
 type serveCommand struct {
-	Addr          string   `default:"127.0.0.1:8087" help:"Address to listen on; port 0 picks a free one."`
-	Dir           string   `default:"./flagstone-data" help:"Directory of the store; made if it does not exist." type:"path"`
+	Addr          string   `default:"127.0.0.1:8087" env:"FLAGSTONE_ADDR" help:"Address to listen on; port 0 picks a free one."`
+	Dir           string   `default:"./flagstone-data" env:"FLAGSTONE_DIR" help:"Directory of the store; made if it does not exist." type:"path"`
 	Instance      []string `placeholder:"NAME" help:"Make this high-performance instance if it does not exist; may be given several times. The first start makes demo if none is given. See also 'flagstone instance'."`
 	Sync          string   `default:"always" enum:"always,none" help:"When a write is acknowledged: always, when it is durable; none, when it is logged in memory."`
 	Limits        string   `default:"documented" enum:"documented,current" help:"Limits of the service to apply: documented, those of the product documentation, or current, the newer ones."`
@@ -41,7 +41,7 @@ type serveCommand struct {
 	TestClock  bool `help:"Let tests set the clock over HTTP, from this machine only; see docs/testing.md. For directories of test data: what was written under a clock that was ahead stays ahead."`
 	TestFaults bool `help:"Let tests make requests fail over HTTP, from this machine only; see docs/testing.md."`
 
-	LogLevel string `default:"info" enum:"debug,info,warn,error" help:"What to log, on standard error: ${enum}."`
+	LogLevel string `default:"info" enum:"debug,info,warn,error" env:"FLAGSTONE_LOG_LEVEL" help:"What to log, on standard error: ${enum}."`
 
 	Observe observeFlags `embed:""`
 

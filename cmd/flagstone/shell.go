@@ -122,7 +122,11 @@ func (s *shellCommand) execute(ctx context.Context, c *output, line string) (sta
 	if strings.HasPrefix(strings.TrimSpace(line), "#") {
 		return 0, false
 	}
-	words, err := shellwords.Parse(line)
+	parser := shellwords.NewParser()
+	words, err := parser.Parse(line)
+	if err == nil && parser.Position >= 0 {
+		err = fmt.Errorf("%q in a line has no meaning here; put values that have it between quotes", line[parser.Position:][:1])
+	}
 	if err != nil {
 		fmt.Fprintf(c.err, "flagstone: %v\n", err)
 		return 2, false

@@ -40,6 +40,8 @@ get nothing
 		"serve":                                 "is for the shell of the system",
 		"use":                                   "needs the name",
 		"put orders 'a":                         "failed",
+		"put t 1 -s url=http://h/?a=1&b=2":      "has no meaning here",
+		"scan t | wc":                           "has no meaning here",
 		"tabel list":                            `did you mean "table"`,
 		"table list --instance nowhere":         "not found",
 	} {

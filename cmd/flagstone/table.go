@@ -12,12 +12,14 @@ import (
 )
 
 type tableCommand struct {
-	List     tableListCommand     `cmd:"" help:"List the tables of an instance: key, options, size, partitions."`
-	Describe tableDescribeCommand `cmd:"" help:"Show one table."`
-	Create   tableCreateCommand   `cmd:"" help:"Make a table."`
-	Alter    tableAlterCommand    `cmd:"" help:"Change the options of a table."`
-	Drop     tableDropCommand     `cmd:"" help:"Delete a table with its rows."`
-	Compact  tableCompactCommand  `cmd:"" help:"Merge all files of a table, and drop what is deleted, expired or overwritten."`
+	List     tableListCommand      `cmd:"" help:"List the tables of an instance: key, options, size, partitions."`
+	Describe tableDescribeCommand  `cmd:"" help:"Show one table."`
+	Create   tableCreateCommand    `cmd:"" help:"Make a table."`
+	Alter    tableAlterCommand     `cmd:"" help:"Change the options of a table."`
+	Drop     tableDropCommand      `cmd:"" help:"Delete a table with its rows."`
+	Flush    tableFlushCommand     `cmd:"" help:"Write what a table has in memory to table files."`
+	Split    partitionSplitCommand `cmd:"" help:"Split a partition of a table: 'flagstone partition split'."`
+	Compact  tableCompactCommand   `cmd:"" help:"Merge all files of a table, and drop what is deleted, expired or overwritten."`
 }
 
 // Help is the long help of the command.
@@ -32,7 +34,7 @@ func (tableCommand) Help() string {
 // inInstance names an instance.
 type inInstance struct {
 	at
-	Instance string `default:"demo" help:"The instance."`
+	Instance string `default:"demo" env:"FLAGSTONE_INSTANCE" help:"The instance."`
 }
 
 type tableListCommand struct {
@@ -195,6 +197,18 @@ func (t *tableDropCommand) Run(ctx context.Context, c *output) error {
 		fmt.Fprintf(c.err, "flagstone: dropped table %s\n", t.Table)
 		return nil
 	})
+}
+
+type tableFlushCommand struct{ ofTable }
+
+// Help is the long help of the command.
+func (tableFlushCommand) Help() string {
+	return `The store flushes by itself when memory is full; this is for looking at files and for measurements. Nothing is lost without it: what is in memory is in the log, too.`
+}
+
+// Run flushes the table.
+func (t *tableFlushCommand) Run(ctx context.Context) error {
+	return t.with(ctx, toChange, func(home admin.Admin) error { return home.FlushTable(ctx, t.Instance, t.Table) })
 }
 
 type tableCompactCommand struct{ ofTable }

@@ -133,6 +133,11 @@ func (c *Client) DropTable(ctx context.Context, instance, table string) error {
 	return c.call(ctx, "DELETE", "/table", url.Values{"instance": {instance}, "table": {table}}, nil, nil)
 }
 
+// FlushTable is instances.Home.FlushTable.
+func (c *Client) FlushTable(ctx context.Context, instance, table string) error {
+	return c.call(ctx, "POST", "/flush", url.Values{"instance": {instance}, "table": {table}}, nil, nil)
+}
+
 // CompactTable is instances.Home.CompactTable.
 func (c *Client) CompactTable(ctx context.Context, instance, table string) error {
 	return c.call(ctx, "POST", "/compact", url.Values{"instance": {instance}, "table": {table}}, nil, nil)
@@ -149,6 +154,11 @@ func (c *Client) Console(ctx context.Context) (url string, err error) {
 	var path string
 	err = c.call(ctx, "POST", "/console", nil, nil, &path)
 	return c.at.URL + path, err
+}
+
+// EndSessions ends all sessions of the console, and makes links that were not used useless.
+func (c *Client) EndSessions(ctx context.Context) error {
+	return c.call(ctx, "DELETE", "/console", nil, nil, nil)
 }
 
 // Rows is instances.Home.Rows.

@@ -27,7 +27,7 @@ import (
 const FileName = "admin"
 
 // maxConnections bounds concurrent connections; idle ones end after the read timeout.
-const maxConnections = 16
+const maxConnections = 64
 
 // address is the content of that file.
 type address struct {

@@ -12,12 +12,14 @@
 //	POST   /keys?instance=I                    a new access key
 //	DELETE /keys?instance=I&id=K
 //	POST   /console                            the path of a page, for one browser: see package console
+//	DELETE /console                            ends the sessions of all pages
 //	GET    /figures                            flagstone.Metrics of each store
 //	GET    /tables?instance=I                  all of an instance
 //	POST   /tables?instance=I                  a new one, of instances.NewTable
 //	GET    /table?instance=I&table=T
 //	PATCH  /table?instance=I&table=T           changes it by instances.TableChange
 //	DELETE /table?instance=I&table=T           with its rows
+//	POST   /flush?instance=I&table=T           writes what it has in memory to table files
 //	POST   /compact?instance=I&table=T         merges all its files
 //	GET    /files?instance=I&table=T           its table files
 //	POST   /rows?instance=I                    a page of an instances.Query
@@ -65,6 +67,7 @@ type Admin interface {
 	CreateTable(ctx context.Context, instance string, t *instances.NewTable) error
 	AlterTable(ctx context.Context, instance, table string, c *instances.TableChange) error
 	DropTable(ctx context.Context, instance, table string) error
+	FlushTable(ctx context.Context, instance, table string) error
 	CompactTable(ctx context.Context, instance, table string) error
 	Files(ctx context.Context, instance, table string) ([]instances.File, error)
 	Rows(ctx context.Context, instance string, q *instances.Query) (*instances.Page, error)
@@ -109,6 +112,9 @@ func newHandler(home Admin, feed *console.Feed, token string) http.Handler {
 	guarded.Handle("/", mux)
 	guarded.HandleFunc("POST /console", func(w http.ResponseWriter, r *http.Request) {
 		answer(w, r, func(*http.Request) (any, error) { return pages.Invite(), nil })
+	})
+	guarded.HandleFunc("DELETE /console", func(w http.ResponseWriter, r *http.Request) {
+		answer(w, r, func(*http.Request) (any, error) { pages.End(); return nil, nil })
 	})
 	want := []byte("Bearer " + token)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -179,6 +185,10 @@ func newMux(home Admin) *http.ServeMux {
 		q := r.URL.Query()
 		return nil, home.DropTable(context.WithoutCancel(r.Context()), q.Get("instance"), q.Get("table"))
 	})
+	handle("POST /flush", func(r *http.Request) (any, error) {
+		q := r.URL.Query()
+		return nil, home.FlushTable(r.Context(), q.Get("instance"), q.Get("table"))
+	})
 	handle("POST /compact", func(r *http.Request) (any, error) {
 		q := r.URL.Query()
 		return nil, home.CompactTable(r.Context(), q.Get("instance"), q.Get("table"))
@@ -198,6 +208,10 @@ func newMux(home Admin) *http.ServeMux {
 			answer(w, r, f)
 		})
 	}
+	handleRows("GET /files", 0, func(r *http.Request) (any, error) {
+		q := r.URL.Query()
+		return home.Files(r.Context(), q.Get("instance"), q.Get("table"))
+	})
 	handleRows("POST /rows", 64<<10, func(r *http.Request) (any, error) {
 		var query instances.Query
 		if err := decode(r, &query); err != nil {
@@ -211,10 +225,6 @@ func newMux(home Admin) *http.ServeMux {
 			return nil, err
 		}
 		return home.Change(r.Context(), r.URL.Query().Get("instance"), &c)
-	})
-	handle("GET /files", func(r *http.Request) (any, error) {
-		q := r.URL.Query()
-		return home.Files(r.Context(), q.Get("instance"), q.Get("table"))
 	})
 	handle("GET /partitions", func(r *http.Request) (any, error) {
 		q := r.URL.Query()

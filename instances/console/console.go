@@ -5,7 +5,7 @@
 //	heat.go     which keys were used, over the last half hour
 //	assets      the pages: plain JavaScript modules, nothing is built; uplot draws lines (MIT, see its LICENSE)
 //
-// The pages themselves are no secret. What they show is: they ask for it with the token of a session. A
+// Everybody on the machine can load the pages. They ask for rows and figures with the token of a session. A
 // session begins with a code that works once, which only the owner of the store can get: see Invite. The
 // page keeps the token in its own storage, and sends it in a header. There is no cookie, so no other page
 // of the browser can use the session, and none is sent to another port of the machine.
@@ -36,8 +36,10 @@ var assets embed.FS
 const (
 	// inviteTime is how long a code can be used, and idleTime how long a session lasts without a request.
 	inviteTime, idleTime = 5 * time.Minute, 12 * time.Hour
-	// most bounds codes, and sessions. The oldest make room.
-	most = 16
+	// maxTokens bounds codes, and sessions. The oldest make room.
+	maxTokens = 16
+	// answerTime is how long a browser may take to read an answer, if the operation sets no other time.
+	answerTime = 10 * time.Second
 )
 
 // allowed are the operations of the administration port that a page may ask for. Keys of instances, and
@@ -47,8 +49,8 @@ var allowed = []string{
 	"POST /change", "POST /compact", "PATCH /table", "POST /partitions", "DELETE /partitions",
 }
 
-// headers are those of every answer: a page loads and asks for nothing elsewhere, runs no script but those of
-// this package, makes no markup of text, and is in no frame.
+// headers are those of every answer. A page loads nothing from elsewhere, runs the scripts of this package only,
+// cannot turn text into markup (Trusted Types), and cannot be framed.
 var headers = map[string]string{
 	"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
@@ -76,6 +78,7 @@ func New(api http.Handler, feed *Feed) *Console {
 	c := &Console{mux: http.NewServeMux(), clock: clock.System(), invited: tokens{limit: inviteTime}, sessions: tokens{limit: idleTime}}
 	c.mux.HandleFunc("GET "+Prefix, serveAsset)
 	c.mux.HandleFunc("POST "+Prefix+"session", c.begin)
+	c.mux.HandleFunc("DELETE "+Prefix+"session", c.guarded(c.end))
 	c.mux.HandleFunc("GET "+Prefix+"api/feed", c.guarded(func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, feed.recent()) }))
 	c.mux.HandleFunc("GET "+Prefix+"api/heat", c.guarded(func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
@@ -96,17 +99,23 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for name, value := range headers {
 		w.Header().Set(name, value)
 	}
+	// The port has few connections: a stranger keeps none, and takes answers soon.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime)) // the recorder of a test has none
+	w.Header().Set("Connection", "close")
 	if !local(r) {
-		w.Header().Set("Connection", "close")
 		http.Error(w, "this page is for 127.0.0.1, and for itself", http.StatusForbidden)
 		return
 	}
 	c.mux.ServeHTTP(w, r)
 }
 
-// local reports whether a request is to an address of the machine, by its own name, and from no page of
-// another origin. A page elsewhere whose name resolves to 127.0.0.1 has its own name in Host.
+// local reports whether a request names an address of the machine, and comes from no page of another origin.
+// A page elsewhere whose name resolves to 127.0.0.1 has its own name in Host. Browsers say in Sec-Fetch-Site where
+// a request comes from; a link on any page may lead here.
 func local(r *http.Request) bool {
+	if from := r.Header.Get("Sec-Fetch-Site"); (from == "cross-site" || from == "same-site") && r.Header.Get("Sec-Fetch-Dest") != "document" {
+		return false
+	}
 	host, _, err := net.SplitHostPort(r.Host)
 	if err != nil {
 		host = r.Host
@@ -139,25 +148,43 @@ func (c *Console) begin(w http.ResponseWriter, r *http.Request) {
 	}
 	c.mu.Unlock()
 	if !ok {
-		w.Header().Set("Connection", "close")
 		http.Error(w, "the link was used, or is older than five minutes", http.StatusUnauthorized)
 		return
 	}
 	writeJSON(w, map[string]string{"token": token})
 }
 
+// end ends the session that asks for it.
+func (c *Console) end(w http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	c.sessions.take(bearer(r), c.clock.Elapsed())
+	c.mu.Unlock()
+	writeJSON(w, nil)
+}
+
+// End ends all sessions, and makes links that were not used useless.
+func (c *Console) End() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.invited.list, c.sessions.list = nil, nil
+}
+
+func bearer(r *http.Request) string {
+	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	return token
+}
+
 // guarded answers requests of a session.
 func (c *Console) guarded(f http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		c.mu.Lock()
-		ok := c.sessions.use(token, c.clock.Elapsed())
+		ok := c.sessions.use(bearer(r), c.clock.Elapsed())
 		c.mu.Unlock()
 		if !ok {
-			w.Header().Set("Connection", "close") // the port has few connections
 			http.Error(w, "no session", http.StatusUnauthorized)
 			return
 		}
+		w.Header().Del("Connection")
 		f(w, r)
 	}
 }
@@ -193,7 +220,7 @@ type secret struct {
 
 // add makes a token.
 func (t *tokens) add(now time.Duration) string {
-	if len(t.list) == most {
+	if len(t.list) == maxTokens {
 		t.list = t.list[1:]
 	}
 	text := rand.Text()

@@ -126,12 +126,28 @@ func TestACodeWorksOnceAndASessionEnds(t *testing.T) {
 		t.Errorf("idle for too long: %d", status)
 	}
 
+	token = c.session(t)
+	if status, _ := c.request("DELETE", "/console/session", token, "", nil); status != http.StatusOK {
+		t.Errorf("ending a session: %d", status)
+	}
+	other := c.session(t)
+	_, code, _ = strings.Cut(c.Invite(), "#")
+	c.End()
+	for _, ended := range []string{token, other} {
+		if status, _ := c.request("GET", "/console/api/feed", ended, "", nil); status != http.StatusUnauthorized {
+			t.Errorf("an ended session: %d", status)
+		}
+	}
+	if status, _ := c.request("POST", "/console/session", "", `{"code":"`+code+`"}`, nil); status != http.StatusUnauthorized {
+		t.Errorf("a link from before the end: %d", status)
+	}
+
 	first := c.session(t)
-	for range most {
+	for range maxTokens {
 		c.session(t)
 	}
 	if status, _ := c.request("GET", "/console/api/feed", first, "", nil); status != http.StatusUnauthorized {
-		t.Errorf("there are more than %d sessions: %d", most, status)
+		t.Errorf("there are more than %d sessions: %d", maxTokens, status)
 	}
 }
 
@@ -145,6 +161,11 @@ func TestOtherPagesAndOtherNamesAreRefused(t *testing.T) {
 		"a page elsewhere":                     func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") },
 		"another port":                         func(r *http.Request) { r.Header.Set("Origin", "http://127.0.0.1:4001") },
 		"a page without a name":                func(r *http.Request) { r.Header.Set("Origin", "null") },
+		"a script elsewhere":                   func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") },
+		"a frame of another port": func(r *http.Request) {
+			r.Header.Set("Sec-Fetch-Site", "same-site")
+			r.Header.Set("Sec-Fetch-Dest", "iframe")
+		},
 	} {
 		for _, path := range []string{"/console/", "/console/api/feed"} {
 			if status, _ := c.request("GET", path, token, "", change); status != http.StatusForbidden {
@@ -158,6 +179,10 @@ func TestOtherPagesAndOtherNamesAreRefused(t *testing.T) {
 			r.Host = "localhost:4000"
 			r.Header.Set("Origin", "http://localhost:4000")
 		},
+		"a link elsewhere": func(r *http.Request) {
+			r.Header.Set("Sec-Fetch-Site", "cross-site")
+			r.Header.Set("Sec-Fetch-Dest", "document")
+		},
 		"a forwarded port": func(r *http.Request) { r.Host = "localhost:9999" },
 		"IPv6":             func(r *http.Request) { r.Host = "[::1]:4000" },
 	} {
@@ -169,13 +194,24 @@ func TestOtherPagesAndOtherNamesAreRefused(t *testing.T) {
 
 func TestEveryAnswerHasThePolicy(t *testing.T) {
 	c, _ := rig(t)
-	for _, path := range []string{"/console/", "/console/nothing", "/console/api/feed"} {
+	for path, change := range map[string]func(*http.Request){
+		"/console/": nil, "/console/nothing": nil, "/console/api/feed": nil, "/console/api//feed": nil,
+		"/console/lib.js": func(r *http.Request) { r.Header.Set("Origin", "null") },
+	} {
+		r := httptest.NewRequest("GET", "http://127.0.0.1"+path, nil)
+		if change != nil {
+			change(r)
+		}
 		w := httptest.NewRecorder()
-		c.ServeHTTP(w, httptest.NewRequest("GET", "http://127.0.0.1"+path, nil))
-		for name := range headers {
-			if w.Header().Get(name) == "" {
-				t.Errorf("%s without %s", path, name)
+		c.ServeHTTP(w, r)
+		policy := w.Header().Get("Content-Security-Policy")
+		for _, part := range []string{"default-src 'none';", "script-src 'self';", "connect-src 'self';", "form-action 'none';", "frame-ancestors 'none';", "require-trusted-types-for 'script'"} {
+			if !strings.Contains(policy, part) {
+				t.Errorf("%s without %s: %s", path, part, policy)
 			}
+		}
+		if strings.Contains(policy, "unsafe") || w.Header().Get("Connection") != "close" || w.Header().Get("X-Frame-Options") != "DENY" {
+			t.Errorf("%s: %v", path, w.Header())
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -26,6 +27,8 @@ type Feed struct {
 	running map[job]Event
 	done    []Event   // the newest last
 	slow    []Request // the newest last
+
+	heating sync.Mutex // apart, since writers may wait for Event
 	heat    heat
 }
 
@@ -94,7 +97,7 @@ func (f *Feed) Event(store ots.InstanceType, e flagstone.Event) {
 		Written: e.Written, Dropped: e.Dropped, Took: e.Took.Seconds(), Cancelled: e.Cancelled,
 	}
 	if e.Err != nil {
-		shown.Error = e.Err.Error()
+		shown.Error = shortText(e.Err.Error())
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -108,10 +111,16 @@ func (f *Feed) Event(store ots.InstanceType, e flagstone.Event) {
 
 // Slow takes a slow request, and dates it.
 func (f *Feed) Slow(r Request) {
-	r.AtMillis = f.clock.NowMillis()
+	r.AtMillis, r.Table = f.clock.NowMillis(), shortText(r.Table)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.slow = keep(f.slow, r, keptRequests)
+}
+
+// shortText is a copy of what fits: clients can name tables that cannot be.
+func shortText(text string) string {
+	const longest = 255
+	return strings.Clone(strings.ToValidUTF8(text[:min(len(text), longest)], "?"))
 }
 
 // keep appends to a list of at most n, which loses its first.
@@ -139,14 +148,14 @@ func (f *Feed) Watch(ctx context.Context, keys func() map[string][]flagstone.Loa
 // Record records which keys are in use now.
 func (f *Feed) Record(keys map[string][]flagstone.LoadedKey) {
 	now := f.clock.NowMillis()
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.heating.Lock()
+	defer f.heating.Unlock()
 	f.heat.record(now, keys)
 }
 
 func (f *Feed) picture(table string) *Picture {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.heating.Lock()
+	defer f.heating.Unlock()
 	return f.heat.picture(table)
 }
 

@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,6 +32,15 @@ func TestJobsRunUntilTheyEnd(t *testing.T) {
 	r = f.recent()
 	if len(r.Done) != keptEvents || r.Done[keptEvents-1].Made[0] != 2*keptEvents-1 || len(r.Slow) != keptRequests || r.Slow[keptRequests-1].Received != 2*keptEvents-1 {
 		t.Errorf("%d events and %d requests are kept", len(r.Done), len(r.Slow))
+	}
+}
+
+func TestNamesFromClientsAreCut(t *testing.T) {
+	f := NewFeed()
+	f.Slow(Request{Table: strings.Repeat("x", 4<<20)})
+	f.Event(ots.Capacity, flagstone.Event{Kind: flagstone.EventFailure, Err: errors.New(strings.Repeat("\xff", 4<<20))})
+	if r := f.recent(); len(r.Slow[0].Table) != 255 || len(r.Done[0].Error) > 255 {
+		t.Errorf("%d and %d bytes are kept", len(r.Slow[0].Table), len(r.Done[0].Error))
 	}
 }
 

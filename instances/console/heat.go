@@ -18,19 +18,20 @@ const (
 	heatTables = 32
 	// heatPoints is about half of the most points of a slice, heatRows of the most rows of a picture.
 	heatPoints, heatRows = 16, 32
-	// heatKey is how many bytes of a key are kept, and heatLeast the rows per second below which a table counts as idle.
-	heatKey, heatLeast = 64, 0.05
+	// heatLeast is the capacity units per second below which a table counts as idle.
+	heatLeast = 0.05
 )
 
 // heat is which partition keys were used, over time.
 type heat struct {
-	times  []int64            // of the slices, in milliseconds, ascending
+	times  []int64            // of the slices, in milliseconds of a clock that may be set
+	first  int                // number of the first of them
 	tables map[string][]slice // by name; a table has no slice of a time at which it was idle
 }
 
 // slice is the load of a table at one time, in key order.
 type slice struct {
-	at     int64
+	number int
 	points []point
 }
 
@@ -49,8 +50,12 @@ func (p *point) add(q *point) {
 
 // record adds a slice, and forgets the oldest if there are too many.
 func (h *heat) record(now int64, keys map[string][]flagstone.LoadedKey) {
+	if len(h.times) == heatSlices {
+		h.times = slices.Delete(h.times, 0, 1)
+		h.first++
+	}
 	h.times = append(h.times, now)
-	h.times = slices.Clone(h.times[max(len(h.times)-heatSlices, 0):])
+	number := h.first + len(h.times) - 1
 	type busy struct {
 		name   string
 		points []point
@@ -60,7 +65,8 @@ func (h *heat) record(now int64, keys map[string][]flagstone.LoadedKey) {
 	for name, loaded := range keys {
 		b := busy{name: name}
 		for _, k := range loaded {
-			p := point{key: shortened(k.Key), reads: float32(k.Reads), writes: float32(k.Writes)}
+			p := point{key: instances.Shortened(k.Key), reads: float32(k.Reads), writes: float32(k.Writes)}
+			p.many = len(p.key.Bytes()) < len(k.Key.Bytes()) // others may begin so, too
 			b.points, b.load = append(b.points, p), b.load+p.load()
 		}
 		if b.load >= heatLeast {
@@ -69,10 +75,10 @@ func (h *heat) record(now int64, keys map[string][]flagstone.LoadedKey) {
 	}
 	slices.SortFunc(tables, func(a, b busy) int { return cmp.Or(cmp.Compare(b.load, a.load), cmp.Compare(a.name, b.name)) })
 	for _, t := range tables[:min(len(tables), heatTables)] {
-		h.tables[t.name] = append(h.tables[t.name], slice{now, gather(t.points, heatPoints)})
+		h.tables[t.name] = append(h.tables[t.name], slice{number, gather(t.points, heatPoints)})
 	}
 	for name, list := range h.tables {
-		list = slices.DeleteFunc(list, func(s slice) bool { return s.at < h.times[0] })
+		list = slices.DeleteFunc(list, func(s slice) bool { return s.number < h.first })
 		if h.tables[name] = list; len(list) == 0 {
 			delete(h.tables, name)
 		}
@@ -83,25 +89,13 @@ func (h *heat) record(now int64, keys map[string][]flagstone.LoadedKey) {
 // drop forgets the tables that were idle for longest, if there are too many.
 func (h *heat) drop() {
 	for len(h.tables) > heatTables {
-		oldest, at := "", int64(0)
+		oldest, number := "", 0
 		for name, list := range h.tables {
-			if last := list[len(list)-1].at; oldest == "" || last < at {
-				oldest, at = name, last
+			if last := list[len(list)-1].number; oldest == "" || last < number {
+				oldest, number = name, last
 			}
 		}
 		delete(h.tables, oldest)
-	}
-}
-
-// shortened is a key without what heatKey has no room for. It is a copy.
-func shortened(v row.Value) row.Value {
-	switch b := v.Bytes(); {
-	case len(b) <= heatKey:
-		return v.Clone()
-	case v.Type() == row.TypeString:
-		return row.String(string(b[:heatKey]))
-	default:
-		return row.Binary(slices.Clone(b[:heatKey]))
 	}
 }
 
@@ -133,7 +127,7 @@ type Picture struct {
 	StepSeconds float64   `json:"step_seconds"`
 	Times       []int64   `json:"times"` // of its columns, in milliseconds
 	Rows        []HeatRow `json:"rows"`  // in key order
-	// Reads and Writes are rows per second, by column and row. A column is empty while the table was idle.
+	// Reads and Writes are capacity units per second, by column and row. A column is empty while the table was idle.
 	Reads  [][]float32 `json:"reads"`
 	Writes [][]float32 `json:"writes"`
 }
@@ -158,11 +152,11 @@ func (h *heat) picture(table string) *Picture {
 	for _, r := range rows {
 		p.Rows = append(p.Rows, HeatRow{Key: instances.Value{Value: r.key}.Text(), Many: r.many})
 	}
-	for _, at := range h.times {
+	for i := range h.times {
 		reads, writes := []float32{}, []float32{}
-		if i := slices.IndexFunc(history, func(s slice) bool { return s.at == at }); i >= 0 {
+		if at := slices.IndexFunc(history, func(s slice) bool { return s.number == h.first+i }); at >= 0 {
 			reads, writes = make([]float32, len(rows)), make([]float32, len(rows))
-			for _, x := range history[i].points {
+			for _, x := range history[at].points {
 				to, found := slices.BinarySearchFunc(rows, x.key, func(r point, key row.Value) int { return compare(r.key, key) })
 				if !found {
 					to = max(to-1, 0)

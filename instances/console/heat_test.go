@@ -63,7 +63,7 @@ func TestHeatIsForgottenAndBounded(t *testing.T) {
 	if len(h.tables) != heatTables || h.tables["t0"] != nil || h.tables[fmt.Sprint("t", 3*heatTables-1)] == nil {
 		t.Errorf("%d tables; the least busy one has %v", len(h.tables), h.tables["t0"])
 	}
-	if p := h.picture(fmt.Sprint("t", 3*heatTables-1)); len(p.Rows) != 1 || len(p.Rows[0].Key) != heatKey {
+	if p := h.picture(fmt.Sprint("t", 3*heatTables-1)); len(p.Rows) != 1 || len(p.Rows[0].Key) != 64 || !p.Rows[0].Many {
 		t.Errorf("rows %+v", p.Rows)
 	}
 	if p := h.picture("none"); len(p.Rows) != 0 || len(p.Times) != 1 {
@@ -71,6 +71,10 @@ func TestHeatIsForgottenAndBounded(t *testing.T) {
 	}
 	for at := range int64(heatSlices) {
 		h.record(1+at, map[string][]flagstone.LoadedKey{"later": {loaded("", 1, 1)}})
+	}
+	h.record(5, map[string][]flagstone.LoadedKey{"later": {loaded("", 1, 1)}}) // the clock was set back
+	if p := h.picture("later"); len(p.Times) != heatSlices || p.Times[heatSlices-1] != 5 || len(p.Reads[heatSlices-1]) != 1 {
+		t.Errorf("after a step back: %+v", p)
 	}
 	if len(h.times) != heatSlices || len(h.tables) != 1 || len(h.tables["later"]) != heatSlices {
 		t.Errorf("%d slices, %d tables, %d of the last", len(h.times), len(h.tables), len(h.tables["later"]))

@@ -126,6 +126,12 @@ func (a *AsyncReads) begin() {
 	if _, _, e := unix.Syscall(unix.SYS_IO_SETUP, asyncSlots, uintptr(unsafe.Pointer(&a.context)), 0); e != 0 {
 		return
 	}
+	// Where io_getevents is refused, as a filter of system calls may do, no read must wait for it.
+	var now unix.Timespec
+	if _, _, e := unix.Syscall6(unix.SYS_IO_GETEVENTS, a.context, 0, 0, 0, uintptr(unsafe.Pointer(&now)), 0); e != 0 {
+		_, _, _ = unix.Syscall(unix.SYS_IO_DESTROY, a.context, 0, 0)
+		return
+	}
 	a.free = make(chan uint64, asyncSlots)
 	for i := range a.slots {
 		s := &a.slots[i]

@@ -10,6 +10,7 @@ const listeners = new Set();
 
 // start reads the figures for as long as the page is there.
 export function start() {
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => { for (const f of listeners) f(); });
   live(new AbortController().signal, step, async () => {
     const figures = await ask('GET figures');
     pictures.push({ at: Date.now() / 1000, figures });
@@ -94,6 +95,7 @@ export function chart(title, lines, format) {
       series: [{}, ...lines.map(([label], i) => ({ label, stroke: () => resolved(colors[i]), width: 2, points: { show: false }, value: (u, v) => v == null ? '-' : format(v) }))],
     }, data, figure);
   };
+  new ResizeObserver(draw).observe(figure);
   return { figure, draw };
 }
 

@@ -19,11 +19,16 @@ export function files({ main, signal, instance, name, at }) {
     h('p', { class: 'soft' }, 'A bar is a file, from its first key to its last: every interval between two such keys is as wide as another. Files that lie over each other have lanes of their own; orange is in a compaction that runs at its level. A recording has a picture every second.'),
     h('h2', {}, 'Files'), list);
 
+  const turn = (on, replay) => {
+    [recording, replaying] = [on, replay];
+    record.textContent = on ? 'Stop recording' : 'Record';
+    record.setAttribute('aria-pressed', String(on));
+    record.disabled = replay;
+    slider.hidden = back.hidden = !replay;
+  };
   record.addEventListener('click', () => {
-    recording = !recording;
-    if (recording) frames.length = 0;
-    record.textContent = recording ? 'Stop recording' : 'Record';
-    record.setAttribute('aria-pressed', String(recording));
+    if (!recording) frames.length = 0;
+    turn(!recording, false);
   });
   save.addEventListener('click', () => {
     const text = frames.map(f => JSON.stringify(f)).join('\n') + '\n';
@@ -37,8 +42,7 @@ export function files({ main, signal, instance, name, at }) {
     const read = (await file.text()).trim().split('\n').map(line => JSON.parse(line));
     if (!read.every(f => Array.isArray(f.files) && Array.isArray(f.running) && Number.isFinite(f.now_millis))) throw new Error('This is no recording of files.');
     frames.splice(0, frames.length, ...read);
-    [recording, replaying] = [false, true];
-    slider.hidden = back.hidden = false;
+    turn(false, true);
     slider.querySelector('input').max = read.length - 1;
     slider.querySelector('input').value = 0;
     show(read[0]);
@@ -50,8 +54,7 @@ export function files({ main, signal, instance, name, at }) {
     said.textContent = moment(frame.now_millis);
   });
   back.addEventListener('click', () => {
-    replaying = false;
-    slider.hidden = back.hidden = true;
+    turn(false, false);
     said.textContent = '';
   });
 
@@ -65,7 +68,7 @@ export function files({ main, signal, instance, name, at }) {
       ['tombstones', count(frame.files.reduce((sum, f) => sum + f.tombstones, 0))],
     ]));
     const busy = new Set(frame.running.filter(e => e.kind === 'compaction').flatMap(e => [e.level, e.output]));
-    tree.replaceChildren(draw(frame.files, levels, busy));
+    set(tree, draw(frame.files, levels, busy));
     set(running, table('Running now', [
       ['what', e => e.kind + (e.reason ? ` (${e.reason})` : '')], ['level', e => e.kind === 'compaction' ? `${e.level} to ${e.output}` : 'memtables to 0'],
       ['takes', e => bytes(e.input ?? 0), true], ['since', e => duration(Math.max(0, frame.now_millis - e.at_millis) * 1e6), true],
@@ -77,8 +80,10 @@ export function files({ main, signal, instance, name, at }) {
     ], shown, 'All rows are in memtables, or there are none.'), frame.files.length > shown.length ? h('p', { class: 'soft' }, `and ${frame.files.length - shown.length} more files`) : null);
   }
 
+  let turnsLeft = 0;
   live(signal, 1000, async () => {
-    if (replaying) return;
+    if (replaying || (!recording && turnsLeft-- > 0)) return;
+    turnsLeft = 2; // every three seconds, unless it is recorded
     const [found, recent] = await Promise.all([ask('GET files', at), ask('GET feed')]);
     if (replaying || signal.aborted) return;
     const frame = { now_millis: recent.now_millis, files: found, running: recent.running.filter(e => e.table === full) };

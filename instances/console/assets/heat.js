@@ -11,7 +11,7 @@ export function heat({ main, signal, at }) {
   const kind = h('select', { name: 'kind' }, [['both', 'reads and writes'], ['reads', 'reads'], ['writes', 'writes']].map(([value, text]) => h('option', { value }, text)));
   const axis = h('p', { class: 'axis' }, h('span', {}, '30 minutes ago'), h('span', {}, 'now'));
   main.append(h('form', { submit: e => e.preventDefault() }, h('label', {}, 'Show', kind)), none, canvas, axis, said,
-    h('p', { class: 'soft' }, 'The brighter, the more rows per second. The rates of a partition are averages of about half a minute, spread over the keys of a random sample of its operations. A row of the picture is a key, or a range of keys; a key with much load has one of its own.'),
+    h('p', { class: 'soft' }, 'The brighter, the more capacity units per second. The load of a partition is an average of about half a minute, spread over the keys of a random sample of its operations. A row of the picture is a key, or a range of keys; a key with much load has one of its own.'),
     h('h2', {}, 'Now, the busiest first'), hottest);
   let picture, cursor;
   const value = (column, row) => {
@@ -41,14 +41,14 @@ export function heat({ main, signal, at }) {
       g.fillText(shortened(picture.rows[r].key), 0, y + 11 * ratio, left - 8 * ratio);
       free = y + 15 * ratio;
     }
-    let most = 0;
-    for (let c = 0; c < columns; c++) for (let r = 0; r < lines; r++) most = Math.max(most, value(c, r));
+    let highest = 0;
+    for (let c = 0; c < columns; c++) for (let r = 0; r < lines; r++) highest = Math.max(highest, value(c, r));
     const first = slots - columns, column = c => left + Math.floor((first + c) * (width - left) / slots);
     for (let c = 0; c < columns; c++) {
       for (let r = 0; r < lines; r++) {
         const v = value(c, r);
         if (v <= 0) continue;
-        g.fillStyle = warmth(Math.log1p(99 * v / most) / Math.log(100));
+        g.fillStyle = heatColor(Math.log1p(99 * v / highest) / Math.log(100));
         const y = Math.floor(r * height / lines);
         g.fillRect(column(c), y, column(c + 1) - column(c), Math.floor((r + 1) * height / lines) - y - 1);
       }
@@ -62,7 +62,7 @@ export function heat({ main, signal, at }) {
   const point = (column, row) => {
     cursor = { column: Math.min(Math.max(column, 0), picture.times.length - 1), row: Math.min(Math.max(row, 0), picture.rows.length - 1) };
     const { column: c, row: r } = cursor;
-    said.textContent = `${clock(picture.times[c])}, ${name(r)}: ${count(picture.reads[c][r] ?? 0)} rows read/s, ${count(picture.writes[c][r] ?? 0)} written/s`;
+    said.textContent = `${clock(picture.times[c])}, ${name(r)}: ${count(picture.reads[c][r] ?? 0)} capacity units read/s, ${count(picture.writes[c][r] ?? 0)} written/s`;
     draw();
   };
   canvas.addEventListener('pointermove', event => {
@@ -87,14 +87,14 @@ export function heat({ main, signal, at }) {
       .sort((a, b) => picture.reads[last][b] + picture.writes[last][b] - picture.reads[last][a] - picture.writes[last][a]).slice(0, 20);
     const total = busy.reduce((sum, row) => sum + picture.reads[last][row] + picture.writes[last][row], 0);
     set(hottest, table('The busiest keys', [
-      ['key', name], ['rows read/s', row => count(picture.reads[last][row]), true], ['rows written/s', row => count(picture.writes[last][row]), true],
+      ['key', name], ['units read/s', row => count(picture.reads[last][row]), true], ['units written/s', row => count(picture.writes[last][row]), true],
       ['of these', row => `${(100 * (picture.reads[last][row] + picture.writes[last][row]) / total).toFixed(0)}%`, true],
     ], busy, 'The table is idle.'));
   });
 }
 
-// warmth is a colour from dark blue over red to pale yellow, for 0 to 1.
-function warmth(x) {
+// heatColor is a colour from dark blue over red to pale yellow, for 0 to 1.
+function heatColor(x) {
   const stops = [[13, 8, 135], [126, 3, 168], [204, 71, 120], [248, 149, 64], [240, 249, 33]];
   const at = Math.min(Math.max(x, 0), 1) * (stops.length - 1), i = Math.min(Math.floor(at), stops.length - 2), part = at - i;
   return `rgb(${stops[i].map((c, k) => Math.round(c + (stops[i + 1][k] - c) * part)).join()})`;

@@ -60,6 +60,12 @@ export async function begin(code) {
   sessionStorage.setItem('token', token);
 }
 
+// end ends the session.
+export async function end() {
+  sessionStorage.removeItem('token');
+  await fetch('session', { method: 'DELETE', headers: { Authorization: `Bearer ${token}` } });
+}
+
 // ask does an operation of the administration port, and returns its answer. With typed, numbers are {number: text}, since
 // 5 and 5.0 are values of different types, and JavaScript has no integers beyond 2^53.
 export async function ask(operation, query, { body, typed, signal } = {}) {
@@ -100,22 +106,34 @@ export async function live(signal, milliseconds, f) {
   };
   signal.addEventListener('abort', () => trouble(), { once: true });
   while (!signal.aborted) {
-    if (!document.hidden) {
-      try {
-        await f();
-        trouble();
-      } catch (error) {
-        if (signal.aborted) return;
-        if (error instanceof SessionOver) { dispatchEvent(new CustomEvent('over', { detail: error.message })); return; }
-        trouble(error instanceof TypeError ? 'The server does not answer.' : error.message);
-      }
+    if (document.hidden) {
+      await pause(signal, 2 ** 31 - 1, 'visibilitychange');
+      continue;
     }
-    await new Promise(done => {
-      const timer = setTimeout(done, milliseconds);
-      signal.addEventListener('abort', () => { clearTimeout(timer); done(); }, { once: true });
-    });
+    try {
+      await f();
+      trouble();
+    } catch (error) {
+      if (signal.aborted) return;
+      if (error instanceof SessionOver) { dispatchEvent(new CustomEvent('over', { detail: error.message })); return; }
+      trouble(error instanceof TypeError ? 'The server does not answer.' : error.message);
+    }
+    await pause(signal, milliseconds);
   }
 }
+
+// pause waits for a time, or until signal ends it, or until an event of the document.
+const pause = (signal, milliseconds, event) => new Promise(done => {
+  const over = () => {
+    clearTimeout(timer);
+    signal.removeEventListener('abort', over);
+    document.removeEventListener(event, over);
+    done();
+  };
+  const timer = setTimeout(over, milliseconds);
+  signal.addEventListener('abort', over);
+  document.addEventListener(event, over);
+});
 
 // once calls f now, and says what fails as live does.
 export const once = (signal, f) => live(signal, 2 ** 31 - 1, f);

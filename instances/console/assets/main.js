@@ -1,5 +1,5 @@
 // The frame of the console: its session, its pages by the address, and its theme.
-import { begin, h, SessionOver } from './lib.js';
+import { begin, end, h, SessionOver } from './lib.js';
 import * as figures from './figures.js';
 import { overview } from './overview.js';
 import { tables } from './tables.js';
@@ -40,6 +40,11 @@ document.getElementById('theme').addEventListener('click', () => {
   show();
 });
 if (theme()) document.documentElement.dataset.theme = theme();
+document.querySelector('.skip').addEventListener('click', () => main.focus());
+document.getElementById('end').addEventListener('click', async () => {
+  try { await end(); } catch { /* it has ended, or will */ }
+  over('You have ended it.');
+});
 addEventListener('over', event => over(event.detail));
 addEventListener('keydown', event => {
   if (event.key === '/' && !event.target.closest('input, textarea, select')) {
@@ -48,11 +53,12 @@ addEventListener('keydown', event => {
   }
 });
 
+const isCode = hash => /^#[A-Z2-7]{26}$/.test(hash);
+
 async function enter() {
-  const code = location.hash.slice(1);
   try {
-    if (code && !code.startsWith('/')) {
-      await begin(code);
+    if (isCode(location.hash)) {
+      await begin(location.hash.slice(1));
       history.replaceState(null, '', '#/'); // the code stays in no history
     } else if (!sessionStorage.getItem('token')) {
       throw new SessionOver('This page needs a session.');
@@ -66,7 +72,7 @@ async function enter() {
 }
 
 addEventListener('hashchange', () => { // also where a new link is opened in a tab that has the console
-  if (location.hash && !location.hash.startsWith('#/')) location.reload();
+  if (isCode(location.hash)) location.reload();
   else show();
 });
 enter();

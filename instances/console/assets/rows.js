@@ -25,7 +25,7 @@ export function rows({ main, signal, instance, name }) {
   const form = h('form'), said = saying(), list = h('div');
   const more = h('button', { type: 'button', hidden: true }, 'Next page'), add = h('button', { type: 'button', hidden: true, click: () => edit() }, 'New row');
   main.append(form, said, list, h('p', {}, more, ' ', add));
-  let key, query;
+  let key, query, place; // place is where the page begins
   once(signal, async () => {
     ({ key } = await ask('GET table', { instance, table: name }));
     const get = form.elements;
@@ -50,6 +50,7 @@ export function rows({ main, signal, instance, name }) {
   });
 
   async function read(next) {
+    place = next;
     const page = await ask('POST rows', { instance }, { typed: true, body: { ...query, next: next?.map(v => typeOf(v) === 'string' ? v : valueOf(typeOf(v), textOf(v))) } });
     set(list, table('Rows', [
       ...key.map((k, i) => [k.name, r => i === 0 ? h('button', { type: 'button' , 'data-row': page.rows.indexOf(r) }, textOf(r.key[i].value)) : textOf(r.key[i].value)]),
@@ -71,7 +72,7 @@ export function rows({ main, signal, instance, name }) {
     const change = async (kindOf, rest) => {
       const done = await ask('POST change', { instance }, { typed: true, body: { table: name, kind: kindOf, key: keys.map(k => k.querySelector('input').value), ...rest } });
       done?.forEach((k, i) => { keys[i].querySelector('input').value = textOf(k.value); });
-      await read();
+      read(place).catch(error => { said.textContent = error.message; }); // the row was changed nevertheless
     };
     const fresh = async () => {
       const page = await ask('POST rows', { instance }, { typed: true, body: { table: name, prefix: keys.map(k => k.querySelector('input').value), max_versions: 100 } });

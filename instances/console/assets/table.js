@@ -41,11 +41,11 @@ function load({ main, signal, instance, name, at }) {
     for (const c of charts) c.draw();
   });
   live(signal, 2000, async () => {
-    const list = await ask('GET partitions', at), most = Math.max(...list.map(p => p.units_per_second), 1e-9);
+    const list = await ask('GET partitions', at), highest = Math.max(...list.map(p => p.units_per_second), 1e-9);
     set(partitions, table('Partitions', [
       ['id', p => p.id, true], ['from', p => keyText(p.start ?? '(start)')], ['to', p => keyText(p.end)], ['size', p => bytes(p.bytes), true],
       ['rows read/s', p => count(p.reads_per_second), true], ['rows written/s', p => count(p.writes_per_second), true],
-      ['capacity units/s', p => [h('span', { class: 'meter', style: { width: `${5 * p.units_per_second / most}rem` } }), ' ', count(p.units_per_second)]],
+      ['capacity units/s', p => [h('span', { class: 'meter', style: { width: `${5 * p.units_per_second / highest}rem` } }), ' ', count(p.units_per_second)]],
       ['findings', p => (p.findings ?? []).map(f => h('div', { class: 'bad' }, `${f.kind}${f.key == null ? '' : `: ${f.key}`} (${f.kind.includes('large') ? bytes(f.figure) : `${count(f.figure)} units/s`})`))],
     ], list, 'There are no partitions.'));
   });
@@ -71,11 +71,17 @@ function options({ main, signal, at }) {
   main.append(facts, h('h2', {}, 'Options'), h('form', {
     submit: action(said, async () => {
       const change = {};
-      for (const [name, input] of inputs) {
-        const { value, dataset } = input.querySelector('input');
-        if (value !== dataset.was) change[name] = Number(value);
+      let loses = false;
+      for (const [name, label] of inputs) {
+        const { value, dataset } = label.querySelector('input');
+        if (value === '') throw new Error('A value is missing.');
+        if (value === dataset.was) continue;
+        change[name] = Number(value);
+        const forEver = x => Number(x) < 0 ? Infinity : Number(x);
+        loses ||= forEver(value) < forEver(dataset.was);
       }
       if (Object.keys(change).length === 0) return 'Nothing was changed.';
+      if (loses && !confirm('A smaller value can make versions, rows or records of the stream go. Change it?')) return 'Nothing was changed.';
       await ask('PATCH table', at, { body: change });
       await read();
       return 'Changed.';

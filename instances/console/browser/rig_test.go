@@ -132,8 +132,10 @@ type browser struct {
 	ctx    context.Context
 	origin string // requests to others are mistakes; "" allows all
 
-	mu    sync.Mutex
-	wrong []string
+	mu       sync.Mutex
+	wrong    []string
+	paths    map[network.RequestID]string // of requests
+	statuses map[network.RequestID]int    // of answers, also of those that the page may not see
 }
 
 // open starts a browser.
@@ -143,7 +145,7 @@ func open(t *testing.T, origin string) *browser {
 	if name == "" {
 		name = "chromium"
 	}
-	b := &browser{t: t, origin: origin}
+	b := &browser{t: t, origin: origin, paths: map[network.RequestID]string{}, statuses: map[network.RequestID]int{}}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(name), chromedp.NoSandbox, chromedp.DisableGPU,
 		chromedp.Flag("host-resolver-rules", "MAP rebound.test 127.0.0.1"), chromedp.WindowSize(1280, 900))
 	ctx, stop := chromedp.NewExecAllocator(context.Background(), options...)
@@ -176,9 +178,14 @@ func (b *browser) listen(event any) {
 		}
 	case *network.EventRequestWillBeSent:
 		to := e.Request.URL
+		if at, err := url.Parse(to); err == nil {
+			b.paths[e.RequestID] = at.Path
+		}
 		if b.origin != "" && !strings.HasPrefix(to, b.origin+"/") && !strings.HasPrefix(to, "blob:"+b.origin) && !strings.HasPrefix(to, "data:") {
 			b.wrong = append(b.wrong, "a request to "+to)
 		}
+	case *network.EventResponseReceivedExtraInfo:
+		b.statuses[e.RequestID] = int(e.StatusCode)
 	case *page.EventJavascriptDialogOpening:
 		go func() {
 			// An error means that the browser has gone.
@@ -230,6 +237,24 @@ func (b *browser) faults() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.wrong
+}
+
+// answered waits for the answer to a request, and returns its status.
+func (b *browser) answered(path string) int {
+	b.t.Helper()
+	for range 200 {
+		b.mu.Lock()
+		for id, status := range b.statuses {
+			if b.paths[id] == path {
+				b.mu.Unlock()
+				return status
+			}
+		}
+		b.mu.Unlock()
+		b.run(chromedp.Sleep(50 * time.Millisecond))
+	}
+	b.t.Fatalf("%s was not answered", path)
+	return 0
 }
 
 // eval evaluates an expression, which may be a promise.
